@@ -1,0 +1,88 @@
+package wire
+
+// SandboxAnswer is the answer to create, fork and get. Resumed says whether
+// the call started a session.
+type SandboxAnswer struct {
+	Sandbox Sandbox `json:"sandbox"`
+	Session Session `json:"session"`
+	Routes  []Route `json:"routes"`
+	Resumed bool    `json:"resumed,omitempty"`
+}
+
+// UpdateAnswer is the answer to update and delete. Routes is nil when the API
+// left them out.
+type UpdateAnswer struct {
+	Sandbox Sandbox `json:"sandbox"`
+	Routes  []Route `json:"routes,omitzero"`
+}
+
+// SandboxesPage is a page of sandboxes.
+type SandboxesPage struct {
+	Sandboxes  []Sandbox  `json:"sandboxes"`
+	Pagination Pagination `json:"pagination"`
+}
+
+// SessionAnswer is the answer to session operations. Only get session sends
+// routes.
+type SessionAnswer struct {
+	Session Session `json:"session"`
+	Routes  []Route `json:"routes,omitzero"`
+}
+
+// SessionsPage is a page of sessions.
+type SessionsPage struct {
+	Sessions   []Session  `json:"sessions"`
+	Pagination Pagination `json:"pagination"`
+}
+
+// StopAnswer is the answer to stop.
+type StopAnswer struct {
+	Session  Session   `json:"session"`
+	Sandbox  *Sandbox  `json:"sandbox,omitempty"`
+	Snapshot *Snapshot `json:"snapshot,omitempty"`
+}
+
+// SnapshotAnswer is the answer to get and delete snapshot, and with Session to
+// create snapshot.
+type SnapshotAnswer struct {
+	Snapshot Snapshot `json:"snapshot"`
+	Session  *Session `json:"session,omitempty"`
+}
+
+// SnapshotsPage is a page of snapshots.
+type SnapshotsPage struct {
+	Snapshots  []Snapshot `json:"snapshots"`
+	Pagination Pagination `json:"pagination"`
+}
+
+// SnapshotTreePage is a page of a snapshot's ancestors or descendants.
+type SnapshotTreePage struct {
+	Snapshots  []SnapshotTreeNode `json:"snapshots"`
+	Anchor     *SnapshotTreeNode  `json:"anchor,omitempty"`
+	Pagination Pagination         `json:"pagination"`
+}
+
+// CommandAnswer is the answer to command operations, and the first and last
+// record of a waited command's stream.
+type CommandAnswer struct {
+	Command Command `json:"command"`
+}
+
+// CommandsAnswer is the answer to list commands.
+type CommandsAnswer struct {
+	Commands []Command `json:"commands"`
+}
+
+// InteractiveAnswer is where a terminal is reached.
+type InteractiveAnswer struct {
+	URL   string `json:"url"`
+	Token string `json:"token"`
+}
+
+// ErrorAnswer is the body of an answer that is not 2xx.
+type ErrorAnswer struct {
+	Error struct {
+		Code    string `json:"code"`
+		Message string `json:"message"`
+	} `json:"error"`
+}

@@ -1,0 +1,118 @@
+package wire
+
+import (
+	"bytes"
+	"fmt"
+	"math"
+	"strconv"
+	"time"
+)
+
+// Time is an instant that travels as milliseconds since the Unix epoch. The
+// zero Time is "absent": fields of this type are tagged omitzero.
+type Time struct{ time.Time }
+
+// At wraps t.
+func At(t time.Time) Time { return Time{t} }
+
+// Ptr returns nil for an absent time and a pointer to the instant otherwise.
+func (t Time) Ptr() *time.Time {
+	if t.IsZero() {
+		return nil
+	}
+	return &t.Time
+}
+
+// MarshalJSON writes whole milliseconds.
+func (t Time) MarshalJSON() ([]byte, error) {
+	if t.IsZero() {
+		return []byte("null"), nil
+	}
+	return strconv.AppendInt(nil, t.UnixMilli(), 10), nil
+}
+
+// UnmarshalJSON reads milliseconds, whole or with a fraction. The result is in
+// UTC. An instant outside the range of the calendar is kept as absent, so that
+// one odd field never fails an answer that is otherwise whole.
+func (t *Time) UnmarshalJSON(data []byte) error {
+	ns, whole, null, err := parseMillis(data)
+	switch {
+	case err != nil:
+		return err
+	case null:
+		t.Time = time.Time{}
+	default:
+		t.Time = time.UnixMilli(whole).Add(ns).UTC()
+	}
+	return nil
+}
+
+// Duration is a length of time that travels as milliseconds.
+type Duration time.Duration
+
+// MarshalJSON writes milliseconds, with a fraction only where there is one.
+func (d Duration) MarshalJSON() ([]byte, error) {
+	ms := time.Duration(d) / time.Millisecond
+	if rest := time.Duration(d) % time.Millisecond; rest != 0 {
+		return strconv.AppendFloat(nil, float64(ms)+float64(rest)/1e6, 'f', -1, 64), nil
+	}
+	return strconv.AppendInt(nil, int64(ms), 10), nil
+}
+
+// UnmarshalJSON reads milliseconds, whole or with a fraction. A length beyond
+// what a time.Duration holds becomes the longest one.
+func (d *Duration) UnmarshalJSON(data []byte) error {
+	ns, whole, null, err := parseMillis(data)
+	switch {
+	case err != nil:
+		return err
+	case null:
+		*d = 0
+	case whole > math.MaxInt64/int64(time.Millisecond)-1:
+		*d = math.MaxInt64
+	case whole < math.MinInt64/int64(time.Millisecond)+1:
+		*d = math.MinInt64
+	default:
+		*d = Duration(time.Duration(whole)*time.Millisecond + ns)
+	}
+	return nil
+}
+
+// DurationPtr converts an optional public duration for a request.
+func DurationPtr(d *time.Duration) *Duration {
+	if d == nil {
+		return nil
+	}
+	return new(Duration(*d))
+}
+
+// Std converts an optional duration of an answer.
+func (d *Duration) Std() *time.Duration {
+	if d == nil {
+		return nil
+	}
+	return new(time.Duration(*d))
+}
+
+// parseMillis splits a JSON number of milliseconds into whole ones and the
+// nanoseconds that are left.
+func parseMillis(data []byte) (rest time.Duration, whole int64, null bool, err error) {
+	if bytes.Equal(data, []byte("null")) {
+		return 0, 0, true, nil
+	}
+	if whole, err = strconv.ParseInt(string(data), 10, 64); err == nil {
+		return 0, whole, false, nil
+	}
+	f, err := strconv.ParseFloat(string(data), 64)
+	if err != nil {
+		return 0, 0, false, fmt.Errorf("wire: %.40q is not a number of milliseconds", data)
+	}
+	switch i, frac := math.Modf(f); {
+	case i >= math.MaxInt64:
+		return 0, math.MaxInt64, false, nil
+	case i <= math.MinInt64:
+		return 0, math.MinInt64, false, nil
+	default:
+		return time.Duration(math.Round(frac * 1e6)), int64(i), false, nil
+	}
+}
