@@ -1,0 +1,61 @@
+package api
+
+import (
+	"errors"
+	"fmt"
+	"io"
+)
+
+// errSource marks an upload whose source failed, which another attempt would
+// meet again.
+var errSource = errors.New("reading the upload's source")
+
+// lazyBody opens its source at the first read. retryablehttp makes a body once
+// only to look at its length, and that must cost nothing.
+type lazyBody struct {
+	open func() (io.ReadCloser, error)
+	rc   io.ReadCloser
+	err  error
+}
+
+func (b *lazyBody) source() (io.ReadCloser, error) {
+	if b.rc == nil && b.err == nil {
+		if b.rc, b.err = b.open(); b.err != nil {
+			b.err = fmt.Errorf("%w: %w", errSource, b.err)
+		}
+	}
+	return b.rc, b.err
+}
+
+func (b *lazyBody) Read(p []byte) (int, error) {
+	rc, err := b.source()
+	if err != nil {
+		return 0, err
+	}
+	n, err := rc.Read(p)
+	if err != nil && err != io.EOF {
+		err = fmt.Errorf("%w: %w", errSource, err)
+	}
+	return n, err
+}
+
+// WriteTo lets a source that writes by itself do so without another copy.
+func (b *lazyBody) WriteTo(w io.Writer) (int64, error) {
+	rc, err := b.source()
+	if err != nil {
+		return 0, err
+	}
+	if wt, ok := rc.(io.WriterTo); ok {
+		return wt.WriteTo(w)
+	}
+	// The wrapper keeps io.Copy from coming back here.
+	return io.Copy(w, struct{ io.Reader }{b})
+}
+
+func (b *lazyBody) Close() error {
+	if b.rc == nil {
+		b.err = errors.New("api: body is closed")
+		return nil
+	}
+	return b.rc.Close()
+}

@@ -1,0 +1,281 @@
+// Package api is the transport of the Vercel Sandbox API: the table of
+// operations with their retry classes, requests, retries, and the decoding of
+// answers and errors.
+package api
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"io"
+	"log/slog"
+	"mime"
+	"net/http"
+	"net/url"
+	"sync"
+	"time"
+
+	"github.com/hashicorp/go-retryablehttp"
+)
+
+// maxAnswer bounds a JSON answer.
+const maxAnswer = 64 << 20
+
+// Auth is what a request needs of the credentials.
+type Auth struct{ Token, TeamID string }
+
+// Config makes a Client. Every field but Logger and Refresh is needed.
+type Config struct {
+	BaseURL    *url.URL
+	HTTPClient *http.Client
+	UserAgent  string
+	Retry      Retry
+	Logger     *slog.Logger
+	// Auth is asked before every operation.
+	Auth func(context.Context) (Auth, error)
+	// Refresh is asked when an answer says that the token is not accepted. It
+	// returns false when there is no better token.
+	Refresh func(ctx context.Context, stale Auth) (Auth, bool)
+}
+
+// Client sends operations. It is safe for concurrent use.
+type Client struct {
+	cfg     Config
+	base    string // escaped path prefix
+	retrier *retryablehttp.Client
+	agent   []string
+}
+
+// New makes a client.
+func New(cfg Config) *Client {
+	hc := *cfg.HTTPClient
+	rt := hc.Transport
+	if rt == nil {
+		rt = http.DefaultTransport
+	}
+	hc.Transport = keepIdle{rt}
+	hc.CheckRedirect = redirectPolicy(cfg.BaseURL, hc.CheckRedirect)
+	return &Client{
+		cfg:     cfg,
+		base:    cfg.BaseURL.EscapedPath(),
+		retrier: newRetrier(&hc, cfg.Retry),
+		agent:   []string{cfg.UserAgent},
+	}
+}
+
+// Request is one call of an operation.
+type Request struct {
+	Op    *Op
+	Path  []string   // values of the path's placeholders
+	Query url.Values // teamId is added
+	Body  any        // sent as JSON; nil sends none
+	// Open, instead of Body, opens the request's body, anew for each attempt.
+	Open   func() (io.ReadCloser, error)
+	Header http.Header // added to the request; keys in canonical form
+	Accept string      // media type that a stream's answer must have
+}
+
+var (
+	jsonType = []string{"application/json"}
+	identity = []string{"identity"}
+)
+
+// Do performs an operation and decodes its JSON answer into out, unless out is
+// nil. Errors are *Failure.
+func (c *Client) Do(ctx context.Context, req *Request, out any) error {
+	resp, a, err := c.send(ctx, req)
+	if err != nil {
+		return err
+	}
+	if resp == nil {
+		return nil
+	}
+	defer resp.Body.Close()
+	buf := buffers.Get().(*bytes.Buffer)
+	defer func() {
+		if buf.Cap() <= 1<<20 {
+			buf.Reset()
+			buffers.Put(buf)
+		}
+	}()
+	n, err := buf.ReadFrom(io.LimitReader(resp.Body, maxAnswer+1))
+	switch {
+	case err != nil:
+		return c.unusable(req, a, resp, nil, &BodyError{Err: err})
+	case n > maxAnswer:
+		return c.unusable(req, a, resp, nil, &DecodeError{Err: errTooLarge})
+	case out == nil || n == 0 && req.Op.Delete:
+		return nil
+	}
+	body := buf.Bytes()
+	if n == 0 {
+		body = []byte("{}")
+	}
+	if err := json.Unmarshal(body, out); err != nil {
+		return c.unusable(req, a, resp, bytes.Clone(body[:min(len(body), maxErrorBody)]), &DecodeError{Err: err})
+	}
+	return nil
+}
+
+var buffers = sync.Pool{New: func() any { return new(bytes.Buffer) }}
+
+// Stream performs an operation and returns its answer with the body unread;
+// the caller closes it. Errors are *Failure.
+func (c *Client) Stream(ctx context.Context, req *Request) (*http.Response, error) {
+	resp, a, err := c.send(ctx, req)
+	if err != nil {
+		return nil, err
+	}
+	if got := resp.Header.Get("Content-Type"); req.Accept != "" && got != req.Accept {
+		if media, _, err := mime.ParseMediaType(got); err != nil || media != req.Accept {
+			f := c.failure(req, a)
+			f.readError(resp)
+			resp.Body.Close()
+			f.Err = &ContentTypeError{Got: got, Want: req.Accept}
+			return nil, f
+		}
+	}
+	return resp, nil
+}
+
+// send performs an operation up to the head of a successful answer. It returns
+// neither an answer nor an error when a delete was found to be done already.
+func (c *Client) send(ctx context.Context, req *Request) (*http.Response, *attempts, error) {
+	a := &attempts{op: req.Op}
+	auth, err := c.cfg.Auth(ctx)
+	if err != nil {
+		return nil, a, err
+	}
+	var body []byte
+	if req.Body != nil {
+		if body, err = json.Marshal(req.Body); err != nil {
+			return nil, a, c.broken(req, a, err)
+		}
+	}
+	traced := a.trace(ctx)
+	resp, err := c.try(traced, req, auth, body, a)
+	if err == nil && (resp.StatusCode == http.StatusUnauthorized || resp.StatusCode == http.StatusForbidden) && c.cfg.Refresh != nil {
+		// The token was refused, so the operation did not act and may be
+		// repeated whatever its class.
+		if better, ok := c.cfg.Refresh(ctx, auth); ok {
+			resp.Body.Close()
+			resp, err = c.try(traced, req, better, body, a)
+		}
+	}
+	switch {
+	case err != nil:
+		return nil, a, c.broken(req, a, err)
+	case resp.StatusCode >= 200 && resp.StatusCode < 300:
+		return resp, a, nil
+	}
+	defer resp.Body.Close()
+	if req.Op.Delete && resp.StatusCode == http.StatusNotFound && a.uncertain {
+		return nil, a, nil
+	}
+	f := c.failure(req, a)
+	f.readError(resp)
+	return nil, a, f
+}
+
+// try runs the retry loop once.
+func (c *Client) try(ctx context.Context, req *Request, auth Auth, body []byte, a *attempts) (*http.Response, error) {
+	plain, escaped := req.Op.expand(req.Path)
+	query := "teamId=" + url.QueryEscape(auth.TeamID)
+	if len(req.Query) > 0 {
+		query += "&" + req.Query.Encode()
+	}
+	header := make(http.Header, 6)
+	header["Authorization"] = []string{"Bearer " + auth.Token}
+	header["User-Agent"] = c.agent
+	if body != nil {
+		header["Content-Type"] = jsonType
+	}
+	if req.Op.Stream {
+		// A compressed stream would sit in the compressor's window, and a
+		// compressed file would lose its length.
+		header["Accept-Encoding"] = identity
+	}
+	for k, v := range req.Header {
+		header[k] = v
+	}
+	hr := (&http.Request{
+		Method: req.Op.Method,
+		URL: &url.URL{
+			Scheme: c.cfg.BaseURL.Scheme, Host: c.cfg.BaseURL.Host,
+			Path: c.cfg.BaseURL.Path + plain, RawPath: c.base + escaped, RawQuery: query,
+		},
+		Host: c.cfg.BaseURL.Host, Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1,
+		Header: header,
+	}).WithContext(ctx)
+	rr, err := retryablehttp.FromRequest(hr)
+	if err != nil {
+		return nil, err
+	}
+	switch {
+	case req.Open != nil:
+		err = rr.SetBody(retryablehttp.ReaderFunc(func() (io.Reader, error) { return &lazyBody{open: req.Open}, nil }))
+		rr.ContentLength = -1
+	case body != nil:
+		err = rr.SetBody(body)
+	}
+	if err != nil {
+		return nil, err
+	}
+	start, before := time.Now(), a.count
+	resp, err := c.retrier.Do(rr)
+	if err != nil && resp != nil {
+		resp.Body.Close()
+	}
+	c.log(ctx, req, resp, err, a.count-before, start)
+	return resp, err
+}
+
+// log writes one line an operation. Neither query, headers nor bodies are in
+// it: they may hold secrets.
+func (c *Client) log(ctx context.Context, req *Request, resp *http.Response, err error, tries int, start time.Time) {
+	l := c.cfg.Logger
+	if l == nil {
+		return
+	}
+	level := slog.LevelDebug
+	attrs := []slog.Attr{
+		slog.String("operation", req.Op.Name), slog.String("method", req.Op.Method), slog.String("path", req.Op.Path),
+		slog.Int("attempts", tries), slog.Duration("duration", time.Since(start)),
+	}
+	if resp != nil {
+		attrs = append(attrs, slog.Int("status", resp.StatusCode))
+		if id := resp.Header.Get("X-Vercel-Id"); id != "" {
+			attrs = append(attrs, slog.String("requestID", id))
+		}
+	}
+	if err != nil {
+		attrs = append(attrs, slog.Any("error", err))
+	}
+	if err != nil || tries > 1 {
+		level = slog.LevelWarn
+	}
+	l.LogAttrs(ctx, level, "sandbox request", attrs...)
+}
+
+func (c *Client) failure(req *Request, a *attempts) *Failure {
+	return &Failure{
+		Op: req.Op, Attempts: a.count, Uncertain: a.uncertain,
+		Sandbox: req.Op.placeholder("sandbox", req.Path),
+		Session: req.Op.placeholder("session", req.Path),
+	}
+}
+
+// broken is the failure of an operation that got no answer.
+func (c *Client) broken(req *Request, a *attempts, err error) error {
+	f := c.failure(req, a)
+	f.Err = err
+	return f
+}
+
+// unusable is the failure of an operation whose successful answer can't be
+// used. What it did is unknown to the caller.
+func (c *Client) unusable(req *Request, a *attempts, resp *http.Response, body []byte, err error) error {
+	f := c.failure(req, a)
+	f.Status, f.Header, f.Body, f.Err, f.Uncertain = resp.StatusCode, resp.Header, body, err, true
+	return f
+}

@@ -1,0 +1,53 @@
+package api
+
+import (
+	"errors"
+	"net"
+	"net/http"
+	"net/url"
+	"time"
+)
+
+// DefaultTransport returns a transport for many goroutines that talk to one
+// host: an idle connection for each of them is kept, where the standard one
+// keeps two. There is no overall timeout, since streams last for hours; pings
+// notice a peer that is gone.
+func DefaultTransport() *http.Transport {
+	return &http.Transport{
+		Proxy:                 http.ProxyFromEnvironment,
+		DialContext:           (&net.Dialer{Timeout: 30 * time.Second, KeepAlive: 15 * time.Second}).DialContext,
+		ForceAttemptHTTP2:     true,
+		MaxIdleConnsPerHost:   1024,
+		IdleConnTimeout:       90 * time.Second,
+		TLSHandshakeTimeout:   10 * time.Second,
+		ExpectContinueTimeout: time.Second,
+		HTTP2:                 &http.HTTP2Config{SendPingTimeout: 30 * time.Second, PingTimeout: 15 * time.Second},
+	}
+}
+
+// keepIdle hides CloseIdleConnections: retryablehttp calls it whenever it gives
+// up on a request, which would cost every other user of a shared transport its
+// connections.
+type keepIdle struct{ http.RoundTripper }
+
+var errRedirect = errors.New("refused to follow the redirect")
+
+// redirectPolicy lets redirects within the base host pass. To another host, or
+// down to plain HTTP, neither credentials nor a request's body travel along.
+func redirectPolicy(base *url.URL, next func(*http.Request, []*http.Request) error) func(*http.Request, []*http.Request) error {
+	return func(req *http.Request, via []*http.Request) error {
+		if req.URL.Host != base.Host || req.URL.Scheme != base.Scheme {
+			if req.Body != nil && req.Body != http.NoBody || req.GetBody != nil && req.ContentLength != 0 {
+				return errRedirect
+			}
+			req.Header.Del("Authorization")
+		}
+		if next != nil {
+			return next(req, via)
+		}
+		if len(via) >= 10 {
+			return errors.New("stopped after 10 redirects")
+		}
+		return nil
+	}
+}
