@@ -1,0 +1,66 @@
+package sandbox
+
+import (
+	"context"
+	"os"
+)
+
+// Names of the variables that this package reads. credentials*.go are its only
+// readers of the environment, and nothing in it writes to it.
+const (
+	envToken     = "VERCEL_TOKEN"
+	envTeamID    = "VERCEL_TEAM_ID"
+	envProjectID = "VERCEL_PROJECT_ID"
+	envOIDCToken = "VERCEL_OIDC_TOKEN"
+	envOnVercel  = "VERCEL_URL"
+	envBaseURL   = "VERCEL_SANDBOX_BASE_URL"
+)
+
+// lookupEnv is how a variable is read.
+type lookupEnv func(key string) (string, bool)
+
+func (l lookupEnv) get(key string) string {
+	if l == nil {
+		l = os.LookupEnv
+	}
+	value, _ := l(key)
+	return value
+}
+
+// baseURLFromEnv is the API's address that the environment gives, or "".
+func baseURLFromEnv() string {
+	return lookupEnv(nil).get(envBaseURL)
+}
+
+// EnvCredentials gives what VERCEL_TOKEN, VERCEL_TEAM_ID and VERCEL_PROJECT_ID
+// say at the time of each request. When some are set and others not, the error
+// is a *MissingCredentialsError that names the missing ones; VERCEL_PROJECT_ID
+// alone counts as nothing, because the platform sets it everywhere. With none
+// the error matches ErrNoCredentials.
+func EnvCredentials() CredentialsProvider {
+	return CredentialsFunc(func(context.Context) (Credentials, error) {
+		return credentialsFromEnv(nil)
+	})
+}
+
+func credentialsFromEnv(env lookupEnv) (Credentials, error) {
+	c := Credentials{Token: env.get(envToken), TeamID: env.get(envTeamID), ProjectID: env.get(envProjectID)}
+	if c.Token == "" && c.TeamID == "" {
+		return Credentials{}, ErrNoCredentials
+	}
+	var missing []string
+	for _, v := range []struct{ name, value string }{
+		{envToken, c.Token}, {envTeamID, c.TeamID}, {envProjectID, c.ProjectID},
+	} {
+		if v.value == "" {
+			missing = append(missing, v.name)
+		}
+	}
+	if missing != nil {
+		return Credentials{}, &MissingCredentialsError{Missing: missing}
+	}
+	if err := c.validate(); err != nil {
+		return Credentials{}, err
+	}
+	return c, nil
+}

@@ -1,0 +1,89 @@
+// Package oidc finds, refreshes and stores the tokens that the Vercel CLI and
+// the platform use: OIDC tokens of projects, and the CLI's own login.
+package oidc
+
+import (
+	"encoding/base64"
+	"encoding/json"
+	"errors"
+	"math"
+	"strings"
+	"time"
+)
+
+// Claims are what a project's OIDC token says about itself. Nothing here
+// verifies a signature: the API does, and these only say whom the token is for.
+type Claims struct {
+	TeamID    string
+	ProjectID string
+	// Expiry is zero for a token that does not expire.
+	Expiry time.Time
+}
+
+// ParseClaims reads the claims of an OIDC token of a project. The error never
+// shows the token.
+func ParseClaims(token string) (Claims, error) {
+	var claims struct {
+		TeamID    *string  `json:"owner_id"`
+		ProjectID *string  `json:"project_id"`
+		Expiry    *float64 `json:"exp"`
+	}
+	if err := payload(token, &claims); err != nil {
+		return Claims{}, err
+	}
+	if claims.TeamID == nil || *claims.TeamID == "" {
+		return Claims{}, errors.New("invalid Vercel OIDC token: its claim owner_id is missing")
+	}
+	if claims.ProjectID == nil || *claims.ProjectID == "" {
+		return Claims{}, errors.New("invalid Vercel OIDC token: its claim project_id is missing")
+	}
+	c := Claims{TeamID: *claims.TeamID, ProjectID: *claims.ProjectID}
+	if claims.Expiry != nil {
+		c.Expiry = unix(*claims.Expiry)
+	}
+	return c, nil
+}
+
+// Expiry is when a token expires by its own claims. It is false for one that is
+// not a JWT or says nothing about its end.
+func Expiry(token string) (time.Time, bool) {
+	var claims struct {
+		Expiry *float64 `json:"exp"`
+	}
+	if payload(token, &claims) != nil || claims.Expiry == nil {
+		return time.Time{}, false
+	}
+	return unix(*claims.Expiry), true
+}
+
+// Expired tells whether t comes before now. The zero time never does: it stands
+// for no expiry.
+func Expired(t, now time.Time) bool {
+	return !t.IsZero() && !now.Before(t)
+}
+
+func payload(token string, v any) error {
+	parts := strings.Split(token, ".")
+	if len(parts) != 3 {
+		return errors.New("invalid Vercel OIDC token: it is not a JWT")
+	}
+	// Padding and the other alphabet are not allowed in a JWT, but the official
+	// tools take them.
+	text := strings.TrimRight(strings.NewReplacer("+", "-", "/", "_").Replace(parts[1]), "=")
+	data, err := base64.RawURLEncoding.DecodeString(text)
+	if err != nil {
+		return errors.New("invalid Vercel OIDC token: its payload is not base64")
+	}
+	if json.Unmarshal(data, v) != nil {
+		return errors.New("invalid Vercel OIDC token: its payload does not have the expected claims")
+	}
+	return nil
+}
+
+// unix is a time from seconds that anybody may have written: seconds outside
+// what a date can hold become the nearest that it can.
+func unix(seconds float64) time.Time {
+	const year9999 = 253402300799
+	whole, frac := math.Modf(min(max(seconds, 1), year9999))
+	return time.Unix(int64(whole), int64(frac*1e9))
+}
