@@ -1,0 +1,304 @@
+package box
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os/exec"
+	"sync"
+	"time"
+)
+
+// Box is one machine: a file system, and while it runs processes on it. It is
+// safe for concurrent use.
+type Box struct {
+	host    *Host
+	cfg     Config
+	id      string
+	dir     string
+	machine machine
+
+	mu       sync.Mutex
+	running  bool
+	stopping bool
+	consumed bool // frozen or removed: there are no files any more
+	procs    map[*Process]struct{}
+	starts   sync.WaitGroup // calls that use the running machine
+	cpu      time.Duration  // of processes that have ended
+}
+
+// machine is what a mode has to provide for a box.
+type machine interface {
+	boot(ctx context.Context) error
+	// launch resolves cmd.Args[0] and the directory inside the box and starts
+	// it; the errors that a shell would report are *launchError.
+	launch(cmd *exec.Cmd, spec *Spec) error
+	// openTerminal opens a pseudo terminal.
+	openTerminal(size Size, user string) (*terminal, error)
+	// files runs f with the box's file system, with the rights of its user.
+	files(f func(fsys) error) error
+	dial(ctx context.Context, port int) (net.Conn, error)
+	setNetwork(deny bool) error
+	network() (in, out int64)
+	// ended is told of each process that has exited.
+	ended(pid int)
+	// halt ends every process and waits until they are gone.
+	halt(procs []*Process) error
+	// freeze gives the directory that becomes the layer, and its size.
+	freeze() (dir string, size int64, err error)
+}
+
+// ID is unique among the boxes of all hosts.
+func (b *Box) ID() string { return b.id }
+
+// Running says whether processes can be started.
+func (b *Box) Running() bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.running && !b.stopping
+}
+
+func (b *Box) bootLocked(ctx context.Context) error {
+	if err := b.machine.boot(ctx); err != nil {
+		return err
+	}
+	b.running = true
+	return nil
+}
+
+// use holds the box running until the func that it returns is called.
+func (b *Box) use() (func(), error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if !b.running || b.stopping {
+		return nil, ErrStopped
+	}
+	b.starts.Add(1)
+	return b.starts.Done, nil
+}
+
+// Stop ends every process of the box, detached ones too, with SIGKILL, and
+// returns when they are gone. The files stay: Restart goes on with them, and
+// Freeze makes them a layer. Stopping a stopped box is no error.
+func (b *Box) Stop(ctx context.Context) error {
+	b.mu.Lock()
+	if !b.running {
+		b.mu.Unlock()
+		return nil
+	}
+	b.stopping = true
+	procs := make([]*Process, 0, len(b.procs))
+	for p := range b.procs {
+		procs = append(procs, p)
+	}
+	b.mu.Unlock()
+
+	err := b.machine.halt(procs)
+	b.starts.Wait()
+	// A process that was being started meanwhile is ended here.
+	b.mu.Lock()
+	procs = procs[:0]
+	for p := range b.procs {
+		procs = append(procs, p)
+	}
+	b.mu.Unlock()
+	if len(procs) > 0 {
+		err = errors.Join(err, b.machine.halt(procs))
+	}
+	for _, p := range procs {
+		select {
+		case <-p.Done():
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.running, b.stopping = false, false
+	if err != nil {
+		return fmt.Errorf("box: stop: %w", err)
+	}
+	return nil
+}
+
+// Restart starts a stopped box again on the same files.
+func (b *Box) Restart(ctx context.Context) error {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	switch {
+	case b.consumed:
+		return fmt.Errorf("box: restart: %w", ErrStopped)
+	case b.running:
+		return fmt.Errorf("box: restart: %w", ErrRunning)
+	}
+	if err := b.bootLocked(ctx); err != nil {
+		return fmt.Errorf("box: restart: %w", err)
+	}
+	return nil
+}
+
+// Freeze makes the files of a stopped box a layer, and gives its ID and its
+// size over the layer that the box started from. The box is used up: make new
+// ones with the layer. In namespace mode the cost does not depend on the size
+// of the files.
+func (b *Box) Freeze(ctx context.Context) (LayerID, int64, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if err := ctx.Err(); err != nil {
+		return "", 0, err
+	}
+	switch {
+	case b.consumed:
+		return "", 0, fmt.Errorf("box: freeze: %w", ErrStopped)
+	case b.running:
+		return "", 0, fmt.Errorf("box: freeze: %w", ErrRunning)
+	}
+	dir, size, err := b.machine.freeze()
+	if err != nil {
+		return "", 0, fmt.Errorf("box: freeze: %w", err)
+	}
+	var parent LayerID
+	if b.host.backend.layered() {
+		parent = b.cfg.Layer
+	}
+	id, err := b.host.store.add(dir, parent, size)
+	if err != nil {
+		return "", 0, fmt.Errorf("box: freeze: %w", err)
+	}
+	return id, size, b.removeLocked()
+}
+
+// Remove stops the box and removes its files. Removing a removed or frozen box
+// is no error.
+func (b *Box) Remove() error {
+	if err := b.Stop(context.Background()); err != nil {
+		return err
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.removeLocked()
+}
+
+func (b *Box) removeLocked() error {
+	if b.consumed {
+		return nil
+	}
+	b.consumed = true
+	err := removeAll(b.dir)
+	b.host.store.release(b.cfg.Layer)
+	b.host.forget(b)
+	return err
+}
+
+// Usage is what a box has used since it was made.
+type Usage struct {
+	// CPU is user and system time of the processes.
+	CPU time.Duration
+	// NetworkIn and NetworkOut are bytes received and sent; zero in folder mode.
+	NetworkIn, NetworkOut int64
+}
+
+// Usage measures what the box has used up to now.
+func (b *Box) Usage() Usage {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	u := Usage{CPU: b.cpu}
+	for p := range b.procs {
+		u.CPU += processCPU(p.Pid())
+	}
+	if b.machine != nil {
+		u.NetworkIn, u.NetworkOut = b.machine.network()
+	}
+	return u
+}
+
+// Dial connects to a server that listens on a TCP port of the box's loopback.
+func (b *Box) Dial(ctx context.Context, port int) (net.Conn, error) {
+	if port < 1 || port > 65535 {
+		return nil, fmt.Errorf("box: dial: port %d is not in 1..65535", port)
+	}
+	done, err := b.use()
+	if err != nil {
+		return nil, fmt.Errorf("box: dial: %w", err)
+	}
+	defer done()
+	return b.machine.dial(ctx, port)
+}
+
+// SetNetwork cuts a running box off the network but for loopback, or connects
+// it. It is ErrUnsupported in folder mode when deny is set.
+func (b *Box) SetNetwork(deny bool) error {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if err := b.machine.setNetwork(deny); err != nil {
+		return fmt.Errorf("box: network: %w", err)
+	}
+	b.cfg.DenyNetwork = deny
+	return nil
+}
+
+// ReadFile opens a regular file and gives its size. The caller closes it. The
+// errors match fs.ErrNotExist and friends; a relative path is below cwd, and
+// an empty cwd is WorkDir.
+func (b *Box) ReadFile(path, cwd string) (io.ReadCloser, int64, error) {
+	name, err := b.path(path, cwd)
+	if err != nil {
+		return nil, 0, err
+	}
+	done, err := b.use()
+	if err != nil {
+		return nil, 0, fmt.Errorf("box: read: %w", err)
+	}
+	defer done()
+	var (
+		file io.ReadCloser
+		size int64
+	)
+	err = b.machine.files(func(f fsys) (err error) {
+		file, size, err = openRegular(f, name)
+		return err
+	})
+	return file, size, err
+}
+
+// Mkdir makes a directory and the parents that are missing; one that exists is
+// no error.
+func (b *Box) Mkdir(path, cwd string) error {
+	name, err := b.path(path, cwd)
+	if err != nil {
+		return err
+	}
+	done, err := b.use()
+	if err != nil {
+		return fmt.Errorf("box: mkdir: %w", err)
+	}
+	defer done()
+	return b.machine.files(func(f fsys) error { return mkdirAll(f, name) })
+}
+
+// Extract unpacks a gzipped tar archive below cwd (empty means WorkDir) as the
+// box's user. Names can't lead out of the box: "..", absolute names and
+// symlinks are resolved inside it. What can't be unpacked gives ErrBadArchive
+// or the file system's error; what came before it stays.
+func (b *Box) Extract(ctx context.Context, archive io.Reader, cwd string) error {
+	dir, err := b.path(".", cwd)
+	if err != nil {
+		return err
+	}
+	done, err := b.use()
+	if err != nil {
+		return fmt.Errorf("box: extract: %w", err)
+	}
+	defer done()
+	return b.machine.files(func(f fsys) error { return extract(ctx, f, archive, dir) })
+}
+
+// path makes a clean absolute path of the box.
+func (b *Box) path(path, cwd string) (string, error) {
+	if path == "" {
+		return "", fmt.Errorf("box: %w: empty", ErrBadPath)
+	}
+	return cleanPath(path, cwd)
+}

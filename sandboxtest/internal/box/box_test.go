@@ -1,0 +1,158 @@
+package box
+
+import (
+	"archive/tar"
+	"bytes"
+	"compress/gzip"
+	"context"
+	"errors"
+	"io"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// eachMode runs a test in every mode that can be had here.
+func eachMode(t *testing.T, f func(t *testing.T, h *Host)) {
+	for _, mode := range []Mode{Namespace, Folder} {
+		t.Run(string(mode), func(t *testing.T) {
+			f(t, openHost(t, Options{Mode: mode}))
+		})
+	}
+}
+
+func openHost(t testing.TB, opts Options) *Host {
+	t.Helper()
+	h, err := NewHost(opts)
+	if errors.Is(err, ErrUnavailable) {
+		t.Skip(err)
+	}
+	require.NoError(t, err)
+	t.Cleanup(func() { assert.NoError(t, h.Close()) })
+	return h
+}
+
+func newBox(t testing.TB, h *Host, cfg Config) *Box {
+	t.Helper()
+	b, err := h.New(context.Background(), cfg)
+	require.NoError(t, err)
+	return b
+}
+
+// buffer is a bytes.Buffer for several goroutines.
+type buffer struct {
+	mu  sync.Mutex
+	buf bytes.Buffer
+}
+
+func (b *buffer) Write(p []byte) (int, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.buf.Write(p)
+}
+
+func (b *buffer) String() string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.buf.String()
+}
+
+// run runs a command to its end.
+func run(t testing.TB, b *Box, spec Spec) (stdout, stderr string, res Result) {
+	t.Helper()
+	var out, errOut buffer
+	spec.Stdout, spec.Stderr = &out, &errOut
+	p, err := b.Start(context.Background(), spec)
+	require.NoError(t, err)
+	res = p.Wait()
+	return out.String(), errOut.String(), res
+}
+
+// sh runs a shell script that has to succeed and gives its output.
+func sh(t testing.TB, b *Box, script string, args ...string) string {
+	t.Helper()
+	out, errOut, res := run(t, b, Spec{Path: "sh", Args: append([]string{"-c", script, "sh"}, args...)})
+	require.Zero(t, res.ExitCode, "%s%s", out, errOut)
+	return strings.TrimSpace(out)
+}
+
+func read(t testing.TB, b *Box, path string) string {
+	t.Helper()
+	r, size, err := b.ReadFile(path, "")
+	require.NoError(t, err)
+	defer r.Close()
+	data, err := io.ReadAll(r)
+	require.NoError(t, err)
+	assert.Len(t, data, int(size))
+	return string(data)
+}
+
+// archive makes a gzipped tar archive.
+func archive(t testing.TB, entries ...tar.Header) io.Reader {
+	t.Helper()
+	var buf bytes.Buffer
+	zw := gzip.NewWriter(&buf)
+	tw := tar.NewWriter(zw)
+	for _, hdr := range entries {
+		var data []byte
+		if hdr.Typeflag == tar.TypeReg || hdr.Typeflag == 0 {
+			hdr.Typeflag, data = tar.TypeReg, []byte("data of "+hdr.Name)
+			hdr.Size = int64(len(data))
+		}
+		if hdr.Mode == 0 {
+			hdr.Mode = 0o644
+		}
+		require.NoError(t, tw.WriteHeader(&hdr))
+		_, err := tw.Write(data)
+		require.NoError(t, err)
+	}
+	require.NoError(t, tw.Close())
+	require.NoError(t, zw.Close())
+	return &buf
+}
+
+func TestCommand(t *testing.T) {
+	eachMode(t, func(t *testing.T, h *Host) {
+		b := newBox(t, h, Config{})
+		out, errOut, res := run(t, b, Spec{
+			Path: "sh", Args: []string{"-c", `printf '%s|' "$1" "$GREETING"; echo oops >&2; pwd; exit 7`, "sh", "a b"},
+			Env: []string{"GREETING=hello"},
+		})
+		assert.Equal(t, 7, res.ExitCode)
+		assert.True(t, strings.HasPrefix(out, "a b|hello|"), out)
+		assert.Contains(t, out, WorkDir)
+		assert.Equal(t, "oops\n", errOut)
+		assert.Positive(t, res.Duration)
+	})
+}
+
+func TestFilesSurviveStopAndFreeze(t *testing.T) {
+	eachMode(t, func(t *testing.T, h *Host) {
+		b := newBox(t, h, Config{})
+		require.NoError(t, b.Extract(t.Context(), archive(t, tar.Header{Name: "vercel/sandbox/deep/file", Mode: 0o640, ModTime: time.Unix(1e9, 0)}), "/"))
+		sh(t, b, "cat deep/file > copy; chmod 700 copy")
+		require.NoError(t, b.Stop(t.Context()))
+		_, err := b.Start(t.Context(), Spec{Path: "true"})
+		require.ErrorIs(t, err, ErrStopped)
+		require.NoError(t, b.Restart(t.Context()))
+		assert.Equal(t, "data of vercel/sandbox/deep/file", read(t, b, "copy"))
+		require.NoError(t, b.Stop(t.Context()))
+		layer, size, err := b.Freeze(t.Context())
+		require.NoError(t, err)
+		assert.Positive(t, size)
+
+		one, two := newBox(t, h, Config{Layer: layer}), newBox(t, h, Config{Layer: layer})
+		sh(t, one, "rm -r deep; echo changed > copy")
+		assert.Equal(t, "changed\n", read(t, one, "copy"))
+		assert.Equal(t, "data of vercel/sandbox/deep/file", read(t, two, "copy"))
+		assert.Equal(t, "640", sh(t, two, "stat -c %a deep/file"))
+		assert.Equal(t, "1000000000", sh(t, two, "stat -c %Y deep/file"))
+	})
+}

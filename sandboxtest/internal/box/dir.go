@@ -1,0 +1,88 @@
+package box
+
+import (
+	"crypto/rand"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/gofrs/flock"
+)
+
+const lockName = "lock"
+
+// openDir takes the host's directory for itself.
+func (h *Host) openDir(dir string) error {
+	if dir == "" {
+		sweep()
+		var err error
+		if dir, err = os.MkdirTemp("", tempPrefix); err != nil {
+			return err
+		}
+		// Processes of the box's user pass through it in folder mode.
+		if err := os.Chmod(dir, 0o711); err != nil {
+			return err
+		}
+		h.temp = true
+	} else if err := os.MkdirAll(dir, 0o755); err != nil {
+		return err
+	}
+	dir, err := filepath.Abs(dir)
+	if err != nil {
+		return err
+	}
+	if dir, err = filepath.EvalSymlinks(dir); err != nil {
+		return err
+	}
+	h.dir = dir
+	lock := flock.New(filepath.Join(dir, lockName))
+	ok, err := lock.TryLock()
+	if err != nil {
+		return err
+	}
+	if !ok {
+		return fmt.Errorf("directory %s is in use by another host", dir)
+	}
+	h.unlock = lock.Unlock
+	return nil
+}
+
+func (h *Host) closeDir() error {
+	var err error
+	if h.temp {
+		err = removeAll(h.dir)
+	}
+	if h.unlock != nil {
+		if uerr := h.unlock(); err == nil {
+			err = uerr
+		}
+	}
+	return err
+}
+
+// sweep removes the temporary directories of hosts that died without Close:
+// their lock is free.
+func sweep() {
+	dirs, err := filepath.Glob(filepath.Join(os.TempDir(), tempPrefix+"*"))
+	if err != nil {
+		return
+	}
+	for _, dir := range dirs {
+		name := filepath.Join(dir, lockName)
+		if _, err := os.Lstat(name); err != nil {
+			continue // not locked yet by the host that is creating it
+		}
+		lock := flock.New(name, flock.SetFlag(os.O_RDWR))
+		if ok, err := lock.TryLock(); err == nil && ok {
+			_ = removeAll(dir)
+			_ = lock.Unlock()
+		}
+	}
+}
+
+// newID makes a short random name; short because overlayfs takes the names of
+// all layers of a chain in one page.
+func newID() string {
+	return strings.ToLower(rand.Text()[:8])
+}

@@ -1,0 +1,68 @@
+package box
+
+import (
+	"os"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strings"
+)
+
+// searchPath is the PATH of commands that are given none: the host's, so that
+// its programs are found, and the usual places.
+func searchPath() string {
+	dirs := filepath.SplitList(os.Getenv("PATH"))
+	if runtime.GOOS != "windows" {
+		for _, dir := range []string{"/usr/local/sbin", "/usr/local/bin", "/usr/sbin", "/usr/bin", "/sbin", "/bin"} {
+			if !slices.Contains(dirs, dir) {
+				dirs = append(dirs, dir)
+			}
+		}
+	}
+	// A relative entry means another directory in each working directory.
+	dirs = slices.DeleteFunc(dirs, func(dir string) bool { return !filepath.IsAbs(dir) })
+	return strings.Join(dirs, string(os.PathListSeparator))
+}
+
+// defaultEnv is the environment of a command: its own over the defaults, each
+// key once.
+func defaultEnv(spec *Spec) []string {
+	user, home := User, Home
+	if spec.User == rootUser {
+		user, home = rootUser, "/root"
+	}
+	env := []string{
+		"PATH=" + searchPath(), "HOME=" + home, "USER=" + user, "LOGNAME=" + user,
+		"SHELL=/bin/bash", "LANG=C.UTF-8",
+	}
+	if spec.TTY != nil {
+		env = append(env, "TERM=xterm-256color")
+	}
+	return mergeEnv(env, spec.Env)
+}
+
+// mergeEnv puts over on base, each key once and in the order of first sight.
+func mergeEnv(base, over []string) []string {
+	env := make([]string, 0, len(base)+len(over))
+	at := make(map[string]int, len(base)+len(over))
+	for _, kv := range slices.Concat(base, over) {
+		key, _, _ := strings.Cut(kv, "=")
+		if i, ok := at[key]; ok {
+			env[i] = kv
+			continue
+		}
+		at[key] = len(env)
+		env = append(env, kv)
+	}
+	return env
+}
+
+// lookupEnv is the value of a key in an environment without doubles.
+func lookupEnv(env []string, key string) string {
+	for _, kv := range env {
+		if k, value, _ := strings.Cut(kv, "="); k == key {
+			return value
+		}
+	}
+	return ""
+}

@@ -1,0 +1,208 @@
+package box
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"net"
+	"os"
+	"os/exec"
+	"path"
+	"path/filepath"
+	"strconv"
+	"strings"
+)
+
+// markerKey is set in the environment of every process of a box in folder
+// mode, so that those that have left their process group are found.
+const markerKey = "SANDBOX_BOX_ID"
+
+type folderBackend struct{ log *slog.Logger }
+
+func (folderBackend) layered() bool  { return false }
+func (folderBackend) maxLayers() int { return 1 }
+func (folderBackend) close() error   { return nil }
+
+func (f folderBackend) newMachine(b *Box, dir string, layers []string) (machine, error) {
+	m := &folderMachine{id: b.id, root: filepath.Join(dir, "r")}
+	if b.cfg.DenyNetwork {
+		f.log.Warn("folder mode can't cut the network", "box", b.id)
+	}
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return nil, err
+	}
+	if len(layers) > 0 {
+		return m, copyTree(b.host.store.treeDir(LayerID(layers[0])), m.root)
+	}
+	for _, name := range folders {
+		if err := os.MkdirAll(m.real(name), 0o755); err != nil {
+			return nil, err
+		}
+	}
+	return m, nil
+}
+
+// folders are the directories that are the sandbox's own: their names are
+// translated.
+var folders = []string{WorkDir, Home, "/shared", "/tmp"}
+
+// prefixes are what is translated, which for /vercel/sandbox is its parent.
+var prefixes = []string{path.Dir(WorkDir), Home, "/shared", "/tmp"}
+
+// folderMachine runs host processes in a folder.
+type folderMachine struct {
+	id, root string
+	left     leftovers
+}
+
+func (m *folderMachine) boot(context.Context) error { return nil }
+
+// real is the host's name of a path of the box.
+func (m *folderMachine) real(name string) string {
+	return filepath.Join(m.root, filepath.FromSlash(name))
+}
+
+// translate replaces the names of the sandbox's own directories in a text.
+func (m *folderMachine) translate(s string) string {
+	if !strings.Contains(s, "/") {
+		return s
+	}
+	var out strings.Builder
+	for i := 0; i < len(s); {
+		if s[i] == '/' && (i == 0 || !isNameByte(s[i-1])) {
+			if prefix := ownPrefix(s[i:]); prefix != "" {
+				out.WriteString(m.real(prefix))
+				i += len(prefix)
+				continue
+			}
+		}
+		out.WriteByte(s[i])
+		i++
+	}
+	return out.String()
+}
+
+// ownPrefix is the directory of the sandbox that s starts with, or "".
+func ownPrefix(s string) string {
+	for _, prefix := range prefixes {
+		if rest, ok := strings.CutPrefix(s, prefix); ok && (rest == "" || !isNameByte(rest[0]) || rest[0] == '/') {
+			return prefix
+		}
+	}
+	return ""
+}
+
+func isNameByte(c byte) bool {
+	return c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9' ||
+		c == '/' || c == '.' || c == '_' || c == '-' || c >= 0x80
+}
+
+func (m *folderMachine) launch(cmd *exec.Cmd, spec *Spec) error {
+	dir, err := cleanPath(".", spec.Dir)
+	if err != nil {
+		return err
+	}
+	cmd.Dir = dir
+	if ownPrefix(dir) != "" {
+		cmd.Dir = m.real(dir)
+	}
+	if info, err := os.Stat(cmd.Dir); err != nil || !info.IsDir() {
+		return &launchError{126, fmt.Sprintf("cannot change to directory %s: no such directory", dir)}
+	}
+	for i, arg := range cmd.Args {
+		cmd.Args[i] = m.translate(arg)
+	}
+	env := defaultEnv(spec)
+	for i, kv := range env {
+		key, value, _ := strings.Cut(kv, "=")
+		env[i] = key + "=" + m.translate(value)
+	}
+	cmd.Env = append(hostEnv(env), markerKey+"="+m.id)
+	name := cmd.Args[0]
+	if cmd.Path, err = lookPath(name, cmd.Dir, cmd.Env); err != nil {
+		return notStarted(spec.Path, err)
+	}
+	prepare(cmd, spec.TTY != nil)
+	return startOrExplain(cmd, spec.Path)
+}
+
+func (m *folderMachine) files(f func(fsys) error) error {
+	root, err := os.OpenRoot(m.root)
+	if err != nil {
+		return err
+	}
+	defer root.Close()
+	return f(rootFS{root})
+}
+
+func (m *folderMachine) openTerminal(size Size, _ string) (*terminal, error) {
+	return openTerminal(size)
+}
+
+func (m *folderMachine) dial(ctx context.Context, port int) (net.Conn, error) {
+	return dialLoopback(ctx, port)
+}
+
+// dialLoopback tries both loopback addresses: servers differ in which one
+// "localhost" is for them.
+func dialLoopback(ctx context.Context, port int) (net.Conn, error) {
+	var d net.Dialer
+	conn, err := d.DialContext(ctx, "tcp4", net.JoinHostPort("127.0.0.1", strconv.Itoa(port)))
+	if err == nil {
+		return conn, nil
+	}
+	conn, err6 := d.DialContext(ctx, "tcp6", net.JoinHostPort("::1", strconv.Itoa(port)))
+	if err6 == nil {
+		return conn, nil
+	}
+	return nil, err
+}
+
+func (m *folderMachine) setNetwork(deny bool) error {
+	if deny {
+		return ErrUnsupported
+	}
+	return nil
+}
+
+func (m *folderMachine) ended(pid int) { m.left.add(pid) }
+
+func (m *folderMachine) network() (in, out int64) { return 0, 0 }
+
+func (m *folderMachine) halt(procs []*Process) error {
+	for _, p := range procs {
+		p.mu.Lock()
+		if !p.exited {
+			killTree(p.pid)
+		}
+		p.mu.Unlock()
+	}
+	m.left.kill()
+	killMarked(markerKey + "=" + m.id)
+	for _, p := range procs {
+		<-p.done
+	}
+	// What was born while the others were dying.
+	killMarked(markerKey + "=" + m.id)
+	return nil
+}
+
+func (m *folderMachine) freeze() (string, int64, error) {
+	var size int64
+	err := filepath.WalkDir(m.root, func(_ string, d fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		info, err := d.Info()
+		if errors.Is(err, fs.ErrNotExist) {
+			return nil
+		}
+		if err == nil && info.Mode().IsRegular() {
+			size += info.Size()
+		}
+		return err
+	})
+	return m.root, size, err
+}

@@ -1,0 +1,116 @@
+package box
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path"
+	"strings"
+	"time"
+)
+
+// fsys is the file system of a box. Names are clean absolute paths of the box.
+type fsys interface {
+	Open(name string) (*os.File, error)
+	OpenFile(name string, flag int, perm fs.FileMode) (*os.File, error)
+	Mkdir(name string, perm fs.FileMode) error
+	Lstat(name string) (fs.FileInfo, error)
+	Stat(name string) (fs.FileInfo, error)
+	Symlink(target, name string) error
+	Link(old, name string) error
+	Remove(name string) error
+	Chmod(name string, mode fs.FileMode) error
+	Chtimes(name string, mtime time.Time) error
+}
+
+// maxPath is the kernel's limit.
+const maxPath = 4096
+
+// cleanPath makes a clean absolute path of the box out of one that may be
+// relative to cwd. ".." can't lead above the root.
+func cleanPath(name, cwd string) (string, error) {
+	if cwd == "" {
+		cwd = WorkDir
+	}
+	if strings.ContainsRune(name, 0) || strings.ContainsRune(cwd, 0) {
+		return "", fmt.Errorf("box: %w: NUL byte", ErrBadPath)
+	}
+	if !path.IsAbs(cwd) {
+		cwd = path.Join(WorkDir, cwd)
+	}
+	if !path.IsAbs(name) {
+		name = cwd + "/" + name
+	}
+	name = path.Clean("/" + name)
+	if len(name) >= maxPath {
+		return "", fmt.Errorf("box: %w: longer than %d bytes", ErrBadPath, maxPath)
+	}
+	return name, nil
+}
+
+// openRegular opens a file that has a size and an end.
+func openRegular(f fsys, name string) (*os.File, int64, error) {
+	info, err := f.Stat(name)
+	if err != nil {
+		return nil, 0, err
+	}
+	if err := regular(name, info); err != nil {
+		return nil, 0, err
+	}
+	file, err := f.Open(name)
+	if err != nil {
+		return nil, 0, err
+	}
+	// It may have been replaced since.
+	if info, err = file.Stat(); err == nil {
+		err = regular(name, info)
+	}
+	if err != nil {
+		return nil, 0, errors.Join(err, file.Close())
+	}
+	return file, info.Size(), nil
+}
+
+func regular(name string, info fs.FileInfo) error {
+	switch {
+	case info.IsDir():
+		return &fs.PathError{Op: "read", Path: name, Err: errIsDir}
+	case !info.Mode().IsRegular():
+		return &fs.PathError{Op: "read", Path: name, Err: errNotRegular}
+	}
+	return nil
+}
+
+var (
+	errIsDir      = errors.New("is a directory")
+	errNotDir     = errors.New("not a directory")
+	errNotRegular = errors.New("not a regular file")
+)
+
+// mkdirAll makes a directory and its missing parents.
+func mkdirAll(f fsys, name string) error {
+	info, err := f.Stat(name)
+	if err == nil {
+		if info.IsDir() {
+			return nil
+		}
+		return &fs.PathError{Op: "mkdir", Path: name, Err: errNotDir}
+	}
+	if !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	if parent := path.Dir(name); parent != name {
+		if err := mkdirAll(f, parent); err != nil {
+			return err
+		}
+	}
+	err = f.Mkdir(name, 0o755)
+	if errors.Is(err, fs.ErrExist) {
+		// Somebody else made it, or it is a dangling link.
+		if info, serr := f.Stat(name); serr == nil && info.IsDir() {
+			return nil
+		}
+	}
+	return err
+}

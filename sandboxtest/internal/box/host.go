@@ -1,0 +1,262 @@
+package box
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"sync"
+)
+
+// Mode says how a host runs its boxes.
+type Mode string
+
+const (
+	// Auto takes Namespace mode where it can be had and Folder mode elsewhere.
+	Auto Mode = ""
+	// Namespace gives each box a root, processes and a network of its own.
+	Namespace Mode = "namespace"
+	// Folder runs host processes in a folder.
+	Folder Mode = "folder"
+)
+
+// The directories that every box has, and its user.
+const (
+	WorkDir    = "/vercel/sandbox"
+	User       = "vercel-sandbox"
+	Home       = "/home/vercel-sandbox"
+	UserID     = 1000
+	GroupID    = 1000
+	rootUser   = "root"
+	tempPrefix = "sandbox-host-"
+)
+
+// Errors that callers tell apart with errors.Is.
+var (
+	// ErrUnavailable means that the mode that was insisted on can't be had here.
+	ErrUnavailable = errors.New("mode not available on this machine")
+	// ErrStopped means that the box is stopped, or its host closed.
+	ErrStopped = errors.New("box is stopped")
+	// ErrRunning means that the box has to be stopped first.
+	ErrRunning = errors.New("box is running")
+	// ErrNoLayer means that there is no layer with that ID.
+	ErrNoLayer = errors.New("no such layer")
+	// ErrTooManyLayers means that a chain of layers is longer than the kernel
+	// can stack.
+	ErrTooManyLayers = errors.New("too many layers")
+	// ErrBadPath means that a path is empty, or has a NUL byte, or leads out of
+	// the box.
+	ErrBadPath = errors.New("bad path")
+	// ErrBadArchive means that an archive is damaged, too large, or has an
+	// entry that can't be unpacked safely.
+	ErrBadArchive = errors.New("bad archive")
+	// ErrUnsupported means that this mode can't do it.
+	ErrUnsupported = errors.New("not supported in this mode")
+)
+
+// Options configures a Host. The zero value works.
+type Options struct {
+	// Dir keeps the layers across restarts of the host. It is created when
+	// missing and locked while the host is open. Empty means a temporary
+	// directory that Close removes.
+	Dir string
+	// Mode insists on a mode. Empty means Auto.
+	Mode Mode
+	// Logger gets what is worth knowing when something is odd. Nil is silent.
+	Logger *slog.Logger
+}
+
+// Host owns a directory of layers and the boxes that run on them. It is safe
+// for concurrent use.
+type Host struct {
+	mode    Mode
+	dir     string
+	temp    bool
+	log     *slog.Logger
+	backend backend
+	store   *store
+	unlock  func() error
+
+	mu     sync.Mutex
+	boxes  map[string]*Box
+	closed bool
+}
+
+// backend is what a mode has to provide for a host.
+type backend interface {
+	// newMachine makes the machine of one box, not yet started, whose files
+	// live under dir, on top of the given layers (newest first).
+	newMachine(b *Box, dir string, layers []string) (machine, error)
+	// layered says whether a layer holds only the difference to its parent.
+	layered() bool
+	// maxLayers is the longest chain that can be stacked.
+	maxLayers() int
+	close() error
+}
+
+// NewHost opens a host. Close it to end every process and to remove what it
+// has put on the machine.
+func NewHost(opts Options) (*Host, error) {
+	h := &Host{log: opts.Logger, boxes: make(map[string]*Box)}
+	if h.log == nil {
+		h.log = slog.New(slog.DiscardHandler)
+	}
+	switch opts.Mode {
+	case Auto, Namespace, Folder:
+	default:
+		return nil, fmt.Errorf("box: unknown mode %q, want %q, %q or empty", opts.Mode, Namespace, Folder)
+	}
+	if err := h.openDir(opts.Dir); err != nil {
+		return nil, fmt.Errorf("box: %w", err)
+	}
+	if err := h.openBackend(opts.Mode); err != nil {
+		return nil, errors.Join(fmt.Errorf("box: %w", err), h.closeDir())
+	}
+	return h, nil
+}
+
+func (h *Host) openBackend(mode Mode) error {
+	if mode != Folder {
+		dir := filepath.Join(h.dir, string(Namespace))
+		s, err := openStore(dir)
+		if err != nil {
+			return err
+		}
+		b, err := newNamespaceBackend(dir, h.log)
+		if err == nil {
+			h.mode, h.store, h.backend = Namespace, s, b
+			return nil
+		}
+		if mode == Namespace {
+			return fmt.Errorf("namespace mode: %w: %w", ErrUnavailable, err)
+		}
+		h.log.Info("namespaces can't be had, commands run as host processes in a folder", "reason", err)
+	}
+	s, err := openStore(filepath.Join(h.dir, string(Folder)))
+	if err != nil {
+		return err
+	}
+	h.mode, h.store, h.backend = Folder, s, folderBackend{log: h.log}
+	return nil
+}
+
+// Mode is the mode in use, never Auto.
+func (h *Host) Mode() Mode { return h.mode }
+
+// Config describes a new box.
+type Config struct {
+	// Layer is what the box starts from. Empty means a fresh system.
+	Layer LayerID
+	// DenyNetwork starts the box without a network but loopback. See
+	// [Box.SetNetwork].
+	DenyNetwork bool
+	// Hostname is the box's own, in namespace mode. Empty means "sandbox".
+	Hostname string
+}
+
+// New makes and starts a box.
+func (h *Host) New(ctx context.Context, cfg Config) (*Box, error) {
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
+	chain, err := h.store.acquire(cfg.Layer, h.backend.layered())
+	if err != nil {
+		return nil, fmt.Errorf("box: %w", err)
+	}
+	b := &Box{host: h, cfg: cfg, id: newID(), procs: make(map[*Process]struct{})}
+	if err := h.start(ctx, b, chain); err != nil {
+		h.store.release(cfg.Layer)
+		return nil, fmt.Errorf("box: %w", err)
+	}
+	return b, nil
+}
+
+func (h *Host) start(ctx context.Context, b *Box, chain []string) error {
+	if len(chain) > h.backend.maxLayers() {
+		return fmt.Errorf("%w: %d, at most %d", ErrTooManyLayers, len(chain), h.backend.maxLayers())
+	}
+	h.mu.Lock()
+	if h.closed {
+		h.mu.Unlock()
+		return ErrStopped
+	}
+	h.boxes[b.id] = b
+	h.mu.Unlock()
+
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.dir = h.store.boxDir(b.id)
+	m, err := h.backend.newMachine(b, b.dir, chain)
+	if err == nil {
+		b.machine = m
+		err = b.bootLocked(ctx)
+	}
+	if err != nil {
+		h.forget(b)
+		return errors.Join(err, removeAll(b.dir))
+	}
+	return nil
+}
+
+func (h *Host) forget(b *Box) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	delete(h.boxes, b.id)
+}
+
+// HasLayer says whether there is a layer with that ID.
+func (h *Host) HasLayer(id LayerID) bool { return h.store.has(id) }
+
+// SizeOf is the size in bytes of what a layer holds over its parent.
+func (h *Host) SizeOf(id LayerID) (int64, error) { return h.store.size(id) }
+
+// RemoveLayer removes a layer. Its files go as soon as no box and no other
+// layer stands on it; the ID is gone at once.
+func (h *Host) RemoveLayer(id LayerID) error { return h.store.remove(id) }
+
+// Close stops every box and removes what is not a layer; with a temporary
+// directory the layers too. It may be called more than once.
+func (h *Host) Close() error {
+	h.mu.Lock()
+	if h.closed {
+		h.mu.Unlock()
+		return nil
+	}
+	h.closed = true
+	boxes := make([]*Box, 0, len(h.boxes))
+	for _, b := range h.boxes {
+		boxes = append(boxes, b)
+	}
+	h.mu.Unlock()
+
+	var wg sync.WaitGroup
+	errs := make([]error, len(boxes))
+	slots := make(chan struct{}, 8)
+	for i, b := range boxes {
+		wg.Go(func() {
+			slots <- struct{}{}
+			defer func() { <-slots }()
+			errs[i] = b.Remove()
+		})
+	}
+	wg.Wait()
+	errs = append(errs, h.backend.close(), h.closeDir())
+	return errors.Join(errs...)
+}
+
+// removeAll removes a tree even where a directory in it can't be written to.
+func removeAll(dir string) error {
+	err := os.RemoveAll(dir)
+	if err == nil || !errors.Is(err, os.ErrPermission) {
+		return err
+	}
+	_ = filepath.WalkDir(dir, func(path string, d os.DirEntry, err error) error {
+		if err == nil && d.IsDir() {
+			_ = os.Chmod(path, 0o700)
+		}
+		return nil
+	})
+	return os.RemoveAll(dir)
+}

@@ -1,0 +1,91 @@
+package box
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"syscall"
+)
+
+// lookPath finds a program as a shell does, in the PATH of env and relative to
+// dir, and not in the host's own environment.
+func lookPath(name, dir string, env []string) (string, error) {
+	if runtime.GOOS == "windows" {
+		return exec.LookPath(name) // knows the extensions
+	}
+	if strings.Contains(name, "/") {
+		if !filepath.IsAbs(name) {
+			name = filepath.Join(dir, name)
+		}
+		return name, executable(name)
+	}
+	found := error(&fs.PathError{Op: "exec", Path: name, Err: fs.ErrNotExist})
+	for _, elem := range filepath.SplitList(lookupEnv(env, "PATH")) {
+		if !filepath.IsAbs(elem) {
+			elem = filepath.Join(dir, elem)
+		}
+		full := filepath.Join(elem, name)
+		err := executable(full)
+		if err == nil {
+			return full, nil
+		}
+		if errors.Is(err, fs.ErrPermission) {
+			found = err
+		}
+	}
+	return "", found
+}
+
+func executable(name string) error {
+	info, err := os.Stat(name)
+	if err != nil {
+		return err
+	}
+	if info.IsDir() || info.Mode()&0o111 == 0 {
+		return &fs.PathError{Op: "exec", Path: name, Err: fs.ErrPermission}
+	}
+	return nil
+}
+
+// notStarted says what a shell would say.
+func notStarted(name string, err error) *launchError {
+	switch {
+	case errors.Is(err, fs.ErrNotExist) && strings.Contains(name, "/"):
+		return &launchError{127, fmt.Sprintf("%s: No such file or directory", name)}
+	case errors.Is(err, fs.ErrNotExist), errors.Is(err, exec.ErrNotFound), errors.Is(err, syscall.ENOTDIR):
+		return &launchError{127, fmt.Sprintf("%s: command not found", name)}
+	case errors.Is(err, fs.ErrPermission):
+		return &launchError{126, fmt.Sprintf("%s: Permission denied", name)}
+	}
+	if pe, ok := errors.AsType[*fs.PathError](err); ok {
+		err = pe.Err
+	}
+	return &launchError{126, fmt.Sprintf("%s: cannot execute: %v", name, err)}
+}
+
+// startOrExplain starts a resolved command. A text file without "#!" is a
+// script of the shell, as it is when a shell runs it.
+func startOrExplain(cmd *exec.Cmd, name string) error {
+	err := cmd.Start()
+	if errors.Is(err, syscall.ENOEXEC) && runtime.GOOS != "windows" {
+		retry := &exec.Cmd{
+			Path: "/bin/sh", Args: append([]string{"sh", cmd.Path}, cmd.Args[1:]...), Env: cmd.Env, Dir: cmd.Dir,
+			Stdin: cmd.Stdin, Stdout: cmd.Stdout, Stderr: cmd.Stderr, SysProcAttr: cmd.SysProcAttr,
+		}
+		*cmd = *retry
+		err = cmd.Start()
+	}
+	switch {
+	case err == nil:
+		return nil
+	case errors.Is(err, syscall.EAGAIN), errors.Is(err, syscall.ENOMEM), errors.Is(err, syscall.EMFILE),
+		errors.Is(err, syscall.ENFILE), errors.Is(err, os.ErrProcessDone):
+		return err // the host's fault, not the command's
+	}
+	return notStarted(name, err)
+}

@@ -1,0 +1,34 @@
+package box
+
+import (
+	"sync"
+	"syscall"
+)
+
+// leftovers are process groups whose leader has exited and that still have
+// members, for systems where processes can't be found otherwise.
+type leftovers struct {
+	mu     sync.Mutex
+	groups map[int]struct{}
+}
+
+func (l *leftovers) add(pid int) {
+	if hasMarker || signalGroup(pid, 0) != nil {
+		return
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.groups == nil {
+		l.groups = make(map[int]struct{})
+	}
+	l.groups[pid] = struct{}{}
+}
+
+func (l *leftovers) kill() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for pid := range l.groups {
+		_ = signalGroup(pid, syscall.SIGKILL)
+	}
+	l.groups = nil
+}

@@ -1,0 +1,11 @@
+package box
+
+import (
+	"fmt"
+	"log/slog"
+	"runtime"
+)
+
+func newNamespaceBackend(string, *slog.Logger) (backend, error) {
+	return nil, fmt.Errorf("no namespaces on %s", runtime.GOOS)
+}

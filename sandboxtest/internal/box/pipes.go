@@ -1,0 +1,156 @@
+package box
+
+import (
+	"errors"
+	"io"
+	"os"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// pipes carry the input and output of one process.
+type pipes struct {
+	child  []*os.File // closed once the process has them
+	parent []*os.File
+	copies []func()
+	outs   []*output
+	inputs []*os.File
+	wg     sync.WaitGroup // of the outputs
+}
+
+// terminal is a pseudo terminal, whose slave the process gets.
+type terminal struct{ master, slave *os.File }
+
+func (p *pipes) closeChild()  { closeAll(p.child) }
+func (p *pipes) closeParent() { closeAll(p.parent) }
+
+func closeAll(files []*os.File) {
+	for _, f := range files {
+		_ = f.Close()
+	}
+}
+
+// connect gives the command its files.
+func (p *Process) connect(spec *Spec) (*pipes, error) {
+	c := &pipes{}
+	if spec.TTY != nil {
+		term, err := p.box.machine.openTerminal(*spec.TTY, spec.User)
+		if err != nil {
+			return nil, err
+		}
+		p.term = term
+		p.cmd.Stdin, p.cmd.Stdout, p.cmd.Stderr = term.slave, term.slave, term.slave
+		c.child = append(c.child, term.slave)
+		c.parent = append(c.parent, term.master)
+		c.output(term.master, spec.Stdout)
+		if spec.Stdin != nil {
+			c.copies = append(c.copies, func() { _, _ = io.Copy(term.master, spec.Stdin) })
+		}
+		return c, nil
+	}
+	fail := func(err error) (*pipes, error) {
+		c.closeChild()
+		c.closeParent()
+		return nil, err
+	}
+	if spec.Stdin != nil {
+		r, w, err := os.Pipe()
+		if err != nil {
+			return fail(err)
+		}
+		p.cmd.Stdin = r
+		c.child = append(c.child, r)
+		c.parent = append(c.parent, w)
+		c.copies = append(c.copies, func() { _, _ = io.Copy(w, spec.Stdin); _ = w.Close() })
+	}
+	for _, out := range []struct {
+		to  io.Writer
+		set *io.Writer
+	}{{spec.Stdout, &p.cmd.Stdout}, {spec.Stderr, &p.cmd.Stderr}} {
+		if out.to == nil {
+			continue
+		}
+		r, w, err := os.Pipe()
+		if err != nil {
+			return fail(err)
+		}
+		*out.set = w
+		c.child = append(c.child, w)
+		c.parent = append(c.parent, r)
+		c.output(r, out.to)
+	}
+	return c, nil
+}
+
+func (c *pipes) output(r *os.File, w io.Writer) {
+	if w == nil {
+		w = io.Discard
+	}
+	c.outs = append(c.outs, &output{r: r, w: w})
+}
+
+// run starts the copying.
+func (c *pipes) run() {
+	for _, o := range c.outs {
+		c.wg.Go(o.copy)
+	}
+	for _, f := range c.copies {
+		go f()
+	}
+}
+
+// finish is called when the process has exited: it waits until its output was
+// delivered and closes the pipes.
+func (c *pipes) finish() {
+	for _, o := range c.outs {
+		o.exit()
+	}
+	c.wg.Wait()
+	c.closeParent()
+}
+
+// output copies what comes out of a pipe. Once the process has exited it stops
+// as soon as the pipe is silent, because a daemon that the process has left
+// behind may hold it open for ever.
+type output struct {
+	r      *os.File
+	w      io.Writer
+	exited atomic.Bool
+}
+
+var buffers = sync.Pool{New: func() any { return new([32 << 10]byte) }}
+
+func (o *output) exit() {
+	o.exited.Store(true)
+	// It also wakes a read that waits. Where pipes have no deadlines, closing
+	// is what wakes it.
+	if o.r.SetReadDeadline(time.Now().Add(graceAfterExit)) != nil {
+		time.AfterFunc(graceAfterExit, func() { _ = o.r.Close() })
+	}
+}
+
+func (o *output) copy() {
+	buf := buffers.Get().(*[32 << 10]byte)
+	defer buffers.Put(buf)
+	var left int // bytes read since the exit
+	for {
+		exited := o.exited.Load()
+		if exited {
+			// A write may have taken longer than the deadline lasts.
+			_ = o.r.SetReadDeadline(time.Now().Add(graceAfterExit))
+		}
+		n, err := o.r.Read(buf[:])
+		if n > 0 {
+			_, _ = o.w.Write(buf[:n])
+		}
+		if exited {
+			left += n
+		}
+		switch {
+		case errors.Is(err, os.ErrDeadlineExceeded) && !exited:
+		case err != nil, left > maxAfterExit:
+			return
+		}
+	}
+}

@@ -1,0 +1,46 @@
+//go:build unix
+
+package box
+
+import (
+	"errors"
+	"os"
+	"os/exec"
+	"syscall"
+
+	"github.com/creack/pty"
+)
+
+// prepare gives a command a session of its own, and with it a process group
+// that can be signalled.
+func prepare(cmd *exec.Cmd, tty bool) {
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Setctty: tty}
+}
+
+// hostEnv adds what programs can't do without.
+func hostEnv(env []string) []string { return env }
+
+// signalGroup signals a process group by its leader.
+func signalGroup(pid int, sig syscall.Signal) error {
+	err := syscall.Kill(-pid, sig)
+	if errors.Is(err, syscall.ESRCH) {
+		return os.ErrProcessDone
+	}
+	return err
+}
+
+func openTerminal(size Size) (*terminal, error) {
+	master, slave, err := pty.Open()
+	if err != nil {
+		return nil, err
+	}
+	t := &terminal{master: master, slave: slave}
+	if err := t.resize(size); err != nil {
+		return nil, errors.Join(err, master.Close(), slave.Close())
+	}
+	return t, nil
+}
+
+func (t *terminal) resize(size Size) error {
+	return pty.Setsize(t.master, &pty.Winsize{Cols: size.Cols, Rows: size.Rows})
+}

@@ -1,0 +1,66 @@
+package box
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"strconv"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/windows"
+)
+
+// hasMarker says that processes are found by what is in their environment.
+const hasMarker = false
+
+// prepare gives a command a process group of its own.
+func prepare(cmd *exec.Cmd, _ bool) {
+	cmd.SysProcAttr = &syscall.SysProcAttr{CreationFlags: syscall.CREATE_NEW_PROCESS_GROUP}
+}
+
+// hostEnv adds what programs can't do without.
+func hostEnv(env []string) []string {
+	var base []string
+	for _, key := range []string{"SystemRoot", "SystemDrive", "ComSpec", "PATHEXT", "TEMP", "TMP"} {
+		if value, ok := os.LookupEnv(key); ok {
+			base = append(base, key+"="+value)
+		}
+	}
+	return mergeEnv(base, env)
+}
+
+// signalGroup ends a process tree for the signals that end one; there are no
+// others here.
+func signalGroup(pid int, sig syscall.Signal) error {
+	switch sig {
+	case syscall.SIGKILL, syscall.SIGTERM, syscall.SIGINT, syscall.SIGQUIT, syscall.SIGHUP:
+		killTree(pid)
+		return nil
+	case 0:
+		h, err := windows.OpenProcess(windows.PROCESS_QUERY_LIMITED_INFORMATION, false, uint32(pid))
+		if err != nil {
+			return os.ErrProcessDone
+		}
+		return windows.CloseHandle(h)
+	}
+	return fmt.Errorf("signal %d: %w", sig, ErrUnsupported)
+}
+
+// killTree kills a process and its descendants.
+func killTree(pid int) {
+	if exec.Command("taskkill", "/T", "/F", "/PID", strconv.Itoa(pid)).Run() != nil {
+		if p, err := os.FindProcess(pid); err == nil {
+			_ = p.Kill()
+		}
+	}
+}
+
+func killMarked(string) {}
+
+// processCPU is known only at the end here.
+func processCPU(int) time.Duration { return 0 }
+
+func openTerminal(Size) (*terminal, error) { return nil, ErrUnsupported }
+
+func (t *terminal) resize(Size) error { return ErrUnsupported }
