@@ -1,0 +1,104 @@
+package proxy
+
+import (
+	"errors"
+	"net/http"
+	"net/url"
+	"strings"
+)
+
+// endpoint is where a request arrived.
+type endpoint struct {
+	scheme, host string // the host has its port only when that is not the default
+	path         string // escaped, as it was sent
+}
+
+// receivedAt finds out where a request arrived. The path is that of the request
+// line: routers that strip prefixes change r.URL but not what the firewall sent.
+// With trust, X-Forwarded-Proto and X-Forwarded-Host take precedence.
+func receivedAt(r *http.Request, trust bool) (endpoint, error) {
+	at := endpoint{scheme: "http"}
+	if r.TLS != nil {
+		at.scheme = "https"
+	}
+	host := r.Host
+	if trust {
+		proto, err := single(r.Header, "X-Forwarded-Proto")
+		if err != nil {
+			return at, err
+		}
+		switch proto = strings.ToLower(proto); proto {
+		case "http", "https":
+			at.scheme = proto
+		case "":
+		default:
+			return at, errors.New("X-Forwarded-Proto is neither http nor https")
+		}
+		forwardedHost, err := single(r.Header, "X-Forwarded-Host")
+		if err != nil {
+			return at, err
+		}
+		if forwardedHost != "" {
+			host = forwardedHost
+		}
+	}
+	name, port := host, ""
+	if i := strings.LastIndexByte(host, ':'); i >= 0 && !strings.HasSuffix(host, "]") {
+		name, port = host[:i], host[i+1:]
+	}
+	name, err := parseHost(name)
+	if err != nil {
+		return at, errors.New("the request's host is not a host name")
+	}
+	at.host = name
+	if port != "" {
+		n, err := parsePort(port)
+		if err != nil {
+			return at, errors.New("the request's host has a bad port")
+		}
+		at.host = withPort(name, n, at.scheme)
+	}
+	switch {
+	case r.RequestURI == "":
+		at.path = r.URL.EscapedPath()
+	case r.RequestURI[0] == '/':
+		at.path, _, _ = strings.Cut(r.RequestURI, "?")
+	default:
+		u, err := url.ParseRequestURI(r.RequestURI)
+		if err != nil || u.Host == "" {
+			return at, errors.New("the request is not for a path")
+		}
+		at.path = u.EscapedPath()
+	}
+	return at, nil
+}
+
+// single returns the value of a header that may be there once at most.
+// A list means that somebody in front appended to what a stranger sent.
+func single(h http.Header, name string) (string, error) {
+	values := h[name]
+	if len(values) > 1 || len(values) == 1 && strings.Contains(values[0], ",") {
+		return "", errors.New(name + " has more than one value")
+	}
+	if len(values) == 0 {
+		return "", nil
+	}
+	return values[0], nil
+}
+
+// audience returns the forward URL through which a request came, in the form
+// that tokens have it: without a trailing slash. The firewall may have appended
+// the forwarded path to the forward URL's own, with a slash too many when the
+// forward URL ends in one. The paths are compared as they were sent, escapes and
+// all: what is not literally the same is not the same.
+func (at endpoint) audience(forwardedPath string) string {
+	base := strings.TrimRight(at.path, "/")
+	tail, _, _ := strings.Cut(forwardedPath, "?")
+	tail = strings.TrimRight(tail, "/")
+	if tail != "" {
+		if rest, ok := strings.CutSuffix(base, tail); ok {
+			base = strings.TrimSuffix(rest, "/")
+		}
+	}
+	return at.scheme + "://" + at.host + base
+}

@@ -1,0 +1,191 @@
+package proxy
+
+import (
+	"errors"
+	"fmt"
+	"net/http"
+	"net/netip"
+	"net/url"
+	"strconv"
+	"strings"
+)
+
+// The headers that the firewall adds, in the spelling of http.Header.
+const (
+	hostHeader   = "Vercel-Forwarded-Host"
+	schemeHeader = "Vercel-Forwarded-Scheme"
+	portHeader   = "Vercel-Forwarded-Port"
+	pathHeader   = "Vercel-Forwarded-Path"
+	tokenHeader  = "Vercel-Sandbox-Oidc-Token"
+)
+
+var forwardingHeaders = [...]string{hostHeader, schemeHeader, portHeader, pathHeader, tokenHeader}
+
+// forwarded is what the forwarding headers say.
+type forwarded struct {
+	host, scheme, port, path, token string
+}
+
+// readForwarded reads the forwarding headers. Two of a kind, or a name that some
+// other software might take for one of them, is refused: whoever is behind us
+// must not be able to read another address or token than we did.
+func readForwarded(h http.Header) (forwarded, error) {
+	var values [len(forwardingHeaders)]string
+	repeated := ""
+	for i, name := range forwardingHeaders {
+		switch v := h[name]; {
+		case len(v) > 1:
+			repeated = name
+		case len(v) == 0 || v[0] == "":
+			return forwarded{}, fmt.Errorf("%w: %s", ErrMissingHeaders, name)
+		default:
+			values[i] = v[0]
+		}
+	}
+	if repeated != "" {
+		return forwarded{}, fmt.Errorf("%w: %s was sent more than once", ErrInvalidURL, repeated)
+	}
+	for name := range h {
+		if canonical := lookAlike(name); canonical != "" && canonical != name {
+			return forwarded{}, fmt.Errorf("%w: %s also came as %q", ErrInvalidURL, canonical, clip(name))
+		}
+	}
+	return forwarded{values[0], values[1], values[2], values[3], values[4]}, nil
+}
+
+// withoutForwarding returns a copy of h without the forwarding headers, however
+// they are spelled.
+func withoutForwarding(h http.Header) http.Header {
+	h = h.Clone()
+	for name := range h {
+		if lookAlike(name) != "" {
+			delete(h, name)
+		}
+	}
+	return h
+}
+
+// lookAlike returns the forwarding header that a header name is, or could be
+// taken for by software that ignores case, surrounding space, or the difference
+// between a dash and an underscore (as CGI does). Otherwise "".
+func lookAlike(name string) string {
+	name = strings.TrimSpace(name)
+	if len(name) < 6 || !strings.EqualFold(name[:6], "vercel") {
+		return ""
+	}
+	name = strings.ReplaceAll(name, "_", "-")
+	for _, canonical := range forwardingHeaders {
+		if strings.EqualFold(name, canonical) {
+			return canonical
+		}
+	}
+	return ""
+}
+
+// url puts the original URL together. The host in it has its port only when that
+// is not the default of the scheme.
+func (f forwarded) url() (*url.URL, error) {
+	scheme := strings.ToLower(f.scheme)
+	if scheme != "http" && scheme != "https" {
+		return nil, fmt.Errorf("%w: scheme %q", ErrInvalidURL, clip(f.scheme))
+	}
+	host, err := parseHost(f.host)
+	if err != nil {
+		return nil, fmt.Errorf("%w: host %q: %w", ErrInvalidURL, clip(f.host), err)
+	}
+	port, err := parsePort(f.port)
+	if err != nil {
+		return nil, fmt.Errorf("%w: port %q", ErrInvalidURL, clip(f.port))
+	}
+	u, err := parsePath(f.path)
+	if err != nil {
+		return nil, fmt.Errorf("%w: path: %w", ErrInvalidURL, err)
+	}
+	u.Scheme = scheme
+	u.Host = withPort(host, port, scheme)
+	return u, nil
+}
+
+// parseHost accepts a DNS name, an IPv4 address, or an IPv6 address in brackets,
+// and returns it in lower case. A port, userinfo, a path, a percent-escape or
+// a zone is refused.
+func parseHost(s string) (string, error) {
+	if inner, ok := strings.CutPrefix(s, "["); ok {
+		inner, ok = strings.CutSuffix(inner, "]")
+		addr, err := netip.ParseAddr(inner)
+		if !ok || err != nil || !addr.Is6() || addr.Zone() != "" {
+			return "", errors.New("not an IPv6 address")
+		}
+		return "[" + addr.String() + "]", nil
+	}
+	if s == "" || len(s) > 254 {
+		return "", errors.New("bad length")
+	}
+	for label := range strings.SplitSeq(strings.TrimSuffix(s, "."), ".") {
+		if label == "" || len(label) > 63 {
+			return "", errors.New("not a host name")
+		}
+	}
+	for _, c := range []byte(s) {
+		if c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9' || c == '.' || c == '-' || c == '_' {
+			continue
+		}
+		return "", errors.New("not a host name")
+	}
+	return strings.ToLower(s), nil
+}
+
+// parsePort accepts 1 to 65535 in plain decimal digits.
+func parsePort(s string) (int, error) {
+	n, err := strconv.ParseUint(s, 10, 16)
+	if err != nil || n == 0 || s[0] == '0' {
+		return 0, errors.New("not a port")
+	}
+	return int(n), nil
+}
+
+// parsePath accepts a path with an optional query. Paths that climb, also behind
+// percent-escapes or backslashes, are refused, since a handler that decides by
+// path would be shown another one than the server in the end serves; so is
+// a path that a careless reader would take for a host (//example.com/).
+func parsePath(s string) (*url.URL, error) {
+	if s == "" || s[0] != '/' {
+		return nil, errors.New("does not begin with a slash")
+	}
+	for _, c := range []byte(s) {
+		if c <= ' ' || c == 0x7f || c == '#' {
+			return nil, errors.New("has a character that no request has")
+		}
+	}
+	u, err := url.ParseRequestURI(s)
+	if err != nil {
+		return nil, errors.New("is not a request path")
+	}
+	decoded := strings.ReplaceAll(u.Path, `\`, "/")
+	if strings.HasPrefix(decoded, "//") {
+		return nil, errors.New("begins with two slashes")
+	}
+	for segment := range strings.SplitSeq(decoded, "/") {
+		if segment == "." || segment == ".." {
+			return nil, errors.New("has a dot segment")
+		}
+	}
+	return u, nil
+}
+
+// withPort appends a port unless it is the default of the scheme.
+func withPort(host string, port int, scheme string) string {
+	if scheme == "https" && port == 443 || scheme == "http" && port == 80 {
+		return host
+	}
+	return host + ":" + strconv.Itoa(port)
+}
+
+// clip bounds text from the network before it goes into an error.
+func clip(s string) string {
+	const most = 128
+	if len(s) > most {
+		return s[:most] + "…"
+	}
+	return s
+}

@@ -1,0 +1,291 @@
+package proxy_test
+
+import (
+	"bytes"
+	"errors"
+	"io"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/go-vercel/sandbox/proxy"
+	"github.com/go-vercel/sandbox/proxy/proxytest"
+)
+
+const forwardURL = "https://proxy.example.com/hook"
+
+// authority makes one key for all tests.
+var authority = sync.OnceValue(func() *proxytest.Authority {
+	a, err := proxytest.NewAuthority()
+	if err != nil {
+		panic(err)
+	}
+	return a
+})
+
+// outcome is what a handler made of a request.
+type outcome struct {
+	status  int
+	body    string
+	reached bool  // the inner handler
+	err     error // as seen by the invalid handler
+	log     string
+
+	// the request that either of them saw
+	request *http.Request
+	meta    proxy.Meta
+	sent    string // its body
+}
+
+// serve runs a request through a handler.
+func serve(t testing.TB, r *http.Request, opts proxy.Options) outcome {
+	t.Helper()
+	var o outcome
+	var log bytes.Buffer
+	opts.Logger = slog.New(slog.NewTextHandler(&log, nil))
+	if opts.HTTPClient == nil && opts.Keys == nil {
+		opts.HTTPClient = authority().Client()
+	}
+	look := func(r *http.Request) {
+		o.request = r
+		if r.Body != nil {
+			b, err := io.ReadAll(r.Body)
+			require.NoError(t, err)
+			o.sent = string(b)
+		}
+	}
+	opts.Invalid = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		look(r)
+		o.err = proxy.ErrorFromContext(r.Context())
+		_, ok := proxy.FromContext(r.Context())
+		assert.False(t, ok, "an invalid request has no meta")
+		w.WriteHeader(499)
+		io.WriteString(w, "custom")
+	})
+	h := proxy.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		o.reached = true
+		look(r)
+		var ok bool
+		o.meta, ok = proxy.FromContext(r.Context())
+		assert.True(t, ok)
+		assert.NoError(t, proxy.ErrorFromContext(r.Context()))
+		w.WriteHeader(http.StatusCreated)
+		io.WriteString(w, "made")
+	}), &opts)
+	w := httptest.NewRecorder()
+	h.ServeHTTP(w, r)
+	o.status, o.body, o.log = w.Code, w.Body.String(), log.String()
+	return o
+}
+
+// forwardedTo makes the request that the forward URL gets for a sandbox's request.
+func forwardedTo(t testing.TB, forward, method, url, body string) *http.Request {
+	t.Helper()
+	var reader io.Reader
+	if body != "" {
+		reader = strings.NewReader(body)
+	}
+	r := httptest.NewRequest(method, url, reader)
+	r, err := (&proxytest.Firewall{Authority: authority(), ForwardURL: forward}).Forward(r)
+	require.NoError(t, err)
+	r.RequestURI = r.URL.RequestURI()
+	return r
+}
+
+func TestHandlerRestoresTheRequest(t *testing.T) {
+	r := forwardedTo(t, forwardURL, "POST", "https://api.example.com/some/path?x=1;y&z", "request body")
+	r.Header.Set("X-Kept", "1")
+	o := serve(t, r, proxy.Options{})
+	require.True(t, o.reached, o.log)
+	assert.Equal(t, 201, o.status)
+	assert.Equal(t, "https://api.example.com/some/path?x=1;y&z", o.request.URL.String())
+	assert.Equal(t, "/some/path?x=1;y&z", o.request.RequestURI)
+	assert.Equal(t, "api.example.com", o.request.Host)
+	assert.Equal(t, "POST", o.request.Method)
+	assert.Equal(t, "request body", o.sent)
+	assert.Equal(t, http.Header{"X-Kept": {"1"}}, o.request.Header)
+	assert.WithinDuration(t, time.Now().Add(5*time.Minute), o.meta.Expiry, time.Minute)
+	o.meta.Expiry = time.Time{}
+	assert.Equal(t, proxy.Meta{
+		Host: "proxy.example.com", TeamID: "team_test", ProjectID: "prj_test",
+		SandboxID: "sbx_test", SandboxName: "sandbox-test",
+	}, o.meta)
+	assert.NotEmpty(t, r.Header.Get("vercel-sandbox-oidc-token"), "the request given is left alone")
+	assert.Empty(t, o.log)
+}
+
+func TestHandlerAddresses(t *testing.T) {
+	for original, want := range map[string]string{
+		"http://api.example.com:8443/some/path?x=1": "http://api.example.com:8443/some/path?x=1",
+		"https://api.example.com":                   "https://api.example.com/",
+		"https://api.example.com/?":                 "https://api.example.com/?",
+		"https://API.Example.com/":                  "https://api.example.com/",
+		"https://api.example.com:443/":              "https://api.example.com/",
+		"http://api.example.com:443/":               "http://api.example.com:443/",
+		"https://[2001:DB8::1]:8443/a":              "https://[2001:db8::1]:8443/a",
+		"https://192.0.2.1/a":                       "https://192.0.2.1/a",
+		"https://registry.npmjs.org/@scope%2fname":  "https://registry.npmjs.org/@scope%2fname",
+		"https://api.example.com/a//b/":             "https://api.example.com/a//b/",
+		"https://api.example.com/..a/b..":           "https://api.example.com/..a/b..",
+	} {
+		t.Run(original, func(t *testing.T) {
+			o := serve(t, forwardedTo(t, forwardURL, "GET", original, ""), proxy.Options{})
+			require.True(t, o.reached, o.log)
+			assert.Equal(t, want, o.request.URL.String())
+		})
+	}
+}
+
+func TestHandlerForwardURLs(t *testing.T) {
+	for _, forward := range []string{
+		"https://proxy.example.com", "https://proxy.example.com/", "https://proxy.example.com/hook/",
+		"https://proxy.example.com:8443/a/b/c", "http://127.0.0.1:3000/hook", "https://PROXY.example.com:443/hook",
+	} {
+		t.Run(forward, func(t *testing.T) {
+			for _, original := range []string{"/", "/some/path?x=1", "/some/path/", "/a%2Fb"} {
+				f := &proxytest.Firewall{Authority: authority(), ForwardURL: forward}
+				f.Audience = strings.TrimRight(strings.NewReplacer("PROXY", "proxy", ":443", "").Replace(forward), "/")
+				r, err := f.Forward(httptest.NewRequest("GET", "https://api.example.com"+original, nil))
+				require.NoError(t, err)
+				r.RequestURI = r.URL.RequestURI()
+				o := serve(t, r, proxy.Options{})
+				assert.True(t, o.reached, o.log)
+
+				// The firewall may also send it to the bare forward URL, or leave
+				// the slash at the end of that in.
+				base := strings.TrimSuffix(r.RequestURI, original)
+				for _, received := range []string{base + "/", base + "/" + original} {
+					r.RequestURI = received
+					o = serve(t, r, proxy.Options{})
+					assert.True(t, o.reached, "%s: %s", received, o.log)
+				}
+			}
+		})
+	}
+}
+
+func TestHandlerDefaultAnswer(t *testing.T) {
+	h := proxy.Handler(http.NotFoundHandler(), nil)
+	w := httptest.NewRecorder()
+	h.ServeHTTP(w, httptest.NewRequest("GET", "/", nil))
+	assert.Equal(t, 403, w.Code)
+	assert.Equal(t, "Forbidden", w.Body.String())
+}
+
+func TestHandlerMissingHeaders(t *testing.T) {
+	for _, name := range []string{"host", "scheme", "port", "path"} {
+		for _, empty := range []bool{true, false} {
+			r := forwardedTo(t, forwardURL, "GET", "https://api.example.com/some/path", "")
+			if empty {
+				r.Header.Set("vercel-forwarded-"+name, "")
+			} else {
+				r.Header.Del("vercel-forwarded-" + name)
+			}
+			o := serve(t, r, proxy.Options{})
+			assert.ErrorIs(t, o.err, proxy.ErrMissingHeaders)
+			assert.Equal(t, r.Header, o.request.Header, "the request is as it came")
+			assert.Equal(t, r.URL, o.request.URL)
+		}
+	}
+}
+
+func TestHandlerLists(t *testing.T) {
+	for name, c := range map[string]struct {
+		opts proxy.Options
+		in   bool
+	}{
+		"team":                      {proxy.Options{Teams: []string{"team_other", "team_test"}}, true},
+		"another team":              {proxy.Options{Teams: []string{"team_other"}}, false},
+		"no team":                   {proxy.Options{Teams: []string{}}, false},
+		"empty team":                {proxy.Options{Teams: []string{""}}, false},
+		"project":                   {proxy.Options{Projects: []string{"prj_test"}}, true},
+		"another project":           {proxy.Options{Projects: []string{"prj_other"}}, false},
+		"right team, wrong project": {proxy.Options{Teams: []string{"team_test"}, Projects: []string{"x"}}, false},
+		"sandbox":                   {proxy.Options{Sandboxes: []string{"sbx_test"}}, true},
+		"another sandbox":           {proxy.Options{Sandboxes: []string{"sbx_other"}}, false},
+		"sandbox by name alone":     {proxy.Options{Sandboxes: []string{"sandbox-test"}}, false},
+		"sandbox by name":           {proxy.Options{Sandboxes: []string{"sandbox-test"}, Projects: []string{"prj_test"}}, true},
+		"issuer":                    {proxy.Options{Issuers: []string{proxytest.DefaultIssuer}}, true},
+		"another issuer":            {proxy.Options{Issuers: []string{"https://oidc.vercel.com"}}, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			fetches := authority().Fetches()
+			o := serve(t, forwardedTo(t, forwardURL, "GET", "https://api.example.com/", ""), c.opts)
+			assert.Equal(t, c.in, o.reached, o.log)
+			if !c.in {
+				assert.True(t, errors.Is(o.err, proxy.ErrNotAllowed) || errors.Is(o.err, proxy.ErrInvalidIssuer))
+				assert.Equal(t, fetches, authority().Fetches(), "no keys are fetched for those who may not come in")
+			}
+		})
+	}
+}
+
+func TestHandlerAudience(t *testing.T) {
+	r := forwardedTo(t, forwardURL, "GET", "https://api.example.com/some/path", "")
+	r.Host, r.RequestURI, r.TLS = "10.0.0.7:3000", "/rewritten/some/path", nil
+	assert.True(t, serve(t, r, proxy.Options{Audience: []string{"https://other", forwardURL + "/"}}).reached)
+	assert.ErrorIs(t, serve(t, r, proxy.Options{Audience: []string{"https://proxy.example.com"}}).err, proxy.ErrInvalidToken)
+	assert.ErrorIs(t, serve(t, r, proxy.Options{Audience: []string{}}).err, proxy.ErrInvalidToken)
+	assert.ErrorIs(t, serve(t, r, proxy.Options{}).err, proxy.ErrInvalidToken)
+
+	// A sandbox whose forward URL is the host's root chooses a path that another
+	// forward URL has. The request alone does not tell the two apart.
+	r = forwardedTo(t, "https://proxy.example.com", "GET", "https://api.example.com/hook/x", "")
+	assert.True(t, serve(t, r, proxy.Options{}).reached)
+	assert.ErrorIs(t, serve(t, r, proxy.Options{Audience: []string{forwardURL}}).err, proxy.ErrInvalidToken)
+}
+
+func TestHandlerTrustForwarded(t *testing.T) {
+	trusting := proxy.Options{TrustForwarded: true}
+	behind := func(proto, host string) *http.Request {
+		r := forwardedTo(t, forwardURL, "GET", "https://api.example.com/some/path", "")
+		r.Host, r.TLS = "10.0.0.7:3000", nil
+		r.Header.Set("X-Forwarded-Proto", proto)
+		r.Header.Set("X-Forwarded-Host", host)
+		return r
+	}
+	o := serve(t, behind("https", "proxy.example.com"), trusting)
+	require.True(t, o.reached, o.log)
+	assert.Equal(t, "proxy.example.com", o.meta.Host)
+	assert.False(t, serve(t, behind("https", "proxy.example.com"), proxy.Options{}).reached, "only when told so")
+	assert.False(t, serve(t, behind("http", "proxy.example.com"), trusting).reached)
+	assert.False(t, serve(t, behind("https", "evil.example, proxy.example.com"), trusting).reached)
+	assert.False(t, serve(t, behind("http, https", "proxy.example.com"), trusting).reached)
+	assert.False(t, serve(t, behind("ftp", "proxy.example.com"), trusting).reached)
+	r := behind("https", "proxy.example.com/hook")
+	r.RequestURI = "/some/path"
+	assert.False(t, serve(t, r, trusting).reached, "no path hides in the host")
+	r = behind("https", "proxy.example.com")
+	r.Header.Add("X-Forwarded-Host", "evil.example")
+	assert.False(t, serve(t, r, trusting).reached)
+}
+
+func TestHandlerMaxBody(t *testing.T) {
+	run := func(announced int64, body string) (status int, read error) {
+		status = 0
+		h := proxy.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			_, read = io.Copy(io.Discard, r.Body)
+		}), &proxy.Options{MaxBody: 4, HTTPClient: authority().Client()})
+		r := forwardedTo(t, forwardURL, "POST", "https://api.example.com/", body)
+		r.ContentLength = announced
+		w := httptest.NewRecorder()
+		h.ServeHTTP(w, r)
+		return w.Code, read
+	}
+	status, err := run(4, "1234")
+	assert.Equal(t, 200, status)
+	assert.NoError(t, err)
+	status, _ = run(5, "12345")
+	assert.Equal(t, 413, status)
+	_, err = run(-1, "12345")
+	tooLarge, ok := errors.AsType[*http.MaxBytesError](err)
+	require.True(t, ok)
+	assert.EqualValues(t, 4, tooLarge.Limit)
+}

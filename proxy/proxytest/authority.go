@@ -1,0 +1,195 @@
+// Package proxytest helps to test handlers behind a forward URL, without any
+// network and without an account.
+//
+// An [Authority] stands in for the platform's token service: it signs tokens,
+// and its Client gives [proxy.Handler] the keys to check them. A [Firewall]
+// stands in for the sandbox's firewall: it is an [net/http.RoundTripper] that
+// sends what a sandbox asks for to a forward URL, the way the platform does.
+//
+//	authority, err := proxytest.NewAuthority()
+//	...
+//	handler := proxy.Handler(next, &proxy.Options{HTTPClient: authority.Client()})
+//	server := httptest.NewServer(handler)
+//	sandbox := &http.Client{Transport: &proxytest.Firewall{
+//		Authority:  authority,
+//		ForwardURL: server.URL + "/hook",
+//	}}
+//	resp, err := sandbox.Get("https://api.example.com/v1/things")
+package proxytest
+
+import (
+	"bytes"
+	"crypto/rand"
+	"crypto/rsa"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/go-jose/go-jose/v4"
+)
+
+// The issuer and the sandbox that tokens are from unless a test says otherwise.
+const (
+	DefaultIssuer      = "https://oidc.vercel.com/team-test"
+	DefaultTeamID      = "team_test"
+	DefaultProjectID   = "prj_test"
+	DefaultSandboxID   = "sbx_test"
+	DefaultSandboxName = "sandbox-test"
+)
+
+// Claims are what a token says. Empty fields of Issuer, TeamID, ProjectID,
+// SandboxID and SandboxName take the defaults of this package; to leave a claim
+// out, use [Authority.Sign].
+type Claims struct {
+	Issuer string
+	// Audience is the forward URL, without a slash at its end.
+	Audience    string
+	TeamID      string
+	ProjectID   string
+	SandboxID   string
+	SandboxName string
+	// Expiry is when the token expires. The zero time means in five minutes.
+	Expiry time.Time
+}
+
+// Authority signs tokens, and serves the keys to check them with. It is safe
+// for concurrent use.
+type Authority struct {
+	mu      sync.Mutex
+	key     *rsa.PrivateKey
+	serial  int
+	fetches int
+}
+
+// NewAuthority makes an authority with a new key of 2048 bits, which takes about
+// a tenth of a second: tests do well to share one.
+func NewAuthority() (*Authority, error) {
+	a := &Authority{}
+	if err := a.Rotate(); err != nil {
+		return nil, err
+	}
+	return a, nil
+}
+
+// Rotate replaces the key by a new one with another ID. Tokens signed before are
+// no longer good for a handler that has not fetched the old key yet.
+func (a *Authority) Rotate() error {
+	key, err := rsa.GenerateKey(rand.Reader, 2048)
+	if err != nil {
+		return fmt.Errorf("proxytest: making a key: %w", err)
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.key = key
+	a.serial++
+	return nil
+}
+
+// Key returns the present key and its ID, for tests that sign by themselves.
+func (a *Authority) Key() (id string, key *rsa.PrivateKey) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return "key-" + strconv.Itoa(a.serial), a.key
+}
+
+// Fetches returns how often the keys have been fetched.
+func (a *Authority) Fetches() int {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.fetches
+}
+
+// Token signs a token.
+func (a *Authority) Token(c Claims) (string, error) {
+	if c.Expiry.IsZero() {
+		c.Expiry = time.Now().Add(5 * time.Minute)
+	}
+	or := func(v, otherwise string) string {
+		if v == "" {
+			return otherwise
+		}
+		return v
+	}
+	return a.Sign(map[string]any{
+		"iss":          or(c.Issuer, DefaultIssuer),
+		"aud":          c.Audience,
+		"iat":          time.Now().Unix(),
+		"exp":          c.Expiry.Unix(),
+		"team_id":      or(c.TeamID, DefaultTeamID),
+		"project_id":   or(c.ProjectID, DefaultProjectID),
+		"sandbox_id":   or(c.SandboxID, DefaultSandboxID),
+		"sandbox_name": or(c.SandboxName, DefaultSandboxName),
+	})
+}
+
+// Sign signs any claims as they are, so that a test may leave some out or make
+// them wrong.
+func (a *Authority) Sign(claims map[string]any) (string, error) {
+	id, key := a.Key()
+	payload, err := json.Marshal(claims)
+	if err != nil {
+		return "", fmt.Errorf("proxytest: claims: %w", err)
+	}
+	signer, err := jose.NewSigner(jose.SigningKey{
+		Algorithm: jose.RS256,
+		Key:       jose.JSONWebKey{Key: key, KeyID: id},
+	}, (&jose.SignerOptions{}).WithType("JWT"))
+	if err != nil {
+		return "", fmt.Errorf("proxytest: signing: %w", err)
+	}
+	jws, err := signer.Sign(payload)
+	if err != nil {
+		return "", fmt.Errorf("proxytest: signing: %w", err)
+	}
+	return jws.CompactSerialize()
+}
+
+// Client returns a client for [proxy.Options.HTTPClient]. It answers requests
+// for the keys of any issuer at oidc.vercel.com with the present key, from
+// memory, and fails on everything else.
+func (a *Authority) Client() *http.Client {
+	return &http.Client{Transport: roundTripper(a.serveKeys)}
+}
+
+type roundTripper func(*http.Request) (*http.Response, error)
+
+func (f roundTripper) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
+
+func (a *Authority) serveKeys(r *http.Request) (*http.Response, error) {
+	if r.Body != nil {
+		r.Body.Close()
+	}
+	if err := r.Context().Err(); err != nil {
+		return nil, err
+	}
+	if r.Method != http.MethodGet || r.URL.Scheme != "https" || r.URL.Host != "oidc.vercel.com" ||
+		!strings.HasSuffix(r.URL.Path, "/.well-known/jwks") {
+		return nil, fmt.Errorf("proxytest: unexpected request %s %s", r.Method, r.URL.Redacted())
+	}
+	id, key := a.Key()
+	body, err := json.Marshal(jose.JSONWebKeySet{Keys: []jose.JSONWebKey{
+		{Key: key.Public(), KeyID: id, Algorithm: string(jose.RS256), Use: "sig"},
+	}})
+	if err != nil {
+		return nil, fmt.Errorf("proxytest: keys: %w", err)
+	}
+	a.mu.Lock()
+	a.fetches++
+	a.mu.Unlock()
+	return &http.Response{
+		Status:        "200 OK",
+		StatusCode:    http.StatusOK,
+		Proto:         "HTTP/1.1",
+		ProtoMajor:    1,
+		ProtoMinor:    1,
+		Header:        http.Header{"Content-Type": {"application/json"}},
+		Body:          io.NopCloser(bytes.NewReader(body)),
+		ContentLength: int64(len(body)),
+		Request:       r,
+	}, nil
+}

@@ -1,0 +1,189 @@
+package proxy
+
+import (
+	"crypto"
+	"crypto/rsa"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/go-jose/go-jose/v4"
+	"github.com/go-jose/go-jose/v4/json"
+)
+
+const (
+	issuerBase     = "https://oidc.vercel.com"
+	clockTolerance = 60 * time.Second
+	maxTokenSize   = 16 << 10
+	maxIssuerSize  = 256
+)
+
+// claims are those of a token's claims that matter here. The types are left
+// open: a claim of the wrong type counts as missing, it does not make the token
+// unreadable. The decoder is go-jose's, because it tells names apart by case and
+// refuses a name given twice.
+type claims struct {
+	Issuer      any `json:"iss"`
+	Audience    any `json:"aud"`
+	Expiry      any `json:"exp"`
+	NotBefore   any `json:"nbf"`
+	IssuedAt    any `json:"iat"`
+	TeamID      any `json:"team_id"`
+	ProjectID   any `json:"project_id"`
+	SandboxID   any `json:"sandbox_id"`
+	SandboxName any `json:"sandbox_name"`
+}
+
+// unverified is a token that has been taken apart, but not believed.
+type unverified struct {
+	claims
+	issuer    string
+	keyID     string
+	input     string // what the signature is over
+	signature []byte
+}
+
+// parseToken takes a token apart.
+func parseToken(token string) (*unverified, error) {
+	if len(token) > maxTokenSize {
+		return nil, fmt.Errorf("%w: longer than %d bytes", ErrInvalidToken, maxTokenSize)
+	}
+	jws, err := jose.ParseSignedCompact(token, []jose.SignatureAlgorithm{jose.RS256})
+	if err != nil {
+		// The library's own text may quote the token.
+		if wrong, ok := errors.AsType[*jose.ErrUnexpectedSignatureAlgorithm](err); ok {
+			return nil, fmt.Errorf("%w: algorithm %q", ErrInvalidToken, clip(string(wrong.Got)))
+		}
+		return nil, fmt.Errorf("%w: malformed", ErrInvalidToken)
+	}
+	header := jws.Signatures[0].Protected
+	if _, ok := header.ExtraHeaders["crit"]; ok {
+		return nil, fmt.Errorf("%w: has critical headers", ErrInvalidToken)
+	}
+	t := &unverified{
+		keyID:     header.KeyID,
+		input:     token[:strings.LastIndexByte(token, '.')],
+		signature: jws.Signatures[0].Signature,
+	}
+	if err := json.Unmarshal(jws.UnsafePayloadWithoutVerification(), &t.claims); err != nil {
+		return nil, fmt.Errorf("%w: malformed claims", ErrInvalidToken)
+	}
+	t.issuer, _ = t.Issuer.(string)
+	if t.issuer == "" {
+		return nil, ErrMissingIssuer
+	}
+	return t, nil
+}
+
+// checkIssuer lets through the issuers whose keys are to be believed:
+// https://oidc.vercel.com itself and plain paths below it. It compares text
+// instead of parsing a URL, so that there is nothing to parse differently: no
+// port, userinfo, query, escape, other spelling of the host, or dot segment.
+func checkIssuer(issuer string) error {
+	rest, ok := strings.CutPrefix(issuer, issuerBase)
+	if !ok || len(issuer) > maxIssuerSize {
+		return fmt.Errorf("%w: %q", ErrInvalidIssuer, clip(issuer))
+	}
+	if rest == "" || rest == "/" {
+		return nil
+	}
+	path, ok := strings.CutPrefix(strings.TrimSuffix(rest, "/"), "/")
+	if !ok {
+		return fmt.Errorf("%w: %q", ErrInvalidIssuer, clip(issuer))
+	}
+	for segment := range strings.SplitSeq(path, "/") {
+		if segment == "" || segment == "." || segment == ".." || strings.ContainsFunc(segment, notPlain) {
+			return fmt.Errorf("%w: %q", ErrInvalidIssuer, clip(issuer))
+		}
+	}
+	return nil
+}
+
+// notPlain is true for everything but RFC 3986's unreserved characters.
+func notPlain(c rune) bool {
+	return !(c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9' || strings.ContainsRune("-._~", c))
+}
+
+// checkSignature checks the signature over exactly the bytes that came. That the
+// algorithm is RS256 was settled when the token was taken apart.
+func (t *unverified) checkSignature(key *rsa.PublicKey) error {
+	sum := sha256.Sum256([]byte(t.input))
+	if err := rsa.VerifyPKCS1v15(key, crypto.SHA256, sum[:], t.signature); err != nil {
+		return fmt.Errorf("%w: bad signature", ErrInvalidToken)
+	}
+	return nil
+}
+
+// checkTime checks exp, nbf and iat, and returns the expiry.
+func (c *claims) checkTime(now time.Time) (time.Time, error) {
+	expiry, ok := seconds(c.Expiry)
+	if !ok {
+		return time.Time{}, fmt.Errorf("%w: no expiry", ErrInvalidToken)
+	}
+	if !now.Before(expiry.Add(clockTolerance)) {
+		return time.Time{}, fmt.Errorf("%w: expired %v", ErrInvalidToken, expiry)
+	}
+	if c.NotBefore != nil {
+		start, ok := seconds(c.NotBefore)
+		if !ok {
+			return time.Time{}, fmt.Errorf("%w: nbf is not a time", ErrInvalidToken)
+		}
+		if now.Add(clockTolerance).Before(start) {
+			return time.Time{}, fmt.Errorf("%w: not valid before %v", ErrInvalidToken, start)
+		}
+	}
+	if c.IssuedAt != nil {
+		if _, ok := seconds(c.IssuedAt); !ok {
+			return time.Time{}, fmt.Errorf("%w: iat is not a time", ErrInvalidToken)
+		}
+	}
+	return expiry, nil
+}
+
+// seconds reads a NumericDate between the years 1970 and 9999.
+func seconds(v any) (time.Time, bool) {
+	const latest = 253402300799
+	f, ok := v.(float64)
+	if !ok || !(f >= 0 && f <= latest) {
+		return time.Time{}, false
+	}
+	return time.Unix(int64(f), 0).UTC(), true
+}
+
+// checkAudience lets a token through that is meant for one of the forward URLs.
+func (c *claims) checkAudience(accepted []string) error {
+	switch aud := c.Audience.(type) {
+	case string:
+		if slices.Contains(accepted, aud) {
+			return nil
+		}
+	case []any:
+		for _, a := range aud {
+			if s, ok := a.(string); ok && slices.Contains(accepted, s) {
+				return nil
+			}
+		}
+	}
+	return fmt.Errorf("%w: meant for %q, expected %q", ErrInvalidToken, clip(fmt.Sprint(c.Audience)), accepted)
+}
+
+// meta turns the claims into what handlers get to see.
+func (c *claims) meta() (Meta, error) {
+	text := func(v any) string { s, _ := v.(string); return s }
+	m := Meta{
+		TeamID:      text(c.TeamID),
+		ProjectID:   text(c.ProjectID),
+		SandboxID:   text(c.SandboxID),
+		SandboxName: text(c.SandboxName),
+	}
+	if m.SandboxName == "" {
+		m.SandboxName = m.SandboxID
+	}
+	if m.TeamID == "" || m.ProjectID == "" || m.SandboxID == "" {
+		return Meta{}, ErrMissingClaims
+	}
+	return m, nil
+}
