@@ -1,0 +1,79 @@
+package proxy
+
+import (
+	"errors"
+	"net/netip"
+)
+
+// errPrivateAddress is why a connection is refused.
+var errPrivateAddress = errors.New("proxy: the address is not a public one")
+
+// notPublic lists the IPv4 networks that are not the internet, from the IANA
+// registry of special addresses, and one that is only an internet address by its
+// looks: Azure's metadata service.
+var notPublic = prefixes(
+	"0.0.0.0/8", "10.0.0.0/8", "100.64.0.0/10", "127.0.0.0/8", "169.254.0.0/16",
+	"172.16.0.0/12", "192.0.0.0/24", "192.0.2.0/24", "192.88.99.0/24", "192.168.0.0/16",
+	"198.18.0.0/15", "198.51.100.0/24", "203.0.113.0/24", "224.0.0.0/4", "240.0.0.0/4",
+	"168.63.129.16/32",
+)
+
+// Of IPv6 only 2000::/3 is the internet at all; these parts of it are not.
+var (
+	publicIPv6    = netip.MustParsePrefix("2000::/3")
+	notPublicIPv6 = prefixes("2001::/23", "2001:db8::/32", "3fff::/20")
+	// Addresses of these networks stand for an IPv4 address inside them.
+	translated = netip.MustParsePrefix("64:ff9b::/96") // NAT64
+	sixToFour  = netip.MustParsePrefix("2002::/16")
+)
+
+func prefixes(list ...string) []netip.Prefix {
+	p := make([]netip.Prefix, len(list))
+	for i, s := range list {
+		p[i] = netip.MustParsePrefix(s)
+	}
+	return p
+}
+
+func contains(list []netip.Prefix, a netip.Addr) bool {
+	for _, p := range list {
+		if p.Contains(a) {
+			return true
+		}
+	}
+	return false
+}
+
+// isPublic reports whether an address belongs to the public internet. Loopback,
+// private, shared, link-local (with the clouds' metadata services), multicast,
+// reserved and documentation addresses don't, however they are wrapped in IPv6.
+func isPublic(a netip.Addr) bool {
+	a = a.Unmap()
+	switch {
+	case !a.IsValid() || a.Zone() != "":
+		return false
+	case a.Is4():
+		return !contains(notPublic, a)
+	case translated.Contains(a):
+		b := a.As16()
+		return isPublic(netip.AddrFrom4([4]byte(b[12:16])))
+	case sixToFour.Contains(a):
+		b := a.As16()
+		return isPublic(netip.AddrFrom4([4]byte(b[2:6])))
+	}
+	return publicIPv6.Contains(a) && !contains(notPublicIPv6, a)
+}
+
+// mayDial decides about an address as it is about to be dialled, when names have
+// been looked up: what a name resolved to a moment before does not count.
+func mayDial(address string, allowed []netip.Prefix) error {
+	to, err := netip.ParseAddrPort(address)
+	if err != nil {
+		return errPrivateAddress
+	}
+	a := to.Addr().Unmap()
+	if isPublic(a) || contains(allowed, a.WithZone("")) {
+		return nil
+	}
+	return errPrivateAddress
+}

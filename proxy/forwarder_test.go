@@ -1,0 +1,517 @@
+package proxy_test
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/base64"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"net/netip"
+	"net/url"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/coder/websocket"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
+
+	"github.com/go-vercel/sandbox/proxy"
+	"github.com/go-vercel/sandbox/proxy/proxytest"
+)
+
+var loopback = []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8"), netip.MustParsePrefix("::1/128")}
+
+// syncBuffer is a log that a server's goroutines may write to.
+type syncBuffer struct {
+	mu sync.Mutex
+	b  bytes.Buffer
+}
+
+func (b *syncBuffer) Write(p []byte) (int, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.b.Write(p)
+}
+
+func (b *syncBuffer) String() string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.b.String()
+}
+
+// rig is a server, a forwarder to it, and a sandbox's client that reaches it.
+type rig struct {
+	upstream *httptest.Server
+	host     string // of the upstream
+	sandbox  *http.Client
+	log      *syncBuffer
+}
+
+// newRig starts a rig whose upstream speaks TLS (with HTTP/2).
+func newRig(t testing.TB, upstream http.Handler, opts proxy.ForwarderOptions) *rig {
+	t.Helper()
+	g := &rig{log: &syncBuffer{}}
+	g.upstream = httptest.NewUnstartedServer(upstream)
+	g.upstream.EnableHTTP2 = true
+	g.upstream.StartTLS()
+	t.Cleanup(g.upstream.Close)
+	g.host = strings.TrimPrefix(g.upstream.URL, "https://")
+
+	roots := x509.NewCertPool()
+	roots.AddCert(g.upstream.Certificate())
+	opts.TLSConfig = &tls.Config{RootCAs: roots}
+	opts.Logger = slog.New(slog.NewTextHandler(g.log, nil))
+	for i := range opts.Rules {
+		for j, host := range opts.Rules[i].Hosts {
+			opts.Rules[i].Hosts[j] = strings.ReplaceAll(host, "UPSTREAM", g.host)
+		}
+	}
+	forwarder, err := proxy.NewForwarder(&opts)
+	require.NoError(t, err)
+	t.Cleanup(forwarder.CloseIdleConnections)
+	service := httptest.NewServer(proxy.Handler(forwarder, &proxy.Options{HTTPClient: authority().Client()}))
+	t.Cleanup(service.Close)
+
+	transport := &http.Transport{}
+	t.Cleanup(transport.CloseIdleConnections)
+	g.sandbox = &http.Client{Transport: &proxytest.Firewall{
+		Authority: authority(), ForwardURL: service.URL + "/hook", Transport: transport,
+	}}
+	return g
+}
+
+func (g *rig) do(t testing.TB, method, url string, header http.Header, body io.Reader) (*http.Response, string) {
+	t.Helper()
+	r, err := http.NewRequestWithContext(t.Context(), method, url, body)
+	require.NoError(t, err)
+	if header != nil {
+		r.Header = header
+	}
+	resp, err := g.sandbox.Do(r)
+	require.NoError(t, err)
+	defer resp.Body.Close()
+	b, err := io.ReadAll(resp.Body)
+	require.NoError(t, err)
+	return resp, string(b)
+}
+
+// echoHeader answers with a header of the request.
+func echoHeader(name string) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		fmt.Fprintf(w, "%q", r.Header[http.CanonicalHeaderKey(name)])
+	})
+}
+
+func TestForwarderBrokersCredentials(t *testing.T) {
+	basic := func(s string) string { return "Basic " + base64.StdEncoding.EncodeToString([]byte(s)) }
+	rule := proxy.Rule{
+		Hosts: []string{"UPSTREAM"}, Header: "authorization",
+		Placeholder: "PLACEHOLDER", Secret: proxy.StaticSecret("s3cret"),
+	}
+	for name, c := range map[string]struct {
+		change     func(*proxy.Rule)
+		path       string
+		sent, want []string
+	}{
+		"replaced":              {nil, "/", []string{"Bearer PLACEHOLDER"}, []string{"Bearer s3cret"}},
+		"in every value":        {nil, "/", []string{"PLACEHOLDER", "x", "PLACEHOLDER,PLACEHOLDER"}, []string{"s3cret", "x", "s3cret,s3cret"}},
+		"in basic credentials":  {nil, "/", []string{basic("user:PLACEHOLDER")}, []string{basic("user:s3cret")}},
+		"other credentials":     {nil, "/", []string{"Bearer own"}, []string{"Bearer own"}},
+		"other basic":           {nil, "/", []string{basic("user:own")}, []string{basic("user:own")}},
+		"not base64":            {nil, "/", []string{"Basic ???"}, []string{"Basic ???"}},
+		"nothing sent":          {nil, "/", nil, nil},
+		"set":                   {func(r *proxy.Rule) { r.Placeholder = "" }, "/", []string{"own"}, []string{"s3cret"}},
+		"removed":               {func(r *proxy.Rule) { r.Placeholder, r.Secret = "", nil }, "/", []string{"own"}, nil},
+		"another host":          {func(r *proxy.Rule) { r.Hosts = []string{"example.com"} }, "/", []string{"PLACEHOLDER"}, []string{"PLACEHOLDER"}},
+		"another port":          {func(r *proxy.Rule) { r.Hosts = []string{"127.0.0.1"} }, "/", []string{"PLACEHOLDER"}, []string{"PLACEHOLDER"}},
+		"path":                  {func(r *proxy.Rule) { r.PathPrefix = "/v1/" }, "/v1/x", []string{"PLACEHOLDER"}, []string{"s3cret"}},
+		"path itself":           {func(r *proxy.Rule) { r.PathPrefix = "/v1" }, "/v1?x", []string{"PLACEHOLDER"}, []string{"s3cret"}},
+		"another path":          {func(r *proxy.Rule) { r.PathPrefix = "/v1" }, "/v10", []string{"PLACEHOLDER"}, []string{"PLACEHOLDER"}},
+		"path with an escape":   {func(r *proxy.Rule) { r.PathPrefix = "/v1" }, "/v1%2Fx", []string{"PLACEHOLDER"}, []string{"PLACEHOLDER"}},
+		"secret of the sandbox": {func(r *proxy.Rule) { r.Secret = ofSandbox }, "/", []string{"PLACEHOLDER"}, []string{"sbx_test/sandbox-test"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			rule := rule
+			rule.Hosts = []string{"UPSTREAM"}
+			if c.change != nil {
+				c.change(&rule)
+			}
+			g := newRig(t, echoHeader("authorization"), proxy.ForwarderOptions{AllowPrivate: loopback, Rules: []proxy.Rule{rule}})
+			resp, body := g.do(t, "GET", g.upstream.URL+c.path, http.Header{"Authorization": c.sent}, nil)
+			assert.Equal(t, 200, resp.StatusCode, g.log)
+			assert.Equal(t, fmt.Sprintf("%q", c.want), body)
+			assert.NotContains(t, g.log.String(), "s3cret")
+		})
+	}
+}
+
+func ofSandbox(_ context.Context, m proxy.Meta) (string, error) {
+	return m.SandboxID + "/" + m.SandboxName, nil
+}
+
+func TestForwarderSecretTroubles(t *testing.T) {
+	for name, secret := range map[string]proxy.Secret{
+		"fails":      func(context.Context, proxy.Meta) (string, error) { return "", errors.New("vault says s3cret") },
+		"smuggles":   proxy.StaticSecret("s3cret\r\nX-Evil: 1"),
+		"has a NUL":  proxy.StaticSecret("s3cret\x00"),
+		"is too odd": proxy.StaticSecret("s3cret\x7f"),
+	} {
+		t.Run(name, func(t *testing.T) {
+			g := newRig(t, http.NotFoundHandler(), proxy.ForwarderOptions{AllowPrivate: loopback, Rules: []proxy.Rule{
+				{Hosts: []string{"UPSTREAM"}, Header: "X-Key", Secret: secret},
+			}})
+			resp, body := g.do(t, "GET", g.upstream.URL, nil, nil)
+			assert.Equal(t, 502, resp.StatusCode)
+			assert.Equal(t, "Bad Gateway\n", body)
+			assert.NotContains(t, g.log.String(), "s3cret")
+			assert.Contains(t, g.log.String(), "X-Key")
+		})
+	}
+}
+
+func TestForwarderSendsNoSecretInTheClear(t *testing.T) {
+	upstream := httptest.NewServer(echoHeader("x-key"))
+	defer upstream.Close()
+	host := strings.TrimPrefix(upstream.URL, "http://")
+	for _, allow := range []bool{false, true} {
+		g := newRig(t, http.NotFoundHandler(), proxy.ForwarderOptions{AllowPrivate: loopback, Rules: []proxy.Rule{
+			{Hosts: []string{host}, AllowHTTP: allow, Header: "X-Key", Placeholder: "P", Secret: proxy.StaticSecret("s3cret")},
+		}})
+		_, body := g.do(t, "GET", upstream.URL, http.Header{"X-Key": {"P"}}, nil)
+		assert.Equal(t, map[bool]string{false: `["P"]`, true: `["s3cret"]`}[allow], body)
+	}
+}
+
+func TestNewForwarderChecksItsOptions(t *testing.T) {
+	secret := proxy.StaticSecret("s3cret")
+	for name, o := range map[string]proxy.ForwarderOptions{
+		"no hosts":           {Rules: []proxy.Rule{{Header: "X", Secret: secret}}},
+		"any host":           {Rules: []proxy.Rule{{Hosts: []string{"*"}, Header: "X", Secret: secret}}},
+		"a URL":              {Rules: []proxy.Rule{{Hosts: []string{"https://a.example"}, Header: "X", Secret: secret}}},
+		"a star in between":  {Rules: []proxy.Rule{{Hosts: []string{"a.*.example"}, Header: "X", Secret: secret}}},
+		"a bad port":         {Rules: []proxy.Rule{{Hosts: []string{"a.example:0"}, Header: "X", Secret: secret}}},
+		"no header":          {Rules: []proxy.Rule{{Hosts: []string{"a.example"}, Secret: secret}}},
+		"a bad header":       {Rules: []proxy.Rule{{Hosts: []string{"a.example"}, Header: "X: y", Secret: secret}}},
+		"a framing header":   {Rules: []proxy.Rule{{Hosts: []string{"a.example"}, Header: "content-length", Secret: secret}}},
+		"only a placeholder": {Rules: []proxy.Rule{{Hosts: []string{"a.example"}, Header: "X", Placeholder: "P"}}},
+		"a relative path":    {Rules: []proxy.Rule{{Hosts: []string{"a.example"}, Header: "X", Secret: secret, PathPrefix: "v1"}}},
+		"hosts":              {Hosts: []string{""}},
+		"a negative limit":   {MaxRequestBody: -1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			_, err := proxy.NewForwarder(&o)
+			assert.Error(t, err)
+		})
+	}
+	_, err := proxy.NewForwarder(nil)
+	assert.NoError(t, err)
+	for _, format := range []string{"%v", "%+v", "%#v"} {
+		assert.NotContains(t, fmt.Sprintf(format, proxy.Rule{Secret: secret}), "s3cret")
+	}
+}
+
+func TestForwarderRefusesPrivateAddresses(t *testing.T) {
+	reached := false
+	g := newRig(t, http.HandlerFunc(func(http.ResponseWriter, *http.Request) { reached = true }), proxy.ForwarderOptions{})
+	port := g.host[strings.LastIndexByte(g.host, ':'):]
+	for _, target := range []string{
+		g.upstream.URL, "https://localhost" + port, "https://[::1]" + port, "https://[::ffff:127.0.0.1]" + port,
+		"http://169.254.169.254/latest/meta-data/", "http://0.0.0.0" + port, "http://10.0.0.1",
+	} {
+		resp, body := g.do(t, "GET", target, nil, nil)
+		assert.Equal(t, 403, resp.StatusCode, target)
+		assert.Equal(t, "Forbidden\n", body)
+	}
+	assert.False(t, reached)
+	assert.Contains(t, g.log.String(), "not a public one")
+}
+
+func TestForwarderHosts(t *testing.T) {
+	g := newRig(t, http.NotFoundHandler(), proxy.ForwarderOptions{AllowPrivate: loopback, Hosts: []string{"api.example.com"}})
+	resp, _ := g.do(t, "GET", g.upstream.URL, nil, nil)
+	assert.Equal(t, 403, resp.StatusCode)
+	assert.Contains(t, g.log.String(), "host not allowed")
+}
+
+func TestForwarderIsNoOpenProxy(t *testing.T) {
+	f, err := proxy.NewForwarder(&proxy.ForwarderOptions{AllowPrivate: loopback})
+	require.NoError(t, err)
+	w := httptest.NewRecorder()
+	f.ServeHTTP(w, httptest.NewRequest("GET", "http://127.0.0.1:1/", nil))
+	assert.Equal(t, 403, w.Code)
+}
+
+func TestForwarderMethods(t *testing.T) {
+	g := newRig(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { io.WriteString(w, r.Method) }),
+		proxy.ForwarderOptions{AllowPrivate: loopback})
+	resp, _ := g.do(t, "TRACE", g.upstream.URL, nil, nil)
+	assert.Equal(t, 405, resp.StatusCode)
+	_, body := g.do(t, "PROPFIND", g.upstream.URL, nil, nil)
+	assert.Equal(t, "PROPFIND", body)
+}
+
+func TestForwarderKeepsTheRequest(t *testing.T) {
+	var got *http.Request
+	g := newRig(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		io.Copy(io.Discard, r.Body)
+		got = r
+		w.Header().Set("Location", "https://elsewhere.example/")
+		w.WriteHeader(302)
+	}), proxy.ForwarderOptions{AllowPrivate: loopback})
+	g.sandbox.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
+	r, err := http.NewRequest("PUT", g.upstream.URL+"/a%2Fb//c?x=1;y=%zz&z", strings.NewReader("body"))
+	require.NoError(t, err)
+	r.Header = http.Header{
+		"X-Forwarded-For": {"1.2.3.4"}, "User-Agent": {""}, "Cookie": {"a=b"},
+		"Connection": {"Upgrade, HTTP2-Settings, X-Hop"}, "Upgrade": {"h2c"}, "Http2-Settings": {"x"}, "X-Hop": {"1"},
+	}
+	r.Trailer = http.Header{"X-Sum": nil}
+	r.ContentLength = -1
+	r.Body = io.NopCloser(&trailingReader{strings.NewReader("body"), r.Trailer})
+	resp, err := g.sandbox.Do(r)
+	require.NoError(t, err)
+	resp.Body.Close()
+	assert.Equal(t, 302, resp.StatusCode, "redirects are the sandbox's to follow")
+	assert.Equal(t, "/a%2Fb//c?x=1;y=%zz&z", got.RequestURI)
+	assert.Equal(t, g.host, got.Host)
+	assert.Equal(t, "42", got.Trailer.Get("X-Sum"))
+	for _, gone := range []string{"X-Forwarded-For", "X-Hop", "Upgrade", "Http2-Settings", "User-Agent",
+		"Vercel-Sandbox-Oidc-Token", "Vercel-Forwarded-Host"} {
+		assert.NotContains(t, got.Header, gone)
+	}
+	assert.Equal(t, "a=b", got.Header.Get("Cookie"))
+}
+
+type trailingReader struct {
+	io.Reader
+	trailer http.Header
+}
+
+func (r *trailingReader) Read(p []byte) (int, error) {
+	n, err := r.Reader.Read(p)
+	if err == io.EOF {
+		r.trailer.Set("X-Sum", "42")
+	}
+	return n, err
+}
+
+func TestForwarderLimits(t *testing.T) {
+	g := newRig(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		io.Copy(io.Discard, r.Body)
+		switch r.URL.Path {
+		case "/announced":
+			io.WriteString(w, "123456789")
+		case "/streamed":
+			io.WriteString(w, "1234")
+			http.NewResponseController(w).Flush()
+			io.WriteString(w, "56789")
+		case "/fits":
+			io.WriteString(w, "12345678")
+		}
+	}), proxy.ForwarderOptions{AllowPrivate: loopback, MaxRequestBody: 8, MaxResponseBody: 8})
+
+	resp, _ := g.do(t, "POST", g.upstream.URL, nil, strings.NewReader("12345678"))
+	assert.Equal(t, 200, resp.StatusCode)
+	resp, _ = g.do(t, "POST", g.upstream.URL, nil, strings.NewReader("123456789"))
+	assert.Equal(t, 413, resp.StatusCode, "announced")
+	resp, _ = g.do(t, "POST", g.upstream.URL, nil, io.MultiReader(strings.NewReader("123456789")))
+	assert.Equal(t, 413, resp.StatusCode, "streamed")
+
+	resp, body := g.do(t, "GET", g.upstream.URL+"/fits", nil, nil)
+	assert.Equal(t, 200, resp.StatusCode)
+	assert.Equal(t, "12345678", body)
+	resp, _ = g.do(t, "GET", g.upstream.URL+"/announced", nil, nil)
+	assert.Equal(t, 502, resp.StatusCode)
+	resp, _ = g.do(t, "HEAD", g.upstream.URL+"/announced", nil, nil)
+	assert.Equal(t, 200, resp.StatusCode)
+
+	resp, err := g.sandbox.Get(g.upstream.URL + "/streamed")
+	require.NoError(t, err)
+	defer resp.Body.Close()
+	b, err := io.ReadAll(resp.Body)
+	assert.Error(t, err, "a response that is too large does not look whole")
+	assert.Equal(t, "12345678"[:len(b)], string(b))
+}
+
+func TestForwarderLogsOneLine(t *testing.T) {
+	g := newRig(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		io.Copy(io.Discard, r.Body)
+		http.Error(w, "no", 418)
+	}), proxy.ForwarderOptions{AllowPrivate: loopback, Rules: []proxy.Rule{
+		{Hosts: []string{"UPSTREAM"}, Header: "Authorization", Placeholder: "P", Secret: proxy.StaticSecret("s3cret")},
+	}})
+	g.do(t, "POST", g.upstream.URL+"/hooks/s3cret-path?key=s3cret-query",
+		http.Header{"Authorization": {"Bearer P"}, "Cookie": {"s3cret-cookie"}}, strings.NewReader("s3cret-body"))
+	g.upstream.Close()
+	g.do(t, "GET", g.upstream.URL+"/s3cret", nil, nil)
+
+	lines := strings.Split(strings.TrimSpace(g.log.String()), "\n")
+	require.Len(t, lines, 2, g.log)
+	for _, want := range []string{"method=POST", "scheme=https", "host=" + g.host, "status=418", "sent=11", "received=3",
+		"duration=", "team=team_test", "project=prj_test", "sandbox=sbx_test", "name=sandbox-test", "rules=[Authorization]"} {
+		assert.Contains(t, lines[0], want)
+	}
+	assert.Contains(t, lines[1], "status=502")
+	assert.Contains(t, lines[1], "error=")
+	assert.NotContains(t, g.log.String(), "s3cret")
+}
+
+func TestForwarderServerSentEvents(t *testing.T) {
+	next := make(chan string)
+	g := newRig(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Content-Type", "text/event-stream")
+		for event := range next {
+			fmt.Fprintf(w, "data: %s\n\n", event)
+			http.NewResponseController(w).Flush()
+		}
+	}), proxy.ForwarderOptions{AllowPrivate: loopback})
+	go func() { next <- "0" }()
+	resp, err := g.sandbox.Get(g.upstream.URL)
+	require.NoError(t, err)
+	defer resp.Body.Close()
+	events := bufio.NewScanner(resp.Body)
+	for i := range 100 {
+		if i > 0 {
+			next <- fmt.Sprint(i) // the server writes an event only when the one before has arrived
+		}
+		require.True(t, events.Scan())
+		assert.Equal(t, fmt.Sprintf("data: %d", i), events.Text())
+		require.True(t, events.Scan())
+	}
+	close(next)
+	assert.False(t, events.Scan())
+	assert.NoError(t, events.Err())
+}
+
+func TestForwarderStreamsBothWaysAtOnce(t *testing.T) {
+	g := newRig(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.WriteHeader(200)
+		out := http.NewResponseController(w)
+		out.Flush()
+		b := make([]byte, 100)
+		for {
+			n, err := r.Body.Read(b)
+			w.Write(bytes.ToUpper(b[:n]))
+			out.Flush()
+			if err != nil {
+				return
+			}
+		}
+	}), proxy.ForwarderOptions{AllowPrivate: loopback})
+	body, in := io.Pipe()
+	resp, err := g.sandbox.Post(g.upstream.URL, "text/plain", body)
+	require.NoError(t, err)
+	defer resp.Body.Close()
+	answer := bufio.NewReader(resp.Body)
+	for _, word := range []string{"one\n", "two\n", "three\n"} {
+		_, err := io.WriteString(in, word)
+		require.NoError(t, err)
+		line, err := answer.ReadString('\n')
+		require.NoError(t, err)
+		assert.Equal(t, strings.ToUpper(word), line)
+	}
+	in.Close()
+	_, err = answer.ReadByte()
+	assert.Equal(t, io.EOF, err)
+}
+
+func TestForwarderWebSocket(t *testing.T) {
+	g := newRig(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		conn, err := websocket.Accept(w, r, nil)
+		if err != nil {
+			return
+		}
+		defer conn.CloseNow()
+		assert.Equal(t, "Bearer s3cret", r.Header.Get("Authorization"))
+		for {
+			kind, message, err := conn.Read(r.Context())
+			if err != nil {
+				return
+			}
+			if conn.Write(r.Context(), kind, message) != nil {
+				return
+			}
+		}
+	}), proxy.ForwarderOptions{AllowPrivate: loopback, MaxRequestBody: 10, MaxResponseBody: 10, Rules: []proxy.Rule{
+		{Hosts: []string{"UPSTREAM"}, Header: "Authorization", Placeholder: "P", Secret: proxy.StaticSecret("s3cret")},
+	}})
+	conn, _, err := websocket.Dial(t.Context(), g.upstream.URL, &websocket.DialOptions{
+		HTTPClient: g.sandbox, HTTPHeader: http.Header{"Authorization": {"Bearer P"}},
+	})
+	require.NoError(t, err)
+	defer conn.CloseNow()
+	for _, message := range []string{"hello", "", strings.Repeat("long ", 6000)} {
+		require.NoError(t, conn.Write(t.Context(), websocket.MessageText, []byte(message)))
+		_, got, err := conn.Read(t.Context())
+		require.NoError(t, err)
+		assert.Equal(t, message, string(got))
+	}
+	assert.NoError(t, conn.Close(websocket.StatusNormalClosure, ""))
+}
+
+// TestForwarderEarlyAnswer: a server that answers before it has read the request
+// must not make anybody wait.
+func TestForwarderEarlyAnswer(t *testing.T) {
+	g := newRig(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		http.Error(w, "too much", 413)
+	}), proxy.ForwarderOptions{AllowPrivate: loopback})
+	body, in := io.Pipe()
+	defer in.Close()
+	resp, err := g.sandbox.Post(g.upstream.URL, "text/plain", body)
+	require.NoError(t, err)
+	resp.Body.Close()
+	assert.Equal(t, 413, resp.StatusCode)
+}
+
+func TestForwarderLeavesNothingBehind(t *testing.T) {
+	defer goleak.VerifyNone(t, goleak.IgnoreCurrent())
+	t.Run("rig", func(t *testing.T) {
+		started := make(chan struct{})
+		g := newRig(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			close(started)
+			<-r.Context().Done()
+		}), proxy.ForwarderOptions{AllowPrivate: loopback})
+		ctx, cancel := context.WithCancel(t.Context())
+		go func() {
+			<-started
+			cancel()
+		}()
+		r, err := http.NewRequestWithContext(ctx, "GET", g.upstream.URL, nil)
+		require.NoError(t, err)
+		_, err = g.sandbox.Do(r)
+		assert.ErrorIs(t, err, context.Canceled)
+	})
+}
+
+func TestForwarderHTTPProxyForProcesses(t *testing.T) {
+	upstream := httptest.NewServer(echoHeader("x-key"))
+	defer upstream.Close()
+	g := newRig(t, http.NotFoundHandler(), proxy.ForwarderOptions{AllowPrivate: loopback, Rules: []proxy.Rule{
+		{Hosts: []string{strings.TrimPrefix(upstream.URL, "http://")}, AllowHTTP: true, Header: "X-Key", Secret: proxy.StaticSecret("s3cret")},
+	}})
+	through := httptest.NewServer(g.sandbox.Transport.(*proxytest.Firewall).Proxy())
+	defer through.Close()
+	address, err := url.Parse(through.URL)
+	require.NoError(t, err)
+	transport := &http.Transport{Proxy: http.ProxyURL(address)}
+	defer transport.CloseIdleConnections()
+	resp, err := (&http.Client{Transport: transport}).Get(upstream.URL)
+	require.NoError(t, err)
+	defer resp.Body.Close()
+	b, err := io.ReadAll(resp.Body)
+	require.NoError(t, err)
+	assert.Equal(t, `["s3cret"]`, string(b))
+	resp, err = http.Get(through.URL)
+	require.NoError(t, err)
+	resp.Body.Close()
+	assert.Equal(t, 400, resp.StatusCode)
+}

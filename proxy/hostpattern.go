@@ -1,0 +1,55 @@
+package proxy
+
+import (
+	"fmt"
+	"net/url"
+	"strings"
+)
+
+// hostPattern is a host, or all names below one, at one port.
+type hostPattern struct {
+	name  string // in lower case, without a dot at its end
+	below bool   // names below it, not itself
+	port  string // "": the default of the scheme
+}
+
+func parseHostPatterns(list []string) ([]hostPattern, error) {
+	patterns := make([]hostPattern, 0, len(list))
+	for _, s := range list {
+		p := hostPattern{}
+		rest, below := strings.CutPrefix(s, "*.")
+		p.below = below
+		name := rest
+		if i := strings.LastIndexByte(rest, ':'); i >= 0 && !strings.HasSuffix(rest, "]") {
+			if _, err := parsePort(rest[i+1:]); err != nil {
+				return nil, fmt.Errorf("proxy: %q has a bad port", s)
+			}
+			name, p.port = rest[:i], rest[i+1:]
+		}
+		host, err := parseHost(name)
+		if err != nil || below && name[0] == '[' {
+			return nil, fmt.Errorf("proxy: %q is not a host", s)
+		}
+		p.name = strings.TrimSuffix(host, ".")
+		patterns = append(patterns, p)
+	}
+	return patterns, nil
+}
+
+// matchesAny reports whether one of the patterns is for a URL.
+func matchesAny(patterns []hostPattern, u *url.URL) bool {
+	host := strings.ToLower(strings.TrimSuffix(u.Hostname(), "."))
+	if strings.Contains(host, ":") {
+		host = "[" + host + "]"
+	}
+	for _, p := range patterns {
+		if p.port != u.Port() && !(p.port == "443" && u.Scheme == "https" && u.Port() == "") &&
+			!(p.port == "80" && u.Scheme == "http" && u.Port() == "") {
+			continue
+		}
+		if p.below && strings.HasSuffix(host, "."+p.name) || !p.below && host == p.name {
+			return true
+		}
+	}
+	return false
+}

@@ -1,0 +1,179 @@
+package proxy
+
+import (
+	"context"
+	"encoding/base64"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/url"
+	"strings"
+)
+
+// Secret gives the value that a [Rule] puts into a request, for the sandbox that
+// makes it. It is asked for every request that needs it, and may be asked from
+// many goroutines at once. When it fails the request is answered 502; the error
+// is neither logged nor sent to anybody.
+type Secret func(ctx context.Context, meta Meta) (string, error)
+
+// StaticSecret returns a Secret that is the same for all sandboxes.
+func StaticSecret(value string) Secret {
+	return func(context.Context, Meta) (string, error) { return value, nil }
+}
+
+// Rule changes one header of the requests to some hosts. Its zero value is not
+// valid: Hosts and Header are required.
+//
+// With a Placeholder the sandbox is given that text in place of the credential,
+// and the rule replaces it wherever it stands in the header's value; a header
+// without it is left alone. For Authorization with Basic credentials it is also
+// looked for inside the encoded user name and password. Without a Placeholder
+// the header is set to the Secret, whatever the sandbox sent; without a Secret
+// too, it is removed.
+type Rule struct {
+	// Hosts are the hosts that the rule is for: a name (api.example.com), all
+	// names below another (*.example.com), or an address. They stand for the
+	// default port of the scheme; another is given as api.example.com:8443.
+	Hosts []string
+	// PathPrefix narrows the rule to paths that are equal to it or continue it
+	// after a slash: /v1 is for /v1 and /v1/things, not for /v10. It is given
+	// without percent-escapes. Empty means all paths.
+	PathPrefix string
+	// AllowHTTP makes the rule work for http URLs too. Without it, secrets
+	// travel in https requests only, and others are sent on without the change.
+	AllowHTTP bool
+	// Header is the name of the header.
+	Header string
+	// Placeholder is what the sandbox sends in place of the secret.
+	Placeholder string
+	// Secret gives what is put in.
+	Secret Secret
+}
+
+// rule is a Rule that has been checked.
+type rule struct {
+	Rule
+	hosts []hostPattern
+}
+
+func newRule(r Rule) (rule, error) {
+	c := rule{Rule: r}
+	if len(r.Hosts) == 0 {
+		return c, errors.New("proxy: a rule names no hosts")
+	}
+	var err error
+	if c.hosts, err = parseHostPatterns(r.Hosts); err != nil {
+		return c, err
+	}
+	if r.Header == "" || strings.ContainsFunc(r.Header, notToken) {
+		return c, fmt.Errorf("proxy: %q is not the name of a header", r.Header)
+	}
+	c.Header = http.CanonicalHeaderKey(r.Header)
+	switch c.Header {
+	case "Connection", "Content-Length", "Host", "Transfer-Encoding", "Trailer", "Upgrade":
+		return c, fmt.Errorf("proxy: a rule can't change the header %s", c.Header)
+	}
+	if r.Placeholder != "" && r.Secret == nil {
+		return c, fmt.Errorf("proxy: the rule for %s has a placeholder but no secret", c.Header)
+	}
+	if r.PathPrefix != "" && r.PathPrefix[0] != '/' {
+		return c, errors.New("proxy: a rule's path prefix does not begin with a slash")
+	}
+	c.PathPrefix = strings.TrimSuffix(r.PathPrefix, "/")
+	return c, nil
+}
+
+// concerns reports whether the rule is for a URL.
+func (r *rule) concerns(u *url.URL) bool {
+	if u.Scheme != "https" && !r.AllowHTTP && r.Secret != nil {
+		return false
+	}
+	// Servers do not agree on what an escaped slash is, so the path has to be
+	// inside both before and after escapes are resolved.
+	return under(u.Path, r.PathPrefix) && under(u.EscapedPath(), r.PathPrefix) && matchesAny(r.hosts, u)
+}
+
+func under(path, prefix string) bool {
+	rest, ok := strings.CutPrefix(path, prefix)
+	return ok && (rest == "" || rest[0] == '/')
+}
+
+// notToken is true for what can't be in the name of a header.
+func notToken(c rune) bool {
+	return c <= ' ' || c >= 0x7f || strings.ContainsRune("()<>@,;:\\\"/[]?={}", c)
+}
+
+// isControl is true for what can't be in the value of a header.
+func isControl(c rune) bool {
+	return c < ' ' && c != '\t' || c == 0x7f
+}
+
+// edit is a rule together with its secret, for one request.
+type edit struct {
+	*rule
+	secret string
+}
+
+// prepare asks for the secrets that a request needs.
+func prepare(ctx context.Context, rules []rule, r *http.Request, meta Meta) ([]edit, error) {
+	var edits []edit
+	for i := range rules {
+		rule := &rules[i]
+		if !rule.concerns(r.URL) || rule.Placeholder != "" && !rule.placeholderIn(r.Header) {
+			continue
+		}
+		e := edit{rule: rule}
+		if rule.Secret != nil {
+			secret, err := rule.Secret(ctx, meta)
+			if err != nil {
+				return nil, fmt.Errorf("proxy: no secret for %s", rule.Header)
+			}
+			if strings.ContainsFunc(secret, isControl) {
+				return nil, fmt.Errorf("proxy: the secret for %s can't be sent in a header", rule.Header)
+			}
+			e.secret = secret
+		}
+		edits = append(edits, e)
+	}
+	return edits, nil
+}
+
+func (r *rule) placeholderIn(h http.Header) bool {
+	for _, v := range h[r.Header] {
+		if _, changed := r.replaced(v, ""); changed {
+			return true
+		}
+	}
+	return false
+}
+
+// apply changes the header.
+func (e *edit) apply(h http.Header) {
+	switch {
+	case e.Secret == nil:
+		delete(h, e.Header)
+	case e.Placeholder == "":
+		h[e.Header] = []string{e.secret}
+	default:
+		values := h[e.Header]
+		for i, v := range values {
+			values[i], _ = e.replaced(v, e.secret)
+		}
+	}
+}
+
+// replaced puts a secret in the place of the placeholder in a header's value.
+func (r *rule) replaced(value, secret string) (string, bool) {
+	if strings.Contains(value, r.Placeholder) {
+		return strings.ReplaceAll(value, r.Placeholder, secret), true
+	}
+	if r.Header != "Authorization" || len(value) < 6 || !strings.EqualFold(value[:6], "basic ") {
+		return value, false
+	}
+	decoded, err := base64.StdEncoding.DecodeString(strings.TrimSpace(value[6:]))
+	if err != nil || !strings.Contains(string(decoded), r.Placeholder) {
+		return value, false
+	}
+	plain := strings.ReplaceAll(string(decoded), r.Placeholder, secret)
+	return value[:6] + base64.StdEncoding.EncodeToString([]byte(plain)), true
+}
