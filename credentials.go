@@ -61,19 +61,14 @@ func (f CredentialsFunc) Credentials(ctx context.Context) (Credentials, error) {
 // field is missing or malformed, every request fails, before it is sent, with
 // an error that names the field.
 func StaticCredentials(c Credentials) CredentialsProvider {
-	return staticCredentials{c, c.validate()}
-}
-
-type staticCredentials struct {
-	credentials Credentials
-	err         error
-}
-
-func (s staticCredentials) Credentials(context.Context) (Credentials, error) {
-	if s.err != nil {
-		return Credentials{}, s.err
-	}
-	return s.credentials, nil
+	// A function, unlike a struct, shows nothing of what it holds when printed.
+	err := c.validate()
+	return CredentialsFunc(func(context.Context) (Credentials, error) {
+		if err != nil {
+			return Credentials{}, err
+		}
+		return c, nil
+	})
 }
 
 // validate reports what keeps c from being sent: missing fields, or characters

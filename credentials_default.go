@@ -4,43 +4,88 @@ import (
 	"context"
 	"errors"
 	"net/http"
+	"sync/atomic"
 
 	"github.com/go-vercel/sandbox/internal/oidc"
 )
 
-// CredentialsOptions are where the makers of credentials look, and how they
-// reach the network. A nil pointer is the zero value: this process, its
-// working directory, an HTTP client of their own.
-type CredentialsOptions struct {
-	// HTTPClient makes the requests for tokens. Nil is a client of its own.
-	HTTPClient *http.Client
-	// LookupEnv reads a variable of the environment. Nil is os.LookupEnv.
-	LookupEnv func(key string) (string, bool)
-}
-
 // DefaultCredentials finds credentials like the official tools do. In order:
 //
-//  1. VERCEL_TOKEN with VERCEL_TEAM_ID and VERCEL_PROJECT_ID
-//  2. VERCEL_OIDC_TOKEN
-func DefaultCredentials(opts *CredentialsOptions) CredentialsProvider {
-	var o CredentialsOptions
-	if opts != nil {
-		o = *opts
+//  1. VERCEL_TOKEN with VERCEL_TEAM_ID and VERCEL_PROJECT_ID (EnvCredentials)
+//  2. the token of the request that the context carries (ContextWithToken)
+//  3. VERCEL_OIDC_TOKEN
+//  4. a token for the linked project, through the login of the Vercel CLI
+//     (2 to 4 are OIDCCredentials, which keeps its token fresh)
+//  5. at a terminal, outside of CI, the login of the Vercel CLI with a project
+//     inferred (CLICredentials)
+//
+// The three variables come first because nobody but the user sets all of them.
+// Some of them are set for other reasons: VERCEL_TOKEN alone, or together with
+// VERCEL_PROJECT_ID, is how the CLI is run in CI. Then the token of the request
+// or VERCEL_OIDC_TOKEN, when there is one, is used, and otherwise the error
+// names what is missing. VERCEL_TOKEN and VERCEL_TEAM_ID without
+// VERCEL_PROJECT_ID is always an error.
+//
+// Nobody is asked to log in; DeviceLogin does that, behind this in a
+// ChainCredentials. With nothing found, the error is a *CredentialsError that
+// says what to do and matches ErrNoCredentials.
+func DefaultCredentials(opts *CredentialsOptions) CredentialsRefresher {
+	o := opts.orDefault()
+	return &defaultCredentials{opts: o, oidc: newOIDCCredentials(o), cli: newCLICredentials(o), seen: &atomic.Bool{}}
+}
+
+type defaultCredentials struct {
+	opts *CredentialsOptions
+	oidc *oidcCredentials
+	cli  *cliCredentials
+	// seen tells that OIDC gave credentials once. From then on the CLI's, which
+	// may be for another project, are out of the question.
+	seen *atomic.Bool
+}
+
+func (p *defaultCredentials) Credentials(ctx context.Context) (Credentials, error) {
+	return p.get(ctx, "")
+}
+
+func (p *defaultCredentials) Refresh(ctx context.Context, stale Credentials) (Credentials, error) {
+	return p.get(ctx, stale.Token)
+}
+
+func (p *defaultCredentials) get(ctx context.Context, refused string) (Credentials, error) {
+	c, err := credentialsFromEnv(p.opts.env)
+	if err == nil && c.Token == refused {
+		return Credentials{}, errors.New("sandbox: credentials: the API refused " + envToken + ", which can not be refreshed")
 	}
-	env := lookupEnv(o.LookupEnv)
-	return CredentialsFunc(func(context.Context) (Credentials, error) {
-		c, err := credentialsFromEnv(env)
-		if err == nil || !errors.Is(err, ErrNoCredentials) {
-			return c, err
-		}
-		token := env.get(envOIDCToken)
-		if token == "" {
-			return Credentials{}, &CredentialsError{OnVercel: env.get(envOnVercel) != "", Err: ErrNoCredentials}
-		}
-		claims, err := oidc.ParseClaims(token)
-		if err != nil {
-			return Credentials{}, &CredentialsError{OnVercel: env.get(envOnVercel) != "", Err: err}
-		}
-		return Credentials{Token: token, TeamID: claims.TeamID, ProjectID: claims.ProjectID}, nil
-	})
+	if err == nil || !errors.Is(err, ErrNoCredentials) && !p.yields(ctx) {
+		return c, err
+	}
+	c, err = p.oidc.get(ctx, refused)
+	if err == nil {
+		p.seen.Store(true)
+		return c, nil
+	}
+	if p.seen.Load() || !fallsToCLI(err) || !p.opts.interactive() {
+		return c, err
+	}
+	c, cliErr := p.cli.get(ctx, refused)
+	if errors.Is(cliErr, ErrNoCredentials) {
+		return c, err
+	}
+	return c, cliErr
+}
+
+// yields tells whether incomplete variables give way to an OIDC token.
+func (p *defaultCredentials) yields(ctx context.Context) bool {
+	deliberate := p.opts.env(envToken) != "" && p.opts.env(envTeamID) != ""
+	return !deliberate && (tokenFromContext(ctx) != "" || p.opts.env(envOIDCToken) != "")
+}
+
+// fallsToCLI tells whether an error of OIDC leaves the CLI's login to try:
+// nothing was there, or the server gives this login no token for the project.
+func fallsToCLI(err error) bool {
+	if errors.Is(err, ErrNoCredentials) {
+		return true
+	}
+	refusal, ok := errors.AsType[*oidc.StatusError](err)
+	return ok && refusal.Status >= http.StatusBadRequest && refusal.Status < http.StatusInternalServerError
 }

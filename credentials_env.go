@@ -16,20 +16,9 @@ const (
 	envBaseURL   = "VERCEL_SANDBOX_BASE_URL"
 )
 
-// lookupEnv is how a variable is read.
-type lookupEnv func(key string) (string, bool)
-
-func (l lookupEnv) get(key string) string {
-	if l == nil {
-		l = os.LookupEnv
-	}
-	value, _ := l(key)
-	return value
-}
-
 // baseURLFromEnv is the API's address that the environment gives, or "".
 func baseURLFromEnv() string {
-	return lookupEnv(nil).get(envBaseURL)
+	return os.Getenv(envBaseURL)
 }
 
 // EnvCredentials gives what VERCEL_TOKEN, VERCEL_TEAM_ID and VERCEL_PROJECT_ID
@@ -39,12 +28,12 @@ func baseURLFromEnv() string {
 // the error matches ErrNoCredentials.
 func EnvCredentials() CredentialsProvider {
 	return CredentialsFunc(func(context.Context) (Credentials, error) {
-		return credentialsFromEnv(nil)
+		return credentialsFromEnv(os.Getenv)
 	})
 }
 
-func credentialsFromEnv(env lookupEnv) (Credentials, error) {
-	c := Credentials{Token: env.get(envToken), TeamID: env.get(envTeamID), ProjectID: env.get(envProjectID)}
+func credentialsFromEnv(getenv func(string) string) (Credentials, error) {
+	c := Credentials{Token: getenv(envToken), TeamID: getenv(envTeamID), ProjectID: getenv(envProjectID)}
 	if c.Token == "" && c.TeamID == "" {
 		return Credentials{}, ErrNoCredentials
 	}

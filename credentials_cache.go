@@ -1,0 +1,225 @@
+package sandbox
+
+import (
+	"context"
+	"errors"
+	"math/rand/v2"
+	"sync"
+	"time"
+
+	"github.com/go-vercel/sandbox/internal/oidc"
+)
+
+const (
+	// refreshAhead is how long before its expiry a token is replaced.
+	refreshAhead = 5 * time.Minute
+	// refreshTimeout bounds a refresh, which has no caller's deadline.
+	refreshTimeout = time.Minute
+	// Pauses after failed refreshes double from the first to the last.
+	firstRefreshPause = time.Second
+	lastRefreshPause  = time.Minute
+)
+
+// errUnusableGrant says that a provider gave what it should not have.
+var errUnusableGrant = errors.New("the credentials given have already expired, or are those that the API refused")
+
+// CacheCredentials keeps what p gives, so that p is asked only when a token is
+// missing, about to expire (five minutes ahead, by the token's own claims), or
+// refused by the API. ttl is how long a token is kept that does not say when it
+// expires; zero keeps it for good.
+//
+// p is asked by one goroutine at a time, under a context of its own that ends
+// after a minute, so that a caller who gives up fails nobody else. While a
+// token is still valid nobody waits for its successor but the caller who began
+// to fetch it. After a failure p is left alone for a second, then for two, up
+// to a minute: callers get the token while it is valid, then the error.
+//
+// What a request carries (ContextWithToken) is not seen by p: it must not end
+// up in what everybody gets.
+func CacheCredentials(p CredentialsProvider, ttl time.Duration) CredentialsRefresher {
+	fetch := func(ctx context.Context, old grant) (grant, error) {
+		var c Credentials
+		var err error
+		if r, ok := p.(CredentialsRefresher); ok && old.Token != "" {
+			c, err = r.Refresh(ctx, old.Credentials)
+		} else {
+			c, err = p.Credentials(ctx)
+		}
+		if err == nil {
+			err = c.validate()
+		}
+		if err != nil {
+			return grant{}, err
+		}
+		expiry, ok := oidc.Expiry(c.Token)
+		g := newGrant(c, expiry)
+		if !ok && ttl > 0 {
+			g.refreshAt = time.Now().Add(ttl)
+		}
+		return g, nil
+	}
+	return &cachedCredentials{newCredentialsCache(grant{}, fetch, func(err error) bool {
+		return !errors.Is(err, ErrNoCredentials)
+	})}
+}
+
+// cachedCredentials holds its cache by a pointer, behind which nothing that
+// prints it looks.
+type cachedCredentials struct{ cache *credentialsCache }
+
+func (p *cachedCredentials) Credentials(ctx context.Context) (Credentials, error) {
+	return p.cache.get(ctx, "")
+}
+
+func (p *cachedCredentials) Refresh(ctx context.Context, stale Credentials) (Credentials, error) {
+	return p.cache.get(ctx, stale.Token)
+}
+
+// grant is credentials with what is known about their end.
+type grant struct {
+	Credentials
+	// expiry is zero when the token does not expire.
+	expiry time.Time
+	// refreshAt is when to replace the token; zero is never.
+	refreshAt time.Time
+}
+
+func newGrant(c Credentials, expiry time.Time) grant {
+	g := grant{Credentials: c, expiry: expiry}
+	if !expiry.IsZero() {
+		g.refreshAt = expiry.Add(-refreshAhead)
+	}
+	return g
+}
+
+func (g grant) usable(now time.Time) bool {
+	return g.Token != "" && !oidc.Expired(g.expiry, now)
+}
+
+func (g grant) fresh(now time.Time) bool {
+	return g.usable(now) && !oidc.Expired(g.refreshAt, now)
+}
+
+// credentialsCache keeps one grant and replaces it in time, one fetch at once.
+type credentialsCache struct {
+	// fetch gets a grant in place of old, which is zero when there is none. It
+	// may return a grant together with an error: the grant serves for now, and
+	// the error says why it is no better.
+	fetch func(ctx context.Context, old grant) (grant, error)
+	// pauses tells whether fetch is to be left alone for a while after an error.
+	pauses func(error) bool
+
+	mu       sync.Mutex
+	current  grant
+	flight   *credentialsFlight // nil when nothing is being fetched
+	failures int
+	err      error     // of the last fetch, until pauseEnd
+	pauseEnd time.Time // no fetch begins before
+}
+
+// credentialsFlight is a fetch under way.
+type credentialsFlight struct {
+	done chan struct{}
+	err  error // set before done is closed
+}
+
+func newCredentialsCache(
+	seed grant, fetch func(context.Context, grant) (grant, error), pauses func(error) bool,
+) *credentialsCache {
+	return &credentialsCache{current: seed, fetch: fetch, pauses: pauses}
+}
+
+// get returns credentials that have not expired and whose token is not the one
+// refused.
+func (c *credentialsCache) get(ctx context.Context, refused string) (Credentials, error) {
+	var lastErr error
+	// The first fetch may find a token that is soon to be replaced, as a stored
+	// one can be: the second replaces it.
+	for range 2 {
+		got, flight, err := c.begin(refused)
+		if flight == nil {
+			return got, err
+		}
+		select {
+		case <-flight.done:
+			lastErr = flight.err
+		case <-ctx.Done():
+			return Credentials{}, ctx.Err()
+		}
+		if lastErr != nil {
+			break
+		}
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.current.usable(time.Now()) && c.current.Token != refused {
+		return c.current.Credentials, nil
+	}
+	if lastErr == nil {
+		lastErr = errUnusableGrant
+	}
+	return Credentials{}, lastErr
+}
+
+// begin returns what can be had at once, or the fetch to wait for, which it
+// begins unless there is one.
+func (c *credentialsCache) begin(refused string) (Credentials, *credentialsFlight, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	now := time.Now()
+	accepted := c.current.Token != refused
+	usable := accepted && c.current.usable(now)
+	switch {
+	case accepted && c.current.fresh(now):
+		return c.current.Credentials, nil, nil
+	case usable && (c.flight != nil || now.Before(c.pauseEnd)):
+		return c.current.Credentials, nil, nil
+	case c.flight != nil:
+		return Credentials{}, c.flight, nil
+	case c.err != nil && now.Before(c.pauseEnd):
+		return Credentials{}, nil, c.err
+	}
+	flight := &credentialsFlight{done: make(chan struct{})}
+	c.flight = flight
+	go c.run(flight, c.current)
+	return Credentials{}, flight, nil
+}
+
+// run fetches a grant. It has no caller's context: whoever gives up must not
+// fail the others, and a refresh token spent must not be lost.
+func (c *credentialsCache) run(flight *credentialsFlight, old grant) {
+	ctx, cancel := context.WithTimeout(context.Background(), refreshTimeout)
+	defer cancel()
+	got, err := c.fetch(ctx, old)
+
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	defer close(flight.done)
+	now := time.Now()
+	c.flight, flight.err = nil, err
+	c.err, c.pauseEnd = nil, time.Time{}
+	if got.Token != "" {
+		c.current = got
+	}
+	switch {
+	case err == nil:
+		c.failures = 0
+		if old.Token != "" && !got.fresh(now) && got.usable(now) {
+			// Tokens that live for less than refreshAhead are never fresh: they
+			// are replaced in the middle of their lives.
+			c.pauseEnd = now.Add(got.expiry.Sub(now) / 2)
+		}
+	case c.pauses(err):
+		pause := min(firstRefreshPause<<min(c.failures, 10), lastRefreshPause)
+		c.failures++
+		// Processes that fail together should not try again together.
+		c.err, c.pauseEnd = err, now.Add(pause/2+rand.N(pause/2))
+	}
+}
+
+// forget drops what is known, so that the next caller has it fetched at once.
+func (c *credentialsCache) forget() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.current, c.failures, c.err, c.pauseEnd = grant{}, 0, nil, time.Time{}
+}

@@ -1,0 +1,132 @@
+package sandbox
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+	"time"
+
+	"github.com/go-vercel/sandbox/internal/oidc"
+)
+
+// CLICredentials gives the login of the Vercel CLI (`vercel login`). It is
+// refreshed five minutes before it expires, and written back to the CLI's
+// file: whole or not at all, under a lock that other programs with this package
+// respect. A refresh that fails leaves the file as it was.
+//
+// The project is the one of the options, or else
+//
+//  1. the one that this folder or a parent is linked to, unless the options name
+//     another team
+//  2. "vercel-sandbox-default-project" in the team of the options, or else in the
+//     user's default team, or else in a hobby team that the user owns; it is
+//     created when the team does not have it
+//
+// and is remembered for as long as the program runs. The error matches
+// ErrNoCredentials when nobody is logged in.
+//
+// The result is safe for concurrent use; see CacheCredentials for who fetches
+// and who waits.
+func CLICredentials(opts *CredentialsOptions) CredentialsRefresher {
+	return newCLICredentials(opts.orDefault())
+}
+
+type cliCredentials struct {
+	opts  *CredentialsOptions
+	host  *oidc.Host
+	cache *credentialsCache
+
+	mu    sync.Mutex
+	scope oidc.Scope // zero until it is known
+}
+
+func newCLICredentials(opts *CredentialsOptions) *cliCredentials {
+	p := &cliCredentials{opts: opts, host: opts.host()}
+	p.cache = newCredentialsCache(grant{}, p.fetch, pausesAfter)
+	return p
+}
+
+func (p *cliCredentials) Credentials(ctx context.Context) (Credentials, error) {
+	return p.get(ctx, "")
+}
+
+func (p *cliCredentials) Refresh(ctx context.Context, stale Credentials) (Credentials, error) {
+	return p.get(ctx, stale.Token)
+}
+
+func (p *cliCredentials) get(ctx context.Context, refused string) (Credentials, error) {
+	c, err := p.cache.get(ctx, refused)
+	if err != nil && ctx.Err() == nil {
+		err = cliError(err)
+	}
+	return c, err
+}
+
+func (p *cliCredentials) fetch(ctx context.Context, old grant) (grant, error) {
+	var ahead time.Duration
+	if old.Token != "" {
+		ahead = refreshAhead
+	}
+	login, err := p.host.Login(ctx, ahead, old.Token)
+	if login.Token == "" {
+		return grant{}, err
+	}
+	scope, scopeErr := p.findScope(ctx, login.Token)
+	if scopeErr != nil {
+		return grant{}, scopeErr
+	}
+	c := Credentials{Token: login.Token, TeamID: scope.TeamID, ProjectID: scope.ProjectID}
+	return newGrant(c, login.Expiry), err
+}
+
+// findScope finds the project once. The cache calls it from one goroutine at a
+// time.
+func (p *cliCredentials) findScope(ctx context.Context, token string) (oidc.Scope, error) {
+	p.mu.Lock()
+	scope := p.scope
+	p.mu.Unlock()
+	if scope.ProjectID != "" {
+		return scope, nil
+	}
+	scope = oidc.Scope{TeamID: p.opts.TeamID, ProjectID: p.opts.ProjectID}
+	if scope.TeamID == "" || scope.ProjectID == "" {
+		found, err := p.host.InferScope(ctx, token, scope.TeamID)
+		if err != nil {
+			return oidc.Scope{}, err
+		}
+		p.report(ctx, found)
+		if scope.TeamID == "" {
+			scope.TeamID = found.TeamID
+		}
+		if scope.ProjectID == "" {
+			scope.ProjectID = found.ProjectID
+		}
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.scope = scope
+	return scope, nil
+}
+
+func (p *cliCredentials) report(ctx context.Context, found oidc.Inferred) {
+	if p.opts.Logger == nil {
+		return
+	}
+	text := "inferred the project to use"
+	if found.Created {
+		text = "created the default project"
+	}
+	p.opts.Logger.LogAttrs(ctx, slog.LevelWarn, text,
+		slog.String("team", found.TeamID), slog.String("project", found.ProjectID),
+		slog.String("teamSlug", found.TeamSlug), slog.String("projectName", found.ProjectName))
+}
+
+// cliError marks errors that mean that there is no login.
+func cliError(err error) error {
+	if errors.Is(err, oidc.ErrNothing) {
+		return fmt.Errorf("%w: %w", ErrNoCredentials, err)
+	}
+	return fmt.Errorf("sandbox: credentials: %w", err)
+}

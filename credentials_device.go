@@ -1,0 +1,137 @@
+package sandbox
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"sync"
+	"time"
+
+	"github.com/go-vercel/sandbox/internal/oidc"
+)
+
+// DeviceCode is what somebody needs to log in a program from a browser, on this
+// or another device.
+type DeviceCode struct {
+	// VerificationURL is the page to visit, where UserCode is to be typed in.
+	VerificationURL string
+	// VerificationURLComplete is the same page with the code filled in. It may
+	// be empty.
+	VerificationURLComplete string
+	// UserCode is the code to type in.
+	UserCode string
+	// ExpiresAt is when the code stops to work.
+	ExpiresAt time.Time
+}
+
+// DeviceLogin gives the login of the Vercel CLI like CLICredentials, and when
+// nobody is logged in, or the login has run out for good, logs somebody in
+// through a browser (RFC 8628). The new login is kept in the CLI's file.
+//
+// prompt tells the user where to go; PromptOn makes one that prints. When it
+// fails, so does the login. It is called in the goroutine of the call that
+// needs credentials and should return at once; the call then waits until the
+// user is done, the code expires, or its context ends. Other calls wait for the
+// same login, and fail with it.
+//
+// DefaultCredentials never asks anybody to log in. A program for terminals that
+// should do so says so:
+//
+//	sandbox.ChainCredentials(
+//		sandbox.DefaultCredentials(nil),
+//		sandbox.DeviceLogin(sandbox.PromptOn(os.Stderr), nil),
+//	)
+func DeviceLogin(prompt func(ctx context.Context, code DeviceCode) error, opts *CredentialsOptions) CredentialsRefresher {
+	return &deviceCredentials{prompt: prompt, cli: newCLICredentials(opts.orDefault())}
+}
+
+// PromptOn returns a prompt for DeviceLogin that writes to w, such as os.Stderr,
+// what the user has to do.
+func PromptOn(w io.Writer) func(context.Context, DeviceCode) error {
+	return func(_ context.Context, code DeviceCode) error {
+		direct := ""
+		if code.VerificationURLComplete != "" {
+			direct = code.VerificationURLComplete + "\nor "
+		}
+		_, err := fmt.Fprintf(w, "To log in to Vercel visit %s%s and type %s\n", direct, code.VerificationURL, code.UserCode)
+		return err
+	}
+}
+
+type deviceCredentials struct {
+	prompt func(context.Context, DeviceCode) error
+	cli    *cliCredentials
+
+	mu    sync.Mutex
+	login *deviceLogin // nil when nobody is logging in
+}
+
+// deviceLogin is a login under way.
+type deviceLogin struct {
+	done chan struct{}
+	// Set before done is closed: the outcome, and whether whoever led it gave up.
+	err       error
+	abandoned bool
+}
+
+func (p *deviceCredentials) Credentials(ctx context.Context) (Credentials, error) {
+	return p.get(ctx, "")
+}
+
+func (p *deviceCredentials) Refresh(ctx context.Context, stale Credentials) (Credentials, error) {
+	return p.get(ctx, stale.Token)
+}
+
+func (p *deviceCredentials) get(ctx context.Context, refused string) (Credentials, error) {
+	for {
+		c, err := p.cli.get(ctx, refused)
+		if !errors.Is(err, ErrNoCredentials) && !errors.Is(err, oidc.ErrRunOut) {
+			return c, err
+		}
+		p.mu.Lock()
+		login := p.login
+		if login == nil {
+			login = &deviceLogin{done: make(chan struct{})}
+			p.login = login
+			p.mu.Unlock()
+			p.run(ctx, login)
+		} else {
+			p.mu.Unlock()
+			select {
+			case <-login.done:
+			case <-ctx.Done():
+				return Credentials{}, ctx.Err()
+			}
+		}
+		if ctx.Err() != nil {
+			return Credentials{}, ctx.Err()
+		}
+		// When whoever led the login gave up, the next one leads.
+		if login.err != nil && !login.abandoned {
+			return Credentials{}, login.err
+		}
+	}
+}
+
+// run logs in, in the goroutine and under the context of the caller.
+func (p *deviceCredentials) run(ctx context.Context, login *deviceLogin) {
+	_, err := p.cli.host.DeviceLogin(ctx, func(ctx context.Context, code oidc.DeviceCode) error {
+		return p.prompt(ctx, DeviceCode{
+			VerificationURL:         code.VerificationURI,
+			VerificationURLComplete: code.VerificationURIComplete,
+			UserCode:                code.UserCode,
+			ExpiresAt:               code.Expiry,
+		})
+	})
+	if err != nil {
+		err = fmt.Errorf("sandbox: credentials: %w", err)
+	} else {
+		p.cli.cache.forget()
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.login = nil
+	login.err, login.abandoned = err, ctx.Err() != nil
+	close(login.done)
+}

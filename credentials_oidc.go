@@ -1,0 +1,174 @@
+package sandbox
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/go-vercel/sandbox/internal/oidc"
+)
+
+// OIDCCredentials gives an OIDC token of a project with the team and the
+// project that it is for. In order:
+//
+//  1. the token that the context carries (ContextWithToken)
+//  2. VERCEL_OIDC_TOKEN
+//  3. for the project that this folder or a parent is linked to
+//     (.vercel/project.json), a token that the Vercel tools have stored, or a new
+//     one for the login of the Vercel CLI
+//
+// Five minutes before it expires a token is replaced, through the store and the
+// CLI's login, by one for the same team and project; while that fails it serves
+// until its end. A VERCEL_OIDC_TOKEN that has expired before it is first used
+// is replaced by one for the linked project, or for its own when none is
+// linked. A token of the context is used as it is, and one that has expired
+// counts as none. A VERCEL_OIDC_TOKEN that changes is followed.
+//
+// Tokens are stored where the official tools store them, so that all share
+// them, and never in the environment. Errors are *CredentialsError, and match
+// ErrNoCredentials when there was nothing to begin with.
+//
+// The result is safe for concurrent use; see CacheCredentials for who fetches
+// and who waits.
+func OIDCCredentials(opts *CredentialsOptions) CredentialsRefresher {
+	return newOIDCCredentials(opts.orDefault())
+}
+
+type oidcCredentials struct {
+	opts  *CredentialsOptions
+	host  *oidc.Host
+	state *oidcState
+}
+
+// oidcState is behind a pointer, so that printing the provider does not show
+// the token.
+type oidcState struct {
+	mu sync.Mutex
+	// source is the value of VERCEL_OIDC_TOKEN that cache began with.
+	source string
+	cache  *credentialsCache
+}
+
+func newOIDCCredentials(opts *CredentialsOptions) *oidcCredentials {
+	return &oidcCredentials{opts: opts, host: opts.host(), state: &oidcState{}}
+}
+
+func (p *oidcCredentials) Credentials(ctx context.Context) (Credentials, error) {
+	return p.get(ctx, "")
+}
+
+func (p *oidcCredentials) Refresh(ctx context.Context, stale Credentials) (Credentials, error) {
+	return p.get(ctx, stale.Token)
+}
+
+func (p *oidcCredentials) get(ctx context.Context, refused string) (Credentials, error) {
+	if token := tokenFromContext(ctx); token != "" && token != refused {
+		claims, err := oidc.ParseClaims(token)
+		if err != nil {
+			return Credentials{}, p.fail(fmt.Errorf("the token of the request: %w", err))
+		}
+		if !oidc.Expired(claims.Expiry, time.Now()) {
+			return oidcGrant(token, claims).Credentials, nil
+		}
+	}
+	cache, err := p.cacheFor(p.opts.env(envOIDCToken))
+	if err != nil {
+		return Credentials{}, p.fail(fmt.Errorf("%s: %w", envOIDCToken, err))
+	}
+	c, err := cache.get(ctx, refused)
+	if err != nil && ctx.Err() == nil {
+		err = p.fail(err)
+	}
+	return c, err
+}
+
+// cacheFor returns the cache that began with this value of VERCEL_OIDC_TOKEN.
+func (p *oidcCredentials) cacheFor(source string) (*credentialsCache, error) {
+	s := p.state
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.cache != nil && s.source == source {
+		return s.cache, nil
+	}
+	var seed grant
+	if source != "" {
+		claims, err := oidc.ParseClaims(source)
+		if err != nil {
+			return nil, err
+		}
+		seed = oidcGrant(source, claims)
+	}
+	// A token that has already expired is not a grant, only a hint.
+	var hint oidc.Scope
+	if seed.Token != "" && !seed.usable(time.Now()) {
+		hint, seed = oidc.Scope{TeamID: seed.TeamID, ProjectID: seed.ProjectID}, grant{}
+	}
+	fetch := func(ctx context.Context, old grant) (grant, error) { return p.fetch(ctx, old, hint) }
+	s.source, s.cache = source, newCredentialsCache(seed, fetch, pausesAfter)
+	return s.cache, nil
+}
+
+// pausesAfter is for fetches that look at files first: only what a server had
+// to do with is left alone for a while. A file may be put right at any time.
+func pausesAfter(err error) bool {
+	_, remote := errors.AsType[*oidc.RemoteError](err)
+	return remote || errors.Is(err, context.DeadlineExceeded)
+}
+
+func (p *oidcCredentials) fetch(ctx context.Context, old grant, hint oidc.Scope) (grant, error) {
+	scope := oidc.Scope{TeamID: old.TeamID, ProjectID: old.ProjectID}
+	var ahead time.Duration
+	if old.Token != "" {
+		ahead = refreshAhead
+	} else {
+		var err error
+		if scope, err = p.scope(hint); err != nil {
+			return grant{}, err
+		}
+	}
+	token, err := p.host.ProjectToken(ctx, scope, ahead, old.Token)
+	if token.Token == "" {
+		return grant{}, err
+	}
+	return oidcGrant(token.Token, token.Claims), err
+}
+
+// scope is the project to begin with.
+func (p *oidcCredentials) scope(hint oidc.Scope) (oidc.Scope, error) {
+	scope := oidc.Scope{TeamID: p.opts.TeamID, ProjectID: p.opts.ProjectID}
+	if scope.TeamID != "" && scope.ProjectID != "" {
+		return scope, nil
+	}
+	link, err := p.host.Link()
+	if errors.Is(err, oidc.ErrNothing) && hint.ProjectID != "" {
+		link, err = hint, nil
+	}
+	if err != nil && (scope.ProjectID == "" || !errors.Is(err, oidc.ErrNothing)) {
+		return oidc.Scope{}, err
+	}
+	if scope.TeamID == "" {
+		scope.TeamID = link.TeamID
+	}
+	if scope.ProjectID == "" {
+		scope.ProjectID = link.ProjectID
+	}
+	return scope, nil
+}
+
+// fail makes the error that says what to do.
+func (p *oidcCredentials) fail(err error) error {
+	if errors.Is(err, oidc.ErrNothing) {
+		state := envOIDCToken + " is not set"
+		if p.opts.env(envOIDCToken) != "" {
+			state = envOIDCToken + " has expired"
+		}
+		err = fmt.Errorf("%w: %s, and %w", ErrNoCredentials, state, err)
+	}
+	return &CredentialsError{OnVercel: p.opts.env(envOnVercel) != "", Err: err}
+}
+
+func oidcGrant(token string, claims oidc.Claims) grant {
+	return newGrant(Credentials{Token: token, TeamID: claims.TeamID, ProjectID: claims.ProjectID}, claims.Expiry)
+}

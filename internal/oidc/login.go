@@ -1,0 +1,140 @@
+package oidc
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"time"
+)
+
+// Login is what the CLI keeps about who is logged in.
+type Login struct {
+	Token        string
+	RefreshToken string
+	// Expiry is zero for a token that does not expire.
+	Expiry time.Time
+}
+
+// Login gives the CLI's login, refreshed and written back when its token
+// expires within ahead or is the one refused. A failure leaves the file as it
+// was. The error matches ErrNotLoggedIn when there is no login.
+func (h *Host) Login(ctx context.Context, ahead time.Duration, refused string) (Login, error) {
+	file, err := h.LoginFile()
+	if err != nil {
+		return Login{}, err
+	}
+	good := func(l Login) bool {
+		return l.Token != refused && !Expired(l.Expiry, time.Now().Add(ahead))
+	}
+	login, _, err := readLogin(file)
+	if err != nil || good(login) {
+		return login, err
+	}
+	if login.RefreshToken == "" {
+		return staleLogin(file, login, refused, kind{ErrRunOut, "it has no refresh token (run `vercel login`)"})
+	}
+	unlock, err := lock(ctx, file)
+	if err != nil {
+		return staleLogin(file, login, refused, err)
+	}
+	defer unlock()
+	// Another process may have done the work while this one waited.
+	login, content, err := readLogin(file)
+	if err != nil || good(login) {
+		return login, err
+	}
+	// A refresh token works once. Before it is spent, it must be sure that the
+	// next one can be kept.
+	r, err := replace(file)
+	if err != nil {
+		return staleLogin(file, login, refused, err)
+	}
+	defer r.drop()
+	fresh, err := h.refreshLogin(ctx, login.RefreshToken)
+	if err != nil {
+		return staleLogin(file, login, refused, err)
+	}
+	if err := writeLogin(r, content, fresh); err != nil {
+		return Login{}, fmt.Errorf("the CLI's login was refreshed but not kept (run `vercel login` again): %w", err)
+	}
+	return fresh, nil
+}
+
+// staleLogin is the outcome when a login could not be refreshed: it still
+// serves until it really expires.
+func staleLogin(file string, login Login, refused string, err error) (Login, error) {
+	if login.Token != refused && !Expired(login.Expiry, time.Now()) {
+		return login, nil
+	}
+	return Login{}, fmt.Errorf("the CLI's login in %s has expired: %w", file, err)
+}
+
+// SaveLogin keeps a new login, as `vercel login` would. Keys that it does not
+// know stay.
+func (h *Host) SaveLogin(ctx context.Context, login Login) error {
+	file, err := h.LoginFile()
+	if err != nil {
+		return err
+	}
+	unlock, err := lock(ctx, file)
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	content, err := readObject(file)
+	if errors.Is(err, fs.ErrNotExist) {
+		content, err = object{}, nil
+	}
+	if err != nil {
+		return err
+	}
+	r, err := replace(file)
+	if err != nil {
+		return err
+	}
+	return writeLogin(r, content, login)
+}
+
+func readLogin(file string) (Login, object, error) {
+	o, err := readObject(file)
+	if errors.Is(err, fs.ErrNotExist) {
+		return Login{}, nil, ErrNotLoggedIn
+	}
+	if err != nil {
+		return Login{}, nil, fmt.Errorf("the CLI's login: %w", err)
+	}
+	var login Login
+	var expiry *float64
+	if err := errors.Join(
+		o.get(file, "token", &login.Token),
+		o.get(file, "refreshToken", &login.RefreshToken),
+		o.get(file, "expiresAt", &expiry),
+	); err != nil {
+		return Login{}, nil, fmt.Errorf("the CLI's login: %w", err)
+	}
+	if login.Token == "" {
+		return Login{}, nil, ErrNotLoggedIn
+	}
+	if expiry != nil {
+		login.Expiry = unix(*expiry)
+	}
+	return login, o, nil
+}
+
+func writeLogin(r *replacement, o object, login Login) error {
+	err := o.set("token", login.Token)
+	delete(o, "expiresAt")
+	if !login.Expiry.IsZero() {
+		err = errors.Join(err, o.set("expiresAt", login.Expiry.Unix()))
+	}
+	delete(o, "refreshToken")
+	if login.RefreshToken != "" {
+		err = errors.Join(err, o.set("refreshToken", login.RefreshToken))
+	}
+	if err != nil {
+		r.drop()
+		return err
+	}
+	return r.commit(o)
+}

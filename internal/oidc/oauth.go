@@ -1,0 +1,226 @@
+package oidc
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"strings"
+	"time"
+
+	"golang.org/x/oauth2"
+)
+
+const (
+	issuer = "https://vercel.com"
+	// clientID is the CLI's, whose login is shared.
+	clientID = "cl_HYyOPBNtFMfHhaUn9L4QPfTZz6TP47bp"
+)
+
+// endpoints asks the issuer where its endpoints are. A login only ever goes to
+// a host of the issuer, whatever the answer says.
+func (h *Host) endpoints(ctx context.Context) (oauth2.Endpoint, error) {
+	const doing = "discovering the OAuth endpoints of " + issuer
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, issuer+"/.well-known/openid-configuration", nil)
+	if err != nil {
+		return oauth2.Endpoint{}, err
+	}
+	body, err := h.do(req, doing)
+	if err != nil {
+		return oauth2.Endpoint{}, err
+	}
+	var answer struct {
+		Device string `json:"device_authorization_endpoint"`
+		Token  string `json:"token_endpoint"`
+	}
+	if json.Unmarshal(body, &answer) != nil || !issuers(answer.Token) {
+		return oauth2.Endpoint{}, &RemoteError{doing, errors.New("the answer has no usable token_endpoint")}
+	}
+	if !issuers(answer.Device) {
+		answer.Device = ""
+	}
+	return oauth2.Endpoint{
+		TokenURL: answer.Token, DeviceAuthURL: answer.Device, AuthStyle: oauth2.AuthStyleInParams,
+	}, nil
+}
+
+// issuers tells whether an address is one of the issuer's.
+func issuers(address string) bool {
+	u, err := url.Parse(address)
+	return err == nil && u.Scheme == "https" && u.Port() == "" &&
+		(u.Hostname() == "vercel.com" || strings.HasSuffix(u.Hostname(), ".vercel.com"))
+}
+
+// oauthContext is ctx for the oauth2 package: it makes its requests with the
+// host's client, under ctx, which that package forgets for some of them.
+func (h *Host) oauthContext(ctx context.Context) context.Context {
+	c := *h.client
+	base := c.Transport
+	if base == nil {
+		base = http.DefaultTransport
+	}
+	c.Transport = roundTripper(func(req *http.Request) (*http.Response, error) {
+		// The request's own context is kept because it has the client's timeout.
+		bound, cancel := context.WithCancel(req.Context())
+		defer cancel()
+		defer context.AfterFunc(ctx, cancel)()
+		req = req.Clone(bound)
+		req.Header.Set("User-Agent", userAgent)
+		res, err := base.RoundTrip(req)
+		if err != nil {
+			return nil, err
+		}
+		defer func() { _ = res.Body.Close() }()
+		body, err := io.ReadAll(io.LimitReader(res.Body, maxBody))
+		if err != nil {
+			return nil, err
+		}
+		res.Body = io.NopCloser(bytes.NewReader(body))
+		return res, nil
+	})
+	return context.WithValue(ctx, oauth2.HTTPClient, &c)
+}
+
+type roundTripper func(*http.Request) (*http.Response, error)
+
+func (f roundTripper) RoundTrip(req *http.Request) (*http.Response, error) { return f(req) }
+
+// refreshLogin trades a refresh token for a new login.
+func (h *Host) refreshLogin(ctx context.Context, refreshToken string) (Login, error) {
+	endpoint, err := h.endpoints(ctx)
+	if err != nil {
+		return Login{}, err
+	}
+	config := oauth2.Config{ClientID: clientID, Endpoint: endpoint}
+	token, err := config.TokenSource(h.oauthContext(ctx), &oauth2.Token{RefreshToken: refreshToken}).Token()
+	return toLogin(token, err, "refreshing the CLI's login")
+}
+
+// toLogin turns the oauth2 package's outcome into ours. Its errors may quote
+// the answer, in which tokens can be, so only the code and the description that
+// the standard defines are kept.
+func toLogin(token *oauth2.Token, err error, doing string) (Login, error) {
+	if err != nil {
+		return Login{}, &RemoteError{doing, oauthError(err)}
+	}
+	if !strings.EqualFold(token.Type(), "Bearer") {
+		return Login{}, &RemoteError{doing, errors.New("the answer has a token of an unknown type")}
+	}
+	return Login{Token: token.AccessToken, RefreshToken: token.RefreshToken, Expiry: token.Expiry}, nil
+}
+
+func oauthError(err error) error {
+	refusal, ok := errors.AsType[*oauth2.RetrieveError](err)
+	if ok {
+		return &OAuthError{
+			Status: refusal.Response.StatusCode, Code: clip(refusal.ErrorCode), Description: clip(refusal.ErrorDescription),
+		}
+	}
+	if netErr, ok := errors.AsType[*url.Error](err); ok {
+		return netErr
+	}
+	if errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
+		return err
+	}
+	return errors.New("the answer is not what the standard says")
+}
+
+// OAuthError is a refusal of the authorization server.
+type OAuthError struct {
+	Status            int
+	Code, Description string
+}
+
+// Is tells that a login which the server does not know any more has run out.
+func (e *OAuthError) Is(target error) bool {
+	return target == ErrRunOut && e.Code == "invalid_grant"
+}
+
+func (e *OAuthError) Error() string {
+	switch {
+	case e.Code == "":
+		return fmt.Sprintf("HTTP %d: %s", e.Status, http.StatusText(e.Status))
+	case e.Description == "":
+		return e.Code
+	default:
+		return e.Code + ": " + e.Description
+	}
+}
+
+// DeviceCode is what somebody needs to log in a program on another device.
+type DeviceCode struct {
+	VerificationURI         string
+	VerificationURIComplete string
+	UserCode                string
+	Expiry                  time.Time
+}
+
+const (
+	// loginTimeout is how long a login on a device may take when the server
+	// does not say.
+	loginTimeout = 10 * time.Minute
+	// maxPollSeconds bounds the pause between two polls that a server may ask
+	// for: it multiplies to something a timer can hold.
+	maxPollSeconds = 300
+)
+
+// DeviceLogin logs in by the device flow (RFC 8628): prompt tells the user what
+// to do, then the server is polled until the user has done it. The login is
+// kept in the CLI's file.
+func (h *Host) DeviceLogin(ctx context.Context, prompt func(context.Context, DeviceCode) error) (Login, error) {
+	const doing = "logging in to Vercel"
+	endpoint, err := h.endpoints(ctx)
+	if err != nil {
+		return Login{}, err
+	}
+	if endpoint.DeviceAuthURL == "" {
+		return Login{}, &RemoteError{doing, errors.New("the server has no usable device_authorization_endpoint")}
+	}
+	ctx = h.oauthContext(ctx)
+	// The scopes belong to the first request only.
+	config := oauth2.Config{ClientID: clientID, Endpoint: endpoint, Scopes: []string{"openid", "offline_access"}}
+	code, err := config.DeviceAuth(ctx)
+	if err != nil {
+		return Login{}, &RemoteError{doing, oauthError(err)}
+	}
+	config.Scopes = nil
+	if code.DeviceCode == "" || code.UserCode == "" || !issuers(code.VerificationURI) {
+		return Login{}, &RemoteError{doing, errors.New("the answer has no usable device code")}
+	}
+	if !issuers(code.VerificationURIComplete) {
+		code.VerificationURIComplete = ""
+	}
+	code.Interval = min(max(code.Interval, 0), maxPollSeconds)
+	if code.Expiry.IsZero() {
+		code.Expiry = time.Now().Add(loginTimeout)
+	}
+	ctx, cancel := context.WithDeadline(ctx, code.Expiry)
+	defer cancel()
+	if err := prompt(ctx, DeviceCode{
+		VerificationURI:         code.VerificationURI,
+		VerificationURIComplete: code.VerificationURIComplete,
+		UserCode:                code.UserCode,
+		Expiry:                  code.Expiry,
+	}); err != nil {
+		return Login{}, err
+	}
+	token, err := config.DeviceAccessToken(ctx, code)
+	for isNetwork(err) && ctx.Err() == nil {
+		// A lost poll is not the user's refusal. This begins with a pause.
+		token, err = config.DeviceAccessToken(ctx, code)
+	}
+	login, err := toLogin(token, err, doing)
+	if err != nil {
+		return Login{}, err
+	}
+	return login, h.SaveLogin(context.WithoutCancel(ctx), login)
+}
+
+func isNetwork(err error) bool {
+	_, ok := errors.AsType[*url.Error](err)
+	return ok
+}

@@ -1,0 +1,169 @@
+// Package oidctest plays the servers and the machine that tokens come from, in
+// memory, for tests.
+package oidctest
+
+import (
+	"encoding/base64"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"strings"
+	"sync"
+	"time"
+)
+
+// Token makes a token with these claims that expires after d, or never when d
+// is 0.
+func Token(teamID, projectID string, d time.Duration) string {
+	claims := map[string]any{"owner_id": teamID, "project_id": projectID, "nonce": time.Now().UnixNano()}
+	if d != 0 {
+		claims["exp"] = time.Now().Add(d).Unix()
+	}
+	return Sign(claims)
+}
+
+// Sign makes a token of claims, as unsigned as those of the conformance suite.
+func Sign(claims map[string]any) string {
+	encode := func(v any) string {
+		data, _ := json.Marshal(v)
+		return base64.RawURLEncoding.EncodeToString(data)
+	}
+	return encode(map[string]string{"alg": "none", "typ": "JWT"}) + "." + encode(claims) + ".sig"
+}
+
+// Request is what a server was asked.
+type Request struct {
+	Method, Path  string // host and path without the query
+	Query, Form   url.Values
+	Authorization string
+	Body          string
+}
+
+// String is short, for comparing lists of requests.
+func (r Request) String() string { return r.Method + " " + r.Path }
+
+// Answer is what a server answers: a value to encode, or a text as it is.
+type Answer struct {
+	Status int // 0 is 200
+	Body   any
+	Err    error // the connection fails
+	Header http.Header
+}
+
+// Vercel plays every server. Its zero value knows none; Handle adds answers.
+type Vercel struct {
+	mu       sync.Mutex
+	handlers map[string]func(Request) Answer
+	requests []Request
+}
+
+// Handle answers requests such as "POST api.vercel.com/v1/projects/p/token".
+func (v *Vercel) Handle(on string, answer func(Request) Answer) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	if v.handlers == nil {
+		v.handlers = map[string]func(Request) Answer{}
+	}
+	v.handlers[on] = answer
+}
+
+// Say answers requests with values, one after the other, the last for ever.
+func (v *Vercel) Say(on string, answers ...any) {
+	i := 0
+	v.Handle(on, func(Request) Answer {
+		v.mu.Lock()
+		defer v.mu.Unlock()
+		body := answers[min(i, len(answers)-1)]
+		i++
+		if a, ok := body.(Answer); ok {
+			return a
+		}
+		return Answer{Body: body}
+	})
+}
+
+// Discover answers the discovery of OAuth endpoints like Vercel.
+func (v *Vercel) Discover() {
+	v.Say("GET vercel.com/.well-known/openid-configuration", map[string]string{
+		"issuer":                        "https://vercel.com",
+		"device_authorization_endpoint": "https://api.vercel.com/login/oauth/device-authorization",
+		"token_endpoint":                "https://api.vercel.com/login/oauth/token",
+	})
+}
+
+// Requests is what was asked so far.
+func (v *Vercel) Requests() []Request {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	return append([]Request(nil), v.requests...)
+}
+
+// Asked is Requests in short.
+func (v *Vercel) Asked() []string {
+	asked := []string{}
+	for _, r := range v.Requests() {
+		asked = append(asked, r.String())
+	}
+	return asked
+}
+
+// Client talks to the servers.
+func (v *Vercel) Client() *http.Client { return &http.Client{Transport: v} }
+
+// RoundTrip implements http.RoundTripper.
+func (v *Vercel) RoundTrip(req *http.Request) (*http.Response, error) {
+	r := Request{
+		Method: req.Method, Path: req.URL.Host + req.URL.EscapedPath(), Query: req.URL.Query(),
+		Authorization: req.Header.Get("Authorization"),
+	}
+	if req.URL.Scheme != "https" {
+		return nil, fmt.Errorf("a request in clear to %s", req.URL)
+	}
+	if req.Body != nil {
+		data, err := io.ReadAll(req.Body)
+		if err != nil {
+			return nil, err
+		}
+		_ = req.Body.Close()
+		r.Body = string(data)
+		if strings.HasPrefix(req.Header.Get("Content-Type"), "application/x-www-form-urlencoded") {
+			if r.Form, err = url.ParseQuery(r.Body); err != nil {
+				return nil, err
+			}
+		}
+	}
+	v.mu.Lock()
+	v.requests = append(v.requests, r)
+	handler := v.handlers[r.String()]
+	v.mu.Unlock()
+	if err := req.Context().Err(); err != nil {
+		return nil, err
+	}
+	if handler == nil {
+		handler = func(Request) Answer { return Answer{Status: http.StatusTeapot, Body: "unscripted: " + r.String()} }
+	}
+	a := handler(r)
+	if a.Err != nil {
+		return nil, a.Err
+	}
+	text, isText := a.Body.(string)
+	contentType := "text/html"
+	if !isText {
+		data, err := json.Marshal(a.Body)
+		if err != nil {
+			return nil, err
+		}
+		text, contentType = string(data), "application/json"
+	}
+	header := http.Header{"Content-Type": {contentType}}
+	for key, values := range a.Header {
+		header[key] = values
+	}
+	status := max(a.Status, http.StatusOK)
+	return &http.Response{
+		StatusCode: status, Status: fmt.Sprintf("%d %s", status, http.StatusText(status)), Header: header, Request: req,
+		Body: io.NopCloser(strings.NewReader(text)), ContentLength: int64(len(text)), ProtoMajor: 1, ProtoMinor: 1,
+	}, nil
+}

@@ -1,0 +1,134 @@
+package oidc
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"net/http"
+	"net/url"
+	"time"
+)
+
+// ProjectToken is an OIDC token of a project with its claims.
+type ProjectToken struct {
+	Token string
+	Claims
+}
+
+// ProjectToken gets an OIDC token of a project: the one that the tools have
+// stored, or a new one for the CLI's login, which is then stored for them.
+// What is stored counts when it is good for longer than ahead and is not the
+// token refused. Processes that ask at the same time do so one after the other.
+//
+// When no new token can be had but the stored one has not expired yet, it is
+// returned together with the error.
+func (h *Host) ProjectToken(ctx context.Context, scope Scope, ahead time.Duration, refused string) (ProjectToken, error) {
+	file, err := h.TokenFile(scope.ProjectID)
+	if err != nil {
+		return ProjectToken{}, err
+	}
+	good := func(t ProjectToken) bool {
+		return t.Token != "" && t.Token != refused && !Expired(t.Expiry, time.Now().Add(ahead))
+	}
+	if stored, err := readToken(file); err != nil || good(stored) {
+		return stored, err
+	}
+	unlock, err := lockIfPossible(ctx, file)
+	if err != nil {
+		return ProjectToken{}, err
+	}
+	defer unlock()
+	stored, err := readToken(file)
+	if err != nil || good(stored) {
+		return stored, err
+	}
+	fresh, err := h.newProjectToken(ctx, scope, ahead)
+	if err != nil {
+		if stored.Token != "" && stored.Token != refused && !Expired(stored.Expiry, time.Now()) {
+			return stored, err
+		}
+		return ProjectToken{}, err
+	}
+	// The store only saves work: a disk that can't be written to is no reason to
+	// do without the token.
+	_ = storeToken(file, fresh.Token)
+	return fresh, nil
+}
+
+func (h *Host) newProjectToken(ctx context.Context, scope Scope, ahead time.Duration) (ProjectToken, error) {
+	login, err := h.Login(ctx, ahead, "")
+	if err != nil {
+		return ProjectToken{}, err
+	}
+	query := url.Values{"source": {"vercel-oidc-refresh"}}
+	if scope.TeamID != "" {
+		query.Set("teamId", scope.TeamID)
+	}
+	address := "https://api.vercel.com/v1/projects/" + url.PathEscape(scope.ProjectID) + "/token?" + query.Encode()
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, address, nil)
+	if err != nil {
+		return ProjectToken{}, err
+	}
+	req.Header.Set("Authorization", "Bearer "+login.Token)
+	doing := fmt.Sprintf("refreshing the OIDC token of project %q", scope.ProjectID)
+	body, err := h.do(req, doing)
+	if err != nil {
+		return ProjectToken{}, err
+	}
+	var answer struct {
+		Token *string `json:"token"`
+	}
+	if json.Unmarshal(body, &answer) != nil || answer.Token == nil {
+		return ProjectToken{}, &RemoteError{doing, errors.New("the answer has no token")}
+	}
+	claims, err := ParseClaims(*answer.Token)
+	if err != nil {
+		return ProjectToken{}, &RemoteError{doing, err}
+	}
+	if Expired(claims.Expiry, time.Now()) {
+		return ProjectToken{}, &RemoteError{doing, errors.New("the new token has already expired: is this machine's clock right?")}
+	}
+	return ProjectToken{*answer.Token, claims}, nil
+}
+
+// readToken is the token that a file holds. A missing file or a file without a
+// token holds none.
+func readToken(file string) (ProjectToken, error) {
+	o, err := readObject(file)
+	if errors.Is(err, fs.ErrNotExist) {
+		return ProjectToken{}, nil
+	}
+	if err != nil {
+		return ProjectToken{}, fmt.Errorf("the stored OIDC token: %w", err)
+	}
+	var token string
+	if err := o.get(file, "token", &token); err != nil {
+		return ProjectToken{}, fmt.Errorf("the stored OIDC token: %w", err)
+	}
+	if token == "" {
+		return ProjectToken{}, nil
+	}
+	claims, err := ParseClaims(token)
+	if err != nil {
+		return ProjectToken{}, fmt.Errorf("the stored OIDC token: %s is broken: %w", file, err)
+	}
+	return ProjectToken{token, claims}, nil
+}
+
+// storeToken keeps a token for other processes and the official tools.
+func storeToken(file, token string) error {
+	o, err := readObject(file)
+	if err != nil {
+		o = object{}
+	}
+	if err := o.set("token", token); err != nil {
+		return err
+	}
+	r, err := replace(file)
+	if err != nil {
+		return err
+	}
+	return r.commit(o)
+}

@@ -1,0 +1,247 @@
+package oidc
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+const (
+	apiBase = "https://vercel.com/api"
+	// DefaultProject is the project used when none is named or linked.
+	DefaultProject = "vercel-sandbox-default-project"
+	// maxTeamPages bounds the search for a team, should the pages never end.
+	maxTeamPages = 100
+)
+
+// Inferred is a scope that was worked out.
+type Inferred struct {
+	Scope
+	// TeamSlug and ProjectName are readable names, when they are known.
+	TeamSlug, ProjectName string
+	// Created tells that the project was made for it.
+	Created bool
+}
+
+// InferScope works out the project to use for a login: the linked one, else the
+// default project, made when missing, of the team given, of the user's default
+// team, or of a hobby team that the user owns. A link to another team than the
+// one given does not count.
+func (h *Host) InferScope(ctx context.Context, token, teamID string) (Inferred, error) {
+	link, err := h.Link()
+	switch {
+	case err == nil && (teamID == "" || teamID == link.TeamID) && link.TeamID != "":
+		return h.named(ctx, token, link), nil
+	case err != nil && !errors.Is(err, ErrNothing):
+		return Inferred{}, err
+	case teamID != "":
+		return h.tryTeam(ctx, token, teamID, "")
+	}
+
+	var user struct {
+		User struct {
+			DefaultTeamID string `json:"defaultTeamId"`
+			Username      string `json:"username"`
+		} `json:"user"`
+	}
+	if err := h.api(ctx, token, http.MethodGet, "/v2/user", nil, &user); err != nil {
+		return Inferred{}, err
+	}
+	defaultTeam, username := user.User.DefaultTeamID, user.User.Username
+	if defaultTeam != "" {
+		scope, err := h.tryTeam(ctx, token, defaultTeam, "")
+		if err == nil {
+			scope.TeamSlug = h.name(ctx, token, "/v2/teams/"+url.PathEscape(defaultTeam))
+		}
+		if err == nil || !unusable(err) {
+			return scope, err
+		}
+	}
+
+	next := ""
+	for range maxTeamPages {
+		page, err := h.teams(ctx, token, next)
+		if err != nil {
+			return Inferred{}, err
+		}
+		if best, ok := page.best(username); ok && best.ID != defaultTeam {
+			scope, err := h.tryTeam(ctx, token, best.ID, best.Slug)
+			if err == nil || !unusable(err) {
+				return scope, err
+			}
+		}
+		if page.next == "" || page.next == next {
+			break
+		}
+		next = page.next
+	}
+	if username != "" {
+		scope, err := h.tryTeam(ctx, token, username, username)
+		if err == nil || !unusable(err) {
+			return scope, err
+		}
+	}
+	return Inferred{}, &StatusError{
+		http.StatusForbidden,
+		fmt.Sprintf("Authenticated as %q but none of the available teams allow sandbox creation.", username),
+	}
+}
+
+// tryTeam sees to it that the team has the default project.
+func (h *Host) tryTeam(ctx context.Context, token, teamID, slug string) (Inferred, error) {
+	found := Inferred{
+		Scope:    Scope{TeamID: teamID, ProjectID: DefaultProject},
+		TeamSlug: slug, ProjectName: DefaultProject,
+	}
+	query := teamQuery(teamID)
+	err := h.api(ctx, token, http.MethodGet, "/v2/projects/"+DefaultProject+query, nil, nil)
+	if status(err) == http.StatusNotFound {
+		found.Created = true
+		err = h.api(ctx, token, http.MethodPost, "/v11/projects"+query, map[string]string{"name": DefaultProject}, nil)
+	}
+	if err != nil {
+		return Inferred{}, err
+	}
+	return found, nil
+}
+
+// teamQuery names a team, by its ID or its slug.
+func teamQuery(teamID string) string {
+	key := "slug"
+	if strings.HasPrefix(teamID, "team_") {
+		key = "teamId"
+	}
+	return "?" + url.Values{key: {teamID}}.Encode()
+}
+
+// named finds the readable names of a linked project.
+func (h *Host) named(ctx context.Context, token string, link Scope) Inferred {
+	return Inferred{
+		Scope:       link,
+		TeamSlug:    h.name(ctx, token, "/v2/teams/"+url.PathEscape(link.TeamID)),
+		ProjectName: h.name(ctx, token, "/v2/projects/"+url.PathEscape(link.ProjectID)+teamQuery(link.TeamID)),
+	}
+}
+
+// name is the readable name of what is at path, or "" when it can't be had: it
+// is only ever shown.
+func (h *Host) name(ctx context.Context, token, path string) string {
+	var answer struct {
+		Slug string `json:"slug"`
+		Name string `json:"name"`
+	}
+	if h.api(ctx, token, http.MethodGet, path, nil, &answer) != nil {
+		return ""
+	}
+	return cmp.Or(answer.Slug, answer.Name)
+}
+
+type team struct {
+	ID         string  `json:"id"`
+	Slug       string  `json:"slug"`
+	UpdatedAt  float64 `json:"updatedAt"`
+	Membership struct {
+		Role string `json:"role"`
+	} `json:"membership"`
+	Billing struct {
+		Plan string `json:"plan"`
+	} `json:"billing"`
+}
+
+type teamsPage struct {
+	teams []team
+	next  string
+}
+
+// best is the team on the page that fits most: the user's personal one, else
+// the hobby team changed last.
+func (p teamsPage) best(username string) (team, bool) {
+	owned := slices.DeleteFunc(slices.Clone(p.teams), func(t team) bool {
+		return t.ID == "" || t.Membership.Role != "OWNER" || t.Billing.Plan != "hobby"
+	})
+	if len(owned) == 0 {
+		return team{}, false
+	}
+	if i := slices.IndexFunc(owned, func(t team) bool { return t.Slug == username }); i >= 0 {
+		return owned[i], true
+	}
+	return slices.MaxFunc(owned, func(a, b team) int { return cmp.Compare(a.UpdatedAt, b.UpdatedAt) }), true
+}
+
+func (h *Host) teams(ctx context.Context, token, until string) (teamsPage, error) {
+	query := url.Values{"limit": {"20"}}
+	if until != "" {
+		query.Set("until", until)
+	}
+	var answer struct {
+		Teams      []json.RawMessage `json:"teams"`
+		Pagination struct {
+			Next *float64 `json:"next"`
+		} `json:"pagination"`
+	}
+	if err := h.api(ctx, token, http.MethodGet, "/v2/teams?"+query.Encode(), nil, &answer); err != nil {
+		return teamsPage{}, err
+	}
+	var page teamsPage
+	for _, raw := range answer.Teams {
+		// One team that does not decode is no reason to miss the others.
+		var t team
+		if json.Unmarshal(raw, &t) == nil {
+			page.teams = append(page.teams, t)
+		}
+	}
+	if answer.Pagination.Next != nil {
+		page.next = strconv.FormatFloat(*answer.Pagination.Next, 'f', -1, 64)
+	}
+	return page, nil
+}
+
+// unusable tells whether an error means that the team can't be used, and
+// another may.
+func unusable(err error) bool {
+	s := status(err)
+	return s == http.StatusPaymentRequired || s == http.StatusForbidden
+}
+
+func status(err error) int {
+	if e, ok := errors.AsType[*StatusError](err); ok {
+		return e.Status
+	}
+	return 0
+}
+
+// api calls the Vercel API. A nil answer is not decoded.
+func (h *Host) api(ctx context.Context, token, method, path string, body, answer any) error {
+	var reader io.Reader
+	if body != nil {
+		data, err := json.Marshal(body)
+		if err != nil {
+			return err
+		}
+		reader = bytes.NewReader(data)
+	}
+	req, err := http.NewRequestWithContext(ctx, method, apiBase+path, reader)
+	if err != nil {
+		return err
+	}
+	req.Header.Set("Authorization", "Bearer "+token)
+	req.Header.Set("Content-Type", "application/json")
+	const doing = "finding a project for the CLI's login"
+	data, err := h.do(req, doing)
+	if err != nil {
+		return err
+	}
+	if answer != nil && json.Unmarshal(data, answer) != nil {
+		return &RemoteError{doing, errors.New("the answer is not what it should be")}
+	}
+	return nil
+}
