@@ -65,6 +65,8 @@ type Session struct {
 	NetworkPolicy       *NetworkPolicy   `json:"networkPolicy,omitempty"`
 	ActiveCPUDurationMs *Duration        `json:"activeCpuDurationMs,omitempty"`
 	NetworkTransfer     *NetworkTransfer `json:"networkTransfer,omitempty"`
+	// Extra holds the fields that are not above.
+	Extra map[string]json.RawMessage `json:"-"`
 }
 
 // NetworkTransfer is what a session sent and received, in bytes.

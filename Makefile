@@ -1,0 +1,21 @@
+# The same commands that .ci/run uses, one by one.
+.PHONY: test race lint conformance fuzz bench ci
+
+test:
+	go test ./...
+
+race:
+	go test -race ./...
+
+lint:
+	cd tools && go build -o ../bin/golangci-lint github.com/golangci/golangci-lint/v2/cmd/golangci-lint
+	bin/golangci-lint run ./...
+
+conformance:
+	go test -count=1 -v -run Conformance ./internal/conformance
+
+bench:
+	go test -run '^$$' -bench . -benchmem ./...
+
+ci:
+	bash .ci/run

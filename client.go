@@ -1,0 +1,186 @@
+package sandbox
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"net/url"
+	"os"
+	"runtime"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/go-vercel/sandbox/internal/api"
+)
+
+// Version is the version of this SDK, as sent in the User-Agent header.
+const Version = "0.1.0"
+
+// DefaultBaseURL is where the API is when neither [ClientOptions] nor the
+// environment variable VERCEL_SANDBOX_BASE_URL says otherwise.
+const DefaultBaseURL = "https://vercel.com/api"
+
+// ClientOptions configures a [Client]. The zero value takes everything from
+// the environment.
+type ClientOptions struct {
+	// Credentials is asked before every request. Nil means
+	// [DefaultCredentials].
+	Credentials CredentialsProvider
+	// BaseURL is the address of the API. Empty means the environment variable
+	// VERCEL_SANDBOX_BASE_URL, and without one [DefaultBaseURL].
+	BaseURL string
+	// HTTPClient sends the requests. Nil means a client whose connections are
+	// reused by any number of goroutines. A Timeout in it would cut streams, so
+	// it must be zero; limit calls by their contexts.
+	HTTPClient *http.Client
+	// Logger is given one record for each request, at debug level, or at
+	// warning level when it failed or was repeated. No secret is ever logged.
+	// Nil logs nothing.
+	Logger *slog.Logger
+	// Retry limits how failed requests are repeated. Nil means two
+	// repetitions, after 400 and 800 ms.
+	Retry *RetryOptions
+	// Reattach limits how broken output streams are repaired. Nil means the
+	// defaults of [ReattachOptions].
+	Reattach *ReattachOptions
+	// UserAgent is put before the SDK's own in the User-Agent header.
+	UserAgent string
+}
+
+// RetryOptions limits how failed requests are repeated. What is repeated at
+// all is decided by the operation; see the package documentation.
+type RetryOptions struct {
+	// Max is how often a request is repeated. Zero means never.
+	Max int
+	// Wait is the pause before the first repetition, 400 ms when zero. It
+	// doubles each time and is then stretched by a random factor of up to two.
+	Wait time.Duration
+}
+
+// Client talks to the API on behalf of one set of credentials. It is safe for
+// concurrent use; make one and share it, so that connections are reused.
+type Client struct {
+	api      *api.Client
+	creds    CredentialsProvider
+	reattach ReattachOptions
+	http     *http.Client
+	base     *url.URL
+	log      *slog.Logger
+}
+
+// NewClient returns a client. A nil opts takes everything from the
+// environment. It makes no request: missing credentials are reported by the
+// first call that needs them.
+func NewClient(opts *ClientOptions) (*Client, error) {
+	var o ClientOptions
+	if opts != nil {
+		o = *opts
+	}
+	base := o.BaseURL
+	if base == "" {
+		base = os.Getenv("VERCEL_SANDBOX_BASE_URL")
+	}
+	if base == "" {
+		base = DefaultBaseURL
+	}
+	u, err := url.Parse(strings.TrimRight(base, "/"))
+	switch {
+	case err != nil:
+		return nil, invalid("BaseURL", "%v", err)
+	case u.Scheme != "https" && u.Scheme != "http" || u.Host == "":
+		return nil, invalid("BaseURL", "%q is not an http or https address", u.Redacted())
+	case u.User != nil || u.RawQuery != "" || u.Fragment != "":
+		return nil, invalid("BaseURL", "%q has more than a host and a path", u.Redacted())
+	}
+	retry := api.Retry{Max: 2, Wait: 400 * time.Millisecond}
+	if o.Retry != nil {
+		if o.Retry.Max < 0 {
+			return nil, invalid("Retry.Max", "%d is negative", o.Retry.Max)
+		}
+		if o.Retry.Wait < 0 {
+			return nil, invalid("Retry.Wait", "%v is negative", o.Retry.Wait)
+		}
+		retry.Max = o.Retry.Max
+		if o.Retry.Wait > 0 {
+			retry.Wait = o.Retry.Wait
+		}
+	}
+	reattach, err := o.Reattach.withDefaults()
+	if err != nil {
+		return nil, err
+	}
+	hc := o.HTTPClient
+	if hc == nil {
+		hc = &http.Client{Transport: api.DefaultTransport()}
+	} else if hc.Timeout != 0 {
+		return nil, invalid("HTTPClient", "its Timeout of %v would cut streams; limit calls by their contexts", hc.Timeout)
+	}
+	creds := o.Credentials
+	if creds == nil {
+		creds = DefaultCredentials(nil)
+	}
+	agent := fmt.Sprintf("go-vercel-sandbox/%s (%s; %s/%s)", Version, runtime.Version(), runtime.GOOS, runtime.GOARCH)
+	if o.UserAgent != "" {
+		agent = o.UserAgent + " " + agent
+	}
+	c := &Client{creds: creds, reattach: reattach, http: hc, base: u, log: o.Logger}
+	c.api = api.New(api.Config{
+		BaseURL: u, HTTPClient: hc, UserAgent: agent, Retry: retry, Logger: o.Logger,
+		Auth: func(ctx context.Context) (api.Auth, error) {
+			cr, err := creds.Credentials(ctx)
+			return api.Auth{Token: cr.Token, TeamID: cr.TeamID}, err
+		},
+		Refresh: refresher(creds),
+	})
+	return c, nil
+}
+
+// refresher adapts a provider that can replace a refused token.
+func refresher(creds CredentialsProvider) func(context.Context, api.Auth) (api.Auth, bool) {
+	r, ok := creds.(CredentialsRefresher)
+	if !ok {
+		return nil
+	}
+	return func(ctx context.Context, stale api.Auth) (api.Auth, bool) {
+		cr, err := r.Refresh(ctx, Credentials{Token: stale.Token, TeamID: stale.TeamID})
+		if err != nil || cr.Token == stale.Token {
+			return api.Auth{}, false
+		}
+		return api.Auth{Token: cr.Token, TeamID: cr.TeamID}, true
+	}
+}
+
+var defaultClient = sync.OnceValues(func() (*Client, error) { return NewClient(nil) })
+
+// DefaultClient returns the client behind the package-level functions. It is
+// made once, from the environment as it is at the first use.
+func DefaultClient() (*Client, error) { return defaultClient() }
+
+// CloseIdleConnections closes connections that no request uses at the moment.
+func (c *Client) CloseIdleConnections() { c.http.CloseIdleConnections() }
+
+// projectID asks the provider for the project that calls are made for.
+func (c *Client) projectID(ctx context.Context) (string, error) {
+	cr, err := c.creds.Credentials(ctx)
+	return cr.ProjectID, err
+}
+
+// do performs an operation and decodes its answer.
+func (c *Client) do(ctx context.Context, req *api.Request, out any) error {
+	if err := c.api.Do(ctx, req, out); err != nil {
+		return publicError(err)
+	}
+	return nil
+}
+
+// stream performs an operation whose answer is read by the caller, who closes
+// its body.
+func (c *Client) stream(ctx context.Context, req *api.Request) (*http.Response, error) {
+	resp, err := c.api.Stream(ctx, req)
+	if err != nil {
+		return nil, publicError(err)
+	}
+	return resp, nil
+}

@@ -1,0 +1,441 @@
+package sandbox
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"iter"
+	"log/slog"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/go-vercel/sandbox/internal/api"
+	"github.com/go-vercel/sandbox/internal/wire"
+)
+
+// Command is a process in a sandbox, running or ended. It belongs to one
+// session: a command of a session that was stopped is over.
+//
+// A Command comes from [Sandbox.StartCommand], [Sandbox.GetCommand] or
+// [Sandbox.ListCommands], or from JSON. It is safe for concurrent use.
+type Command struct {
+	session string // ID
+
+	mu   sync.Mutex
+	c    *Client // nil until needed, for handles from JSON
+	data wire.Command
+	// kept is the output, when it was kept or has been fetched.
+	kept *output
+	// fetching is held by the call that fetches the output.
+	fetching chan struct{}
+	// pump copies the output of a detached command to its writers; nil when
+	// there are none.
+	pump *pump
+}
+
+// CommandFinished is a command that has ended. A non-zero exit code is a result
+// like any other, not an error.
+type CommandFinished struct {
+	*Command
+	// ExitCode is the process's exit code; 128 plus the signal's number when a
+	// signal ended it.
+	ExitCode int
+	// Duration is how long it ran; 0 when the API did not say.
+	Duration time.Duration
+}
+
+// LogStream names one of a command's output streams. The API may add further
+// values.
+type LogStream string
+
+// A command's output streams.
+const (
+	Stdout LogStream = "stdout"
+	Stderr LogStream = "stderr"
+)
+
+// LogLine is a piece of a command's output as it was written. It is not always
+// a whole line, nor only one.
+type LogLine struct {
+	Stream LogStream
+	Data   string
+}
+
+// Signal is the number of a Linux signal.
+type Signal int
+
+// The signals that the API names; others may be given by number.
+const (
+	SIGHUP  Signal = 1
+	SIGINT  Signal = 2
+	SIGQUIT Signal = 3
+	SIGKILL Signal = 9
+	SIGTERM Signal = 15
+	SIGCONT Signal = 18
+	SIGSTOP Signal = 19
+)
+
+var signalNames = map[Signal]string{
+	SIGHUP: "SIGHUP", SIGINT: "SIGINT", SIGQUIT: "SIGQUIT", SIGKILL: "SIGKILL", SIGTERM: "SIGTERM", SIGCONT: "SIGCONT", SIGSTOP: "SIGSTOP",
+}
+
+// String returns the signal's name, or its number when it has none here.
+func (s Signal) String() string {
+	if name, ok := signalNames[s]; ok {
+		return name
+	}
+	return fmt.Sprintf("signal %d", int(s))
+}
+
+// Signal makes a Signal an [os.Signal].
+func (s Signal) Signal() {}
+
+// ParseSignal returns the signal of a name such as "SIGTERM".
+func ParseSignal(name string) (Signal, error) {
+	for s, n := range signalNames {
+		if n == name {
+			return s, nil
+		}
+	}
+	return 0, invalid("signal", "Unknown signal name: %s", name)
+}
+
+func newCommand(c *Client, session string, data wire.Command) *Command {
+	return &Command{c: c, session: session, data: data}
+}
+
+// Attach makes a handle that came from JSON use c instead of [DefaultClient].
+func (c *Command) Attach(client *Client) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.c = client
+}
+
+func (c *Command) client() (*Client, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.data.ID == "" {
+		return nil, fmt.Errorf("sandbox: %w: the Command was not made by a Sandbox or from JSON", ErrInvalid)
+	}
+	if c.c == nil {
+		client, err := DefaultClient()
+		if err != nil {
+			return nil, err
+		}
+		c.c = client
+	}
+	return c.c, nil
+}
+
+func (c *Command) wire() wire.Command {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.data
+}
+
+// ID returns the command's ID, by which [Sandbox.GetCommand] finds it again.
+func (c *Command) ID() string { return c.wire().ID }
+
+// SessionID returns the ID of the session that it runs in.
+func (c *Command) SessionID() string { return c.session }
+
+// Name returns the program's name.
+func (c *Command) Name() string { return c.wire().Name }
+
+// Args returns the program's arguments, without its name.
+func (c *Command) Args() []string { return slices.Clone(c.wire().Args) }
+
+// Cwd returns the directory that it was started in.
+func (c *Command) Cwd() string { return c.wire().Cwd }
+
+// StartedAt returns when it was started.
+func (c *Command) StartedAt() time.Time { return c.wire().StartedAt.Time }
+
+// Duration returns how long it ran, and false when that is not known.
+func (c *Command) Duration() (time.Duration, bool) {
+	d := c.wire().DurationMs
+	if d == nil {
+		return 0, false
+	}
+	return time.Duration(*d), true
+}
+
+// ExitCode returns the exit code, and false while the command is not known to
+// have ended. It makes no request; [Command.Wait] does.
+func (c *Command) ExitCode() (code int, exited bool) {
+	if e := c.wire().ExitCode; e != nil {
+		return *e, true
+	}
+	return 0, false
+}
+
+// String describes the handle by its ID and program. Arguments are left out:
+// they may hold secrets.
+func (c *Command) String() string {
+	w := c.wire()
+	return fmt.Sprintf("command %s (%s)", w.ID, w.Name)
+}
+
+// GoString is String: the handle's insides are of no use in a log.
+func (c *Command) GoString() string { return c.String() }
+
+// LogValue describes the handle for log/slog.
+func (c *Command) LogValue() slog.Value {
+	w := c.wire()
+	return slog.GroupValue(slog.String("id", w.ID), slog.String("name", w.Name))
+}
+
+// Logs iterates over the command's output from its start, and goes on until the
+// command has ended. Any number of iterations may go on at once. A connection
+// that breaks is made again and the output continued where it stopped: each
+// byte comes once. Breaking out of the loop closes the connection. An error, a
+// [*StreamError] with the command's ID or that of ctx, is the last thing that
+// is yielded. Nothing is kept, and a slow loop slows the sender down.
+func (c *Command) Logs(ctx context.Context) iter.Seq2[LogLine, error] {
+	return func(yield func(LogLine, error) bool) {
+		client, err := c.client()
+		if err != nil {
+			yield(LogLine{}, err)
+			return
+		}
+		f := newFollower(ctx, client, c)
+		defer f.close()
+		for {
+			stream, data, err := f.next()
+			if err == io.EOF {
+				return
+			}
+			if err != nil {
+				yield(LogLine{}, err)
+				return
+			}
+			if !yield(LogLine{Stream: stream, Data: string(data)}, nil) {
+				return
+			}
+		}
+	}
+}
+
+// Wait waits until the command has ended, and until its output has been written
+// to the writers that [Sandbox.StartCommand] was given, if any. It returns at
+// once when ctx ends; the command goes on. An error of a writer, or of the
+// stream that feeds it, is returned with the result of the command.
+func (c *Command) Wait(ctx context.Context) (*CommandFinished, error) {
+	client, err := c.client()
+	if err != nil {
+		return nil, err
+	}
+	data, err := client.waitCommand(ctx, c.session, c.ID())
+	if err != nil {
+		return nil, err
+	}
+	done := c.finish(*data)
+	c.mu.Lock()
+	p := c.pump
+	c.mu.Unlock()
+	return done, p.wait(ctx)
+}
+
+// finish records how the command ended.
+func (c *Command) finish(data wire.Command) *CommandFinished {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.data = data
+	return finished(c)
+}
+
+// finished wraps a command whose end is known.
+func finished(c *Command) *CommandFinished {
+	done := &CommandFinished{Command: c}
+	if c.data.ExitCode != nil {
+		done.ExitCode = *c.data.ExitCode
+	}
+	if c.data.DurationMs != nil {
+		done.Duration = time.Duration(*c.data.DurationMs)
+	}
+	return done
+}
+
+// Wait returns c: the command has ended already.
+func (c *CommandFinished) Wait(context.Context) (*CommandFinished, error) { return c, nil }
+
+// Kill sends a signal to the command's processes; [SIGTERM] asks them to end,
+// [SIGKILL] ends them. It does not wait for that.
+func (c *Command) Kill(ctx context.Context, sig Signal) error {
+	if sig <= 0 || sig > 64 {
+		return invalid("sig", "%d is no signal of Linux", int(sig))
+	}
+	client, err := c.client()
+	if err != nil {
+		return err
+	}
+	return client.do(ctx, &api.Request{Op: api.KillCommand, Path: []string{c.session, c.ID()}, Body: struct {
+		Signal int `json:"signal"`
+	}{int(sig)}}, nil)
+}
+
+// Stdout returns what the command wrote to its standard output, waiting for its
+// end. Output that was not kept, because a writer was given or the command was
+// detached, is fetched, once for all callers, and held in memory; for much
+// output use [Command.Logs] or a writer.
+func (c *Command) Stdout(ctx context.Context) (string, error) {
+	return c.output(ctx, (*output).stdout)
+}
+
+// Stderr returns what the command wrote to its standard error, as
+// [Command.Stdout] does.
+func (c *Command) Stderr(ctx context.Context) (string, error) {
+	return c.output(ctx, (*output).stderr)
+}
+
+// Output returns what the command wrote to its standard output and standard
+// error, in the order in which it came, as [Command.Stdout] does.
+func (c *Command) Output(ctx context.Context) (string, error) {
+	return c.output(ctx, (*output).both)
+}
+
+func (c *Command) output(ctx context.Context, get func(*output) (string, bool)) (string, error) {
+	if _, err := c.client(); err != nil && !c.hasOutput(get) {
+		return "", err
+	}
+	for {
+		c.mu.Lock()
+		if c.kept != nil {
+			if text, ok := get(c.kept); ok {
+				c.mu.Unlock()
+				return text, nil
+			}
+		}
+		busy := c.fetching
+		if busy == nil {
+			c.fetching = make(chan struct{})
+		}
+		c.mu.Unlock()
+		if busy == nil {
+			break
+		}
+		select {
+		case <-busy:
+			// Whether the other call succeeded shows in kept.
+		case <-ctx.Done():
+			return "", context.Cause(ctx)
+		}
+	}
+	all := &output{}
+	var err error
+	for line, lineErr := range c.Logs(ctx) {
+		if err = lineErr; err == nil {
+			all.add(line.Stream, line.Data)
+		}
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	close(c.fetching)
+	c.fetching = nil
+	if err != nil {
+		return "", err
+	}
+	c.kept = all
+	text, _ := get(all)
+	return text, nil
+}
+
+func (c *Command) hasOutput(get func(*output) (string, bool)) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.kept == nil {
+		return false
+	}
+	_, ok := get(c.kept)
+	return ok
+}
+
+// serializedCommand has the shape of the JavaScript SDK's serialized Command
+// and CommandFinished.
+type serializedCommand struct {
+	SandboxID string             `json:"sandboxId"`
+	Cmd       wire.Command       `json:"cmd"`
+	Output    *serializedStreams `json:"output,omitempty"`
+	ExitCode  *int               `json:"exitCode,omitempty"`
+	Duration  *wire.Duration     `json:"durationMs,omitempty"`
+}
+
+type serializedStreams struct {
+	Stdout string `json:"stdout"`
+	Stderr string `json:"stderr"`
+}
+
+func (c *Command) serialized() serializedCommand {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	s := serializedCommand{SandboxID: c.session, Cmd: c.data}
+	if c.kept != nil {
+		stdout, ok1 := c.kept.stdout()
+		stderr, ok2 := c.kept.stderr()
+		if ok1 && ok2 {
+			s.Output = &serializedStreams{stdout, stderr}
+		}
+	}
+	return s
+}
+
+func (c *Command) revive(s *serializedCommand) error {
+	if s.Cmd.ID == "" || s.SandboxID == "" {
+		return errors.New("sandbox: JSON is not a serialized command: cmd.id or sandboxId is missing")
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.c, c.session, c.data, c.kept = nil, s.SandboxID, s.Cmd, nil
+	if s.Output != nil {
+		c.kept = &output{}
+		c.kept.add(Stdout, s.Output.Stdout)
+		c.kept.add(Stderr, s.Output.Stderr)
+	}
+	return nil
+}
+
+// MarshalJSON writes the handle in the JavaScript SDK's serialized form, with
+// the output if it is held in memory.
+func (c *Command) MarshalJSON() ([]byte, error) { return json.Marshal(c.serialized()) }
+
+// UnmarshalJSON revives a handle. It uses [DefaultClient] unless
+// [Command.Attach] says otherwise.
+func (c *Command) UnmarshalJSON(data []byte) error {
+	var s serializedCommand
+	if err := json.Unmarshal(data, &s); err != nil {
+		return err
+	}
+	return c.revive(&s)
+}
+
+// MarshalJSON writes the handle in the JavaScript SDK's serialized form, with
+// the output if it is held in memory.
+func (c *CommandFinished) MarshalJSON() ([]byte, error) {
+	s := c.serialized()
+	s.ExitCode = &c.ExitCode
+	s.Duration = s.Cmd.DurationMs
+	return json.Marshal(s)
+}
+
+// UnmarshalJSON revives a handle, as that of [Command] does.
+func (c *CommandFinished) UnmarshalJSON(data []byte) error {
+	var s serializedCommand
+	if err := json.Unmarshal(data, &s); err != nil {
+		return err
+	}
+	if s.ExitCode != nil {
+		s.Cmd.ExitCode = s.ExitCode
+	}
+	if s.Duration != nil {
+		s.Cmd.DurationMs = s.Duration
+	}
+	c.Command = &Command{}
+	if err := c.revive(&s); err != nil {
+		return err
+	}
+	*c = *finished(c.Command)
+	return nil
+}

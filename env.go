@@ -1,0 +1,34 @@
+package sandbox
+
+import (
+	"encoding/json"
+	"fmt"
+	"log/slog"
+	"maps"
+	"slices"
+	"strings"
+)
+
+// Env holds environment variables. A map literal can be assigned to it. Its
+// values never show when it is printed, logged or marshalled: only the names.
+type Env map[string]string
+
+// String lists the names.
+func (e Env) String() string {
+	return "[" + strings.Join(slices.Sorted(maps.Keys(e)), " ") + "]"
+}
+
+// Format writes String for every verb.
+func (e Env) Format(f fmt.State, _ rune) { fmt.Fprint(f, e.String()) }
+
+// LogValue is String for log/slog.
+func (e Env) LogValue() slog.Value { return slog.StringValue(e.String()) }
+
+// MarshalJSON writes the names with redacted values.
+func (e Env) MarshalJSON() ([]byte, error) {
+	shown := make(map[string]string, len(e))
+	for k := range e {
+		shown[k] = redacted
+	}
+	return json.Marshal(shown)
+}

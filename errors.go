@@ -1,0 +1,248 @@
+package sandbox
+
+import (
+	"errors"
+	"fmt"
+	"net/http"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/go-vercel/sandbox/internal/api"
+)
+
+// Errors that calls match with [errors.Is].
+var (
+	// ErrNotFound matches an [APIError] with status 404: the sandbox, session,
+	// snapshot or command does not exist. A missing file is not it, but a
+	// [*fs.PathError] over [fs.ErrNotExist].
+	ErrNotFound = errors.New("not found")
+	// ErrStopped matches an [APIError] that says that the session is stopped or
+	// on its way there. Methods of [Sandbox] resume the sandbox instead of
+	// returning it; those of [Session] return it.
+	ErrStopped = errors.New("session is stopped")
+	// ErrSnapshotNotFound matches an [APIError] that says that a sandbox can't
+	// be resumed because the snapshot that holds its files is gone.
+	ErrSnapshotNotFound = errors.New("snapshot not found")
+	// ErrRateLimited matches an [APIError] with status 429. Its RetryAfter says
+	// how long to wait.
+	ErrRateLimited = errors.New("rate limited")
+	// ErrUnauthorized matches an [APIError] with status 401 or 403.
+	ErrUnauthorized = errors.New("unauthorized")
+	// ErrOutcomeUnknown matches the error of an operation that must not be done
+	// twice, when the request may have reached the API but its answer did not
+	// come back. Nobody can know then whether a command runs or a snapshot is
+	// made; the SDK does not repeat it, and the caller decides.
+	ErrOutcomeUnknown = errors.New("outcome unknown")
+	// ErrDeleted is returned by a [Sandbox] after its Delete method succeeded.
+	ErrDeleted = errors.New("sandbox is deleted")
+	// ErrUserExists matches the error of [Sandbox.CreateUser] for a name that is
+	// taken.
+	ErrUserExists = errors.New("user already exists")
+	// ErrInvalid matches the error of an argument that no server could accept.
+	// It is returned before any request is made, and names the argument and
+	// what is allowed.
+	ErrInvalid = errors.New("invalid argument")
+)
+
+// APIError is an answer of the API that is not a success, or one that can't be
+// used. Use [errors.As] to get at it and [errors.Is] with the package's Err
+// values to tell the common ones apart.
+type APIError struct {
+	// Operation is what was asked, in words: "create sandbox".
+	Operation string
+	// Status is the HTTP status of the answer. It is 2xx when the operation
+	// succeeded but its answer can't be used; Err then says why.
+	Status int
+	// Code and Message are the server's own words. They are empty when the
+	// answer had none.
+	Code, Message string
+	// RequestID identifies the request to Vercel's support, when the answer
+	// carried such an ID.
+	RequestID string
+	// RetryAfter is how long the server asks to wait; 0 when it did not say.
+	RetryAfter time.Duration
+	// SandboxName and SessionID are what the request was about; either may be
+	// empty.
+	SandboxName, SessionID string
+	// ContentType is the media type of the answer.
+	ContentType string
+	// Body is the answer's body, of which at most 64 KiB are kept.
+	Body []byte
+	// Err is the cause when the answer broke off or could not be decoded.
+	Err error
+
+	unknown bool
+}
+
+// Error describes the failure in one line.
+func (e *APIError) Error() string {
+	var b strings.Builder
+	b.WriteString("sandbox: ")
+	b.WriteString(e.Operation)
+	if e.SandboxName != "" {
+		fmt.Fprintf(&b, " %q", e.SandboxName)
+	}
+	b.WriteString(": ")
+	if e.Err != nil {
+		b.WriteString(e.Err.Error())
+	} else if e.Message != "" {
+		b.WriteString(e.Message)
+	} else {
+		b.WriteString(strings.ToLower(http.StatusText(e.Status)))
+	}
+	b.WriteString(" (status " + strconv.Itoa(e.Status))
+	if e.Code != "" {
+		b.WriteString(", code " + e.Code)
+	}
+	if e.RequestID != "" {
+		b.WriteString(", request " + e.RequestID)
+	}
+	if e.RetryAfter > 0 {
+		b.WriteString(", retry after " + e.RetryAfter.String())
+	}
+	b.WriteByte(')')
+	if e.unknown {
+		b.WriteString("; " + unknownNote)
+	}
+	return b.String()
+}
+
+const unknownNote = "whether it took place is unknown, so it was not repeated"
+
+// Unwrap returns Err.
+func (e *APIError) Unwrap() error { return e.Err }
+
+// Is reports whether target is the Err value of this package that describes e.
+func (e *APIError) Is(target error) bool {
+	switch target {
+	case ErrNotFound:
+		return e.Status == http.StatusNotFound
+	case ErrStopped:
+		return e.stopped() || e.stopping()
+	case ErrSnapshotNotFound:
+		return e.snapshotGone()
+	case ErrRateLimited:
+		return e.Status == http.StatusTooManyRequests
+	case ErrUnauthorized:
+		return e.Status == http.StatusUnauthorized || e.Status == http.StatusForbidden
+	case ErrOutcomeUnknown:
+		return e.unknown
+	}
+	return false
+}
+
+func (e *APIError) stopped() bool {
+	return e.Status == http.StatusGone
+}
+
+func (e *APIError) stopping() bool {
+	return e.Status == http.StatusUnprocessableEntity && (e.Code == "sandbox_stopping" || e.Code == "sandbox_snapshotting")
+}
+
+func (e *APIError) snapshotGone() bool {
+	return e.Status == http.StatusGone && e.Code == "snapshot_not_found"
+}
+
+// RequestError reports an operation that got no answer: the connection could
+// not be made or broke, or the context ended. It unwraps to the cause, so that
+// [errors.Is] with [context.Canceled] and [context.DeadlineExceeded] works.
+type RequestError struct {
+	// Operation is what was asked, in words.
+	Operation string
+	// SandboxName and SessionID are what the request was about; either may be
+	// empty.
+	SandboxName, SessionID string
+	// Err is the cause.
+	Err error
+
+	unknown bool
+}
+
+// Error describes the failure in one line.
+func (e *RequestError) Error() string {
+	s := "sandbox: " + e.Operation + ": " + e.Err.Error()
+	if e.unknown {
+		s += "; " + unknownNote
+	}
+	return s
+}
+
+// Unwrap returns Err.
+func (e *RequestError) Unwrap() error { return e.Err }
+
+// Is reports whether target is [ErrOutcomeUnknown] and e has that outcome.
+func (e *RequestError) Is(target error) bool { return target == ErrOutcomeUnknown && e.unknown }
+
+// StreamError reports a command's output stream that failed and could not be
+// repaired. CommandID, when the command had started, lets any process pick it
+// up again with [Sandbox.GetCommand].
+type StreamError struct {
+	// Code is the server's code, or "stream_ended_early" when the stream ended
+	// before the command was known to have started.
+	Code string
+	// Message is the server's message, or describes what happened.
+	Message string
+	// SessionID and CommandID say which command it was; CommandID is empty when
+	// the stream ended before it was known.
+	SessionID, CommandID string
+	// Err is the cause of a broken stream; nil when the server reported it.
+	Err error
+}
+
+// Error describes the failure in one line.
+func (e *StreamError) Error() string {
+	s := "sandbox: command output"
+	if e.CommandID != "" {
+		s += " of " + e.CommandID
+	}
+	s += ": " + e.Message
+	if e.Code != "" {
+		s += " (" + e.Code + ")"
+	}
+	if e.Err != nil {
+		s += ": " + e.Err.Error()
+	}
+	return s
+}
+
+// Unwrap returns Err.
+func (e *StreamError) Unwrap() error { return e.Err }
+
+// Is reports whether target is [ErrOutcomeUnknown] and the stream ended before
+// the command was known.
+func (e *StreamError) Is(target error) bool {
+	return target == ErrOutcomeUnknown && e.CommandID == ""
+}
+
+// publicError turns a failure of the transport into the error that users see.
+func publicError(err error) error {
+	f, ok := errors.AsType[*api.Failure](err)
+	if !ok {
+		return err
+	}
+	if f.Status == 0 {
+		return &RequestError{
+			Operation: f.Op.Name, SandboxName: f.Sandbox, SessionID: f.Session,
+			Err: f.Err, unknown: f.OutcomeUnknown(),
+		}
+	}
+	return &APIError{
+		Operation: f.Op.Name, Status: f.Status, Code: f.Code, Message: f.Message,
+		RequestID: f.Header.Get("X-Vercel-Id"), RetryAfter: f.RetryAfter,
+		SandboxName: f.Sandbox, SessionID: f.Session, ContentType: f.Header.Get("Content-Type"),
+		Body: f.Body, Err: f.Err, unknown: f.OutcomeUnknown(),
+	}
+}
+
+// invalid makes the error of an argument that is refused before any request.
+func invalid(field, format string, args ...any) error {
+	return fmt.Errorf("sandbox: %w: %s: %s", ErrInvalid, field, fmt.Sprintf(format, args...))
+}
+
+// NoRouteError reports a port that the sandbox does not expose. Ports are
+// exposed by [CreateOptions] and [UpdateOptions].
+type NoRouteError struct{ Port int }
+
+// Error names the port.
+func (e *NoRouteError) Error() string { return "sandbox: no route for port " + strconv.Itoa(e.Port) }

@@ -1,0 +1,216 @@
+package api
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"io"
+	"net"
+	"net/http"
+	"net/url"
+	"strings"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+// failure is a way in which an attempt fails.
+type failure struct {
+	name string
+	// answer is written to the connection after the request was read; an empty
+	// one closes the connection instead.
+	answer string
+	// refuse fails the dial; unwritten resets the connection at the first write.
+	refuse, unwritten bool
+
+	sent        int  // attempts of a safe operation
+	sentOnce    int  // attempts of one that must not be done twice
+	status      int  // of the error; 0 for none
+	unknownOnce bool // whether nobody can know what such a one did
+}
+
+const head = "Content-Type: application/json\r\nContent-Length: "
+
+var failures = []failure{
+	{name: "refused", refuse: true, sent: 3, sentOnce: 3},
+	// net/http does not say how much of a request reached a new connection, so
+	// that one which broke early counts as one that may have acted.
+	{name: "reset before the request is written", unwritten: true, sent: 3, sentOnce: 1, unknownOnce: true},
+	{name: "closed after the request", sent: 3, sentOnce: 1, unknownOnce: true},
+	{name: "garbage", answer: "SSH-2.0-OpenSSH\r\n\r\n", sent: 3, sentOnce: 1, unknownOnce: true},
+	{name: "429", answer: "HTTP/1.1 429 Slow Down\r\n" + head + "2\r\n\r\n{}", sent: 3, sentOnce: 3, status: 429},
+	{name: "429 with Retry-After", answer: "HTTP/1.1 429 Slow Down\r\nRetry-After: 2\r\n" + head + "2\r\n\r\n{}", sent: 3, sentOnce: 3, status: 429},
+	{name: "429 with a long Retry-After", answer: "HTTP/1.1 429 Slow Down\r\nRetry-After: 21\r\n" + head + "2\r\n\r\n{}", sent: 1, sentOnce: 1, status: 429},
+	{name: "500", answer: "HTTP/1.1 500 Oh\r\n" + head + "2\r\n\r\n{}", sent: 3, sentOnce: 1, status: 500, unknownOnce: true},
+	{name: "502", answer: "HTTP/1.1 502 Oh\r\n" + head + "2\r\n\r\n{}", sent: 3, sentOnce: 1, status: 502, unknownOnce: true},
+	{name: "503", answer: "HTTP/1.1 503 Oh\r\n" + head + "2\r\n\r\n{}", sent: 3, sentOnce: 1, status: 503, unknownOnce: true},
+	{name: "504", answer: "HTTP/1.1 504 Oh\r\n" + head + "2\r\n\r\n{}", sent: 3, sentOnce: 1, status: 504, unknownOnce: true},
+	{name: "400", answer: "HTTP/1.1 400 No\r\n" + head + "2\r\n\r\n{}", sent: 1, sentOnce: 1, status: 400},
+	{name: "404", answer: "HTTP/1.1 404 No\r\n" + head + "2\r\n\r\n{}", sent: 1, sentOnce: 1, status: 404},
+	{name: "a success that breaks off", answer: "HTTP/1.1 200 OK\r\n" + head + "99\r\n\r\n{", sent: 1, sentOnce: 1, status: 200, unknownOnce: true},
+}
+
+// dialer counts attempts and answers them over in-memory connections.
+func (f failure) dialer(attempts *atomic.Int64) func(context.Context, string, string) (net.Conn, error) {
+	return func(context.Context, string, string) (net.Conn, error) {
+		attempts.Add(1)
+		if f.refuse {
+			return nil, &net.OpError{Op: "dial", Net: "tcp", Err: syscall.ECONNREFUSED}
+		}
+		client, server := net.Pipe()
+		if f.unwritten {
+			return resetConn{client}, nil
+		}
+		go func() {
+			defer server.Close()
+			req, err := http.ReadRequest(bufio.NewReader(server))
+			if err != nil {
+				return
+			}
+			_, _ = io.Copy(io.Discard, req.Body)
+			_, _ = io.WriteString(server, f.answer)
+		}()
+		return client, nil
+	}
+}
+
+// resetConn fails every write.
+type resetConn struct{ net.Conn }
+
+func (resetConn) Write([]byte) (int, error) {
+	return 0, &net.OpError{Op: "write", Net: "tcp", Err: syscall.ECONNRESET}
+}
+
+func testClient(transport http.RoundTripper) *Client {
+	return New(Config{
+		BaseURL: &url.URL{Scheme: "http", Host: "api.test", Path: "/api"}, HTTPClient: &http.Client{Transport: transport},
+		UserAgent: "test", Retry: Retry{Max: 2, Wait: 400 * time.Millisecond},
+		Auth: func(context.Context) (Auth, error) { return Auth{Token: "tok", TeamID: "team"}, nil },
+	})
+}
+
+func values(op *Op) []string {
+	return []string{"one", "two"}[:strings.Count(op.Path, "{")]
+}
+
+// TestRetryClasses tries every operation of the table against every failure.
+func TestRetryClasses(t *testing.T) {
+	for _, op := range Table {
+		for _, f := range failures {
+			t.Run(op.Name+"/"+op.Class.String()+"/"+f.name, func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					var attempts atomic.Int64
+					transport := &http.Transport{DialContext: f.dialer(&attempts), DisableKeepAlives: true}
+					c := testClient(transport)
+					req := &Request{Op: op, Path: values(op)}
+					if op.Method == http.MethodPost {
+						req.Body = struct{}{}
+					}
+					var err error
+					if op.Stream && f.status == 200 {
+						var resp *http.Response
+						resp, err = c.Stream(t.Context(), req)
+						require.NoError(t, err, "a stream's body is its reader's")
+						resp.Body.Close()
+						return
+					}
+					err = c.Do(t.Context(), req, nil)
+					want, unknown := f.sent, false
+					if op.Class != Safe {
+						want, unknown = f.sentOnce, f.unknownOnce
+					}
+					assert.EqualValues(t, want, attempts.Load(), "requests made")
+					fail, ok := errors.AsType[*Failure](err)
+					require.True(t, ok, "%v", err)
+					assert.Equal(t, f.status, fail.Status)
+					assert.Equal(t, unknown, fail.OutcomeUnknown())
+					assert.NotContains(t, err.Error(), "tok")
+				})
+			})
+		}
+	}
+}
+
+// TestDeleteFoundDone: a delete whose answer was lost and whose repetition finds
+// nothing has succeeded; one that finds nothing at first has not.
+func TestDeleteFoundDone(t *testing.T) {
+	notFound := failure{answer: "HTTP/1.1 404 No\r\n" + head + "2\r\n\r\n{}"}
+	for _, lost := range []failure{{}, {answer: "HTTP/1.1 502 Oh\r\n" + head + "2\r\n\r\n{}"}} {
+		synctest.Test(t, func(t *testing.T) {
+			var attempts atomic.Int64
+			transport := &http.Transport{DisableKeepAlives: true, DialContext: func(ctx context.Context, network, addr string) (net.Conn, error) {
+				if attempts.Load() == 0 {
+					return lost.dialer(&attempts)(ctx, network, addr)
+				}
+				return notFound.dialer(&attempts)(ctx, network, addr)
+			}}
+			require.NoError(t, testClient(transport).Do(t.Context(), &Request{Op: DeleteSandbox, Path: []string{"a"}}, nil))
+			assert.EqualValues(t, 2, attempts.Load())
+		})
+	}
+	synctest.Test(t, func(t *testing.T) {
+		var attempts atomic.Int64
+		err := testClient(&http.Transport{DisableKeepAlives: true, DialContext: notFound.dialer(&attempts)}).
+			Do(t.Context(), &Request{Op: DeleteSandbox, Path: []string{"a"}}, nil)
+		require.Error(t, err)
+	})
+}
+
+// TestPauses checks the waits between attempts by the fake clock.
+func TestPauses(t *testing.T) {
+	answer := func(header string) failure {
+		return failure{answer: "HTTP/1.1 429 Slow Down\r\n" + header + head + "2\r\n\r\n{}"}
+	}
+	for _, tc := range []struct {
+		name     string
+		header   func() string
+		min, max time.Duration
+	}{
+		{"usual", func() string { return "" }, 1200 * time.Millisecond, 2400 * time.Millisecond},
+		{"seconds", func() string { return "Retry-After: 3\r\n" }, 7200 * time.Millisecond, 8400 * time.Millisecond},
+		{"no number", func() string { return "Retry-After: soon\r\n" }, 1200 * time.Millisecond, 2400 * time.Millisecond},
+		{"negative", func() string { return "Retry-After: -5\r\n" }, 1200 * time.Millisecond, 2400 * time.Millisecond},
+		{"not a number", func() string { return "Retry-After: NaN\r\n" }, 1200 * time.Millisecond, 2400 * time.Millisecond},
+		{"date ahead", func() string {
+			return "Retry-After: " + time.Now().Add(10*time.Second).UTC().Format(http.TimeFormat) + "\r\n"
+		}, 10 * time.Second, 13 * time.Second},
+		{"date past", func() string {
+			return "Retry-After: " + time.Now().Add(-10*time.Second).UTC().Format(http.TimeFormat) + "\r\n"
+		}, 1200 * time.Millisecond, 2400 * time.Millisecond},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				var attempts atomic.Int64
+				start := time.Now()
+				transport := &http.Transport{DisableKeepAlives: true, DialContext: answer(tc.header()).dialer(&attempts)}
+				require.Error(t, testClient(transport).Do(t.Context(), &Request{Op: GetSandbox, Path: []string{"a"}}, nil))
+				assert.EqualValues(t, 3, attempts.Load())
+				waited := time.Since(start)
+				assert.GreaterOrEqual(t, waited, tc.min)
+				assert.LessOrEqual(t, waited, tc.max)
+			})
+		})
+	}
+}
+
+// TestCancelWhileWaiting: a context that ends during the pause ends the call at
+// that moment.
+func TestCancelWhileWaiting(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx, cancel := context.WithTimeout(t.Context(), 7*time.Second)
+		defer cancel()
+		var attempts atomic.Int64
+		f := failure{answer: "HTTP/1.1 429 Slow Down\r\nRetry-After: 20\r\n" + head + "2\r\n\r\n{}"}
+		start := time.Now()
+		err := testClient(&http.Transport{DisableKeepAlives: true, DialContext: f.dialer(&attempts)}).
+			Do(ctx, &Request{Op: GetSandbox, Path: []string{"a"}}, nil)
+		require.ErrorIs(t, err, context.DeadlineExceeded)
+		assert.Equal(t, 7*time.Second, time.Since(start))
+		assert.EqualValues(t, 1, attempts.Load())
+	})
+}

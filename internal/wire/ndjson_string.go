@@ -1,0 +1,182 @@
+package wire
+
+import (
+	"encoding/binary"
+	"math/bits"
+	"unicode/utf16"
+	"unicode/utf8"
+)
+
+// stringState says how the decoding of a string ended.
+type stringState int
+
+const (
+	stringClosed stringState = iota // at the closing quote
+	stringOpen                      // at the end of the input
+	stringBad                       // at something that no JSON string holds
+)
+
+// decodeString decodes the inside of a JSON string, exactly as encoding/json
+// does: what is not UTF-8, and surrogates without their other half, become
+// U+FFFD. It returns the decoded data and how much of s it stands for, the
+// closing quote included. The data is a part of s where nothing had to be
+// changed, and otherwise in scratch, which grows as needed. An open string ends
+// before an escape or a character that may go on in input to come.
+func decodeString(scratch *[]byte, s []byte) (data []byte, n int, st stringState) {
+	n = textPrefix(s)
+	if n == len(s) {
+		return s, n, stringOpen
+	}
+	if s[n] == '"' {
+		return s[:n], n + 1, stringClosed
+	}
+	if cap(*scratch) < len(s) {
+		*scratch = make([]byte, 0, max(len(s), 4096))
+	}
+	data = append((*scratch)[:0], s[:n]...)
+	data, k, st := unescape(data, s[n:])
+	*scratch = data[:0]
+	return data, n + k, st
+}
+
+// unescape appends to data what s stands for; see decodeString.
+func unescape(data, s []byte) (_ []byte, n int, st stringState) {
+	for n < len(s) {
+		c := s[n]
+		switch {
+		case c == '"':
+			return data, n + 1, stringClosed
+		case c == '\\':
+			if n+1 < len(s) && unescaped[s[n+1]] != 0 {
+				data = append(data, unescaped[s[n+1]])
+				n += 2
+				break
+			}
+			r, size, st := unicodeEscape(s[n:])
+			if st != stringClosed {
+				return data, n, st
+			}
+			data = utf8.AppendRune(data, r)
+			n += size
+		case c < ' ':
+			return data, n, stringBad
+		case c < utf8.RuneSelf:
+			data = append(data, c)
+			n++
+		default:
+			if !utf8.FullRune(s[n:]) {
+				return data, n, stringOpen
+			}
+			r, size := utf8.DecodeRune(s[n:])
+			data = utf8.AppendRune(data, r)
+			n += size
+		}
+		k := textPrefix(s[n:])
+		data = append(data, s[n:n+k]...)
+		n += k
+	}
+	return data, n, stringOpen
+}
+
+// unescaped maps the second character of a short escape to what it stands for.
+var unescaped = [256]byte{'"': '"', '\\': '\\', '/': '/', 'n': '\n', 'r': '\r', 't': '\t', 'b': '\b', 'f': '\f'}
+
+// unicodeEscape decodes a \u escape at the start of s, with that of the other
+// half if it is half of a pair. The state is stringClosed when it is whole.
+func unicodeEscape(s []byte) (r rune, n int, st stringState) {
+	r, st = hex4(s)
+	if st != stringClosed {
+		return 0, 0, st
+	}
+	// Only the first half of a pair asks for what comes after it.
+	if r < 0xd800 || r >= 0xdc00 {
+		return r, 6, stringClosed // AppendRune makes U+FFFD of the second half
+	}
+	switch low, st := hex4(s[6:]); st {
+	case stringOpen:
+		return 0, 0, stringOpen
+	case stringClosed:
+		if pair := utf16.DecodeRune(r, low); pair != utf8.RuneError {
+			return pair, 12, stringClosed
+		}
+	}
+	return utf8.RuneError, 6, stringClosed
+}
+
+// hex4 reads \uXXXX at the start of s. The state is stringOpen when s ends in
+// it.
+func hex4(s []byte) (rune, stringState) {
+	var r rune
+	for i := range 6 {
+		if i == len(s) {
+			return 0, stringOpen
+		}
+		c := s[i]
+		switch {
+		case i == 0:
+			if c != '\\' {
+				return 0, stringBad
+			}
+			continue
+		case i == 1:
+			if c != 'u' {
+				return 0, stringBad
+			}
+			continue
+		case '0' <= c && c <= '9':
+			c -= '0'
+		case 'a' <= c && c <= 'f':
+			c -= 'a' - 10
+		case 'A' <= c && c <= 'F':
+			c -= 'A' - 10
+		default:
+			return 0, stringBad
+		}
+		r = r<<4 | rune(c)
+	}
+	return r, stringClosed
+}
+
+// textPrefix returns the length of the prefix of s that stands for itself in a
+// JSON string: no quote, backslash or control character, and UTF-8.
+func textPrefix(s []byte) int {
+	n := plainPrefix(s)
+	for n < len(s) && s[n] >= utf8.RuneSelf {
+		r, size := utf8.DecodeRune(s[n:])
+		if r == utf8.RuneError && size == 1 {
+			break
+		}
+		n += size
+		if n < len(s) && s[n] < utf8.RuneSelf {
+			n += plainPrefix(s[n:])
+		}
+	}
+	return n
+}
+
+const (
+	eachByte = 0x0101010101010101
+	topBits  = 0x80 * eachByte
+)
+
+// plainPrefix returns the length of the prefix of s that is ASCII and stands
+// for itself in a JSON string. It looks at eight bytes at a time.
+func plainPrefix(s []byte) int {
+	n := 0
+	for len(s)-n >= 8 {
+		// In each of these terms the top bit of a byte is set if it is to be
+		// found: not ASCII, below a space, a quote, a backslash. A subtraction
+		// borrows from the next byte only where the bit is set below it, so
+		// that the lowest bit is always a true one.
+		v := binary.LittleEndian.Uint64(s[n:])
+		m := (v | (v - ' '*eachByte) | ((v ^ '"'*eachByte) - eachByte) | ((v ^ '\\'*eachByte) - eachByte)) & topBits
+		if m != 0 {
+			return n + bits.TrailingZeros64(m)/8
+		}
+		n += 8
+	}
+	for n < len(s) && s[n] >= ' ' && s[n] < utf8.RuneSelf && s[n] != '"' && s[n] != '\\' {
+		n++
+	}
+	return n
+}

@@ -1,0 +1,58 @@
+package wire
+
+import (
+	"encoding/json"
+	"maps"
+	"reflect"
+	"strings"
+)
+
+// plainSession is Session without its methods.
+type plainSession Session
+
+// sessionFields names the fields that Session knows.
+var sessionFields = func() map[string]bool {
+	known := map[string]bool{}
+	for f := range reflect.TypeFor[Session]().Fields() {
+		if name, _, _ := strings.Cut(f.Tag.Get("json"), ","); name != "-" {
+			known[name] = true
+		}
+	}
+	return known
+}()
+
+// UnmarshalJSON keeps the fields that it does not know in Extra.
+func (s *Session) UnmarshalJSON(data []byte) error {
+	var plain plainSession
+	if err := json.Unmarshal(data, &plain); err != nil {
+		return err
+	}
+	var all map[string]json.RawMessage
+	if err := json.Unmarshal(data, &all); err != nil {
+		return err
+	}
+	maps.DeleteFunc(all, func(name string, _ json.RawMessage) bool { return sessionFields[name] })
+	if len(all) > 0 {
+		plain.Extra = all
+	}
+	*s = Session(plain)
+	return nil
+}
+
+// MarshalJSON writes the fields in Extra beside the others.
+func (s Session) MarshalJSON() ([]byte, error) {
+	data, err := json.Marshal(plainSession(s))
+	if err != nil || len(s.Extra) == 0 {
+		return data, err
+	}
+	var all map[string]json.RawMessage
+	if err := json.Unmarshal(data, &all); err != nil {
+		return nil, err
+	}
+	for k, v := range s.Extra {
+		if !sessionFields[k] {
+			all[k] = v
+		}
+	}
+	return json.Marshal(all)
+}

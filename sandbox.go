@@ -1,0 +1,316 @@
+package sandbox
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/go-vercel/sandbox/internal/api"
+	"github.com/go-vercel/sandbox/internal/wire"
+)
+
+// Sandbox is a named Linux microVM. Its files can outlive the virtual machine:
+// each run of the machine is a [Session], and calls that find the sandbox
+// stopped start a new one and then go on ("auto-resume").
+//
+// A Sandbox comes from [Create], [Get], [GetOrCreate] or [Fork], or from JSON
+// that another one was marshalled to. It is a handle: two of them can stand for
+// the same sandbox. It is safe for concurrent use.
+type Sandbox struct {
+	st *sandboxState
+	// hook is the run of the hook that was given this handle; nil for others.
+	hook *hookRun
+}
+
+// sandboxState is what all handles of one sandbox in this process share.
+type sandboxState struct {
+	project string
+	// resumed is called after a session was started; nil for none.
+	onResume Hook
+
+	mu       sync.Mutex
+	client   *Client // nil until needed, for handles from JSON
+	info     wire.Sandbox
+	current  *Session // nil for handles from JSON without one
+	deleted  bool
+	resuming *resumeCall
+}
+
+func newSandbox(c *Client, project string, answer *wire.SandboxAnswer, onResume Hook) *Sandbox {
+	return &Sandbox{st: &sandboxState{
+		project: project, onResume: onResume, client: c, info: answer.Sandbox,
+		current: newSession(c, answer.Session, answer.Routes),
+	}}
+}
+
+var errZeroSandbox = fmt.Errorf("sandbox: %w: the Sandbox was not made by Create, Get, GetOrCreate, Fork or from JSON", ErrInvalid)
+
+// client returns the client that the handle is attached to, or the default one.
+func (s *Sandbox) client() (*Client, error) {
+	if s.st == nil {
+		return nil, errZeroSandbox
+	}
+	s.st.mu.Lock()
+	defer s.st.mu.Unlock()
+	if s.st.deleted {
+		return nil, ErrDeleted
+	}
+	if s.st.client == nil {
+		c, err := DefaultClient()
+		if err != nil {
+			return nil, err
+		}
+		s.st.client = c
+	}
+	return s.st.client, nil
+}
+
+// Attach makes a handle that came from JSON use c instead of [DefaultClient].
+func (s *Sandbox) Attach(c *Client) {
+	if s.st == nil {
+		return
+	}
+	s.st.mu.Lock()
+	defer s.st.mu.Unlock()
+	s.st.client = c
+	if s.st.current != nil {
+		s.st.current.Attach(c)
+	}
+}
+
+// metadata returns what the API last said of the sandbox.
+func (s *Sandbox) metadata() wire.Sandbox {
+	if s.st == nil {
+		return wire.Sandbox{}
+	}
+	s.st.mu.Lock()
+	defer s.st.mu.Unlock()
+	return s.st.info
+}
+
+// Name returns the sandbox's name.
+func (s *Sandbox) Name() string { return s.metadata().Name }
+
+// Info returns what the API said of the sandbox in its last answer. It makes no
+// request; use [Sandbox.Refresh] first for the present state.
+func (s *Sandbox) Info() SandboxInfo {
+	w := s.metadata()
+	return sandboxInfo(&w)
+}
+
+// CurrentSession returns the session that calls are made on. It is nil only for
+// a handle that came from JSON without a session.
+func (s *Sandbox) CurrentSession() *Session {
+	if s.st == nil {
+		return nil
+	}
+	s.st.mu.Lock()
+	defer s.st.mu.Unlock()
+	return s.st.current
+}
+
+// Status returns the state of the current session as last heard of. It makes
+// no request.
+func (s *Sandbox) Status() Status {
+	if cur := s.CurrentSession(); cur != nil {
+		return cur.Status()
+	}
+	return Status(s.metadata().Status)
+}
+
+// Cwd returns the directory of the current session that relative paths and
+// commands start in.
+func (s *Sandbox) Cwd() string {
+	if cur := s.CurrentSession(); cur != nil {
+		return cur.Cwd()
+	}
+	return s.metadata().Cwd
+}
+
+// Routes returns where the exposed ports are reached.
+func (s *Sandbox) Routes() []Route {
+	if cur := s.CurrentSession(); cur != nil {
+		return cur.Routes()
+	}
+	return nil
+}
+
+// Domain returns the public address of an exposed port, such as
+// "https://abc-3000.vercel.run". For a port that is not exposed the error is a
+// [*NoRouteError].
+func (s *Sandbox) Domain(port int) (string, error) {
+	if cur := s.CurrentSession(); cur != nil {
+		return cur.Domain(port)
+	}
+	return "", &NoRouteError{Port: port}
+}
+
+// ExpiresAt returns when the running session times out, or else when the
+// sandbox does. It is zero when there is no such moment.
+func (s *Sandbox) ExpiresAt() time.Time {
+	if cur := s.CurrentSession(); cur != nil {
+		if info := cur.wire(); Status(info.Status) == StatusRunning {
+			base := info.StartedAt.Time
+			if base.IsZero() {
+				base = info.CreatedAt.Time
+			}
+			return base.Add(time.Duration(info.Timeout))
+		}
+	}
+	return s.metadata().ExpiresAt.Time
+}
+
+// String describes the handle in a few words.
+func (s *Sandbox) String() string {
+	return fmt.Sprintf("sandbox %s (%s)", s.Name(), s.Status())
+}
+
+// GoString is String: the handle's insides are of no use in a log.
+func (s *Sandbox) GoString() string { return s.String() }
+
+// LogValue describes the handle for log/slog.
+func (s *Sandbox) LogValue() slog.Value {
+	return slog.GroupValue(slog.String("name", s.Name()), slog.String("status", string(s.Status())))
+}
+
+// Refresh asks the API for the present state without starting the sandbox.
+func (s *Sandbox) Refresh(ctx context.Context) error {
+	c, err := s.client()
+	if err != nil {
+		return err
+	}
+	answer, err := c.getSandbox(ctx, s.Name(), s.st.project, new(false), nil)
+	if err != nil {
+		return err
+	}
+	s.adopt(c, answer)
+	return nil
+}
+
+// adopt stores an answer of get and returns the session that it names. The
+// current session's handle is kept when it is still the same one.
+func (s *Sandbox) adopt(c *Client, answer *wire.SandboxAnswer) *Session {
+	s.st.mu.Lock()
+	defer s.st.mu.Unlock()
+	s.st.info = answer.Sandbox
+	if s.st.current != nil && s.st.current.ID() == answer.Session.ID {
+		s.st.current.set(answer.Session, answer.Routes)
+	} else {
+		s.st.current = newSession(c, answer.Session, answer.Routes)
+	}
+	return s.st.current
+}
+
+// StopResult is the final state of a stopped session.
+type StopResult struct {
+	Session SessionInfo
+	// Snapshot is what was saved; nil when nothing was.
+	Snapshot *SnapshotInfo
+}
+
+// Stop stops the current session and every process in it. A persistent
+// sandbox's files are kept, and the next call on the sandbox starts it again.
+// A session that is stopped already is an [APIError] that matches [ErrStopped];
+// [Sandbox.Close] tolerates it.
+func (s *Sandbox) Stop(ctx context.Context) (*StopResult, error) {
+	if _, err := s.client(); err != nil {
+		return nil, err
+	}
+	cur := s.CurrentSession()
+	if cur == nil {
+		return nil, fmt.Errorf("sandbox: stop: %w: there is no session", ErrInvalid)
+	}
+	answer, err := cur.stop(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if answer.Sandbox != nil {
+		s.st.mu.Lock()
+		s.st.info = *answer.Sandbox
+		s.st.mu.Unlock()
+	}
+	return stopResult(answer), nil
+}
+
+// Close stops the sandbox so that it costs nothing any more; it is meant for
+// defer. A sandbox that is stopped or deleted already is no error. Close waits
+// for the answer for a minute at the most; use [Sandbox.Stop] to choose.
+func (s *Sandbox) Close() error {
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	_, err := s.Stop(ctx)
+	if errors.Is(err, ErrStopped) || errors.Is(err, ErrNotFound) || errors.Is(err, ErrDeleted) {
+		return nil
+	}
+	return err
+}
+
+// Delete deletes the sandbox with all its sessions. Afterwards every call on the
+// handle returns [ErrDeleted]. Its snapshots live on.
+func (s *Sandbox) Delete(ctx context.Context) error {
+	c, err := s.client()
+	if err != nil {
+		return err
+	}
+	err = c.do(ctx, &api.Request{Op: api.DeleteSandbox, Path: []string{s.Name()}, Query: projectQuery(s.st.project)}, nil)
+	if err != nil {
+		return err
+	}
+	s.st.mu.Lock()
+	s.st.deleted = true
+	s.st.mu.Unlock()
+	return nil
+}
+
+// serializedSandbox has the shape of the JavaScript SDK's serialized Sandbox,
+// so that workflows can pass handles between the two.
+type serializedSandbox struct {
+	Metadata        json.RawMessage `json:"metadata,omitempty"`
+	Routes          []wire.Route    `json:"routes"`
+	SandboxMetadata wire.Sandbox    `json:"sandboxMetadata"`
+	ProjectID       string          `json:"projectId"`
+}
+
+// MarshalJSON writes the handle in the JavaScript SDK's serialized form. It
+// holds no secret: neither credentials nor hooks nor header values.
+func (s *Sandbox) MarshalJSON() ([]byte, error) {
+	if s.st == nil {
+		return nil, errZeroSandbox
+	}
+	out := serializedSandbox{Routes: []wire.Route{}, SandboxMetadata: s.metadata(), ProjectID: s.st.project}
+	if cur := s.CurrentSession(); cur != nil {
+		var err error
+		if out.Metadata, err = cur.metadataJSON(); err != nil {
+			return nil, err
+		}
+		out.Routes = slices.Concat(out.Routes, cur.wireRoutes())
+	}
+	return json.Marshal(out)
+}
+
+// UnmarshalJSON revives a handle. It uses [DefaultClient] unless
+// [Sandbox.Attach] says otherwise; it has no hooks.
+func (s *Sandbox) UnmarshalJSON(data []byte) error {
+	var in serializedSandbox
+	if err := json.Unmarshal(data, &in); err != nil {
+		return err
+	}
+	if in.SandboxMetadata.Name == "" {
+		return errors.New("sandbox: JSON is not a serialized sandbox: sandboxMetadata.name is missing")
+	}
+	st := &sandboxState{project: in.ProjectID, info: in.SandboxMetadata}
+	if len(in.Metadata) > 0 {
+		cur, err := sessionFromJSON(in.Metadata, in.Routes)
+		if err != nil {
+			return err
+		}
+		st.current = cur
+	}
+	s.st, s.hook = st, nil
+	return nil
+}

@@ -1,0 +1,383 @@
+package sandbox
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"log/slog"
+	"net/http"
+	"sync"
+	"time"
+
+	"github.com/go-vercel/sandbox/internal/api"
+	"github.com/go-vercel/sandbox/internal/wire"
+)
+
+// Session is one run of a sandbox's virtual machine. Its methods do what those
+// of [Sandbox] do, but on this very session: when it is stopped they fail with
+// an error that matches [ErrStopped] instead of resuming the sandbox.
+//
+// A Session is safe for concurrent use.
+type Session struct {
+	mu     sync.Mutex
+	c      *Client // nil until needed, for handles from JSON
+	data   wire.Session
+	routes []wire.Route
+	// policy is the network policy of a handle from JSON, which has only the
+	// public form.
+	policy *NetworkPolicy
+}
+
+func newSession(c *Client, data wire.Session, routes []wire.Route) *Session {
+	return &Session{c: c, data: data, routes: routes}
+}
+
+// Attach makes a handle that came from JSON use c instead of [DefaultClient].
+func (s *Session) Attach(c *Client) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.c = c
+}
+
+func (s *Session) client() (*Client, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.data.ID == "" {
+		return nil, fmt.Errorf("sandbox: %w: the Session was not made by a Sandbox or from JSON", ErrInvalid)
+	}
+	if s.c == nil {
+		c, err := DefaultClient()
+		if err != nil {
+			return nil, err
+		}
+		s.c = c
+	}
+	return s.c, nil
+}
+
+func (s *Session) wire() wire.Session {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.data
+}
+
+func (s *Session) wireRoutes() []wire.Route {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.routes
+}
+
+// set stores an answer. Nil routes leave the known ones.
+func (s *Session) set(data wire.Session, routes []wire.Route) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.data, s.policy = data, nil
+	if routes != nil {
+		s.routes = routes
+	}
+}
+
+func (s *Session) setRoutes(routes []wire.Route) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.routes = routes
+}
+
+// ID returns the session's ID.
+func (s *Session) ID() string { return s.wire().ID }
+
+// Info returns what the API said of the session in its last answer. It makes no
+// request; use [Session.Refresh] first for the present state.
+func (s *Session) Info() SessionInfo {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	info := sessionInfo(&s.data)
+	if info.NetworkPolicy == nil {
+		info.NetworkPolicy = s.policy.clone()
+	}
+	return info
+}
+
+// Status returns the session's state as last heard of.
+func (s *Session) Status() Status { return Status(s.wire().Status) }
+
+// Cwd returns the directory that relative paths and commands start in.
+func (s *Session) Cwd() string { return s.wire().Cwd }
+
+// Routes returns where the exposed ports are reached.
+func (s *Session) Routes() []Route { return routesFromWire(s.wireRoutes()) }
+
+// Domain returns the public address of an exposed port. For a port that is not
+// exposed the error is a [*NoRouteError].
+func (s *Session) Domain(port int) (string, error) { return domain(s.wireRoutes(), port) }
+
+// String describes the handle in a few words.
+func (s *Session) String() string {
+	w := s.wire()
+	return fmt.Sprintf("session %s (%s)", w.ID, w.Status)
+}
+
+// GoString is String: the handle's insides are of no use in a log.
+func (s *Session) GoString() string { return s.String() }
+
+// LogValue describes the handle for log/slog.
+func (s *Session) LogValue() slog.Value {
+	w := s.wire()
+	return slog.GroupValue(slog.String("id", w.ID), slog.String("status", w.Status))
+}
+
+// do performs an operation on this session.
+func (s *Session) do(ctx context.Context, op *api.Op, body, out any, path ...string) error {
+	c, err := s.client()
+	if err != nil {
+		return err
+	}
+	return c.do(ctx, &api.Request{Op: op, Path: append([]string{s.ID()}, path...), Body: body}, out)
+}
+
+// update performs an operation that answers the session's new state.
+func (s *Session) update(ctx context.Context, op *api.Op, body any) error {
+	var answer wire.SessionAnswer
+	if err := s.do(ctx, op, body, &answer); err != nil {
+		return err
+	}
+	s.set(answer.Session, answer.Routes)
+	return nil
+}
+
+// Refresh asks the API for the session's present state.
+func (s *Session) Refresh(ctx context.Context) error { return s.update(ctx, api.GetSession, nil) }
+
+// Stop stops the session and every process in it.
+func (s *Session) Stop(ctx context.Context) (*StopResult, error) {
+	answer, err := s.stop(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return stopResult(answer), nil
+}
+
+func (s *Session) stop(ctx context.Context) (*wire.StopAnswer, error) {
+	var answer wire.StopAnswer
+	if err := s.do(ctx, api.StopSession, nil, &answer); err != nil {
+		return nil, err
+	}
+	s.set(answer.Session, nil)
+	return &answer, nil
+}
+
+func stopResult(answer *wire.StopAnswer) *StopResult {
+	r := &StopResult{Session: sessionInfo(&answer.Session)}
+	if answer.Snapshot != nil {
+		r.Snapshot = new(snapshotInfo(answer.Snapshot))
+	}
+	return r
+}
+
+// ExtendTimeout moves the session's end by d.
+func (s *Session) ExtendTimeout(ctx context.Context, d time.Duration) error {
+	if d == 0 {
+		return invalid("d", "is zero; the timeout can only be moved further away")
+	}
+	if err := checkDuration("d", d); err != nil {
+		return err
+	}
+	return s.update(ctx, api.ExtendTimeout, struct {
+		Duration wire.Duration `json:"duration"`
+	}{wire.Duration(d)})
+}
+
+// UpdateNetworkPolicy replaces the policy that is in force and returns it as
+// the API understood it, with the values of headers redacted.
+func (s *Session) UpdateNetworkPolicy(ctx context.Context, policy *NetworkPolicy) (*NetworkPolicy, error) {
+	if policy == nil {
+		return nil, invalid("policy", "is nil")
+	}
+	body, err := policy.toWire()
+	if err != nil {
+		return nil, err
+	}
+	if err := s.update(ctx, api.SetPolicy, body); err != nil {
+		return nil, err
+	}
+	return s.Info().NetworkPolicy, nil
+}
+
+// SnapshotOptions says how a snapshot is kept.
+type SnapshotOptions struct {
+	// Expiration is how long it is kept. Zero means for ever, nil the sandbox's
+	// default.
+	Expiration *time.Duration
+}
+
+// Snapshot saves the session's files. The session is stopped by it. A nil opts
+// takes the sandbox's default expiration.
+func (s *Session) Snapshot(ctx context.Context, opts *SnapshotOptions) (*Snapshot, error) {
+	var body any
+	if opts != nil && opts.Expiration != nil {
+		if err := checkDuration("Expiration", *opts.Expiration); err != nil {
+			return nil, err
+		}
+		body = struct {
+			Expiration wire.Duration `json:"expiration"`
+		}{wire.Duration(*opts.Expiration)}
+	}
+	var answer wire.SnapshotAnswer
+	if err := s.do(ctx, api.CreateSnapshot, body, &answer); err != nil {
+		return nil, err
+	}
+	if answer.Session != nil {
+		s.set(*answer.Session, nil)
+	}
+	c, err := s.client()
+	if err != nil {
+		return nil, err
+	}
+	return &Snapshot{c: c, data: answer.Snapshot}, nil
+}
+
+// Interactive says where a terminal in a sandbox is reached; see [Sandbox.Shell]
+// for a ready one.
+type Interactive struct {
+	// URL is the address of a WebSocket. Token goes into its query.
+	URL, Token string
+}
+
+// String leaves the token out.
+func (i Interactive) String() string { return "interactive session at " + i.URL }
+
+// GoString is String, so that %#v does not show the token either.
+func (i Interactive) GoString() string { return i.String() }
+
+// LogValue leaves the token out.
+func (i Interactive) LogValue() slog.Value { return slog.StringValue(i.String()) }
+
+// OpenInteractive opens a terminal service and returns where it is reached.
+func (s *Session) OpenInteractive(ctx context.Context) (*Interactive, error) {
+	var answer wire.InteractiveAnswer
+	if err := s.do(ctx, api.OpenInteractive, struct{}{}, &answer); err != nil {
+		return nil, err
+	}
+	return &Interactive{URL: answer.URL, Token: answer.Token}, nil
+}
+
+func (s *Session) mkdir(ctx context.Context, path string) error {
+	return s.do(ctx, api.MakeDir, struct {
+		Path string `json:"path"`
+	}{path}, nil)
+}
+
+// openFile opens a file for reading. The size is -1 when the API does not say.
+func (s *Session) openFile(ctx context.Context, path, cwd string) (io.ReadCloser, int64, error) {
+	c, err := s.client()
+	if err != nil {
+		return nil, 0, err
+	}
+	resp, err := c.stream(ctx, &api.Request{Op: api.ReadFile, Path: []string{s.ID()}, Accept: "application/octet-stream", Body: struct {
+		Path string `json:"path"`
+		Cwd  string `json:"cwd,omitempty"`
+	}{path, cwd}})
+	if err != nil {
+		return nil, 0, err
+	}
+	return resp.Body, resp.ContentLength, nil
+}
+
+// uploadTarGz unpacks a gzipped tar archive, whose names are relative to the
+// root. open is called anew for each attempt.
+func (s *Session) uploadTarGz(ctx context.Context, open func() (io.ReadCloser, error)) error {
+	c, err := s.client()
+	if err != nil {
+		return err
+	}
+	return c.do(ctx, &api.Request{Op: api.WriteFiles, Path: []string{s.ID()}, Open: open, Header: http.Header{
+		"Content-Type": {"application/gzip"}, "X-Cwd": {"/"},
+	}}, nil)
+}
+
+// metadataJSON writes the session as the JavaScript SDK serializes it: as the
+// API's object, with the network policy in its public form.
+func (s *Session) metadataJSON() (json.RawMessage, error) {
+	data := s.wire()
+	policy := s.Info().NetworkPolicy
+	data.NetworkPolicy = nil
+	if policy != nil {
+		text, err := json.Marshal(policy)
+		if err != nil {
+			return nil, err
+		}
+		plain, err := json.Marshal(data)
+		if err != nil {
+			return nil, err
+		}
+		all := map[string]json.RawMessage{}
+		if err := json.Unmarshal(plain, &all); err != nil {
+			return nil, err
+		}
+		all["networkPolicy"] = text
+		return json.Marshal(all)
+	}
+	return json.Marshal(data)
+}
+
+// sessionFromJSON reads what metadataJSON wrote.
+func sessionFromJSON(data json.RawMessage, routes []wire.Route) (*Session, error) {
+	all := map[string]json.RawMessage{}
+	if err := json.Unmarshal(data, &all); err != nil {
+		return nil, err
+	}
+	policy := all["networkPolicy"]
+	delete(all, "networkPolicy")
+	plain, err := json.Marshal(all)
+	if err != nil {
+		return nil, err
+	}
+	s := &Session{routes: routes}
+	if err := json.Unmarshal(plain, &s.data); err != nil {
+		return nil, err
+	}
+	if s.data.ID == "" {
+		return nil, fmt.Errorf("sandbox: JSON is not a serialized session: id is missing")
+	}
+	if len(policy) > 0 {
+		var p NetworkPolicy
+		if err := json.Unmarshal(policy, &p); err != nil {
+			return nil, err
+		}
+		s.policy = &p
+	}
+	return s, nil
+}
+
+type serializedSession struct {
+	Session json.RawMessage `json:"session"`
+	Routes  []wire.Route    `json:"routes"`
+}
+
+// MarshalJSON writes the handle in the JavaScript SDK's serialized form. It
+// holds no secret.
+func (s *Session) MarshalJSON() ([]byte, error) {
+	data, err := s.metadataJSON()
+	if err != nil {
+		return nil, err
+	}
+	return json.Marshal(serializedSession{data, append([]wire.Route{}, s.wireRoutes()...)})
+}
+
+// UnmarshalJSON revives a handle. It uses [DefaultClient] unless
+// [Session.Attach] says otherwise.
+func (s *Session) UnmarshalJSON(data []byte) error {
+	var in serializedSession
+	if err := json.Unmarshal(data, &in); err != nil {
+		return err
+	}
+	revived, err := sessionFromJSON(in.Session, in.Routes)
+	if err != nil {
+		return err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.c, s.data, s.routes, s.policy = nil, revived.data, revived.routes, revived.policy
+	return nil
+}
