@@ -1,0 +1,203 @@
+// Sandbox-emulator serves a local implementation of the Vercel Sandbox API
+// that runs real processes on this machine.
+//
+//	sandbox-emulator [flags] COMMAND ARGS…
+//
+// starts it on a free port of the loopback interface, sets the environment so
+// that the SDK finds it, runs the command, and exits with its status:
+//
+//	sandbox-emulator go test ./...
+//
+// Without a command it serves until it is interrupted, and prints how to point
+// a program at it. The flags are
+//
+//	-addr ADDR    listen on ADDR; the default is a free port of 127.0.0.1
+//	-mode MODE    insist on "namespace" or "folder"; see package sandboxtest
+//	-state DIR    keep sandboxes and snapshots in DIR from one run to the next
+//	-v            print each request in one line
+//
+// It is no security boundary: what runs in its sandboxes runs on this machine.
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"os/exec"
+	"os/signal"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/go-vercel/sandbox/sandboxtest"
+)
+
+// The exit codes of a shell for a command that can't be run.
+const (
+	exitFailure     = 1
+	exitUsage       = 2
+	exitNotRunnable = 126
+	exitNotFound    = 127
+)
+
+func main() { os.Exit(run(os.Args[1:], os.Stdout, os.Stderr)) }
+
+// options are what the flags say.
+type options struct {
+	addr, mode, state string
+	verbose           bool
+	command           []string
+}
+
+func parse(args []string, stderr io.Writer) (*options, error) {
+	var o options
+	flags := flag.NewFlagSet("sandbox-emulator", flag.ContinueOnError)
+	flags.SetOutput(stderr)
+	flags.StringVar(&o.addr, "addr", "", "listen on `ADDR` instead of a free port of 127.0.0.1")
+	flags.StringVar(&o.mode, "mode", "", "insist on a `MODE` of running commands: namespace or folder")
+	flags.StringVar(&o.state, "state", "", "keep sandboxes and snapshots in `DIR`")
+	flags.BoolVar(&o.verbose, "v", false, "print each request in one line")
+	flags.Usage = func() {
+		fmt.Fprintln(stderr, "usage: sandbox-emulator [flags] [COMMAND ARGS…]")
+		flags.PrintDefaults()
+	}
+	if err := flags.Parse(args); err != nil {
+		return nil, err
+	}
+	o.command = flags.Args()
+	return &o, nil
+}
+
+// run is the program; it returns its exit code.
+func run(args []string, stdout, stderr io.Writer) int {
+	o, err := parse(args, stderr)
+	switch {
+	case errors.Is(err, flag.ErrHelp):
+		return 0
+	case err != nil:
+		return exitUsage
+	}
+	// Signals are caught before anything is on the machine that has to go.
+	signals := make(chan os.Signal, 16)
+	signal.Notify(signals, os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
+	defer signal.Stop(signals)
+
+	config := &sandboxtest.Options{
+		Addr: o.addr, Mode: sandboxtest.Mode(o.mode), Dir: o.state,
+		Logger: slog.New(slog.NewTextHandler(stderr, &slog.HandlerOptions{Level: slog.LevelWarn})),
+	}
+	if o.verbose {
+		config.OnRequest = printer(stderr)
+	}
+	server, err := sandboxtest.NewServer(config)
+	if err != nil {
+		fmt.Fprintln(stderr, "sandbox-emulator:", err)
+		return exitFailure
+	}
+	code := 0
+	if len(o.command) == 0 {
+		serve(server, stdout, signals)
+	} else {
+		code = runCommand(server, o.command, stderr, signals)
+	}
+	if err := server.Close(); err != nil {
+		fmt.Fprintln(stderr, "sandbox-emulator:", err)
+		code = max(code, exitFailure)
+	}
+	return code
+}
+
+// printer prints a request in a line.
+func printer(w io.Writer) func(sandboxtest.Request) {
+	var mu sync.Mutex
+	return func(r sandboxtest.Request) {
+		mu.Lock()
+		defer mu.Unlock()
+		what := string(r.Operation)
+		if what == "" {
+			what = "unknown"
+		}
+		fmt.Fprintf(w, "%s %3d %s %s (%s, %s)\n", r.Start.Format("15:04:05.000"), r.Status, r.Method, r.Path, what,
+			r.Duration.Round(time.Microsecond))
+	}
+}
+
+// environment is how a program finds the server.
+func environment(server *sandboxtest.Server) []string {
+	c := server.Credentials()
+	return []string{
+		"VERCEL_SANDBOX_BASE_URL=" + server.URL,
+		"VERCEL_TOKEN=" + c.Token,
+		"VERCEL_TEAM_ID=" + c.TeamID,
+		"VERCEL_PROJECT_ID=" + c.ProjectID,
+	}
+}
+
+// serve prints how to use the server and waits for a signal.
+func serve(server *sandboxtest.Server, stdout io.Writer, signals <-chan os.Signal) {
+	fmt.Fprintf(stdout, "Serving the Sandbox API at %s (%s mode).\n\nPoint a program at it with:\n\n", server.URL, server.Mode())
+	for _, kv := range environment(server) {
+		fmt.Fprintf(stdout, "export %s\n", kv)
+	}
+	fmt.Fprint(stdout, "\nInterrupt to stop.\n")
+	<-signals
+}
+
+// runCommand runs a command that finds the server in its environment.
+func runCommand(server *sandboxtest.Server, command []string, stderr io.Writer, signals <-chan os.Signal) int {
+	cmd := exec.Command(command[0], command[1:]...)
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = os.Stdin, os.Stdout, os.Stderr
+	for _, kv := range os.Environ() {
+		// A token of the user's own would come before ours.
+		if !strings.HasPrefix(kv, "VERCEL_OIDC_TOKEN=") {
+			cmd.Env = append(cmd.Env, kv)
+		}
+	}
+	cmd.Env = append(cmd.Env, environment(server)...)
+	if err := cmd.Start(); err != nil {
+		fmt.Fprintln(stderr, "sandbox-emulator:", err)
+		if errors.Is(err, exec.ErrNotFound) || errors.Is(err, os.ErrNotExist) {
+			return exitNotFound
+		}
+		return exitNotRunnable
+	}
+	ctx, stop := context.WithCancel(context.Background())
+	var forwarding sync.WaitGroup
+	forwarding.Go(func() {
+		for {
+			select {
+			case sig := <-signals:
+				_ = cmd.Process.Signal(sig) // it may have ended
+			case <-ctx.Done():
+				return
+			}
+		}
+	})
+	err := cmd.Wait()
+	stop()
+	forwarding.Wait()
+	if exit, ok := errors.AsType[*exec.ExitError](err); ok {
+		return exitCode(exit.ProcessState)
+	}
+	if err != nil {
+		fmt.Fprintln(stderr, "sandbox-emulator:", err)
+		return exitFailure
+	}
+	return 0
+}
+
+// exitCode is that of a shell: 128 + n after signal n.
+func exitCode(state *os.ProcessState) int {
+	if ws, ok := state.Sys().(interface {
+		Signaled() bool
+		Signal() syscall.Signal
+	}); ok && ws.Signaled() {
+		return 128 + int(ws.Signal())
+	}
+	return state.ExitCode()
+}

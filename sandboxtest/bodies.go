@@ -1,0 +1,137 @@
+package sandboxtest
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"io"
+	"net/http"
+	"os"
+	"strings"
+	"time"
+)
+
+// maxJSON bounds a JSON body.
+const maxJSON = 4 << 20
+
+// bodyReader reads the request's body: bounded in size and in time.
+type bodyReader struct {
+	body io.Reader
+	ctl  *http.ResponseController
+	// idle is how long each read may take; zero means that the deadline of the
+	// whole body was set already.
+	idle time.Duration
+}
+
+// body is a request body of at most limit bytes, which may take as long as it
+// keeps coming.
+func (c *call) body(limit int64) *bodyReader {
+	return &bodyReader{
+		body: http.MaxBytesReader(nil, c.r.Body, limit),
+		ctl:  http.NewResponseController(c.w),
+		idle: c.s.opts.BodyTimeout,
+	}
+}
+
+// shortBody is a body that has to be there in whole before long.
+func (c *call) shortBody(limit int64) *bodyReader {
+	b := c.body(limit)
+	_ = b.ctl.SetReadDeadline(time.Now().Add(b.idle)) // see Read
+	b.idle = 0
+	return b
+}
+
+func (b *bodyReader) Read(p []byte) (int, error) {
+	if b.idle > 0 {
+		// A connection without deadlines has no protection from slow bodies.
+		_ = b.ctl.SetReadDeadline(time.Now().Add(b.idle))
+	}
+	n, err := b.body.Read(p)
+	if err != nil {
+		_ = b.ctl.SetReadDeadline(time.Time{})
+		err = bodyError(err)
+	}
+	return n, err
+}
+
+// bodyError makes the answer to a body that can't be read.
+func bodyError(err error) error {
+	if _, ok := errors.AsType[*http.MaxBytesError](err); ok {
+		return errTooLarge
+	}
+	if errors.Is(err, os.ErrDeadlineExceeded) {
+		return errSlowBody
+	}
+	return err
+}
+
+// decode reads a JSON object into v. Keys that begin with "__" are private
+// parameters, which the service takes and this server ignores. An empty body
+// is an empty object.
+func (c *call) decode(v any) (present map[string]json.RawMessage, err error) {
+	data, err := io.ReadAll(c.shortBody(maxJSON))
+	if err != nil {
+		if e, ok := errors.AsType[*apiError](err); ok {
+			return nil, e
+		}
+		return nil, badRequest("The request body could not be read.")
+	}
+	c.s.requests.body(c.record, data)
+	if len(bytes.TrimSpace(data)) == 0 {
+		data = []byte("{}")
+	}
+	if err := json.Unmarshal(data, &present); err != nil || present == nil {
+		return nil, badRequest("Invalid JSON: the request body should be an object.")
+	}
+	for key, value := range present {
+		if strings.HasPrefix(key, "__") || string(value) == "null" && key != "keepLastSnapshots" {
+			delete(present, key)
+		}
+	}
+	if data, err = json.Marshal(present); err != nil {
+		return nil, badRequest("Invalid JSON: the request body should be an object.")
+	}
+	dec := json.NewDecoder(bytes.NewReader(data))
+	dec.DisallowUnknownFields()
+	if err := dec.Decode(v); err != nil {
+		return nil, decodeError(err)
+	}
+	return present, nil
+}
+
+// decodeError says which field is wrong and what it should be.
+func decodeError(err error) *apiError {
+	if e, ok := errors.AsType[*json.UnmarshalTypeError](err); ok {
+		want := e.Type.String()
+		switch kind := e.Type.Kind().String(); {
+		case kind == "slice" || kind == "array":
+			want = "array"
+		case kind == "map" || kind == "struct":
+			want = "object"
+		case strings.Contains(kind, "int") || strings.Contains(kind, "float") || strings.Contains(want, "Duration"):
+			want = "number"
+		case kind == "bool":
+			want = "boolean"
+		}
+		if e.Field == "" {
+			return invalid("the body should be %s", want)
+		}
+		return invalid("`%s` should be %s", e.Field, want)
+	}
+	if field, ok := strings.CutPrefix(err.Error(), "json: unknown field "); ok {
+		return invalid("should NOT have additional property %.80s", strings.ReplaceAll(field, `"`, "`"))
+	}
+	return invalid("%.200s", strings.TrimPrefix(err.Error(), "json: "))
+}
+
+// object reads a JSON object as it is, without its private parameters.
+func (c *call) object() ([]byte, error) {
+	raw := make(rawObject)
+	if _, err := c.decode(&raw); err != nil {
+		return nil, err
+	}
+	return json.Marshal(raw)
+}
+
+// rawObject takes any fields.
+type rawObject map[string]json.RawMessage

@@ -1,0 +1,348 @@
+package sandboxtest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"net/http"
+	"os"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/go-vercel/sandbox/internal/wire"
+	"github.com/go-vercel/sandbox/sandboxtest/internal/box"
+)
+
+// command is a process in a session, or a stub in its place. What is not
+// guarded by mu never changes.
+type command struct {
+	sess      *session
+	id        string
+	name      string
+	args      []string
+	cwd       string
+	startedAt time.Time
+	log       *commandLog
+	done      chan struct{} // closed at the end
+
+	mu       sync.Mutex
+	proc     runner
+	exitCode *int
+	duration time.Duration
+	timeout  *timer
+}
+
+// runner is what a command runs on.
+type runner interface {
+	// Signal is os.ErrProcessDone once it has ended.
+	Signal(n int) error
+	// Wait waits for the end and gives the exit code.
+	Wait() int
+}
+
+// process is the runner that is a real process.
+type process struct{ *box.Process }
+
+func (p process) Wait() int { return p.Process.Wait().ExitCode }
+
+func (cmd *command) wire() wire.Command {
+	cmd.mu.Lock()
+	defer cmd.mu.Unlock()
+	w := wire.Command{
+		ID: cmd.id, Name: cmd.name, Args: cmd.args, Cwd: cmd.cwd, SessionID: cmd.sess.id,
+		ExitCode: cmd.exitCode, StartedAt: wire.At(cmd.startedAt),
+	}
+	if w.Args == nil {
+		w.Args = []string{}
+	}
+	if cmd.exitCode != nil {
+		w.DurationMs = new(wholeMillis(cmd.duration))
+	}
+	return w
+}
+
+type commandParams struct {
+	Command string            `json:"command"`
+	Args    []string          `json:"args"`
+	Cwd     string            `json:"cwd"`
+	Env     map[string]string `json:"env"`
+	Sudo    bool              `json:"sudo"`
+	Timeout *wire.Duration    `json:"timeout"`
+	Wait    bool              `json:"wait"`
+	Logs    bool              `json:"logs"`
+}
+
+func (p *commandParams) check() error {
+	if p.Command == "" {
+		return invalid("should have required property `command`")
+	}
+	if strings.ContainsRune(p.Command+p.Cwd+strings.Join(p.Args, ""), 0) {
+		return invalid("`command`, `args` and `cwd` should NOT have NUL bytes")
+	}
+	if p.Timeout != nil && *p.Timeout <= 0 {
+		return invalid("`timeout` should be >= 1")
+	}
+	return checkEnv(p.Env)
+}
+
+// runCommand answers POST …/cmd, waited and detached.
+func (c *call) runCommand() error {
+	sess, err := c.session()
+	if err != nil {
+		return err
+	}
+	var p commandParams
+	if _, err := c.decode(&p); err != nil {
+		return err
+	}
+	if err := p.check(); err != nil {
+		return err
+	}
+	machine, err := sess.use(c.ctx)
+	if err != nil {
+		return err
+	}
+	cmd, err := sess.launchCommand(c.ctx, machine, &p)
+	if err != nil {
+		return sess.machineError(c.ctx, err)
+	}
+	if !p.Wait {
+		writeJSON(c.w, http.StatusOK, wire.CommandAnswer{Command: cmd.wire()})
+		return nil
+	}
+	stream := c.stream()
+	if err := stream.record(wire.CommandAnswer{Command: cmd.started()}); err != nil {
+		return nil // the client has gone; the command goes on
+	}
+	if p.Logs {
+		if err := cmd.log.CopyTo(c.ctx, c.w, stream.flush); err != nil {
+			return stream.broken(err)
+		}
+	}
+	select {
+	case <-cmd.done:
+	case <-c.ctx.Done():
+		return stream.broken(c.ctx.Err())
+	}
+	_ = stream.record(wire.CommandAnswer{Command: cmd.wire()}) // as above
+	return nil
+}
+
+// started describes the command as it was at its start.
+func (cmd *command) started() wire.Command {
+	w := cmd.wire()
+	w.ExitCode, w.DurationMs = nil, nil
+	return w
+}
+
+// launchCommand starts a command on the machine.
+func (sess *session) launchCommand(ctx context.Context, machine *box.Box, p *commandParams) (*command, error) {
+	s, st := sess.sb.s, sess.sb.s.store
+	st.mu.Lock()
+	env := maps.Clone(sess.sb.settings.Env)
+	st.mu.Unlock()
+	if env == nil {
+		env = make(map[string]string, len(p.Env))
+	}
+	maps.Copy(env, p.Env)
+	cmd := &command{
+		sess: sess, id: newCommandID(), name: p.Command, args: p.Args, cwd: absolute(p.Cwd),
+		startedAt: s.clock.Now(), log: newCommandLog(s.spool), done: make(chan struct{}),
+	}
+	stdout, stderr := newOutputWriter(cmd.log, "stdout"), newOutputWriter(cmd.log, "stderr")
+	if !s.enter() {
+		return nil, errClosing
+	}
+	proc, err := sess.launch(ctx, machine, cmd, p, env, stdout, stderr)
+	if err != nil {
+		s.leave()
+		cmd.log.Remove()
+		return nil, err
+	}
+	cmd.mu.Lock()
+	cmd.proc = proc
+	if p.Timeout != nil {
+		cmd.timeout = s.clock.AfterFunc(time.Duration(*p.Timeout), func() { _ = proc.Signal(sigKill) })
+	}
+	cmd.mu.Unlock()
+	st.mu.Lock()
+	sess.commands[cmd.id] = cmd
+	sess.order = append(sess.order, cmd)
+	st.mu.Unlock()
+	go func() {
+		defer s.leave()
+		code := proc.Wait()
+		stdout.Flush()
+		stderr.Flush()
+		cmd.finish(code)
+		st.mu.Lock()
+		late := sess.machine == nil
+		st.mu.Unlock()
+		if late { // it was started while the session ended
+			cmd.log.Remove()
+		}
+	}()
+	return cmd, nil
+}
+
+// launch starts the stub that fits the command, or a process.
+func (sess *session) launch(ctx context.Context, machine *box.Box, cmd *command, p *commandParams, env map[string]string, stdout, stderr *outputWriter) (runner, error) {
+	if h := sess.sb.s.stubs.find(p.Command, p.Args); h != nil {
+		return startStub(h, &Invocation{
+			Sandbox: sess.sb.key.name, Session: sess.id, Name: p.Command, Args: slices.Clone(p.Args),
+			Cwd: cmd.cwd, Env: env, Sudo: p.Sudo, Stdout: stdout, Stderr: stderr,
+		}), nil
+	}
+	early := &firstLine{}
+	spec := box.Spec{
+		Path: p.Command, Args: p.Args, Dir: p.Cwd, Env: environ(env),
+		Stdout: stdout, Stderr: early.tee(stderr),
+	}
+	if p.Sudo {
+		spec.User = "root"
+	}
+	proc, err := machine.Start(ctx, spec)
+	if err != nil {
+		return nil, err
+	}
+	if proc.Pid() == 0 {
+		// The machine tells it as a shell does; the API refuses the request.
+		if res := proc.Wait(); res.ExitCode == 127 {
+			return nil, fail(http.StatusBadRequest, "executable_not_found", "[invalid_argument] executable file not found in $PATH: %s", p.Command)
+		}
+		return nil, badRequest("[invalid_argument] %s", early.text())
+	}
+	return process{proc}, nil
+}
+
+// environ makes KEY=value entries, in a fixed order.
+func environ(env map[string]string) []string {
+	out := make([]string, 0, len(env))
+	for _, k := range slices.Sorted(maps.Keys(env)) {
+		out = append(out, k+"="+env[k])
+	}
+	return out
+}
+
+func (cmd *command) finish(code int) {
+	cmd.mu.Lock()
+	cmd.exitCode = &code
+	cmd.duration = max(0, cmd.sess.sb.s.clock.Now().Sub(cmd.startedAt))
+	cmd.timeout.Stop()
+	cmd.mu.Unlock()
+	cmd.log.Close()
+	close(cmd.done)
+}
+
+// awaitCommands waits until the commands of a machine that was stopped have
+// noticed.
+func (sess *session) awaitCommands() {
+	st := sess.sb.s.store
+	st.mu.Lock()
+	commands := slices.Clone(sess.order)
+	st.mu.Unlock()
+	for _, cmd := range commands {
+		<-cmd.done
+	}
+}
+
+// command gives the command that the path names.
+func (c *call) command() (*command, error) {
+	sess, err := c.session()
+	if err != nil {
+		return nil, err
+	}
+	if _, err := sess.use(c.ctx); err != nil {
+		return nil, err
+	}
+	c.s.store.mu.Lock()
+	defer c.s.store.mu.Unlock()
+	if cmd := sess.commands[c.values[1]]; cmd != nil {
+		return cmd, nil
+	}
+	return nil, errCommandNotFound
+}
+
+func (c *call) listCommands() error {
+	sess, err := c.session()
+	if err != nil {
+		return err
+	}
+	if _, err := sess.use(c.ctx); err != nil {
+		return err
+	}
+	c.s.store.mu.Lock()
+	order := slices.Clone(sess.order)
+	c.s.store.mu.Unlock()
+	answer := wire.CommandsAnswer{Commands: make([]wire.Command, 0, len(order))}
+	for _, cmd := range order {
+		answer.Commands = append(answer.Commands, cmd.wire())
+	}
+	writeJSON(c.w, http.StatusOK, answer)
+	return nil
+}
+
+func (c *call) getCommand() error {
+	cmd, err := c.command()
+	if err != nil {
+		return err
+	}
+	switch wait := c.r.URL.Query().Get("wait"); wait {
+	case "true":
+		select {
+		case <-cmd.done:
+		case <-c.ctx.Done():
+			return c.ctx.Err()
+		}
+	case "", "false":
+	default:
+		return invalid("`wait` should be equal to one of the allowed values: true, false")
+	}
+	writeJSON(c.w, http.StatusOK, wire.CommandAnswer{Command: cmd.wire()})
+	return nil
+}
+
+func (c *call) commandLogs() error {
+	cmd, err := c.command()
+	if err != nil {
+		return err
+	}
+	stream := c.stream()
+	if err := stream.start(); err != nil {
+		return nil // the client has gone
+	}
+	return stream.broken(cmd.log.CopyTo(c.ctx, c.w, stream.flush))
+}
+
+func (c *call) killCommand() error {
+	cmd, err := c.command()
+	if err != nil {
+		return err
+	}
+	var p struct {
+		Signal *int `json:"signal"`
+	}
+	if _, err := c.decode(&p); err != nil {
+		return err
+	}
+	if p.Signal == nil {
+		return invalid("should have required property `signal`")
+	}
+	if *p.Signal < 1 || *p.Signal > 64 {
+		return invalid("`signal` should be between 1 and 64")
+	}
+	cmd.mu.Lock()
+	proc := cmd.proc
+	cmd.mu.Unlock()
+	switch err := proc.Signal(*p.Signal); {
+	case errors.Is(err, os.ErrProcessDone):
+		return fail(http.StatusBadRequest, "command_finished", "The command has already finished.")
+	case err != nil:
+		return fmt.Errorf("signal: %w", err)
+	}
+	writeJSON(c.w, http.StatusOK, wire.CommandAnswer{Command: cmd.wire()})
+	return nil
+}

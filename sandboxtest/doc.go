@@ -1,0 +1,56 @@
+// Package sandboxtest is to the Vercel Sandbox API what net/http/httptest is
+// to HTTP: a real server, in this process or, with cmd/sandbox-emulator,
+// beside any other, that clients in any language can't tell from the service
+// by what it does.
+//
+// It runs real processes on real files. Output is streamed as it is written,
+// signals are delivered, timeouts kill, stopping a session ends every process
+// of it; persistent sandboxes come back from the snapshot of their last stop,
+// and snapshots, forks and rollbacks have the files that they should have.
+// All operations of the API are there, with its statuses and error codes, its
+// limits, its filters, orders and cursors.
+//
+//	func TestBuild(t *testing.T) {
+//		srv := sandboxtest.New(t, nil)
+//		sb, err := srv.Client().Create(t.Context(), nil)
+//		...
+//	}
+//
+// # Modes
+//
+// In [Namespace] mode (Linux, as root or where unprivileged user namespaces
+// are allowed) each sandbox has a root of its own over the host's: /vercel/sandbox
+// is there, the host's programs are there, and nothing that a command writes
+// reaches the host's files. Processes and the network are its own too: the
+// network policy deny-all really cuts it off, while other policies are stored
+// and answered but not enforced. Snapshots are copy-on-write layers, which
+// cost the same whatever they hold.
+//
+// In [Folder] mode (everywhere) commands are processes of the host that work
+// in a folder. The sandbox's own directories are translated in the working
+// directory, the arguments and the environment of a command, not in what
+// programs read and write; sudo and users are those of the host; the network
+// is the host's, so that two sandboxes can't listen on the same port; and
+// snapshots are copies. [Server.Mode] says which mode is in use, and
+// Options.Mode insists on one.
+//
+// Neither is a security boundary. Run only what you would run yourself, and
+// keep the server on the loopback interface.
+//
+// # Time
+//
+// The server has a clock of its own, which [Server.Advance] moves on: sessions
+// and commands run into their timeouts and snapshots expire without waiting.
+//
+// # Failures
+//
+// [Server.Inject] plays what networks, gateways and rate limits do to
+// requests, and [Server.Crash] lets a machine die. [Server.HandleCommand]
+// lets a Go function stand in for a program that is slow, or not there.
+//
+// # What is not there
+//
+// Images and runtimes all stand for the host's own programs. Regions, plans
+// and their quotas, and the firewall's header transforms and forward rules are
+// accepted and answered, but do nothing.
+package sandboxtest

@@ -1,0 +1,79 @@
+package sandboxtest
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/http"
+)
+
+// apiError is an answer that is not 2xx, as the API writes it.
+type apiError struct {
+	status  int
+	code    string
+	message string
+	// extra are further fields of the error object.
+	extra map[string]any
+}
+
+func (e *apiError) Error() string { return fmt.Sprintf("%d %s: %s", e.status, e.code, e.message) }
+
+func fail(status int, code, format string, args ...any) *apiError {
+	return &apiError{status: status, code: code, message: fmt.Sprintf(format, args...)}
+}
+
+// badRequest is bad input; the message says what.
+func badRequest(format string, args ...any) *apiError {
+	return fail(http.StatusBadRequest, "bad_request", format, args...)
+}
+
+// invalid is bad input in a body or a query.
+func invalid(format string, args ...any) *apiError {
+	return badRequest("Invalid request: "+format, args...)
+}
+
+func notFound(format string, args ...any) *apiError {
+	return fail(http.StatusNotFound, "not_found", format, args...)
+}
+
+func sandboxNotFound(name string) *apiError {
+	return notFound("Named sandbox '%s' not found for this project.", name)
+}
+
+// fileError is what the file system of the sandbox has refused.
+func fileError(format string, args ...any) *apiError {
+	return fail(http.StatusBadRequest, "file_error", format, args...)
+}
+
+var (
+	errSessionNotFound  = notFound("Vercel Sandbox not found.")
+	errSnapshotNotFound = notFound("Snapshot not found.")
+	errCommandNotFound  = notFound("Command not found.")
+	errStopped          = fail(http.StatusGone, "sandbox_stopped", "Sandbox has stopped execution and is no longer available")
+	errStopping         = fail(http.StatusUnprocessableEntity, "sandbox_stopping", "Sandbox is stopping")
+	errSnapshotting     = fail(http.StatusUnprocessableEntity, "sandbox_snapshotting", "Sandbox is creating a snapshot")
+	errSnapshotGone     = fail(http.StatusGone, "snapshot_not_found", "Cannot resume sandbox: its snapshot has expired or was deleted.")
+	errTooLarge         = fail(http.StatusRequestEntityTooLarge, "payload_too_large", "The request body is too large.")
+	errSlowBody         = fail(http.StatusRequestTimeout, "request_timeout", "The request body did not arrive in time.")
+	errClosing          = fail(http.StatusServiceUnavailable, "service_unavailable", "The emulator is closing.")
+)
+
+// writeError answers with e.
+func writeError(w http.ResponseWriter, e *apiError) {
+	body := map[string]any{"code": e.code, "message": e.message}
+	for k, v := range e.extra {
+		body[k] = v
+	}
+	writeJSON(w, e.status, map[string]any{"error": body})
+}
+
+// writeJSON answers with v.
+func writeJSON(w http.ResponseWriter, status int, v any) {
+	data, err := json.Marshal(v)
+	if err != nil { // our own types always encode
+		status, data = http.StatusInternalServerError, []byte(`{"error":{"code":"internal_server_error","message":"the answer can't be encoded"}}`)
+	}
+	w.Header().Set("Content-Type", "application/json; charset=utf-8")
+	w.WriteHeader(status)
+	// A failed write means that the client has gone; there is nobody to tell.
+	_, _ = w.Write(append(data, '\n'))
+}

@@ -1,0 +1,36 @@
+package sandboxtest
+
+import (
+	"crypto/rand"
+	"encoding/hex"
+	"strings"
+)
+
+const (
+	base36 = "0123456789abcdefghijklmnopqrstuvwxyz"
+	base62 = base36 + "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
+)
+
+// randomText is n random letters of the alphabet.
+func randomText(alphabet string, n int) string {
+	buf := make([]byte, n)
+	_, _ = rand.Read(buf) // never fails
+	for i, b := range buf {
+		buf[i] = alphabet[int(b)%len(alphabet)]
+	}
+	return string(buf)
+}
+
+// The forms of the IDs are those of the service; clients take them as opaque.
+func newSessionID() string  { return "sbx_" + randomText(base62, 28) }
+func newSnapshotID() string { return "snap_" + randomText(base62, 28) }
+func newSubdomain() string  { return "sb-" + randomText(base36, 12) }
+func newName() string       { return "sandbox-" + randomText(base36, 12) }
+func newToken() string      { return strings.ToLower(rand.Text()) }
+func newRequestID() string  { return "emu1::" + randomText(base36, 16) }
+
+func newCommandID() string {
+	buf := make([]byte, 14)
+	_, _ = rand.Read(buf) // never fails
+	return "cmd_" + hex.EncodeToString(buf)
+}

@@ -1,0 +1,198 @@
+package sandboxtest
+
+import (
+	"context"
+	"crypto/subtle"
+	"encoding/json"
+	"net/http"
+	"strings"
+	"time"
+
+	"github.com/coder/websocket"
+	"github.com/go-vercel/sandbox/internal/wire"
+	"github.com/go-vercel/sandbox/sandboxtest/internal/box"
+)
+
+// interactivePath is where terminals are, followed by the session's ID.
+const interactivePath = "/ws/interactive/"
+
+const (
+	// startTimeout is how long a client may take to say what to run.
+	startTimeout = 30 * time.Second
+	// maxFrame bounds a frame from the client.
+	maxFrame = 1 << 20
+	// maxCells bounds the size of a terminal.
+	maxCells = 10_000
+)
+
+// openInteractive answers POST …/interactive.
+func (c *call) openInteractive() error {
+	sess, err := c.session()
+	if err != nil {
+		return err
+	}
+	if _, err := c.decode(&struct{}{}); err != nil {
+		return err
+	}
+	if _, err := sess.use(c.ctx); err != nil {
+		return err
+	}
+	writeJSON(c.w, http.StatusOK, wire.InteractiveAnswer{
+		URL:   "ws://" + c.s.address() + interactivePath + sess.id,
+		Token: sess.token,
+	})
+	return nil
+}
+
+// terminalMessage is a text frame in either direction.
+type terminalMessage struct {
+	Type    string   `json:"type"`
+	Command string   `json:"command,omitempty"`
+	Args    []string `json:"args,omitempty"`
+	Env     []string `json:"env,omitempty"`
+	Cwd     string   `json:"cwd,omitempty"`
+	Cols    int      `json:"cols,omitempty"`
+	Rows    int      `json:"rows,omitempty"`
+	Sudo    bool     `json:"sudo,omitempty"`
+	Code    *int     `json:"code,omitempty"`
+	Message string   `json:"message,omitempty"`
+}
+
+func (m *terminalMessage) size() box.Size {
+	return box.Size{Cols: cells(m.Cols, 80), Rows: cells(m.Rows, 24)}
+}
+
+func cells(n, otherwise int) uint16 {
+	if n < 1 || n > maxCells {
+		n = otherwise
+	}
+	return uint16(n)
+}
+
+// serveInteractive is the WebSocket of a terminal.
+func (s *Server) serveInteractive(w http.ResponseWriter, r *http.Request, id string) {
+	sess, err := s.store.session(id)
+	if err != nil {
+		writeError(w, errSessionNotFound)
+		return
+	}
+	if subtle.ConstantTimeCompare([]byte(r.URL.Query().Get("token")), []byte(sess.token)) != 1 {
+		writeError(w, fail(http.StatusUnauthorized, "unauthorized", "The token is missing or wrong."))
+		return
+	}
+	ctx, cancel := context.WithCancel(r.Context())
+	defer cancel()
+	defer context.AfterFunc(s.ctx, cancel)()
+	machine, err := sess.use(ctx)
+	if err != nil {
+		writeError(w, errStopped)
+		return
+	}
+	conn, err := websocket.Accept(w, r, &websocket.AcceptOptions{InsecureSkipVerify: true}) // the token is what counts
+	if err != nil {
+		return // Accept has answered
+	}
+	defer conn.CloseNow()
+	conn.SetReadLimit(maxFrame)
+	t := &terminal{conn: conn, ctx: ctx}
+	t.run(sess, machine)
+}
+
+// terminal is a program on a terminal at the other end of a WebSocket.
+type terminal struct {
+	conn *websocket.Conn
+	ctx  context.Context
+}
+
+func (t *terminal) run(sess *session, machine *box.Box) {
+	start, err := t.start()
+	if err != nil {
+		t.conn.Close(websocket.StatusPolicyViolation, err.Error())
+		return
+	}
+	st := sess.sb.s.store
+	st.mu.Lock()
+	env := environ(sess.sb.settings.Env)
+	st.mu.Unlock()
+	spec := box.Spec{
+		Path: start.Command, Args: start.Args, Dir: start.Cwd,
+		Env: append(append([]string{"TERM=xterm-256color"}, env...), start.Env...),
+		TTY: new(start.size()), Stdout: t,
+	}
+	if start.Sudo {
+		spec.User = "root"
+	}
+	proc, err := machine.Start(t.ctx, spec)
+	if err != nil {
+		t.conn.Close(websocket.StatusInternalError, "the program can't be started")
+		return
+	}
+	// The terminal hangs up when the client leaves.
+	ctx, cancel := context.WithCancel(t.ctx)
+	defer cancel()
+	reading := make(chan struct{})
+	go func() {
+		defer close(reading)
+		defer func() { _ = proc.Signal(1) }() // it may have ended
+		t.input(ctx, proc)
+	}()
+	<-proc.Done()
+	code := proc.Wait().ExitCode
+	data, _ := json.Marshal(terminalMessage{Type: "exit", Code: &code}) // always encodes
+	if t.conn.Write(t.ctx, websocket.MessageText, data) == nil {
+		t.conn.Close(websocket.StatusNormalClosure, "")
+	}
+	cancel()
+	<-reading
+}
+
+// start reads the first frame.
+func (t *terminal) start() (*terminalMessage, error) {
+	ctx, cancel := context.WithTimeout(t.ctx, startTimeout)
+	defer cancel()
+	kind, data, err := t.conn.Read(ctx)
+	if err != nil {
+		return nil, err
+	}
+	m := new(terminalMessage)
+	if kind != websocket.MessageText || json.Unmarshal(data, m) != nil || m.Type != "start" {
+		return nil, invalid("the first frame should be a start message")
+	}
+	if m.Command == "" {
+		m.Command = "/bin/bash"
+	}
+	for _, kv := range m.Env {
+		if key, _, ok := strings.Cut(kv, "="); !ok || key == "" {
+			return nil, invalid("`env` should have entries of the form KEY=value")
+		}
+	}
+	return m, nil
+}
+
+// input feeds the program until the client leaves.
+func (t *terminal) input(ctx context.Context, proc *box.Process) {
+	for {
+		kind, data, err := t.conn.Read(ctx)
+		if err != nil {
+			return
+		}
+		if kind == websocket.MessageBinary {
+			if _, err := proc.Write(data); err != nil {
+				return
+			}
+			continue
+		}
+		var m terminalMessage
+		if json.Unmarshal(data, &m) == nil && m.Type == "resize" {
+			_ = proc.Resize(m.size()) // it may have ended
+		}
+	}
+}
+
+// Write sends output.
+func (t *terminal) Write(p []byte) (int, error) {
+	if err := t.conn.Write(t.ctx, websocket.MessageBinary, p); err != nil {
+		return 0, err
+	}
+	return len(p), nil
+}

@@ -1,0 +1,141 @@
+package sandboxtest
+
+import (
+	"net/http"
+	"net/url"
+	"strings"
+)
+
+// Operation names an operation of the API, for [Fault] and [Request].
+type Operation string
+
+// The operations of the API.
+const (
+	CreateSandbox   Operation = "create sandbox"
+	ForkSandbox     Operation = "fork sandbox"
+	GetSandbox      Operation = "get sandbox"
+	ListSandboxes   Operation = "list sandboxes"
+	UpdateSandbox   Operation = "update sandbox"
+	DeleteSandbox   Operation = "delete sandbox"
+	GetSession      Operation = "get session"
+	ListSessions    Operation = "list sessions"
+	StopSession     Operation = "stop session"
+	ExtendTimeout   Operation = "extend timeout"
+	SetPolicy       Operation = "update network policy"
+	CreateSnapshot  Operation = "create snapshot"
+	OpenInteractive Operation = "open interactive session"
+	// RunCommand is both forms of starting a command, waited and detached.
+	RunCommand     Operation = "run command"
+	ListCommands   Operation = "list commands"
+	GetCommand     Operation = "get command"
+	CommandLogs    Operation = "read command logs"
+	KillCommand    Operation = "kill command"
+	MakeDir        Operation = "make directory"
+	WriteFiles     Operation = "write files"
+	ReadFile       Operation = "read file"
+	ListSnapshots  Operation = "list snapshots"
+	SnapshotTree   Operation = "read snapshot tree"
+	GetSnapshot    Operation = "get snapshot"
+	DeleteSnapshot Operation = "delete snapshot"
+)
+
+// endpoint is how an operation is reached.
+type endpoint struct {
+	op     Operation
+	method string
+	// path is below /v2/sandboxes; "*" takes any one segment.
+	path   []string
+	handle func(*call) error
+}
+
+// endpoints is in order: the first that fits is taken, so that the fixed names
+// go before the names of sandboxes.
+var endpoints []endpoint
+
+func init() {
+	add := func(op Operation, method, path string, handle func(*call) error) {
+		var segments []string
+		if path != "" {
+			segments = strings.Split(path, "/")
+		}
+		endpoints = append(endpoints, endpoint{op, method, segments, handle})
+	}
+	add(ListSandboxes, http.MethodGet, "", (*call).listSandboxes)
+	add(CreateSandbox, http.MethodPost, "", (*call).createSandbox)
+
+	add(ListSessions, http.MethodGet, "sessions", (*call).listSessions)
+	add(GetSession, http.MethodGet, "sessions/*", (*call).getSession)
+	add(StopSession, http.MethodPost, "sessions/*/stop", (*call).stopSession)
+	add(ExtendTimeout, http.MethodPost, "sessions/*/extend-timeout", (*call).extendTimeout)
+	add(SetPolicy, http.MethodPost, "sessions/*/network-policy", (*call).setPolicy)
+	add(CreateSnapshot, http.MethodPost, "sessions/*/snapshot", (*call).createSnapshot)
+	add(OpenInteractive, http.MethodPost, "sessions/*/interactive", (*call).openInteractive)
+	add(RunCommand, http.MethodPost, "sessions/*/cmd", (*call).runCommand)
+	add(ListCommands, http.MethodGet, "sessions/*/cmd", (*call).listCommands)
+	add(GetCommand, http.MethodGet, "sessions/*/cmd/*", (*call).getCommand)
+	add(CommandLogs, http.MethodGet, "sessions/*/cmd/*/logs", (*call).commandLogs)
+	add(KillCommand, http.MethodPost, "sessions/*/cmd/*/kill", (*call).killCommand)
+	add(MakeDir, http.MethodPost, "sessions/*/fs/mkdir", (*call).makeDir)
+	add(WriteFiles, http.MethodPost, "sessions/*/fs/write", (*call).writeFiles)
+	add(ReadFile, http.MethodPost, "sessions/*/fs/read", (*call).readFile)
+
+	add(ListSnapshots, http.MethodGet, "snapshots", (*call).listSnapshots)
+	add(SnapshotTree, http.MethodGet, "snapshots/tree", (*call).snapshotTree)
+	add(GetSnapshot, http.MethodGet, "snapshots/*", (*call).getSnapshot)
+	add(DeleteSnapshot, http.MethodDelete, "snapshots/*", (*call).deleteSnapshot)
+
+	add(GetSandbox, http.MethodGet, "*", (*call).getSandbox)
+	add(UpdateSandbox, http.MethodPatch, "*", (*call).updateSandbox)
+	add(DeleteSandbox, http.MethodDelete, "*", (*call).deleteSandbox)
+	add(ForkSandbox, http.MethodPost, "*/fork", (*call).forkSandbox)
+}
+
+// lookUp finds the endpoint of a request and the values of its wildcards.
+// allowed lists the methods that the path has when none of them fits.
+func lookUp(method, escapedPath string) (e *endpoint, values []string, allowed []string, err *apiError) {
+	rest, ok := strings.CutPrefix(escapedPath, "/v2/sandboxes")
+	if !ok || rest != "" && rest[0] != '/' {
+		return nil, nil, nil, notFound("Not found.")
+	}
+	var segments []string
+	if rest = strings.TrimSuffix(rest, "/"); rest != "" {
+		segments = strings.Split(rest[1:], "/")
+	}
+	for i, s := range segments {
+		plain, err := url.PathUnescape(s)
+		if err != nil {
+			return nil, nil, nil, badRequest("The path is not well formed.")
+		}
+		segments[i] = plain
+	}
+	for i := range endpoints {
+		e := &endpoints[i]
+		values, ok := match(e.path, segments)
+		switch {
+		case !ok:
+		case e.method == method:
+			return e, values, nil, nil
+		default:
+			allowed = append(allowed, e.method)
+		}
+	}
+	if len(allowed) > 0 {
+		return nil, nil, allowed, fail(http.StatusMethodNotAllowed, "method_not_allowed", "The method %.20q is not allowed here.", method)
+	}
+	return nil, nil, nil, notFound("Not found.")
+}
+
+func match(pattern, segments []string) (values []string, ok bool) {
+	if len(pattern) != len(segments) {
+		return nil, false
+	}
+	for i, p := range pattern {
+		switch {
+		case p == "*":
+			values = append(values, segments[i])
+		case p != segments[i]:
+			return nil, false
+		}
+	}
+	return values, true
+}

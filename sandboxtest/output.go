@@ -1,0 +1,125 @@
+package sandboxtest
+
+import (
+	"sync"
+	"unicode/utf8"
+)
+
+// outputWriter turns the bytes of one stream of a command into records of its
+// log. A UTF-8 sequence that the process has written in two pieces stays in
+// one record: its beginning waits for its end.
+type outputWriter struct {
+	log    *commandLog
+	prefix string
+
+	mu   sync.Mutex
+	tail []byte // an incomplete sequence, less than utf8.UTFMax bytes
+	line []byte // reused
+}
+
+func newOutputWriter(log *commandLog, stream string) *outputWriter {
+	return &outputWriter{log: log, prefix: `{"stream":"` + stream + `","data":`}
+}
+
+// maxRecord bounds the data of one record.
+const maxRecord = 64 << 10
+
+func (o *outputWriter) Write(p []byte) (int, error) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	n := len(p)
+	for len(p) > 0 {
+		piece := p[:min(len(p), maxRecord)]
+		p = p[len(piece):]
+		if len(o.tail) > 0 {
+			piece = append(o.tail, piece...)
+			o.tail = nil
+		}
+		whole := len(piece) - incomplete(piece)
+		if whole < len(piece) {
+			o.tail = append(make([]byte, 0, len(piece)-whole), piece[whole:]...)
+		}
+		if err := o.record(piece[:whole]); err != nil {
+			return 0, err
+		}
+	}
+	return n, nil
+}
+
+// Flush writes out what was waiting for the rest of a sequence, once it is
+// known that there is none.
+func (o *outputWriter) Flush() {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	// An error was told to the writer of the bytes, as far as it can be.
+	_ = o.record(o.tail)
+	o.tail = nil
+}
+
+func (o *outputWriter) record(data []byte) error {
+	if len(data) == 0 {
+		return nil
+	}
+	o.line = append(o.line[:0], o.prefix...)
+	o.line = appendJSONString(o.line, data)
+	o.line = append(o.line, '}', '\n')
+	return o.log.Append(o.line)
+}
+
+// incomplete is the number of bytes at the end of p that begin a UTF-8
+// sequence without ending it.
+func incomplete(p []byte) int {
+	for n := 1; n < utf8.UTFMax && n <= len(p); n++ {
+		last := p[len(p)-n:]
+		if utf8.RuneStart(last[0]) {
+			if !utf8.FullRune(last) {
+				return n
+			}
+			return 0
+		}
+	}
+	return 0
+}
+
+const hexDigits = "0123456789abcdef"
+
+// appendJSONString appends data as a JSON string. Bytes that are not UTF-8
+// become U+FFFD, one each: JSON has no way to carry them.
+func appendJSONString(dst, data []byte) []byte {
+	dst = append(dst, '"')
+	start := 0
+	for i := 0; i < len(data); {
+		b := data[i]
+		if b >= utf8.RuneSelf {
+			r, size := utf8.DecodeRune(data[i:])
+			if r == utf8.RuneError && size == 1 {
+				dst = append(dst, data[start:i]...)
+				dst = append(dst, "\ufffd"...)
+				start = i + 1
+			}
+			i += size
+			continue
+		}
+		if b >= ' ' && b != '"' && b != '\\' {
+			i++
+			continue
+		}
+		dst = append(dst, data[start:i]...)
+		switch b {
+		case '"', '\\':
+			dst = append(dst, '\\', b)
+		case '\n':
+			dst = append(dst, '\\', 'n')
+		case '\r':
+			dst = append(dst, '\\', 'r')
+		case '\t':
+			dst = append(dst, '\\', 't')
+		default:
+			dst = append(dst, '\\', 'u', '0', '0', hexDigits[b>>4], hexDigits[b&15])
+		}
+		i++
+		start = i
+	}
+	dst = append(dst, data[start:]...)
+	return append(dst, '"')
+}

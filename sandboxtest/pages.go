@@ -1,0 +1,124 @@
+package sandboxtest
+
+import (
+	"cmp"
+	"encoding/base64"
+	"encoding/json"
+	"net/url"
+	"slices"
+	"strconv"
+
+	"github.com/go-vercel/sandbox/internal/wire"
+)
+
+const (
+	defaultLimit = 20
+	maxLimit     = 50
+	maxTreeLimit = 10
+)
+
+// cursor is where a page begins: after the item with this key. It holds values
+// and not positions, so that what is made or deleted between two pages makes
+// no item appear twice or not at all.
+type cursor struct {
+	By   string `json:"b"`
+	Desc bool   `json:"d"`
+	Key  string `json:"k"`
+	ID   string `json:"i"`
+}
+
+// pageQuery is the common part of the queries of listings.
+type pageQuery struct {
+	limit int
+	desc  bool
+	after *cursor
+}
+
+// sortKey is what an item is sorted by. Items with equal keys go by their ID.
+type sortKey struct{ key, id string }
+
+func compareKeys(a, b sortKey) int {
+	return cmp.Or(cmp.Compare(a.key, b.key), cmp.Compare(a.id, b.id))
+}
+
+// timeKey makes a time sort as text.
+func timeKey(t wire.Time) string {
+	if t.IsZero() {
+		return ""
+	}
+	text := strconv.FormatInt(t.UnixMicro(), 10)
+	return "00000000000000000000"[:max(0, 20-len(text))] + text
+}
+
+// parsePage reads limit, sortOrder and cursor. by names the order, which a
+// cursor is good for alone.
+func parsePage(q url.Values, by string, limit int) (*pageQuery, error) {
+	p := &pageQuery{limit: min(defaultLimit, limit), desc: true}
+	if q.Has("limit") {
+		n, err := strconv.Atoi(q.Get("limit"))
+		switch {
+		case err != nil:
+			return nil, invalid("`limit` should be integer")
+		case n < 1:
+			return nil, invalid("`limit` should be >= 1")
+		case n > limit:
+			return nil, invalid("`limit` should be <= %d", limit)
+		}
+		p.limit = n
+	}
+	switch order := q.Get("sortOrder"); order {
+	case "", "desc":
+	case "asc":
+		p.desc = false
+	default:
+		return nil, invalid("`sortOrder` should be equal to one of the allowed values: asc, desc")
+	}
+	if text := q.Get("cursor"); text != "" {
+		c, err := parseCursor(text)
+		if err != nil || c.By != by || c.Desc != p.desc {
+			return nil, invalid("`cursor` is not one of this listing")
+		}
+		p.after = c
+	}
+	return p, nil
+}
+
+func parseCursor(text string) (*cursor, error) {
+	data, err := base64.RawURLEncoding.DecodeString(text)
+	if err != nil {
+		return nil, err
+	}
+	c := new(cursor)
+	return c, json.Unmarshal(data, c)
+}
+
+func (c *cursor) String() string {
+	data, _ := json.Marshal(c) // strings and a bool always encode
+	return base64.RawURLEncoding.EncodeToString(data)
+}
+
+// cut sorts items and takes the page out of them.
+func cut[T any](p *pageQuery, by string, items []T, key func(T) sortKey) ([]T, wire.Pagination) {
+	compare := func(a, b sortKey) int {
+		if p.desc {
+			a, b = b, a
+		}
+		return compareKeys(a, b)
+	}
+	slices.SortFunc(items, func(a, b T) int { return compare(key(a), key(b)) })
+	if p.after != nil {
+		after := sortKey{p.after.Key, p.after.ID}
+		first := slices.IndexFunc(items, func(item T) bool { return compare(key(item), after) > 0 })
+		if first < 0 {
+			first = len(items)
+		}
+		items = items[first:]
+	}
+	var next *string
+	if len(items) > p.limit {
+		items = items[:p.limit]
+		last := key(items[p.limit-1])
+		next = new((&cursor{By: by, Desc: p.desc, Key: last.key, ID: last.id}).String())
+	}
+	return items, wire.Pagination{Count: len(items), Next: next}
+}

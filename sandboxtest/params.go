@@ -1,0 +1,262 @@
+package sandboxtest
+
+import (
+	"encoding/json"
+	"maps"
+	"net/netip"
+	"regexp"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/go-vercel/sandbox/internal/wire"
+)
+
+// The limits that the service sets.
+const (
+	maxName        = 128
+	maxPorts       = 15
+	maxTags        = 5
+	maxTagText     = 256
+	maxVCPUs       = 32
+	defaultVCPUs   = 2
+	defaultTimeout = 5 * time.Minute
+	maxTimeout     = 24 * time.Hour
+	maxKeep        = 10
+	defaultRuntime = "node24"
+	day            = 24 * time.Hour
+	// defaultExpiration is that of snapshots, counted from their last use.
+	defaultExpiration = 30 * day
+	reservedPort      = 23456
+)
+
+var (
+	validName    = regexp.MustCompile(`^[a-zA-Z0-9_-]+$`)
+	validRuntime = regexp.MustCompile(`^(node|python)[0-9]+(\.[0-9]+)?$`)
+	validEnvKey  = regexp.MustCompile(`^[^=\x00]+$`)
+	// reservedNames are those of other routes.
+	reservedNames = []string{"sessions", "snapshots", "drives"}
+)
+
+// sandboxParams are the fields that create, fork and update have in common.
+type sandboxParams struct {
+	Ports              *[]int                  `json:"ports"`
+	Timeout            *wire.Duration          `json:"timeout"`
+	Resources          *resources              `json:"resources"`
+	Image              string                  `json:"image"`
+	Persistent         *bool                   `json:"persistent"`
+	NetworkPolicy      json.RawMessage         `json:"networkPolicy"`
+	Env                map[string]string       `json:"env"`
+	Tags               *map[string]string      `json:"tags"`
+	SnapshotExpiration *wire.Duration          `json:"snapshotExpiration"`
+	KeepLastSnapshots  *wire.KeepLastSnapshots `json:"keepLastSnapshots"`
+}
+
+type resources struct {
+	VCPUs  *int `json:"vcpus"`
+	Memory *int `json:"memory"`
+}
+
+type createParams struct {
+	sandboxParams
+	ProjectID string  `json:"projectId"`
+	Name      string  `json:"name"`
+	Runtime   string  `json:"runtime"`
+	Source    *source `json:"source"`
+}
+
+type forkParams struct {
+	sandboxParams
+	ProjectID string `json:"projectId"`
+	Name      string `json:"name"`
+}
+
+type updateParams struct {
+	sandboxParams
+	Runtime           string `json:"runtime"`
+	CurrentSnapshotID string `json:"currentSnapshotId"`
+}
+
+// source is what a sandbox's files begin with.
+type source struct {
+	Type       string `json:"type"`
+	URL        string `json:"url"`
+	Depth      *int   `json:"depth"`
+	Revision   string `json:"revision"`
+	Username   string `json:"username"`
+	Password   string `json:"password"`
+	SnapshotID string `json:"snapshotId"`
+}
+
+// defaultSettings are those of a sandbox whose creator has none to give.
+func defaultSettings() settings {
+	return settings{
+		Persistent: true, VCPUs: defaultVCPUs, Timeout: defaultTimeout,
+		Policy: wire.NetworkPolicy{Mode: modeAllowAll},
+	}
+}
+
+// checkName says what is wrong with a name.
+func checkName(name string) error {
+	switch {
+	case len(name) > maxName:
+		return invalid("`name` should NOT be longer than %d characters", maxName)
+	case !validName.MatchString(name):
+		return invalid("`name` should match pattern \"%s\"", validName)
+	case slices.Contains(reservedNames, name):
+		return invalid("`name` is reserved")
+	}
+	return nil
+}
+
+// apply checks the parameters and puts those that are given into set.
+func (p *sandboxParams) apply(set *settings) error {
+	if p.Ports != nil {
+		if err := checkPorts(*p.Ports); err != nil {
+			return err
+		}
+		set.Ports = slices.Clone(*p.Ports)
+	}
+	if p.Timeout != nil {
+		switch t := time.Duration(*p.Timeout); {
+		case t < time.Millisecond:
+			return invalid("`timeout` should be >= 1")
+		case t > maxTimeout:
+			return invalid("`timeout` should be <= %d", maxTimeout.Milliseconds())
+		default:
+			set.Timeout = t
+		}
+	}
+	if p.Resources != nil {
+		if err := p.Resources.apply(set); err != nil {
+			return err
+		}
+	}
+	if p.Image != "" {
+		set.Image, set.Runtime = p.Image, ""
+	}
+	if p.Persistent != nil {
+		set.Persistent = *p.Persistent
+	}
+	if p.NetworkPolicy != nil {
+		policy, err := parsePolicy(p.NetworkPolicy)
+		if err != nil {
+			return err
+		}
+		set.Policy = *policy
+	}
+	if p.Env != nil {
+		if err := checkEnv(p.Env); err != nil {
+			return err
+		}
+		set.Env = maps.Clone(p.Env)
+	}
+	if p.Tags != nil {
+		if err := checkTags(*p.Tags); err != nil {
+			return err
+		}
+		set.Tags = maps.Clone(*p.Tags)
+	}
+	if p.SnapshotExpiration != nil {
+		d := time.Duration(*p.SnapshotExpiration)
+		if err := checkExpiration("snapshotExpiration", d); err != nil {
+			return err
+		}
+		set.SnapshotExpiration = &d
+	}
+	if k := p.KeepLastSnapshots; k != nil {
+		if k.Count < 1 || k.Count > maxKeep {
+			return invalid("`keepLastSnapshots.count` should be between 1 and %d", maxKeep)
+		}
+		if k.Expiration != nil {
+			if err := checkExpiration("keepLastSnapshots.expiration", time.Duration(*k.Expiration)); err != nil {
+				return err
+			}
+		}
+		set.KeepLast = k
+	}
+	return nil
+}
+
+func (r *resources) apply(set *settings) error {
+	if r.VCPUs == nil {
+		return invalid("`resources` should have required property `vcpus`")
+	}
+	n := *r.VCPUs
+	if n < 1 || n > maxVCPUs || n > 1 && n%2 != 0 {
+		return invalid("`resources.vcpus` should be 1 or an even number up to %d", maxVCPUs)
+	}
+	if r.Memory != nil && *r.Memory != n*memoryPer {
+		return invalid("`resources.memory` should be %d for %d vCPUs", n*memoryPer, n)
+	}
+	set.VCPUs = n
+	return nil
+}
+
+func checkPorts(ports []int) error {
+	if len(ports) > maxPorts {
+		return invalid("`ports` should NOT have more than %d items", maxPorts)
+	}
+	seen := make(map[int]bool)
+	for _, port := range ports {
+		switch {
+		case port < 1 || port > 65535:
+			return invalid("`ports` should be between 1 and 65535, not %d", port)
+		case port == reservedPort:
+			return fail(400, "reserved_port", "The port %d is reserved.", port)
+		case seen[port]:
+			return invalid("`ports` should NOT have duplicate items")
+		}
+		seen[port] = true
+	}
+	return nil
+}
+
+func checkEnv(env map[string]string) error {
+	for k, v := range env {
+		// Values are secrets and are not shown.
+		if !validEnvKey.MatchString(k) || strings.ContainsRune(v, 0) {
+			return invalid("`env` has a name that is empty or has \"=\" in it, or a NUL byte")
+		}
+	}
+	return nil
+}
+
+func checkTags(tags map[string]string) error {
+	if len(tags) > maxTags {
+		return invalid("`tags` should NOT have more than %d properties", maxTags)
+	}
+	for k, v := range tags {
+		if k == "" || len(k) > maxTagText || len(v) > maxTagText {
+			return invalid("`tags` should have keys of 1 to %d characters and values of at most as many", maxTagText)
+		}
+	}
+	return nil
+}
+
+func checkExpiration(field string, d time.Duration) error {
+	if d != 0 && d < day {
+		return invalid("`%s` must be 0 (no expiration) or >= %d ms (1 day).", field, day.Milliseconds())
+	}
+	return nil
+}
+
+func checkRuntime(runtime string) error {
+	if !validRuntime.MatchString(runtime) {
+		return invalid("`runtime` should be equal to one of the allowed values: node22, node24, node26, python3.13")
+	}
+	return nil
+}
+
+// checkCIDRs checks subnets of a policy.
+func checkCIDRs(field string, list []string) error {
+	for _, text := range list {
+		if _, err := netip.ParsePrefix(text); err == nil {
+			continue
+		}
+		if _, err := netip.ParseAddr(text); err != nil {
+			return invalid("`%s` should have CIDR items", field)
+		}
+	}
+	return nil
+}

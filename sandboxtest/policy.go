@@ -1,0 +1,263 @@
+package sandboxtest
+
+import (
+	"bytes"
+	"encoding/json"
+	"maps"
+	"net/url"
+	"regexp"
+	"slices"
+	"strings"
+
+	"github.com/go-vercel/sandbox/internal/wire"
+)
+
+// The modes of a network policy.
+const (
+	modeAllowAll = "allow-all"
+	modeDenyAll  = "deny-all"
+	modeCustom   = "custom"
+)
+
+// policyRequest is a policy in both forms that the API takes: the one of the
+// SDKs, and the one that it answers with.
+type policyRequest struct {
+	Mode    string          `json:"mode"`
+	Allow   json.RawMessage `json:"allow"`
+	Subnets *struct {
+		Allow []string `json:"allow"`
+		Deny  []string `json:"deny"`
+	} `json:"subnets"`
+
+	AllowedDomains []string        `json:"allowedDomains"`
+	AllowedCIDRs   []string        `json:"allowedCIDRs"`
+	DeniedCIDRs    []string        `json:"deniedCIDRs"`
+	InjectionRules []injectionRule `json:"injectionRules"`
+	ForwardRules   []forwardRule   `json:"forwardRules"`
+}
+
+type injectionRule struct {
+	Domain      string            `json:"domain"`
+	Headers     map[string]string `json:"headers"`
+	HeaderNames []string          `json:"headerNames"`
+	Match       json.RawMessage   `json:"match"`
+}
+
+type forwardRule struct {
+	Domain     string          `json:"domain"`
+	ForwardURL string          `json:"forwardURL"`
+	Match      json.RawMessage `json:"match"`
+}
+
+// policyRule is a rule of a domain.
+type policyRule struct {
+	Match     json.RawMessage `json:"match"`
+	Transform []struct {
+		Headers map[string]string `json:"headers"`
+	} `json:"transform"`
+	ForwardURL *string `json:"forwardURL"`
+}
+
+type (
+	matcher struct {
+		Exact      *string `json:"exact"`
+		StartsWith *string `json:"startsWith"`
+		Regex      *string `json:"regex"`
+	}
+	keyValueMatcher struct {
+		Key   *matcher `json:"key"`
+		Value *matcher `json:"value"`
+	}
+	ruleMatch struct {
+		Path        *matcher          `json:"path"`
+		Method      []string          `json:"method"`
+		QueryString []keyValueMatcher `json:"queryString"`
+		Headers     []keyValueMatcher `json:"headers"`
+	}
+)
+
+// parsePolicy checks a policy and gives it in the form of answers. The values
+// of headers are not kept: no answer has them.
+func parsePolicy(data []byte) (*wire.NetworkPolicy, error) {
+	var p policyRequest
+	if err := strict(data, &p); err != nil {
+		return nil, err
+	}
+	v2 := p.Allow != nil || p.Subnets != nil
+	legacy := p.AllowedDomains != nil || p.AllowedCIDRs != nil || p.DeniedCIDRs != nil || p.InjectionRules != nil || p.ForwardRules != nil
+	switch {
+	case p.Mode == modeAllowAll || p.Mode == modeDenyAll:
+		if v2 || legacy {
+			return nil, invalid("`networkPolicy` should NOT have rules in mode %s", p.Mode)
+		}
+		return &wire.NetworkPolicy{Mode: p.Mode}, nil
+	case p.Mode == modeCustom && !v2:
+		return p.legacy()
+	case p.Mode != "":
+		return nil, invalid("`networkPolicy.mode` should be equal to one of the allowed values: allow-all, deny-all, custom")
+	case legacy:
+		return nil, invalid("`networkPolicy` should NOT have additional properties of another form")
+	}
+	return p.custom()
+}
+
+func strict(data []byte, v any) error {
+	dec := json.NewDecoder(bytes.NewReader(data))
+	dec.DisallowUnknownFields()
+	if err := dec.Decode(v); err != nil {
+		return decodeError(err)
+	}
+	return nil
+}
+
+func (p *policyRequest) legacy() (*wire.NetworkPolicy, error) {
+	out := &wire.NetworkPolicy{
+		Mode: modeCustom, AllowedDomains: p.AllowedDomains, AllowedCIDRs: p.AllowedCIDRs, DeniedCIDRs: p.DeniedCIDRs,
+	}
+	for _, r := range p.InjectionRules {
+		if err := checkMatch(r.Match); err != nil {
+			return nil, err
+		}
+		names := r.HeaderNames
+		if r.Headers != nil {
+			names = headerNames(r.Headers)
+		}
+		out.InjectionRules = append(out.InjectionRules, wire.InjectionRule{Domain: r.Domain, HeaderNames: names, Match: r.Match})
+	}
+	for _, r := range p.ForwardRules {
+		if err := checkForward(r.ForwardURL, r.Match); err != nil {
+			return nil, err
+		}
+		out.ForwardRules = append(out.ForwardRules, wire.ForwardRule(r))
+	}
+	return out, checkPolicy(out)
+}
+
+func (p *policyRequest) custom() (*wire.NetworkPolicy, error) {
+	out := &wire.NetworkPolicy{Mode: modeCustom}
+	if p.Subnets != nil {
+		out.AllowedCIDRs, out.DeniedCIDRs = p.Subnets.Allow, p.Subnets.Deny
+	}
+	switch first := strings.TrimSpace(string(p.Allow)); {
+	case p.Allow == nil:
+	case strings.HasPrefix(first, "["):
+		out.AllowedDomains = []string{}
+		if err := strict(p.Allow, &out.AllowedDomains); err != nil {
+			return nil, err
+		}
+	case strings.HasPrefix(first, "{"):
+		if err := p.rules(out); err != nil {
+			return nil, err
+		}
+	default:
+		return nil, invalid("`networkPolicy.allow` should be array or object")
+	}
+	return out, checkPolicy(out)
+}
+
+// rules takes the form of allow that is an object of domains with rules.
+func (p *policyRequest) rules(out *wire.NetworkPolicy) error {
+	domains, err := objectKeys(p.Allow)
+	if err != nil {
+		return err
+	}
+	var rules map[string][]policyRule
+	if err := strict(p.Allow, &rules); err != nil {
+		return err
+	}
+	out.AllowedDomains = domains
+	for _, domain := range domains {
+		for _, r := range rules[domain] {
+			switch {
+			case r.Transform != nil && r.ForwardURL != nil:
+				return invalid("`transform` and `forwardURL` cannot be used together")
+			case r.ForwardURL != nil:
+				if err := checkForward(*r.ForwardURL, r.Match); err != nil {
+					return err
+				}
+				out.ForwardRules = append(out.ForwardRules, wire.ForwardRule{Domain: domain, ForwardURL: *r.ForwardURL, Match: r.Match})
+			case r.Transform != nil:
+				if err := checkMatch(r.Match); err != nil {
+					return err
+				}
+				headers := make(map[string]string)
+				for _, t := range r.Transform {
+					maps.Copy(headers, t.Headers)
+				}
+				out.InjectionRules = append(out.InjectionRules, wire.InjectionRule{Domain: domain, HeaderNames: headerNames(headers), Match: r.Match})
+			default:
+				return invalid("`transform` or `forwardURL` must be provided")
+			}
+		}
+	}
+	return nil
+}
+
+// objectKeys gives the keys of a JSON object in their order.
+func objectKeys(data []byte) ([]string, error) {
+	dec := json.NewDecoder(bytes.NewReader(data))
+	keys := []string{}
+	if _, err := dec.Token(); err != nil {
+		return nil, decodeError(err)
+	}
+	for dec.More() {
+		key, err := dec.Token()
+		if err != nil {
+			return nil, decodeError(err)
+		}
+		if text := key.(string); !slices.Contains(keys, text) {
+			keys = append(keys, text)
+		}
+		var skip json.RawMessage
+		if err := dec.Decode(&skip); err != nil {
+			return nil, decodeError(err)
+		}
+	}
+	return keys, nil
+}
+
+func headerNames(headers map[string]string) []string {
+	return append([]string{}, slices.Sorted(maps.Keys(headers))...)
+}
+
+func checkPolicy(p *wire.NetworkPolicy) error {
+	for _, d := range p.AllowedDomains {
+		if d == "" || strings.ContainsAny(d, " /\x00") {
+			return invalid("`networkPolicy.allow` should have domains, not %.80q", d)
+		}
+	}
+	if err := checkCIDRs("networkPolicy.subnets.allow", p.AllowedCIDRs); err != nil {
+		return err
+	}
+	return checkCIDRs("networkPolicy.subnets.deny", p.DeniedCIDRs)
+}
+
+func checkForward(text string, match json.RawMessage) error {
+	u, err := url.Parse(text)
+	if err != nil || u.Scheme != "https" || u.Host == "" || u.User != nil || u.RawQuery != "" || u.Fragment != "" {
+		return invalid("`forwardURL` should be an https URL without user, query and fragment")
+	}
+	return checkMatch(match)
+}
+
+func checkMatch(data json.RawMessage) error {
+	if data == nil {
+		return nil
+	}
+	var m ruleMatch
+	if err := strict(data, &m); err != nil {
+		return err
+	}
+	all := []*matcher{m.Path}
+	for _, kv := range append(slices.Clone(m.QueryString), m.Headers...) {
+		all = append(all, kv.Key, kv.Value)
+	}
+	for _, one := range all {
+		if one != nil && one.Regex != nil {
+			if _, err := regexp.Compile(*one.Regex); err != nil {
+				return invalid("`regex` is not a regular expression")
+			}
+		}
+	}
+	return nil
+}

@@ -1,0 +1,149 @@
+package sandboxtest
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/http/httputil"
+	"net/url"
+	"slices"
+	"sync/atomic"
+	"time"
+
+	"github.com/go-vercel/sandbox/internal/wire"
+)
+
+// route makes a port of a sandbox reachable: a listener of its own whose
+// requests go to whatever listens in the sandbox. It stays the same from one
+// session to the next.
+type route struct {
+	port      int
+	subdomain string
+	listener  net.Listener
+	server    *http.Server
+}
+
+func (r *route) wire() wire.Route {
+	return wire.Route{URL: "http://" + r.listener.Addr().String(), Subdomain: r.subdomain, Port: r.port}
+}
+
+// traffic counts what a session has received and sent through its routes.
+type traffic struct{ in, out atomic.Int64 }
+
+func (t *traffic) load() (in, out int64) { return t.in.Load(), t.out.Load() }
+
+// setPorts makes routes for ports and closes those of others. The caller holds
+// sb.op.
+func (sb *sandbox) setPorts(ports []int) error {
+	st := sb.s.store
+	st.mu.Lock()
+	old := slices.Clone(sb.routes)
+	st.mu.Unlock()
+	routes := make([]*route, 0, len(ports))
+	var fresh []*route
+	for _, port := range ports {
+		if i := slices.IndexFunc(old, func(r *route) bool { return r.port == port }); i >= 0 {
+			routes = append(routes, old[i])
+			continue
+		}
+		r, err := sb.openRoute(port)
+		if err != nil {
+			for _, r := range fresh {
+				_ = r.server.Close()
+			}
+			return err
+		}
+		routes, fresh = append(routes, r), append(fresh, r)
+	}
+	st.mu.Lock()
+	sb.routes = routes
+	st.mu.Unlock()
+	for _, r := range old {
+		if !slices.Contains(routes, r) {
+			_ = r.server.Close() // its connections are to be cut
+		}
+	}
+	return nil
+}
+
+func (sb *sandbox) closeRoutes() {
+	// Without ports there is nothing to open that could fail.
+	_ = sb.setPorts(nil)
+}
+
+func (sb *sandbox) openRoute(port int) (*route, error) {
+	s := sb.s
+	host, _, err := net.SplitHostPort(s.address())
+	if err != nil {
+		return nil, err
+	}
+	l, err := net.Listen("tcp", net.JoinHostPort(host, "0"))
+	if err != nil {
+		return nil, err
+	}
+	transport := &http.Transport{
+		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) { return sb.dial(ctx, port) },
+		// A session that has ended must not be kept by an idle connection.
+		DisableKeepAlives: true,
+	}
+	target := &url.URL{Scheme: "http", Host: "127.0.0.1"}
+	proxy := &httputil.ReverseProxy{
+		Rewrite: func(r *httputil.ProxyRequest) {
+			r.SetURL(target)
+			r.Out.Host = r.In.Host
+			r.SetXForwarded()
+		},
+		Transport:     transport,
+		FlushInterval: -1,
+		ErrorHandler: func(w http.ResponseWriter, _ *http.Request, _ error) {
+			writeError(w, fail(http.StatusBadGateway, "SANDBOX_NOT_LISTENING", "Nothing listens on port %d of the sandbox.", port))
+		},
+		ErrorLog: slog.NewLogLogger(s.opts.Logger.Handler(), slog.LevelDebug),
+	}
+	r := &route{port: port, subdomain: newSubdomain(), listener: l}
+	r.server = &http.Server{Handler: proxy, ReadHeaderTimeout: 10 * time.Second, ErrorLog: proxy.ErrorLog}
+	s.spawn(func() { _ = r.server.Serve(l) }) // ends with closeRoutes
+	return r, nil
+}
+
+// dial connects to a port of the sandbox's running session.
+func (sb *sandbox) dial(ctx context.Context, port int) (net.Conn, error) {
+	st := sb.s.store
+	st.mu.Lock()
+	sess := sb.current
+	var conn net.Conn
+	err := errors.New("no session")
+	running := sess != nil && sess.status == statusRunning
+	st.mu.Unlock()
+	if !running {
+		return nil, err
+	}
+	machine, err := sess.use(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if conn, err = machine.Dial(ctx, port); err != nil {
+		return nil, err
+	}
+	return &countedConn{Conn: conn, t: &sess.streams}, nil
+}
+
+// countedConn counts what goes through a connection into a sandbox.
+type countedConn struct {
+	net.Conn
+	t *traffic
+}
+
+func (c *countedConn) Read(p []byte) (int, error) {
+	n, err := c.Conn.Read(p)
+	c.t.out.Add(int64(n))
+	return n, err
+}
+
+func (c *countedConn) Write(p []byte) (int, error) {
+	n, err := c.Conn.Write(p)
+	c.t.in.Add(int64(n))
+	return n, err
+}

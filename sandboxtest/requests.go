@@ -1,0 +1,92 @@
+package sandboxtest
+
+import (
+	"net/http"
+	"net/url"
+	"slices"
+	"sync"
+	"time"
+)
+
+const (
+	// keptRequests is how many requests are remembered.
+	keptRequests = 10_000
+	// keptBody is how much of a JSON body is remembered.
+	keptBody = 16 << 10
+)
+
+// Request is a request that the server has received.
+type Request struct {
+	// Operation is what was asked for, empty when there is no such operation.
+	Operation Operation
+	Method    string
+	// Path is below the base URL, with its escapes.
+	Path  string
+	Query url.Values
+	// Header has the request's headers, with Authorization redacted.
+	Header http.Header
+	// Body is a JSON body up to its first 16 KiB, and nil for other bodies.
+	// Like every body it may hold what a client has to keep secret.
+	Body []byte
+	// Status is that of the answer, 0 while there is none and when the
+	// connection was dropped before.
+	Status int
+	// Start is when it came and Duration how long it took, both by the
+	// machine's clock; Duration is 0 while the request lasts.
+	Start    time.Time
+	Duration time.Duration
+}
+
+// Requests gives what was asked of the server so far, in the order in which it
+// came, those that still last included. It remembers the last 10000.
+func (s *Server) Requests() []Request {
+	s.requests.mu.Lock()
+	defer s.requests.mu.Unlock()
+	out := make([]Request, len(s.requests.list))
+	for i, r := range s.requests.list {
+		out[i] = *r
+		out[i].Header = r.Header.Clone()
+		out[i].Query = cloneValues(r.Query)
+		out[i].Body = slices.Clone(r.Body)
+	}
+	return out
+}
+
+func cloneValues(v url.Values) url.Values { return url.Values(http.Header(v).Clone()) }
+
+// requests is the memory behind Requests.
+type requests struct {
+	mu   sync.Mutex
+	list []*Request
+}
+
+func (q *requests) begin(r *http.Request, op Operation, path string) *Request {
+	rec := &Request{
+		Operation: op, Method: r.Method, Path: path, Query: r.URL.Query(),
+		Header: r.Header.Clone(), Start: time.Now(),
+	}
+	if rec.Header.Get("Authorization") != "" {
+		rec.Header.Set("Authorization", "<redacted>")
+	}
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if len(q.list) >= keptRequests {
+		q.list = slices.Delete(q.list, 0, keptRequests/10)
+	}
+	q.list = append(q.list, rec)
+	return rec
+}
+
+func (q *requests) body(rec *Request, data []byte) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	rec.Body = slices.Clone(data[:min(len(data), keptBody)])
+}
+
+// end completes the record and gives a copy of it.
+func (q *requests) end(rec *Request, status int) Request {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	rec.Status, rec.Duration = status, time.Since(rec.Start)
+	return *rec
+}

@@ -1,0 +1,179 @@
+package sandboxtest
+
+import (
+	"context"
+	"crypto/subtle"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"strings"
+	"time"
+)
+
+// call is one request to one operation.
+type call struct {
+	s      *Server
+	w      http.ResponseWriter
+	r      *http.Request
+	ctx    context.Context
+	values []string // of the path's wildcards
+	record *Request
+}
+
+// statusWriter remembers the status for the record of the request.
+type statusWriter struct {
+	http.ResponseWriter
+	status int
+}
+
+// Unwrap lets http.ResponseController reach the connection.
+func (w *statusWriter) Unwrap() http.ResponseWriter { return w.ResponseWriter }
+
+func (w *statusWriter) WriteHeader(status int) {
+	if w.status == 0 {
+		w.status = status
+	}
+	w.ResponseWriter.WriteHeader(status)
+}
+
+func (w *statusWriter) Write(p []byte) (int, error) {
+	if w.status == 0 {
+		w.status = http.StatusOK
+	}
+	return w.ResponseWriter.Write(p)
+}
+
+// serve is the handler of everything.
+func (s *Server) serve(w http.ResponseWriter, r *http.Request) {
+	if !s.enter() {
+		writeError(w, errClosing)
+		return
+	}
+	defer s.leave()
+	path, ok := strings.CutPrefix(r.URL.EscapedPath(), "/api")
+	if !ok {
+		s.serveOther(w, r)
+		return
+	}
+	e, values, allowed, failure := lookUp(r.Method, path)
+	var op Operation
+	if e != nil {
+		op = e.op
+	}
+	c := &call{s: s, r: r, values: values, record: s.requests.begin(r, op, path)}
+	sw := &statusWriter{ResponseWriter: w}
+	c.w = sw
+	sw.Header().Set("X-Vercel-Id", newRequestID())
+	sw.Header().Set("Cache-Control", "no-store")
+	defer func() {
+		rec := s.requests.end(c.record, sw.status)
+		if s.opts.OnRequest != nil {
+			s.opts.OnRequest(rec)
+		}
+	}()
+	var cancel context.CancelFunc
+	c.ctx, cancel = context.WithCancel(r.Context())
+	defer cancel()
+	defer context.AfterFunc(s.ctx, cancel)()
+
+	if failure == nil {
+		failure = s.authorize(r)
+	}
+	if failure != nil {
+		if len(allowed) > 0 {
+			sw.Header().Set("Allow", strings.Join(allowed, ", "))
+		}
+		writeError(sw, failure)
+		return
+	}
+	c.dispatch(e)
+}
+
+// serveOther is what lies beside the API: terminals.
+func (s *Server) serveOther(w http.ResponseWriter, r *http.Request) {
+	if id, ok := strings.CutPrefix(r.URL.Path, interactivePath); ok {
+		s.serveInteractive(w, r, id)
+		return
+	}
+	writeError(w, notFound("Not found. The API is below /api."))
+}
+
+// dispatch lets faults strike, and runs the operation.
+func (c *call) dispatch(e *endpoint) {
+	defer func() {
+		switch p := recover(); {
+		case p == nil, p == errAnswered:
+		case p == http.ErrAbortHandler:
+			panic(p)
+		default:
+			c.s.opts.Logger.Error("panic in the emulator", "operation", string(e.op), "panic", fmt.Sprint(p))
+			panic(p)
+		}
+	}()
+	if f := c.s.faults.take(e.op, c.r); f != nil {
+		if f.Delay > 0 && !c.wait(f.Delay) {
+			return
+		}
+		switch {
+		case f.DropBefore:
+			panic(http.ErrAbortHandler)
+		case f.Status != 0:
+			f.answer(c.w, f.Status)
+			return
+		}
+		c.w = &faultWriter{ResponseWriter: c.w, fault: f}
+	}
+	if err := e.handle(c); err != nil {
+		c.fail(e, err)
+	}
+}
+
+// wait waits by the machine's clock, and says whether to go on.
+func (c *call) wait(d time.Duration) bool {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return true
+	case <-c.ctx.Done():
+		return false
+	}
+}
+
+// fail answers with an error, of which what is not the API's is our own
+// trouble.
+func (c *call) fail(e *endpoint, err error) {
+	failure, ok := errors.AsType[*apiError](err)
+	switch {
+	case ok:
+	case c.s.ctx.Err() != nil:
+		failure = errClosing
+	case c.ctx.Err() != nil:
+		return // the client has gone
+	default:
+		c.s.opts.Logger.Error("operation failed", slog.String("operation", string(e.op)), slog.Any("error", err))
+		failure = fail(http.StatusInternalServerError, "internal_server_error", "The emulator failed: %v", err)
+	}
+	writeError(c.w, failure)
+}
+
+// authorize checks the bearer token.
+func (s *Server) authorize(r *http.Request) *apiError {
+	scheme, token, _ := strings.Cut(r.Header.Get("Authorization"), " ")
+	token = strings.TrimSpace(token)
+	if !strings.EqualFold(scheme, "Bearer") || token == "" {
+		e := fail(http.StatusForbidden, "forbidden", "The request is missing an authentication token")
+		e.extra = map[string]any{"missingToken": true}
+		return e
+	}
+	if s.opts.Token != "" && subtle.ConstantTimeCompare([]byte(token), []byte(s.opts.Token)) != 1 {
+		e := fail(http.StatusForbidden, "forbidden", "Not authorized")
+		e.extra = map[string]any{"invalidToken": true}
+		return e
+	}
+	return nil
+}
+
+// project is the project that the request is about, empty when it says none.
+func (c *call) project(key string) string { return c.r.URL.Query().Get(key) }

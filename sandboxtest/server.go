@@ -1,0 +1,273 @@
+package sandboxtest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/go-vercel/sandbox/sandboxtest/internal/box"
+)
+
+// Mode says how the server runs commands.
+type Mode string
+
+const (
+	// Auto is Namespace where it can be had, and Folder elsewhere.
+	Auto Mode = ""
+	// Namespace gives each sandbox a root file system, processes and a network
+	// of its own, and copy-on-write snapshots. It needs Linux, and root or
+	// unprivileged user namespaces.
+	Namespace Mode = "namespace"
+	// Folder runs commands as processes of the host in a folder of their own,
+	// and translates /vercel/sandbox and the other directories of a sandbox in
+	// the working directory, the arguments and the environment. Snapshots are
+	// copies.
+	Folder Mode = "folder"
+)
+
+// Options configures a [Server]. The zero value works.
+type Options struct {
+	// Addr is the TCP address to listen on. Empty means a free port of
+	// 127.0.0.1. Whoever can reach it can run commands on this machine.
+	Addr string
+	// Mode insists on a way of running commands. Empty means [Auto].
+	Mode Mode
+	// Dir keeps sandboxes and snapshots from one server to the next. It is
+	// created when missing and locked while the server is open. Empty means
+	// that nothing outlives Close.
+	Dir string
+	// Token is the bearer token that clients have to send. Empty means that
+	// any will do.
+	Token string
+	// Start is where the server's clock begins. The zero time means the
+	// machine's clock.
+	Start time.Time
+
+	// Pending, Stopping and Snapshotting are how long, by the server's clock,
+	// a session stays in these states. Zero means for as long as the work
+	// takes, and that the answer waits for it. Otherwise the answer comes at
+	// once and shows the transitional state.
+	Pending, Stopping, Snapshotting time.Duration
+
+	// MaxUpload bounds the body of a file upload, compressed, in bytes. Zero
+	// means 8 GiB.
+	MaxUpload int64
+	// BodyTimeout is how long a JSON body may take, and how long an upload may
+	// pause. Zero means 30 seconds.
+	BodyTimeout time.Duration
+	// Logger gets what is odd about the machine. Nil is silent. Requests are
+	// not logged; see OnRequest.
+	Logger *slog.Logger
+	// OnRequest is called at the end of each request, from its goroutine. Nil
+	// does nothing.
+	OnRequest func(Request)
+}
+
+// Server is a local implementation of the Vercel Sandbox API that runs real
+// processes. Make one with [New] or [NewServer]. It is safe for concurrent use.
+type Server struct {
+	// URL is the base URL of the API, to be given to a client as it is, for
+	// example http://127.0.0.1:38331/api.
+	URL string
+
+	opts     Options
+	clock    *clock
+	host     *box.Host
+	listener net.Listener
+	http     *http.Server
+	spool    string
+	requests requests
+	faults   faults
+	stubs    stubs
+	store    *store
+
+	// ctx ends when the server closes; background holds what Close waits for.
+	ctx        context.Context
+	cancel     context.CancelFunc
+	background sync.WaitGroup
+	gate       sync.Mutex
+	closed     bool // by gate: nothing may be added to background
+	closeOnce  sync.Once
+	closeErr   error
+	clients    clients
+}
+
+// New starts a server for a test, which it fails when the server can't be
+// started, and closes it when the test ends. opts may be nil.
+func New(tb testing.TB, opts *Options) *Server {
+	tb.Helper()
+	s, err := NewServer(opts)
+	if err != nil {
+		tb.Fatalf("sandboxtest: %v", err)
+	}
+	tb.Cleanup(func() {
+		if err := s.Close(); err != nil {
+			tb.Errorf("sandboxtest: close: %v", err)
+		}
+	})
+	return s
+}
+
+// NewServer starts a server. The caller closes it. opts may be nil.
+func NewServer(opts *Options) (*Server, error) {
+	var o Options
+	if opts != nil {
+		o = *opts
+	}
+	if err := o.complete(); err != nil {
+		return nil, fmt.Errorf("sandboxtest: %w", err)
+	}
+	s := &Server{opts: o, clock: newClock()}
+	if !o.Start.IsZero() {
+		s.clock.offset = time.Until(o.Start)
+	}
+	s.store = newStore(s)
+	s.ctx, s.cancel = context.WithCancel(context.Background())
+	if err := s.open(); err != nil {
+		return nil, fmt.Errorf("sandboxtest: %w", errors.Join(err, s.Close()))
+	}
+	return s, nil
+}
+
+func (o *Options) complete() error {
+	switch {
+	case o.Pending < 0 || o.Stopping < 0 || o.Snapshotting < 0:
+		return errors.New("negative duration of a state in Options")
+	case o.MaxUpload < 0:
+		return errors.New("negative Options.MaxUpload")
+	case o.BodyTimeout < 0:
+		return errors.New("negative Options.BodyTimeout")
+	}
+	if o.Addr == "" {
+		o.Addr = "127.0.0.1:0"
+	}
+	if o.MaxUpload == 0 {
+		o.MaxUpload = 8 << 30
+	}
+	if o.BodyTimeout == 0 {
+		o.BodyTimeout = 30 * time.Second
+	}
+	if o.Logger == nil {
+		o.Logger = slog.New(slog.DiscardHandler)
+	}
+	return nil
+}
+
+func (s *Server) open() (err error) {
+	config := box.Options{Mode: box.Mode(s.opts.Mode), Logger: s.opts.Logger}
+	if s.opts.Dir != "" {
+		config.Dir = filepath.Join(s.opts.Dir, "machines")
+	}
+	if s.host, err = box.NewHost(config); err != nil {
+		return err
+	}
+	if s.spool, err = os.MkdirTemp("", "sandbox-logs-"); err != nil {
+		return err
+	}
+	if s.listener, err = net.Listen("tcp", s.opts.Addr); err != nil {
+		return err
+	}
+	if err = s.load(); err != nil {
+		return err
+	}
+	if s.opts.Dir != "" {
+		s.background.Go(s.store.saveChanges) // ends with ctx
+	}
+	s.URL = "http://" + s.address() + "/api"
+	s.http = &http.Server{
+		Handler:           http.HandlerFunc(s.serve),
+		ReadHeaderTimeout: 10 * time.Second,
+		MaxHeaderBytes:    64 << 10,
+		// What it would print are broken connections, which are no news here.
+		ErrorLog: slog.NewLogLogger(s.opts.Logger.Handler(), slog.LevelDebug),
+	}
+	s.background.Go(func() { _ = s.http.Serve(s.listener) }) // ends by Close
+	return nil
+}
+
+// enter holds Close back until leave is called; it is false once Close has
+// begun.
+func (s *Server) enter() bool {
+	s.gate.Lock()
+	defer s.gate.Unlock()
+	if !s.closed {
+		s.background.Add(1)
+	}
+	return !s.closed
+}
+
+func (s *Server) leave() { s.background.Done() }
+
+// spawn runs f in the background; Close waits for it. It does nothing once
+// Close has begun.
+func (s *Server) spawn(f func()) {
+	if s.enter() {
+		go func() {
+			defer s.leave()
+			f()
+		}()
+	}
+}
+
+// address is where this machine reaches the listener.
+func (s *Server) address() string {
+	addr := s.listener.Addr().(*net.TCPAddr)
+	if addr.IP.IsUnspecified() {
+		return (&net.TCPAddr{IP: net.IPv4(127, 0, 0, 1), Port: addr.Port}).String()
+	}
+	return addr.String()
+}
+
+// Mode says how commands are run: [Namespace] or [Folder].
+func (s *Server) Mode() Mode { return Mode(s.host.Mode()) }
+
+// Now is the server's time.
+func (s *Server) Now() time.Time { return s.clock.Now() }
+
+// Advance moves the server's time on by d: sessions and commands reach their
+// timeouts, snapshots their expiry, transitional states their end. It returns
+// when all of that has happened.
+func (s *Server) Advance(d time.Duration) { s.clock.Advance(d) }
+
+// Close stops the server: it ends every process, breaks the connections that
+// are left, and removes what was put on the machine. With Options.Dir set,
+// persistent sandboxes that run are stopped first as if by their API, with a
+// snapshot. Close may be called more than once.
+func (s *Server) Close() error {
+	s.closeOnce.Do(func() { s.closeErr = s.close() })
+	return s.closeErr
+}
+
+func (s *Server) close() error {
+	s.gate.Lock()
+	s.closed = true
+	s.gate.Unlock()
+	s.cancel()
+	s.clock.Close()
+	var errs []error
+	if s.http != nil {
+		errs = append(errs, s.http.Close())
+	} else if s.listener != nil {
+		errs = append(errs, s.listener.Close())
+	}
+	s.clients.close()
+	if s.host != nil {
+		errs = append(errs, s.store.shutDown())
+	}
+	s.background.Wait()
+	if s.host != nil {
+		errs = append(errs, s.host.Close())
+	}
+	if s.spool != "" {
+		errs = append(errs, os.RemoveAll(s.spool))
+	}
+	return errors.Join(errs...)
+}

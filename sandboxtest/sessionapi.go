@@ -1,0 +1,179 @@
+package sandboxtest
+
+import (
+	"errors"
+	"net/http"
+	"time"
+
+	"github.com/go-vercel/sandbox/internal/wire"
+	"github.com/go-vercel/sandbox/sandboxtest/internal/box"
+)
+
+// session gives the session that the path names.
+func (c *call) session() (*session, error) { return c.s.store.session(c.values[0]) }
+
+func (c *call) getSession() error {
+	sess, err := c.session()
+	if err != nil {
+		return err
+	}
+	st := c.s.store
+	st.mu.Lock()
+	answer := wire.SessionAnswer{Session: sess.wire(), Routes: sess.sb.wireRoutes()}
+	st.mu.Unlock()
+	writeJSON(c.w, http.StatusOK, answer)
+	return nil
+}
+
+func (c *call) listSessions() error {
+	q := c.r.URL.Query()
+	page, err := parsePage(q, "sessions", maxLimit)
+	if err != nil {
+		return err
+	}
+	project, name := q.Get("project"), q.Get("name")
+	items := []wire.Session{}
+	st := c.s.store
+	st.mu.Lock()
+	for _, sess := range st.sessions {
+		key := sess.sb.key
+		if (project == "" || key.project == project) && (name == "" || key.name == name) && !sess.sb.deleted {
+			items = append(items, sess.wire())
+		}
+	}
+	st.mu.Unlock()
+	items, pagination := cut(page, "sessions", items, func(s wire.Session) sortKey { return sortKey{timeKey(s.CreatedAt), s.ID} })
+	writeJSON(c.w, http.StatusOK, wire.SessionsPage{Sessions: items, Pagination: pagination})
+	return nil
+}
+
+// stopSession answers POST …/stop. Stopping a stopped session is no error.
+func (c *call) stopSession() error {
+	sess, err := c.session()
+	if err != nil {
+		return err
+	}
+	if _, err := c.decode(&struct{}{}); err != nil {
+		return err
+	}
+	st := c.s.store
+	if !sess.stop(nil) && c.s.opts.Stopping == 0 && c.s.opts.Snapshotting == 0 {
+		if err := sess.awaitEnd(c); err != nil {
+			return err
+		}
+	}
+	st.mu.Lock()
+	answer := wire.StopAnswer{Session: sess.wire()}
+	if sess.ended() {
+		if !sess.sb.deleted {
+			answer.Sandbox = new(sess.sb.wire())
+		}
+		if sess.taken != nil {
+			answer.Snapshot = new(sess.taken.wire())
+		}
+	}
+	st.mu.Unlock()
+	writeJSON(c.w, http.StatusOK, answer)
+	return nil
+}
+
+// awaitEnd waits until another request has stopped the session.
+func (sess *session) awaitEnd(c *call) error {
+	st := sess.sb.s.store
+	for {
+		st.mu.Lock()
+		ended, changed := sess.ended(), sess.changed
+		st.mu.Unlock()
+		if ended {
+			return nil
+		}
+		select {
+		case <-changed:
+		case <-c.ctx.Done():
+			return c.ctx.Err()
+		}
+	}
+}
+
+func (c *call) extendTimeout() error {
+	sess, err := c.session()
+	if err != nil {
+		return err
+	}
+	var p struct {
+		Duration *wire.Duration `json:"duration"`
+	}
+	if _, err := c.decode(&p); err != nil {
+		return err
+	}
+	if p.Duration == nil {
+		return invalid("should have required property `duration`")
+	}
+	d := time.Duration(*p.Duration)
+	if d < time.Millisecond {
+		return invalid("`duration` should be >= 1")
+	}
+	if _, err := sess.use(c.ctx); err != nil {
+		return err
+	}
+	st := c.s.store
+	st.mu.Lock()
+	if d > maxTimeout-sess.timeout {
+		st.mu.Unlock()
+		return badRequest("The timeout can't be extended beyond %d ms.", maxTimeout.Milliseconds())
+	}
+	if sess.live() {
+		sess.timeout += d
+		sess.updatedAt = c.s.clock.Now()
+		sess.scheduleExpiry()
+		st.changedLocked()
+	}
+	st.mu.Unlock()
+	return c.answerSession(sess)
+}
+
+func (c *call) answerSession(sess *session) error {
+	c.s.store.mu.Lock()
+	w := sess.wire()
+	c.s.store.mu.Unlock()
+	writeJSON(c.w, http.StatusOK, wire.SessionAnswer{Session: w})
+	return nil
+}
+
+// setPolicy answers POST …/network-policy, which holds for the session alone.
+func (c *call) setPolicy() error {
+	sess, err := c.session()
+	if err != nil {
+		return err
+	}
+	raw, err := c.object()
+	if err != nil {
+		return err
+	}
+	policy, err := parsePolicy(raw)
+	if err != nil {
+		return err
+	}
+	machine, err := sess.use(c.ctx)
+	if err != nil {
+		return err
+	}
+	if err := cutNetwork(machine, policy.Mode == modeDenyAll); err != nil {
+		return sess.machineError(c.ctx, err)
+	}
+	st := c.s.store
+	st.mu.Lock()
+	sess.policy, sess.updatedAt = *policy, c.s.clock.Now()
+	st.changedLocked()
+	st.mu.Unlock()
+	return c.answerSession(sess)
+}
+
+// cutNetwork puts deny-all into force, as far as the machine can.
+func cutNetwork(machine *box.Box, deny bool) error {
+	err := machine.SetNetwork(deny)
+	if errors.Is(err, box.ErrUnsupported) {
+		return nil // documented at Mode
+	}
+	return err
+}

@@ -1,0 +1,379 @@
+package sandboxtest
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/go-vercel/sandbox/internal/wire"
+	"github.com/go-vercel/sandbox/sandboxtest/internal/box"
+)
+
+// session is one run of a sandbox. Its fields are guarded by the store's lock,
+// save those that never change.
+type session struct {
+	sb             *sandbox
+	id             string
+	vcpus          int
+	runtime        string
+	sourceSnapshot string
+	requestedAt    time.Time
+
+	status          string
+	timeout         time.Duration
+	policy          wire.NetworkPolicy
+	startedAt       time.Time
+	requestedStopAt time.Time
+	stoppedAt       time.Time
+	abortedAt       time.Time
+	snapshottedAt   time.Time
+	updatedAt       time.Time
+	used            usage // once it has ended
+
+	machine  *box.Box // nil once it has ended
+	expiry   *timer
+	next     *timer // of the transitional state
+	plan     *snapshotPlan
+	taken    *snapshot
+	token    string // of the terminal
+	commands map[string]*command
+	order    []*command
+	streams  traffic
+	// changed is closed when the status changes, then replaced.
+	changed chan struct{}
+}
+
+// snapshotPlan is the snapshot that the end of a session makes.
+type snapshotPlan struct {
+	method     string
+	expiration *time.Duration // nil means the sandbox's own
+}
+
+func (sess *session) live() bool {
+	return sess.status == statusPending || sess.status == statusRunning
+}
+
+// ended says whether the session has come to its end.
+func (sess *session) ended() bool {
+	switch sess.status {
+	case statusStopped, statusFailed, statusAborted:
+		return true
+	}
+	return false
+}
+
+// began is what the timeout counts from.
+func (sess *session) began() time.Time {
+	if sess.startedAt.IsZero() {
+		return sess.requestedAt
+	}
+	return sess.startedAt
+}
+
+// setStatus changes the status, of which those who wait are told.
+func (sess *session) setStatus(status string) {
+	now := sess.sb.s.clock.Now()
+	sess.status, sess.updatedAt = status, now
+	if sess.sb.current == sess {
+		sess.sb.statusUpdatedAt, sess.sb.updatedAt = now, now
+	}
+	close(sess.changed)
+	sess.changed = make(chan struct{})
+}
+
+func (sess *session) wire() wire.Session {
+	w := wire.Session{
+		ID: sess.id, Memory: sess.vcpus * memoryPer, VCPUs: sess.vcpus, Region: region,
+		Runtime: sess.runtime, Timeout: wire.Duration(sess.timeout), Status: sess.status,
+		RequestedAt: wire.At(sess.requestedAt), StartedAt: wire.At(sess.startedAt),
+		RequestedStopAt: wire.At(sess.requestedStopAt), StoppedAt: wire.At(sess.stoppedAt),
+		AbortedAt: wire.At(sess.abortedAt), SourceSnapshotID: sess.sourceSnapshot,
+		SnapshottedAt: wire.At(sess.snapshottedAt), CreatedAt: wire.At(sess.requestedAt),
+		Cwd: workDir, UpdatedAt: wire.At(sess.updatedAt), InteractivePort: terminalPort,
+		NetworkPolicy: new(sess.policy),
+	}
+	if sess.ended() {
+		w.Duration = new(wholeMillis(sess.used.Duration))
+		w.ActiveCPUDurationMs = new(wholeMillis(sess.used.CPU))
+		w.NetworkTransfer = &wire.NetworkTransfer{Ingress: sess.used.Ingress, Egress: sess.used.Egress}
+	}
+	return w
+}
+
+// measure is what a session with a machine has used so far.
+func (sess *session) measure() usage {
+	u := sess.machine.Usage()
+	in, out := sess.streams.load()
+	return usage{
+		CPU:      u.CPU,
+		Duration: sess.sb.s.clock.Now().Sub(sess.began()),
+		Ingress:  max(u.NetworkIn, in), Egress: max(u.NetworkOut, out),
+	}
+}
+
+// start boots a session of the sandbox from a layer. The caller holds sb.op.
+// fill, when given, puts the first files in place before anybody else can
+// reach the machine.
+func (sb *sandbox) start(ctx context.Context, from *snapshot, fill func(context.Context, *box.Box) error) (*session, error) {
+	st := sb.s.store
+	st.mu.Lock()
+	set := sb.settings.clone()
+	st.mu.Unlock()
+	sess := &session{
+		sb: sb, id: newSessionID(), vcpus: set.VCPUs, runtime: set.Runtime, timeout: set.Timeout,
+		policy: set.Policy, requestedAt: sb.s.clock.Now(), status: statusPending,
+		commands: make(map[string]*command), changed: make(chan struct{}), token: newToken(),
+	}
+	if sess.runtime == "" {
+		sess.runtime = defaultRuntime
+	}
+	sess.updatedAt = sess.requestedAt
+	config := box.Config{Hostname: sb.key.name, DenyNetwork: set.Policy.Mode == modeDenyAll}
+	if from != nil {
+		sess.sourceSnapshot, config.Layer = from.id, from.layer
+	}
+	machine, err := sb.s.host.New(ctx, config)
+	if err != nil {
+		if errors.Is(err, box.ErrNoLayer) {
+			return nil, errSnapshotGone
+		}
+		return nil, err
+	}
+	if fill != nil {
+		if err := fill(ctx, machine); err != nil {
+			return nil, errors.Join(err, machine.Remove())
+		}
+	}
+	st.mu.Lock()
+	defer st.mu.Unlock()
+	sess.machine = machine
+	if from != nil {
+		from.use(sb.s.clock.Now())
+	}
+	sb.current = sess
+	st.sessions[sess.id] = sess
+	if d := sb.s.opts.Pending; d > 0 {
+		sess.setStatus(statusPending)
+		sess.next = sb.s.clock.AfterFunc(d, sess.run)
+	} else {
+		sess.runLocked()
+	}
+	st.changedLocked()
+	return sess, nil
+}
+
+func (sess *session) run() {
+	st := sess.sb.s.store
+	st.mu.Lock()
+	defer st.mu.Unlock()
+	if sess.status == statusPending {
+		sess.runLocked()
+		st.changedLocked()
+	}
+}
+
+func (sess *session) runLocked() {
+	sess.startedAt = sess.sb.s.clock.Now()
+	sess.setStatus(statusRunning)
+	sess.scheduleExpiry()
+}
+
+// scheduleExpiry lets the clock stop the session once its timeout is over.
+func (sess *session) scheduleExpiry() {
+	sess.expiry.Stop()
+	left := sess.began().Add(sess.timeout).Sub(sess.sb.s.clock.Now())
+	sess.expiry = sess.sb.s.clock.AfterFunc(left, func() {
+		if sess.sb.s.enter() {
+			defer sess.sb.s.leave()
+			sess.stop(nil)
+		}
+	})
+}
+
+// use waits until the session runs, and gives its machine. It answers as the
+// API does to what needs a machine when there is none.
+func (sess *session) use(ctx context.Context) (*box.Box, error) {
+	st := sess.sb.s.store
+	for {
+		st.mu.Lock()
+		status, changed, machine := sess.status, sess.changed, sess.machine
+		st.mu.Unlock()
+		switch status {
+		case statusRunning:
+			return machine, nil
+		case statusPending:
+		case statusStopping:
+			return nil, errStopping
+		case statusSnapshotting:
+			return nil, errSnapshotting
+		default:
+			return nil, errStopped
+		}
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		}
+	}
+}
+
+// machineError makes the answer to what a machine has refused: when it was
+// stopped meanwhile, that counts.
+func (sess *session) machineError(ctx context.Context, err error) error {
+	if errors.Is(err, box.ErrStopped) {
+		if _, err := sess.use(ctx); err != nil {
+			return err
+		}
+		return errStopping
+	}
+	return err
+}
+
+// stop begins to end the session, with a snapshot when the plan says so, and
+// goes as far as the durations of the states let it. A nil plan makes a
+// snapshot where the sandbox is persistent. On a session that is about to end
+// it does nothing.
+func (sess *session) stop(plan *snapshotPlan) bool {
+	s, st := sess.sb.s, sess.sb.s.store
+	st.mu.Lock()
+	if !sess.live() {
+		st.mu.Unlock()
+		return false
+	}
+	sess.expiry.Stop()
+	sess.next.Stop()
+	sess.requestedStopAt = s.clock.Now()
+	explicit := plan != nil
+	if plan == nil && sess.sb.settings.Persistent {
+		plan = &snapshotPlan{method: "automatic"}
+	}
+	sess.plan = plan
+	if explicit {
+		sess.setStatus(statusSnapshotting)
+	} else {
+		sess.setStatus(statusStopping)
+	}
+	machine := sess.machine
+	st.mu.Unlock()
+
+	sess.haltStubs()
+	if err := machine.Stop(context.Background()); err != nil {
+		s.opts.Logger.Error("stop", "session", sess.id, "error", err)
+	}
+	sess.awaitCommands()
+	if explicit {
+		sess.takeSnapshot()
+		sess.after(s.opts.Snapshotting, sess.finish)
+		return true
+	}
+	sess.after(s.opts.Stopping, func() {
+		if !sess.toSnapshotting() {
+			sess.finish()
+			return
+		}
+		sess.takeSnapshot()
+		sess.after(s.opts.Snapshotting, sess.finish)
+	})
+	return true
+}
+
+// after goes on at once, or once the transitional state has lasted for d.
+func (sess *session) after(d time.Duration, f func()) {
+	if d <= 0 {
+		f()
+		return
+	}
+	st := sess.sb.s.store
+	st.mu.Lock()
+	defer st.mu.Unlock()
+	if sess.machine != nil {
+		sess.next = sess.sb.s.clock.AfterFunc(d, f)
+	}
+}
+
+func (sess *session) toSnapshotting() bool {
+	st := sess.sb.s.store
+	st.mu.Lock()
+	defer st.mu.Unlock()
+	if sess.plan == nil || sess.machine == nil {
+		return false
+	}
+	sess.setStatus(statusSnapshotting)
+	return true
+}
+
+// finish ends the session. It does nothing when that was done already.
+func (sess *session) finish() { sess.end(statusStopped) }
+
+func (sess *session) end(status string) {
+	st := sess.sb.s.store
+	st.mu.Lock()
+	machine := sess.machine
+	if machine == nil {
+		st.mu.Unlock()
+		return
+	}
+	sess.used = sess.measure()
+	sess.machine = nil
+	sess.sb.past.add(sess.used)
+	now := sess.sb.s.clock.Now()
+	if sess.stoppedAt = now; status == statusAborted {
+		sess.abortedAt = now
+	}
+	sess.expiry.Stop()
+	sess.next.Stop()
+	commands := sess.order
+	sess.setStatus(status)
+	st.changedLocked()
+	st.mu.Unlock()
+	if err := machine.Remove(); err != nil {
+		sess.sb.s.opts.Logger.Error("remove", "session", sess.id, "error", err)
+	}
+	for _, cmd := range commands {
+		cmd.log.Remove()
+	}
+}
+
+// kill ends the session at once and without a snapshot.
+func (sess *session) kill(status string) {
+	st := sess.sb.s.store
+	st.mu.Lock()
+	machine := sess.machine
+	if machine == nil {
+		st.mu.Unlock()
+		return
+	}
+	if sess.live() {
+		sess.requestedStopAt = sess.sb.s.clock.Now()
+		sess.setStatus(statusStopping)
+	}
+	st.mu.Unlock()
+	sess.haltStubs()
+	if err := machine.Stop(context.Background()); err != nil {
+		sess.sb.s.opts.Logger.Error("stop", "session", sess.id, "error", err)
+	}
+	sess.awaitCommands()
+	sess.end(status)
+}
+
+// resume gives the sandbox a running session, and says whether it is a new
+// one. A session that is about to end is left to do so. The caller holds sb.op.
+func (sb *sandbox) resume(ctx context.Context) (bool, error) {
+	st := sb.s.store
+	st.mu.Lock()
+	if !sb.current.ended() {
+		st.mu.Unlock()
+		return false, nil
+	}
+	var from *snapshot
+	if id := sb.currentSnapshot; id != "" {
+		from = st.snapshots[id]
+		if from == nil || from.status != snapshotCreated {
+			st.mu.Unlock()
+			return false, errSnapshotGone
+		}
+	}
+	st.mu.Unlock()
+	_, err := sb.start(ctx, from, nil)
+	return err == nil, err
+}

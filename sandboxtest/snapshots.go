@@ -1,0 +1,276 @@
+package sandboxtest
+
+import (
+	"context"
+	"net/http"
+	"slices"
+	"time"
+
+	"github.com/go-vercel/sandbox/internal/wire"
+	"github.com/go-vercel/sandbox/sandboxtest/internal/box"
+)
+
+// The status values of a snapshot.
+const (
+	snapshotCreated = "created"
+	snapshotDeleted = "deleted"
+	snapshotFailed  = "failed"
+)
+
+// snapshot is a saved state. Its fields are guarded by the store's lock.
+type snapshot struct {
+	s          *Server
+	id         string
+	key        sandboxKey // of the sandbox that it was made of
+	session    string
+	parent     string
+	method     string
+	layer      box.LayerID
+	size       int64
+	status     string
+	createdAt  time.Time
+	updatedAt  time.Time
+	lastUsedAt time.Time
+	expiresAt  time.Time
+	// slides says that the expiry counts from the last use.
+	slides bool
+	expiry *timer
+}
+
+func (sn *snapshot) wire() wire.Snapshot {
+	return wire.Snapshot{
+		ID: sn.id, SourceSessionID: sn.session, Region: region, Status: sn.status, SizeBytes: sn.size,
+		ExpiresAt: wire.At(sn.expiresAt), CreatedAt: wire.At(sn.createdAt), UpdatedAt: wire.At(sn.updatedAt),
+		LastUsedAt: wire.At(sn.lastUsedAt), CreationMethod: sn.method, ParentID: sn.parent,
+	}
+}
+
+// use notes that a session was started from the snapshot.
+func (sn *snapshot) use(now time.Time) {
+	sn.lastUsedAt, sn.updatedAt = now, now
+	if sn.slides {
+		sn.expireAt(now.Add(defaultExpiration))
+	}
+}
+
+// expireAt sets when the snapshot expires; the zero time is never.
+func (sn *snapshot) expireAt(at time.Time) {
+	sn.expiry.Stop()
+	sn.expiresAt = at
+	if !at.IsZero() {
+		sn.expiry = sn.s.clock.AfterFunc(at.Sub(sn.s.clock.Now()), func() { sn.s.store.removeSnapshot(sn) })
+	}
+}
+
+// takeSnapshot makes the files of the stopped machine a snapshot, as planned.
+func (sess *session) takeSnapshot() {
+	s, st := sess.sb.s, sess.sb.s.store
+	st.mu.Lock()
+	machine, plan := sess.machine, sess.plan
+	var from box.LayerID
+	if sn := st.snapshots[sess.sourceSnapshot]; sn != nil {
+		from = sn.layer
+	}
+	st.mu.Unlock()
+	if machine == nil {
+		return
+	}
+	layer, size, err := machine.Freeze(context.Background())
+	st.mu.Lock()
+	now := s.clock.Now()
+	sn := &snapshot{
+		s: s, id: newSnapshotID(), key: sess.sb.key, session: sess.id, parent: sess.sourceSnapshot,
+		method: plan.method, layer: layer, size: size, status: snapshotCreated,
+		createdAt: now, updatedAt: now, lastUsedAt: now,
+	}
+	st.snapshots[sn.id] = sn
+	sess.snapshottedAt, sess.taken = now, sn
+	if err != nil {
+		s.opts.Logger.Error("snapshot", "session", sess.id, "error", err)
+		sn.status = snapshotFailed
+		st.changedLocked()
+		st.mu.Unlock()
+		return
+	}
+	if from != "" {
+		// What the API calls the size is that of the whole, not of the layer.
+		if parent := st.snapshots[sess.sourceSnapshot]; parent != nil && s.Mode() == Namespace {
+			sn.size += parent.size
+		}
+	}
+	sess.sb.currentSnapshot = sn.id
+	evicted := sess.sb.keep(sn, plan.expiration)
+	st.changedLocked()
+	st.mu.Unlock()
+	for _, old := range evicted {
+		st.removeSnapshot(old)
+	}
+}
+
+// keep sets the expiry of a new snapshot, and applies the retention policy of
+// the sandbox. It gives the snapshots that have to go.
+func (sb *sandbox) keep(sn *snapshot, expiration *time.Duration) (evicted []*snapshot) {
+	keep := sb.settings.KeepLast
+	if expiration == nil && keep != nil && keep.Expiration != nil {
+		expiration = keep.Expiration.Std()
+	}
+	if expiration == nil {
+		expiration = sb.settings.SnapshotExpiration
+	}
+	switch {
+	case expiration == nil:
+		sn.slides = true
+		sn.expireAt(sn.createdAt.Add(defaultExpiration))
+	case *expiration > 0:
+		sn.expireAt(sn.createdAt.Add(*expiration))
+	}
+	if keep == nil {
+		return nil
+	}
+	var mine []*snapshot
+	for _, other := range sb.s.store.snapshots {
+		if other.key == sb.key && other.status == snapshotCreated {
+			mine = append(mine, other)
+		}
+	}
+	slices.SortFunc(mine, func(a, b *snapshot) int { return b.createdAt.Compare(a.createdAt) })
+	for _, old := range mine[min(len(mine), keep.Count):] {
+		if old == sn {
+			continue
+		}
+		if keep.DeleteEvicted == nil || *keep.DeleteEvicted {
+			evicted = append(evicted, old)
+			continue
+		}
+		d := defaultExpiration
+		if e := sb.settings.SnapshotExpiration; e != nil {
+			d = *e
+		}
+		if old.slides = false; d > 0 {
+			old.expireAt(old.createdAt.Add(d))
+		} else {
+			old.expireAt(time.Time{})
+		}
+	}
+	return evicted
+}
+
+// removeSnapshot deletes a snapshot. What stands on it stays.
+func (st *store) removeSnapshot(sn *snapshot) bool {
+	st.mu.Lock()
+	if sn.status != snapshotCreated {
+		st.mu.Unlock()
+		return false
+	}
+	sn.status, sn.updatedAt = snapshotDeleted, st.s.clock.Now()
+	sn.expiry.Stop()
+	st.changedLocked()
+	st.mu.Unlock()
+	if err := st.s.host.RemoveLayer(sn.layer); err != nil {
+		st.s.opts.Logger.Error("remove snapshot", "snapshot", sn.id, "error", err)
+	}
+	return true
+}
+
+// snapshot gives the snapshot with that ID.
+func (c *call) snapshot() (*snapshot, error) {
+	id := c.values[0]
+	if !validName.MatchString(id) {
+		return nil, invalid("`snapshotId` should match pattern \"%s\"", validName)
+	}
+	st := c.s.store
+	st.mu.Lock()
+	defer st.mu.Unlock()
+	if sn := st.snapshots[id]; sn != nil {
+		return sn, nil
+	}
+	return nil, errSnapshotNotFound
+}
+
+func (c *call) getSnapshot() error {
+	sn, err := c.snapshot()
+	if err != nil {
+		return err
+	}
+	return c.answerSnapshot(sn)
+}
+
+func (c *call) deleteSnapshot() error {
+	sn, err := c.snapshot()
+	if err != nil {
+		return err
+	}
+	if !c.s.store.removeSnapshot(sn) {
+		return errSnapshotNotFound
+	}
+	return c.answerSnapshot(sn)
+}
+
+func (c *call) answerSnapshot(sn *snapshot) error {
+	c.s.store.mu.Lock()
+	w := sn.wire()
+	c.s.store.mu.Unlock()
+	writeJSON(c.w, http.StatusOK, wire.SnapshotAnswer{Snapshot: w})
+	return nil
+}
+
+// createSnapshot answers POST …/snapshot.
+func (c *call) createSnapshot() error {
+	sess, err := c.session()
+	if err != nil {
+		return err
+	}
+	var p struct {
+		Expiration *wire.Duration `json:"expiration"`
+	}
+	if _, err := c.decode(&p); err != nil {
+		return err
+	}
+	plan := &snapshotPlan{method: "manual", expiration: p.Expiration.Std()}
+	if plan.expiration != nil {
+		if err := checkExpiration("expiration", *plan.expiration); err != nil {
+			return err
+		}
+	}
+	if _, err := sess.use(c.ctx); err != nil {
+		return err
+	}
+	if !sess.stop(plan) {
+		_, err := sess.use(c.ctx)
+		return err
+	}
+	st := c.s.store
+	st.mu.Lock()
+	w, taken := sess.wire(), sess.taken
+	var sn wire.Snapshot
+	if taken != nil {
+		sn = taken.wire()
+	}
+	st.mu.Unlock()
+	if taken == nil || sn.Status == snapshotFailed {
+		return fail(http.StatusInternalServerError, "internal_server_error", "The snapshot could not be created.")
+	}
+	writeJSON(c.w, http.StatusCreated, wire.SnapshotAnswer{Snapshot: sn, Session: &w})
+	return nil
+}
+
+func (c *call) listSnapshots() error {
+	q := c.r.URL.Query()
+	page, err := parsePage(q, "snapshots", maxLimit)
+	if err != nil {
+		return err
+	}
+	project, name := q.Get("project"), q.Get("name")
+	items := []wire.Snapshot{}
+	st := c.s.store
+	st.mu.Lock()
+	for _, sn := range st.snapshots {
+		if (project == "" || sn.key.project == project) && (name == "" || sn.key.name == name) {
+			items = append(items, sn.wire())
+		}
+	}
+	st.mu.Unlock()
+	items, pagination := cut(page, "snapshots", items, func(s wire.Snapshot) sortKey { return sortKey{timeKey(s.CreatedAt), s.ID} })
+	writeJSON(c.w, http.StatusOK, wire.SnapshotsPage{Snapshots: items, Pagination: pagination})
+	return nil
+}

@@ -1,0 +1,221 @@
+package sandboxtest
+
+import (
+	"bufio"
+	"bytes"
+	"compress/gzip"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"strconv"
+	"strings"
+	"sync"
+
+	"github.com/go-vercel/sandbox/internal/wire"
+	"github.com/go-vercel/sandbox/sandboxtest/internal/box"
+)
+
+// The kinds of sources.
+const (
+	sourceGit      = "git"
+	sourceTarball  = "tarball"
+	sourceSnapshot = "snapshot"
+)
+
+func (src *source) check() error {
+	switch src.Type {
+	case sourceSnapshot:
+		if src.SnapshotID == "" {
+			return invalid("`source` should have required property `snapshotId`")
+		}
+		return nil
+	case sourceGit, sourceTarball:
+	default:
+		return invalid("`source.type` should be equal to one of the allowed values: git, tarball, snapshot")
+	}
+	u, err := url.Parse(src.URL)
+	if err != nil || u.Scheme == "" || strings.HasPrefix(src.URL, "-") {
+		return invalid("`source.url` should match format \"uri\"")
+	}
+	if src.Type == sourceTarball {
+		if u.Scheme != "http" && u.Scheme != "https" {
+			return invalid("`source.url` of a tarball should be an http or https URL")
+		}
+		return nil
+	}
+	switch {
+	case src.Depth != nil && *src.Depth < 1:
+		return invalid("`source.depth` should be >= 1")
+	case strings.HasPrefix(src.Revision, "-") || strings.ContainsAny(src.Revision, " \n\x00"):
+		return invalid("`source.revision` is not a revision")
+	case (src.Username == "") != (src.Password == ""):
+		return invalid("`source` should have `username` and `password` together")
+	}
+	return nil
+}
+
+// fill puts the source's files into the working directory of a new machine.
+func (src *source) fill(ctx context.Context, m *box.Box, policy *wire.NetworkPolicy) error {
+	if src.Type == sourceGit {
+		return src.clone(ctx, m)
+	}
+	if policy.Mode == modeDenyAll {
+		return badRequest("Downloading the tarball failed: the network policy denies it.")
+	}
+	return src.unpack(ctx, m)
+}
+
+// clone clones in the machine, so that the repository belongs to its user and
+// the network policy holds. The password is given by a credential helper that
+// git finds in the environment of this one command, asks for the URL's own
+// host alone, and writes nowhere.
+func (src *source) clone(ctx context.Context, m *box.Box) error {
+	git := &gitRun{m: m, env: []string{"GIT_TERMINAL_PROMPT=0", "GIT_CONFIG_NOSYSTEM=1", "LC_ALL=C"}}
+	if src.Username != "" {
+		u, err := url.Parse(src.URL)
+		if err != nil {
+			return invalid("`source.url` should match format \"uri\"")
+		}
+		git.env = append(git.env,
+			"GIT_CONFIG_COUNT=1",
+			"GIT_CONFIG_KEY_0=credential."+u.Scheme+"://"+u.Host+".helper",
+			`GIT_CONFIG_VALUE_0=!f() { test "$1" = get && printf 'username=%s\npassword=%s\n' "$SANDBOX_GIT_USER" "$SANDBOX_GIT_PASSWORD"; }; f`,
+			"SANDBOX_GIT_USER="+src.Username, "SANDBOX_GIT_PASSWORD="+src.Password)
+		git.secrets = []string{src.Password, url.QueryEscape(src.Password)}
+	}
+	if u, err := url.Parse(src.URL); err == nil && u.User != nil {
+		if password, ok := u.User.Password(); ok {
+			git.secrets = append(git.secrets, password)
+		}
+	}
+	var depth []string
+	if src.Depth != nil {
+		depth = []string{"--depth", strconv.Itoa(*src.Depth)}
+	}
+	if src.Revision == "" {
+		return git.run(ctx, append(append([]string{"clone", "--quiet"}, depth...), "--", src.URL, ".")...)
+	}
+	for _, args := range [][]string{{"init", "--quiet"}, {"remote", "add", "--", "origin", src.URL}} {
+		if err := git.run(ctx, args...); err != nil {
+			return err
+		}
+	}
+	fetch := append([]string{"fetch", "--quiet"}, depth...)
+	if err := git.run(ctx, append(fetch, "origin", src.Revision)...); err == nil {
+		return git.run(ctx, "checkout", "--quiet", "FETCH_HEAD", "--")
+	}
+	// Not every server hands out a commit by its ID.
+	if err := git.run(ctx, "fetch", "--quiet", "--tags", "origin", "+refs/heads/*:refs/remotes/origin/*"); err != nil {
+		return err
+	}
+	return git.run(ctx, "checkout", "--quiet", src.Revision, "--")
+}
+
+type gitRun struct {
+	m       *box.Box
+	env     []string
+	secrets []string
+}
+
+// maxGitError is how much of what git says is told.
+const maxGitError = 2 << 10
+
+func (g *gitRun) run(ctx context.Context, args ...string) error {
+	out := &limitedBuffer{limit: maxGitError}
+	p, err := g.m.Start(ctx, box.Spec{Path: "git", Args: args, Env: g.env, Stdout: out, Stderr: out})
+	if err != nil {
+		return err
+	}
+	select {
+	case <-p.Done():
+	case <-ctx.Done():
+		_ = p.Signal(sigKill) // it may have ended by itself
+		<-p.Done()
+		return ctx.Err()
+	}
+	code := p.Wait().ExitCode
+	if code == 0 {
+		return nil
+	}
+	text := strings.TrimSpace(out.String())
+	for _, secret := range g.secrets {
+		if secret != "" {
+			text = strings.ReplaceAll(text, secret, "<redacted>")
+		}
+	}
+	return badRequest("git clone failed: exit status %d: %s", code, text)
+}
+
+// unpack downloads a tarball and unpacks it.
+func (src *source) unpack(ctx context.Context, m *box.Box) error {
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, src.URL, nil)
+	if err != nil {
+		return invalid("`source.url` should match format \"uri\"")
+	}
+	// A client of its own: its connections go with it.
+	transport := &http.Transport{Proxy: http.ProxyFromEnvironment, DisableKeepAlives: true}
+	resp, err := (&http.Client{Transport: transport}).Do(req)
+	if err != nil {
+		if ue, ok := errors.AsType[*url.Error](err); ok {
+			err = ue.Err // the URL may hold a password
+		}
+		return badRequest("Downloading the tarball failed: %v", err)
+	}
+	defer resp.Body.Close()
+	if resp.StatusCode != http.StatusOK {
+		return badRequest("Downloading the tarball failed: the server answered %d", resp.StatusCode)
+	}
+	archive, stop, err := gzipped(resp.Body)
+	if err != nil {
+		return badRequest("Uncompressing the tarball failed: %v", err)
+	}
+	defer stop()
+	if err := m.Extract(ctx, archive, workDir); err != nil {
+		return badRequest("Uncompressing the tarball failed: %v", err)
+	}
+	return nil
+}
+
+// gzipped gives a tarball compressed, which is how the machine takes it.
+func gzipped(r io.Reader) (io.Reader, func(), error) {
+	br := bufio.NewReader(r)
+	magic, err := br.Peek(2)
+	if err != nil {
+		return nil, nil, fmt.Errorf("it is empty: %w", err)
+	}
+	if bytes.Equal(magic, []byte{0x1f, 0x8b}) {
+		return br, func() {}, nil
+	}
+	pr, pw := io.Pipe()
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		zw, _ := gzip.NewWriterLevel(pw, gzip.NoCompression) // a valid level
+		_, err := io.Copy(zw, br)
+		pw.CloseWithError(errors.Join(err, zw.Close()))
+	})
+	return pr, func() { pr.Close(); wg.Wait() }, nil
+}
+
+// limitedBuffer keeps the beginning of what is written to it.
+type limitedBuffer struct {
+	limit int
+
+	mu  sync.Mutex
+	buf []byte
+}
+
+func (b *limitedBuffer) Write(p []byte) (int, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.buf = append(b.buf, p[:min(len(p), b.limit-len(b.buf))]...)
+	return len(p), nil
+}
+
+func (b *limitedBuffer) String() string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return string(b.buf)
+}

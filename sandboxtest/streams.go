@@ -1,0 +1,107 @@
+package sandboxtest
+
+import (
+	"context"
+	"encoding/json"
+	"io"
+	"net/http"
+	"path"
+	"strings"
+	"sync"
+)
+
+// stream is an answer of NDJSON records.
+type stream struct {
+	c   *call
+	ctl *http.ResponseController
+}
+
+func (c *call) stream() *stream {
+	return &stream{c, http.NewResponseController(c.w)}
+}
+
+// start sends the head, so that the client knows that the command runs before
+// it says anything.
+func (s *stream) start() error {
+	// Without a charset: the official client compares the whole value.
+	s.c.w.Header().Set("Content-Type", "application/x-ndjson")
+	s.c.w.WriteHeader(http.StatusOK)
+	return s.flush()
+}
+
+func (s *stream) flush() error { return s.ctl.Flush() }
+
+// record sends one record.
+func (s *stream) record(v any) error {
+	if s.c.w.Header().Get("Content-Type") == "" {
+		if err := s.start(); err != nil {
+			return err
+		}
+	}
+	data, err := json.Marshal(v)
+	if err != nil {
+		return err
+	}
+	if _, err := s.c.w.Write(append(data, '\n')); err != nil {
+		return err
+	}
+	return s.flush()
+}
+
+// broken ends a stream that can't go on, in the way that the protocol has for
+// that. It has begun, so that its status can't tell any more.
+func (s *stream) broken(err error) error {
+	switch {
+	case err == nil, s.c.r.Context().Err() != nil: // the client has gone
+		return nil
+	case err == context.Canceled:
+		_ = s.failure("sandbox_stopped", "The emulator is closing.")
+	case err == errLogGone:
+		_ = s.failure(errStopped.code, errStopped.message)
+	default:
+		_ = s.failure("internal_server_error", err.Error())
+	}
+	return nil
+}
+
+func (s *stream) failure(code, message string) error {
+	return s.record(map[string]any{"stream": "error", "data": map[string]string{"code": code, "message": message}})
+}
+
+// absolute is a working directory as the API shows it.
+func absolute(cwd string) string {
+	if path.IsAbs(cwd) {
+		return path.Clean(cwd)
+	}
+	return path.Join(workDir, cwd)
+}
+
+// firstLine remembers the beginning of what is written through it.
+type firstLine struct {
+	mu  sync.Mutex
+	buf []byte
+}
+
+const maxFirstLine = 1 << 10
+
+func (f *firstLine) tee(w io.Writer) io.Writer {
+	return writerFunc(func(p []byte) (int, error) {
+		f.mu.Lock()
+		if room := maxFirstLine - len(f.buf); room > 0 {
+			f.buf = append(f.buf, p[:min(room, len(p))]...)
+		}
+		f.mu.Unlock()
+		return w.Write(p)
+	})
+}
+
+func (f *firstLine) text() string {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	line, _, _ := strings.Cut(string(f.buf), "\n")
+	return line
+}
+
+type writerFunc func(p []byte) (int, error)
+
+func (f writerFunc) Write(p []byte) (int, error) { return f(p) }

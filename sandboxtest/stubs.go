@@ -1,0 +1,171 @@
+package sandboxtest
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"path"
+	"slices"
+	"strings"
+	"sync"
+)
+
+// Invocation is a command that a [CommandHandler] stands in for.
+type Invocation struct {
+	// Sandbox is the name of the sandbox and Session the ID of its session.
+	Sandbox, Session string
+	// Name is the program and Args are its arguments.
+	Name string
+	Args []string
+	// Cwd is the working directory, absolute.
+	Cwd string
+	// Env is the environment that the sandbox and the command have set.
+	Env map[string]string
+	// Sudo says that the command was to run as root.
+	Sudo bool
+	// Stdout and Stderr take the output, which clients see at once.
+	Stdout, Stderr io.Writer
+}
+
+// CommandHandler stands in for a program. It returns the exit code. ctx ends
+// when the command is killed, times out, or its session stops; the exit code
+// is then that of the signal, whatever the handler returns. A handler that
+// does not return then holds up the stop of its session.
+type CommandHandler func(ctx context.Context, inv *Invocation) int
+
+// stubs are the handlers in place of programs.
+type stubs struct {
+	mu   sync.Mutex
+	list []stub
+}
+
+type stub struct {
+	words  []string
+	handle CommandHandler
+}
+
+// HandleCommand lets handler stand in for the commands that fit pattern, in
+// all sandboxes. A pattern is words with spaces between them: the first is for
+// the name of the program, the others for its first arguments, and each may
+// have the wildcards of [path.Match], of which "*" here also stands for "/".
+// "npm install" fits npm install --save-dev x, and "git" all of git. Of
+// several patterns that fit, the one with the most words counts, and of those
+// the last one given. It panics when a pattern is empty or malformed.
+func (s *Server) HandleCommand(pattern string, handler CommandHandler) {
+	words := strings.Fields(pattern)
+	if len(words) == 0 || handler == nil {
+		panic("sandboxtest: HandleCommand needs a pattern and a handler")
+	}
+	for _, w := range words {
+		if _, err := path.Match(w, ""); err != nil {
+			panic(fmt.Sprintf("sandboxtest: HandleCommand: pattern %q: %v", pattern, err))
+		}
+	}
+	s.stubs.mu.Lock()
+	defer s.stubs.mu.Unlock()
+	s.stubs.list = append(s.stubs.list, stub{words, handler})
+}
+
+func (st *stubs) find(name string, args []string) CommandHandler {
+	st.mu.Lock()
+	defer st.mu.Unlock()
+	if len(st.list) == 0 {
+		return nil
+	}
+	words := append([]string{name}, args...)
+	var best *stub
+	for i := range st.list {
+		if s := &st.list[i]; s.fits(words) && (best == nil || len(s.words) >= len(best.words)) {
+			best = s
+		}
+	}
+	if best == nil {
+		return nil
+	}
+	return best.handle
+}
+
+func (s *stub) fits(words []string) bool {
+	if len(s.words) > len(words) {
+		return false
+	}
+	for i, word := range s.words {
+		// path.Match keeps "*" from crossing a slash, which arguments are full of.
+		ok, _ := path.Match(strings.ReplaceAll(word, "/", "\x00"), strings.ReplaceAll(words[i], "/", "\x00"))
+		if !ok {
+			return false
+		}
+	}
+	return true
+}
+
+// stubRun is a runner that is a handler.
+type stubRun struct {
+	cancel context.CancelFunc
+	done   chan struct{}
+
+	mu     sync.Mutex
+	signal int
+	exited bool
+	code   int
+}
+
+func startStub(h CommandHandler, inv *Invocation) *stubRun {
+	ctx, cancel := context.WithCancel(context.Background())
+	r := &stubRun{cancel: cancel, done: make(chan struct{})}
+	go func() {
+		defer close(r.done)
+		defer cancel()
+		code := h(ctx, inv)
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		if r.exited, r.code = true, code&0xff; r.signal != 0 {
+			r.code = 128 + r.signal
+		}
+	}()
+	return r
+}
+
+// The numbers of the signals are those of Linux everywhere.
+const (
+	sigKill = 9
+	sigCont = 18
+	sigStop = 19
+)
+
+func (r *stubRun) Signal(n int) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.exited {
+		return os.ErrProcessDone
+	}
+	if n != sigCont && n != sigStop && r.signal == 0 {
+		r.signal = n
+		r.cancel()
+	}
+	return nil
+}
+
+func (r *stubRun) Wait() int {
+	<-r.done
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.code
+}
+
+// haltStubs ends the stubs of the session.
+func (sess *session) haltStubs() {
+	st := sess.sb.s.store
+	st.mu.Lock()
+	commands := slices.Clone(sess.order)
+	st.mu.Unlock()
+	for _, cmd := range commands {
+		cmd.mu.Lock()
+		r, ok := cmd.proc.(*stubRun)
+		cmd.mu.Unlock()
+		if ok {
+			_ = r.Signal(sigKill) // it may have ended by itself
+		}
+	}
+}
