@@ -1,0 +1,205 @@
+package box
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+
+	"golang.org/x/sys/unix"
+)
+
+const (
+	opaqueAttr  = "trusted.overlay.opaque"
+	gatewayAddr = "10.0.2.2"
+	resolverIP  = "10.0.2.3"
+)
+
+// buildBase writes what a fresh box has over the host's root: its user, its
+// own directories, and covers over what is the host's only. hide is a host
+// directory that boxes don't see.
+func buildBase(base, hide string) error {
+	for _, dir := range []struct {
+		name   string
+		mode   fs.FileMode
+		uid    int
+		opaque bool
+	}{
+		{"/", 0o755, 0, false},
+		{"/etc", 0o755, 0, false},
+		{"/home", 0o755, 0, false},
+		{Home, 0o750, UserID, true},
+		{filepath.Dir(WorkDir), 0o755, UserID, true},
+		{WorkDir, 0o755, UserID, true},
+		{"/shared", 0o755, 0, true},
+		{"/var", 0o755, 0, false},
+		{"/tmp", 0o777 | fs.ModeSticky, 0, true},
+		{"/var/tmp", 0o777 | fs.ModeSticky, 0, true},
+		{"/run", 0o755, 0, true},
+		{"/run/lock", 0o777 | fs.ModeSticky, 0, true},
+		{"/proc", 0o555, 0, true},
+		{"/sys", 0o555, 0, true},
+		{"/dev", 0o755, 0, true},
+	} {
+		name := filepath.Join(base, dir.name)
+		if err := os.MkdirAll(name, 0o755); err != nil {
+			return err
+		}
+		if err := errors.Join(os.Chmod(name, dir.mode), os.Chown(name, dir.uid, dir.uid)); err != nil {
+			return err
+		}
+		if dir.opaque {
+			if err := unix.Setxattr(name, opaqueAttr, []byte("y"), 0); err != nil {
+				return fmt.Errorf("mark %s opaque: %w", name, err)
+			}
+		}
+	}
+	if err := writeAccounts(filepath.Join(base, "etc")); err != nil {
+		return err
+	}
+	if err := openWayToPrograms(base); err != nil {
+		return err
+	}
+	return coverDir(base, hide)
+}
+
+// writeAccounts writes the files in etc that know the box's user.
+func writeAccounts(etc string) error {
+	user := fmt.Sprintf("%s:x:%d:%d::%s:/bin/bash", User, UserID, GroupID, Home)
+	uid, gid := strconv.Itoa(UserID), strconv.Itoa(GroupID)
+	for _, file := range []struct {
+		name, id, entry string
+		mode            fs.FileMode
+	}{
+		{"passwd", uid, user, 0o644},
+		{"group", gid, fmt.Sprintf("%s:x:%d:", User, GroupID), 0o644},
+		// The account is not locked, or PAM would refuse it sudo.
+		{"shadow", "", User + ":*:19000:0:99999:7:::", 0o640},
+		{"gshadow", "", User + ":!::", 0o640},
+	} {
+		old, err := os.ReadFile(filepath.Join("/etc", file.name))
+		if err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return err
+		}
+		var out strings.Builder
+		for line := range strings.Lines(string(old)) {
+			fields := strings.Split(strings.TrimSpace(line), ":")
+			if len(fields) < 2 || fields[0] == User || file.id != "" && len(fields) > 2 && fields[2] == file.id {
+				continue // the host's own holder of that name or number
+			}
+			out.WriteString(strings.TrimSpace(line) + "\n")
+		}
+		out.WriteString(file.entry + "\n")
+		if err := writeFile(filepath.Join(etc, file.name), out.String(), file.mode); err != nil {
+			return err
+		}
+	}
+	hosts := "127.0.0.1 localhost sandbox\n::1 localhost ip6-localhost ip6-loopback\n" + gatewayAddr + " host.internal\n"
+	for name, text := range map[string]string{
+		"hostname": "sandbox\n", "hosts": hosts, "resolv.conf": resolvConf(),
+	} {
+		if err := writeFile(filepath.Join(etc, name), text, 0o644); err != nil {
+			return err
+		}
+	}
+	sudoers := filepath.Join(etc, "sudoers.d")
+	if err := os.MkdirAll(sudoers, 0o750); err != nil {
+		return err
+	}
+	return writeFile(filepath.Join(sudoers, "90-"+User), User+" ALL=(ALL:ALL) NOPASSWD: ALL\n", 0o440)
+}
+
+// resolvConf names the box's own resolver, which asks the host's, and keeps
+// the host's search domains and options.
+func resolvConf() string {
+	out := "nameserver " + resolverIP + "\n"
+	data, _ := os.ReadFile("/etc/resolv.conf")
+	for line := range strings.Lines(string(data)) {
+		if fields := strings.Fields(line); len(fields) > 1 && (fields[0] == "search" || fields[0] == "options") {
+			out += strings.Join(fields, " ") + "\n"
+		}
+	}
+	return out
+}
+
+func writeFile(name, text string, mode fs.FileMode) error {
+	if err := os.WriteFile(name, []byte(text), 0o600); err != nil {
+		return err
+	}
+	return os.Chmod(name, mode)
+}
+
+// openWayToPrograms lets the box's user pass through directories that are
+// closed to it on the host but lead to programs of PATH, such as /root.
+func openWayToPrograms(base string) error {
+	for _, dir := range filepath.SplitList(searchPath()) {
+		dir, err := filepath.EvalSymlinks(dir)
+		if err != nil {
+			continue // a PATH may name what does not exist
+		}
+		for dir = filepath.Dir(dir); dir != "/"; dir = filepath.Dir(dir) {
+			info, err := os.Lstat(dir)
+			if err != nil {
+				return err
+			}
+			if info.Mode().Perm()&0o001 != 0 {
+				continue
+			}
+			if err := copyDir(base, dir, info.Mode()|0o011); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// copyDir makes a directory of the host, with its parents, in the base layer,
+// where it stands for the host's and shows the host's files.
+func copyDir(base, dir string, mode fs.FileMode) error {
+	name := filepath.Join(base, dir)
+	if dir == "/" {
+		return nil
+	}
+	if _, err := os.Lstat(name); errors.Is(err, fs.ErrNotExist) {
+		parent := filepath.Dir(dir)
+		info, err := os.Lstat(parent)
+		if err != nil {
+			return err
+		}
+		if err := copyDir(base, parent, info.Mode()); err != nil {
+			return err
+		}
+		if err := os.Mkdir(name, 0o755); err != nil {
+			return err
+		}
+	} else if err != nil {
+		return err
+	}
+	info, err := os.Lstat(dir)
+	if err != nil {
+		return err
+	}
+	st := info.Sys().(*unixStat)
+	return errors.Join(os.Chown(name, int(st.Uid), int(st.Gid)), os.Chmod(name, mode))
+}
+
+// coverDir hides a directory of the host, if nothing else hides it.
+func coverDir(base, dir string) error {
+	for at := dir; at != "/"; at = filepath.Dir(at) {
+		if _, err := unix.Getxattr(filepath.Join(base, at), opaqueAttr, make([]byte, 1)); err == nil {
+			return nil
+		}
+	}
+	parent := filepath.Dir(dir)
+	info, err := os.Lstat(parent)
+	if err != nil {
+		return err
+	}
+	if err := copyDir(base, parent, info.Mode()); err != nil {
+		return err
+	}
+	return unix.Mknod(filepath.Join(base, dir), unix.S_IFCHR, 0)
+}

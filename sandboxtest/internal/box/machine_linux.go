@@ -1,0 +1,370 @@
+package box
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// namespaceMachine is a box with namespaces of its own. Its first process does
+// nothing but hold them; when it dies the kernel kills all the others.
+type namespaceMachine struct {
+	backend  *namespaceBackend
+	dir      string
+	layers   []string
+	deny     bool
+	hostname string
+
+	mu    sync.Mutex
+	init  *exec.Cmd
+	pidfd int
+	dead  chan struct{} // closed when the first process is gone
+	net   *network
+	// What earlier boots of the box have transferred.
+	in, out int64
+}
+
+// initScript mounts /proc, which only a process of the box can, and becomes
+// the first process for good. Ignoring SIGCHLD makes the kernel bury orphans.
+const initScript = `mount -t proc -o nosuid,nodev,noexec proc /proc && trap '' CHLD && echo ok && exec sleep 2147483647`
+
+func (m *namespaceMachine) make() error {
+	if err := os.Mkdir(m.dir, 0o711); err != nil {
+		return err
+	}
+	return os.Mkdir(m.upper(), 0o755)
+}
+
+func (m *namespaceMachine) upper() string { return filepath.Join(m.dir, "u") }
+func (m *namespaceMachine) work() string  { return filepath.Join(m.dir, "w") }
+
+func (m *namespaceMachine) boot(ctx context.Context) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	// The mark of a volatile overlay in an old work directory forbids to mount.
+	if err := removeAll(m.work()); err != nil {
+		return err
+	}
+	if err := os.Mkdir(m.work(), 0o700); err != nil {
+		return err
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.pidfd, m.dead = -1, make(chan struct{})
+	err := m.backend.thread.do(m.bootOnThread)
+	if m.init != nil {
+		go func(cmd *exec.Cmd, dead chan struct{}) {
+			defer close(dead)
+			_ = cmd.Wait()
+		}(m.init, m.dead)
+	}
+	if err != nil {
+		err = errors.Join(err, m.shutDownLocked())
+	}
+	return err
+}
+
+// bootOnThread runs on the backend's thread, and leaves it as it was.
+func (m *namespaceMachine) bootOnThread() (err error) {
+	n := m.backend
+	defer func() {
+		for _, ns := range []struct{ fd, kind int }{
+			{n.mnt, unix.CLONE_NEWNS}, {n.net, unix.CLONE_NEWNET}, {n.uts, unix.CLONE_NEWUTS}, {n.ipc, unix.CLONE_NEWIPC},
+		} {
+			if serr := unix.Setns(ns.fd, ns.kind); serr != nil {
+				err = errors.Join(err, fmt.Errorf("return from the box's namespaces: %w", serr))
+			}
+		}
+	}()
+	if err := unix.Unshare(unix.CLONE_NEWNS | unix.CLONE_NEWUTS | unix.CLONE_NEWIPC | unix.CLONE_NEWNET); err != nil {
+		return fmt.Errorf("unshare: %w", err)
+	}
+	if m.net, err = newNetwork(n.log, m.deny); err != nil {
+		return err
+	}
+	if err := os.Chdir(filepath.Join(n.dir, "l")); err != nil {
+		return err
+	}
+	up := filepath.Join("../b", filepath.Base(m.dir))
+	lower := append(slices.Clone(m.layers), n.lower)
+	if err := mountRoot(n.mounts+"/root", lower, up+"/u", up+"/w", n.mounts+"/dev", n.extra); err != nil {
+		return err
+	}
+	if err := m.setHostname(); err != nil {
+		return err
+	}
+	if err := m.startInit(); err != nil {
+		return err
+	}
+	err = mountAll([]mountPoint{
+		{source: "/proc/sys", target: "/proc/sys", flags: unix.MS_BIND},
+		{target: "/proc/sys", flags: unix.MS_BIND | unix.MS_REMOUNT | unix.MS_RDONLY},
+		{source: "/dev/null", target: "/proc/sysrq-trigger", flags: unix.MS_BIND},
+	})
+	if errors.Is(err, unix.ENOENT) {
+		return nil // a kernel without them
+	}
+	return err
+}
+
+// setHostname names the machine, in a way that it can look itself up.
+func (m *namespaceMachine) setHostname() error {
+	name := strings.Map(func(r rune) rune {
+		if r == '-' || r == '.' || r >= '0' && r <= '9' || r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' {
+			return r
+		}
+		return '-'
+	}, m.hostname)
+	if name == "" {
+		name = "sandbox"
+	}
+	name = name[:min(len(name), 63)]
+	if err := unix.Sethostname([]byte(name)); err != nil {
+		return fmt.Errorf("set the host name: %w", err)
+	}
+	hosts, err := os.ReadFile("/etc/hosts")
+	if err != nil || slices.Contains(strings.Fields(string(hosts)), name) {
+		return nil // one who has removed the file wants none
+	}
+	f, err := os.OpenFile("/etc/hosts", os.O_WRONLY|os.O_APPEND, 0)
+	if err != nil {
+		return err
+	}
+	_, err = fmt.Fprintf(f, "127.0.0.1 %s\n", name)
+	return errors.Join(err, f.Close())
+}
+
+func (m *namespaceMachine) startInit() error {
+	out, child, err := os.Pipe()
+	if err != nil {
+		return err
+	}
+	defer out.Close()
+	cmd := &exec.Cmd{
+		Path: "/bin/sh", Args: []string{"init", "-c", initScript}, Dir: "/",
+		Env:    []string{"PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"},
+		Stdout: child, Stderr: child,
+		SysProcAttr: &syscall.SysProcAttr{
+			Cloneflags: unix.CLONE_NEWPID,
+			Setsid:     true, // a Ctrl-C is not for it
+			// The thread lives as long as the host, so whatever ends this
+			// process ends the box.
+			Pdeathsig: syscall.SIGKILL,
+			PidFD:     &m.pidfd,
+		},
+	}
+	err = cmd.Start()
+	_ = child.Close()
+	if err != nil {
+		return fmt.Errorf("start the first process: %w", err)
+	}
+	m.init = cmd
+	_ = out.SetReadDeadline(time.Now().Add(30 * time.Second))
+	var said bytes.Buffer
+	// sleep keeps the pipe open, so this does not wait for its end.
+	for buf := make([]byte, 512); !strings.HasSuffix(said.String(), "ok\n"); {
+		n, err := out.Read(buf)
+		said.Write(buf[:n])
+		if err != nil {
+			if err == io.EOF {
+				err = errors.New("it has ended")
+			}
+			return fmt.Errorf("start the first process: %w: %.200q", err, said.String())
+		}
+	}
+	return nil
+}
+
+// enter moves the calling thread into the box. It can't come back.
+func (m *namespaceMachine) enter(kinds int) error {
+	if err := unix.Unshare(unix.CLONE_FS); err != nil {
+		return err
+	}
+	if err := unix.Setns(m.pidfd, kinds); err != nil {
+		if err == unix.ESRCH {
+			return ErrStopped
+		}
+		return fmt.Errorf("enter the box: %w", err)
+	}
+	return nil
+}
+
+const allNamespaces = unix.CLONE_NEWNS | unix.CLONE_NEWPID | unix.CLONE_NEWNET | unix.CLONE_NEWUTS | unix.CLONE_NEWIPC
+
+func (m *namespaceMachine) launch(cmd *exec.Cmd, spec *Spec) error {
+	dir, err := cleanPath(".", spec.Dir)
+	if err != nil {
+		return err
+	}
+	return onThread(func() error {
+		if err := m.enter(allNamespaces); err != nil {
+			return err
+		}
+		if err := limitCapabilities(); err != nil {
+			return err
+		}
+		if info, err := os.Stat(dir); err != nil || !info.IsDir() {
+			return &launchError{126, fmt.Sprintf("cannot change to directory %s: no such directory", dir)}
+		}
+		cmd.Dir, cmd.Env = dir, defaultEnv(spec)
+		if cmd.Path, err = lookPath(spec.Path, dir, cmd.Env); err != nil {
+			return notStarted(spec.Path, err)
+		}
+		prepare(cmd, spec.TTY != nil)
+		cmd.SysProcAttr.Credential = credential(spec.User)
+		err := startOrExplain(cmd, spec.Path)
+		if errors.Is(err, syscall.ENOMEM) && !m.alive() {
+			return ErrStopped // no process can be born where the first has died
+		}
+		return err
+	})
+}
+
+func (m *namespaceMachine) alive() bool {
+	select {
+	case <-m.dead:
+		return false
+	default:
+		return unix.PidfdSendSignal(m.pidfd, 0, nil, 0) == nil
+	}
+}
+
+// credential is a user of the box, with the groups that its files say. It runs
+// inside the box.
+func credential(user string) *syscall.Credential {
+	if user == rootUser {
+		return &syscall.Credential{Groups: []uint32{0}}
+	}
+	return &syscall.Credential{Uid: UserID, Gid: GroupID, Groups: supplementaryGroups()}
+}
+
+// supplementaryGroups are those that /etc/group lists the box's user in.
+func supplementaryGroups() []uint32 {
+	data, err := os.ReadFile("/etc/group")
+	if err != nil {
+		return nil
+	}
+	var groups []uint32
+	for line := range strings.Lines(string(data)) {
+		fields := strings.Split(strings.TrimSpace(line), ":")
+		if len(fields) != 4 || !slices.Contains(strings.Split(fields[3], ","), User) {
+			continue
+		}
+		if gid, err := strconv.ParseUint(fields[2], 10, 32); err == nil {
+			groups = append(groups, uint32(gid))
+		}
+	}
+	return groups
+}
+
+func (m *namespaceMachine) files(f func(fsys) error) error {
+	return onThread(func() error {
+		if err := m.enter(unix.CLONE_NEWNS); err != nil {
+			return err
+		}
+		if err := actAs(UserID, GroupID, supplementaryGroups()); err != nil {
+			return err
+		}
+		return f(threadFS{})
+	})
+}
+
+func (m *namespaceMachine) openTerminal(size Size, user string) (term *terminal, err error) {
+	err = onThread(func() error {
+		if err := m.enter(unix.CLONE_NEWNS); err != nil {
+			return err
+		}
+		if term, err = openTerminal(size); err != nil {
+			return err
+		}
+		if user == rootUser {
+			return nil
+		}
+		if err = term.slave.Chown(UserID, 5); err != nil {
+			return errors.Join(err, term.slave.Close(), term.master.Close())
+		}
+		return nil
+	})
+	return term, err
+}
+
+func (m *namespaceMachine) dial(ctx context.Context, port int) (net.Conn, error) {
+	return m.net.dial(ctx, port)
+}
+
+func (m *namespaceMachine) setNetwork(deny bool) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.deny = deny
+	if m.net == nil {
+		return nil // it will be so when the box starts
+	}
+	return m.net.set(deny)
+}
+
+func (m *namespaceMachine) network() (in, out int64) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	in, out = m.in, m.out
+	if m.net != nil {
+		i, o := m.net.transferred()
+		in, out = in+i, out+o
+	}
+	return in, out
+}
+
+func (m *namespaceMachine) ended(int) {}
+
+func (m *namespaceMachine) halt(procs []*Process) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	err := m.shutDownLocked()
+	for _, p := range procs {
+		<-p.done
+	}
+	return err
+}
+
+// shutDownLocked kills the first process and with it all others, and gives
+// back what the boot took.
+func (m *namespaceMachine) shutDownLocked() error {
+	if m.init != nil {
+		if m.pidfd >= 0 {
+			_ = unix.PidfdSendSignal(m.pidfd, unix.SIGKILL, nil, 0)
+		} else {
+			_ = m.init.Process.Kill()
+		}
+		// It is gone when all processes of the box are.
+		<-m.dead
+		m.init = nil
+	}
+	var err error
+	if m.net != nil {
+		in, out := m.net.transferred()
+		m.in, m.out = m.in+in, m.out+out
+		err = m.net.close()
+		m.net = nil
+	}
+	return err
+}
+
+// freeze takes the upper directory as it is: nothing is copied.
+func (m *namespaceMachine) freeze() (string, int64, error) {
+	size, err := diskUsage(m.upper())
+	return m.upper(), size, err
+}

@@ -1,0 +1,153 @@
+package box
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+)
+
+type unixStat = syscall.Stat_t
+
+// namespaceBackend holds the mount namespace in which roots are put together.
+// It belongs to one thread alone, so none of its mounts is ever seen by the
+// rest of the process, and all are gone with the thread, however it ends.
+type namespaceBackend struct {
+	log    *slog.Logger
+	dir    string // the store
+	mounts string // the tmpfs below dir, seen by the thread only
+	thread *thread
+	lower  string   // the lowest layers, as boxes name them
+	extra  []string // host directories to bind
+
+	// The thread's own namespaces, to come back to.
+	mnt, net, uts, ipc int
+}
+
+func newNamespaceBackend(dir string, log *slog.Logger) (backend, error) {
+	if os.Geteuid() != 0 {
+		return nil, errors.New("not root")
+	}
+	n := &namespaceBackend{
+		log: log, dir: dir, mounts: filepath.Join(dir, "ns"), thread: newThread(),
+		mnt: -1, net: -1, uts: -1, ipc: -1,
+	}
+	err := n.thread.do(n.setUp)
+	if err == nil {
+		err = n.try()
+	}
+	if err != nil {
+		return nil, errors.Join(err, n.close())
+	}
+	return n, nil
+}
+
+func (n *namespaceBackend) layered() bool { return true }
+
+// maxLayers is under the kernel's limit of 500, some of which the base takes;
+// the names of so many fit in a page.
+func (n *namespaceBackend) maxLayers() int { return 400 }
+
+// setUp runs on the thread.
+func (n *namespaceBackend) setUp() error {
+	if err := unix.Unshare(unix.CLONE_FS | unix.CLONE_NEWNS); err != nil {
+		return fmt.Errorf("unshare the mount namespace: %w", err)
+	}
+	if err := os.MkdirAll(n.mounts, 0o700); err != nil {
+		return err
+	}
+	extra, err := extraMounts(n.dir)
+	if err != nil {
+		return err
+	}
+	n.extra = extra
+	err = mountAll([]mountPoint{
+		{target: "/", flags: unix.MS_REC | unix.MS_PRIVATE},
+		{source: "tmpfs", target: n.mounts, kind: "tmpfs", data: "mode=0711"},
+	})
+	if err != nil {
+		return err
+	}
+	base, view := n.mounts+"/base", n.mounts+"/view"
+	for _, dir := range []string{base, view, n.mounts + "/dev", n.mounts + "/root"} {
+		if err := os.Mkdir(dir, 0o755); err != nil {
+			return err
+		}
+	}
+	if err := errors.Join(buildBase(base, filepath.Dir(n.dir)), buildDev(n.mounts+"/dev")); err != nil {
+		return err
+	}
+	if err := n.chooseLower(view); err != nil {
+		return err
+	}
+	for kind, fd := range map[string]*int{"mnt": &n.mnt, "net": &n.net, "uts": &n.uts, "ipc": &n.ipc} {
+		if *fd, err = openNamespace(kind); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// chooseLower decides how boxes see the host's root. overlayfs refuses a lower
+// layer that lies inside another, and where the layers are on the root file
+// system they lie inside "/". A read-only overlay of the base over "/" is a
+// file system of its own, which nothing lies in. It costs one of the two
+// levels that overlays may be stacked, so it is taken only when needed.
+func (n *namespaceBackend) chooseLower(view string) error {
+	var root, store unix.Stat_t
+	if err := errors.Join(unix.Stat("/", &root), unix.Stat(n.dir, &store)); err != nil {
+		return err
+	}
+	// Boxes are mounted with the store's l as working directory.
+	if root.Dev != store.Dev {
+		n.lower = "../ns/base:/"
+		return nil
+	}
+	n.lower = "../ns/view"
+	// A relative name needs no escapes.
+	if err := os.Chdir(n.mounts); err != nil {
+		return err
+	}
+	return mountPoint{source: "base", target: view, kind: "overlay", flags: unix.MS_RDONLY,
+		data: "lowerdir=base:/,redirect_dir=on"}.mount()
+}
+
+// try runs a box once: what is needed of the kernel and of the host's programs
+// is best found out so.
+func (n *namespaceBackend) try() error {
+	dir := filepath.Join(n.dir, "b", newID())
+	m := &namespaceMachine{backend: n, dir: dir}
+	defer func() { _ = removeAll(dir) }()
+	if err := m.make(); err != nil {
+		return err
+	}
+	if err := m.boot(context.Background()); err != nil {
+		return err
+	}
+	return errors.Join(m.files(func(f fsys) error { _, err := f.Stat(WorkDir); return err }), m.halt(nil))
+}
+
+func (n *namespaceBackend) newMachine(b *Box, dir string, layers []string) (machine, error) {
+	m := &namespaceMachine{backend: n, dir: dir, layers: layers, deny: b.cfg.DenyNetwork, hostname: b.cfg.Hostname}
+	return m, m.make()
+}
+
+func (n *namespaceBackend) close() error {
+	n.thread.close()
+	for _, fd := range []int{n.mnt, n.net, n.uts, n.ipc} {
+		if fd >= 0 {
+			_ = unix.Close(fd)
+		}
+	}
+	err := os.Remove(n.mounts)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	return err
+}

@@ -1,0 +1,127 @@
+package box
+
+import (
+	"fmt"
+	"os"
+	"runtime"
+
+	"golang.org/x/sys/unix"
+)
+
+// onThread runs f on an OS thread that ends with it, so that f may change the
+// thread's namespaces, user and capabilities.
+func onThread(f func() error) error {
+	done := make(chan error, 1)
+	go lockAway(func() { done <- f() })
+	return <-done
+}
+
+// lockAway calls f on an OS thread that is not used for anything else after.
+// It never is the process's first thread: that one can't end, and /proc/self
+// shows its namespaces.
+func lockAway(f func()) {
+	runtime.LockOSThread()
+	if unix.Gettid() != os.Getpid() {
+		f()
+		return // locked, so the thread ends
+	}
+	// While the first thread is held here, another goroutine gets another.
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		runtime.LockOSThread()
+		f()
+	}()
+	<-done
+	runtime.UnlockOSThread()
+}
+
+// thread is a long-lived OS thread with namespaces of its own.
+type thread struct {
+	work chan func()
+	gone chan struct{}
+}
+
+func newThread() *thread {
+	t := &thread{work: make(chan func()), gone: make(chan struct{})}
+	go lockAway(func() {
+		defer close(t.gone)
+		for f := range t.work {
+			f()
+		}
+	})
+	return t
+}
+
+// do runs f on the thread.
+func (t *thread) do(f func() error) error {
+	done := make(chan error, 1)
+	t.work <- func() { done <- f() }
+	return <-done
+}
+
+func (t *thread) close() {
+	close(t.work)
+	<-t.gone
+}
+
+// openNamespace opens a namespace of the calling thread.
+func openNamespace(kind string) (int, error) {
+	name := "/proc/thread-self/ns/" + kind
+	fd, err := unix.Open(name, unix.O_RDONLY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return -1, fmt.Errorf("open %s: %w", name, err)
+	}
+	return fd, nil
+}
+
+// keptCapabilities are what root has in a box: what package managers, sudo and
+// the tools for users need, and nothing that reaches the host's kernel or
+// devices.
+var keptCapabilities = []uintptr{
+	unix.CAP_CHOWN, unix.CAP_DAC_OVERRIDE, unix.CAP_FSETID, unix.CAP_FOWNER, unix.CAP_NET_RAW, unix.CAP_SETGID,
+	unix.CAP_SETUID, unix.CAP_SETFCAP, unix.CAP_SETPCAP, unix.CAP_NET_BIND_SERVICE, unix.CAP_SYS_CHROOT,
+	unix.CAP_KILL, unix.CAP_AUDIT_WRITE,
+}
+
+// limitCapabilities keeps programs that the calling thread starts from having
+// other capabilities, even as root.
+func limitCapabilities() error {
+	var kept uint64
+	for _, c := range keptCapabilities {
+		kept |= 1 << c
+	}
+	for c := uintptr(0); c < 64; c++ {
+		if kept&(1<<c) != 0 {
+			continue
+		}
+		if err := unix.Prctl(unix.PR_CAPBSET_DROP, c, 0, 0, 0); err != nil {
+			if err == unix.EINVAL {
+				return nil // beyond the last that this kernel knows
+			}
+			return fmt.Errorf("drop capability %d: %w", c, err)
+		}
+	}
+	return nil
+}
+
+// actAs gives the calling thread the box user's rights on files.
+func actAs(uid, gid int, groups []uint32) error {
+	list := make([]uint32, 0, len(groups)+1)
+	list = append(list, uint32(gid))
+	list = append(list, groups...)
+	if err := setThreadGroups(list); err != nil {
+		return err
+	}
+	// These two report the former ID, not an error, so they are checked.
+	for _, id := range []struct {
+		trap uintptr
+		to   int
+	}{{unix.SYS_SETFSGID, gid}, {unix.SYS_SETFSUID, uid}} {
+		_, _, _ = unix.RawSyscall(id.trap, uintptr(id.to), 0, 0)
+		if now, _, _ := unix.RawSyscall(id.trap, ^uintptr(0), 0, 0); int(now) != id.to {
+			return fmt.Errorf("act as user %d: %w", uid, unix.EPERM)
+		}
+	}
+	return nil
+}
