@@ -38,9 +38,12 @@ type namespaceMachine struct {
 	in, out int64
 }
 
-// initScript mounts /proc, which only a process of the box can, and becomes
-// the first process for good. Ignoring SIGCHLD makes the kernel bury orphans.
-const initScript = `mount -t proc -o nosuid,nodev,noexec proc /proc && trap '' CHLD && echo ok && exec sleep 2147483647`
+// initScript mounts /proc, which only a process of the box can, and then
+// buries orphans for good: a shell that waits reaps every child, and sleep
+// gives it something to wait for.
+const initScript = `mount -t proc -o nosuid,nodev,noexec proc /proc && echo ok || exit 1
+exec </dev/null >/dev/null 2>&1
+while :; do sleep 2147483647 & wait; done`
 
 func (m *namespaceMachine) make() error {
 	if err := os.Mkdir(m.dir, 0o711); err != nil {
@@ -176,7 +179,6 @@ func (m *namespaceMachine) startInit() error {
 	m.init = cmd
 	_ = out.SetReadDeadline(time.Now().Add(30 * time.Second))
 	var said bytes.Buffer
-	// sleep keeps the pipe open, so this does not wait for its end.
 	for buf := make([]byte, 512); !strings.HasSuffix(said.String(), "ok\n"); {
 		n, err := out.Read(buf)
 		said.Write(buf[:n])

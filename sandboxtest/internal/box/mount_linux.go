@@ -126,8 +126,7 @@ func mountRoot(root string, lower []string, upper, work, dev string, extra []str
 		{target: root + "/dev", flags: unix.MS_BIND | unix.MS_REMOUNT | unix.MS_RDONLY | unix.MS_NOEXEC | unix.MS_NOSUID},
 		{source: "devpts", target: root + "/dev/pts", kind: "devpts", flags: unix.MS_NOSUID | unix.MS_NOEXEC, data: "newinstance,ptmxmode=0666,mode=0620,gid=5"},
 		{source: "tmpfs", target: root + "/dev/shm", kind: "tmpfs", flags: unix.MS_NOSUID | unix.MS_NODEV, data: "mode=1777"},
-		{source: "/sys", target: root + "/sys", flags: unix.MS_BIND},
-		{target: root + "/sys", flags: unix.MS_BIND | unix.MS_REMOUNT | unix.MS_RDONLY},
+		{source: "sysfs", target: root + "/sys", kind: "sysfs", flags: unix.MS_RDONLY | unix.MS_NOSUID | unix.MS_NODEV | unix.MS_NOEXEC},
 	})
 	if err != nil {
 		return err

@@ -6,16 +6,22 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
+	"net/netip"
+	"os"
 	"runtime"
+	"strings"
 
 	"golang.org/x/sys/unix"
 )
 
-// network is a box's own network.
+// network is a box's own network: loopback, and an interface that leads
+// outside through a nat.
 type network struct {
 	ns  int
-	log *slog.Logger
+	nat *nat
 }
+
+const interfaceName = "eth0"
 
 // newNetwork sets up the network namespace of the calling thread.
 func newNetwork(log *slog.Logger, deny bool) (*network, error) {
@@ -23,36 +29,125 @@ func newNetwork(log *slog.Logger, deny bool) (*network, error) {
 	if err != nil {
 		return nil, err
 	}
-	n := &network{ns: ns, log: log}
+	n := &network{ns: ns}
+	fail := func(err error) (*network, error) {
+		return nil, errors.Join(fmt.Errorf("network: %w", err), unix.Close(ns))
+	}
 	if err := setUp("lo", true); err != nil {
-		return nil, errors.Join(err, unix.Close(ns))
+		return fail(err)
+	}
+	device, err := openTUN(interfaceName)
+	if err != nil {
+		return fail(err)
+	}
+	if err := configure(interfaceName); err != nil {
+		return fail(errors.Join(err, device.Close()))
+	}
+	listener, err := net.Listen("tcp4", netip.AddrPortFrom(boxAddr, 0).String())
+	if err != nil {
+		return fail(errors.Join(err, device.Close()))
+	}
+	n.nat = newNAT(device, listener, hostResolver, log)
+	if deny {
+		err = setUp(interfaceName, false)
+	} else {
+		err = addDefaultRoute()
+	}
+	if err != nil {
+		return nil, errors.Join(err, n.close())
 	}
 	return n, nil
 }
 
-// setUp switches an interface of the calling thread's network on or off.
-func setUp(name string, up bool) error {
+// openTUN makes an interface in the calling thread's network whose packets are
+// read and written here. It goes when the file is closed.
+func openTUN(name string) (*os.File, error) {
+	fd, err := unix.Open("/dev/net/tun", unix.O_RDWR|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return nil, fmt.Errorf("open /dev/net/tun: %w", err)
+	}
+	req, err := unix.NewIfreq(name)
+	if err == nil {
+		req.SetUint16(unix.IFF_TUN | unix.IFF_NO_PI)
+		err = unix.IoctlIfreq(fd, unix.TUNSETIFF, req)
+	}
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("make interface %s: %w", name, err), unix.Close(fd))
+	}
+	return os.NewFile(uintptr(fd), "/dev/net/tun"), nil
+}
+
+// withSocket gives f a socket for requests about interfaces.
+func withSocket(f func(sock int) error) error {
 	sock, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
 		return err
 	}
-	defer unix.Close(sock)
-	req, err := unix.NewIfreq(name)
+	return errors.Join(f(sock), unix.Close(sock))
+}
+
+// configure gives an interface its address and switches it on.
+func configure(name string) error {
+	err := withSocket(func(sock int) error {
+		for _, set := range []struct {
+			request uint
+			value   func(*unix.Ifreq) error
+		}{
+			{unix.SIOCSIFADDR, func(r *unix.Ifreq) error { return r.SetInet4Addr(boxAddr.AsSlice()) }},
+			{unix.SIOCSIFNETMASK, func(r *unix.Ifreq) error { return r.SetInet4Addr([]byte{255, 255, 255, 0}) }},
+			{unix.SIOCSIFMTU, func(r *unix.Ifreq) error { r.SetUint32(mtu); return nil }},
+		} {
+			req, err := unix.NewIfreq(name)
+			if err == nil {
+				err = set.value(req)
+			}
+			if err == nil {
+				err = unix.IoctlIfreq(sock, set.request, req)
+			}
+			if err != nil {
+				return fmt.Errorf("configure %s: %w", name, err)
+			}
+		}
+		return nil
+	})
 	if err != nil {
 		return err
 	}
-	if err := unix.IoctlIfreq(sock, unix.SIOCGIFFLAGS, req); err != nil {
-		return fmt.Errorf("flags of %s: %w", name, err)
+	return setUp(name, true)
+}
+
+// setUp switches an interface of the calling thread's network on or off.
+func setUp(name string, up bool) error {
+	return withSocket(func(sock int) error {
+		req, err := unix.NewIfreq(name)
+		if err != nil {
+			return err
+		}
+		if err := unix.IoctlIfreq(sock, unix.SIOCGIFFLAGS, req); err != nil {
+			return fmt.Errorf("flags of %s: %w", name, err)
+		}
+		flags := req.Uint16() &^ unix.IFF_UP
+		if up {
+			flags |= unix.IFF_UP
+		}
+		req.SetUint16(flags)
+		if err := unix.IoctlIfreq(sock, unix.SIOCSIFFLAGS, req); err != nil {
+			return fmt.Errorf("set flags of %s: %w", name, err)
+		}
+		return nil
+	})
+}
+
+// hostResolver is the first name server of the host, asked for each time since
+// the host may move between networks.
+func hostResolver() string {
+	data, _ := os.ReadFile("/etc/resolv.conf")
+	for line := range strings.Lines(string(data)) {
+		if fields := strings.Fields(line); len(fields) > 1 && fields[0] == "nameserver" {
+			return net.JoinHostPort(fields[1], "53")
+		}
 	}
-	flags := req.Uint16() &^ unix.IFF_UP
-	if up {
-		flags |= unix.IFF_UP
-	}
-	req.SetUint16(flags)
-	if err := unix.IoctlIfreq(sock, unix.SIOCSIFFLAGS, req); err != nil {
-		return fmt.Errorf("set flags of %s: %w", name, err)
-	}
-	return nil
+	return "127.0.0.1:53"
 }
 
 // inside runs f on a thread in the box's network. Sockets belong to the
@@ -86,6 +181,22 @@ func (n *network) dial(ctx context.Context, port int) (conn net.Conn, err error)
 	return conn, err
 }
 
-func (n *network) set(deny bool) error          { return nil }
-func (n *network) transferred() (in, out int64) { return 0, 0 }
-func (n *network) close() error                 { return unix.Close(n.ns) }
+// set cuts the network off or connects it. Connections that are open when it
+// is cut off are broken.
+func (n *network) set(deny bool) error {
+	return n.inside(func() error {
+		if deny {
+			err := setUp(interfaceName, false)
+			n.nat.disconnect()
+			return err
+		}
+		if err := setUp(interfaceName, true); err != nil {
+			return err
+		}
+		return addDefaultRoute()
+	})
+}
+
+func (n *network) transferred() (in, out int64) { return n.nat.in.Load(), n.nat.out.Load() }
+
+func (n *network) close() error { return errors.Join(n.nat.close(), unix.Close(n.ns)) }

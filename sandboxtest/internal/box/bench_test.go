@@ -1,0 +1,49 @@
+package box
+
+import (
+	"fmt"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+func BenchmarkBoot(b *testing.B) {
+	h := openHost(b, Options{Mode: Namespace})
+	for b.Loop() {
+		box := newBox(b, h, Config{})
+		require.NoError(b, box.Remove())
+	}
+}
+
+func BenchmarkCommand(b *testing.B) {
+	h := openHost(b, Options{Mode: Namespace})
+	box := newBox(b, h, Config{})
+	for b.Loop() {
+		run(b, box, Spec{Path: "true"})
+	}
+}
+
+// BenchmarkFreeze shows that a snapshot and what starts from it cost the same
+// whatever the size.
+func BenchmarkFreeze(b *testing.B) {
+	for _, mib := range []int{1, 1024} {
+		b.Run(fmt.Sprintf("%dMiB", mib), func(b *testing.B) {
+			h := openHost(b, Options{Mode: Namespace})
+			for b.Loop() {
+				b.StopTimer()
+				box := newBox(b, h, Config{})
+				sh(b, box, fmt.Sprintf("head -c %dM /dev/zero > data", mib))
+				b.StartTimer()
+				require.NoError(b, box.Stop(b.Context()))
+				layer, size, err := box.Freeze(b.Context())
+				require.NoError(b, err)
+				require.Equal(b, int64(mib)<<20, size)
+				again := newBox(b, h, Config{Layer: layer})
+				b.StopTimer()
+				require.NoError(b, again.Remove())
+				require.NoError(b, h.RemoveLayer(layer))
+				b.StartTimer()
+			}
+		})
+	}
+}

@@ -1,0 +1,351 @@
+package box
+
+import (
+	"context"
+	"errors"
+	"io"
+	"log/slog"
+	"net"
+	"net/netip"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// The network that a box sees: itself, the host, and a resolver.
+var (
+	boxAddr      = netip.MustParseAddr("10.0.2.15")
+	hostAddr     = netip.MustParseAddr("10.0.2.2")
+	resolverAddr = netip.MustParseAddr("10.0.2.3")
+)
+
+const (
+	dialTimeout = 30 * time.Second
+	udpIdle     = 60 * time.Second
+	maxFlows    = 4096
+	mtu         = 9000
+)
+
+// nat carries a box's connections to the outside by the host's own sockets, so
+// that nothing of the host's network has to be set up. The box's packets come
+// from device. Those of a TCP connection are sent back with other addresses to
+// a listener inside the box's network: so it is the kernel that speaks TCP at
+// both ends, and what is left to do here is to copy bytes.
+type nat struct {
+	device   io.ReadWriteCloser
+	listener net.Listener // inside the box's network
+	local    netip.AddrPort
+	log      *slog.Logger
+	resolver func() string // address of the host's resolver
+
+	in, out atomic.Int64 // bytes, as seen from the box
+
+	ctx    context.Context
+	cancel context.CancelFunc
+	wg     sync.WaitGroup
+
+	mu       sync.Mutex
+	cut      context.Context // ends when the network is denied
+	cutOff   context.CancelFunc
+	tcp      map[flow]*tcpFlow
+	ports    map[uint16]*tcpFlow
+	lastPort uint16
+	udp      map[flow]net.Conn
+}
+
+// flow is a connection as the box sees it.
+type flow struct{ from, to netip.AddrPort }
+
+// tcpFlow is a connection of the box and its other half.
+type tcpFlow struct {
+	flow
+	port uint16   // stands for from.Port at the listener
+	conn net.Conn // nil while dialing and once it was taken over
+	up   bool
+	// taken is closed when the box's half has come.
+	taken chan struct{}
+	done  time.Time // when both halves had ended
+}
+
+func newNAT(device io.ReadWriteCloser, listener net.Listener, resolver func() string, log *slog.Logger) *nat {
+	n := &nat{
+		device: device, listener: listener, resolver: resolver, log: log,
+		local: listener.Addr().(*net.TCPAddr).AddrPort(),
+		tcp:   make(map[flow]*tcpFlow), ports: make(map[uint16]*tcpFlow), udp: make(map[flow]net.Conn),
+	}
+	n.ctx, n.cancel = context.WithCancel(context.Background())
+	n.cut, n.cutOff = context.WithCancel(n.ctx)
+	n.wg.Go(n.readPackets)
+	n.wg.Go(n.accept)
+	return n
+}
+
+// disconnect ends all connections. What is opened after is let through again:
+// it's for the device's interface to be down meanwhile.
+func (n *nat) disconnect() {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.cutOff()
+	n.cut, n.cutOff = context.WithCancel(n.ctx)
+}
+
+func (n *nat) close() error {
+	n.cancel()
+	err := errors.Join(n.device.Close(), n.listener.Close())
+	n.wg.Wait()
+	n.cutOff()
+	return err
+}
+
+func (n *nat) readPackets() {
+	buf := make([]byte, mtu+64)
+	for {
+		size, err := n.device.Read(buf)
+		if err != nil {
+			return
+		}
+		p, ok := parsePacket(buf[:size])
+		switch {
+		case !ok:
+		case p.proto() == protoUDP:
+			n.udpOut(p)
+		case p.src() == n.local && p.dst().Addr() == hostAddr:
+			n.tcpBack(p)
+		default:
+			n.tcpOut(p)
+		}
+	}
+}
+
+func (n *nat) write(data []byte) { _, _ = n.device.Write(data) }
+
+// tcpOut sends a packet from the box to the listener.
+func (n *nat) tcpOut(p packet) {
+	key := flow{p.src(), p.dst()}
+	n.mu.Lock()
+	f := n.tcp[key]
+	if p.tcpFlags()&(flagSYN|flagACK) == flagSYN && (f == nil || !f.done.IsZero()) {
+		if f != nil {
+			n.dropLocked(f)
+		}
+		n.openLocked(key, packet{data: append([]byte(nil), p.data...), head: p.head})
+		n.mu.Unlock()
+		return
+	}
+	up := f != nil && f.up
+	n.mu.Unlock()
+	if up {
+		p.rewrite(netip.AddrPortFrom(hostAddr, f.port), n.local)
+		n.write(p.data)
+	}
+}
+
+// tcpBack sends the listener's packet to the box under the name of the server
+// that the box believes to speak with.
+func (n *nat) tcpBack(p packet) {
+	n.mu.Lock()
+	f := n.ports[p.dst().Port()]
+	n.mu.Unlock()
+	if f != nil {
+		p.rewrite(f.to, f.from)
+		n.write(p.data)
+	}
+}
+
+// openLocked dials before the box's connection is answered, so that a refusal
+// is one for the box too.
+func (n *nat) openLocked(key flow, syn packet) {
+	port := n.freePortLocked()
+	if port == 0 {
+		return // the box will ask again
+	}
+	f := &tcpFlow{flow: key, port: port, taken: make(chan struct{})}
+	n.tcp[key], n.ports[port] = f, f
+	cut := n.cut
+	n.wg.Go(func() {
+		ctx, cancel := context.WithTimeout(cut, dialTimeout)
+		defer cancel()
+		var d net.Dialer
+		conn, err := d.DialContext(ctx, "tcp", n.outside(key.to))
+		n.mu.Lock()
+		if err != nil {
+			n.dropLocked(f)
+		} else {
+			f.conn, f.up = conn, true
+		}
+		n.mu.Unlock()
+		if err != nil {
+			n.write(refusal(syn))
+			return
+		}
+		syn.rewrite(netip.AddrPortFrom(hostAddr, f.port), n.local)
+		n.write(syn.data)
+		// If the box has lost interest, nobody will take it over.
+		timer := time.NewTimer(dialTimeout)
+		defer timer.Stop()
+		select {
+		case <-f.taken:
+			return
+		case <-timer.C:
+		case <-n.ctx.Done():
+		}
+		n.mu.Lock()
+		defer n.mu.Unlock()
+		if f.conn != nil {
+			_ = f.conn.Close()
+			n.dropLocked(f)
+		}
+	})
+}
+
+func (n *nat) dropLocked(f *tcpFlow) {
+	if n.tcp[f.flow] == f {
+		delete(n.tcp, f.flow)
+	}
+	if n.ports[f.port] == f {
+		delete(n.ports, f.port)
+	}
+}
+
+// freePortLocked finds a port for a new connection, and forgets those that
+// have been over for long.
+func (n *nat) freePortLocked() uint16 {
+	if len(n.ports) >= maxFlows {
+		now := time.Now()
+		for _, f := range n.ports {
+			if !f.done.IsZero() && now.Sub(f.done) > 2*time.Second {
+				n.dropLocked(f)
+			}
+		}
+		if len(n.ports) >= maxFlows {
+			return 0
+		}
+	}
+	for {
+		n.lastPort++
+		if n.lastPort >= 1024 && n.ports[n.lastPort] == nil {
+			return n.lastPort
+		}
+	}
+}
+
+// outside is the host's name of an address of the box's network.
+func (n *nat) outside(to netip.AddrPort) string {
+	switch to.Addr() {
+	case hostAddr:
+		return netip.AddrPortFrom(netip.AddrFrom4([4]byte{127, 0, 0, 1}), to.Port()).String()
+	case resolverAddr:
+		return n.resolver()
+	}
+	return to.String()
+}
+
+func (n *nat) accept() {
+	for {
+		conn, err := n.listener.Accept()
+		if err != nil {
+			if n.ctx.Err() == nil {
+				n.log.Warn("a box's network has stopped working", "error", err)
+			}
+			return
+		}
+		port := conn.RemoteAddr().(*net.TCPAddr).AddrPort().Port()
+		n.mu.Lock()
+		f := n.ports[port]
+		var server net.Conn
+		if f != nil {
+			server, f.conn = f.conn, nil
+			if server != nil {
+				close(f.taken)
+			}
+		}
+		cut := n.cut
+		n.mu.Unlock()
+		if server == nil { // not one of ours
+			_ = conn.Close()
+			continue
+		}
+		n.wg.Go(func() { n.relay(cut, f, conn.(*net.TCPConn), server.(*net.TCPConn)) })
+	}
+}
+
+// relay copies both ways until both are at their end.
+func (n *nat) relay(cut context.Context, f *tcpFlow, box, server *net.TCPConn) {
+	stop := context.AfterFunc(cut, func() { _, _ = box.Close(), server.Close() })
+	defer stop()
+	var wg sync.WaitGroup
+	wg.Go(func() { copyHalf(server, box, &n.out) })
+	wg.Go(func() { copyHalf(box, server, &n.in) })
+	wg.Wait()
+	_, _ = box.Close(), server.Close()
+	n.mu.Lock()
+	f.done = time.Now()
+	n.mu.Unlock()
+}
+
+func copyHalf(to, from *net.TCPConn, count *atomic.Int64) {
+	_, err := io.Copy(to, counter{from, count})
+	if err != nil {
+		// The other half is of no use when one has broken.
+		_ = to.SetLinger(0)
+		_, _ = to.Close(), from.Close()
+		return
+	}
+	_ = to.CloseWrite()
+}
+
+// counter counts what is read.
+type counter struct {
+	r     io.Reader
+	count *atomic.Int64
+}
+
+func (c counter) Read(p []byte) (int, error) {
+	n, err := c.r.Read(p)
+	c.count.Add(int64(n))
+	return n, err
+}
+
+// udpOut passes a datagram on, and what is answered back.
+func (n *nat) udpOut(p packet) {
+	key := flow{p.src(), p.dst()}
+	n.mu.Lock()
+	conn := n.udp[key]
+	if conn == nil {
+		var err error
+		if len(n.udp) < maxFlows {
+			conn, err = net.Dial("udp", n.outside(key.to)) // a number, so nothing is looked up
+		}
+		if conn == nil || err != nil {
+			n.mu.Unlock()
+			return
+		}
+		n.udp[key] = conn
+		cut := n.cut
+		n.wg.Go(func() { n.udpBack(cut, key, conn) })
+	}
+	n.mu.Unlock()
+	_ = conn.SetReadDeadline(time.Now().Add(udpIdle))
+	size, _ := conn.Write(p.payload())
+	n.out.Add(int64(size))
+}
+
+func (n *nat) udpBack(cut context.Context, key flow, conn net.Conn) {
+	stop := context.AfterFunc(cut, func() { _ = conn.Close() })
+	defer stop()
+	buf := make([]byte, mtu-28)
+	for {
+		size, err := conn.Read(buf)
+		if err != nil {
+			break
+		}
+		n.in.Add(int64(size))
+		n.write(datagram(key.to, key.from, buf[:size]))
+	}
+	_ = conn.Close()
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.udp[key] == conn {
+		delete(n.udp, key)
+	}
+}
