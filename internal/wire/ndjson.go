@@ -54,24 +54,28 @@ func (e *LineError) Error() string {
 
 func (e *LineError) Unwrap() error { return e.Err }
 
-const (
-	// bufferSize suits the reads: net/http fills it past its own buffer.
-	bufferSize = 64 << 10
-	// wholeLine is the longest line that is surely delivered in one record. The
+// limits bound a decoder's memory.
+type limits struct {
+	// buffer suits the reads: net/http fills it past its own buffer.
+	buffer int
+	// whole is the longest line that is surely delivered in one record. The
 	// output in a longer one comes in pieces.
-	wholeLine = 1 << 20
-	// maxLine bounds what can't be delivered in pieces: commands, errors, and
+	whole int
+	// line bounds what can't be delivered in pieces: commands, errors, and
 	// output whose stream is named after the data.
-	maxLine = 16 << 20
-	// maxExcerpt bounds LineError.Excerpt.
-	maxExcerpt = 80
-)
+	line int
+}
+
+var defaultLimits = limits{buffer: 64 << 10, whole: 1 << 20, line: 16 << 20}
+
+// maxExcerpt bounds LineError.Excerpt.
+const maxExcerpt = 80
 
 // buffers belong to one decoder at a time: in for what was read, out for data
 // that differs from its encoding.
 type buffers struct{ in, out []byte }
 
-var bufferPool = sync.Pool{New: func() any { return &buffers{in: make([]byte, bufferSize)} }}
+var bufferPool = sync.Pool{New: func() any { return &buffers{in: make([]byte, defaultLimits.buffer)} }}
 
 // LogDecoder decodes the records of a log stream (application/x-ndjson). Its
 // memory is bounded whatever the length of a line. It is not safe for
@@ -82,6 +86,7 @@ var bufferPool = sync.Pool{New: func() any { return &buffers{in: make([]byte, bu
 // the line would have given.
 type LogDecoder struct {
 	r       io.Reader
+	limits  limits
 	pooled  *buffers
 	buf     []byte
 	pos     int // start of what is not decoded yet
@@ -96,14 +101,14 @@ type LogDecoder struct {
 // back.
 func NewLogDecoder(r io.Reader) *LogDecoder {
 	p := bufferPool.Get().(*buffers)
-	return &LogDecoder{r: r, pooled: p, buf: p.in}
+	return &LogDecoder{r: r, limits: defaultLimits, pooled: p, buf: p.in}
 }
 
 // Close makes the buffers available to other decoders. Next fails afterwards,
 // and data that it returned is no longer valid. The reader is not closed.
 func (d *LogDecoder) Close() error {
 	if d.pooled != nil {
-		if cap(d.pooled.out) > wholeLine {
+		if cap(d.pooled.out) > d.limits.whole {
 			d.pooled.out = nil
 		}
 		bufferPool.Put(d.pooled)
@@ -192,15 +197,15 @@ func (d *LogDecoder) more() (rec Record, ok bool, err error) {
 		}
 		return Record{}, false, d.readErr
 	}
-	if len(d.buf) >= wholeLine {
+	if len(d.buf) >= d.limits.whole {
 		if kind, n, ok := openHead(d.buf[d.pos:d.end]); ok {
 			d.pos += n
 			d.long = longLine{state: inData, kind: kind}
 			return d.piece()
 		}
 	}
-	if len(d.buf) >= maxLine {
-		return Record{}, false, &LineError{Err: fmt.Errorf("it is longer than %d MiB", maxLine>>20)}
+	if len(d.buf) >= d.limits.line {
+		return Record{}, false, &LineError{Err: fmt.Errorf("it is longer than %d bytes", d.limits.line)}
 	}
 	grown := make([]byte, 2*len(d.buf))
 	copy(grown, d.buf)
@@ -215,7 +220,7 @@ func (d *LogDecoder) fill() {
 		return
 	}
 	if d.pos == d.end {
-		if len(d.buf) > bufferSize {
+		if len(d.buf) > d.limits.buffer {
 			d.buf = d.pooled.in
 		}
 		d.pos, d.end, d.looked = 0, 0, 0

@@ -67,11 +67,13 @@ func openHead(b []byte) (kind Kind, n int, ok bool) {
 			}
 		}
 	}
-	rest := bytes.TrimLeft(b[dec.InputOffset():], " \t\r:")
-	if !known || len(rest) == 0 || rest[0] != '"' {
+	const space = " \t\r"
+	rest, ok := bytes.CutPrefix(bytes.TrimLeft(b[dec.InputOffset():], space), []byte(":"))
+	if !ok || !known {
 		return 0, 0, false
 	}
-	return kind, len(b) - len(rest) + 1, true
+	rest, ok = bytes.CutPrefix(bytes.TrimLeft(rest, space), []byte(`"`))
+	return kind, len(b) - len(rest), ok
 }
 
 // piece returns the next piece of a long line. It returns no record when it has
@@ -121,7 +123,7 @@ func (d *LogDecoder) tail() error {
 			d.pos = from + i + 1
 		} else {
 			d.looked = d.end
-			if d.end-d.pos >= bufferSize/2 {
+			if d.end-d.pos >= d.limits.buffer/2 {
 				return &LineError{Err: errors.New("too much follows the data")}
 			}
 			err := d.need()
