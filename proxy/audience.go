@@ -65,8 +65,8 @@ func receivedAt(r *http.Request, trust bool) (endpoint, error) {
 		at.path, _, _ = strings.Cut(r.RequestURI, "?")
 	default:
 		u, err := url.ParseRequestURI(r.RequestURI)
-		if err != nil || u.Host == "" {
-			return at, errors.New("the request is not for a path")
+		if err != nil || !strings.EqualFold(u.Host, r.Host) {
+			return at, errors.New("the request is not for a path on this host")
 		}
 		at.path = u.EscapedPath()
 	}

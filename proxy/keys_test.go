@@ -1,0 +1,402 @@
+package proxy
+
+import (
+	"bytes"
+	"context"
+	"crypto/rand"
+	"crypto/rsa"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/go-jose/go-jose/v4"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+var testKey = sync.OnceValue(func() *rsa.PrivateKey {
+	key, err := rsa.GenerateKey(rand.Reader, 2048)
+	if err != nil {
+		panic(err)
+	}
+	return key
+})
+
+// jwks publishes the same key under several IDs.
+func jwks(ids ...string) string {
+	var set jose.JSONWebKeySet
+	for _, id := range ids {
+		set.Keys = append(set.Keys, jose.JSONWebKey{Key: testKey().Public(), KeyID: id, Algorithm: "RS256", Use: "sig"})
+	}
+	b, err := json.Marshal(set)
+	if err != nil {
+		panic(err)
+	}
+	return string(b)
+}
+
+// keyServer is a transport that counts, and answers as it is told.
+type keyServer struct {
+	fetches atomic.Int64
+	answer  func(r *http.Request) (int, string, error)
+}
+
+func (s *keyServer) RoundTrip(r *http.Request) (*http.Response, error) {
+	s.fetches.Add(1)
+	status, body, err := s.answer(r)
+	if err != nil {
+		return nil, err
+	}
+	return &http.Response{StatusCode: status, Header: http.Header{"Location": {"https://evil.example/"}},
+		Body: io.NopCloser(strings.NewReader(body)), Request: r}, nil
+}
+
+func publishing(ids ...string) *keyServer {
+	return &keyServer{answer: func(*http.Request) (int, string, error) { return 200, jwks(ids...), nil }}
+}
+
+func (s *keyServer) keys() *Keys { return &Keys{HTTPClient: &http.Client{Transport: s}} }
+
+const testIssuer = "https://oidc.vercel.com/team"
+
+func (k *Keys) has(ctx context.Context, issuer, id string) error {
+	_, _, err := k.find(ctx, issuer, id)
+	return err
+}
+
+func TestKeysAreFetchedFromTheIssuer(t *testing.T) {
+	for issuer, want := range map[string]string{
+		"https://oidc.vercel.com":       "https://oidc.vercel.com/.well-known/jwks",
+		"https://oidc.vercel.com/":      "https://oidc.vercel.com/.well-known/jwks",
+		"https://oidc.vercel.com/team":  "https://oidc.vercel.com/team/.well-known/jwks",
+		"https://oidc.vercel.com/team/": "https://oidc.vercel.com/team/.well-known/jwks",
+	} {
+		s := publishing("a")
+		s.answer = func(r *http.Request) (int, string, error) {
+			assert.Equal(t, want, r.URL.String())
+			_, ok := r.Context().Deadline()
+			assert.True(t, ok)
+			return 200, jwks("a"), nil
+		}
+		assert.NoError(t, s.keys().has(t.Context(), issuer, "a"))
+		assert.EqualValues(t, 1, s.fetches.Load())
+	}
+}
+
+func TestKeysRotate(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := publishing("a")
+		k := s.keys()
+		require.NoError(t, k.has(t.Context(), testIssuer, "a"))
+		s.answer = publishing("b").answer
+		assert.ErrorIs(t, k.has(t.Context(), testIssuer, "b"), ErrInvalidToken, "looked a moment ago")
+		assert.EqualValues(t, 1, s.fetches.Load())
+		time.Sleep(refetchPause)
+		assert.NoError(t, k.has(t.Context(), testIssuer, "b"))
+		assert.EqualValues(t, 2, s.fetches.Load())
+		assert.ErrorIs(t, k.has(t.Context(), testIssuer, "a"), ErrInvalidToken, "a withdrawn key is no longer believed")
+	})
+}
+
+func TestKeysAreLookedAtAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := publishing("a")
+		k := s.keys()
+		require.NoError(t, k.has(t.Context(), testIssuer, "a"))
+		time.Sleep(keysFresh - time.Second)
+		require.NoError(t, k.has(t.Context(), testIssuer, "a"))
+		assert.EqualValues(t, 1, s.fetches.Load())
+
+		// Withdrawn: noticed within ten minutes, without an unknown key ID.
+		s.answer = publishing("b").answer
+		time.Sleep(time.Second)
+		assert.ErrorIs(t, k.has(t.Context(), testIssuer, "a"), ErrInvalidToken)
+		assert.EqualValues(t, 2, s.fetches.Load())
+	})
+}
+
+func TestKeysOutliveAnOutage(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := publishing("a")
+		k := s.keys()
+		require.NoError(t, k.has(t.Context(), testIssuer, "a"))
+		s.answer = func(*http.Request) (int, string, error) { return 503, "", nil }
+		for range 59 {
+			time.Sleep(time.Minute)
+			require.NoError(t, k.has(t.Context(), testIssuer, "a"))
+			require.NoError(t, k.has(t.Context(), testIssuer, "a"))
+		}
+		assert.EqualValues(t, 51, s.fetches.Load(), "one a minute, once the keys are ten minutes old")
+		time.Sleep(time.Minute)
+		assert.ErrorIs(t, k.has(t.Context(), testIssuer, "a"), ErrKeysUnavailable, "but not for ever")
+		s.answer = publishing("a").answer
+		time.Sleep(time.Minute)
+		assert.NoError(t, k.has(t.Context(), testIssuer, "a"))
+	})
+}
+
+func TestKeysFailAndRecover(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &keyServer{answer: func(*http.Request) (int, string, error) { return 500, "", nil }}
+		k := s.keys()
+		// One failure does not shut anybody out: the next request tries again.
+		assert.ErrorIs(t, k.has(t.Context(), testIssuer, "a"), ErrKeysUnavailable)
+		assert.ErrorIs(t, k.has(t.Context(), testIssuer, "a"), ErrKeysUnavailable)
+		assert.EqualValues(t, 2, s.fetches.Load())
+		assert.ErrorIs(t, k.has(t.Context(), testIssuer, "a"), ErrKeysUnavailable)
+		assert.EqualValues(t, 2, s.fetches.Load())
+		// From then on the pauses grow, up to a minute.
+		start := time.Now()
+		for time.Since(start) < time.Hour {
+			time.Sleep(100 * time.Millisecond)
+			assert.ErrorIs(t, k.has(t.Context(), testIssuer, "a"), ErrKeysUnavailable)
+		}
+		assert.InDelta(t, 2+6+59, s.fetches.Load(), 2)
+		s.answer = publishing("a").answer
+		time.Sleep(time.Minute)
+		assert.NoError(t, k.has(t.Context(), testIssuer, "a"))
+	})
+}
+
+func TestKeysJoinFetches(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &keyServer{answer: func(*http.Request) (int, string, error) {
+			time.Sleep(time.Second)
+			return 200, jwks("a"), nil
+		}}
+		k := s.keys()
+		var wg sync.WaitGroup
+		for range 64 {
+			wg.Go(func() { assert.NoError(t, k.has(t.Context(), testIssuer, "a")) })
+		}
+		wg.Wait()
+		assert.EqualValues(t, 1, s.fetches.Load())
+	})
+}
+
+// TestKeysFetchSurvivesItsRequest: whoever begins a fetch and goes away must not
+// be able to keep it from ever succeeding.
+func TestKeysFetchSurvivesItsRequest(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &keyServer{answer: func(r *http.Request) (int, string, error) {
+			select {
+			case <-time.After(time.Second):
+				return 200, jwks("a"), nil
+			case <-r.Context().Done():
+				return 0, "", r.Context().Err()
+			}
+		}}
+		k := s.keys()
+		gone, cancel := context.WithCancel(t.Context())
+		var wg sync.WaitGroup
+		wg.Go(func() { _ = k.has(gone, testIssuer, "a") })
+		synctest.Wait()
+		wg.Go(func() {
+			assert.ErrorIs(t, k.has(gone, testIssuer, "a"), context.Canceled, "those who only wait may stop")
+		})
+		wg.Go(func() { assert.NoError(t, k.has(t.Context(), testIssuer, "a")) })
+		synctest.Wait()
+		cancel()
+		wg.Wait()
+		assert.EqualValues(t, 1, s.fetches.Load())
+	})
+}
+
+func TestKeysGiveUp(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &keyServer{answer: func(r *http.Request) (int, string, error) {
+			<-r.Context().Done()
+			return 0, "", r.Context().Err()
+		}}
+		start := time.Now()
+		assert.ErrorIs(t, s.keys().has(t.Context(), testIssuer, "a"), ErrKeysUnavailable)
+		assert.Equal(t, keysTimeout, time.Since(start))
+	})
+}
+
+func TestKeysSurviveAPanickingTransport(t *testing.T) {
+	s := &keyServer{answer: func(*http.Request) (int, string, error) { panic("transport") }}
+	k := s.keys()
+	assert.Panics(t, func() { _ = k.has(t.Context(), testIssuer, "a") })
+	s.answer = publishing("a").answer
+	assert.NoError(t, k.has(t.Context(), testIssuer, "a"))
+}
+
+func TestKeysBadAnswers(t *testing.T) {
+	small, err := rsa.GenerateKey(rand.Reader, 1024)
+	require.NoError(t, err)
+	one := func(change func(map[string]any)) string {
+		var set map[string][]map[string]any
+		require.NoError(t, json.Unmarshal([]byte(jwks("a")), &set))
+		change(set["keys"][0])
+		b, err := json.Marshal(set)
+		require.NoError(t, err)
+		return string(b)
+	}
+	smallSet, err := json.Marshal(jose.JSONWebKeySet{Keys: []jose.JSONWebKey{{Key: small.Public(), KeyID: "a"}}})
+	require.NoError(t, err)
+	private, err := json.Marshal(jose.JSONWebKeySet{Keys: []jose.JSONWebKey{{Key: testKey(), KeyID: "a"}}})
+	require.NoError(t, err)
+	many := make([]string, maxKeys+1)
+	for i := range many {
+		many[i] = fmt.Sprint(i)
+	}
+	for name, answer := range map[string]string{
+		"nothing":           "",
+		"not JSON":          "<html>",
+		"null":              "null",
+		"a list":            "[]",
+		"no keys":           `{"keys":[]}`,
+		"keys of odd types": `{"keys":[null,1,"x",[],{}]}`,
+		"too large":         jwks("a") + strings.Repeat(" ", maxKeysSize),
+		"too many":          jwks(many...),
+		"a small key":       string(smallSet),
+		"a private key":     string(private),
+		"for encryption":    one(func(k map[string]any) { k["use"] = "enc" }),
+		"for RS512":         one(func(k map[string]any) { k["alg"] = "RS512" }),
+		"for signing only":  one(func(k map[string]any) { k["key_ops"] = []string{"sign"} }),
+		"an octet key":      `{"keys":[{"kty":"oct","kid":"a","k":"AAAA"}]}`,
+		"twice the same ID": jwks("a", "a"),
+		"no modulus":        one(func(k map[string]any) { delete(k, "n") }),
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := &keyServer{answer: func(*http.Request) (int, string, error) { return 200, answer, nil }}
+			assert.Error(t, s.keys().has(t.Context(), testIssuer, "a"))
+		})
+	}
+	for _, status := range []int{204, 301, 302, 307, 404, 500} {
+		s := &keyServer{answer: func(*http.Request) (int, string, error) { return status, jwks("a"), nil }}
+		assert.ErrorIs(t, s.keys().has(t.Context(), testIssuer, "a"), ErrKeysUnavailable)
+		assert.EqualValues(t, 1, s.fetches.Load(), "redirects are not followed")
+	}
+
+	// Others beside a good one do no harm.
+	mixed := strings.Replace(jwks("a"), `"keys":[`, `"keys":[null,{"kty":"XX"},{"kty":"RSA","kid":"b"},`, 1)
+	s := &keyServer{answer: func(*http.Request) (int, string, error) { return 200, mixed, nil }}
+	assert.NoError(t, s.keys().has(t.Context(), testIssuer, "a"))
+}
+
+// TestKeysFlood: random key IDs and issuers, from everywhere, for an hour.
+func TestKeysFlood(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var mu sync.Mutex
+		perIssuer := make(map[string]int)
+		s := &keyServer{answer: func(r *http.Request) (int, string, error) {
+			mu.Lock()
+			defer mu.Unlock()
+			perIssuer[r.URL.Path]++
+			if strings.HasPrefix(r.URL.Path, "/team/") {
+				return 200, jwks("a"), nil
+			}
+			if strings.HasPrefix(r.URL.Path, "/real") { // a stranger's, which exists
+				return 200, jwks("a"), nil
+			}
+			return 404, "", nil
+		}}
+		k := s.keys()
+		_, e, err := k.find(t.Context(), testIssuer, "a")
+		require.NoError(t, err)
+		e.proven.Store(true)
+
+		const hour = 3600
+		for second := range hour {
+			for i := range 20 {
+				id := fmt.Sprint(second, "-", i)
+				assert.Error(t, k.has(t.Context(), testIssuer, id))
+				assert.Error(t, k.has(t.Context(), "https://oidc.vercel.com/made-up-"+id, "a"))
+				_ = k.has(t.Context(), "https://oidc.vercel.com/real-"+id, "a")
+			}
+			require.NoError(t, k.has(t.Context(), testIssuer, "a"), "those who are in stay in")
+			require.LessOrEqual(t, len(k.issuers), maxIssuers)
+			time.Sleep(time.Second)
+		}
+		assert.LessOrEqual(t, perIssuer["/team/.well-known/jwks"], 61, "at most one a minute")
+		assert.LessOrEqual(t, s.fetches.Load(), int64(61+newIssuers+hour*newIssuersPerSecond))
+		k.mu.Lock()
+		assert.Contains(t, k.issuers, testIssuer, "what nobody can make up is not pushed out")
+		k.mu.Unlock()
+	})
+}
+
+// TestHandlerFlood sends tokens from 64 clients at once, most of them made up.
+func TestHandlerFlood(t *testing.T) {
+	s := publishing("k1")
+	reached := atomic.Int64{}
+	h := Handler(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { reached.Add(1) }),
+		&Options{HTTPClient: &http.Client{Transport: s}})
+	good := testToken("k1", testIssuer)
+	unknown := testToken("k2", testIssuer)
+	elsewhere := testToken("k1", "https://oidc.vercel.com.evil.com/team")
+	requests := 20_000
+	if testing.Short() {
+		requests = 2_000
+	}
+	var wg sync.WaitGroup
+	for range 64 {
+		wg.Go(func() {
+			for i := range requests / 64 {
+				for _, token := range []string{good, unknown, elsewhere}[:1+2*((i+1)/2%2)] {
+					h.ServeHTTP(discardWriter{}, testRequest(token))
+				}
+			}
+		})
+	}
+	wg.Wait()
+	assert.EqualValues(t, requests/64*64, reached.Load())
+	assert.EqualValues(t, 1, s.fetches.Load())
+}
+
+// discardWriter is a ResponseWriter that costs nothing.
+type discardWriter struct{}
+
+func (discardWriter) Header() http.Header         { return make(http.Header) }
+func (discardWriter) Write(p []byte) (int, error) { return len(p), nil }
+func (discardWriter) WriteHeader(int)             {}
+
+// testToken signs a token for testRequest.
+func testToken(keyID, issuer string) string {
+	signer, err := jose.NewSigner(jose.SigningKey{Algorithm: jose.RS256,
+		Key: jose.JSONWebKey{Key: testKey(), KeyID: keyID}}, (&jose.SignerOptions{}).WithType("JWT"))
+	if err != nil {
+		panic(err)
+	}
+	jws, err := signer.Sign([]byte(`{"iss":"` + issuer + `","aud":"http://proxy.example.com/hook","exp":4102444800,` +
+		`"iat":1700000000,"team_id":"team_p","project_id":"prj_p","sandbox_id":"sbx_p","sandbox_name":"name-p"}`))
+	if err != nil {
+		panic(err)
+	}
+	token, err := jws.CompactSerialize()
+	if err != nil {
+		panic(err)
+	}
+	return token
+}
+
+func testRequest(token string) *http.Request {
+	r, err := http.NewRequest("GET", "http://proxy.example.com/hook/some/path?x=1", bytes.NewReader(nil))
+	if err != nil {
+		panic(err)
+	}
+	r.RequestURI = "/hook/some/path?x=1"
+	r.Header = http.Header{
+		"Accept": {"*/*"}, "User-Agent": {"curl/8.5.0"}, "Authorization": {"Bearer PLACEHOLDER"},
+		hostHeader: {"api.example.com"}, schemeHeader: {"https"}, portHeader: {"443"},
+		pathHeader: {"/some/path?x=1"}, tokenHeader: {token},
+	}
+	return r
+}
+
+func TestErrorsAreTold(t *testing.T) {
+	err := fmt.Errorf("%w: x", ErrKeysUnavailable)
+	assert.ErrorIs(t, ErrorFromContext(context.WithValue(t.Context(), errorKey{}, err)), ErrKeysUnavailable)
+	assert.NoError(t, ErrorFromContext(t.Context()))
+	assert.False(t, errors.Is(ErrInvalidToken, ErrKeysUnavailable))
+}
