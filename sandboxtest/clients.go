@@ -1,26 +1,32 @@
 package sandboxtest
 
+import "github.com/go-vercel/sandbox"
+
 // The team and project of Credentials.
 const (
 	teamID    = "team_emulator"
 	projectID = "prj_emulator"
 )
 
-// Credentials are what a client may present to the server.
-type Credentials struct{ Token, TeamID, ProjectID string }
-
-// Credentials gives credentials that the server takes: Options.Token, or any
-// token when it is empty, with a team and a project of the emulator's own.
-// Sandboxes of other projects are made by naming them.
-func (s *Server) Credentials() Credentials {
-	c := Credentials{Token: s.opts.Token, TeamID: teamID, ProjectID: projectID}
+// Credentials gives credentials that the server takes: Options.Token, or some
+// token when that is empty, with a team and a project of the emulator's own.
+// Another project is made by naming it.
+func (s *Server) Credentials() sandbox.Credentials {
+	c := sandbox.Credentials{Token: s.opts.Token, TeamID: teamID, ProjectID: projectID}
 	if c.Token == "" {
 		c.Token = "emulator"
 	}
 	return c
 }
 
-// clients are what Client gives, for Close.
-type clients struct{}
+// Client gives a client of the server, with Credentials. It is always the
+// same one, whose connections Close closes.
+func (s *Server) Client() *sandbox.Client { return s.client }
 
-func (c *clients) close() {}
+func (s *Server) openClient() (err error) {
+	s.client, err = sandbox.NewClient(&sandbox.ClientOptions{
+		Credentials: sandbox.StaticCredentials(s.Credentials()),
+		BaseURL:     s.URL,
+	})
+	return err
+}

@@ -53,7 +53,11 @@ func (c *call) makeDir() error {
 	if err != nil {
 		return err
 	}
-	if err := machine.Mkdir(p.Path, p.Cwd); err != nil {
+	mkdir := machine.MkdirNew
+	if p.Recursive {
+		mkdir = machine.Mkdir
+	}
+	if err := mkdir(p.Path, p.Cwd); err != nil {
 		return c.fileError(sess, "error creating directory", err)
 	}
 	writeJSON(c.w, http.StatusOK, struct{}{})
@@ -124,7 +128,7 @@ func (c *call) fileError(sess *session, what string, err error) error {
 	if errors.Is(err, box.ErrStopped) {
 		return sess.machineError(c.ctx, err)
 	}
-	reason := err.Error()
+	reason := strings.TrimPrefix(err.Error(), "box: ")
 	if pe, ok := errors.AsType[*fs.PathError](err); ok {
 		reason = pe.Path + ": " + pe.Err.Error()
 	}

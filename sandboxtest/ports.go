@@ -36,7 +36,7 @@ func (t *traffic) load() (in, out int64) { return t.in.Load(), t.out.Load() }
 
 // setPorts makes routes for ports and closes those of others. The caller holds
 // sb.op.
-func (sb *sandbox) setPorts(ports []int) error {
+func (sb *namedSandbox) setPorts(ports []int) error {
 	st := sb.s.store
 	st.mu.Lock()
 	old := slices.Clone(sb.routes)
@@ -68,12 +68,12 @@ func (sb *sandbox) setPorts(ports []int) error {
 	return nil
 }
 
-func (sb *sandbox) closeRoutes() {
+func (sb *namedSandbox) closeRoutes() {
 	// Without ports there is nothing to open that could fail.
 	_ = sb.setPorts(nil)
 }
 
-func (sb *sandbox) openRoute(port int) (*route, error) {
+func (sb *namedSandbox) openRoute(port int) (*route, error) {
 	s := sb.s
 	host, _, err := net.SplitHostPort(s.address())
 	if err != nil {
@@ -109,7 +109,7 @@ func (sb *sandbox) openRoute(port int) (*route, error) {
 }
 
 // dial connects to a port of the sandbox's running session.
-func (sb *sandbox) dial(ctx context.Context, port int) (net.Conn, error) {
+func (sb *namedSandbox) dial(ctx context.Context, port int) (net.Conn, error) {
 	st := sb.s.store
 	st.mu.Lock()
 	sess := sb.current

@@ -83,7 +83,7 @@ func (c *call) makeSandbox(project, name string, set settings, from *snapshot, f
 	}
 	defer st.unreserve(key)
 	now := c.s.clock.Now()
-	sb := &sandbox{s: c.s, key: key, settings: set, createdAt: now, updatedAt: now, statusUpdatedAt: now}
+	sb := &namedSandbox{s: c.s, key: key, settings: set, createdAt: now, updatedAt: now, statusUpdatedAt: now}
 	if from != nil {
 		sb.currentSnapshot = from.id
 	}
@@ -105,7 +105,7 @@ func (c *call) makeSandbox(project, name string, set settings, from *snapshot, f
 	return c.answerSandbox(sb, false)
 }
 
-func (c *call) answerSandbox(sb *sandbox, resumed bool) error {
+func (c *call) answerSandbox(sb *namedSandbox, resumed bool) error {
 	st := c.s.store
 	st.mu.Lock()
 	answer := wire.SandboxAnswer{Sandbox: sb.wire(), Session: sb.current.wire(), Routes: sb.wireRoutes(), Resumed: resumed}
@@ -115,7 +115,7 @@ func (c *call) answerSandbox(sb *sandbox, resumed bool) error {
 }
 
 // sandbox gives the sandbox that the path names.
-func (c *call) sandbox() (*sandbox, error) {
+func (c *call) sandbox() (*namedSandbox, error) {
 	name := c.values[0]
 	if err := checkName(name); err != nil {
 		return nil, err
@@ -128,7 +128,7 @@ func (c *call) sandbox() (*sandbox, error) {
 
 // lock takes the sandbox for a change of its sessions, unless it was deleted
 // meanwhile.
-func (sb *sandbox) lock() error {
+func (sb *namedSandbox) lock() error {
 	sb.op.Lock()
 	sb.s.store.mu.Lock()
 	deleted := sb.deleted
@@ -320,7 +320,7 @@ func (st *store) shutDown() error {
 	return st.save()
 }
 
-func (sb *sandbox) shutDown() {
+func (sb *namedSandbox) shutDown() {
 	st := sb.s.store
 	st.mu.Lock()
 	current, keep := sb.current, sb.settings.Persistent && sb.s.opts.Dir != ""

@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/go-vercel/sandbox"
 	"github.com/go-vercel/sandbox/sandboxtest/internal/box"
 )
 
@@ -97,7 +98,7 @@ type Server struct {
 	closed     bool // by gate: nothing may be added to background
 	closeOnce  sync.Once
 	closeErr   error
-	clients    clients
+	client     *sandbox.Client
 }
 
 // New starts a server for a test, which it fails when the server can't be
@@ -190,7 +191,7 @@ func (s *Server) open() (err error) {
 		ErrorLog: slog.NewLogLogger(s.opts.Logger.Handler(), slog.LevelDebug),
 	}
 	s.background.Go(func() { _ = s.http.Serve(s.listener) }) // ends by Close
-	return nil
+	return s.openClient()
 }
 
 // enter holds Close back until leave is called; it is false once Close has
@@ -258,7 +259,9 @@ func (s *Server) close() error {
 	} else if s.listener != nil {
 		errs = append(errs, s.listener.Close())
 	}
-	s.clients.close()
+	if s.client != nil {
+		s.client.CloseIdleConnections()
+	}
 	if s.host != nil {
 		errs = append(errs, s.store.shutDown())
 	}

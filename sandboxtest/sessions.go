@@ -12,7 +12,7 @@ import (
 // session is one run of a sandbox. Its fields are guarded by the store's lock,
 // save those that never change.
 type session struct {
-	sb             *sandbox
+	sb             *namedSandbox
 	id             string
 	vcpus          int
 	runtime        string
@@ -114,7 +114,7 @@ func (sess *session) measure() usage {
 // start boots a session of the sandbox from a layer. The caller holds sb.op.
 // fill, when given, puts the first files in place before anybody else can
 // reach the machine.
-func (sb *sandbox) start(ctx context.Context, from *snapshot, fill func(context.Context, *box.Box) error) (*session, error) {
+func (sb *namedSandbox) start(ctx context.Context, from *snapshot, fill func(context.Context, *box.Box) error) (*session, error) {
 	st := sb.s.store
 	st.mu.Lock()
 	set := sb.settings.clone()
@@ -358,7 +358,7 @@ func (sess *session) kill(status string) {
 
 // resume gives the sandbox a running session, and says whether it is a new
 // one. A session that is about to end is left to do so. The caller holds sb.op.
-func (sb *sandbox) resume(ctx context.Context) (bool, error) {
+func (sb *namedSandbox) resume(ctx context.Context) (bool, error) {
 	st := sb.s.store
 	st.mu.Lock()
 	if !sb.current.ended() {

@@ -109,7 +109,7 @@ func (sess *session) takeSnapshot() {
 
 // keep sets the expiry of a new snapshot, and applies the retention policy of
 // the sandbox. It gives the snapshots that have to go.
-func (sb *sandbox) keep(sn *snapshot, expiration *time.Duration) (evicted []*snapshot) {
+func (sb *namedSandbox) keep(sn *snapshot, expiration *time.Duration) (evicted []*snapshot) {
 	keep := sb.settings.KeepLast
 	if expiration == nil && keep != nil && keep.Expiration != nil {
 		expiration = keep.Expiration.Std()

@@ -208,7 +208,7 @@ func (st *store) restore(in *state) error {
 	}
 	for _, x := range in.Sandboxes {
 		key := sandboxKey{x.Project, x.Name}
-		st.sandboxes[key] = &sandbox{
+		st.sandboxes[key] = &namedSandbox{
 			s: st.s, key: key, settings: x.Settings, createdAt: x.CreatedAt, updatedAt: x.UpdatedAt,
 			statusUpdatedAt: x.StatusUpdatedAt, currentSnapshot: x.CurrentSnapshot, past: x.Used,
 		}
@@ -243,7 +243,7 @@ func (st *store) restore(in *state) error {
 // restoreRoutes opens the routes of restored sandboxes, which get new
 // addresses. The store's lock is held, and let go meanwhile.
 func (st *store) restoreRoutes() error {
-	var all []*sandbox
+	var all []*namedSandbox
 	for key, sb := range st.sandboxes {
 		if sb.current == nil { // a damaged file
 			delete(st.sandboxes, key)

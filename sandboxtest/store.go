@@ -18,7 +18,7 @@ type store struct {
 	s *Server
 
 	mu        sync.Mutex
-	sandboxes map[sandboxKey]*sandbox
+	sandboxes map[sandboxKey]*namedSandbox
 	sessions  map[string]*session
 	snapshots map[string]*snapshot
 	// reserved are names whose sandboxes are being made.
@@ -32,7 +32,7 @@ type sandboxKey struct{ project, name string }
 func newStore(s *Server) *store {
 	return &store{
 		s:         s,
-		sandboxes: make(map[sandboxKey]*sandbox),
+		sandboxes: make(map[sandboxKey]*namedSandbox),
 		sessions:  make(map[string]*session),
 		snapshots: make(map[string]*snapshot),
 		reserved:  make(map[sandboxKey]bool),
@@ -62,8 +62,8 @@ func (c settings) clone() settings {
 	return c
 }
 
-// sandbox is a named sandbox.
-type sandbox struct {
+// namedSandbox is a sandbox.
+type namedSandbox struct {
 	s *Server
 	// op serialises what starts and ends sessions. It is taken before the
 	// store's lock.
@@ -117,7 +117,7 @@ const (
 
 // find gives the sandbox of that name. Without a project the name is looked
 // for in all of them.
-func (st *store) find(project, name string) *sandbox {
+func (st *store) find(project, name string) *namedSandbox {
 	st.mu.Lock()
 	defer st.mu.Unlock()
 	if project != "" {
@@ -159,7 +159,7 @@ func (st *store) session(id string) (*session, error) {
 }
 
 // wireSandbox describes a sandbox. The store's lock is held.
-func (sb *sandbox) wire() wire.Sandbox {
+func (sb *namedSandbox) wire() wire.Sandbox {
 	set := sb.settings
 	total := sb.past
 	cur := sb.current
@@ -189,7 +189,7 @@ func (sb *sandbox) wire() wire.Sandbox {
 // wholeMillis drops what the API does not tell.
 func wholeMillis(d time.Duration) wire.Duration { return wire.Duration(d.Truncate(time.Millisecond)) }
 
-func (sb *sandbox) wireRoutes() []wire.Route {
+func (sb *namedSandbox) wireRoutes() []wire.Route {
 	routes := make([]wire.Route, 0, len(sb.routes))
 	for _, r := range sb.routes {
 		routes = append(routes, r.wire())

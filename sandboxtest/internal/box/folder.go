@@ -72,6 +72,11 @@ func (m *folderMachine) translate(s string) string {
 	var out strings.Builder
 	for i := 0; i < len(s); {
 		if s[i] == '/' && (i == 0 || !isNameByte(s[i-1])) {
+			if strings.HasPrefix(s[i:], m.root) { // a program has told its real name
+				out.WriteString(m.root)
+				i += len(m.root)
+				continue
+			}
 			if prefix := ownPrefix(s[i:]); prefix != "" {
 				out.WriteString(m.real(prefix))
 				i += len(prefix)
