@@ -137,6 +137,7 @@ var (
 	stdoutHead = []byte(`{"stream":"stdout","data":"`)
 	stderrHead = []byte(`{"stream":"stderr","data":"`)
 	plainTail  = []byte("\"}\n")
+	endedTail  = []byte(`\n"}` + "\n") // most output ends in a newline
 )
 
 func (d *LogDecoder) next() (Record, error) {
@@ -153,7 +154,12 @@ func (d *LogDecoder) next() (Record, error) {
 			if kind, ok := cutHead(b); ok {
 				data := b[len(stdoutHead):]
 				n := plainPrefix(data)
-				if bytes.HasPrefix(data[n:], plainTail) {
+				switch rest := data[n:]; {
+				case bytes.HasPrefix(rest, endedTail):
+					rest[0] = '\n'
+					d.pos += len(stdoutHead) + n + len(endedTail)
+					return Record{Kind: kind, Data: data[:n+1]}, nil
+				case bytes.HasPrefix(rest, plainTail):
 					d.pos += len(stdoutHead) + n + len(plainTail)
 					return Record{Kind: kind, Data: data[:n]}, nil
 				}
