@@ -16,7 +16,8 @@ const redacted = "REDACTED"
 // are needed.
 //
 // However they are formatted, logged or encoded, the token is left out: it
-// appears only in the Authorization header of requests to the API.
+// appears only in the Authorization header of requests to the API. (Package fmt
+// can not do so for a value in an unexported field of somebody else's struct.)
 type Credentials struct {
 	// Token is an access token, or an OIDC token of the project.
 	Token string
@@ -70,6 +71,12 @@ func StaticCredentials(c Credentials) CredentialsProvider {
 		return c, nil
 	})
 }
+
+// hidden holds what secrets are in. Package fmt, which looks into unexported
+// fields and with some verbs behind pointers, shows a function's address only.
+type hidden[T any] func() *T
+
+func hide[T any](value *T) hidden[T] { return func() *T { return value } }
 
 // validate reports what keeps c from being sent: missing fields, or characters
 // that no server could accept. It never shows a value.

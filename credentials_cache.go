@@ -58,21 +58,19 @@ func CacheCredentials(p CredentialsProvider, ttl time.Duration) CredentialsRefre
 		}
 		return g, nil
 	}
-	return &cachedCredentials{newCredentialsCache(grant{}, fetch, func(err error) bool {
+	return &cachedCredentials{hide(newCredentialsCache(grant{}, fetch, func(err error) bool {
 		return !errors.Is(err, ErrNoCredentials)
-	})}
+	}))}
 }
 
-// cachedCredentials holds its cache by a pointer, behind which nothing that
-// prints it looks.
-type cachedCredentials struct{ cache *credentialsCache }
+type cachedCredentials struct{ cache hidden[credentialsCache] }
 
 func (p *cachedCredentials) Credentials(ctx context.Context) (Credentials, error) {
-	return p.cache.get(ctx, "")
+	return p.cache().get(ctx, "")
 }
 
 func (p *cachedCredentials) Refresh(ctx context.Context, stale Credentials) (Credentials, error) {
-	return p.cache.get(ctx, stale.Token)
+	return p.cache().get(ctx, stale.Token)
 }
 
 // grant is credentials with what is known about their end.

@@ -36,7 +36,7 @@ func CLICredentials(opts *CredentialsOptions) CredentialsRefresher {
 type cliCredentials struct {
 	opts  *CredentialsOptions
 	host  *oidc.Host
-	cache *credentialsCache
+	cache hidden[credentialsCache]
 
 	mu    sync.Mutex
 	scope oidc.Scope // zero until it is known
@@ -44,7 +44,7 @@ type cliCredentials struct {
 
 func newCLICredentials(opts *CredentialsOptions) *cliCredentials {
 	p := &cliCredentials{opts: opts, host: opts.host()}
-	p.cache = newCredentialsCache(grant{}, p.fetch, pausesAfter)
+	p.cache = hide(newCredentialsCache(grant{}, p.fetch, pausesAfter))
 	return p
 }
 
@@ -57,7 +57,7 @@ func (p *cliCredentials) Refresh(ctx context.Context, stale Credentials) (Creden
 }
 
 func (p *cliCredentials) get(ctx context.Context, refused string) (Credentials, error) {
-	c, err := p.cache.get(ctx, refused)
+	c, err := p.cache().get(ctx, refused)
 	if err != nil && ctx.Err() == nil {
 		err = cliError(err)
 	}

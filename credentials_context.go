@@ -10,16 +10,12 @@ const tokenHeader = "X-Vercel-Oidc-Token"
 
 type tokenKey struct{}
 
-// requestToken is a pointer in the context, so that a context that is printed
-// does not show it.
-type requestToken struct{ token string }
-
 // ContextWithToken returns a context for whose calls OIDCCredentials and
 // DefaultCredentials use this OIDC token: the one that Vercel sends with each
 // request to a deployed function, in the header x-vercel-oidc-token. An empty
 // token takes away one that ctx has.
 func ContextWithToken(ctx context.Context, token string) context.Context {
-	return context.WithValue(ctx, tokenKey{}, &requestToken{token})
+	return context.WithValue(ctx, tokenKey{}, hide(&token))
 }
 
 // TokenHandler returns a handler that calls next with the request's OIDC token,
@@ -38,8 +34,8 @@ func TokenHandler(next http.Handler) http.Handler {
 }
 
 func tokenFromContext(ctx context.Context) string {
-	if t, ok := ctx.Value(tokenKey{}).(*requestToken); ok {
-		return t.token
+	if token, ok := ctx.Value(tokenKey{}).(hidden[string]); ok {
+		return *token()
 	}
 	return ""
 }

@@ -127,7 +127,7 @@ func (p *deviceCredentials) run(ctx context.Context, login *deviceLogin) {
 	if err != nil {
 		err = fmt.Errorf("sandbox: credentials: %w", err)
 	} else {
-		p.cli.cache.forget()
+		p.cli.cache().forget()
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -39,11 +39,9 @@ func OIDCCredentials(opts *CredentialsOptions) CredentialsRefresher {
 type oidcCredentials struct {
 	opts  *CredentialsOptions
 	host  *oidc.Host
-	state *oidcState
+	state hidden[oidcState]
 }
 
-// oidcState is behind a pointer, so that printing the provider does not show
-// the token.
 type oidcState struct {
 	mu sync.Mutex
 	// source is the value of VERCEL_OIDC_TOKEN that cache began with.
@@ -52,7 +50,7 @@ type oidcState struct {
 }
 
 func newOIDCCredentials(opts *CredentialsOptions) *oidcCredentials {
-	return &oidcCredentials{opts: opts, host: opts.host(), state: &oidcState{}}
+	return &oidcCredentials{opts: opts, host: opts.host(), state: hide(&oidcState{})}
 }
 
 func (p *oidcCredentials) Credentials(ctx context.Context) (Credentials, error) {
@@ -86,7 +84,7 @@ func (p *oidcCredentials) get(ctx context.Context, refused string) (Credentials,
 
 // cacheFor returns the cache that began with this value of VERCEL_OIDC_TOKEN.
 func (p *oidcCredentials) cacheFor(source string) (*credentialsCache, error) {
-	s := p.state
+	s := p.state()
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.cache != nil && s.source == source {

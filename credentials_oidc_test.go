@@ -219,9 +219,8 @@ func TestOIDCRefreshFails(t *testing.T) {
 }
 
 func TestOIDCBrokenFilesAreNamed(t *testing.T) {
-	link := func(m *oidctest.Machine) string { return m.LinkFile() }
+	link, auth := (*oidctest.Machine).LinkFile, (*oidctest.Machine).LoginFile
 	token := func(m *oidctest.Machine) string { return m.TokenFile("prj_linked") }
-	auth := func(m *oidctest.Machine) string { return m.LoginFile() }
 	for _, test := range []struct {
 		name    string
 		file    func(*oidctest.Machine) string
@@ -256,6 +255,35 @@ func TestOIDCBrokenFilesAreNamed(t *testing.T) {
 			assert.Equal(t, test.content, string(left))
 		})
 	}
+}
+
+func TestOIDCUnreadableFilesAreNamed(t *testing.T) {
+	for _, file := range []func(*oidctest.Machine) string{
+		(*oidctest.Machine).LinkFile, (*oidctest.Machine).LoginFile,
+		func(m *oidctest.Machine) string { return m.TokenFile("prj_linked") },
+	} {
+		m, _, opts := setup(t)
+		if file(m) != m.LinkFile() {
+			m.Link("team_linked", "prj_linked")
+		}
+		// A folder can't be read as a file, even by root.
+		require.NoError(t, os.MkdirAll(file(m), 0o755))
+		_, err := sandbox.OIDCCredentials(opts).Credentials(t.Context())
+		require.ErrorContains(t, err, file(m))
+		assert.NotErrorIs(t, err, sandbox.ErrNoCredentials)
+	}
+}
+
+func TestOIDCWithoutAPlaceToStore(t *testing.T) {
+	m, v, opts := setup(t)
+	m.Link("team_linked", "prj_linked")
+	m.Write(m.LoginFile(), login())
+	m.Write(filepath.Dir(m.TokenFile("x"))+"/prj_linked.json.lock/in the way", "")
+	fresh := oidctest.Token("team_linked", "prj_linked", time.Hour)
+	v.Say(exchangeLinked, map[string]string{"token": fresh})
+	got, err := sandbox.OIDCCredentials(opts).Credentials(t.Context())
+	require.NoError(t, err, "the store only saves work")
+	assert.Equal(t, fresh, got.Token)
 }
 
 func TestOIDCLinkWithoutTeam(t *testing.T) {
@@ -306,37 +334,36 @@ func TestOIDCRefreshesTheLogin(t *testing.T) {
 func TestOIDCFailuresKeepTheLogin(t *testing.T) {
 	expired := login("token", "cli_old", "refreshToken", "ref_1", "expiresAt", 1000000000.0)
 	for _, test := range []struct {
-		name   string
-		play   func(v *oidctest.Vercel)
-		text   string
-		runOut bool
+		name string
+		play func(v *oidctest.Vercel)
+		text string
 	}{
 		{"offline", func(v *oidctest.Vercel) {
 			v.Say("GET vercel.com/.well-known/openid-configuration", oidctest.Answer{Err: http.ErrServerClosed})
-		}, "discovering the OAuth endpoints", false},
+		}, "discovering the OAuth endpoints"},
 		{"discovery names another host", func(v *oidctest.Vercel) {
 			v.Say("GET vercel.com/.well-known/openid-configuration", map[string]string{"token_endpoint": "https://evil.example/token"})
-		}, "no usable token_endpoint", false},
+		}, "no usable token_endpoint"},
 		{"refused", func(v *oidctest.Vercel) {
 			v.Discover()
 			v.Say("POST api.vercel.com/login/oauth/token", oidctest.Answer{Status: 400, Body: map[string]string{"error": "invalid_grant"}})
-		}, "invalid_grant", true},
+		}, "invalid_grant"},
 		{"lost", func(v *oidctest.Vercel) {
 			v.Discover()
 			v.Say("POST api.vercel.com/login/oauth/token", oidctest.Answer{Err: http.ErrServerClosed})
-		}, "refreshing the CLI's login", false},
+		}, "refreshing the CLI's login"},
 		{"a page of HTML that quotes the token", func(v *oidctest.Vercel) {
 			v.Discover()
 			v.Say("POST api.vercel.com/login/oauth/token", oidctest.Answer{Status: 502, Body: "<html>ref_1</html>"})
-		}, "HTTP 502", false},
+		}, "HTTP 502"},
 		{"not a bearer", func(v *oidctest.Vercel) {
 			v.Discover()
 			v.Say("POST api.vercel.com/login/oauth/token", map[string]string{"access_token": "x", "token_type": "mac"})
-		}, "unknown type", false},
+		}, "unknown type"},
 		{"no token", func(v *oidctest.Vercel) {
 			v.Discover()
 			v.Say("POST api.vercel.com/login/oauth/token", map[string]string{"refresh_token": "ref_1"})
-		}, "not what the standard says", false},
+		}, "not what the standard says"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			m, v, opts := setup(t)
@@ -354,6 +381,16 @@ func TestOIDCFailuresKeepTheLogin(t *testing.T) {
 			assert.Empty(t, left, "no temporary file stays")
 		})
 	}
+	t.Run("a folder that can not be written to", func(t *testing.T) {
+		m, v, opts := setup(t)
+		m.Link("team_linked", "prj_linked")
+		m.Write(m.LoginFile(), expired)
+		m.Write(m.LoginFile()+".lock/in the way", "")
+		_, err := sandbox.OIDCCredentials(opts).Credentials(t.Context())
+		require.ErrorContains(t, err, "locking "+m.LoginFile())
+		assert.Empty(t, v.Asked(), "the refresh token is not spent when its successor can't be kept")
+		assert.Equal(t, expired, m.Read(m.LoginFile()))
+	})
 	t.Run("no refresh token", func(t *testing.T) {
 		m, v, opts := setup(t)
 		m.Link("team_linked", "prj_linked")

@@ -1,0 +1,250 @@
+package sandbox_test
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/go-vercel/sandbox"
+	"github.com/go-vercel/sandbox/internal/oidc/oidctest"
+)
+
+func TestStaticCredentials(t *testing.T) {
+	// The token's own claims do not override what is given, nor its expiry.
+	token := oidctest.Token("team_claim", "prj_claim", -time.Hour)
+	given := sandbox.Credentials{Token: token, TeamID: "team_param", ProjectID: "prj_param"}
+	t.Setenv("VERCEL_OIDC_TOKEN", oidctest.Token("team_env", "prj_env", time.Hour))
+	t.Setenv("VERCEL_TOKEN", "other")
+	got, err := sandbox.StaticCredentials(given).Credentials(t.Context())
+	require.NoError(t, err)
+	assert.Equal(t, given, got)
+
+	for missing, c := range map[string]sandbox.Credentials{
+		"Token, TeamID, ProjectID": {},
+		"TeamID, ProjectID":        {Token: "t"},
+		"Token, ProjectID":         {TeamID: "t"},
+		"Token":                    {TeamID: "t", ProjectID: "p"},
+	} {
+		_, err := sandbox.StaticCredentials(c).Credentials(t.Context())
+		var missingErr *sandbox.MissingCredentialsError
+		require.ErrorAs(t, err, &missingErr)
+		assert.EqualError(t, err, "sandbox: incomplete credentials: missing "+missing)
+		assert.NotErrorIs(t, err, sandbox.ErrNoCredentials)
+	}
+	for field, c := range map[string]sandbox.Credentials{
+		"Token":     {Token: "secret\ntext", TeamID: "t", ProjectID: "p"},
+		"TeamID":    {Token: "t", TeamID: "a b", ProjectID: "p"},
+		"ProjectID": {Token: "t", TeamID: "t", ProjectID: "é"},
+	} {
+		_, err := sandbox.StaticCredentials(c).Credentials(t.Context())
+		require.ErrorContains(t, err, field+" may only have printable ASCII")
+		assert.NotContains(t, err.Error(), "secret")
+	}
+}
+
+func TestEnvCredentials(t *testing.T) {
+	for _, test := range []struct{ token, team, project, missing string }{
+		{"t", "x", "p", ""},
+		{"t", "", "", "VERCEL_TEAM_ID, VERCEL_PROJECT_ID"},
+		{"t", "x", "", "VERCEL_PROJECT_ID"},
+		{"t", "", "p", "VERCEL_TEAM_ID"},
+		{"", "x", "p", "VERCEL_TOKEN"},
+	} {
+		t.Setenv("VERCEL_TOKEN", test.token)
+		t.Setenv("VERCEL_TEAM_ID", test.team)
+		t.Setenv("VERCEL_PROJECT_ID", test.project)
+		got, err := sandbox.EnvCredentials().Credentials(t.Context())
+		if test.missing == "" {
+			require.NoError(t, err)
+			assert.Equal(t, sandbox.Credentials{Token: "t", TeamID: "x", ProjectID: "p"}, got)
+			continue
+		}
+		assert.EqualError(t, err, "sandbox: incomplete credentials: missing "+test.missing)
+	}
+	t.Setenv("VERCEL_TOKEN", "")
+	t.Setenv("VERCEL_TEAM_ID", "")
+	_, err := sandbox.EnvCredentials().Credentials(t.Context())
+	assert.ErrorIs(t, err, sandbox.ErrNoCredentials, "the platform sets VERCEL_PROJECT_ID everywhere")
+}
+
+func TestDefaultCredentialsOrder(t *testing.T) {
+	m, v, opts := setup(t)
+	linked := oidctest.Token("team_linked", "prj_linked", time.Hour)
+	env := oidctest.Token("team_env", "prj_env", time.Hour)
+	request := oidctest.Token("team_req", "prj_req", time.Hour)
+	v.Say(exchangeLinked, map[string]string{"token": linked})
+	m.Link("team_linked", "prj_linked")
+	m.Write(m.LoginFile(), login())
+	p := sandbox.DefaultCredentials(opts)
+	team := func(ctx context.Context) string {
+		t.Helper()
+		got, err := p.Credentials(ctx)
+		require.NoError(t, err)
+		return got.TeamID
+	}
+	requestContext := sandbox.ContextWithToken(t.Context(), request)
+
+	assert.Equal(t, "team_linked", team(t.Context()))
+	m.Set("VERCEL_OIDC_TOKEN", env)
+	assert.Equal(t, "team_env", team(t.Context()))
+	assert.Equal(t, "team_req", team(requestContext))
+	assert.Equal(t, "team_env", team(sandbox.ContextWithToken(requestContext, "")))
+	assert.Equal(t, "team_env", team(sandbox.ContextWithToken(t.Context(), oidctest.Token("team_old", "prj_old", -time.Second))),
+		"an expired token of a request counts as none")
+	m.Set("VERCEL_TOKEN", "t")
+	m.Set("VERCEL_TEAM_ID", "team_x")
+	m.Set("VERCEL_PROJECT_ID", "prj_x")
+	assert.Equal(t, "team_x", team(requestContext))
+	m.Set("VERCEL_TEAM_ID", "")
+	assert.Equal(t, "team_env", team(t.Context()), "VERCEL_TOKEN and VERCEL_PROJECT_ID are set for the CLI")
+	m.Set("VERCEL_TEAM_ID", "team_x")
+	m.Set("VERCEL_PROJECT_ID", "")
+	_, err := p.Credentials(requestContext)
+	assert.EqualError(t, err, "sandbox: incomplete credentials: missing VERCEL_PROJECT_ID")
+	m.Set("VERCEL_OIDC_TOKEN", "")
+	m.Set("VERCEL_TEAM_ID", "")
+	_, err = p.Credentials(t.Context())
+	assert.EqualError(t, err, "sandbox: incomplete credentials: missing VERCEL_TEAM_ID, VERCEL_PROJECT_ID",
+		"the linked project does not cover up for it")
+}
+
+func TestRefreshOfARefusedToken(t *testing.T) {
+	m, v, opts := setup(t)
+	m.Write(m.LoginFile(), login())
+	first := oidctest.Token("team_env", "prj_env", time.Hour)
+	second := oidctest.Token("team_env", "prj_env", time.Hour)
+	m.Set("VERCEL_OIDC_TOKEN", first)
+	v.Say("POST api.vercel.com/v1/projects/prj_env/token", map[string]string{"token": second})
+	p := sandbox.ChainCredentials(sandbox.CredentialsFunc(func(context.Context) (sandbox.Credentials, error) {
+		return sandbox.Credentials{}, sandbox.ErrNoCredentials
+	}), sandbox.DefaultCredentials(opts))
+
+	stale, err := p.Credentials(t.Context())
+	require.NoError(t, err)
+	for range 3 {
+		got, err := p.Refresh(t.Context(), stale)
+		require.NoError(t, err)
+		assert.Equal(t, second, got.Token)
+	}
+	assert.Len(t, v.Asked(), 1, "whoever comes later gets what the first one fetched")
+
+	stale, err = p.Refresh(t.Context(), sandbox.Credentials{Token: second})
+	require.ErrorContains(t, err, "refused", "the server gave the same again")
+	assert.Zero(t, stale)
+
+	m.Set("VERCEL_TOKEN", "fixed")
+	m.Set("VERCEL_TEAM_ID", "x")
+	m.Set("VERCEL_PROJECT_ID", "y")
+	_, err = p.Refresh(t.Context(), sandbox.Credentials{Token: "fixed"})
+	assert.ErrorContains(t, err, "can not be refreshed")
+}
+
+func TestChainCredentials(t *testing.T) {
+	fails := func(err error) sandbox.CredentialsProvider {
+		return sandbox.CredentialsFunc(func(context.Context) (sandbox.Credentials, error) { return sandbox.Credentials{}, err })
+	}
+	none := fails(fmt.Errorf("here: %w", sandbox.ErrNoCredentials))
+	given := sandbox.StaticCredentials(sandbox.Credentials{Token: "t", TeamID: "x", ProjectID: "p"})
+	got, err := sandbox.ChainCredentials(none, given, fails(errors.New("not asked"))).Credentials(t.Context())
+	require.NoError(t, err)
+	assert.Equal(t, "x", got.TeamID)
+	got, err = sandbox.ChainCredentials(none, given).Refresh(t.Context(), got)
+	require.NoError(t, err)
+	assert.Equal(t, "x", got.TeamID)
+	_, err = sandbox.ChainCredentials(none, fails(errors.New("broken")), given).Credentials(t.Context())
+	require.EqualError(t, err, "broken")
+	_, err = sandbox.ChainCredentials(none, none).Credentials(t.Context())
+	require.ErrorIs(t, err, sandbox.ErrNoCredentials)
+	_, err = sandbox.ChainCredentials().Credentials(t.Context())
+	require.ErrorIs(t, err, sandbox.ErrNoCredentials)
+}
+
+func TestTokenHandler(t *testing.T) {
+	_, _, opts := setup(t)
+	p := sandbox.DefaultCredentials(opts)
+	handler := sandbox.TokenHandler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		c, err := p.Credentials(r.Context())
+		if err != nil {
+			w.WriteHeader(http.StatusInternalServerError)
+			return
+		}
+		_, _ = fmt.Fprint(w, c.TeamID)
+	}))
+	for _, test := range []struct {
+		token string
+		code  int
+		text  string
+	}{
+		{"", 500, ""},
+		{"garbage", 500, ""},
+		{oidctest.Token("team_a", "p", time.Hour), 200, "team_a"},
+		{oidctest.Token("team_b", "p", time.Hour), 200, "team_b"},
+		{"", 500, ""}, // the last request's token is gone
+	} {
+		r := httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/", nil)
+		if test.token != "" {
+			r.Header.Set("x-vercel-oidc-token", test.token)
+		}
+		w := httptest.NewRecorder()
+		handler.ServeHTTP(w, r)
+		assert.Equal(t, test.code, w.Code)
+		assert.Equal(t, test.text, w.Body.String())
+	}
+}
+
+func TestCredentialsAreRedacted(t *testing.T) {
+	const secret = "planted_secret"
+	m, v, opts := setup(t)
+	token := oidctest.Token("team_a", "prj_a", time.Hour)
+	m.Set("VERCEL_OIDC_TOKEN", token)
+	m.Write(m.LoginFile(), login("token", secret))
+	static := sandbox.StaticCredentials(sandbox.Credentials{Token: secret, TeamID: "team_a", ProjectID: "prj_a"})
+	c, err := static.Credentials(t.Context())
+	require.NoError(t, err)
+	cached := sandbox.CacheCredentials(static, 0)
+	cli := sandbox.CLICredentials(&sandbox.CredentialsOptions{
+		TeamID: "team_a", ProjectID: "prj_a", HTTPClient: v.Client(), LookupEnv: m.LookupEnv, Dir: m.Dir,
+	})
+	def, oidc := sandbox.DefaultCredentials(opts), sandbox.OIDCCredentials(opts)
+	for _, p := range []sandbox.CredentialsProvider{cached, cli, def, oidc} {
+		_, err := p.Credentials(t.Context())
+		require.NoError(t, err)
+	}
+	for _, value := range []any{
+		c, &c, []sandbox.Credentials{c}, map[string]*sandbox.Credentials{"k": &c}, struct{ C sandbox.Credentials }{c},
+		static, cached, cli, def, oidc, sandbox.ChainCredentials(static, cached, cli, def, oidc),
+		sandbox.DeviceLogin(nil, opts), sandbox.ContextWithToken(t.Context(), token),
+		struct{ p sandbox.CredentialsProvider }{oidc},
+	} {
+		for _, verb := range []string{"%v", "%+v", "%#v", "%s", "%q", "%x", "%d"} {
+			text := fmt.Sprintf(verb, value)
+			assert.NotContains(t, text, secret, "%s of %T", verb, value)
+			assert.NotContains(t, text, fmt.Sprintf("%x", secret), "%s of %T", verb, value)
+			assert.NotContains(t, text, token, "%s of %T", verb, value)
+		}
+		if data, err := json.Marshal(value); err == nil {
+			assert.NotContains(t, string(data), secret)
+			assert.NotContains(t, string(data), token)
+		}
+		var log bytes.Buffer
+		slog.New(slog.NewTextHandler(&log, nil)).Info("m", "k", value)
+		slog.New(slog.NewJSONHandler(&log, nil)).Info("m", "k", value)
+		assert.NotContains(t, log.String(), secret)
+		assert.NotContains(t, log.String(), token)
+	}
+	assert.Equal(t, "{Token:REDACTED TeamID:team_a ProjectID:prj_a}", c.String())
+	assert.Equal(t, "sandbox.Credentials{Token:REDACTED TeamID:team_a ProjectID:prj_a}", fmt.Sprintf("%#v", c))
+	data, err := json.Marshal(c)
+	require.NoError(t, err)
+	assert.JSONEq(t, `{"token":"REDACTED","teamId":"team_a","projectId":"prj_a"}`, string(data))
+}
