@@ -63,11 +63,13 @@ func (h *Host) oauthContext(ctx context.Context) context.Context {
 	if base == nil {
 		base = http.DefaultTransport
 	}
+	// That package does not close every body, so bodies are read here, and the
+	// time limit is kept here.
+	timeout := c.Timeout
+	c.Timeout = 0
 	c.Transport = roundTripper(func(req *http.Request) (*http.Response, error) {
-		// The request's own context is kept because it has the client's timeout.
-		bound, cancel := context.WithCancel(req.Context())
+		bound, cancel := context.WithTimeout(ctx, timeout)
 		defer cancel()
-		defer context.AfterFunc(ctx, cancel)()
 		req = req.Clone(bound)
 		req.Header.Set("User-Agent", userAgent)
 		res, err := base.RoundTrip(req)
