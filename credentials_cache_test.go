@@ -1,0 +1,220 @@
+package sandbox_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"net/http"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/go-vercel/sandbox"
+	"github.com/go-vercel/sandbox/internal/oidc"
+	"github.com/go-vercel/sandbox/internal/oidc/oidctest"
+)
+
+// authority plays the servers for a long time: tokens of an hour, a login of
+// eight, refresh tokens that work once, and one request in five that fails.
+type authority struct {
+	t        *testing.T
+	mu       sync.Mutex
+	random   *rand.Rand
+	active   int
+	attempts int
+	failedAt time.Time
+	refresh  string // the refresh token that works
+	logins   int
+}
+
+// enter checks that requests for tokens come one at a time, and not soon after
+// one has failed. It is false when the request fails.
+func (a *authority) enter(failures bool) bool {
+	a.mu.Lock()
+	a.active++
+	a.attempts++
+	assert.Equal(a.t, 1, a.active, "one refresh at a time")
+	if !a.failedAt.IsZero() {
+		assert.GreaterOrEqual(a.t, time.Since(a.failedAt), 500*time.Millisecond, "a pause after a failure")
+	}
+	a.mu.Unlock()
+	time.Sleep(200 * time.Millisecond)
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.active--
+	a.failedAt = time.Time{}
+	if failures && a.random.IntN(5) == 0 {
+		a.failedAt = time.Now()
+		return false
+	}
+	return true
+}
+
+func (a *authority) play(v *oidctest.Vercel, exchange string) {
+	v.Discover()
+	v.Handle(exchange, func(oidctest.Request) oidctest.Answer {
+		if !a.enter(true) {
+			return oidctest.Answer{Status: http.StatusServiceUnavailable, Body: "busy"}
+		}
+		return oidctest.Answer{Body: map[string]string{"token": oidctest.Token("team_a", "prj_a", time.Hour)}}
+	})
+	v.Handle(oauthToken, func(r oidctest.Request) oidctest.Answer {
+		if !a.enter(true) {
+			return oidctest.Answer{Err: errors.New("connection reset")}
+		}
+		a.mu.Lock()
+		defer a.mu.Unlock()
+		assert.Equal(a.t, a.refresh, r.Form.Get("refresh_token"), "a refresh token works once")
+		a.logins++
+		a.refresh = fmt.Sprintf("refresh_%d", a.logins)
+		return oidctest.Answer{Body: map[string]any{
+			"access_token": fmt.Sprintf("login_%d", a.logins), "token_type": "Bearer", "expires_in": 8 * 3600, "refresh_token": a.refresh,
+		}}
+	})
+}
+
+func TestAWeekOfTokens(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const exchange = "POST api.vercel.com/v1/projects/prj_a/token"
+		m, v, opts := setup(t)
+		a := &authority{t: t, random: rand.New(rand.NewPCG(1, 2)), refresh: "refresh_0"}
+		a.play(v, exchange)
+		m.Set("VERCEL_OIDC_TOKEN", oidctest.Token("team_a", "prj_a", time.Hour))
+		m.Write(m.LoginFile(), login("refreshToken", "refresh_0", "expiresAt", time.Now().Add(8*time.Hour).Unix()))
+		p := sandbox.DefaultCredentials(opts)
+
+		const week = 7 * 24 * time.Hour
+		end := time.Now().Add(week)
+		var used, failed atomic.Int64
+		var wg sync.WaitGroup
+		for i := range 100 {
+			wg.Go(func() {
+				random := rand.New(rand.NewPCG(uint64(i), 3))
+				for time.Now().Before(end) {
+					c, err := p.Credentials(t.Context())
+					if err != nil {
+						failed.Add(1)
+						time.Sleep(5 * time.Second)
+						continue
+					}
+					used.Add(1)
+					expiry, ok := oidc.Expiry(c.Token)
+					assert.True(t, ok)
+					assert.True(t, time.Now().Before(expiry), "no expired token is sent")
+					// At night nobody works, and in the morning all begin at once.
+					if now := time.Now(); now.Hour() >= 20 {
+						time.Sleep(time.Until(now.Truncate(24 * time.Hour).Add(32 * time.Hour)))
+					}
+					time.Sleep(time.Duration(random.Int64N(int64(20 * time.Minute))))
+				}
+			})
+		}
+		wg.Wait()
+		assert.Greater(t, used.Load(), int64(20000))
+		// Errors come only in the mornings, when the token of the evening has
+		// expired and its refresh fails: for everybody at once, a few times.
+		assert.Less(t, failed.Load(), int64(100*7*5))
+		assert.Less(t, a.attempts, 2*7*24, "about one refresh an hour, and some that failed")
+		assert.Greater(t, a.logins, 7)
+		content := m.Read(m.LoginFile())
+		assert.Equal(t, a.refresh, content["refreshToken"])
+	})
+}
+
+func TestCacheCredentials(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var calls atomic.Int64
+		var fail atomic.Bool
+		p := sandbox.CacheCredentials(sandbox.CredentialsFunc(func(ctx context.Context) (sandbox.Credentials, error) {
+			n := calls.Add(1)
+			assert.Nil(t, ctx.Value(t), "no caller's context")
+			time.Sleep(time.Second)
+			if fail.Load() {
+				return sandbox.Credentials{}, errors.New("vault is down")
+			}
+			return sandbox.Credentials{Token: fmt.Sprintf("t%d", n), TeamID: "x", ProjectID: "p"}, nil
+		}), time.Hour)
+		token := func() string {
+			c, err := p.Credentials(t.Context())
+			require.NoError(t, err)
+			return c.Token
+		}
+
+		// A caller who gives up fails nobody else.
+		ctx, cancel := context.WithTimeout(context.WithValue(t.Context(), t, 1), time.Millisecond)
+		defer cancel()
+		var wg sync.WaitGroup
+		wg.Go(func() {
+			_, err := p.Credentials(ctx)
+			assert.ErrorIs(t, err, context.DeadlineExceeded)
+		})
+		for range 50 {
+			wg.Go(func() { assert.Equal(t, "t1", token()) })
+		}
+		wg.Wait()
+		assert.EqualValues(t, 1, calls.Load())
+
+		time.Sleep(time.Hour)
+		assert.Equal(t, "t2", token())
+		time.Sleep(time.Hour)
+		fail.Store(true)
+		for range 10 {
+			assert.Equal(t, "t2", token(), "it is used until there is a better one")
+		}
+		assert.EqualValues(t, 3, calls.Load())
+		time.Sleep(time.Second)
+		token()
+		assert.EqualValues(t, 4, calls.Load())
+		time.Sleep(time.Second) // the second pause is longer than the first
+		fail.Store(false)
+		time.Sleep(2 * time.Second)
+		assert.Equal(t, "t5", token())
+
+		got, err := p.Refresh(t.Context(), sandbox.Credentials{Token: "t5"})
+		require.NoError(t, err)
+		assert.Equal(t, "t6", got.Token)
+		got, err = p.Refresh(t.Context(), sandbox.Credentials{Token: "t5"})
+		require.NoError(t, err)
+		assert.Equal(t, "t6", got.Token, "refreshed already")
+		fail.Store(true)
+		for range 3 {
+			_, err = p.Refresh(t.Context(), got)
+			require.ErrorContains(t, err, "vault is down")
+		}
+		assert.EqualValues(t, 7, calls.Load())
+	})
+}
+
+func TestCacheCredentialsChecksWhatItGets(t *testing.T) {
+	for name, c := range map[string]sandbox.Credentials{
+		"missing ProjectID":    {Token: "t", TeamID: "x"},
+		"have already expired": {Token: oidctest.Token("x", "p", -time.Second), TeamID: "x", ProjectID: "p"},
+	} {
+		_, err := sandbox.CacheCredentials(sandbox.CredentialsFunc(func(context.Context) (sandbox.Credentials, error) {
+			return c, nil
+		}), 0).Credentials(t.Context())
+		assert.ErrorContains(t, err, name)
+	}
+}
+
+func TestTokensThatLiveShortly(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		calls := 0
+		p := sandbox.CacheCredentials(sandbox.CredentialsFunc(func(context.Context) (sandbox.Credentials, error) {
+			calls++
+			return sandbox.Credentials{Token: oidctest.Token("x", "p", 2*time.Minute), TeamID: "x", ProjectID: "p"}, nil
+		}), 0)
+		for range 600 {
+			_, err := p.Credentials(t.Context())
+			require.NoError(t, err)
+			time.Sleep(time.Second)
+		}
+		assert.Less(t, calls, 15, "not one fetch for each request")
+	})
+}
