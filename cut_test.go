@@ -1,6 +1,7 @@
 package sandbox_test
 
 import (
+	"bytes"
 	"errors"
 	"io"
 	"math/rand/v2"
@@ -18,8 +19,24 @@ type cutter struct {
 	// plan says what happens to the next streams; those behind its end are
 	// whole.
 	plan []cut
-	// opened counts the streams.
-	opened int
+	// stream is what passed of the last stream of a waited command.
+	stream []byte
+}
+
+func (c *cutter) client() *http.Client { return &http.Client{Transport: c} }
+
+// lastStream is the length of the last stream of a waited command.
+func (c *cutter) lastStream() int64 {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return int64(len(c.stream))
+}
+
+// firstRecord is the length of its first record.
+func (c *cutter) firstRecord() int64 {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return int64(bytes.IndexByte(c.stream, '\n') + 1)
 }
 
 // cut is what happens to one stream.
@@ -42,15 +59,27 @@ func (c *cutter) RoundTrip(req *http.Request) (*http.Response, error) {
 	if !logs && !(req.Method == http.MethodPost && strings.HasSuffix(req.URL.Path, "/cmd")) {
 		return c.next.RoundTrip(req)
 	}
-	c.mu.Lock()
-	var now *cut
-	if len(c.plan) > 0 {
-		// A refusal before the command was known would not be a cut.
-		if c.plan[0].status == 0 || logs {
-			now, c.plan = &c.plan[0], c.plan[1:]
+	// Only what answers a stream can be cut: the detached form has another
+	// content type, which shows in its body.
+	if !logs {
+		body, err := req.GetBody()
+		if err != nil {
+			return nil, err
+		}
+		text, err := io.ReadAll(body)
+		if err != nil || !bytes.Contains(text, []byte(`"wait":true`)) {
+			return c.next.RoundTrip(req)
 		}
 	}
-	c.opened++
+	c.mu.Lock()
+	var now *cut
+	// A refusal before the command is known would not be a cut.
+	if len(c.plan) > 0 && (c.plan[0].status == 0 || logs) {
+		now, c.plan = &c.plan[0], c.plan[1:]
+	}
+	if !logs && now == nil {
+		c.stream = nil
+	}
 	c.mu.Unlock()
 	if now != nil && now.status != 0 {
 		return &http.Response{
@@ -59,8 +88,14 @@ func (c *cutter) RoundTrip(req *http.Request) (*http.Response, error) {
 		}, nil
 	}
 	resp, err := c.next.RoundTrip(req)
-	if err != nil || now == nil || resp.StatusCode != http.StatusOK {
+	if err != nil || resp.StatusCode != http.StatusOK {
 		return resp, err
+	}
+	if now == nil {
+		if !logs {
+			resp.Body = &recordedBody{resp.Body, c}
+		}
+		return resp, nil
 	}
 	resp.Body = &cutBody{ReadCloser: resp.Body, left: now.after, how: now.how}
 	return resp, nil
@@ -82,11 +117,25 @@ func (b *cutBody) Read(p []byte) (int, error) {
 	return n, err
 }
 
+// recordedBody remembers what passes.
+type recordedBody struct {
+	io.ReadCloser
+	cutter *cutter
+}
+
+func (b *recordedBody) Read(p []byte) (int, error) {
+	n, err := b.ReadCloser.Read(p)
+	b.cutter.mu.Lock()
+	defer b.cutter.mu.Unlock()
+	b.cutter.stream = append(b.cutter.stream, p[:n]...)
+	return n, err
+}
+
 // set replaces the plan.
 func (c *cutter) set(plan ...cut) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.plan, c.opened = plan, 0
+	c.plan = plan
 }
 
 // randomPlan makes several cuts of a stream of about size bytes.

@@ -133,6 +133,8 @@ func (s *Sandbox) runResume(ctx context.Context, call *resumeCall, stale *Sessio
 	session, resumed, err := s.startSession(ctx, stale, cause)
 	if err == nil && resumed && s.st.onResume != nil {
 		err = s.runHook(ctx, s.st.onResume)
+		// The hook may have met a stopped session itself.
+		session = s.CurrentSession()
 	}
 	call.cancel()
 	call.session, call.err = session, err

@@ -1,0 +1,206 @@
+package sandbox_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/go-vercel/sandbox"
+	"github.com/go-vercel/sandbox/sandboxtest"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+// TestSharedResume: 200 goroutines share a sandbox whose session is stopped
+// under them. Every command is right, one resume happened, the hook ran once.
+func TestSharedResume(t *testing.T) {
+	var hooks atomic.Int64
+	srv, sb := start(t, &sandbox.CreateOptions{OnResume: func(ctx context.Context, sb *sandbox.Sandbox) error {
+		hooks.Add(1)
+		_, err := sb.RunCommand(ctx, "touch", []string{"resumed"}, nil)
+		return err
+	}})
+	other, err := clientOf(t, srv, sandbox.ClientOptions{}).Get(t.Context(), sb.Name(), nil)
+	require.NoError(t, err)
+	_, err = other.Stop(t.Context())
+	require.NoError(t, err)
+	before := count(srv, sandboxtest.GetSandbox)
+
+	var group sync.WaitGroup
+	errs := make([]error, 200)
+	for i := range errs {
+		group.Go(func() {
+			want := fmt.Sprintf("number %d\n", i)
+			done, err := sb.RunCommand(t.Context(), "echo", []string{"number", fmt.Sprint(i)}, nil)
+			if err != nil {
+				errs[i] = err
+				return
+			}
+			if out, err := done.Stdout(t.Context()); err != nil || out != want || done.ExitCode != 0 {
+				errs[i] = fmt.Errorf("got %q, %d, %w", out, done.ExitCode, err)
+			}
+		})
+	}
+	group.Wait()
+	require.NoError(t, errors.Join(errs...))
+	assert.EqualValues(t, 1, hooks.Load(), "runs of OnResume")
+	assert.Equal(t, 1, count(srv, sandboxtest.GetSandbox)-before, "resumes")
+	assert.Equal(t, sandbox.StatusRunning, sb.Status())
+	assert.Equal(t, sb.CurrentSession().ID(), sb.Info().CurrentSessionID, "the metadata is the resumed sandbox's")
+}
+
+// TestResumeCancelledCaller: one of the callers that share a resume gives up;
+// the others go on.
+func TestResumeCancelledCaller(t *testing.T) {
+	inHook, release := make(chan struct{}), make(chan struct{})
+	srv, sb := start(t, &sandbox.CreateOptions{OnResume: func(context.Context, *sandbox.Sandbox) error {
+		close(inHook)
+		<-release
+		return nil
+	}})
+	stopElsewhere(t, srv, sb)
+	ctx, cancel := context.WithCancel(t.Context())
+	first, second := make(chan error, 1), make(chan error, 1)
+	go func() { _, err := sb.RunCommand(ctx, "true", nil, nil); first <- err }()
+	<-inHook
+	go func() {
+		// The session is new already: what makes this call wait is that the
+		// old one refused it.
+		_, err := sb.RunCommand(t.Context(), "true", nil, nil)
+		second <- err
+	}()
+	cancel()
+	require.ErrorIs(t, <-first, context.Canceled)
+	close(release)
+	require.NoError(t, <-second)
+}
+
+// TestResumeAbandoned: when the last caller gives up, the resume and its hook
+// are told to end, and a later call starts anew.
+func TestResumeAbandoned(t *testing.T) {
+	entered, ended := make(chan struct{}, 1), make(chan error, 1)
+	srv, sb := start(t, &sandbox.CreateOptions{OnResume: func(ctx context.Context, _ *sandbox.Sandbox) error {
+		entered <- struct{}{}
+		<-ctx.Done()
+		ended <- ctx.Err()
+		return ctx.Err()
+	}})
+	stopElsewhere(t, srv, sb)
+	ctx, cancel := context.WithCancel(t.Context())
+	result := make(chan error, 1)
+	go func() { _, err := sb.RunCommand(ctx, "true", nil, nil); result <- err }()
+	<-entered
+	cancel()
+	require.ErrorIs(t, <-result, context.Canceled)
+	require.ErrorIs(t, <-ended, context.Canceled)
+	_, err := sb.RunCommand(t.Context(), "true", nil, nil)
+	require.NoError(t, err)
+}
+
+// TestHookUsesSandbox: a hook runs commands and writes files, meets a stopped
+// session itself, and never waits for the resume that it is part of: neither
+// by its context, nor by its handle, nor by both.
+func TestHookUsesSandbox(t *testing.T) {
+	for _, way := range []string{"context", "handle", "both"} {
+		t.Run(way, func(t *testing.T) {
+			var srv *sandboxtest.Server
+			var outer *sandbox.Sandbox
+			var runs atomic.Int64
+			hook := func(ctx context.Context, sb *sandbox.Sandbox) error {
+				runs.Add(1)
+				if way == "context" {
+					sb = outer
+				} else if way == "handle" {
+					ctx = context.Background()
+				}
+				stopElsewhere(t, srv, sb) // the session dies inside the hook
+				if _, err := sb.RunCommand(ctx, "sh", []string{"-c", "echo from the hook > hooked"}, nil); err != nil {
+					return err
+				}
+				stopElsewhere(t, srv, sb)
+				_, err := sb.RunCommand(ctx, "true", nil, nil)
+				return err
+			}
+			srv, outer = start(t, &sandbox.CreateOptions{OnResume: hook})
+			stopElsewhere(t, srv, outer)
+			done, err := outer.RunCommand(t.Context(), "cat", []string{"hooked"}, nil)
+			require.NoError(t, err)
+			out, err := done.Stdout(t.Context())
+			require.NoError(t, err)
+			assert.Equal(t, "from the hook\n", out)
+			assert.EqualValues(t, 1, runs.Load())
+		})
+	}
+}
+
+// TestHookFails: the error of a hook is the call's.
+func TestHookFails(t *testing.T) {
+	broken := errors.New("no licence")
+	srv, sb := start(t, &sandbox.CreateOptions{OnResume: func(context.Context, *sandbox.Sandbox) error { return broken }})
+	stopElsewhere(t, srv, sb)
+	_, err := sb.RunCommand(t.Context(), "true", nil, nil)
+	require.ErrorIs(t, err, broken)
+	_, err = sb.RunCommand(t.Context(), "true", nil, nil)
+	require.NoError(t, err, "the session runs, so that no hook is due")
+}
+
+// TestResumeWaitsForTransitions: a session that is stopping or being
+// snapshotted is waited for, whatever the handle believed.
+func TestResumeWaitsForTransitions(t *testing.T) {
+	srv := sandboxtest.New(t, &sandboxtest.Options{Stopping: time.Minute, Snapshotting: time.Minute, Pending: time.Minute})
+	client := clientOf(t, srv, sandbox.ClientOptions{})
+	made := make(chan *sandbox.Sandbox)
+	go func() {
+		sb, err := client.Create(t.Context(), nil)
+		assert.NoError(t, err)
+		made <- sb
+	}()
+	sb := <-made
+	require.Equal(t, sandbox.StatusPending, sb.Status())
+	finish := advanceWhile(srv)
+	_, err := sb.RunCommand(t.Context(), "touch", []string{"kept"}, nil)
+	finish()
+	require.NoError(t, err)
+
+	// Another client stops it; this handle still believes that it runs.
+	stopElsewhere(t, srv, sb)
+	finish = advanceWhile(srv)
+	done, err := sb.RunCommand(t.Context(), "ls", nil, nil)
+	finish()
+	require.NoError(t, err)
+	out, err := done.Stdout(t.Context())
+	require.NoError(t, err)
+	assert.Equal(t, "kept\n", out)
+}
+
+// advanceWhile moves the emulator's clock on until it is told to end.
+func advanceWhile(srv *sandboxtest.Server) (finish func()) {
+	stop, stopped := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(stopped)
+		tick := time.NewTicker(50 * time.Millisecond)
+		defer tick.Stop()
+		for {
+			select {
+			case <-tick.C:
+				srv.Advance(20 * time.Second)
+			case <-stop:
+				return
+			}
+		}
+	}()
+	return func() { close(stop); <-stopped }
+}
+
+// stopElsewhere stops a sandbox by another client, unseen by this handle.
+func stopElsewhere(t *testing.T, srv *sandboxtest.Server, sb *sandbox.Sandbox) {
+	t.Helper()
+	other, err := clientOf(t, srv, sandbox.ClientOptions{}).Get(context.Background(), sb.Name(), &sandbox.GetOptions{Resume: new(false)})
+	require.NoError(t, err)
+	_, err = other.Stop(context.Background())
+	require.NoError(t, err)
+}
