@@ -239,6 +239,17 @@ func (c *Command) Wait(ctx context.Context) (*CommandFinished, error) {
 	return done, p.wait(ctx)
 }
 
+// WaitOutput waits until the output has been written to the writers that
+// [Sandbox.StartCommand] was given, which is when the command or the context of
+// that call has ended, and returns the error of a writer or of the stream. It
+// makes no request, and returns at once when there are no writers.
+func (c *Command) WaitOutput(ctx context.Context) error {
+	c.mu.Lock()
+	p := c.pump
+	c.mu.Unlock()
+	return p.wait(ctx)
+}
+
 // finish records how the command ended.
 func (c *Command) finish(data wire.Command) *CommandFinished {
 	c.mu.Lock()

@@ -380,16 +380,11 @@ func (c *Client) Get(ctx context.Context, name string, opts *GetOptions) (*Sandb
 func (c *Client) getSandbox(ctx context.Context, name, project string, resume *bool, private map[string]any) (*wire.SandboxAnswer, error) {
 	query := projectQuery(project)
 	for k, v := range private {
-		switch v := v.(type) {
-		case string:
-			query.Set(k, v)
-		default:
-			text, err := json.Marshal(v)
-			if err != nil {
-				return nil, invalid("Private", "%s: %v", k, err)
-			}
-			query.Set(k, string(text))
+		texts, err := queryTexts(v)
+		if err != nil {
+			return nil, invalid("Private", "%s: %v", k, err)
 		}
+		query[k] = texts
 	}
 	if resume != nil {
 		query.Set("resume", fmt.Sprint(*resume))
@@ -399,6 +394,30 @@ func (c *Client) getSandbox(ctx context.Context, name, project string, resume *b
 		return nil, err
 	}
 	return &answer, nil
+}
+
+// queryTexts gives the texts by which a private parameter goes into a query:
+// one for each element of a list, none for null.
+func queryTexts(v any) ([]string, error) {
+	data, err := json.Marshal(v)
+	if err != nil {
+		return nil, err
+	}
+	var list []json.RawMessage
+	if json.Unmarshal(data, &list) != nil {
+		list = []json.RawMessage{data}
+	}
+	var texts []string
+	for _, raw := range list {
+		var text *string
+		if json.Unmarshal(raw, &text) != nil {
+			text = new(string(raw))
+		}
+		if text != nil {
+			texts = append(texts, *text)
+		}
+	}
+	return texts, nil
 }
 
 func projectQuery(project string) url.Values { return url.Values{"projectId": {project}} }

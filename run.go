@@ -163,6 +163,9 @@ func (f *follower) deliver(o *CommandOptions) (*output, error) {
 	for {
 		stream, data, err := f.next()
 		if err == io.EOF {
+			// A stream of which nothing came is known, although it has a writer.
+			kept.noStdout = kept.noStdout && f.delivered[0] > 0
+			kept.noStderr = kept.noStderr && f.delivered[1] > 0
 			return kept, nil
 		}
 		if err != nil {

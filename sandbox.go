@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"slices"
 	"sync"
 	"time"
 
@@ -288,7 +287,7 @@ func (s *Sandbox) MarshalJSON() ([]byte, error) {
 		if out.Metadata, err = cur.metadataJSON(); err != nil {
 			return nil, err
 		}
-		out.Routes = slices.Concat(out.Routes, cur.wireRoutes())
+		out.Routes = append(out.Routes, cur.wireRoutes()...)
 	}
 	return json.Marshal(out)
 }
