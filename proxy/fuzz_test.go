@@ -1,0 +1,99 @@
+package proxy
+
+import (
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"strings"
+	"testing"
+)
+
+// FuzzHeaders tries to get an unexpected request through. The token GOOD stands
+// for one with a good signature, so that everything depends on the rest. (Each
+// fuzzing process makes a key of its own; a token in the corpus is of no use.)
+func FuzzHeaders(f *testing.F) {
+	token := testToken("k1", testIssuer)
+	const uri = "/hook/some/path?x=1"
+	f.Add("api.example.com", "https", "443", "/some/path?x=1", "GOOD", "X-Other", "1", uri, "proxy.example.com")
+	f.Add("api.example.com", "http", "8443", "/", "GOOD", "Authorization", "Bearer x", "/hook/", "PROXY.example.com:80")
+	f.Add("[::1]", "http", "80", "/", "GOOD", "vercel-forwarded-host", "evil", "/hook", "proxy.example.com:80")
+	f.Add("a:80", "HTTPS", "0443", "//evil/%2e%2e", "a.b.c", "Vercel_Forwarded_Path", "/", "/hook//x", "")
+	f.Add("user@a", "ftp", "65536", "/a/../b", "GOOD", "Connection", "vercel-forwarded-host", "http://evil/hook", "evil")
+	f.Add("a\x00", "", "-1", "/%2f", "GOODx", " Vercel-Sandbox-Oidc-Token", "GOOD", "*", "a/b")
+	keys := publishing("k1").keys()
+	f.Fuzz(func(t *testing.T, host, scheme, port, path, sent, name, value, uri, received string) {
+		sent = strings.ReplaceAll(sent, "GOOD", token)
+		r := &http.Request{Method: "GET", URL: &url.URL{Path: "/"}, Host: received, RequestURI: uri, Body: http.NoBody,
+			Header: http.Header{
+				hostHeader: {host}, schemeHeader: {scheme}, portHeader: {port}, pathHeader: {path}, tokenHeader: {sent},
+			}}
+		r.Header[name] = append(r.Header[name], value)
+		before := r.Header.Clone()
+		refused, reached := false, false
+		h := Handler(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+			reached = true
+			checkOriginal(t, r)
+			if sent != token {
+				t.Error("another token than the signed one was accepted")
+			}
+			if name, port, _ := strings.Cut(received, ":"); !strings.EqualFold(name, "proxy.example.com") || port != "" && port != "80" {
+				t.Errorf("accepted at %q", received)
+			}
+		}), &Options{Keys: keys, Invalid: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			refused = true
+			err := ErrorFromContext(r.Context())
+			if err == nil {
+				t.Error("refused without a reason")
+			} else if len(sent) > 100 && strings.Contains(err.Error(), sent[len(sent)-50:]) {
+				t.Error("the reason has the token in it")
+			}
+			forbidden(w, r)
+		})})
+		w := httptest.NewRecorder()
+		h.ServeHTTP(w, r)
+		if refused == reached {
+			t.Errorf("refused %v, reached %v", refused, reached)
+		}
+		if len(before) != len(r.Header) {
+			t.Error("the caller's headers were changed")
+		}
+	})
+}
+
+// checkOriginal checks what every request that comes through must be like.
+func checkOriginal(t *testing.T, r *http.Request) {
+	if m, ok := FromContext(r.Context()); !ok || m.TeamID != "team_p" || m.Host != "proxy.example.com" {
+		t.Errorf("meta %+v", m)
+	}
+	for name := range r.Header {
+		if strings.Contains(strings.ToLower(strings.ReplaceAll(name, "_", "-")), "vercel-forwarded-") && lookAlike(name) != "" {
+			t.Errorf("header %q is still there", name)
+		}
+	}
+	again, err := url.Parse(r.URL.String())
+	if err != nil {
+		t.Fatalf("URL %q: %v", r.URL, err)
+	}
+	switch {
+	case again.Host != r.URL.Host || again.Path != r.URL.Path || again.Scheme != r.URL.Scheme || again.RawQuery != r.URL.RawQuery:
+		t.Errorf("URL %q reads differently: %q", r.URL, again)
+	case again.User != nil || again.Fragment != "" || again.Opaque != "":
+		t.Errorf("URL %q has more than an address", r.URL)
+	case r.URL.Scheme != "http" && r.URL.Scheme != "https":
+		t.Errorf("scheme of %q", r.URL)
+	case r.URL.Path == "" || r.URL.Path[0] != '/' || strings.HasPrefix(r.URL.Path, "//"):
+		t.Errorf("path of %q", r.URL)
+	case !strings.HasPrefix(r.URL.Host, r.Host):
+		t.Errorf("Host %q, URL %q", r.Host, r.URL)
+	case r.RequestURI != r.URL.RequestURI():
+		t.Errorf("RequestURI %q, URL %q", r.RequestURI, r.URL)
+	}
+	for segment := range strings.SplitSeq(strings.ReplaceAll(r.URL.Path, `\`, "/"), "/") {
+		if segment == ".." || segment == "." {
+			t.Errorf("URL %q climbs", r.URL)
+		}
+	}
+	if strings.ContainsAny(r.URL.String(), " \r\n\t\x00") {
+		t.Errorf("URL %q has odd characters", r.URL)
+	}
+}
