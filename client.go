@@ -6,13 +6,13 @@ import (
 	"log/slog"
 	"net/http"
 	"net/url"
-	"os"
 	"runtime"
 	"strings"
 	"sync"
 	"time"
 
 	"github.com/go-vercel/sandbox/internal/api"
+	"github.com/go-vercel/sandbox/internal/oidc"
 )
 
 // Version is the version of this SDK, as sent in the User-Agent header.
@@ -26,7 +26,7 @@ const DefaultBaseURL = "https://vercel.com/api"
 // the environment.
 type ClientOptions struct {
 	// Credentials is asked before every request. Nil means
-	// [DefaultCredentials].
+	// [DefaultCredentials], with HTTPClient and Logger.
 	Credentials CredentialsProvider
 	// BaseURL is the address of the API. Empty means the environment variable
 	// VERCEL_SANDBOX_BASE_URL, and without one [DefaultBaseURL].
@@ -80,7 +80,7 @@ func NewClient(opts *ClientOptions) (*Client, error) {
 	}
 	base := o.BaseURL
 	if base == "" {
-		base = os.Getenv("VERCEL_SANDBOX_BASE_URL")
+		base = baseURLFromEnv()
 	}
 	if base == "" {
 		base = DefaultBaseURL
@@ -119,7 +119,7 @@ func NewClient(opts *ClientOptions) (*Client, error) {
 	}
 	creds := o.Credentials
 	if creds == nil {
-		creds = DefaultCredentials(nil)
+		creds = DefaultCredentials(&CredentialsOptions{HTTPClient: o.HTTPClient, Logger: o.Logger})
 	}
 	agent := fmt.Sprintf("go-vercel-sandbox/%s (%s; %s/%s)", Version, runtime.Version(), runtime.GOOS, runtime.GOARCH)
 	if o.UserAgent != "" {
@@ -130,6 +130,9 @@ func NewClient(opts *ClientOptions) (*Client, error) {
 		BaseURL: u, HTTPClient: hc, UserAgent: agent, Retry: retry, Logger: o.Logger,
 		Auth: func(ctx context.Context) (api.Auth, error) {
 			cr, err := creds.Credentials(ctx)
+			if err == nil {
+				err = cr.validate()
+			}
 			return api.Auth{Token: cr.Token, TeamID: cr.TeamID}, err
 		},
 		Refresh: refresher(creds),
@@ -144,8 +147,13 @@ func refresher(creds CredentialsProvider) func(context.Context, api.Auth) (api.A
 		return nil
 	}
 	return func(ctx context.Context, stale api.Auth) (api.Auth, bool) {
+		// A token that is still good was refused for what it may not do, and so
+		// would be its successor.
+		if expiry, ok := oidc.Expiry(stale.Token); !ok || !oidc.Expired(expiry, time.Now()) {
+			return api.Auth{}, false
+		}
 		cr, err := r.Refresh(ctx, Credentials{Token: stale.Token, TeamID: stale.TeamID})
-		if err != nil || cr.Token == stale.Token {
+		if err != nil || cr.validate() != nil || cr.Token == stale.Token {
 			return api.Auth{}, false
 		}
 		return api.Auth{Token: cr.Token, TeamID: cr.TeamID}, true
