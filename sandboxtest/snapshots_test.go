@@ -1,0 +1,334 @@
+package sandboxtest_test
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/go-vercel/sandbox/internal/wire"
+	"github.com/go-vercel/sandbox/sandboxtest"
+)
+
+const day = 24 * time.Hour
+
+func (c *raw) snapshot(sess string, body any) wire.Snapshot {
+	c.t.Helper()
+	var out wire.SnapshotAnswer
+	c.call("POST", session(sess)+"/snapshot", body, 201, &out)
+	require.NotNil(c.t, out.Session)
+	assert.Equal(c.t, "created", out.Snapshot.Status)
+	assert.Equal(c.t, "manual", out.Snapshot.CreationMethod)
+	return out.Snapshot
+}
+
+func (c *raw) snapshotStatus(id string) string {
+	c.t.Helper()
+	var out wire.SnapshotAnswer
+	c.call("GET", "/v2/sandboxes/snapshots/"+id, nil, 200, &out)
+	return out.Snapshot.Status
+}
+
+// keepFile resumes, writes and stops, and gives the snapshot of the stop.
+func (c *raw) keepFile(name, content string) string {
+	c.t.Helper()
+	sess := c.get(name, "", 200).Session.ID
+	c.sh(sess, "echo "+content+" > file")
+	out := c.stop(sess)
+	require.NotNil(c.t, out.Snapshot)
+	assert.Equal(c.t, out.Snapshot.ID, out.Sandbox.CurrentSnapshotID)
+	return out.Snapshot.ID
+}
+
+func TestPersistence(t *testing.T) {
+	inModes(t, sandboxtest.Options{}, func(t *testing.T, srv *sandboxtest.Server, c *raw) {
+		made := c.create(obj{"name": "one"})
+		c.sh(made.Session.ID, "echo kept > file; mkdir d; ln -s ../file d/link; echo home > ~/h; chmod 600 ~/h")
+		stopped := c.stop(made.Session.ID)
+		assert.Equal(t, "stopped", stopped.Session.Status)
+		assert.NotNil(t, stopped.Session.Duration)
+		assert.NotNil(t, stopped.Session.ActiveCPUDurationMs)
+		assert.NotNil(t, stopped.Session.NetworkTransfer)
+		require.NotNil(t, stopped.Snapshot)
+		assert.Equal(t, made.Session.ID, stopped.Snapshot.SourceSessionID)
+		assert.Equal(t, stopped, c.stop(made.Session.ID), "a second stop answers the same")
+
+		idle := c.get("one", "&resume=false", 200)
+		assert.False(t, idle.Resumed)
+		assert.Equal(t, "stopped", idle.Session.Status)
+
+		back := c.get("one", "", 200)
+		assert.True(t, back.Resumed)
+		assert.NotEqual(t, made.Session.ID, back.Session.ID)
+		assert.Equal(t, stopped.Snapshot.ID, back.Session.SourceSnapshotID)
+		assert.Equal(t, "kept\nhome\n600\n", c.sh(back.Session.ID, "cat d/link ~/h; stat -c %a ~/h"))
+		assert.False(t, c.get("one", "&resume=true", 200).Resumed)
+
+		c.refused("GET", "/v2/sandboxes/one?projectId=other", nil, 404, "not_found")
+		c.refused("GET", "/v2/sandboxes/one?projectId=prj&resume=maybe", nil, 400, "bad_request")
+	})
+}
+
+func TestNotPersistent(t *testing.T) {
+	_, c := start(t, nil)
+	sess := c.create(obj{"name": "one", "persistent": false}).Session.ID
+	c.sh(sess, "echo gone > file")
+	assert.Nil(t, c.stop(sess).Snapshot)
+	back := c.get("one", "", 200)
+	assert.True(t, back.Resumed)
+	assert.Empty(t, c.sh(back.Session.ID, "ls"))
+}
+
+func TestSessionTimeout(t *testing.T) {
+	srv, c := start(t, nil)
+	made := c.create(obj{"name": "one", "timeout": 600_000})
+	assert.Equal(t, made.Session.StartedAt.Add(10*time.Minute), made.Sandbox.ExpiresAt.Time)
+	sess := made.Session.ID
+	cmd := c.detach(sess, obj{"command": "sleep", "args": []string{marked(2)}})
+	srv.Advance(9 * time.Minute)
+	var out wire.SessionAnswer
+	c.call("POST", session(sess)+"/extend-timeout", obj{"duration": 300_000}, 200, &out)
+	assert.Equal(t, wire.Duration(15*time.Minute), out.Session.Timeout)
+	srv.Advance(5 * time.Minute)
+	assert.Equal(t, "running", c.session(sess).Status)
+	assert.True(t, alive(t, cmd.Args[0]))
+	srv.Advance(time.Minute)
+	assert.Equal(t, "stopped", c.session(sess).Status)
+	assert.False(t, alive(t, cmd.Args[0]))
+	sb := c.get("one", "&resume=false", 200).Sandbox
+	assert.NotEmpty(t, sb.CurrentSnapshotID, "a persistent sandbox is saved when it times out")
+	assert.GreaterOrEqual(t, *sb.TotalDurationMs, wire.Duration(15*time.Minute))
+
+	c.refused("POST", session(sess)+"/extend-timeout", obj{"duration": 1}, 410, "sandbox_stopped")
+	sess = c.get("one", "", 200).Session.ID
+	for _, bad := range []any{obj{}, obj{"duration": 0}, obj{"duration": -1}, obj{"duration": "x"}, obj{"duration": 25 * day.Milliseconds()}} {
+		c.refused("POST", session(sess)+"/extend-timeout", bad, 400, "bad_request")
+	}
+}
+
+func TestTransitionalStates(t *testing.T) {
+	srv, c := start(t, &sandboxtest.Options{Pending: time.Minute, Stopping: time.Minute, Snapshotting: time.Minute})
+	made := c.create(obj{"name": "one"})
+	sess := made.Session.ID
+	assert.Equal(t, "pending", made.Session.Status)
+	assert.True(t, made.Session.StartedAt.IsZero())
+	srv.Advance(time.Minute)
+	assert.Equal(t, "running", c.session(sess).Status)
+	c.sh(sess, "echo 1 > file")
+
+	assert.Equal(t, "stopping", c.stop(sess).Session.Status)
+	c.refused("POST", session(sess)+"/cmd", obj{"command": "true"}, 422, "sandbox_stopping")
+	assert.Equal(t, sess, c.get("one", "", 200).Session.ID, "what is stopping is not resumed")
+	srv.Advance(time.Minute)
+	assert.Equal(t, "snapshotting", c.session(sess).Status)
+	c.refused("POST", session(sess)+"/fs/read", obj{"path": "file"}, 422, "sandbox_snapshotting")
+	srv.Advance(time.Minute)
+	assert.Equal(t, "stopped", c.session(sess).Status)
+	c.refused("POST", session(sess)+"/cmd", obj{"command": "true"}, 410, "sandbox_stopped")
+
+	back := c.get("one", "", 200)
+	assert.True(t, back.Resumed)
+	srv.Advance(time.Minute)
+	assert.Equal(t, "1\n", c.sh(back.Session.ID, "cat file"))
+	var snap wire.SnapshotAnswer
+	c.call("POST", session(back.Session.ID)+"/snapshot", nil, 201, &snap)
+	assert.Equal(t, "snapshotting", snap.Session.Status)
+	c.refused("POST", session(back.Session.ID)+"/snapshot", nil, 422, "sandbox_snapshotting")
+	srv.Advance(time.Minute)
+	assert.Equal(t, "stopped", c.session(back.Session.ID).Status)
+	c.call("DELETE", "/v2/sandboxes/one?projectId=prj", nil, 200, nil)
+}
+
+func TestCommandsWaitForPending(t *testing.T) {
+	srv, c := start(t, &sandboxtest.Options{Pending: time.Hour})
+	sess := c.create(nil).Session.ID
+	done := make(chan string)
+	go func() { done <- c.sh(sess, "echo ran") }()
+	require.Eventually(t, func() bool { return len(srv.Requests()) == 2 }, eventually, time.Millisecond)
+	srv.Advance(time.Hour)
+	assert.Equal(t, "ran\n", <-done)
+}
+
+func TestRollbackAndFork(t *testing.T) {
+	inModes(t, sandboxtest.Options{}, func(t *testing.T, srv *sandboxtest.Server, c *raw) {
+		c.create(obj{"name": "one", "env": obj{"E": "env"}, "tags": obj{"t": "1"}, "resources": obj{"vcpus": 4}})
+		first := c.keepFile("one", "first")
+		second := c.keepFile("one", "second")
+
+		var out wire.UpdateAnswer
+		c.call("PATCH", "/v2/sandboxes/one?projectId=prj", obj{"currentSnapshotId": first}, 200, &out)
+		assert.Equal(t, first, out.Sandbox.CurrentSnapshotID)
+		assert.Equal(t, "first\n", c.sh(c.get("one", "", 200).Session.ID, "cat file"))
+		c.refused("PATCH", "/v2/sandboxes/one?projectId=prj", obj{"currentSnapshotId": "snap_none"}, 404, "not_found")
+
+		var fork wire.SandboxAnswer
+		c.call("POST", "/v2/sandboxes/one/fork?projectId=prj", obj{"name": "two", "tags": obj{"t": "2"}, "__private": 1}, 200, &fork)
+		assert.Equal(t, map[string]string{"t": "2"}, fork.Sandbox.Tags)
+		assert.Equal(t, 4, fork.Sandbox.VCPUs)
+		assert.Equal(t, "first\nenv\n", c.sh(fork.Session.ID, "cat file; echo $E"))
+		c.sh(fork.Session.ID, "echo fork > file")
+		assert.Equal(t, "first\n", c.sh(c.get("one", "", 200).Session.ID, "cat file"), "a fork is apart")
+		c.refused("POST", "/v2/sandboxes/one/fork?projectId=prj", obj{"name": "two"}, 400, "bad_request")
+		c.refused("POST", "/v2/sandboxes/none/fork?projectId=prj", obj{}, 404, "not_found")
+
+		made := c.create(obj{"source": obj{"type": "snapshot", "snapshotId": second}})
+		assert.Equal(t, "second\n", c.sh(made.Session.ID, "cat file"))
+		assert.Equal(t, second, made.Session.SourceSnapshotID)
+		c.refused("POST", "/v2/sandboxes", obj{"projectId": "other", "source": obj{"type": "snapshot", "snapshotId": second}}, 404, "not_found")
+		c.refused("POST", "/v2/sandboxes", obj{"projectId": "prj", "runtime": "node24", "source": obj{"type": "snapshot", "snapshotId": second}}, 400, "bad_request")
+	})
+}
+
+func TestSnapshotDeletion(t *testing.T) {
+	_, c := start(t, nil)
+	c.create(obj{"name": "one"})
+	first := c.keepFile("one", "first")
+	second := c.keepFile("one", "second")
+	c.call("DELETE", "/v2/sandboxes/snapshots/"+first, nil, 200, nil)
+	assert.Equal(t, "deleted", c.snapshotStatus(first))
+	c.refused("DELETE", "/v2/sandboxes/snapshots/"+first, nil, 404, "not_found")
+	assert.Equal(t, "second\n", c.sh(c.get("one", "", 200).Session.ID, "cat file"), "what stands on a deleted one stays")
+	c.stop(c.get("one", "", 200).Session.ID)
+
+	c.call("PATCH", "/v2/sandboxes/one?projectId=prj", obj{"currentSnapshotId": second}, 200, nil)
+	c.call("DELETE", "/v2/sandboxes/snapshots/"+second, nil, 200, nil)
+	c.refused("GET", "/v2/sandboxes/one?projectId=prj", nil, 410, "snapshot_not_found")
+	assert.Equal(t, "stopped", c.get("one", "&resume=false", 200).Session.Status)
+	c.refused("POST", "/v2/sandboxes/one/fork?projectId=prj", obj{}, 410, "snapshot_not_found")
+	c.call("DELETE", "/v2/sandboxes/one?projectId=prj", nil, 200, nil)
+	c.refused("GET", "/v2/sandboxes/snapshots/snap_none", nil, 404, "not_found")
+	c.refused("GET", "/v2/sandboxes/snapshots/a%20b", nil, 400, "bad_request")
+}
+
+func TestSnapshotExpiry(t *testing.T) {
+	srv, c := start(t, nil)
+	c.create(obj{"name": "one", "snapshotExpiration": (2 * day).Milliseconds()})
+	first := c.keepFile("one", "first")
+	srv.Advance(2*day - time.Minute)
+	assert.Equal(t, "created", c.snapshotStatus(first))
+	srv.Advance(time.Minute)
+	assert.Equal(t, "deleted", c.snapshotStatus(first))
+	c.refused("GET", "/v2/sandboxes/one?projectId=prj", nil, 410, "snapshot_not_found")
+
+	// Without one, it is thirty days from the last use.
+	c.create(obj{"name": "two"})
+	second := c.keepFile("two", "second")
+	srv.Advance(29 * day)
+	c.get("two", "", 200)
+	srv.Advance(29 * day)
+	assert.Equal(t, "created", c.snapshotStatus(second))
+	srv.Advance(day)
+	assert.Equal(t, "deleted", c.snapshotStatus(second))
+
+	// Zero is for ever, and a snapshot's own counts more.
+	sess := c.create(obj{"name": "three", "snapshotExpiration": 0}).Session.ID
+	third := c.snapshot(sess, obj{"expiration": day.Milliseconds()})
+	assert.Equal(t, third.CreatedAt.Add(day), third.ExpiresAt.Time)
+	fourth := c.keepFile("three", "x")
+	srv.Advance(1000 * day)
+	assert.Equal(t, "deleted", c.snapshotStatus(third.ID))
+	assert.Equal(t, "created", c.snapshotStatus(fourth))
+	sess = c.get("three", "", 200).Session.ID
+	c.refused("POST", session(sess)+"/snapshot", obj{"expiration": 1000}, 400, "bad_request")
+}
+
+func TestKeepLastSnapshots(t *testing.T) {
+	srv, c := start(t, nil)
+	c.create(obj{"name": "one", "keepLastSnapshots": obj{"count": 2}})
+	var ids []string
+	for i := range 4 {
+		ids = append(ids, c.keepFile("one", fmt.Sprint(i)))
+		srv.Advance(time.Second)
+	}
+	assert.Equal(t, []string{"deleted", "deleted", "created", "created"}, c.statuses(ids))
+
+	// Kept ones may live longer than evicted ones, which then only expire.
+	c.create(obj{"name": "two", "snapshotExpiration": day.Milliseconds(),
+		"keepLastSnapshots": obj{"count": 1, "deleteEvicted": false, "expiration": 0}})
+	ids = []string{c.keepFile("two", "a")}
+	srv.Advance(time.Second)
+	ids = append(ids, c.keepFile("two", "b"))
+	assert.Equal(t, []string{"created", "created"}, c.statuses(ids))
+	srv.Advance(day)
+	assert.Equal(t, []string{"deleted", "created"}, c.statuses(ids))
+
+	c.call("PATCH", "/v2/sandboxes/two?projectId=prj", obj{"keepLastSnapshots": nil}, 200, nil)
+	assert.Nil(t, c.get("two", "&resume=false", 200).Sandbox.KeepLastSnapshots)
+}
+
+func (c *raw) statuses(ids []string) (out []string) {
+	c.t.Helper()
+	for _, id := range ids {
+		out = append(out, c.snapshotStatus(id))
+	}
+	return out
+}
+
+func TestSnapshotTree(t *testing.T) {
+	srv, c := start(t, nil)
+	c.create(obj{"name": "one"})
+	var ids []string
+	for i := range 5 {
+		ids = append(ids, c.keepFile("one", fmt.Sprint(i)))
+		srv.Advance(time.Second)
+	}
+	// Two siblings of the last one.
+	var siblings []string
+	for range 2 {
+		sess := c.create(obj{"source": obj{"type": "snapshot", "snapshotId": ids[3]}}).Session.ID
+		siblings = append(siblings, c.stop(sess).Snapshot.ID)
+		srv.Advance(time.Second)
+	}
+	tree := func(query string) (out wire.SnapshotTreePage) {
+		t.Helper()
+		c.call("GET", "/v2/sandboxes/snapshots/tree?project=prj&"+query, nil, 200, &out)
+		return out
+	}
+	names := func(page wire.SnapshotTreePage) (out []string) {
+		for _, n := range page.Snapshots {
+			out = append(out, n.Snapshot.ID)
+		}
+		return out
+	}
+	// Ancestors, in pages.
+	page := tree("limit=2&snapshotId=" + ids[4])
+	require.NotNil(t, page.Anchor)
+	assert.Equal(t, ids[4], page.Anchor.Snapshot.ID)
+	assert.Equal(t, "3", page.Anchor.Count)
+	assert.Equal(t, siblings, []string{page.Anchor.Siblings[0].ID, page.Anchor.Siblings[1].ID})
+	assert.Equal(t, []string{ids[3], ids[2]}, names(page))
+	require.NotNil(t, page.Pagination.Next)
+	assert.Equal(t, 2, page.Pagination.Count)
+	page = tree("limit=2&snapshotId=" + *page.Pagination.Next)
+	assert.Equal(t, []string{ids[1], ids[0]}, names(page))
+	assert.Nil(t, page.Pagination.Next)
+	assert.Equal(t, "1", page.Snapshots[0].Count)
+	assert.NotNil(t, page.Snapshots[0].Siblings)
+
+	// Descendants follow the newest child.
+	page = tree("sortOrder=asc&snapshotId=" + ids[1])
+	assert.Equal(t, []string{ids[2], ids[3], siblings[1]}, names(page))
+	assert.Equal(t, "3", page.Snapshots[2].Count)
+
+	empty := tree("snapshotId=snap_none")
+	assert.Empty(t, empty.Snapshots)
+	assert.Nil(t, empty.Anchor)
+	c.refused("GET", "/v2/sandboxes/snapshots/tree?project=prj", nil, 400, "bad_request")
+	c.refused("GET", "/v2/sandboxes/snapshots/tree?limit=11&snapshotId=x", nil, 400, "bad_request")
+}
+
+func TestCrash(t *testing.T) {
+	srv, c := start(t, nil)
+	c.create(obj{"name": "one"})
+	c.keepFile("one", "saved")
+	sess := c.get("one", "", 200).Session.ID
+	c.sh(sess, "echo lost > file")
+	require.True(t, srv.Crash("one"))
+	assert.Equal(t, "failed", c.session(sess).Status)
+	assert.False(t, srv.Crash("one"))
+	assert.False(t, srv.Crash("none"))
+	c.refused("POST", session(sess)+"/cmd", obj{"command": "true"}, 410, "sandbox_stopped")
+	assert.Equal(t, "saved\n", c.sh(c.get("one", "", 200).Session.ID, "cat file"))
+}
