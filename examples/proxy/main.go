@@ -1,0 +1,125 @@
+// Command proxy shows credential brokering from end to end, on this machine and
+// without an account: a sandbox calls an API with a token that it never has.
+//
+//	go run ./examples/proxy
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"net/netip"
+	"net/url"
+	"os"
+	"os/signal"
+	"strings"
+
+	"github.com/go-vercel/sandbox"
+	"github.com/go-vercel/sandbox/proxy"
+	"github.com/go-vercel/sandbox/proxy/proxytest"
+	"github.com/go-vercel/sandbox/sandboxtest"
+)
+
+// What the API asks for, and what the sandbox is given in its place.
+const (
+	apiToken    = "the-real-token"
+	placeholder = "PLACEHOLDER"
+)
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
+	defer stop()
+	if err := run(ctx, os.Stdout); err != nil {
+		log.Fatal(err)
+	}
+}
+
+func run(ctx context.Context, out io.Writer) (err error) {
+	// An API that wants a token. In real life it is somewhere on the internet.
+	api := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.Header.Get("Authorization") != "Bearer "+apiToken {
+			http.Error(w, "who are you?", http.StatusUnauthorized)
+			return
+		}
+		fmt.Fprintln(w, "welcome")
+	}))
+	defer api.Close()
+
+	// The platform signs what it forwards; here the authority does.
+	authority, err := proxytest.NewAuthority()
+	if err != nil {
+		return err
+	}
+
+	// The service behind the forward URL. This part is what a real one has.
+	forwarder, err := proxy.NewForwarder(&proxy.ForwarderOptions{
+		Rules: []proxy.Rule{{
+			Hosts:       []string{strings.TrimPrefix(api.URL, "http://")},
+			Header:      "Authorization",
+			Placeholder: placeholder,
+			Secret:      proxy.StaticSecret(apiToken),
+			AllowHTTP:   true, // the API of this example has no certificate
+		}},
+		AllowPrivate: []netip.Prefix{netip.MustParsePrefix("127.0.0.1/32")}, // and is on this machine
+		Logger:       slog.New(slog.NewTextHandler(out, nil)),
+	})
+	if err != nil {
+		return err
+	}
+	defer forwarder.CloseIdleConnections()
+	service := httptest.NewServer(proxy.Handler(forwarder, &proxy.Options{
+		Teams:      []string{proxytest.DefaultTeamID},
+		HTTPClient: authority.Client(), // not in a real one: keys come from oidc.vercel.com
+	}))
+	defer service.Close()
+
+	// On the platform a rule of the sandbox's network policy names the forward
+	// URL, and the firewall does the rest. The emulator has no such firewall: an
+	// HTTP proxy, which the sandbox's programs find in their environment, does
+	// the same.
+	firewall := httptest.NewServer((&proxytest.Firewall{
+		Authority:  authority,
+		ForwardURL: service.URL + "/hook",
+	}).Proxy())
+	defer firewall.Close()
+
+	emulator, err := sandboxtest.NewServer(nil)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, emulator.Close()) }()
+	throughFirewall, err := url.Parse(firewall.URL)
+	if err != nil {
+		return err
+	}
+	if emulator.Mode() == sandboxtest.Namespace {
+		throughFirewall.Host = "host.internal:" + throughFirewall.Port() // this machine, seen from the sandbox
+	}
+	sb, err := emulator.Client().Create(ctx, &sandbox.CreateOptions{Env: map[string]string{
+		"http_proxy": throughFirewall.String(),
+		"API_URL":    api.URL,
+		"API_TOKEN":  placeholder,
+	}})
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, sb.Close()) }()
+
+	for _, script := range []string{
+		`echo "my token is $API_TOKEN"`,
+		`curl -sS -H "Authorization: Bearer $API_TOKEN" $API_URL/v1/hello`,
+		`curl -sS -H "Authorization: Bearer a-guess" $API_URL/v1/hello`,
+		`curl -sS http://169.254.169.254/latest/meta-data/`,
+	} {
+		fmt.Fprintf(out, "\n$ %s\n", script)
+		if _, err := sb.RunCommand(ctx, "sh", []string{"-c", script}, &sandbox.CommandOptions{Stdout: out, Stderr: out}); err != nil {
+			return err
+		}
+	}
+	return nil
+}
