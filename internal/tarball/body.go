@@ -1,0 +1,156 @@
+package tarball
+
+import (
+	"errors"
+	"io"
+	"iter"
+	"sync"
+	"time"
+)
+
+var errClosed = errors.New("tarball: body is closed")
+
+// Body is a gzipped tarball that is made while it is read. Goroutines of its
+// own read the sources and compress; they end when it has been read to its end
+// or was closed. Read and WriteTo are for one goroutine at a time, Close may be
+// called by any.
+type Body struct {
+	entries iter.Seq2[Entry, error]
+	start   sync.Once
+	c       *compressor
+	rest    []byte // of cur
+	cur     *block
+
+	closing sync.Once
+	quit    chan struct{} // closed by Close
+	done    chan struct{} // closed when no goroutine is left
+	err     error         // of the producer; set before the queue is closed
+
+	mu     sync.Mutex
+	source io.Closer // being read
+}
+
+// New returns a body with the given entries, which it goes through once. Nothing
+// is opened before the first read.
+func New(entries iter.Seq2[Entry, error]) *Body {
+	b := &Body{entries: entries, quit: make(chan struct{}), done: make(chan struct{})}
+	b.c = newCompressor(b.quit)
+	return b
+}
+
+func (b *Body) run() {
+	b.start.Do(func() {
+		go func() {
+			defer close(b.done)
+			b.err = b.produce()
+			close(b.c.queue)
+			b.c.pending.Wait()
+		}()
+	})
+}
+
+// next makes the next compressed block the current one.
+func (b *Body) next() error {
+	b.run()
+	if b.cur != nil {
+		blockPool.Put(b.cur)
+		b.cur, b.rest = nil, nil
+	}
+	select {
+	case <-b.quit:
+		return errClosed
+	default:
+	}
+	select {
+	case blk, ok := <-b.c.queue:
+		if !ok {
+			if b.err != nil {
+				return b.err
+			}
+			return io.EOF
+		}
+		<-blk.done
+		if blk.err != nil {
+			return blk.err
+		}
+		b.cur, b.rest = blk, blk.out.b
+		return nil
+	case <-b.quit:
+		return errClosed
+	}
+}
+
+// Read implements io.Reader. An error of a source comes out here.
+func (b *Body) Read(p []byte) (int, error) {
+	for len(b.rest) == 0 {
+		if err := b.next(); err != nil {
+			return 0, err
+		}
+	}
+	n := copy(p, b.rest)
+	b.rest = b.rest[n:]
+	return n, nil
+}
+
+// WriteTo writes all that is left, a block at a time and without a copy.
+func (b *Body) WriteTo(w io.Writer) (n int64, err error) {
+	for {
+		if len(b.rest) > 0 {
+			k, err := w.Write(b.rest)
+			n += int64(k)
+			b.rest = b.rest[k:]
+			if err != nil {
+				return n, err
+			}
+		}
+		if err := b.next(); err != nil {
+			if err == io.EOF {
+				err = nil
+			}
+			return n, err
+		}
+	}
+}
+
+// closeGrace is how long Close waits for a source that is being read. Nearly
+// always it is over in no time.
+const closeGrace = 100 * time.Millisecond
+
+// Close ends the reading of the sources. Where a source does not return from
+// Read for long, it is closed meanwhile and Close returns; Wait waits for it.
+func (b *Body) Close() error {
+	b.closing.Do(func() {
+		close(b.quit)
+		b.start.Do(func() { close(b.done) })
+		timer := time.NewTimer(closeGrace)
+		defer timer.Stop()
+		select {
+		case <-b.done:
+		case <-timer.C:
+			_ = b.closeSource() // its reading fails, which nobody asks for any more
+		}
+	})
+	return nil
+}
+
+// Done returns a channel that is closed when the sources are no longer used.
+func (b *Body) Done() <-chan struct{} { return b.done }
+
+// openSource takes over a source, whose reading Close may have to end.
+func (b *Body) openSource(c io.Closer) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.source = c
+}
+
+// closeSource closes the source that is being read, once.
+func (b *Body) closeSource() error {
+	b.mu.Lock()
+	c := b.source
+	b.source = nil
+	b.mu.Unlock()
+	if c == nil {
+		return nil
+	}
+	return c.Close()
+}
