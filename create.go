@@ -460,38 +460,65 @@ func (c *Client) GetOrCreate(ctx context.Context, name string, opts *GetOrCreate
 		}
 		return sb.setUp(ctx, o.OnCreate)
 	}
+	for round := 0; ; round++ {
+		sb, unseen, err := c.getOrCreate(ctx, name, &create, &o)
+		if !unseen || round == adoptRounds {
+			return sb, err
+		}
+		timer := time.NewTimer(pollInterval)
+		select {
+		case <-timer.C:
+		case <-ctx.Done():
+			timer.Stop()
+			return nil, err
+		}
+	}
+}
+
+// adoptRounds is how often a sandbox that exists but can't be found is looked
+// for again.
+const adoptRounds = 20
+
+// getOrCreate tries once. unseen means that the name is taken by a sandbox that
+// can't be found, as while somebody else's create is under way.
+func (c *Client) getOrCreate(ctx context.Context, name string, create *CreateOptions, o *GetOrCreateOptions) (sb *Sandbox, unseen bool, err error) {
 	get := &GetOptions{Resume: o.Resume, OnResume: o.OnResume, Private: o.Private}
-	sb, err := c.Get(ctx, name, get)
+	sb, err = c.Get(ctx, name, get)
 	switch {
 	case err == nil:
-		return sb, nil
+		return sb, false, nil
 	case errors.Is(err, ErrNotFound):
 	case errors.Is(err, ErrSnapshotNotFound):
 		if err := c.Delete(ctx, name); err != nil && !errors.Is(err, ErrNotFound) {
-			return nil, err
+			return nil, false, err
 		}
 	default:
-		return nil, err
+		return nil, false, err
 	}
-	sb, err = c.Create(ctx, &create)
+	sb, err = c.Create(ctx, create)
 	switch {
 	case err == nil:
 	case nameTaken(err):
-		// Somebody was quicker, and sets it up too.
-		if sb, getErr := c.Get(ctx, name, get); getErr == nil {
-			return sb, nil
+		// Whoever was quicker sets it up too.
+		sb, getErr := c.Get(ctx, name, get)
+		switch {
+		case getErr == nil:
+			return sb, false, nil
+		case errors.Is(getErr, ErrNotFound):
+			return nil, true, err
 		}
-		return nil, err
+		return nil, false, fmt.Errorf("%w; looking it up: %w", err, getErr)
 	case errors.Is(err, ErrOutcomeUnknown):
 		// There was none a moment ago, so what stands there now is ours.
 		var getErr error
 		if sb, getErr = c.Get(ctx, name, get); getErr != nil {
-			return nil, err
+			return nil, false, err
 		}
 	default:
-		return nil, err
+		return nil, false, err
 	}
-	return sb.setUp(ctx, o.OnCreate)
+	sb, err = sb.setUp(ctx, o.OnCreate)
+	return sb, false, err
 }
 
 // setUp runs the hook of a sandbox that was just made.
@@ -515,7 +542,7 @@ func nameTaken(err error) bool {
 		return true
 	}
 	text := strings.ToLower(e.Message)
-	return e.Status == http.StatusBadRequest && (strings.Contains(text, "exist") || strings.Contains(text, "taken") || strings.Contains(text, "in use"))
+	return e.Status == http.StatusBadRequest && (strings.Contains(text, "already exists") || strings.Contains(text, "taken") || strings.Contains(text, "already in use"))
 }
 
 // Delete deletes a sandbox by its name, whatever its state, with all its

@@ -1,0 +1,220 @@
+//go:build linux
+
+package sandbox_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/go-vercel/sandbox"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+// gate is a writer that passes each write to a channel, so that a test can act
+// between them.
+type gate chan string
+
+func (g gate) Write(p []byte) (int, error) { g <- string(p); return len(p), nil }
+
+// TestOutputWhileRunning: output is seen line by line while the command runs.
+// It waits for each line's answer before it writes the next, so that the order
+// of the two channels shows it, and not the clock.
+func TestOutputWhileRunning(t *testing.T) {
+	_, sb := start(t, nil)
+	lines := make(gate)
+	result := make(chan error, 1)
+	go func() {
+		_, err := sb.RunCommand(t.Context(), "sh", []string{"-c",
+			`for i in 1 2 3; do echo line $i; while [ ! -e seen-$i ]; do sleep 0.01; done; done`}, &sandbox.CommandOptions{Stdout: lines})
+		close(lines)
+		result <- err
+	}()
+	n := 0
+	for line := range lines {
+		n++
+		assert.Equal(t, fmt.Sprintf("line %d\n", n), line)
+		_, err := sb.RunCommand(t.Context(), "touch", []string{fmt.Sprintf("seen-%d", n)}, nil)
+		require.NoError(t, err)
+	}
+	require.NoError(t, <-result)
+	assert.Equal(t, 3, n)
+}
+
+// TestProcessesEnd: a process is really gone after Kill, after its timeout and
+// after Stop. The command writes the process ID that the host knows it by.
+func TestProcessesEnd(t *testing.T) {
+	srv, sb := start(t, nil)
+	// A child of the command must go too, not only its shell.
+	args := []string{"-c", "sleep 1000 & echo started; wait"}
+	for name, end := range map[string]func(*sandbox.Command) error{
+		"kill": func(c *sandbox.Command) error { return c.Kill(t.Context(), sandbox.SIGKILL) },
+		"term": func(c *sandbox.Command) error { return c.Kill(t.Context(), sandbox.SIGTERM) },
+		"timeout": func(*sandbox.Command) error {
+			srv.Advance(time.Hour) // beyond the command's timeout, not the session's
+			return nil
+		},
+		"stop": func(*sandbox.Command) error { _, err := sb.Stop(t.Context()); return err },
+	} {
+		t.Run(name, func(t *testing.T) {
+			require.NoError(t, sb.ExtendTimeout(t.Context(), 4*time.Hour))
+			marker := fmt.Sprintf("marker-%s-%d", name, time.Now().UnixNano())
+			cmd, err := sb.StartCommand(t.Context(), "sh", args, &sandbox.CommandOptions{
+				Timeout: 30 * time.Minute, Env: map[string]string{"MARKER": marker},
+			})
+			require.NoError(t, err)
+			for line, err := range cmd.Logs(t.Context()) {
+				require.NoError(t, err)
+				require.Equal(t, "started\n", line.Data)
+				break
+			}
+			pids := processesWith(t, "MARKER="+marker)
+			require.GreaterOrEqual(t, len(pids), 2, "the shell and its child run")
+			require.NoError(t, end(cmd))
+			require.Eventually(t, func() bool {
+				for _, pid := range pids {
+					if alive(pid) {
+						return false
+					}
+				}
+				return true
+			}, 10*time.Second, 10*time.Millisecond, "processes %v are gone", pids)
+		})
+	}
+}
+
+func alive(pid int) bool {
+	err := syscall.Kill(pid, 0)
+	return err == nil || !errors.Is(err, syscall.ESRCH)
+}
+
+// TestExitCodes: exit codes and signals come back as a shell gives them.
+func TestExitCodes(t *testing.T) {
+	srv, sb := start(t, nil)
+	for script, want := range map[string]int{"exit 0": 0, "exit 7": 7, "kill -9 $$": 137, "kill -15 $$": 143} {
+		done, err := sb.RunCommand(t.Context(), "bash", []string{"-c", script}, nil)
+		require.NoError(t, err)
+		assert.Equal(t, want, done.ExitCode, script)
+	}
+	cmd, err := sb.StartCommand(t.Context(), "sleep", []string{"1000"}, &sandbox.CommandOptions{Timeout: time.Minute})
+	require.NoError(t, err)
+	srv.Advance(2 * time.Minute)
+	done, err := cmd.Wait(t.Context())
+	require.NoError(t, err)
+	assert.Equal(t, 137, done.ExitCode)
+}
+
+// TestOutputOrder: what was kept comes back by stream, and both streams in the
+// order in which they came.
+func TestOutputOrder(t *testing.T) {
+	_, sb := start(t, nil)
+	script := []string{"-c", "for i in 1 2 3; do echo out $i; sleep 0.05; echo err $i >&2; sleep 0.05; done"}
+	done, err := sb.RunCommand(t.Context(), "sh", script, nil)
+	require.NoError(t, err)
+	cmd, err := sb.StartCommand(t.Context(), "sh", script, nil)
+	require.NoError(t, err)
+	for name, c := range map[string]*sandbox.Command{"waited": done.Command, "detached": cmd} {
+		out, err := c.Stdout(t.Context())
+		require.NoError(t, err)
+		assert.Equal(t, "out 1\nout 2\nout 3\n", out, name)
+		errs, err := c.Stderr(t.Context())
+		require.NoError(t, err)
+		assert.Equal(t, "err 1\nerr 2\nerr 3\n", errs, name)
+		both, err := c.Output(t.Context())
+		require.NoError(t, err)
+		assert.Equal(t, "out 1\nerr 1\nout 2\nerr 2\nout 3\nerr 3\n", both, name)
+	}
+}
+
+// TestKillOnCancel: the context of a waited command ends the wait, and with the
+// option the process too.
+func TestKillOnCancel(t *testing.T) {
+	_, sb := start(t, nil)
+	for _, kill := range []bool{false, true} {
+		ctx, cancel := context.WithCancel(t.Context())
+		lines := make(gate)
+		result := make(chan error, 1)
+		marker := "kill-" + strconv.FormatBool(kill) + fmt.Sprint(time.Now().UnixNano())
+		go func() {
+			_, err := sb.RunCommand(ctx, "sh", []string{"-c", "echo started; sleep 1000"}, &sandbox.CommandOptions{
+				Stdout: lines, KillOnCancel: kill, Env: map[string]string{"MARKER": marker},
+			})
+			result <- err
+		}()
+		<-lines
+		pids := processesWith(t, "MARKER="+marker)
+		require.NotEmpty(t, pids)
+		cancel()
+		require.ErrorIs(t, <-result, context.Canceled)
+		if kill {
+			require.Eventually(t, func() bool { return !alive(pids[0]) }, 10*time.Second, 10*time.Millisecond)
+		} else {
+			assert.True(t, alive(pids[0]), "the command goes on")
+		}
+	}
+}
+
+// failing is a writer that breaks.
+type failing struct{ err error }
+
+func (f failing) Write([]byte) (int, error) { return 0, f.err }
+
+// TestWriterFails: the error of a writer is the caller's to see.
+func TestWriterFails(t *testing.T) {
+	_, sb := start(t, nil)
+	full := errors.New("disk full")
+	_, err := sb.RunCommand(t.Context(), "echo", []string{"x"}, &sandbox.CommandOptions{Stdout: failing{full}})
+	require.ErrorIs(t, err, full)
+	cmd, err := sb.StartCommand(t.Context(), "echo", []string{"x"}, &sandbox.CommandOptions{Stdout: failing{full}})
+	require.NoError(t, err)
+	done, err := cmd.Wait(t.Context())
+	require.ErrorIs(t, err, full)
+	assert.Equal(t, 0, done.ExitCode)
+}
+
+// TestDeleted: a handle refuses use after Delete, and the sandbox is gone.
+func TestDeleted(t *testing.T) {
+	_, sb := start(t, nil)
+	require.NoError(t, sb.Delete(t.Context()))
+	_, err := sb.RunCommand(t.Context(), "true", nil, nil)
+	require.ErrorIs(t, err, sandbox.ErrDeleted)
+	require.ErrorIs(t, sb.Delete(t.Context()), sandbox.ErrDeleted)
+	require.ErrorIs(t, sb.Refresh(t.Context()), sandbox.ErrDeleted)
+	require.NoError(t, sb.Close())
+}
+
+// TestGetOrCreateRace: of several callers at once one creates, and all get the
+// same sandbox.
+func TestGetOrCreateRace(t *testing.T) {
+	srv, _ := start(t, nil)
+	client := clientOf(t, srv, sandbox.ClientOptions{})
+	var created atomic.Int64
+	opts := &sandbox.GetOrCreateOptions{OnCreate: func(context.Context, *sandbox.Sandbox) error { created.Add(1); return nil }}
+	results := make(chan string, 16)
+	for range cap(results) {
+		go func() {
+			sb, err := client.GetOrCreate(t.Context(), "shared", opts)
+			if err != nil {
+				results <- err.Error()
+				return
+			}
+			results <- sb.CurrentSession().ID()
+		}()
+	}
+	ids := map[string]bool{}
+	for range cap(results) {
+		ids[<-results] = true
+	}
+	assert.Len(t, ids, 1, "%v", ids)
+	assert.EqualValues(t, 1, created.Load())
+	for id := range ids {
+		assert.False(t, strings.Contains(id, " "), id)
+	}
+}

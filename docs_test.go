@@ -1,0 +1,74 @@
+package sandbox_test
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+var (
+	goBlock = regexp.MustCompile("(?ms)^```go\n(.*?)^```$")
+	// imports are the packages that a fragment may use by name.
+	imports = map[string]string{
+		"context": "context", "errors": "errors", "fmt": "fmt", "io": "io", "fs": "io/fs", "json": "encoding/json", "log": "log",
+		"http": "net/http", "os": "os", "regexp": "regexp", "slog": "log/slog", "strings": "strings", "time": "time",
+		"sandbox": "github.com/go-vercel/sandbox", "sandboxtest": "github.com/go-vercel/sandbox/sandboxtest", "proxy": "github.com/go-vercel/sandbox/proxy",
+	}
+)
+
+// TestDocsCompile compiles every block of Go in the README and in docs. A block
+// without a package clause is a fragment of a function that has a context, a
+// sandbox and a client.
+func TestDocsCompile(t *testing.T) {
+	files, err := filepath.Glob("docs/*.md")
+	require.NoError(t, err)
+	dir, err := os.MkdirTemp(".", "docs-compile-")
+	require.NoError(t, err)
+	t.Cleanup(func() { os.RemoveAll(dir) })
+	blocks := 0
+	for _, file := range append(files, "README.md", "proxy/README.md", "sandboxtest/README.md") {
+		text, err := os.ReadFile(file)
+		if os.IsNotExist(err) {
+			continue
+		}
+		require.NoError(t, err)
+		for i, block := range goBlock.FindAllStringSubmatch(string(text), -1) {
+			blocks++
+			pkg := filepath.Join(dir, fmt.Sprintf("%s_%d", strings.TrimSuffix(filepath.Base(file), ".md"), i))
+			require.NoError(t, os.Mkdir(pkg, 0o755))
+			name, code := "block.go", block[1]
+			if strings.HasPrefix(code, "package ") {
+				if strings.Contains(strings.SplitN(code, "\n", 2)[0], "_test") {
+					name = "block_test.go"
+				}
+			} else {
+				code = fragment(code)
+			}
+			require.NoError(t, os.WriteFile(filepath.Join(pkg, name), []byte(code), 0o644))
+		}
+	}
+	require.Greater(t, blocks, 5)
+	out, err := exec.Command("go", "vet", "./"+dir+"/...").CombinedOutput()
+	assert.NoError(t, err, "%s", out)
+}
+
+func fragment(code string) string {
+	var b strings.Builder
+	b.WriteString("package fragment\n\nimport (\n")
+	for name, path := range imports {
+		if name == "context" || name == "sandbox" || regexp.MustCompile(`\b`+name+`\.[A-Z]`).MatchString(code) {
+			fmt.Fprintf(&b, "\t%s %q\n", name, path)
+		}
+	}
+	b.WriteString(")\n\nfunc _(ctx context.Context, sb *sandbox.Sandbox, client *sandbox.Client) error {\n")
+	b.WriteString(code)
+	b.WriteString("\treturn nil\n}\n")
+	return b.String()
+}
