@@ -61,6 +61,10 @@ func TestCLIDefaultTeam(t *testing.T) {
 		require.NoError(t, err)
 		assert.Equal(t, sandbox.Credentials{Token: "cli_tok", TeamID: "team_d", ProjectID: "vercel-sandbox-default-project"}, got)
 	}
+	m.Link("team_later", "prj_later")
+	got, err := p.Credentials(t.Context())
+	require.NoError(t, err)
+	assert.Equal(t, "team_d", got.TeamID, "a program stays with its project")
 	assert.Equal(t, []string{getUser, getDefault, getTeamD}, v.Asked())
 	assert.Equal(t, []string{"team_d"}, v.Requests()[1].Query["teamId"])
 	assert.Contains(t, log.String(), "teamSlug=d")

@@ -31,16 +31,19 @@ import (
 // says what to do and matches ErrNoCredentials.
 func DefaultCredentials(opts *CredentialsOptions) CredentialsRefresher {
 	o := opts.orDefault()
-	return &defaultCredentials{opts: o, oidc: newOIDCCredentials(o), cli: newCLICredentials(o), seen: &atomic.Bool{}}
+	return &defaultCredentials{opts: o, oidc: newOIDCCredentials(o), cli: newCLICredentials(o)}
 }
 
 type defaultCredentials struct {
 	opts *CredentialsOptions
 	oidc *oidcCredentials
 	cli  *cliCredentials
-	// seen tells that OIDC gave credentials once. From then on the CLI's, which
-	// may be for another project, are out of the question.
-	seen *atomic.Bool
+	// oidcOnly tells that OIDC gave credentials once. From then on the CLI's,
+	// which may be for another project, are out of the question.
+	oidcOnly atomic.Bool
+	// cliFirst tells that the CLI's login served for want of an OIDC token. While
+	// none is given, there is no need to look for a linked project each time.
+	cliFirst atomic.Bool
 }
 
 func (p *defaultCredentials) Credentials(ctx context.Context) (Credentials, error) {
@@ -59,25 +62,36 @@ func (p *defaultCredentials) get(ctx context.Context, refused string) (Credentia
 	if err == nil || !errors.Is(err, ErrNoCredentials) && !p.yields(ctx) {
 		return c, err
 	}
+	if p.cliFirst.Load() && !p.tokenGiven(ctx) {
+		return p.cli.get(ctx, refused)
+	}
 	c, err = p.oidc.get(ctx, refused)
 	if err == nil {
-		p.seen.Store(true)
+		p.oidcOnly.Store(true)
 		return c, nil
 	}
-	if p.seen.Load() || !fallsToCLI(err) || !p.opts.interactive() {
+	if p.oidcOnly.Load() || !fallsToCLI(err) || !p.opts.interactive() {
 		return c, err
 	}
 	c, cliErr := p.cli.get(ctx, refused)
 	if errors.Is(cliErr, ErrNoCredentials) {
 		return c, err
 	}
+	if cliErr == nil && !p.tokenGiven(ctx) {
+		p.cliFirst.Store(true)
+	}
 	return c, cliErr
+}
+
+// tokenGiven tells whether there is an OIDC token, be it a good one or not.
+func (p *defaultCredentials) tokenGiven(ctx context.Context) bool {
+	return tokenFromContext(ctx) != "" || p.opts.env(envOIDCToken) != ""
 }
 
 // yields tells whether incomplete variables give way to an OIDC token.
 func (p *defaultCredentials) yields(ctx context.Context) bool {
 	deliberate := p.opts.env(envToken) != "" && p.opts.env(envTeamID) != ""
-	return !deliberate && (tokenFromContext(ctx) != "" || p.opts.env(envOIDCToken) != "")
+	return !deliberate && p.tokenGiven(ctx)
 }
 
 // fallsToCLI tells whether an error of OIDC leaves the CLI's login to try:

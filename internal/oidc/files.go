@@ -10,6 +10,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"runtime"
 	"time"
 
 	"github.com/gofrs/flock"
@@ -110,12 +111,23 @@ func (r *replacement) commit(o object) error {
 		err = r.temp.Close()
 	}
 	if err == nil {
-		err = os.Rename(r.temp.Name(), r.file)
+		err = rename(r.temp.Name(), r.file)
 	}
 	if err != nil {
 		return fmt.Errorf("writing %s: %w", r.file, err)
 	}
 	return nil
+}
+
+// rename puts a file in another's place. Windows refuses while anybody reads the
+// other, which nobody does for long.
+func rename(from, to string) error {
+	err := os.Rename(from, to)
+	for i := 0; i < 20 && err != nil && runtime.GOOS == "windows"; i++ {
+		time.Sleep(lockPoll)
+		err = os.Rename(from, to)
+	}
+	return err
 }
 
 // drop gives up the replacement. After a commit it does nothing.

@@ -58,6 +58,24 @@ func TestLocations(t *testing.T) {
 	}
 }
 
+func TestWindowsLoginOfTheCLI(t *testing.T) {
+	m := oidctest.NewMachine(t)
+	local, roaming := filepath.Join(m.Home, "local"), filepath.Join(m.Home, "roaming")
+	h := oidc.NewHost(nil, func(key string) string {
+		return map[string]string{"LOCALAPPDATA": local, "APPDATA": roaming}[key]
+	}, "")
+	h.GOOS = "windows"
+	first, second := local+`\com.vercel.cli\auth.json`, roaming+`\xdg.data\com.vercel.cli\auth.json`
+	for _, step := range []struct{ write, want string }{{"", first}, {second, second}, {first, first}} {
+		if step.write != "" {
+			m.Write(step.write, "{}")
+		}
+		file, err := h.LoginFile()
+		require.NoError(t, err)
+		assert.Equal(t, step.want, file)
+	}
+}
+
 func TestTokenFileStaysInItsFolder(t *testing.T) {
 	h := oidc.NewHost(nil, func(string) string { return "/home/me" }, "")
 	for _, id := range []string{"", ".", "..", "../x", "a/b", `a\b`, "C:x", "a\x00", "a\n", "nul?", " a", "a.", ".a", string(make([]byte, 300))} {

@@ -1,0 +1,64 @@
+package sandbox_test
+
+import (
+	"context"
+	"fmt"
+	"log"
+	"net/http"
+	"os"
+	"time"
+
+	"github.com/go-vercel/sandbox"
+)
+
+// Credentials given in code are used as they are.
+func ExampleStaticCredentials() {
+	client, err := sandbox.NewClient(&sandbox.ClientOptions{
+		Credentials: sandbox.StaticCredentials(sandbox.Credentials{
+			Token: os.Getenv("MY_VERCEL_TOKEN"), TeamID: "team_acme", ProjectID: "prj_builds",
+		}),
+	})
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer client.CloseIdleConnections()
+}
+
+// A program for terminals may ask its user to log in.
+func ExampleDeviceLogin() {
+	client, err := sandbox.NewClient(&sandbox.ClientOptions{
+		Credentials: sandbox.ChainCredentials(
+			sandbox.DefaultCredentials(nil),
+			sandbox.DeviceLogin(sandbox.PromptOn(os.Stderr), nil),
+		),
+	})
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer client.CloseIdleConnections()
+}
+
+// A function deployed on Vercel gets its token with each request.
+func ExampleTokenHandler() {
+	handler := sandbox.TokenHandler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if err := sandbox.Delete(r.Context(), "my-sandbox"); err != nil {
+			http.Error(w, "could not delete the sandbox", http.StatusBadGateway)
+		}
+	}))
+	log.Fatal(http.ListenAndServe(":8080", handler))
+}
+
+// A cache makes a provider that asks a secret store fit for every request.
+func ExampleCacheCredentials() {
+	provider := sandbox.CacheCredentials(sandbox.CredentialsFunc(
+		func(context.Context) (sandbox.Credentials, error) {
+			fmt.Println("asking the store")
+			return sandbox.Credentials{Token: "vcp_example", TeamID: "team_acme", ProjectID: "prj_builds"}, nil
+		}), time.Hour)
+	for range 3 {
+		if _, err := provider.Credentials(context.Background()); err != nil {
+			log.Fatal(err)
+		}
+	}
+	// Output: asking the store
+}
