@@ -25,8 +25,10 @@ type Box struct {
 	stopping bool
 	consumed bool // frozen or removed: there are no files any more
 	procs    map[*Process]struct{}
-	starts   sync.WaitGroup // calls that use the running machine
-	cpu      time.Duration  // of processes that have ended
+	starts   sync.WaitGroup  // calls that use the running machine
+	life     context.Context // ends with ErrStopped when the box stops
+	die      context.CancelCauseFunc
+	cpu      time.Duration // of processes that have ended
 }
 
 // machine is what a mode has to provide for a box.
@@ -64,6 +66,7 @@ func (b *Box) bootLocked(ctx context.Context) error {
 	if err := b.machine.boot(ctx); err != nil {
 		return err
 	}
+	b.life, b.die = context.WithCancelCause(context.Background())
 	b.running = true
 	return nil
 }
@@ -89,6 +92,7 @@ func (b *Box) Stop(ctx context.Context) error {
 		return nil
 	}
 	b.stopping = true
+	b.die(ErrStopped)
 	procs := make([]*Process, 0, len(b.procs))
 	for p := range b.procs {
 		procs = append(procs, p)
@@ -281,7 +285,8 @@ func (b *Box) Mkdir(path, cwd string) error {
 // Extract unpacks a gzipped tar archive below cwd (empty means WorkDir) as the
 // box's user. Names can't lead out of the box: "..", absolute names and
 // symlinks are resolved inside it. What can't be unpacked gives ErrBadArchive
-// or the file system's error; what came before it stays.
+// or the file system's error; what came before it stays. When ctx ends or the
+// box stops Extract gives up, and returns as soon as Read has returned.
 func (b *Box) Extract(ctx context.Context, archive io.Reader, cwd string) error {
 	dir, err := b.path(".", cwd)
 	if err != nil {
@@ -291,8 +296,24 @@ func (b *Box) Extract(ctx context.Context, archive io.Reader, cwd string) error 
 	if err != nil {
 		return fmt.Errorf("box: extract: %w", err)
 	}
-	defer done()
-	return b.machine.files(func(f fsys) error { return extract(ctx, f, archive, dir) })
+	// The archive is read apart, so that stopping the box does not wait for one
+	// that does not come.
+	r, w := io.Pipe()
+	abort := func(cause context.Context) func() bool {
+		return context.AfterFunc(cause, func() { _ = r.CloseWithError(context.Cause(cause)) })
+	}
+	defer abort(ctx)()
+	defer abort(b.life)()
+	var pump sync.WaitGroup
+	pump.Go(func() {
+		_, err := io.Copy(w, archive)
+		_ = w.CloseWithError(err)
+	})
+	err = b.machine.files(func(f fsys) error { return extract(ctx, f, r, dir, archiveLimits) })
+	_ = r.Close()
+	done()
+	pump.Wait()
+	return err
 }
 
 // path makes a clean absolute path of the box.

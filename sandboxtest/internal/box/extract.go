@@ -15,14 +15,16 @@ import (
 	"time"
 )
 
-// Limits of an archive, against one that never ends.
-const (
-	maxEntries  = 1 << 20
-	maxUnpacked = 64 << 30
-)
+// limits of an archive, against one that never ends.
+type limits struct {
+	entries int
+	bytes   int64
+}
+
+var archiveLimits = limits{entries: 1 << 20, bytes: 64 << 30}
 
 // extract unpacks a gzipped tar archive below dir.
-func extract(ctx context.Context, f fsys, archive io.Reader, dir string) error {
+func extract(ctx context.Context, f fsys, archive io.Reader, dir string, max limits) error {
 	zr, err := gzip.NewReader(archive)
 	if err != nil {
 		return badArchive(err)
@@ -41,11 +43,11 @@ func extract(ctx context.Context, f fsys, archive io.Reader, dir string) error {
 		if err != nil {
 			return badArchive(err)
 		}
-		if n >= maxEntries {
-			return badArchive(fmt.Errorf("more than %d entries", maxEntries))
+		if n >= max.entries {
+			return badArchive(fmt.Errorf("more than %d entries", max.entries))
 		}
-		if x.bytes += hdr.Size; x.bytes > maxUnpacked {
-			return badArchive(fmt.Errorf("more than %d bytes", int64(maxUnpacked)))
+		if x.bytes += hdr.Size; hdr.Size < 0 || x.bytes > max.bytes {
+			return badArchive(fmt.Errorf("more than %d bytes", max.bytes))
 		}
 		if err := x.entry(hdr, tr); err != nil {
 			return err

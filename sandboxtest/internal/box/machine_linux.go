@@ -69,7 +69,7 @@ func (m *namespaceMachine) boot(ctx context.Context) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.pidfd, m.dead = -1, make(chan struct{})
-	err := m.backend.thread.do(m.bootOnThread)
+	err := m.backend.pool.do(m.bootOnThread)
 	if m.init != nil {
 		go func(cmd *exec.Cmd, dead chan struct{}) {
 			defer close(dead)
@@ -82,7 +82,7 @@ func (m *namespaceMachine) boot(ctx context.Context) error {
 	return err
 }
 
-// bootOnThread runs on the backend's thread, and leaves it as it was.
+// bootOnThread runs on one of the backend's threads, and leaves it as it was.
 func (m *namespaceMachine) bootOnThread() (err error) {
 	n := m.backend
 	defer func() {

@@ -16,17 +16,17 @@ import (
 type unixStat = syscall.Stat_t
 
 // namespaceBackend holds the mount namespace in which roots are put together.
-// It belongs to one thread alone, so none of its mounts is ever seen by the
-// rest of the process, and all are gone with the thread, however it ends.
+// It belongs to a few threads alone, so none of its mounts is ever seen by the
+// rest of the process, and all are gone with the threads, however they end.
 type namespaceBackend struct {
 	log    *slog.Logger
 	dir    string // the store
-	mounts string // the tmpfs below dir, seen by the thread only
-	thread *thread
+	mounts string // the tmpfs below dir, seen by the threads only
+	pool   *threads
 	lower  string   // the lowest layers, as boxes name them
 	extra  []string // host directories to bind
 
-	// The thread's own namespaces, to come back to.
+	// The threads' namespaces, to come back to.
 	mnt, net, uts, ipc int
 }
 
@@ -35,10 +35,15 @@ func newNamespaceBackend(dir string, log *slog.Logger) (backend, error) {
 		return nil, errors.New("not root")
 	}
 	n := &namespaceBackend{
-		log: log, dir: dir, mounts: filepath.Join(dir, "ns"), thread: newThread(),
+		log: log, dir: dir, mounts: filepath.Join(dir, "ns"), pool: &threads{work: make(chan func())},
 		mnt: -1, net: -1, uts: -1, ipc: -1,
 	}
-	err := n.thread.do(n.setUp)
+	err := n.pool.add(n.setUp)
+	for range bootThreads - 1 {
+		if err == nil {
+			err = n.pool.add(n.join)
+		}
+	}
 	if err == nil {
 		err = n.try()
 	}
@@ -54,7 +59,19 @@ func (n *namespaceBackend) layered() bool { return true }
 // the names of so many fit in a page.
 func (n *namespaceBackend) maxLayers() int { return 400 }
 
-// setUp runs on the thread.
+// bootThreads is how many boxes are started at the same time: mostly they wait
+// for the kernel's grace periods.
+const bootThreads = 4
+
+// join brings one more thread in.
+func (n *namespaceBackend) join() error {
+	if err := unix.Unshare(unix.CLONE_FS); err != nil {
+		return err
+	}
+	return unix.Setns(n.mnt, unix.CLONE_NEWNS)
+}
+
+// setUp runs on the first thread.
 func (n *namespaceBackend) setUp() error {
 	if err := unix.Unshare(unix.CLONE_FS | unix.CLONE_NEWNS); err != nil {
 		return fmt.Errorf("unshare the mount namespace: %w", err)
@@ -139,7 +156,7 @@ func (n *namespaceBackend) newMachine(b *Box, dir string, layers []string) (mach
 }
 
 func (n *namespaceBackend) close() error {
-	n.thread.close()
+	n.pool.close()
 	for _, fd := range []int{n.mnt, n.net, n.uts, n.ipc} {
 		if fd >= 0 {
 			_ = unix.Close(fd)

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"os"
 	"runtime"
+	"sync"
 
 	"golang.org/x/sys/unix"
 )
@@ -36,33 +37,41 @@ func lockAway(f func()) {
 	runtime.UnlockOSThread()
 }
 
-// thread is a long-lived OS thread with namespaces of its own.
-type thread struct {
+// threads are long-lived OS threads with namespaces of their own.
+type threads struct {
 	work chan func()
-	gone chan struct{}
+	wg   sync.WaitGroup
 }
 
-func newThread() *thread {
-	t := &thread{work: make(chan func()), gone: make(chan struct{})}
+// add starts one more thread, which runs setUp first. Without success there is
+// none.
+func (t *threads) add(setUp func() error) error {
+	done := make(chan error, 1)
+	t.wg.Add(1)
 	go lockAway(func() {
-		defer close(t.gone)
+		defer t.wg.Done()
+		err := setUp()
+		done <- err
+		if err != nil {
+			return
+		}
 		for f := range t.work {
 			f()
 		}
 	})
-	return t
+	return <-done
 }
 
-// do runs f on the thread.
-func (t *thread) do(f func() error) error {
+// do runs f on one of the threads.
+func (t *threads) do(f func() error) error {
 	done := make(chan error, 1)
 	t.work <- func() { done <- f() }
 	return <-done
 }
 
-func (t *thread) close() {
+func (t *threads) close() {
 	close(t.work)
-	<-t.gone
+	t.wg.Wait()
 }
 
 // openNamespace opens a namespace of the calling thread.

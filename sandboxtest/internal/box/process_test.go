@@ -1,0 +1,301 @@
+package box
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"runtime"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+var marks atomic.Int64
+
+// mark is a number of seconds to sleep that no other process has as argument.
+func mark() string { return fmt.Sprintf("%d.%d", 100000+os.Getpid(), marks.Add(1)) }
+
+// running says whether any process of the machine has that argument.
+func running(t testing.TB, mark string) bool {
+	t.Helper()
+	if runtime.GOOS != "linux" {
+		t.Skip("looks into /proc")
+	}
+	dirs, err := os.ReadDir("/proc")
+	require.NoError(t, err)
+	for _, d := range dirs {
+		if _, err := strconv.Atoi(d.Name()); err != nil {
+			continue
+		}
+		cmdline, _ := os.ReadFile("/proc/" + d.Name() + "/cmdline") // empty for a zombie
+		if strings.Contains(string(cmdline), mark) {
+			return true
+		}
+	}
+	return false
+}
+
+func assertGone(t testing.TB, mark string) {
+	t.Helper()
+	assert.Eventually(t, func() bool { return !running(t, mark) }, 20*time.Second, 5*time.Millisecond, "sleep %s is still there", mark)
+}
+
+func start(t testing.TB, b *Box, spec Spec) *Process {
+	t.Helper()
+	p, err := b.Start(context.Background(), spec)
+	require.NoError(t, err)
+	return p
+}
+
+func TestOutputArrivesWhileTheCommandRuns(t *testing.T) {
+	eachMode(t, func(t *testing.T, h *Host) {
+		b := newBox(t, h, Config{})
+		in, input := io.Pipe()
+		output, out := io.Pipe()
+		p := start(t, b, Spec{Path: "sh", Args: []string{"-c", `while read -r l; do echo "got $l"; done; echo end`}, Stdin: in, Stdout: out})
+		lines := bufio.NewReader(output)
+		for i := range 5 {
+			_, err := fmt.Fprintln(input, i)
+			require.NoError(t, err)
+			line, err := lines.ReadString('\n')
+			require.NoError(t, err)
+			assert.Equal(t, fmt.Sprintf("got %d\n", i), line)
+		}
+		require.NoError(t, input.Close())
+		line, err := lines.ReadString('\n')
+		require.NoError(t, err)
+		assert.Equal(t, "end\n", line)
+		assert.Zero(t, p.Wait().ExitCode)
+	})
+}
+
+func TestSignals(t *testing.T) {
+	eachMode(t, func(t *testing.T, h *Host) {
+		b := newBox(t, h, Config{})
+		ready, out := io.Pipe()
+		child := mark()
+		p := start(t, b, Spec{Path: "sh", Args: []string{"-c", `trap 'exit 3' TERM; sleep ` + child + ` & echo; wait`}, Stdout: out})
+		_, err := ready.Read(make([]byte, 1))
+		require.NoError(t, err)
+		require.NoError(t, p.Signal(15))
+		assert.Equal(t, 3, p.Wait().ExitCode)
+		assertGone(t, child) // the group had the signal too
+		require.ErrorIs(t, p.Signal(15), os.ErrProcessDone)
+		require.Error(t, p.Signal(0))
+		require.Error(t, p.Signal(65))
+
+		p = start(t, b, Spec{Path: "sleep", Args: []string{mark()}})
+		require.NoError(t, p.Signal(9))
+		assert.Equal(t, 137, p.Wait().ExitCode)
+		p = start(t, b, Spec{Path: "sleep", Args: []string{mark()}})
+		require.NoError(t, p.Signal(2))
+		assert.Equal(t, 130, p.Wait().ExitCode)
+	})
+}
+
+func TestTimeoutEndsTheWholeTree(t *testing.T) {
+	eachMode(t, func(t *testing.T, h *Host) {
+		b := newBox(t, h, Config{})
+		one, two := mark(), mark()
+		p := start(t, b, Spec{
+			Path:    "sh",
+			Args:    []string{"-c", `trap '' TERM; sleep ` + one + ` & setsid sleep ` + two + ` & wait`},
+			Timeout: 300 * time.Millisecond,
+		})
+		res := p.Wait()
+		assert.Equal(t, 137, res.ExitCode)
+		assert.True(t, res.TimedOut)
+		assertGone(t, one)
+		assertGone(t, two)
+		assert.True(t, b.Running())
+	})
+}
+
+func TestCommandsThatDoNotStart(t *testing.T) {
+	eachMode(t, func(t *testing.T, h *Host) {
+		b := newBox(t, h, Config{})
+		sh(t, b, `echo text > plain; printf 'echo "script $1"' > noshebang; chmod +x noshebang; printf '#!/no/such/shell\n' > badshebang; chmod +x badshebang`)
+		for _, tt := range []struct {
+			spec    Spec
+			code    int
+			message string
+		}{
+			{Spec{Path: "no-such-program"}, 127, "no-such-program: command not found\n"},
+			{Spec{Path: "./no-such-file"}, 127, "./no-such-file: No such file or directory\n"},
+			{Spec{Path: "./plain"}, 126, "./plain: Permission denied\n"},
+			{Spec{Path: "./badshebang"}, 127, "./badshebang: No such file or directory\n"},
+			{Spec{Path: "/tmp"}, 126, "/tmp: Permission denied\n"},
+			{Spec{Path: "true", Dir: "/vercel/sandbox/missing"}, 126, "cannot change to directory /vercel/sandbox/missing: no such directory\n"},
+		} {
+			_, errOut, res := run(t, b, tt.spec)
+			assert.Equal(t, tt.code, res.ExitCode, tt.spec.Path)
+			assert.Equal(t, tt.message, errOut)
+		}
+		out, _, res := run(t, b, Spec{Path: "./noshebang", Args: []string{"runs"}})
+		assert.Zero(t, res.ExitCode)
+		assert.Equal(t, "script runs\n", out)
+
+		for _, spec := range []Spec{
+			{}, {Path: "a\x00b"}, {Path: "true", Args: []string{"\x00"}}, {Path: "true", Env: []string{"secret"}},
+			{Path: "true", Env: []string{"K=secret\x00"}}, {Path: "true", User: "nobody"}, {Path: "true", Timeout: -1}, {Path: "true", Dir: "\x00"},
+		} {
+			_, err := b.Start(t.Context(), spec)
+			require.Error(t, err)
+			assert.NotContains(t, err.Error(), "secret")
+		}
+	})
+}
+
+func TestDaemons(t *testing.T) {
+	eachMode(t, func(t *testing.T, h *Host) {
+		b := newBox(t, h, Config{})
+		plain, away := mark(), mark()
+		// The first holds the pipes open, the second has left its session.
+		out, _, res := run(t, b, Spec{Path: "sh", Args: []string{"-c", `sleep ` + plain + ` & (setsid sleep ` + away + ` >/dev/null 2>&1 &) ; echo started`}})
+		assert.Zero(t, res.ExitCode)
+		assert.Equal(t, "started\n", out)
+		assert.True(t, running(t, plain))
+		assert.Eventually(t, func() bool { return running(t, away) }, 10*time.Second, time.Millisecond)
+		require.NoError(t, b.Stop(t.Context()))
+		assert.False(t, running(t, plain))
+		assert.False(t, running(t, away))
+	})
+}
+
+func TestCloseEndsEverything(t *testing.T) {
+	for _, mode := range []Mode{Namespace, Folder} {
+		t.Run(string(mode), func(t *testing.T) {
+			h := openHost(t, Options{Mode: mode})
+			b := newBox(t, h, Config{})
+			one, two := mark(), mark()
+			p := start(t, b, Spec{Path: "sleep", Args: []string{one}})
+			sh(t, b, `(setsid sleep `+two+` >/dev/null 2>&1 &)`)
+			require.NoError(t, h.Close())
+			assert.Equal(t, 137, p.Wait().ExitCode)
+			assert.False(t, running(t, one))
+			assert.False(t, running(t, two))
+			_, err := h.New(t.Context(), Config{})
+			require.ErrorIs(t, err, ErrStopped)
+			require.ErrorIs(t, b.Restart(t.Context()), ErrStopped)
+			_, err = os.Stat(h.dir)
+			require.ErrorIs(t, err, os.ErrNotExist)
+		})
+	}
+}
+
+// slowWriter takes longer than the grace after an exit.
+type slowWriter struct{ n int }
+
+func (w *slowWriter) Write(p []byte) (int, error) {
+	time.Sleep(graceAfterExit + 20*time.Millisecond)
+	w.n += len(p)
+	return len(p), nil
+}
+
+func TestOutputIsCompleteForASlowReader(t *testing.T) {
+	eachMode(t, func(t *testing.T, h *Host) {
+		b := newBox(t, h, Config{})
+		w := &slowWriter{}
+		p := start(t, b, Spec{Path: "sh", Args: []string{"-c", `head -c 150000 /dev/zero; sleep ` + mark() + ` & exit 0`}, Stdout: w})
+		assert.Zero(t, p.Wait().ExitCode)
+		assert.Equal(t, 150000, w.n)
+	})
+}
+
+func TestEnvironment(t *testing.T) {
+	t.Setenv("SANDBOX_TEST_HOST_SECRET", "planted")
+	eachMode(t, func(t *testing.T, h *Host) {
+		b := newBox(t, h, Config{})
+		out, _, _ := run(t, b, Spec{Path: "env", Env: []string{"A=1", "A=2", "HOME=/elsewhere", "EMPTY="}})
+		lines := strings.Split(out, "\n")
+		assert.Contains(t, lines, "A=2")
+		assert.NotContains(t, lines, "A=1")
+		assert.Contains(t, lines, "HOME=/elsewhere")
+		assert.Contains(t, lines, "EMPTY=")
+		assert.Contains(t, lines, "USER="+User)
+		assert.NotContains(t, out, "planted")
+	})
+}
+
+func TestResourcesAreMeasured(t *testing.T) {
+	eachMode(t, func(t *testing.T, h *Host) {
+		b := newBox(t, h, Config{})
+		_, _, res := run(t, b, Spec{Path: "sh", Args: []string{"-c", `i=0; while [ $i -lt 100000 ]; do i=$((i+1)); done`}})
+		assert.Positive(t, res.CPU)
+		assert.GreaterOrEqual(t, b.Usage().CPU, res.CPU)
+	})
+}
+
+func TestTerminal(t *testing.T) {
+	eachMode(t, func(t *testing.T, h *Host) {
+		if runtime.GOOS == "windows" {
+			t.Skip("no pseudo terminals")
+		}
+		b := newBox(t, h, Config{})
+		var out buffer
+		p := start(t, b, Spec{
+			Path:   "sh",
+			Args:   []string{"-c", `tty; stty size; trap 'stty size' WINCH; echo ready; while ! read -r l; do :; done; echo "line $l"; exit 5`},
+			Stdout: &out, TTY: &Size{Cols: 80, Rows: 24},
+		})
+		saw := func(s string) {
+			t.Helper()
+			require.Eventually(t, func() bool { return strings.Contains(out.String(), s) }, 20*time.Second, time.Millisecond, "%q", s)
+		}
+		saw("24 80")
+		saw("ready")
+		require.NoError(t, p.Resize(Size{Cols: 100, Rows: 40}))
+		_, err := p.Write([]byte("typed\n"))
+		require.NoError(t, err)
+		saw("line typed")
+		assert.Equal(t, 5, p.Wait().ExitCode)
+		assert.Contains(t, out.String(), "/dev/pts/")
+
+		p = start(t, b, Spec{Path: "sh", Args: []string{"-c", "stty size; exec cat"}, Stdout: &out, TTY: &Size{Cols: 33, Rows: 11}})
+		saw("11 33")
+		require.NoError(t, p.Resize(Size{Cols: 7, Rows: 9}))
+		_, err = p.Write([]byte{4}) // end of file
+		require.NoError(t, err)
+		assert.Zero(t, p.Wait().ExitCode)
+
+		p = start(t, b, Spec{Path: "no-such-program", Stdout: &out, TTY: &Size{}})
+		assert.Equal(t, 127, p.Wait().ExitCode)
+		_, err = p.Write([]byte("x"))
+		require.ErrorIs(t, err, ErrUnsupported)
+		require.ErrorIs(t, p.Resize(Size{}), ErrUnsupported)
+	})
+}
+
+func TestStopWhileCommandsStart(t *testing.T) {
+	eachMode(t, func(t *testing.T, h *Host) {
+		b := newBox(t, h, Config{})
+		seconds := mark()
+		var wg sync.WaitGroup
+		for range 16 {
+			wg.Go(func() {
+				for {
+					p, err := b.Start(t.Context(), Spec{Path: "sleep", Args: []string{seconds}})
+					if err != nil {
+						assert.ErrorIs(t, err, ErrStopped)
+						return
+					}
+					go p.Wait()
+				}
+			})
+		}
+		time.Sleep(50 * time.Millisecond)
+		require.NoError(t, b.Stop(t.Context()))
+		wg.Wait()
+		assert.False(t, running(t, seconds))
+		require.NoError(t, b.Restart(t.Context()))
+		assert.Equal(t, "again", sh(t, b, "echo again"))
+	})
+}
