@@ -64,11 +64,12 @@ func (h *Host) closeDir() error {
 // sweep removes the temporary directories of hosts that died without Close:
 // their lock is free.
 func sweep() {
-	dirs, err := filepath.Glob(filepath.Join(os.TempDir(), tempPrefix+"*"))
-	if err != nil {
-		return
-	}
-	for _, dir := range dirs {
+	entries, _ := os.ReadDir(os.TempDir())
+	for _, entry := range entries {
+		if !entry.IsDir() || !strings.HasPrefix(entry.Name(), tempPrefix) {
+			continue
+		}
+		dir := filepath.Join(os.TempDir(), entry.Name())
 		name := filepath.Join(dir, lockName)
 		if _, err := os.Lstat(name); err != nil {
 			continue // not locked yet by the host that is creating it

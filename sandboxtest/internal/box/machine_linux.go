@@ -29,11 +29,11 @@ type namespaceMachine struct {
 	deny     bool
 	hostname string
 
-	mu    sync.Mutex
-	init  *exec.Cmd
-	pidfd int
-	dead  chan struct{} // closed when the first process is gone
-	net   *network
+	mu   sync.Mutex
+	init *exec.Cmd
+	dead chan struct{} // closed when the first process is gone
+	net  *network
+	box  handle // pidfd of the first process
 	// What earlier boots of the box have transferred.
 	in, out int64
 }
@@ -68,7 +68,7 @@ func (m *namespaceMachine) boot(ctx context.Context) error {
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.pidfd, m.dead = -1, make(chan struct{})
+	m.dead = make(chan struct{})
 	err := m.backend.pool.do(m.bootOnThread)
 	if m.init != nil {
 		go func(cmd *exec.Cmd, dead chan struct{}) {
@@ -158,6 +158,7 @@ func (m *namespaceMachine) startInit() error {
 		return err
 	}
 	defer out.Close()
+	pidfd := -1
 	cmd := &exec.Cmd{
 		Path: "/bin/sh", Args: []string{"init", "-c", initScript}, Dir: "/",
 		Env:    []string{"PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"},
@@ -168,7 +169,7 @@ func (m *namespaceMachine) startInit() error {
 			// The thread lives as long as the host, so whatever ends this
 			// process ends the box.
 			Pdeathsig: syscall.SIGKILL,
-			PidFD:     &m.pidfd,
+			PidFD:     &pidfd,
 		},
 	}
 	err = cmd.Start()
@@ -177,6 +178,7 @@ func (m *namespaceMachine) startInit() error {
 		return fmt.Errorf("start the first process: %w", err)
 	}
 	m.init = cmd
+	m.box.set(pidfd)
 	_ = out.SetReadDeadline(time.Now().Add(30 * time.Second))
 	var said bytes.Buffer
 	for buf := make([]byte, 512); !strings.HasSuffix(said.String(), "ok\n"); {
@@ -197,10 +199,11 @@ func (m *namespaceMachine) enter(kinds int) error {
 	if err := unix.Unshare(unix.CLONE_FS); err != nil {
 		return err
 	}
-	if err := unix.Setns(m.pidfd, kinds); err != nil {
-		if err == unix.ESRCH {
-			return ErrStopped
-		}
+	err := m.box.use(func(fd int) error { return unix.Setns(fd, kinds) })
+	switch {
+	case err == unix.ESRCH:
+		return ErrStopped
+	case err != nil:
 		return fmt.Errorf("enter the box: %w", err)
 	}
 	return nil
@@ -229,21 +232,8 @@ func (m *namespaceMachine) launch(cmd *exec.Cmd, spec *Spec) error {
 		}
 		prepare(cmd, spec.TTY != nil)
 		cmd.SysProcAttr.Credential = credential(spec.User)
-		err := startOrExplain(cmd, spec.Path)
-		if errors.Is(err, syscall.ENOMEM) && !m.alive() {
-			return ErrStopped // no process can be born where the first has died
-		}
-		return err
+		return startOrExplain(cmd, spec.Path)
 	})
-}
-
-func (m *namespaceMachine) alive() bool {
-	select {
-	case <-m.dead:
-		return false
-	default:
-		return unix.PidfdSendSignal(m.pidfd, 0, nil, 0) == nil
-	}
 }
 
 // credential is a user of the box, with the groups that its files say. It runs
@@ -306,7 +296,13 @@ func (m *namespaceMachine) openTerminal(size Size, user string) (term *terminal,
 }
 
 func (m *namespaceMachine) dial(ctx context.Context, port int) (net.Conn, error) {
-	return m.net.dial(ctx, port)
+	m.mu.Lock()
+	n := m.net
+	m.mu.Unlock()
+	if n == nil {
+		return nil, ErrStopped
+	}
+	return n.dial(ctx, port)
 }
 
 func (m *namespaceMachine) setNetwork(deny bool) error {
@@ -346,20 +342,16 @@ func (m *namespaceMachine) halt(procs []*Process) error {
 // back what the boot took.
 func (m *namespaceMachine) shutDownLocked() error {
 	if m.init != nil {
-		if m.pidfd >= 0 {
-			_ = unix.PidfdSendSignal(m.pidfd, unix.SIGKILL, nil, 0)
-		} else {
-			_ = m.init.Process.Kill()
-		}
+		_ = m.init.Process.Kill()
 		// It is gone when all processes of the box are.
 		<-m.dead
 		m.init = nil
 	}
-	var err error
+	err := m.box.close()
 	if m.net != nil {
 		in, out := m.net.transferred()
 		m.in, m.out = m.in+in, m.out+out
-		err = m.net.close()
+		err = errors.Join(err, m.net.close())
 		m.net = nil
 	}
 	return err

@@ -17,7 +17,7 @@ import (
 // network is a box's own network: loopback, and an interface that leads
 // outside through a nat.
 type network struct {
-	ns  int
+	ns  handle
 	nat *nat
 }
 
@@ -29,9 +29,10 @@ func newNetwork(log *slog.Logger, deny bool) (*network, error) {
 	if err != nil {
 		return nil, err
 	}
-	n := &network{ns: ns}
+	n := &network{}
+	n.ns.set(ns)
 	fail := func(err error) (*network, error) {
-		return nil, errors.Join(fmt.Errorf("network: %w", err), unix.Close(ns))
+		return nil, errors.Join(fmt.Errorf("network: %w", err), n.ns.close())
 	}
 	if err := setUp("lo", true); err != nil {
 		return fail(err)
@@ -160,7 +161,7 @@ func (n *network) inside(f func() error) error {
 		return err
 	}
 	defer unix.Close(home)
-	if err := unix.Setns(n.ns, unix.CLONE_NEWNET); err != nil {
+	if err := n.ns.use(func(fd int) error { return unix.Setns(fd, unix.CLONE_NEWNET) }); err != nil {
 		runtime.UnlockOSThread()
 		return fmt.Errorf("enter the box's network: %w", err)
 	}
@@ -199,4 +200,4 @@ func (n *network) set(deny bool) error {
 
 func (n *network) transferred() (in, out int64) { return n.nat.in.Load(), n.nat.out.Load() }
 
-func (n *network) close() error { return errors.Join(n.nat.close(), unix.Close(n.ns)) }
+func (n *network) close() error { return errors.Join(n.nat.close(), n.ns.close()) }

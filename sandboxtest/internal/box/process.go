@@ -118,6 +118,9 @@ func (b *Box) Start(ctx context.Context, spec Spec) (*Process, error) {
 	}
 	if err != nil {
 		pipes.closeParent()
+		if !b.Running() {
+			err = ErrStopped // whatever the kernel calls it
+		}
 		return nil, fmt.Errorf("box: start: %w", err)
 	}
 	p.pid = p.cmd.Process.Pid

@@ -18,6 +18,12 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
+// wait is longer than anything takes; tick is how often it is looked for.
+const (
+	wait = 30 * time.Second
+	tick = 5 * time.Millisecond
+)
+
 var marks atomic.Int64
 
 // mark is a number of seconds to sleep that no other process has as argument.
@@ -45,7 +51,7 @@ func running(t testing.TB, mark string) bool {
 
 func assertGone(t testing.TB, mark string) {
 	t.Helper()
-	assert.Eventually(t, func() bool { return !running(t, mark) }, 20*time.Second, 5*time.Millisecond, "sleep %s is still there", mark)
+	assert.Eventually(t, func() bool { return !running(t, mark) }, wait, tick, "sleep %s is still there", mark)
 }
 
 func start(t testing.TB, b *Box, spec Spec) *Process {
@@ -82,7 +88,7 @@ func TestSignals(t *testing.T) {
 		b := newBox(t, h, Config{})
 		ready, out := io.Pipe()
 		child := mark()
-		p := start(t, b, Spec{Path: "sh", Args: []string{"-c", `trap 'exit 3' TERM; sleep ` + child + ` & echo; wait`}, Stdout: out})
+		p := start(t, b, Spec{Path: "sh", Args: []string{"-c", `trap 'exit 3' TERM; sh -c 'echo; exec sleep ` + child + `' & wait`}, Stdout: out})
 		_, err := ready.Read(make([]byte, 1))
 		require.NoError(t, err)
 		require.NoError(t, p.Signal(15))
@@ -163,7 +169,7 @@ func TestDaemons(t *testing.T) {
 		assert.Zero(t, res.ExitCode)
 		assert.Equal(t, "started\n", out)
 		assert.True(t, running(t, plain))
-		assert.Eventually(t, func() bool { return running(t, away) }, 10*time.Second, time.Millisecond)
+		assert.Eventually(t, func() bool { return running(t, away) }, wait, tick)
 		require.NoError(t, b.Stop(t.Context()))
 		assert.False(t, running(t, plain))
 		assert.False(t, running(t, away))
@@ -248,7 +254,7 @@ func TestTerminal(t *testing.T) {
 		})
 		saw := func(s string) {
 			t.Helper()
-			require.Eventually(t, func() bool { return strings.Contains(out.String(), s) }, 20*time.Second, time.Millisecond, "%q", s)
+			require.Eventually(t, func() bool { return strings.Contains(out.String(), s) }, wait, tick, "%q", s)
 		}
 		saw("24 80")
 		saw("ready")

@@ -41,11 +41,16 @@ func openStore(dir string) (*store, error) {
 			return nil, err
 		}
 	}
-	metas, err := filepath.Glob(filepath.Join(dir, "m", "*.json"))
+	metas, err := os.ReadDir(filepath.Join(dir, "m"))
 	if err != nil {
 		return nil, err
 	}
-	for _, name := range metas {
+	for _, meta := range metas {
+		id, ok := strings.CutSuffix(meta.Name(), ".json")
+		if !ok {
+			continue // half-written
+		}
+		name := s.metaName(LayerID(id))
 		data, err := os.ReadFile(name)
 		if err != nil {
 			return nil, err
@@ -54,7 +59,7 @@ func openStore(dir string) (*store, error) {
 		if err := json.Unmarshal(data, &l); err != nil {
 			return nil, fmt.Errorf("%s: %w", name, err)
 		}
-		s.layers[LayerID(strings.TrimSuffix(filepath.Base(name), ".json"))] = &l
+		s.layers[LayerID(id)] = &l
 	}
 	for _, l := range s.layers {
 		if p := s.layers[l.Parent]; p != nil {

@@ -74,6 +74,39 @@ func (t *threads) close() {
 	t.wg.Wait()
 }
 
+// handle is a file descriptor that may be closed while others use it.
+type handle struct {
+	mu   sync.RWMutex
+	fd   int
+	open bool
+}
+
+func (h *handle) set(fd int) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.fd, h.open = fd, fd >= 0
+}
+
+// use gives ErrStopped when the descriptor is closed.
+func (h *handle) use(f func(fd int) error) error {
+	h.mu.RLock()
+	defer h.mu.RUnlock()
+	if !h.open {
+		return ErrStopped
+	}
+	return f(h.fd)
+}
+
+func (h *handle) close() error {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if !h.open {
+		return nil
+	}
+	h.open = false
+	return unix.Close(h.fd)
+}
+
 // openNamespace opens a namespace of the calling thread.
 func openNamespace(kind string) (int, error) {
 	name := "/proc/thread-self/ns/" + kind

@@ -1,0 +1,157 @@
+package box
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+// freeze runs a script in a new box and makes a layer of it.
+func freeze(t testing.TB, h *Host, from LayerID, script string) LayerID {
+	t.Helper()
+	b := newBox(t, h, Config{Layer: from})
+	sh(t, b, script)
+	require.NoError(t, b.Stop(t.Context()))
+	layer, _, err := b.Freeze(t.Context())
+	require.NoError(t, err)
+	return layer
+}
+
+func TestLayersStack(t *testing.T) {
+	eachMode(t, func(t *testing.T, h *Host) {
+		first := freeze(t, h, "", "mkdir dir; echo 1 > dir/one; echo 2 > two; echo 3 > three; mkdir -p gone/deep; echo x > gone/deep/x")
+		second := freeze(t, h, first, "mv dir moved; rm two; echo changed > three; rm -r gone; mkdir gone; echo y > gone/y; ln -s three link")
+		third := freeze(t, h, second, "mv moved/one moved/uno; echo 4 > four")
+		b := newBox(t, h, Config{Layer: third})
+		assert.Equal(t, ".\n./four\n./gone\n./gone/y\n./link\n./moved\n./moved/uno\n./three", sh(t, b, "find . | sort"))
+		assert.Equal(t, "1\nchanged", sh(t, b, "cat moved/uno link"))
+		old := newBox(t, h, Config{Layer: first})
+		assert.Equal(t, "1\n2\n3\nx", sh(t, old, "cat dir/one two three gone/deep/x"))
+	})
+}
+
+func TestLongChain(t *testing.T) {
+	h := openHost(t, Options{Mode: Namespace})
+	const length = 120
+	var layer LayerID
+	for i := range length {
+		// By hand, since a hundred boxes tell nothing more.
+		dir := filepath.Join(h.store.dir, "b", newID())
+		require.NoError(t, os.MkdirAll(filepath.Join(dir, "vercel/sandbox"), 0o755))
+		require.NoError(t, os.WriteFile(filepath.Join(dir, "vercel/sandbox", fmt.Sprint("f", i)), nil, 0o644))
+		var err error
+		layer, err = h.store.add(dir, layer, 0)
+		require.NoError(t, err)
+	}
+	b := newBox(t, h, Config{Layer: layer})
+	assert.Equal(t, fmt.Sprint(length), sh(t, b, "ls | wc -l"))
+
+	for range h.backend.maxLayers() {
+		dir := filepath.Join(h.store.dir, "b", newID())
+		require.NoError(t, os.Mkdir(dir, 0o755))
+		var err error
+		layer, err = h.store.add(dir, layer, 0)
+		require.NoError(t, err)
+	}
+	_, err := h.New(t.Context(), Config{Layer: layer})
+	require.ErrorIs(t, err, ErrTooManyLayers)
+}
+
+func TestRemovedLayersStayUnderOthers(t *testing.T) {
+	eachMode(t, func(t *testing.T, h *Host) {
+		trees := func() int {
+			list, err := os.ReadDir(filepath.Join(h.store.dir, "l"))
+			require.NoError(t, err)
+			return len(list)
+		}
+		first := freeze(t, h, "", "echo 1 > one")
+		second := freeze(t, h, first, "echo 2 > two")
+		b := newBox(t, h, Config{Layer: second})
+		require.NoError(t, h.RemoveLayer(first))
+		require.ErrorIs(t, h.RemoveLayer(first), ErrNoLayer)
+		require.NoError(t, h.RemoveLayer(second))
+		assert.False(t, h.HasLayer(second))
+		_, err := h.SizeOf(second)
+		require.ErrorIs(t, err, ErrNoLayer)
+		_, err = h.New(t.Context(), Config{Layer: second})
+		require.ErrorIs(t, err, ErrNoLayer)
+		assert.Equal(t, "1\n2", sh(t, b, "cat one two"))
+		require.NoError(t, b.Remove())
+		assert.Zero(t, trees())
+	})
+}
+
+func TestLayersOutliveTheHost(t *testing.T) {
+	for _, mode := range []Mode{Namespace, Folder} {
+		t.Run(string(mode), func(t *testing.T) {
+			dir := filepath.Join(t.TempDir(), "a dir:with,odd\\name")
+			h := openHost(t, Options{Mode: mode, Dir: dir})
+			_, err := NewHost(Options{Mode: mode, Dir: dir})
+			require.ErrorContains(t, err, "in use")
+			first := freeze(t, h, "", "echo 1 > one")
+			second := freeze(t, h, first, "echo 22 > two")
+			require.NoError(t, h.RemoveLayer(first))
+			newBox(t, h, Config{Layer: second})
+			require.NoError(t, h.Close())
+
+			// What a host that was killed leaves behind.
+			litter := filepath.Join(dir, string(mode), "l", "litter")
+			require.NoError(t, os.Mkdir(litter, 0o755))
+			h = openHost(t, Options{Mode: mode, Dir: dir})
+			assert.NoDirExists(t, litter)
+			b := newBox(t, h, Config{Layer: second})
+			assert.Equal(t, "1\n22", sh(t, b, "cat one two"))
+			size, err := h.SizeOf(second)
+			require.NoError(t, err)
+			assert.Positive(t, size)
+			require.NoError(t, b.Remove())
+			require.NoError(t, h.RemoveLayer(second))
+			list, err := os.ReadDir(filepath.Join(dir, string(mode), "l"))
+			require.NoError(t, err)
+			assert.Empty(t, list)
+		})
+	}
+}
+
+func TestBoxStates(t *testing.T) {
+	eachMode(t, func(t *testing.T, h *Host) {
+		b := newBox(t, h, Config{})
+		_, _, err := b.Freeze(t.Context())
+		require.ErrorIs(t, err, ErrRunning)
+		require.ErrorIs(t, b.Restart(t.Context()), ErrRunning)
+		require.NoError(t, b.Stop(t.Context()))
+		require.NoError(t, b.Stop(t.Context()))
+		_, _, err = b.ReadFile("x", "")
+		require.ErrorIs(t, err, ErrStopped)
+		require.ErrorIs(t, b.Mkdir("x", ""), ErrStopped)
+		require.ErrorIs(t, b.Extract(t.Context(), nil, ""), ErrStopped)
+		_, err = b.Dial(t.Context(), 80)
+		require.ErrorIs(t, err, ErrStopped)
+		require.NoError(t, b.Remove())
+		require.NoError(t, b.Remove())
+		_, _, err = b.Freeze(t.Context())
+		require.ErrorIs(t, err, ErrStopped)
+		_, err = h.New(t.Context(), Config{Layer: "missing"})
+		require.ErrorIs(t, err, ErrNoLayer)
+	})
+}
+
+func TestSweepOfDeadHosts(t *testing.T) {
+	t.Setenv("TMPDIR", t.TempDir())
+	alive := openHost(t, Options{Mode: Folder})
+	dead := filepath.Join(os.TempDir(), tempPrefix+"dead")
+	require.NoError(t, os.Mkdir(dead, 0o700))
+	require.NoError(t, os.WriteFile(filepath.Join(dead, lockName), nil, 0o600))
+	openHost(t, Options{Mode: Folder})
+	assert.NoDirExists(t, dead)
+	assert.DirExists(t, alive.dir)
+}
+
+func TestUnknownMode(t *testing.T) {
+	_, err := NewHost(Options{Mode: "vm"})
+	require.ErrorContains(t, err, "vm")
+}

@@ -1,0 +1,200 @@
+package box
+
+import (
+	"fmt"
+	"io"
+	"net"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+// needPython skips where there is no interpreter to write servers in.
+func needPython(t *testing.T, b *Box) {
+	t.Helper()
+	if _, _, res := run(t, b, Spec{Path: "python3", Args: []string{"-c", "1"}}); res.ExitCode != 0 {
+		t.Skip("no python3")
+	}
+}
+
+const greeter = `
+import socket, sys
+s = socket.create_server((sys.argv[1], int(sys.argv[2])))
+print("listening", flush=True)
+while True:
+    c, _ = s.accept()
+    c.sendall(sys.argv[3].encode())
+    c.close()
+`
+
+func greet(t *testing.T, b *Box, addr string, port int, text string) {
+	t.Helper()
+	ready, out := io.Pipe()
+	start(t, b, Spec{Path: "python3", Args: []string{"-c", greeter, addr, fmt.Sprint(port), text}, Stdout: out})
+	_, err := ready.Read(make([]byte, 100))
+	require.NoError(t, err)
+	go func() { _, _ = io.Copy(io.Discard, ready) }()
+	t.Cleanup(func() { _ = out.Close() })
+}
+
+func dialText(t *testing.T, b *Box, port int) string {
+	t.Helper()
+	conn, err := b.Dial(t.Context(), port)
+	require.NoError(t, err)
+	defer conn.Close()
+	data, err := io.ReadAll(conn)
+	require.NoError(t, err)
+	return string(data)
+}
+
+func TestBoxesListenOnTheSamePort(t *testing.T) {
+	h := openHost(t, Options{Mode: Namespace})
+	one, two, denied := newBox(t, h, Config{}), newBox(t, h, Config{}), newBox(t, h, Config{DenyNetwork: true})
+	needPython(t, one)
+	_, err := one.Dial(t.Context(), 3000)
+	require.Error(t, err)
+	greet(t, one, "127.0.0.1", 3000, "one")
+	greet(t, two, "0.0.0.0", 3000, "two")
+	greet(t, denied, "127.0.0.1", 3000, "denied")
+	assert.Equal(t, "one", dialText(t, one, 3000))
+	assert.Equal(t, "two", dialText(t, two, 3000))
+	assert.Equal(t, "denied", dialText(t, denied, 3000))
+	for _, port := range []int{0, -1, 65536} {
+		_, err := one.Dial(t.Context(), port)
+		require.Error(t, err)
+	}
+}
+
+func TestDialInFolderMode(t *testing.T) {
+	h := openHost(t, Options{Mode: Folder})
+	b := newBox(t, h, Config{})
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	defer l.Close()
+	conn, err := b.Dial(t.Context(), l.Addr().(*net.TCPAddr).Port)
+	require.NoError(t, err)
+	require.NoError(t, conn.Close())
+	require.ErrorIs(t, b.SetNetwork(true), ErrUnsupported)
+	require.NoError(t, b.SetNetwork(false))
+}
+
+// client talks to the host: what it sends comes back, over TCP and over UDP.
+const client = `
+import socket, sys
+host, tcp, udp, size = sys.argv[1], int(sys.argv[2]), int(sys.argv[3]), int(sys.argv[4])
+try:
+    c = socket.create_connection((host, tcp), 20)
+except OSError as e:
+    print("failed:", e.strerror)
+    sys.exit(1)
+data = bytes(i * 7 % 251 for i in range(size))
+import threading
+threading.Thread(target=lambda: (c.sendall(data), c.shutdown(socket.SHUT_WR))).start()
+got = b""
+while True:
+    part = c.recv(65536)
+    if not part: break
+    got += part
+assert got == data, (len(got), len(data))
+u = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+u.settimeout(20)
+for n in (1, 2, 999, 8000):
+    u.sendto(data[:n], (host, udp))
+    assert u.recv(65536) == data[:n]
+print("fine")
+`
+
+// echo serves both protocols on the host's loopback.
+func echo(t *testing.T) (tcp, udp int) {
+	t.Helper()
+	l, err := net.Listen("tcp4", "127.0.0.1:0")
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = l.Close() })
+	go func() {
+		for {
+			c, err := l.Accept()
+			if err != nil {
+				return
+			}
+			go func() { _, _ = io.Copy(c, c); _ = c.Close() }()
+		}
+	}()
+	p, err := net.ListenPacket("udp4", "127.0.0.1:0")
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = p.Close() })
+	go func() {
+		buf := make([]byte, 65536)
+		for {
+			n, from, err := p.ReadFrom(buf)
+			if err != nil {
+				return
+			}
+			_, _ = p.WriteTo(buf[:n], from)
+		}
+	}()
+	return l.Addr().(*net.TCPAddr).Port, p.LocalAddr().(*net.UDPAddr).Port
+}
+
+func TestNetworkLeadsOutsideUntilDenied(t *testing.T) {
+	h := openHost(t, Options{Mode: Namespace})
+	b := newBox(t, h, Config{})
+	needPython(t, b)
+	tcp, udp := echo(t)
+	const size = 2 << 20
+	try := func(port int) (string, int) {
+		out, errOut, res := run(t, b, Spec{Path: "python3", Args: []string{"-c", client, hostAddr.String(), fmt.Sprint(port), fmt.Sprint(udp), fmt.Sprint(size)}})
+		return out + errOut, res.ExitCode
+	}
+	out, code := try(tcp)
+	require.Zero(t, code, out)
+	use := b.Usage()
+	assert.GreaterOrEqual(t, use.NetworkIn, int64(size))
+	assert.GreaterOrEqual(t, use.NetworkOut, int64(size))
+
+	l, err := net.Listen("tcp4", "127.0.0.1:0")
+	require.NoError(t, err)
+	free := l.Addr().(*net.TCPAddr).Port
+	require.NoError(t, l.Close())
+	out, _ = try(free)
+	assert.Equal(t, "failed: Connection refused\n", out)
+
+	require.NoError(t, b.SetNetwork(true))
+	out, _ = try(tcp)
+	assert.Equal(t, "failed: Network is unreachable\n", out)
+	require.NoError(t, b.SetNetwork(false))
+	require.NoError(t, b.SetNetwork(false))
+	out, code = try(tcp)
+	require.Zero(t, code, out)
+
+	// What is open when the network is denied breaks.
+	ready, w := io.Pipe()
+	p := start(t, b, Spec{Path: "python3", Args: []string{"-c", `
+import socket, sys
+c = socket.create_connection(("` + hostAddr.String() + `", ` + fmt.Sprint(tcp) + `), 20)
+c.sendall(b"x"); c.recv(1)
+print("open", flush=True)
+c.settimeout(0.2)
+while True:
+    try:
+        c.sendall(b"x"); c.recv(1)
+    except OSError: break
+`}, Stdout: w, Timeout: time.Minute})
+	_, err = ready.Read(make([]byte, 100))
+	require.NoError(t, err)
+	require.NoError(t, b.SetNetwork(true))
+	assert.Zero(t, p.Wait().ExitCode)
+
+	// Both hold over a restart.
+	require.NoError(t, b.Stop(t.Context()))
+	assert.GreaterOrEqual(t, b.Usage().NetworkIn, int64(2*size))
+	require.NoError(t, b.Restart(t.Context()))
+	out, _ = try(tcp)
+	assert.Equal(t, "failed: Network is unreachable\n", out)
+	require.NoError(t, b.Stop(t.Context()))
+	require.NoError(t, b.SetNetwork(false))
+	require.NoError(t, b.Restart(t.Context()))
+	out, code = try(tcp)
+	require.Zero(t, code, out)
+}
