@@ -1,0 +1,312 @@
+package sandboxtest_test
+
+import (
+	"encoding/json"
+	"io"
+	"net"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/go-vercel/sandbox/internal/wire"
+	"github.com/go-vercel/sandbox/sandboxtest"
+)
+
+// fields are those that every sandbox and session has to have, as the official
+// client checks them.
+var (
+	sandboxFields = []string{"name", "persistent", "region", "vcpus", "memory", "runtime", "timeout", "networkPolicy",
+		"totalEgressBytes", "totalIngressBytes", "totalActiveCpuDurationMs", "totalDurationMs", "createdAt", "updatedAt",
+		"expiresAt", "currentSessionId", "status", "statusUpdatedAt", "cwd"}
+	sessionFields = []string{"id", "memory", "vcpus", "region", "runtime", "timeout", "status", "requestedAt", "startedAt",
+		"createdAt", "cwd", "updatedAt", "interactivePort", "networkPolicy"}
+)
+
+func TestCreateAnswersEveryField(t *testing.T) {
+	_, c := start(t, nil)
+	var out map[string]map[string]any
+	resp := c.send(c.request("POST", "/v2/sandboxes", obj{"projectId": "prj"}))
+	data, err := io.ReadAll(resp.Body)
+	require.NoError(t, err)
+	var whole map[string]json.RawMessage
+	require.NoError(t, json.Unmarshal(data, &whole))
+	assert.JSONEq(t, "[]", string(whole["routes"]))
+	delete(whole, "routes")
+	data, err = json.Marshal(whole)
+	require.NoError(t, err)
+	require.NoError(t, json.Unmarshal(data, &out))
+	for _, f := range sandboxFields {
+		assert.Contains(t, out["sandbox"], f)
+	}
+	for _, f := range sessionFields {
+		assert.Contains(t, out["session"], f)
+	}
+}
+
+func TestCreateWithEverything(t *testing.T) {
+	_, c := start(t, nil)
+	made := c.create(obj{
+		"name": "one", "ports": []int{3000, 8080}, "timeout": 120_000, "resources": obj{"vcpus": 8}, "runtime": "python3.13",
+		"persistent": false, "networkPolicy": obj{"mode": "deny-all"}, "env": obj{"SECRET": "planted"}, "tags": obj{"a": "b"},
+		"snapshotExpiration": 0, "keepLastSnapshots": obj{"count": 3}, "__private": obj{"any": "thing"},
+	})
+	sb := made.Sandbox
+	assert.Equal(t, "one", sb.Name)
+	assert.Equal(t, []int{8, 16384}, []int{sb.VCPUs, sb.Memory})
+	assert.Equal(t, "python3.13", sb.Runtime)
+	assert.Equal(t, wire.Duration(2*time.Minute), sb.Timeout)
+	assert.Equal(t, wire.Duration(2*time.Minute), made.Session.Timeout)
+	assert.Equal(t, "deny-all", sb.NetworkPolicy.Mode)
+	assert.Equal(t, "deny-all", made.Session.NetworkPolicy.Mode)
+	assert.Equal(t, map[string]string{"a": "b"}, sb.Tags)
+	assert.Equal(t, wire.Duration(0), *sb.SnapshotExpiration)
+	assert.Equal(t, 3, sb.KeepLastSnapshots.Count)
+	require.Len(t, made.Routes, 2)
+	assert.Equal(t, 3000, made.Routes[0].Port)
+	assert.NotEmpty(t, made.Routes[0].Subdomain)
+
+	image := c.create(obj{"image": "repo:v1"}).Sandbox
+	assert.Equal(t, "repo:v1", image.Image)
+	assert.Empty(t, image.Runtime)
+}
+
+func TestCreateRefusals(t *testing.T) {
+	_, c := start(t, nil)
+	c.create(obj{"name": "taken"})
+	many := make([]int, 16)
+	for i := range many {
+		many[i] = 3000 + i
+	}
+	for name, bad := range map[string]obj{
+		"taken name":        {"name": "taken"},
+		"slash":             {"name": "a/b"},
+		"dots":              {"name": ".."},
+		"control":           {"name": "a\x01b"},
+		"reserved":          {"name": "sessions"},
+		"long":              {"name": strings.Repeat("x", 129)},
+		"name is a number":  {"name": 5},
+		"too many ports":    {"ports": many},
+		"port 0":            {"ports": []int{0}},
+		"port 70000":        {"ports": []int{70000}},
+		"port twice":        {"ports": []int{80, 80}},
+		"port is text":      {"ports": []string{"80"}},
+		"ports is a number": {"ports": 80},
+		"timeout 0":         {"timeout": 0},
+		"timeout negative":  {"timeout": -1},
+		"timeout long":      {"timeout": (25 * time.Hour).Milliseconds()},
+		"timeout text":      {"timeout": "5m"},
+		"vcpus 3":           {"resources": obj{"vcpus": 3}},
+		"vcpus 64":          {"resources": obj{"vcpus": 64}},
+		"vcpus missing":     {"resources": obj{}},
+		"runtime":           {"runtime": "cobol"},
+		"runtime and image": {"runtime": "node24", "image": "x"},
+		"tags":              {"tags": obj{"a": "", "b": "", "c": "", "d": "", "e": "", "f": ""}},
+		"env name":          {"env": obj{"A=B": "x"}},
+		"expiration":        {"snapshotExpiration": 1000},
+		"keep none":         {"keepLastSnapshots": obj{"count": 0}},
+		"keep many":         {"keepLastSnapshots": obj{"count": 11}},
+		"policy":            {"networkPolicy": obj{"mode": "maybe"}},
+		"source":            {"source": obj{"type": "ftp"}},
+		"unknown field":     {"nmae": "x"},
+	} {
+		body := obj{"projectId": "prj"}
+		for k, v := range bad {
+			body[k] = v
+		}
+		t.Run(name, func(t *testing.T) {
+			c := &raw{t, c.srv, c.client}
+			message := c.refused("POST", "/v2/sandboxes", body, 400, "bad_request")
+			assert.NotContains(t, message, "planted")
+		})
+	}
+	c.refused("POST", "/v2/sandboxes", obj{"projectId": "prj", "ports": []int{23456}}, 400, "reserved_port")
+	c.refused("POST", "/v2/sandboxes", obj{"name": "x"}, 400, "bad_request")
+	for _, body := range []string{"[]", "null", "5", "{", `{"projectId":"prj"} x`, "\xff"} {
+		c.refused("POST", "/v2/sandboxes", body, 400, "bad_request")
+	}
+	assert.Equal(t, []string{"taken"}, c.all(map[string][]string{"project": {"prj"}}), "nothing was left behind")
+}
+
+func TestNamesAreTakenOnce(t *testing.T) {
+	_, c := start(t, nil)
+	var wg sync.WaitGroup
+	statuses := make([]int, 10)
+	for i := range statuses {
+		wg.Go(func() {
+			resp, err := c.client.Do(c.request("POST", "/v2/sandboxes", obj{"projectId": "prj", "name": "one"}))
+			if assert.NoError(t, err) {
+				resp.Body.Close()
+				statuses[i] = resp.StatusCode
+			}
+		})
+	}
+	wg.Wait()
+	made := 0
+	for _, s := range statuses {
+		if s == 200 {
+			made++
+		} else {
+			assert.Equal(t, 400, s)
+		}
+	}
+	assert.Equal(t, 1, made)
+}
+
+func TestResumeHappensOnce(t *testing.T) {
+	_, c := start(t, nil)
+	c.stop(c.create(obj{"name": "one"}).Session.ID)
+	var wg sync.WaitGroup
+	var mu sync.Mutex
+	resumed, sessions := 0, make(map[string]bool)
+	for range 20 {
+		wg.Go(func() {
+			answer := c.get("one", "&resume=true", 200)
+			mu.Lock()
+			defer mu.Unlock()
+			sessions[answer.Session.ID] = true
+			if answer.Resumed {
+				resumed++
+			}
+		})
+	}
+	wg.Wait()
+	assert.Equal(t, 1, resumed)
+	assert.Len(t, sessions, 1)
+}
+
+func TestUpdate(t *testing.T) {
+	_, c := start(t, nil)
+	made := c.create(obj{"name": "one", "ports": []int{3000}})
+	path := "/v2/sandboxes/one?projectId=prj"
+	var out wire.UpdateAnswer
+	c.call("PATCH", path, obj{
+		"persistent": false, "resources": obj{"vcpus": 4, "memory": 8192}, "runtime": "node22", "timeout": 60_000,
+		"networkPolicy": obj{"allow": []string{"a.com"}}, "tags": obj{"x": "y"}, "ports": []int{3000, 4000},
+		"snapshotExpiration": day.Milliseconds(), "keepLastSnapshots": obj{"count": 5},
+	}, 200, &out)
+	sb := out.Sandbox
+	assert.False(t, sb.Persistent)
+	assert.Equal(t, []int{4, 8192}, []int{sb.VCPUs, sb.Memory})
+	assert.Equal(t, "node22", sb.Runtime)
+	assert.Equal(t, wire.Duration(time.Minute), sb.Timeout)
+	assert.Equal(t, []string{"a.com"}, sb.NetworkPolicy.AllowedDomains)
+	assert.Equal(t, map[string]string{"x": "y"}, sb.Tags)
+	require.Len(t, out.Routes, 2)
+	assert.Equal(t, made.Routes[0], out.Routes[0], "a route that stays keeps its address")
+	assert.Equal(t, made.Session.Timeout, c.session(made.Session.ID).Timeout, "the running session is as it was")
+
+	c.stop(made.Session.ID)
+	back := c.get("one", "", 200)
+	assert.Equal(t, wire.Duration(time.Minute), back.Session.Timeout)
+	assert.Equal(t, 4, back.Session.VCPUs)
+	out = wire.UpdateAnswer{}
+	c.call("PATCH", path, obj{"tags": obj{}, "ports": []int{}}, 200, &out)
+	assert.Empty(t, out.Sandbox.Tags)
+	assert.Empty(t, out.Routes)
+
+	c.refused("PATCH", path, obj{"timeout": -1, "tags": obj{"lost": "1"}}, 400, "bad_request")
+	assert.Empty(t, c.get("one", "", 200).Sandbox.Tags, "a refused update changes nothing")
+	c.refused("PATCH", path, obj{"env": obj{}}, 400, "bad_request")
+	c.refused("PATCH", "/v2/sandboxes/none?projectId=prj", obj{}, 404, "not_found")
+}
+
+func TestDelete(t *testing.T) {
+	_, c := start(t, nil)
+	c.create(obj{"name": "one"})
+	snap := c.keepFile("one", "x")
+	sess := c.get("one", "", 200).Session.ID
+	cmd := c.detach(sess, obj{"command": "sleep", "args": []string{marked(3)}})
+	c.call("DELETE", "/v2/sandboxes/one?projectId=prj", nil, 200, nil)
+	assert.False(t, alive(t, cmd.Args[0]))
+	c.refused("DELETE", "/v2/sandboxes/one?projectId=prj", nil, 404, "not_found")
+	c.refused("GET", "/v2/sandboxes/one?projectId=prj", nil, 404, "not_found")
+	c.refused("POST", session(sess)+"/cmd", obj{"command": "true"}, 410, "sandbox_stopped")
+	assert.Equal(t, "created", c.snapshotStatus(snap))
+	c.create(obj{"name": "one"})
+}
+
+func TestAuthorization(t *testing.T) {
+	_, c := start(t, &sandboxtest.Options{Token: "right"})
+	for header, code := range map[string]int{"": 403, "Bearer": 403, "Bearer ": 403, "Basic right": 403, "Bearer wrong": 403, "bearer right": 200} {
+		req := c.request("GET", "/v2/sandboxes", nil)
+		req.Header.Set("Authorization", header)
+		assert.Equal(t, code, c.send(req).StatusCode, header)
+	}
+	c.srv.Client()
+	assert.Equal(t, "right", c.srv.Credentials().Token)
+}
+
+func TestNetworkPolicies(t *testing.T) {
+	_, c := start(t, nil)
+	sess := c.create(nil).Session.ID
+	for body, want := range map[string]string{
+		`{"mode":"allow-all"}`:          `{"mode":"allow-all"}`,
+		`{"allow":["a.com","*.b.com"]}`: `{"mode":"custom","allowedDomains":["a.com","*.b.com"]}`,
+		`{}`:                            `{"mode":"custom"}`,
+		`{"subnets":{"allow":["10.0.0.0/8"],"deny":["10.1.0.0/16"]}}`: `{"mode":"custom","allowedCIDRs":["10.0.0.0/8"],"deniedCIDRs":["10.1.0.0/16"]}`,
+		`{"allow":{"z.com":[{"transform":[{"headers":{"x-b":"planted","authorization":"planted"}}],"match":{"method":["GET"],"path":{"startsWith":"/v1"}}}],"a.com":[{"forwardURL":"https://p.example/x"}],"*":[]}}`: `{"mode":"custom","allowedDomains":["z.com","a.com","*"],"injectionRules":[{"domain":"z.com","headerNames":["authorization","x-b"],"match":{"method":["GET"],"path":{"startsWith":"/v1"}}}],"forwardRules":[{"domain":"a.com","forwardURL":"https://p.example/x"}]}`,
+		`{"mode":"custom","injectionRules":[{"domain":"a.com","headers":{"k":"planted"}}]}`:                                                                                                                          `{"mode":"custom","injectionRules":[{"domain":"a.com","headerNames":["k"]}]}`,
+		`{"mode":"deny-all"}`: `{"mode":"deny-all"}`,
+	} {
+		resp := c.send(c.request("POST", session(sess)+"/network-policy", body))
+		data, err := io.ReadAll(resp.Body)
+		require.NoError(t, err)
+		require.Equal(t, 200, resp.StatusCode, "%s: %s", body, data)
+		assert.NotContains(t, string(data), "planted")
+		var out struct {
+			Session struct{ NetworkPolicy json.RawMessage }
+		}
+		require.NoError(t, json.Unmarshal(data, &out))
+		assert.JSONEq(t, want, string(out.Session.NetworkPolicy))
+	}
+	for _, bad := range []string{
+		`{"mode":"x"}`, `{"allow":5}`, `{"allow":[5]}`, `{"allow":{"a.com":[{}]}}`, `{"allow":["a.com"],"allowedDomains":["b.com"]}`,
+		`{"allow":{"a.com":[{"transform":[],"forwardURL":"https://x"}]}}`, `{"allow":{"a.com":[{"forwardURL":"http://x"}]}}`,
+		`{"subnets":{"allow":["x"]}}`, `{"mode":"deny-all","allow":["a.com"]}`, `{"allow":{"a.com":[{"transform":[],"match":{"path":{"regex":"("}}}]}}`,
+	} {
+		c.refused("POST", session(sess)+"/network-policy", bad, 400, "bad_request")
+	}
+}
+
+func TestDenyAllCutsTheNetwork(t *testing.T) {
+	srv, c := start(t, nil)
+	if srv.Mode() != sandboxtest.Namespace {
+		t.Skip("needs namespace mode")
+	}
+	addr := hostAddress(t)
+	l, err := net.Listen("tcp", net.JoinHostPort(addr, "0"))
+	require.NoError(t, err)
+	defer l.Close()
+	_, port, err := net.SplitHostPort(l.Addr().String())
+	require.NoError(t, err)
+	connects := func(sess string) bool {
+		res := c.run(sess, obj{"command": "bash", "args": []string{"-c", "exec 3<>/dev/tcp/" + addr + "/" + port}, "timeout": 5000})
+		return res.code == 0
+	}
+	allowed := c.create(nil).Session.ID
+	denied := c.create(obj{"networkPolicy": obj{"mode": "deny-all"}}).Session.ID
+	assert.True(t, connects(allowed))
+	assert.False(t, connects(denied))
+	// It can be changed while the session runs.
+	c.call("POST", session(allowed)+"/network-policy", obj{"mode": "deny-all"}, 200, nil)
+	assert.False(t, connects(allowed))
+	c.call("POST", session(denied)+"/network-policy", obj{"mode": "allow-all"}, 200, nil)
+	assert.True(t, connects(denied))
+}
+
+// hostAddress is an address of this machine that is not loopback.
+func hostAddress(t *testing.T) string {
+	addrs, err := net.InterfaceAddrs()
+	require.NoError(t, err)
+	for _, a := range addrs {
+		if n, ok := a.(*net.IPNet); ok && n.IP.To4() != nil && n.IP.IsGlobalUnicast() {
+			return n.IP.String()
+		}
+	}
+	t.Skip("this machine has no network")
+	return ""
+}
