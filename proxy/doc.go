@@ -53,6 +53,8 @@
 // something in front of the service ends TLS or rewrites hosts or paths, or when
 // one host serves several forward URLs: a sandbox chooses the path of its
 // requests, and with it the place below its own forward URL where they arrive.
+// Besides, whoever else receives requests from the same sandboxes at a forward
+// URL of his own could send their tokens here, under his own host name.
 //
 // Without [Options.Teams] or [Options.Projects] a sandbox of any team may use
 // the service.

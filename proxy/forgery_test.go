@@ -357,6 +357,7 @@ func TestForgedPaths(t *testing.T) {
 		"forwarded path climbs in parts": {"/hook/a/.%2E/x", "/a/.%2E/x"},
 		"forwarded path climbs behind":   {"/hook/a%2f..%2fx", "/a%2f..%2fx"},
 		"forwarded path with backslash":  {`/hook/a\..\x`, `/a\..\x`},
+		"forwarded path climbs for some": {"/hook/a/..;x=1/b", "/a/..;x=1/b"},
 		"forwarded path is a dot":        {"/hook/.", "/."},
 		"forwarded path is a host":       {"/hook//evil.example/x", "//evil.example/x"},
 		"forwarded path is a host too":   {"/hook/%2Fevil.example/x", "/%2Fevil.example/x"},

@@ -166,6 +166,8 @@ func parsePath(s string) (*url.URL, error) {
 		return nil, errors.New("begins with two slashes")
 	}
 	for segment := range strings.SplitSeq(decoded, "/") {
+		// Some servers drop parameters first, and so make ".." of "..;x".
+		segment, _, _ = strings.Cut(segment, ";")
 		if segment == "." || segment == ".." {
 			return nil, errors.New("has a dot segment")
 		}

@@ -64,6 +64,10 @@ type ForwarderOptions struct {
 // protocol upgrades are not offered to the server. It follows no redirect, and it
 // uses no proxy of its own, because it could not see the addresses behind one.
 //
+// Headers that are about the way here stay behind: X-Forwarded and Forwarded, and
+// those in which Vercel gives credentials to the services that it hosts, such as
+// X-Vercel-Oidc-Token.
+//
 // A server may send back what it was sent. Rules are for hosts that can be
 // trusted with the secret, not to show it to the sandbox.
 //
@@ -209,11 +213,24 @@ func rewrite(p *httputil.ProxyRequest) {
 		p.Out.Header.Del("Connection")
 		p.Out.Header.Del("Http2-Settings")
 	}
+	for name := range p.Out.Header {
+		if ofThePlatform(name) {
+			delete(p.Out.Header, name)
+		}
+	}
 	if x := exchangeOf(p.In); x != nil {
 		for i := range x.edits {
 			x.edits[i].apply(p.Out.Header)
 		}
 	}
+}
+
+// ofThePlatform reports whether a header is one that Vercel adds to requests for
+// a service that it hosts, with credentials of that service in it. They are not
+// the sandbox's, and must not go where a sandbox sends its requests.
+func ofThePlatform(name string) bool {
+	return name == "X-Vercel-Oidc-Token" || strings.HasPrefix(name, "X-Vercel-Sc-") ||
+		strings.HasPrefix(name, "X-Vercel-Proxy-Signature") || strings.HasPrefix(name, "X-Vercel-Internal-")
 }
 
 // modifyResponse counts and limits the body of a response.

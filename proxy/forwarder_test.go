@@ -204,6 +204,7 @@ func TestNewForwarderChecksItsOptions(t *testing.T) {
 		"a framing header":   {Rules: []proxy.Rule{{Hosts: []string{"a.example"}, Header: "content-length", Secret: secret}}},
 		"only a placeholder": {Rules: []proxy.Rule{{Hosts: []string{"a.example"}, Header: "X", Placeholder: "P"}}},
 		"a relative path":    {Rules: []proxy.Rule{{Hosts: []string{"a.example"}, Header: "X", Secret: secret, PathPrefix: "v1"}}},
+		"a path to escape":   {Rules: []proxy.Rule{{Hosts: []string{"a.example"}, Header: "X", Secret: secret, PathPrefix: "/a b"}}},
 		"hosts":              {Hosts: []string{""}},
 		"a negative limit":   {MaxRequestBody: -1},
 	} {
@@ -272,6 +273,7 @@ func TestForwarderKeepsTheRequest(t *testing.T) {
 	require.NoError(t, err)
 	r.Header = http.Header{
 		"X-Forwarded-For": {"1.2.3.4"}, "User-Agent": {""}, "Cookie": {"a=b"},
+		"X-Vercel-Oidc-Token": {"the service's own"}, "X-Vercel-Sc-Headers": {"x"}, "X-Vercel-Proxy-Signature": {"x"},
 		"Connection": {"Upgrade, HTTP2-Settings, X-Hop"}, "Upgrade": {"h2c"}, "Http2-Settings": {"x"}, "X-Hop": {"1"},
 	}
 	r.Trailer = http.Header{"X-Sum": nil}
@@ -285,6 +287,7 @@ func TestForwarderKeepsTheRequest(t *testing.T) {
 	assert.Equal(t, g.host, got.Host)
 	assert.Equal(t, "42", got.Trailer.Get("X-Sum"))
 	for _, gone := range []string{"X-Forwarded-For", "X-Hop", "Upgrade", "Http2-Settings", "User-Agent",
+		"X-Vercel-Oidc-Token", "X-Vercel-Sc-Headers", "X-Vercel-Proxy-Signature",
 		"Vercel-Sandbox-Oidc-Token", "Vercel-Forwarded-Host"} {
 		assert.NotContains(t, got.Header, gone)
 	}

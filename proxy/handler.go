@@ -105,7 +105,7 @@ type Options struct {
 // who is asking. The package documentation says what is verified.
 //
 // Everything else is for [Options.Invalid]. opts is copied; nil means the
-// defaults. The handler is safe for concurrent use.
+// defaults. A nil next answers 404. The handler is safe for concurrent use.
 //
 // Handler looks at the path of the request line, so it may be used behind
 // [http.StripPrefix] and routers. A router sees the path of the forward URL with
@@ -133,6 +133,9 @@ func Handler(next http.Handler, opts *Options) http.Handler {
 		for _, a := range o.Audience {
 			h.audience = append(h.audience, strings.TrimRight(a, "/"))
 		}
+	}
+	if h.next == nil {
+		h.next = http.NotFoundHandler()
 	}
 	if h.invalid == nil {
 		h.invalid = http.HandlerFunc(forbidden)
@@ -202,6 +205,7 @@ func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	inner.URL = original
 	inner.Host, _ = parseHost(f.host)
 	inner.RequestURI = original.RequestURI()
+	inner.Form = nil // if it was parsed, then from another URL
 	meta, err := h.verify(r, f)
 	if err != nil {
 		h.refuse(w, inner, err)
@@ -272,7 +276,7 @@ func (h *handler) allowed(m Meta) error {
 
 func (h *handler) refuse(w http.ResponseWriter, r *http.Request, err error) {
 	h.log.WarnContext(r.Context(), "sandbox proxy refused a request",
-		"error", err, "method", r.Method, "remote", r.RemoteAddr)
+		"error", err, "method", clip(r.Method), "remote", r.RemoteAddr)
 	h.invalid.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), errorKey{}, err)))
 }
 

@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
+	"net/url"
 	"strings"
 	"sync"
 	"testing"
@@ -102,6 +103,7 @@ func forwardedTo(t testing.TB, forward, method, url, body string) *http.Request 
 func TestHandlerRestoresTheRequest(t *testing.T) {
 	r := forwardedTo(t, forwardURL, "POST", "https://api.example.com/some/path?x=1;y&z", "request body")
 	r.Header.Set("X-Kept", "1")
+	r.Form = url.Values{"x": {"of the outer URL"}} // as a middleware might have left it
 	o := serve(t, r, proxy.Options{})
 	require.True(t, o.reached, o.log)
 	assert.Equal(t, 201, o.status)
@@ -119,6 +121,7 @@ func TestHandlerRestoresTheRequest(t *testing.T) {
 	}, o.meta)
 	assert.NotEmpty(t, r.Header.Get("vercel-sandbox-oidc-token"), "the request given is left alone")
 	assert.Empty(t, o.log)
+	assert.Empty(t, o.request.Form)
 }
 
 func TestHandlerAddresses(t *testing.T) {

@@ -36,8 +36,8 @@ type Rule struct {
 	// default port of the scheme; another is given as api.example.com:8443.
 	Hosts []string
 	// PathPrefix narrows the rule to paths that are equal to it or continue it
-	// after a slash: /v1 is for /v1 and /v1/things, not for /v10. It is given
-	// without percent-escapes. Empty means all paths.
+	// after a slash: /v1 is for /v1 and /v1/things, not for /v10. It can't have
+	// characters that need percent-escapes. Empty means all paths.
 	PathPrefix string
 	// AllowHTTP makes the rule work for http URLs too. Without it, secrets
 	// travel in https requests only, and others are sent on without the change.
@@ -76,8 +76,8 @@ func newRule(r Rule) (rule, error) {
 	if r.Placeholder != "" && r.Secret == nil {
 		return c, fmt.Errorf("proxy: the rule for %s has a placeholder but no secret", c.Header)
 	}
-	if r.PathPrefix != "" && r.PathPrefix[0] != '/' {
-		return c, errors.New("proxy: a rule's path prefix does not begin with a slash")
+	if r.PathPrefix != "" && (r.PathPrefix[0] != '/' || (&url.URL{Path: r.PathPrefix}).EscapedPath() != r.PathPrefix) {
+		return c, fmt.Errorf("proxy: the path prefix %q does not begin with a slash, or needs escapes", r.PathPrefix)
 	}
 	c.PathPrefix = strings.TrimSuffix(r.PathPrefix, "/")
 	return c, nil
