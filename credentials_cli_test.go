@@ -237,6 +237,25 @@ func TestCLILoginIsRefreshedAhead(t *testing.T) {
 	})
 }
 
+func TestCLILoginIsRefreshedWhenRefused(t *testing.T) {
+	m, v, opts := setup(t)
+	opts.TeamID, opts.ProjectID = "x", "p"
+	m.Write(m.LoginFile(), login("refreshToken", "r0", "expiresAt", time.Now().Add(time.Hour).Unix()))
+	v.Discover()
+	v.Say(oauthToken, map[string]any{"access_token": "cli_2", "token_type": "Bearer", "refresh_token": "r1"})
+	for _, p := range []sandbox.CredentialsRefresher{
+		sandbox.CLICredentials(opts),
+		sandbox.DeviceLogin(nil, opts), // finds the work done
+	} {
+		got, err := p.Refresh(t.Context(), sandbox.Credentials{Token: "cli_tok"})
+		require.NoError(t, err)
+		assert.Equal(t, sandbox.Credentials{Token: "cli_2", TeamID: "x", ProjectID: "p"}, got)
+	}
+	assert.Equal(t, []string{discovery, oauthToken}, v.Asked())
+	assert.Equal(t, map[string]any{"token": "cli_2", "refreshToken": "r1"}, m.Read(m.LoginFile()),
+		"the old expiry is not the new token's")
+}
+
 // device answers the device flow: pending that often, then the last answer.
 func device(v *oidctest.Vercel, pending int, last any) {
 	v.Discover()

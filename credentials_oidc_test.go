@@ -299,6 +299,41 @@ func TestOIDCLinkWithoutTeam(t *testing.T) {
 	assert.FileExists(t, m.TokenFile("a b"))
 }
 
+func TestOIDCForAProjectGiven(t *testing.T) {
+	m, v, opts := setup(t)
+	m.Write(m.LoginFile(), login())
+	m.Link("team_linked", "prj_linked")
+	fresh := oidctest.Token("team_given", "prj_given", time.Hour)
+	v.Say("POST api.vercel.com/v1/projects/prj_given/token", map[string]string{"token": fresh})
+	for _, team := range []string{"team_given", ""} {
+		opts.TeamID, opts.ProjectID = team, "prj_given"
+		require.NoError(t, os.RemoveAll(filepath.Dir(m.TokenFile("x"))))
+		got, err := sandbox.OIDCCredentials(opts).Credentials(t.Context())
+		require.NoError(t, err)
+		assert.Equal(t, fresh, got.Token)
+	}
+	require.Len(t, v.Requests(), 2)
+	assert.Equal(t, []string{"team_given"}, v.Requests()[0].Query["teamId"])
+	assert.Equal(t, []string{"team_linked"}, v.Requests()[1].Query["teamId"], "what is missing is the linked project's")
+}
+
+func TestOIDCRefusedTokenOfARequest(t *testing.T) {
+	m, v, opts := setup(t)
+	request := oidctest.Token("team_req", "prj_req", time.Minute)
+	p := sandbox.OIDCCredentials(opts)
+	ctx := sandbox.ContextWithToken(t.Context(), request)
+	got, err := p.Credentials(ctx)
+	require.NoError(t, err)
+	_, err = p.Refresh(ctx, got)
+	require.ErrorIs(t, err, sandbox.ErrNoCredentials)
+	env := oidctest.Token("team_env", "prj_env", time.Hour)
+	m.Set("VERCEL_OIDC_TOKEN", env)
+	got, err = p.Refresh(ctx, got)
+	require.NoError(t, err)
+	assert.Equal(t, env, got.Token)
+	assert.Empty(t, v.Asked(), "a request's claims get no token of this machine's login")
+}
+
 func TestOIDCRefreshesTheLogin(t *testing.T) {
 	m, v, opts := setup(t)
 	m.Set("VERCEL_OIDC_TOKEN", oidctest.Token("team_oidc", "prj_oidc", -time.Minute))
