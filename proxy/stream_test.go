@@ -1,19 +1,130 @@
 package proxy_test
 
 import (
+	"bufio"
+	"bytes"
 	"fmt"
 	"io"
 	"net/http"
 	"runtime"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
 
+	"github.com/coder/websocket"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/go-vercel/sandbox/proxy"
 )
+
+func TestForwarderServerSentEvents(t *testing.T) {
+	next := make(chan string)
+	g := newRig(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Content-Type", "text/event-stream")
+		for event := range next {
+			fmt.Fprintf(w, "data: %s\n\n", event)
+			http.NewResponseController(w).Flush()
+		}
+	}), proxy.ForwarderOptions{AllowPrivate: loopback})
+	go func() { next <- "0" }()
+	resp, err := g.sandbox.Get(g.upstream.URL)
+	require.NoError(t, err)
+	defer resp.Body.Close()
+	events := bufio.NewScanner(resp.Body)
+	for i := range 100 {
+		if i > 0 {
+			next <- fmt.Sprint(i) // the server writes an event only when the one before has arrived
+		}
+		require.True(t, events.Scan())
+		assert.Equal(t, fmt.Sprintf("data: %d", i), events.Text())
+		require.True(t, events.Scan())
+	}
+	close(next)
+	assert.False(t, events.Scan())
+	assert.NoError(t, events.Err())
+}
+
+func TestForwarderStreamsBothWaysAtOnce(t *testing.T) {
+	g := newRig(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.WriteHeader(200)
+		out := http.NewResponseController(w)
+		out.Flush()
+		b := make([]byte, 100)
+		for {
+			n, err := r.Body.Read(b)
+			w.Write(bytes.ToUpper(b[:n]))
+			out.Flush()
+			if err != nil {
+				return
+			}
+		}
+	}), proxy.ForwarderOptions{AllowPrivate: loopback})
+	body, in := io.Pipe()
+	resp, err := g.sandbox.Post(g.upstream.URL, "text/plain", body)
+	require.NoError(t, err)
+	defer resp.Body.Close()
+	answer := bufio.NewReader(resp.Body)
+	for _, word := range []string{"one\n", "two\n", "three\n"} {
+		_, err := io.WriteString(in, word)
+		require.NoError(t, err)
+		line, err := answer.ReadString('\n')
+		require.NoError(t, err)
+		assert.Equal(t, strings.ToUpper(word), line)
+	}
+	in.Close()
+	_, err = answer.ReadByte()
+	assert.Equal(t, io.EOF, err)
+}
+
+func TestForwarderWebSocket(t *testing.T) {
+	g := newRig(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		conn, err := websocket.Accept(w, r, nil)
+		if err != nil {
+			return
+		}
+		defer conn.CloseNow()
+		assert.Equal(t, "Bearer s3cret", r.Header.Get("Authorization"))
+		for {
+			kind, message, err := conn.Read(r.Context())
+			if err != nil {
+				return
+			}
+			if conn.Write(r.Context(), kind, message) != nil {
+				return
+			}
+		}
+	}), proxy.ForwarderOptions{AllowPrivate: loopback, MaxRequestBody: 10, MaxResponseBody: 10, Rules: []proxy.Rule{
+		{Hosts: []string{"UPSTREAM"}, Header: "Authorization", Placeholder: "P", Secret: proxy.StaticSecret("s3cret")},
+	}})
+	conn, _, err := websocket.Dial(t.Context(), g.upstream.URL, &websocket.DialOptions{
+		HTTPClient: g.sandbox, HTTPHeader: http.Header{"Authorization": {"Bearer P"}},
+	})
+	require.NoError(t, err)
+	defer conn.CloseNow()
+	for _, message := range []string{"hello", "", strings.Repeat("long ", 6000)} {
+		require.NoError(t, conn.Write(t.Context(), websocket.MessageText, []byte(message)))
+		_, got, err := conn.Read(t.Context())
+		require.NoError(t, err)
+		assert.Equal(t, message, string(got))
+	}
+	assert.NoError(t, conn.Close(websocket.StatusNormalClosure, ""))
+}
+
+// TestForwarderEarlyAnswer: a server that answers before it has read the request
+// must not make anybody wait.
+func TestForwarderEarlyAnswer(t *testing.T) {
+	g := newRig(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		http.Error(w, "too much", 413)
+	}), proxy.ForwarderOptions{AllowPrivate: loopback})
+	body, in := io.Pipe()
+	defer in.Close()
+	resp, err := g.sandbox.Post(g.upstream.URL, "text/plain", body)
+	require.NoError(t, err)
+	resp.Body.Close()
+	assert.Equal(t, 413, resp.StatusCode)
+}
 
 // zeros is an endless body that costs nothing.
 type zeros struct{}
@@ -49,10 +160,11 @@ func peakHeap(f func()) uint64 {
 	return max(peak.Load(), before) - before
 }
 
-// TestForwarderLargeBodies sends 1 GiB up and 1 GiB down (with -short, 64 MiB).
+// TestForwarderLargeBodies sends 1 GiB up and 1 GiB down; 64 MiB with -short or
+// under the race detector, which slows TLS down too much.
 func TestForwarderLargeBodies(t *testing.T) {
 	size := int64(1 << 30)
-	if testing.Short() {
+	if testing.Short() || raceEnabled {
 		size = 64 << 20
 	}
 	g := newRig(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
