@@ -1,0 +1,183 @@
+package sandboxtest_test
+
+import (
+	"context"
+	"encoding/json"
+	"io"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/coder/websocket"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/go-vercel/sandbox/internal/wire"
+	"github.com/go-vercel/sandbox/sandboxtest"
+)
+
+func TestRoutes(t *testing.T) {
+	inModes(t, sandboxtest.Options{}, func(t *testing.T, srv *sandboxtest.Server, c *raw) {
+		const port = 38471
+		made := c.create(obj{"name": "one", "ports": []int{port}})
+		url := made.Routes[0].URL
+		get := func() (int, string) {
+			resp, err := c.client.Get(url + "/file?x=1")
+			require.NoError(t, err)
+			defer resp.Body.Close()
+			data, err := io.ReadAll(resp.Body)
+			require.NoError(t, err)
+			return resp.StatusCode, string(data)
+		}
+		status, _ := get()
+		assert.Equal(t, 502, status)
+
+		serve := func(sess string) {
+			c.sh(sess, "echo served > file")
+			c.detach(sess, obj{"command": "python3", "args": []string{"-m", "http.server", "38471", "--bind", "127.0.0.1"}})
+			require.Eventually(t, func() bool {
+				status, body := get()
+				return status == 200 && body == "served\n"
+			}, eventually, 20*time.Millisecond)
+		}
+		serve(made.Session.ID)
+		stopped := c.stop(made.Session.ID).Session
+		assert.Positive(t, stopped.NetworkTransfer.Ingress)
+		assert.Positive(t, stopped.NetworkTransfer.Egress)
+		status, _ = get()
+		assert.Equal(t, 502, status)
+		back := c.get("one", "", 200)
+		assert.Equal(t, made.Routes, back.Routes)
+		serve(back.Session.ID)
+		c.call("PATCH", "/v2/sandboxes/one?projectId=prj", obj{"ports": []int{}}, 200, nil)
+		_, err := c.client.Get(url)
+		require.Error(t, err, "the route is gone")
+	})
+}
+
+// term is a client of a terminal.
+type term struct {
+	t    *testing.T
+	conn *websocket.Conn
+	out  strings.Builder
+}
+
+func (c *raw) terminal(t *testing.T, sess string, start any) *term {
+	var answer wire.InteractiveAnswer
+	c.call("POST", session(sess)+"/interactive", obj{}, 200, &answer)
+	conn, _, err := websocket.Dial(t.Context(), answer.URL+"?token="+answer.Token, nil)
+	require.NoError(t, err)
+	t.Cleanup(func() { conn.CloseNow() })
+	x := &term{t: t, conn: conn}
+	x.send(start)
+	return x
+}
+
+func (x *term) send(v any) {
+	data, err := json.Marshal(v)
+	require.NoError(x.t, err)
+	require.NoError(x.t, x.conn.Write(x.t.Context(), websocket.MessageText, data))
+}
+
+func (x *term) input(s string) {
+	require.NoError(x.t, x.conn.Write(x.t.Context(), websocket.MessageBinary, []byte(s)))
+}
+
+// until reads until the output has the text.
+func (x *term) until(text string) {
+	x.t.Helper()
+	ctx, cancel := context.WithTimeout(x.t.Context(), eventually)
+	defer cancel()
+	for !strings.Contains(x.out.String(), text) {
+		kind, data, err := x.conn.Read(ctx)
+		require.NoError(x.t, err, "got %q", x.out.String())
+		require.Equal(x.t, websocket.MessageBinary, kind)
+		x.out.Write(data)
+	}
+}
+
+// exit reads to the end and gives the exit code.
+func (x *term) exit() int {
+	x.t.Helper()
+	ctx, cancel := context.WithTimeout(x.t.Context(), eventually)
+	defer cancel()
+	for {
+		kind, data, err := x.conn.Read(ctx)
+		require.NoError(x.t, err)
+		if kind == websocket.MessageBinary {
+			x.out.Write(data)
+			continue
+		}
+		var m struct {
+			Type string
+			Code *int
+		}
+		require.NoError(x.t, json.Unmarshal(data, &m))
+		require.Equal(x.t, "exit", m.Type)
+		_, _, err = x.conn.Read(ctx)
+		assert.Equal(x.t, websocket.StatusNormalClosure, websocket.CloseStatus(err))
+		return *m.Code
+	}
+}
+
+func TestTerminal(t *testing.T) {
+	inModes(t, sandboxtest.Options{}, func(t *testing.T, srv *sandboxtest.Server, c *raw) {
+		sess := c.create(obj{"env": obj{"A": "from sandbox"}}).Session.ID
+		c.sh(sess, "mkdir -p d")
+		x := c.terminal(t, sess, obj{"type": "start", "command": "bash", "args": []string{"--norc", "--noprofile"},
+			"env": []string{"B=from start", "PS1=$ "}, "cwd": "d", "cols": 100, "rows": 30})
+		x.input("stty size; tty; echo \"$A, $B\" $(basename $PWD)\n")
+		x.until("30 100")
+		x.until("/dev/pts/")
+		x.until("from sandbox, from start d")
+		x.send(obj{"type": "resize", "cols": 120, "rows": 40})
+		x.input("stty size\n")
+		x.until("40 120")
+		x.input("exit 9\n")
+		assert.Equal(t, 9, x.exit())
+
+		// The terminal makes a signal of ^C.
+		x = c.terminal(t, sess, obj{"type": "start", "command": "sh",
+			"args": []string{"-c", "trap 'echo caught; exit 5' INT; echo up; while :; do sleep 0.01; done"}})
+		x.until("up")
+		x.input("\x03")
+		assert.Equal(t, 5, x.exit())
+		assert.Contains(t, x.out.String(), "caught")
+
+		// A client that leaves takes the program along.
+		mark := marked(4)
+		x = c.terminal(t, sess, obj{"type": "start", "command": "sh", "args": []string{"-c", "echo up; sleep " + mark}})
+		x.until("up")
+		require.True(t, alive(t, mark))
+		require.NoError(t, x.conn.CloseNow())
+		assert.Eventually(t, func() bool { return !alive(t, mark) }, eventually, 10*time.Millisecond)
+
+		// And so does a stop.
+		x = c.terminal(t, sess, obj{"type": "start", "command": "sh", "args": []string{"-c", "echo up; sleep " + mark}})
+		x.until("up")
+		c.stop(sess)
+		assert.Equal(t, 137, x.exit())
+		assert.False(t, alive(t, mark))
+		c.refused("POST", session(sess)+"/interactive", obj{}, 410, "sandbox_stopped")
+	})
+}
+
+func TestTerminalRefusals(t *testing.T) {
+	_, c := start(t, nil)
+	sess := c.create(nil).Session.ID
+	var answer wire.InteractiveAnswer
+	c.call("POST", session(sess)+"/interactive", obj{}, 200, &answer)
+	for _, url := range []string{answer.URL, answer.URL + "?token=wrong", answer.URL + "x?token=" + answer.Token} {
+		_, resp, err := websocket.Dial(t.Context(), url, nil)
+		require.Error(t, err)
+		assert.Contains(t, []int{401, 404}, resp.StatusCode)
+	}
+	for _, first := range []any{obj{"type": "resize"}, "x", obj{"type": "start", "command": "sh", "env": []string{"x"}}} {
+		x := c.terminal(t, sess, first)
+		_, _, err := x.conn.Read(t.Context())
+		assert.Equal(t, websocket.StatusPolicyViolation, websocket.CloseStatus(err))
+	}
+	x := c.terminal(t, sess, obj{"type": "start", "command": "no-such-program"})
+	assert.Equal(t, 127, x.exit())
+	assert.Contains(t, x.out.String(), "no-such-program")
+}

@@ -1,0 +1,110 @@
+package sandboxtest_test
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/go-vercel/sandbox/sandboxtest"
+)
+
+// leftovers are the mounts and temporary folders of emulators.
+func leftovers(t *testing.T) (out []string) {
+	for _, pattern := range []string{"sandbox-host-*", "sandbox-logs-*"} {
+		found, err := filepath.Glob(filepath.Join(os.TempDir(), pattern))
+		require.NoError(t, err)
+		out = append(out, found...)
+	}
+	if mounts, err := os.ReadFile("/proc/self/mounts"); err == nil {
+		for line := range strings.Lines(string(mounts)) {
+			if strings.Contains(line, "sandbox-host-") {
+				out = append(out, line)
+			}
+		}
+	}
+	return out
+}
+
+func TestManySandboxes(t *testing.T) {
+	n := 500
+	if testing.Short() {
+		n = 50
+	}
+	t.Setenv("TMPDIR", t.TempDir())
+	require.Empty(t, leftovers(t))
+	srv, err := sandboxtest.NewServer(nil)
+	require.NoError(t, err)
+	t.Logf("%s mode", srv.Mode())
+	c := newRaw(t, srv)
+	sessions := make([]string, n)
+	each := func(f func(i int)) {
+		var wg sync.WaitGroup
+		slots := make(chan struct{}, 16)
+		for i := range n {
+			wg.Go(func() {
+				slots <- struct{}{}
+				defer func() { <-slots }()
+				f(i)
+			})
+		}
+		wg.Wait()
+	}
+	mark := func(i int) string { return fmt.Sprintf("%d%d.5", 70_000+i, os.Getpid()) }
+	each(func(i int) {
+		sessions[i] = c.create(obj{"name": fmt.Sprintf("box-%d", i)}).Session.ID
+		c.sh(sessions[i], "echo "+strconv.Itoa(i)+" > file")
+		c.detach(sessions[i], obj{"command": "sleep", "args": []string{mark(i)}})
+	})
+	// All alive at once, each with its own files.
+	each(func(i int) {
+		assert.Equal(t, strconv.Itoa(i)+"\n", c.sh(sessions[i], "cat file"))
+	})
+	if runtime.GOOS == "linux" {
+		for _, i := range []int{0, n / 2, n - 1} {
+			assert.True(t, alive(t, mark(i)))
+		}
+	}
+	each(func(i int) {
+		if i%10 == 0 {
+			assert.NotNil(t, c.stop(sessions[i]).Snapshot)
+		}
+	})
+	require.NoError(t, srv.Close())
+	assert.Empty(t, leftovers(t))
+	if runtime.GOOS == "linux" {
+		for i := range n {
+			if !assert.False(t, alive(t, mark(i))) {
+				break
+			}
+		}
+	}
+}
+
+// BenchmarkSnapshot is to take about as long for either size in namespace
+// mode.
+func BenchmarkSnapshot(b *testing.B) {
+	for _, size := range []int{1, 1024} {
+		b.Run(fmt.Sprintf("%dMB", size), func(b *testing.B) {
+			srv, c := start(b, nil)
+			if srv.Mode() != sandboxtest.Namespace {
+				b.Skip("snapshots are copies in folder mode")
+			}
+			c.create(obj{"name": "one"})
+			for b.Loop() {
+				b.StopTimer()
+				sess := c.get("one", "", 200).Session.ID
+				c.sh(sess, fmt.Sprintf("head -c %dM /dev/zero > file", size))
+				b.StartTimer()
+				c.stop(sess)
+			}
+		})
+	}
+}

@@ -1,0 +1,178 @@
+package sandboxtest_test
+
+import (
+	"archive/tar"
+	"bytes"
+	"compress/gzip"
+	"io"
+	"net/http"
+	"net/http/cgi"
+	"net/http/httptest"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/go-vercel/sandbox/sandboxtest"
+)
+
+const gitPassword = "planted-p@ss word"
+
+// gitServer serves a repository with two commits, a tag and a branch, over
+// HTTP with a password.
+func gitServer(t *testing.T) (url string, first string) {
+	git, err := exec.LookPath("git")
+	require.NoError(t, err)
+	root := t.TempDir()
+	run := func(args ...string) string {
+		cmd := exec.Command(git, args...)
+		cmd.Dir = root
+		cmd.Env = append(os.Environ(), "GIT_AUTHOR_NAME=a", "GIT_AUTHOR_EMAIL=a@x", "GIT_COMMITTER_NAME=a", "GIT_COMMITTER_EMAIL=a@x")
+		out, err := cmd.CombinedOutput()
+		require.NoError(t, err, "%s", out)
+		return strings.TrimSpace(string(out))
+	}
+	run("init", "-q", "-b", "main", "repo")
+	commit := func(content string) string {
+		require.NoError(t, os.WriteFile(filepath.Join(root, "repo", "file"), []byte(content), 0o644))
+		run("-C", "repo", "add", "file")
+		run("-C", "repo", "commit", "-q", "-m", content)
+		return run("-C", "repo", "rev-parse", "HEAD")
+	}
+	first = commit("first")
+	run("-C", "repo", "tag", "v1")
+	commit("second")
+	run("-C", "repo", "checkout", "-q", "-b", "side")
+	commit("side")
+	run("-C", "repo", "checkout", "-q", "main")
+
+	exe := run("--exec-path")
+	handler := &cgi.Handler{Stderr: io.Discard, Path: filepath.Join(exe, "git-http-backend"), Env: []string{
+		"GIT_PROJECT_ROOT=" + root, "GIT_HTTP_EXPORT_ALL=1", "REMOTE_USER=x", "GIT_CONFIG_COUNT=1", "GIT_CONFIG_KEY_0=safe.directory", "GIT_CONFIG_VALUE_0=*",
+	}}
+	srv := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if user, pass, ok := r.BasicAuth(); strings.HasPrefix(r.URL.Path, "/private/") && (!ok || user != "bot" || pass != gitPassword) {
+			w.Header().Set("WWW-Authenticate", `Basic realm="git"`)
+			w.WriteHeader(http.StatusUnauthorized)
+			return
+		}
+		r.URL.Path = strings.TrimPrefix(r.URL.Path, "/private")
+		handler.ServeHTTP(w, r)
+	}))
+	listenForBoxes(t, srv)
+	return srv.URL, first
+}
+
+func TestGitSource(t *testing.T) {
+	inModes(t, sandboxtest.Options{}, func(t *testing.T, srv *sandboxtest.Server, c *raw) {
+		url, first := gitServer(t)
+		clone := func(source obj) string {
+			source["type"] = "git"
+			return c.create(obj{"source": source}).Session.ID
+		}
+		sess := clone(obj{"url": url + "/repo/.git"})
+		assert.Equal(t, "second", c.sh(sess, "cat file"))
+		assert.Equal(t, "2\n", c.sh(sess, "git rev-list --count HEAD"))
+		sess = clone(obj{"url": url + "/repo/.git", "depth": 1})
+		assert.Equal(t, "1\n", c.sh(sess, "git rev-list --count HEAD"))
+		for revision, content := range map[string]string{first: "first", "v1": "first", "side": "side", first[:12]: "first"} {
+			assert.Equal(t, content, c.sh(clone(obj{"url": url + "/repo/.git", "revision": revision}), "cat file"), revision)
+		}
+		sess = clone(obj{"url": url + "/repo/.git", "revision": "side", "depth": 1})
+		assert.Equal(t, "side1\n", c.sh(sess, "cat file; git rev-list --count HEAD"))
+
+		private := obj{"url": url + "/private/repo/.git", "username": "bot", "password": gitPassword}
+		sess = clone(private)
+		assert.Equal(t, "second", c.sh(sess, "cat file"))
+		assert.NotContains(t, c.sh(sess, "cat .git/config; git config -l; env; cat ~/.git* 2>/dev/null || true"), "planted")
+
+		private["password"] = "planted-wrong"
+		message := c.refused("POST", "/v2/sandboxes", obj{"projectId": "prj", "source": private}, 400, "bad_request")
+		assert.NotContains(t, message, "planted")
+		assert.Contains(t, message, "git clone failed")
+		message = c.refused("POST", "/v2/sandboxes", obj{"projectId": "prj", "source": obj{"type": "git", "url": url + "/none.git"}}, 400, "bad_request")
+		assert.Contains(t, message, "git clone failed")
+		for _, bad := range []obj{
+			{"url": "--upload-pack=touch /tmp/x"}, {"url": url, "depth": 0}, {"url": url, "revision": "--help"}, {"url": url, "username": "x"}, {},
+		} {
+			bad["type"] = "git"
+			c.refused("POST", "/v2/sandboxes", obj{"projectId": "prj", "source": bad}, 400, "bad_request")
+		}
+		if srv.Mode() == sandboxtest.Namespace {
+			c.refused("POST", "/v2/sandboxes", obj{"projectId": "prj", "networkPolicy": obj{"mode": "deny-all"},
+				"source": obj{"type": "git", "url": url + "/repo/.git"}}, 400, "bad_request")
+		}
+	})
+}
+
+// entry is a file of an archive.
+type entry struct {
+	name, content string
+	mode          int64
+	link          string
+	kind          byte
+}
+
+func tarball(t testing.TB, entries ...entry) []byte {
+	var buf bytes.Buffer
+	tw := tar.NewWriter(&buf)
+	for _, e := range entries {
+		h := &tar.Header{Name: e.name, Size: int64(len(e.content)), Mode: e.mode, Linkname: e.link, Typeflag: e.kind}
+		if h.Mode == 0 {
+			h.Mode = 0o644
+		}
+		if e.kind == 0 {
+			h.Typeflag = tar.TypeReg
+		}
+		require.NoError(t, tw.WriteHeader(h))
+		_, err := tw.Write([]byte(e.content))
+		require.NoError(t, err)
+	}
+	require.NoError(t, tw.Close())
+	return buf.Bytes()
+}
+
+func gz(t testing.TB, data []byte) []byte {
+	var buf bytes.Buffer
+	zw := gzip.NewWriter(&buf)
+	_, err := zw.Write(data)
+	require.NoError(t, err)
+	require.NoError(t, zw.Close())
+	return buf.Bytes()
+}
+
+func TestTarballSource(t *testing.T) {
+	_, c := start(t, nil)
+	plain := tarball(t, entry{name: "a/b.txt", content: "inside"}, entry{name: "run.sh", content: "#!/bin/sh\necho ran", mode: 0o755})
+	files := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		switch r.URL.Path {
+		case "/plain":
+			w.Write(plain)
+		case "/gz":
+			w.Write(gz(t, plain))
+		case "/broken":
+			w.Write(gz(t, plain)[:50])
+		case "/text":
+			w.Write([]byte("hello"))
+		case "/empty":
+		default:
+			http.NotFound(w, r)
+		}
+	}))
+	defer files.Close()
+	for _, name := range []string{"/plain", "/gz"} {
+		sess := c.create(obj{"source": obj{"type": "tarball", "url": files.URL + name}}).Session.ID
+		assert.Equal(t, "insideran\n", c.sh(sess, "cat a/b.txt; ./run.sh"))
+	}
+	for _, name := range []string{"/broken", "/text", "/empty", "/none"} {
+		c.refused("POST", "/v2/sandboxes", obj{"projectId": "prj", "source": obj{"type": "tarball", "url": files.URL + name}}, 400, "bad_request")
+	}
+	c.refused("POST", "/v2/sandboxes", obj{"projectId": "prj", "source": obj{"type": "tarball", "url": "file:///etc/passwd"}}, 400, "bad_request")
+	c.refused("POST", "/v2/sandboxes", obj{"projectId": "prj", "networkPolicy": obj{"mode": "deny-all"},
+		"source": obj{"type": "tarball", "url": files.URL + "/gz"}}, 400, "bad_request")
+	assert.Len(t, c.all(map[string][]string{"project": {"prj"}}), 2)
+}
