@@ -252,16 +252,21 @@ func (f *follower) atEnd() (bool, error) {
 		return false, f.broken(io.ErrUnexpectedEOF)
 	}
 	if f.end == nil {
-		cmd, err := f.c.getCommand(f.ctx, f.session, f.id, false)
+		// Waiting bridges the moment in which the log is complete and the exit
+		// code not known yet, and costs little where the command runs on.
+		ctx, cancel := context.WithTimeout(f.ctx, endGrace)
+		cmd, err := f.c.getCommand(ctx, f.session, f.id, true)
+		late := ctx.Err() != nil && err != nil
+		cancel()
 		e, refused := errors.AsType[*APIError](err)
 		refused = refused && e.Status < 500 && e.Status != http.StatusTooManyRequests
 		switch {
-		case err == nil && cmd.ExitCode == nil:
+		case f.ctx.Err() != nil:
+			return false, f.cancelled()
+		case late, err == nil && cmd.ExitCode == nil:
 			return false, f.broken(io.ErrUnexpectedEOF)
 		case err == nil:
 			f.end = cmd
-		case f.ctx.Err() != nil:
-			return false, f.cancelled()
 		case refused && !f.replay:
 			// The session is gone, and with it all that could be learnt.
 			return true, nil
@@ -281,6 +286,9 @@ func (f *follower) atEnd() (bool, error) {
 	f.close()
 	return false, nil
 }
+
+// endGrace is how long the end of a command is waited for when its log ended.
+const endGrace = 2 * time.Second
 
 const ndjson = "application/x-ndjson"
 
