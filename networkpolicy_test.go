@@ -1,0 +1,323 @@
+package sandbox
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"log/slog"
+	"testing"
+
+	"github.com/go-vercel/sandbox/internal/wire"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+func wireText(t *testing.T, p *NetworkPolicy) string {
+	t.Helper()
+	v, err := p.toWire()
+	require.NoError(t, err)
+	text, err := json.Marshal(v)
+	require.NoError(t, err)
+	return string(text)
+}
+
+func TestNetworkPolicyRequests(t *testing.T) {
+	for name, c := range map[string]struct {
+		policy *NetworkPolicy
+		want   string
+	}{
+		"allow all":   {AllowAll(), `{"mode":"allow-all"}`},
+		"deny all":    {DenyAll(), `{"mode":"deny-all"}`},
+		"nothing set": {&NetworkPolicy{}, `{}`},
+		"domains":     {AllowDomains("*.npmjs.org", "github.com"), `{"allow":["*.npmjs.org","github.com"]}`},
+		"no domains":  {AllowDomains(), `{"allow":[]}`},
+		"subnets": {
+			&NetworkPolicy{Subnets: &NetworkPolicySubnets{Allow: []string{"10.0.0.0/8", "192.0.2.1"}, Deny: []string{"2001:db8::/32"}}},
+			`{"subnets":{"allow":["10.0.0.0/8","192.0.2.1"],"deny":["2001:db8::/32"]}}`,
+		},
+		"empty lists": {
+			&NetworkPolicy{Allow: []string{}, Subnets: &NetworkPolicySubnets{}},
+			`{"allow":[],"subnets":{}}`,
+		},
+		"rules": {
+			&NetworkPolicy{Rules: map[string][]NetworkPolicyRule{
+				"*": nil,
+				"api.example.com": {{
+					Match: &NetworkPolicyMatch{
+						Method: []string{"POST"}, Path: MatchPrefix("/v1/"),
+						Headers:     []NetworkPolicyKeyValueMatcher{{Key: MatchExact("x-api-key"), Value: MatchExact("")}},
+						QueryString: []NetworkPolicyKeyValueMatcher{{Value: MatchRegex("^a+$")}},
+					},
+					Transform: []NetworkTransformer{{Headers: map[string]string{"authorization": "Bearer s3cret"}}, {}},
+				}},
+				"proxied.example.com": {{ForwardURL: "https://proxy.example.com/x"}},
+			}},
+			`{"allow":{"*":[],"api.example.com":[{"match":{"headers":[{"key":{"exact":"x-api-key"},"value":{"exact":""}}],"method":["POST"],` +
+				`"path":{"startsWith":"/v1/"},"queryString":[{"value":{"regex":"^a+$"}}]},` +
+				`"transform":[{"headers":{"authorization":"Bearer s3cret"}},{}]}],` +
+				`"proxied.example.com":[{"forwardURL":"https://proxy.example.com/x"}]}}`,
+		},
+		"domains beside rules": {
+			&NetworkPolicy{Allow: []string{"a.com", "b.com"}, Rules: map[string][]NetworkPolicyRule{"b.com": {{Transform: []NetworkTransformer{}}}}},
+			`{"allow":{"a.com":[],"b.com":[{"transform":[]}]}}`,
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			assert.Equal(t, c.want, wireText(t, c.policy))
+		})
+	}
+}
+
+func TestNetworkPolicyRefusals(t *testing.T) {
+	rule := func(r NetworkPolicyRule) *NetworkPolicy {
+		return &NetworkPolicy{Rules: map[string][]NetworkPolicyRule{"a.com": {{Transform: []NetworkTransformer{}}, r}}}
+	}
+	header := func(name, value string) *NetworkPolicy {
+		return rule(NetworkPolicyRule{Transform: []NetworkTransformer{{Headers: NetworkHeaders{name: value}}}})
+	}
+	forward := func(url string) *NetworkPolicy { return rule(NetworkPolicyRule{ForwardURL: url}) }
+	const second = `NetworkPolicy.Rules["a.com"][1]`
+	for name, c := range map[string]struct {
+		policy *NetworkPolicy
+		want   string
+	}{
+		"unknown mode":     {&NetworkPolicy{Mode: "some"}, `NetworkPolicy.Mode: "some" is not "allow-all" or "deny-all"`},
+		"mode and lists":   {&NetworkPolicy{Mode: NetworkDenyAll, Allow: []string{}}, "NetworkPolicy.Mode: \"deny-all\" can't be used together with lists"},
+		"empty domain":     {AllowDomains("a.com", ""), "NetworkPolicy.Allow[1]: the domain is empty"},
+		"url for a domain": {AllowDomains("https://a.com"), `NetworkPolicy.Allow[0]: "https://a.com" is not a domain`},
+		"rule of nothing":  {&NetworkPolicy{Rules: map[string][]NetworkPolicyRule{"": nil}}, "NetworkPolicy.Rules: the domain is empty"},
+		"bad subnet":       {&NetworkPolicy{Subnets: &NetworkPolicySubnets{Deny: []string{"10.0.0.0/8", "10.0.0.0/40"}}}, `NetworkPolicy.Subnets.Deny[1]: "10.0.0.0/40"`},
+		"both":             {rule(NetworkPolicyRule{Transform: []NetworkTransformer{}, ForwardURL: "https://p.com"}), second + ": Transform and ForwardURL can't be used together"},
+		"neither":          {rule(NetworkPolicyRule{}), second + ": Transform or ForwardURL is needed"},
+		"http":             {forward("http://p.com"), second + `.ForwardURL: the scheme is "http"`},
+		"relative":         {forward("/p"), second + ".ForwardURL: is not a URL with a host"},
+		"query":            {forward("https://p.com/?a=b"), second + ".ForwardURL: has a query"},
+		"fragment":         {forward("https://p.com/#a"), second + ".ForwardURL: has a fragment"},
+		"password":         {forward("https://u:hunter2@p.com/"), second + ".ForwardURL: holds a user name"},
+		"redacted":         {header("authorization", RedactedHeader), second + `.Transform[0].Headers["authorization"]: holds the placeholder <redacted>`},
+		"header name":      {header("a b", "x"), second + `.Transform[0].Headers: "a b" can't be the name`},
+		"line break":       {header("a", "hunter2\r\nb: c"), second + ".Transform[0].Headers: the value of a contains a line break"},
+		"regex": {
+			rule(NetworkPolicyRule{ForwardURL: "https://p.com", Match: &NetworkPolicyMatch{Headers: []NetworkPolicyKeyValueMatcher{{Value: MatchRegex("(")}}}}),
+			second + ".Match.Headers[0].Value.Regex: error parsing regexp",
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			_, err := c.policy.toWire()
+			require.ErrorIs(t, err, ErrInvalid)
+			assert.ErrorContains(t, err, c.want)
+			assert.NotContains(t, err.Error(), "hunter2")
+		})
+	}
+}
+
+func TestNetworkPolicyReadAndWriteBack(t *testing.T) {
+	for name, c := range map[string]struct {
+		answer, public, request string
+	}{
+		"mode":          {`{"mode":"deny-all","allowedDomains":["x"]}`, `"deny-all"`, `{"mode":"deny-all"}`},
+		"domains":       {`{"mode":"custom","allowedDomains":["a.com","*.b.com"]}`, `{"allow":["a.com","*.b.com"]}`, `{"allow":["a.com","*.b.com"]}`},
+		"nothing":       {`{"mode":"custom"}`, `{}`, `{}`},
+		"empty lists":   {`{"mode":"custom","allowedDomains":[],"allowedCIDRs":[],"deniedCIDRs":[],"injectionRules":[],"forwardRules":[]}`, `{"allow":[],"subnets":{"allow":[],"deny":[]}}`, `{"allow":[],"subnets":{"allow":[],"deny":[]}}`},
+		"one subnet":    {`{"mode":"custom","deniedCIDRs":["10.0.0.0/8"]}`, `{"subnets":{"deny":["10.0.0.0/8"]}}`, `{"subnets":{"deny":["10.0.0.0/8"]}}`},
+		"unknown match": {`{"mode":"custom","forwardRules":[{"domain":"a.com","forwardURL":"https://p.com","match":{"path":{"glob":"/*"},"port":[1,2]}}]}`, `{"allow":{"a.com":[{"forwardURL":"https://p.com","match":{"path":{"glob":"/*"},"port":[1,2]}}]}}`, `{"allow":{"a.com":[{"forwardURL":"https://p.com","match":{"path":{"glob":"/*"},"port":[1,2]}}]}}`},
+		"injections first": {
+			`{"mode":"custom","allowedDomains":["*"],"forwardRules":[{"domain":"constructor","forwardURL":"https://p.com","match":null}],"injectionRules":[{"domain":"constructor","headerNames":["a"],"match":{"method":["POST"]}},{"domain":"z.com"}]}`,
+			`{"allow":{"*":[],"constructor":[{"match":{"method":["POST"]},"transform":[{"headers":{"a":"<redacted>"}}]},{"forwardURL":"https://p.com"}],"z.com":[{"transform":[{"headers":{}}]}]}}`,
+			"",
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var answer wire.NetworkPolicy
+			require.NoError(t, json.Unmarshal([]byte(c.answer), &answer))
+			p := networkPolicyFromWire(&answer)
+			text, err := json.Marshal(p)
+			require.NoError(t, err)
+			assert.JSONEq(t, c.public, string(text))
+
+			var read NetworkPolicy
+			require.NoError(t, json.Unmarshal(text, &read))
+			assert.True(t, read.Equal(p))
+			if c.request == "" {
+				_, err := read.toWire()
+				assert.ErrorIs(t, err, ErrInvalid)
+				assert.ErrorContains(t, err, `NetworkPolicy.Rules["constructor"][0].Transform[0].Headers["a"]`)
+				return
+			}
+			assert.JSONEq(t, c.request, wireText(t, &read))
+		})
+	}
+	assert.Nil(t, networkPolicyFromWire(nil))
+}
+
+func TestNetworkPolicyMatchOfAnotherForm(t *testing.T) {
+	for match, want := range map[string]string{`["odd"]`: "cannot unmarshal array", `{"path":{"exact":1}}`: "path: exact: json"} {
+		p := networkPolicyFromWire(&wire.NetworkPolicy{Mode: "custom", ForwardRules: []wire.ForwardRule{
+			{Domain: "a.com", ForwardURL: "https://p.com", Match: json.RawMessage(match)},
+		}})
+		text, err := json.Marshal(p)
+		require.NoError(t, err)
+		assert.JSONEq(t, `{"allow":{"a.com":[{"forwardURL":"https://p.com","match":`+match+`}]}}`, string(text))
+		var read NetworkPolicy
+		require.NoError(t, json.Unmarshal(text, &read))
+		_, err = read.toWire()
+		require.ErrorIs(t, err, ErrInvalid)
+		assert.ErrorContains(t, err, `NetworkPolicy.Rules["a.com"][0].Match: `)
+		assert.ErrorContains(t, err, want)
+	}
+}
+
+func TestNetworkPolicyJSON(t *testing.T) {
+	for _, text := range []string{
+		`{"allow":["a.com"],"future":{"x":1}}`,
+		`{"allow":{"a.com":[{"transform":[{"headers":{"h":"v"},"body":"b"}],"note":[1]}]},"subnets":{"allow":["1.0.0.0/8"],"new":true}}`,
+		`{"mode":"custom","allowedDomains":["a.com"]}`,
+	} {
+		var p NetworkPolicy
+		require.NoError(t, json.Unmarshal([]byte(text), &p))
+		assert.JSONEq(t, text, wireText(t, &p), "unknown fields are sent")
+	}
+
+	var p NetworkPolicy
+	require.NoError(t, json.Unmarshal([]byte(`{"mode":"deny-all"}`), &p))
+	assert.True(t, p.Equal(DenyAll()))
+
+	for text, want := range map[string]string{
+		`1`:                      "network policy: json: cannot unmarshal number",
+		`null`:                   "",
+		`""`:                     "network policy: the mode is empty",
+		`{"allow":1}`:            "network policy: allow: json",
+		`{"allow":{"a":[1]}}`:    "network policy: allow: json",
+		`{"subnets":{"deny":1}}`: "network policy: subnets: deny: json",
+	} {
+		var p *NetworkPolicy
+		if err := json.Unmarshal([]byte(text), &p); want == "" {
+			assert.NoError(t, err)
+			assert.Nil(t, p)
+		} else {
+			assert.ErrorContains(t, err, want)
+		}
+	}
+}
+
+func secretPolicy(t *testing.T, secret string) *NetworkPolicy {
+	var p NetworkPolicy
+	text := fmt.Sprintf(`{"allow":{"a.com":[{"transform":[{"headers":{"authorization":%q},"body":{"set":%q}}],"token":%q}]}}`, secret, secret, secret)
+	require.NoError(t, json.Unmarshal([]byte(text), &p))
+	return &p
+}
+
+func TestNetworkPolicyShowsNoSecret(t *testing.T) {
+	p := secretPolicy(t, "hunter2")
+	assert.Contains(t, wireText(t, p), "hunter2")
+	rule := p.Rules["a.com"][0]
+	for name, v := range map[string]any{
+		"policy": p, "policy value": *p, "rule": rule, "transform": rule.Transform[0], "headers": rule.Transform[0].Headers,
+		"options": struct{ NetworkPolicy *NetworkPolicy }{p}, "rules": p.Rules,
+	} {
+		var shown bytes.Buffer
+		for _, verb := range []string{"%v", "%+v", "%#v", "%s", "%q", "%x", "%d"} {
+			fmt.Fprintf(&shown, verb+"\n", v)
+		}
+		for _, h := range []slog.Handler{slog.NewTextHandler(&shown, nil), slog.NewJSONHandler(&shown, nil)} {
+			slog.New(h).Info("policy", "v", v)
+		}
+		assert.NotContains(t, shown.String(), "hunter2", name)
+		assert.NotContains(t, shown.String(), fmt.Sprintf("%x", "hunter2"), name)
+		assert.NotContains(t, shown.String(), "104 117 110", name)
+		if name != "options" {
+			assert.Contains(t, shown.String(), RedactedHeader, name)
+		}
+		text, err := json.Marshal(v)
+		require.NoError(t, err)
+		assert.NotContains(t, string(text), "hunter2", name)
+	}
+	var back NetworkPolicy
+	text, err := json.Marshal(p)
+	require.NoError(t, err)
+	require.NoError(t, json.Unmarshal(text, &back))
+	delete(back.Rules["a.com"][0].Transform[0].Headers, "authorization")
+	_, err = back.toWire()
+	assert.ErrorIs(t, err, ErrInvalid, "unknown fields that were redacted are not written back either")
+}
+
+func TestNetworkPolicyIsCopied(t *testing.T) {
+	match := &NetworkPolicyMatch{
+		Method: []string{"GET"}, Path: MatchExact("/"), QueryString: []NetworkPolicyKeyValueMatcher{{Key: MatchPrefix("a")}},
+		Headers: []NetworkPolicyKeyValueMatcher{{Value: MatchRegex("b")}},
+	}
+	p := secretPolicy(t, "one")
+	p.Rules["a.com"][0].Match = match
+	p.Allow, p.Subnets = []string{"b.com"}, &NetworkPolicySubnets{Allow: []string{"10.0.0.0/8"}, Deny: []string{"10.1.0.0/16"}}
+	c := p.clone()
+	require.True(t, c.Equal(p))
+	before := wireText(t, c)
+
+	*match.Path.Exact, match.Method[0], *match.QueryString[0].Key.StartsWith, *match.Headers[0].Value.Regex = "x", "x", "x", "x"
+	p.Rules["a.com"][0].Transform[0].Headers["authorization"] = "two"
+	p.Rules["a.com"][0].extra["token"][1] = 'X'
+	p.Rules["c.com"] = nil
+	p.Allow[0], p.Subnets.Allow[0], p.Subnets.Deny[0] = "x", "x", "x"
+	assert.Equal(t, before, wireText(t, c))
+	assert.False(t, c.Equal(p))
+	assert.False(t, c.Equal(nil))
+	assert.True(t, (*NetworkPolicy)(nil).Equal(nil))
+	assert.Nil(t, (*NetworkPolicy)(nil).clone())
+}
+
+// What the API answers becomes a policy that survives JSON, and that is either
+// refused or written without a placeholder.
+func FuzzNetworkPolicyFromWire(f *testing.F) {
+	f.Add([]byte(`{"mode":"custom","allowedDomains":["*"],"injectionRules":[{"domain":"a","headerNames":["h"],"match":{"path":{"exact":"/"}}}],"forwardRules":[{"domain":"b","forwardURL":"https://p.com","match":[1]}],"deniedCIDRs":["10.0.0.0/8"]}`))
+	f.Add([]byte(`{"mode":"allow-all"}`))
+	f.Fuzz(func(t *testing.T, data []byte) {
+		var answer wire.NetworkPolicy
+		if json.Unmarshal(data, &answer) != nil {
+			t.Skip()
+		}
+		p := networkPolicyFromWire(&answer)
+		text, err := json.Marshal(p)
+		require.NoError(t, err)
+		for _, rules := range p.Rules {
+			for _, r := range rules {
+				for _, tr := range r.Transform {
+					for _, v := range tr.Headers {
+						require.Equal(t, RedactedHeader, v)
+					}
+				}
+			}
+		}
+		if v, err := p.toWire(); err == nil {
+			text, err := json.Marshal(v)
+			require.NoError(t, err)
+			require.NotEmpty(t, text)
+		}
+		require.True(t, p.clone().Equal(p))
+		_ = text
+	})
+}
+
+// A policy that is read from JSON and can be written says the same as before.
+func FuzzNetworkPolicyJSON(f *testing.F) {
+	f.Add([]byte(`"deny-all"`))
+	f.Add([]byte(`{"allow":{"a.com":[{"match":{"path":{"startsWith":"/"}},"transform":[{"headers":{"h":"v"}}]}]},"subnets":{"deny":["10.0.0.0/8"]},"x":null}`))
+	f.Fuzz(func(t *testing.T, data []byte) {
+		var p NetworkPolicy
+		if json.Unmarshal(data, &p) != nil {
+			return
+		}
+		shown, err := json.Marshal(p)
+		require.NoError(t, err)
+		require.True(t, json.Valid(shown))
+		v, err := p.toWire()
+		if err != nil {
+			require.ErrorIs(t, err, ErrInvalid)
+			return
+		}
+		text, err := json.Marshal(v)
+		require.NoError(t, err)
+		var back NetworkPolicy
+		require.NoError(t, json.Unmarshal(text, &back))
+		require.True(t, back.Equal(&p), "%s", text)
+	})
+}
