@@ -53,8 +53,8 @@ type Keys struct {
 
 	mu      sync.Mutex
 	issuers map[string]*issuer
-	spent   float64 // of the newIssuers fetches, how many are used up...
-	spentAt time.Time
+	spent   float64   // how many of the newIssuers fetches are used up
+	spentAt time.Time // as of when
 }
 
 // issuer is what is known about one issuer. Other than proven, its fields are
