@@ -38,6 +38,8 @@ type sandboxState struct {
 	current  *Session // nil for handles from JSON without one
 	deleted  bool
 	resuming *resumeCall
+
+	defaultUser memo[userAndGroup]
 }
 
 func newSandbox(c *Client, project string, answer *wire.SandboxAnswer, onResume Hook) *Sandbox {
