@@ -104,7 +104,7 @@ var phrases = []struct {
 	{"to a subdirectory of itself", syscall.EINVAL},
 	{"refusing to remove", syscall.EINVAL},
 	{"it is dangerous to operate recursively on", syscall.EPERM},
-	{"not writing through dangling symlink", syscall.ENOENT},
+	{"dangling symlink", syscall.ENOENT},
 	{"invalid user", syscall.EINVAL},
 	{"invalid group", syscall.EINVAL},
 	{"invalid mode", syscall.EINVAL},

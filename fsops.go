@@ -5,6 +5,7 @@ import (
 	"errors"
 	"io/fs"
 	"os"
+	"path"
 	"strconv"
 	"strings"
 	"syscall"
@@ -136,7 +137,10 @@ func (f *FileSystem) Rename(ctx context.Context, oldName, newName string) error 
 	if fe, ok := errors.AsType[*FSError](err); ok {
 		switch {
 		case strings.Contains(fe.Message, "are the same file"):
-			return nil // as rename(2)
+			if path.Clean(oldName) == path.Clean(newName) {
+				return nil
+			}
+			fe.Errno = syscall.EEXIST
 		case fe.Errno == syscall.EISDIR:
 			fe.Errno = syscall.EEXIST // as package os calls a directory in the way
 		}

@@ -166,10 +166,10 @@ func (f *File) seekable(e *tarball.Entry) error {
 // upload sends an archive, which is made anew by entries for each attempt, and
 // hands over what it wrote.
 func upload(ctx context.Context, t target, entries func() iter.Seq2[tarball.Entry, error], m *meter) error {
-	open := func() (io.ReadCloser, error) {
+	open := tarball.Opener(ctx, func() iter.Seq2[tarball.Entry, error] {
 		m.restart()
-		return tarball.New(metered(entries(), m))
-	}
+		return metered(entries(), m)
+	})
 	if err := t.uploadTarGz(ctx, open); err != nil {
 		return err
 	}

@@ -1,0 +1,463 @@
+//go:build unix
+
+package sandbox_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/go-vercel/sandbox"
+)
+
+// osLike are the operations that package os and a FileSystem have in common.
+type osLike interface {
+	ReadFile(name string) ([]byte, error)
+	WriteFile(name string, data []byte, perm fs.FileMode) error
+	Append(name string, data []byte) error
+	Mkdir(name string, perm fs.FileMode) error
+	MkdirAll(name string, perm fs.FileMode) error
+	MkdirTemp(dir, pattern string) (string, error)
+	ReadDir(name string) ([]fs.DirEntry, error)
+	Stat(name string) (fs.FileInfo, error)
+	Lstat(name string) (fs.FileInfo, error)
+	Remove(name string) error
+	RemoveAll(name string) error
+	Unlink(name string) error
+	Rmdir(name string) error
+	Rename(from, to string) error
+	Chmod(name string, mode fs.FileMode) error
+	Chown(name string, uid, gid int) error
+	Lchown(name string, uid, gid int) error
+	Symlink(from, to string) error
+	Readlink(name string) (string, error)
+	RealPath(name string) (string, error)
+	Truncate(name string, size int64) error
+	Read(name string) (string, error)
+	Create(name, content string) error
+}
+
+type local struct{}
+
+func (local) ReadFile(name string) ([]byte, error) { return os.ReadFile(name) }
+func (local) WriteFile(name string, b []byte, perm fs.FileMode) error {
+	return os.WriteFile(name, b, perm)
+}
+func (local) Mkdir(name string, perm fs.FileMode) error     { return os.Mkdir(name, perm) }
+func (local) MkdirAll(name string, perm fs.FileMode) error  { return os.MkdirAll(name, perm) }
+func (local) MkdirTemp(dir, pattern string) (string, error) { return os.MkdirTemp(dir, pattern) }
+func (local) ReadDir(name string) ([]fs.DirEntry, error)    { return os.ReadDir(name) }
+func (local) Stat(name string) (fs.FileInfo, error)         { return os.Stat(name) }
+func (local) Lstat(name string) (fs.FileInfo, error)        { return os.Lstat(name) }
+func (local) Remove(name string) error                      { return os.Remove(name) }
+func (local) RemoveAll(name string) error                   { return os.RemoveAll(name) }
+func (local) Rename(from, to string) error                  { return os.Rename(from, to) }
+func (local) Chmod(name string, mode fs.FileMode) error     { return os.Chmod(name, mode) }
+func (local) Chown(name string, uid, gid int) error         { return os.Chown(name, uid, gid) }
+func (local) Lchown(name string, uid, gid int) error        { return os.Lchown(name, uid, gid) }
+func (local) Symlink(from, to string) error                 { return os.Symlink(from, to) }
+func (local) Readlink(name string) (string, error)          { return os.Readlink(name) }
+func (local) Truncate(name string, size int64) error        { return os.Truncate(name, size) }
+
+func runLocal(t *testing.T, script string) {
+	t.Helper()
+	out, err := exec.Command("sh", "-c", script).CombinedOutput()
+	require.NoError(t, err, string(out))
+}
+
+func (local) RealPath(name string) (string, error) {
+	real, err := filepath.EvalSymlinks(name)
+	if errno, ok := errors.AsType[syscall.Errno](err); ok {
+		return "", &fs.PathError{Op: "realpath", Path: name, Err: errno}
+	}
+	if err != nil { // its own words for a loop
+		return "", &fs.PathError{Op: "realpath", Path: name, Err: syscall.ELOOP}
+	}
+	return real, nil
+}
+
+func (local) Unlink(name string) error {
+	if err := syscall.Unlink(name); err != nil {
+		return &fs.PathError{Op: "unlink", Path: name, Err: err}
+	}
+	return nil
+}
+
+func (local) Rmdir(name string) error {
+	if err := syscall.Rmdir(name); err != nil {
+		return &fs.PathError{Op: "rmdir", Path: name, Err: err}
+	}
+	return nil
+}
+
+func (local) Append(name string, data []byte) error {
+	f, err := os.OpenFile(name, os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o644)
+	if err != nil {
+		return err
+	}
+	_, err = f.Write(data)
+	return errors.Join(err, f.Close())
+}
+
+func (local) Read(name string) (string, error) {
+	f, err := os.Open(name)
+	if err != nil {
+		return "", err
+	}
+	defer f.Close()
+	var b strings.Builder
+	_, err = f.WriteTo(&b)
+	return b.String(), err
+}
+
+func (local) Create(name, content string) error {
+	f, err := os.Create(name)
+	if err != nil {
+		return err
+	}
+	_, err = f.WriteString(content)
+	return errors.Join(err, f.Close())
+}
+
+type remote struct {
+	ctx context.Context
+	*sandbox.FileSystem
+}
+
+func (r remote) ReadFile(name string) ([]byte, error) { return r.FileSystem.ReadFile(r.ctx, name) }
+func (r remote) WriteFile(name string, b []byte, perm fs.FileMode) error {
+	return r.FileSystem.WriteFile(r.ctx, name, b, perm)
+}
+func (r remote) Append(name string, b []byte) error { return r.FileSystem.AppendFile(r.ctx, name, b) }
+func (r remote) Mkdir(name string, perm fs.FileMode) error {
+	return r.FileSystem.Mkdir(r.ctx, name, perm)
+}
+func (r remote) MkdirAll(name string, perm fs.FileMode) error {
+	return r.FileSystem.MkdirAll(r.ctx, name, perm)
+}
+func (r remote) MkdirTemp(dir, pattern string) (string, error) {
+	return r.FileSystem.MkdirTemp(r.ctx, dir, pattern)
+}
+func (r remote) ReadDir(name string) ([]fs.DirEntry, error) { return r.FileSystem.ReadDir(r.ctx, name) }
+func (r remote) Stat(name string) (fs.FileInfo, error)      { return r.FileSystem.Stat(r.ctx, name) }
+func (r remote) Lstat(name string) (fs.FileInfo, error)     { return r.FileSystem.Lstat(r.ctx, name) }
+func (r remote) Remove(name string) error                   { return r.FileSystem.Remove(r.ctx, name) }
+func (r remote) RemoveAll(name string) error                { return r.FileSystem.RemoveAll(r.ctx, name) }
+func (r remote) Unlink(name string) error                   { return r.FileSystem.Unlink(r.ctx, name) }
+func (r remote) Rmdir(name string) error                    { return r.FileSystem.Rmdir(r.ctx, name) }
+func (r remote) Rename(from, to string) error               { return r.FileSystem.Rename(r.ctx, from, to) }
+func (r remote) Chmod(name string, mode fs.FileMode) error {
+	return r.FileSystem.Chmod(r.ctx, name, mode)
+}
+func (r remote) Chown(name string, uid, gid int) error {
+	return r.FileSystem.Chown(r.ctx, name, uid, gid)
+}
+func (r remote) Lchown(name string, uid, gid int) error {
+	return r.FileSystem.Lchown(r.ctx, name, uid, gid)
+}
+func (r remote) Symlink(from, to string) error        { return r.FileSystem.Symlink(r.ctx, from, to) }
+func (r remote) Readlink(name string) (string, error) { return r.FileSystem.Readlink(r.ctx, name) }
+func (r remote) RealPath(name string) (string, error) { return r.FileSystem.RealPath(r.ctx, name) }
+func (r remote) Truncate(name string, size int64) error {
+	return r.FileSystem.Truncate(r.ctx, name, size)
+}
+
+func (r remote) Read(name string) (string, error) {
+	f, err := r.Open(r.ctx, name)
+	if err != nil {
+		return "", err
+	}
+	defer f.Close()
+	data, err := io.ReadAll(f)
+	return string(data), err
+}
+
+func (r remote) Create(name, content string) error {
+	w, err := r.FileSystem.Create(r.ctx, name, nil)
+	if err != nil {
+		return err
+	}
+	_, err = w.Write([]byte(content))
+	return errors.Join(err, w.Close())
+}
+
+// oddNames are names that shells, options and line-based listings get wrong.
+var oddNames = []string{
+	"with space", " leading", "trailing ", "new\nline", "tab\t", "quote'", `double"`, "pipe|f", "-rf", "--help", "-", ".hidden", "...",
+	"$HOME", "`id`", "*", "?", "[a]", "~", "#", "a\\b", "é", "日本語", "emoji🙂", "\u202e", "!", "(", "&", ";", "%s", "a=b", "\x01", "\\x41",
+	strings.Repeat("n", 255),
+}
+
+// TestFileSystemIsLikeOS runs each operation on package os and on a sandbox, and
+// expects the same results and the same kinds of errors.
+func TestFileSystemIsLikeOS(t *testing.T) {
+	_, sb := emulated(t)
+	localRoot, err := filepath.EvalSymlinks(t.TempDir())
+	require.NoError(t, err)
+	remoteRoot := "/vercel/sandbox/table"
+	r := remote{t.Context(), sb.FS()}
+	require.NoError(t, r.Mkdir(remoteRoot, 0o777))
+	sides := []struct {
+		fs   osLike
+		root string
+	}{{local{}, localRoot}, {r, remoteRoot}}
+
+	names := func(list []fs.DirEntry, err error) (any, error) {
+		out := []string{}
+		for _, d := range list {
+			info, ierr := d.Info()
+			if ierr != nil {
+				return nil, ierr
+			}
+			size := info.Size()
+			if d.IsDir() {
+				size = 0
+			}
+			out = append(out, fmt.Sprintf("%q %v %v %d", d.Name(), d.Type(), info.Mode(), size))
+		}
+		return out, err
+	}
+	info := func(i fs.FileInfo, err error) (any, error) {
+		if err != nil {
+			return nil, err
+		}
+		size := i.Size()
+		if i.IsDir() {
+			size = 0
+		}
+		return fmt.Sprintf("%q %v %v %d", i.Name(), i.IsDir(), i.Mode(), size), nil
+	}
+	type op struct {
+		name string
+		do   func(f osLike, root string) (any, error)
+	}
+	none := func(err error) (any, error) { return nil, err }
+	text := func(b []byte, err error) (any, error) { return string(b), err }
+	str := func(s string, err error) (any, error) { return s, err }
+	var ops []op
+	add := func(name string, do func(f osLike, root string) (any, error)) { ops = append(ops, op{name, do}) }
+	// Each operation is tried on each kind of file. The tree is made anew for
+	// each.
+	kinds := []string{"file", "dir", "full", "link", "dirlink", "dangling", "loop", "missing", "missing/x", "file/x", "full/inner", "exec"}
+	for _, k := range kinds {
+		add("ReadFile "+k, func(f osLike, root string) (any, error) { return text(f.ReadFile(root + "/" + k)) })
+		add("Open "+k, func(f osLike, root string) (any, error) { return str(f.Read(root + "/" + k)) })
+		add("Mkdir "+k, func(f osLike, root string) (any, error) { return none(f.Mkdir(root+"/"+k, 0o755)) })
+		add("Mkdir 0700 "+k, func(f osLike, root string) (any, error) { return none(f.Mkdir(root+"/"+k, 0o700)) })
+		if k != "dangling" && k != "loop" { // errors there as well, but others
+			add("MkdirAll "+k, func(f osLike, root string) (any, error) { return none(f.MkdirAll(root+"/"+k, 0o777)) })
+			add("MkdirAll 0700 "+k, func(f osLike, root string) (any, error) { return none(f.MkdirAll(root+"/"+k, 0o700)) })
+		}
+		add("ReadDir "+k, func(f osLike, root string) (any, error) { return names(f.ReadDir(root + "/" + k)) })
+		add("Stat "+k, func(f osLike, root string) (any, error) { return info(f.Stat(root + "/" + k)) })
+		add("Lstat "+k, func(f osLike, root string) (any, error) { return info(f.Lstat(root + "/" + k)) })
+		add("Remove "+k, func(f osLike, root string) (any, error) { return none(f.Remove(root + "/" + k)) })
+		add("Unlink "+k, func(f osLike, root string) (any, error) { return none(f.Unlink(root + "/" + k)) })
+		add("Rmdir "+k, func(f osLike, root string) (any, error) { return none(f.Rmdir(root + "/" + k)) })
+		if k != "file/x" { // rm -f takes it for missing, package os for an error
+			add("RemoveAll "+k, func(f osLike, root string) (any, error) { return none(f.RemoveAll(root + "/" + k)) })
+		}
+		add("Chmod "+k, func(f osLike, root string) (any, error) { return none(f.Chmod(root+"/"+k, 0o600)) })
+		add("Chmod 0 "+k, func(f osLike, root string) (any, error) { return none(f.Chmod(root+"/"+k, 0)) })
+		add("Chown "+k, func(f osLike, root string) (any, error) { return none(f.Chown(root+"/"+k, -1, -1)) })
+		add("Lchown "+k, func(f osLike, root string) (any, error) { return none(f.Lchown(root+"/"+k, -1, -1)) })
+		add("Symlink "+k, func(f osLike, root string) (any, error) { return none(f.Symlink("target", root+"/"+k)) })
+		add("Readlink "+k, func(f osLike, root string) (any, error) { return str(f.Readlink(root + "/" + k)) })
+		add("RealPath "+k, func(f osLike, root string) (any, error) { return str(f.RealPath(root + "/" + k)) })
+		if k != "dir" && k != "full" && k != "dirlink" { // EINVAL here, EISDIR there
+			add("Truncate "+k, func(f osLike, root string) (any, error) { return none(f.Truncate(root+"/"+k, 2)) })
+			add("Truncate longer "+k, func(f osLike, root string) (any, error) { return none(f.Truncate(root+"/"+k, 20)) })
+		}
+		if k != "missing/x" { // the directory is made, as it is by the API
+			add("Append "+k, func(f osLike, root string) (any, error) { return none(f.Append(root+"/"+k, []byte("more"))) })
+		}
+		for _, to := range kinds {
+			switch k + " " + to {
+			case "dir dir", "full dir", "full full":
+				// Package os never replaces a directory; rename(2) does if it is
+				// empty or the same.
+				continue
+			case "link file":
+				// mv refuses to replace a file by a link to it.
+				continue
+			case "full full/inner", "missing file/x":
+				// Both sides see two things wrong, and name another one.
+				continue
+			}
+			add("Rename "+k+" "+to, func(f osLike, root string) (any, error) { return none(f.Rename(root+"/"+k, root+"/"+to)) })
+		}
+	}
+	for _, n := range []string{"file", "missing", "full/inner", "full/new"} {
+		add("WriteFile "+n, func(f osLike, root string) (any, error) { return none(f.WriteFile(root+"/"+n, []byte("new"), 0o644)) })
+		add("Create "+n, func(f osLike, root string) (any, error) { return none(f.Create(root+"/"+n, "new")) })
+	}
+	add("WriteFile mode", func(f osLike, root string) (any, error) { return none(f.WriteFile(root+"/new", []byte("x"), 0o600)) })
+	add("WriteFile mode 0", func(f osLike, root string) (any, error) { return none(f.WriteFile(root+"/new", []byte("x"), 0)) })
+	add("WriteFile empty", func(f osLike, root string) (any, error) { return none(f.WriteFile(root+"/new", nil, 0o644)) })
+	for _, n := range []string{"", "a\x00b"} {
+		add(fmt.Sprintf("Stat %q", n), func(f osLike, root string) (any, error) { return info(f.Stat(n)) })
+		add(fmt.Sprintf("Mkdir %q", n), func(f osLike, root string) (any, error) { return none(f.Mkdir(n, 0o777)) })
+		add(fmt.Sprintf("ReadDir %q", n), func(f osLike, root string) (any, error) { return names(f.ReadDir(n)) })
+		add(fmt.Sprintf("ReadFile %q", n), func(f osLike, root string) (any, error) { return text(f.ReadFile(n)) })
+		add(fmt.Sprintf("Rename %q", n), func(f osLike, root string) (any, error) { return none(f.Rename(n, root+"/x")) })
+	}
+	add("RemoveAll ''", func(f osLike, root string) (any, error) { return none(f.RemoveAll("")) })
+	add("RemoveAll .", func(f osLike, root string) (any, error) { return none(f.RemoveAll(root + "/full/.")) })
+	add("Truncate -1", func(f osLike, root string) (any, error) { return none(f.Truncate(root+"/file", -1)) })
+	add("Rename into itself", func(f osLike, root string) (any, error) { return none(f.Rename(root+"/full", root+"/full/sub")) })
+	add("Mkdir long", func(f osLike, root string) (any, error) {
+		return none(f.Mkdir(root+"/"+strings.Repeat("n", 256), 0o777))
+	})
+	add("MkdirTemp", func(f osLike, root string) (any, error) {
+		name, err := f.MkdirTemp(root+"/dir", "pre-*.d")
+		if err != nil {
+			return nil, err
+		}
+		base := filepath.Base(name)
+		i, err := f.Stat(name)
+		if err != nil {
+			return nil, err
+		}
+		ok := strings.HasPrefix(base, "pre-") && strings.HasSuffix(base, ".d") && len(base) > len("pre-.d")
+		return fmt.Sprint(ok, i.Mode()), f.Remove(name)
+	})
+	add("MkdirTemp missing", func(f osLike, root string) (any, error) { return str(f.MkdirTemp(root+"/missing", "x")) })
+	for _, n := range oddNames {
+		add(fmt.Sprintf("odd name %q", n), func(f osLike, root string) (any, error) {
+			p := root + "/dir/" + n
+			var out []any
+			note := func(v any, err error) {
+				out = append(out, v)
+				if err != nil {
+					out = append(out, err.Error())
+				}
+			}
+			note(none(f.WriteFile(p, []byte(n), 0o640)))
+			note(none(f.Append(p, []byte("+"))))
+			note(text(f.ReadFile(p)))
+			note(info(f.Stat(p)))
+			note(names(f.ReadDir(root + "/dir")))
+			note(none(f.Rename(p, root+"/moved")))
+			note(none(f.Rename(root+"/moved", p)))
+			note(none(f.Chmod(p, 0o600)))
+			note(none(f.Truncate(p, 1)))
+			note(none(f.Symlink(n, root+"/to")))
+			note(str(f.Readlink(root + "/to")))
+			note(none(f.Remove(root + "/to")))
+			note(str(f.RealPath(p)))
+			note(info(f.Lstat(p)))
+			note(none(f.Remove(p)))
+			note(none(f.Mkdir(p, 0o777)))
+			note(none(f.Rmdir(p)))
+			note(none(f.MkdirAll(p+"/"+n, 0o777)))
+			note(names(f.ReadDir(p)))
+			note(none(f.RemoveAll(p)))
+			for i, v := range out {
+				if s, ok := v.(string); ok {
+					out[i] = strings.ReplaceAll(s, root, "ROOT")
+				}
+			}
+			return out, nil
+		})
+	}
+
+	setup := func(t *testing.T, root string) string {
+		return strings.ReplaceAll(`set -e; umask 022; cd ROOT; chmod -R u+rwx . 2>/dev/null || true; rm -rf -- * .[!.]*; mkdir dir full; printf 'some content' > file; printf x > full/inner;
+			printf '#!/bin/sh\n' > exec; chmod 755 exec; ln -s file link; ln -s full dirlink; ln -s nowhere dangling; ln -s loop loop`, "ROOT", root)
+	}
+	// After each operation the trees have to be the same as well.
+	var tree func(f osLike, dir string) []string
+	tree = func(f osLike, dir string) []string {
+		list, err := f.ReadDir(dir)
+		if err != nil {
+			return []string{"unreadable"}
+		}
+		var out []string
+		for _, d := range list {
+			i, err := d.Info()
+			if err != nil {
+				return []string{err.Error()}
+			}
+			line := d.Name() + " " + i.Mode().String()
+			if i.Mode().IsRegular() {
+				line += fmt.Sprint(" ", i.Size())
+			}
+			out = append(out, line)
+			if d.IsDir() && i.Mode().Perm()&0o500 == 0o500 {
+				for _, sub := range tree(f, dir+"/"+d.Name()) {
+					out = append(out, "  "+sub)
+				}
+			}
+		}
+		return out
+	}
+	for _, op := range ops {
+		t.Run(op.name, func(t *testing.T) {
+			var got [2]outcome
+			for i, side := range sides {
+				script := setup(t, side.root)
+				if i == 0 {
+					runLocal(t, script)
+				} else {
+					done, err := sb.RunCommand(t.Context(), "sh", []string{"-c", script}, nil)
+					require.NoError(t, err)
+					require.Zero(t, done.ExitCode)
+				}
+				value, err := op.do(side.fs, side.root)
+				if s, ok := value.(string); ok {
+					value = strings.ReplaceAll(s, side.root, "ROOT")
+				}
+				if err != nil {
+					value = nil
+				}
+				got[i] = outcome{value, kindsOf(err), tree(side.fs, side.root), err}
+			}
+			assert.Equal(t, got[0].Value, got[1].Value)
+			assert.Equal(t, got[0].Kinds, got[1].Kinds, "os: %v, sandbox: %v", got[0].err, got[1].err)
+			assert.Equal(t, got[0].Tree, got[1].Tree)
+		})
+	}
+}
+
+type outcome struct {
+	Value any
+	Kinds []string
+	Tree  []string
+	err   error
+}
+
+// kindsOf lists what an error is to errors.Is and errors.As.
+func kindsOf(err error) []string {
+	var out []string
+	for name, kind := range map[string]error{"not exist": fs.ErrNotExist, "exist": fs.ErrExist, "permission": fs.ErrPermission} {
+		if errors.Is(err, kind) {
+			out = append(out, name)
+		}
+	}
+	// Whether a name is taken says package os with one errno, the system with
+	// another.
+	if errno, ok := errors.AsType[syscall.Errno](err); ok && !errors.Is(err, fs.ErrExist) {
+		out = append(out, errno.Error())
+	}
+	if _, ok := errors.AsType[*fs.PathError](err); ok {
+		out = append(out, "path error")
+	}
+	if _, ok := errors.AsType[*os.LinkError](err); ok {
+		out = append(out, "link error")
+	}
+	if err != nil && len(out) == 0 {
+		out = append(out, "other")
+	}
+	return out
+}

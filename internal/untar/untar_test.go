@@ -1,0 +1,273 @@
+package untar
+
+import (
+	"archive/tar"
+	"bytes"
+	"context"
+	"errors"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+type entry struct {
+	tar.Header
+	content string
+}
+
+func file(name, content string) entry {
+	return entry{tar.Header{Name: name, Typeflag: tar.TypeReg, Mode: 0o644}, content}
+}
+
+func dir(name string, mode int64) entry {
+	return entry{tar.Header{Name: name, Typeflag: tar.TypeDir, Mode: mode}, ""}
+}
+
+func symlink(name, target string) entry {
+	return entry{tar.Header{Name: name, Typeflag: tar.TypeSymlink, Linkname: target}, ""}
+}
+
+func hardlink(name, target string) entry {
+	return entry{tar.Header{Name: name, Typeflag: tar.TypeLink, Linkname: target}, ""}
+}
+
+func archive(t testing.TB, entries ...entry) *bytes.Buffer {
+	var b bytes.Buffer
+	w := tar.NewWriter(&b)
+	for _, e := range entries {
+		e.Size = int64(len(e.content))
+		require.NoError(t, w.WriteHeader(&e.Header))
+		_, err := io.WriteString(w, e.content)
+		require.NoError(t, err)
+	}
+	require.NoError(t, w.Close())
+	return &b
+}
+
+var lax = Options{MaxEntries: 1000, MaxBytes: 1 << 40}
+
+// extract unpacks into "in" of a fresh directory, beside which nothing may
+// appear.
+func extract(t testing.TB, r io.Reader, opts Options) (in string, err error) {
+	outer := t.TempDir()
+	in = filepath.Join(outer, "in")
+	require.NoError(t, os.Mkdir(in, 0o755))
+	root, err := os.OpenRoot(in)
+	require.NoError(t, err)
+	defer root.Close()
+	err = Extract(t.Context(), r, root, opts)
+	list, rerr := os.ReadDir(outer)
+	require.NoError(t, rerr)
+	require.Len(t, list, 1, "something was written beside the directory")
+	return in, err
+}
+
+func TestExtract(t *testing.T) {
+	when := time.Unix(1700000000, 0)
+	a := file("./d/sub/x", "content")
+	a.Mode, a.ModTime = 0o4751, when
+	d := dir("./d/", 0o555)
+	d.ModTime = when
+	in, err := extract(t, archive(t,
+		dir("./", 0o700), d, dir("./d/sub", 0o755), a, symlink("d/l", "sub/x"), hardlink("d/h", "d/sub/x"),
+		file("e", ""), file("no/dir/entry", "1"), symlink("up", "d/../e"[3:]),
+	), lax)
+	require.NoError(t, err)
+
+	info, err := os.Stat(filepath.Join(in, "d/sub/x"))
+	require.NoError(t, err)
+	assert.Equal(t, fs.FileMode(0o751), info.Mode(), "set-id bits are not taken over")
+	assert.Equal(t, when, info.ModTime())
+	info, err = os.Stat(filepath.Join(in, "d"))
+	require.NoError(t, err)
+	assert.Equal(t, fs.ModeDir|0o555, info.Mode())
+	assert.Equal(t, when, info.ModTime())
+	for name, want := range map[string]string{"d/sub/x": "content", "d/l": "content", "d/h": "content", "e": "", "no/dir/entry": "1"} {
+		data, err := os.ReadFile(filepath.Join(in, name))
+		require.NoError(t, err)
+		assert.Equal(t, want, string(data), name)
+	}
+}
+
+func TestExtractReplaces(t *testing.T) {
+	in, err := extract(t, archive(t, file("a", "old"), file("a", "new"), symlink("l", "a"), file("l", "file")), lax)
+	require.NoError(t, err)
+	data, err := os.ReadFile(filepath.Join(in, "a"))
+	require.NoError(t, err)
+	assert.Equal(t, "new", string(data), "not what was written to the link's name")
+}
+
+func TestExtractRefuses(t *testing.T) {
+	device := func(kind byte) entry { return entry{tar.Header{Name: "dev", Typeflag: kind}, ""} }
+	for name, entries := range map[string][]entry{
+		"parent":                 {file("../evil", "x")},
+		"parent inside":          {file("a/../../evil", "x")},
+		"parent that comes back": {file("a/../b", "x")},
+		"absolute":               {file("/tmp/evil", "x")},
+		"empty":                  {file("", "x")},
+		"the directory itself":   {file(".", "x")},
+		"long":                   {file(strings.Repeat("a/", 3000)+"x", "x")},
+		"parent directory":       {dir("..", 0o777)},
+		"link out":               {symlink("l", "../evil")},
+		"link out by a detour":   {dir("d", 0o755), symlink("d/l", "../../evil")},
+		"link out by a link":     {symlink("here", "."), symlink("l", "here/../evil")},
+		"absolute link":          {symlink("l", "/etc/passwd")},
+		"empty link":             {entry{tar.Header{Name: "l", Typeflag: tar.TypeSymlink, Linkname: ""}, ""}},
+		"write through a link":   {dir("d", 0o755), symlink("l", "d"), file("l/x", "x")},
+		"mkdir through a link":   {dir("d", 0o755), symlink("l", "d"), dir("l/x", 0o755)},
+		"hard link out":          {hardlink("l", "../../etc/passwd")},
+		"absolute hard link":     {hardlink("l", "/etc/passwd")},
+		"hard link to a link":    {symlink("s", "x"), hardlink("l", "s")},
+		"block device":           {device(tar.TypeBlock)},
+		"character device":       {device(tar.TypeChar)},
+		"pipe":                   {device(tar.TypeFifo)},
+		"unknown":                {device('Z')},
+	} {
+		t.Run(name, func(t *testing.T) {
+			in, err := extract(t, archive(t, entries...), lax)
+			require.ErrorIs(t, err, ErrUnsafe)
+			require.NoError(t, filepath.WalkDir(in, func(_ string, d fs.DirEntry, err error) error {
+				if err == nil && d.Type().IsRegular() {
+					t.Error("a file was written:", d.Name())
+				}
+				return err
+			}))
+		})
+	}
+}
+
+// With OutsideLinks, which keeps a link to somewhere else, nothing is written
+// through it either.
+func TestExtractOutsideLinks(t *testing.T) {
+	outside := t.TempDir()
+	opts := lax
+	opts.OutsideLinks = true
+	in, err := extract(t, archive(t, symlink("l", outside)), opts)
+	require.NoError(t, err)
+	target, err := os.Readlink(filepath.Join(in, "l"))
+	require.NoError(t, err)
+	assert.Equal(t, outside, target)
+
+	for _, through := range []entry{file("l/x", "x"), dir("l/x", 0o755), symlink("l/x", "y")} {
+		_, err = extract(t, archive(t, symlink("l", outside), through), opts)
+		assert.ErrorIs(t, err, ErrUnsafe)
+	}
+	_, err = extract(t, archive(t, symlink("l", outside), dir("l", 0o755), file("l/x", "x")), opts)
+	assert.NoError(t, err, "the directory takes the place of the link")
+	list, err := os.ReadDir(outside)
+	require.NoError(t, err)
+	assert.Empty(t, list)
+}
+
+func TestExtractEntryLimit(t *testing.T) {
+	// The same directory a million times, which is made only once.
+	pr, pw := io.Pipe()
+	go func() {
+		w := tar.NewWriter(pw)
+		for range 1_000_000 {
+			if w.WriteHeader(&tar.Header{Name: "d", Typeflag: tar.TypeDir, Mode: 0o755}) != nil {
+				return
+			}
+		}
+		pw.CloseWithError(w.Close())
+	}()
+	_, err := extract(t, pr, Options{MaxEntries: 10_000, MaxBytes: 1})
+	pr.Close()
+	assert.ErrorIs(t, err, ErrUnsafe)
+	assert.ErrorContains(t, err, "more than 10000 entries")
+}
+
+// zeros is an archive of one file that is a hole of that size.
+func zeros(size int64) io.Reader {
+	pr, pw := io.Pipe()
+	go func() {
+		w := tar.NewWriter(pw)
+		err := w.WriteHeader(&tar.Header{Name: "hole", Typeflag: tar.TypeReg, Mode: 0o644, Size: size})
+		block := make([]byte, 1<<20)
+		for left := size; err == nil && left > 0; left -= int64(len(block)) {
+			_, err = w.Write(block[:min(int64(len(block)), left)])
+		}
+		pw.CloseWithError(errors.Join(err, w.Close()))
+	}()
+	return pr
+}
+
+func TestExtractCut(t *testing.T) {
+	whole := archive(t, file("a", strings.Repeat("a", 5000)), file("b", strings.Repeat("b", 5000))).Bytes()
+	for n := 0; n < len(whole)-1024; n += 97 {
+		in, _ := extract(t, bytes.NewReader(whole[:n]), lax)
+		list, err := os.ReadDir(in)
+		require.NoError(t, err)
+		for _, d := range list {
+			info, err := d.Info()
+			require.NoError(t, err)
+			assert.EqualValues(t, 5000, info.Size(), "%s after %d bytes", d.Name(), n)
+		}
+	}
+}
+
+func TestExtractTrailer(t *testing.T) {
+	_, err := extract(t, io.MultiReader(archive(t, file("a", "")), zeros(1<<40)), lax)
+	assert.ErrorIs(t, err, ErrUnsafe)
+}
+
+func TestExtractCancelled(t *testing.T) {
+	root, err := os.OpenRoot(t.TempDir())
+	require.NoError(t, err)
+	defer root.Close()
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	assert.ErrorIs(t, Extract(ctx, zeros(1<<30), root, lax), context.Canceled)
+}
+
+func FuzzName(f *testing.F) {
+	for _, s := range []string{"a", "./a/b/", "../a", "a/../b", "/a", "", ".", "a\x00b", "a//b", "a/./b", `a\b`, "\xff", "..a", "a/.."} {
+		f.Add(s, "target")
+		f.Add("l", s)
+	}
+	f.Fuzz(func(t *testing.T, name, target string) {
+		clean, err := Clean(name)
+		if err == nil && !filepath.IsLocal(filepath.FromSlash(clean)) {
+			t.Fatalf("Clean(%q) = %q", name, clean)
+		}
+		if err != nil || clean == "." {
+			return
+		}
+		if !leads(clean, target) {
+			joined := filepath.Join(filepath.Dir(filepath.FromSlash(clean)), filepath.FromSlash(target))
+			if !filepath.IsLocal(joined) {
+				t.Fatalf("%q -> %q leads to %q", name, target, joined)
+			}
+		}
+	})
+}
+
+// FuzzExtract unpacks archives of three entries, and looks for whatever was
+// written outside.
+func FuzzExtract(f *testing.F) {
+	f.Add("l", "..", byte('2'), "l/x", "", byte('0'), "l", "x", byte('1'))
+	f.Add("a", "", byte('5'), "a/l", "../..", byte('2'), "a/l/x", "", byte('0'))
+	f.Add("a/b", "", byte('0'), "a", ".", byte('2'), "a/b", "", byte('5'))
+	f.Fuzz(func(t *testing.T, n1, t1 string, k1 byte, n2, t2 string, k2 byte, n3, t3 string, k3 byte) {
+		var b bytes.Buffer
+		w := tar.NewWriter(&b)
+		for _, e := range []entry{
+			{tar.Header{Name: n1, Linkname: t1, Typeflag: k1, Mode: 0o700}, ""},
+			{tar.Header{Name: n2, Linkname: t2, Typeflag: k2, Mode: 0o700}, ""},
+			{tar.Header{Name: n3, Linkname: t3, Typeflag: k3, Mode: 0o700}, ""},
+		} {
+			if w.WriteHeader(&e.Header) != nil {
+				return
+			}
+		}
+		w.Close()
+		_, _ = extract(t, &b, lax)
+	})
+}
