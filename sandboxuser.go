@@ -155,7 +155,7 @@ func (u *SandboxUser) WriteFiles(ctx context.Context, files []File, opts *WriteF
 // CopyFS is as [Sandbox.CopyFS], but the files belong to the user. Directories
 // get mode 0770, as the sandbox's own user has to be able to write there.
 func (u *SandboxUser) CopyFS(ctx context.Context, dir string, fsys fs.FS, opts *UploadOptions) error {
-	return copyFS(ctx, u, dir, fsys, opts, copiedMode)
+	return copyFS(ctx, u, dir, fsys, opts)
 }
 
 // UploadDir is as [Sandbox.UploadDir], but the files belong to the user.

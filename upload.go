@@ -8,6 +8,9 @@ import (
 	"iter"
 	"os"
 	"path"
+	"path/filepath"
+	"slices"
+	"strings"
 
 	"github.com/go-vercel/sandbox/internal/tarball"
 )
@@ -32,12 +35,12 @@ type UploadOptions struct {
 // execute them, and the directories with mode 0755. Symbolic links are kept if
 // fsys is an [fs.ReadLinkFS]; other files that are not regular are an error.
 func (s *Sandbox) CopyFS(ctx context.Context, dir string, fsys fs.FS, opts *UploadOptions) error {
-	return copyFS(ctx, s, dir, fsys, opts, copiedMode)
+	return copyFS(ctx, s, dir, fsys, opts)
 }
 
 // CopyFS is as [Sandbox.CopyFS], but does not resume a session that has stopped.
 func (s *Session) CopyFS(ctx context.Context, dir string, fsys fs.FS, opts *UploadOptions) error {
-	return copyFS(ctx, s, dir, fsys, opts, copiedMode)
+	return copyFS(ctx, s, dir, fsys, opts)
 }
 
 // UploadDir writes the files below the local directory localDir to the directory
@@ -64,7 +67,7 @@ func uploadDir(ctx context.Context, t target, localDir, dir string, opts *Upload
 		return err
 	}
 	defer root.Close()
-	return copyFS(ctx, t, dir, root.FS(), opts, func(m fs.FileMode) fs.FileMode { return m &^ fs.ModeType })
+	return uploadTree(ctx, t, dir, localTree{root}, opts, func(m fs.FileMode) fs.FileMode { return m &^ fs.ModeType })
 }
 
 // copiedMode is the mode that os.CopyFS gives.
@@ -75,7 +78,49 @@ func copiedMode(m fs.FileMode) fs.FileMode {
 	return (0o666 | m.Perm()) &^ umask
 }
 
-func copyFS(ctx context.Context, t target, dir string, fsys fs.FS, opts *UploadOptions, mode func(fs.FileMode) fs.FileMode) error {
+func copyFS(ctx context.Context, t target, dir string, fsys fs.FS, opts *UploadOptions) error {
+	return uploadTree(ctx, t, dir, fsTree{fsys}, opts, copiedMode)
+}
+
+// tree is what is uploaded. The names that it is asked for are slash-separated
+// and below it, and those that it gave.
+type tree interface {
+	readDir(name string) ([]fs.DirEntry, error)
+	readLink(name string) (string, error)
+	open(name string) (io.ReadCloser, error)
+}
+
+type fsTree struct{ fsys fs.FS }
+
+func (t fsTree) readDir(name string) ([]fs.DirEntry, error) { return fs.ReadDir(t.fsys, name) }
+func (t fsTree) readLink(name string) (string, error)       { return fs.ReadLink(t.fsys, name) }
+func (t fsTree) open(name string) (io.ReadCloser, error)    { return t.fsys.Open(name) }
+
+// localTree is a local directory. Other than its fs.FS it takes names that are
+// not UTF-8.
+type localTree struct{ root *os.Root }
+
+func (t localTree) readDir(name string) ([]fs.DirEntry, error) {
+	f, err := t.root.Open(filepath.FromSlash(name))
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	list, err := f.ReadDir(-1)
+	slices.SortFunc(list, func(a, b fs.DirEntry) int { return strings.Compare(a.Name(), b.Name()) })
+	return list, err
+}
+
+func (t localTree) readLink(name string) (string, error) {
+	target, err := t.root.Readlink(filepath.FromSlash(name))
+	return filepath.ToSlash(target), err
+}
+
+func (t localTree) open(name string) (io.ReadCloser, error) {
+	return t.root.Open(filepath.FromSlash(name))
+}
+
+func uploadTree(ctx context.Context, t target, dir string, from tree, opts *UploadOptions, mode func(fs.FileMode) fs.FileMode) error {
 	if dir == "" {
 		return invalid("dir", "is empty; the path of a directory in the sandbox is needed")
 	}
@@ -91,7 +136,7 @@ func copyFS(ctx context.Context, t target, dir string, fsys fs.FS, opts *UploadO
 	if err != nil {
 		return err
 	}
-	w := &walker{ctx: ctx, fsys: fsys, filter: filter, base: entryName(abs), mode: mode}
+	w := &walker{ctx: ctx, tree: from, filter: filter, base: entryName(abs), mode: mode}
 	var m *meter
 	if o.Progress != nil {
 		total := int64(0)
@@ -109,7 +154,7 @@ func copyFS(ctx context.Context, t target, dir string, fsys fs.FS, opts *UploadO
 // walker describes a tree for an archive, one directory at a time.
 type walker struct {
 	ctx    context.Context
-	fsys   fs.FS
+	tree   tree
 	filter *filter
 	base   string // the entry name of the root
 	mode   func(fs.FileMode) fs.FileMode
@@ -136,7 +181,7 @@ func (w *walker) entries() iter.Seq2[tarball.Entry, error] {
 // walk yields what is below dir and reports whether to go on. whole says that a
 // pattern has included dir, and so all that is in it.
 func (w *walker) walk(dir string, whole bool, yield func(tarball.Entry, error) bool) bool {
-	list, err := fs.ReadDir(w.fsys, dir)
+	list, err := w.tree.readDir(dir)
 	if err != nil {
 		yield(tarball.Entry{}, err)
 		return false
@@ -173,12 +218,12 @@ func (w *walker) entry(name string, d fs.DirEntry) (tarball.Entry, error) {
 	switch info.Mode().Type() {
 	case 0:
 		e.Mode, e.Size = w.mode(info.Mode()), info.Size()
-		e.Open = func() (io.ReadCloser, error) { return w.fsys.Open(name) }
+		e.Open = func() (io.ReadCloser, error) { return w.tree.open(name) }
 	case fs.ModeDir:
 		e.Mode = fs.ModeDir | w.mode(info.Mode())
 	case fs.ModeSymlink:
 		e.Mode = fs.ModeSymlink | 0o777
-		e.Linkname, err = fs.ReadLink(w.fsys, name)
+		e.Linkname, err = w.tree.readLink(name)
 	default:
 		err = &fs.PathError{Op: "upload", Path: name, Err: fmt.Errorf("is %v, not a file, directory or symbolic link", info.Mode().Type())}
 	}

@@ -164,7 +164,8 @@ func Clean(name string) (string, error) {
 		}
 	}
 	name = path.Clean(name)
-	if _, err := filepath.Localize(name); err != nil {
+	// filepath.Localize would not take names that are not UTF-8.
+	if !filepath.IsLocal(filepath.FromSlash(name)) || os.PathSeparator != '/' && strings.ContainsRune(name, os.PathSeparator) {
 		return "", unsafe("its name means something else on this system")
 	}
 	return name, nil

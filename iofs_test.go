@@ -1,0 +1,158 @@
+package sandbox_test
+
+import (
+	"errors"
+	"fmt"
+	"html/template"
+	"io"
+	"io/fs"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"testing/fstest"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/go-vercel/sandbox"
+)
+
+// TestIOFS lets testing/fstest loose on a tree with links, odd names and empty
+// files: 2,000 files, or 200 with -short.
+func TestIOFS(t *testing.T) {
+	count := 2000
+	if testing.Short() {
+		count = 200
+	}
+	_, sb := emulated(t)
+	ctx := t.Context()
+	var files []sandbox.File
+	var expected []string
+	for i := range count {
+		name := fmt.Sprintf("dir%02d/sub/file %d", i%20, i)
+		f := sandbox.File{Path: "tree/" + name}
+		switch {
+		case i%7 == 0: // empty
+		case i%500 == 1:
+			f.Text = strings.Repeat("large ", 100_000)
+		default:
+			f.Text = "content of " + name
+		}
+		files = append(files, f)
+		if i%100 == 0 {
+			expected = append(expected, name)
+		}
+	}
+	for _, n := range oddNames {
+		if !strings.Contains(n, `\`) { // not for TestFS
+			files = append(files, sandbox.File{Path: "tree/odd/" + n, Text: n})
+			expected = append(expected, "odd/"+n)
+		}
+	}
+	require.NoError(t, sb.WriteFiles(ctx, files, nil))
+	f := sb.FS()
+	require.NoError(t, f.Mkdir(ctx, "tree/empty", 0o777))
+	require.NoError(t, f.Symlink(ctx, "dir00/sub/file 0", "tree/link"))
+	require.NoError(t, f.Symlink(ctx, "dir00", "tree/dirlink"))
+	require.NoError(t, f.Symlink(ctx, "../link", "tree/odd/link\nin a line"))
+	expected = append(expected, "empty", "link", "dirlink")
+
+	require.NoError(t, fstest.TestFS(f.IOFS(ctx, "tree"), expected...))
+}
+
+func TestIOFSUses(t *testing.T) {
+	_, sb := emulated(t)
+	ctx := t.Context()
+	require.NoError(t, sb.WriteFiles(ctx, []sandbox.File{
+		{Path: "site/index.html", Text: "<h1>home</h1>"},
+		{Path: "site/t/a.tmpl", Text: `{{define "a"}}a: {{.}}{{end}}`},
+		{Path: "site/t/b.tmpl", Text: `{{template "a" .}}!`},
+		{Path: "site/large", Text: strings.Repeat("0123456789", 100_000)},
+	}, nil))
+	fsys := sb.FS().IOFS(ctx, "/vercel/sandbox/site/")
+
+	var walked []string
+	require.NoError(t, fs.WalkDir(fsys, ".", func(name string, d fs.DirEntry, err error) error {
+		walked = append(walked, name)
+		return err
+	}))
+	assert.Equal(t, []string{".", "index.html", "large", "t", "t/a.tmpl", "t/b.tmpl"}, walked)
+
+	matches, err := fs.Glob(fsys, "*/*.tmpl")
+	require.NoError(t, err)
+	assert.Equal(t, []string{"t/a.tmpl", "t/b.tmpl"}, matches)
+
+	tmpl, err := template.ParseFS(fsys, "t/*.tmpl")
+	require.NoError(t, err)
+	var b strings.Builder
+	require.NoError(t, tmpl.ExecuteTemplate(&b, "b.tmpl", "x"))
+	assert.Equal(t, "a: x!", b.String())
+
+	srv := httptest.NewServer(http.FileServerFS(fsys))
+	defer srv.Close()
+	get := func(path, rng string) (int, string) {
+		req, err := http.NewRequestWithContext(ctx, http.MethodGet, srv.URL+path, nil)
+		require.NoError(t, err)
+		if rng != "" {
+			req.Header.Set("Range", rng)
+		}
+		resp, err := srv.Client().Do(req)
+		require.NoError(t, err)
+		defer resp.Body.Close()
+		body, err := io.ReadAll(resp.Body)
+		require.NoError(t, err)
+		return resp.StatusCode, string(body)
+	}
+	status, body := get("/", "")
+	assert.Equal(t, "200 <h1>home</h1>", fmt.Sprint(status, " ", body))
+	status, body = get("/t/", "")
+	assert.Equal(t, 200, status)
+	assert.Contains(t, body, "a.tmpl")
+	status, body = get("/large", "bytes=500005-500009")
+	assert.Equal(t, "206 56789", fmt.Sprint(status, " ", body))
+	status, body = get("/large", "")
+	assert.Equal(t, 200, status)
+	assert.Len(t, body, 1_000_000)
+	status, _ = get("/missing", "")
+	assert.Equal(t, 404, status)
+}
+
+func TestIOFSErrors(t *testing.T) {
+	_, sb := emulated(t)
+	ctx := t.Context()
+	require.NoError(t, sb.FS().WriteFile(ctx, "d/file", []byte("x"), 0o644))
+	fsys := sb.FS().IOFS(ctx, "d")
+	check := func(err error, want error) {
+		t.Helper()
+		pe, ok := errors.AsType[*fs.PathError](err)
+		require.True(t, ok, "%v", err)
+		assert.False(t, strings.HasPrefix(pe.Path, "d/"), "the path is that of the file system: %v", err)
+		assert.ErrorIs(t, err, want)
+	}
+	for _, name := range []string{"/file", "../x", "", "a//b", "file/"} {
+		_, err := fsys.Open(name)
+		check(err, fs.ErrInvalid)
+		_, err = fs.ReadFile(fsys, name)
+		check(err, fs.ErrInvalid)
+	}
+	_, err := fsys.Open("no")
+	check(err, fs.ErrNotExist)
+	_, err = fs.Stat(fsys, "no")
+	check(err, fs.ErrNotExist)
+	_, err = fs.ReadDir(fsys, "no")
+	check(err, fs.ErrNotExist)
+	_, err = fs.ReadLink(fsys, "file")
+	require.Error(t, err)
+	sub, err := fs.Sub(fsys, "no")
+	require.NoError(t, err)
+	_, err = fs.ReadFile(sub, "x")
+	check(err, fs.ErrNotExist)
+
+	file, err := fsys.Open("file")
+	require.NoError(t, err)
+	require.NoError(t, file.Close())
+	_, err = file.Read(make([]byte, 1))
+	check(err, fs.ErrClosed)
+	check(file.Close(), fs.ErrClosed)
+}

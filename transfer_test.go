@@ -1,0 +1,417 @@
+package sandbox_test
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+	"testing/fstest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/go-vercel/sandbox"
+	"github.com/go-vercel/sandbox/sandboxtest"
+)
+
+// describe lists all of a tree: type, permissions, content, where links go.
+func describe(t *testing.T, root string) map[string]string {
+	t.Helper()
+	out := make(map[string]string)
+	require.NoError(t, filepath.WalkDir(root, func(name string, d fs.DirEntry, err error) error {
+		if err != nil || name == root {
+			return err
+		}
+		info, err := d.Info()
+		if err != nil {
+			return err
+		}
+		rel, _ := filepath.Rel(root, name)
+		out[rel] = info.Mode().String()
+		switch {
+		case info.Mode()&fs.ModeSymlink != 0:
+			target, err := os.Readlink(name)
+			out[rel] += " " + target
+			return err
+		case info.Mode().IsRegular():
+			data, err := os.ReadFile(name)
+			out[rel] += fmt.Sprintf(" %d %x %d", len(data), sha256.Sum256(data), info.ModTime().Unix())
+			return err
+		}
+		return nil
+	}))
+	return out
+}
+
+// oddTree makes a local tree with modes, links and odd names.
+func oddTree(t *testing.T, files int) string {
+	t.Helper()
+	root := t.TempDir()
+	rnd := rand.New(rand.NewPCG(1, 2))
+	when := time.Unix(1700000000, 0)
+	modes := []fs.FileMode{0o644, 0o755, 0o600, 0o444, 0o640, 0o711}
+	write := func(name string, data []byte, mode fs.FileMode) {
+		path := filepath.Join(root, name)
+		require.NoError(t, os.MkdirAll(filepath.Dir(path), 0o755))
+		require.NoError(t, os.WriteFile(path, data, 0o600))
+		require.NoError(t, os.Chmod(path, mode))
+		require.NoError(t, os.Chtimes(path, when, when))
+	}
+	for i := range files {
+		data := make([]byte, rnd.IntN(3000))
+		for j := range data {
+			data[j] = byte(rnd.IntN(256))
+		}
+		write(fmt.Sprintf("d%02d/s%d/f%d", i%40, i%3, i), data, modes[i%len(modes)])
+		if i%50 == 0 {
+			require.NoError(t, os.Symlink(fmt.Sprintf("../s0/f%d", i), filepath.Join(root, fmt.Sprintf("d%02d/s%d/link%d", i%40, i%3, i))))
+		}
+	}
+	for i, n := range oddNames {
+		write("odd/"+n, []byte(n), modes[i%len(modes)])
+		require.NoError(t, os.Symlink(n, filepath.Join(root, "odd", "to"+n[:min(len(n), 200)])))
+	}
+	write("odd/"+strings.Repeat("deep/", 40)+"file", []byte("deep"), 0o644)
+	write("bytes\xff\xfe", []byte("a name that is not UTF-8"), 0o644)
+	require.NoError(t, os.Symlink("bytes\xff\xfe", filepath.Join(root, "to\xfdbytes")))
+	require.NoError(t, os.Symlink("nowhere", filepath.Join(root, "dangling")))
+	require.NoError(t, os.MkdirAll(filepath.Join(root, "empty/inside"), 0o700))
+	require.NoError(t, os.Mkdir(filepath.Join(root, "readonly"), 0o755))
+	write("readonly/file", []byte("x"), 0o400)
+	require.NoError(t, os.Chmod(filepath.Join(root, "readonly"), 0o555))
+	t.Cleanup(func() { os.Chmod(filepath.Join(root, "readonly"), 0o755) })
+	return root
+}
+
+// TestDirectoryRoundTrip sends a tree there and back: 5,000 files, or 500 with
+// -short.
+func TestDirectoryRoundTrip(t *testing.T) {
+	count := 5000
+	if testing.Short() {
+		count = 500
+	}
+	_, sb := emulated(t)
+	ctx := t.Context()
+	local := oddTree(t, count)
+
+	var up, down sandbox.Progress
+	require.NoError(t, sb.UploadDir(ctx, local, "tree", &sandbox.UploadOptions{Progress: func(p sandbox.Progress) { up = p }}))
+	assert.Equal(t, up.Total, up.Done)
+	assert.True(t, strings.HasPrefix(up.Path, "/vercel/sandbox/tree/"), up.Path)
+
+	back := filepath.Join(t.TempDir(), "made/on/the/way")
+	require.NoError(t, sb.DownloadDir(ctx, "tree", back, &sandbox.DownloadDirOptions{Progress: func(p sandbox.Progress) { down = p }}))
+	t.Cleanup(func() { os.Chmod(filepath.Join(back, "readonly"), 0o755) })
+	assert.Equal(t, up.Done, down.Done)
+	assert.EqualValues(t, -1, down.Total)
+
+	want, got := describe(t, local), describe(t, back)
+	assert.Len(t, got, len(want))
+	for name, w := range want {
+		assert.Equal(t, w, got[name], "%q", name)
+	}
+
+	// Again, over what is there.
+	require.NoError(t, sb.FS().Chmod(ctx, "tree/readonly", 0o755))
+	require.NoError(t, sb.UploadDir(ctx, local, "tree", nil))
+	require.NoError(t, sb.DownloadDir(ctx, "tree", back, nil))
+	assert.Equal(t, want, describe(t, back))
+}
+
+func TestUploadDirPatterns(t *testing.T) {
+	_, sb := emulated(t)
+	ctx := t.Context()
+	local := t.TempDir()
+	for _, name := range []string{"main.go", "pkg/a.go", "pkg/a_test.go", "node_modules/x/y.go", "README.md", "pkg/data.bin"} {
+		path := filepath.Join(local, filepath.FromSlash(name))
+		require.NoError(t, os.MkdirAll(filepath.Dir(path), 0o755))
+		require.NoError(t, os.WriteFile(path, []byte(name), 0o644))
+	}
+	require.NoError(t, sb.UploadDir(ctx, local, "src", &sandbox.UploadOptions{
+		Include: []string{"*.go"}, Exclude: []string{"node_modules", "*_test.go"},
+	}))
+	var names []string
+	require.NoError(t, fs.WalkDir(sb.FS().IOFS(ctx, "src"), ".", func(name string, d fs.DirEntry, err error) error {
+		if err == nil && !d.IsDir() {
+			names = append(names, name)
+		}
+		return err
+	}))
+	assert.Equal(t, []string{"main.go", "pkg/a.go"}, names)
+
+	require.NoError(t, sb.UploadDir(ctx, local, "all", nil))
+	back := t.TempDir()
+	require.NoError(t, sb.DownloadDir(ctx, "all", back, &sandbox.DownloadDirOptions{Include: []string{"pkg"}, Exclude: []string{"*.bin"}}))
+	assert.Equal(t, []string{"pkg", "pkg/a.go", "pkg/a_test.go"}, sortedKeys(describe(t, back)))
+
+	assert.ErrorIs(t, sb.UploadDir(ctx, local, "x", &sandbox.UploadOptions{Exclude: []string{"["}}), sandbox.ErrInvalid)
+	assert.ErrorIs(t, sb.UploadDir(ctx, filepath.Join(local, "none"), "x", nil), fs.ErrNotExist)
+	assert.ErrorIs(t, sb.DownloadDir(ctx, "none", back, nil), fs.ErrNotExist)
+	assert.ErrorIs(t, sb.DownloadDir(ctx, "all/main.go", back, nil), syscall.ENOTDIR)
+}
+
+func sortedKeys(m map[string]string) []string {
+	var out []string
+	for k := range m {
+		out = append(out, filepath.ToSlash(k))
+	}
+	slices.Sort(out)
+	return out
+}
+
+func TestCopyFS(t *testing.T) {
+	_, sb := emulated(t)
+	ctx := t.Context()
+	fsys := fstest.MapFS{
+		"bin/run":  {Data: []byte("#!/bin/sh\necho hi"), Mode: 0o555},
+		"etc/conf": {Data: []byte("a=b"), Mode: 0o400},
+		"link":     {Data: []byte("etc/conf"), Mode: fs.ModeSymlink},
+		"empty":    {Mode: fs.ModeDir | 0o700},
+	}
+	var last sandbox.Progress
+	require.NoError(t, sb.CopyFS(ctx, "/tmp/copied", fsys, &sandbox.UploadOptions{Progress: func(p sandbox.Progress) { last = p }}))
+	assert.EqualValues(t, 20, last.Done)
+	f := sb.FS()
+	for name, mode := range map[string]fs.FileMode{
+		"bin/run": 0o755, "etc/conf": 0o644, "link": fs.ModeSymlink | 0o777, "empty": fs.ModeDir | 0o755, "bin": fs.ModeDir | 0o755,
+	} {
+		info, err := f.Lstat(ctx, "/tmp/copied/"+name)
+		require.NoError(t, err)
+		assert.Equal(t, mode, info.Mode(), name)
+	}
+	data, err := f.ReadFile(ctx, "/tmp/copied/link")
+	require.NoError(t, err)
+	assert.Equal(t, "a=b", string(data))
+
+	require.NoError(t, sb.CopyFS(ctx, "nothing", fstest.MapFS{}, nil))
+	info, err := f.Stat(ctx, "nothing")
+	require.NoError(t, err)
+	assert.True(t, info.IsDir())
+
+	err = sb.CopyFS(ctx, "x", fstest.MapFS{"pipe": {Mode: fs.ModeNamedPipe}}, nil)
+	assert.ErrorContains(t, err, "pipe")
+}
+
+// once gives its content at the first reading only, in pieces, and counts.
+type once struct {
+	opens, closes int
+	content       string
+}
+
+func (o *once) open() (io.ReadCloser, error) {
+	o.opens++
+	return struct {
+		io.Reader
+		io.Closer
+	}{strings.NewReader(o.content), closeFunc(func() error { o.closes++; return nil })}, nil
+}
+
+type closeFunc func() error
+
+func (f closeFunc) Close() error { return f() }
+
+func TestWriteFilesSources(t *testing.T) {
+	srv, sb := emulated(t)
+	ctx := t.Context()
+	// The first attempt is refused, so all sources are read twice.
+	srv.Inject(sandboxtest.Fault{Operation: sandboxtest.WriteFiles, ActThenStatus: 502, Times: 1})
+	reader := strings.NewReader("skipped:rest")
+	_, err := reader.Seek(8, io.SeekStart)
+	require.NoError(t, err)
+	opened := &once{content: strings.Repeat("x", 100_000)}
+	when := time.Unix(1600000000, 0)
+	var total, done int64
+	require.NoError(t, sb.WriteFiles(ctx, []sandbox.File{
+		{Path: "bytes", Content: []byte{0, 0xff}},
+		{Path: "text", Text: "text", ModTime: when},
+		{Path: "reader", Reader: reader, Mode: new(fs.FileMode(0o600))},
+		{Path: "opened", Open: opened.open, Size: int64(len(opened.content)), Mode: new(fs.FileMode(0o755))},
+		{Path: "nothing"},
+		{Path: "inaccessible", Text: "x", Mode: new(fs.FileMode(0))},
+	}, &sandbox.WriteFilesOptions{Progress: func(p sandbox.Progress) { total, done = p.Total, p.Done }}))
+	assert.Equal(t, total, done)
+	assert.EqualValues(t, 2+4+4+100_000+1, total)
+	assert.Equal(t, opened.opens, opened.closes)
+
+	f := sb.FS()
+	for name, want := range map[string]string{"bytes": "\x00\xff", "text": "text", "reader": "rest", "opened": opened.content, "nothing": ""} {
+		data, err := f.ReadFile(ctx, name)
+		require.NoError(t, err, name)
+		assert.Equal(t, want, string(data), name)
+	}
+	info, err := f.Stat(ctx, "text")
+	require.NoError(t, err)
+	assert.Equal(t, when, info.ModTime())
+	assert.Equal(t, fs.FileMode(0o644), info.Mode())
+	info, err = f.Stat(ctx, "inaccessible")
+	require.NoError(t, err)
+	assert.Zero(t, info.Mode())
+}
+
+func TestWriteFilesRefusals(t *testing.T) {
+	srv, sb := emulated(t)
+	ctx := t.Context()
+	before := len(srv.Requests())
+	for _, f := range []sandbox.File{
+		{}, {Path: "."}, {Path: "/"}, {Path: "a\x00"},
+		{Path: "a", Text: "x", Content: []byte("x")},
+		{Path: "a", Mode: new(fs.ModeDir)},
+		{Path: "a", Open: func() (io.ReadCloser, error) { return nil, nil }, Size: -1},
+	} {
+		assert.ErrorIs(t, sb.WriteFiles(ctx, []sandbox.File{{Path: "fine"}, f}, nil), sandbox.ErrInvalid, "%+v", f.Path)
+	}
+	assert.Len(t, srv.Requests(), before, "a request was made")
+
+	broken := errors.New("broken source")
+	err := sb.WriteFiles(ctx, []sandbox.File{{Path: "a", Open: func() (io.ReadCloser, error) { return nil, broken }, Size: 1}}, nil)
+	assert.ErrorIs(t, err, broken)
+	err = sb.WriteFiles(ctx, []sandbox.File{{Path: "a", Open: (&once{content: "four"}).open, Size: 5}}, nil)
+	assert.Error(t, err, "a source that is shorter than announced")
+	err = sb.WriteFiles(ctx, []sandbox.File{{Path: "a", Open: (&once{content: "four"}).open, Size: 3}}, nil)
+	assert.Error(t, err, "a source that is longer than announced")
+}
+
+func TestCreateStream(t *testing.T) {
+	srv, sb := emulated(t)
+	ctx := t.Context()
+	f := sb.FS()
+	list := func() []string {
+		entries, err := f.ReadDir(ctx, ".")
+		require.NoError(t, err)
+		var names []string
+		for _, d := range entries {
+			names = append(names, d.Name())
+		}
+		return names
+	}
+	for _, size := range []int{0, 1, 4 << 20, 4<<20 + 1, 11 << 20} {
+		content := make([]byte, size)
+		rand.NewChaCha8([32]byte{1}).Read(content)
+		before := len(srv.Requests())
+		w, err := f.Create(ctx, "big", &sandbox.WriterOptions{Mode: new(fs.FileMode(0o751))})
+		require.NoError(t, err)
+		n, err := io.Copy(w, bytes.NewReader(content))
+		require.NoError(t, err)
+		assert.EqualValues(t, size, n)
+		require.NoError(t, w.Close())
+		if size < 4<<20 {
+			assert.Len(t, srv.Requests(), before+1, "one request where one does")
+		}
+		back, err := f.ReadFile(ctx, "big")
+		require.NoError(t, err)
+		assert.True(t, bytes.Equal(content, back), "%d bytes", size)
+		info, err := f.Stat(ctx, "big")
+		require.NoError(t, err)
+		assert.Equal(t, fs.FileMode(0o751), info.Mode())
+		assert.Equal(t, []string{"big"}, list())
+	}
+
+	// Giving up leaves what was there, and nothing else.
+	w, err := f.Create(ctx, "big", nil)
+	require.NoError(t, err)
+	_, err = w.Write(make([]byte, 9<<20))
+	require.NoError(t, err)
+	w.Abort()
+	assert.Equal(t, []string{"big"}, list())
+	_, err = w.Write([]byte("x"))
+	assert.ErrorIs(t, err, fs.ErrClosed)
+
+	cancelled, cancel := context.WithCancel(ctx)
+	w, err = f.Create(cancelled, "big", nil)
+	require.NoError(t, err)
+	_, err = w.Write(make([]byte, 5<<20))
+	require.NoError(t, err)
+	cancel()
+	_, err = w.Write(make([]byte, 5<<20))
+	assert.ErrorIs(t, err, context.Canceled)
+	assert.ErrorIs(t, w.Close(), context.Canceled)
+	assert.Equal(t, []string{"big"}, list())
+	info, err := f.Stat(ctx, "big")
+	require.NoError(t, err)
+	assert.EqualValues(t, 11<<20, info.Size())
+}
+
+// TestAppendCosts shows that appending sends what is appended, in one request,
+// and leaves the mode alone.
+func TestAppendCosts(t *testing.T) {
+	srv, sb := emulated(t)
+	ctx := t.Context()
+	f := sb.FS()
+	require.NoError(t, f.WriteFile(ctx, "log", bytes.Repeat([]byte("x"), 5<<20), 0o600))
+	before := len(srv.Requests())
+	for range 3 {
+		require.NoError(t, f.AppendFile(ctx, "log", []byte("line\x00\xff\n")))
+	}
+	assert.Len(t, srv.Requests(), before+3)
+	large := bytes.Repeat([]byte("0123456789abcdef"), 20_000)
+	require.NoError(t, f.AppendFile(ctx, "log", large))
+	info, err := f.Stat(ctx, "log")
+	require.NoError(t, err)
+	assert.EqualValues(t, 5<<20+3*7+len(large), info.Size())
+	assert.Equal(t, fs.FileMode(0o600), info.Mode())
+	list, err := f.ReadDir(ctx, "/tmp")
+	require.NoError(t, err)
+	assert.Empty(t, list, "what was uploaded on the way is gone")
+
+	require.NoError(t, f.AppendFile(ctx, "no/such/dir/file", []byte("made")))
+	data, err := f.ReadFile(ctx, "no/such/dir/file")
+	require.NoError(t, err)
+	assert.Equal(t, "made", string(data))
+	assert.ErrorIs(t, f.AppendFile(ctx, "no/such", []byte("x")), syscall.EISDIR)
+}
+
+// TestNamesThatAreNotUTF8 goes through the operations with names that JSON can't
+// carry.
+func TestNamesThatAreNotUTF8(t *testing.T) {
+	_, sb := emulated(t)
+	ctx := t.Context()
+	f := sb.FS()
+	name := "dir\xff/caf\xe9 'x'"
+	require.NoError(t, f.WriteFile(ctx, name, []byte("\x80content"), 0o640))
+	require.NoError(t, f.AppendFile(ctx, name, []byte("+")))
+	data, err := f.ReadFile(ctx, name)
+	require.NoError(t, err)
+	assert.Equal(t, "\x80content+", string(data))
+	list, err := f.ReadDir(ctx, "dir\xff")
+	require.NoError(t, err)
+	require.Len(t, list, 1)
+	assert.Equal(t, "caf\xe9 'x'", list[0].Name())
+	info, err := f.Stat(ctx, name)
+	require.NoError(t, err)
+	assert.Equal(t, fs.FileMode(0o640), info.Mode())
+	require.NoError(t, f.Symlink(ctx, "to\xfe", "link\xfd"))
+	target, err := f.Readlink(ctx, "link\xfd")
+	require.NoError(t, err)
+	assert.Equal(t, "to\xfe", target)
+	real, err := f.RealPath(ctx, name)
+	require.NoError(t, err)
+	assert.Equal(t, "/vercel/sandbox/"+name, real)
+	found, err := f.Exists(ctx, name)
+	require.NoError(t, err)
+	assert.True(t, found)
+	require.NoError(t, f.Rename(ctx, name, "plain"))
+	require.NoError(t, f.Mkdir(ctx, "new\xfc", 0o755))
+	require.NoError(t, f.RemoveAll(ctx, "dir\xff"))
+	_, err = f.Stat(ctx, "dir\xff")
+	assert.ErrorIs(t, err, fs.ErrNotExist)
+	_, err = f.ReadFile(ctx, "no\xff")
+	assert.ErrorIs(t, err, fs.ErrNotExist)
+
+	dst := filepath.Join(t.TempDir(), "local")
+	require.NoError(t, f.WriteFile(ctx, "other\xff", []byte("y"), 0o644))
+	require.NoError(t, sb.DownloadFile(ctx, "other\xff", dst, nil))
+	got, err := os.ReadFile(dst)
+	require.NoError(t, err)
+	assert.Equal(t, "y", string(got))
+}
