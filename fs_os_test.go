@@ -202,7 +202,7 @@ var oddNames = []string{
 // TestFileSystemIsLikeOS runs each operation on package os and on a sandbox, and
 // expects the same results and the same kinds of errors.
 func TestFileSystemIsLikeOS(t *testing.T) {
-	_, sb := emulated(t)
+	_, sb := start(t, nil)
 	localRoot, err := filepath.EvalSymlinks(t.TempDir())
 	require.NoError(t, err)
 	remoteRoot := "/vercel/sandbox/table"

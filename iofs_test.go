@@ -25,7 +25,7 @@ func TestIOFS(t *testing.T) {
 	if testing.Short() {
 		count = 200
 	}
-	_, sb := emulated(t)
+	_, sb := start(t, nil)
 	ctx := t.Context()
 	var files []sandbox.File
 	var expected []string
@@ -62,7 +62,7 @@ func TestIOFS(t *testing.T) {
 }
 
 func TestIOFSUses(t *testing.T) {
-	_, sb := emulated(t)
+	_, sb := start(t, nil)
 	ctx := t.Context()
 	require.NoError(t, sb.WriteFiles(ctx, []sandbox.File{
 		{Path: "site/index.html", Text: "<h1>home</h1>"},
@@ -119,7 +119,7 @@ func TestIOFSUses(t *testing.T) {
 }
 
 func TestIOFSErrors(t *testing.T) {
-	_, sb := emulated(t)
+	_, sb := start(t, nil)
 	ctx := t.Context()
 	require.NoError(t, sb.FS().WriteFile(ctx, "d/file", []byte("x"), 0o644))
 	fsys := sb.FS().IOFS(ctx, "d")

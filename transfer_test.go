@@ -101,7 +101,7 @@ func TestDirectoryRoundTrip(t *testing.T) {
 	if testing.Short() {
 		count = 500
 	}
-	_, sb := emulated(t)
+	_, sb := start(t, nil)
 	ctx := t.Context()
 	local := oddTree(t, count)
 
@@ -130,7 +130,7 @@ func TestDirectoryRoundTrip(t *testing.T) {
 }
 
 func TestUploadDirPatterns(t *testing.T) {
-	_, sb := emulated(t)
+	_, sb := start(t, nil)
 	ctx := t.Context()
 	local := t.TempDir()
 	for _, name := range []string{"main.go", "pkg/a.go", "pkg/a_test.go", "node_modules/x/y.go", "README.md", "pkg/data.bin"} {
@@ -171,7 +171,7 @@ func sortedKeys(m map[string]string) []string {
 }
 
 func TestCopyFS(t *testing.T) {
-	_, sb := emulated(t)
+	_, sb := start(t, nil)
 	ctx := t.Context()
 	fsys := fstest.MapFS{
 		"bin/run":  {Data: []byte("#!/bin/sh\necho hi"), Mode: 0o555},
@@ -222,7 +222,7 @@ type closeFunc func() error
 func (f closeFunc) Close() error { return f() }
 
 func TestWriteFilesSources(t *testing.T) {
-	srv, sb := emulated(t)
+	srv, sb := start(t, nil)
 	ctx := t.Context()
 	// The first attempt is refused, so all sources are read twice.
 	srv.Inject(sandboxtest.Fault{Operation: sandboxtest.WriteFiles, ActThenStatus: 502, Times: 1})
@@ -260,7 +260,7 @@ func TestWriteFilesSources(t *testing.T) {
 }
 
 func TestWriteFilesRefusals(t *testing.T) {
-	srv, sb := emulated(t)
+	srv, sb := start(t, nil)
 	ctx := t.Context()
 	before := len(srv.Requests())
 	for _, f := range []sandbox.File{
@@ -283,7 +283,7 @@ func TestWriteFilesRefusals(t *testing.T) {
 }
 
 func TestCreateStream(t *testing.T) {
-	srv, sb := emulated(t)
+	srv, sb := start(t, nil)
 	ctx := t.Context()
 	f := sb.FS()
 	list := func() []string {
@@ -345,7 +345,7 @@ func TestCreateStream(t *testing.T) {
 // TestAppendCosts shows that appending sends what is appended, in one request,
 // and leaves the mode alone.
 func TestAppendCosts(t *testing.T) {
-	srv, sb := emulated(t)
+	srv, sb := start(t, nil)
 	ctx := t.Context()
 	f := sb.FS()
 	require.NoError(t, f.WriteFile(ctx, "log", bytes.Repeat([]byte("x"), 5<<20), 0o600))
@@ -374,7 +374,7 @@ func TestAppendCosts(t *testing.T) {
 // TestNamesThatAreNotUTF8 goes through the operations with names that JSON can't
 // carry.
 func TestNamesThatAreNotUTF8(t *testing.T) {
-	_, sb := emulated(t)
+	_, sb := start(t, nil)
 	ctx := t.Context()
 	f := sb.FS()
 	name := "dir\xff/caf\xe9 'x'"
