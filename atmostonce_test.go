@@ -1,9 +1,12 @@
 package sandbox_test
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
+	"os"
+	"os/exec"
 	"strings"
 	"sync"
 	"testing"
@@ -48,11 +51,7 @@ func TestAtMostOnce(t *testing.T) {
 		})
 	}
 	group.Wait()
-	require.NoError(t, waitAll(t.Context(), sb))
-	counts := map[string]int{}
-	for line := range strings.Lines(read(t, sb, "lines")) {
-		counts[strings.TrimSpace(line)]++
-	}
+	counts := lines(t, sb)
 	unknown := 0
 	for line, ran := range known {
 		assert.LessOrEqual(t, counts[line], 1, "%s stands more than once", line)
@@ -62,8 +61,59 @@ func TestAtMostOnce(t *testing.T) {
 			unknown++
 		}
 	}
-	t.Logf("%d commands, %d with an unknown outcome, none twice", total, unknown)
 	assert.Greater(t, unknown, total/10, "the faults struck")
+	t.Logf("this SDK: %d commands, %d with an unknown outcome, %d ran twice", total, unknown, twice(counts))
+
+	t.Run("official SDK", func(t *testing.T) { officialAtMostOnce(t, srv, total) })
+}
+
+// officialAtMostOnce runs the official SDK through the same faults. Its count is
+// for comparison.
+func officialAtMostOnce(t *testing.T, srv *sandboxtest.Server, total int) {
+	modules := jsModules(t)
+	client := clientOf(t, srv, sandbox.ClientOptions{})
+	sb, err := client.Create(t.Context(), &sandbox.CreateOptions{Name: "official"})
+	require.NoError(t, err)
+	creds := srv.Credentials()
+	cmd := exec.Command("node", "testdata/atmostonce/run.mjs", srv.URL, sb.Name(), "token", creds.TeamID, creds.ProjectID, fmt.Sprint(total))
+	cmd.Env = append(os.Environ(), "NODE_PATH="+modules)
+	out, err := cmd.Output()
+	require.NoError(t, err)
+	t.Logf("@vercel/sandbox: %d commands, it says %s, %d ran twice", total, bytes.TrimSpace(out), twice(lines(t, sb)))
+}
+
+func twice(counts map[string]int) int {
+	n := 0
+	for _, c := range counts {
+		if c > 1 {
+			n++
+		}
+	}
+	return n
+}
+
+// lines counts the lines that a sandbox's commands have written.
+func lines(t *testing.T, sb *sandbox.Sandbox) map[string]int {
+	t.Helper()
+	require.NoError(t, waitAll(t.Context(), sb))
+	counts := map[string]int{}
+	for line := range strings.Lines(read(t, sb, "lines")) {
+		counts[strings.TrimSpace(line)]++
+	}
+	return counts
+}
+
+// jsModules returns the folder with the official SDK, which .ci/run installs and
+// names in SANDBOX_JS_MODULES. Without it the comparison is left out, but not
+// in CI.
+func jsModules(t *testing.T) string {
+	t.Helper()
+	dir := os.Getenv("SANDBOX_JS_MODULES")
+	if dir == "" {
+		require.Empty(t, os.Getenv("CI"), "SANDBOX_JS_MODULES is needed in CI")
+		t.Skip("the comparison with the official SDK needs SANDBOX_JS_MODULES, a node_modules folder with @vercel/sandbox")
+	}
+	return dir
 }
 
 // waitAll waits for every command of the session.

@@ -21,9 +21,7 @@ func start(t *testing.T, create *sandbox.CreateOptions) (*sandboxtest.Server, *s
 // clientOf returns a client of the emulator with options of its own.
 func clientOf(t *testing.T, srv *sandboxtest.Server, opts sandbox.ClientOptions) *sandbox.Client {
 	t.Helper()
-	c := srv.Credentials()
-	opts.BaseURL = srv.URL
-	opts.Credentials = sandbox.StaticCredentials(sandbox.Credentials{Token: c.Token, TeamID: c.TeamID, ProjectID: c.ProjectID})
+	opts.BaseURL, opts.Credentials = srv.URL, credentialsOf(srv)
 	client, err := sandbox.NewClient(&opts)
 	require.NoError(t, err)
 	t.Cleanup(client.CloseIdleConnections)
@@ -47,4 +45,9 @@ func count(srv *sandboxtest.Server, op sandboxtest.Operation) int {
 		}
 	}
 	return n
+}
+
+func credentialsOf(srv *sandboxtest.Server) sandbox.CredentialsProvider {
+	c := srv.Credentials()
+	return sandbox.StaticCredentials(sandbox.Credentials{Token: c.Token, TeamID: c.TeamID, ProjectID: c.ProjectID})
 }
