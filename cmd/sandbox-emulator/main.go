@@ -34,6 +34,8 @@ import (
 	"syscall"
 	"time"
 
+	"golang.org/x/term"
+
 	"github.com/go-vercel/sandbox/sandboxtest"
 )
 
@@ -67,6 +69,13 @@ func parse(args []string, stderr io.Writer) (*options, error) {
 		flags.PrintDefaults()
 	}
 	if err := flags.Parse(args); err != nil {
+		return nil, err
+	}
+	switch sandboxtest.Mode(o.mode) {
+	case sandboxtest.Auto, sandboxtest.Namespace, sandboxtest.Folder:
+	default:
+		err := fmt.Errorf("unknown -mode %q, want namespace or folder", o.mode)
+		fmt.Fprintln(stderr, "sandbox-emulator:", err)
 		return nil, err
 	}
 	o.command = flags.Args()
@@ -166,12 +175,16 @@ func runCommand(server *sandboxtest.Server, command []string, stderr io.Writer, 
 		}
 		return exitNotRunnable
 	}
+	atTerminal := term.IsTerminal(int(os.Stdin.Fd()))
 	ctx, stop := context.WithCancel(context.Background())
 	var forwarding sync.WaitGroup
 	forwarding.Go(func() {
 		for {
 			select {
 			case sig := <-signals:
+				if sig == os.Interrupt && atTerminal {
+					continue // the terminal has interrupted the command as well
+				}
 				_ = cmd.Process.Signal(sig) // it may have ended
 			case <-ctx.Done():
 				return

@@ -1,0 +1,162 @@
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"io"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/go-vercel/sandbox"
+)
+
+// asProgram makes the test binary the program itself.
+const asProgram = "SANDBOX_EMULATOR_TEST_MAIN"
+
+func TestMain(m *testing.M) {
+	if os.Getenv(asProgram) == "1" {
+		os.Unsetenv(asProgram)
+		main()
+	}
+	os.Exit(m.Run())
+}
+
+func program(t *testing.T, args ...string) *exec.Cmd {
+	if runtime.GOOS == "windows" {
+		t.Skip("the commands of these tests are those of Unix")
+	}
+	cmd := exec.Command(os.Args[0], args...)
+	cmd.Env = append(os.Environ(), asProgram+"=1", "VERCEL_OIDC_TOKEN=the-users-own")
+	return cmd
+}
+
+// outcome runs a program to its end.
+func outcome(t *testing.T, args ...string) (stdout, stderr string, code int) {
+	cmd := program(t, args...)
+	var out, errs bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &out, &errs
+	if err := cmd.Run(); err != nil {
+		require.IsType(t, new(exec.ExitError), err)
+	}
+	return out.String(), errs.String(), cmd.ProcessState.ExitCode()
+}
+
+func TestRunsACommand(t *testing.T) {
+	stdout, stderr, code := outcome(t, "sh", "-c", `echo "$VERCEL_SANDBOX_BASE_URL|$VERCEL_TOKEN|$VERCEL_TEAM_ID|$VERCEL_PROJECT_ID|$VERCEL_OIDC_TOKEN"; exit 7`)
+	assert.Equal(t, 7, code, stderr)
+	fields := strings.Split(strings.TrimSpace(stdout), "|")
+	require.Len(t, fields, 5)
+	assert.Regexp(t, `^http://127\.0\.0\.1:\d+/api$`, fields[0])
+	for _, f := range fields[1:4] {
+		assert.NotEmpty(t, f)
+	}
+	assert.Empty(t, fields[4], "the user's own token would come before ours")
+
+	_, _, code = outcome(t, "sh", "-c", "kill -9 $$")
+	assert.Equal(t, 137, code)
+	_, stderr, code = outcome(t, "no-such-program")
+	assert.Equal(t, 127, code)
+	assert.Contains(t, stderr, "no-such-program")
+	_, _, code = outcome(t, "/etc")
+	assert.Equal(t, 126, code)
+	_, _, code = outcome(t, "-no-such-flag")
+	assert.Equal(t, 2, code)
+	_, stderr, code = outcome(t, "-mode", "virtual", "true")
+	assert.Equal(t, 2, code)
+	assert.Contains(t, stderr, "virtual")
+	_, stderr, code = outcome(t, "-h")
+	assert.Equal(t, 0, code)
+	assert.Contains(t, stderr, "usage")
+}
+
+func TestVerbose(t *testing.T) {
+	if _, err := exec.LookPath("curl"); err != nil {
+		t.Skip(err)
+	}
+	_, stderr, code := outcome(t, "-v", "-mode", "folder", "sh", "-c",
+		`curl -s -H "Authorization: Bearer $VERCEL_TOKEN" "$VERCEL_SANDBOX_BASE_URL/v2/sandboxes?project=p"`)
+	assert.Zero(t, code, stderr)
+	assert.Regexp(t, `200 GET /v2/sandboxes \(list sandboxes, [^)]+\)\n$`, stderr)
+}
+
+// serving starts a program without a command and gives what it prints.
+func serving(t *testing.T, args ...string) (*exec.Cmd, map[string]string) {
+	cmd := program(t, args...)
+	cmd.Stderr = os.Stderr
+	stdout, err := cmd.StdoutPipe()
+	require.NoError(t, err)
+	require.NoError(t, cmd.Start())
+	t.Cleanup(func() {
+		_ = cmd.Process.Kill()
+		_ = cmd.Wait()
+	})
+	env := make(map[string]string)
+	lines := bufio.NewScanner(stdout)
+	for lines.Scan() && !strings.Contains(lines.Text(), "Interrupt to stop") {
+		if kv, ok := strings.CutPrefix(lines.Text(), "export "); ok {
+			k, v, _ := strings.Cut(kv, "=")
+			env[k] = v
+		}
+	}
+	require.Len(t, env, 4)
+	go func() { _, _ = io.Copy(io.Discard, stdout) }()
+	return cmd, env
+}
+
+func TestServesUntilInterrupted(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "state")
+	args := []string{"-mode", "folder", "-state", dir}
+	connect := func(env map[string]string) *sandbox.Client {
+		transport := new(http.Transport)
+		t.Cleanup(transport.CloseIdleConnections)
+		client, err := sandbox.NewClient(&sandbox.ClientOptions{
+			BaseURL:    env["VERCEL_SANDBOX_BASE_URL"],
+			HTTPClient: &http.Client{Transport: transport},
+			Credentials: sandbox.StaticCredentials(sandbox.Credentials{
+				Token: env["VERCEL_TOKEN"], TeamID: env["VERCEL_TEAM_ID"], ProjectID: env["VERCEL_PROJECT_ID"],
+			}),
+		})
+		require.NoError(t, err)
+		return client
+	}
+	cmd, env := serving(t, args...)
+	sb, err := connect(env).Create(t.Context(), &sandbox.CreateOptions{Name: "kept"})
+	require.NoError(t, err)
+	_, err = sb.RunCommand(t.Context(), "sh", []string{"-c", "echo kept > file"}, nil)
+	require.NoError(t, err)
+	require.NoError(t, cmd.Process.Signal(os.Interrupt))
+	require.NoError(t, cmd.Wait())
+
+	cmd, env = serving(t, args...)
+	sb, err = connect(env).Get(t.Context(), "kept", nil)
+	require.NoError(t, err)
+	done, err := sb.RunCommand(t.Context(), "cat", []string{"file"}, nil)
+	require.NoError(t, err)
+	text, err := done.Stdout(t.Context())
+	require.NoError(t, err)
+	assert.Equal(t, "kept\n", text)
+	require.NoError(t, cmd.Process.Signal(syscall.SIGTERM))
+	require.NoError(t, cmd.Wait())
+}
+
+func TestForwardsSignals(t *testing.T) {
+	cmd := program(t, "sh", "-c", "trap 'exit 9' TERM; echo up; while :; do sleep 0.01; done")
+	stdout, err := cmd.StdoutPipe()
+	require.NoError(t, err)
+	require.NoError(t, cmd.Start())
+	line, err := bufio.NewReader(stdout).ReadString('\n')
+	require.NoError(t, err)
+	assert.Equal(t, "up\n", line)
+	require.NoError(t, cmd.Process.Signal(syscall.SIGTERM))
+	require.Error(t, cmd.Wait())
+	assert.Equal(t, 9, cmd.ProcessState.ExitCode())
+}

@@ -1,0 +1,98 @@
+package sandboxtest_test
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"log"
+	"time"
+
+	"github.com/go-vercel/sandbox"
+	"github.com/go-vercel/sandbox/sandboxtest"
+)
+
+// In a test, use [sandboxtest.New], which closes the server by itself.
+func Example() {
+	srv, err := sandboxtest.NewServer(nil)
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer srv.Close()
+	ctx := context.Background()
+
+	sb, err := srv.Client().Create(ctx, &sandbox.CreateOptions{Name: "build"})
+	if err != nil {
+		log.Fatal(err)
+	}
+	done, err := sb.RunCommand(ctx, "sh", []string{"-c", "echo built > result; exit 3"}, nil)
+	if err != nil {
+		log.Fatal(err)
+	}
+	fmt.Println("exit code", done.ExitCode)
+
+	// The session reaches its timeout at once; the next call starts another,
+	// with the files of the first.
+	srv.Advance(time.Hour)
+	done, err = sb.RunCommand(ctx, "cat", []string{"result"}, nil)
+	if err != nil {
+		log.Fatal(err)
+	}
+	text, err := done.Stdout(ctx)
+	if err != nil {
+		log.Fatal(err)
+	}
+	fmt.Print(text)
+	// Output:
+	// exit code 3
+	// built
+}
+
+func ExampleServer_HandleCommand() {
+	srv, err := sandboxtest.NewServer(nil)
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer srv.Close()
+	srv.HandleCommand("npm install", func(_ context.Context, inv *sandboxtest.Invocation) int {
+		fmt.Fprintln(inv.Stdout, "added 1 package")
+		return 0
+	})
+
+	ctx := context.Background()
+	sb, err := srv.Client().Create(ctx, nil)
+	if err != nil {
+		log.Fatal(err)
+	}
+	done, err := sb.RunCommand(ctx, "npm", []string{"install", "--silent"}, nil)
+	if err != nil {
+		log.Fatal(err)
+	}
+	text, err := done.Stdout(ctx)
+	if err != nil {
+		log.Fatal(err)
+	}
+	fmt.Print(text)
+	// Output: added 1 package
+}
+
+func ExampleServer_Inject() {
+	srv, err := sandboxtest.NewServer(nil)
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer srv.Close()
+	ctx := context.Background()
+	sb, err := srv.Client().Create(ctx, nil)
+	if err != nil {
+		log.Fatal(err)
+	}
+
+	// The connection breaks in the middle of the output. The client repairs it.
+	srv.Inject(sandboxtest.Fault{Operation: sandboxtest.RunCommand, CutAfterBytes: 1000, Times: 1})
+	done, err := sb.RunCommand(ctx, "seq", []string{"1000"}, &sandbox.CommandOptions{Stdout: io.Discard})
+	if err != nil {
+		log.Fatal(err)
+	}
+	fmt.Println("exit code", done.ExitCode)
+	// Output: exit code 0
+}
