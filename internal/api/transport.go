@@ -11,7 +11,8 @@ import (
 // DefaultTransport returns a transport for many goroutines that talk to one
 // host: an idle connection for each of them is kept, where the standard one
 // keeps two. There is no overall timeout, since streams last for hours; pings
-// notice a peer that is gone.
+// notice a peer that is gone. The read buffer suits chunks of output, which are
+// read with their sizes in one go.
 func DefaultTransport() *http.Transport {
 	return &http.Transport{
 		Proxy:                 http.ProxyFromEnvironment,
@@ -19,6 +20,7 @@ func DefaultTransport() *http.Transport {
 		ForceAttemptHTTP2:     true,
 		MaxIdleConnsPerHost:   1024,
 		IdleConnTimeout:       90 * time.Second,
+		ReadBufferSize:        64 << 10,
 		TLSHandshakeTimeout:   10 * time.Second,
 		ExpectContinueTimeout: time.Second,
 		HTTP2:                 &http.HTTP2Config{SendPingTimeout: 30 * time.Second, PingTimeout: 15 * time.Second},
