@@ -1,0 +1,157 @@
+package conformance
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+)
+
+// Recording is what a client sent and returned for a scenario. Both lists hold
+// decoded JSON.
+type Recording struct {
+	Requests []any `json:"requests"`
+	Results  []any `json:"results"`
+}
+
+// Compare says in words where got first differs from want, and nothing when
+// the two agree by the rules of the format. With anyOrder the requests are
+// compared as a multiset.
+func Compare(want, got Recording, anyOrder bool) string {
+	if d := compareRequests(want.Requests, got.Requests, anyOrder); d != "" {
+		// A result that differs often explains the request that does.
+		if r := compareLists("results", want.Results, got.Results); r != "" {
+			return d + "; and " + r
+		}
+		return d
+	}
+	return compareLists("results", want.Results, got.Results)
+}
+
+func compareRequests(want, got []any, anyOrder bool) string {
+	if anyOrder {
+		got = pairUp(want, got)
+	}
+	for i := range max(len(want), len(got)) {
+		at := fmt.Sprintf("request %d", i+1)
+		switch {
+		case i >= len(got):
+			return at + " was not sent: " + show(want[i])
+		case i >= len(want):
+			return at + " was not expected: " + show(got[i])
+		}
+		if d := differs(at, tolerant(want[i]), tolerant(got[i])); d != "" {
+			return d
+		}
+	}
+	return ""
+}
+
+// pairUp reorders got so that equal requests stand where they are wanted. What
+// equals nothing fills the gaps in its own order.
+func pairUp(want, got []any) []any {
+	left := slices.Clone(got)
+	out := make([]any, len(want))
+	var gaps []int
+	for i := range want {
+		j := slices.IndexFunc(left, func(g any) bool { return differs("", tolerant(want[i]), tolerant(g)) == "" })
+		if j < 0 {
+			gaps = append(gaps, i)
+			continue
+		}
+		out[i] = left[j]
+		left = slices.Delete(left, j, j+1)
+	}
+	for _, i := range gaps {
+		if len(left) == 0 {
+			return slices.Delete(out, i, i+1)
+		}
+		out[i], left = left[0], left[1:]
+	}
+	return append(out, left...)
+}
+
+// tolerant leaves out of a request what the format lets clients differ in: the
+// user agent, and the content type of a request without a body.
+func tolerant(request any) any {
+	r, ok := request.(map[string]any)
+	if !ok {
+		return request
+	}
+	r = maps.Clone(r)
+	delete(r, "ua")
+	if headers, ok := r["headers"].(map[string]any); ok && r["body"] == nil {
+		headers = maps.Clone(headers)
+		delete(headers, "content-type")
+		r["headers"] = headers
+	}
+	return r
+}
+
+func compareLists(at string, want, got []any) string {
+	return differs(at, any(want), any(got))
+}
+
+// differs compares decoded JSON values and describes the first difference. A
+// text that ends in an ellipsis matches whatever begins with what is before
+// it, and the cause of an error is not compared.
+func differs(at string, want, got any) string {
+	switch w := want.(type) {
+	case map[string]any:
+		g, ok := got.(map[string]any)
+		if !ok {
+			break
+		}
+		keys := slices.Sorted(maps.Keys(w))
+		for k := range g {
+			if _, ok := w[k]; !ok {
+				keys = append(keys, k)
+			}
+		}
+		_, isError := w["kind"]
+		for _, k := range keys {
+			if isError && k == "cause" {
+				continue
+			}
+			wv, inWant := w[k]
+			gv, inGot := g[k]
+			switch {
+			case !inGot:
+				return fmt.Sprintf("%s: %q is missing; want %s, got %s", at, k, show(want), show(got))
+			case !inWant:
+				return fmt.Sprintf("%s: %q was not expected; want %s, got %s", at, k, show(want), show(got))
+			}
+			if d := differs(at+"."+k, wv, gv); d != "" {
+				return d
+			}
+		}
+		return ""
+	case []any:
+		g, ok := got.([]any)
+		if !ok {
+			break
+		}
+		for i := range min(len(w), len(g)) {
+			if d := differs(fmt.Sprintf("%s[%d]", at, i), w[i], g[i]); d != "" {
+				return d
+			}
+		}
+		if len(w) != len(g) {
+			return fmt.Sprintf("%s: %d elements where %d were wanted; want %s, got %s", at, len(g), len(w), show(want), show(got))
+		}
+		return ""
+	case string:
+		g, ok := got.(string)
+		if head, cut := strings.CutSuffix(w, "…"); ok && cut && strings.HasPrefix(g, head) {
+			return ""
+		}
+		if ok && g == w {
+			return ""
+		}
+	default:
+		if want == got { // numbers, booleans and null
+			return ""
+		}
+	}
+	return fmt.Sprintf("%s: want %s, got %s", at, show(want), show(got))
+}

@@ -1,0 +1,113 @@
+package conformance
+
+import (
+	"context"
+	"encoding/json"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// Environment variables of the run.
+const (
+	dirEnv    = "SANDBOX_CONFORMANCE_DIR"    // another folder with scenarios/ and expected/
+	reportEnv = "SANDBOX_CONFORMANCE_REPORT" // a file to write the outcomes to, as JSON
+	recordEnv = "SANDBOX_CONFORMANCE_RECORD" // departures to record anew: names, or "all"
+)
+
+const dataDir = "../../testdata/conformance"
+
+func TestMain(m *testing.M) {
+	if ChildMain() {
+		return
+	}
+	os.Exit(m.Run())
+}
+
+func suite(t *testing.T) *Suite {
+	t.Helper()
+	exe, err := os.Executable()
+	require.NoError(t, err)
+	departures, err := LoadDepartures(dataDir)
+	require.NoError(t, err)
+	dir := dataDir
+	if other := os.Getenv(dirEnv); other != "" {
+		dir = other
+	}
+	dir, err = filepath.Abs(dir)
+	require.NoError(t, err)
+	return &Suite{
+		Dir: dir, Departures: departures, UserAgent: "go-vercel-sandbox/", TTY: true,
+		Child: func(ctx context.Context) *exec.Cmd { return exec.CommandContext(ctx, exe) },
+	}
+}
+
+// TestConformance plays every scenario and compares with what the official SDK
+// did.
+func TestConformance(t *testing.T) {
+	if runtime.GOOS == "windows" {
+		t.Skip("the recordings have the paths and file modes of Unix")
+	}
+	s := suite(t)
+	if names := os.Getenv(recordEnv); names != "" {
+		record(t, s, names)
+	}
+	files, err := s.Files()
+	require.NoError(t, err)
+	require.NotEmpty(t, files)
+
+	var (
+		mu       sync.Mutex
+		outcomes = make([]Outcome, len(files))
+	)
+	t.Run("scenarios", func(t *testing.T) {
+		limit := make(chan struct{}, 6) // most of the time is spent in pauses
+		for i, file := range files {
+			t.Run(strings.TrimSuffix(file, ".json"), func(t *testing.T) {
+				t.Parallel()
+				limit <- struct{}{}
+				defer func() { <-limit }()
+				o := s.Run(t.Context(), file)
+				mu.Lock()
+				outcomes[i] = o
+				mu.Unlock()
+				switch o.Outcome {
+				case Failed:
+					t.Error(o.Difference)
+				case Skipped:
+					t.Skip(o.Difference)
+				case Departed:
+					t.Log("departs: " + o.Difference)
+				}
+			})
+		}
+	})
+	counts := map[string]int{}
+	var played []Outcome
+	for _, o := range outcomes {
+		if o.Name != "" { // a -run pattern leaves some out
+			played = append(played, o)
+			counts[o.Outcome]++
+		}
+	}
+	t.Logf("%d passed, %d departed, %d skipped, %d failed", counts[Passed], counts[Departed], counts[Skipped], counts[Failed])
+	if path := os.Getenv(reportEnv); path != "" {
+		data, err := json.MarshalIndent(played, "", "  ")
+		require.NoError(t, err)
+		require.NoError(t, os.WriteFile(path, append(data, '\n'), 0o644))
+	}
+}
+
+func record(t *testing.T, s *Suite, names string) {
+	for _, d := range s.Departures.Scenarios {
+		if names == "all" || strings.Contains(","+names+",", ","+d.Name+",") {
+			require.NoError(t, s.Record(t.Context(), d.Name), d.Name)
+		}
+	}
+}

@@ -1,0 +1,205 @@
+package conformance
+
+import (
+	"encoding/json"
+	"slices"
+	"strings"
+)
+
+// dialect says how a command of this SDK is the official SDK's in other words.
+// It returns the arguments that the official SDK would send, in the order of
+// their likelihood, and how the scripted answer has to be put; nil leaves it as
+// it is.
+type dialect struct {
+	rule    string
+	command string
+	words   func(args []string) []wording
+}
+
+type wording struct {
+	command string
+	args    []string
+	answer  func(lines []json.RawMessage) []json.RawMessage
+}
+
+func same(command string, args []string) []wording { return []wording{{command: command, args: args}} }
+
+const (
+	jsStatFormat = "%s|%f|%u|%g|%X|%Y|%Z|%W|%h|%i|%d|%B|%b"
+	goStatFormat = "%s|%f|%u|%g|%.9X|%.9Y|%.9Z|%.9W|%h|%i|%d|%B|%b"
+)
+
+var dialects = []dialect{
+	{ruleTarget, "mv", without("mv", "-T")},
+	{ruleTarget, "cp", without("cp", "-T")},
+	{ruleTarget, "ln", without("ln", "-T")},
+	{ruleNames, "readlink", without("readlink", "-v")},
+	{ruleNames, "realpath", without("realpath", "-e")},
+	{ruleStat, "stat", func(args []string) []wording {
+		i := slices.Index(args, goStatFormat)
+		if i < 0 {
+			return nil
+		}
+		args = slices.Clone(args)
+		args[i] = jsStatFormat
+		return same("stat", args)
+	}},
+	{ruleTruncate, "dd", func(args []string) []wording {
+		name, size := "", ""
+		for _, a := range args {
+			if v, ok := strings.CutPrefix(a, "of="); ok {
+				name = v
+			}
+			if v, ok := strings.CutPrefix(a, "seek="); ok {
+				size = v
+			}
+		}
+		if name == "" || size == "" {
+			return nil
+		}
+		return same("truncate", []string{"-s", size, name})
+	}},
+	{ruleChown, "chown", func(args []string) []wording {
+		// -1 leaves the owner or the group as it is; the program knows it only
+		// as nothing.
+		if len(args) == 0 || !strings.HasPrefix(args[0], ":") && !strings.HasSuffix(args[0], ":") {
+			return nil
+		}
+		owner, group, _ := strings.Cut(args[0], ":")
+		args = slices.Clone(args)
+		args[0] = cmpOr(owner, "-1") + ":" + cmpOr(group, "-1")
+		return same("chown", args)
+	}},
+	{ruleReaddir, "find", listing1},
+}
+
+// without drops an option that the official SDK does not give.
+func without(command, option string) func([]string) []wording {
+	return func(args []string) []wording {
+		i := slices.Index(args, option)
+		if i < 0 {
+			return nil
+		}
+		return same(command, slices.Delete(slices.Clone(args), i, i+1))
+	}
+}
+
+// listing1 is the listing of a directory, which the official SDK asks of ls or
+// of find, depending on whether the types are wanted.
+func listing1(args []string) []wording {
+	if len(args) < 6 || !strings.HasSuffix(args[len(args)-1], `\0`) {
+		return nil
+	}
+	dirs := []string{args[0], strings.TrimSuffix(args[0], "/")}
+	dirs = append(dirs, strings.TrimPrefix(dirs[1], "./"))
+	var out []wording
+	for _, d := range slices.Backward(dirs) {
+		out = append(out,
+			wording{"ls", []string{"-1", d}, relist(func(line string) (kind, name string) { return "f", line })},
+			wording{"find", []string{d, "-maxdepth", "1", "-mindepth", "1", "-printf", `%f|%y\n`}, relist(func(line string) (string, string) {
+				i := strings.LastIndexByte(line, '|')
+				if i < 0 || len(line) != i+2 {
+					return "?", strings.TrimRight(line, "|")
+				}
+				return line[i+1:], line[:i]
+			})})
+	}
+	return out
+}
+
+// relist turns the scripted listing, one entry a line, into the form that this
+// SDK asks for. What the official SDK does not ask for is zero.
+func relist(entry func(line string) (kind, name string)) func([]json.RawMessage) []json.RawMessage {
+	return func(lines []json.RawMessage) []json.RawMessage {
+		out := slices.Clone(lines)
+		rest := ""
+		last := -1
+		for i, raw := range lines {
+			var rec map[string]any
+			if json.Unmarshal(raw, &rec) != nil || rec["stream"] != "stdout" {
+				continue
+			}
+			data, _ := rec["data"].(string)
+			rest += data
+			rec["data"] = ""
+			out[i], _ = marshal(rec)
+			last = i
+		}
+		if last < 0 {
+			return out
+		}
+		var b strings.Builder
+		for line := range strings.Lines(rest) {
+			if line = strings.TrimSuffix(line, "\n"); line == "" {
+				continue
+			}
+			kind, name := entry(line)
+			b.WriteString(kind + " 644 0 0 0 0 0 0 1 0 0 0 " + name + "\x00")
+		}
+		out[last], _ = marshal(map[string]any{"stream": "stdout", "data": b.String()})
+		return out
+	}
+}
+
+// translated is a request in the words of the official SDK.
+type translated struct {
+	rules  []string
+	entry  *Entry
+	answer func([]json.RawMessage) []json.RawMessage
+}
+
+// translate gives the ways in which the official SDK may have made the request,
+// most likely first; none when it is not in other words.
+func (r *Rules) translate(e *Entry) []translated {
+	body, ok := e.jsonBody()
+	if r == nil || !ok || e.Method != "POST" || !strings.HasSuffix(e.Path, "/cmd") {
+		return nil
+	}
+	command, _ := body["command"].(string)
+	list, ok := body["args"].([]any)
+	if !ok {
+		return nil
+	}
+	args := make([]string, len(list))
+	for i, a := range list {
+		if args[i], ok = a.(string); !ok {
+			return nil
+		}
+	}
+	var rules []string
+	words := same(command, args)
+	for _, d := range dialects {
+		if d.command != command || !r.has(d.rule) {
+			continue
+		}
+		if w := d.words(args); w != nil {
+			words, rules = w, append(rules, d.rule)
+		}
+	}
+	if r.has(ruleDashes) {
+		for i := range words {
+			if k := slices.Index(words[i].args, "--"); k >= 0 && command != "sudo" {
+				words[i].args = slices.Delete(slices.Clone(words[i].args), k, k+1)
+				if i == 0 {
+					rules = append(rules, ruleDashes)
+				}
+			}
+		}
+	}
+	if rules == nil {
+		return nil
+	}
+	var out []translated
+	for _, w := range words {
+		copied := *e
+		js := map[string]any{}
+		for k, v := range body {
+			js[k] = v
+		}
+		js["command"] = w.command
+		js["args"] = plain(w.args)
+		copied.Body = map[string]any{"json": js}
+		out = append(out, translated{rules, &copied, w.answer})
+	}
+	return out
+}

@@ -1,0 +1,9 @@
+// Package conformance plays the recordings of the official JavaScript SDK in
+// testdata/conformance with this SDK and compares what it sends and returns.
+//
+// The format is described in testdata/conformance/README.md. A scenario is
+// played against [Server], a scripted server, in a process of its own, because
+// the credentials code reads the environment, the home directory and the
+// working directory. What differs on purpose is listed, with its reason, in
+// testdata/conformance/departures.json.
+package conformance

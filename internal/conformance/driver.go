@@ -1,0 +1,421 @@
+package conformance
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"strconv"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/go-vercel/sandbox"
+	"github.com/go-vercel/sandbox/proxy"
+)
+
+// ChildMain runs the steps of a scenario when this process was started to do
+// so, and reports whether it was.
+func ChildMain() bool {
+	file := os.Getenv(childEnv)
+	if file == "" {
+		return false
+	}
+	_ = os.Unsetenv(childEnv)
+	if err := runChild(file); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+	return true
+}
+
+func runChild(file string) error {
+	raw, err := os.ReadFile(file)
+	if err != nil {
+		return err
+	}
+	var spec childSpec
+	if err := json.Unmarshal(raw, &spec); err != nil {
+		return err
+	}
+	if raw, err = os.ReadFile(spec.Scenario); err != nil {
+		return err
+	}
+	scenario, err := parse(raw, spec.Vars)
+	if err != nil {
+		return err
+	}
+	setUmask()
+	d := newDriver(scenario, spec)
+	results := d.run(context.Background())
+	out, err := marshal(results)
+	if err != nil {
+		return err
+	}
+	return os.WriteFile(spec.Out, out, 0o600)
+}
+
+// driver runs the steps of one scenario with the SDK.
+type driver struct {
+	scenario *Scenario
+	base     string
+	http     *http.Client // what the SDK asks with: everything goes to the server
+	control  *http.Client // asks the server about its log
+
+	mu         sync.Mutex
+	saved      map[string]any
+	piped      map[string]*capturePair
+	inParallel int
+	current    *frame // of the step that runs
+	fetches    atomic.Int64
+	keys       *proxy.Keys
+	creds      sandbox.CredentialsProvider
+}
+
+// frame gathers what happens while a step runs: the hooks that fire.
+type frame struct {
+	mu    sync.Mutex
+	hooks []any
+}
+
+func (f *frame) add(h any) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.hooks = append(f.hooks, h)
+}
+
+func (f *frame) list() []any {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return append([]any(nil), f.hooks...)
+}
+
+func newDriver(s *Scenario, spec childSpec) *driver {
+	transport := localTransport("127.0.0.1:" + strconv.Itoa(spec.Port))
+	// Whatever makes a client of its own must not reach the real hosts.
+	http.DefaultTransport = transport
+	http.DefaultClient.Transport = transport
+	return &driver{
+		scenario: s,
+		base:     spec.base(),
+		http:     &http.Client{Transport: transport},
+		control:  &http.Client{Transport: &http.Transport{}},
+		saved:    map[string]any{},
+		piped:    map[string]*capturePair{},
+	}
+}
+
+// localTransport sends every request, to whatever host, to addr in the clear.
+// The server tells the hosts apart by the Host header.
+func localTransport(addr string) *http.Transport {
+	dial := func(ctx context.Context, network, _ string) (net.Conn, error) {
+		var d net.Dialer
+		return d.DialContext(ctx, network, addr)
+	}
+	return &http.Transport{
+		// A GET on a kept connection that turns out closed is repeated by
+		// net/http itself. The scenarios are about the repeats of the SDK.
+		DisableKeepAlives: true,
+		DialContext:       dial, DialTLSContext: dial,
+		MaxIdleConnsPerHost: 64, IdleConnTimeout: time.Minute,
+	}
+}
+
+func (d *driver) run(ctx context.Context) []any {
+	results := []any{}
+	for i := range d.scenario.Steps {
+		d.ask("/__wire/step?at=" + strconv.Itoa(i))
+		results = append(results, d.step(ctx, &d.scenario.Steps[i], false))
+	}
+	settle := 30 * time.Millisecond
+	for _, ex := range d.scenario.Server {
+		if ex.Hold {
+			settle = 150 * time.Millisecond // closed connections surface
+		}
+	}
+	time.Sleep(settle)
+	d.ask("/__wire/finish")
+	return results
+}
+
+// seen asks the server how many requests its log has.
+func (d *driver) seen() int {
+	n, err := strconv.Atoi(d.ask("/__wire/count"))
+	if err != nil {
+		return -1
+	}
+	return n
+}
+
+// ask makes a request to the server itself.
+func (d *driver) ask(path string) string {
+	resp, err := d.control.Get(d.base + path)
+	if err != nil {
+		return ""
+	}
+	defer func() { _ = resp.Body.Close() }()
+	text, _ := io.ReadAll(resp.Body)
+	return string(text)
+}
+
+// proxyKeys are those of the handlers of all steps: keys are fetched once.
+func (d *driver) proxyKeys() *proxy.Keys {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.keys == nil {
+		d.keys = &proxy.Keys{HTTPClient: d.http}
+	}
+	return d.keys
+}
+
+// environment is the provider of a call without credentials of its own. At a
+// terminal, outside of CI and of production, the official SDK goes on to log
+// somebody in; here a program asks for that, and the driver is such a program.
+// What was found for a terminal is remembered for later calls, but no failure.
+func (d *driver) environment() sandbox.CredentialsProvider {
+	opts := &sandbox.CredentialsOptions{HTTPClient: d.http}
+	found := sandbox.DefaultCredentials(opts)
+	if !d.scenario.TTY {
+		return found
+	}
+	asked := sandbox.DeviceLogin(sandbox.PromptOn(io.Discard), opts)
+	return sandbox.CredentialsFunc(func(ctx context.Context) (sandbox.Credentials, error) {
+		if ci := os.Getenv("CI"); ci == "1" || ci == "true" || os.Getenv("NODE_ENV") == "production" {
+			return found.Credentials(ctx)
+		}
+		d.mu.Lock()
+		remembered := d.creds
+		d.mu.Unlock()
+		if remembered != nil {
+			return remembered.Credentials(ctx)
+		}
+		var used sandbox.CredentialsProvider = found
+		cr, err := found.Credentials(ctx)
+		if errors.Is(err, sandbox.ErrNoCredentials) {
+			used = asked
+			cr, err = asked.Credentials(ctx)
+		}
+		if err == nil {
+			d.mu.Lock()
+			d.creds = used
+			d.mu.Unlock()
+		}
+		return cr, err
+	})
+}
+
+// rule notes that a rule accounts for what the step did.
+func (c *call) rule(name string) { c.out["#rule"] = name }
+
+// errHang is what a step gives that has not ended when it is given up.
+var errHang = errors.New("conformance: the call has not ended")
+
+// step runs one step and returns its result. A branch is a step directly
+// inside parallel: the hooks that it fires are listed with the parallel step.
+func (d *driver) step(ctx context.Context, s *Step, branch bool) map[string]any {
+	out := map[string]any{"op": s.Op}
+	f := &frame{}
+	var outer *frame
+	if !branch {
+		outer = d.enter(f)
+	}
+	c := &call{d: d, ctx: ctx, step: s, out: out}
+	start := time.Now()
+	value, err := c.do()
+	c.finish(value, err)
+	if s.MinMs != nil || s.MaxMs != nil {
+		ms := float64(time.Since(start)) / float64(time.Millisecond)
+		switch {
+		case s.MinMs != nil && ms < *s.MinMs:
+			out["timing"], out["#ms"] = "too fast", ms
+		case s.MaxMs != nil && ms > *s.MaxMs:
+			out["timing"], out["#ms"] = "too slow", ms
+		default:
+			out["timing"] = "ok"
+		}
+	}
+	if branch {
+		return out
+	}
+	if hooks := f.list(); len(hooks) > 0 {
+		out["hooks"] = hooks
+	}
+	d.enter(outer)
+	if !s.Background && !d.parallelRunning() {
+		out["seen"] = d.seen()
+	}
+	return out
+}
+
+// enter makes f the frame of the step that runs and returns the one before.
+func (d *driver) enter(f *frame) *frame {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	outer := d.current
+	d.current = f
+	return outer
+}
+
+func (d *driver) parallelRunning() bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.inParallel > 0
+}
+
+// call is one step that runs.
+type call struct {
+	d       *driver
+	ctx     context.Context
+	step    *Step
+	out     map[string]any
+	target  any
+	partial []any // what came before an error
+	pair    *capturePair
+}
+
+// do runs the step's operation, under its abort signal and its time limit.
+func (c *call) do() (any, error) {
+	op, ok := ops[c.step.Op]
+	if !ok {
+		return nil, fmt.Errorf("unknown op %s", c.step.Op)
+	}
+	if c.step.On != nil {
+		if c.target, ok = c.d.load(*c.step.On); !ok {
+			return nil, fmt.Errorf("nothing saved as %s", *c.step.On)
+		}
+	}
+	ctx, stop := c.d.abortable(c.ctx, c.step.Abort)
+	c.ctx = ctx
+	if c.step.GiveUpMs == 0 {
+		defer stop(c.step.Background)
+		return op(c)
+	}
+	type result struct {
+		value any
+		err   error
+	}
+	done := make(chan result, 1)
+	go func() {
+		v, err := op(c)
+		done <- result{v, err}
+	}()
+	select {
+	case r := <-done:
+		stop(c.step.Background)
+		return r.value, r.err
+	case <-time.After(millis(c.step.GiveUpMs)):
+		return nil, errHang // its context stays: nobody aborted it
+	}
+}
+
+func (c *call) finish(value any, err error) {
+	if err != nil {
+		c.out["error"] = normError(err, c)
+		if c.partial != nil {
+			c.out["partial"] = c.partial
+		}
+	} else {
+		if c.step.Save != "" {
+			c.d.store(c.step.Save, value)
+		}
+		c.out["value"] = normValue(value)
+	}
+	if c.pair != nil && c.step.Save != "" && (err != nil || !c.pair.detached) && !errors.Is(err, errHang) {
+		c.out["piped"] = c.pair.value()
+	}
+}
+
+// args decodes the step's arguments.
+func (c *call) args(into any) error {
+	if isNull(c.step.Args) {
+		return nil
+	}
+	if err := json.Unmarshal(c.step.Args, into); err != nil {
+		return fmt.Errorf("conformance: arguments of %s: %w", c.step.Op, err)
+	}
+	return nil
+}
+
+func (d *driver) store(name string, v any) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.saved[name] = v
+}
+
+func (d *driver) load(name string) (any, bool) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	v, ok := d.saved[name]
+	return v, ok
+}
+
+// abortable makes the context of a call. What it returns ends the wait for the
+// moment of the abort; the context of a call whose work goes on in the
+// background stays.
+func (d *driver) abortable(parent context.Context, spec *AbortSpec) (context.Context, func(keep bool)) {
+	ctx, cancel := context.WithCancel(parent)
+	if spec == nil {
+		return ctx, func(keep bool) {
+			if !keep {
+				cancel()
+			}
+		}
+	}
+	switch {
+	case spec.Before:
+		cancel()
+	case spec.AfterMs != nil:
+		time.AfterFunc(millis(*spec.AfterMs), cancel)
+	default:
+		plus := 60.0
+		if spec.PlusMs != nil {
+			plus = *spec.PlusMs
+		}
+		go func() {
+			for d.seen() < spec.WhenSeen {
+				time.Sleep(10 * time.Millisecond)
+			}
+			time.Sleep(millis(plus))
+			cancel()
+		}()
+	}
+	return ctx, func(bool) {}
+}
+
+// hook makes the callback that a scenario gives to the SDK.
+func (d *driver) hook(name string, raw json.RawMessage) func(context.Context, any) error {
+	var spec struct {
+		Bind  string  `json:"bind"`
+		Steps []Step  `json:"steps"`
+		Throw *string `json:"throw"`
+	}
+	bad := json.Unmarshal(raw, &spec)
+	return func(ctx context.Context, sb any) error {
+		if bad != nil {
+			return bad
+		}
+		fired := map[string]any{"hook": name, "results": []any{}}
+		d.mu.Lock()
+		f := d.current
+		d.mu.Unlock()
+		if f != nil {
+			f.add(fired)
+		}
+		if spec.Bind != "" {
+			d.store(spec.Bind, sb)
+		}
+		results := []any{}
+		for i := range spec.Steps {
+			results = append(results, d.step(ctx, &spec.Steps[i], false))
+			fired["results"] = results
+		}
+		if spec.Throw != nil && *spec.Throw != "" {
+			return &thrown{*spec.Throw}
+		}
+		return nil
+	}
+}

@@ -1,0 +1,310 @@
+package conformance
+
+import (
+	"encoding/base64"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/go-vercel/sandbox"
+)
+
+// normValue gives a value of the SDK as results hold it.
+func normValue(v any) any {
+	switch v := v.(type) {
+	case nil:
+		return nil
+	case *sandbox.Sandbox:
+		out := map[string]any{"sandbox": v.Name(), "session": nil, "status": nil}
+		if s := v.CurrentSession(); s != nil {
+			out["session"], out["status"] = s.ID(), string(s.Status())
+		}
+		return out
+	case *sandbox.Session:
+		return map[string]any{"session": v.ID(), "status": string(v.Status())}
+	case *sandbox.Snapshot:
+		return map[string]any{"snapshot": v.ID(), "status": string(v.Status())}
+	case *sandbox.SandboxUser:
+		return map[string]any{"user": v.Username(), "homeDir": v.HomeDir()}
+	case *sandbox.CommandFinished:
+		out := commandValue(v.Command)
+		out["finished"], out["exitCode"] = true, float64(v.ExitCode)
+		return out
+	case *sandbox.Command:
+		return commandValue(v)
+	case []byte:
+		return normBytes(v)
+	case string:
+		return normText(v)
+	case json.RawMessage:
+		decoded, _ := decodeJSON(v)
+		return normDeep(decoded)
+	default:
+		return normDeep(v)
+	}
+}
+
+func normBytes(data []byte) any {
+	if len(data) > long {
+		return map[string]any{"size": float64(len(data)), "sha256": sha256Hex(data)}
+	}
+	return map[string]any{"base64": base64.StdEncoding.EncodeToString(data)}
+}
+
+func commandValue(c *sandbox.Command) map[string]any {
+	out := map[string]any{
+		"command": c.ID(), "finished": false, "exitCode": nil, "durationMs": nil,
+		"startedAt": timeMillis(c.StartedAt()), "cwd": c.Cwd(),
+	}
+	if code, exited := c.ExitCode(); exited {
+		out["exitCode"] = float64(code)
+	}
+	if d, known := c.Duration(); known {
+		out["durationMs"] = ms(&d)
+	}
+	return out
+}
+
+// ms is a length of time in milliseconds, or nil.
+func ms(d *time.Duration) any {
+	if d == nil {
+		return nil
+	}
+	return float64(*d) / float64(time.Millisecond)
+}
+
+// orNil is nil for the zero value: what the API left out.
+func orNil[T comparable](v T) any {
+	var zero T
+	if v == zero {
+		return nil
+	}
+	return plain(v)
+}
+
+func ptr[T any](v *T) any {
+	if v == nil {
+		return nil
+	}
+	return plain(*v)
+}
+
+// isoTime is a moment as results hold it.
+func isoTime(t time.Time) any {
+	if t.IsZero() {
+		return nil
+	}
+	return t.UTC().Format("2006-01-02T15:04:05.000Z")
+}
+
+// timeMillis is a moment as the API gives it.
+func timeMillis(t time.Time) any {
+	if t.IsZero() {
+		return nil
+	}
+	return float64(t.UnixMilli())
+}
+
+func durationMillis(d time.Duration) any {
+	if d == 0 {
+		return nil
+	}
+	return ms(&d)
+}
+
+// present leaves out of an object what is nil.
+func withoutNil(m map[string]any) map[string]any {
+	for k, v := range m {
+		if v == nil {
+			delete(m, k)
+		}
+	}
+	return m
+}
+
+// sandboxData gives a sandbox of a listing as the API does.
+func sandboxData(i sandbox.SandboxInfo) map[string]any {
+	return withoutNil(map[string]any{
+		"name": i.Name, "persistent": i.Persistent, "region": orNil(i.Region), "vcpus": orNil(i.VCPUs),
+		"memory": orNil(i.Memory), "runtime": orNil(i.Runtime), "image": orNil(i.Image), "timeout": durationMillis(i.Timeout),
+		"networkPolicy": policyAsAPI(i.NetworkPolicy), "totalEgressBytes": ptr(i.TotalEgressBytes),
+		"totalIngressBytes": ptr(i.TotalIngressBytes), "totalActiveCpuDurationMs": ms(i.TotalActiveCPU),
+		"totalDurationMs": ms(i.TotalDuration), "createdAt": timeMillis(i.CreatedAt), "updatedAt": timeMillis(i.UpdatedAt),
+		"expiresAt": timeMillis(i.ExpiresAt), "currentSessionId": i.CurrentSessionID,
+		"currentSnapshotId": orNil(i.CurrentSnapshotID), "status": string(i.Status),
+		"statusUpdatedAt": timeMillis(i.StatusUpdatedAt), "cwd": orNil(i.Cwd), "tags": tags(i.Tags),
+		"snapshotExpiration": ms(i.SnapshotExpiration), "keepLastSnapshots": keepLastValue(i.KeepLastSnapshots),
+	})
+}
+
+func tags(t map[string]string) any {
+	if t == nil {
+		return nil
+	}
+	return plain(t)
+}
+
+func keepLastValue(k *sandbox.KeepLastSnapshots) any {
+	if k == nil {
+		return nil
+	}
+	return withoutNil(map[string]any{
+		"count": float64(k.Count), "expiration": ms(k.Expiration), "deleteEvicted": ptr(k.DeleteEvicted),
+	})
+}
+
+// sessionData gives a session as the API does, with the fields that the SDK
+// does not know.
+func sessionData(i sandbox.SessionInfo) map[string]any {
+	out := map[string]any{}
+	for k, raw := range i.Extra {
+		out[k], _ = decodeJSON(raw)
+	}
+	known := withoutNil(map[string]any{
+		"id": i.ID, "memory": orNil(i.Memory), "vcpus": orNil(i.VCPUs), "region": orNil(i.Region), "runtime": orNil(i.Runtime),
+		"timeout": durationMillis(i.Timeout), "status": string(i.Status), "requestedAt": timeMillis(i.RequestedAt),
+		"startedAt": timeMillis(i.StartedAt), "requestedStopAt": timeMillis(i.RequestedStopAt),
+		"stoppedAt": timeMillis(i.StoppedAt), "abortedAt": timeMillis(i.AbortedAt), "duration": ms(i.Duration),
+		"sourceSnapshotId": orNil(i.SourceSnapshotID), "snapshottedAt": timeMillis(i.SnapshottedAt),
+		"createdAt": timeMillis(i.CreatedAt), "cwd": orNil(i.Cwd), "updatedAt": timeMillis(i.UpdatedAt),
+		"interactivePort": orNil(i.InteractivePort), "activeCpuDurationMs": ms(i.ActiveCPU),
+		"networkTransfer": transfer(i.NetworkTransfer),
+	})
+	for k, v := range known {
+		out[k] = v
+	}
+	return out
+}
+
+func transfer(t *sandbox.NetworkTransfer) any {
+	if t == nil {
+		return nil
+	}
+	return map[string]any{"ingress": float64(t.Ingress), "egress": float64(t.Egress)}
+}
+
+// listedSession is a session of a listing: its policy is in the API's form.
+func listedSession(i sandbox.SessionInfo) map[string]any {
+	out := sessionData(i)
+	if p := policyAsAPI(i.NetworkPolicy); p != nil {
+		out["networkPolicy"] = p
+	}
+	return out
+}
+
+// snapshotData gives a snapshot as the API does.
+func snapshotData(i sandbox.SnapshotInfo) map[string]any {
+	return withoutNil(map[string]any{
+		"id": i.ID, "sourceSessionId": i.SourceSessionID, "region": orNil(i.Region), "status": string(i.Status),
+		"sizeBytes": float64(i.SizeBytes), "expiresAt": timeMillis(i.ExpiresAt), "createdAt": timeMillis(i.CreatedAt),
+		"updatedAt": timeMillis(i.UpdatedAt), "lastUsedAt": timeMillis(i.LastUsedAt),
+		"creationMethod": orNil(i.CreationMethod), "parentId": orNil(i.ParentID),
+	})
+}
+
+func treeNode(n sandbox.SnapshotTreeNode) map[string]any {
+	siblings := []any{}
+	for _, s := range n.Siblings {
+		siblings = append(siblings, snapshotData(s))
+	}
+	return map[string]any{"snapshot": snapshotData(n.Snapshot), "siblings": siblings, "count": n.Count}
+}
+
+// policyValue is a policy in its public form.
+func policyValue(p *sandbox.NetworkPolicy) any {
+	if p == nil {
+		return nil
+	}
+	return plain(p)
+}
+
+// policyAsAPI is a policy in the form of the API's answers.
+func policyAsAPI(p *sandbox.NetworkPolicy) any {
+	switch v := policyValue(p).(type) {
+	case string:
+		return map[string]any{"mode": v}
+	case map[string]any:
+		return customPolicy(v)
+	default:
+		return nil
+	}
+}
+
+func customPolicy(v map[string]any) map[string]any {
+	out := map[string]any{"mode": "custom"}
+	if subnets, ok := v["subnets"].(map[string]any); ok {
+		if l, ok := subnets["allow"]; ok {
+			out["allowedCIDRs"] = l
+		}
+		if l, ok := subnets["deny"]; ok {
+			out["deniedCIDRs"] = l
+		}
+	}
+	switch allow := v["allow"].(type) {
+	case []any:
+		out["allowedDomains"] = allow
+	case map[string]any:
+		domains := []any{}
+		for d, rules := range allow {
+			domains = append(domains, d)
+			list, _ := rules.([]any)
+			for _, r := range list {
+				rule, _ := r.(map[string]any)
+				api := map[string]any{"domain": d}
+				if m, ok := rule["match"]; ok {
+					api["match"] = m
+				}
+				kind := "injectionRules"
+				if u, ok := rule["forwardURL"]; ok {
+					kind, api["forwardURL"] = "forwardRules", u
+				} else {
+					api["headerNames"] = headerNames(rule)
+				}
+				rules, _ := out[kind].([]any)
+				out[kind] = append(rules, api)
+			}
+		}
+		slices.SortFunc(domains, func(a, b any) int {
+			if a.(string) < b.(string) {
+				return -1
+			}
+			return 1
+		})
+		out["allowedDomains"] = domains
+	}
+	return out
+}
+
+func headerNames(rule map[string]any) []any {
+	names := []any{}
+	transforms, _ := rule["transform"].([]any)
+	for _, t := range transforms {
+		t, _ := t.(map[string]any)
+		headers, _ := t["headers"].(map[string]any)
+		for n := range headers {
+			names = append(names, n)
+		}
+	}
+	slices.SortFunc(names, func(a, b any) int {
+		if a.(string) < b.(string) {
+			return -1
+		}
+		return 1
+	})
+	return names
+}
+
+func routes(list []sandbox.Route) any {
+	out := []any{}
+	for _, r := range list {
+		out = append(out, withoutNil(map[string]any{
+			"url": orNil(r.URL), "subdomain": r.Subdomain, "port": float64(r.Port),
+		}))
+	}
+	return out
+}
+
+// errNoSession is what JavaScript throws for a getter of the session, on a
+// sandbox that was revived without one.
+var errNoSession = fmt.Errorf("No active session. Run a command or call resume first.") //nolint:staticcheck // the text of another SDK

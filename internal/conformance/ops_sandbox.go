@@ -1,0 +1,345 @@
+package conformance
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/go-vercel/sandbox"
+)
+
+// on gives the object that the call is made on.
+func on[T any](c *call) (T, error) {
+	t, ok := c.target.(T)
+	if !ok {
+		return t, fmt.Errorf("conformance: %s is not made for a %T", c.step.Op, c.target)
+	}
+	return t, nil
+}
+
+func opCurrentSession(c *call) (any, error) {
+	sb, err := on[*sandbox.Sandbox](c)
+	if err != nil {
+		return nil, err
+	}
+	s := sb.CurrentSession()
+	if s == nil {
+		return nil, errNoSession
+	}
+	return s, nil
+}
+
+func opDomain(c *call) (any, error) {
+	t, err := on[interface{ Domain(int) (string, error) }](c)
+	if err != nil {
+		return nil, err
+	}
+	var a struct {
+		Port int `json:"port"`
+	}
+	if err := c.args(&a); err != nil {
+		return nil, err
+	}
+	if sb, ok := t.(*sandbox.Sandbox); ok && sb.CurrentSession() == nil {
+		return nil, errNoSession
+	}
+	return t.Domain(a.Port)
+}
+
+func opStop(c *call) (any, error) {
+	sb, err := on[*sandbox.Sandbox](c)
+	if err != nil {
+		return nil, err
+	}
+	r, err := sb.Stop(c.ctx)
+	if err != nil {
+		return nil, err
+	}
+	out := sessionData(r.Session)
+	if p := policyValue(r.Session.NetworkPolicy); p != nil {
+		out["networkPolicy"] = p
+	}
+	if r.Snapshot != nil {
+		out["snapshot"] = snapshotData(*r.Snapshot)
+	}
+	return out, nil
+}
+
+func opDispose(c *call) (any, error) {
+	sb, err := on[*sandbox.Sandbox](c)
+	if err != nil {
+		return nil, err
+	}
+	return nil, sb.Close()
+}
+
+func opDelete(c *call) (any, error) {
+	t, err := on[interface{ Delete(context.Context) error }](c)
+	if err != nil {
+		return nil, err
+	}
+	return nil, t.Delete(c.ctx)
+}
+
+func opUpdate(c *call) (any, error) {
+	sb, err := on[*sandbox.Sandbox](c)
+	if err != nil {
+		return nil, err
+	}
+	s := statics{}
+	if err := c.args(&s); err != nil {
+		return nil, err
+	}
+	var o sandbox.UpdateOptions
+	var res struct {
+		VCPUs int `json:"vcpus"`
+	}
+	err = errors.Join(
+		s.get("persistent", &o.Persistent), s.get("resources", &res), s.get("tags", &o.Tags), s.get("ports", &o.Ports),
+		s.get("currentSnapshotId", &o.CurrentSnapshotID),
+	)
+	o.VCPUs = res.VCPUs
+	timeout, terr := s.millis("timeout")
+	if timeout != nil {
+		o.Timeout = *timeout
+	}
+	var eerr, kerr, perr error
+	o.SnapshotExpiration, eerr = s.millis("snapshotExpiration")
+	if raw, ok := s["keepLastSnapshots"]; ok {
+		if isNull(raw) {
+			o.KeepLastSnapshots = sandbox.Clear[sandbox.KeepLastSnapshots]()
+		} else {
+			var k *sandbox.KeepLastSnapshots
+			if k, kerr = keepLast(raw); kerr == nil {
+				o.KeepLastSnapshots = sandbox.Set(*k)
+			}
+		}
+	}
+	if raw, ok := s["networkPolicy"]; ok && !isNull(raw) {
+		o.NetworkPolicy, perr = policy(raw)
+	}
+	if err := errors.Join(err, terr, eerr, kerr, perr); err != nil {
+		return nil, err
+	}
+	return nil, sb.Update(c.ctx, &o)
+}
+
+func opUpdateNetworkPolicy(c *call) (any, error) {
+	sb, err := on[*sandbox.Sandbox](c)
+	if err != nil {
+		return nil, err
+	}
+	var a struct {
+		Policy json.RawMessage `json:"policy"`
+	}
+	if err := c.args(&a); err != nil {
+		return nil, err
+	}
+	p, err := policy(a.Policy)
+	if err != nil {
+		return nil, err
+	}
+	got, err := sb.UpdateNetworkPolicy(c.ctx, p)
+	return policyValue(got), err
+}
+
+func opExtendTimeout(c *call) (any, error) {
+	t, err := on[interface {
+		ExtendTimeout(context.Context, time.Duration) error
+	}](c)
+	if err != nil {
+		return nil, err
+	}
+	var a struct {
+		DurationMs float64 `json:"durationMs"`
+	}
+	if err := c.args(&a); err != nil {
+		return nil, err
+	}
+	return once(c, func() (any, error) { return nil, t.ExtendTimeout(c.ctx, millis(a.DurationMs)) })
+}
+
+func opSnapshot(c *call) (any, error) {
+	t, err := on[interface {
+		Snapshot(context.Context, *sandbox.SnapshotOptions) (*sandbox.Snapshot, error)
+	}](c)
+	if err != nil {
+		return nil, err
+	}
+	s := statics{}
+	if err := c.args(&s); err != nil {
+		return nil, err
+	}
+	var o sandbox.SnapshotOptions
+	if o.Expiration, err = s.millis("expiration"); err != nil {
+		return nil, err
+	}
+	return once(c, func() (*sandbox.Snapshot, error) { return t.Snapshot(c.ctx, &o) })
+}
+
+func opOpenInteractive(c *call) (any, error) {
+	t, err := on[interface {
+		OpenInteractive(context.Context) (*sandbox.Interactive, error)
+	}](c)
+	if err != nil {
+		return nil, err
+	}
+	i, err := t.OpenInteractive(c.ctx)
+	if err != nil {
+		return nil, err
+	}
+	return map[string]any{"url": i.URL, "token": i.Token}, nil
+}
+
+func opList(c *call) (any, error) {
+	s, err := c.statics()
+	if err != nil {
+		return nil, err
+	}
+	client, err := c.client(s)
+	if err != nil {
+		return nil, err
+	}
+	l, lerr := s.listing()
+	var o sandbox.ListOptions
+	if err := errors.Join(
+		lerr, s.get("limit", &o.Limit), s.get("sortBy", &o.SortBy), s.get("sortOrder", &o.SortOrder),
+		s.get("namePrefix", &o.NamePrefix), s.get("cursor", &o.Cursor), s.get("tags", &o.Tags),
+	); err != nil {
+		return nil, err
+	}
+	first := func() (*sandbox.Page[sandbox.SandboxInfo], error) { return client.ListPage(c.ctx, &o) }
+	return gather(c, l, "sandboxes", first, client.List(c.ctx, &o), sandboxData, nil)
+}
+
+func opSnapshotList(c *call) (any, error) {
+	s, err := c.statics()
+	if err != nil {
+		return nil, err
+	}
+	client, err := c.client(s)
+	if err != nil {
+		return nil, err
+	}
+	l, o, err := snapshotFilters(s)
+	if err != nil {
+		return nil, err
+	}
+	first := func() (*sandbox.Page[sandbox.SnapshotInfo], error) { return client.ListSnapshotsPage(c.ctx, &o) }
+	return gather(c, l, "snapshots", first, client.ListSnapshots(c.ctx, &o), snapshotData, nil)
+}
+
+func snapshotFilters(s statics) (listing, sandbox.ListSnapshotsOptions, error) {
+	var o sandbox.ListSnapshotsOptions
+	l, err := s.listing()
+	err = errors.Join(
+		err, s.get("limit", &o.Limit), s.get("sortOrder", &o.SortOrder), s.get("cursor", &o.Cursor), s.get("name", &o.Name),
+	)
+	return l, o, err
+}
+
+func opListSnapshots(c *call) (any, error) {
+	sb, err := on[*sandbox.Sandbox](c)
+	if err != nil {
+		return nil, err
+	}
+	s := statics{}
+	if err := c.args(&s); err != nil {
+		return nil, err
+	}
+	l, o, err := snapshotFilters(s)
+	if err != nil {
+		return nil, err
+	}
+	first := func() (*sandbox.Page[sandbox.SnapshotInfo], error) { return sb.ListSnapshotsPage(c.ctx, &o) }
+	return gather(c, l, "snapshots", first, sb.ListSnapshots(c.ctx, &o), snapshotData, nil)
+}
+
+func opListSessions(c *call) (any, error) {
+	sb, err := on[*sandbox.Sandbox](c)
+	if err != nil {
+		return nil, err
+	}
+	s := statics{}
+	if err := c.args(&s); err != nil {
+		return nil, err
+	}
+	l, lerr := s.listing()
+	var o sandbox.ListSessionsOptions
+	if err := errors.Join(
+		lerr, s.get("limit", &o.Limit), s.get("sortOrder", &o.SortOrder), s.get("cursor", &o.Cursor),
+	); err != nil {
+		return nil, err
+	}
+	first := func() (*sandbox.Page[sandbox.SessionInfo], error) { return sb.ListSessionsPage(c.ctx, &o) }
+	return gather(c, l, "sessions", first, sb.ListSessions(c.ctx, &o), listedSession, nil)
+}
+
+func opSnapshotTree(c *call) (any, error) {
+	s, err := c.statics()
+	if err != nil {
+		return nil, err
+	}
+	client, err := c.client(s)
+	if err != nil {
+		return nil, err
+	}
+	l, lerr := s.listing()
+	var o sandbox.SnapshotTreeOptions
+	if err := errors.Join(lerr, s.get("limit", &o.Limit), s.get("sortOrder", &o.SortOrder)); err != nil {
+		return nil, err
+	}
+	id := s.text("snapshotId")
+	var anchor *sandbox.SnapshotTreeNode
+	first := func() (*sandbox.Page[sandbox.SnapshotTreeNode], error) {
+		p, err := client.SnapshotTreePage(c.ctx, id, &o)
+		if err != nil {
+			return nil, err
+		}
+		anchor = p.Anchor
+		return &p.Page, nil
+	}
+	withAnchor := func(_ *sandbox.Page[sandbox.SnapshotTreeNode], out map[string]any) {
+		if anchor != nil {
+			out["anchor"] = normDeep(treeNode(*anchor))
+		}
+	}
+	return gather(c, l, "snapshots", first, client.SnapshotTree(c.ctx, id, &o), treeNode, withAnchor)
+}
+
+func opSnapshotGet(c *call) (any, error) {
+	s, err := c.statics()
+	if err != nil {
+		return nil, err
+	}
+	client, err := c.client(s)
+	if err != nil {
+		return nil, err
+	}
+	return client.GetSnapshot(c.ctx, s.text("snapshotId"))
+}
+
+// once makes a call that the SDK does not repeat by itself. The official SDK
+// repeats it after a failure that may have had an effect; here the driver is
+// the caller who takes that risk, so that all else of the scenario is compared.
+func once[T any](c *call, do func() (T, error)) (T, error) {
+	v, err := do()
+	pause := 440 * time.Millisecond
+	for range 2 {
+		if !errors.Is(err, sandbox.ErrOutcomeUnknown) || c.ctx.Err() != nil {
+			break
+		}
+		var req *sandbox.RequestError
+		var answer *sandbox.APIError
+		if !errors.As(err, &req) && (!errors.As(err, &answer) || answer.Status < 500) {
+			break
+		}
+		c.rule(ruleOnce)
+		time.Sleep(pause)
+		pause *= 2
+		v, err = do()
+	}
+	return v, err
+}

@@ -1,0 +1,447 @@
+package conformance
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"iter"
+	"net/http"
+	"strings"
+	"time"
+
+	"github.com/go-vercel/sandbox"
+)
+
+// ops is the vocabulary of the scenarios.
+var ops map[string]func(*call) (any, error)
+
+func init() {
+	ops = map[string]func(*call) (any, error){
+		"create": opCreate, "fork": opFork, "get": opGet, "getOrCreate": opGetOrCreate,
+		"list": opList, "snapshotList": opSnapshotList, "snapshotTree": opSnapshotTree, "snapshotGet": opSnapshotGet,
+		"fetchCount": func(c *call) (any, error) { return float64(c.d.fetches.Load()), nil },
+
+		"props": opProps, "currentSession": opCurrentSession, "domain": opDomain, "stop": opStop, "dispose": opDispose,
+		"delete": opDelete, "update": opUpdate, "updateNetworkPolicy": opUpdateNetworkPolicy,
+		"extendTimeout": opExtendTimeout, "snapshot": opSnapshot, "openInteractive": opOpenInteractive,
+		"listSessions": opListSessions, "listSnapshots": opListSnapshots,
+
+		"runCommand": opRunCommand, "getCommand": opGetCommand, "stdout": opStdout, "stderr": opStderr,
+		"output": opOutput, "wait": opWait, "kill": opKill, "logs": opLogs, "piped": opPiped,
+
+		"mkDir": opMkDir, "readFile": opReadFile, "readFileToBuffer": opReadFile, "downloadFile": opDownloadFile,
+		"writeFiles": opWriteFiles,
+
+		"createUser": opCreateUser, "asUser": opAsUser, "createGroup": opCreateGroup,
+		"addUserToGroup": opAddUserToGroup, "removeUserFromGroup": opRemoveUserFromGroup,
+		"addToGroup": opAddToGroup, "removeFromGroup": opRemoveFromGroup,
+
+		"fs.readFile": opFSReadFile, "fs.writeFile": opFSWriteFile, "fs.appendFile": opFSAppendFile,
+		"fs.mkdir": opFSMkdir, "fs.readdir": opFSReaddir, "fs.stat": opFSStat, "fs.lstat": opFSLstat,
+		"fs.unlink": opFSUnlink, "fs.rm": opFSRm, "fs.rmdir": opFSRmdir, "fs.rename": opFSRename,
+		"fs.copyFile": opFSCopyFile, "fs.access": opFSAccess, "fs.exists": opFSExists, "fs.chmod": opFSChmod,
+		"fs.chown": opFSChown, "fs.symlink": opFSSymlink, "fs.readlink": opFSReadlink, "fs.realpath": opFSRealpath,
+		"fs.truncate": opFSTruncate, "fs.mkdtemp": opFSMkdtemp,
+
+		"serialize": opSerialize, "deserialize": opDeserialize, "proxy": opProxy,
+
+		"env": opEnv, "sleep": opSleep, "awaitSeen": opAwaitSeen, "writeLocalFile": opWriteLocalFile,
+		"localFile": opLocalFile, "parallel": opParallel,
+	}
+}
+
+// statics are the arguments of a static call: the SDK's parameters, with the
+// credentials among them.
+type statics map[string]json.RawMessage
+
+// statics joins the credentials and the arguments of the step.
+func (c *call) statics() (statics, error) {
+	all := statics{}
+	switch {
+	case present(c.step.Credentials):
+		if err := json.Unmarshal(c.step.Credentials, &all); err != nil {
+			return nil, err
+		}
+	case c.d.scenario.Credentials != nil:
+		for k, v := range c.d.scenario.Credentials {
+			raw, err := json.Marshal(v)
+			if err != nil {
+				return nil, err
+			}
+			all[k] = raw
+		}
+	}
+	if all == nil { // null: none
+		all = statics{}
+	}
+	own := statics{}
+	if err := c.args(&own); err != nil {
+		return nil, err
+	}
+	for k, v := range own {
+		all[k] = v
+	}
+	return all, nil
+}
+
+// get decodes one argument. One that is absent or null leaves into as it is.
+func (s statics) get(name string, into any) error {
+	raw, ok := s[name]
+	if !ok || isNull(raw) {
+		return nil
+	}
+	if err := json.Unmarshal(raw, into); err != nil {
+		return fmt.Errorf("conformance: argument %s: %w", name, err)
+	}
+	return nil
+}
+
+// text returns an argument that is a text. Anything else counts as not given.
+func (s statics) text(name string) string {
+	var v string
+	if json.Unmarshal(s[name], &v) != nil {
+		return ""
+	}
+	return v
+}
+
+// millis returns an optional length of time in milliseconds.
+func (s statics) millis(name string) (*time.Duration, error) {
+	var ms *float64
+	if err := s.get(name, &ms); err != nil || ms == nil {
+		return nil, err
+	}
+	return new(millis(*ms)), nil
+}
+
+// private gathers the parameters whose names begin with two underscores.
+func (s statics) private() map[string]any {
+	var out map[string]any
+	for k, raw := range s {
+		if strings.HasPrefix(k, "__") {
+			if out == nil {
+				out = map[string]any{}
+			}
+			out[k] = json.RawMessage(raw)
+		}
+	}
+	return out
+}
+
+// client makes the client that a static call stands for in JavaScript.
+func (c *call) client(s statics) (*sandbox.Client, error) {
+	hc := c.d.http
+	if s.text("fetch") == "counting" {
+		hc = &http.Client{Transport: countingTransport{c.d}}
+	}
+	opts := &sandbox.ClientOptions{HTTPClient: hc}
+	cr := sandbox.Credentials{Token: s.text("token"), TeamID: s.text("teamId"), ProjectID: s.text("projectId")}
+	if cr != (sandbox.Credentials{}) {
+		opts.Credentials = sandbox.StaticCredentials(cr)
+	} else {
+		opts.Credentials = c.d.environment()
+	}
+	return sandbox.NewClient(opts)
+}
+
+// countingTransport is the custom transport of a scenario.
+type countingTransport struct{ d *driver }
+
+func (t countingTransport) RoundTrip(r *http.Request) (*http.Response, error) {
+	t.d.fetches.Add(1)
+	return t.d.http.Transport.RoundTrip(r)
+}
+
+// hooks decodes a callback argument.
+func (c *call) sandboxHook(s statics, name string) sandbox.Hook {
+	raw, ok := s[name]
+	if !ok || isNull(raw) {
+		return nil
+	}
+	h := c.d.hook(name, raw)
+	return func(ctx context.Context, sb *sandbox.Sandbox) error { return h(ctx, sb) }
+}
+
+// createOptions decodes what create, fork and getOrCreate share.
+func (c *call) createOptions(s statics) (sandbox.CreateOptions, error) {
+	var (
+		o    sandbox.CreateOptions
+		errs []error
+		err  error
+	)
+	get := func(name string, into any) { errs = append(errs, s.get(name, into)) }
+	get("name", &o.Name)
+	get("ports", &o.Ports)
+	get("runtime", &o.Runtime)
+	get("image", &o.Image)
+	get("env", &o.Env)
+	get("tags", &o.Tags)
+	get("persistent", &o.Persistent)
+	var res struct {
+		VCPUs int `json:"vcpus"`
+	}
+	get("resources", &res)
+	o.VCPUs = res.VCPUs
+	timeout, err := s.millis("timeout")
+	errs = append(errs, err)
+	if timeout != nil {
+		o.Timeout = *timeout
+	}
+	o.SnapshotExpiration, err = s.millis("snapshotExpiration")
+	errs = append(errs, err)
+	if raw, ok := s["keepLastSnapshots"]; ok && !isNull(raw) {
+		o.KeepLastSnapshots, err = keepLast(raw)
+		errs = append(errs, err)
+	}
+	if raw, ok := s["source"]; ok && !isNull(raw) {
+		o.Source, err = source(raw)
+		errs = append(errs, err)
+	}
+	if raw, ok := s["networkPolicy"]; ok && !isNull(raw) {
+		o.NetworkPolicy, err = policy(raw)
+		errs = append(errs, err)
+	}
+	o.OnResume = c.sandboxHook(s, "onResume")
+	o.Private = s.private()
+	return o, errors.Join(errs...)
+}
+
+func keepLast(raw json.RawMessage) (*sandbox.KeepLastSnapshots, error) {
+	var in struct {
+		Count         int      `json:"count"`
+		Expiration    *float64 `json:"expiration"`
+		DeleteEvicted *bool    `json:"deleteEvicted"`
+	}
+	if err := json.Unmarshal(raw, &in); err != nil {
+		return nil, err
+	}
+	k := &sandbox.KeepLastSnapshots{Count: in.Count, DeleteEvicted: in.DeleteEvicted}
+	if in.Expiration != nil {
+		k.Expiration = new(millis(*in.Expiration))
+	}
+	return k, nil
+}
+
+func source(raw json.RawMessage) (sandbox.Source, error) {
+	var in struct {
+		Type       string `json:"type"`
+		URL        string `json:"url"`
+		Username   string `json:"username"`
+		Password   string `json:"password"`
+		Depth      int    `json:"depth"`
+		Revision   string `json:"revision"`
+		SnapshotID string `json:"snapshotId"`
+	}
+	if err := json.Unmarshal(raw, &in); err != nil {
+		return nil, err
+	}
+	switch in.Type {
+	case "git":
+		return sandbox.GitSource{
+			URL: in.URL, Username: in.Username, Password: in.Password, Depth: in.Depth, Revision: in.Revision,
+		}, nil
+	case "tarball":
+		return sandbox.TarballSource{URL: in.URL}, nil
+	case "snapshot":
+		return sandbox.SnapshotSource{SnapshotID: in.SnapshotID}, nil
+	default:
+		return nil, fmt.Errorf("conformance: unknown source %s", raw)
+	}
+}
+
+// errInvalidPolicy is a policy that the SDK's type can't hold.
+var errInvalidPolicy = errors.New("conformance: invalid network policy")
+
+// policy decodes a policy in the public form that it shares with JavaScript.
+func policy(raw json.RawMessage) (*sandbox.NetworkPolicy, error) {
+	var p sandbox.NetworkPolicy
+	if err := json.Unmarshal(raw, &p); err != nil {
+		return nil, errors.Join(errInvalidPolicy, err)
+	}
+	return &p, nil
+}
+
+func opCreate(c *call) (any, error) {
+	s, err := c.statics()
+	if err != nil {
+		return nil, err
+	}
+	client, err := c.client(s)
+	if err != nil {
+		return nil, err
+	}
+	o, err := c.createOptions(s)
+	if err != nil {
+		return nil, err
+	}
+	return once(c, func() (*sandbox.Sandbox, error) { return client.Create(c.ctx, &o) })
+}
+
+func opFork(c *call) (any, error) {
+	s, err := c.statics()
+	if err != nil {
+		return nil, err
+	}
+	client, err := c.client(s)
+	if err != nil {
+		return nil, err
+	}
+	o, err := c.createOptions(s)
+	if err != nil {
+		return nil, err
+	}
+	fo := sandbox.ForkOptions{
+		Name: o.Name, Ports: o.Ports, Timeout: o.Timeout, VCPUs: o.VCPUs, Image: o.Image, NetworkPolicy: o.NetworkPolicy,
+		Env: o.Env, Tags: o.Tags, Persistent: o.Persistent, SnapshotExpiration: o.SnapshotExpiration,
+		KeepLastSnapshots: o.KeepLastSnapshots, OnResume: o.OnResume, Private: o.Private,
+	}
+	return once(c, func() (*sandbox.Sandbox, error) { return client.Fork(c.ctx, s.text("sourceSandbox"), &fo) })
+}
+
+func (c *call) getOptions(s statics) (sandbox.GetOptions, error) {
+	o := sandbox.GetOptions{OnResume: c.sandboxHook(s, "onResume"), Private: s.private()}
+	return o, s.get("resume", &o.Resume)
+}
+
+func opGet(c *call) (any, error) {
+	s, err := c.statics()
+	if err != nil {
+		return nil, err
+	}
+	client, err := c.client(s)
+	if err != nil {
+		return nil, err
+	}
+	o, err := c.getOptions(s)
+	if err != nil {
+		return nil, err
+	}
+	return client.Get(c.ctx, s.text("name"), &o)
+}
+
+func opGetOrCreate(c *call) (any, error) {
+	s, err := c.statics()
+	if err != nil {
+		return nil, err
+	}
+	client, err := c.client(s)
+	if err != nil {
+		return nil, err
+	}
+	create, err := c.createOptions(s)
+	if err != nil {
+		return nil, err
+	}
+	create.Name = ""
+	o := sandbox.GetOrCreateOptions{CreateOptions: create, OnCreate: c.sandboxHook(s, "onCreate")}
+	if err := s.get("resume", &o.Resume); err != nil {
+		return nil, err
+	}
+	return once(c, func() (*sandbox.Sandbox, error) { return client.GetOrCreate(c.ctx, s.text("name"), &o) })
+}
+
+// listing says how a listing is gathered.
+type listing struct {
+	Collect string   `json:"collect"`
+	Take    *int     `json:"take"`
+	Pick    []string `json:"pick"`
+}
+
+func (s statics) listing() (listing, error) {
+	var l listing
+	return l, errors.Join(s.get("collect", &l.Collect), s.get("take", &l.Take), s.get("pick", &l.Pick))
+}
+
+// item turns an item of a listing into a result, with the picked fields only.
+func (l listing) item(v map[string]any) any {
+	v = normDeep(v).(map[string]any)
+	if l.Pick == nil {
+		return v
+	}
+	out := map[string]any{}
+	for _, k := range l.Pick {
+		out[k] = v[k]
+	}
+	return out
+}
+
+// gather asks for a listing in the way that the step wants it. extra adds what
+// a page has besides its items.
+func gather[T any](
+	c *call, l listing, key string, first func() (*sandbox.Page[T], error), all iter.Seq2[T, error],
+	item func(T) map[string]any, extra func(page *sandbox.Page[T], out map[string]any),
+) (any, error) {
+	onePage := func(p *sandbox.Page[T]) map[string]any {
+		items := []any{}
+		for _, it := range p.Items {
+			items = append(items, l.item(item(it)))
+		}
+		out := map[string]any{key: items, "pagination": pagination(p.Count, p.Next)}
+		if extra != nil {
+			extra(p, out)
+		}
+		return out
+	}
+	limit := -1
+	if l.Take != nil {
+		limit = *l.Take
+	}
+	out := []any{}
+	if l.Collect == "toArray" {
+		list, err := sandbox.Collect(all)
+		if err != nil {
+			return nil, err
+		}
+		for _, it := range list {
+			out = append(out, l.item(item(it)))
+		}
+		return out, nil
+	}
+	p, err := first()
+	if err != nil {
+		return nil, err
+	}
+	switch l.Collect {
+	case "", "first":
+		return onePage(p), nil
+	case "pages":
+		if limit == 0 {
+			return out, nil
+		}
+		for page, err := range p.Pages(c.ctx) {
+			if err != nil {
+				c.partial = out
+				return nil, err
+			}
+			if out = append(out, onePage(page)); len(out) == limit {
+				break
+			}
+		}
+		return out, nil
+	case "items":
+		if limit == 0 {
+			return out, nil
+		}
+		for it, err := range p.All(c.ctx) {
+			if err != nil {
+				c.partial = out
+				return nil, err
+			}
+			if out = append(out, l.item(item(it))); len(out) == limit {
+				break
+			}
+		}
+		return out, nil
+	default:
+		return nil, fmt.Errorf("conformance: unknown way to collect: %q", l.Collect)
+	}
+}
+
+func pagination(count int, next string) map[string]any {
+	out := map[string]any{"count": float64(count), "next": nil}
+	if next != "" {
+		out["next"] = next
+	}
+	return out
+}

@@ -1,0 +1,228 @@
+package conformance
+
+import (
+	"encoding/base64"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+)
+
+// requests applies the rules that are about requests.
+func (x *reconciler) requests() {
+	if x.rules.has(ruleExplicit) {
+		x.explicit()
+	}
+	if x.rules.has(ruleShared) && x.played.Scenario.Order == "any" {
+		x.shared()
+	}
+	for i := range min(len(x.want.Requests), len(x.played.Recording.Requests)) {
+		w, ok1 := x.want.Requests[i].(map[string]any)
+		g, ok2 := x.played.Recording.Requests[i].(map[string]any)
+		if ok1 && ok2 {
+			x.modeZero(w, g)
+			x.envOrder(w, g)
+		}
+	}
+}
+
+// modeZero is about files that nobody shall be able to use.
+func (x *reconciler) modeZero(w, g map[string]any) {
+	if !x.rules.has(ruleModeZero) {
+		return
+	}
+	wt, gt := tarOf(w), tarOf(g)
+	for i := range min(len(wt), len(gt)) {
+		we, _ := wt[i].(map[string]any)
+		ge, _ := gt[i].(map[string]any)
+		if mode, _ := ge["mode"].(string); we["mode"] == "0644" && strings.Trim(mode, "0") == "" && mode != "" {
+			x.used(ruleModeZero)
+			we["mode"] = mode
+		}
+	}
+}
+
+func tarOf(r map[string]any) []any {
+	body, _ := r["body"].(map[string]any)
+	list, _ := body["tar"].([]any)
+	return list
+}
+
+// envOrder is about the environment of a user's command, which becomes
+// arguments.
+func (x *reconciler) envOrder(w, g map[string]any) {
+	wa, ga := sudoArgs(w), sudoArgs(g)
+	if !x.rules.has(ruleEnvOrder) || wa == nil || len(wa) != len(ga) || differs("", wa, ga) == "" {
+		return
+	}
+	from := slices.Index(wa, any("env")) + 1
+	if from == 0 {
+		return
+	}
+	to := from
+	for to < len(wa) && strings.Contains(fmt.Sprint(wa[to]), "=") {
+		to++
+	}
+	slices.SortFunc(wa[from:to], func(a, b any) int { return strings.Compare(fmt.Sprint(a), fmt.Sprint(b)) })
+	x.used(ruleEnvOrder)
+}
+
+func sudoArgs(r map[string]any) []any {
+	body, _ := r["body"].(map[string]any)
+	sent, _ := body["json"].(map[string]any)
+	if sent["command"] != "sudo" {
+		return nil
+	}
+	args, _ := sent["args"].([]any)
+	return args
+}
+
+// shared is about calls that find the sandbox stopped at the same time: what
+// the official SDK asks once for each of them is asked once for all.
+func (x *reconciler) shared() {
+	got := slices.Clone(x.played.Recording.Requests)
+	var kept []any
+	dropped := 0
+	for _, w := range x.want.Requests {
+		same := func(g any) bool { return differs("", tolerant(w), tolerant(g)) == "" }
+		if i := slices.IndexFunc(got, same); i >= 0 {
+			got = slices.Delete(got, i, i+1)
+			kept = append(kept, w)
+			continue
+		}
+		if !isResume(w) || !slices.ContainsFunc(kept, same) {
+			return
+		}
+		dropped++
+		x.release(w)
+	}
+	if dropped == 0 || len(got) > 0 {
+		return
+	}
+	x.used(ruleShared)
+	x.want.Requests = kept
+	for _, r := range x.want.Results {
+		// The requests are those of the parallel calls; what comes before has
+		// no concurrent calls.
+		if n, ok := seenOf(r); ok && n > len(kept) {
+			r.(map[string]any)["seen"] = float64(n - dropped)
+		}
+	}
+}
+
+// isResume says whether a request looks at a session or starts one.
+func isResume(r any) bool {
+	m, _ := r.(map[string]any)
+	path, _ := m["path"].(string)
+	rest, ok := strings.CutPrefix(path, "/api/v2/sandboxes/")
+	if !ok || m["method"] != "GET" {
+		return false
+	}
+	rest, _ = strings.CutPrefix(rest, "sessions/")
+	return !strings.Contains(rest, "/")
+}
+
+// release takes an exchange that is accounted for off those that were not
+// asked for.
+func (x *reconciler) release(request any) {
+	m, _ := request.(map[string]any)
+	on := fmt.Sprintf("%v %v", m["method"], m["path"])
+	if k := slices.Index(x.played.Unused, on); k >= 0 {
+		x.played.Unused = slices.Delete(x.played.Unused, k, k+1)
+	}
+}
+
+// explicit is about a token that was given by the caller and looks like one of
+// Vercel's own: the official SDK takes the team out of it and replaces it by a
+// fresh one. Here it is sent as it was given.
+func (x *reconciler) explicit() {
+	given := map[string]bool{}
+	for _, creds := range x.credentials() {
+		if token, _ := creds["token"].(string); hasOwner(token) {
+			text, _ := Unsubstitute("Bearer "+token, x.played.Vars).(string)
+			given[text] = true
+		}
+	}
+	if len(given) == 0 {
+		return
+	}
+	got := x.played.Recording.Requests
+	for i := 0; i < len(x.want.Requests); i++ {
+		w, _ := x.want.Requests[i].(map[string]any)
+		path, _ := w["path"].(string)
+		if i < len(got) {
+			g, _ := got[i].(map[string]any)
+			if g["path"] == path && g["method"] == w["method"] {
+				x.asGiven(w, g, given)
+				continue
+			}
+		}
+		if !strings.HasPrefix(path, "/__") {
+			return
+		}
+		x.used(ruleExplicit)
+		x.release(w)
+		x.want.Requests = slices.Delete(x.want.Requests, i, i+1)
+		for _, r := range x.want.Results {
+			if n, ok := seenOf(r); ok && n > i {
+				r.(map[string]any)["seen"] = float64(n - 1)
+			}
+		}
+		i--
+	}
+}
+
+// asGiven takes over what was sent of the credentials that were given.
+func (x *reconciler) asGiven(w, g map[string]any, given map[string]bool) {
+	wh, _ := w["headers"].(map[string]any)
+	gh, _ := g["headers"].(map[string]any)
+	auth, _ := gh["authorization"].(string)
+	if wh == nil || !given[auth] || differs("", w["headers"], g["headers"]) == "" && differs("", w["query"], g["query"]) == "" {
+		return
+	}
+	x.used(ruleExplicit)
+	wh["authorization"] = auth
+	wq, _ := w["query"].([]any)
+	gq, _ := g["query"].([]any)
+	for i := range min(len(wq), len(gq)) {
+		wp, _ := wq[i].([]any)
+		gp, _ := gq[i].([]any)
+		if len(wp) == 2 && len(gp) == 2 && wp[0] == "teamId" && gp[0] == "teamId" {
+			wp[1] = gp[1]
+		}
+	}
+}
+
+// credentials gathers those that the scenario gives anywhere.
+func (x *reconciler) credentials() []map[string]any {
+	all := []map[string]any{x.played.Scenario.Credentials}
+	for _, s := range x.played.Scenario.Steps {
+		for _, raw := range []json.RawMessage{s.Credentials, s.Args} {
+			var m map[string]any
+			if json.Unmarshal(raw, &m) == nil {
+				all = append(all, m)
+			}
+		}
+	}
+	back, _ := plain(all).([]any)
+	var out []map[string]any
+	for _, v := range back {
+		if m, ok := v.(map[string]any); ok {
+			out = append(out, m)
+		}
+	}
+	return out
+}
+
+// hasOwner says whether a token is a JWT that names its team.
+func hasOwner(token string) bool {
+	parts := strings.Split(token, ".")
+	if len(parts) != 3 {
+		return false
+	}
+	raw, err := base64.RawURLEncoding.DecodeString(parts[1])
+	var claims struct {
+		Owner string `json:"owner_id"`
+	}
+	return err == nil && json.Unmarshal(raw, &claims) == nil && claims.Owner != ""
+}

@@ -1,0 +1,242 @@
+package conformance
+
+import (
+	"encoding/json"
+	"regexp"
+	"slices"
+	"strings"
+)
+
+// failure applies the rules about a call that fails with the official SDK, or
+// with this one, or with both but otherwise.
+func (x *reconciler) failure(w, g map[string]any, s *Step, wantErr, gotErr map[string]any) {
+	kind, _ := wantErr["kind"].(string)
+	message, _ := wantErr["message"].(string)
+	_, gaveValue := g["value"]
+	accept := func(rule string) {
+		x.used(rule)
+		for _, k := range []string{"value", "error", "partial", "piped"} {
+			delete(w, k)
+		}
+		for _, k := range []string{"value", "error", "partial", "piped"} {
+			if v, ok := g[k]; ok {
+				w[k] = v
+			}
+		}
+	}
+	gotStatus, _ := gotErr["status"].(float64)
+	switch {
+	case x.rules.has(ruleMedia) && kind == "APIError" && strings.HasPrefix(message, "Expected a stream of ") && gaveValue && x.looseMediaType():
+		accept(ruleMedia)
+	case x.rules.has(ruleUnknown) && kind == "ValidationError" && gaveValue && x.unknownRecords():
+		accept(ruleUnknown)
+	case x.rules.has(ruleSnapshoting) && wantErr["code"] == "sandbox_snapshotting" && gaveValue && s.Op == "update":
+		accept(ruleSnapshoting)
+	case slices.Contains(x.played.Rules, ruleWait) && s.Op == "wait" && strings.HasPrefix(message, "Response JSON is not valid") && gotStatus == 418:
+		accept(ruleWait)
+	case x.rules.has(ruleNoSession) && gotStatus == 404 && wantErr == nil && w["value"] == nil && strings.HasPrefix(s.Op, "readFile"):
+		if code, _ := gotErr["code"].(string); strings.HasSuffix(code, "_not_found") {
+			accept(ruleNoSession)
+		}
+	case x.rules.has(ruleLast) && wantErr != nil && gotErr != nil && differs("", wantErr, gotErr) != "" && transient(wantErr) && transient(gotErr):
+		accept(ruleLast)
+	}
+	if x.rules.has(ruleAbort) && kind == "Abort" && gotErr["kind"] == "Abort" && w["timing"] == "ok" {
+		if t, _ := g["timing"].(string); t == "too fast" {
+			x.used(ruleAbort)
+			w["timing"] = t
+		}
+	}
+}
+
+// transient says whether an error is one that both SDKs try again.
+func transient(e map[string]any) bool {
+	status, _ := e["status"].(float64)
+	return e["kind"] == "NetworkError" || e["kind"] == "APIError" && (status >= 500 || status == 429)
+}
+
+// looseMediaType says whether the script has a stream whose content type is
+// right but not written in the one way that the official SDK takes.
+func (x *reconciler) looseMediaType() bool {
+	for _, ex := range x.played.Scenario.Server {
+		for k, v := range ex.Headers {
+			text, _ := v.(string)
+			media, _, _ := strings.Cut(strings.ToLower(text), ";")
+			if strings.EqualFold(k, "content-type") && text != "application/x-ndjson" && strings.TrimSpace(media) == "application/x-ndjson" {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// unknownRecords says whether the script has a record of an output stream that
+// this version does not know.
+func (x *reconciler) unknownRecords() bool {
+	for _, ex := range x.played.Scenario.Server {
+		for _, raw := range ex.NDJSON {
+			var rec struct {
+				Stream *string `json:"stream"`
+			}
+			if json.Unmarshal(raw, &rec) == nil && rec.Stream != nil && !slices.Contains([]string{"stdout", "stderr", "error"}, *rec.Stream) {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// success applies the rules about values that differ.
+func (x *reconciler) success(w, g map[string]any, before []Step, s *Step) {
+	if x.rules.has(ruleDomain) && s.Op == "domain" {
+		ws, _ := w["value"].(string)
+		gs, _ := g["value"].(string)
+		if sub, ok := strings.CutPrefix(ws, "https://"); ok && ws != gs && gs != "" {
+			if sub, ok = strings.CutSuffix(sub, ".vercel.run"); ok && x.routeHas(sub, gs) {
+				x.used(ruleDomain)
+				w["value"] = gs
+			}
+		}
+	}
+	if x.rules.has(ruleHandleEnd) && (s.Op == "props" || s.Op == "serialize") && s.On != nil {
+		waited := slices.ContainsFunc(before, func(b Step) bool { return b.Op == "wait" && b.On != nil && *b.On == *s.On })
+		if waited && handleEnd(w["value"], g["value"]) {
+			x.used(ruleHandleEnd)
+		}
+	}
+	if x.rules.has(ruleUTF8) {
+		for _, k := range []string{"value", "piped", "partial"} {
+			if v, changed := mended(w[k], g[k]); changed {
+				x.used(ruleUTF8)
+				w[k] = v
+			}
+		}
+	}
+}
+
+// routeHas says whether the script has a route with both.
+func (x *reconciler) routeHas(subdomain, url string) bool {
+	var find func(v any) bool
+	find = func(v any) bool {
+		switch v := v.(type) {
+		case []any:
+			return slices.ContainsFunc(v, find)
+		case map[string]any:
+			if v["subdomain"] == subdomain && v["url"] == url {
+				return true
+			}
+			for _, e := range v {
+				if find(e) {
+					return true
+				}
+			}
+		}
+		return false
+	}
+	for _, ex := range x.played.Scenario.Server {
+		if v, ok := decodeJSON(ex.JSON); ok && find(v) {
+			return true
+		}
+	}
+	return false
+}
+
+// handleEnd takes over into w what a handle knows of its command's end.
+func handleEnd(w, g any) bool {
+	wm, _ := w.(map[string]any)
+	gm, _ := g.(map[string]any)
+	used := false
+	for _, k := range []string{"exitCode", "durationMs"} {
+		wv, inWant := wm[k]
+		gv, inGot := gm[k]
+		if inGot && gv != nil && wv == nil && (inWant || k == "durationMs" && gm["name"] != nil) {
+			wm[k], used = gv, true
+		}
+	}
+	if wm != nil && gm != nil && wm["cmd"] != nil {
+		used = handleEnd(wm["cmd"], gm["cmd"]) || used
+	}
+	return used
+}
+
+var replacement = regexp.MustCompile("\uFFFD+")
+
+// mended gives v with every text in which the official SDK has lost a character
+// as this one has it: all else of the text must be the same.
+func mended(w, g any) (any, bool) {
+	switch wv := w.(type) {
+	case string:
+		gv, ok := g.(string)
+		if !ok || gv == wv || !strings.Contains(wv, "\uFFFD") || strings.Contains(gv, "\uFFFD") {
+			return w, false
+		}
+		parts := replacement.Split(wv, -1)
+		for i := range parts {
+			parts[i] = regexp.QuoteMeta(parts[i])
+		}
+		if m, err := regexp.MatchString("(?s)^"+strings.Join(parts, "[^\x00-\x7F]{1,2}")+"$", gv); err != nil || !m {
+			return w, false
+		}
+		return gv, true
+	case []any:
+		gv, ok := g.([]any)
+		if !ok || len(gv) != len(wv) {
+			return w, false
+		}
+		any := false
+		for i := range wv {
+			v, changed := mended(wv[i], gv[i])
+			wv[i], any = v, any || changed
+		}
+		return wv, any
+	case map[string]any:
+		gv, ok := g.(map[string]any)
+		if !ok {
+			return w, false
+		}
+		any := false
+		for k := range wv {
+			v, changed := mended(wv[k], gv[k])
+			wv[k], any = v, any || changed
+		}
+		return wv, any
+	default:
+		return w, false
+	}
+}
+
+// mayRefuse says whether a refusal is one that the rule is about: of arguments
+// that the API refuses as well, or that have a meaning that nobody can want.
+func mayRefuse(rule string, w map[string]any, s *Step) bool {
+	if rule != ruleRefused || w["error"] != nil {
+		return true
+	}
+	var a struct {
+		Name     string   `json:"name"`
+		Source   any      `json:"sourceSandbox"`
+		Ports    []int    `json:"ports"`
+		Timeout  *float64 `json:"timeout"`
+		Duration *float64 `json:"durationMs"`
+		Time     *float64 `json:"timeoutMs"`
+		Expires  *float64 `json:"snapshotExpiration"`
+		Expire   *float64 `json:"expiration"`
+	}
+	if json.Unmarshal(s.Args, &a) != nil {
+		return false
+	}
+	odd := []any{".", "..", "sessions", "snapshots"}
+	if slices.Contains(odd, any(a.Name)) || slices.Contains(odd, a.Source) {
+		return true
+	}
+	for _, p := range a.Ports {
+		if p < 1 || p > 65535 {
+			return true
+		}
+	}
+	for _, d := range []*float64{a.Timeout, a.Duration, a.Time, a.Expires, a.Expire} {
+		if d != nil && *d < 0 {
+			return true
+		}
+	}
+	return false
+}

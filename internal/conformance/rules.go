@@ -1,0 +1,173 @@
+package conformance
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"path"
+	"slices"
+	"strings"
+)
+
+// The rules that are known. A rule works only when departures.json lists it
+// with its reason.
+const (
+	ruleLogsEnd     = "logs-end-confirmed"
+	ruleRepair      = "stream-repaired"
+	ruleWritten     = "written-output-not-kept"
+	ruleEnglish     = "asked-again-in-english"
+	ruleStopping    = "stopping-session-polled"
+	ruleShared      = "one-resume-for-all"
+	ruleRace        = "create-race-adopted"
+	ruleWait        = "wait-goes-on"
+	ruleOutputOrder = "output-in-order"
+	ruleOnce        = "once-not-repeated"
+	ruleLast        = "last-failure-reported"
+	ruleAbort       = "abort-at-once"
+	ruleLenient     = "lenient-answers"
+	ruleMedia       = "media-type-with-parameters"
+	ruleUnknown     = "unknown-records-skipped"
+	ruleUTF8        = "characters-across-chunks"
+	ruleHandleEnd   = "handle-knows-its-end"
+	ruleDomain      = "address-of-the-route"
+	ruleSnapshoting = "snapshotting-tolerated"
+	ruleNoSession   = "missing-session-is-no-missing-file"
+	ruleNoPartial   = "no-partial-download"
+	ruleModeZero    = "mode-zero-kept"
+	rulePrivate     = "login-files-private"
+	ruleLoginKept   = "login-kept"
+	ruleExplicit    = "explicit-credentials-kept"
+	ruleDeleted     = "deleted-handle"
+	ruleRefused     = "impossible-arguments-refused"
+	ruleRedacted    = "redacted-value-refused"
+	ruleTarget      = "target-is-no-directory"
+	ruleNames       = "link-names-checked"
+	ruleDashes      = "dash-before-paths"
+	ruleTruncate    = "truncate-makes-no-file"
+	ruleChown       = "chown-leaves-alone"
+	ruleStat        = "stat-with-fractions"
+	ruleReaddir     = "directory-in-one-listing"
+	ruleAppend      = "append-adds-only"
+	ruleEnvOrder    = "environment-sorted"
+)
+
+var knownRules = []string{
+	ruleLogsEnd, ruleRepair, ruleWritten, ruleEnglish, ruleStopping, ruleShared, ruleRace, ruleWait, ruleOutputOrder, ruleOnce,
+	ruleLast, ruleAbort, ruleLenient, ruleMedia, ruleUnknown, ruleUTF8, ruleHandleEnd, ruleDomain, ruleSnapshoting,
+	ruleNoSession, ruleNoPartial, ruleModeZero, rulePrivate, ruleLoginKept, ruleExplicit, ruleDeleted, ruleRefused,
+	ruleRedacted, ruleTarget, ruleNames, ruleDashes, ruleTruncate, ruleChown, ruleStat, ruleReaddir, ruleAppend, ruleEnvOrder,
+}
+
+// Rule is a departure that is the same in every scenario. It accounts for one
+// kind of difference exactly, and leaves all others to be found.
+type Rule struct {
+	Rule string `json:"rule"`
+	// Reason is why this SDK departs, in a sentence or two.
+	Reason string `json:"reason"`
+	// Unscripted are the requests that this SDK makes and the official one does
+	// not: "METHOD /path" with * for one segment of the path, and ?key=value
+	// for a pair of the query. They are answered 418, do not count, and must
+	// not change what the call gives.
+	Unscripted []string `json:"unscripted"`
+	// Env is the environment that unscripted commands have.
+	Env map[string]string `json:"env"`
+	// Ops are the operations that the unscripted requests belong to; none
+	// means any.
+	Ops []string `json:"ops"`
+	// Answer is what such a request is answered instead of 418: "replay" the
+	// output of the command as its run had it, or "stopped" for the session as
+	// last described, stopped.
+	Answer string `json:"answer"`
+}
+
+// Rules are the rules of a departures.json.
+type Rules struct{ list []Rule }
+
+// UnmarshalJSON reads the list.
+func (r *Rules) UnmarshalJSON(data []byte) error { return json.Unmarshal(data, &r.list) }
+
+func (r *Rules) check() error {
+	if r == nil {
+		return nil
+	}
+	var errs []error
+	for _, rule := range r.list {
+		if !slices.Contains(knownRules, rule.Rule) {
+			errs = append(errs, fmt.Errorf("departures.json: no such rule: %q", rule.Rule))
+		}
+		if rule.Reason == "" {
+			errs = append(errs, fmt.Errorf("departures.json: rule %q has no reason", rule.Rule))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+func (r *Rules) has(name string) bool {
+	return r != nil && slices.ContainsFunc(r.list, func(x Rule) bool { return x.Rule == name })
+}
+
+// reasons says in words why a scenario departs.
+func (r *Rules) reasons(used []string) string {
+	var out []string
+	for _, rule := range r.list {
+		if slices.Contains(used, rule.Rule) {
+			out = append(out, rule.Rule+": "+rule.Reason)
+		}
+	}
+	return strings.Join(out, " ")
+}
+
+// unscripted gives the rule by which a request may have no exchange, or nil. The
+// operations are those that are under way.
+func (r *Rules) unscripted(e *Entry, ops []string) *Rule {
+	if r == nil {
+		return nil
+	}
+	for i := range r.list {
+		rule := &r.list[i]
+		if len(rule.Ops) > 0 && !slices.ContainsFunc(ops, func(op string) bool { return slices.Contains(rule.Ops, op) }) {
+			continue
+		}
+		for _, pattern := range rule.Unscripted {
+			if rule.covers(pattern, e) {
+				return rule
+			}
+		}
+	}
+	return nil
+}
+
+func (r *Rule) covers(pattern string, e *Entry) bool {
+	method, target, _ := strings.Cut(pattern, " ")
+	target, query, hasQuery := strings.Cut(target, "?")
+	if method != e.Method {
+		return false
+	}
+	if ok, err := path.Match(target, e.Path); err != nil || !ok {
+		return false
+	}
+	waits := false
+	matches := !hasQuery
+	for _, pair := range e.Query {
+		p := pair.([]any)
+		waits = waits || p[0] == "wait"
+		matches = matches || fmt.Sprintf("%v=%v", p[0], p[1]) == query
+	}
+	if !matches || waits && !hasQuery {
+		return false
+	}
+	if r.Env == nil {
+		return true
+	}
+	body, _ := e.jsonBody()
+	env, _ := body["env"].(map[string]any)
+	if len(env) != len(r.Env) {
+		return false
+	}
+	for k, v := range r.Env {
+		if env[k] != v {
+			return false
+		}
+	}
+	return true
+}

@@ -1,0 +1,239 @@
+package conformance
+
+import (
+	"crypto/sha256"
+	"encoding/base64"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"time"
+)
+
+// Scenario is one recorded list of calls and the script of the server that
+// answers them.
+type Scenario struct {
+	Name        string                     `json:"name"`
+	Area        string                     `json:"area"`
+	About       string                     `json:"about"`
+	Note        string                     `json:"note"`
+	JSOnly      bool                       `json:"jsOnly"`
+	TTY         bool                       `json:"tty"`
+	Order       string                     `json:"order"`
+	Env         map[string]string          `json:"env"`
+	Files       map[string]json.RawMessage `json:"files"`
+	Tokens      map[string]TokenSpec       `json:"tokens"`
+	Credentials map[string]any             `json:"credentials"`
+	Steps       []Step                     `json:"steps"`
+	Server      []Exchange                 `json:"server"`
+}
+
+// TokenSpec says what a token claims; ExpIn is added to the present.
+type TokenSpec struct {
+	Claims map[string]json.RawMessage `json:"claims"`
+	ExpIn  *float64                   `json:"expIn"`
+}
+
+// Step is one call.
+type Step struct {
+	Op   string          `json:"op"`
+	On   *string         `json:"on"`
+	Save string          `json:"save"`
+	Args json.RawMessage `json:"args"`
+	// Credentials replaces those of the scenario when it is present; the JSON
+	// null stands for none.
+	Credentials json.RawMessage `json:"credentials"`
+	Abort       *AbortSpec      `json:"abort"`
+	MinMs       *float64        `json:"minMs"`
+	MaxMs       *float64        `json:"maxMs"`
+	GiveUpMs    float64         `json:"giveUpMs"`
+	Background  bool            `json:"background"`
+}
+
+// AbortSpec says when the context of a call is cancelled.
+type AbortSpec struct {
+	Before   bool     `json:"before"`
+	AfterMs  *float64 `json:"afterMs"`
+	WhenSeen int      `json:"whenSeen"`
+	PlusMs   *float64 `json:"plusMs"`
+}
+
+// Exchange is one request that the server expects, and its answer.
+type Exchange struct {
+	On    string            `json:"on"`
+	Query map[string]string `json:"query"`
+	Body  map[string]any    `json:"body"`
+	Times *int              `json:"times"`
+
+	Status        int               `json:"status"`
+	JSON          json.RawMessage   `json:"json"`
+	Text          *string           `json:"text"`
+	Base64        *string           `json:"base64"`
+	Bytes         *ByteSpec         `json:"bytes"`
+	NDJSON        []json.RawMessage `json:"ndjson"`
+	Chunks        []ByteSpec        `json:"chunks"`
+	Headers       map[string]any    `json:"headers"`
+	DelayMs       float64           `json:"delayMs"`
+	Drop          bool              `json:"drop"`
+	CutAfterBytes *int              `json:"cutAfterBytes"`
+	Hold          bool              `json:"hold"`
+}
+
+// ByteSpec describes the content of a file or a part of an answer.
+type ByteSpec struct {
+	UTF8    *string         `json:"utf8"`
+	Base64  *string         `json:"base64"`
+	Repeat  *string         `json:"repeat"`
+	Count   int             `json:"count"`
+	JSON    json.RawMessage `json:"json"`
+	DelayMs *float64        `json:"delayMs"`
+}
+
+// Bytes expands the specification.
+func (b *ByteSpec) Bytes() ([]byte, error) {
+	switch {
+	case b == nil:
+		return nil, nil
+	case b.UTF8 != nil:
+		return []byte(*b.UTF8), nil
+	case b.Base64 != nil:
+		return decodeBase64(*b.Base64)
+	case b.Repeat != nil:
+		return []byte(strings.Repeat(*b.Repeat, b.Count)), nil
+	case b.JSON != nil:
+		return compactJSON(b.JSON), nil
+	default:
+		return nil, errors.New("conformance: a byte specification without content")
+	}
+}
+
+// Load reads a scenario and replaces its {{NAMES}}. The replacement works on
+// the JSON text, so that the answers keep their order of keys and their
+// spelling of numbers. It returns the names and their values too.
+func Load(path, home, cwd string, now time.Time) (*Scenario, map[string]string, error) {
+	raw, err := os.ReadFile(path)
+	if err != nil {
+		return nil, nil, err
+	}
+	var head struct {
+		Tokens map[string]TokenSpec `json:"tokens"`
+	}
+	if err := json.Unmarshal(raw, &head); err != nil {
+		return nil, nil, fmt.Errorf("%s: %w", path, err)
+	}
+	vars := map[string]string{"HOME": home, "CWD": cwd}
+	for name, spec := range head.Tokens {
+		vars[name] = spec.token(name, now)
+	}
+	s, err := parse(raw, vars)
+	if err != nil {
+		return nil, nil, fmt.Errorf("%s: %w", path, err)
+	}
+	return s, vars, nil
+}
+
+func parse(raw []byte, vars map[string]string) (*Scenario, error) {
+	var s Scenario
+	if err := json.Unmarshal(Substitute(raw, vars), &s); err != nil {
+		return nil, err
+	}
+	return &s, nil
+}
+
+// token makes the unsigned token that the specification asks for.
+func (t TokenSpec) token(name string, now time.Time) string {
+	claims := map[string]json.RawMessage{}
+	for k, v := range t.Claims {
+		claims[k] = v
+	}
+	if t.ExpIn != nil {
+		exp, _ := json.Marshal(float64(now.Unix()) + *t.ExpIn)
+		claims["exp"] = exp
+	}
+	body, _ := json.Marshal(claims)
+	enc := base64.RawURLEncoding.EncodeToString
+	return enc([]byte(`{"alg":"none","typ":"JWT"}`)) + "." + enc(body) + ".sig" + name
+}
+
+var nameInBraces = regexp.MustCompile(`\{\{(\w+)\}\}`)
+
+// Substitute replaces every {{NAME}} in a JSON text by its value.
+func Substitute(text []byte, vars map[string]string) []byte {
+	return nameInBraces.ReplaceAllFunc(text, func(m []byte) []byte {
+		v, ok := vars[string(m[2:len(m)-2])]
+		if !ok {
+			return m
+		}
+		quoted, _ := json.Marshal(v)
+		return quoted[1 : len(quoted)-1]
+	})
+}
+
+// Unsubstitute puts {{NAME}} back wherever a value occurs in v, longest value
+// first.
+func Unsubstitute(v any, vars map[string]string) any {
+	names := sortedByValueLength(vars)
+	var walk func(any) any
+	walk = func(v any) any {
+		switch v := v.(type) {
+		case string:
+			for _, n := range names {
+				v = strings.ReplaceAll(v, vars[n], "{{"+n+"}}")
+			}
+			return v
+		case []any:
+			out := make([]any, len(v))
+			for i := range v {
+				out[i] = walk(v[i])
+			}
+			return out
+		case map[string]any:
+			out := make(map[string]any, len(v))
+			for k, x := range v {
+				out[k] = walk(x)
+			}
+			return out
+		default:
+			return v
+		}
+	}
+	return walk(v)
+}
+
+// LayOut writes the scenario's local files.
+func (s *Scenario) LayOut() error {
+	for path, content := range s.Files {
+		data := []byte(compactJSON(content))
+		var text string
+		if json.Unmarshal(content, &text) == nil {
+			data = []byte(text)
+		}
+		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+			return err
+		}
+		if err := os.WriteFile(path, data, 0o644); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// decodeBase64 reads base64 with or without padding, as Node does.
+func decodeBase64(s string) ([]byte, error) {
+	return base64.RawStdEncoding.DecodeString(strings.TrimRight(s, "="))
+}
+
+func sha256Hex(data []byte) string {
+	sum := sha256.Sum256(data)
+	return hex.EncodeToString(sum[:])
+}
+
+// present says whether a JSON value was given at all, be it null.
+func present(raw json.RawMessage) bool { return len(raw) > 0 }
+
+// isNull says whether a value is absent or the JSON null.
+func isNull(raw json.RawMessage) bool { return len(raw) == 0 || string(raw) == "null" }

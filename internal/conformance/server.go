@@ -1,0 +1,344 @@
+package conformance
+
+import (
+	"context"
+	"encoding/json"
+	"io"
+	"net"
+	"net/http"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+)
+
+// holdLimit is how long a held exchange stays open when nobody closes it.
+const holdLimit = 4 * time.Second
+
+// Entry is one request in the log of a [Server].
+type Entry struct {
+	Method     string            `json:"method"`
+	Path       string            `json:"path"`
+	Query      []any             `json:"query"`
+	Headers    map[string]string `json:"headers"`
+	UA         bool              `json:"ua"`
+	Body       any               `json:"body"`
+	Closed     *bool             `json:"clientClosed,omitempty"`
+	Unscripted bool              `json:"unscripted,omitempty"`
+}
+
+// jsonBody returns the decoded JSON body of a request, if it has one.
+func (e *Entry) jsonBody() (map[string]any, bool) {
+	body, _ := e.Body.(map[string]any)
+	m, ok := body["json"].(map[string]any)
+	return m, ok
+}
+
+// Server plays the script of one scenario on 127.0.0.1 and logs what it is
+// asked.
+type Server struct {
+	opts     ServerOptions
+	http     *http.Server
+	listener net.Listener
+	sending  sync.WaitGroup
+
+	mu     sync.Mutex
+	script []*slot
+	step   int      // the step that runs
+	log    []*Entry // in the words of the official SDK, as far as rules go
+	raw    []*Entry // as they came
+	// What rules answer with: the output of commands, and sessions.
+	outputs  map[string][]json.RawMessage
+	sessions map[string]json.RawMessage
+	used     []string // rules
+	held     []*Entry
+}
+
+// ServerOptions are what a [Server] knows besides its script.
+type ServerOptions struct {
+	// UserAgent is what the client's user agent is expected to start with.
+	UserAgent string
+	// Rules may be nil. With them, Steps are those of the scenario and Want is
+	// what the official SDK did.
+	Rules *Rules
+	Steps []Step
+	Want  *Recording
+	// AnyOrder says that calls run at the same time.
+	AnyOrder bool
+}
+
+type slot struct {
+	Exchange
+	left int
+}
+
+// StartServer plays the script until [Server.Close].
+func StartServer(script []Exchange, opts ServerOptions) (*Server, error) {
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return nil, err
+	}
+	s := &Server{opts: opts, listener: ln, outputs: map[string][]json.RawMessage{}, sessions: map[string]json.RawMessage{}}
+	for _, ex := range script {
+		times := 1
+		if ex.Times != nil {
+			times = *ex.Times
+		}
+		s.script = append(s.script, &slot{ex, times})
+	}
+	s.http = &http.Server{Handler: s, ReadHeaderTimeout: time.Minute}
+	go func() { _ = s.http.Serve(ln) }()
+	return s, nil
+}
+
+// Port is where the server listens.
+func (s *Server) Port() int { return s.listener.Addr().(*net.TCPAddr).Port }
+
+// Close ends the server, after the answers that are still being sent.
+func (s *Server) Close() {
+	s.sending.Wait()
+	_ = s.http.Close()
+}
+
+// Log returns the requests so far, those kept aside under a rule left out.
+func (s *Server) Log() []*Entry {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return append([]*Entry(nil), s.log...)
+}
+
+// Raw returns all requests so far, just as they came.
+func (s *Server) Raw() []*Entry {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return append([]*Entry(nil), s.raw...)
+}
+
+// Used names the rules by which requests were understood or kept aside.
+func (s *Server) Used() []string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return append([]string(nil), s.used...)
+}
+
+// Unused names the exchanges of the script that were not asked for.
+func (s *Server) Unused() []string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var out []string
+	for _, sl := range s.script {
+		if sl.left > 0 {
+			out = append(out, cmpOr(sl.On, "(any)"))
+		}
+	}
+	return out
+}
+
+func cmpOr(s, other string) string {
+	if s == "" {
+		return other
+	}
+	return s
+}
+
+// ServeHTTP answers one request by the script.
+func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	switch r.URL.Path {
+	case "/__wire/count":
+		_, _ = io.WriteString(w, strconv.Itoa(len(s.Log())))
+		return
+	case "/__wire/finish":
+		s.finish()
+		return
+	case "/__wire/step":
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		s.step, _ = strconv.Atoi(r.URL.Query().Get("at"))
+		return
+	}
+	body, err := io.ReadAll(r.Body)
+	if err != nil {
+		return // the client went away while it was sending
+	}
+	entry := s.entry(r, body)
+	s.sending.Add(1)
+	defer s.sending.Done()
+	ex := s.take(entry)
+	if ex == nil {
+		w.Header().Set("Content-Type", "application/json")
+		w.Header().Set("X-Wire", "wire: unscripted request")
+		w.WriteHeader(http.StatusTeapot)
+		_, _ = io.WriteString(w, `{"error":{"code":"wire_unscripted","message":"wire: unscripted request"}}`)
+		return
+	}
+	s.send(w, r, ex, entry)
+}
+
+// finish marks what is still held open: the client has not closed it.
+func (s *Server) finish() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, e := range s.held {
+		if e.Closed == nil {
+			e.Closed = new(false)
+		}
+	}
+}
+
+func (s *Server) entry(r *http.Request, body []byte) *Entry {
+	path, query, _ := strings.Cut(r.RequestURI, "?")
+	if !strings.HasPrefix(r.Host, "127.0.0.1:") && (r.Host != "vercel.com" || !strings.HasPrefix(path, "/api/")) {
+		path = "/__" + r.Host + path
+	}
+	headers := map[string]string{}
+	for _, h := range []string{"authorization", "content-type", "x-cwd"} {
+		if v := r.Header.Values(h); len(v) > 0 {
+			headers[h] = strings.Join(v, ", ")
+		}
+	}
+	return &Entry{
+		Method: r.Method, Path: CanonicalPath(path), Query: formPairs(query), Headers: headers,
+		UA:   strings.HasPrefix(r.UserAgent(), s.opts.UserAgent),
+		Body: decodeBody(body, r.Header.Get("Content-Type")),
+	}
+}
+
+// take logs the request and finds its exchange. A request without one is kept
+// aside when a rule allows it, and is unscripted when none does.
+func (s *Server) take(e *Entry) *Exchange {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.raw = append(s.raw, e)
+	rule := s.opts.Rules.unscripted(e, s.ops())
+	if rule != nil && !s.awaited(e) {
+		return s.setAside(e, rule)
+	}
+	if a, ok := appends(e); ok && s.opts.Rules.has(ruleAppend) {
+		if ex := s.append(e, a); ex != nil {
+			return ex
+		}
+	}
+	for _, t := range s.likely(s.opts.Rules.translate(e)) {
+		if ex := s.match(t.entry); ex != nil {
+			s.log = append(s.log, t.entry)
+			s.use(t.rules...)
+			if t.answer != nil && ex.NDJSON != nil {
+				ex = new(*ex)
+				ex.NDJSON = t.answer(ex.NDJSON)
+			}
+			return ex
+		}
+	}
+	if ex := s.match(e); ex != nil {
+		s.log = append(s.log, e)
+		if ex.Hold {
+			s.held = append(s.held, e)
+		}
+		s.remember(ex)
+		return ex
+	}
+	e.Unscripted = true
+	s.log = append(s.log, e)
+	return nil
+}
+
+func (s *Server) match(e *Entry) *Exchange {
+	for _, sl := range s.script {
+		if sl.left > 0 && sl.matches(e) {
+			sl.left--
+			return &sl.Exchange
+		}
+	}
+	return nil
+}
+
+func (s *Server) send(w http.ResponseWriter, r *http.Request, ex *Exchange, e *Entry) {
+	gone := r.Context()
+	if ex.Hold {
+		defer func() {
+			if gone.Err() != nil {
+				s.setClosed(e, true)
+			}
+		}()
+	}
+	if !pause(gone, millis(ex.DelayMs)) {
+		return
+	}
+	if ex.Drop {
+		closeConnection(w)
+		return
+	}
+	header, pieces, err := ex.answer()
+	if err != nil {
+		http.Error(w, err.Error(), http.StatusInternalServerError)
+		return
+	}
+	for k, v := range header {
+		w.Header()[k] = v
+	}
+	status := ex.Status
+	if status == 0 {
+		status = http.StatusOK
+	}
+	w.WriteHeader(status)
+	flush := func() { _ = http.NewResponseController(w).Flush() }
+
+	if ex.CutAfterBytes != nil {
+		flush()
+		var all []byte
+		for _, p := range pieces {
+			all = append(all, p.data...)
+		}
+		_, _ = w.Write(all[:min(*ex.CutAfterBytes, len(all))])
+		flush()
+		pause(gone, 40*time.Millisecond) // let the bytes arrive before the connection goes
+		panic(http.ErrAbortHandler)
+	}
+	if ex.Chunks == nil && !ex.Hold {
+		for _, p := range pieces {
+			_, _ = w.Write(p.data)
+		}
+		return
+	}
+	flush()
+	for _, p := range pieces {
+		if !pause(gone, p.delay) {
+			return
+		}
+		_, _ = w.Write(p.data)
+		flush()
+	}
+	if ex.Hold && pause(gone, holdLimit) {
+		s.setClosed(e, false)
+	}
+}
+
+func (s *Server) setClosed(e *Entry, closed bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if e.Closed == nil {
+		e.Closed = &closed
+	}
+}
+
+// pause waits, and reports whether the client is still there.
+func pause(ctx context.Context, d time.Duration) bool {
+	if d <= 0 {
+		return ctx.Err() == nil
+	}
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}
+
+// closeConnection drops the connection without an answer.
+func closeConnection(w http.ResponseWriter) {
+	if conn, _, err := http.NewResponseController(w).Hijack(); err == nil {
+		_ = conn.Close()
+	}
+}

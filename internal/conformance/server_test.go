@@ -1,0 +1,112 @@
+package conformance
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+)
+
+func TestCanonicalPath(t *testing.T) {
+	for raw, want := range map[string]string{
+		"/api/v2/sandboxes/my%20box": "/api/v2/sandboxes/my%20box",
+		"/a%2fb/c":                   "/a%2Fb/c",
+		"/it's(1)!":                  "/it's(1)!",
+		"/é":                         "/%C3%A9",
+		"/%zz":                       "/%zz",
+		"/%ff":                       "/%ff",
+	} {
+		assert.Equal(t, want, CanonicalPath(raw), raw)
+	}
+}
+
+func TestCompare(t *testing.T) {
+	request := func(body any, headers map[string]any) any {
+		return map[string]any{"method": "GET", "path": "/x", "query": []any{}, "headers": headers, "body": body, "ua": true}
+	}
+	plainType := map[string]any{"content-type": "application/json"}
+	tests := []struct {
+		name      string
+		want, got Recording
+		anyOrder  bool
+		same      bool
+	}{
+		{
+			name: "a content type without a body is tolerated",
+			want: Recording{Requests: []any{request(nil, plainType)}}, got: Recording{Requests: []any{request(nil, map[string]any{})}}, same: true,
+		},
+		{
+			name: "with a body it is not",
+			want: Recording{Requests: []any{request("b", plainType)}}, got: Recording{Requests: []any{request("b", map[string]any{})}},
+		},
+		{
+			name: "order matters",
+			want: Recording{Requests: []any{request("a", nil), request("b", nil)}}, got: Recording{Requests: []any{request("b", nil), request("a", nil)}},
+		},
+		{
+			name: "unless it does not",
+			want: Recording{Requests: []any{request("a", nil), request("b", nil)}}, got: Recording{Requests: []any{request("b", nil), request("a", nil)}},
+			anyOrder: true, same: true,
+		},
+		{
+			name: "a request that is missing",
+			want: Recording{Requests: []any{request("a", nil), request("a", nil)}}, got: Recording{Requests: []any{request("a", nil)}}, anyOrder: true,
+		},
+		{
+			name: "a request too many",
+			want: Recording{Requests: []any{request("a", nil)}}, got: Recording{Requests: []any{request("a", nil), request("a", nil)}}, anyOrder: true,
+		},
+		{
+			name: "an ellipsis stands for any rest",
+			want: Recording{Results: []any{"Can't parse JSON: …"}}, got: Recording{Results: []any{"Can't parse JSON: x"}}, same: true,
+		},
+		{
+			name: "but not for another beginning",
+			want: Recording{Results: []any{"Can't parse JSON: …"}}, got: Recording{Results: []any{"Can parse"}},
+		},
+		{
+			name: "the cause of an error is not compared",
+			want: Recording{Results: []any{map[string]any{"kind": "E", "cause": "a"}}}, got: Recording{Results: []any{map[string]any{"kind": "E"}}}, same: true,
+		},
+		{
+			name: "null is not absence",
+			want: Recording{Results: []any{map[string]any{"value": nil}}}, got: Recording{Results: []any{map[string]any{}}},
+		},
+		{
+			name: "numbers are values",
+			want: Recording{Results: []any{1.0}}, got: Recording{Results: []any{2.0}},
+		},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			d := Compare(tt.want, tt.got, tt.anyOrder)
+			assert.Equal(t, tt.same, d == "", d)
+		})
+	}
+}
+
+func TestInterleaved(t *testing.T) {
+	assert.True(t, interleaved("abcd", "ac", "bd"))
+	assert.True(t, interleaved("aab", "ab", "a"))
+	assert.False(t, interleaved("abdc", "ac", "dd"))
+	assert.False(t, interleaved("abc", "ac", "bd"))
+	assert.False(t, interleaved("bdca", "ac", "bd"))
+}
+
+func TestMended(t *testing.T) {
+	for want, got := range map[string]string{
+		"a\uFFFD\uFFFD\uFFFDb\n": "a🚀b\n",
+		"\uFFFDx\uFFFD":          "éxü",
+	} {
+		v, changed := mended(want, got)
+		assert.True(t, changed)
+		assert.Equal(t, got, v)
+	}
+	for want, got := range map[string]string{
+		"a\uFFFDb":  "a🚀c",
+		"a\uFFFDb ": "axxb",
+		"ab":        "ab",
+	} {
+		_, changed := mended(want, got)
+		assert.False(t, changed, want)
+	}
+}
