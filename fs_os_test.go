@@ -192,13 +192,6 @@ func (r remote) Create(name, content string) error {
 	return errors.Join(err, w.Close())
 }
 
-// oddNames are names that shells, options and line-based listings get wrong.
-var oddNames = []string{
-	"with space", " leading", "trailing ", "new\nline", "tab\t", "quote'", `double"`, "pipe|f", "-rf", "--help", "-", ".hidden", "...",
-	"$HOME", "`id`", "*", "?", "[a]", "~", "#", "a\\b", "é", "日本語", "emoji🙂", "\u202e", "!", "(", "&", ";", "%s", "a=b", "\x01", "\\x41",
-	strings.Repeat("n", 255),
-}
-
 // TestFileSystemIsLikeOS runs each operation on package os and on a sandbox, and
 // expects the same results and the same kinds of errors.
 func TestFileSystemIsLikeOS(t *testing.T) {

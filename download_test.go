@@ -1,0 +1,225 @@
+package sandbox_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"io/fs"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/go-vercel/sandbox"
+	"github.com/go-vercel/sandbox/sandboxtest"
+)
+
+// dirNames lists a local directory, temporary files of ours included.
+func dirNames(t *testing.T, dir string) []string {
+	t.Helper()
+	list, err := os.ReadDir(dir)
+	require.NoError(t, err)
+	names := []string{}
+	for _, d := range list {
+		names = append(names, d.Name())
+	}
+	return names
+}
+
+func TestDownloadFile(t *testing.T) {
+	_, sb := start(t, nil)
+	ctx := t.Context()
+	content := strings.Repeat("\x00\xff0123456789", 50_000)
+	require.NoError(t, sb.WriteFiles(ctx, []sandbox.File{{Path: "dir/a", Text: content}, {Path: "empty"}}, nil))
+	dir := t.TempDir()
+	dst := filepath.Join(dir, "new/dirs/a")
+
+	err := sb.DownloadFile(ctx, "dir/a", dst, nil)
+	pe, ok := errors.AsType[*fs.PathError](err)
+	require.True(t, ok, "%v", err)
+	assert.Equal(t, dst, pe.Path, "the caller's name, not that of a temporary file")
+	assert.ErrorIs(t, err, fs.ErrNotExist)
+
+	var last sandbox.Progress
+	require.NoError(t, sb.DownloadFile(ctx, "a", dst, &sandbox.DownloadFileOptions{
+		Cwd: "/vercel/sandbox/dir", MkdirAll: true, Progress: func(p sandbox.Progress) { last = p },
+	}))
+	assert.EqualValues(t, len(content), last.Done)
+	assert.EqualValues(t, len(content), last.Total)
+	data, err := os.ReadFile(dst)
+	require.NoError(t, err)
+	assert.Equal(t, content, string(data))
+	assert.Equal(t, []string{"a"}, dirNames(t, filepath.Dir(dst)))
+
+	// What is replaced keeps its permissions, and a link to it stays.
+	script := filepath.Join(dir, "script")
+	require.NoError(t, os.WriteFile(script, []byte("old"), 0o600))
+	require.NoError(t, os.Chmod(script, 0o751))
+	link := filepath.Join(dir, "link")
+	require.NoError(t, os.Symlink("script", link))
+	require.NoError(t, sb.DownloadFile(ctx, "/vercel/sandbox/empty", link, nil))
+	info, err := os.Lstat(script)
+	require.NoError(t, err)
+	assert.Equal(t, fs.FileMode(0o751), info.Mode())
+	assert.Zero(t, info.Size())
+	target, err := os.Readlink(link)
+	require.NoError(t, err)
+	assert.Equal(t, "script", target)
+}
+
+func TestDownloadFileRefusals(t *testing.T) {
+	srv, sb := start(t, nil)
+	ctx := t.Context()
+	require.NoError(t, sb.FS().WriteFile(ctx, "a", []byte("x"), 0o644))
+	dir := t.TempDir()
+	dst := filepath.Join(dir, "dst")
+
+	err := sb.DownloadFile(ctx, "missing", dst, nil)
+	assert.ErrorIs(t, err, fs.ErrNotExist)
+	assert.NotErrorIs(t, err, sandbox.ErrNotFound)
+	assert.ErrorIs(t, sb.DownloadFile(ctx, "/etc", dst, nil), syscall.EISDIR)
+	assert.ErrorIs(t, sb.DownloadFile(ctx, "a", dir, nil), syscall.EISDIR)
+	assert.ErrorIs(t, sb.DownloadFile(ctx, "", dst, nil), sandbox.ErrInvalid)
+	assert.ErrorIs(t, sb.DownloadFile(ctx, "a", "", nil), sandbox.ErrInvalid)
+
+	remove := srv.Inject(sandboxtest.Fault{Operation: sandboxtest.ReadFile, Status: 404, Code: "session_not_found"})
+	err = sb.DownloadFile(ctx, "a", dst, nil)
+	assert.ErrorIs(t, err, sandbox.ErrNotFound, "it is the session that is missing")
+	assert.NotErrorIs(t, err, fs.ErrNotExist)
+	remove()
+	assert.Empty(t, dirNames(t, dir))
+}
+
+// TestDownloadCut cuts a download at random places: the file comes whole in the
+// end or, when the connection breaks each time, not at all.
+func TestDownloadCut(t *testing.T) {
+	srv, sb := start(t, nil)
+	ctx := t.Context()
+	content := make([]byte, 3<<20)
+	rand.NewChaCha8([32]byte{7}).Read(content)
+	require.NoError(t, sb.FS().WriteFile(ctx, "a", content, 0o644))
+	dir := t.TempDir()
+	dst := filepath.Join(dir, "dst")
+	rnd := rand.New(rand.NewPCG(3, 4))
+	for range 4 {
+		remove := srv.Inject(sandboxtest.Fault{Operation: sandboxtest.ReadFile, CutAfterBytes: 1 + rnd.Int64N(int64(len(content))-1), Times: 1})
+		var fellBack bool
+		last := int64(0)
+		require.NoError(t, sb.DownloadFile(ctx, "a", dst, &sandbox.DownloadFileOptions{Progress: func(p sandbox.Progress) {
+			fellBack = fellBack || p.Done < last
+			last = p.Done
+		}}))
+		remove()
+		data, err := os.ReadFile(dst)
+		require.NoError(t, err)
+		assert.True(t, bytes.Equal(content, data))
+		assert.EqualValues(t, len(content), last)
+		require.NoError(t, os.Remove(dst))
+	}
+
+	before := count(srv, sandboxtest.ReadFile)
+	remove := srv.Inject(sandboxtest.Fault{Operation: sandboxtest.ReadFile, CutAfterBytes: 1 << 20})
+	err := sb.DownloadFile(ctx, "a", dst, nil)
+	remove()
+	require.Error(t, err)
+	pe, ok := errors.AsType[*fs.PathError](err)
+	require.True(t, ok)
+	assert.Equal(t, "a", pe.Path)
+	assert.Equal(t, before+3, count(srv, sandboxtest.ReadFile))
+	assert.Empty(t, dirNames(t, dir))
+}
+
+// A file that was there stays what it was.
+func TestDownloadCancelled(t *testing.T) {
+	_, sb := start(t, nil)
+	require.NoError(t, sb.FS().WriteFile(t.Context(), "a", make([]byte, 30<<20), 0o644))
+	dir := t.TempDir()
+	dst := filepath.Join(dir, "dst")
+	require.NoError(t, os.WriteFile(dst, []byte("old"), 0o644))
+	ctx, cancel := context.WithCancelCause(t.Context())
+	why := errors.New("enough")
+	err := sb.DownloadFile(ctx, "a", dst, &sandbox.DownloadFileOptions{Progress: func(p sandbox.Progress) {
+		if p.Done > 1<<20 {
+			cancel(why)
+		}
+	}})
+	assert.ErrorIs(t, err, why)
+	data, err := os.ReadFile(dst)
+	require.NoError(t, err)
+	assert.Equal(t, "old", string(data))
+	assert.Equal(t, []string{"dst"}, dirNames(t, dir))
+
+	require.NoError(t, sb.FS().MkdirAll(t.Context(), "big", 0o777))
+	require.NoError(t, sb.FS().Rename(t.Context(), "a", "big/a"))
+	ctx, cancel = context.WithCancelCause(t.Context())
+	out := filepath.Join(dir, "out")
+	err = sb.DownloadDir(ctx, "big", out, &sandbox.DownloadDirOptions{Progress: func(sandbox.Progress) { cancel(why) }})
+	assert.ErrorIs(t, err, why)
+	assert.Empty(t, dirNames(t, out))
+}
+
+// TestDownloadDirHostile plays a sandbox that sends what it likes: its tar is
+// not ours to trust.
+func TestDownloadDirHostile(t *testing.T) {
+	_, sb := start(t, nil)
+	ctx := t.Context()
+	f := sb.FS()
+	require.NoError(t, f.MkdirAll(ctx, "evil", 0o777))
+	require.NoError(t, f.Symlink(ctx, "/etc/passwd", "evil/absolute"))
+	dir := t.TempDir()
+	dst := filepath.Join(dir, "dst")
+	err := sb.DownloadDir(ctx, "evil", dst, nil)
+	assert.ErrorIs(t, err, sandbox.ErrUnsafeArchive)
+	assert.ErrorContains(t, err, "/etc/passwd")
+	assert.Empty(t, dirNames(t, dst))
+	require.NoError(t, sb.DownloadDir(ctx, "evil", dst, &sandbox.DownloadDirOptions{OutsideLinks: true}))
+	assert.Equal(t, []string{"absolute"}, dirNames(t, dst))
+
+	require.NoError(t, f.Remove(ctx, "evil/absolute"))
+	done, err := sb.RunCommand(ctx, "mkfifo", []string{"evil/pipe"}, nil)
+	require.NoError(t, err)
+	require.Zero(t, done.ExitCode)
+	assert.ErrorIs(t, sb.DownloadDir(ctx, "evil", dst, nil), sandbox.ErrUnsafeArchive)
+	require.NoError(t, sb.DownloadDir(ctx, "evil", dst, &sandbox.DownloadDirOptions{Exclude: []string{"pipe"}}))
+
+	require.NoError(t, f.Remove(ctx, "evil/pipe"))
+	require.NoError(t, f.WriteFile(ctx, "evil/a", nil, 0o644))
+	require.NoError(t, f.Truncate(ctx, "evil/a", 10<<30))
+	assert.ErrorIs(t, sb.DownloadDir(ctx, "evil", dst, &sandbox.DownloadDirOptions{MaxBytes: 1 << 30}), sandbox.ErrUnsafeArchive)
+	require.NoError(t, f.Truncate(ctx, "evil/a", 10))
+	require.NoError(t, f.CopyFile(ctx, "evil/a", "evil/b"))
+	assert.ErrorIs(t, sb.DownloadDir(ctx, "evil", dst, &sandbox.DownloadDirOptions{MaxEntries: 2}), sandbox.ErrUnsafeArchive)
+	assert.Equal(t, []string{"dst"}, dirNames(t, dir))
+}
+
+// TestDownloadDirScripted answers with archives that no tar would make.
+func TestDownloadDirScripted(t *testing.T) {
+	srv, sb := start(t, nil)
+	ctx := t.Context()
+	dst := filepath.Join(t.TempDir(), "dst")
+	for name, out := range map[string]string{
+		"nothing":       "",
+		"no base64":     "!!!!",
+		"no gzip":       "AAAAAAAAAAAAAAAAAAAA\n",
+		"cut gzip":      "H4sIAAAAAAAAA+3RMQ4CMQwAwfwkP0B2lATec0V6\n",
+		"only the head": "H4sIAAAAAAAA/w==\n",
+	} {
+		srv.HandleCommand("bash", func(_ context.Context, c *sandboxtest.Invocation) int {
+			_, _ = c.Stdout.Write([]byte(out))
+			return 0
+		})
+		err := sb.DownloadDir(ctx, "d", dst, nil)
+		assert.Error(t, err, name)
+	}
+	srv.HandleCommand("bash", func(_ context.Context, c *sandboxtest.Invocation) int {
+		_, _ = c.Stderr.Write([]byte("bash: line 1: cd: d: Permission denied\n"))
+		return 1
+	})
+	err := sb.DownloadDir(ctx, "d", dst, nil)
+	assert.ErrorIs(t, err, fs.ErrPermission)
+}

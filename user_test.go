@@ -1,0 +1,184 @@
+package sandbox_test
+
+import (
+	"errors"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"testing/fstest"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/go-vercel/sandbox"
+)
+
+// owners returns "user:group mode" of a path in the sandbox.
+func owners(t *testing.T, sb *sandbox.Sandbox, path string) string {
+	t.Helper()
+	done, err := sb.RunCommand(t.Context(), "stat", []string{"-c", "%U:%G %a", path}, &sandbox.CommandOptions{Sudo: true})
+	require.NoError(t, err)
+	out, err := done.Stdout(t.Context())
+	require.NoError(t, err)
+	return strings.TrimSpace(out)
+}
+
+func TestUsers(t *testing.T) {
+	_, sb := start(t, nil)
+	ctx := t.Context()
+	alice, err := sb.CreateUser(ctx, "alice")
+	require.NoError(t, err)
+	assert.Equal(t, "alice", alice.Username())
+	assert.Equal(t, "/home/alice", alice.HomeDir())
+
+	_, err = sb.CreateUser(ctx, "alice")
+	assert.ErrorIs(t, err, sandbox.ErrUserExists)
+	exists, ok := errors.AsType[*sandbox.UserExistsError](err)
+	require.True(t, ok)
+	assert.Equal(t, "alice", exists.Username)
+
+	done, err := alice.RunCommand(ctx, "sh", []string{"-c", `printf '%s %s %s' "$(id -un)" "$PWD" "$GREETING"`}, &sandbox.CommandOptions{Env: map[string]string{"GREETING": "hi there"}})
+	require.NoError(t, err)
+	out, err := done.Stdout(ctx)
+	require.NoError(t, err)
+	assert.Equal(t, "alice /home/alice hi there", out)
+	done, err = alice.RunCommand(ctx, "id", []string{"-un"}, &sandbox.CommandOptions{Sudo: true})
+	require.NoError(t, err)
+	out, err = done.Stdout(ctx)
+	require.NoError(t, err)
+	assert.Equal(t, "root\n", out)
+	cmd, err := alice.StartCommand(ctx, "pwd", nil, &sandbox.CommandOptions{Cwd: "/tmp"})
+	require.NoError(t, err)
+	_, err = cmd.Wait(ctx)
+	require.NoError(t, err)
+	out, err = cmd.Stdout(ctx)
+	require.NoError(t, err)
+	assert.Equal(t, "/tmp\n", out)
+
+	devs, err := sb.CreateGroup(ctx, "devs")
+	require.NoError(t, err)
+	assert.Equal(t, sandbox.Group{Name: "devs", SharedDir: "/shared/devs"}, *devs)
+	_, err = sb.CreateGroup(ctx, "devs")
+	ue, ok := errors.AsType[*sandbox.UserError](err)
+	require.True(t, ok, "%v", err)
+	assert.Equal(t, `create group "devs"`, ue.Action)
+	assert.Contains(t, ue.Stderr, "already exists")
+	require.NoError(t, alice.AddToGroup(ctx, "devs"))
+	require.NoError(t, alice.FS().WriteFile(ctx, "/shared/devs/x", []byte("x"), 0o644))
+	require.NoError(t, alice.RemoveFromGroup(ctx, "devs"))
+	require.Error(t, sb.AddUserToGroup(ctx, "nobody-like-that", "devs"))
+
+	for _, bad := range []string{"", "Alice", "-x", "a b", "a;b", "1a", strings.Repeat("a", 33), "ä"} {
+		_, err := sb.AsUser(bad)
+		assert.ErrorIs(t, err, sandbox.ErrInvalid, bad)
+		_, err = sb.CreateUser(ctx, bad)
+		assert.ErrorIs(t, err, sandbox.ErrInvalid, bad)
+		_, err = sb.CreateGroup(ctx, bad)
+		assert.ErrorIs(t, err, sandbox.ErrInvalid, bad)
+		assert.ErrorIs(t, sb.AddUserToGroup(ctx, "alice", bad), sandbox.ErrInvalid)
+		assert.ErrorIs(t, sb.RemoveUserFromGroup(ctx, bad, "devs"), sandbox.ErrInvalid)
+	}
+}
+
+func TestUserFiles(t *testing.T) {
+	_, sb := start(t, nil)
+	ctx := t.Context()
+	alice, err := sb.CreateUser(ctx, "alice")
+	require.NoError(t, err)
+	bob, err := sb.CreateUser(ctx, "bob")
+	require.NoError(t, err)
+	f := alice.FS()
+
+	secret := "\x00\xffsecret" + strings.Repeat("0123456789", 50_000)
+	require.NoError(t, alice.WriteFiles(ctx, []sandbox.File{
+		{Path: "data/deep/secret", Text: secret, Mode: new(fs.FileMode(0o600))}, {Path: "top"},
+	}, nil))
+	assert.Equal(t, "alice:alice 600", owners(t, sb, "/home/alice/data/deep/secret"))
+	assert.True(t, strings.HasPrefix(owners(t, sb, "/home/alice/data/deep"), "alice:"), owners(t, sb, "/home/alice/data/deep"))
+	assert.True(t, strings.HasSuffix(owners(t, sb, "/home/alice/data"), " 770"))
+
+	_, err = bob.ReadFile(ctx, "/home/alice/data/deep/secret", nil)
+	assert.ErrorIs(t, err, fs.ErrPermission)
+	r, err := alice.ReadFile(ctx, "deep/secret", &sandbox.ReadFileOptions{Cwd: "/home/alice/data"})
+	require.NoError(t, err)
+	data, err := io.ReadAll(r)
+	require.NoError(t, err)
+	require.NoError(t, r.Close())
+	assert.Equal(t, secret, string(data))
+	_, err = alice.ReadFile(ctx, "none", nil)
+	assert.ErrorIs(t, err, fs.ErrNotExist)
+	_, err = alice.ReadFile(ctx, "data", nil)
+	assert.ErrorIs(t, err, syscall.EISDIR)
+	empty, err := f.ReadFile(ctx, "top")
+	require.NoError(t, err)
+	assert.Empty(t, empty)
+	r, err = alice.ReadFile(ctx, "data/deep/secret", nil)
+	require.NoError(t, err)
+	require.NoError(t, r.Close(), "in the middle")
+
+	// The whole of FileSystem works, in the home directory.
+	require.NoError(t, f.Mkdir(ctx, "made/", 0o777))
+	require.NoError(t, f.Mkdir(ctx, "private", 0o700))
+	assert.Equal(t, "alice:alice 700", owners(t, sb, "/home/alice/private"))
+	require.NoError(t, f.AppendFile(ctx, "made/log", []byte("one")))
+	require.NoError(t, f.AppendFile(ctx, "made/log", []byte(strings.Repeat("two", 50_000))))
+	assert.Equal(t, "alice:alice 644", owners(t, sb, "/home/alice/made/log"))
+	w, err := f.Create(ctx, "made/big", nil)
+	require.NoError(t, err)
+	_, err = w.Write(make([]byte, 5<<20))
+	require.NoError(t, err)
+	require.NoError(t, w.Close())
+	assert.Equal(t, "alice:alice 644", owners(t, sb, "/home/alice/made/big"))
+	names, err := f.ReadDir(ctx, "made")
+	require.NoError(t, err)
+	assert.Len(t, names, 2)
+	require.NoError(t, fstest.TestFS(f.IOFS(ctx, "made"), "log", "big"))
+
+	local := t.TempDir()
+	require.NoError(t, alice.DownloadFile(ctx, "data/deep/secret", filepath.Join(local, "secret"), nil))
+	data, err = os.ReadFile(filepath.Join(local, "secret"))
+	require.NoError(t, err)
+	assert.Equal(t, secret, string(data))
+	require.NoError(t, alice.DownloadDir(ctx, "data", filepath.Join(local, "data"), nil))
+	assert.ErrorIs(t, bob.DownloadFile(ctx, "/home/alice/data/deep/secret", filepath.Join(local, "b"), nil), fs.ErrPermission)
+
+	require.NoError(t, os.Symlink("/etc/hostname", filepath.Join(local, "link")))
+	require.NoError(t, alice.UploadDir(ctx, local, "up", nil))
+	assert.True(t, strings.HasPrefix(owners(t, sb, "/home/alice/up/link"), "alice:alice "))
+	assert.True(t, strings.HasPrefix(owners(t, sb, "/etc/hostname"), "root:"), "what a link points to changes nothing")
+	assert.Equal(t, "alice:alice 600", owners(t, sb, "/home/alice/up/data/deep/secret"))
+	require.NoError(t, alice.CopyFS(ctx, "copied", fstest.MapFS{"a/b": {Data: []byte("x")}}, nil))
+	assert.Equal(t, "alice:alice 644", owners(t, sb, "/home/alice/copied/a/b"))
+}
+
+// TestUserPathsOutside shows that a path that leaves the home directory changes
+// the owner of nothing but the file itself.
+func TestUserPathsOutside(t *testing.T) {
+	_, sb := start(t, nil)
+	ctx := t.Context()
+	alice, err := sb.CreateUser(ctx, "alice")
+	require.NoError(t, err)
+	bob, err := sb.CreateUser(ctx, "bob")
+	require.NoError(t, err)
+	before := []string{owners(t, sb, "/home"), owners(t, sb, bob.HomeDir()), owners(t, sb, alice.HomeDir()), owners(t, sb, "/tmp")}
+
+	require.NoError(t, alice.WriteFiles(ctx, []sandbox.File{
+		{Path: "../bob/f", Text: "x"}, {Path: "/tmp/dir/f", Text: "x"}, {Path: "../../tmp/alice2/f", Text: "x"}, {Path: "in/../../bob/g", Text: "x"},
+	}, nil))
+	require.NoError(t, alice.MkDir(ctx, "../bob/d"))
+
+	after := []string{owners(t, sb, "/home"), owners(t, sb, bob.HomeDir()), owners(t, sb, alice.HomeDir()), owners(t, sb, "/tmp")}
+	assert.Equal(t, before, after)
+	for _, p := range []string{"/home/bob/f", "/tmp/dir/f", "/tmp/alice2/f", "/home/bob/g", "/home/bob/d"} {
+		assert.True(t, strings.HasPrefix(owners(t, sb, p), "alice:"), p)
+	}
+	assert.False(t, strings.HasPrefix(owners(t, sb, "/tmp/dir"), "alice:"))
+
+	for _, bad := range []string{"", ".", "..", "/", "/home/alice", "x/.."} {
+		assert.ErrorIs(t, alice.WriteFiles(ctx, []sandbox.File{{Path: bad}}, nil), sandbox.ErrInvalid, bad)
+	}
+}
