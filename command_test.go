@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"sync/atomic"
@@ -79,12 +80,7 @@ func TestProcessesEnd(t *testing.T) {
 			require.GreaterOrEqual(t, len(pids), 2, "the shell and its child run")
 			require.NoError(t, end(cmd))
 			require.Eventually(t, func() bool {
-				for _, pid := range pids {
-					if alive(pid) {
-						return false
-					}
-				}
-				return true
+				return !slices.ContainsFunc(pids, alive)
 			}, 10*time.Second, 10*time.Millisecond, "processes %v are gone", pids)
 		})
 	}

@@ -84,11 +84,12 @@ func (e *APIError) Error() string {
 		fmt.Fprintf(&b, " %q", e.SandboxName)
 	}
 	b.WriteString(": ")
-	if e.Err != nil {
+	switch {
+	case e.Err != nil:
 		b.WriteString(e.Err.Error())
-	} else if e.Message != "" {
+	case e.Message != "":
 		b.WriteString(e.Message)
-	} else {
+	default:
 		b.WriteString(strings.ToLower(http.StatusText(e.Status)))
 	}
 	b.WriteString(" (status " + strconv.Itoa(e.Status))

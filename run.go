@@ -274,7 +274,7 @@ func (p *pump) wait(ctx context.Context) error {
 
 // GetCommand looks up a command of this session by its ID.
 func (s *Session) GetCommand(ctx context.Context, id string) (*Command, error) {
-	if err := checkID("id", id); err != nil {
+	if err := checkID(id); err != nil {
 		return nil, err
 	}
 	c, err := s.client()

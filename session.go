@@ -128,12 +128,12 @@ func (s *Session) LogValue() slog.Value {
 }
 
 // do performs an operation on this session.
-func (s *Session) do(ctx context.Context, op *api.Op, body, out any, path ...string) error {
+func (s *Session) do(ctx context.Context, op *api.Op, body, out any) error {
 	c, err := s.client()
 	if err != nil {
 		return err
 	}
-	return c.do(ctx, &api.Request{Op: op, Path: append([]string{s.ID()}, path...), Body: body}, out)
+	return c.do(ctx, &api.Request{Op: op, Path: []string{s.ID()}, Body: body}, out)
 }
 
 // update performs an operation that answers the session's new state.

@@ -22,7 +22,7 @@ type Snapshot struct {
 // GetSnapshot looks a snapshot up by its ID. A missing one matches
 // [ErrNotFound].
 func (c *Client) GetSnapshot(ctx context.Context, id string) (*Snapshot, error) {
-	if err := checkID("id", id); err != nil {
+	if err := checkID(id); err != nil {
 		return nil, err
 	}
 	var answer wire.SnapshotAnswer
@@ -73,7 +73,7 @@ func (s *Snapshot) Delete(ctx context.Context) error {
 	s.mu.Lock()
 	c, id := s.c, s.data.ID
 	s.mu.Unlock()
-	if err := checkID("id", id); err != nil {
+	if err := checkID(id); err != nil {
 		return err
 	}
 	if c == nil {

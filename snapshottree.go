@@ -53,7 +53,7 @@ func (c *Client) SnapshotTreePage(ctx context.Context, id string, opts *Snapshot
 	if opts != nil {
 		o = *opts
 	}
-	if err := checkID("id", id); err != nil {
+	if err := checkID(id); err != nil {
 		return nil, err
 	}
 	project, err := c.projectID(ctx)

@@ -19,8 +19,10 @@ func checkName(field, name string) error {
 	return checkText(field, name)
 }
 
-// checkID refuses IDs that would reach another route of the API.
-func checkID(field, id string) error {
+// checkID refuses IDs that would reach another route of the API. The argument
+// is called id everywhere.
+func checkID(id string) error {
+	const field = "id"
 	switch id {
 	case "":
 		return invalid(field, "is empty; an ID is needed")

@@ -9,6 +9,7 @@ import (
 	"encoding/json"
 	"io"
 	"log/slog"
+	"maps"
 	"mime"
 	"net/http"
 	"net/url"
@@ -195,9 +196,7 @@ func (c *Client) try(ctx context.Context, req *Request, auth Auth, body []byte, 
 		// compressed file would lose its length.
 		header["Accept-Encoding"] = identity
 	}
-	for k, v := range req.Header {
-		header[k] = v
-	}
+	maps.Copy(header, req.Header)
 	hr := (&http.Request{
 		Method: req.Op.Method,
 		URL: &url.URL{
