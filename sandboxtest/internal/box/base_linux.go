@@ -12,16 +12,12 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-const (
-	opaqueAttr  = "trusted.overlay.opaque"
-	gatewayAddr = "10.0.2.2"
-	resolverIP  = "10.0.2.3"
-)
+const opaqueAttr = "trusted.overlay.opaque"
 
 // buildBase writes what a fresh box has over the host's root: its user, its
 // own directories, and covers over what is the host's only. hide is a host
-// directory that boxes don't see.
-func buildBase(base, hide string) error {
+// directory that boxes don't see; resolver says that they have one of their own.
+func buildBase(base, hide string, resolver bool) error {
 	for _, dir := range []struct {
 		name   string
 		mode   fs.FileMode
@@ -57,7 +53,7 @@ func buildBase(base, hide string) error {
 			}
 		}
 	}
-	if err := writeAccounts(filepath.Join(base, "etc")); err != nil {
+	if err := writeAccounts(filepath.Join(base, "etc"), resolver); err != nil {
 		return err
 	}
 	if err := openWayToPrograms(base); err != nil {
@@ -67,7 +63,7 @@ func buildBase(base, hide string) error {
 }
 
 // writeAccounts writes the files in etc that know the box's user.
-func writeAccounts(etc string) error {
+func writeAccounts(etc string, resolver bool) error {
 	user := fmt.Sprintf("%s:x:%d:%d::%s:/bin/bash", User, UserID, GroupID, Home)
 	uid, gid := strconv.Itoa(UserID), strconv.Itoa(GroupID)
 	for _, file := range []struct {
@@ -97,9 +93,9 @@ func writeAccounts(etc string) error {
 			return err
 		}
 	}
-	hosts := "127.0.0.1 localhost sandbox\n::1 localhost ip6-localhost ip6-loopback\n" + gatewayAddr + " host.internal\n"
+	hosts := "127.0.0.1 localhost sandbox\n::1 localhost ip6-localhost ip6-loopback\n" + hostAddr.String() + " host.internal\n"
 	for name, text := range map[string]string{
-		"hostname": "sandbox\n", "hosts": hosts, "resolv.conf": resolvConf(),
+		"hostname": "sandbox\n", "hosts": hosts, "resolv.conf": resolvConf(resolver),
 	} {
 		if err := writeFile(filepath.Join(etc, name), text, 0o644); err != nil {
 			return err
@@ -112,11 +108,13 @@ func writeAccounts(etc string) error {
 	return writeFile(filepath.Join(sudoers, "90-"+User), User+" ALL=(ALL:ALL) NOPASSWD: ALL\n", 0o440)
 }
 
-// resolvConf names the box's own resolver, which asks the host's, and keeps
-// the host's search domains and options.
-func resolvConf() string {
-	out := "nameserver " + resolverIP + "\n"
+// resolvConf is the host's, with the box's own resolver, which asks the host's.
+func resolvConf(own bool) string {
 	data, _ := os.ReadFile("/etc/resolv.conf")
+	if !own {
+		return string(data)
+	}
+	out := "nameserver " + resolverAddr.String() + "\n"
 	for line := range strings.Lines(string(data)) {
 		if fields := strings.Fields(line); len(fields) > 1 && (fields[0] == "search" || fields[0] == "options") {
 			out += strings.Join(fields, " ") + "\n"

@@ -12,12 +12,13 @@ import (
 
 const lockName = "lock"
 
-// openDir takes the host's directory for itself.
-func (h *Host) openDir(dir string) error {
+// openDir takes the host's directory for itself; without one it makes one in
+// parent.
+func (h *Host) openDir(dir, parent string) error {
 	if dir == "" {
-		sweep()
+		sweep(parent)
 		var err error
-		if dir, err = os.MkdirTemp("", tempPrefix); err != nil {
+		if dir, err = os.MkdirTemp(parent, tempPrefix); err != nil {
 			return err
 		}
 		// Processes of the box's user pass through it in folder mode.
@@ -63,13 +64,13 @@ func (h *Host) closeDir() error {
 
 // sweep removes the temporary directories of hosts that died without Close:
 // their lock is free.
-func sweep() {
-	entries, _ := os.ReadDir(os.TempDir())
+func sweep(parent string) {
+	entries, _ := os.ReadDir(parent)
 	for _, entry := range entries {
 		if !entry.IsDir() || !strings.HasPrefix(entry.Name(), tempPrefix) {
 			continue
 		}
-		dir := filepath.Join(os.TempDir(), entry.Name())
+		dir := filepath.Join(parent, entry.Name())
 		name := filepath.Join(dir, lockName)
 		if _, err := os.Lstat(name); err != nil {
 			continue // not locked yet by the host that is creating it

@@ -13,20 +13,24 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"syscall"
 )
 
 // markerKey is set in the environment of every process of a box in folder
 // mode, so that those that have left their process group are found.
 const markerKey = "SANDBOX_BOX_ID"
 
-type folderBackend struct{ log *slog.Logger }
+type folderBackend struct {
+	log    *slog.Logger
+	reaper reaper
+}
 
-func (folderBackend) layered() bool  { return false }
-func (folderBackend) maxLayers() int { return 1 }
-func (folderBackend) close() error   { return nil }
+func (*folderBackend) layered() bool  { return false }
+func (*folderBackend) maxLayers() int { return 1 }
+func (*folderBackend) close() error   { return nil }
 
-func (f folderBackend) newMachine(b *Box, dir string, layers []string) (machine, error) {
-	m := &folderMachine{id: b.id, root: filepath.Join(dir, "r")}
+func (f *folderBackend) newMachine(b *Box, dir string, layers []string) (machine, error) {
+	m := &folderMachine{reaper: &f.reaper, id: b.id, root: filepath.Join(dir, "r")}
 	if b.cfg.DenyNetwork {
 		f.log.Warn("folder mode can't cut the network", "box", b.id)
 	}
@@ -54,6 +58,7 @@ var prefixes = []string{path.Dir(WorkDir), Home, "/shared", "/tmp"}
 // folderMachine runs host processes in a folder.
 type folderMachine struct {
 	id, root string
+	reaper   *reaper
 	left     leftovers
 }
 
@@ -158,6 +163,9 @@ func dialLoopback(ctx context.Context, port int) (net.Conn, error) {
 	if err == nil {
 		return conn, nil
 	}
+	if ctx.Err() != nil {
+		return nil, err
+	}
 	conn, err6 := d.DialContext(ctx, "tcp6", net.JoinHostPort("::1", strconv.Itoa(port)))
 	if err6 == nil {
 		return conn, nil
@@ -178,19 +186,13 @@ func (m *folderMachine) network() (in, out int64) { return 0, 0 }
 
 func (m *folderMachine) halt(procs []*Process) error {
 	for _, p := range procs {
-		p.mu.Lock()
-		if !p.exited {
-			killTree(p.pid)
-		}
-		p.mu.Unlock()
+		_ = p.Signal(int(syscall.SIGKILL))
 	}
 	m.left.kill()
-	killMarked(markerKey + "=" + m.id)
+	m.reaper.kill(m.id)
 	for _, p := range procs {
 		<-p.done
 	}
-	// What was born while the others were dying.
-	killMarked(markerKey + "=" + m.id)
 	return nil
 }
 

@@ -99,46 +99,70 @@ type backend interface {
 // NewHost opens a host. Close it to end every process and to remove what it
 // has put on the machine.
 func NewHost(opts Options) (*Host, error) {
-	h := &Host{log: opts.Logger, boxes: make(map[string]*Box)}
-	if h.log == nil {
-		h.log = slog.New(slog.DiscardHandler)
+	if opts.Logger == nil {
+		opts.Logger = slog.New(slog.DiscardHandler)
 	}
+	modes := []Mode{opts.Mode}
 	switch opts.Mode {
-	case Auto, Namespace, Folder:
+	case Auto:
+		modes = []Mode{Namespace, Folder}
+	case Namespace, Folder:
 	default:
 		return nil, fmt.Errorf("box: unknown mode %q, want %q, %q or empty", opts.Mode, Namespace, Folder)
 	}
-	if err := h.openDir(opts.Dir); err != nil {
-		return nil, fmt.Errorf("box: %w", err)
+	var reasons error
+	for _, mode := range modes {
+		for _, parent := range tempParents(opts.Dir, mode) {
+			h, err := open(opts, mode, parent)
+			if err == nil {
+				if reasons != nil {
+					opts.Logger.Info("commands do not run as asked for at first", "mode", mode, "dir", h.dir, "reason", reasons)
+				}
+				return h, nil
+			}
+			reasons = errors.Join(reasons, err)
+			if !errors.Is(err, ErrUnavailable) {
+				return nil, fmt.Errorf("box: %w", reasons)
+			}
+		}
 	}
-	if err := h.openBackend(opts.Mode); err != nil {
-		return nil, errors.Join(fmt.Errorf("box: %w", err), h.closeDir())
+	return nil, fmt.Errorf("box: %w", reasons)
+}
+
+// tempParents are the places for temporary directories, in the order of
+// preference; of no account when there is a directory. overlayfs can't keep
+// its layers on another overlay, which is what the root of a container is, but
+// on shared memory.
+func tempParents(dir string, mode Mode) []string {
+	if dir == "" && mode == Namespace {
+		return []string{os.TempDir(), "/dev/shm"}
+	}
+	return []string{os.TempDir()}
+}
+
+func open(opts Options, mode Mode, parent string) (*Host, error) {
+	h := &Host{mode: mode, log: opts.Logger, boxes: make(map[string]*Box)}
+	if err := h.openDir(opts.Dir, parent); err != nil {
+		return nil, err
+	}
+	if err := h.openBackend(); err != nil {
+		return nil, errors.Join(err, h.closeDir())
 	}
 	return h, nil
 }
 
-func (h *Host) openBackend(mode Mode) error {
-	if mode != Folder {
-		dir := filepath.Join(h.dir, string(Namespace))
-		s, err := openStore(dir)
-		if err != nil {
-			return err
-		}
-		b, err := newNamespaceBackend(dir, h.log)
-		if err == nil {
-			h.mode, h.store, h.backend = Namespace, s, b
-			return nil
-		}
-		if mode == Namespace {
-			return fmt.Errorf("namespace mode: %w: %w", ErrUnavailable, err)
-		}
-		h.log.Info("namespaces can't be had, commands run as host processes in a folder", "reason", err)
-	}
-	s, err := openStore(filepath.Join(h.dir, string(Folder)))
-	if err != nil {
+func (h *Host) openBackend() (err error) {
+	dir := filepath.Join(h.dir, string(h.mode))
+	if h.store, err = openStore(dir); err != nil {
 		return err
 	}
-	h.mode, h.store, h.backend = Folder, s, folderBackend{log: h.log}
+	if h.mode == Folder {
+		h.backend = &folderBackend{log: h.log}
+		return nil
+	}
+	if h.backend, err = newNamespaceBackend(dir, h.log); err != nil {
+		return fmt.Errorf("namespace mode in %s: %w: %w", h.dir, ErrUnavailable, err)
+	}
 	return nil
 }
 
@@ -233,7 +257,7 @@ func (h *Host) Close() error {
 
 	var wg sync.WaitGroup
 	errs := make([]error, len(boxes))
-	slots := make(chan struct{}, 8)
+	slots := make(chan struct{}, 32)
 	for i, b := range boxes {
 		wg.Go(func() {
 			slots <- struct{}{}

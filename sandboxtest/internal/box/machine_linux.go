@@ -94,10 +94,15 @@ func (m *namespaceMachine) bootOnThread() (err error) {
 			}
 		}
 	}()
-	if err := unix.Unshare(unix.CLONE_NEWNS | unix.CLONE_NEWUTS | unix.CLONE_NEWIPC | unix.CLONE_NEWNET); err != nil {
+	kinds := unix.CLONE_NEWNS | unix.CLONE_NEWUTS | unix.CLONE_NEWIPC
+	shared := !m.deny && !n.tun
+	if !shared {
+		kinds |= unix.CLONE_NEWNET
+	}
+	if err := unix.Unshare(kinds); err != nil {
 		return fmt.Errorf("unshare: %w", err)
 	}
-	if m.net, err = newNetwork(n.log, m.deny); err != nil {
+	if m.net, err = newNetwork(n.log, m.deny, shared, n.tun); err != nil {
 		return err
 	}
 	if err := os.Chdir(filepath.Join(n.dir, "l")); err != nil {
@@ -308,11 +313,13 @@ func (m *namespaceMachine) dial(ctx context.Context, port int) (net.Conn, error)
 func (m *namespaceMachine) setNetwork(deny bool) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.deny = deny
-	if m.net == nil {
-		return nil // it will be so when the box starts
+	if m.net != nil && deny != m.deny {
+		if err := m.net.set(deny); err != nil {
+			return err
+		}
 	}
-	return m.net.set(deny)
+	m.deny = deny // which also holds for the next start
+	return nil
 }
 
 func (m *namespaceMachine) network() (in, out int64) {

@@ -25,6 +25,7 @@ type namespaceBackend struct {
 	pool   *threads
 	lower  string   // the lowest layers, as boxes name them
 	extra  []string // host directories to bind
+	tun    bool     // boxes have networks that lead outside
 
 	// The threads' namespaces, to come back to.
 	mnt, net, uts, ipc int
@@ -35,7 +36,7 @@ func newNamespaceBackend(dir string, log *slog.Logger) (backend, error) {
 		return nil, errors.New("not root")
 	}
 	n := &namespaceBackend{
-		log: log, dir: dir, mounts: filepath.Join(dir, "ns"), pool: &threads{work: make(chan func())},
+		tun: haveTUN(), log: log, dir: dir, mounts: filepath.Join(dir, "ns"), pool: &threads{work: make(chan func())},
 		mnt: -1, net: -1, uts: -1, ipc: -1,
 	}
 	err := n.pool.add(n.setUp)
@@ -49,6 +50,9 @@ func newNamespaceBackend(dir string, log *slog.Logger) (backend, error) {
 	}
 	if err != nil {
 		return nil, errors.Join(err, n.close())
+	}
+	if !n.tun {
+		log.Info("there is no /dev/net/tun: boxes share the host's network unless it is denied")
 	}
 	return n, nil
 }
@@ -97,7 +101,7 @@ func (n *namespaceBackend) setUp() error {
 			return err
 		}
 	}
-	if err := errors.Join(buildBase(base, filepath.Dir(n.dir)), buildDev(n.mounts+"/dev")); err != nil {
+	if err := errors.Join(buildBase(base, filepath.Dir(n.dir), n.tun), buildDev(n.mounts+"/dev")); err != nil {
 		return err
 	}
 	if err := n.chooseLower(view); err != nil {

@@ -14,8 +14,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// network is a box's own network: loopback, and an interface that leads
-// outside through a nat.
+// network is a box's network: loopback, and an interface that leads outside
+// through a nat if there is one.
 type network struct {
 	ns  handle
 	nat *nat
@@ -23,41 +23,58 @@ type network struct {
 
 const interfaceName = "eth0"
 
-// newNetwork sets up the network namespace of the calling thread.
-func newNetwork(log *slog.Logger, deny bool) (*network, error) {
+// haveTUN says whether networks can lead outside by themselves. Where they
+// can't, a box either has the host's network or none.
+func haveTUN() bool {
+	fd, err := unix.Open("/dev/net/tun", unix.O_RDWR|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return false
+	}
+	return unix.Close(fd) == nil
+}
+
+// newNetwork sets up the network namespace of the calling thread, which is the
+// host's when shared is set.
+func newNetwork(log *slog.Logger, deny, shared, tun bool) (*network, error) {
 	ns, err := openNamespace("net")
 	if err != nil {
 		return nil, err
 	}
 	n := &network{}
 	n.ns.set(ns)
-	fail := func(err error) (*network, error) {
-		return nil, errors.Join(fmt.Errorf("network: %w", err), n.ns.close())
+	if shared {
+		return n, nil
 	}
 	if err := setUp("lo", true); err != nil {
-		return fail(err)
+		return nil, errors.Join(fmt.Errorf("network: %w", err), n.close())
 	}
+	if !tun {
+		return n, nil
+	}
+	if err := n.leadOutside(log, deny); err != nil {
+		return nil, errors.Join(fmt.Errorf("network: %w", err), n.close())
+	}
+	return n, nil
+}
+
+// leadOutside makes the interface that leads outside, switched off for deny.
+func (n *network) leadOutside(log *slog.Logger, deny bool) error {
 	device, err := openTUN(interfaceName)
 	if err != nil {
-		return fail(err)
+		return err
 	}
 	if err := configure(interfaceName); err != nil {
-		return fail(errors.Join(err, device.Close()))
+		return errors.Join(err, device.Close())
 	}
 	listener, err := net.Listen("tcp4", netip.AddrPortFrom(boxAddr, 0).String())
 	if err != nil {
-		return fail(errors.Join(err, device.Close()))
+		return errors.Join(err, device.Close())
 	}
 	n.nat = newNAT(device, listener, hostResolver, log)
 	if deny {
-		err = setUp(interfaceName, false)
-	} else {
-		err = addDefaultRoute()
+		return setUp(interfaceName, false)
 	}
-	if err != nil {
-		return nil, errors.Join(err, n.close())
-	}
-	return n, nil
+	return addDefaultRoute()
 }
 
 // openTUN makes an interface in the calling thread's network whose packets are
@@ -176,7 +193,15 @@ func (n *network) inside(f func() error) error {
 
 func (n *network) dial(ctx context.Context, port int) (conn net.Conn, err error) {
 	err = n.inside(func() error {
-		conn, err = dialLoopback(ctx, port)
+		if conn, err = dialLoopback(ctx, port); err == nil || n.nat == nil {
+			return err
+		}
+		// A server may listen on the interface's address only.
+		var d net.Dialer
+		other, oerr := d.DialContext(ctx, "tcp4", netip.AddrPortFrom(boxAddr, uint16(port)).String())
+		if oerr == nil {
+			conn, err = other, nil
+		}
 		return err
 	})
 	return conn, err
@@ -185,6 +210,9 @@ func (n *network) dial(ctx context.Context, port int) (conn net.Conn, err error)
 // set cuts the network off or connects it. Connections that are open when it
 // is cut off are broken.
 func (n *network) set(deny bool) error {
+	if n.nat == nil {
+		return fmt.Errorf("%w while the box runs: there is no /dev/net/tun", ErrUnsupported)
+	}
 	return n.inside(func() error {
 		if deny {
 			err := setUp(interfaceName, false)
@@ -198,6 +226,17 @@ func (n *network) set(deny bool) error {
 	})
 }
 
-func (n *network) transferred() (in, out int64) { return n.nat.in.Load(), n.nat.out.Load() }
+func (n *network) transferred() (in, out int64) {
+	if n.nat == nil {
+		return 0, 0
+	}
+	return n.nat.in.Load(), n.nat.out.Load()
+}
 
-func (n *network) close() error { return errors.Join(n.nat.close(), n.ns.close()) }
+func (n *network) close() error {
+	err := n.ns.close()
+	if n.nat != nil {
+		err = errors.Join(err, n.nat.close())
+	}
+	return err
+}

@@ -14,7 +14,10 @@ const hasMarker = false
 // be found here.
 func killTree(pid int) { _ = syscall.Kill(-pid, syscall.SIGKILL) }
 
-func killMarked(string) {}
+// reaper has no way to find the processes of a box here.
+type reaper struct{}
+
+func (*reaper) kill(string) {}
 
 // processCPU is known only at the end here.
 func processCPU(int) time.Duration { return 0 }

@@ -5,6 +5,7 @@ import (
 	"os"
 	"strconv"
 	"strings"
+	"sync"
 	"syscall"
 	"time"
 )
@@ -14,9 +15,8 @@ const hasMarker = true
 
 // procStat is what /proc/PID/stat tells.
 type procStat struct {
-	pid, parent, group, session int
-	zombie                      bool
-	cpu                         time.Duration
+	parent, group, session int
+	cpu                    time.Duration
 }
 
 // clockTick is the unit of times in /proc; it is the same on every Linux that
@@ -39,7 +39,7 @@ func readStat(pid int) (procStat, bool) {
 	}
 	num := func(i int) int { n, _ := strconv.Atoi(fields[i]); return n }
 	return procStat{
-		pid: pid, zombie: fields[0] == "Z", parent: num(1), group: num(2), session: num(3),
+		parent: num(1), group: num(2), session: num(3),
 		cpu: time.Duration(num(11)+num(12)+num(13)+num(14)) * clockTick,
 	}, true
 }
@@ -99,18 +99,49 @@ func descendants(pid int) []int {
 	return found
 }
 
-// killMarked kills every process that has the marker in its environment, until
-// there is none.
-func killMarked(marker string) {
-	needle := append([]byte{0}, marker...)
-	for range 50 {
+// reaper kills the processes of boxes by the marker in their environment. One
+// look through /proc serves all boxes that ask meanwhile.
+type reaper struct {
+	pass sync.Mutex // held while looking
+
+	mu   sync.Mutex
+	next *round
+}
+
+type round struct {
+	ids  map[string]bool
+	done chan struct{}
+}
+
+// kill kills every process of a box until there is none.
+func (r *reaper) kill(id string) {
+	r.mu.Lock()
+	mine, first := r.next, r.next == nil
+	if first {
+		mine = &round{ids: make(map[string]bool), done: make(chan struct{})}
+		r.next = mine
+	}
+	mine.ids[id] = true
+	r.mu.Unlock()
+	if !first {
+		<-mine.done
+		return
+	}
+	r.pass.Lock()
+	defer r.pass.Unlock()
+	r.mu.Lock()
+	r.next = nil
+	r.mu.Unlock()
+	killMarked(mine.ids)
+	close(mine.done)
+}
+
+func killMarked(ids map[string]bool) {
+	for range 100 {
 		alive := false
 		for _, pid := range allPIDs() {
-			env, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/environ")
-			if err != nil || !hasVariable(env, needle) {
-				continue
-			}
-			if s, ok := readStat(pid); !ok || s.zombie {
+			env, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/environ") // empty for a zombie
+			if err != nil || !ids[marker(env)] {
 				continue
 			}
 			alive = true
@@ -123,11 +154,16 @@ func killMarked(marker string) {
 	}
 }
 
-// hasVariable looks for "\x00KEY=value" as a whole entry.
-func hasVariable(env, needle []byte) bool {
-	env = append([]byte{0}, env...)
-	i := bytes.Index(env, needle)
-	return i >= 0 && (i+len(needle) == len(env) || env[i+len(needle)] == 0)
+// marker is the box that an environment belongs to, or "".
+func marker(env []byte) string {
+	for len(env) > 0 {
+		entry, rest, _ := bytes.Cut(env, []byte{0})
+		if id, ok := bytes.CutPrefix(entry, []byte(markerKey+"=")); ok {
+			return string(id)
+		}
+		env = rest
+	}
+	return ""
 }
 
 // processCPU is the CPU time of a running process and its dead children.

@@ -56,7 +56,10 @@ func killTree(pid int) {
 	}
 }
 
-func killMarked(string) {}
+// reaper has no way to find the processes of a box here.
+type reaper struct{}
+
+func (*reaper) kill(string) {}
 
 // processCPU is known only at the end here.
 func processCPU(int) time.Duration { return 0 }
