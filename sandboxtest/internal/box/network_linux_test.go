@@ -11,6 +11,15 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
+// openNetworked skips where boxes have no networks of their own.
+func openNetworked(t *testing.T) *Host {
+	h := openHost(t, Options{Mode: Namespace})
+	if !h.backend.(*namespaceBackend).tun {
+		t.Skip("no /dev/net/tun")
+	}
+	return h
+}
+
 // needPython skips where there is no interpreter to write servers in.
 func needPython(t *testing.T, b *Box) {
 	t.Helper()
@@ -32,11 +41,11 @@ while True:
 func greet(t *testing.T, b *Box, addr string, port int, text string) {
 	t.Helper()
 	ready, out := io.Pipe()
-	start(t, b, Spec{Path: "python3", Args: []string{"-c", greeter, addr, fmt.Sprint(port), text}, Stdout: out})
+	p := start(t, b, Spec{Path: "python3", Args: []string{"-c", greeter, addr, fmt.Sprint(port), text}, Stdout: out})
+	go func() { <-p.Done(); _ = out.Close() }()
 	_, err := ready.Read(make([]byte, 100))
 	require.NoError(t, err)
 	go func() { _, _ = io.Copy(io.Discard, ready) }()
-	t.Cleanup(func() { _ = out.Close() })
 }
 
 func dialText(t *testing.T, b *Box, port int) string {
@@ -50,7 +59,7 @@ func dialText(t *testing.T, b *Box, port int) string {
 }
 
 func TestBoxesListenOnTheSamePort(t *testing.T) {
-	h := openHost(t, Options{Mode: Namespace})
+	h := openNetworked(t)
 	one, two, denied := newBox(t, h, Config{}), newBox(t, h, Config{}), newBox(t, h, Config{DenyNetwork: true})
 	needPython(t, one)
 	_, err := one.Dial(t.Context(), 3000)
@@ -138,7 +147,7 @@ func echo(t *testing.T) (tcp, udp int) {
 }
 
 func TestNetworkLeadsOutsideUntilDenied(t *testing.T) {
-	h := openHost(t, Options{Mode: Namespace})
+	h := openNetworked(t)
 	b := newBox(t, h, Config{})
 	needPython(t, b)
 	tcp, udp := echo(t)
@@ -197,4 +206,27 @@ while True:
 	require.NoError(t, b.Restart(t.Context()))
 	out, code = try(tcp)
 	require.Zero(t, code, out)
+}
+
+func TestDeniedWithoutTUN(t *testing.T) {
+	h := openHost(t, Options{Mode: Namespace})
+	h.backend.(*namespaceBackend).tun = false // no box has started yet
+	shared, denied := newBox(t, h, Config{}), newBox(t, h, Config{DenyNetwork: true})
+	assert.Contains(t, sh(t, shared, "ls /sys/class/net"), "lo")
+	assert.Equal(t, "lo", sh(t, denied, "ls /sys/class/net"))
+	require.ErrorIs(t, shared.SetNetwork(true), ErrUnsupported)
+	require.ErrorIs(t, denied.SetNetwork(false), ErrUnsupported)
+	require.NoError(t, denied.SetNetwork(true))
+	tcp, _ := echo(t)
+	conn, err := shared.Dial(t.Context(), tcp)
+	require.NoError(t, err)
+	require.NoError(t, conn.Close())
+	_, err = denied.Dial(t.Context(), tcp)
+	require.Error(t, err)
+	require.NoError(t, denied.Stop(t.Context()))
+	require.NoError(t, denied.SetNetwork(false))
+	require.NoError(t, denied.Restart(t.Context()))
+	conn, err = denied.Dial(t.Context(), tcp)
+	require.NoError(t, err)
+	require.NoError(t, conn.Close())
 }

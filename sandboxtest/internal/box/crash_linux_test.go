@@ -1,0 +1,57 @@
+package box
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+const crashEnv = "BOX_TEST_CRASH"
+
+// TestKilledHost is both the one who is killed and the one who looks after.
+func TestKilledHost(t *testing.T) {
+	if seconds := os.Getenv(crashEnv); seconds != "" {
+		h, err := NewHost(Options{Mode: Namespace})
+		require.NoError(t, err)
+		b := newBox(t, h, Config{})
+		sh(t, b, "(setsid sleep "+seconds+" >/dev/null 2>&1 &)")
+		_, err = b.Start(context.Background(), Spec{Path: "sleep", Args: []string{seconds}})
+		require.NoError(t, err)
+		fmt.Println("ready", h.dir)
+		select {}
+	}
+	h := openHost(t, Options{Mode: Namespace}) // skips where there is none
+	before := mounts(t)
+	seconds := mark()
+	cmd := exec.Command(os.Args[0], "-test.run=^TestKilledHost$")
+	cmd.Env = append(os.Environ(), crashEnv+"="+seconds)
+	out, err := cmd.StdoutPipe()
+	require.NoError(t, err)
+	require.NoError(t, cmd.Start())
+	var dir string
+	for lines := bufio.NewScanner(out); dir == "" && lines.Scan(); {
+		dir, _ = strings.CutPrefix(lines.Text(), "ready ")
+		if dir == lines.Text() {
+			dir = ""
+		}
+	}
+	require.NotEmpty(t, dir)
+	assert.True(t, running(t, seconds))
+	require.NoError(t, cmd.Process.Kill())
+	_ = cmd.Wait()
+	// Its variable is in no command line but those of the boxes' processes.
+	assertGone(t, "sleep\x00"+seconds)
+	assert.Equal(t, before, mounts(t))
+	// The next host sweeps what is left in the temporary directory.
+	assert.DirExists(t, dir)
+	require.NoError(t, h.Close())
+	openHost(t, Options{Mode: Folder})
+	assert.NoDirExists(t, dir)
+}
