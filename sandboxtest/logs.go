@@ -11,7 +11,7 @@ import (
 // memoryLog is how much of a log is kept in memory. A longer one goes to a
 // file, so that neither a gigabyte of output nor a thousand talkative commands
 // fill the memory.
-const memoryLog = 64 << 10
+const memoryLog = 16 << 10
 
 // commandLog is what a command has written, as the NDJSON records that the API
 // answers with. It only grows, always by whole records; any number of readers
@@ -19,8 +19,12 @@ const memoryLog = 64 << 10
 type commandLog struct {
 	dir string
 
-	mu      sync.Mutex
-	mem     []byte
+	mu  sync.Mutex
+	mem []byte
+	// name is the file that a long log is in, and file the handle that it is
+	// written with until the command ends: readers have their own, so that a
+	// log that nobody reads takes none.
+	name    string
 	file    *os.File
 	size    int64
 	readers int
@@ -42,12 +46,12 @@ func (l *commandLog) Append(records []byte) error {
 	if l.closed || l.gone && l.readers == 0 {
 		return errLogGone
 	}
-	if l.file == nil && len(l.mem)+len(records) > memoryLog {
+	if l.name == "" && len(l.mem)+len(records) > memoryLog {
 		if err := l.spill(); err != nil {
 			return err
 		}
 	}
-	if l.file != nil {
+	if l.name != "" {
 		if _, err := l.file.WriteAt(records, l.size); err != nil {
 			return err
 		}
@@ -59,18 +63,16 @@ func (l *commandLog) Append(records []byte) error {
 	return nil
 }
 
-// spill moves the log to a file that goes away by itself when it is closed.
+// spill moves the log to a file.
 func (l *commandLog) spill() error {
 	f, err := os.CreateTemp(l.dir, "log-")
 	if err != nil {
 		return err
 	}
-	// Where an open file can't be removed, its folder is removed at the end.
-	_ = os.Remove(f.Name())
 	if _, err := f.WriteAt(l.mem, 0); err != nil {
-		return errors.Join(err, f.Close())
+		return errors.Join(err, f.Close(), os.Remove(f.Name()))
 	}
-	l.file, l.mem = f, nil
+	l.file, l.name, l.mem = f, f.Name(), nil
 	return nil
 }
 
@@ -85,7 +87,15 @@ func (l *commandLog) Close() {
 	defer l.mu.Unlock()
 	if !l.closed {
 		l.closed = true
+		l.closeFileLocked()
 		l.wakeLocked()
+	}
+}
+
+func (l *commandLog) closeFileLocked() {
+	if l.file != nil {
+		_ = l.file.Close() // all was written, and nothing was asked to last
+		l.file = nil
 	}
 }
 
@@ -103,10 +113,10 @@ func (l *commandLog) freeLocked() {
 	if !l.gone || l.readers > 0 {
 		return
 	}
-	l.mem = nil
-	if l.file != nil {
-		_ = l.file.Close() // nothing was asked to last
-		l.file = nil
+	l.mem, l.closed = nil, true
+	l.closeFileLocked()
+	if l.name != "" {
+		_ = os.Remove(l.name) // its folder goes at the end in any case
 	}
 }
 
@@ -135,12 +145,12 @@ func (l *commandLog) CopyTo(ctx context.Context, w io.Writer, flush func() error
 		return errLogGone
 	}
 	defer l.leave()
+	r := &logReader{log: l}
+	defer r.close()
 	buf := make([]byte, 32<<10)
-	var pos int64
 	for {
-		n, grown, err := l.next(buf, pos)
+		n, grown, err := r.next(buf)
 		if n > 0 {
-			pos += int64(n)
 			if _, err := w.Write(buf[:n]); err != nil {
 				return err
 			}
@@ -163,23 +173,53 @@ func (l *commandLog) CopyTo(ctx context.Context, w io.Writer, flush func() error
 	}
 }
 
-// next reads from pos. When there is nothing yet, it gives the channel that is
+// logReader reads a log from its start.
+type logReader struct {
+	log  *commandLog
+	pos  int64
+	file *os.File
+}
+
+// next reads on. When there is nothing yet, it gives the channel that is
 // closed when there is.
-func (l *commandLog) next(buf []byte, pos int64) (int, <-chan struct{}, error) {
+func (r *logReader) next(buf []byte) (int, <-chan struct{}, error) {
+	l := r.log
 	l.mu.Lock()
-	defer l.mu.Unlock()
+	name, size, closed, grown := l.name, l.size, l.closed, l.grown
+	var n int
+	if name == "" {
+		n = copy(buf, l.mem[r.pos:])
+	}
+	l.mu.Unlock()
 	switch {
-	case pos < l.size && l.file == nil:
-		return copy(buf, l.mem[pos:]), nil, nil
-	case pos < l.size:
-		n, err := l.file.ReadAt(buf[:min(int64(len(buf)), l.size-pos)], pos)
-		if n > 0 {
-			err = nil
-		}
-		return n, nil, err
-	case l.closed:
+	case n > 0:
+		r.pos += int64(n)
+		return n, nil, nil
+	case r.pos < size:
+		return r.nextOfFile(buf[:min(int64(len(buf)), size-r.pos)], name)
+	case closed:
 		return 0, nil, io.EOF
 	default:
-		return 0, l.grown, nil
+		return 0, grown, nil
+	}
+}
+
+func (r *logReader) nextOfFile(buf []byte, name string) (n int, _ <-chan struct{}, err error) {
+	if r.file == nil {
+		if r.file, err = os.Open(name); err != nil {
+			return 0, nil, err
+		}
+	}
+	n, err = r.file.ReadAt(buf, r.pos)
+	r.pos += int64(n)
+	if n > 0 {
+		err = nil
+	}
+	return n, nil, err
+}
+
+func (r *logReader) close() {
+	if r.file != nil {
+		_ = r.file.Close() // it was only read
 	}
 }
