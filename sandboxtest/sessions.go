@@ -134,8 +134,11 @@ func (sb *namedSandbox) start(ctx context.Context, from *snapshot, fill func(con
 	}
 	machine, err := sb.s.host.New(ctx, config)
 	if err != nil {
-		if errors.Is(err, box.ErrNoLayer) {
+		switch {
+		case errors.Is(err, box.ErrNoLayer):
 			return nil, errSnapshotGone
+		case errors.Is(err, box.ErrTooManyLayers):
+			return nil, badRequest("The snapshot has too many ancestors for this machine: %v", err)
 		}
 		return nil, err
 	}
