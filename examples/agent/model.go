@@ -1,0 +1,86 @@
+package main
+
+import (
+	"context"
+	"strings"
+	"time"
+)
+
+// action is what a model asks for: a file to be written or, when Path is empty,
+// a command to be run.
+type action struct {
+	Path, Text string
+	Command    string
+}
+
+// observation is what came of an action.
+type observation struct {
+	ExitCode int
+	Output   string
+}
+
+// model decides what to do next for a task after what it has seen so far, and
+// says false when the task is done.
+type model interface {
+	Next(task string, seen []observation) (action, bool)
+}
+
+const (
+	taskWrite = "Write a program that prints the first primes, and test it."
+	taskUse   = "What is the sum of the first ten?"
+
+	primes = `import sys
+
+n, found = 2, []
+while len(found) < int(sys.argv[1]):
+    if all(n % p for p in found):
+        found.append(n)
+    n += 1
+print(*found)
+`
+)
+
+// scripted stands in for a language model. Like one, it makes a mistake, reads
+// the error and repairs it.
+type scripted struct{}
+
+func (scripted) Next(task string, seen []observation) (action, bool) {
+	if task == taskUse {
+		return action{Command: `python3 primes.py 10 | tr ' ' '\n' | awk '{ sum += $1 } END { print "sum:", sum }'`}, len(seen) == 0
+	}
+	check := action{Command: `python3 primes.py 5 | grep -x "2 3 5 7 11" && echo correct`}
+	switch {
+	case len(seen) == 0:
+		return action{Path: "primes.py", Text: strings.Replace(primes, "found = 2, []", "found = 2", 1)}, true
+	case len(seen) == 1:
+		return check, true
+	case strings.Contains(seen[len(seen)-1].Output, "ValueError") || strings.Contains(seen[len(seen)-1].Output, "TypeError"):
+		return action{Path: "primes.py", Text: primes}, true
+	case seen[len(seen)-1] == observation{}:
+		return check, true
+	}
+	return action{}, false
+}
+
+// userTasks stands in for a user, who comes back after a pause.
+func userTasks(ctx context.Context, pause time.Duration) <-chan string {
+	tasks := make(chan string)
+	go func() {
+		defer close(tasks)
+		for i, task := range []string{taskWrite, taskUse} {
+			if i > 0 {
+				select {
+				case <-time.After(pause):
+				case <-ctx.Done():
+					return
+				}
+			}
+			select {
+			case tasks <- task:
+			case <-ctx.Done():
+				return
+			}
+		}
+	}()
+	return tasks
+}

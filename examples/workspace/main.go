@@ -1,0 +1,100 @@
+// Workspace keeps a long-lived sandbox under a name: made and set up when it is
+// not there, started when it is stopped, its background process with it.
+//
+//	go run ./examples/workspace          # any number of times
+//	go run ./examples/workspace -delete  # and no more
+package main
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"log"
+	"os"
+	"os/signal"
+	"time"
+
+	"github.com/go-vercel/sandbox"
+)
+
+func main() {
+	name := flag.String("name", "workspace", "the `name` of the sandbox")
+	remove := flag.Bool("delete", false, "delete the workspace in the end")
+	flag.Parse()
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
+	defer stop()
+	if err := run(ctx, *name, *remove); err != nil {
+		stop()
+		log.Fatal(err)
+	}
+}
+
+func run(ctx context.Context, name string, remove bool) error {
+	sb, err := sandbox.GetOrCreate(ctx, name, &sandbox.GetOrCreateOptions{
+		CreateOptions: sandbox.CreateOptions{
+			Timeout: 30 * time.Minute,
+			// Old states of a workspace are of no use: keep the last one.
+			KeepLastSnapshots: &sandbox.KeepLastSnapshots{Count: 1},
+			OnResume: func(ctx context.Context, sb *sandbox.Sandbox) error {
+				fmt.Println("Resumed: starting the worker again")
+				return startWorker(ctx, sb)
+			},
+		},
+		// It may run again after it failed half way, so each step is repeatable.
+		OnCreate: func(ctx context.Context, sb *sandbox.Sandbox) error {
+			fmt.Println("Created: setting up")
+			if err := sb.FS().MkdirAll(ctx, "notes", 0o755); err != nil {
+				return err
+			}
+			return startWorker(ctx, sb)
+		},
+	})
+	if err != nil {
+		return err
+	}
+	defer sb.Close()
+
+	if err := note(ctx, sb); err != nil {
+		return err
+	}
+	// Nobody needs the machine for the night…
+	fmt.Println("Stopping")
+	if _, err := sb.Stop(ctx); err != nil {
+		return err
+	}
+	// …and the next call, whichever it is, brings it back.
+	if err := note(ctx, sb); err != nil {
+		return err
+	}
+	if remove {
+		fmt.Println("Deleting")
+		return sb.Delete(ctx)
+	}
+	return nil
+}
+
+// startWorker starts a process that does not outlive a session.
+func startWorker(ctx context.Context, sb *sandbox.Sandbox) error {
+	_, err := sb.StartCommand(ctx, "sh", []string{"-c", "echo $$ > /tmp/worker.pid; exec sleep 86400"}, nil)
+	return err
+}
+
+// note leaves a file in the workspace, counts those that are there and looks
+// after the worker.
+func note(ctx context.Context, sb *sandbox.Sandbox) error {
+	file := fmt.Sprintf("notes/%d.txt", time.Now().UnixNano())
+	if err := sb.FS().WriteFile(ctx, file, []byte("was here\n"), 0o644); err != nil {
+		return err
+	}
+	notes, err := sb.FS().ReadDir(ctx, "notes")
+	if err != nil {
+		return err
+	}
+	worker, err := sb.RunCommand(ctx, "sh", []string{"-c", "until test -s /tmp/worker.pid; do sleep 0.1; done; kill -0 $(cat /tmp/worker.pid)"},
+		&sandbox.CommandOptions{Timeout: 10 * time.Second})
+	if err != nil {
+		return err
+	}
+	fmt.Printf("%s has %d notes, its worker runs: %t\n", sb.Name(), len(notes), worker.ExitCode == 0)
+	return nil
+}
