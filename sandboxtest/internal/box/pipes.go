@@ -59,6 +59,7 @@ func (p *Process) connect(spec *Spec) (*pipes, error) {
 		if err != nil {
 			return fail(err)
 		}
+		openToAll(r)
 		p.cmd.Stdin = r
 		c.child = append(c.child, r)
 		c.parent = append(c.parent, w)
@@ -75,6 +76,7 @@ func (p *Process) connect(spec *Spec) (*pipes, error) {
 		if err != nil {
 			return fail(err)
 		}
+		openToAll(w)
 		*out.set = w
 		c.child = append(c.child, w)
 		c.parent = append(c.parent, r)
@@ -82,6 +84,10 @@ func (p *Process) connect(spec *Spec) (*pipes, error) {
 	}
 	return c, nil
 }
+
+// openToAll lets a process of any user open the pipe anew as /dev/stdout or its
+// like, which scripts do. Where a pipe has no permissions there is no need.
+func openToAll(pipe *os.File) { _ = pipe.Chmod(0o666) }
 
 func (c *pipes) output(r *os.File, w io.Writer) {
 	if w == nil {

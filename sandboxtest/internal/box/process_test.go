@@ -83,6 +83,15 @@ func TestOutputArrivesWhileTheCommandRuns(t *testing.T) {
 	})
 }
 
+func TestStandardStreamsByName(t *testing.T) {
+	eachMode(t, func(t *testing.T, h *Host) {
+		b := newBox(t, h, Config{})
+		out, errOut, res := run(t, b, Spec{Path: "sh", Args: []string{"-c", "cat /dev/stdin > /dev/stdout; echo err > /dev/stderr"},
+			Stdin: strings.NewReader("in\n")})
+		assert.Equal(t, []any{"in\n", "err\n", 0}, []any{out, errOut, res.ExitCode})
+	})
+}
+
 func TestSignals(t *testing.T) {
 	eachMode(t, func(t *testing.T, h *Host) {
 		b := newBox(t, h, Config{})
