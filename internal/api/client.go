@@ -112,11 +112,18 @@ func (c *Client) Do(ctx context.Context, req *Request, out any) error {
 	if n == 0 {
 		body = []byte("{}")
 	}
+	if d, ok := out.(decoder); ok && d.Decode(body) {
+		return nil
+	}
 	if err := json.Unmarshal(body, out); err != nil {
 		return c.unusable(req, a, resp, bytes.Clone(body[:min(len(body), maxErrorBody)]), &DecodeError{Err: err})
 	}
 	return nil
 }
+
+// decoder is an answer with a decoder of its own for the shape that it usually
+// has. Decode reports whether it had it; if not, encoding/json decodes it.
+type decoder interface{ Decode(data []byte) bool }
 
 var buffers = sync.Pool{New: func() any { return new(bytes.Buffer) }}
 

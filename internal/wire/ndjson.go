@@ -254,6 +254,8 @@ func (d *LogDecoder) decode(line []byte) (Record, error) {
 		if st == stringClosed && string(line[len(stdoutHead)+n:]) == "}" {
 			return Record{Kind: kind, Data: data}, nil
 		}
+	} else if c, ok := decodeCommand(line); ok {
+		return Record{Kind: KindCommand, Command: c}, nil
 	}
 	return decodeAny(line)
 }

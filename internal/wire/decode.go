@@ -1,0 +1,245 @@
+package wire
+
+import (
+	"encoding/json"
+	"time"
+)
+
+// Decode decodes data of the usual shape, and reports whether it was. If not,
+// the page is unchanged, and encoding/json is to be asked.
+func (p *SandboxesPage) Decode(data []byte) bool {
+	s := scanner{b: data}
+	var page SandboxesPage
+	s.object([]string{"sandboxes", "pagination"}, func(field int) {
+		switch field {
+		case 0:
+			page.Sandboxes = s.sandboxes()
+		case 1:
+			page.Pagination = s.pagination()
+		}
+	})
+	if !s.done() {
+		return false
+	}
+	*p = page
+	return true
+}
+
+func (s *scanner) pagination() (p Pagination) {
+	s.object([]string{"count", "next"}, func(field int) {
+		switch field {
+		case 0:
+			p.Count = s.count()
+		case 1:
+			p.Next = new(s.string(""))
+		}
+	})
+	return p
+}
+
+func (s *scanner) sandboxes() []Sandbox {
+	list := []Sandbox{}
+	// Most of what is said of a sandbox is said of the one before as well: such
+	// strings are shared.
+	var last Sandbox
+	s.array(func() {
+		start := s.i
+		s.sandbox(&last)
+		if len(list) == 0 {
+			list = make([]Sandbox, 0, 1+(len(s.b)-s.i)/max(1, s.i-start))
+		}
+		list = append(list, last)
+	})
+	return list
+}
+
+var sandboxFields = []string{
+	"name", "persistent", "region", "vcpus", "memory", "runtime", "image", "timeout", "networkPolicy",
+	"totalEgressBytes", "totalIngressBytes", "totalActiveCpuDurationMs", "totalDurationMs", "createdAt", "updatedAt",
+	"expiresAt", "currentSessionId", "currentSnapshotId", "status", "statusUpdatedAt", "cwd", "tags",
+	"snapshotExpiration", "keepLastSnapshots",
+}
+
+// sandbox reads a sandbox in place of the one that it is given, whose strings
+// it uses again.
+func (s *scanner) sandbox(sb *Sandbox) {
+	last := *sb
+	*sb = Sandbox{}
+	totals := new(struct {
+		egress, ingress int64
+		cpu, duration   Duration
+	})
+	s.object(sandboxFields, func(field int) {
+		switch sandboxFields[field] {
+		case "name":
+			sb.Name = s.string("")
+		case "persistent":
+			sb.Persistent = s.bool()
+		case "region":
+			sb.Region = s.string(last.Region)
+		case "vcpus":
+			sb.VCPUs = s.count()
+		case "memory":
+			sb.Memory = s.count()
+		case "runtime":
+			sb.Runtime = s.string(last.Runtime)
+		case "image":
+			sb.Image = s.string(last.Image)
+		case "timeout":
+			sb.Timeout = s.duration()
+		case "networkPolicy":
+			sb.NetworkPolicy = s.networkPolicy("allow-all")
+		case "totalEgressBytes":
+			totals.egress = s.int()
+			sb.TotalEgressBytes = &totals.egress
+		case "totalIngressBytes":
+			totals.ingress = s.int()
+			sb.TotalIngressBytes = &totals.ingress
+		case "totalActiveCpuDurationMs":
+			totals.cpu = s.duration()
+			sb.TotalActiveCPUDurationMs = &totals.cpu
+		case "totalDurationMs":
+			totals.duration = s.duration()
+			sb.TotalDurationMs = &totals.duration
+		case "createdAt":
+			sb.CreatedAt = s.time()
+		case "updatedAt":
+			sb.UpdatedAt = s.time()
+		case "expiresAt":
+			sb.ExpiresAt = s.time()
+		case "currentSessionId":
+			sb.CurrentSessionID = s.string("")
+		case "currentSnapshotId":
+			sb.CurrentSnapshotID = s.string(last.CurrentSnapshotID)
+		case "status":
+			sb.Status = s.string(last.Status)
+		case "statusUpdatedAt":
+			sb.StatusUpdatedAt = s.time()
+		case "cwd":
+			sb.Cwd = s.string(last.Cwd)
+		case "tags":
+			sb.Tags = s.tags()
+		case "snapshotExpiration":
+			sb.SnapshotExpiration = new(s.duration())
+		case "keepLastSnapshots":
+			sb.KeepLastSnapshots = new(KeepLastSnapshots)
+			s.rare(sb.KeepLastSnapshots)
+		}
+	})
+}
+
+func (s *scanner) tags() map[string]string {
+	tags := map[string]string{}
+	s.eat('{')
+	for first := true; s.more(first, '}'); first = false {
+		key := s.string("")
+		s.eat(':')
+		tags[key] = s.string("")
+	}
+	return tags
+}
+
+var policyFields = []string{"mode", "allowedDomains", "allowedCIDRs", "deniedCIDRs", "injectionRules", "forwardRules"}
+
+// networkPolicy reads a network policy, which is likely to be of the given mode.
+func (s *scanner) networkPolicy(mode string) *NetworkPolicy {
+	p := new(NetworkPolicy)
+	s.object(policyFields, func(field int) {
+		switch policyFields[field] {
+		case "mode":
+			p.Mode = s.string(mode)
+		case "allowedDomains":
+			s.rare(&p.AllowedDomains)
+		case "allowedCIDRs":
+			s.rare(&p.AllowedCIDRs)
+		case "deniedCIDRs":
+			s.rare(&p.DeniedCIDRs)
+		case "injectionRules":
+			s.rare(&p.InjectionRules)
+		case "forwardRules":
+			s.rare(&p.ForwardRules)
+		}
+	})
+	return p
+}
+
+// rare has encoding/json decode one value.
+func (s *scanner) rare(out any) {
+	if data := s.value(); !s.bad && json.Unmarshal(data, out) != nil {
+		s.fail()
+	}
+}
+
+func (s *scanner) time() (t Time) {
+	token := s.number()
+	if s.bad {
+		return t
+	}
+	whole := scanner{b: token}
+	if ms := whole.int(); !whole.bad {
+		t.Time = time.UnixMilli(ms).UTC()
+	} else if t.UnmarshalJSON(token) != nil {
+		s.fail()
+	}
+	return t
+}
+
+func (s *scanner) duration() (d Duration) {
+	if token := s.number(); !s.bad && d.UnmarshalJSON(token) != nil {
+		s.fail()
+	}
+	return d
+}
+
+var commandFields = []string{"id", "name", "args", "cwd", "sessionId", "exitCode", "durationMs", "startedAt"}
+
+// command reads a command.
+func (s *scanner) command() *Command {
+	c := new(Command)
+	s.object(commandFields, func(field int) {
+		switch commandFields[field] {
+		case "id":
+			c.ID = s.string("")
+		case "name":
+			c.Name = s.string("")
+		case "args":
+			c.Args = []string{}
+			s.array(func() { c.Args = append(c.Args, s.string("")) })
+		case "cwd":
+			c.Cwd = s.string("")
+		case "sessionId":
+			c.SessionID = s.string("")
+		case "exitCode":
+			c.ExitCode = new(s.count())
+		case "durationMs":
+			c.DurationMs = new(s.duration())
+		case "startedAt":
+			c.StartedAt = s.time()
+		}
+	})
+	return c
+}
+
+// Decode decodes data of the usual shape, and reports whether it was. If not,
+// the answer is unchanged, and encoding/json is to be asked.
+func (a *CommandAnswer) Decode(data []byte) bool {
+	c, ok := decodeCommand(data)
+	if ok {
+		a.Command = *c
+	}
+	return ok
+}
+
+// decodeCommand decodes a record or an answer of the usual shape that holds a
+// command and nothing else, and reports whether it was one.
+func decodeCommand(data []byte) (c *Command, ok bool) {
+	s := scanner{b: data}
+	s.object([]string{"command", "stream", "data"}, func(field int) {
+		if field != 0 {
+			s.fail()
+			return
+		}
+		c = s.command()
+	})
+	return c, s.done() && c != nil
+}

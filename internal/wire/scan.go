@@ -1,0 +1,273 @@
+package wire
+
+import (
+	"bytes"
+	"strings"
+)
+
+// scanner reads JSON of a shape that is known beforehand, several times as fast
+// as encoding/json, which has to find its way by reflection. It reads the usual
+// only: at anything else it turns bad and stays so, and the caller has
+// encoding/json decode, or refuse, the text from its beginning. What it reads it
+// reads exactly as encoding/json does.
+type scanner struct {
+	b       []byte
+	i       int
+	bad     bool
+	scratch []byte
+}
+
+// maxDepth bounds the nesting of values that are passed over.
+const maxDepth = 100
+
+// peek returns the next byte that is not white space, 0 at the end.
+func (s *scanner) peek() byte {
+	for ; s.i < len(s.b); s.i++ {
+		switch c := s.b[s.i]; c {
+		case ' ', '\t', '\r', '\n':
+		default:
+			return c
+		}
+	}
+	return 0
+}
+
+// eat passes over c, which must come next.
+func (s *scanner) eat(c byte) {
+	if s.peek() != c {
+		s.fail()
+		return
+	}
+	s.i++
+}
+
+// fail makes s bad. Nothing comes next any more.
+func (s *scanner) fail() {
+	s.bad = true
+	s.i = len(s.b)
+}
+
+// done reports whether all was read, and well.
+func (s *scanner) done() bool { return s.peek() == 0 && s.i == len(s.b) && !s.bad }
+
+// more reports whether a list that end closes goes on.
+func (s *scanner) more(first bool, end byte) bool {
+	switch c := s.peek(); {
+	case c == end:
+		s.i++
+		return false
+	case first:
+		return !s.bad
+	}
+	s.eat(',')
+	return !s.bad
+}
+
+// object reads an object with the given fields, in the order in which they
+// usually come. For each field but null ones it calls read with its index, which
+// reads its value. Others are passed over.
+func (s *scanner) object(fields []string, read func(field int)) {
+	var seen uint64
+	next := 0
+	s.eat('{')
+	for first := true; s.more(first, '}'); first = false {
+		key := s.text()
+		field := -1
+		for range fields {
+			if next == len(fields) {
+				next = 0
+			}
+			if next++; fields[next-1] == string(key) {
+				field = next - 1
+				break
+			}
+		}
+		switch {
+		case field < 0 && similar(fields, key), field >= 0 && seen&(1<<field) != 0:
+			// encoding/json has rules for these.
+			s.fail()
+			return
+		case field >= 0:
+			seen |= 1 << field
+		}
+		s.eat(':')
+		switch {
+		case s.peek() == 'n':
+			s.literal("null")
+		case field < 0:
+			s.skip(maxDepth)
+		default:
+			read(field)
+		}
+	}
+}
+
+// similar reports whether key is one of fields but for its case.
+func similar(fields []string, key []byte) bool {
+	for _, f := range fields {
+		if strings.EqualFold(f, string(key)) {
+			return true
+		}
+	}
+	return false
+}
+
+// array reads an array whose elements read reads.
+func (s *scanner) array(read func()) {
+	s.eat('[')
+	for first := true; s.more(first, ']'); first = false {
+		if s.peek() == 'n' {
+			s.fail()
+			return
+		}
+		read()
+	}
+}
+
+// text reads a string. It is valid until the next is read.
+func (s *scanner) text() []byte {
+	s.eat('"')
+	data, n, st := decodeString(&s.scratch, s.b[s.i:])
+	if st != stringClosed {
+		s.fail()
+		return nil
+	}
+	s.i += n
+	return data
+}
+
+// string reads a string, which is likely to be the one that is given.
+func (s *scanner) string(likely string) string {
+	data := s.text()
+	if string(data) == likely {
+		return likely
+	}
+	return string(data)
+}
+
+func (s *scanner) bool() bool {
+	if s.peek() == 't' {
+		s.literal("true")
+		return !s.bad
+	}
+	s.literal("false")
+	return false
+}
+
+func (s *scanner) literal(word string) {
+	if s.peek(); !bytes.HasPrefix(s.b[s.i:], []byte(word)) {
+		s.fail()
+		return
+	}
+	s.i += len(word)
+}
+
+// int reads a whole number of up to 18 digits.
+func (s *scanner) int() int64 {
+	token := s.number()
+	digits, negative := bytes.CutPrefix(token, []byte("-"))
+	if len(digits) == 0 || len(digits) > 18 {
+		s.fail()
+		return 0
+	}
+	var n int64
+	for _, c := range digits {
+		if c < '0' || c > '9' {
+			s.fail()
+			return 0
+		}
+		n = n*10 + int64(c-'0')
+	}
+	if negative {
+		return -n
+	}
+	return n
+}
+
+// count reads a whole number that an int holds.
+func (s *scanner) count() int {
+	n := s.int()
+	if int64(int(n)) != n {
+		s.fail()
+	}
+	return int(n)
+}
+
+// number reads a number and returns it as it is written.
+func (s *scanner) number() []byte {
+	if s.peek() == 0 {
+		s.fail()
+		return nil
+	}
+	start := s.i
+	digits := func() (n int) {
+		for ; s.i < len(s.b) && '0' <= s.b[s.i] && s.b[s.i] <= '9'; s.i++ {
+			n++
+		}
+		return n
+	}
+	sign := func(signs string) {
+		if s.i < len(s.b) && strings.IndexByte(signs, s.b[s.i]) >= 0 {
+			s.i++
+		}
+	}
+	sign("-")
+	whole := s.i
+	if n := digits(); n == 0 || n > 1 && s.b[whole] == '0' {
+		s.fail()
+		return nil
+	}
+	if s.i < len(s.b) && s.b[s.i] == '.' {
+		if s.i++; digits() == 0 {
+			s.fail()
+			return nil
+		}
+	}
+	if s.i < len(s.b) && (s.b[s.i] == 'e' || s.b[s.i] == 'E') {
+		s.i++
+		if sign("+-"); digits() == 0 {
+			s.fail()
+			return nil
+		}
+	}
+	return s.b[start:s.i]
+}
+
+// value passes over any value and returns it as it is written.
+func (s *scanner) value() []byte {
+	s.peek()
+	start := s.i
+	s.skip(maxDepth)
+	return s.b[start:s.i]
+}
+
+func (s *scanner) skip(depth int) {
+	if depth == 0 {
+		s.fail()
+		return
+	}
+	switch s.peek() {
+	case '"':
+		s.text()
+	case '{':
+		s.i++
+		for first := true; s.more(first, '}'); first = false {
+			s.text()
+			s.eat(':')
+			s.skip(depth - 1)
+		}
+	case '[':
+		s.i++
+		for first := true; s.more(first, ']'); first = false {
+			s.skip(depth - 1)
+		}
+	case 't':
+		s.literal("true")
+	case 'f':
+		s.literal("false")
+	case 'n':
+		s.literal("null")
+	default:
+		s.number()
+	}
+}
