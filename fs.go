@@ -2,6 +2,7 @@ package sandbox
 
 import (
 	"context"
+	"errors"
 	"io"
 	"io/fs"
 	"iter"
@@ -83,7 +84,16 @@ func (f *FileSystem) Open(ctx context.Context, name string) (*FileReader, error)
 // makes the directories that lead to it. Unlike with [os.WriteFile] perm is the
 // mode of the file afterwards, also when it existed before.
 func (f *FileSystem) WriteFile(ctx context.Context, name string, data []byte, perm fs.FileMode) error {
-	return writeFiles(ctx, f.t, []File{{Path: name, Content: data, Mode: &perm}}, nil)
+	return f.write(ctx, "open", name, File{Path: name, Content: data, Mode: &perm})
+}
+
+// write uploads one file on behalf of an operation on the file called name.
+func (f *FileSystem) write(ctx context.Context, op, name string, file File) error {
+	err := writeFiles(ctx, f.t, []File{file}, nil)
+	if err == nil || errors.Is(err, ErrInvalid) {
+		return err
+	}
+	return &fs.PathError{Op: op, Path: name, Err: fileReason(err)}
 }
 
 // checkPath refuses the paths that no system call takes.

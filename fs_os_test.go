@@ -291,7 +291,7 @@ func TestFileSystemIsLikeOS(t *testing.T) {
 			add("Rename "+k+" "+to, func(f osLike, root string) (any, error) { return none(f.Rename(root+"/"+k, root+"/"+to)) })
 		}
 	}
-	for _, n := range []string{"file", "missing", "full/inner", "full/new"} {
+	for _, n := range []string{"file", "dir", "missing", "full/inner", "full/new"} {
 		add("WriteFile "+n, func(f osLike, root string) (any, error) { return none(f.WriteFile(root+"/"+n, []byte("new"), 0o644)) })
 		add("Create "+n, func(f osLike, root string) (any, error) { return none(f.Create(root+"/"+n, "new")) })
 	}

@@ -28,7 +28,7 @@ func (f *FileSystem) AppendFile(ctx context.Context, name string, data []byte) e
 	script, source := inline, base64.StdEncoding.EncodeToString(data)
 	if len(data) > maxInline {
 		script, source = upload, "/tmp/.append-"+rand.Text()
-		if err := writeFiles(ctx, f.t, []File{{Path: source, Content: data, Mode: new(fs.FileMode(0o600))}}, nil); err != nil {
+		if err := f.write(ctx, "append", name, File{Path: source, Content: data, Mode: new(fs.FileMode(0o600))}); err != nil {
 			return err
 		}
 	}
@@ -38,7 +38,7 @@ func (f *FileSystem) AppendFile(ctx context.Context, name string, data []byte) e
 	}
 	if errors.Is(err, syscall.ENOENT) {
 		// A directory on the way is missing. As WriteFile does, make it.
-		return writeFiles(ctx, f.t, []File{{Path: name, Content: data}}, nil)
+		return f.write(ctx, "append", name, File{Path: name, Content: data})
 	}
 	return err
 }

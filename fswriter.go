@@ -3,7 +3,6 @@ package sandbox
 import (
 	"context"
 	"crypto/rand"
-	"errors"
 	"io"
 	"io/fs"
 	"path"
@@ -108,7 +107,7 @@ func (w *FileWriter) Close() error {
 	}
 	if w.piece == "" {
 		file := File{Path: w.abs, Content: w.buf, Mode: w.mode}
-		if err := writeFiles(w.ctx, w.fs.t, []File{file}, nil); err != nil {
+		if err := w.fs.write(w.ctx, "write", w.name, file); err != nil {
 			return w.fail(err)
 		}
 		w.meter.add(w.name, len(w.buf))
@@ -150,7 +149,7 @@ func (w *FileWriter) flush() {
 	if !first {
 		file.Path += ".next"
 	}
-	err := writeFiles(w.ctx, w.fs.t, []File{file}, nil)
+	err := w.fs.write(w.ctx, "write", w.name, file)
 	if err == nil && !first {
 		const script = `dd if="$2" of="$1" bs=1M oflag=append conv=notrunc status=none && rm -f -- "$2"`
 		err = w.fs.pathOp(w.ctx, "write", w.name, "sh", "-c", script, "sh", w.piece, file.Path)
@@ -165,9 +164,6 @@ func (w *FileWriter) flush() {
 
 // fail remembers an error and cleans up.
 func (w *FileWriter) fail(err error) error {
-	if _, ok := errors.AsType[*fs.PathError](err); !ok {
-		err = &fs.PathError{Op: "write", Path: w.name, Err: err}
-	}
 	w.err = err
 	w.discard()
 	return err

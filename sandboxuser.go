@@ -19,7 +19,10 @@ import (
 // and is safe for concurrent use.
 //
 // Relative paths start in the home directory. Paths may lead out of it with "..";
-// then nothing changes its owner but the named file itself.
+// then nothing changes its owner but the named file itself. Symbolic links on the
+// way are followed as root when files are handed over: do not write below
+// directories in which a user may make links whom you would not trust with what
+// they lead to.
 type SandboxUser struct {
 	sandbox  *Sandbox
 	username string

@@ -8,6 +8,7 @@ import (
 	"io/fs"
 	"iter"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/go-vercel/sandbox/internal/tarball"
@@ -170,13 +171,51 @@ func upload(ctx context.Context, t target, entries func() iter.Seq2[tarball.Entr
 		m.restart()
 		return metered(entries(), m)
 	})
-	if err := t.uploadTarGz(ctx, open); err != nil {
+	var last lastBody
+	err := t.uploadTarGz(ctx, func() (io.ReadCloser, error) {
+		rc, err := open()
+		last.set(rc)
+		return rc, err
+	})
+	last.end()
+	if err != nil {
 		return err
 	}
 	if o, ok := t.(owner); ok {
 		return o.own(ctx, entries())
 	}
 	return nil
+}
+
+// lastBody sees to it that an upload which was answered before it was read to
+// its end leaves the sources, and the progress callback, alone.
+type lastBody struct {
+	mu   sync.Mutex
+	body io.ReadCloser
+}
+
+func (l *lastBody) set(rc io.ReadCloser) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.body = rc
+}
+
+// end closes the body, which closes a source that is being read, and waits. A
+// source whose Read does not return even then is left behind.
+func (l *lastBody) end() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	b, ok := l.body.(*tarball.Body)
+	if !ok {
+		return
+	}
+	_ = b.Close() // nobody reads it any more
+	timer := time.NewTimer(time.Second)
+	defer timer.Stop()
+	select {
+	case <-b.Done():
+	case <-timer.C:
+	}
 }
 
 // metered counts the content of entries as it is read.
