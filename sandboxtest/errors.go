@@ -3,6 +3,7 @@ package sandboxtest
 import (
 	"encoding/json"
 	"fmt"
+	"maps"
 	"net/http"
 )
 
@@ -60,9 +61,7 @@ var (
 // writeError answers with e.
 func writeError(w http.ResponseWriter, e *apiError) {
 	body := map[string]any{"code": e.code, "message": e.message}
-	for k, v := range e.extra {
-		body[k] = v
-	}
+	maps.Copy(body, e.extra)
 	writeJSON(w, e.status, map[string]any{"error": body})
 }
 

@@ -114,7 +114,8 @@ func (w *faultWriter) WriteHeader(status int) {
 	case w.fault.DropAfter:
 		panic(http.ErrAbortHandler)
 	case w.fault.ActThenStatus != 0:
-		clear(w.Header())
+		w.Header().Del("Content-Type")
+		w.Header().Del("Content-Length")
 		w.fault.answer(w.ResponseWriter, w.fault.ActThenStatus)
 		panic(errAnswered)
 	}

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"io"
+	"maps"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -115,9 +116,7 @@ type obj = map[string]any
 func (c *raw) create(params obj) *wire.SandboxAnswer {
 	c.t.Helper()
 	body := obj{"projectId": "prj"}
-	for k, v := range params {
-		body[k] = v
-	}
+	maps.Copy(body, params)
 	out := new(wire.SandboxAnswer)
 	c.call("POST", "/v2/sandboxes", body, 200, out)
 	return out

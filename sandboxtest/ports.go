@@ -23,6 +23,20 @@ type route struct {
 	subdomain string
 	listener  net.Listener
 	server    *http.Server
+	// forget takes back what closes the route together with the server.
+	forget func() bool
+}
+
+func (r *route) close() {
+	r.forget()
+	r.shut()
+}
+
+// shut cuts the route's connections, and closes a listener that was not served
+// yet.
+func (r *route) shut() {
+	_ = r.server.Close()
+	_ = r.listener.Close()
 }
 
 func (r *route) wire() wire.Route {
@@ -51,7 +65,7 @@ func (sb *namedSandbox) setPorts(ports []int) error {
 		r, err := sb.openRoute(port)
 		if err != nil {
 			for _, r := range fresh {
-				_ = r.server.Close()
+				r.close()
 			}
 			return err
 		}
@@ -62,7 +76,7 @@ func (sb *namedSandbox) setPorts(ports []int) error {
 	st.mu.Unlock()
 	for _, r := range old {
 		if !slices.Contains(routes, r) {
-			_ = r.server.Close() // its connections are to be cut
+			r.close()
 		}
 	}
 	return nil
@@ -104,7 +118,8 @@ func (sb *namedSandbox) openRoute(port int) (*route, error) {
 	}
 	r := &route{port: port, subdomain: newSubdomain(), listener: l}
 	r.server = &http.Server{Handler: proxy, ReadHeaderTimeout: 10 * time.Second, ErrorLog: proxy.ErrorLog}
-	s.spawn(func() { _ = r.server.Serve(l) }) // ends with closeRoutes
+	r.forget = context.AfterFunc(s.ctx, r.shut)
+	s.spawn(func() { _ = r.server.Serve(l) }) // ends when the server is closed
 	return r, nil
 }
 

@@ -92,9 +92,9 @@ func (c *call) makeSandbox(project, name string, set settings, from *snapshot, f
 	if err := sb.setPorts(set.Ports); err != nil {
 		return err
 	}
-	// A client that gives up while the sandbox is being made gets it anyway,
-	// as from the service.
-	if _, err := sb.start(context.WithoutCancel(c.ctx), from, fill); err != nil {
+	ctx, cancel := c.detached()
+	defer cancel()
+	if err := sb.start(ctx, from, fill); err != nil {
 		sb.closeRoutes()
 		return err
 	}
@@ -103,6 +103,14 @@ func (c *call) makeSandbox(project, name string, set settings, from *snapshot, f
 	st.changedLocked()
 	st.mu.Unlock()
 	return c.answerSandbox(sb, false)
+}
+
+// detached is a context for the work on a session: a client that gives up
+// meanwhile gets it anyway, as from the service.
+func (c *call) detached() (context.Context, context.CancelFunc) {
+	ctx, cancel := context.WithCancel(context.WithoutCancel(c.ctx))
+	stop := context.AfterFunc(c.s.ctx, cancel)
+	return ctx, func() { stop(); cancel() }
 }
 
 func (c *call) answerSandbox(sb *namedSandbox, resumed bool) error {
@@ -160,7 +168,9 @@ func (c *call) getSandbox() error {
 			return err
 		}
 		defer sb.op.Unlock()
-		if resumed, err = sb.resume(context.WithoutCancel(c.ctx)); err != nil {
+		ctx, cancel := c.detached()
+		defer cancel()
+		if resumed, err = sb.resume(ctx); err != nil {
 			return err
 		}
 	}

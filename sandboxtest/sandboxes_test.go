@@ -3,6 +3,7 @@ package sandboxtest_test
 import (
 	"encoding/json"
 	"io"
+	"maps"
 	"net"
 	"strings"
 	"sync"
@@ -111,12 +112,10 @@ func TestCreateRefusals(t *testing.T) {
 		"keep many":         {"keepLastSnapshots": obj{"count": 11}},
 		"policy":            {"networkPolicy": obj{"mode": "maybe"}},
 		"source":            {"source": obj{"type": "ftp"}},
-		"unknown field":     {"nmae": "x"},
+		"unknown field":     {"naam": "x"},
 	} {
 		body := obj{"projectId": "prj"}
-		for k, v := range bad {
-			body[k] = v
-		}
+		maps.Copy(body, bad)
 		t.Run(name, func(t *testing.T) {
 			c := &raw{t, c.srv, c.client}
 			message := c.refused("POST", "/v2/sandboxes", body, 400, "bad_request")

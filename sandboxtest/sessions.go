@@ -114,7 +114,7 @@ func (sess *session) measure() usage {
 // start boots a session of the sandbox from a layer. The caller holds sb.op.
 // fill, when given, puts the first files in place before anybody else can
 // reach the machine.
-func (sb *namedSandbox) start(ctx context.Context, from *snapshot, fill func(context.Context, *box.Box) error) (*session, error) {
+func (sb *namedSandbox) start(ctx context.Context, from *snapshot, fill func(context.Context, *box.Box) error) error {
 	st := sb.s.store
 	st.mu.Lock()
 	set := sb.settings.clone()
@@ -136,15 +136,15 @@ func (sb *namedSandbox) start(ctx context.Context, from *snapshot, fill func(con
 	if err != nil {
 		switch {
 		case errors.Is(err, box.ErrNoLayer):
-			return nil, errSnapshotGone
+			return errSnapshotGone
 		case errors.Is(err, box.ErrTooManyLayers):
-			return nil, badRequest("The snapshot has too many ancestors for this machine: %v", err)
+			return badRequest("The snapshot has too many ancestors for this machine: %v", err)
 		}
-		return nil, err
+		return err
 	}
 	if fill != nil {
 		if err := fill(ctx, machine); err != nil {
-			return nil, errors.Join(err, machine.Remove())
+			return errors.Join(err, machine.Remove())
 		}
 	}
 	st.mu.Lock()
@@ -162,7 +162,7 @@ func (sb *namedSandbox) start(ctx context.Context, from *snapshot, fill func(con
 		sess.runLocked()
 	}
 	st.changedLocked()
-	return sess, nil
+	return nil
 }
 
 func (sess *session) run() {
@@ -377,6 +377,6 @@ func (sb *namedSandbox) resume(ctx context.Context) (bool, error) {
 		}
 	}
 	st.mu.Unlock()
-	_, err := sb.start(ctx, from, nil)
+	err := sb.start(ctx, from, nil)
 	return err == nil, err
 }
