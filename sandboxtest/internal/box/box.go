@@ -35,12 +35,16 @@ type Box struct {
 type machine interface {
 	boot(ctx context.Context) error
 	// launch resolves cmd.Args[0] and the directory inside the box and starts
-	// it; the errors that a shell would report are *launchError.
-	launch(cmd *exec.Cmd, spec *Spec) error
+	// it; the errors that a shell would report are *launchError. The standard
+	// files of cmd are *os.File or nil.
+	launch(cmd *exec.Cmd, spec *Spec) (running, error)
 	// openTerminal opens a pseudo terminal.
 	openTerminal(size Size, user string) (*terminal, error)
-	// files runs f with the box's file system, with the rights of its user.
-	files(f func(fsys) error) error
+	// These work on the box's files with the rights of its user; names are
+	// clean and absolute.
+	readFile(name string) (io.ReadCloser, int64, error)
+	mkdir(name string, parents bool) error
+	extract(ctx context.Context, archive io.Reader, dir string, max limits) error
 	dial(ctx context.Context, port int) (net.Conn, error)
 	setNetwork(deny bool) error
 	network() (in, out int64)
@@ -50,6 +54,39 @@ type machine interface {
 	halt(procs []*Process) error
 	// freeze gives the directory that becomes the layer, and its size.
 	freeze() (dir string, size int64, err error)
+}
+
+// running is a process that was started.
+type running interface {
+	// pid is the process ID as the host sees it.
+	pid() int
+	// wait is called once.
+	wait() exit
+}
+
+// exit is how a process ended.
+type exit struct {
+	Code int
+	CPU  time.Duration
+}
+
+// child is a process of our own.
+type child struct{ cmd *exec.Cmd }
+
+func (c child) pid() int { return c.cmd.Process.Pid }
+
+func (c child) wait() exit {
+	_ = c.cmd.Wait() // says no more than the state
+	state := c.cmd.ProcessState
+	return exit{exitCode(state), state.UserTime() + state.SystemTime()}
+}
+
+// started makes a running of what Start has returned.
+func started(cmd *exec.Cmd, err error) (running, error) {
+	if err != nil {
+		return nil, err
+	}
+	return child{cmd}, nil
 }
 
 // ID is unique among the boxes of all hosts.
@@ -256,15 +293,7 @@ func (b *Box) ReadFile(path, cwd string) (io.ReadCloser, int64, error) {
 		return nil, 0, fmt.Errorf("box: read: %w", err)
 	}
 	defer done()
-	var (
-		file io.ReadCloser
-		size int64
-	)
-	err = b.machine.files(func(f fsys) (err error) {
-		file, size, err = openRegular(f, name)
-		return err
-	})
-	return file, size, err
+	return b.machine.readFile(name)
 }
 
 // Mkdir makes a directory and the parents that are missing; one that exists is
@@ -279,7 +308,7 @@ func (b *Box) Mkdir(path, cwd string) error {
 		return fmt.Errorf("box: mkdir: %w", err)
 	}
 	defer done()
-	return b.machine.files(func(f fsys) error { return mkdirAll(f, name) })
+	return b.machine.mkdir(name, true)
 }
 
 // Extract unpacks a gzipped tar archive below cwd (empty means WorkDir) as the
@@ -309,7 +338,7 @@ func (b *Box) Extract(ctx context.Context, archive io.Reader, cwd string) error 
 		_, err := io.Copy(w, archive)
 		_ = w.CloseWithError(err)
 	})
-	err = b.machine.files(func(f fsys) error { return extract(ctx, f, r, dir, archiveLimits) })
+	err = b.machine.extract(ctx, r, dir, archiveLimits)
 	_ = r.Close()
 	done()
 	pump.Wait()

@@ -43,7 +43,7 @@ func TestKilledHost(t *testing.T) {
 		}
 	}
 	require.NotEmpty(t, dir)
-	assert.True(t, running(t, seconds))
+	assert.True(t, isRunning(t, seconds))
 	require.NoError(t, cmd.Process.Kill())
 	_ = cmd.Wait()
 	// Its variable is in no command line but those of the boxes' processes.

@@ -123,7 +123,7 @@ func TestArchiveLimits(t *testing.T) {
 		b := newBox(t, h, Config{})
 		for _, max := range []limits{{entries: 2, bytes: 1 << 20}, {entries: 10, bytes: 20}} {
 			r := archive(t, tar.Header{Name: "one"}, tar.Header{Name: "two"}, tar.Header{Name: "three"})
-			err := b.machine.files(func(f fsys) error { return extract(t.Context(), f, r, WorkDir, max) })
+			err := b.machine.extract(t.Context(), r, WorkDir, max)
 			require.ErrorIs(t, err, ErrBadArchive)
 		}
 	})

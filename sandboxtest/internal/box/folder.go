@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"log/slog"
 	"net"
@@ -109,17 +110,17 @@ func isNameByte(c byte) bool {
 		c == '/' || c == '.' || c == '_' || c == '-' || c >= 0x80
 }
 
-func (m *folderMachine) launch(cmd *exec.Cmd, spec *Spec) error {
+func (m *folderMachine) launch(cmd *exec.Cmd, spec *Spec) (running, error) {
 	dir, err := cleanPath(".", spec.Dir)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	cmd.Dir = dir
 	if ownPrefix(dir) != "" {
 		cmd.Dir = m.real(dir)
 	}
 	if info, err := os.Stat(cmd.Dir); err != nil || !info.IsDir() {
-		return &launchError{126, fmt.Sprintf("cannot change to directory %s: no such directory", dir)}
+		return nil, &launchError{126, fmt.Sprintf("cannot change to directory %s: no such directory", dir)}
 	}
 	for i, arg := range cmd.Args {
 		cmd.Args[i] = m.translate(arg)
@@ -132,10 +133,10 @@ func (m *folderMachine) launch(cmd *exec.Cmd, spec *Spec) error {
 	cmd.Env = append(hostEnv(env), markerKey+"="+m.id)
 	name := cmd.Args[0]
 	if cmd.Path, err = lookPath(name, cmd.Dir, cmd.Env); err != nil {
-		return notStarted(spec.Path, err)
+		return nil, notStarted(spec.Path, err)
 	}
 	prepare(cmd, spec.TTY != nil)
-	return startOrExplain(cmd, spec.Path)
+	return started(cmd, startOrExplain(cmd, spec.Path))
 }
 
 func (m *folderMachine) files(f func(fsys) error) error {
@@ -145,6 +146,18 @@ func (m *folderMachine) files(f func(fsys) error) error {
 	}
 	defer root.Close()
 	return f(rootFS{root})
+}
+
+func (m *folderMachine) readFile(name string) (io.ReadCloser, int64, error) {
+	return readWith(m.files, name)
+}
+
+func (m *folderMachine) mkdir(name string, parents bool) error {
+	return m.files(func(f fsys) error { return makeDir(f, name, parents) })
+}
+
+func (m *folderMachine) extract(ctx context.Context, archive io.Reader, dir string, max limits) error {
+	return m.files(func(f fsys) error { return extract(ctx, f, archive, dir, max) })
 }
 
 func (m *folderMachine) openTerminal(size Size, _ string) (*terminal, error) {

@@ -3,6 +3,7 @@ package box
 import (
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"path"
@@ -49,6 +50,18 @@ func cleanPath(name, cwd string) (string, error) {
 	return name, nil
 }
 
+// readWith opens a file for reading with a file system that is lent.
+func readWith(lend func(func(fsys) error) error, name string) (file io.ReadCloser, size int64, err error) {
+	err = lend(func(f fsys) (err error) {
+		opened, n, err := openRegular(f, name)
+		if err == nil {
+			file, size = opened, n
+		}
+		return err
+	})
+	return file, size, err
+}
+
 // openRegular opens a file that has a size and an end.
 func openRegular(f fsys, name string) (*os.File, int64, error) {
 	info, err := f.Stat(name)
@@ -87,6 +100,15 @@ var (
 	errNotDir     = errors.New("not a directory")
 	errNotRegular = errors.New("not a regular file")
 )
+
+// makeDir makes a directory; with parents also those, and then one that exists
+// is no error.
+func makeDir(f fsys, name string, parents bool) error {
+	if parents {
+		return mkdirAll(f, name)
+	}
+	return f.Mkdir(name, 0o755)
+}
 
 // mkdirAll makes a directory and its missing parents.
 func mkdirAll(f fsys, name string) error {

@@ -105,7 +105,7 @@ func TestManyBoxesAtOnce(t *testing.T) {
 			assert.Equal(t, before, mounts(t))
 			dir := h.dir
 			require.NoError(t, h.Close())
-			assert.False(t, running(t, seconds))
+			assert.False(t, isRunning(t, seconds))
 			assert.NoDirExists(t, dir)
 			assert.Equal(t, before, mounts(t))
 			assert.Eventually(t, func() bool { runtime.GC(); return openFiles(t) <= files }, wait, tick)

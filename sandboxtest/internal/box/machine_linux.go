@@ -216,12 +216,12 @@ func (m *namespaceMachine) enter(kinds int) error {
 
 const allNamespaces = unix.CLONE_NEWNS | unix.CLONE_NEWPID | unix.CLONE_NEWNET | unix.CLONE_NEWUTS | unix.CLONE_NEWIPC
 
-func (m *namespaceMachine) launch(cmd *exec.Cmd, spec *Spec) error {
+func (m *namespaceMachine) launch(cmd *exec.Cmd, spec *Spec) (running, error) {
 	dir, err := cleanPath(".", spec.Dir)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	return onThread(func() error {
+	return started(cmd, onThread(func() error {
 		if err := m.enter(allNamespaces); err != nil {
 			return err
 		}
@@ -238,7 +238,7 @@ func (m *namespaceMachine) launch(cmd *exec.Cmd, spec *Spec) error {
 		prepare(cmd, spec.TTY != nil)
 		cmd.SysProcAttr.Credential = credential(spec.User)
 		return startOrExplain(cmd, spec.Path)
-	})
+	}))
 }
 
 // credential is a user of the box, with the groups that its files say. It runs
@@ -279,6 +279,18 @@ func (m *namespaceMachine) files(f func(fsys) error) error {
 		}
 		return f(threadFS{})
 	})
+}
+
+func (m *namespaceMachine) readFile(name string) (io.ReadCloser, int64, error) {
+	return readWith(m.files, name)
+}
+
+func (m *namespaceMachine) mkdir(name string, parents bool) error {
+	return m.files(func(f fsys) error { return makeDir(f, name, parents) })
+}
+
+func (m *namespaceMachine) extract(ctx context.Context, archive io.Reader, dir string, max limits) error {
+	return m.files(func(f fsys) error { return extract(ctx, f, archive, dir, max) })
 }
 
 func (m *namespaceMachine) openTerminal(size Size, user string) (term *terminal, err error) {

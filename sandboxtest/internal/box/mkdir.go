@@ -14,5 +14,5 @@ func (b *Box) MkdirNew(path, cwd string) error {
 		return fmt.Errorf("box: mkdir: %w", err)
 	}
 	defer done()
-	return b.machine.files(func(f fsys) error { return f.Mkdir(name, 0o755) })
+	return b.machine.mkdir(name, false)
 }

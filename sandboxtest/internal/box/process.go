@@ -109,7 +109,7 @@ func (b *Box) Start(ctx context.Context, spec Spec) (*Process, error) {
 	if err != nil {
 		return nil, fmt.Errorf("box: start: %w", err)
 	}
-	err = b.machine.launch(p.cmd, &spec)
+	proc, err := b.machine.launch(p.cmd, &spec)
 	pipes.closeChild()
 	if failure, ok := errors.AsType[*launchError](err); ok {
 		pipes.closeParent()
@@ -123,11 +123,11 @@ func (b *Box) Start(ctx context.Context, spec Spec) (*Process, error) {
 		}
 		return nil, fmt.Errorf("box: start: %w", err)
 	}
-	p.pid = p.cmd.Process.Pid
+	p.pid = proc.pid()
 	b.mu.Lock()
 	b.procs[p] = struct{}{}
 	b.mu.Unlock()
-	go p.wait(pipes, &spec)
+	go p.wait(proc, pipes, &spec)
 	return p, nil
 }
 
@@ -174,13 +174,13 @@ func (p *Process) failed(spec *Spec, failure *launchError) *Process {
 }
 
 // wait sees the process through to its end.
-func (p *Process) wait(pipes *pipes, spec *Spec) {
+func (p *Process) wait(proc running, pipes *pipes, spec *Spec) {
 	var timer *time.Timer
 	if spec.Timeout > 0 {
 		timer = time.AfterFunc(spec.Timeout, p.timeout)
 	}
 	pipes.run()
-	_ = p.cmd.Wait()
+	end := proc.wait()
 	duration := time.Since(p.start)
 	p.mu.Lock()
 	p.exited = true
@@ -191,16 +191,12 @@ func (p *Process) wait(pipes *pipes, spec *Spec) {
 	p.box.machine.ended(p.pid)
 	pipes.finish()
 
-	state := p.cmd.ProcessState
 	p.mu.Lock()
-	p.result.ExitCode = exitCode(state)
-	p.result.Duration = duration
-	p.result.CPU = state.UserTime() + state.SystemTime()
-	cpu := p.result.CPU
+	p.result.ExitCode, p.result.CPU, p.result.Duration = end.Code, end.CPU, duration
 	p.mu.Unlock()
 	p.box.mu.Lock()
 	delete(p.box.procs, p)
-	p.box.cpu += cpu
+	p.box.cpu += end.CPU
 	p.box.mu.Unlock()
 	close(p.done)
 }

@@ -29,8 +29,8 @@ var marks atomic.Int64
 // mark is a number of seconds to sleep that no other process has as argument.
 func mark() string { return fmt.Sprintf("%d.%d", 100000+os.Getpid(), marks.Add(1)) }
 
-// running says whether any process of the machine has that argument.
-func running(t testing.TB, mark string) bool {
+// isRunning says whether any process of the machine has that argument.
+func isRunning(t testing.TB, mark string) bool {
 	t.Helper()
 	if runtime.GOOS != "linux" {
 		t.Skip("looks into /proc")
@@ -51,7 +51,7 @@ func running(t testing.TB, mark string) bool {
 
 func assertGone(t testing.TB, mark string) {
 	t.Helper()
-	assert.Eventually(t, func() bool { return !running(t, mark) }, wait, tick, "sleep %s is still there", mark)
+	assert.Eventually(t, func() bool { return !isRunning(t, mark) }, wait, tick, "sleep %s is still there", mark)
 }
 
 func start(t testing.TB, b *Box, spec Spec) *Process {
@@ -177,11 +177,11 @@ func TestDaemons(t *testing.T) {
 		out, _, res := run(t, b, Spec{Path: "sh", Args: []string{"-c", `sleep ` + plain + ` & (setsid sleep ` + away + ` >/dev/null 2>&1 &) ; echo started`}})
 		assert.Zero(t, res.ExitCode)
 		assert.Equal(t, "started\n", out)
-		assert.True(t, running(t, plain))
-		assert.Eventually(t, func() bool { return running(t, away) }, wait, tick)
+		assert.True(t, isRunning(t, plain))
+		assert.Eventually(t, func() bool { return isRunning(t, away) }, wait, tick)
 		require.NoError(t, b.Stop(t.Context()))
-		assert.False(t, running(t, plain))
-		assert.False(t, running(t, away))
+		assert.False(t, isRunning(t, plain))
+		assert.False(t, isRunning(t, away))
 	})
 }
 
@@ -195,8 +195,8 @@ func TestCloseEndsEverything(t *testing.T) {
 			sh(t, b, `(setsid sleep `+two+` >/dev/null 2>&1 &)`)
 			require.NoError(t, h.Close())
 			assert.Equal(t, 137, p.Wait().ExitCode)
-			assert.False(t, running(t, one))
-			assert.False(t, running(t, two))
+			assert.False(t, isRunning(t, one))
+			assert.False(t, isRunning(t, two))
 			_, err := h.New(t.Context(), Config{})
 			require.ErrorIs(t, err, ErrStopped)
 			require.ErrorIs(t, b.Restart(t.Context()), ErrStopped)
@@ -309,7 +309,7 @@ func TestStopWhileCommandsStart(t *testing.T) {
 		time.Sleep(50 * time.Millisecond)
 		require.NoError(t, b.Stop(t.Context()))
 		wg.Wait()
-		assert.False(t, running(t, seconds))
+		assert.False(t, isRunning(t, seconds))
 		require.NoError(t, b.Restart(t.Context()))
 		assert.Equal(t, "again", sh(t, b, "echo again"))
 	})
