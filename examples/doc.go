@@ -1,0 +1,8 @@
+// Package examples holds programs that use the SDK, one a folder. They run
+// unchanged against Vercel, with credentials in the environment, and against
+// the emulator:
+//
+//	go run ./cmd/sandbox-emulator go run ./examples/quickstart
+//
+// Its test builds and runs all of them against the emulator.
+package examples

@@ -1,0 +1,63 @@
+package main
+
+import (
+	"context"
+	"strings"
+	"time"
+
+	"github.com/go-vercel/sandbox"
+)
+
+// Verdict is what became of an answer.
+type Verdict string
+
+// The verdicts.
+const (
+	Right   Verdict = "right"
+	Wrong   Verdict = "wrong"
+	Crashed Verdict = "crashed"
+	TooSlow Verdict = "too slow"
+)
+
+// timeLimit is how long an answer may run.
+const timeLimit = 10 * time.Second
+
+// killed is the exit code of a command that ran into its time limit.
+const killed = 128 + int(sandbox.SIGKILL)
+
+// Grade runs an answer in a sandbox of its own, without network. It takes the
+// client from its caller: that is all that a test needs.
+func Grade(ctx context.Context, client *sandbox.Client, answer string) (Verdict, error) {
+	sb, err := client.Create(ctx, &sandbox.CreateOptions{
+		Runtime:       "python3.13",
+		Persistent:    new(false),
+		NetworkPolicy: sandbox.DenyAll(),
+	})
+	if err != nil {
+		return "", err
+	}
+	defer sb.Close()
+	if err := sb.WriteFiles(ctx, []sandbox.File{
+		{Path: "answer.py", Text: answer},
+		{Path: "input.txt", Text: "3 4 5\n"},
+	}, nil); err != nil {
+		return "", err
+	}
+	done, err := sb.RunCommand(ctx, "sh", []string{"-c", "python3 answer.py < input.txt"}, &sandbox.CommandOptions{Timeout: timeLimit})
+	if err != nil {
+		return "", err
+	}
+	out, err := done.Stdout(ctx)
+	if err != nil {
+		return "", err
+	}
+	switch {
+	case done.ExitCode == killed:
+		return TooSlow, nil
+	case done.ExitCode != 0:
+		return Crashed, nil
+	case strings.TrimSpace(out) != "12":
+		return Wrong, nil
+	}
+	return Right, nil
+}
