@@ -132,8 +132,8 @@ var tested = []string{"proxy"}
 // TestExamples builds every example and runs it as its reader would, with the
 // environment pointing to an emulator.
 func TestExamples(t *testing.T) {
-	bin := t.TempDir()
-	out, err := exec.Command("go", "build", "-o", bin, "./...").CombinedOutput()
+	bin := t.TempDir() // without symbols, which take most of the time
+	out, err := exec.Command("go", "build", "-ldflags=-s -w", "-buildvcs=false", "-o", bin, "./...").CombinedOutput()
 	require.NoError(t, err, "%s", out)
 	for _, p := range programs {
 		t.Run(p.name, func(t *testing.T) {
