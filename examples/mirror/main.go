@@ -1,0 +1,88 @@
+// Mirror sends a local folder to a sandbox, works on it there, fetches the
+// result back, and shows the sandbox's files in a browser.
+//
+//	go run ./examples/mirror -dir .                    # there and back
+//	go run ./examples/mirror -dir . -serve :8080       # and look around
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"log"
+	"net/http"
+	"os"
+	"os/signal"
+
+	"github.com/go-vercel/sandbox"
+)
+
+func main() {
+	dir := flag.String("dir", ".", "the local `folder` to send")
+	out := flag.String("out", "mirrored", "the local `folder` for the result")
+	serve := flag.String("serve", "", "show the files of the sandbox at this `address`")
+	flag.Parse()
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
+	defer stop()
+	if err := run(ctx, *dir, *out, *serve); err != nil && !errors.Is(err, context.Canceled) {
+		stop()
+		log.Fatal(err)
+	}
+}
+
+func run(ctx context.Context, dir, out, serve string) (err error) {
+	sb, err := sandbox.Create(ctx, nil)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, sb.Delete(context.WithoutCancel(ctx))) }()
+
+	// One request, in constant memory, whatever the size of the folder.
+	err = sb.UploadDir(ctx, dir, "src", &sandbox.UploadOptions{
+		Exclude:  []string{".git", "node_modules", "*.log"},
+		Progress: show("up"),
+	})
+	if err != nil {
+		return err
+	}
+
+	// Any command would do; this one leaves a report beside each file.
+	done, err := sb.RunCommand(ctx, "sh", []string{"-c", `mkdir -p ../report && find . -type f -exec sha256sum {} + > ../report/sums.txt && wc -l < ../report/sums.txt`}, &sandbox.CommandOptions{
+		Cwd: "/vercel/sandbox/src", Stdout: os.Stdout, Stderr: os.Stderr,
+	})
+	if err != nil {
+		return err
+	}
+	if done.ExitCode != 0 {
+		return fmt.Errorf("the command ended with exit code %d", done.ExitCode)
+	}
+
+	// What comes back is not trusted: nothing is written outside of the folder.
+	if err := sb.DownloadDir(ctx, "report", out, &sandbox.DownloadDirOptions{Progress: show("down")}); err != nil {
+		return err
+	}
+	fmt.Println("The result is in", out)
+	if serve == "" {
+		return nil
+	}
+
+	server := &http.Server{Addr: serve, Handler: http.FileServerFS(sb.FS().IOFS(ctx, "/vercel/sandbox"))}
+	defer context.AfterFunc(ctx, func() { server.Close() })()
+	fmt.Println("The sandbox's files are at", serve)
+	if err := server.ListenAndServe(); !errors.Is(err, http.ErrServerClosed) {
+		return err
+	}
+	return nil
+}
+
+// show prints the progress of a transfer, once for each MiB.
+func show(direction string) sandbox.ProgressFunc {
+	last := int64(-1)
+	return func(p sandbox.Progress) {
+		if mib := p.Done >> 20; mib != last {
+			last = mib
+			fmt.Fprintf(os.Stderr, "%s: %d of %d bytes, %s\n", direction, p.Done, p.Total, p.Path)
+		}
+	}
+}

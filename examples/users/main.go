@@ -1,0 +1,80 @@
+// Users gives two agents in one sandbox a user each, so that they can't read or
+// break each other's work, and a folder that they share.
+//
+//	go run ./examples/users
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"log"
+	"os"
+	"os/signal"
+
+	"github.com/go-vercel/sandbox"
+)
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
+	defer stop()
+	if err := run(ctx); err != nil {
+		stop()
+		log.Fatal(err)
+	}
+}
+
+func run(ctx context.Context) (err error) {
+	sb, err := sandbox.Create(ctx, nil)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, sb.Delete(context.WithoutCancel(ctx))) }()
+
+	writer, err := sb.CreateUser(ctx, "writer")
+	if err != nil {
+		return err
+	}
+	reader, err := sb.CreateUser(ctx, "reader")
+	if err != nil {
+		return err
+	}
+	team, err := sb.CreateGroup(ctx, "team")
+	if err != nil {
+		return err
+	}
+	for _, u := range []*sandbox.SandboxUser{writer, reader} {
+		if err := u.AddToGroup(ctx, team.Name); err != nil {
+			return err
+		}
+	}
+
+	// Paths of a user begin in the home directory, and files belong to the user.
+	err = writer.WriteFiles(ctx, []sandbox.File{
+		{Path: "notes/private.txt", Text: "for me only\n", Mode: new(fs.FileMode(0o600))},
+	}, nil)
+	if err != nil {
+		return err
+	}
+	_, err = reader.FS().ReadFile(ctx, writer.HomeDir()+"/notes/private.txt")
+	fmt.Println("The reader looks at the private notes:", err)
+	if !errors.Is(err, fs.ErrPermission) {
+		return errors.New("the notes are not private")
+	}
+
+	// Commands run as the user.
+	done, err := writer.RunCommand(ctx, "sh", []string{"-c", `echo "from $(id -un)" > "$1"`, "sh", team.SharedDir + "/hello.txt"}, nil)
+	if err != nil {
+		return err
+	}
+	if done.ExitCode != 0 {
+		return fmt.Errorf("writing to the shared folder: exit code %d", done.ExitCode)
+	}
+	data, err := reader.FS().ReadFile(ctx, team.SharedDir+"/hello.txt")
+	if err != nil {
+		return err
+	}
+	fmt.Printf("The shared folder has a greeting %s", data)
+	return nil
+}
