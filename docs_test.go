@@ -73,3 +73,28 @@ func fragment(code string) string {
 	b.WriteString("\treturn nil\n}\n")
 	return b.String()
 }
+
+// TestDocsNameTests: a test that the documentation names as its proof exists.
+func TestDocsNameTests(t *testing.T) {
+	files, err := filepath.Glob("docs/*.md")
+	require.NoError(t, err)
+	var code strings.Builder
+	require.NoError(t, filepath.WalkDir(".", func(path string, d os.DirEntry, err error) error {
+		if err == nil && strings.HasSuffix(path, "_test.go") {
+			text, readErr := os.ReadFile(path)
+			code.Write(text)
+			return readErr
+		}
+		return err
+	}))
+	named := 0
+	for _, file := range append(files, "README.md") {
+		text, err := os.ReadFile(file)
+		require.NoError(t, err)
+		for _, m := range regexp.MustCompile("`((?:Test|Benchmark)[A-Z]\\w*)`").FindAllStringSubmatch(string(text), -1) {
+			named++
+			assert.Contains(t, code.String(), "func "+m[1]+"(", "%s names %s", file, m[1])
+		}
+	}
+	assert.Greater(t, named, 5)
+}
