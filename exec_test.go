@@ -1,0 +1,499 @@
+package sandbox_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/go-vercel/sandbox"
+	"github.com/go-vercel/sandbox/sandboxtest"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+// anyCmd is what exec.Cmd and sandbox.Cmd have in common.
+type anyCmd interface {
+	Run() error
+	Start() error
+	Wait() error
+	Output() ([]byte, error)
+	CombinedOutput() ([]byte, error)
+	StdoutPipe() (io.ReadCloser, error)
+	StderrPipe() (io.ReadCloser, error)
+	StdinPipe() (io.WriteCloser, error)
+	String() string
+}
+
+// fields sets the fields of either.
+type cmdFields struct {
+	stdin          io.Reader
+	stdout, stderr io.Writer
+	env            []string
+	cancel         func() error
+	noCancel       bool
+	waitDelay      time.Duration
+}
+
+type makeCmd func(ctx context.Context, f cmdFields, name string, arg ...string) anyCmd
+
+func localCmd(dir string) makeCmd {
+	return func(ctx context.Context, f cmdFields, name string, arg ...string) anyCmd {
+		c := exec.CommandContext(ctx, name, arg...)
+		c.Dir, c.Stdin, c.Stdout, c.Stderr, c.WaitDelay = dir, f.stdin, f.stdout, f.stderr, f.waitDelay
+		if f.env != nil {
+			c.Env = append(c.Environ(), f.env...)
+		}
+		if f.cancel != nil || f.noCancel {
+			c.Cancel = f.cancel
+		}
+		return c
+	}
+}
+
+func remoteCmd(sb *sandbox.Sandbox, dir string) makeCmd {
+	return func(ctx context.Context, f cmdFields, name string, arg ...string) anyCmd {
+		c := sb.CommandContext(ctx, name, arg...)
+		c.Dir, c.Stdin, c.Stdout, c.Stderr, c.WaitDelay = dir, f.stdin, f.stdout, f.stderr, f.waitDelay
+		if f.env != nil {
+			c.Env = append(c.Environ(), f.env...)
+		}
+		if f.cancel != nil || f.noCancel {
+			c.Cancel = f.cancel
+		}
+		return c
+	}
+}
+
+// outcome is what is compared of a run.
+type outcome struct {
+	stdout, stderr string
+	err            string
+	code           int
+	is             map[string]bool
+}
+
+func outcomeOf(stdout, stderr []byte, err error) outcome {
+	o := outcome{stdout: string(stdout), stderr: string(stderr), is: map[string]bool{}}
+	if err == nil {
+		return o
+	}
+	o.err = err.Error()
+	for name, target := range map[string]error{
+		"not found": exec.ErrNotFound, "cancelled": context.Canceled, "deadline": context.DeadlineExceeded,
+		"wait delay": exec.ErrWaitDelay, "short": io.ErrShortWrite, "closed": os.ErrClosed, "own": errOwn,
+	} {
+		o.is[name] = errors.Is(err, target)
+	}
+	if e, ok := errors.AsType[*exec.ExitError](err); ok {
+		o.code = e.ExitCode()
+		o.stderr += string(e.Stderr)
+	}
+	if e, ok := errors.AsType[*sandbox.ExitError](err); ok {
+		o.code = e.ExitCode()
+		o.stderr += string(e.Stderr)
+	}
+	if e, ok := errors.AsType[*exec.Error](err); ok {
+		o.is["exec.Error "+e.Name] = true
+	}
+	return o
+}
+
+var errOwn = errors.New("own error")
+
+type failingWriter struct{}
+
+func (failingWriter) Write([]byte) (int, error) { return 0, errOwn }
+
+// oneByte hides every method of a reader but Read, and reads slowly.
+type oneByte struct{ r io.Reader }
+
+func (o oneByte) Read(p []byte) (int, error) { return o.r.Read(p[:min(1, len(p))]) }
+
+func output(c anyCmd) outcome {
+	out, err := c.Output()
+	return outcomeOf(out, nil, err)
+}
+
+func combined(c anyCmd) outcome {
+	out, err := c.CombinedOutput()
+	return outcomeOf(out, nil, err)
+}
+
+func run(c anyCmd) outcome { return outcomeOf(nil, nil, c.Run()) }
+
+// programs are run on both.
+var programs = map[string]func(t *testing.T, mk makeCmd) outcome{
+	"nothing": func(t *testing.T, mk makeCmd) outcome { return run(mk(t.Context(), cmdFields{}, "true")) },
+	"exit 1":  func(t *testing.T, mk makeCmd) outcome { return run(mk(t.Context(), cmdFields{}, "false")) },
+	"exit 7 with both": func(t *testing.T, mk makeCmd) outcome {
+		var stdout, stderr bytes.Buffer
+		err := mk(t.Context(), cmdFields{stdout: &stdout, stderr: &stderr}, "sh", "-c", "echo out; echo err >&2; exit 7").Run()
+		return outcomeOf(stdout.Bytes(), stderr.Bytes(), err)
+	},
+	"output": func(t *testing.T, mk makeCmd) outcome {
+		return output(mk(t.Context(), cmdFields{}, "printf", "%s|", "a b", "", "$HOME", "ü\n"))
+	},
+	"output keeps stderr in the error": func(t *testing.T, mk makeCmd) outcome {
+		return output(mk(t.Context(), cmdFields{}, "sh", "-c", "echo out; echo err >&2; exit 2"))
+	},
+	"long stderr is shortened": func(t *testing.T, mk makeCmd) outcome {
+		return output(mk(t.Context(), cmdFields{}, "sh", "-c", "seq 1 30000 >&2; exit 2"))
+	},
+	"stderr that is collected is not in the error": func(t *testing.T, mk makeCmd) outcome {
+		var stderr bytes.Buffer
+		out, err := mk(t.Context(), cmdFields{stderr: &stderr}, "sh", "-c", "echo err >&2; exit 2").Output()
+		return outcomeOf(out, stderr.Bytes(), err)
+	},
+	"combined output": func(t *testing.T, mk makeCmd) outcome {
+		return combined(mk(t.Context(), cmdFields{}, "sh", "-c", "echo one; sleep .05; echo two >&2; sleep .05; echo three; exit 3"))
+	},
+	"no program": func(t *testing.T, mk makeCmd) outcome { return run(mk(t.Context(), cmdFields{}, "")) },
+	"a program that is missing": func(t *testing.T, mk makeCmd) outcome {
+		return run(mk(t.Context(), cmdFields{}, "no-such-program"))
+	},
+	"environment": func(t *testing.T, mk makeCmd) outcome {
+		return output(mk(t.Context(), cmdFields{env: []string{"A=1", "B=x=y", "A=2", "C="}}, "sh", "-c", `echo "$A|$B|$C|"`))
+	},
+	"directory and PWD": func(t *testing.T, mk makeCmd) outcome {
+		o := output(mk(t.Context(), cmdFields{}, "sh", "-c", `test "$PWD" = "$(pwd)" && basename "$PWD"`))
+		return o
+	},
+	"stdin": func(t *testing.T, mk makeCmd) outcome {
+		return output(mk(t.Context(), cmdFields{stdin: strings.NewReader("hello\nworld\n")}, "tr", "a-z", "A-Z"))
+	},
+	"stdin of a buffer": func(t *testing.T, mk makeCmd) outcome {
+		return output(mk(t.Context(), cmdFields{stdin: bytes.NewBufferString("in\n")}, "cat"))
+	},
+	"stdin of unknown length": func(t *testing.T, mk makeCmd) outcome {
+		return output(mk(t.Context(), cmdFields{stdin: oneByte{strings.NewReader("slowly\n")}}, "cat"))
+	},
+	"stdin that is empty": func(t *testing.T, mk makeCmd) outcome {
+		return output(mk(t.Context(), cmdFields{stdin: strings.NewReader("")}, "wc", "-c"))
+	},
+	"no stdin": func(t *testing.T, mk makeCmd) outcome { return output(mk(t.Context(), cmdFields{}, "wc", "-c")) },
+	"stdin and an exit code": func(t *testing.T, mk makeCmd) outcome {
+		return output(mk(t.Context(), cmdFields{stdin: strings.NewReader("5\n")}, "sh", "-c", `read n; exit "$n"`))
+	},
+	"stdin that nobody reads": func(t *testing.T, mk makeCmd) outcome {
+		return output(mk(t.Context(), cmdFields{stdin: strings.NewReader(strings.Repeat("x", 1<<20))}, "echo", "done"))
+	},
+	"stdin that can't be read": func(t *testing.T, mk makeCmd) outcome {
+		o := run(mk(t.Context(), cmdFields{stdin: io.MultiReader(strings.NewReader("a"), failingReader{})}, "cat"))
+		o.err = "" // the text is ours
+		return o
+	},
+	"stdin pipe": func(t *testing.T, mk makeCmd) outcome {
+		c := mk(t.Context(), cmdFields{}, "cat")
+		in, err := c.StdinPipe()
+		require.NoError(t, err)
+		go func() {
+			defer in.Close()
+			io.WriteString(in, "through a pipe\n")
+		}()
+		return output(c)
+	},
+	"stdin pipe that is written after the start": func(t *testing.T, mk makeCmd) outcome {
+		var stdout bytes.Buffer
+		c := mk(t.Context(), cmdFields{stdout: &stdout}, "cat")
+		in, err := c.StdinPipe()
+		require.NoError(t, err)
+		require.NoError(t, c.Start())
+		_, err = io.WriteString(in, "later\n")
+		require.NoError(t, err)
+		require.NoError(t, in.Close())
+		return outcomeOf(stdout.Bytes(), nil, errors.Join(c.Wait(), errors.New(stdout.String())))
+	},
+	"stdout pipe": func(t *testing.T, mk makeCmd) outcome {
+		c := mk(t.Context(), cmdFields{}, "sh", "-c", "seq 1 50000; echo err >&2; exit 4")
+		stdout, err := c.StdoutPipe()
+		require.NoError(t, err)
+		stderr, err := c.StderrPipe()
+		require.NoError(t, err)
+		require.NoError(t, c.Start())
+		out, err := io.ReadAll(stdout)
+		require.NoError(t, err)
+		errs, err := io.ReadAll(stderr)
+		require.NoError(t, err)
+		return outcomeOf(out, errs, c.Wait())
+	},
+	"stdout pipe that nobody reads": func(t *testing.T, mk makeCmd) outcome {
+		c := mk(t.Context(), cmdFields{}, "echo", "lost")
+		stdout, err := c.StdoutPipe()
+		require.NoError(t, err)
+		require.NoError(t, c.Start())
+		err = c.Wait()
+		_, readErr := io.ReadAll(stdout)
+		return outcomeOf(nil, nil, errors.Join(err, readErr))
+	},
+	"a writer that fails": func(t *testing.T, mk makeCmd) outcome {
+		return run(mk(t.Context(), cmdFields{stdout: failingWriter{}}, "echo", "x"))
+	},
+	"a writer that fails of a command that fails": func(t *testing.T, mk makeCmd) outcome {
+		return run(mk(t.Context(), cmdFields{stdout: failingWriter{}}, "sh", "-c", "echo x; exit 9"))
+	},
+	"context over before": func(t *testing.T, mk makeCmd) outcome {
+		ctx, cancel := context.WithCancel(t.Context())
+		cancel()
+		return run(mk(ctx, cmdFields{}, "true"))
+	},
+	"context with a Cancel that asks": func(t *testing.T, mk makeCmd) outcome {
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		var c anyCmd
+		out := &notifyWriter{text: "ready", notify: cancel}
+		c = mk(ctx, cmdFields{stdout: out, cancel: func() error { return ask(c) }}, "sh", "-c", waits("echo bye; exit 5"))
+		return outcomeOf(nil, nil, c.Run())
+	},
+	"a Cancel after which the command succeeds": func(t *testing.T, mk makeCmd) outcome {
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		var c anyCmd
+		c = mk(ctx, cmdFields{stdout: &notifyWriter{text: "ready", notify: cancel}, cancel: func() error { return ask(c) }},
+			"sh", "-c", waits("exit 0"))
+		return outcomeOf(nil, nil, c.Run())
+	},
+	"a Cancel that fails": func(t *testing.T, mk makeCmd) outcome {
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		c := mk(ctx, cmdFields{stdout: &notifyWriter{text: "ready", notify: cancel}, cancel: func() error { return errOwn }},
+			"sh", "-c", "echo ready; sleep .3")
+		return outcomeOf(nil, nil, c.Run())
+	},
+	"a Cancel that finds the process done": func(t *testing.T, mk makeCmd) outcome {
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		c := mk(ctx, cmdFields{stdout: &notifyWriter{text: "ready", notify: cancel}, cancel: func() error { return os.ErrProcessDone }},
+			"sh", "-c", "echo ready; sleep .3")
+		return outcomeOf(nil, nil, c.Run())
+	},
+	"no Cancel": func(t *testing.T, mk makeCmd) outcome {
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		c := mk(ctx, cmdFields{stdout: &notifyWriter{text: "ready", notify: cancel}, noCancel: true}, "sh", "-c", "echo ready; sleep .3")
+		return outcomeOf(nil, nil, c.Run())
+	},
+	"misuse": func(t *testing.T, mk makeCmd) outcome {
+		var all []error
+		c := mk(t.Context(), cmdFields{}, "true")
+		all = append(all, c.Wait(), c.Run(), c.Run(), c.Wait())
+		_, err := c.StdoutPipe()
+		all = append(all, err)
+		_, err = c.StderrPipe()
+		all = append(all, err)
+		_, err = c.StdinPipe()
+		all = append(all, err)
+		c = mk(t.Context(), cmdFields{stdout: io.Discard, stderr: io.Discard, stdin: strings.NewReader("")}, "true")
+		for _, fn := range []func() ([]byte, error){c.Output, c.CombinedOutput} {
+			_, err := fn()
+			all = append(all, err)
+		}
+		_, err = c.StdoutPipe()
+		all = append(all, err)
+		_, err = c.StderrPipe()
+		all = append(all, err)
+		_, err = c.StdinPipe()
+		all = append(all, err)
+		_, err = mk(t.Context(), cmdFields{stderr: io.Discard}, "true").CombinedOutput()
+		all = append(all, err)
+		return outcomeOf(nil, nil, errors.Join(all...))
+	},
+}
+
+type failingReader struct{}
+
+func (failingReader) Read([]byte) (int, error) { return 0, errOwn }
+
+// notifyWriter calls notify once when it sees a text.
+type notifyWriter struct {
+	seen   bytes.Buffer
+	text   string
+	notify func()
+	done   atomic.Bool
+}
+
+func (w *notifyWriter) Write(p []byte) (int, error) {
+	w.seen.Write(p)
+	if strings.Contains(w.seen.String(), w.text) && !w.done.Swap(true) {
+		w.notify()
+	}
+	return len(p), nil
+}
+
+// waits is a shell script that says when it is ready, and what it does on
+// SIGTERM. A loop of short sleeps would not do: some versions of dash lose
+// signals that come while they start a program.
+func waits(then string) string {
+	return "trap 'kill $!; " + then + "' TERM; sleep 60 >/dev/null 2>&1 & echo ready; wait"
+}
+
+func ask(c anyCmd) error {
+	switch c := c.(type) {
+	case *exec.Cmd:
+		return c.Process.Signal(syscall.SIGTERM)
+	case *sandbox.Cmd:
+		return c.Process.Signal(syscall.SIGTERM)
+	}
+	return errors.New("no command")
+}
+
+// TestCmdLikeOSExec runs the same programs with exec.Cmd and with Cmd.
+func TestCmdLikeOSExec(t *testing.T) {
+	_, sb := start(t, nil)
+	_, err := sb.RunCommand(t.Context(), "mkdir", []string{"-p", "work"}, nil)
+	require.NoError(t, err)
+	dir := filepath.Join(t.TempDir(), "work")
+	require.NoError(t, os.Mkdir(dir, 0o755))
+	for name, program := range programs {
+		t.Run(name, func(t *testing.T) {
+			want := program(t, localCmd(dir))
+			assert.Equal(t, want, program(t, remoteCmd(sb, "work")))
+		})
+	}
+	left, err := sb.CommandContext(t.Context(), "sh", "-c", "ls -A /tmp | grep stdin").CombinedOutput()
+	assert.Error(t, err, "no standard input is left: %s", left)
+}
+
+func TestCmdKill(t *testing.T) {
+	_, sb := start(t, nil)
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	c := sb.CommandContext(ctx, "sh", "-c", "echo ready; exec sleep 60")
+	c.Stdout = &notifyWriter{text: "ready", notify: cancel}
+	err := c.Run()
+	e, ok := errors.AsType[*sandbox.ExitError](err)
+	require.True(t, ok, "%v", err)
+	assert.Equal(t, 128+9, e.ExitCode())
+	assert.Equal(t, "exit status 137", e.Error())
+	assert.Same(t, e.ProcessState, c.ProcessState)
+	assert.True(t, c.ProcessState.Exited())
+	assert.False(t, c.ProcessState.Success())
+	assert.ErrorIs(t, c.Process.Kill(), os.ErrProcessDone)
+	assert.ErrorIs(t, c.Process.Signal(nil), sandbox.ErrInvalid)
+
+	c = sb.CommandContext(t.Context(), "sh", "-c", waits("exit 6"))
+	out := &notifyWriter{text: "ready", notify: func() { assert.NoError(t, c.Process.Signal(syscall.SIGTERM)) }}
+	c.Stdout = out
+	assert.EqualError(t, c.Run(), "exit status 6")
+	require.NotNil(t, c.Process.Command())
+	assert.Equal(t, "sh", c.Process.Command().Name())
+
+	var none *sandbox.ProcessState
+	assert.Equal(t, -1, none.ExitCode())
+	assert.Equal(t, "<nil>", none.String())
+}
+
+// Output that is not delivered within WaitDelay of the command's end is given up.
+func TestCmdWaitDelayEndsCopying(t *testing.T) {
+	_, sb := start(t, nil)
+	c := sb.CommandContext(t.Context(), "sh", "-c", "yes x | head -c 1000000")
+	c.Stdout = &notifyWriter{text: "x", notify: func() { time.Sleep(time.Second) }}
+	c.WaitDelay = 200 * time.Millisecond
+	assert.ErrorIs(t, c.Run(), sandbox.ErrWaitDelay)
+	assert.True(t, c.ProcessState.Success())
+}
+
+// A command that does not heed Cancel is killed after WaitDelay.
+func TestCmdWaitDelayKills(t *testing.T) {
+	_, sb := start(t, nil)
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	c := sb.CommandContext(ctx, "sh", "-c", "trap '' INT; echo ready; while :; do sleep .02; done")
+	c.Stdout = &notifyWriter{text: "ready", notify: cancel}
+	c.Cancel = func() error { return c.Process.Signal(os.Interrupt) }
+	c.WaitDelay = 200 * time.Millisecond
+	assert.EqualError(t, c.Run(), "exit status 137")
+}
+
+// Standard input is in no argument, in no log, and in no file afterwards.
+func TestCmdStdinIsHidden(t *testing.T) {
+	const secret = "hunter2 of the input"
+	srv, sb := start(t, nil)
+	c := sb.CommandContext(t.Context(), "sh", "-c", `cat; ls -A /tmp; ls -l /proc/self/fd/0`)
+	c.Stdin = strings.NewReader(secret + "\n")
+	out, err := c.Output()
+	require.NoError(t, err)
+	assert.Contains(t, string(out), secret)
+	assert.NotRegexp(t, `(?m)^\.stdin`, string(out), "the file is gone while the command runs")
+	for _, cmd := range must(sb.ListCommands(t.Context())) {
+		assert.NotContains(t, strings.Join(cmd.Args(), " "), "hunter2")
+	}
+	for _, r := range srv.Requests() {
+		assert.NotContains(t, string(r.Body), "hunter2")
+	}
+
+	// The file does not stay when the start is refused.
+	c = sb.CommandContext(t.Context(), "cat")
+	c.Dir, c.Stdin = "/no/such/directory", strings.NewReader(secret)
+	require.Error(t, c.Run())
+	left, err := sb.CommandContext(t.Context(), "sh", "-c", "ls -A /tmp; grep -rl 'hunter2' /tmp || true").Output()
+	require.NoError(t, err)
+	assert.NotContains(t, string(left), "stdin")
+}
+
+func must[T any](v T, err error) T {
+	if err != nil {
+		panic(err)
+	}
+	return v
+}
+
+// A command whose input never ends is not begun, and Kill or the context end it.
+func TestCmdStdinThatDoesNotEnd(t *testing.T) {
+	srv, sb := start(t, nil)
+	r, w := io.Pipe()
+	defer w.Close()
+	ctx, cancel := context.WithCancel(t.Context())
+	c := sb.CommandContext(ctx, "cat")
+	c.Stdin = r
+	require.NoError(t, c.Start())
+	assert.Nil(t, c.Process.Command())
+	cancel()
+	assert.ErrorIs(t, c.Wait(), context.Canceled)
+	assert.Nil(t, c.ProcessState)
+
+	c = sb.CommandContext(t.Context(), "cat")
+	in, err := c.StdinPipe()
+	require.NoError(t, err)
+	require.NoError(t, c.Start())
+	require.NoError(t, c.Process.Kill())
+	assert.ErrorContains(t, c.Wait(), "killed before its standard input came to an end")
+	_, err = in.Write([]byte("x"))
+	assert.ErrorIs(t, err, io.ErrClosedPipe)
+	assert.Zero(t, count(srv, sandboxtest.RunCommand))
+}
+
+func TestCmdShowsNoEnvironment(t *testing.T) {
+	_, sb := start(t, nil)
+	c := sb.CommandContext(t.Context(), "env", "-0")
+	c.Env = []string{"KEY=hunter2"}
+	assert.Equal(t, "env -0", c.String())
+	var shown bytes.Buffer
+	slog.New(slog.NewTextHandler(&shown, nil)).Info("x", "cmd", c)
+	for _, verb := range []string{"%v", "%+v", "%#v", "%s"} {
+		fmt.Fprintf(&shown, verb, c)
+	}
+	assert.NotContains(t, shown.String(), "hunter2")
+	assert.NotContains(t, shown.String(), "hun")
+
+	c.Env = []string{"hunter2"}
+	err := c.Run()
+	assert.ErrorIs(t, err, sandbox.ErrInvalid)
+	assert.NotContains(t, err.Error(), "hunter2")
+
+	c = sb.CommandContext(t.Context(), "env")
+	c.Dir = "sub"
+	assert.Equal(t, []string{"PWD=" + sb.Cwd() + "/sub"}, c.Environ())
+	c.Env = []string{"A=1", "B=2", "A=3"}
+	assert.Equal(t, []string{"B=2", "A=3"}, c.Environ())
+}
