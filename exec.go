@@ -103,6 +103,12 @@ func (s *Session) CommandContext(ctx context.Context, name string, arg ...string
 	return newCmd(ctx, s, name, arg)
 }
 
+// CommandContext is as [Sandbox.CommandContext], but the program runs as the
+// user, in the user's home directory; see [SandboxUser.RunCommand].
+func (u *SandboxUser) CommandContext(ctx context.Context, name string, arg ...string) *Cmd {
+	return newCmd(ctx, u, name, arg)
+}
+
 func newCmd(ctx context.Context, on execTarget, name string, arg []string) *Cmd {
 	c := &Cmd{Path: name, Args: append([]string{name}, arg...), ctx: ctx, on: on}
 	c.Cancel = func() error { return c.Process.Kill() }

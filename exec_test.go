@@ -75,16 +75,16 @@ func remoteCmd(sb *sandbox.Sandbox, dir string) makeCmd {
 	}
 }
 
-// outcome is what is compared of a run.
-type outcome struct {
+// cmdOutcome is what is compared of a run.
+type cmdOutcome struct {
 	stdout, stderr string
 	err            string
 	code           int
 	is             map[string]bool
 }
 
-func outcomeOf(stdout, stderr []byte, err error) outcome {
-	o := outcome{stdout: string(stdout), stderr: string(stderr), is: map[string]bool{}}
+func cmdOutcomeOf(stdout, stderr []byte, err error) cmdOutcome {
+	o := cmdOutcome{stdout: string(stdout), stderr: string(stderr), is: map[string]bool{}}
 	if err == nil {
 		return o
 	}
@@ -120,80 +120,80 @@ type oneByte struct{ r io.Reader }
 
 func (o oneByte) Read(p []byte) (int, error) { return o.r.Read(p[:min(1, len(p))]) }
 
-func output(c anyCmd) outcome {
+func output(c anyCmd) cmdOutcome {
 	out, err := c.Output()
-	return outcomeOf(out, nil, err)
+	return cmdOutcomeOf(out, nil, err)
 }
 
-func combined(c anyCmd) outcome {
+func combined(c anyCmd) cmdOutcome {
 	out, err := c.CombinedOutput()
-	return outcomeOf(out, nil, err)
+	return cmdOutcomeOf(out, nil, err)
 }
 
-func run(c anyCmd) outcome { return outcomeOf(nil, nil, c.Run()) }
+func run(c anyCmd) cmdOutcome { return cmdOutcomeOf(nil, nil, c.Run()) }
 
 // programs are run on both.
-var programs = map[string]func(t *testing.T, mk makeCmd) outcome{
-	"nothing": func(t *testing.T, mk makeCmd) outcome { return run(mk(t.Context(), cmdFields{}, "true")) },
-	"exit 1":  func(t *testing.T, mk makeCmd) outcome { return run(mk(t.Context(), cmdFields{}, "false")) },
-	"exit 7 with both": func(t *testing.T, mk makeCmd) outcome {
+var programs = map[string]func(t *testing.T, mk makeCmd) cmdOutcome{
+	"nothing": func(t *testing.T, mk makeCmd) cmdOutcome { return run(mk(t.Context(), cmdFields{}, "true")) },
+	"exit 1":  func(t *testing.T, mk makeCmd) cmdOutcome { return run(mk(t.Context(), cmdFields{}, "false")) },
+	"exit 7 with both": func(t *testing.T, mk makeCmd) cmdOutcome {
 		var stdout, stderr bytes.Buffer
 		err := mk(t.Context(), cmdFields{stdout: &stdout, stderr: &stderr}, "sh", "-c", "echo out; echo err >&2; exit 7").Run()
-		return outcomeOf(stdout.Bytes(), stderr.Bytes(), err)
+		return cmdOutcomeOf(stdout.Bytes(), stderr.Bytes(), err)
 	},
-	"output": func(t *testing.T, mk makeCmd) outcome {
+	"output": func(t *testing.T, mk makeCmd) cmdOutcome {
 		return output(mk(t.Context(), cmdFields{}, "printf", "%s|", "a b", "", "$HOME", "ü\n"))
 	},
-	"output keeps stderr in the error": func(t *testing.T, mk makeCmd) outcome {
+	"output keeps stderr in the error": func(t *testing.T, mk makeCmd) cmdOutcome {
 		return output(mk(t.Context(), cmdFields{}, "sh", "-c", "echo out; echo err >&2; exit 2"))
 	},
-	"long stderr is shortened": func(t *testing.T, mk makeCmd) outcome {
+	"long stderr is shortened": func(t *testing.T, mk makeCmd) cmdOutcome {
 		return output(mk(t.Context(), cmdFields{}, "sh", "-c", "seq 1 30000 >&2; exit 2"))
 	},
-	"stderr that is collected is not in the error": func(t *testing.T, mk makeCmd) outcome {
+	"stderr that is collected is not in the error": func(t *testing.T, mk makeCmd) cmdOutcome {
 		var stderr bytes.Buffer
 		out, err := mk(t.Context(), cmdFields{stderr: &stderr}, "sh", "-c", "echo err >&2; exit 2").Output()
-		return outcomeOf(out, stderr.Bytes(), err)
+		return cmdOutcomeOf(out, stderr.Bytes(), err)
 	},
-	"combined output": func(t *testing.T, mk makeCmd) outcome {
+	"combined output": func(t *testing.T, mk makeCmd) cmdOutcome {
 		return combined(mk(t.Context(), cmdFields{}, "sh", "-c", "echo one; sleep .05; echo two >&2; sleep .05; echo three; exit 3"))
 	},
-	"no program": func(t *testing.T, mk makeCmd) outcome { return run(mk(t.Context(), cmdFields{}, "")) },
-	"a program that is missing": func(t *testing.T, mk makeCmd) outcome {
+	"no program": func(t *testing.T, mk makeCmd) cmdOutcome { return run(mk(t.Context(), cmdFields{}, "")) },
+	"a program that is missing": func(t *testing.T, mk makeCmd) cmdOutcome {
 		return run(mk(t.Context(), cmdFields{}, "no-such-program"))
 	},
-	"environment": func(t *testing.T, mk makeCmd) outcome {
+	"environment": func(t *testing.T, mk makeCmd) cmdOutcome {
 		return output(mk(t.Context(), cmdFields{env: []string{"A=1", "B=x=y", "A=2", "C="}}, "sh", "-c", `echo "$A|$B|$C|"`))
 	},
-	"directory and PWD": func(t *testing.T, mk makeCmd) outcome {
+	"directory and PWD": func(t *testing.T, mk makeCmd) cmdOutcome {
 		o := output(mk(t.Context(), cmdFields{}, "sh", "-c", `test "$PWD" = "$(pwd)" && basename "$PWD"`))
 		return o
 	},
-	"stdin": func(t *testing.T, mk makeCmd) outcome {
+	"stdin": func(t *testing.T, mk makeCmd) cmdOutcome {
 		return output(mk(t.Context(), cmdFields{stdin: strings.NewReader("hello\nworld\n")}, "tr", "a-z", "A-Z"))
 	},
-	"stdin of a buffer": func(t *testing.T, mk makeCmd) outcome {
+	"stdin of a buffer": func(t *testing.T, mk makeCmd) cmdOutcome {
 		return output(mk(t.Context(), cmdFields{stdin: bytes.NewBufferString("in\n")}, "cat"))
 	},
-	"stdin of unknown length": func(t *testing.T, mk makeCmd) outcome {
+	"stdin of unknown length": func(t *testing.T, mk makeCmd) cmdOutcome {
 		return output(mk(t.Context(), cmdFields{stdin: oneByte{strings.NewReader("slowly\n")}}, "cat"))
 	},
-	"stdin that is empty": func(t *testing.T, mk makeCmd) outcome {
+	"stdin that is empty": func(t *testing.T, mk makeCmd) cmdOutcome {
 		return output(mk(t.Context(), cmdFields{stdin: strings.NewReader("")}, "wc", "-c"))
 	},
-	"no stdin": func(t *testing.T, mk makeCmd) outcome { return output(mk(t.Context(), cmdFields{}, "wc", "-c")) },
-	"stdin and an exit code": func(t *testing.T, mk makeCmd) outcome {
+	"no stdin": func(t *testing.T, mk makeCmd) cmdOutcome { return output(mk(t.Context(), cmdFields{}, "wc", "-c")) },
+	"stdin and an exit code": func(t *testing.T, mk makeCmd) cmdOutcome {
 		return output(mk(t.Context(), cmdFields{stdin: strings.NewReader("5\n")}, "sh", "-c", `read n; exit "$n"`))
 	},
-	"stdin that nobody reads": func(t *testing.T, mk makeCmd) outcome {
+	"stdin that nobody reads": func(t *testing.T, mk makeCmd) cmdOutcome {
 		return output(mk(t.Context(), cmdFields{stdin: strings.NewReader(strings.Repeat("x", 1<<20))}, "echo", "done"))
 	},
-	"stdin that can't be read": func(t *testing.T, mk makeCmd) outcome {
+	"stdin that can't be read": func(t *testing.T, mk makeCmd) cmdOutcome {
 		o := run(mk(t.Context(), cmdFields{stdin: io.MultiReader(strings.NewReader("a"), failingReader{})}, "cat"))
 		o.err = "" // the text is ours
 		return o
 	},
-	"stdin pipe": func(t *testing.T, mk makeCmd) outcome {
+	"stdin pipe": func(t *testing.T, mk makeCmd) cmdOutcome {
 		c := mk(t.Context(), cmdFields{}, "cat")
 		in, err := c.StdinPipe()
 		require.NoError(t, err)
@@ -203,7 +203,7 @@ var programs = map[string]func(t *testing.T, mk makeCmd) outcome{
 		}()
 		return output(c)
 	},
-	"stdin pipe that is written after the start": func(t *testing.T, mk makeCmd) outcome {
+	"stdin pipe that is written after the start": func(t *testing.T, mk makeCmd) cmdOutcome {
 		var stdout bytes.Buffer
 		c := mk(t.Context(), cmdFields{stdout: &stdout}, "cat")
 		in, err := c.StdinPipe()
@@ -212,9 +212,10 @@ var programs = map[string]func(t *testing.T, mk makeCmd) outcome{
 		_, err = io.WriteString(in, "later\n")
 		require.NoError(t, err)
 		require.NoError(t, in.Close())
-		return outcomeOf(stdout.Bytes(), nil, errors.Join(c.Wait(), errors.New(stdout.String())))
+		err = c.Wait()
+		return cmdOutcomeOf(stdout.Bytes(), nil, err)
 	},
-	"stdout pipe": func(t *testing.T, mk makeCmd) outcome {
+	"stdout pipe": func(t *testing.T, mk makeCmd) cmdOutcome {
 		c := mk(t.Context(), cmdFields{}, "sh", "-c", "seq 1 50000; echo err >&2; exit 4")
 		stdout, err := c.StdoutPipe()
 		require.NoError(t, err)
@@ -225,65 +226,65 @@ var programs = map[string]func(t *testing.T, mk makeCmd) outcome{
 		require.NoError(t, err)
 		errs, err := io.ReadAll(stderr)
 		require.NoError(t, err)
-		return outcomeOf(out, errs, c.Wait())
+		return cmdOutcomeOf(out, errs, c.Wait())
 	},
-	"stdout pipe that nobody reads": func(t *testing.T, mk makeCmd) outcome {
+	"stdout pipe that nobody reads": func(t *testing.T, mk makeCmd) cmdOutcome {
 		c := mk(t.Context(), cmdFields{}, "echo", "lost")
 		stdout, err := c.StdoutPipe()
 		require.NoError(t, err)
 		require.NoError(t, c.Start())
 		err = c.Wait()
 		_, readErr := io.ReadAll(stdout)
-		return outcomeOf(nil, nil, errors.Join(err, readErr))
+		return cmdOutcomeOf(nil, nil, errors.Join(err, readErr))
 	},
-	"a writer that fails": func(t *testing.T, mk makeCmd) outcome {
+	"a writer that fails": func(t *testing.T, mk makeCmd) cmdOutcome {
 		return run(mk(t.Context(), cmdFields{stdout: failingWriter{}}, "echo", "x"))
 	},
-	"a writer that fails of a command that fails": func(t *testing.T, mk makeCmd) outcome {
+	"a writer that fails of a command that fails": func(t *testing.T, mk makeCmd) cmdOutcome {
 		return run(mk(t.Context(), cmdFields{stdout: failingWriter{}}, "sh", "-c", "echo x; exit 9"))
 	},
-	"context over before": func(t *testing.T, mk makeCmd) outcome {
+	"context over before": func(t *testing.T, mk makeCmd) cmdOutcome {
 		ctx, cancel := context.WithCancel(t.Context())
 		cancel()
 		return run(mk(ctx, cmdFields{}, "true"))
 	},
-	"context with a Cancel that asks": func(t *testing.T, mk makeCmd) outcome {
+	"context with a Cancel that asks": func(t *testing.T, mk makeCmd) cmdOutcome {
 		ctx, cancel := context.WithCancel(t.Context())
 		defer cancel()
 		var c anyCmd
 		out := &notifyWriter{text: "ready", notify: cancel}
 		c = mk(ctx, cmdFields{stdout: out, cancel: func() error { return ask(c) }}, "sh", "-c", waits("echo bye; exit 5"))
-		return outcomeOf(nil, nil, c.Run())
+		return cmdOutcomeOf(nil, nil, c.Run())
 	},
-	"a Cancel after which the command succeeds": func(t *testing.T, mk makeCmd) outcome {
+	"a Cancel after which the command succeeds": func(t *testing.T, mk makeCmd) cmdOutcome {
 		ctx, cancel := context.WithCancel(t.Context())
 		defer cancel()
 		var c anyCmd
 		c = mk(ctx, cmdFields{stdout: &notifyWriter{text: "ready", notify: cancel}, cancel: func() error { return ask(c) }},
 			"sh", "-c", waits("exit 0"))
-		return outcomeOf(nil, nil, c.Run())
+		return cmdOutcomeOf(nil, nil, c.Run())
 	},
-	"a Cancel that fails": func(t *testing.T, mk makeCmd) outcome {
+	"a Cancel that fails": func(t *testing.T, mk makeCmd) cmdOutcome {
 		ctx, cancel := context.WithCancel(t.Context())
 		defer cancel()
 		c := mk(ctx, cmdFields{stdout: &notifyWriter{text: "ready", notify: cancel}, cancel: func() error { return errOwn }},
 			"sh", "-c", "echo ready; sleep .3")
-		return outcomeOf(nil, nil, c.Run())
+		return cmdOutcomeOf(nil, nil, c.Run())
 	},
-	"a Cancel that finds the process done": func(t *testing.T, mk makeCmd) outcome {
+	"a Cancel that finds the process done": func(t *testing.T, mk makeCmd) cmdOutcome {
 		ctx, cancel := context.WithCancel(t.Context())
 		defer cancel()
 		c := mk(ctx, cmdFields{stdout: &notifyWriter{text: "ready", notify: cancel}, cancel: func() error { return os.ErrProcessDone }},
 			"sh", "-c", "echo ready; sleep .3")
-		return outcomeOf(nil, nil, c.Run())
+		return cmdOutcomeOf(nil, nil, c.Run())
 	},
-	"no Cancel": func(t *testing.T, mk makeCmd) outcome {
+	"no Cancel": func(t *testing.T, mk makeCmd) cmdOutcome {
 		ctx, cancel := context.WithCancel(t.Context())
 		defer cancel()
 		c := mk(ctx, cmdFields{stdout: &notifyWriter{text: "ready", notify: cancel}, noCancel: true}, "sh", "-c", "echo ready; sleep .3")
-		return outcomeOf(nil, nil, c.Run())
+		return cmdOutcomeOf(nil, nil, c.Run())
 	},
-	"misuse": func(t *testing.T, mk makeCmd) outcome {
+	"misuse": func(t *testing.T, mk makeCmd) cmdOutcome {
 		var all []error
 		c := mk(t.Context(), cmdFields{}, "true")
 		all = append(all, c.Wait(), c.Run(), c.Run(), c.Wait())
@@ -306,7 +307,7 @@ var programs = map[string]func(t *testing.T, mk makeCmd) outcome{
 		all = append(all, err)
 		_, err = mk(t.Context(), cmdFields{stderr: io.Discard}, "true").CombinedOutput()
 		all = append(all, err)
-		return outcomeOf(nil, nil, errors.Join(all...))
+		return cmdOutcomeOf(nil, nil, errors.Join(all...))
 	},
 }
 
@@ -446,6 +447,34 @@ func must[T any](v T, err error) T {
 		panic(err)
 	}
 	return v
+}
+
+func TestCmdOfUserAndSession(t *testing.T) {
+	_, sb := start(t, nil)
+	alice, err := sb.CreateUser(t.Context(), "alice")
+	require.NoError(t, err)
+	c := alice.CommandContext(t.Context(), "sh", "-c", `id -un; pwd; cat; ls -A /tmp | grep stdin`)
+	c.Stdin = strings.NewReader("in\n")
+	out, err := c.Output()
+	assert.EqualError(t, err, "exit status 1", "no input is left")
+	assert.Equal(t, "alice\n"+alice.HomeDir()+"\nin\n", string(out))
+
+	session := sb.CurrentSession()
+	c = session.CommandContext(t.Context(), "cat")
+	c.Stdin = strings.NewReader("in\n")
+	out, err = c.Output()
+	require.NoError(t, err)
+	assert.Equal(t, "in\n", string(out))
+	_, err = sb.Stop(t.Context())
+	require.NoError(t, err)
+	c = session.CommandContext(t.Context(), "cat")
+	c.Stdin = strings.NewReader("in\n")
+	assert.ErrorIs(t, c.Run(), sandbox.ErrStopped)
+	c = sb.CommandContext(t.Context(), "cat")
+	c.Stdin = strings.NewReader("resumed\n")
+	out, err = c.Output()
+	require.NoError(t, err)
+	assert.Equal(t, "resumed\n", string(out))
 }
 
 // A command whose input never ends is not begun, and Kill or the context end it.

@@ -26,6 +26,7 @@ type execTarget interface {
 var (
 	_ execTarget = (*Sandbox)(nil)
 	_ execTarget = (*Session)(nil)
+	_ execTarget = (*SandboxUser)(nil)
 )
 
 func (s *Sandbox) onSession(ctx context.Context, fn func(target) (*Command, error)) (*Command, error) {
@@ -34,6 +35,14 @@ func (s *Sandbox) onSession(ctx context.Context, fn func(target) (*Command, erro
 
 func (s *Session) onSession(_ context.Context, fn func(target) (*Command, error)) (*Command, error) {
 	return fn(s)
+}
+
+func (u *SandboxUser) onSession(_ context.Context, fn func(target) (*Command, error)) (*Command, error) {
+	return fn(u)
+}
+
+func (u *SandboxUser) giveFile(ctx context.Context, path string) error {
+	return u.sandbox.chown(ctx, u.username, path)
 }
 
 func (s *Sandbox) giveFile(context.Context, string) error { return nil }
