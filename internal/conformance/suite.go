@@ -326,6 +326,8 @@ func (s *Suite) child(ctx context.Context, sc *Scenario, vars map[string]string,
 	cmd := s.Child(ctx)
 	cmd.Dir = vars["CWD"]
 	cmd.Env = []string{"PATH=" + os.Getenv("PATH"), "HOME=" + vars["HOME"], childEnv + "=" + specFile}
+	// A process under the race detector would linger for a second at its end.
+	cmd.Env = append(cmd.Env, "GORACE=atexit_sleep_ms=0")
 	for k, v := range sc.Env {
 		cmd.Env = append(cmd.Env, k+"="+v)
 	}
@@ -355,7 +357,8 @@ func run(cmd *exec.Cmd, atTerminal bool) ([]byte, error) {
 	defer func() { _ = tty.Close() }()
 	// Reading ends with an error of the terminal when the child is gone.
 	printed, _ := io.ReadAll(tty)
-	return append(printed, errors.Bytes()...), cmd.Wait()
+	err = cmd.Wait()
+	return append(printed, errors.Bytes()...), err
 }
 
 func cmpErr(a, b error) error {
