@@ -151,6 +151,11 @@ type translated struct {
 // translate gives the ways in which the official SDK may have made the request,
 // most likely first; none when it is not in other words.
 func (r *Rules) translate(e *Entry) []translated {
+	if r.has(ruleIDs) && strings.Contains(e.Path, "%2F") {
+		plainly := new(*e)
+		plainly.Path = strings.ReplaceAll(e.Path, "%2F", "/")
+		return []translated{{rules: []string{ruleIDs}, entry: plainly}}
+	}
 	body, ok := e.jsonBody()
 	if r == nil || !ok || e.Method != "POST" || !strings.HasSuffix(e.Path, "/cmd") {
 		return nil

@@ -69,6 +69,7 @@ type driver struct {
 	mu         sync.Mutex
 	saved      map[string]any
 	piped      map[string]*capturePair
+	waited     map[*sandbox.CommandFinished]bool // run with their output
 	inParallel int
 	current    *frame // of the step that runs
 	fetches    atomic.Int64
@@ -106,6 +107,7 @@ func newDriver(s *Scenario, spec childSpec) *driver {
 		control:  &http.Client{Transport: &http.Transport{}},
 		saved:    map[string]any{},
 		piped:    map[string]*capturePair{},
+		waited:   map[*sandbox.CommandFinished]bool{},
 	}
 }
 

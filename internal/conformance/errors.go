@@ -129,6 +129,9 @@ func streamError(err error, c *call) map[string]any {
 		}
 		return map[string]any{"kind": "ValidationError"}
 	}
+	if e.Code == "invalid_record" {
+		return map[string]any{"kind": "ValidationError"}
+	}
 	out := map[string]any{"kind": "StreamError", "message": e.Message, "code": e.Code, "sessionId": e.SessionID}
 	if e.Err != nil {
 		c.out["#broken"] = true
@@ -278,6 +281,10 @@ func argumentError(err error, c *call) map[string]any {
 	switch c.step.Op {
 	case "updateNetworkPolicy", "update", "create", "fork", "getOrCreate":
 		if strings.Contains(err.Error(), "NetworkPolicy") || c.step.Op == "updateNetworkPolicy" {
+			c.out["#refused"] = ruleRefused
+			if strings.Contains(err.Error(), sandbox.RedactedHeader) {
+				c.out["#refused"] = ruleRedacted
+			}
 			return map[string]any{"kind": "ValidationError"}
 		}
 	case "writeFiles", "fs.writeFile":

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"slices"
+	"strconv"
 	"time"
 
 	"github.com/go-vercel/sandbox"
@@ -208,7 +209,7 @@ func treeNode(n sandbox.SnapshotTreeNode) map[string]any {
 	for _, s := range n.Siblings {
 		siblings = append(siblings, snapshotData(s))
 	}
-	return map[string]any{"snapshot": snapshotData(n.Snapshot), "siblings": siblings, "count": n.Count}
+	return map[string]any{"snapshot": snapshotData(n.Snapshot), "siblings": siblings, "count": strconv.Itoa(n.Count)}
 }
 
 // policyValue is a policy in its public form.

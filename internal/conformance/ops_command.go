@@ -49,7 +49,13 @@ func opRunCommand(c *call) (any, error) {
 			return cmd, err
 		}
 	}
-	return once(c, func() (*sandbox.CommandFinished, error) { return t.RunCommand(c.ctx, a.Cmd, a.Args, &o) })
+	done, err := once(c, func() (*sandbox.CommandFinished, error) { return t.RunCommand(c.ctx, a.Cmd, a.Args, &o) })
+	if err == nil {
+		c.d.mu.Lock()
+		c.d.waited[done] = true
+		c.d.mu.Unlock()
+	}
+	return done, err
 }
 
 // pipe gives the command writers, kept under the name that the command is
@@ -158,7 +164,11 @@ func (c *call) bothStreams(t command) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	if _, finished := t.(*sandbox.CommandFinished); !finished {
+	done, _ := t.(*sandbox.CommandFinished)
+	c.d.mu.Lock()
+	waited := c.d.waited[done]
+	c.d.mu.Unlock()
+	if !waited {
 		return both, nil
 	}
 	stdout, err := t.Stdout(c.ctx)

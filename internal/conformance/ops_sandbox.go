@@ -54,6 +54,9 @@ func opStop(c *call) (any, error) {
 		return nil, err
 	}
 	r, err := sb.Stop(c.ctx)
+	if err != nil && sb.CurrentSession() == nil {
+		return nil, &textError{"No active session to stop.", err}
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -292,6 +295,9 @@ func opSnapshotTree(c *call) (any, error) {
 		return nil, err
 	}
 	id := s.text("snapshotId")
+	if l.Collect == "pages" {
+		return c.treePages(client, l, id, &o)
+	}
 	var anchor *sandbox.SnapshotTreeNode
 	first := func() (*sandbox.Page[sandbox.SnapshotTreeNode], error) {
 		p, err := client.SnapshotTreePage(c.ctx, id, &o)
@@ -307,6 +313,35 @@ func opSnapshotTree(c *call) (any, error) {
 		}
 	}
 	return gather(c, l, "snapshots", first, client.SnapshotTree(c.ctx, id, &o), treeNode, withAnchor)
+}
+
+// treePages goes through a tree page by page, each with its own anchor.
+func (c *call) treePages(client *sandbox.Client, l listing, id string, o *sandbox.SnapshotTreeOptions) (any, error) {
+	out := []any{}
+	if l.Take != nil && *l.Take == 0 {
+		return out, nil
+	}
+	for {
+		p, err := client.SnapshotTreePage(c.ctx, id, o)
+		if err != nil {
+			if len(out) > 0 {
+				c.partial = out
+			}
+			return nil, err
+		}
+		items := []any{}
+		for _, n := range p.Items {
+			items = append(items, l.item(treeNode(n)))
+		}
+		page := map[string]any{"snapshots": items, "pagination": pagination(p.Count, p.Next)}
+		if p.Anchor != nil {
+			page["anchor"] = normDeep(treeNode(*p.Anchor))
+		}
+		if out = append(out, page); p.Next == "" || l.Take != nil && len(out) == *l.Take {
+			return out, nil
+		}
+		id = p.Next
+	}
 }
 
 func opSnapshotGet(c *call) (any, error) {

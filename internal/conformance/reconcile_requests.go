@@ -22,6 +22,10 @@ func (x *reconciler) requests() {
 		if ok1 && ok2 {
 			x.modeZero(w, g)
 			x.envOrder(w, g)
+			if x.rules.has(ruleCloses) && w["clientClosed"] == false && g["clientClosed"] == true && w["method"] == "GET" {
+				x.used(ruleCloses)
+				w["clientClosed"] = true
+			}
 		}
 	}
 }

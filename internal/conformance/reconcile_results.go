@@ -38,6 +38,12 @@ func (x *reconciler) failure(w, g map[string]any, s *Step, wantErr, gotErr map[s
 		if code, _ := gotErr["code"].(string); strings.HasSuffix(code, "_not_found") {
 			accept(ruleNoSession)
 		}
+	case slices.Contains(x.played.Rules, ruleDownload) && s.Op == "downloadFile" && kind == "NetworkError" && gotStatus == 418:
+		accept(ruleDownload)
+	case x.rules.has(ruleFirstError) && kind == "ValidationError" && gotErr["kind"] == "StreamError" && x.errorFirst():
+		accept(ruleFirstError)
+	case x.rules.has(ruleClose) && s.Op == "dispose" && gaveValue && (wantErr["status"] == 410.0 || wantErr["status"] == 404.0):
+		accept(ruleClose)
 	case x.rules.has(ruleLast) && wantErr != nil && gotErr != nil && differs("", wantErr, gotErr) != "" && transient(wantErr) && transient(gotErr):
 		accept(ruleLast)
 	}
@@ -86,6 +92,19 @@ func (x *reconciler) unknownRecords() bool {
 	return false
 }
 
+// errorFirst says whether the script has a stream that begins with an error.
+func (x *reconciler) errorFirst() bool {
+	for _, ex := range x.played.Scenario.Server {
+		var rec struct {
+			Stream string `json:"stream"`
+		}
+		if len(ex.NDJSON) > 0 && json.Unmarshal(ex.NDJSON[0], &rec) == nil && rec.Stream == "error" {
+			return true
+		}
+	}
+	return false
+}
+
 // success applies the rules about values that differ.
 func (x *reconciler) success(w, g map[string]any, before []Step, s *Step) {
 	if x.rules.has(ruleDomain) && s.Op == "domain" {
@@ -103,6 +122,9 @@ func (x *reconciler) success(w, g map[string]any, before []Step, s *Step) {
 		if waited && handleEnd(w["value"], g["value"]) {
 			x.used(ruleHandleEnd)
 		}
+	}
+	if slices.Contains(x.played.Rules, ruleStarting) {
+		started(w["value"], g["value"])
 	}
 	if x.rules.has(ruleUTF8) {
 		for _, k := range []string{"value", "piped", "partial"} {
@@ -139,6 +161,15 @@ func (x *reconciler) routeHas(subdomain, url string) bool {
 		}
 	}
 	return false
+}
+
+// started takes over into w that a session has started.
+func started(w, g any) {
+	wm, _ := w.(map[string]any)
+	gm, _ := g.(map[string]any)
+	if wm != nil && wm["status"] == "pending" && gm["status"] == "running" {
+		wm["status"] = "running"
+	}
 }
 
 // handleEnd takes over into w what a handle knows of its command's end.
@@ -220,12 +251,16 @@ func mayRefuse(rule string, w map[string]any, s *Step) bool {
 		Time     *float64 `json:"timeoutMs"`
 		Expires  *float64 `json:"snapshotExpiration"`
 		Expire   *float64 `json:"expiration"`
+		Signal   any      `json:"signal"`
 	}
 	if json.Unmarshal(s.Args, &a) != nil {
 		return false
 	}
 	odd := []any{".", "..", "sessions", "snapshots"}
 	if slices.Contains(odd, any(a.Name)) || slices.Contains(odd, a.Source) {
+		return true
+	}
+	if n, ok := a.Signal.(float64); ok && (n <= 0 || n > 64) {
 		return true
 	}
 	for _, p := range a.Ports {

@@ -20,6 +20,11 @@ const (
 	ruleShared      = "one-resume-for-all"
 	ruleRace        = "create-race-adopted"
 	ruleWait        = "wait-goes-on"
+	ruleStarting    = "starting-session-awaited"
+	ruleDownload    = "download-tried-again"
+	ruleFirstError  = "error-before-the-command"
+	ruleCloses      = "stream-closed-on-break"
+	ruleClose       = "close-tolerates-stopped"
 	ruleOutputOrder = "output-in-order"
 	ruleOnce        = "once-not-repeated"
 	ruleLast        = "last-failure-reported"
@@ -48,14 +53,15 @@ const (
 	ruleStat        = "stat-with-fractions"
 	ruleReaddir     = "directory-in-one-listing"
 	ruleAppend      = "append-adds-only"
+	ruleIDs         = "ids-escaped"
 	ruleEnvOrder    = "environment-sorted"
 )
 
 var knownRules = []string{
-	ruleLogsEnd, ruleRepair, ruleWritten, ruleEnglish, ruleStopping, ruleShared, ruleRace, ruleWait, ruleOutputOrder, ruleOnce,
+	ruleLogsEnd, ruleRepair, ruleWritten, ruleEnglish, ruleStopping, ruleShared, ruleRace, ruleWait, ruleStarting, ruleDownload, ruleFirstError, ruleCloses, ruleClose, ruleOutputOrder, ruleOnce,
 	ruleLast, ruleAbort, ruleLenient, ruleMedia, ruleUnknown, ruleUTF8, ruleHandleEnd, ruleDomain, ruleSnapshoting,
 	ruleNoSession, ruleNoPartial, ruleModeZero, rulePrivate, ruleLoginKept, ruleExplicit, ruleDeleted, ruleRefused,
-	ruleRedacted, ruleTarget, ruleNames, ruleDashes, ruleTruncate, ruleChown, ruleStat, ruleReaddir, ruleAppend, ruleEnvOrder,
+	ruleRedacted, ruleTarget, ruleNames, ruleDashes, ruleTruncate, ruleChown, ruleStat, ruleReaddir, ruleAppend, ruleIDs, ruleEnvOrder,
 }
 
 // Rule is a departure that is the same in every scenario. It accounts for one
@@ -74,9 +80,9 @@ type Rule struct {
 	// Ops are the operations that the unscripted requests belong to; none
 	// means any.
 	Ops []string `json:"ops"`
-	// Answer is what such a request is answered instead of 418: "replay" the
-	// output of the command as its run had it, or "stopped" for the session as
-	// last described, stopped.
+	// Answer is what such a request is answered instead of 418: "replay" for the
+	// output of the command as its run had it, "stopped" for a session that was
+	// not starting, stopped now, and "running" for one that was.
 	Answer string `json:"answer"`
 }
 
@@ -119,7 +125,8 @@ func (r *Rules) reasons(used []string) string {
 
 // unscripted gives the rule by which a request may have no exchange, or nil. The
 // operations are those that are under way.
-func (r *Rules) unscripted(e *Entry, ops []string) *Rule {
+// can says whether a rule that answers has an answer.
+func (r *Rules) unscripted(e *Entry, ops []string, can func(*Rule) bool) *Rule {
 	if r == nil {
 		return nil
 	}
@@ -129,7 +136,7 @@ func (r *Rules) unscripted(e *Entry, ops []string) *Rule {
 			continue
 		}
 		for _, pattern := range rule.Unscripted {
-			if rule.covers(pattern, e) {
+			if rule.covers(pattern, e) && (rule.Answer == "" || can(rule)) {
 				return rule
 			}
 		}

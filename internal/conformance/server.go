@@ -6,6 +6,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -49,7 +50,7 @@ type Server struct {
 	raw    []*Entry // as they came
 	// What rules answer with: the output of commands, and sessions.
 	outputs  map[string][]json.RawMessage
-	sessions map[string]json.RawMessage
+	sessions map[string]map[string]any
 	used     []string // rules
 	held     []*Entry
 }
@@ -78,7 +79,7 @@ func StartServer(script []Exchange, opts ServerOptions) (*Server, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &Server{opts: opts, listener: ln, outputs: map[string][]json.RawMessage{}, sessions: map[string]json.RawMessage{}}
+	s := &Server{opts: opts, listener: ln, outputs: map[string][]json.RawMessage{}, sessions: map[string]map[string]any{}}
 	for _, ex := range script {
 		times := 1
 		if ex.Times != nil {
@@ -209,7 +210,7 @@ func (s *Server) take(e *Entry) *Exchange {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.raw = append(s.raw, e)
-	rule := s.opts.Rules.unscripted(e, s.ops())
+	rule := s.opts.Rules.unscripted(e, s.ops(), func(r *Rule) bool { return s.ruled(e, r) != nil })
 	if rule != nil && !s.awaited(e) {
 		return s.setAside(e, rule)
 	}
@@ -218,10 +219,11 @@ func (s *Server) take(e *Entry) *Exchange {
 			return ex
 		}
 	}
-	for _, t := range s.likely(s.opts.Rules.translate(e)) {
+	for _, t := range s.likely(e, s.opts.Rules.translate(e)) {
 		if ex := s.match(t.entry); ex != nil {
 			s.log = append(s.log, t.entry)
 			s.use(t.rules...)
+			s.remember(ex)
 			if t.answer != nil && ex.NDJSON != nil {
 				ex = new(*ex)
 				ex.NDJSON = t.answer(ex.NDJSON)
@@ -240,6 +242,14 @@ func (s *Server) take(e *Entry) *Exchange {
 	e.Unscripted = true
 	s.log = append(s.log, e)
 	return nil
+}
+
+func (s *Server) use(rules ...string) {
+	for _, r := range rules {
+		if !slices.Contains(s.used, r) {
+			s.used = append(s.used, r)
+		}
+	}
 }
 
 func (s *Server) match(e *Entry) *Exchange {
