@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"io"
+	"regexp"
 	"strings"
 	"testing"
 	"time"
@@ -86,9 +87,16 @@ func (x *term) input(s string) {
 // until reads until the output has the text.
 func (x *term) until(text string) {
 	x.t.Helper()
+	x.match(regexp.QuoteMeta(text))
+}
+
+// match reads until the output fits.
+func (x *term) match(pattern string) {
+	x.t.Helper()
+	want := regexp.MustCompile(pattern)
 	ctx, cancel := context.WithTimeout(x.t.Context(), eventually)
 	defer cancel()
-	for !strings.Contains(x.out.String(), text) {
+	for !want.MatchString(x.out.String()) {
 		kind, data, err := x.conn.Read(ctx)
 		require.NoError(x.t, err, "got %q", x.out.String())
 		require.Equal(x.t, websocket.MessageBinary, kind)
@@ -103,7 +111,7 @@ func (x *term) exit() int {
 	defer cancel()
 	for {
 		kind, data, err := x.conn.Read(ctx)
-		require.NoError(x.t, err)
+		require.NoError(x.t, err, "got %q", x.out.String())
 		if kind == websocket.MessageBinary {
 			x.out.Write(data)
 			continue
@@ -130,6 +138,8 @@ func TestTerminal(t *testing.T) {
 		x.until("30 100")
 		x.until("/dev/pts/")
 		x.until("from sandbox, from start d")
+		// Before its prompt, bash sets the size that it has just asked for.
+		x.match(`from start d\r\n.*\$ $`)
 		x.send(obj{"type": "resize", "cols": 120, "rows": 40})
 		x.input("stty size\n")
 		x.until("40 120")

@@ -163,6 +163,7 @@ func (o *Options) complete() error {
 }
 
 func (s *Server) open() (err error) {
+	sparedSignals()
 	config := box.Options{Mode: box.Mode(s.opts.Mode), Logger: s.opts.Logger}
 	if s.opts.Dir != "" {
 		config.Dir = filepath.Join(s.opts.Dir, "machines")
