@@ -160,17 +160,19 @@ const (
 )
 
 // plainPrefix returns the length of the prefix of s that is ASCII and stands
-// for itself in a JSON string. It looks at eight bytes at a time.
+// for itself in a JSON string. It looks at many bytes at a time.
 func plainPrefix(s []byte) int {
 	n := 0
+	for len(s)-n >= 32 {
+		w := s[n : n+32 : n+32]
+		if special(binary.LittleEndian.Uint64(w))|special(binary.LittleEndian.Uint64(w[8:]))|
+			special(binary.LittleEndian.Uint64(w[16:]))|special(binary.LittleEndian.Uint64(w[24:])) != 0 {
+			break
+		}
+		n += 32
+	}
 	for len(s)-n >= 8 {
-		// In each of these terms the top bit of a byte is set if it is to be
-		// found: not ASCII, below a space, a quote, a backslash. A subtraction
-		// borrows from the next byte only where the bit is set below it, so
-		// that the lowest bit is always a true one.
-		v := binary.LittleEndian.Uint64(s[n:])
-		m := (v | (v - ' '*eachByte) | ((v ^ '"'*eachByte) - eachByte) | ((v ^ '\\'*eachByte) - eachByte)) & topBits
-		if m != 0 {
+		if m := special(binary.LittleEndian.Uint64(s[n:])); m != 0 {
 			return n + bits.TrailingZeros64(m)/8
 		}
 		n += 8
@@ -179,4 +181,12 @@ func plainPrefix(s []byte) int {
 		n++
 	}
 	return n
+}
+
+// special sets the top bit of those bytes in v that do not stand for themselves:
+// what is not ASCII, below a space, a quote, a backslash. A subtraction borrows
+// from the next byte only where there is one to be found below it, so that the
+// lowest bit is always a true one, and none is set when there is none.
+func special(v uint64) uint64 {
+	return (v | (v - ' '*eachByte) | ((v ^ '"'*eachByte) - eachByte) | ((v ^ '\\'*eachByte) - eachByte)) & topBits
 }
