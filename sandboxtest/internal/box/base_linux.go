@@ -16,8 +16,8 @@ const opaqueAttr = "trusted.overlay.opaque"
 
 // buildBase writes what a fresh box has over the host's root: its user, its
 // own directories, and covers over what is the host's only. hide is a host
-// directory that boxes don't see; resolver says that they have one of their own.
-func buildBase(base, hide string, resolver bool) error {
+// directory that boxes don't see.
+func buildBase(base, hide string) error {
 	for _, dir := range []struct {
 		name   string
 		mode   fs.FileMode
@@ -53,16 +53,14 @@ func buildBase(base, hide string, resolver bool) error {
 			}
 		}
 	}
-	if err := writeAccounts(filepath.Join(base, "etc"), resolver); err != nil {
-		return err
-	}
 	if err := openWayToPrograms(base); err != nil {
 		return err
 	}
 	return coverDir(base, hide)
 }
 
-// writeAccounts writes the files in etc that know the box's user.
+// writeAccounts writes the files in etc that know the box's user and network;
+// resolver says that the box has one of its own.
 func writeAccounts(etc string, resolver bool) error {
 	user := fmt.Sprintf("%s:x:%d:%d::%s:/bin/bash", User, UserID, GroupID, Home)
 	uid, gid := strconv.Itoa(UserID), strconv.Itoa(GroupID)
@@ -77,7 +75,7 @@ func writeAccounts(etc string, resolver bool) error {
 		{"gshadow", "", User + ":!::", 0o640},
 	} {
 		old, err := os.ReadFile(filepath.Join("/etc", file.name))
-		if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		if err != nil && !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, fs.ErrPermission) {
 			return err
 		}
 		var out strings.Builder

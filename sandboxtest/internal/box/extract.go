@@ -17,11 +17,11 @@ import (
 
 // limits of an archive, against one that never ends.
 type limits struct {
-	entries int
-	bytes   int64
+	Entries int
+	Bytes   int64
 }
 
-var archiveLimits = limits{entries: 1 << 20, bytes: 64 << 30}
+var archiveLimits = limits{Entries: 1 << 20, Bytes: 64 << 30}
 
 // extract unpacks a gzipped tar archive below dir.
 func extract(ctx context.Context, f fsys, archive io.Reader, dir string, max limits) error {
@@ -43,11 +43,11 @@ func extract(ctx context.Context, f fsys, archive io.Reader, dir string, max lim
 		if err != nil {
 			return badArchive(err)
 		}
-		if n >= max.entries {
-			return badArchive(fmt.Errorf("more than %d entries", max.entries))
+		if n >= max.Entries {
+			return badArchive(fmt.Errorf("more than %d entries", max.Entries))
 		}
-		if x.bytes += hdr.Size; hdr.Size < 0 || x.bytes > max.bytes {
-			return badArchive(fmt.Errorf("more than %d bytes", max.bytes))
+		if x.bytes += hdr.Size; hdr.Size < 0 || x.bytes > max.Bytes {
+			return badArchive(fmt.Errorf("more than %d bytes", max.Bytes))
 		}
 		if err := x.entry(hdr, tr); err != nil {
 			return err

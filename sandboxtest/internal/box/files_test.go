@@ -121,7 +121,7 @@ func TestHostileArchives(t *testing.T) {
 func TestArchiveLimits(t *testing.T) {
 	eachMode(t, func(t *testing.T, h *Host) {
 		b := newBox(t, h, Config{})
-		for _, max := range []limits{{entries: 2, bytes: 1 << 20}, {entries: 10, bytes: 20}} {
+		for _, max := range []limits{{Entries: 2, Bytes: 1 << 20}, {Entries: 10, Bytes: 20}} {
 			r := archive(t, tar.Header{Name: "one"}, tar.Header{Name: "two"}, tar.Header{Name: "three"})
 			err := b.machine.extract(t.Context(), r, WorkDir, max)
 			require.ErrorIs(t, err, ErrBadArchive)

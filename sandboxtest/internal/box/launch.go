@@ -30,12 +30,11 @@ func lookPath(name, dir string, env []string) (string, error) {
 			elem = filepath.Join(dir, elem)
 		}
 		full := filepath.Join(elem, name)
-		err := executable(full)
-		if err == nil {
-			return full, nil
+		if _, err := os.Stat(full); err != nil {
+			continue // a directory that may not be looked into counts as empty
 		}
-		if errors.Is(err, fs.ErrPermission) {
-			found = err
+		if found = executable(full); found == nil {
+			return full, nil
 		}
 	}
 	return "", found

@@ -41,7 +41,7 @@ type namespaceMachine struct {
 // initScript mounts /proc, which only a process of the box can, and then
 // buries orphans for good: a shell that waits reaps every child, and sleep
 // gives it something to wait for.
-const initScript = `mount -t proc -o nosuid,nodev,noexec proc /proc && echo ok || exit 1
+const initScript = `mount -t proc -o nosuid,nodev,noexec proc "$1/proc" && echo ok || exit 1
 exec </dev/null >/dev/null 2>&1
 while :; do sleep 2147483647 & wait; done`
 
@@ -69,7 +69,7 @@ func (m *namespaceMachine) boot(ctx context.Context) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.dead = make(chan struct{})
-	err := m.backend.pool.do(m.bootOnThread)
+	err := m.backend.onBootThread(m.bootOnThread, m.dead)
 	if m.init != nil {
 		go func(cmd *exec.Cmd, dead chan struct{}) {
 			defer close(dead)
@@ -82,10 +82,14 @@ func (m *namespaceMachine) boot(ctx context.Context) error {
 	return err
 }
 
-// bootOnThread runs on one of the backend's threads, and leaves it as it was.
+// bootOnThread runs on one of the backend's threads, and leaves it as it was
+// if it may.
 func (m *namespaceMachine) bootOnThread() (err error) {
 	n := m.backend
 	defer func() {
+		if n.rootless {
+			return // the host's namespaces are another user's, the thread is not used again
+		}
 		for _, ns := range []struct{ fd, kind int }{
 			{n.mnt, unix.CLONE_NEWNS}, {n.net, unix.CLONE_NEWNET}, {n.uts, unix.CLONE_NEWUTS}, {n.ipc, unix.CLONE_NEWIPC},
 		} {
@@ -109,14 +113,30 @@ func (m *namespaceMachine) bootOnThread() (err error) {
 		return err
 	}
 	up := filepath.Join("../b", filepath.Base(m.dir))
-	lower := append(slices.Clone(m.layers), n.lower)
-	if err := mountRoot(n.mounts+"/root", lower, up+"/u", up+"/w", n.mounts+"/dev", n.extra); err != nil {
+	root := rootSpec{
+		target: n.mounts + "/root", lower: append(slices.Clone(m.layers), n.lower), upper: up + "/u", work: up + "/w",
+		options: overlayOptions, dev: n.mounts + "/dev", devpts: ",mode=0620,gid=5", extra: n.extra,
+	}
+	if n.rootless {
+		root.options, root.devpts = rootlessOptions, ",mode=0600"
+	}
+	if err := root.mount(); err != nil {
+		return err
+	}
+	if n.rootless {
+		if err := n.accountFiles(root.target); err != nil {
+			return err
+		}
+	}
+	// Before the old root goes: who is not the host's root may mount /proc only
+	// where one is to be seen.
+	if err := m.startInit(root.target); err != nil {
+		return err
+	}
+	if err := pivot(root.target); err != nil {
 		return err
 	}
 	if err := m.setHostname(); err != nil {
-		return err
-	}
-	if err := m.startInit(); err != nil {
 		return err
 	}
 	err = mountAll([]mountPoint{
@@ -146,7 +166,7 @@ func (m *namespaceMachine) setHostname() error {
 		return fmt.Errorf("set the host name: %w", err)
 	}
 	hosts, err := os.ReadFile("/etc/hosts")
-	if err != nil || slices.Contains(strings.Fields(string(hosts)), name) {
+	if err != nil || m.backend.rootless || slices.Contains(strings.Fields(string(hosts)), name) {
 		return nil // one who has removed the file wants none
 	}
 	f, err := os.OpenFile("/etc/hosts", os.O_WRONLY|os.O_APPEND, 0)
@@ -157,7 +177,7 @@ func (m *namespaceMachine) setHostname() error {
 	return errors.Join(err, f.Close())
 }
 
-func (m *namespaceMachine) startInit() error {
+func (m *namespaceMachine) startInit(root string) error {
 	out, child, err := os.Pipe()
 	if err != nil {
 		return err
@@ -165,7 +185,7 @@ func (m *namespaceMachine) startInit() error {
 	defer out.Close()
 	pidfd := -1
 	cmd := &exec.Cmd{
-		Path: "/bin/sh", Args: []string{"init", "-c", initScript}, Dir: "/",
+		Path: "/bin/sh", Args: []string{"init", "-c", initScript, "init", root}, Dir: "/",
 		Env:    []string{"PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"},
 		Stdout: child, Stderr: child,
 		SysProcAttr: &syscall.SysProcAttr{
@@ -214,7 +234,16 @@ func (m *namespaceMachine) enter(kinds int) error {
 	return nil
 }
 
-const allNamespaces = unix.CLONE_NEWNS | unix.CLONE_NEWPID | unix.CLONE_NEWNET | unix.CLONE_NEWUTS | unix.CLONE_NEWIPC
+// namespaces are those that the box has of its own.
+func (m *namespaceMachine) namespaces() int {
+	kinds := unix.CLONE_NEWNS | unix.CLONE_NEWPID | unix.CLONE_NEWUTS | unix.CLONE_NEWIPC
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.net != nil && !m.net.shared {
+		kinds |= unix.CLONE_NEWNET
+	}
+	return kinds
+}
 
 func (m *namespaceMachine) launch(cmd *exec.Cmd, spec *Spec) (running, error) {
 	dir, err := cleanPath(".", spec.Dir)
@@ -222,7 +251,7 @@ func (m *namespaceMachine) launch(cmd *exec.Cmd, spec *Spec) (running, error) {
 		return nil, err
 	}
 	return started(cmd, onThread(func() error {
-		if err := m.enter(allNamespaces); err != nil {
+		if err := m.enter(m.namespaces()); err != nil {
 			return err
 		}
 		if err := limitCapabilities(); err != nil {
@@ -236,7 +265,11 @@ func (m *namespaceMachine) launch(cmd *exec.Cmd, spec *Spec) (running, error) {
 			return notStarted(spec.Path, err)
 		}
 		prepare(cmd, spec.TTY != nil)
-		cmd.SysProcAttr.Credential = credential(spec.User)
+		if !m.backend.rootless {
+			cmd.SysProcAttr.Credential = credential(spec.User)
+		} else if spec.User != rootUser {
+			asBoxUser(cmd)
+		}
 		return startOrExplain(cmd, spec.Path)
 	}))
 }
@@ -274,6 +307,9 @@ func (m *namespaceMachine) files(f func(fsys) error) error {
 		if err := m.enter(unix.CLONE_NEWNS); err != nil {
 			return err
 		}
+		if m.backend.rootless {
+			return f(threadFS{})
+		}
 		if err := actAs(UserID, GroupID, supplementaryGroups()); err != nil {
 			return err
 		}
@@ -301,7 +337,7 @@ func (m *namespaceMachine) openTerminal(size Size, user string) (term *terminal,
 		if term, err = openTerminal(size); err != nil {
 			return err
 		}
-		if user == rootUser {
+		if user == rootUser || m.backend.rootless {
 			return nil
 		}
 		if err = term.slave.Chown(UserID, 5); err != nil {

@@ -35,18 +35,26 @@ func mountAll(list []mountPoint) error {
 	return nil
 }
 
-// bind shows a directory or file at another place, to read only.
+// bindReadOnly shows a directory, with what is mounted in it, or a file at
+// another place, to read only.
 func bindReadOnly(source, target string) error {
-	return mountAll([]mountPoint{
-		{source: source, target: target, flags: unix.MS_BIND},
-		{target: target, flags: unix.MS_BIND | unix.MS_REMOUNT | unix.MS_RDONLY},
-	})
+	if err := (mountPoint{source: source, target: target, flags: unix.MS_BIND | unix.MS_REC}).mount(); err != nil {
+		return err
+	}
+	attr := &unix.MountAttr{Attr_set: unix.MOUNT_ATTR_RDONLY}
+	if err := unix.MountSetattr(unix.AT_FDCWD, target, unix.AT_RECURSIVE|unix.AT_SYMLINK_NOFOLLOW, attr); err != nil {
+		return fmt.Errorf("make %s read-only: %w", target, err)
+	}
+	return nil
 }
+
+// devices are those of a box.
+var devices = []string{"null", "zero", "full", "random", "urandom", "tty"}
 
 // buildDev writes a /dev with what programs expect, which all boxes share to
 // read only; devices can be written all the same.
 func buildDev(dev string) error {
-	for _, node := range []string{"null", "zero", "full", "random", "urandom", "tty"} {
+	for _, node := range devices {
 		var st unix.Stat_t
 		if err := unix.Stat("/dev/"+node, &st); err != nil {
 			return fmt.Errorf("stat /dev/%s: %w", node, err)
@@ -59,6 +67,11 @@ func buildDev(dev string) error {
 			return err
 		}
 	}
+	return linkDev(dev)
+}
+
+// linkDev writes what is no device in /dev.
+func linkDev(dev string) error {
 	for _, link := range [][2]string{
 		{"/proc/self/fd", "fd"}, {"/proc/self/fd/0", "stdin"}, {"/proc/self/fd/1", "stdout"},
 		{"/proc/self/fd/2", "stderr"}, {"pts/ptmx", "ptmx"},
@@ -110,37 +123,60 @@ var unescapeMount = strings.NewReplacer(`\040`, " ", `\011`, "\t", `\012`, "\n",
 // overlayOptions are those of a box's root. volatile spares waiting until all
 // files are on the disk when a box stops, and redirect_dir lets directories of
 // lower layers be renamed.
-const overlayOptions = "redirect_dir=on,index=off,metacopy=off,volatile"
+const overlayOptions = "index=off,metacopy=off,volatile,redirect_dir=on"
 
-// mountRoot puts a box's root together at root, in the calling thread's mount
-// namespace, and makes it the root. upper and work are relative to the working
-// directory, as the lower ones.
-func mountRoot(root string, lower []string, upper, work, dev string, extra []string) error {
-	data := fmt.Sprintf("lowerdir=%s,upperdir=%s,workdir=%s,%s", strings.Join(lower, ":"), upper, work, overlayOptions)
+// rootSpec says what a box's root consists of. The names of the layers are
+// relative to the working directory.
+type rootSpec struct {
+	target      string
+	lower       []string // newest first
+	upper, work string
+	options     string // of overlayfs
+	dev         string
+	devpts      string   // options
+	extra       []string // directories of the host
+}
+
+// mount puts the root together in the calling thread's mount namespace.
+func (r *rootSpec) mount() error {
+	data := fmt.Sprintf("lowerdir=%s,upperdir=%s,workdir=%s,%s", strings.Join(r.lower, ":"), r.upper, r.work, r.options)
 	if len(data) >= os.Getpagesize() {
 		return fmt.Errorf("%w: their names don't fit in a page", ErrTooManyLayers)
 	}
+	dev := r.target + "/dev"
 	err := mountAll([]mountPoint{
-		{source: "sandbox", target: root, kind: "overlay", data: data},
-		{source: dev, target: root + "/dev", flags: unix.MS_BIND},
-		{target: root + "/dev", flags: unix.MS_BIND | unix.MS_REMOUNT | unix.MS_RDONLY | unix.MS_NOEXEC | unix.MS_NOSUID},
-		{source: "devpts", target: root + "/dev/pts", kind: "devpts", flags: unix.MS_NOSUID | unix.MS_NOEXEC, data: "newinstance,ptmxmode=0666,mode=0620,gid=5"},
-		{source: "tmpfs", target: root + "/dev/shm", kind: "tmpfs", flags: unix.MS_NOSUID | unix.MS_NODEV, data: "mode=1777"},
-		{source: "sysfs", target: root + "/sys", kind: "sysfs", flags: unix.MS_RDONLY | unix.MS_NOSUID | unix.MS_NODEV | unix.MS_NOEXEC},
+		{source: "sandbox", target: r.target, kind: "overlay", data: data},
+		{source: r.dev, target: dev, flags: unix.MS_BIND | unix.MS_REC},
+		{target: dev, flags: unix.MS_BIND | unix.MS_REMOUNT | unix.MS_RDONLY | unix.MS_NOEXEC | unix.MS_NOSUID},
+		{source: "devpts", target: dev + "/pts", kind: "devpts", flags: unix.MS_NOSUID | unix.MS_NOEXEC, data: "newinstance,ptmxmode=0666" + r.devpts},
+		{source: "tmpfs", target: dev + "/shm", kind: "tmpfs", flags: unix.MS_NOSUID | unix.MS_NODEV, data: "mode=1777"},
 	})
 	if err != nil {
 		return err
 	}
-	for _, dir := range extra {
-		// A box that has removed the directory does without it.
-		if info, err := os.Lstat(root + dir); err != nil || !info.IsDir() {
-			continue
-		}
-		if err := bindReadOnly(dir, root+dir); err != nil {
+	// A network namespace that belongs to another user has no /sys to show.
+	sys := mountPoint{source: "sysfs", target: r.target + "/sys", kind: "sysfs", flags: unix.MS_RDONLY | unix.MS_NOSUID | unix.MS_NODEV | unix.MS_NOEXEC}
+	if sys.mount() != nil {
+		if err := bindReadOnly("/sys", sys.target); err != nil {
 			return err
 		}
 	}
-	if err := os.Chdir(root); err != nil {
+	for _, name := range r.extra {
+		// A box that has removed the directory does without it.
+		if _, err := os.Lstat(r.target + name); err != nil {
+			continue
+		}
+		if err := bindReadOnly(name, r.target+name); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// pivot makes dir the root of the calling thread and of the processes in its
+// mount namespace.
+func pivot(dir string) error {
+	if err := os.Chdir(dir); err != nil {
 		return err
 	}
 	if err := unix.PivotRoot(".", "."); err != nil {

@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"log/slog"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"syscall"
 
@@ -27,16 +28,24 @@ type namespaceBackend struct {
 	extra  []string // host directories to bind
 	tun    bool     // boxes have networks that lead outside
 
+	rootless bool
+
 	// The threads' namespaces, to come back to.
 	mnt, net, uts, ipc int
 }
 
 func newNamespaceBackend(dir string, log *slog.Logger) (backend, error) {
 	if os.Geteuid() != 0 {
-		return nil, errors.New("not root")
+		return newRemoteBackend(dir, log)
 	}
+	return newLocalBackend(dir, log, false)
+}
+
+// newLocalBackend works with the process's own rights. rootless says that it
+// is root of a user namespace only, in which there is no other user.
+func newLocalBackend(dir string, log *slog.Logger, rootless bool) (*namespaceBackend, error) {
 	n := &namespaceBackend{
-		tun: haveTUN(), log: log, dir: dir, mounts: filepath.Join(dir, "ns"), pool: &threads{work: make(chan func())},
+		rootless: rootless, tun: haveTUN(), log: log, dir: dir, mounts: filepath.Join(dir, "ns"), pool: &threads{work: make(chan func())},
 		mnt: -1, net: -1, uts: -1, ipc: -1,
 	}
 	err := n.pool.add(n.setUp)
@@ -75,6 +84,26 @@ func (n *namespaceBackend) join() error {
 	return unix.Setns(n.mnt, unix.CLONE_NEWNS)
 }
 
+// onBootThread runs f on a thread that lives on as long as the process that f
+// starts, whose end is dead.
+func (n *namespaceBackend) onBootThread(f func() error, dead <-chan struct{}) error {
+	if !n.rootless {
+		return n.pool.do(f)
+	}
+	done := make(chan error, 1)
+	go lockAway(func() {
+		err := n.join()
+		if err == nil {
+			err = f()
+		}
+		done <- err
+		if err == nil {
+			<-dead
+		}
+	})
+	return <-done
+}
+
 // setUp runs on the first thread.
 func (n *namespaceBackend) setUp() error {
 	if err := unix.Unshare(unix.CLONE_FS | unix.CLONE_NEWNS); err != nil {
@@ -83,28 +112,24 @@ func (n *namespaceBackend) setUp() error {
 	if err := os.MkdirAll(n.mounts, 0o700); err != nil {
 		return err
 	}
-	extra, err := extraMounts(n.dir)
-	if err != nil {
-		return err
-	}
-	n.extra = extra
-	err = mountAll([]mountPoint{
+	err := mountAll([]mountPoint{
 		{target: "/", flags: unix.MS_REC | unix.MS_PRIVATE},
 		{source: "tmpfs", target: n.mounts, kind: "tmpfs", data: "mode=0711"},
 	})
 	if err != nil {
 		return err
 	}
-	base, view := n.mounts+"/base", n.mounts+"/view"
-	for _, dir := range []string{base, view, n.mounts + "/dev", n.mounts + "/root"} {
-		if err := os.Mkdir(dir, 0o755); err != nil {
+	for _, dir := range []string{"base", "view", "dev", "etc", "root"} {
+		if err := os.Mkdir(n.mounts+"/"+dir, 0o755); err != nil {
 			return err
 		}
 	}
-	if err := errors.Join(buildBase(base, filepath.Dir(n.dir), n.tun), buildDev(n.mounts+"/dev")); err != nil {
-		return err
+	if n.rootless {
+		err = n.setUpRootless()
+	} else {
+		err = n.setUpAsRoot()
 	}
-	if err := n.chooseLower(view); err != nil {
+	if err != nil {
 		return err
 	}
 	for kind, fd := range map[string]*int{"mnt": &n.mnt, "net": &n.net, "uts": &n.uts, "ipc": &n.ipc} {
@@ -113,6 +138,18 @@ func (n *namespaceBackend) setUp() error {
 		}
 	}
 	return nil
+}
+
+func (n *namespaceBackend) setUpAsRoot() error {
+	base := n.mounts + "/base"
+	err := errors.Join(buildBase(base, filepath.Dir(n.dir)), writeAccounts(base+"/etc", n.tun), buildDev(n.mounts+"/dev"))
+	if err != nil {
+		return err
+	}
+	if n.extra, err = extraMounts(n.dir); err != nil {
+		return err
+	}
+	return n.chooseLower(n.mounts + "/view")
 }
 
 // chooseLower decides how boxes see the host's root. overlayfs refuses a lower
@@ -151,11 +188,20 @@ func (n *namespaceBackend) try() error {
 	if err := m.boot(context.Background()); err != nil {
 		return err
 	}
-	return errors.Join(m.files(func(f fsys) error { _, err := f.Stat(WorkDir); return err }), m.halt(nil))
+	cmd := &exec.Cmd{Args: []string{"true"}}
+	proc, err := m.launch(cmd, &Spec{Path: "true"})
+	if err == nil && proc.wait().Code != 0 {
+		err = errors.New("a command that should succeed fails")
+	}
+	return errors.Join(err, m.halt(nil))
 }
 
 func (n *namespaceBackend) newMachine(b *Box, dir string, layers []string) (machine, error) {
-	m := &namespaceMachine{backend: n, dir: dir, layers: layers, deny: b.cfg.DenyNetwork, hostname: b.cfg.Hostname}
+	return n.machine(dir, layers, b.cfg)
+}
+
+func (n *namespaceBackend) machine(dir string, layers []string, cfg Config) (*namespaceMachine, error) {
+	m := &namespaceMachine{backend: n, dir: dir, layers: layers, deny: cfg.DenyNetwork, hostname: cfg.Hostname}
 	return m, m.make()
 }
 

@@ -8,7 +8,6 @@ import (
 	"net"
 	"net/netip"
 	"os"
-	"runtime"
 	"strings"
 
 	"golang.org/x/sys/unix"
@@ -17,8 +16,9 @@ import (
 // network is a box's network: loopback, and an interface that leads outside
 // through a nat if there is one.
 type network struct {
-	ns  handle
-	nat *nat
+	ns     handle
+	shared bool // it's the host's
+	nat    *nat
 }
 
 const interfaceName = "eth0"
@@ -40,7 +40,7 @@ func newNetwork(log *slog.Logger, deny, shared, tun bool) (*network, error) {
 	if err != nil {
 		return nil, err
 	}
-	n := &network{}
+	n := &network{shared: shared}
 	n.ns.set(ns)
 	if shared {
 		return n, nil
@@ -171,24 +171,15 @@ func hostResolver() string {
 // inside runs f on a thread in the box's network. Sockets belong to the
 // network they were made in, wherever they are used after.
 func (n *network) inside(f func() error) error {
-	runtime.LockOSThread()
-	home, err := openNamespace("net")
-	if err != nil {
-		runtime.UnlockOSThread()
-		return err
+	if n.shared {
+		return f()
 	}
-	defer unix.Close(home)
-	if err := n.ns.use(func(fd int) error { return unix.Setns(fd, unix.CLONE_NEWNET) }); err != nil {
-		runtime.UnlockOSThread()
-		return fmt.Errorf("enter the box's network: %w", err)
-	}
-	err = f()
-	if serr := unix.Setns(home, unix.CLONE_NEWNET); serr != nil {
-		// Left locked, the thread ends with its goroutine and does no harm.
-		return errors.Join(err, fmt.Errorf("leave the box's network: %w", serr))
-	}
-	runtime.UnlockOSThread()
-	return err
+	return onThread(func() error {
+		if err := n.ns.use(func(fd int) error { return unix.Setns(fd, unix.CLONE_NEWNET) }); err != nil {
+			return fmt.Errorf("enter the box's network: %w", err)
+		}
+		return f()
+	})
 }
 
 func (n *network) dial(ctx context.Context, port int) (conn net.Conn, err error) {

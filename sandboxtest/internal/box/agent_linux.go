@@ -1,0 +1,199 @@
+package box
+
+import (
+	"context"
+	"errors"
+	"io"
+	"log/slog"
+	"net"
+	"os"
+	"os/exec"
+	"sync"
+
+	"golang.org/x/sys/unix"
+)
+
+// agentName is the name under which the program starts itself once more. It is
+// no variable of the environment, for that may be anybody's.
+const agentName = "vercel-sandbox-agent"
+
+// agentFD is where the agent finds its connection.
+const agentFD = 3
+
+func init() {
+	if len(os.Args) == 1 && os.Args[0] == agentName {
+		os.Exit(runAgent())
+	}
+}
+
+// agent does in a user namespace, as its root, what a host without rights
+// can't: a process with threads can't enter one. It ends with its connection.
+type agent struct {
+	backend *namespaceBackend
+
+	mu       sync.Mutex
+	machines map[string]*namespaceMachine
+}
+
+func runAgent() int {
+	conn, err := unixConn(os.NewFile(agentFD, "agent"))
+	if err != nil {
+		return 2
+	}
+	a := &agent{machines: make(map[string]*namespaceMachine)}
+	for {
+		files, err := receive(conn, &struct{}{})
+		if err != nil {
+			return 0 // the kernel ends the boxes with this process
+		}
+		for _, f := range files {
+			if call, err := unixConn(f); err == nil {
+				go a.serve(call)
+			}
+		}
+	}
+}
+
+func (a *agent) serve(call *net.UnixConn) {
+	defer call.Close()
+	var req request
+	files, err := receive(call, &req)
+	defer closeAll(files)
+	var (
+		ans  answer
+		back []*os.File
+	)
+	if err == nil {
+		back, err = a.do(call, &req, files, &ans)
+	}
+	if err != nil {
+		ans = answer{Failure: newFailure(err)}
+	}
+	_ = send(call, &ans, back...) // who has asked may be gone
+	closeAll(back)
+}
+
+// do carries a request out.
+func (a *agent) do(call *net.UnixConn, req *request, files []*os.File, ans *answer) (back []*os.File, err error) {
+	ctx := context.Background()
+	if req.Within > 0 {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, req.Within)
+		defer cancel()
+	}
+	if req.Op == "open" {
+		a.backend, err = newLocalBackend(req.Dir, slog.New(slog.DiscardHandler), true)
+		return nil, err
+	}
+	if req.Op == "make" {
+		m, err := a.backend.machine(req.Dir, req.Layers, req.Config)
+		if err == nil {
+			a.mu.Lock()
+			a.machines[req.Box] = m
+			a.mu.Unlock()
+		}
+		return nil, err
+	}
+	a.mu.Lock()
+	m := a.machines[req.Box]
+	a.mu.Unlock()
+	if m == nil {
+		return nil, ErrStopped
+	}
+	switch req.Op {
+	case "boot":
+		return nil, m.boot(ctx)
+	case "launch":
+		return nil, a.launch(call, m, req.Spec, files, ans)
+	case "terminal":
+		term, err := m.openTerminal(req.Size, req.Name)
+		if err != nil {
+			return nil, err
+		}
+		return []*os.File{term.master, term.slave}, nil
+	case "read":
+		file, size, err := m.readFile(req.Name)
+		if err != nil {
+			return nil, err
+		}
+		ans.Size = size
+		return []*os.File{file.(*os.File)}, nil
+	case "mkdir":
+		return nil, m.mkdir(req.Name, req.Flag)
+	case "extract":
+		if len(files) != 1 {
+			return nil, errors.New("no archive")
+		}
+		err := m.extract(ctx, files[0], req.Name, req.Max)
+		return nil, err
+	case "dial":
+		conn, err := m.dial(ctx, req.Port)
+		if err != nil {
+			return nil, err
+		}
+		defer conn.Close()
+		file, err := conn.(*net.TCPConn).File()
+		if err != nil {
+			return nil, err
+		}
+		return []*os.File{file}, nil
+	case "network":
+		return nil, m.setNetwork(req.Flag)
+	case "usage":
+		ans.In, ans.Out = m.network()
+		return nil, nil
+	case "halt":
+		return nil, m.halt(nil)
+	case "forget":
+		a.mu.Lock()
+		delete(a.machines, req.Box)
+		a.mu.Unlock()
+		return nil, nil
+	}
+	return nil, errors.New("unknown operation " + req.Op)
+}
+
+// launch answers twice: with the process, and when it has ended.
+func (a *agent) launch(call *net.UnixConn, m *namespaceMachine, spec *launchSpec, files []*os.File, ans *answer) error {
+	if spec == nil {
+		return errors.New("no command")
+	}
+	cmd := &exec.Cmd{Args: append([]string{spec.Path}, spec.Args...)}
+	for i, set := range []func(*os.File){
+		func(f *os.File) { cmd.Stdin = f }, func(f *os.File) { cmd.Stdout = f }, func(f *os.File) { cmd.Stderr = f },
+	} {
+		if !spec.Files[i] {
+			continue
+		}
+		if len(files) == 0 {
+			return errors.New("a standard file is missing")
+		}
+		// A program does not expect its standard files to be non-blocking.
+		fd, err := descriptor(files[0])
+		if err == nil {
+			err = unix.SetNonblock(fd, false)
+		}
+		if err != nil {
+			return err
+		}
+		set(files[0])
+		files = files[1:]
+	}
+	whole := Spec{Path: spec.Path, Dir: spec.Dir, User: spec.User, Args: spec.Args, Env: spec.Env}
+	if spec.TTY {
+		whole.TTY = &Size{}
+	}
+	proc, err := m.launch(cmd, &whole)
+	// Only the process may hold them open.
+	for _, f := range []any{cmd.Stdin, cmd.Stdout, cmd.Stderr} {
+		if f, ok := f.(io.Closer); ok {
+			_ = f.Close()
+		}
+	}
+	if err != nil {
+		return err
+	}
+	_ = send(call, &answer{Pid: proc.pid()})
+	ans.Exit = proc.wait()
+	return nil
+}

@@ -1,0 +1,222 @@
+package box
+
+import (
+	"context"
+	"encoding/binary"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"net"
+	"os"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// A call to the agent has a stream of its own, on which each message is a
+// header with file descriptors, and JSON.
+
+const (
+	messageHeader = 5 // number of files, length
+	maxMessage    = 64 << 20
+	maxFiles      = 4
+)
+
+// request is what the agent is asked for.
+type request struct {
+	Op     string   `json:"op"`
+	Box    string   `json:"box,omitempty"` // ID
+	Dir    string   `json:"dir,omitempty"`
+	Layers []string `json:"layers,omitempty"`
+	Config Config   `json:"config"`
+	Name   string   `json:"name,omitempty"`
+	Flag   bool     `json:"flag,omitempty"`
+	Port   int      `json:"port,omitempty"`
+	Max    limits   `json:"max"`
+	Size   Size     `json:"size"`
+	Spec   *launchSpec
+	Within time.Duration `json:"within,omitempty"` // 0 is no limit
+}
+
+// launchSpec is a Spec without what can't be sent; the files come along.
+type launchSpec struct {
+	Path, Dir, User string
+	Args, Env       []string
+	TTY             bool
+	Files           [3]bool // which of the standard ones
+}
+
+// answer is what the agent says. One that has failed holds no more.
+type answer struct {
+	Failure *failure `json:"failure,omitempty"`
+	Size    int64    `json:"size,omitempty"`
+	In      int64    `json:"in,omitempty"`
+	Out     int64    `json:"out,omitempty"`
+	Pid     int      `json:"pid,omitempty"`
+	Exit    exit     `json:"exit"`
+}
+
+// failure is an error on its way: its text and the one it is told by.
+type failure struct {
+	Text string `json:"text"`
+	Kind int    `json:"kind"` // index of kinds, or -1
+	Exit int    `json:"exit,omitempty"`
+}
+
+// kinds are the errors that callers tell apart.
+var kinds = []error{
+	ErrStopped, ErrBadPath, ErrBadArchive, ErrUnsupported, ErrTooManyLayers, errIsDir, errNotDir, errNotRegular,
+	fs.ErrNotExist, fs.ErrExist, fs.ErrPermission, syscall.ECONNREFUSED, context.DeadlineExceeded,
+}
+
+func newFailure(err error) *failure {
+	if err == nil {
+		return nil
+	}
+	f := &failure{Text: err.Error(), Kind: -1}
+	if launch, ok := errors.AsType[*launchError](err); ok {
+		f.Exit = launch.code
+		return f
+	}
+	for i, kind := range kinds {
+		if errors.Is(err, kind) {
+			f.Kind = i
+			break
+		}
+	}
+	return f
+}
+
+func (f *failure) err() error {
+	switch {
+	case f == nil:
+		return nil
+	case f.Exit != 0:
+		return &launchError{f.Exit, f.Text}
+	case f.Kind >= 0 && f.Kind < len(kinds):
+		return &agentError{f.Text, kinds[f.Kind]}
+	}
+	return errors.New(f.Text)
+}
+
+// agentError is an error of the agent's with the text that it had there.
+type agentError struct {
+	text string
+	kind error
+}
+
+func (e *agentError) Error() string { return e.text }
+func (e *agentError) Unwrap() error { return e.kind }
+
+// send writes one message with files.
+func send(conn *net.UnixConn, v any, files ...*os.File) error {
+	body, err := json.Marshal(v)
+	if err != nil {
+		return err
+	}
+	if len(body) > maxMessage {
+		return fmt.Errorf("message of %d bytes is too long", len(body))
+	}
+	head := make([]byte, messageHeader)
+	head[0] = byte(len(files))
+	binary.BigEndian.PutUint32(head[1:], uint32(len(body)))
+	var rights []byte
+	if len(files) > 0 {
+		fds := make([]int, len(files))
+		for i, f := range files {
+			if fds[i], err = descriptor(f); err != nil {
+				return err
+			}
+		}
+		rights = unix.UnixRights(fds...)
+	}
+	if _, _, err := conn.WriteMsgUnix(head, rights, nil); err != nil {
+		return err
+	}
+	_, err = conn.Write(body)
+	return err
+}
+
+// descriptor is that of a file, which unlike with Fd stays as it is.
+func descriptor(f *os.File) (fd int, err error) {
+	raw, err := f.SyscallConn()
+	if err != nil {
+		return -1, err
+	}
+	err = raw.Control(func(d uintptr) { fd = int(d) })
+	return fd, err
+}
+
+// receive reads one message. The files are the caller's to close.
+func receive(conn *net.UnixConn, v any) (files []*os.File, err error) {
+	defer func() {
+		if err != nil {
+			closeAll(files)
+			files = nil
+		}
+	}()
+	head, rights := make([]byte, messageHeader), make([]byte, unix.CmsgSpace(4*maxFiles))
+	n, nrights, _, _, err := conn.ReadMsgUnix(head, rights)
+	if err != nil {
+		return nil, err
+	}
+	if nrights > 0 {
+		messages, err := unix.ParseSocketControlMessage(rights[:nrights])
+		if err != nil {
+			return nil, err
+		}
+		for _, message := range messages {
+			fds, err := unix.ParseUnixRights(&message)
+			if err != nil {
+				return files, err
+			}
+			for _, fd := range fds {
+				unix.CloseOnExec(fd)
+				files = append(files, os.NewFile(uintptr(fd), "passed"))
+			}
+		}
+	}
+	if _, err := io.ReadFull(conn, head[n:]); err != nil {
+		return files, err
+	}
+	length := binary.BigEndian.Uint32(head[1:])
+	if int(head[0]) != len(files) || length > maxMessage {
+		return files, errors.New("damaged message")
+	}
+	body := make([]byte, length)
+	if _, err := io.ReadFull(conn, body); err != nil {
+		return files, err
+	}
+	return files, json.Unmarshal(body, v)
+}
+
+// socketPair gives both ends of a connection: one to use and one to pass on.
+func socketPair() (*net.UnixConn, *os.File, error) {
+	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return nil, nil, err
+	}
+	theirs := os.NewFile(uintptr(fds[1]), "agent")
+	ours, err := unixConn(os.NewFile(uintptr(fds[0]), "agent"))
+	if err != nil {
+		return nil, nil, errors.Join(err, theirs.Close())
+	}
+	return ours, theirs, nil
+}
+
+// unixConn makes a connection of a file, which it closes.
+func unixConn(f *os.File) (*net.UnixConn, error) {
+	defer f.Close()
+	conn, err := net.FileConn(f)
+	if err != nil {
+		return nil, err
+	}
+	unixConn, ok := conn.(*net.UnixConn)
+	if !ok {
+		return nil, errors.Join(errors.New("not a unix socket"), conn.Close())
+	}
+	return unixConn, nil
+}

@@ -1,0 +1,267 @@
+package box
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// remoteBackend has an agent in a user namespace of its own do the work.
+type remoteBackend struct {
+	conn *net.UnixConn
+	cmd  *exec.Cmd
+	dir  string
+}
+
+func newRemoteBackend(dir string, _ *slog.Logger) (backend, error) {
+	ours, theirs, err := socketPair()
+	if err != nil {
+		return nil, err
+	}
+	cmd := &exec.Cmd{
+		Path: "/proc/self/exe", Args: []string{agentName}, Env: os.Environ(), Dir: "/", ExtraFiles: []*os.File{theirs},
+		SysProcAttr: &syscall.SysProcAttr{
+			Cloneflags:  unix.CLONE_NEWUSER | unix.CLONE_NEWNS,
+			UidMappings: []syscall.SysProcIDMap{{ContainerID: 0, HostID: os.Geteuid(), Size: 1}},
+			GidMappings: []syscall.SysProcIDMap{{ContainerID: 0, HostID: os.Getegid(), Size: 1}},
+			Setsid:      true, // a Ctrl-C is not for it
+		},
+	}
+	err = cmd.Start()
+	_ = theirs.Close()
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("make a user namespace: %w", err), ours.Close())
+	}
+	r := &remoteBackend{conn: ours, cmd: cmd, dir: dir}
+	if _, _, err := r.call(&request{Op: "open", Dir: dir}); err != nil {
+		return nil, errors.Join(fmt.Errorf("in a user namespace: %w", err), r.close())
+	}
+	return r, nil
+}
+
+func (r *remoteBackend) layered() bool  { return true }
+func (r *remoteBackend) maxLayers() int { return (&namespaceBackend{}).maxLayers() }
+
+func (r *remoteBackend) close() error {
+	err := r.conn.Close()
+	_ = r.cmd.Wait() // it goes when its connection does
+	if rerr := os.Remove(filepath.Join(r.dir, "ns")); rerr != nil && !errors.Is(rerr, os.ErrNotExist) {
+		err = errors.Join(err, rerr)
+	}
+	return err
+}
+
+// begin makes a call; the caller reads the answers and closes it.
+func (r *remoteBackend) begin(req *request, files ...*os.File) (*net.UnixConn, error) {
+	ours, theirs, err := socketPair()
+	if err != nil {
+		return nil, err
+	}
+	err = send(r.conn, struct{}{}, theirs)
+	_ = theirs.Close()
+	if err == nil {
+		err = send(ours, req, files...)
+	}
+	if err != nil {
+		return nil, errors.Join(err, ours.Close())
+	}
+	return ours, nil
+}
+
+// end reads an answer.
+func end(call *net.UnixConn) (*answer, []*os.File, error) {
+	var ans answer
+	files, err := receive(call, &ans)
+	if err != nil {
+		return nil, nil, fmt.Errorf("the agent has gone: %w", err)
+	}
+	if err := ans.Failure.err(); err != nil {
+		closeAll(files)
+		return nil, nil, err
+	}
+	return &ans, files, nil
+}
+
+// call makes a call with one answer.
+func (r *remoteBackend) call(req *request, files ...*os.File) (*answer, []*os.File, error) {
+	call, err := r.begin(req, files...)
+	if err != nil {
+		return nil, nil, err
+	}
+	defer call.Close()
+	return end(call)
+}
+
+func (r *remoteBackend) newMachine(b *Box, dir string, layers []string) (machine, error) {
+	m := &remoteMachine{backend: r, id: b.id, dir: dir}
+	_, _, err := r.call(&request{Op: "make", Box: b.id, Dir: dir, Layers: layers, Config: b.cfg})
+	return m, err
+}
+
+// remoteMachine is a box of the agent's.
+type remoteMachine struct {
+	backend *remoteBackend
+	id, dir string
+}
+
+func (m *remoteMachine) do(req *request, files ...*os.File) (*answer, []*os.File, error) {
+	req.Box = m.id
+	return m.backend.call(req, files...)
+}
+
+func (m *remoteMachine) boot(ctx context.Context) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	_, _, err := m.do(&request{Op: "boot"})
+	return err
+}
+
+func (m *remoteMachine) launch(cmd *exec.Cmd, spec *Spec) (running, error) {
+	send := &launchSpec{Path: spec.Path, Dir: spec.Dir, User: spec.User, Args: spec.Args, Env: spec.Env, TTY: spec.TTY != nil}
+	var files []*os.File
+	for i, std := range []any{cmd.Stdin, cmd.Stdout, cmd.Stderr} {
+		if f, ok := std.(*os.File); ok && f != nil {
+			send.Files[i] = true
+			files = append(files, f)
+		}
+	}
+	call, err := m.backend.begin(&request{Op: "launch", Box: m.id, Spec: send}, files...)
+	if err != nil {
+		return nil, err
+	}
+	ans, _, err := end(call)
+	if err != nil {
+		return nil, errors.Join(err, call.Close())
+	}
+	return &remoteProcess{call: call, id: ans.Pid}, nil
+}
+
+// remoteProcess is a process of the agent's.
+type remoteProcess struct {
+	call *net.UnixConn
+	id   int
+}
+
+func (p *remoteProcess) pid() int { return p.id }
+
+func (p *remoteProcess) wait() exit {
+	defer p.call.Close()
+	ans, _, err := end(p.call)
+	if err != nil {
+		return exit{Code: 128 + int(syscall.SIGKILL)} // it can't outlive the agent
+	}
+	return ans.Exit
+}
+
+func (m *remoteMachine) openTerminal(size Size, user string) (*terminal, error) {
+	_, files, err := m.do(&request{Op: "terminal", Size: size, Name: user})
+	if err != nil {
+		return nil, err
+	}
+	defer files[0].Close()
+	fd, err := descriptor(files[0])
+	if err == nil {
+		fd, err = unix.FcntlInt(uintptr(fd), unix.F_DUPFD_CLOEXEC, 0)
+	}
+	if err == nil {
+		err = unix.SetNonblock(fd, true) // what makes deadlines work
+	}
+	if err != nil {
+		return nil, errors.Join(err, files[1].Close())
+	}
+	return &terminal{master: os.NewFile(uintptr(fd), "/dev/ptmx"), slave: files[1]}, nil
+}
+
+func (m *remoteMachine) readFile(name string) (io.ReadCloser, int64, error) {
+	ans, files, err := m.do(&request{Op: "read", Name: name})
+	if err != nil {
+		return nil, 0, err
+	}
+	return files[0], ans.Size, nil
+}
+
+func (m *remoteMachine) mkdir(name string, parents bool) error {
+	_, _, err := m.do(&request{Op: "mkdir", Name: name, Flag: parents})
+	return err
+}
+
+func (m *remoteMachine) extract(ctx context.Context, archive io.Reader, dir string, max limits) error {
+	r, w, err := os.Pipe()
+	if err != nil {
+		return err
+	}
+	copied := make(chan error, 1)
+	go func() {
+		_, err := io.Copy(w, archive)
+		_ = w.Close()
+		copied <- err
+	}()
+	_, _, err = m.do(&request{Op: "extract", Name: dir, Max: max}, r)
+	_ = r.Close()
+	if err == nil {
+		return nil // what is left to copy breaks with the pipe
+	}
+	select {
+	case cerr := <-copied:
+		if cerr != nil && !errors.Is(cerr, syscall.EPIPE) {
+			return badArchive(cerr)
+		}
+	case <-ctx.Done():
+		return ctx.Err()
+	default:
+	}
+	return err
+}
+
+func (m *remoteMachine) dial(ctx context.Context, port int) (net.Conn, error) {
+	req := &request{Op: "dial", Port: port}
+	if deadline, ok := ctx.Deadline(); ok {
+		req.Within = max(time.Until(deadline), time.Millisecond)
+	}
+	_, files, err := m.do(req)
+	if err != nil {
+		return nil, err
+	}
+	defer closeAll(files)
+	return net.FileConn(files[0])
+}
+
+func (m *remoteMachine) setNetwork(deny bool) error {
+	_, _, err := m.do(&request{Op: "network", Flag: deny})
+	return err
+}
+
+func (m *remoteMachine) network() (in, out int64) {
+	ans, _, err := m.do(&request{Op: "usage"})
+	if err != nil {
+		return 0, 0
+	}
+	return ans.In, ans.Out
+}
+
+func (m *remoteMachine) ended(int) {}
+
+func (m *remoteMachine) halt(procs []*Process) error {
+	_, _, err := m.do(&request{Op: "halt"})
+	for _, p := range procs {
+		<-p.done
+	}
+	return err
+}
+
+func (m *remoteMachine) freeze() (string, int64, error) {
+	upper := filepath.Join(m.dir, "u")
+	size, err := diskUsage(upper)
+	return upper, size, err
+}

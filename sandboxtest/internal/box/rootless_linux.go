@@ -1,0 +1,117 @@
+package box
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"golang.org/x/sys/unix"
+)
+
+// Without the host's root there is one user, who owns all that a box has and
+// is root of the namespaces and, in one more user namespace, the box's user.
+// overlayfs can't stand on "/" then, because other file systems are mounted in
+// it, so that the host's directories are shown to read only instead; they are
+// somebody else's anyhow.
+
+// rootlessOptions are for overlayfs, which keeps its notes where one who is
+// not root can write them. Renaming a directory of a lower layer is EXDEV.
+const rootlessOptions = "index=off,metacopy=off,volatile,userxattr"
+
+// ownDirs are the directories of a box that are not the host's.
+var ownDirs = []string{
+	"/dev", "/home" + "/" + User, "/lost+found", "/proc", "/run", "/shared", "/sys", "/tmp", "/var/lock", "/var/run", "/var/tmp", "/vercel",
+}
+
+func (n *namespaceBackend) setUpRootless() error {
+	base, dev := n.mounts+"/base", n.mounts+"/dev"
+	for _, dir := range []string{"/dev", "/home", Home, "/proc", "/run/lock", "/shared", "/sys", "/tmp", "/var/tmp", WorkDir} {
+		if err := os.MkdirAll(base+dir, 0o755); err != nil {
+			return err
+		}
+	}
+	for _, link := range [][2]string{{"/run", "/var/run"}, {"/run/lock", "/var/lock"}} {
+		if err := os.Symlink(link[0], base+link[1]); err != nil {
+			return err
+		}
+	}
+	for _, parent := range []string{"/", "/home", "/var"} {
+		if err := n.showDirs(base, parent); err != nil {
+			return err
+		}
+	}
+	for _, node := range devices {
+		if err := errors.Join(writeFile(dev+"/"+node, "", 0o666), mountPoint{source: "/dev/" + node, target: dev + "/" + node, flags: unix.MS_BIND}.mount()); err != nil {
+			return err
+		}
+	}
+	if err := linkDev(dev); err != nil {
+		return err
+	}
+	n.lower = "../ns/base"
+	return writeAccounts(n.mounts+"/etc", n.tun)
+}
+
+// showDirs gives the base layer the links of one of the host's directories and
+// places for its directories, which boxes will see there.
+func (n *namespaceBackend) showDirs(base, parent string) error {
+	entries, err := os.ReadDir(parent)
+	if err != nil {
+		return err
+	}
+	for _, entry := range entries {
+		name := filepath.Join(parent, entry.Name())
+		if slices.Contains(ownDirs, name) || name == "/home" || name == "/var" {
+			continue
+		}
+		switch {
+		case entry.Type()&fs.ModeSymlink != 0:
+			target, err := os.Readlink(name)
+			if err != nil {
+				return err
+			}
+			if err := os.Symlink(target, base+name); err != nil {
+				return err
+			}
+		case entry.IsDir():
+			if unix.Access(name, unix.X_OK) != nil {
+				continue
+			}
+			if err := os.Mkdir(base+name, 0o755); err != nil {
+				return err
+			}
+			n.extra = append(n.extra, name)
+		}
+	}
+	return nil
+}
+
+// accountFiles replaces the host's files that know users and names.
+func (n *namespaceBackend) accountFiles(root string) error {
+	for _, name := range []string{"passwd", "group", "hosts", "hostname", "resolv.conf"} {
+		target := filepath.Join(root, "etc", name)
+		if info, err := os.Lstat(target); err != nil || !info.Mode().IsRegular() {
+			continue // as resolv.conf where it is a link into /run
+		}
+		if err := bindReadOnly(n.mounts+"/etc/"+name, target); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// asBoxUser runs a command in one more user namespace, in which the only user
+// there is is the box's. Its parent is root of a namespace outside, so it has
+// no rights over the box.
+func asBoxUser(cmd *exec.Cmd) {
+	ids := fmt.Sprintf("--map-user=%d --map-group=%d", UserID, GroupID)
+	args := append([]string{"unshare", "--user"}, strings.Fields(ids)...)
+	args = append(args, "--", cmd.Path)
+	cmd.Args = append(args, cmd.Args[1:]...)
+	cmd.Path = "/usr/bin/unshare"
+}
