@@ -66,6 +66,7 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request) {
 	c.w = sw
 	sw.Header().Set("X-Vercel-Id", newRequestID())
 	sw.Header().Set("Cache-Control", "no-store")
+	sw.Header().Set("Date", s.clock.Now().UTC().Format(http.TimeFormat))
 	defer func() {
 		rec := s.requests.end(c.record, sw.status)
 		if s.opts.OnRequest != nil {

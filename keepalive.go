@@ -1,0 +1,151 @@
+package sandbox
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"time"
+
+	"github.com/go-vercel/sandbox/internal/api"
+	"github.com/go-vercel/sandbox/internal/wire"
+)
+
+// KeepAliveOptions says how [Sandbox.KeepAlive] extends sessions.
+type KeepAliveOptions struct {
+	// Margin is how long before a session's end it is extended. Zero means one
+	// minute.
+	Margin time.Duration
+	// Step is by how much it is extended each time; it is also about how long
+	// the session lives on after KeepAlive was ended. Zero means five minutes.
+	Step time.Duration
+	// Interval is how often KeepAlive looks at the session at the least: the
+	// end may be moved by others. Zero means a third of Margin.
+	Interval time.Duration
+}
+
+func (o *KeepAliveOptions) withDefaults() (KeepAliveOptions, error) {
+	var k KeepAliveOptions
+	if o != nil {
+		k = *o
+	}
+	if err := errors.Join(checkDuration("Margin", k.Margin), checkDuration("Step", k.Step), checkDuration("Interval", k.Interval)); err != nil {
+		return k, err
+	}
+	if k.Margin == 0 {
+		k.Margin = time.Minute
+	}
+	if k.Step == 0 {
+		k.Step = 5 * time.Minute
+	}
+	if k.Interval == 0 {
+		k.Interval = max(k.Margin/3, 100*time.Millisecond)
+	}
+	return k, nil
+}
+
+// KeepAlive extends the timeout of the running session ahead of its end, again
+// and again until ctx ends, and then returns nil. Run it in a goroutine of its
+// own. A nil opts takes the defaults.
+//
+// It does not resume the sandbox. When the session ends nevertheless, because
+// somebody stopped it, KeepAlive waits for the next one, which any other call on
+// this handle may start, and keeps that alive.
+//
+// Requests that fail for a passing reason are made again. When the session can't
+// be extended any further, since the plan's limit is reached, or the sandbox is
+// gone, an error says so.
+func (s *Sandbox) KeepAlive(ctx context.Context, opts *KeepAliveOptions) error {
+	o, err := opts.withDefaults()
+	if err != nil {
+		return err
+	}
+	for {
+		next, err := s.keepAliveOnce(ctx, &o)
+		if ctx.Err() != nil {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		timer := time.NewTimer(next)
+		select {
+		case <-timer.C:
+		case <-ctx.Done():
+			timer.Stop()
+			return nil
+		}
+	}
+}
+
+// keepAliveOnce looks at the session, extends it if it is time, and returns when
+// to look again.
+func (s *Sandbox) keepAliveOnce(ctx context.Context, o *KeepAliveOptions) (time.Duration, error) {
+	if _, err := s.client(); err != nil {
+		return 0, err
+	}
+	cur := s.CurrentSession()
+	if cur == nil {
+		return o.Interval, nil
+	}
+	left, running, err := cur.timeLeft(ctx)
+	switch {
+	case err != nil && passing(err):
+		return o.Interval, nil
+	case err != nil:
+		return 0, fmt.Errorf("sandbox: keeping %q alive: %w", s.Name(), err)
+	case !running:
+		return o.Interval, nil
+	case left > o.Margin:
+		return min(o.Interval, left-o.Margin), nil
+	}
+	// Enough to be beyond the margin, even where that is longer than the step.
+	err = cur.ExtendTimeout(ctx, max(o.Step, o.Margin-left+o.Interval))
+	switch {
+	case err == nil, errors.Is(err, ErrStopped), passing(err):
+		return o.Interval, nil
+	case errors.Is(err, ErrUnauthorized):
+		return 0, fmt.Errorf("sandbox: keeping %q alive: %w", s.Name(), err)
+	}
+	return 0, fmt.Errorf("sandbox: keeping %q alive: session %s can't be extended any further, and ends in %v: %w",
+		s.Name(), cur.ID(), left.Round(time.Second), err)
+}
+
+// passing reports whether a request may succeed another time.
+func passing(err error) bool {
+	if e, ok := errors.AsType[*APIError](err); ok {
+		return e.Status >= 500 || e.Status == http.StatusTooManyRequests || e.Status < 300
+	}
+	_, ok := errors.AsType[*RequestError](err)
+	return ok
+}
+
+// timeLeft asks how long the session has. The end is by the server's clock, and
+// so is the present, when the answer tells it.
+func (s *Session) timeLeft(ctx context.Context) (left time.Duration, running bool, err error) {
+	c, err := s.client()
+	if err != nil {
+		return 0, false, err
+	}
+	resp, err := c.stream(ctx, &api.Request{Op: api.GetSession, Path: []string{s.ID()}})
+	if err != nil {
+		return 0, false, err
+	}
+	defer resp.Body.Close()
+	var answer wire.SessionAnswer
+	if err := json.NewDecoder(io.LimitReader(resp.Body, 1<<20)).Decode(&answer); err != nil {
+		return 0, false, &RequestError{Operation: api.GetSession.Name, SessionID: s.ID(), Err: err}
+	}
+	s.set(answer.Session, answer.Routes)
+	now := time.Now()
+	if date, err := http.ParseTime(resp.Header.Get("Date")); err == nil {
+		now = date
+	}
+	begun := answer.Session.StartedAt.Time
+	if begun.IsZero() {
+		begun = answer.Session.CreatedAt.Time
+	}
+	return begun.Add(time.Duration(answer.Session.Timeout)).Sub(now), Status(answer.Session.Status) == StatusRunning, nil
+}

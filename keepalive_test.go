@@ -1,0 +1,90 @@
+package sandbox_test
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"testing"
+	"time"
+
+	"github.com/go-vercel/sandbox"
+	"github.com/go-vercel/sandbox/sandboxtest"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+// looked waits until KeepAlive has looked at the session at the present time of
+// the emulator's clock, and acted on it.
+func looked(t *testing.T, srv *sandboxtest.Server) {
+	t.Helper()
+	before := count(srv, sandboxtest.GetSession)
+	require.Eventually(t, func() bool { return count(srv, sandboxtest.GetSession) >= before+2 }, 20*time.Second, time.Millisecond)
+}
+
+// A session of one minute lives for an hour, also across a resume, and ends when
+// KeepAlive does.
+func TestKeepAlive(t *testing.T) {
+	srv, sb := start(t, &sandbox.CreateOptions{Timeout: time.Minute})
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	ended := make(chan error, 1)
+	go func() {
+		ended <- sb.KeepAlive(ctx, &sandbox.KeepAliveOptions{Margin: 40 * time.Second, Step: time.Minute, Interval: 5 * time.Millisecond})
+	}()
+	first := sb.CurrentSession()
+	advance := func(total time.Duration) {
+		for range int(total / (30 * time.Second)) {
+			looked(t, srv)
+			srv.Advance(30 * time.Second)
+		}
+	}
+	advance(30 * time.Minute)
+	require.NoError(t, first.Refresh(t.Context()))
+	assert.Equal(t, sandbox.StatusRunning, first.Status())
+
+	_, err := sb.Stop(t.Context())
+	require.NoError(t, err)
+	looked(t, srv)
+	assert.Equal(t, first.ID(), sb.CurrentSession().ID(), "KeepAlive does not resume")
+	_, err = sb.RunCommand(t.Context(), "true", nil, nil)
+	require.NoError(t, err)
+	second := sb.CurrentSession()
+	require.NotEqual(t, first.ID(), second.ID())
+	advance(30 * time.Minute)
+	require.NoError(t, second.Refresh(t.Context()))
+	assert.Equal(t, sandbox.StatusRunning, second.Status())
+
+	cancel()
+	require.NoError(t, <-ended)
+	srv.Advance(3 * time.Minute)
+	require.Eventually(t, func() bool {
+		require.NoError(t, second.Refresh(t.Context()))
+		return second.Status() == sandbox.StatusStopped
+	}, 10*time.Second, 10*time.Millisecond)
+}
+
+func TestKeepAliveEndsWithAnError(t *testing.T) {
+	srv, sb := start(t, &sandbox.CreateOptions{Timeout: time.Minute})
+	// The plan's limit.
+	err := sb.KeepAlive(t.Context(), &sandbox.KeepAliveOptions{Margin: 2 * time.Minute, Step: 1000 * time.Hour})
+	assert.ErrorContains(t, err, "can't be extended any further, and ends in 1m")
+	assert.ErrorContains(t, err, "can't be extended beyond")
+
+	// A failure that passes is no reason to stop.
+	remove := srv.Inject(sandboxtest.Fault{Operation: sandboxtest.ExtendTimeout, Status: http.StatusServiceUnavailable, Times: 2})
+	defer remove()
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	ended := make(chan error, 1)
+	go func() {
+		ended <- sb.KeepAlive(ctx, &sandbox.KeepAliveOptions{Margin: 90 * time.Second, Interval: time.Millisecond})
+	}()
+	require.Eventually(t, func() bool { return time.Until(sb.ExpiresAt()) > 2*time.Minute }, 10*time.Second, time.Millisecond)
+
+	require.NoError(t, sb.Delete(t.Context()))
+	// The request that is under way finds it gone.
+	err = <-ended
+	assert.True(t, errors.Is(err, sandbox.ErrDeleted) || errors.Is(err, sandbox.ErrNotFound), "%v", err)
+
+	assert.ErrorIs(t, sb.KeepAlive(t.Context(), &sandbox.KeepAliveOptions{Margin: -1}), sandbox.ErrInvalid)
+}
