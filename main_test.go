@@ -1,10 +1,57 @@
 package sandbox_test
 
 import (
+	"fmt"
+	"os"
 	"testing"
 
+	"github.com/go-vercel/sandbox"
+	"github.com/go-vercel/sandbox/sandboxtest"
 	"go.uber.org/goleak"
 )
 
 // TestMain fails the run when a goroutine is left.
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { goleak.VerifyTestMain(withEmulator{m}) }
+
+// withEmulator runs tests while the default client is that of an emulator, so
+// that the examples need nothing that their readers would have to leave out.
+type withEmulator struct{ tests *testing.M }
+
+func (m withEmulator) Run() int {
+	code, err := m.run()
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	return code
+}
+
+func (m withEmulator) run() (code int, err error) {
+	srv, err := sandboxtest.NewServer(nil)
+	if err != nil {
+		return 0, err
+	}
+	defer func() {
+		if e := srv.Close(); err == nil {
+			err = e
+		}
+	}()
+	c := srv.Credentials()
+	for name, value := range map[string]string{
+		"VERCEL_SANDBOX_BASE_URL": srv.URL, "VERCEL_TOKEN": c.Token, "VERCEL_TEAM_ID": c.TeamID, "VERCEL_PROJECT_ID": c.ProjectID,
+	} {
+		if err := os.Setenv(name, value); err != nil {
+			return 0, err
+		}
+	}
+	client, err := sandbox.DefaultClient()
+	if err != nil {
+		return 0, err
+	}
+	defer client.CloseIdleConnections()
+	// Other clients of the tests are given their server, or use the default.
+	if err := os.Unsetenv("VERCEL_SANDBOX_BASE_URL"); err != nil {
+		return 0, err
+	}
+	return m.tests.Run(), nil
+}

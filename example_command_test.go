@@ -1,0 +1,228 @@
+package sandbox_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log"
+	"os"
+	"os/exec"
+	"strings"
+	"time"
+
+	"github.com/go-vercel/sandbox"
+)
+
+// Without writers the output is kept, and asked for afterwards.
+func ExampleSandbox_RunCommand() {
+	ctx := context.Background()
+	sb, err := sandbox.Create(ctx, &sandbox.CreateOptions{Persistent: new(false)})
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer sb.Close()
+	done, err := sb.RunCommand(ctx, "sh", []string{"-c", `echo "hello $WHO"; echo oops >&2; exit 1`}, &sandbox.CommandOptions{
+		Env:     map[string]string{"WHO": "world"},
+		Timeout: time.Minute,
+	})
+	if err != nil {
+		log.Fatal(err) // the sandbox failed, not the command
+	}
+	stdout, err := done.Stdout(ctx)
+	if err != nil {
+		log.Fatal(err)
+	}
+	stderr, err := done.Stderr(ctx)
+	if err != nil {
+		log.Fatal(err)
+	}
+	fmt.Printf("%d %q %q\n", done.ExitCode, stdout, stderr)
+	// Output: 1 "hello world\n" "oops\n"
+}
+
+func ExampleSandbox_RunCommand_sudo() {
+	ctx := context.Background()
+	sb, err := sandbox.Create(ctx, nil)
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer sb.Close()
+	if _, err := sb.RunCommand(ctx, "dnf", []string{"install", "-y", "jq"}, &sandbox.CommandOptions{
+		Sudo:   true,
+		Stdout: os.Stdout,
+		Stderr: os.Stderr,
+	}); err != nil {
+		log.Fatal(err)
+	}
+}
+
+// A command that outlives the program that started it: another one, which knows
+// its ID, picks it up.
+func ExampleSandbox_StartCommand() {
+	ctx := context.Background()
+	sb, err := sandbox.Create(ctx, &sandbox.CreateOptions{Persistent: new(false)})
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer sb.Close()
+	cmd, err := sb.StartCommand(ctx, "sh", []string{"-c", "sleep 0.2; echo trained; exit 7"}, nil)
+	if err != nil {
+		log.Fatal(err)
+	}
+	id := cmd.ID()
+
+	again, err := sb.GetCommand(ctx, id)
+	if err != nil {
+		log.Fatal(err)
+	}
+	done, err := again.Wait(ctx)
+	if err != nil {
+		log.Fatal(err)
+	}
+	out, err := done.Stdout(ctx)
+	if err != nil {
+		log.Fatal(err)
+	}
+	fmt.Print(done.ExitCode, " ", out)
+	// Output: 7 trained
+}
+
+func ExampleCommand_Logs() {
+	ctx := context.Background()
+	sb, err := sandbox.Create(ctx, &sandbox.CreateOptions{Persistent: new(false)})
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer sb.Close()
+	cmd, err := sb.StartCommand(ctx, "sh", []string{"-c", "echo compiling; sleep 0.1; echo 'a warning' >&2; sleep 0.1; echo done"}, nil)
+	if err != nil {
+		log.Fatal(err)
+	}
+	for line, err := range cmd.Logs(ctx) {
+		if err != nil {
+			log.Fatal(err)
+		}
+		fmt.Printf("%s: %s", line.Stream, line.Data)
+	}
+	// Output:
+	// stdout: compiling
+	// stderr: a warning
+	// stdout: done
+}
+
+func ExampleCommand_Kill() {
+	ctx := context.Background()
+	sb, err := sandbox.Create(ctx, &sandbox.CreateOptions{Persistent: new(false)})
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer sb.Close()
+	cmd, err := sb.StartCommand(ctx, "sleep", []string{"1000"}, nil)
+	if err != nil {
+		log.Fatal(err)
+	}
+	if err := cmd.Kill(ctx, sandbox.SIGTERM); err != nil {
+		log.Fatal(err)
+	}
+	done, err := cmd.Wait(ctx)
+	if err != nil {
+		log.Fatal(err)
+	}
+	fmt.Println(done.ExitCode == 128+int(sandbox.SIGTERM))
+	// Output: true
+}
+
+// What a program that was interrupted finds in its sandbox.
+func ExampleSandbox_ListCommands() {
+	ctx := context.Background()
+	sb, err := sandbox.Create(ctx, &sandbox.CreateOptions{Persistent: new(false)})
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer sb.Close()
+	if _, err := sb.RunCommand(ctx, "false", nil, nil); err != nil {
+		log.Fatal(err)
+	}
+	cmds, err := sb.ListCommands(ctx)
+	if err != nil {
+		log.Fatal(err)
+	}
+	for _, cmd := range cmds {
+		code, exited := cmd.ExitCode()
+		fmt.Println(cmd.Name(), exited, code)
+	}
+	// Output: false true 1
+}
+
+// Code for os/exec moves over by taking its Cmd from a sandbox.
+func ExampleSandbox_CommandContext() {
+	ctx := context.Background()
+	sb, err := sandbox.Create(ctx, &sandbox.CreateOptions{Persistent: new(false)})
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer sb.Close()
+	cmd := sb.CommandContext(ctx, "tr", "a-z", "A-Z")
+	cmd.Stdin = strings.NewReader("some input\n")
+	out, err := cmd.Output()
+	if err != nil {
+		log.Fatal(err)
+	}
+	fmt.Print(string(out))
+
+	err = sb.CommandContext(ctx, "sh", "-c", "exit 5").Run()
+	if exit, ok := errors.AsType[*sandbox.ExitError](err); ok {
+		fmt.Println("exit code", exit.ExitCode())
+	}
+	err = sb.CommandContext(ctx, "no-such-program").Run()
+	fmt.Println(errors.Is(err, exec.ErrNotFound))
+	// Output:
+	// SOME INPUT
+	// exit code 5
+	// true
+}
+
+// When the answer to a command is lost, nobody knows whether it runs. The SDK
+// does not send it again; this program looks first.
+func ExampleRequestError() {
+	ctx := context.Background()
+	sb, err := sandbox.Create(ctx, nil)
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer sb.Close()
+	_, err = sb.RunCommand(ctx, "./migrate", nil, nil)
+	if errors.Is(err, sandbox.ErrOutcomeUnknown) {
+		cmds, err := sb.ListCommands(ctx)
+		if err != nil {
+			log.Fatal(err)
+		}
+		for _, cmd := range cmds {
+			if cmd.Name() == "./migrate" {
+				fmt.Println("it arrived:", cmd.ID())
+			}
+		}
+	}
+}
+
+// A stream that could not be repaired says which command it was.
+func ExampleStreamError() {
+	ctx := context.Background()
+	sb, err := sandbox.Create(ctx, nil)
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer sb.Close()
+	_, err = sb.RunCommand(ctx, "make", []string{"world"}, &sandbox.CommandOptions{Stdout: os.Stdout})
+	if e, ok := errors.AsType[*sandbox.StreamError](err); ok && e.CommandID != "" {
+		cmd, err := sb.GetCommand(ctx, e.CommandID)
+		if err != nil {
+			log.Fatal(err)
+		}
+		done, err := cmd.Wait(ctx)
+		if err != nil {
+			log.Fatal(err)
+		}
+		fmt.Println("exit code", done.ExitCode)
+	}
+}

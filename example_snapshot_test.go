@@ -1,0 +1,161 @@
+package sandbox_test
+
+import (
+	"context"
+	"fmt"
+	"log"
+	"os"
+	"time"
+
+	"github.com/go-vercel/sandbox"
+)
+
+func ExampleSandbox_Snapshot() {
+	ctx := context.Background()
+	sb, err := sandbox.Create(ctx, nil)
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer sb.Delete(ctx)
+	if err := sb.FS().WriteFile(ctx, "model.bin", []byte("weights"), 0o644); err != nil {
+		log.Fatal(err)
+	}
+	snapshot, err := sb.Snapshot(ctx, &sandbox.SnapshotOptions{Expiration: new(30 * 24 * time.Hour)})
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer snapshot.Delete(ctx)
+
+	twin, err := sandbox.Create(ctx, &sandbox.CreateOptions{
+		Source:     sandbox.SnapshotSource{SnapshotID: snapshot.ID()},
+		Persistent: new(false),
+	})
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer twin.Close()
+	if _, err := twin.RunCommand(ctx, "cat", []string{"model.bin"}, &sandbox.CommandOptions{Stdout: os.Stdout}); err != nil {
+		log.Fatal(err)
+	}
+	// Output: weights
+}
+
+// Go back to an earlier state.
+func ExampleUpdateOptions_rollback() {
+	ctx := context.Background()
+	sb, err := sandbox.Create(ctx, nil)
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer sb.Delete(ctx)
+	if err := sb.FS().WriteFile(ctx, "state.txt", []byte("good"), 0o644); err != nil {
+		log.Fatal(err)
+	}
+	good, err := sb.Snapshot(ctx, nil)
+	if err != nil {
+		log.Fatal(err)
+	}
+	if err := sb.FS().WriteFile(ctx, "state.txt", []byte("broken"), 0o644); err != nil {
+		log.Fatal(err)
+	}
+
+	if err := sb.Close(); err != nil { // before, because stopping saves the present state
+		log.Fatal(err)
+	}
+	if err := sb.Update(ctx, &sandbox.UpdateOptions{CurrentSnapshotID: good.ID()}); err != nil {
+		log.Fatal(err)
+	}
+	state, err := sb.FS().ReadFile(ctx, "state.txt")
+	if err != nil {
+		log.Fatal(err)
+	}
+	fmt.Println(string(state))
+	// Output: good
+}
+
+func ExampleGetSnapshot() {
+	ctx := context.Background()
+	sb, err := sandbox.Create(ctx, nil)
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer sb.Delete(ctx)
+	made, err := sb.Snapshot(ctx, nil)
+	if err != nil {
+		log.Fatal(err)
+	}
+	snapshot, err := sandbox.GetSnapshot(ctx, made.ID())
+	if err != nil {
+		log.Fatal(err)
+	}
+	fmt.Println(snapshot.Status(), snapshot.Info().CreationMethod)
+	if err := snapshot.Delete(ctx); err != nil {
+		log.Fatal(err)
+	}
+	// Output: created manual
+}
+
+// The states that led to a snapshot.
+func ExampleSnapshotTree() {
+	ctx := context.Background()
+	sb, err := sandbox.Create(ctx, nil)
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer sb.Delete(ctx)
+	var last *sandbox.Snapshot
+	for range 3 {
+		if last, err = sb.Snapshot(ctx, nil); err != nil {
+			log.Fatal(err)
+		}
+	}
+	ancestors := 0
+	for node, err := range sandbox.SnapshotTree(ctx, last.ID(), &sandbox.SnapshotTreeOptions{SortOrder: sandbox.Descending}) {
+		if err != nil {
+			log.Fatal(err)
+		}
+		if node.Snapshot.ID != last.ID() {
+			ancestors++
+		}
+	}
+	fmt.Println(ancestors)
+	// Output: 2
+}
+
+// Fetch, then cut the sandbox off.
+func ExampleDenyAll() {
+	ctx := context.Background()
+	sb, err := sandbox.Create(ctx, &sandbox.CreateOptions{
+		NetworkPolicy: sandbox.AllowDomains("registry.npmjs.org", "*.npmjs.org"),
+		Persistent:    new(false),
+	})
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer sb.Close()
+	// … npm install …
+	if err := sb.Update(ctx, &sandbox.UpdateOptions{NetworkPolicy: sandbox.DenyAll()}); err != nil {
+		log.Fatal(err)
+	}
+	fmt.Println(sb.CurrentSession().Info().NetworkPolicy)
+	// Output: "deny-all"
+}
+
+// The firewall puts the token into requests to one host; it never enters the
+// sandbox.
+func ExampleNetworkPolicy() {
+	policy := &sandbox.NetworkPolicy{
+		Rules: map[string][]sandbox.NetworkPolicyRule{
+			"api.example.com": {{
+				Match: &sandbox.NetworkPolicyMatch{Path: sandbox.MatchPrefix("/v1/"), Method: []string{"GET", "POST"}},
+				Transform: []sandbox.NetworkTransformer{{
+					Headers: sandbox.NetworkHeaders{"Authorization": "Bearer " + os.Getenv("EXAMPLE_TOKEN")},
+				}},
+			}},
+			"registry.npmjs.org": nil, // as it is
+		},
+		Subnets: &sandbox.NetworkPolicySubnets{Deny: []string{"169.254.0.0/16"}},
+	}
+	fmt.Println(policy)
+	// Output: {"allow":{"api.example.com":[{"match":{"method":["GET","POST"],"path":{"startsWith":"/v1/"}},"transform":[{"headers":{"Authorization":"<redacted>"}}]}],"registry.npmjs.org":[]},"subnets":{"deny":["169.254.0.0/16"]}}
+}

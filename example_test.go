@@ -1,0 +1,321 @@
+package sandbox_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log"
+	"log/slog"
+	"os"
+	"time"
+
+	"github.com/go-vercel/sandbox"
+)
+
+func Example() {
+	ctx := context.Background()
+	sb, err := sandbox.Create(ctx, nil)
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer sb.Close()
+	done, err := sb.RunCommand(ctx, "sh", []string{"-c", "echo hello; exit 3"}, &sandbox.CommandOptions{Stdout: os.Stdout})
+	if err != nil {
+		log.Fatal(err)
+	}
+	fmt.Println("exit code", done.ExitCode)
+	// Output:
+	// hello
+	// exit code 3
+}
+
+// A client with settings of its own, shared by everything that uses it.
+func ExampleNewClient() {
+	client, err := sandbox.NewClient(&sandbox.ClientOptions{
+		Logger:    slog.New(slog.NewTextHandler(os.Stderr, nil)),
+		Retry:     &sandbox.RetryOptions{Max: 5, Wait: time.Second},
+		UserAgent: "my-service/1.4",
+	})
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer client.CloseIdleConnections()
+}
+
+func ExampleCreate() {
+	ctx := context.Background()
+	sb, err := sandbox.Create(ctx, &sandbox.CreateOptions{
+		Runtime:       "python3.13",
+		VCPUs:         2,
+		Timeout:       20 * time.Minute,
+		Ports:         []int{8000},
+		Env:           map[string]string{"MODE": "test"},
+		Tags:          map[string]string{"team": "search"},
+		Persistent:    new(false), // its files go when it stops
+		NetworkPolicy: sandbox.AllowDomains("pypi.org", "files.pythonhosted.org"),
+	})
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer sb.Close()
+	fmt.Println(sb.Status(), sb.Info().Timeout)
+	// Output: running 20m0s
+}
+
+// Make a sandbox once, set it up once, and start its processes whenever it is
+// started.
+func ExampleGetOrCreate() {
+	ctx := context.Background()
+	open := func() (*sandbox.Sandbox, error) {
+		return sandbox.GetOrCreate(ctx, "workspace-7", &sandbox.GetOrCreateOptions{
+			CreateOptions: sandbox.CreateOptions{
+				OnResume: func(context.Context, *sandbox.Sandbox) error {
+					fmt.Println("resumed")
+					return nil
+				},
+			},
+			OnCreate: func(ctx context.Context, sb *sandbox.Sandbox) error {
+				fmt.Println("created")
+				return sb.FS().WriteFile(ctx, "notes.txt", []byte("kept\n"), 0o644)
+			},
+		})
+	}
+	sb, err := open()
+	if err != nil {
+		log.Fatal(err)
+	}
+	if err := sb.Close(); err != nil {
+		log.Fatal(err)
+	}
+
+	sb, err = open() // another day
+	if err != nil {
+		log.Fatal(err)
+	}
+	notes, err := sb.FS().ReadFile(ctx, "notes.txt")
+	if err != nil {
+		log.Fatal(err)
+	}
+	fmt.Print(string(notes))
+	if err := sb.Delete(ctx); err != nil {
+		log.Fatal(err)
+	}
+	// Output:
+	// created
+	// resumed
+	// kept
+}
+
+func ExampleGet() {
+	ctx := context.Background()
+	_, err := sandbox.Get(ctx, "no-such-sandbox", nil)
+	fmt.Println(errors.Is(err, sandbox.ErrNotFound))
+	if e, ok := errors.AsType[*sandbox.APIError](err); ok {
+		fmt.Println(e.Operation, e.Status)
+	}
+	// Output:
+	// true
+	// get sandbox 404
+}
+
+func ExampleFork() {
+	ctx := context.Background()
+	base, err := sandbox.Create(ctx, nil)
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer base.Delete(ctx)
+	if err := base.FS().WriteFile(ctx, "data.txt", []byte("from the base\n"), 0o644); err != nil {
+		log.Fatal(err)
+	}
+	if err := base.Close(); err != nil { // saves the files
+		log.Fatal(err)
+	}
+
+	fork, err := sandbox.Fork(ctx, base.Name(), &sandbox.ForkOptions{Persistent: new(false)})
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer fork.Close()
+	data, err := fork.FS().ReadFile(ctx, "data.txt")
+	if err != nil {
+		log.Fatal(err)
+	}
+	fmt.Print(string(data))
+	// Output: from the base
+}
+
+// Delete what a run of tests left behind.
+func ExampleList() {
+	ctx := context.Background()
+	for _, name := range []string{"e2e-1", "e2e-2"} {
+		if _, err := sandbox.Create(ctx, &sandbox.CreateOptions{Name: name, Tags: map[string]string{"suite": "e2e"}}); err != nil {
+			log.Fatal(err)
+		}
+	}
+	stale := sandbox.List(ctx, &sandbox.ListOptions{
+		NamePrefix: "e2e-",
+		Tags:       map[string]string{"suite": "e2e"},
+		SortBy:     sandbox.SortByName,
+		SortOrder:  sandbox.Ascending,
+	})
+	for info, err := range stale {
+		if err != nil {
+			log.Fatal(err)
+		}
+		if err := sandbox.Delete(ctx, info.Name); err != nil && !errors.Is(err, sandbox.ErrNotFound) {
+			log.Fatal(err)
+		}
+		fmt.Println("deleted", info.Name)
+	}
+	// Output:
+	// deleted e2e-1
+	// deleted e2e-2
+}
+
+func ExampleCollect() {
+	ctx := context.Background()
+	sb, err := sandbox.Create(ctx, nil)
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer sb.Delete(ctx)
+	sessions, err := sandbox.Collect(sb.ListSessions(ctx, nil))
+	if err != nil {
+		log.Fatal(err)
+	}
+	fmt.Println(len(sessions), sessions[0].Status)
+	// Output: 1 running
+}
+
+// Pages, for a user interface that shows one at a time.
+func ExampleListPage() {
+	ctx := context.Background()
+	for i := range 3 {
+		sb, err := sandbox.Create(ctx, &sandbox.CreateOptions{Name: fmt.Sprintf("page-%d", i)})
+		if err != nil {
+			log.Fatal(err)
+		}
+		defer sb.Delete(ctx)
+	}
+	opts := &sandbox.ListOptions{NamePrefix: "page-", SortBy: sandbox.SortByName, SortOrder: sandbox.Ascending, Limit: 2}
+	for {
+		page, err := sandbox.ListPage(ctx, opts)
+		if err != nil {
+			log.Fatal(err)
+		}
+		fmt.Println(len(page.Items), "from", page.Items[0].Name)
+		if page.Next == "" {
+			break
+		}
+		opts.Cursor = page.Next
+	}
+	// Output:
+	// 2 from page-0
+	// 1 from page-2
+}
+
+// A handle travels as JSON, here to a worker that goes on with it.
+func ExampleSandbox_MarshalJSON() {
+	ctx := context.Background()
+	sb, err := sandbox.Create(ctx, &sandbox.CreateOptions{Name: "handed-over"})
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer sb.Delete(ctx)
+	message, err := json.Marshal(sb)
+	if err != nil {
+		log.Fatal(err)
+	}
+
+	var received sandbox.Sandbox
+	if err := json.Unmarshal(message, &received); err != nil {
+		log.Fatal(err)
+	}
+	done, err := received.RunCommand(ctx, "echo", []string{"here as well"}, &sandbox.CommandOptions{Stdout: os.Stdout})
+	if err != nil {
+		log.Fatal(err)
+	}
+	fmt.Println(received.Name(), done.ExitCode)
+	// Output:
+	// here as well
+	// handed-over 0
+}
+
+func ExampleSandbox_Update() {
+	ctx := context.Background()
+	sb, err := sandbox.Create(ctx, &sandbox.CreateOptions{Tags: map[string]string{"state": "new"}})
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer sb.Delete(ctx)
+	err = sb.Update(ctx, &sandbox.UpdateOptions{
+		Timeout:           time.Hour, // also of the session that runs
+		Tags:              map[string]string{"state": "ready"},
+		KeepLastSnapshots: sandbox.Set(sandbox.KeepLastSnapshots{Count: 3}),
+	})
+	if err != nil {
+		log.Fatal(err)
+	}
+	fmt.Println(sb.Info().Timeout, sb.Info().Tags["state"], sb.Info().KeepLastSnapshots.Count)
+	// Output: 1h0m0s ready 3
+}
+
+func ExampleSandbox_Stop() {
+	ctx := context.Background()
+	sb, err := sandbox.Create(ctx, nil)
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer sb.Delete(ctx)
+	stopped, err := sb.Stop(ctx)
+	if err != nil {
+		log.Fatal(err)
+	}
+	fmt.Println(stopped.Session.Status, "files saved:", stopped.Snapshot != nil)
+
+	// Any call starts it again.
+	if _, err := sb.RunCommand(ctx, "true", nil, nil); err != nil {
+		log.Fatal(err)
+	}
+	fmt.Println(sb.Status())
+	// Output:
+	// stopped files saved: true
+	// running
+}
+
+func ExampleSandbox_Domain() {
+	ctx := context.Background()
+	sb, err := sandbox.Create(ctx, &sandbox.CreateOptions{Ports: []int{3000}, Persistent: new(false)})
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer sb.Close()
+	address, err := sb.Domain(3000)
+	fmt.Println(address != "", err)
+	_, err = sb.Domain(4000)
+	missing, ok := errors.AsType[*sandbox.NoRouteError](err)
+	fmt.Println(ok, missing.Port)
+	// Output:
+	// true <nil>
+	// true 4000
+}
+
+// A session's methods stay with that session: they fail when it is over, where
+// those of the sandbox start another one.
+func ExampleSandbox_CurrentSession() {
+	ctx := context.Background()
+	sb, err := sandbox.Create(ctx, nil)
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer sb.Delete(ctx)
+	session := sb.CurrentSession()
+	if _, err := sb.Stop(ctx); err != nil {
+		log.Fatal(err)
+	}
+	_, err = session.RunCommand(ctx, "true", nil, nil)
+	fmt.Println(errors.Is(err, sandbox.ErrStopped))
+	// Output: true
+}
