@@ -1,0 +1,49 @@
+package sandbox_test
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/go-vercel/sandbox/sandboxtest"
+)
+
+// TestImporter builds, tests and runs a program in a module of its own, with
+// what is in the module cache.
+func TestImporter(t *testing.T) {
+	here, err := os.Getwd()
+	require.NoError(t, err)
+	dir := t.TempDir()
+	require.NoError(t, os.CopyFS(dir, os.DirFS("testdata/importer")))
+	sum, err := os.ReadFile("go.sum")
+	require.NoError(t, err)
+	require.NoError(t, os.WriteFile(filepath.Join(dir, "go.sum"), sum, 0o644))
+	srv := sandboxtest.New(t, nil)
+	c := srv.Credentials()
+	run := func(args ...string) string {
+		t.Helper()
+		cmd := exec.CommandContext(t.Context(), "go", args...)
+		cmd.Dir = dir
+		cmd.Env = append(os.Environ(), "GOFLAGS=-mod=mod", "GOWORK=off", "GOPROXY=off",
+			"VERCEL_SANDBOX_BASE_URL="+srv.URL, "VERCEL_TOKEN="+c.Token, "VERCEL_TEAM_ID="+c.TeamID, "VERCEL_PROJECT_ID="+c.ProjectID)
+		out, err := cmd.CombinedOutput()
+		require.NoError(t, err, "go %s\n%s", strings.Join(args, " "), out)
+		return string(out)
+	}
+	run("mod", "edit", "-replace", "github.com/go-vercel/sandbox="+here)
+	assert.Contains(t, run("run", "."), "hello from a stranger, gone: true\n")
+	run("test", ".")
+
+	// Who uses the client alone links no terminals, JWT verifiers or test helpers.
+	deps := strings.Fields(run("list", "-deps", "github.com/go-vercel/sandbox"))
+	for _, heavy := range []string{"github.com/creack/pty", "github.com/go-jose/go-jose/v4", "github.com/stretchr/testify/assert", "testing",
+		"github.com/go-vercel/sandbox/sandboxtest"} {
+		assert.False(t, slices.Contains(deps, heavy), heavy)
+	}
+}

@@ -1,0 +1,40 @@
+// Importer is a program in a module of its own that uses the SDK as a stranger
+// would; TestImporter builds, tests and runs it.
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log"
+	"net/http"
+
+	"github.com/go-vercel/sandbox"
+	"github.com/go-vercel/sandbox/proxy"
+)
+
+func main() {
+	ctx := context.Background()
+	sb, err := sandbox.GetOrCreate(ctx, "importer", &sandbox.GetOrCreateOptions{
+		OnCreate: func(ctx context.Context, sb *sandbox.Sandbox) error {
+			return sb.WriteFiles(ctx, []sandbox.File{{Path: "who.txt", Text: "a stranger"}}, nil)
+		},
+	})
+	if err != nil {
+		log.Fatal(err)
+	}
+	out, err := sb.CommandContext(ctx, "cat", "who.txt").Output()
+	if err != nil {
+		log.Fatal(err)
+	}
+	if err := sb.Delete(ctx); err != nil {
+		log.Fatal(err)
+	}
+	_, err = sandbox.Get(ctx, "importer", nil)
+	fmt.Printf("hello from %s, gone: %t\n", out, errors.Is(err, sandbox.ErrNotFound))
+}
+
+// Hook shows that the types of package proxy can be named and made.
+func Hook(next http.Handler) http.Handler {
+	return proxy.Handler(next, &proxy.Options{Teams: []string{"team_123"}})
+}
