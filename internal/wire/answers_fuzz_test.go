@@ -1,0 +1,64 @@
+package wire
+
+import (
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// FuzzAnswers decodes every kind of answer. What was decoded can be encoded,
+// and decodes to the same again, so that nothing gets lost on its way through
+// serialized handles and the emulator's state.
+func FuzzAnswers(f *testing.F) {
+	files, err := filepath.Glob("../../testdata/rest/*.json")
+	require.NoError(f, err)
+	require.NotEmpty(f, files)
+	for _, file := range files {
+		data, err := os.ReadFile(file)
+		require.NoError(f, err)
+		f.Add(data)
+	}
+	for _, data := range []string{
+		`{}`, `null`, `[]`, `{"sandboxes":[{"name":"a","tags":{"k":"v"}}],"pagination":{"count":1,"next":"c"}}`,
+		`{"sessions":[{"id":"s","status":"new one","future":[1]}],"pagination":{"count":1,"next":null}}`,
+		`{"snapshots":[{"snapshot":{"id":"s"},"siblings":[{"id":"t"}],"count":"2"}],"anchor":{"snapshot":{"id":"a"}},"pagination":{}}`,
+		`{"commands":[{"id":"c","exitCode":null},{"id":"d","exitCode":-1,"durationMs":0.5}]}`,
+		`{"url":"wss://x","token":"t"}`, `{"error":{"code":5,"message":["x"]}}`, `{"error":"plain"}`,
+		`{"session":{"id":"s","timeout":1e400,"createdAt":-1e300,"startedAt":"x"}}`,
+		`{"sandbox":{"networkPolicy":{"mode":"custom","injectionRules":[{"domain":"d","match":{"path":null}}]}}}`,
+	} {
+		f.Add([]byte(data))
+	}
+	f.Fuzz(func(t *testing.T, data []byte) {
+		roundTrip[SandboxAnswer](t, data)
+		roundTrip[UpdateAnswer](t, data)
+		roundTrip[SandboxesPage](t, data)
+		roundTrip[SessionAnswer](t, data)
+		roundTrip[SessionsPage](t, data)
+		roundTrip[StopAnswer](t, data)
+		roundTrip[SnapshotAnswer](t, data)
+		roundTrip[SnapshotsPage](t, data)
+		roundTrip[SnapshotTreePage](t, data)
+		roundTrip[CommandAnswer](t, data)
+		roundTrip[CommandsAnswer](t, data)
+		roundTrip[InteractiveAnswer](t, data)
+		roundTrip[ErrorAnswer](t, data)
+	})
+}
+
+func roundTrip[T any](t *testing.T, data []byte) {
+	t.Helper()
+	var v, again T
+	if json.Unmarshal(data, &v) != nil {
+		return
+	}
+	text, err := json.Marshal(v)
+	require.NoError(t, err)
+	require.NoError(t, json.Unmarshal(text, &again), "%s", text)
+	second, err := json.Marshal(again)
+	require.NoError(t, err)
+	require.JSONEq(t, string(text), string(second))
+}
