@@ -28,6 +28,7 @@ var programs = []struct {
 	args []string
 	env  []string
 	code int
+	need string   // a program that the emulator's machine has to have
 	want []string // parts of the output, in this order
 	not  []string // that are not in it
 	// setUp gives further arguments and environment.
@@ -48,14 +49,14 @@ var programs = []struct {
 		not:  []string{"never"},
 	},
 	{
-		name: "build", args: []string{"./check.sh"}, code: 3,
+		name: "build", need: "git", args: []string{"./check.sh"}, code: 3,
 		want: []string{"Building ", "Add a check", "checking ci=true", "Exit code 3"},
 		setUp: func(t *testing.T, srv *sandboxtest.Server) (args, env []string) {
 			return []string{"-repo", gitServer(t, srv, "")}, nil
 		},
 	},
 	{
-		name: "privaterepo",
+		name: "privaterepo", need: "git",
 		want: []string{"Add a check", "origin", "check.sh"},
 		not:  []string{"s3cret"},
 		setUp: func(t *testing.T, srv *sandboxtest.Server) (args, env []string) {
@@ -63,7 +64,7 @@ var programs = []struct {
 		},
 	},
 	{
-		name: "privaterepo/refused", code: 1,
+		name: "privaterepo/refused", need: "git", code: 1,
 		want: []string{"git clone failed"},
 		not:  []string{"a-guess"},
 		setUp: func(t *testing.T, srv *sandboxtest.Server) (args, env []string) {
@@ -89,7 +90,7 @@ var programs = []struct {
 		setUp: namespaces,
 	},
 	{
-		name: "charts",
+		name: "charts", need: "python3",
 		want: []string{"Drew 6 bars, 1145 in all", "Saved "},
 		setUp: func(t *testing.T, _ *sandboxtest.Server) (args, env []string) {
 			return []string{"-out", filepath.Join(t.TempDir(), "pictures")}, nil
@@ -107,13 +108,13 @@ var programs = []struct {
 		},
 	},
 	{
-		name:  "lockdown",
+		name: "lockdown", need: "curl",
 		want:  []string{"Fetching ", "deny-all", "counted 16 bytes", "could not send it away"},
 		not:   []string{"SENT IT AWAY"},
 		setUp: namespaces,
 	},
 	{
-		name: "agent", args: []string{"-idle", "200ms", "-pause", "2s"},
+		name: "agent", need: "python3", args: []string{"-idle", "200ms", "-pause", "2s"},
 		want: []string{"TypeError", "correct", "idle: stopping", "back, with all files", "sum: 129", "primes.py"},
 	},
 	{
@@ -121,7 +122,7 @@ var programs = []struct {
 		want: []string{"12 forks, 4 at a time", "the sum is 720600"},
 	},
 	{
-		name: "testing", args: []string{"print(sum(map(int, input().split())))"},
+		name: "testing", need: "python3", args: []string{"print(sum(map(int, input().split())))"},
 		want: []string{"right\n"},
 	},
 }
@@ -135,6 +136,9 @@ func TestExamples(t *testing.T) {
 	for _, p := range programs {
 		t.Run(p.name, func(t *testing.T) {
 			t.Parallel()
+			if _, err := exec.LookPath(p.need); p.need != "" && err != nil {
+				t.Skipf("%s is not there", p.need)
+			}
 			srv := sandboxtest.New(t, nil)
 			args := p.args
 			env := append(environment(srv), p.env...)
