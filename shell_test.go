@@ -1,0 +1,605 @@
+//go:build linux
+
+package sandbox_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"os/exec"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/coder/websocket"
+	"github.com/go-vercel/sandbox"
+	"github.com/go-vercel/sandbox/sandboxtest"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+// patience is how long a test waits for what has to happen in the end.
+const patience = 30 * time.Second
+
+// screen is a terminal with somebody who watches it.
+type screen struct {
+	*sandbox.Shell
+	t    *testing.T
+	mu   sync.Mutex
+	text bytes.Buffer
+	more chan struct{} // gets a value when something was written
+	over chan error    // the error that reading ended with
+}
+
+func openScreen(t *testing.T, sb *sandbox.Sandbox, opts *sandbox.ShellOptions) *screen {
+	t.Helper()
+	sh, err := sb.Shell(t.Context(), opts)
+	require.NoError(t, err)
+	return watchShell(t, sh)
+}
+
+func watchShell(t *testing.T, sh *sandbox.Shell) *screen {
+	s := &screen{Shell: sh, t: t, more: make(chan struct{}, 1), over: make(chan error, 1)}
+	watching := make(chan struct{})
+	go func() {
+		defer close(watching)
+		_, err := io.Copy(s, sh)
+		s.over <- err
+	}()
+	t.Cleanup(func() {
+		assert.NoError(t, sh.Close())
+		<-watching
+	})
+	return s
+}
+
+// Write takes what the program shows. Type is for what it reads.
+func (s *screen) Write(p []byte) (int, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.text.Write(p)
+	select {
+	case s.more <- struct{}{}:
+	default:
+	}
+	return len(p), nil
+}
+
+func (s *screen) Type(text string) {
+	s.t.Helper()
+	_, err := io.WriteString(s.Shell, text)
+	require.NoError(s.t, err)
+}
+
+// until waits until the screen shows a text that was not there at an earlier
+// call, and returns all that came up to then.
+func (s *screen) until(text string) string {
+	s.t.Helper()
+	for deadline := time.After(patience); ; {
+		s.mu.Lock()
+		shown := s.text.String()
+		at := strings.Index(shown, text)
+		if at >= 0 {
+			s.text.Next(at + len(text))
+			s.mu.Unlock()
+			return shown[:at+len(text)]
+		}
+		s.mu.Unlock()
+		select {
+		case <-s.more:
+		case <-deadline:
+			require.Failf(s.t, "the text did not come", "want %q, have %q", text, shown)
+		}
+	}
+}
+
+// exit waits for the program's end.
+func (s *screen) exit() int {
+	s.t.Helper()
+	ctx, cancel := context.WithTimeout(s.t.Context(), patience)
+	defer cancel()
+	code, err := s.Wait(ctx)
+	require.NoError(s.t, err)
+	require.NoError(s.t, <-s.over, "reading ends in io.EOF")
+	return code
+}
+
+// bash is a shell whose prompt is known.
+func bash() *sandbox.ShellOptions {
+	return &sandbox.ShellOptions{
+		Command: "bash", Args: []string{"--norc", "--noprofile"}, Env: sandbox.Env{"PS1": "ready> "},
+	}
+}
+
+// TestShell: a prompt comes, what is typed is run, the size changes, Ctrl-C
+// stops a sleep, and the exit code comes back.
+func TestShell(t *testing.T) {
+	_, sb := start(t, nil)
+	o := bash()
+	o.Cols, o.Rows = 100, 30
+	x := openScreen(t, sb, o)
+	x.until("ready> ")
+	x.Type("stty size; pwd; echo $TERM\n")
+	x.until("30 100\r\n")
+	x.until("/vercel/sandbox\r\n")
+	x.until("xterm-256color\r\n")
+	x.until("ready> ")
+
+	require.NoError(t, x.Resize(132, 43))
+	x.Type("stty size\n")
+	x.until("43 132\r\n")
+	x.until("ready> ")
+
+	x.Type("sh -c 'echo going to sleep; exec sleep 1000'\n")
+	x.until("going to sleep\r\n")
+	x.Type("\x03")
+	x.until("ready> ")
+	x.Type("echo after $?\n")
+	x.until("after 130\r\n")
+
+	x.Type("exit 7\n")
+	assert.Equal(t, 7, x.exit())
+	_, err := x.Shell.Write([]byte("x"))
+	require.ErrorIs(t, err, io.ErrClosedPipe)
+	require.ErrorIs(t, x.Resize(80, 24), io.ErrClosedPipe)
+	code, err := x.Wait(t.Context())
+	require.NoError(t, err)
+	assert.Equal(t, 7, code)
+}
+
+// TestShellOptions: the login shell, arguments, directory, environment, sudo.
+func TestShellOptions(t *testing.T) {
+	_, sb := start(t, &sandbox.CreateOptions{Env: sandbox.Env{"FROM": "sandbox"}})
+	require.NoError(t, sb.MkDir(t.Context(), "/vercel/sandbox/sub dir"))
+
+	x := openScreen(t, sb, nil)
+	x.Type("shopt -q login_shell && echo \"a login\" shell; stty size; exit\n")
+	x.until("a login shell\r\n")
+	x.until("24 80\r\n")
+	assert.Equal(t, 0, x.exit())
+
+	program := `printf '%s|' "$@" "$FROM" "$WITH" "$TERM" "$PWD" "$(id -un)"`
+	x = openScreen(t, sb, &sandbox.ShellOptions{
+		Command: "sh", Args: []string{"-c", program, "sh", "a b", ""},
+		Env: sandbox.Env{"WITH": "an = and, a comma", "TERM": "vt100"}, Cwd: "/vercel/sandbox/sub dir",
+	})
+	x.until("a b||sandbox|an = and, a comma|vt100|/vercel/sandbox/sub dir|vercel-sandbox|")
+	assert.Equal(t, 0, x.exit())
+
+	x = openScreen(t, sb, &sandbox.ShellOptions{
+		Command: "sh", Args: []string{"-c", program, "sh", "-x"}, Sudo: true,
+		Env: sandbox.Env{"WITH": "secret of root"}, Cwd: "/vercel/sandbox/sub dir",
+	})
+	x.until("-x||secret of root|xterm-256color|/vercel/sandbox/sub dir|root|")
+	assert.Equal(t, 0, x.exit())
+
+	x = openScreen(t, sb, &sandbox.ShellOptions{Sudo: true})
+	x.Type("id -un; exit 3\n")
+	x.until("root\r\nlogout")
+	assert.Equal(t, 3, x.exit())
+
+	for name, o := range map[string]*sandbox.ShellOptions{
+		"args":   {Args: []string{"-x"}},
+		"nul":    {Command: "a\x00b"},
+		"env":    {Env: sandbox.Env{"A=B": "secret"}},
+		"comma":  {Env: sandbox.Env{"A,B": "secret"}, Sudo: true},
+		"size":   {Cols: -1},
+		"higher": {Rows: 65536},
+		"keep":   {KeepAlive: &sandbox.KeepAliveOptions{Step: -1}},
+	} {
+		_, err := sb.Shell(t.Context(), o)
+		require.ErrorIs(t, err, sandbox.ErrInvalid, name)
+		assert.NotContains(t, err.Error(), "secret")
+	}
+}
+
+// TestShellEditors: programs that draw on the whole terminal open and quit.
+func TestShellEditors(t *testing.T) {
+	_, sb := start(t, nil)
+	var lines strings.Builder
+	for i := range 500 {
+		fmt.Fprintf(&lines, "line %d\n", i+1)
+	}
+	require.NoError(t, sb.WriteFiles(t.Context(), []sandbox.File{{Path: "long.txt", Text: lines.String()}}, nil))
+
+	t.Run("less", func(t *testing.T) {
+		if _, err := exec.LookPath("less"); err != nil {
+			t.Skip("less is not installed")
+		}
+		x := openScreen(t, sb, &sandbox.ShellOptions{Command: "less", Args: []string{"long.txt"}, Env: sandbox.Env{"LESS": ""}})
+		x.until("line 23")
+		x.Type("G")
+		x.until("line 500")
+		x.Type("q")
+		assert.Equal(t, 0, x.exit())
+	})
+	t.Run("vim", func(t *testing.T) {
+		vim := ""
+		for _, name := range []string{"vim", "vim.tiny", "vi"} {
+			if _, err := exec.LookPath(name); err == nil {
+				vim = name
+				break
+			}
+		}
+		if vim == "" {
+			t.Skip("vim is not installed")
+		}
+		x := openScreen(t, sb, &sandbox.ShellOptions{Command: vim, Args: []string{"-u", "NONE", "long.txt"}})
+		x.until("line 23")
+		x.Type("G")
+		x.until("500") // line 500, of which only this part is new
+		x.Type("oadded by hand\x1b:wq\r")
+		assert.Equal(t, 0, x.exit())
+		done, err := sb.RunCommand(t.Context(), "tail", []string{"-1", "long.txt"}, nil)
+		require.NoError(t, err)
+		out, err := done.Stdout(t.Context())
+		require.NoError(t, err)
+		assert.Equal(t, "added by hand\n", out)
+	})
+}
+
+// TestShellOutputWhole: all that a program writes at its end is read, though
+// the reader is slow, and the peer is not taken for dead meanwhile.
+func TestShellOutputWhole(t *testing.T) {
+	_, sb := start(t, nil)
+	sh, err := sb.Shell(t.Context(), &sandbox.ShellOptions{
+		Command: "sh", Args: []string{"-c", "stty -opost; seq 100000; exit 5"}, PingInterval: 200 * time.Millisecond,
+	})
+	require.NoError(t, err)
+	defer sh.Close()
+	first := make([]byte, 1)
+	_, err = io.ReadFull(sh, first)
+	require.NoError(t, err)
+	time.Sleep(time.Second) // pings go unanswered
+	rest, err := io.ReadAll(sh)
+	require.NoError(t, err)
+	got := strings.Fields(string(first) + string(rest))
+	require.Len(t, got, 100000)
+	assert.Equal(t, "100000", got[len(got)-1])
+	code, err := sh.Wait(t.Context())
+	require.NoError(t, err)
+	assert.Equal(t, 5, code)
+}
+
+// TestShellEnds: by its context and by Close the terminal ends, the program is
+// hung up, and the errors say what it was.
+func TestShellEnds(t *testing.T) {
+	_, sb := start(t, nil)
+	gone := func(mark string) {
+		t.Helper()
+		require.Eventually(t, func() bool {
+			done, err := sb.RunCommand(t.Context(), "pgrep", []string{"-f", "sleep " + mark + "$"}, nil)
+			return err == nil && done.ExitCode == 1
+		}, patience, 20*time.Millisecond, "the program is hung up")
+	}
+	sleeper := func(ctx context.Context, mark string) *screen {
+		sh, err := sb.Shell(ctx, &sandbox.ShellOptions{Command: "sh", Args: []string{"-c", "echo up; exec sleep " + mark}})
+		require.NoError(t, err)
+		x := watchShell(t, sh)
+		x.until("up")
+		return x
+	}
+	t.Run("context", func(t *testing.T) {
+		ctx, cancel := context.WithCancelCause(t.Context())
+		x := sleeper(ctx, "1001")
+		why := errors.New("enough")
+		cancel(why)
+		_, err := x.Wait(t.Context())
+		require.ErrorIs(t, err, why)
+		require.ErrorIs(t, <-x.over, why)
+		_, err = x.Shell.Write([]byte("x"))
+		require.ErrorIs(t, err, why)
+		gone("1001")
+	})
+	t.Run("close", func(t *testing.T) {
+		x := sleeper(t.Context(), "1002")
+		require.NoError(t, x.Close())
+		require.NoError(t, x.Close())
+		_, err := x.Wait(t.Context())
+		require.ErrorIs(t, err, io.ErrClosedPipe)
+		require.ErrorIs(t, <-x.over, io.ErrClosedPipe)
+		gone("1002")
+	})
+	t.Run("stop", func(t *testing.T) {
+		x := sleeper(t.Context(), "1003")
+		_, err := sb.Stop(t.Context())
+		require.NoError(t, err)
+		code, err := x.Wait(t.Context())
+		// The machine may still tell how the program ended.
+		if err == nil {
+			assert.NotZero(t, code)
+		} else {
+			require.ErrorIs(t, err, io.ErrUnexpectedEOF)
+		}
+	})
+	t.Run("resumed", func(t *testing.T) {
+		x := openScreen(t, sb, bash())
+		x.until("ready> ")
+		x.Type("exit 4\n")
+		assert.Equal(t, 4, x.exit())
+	})
+	t.Run("wait gives up", func(t *testing.T) {
+		x := sleeper(t.Context(), "1004")
+		ctx, cancel := context.WithCancel(t.Context())
+		cancel()
+		_, err := x.Wait(ctx)
+		require.ErrorIs(t, err, context.Canceled)
+		require.NoError(t, x.Resize(90, 25), "the terminal goes on")
+	})
+}
+
+// relay passes connections on to the emulator until they are cut or silenced.
+type relay struct {
+	net.Listener
+	mu     sync.Mutex
+	conns  []net.Conn
+	silent bool
+	group  sync.WaitGroup
+}
+
+func newRelay(t *testing.T, to string) *relay {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	r := &relay{Listener: l}
+	r.group.Go(func() {
+		for {
+			in, err := l.Accept()
+			if err != nil {
+				return
+			}
+			out, err := net.Dial("tcp", to)
+			if err != nil {
+				in.Close()
+				continue
+			}
+			r.mu.Lock()
+			r.conns = append(r.conns, in, out)
+			r.mu.Unlock()
+			r.group.Go(func() { r.pass(in, out) })
+			r.group.Go(func() { r.pass(out, in) })
+		}
+	})
+	t.Cleanup(func() {
+		l.Close()
+		r.cut()
+		r.group.Wait()
+	})
+	return r
+}
+
+func (r *relay) pass(to, from net.Conn) {
+	buf := make([]byte, 4096)
+	for {
+		n, err := from.Read(buf)
+		if err != nil {
+			to.Close()
+			return
+		}
+		r.mu.Lock()
+		silent := r.silent
+		r.mu.Unlock()
+		if !silent {
+			_, _ = to.Write(buf[:n])
+		}
+	}
+}
+
+func (r *relay) cut() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, c := range r.conns {
+		c.Close()
+	}
+}
+
+func (r *relay) silence() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.silent = true
+}
+
+// through returns a sandbox whose terminals are reached through a relay.
+func through(t *testing.T) (*sandbox.Sandbox, *relay) {
+	srv, sb := start(t, nil)
+	host := strings.TrimSuffix(strings.TrimPrefix(srv.URL, "http://"), "/api")
+	r := newRelay(t, host)
+	tr := transport(t)
+	tr.DialContext = func(ctx context.Context, network, _ string) (net.Conn, error) {
+		var d net.Dialer
+		return d.DialContext(ctx, network, r.Addr().String())
+	}
+	sb.Attach(clientOf(t, srv, sandbox.ClientOptions{HTTPClient: &http.Client{Transport: tr}}))
+	return sb, r
+}
+
+// TestShellLost: a cut connection and one that went dead are errors of Read,
+// Write and Wait, never a success.
+func TestShellLost(t *testing.T) {
+	for name, end := range map[string]func(*relay){"cut": (*relay).cut, "dead": (*relay).silence} {
+		t.Run(name, func(t *testing.T) {
+			sb, r := through(t)
+			o := bash()
+			o.PingInterval = 50 * time.Millisecond
+			x := openScreen(t, sb, o)
+			x.until("ready> ")
+			end(r)
+			ctx, cancel := context.WithTimeout(t.Context(), patience)
+			defer cancel()
+			_, err := x.Wait(ctx)
+			require.ErrorIs(t, err, io.ErrUnexpectedEOF)
+			lost, ok := errors.AsType[*sandbox.ShellError](err)
+			require.True(t, ok)
+			assert.Equal(t, sb.CurrentSession().ID(), lost.SessionID)
+			assert.Equal(t, sb.Name(), lost.SandboxName)
+			require.ErrorIs(t, <-x.over, io.ErrUnexpectedEOF)
+			_, err = x.Shell.Write([]byte("x"))
+			require.ErrorIs(t, err, io.ErrUnexpectedEOF)
+			require.ErrorIs(t, x.Resize(80, 24), io.ErrUnexpectedEOF)
+			t.Log(err)
+		})
+	}
+}
+
+// terminalService is an API whose terminal does what the test wants.
+func terminalService(t *testing.T, terminal http.HandlerFunc) *sandbox.Sandbox {
+	srv, sb := start(t, nil)
+	var back *httptest.Server
+	back = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		switch {
+		case strings.HasSuffix(r.URL.Path, "/interactive"):
+			fmt.Fprintf(w, `{"url":"%s/terminal?region=iad1","token":"tok&en secret"}`, back.URL)
+		case r.URL.Path == "/terminal":
+			assert.Equal(t, "tok&en secret", r.URL.Query().Get("token"))
+			assert.Equal(t, "iad1", r.URL.Query().Get("region"))
+			assert.Empty(t, r.Header.Get("Authorization"))
+			terminal(w, r)
+		default:
+			http.NotFound(w, r)
+		}
+	}))
+	t.Cleanup(back.Close)
+	client, err := sandbox.NewClient(&sandbox.ClientOptions{BaseURL: back.URL, Credentials: credentialsOf(srv), HTTPClient: &http.Client{Transport: transport(t)}})
+	require.NoError(t, err)
+	sb.Attach(client)
+	return sb
+}
+
+// TestShellRefused: the token of a terminal is in no error, whatever happens to
+// the connection.
+func TestShellRefused(t *testing.T) {
+	for name, terminal := range map[string]http.HandlerFunc{
+		"status": func(w http.ResponseWriter, r *http.Request) {
+			w.WriteHeader(http.StatusForbidden)
+			fmt.Fprintf(w, `{"error":{"code":"forbidden","message":"bad token %s (%s)"}}`, r.URL.Query().Get("token"), r.URL.RawQuery)
+		},
+		"redirect": func(w http.ResponseWriter, r *http.Request) {
+			http.Redirect(w, r, "http://other.invalid/?"+r.URL.RawQuery, http.StatusFound)
+		},
+		"dropped": func(w http.ResponseWriter, _ *http.Request) { panic(http.ErrAbortHandler) },
+		"no upgrade": func(w http.ResponseWriter, r *http.Request) {
+			w.Header().Set("Connection", r.URL.RawQuery)
+			w.WriteHeader(http.StatusSwitchingProtocols)
+		},
+		"closed": func(w http.ResponseWriter, r *http.Request) {
+			conn, err := websocket.Accept(w, r, nil)
+			if assert.NoError(t, err) {
+				_, _, _ = conn.Read(r.Context())
+				conn.Close(websocket.StatusPolicyViolation, "not for you")
+			}
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			sb := terminalService(t, terminal)
+			sh, err := sb.Shell(t.Context(), nil)
+			if name == "closed" {
+				require.NoError(t, err)
+				_, err = sh.Wait(t.Context())
+				lost, ok := errors.AsType[*sandbox.ShellError](err)
+				require.True(t, ok)
+				assert.Equal(t, 1008, lost.Code)
+				assert.Equal(t, "not for you", lost.Reason)
+				require.NoError(t, sh.Close())
+			}
+			require.Error(t, err)
+			t.Log(err)
+			for e := err; e != nil; e = errors.Unwrap(e) {
+				for _, text := range []string{fmt.Sprintf("%v", e), fmt.Sprintf("%+v", e), fmt.Sprintf("%#v", e)} {
+					assert.NotContains(t, text, "secret")
+				}
+			}
+			assert.NotContains(t, fmt.Sprintf("%v %+v %#v", sh, sh, sh), "secret")
+		})
+	}
+}
+
+// TestShellServiceStarts: a service that does not listen yet is asked again,
+// and a program is started once.
+func TestShellServiceStarts(t *testing.T) {
+	var mu sync.Mutex
+	asked, begun := 0, 0
+	sb := terminalService(t, func(w http.ResponseWriter, r *http.Request) {
+		mu.Lock()
+		asked++
+		n := asked
+		mu.Unlock()
+		switch n {
+		case 1:
+			panic(http.ErrAbortHandler)
+		case 2:
+			w.WriteHeader(http.StatusBadGateway)
+			return
+		}
+		conn, err := websocket.Accept(w, r, nil)
+		if !assert.NoError(t, err) {
+			return
+		}
+		_, data, err := conn.Read(r.Context())
+		if assert.NoError(t, err) {
+			mu.Lock()
+			begun++
+			mu.Unlock()
+			assert.JSONEq(t, `{"type":"start","command":"","args":["--login"],"env":["TERM=xterm-256color"],"cwd":"/vercel/sandbox","cols":80,"rows":24}`, string(data))
+		}
+		for _, text := range []string{`no message`, `{"type":"news"}`, `{"type":"exit","code":12}`} {
+			assert.NoError(t, conn.Write(r.Context(), websocket.MessageText, []byte(text)))
+		}
+		conn.Close(websocket.StatusNormalClosure, "")
+	})
+	x := openScreen(t, sb, nil)
+	assert.Equal(t, 12, x.exit())
+	assert.Equal(t, "no message", x.text.String())
+	assert.Equal(t, 3, asked)
+	assert.Equal(t, 1, begun)
+}
+
+// TestShellHostile: an exit without a code, a message without end and a close
+// that looks clean are no success.
+func TestShellHostile(t *testing.T) {
+	for name, send := range map[string]func(context.Context, *websocket.Conn){
+		"no code": func(ctx context.Context, c *websocket.Conn) {
+			_ = c.Write(ctx, websocket.MessageText, []byte(`{"type":"exit"}`))
+		},
+		"too large": func(ctx context.Context, c *websocket.Conn) {
+			_ = c.Write(ctx, websocket.MessageText, make([]byte, 2<<20))
+		},
+		"clean close": func(_ context.Context, c *websocket.Conn) { c.Close(websocket.StatusNormalClosure, "") },
+	} {
+		t.Run(name, func(t *testing.T) {
+			sb := terminalService(t, func(w http.ResponseWriter, r *http.Request) {
+				conn, err := websocket.Accept(w, r, nil)
+				if !assert.NoError(t, err) {
+					return
+				}
+				defer conn.CloseNow()
+				_, _, _ = conn.Read(r.Context())
+				send(r.Context(), conn)
+				_, _, _ = conn.Read(r.Context())
+			})
+			x := openScreen(t, sb, nil)
+			_, err := x.Wait(t.Context())
+			require.ErrorIs(t, err, io.ErrUnexpectedEOF)
+			_, ok := errors.AsType[*sandbox.ShellError](err)
+			assert.True(t, ok)
+			t.Log(err)
+		})
+	}
+}
+
+// TestShellPending: a sandbox that is being started is waited for.
+func TestShellPending(t *testing.T) {
+	srv := sandboxtest.New(t, &sandboxtest.Options{Pending: time.Minute})
+	sb, err := clientOf(t, srv, sandbox.ClientOptions{}).Create(t.Context(), nil)
+	require.NoError(t, err)
+	require.Equal(t, sandbox.StatusPending, sb.Status())
+	finish := advanceWhile(srv)
+	x := openScreen(t, sb, bash())
+	finish()
+	x.Type("exit 2\n")
+	assert.Equal(t, 2, x.exit())
+}

@@ -1,0 +1,123 @@
+package sandbox
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"io"
+	"net/http"
+	"net/url"
+	"strings"
+	"time"
+
+	"github.com/coder/websocket"
+	"github.com/go-vercel/sandbox/internal/wire"
+)
+
+const (
+	openTerminal = "open terminal"
+	// The service behind a new address may take a moment to listen.
+	dialAttempts  = 6
+	firstDialWait = 100 * time.Millisecond
+	dialTimeout   = 30 * time.Second
+)
+
+// dialTerminal opens the terminal service and connects to it. Nothing is
+// started yet, so that it may be repeated.
+func (s *Session) dialTerminal(ctx context.Context) (*websocket.Conn, error) {
+	c, err := s.client()
+	if err != nil {
+		return nil, err
+	}
+	where, err := s.OpenInteractive(ctx)
+	if err != nil {
+		return nil, err
+	}
+	address, err := where.dialURL()
+	if err != nil {
+		return nil, &RequestError{Operation: openTerminal, SessionID: s.ID(), Err: err}
+	}
+	for attempt, wait := 1, firstDialWait; ; attempt, wait = attempt+1, 2*wait {
+		conn, err := c.dialWebSocket(ctx, address, where.Token, s.ID())
+		if err == nil || attempt == dialAttempts || !dialAgain(err) {
+			return conn, err
+		}
+		timer := time.NewTimer(wait)
+		select {
+		case <-timer.C:
+		case <-ctx.Done():
+			timer.Stop()
+			return nil, err
+		}
+	}
+}
+
+// dialURL is the address with the token in it, which must not be shown.
+func (i *Interactive) dialURL() (string, error) {
+	u, err := url.Parse(i.URL)
+	if err != nil || u.Host == "" {
+		// The address itself may hold secrets.
+		return "", errors.New("the API's address of the terminal is malformed")
+	}
+	switch u.Scheme {
+	case "ws", "wss", "http", "https":
+	default:
+		return "", errors.New("the API's address of the terminal is not that of a WebSocket")
+	}
+	query := u.Query()
+	query.Set("token", i.Token)
+	u.RawQuery = query.Encode()
+	return u.String(), nil
+}
+
+// dialWebSocket connects once. Its errors hold neither the address nor the
+// token.
+func (c *Client) dialWebSocket(ctx context.Context, address, token, session string) (*websocket.Conn, error) {
+	limited, cancel := context.WithTimeout(ctx, dialTimeout)
+	defer cancel()
+	conn, resp, err := websocket.Dial(limited, address, &websocket.DialOptions{HTTPClient: &http.Client{
+		Transport: c.http.Transport,
+		// A redirect would take the token elsewhere, in the Referer header.
+		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
+	}})
+	switch {
+	case err == nil:
+		return conn, nil
+	case ctx.Err() != nil:
+		return nil, &RequestError{Operation: openTerminal, SessionID: session, Err: context.Cause(ctx)}
+	case resp != nil && resp.StatusCode != http.StatusSwitchingProtocols:
+		e := &APIError{Operation: openTerminal, Status: resp.StatusCode, SessionID: session, ContentType: resp.Header.Get("Content-Type")}
+		var answer wire.ErrorAnswer
+		body, _ := io.ReadAll(resp.Body) // at most a kilobyte, in memory
+		if json.Unmarshal(body, &answer) == nil {
+			e.Code, e.Message = redact(answer.Error.Code, token), redact(answer.Error.Message, token)
+		}
+		return nil, e
+	}
+	if e, ok := errors.AsType[*url.Error](err); ok {
+		err = e.Err // without the address
+	}
+	if shown := redact(err.Error(), token); shown != err.Error() {
+		err = errors.New(shown)
+	}
+	return nil, &RequestError{Operation: openTerminal, SessionID: session, Err: err}
+}
+
+// redact takes a token out of a text, plain and as it is in a query.
+func redact(text, token string) string {
+	if token == "" {
+		return text
+	}
+	return strings.NewReplacer(token, redacted, url.QueryEscape(token), redacted).Replace(text)
+}
+
+// dialAgain reports whether connecting may succeed another time.
+func dialAgain(err error) bool {
+	if errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
+		return false
+	}
+	if e, ok := errors.AsType[*APIError](err); ok {
+		return e.Status == http.StatusBadGateway || e.Status == http.StatusServiceUnavailable || e.Status == http.StatusGatewayTimeout
+	}
+	return true
+}
