@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"io"
+	"log/slog"
 	"strings"
 	"sync"
 	"testing"
@@ -30,6 +31,7 @@ func eachMode(t *testing.T, f func(t *testing.T, h *Host)) {
 
 func openHost(t testing.TB, opts Options) *Host {
 	t.Helper()
+	opts.Logger = slog.New(slog.NewTextHandler(t.Output(), nil))
 	h, err := NewHost(opts)
 	if errors.Is(err, ErrUnavailable) {
 		t.Skip(err)

@@ -10,6 +10,17 @@
 // translated in the working directory, the arguments and the environment, and
 // layers are copies.
 //
+// Namespace mode needs root or unprivileged user namespaces, Linux 5.12,
+// overlayfs and util-linux. Without root there is one user only, who owns all
+// files of the box: sudo and the tools for users don't work, and renaming a
+// directory of a lower layer is EXDEV, as across file systems. Boxes have a
+// network of their own where /dev/net/tun can be opened, in which the host is
+// 10.0.2.2; elsewhere they share the host's, or have none when it is denied.
+//
+// In folder mode a process that leaves its session is found by a variable in
+// its environment on Linux, and not found elsewhere; there is no network to
+// deny; and what a command prints has the host's names of files.
+//
 // Neither mode is a security boundary. Namespace mode keeps honest programs
 // from stepping on the host and on each other; a hostile one that is given
 // root by sudo may find a way out, and folder mode does not even try to stop

@@ -10,6 +10,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"sync"
 	"syscall"
 	"time"
 
@@ -18,12 +19,23 @@ import (
 
 // remoteBackend has an agent in a user namespace of its own do the work.
 type remoteBackend struct {
+	mu   sync.Mutex // held while a message is written
 	conn *net.UnixConn
 	cmd  *exec.Cmd
 	dir  string
+	log  *slog.Logger
+	said lastWords
 }
 
-func newRemoteBackend(dir string, _ *slog.Logger) (backend, error) {
+// lastWords keeps the beginning of what a process that should be silent says.
+type lastWords struct{ text []byte }
+
+func (l *lastWords) Write(p []byte) (int, error) {
+	l.text = append(l.text, p[:min(len(p), 8192-len(l.text))]...)
+	return len(p), nil
+}
+
+func newRemoteBackend(dir string, log *slog.Logger) (backend, error) {
 	ours, theirs, err := socketPair()
 	if err != nil {
 		return nil, err
@@ -37,12 +49,13 @@ func newRemoteBackend(dir string, _ *slog.Logger) (backend, error) {
 			Setsid:      true, // a Ctrl-C is not for it
 		},
 	}
+	r := &remoteBackend{conn: ours, cmd: cmd, dir: dir, log: log}
+	cmd.Stderr = &r.said
 	err = cmd.Start()
 	_ = theirs.Close()
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("make a user namespace: %w", err), ours.Close())
 	}
-	r := &remoteBackend{conn: ours, cmd: cmd, dir: dir}
 	if _, _, err := r.call(&request{Op: "open", Dir: dir}); err != nil {
 		return nil, errors.Join(fmt.Errorf("in a user namespace: %w", err), r.close())
 	}
@@ -55,6 +68,9 @@ func (r *remoteBackend) maxLayers() int { return (&namespaceBackend{}).maxLayers
 func (r *remoteBackend) close() error {
 	err := r.conn.Close()
 	_ = r.cmd.Wait() // it goes when its connection does
+	if len(r.said.text) > 0 {
+		r.log.Error("the agent in the user namespace has failed", "output", string(r.said.text))
+	}
 	if rerr := os.Remove(filepath.Join(r.dir, "ns")); rerr != nil && !errors.Is(rerr, os.ErrNotExist) {
 		err = errors.Join(err, rerr)
 	}
@@ -67,7 +83,9 @@ func (r *remoteBackend) begin(req *request, files ...*os.File) (*net.UnixConn, e
 	if err != nil {
 		return nil, err
 	}
+	r.mu.Lock()
 	err = send(r.conn, struct{}{}, theirs)
+	r.mu.Unlock()
 	_ = theirs.Close()
 	if err == nil {
 		err = send(ours, req, files...)
