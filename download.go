@@ -8,6 +8,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"sync"
 	"syscall"
 	"time"
 )
@@ -85,6 +86,9 @@ func downloadFile(ctx context.Context, t target, src, dst string, opts *Download
 		}
 		if !errors.Is(err, errBroken) || ctx.Err() != nil || attempt == downloadAttempts {
 			return err
+		}
+		if _, refused := errors.AsType[*FSError](err); refused {
+			return err // a broken disk, not a broken connection
 		}
 		if err := pause(ctx, time.Duration(attempt)*400*time.Millisecond); err != nil {
 			return err
@@ -179,9 +183,13 @@ func (p *part) fail(op string, err error) error {
 	return &fs.PathError{Op: op, Path: p.name, Err: err}
 }
 
+var downloadBuffers = sync.Pool{New: func() any { return new([128 << 10]byte) }}
+
 // fill copies r to the file. An error of r matches errBroken.
 func (p *part) fill(ctx context.Context, r io.Reader) error {
-	buf := make([]byte, 128<<10)
+	pooled := downloadBuffers.Get().(*[128 << 10]byte)
+	defer downloadBuffers.Put(pooled)
+	buf := pooled[:]
 	for {
 		n, err := r.Read(buf)
 		if n > 0 {

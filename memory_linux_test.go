@@ -40,9 +40,10 @@ type transferJob struct {
 }
 
 type transferReport struct {
-	Size     int64
-	Up, Down time.Duration
-	PeakMB   float64
+	Size int64
+	// Up and Down are of one file, Dir of the directory that it is in.
+	Up, Down, Dir time.Duration
+	PeakMB        float64
 }
 
 // TestMemoryServer is the emulator's process.
@@ -67,7 +68,7 @@ func TestMemoryClient(t *testing.T) {
 	c, err := sandbox.NewClient(&sandbox.ClientOptions{BaseURL: job.URL, Credentials: sandbox.StaticCredentials(sandbox.Credentials{Token: "any", TeamID: "team_emulator", ProjectID: "prj_emulator"})})
 	require.NoError(t, err)
 	defer c.CloseIdleConnections()
-	sb, err := c.Create(t.Context(), nil)
+	sb, err := c.Create(t.Context(), &sandbox.CreateOptions{Timeout: time.Hour})
 	require.NoError(t, err)
 	for _, size := range job.Sizes {
 		r := transferReport{Size: size}
@@ -80,6 +81,10 @@ func TestMemoryClient(t *testing.T) {
 		dst := filepath.Join(job.Dir, "large")
 		require.NoError(t, sb.DownloadFile(t.Context(), "large", dst, nil))
 		r.Down = time.Since(begin)
+		assertPattern(t, dst, size)
+		begin = time.Now()
+		require.NoError(t, sb.DownloadDir(t.Context(), ".", job.Dir, nil))
+		r.Dir = time.Since(begin)
 		assertPattern(t, dst, size)
 		r.PeakMB = peakMB(t)
 		require.NoError(t, os.Remove(dst))
@@ -184,7 +189,7 @@ func TestTransferMemory(t *testing.T) {
 	assert.Less(t, r[1].PeakMB-r[0].PeakMB, 16.0)
 }
 
-// BenchmarkLargeFile sends 4 GiB there and back. It fails when the peak of the
+// BenchmarkLargeFile sends 4 GiB there, and back as a file and as a directory. It fails when the peak of the
 // resident memory reaches 48 MB.
 func BenchmarkLargeFile(b *testing.B) {
 	const size = 4 << 30
@@ -192,6 +197,7 @@ func BenchmarkLargeFile(b *testing.B) {
 		r := transfers(b, size)[0]
 		b.ReportMetric(float64(size>>20)/r.Up.Seconds(), "MiB/s-up")
 		b.ReportMetric(float64(size>>20)/r.Down.Seconds(), "MiB/s-down")
+		b.ReportMetric(float64(size>>20)/r.Dir.Seconds(), "MiB/s-dir")
 		b.ReportMetric(r.PeakMB, "MB-peak")
 		assert.Less(b, r.PeakMB, 48.0)
 	}

@@ -16,8 +16,8 @@ func absolutePath(cwd, name string) (string, error) {
 	if !path.IsAbs(cwd) {
 		return "", invalid("Cwd", "the working directory %q is not an absolute path", cwd)
 	}
-	if strings.IndexByte(name, 0) >= 0 {
-		return "", invalid("Path", "%q contains a NUL byte", name)
+	if strings.IndexByte(cwd, 0) >= 0 || strings.IndexByte(name, 0) >= 0 {
+		return "", invalid("Path", "%q in %q contains a NUL byte", name, cwd)
 	}
 	if path.IsAbs(name) {
 		return path.Clean(name), nil

@@ -57,6 +57,7 @@ func FuzzFilePath(f *testing.F) {
 		f.Add("", s)
 		f.Add("x", s)
 	}
+	f.Add("/\x00", "0")
 	f.Fuzz(func(t *testing.T, cwd, name string) {
 		abs, err := filePath(cwd, name)
 		if err != nil {

@@ -13,6 +13,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"testing/fstest"
@@ -257,6 +258,61 @@ func TestWriteFilesSources(t *testing.T) {
 	info, err = f.Stat(ctx, "inaccessible")
 	require.NoError(t, err)
 	assert.Zero(t, info.Mode())
+}
+
+// endless is a source that goes on until it is closed. One that is stuck gives a
+// little and then nothing.
+type endless struct {
+	stuck  bool
+	given  int
+	once   sync.Once
+	closed chan struct{}
+}
+
+func (s *endless) Read(p []byte) (int, error) {
+	if s.stuck && s.given > 0 {
+		<-s.closed
+		return 0, errors.New("closed")
+	}
+	n := min(len(p), 1000)
+	s.given += n
+	return n, nil
+}
+
+func (s *endless) Close() error {
+	s.once.Do(func() { close(s.closed) })
+	return nil
+}
+
+// An upload that is refused, or given up, leaves its sources alone.
+func TestWriteFilesRefusedEarly(t *testing.T) {
+	srv, sb := start(t, nil)
+	upload := func(t *testing.T, ctx context.Context, source *endless) error {
+		ended := false
+		err := sb.WriteFiles(ctx, []sandbox.File{{
+			Path: "a", Size: 1 << 40, Open: func() (io.ReadCloser, error) { return source, nil },
+		}}, &sandbox.WriteFilesOptions{Progress: func(sandbox.Progress) { assert.False(t, ended) }})
+		ended = true
+		select {
+		case <-source.closed:
+		default:
+			t.Error("the source is still open")
+		}
+		return err
+	}
+	t.Run("refused", func(t *testing.T) {
+		defer srv.Inject(sandboxtest.Fault{Operation: sandboxtest.WriteFiles, Status: 403, Times: 1})()
+		err := upload(t, t.Context(), &endless{closed: make(chan struct{})})
+		assert.Error(t, err)
+	})
+	t.Run("cancelled", func(t *testing.T) {
+		for _, stuck := range []bool{false, true} {
+			ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
+			err := upload(t, ctx, &endless{stuck: stuck, closed: make(chan struct{})})
+			cancel()
+			assert.ErrorIs(t, err, context.DeadlineExceeded)
+		}
+	})
 }
 
 func TestWriteFilesRefusals(t *testing.T) {

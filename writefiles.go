@@ -172,11 +172,18 @@ func upload(ctx context.Context, t target, entries func() iter.Seq2[tarball.Entr
 		return metered(entries(), m)
 	})
 	var last lastBody
+	// net/http does not return before a Read of the body does, so a source that
+	// is stuck would hold up whoever gives up.
+	stop := context.AfterFunc(ctx, last.close)
 	err := t.uploadTarGz(ctx, func() (io.ReadCloser, error) {
 		rc, err := open()
 		last.set(rc)
+		if ctx.Err() != nil {
+			last.close()
+		}
 		return rc, err
 	})
+	stop()
 	last.end()
 	if err != nil {
 		return err
@@ -200,16 +207,28 @@ func (l *lastBody) set(rc io.ReadCloser) {
 	l.body = rc
 }
 
-// end closes the body, which closes a source that is being read, and waits. A
-// source whose Read does not return even then is left behind.
-func (l *lastBody) end() {
+func (l *lastBody) get() *tarball.Body {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	b, ok := l.body.(*tarball.Body)
-	if !ok {
+	b, _ := l.body.(*tarball.Body)
+	return b
+}
+
+// close ends the reading of the body and of a source.
+func (l *lastBody) close() {
+	if b := l.get(); b != nil {
+		_ = b.Close() // nobody wants the rest
+	}
+}
+
+// end closes the body and waits until the sources are left alone. One whose Read
+// does not return although it was closed is left behind.
+func (l *lastBody) end() {
+	b := l.get()
+	if b == nil {
 		return
 	}
-	_ = b.Close() // nobody reads it any more
+	l.close()
 	timer := time.NewTimer(time.Second)
 	defer timer.Stop()
 	select {
