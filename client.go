@@ -52,7 +52,8 @@ type ClientOptions struct {
 // RetryOptions limits how failed requests are repeated. What is repeated at
 // all is decided by the operation; see the package documentation.
 type RetryOptions struct {
-	// Max is how often a request is repeated. Zero means never.
+	// Max is how often a request is repeated. Zero means twice; a negative
+	// number never repeats.
 	Max int
 	// Wait is the pause before the first repetition, 400 ms when zero. It
 	// doubles each time and is then stretched by a random factor of up to two.
@@ -96,13 +97,12 @@ func NewClient(opts *ClientOptions) (*Client, error) {
 	}
 	retry := api.Retry{Max: 2, Wait: 400 * time.Millisecond}
 	if o.Retry != nil {
-		if o.Retry.Max < 0 {
-			return nil, invalid("Retry.Max", "%d is negative", o.Retry.Max)
-		}
 		if o.Retry.Wait < 0 {
 			return nil, invalid("Retry.Wait", "%v is negative", o.Retry.Wait)
 		}
-		retry.Max = o.Retry.Max
+		if o.Retry.Max != 0 {
+			retry.Max = max(o.Retry.Max, 0)
+		}
 		if o.Retry.Wait > 0 {
 			retry.Wait = o.Retry.Wait
 		}

@@ -79,8 +79,8 @@
 //
 // [Client], [Sandbox], [Session], [Command], [Snapshot] and [FileSystem] are
 // safe for concurrent use. No goroutine outlives the call that started it, save
-// the one that copies the output of [Sandbox.StartCommand] to writers, which
-// ends with its context. A sandbox that is not stopped runs until it times out:
+// those that copy the output of [Sandbox.StartCommand] and of a started [Cmd],
+// which end with its context. A sandbox that is not stopped runs until it times out:
 // defer [Sandbox.Close].
 //
 // # Testing

@@ -22,8 +22,8 @@ var ErrUnsafeArchive = untar.ErrUnsafe
 // The limits of DownloadDir when its options don't say. They are beyond what a
 // sandbox should hold, and keep one that is hostile from filling the disk.
 const (
-	DefaultMaxEntries = 500_000
-	DefaultMaxBytes   = 64 << 30
+	maxEntries = 500_000
+	maxBytes   = 64 << 30
 )
 
 // DownloadDirOptions are the options of DownloadDir.
@@ -32,7 +32,7 @@ type DownloadDirOptions struct {
 	// patterns of what to leave out. They are those of [UploadOptions].
 	Include, Exclude []string
 	// MaxEntries and MaxBytes limit the number of files and their total length.
-	// Zero means [DefaultMaxEntries] and [DefaultMaxBytes].
+	// Zero means 500,000 files and 64 GiB.
 	MaxEntries int
 	MaxBytes   int64
 	// OutsideLinks keeps symbolic links that lead out of the directory. The
@@ -104,7 +104,7 @@ func downloadDir(ctx context.Context, t target, src, dst string, opts *DownloadD
 	defer root.Close()
 	m := newMeter(o.Progress, -1)
 	err = unpack(ctx, cmd, root, untar.Options{
-		MaxEntries: orDefault(o.MaxEntries, DefaultMaxEntries), MaxBytes: orDefault(o.MaxBytes, DefaultMaxBytes),
+		MaxEntries: orDefault(o.MaxEntries, maxEntries), MaxBytes: orDefault(o.MaxBytes, maxBytes),
 		OutsideLinks: o.OutsideLinks, Keep: filter.keeps,
 		Progress: func(name string, n int) { m.add(path.Join(src, name), n) },
 	})

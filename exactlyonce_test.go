@@ -171,7 +171,7 @@ func TestReattachGivesUp(t *testing.T) {
 	srv := sandboxtest.New(t, nil)
 	cuts := &cutter{next: transport(t)}
 	client := clientOf(t, srv, sandbox.ClientOptions{
-		HTTPClient: cuts.client(), Retry: &sandbox.RetryOptions{},
+		HTTPClient: cuts.client(), Retry: &sandbox.RetryOptions{Max: -1},
 		Reattach: &sandbox.ReattachOptions{Attempts: 3, Wait: time.Millisecond},
 	})
 	sb, err := client.Create(t.Context(), nil)

@@ -114,7 +114,7 @@ func TestSecretsDoNotShow(t *testing.T) {
 func clientWith(t *testing.T, srv *sandboxtest.Server, creds sandbox.Credentials, logs *lockedBuffer) *sandbox.Client {
 	t.Helper()
 	client, err := sandbox.NewClient(&sandbox.ClientOptions{
-		BaseURL: srv.URL, Credentials: sandbox.StaticCredentials(creds), Retry: &sandbox.RetryOptions{},
+		BaseURL: srv.URL, Credentials: sandbox.StaticCredentials(creds), Retry: &sandbox.RetryOptions{Max: -1},
 		Logger: slog.New(slog.NewTextHandler(logs, &slog.HandlerOptions{Level: slog.LevelDebug})),
 	})
 	require.NoError(t, err)

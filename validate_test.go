@@ -1,6 +1,7 @@
 package sandbox_test
 
 import (
+	"net/http"
 	"strings"
 	"testing"
 	"time"
@@ -117,7 +118,6 @@ func TestClientOptions(t *testing.T) {
 		"no host":  {BaseURL: "/api"},
 		"query":    {BaseURL: "https://example.com/api?x=1"},
 		"userinfo": {BaseURL: "https://u:secret@example.com/api"},
-		"retries":  {Retry: &sandbox.RetryOptions{Max: -1}},
 		"pause":    {Retry: &sandbox.RetryOptions{Wait: -1}},
 		"repair":   {Reattach: &sandbox.ReattachOptions{Limit: -1}},
 	} {
@@ -126,6 +126,18 @@ func TestClientOptions(t *testing.T) {
 			require.ErrorIs(t, err, sandbox.ErrInvalid)
 			assert.NotContains(t, err.Error(), "secret")
 		})
+	}
+}
+
+func TestRetryOptions(t *testing.T) {
+	srv := sandboxtest.New(t, nil)
+	srv.Inject(sandboxtest.Fault{Operation: sandboxtest.ListSandboxes, Status: http.StatusBadGateway})
+	for limit, want := range map[int]int{0: 3, 1: 2, -1: 1} {
+		before := count(srv, sandboxtest.ListSandboxes)
+		client := clientOf(t, srv, sandbox.ClientOptions{Retry: &sandbox.RetryOptions{Max: limit, Wait: time.Millisecond}})
+		_, err := client.ListPage(t.Context(), nil)
+		require.Error(t, err)
+		assert.Equal(t, want, count(srv, sandboxtest.ListSandboxes)-before, "Max %d", limit)
 	}
 }
 

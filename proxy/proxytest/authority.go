@@ -3,7 +3,7 @@
 //
 // An [Authority] stands in for the platform's token service: it signs tokens,
 // and its Client gives [proxy.Handler] the keys to check them. A [Firewall]
-// stands in for the sandbox's firewall: it is an [net/http.RoundTripper] that
+// stands in for the sandbox's firewall: it is a [net/http.RoundTripper] that
 // sends what a sandbox asks for to a forward URL, the way the platform does.
 //
 //	authority, err := proxytest.NewAuthority()
