@@ -30,16 +30,12 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-func suite(t *testing.T) *Suite {
+func suite(t *testing.T, dir string) *Suite {
 	t.Helper()
 	exe, err := os.Executable()
 	require.NoError(t, err)
 	departures, err := LoadDepartures(dataDir)
 	require.NoError(t, err)
-	dir := dataDir
-	if other := os.Getenv(dirEnv); other != "" {
-		dir = other
-	}
 	dir, err = filepath.Abs(dir)
 	require.NoError(t, err)
 	return &Suite{
@@ -51,12 +47,30 @@ func suite(t *testing.T) *Suite {
 // TestConformance plays every scenario and compares with what the official SDK
 // did.
 func TestConformance(t *testing.T) {
-	if runtime.GOOS == "windows" {
-		t.Skip("the recordings have the paths and file modes of Unix")
+	if other := os.Getenv(dirEnv); other != "" {
+		play(t, suite(t, other), true)
+		return
 	}
-	s := suite(t)
+	s := suite(t, dataDir)
 	if names := os.Getenv(recordEnv); names != "" {
 		record(t, s, names)
+	}
+	play(t, s, true)
+}
+
+// TestMoreConformance plays the scenarios of this project's own.
+func TestMoreConformance(t *testing.T) {
+	if os.Getenv(dirEnv) != "" {
+		t.Skip("another folder is played")
+	}
+	s := suite(t, filepath.Join(dataDir, "more"))
+	s.Departures.Scenarios = nil // they depart by rules only
+	play(t, s, false)
+}
+
+func play(t *testing.T, s *Suite, report bool) {
+	if runtime.GOOS == "windows" {
+		t.Skip("the recordings have the paths and file modes of Unix")
 	}
 	files, err := s.Files()
 	require.NoError(t, err)
@@ -97,7 +111,7 @@ func TestConformance(t *testing.T) {
 		}
 	}
 	t.Logf("%d passed, %d departed, %d skipped, %d failed", counts[Passed], counts[Departed], counts[Skipped], counts[Failed])
-	if path := os.Getenv(reportEnv); path != "" {
+	if path := os.Getenv(reportEnv); path != "" && report {
 		data, err := json.MarshalIndent(played, "", "  ")
 		require.NoError(t, err)
 		require.NoError(t, os.WriteFile(path, append(data, '\n'), 0o644))

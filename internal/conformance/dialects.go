@@ -1,6 +1,7 @@
 package conformance
 
 import (
+	"cmp"
 	"encoding/json"
 	"slices"
 	"strings"
@@ -67,7 +68,7 @@ var dialects = []dialect{
 		}
 		owner, group, _ := strings.Cut(args[0], ":")
 		args = slices.Clone(args)
-		args[0] = cmpOr(owner, "-1") + ":" + cmpOr(group, "-1")
+		args[0] = cmp.Or(owner, "-1") + ":" + cmp.Or(group, "-1")
 		return same("chown", args)
 	}},
 	{ruleReaddir, "find", listing1},

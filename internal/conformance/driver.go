@@ -9,6 +9,7 @@ import (
 	"net"
 	"net/http"
 	"os"
+	"regexp"
 	"strconv"
 	"sync"
 	"sync/atomic"
@@ -62,7 +63,8 @@ func runChild(file string) error {
 // driver runs the steps of one scenario with the SDK.
 type driver struct {
 	scenario *Scenario
-	base     string
+	base     string       // of the scripted server; "" when the API is a real one
+	api      string       // of a real API; "" when the server is scripted
 	http     *http.Client // what the SDK asks with: everything goes to the server
 	control  *http.Client // asks the server about its log
 
@@ -127,6 +129,14 @@ func localTransport(addr string) *http.Transport {
 	}
 }
 
+// newRealDriver takes steps against a real API.
+func newRealDriver(s *Scenario, api string, hc *http.Client) *driver {
+	return &driver{
+		scenario: s, api: api, http: hc,
+		saved: map[string]any{}, piped: map[string]*capturePair{}, waited: map[*sandbox.CommandFinished]bool{},
+	}
+}
+
 func (d *driver) run(ctx context.Context) []any {
 	results := []any{}
 	for i := range d.scenario.Steps {
@@ -155,6 +165,9 @@ func (d *driver) seen() int {
 
 // ask makes a request to the server itself.
 func (d *driver) ask(path string) string {
+	if d.base == "" {
+		return ""
+	}
 	resp, err := d.control.Get(d.base + path)
 	if err != nil {
 		return ""
@@ -220,6 +233,9 @@ var errHang = errors.New("conformance: the call has not ended")
 // inside parallel: the hooks that it fires are listed with the parallel step.
 func (d *driver) step(ctx context.Context, s *Step, branch bool) map[string]any {
 	out := map[string]any{"op": s.Op}
+	if d.api != "" {
+		s = d.withIDs(s)
+	}
 	f := &frame{}
 	var outer *frame
 	if !branch {
@@ -247,7 +263,7 @@ func (d *driver) step(ctx context.Context, s *Step, branch bool) map[string]any 
 		out["hooks"] = hooks
 	}
 	d.enter(outer)
-	if !s.Background && !d.parallelRunning() {
+	if !s.Background && !d.parallelRunning() && d.base != "" {
 		out["seen"] = d.seen()
 	}
 	return out
@@ -260,6 +276,22 @@ func (d *driver) enter(f *frame) *frame {
 	outer := d.current
 	d.current = f
 	return outer
+}
+
+var snapshotOf = regexp.MustCompile(`@snapshot:(\w+)`)
+
+// withIDs puts the ID of a snapshot that was saved where the arguments name it:
+// a real API chooses it.
+func (d *driver) withIDs(s *Step) *Step {
+	s = new(*s)
+	s.Args = snapshotOf.ReplaceAllFunc(s.Args, func(m []byte) []byte {
+		v, _ := d.load(string(snapshotOf.FindSubmatch(m)[1]))
+		if snap, ok := v.(*sandbox.Snapshot); ok {
+			return []byte(snap.ID())
+		}
+		return m
+	})
+	return s
 }
 
 func (d *driver) parallelRunning() bool {

@@ -1,6 +1,7 @@
 package conformance
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"io"
@@ -84,7 +85,7 @@ func apiError(err error, c *call) map[string]any {
 	case e.Operation == api.ReadFile.Name:
 		// These errors say nothing of the session there.
 		delete(out, "sessionId")
-		out["message"] = "Unexpected response reading file: status " + strconv.Itoa(e.Status) + ", content-type " + cmpOr(e.ContentType, "(none)")
+		out["message"] = "Unexpected response reading file: status " + strconv.Itoa(e.Status) + ", content-type " + cmp.Or(e.ContentType, "(none)")
 	case errors.As(e.Err, &contentType) && e.Status < 300:
 		out["message"] = "Expected a stream of logs"
 		if e.Operation == api.RunCommand.Name {
@@ -203,7 +204,7 @@ func fileError(err error, c *call) map[string]any {
 		code, text = "EEXIST", "file already exists"
 	case c.step.Op == "fs.symlink", c.step.Op == "fs.mkdtemp":
 	case c.step.Op == "fs.mkdir":
-		text = cmpOr(said, "permission denied")
+		text = cmp.Or(said, "permission denied")
 	case missing:
 		code, text = "ENOENT", "no such file or directory"
 	case c.step.Op == "fs.rmdir" && strings.Contains(said, "not empty"):
@@ -316,7 +317,7 @@ func credentialsError(err error, _ *call) map[string]any {
 		names := map[string]string{"Token": "token", "TeamID": "teamId", "ProjectID": "projectId"}
 		var missing []string
 		for _, m := range e.Missing {
-			missing = append(missing, cmpOr(names[m], m))
+			missing = append(missing, cmp.Or(names[m], m))
 		}
 		return map[string]any{
 			"kind": "Error", "message": "Missing credentials parameters to access the Vercel API: " + strings.Join(missing, ", "),

@@ -3,6 +3,7 @@ package conformance
 import (
 	"bytes"
 	"encoding/json"
+	"maps"
 	"slices"
 	"strconv"
 	"unicode/utf16"
@@ -112,3 +113,6 @@ func normDeep(v any) any {
 		return v
 	}
 }
+
+// sortedKeys lists the keys of an object in their order.
+func sortedKeys(m map[string]any) []string { return slices.Sorted(maps.Keys(m)) }

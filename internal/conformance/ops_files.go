@@ -1,6 +1,7 @@
 package conformance
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"io"
@@ -71,7 +72,7 @@ func (c *call) orMissing(err error, src filePath) (any, error) {
 	if fe, refused := errors.AsType[*sandbox.FSError](err); ok && refused && fe.Err == nil {
 		path := src.Path
 		if !strings.HasPrefix(path, "/") {
-			path = cmpOr(src.Cwd, u.HomeDir()) + "/" + path
+			path = cmp.Or(src.Cwd, u.HomeDir()) + "/" + path
 		}
 		return nil, &textError{"Failed to read " + path + ": " + fe.Message, err}
 	}

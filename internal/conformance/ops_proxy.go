@@ -1,6 +1,7 @@
 package conformance
 
 import (
+	"cmp"
 	"errors"
 	"io"
 	"net/http"
@@ -45,7 +46,7 @@ func opProxy(c *call) (any, error) {
 	if a.Request.Body != nil {
 		body = strings.NewReader(*a.Request.Body)
 	}
-	r := httptest.NewRequest(cmpOr(a.Request.Method, http.MethodGet), a.Request.URL, body)
+	r := httptest.NewRequest(cmp.Or(a.Request.Method, http.MethodGet), a.Request.URL, body)
 	if a.Request.Body != nil {
 		// What a Request of JavaScript has for a body that is a text.
 		r.Header.Set("Content-Type", "text/plain;charset=UTF-8")

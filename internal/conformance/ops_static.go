@@ -135,7 +135,7 @@ func (c *call) client(s statics) (*sandbox.Client, error) {
 	if s.text("fetch") == "counting" {
 		hc = &http.Client{Transport: countingTransport{c.d}}
 	}
-	opts := &sandbox.ClientOptions{HTTPClient: hc}
+	opts := &sandbox.ClientOptions{HTTPClient: hc, BaseURL: c.d.api}
 	cr := sandbox.Credentials{Token: s.text("token"), TeamID: s.text("teamId"), ProjectID: s.text("projectId")}
 	if cr != (sandbox.Credentials{}) {
 		opts.Credentials = sandbox.StaticCredentials(cr)

@@ -1,6 +1,7 @@
 package conformance
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"io"
@@ -129,17 +130,10 @@ func (s *Server) Unused() []string {
 	var out []string
 	for _, sl := range s.script {
 		if sl.left > 0 {
-			out = append(out, cmpOr(sl.On, "(any)"))
+			out = append(out, cmp.Or(sl.On, "(any)"))
 		}
 	}
 	return out
-}
-
-func cmpOr(s, other string) string {
-	if s == "" {
-		return other
-	}
-	return s
 }
 
 // ServeHTTP answers one request by the script.

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Records expected/ anew from the official SDK, to take in its next version.
+# Records expected/, and that of more/, anew from the official SDK, to take in its next version.
 #
 #   testdata/conformance/rerecord.sh [--check] [VERSION [name-part ...]]
 #
@@ -20,6 +20,8 @@ trap 'rm -rf "$dir"' EXIT
 cp "$here"/record/*.mjs "$dir"/
 # The user agent names the version.
 sed -i.bak "s|vercel/sandbox/2\.9\.2 (|vercel/sandbox/$version (|" "$dir"/server.mjs
-ln -s "$here"/scenarios "$dir"/scenarios
-ln -s "$here"/expected "$dir"/expected
-WIRE_NODE_MODULES="$dir/node_modules" node "$dir"/record.mjs "${check[@]+"${check[@]}"}" "$@"
+for set in "$here" "$here/more"; do
+  ln -sfn "$set/scenarios" "$dir/scenarios"
+  ln -sfn "$set/expected" "$dir/expected"
+  WIRE_NODE_MODULES="$dir/node_modules" node "$dir"/record.mjs "${check[@]+"${check[@]}"}" "$@"
+done
