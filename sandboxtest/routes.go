@@ -114,7 +114,7 @@ func (c *call) dispatch(e *endpoint) {
 	}()
 	if f := c.s.faults.take(e.op, c.r); f != nil {
 		if f.Delay > 0 && !c.wait(f.Delay) {
-			return
+			panic(http.ErrAbortHandler) // as in fail
 		}
 		switch {
 		case f.DropBefore:
@@ -151,7 +151,9 @@ func (c *call) fail(e *endpoint, err error) {
 	case c.s.ctx.Err() != nil:
 		failure = errClosing
 	case c.ctx.Err() != nil:
-		return // the client has gone
+		// The client has gone, or its connection has failed us. Were it still
+		// there, an answer without content would tell it that all was well.
+		panic(http.ErrAbortHandler)
 	default:
 		c.s.opts.Logger.Error("operation failed", slog.String("operation", string(e.op)), slog.Any("error", err))
 		failure = fail(http.StatusInternalServerError, "internal_server_error", "The emulator failed: %v", err)
