@@ -290,7 +290,7 @@ func TestWriteFilesRefusedEarly(t *testing.T) {
 	upload := func(t *testing.T, ctx context.Context, source *endless) error {
 		ended := false
 		err := sb.WriteFiles(ctx, []sandbox.File{{
-			Path: "a", Size: 1 << 40, Open: func() (io.ReadCloser, error) { return source, nil },
+			Path: "a", Size: 32 << 30, Open: func() (io.ReadCloser, error) { return source, nil },
 		}}, &sandbox.WriteFilesOptions{Progress: func(sandbox.Progress) { assert.False(t, ended) }})
 		ended = true
 		select {
