@@ -1,0 +1,236 @@
+//go:build linux
+
+package terminal_test
+
+import (
+	"bytes"
+	"context"
+	"io"
+	"os"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/creack/pty"
+	"github.com/go-vercel/sandbox"
+	"github.com/go-vercel/sandbox/sandboxtest"
+	"github.com/go-vercel/sandbox/terminal"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
+	"golang.org/x/sys/unix"
+)
+
+// TestMain fails the run when a goroutine is left.
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+const patience = 30 * time.Second
+
+// window is a local terminal with somebody in front of it.
+type window struct {
+	t         *testing.T
+	user, tty *os.File
+	before    unix.Termios
+	mu        sync.Mutex
+	text      bytes.Buffer
+	more      chan struct{}
+}
+
+func openWindow(t *testing.T, rows, cols uint16) *window {
+	t.Setenv("TERM", "xterm")
+	user, tty, err := pty.Open()
+	require.NoError(t, err)
+	w := &window{t: t, user: user, tty: tty, more: make(chan struct{}, 1)}
+	w.resize(rows, cols)
+	w.before = w.mode()
+	reading := make(chan struct{})
+	go func() {
+		defer close(reading)
+		_, _ = io.Copy(w, user) // ends with the terminal
+	}()
+	t.Cleanup(func() {
+		tty.Close()
+		user.Close()
+		<-reading
+	})
+	return w
+}
+
+func (w *window) Write(p []byte) (int, error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.text.Write(p)
+	select {
+	case w.more <- struct{}{}:
+	default:
+	}
+	return len(p), nil
+}
+
+func (w *window) mode() unix.Termios {
+	m, err := unix.IoctlGetTermios(int(w.tty.Fd()), unix.TCGETS)
+	require.NoError(w.t, err)
+	return *m
+}
+
+func (w *window) isRaw() bool { return w.mode().Lflag&(unix.ICANON|unix.ECHO|unix.ISIG) == 0 }
+
+func (w *window) resize(rows, cols uint16) {
+	require.NoError(w.t, pty.Setsize(w.user, &pty.Winsize{Rows: rows, Cols: cols}))
+}
+
+func (w *window) press(keys string) {
+	_, err := io.WriteString(w.user, keys)
+	require.NoError(w.t, err)
+}
+
+func (w *window) until(text string) {
+	w.t.Helper()
+	for deadline := time.After(patience); ; {
+		w.mu.Lock()
+		shown := w.text.String()
+		if at := strings.Index(shown, text); at >= 0 {
+			w.text.Next(at + len(text))
+			w.mu.Unlock()
+			return
+		}
+		w.mu.Unlock()
+		select {
+		case <-w.more:
+		case <-deadline:
+			require.Failf(w.t, "the text did not come", "want %q, have %q", text, shown)
+		}
+	}
+}
+
+type result struct {
+	code int
+	err  error
+}
+
+// run joins a shell to the window and waits for its prompt.
+func (w *window) run(ctx context.Context, sb *sandbox.Sandbox) <-chan result {
+	done := make(chan result, 1)
+	go func() {
+		code, err := terminal.Run(ctx, sb, &sandbox.ShellOptions{
+			Command: "bash", Args: []string{"--norc", "--noprofile"}, Env: sandbox.Env{"PS1": "ready> "},
+		}, &terminal.Options{Stdin: w.tty, Stdout: w.tty})
+		done <- result{code, err}
+	}()
+	w.until("ready> ")
+	require.True(w.t, w.isRaw(), "the terminal is raw")
+	return done
+}
+
+func (w *window) ended(done <-chan result) result {
+	w.t.Helper()
+	select {
+	case r := <-done:
+		assert.Equal(w.t, w.before, w.mode(), "the terminal is as it was")
+		return r
+	case <-time.After(patience):
+		require.Fail(w.t, "it did not end")
+		return result{}
+	}
+}
+
+func newSandbox(t *testing.T) *sandbox.Sandbox {
+	sb, err := sandboxtest.New(t, nil).Client().Create(t.Context(), nil)
+	require.NoError(t, err)
+	return sb
+}
+
+// TestRun: keys go to the sandbox, Ctrl-C among them, the size follows the
+// window, and the exit code comes back.
+func TestRun(t *testing.T) {
+	w := openWindow(t, 31, 101)
+	done := w.run(t.Context(), newSandbox(t))
+	w.press("stty size; echo is $TERM\r")
+	w.until("31 101\r\n")
+	w.until("is xterm\r\n")
+	w.until("ready> ")
+
+	w.resize(44, 133)
+	require.NoError(t, syscall.Kill(os.Getpid(), syscall.SIGWINCH))
+	w.press("while [ \"$(stty size)\" != '44 133' ]; do sleep 0.01; done; echo has \"\"followed\r")
+	w.until("has followed\r\n")
+	w.until("ready> ")
+
+	w.press("sh -c 'echo going to sleep; exec sleep 1000'\r")
+	w.until("going to sleep\r\n")
+	w.press("\x03")
+	w.until("ready> ")
+	w.press("exit 7\r")
+	r := w.ended(done)
+	require.NoError(t, r.err)
+	assert.Equal(t, 7, r.code)
+}
+
+// TestWaysOut: the terminal is put back in order by whatever it ends.
+func TestWaysOut(t *testing.T) {
+	t.Run("context", func(t *testing.T) {
+		w := openWindow(t, 24, 80)
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		done := w.run(ctx, newSandbox(t))
+		cancel()
+		require.ErrorIs(t, w.ended(done).err, context.Canceled)
+		w.until("\x1b[?1049l") // back from a program's screen
+	})
+	t.Run("signal", func(t *testing.T) {
+		w := openWindow(t, 24, 80)
+		done := w.run(t.Context(), newSandbox(t))
+		require.NoError(t, syscall.Kill(os.Getpid(), syscall.SIGTERM))
+		var bySignal *terminal.SignalError
+		require.ErrorAs(t, w.ended(done).err, &bySignal)
+		assert.Equal(t, syscall.SIGTERM, bySignal.Signal)
+	})
+	t.Run("lost", func(t *testing.T) {
+		w := openWindow(t, 24, 80)
+		srv := sandboxtest.New(t, nil)
+		sb, err := srv.Client().Create(t.Context(), nil)
+		require.NoError(t, err)
+		done := w.run(t.Context(), sb)
+		require.NoError(t, srv.Close())
+		r := w.ended(done)
+		if r.err != nil {
+			require.ErrorIs(t, r.err, io.ErrUnexpectedEOF)
+		} else {
+			assert.NotZero(t, r.code, "the program was killed")
+		}
+	})
+	t.Run("refused", func(t *testing.T) {
+		w := openWindow(t, 24, 80)
+		_, err := terminal.Run(t.Context(), newSandbox(t), &sandbox.ShellOptions{Cols: -1}, &terminal.Options{Stdin: w.tty, Stdout: w.tty})
+		require.ErrorIs(t, err, sandbox.ErrInvalid)
+		assert.Equal(t, w.before, w.mode())
+	})
+}
+
+// TestPipes: without a terminal the input is sent to its end, and Ctrl-D after
+// it.
+func TestPipes(t *testing.T) {
+	in, feed, err := os.Pipe()
+	require.NoError(t, err)
+	defer in.Close()
+	show, out, err := os.Pipe()
+	require.NoError(t, err)
+	defer show.Close()
+	text := make(chan string, 1)
+	go func() {
+		all, _ := io.ReadAll(show)
+		text <- string(all)
+	}()
+	_, err = io.WriteString(feed, "one\ntwo\n")
+	require.NoError(t, err)
+	require.NoError(t, feed.Close())
+	code, err := terminal.Run(t.Context(), newSandbox(t), &sandbox.ShellOptions{
+		Command: "sh", Args: []string{"-c", "stty -echo; echo up; cat; exit 3"},
+	}, &terminal.Options{Stdin: in, Stdout: out})
+	require.NoError(t, err)
+	assert.Equal(t, 3, code)
+	require.NoError(t, out.Close())
+	assert.Contains(t, <-text, "one\r\ntwo\r\n")
+}

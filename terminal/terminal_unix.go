@@ -1,0 +1,86 @@
+//go:build unix
+
+package terminal
+
+import (
+	"context"
+	"io"
+	"os"
+	"os/signal"
+	"sync"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+)
+
+var endSignals = []os.Signal{syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGQUIT}
+
+// prepare gets the local terminal ready.
+func prepare(stdin, _ *os.File) (restore func() error, err error) { return raw(stdin) }
+
+// watchSize calls resize whenever the window has changed.
+func watchSize(ctx context.Context, _ *Options, resize func()) {
+	changed := make(chan os.Signal, 1)
+	signal.Notify(changed, syscall.SIGWINCH)
+	defer signal.Stop(changed)
+	for {
+		select {
+		case <-changed:
+			resize()
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// input reads a file whose reads block, such as a terminal, in a way that can be
+// ended: it waits for the file and for a pipe at the same time.
+type input struct {
+	file       *os.File
+	wake, stir *os.File // the ends of the pipe
+	group      sync.WaitGroup
+}
+
+func newInput(f *os.File) (*input, error) {
+	wake, stir, err := os.Pipe()
+	if err != nil {
+		return nil, err
+	}
+	return &input{file: f, wake: wake, stir: stir}, nil
+}
+
+func (i *input) start(f func()) { i.group.Go(f) }
+
+// stop ends the reading and returns when it is over.
+func (i *input) stop() {
+	i.stir.Close()
+	i.group.Wait()
+	i.wake.Close()
+}
+
+// Read reads from the file; it returns [io.EOF] once stop was called.
+func (i *input) Read(p []byte) (int, error) {
+	fd, wake := int(i.file.Fd()), int(i.wake.Fd())
+	for {
+		ready, stopped, err := wait(fd, wake)
+		switch {
+		case err == unix.EINTR:
+			continue
+		case err != nil:
+			return 0, err
+		case stopped:
+			return 0, io.EOF
+		case ready:
+			n, err := unix.Read(fd, p)
+			switch {
+			case err == unix.EINTR || err == unix.EAGAIN:
+				continue
+			case err != nil:
+				return 0, err
+			case n == 0:
+				return 0, io.EOF
+			}
+			return n, nil
+		}
+	}
+}

@@ -1,0 +1,60 @@
+package terminal
+
+import (
+	"context"
+	"errors"
+	"os"
+	"time"
+
+	"golang.org/x/sys/windows"
+)
+
+var endSignals = []os.Signal{os.Interrupt}
+
+// prepare gets the local console ready: raw input, and output that knows escape
+// sequences.
+func prepare(stdin, stdout *os.File) (restore func() error, err error) {
+	restoreInput, err := raw(stdin)
+	if err != nil {
+		return nil, err
+	}
+	out := windows.Handle(stdout.Fd())
+	var mode uint32
+	if windows.GetConsoleMode(out, &mode) != nil {
+		return restoreInput, nil // not a console
+	}
+	want := mode | windows.ENABLE_VIRTUAL_TERMINAL_PROCESSING | windows.DISABLE_NEWLINE_AUTO_RETURN
+	if err := windows.SetConsoleMode(out, want); err != nil {
+		return nil, errors.Join(err, restoreInput())
+	}
+	return func() error { return errors.Join(windows.SetConsoleMode(out, mode), restoreInput()) }, nil
+}
+
+// watchSize calls resize whenever the window has changed. There is no signal
+// for that, so it looks.
+func watchSize(ctx context.Context, o *Options, resize func()) {
+	cols, rows, _ := o.size()
+	tick := time.NewTicker(500 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		select {
+		case <-tick.C:
+			if c, r, ok := o.size(); ok && (c != cols || r != rows) {
+				cols, rows = c, r
+				resize()
+			}
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// input reads a console. Such a read can't be ended, so it is left to the next
+// key.
+type input struct{ *os.File }
+
+func newInput(f *os.File) (*input, error) { return &input{f}, nil }
+
+func (i *input) start(f func()) { go f() }
+
+func (i *input) stop() {}

@@ -1,0 +1,14 @@
+//go:build unix && !darwin
+
+package terminal
+
+import "golang.org/x/sys/unix"
+
+// wait waits until a file can be read or the other one was closed.
+func wait(fd, wake int) (ready, stopped bool, err error) {
+	fds := []unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}, {Fd: int32(wake), Events: unix.POLLIN}}
+	if _, err := unix.Poll(fds, -1); err != nil {
+		return false, false, err
+	}
+	return fds[0].Revents != 0, fds[1].Revents != 0, nil
+}
