@@ -114,6 +114,11 @@ var programs = []struct {
 		setUp: namespaces,
 	},
 	{
+		name: "devserver", need: "node", args: []string{"-once"},
+		want:  []string{"The server says: ready on port 3000", "It answers at http", "Hello from the sandbox, /first"},
+		setUp: namespaces, // else the port is the host's
+	},
+	{
 		name: "agent", need: "python3", args: []string{"-idle", "200ms", "-pause", "2s"},
 		want: []string{"TypeError", "correct", "idle: stopping", "back, with all files", "sum: 129", "primes.py"},
 	},
