@@ -80,8 +80,8 @@
 // [Client], [Sandbox], [Session], [Command], [Snapshot] and [FileSystem] are
 // safe for concurrent use. No goroutine outlives the call that started it, save
 // those that copy the output of [Sandbox.StartCommand] and of a started [Cmd],
-// which end with its context. A sandbox that is not stopped runs until it times out:
-// defer [Sandbox.Close].
+// and those of a [Shell], which end with their context. A sandbox that is not
+// stopped runs until it times out: defer [Sandbox.Close].
 //
 // # Testing
 //

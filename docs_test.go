@@ -34,6 +34,9 @@ func TestDocsCompile(t *testing.T) {
 	require.NoError(t, err)
 	t.Cleanup(func() { os.RemoveAll(dir) })
 	blocks := 0
+	of, err := filepath.Glob("examples/*/README.md")
+	require.NoError(t, err)
+	files = append(files, of...)
 	for _, file := range append(files, "README.md", "proxy/README.md", "sandboxtest/README.md") {
 		text, err := os.ReadFile(file)
 		if os.IsNotExist(err) {
@@ -42,7 +45,7 @@ func TestDocsCompile(t *testing.T) {
 		require.NoError(t, err)
 		for i, block := range goBlock.FindAllStringSubmatch(string(text), -1) {
 			blocks++
-			pkg := filepath.Join(dir, fmt.Sprintf("%s_%d", strings.TrimSuffix(filepath.Base(file), ".md"), i))
+			pkg := filepath.Join(dir, fmt.Sprintf("%s_%d", strings.ReplaceAll(strings.TrimSuffix(file, ".md"), "/", "_"), i))
 			require.NoError(t, os.Mkdir(pkg, 0o755))
 			name, code := "block.go", block[1]
 			if strings.HasPrefix(code, "package ") {
