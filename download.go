@@ -8,7 +8,6 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"sync"
 	"syscall"
 	"time"
 )
@@ -183,15 +182,12 @@ func (p *part) fail(op string, err error) error {
 	return &fs.PathError{Op: op, Path: p.name, Err: err}
 }
 
-var downloadBuffers = sync.Pool{New: func() any { return new([128 << 10]byte) }}
-
 // fill copies r to the file. An error of r matches errBroken.
 func (p *part) fill(ctx context.Context, r io.Reader) error {
-	pooled := downloadBuffers.Get().(*[128 << 10]byte)
-	defer downloadBuffers.Put(pooled)
-	buf := pooled[:]
+	buf := transferBuffers.Get().(*[256 << 10]byte)
+	defer transferBuffers.Put(buf)
 	for {
-		n, err := r.Read(buf)
+		n, err := r.Read(buf[:])
 		if n > 0 {
 			if _, err := p.file.Write(buf[:n]); err != nil {
 				return p.fail("write", err)

@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"net/http"
 	"strings"
+	"sync"
 	"syscall"
 	"unicode/utf8"
 )
@@ -131,6 +132,19 @@ func (r *FileReader) Read(p []byte) (int, error) {
 		err = &fs.PathError{Op: "read", Path: r.name, Err: err}
 	}
 	return n, err
+}
+
+// transferBuffers are larger than the read buffer of a connection, so that
+// content does not go through that.
+var transferBuffers = sync.Pool{New: func() any { return new([256 << 10]byte) }}
+
+// WriteTo writes what is left of the file to w. It makes [io.Copy] read in
+// larger pieces.
+func (r *FileReader) WriteTo(w io.Writer) (int64, error) {
+	buf := transferBuffers.Get().(*[256 << 10]byte)
+	defer transferBuffers.Put(buf)
+	// The wrappers hide WriteTo and ReadFrom, which would not use the buffer.
+	return io.CopyBuffer(struct{ io.Writer }{w}, struct{ io.Reader }{r}, buf[:])
 }
 
 // Close ends the transfer. It can be called more than once.
