@@ -8,12 +8,10 @@ import (
 	"unicode/utf16"
 )
 
-// capture is a writer that keeps what it is given, and the error that its
-// command told it of.
+// capture is a writer that keeps what it is given.
 type capture struct {
-	mu   sync.Mutex
-	buf  bytes.Buffer
-	fail any
+	mu  sync.Mutex
+	buf bytes.Buffer
 }
 
 func (c *capture) Write(p []byte) (int, error) {

@@ -62,13 +62,14 @@ func pairUp(want, got []any) []any {
 		out[i] = left[j]
 		left = slices.Delete(left, j, j+1)
 	}
-	for _, i := range gaps {
-		if len(left) == 0 {
-			return slices.Delete(out, i, i+1)
+	for _, i := range slices.Backward(gaps) {
+		if n := len(left) - 1; n >= 0 {
+			out[i], left = left[n], left[:n]
+		} else {
+			out = slices.Delete(out, i, i+1)
 		}
-		out[i], left = left[0], left[1:]
 	}
-	return append(out, left...)
+	return slices.Concat(out, left)
 }
 
 // tolerant leaves out of a request what the format lets clients differ in: the

@@ -3,6 +3,7 @@ package conformance
 import (
 	"cmp"
 	"encoding/json"
+	"maps"
 	"slices"
 	"strings"
 )
@@ -113,7 +114,7 @@ func listing1(args []string) []wording {
 func relist(entry func(line string) (kind, name string)) func([]json.RawMessage) []json.RawMessage {
 	return func(lines []json.RawMessage) []json.RawMessage {
 		out := slices.Clone(lines)
-		rest := ""
+		var rest strings.Builder
 		last := -1
 		for i, raw := range lines {
 			var rec map[string]any
@@ -121,7 +122,7 @@ func relist(entry func(line string) (kind, name string)) func([]json.RawMessage)
 				continue
 			}
 			data, _ := rec["data"].(string)
-			rest += data
+			rest.WriteString(data)
 			rec["data"] = ""
 			out[i], _ = marshal(rec)
 			last = i
@@ -130,7 +131,7 @@ func relist(entry func(line string) (kind, name string)) func([]json.RawMessage)
 			return out
 		}
 		var b strings.Builder
-		for line := range strings.Lines(rest) {
+		for line := range strings.Lines(rest.String()) {
 			if line = strings.TrimSuffix(line, "\n"); line == "" {
 				continue
 			}
@@ -198,10 +199,7 @@ func (r *Rules) translate(e *Entry) []translated {
 	var out []translated
 	for _, w := range words {
 		copied := *e
-		js := map[string]any{}
-		for k, v := range body {
-			js[k] = v
-		}
+		js := maps.Clone(body)
 		js["command"] = w.command
 		js["args"] = plain(w.args)
 		copied.Body = map[string]any{"json": js}

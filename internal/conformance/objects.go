@@ -4,6 +4,7 @@ import (
 	"encoding/base64"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"slices"
 	"strconv"
 	"time"
@@ -172,9 +173,7 @@ func sessionData(i sandbox.SessionInfo) map[string]any {
 		"interactivePort": orNil(i.InteractivePort), "activeCpuDurationMs": ms(i.ActiveCPU),
 		"networkTransfer": transfer(i.NetworkTransfer),
 	})
-	for k, v := range known {
-		out[k] = v
-	}
+	maps.Copy(out, known)
 	return out
 }
 

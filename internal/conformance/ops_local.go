@@ -3,6 +3,7 @@ package conformance
 import (
 	"encoding/json"
 	"fmt"
+	"maps"
 	"math"
 	"os"
 	"sync"
@@ -84,9 +85,7 @@ func opLocalFile(c *call) (any, error) {
 	}
 	out := map[string]any{"mode": fmt.Sprintf("0%o", info.Mode().Perm())}
 	if !a.JSON {
-		for k, v := range normBytes(raw).(map[string]any) {
-			out[k] = v
-		}
+		maps.Copy(out, normBytes(raw).(map[string]any))
 		return out, nil
 	}
 	var value map[string]any

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"iter"
+	"maps"
 	"net/http"
 	"strings"
 	"time"
@@ -79,9 +80,7 @@ func (c *call) statics() (statics, error) {
 	if err := c.args(&own); err != nil {
 		return nil, err
 	}
-	for k, v := range own {
-		all[k] = v
-	}
+	maps.Copy(all, own)
 	return all, nil
 }
 
@@ -123,7 +122,7 @@ func (s statics) private() map[string]any {
 			if out == nil {
 				out = map[string]any{}
 			}
-			out[k] = json.RawMessage(raw)
+			out[k] = raw
 		}
 	}
 	return out

@@ -189,7 +189,7 @@ func sameKeys(laid map[string]any, got any) bool {
 // refused takes out of what is wanted the requests of a call that this SDK
 // refuses before it asks anything, and with them the exchanges that were left.
 func (x *reconciler) refused(rule string, i int) {
-	from, to := 0, -1
+	from := 0
 	for j := i - 1; j >= 0; j-- {
 		if n, ok := seenOf(x.want.Results[j]); ok {
 			from = n

@@ -214,23 +214,23 @@ func mended(w, g any) (any, bool) {
 		if !ok || len(gv) != len(wv) {
 			return w, false
 		}
-		any := false
+		changedAny := false
 		for i := range wv {
 			v, changed := mended(wv[i], gv[i])
-			wv[i], any = v, any || changed
+			wv[i], changedAny = v, changedAny || changed
 		}
-		return wv, any
+		return wv, changedAny
 	case map[string]any:
 		gv, ok := g.(map[string]any)
 		if !ok {
 			return w, false
 		}
-		any := false
+		changedAny := false
 		for k := range wv {
 			v, changed := mended(wv[k], gv[k])
-			wv[k], any = v, any || changed
+			wv[k], changedAny = v, changedAny || changed
 		}
-		return wv, any
+		return wv, changedAny
 	default:
 		return w, false
 	}

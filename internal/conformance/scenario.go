@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -147,9 +148,7 @@ func parse(raw []byte, vars map[string]string) (*Scenario, error) {
 // token makes the unsigned token that the specification asks for.
 func (t TokenSpec) token(name string, now time.Time) string {
 	claims := map[string]json.RawMessage{}
-	for k, v := range t.Claims {
-		claims[k] = v
-	}
+	maps.Copy(claims, t.Claims)
 	if t.ExpIn != nil {
 		exp, _ := json.Marshal(float64(now.Unix()) + *t.ExpIn)
 		claims["exp"] = exp
@@ -207,7 +206,7 @@ func Unsubstitute(v any, vars map[string]string) any {
 // LayOut writes the scenario's local files.
 func (s *Scenario) LayOut() error {
 	for path, content := range s.Files {
-		data := []byte(compactJSON(content))
+		data := compactJSON(content)
 		var text string
 		if json.Unmarshal(content, &text) == nil {
 			data = []byte(text)
