@@ -4,9 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"log"
 	"os"
 	"os/exec"
+	"regexp"
 	"strings"
 	"time"
 
@@ -180,6 +182,91 @@ func ExampleSandbox_CommandContext() {
 	// SOME INPUT
 	// exit code 5
 	// true
+}
+
+// A server, from its start to its first answer.
+func ExampleSandbox_WaitForPort() {
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	sb, err := sandbox.Create(ctx, &sandbox.CreateOptions{Ports: []int{8000}, Persistent: new(false)})
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer sb.Close()
+	if _, err := sb.StartCommand(ctx, "python3", []string{"-m", "http.server", "8000"}, nil); err != nil {
+		log.Fatal(err)
+	}
+	address, err := sb.WaitForPort(ctx, 8000, nil)
+	if err != nil {
+		log.Fatal(err)
+	}
+	fmt.Println("open", address)
+}
+
+func ExampleCommand_WaitForLog() {
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	sb, err := sandbox.Create(ctx, &sandbox.CreateOptions{Persistent: new(false)})
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer sb.Close()
+	cmd, err := sb.StartCommand(ctx, "sh", []string{"-c", "echo compiling; sleep 0.1; echo 'ready in 100 ms'; sleep 1000"}, nil)
+	if err != nil {
+		log.Fatal(err)
+	}
+	line, err := cmd.WaitForLog(ctx, regexp.MustCompile(`^ready in`))
+	if err != nil {
+		log.Fatal(err)
+	}
+	fmt.Println(line)
+	// Output: ready in 100 ms
+}
+
+// The sandbox lives for as long as the work goes on.
+func ExampleSandbox_KeepAlive() {
+	ctx := context.Background()
+	sb, err := sandbox.Create(ctx, &sandbox.CreateOptions{Persistent: new(false)})
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer sb.Close()
+	working, done := context.WithCancel(ctx)
+	kept := make(chan error, 1)
+	go func() { kept <- sb.KeepAlive(working, nil) }()
+
+	if _, err := sb.RunCommand(ctx, "sleep", []string{"0.1"}, nil); err != nil { // hours of it
+		log.Fatal(err)
+	}
+	done()
+	fmt.Println(<-kept)
+	// Output: <nil>
+}
+
+// A program in a terminal, driven by another program.
+func ExampleSandbox_Shell() {
+	ctx := context.Background()
+	sb, err := sandbox.Create(ctx, nil)
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer sb.Close()
+	shell, err := sb.Shell(ctx, &sandbox.ShellOptions{Command: "bash", Cols: 120, Rows: 40})
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer shell.Close()
+	if _, err := shell.Write([]byte("tput cols; exit\n")); err != nil {
+		log.Fatal(err)
+	}
+	if _, err := io.Copy(os.Stdout, shell); err != nil {
+		log.Fatal(err)
+	}
+	code, err := shell.Wait(ctx)
+	if err != nil {
+		log.Fatal(err)
+	}
+	fmt.Println("exit code", code)
 }
 
 // When the answer to a command is lost, nobody knows whether it runs. The SDK
