@@ -122,19 +122,19 @@ func TestCLITeamSearch(t *testing.T) {
 			return refusal(http.StatusForbidden)
 		})
 	}
-	search := func(t *testing.T, defaultTeam any, teams []string, pages ...any) (sandbox.Credentials, error, *oidctest.Vercel) {
+	search := func(t *testing.T, defaultTeam any, teams []string, pages ...any) (sandbox.Credentials, *oidctest.Vercel, error) {
 		m, v, opts := setup(t)
 		m.Write(m.LoginFile(), login())
 		v.Say(getUser, user(defaultTeam))
 		v.Say(getTeams, pages...)
 		usable(v, teams...)
 		got, err := sandbox.CLICredentials(opts).Credentials(t.Context())
-		return got, err, v
+		return got, v, err
 	}
 	broken := map[string]any{"id": 7}
 
 	t.Run("the hobby team changed last, on a later page", func(t *testing.T) {
-		got, err, v := search(t, "team_d", []string{"team_b"},
+		got, v, err := search(t, "team_d", []string{"team_b"},
 			page(77, owned("team_p", "p", 1, "OWNER", "pro"), broken),
 			page(nil, owned("team_a", "a", 5, "OWNER", "hobby"), owned("team_b", "b", 9, "OWNER", "hobby"), owned("team_m", "x", 99, "MEMBER", "hobby")))
 		require.NoError(t, err)
@@ -144,22 +144,22 @@ func TestCLITeamSearch(t *testing.T) {
 		assert.Equal(t, []string{"77"}, v.Requests()[3].Query["until"])
 	})
 	t.Run("the personal one", func(t *testing.T) {
-		got, err, _ := search(t, nil, []string{"team_me"},
+		got, _, err := search(t, nil, []string{"team_me"},
 			page(nil, owned("team_b", "b", 9, "OWNER", "hobby"), owned("team_me", "me", 1, "OWNER", "hobby")))
 		require.NoError(t, err)
 		assert.Equal(t, "team_me", got.TeamID)
 	})
 	t.Run("the user's own name", func(t *testing.T) {
-		got, err, _ := search(t, "team_d", []string{"me"}, page(nil))
+		got, _, err := search(t, "team_d", []string{"me"}, page(nil))
 		require.NoError(t, err)
 		assert.Equal(t, "me", got.TeamID)
 	})
 	t.Run("none", func(t *testing.T) {
-		_, err, _ := search(t, "team_d", nil, page(nil, owned("team_d", "d", 1, "OWNER", "hobby")))
+		_, _, err := search(t, "team_d", nil, page(nil, owned("team_d", "d", 1, "OWNER", "hobby")))
 		require.ErrorContains(t, err, `HTTP 403: Authenticated as "me" but none of the available teams`)
 	})
 	t.Run("pages without an end", func(t *testing.T) {
-		_, err, v := search(t, nil, nil, page(5))
+		_, v, err := search(t, nil, nil, page(5))
 		require.Error(t, err)
 		assert.Len(t, v.Asked(), 4)
 	})

@@ -155,7 +155,7 @@ func (w *FileWriter) flush() {
 		err = w.fs.pathOp(w.ctx, "write", w.name, "sh", "-c", script, "sh", w.piece, file.Path)
 	}
 	if err != nil {
-		w.fail(err)
+		_ = w.fail(err) // told by the next call
 		return
 	}
 	w.meter.add(w.name, len(w.buf))

@@ -1,6 +1,7 @@
 package sandbox_test
 
 import (
+	"errors"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -32,7 +33,7 @@ func TestDownloadDisk(t *testing.T) {
 		cmd.SysProcAttr.GidMappings = []syscall.SysProcIDMap{{ContainerID: 0, HostID: os.Getgid(), Size: 1}}
 	}
 	out, err := cmd.CombinedOutput()
-	if _, ran := err.(*exec.ExitError); err != nil && !ran {
+	if _, ran := errors.AsType[*exec.ExitError](err); err != nil && !ran {
 		t.Skip("no mount namespace can be had here:", err)
 	}
 	require.NoError(t, err, string(out))

@@ -2,7 +2,9 @@ package sandbox
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"slices"
 	"strings"
 )
 
@@ -128,7 +130,7 @@ func (s *Sandbox) CreateUser(ctx context.Context, username string) (*SandboxUser
 		return nil, err
 	}
 	_, err = s.userStep(ctx, fmt.Sprintf("create user %q", username), true, "useradd", "-m", "-s", "/bin/bash", username)
-	if e, ok := err.(*UserError); ok && e.ExitCode == taken {
+	if e, ok := errors.AsType[*UserError](err); ok && e.ExitCode == taken {
 		return nil, &UserExistsError{Username: username}
 	}
 	if err != nil {
@@ -229,7 +231,7 @@ func (s *Sandbox) asRoot(ctx context.Context, action, program string, args, path
 			size += len(paths[n]) + 1
 			n++
 		}
-		name, all := carry(program, append(args[:len(args):len(args)], paths[:n]...))
+		name, all := carry(program, append(slices.Clip(args), paths[:n]...))
 		if _, err := s.userStep(ctx, action+strings.Join(paths[:n], ", "), true, name, all...); err != nil {
 			return err
 		}

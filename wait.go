@@ -163,14 +163,14 @@ func excerpt(text []byte) string {
 	return ": " + s
 }
 
-// errNotRunning matches ErrStopped.
-type errNotRunning struct {
+// notRunningError matches ErrStopped.
+type notRunningError struct {
 	id     string
 	status Status
 }
 
-func (e errNotRunning) Error() string        { return fmt.Sprintf("session %s is %s", e.id, e.status) }
-func (e errNotRunning) Is(target error) bool { return target == ErrStopped }
+func (e notRunningError) Error() string        { return fmt.Sprintf("session %s is %s", e.id, e.status) }
+func (e notRunningError) Is(target error) bool { return target == ErrStopped }
 
 // stillRuns asks the API whether the current session runs or is about to. A
 // failure to ask is not an answer.
@@ -181,7 +181,7 @@ func (s *Sandbox) stillRuns(ctx context.Context) error {
 	}
 	switch status := cur.Status(); status {
 	case StatusStopping, StatusStopped, StatusFailed, StatusAborted:
-		return errNotRunning{cur.ID(), status}
+		return notRunningError{cur.ID(), status}
 	}
 	return nil
 }

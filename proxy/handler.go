@@ -285,5 +285,5 @@ func forbidden(w http.ResponseWriter, _ *http.Request) {
 	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
 	w.Header().Set("X-Content-Type-Options", "nosniff")
 	w.WriteHeader(http.StatusForbidden)
-	io.WriteString(w, http.StatusText(http.StatusForbidden))
+	_, _ = io.WriteString(w, http.StatusText(http.StatusForbidden))
 }

@@ -272,7 +272,6 @@ func TestHandlerTrustForwarded(t *testing.T) {
 
 func TestHandlerMaxBody(t *testing.T) {
 	run := func(announced int64, body string) (status int, read error) {
-		status = 0
 		h := proxy.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			_, read = io.Copy(io.Discard, r.Body)
 		}), &proxy.Options{MaxBody: 4, HTTPClient: authority().Client()})

@@ -259,7 +259,7 @@ func (x *extractor) file(ctx context.Context, name string, h *tar.Header, r io.R
 	defer func() {
 		if err != nil {
 			f.Close()
-			x.root.Remove(tmp)
+			_ = x.root.Remove(tmp)
 		}
 	}()
 	if err := x.copy(ctx, f, name, h.Size, r); err != nil {

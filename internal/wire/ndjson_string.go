@@ -33,8 +33,8 @@ func decodeString(scratch *[]byte, s []byte) (data []byte, n int, st stringState
 	if cap(*scratch) < len(s) {
 		*scratch = make([]byte, 0, max(len(s), 4096))
 	}
-	data = append((*scratch)[:0], s[:n]...)
-	data, k, st := unescape(data, s[n:])
+	*scratch = append((*scratch)[:0], s[:n]...)
+	data, k, st := unescape(*scratch, s[n:])
 	*scratch = data[:0]
 	return data, n + k, st
 }

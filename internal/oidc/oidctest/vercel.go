@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"maps"
 	"net/http"
 	"net/url"
 	"strings"
@@ -158,9 +159,7 @@ func (v *Vercel) RoundTrip(req *http.Request) (*http.Response, error) {
 		text, contentType = string(data), "application/json"
 	}
 	header := http.Header{"Content-Type": {contentType}}
-	for key, values := range a.Header {
-		header[key] = values
-	}
+	maps.Copy(header, a.Header)
 	status := max(a.Status, http.StatusOK)
 	return &http.Response{
 		StatusCode: status, Status: fmt.Sprintf("%d %s", status, http.StatusText(status)), Header: header, Request: req,

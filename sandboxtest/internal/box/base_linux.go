@@ -112,13 +112,14 @@ func resolvConf(own bool) string {
 	if !own {
 		return string(data)
 	}
-	out := "nameserver " + resolverAddr.String() + "\n"
+	var out strings.Builder
+	out.WriteString("nameserver " + resolverAddr.String() + "\n")
 	for line := range strings.Lines(string(data)) {
 		if fields := strings.Fields(line); len(fields) > 1 && (fields[0] == "search" || fields[0] == "options") {
-			out += strings.Join(fields, " ") + "\n"
+			out.WriteString(strings.Join(fields, " ") + "\n")
 		}
 	}
-	return out
+	return out.String()
 }
 
 func writeFile(name, text string, mode fs.FileMode) error {

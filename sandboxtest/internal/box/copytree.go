@@ -6,6 +6,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 )
 
 // copyTree copies files, directories and symlinks with modes and times. What
@@ -47,8 +48,8 @@ func copyTree(from, to string) error {
 	if err != nil {
 		return err
 	}
-	for i := len(dirs) - 1; i >= 0; i-- {
-		d := dirs[i]
+	for _, d := range slices.Backward(dirs) {
+
 		if err := errors.Join(os.Chmod(d.name, d.info.Mode().Perm()), os.Chtimes(d.name, d.info.ModTime(), d.info.ModTime())); err != nil {
 			return err
 		}

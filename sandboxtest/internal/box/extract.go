@@ -10,6 +10,7 @@ import (
 	"io/fs"
 	"os"
 	"path"
+	"slices"
 	"strings"
 	"syscall"
 	"time"
@@ -221,8 +222,8 @@ func (x *extraction) file(hdr *tar.Header, name string, r io.Reader) error {
 
 // finish sets the modes and times of directories, the deepest first.
 func (x *extraction) finish() error {
-	for i := len(x.dirs) - 1; i >= 0; i-- {
-		hdr := x.dirs[i]
+	for _, hdr := range slices.Backward(x.dirs) {
+
 		// "." and the parents that everybody shares are not the archive's.
 		if hdr.Name == x.dir || hdr.Name == "/" {
 			continue

@@ -266,8 +266,7 @@ func (h *Host) Close() error {
 		})
 	}
 	wg.Wait()
-	errs = append(errs, h.backend.close(), h.closeDir())
-	return errors.Join(errs...)
+	return errors.Join(errors.Join(errs...), h.backend.close(), h.closeDir())
 }
 
 // removeAll removes a tree even where a directory in it can't be written to.

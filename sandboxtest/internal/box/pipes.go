@@ -15,7 +15,6 @@ type pipes struct {
 	parent []*os.File
 	copies []func()
 	outs   []*output
-	inputs []*os.File
 	wg     sync.WaitGroup // of the outputs
 }
 
@@ -89,31 +88,31 @@ func (p *Process) connect(spec *Spec) (*pipes, error) {
 // like, which scripts do. Where a pipe has no permissions there is no need.
 func openToAll(pipe *os.File) { _ = pipe.Chmod(0o666) }
 
-func (c *pipes) output(r *os.File, w io.Writer) {
+func (p *pipes) output(r *os.File, w io.Writer) {
 	if w == nil {
 		w = io.Discard
 	}
-	c.outs = append(c.outs, &output{r: r, w: w})
+	p.outs = append(p.outs, &output{r: r, w: w})
 }
 
 // run starts the copying.
-func (c *pipes) run() {
-	for _, o := range c.outs {
-		c.wg.Go(o.copy)
+func (p *pipes) run() {
+	for _, o := range p.outs {
+		p.wg.Go(o.copy)
 	}
-	for _, f := range c.copies {
+	for _, f := range p.copies {
 		go f()
 	}
 }
 
 // finish is called when the process has exited: it waits until its output was
 // delivered and closes the pipes.
-func (c *pipes) finish() {
-	for _, o := range c.outs {
+func (p *pipes) finish() {
+	for _, o := range p.outs {
 		o.exit()
 	}
-	c.wg.Wait()
-	c.closeParent()
+	p.wg.Wait()
+	p.closeParent()
 }
 
 // output copies what comes out of a pipe. Once the process has exited it stops

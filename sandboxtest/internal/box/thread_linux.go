@@ -133,7 +133,7 @@ func limitCapabilities() error {
 	for _, c := range keptCapabilities {
 		kept |= 1 << c
 	}
-	for c := uintptr(0); c < 64; c++ {
+	for c := range uintptr(64) {
 		if kept&(1<<c) != 0 {
 			continue
 		}
