@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -14,6 +15,7 @@ import (
 	"sync/atomic"
 	"syscall"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/go-vercel/sandbox"
@@ -475,6 +477,58 @@ func TestCmdOfUserAndSession(t *testing.T) {
 	out, err = c.Output()
 	require.NoError(t, err)
 	assert.Equal(t, "resumed\n", string(out))
+}
+
+// Output comes once and whole although the connection is cut again and again.
+func TestCmdSurvivesCuts(t *testing.T) {
+	srv, sb := start(t, nil)
+	srv.Inject(sandboxtest.Fault{Operation: sandboxtest.CommandLogs, CutAfterBytes: 3000, Times: 4})
+	srv.Inject(sandboxtest.Fault{Operation: sandboxtest.CommandLogs, Status: http.StatusBadGateway, Times: 2})
+	srv.Inject(sandboxtest.Fault{Operation: sandboxtest.GetCommand, Status: http.StatusServiceUnavailable, Times: 1})
+	var want strings.Builder
+	for i := range 2000 {
+		fmt.Fprintf(&want, "ligne n° %d\n", i+1)
+	}
+	out, err := sb.CommandContext(t.Context(), "sh", "-c", "seq -f 'ligne n° %.0f' 1 2000; exit 4").Output()
+	assert.EqualError(t, err, "exit status 4")
+	assert.True(t, want.String() == string(out), "%d bytes instead of %d", len(out), want.Len())
+	assert.Equal(t, 1, count(srv, sandboxtest.RunCommand))
+}
+
+// A cancelled command whose end the API does not tell is given up.
+func TestCmdIsGivenUp(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var sb sandbox.Sandbox
+		require.NoError(t, sb.UnmarshalJSON([]byte(`{"metadata":{"id":"sess_1","status":"running","cwd":"/"},"sandboxMetadata":{"name":"a"},"routes":[]}`)))
+		kills := 0
+		client, err := sandbox.NewClient(&sandbox.ClientOptions{
+			BaseURL: "https://api.example.com", Credentials: sandbox.StaticCredentials(sandbox.Credentials{Token: "t", TeamID: "m", ProjectID: "p"}),
+			HTTPClient: &http.Client{Transport: roundTripper(func(r *http.Request) (*http.Response, error) {
+				switch {
+				case strings.HasSuffix(r.URL.Path, "/kill"):
+					kills++
+				case r.Method == http.MethodGet:
+					<-r.Context().Done() // it never ends
+					return nil, r.Context().Err()
+				}
+				return answer(200, `{"command":{"id":"cmd_1","name":"sleep","args":[],"cwd":"/","sessionId":"sess_1","exitCode":null}}`)
+			})},
+		})
+		require.NoError(t, err)
+		sb.Attach(client)
+		for _, stdout := range []io.Writer{nil, io.Discard} {
+			kills = 0
+			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+			defer cancel()
+			c := sb.CommandContext(ctx, "sleep", "infinity")
+			c.Stdout = stdout
+			began := time.Now()
+			assert.ErrorIs(t, c.Run(), context.DeadlineExceeded)
+			assert.Equal(t, 100*time.Second, time.Since(began), "the deadline, thirty seconds, and ten after another kill")
+			assert.Equal(t, 2, kills)
+			assert.Nil(t, c.ProcessState)
+		}
+	})
 }
 
 // A command whose input never ends is not begun, and Kill or the context end it.

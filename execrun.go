@@ -254,10 +254,11 @@ func (r *execRun) supervise() {
 		case <-ctxDone:
 			ctxDone = nil
 			if timer == nil {
-				timer = time.After(max(r.waitDelay, 0))
-				if r.waitDelay == 0 {
-					timer = time.After(cancelGrace)
+				delay := r.waitDelay
+				if delay == 0 {
+					delay = cancelGrace
 				}
+				timer = time.After(delay)
 			}
 			if r.cancel != nil {
 				cancelled = make(chan error, 1)
