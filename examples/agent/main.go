@@ -32,13 +32,13 @@ func main() {
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	defer stop()
-	if err := run(ctx, *idle, userTasks(ctx, *pause)); err != nil {
+	if err := run(ctx, *idle, newUser(ctx, *pause)); err != nil {
 		stop()
 		log.Fatal(err)
 	}
 }
 
-func run(ctx context.Context, idle time.Duration, tasks <-chan string) (err error) {
+func run(ctx context.Context, idle time.Duration, user *user) (err error) {
 	sb, err := sandbox.GetOrCreate(ctx, "agent-example", &sandbox.GetOrCreateOptions{
 		CreateOptions: sandbox.CreateOptions{
 			Runtime:       "python3.13",
@@ -57,13 +57,14 @@ func run(ctx context.Context, idle time.Duration, tasks <-chan string) (err erro
 
 	for {
 		select {
-		case task, more := <-tasks:
+		case task, more := <-user.tasks:
 			if !more {
 				return list(ctx, sb)
 			}
 			if err := solve(ctx, sb, scripted{}, task); err != nil {
 				return err
 			}
+			user.answers <- "done"
 		case <-time.After(idle):
 			if sb.Status() != sandbox.StatusStopped {
 				fmt.Println("-- idle: stopping")

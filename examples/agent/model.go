@@ -62,25 +62,31 @@ func (scripted) Next(task string, seen []observation) (action, bool) {
 	return action{}, false
 }
 
-// userTasks stands in for a user, who comes back after a pause.
-func userTasks(ctx context.Context, pause time.Duration) <-chan string {
-	tasks := make(chan string)
+// user stands in for somebody who gives tasks, and takes a while to read each
+// answer. There are no more tasks when the channel is closed.
+type user struct{ tasks, answers chan string }
+
+func newUser(ctx context.Context, pause time.Duration) *user {
+	u := &user{tasks: make(chan string), answers: make(chan string, 1)}
 	go func() {
-		defer close(tasks)
-		for i, task := range []string{taskWrite, taskUse} {
-			if i > 0 {
-				select {
-				case <-time.After(pause):
-				case <-ctx.Done():
-					return
-				}
+		defer close(u.tasks)
+		for _, task := range []string{taskWrite, taskUse} {
+			select {
+			case u.tasks <- task:
+			case <-ctx.Done():
+				return
 			}
 			select {
-			case tasks <- task:
+			case <-u.answers:
+			case <-ctx.Done():
+				return
+			}
+			select {
+			case <-time.After(pause):
 			case <-ctx.Done():
 				return
 			}
 		}
 	}()
-	return tasks
+	return u
 }
