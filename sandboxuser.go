@@ -103,10 +103,10 @@ func (u *SandboxUser) wrap(name string, args []string, opts *CommandOptions) (st
 // abs resolves a path in the home directory.
 func (u *SandboxUser) abs(name string) (string, error) { return absolutePath(u.home, name) }
 
-// MkDir makes a directory that belongs to the user, and can be used by the
+// Mkdir makes a directory that belongs to the user, and can be used by the
 // sandbox's own user. Directories between the home directory and it are handed
 // over to the user as well.
-func (u *SandboxUser) MkDir(ctx context.Context, path string) error { return u.mkdir(ctx, path) }
+func (u *SandboxUser) Mkdir(ctx context.Context, path string) error { return u.mkdir(ctx, path) }
 
 func (u *SandboxUser) mkdir(ctx context.Context, name string) error {
 	if name == "" {

@@ -156,7 +156,7 @@ func TestShell(t *testing.T) {
 // TestShellOptions: the login shell, arguments, directory, environment, sudo.
 func TestShellOptions(t *testing.T) {
 	_, sb := start(t, &sandbox.CreateOptions{Env: sandbox.Env{"FROM": "sandbox"}})
-	require.NoError(t, sb.MkDir(t.Context(), "/vercel/sandbox/sub dir"))
+	require.NoError(t, sb.Mkdir(t.Context(), "/vercel/sandbox/sub dir"))
 
 	x := openScreen(t, sb, nil)
 	x.Type("shopt -q login_shell && echo \"a login\" shell; stty size; exit\n")

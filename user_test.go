@@ -169,7 +169,7 @@ func TestUserPathsOutside(t *testing.T) {
 	require.NoError(t, alice.WriteFiles(ctx, []sandbox.File{
 		{Path: "../bob/f", Text: "x"}, {Path: "/tmp/dir/f", Text: "x"}, {Path: "../../tmp/alice2/f", Text: "x"}, {Path: "in/../../bob/g", Text: "x"},
 	}, nil))
-	require.NoError(t, alice.MkDir(ctx, "../bob/d"))
+	require.NoError(t, alice.Mkdir(ctx, "../bob/d"))
 
 	after := []string{owners(t, sb, "/home"), owners(t, sb, bob.HomeDir()), owners(t, sb, alice.HomeDir()), owners(t, sb, "/tmp")}
 	assert.Equal(t, before, after)

@@ -20,9 +20,9 @@ type files interface {
 	WriteFiles(ctx context.Context, files []sandbox.File, opts *sandbox.WriteFilesOptions) error
 }
 
-func opMkDir(c *call) (any, error) {
+func opMkdir(c *call) (any, error) {
 	t, err := on[interface {
-		MkDir(ctx context.Context, path string) error
+		Mkdir(ctx context.Context, path string) error
 	}](c)
 	if err != nil {
 		return nil, err
@@ -33,7 +33,7 @@ func opMkDir(c *call) (any, error) {
 	if err := c.args(&a); err != nil {
 		return nil, err
 	}
-	return nil, t.MkDir(c.ctx, a.Path)
+	return nil, t.Mkdir(c.ctx, a.Path)
 }
 
 func opReadFile(c *call) (any, error) {

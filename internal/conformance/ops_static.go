@@ -31,7 +31,7 @@ func init() {
 		"runCommand": opRunCommand, "getCommand": opGetCommand, "stdout": opStdout, "stderr": opStderr,
 		"output": opOutput, "wait": opWait, "kill": opKill, "logs": opLogs, "piped": opPiped,
 
-		"mkDir": opMkDir, "readFile": opReadFile, "readFileToBuffer": opReadFile, "downloadFile": opDownloadFile,
+		"mkDir": opMkdir, "readFile": opReadFile, "readFileToBuffer": opReadFile, "downloadFile": opDownloadFile,
 		"writeFiles": opWriteFiles,
 
 		"createUser": opCreateUser, "asUser": opAsUser, "createGroup": opCreateGroup,
