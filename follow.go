@@ -6,7 +6,9 @@ import (
 	"io"
 	"math/rand/v2"
 	"net/http"
+	"net/http/httptrace"
 	"net/url"
+	"sync/atomic"
 	"time"
 
 	"github.com/go-vercel/sandbox/internal/api"
@@ -30,8 +32,9 @@ type ReattachOptions struct {
 
 const maxReattachWait = 10 * time.Second
 
-// longLived is how long a request must have been open for its break to count as
-// the platform's cut rather than as a failure to reach it.
+// longLived is how long a connection must have carried a request for its break
+// to count as the platform's cut rather than as a failure to reach it. The time
+// that it took to get a connection is no part of that.
 const longLived = 30 * time.Second
 
 func (o *ReattachOptions) withDefaults() (ReattachOptions, error) {
@@ -71,7 +74,8 @@ type follower struct {
 	// how the command ended. Otherwise it is the command's log.
 	waited bool
 	// replay: the stream was opened again after a break.
-	replay   bool
+	replay bool
+	// openedAt is when the stream was opened; zero while there is none.
 	openedAt time.Time
 
 	delivered, skip [2]int64
@@ -171,16 +175,20 @@ func (f *follower) cancelled() error {
 	return &RequestError{Operation: "read output of command " + f.id, SessionID: f.session, Err: context.Cause(f.ctx)}
 }
 
+// drainTime is how long the end of a stream is waited for.
+const drainTime = 250 * time.Millisecond
+
 // drain reads the little that follows the last record, so that the connection
 // can be used again. A server that does not end the stream costs it.
 func (f *follower) drain() {
-	stop := time.AfterFunc(250*time.Millisecond, func() { f.body.Close() })
+	body := f.body // f is not the timer's to look at: it may be late
+	stop := time.AfterFunc(drainTime, func() { body.Close() })
+	defer stop.Stop()
 	for {
-		if _, err := f.dec.Next(); err != nil && !isLineError(err) {
-			break
+		if _, err := f.dec.Next(); err != nil {
+			break // after a line that is no record, too, the decoder is at its end
 		}
 	}
-	stop.Stop()
 	f.close()
 }
 
@@ -189,10 +197,9 @@ func (f *follower) drain() {
 func (f *follower) open() error {
 	for {
 		f.endedBefore = f.end != nil
-		f.openedAt = time.Now()
 		resp, err := f.c.stream(f.ctx, &api.Request{Op: api.CommandLogs, Path: []string{f.session, f.id}, Accept: ndjson})
 		if err == nil {
-			f.skip = f.delivered
+			f.skip, f.openedAt = f.delivered, time.Now()
 			f.body, f.dec = resp.Body, wire.NewLogDecoder(resp.Body)
 			return nil
 		}
@@ -212,9 +219,10 @@ func (f *follower) open() error {
 // attempt after progress is made at once, later ones after a pause.
 func (f *follower) broken(cause error) error {
 	f.close()
-	if time.Since(f.openedAt) >= longLived {
+	if !f.openedAt.IsZero() && time.Since(f.openedAt) >= longLived {
 		f.failures, f.lastGain = 0, time.Now()
 	}
+	f.openedAt = time.Time{}
 	if !f.replay {
 		f.replay, f.lastGain = true, time.Now()
 	}
@@ -308,14 +316,25 @@ func (c *Client) getCommand(ctx context.Context, session, id string, wait bool) 
 // waitCommand waits for a command's end, for as long as ctx allows: the
 // platform cuts requests that last for minutes.
 func (c *Client) waitCommand(ctx context.Context, session, id string) (*wire.Command, error) {
+	// When the last attempt got its connection, in nanoseconds; 0 for not yet.
+	var connected atomic.Int64
+	traced := httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{
+		GetConn: func(string) { connected.Store(0) },
+		GotConn: func(httptrace.GotConnInfo) { connected.Store(time.Now().UnixNano()) },
+	})
 	for {
+		connected.Store(0)
 		start := time.Now()
-		cmd, err := c.getCommand(ctx, session, id, true)
+		cmd, err := c.getCommand(traced, session, id, true)
 		switch {
 		case err == nil && cmd.ExitCode != nil:
 			return cmd, nil
-		case err != nil && (ctx.Err() != nil || !repeatable(err) || time.Since(start) < longLived):
+		case err != nil && (ctx.Err() != nil || !repeatable(err)):
 			return nil, err
+		case err != nil:
+			if at := connected.Load(); at == 0 || time.Since(time.Unix(0, at)) < longLived {
+				return nil, err
+			}
 		}
 		if time.Since(start) < pollInterval {
 			timer := time.NewTimer(pollInterval)
