@@ -7,12 +7,14 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"io"
 	"log/slog"
 	"maps"
 	"mime"
 	"net/http"
 	"net/url"
+	"strings"
 	"sync"
 	"time"
 
@@ -127,6 +129,9 @@ type decoder interface{ Decode(data []byte) bool }
 
 var buffers = sync.Pool{New: func() any { return new(bytes.Buffer) }}
 
+// oddAnswerTime is how long an answer of the wrong kind is read, for the error.
+const oddAnswerTime = 2 * time.Second
+
 // Stream performs an operation and returns its answer with the body unread;
 // the caller closes it. Errors are *Failure.
 func (c *Client) Stream(ctx context.Context, req *Request) (*http.Response, error) {
@@ -137,9 +142,13 @@ func (c *Client) Stream(ctx context.Context, req *Request) (*http.Response, erro
 	if got := resp.Header.Get("Content-Type"); req.Accept != "" && got != req.Accept {
 		if media, _, err := mime.ParseMediaType(got); err != nil || media != req.Accept {
 			f := c.failure(req, a)
+			// Whatever this is may go on for as long as the stream would have.
+			stop := time.AfterFunc(oddAnswerTime, func() { resp.Body.Close() })
 			f.readError(resp)
+			stop.Stop()
 			resp.Body.Close()
-			f.Err = &ContentTypeError{Got: got, Want: req.Accept}
+			// A success all the same: the operation may well have taken place.
+			f.Err, f.Uncertain = &ContentTypeError{Got: got, Want: req.Accept}, true
 			return nil, f
 		}
 	}
@@ -187,6 +196,9 @@ func (c *Client) send(ctx context.Context, req *Request) (*http.Response, *attem
 
 // try runs the retry loop once.
 func (c *Client) try(ctx context.Context, req *Request, auth Auth, body []byte, a *attempts) (*http.Response, error) {
+	if ctx.Err() != nil {
+		return nil, context.Cause(ctx) // nothing was sent, whatever the transport tells
+	}
 	plain, escaped := req.Op.expand(req.Path)
 	query := "teamId=" + url.QueryEscape(auth.TeamID)
 	if len(req.Query) > 0 {
@@ -231,6 +243,10 @@ func (c *Client) try(ctx context.Context, req *Request, auth Auth, body []byte, 
 	resp, err := c.retrier.Do(rr)
 	if err != nil && resp != nil {
 		resp.Body.Close()
+	}
+	if e, ok := errors.AsType[*url.Error](err); ok {
+		// Queries may hold secrets, all the more where a redirect led.
+		e.URL, _, _ = strings.Cut(e.URL, "?")
 	}
 	c.log(ctx, req, resp, err, a.count-before, start)
 	return resp, err

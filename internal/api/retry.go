@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"math/rand/v2"
+	"net"
 	"net/http"
 	"net/http/httptrace"
 	"strconv"
@@ -29,6 +30,7 @@ type Retry struct {
 type attempts struct {
 	op        *Op
 	count     int         // attempts begun
+	traced    atomic.Bool // the transport tells what it does
 	wrote     atomic.Bool // this attempt's request reached a connection
 	uncertain bool        // an attempt may have acted without a clear answer
 }
@@ -37,13 +39,15 @@ type attemptsKey struct{}
 
 // trace returns a context in which the attempts know whether a request was
 // written. WroteHeaders comes before any byte can act on the server; without
-// it the request surely did not.
+// it the request surely did not, if the transport tells of such things at all:
+// one that does begins with GetConn.
 func (a *attempts) trace(ctx context.Context) context.Context {
 	ctx = context.WithValue(ctx, attemptsKey{}, a)
 	if a.op.Class == Safe && !a.op.Delete {
 		return ctx
 	}
 	return httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{
+		GetConn:      func(string) { a.traced.Store(true) },
 		WroteHeaders: func() { a.wrote.Store(true) },
 	})
 }
@@ -54,6 +58,9 @@ func checkRetry(ctx context.Context, resp *http.Response, err error) (bool, erro
 	a.count++
 	wrote := a.wrote.Swap(false)
 	if err != nil {
+		if !a.traced.Load() && a.op.Class != Safe && !unconnected(err) {
+			wrote = true
+		}
 		if wrote {
 			a.uncertain = true
 		}
@@ -64,13 +71,27 @@ func checkRetry(ctx context.Context, resp *http.Response, err error) (bool, erro
 	}
 	switch {
 	case resp.StatusCode == http.StatusTooManyRequests:
-		after, _ := retryAfter(resp, time.Now())
-		return after <= maxRetryAfter, nil
+		return patient(resp), nil
 	case resp.StatusCode >= 500:
 		a.uncertain = true
-		return a.op.Class == Safe, nil
+		return a.op.Class == Safe && patient(resp), nil
 	}
 	return false, nil
+}
+
+// patient reports whether the server's Retry-After is short enough to wait for.
+func patient(resp *http.Response) bool {
+	after, _ := retryAfter(resp, time.Now())
+	return after <= maxRetryAfter
+}
+
+// unconnected reports errors that say that no connection was made.
+func unconnected(err error) bool {
+	if _, ok := errors.AsType[*net.DNSError](err); ok {
+		return true
+	}
+	e, ok := errors.AsType[*net.OpError](err)
+	return ok && e.Op == "dial"
 }
 
 // permanent reports transport errors that a repetition can't mend.

@@ -49,6 +49,8 @@ var failures = []failure{
 	{name: "500", answer: "HTTP/1.1 500 Oh\r\n" + head + "2\r\n\r\n{}", sent: 3, sentOnce: 1, status: 500, unknownOnce: true},
 	{name: "502", answer: "HTTP/1.1 502 Oh\r\n" + head + "2\r\n\r\n{}", sent: 3, sentOnce: 1, status: 502, unknownOnce: true},
 	{name: "503", answer: "HTTP/1.1 503 Oh\r\n" + head + "2\r\n\r\n{}", sent: 3, sentOnce: 1, status: 503, unknownOnce: true},
+	{name: "503 with Retry-After", answer: "HTTP/1.1 503 Oh\r\nRetry-After: 20\r\n" + head + "2\r\n\r\n{}", sent: 3, sentOnce: 1, status: 503, unknownOnce: true},
+	{name: "503 with a long Retry-After", answer: "HTTP/1.1 503 Oh\r\nRetry-After: 21\r\n" + head + "2\r\n\r\n{}", sent: 1, sentOnce: 1, status: 503, unknownOnce: true},
 	{name: "504", answer: "HTTP/1.1 504 Oh\r\n" + head + "2\r\n\r\n{}", sent: 3, sentOnce: 1, status: 504, unknownOnce: true},
 	{name: "400", answer: "HTTP/1.1 400 No\r\n" + head + "2\r\n\r\n{}", sent: 1, sentOnce: 1, status: 400},
 	{name: "404", answer: "HTTP/1.1 404 No\r\n" + head + "2\r\n\r\n{}", sent: 1, sentOnce: 1, status: 404},
