@@ -270,7 +270,7 @@ func (c *Client) Create(ctx context.Context, opts *CreateOptions) (*Sandbox, err
 	if err := c.do(ctx, &api.Request{Op: op, Body: full}, &answer); err != nil {
 		return nil, err
 	}
-	return newSandbox(c, project, &answer, o.OnResume), nil
+	return newSandbox(c, op, o.Name, project, &answer, o.OnResume)
 }
 
 // ForkOptions overrides what a fork copies from its source. The zero value
@@ -332,7 +332,7 @@ func (c *Client) Fork(ctx context.Context, source string, opts *ForkOptions) (*S
 	if err := c.do(ctx, &api.Request{Op: op, Path: []string{source}, Query: projectQuery(project), Body: full}, &answer); err != nil {
 		return nil, err
 	}
-	return newSandbox(c, project, &answer, o.OnResume), nil
+	return newSandbox(c, op, o.Name, project, &answer, o.OnResume)
 }
 
 // GetOptions says how a sandbox is looked up.
@@ -368,7 +368,10 @@ func (c *Client) Get(ctx context.Context, name string, opts *GetOptions) (*Sandb
 	if err != nil {
 		return nil, err
 	}
-	sb := newSandbox(c, project, answer, o.OnResume)
+	sb, err := newSandbox(c, api.GetSandbox, name, project, answer, o.OnResume)
+	if err != nil {
+		return nil, err
+	}
 	if answer.Resumed && o.OnResume != nil {
 		if err := sb.runHook(ctx, o.OnResume); err != nil {
 			return nil, err

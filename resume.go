@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/http"
 	"slices"
 	"sync/atomic"
 	"time"
@@ -18,6 +19,14 @@ const (
 	// resumeTimeout ends a resume that does not come to an end, hook included,
 	// so that its waiters do not wait for ever.
 	resumeTimeout = 10 * time.Minute
+	// hookGrace is how long a hook may take to heed the end of its context.
+	hookGrace = time.Second
+)
+
+var (
+	errNoSession   = errors.New("the answer does not name a session")
+	errResumeStuck = fmt.Errorf("not done after %v: its OnResume hook has not returned; in a hook, use the handle and the context that it is given", resumeTimeout)
+	errHookLeft    = errors.New("sandbox: the OnResume hook ended its goroutine instead of returning")
 )
 
 // withResume performs fn on the current session. When the API says that the
@@ -64,6 +73,7 @@ type resumeCall struct {
 	session *Session
 	err     error
 	waiters int // guarded by the sandbox's mutex
+	ctx     context.Context
 	cancel  context.CancelFunc
 }
 
@@ -105,15 +115,30 @@ func (s *Sandbox) resume(ctx context.Context, stale *Session, cause error) (*Ses
 			return st.current, nil
 		}
 		shared, cancel := context.WithTimeout(context.WithoutCancel(ctx), resumeTimeout)
-		call = &resumeCall{done: make(chan struct{}), cancel: cancel}
+		call = &resumeCall{done: make(chan struct{}), ctx: shared, cancel: cancel}
 		st.resuming = call
-		go s.runResume(shared, call, stale, cause)
+		go s.runResume(call, stale, cause)
 	}
 	call.waiters++
 	st.mu.Unlock()
 
 	select {
 	case <-call.done:
+	case <-call.ctx.Done():
+		// It is over, or it would have to be: a hook that does not heed its
+		// context may never return, as one that waits for its own resume.
+		select {
+		case <-call.done:
+		case <-time.After(hookGrace):
+			st.mu.Lock()
+			defer st.mu.Unlock()
+			if st.resuming == call {
+				st.resuming = nil
+			}
+			return nil, &RequestError{Operation: "resume sandbox", SandboxName: st.info.Name, Err: errResumeStuck}
+		case <-ctx.Done():
+			return nil, &RequestError{Operation: "resume sandbox", SandboxName: s.Name(), Err: context.Cause(ctx)}
+		}
 	case <-ctx.Done():
 		st.mu.Lock()
 		defer st.mu.Unlock()
@@ -129,21 +154,24 @@ func (s *Sandbox) resume(ctx context.Context, stale *Session, cause error) (*Ses
 }
 
 // runResume performs a shared resume.
-func (s *Sandbox) runResume(ctx context.Context, call *resumeCall, stale *Session, cause error) {
-	session, resumed, err := s.startSession(ctx, stale, cause)
+func (s *Sandbox) runResume(call *resumeCall, stale *Session, cause error) {
+	call.err = errHookLeft
+	defer func() {
+		s.st.mu.Lock()
+		if s.st.resuming == call {
+			s.st.resuming = nil
+		}
+		s.st.mu.Unlock()
+		close(call.done)
+		call.cancel()
+	}()
+	session, resumed, err := s.startSession(call.ctx, stale, cause)
 	if err == nil && resumed && s.st.onResume != nil {
-		err = s.runHook(ctx, s.st.onResume)
+		err = s.runHook(call.ctx, s.st.onResume)
 		// The hook may have met a stopped session itself.
 		session = s.CurrentSession()
 	}
-	call.cancel()
 	call.session, call.err = session, err
-	s.st.mu.Lock()
-	if s.st.resuming == call {
-		s.st.resuming = nil
-	}
-	s.st.mu.Unlock()
-	close(call.done)
 }
 
 // startSession asks the API for a running session. A session that is on its way
@@ -162,7 +190,11 @@ func (s *Sandbox) startSession(ctx context.Context, stale *Session, cause error)
 	if err != nil {
 		return nil, false, err
 	}
-	return s.adopt(c, answer), answer.Resumed, nil
+	session := s.adopt(c, answer)
+	if session == nil {
+		return nil, false, &APIError{Operation: api.GetSandbox.Name, Status: http.StatusOK, SandboxName: s.Name(), Err: errNoSession}
+	}
+	return session, answer.Resumed, nil
 }
 
 // runHook calls a hook with a handle and a context by which its calls are known

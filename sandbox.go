@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net/http"
 	"sync"
 	"time"
 
@@ -42,12 +43,23 @@ type sandboxState struct {
 	defaultUser memo[userAndGroup]
 }
 
-func newSandbox(c *Client, project string, answer *wire.SandboxAnswer, onResume Hook) *Sandbox {
-	return &Sandbox{st: &sandboxState{
-		project: project, onResume: onResume, client: c, info: answer.Sandbox,
-		current: newSession(c, answer.Session, answer.Routes),
-	}}
+// newSandbox makes a handle of an answer. The name is what was asked for, for an
+// answer that leaves it out.
+func newSandbox(c *Client, op *api.Op, name, project string, answer *wire.SandboxAnswer, onResume Hook) (*Sandbox, error) {
+	st := &sandboxState{project: project, onResume: onResume, client: c, info: answer.Sandbox}
+	if st.info.Name == "" {
+		st.info.Name = name
+	}
+	if st.info.Name == "" {
+		return nil, &APIError{Operation: op.Name, Status: http.StatusOK, Err: errNoName, unknown: true}
+	}
+	if answer.Session.ID != "" {
+		st.current = newSession(c, answer.Session, answer.Routes)
+	}
+	return &Sandbox{st: st}, nil
 }
+
+var errNoName = errors.New("the answer does not name the sandbox")
 
 var errZeroSandbox = fmt.Errorf("sandbox: %w: the Sandbox was not made by Create, Get, GetOrCreate, Fork or from JSON", ErrInvalid)
 
@@ -105,7 +117,7 @@ func (s *Sandbox) Info() SandboxInfo {
 }
 
 // CurrentSession returns the session that calls are made on. It is nil only for
-// a handle that came from JSON without a session.
+// a handle that came from JSON, or an answer of the API, without a session.
 func (s *Sandbox) CurrentSession() *Session {
 	if s.st == nil {
 		return nil
@@ -193,15 +205,25 @@ func (s *Sandbox) Refresh(ctx context.Context) error {
 	return nil
 }
 
+// setInfo stores what an answer says of the sandbox, if it says anything: a
+// handle without a name would reach other routes. The caller holds mu.
+func (st *sandboxState) setInfo(info wire.Sandbox) {
+	if info.Name != "" {
+		st.info = info
+	}
+}
+
 // adopt stores an answer of get and returns the session that it names. The
 // current session's handle is kept when it is still the same one.
 func (s *Sandbox) adopt(c *Client, answer *wire.SandboxAnswer) *Session {
 	s.st.mu.Lock()
 	defer s.st.mu.Unlock()
-	s.st.info = answer.Sandbox
-	if s.st.current != nil && s.st.current.ID() == answer.Session.ID {
+	s.st.setInfo(answer.Sandbox)
+	switch {
+	case answer.Session.ID == "":
+	case s.st.current != nil && s.st.current.ID() == answer.Session.ID:
 		s.st.current.set(answer.Session, answer.Routes)
-	} else {
+	default:
 		s.st.current = newSession(c, answer.Session, answer.Routes)
 	}
 	return s.st.current
@@ -232,7 +254,7 @@ func (s *Sandbox) Stop(ctx context.Context) (*StopResult, error) {
 	}
 	if answer.Sandbox != nil {
 		s.st.mu.Lock()
-		s.st.info = *answer.Sandbox
+		s.st.setInfo(*answer.Sandbox)
 		s.st.mu.Unlock()
 	}
 	return stopResult(answer), nil

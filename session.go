@@ -68,11 +68,14 @@ func (s *Session) wireRoutes() []wire.Route {
 	return s.routes
 }
 
-// set stores an answer. Nil routes leave the known ones.
+// set stores an answer. A session that the API left out and nil routes leave
+// what is known.
 func (s *Session) set(data wire.Session, routes []wire.Route) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.data, s.policy = data, nil
+	if data.ID != "" {
+		s.data, s.policy = data, nil
+	}
 	if routes != nil {
 		s.routes = routes
 	}

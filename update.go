@@ -147,7 +147,7 @@ func (s *Sandbox) Update(ctx context.Context, opts *UpdateOptions) error {
 		return err
 	}
 	s.st.mu.Lock()
-	s.st.info = answer.Sandbox
+	s.st.setInfo(answer.Sandbox)
 	s.st.mu.Unlock()
 	cur := s.CurrentSession()
 	if cur == nil {
