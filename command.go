@@ -424,7 +424,10 @@ func (c *Command) UnmarshalJSON(data []byte) error {
 
 // MarshalJSON writes the handle in the JavaScript SDK's serialized form, with
 // the output if it is held in memory.
-func (c *CommandFinished) MarshalJSON() ([]byte, error) {
+func (c CommandFinished) MarshalJSON() ([]byte, error) {
+	if c.Command == nil {
+		return nil, fmt.Errorf("sandbox: %w: the CommandFinished was not made by a Sandbox or from JSON", ErrInvalid)
+	}
 	s := c.serialized()
 	s.ExitCode = &c.ExitCode
 	s.Duration = s.Cmd.DurationMs

@@ -52,6 +52,10 @@ func pages[T any](ctx context.Context, first func() (*Page[T], error)) iter.Seq2
 				yield(nil, fmt.Errorf("sandbox: the listing does not end: the API gave the cursor %q twice", page.Next))
 				return
 			}
+			if page.fetch == nil {
+				yield(nil, invalid("Page", "was not made by a listing, so that the next one can't be fetched; use its Next as Cursor"))
+				return
+			}
 			seen[page.Next] = true
 			page, err = page.fetch(ctx, page.Next)
 		}
