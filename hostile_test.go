@@ -1,0 +1,326 @@
+package sandbox_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptrace"
+	"runtime"
+	"strings"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/go-vercel/sandbox"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+// hostile is a transport that answers by a function. It need not know of
+// httptrace, like many transports that are not net/http's own.
+type hostile func(*http.Request) (*http.Response, error)
+
+func (s hostile) RoundTrip(req *http.Request) (*http.Response, error) {
+	if req.Body != nil {
+		defer req.Body.Close()
+		if _, err := io.Copy(io.Discard, req.Body); err != nil {
+			return nil, err
+		}
+	}
+	return s(req)
+}
+
+// client returns a client whose requests go to the function.
+func (s hostile) client(t *testing.T) *sandbox.Client {
+	t.Helper()
+	c, err := sandbox.NewClient(&sandbox.ClientOptions{
+		HTTPClient: &http.Client{Transport: s}, BaseURL: "https://api.test",
+		Credentials: sandbox.StaticCredentials(sandbox.Credentials{Token: "tok", TeamID: "team", ProjectID: "prj"}),
+	})
+	require.NoError(t, err)
+	return c
+}
+
+// answer makes an answer of the given kind.
+func reply(status int, kind string, body io.Reader) *http.Response {
+	return &http.Response{
+		StatusCode: status, Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1,
+		Header: http.Header{"Content-Type": {kind}}, Body: io.NopCloser(body), ContentLength: -1,
+	}
+}
+
+func replyJSON(status int, body string) *http.Response {
+	return reply(status, "application/json", strings.NewReader(body))
+}
+
+const (
+	runningBox = `{"sandbox":{"name":"box","status":"running","currentSessionId":"s1"},"session":{"id":"s1","status":"running"},"routes":[]}`
+	begun      = `{"command":{"id":"c1","name":"x","args":[],"cwd":"/","sessionId":"s1","exitCode":null,"startedAt":1}}` + "\n"
+	ended      = `{"command":{"id":"c1","name":"x","args":[],"cwd":"/","sessionId":"s1","exitCode":3,"startedAt":1}}` + "\n"
+)
+
+// box returns a sandbox whose get is answered, and whose other requests go to
+// the function.
+func (s hostile) box(t *testing.T) *sandbox.Sandbox {
+	t.Helper()
+	c := hostile(func(req *http.Request) (*http.Response, error) {
+		if req.Method == http.MethodGet && req.URL.Path == "/v2/sandboxes/box" && req.URL.Query().Get("resume") == "" {
+			return replyJSON(200, runningBox), nil
+		}
+		return s(req)
+	}).client(t)
+	sb, err := c.Get(t.Context(), "box", nil)
+	require.NoError(t, err)
+	return sb
+}
+
+// slowEnd is a body that ends some time after what is in it.
+type slowEnd struct {
+	io.Reader
+	after time.Duration
+}
+
+func (s *slowEnd) Read(p []byte) (int, error) {
+	n, err := s.Reader.Read(p)
+	if n == 0 && err == io.EOF {
+		time.Sleep(s.after)
+	}
+	return n, err
+}
+
+// TestBehindTheLastRecord: what follows the record of a command's end is not
+// looked at, and neither holds the call up nor breaks it, whenever it ends.
+func TestBehindTheLastRecord(t *testing.T) {
+	for name, rest := range map[string]string{"nothing": "", "garbage": "garbage\n", "garbage without an end": "garbage"} {
+		for _, after := range []time.Duration{0, 250 * time.Millisecond} {
+			t.Run(name+" "+after.String(), func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					sb := hostile(func(*http.Request) (*http.Response, error) {
+						return reply(200, "application/x-ndjson", &slowEnd{strings.NewReader(begun + ended + rest), after}), nil
+					}).box(t)
+					done, err := sb.RunCommand(t.Context(), "x", nil, nil)
+					require.NoError(t, err)
+					assert.Equal(t, 3, done.ExitCode)
+				})
+			})
+		}
+	}
+}
+
+// TestUnknownTransport: a transport that does not tell whether it sent a request
+// is not trusted to have not sent it.
+func TestUnknownTransport(t *testing.T) {
+	for name, c := range map[string]struct {
+		err     error
+		sent    int
+		unknown bool
+	}{
+		"lost":    {syscall.ECONNRESET, 1, true},
+		"refused": {&net.OpError{Op: "dial", Net: "tcp", Err: syscall.ECONNREFUSED}, 3, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				sent := 0
+				sb := hostile(func(*http.Request) (*http.Response, error) {
+					sent++
+					return nil, c.err
+				}).box(t)
+				_, err := sb.StartCommand(t.Context(), "x", nil, nil)
+				require.ErrorIs(t, err, c.err)
+				assert.Equal(t, c.unknown, errors.Is(err, sandbox.ErrOutcomeUnknown))
+				assert.Equal(t, c.sent, sent, "requests")
+			})
+		})
+	}
+}
+
+// TestWrongKindOfAnswer: a success of another kind than a stream may well have
+// started the command, and its body is not waited for.
+func TestWrongKindOfAnswer(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		sb := hostile(func(*http.Request) (*http.Response, error) {
+			pr, pw := io.Pipe()
+			t.Cleanup(func() { pw.Close() })
+			resp := reply(200, "text/html", nil)
+			resp.Body = pr
+			return resp, nil
+		}).box(t)
+		_, err := sb.RunCommand(t.Context(), "x", nil, nil)
+		require.ErrorContains(t, err, "text/html")
+		require.ErrorIs(t, err, sandbox.ErrOutcomeUnknown)
+	})
+}
+
+// TestReattachLimits: a network that is gone is given up, however long each
+// attempt to reach it takes.
+func TestReattachLimits(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		begin := time.Now()
+		sb := hostile(func(req *http.Request) (*http.Response, error) {
+			if req.Method == http.MethodPost {
+				return reply(200, "application/x-ndjson", strings.NewReader(begun)), nil
+			}
+			if time.Since(begin) > 24*time.Hour {
+				t.Error("it goes on for ever")
+				return reply(200, "application/x-ndjson", strings.NewReader(begun+ended)), nil
+			}
+			time.Sleep(40 * time.Second)
+			return nil, &net.OpError{Op: "dial", Net: "tcp", Err: syscall.ETIMEDOUT}
+		}).box(t)
+		_, err := sb.RunCommand(t.Context(), "x", nil, nil)
+		e, ok := errors.AsType[*sandbox.StreamError](err)
+		require.True(t, ok, "%v", err)
+		assert.Equal(t, "c1", e.CommandID)
+	})
+}
+
+// TestWaitLimits: waiting for a command ends when the API can't be reached, and
+// not when the platform cuts a request that lasted.
+func TestWaitLimits(t *testing.T) {
+	for name, cut := range map[string]bool{"unreachable": false, "cut": true} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				waits := 0
+				sb := hostile(func(req *http.Request) (*http.Response, error) {
+					if req.Method == http.MethodPost {
+						return replyJSON(200, begun), nil
+					}
+					waits++
+					trace := httptrace.ContextClientTrace(req.Context())
+					if waits > 30 && trace.GotConn == nil {
+						return replyJSON(200, ended), nil
+					}
+					if trace.GetConn != nil {
+						trace.GetConn("api.test:443")
+					}
+					switch {
+					case waits > 30:
+						return replyJSON(200, ended), nil
+					case cut:
+						trace.GotConn(httptrace.GotConnInfo{})
+						time.Sleep(5 * time.Minute)
+						return nil, syscall.ECONNRESET
+					}
+					time.Sleep(40 * time.Second)
+					return nil, &net.OpError{Op: "dial", Net: "tcp", Err: syscall.ETIMEDOUT}
+				}).box(t)
+				cmd, err := sb.StartCommand(t.Context(), "x", nil, nil)
+				require.NoError(t, err)
+				done, err := cmd.Wait(t.Context())
+				if cut {
+					require.NoError(t, err)
+					assert.Equal(t, 3, done.ExitCode)
+					return
+				}
+				require.ErrorIs(t, err, syscall.ETIMEDOUT)
+			})
+		})
+	}
+}
+
+// TestHookThatIgnoresItsEnd: a hook that waits for the resume that it is part
+// of, by a handle and a context that are not its own, is given up; so is one
+// that leaves its goroutine.
+func TestHookThatIgnoresItsEnd(t *testing.T) {
+	for name, hook := range map[string]func(sb *sandbox.Sandbox) error{
+		"waits for itself": func(outer *sandbox.Sandbox) error {
+			_, err := outer.StartCommand(context.Background(), "hook", nil, nil)
+			return err
+		},
+		"leaves": func(*sandbox.Sandbox) error { runtime.Goexit(); return nil },
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				var outer *sandbox.Sandbox
+				c := hostile(func(req *http.Request) (*http.Response, error) {
+					if req.URL.Query().Get("resume") == "true" {
+						return replyJSON(200, strings.Replace(runningBox, `"routes"`, `"resumed":true,"routes"`, 1)), nil
+					}
+					if req.Method == http.MethodGet {
+						return replyJSON(200, runningBox), nil
+					}
+					return replyJSON(410, `{"error":{"code":"sandbox_stopped","message":"stopped"}}`), nil
+				}).client(t)
+				outer, err := c.Get(t.Context(), "box", &sandbox.GetOptions{OnResume: func(context.Context, *sandbox.Sandbox) error {
+					return hook(outer)
+				}})
+				require.NoError(t, err)
+				_, err = outer.StartCommand(t.Context(), "x", nil, nil)
+				require.Error(t, err)
+				t.Log(err)
+			})
+		})
+	}
+}
+
+// TestEmptyAnswers: an answer that leaves out what it is about does not make a
+// handle forget it.
+func TestEmptyAnswers(t *testing.T) {
+	var stopped atomic.Bool
+	sb := hostile(func(req *http.Request) (*http.Response, error) {
+		switch {
+		case strings.HasSuffix(req.URL.Path, "/stop"):
+			stopped.Store(true)
+		case strings.HasSuffix(req.URL.Path, "/cmd"):
+			return replyJSON(200, begun), nil
+		}
+		return replyJSON(200, "{}"), nil
+	}).box(t)
+	_, err := sb.Stop(t.Context())
+	require.NoError(t, err)
+	require.NoError(t, sb.Update(t.Context(), &sandbox.UpdateOptions{VCPUs: 2}))
+	require.NoError(t, sb.ExtendTimeout(t.Context(), time.Minute))
+	require.NoError(t, sb.Refresh(t.Context()))
+	assert.Equal(t, "box", sb.Name())
+	assert.Equal(t, "s1", sb.CurrentSession().ID())
+	_, err = sb.StartCommand(t.Context(), "x", nil, nil)
+	require.NoError(t, err)
+
+	c := hostile(func(*http.Request) (*http.Response, error) { return replyJSON(200, "{}"), nil }).client(t)
+	sb, err = c.Create(t.Context(), &sandbox.CreateOptions{Name: "mine"})
+	require.NoError(t, err, "a sandbox that runs is not lost for what its answer left out")
+	assert.Equal(t, "mine", sb.Name())
+	_, err = c.Create(t.Context(), nil)
+	require.ErrorIs(t, err, sandbox.ErrOutcomeUnknown, "without a name the handle could not be used")
+}
+
+// TestQueryStaysOutOfErrors: queries can hold what is nobody else's business.
+func TestQueryStaysOutOfErrors(t *testing.T) {
+	c := hostile(func(*http.Request) (*http.Response, error) { return nil, context.Canceled }).client(t)
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	_, err := c.Get(ctx, "box", &sandbox.GetOptions{Private: map[string]any{"__key": "planted"}})
+	require.ErrorIs(t, err, context.Canceled)
+	assert.NotContains(t, err.Error(), "planted")
+}
+
+// TestFinishedByValue: a result is marshalled alike by value and by pointer, and
+// an empty one does not bring the program down.
+func TestFinishedByValue(t *testing.T) {
+	sb := hostile(func(*http.Request) (*http.Response, error) {
+		return reply(200, "application/x-ndjson", strings.NewReader(begun+ended)), nil
+	}).box(t)
+	done, err := sb.RunCommand(t.Context(), "x", nil, nil)
+	require.NoError(t, err)
+	byPointer, err := json.Marshal(done)
+	require.NoError(t, err)
+	byValue, err := json.Marshal(map[string]any{"done": *done})
+	require.NoError(t, err)
+	assert.JSONEq(t, `{"done":`+string(byPointer)+`}`, string(byValue))
+	_, err = json.Marshal(&sandbox.CommandFinished{})
+	require.Error(t, err)
+}
+
+// TestPageFromElsewhere: a page that was kept as JSON has lost its way to the
+// next one, and says so.
+func TestPageFromElsewhere(t *testing.T) {
+	page := &sandbox.Page[int]{Items: []int{1}, Next: "cursor"}
+	got, err := sandbox.Collect(page.All(t.Context()))
+	assert.Equal(t, []int{1}, got)
+	require.ErrorIs(t, err, sandbox.ErrInvalid)
+}
