@@ -96,7 +96,7 @@ func ExampleCommand_Logs() {
 		log.Fatal(err)
 	}
 	defer sb.Close()
-	cmd, err := sb.StartCommand(ctx, "sh", []string{"-c", "echo compiling; sleep 0.1; echo 'a warning' >&2; sleep 0.1; echo done"}, nil)
+	cmd, err := sb.StartCommand(ctx, "sh", []string{"-c", "echo compiling; sleep 0.3; echo 'a warning' >&2; sleep 0.3; echo done"}, nil)
 	if err != nil {
 		log.Fatal(err)
 	}
