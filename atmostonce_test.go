@@ -22,6 +22,7 @@ import (
 // in ten: no line stands twice, and the lines that are missing are those whose
 // commands failed.
 func TestAtMostOnce(t *testing.T) {
+	t.Parallel()
 	total := 1000
 	if testing.Short() {
 		total = 100

@@ -98,6 +98,7 @@ func TestDownloadFileRefusals(t *testing.T) {
 // TestDownloadCut cuts a download at random places: the file comes whole in the
 // end or, when the connection breaks each time, not at all.
 func TestDownloadCut(t *testing.T) {
+	t.Parallel()
 	srv, sb := start(t, nil)
 	ctx := t.Context()
 	content := make([]byte, 3<<20)

@@ -77,6 +77,7 @@ func (s script) check(t *testing.T, why, stdout, stderr string, code int) {
 // TestExactlyOnceWaited cuts the stream of a waited command at every offset
 // behind its first record, in every way.
 func TestExactlyOnceWaited(t *testing.T) {
+	t.Parallel()
 	_, sb, cuts := cutSandbox(t)
 	s := smallScript()
 	s.run(t, sb, "no cut")
@@ -93,6 +94,7 @@ func TestExactlyOnceWaited(t *testing.T) {
 // TestExactlyOnceLogs cuts the log of a command that still runs, and that of one
 // that a repair meets after its end, at every offset.
 func TestExactlyOnceLogs(t *testing.T) {
+	t.Parallel()
 	_, sb, cuts := cutSandbox(t)
 	s := smallScript()
 	// The command waits behind its output for a file, so that a clean cut of
@@ -132,6 +134,7 @@ func TestExactlyOnceLogs(t *testing.T) {
 // TestExactlyOnceRandom makes 2,000 cuts at random places of larger streams,
 // several each, of waited commands and of logs copied to writers.
 func TestExactlyOnceRandom(t *testing.T) {
+	t.Parallel()
 	_, sb, cuts := cutSandbox(t)
 	want := 2000
 	if testing.Short() {

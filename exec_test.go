@@ -352,6 +352,7 @@ func ask(c anyCmd) error {
 
 // TestCmdLikeOSExec runs the same programs with exec.Cmd and with Cmd.
 func TestCmdLikeOSExec(t *testing.T) {
+	t.Parallel()
 	_, sb := start(t, nil)
 	_, err := sb.RunCommand(t.Context(), "mkdir", []string{"-p", "work"}, nil)
 	require.NoError(t, err)

@@ -195,6 +195,7 @@ func (r remote) Create(name, content string) error {
 // TestFileSystemIsLikeOS runs each operation on package os and on a sandbox, and
 // expects the same results and the same kinds of errors.
 func TestFileSystemIsLikeOS(t *testing.T) {
+	t.Parallel()
 	_, sb := start(t, nil)
 	localRoot, err := filepath.EvalSymlinks(t.TempDir())
 	require.NoError(t, err)

@@ -17,6 +17,7 @@ import (
 // TestImporter builds, tests and runs a program in a module of its own, with
 // what is in the module cache.
 func TestImporter(t *testing.T) {
+	t.Parallel()
 	here, err := os.Getwd()
 	require.NoError(t, err)
 	dir := t.TempDir()

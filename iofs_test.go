@@ -21,6 +21,7 @@ import (
 // TestIOFS lets testing/fstest loose on a tree with links, odd names and empty
 // files: 2,000 files, or 200 with -short.
 func TestIOFS(t *testing.T) {
+	t.Parallel()
 	count := 2000
 	if testing.Short() {
 		count = 200

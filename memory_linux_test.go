@@ -184,6 +184,7 @@ func transfers(t testing.TB, sizes ...int64) []transferReport {
 // TestTransferMemory shows that memory does not grow with the data: eight times
 // as much up and down takes about the same.
 func TestTransferMemory(t *testing.T) {
+	t.Parallel()
 	r := transfers(t, 24<<20, 192<<20)
 	t.Logf("peak resident memory: %.1f MB after 24 MiB, %.1f MB after 192 MiB", r[0].PeakMB, r[1].PeakMB)
 	assert.Less(t, r[1].PeakMB-r[0].PeakMB, 16.0)

@@ -425,7 +425,7 @@ func TestShellLost(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			sb, r := through(t)
 			o := bash()
-			o.PingInterval = 50 * time.Millisecond
+			o.PingInterval = 500 * time.Millisecond
 			x := openScreen(t, sb, o)
 			x.until("ready> ")
 			end(r)
@@ -473,6 +473,7 @@ func terminalService(t *testing.T, terminal http.HandlerFunc) *sandbox.Sandbox {
 // TestShellRefused: the token of a terminal is in no error, whatever happens to
 // the connection.
 func TestShellRefused(t *testing.T) {
+	t.Parallel()
 	for name, terminal := range map[string]http.HandlerFunc{
 		"status": func(w http.ResponseWriter, r *http.Request) {
 			w.WriteHeader(http.StatusForbidden)

@@ -98,6 +98,7 @@ func oddTree(t *testing.T, files int) string {
 // TestDirectoryRoundTrip sends a tree there and back: 5,000 files, or 500 with
 // -short.
 func TestDirectoryRoundTrip(t *testing.T) {
+	t.Parallel()
 	count := 5000
 	if testing.Short() {
 		count = 500
@@ -172,6 +173,7 @@ func sortedKeys(m map[string]string) []string {
 }
 
 func TestCopyFS(t *testing.T) {
+	t.Parallel()
 	_, sb := start(t, nil)
 	ctx := t.Context()
 	fsys := fstest.MapFS{
@@ -316,6 +318,7 @@ func TestWriteFilesRefusedEarly(t *testing.T) {
 }
 
 func TestWriteFilesRefusals(t *testing.T) {
+	t.Parallel()
 	srv, sb := start(t, nil)
 	ctx := t.Context()
 	before := len(srv.Requests())

@@ -85,6 +85,7 @@ func TestUsers(t *testing.T) {
 }
 
 func TestUserFiles(t *testing.T) {
+	t.Parallel()
 	_, sb := start(t, nil)
 	ctx := t.Context()
 	alice, err := sb.CreateUser(ctx, "alice")

@@ -34,6 +34,7 @@ s.serve_forever()
 
 // A server that begins to listen after two seconds, and one that never does.
 func TestWaitForPort(t *testing.T) {
+	t.Parallel()
 	_, sb := start(t, &sandbox.CreateOptions{Ports: []int{38517, 38518}})
 	began := time.Now()
 	server, err := sb.StartCommand(t.Context(), "python3", []string{"-c", devServer, "38517"}, nil)
