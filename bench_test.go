@@ -41,7 +41,7 @@ const (
 	cannedCommand = `{"command":{"id":"cmd_1","name":"echo","args":["hello"],"cwd":"/vercel/sandbox","sessionId":"sess_1","exitCode":%s,"startedAt":1760000001000}}`
 )
 
-func cannedClient(b *testing.B, answer cannedTransport) *sandbox.Client {
+func cannedClient(b testing.TB, answer cannedTransport) *sandbox.Client {
 	b.Helper()
 	c, err := sandbox.NewClient(&sandbox.ClientOptions{
 		BaseURL:     "https://api.test",
@@ -54,7 +54,7 @@ func cannedClient(b *testing.B, answer cannedTransport) *sandbox.Client {
 	return c
 }
 
-func cannedBox(b *testing.B, answer cannedTransport) *sandbox.Sandbox {
+func cannedBox(b testing.TB, answer cannedTransport) *sandbox.Sandbox {
 	b.Helper()
 	created := false
 	c := cannedClient(b, func(req *http.Request) (string, string) {
@@ -69,6 +69,16 @@ func cannedBox(b *testing.B, answer cannedTransport) *sandbox.Sandbox {
 		b.Fatal(err)
 	}
 	return sb
+}
+
+// cannedLog answers with a command and its log.
+func cannedLog(command, log string) cannedTransport {
+	return func(req *http.Request) (string, string) {
+		if strings.HasSuffix(req.URL.Path, "/logs") {
+			return "application/x-ndjson", log
+		}
+		return "application/json", command
+	}
 }
 
 func BenchmarkRunCommand(b *testing.B) {
@@ -98,30 +108,43 @@ func BenchmarkLogs(b *testing.B) {
 	line := `{"stream":"stdout","data":"` + strings.Repeat("0123456789", 10) + `\n"}` + "\n"
 	log := strings.Repeat(line, lines)
 	command := fmt.Sprintf(cannedCommand, "0")
-	sb := cannedBox(b, func(req *http.Request) (string, string) {
-		if strings.HasSuffix(req.URL.Path, "/logs") {
-			return "application/x-ndjson", log
-		}
-		return "application/json", command
-	})
+	sb := cannedBox(b, cannedLog(command, log))
 	cmd, err := sb.GetCommand(b.Context(), "cmd_1")
 	if err != nil {
 		b.Fatal(err)
 	}
-	b.SetBytes(int64(len(log)))
-	b.ReportAllocs()
-	for b.Loop() {
-		n := 0
-		for _, err := range cmd.Logs(b.Context()) {
-			if err != nil {
-				b.Fatal(err)
+	b.Run("Logs", func(b *testing.B) {
+		b.SetBytes(int64(len(log)))
+		b.ReportAllocs()
+		for b.Loop() {
+			n := 0
+			for _, err := range cmd.Logs(b.Context()) {
+				if err != nil {
+					b.Fatal(err)
+				}
+				n++
 			}
-			n++
+			if n != lines {
+				b.Fatalf("%d lines", n)
+			}
 		}
-		if n != lines {
-			b.Fatalf("%d lines", n)
+	})
+	b.Run("LogChunks", func(b *testing.B) {
+		b.SetBytes(int64(len(log)))
+		b.ReportAllocs()
+		for b.Loop() {
+			n := 0
+			for _, err := range cmd.LogChunks(b.Context()) {
+				if err != nil {
+					b.Fatal(err)
+				}
+				n++
+			}
+			if n != lines {
+				b.Fatalf("%d lines", n)
+			}
 		}
-	}
+	})
 }
 
 func BenchmarkList(b *testing.B) {

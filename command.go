@@ -64,6 +64,13 @@ type LogLine struct {
 	Data   string
 }
 
+// LogChunk is a LogLine whose data is valid for one turn of a loop over
+// [Command.LogChunks]. The loop may change it, but must copy what it keeps.
+type LogChunk struct {
+	Stream LogStream
+	Data   []byte
+}
+
 // Signal is the number of a Linux signal.
 type Signal int
 
@@ -196,9 +203,22 @@ func (c *Command) LogValue() slog.Value {
 // is yielded. Nothing is kept, and a slow loop slows the sender down.
 func (c *Command) Logs(ctx context.Context) iter.Seq2[LogLine, error] {
 	return func(yield func(LogLine, error) bool) {
+		for chunk, err := range c.LogChunks(ctx) {
+			if !yield(LogLine{Stream: chunk.Stream, Data: string(chunk.Data)}, err) {
+				return
+			}
+		}
+	}
+}
+
+// LogChunks iterates over the same as [Command.Logs] and allocates nothing for
+// it: the data of a chunk is valid until the loop asks for the next one. It is
+// for a great deal of output that is looked at and not kept.
+func (c *Command) LogChunks(ctx context.Context) iter.Seq2[LogChunk, error] {
+	return func(yield func(LogChunk, error) bool) {
 		client, err := c.client()
 		if err != nil {
-			yield(LogLine{}, err)
+			yield(LogChunk{}, err)
 			return
 		}
 		f := newFollower(ctx, client, c)
@@ -209,10 +229,10 @@ func (c *Command) Logs(ctx context.Context) iter.Seq2[LogLine, error] {
 				return
 			}
 			if err != nil {
-				yield(LogLine{}, err)
+				yield(LogChunk{}, err)
 				return
 			}
-			if !yield(LogLine{Stream: stream, Data: string(data)}, nil) {
+			if !yield(LogChunk{Stream: stream, Data: data}, nil) {
 				return
 			}
 		}

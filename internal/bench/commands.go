@@ -149,6 +149,8 @@ func waitedLogs(ctx context.Context, r *run) error {
 	return err
 }
 
+// detachedLogs reads the log of a command that nobody waited for, as chunks or,
+// if the argument keep is given, as lines that could be kept.
 func detachedLogs(ctx context.Context, r *run) error {
 	want, err := r.int("bytes")
 	if err != nil {
@@ -161,6 +163,15 @@ func detachedLogs(ctx context.Context, r *run) error {
 	r.Work = work{"bytes", want}
 	var got int64
 	err = r.timed(func() error {
+		if r.args["keep"] == "" {
+			for chunk, err := range cmd.LogChunks(ctx) {
+				if err != nil {
+					return err
+				}
+				got += int64(len(chunk.Data))
+			}
+			return nil
+		}
 		for line, err := range cmd.Logs(ctx) {
 			if err != nil {
 				return err
