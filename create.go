@@ -548,8 +548,8 @@ func nameTaken(err error) bool {
 	return e.Status == http.StatusBadRequest && (strings.Contains(text, "already exists") || strings.Contains(text, "taken") || strings.Contains(text, "already in use"))
 }
 
-// Delete deletes a sandbox by its name, whatever its state, with all its
-// sessions. A missing one matches [ErrNotFound].
+// Delete deletes a sandbox by its name with all its sessions, whatever its
+// state; its snapshots live on. A missing one matches [ErrNotFound].
 func (c *Client) Delete(ctx context.Context, name string) error {
 	if err := checkName("name", name); err != nil {
 		return err

@@ -67,7 +67,7 @@ func TestGettersOnAFullAnswer(t *testing.T) {
 	assert.JSONEq(t, `{"allow":["a.com"],"subnets":{"deny":["10.0.0.0/8"]}}`, string(policy))
 	info.NetworkPolicy = nil
 	assert.Equal(t, sandbox.SandboxInfo{
-		Name: "box", Region: "iad1", VCPUs: 4, Memory: 8192, Runtime: "node24", Image: "registry.example.com/app@sha256:1",
+		Name: "box", Region: "iad1", VCPUs: 4, MemoryMB: 8192, Runtime: "node24", Image: "registry.example.com/app@sha256:1",
 		Timeout: 5 * time.Minute, TotalEgressBytes: new(int64(10)), TotalIngressBytes: new(int64(0)),
 		TotalActiveCPU: new(1500500 * time.Microsecond), TotalDuration: new(time.Minute),
 		CreatedAt: gockTime(0), UpdatedAt: gockTime(1).Add(500 * time.Millisecond), ExpiresAt: gockTime(9000),
@@ -84,7 +84,7 @@ func TestGettersOnAFullAnswer(t *testing.T) {
 	assert.Equal(t, sandbox.NetworkDenyAll, session.NetworkPolicy.Mode)
 	session.Extra, session.NetworkPolicy = nil, nil
 	assert.Equal(t, sandbox.SessionInfo{
-		ID: "sess_1", Memory: 8192, VCPUs: 4, Region: "iad1", Runtime: "node24", Timeout: 10 * time.Minute, Status: sandbox.StatusRunning,
+		ID: "sess_1", MemoryMB: 8192, VCPUs: 4, Region: "iad1", Runtime: "node24", Timeout: 10 * time.Minute, Status: sandbox.StatusRunning,
 		RequestedAt: gockTime(0), StartedAt: gockTime(1), RequestedStopAt: gockTime(2), StoppedAt: gockTime(3), AbortedAt: gockTime(4), SnapshottedAt: gockTime(5),
 		CreatedAt: gockTime(0), UpdatedAt: gockTime(1).Add(500 * time.Millisecond), Duration: new(2 * time.Second), SourceSnapshotID: "snap_0",
 		Cwd: "/work", InteractivePort: 2222, ActiveCPU: new(12 * time.Millisecond),

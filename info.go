@@ -32,8 +32,8 @@ type SandboxInfo struct {
 	Persistent bool
 	// Region is where it runs, for example "iad1".
 	Region string
-	// VCPUs and Memory, in MB, are its size.
-	VCPUs, Memory int
+	// VCPUs and MemoryMB are its size.
+	VCPUs, MemoryMB int
 	// Runtime, for example "node24", and Image, the digest-pinned reference of
 	// a container image, exclude each other.
 	Runtime, Image string
@@ -107,8 +107,8 @@ func keepLastSnapshotsFromWire(k *wire.KeepLastSnapshots) *KeepLastSnapshots {
 // meaning.
 type SessionInfo struct {
 	ID string
-	// Memory, in MB, and VCPUs are its size.
-	Memory, VCPUs   int
+	// MemoryMB and VCPUs are its size.
+	MemoryMB, VCPUs int
 	Region, Runtime string
 	// Timeout is how long it runs, from StartedAt, before it is stopped.
 	Timeout time.Duration
@@ -174,7 +174,7 @@ type SnapshotInfo struct {
 
 func sandboxInfo(w *wire.Sandbox) SandboxInfo {
 	return SandboxInfo{
-		Name: w.Name, Persistent: w.Persistent, Region: w.Region, VCPUs: w.VCPUs, Memory: w.Memory,
+		Name: w.Name, Persistent: w.Persistent, Region: w.Region, VCPUs: w.VCPUs, MemoryMB: w.Memory,
 		Runtime: w.Runtime, Image: w.Image, Timeout: time.Duration(w.Timeout),
 		NetworkPolicy:    networkPolicyFromWire(w.NetworkPolicy),
 		TotalEgressBytes: clonePtr(w.TotalEgressBytes), TotalIngressBytes: clonePtr(w.TotalIngressBytes),
@@ -188,7 +188,7 @@ func sandboxInfo(w *wire.Sandbox) SandboxInfo {
 
 func sessionInfo(w *wire.Session) SessionInfo {
 	info := SessionInfo{
-		ID: w.ID, Memory: w.Memory, VCPUs: w.VCPUs, Region: w.Region, Runtime: w.Runtime,
+		ID: w.ID, MemoryMB: w.Memory, VCPUs: w.VCPUs, Region: w.Region, Runtime: w.Runtime,
 		Timeout: time.Duration(w.Timeout), Status: Status(w.Status),
 		RequestedAt: w.RequestedAt.Time, StartedAt: w.StartedAt.Time, RequestedStopAt: w.RequestedStopAt.Time,
 		StoppedAt: w.StoppedAt.Time, AbortedAt: w.AbortedAt.Time, SnapshottedAt: w.SnapshottedAt.Time,

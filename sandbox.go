@@ -273,8 +273,8 @@ func (s *Sandbox) Close() error {
 	return err
 }
 
-// Delete deletes the sandbox with all its sessions. Afterwards every call on the
-// handle returns [ErrDeleted]. Its snapshots live on.
+// Delete deletes the sandbox with all its sessions, whatever its state; its
+// snapshots live on. Afterwards every call on the handle returns [ErrDeleted].
 func (s *Sandbox) Delete(ctx context.Context) error {
 	c, err := s.client()
 	if err != nil {

@@ -12,9 +12,9 @@ import (
 	"time"
 )
 
-// WaitOptions says what [Sandbox.WaitForPort] waits for. The zero value waits
+// WaitForPortOptions says what [Sandbox.WaitForPort] waits for. The zero value waits
 // for any answer of the server behind the port.
-type WaitOptions struct {
+type WaitForPortOptions struct {
 	// Path is what is asked for; empty means "/". It may have a query.
 	Path string
 	// Status is the status that is waited for. Zero means any, save 502, 503
@@ -30,8 +30,8 @@ type WaitOptions struct {
 	HTTPClient *http.Client
 }
 
-func (o *WaitOptions) withDefaults() (WaitOptions, error) {
-	var w WaitOptions
+func (o *WaitForPortOptions) withDefaults() (WaitForPortOptions, error) {
+	var w WaitForPortOptions
 	if o != nil {
 		w = *o
 	}
@@ -76,7 +76,7 @@ const sessionCheck = 10 * time.Second
 //
 // A sandbox that is stopped is not resumed, since its servers would not be
 // running: the error matches [ErrStopped].
-func (s *Sandbox) WaitForPort(ctx context.Context, port int, opts *WaitOptions) (string, error) {
+func (s *Sandbox) WaitForPort(ctx context.Context, port int, opts *WaitForPortOptions) (string, error) {
 	o, err := opts.withDefaults()
 	if err != nil {
 		return "", err
@@ -120,7 +120,7 @@ func (s *Sandbox) WaitForPort(ctx context.Context, port int, opts *WaitOptions) 
 }
 
 // attempt makes one request and returns nil if it had the wanted answer.
-func (o *WaitOptions) attempt(ctx context.Context, address string) error {
+func (o *WaitForPortOptions) attempt(ctx context.Context, address string) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, o.AttemptTimeout, fmt.Errorf("no answer within %v", o.AttemptTimeout))
 	defer cancel()
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, address, nil)

@@ -50,11 +50,11 @@ func TestWaitForPort(t *testing.T) {
 	require.NoError(t, err)
 	assert.Equal(t, "listening on port 38517", line)
 
-	_, err = sb.WaitForPort(t.Context(), 38517, &sandbox.WaitOptions{Path: "/ready", Status: 200})
+	_, err = sb.WaitForPort(t.Context(), 38517, &sandbox.WaitForPortOptions{Path: "/ready", Status: 200})
 	require.NoError(t, err)
 	ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
 	defer cancel()
-	_, err = sb.WaitForPort(ctx, 38517, &sandbox.WaitOptions{Path: "/other", Status: 200})
+	_, err = sb.WaitForPort(ctx, 38517, &sandbox.WaitForPortOptions{Path: "/other", Status: 200})
 	assert.ErrorIs(t, err, context.DeadlineExceeded)
 	assert.ErrorContains(t, err, "status 404 instead of 200: hello")
 
@@ -69,7 +69,7 @@ func TestWaitForPort(t *testing.T) {
 	noRoute, ok := errors.AsType[*sandbox.NoRouteError](err)
 	require.True(t, ok, "%v", err)
 	assert.Equal(t, 1234, noRoute.Port)
-	for _, bad := range []sandbox.WaitOptions{{Status: 7}, {Path: "x"}, {Interval: -1}} {
+	for _, bad := range []sandbox.WaitForPortOptions{{Status: 7}, {Path: "x"}, {Interval: -1}} {
 		_, err = sb.WaitForPort(t.Context(), 38517, &bad)
 		assert.ErrorIs(t, err, sandbox.ErrInvalid)
 	}
@@ -105,7 +105,7 @@ func TestWaitForPortBacksOff(t *testing.T) {
 
 		began := time.Now()
 		var at []time.Duration
-		opts := &sandbox.WaitOptions{HTTPClient: &http.Client{Transport: roundTripper(func(r *http.Request) (*http.Response, error) {
+		opts := &sandbox.WaitForPortOptions{HTTPClient: &http.Client{Transport: roundTripper(func(r *http.Request) (*http.Response, error) {
 			assert.Equal(t, "https://a-3000.example.com/health?x=1", r.URL.String())
 			assert.Empty(t, r.Header.Get("Authorization"))
 			at = append(at, time.Since(began))

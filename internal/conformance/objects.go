@@ -129,7 +129,7 @@ func withoutNil(m map[string]any) map[string]any {
 func sandboxData(i sandbox.SandboxInfo) map[string]any {
 	return withoutNil(map[string]any{
 		"name": i.Name, "persistent": i.Persistent, "region": orNil(i.Region), "vcpus": orNil(i.VCPUs),
-		"memory": orNil(i.Memory), "runtime": orNil(i.Runtime), "image": orNil(i.Image), "timeout": durationMillis(i.Timeout),
+		"memory": orNil(i.MemoryMB), "runtime": orNil(i.Runtime), "image": orNil(i.Image), "timeout": durationMillis(i.Timeout),
 		"networkPolicy": policyAsAPI(i.NetworkPolicy), "totalEgressBytes": ptr(i.TotalEgressBytes),
 		"totalIngressBytes": ptr(i.TotalIngressBytes), "totalActiveCpuDurationMs": ms(i.TotalActiveCPU),
 		"totalDurationMs": ms(i.TotalDuration), "createdAt": timeMillis(i.CreatedAt), "updatedAt": timeMillis(i.UpdatedAt),
@@ -164,7 +164,7 @@ func sessionData(i sandbox.SessionInfo) map[string]any {
 		out[k], _ = decodeJSON(raw)
 	}
 	known := withoutNil(map[string]any{
-		"id": i.ID, "memory": orNil(i.Memory), "vcpus": orNil(i.VCPUs), "region": orNil(i.Region), "runtime": orNil(i.Runtime),
+		"id": i.ID, "memory": orNil(i.MemoryMB), "vcpus": orNil(i.VCPUs), "region": orNil(i.Region), "runtime": orNil(i.Runtime),
 		"timeout": durationMillis(i.Timeout), "status": string(i.Status), "requestedAt": timeMillis(i.RequestedAt),
 		"startedAt": timeMillis(i.StartedAt), "requestedStopAt": timeMillis(i.RequestedStopAt),
 		"stoppedAt": timeMillis(i.StoppedAt), "abortedAt": timeMillis(i.AbortedAt), "duration": ms(i.Duration),
