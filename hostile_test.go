@@ -324,3 +324,53 @@ func TestPageFromElsewhere(t *testing.T) {
 	assert.Equal(t, []int{1}, got)
 	require.ErrorIs(t, err, sandbox.ErrInvalid)
 }
+
+// TestBackPressure: while a writer does not take what it is given, no more is
+// read from the connection than fits into the buffer, and nothing is lost.
+func TestBackPressure(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		line := `{"stream":"stdout","data":"` + strings.Repeat("x", 1023) + `\n"}` + "\n"
+		const count = 1000
+		var sent atomic.Int64
+		sb := hostile(func(*http.Request) (*http.Response, error) {
+			pr, pw := io.Pipe()
+			go func() {
+				_, _ = io.WriteString(pw, begun)
+				for range count {
+					if _, err := io.WriteString(pw, line); err != nil {
+						return
+					}
+					sent.Add(1)
+				}
+				_, _ = io.WriteString(pw, ended)
+				pw.Close()
+			}()
+			resp := reply(200, "application/x-ndjson", nil)
+			resp.Body = pr
+			return resp, nil
+		}).box(t)
+		slow := &slowWriter{open: make(chan struct{})}
+		result := make(chan error, 1)
+		go func() {
+			_, err := sb.RunCommand(t.Context(), "x", nil, &sandbox.CommandOptions{Stdout: slow})
+			result <- err
+		}()
+		synctest.Wait()
+		assert.LessOrEqual(t, sent.Load(), int64(64), "lines that were read ahead")
+		close(slow.open)
+		require.NoError(t, <-result)
+		assert.Equal(t, count*1024, slow.n)
+	})
+}
+
+// slowWriter takes nothing until it is open.
+type slowWriter struct {
+	open chan struct{}
+	n    int
+}
+
+func (w *slowWriter) Write(p []byte) (int, error) {
+	<-w.open
+	w.n += len(p)
+	return len(p), nil
+}
