@@ -153,10 +153,11 @@ func Attach(ctx context.Context, sh *sandbox.Shell, opts *Options) (exitCode int
 		}
 	})
 
-	shown := make(chan error, 1)
+	var copied error // set once shown is closed
+	shown := make(chan struct{})
 	group.Go(func() {
-		_, err := io.Copy(o.Stdout, sh)
-		shown <- err
+		defer close(shown)
+		_, copied = io.Copy(o.Stdout, sh)
 	})
 	code, err := sh.Wait(ctx)
 	if err != nil {
@@ -166,8 +167,9 @@ func Attach(ctx context.Context, sh *sandbox.Shell, opts *Options) (exitCode int
 		return 0, err
 	}
 	// The program has ended, so its output does too.
-	if err := <-shown; err != nil {
-		return code, fmt.Errorf("terminal: %w", err)
+	<-shown
+	if copied != nil {
+		return code, fmt.Errorf("terminal: %w", copied)
 	}
 	orderly = true
 	return code, nil
