@@ -197,11 +197,7 @@ func opOpenInteractive(c *call) (any, error) {
 }
 
 func opList(c *call) (any, error) {
-	s, err := c.statics()
-	if err != nil {
-		return nil, err
-	}
-	client, err := c.client(s)
+	s, client, err := c.static()
 	if err != nil {
 		return nil, err
 	}
@@ -218,11 +214,7 @@ func opList(c *call) (any, error) {
 }
 
 func opSnapshotList(c *call) (any, error) {
-	s, err := c.statics()
-	if err != nil {
-		return nil, err
-	}
-	client, err := c.client(s)
+	s, client, err := c.static()
 	if err != nil {
 		return nil, err
 	}
@@ -281,11 +273,7 @@ func opListSessions(c *call) (any, error) {
 }
 
 func opSnapshotTree(c *call) (any, error) {
-	s, err := c.statics()
-	if err != nil {
-		return nil, err
-	}
-	client, err := c.client(s)
+	s, client, err := c.static()
 	if err != nil {
 		return nil, err
 	}
@@ -345,11 +333,7 @@ func (c *call) treePages(client *sandbox.Client, l listing, id string, o *sandbo
 }
 
 func opSnapshotGet(c *call) (any, error) {
-	s, err := c.statics()
-	if err != nil {
-		return nil, err
-	}
-	client, err := c.client(s)
+	s, client, err := c.static()
 	if err != nil {
 		return nil, err
 	}

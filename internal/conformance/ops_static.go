@@ -128,6 +128,16 @@ func (s statics) private() map[string]any {
 	return out
 }
 
+// static gives a static call its arguments and its client.
+func (c *call) static() (statics, *sandbox.Client, error) {
+	s, err := c.statics()
+	if err != nil {
+		return nil, nil, err
+	}
+	client, err := c.client(s)
+	return s, client, err
+}
+
 // client makes the client that a static call stands for in JavaScript.
 func (c *call) client(s statics) (*sandbox.Client, error) {
 	hc := c.d.http
@@ -262,11 +272,7 @@ func policy(raw json.RawMessage) (*sandbox.NetworkPolicy, error) {
 }
 
 func opCreate(c *call) (any, error) {
-	s, err := c.statics()
-	if err != nil {
-		return nil, err
-	}
-	client, err := c.client(s)
+	s, client, err := c.static()
 	if err != nil {
 		return nil, err
 	}
@@ -278,11 +284,7 @@ func opCreate(c *call) (any, error) {
 }
 
 func opFork(c *call) (any, error) {
-	s, err := c.statics()
-	if err != nil {
-		return nil, err
-	}
-	client, err := c.client(s)
+	s, client, err := c.static()
 	if err != nil {
 		return nil, err
 	}
@@ -304,11 +306,7 @@ func (c *call) getOptions(s statics) (sandbox.GetOptions, error) {
 }
 
 func opGet(c *call) (any, error) {
-	s, err := c.statics()
-	if err != nil {
-		return nil, err
-	}
-	client, err := c.client(s)
+	s, client, err := c.static()
 	if err != nil {
 		return nil, err
 	}
@@ -320,11 +318,7 @@ func opGet(c *call) (any, error) {
 }
 
 func opGetOrCreate(c *call) (any, error) {
-	s, err := c.statics()
-	if err != nil {
-		return nil, err
-	}
-	client, err := c.client(s)
+	s, client, err := c.static()
 	if err != nil {
 		return nil, err
 	}

@@ -13,9 +13,15 @@ type names struct {
 	Groupname string `json:"groupname"`
 }
 
-func (c *call) names() (names, error) {
+// named gives a call the object that it is made on and the names that it is
+// given.
+func named[T any](c *call) (T, names, error) {
 	var n names
-	return n, c.args(&n)
+	t, err := on[T](c)
+	if err == nil {
+		err = c.args(&n)
+	}
+	return t, n, err
 }
 
 var linuxName = regexp.MustCompile(`^[a-z_][a-z0-9_-]*$`)
@@ -50,11 +56,7 @@ func badNames(err error, n names) error {
 }
 
 func opCreateUser(c *call) (any, error) {
-	sb, err := on[*sandbox.Sandbox](c)
-	if err != nil {
-		return nil, err
-	}
-	n, err := c.names()
+	sb, n, err := named[*sandbox.Sandbox](c)
 	if err != nil {
 		return nil, err
 	}
@@ -66,11 +68,7 @@ func opCreateUser(c *call) (any, error) {
 }
 
 func opAsUser(c *call) (any, error) {
-	sb, err := on[*sandbox.Sandbox](c)
-	if err != nil {
-		return nil, err
-	}
-	n, err := c.names()
+	sb, n, err := named[*sandbox.Sandbox](c)
 	if err != nil {
 		return nil, err
 	}
@@ -82,11 +80,7 @@ func opAsUser(c *call) (any, error) {
 }
 
 func opCreateGroup(c *call) (any, error) {
-	sb, err := on[*sandbox.Sandbox](c)
-	if err != nil {
-		return nil, err
-	}
-	n, err := c.names()
+	sb, n, err := named[*sandbox.Sandbox](c)
 	if err != nil {
 		return nil, err
 	}
@@ -98,11 +92,7 @@ func opCreateGroup(c *call) (any, error) {
 }
 
 func opAddUserToGroup(c *call) (any, error) {
-	sb, err := on[*sandbox.Sandbox](c)
-	if err != nil {
-		return nil, err
-	}
-	n, err := c.names()
+	sb, n, err := named[*sandbox.Sandbox](c)
 	if err != nil {
 		return nil, err
 	}
@@ -110,11 +100,7 @@ func opAddUserToGroup(c *call) (any, error) {
 }
 
 func opRemoveUserFromGroup(c *call) (any, error) {
-	sb, err := on[*sandbox.Sandbox](c)
-	if err != nil {
-		return nil, err
-	}
-	n, err := c.names()
+	sb, n, err := named[*sandbox.Sandbox](c)
 	if err != nil {
 		return nil, err
 	}
@@ -122,11 +108,7 @@ func opRemoveUserFromGroup(c *call) (any, error) {
 }
 
 func opAddToGroup(c *call) (any, error) {
-	u, err := on[*sandbox.SandboxUser](c)
-	if err != nil {
-		return nil, err
-	}
-	n, err := c.names()
+	u, n, err := named[*sandbox.SandboxUser](c)
 	if err != nil {
 		return nil, err
 	}
@@ -134,11 +116,7 @@ func opAddToGroup(c *call) (any, error) {
 }
 
 func opRemoveFromGroup(c *call) (any, error) {
-	u, err := on[*sandbox.SandboxUser](c)
-	if err != nil {
-		return nil, err
-	}
-	n, err := c.names()
+	u, n, err := named[*sandbox.SandboxUser](c)
 	if err != nil {
 		return nil, err
 	}

@@ -298,7 +298,13 @@ func (b *Box) ReadFile(path, cwd string) (io.ReadCloser, int64, error) {
 
 // Mkdir makes a directory and the parents that are missing; one that exists is
 // no error.
-func (b *Box) Mkdir(path, cwd string) error {
+func (b *Box) Mkdir(path, cwd string) error { return b.mkdir(path, cwd, true) }
+
+// MkdirNew makes a directory in one that exists. When there is something with
+// that name already, the error matches fs.ErrExist.
+func (b *Box) MkdirNew(path, cwd string) error { return b.mkdir(path, cwd, false) }
+
+func (b *Box) mkdir(path, cwd string, parents bool) error {
 	name, err := b.path(path, cwd)
 	if err != nil {
 		return err
@@ -308,7 +314,7 @@ func (b *Box) Mkdir(path, cwd string) error {
 		return fmt.Errorf("box: mkdir: %w", err)
 	}
 	defer done()
-	return b.machine.mkdir(name, true)
+	return b.machine.mkdir(name, parents)
 }
 
 // Extract unpacks a gzipped tar archive below cwd (empty means WorkDir) as the
