@@ -97,10 +97,15 @@ func (s *Sandbox) WaitForPort(ctx context.Context, port int, opts *WaitForPortOp
 	}
 	pauseFor := o.Interval
 	checked := time.Now()
+	var reason error
 	for {
-		reason := o.attempt(ctx, target.String())
-		if reason == nil {
+		err := o.attempt(ctx, target.String())
+		if err == nil {
 			return address, nil
+		}
+		// An attempt that the end of ctx cut short says less than the one before.
+		if reason == nil || ctx.Err() == nil {
+			reason = err
 		}
 		if ctx.Err() == nil && time.Since(checked) >= sessionCheck {
 			checked = time.Now()

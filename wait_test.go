@@ -52,13 +52,13 @@ func TestWaitForPort(t *testing.T) {
 
 	_, err = sb.WaitForPort(t.Context(), 38517, &sandbox.WaitForPortOptions{Path: "/ready", Status: 200})
 	require.NoError(t, err)
-	ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
 	defer cancel()
 	_, err = sb.WaitForPort(ctx, 38517, &sandbox.WaitForPortOptions{Path: "/other", Status: 200})
 	assert.ErrorIs(t, err, context.DeadlineExceeded)
 	assert.ErrorContains(t, err, "status 404 instead of 200: hello")
 
-	ctx, cancel = context.WithTimeout(t.Context(), 500*time.Millisecond)
+	ctx, cancel = context.WithTimeout(t.Context(), 2*time.Second)
 	defer cancel()
 	_, err = sb.WaitForPort(ctx, 38518, nil)
 	assert.ErrorIs(t, err, context.DeadlineExceeded)
