@@ -181,6 +181,11 @@ func (c *Client) send(ctx context.Context, req *Request) (*http.Response, *attem
 	}
 	switch {
 	case err != nil:
+		// What breaks first when the context ends, the connection or an upload's
+		// source, is chance. The context is what the caller is told of.
+		if end := ctx.Err(); end != nil && !errors.Is(err, end) {
+			err = end
+		}
 		return nil, a, c.broken(req, a, err)
 	case resp.StatusCode >= 200 && resp.StatusCode < 300:
 		return resp, a, nil
