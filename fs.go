@@ -6,6 +6,9 @@ import (
 	"io"
 	"io/fs"
 	"iter"
+	"os"
+	"path"
+	"strconv"
 	"strings"
 	"syscall"
 
@@ -106,3 +109,292 @@ func checkPath(op, name string) error {
 	}
 	return nil
 }
+
+// umask is what a sandbox's processes start with: modes that are asked for lose
+// these bits, as they do in package os.
+const umask fs.FileMode = 0o022
+
+// pathOp runs a program on one path and puts the path into its error.
+func (f *FileSystem) pathOp(ctx context.Context, op, name, program string, args ...string) error {
+	if err := checkPath(op, name); err != nil {
+		return err
+	}
+	if _, err := f.run(ctx, program, args...); err != nil {
+		return &fs.PathError{Op: op, Path: name, Err: err}
+	}
+	return nil
+}
+
+// linkOp is pathOp for two paths.
+func (f *FileSystem) linkOp(ctx context.Context, op, from, to, program string, args ...string) error {
+	for _, p := range []string{from, to} {
+		if err := checkPath(op, p); err != nil {
+			return &os.LinkError{Op: op, Old: from, New: to, Err: errors.Unwrap(err)}
+		}
+	}
+	if _, err := f.run(ctx, program, args...); err != nil {
+		return &os.LinkError{Op: op, Old: from, New: to, Err: err}
+	}
+	return nil
+}
+
+// Mkdir makes a directory. Its parent has to exist.
+func (f *FileSystem) Mkdir(ctx context.Context, name string, perm fs.FileMode) error {
+	if mode := perm &^ umask; mode != 0o755 {
+		return f.pathOp(ctx, "mkdir", name, "mkdir", append([]string{"-m", octal(mode)}, operands(name)...)...)
+	}
+	if err := checkPath("mkdir", name); err != nil {
+		return err
+	}
+	if err := f.t.mkdir(ctx, name); err != nil {
+		return &fs.PathError{Op: "mkdir", Path: name, Err: fileReason(err)}
+	}
+	return nil
+}
+
+// fileReason tells what an API error says about a file; the API's error stays
+// inside. Other errors are returned as they are.
+func fileReason(err error) error {
+	if e, ok := errors.AsType[*APIError](err); ok {
+		if errno := errnoOfAPI(e); errno != 0 {
+			return &FSError{Errno: errno, Message: e.Message, Err: err}
+		}
+	}
+	return err
+}
+
+// MkdirAll makes a directory and those that lead to it. One that exists already
+// is no error.
+func (f *FileSystem) MkdirAll(ctx context.Context, name string, perm fs.FileMode) error {
+	var err error
+	if mode := perm &^ umask; mode == 0o755 {
+		err = f.pathOp(ctx, "mkdir", name, "mkdir", append([]string{"-p"}, operands(name)...)...)
+	} else {
+		err = f.pathOp(ctx, "mkdir", name, "sh", "-c", `umask "$1" && exec mkdir -p -- "$2"`, "sh", octal(0o777&^mode), name)
+	}
+	if fe, ok := errors.AsType[*FSError](err); ok && fe.Errno == syscall.EEXIST {
+		fe.Errno = syscall.ENOTDIR // as package os calls a file in the way
+	}
+	return err
+}
+
+// Remove removes a file, a symbolic link or an empty directory.
+func (f *FileSystem) Remove(ctx context.Context, name string) error {
+	return f.pathOp(ctx, "remove", name, "rm", append([]string{"-d"}, operands(name)...)...)
+}
+
+// RemoveAll removes a file, or a directory with all that is in it. One that does
+// not exist is no error.
+func (f *FileSystem) RemoveAll(ctx context.Context, name string) error {
+	if name == "" {
+		return nil // as os.RemoveAll
+	}
+	err := f.Rm(ctx, name, &RmOptions{Recursive: true, Force: true})
+	if pe, ok := errors.AsType[*fs.PathError](err); ok {
+		pe.Op = "RemoveAll"
+	}
+	return err
+}
+
+// RmOptions are the options of [FileSystem.Rm].
+type RmOptions struct {
+	// Recursive removes directories with all that is in them.
+	Recursive bool
+	// Force makes a file that does not exist no error.
+	Force bool
+}
+
+// Rm removes as the program of that name does: without options a file or a
+// symbolic link, but no directory.
+func (f *FileSystem) Rm(ctx context.Context, name string, opts *RmOptions) error {
+	var args []string
+	if opts != nil && opts.Recursive {
+		args = append(args, "-r")
+	}
+	if opts != nil && opts.Force {
+		args = append(args, "-f")
+	}
+	return f.pathOp(ctx, "rm", name, "rm", append(args, operands(name)...)...)
+}
+
+// Unlink removes a file or a symbolic link, and no directory.
+func (f *FileSystem) Unlink(ctx context.Context, name string) error {
+	return f.pathOp(ctx, "unlink", name, "rm", operands(name)...)
+}
+
+// Rmdir removes an empty directory, and nothing else.
+func (f *FileSystem) Rmdir(ctx context.Context, name string) error {
+	return f.pathOp(ctx, "rmdir", name, "rmdir", operands(name)...)
+}
+
+// Rename moves a file or directory to a new name. A file that has the name is
+// replaced, and so is an empty directory by a directory; otherwise a directory
+// that has the name is an error: nothing is ever moved into it. Errors are of
+// type [*os.LinkError].
+func (f *FileSystem) Rename(ctx context.Context, oldName, newName string) error {
+	err := f.linkOp(ctx, "rename", oldName, newName, "mv", append([]string{"-T"}, operands(oldName, newName)...)...)
+	if fe, ok := errors.AsType[*FSError](err); ok {
+		switch {
+		case strings.Contains(fe.Message, "are the same file"):
+			if path.Clean(oldName) == path.Clean(newName) {
+				return nil
+			}
+			fe.Errno = syscall.EEXIST
+		case fe.Errno == syscall.EISDIR:
+			fe.Errno = syscall.EEXIST // as package os calls a directory in the way
+		}
+	}
+	return err
+}
+
+// CopyFile copies a file within the sandbox, with its permissions if the copy is
+// new. A file that has the name is overwritten; nothing is ever copied into a
+// directory. Errors are of type [*os.LinkError].
+func (f *FileSystem) CopyFile(ctx context.Context, from, to string) error {
+	return f.linkOp(ctx, "copy", from, to, "cp", append([]string{"-T"}, operands(from, to)...)...)
+}
+
+// Chmod sets the permissions of a file, and its set-id and sticky bits. It
+// follows symbolic links.
+func (f *FileSystem) Chmod(ctx context.Context, name string, mode fs.FileMode) error {
+	return f.pathOp(ctx, "chmod", name, "chmod", append([]string{octal(mode)}, operands(name)...)...)
+}
+
+// ChmodSymbolic changes permissions as the program chmod understands them, such
+// as "u+x,go-w".
+func (f *FileSystem) ChmodSymbolic(ctx context.Context, name, mode string) error {
+	if mode == "" || strings.ContainsAny(mode, "\x00/ \n") {
+		return invalid("mode", "%q is not a mode of chmod", mode)
+	}
+	return f.pathOp(ctx, "chmod", name, "chmod", operands(mode, name)...)
+}
+
+// Chown sets the owner and the group of a file. -1 leaves one of them as it is.
+// It follows symbolic links. Only root may give files away: commands of an
+// ordinary user fail with [syscall.EPERM].
+func (f *FileSystem) Chown(ctx context.Context, name string, uid, gid int) error {
+	return f.pathOp(ctx, "chown", name, "chown", append([]string{ids(uid, gid)}, operands(name)...)...)
+}
+
+// Lchown is as [FileSystem.Chown] but changes a symbolic link itself.
+func (f *FileSystem) Lchown(ctx context.Context, name string, uid, gid int) error {
+	return f.pathOp(ctx, "lchown", name, "chown", append([]string{"-h", ids(uid, gid)}, operands(name)...)...)
+}
+
+func ids(uid, gid int) string {
+	owner, group := "", ""
+	if uid >= 0 {
+		owner = strconv.Itoa(uid)
+	}
+	if gid >= 0 {
+		group = strconv.Itoa(gid)
+	}
+	return owner + ":" + group
+}
+
+// Symlink makes newName a symbolic link to oldName, which need not exist. Errors
+// are of type [*os.LinkError].
+func (f *FileSystem) Symlink(ctx context.Context, oldName, newName string) error {
+	return f.linkOp(ctx, "symlink", oldName, newName, "ln", append([]string{"-s", "-T"}, operands(oldName, newName)...)...)
+}
+
+// Readlink returns where a symbolic link points to.
+func (f *FileSystem) Readlink(ctx context.Context, name string) (string, error) {
+	return f.nameOp(ctx, "readlink", name, "readlink", append([]string{"-v"}, operands(name)...)...)
+}
+
+// RealPath returns the absolute path of a file without symbolic links. The file
+// has to exist.
+func (f *FileSystem) RealPath(ctx context.Context, name string) (string, error) {
+	return f.nameOp(ctx, "realpath", name, "realpath", append([]string{"-e"}, operands(name)...)...)
+}
+
+// nameOp runs a program that answers with a file's name.
+func (f *FileSystem) nameOp(ctx context.Context, op, name, program string, args ...string) (string, error) {
+	if err := checkPath(op, name); err != nil {
+		return "", err
+	}
+	out, err := f.query(ctx, program, args...)
+	if err != nil {
+		return "", &fs.PathError{Op: op, Path: name, Err: err}
+	}
+	return line(out), nil
+}
+
+// Truncate sets the length of a file, which has to exist. What is added reads as
+// zeros.
+func (f *FileSystem) Truncate(ctx context.Context, name string, size int64) error {
+	if size < 0 {
+		return &fs.PathError{Op: "truncate", Path: name, Err: syscall.EINVAL}
+	}
+	// The program truncate would make a file that is missing.
+	return f.pathOp(ctx, "truncate", name, "dd", "if=/dev/null", "of="+name,
+		"bs=1", "count=0", "seek="+strconv.FormatInt(size, 10), "conv=nocreat", "status=none")
+}
+
+// MkdirTemp makes a new directory that only the present user can use, and
+// returns its path. The random part of its name takes the place of the last "*"
+// in pattern, or comes at its end. An empty dir stands for /tmp. The caller
+// removes the directory.
+func (f *FileSystem) MkdirTemp(ctx context.Context, dir, pattern string) (string, error) {
+	if strings.Contains(pattern, "/") {
+		return "", &fs.PathError{Op: "mkdirtemp", Path: pattern, Err: errors.New("pattern contains a slash")}
+	}
+	const random = "XXXXXX"
+	prefix, suffix := pattern, ""
+	if i := strings.LastIndexByte(pattern, '*'); i >= 0 {
+		prefix, suffix = pattern[:i], pattern[i+1:]
+	}
+	switch {
+	case dir == "":
+		dir = "/tmp/"
+	case dir == ".":
+		dir = ""
+	case !strings.HasSuffix(dir, "/"):
+		dir += "/"
+	}
+	args := []string{"-d"}
+	if strings.Contains(suffix, "X") {
+		// mktemp fills in the last run of X, which has to be ours.
+		args = append(args, "--suffix="+suffix)
+		suffix = ""
+	}
+	template := dir + prefix + random + suffix
+	out, err := f.nameOp(ctx, "mkdirtemp", template, "mktemp", append(args, operands(template)...)...)
+	if err != nil {
+		return "", err
+	}
+	return out, nil
+}
+
+// Access reports an error when a file does not exist or can't be reached.
+func (f *FileSystem) Access(ctx context.Context, name string) error {
+	found, err := f.exists(ctx, "access", name)
+	if err == nil && !found {
+		err = &fs.PathError{Op: "access", Path: name, Err: syscall.ENOENT}
+	}
+	return err
+}
+
+// Exists reports whether a file exists and can be reached. It follows symbolic
+// links. The error says only that it could not be found out.
+func (f *FileSystem) Exists(ctx context.Context, name string) (bool, error) {
+	if name == "" {
+		return false, nil
+	}
+	return f.exists(ctx, "stat", name)
+}
+
+func (f *FileSystem) exists(ctx context.Context, op, name string) (bool, error) {
+	if err := checkPath(op, name); err != nil {
+		return false, err
+	}
+	program, args := carry("test", []string{"-e", name})
+	done, err := f.t.RunCommand(ctx, program, args, nil)
+	if err != nil {
+		return false, err
+	}
+	return done.ExitCode == 0, nil
+}
+
+func octal(mode fs.FileMode) string { return strconv.FormatUint(uint64(permBits(mode)), 8) }

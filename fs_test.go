@@ -9,11 +9,10 @@ import (
 	"syscall"
 	"testing"
 
-	"github.com/stretchr/testify/assert"
-	"github.com/stretchr/testify/require"
-
 	"github.com/go-vercel/sandbox"
 	"github.com/go-vercel/sandbox/sandboxtest"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 )
 
 // TestOneRequest shows that each method makes one request.
@@ -170,4 +169,11 @@ func TestPermissionErrors(t *testing.T) {
 	} {
 		assert.ErrorIs(t, err, fs.ErrPermission, name)
 	}
+}
+
+// oddNames are names that shells, options and line-based listings get wrong.
+var oddNames = []string{
+	"with space", " leading", "trailing ", "new\nline", "tab\t", "quote'", `double"`, "pipe|f", "-rf", "--help", "-", ".hidden", "...",
+	"$HOME", "`id`", "*", "?", "[a]", "~", "#", "a\\b", "é", "日本語", "emoji🙂", "\u202e", "!", "(", "&", ";", "%s", "a=b", "\x01", "\\x41",
+	strings.Repeat("n", 255),
 }

@@ -2,13 +2,16 @@ package sandbox
 
 import (
 	"context"
+	"encoding/base64"
 	"errors"
 	"fmt"
 	"io/fs"
 	"path"
 	"strconv"
 	"strings"
+	"syscall"
 	"time"
+	"unicode/utf8"
 )
 
 // statFormat is the official SDK's, but for the times, which that asks for in
@@ -217,4 +220,268 @@ func permBits(mode fs.FileMode) uint32 {
 		bits |= sISVTX
 	}
 	return bits
+}
+
+// operands puts "--" before paths when one of them would be taken for an
+// option. It is left out otherwise, so that ordinary requests are those of the
+// official SDK.
+func operands(paths ...string) []string {
+	for _, p := range paths {
+		if strings.HasPrefix(p, "-") {
+			return append([]string{"--"}, paths...)
+		}
+	}
+	return paths
+}
+
+// run runs a program for a file operation and returns what it wrote to its
+// standard output. A program that fails is an *FSError.
+func (f *FileSystem) run(ctx context.Context, name string, args ...string) (string, error) {
+	out, err := runFor(ctx, f.t, name, args, nil)
+	if fe, ok := errors.AsType[*FSError](err); ok && !fe.understood() {
+		again, errAgain := runFor(ctx, f.t, name, args, map[string]string{"LC_ALL": "C"})
+		if _, ok := errors.AsType[*FSError](errAgain); ok || errAgain == nil {
+			return again, errAgain
+		}
+	}
+	return out, err
+}
+
+// query is run for programs that print a name and change nothing. Output that
+// was not UTF-8, and so did not survive the way here, is asked for again in an
+// encoding that does.
+func (f *FileSystem) query(ctx context.Context, name string, args ...string) (string, error) {
+	out, err := f.run(ctx, name, args...)
+	if err != nil || !strings.ContainsRune(out, utf8.RuneError) {
+		return out, err
+	}
+	name, args = encoded(name, args)
+	if out, err = f.run(ctx, name, args...); err != nil {
+		return "", err
+	}
+	decoded, err := base64.StdEncoding.DecodeString(out)
+	return string(decoded), err
+}
+
+// encoded wraps a command so that its output is base64.
+func encoded(name string, args []string) (string, []string) {
+	const script = `set -o pipefail; "$@" | base64`
+	return "bash", append([]string{"-c", script, "bash", name}, args...)
+}
+
+func runFor(ctx context.Context, t target, name string, args []string, env map[string]string) (string, error) {
+	name, args = carry(name, args)
+	done, err := t.RunCommand(ctx, name, args, &CommandOptions{Env: env})
+	if err != nil {
+		return "", err
+	}
+	if done.ExitCode != 0 {
+		stderr, err := done.Stderr(ctx)
+		if err != nil {
+			return "", err
+		}
+		return "", newFSError(name, done.ExitCode, stderr)
+	}
+	return done.Stdout(ctx)
+}
+
+func newFSError(command string, exitCode int, stderr string) *FSError {
+	return &FSError{Errno: errnoOf(stderr), Command: command, ExitCode: exitCode, Message: stderr}
+}
+
+// line cuts the newline that ends a program's answer, and nothing else: a name
+// can begin and end with white space.
+func line(out string) string { return strings.TrimSuffix(out, "\n") }
+
+// carry rewrites a command whose arguments JSON can't carry, because they are
+// not UTF-8, into one that says them in bash's quotes. Others stay as they are.
+func carry(name string, args []string) (string, []string) {
+	whole := true
+	for _, a := range args {
+		whole = whole && utf8.ValidString(a)
+	}
+	if whole {
+		return name, args
+	}
+	var script strings.Builder
+	script.WriteString("exec " + bashQuote(name))
+	for _, a := range args {
+		script.WriteString(" " + bashQuote(a))
+	}
+	return "bash", []string{"-c", script.String()}
+}
+
+// bashQuote quotes s so that bash reads it as one word of exactly these bytes.
+func bashQuote(s string) string {
+	const hex = "0123456789abcdef"
+	var b strings.Builder
+	b.WriteString("$'")
+	for i := range len(s) {
+		switch c := s[i]; {
+		case c == '\'' || c == '\\':
+			b.WriteByte('\\')
+			b.WriteByte(c)
+		case c < ' ' || c > '~':
+			b.WriteString(`\x`)
+			b.WriteByte(hex[c>>4])
+			b.WriteByte(hex[c&15])
+		default:
+			b.WriteByte(c)
+		}
+	}
+	b.WriteByte('\'')
+	return b.String()
+}
+
+// FSError is the reason inside the [*fs.PathError] or [*os.LinkError] of a file
+// operation that the sandbox refused.
+type FSError struct {
+	// Errno says what was wrong, such as [syscall.ENOTEMPTY], and is what
+	// [errors.Is] compares with. It is 0 when the sandbox's words were not
+	// understood.
+	Errno syscall.Errno
+	// Command is the program that failed and ExitCode the code that it ended
+	// with. They are empty for what the API itself refused.
+	Command  string
+	ExitCode int
+	// Message is what the program wrote to its standard error, or the API's
+	// message.
+	Message string
+	// Err is the API's error, if it was the API that refused.
+	Err error
+}
+
+// Error returns the errno in words, or else what the sandbox said.
+func (e *FSError) Error() string {
+	msg := strings.TrimSpace(e.Message)
+	switch {
+	case e.Errno != 0:
+		return e.Errno.Error()
+	case e.Err != nil:
+		return e.Err.Error()
+	case msg != "":
+		return msg
+	default:
+		return fmt.Sprintf("%s ended with exit code %d", e.Command, e.ExitCode)
+	}
+}
+
+// Unwrap returns Errno and Err, those of them that are set.
+func (e *FSError) Unwrap() []error {
+	var errs []error
+	if e.Errno != 0 {
+		errs = append(errs, e.Errno)
+	}
+	if e.Err != nil {
+		errs = append(errs, e.Err)
+	}
+	return errs
+}
+
+// understood reports whether asking again for a message in English is of no
+// use: it was understood, there was none, or the program is missing.
+func (e *FSError) understood() bool {
+	const notExecutable, notFound = 126, 127
+	return e.Errno != 0 || strings.TrimSpace(e.Message) == "" ||
+		e.ExitCode == notExecutable || e.ExitCode == notFound
+}
+
+// errnos are the C library's messages in lower case. Go's own are the same.
+var errnos = map[string]syscall.Errno{
+	"no such file or directory":         syscall.ENOENT,
+	"file exists":                       syscall.EEXIST,
+	"permission denied":                 syscall.EACCES,
+	"operation not permitted":           syscall.EPERM,
+	"not a directory":                   syscall.ENOTDIR,
+	"is a directory":                    syscall.EISDIR,
+	"directory not empty":               syscall.ENOTEMPTY,
+	"read-only file system":             syscall.EROFS,
+	"no space left on device":           syscall.ENOSPC,
+	"disk quota exceeded":               syscall.EDQUOT,
+	"too many levels of symbolic links": syscall.ELOOP,
+	"symbolic link loop":                syscall.ELOOP,
+	"file name too long":                syscall.ENAMETOOLONG,
+	"filename too long":                 syscall.ENAMETOOLONG,
+	"invalid argument":                  syscall.EINVAL,
+	"invalid cross-device link":         syscall.EXDEV,
+	"device or resource busy":           syscall.EBUSY,
+	"resource busy":                     syscall.EBUSY,
+	"text file busy":                    syscall.ETXTBSY,
+	"file too large":                    syscall.EFBIG,
+	"input/output error":                syscall.EIO,
+	"i/o error":                         syscall.EIO,
+	"too many links":                    syscall.EMLINK,
+	"too many open files":               syscall.EMFILE,
+	"no such device or address":         syscall.ENXIO,
+	"stale file handle":                 syscall.ESTALE,
+	"operation not supported":           syscall.EOPNOTSUPP,
+	"argument list too long":            syscall.E2BIG,
+	"cannot allocate memory":            syscall.ENOMEM,
+}
+
+// phrases are what coreutils says in its own words. They are looked for only
+// where no errno ends the line, as a file's name can hold anything.
+var phrases = []struct {
+	text  string
+	errno syscall.Errno
+}{
+	{"cannot overwrite non-directory", syscall.ENOTDIR},
+	{"cannot overwrite directory", syscall.EISDIR},
+	{"omitting directory", syscall.EISDIR},
+	{"to a subdirectory of itself", syscall.EINVAL},
+	{"refusing to remove", syscall.EINVAL},
+	{"it is dangerous to operate recursively on", syscall.EPERM},
+	{"dangling symlink", syscall.ENOENT},
+	{"invalid user", syscall.EINVAL},
+	{"invalid group", syscall.EINVAL},
+	{"invalid mode", syscall.EINVAL},
+}
+
+// errnoOf finds what a program's messages say: the first line that ends in the
+// words of an errno decides.
+func errnoOf(message string) syscall.Errno {
+	for line := range strings.Lines(message) {
+		line = strings.ToLower(strings.TrimSpace(line))
+		if i := strings.LastIndex(line, ": "); i >= 0 {
+			line = line[i+2:]
+		}
+		if errno, ok := errnos[line]; ok {
+			return errno
+		}
+	}
+	for line := range strings.Lines(message) {
+		line = strings.ToLower(line)
+		for _, p := range phrases {
+			if strings.Contains(line, p.text) {
+				return p.errno
+			}
+		}
+	}
+	return 0
+}
+
+// errnoOfAPI finds what an API error says about a file.
+func errnoOfAPI(e *APIError) syscall.Errno {
+	switch e.Code {
+	case "is_directory":
+		return syscall.EISDIR
+	case "not_directory", "not_a_directory":
+		return syscall.ENOTDIR
+	case "already_exists", "file_exists", "exists":
+		return syscall.EEXIST
+	case "permission_denied":
+		return syscall.EACCES
+	case "no_space", "disk_full":
+		return syscall.ENOSPC
+	}
+	if errno := errnoOf(e.Message); errno != 0 {
+		return errno
+	}
+	switch strings.ToLower(e.Message) {
+	case "exists", "already exists":
+		return syscall.EEXIST
+	case "disk full":
+		return syscall.ENOSPC
+	}
+	return 0
 }

@@ -1,11 +1,14 @@
 package sandbox
 
 import (
+	"bytes"
 	"context"
 	"errors"
+	"io"
 	"io/fs"
 	"path"
 	"strings"
+	"syscall"
 )
 
 // IOFS returns the directory root as an [fs.FS], for [fs.WalkDir], [fs.Glob],
@@ -133,4 +136,207 @@ func (x *ioFS) Sub(dir string) (fs.FS, error) {
 		return nil, err
 	}
 	return &ioFS{ctx: x.ctx, fsys: x.fsys, root: p}, nil
+}
+
+// keptSize is up to which size an open file is read at once and kept, so that
+// seeking in it costs nothing.
+const keptSize = 256 << 10
+
+// ioFile is an open file of an ioFS. Its content is asked for when it is read.
+type ioFile struct {
+	fsys   *ioFS
+	name   string
+	info   fs.FileInfo
+	kept   *bytes.Reader // the content of a small file
+	large  bool          // the content is not to be kept
+	body   *FileReader   // the stream of a large one, which stands at pos
+	pos    int64         // where body stands
+	offset int64         // where the next read begins
+	closed bool
+}
+
+func (f *ioFile) check(op string) error {
+	if f.closed {
+		return &fs.PathError{Op: op, Path: f.name, Err: fs.ErrClosed}
+	}
+	return nil
+}
+
+func (f *ioFile) Stat() (fs.FileInfo, error) {
+	if err := f.check("stat"); err != nil {
+		return nil, err
+	}
+	return f.info, nil
+}
+
+func (f *ioFile) Read(p []byte) (int, error) {
+	if err := f.check("read"); err != nil {
+		return 0, err
+	}
+	if len(p) == 0 {
+		return 0, nil
+	}
+	if err := f.open(); err != nil {
+		return 0, f.fsys.fail("read", f.name, err)
+	}
+	var (
+		n   int
+		err error
+	)
+	if f.kept != nil {
+		n, err = f.kept.ReadAt(p, f.offset)
+		if n > 0 {
+			err = nil // the end is told by the next read
+		}
+	} else {
+		n, err = f.body.Read(p)
+		f.pos += int64(n)
+	}
+	f.offset += int64(n)
+	if err != nil && err != io.EOF {
+		err = f.fsys.fail("read", f.name, err)
+	}
+	return n, err
+}
+
+// open makes the content available at offset.
+func (f *ioFile) open() error {
+	switch {
+	case f.kept != nil:
+		return nil
+	case !f.large && f.info.Mode().IsRegular() && f.info.Size() > 0 && f.info.Size() <= keptSize:
+		return f.keep()
+	}
+	if f.body != nil && f.pos > f.offset {
+		f.body.Close()
+		f.body = nil
+	}
+	if f.body == nil {
+		body, err := f.start()
+		if err != nil {
+			return err
+		}
+		f.body, f.pos = body, 0
+	}
+	if f.pos == f.offset {
+		return nil
+	}
+	n, err := io.CopyN(io.Discard, f.body, f.offset-f.pos)
+	f.pos += n
+	if err == io.EOF {
+		// The offset is beyond the end, where the next read ends as well.
+		return nil
+	}
+	return err
+}
+
+func (f *ioFile) start() (*FileReader, error) {
+	p, err := f.fsys.path("open", f.name)
+	if err != nil {
+		return nil, err
+	}
+	return f.fsys.fsys.Open(f.fsys.ctx, p)
+}
+
+// keep reads a file that is said to be small. One that has grown since is
+// streamed after all.
+func (f *ioFile) keep() error {
+	body, err := f.start()
+	if err != nil {
+		return err
+	}
+	data, err := readAll(io.LimitReader(body, keptSize+1), body.Size())
+	body.Close()
+	if err != nil {
+		return err
+	}
+	if len(data) <= keptSize {
+		f.kept = bytes.NewReader(data)
+		return nil
+	}
+	f.large = true
+	return f.open()
+}
+
+// Seek sets where the next Read begins.
+func (f *ioFile) Seek(offset int64, whence int) (int64, error) {
+	if err := f.check("seek"); err != nil {
+		return 0, err
+	}
+	switch whence {
+	case io.SeekStart:
+	case io.SeekCurrent:
+		offset += f.offset
+	case io.SeekEnd:
+		offset += f.info.Size()
+	default:
+		return 0, &fs.PathError{Op: "seek", Path: f.name, Err: fs.ErrInvalid}
+	}
+	if offset < 0 {
+		return 0, &fs.PathError{Op: "seek", Path: f.name, Err: fs.ErrInvalid}
+	}
+	f.offset = offset
+	return offset, nil
+}
+
+func (f *ioFile) Close() error {
+	if err := f.check("close"); err != nil {
+		return err
+	}
+	f.closed, f.kept = true, nil
+	if f.body != nil {
+		return f.body.Close()
+	}
+	return nil
+}
+
+// ioDir is an open directory of an ioFS. It is listed when it is read.
+type ioDir struct {
+	fsys   *ioFS
+	name   string
+	info   fs.FileInfo
+	list   []fs.DirEntry
+	listed bool
+	closed bool
+}
+
+func (d *ioDir) Stat() (fs.FileInfo, error) {
+	if d.closed {
+		return nil, &fs.PathError{Op: "stat", Path: d.name, Err: fs.ErrClosed}
+	}
+	return d.info, nil
+}
+
+func (d *ioDir) Read([]byte) (int, error) {
+	return 0, &fs.PathError{Op: "read", Path: d.name, Err: syscall.EISDIR}
+}
+
+func (d *ioDir) ReadDir(n int) ([]fs.DirEntry, error) {
+	if d.closed {
+		return nil, &fs.PathError{Op: "readdir", Path: d.name, Err: fs.ErrClosed}
+	}
+	if !d.listed {
+		list, err := d.fsys.ReadDir(d.name)
+		if err != nil {
+			return nil, err
+		}
+		d.list, d.listed = list, true
+	}
+	if n <= 0 || n > len(d.list) {
+		if n > 0 && len(d.list) == 0 {
+			return nil, io.EOF
+		}
+		n = len(d.list)
+	}
+	list := d.list[:n:n]
+	d.list = d.list[n:]
+	return list, nil
+}
+
+func (d *ioDir) Close() error {
+	if d.closed {
+		return &fs.PathError{Op: "close", Path: d.name, Err: fs.ErrClosed}
+	}
+	d.closed = true
+	return nil
 }

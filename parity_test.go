@@ -29,7 +29,7 @@ var declarationFiles = []string{
 // add nothing to the others.
 var notPublic = []string{"SandboxHandle", "Options", "HasPagination", "ItemOf", "WriteFileData", "RuntimeOrImage"}
 
-// TestParity checks PARITY.md: every public member of the official SDK has a
+// TestParity checks docs/parity.md: every public member of the official SDK has a
 // row, and every Go symbol in it exists.
 func TestParity(t *testing.T) {
 	rows := parityRows(t)
@@ -39,7 +39,7 @@ func TestParity(t *testing.T) {
 			if strings.HasPrefix(s, "context.") || strings.HasPrefix(s, "io.") || strings.HasPrefix(s, "errors.") {
 				continue
 			}
-			assert.Contains(t, symbols, s, "PARITY.md names a Go symbol that there is not, for %s", member)
+			assert.Contains(t, symbols, s, "docs/parity.md names a Go symbol that there is not, for %s", member)
 		}
 	}
 
@@ -66,17 +66,17 @@ func TestParity(t *testing.T) {
 	}
 	require.Greater(t, len(members), 200, "the declarations were not understood")
 	for m := range members {
-		assert.Contains(t, rows, m, "PARITY.md has no row for %s", m)
+		assert.Contains(t, rows, m, "docs/parity.md has no row for %s", m)
 	}
 	for m := range rows {
-		assert.True(t, members[m], "PARITY.md has a row for %s, which the official SDK does not have", m)
+		assert.True(t, members[m], "docs/parity.md has a row for %s, which the official SDK does not have", m)
 	}
 }
 
 // parityRows reads the table: JavaScript member to Go symbols. A row without a
 // symbol has a note that says why.
 func parityRows(t *testing.T) map[string][]string {
-	text, err := os.ReadFile("PARITY.md")
+	text, err := os.ReadFile("docs/parity.md")
 	require.NoError(t, err)
 	rows := map[string][]string{}
 	code := regexp.MustCompile("`([^`]+)`")

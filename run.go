@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"strings"
 	"time"
 
 	"github.com/go-vercel/sandbox/internal/api"
@@ -328,4 +329,61 @@ func (s *Sandbox) GetCommand(ctx context.Context, id string) (*Command, error) {
 // resuming the sandbox if it is stopped.
 func (s *Sandbox) ListCommands(ctx context.Context) ([]*Command, error) {
 	return withResume(ctx, s, func(cur *Session) ([]*Command, error) { return cur.ListCommands(ctx) })
+}
+
+// output holds what a command wrote, in the order in which it came.
+type output struct {
+	text     strings.Builder
+	segments []segment
+	// A stream that went to a writer is not here.
+	noStdout, noStderr bool
+}
+
+// segment is a run of bytes of one stream.
+type segment struct {
+	stream LogStream
+	length int
+}
+
+func (o *output) add(stream LogStream, data string) {
+	o.text.WriteString(data)
+	o.mark(stream, len(data))
+}
+
+func (o *output) addBytes(stream LogStream, data []byte) {
+	o.text.Write(data)
+	o.mark(stream, len(data))
+}
+
+func (o *output) mark(stream LogStream, n int) {
+	if last := len(o.segments) - 1; last >= 0 && o.segments[last].stream == stream {
+		o.segments[last].length += n
+		return
+	}
+	o.segments = append(o.segments, segment{stream, n})
+}
+
+func (o *output) stdout() (string, bool) { return o.only(Stdout), !o.noStdout }
+func (o *output) stderr() (string, bool) { return o.only(Stderr), !o.noStderr }
+func (o *output) both() (string, bool)   { return o.text.String(), !o.noStdout && !o.noStderr }
+
+func (o *output) only(stream LogStream) string {
+	text := o.text.String()
+	switch {
+	case len(o.segments) == 0:
+		return ""
+	case len(o.segments) == 1:
+		if o.segments[0].stream == stream {
+			return text
+		}
+		return ""
+	}
+	var b strings.Builder
+	for _, seg := range o.segments {
+		if seg.stream == stream {
+			b.WriteString(text[:seg.length])
+		}
+		text = text[seg.length:]
+	}
+	return b.String()
 }

@@ -6,13 +6,18 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"log/slog"
+	"os"
 	"os/exec"
 	"path"
 	"slices"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/go-vercel/sandbox/internal/wire"
 )
 
 // Cmd is a command to be run in a sandbox, or one that runs there, in the shape
@@ -272,4 +277,199 @@ func (c *Cmd) StdinPipe() (io.WriteCloser, error) {
 	c.stdin = newStdinPipe()
 	c.Stdin = c.stdin.r
 	return c.stdin, nil
+}
+
+// copied is how the copying of the output ended.
+type copied struct {
+	end *wire.Command
+	// stream is an error of the stream, writer one of a writer.
+	stream, writer error
+}
+
+// watchesEnd reports whether the command's end matters before that of its
+// output. Without output it is all that there is to wait for.
+func (r *execRun) watchesEnd() bool {
+	return r.waitDelay > 0 || len(r.pipes) > 0
+}
+
+func (r *execRun) waitEnd(ctx context.Context) (*wire.Command, error) {
+	client, err := r.remote.client()
+	if err != nil {
+		return nil, err
+	}
+	return client.waitCommand(ctx, r.remote.session, r.remote.ID())
+}
+
+// copy copies the output to its writers until it ends. A writer that fails gets
+// nothing more; the other one does.
+func (r *execRun) copy(ctx context.Context) copied {
+	for _, p := range r.pipes {
+		defer p.end()
+	}
+	if r.stdout == nil && r.stderr == nil {
+		end, err := r.waitEnd(ctx)
+		return copied{end: end, stream: err}
+	}
+	client, err := r.remote.client()
+	if err != nil {
+		return copied{stream: err}
+	}
+	f := newFollower(ctx, client, r.remote)
+	defer f.close()
+	writers := map[LogStream]io.Writer{Stdout: r.stdout, Stderr: r.stderr}
+	var res copied
+	for {
+		stream, data, err := f.next()
+		switch {
+		case err == io.EOF:
+			if res.end = f.end; res.end == nil {
+				res.end, res.stream = r.waitEnd(ctx)
+			}
+			return res
+		case err != nil:
+			res.stream = err
+			return res
+		}
+		w := writers[stream]
+		if w == nil {
+			continue
+		}
+		n, err := w.Write(data)
+		if err == nil && n < len(data) {
+			err = io.ErrShortWrite
+		}
+		if err != nil {
+			writers[stream] = nil
+			if _, pipe := w.(*outputPipe); !pipe && res.writer == nil {
+				res.writer = err
+			}
+		}
+	}
+}
+
+// pipeBuffer is how much an outputPipe holds: as much as a pipe of Linux, so
+// that a program that reads one pipe to its end before the other works as long
+// as it would there.
+const pipeBuffer = 64 << 10
+
+// outputPipe is what StdoutPipe and StderrPipe return.
+type outputPipe struct {
+	mu   sync.Mutex
+	cond *sync.Cond
+	buf  []byte
+	// ended: no more will be written. closed: nobody reads any more.
+	ended, closed bool
+}
+
+func newOutputPipe() *outputPipe {
+	p := &outputPipe{}
+	p.cond = sync.NewCond(&p.mu)
+	return p
+}
+
+func (p *outputPipe) Read(b []byte) (int, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for len(p.buf) == 0 && !p.ended && !p.closed && len(b) > 0 {
+		p.cond.Wait()
+	}
+	switch {
+	case p.closed:
+		return 0, &fs.PathError{Op: "read", Path: "|0", Err: os.ErrClosed}
+	case len(p.buf) == 0 && p.ended:
+		return 0, io.EOF
+	}
+	n := copy(b, p.buf)
+	p.buf = p.buf[:copy(p.buf, p.buf[n:])]
+	p.cond.Broadcast()
+	return n, nil
+}
+
+// Write waits for room. io.ErrClosedPipe means that nobody reads any more.
+func (p *outputPipe) Write(b []byte) (int, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	written := 0
+	for len(b) > 0 {
+		for len(p.buf) >= pipeBuffer && !p.closed {
+			p.cond.Wait()
+		}
+		if p.closed {
+			return written, io.ErrClosedPipe
+		}
+		n := min(len(b), pipeBuffer-len(p.buf))
+		p.buf = append(p.buf, b[:n]...)
+		b, written = b[n:], written+n
+		p.cond.Broadcast()
+	}
+	return written, nil
+}
+
+// Close ends the reading; what is written later is thrown away.
+func (p *outputPipe) Close() error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.closed {
+		return &fs.PathError{Op: "close", Path: "|0", Err: os.ErrClosed}
+	}
+	p.closed, p.buf = true, nil
+	p.cond.Broadcast()
+	return nil
+}
+
+// end tells the reader that no more will come.
+func (p *outputPipe) end() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.ended = true
+	p.cond.Broadcast()
+}
+
+// stdinPipe is what StdinPipe returns.
+type stdinPipe struct {
+	r *io.PipeReader
+	w *io.PipeWriter
+}
+
+func newStdinPipe() *stdinPipe {
+	r, w := io.Pipe()
+	return &stdinPipe{r, w}
+}
+
+func (p *stdinPipe) Write(b []byte) (int, error) { return p.w.Write(b) }
+func (p *stdinPipe) Close() error                { return p.w.Close() }
+
+// prefixSuffixSaver keeps the first and the last bytes that are written to it.
+type prefixSuffixSaver struct {
+	limit          int
+	prefix, suffix []byte
+	omitted        int64
+}
+
+func (s *prefixSuffixSaver) Write(b []byte) (int, error) {
+	n := len(b)
+	head := min(len(b), s.limit-len(s.prefix))
+	s.prefix = append(s.prefix, b[:head]...)
+	b = b[head:]
+	if over := len(b) - s.limit; over > 0 {
+		s.omitted += int64(over)
+		b = b[over:]
+	}
+	if over := len(s.suffix) + len(b) - s.limit; over > 0 {
+		s.omitted += int64(over)
+		s.suffix = s.suffix[:copy(s.suffix, s.suffix[over:])]
+	}
+	s.suffix = append(s.suffix, b...)
+	return n, nil
+}
+
+func (s *prefixSuffixSaver) bytes() []byte {
+	if s.omitted == 0 {
+		return append(s.prefix, s.suffix...)
+	}
+	var b bytes.Buffer
+	b.Write(s.prefix)
+	fmt.Fprintf(&b, "\n... omitting %d bytes ...\n", s.omitted)
+	b.Write(s.suffix)
+	return b.Bytes()
 }
