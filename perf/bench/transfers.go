@@ -9,18 +9,17 @@ import (
 	"path/filepath"
 
 	"github.com/go-vercel/sandbox"
+	"github.com/go-vercel/sandbox/perf/kit"
 )
 
-func dataFile(name string) string { return filepath.Join(os.Getenv("PERF_DATA"), name) }
-
 // upload writes files to a new sandbox.
-func upload(ctx context.Context, r *run, size int64, files func() ([]sandbox.File, error)) error {
+func upload(ctx context.Context, r *kit.Run, size int64, files func() ([]sandbox.File, error)) error {
 	sb, err := create(ctx)
 	if err != nil {
 		return err
 	}
-	r.Work = work{"bytes", size}
-	return r.timed(func() error {
+	r.Bytes(size)
+	return r.Timed(func() error {
 		list, err := files()
 		if err != nil {
 			return err
@@ -31,7 +30,7 @@ func upload(ctx context.Context, r *run, size int64, files func() ([]sandbox.Fil
 
 // head reads the first n bytes of an upload's input.
 func head(name string, n int64) ([]byte, error) {
-	f, err := os.Open(dataFile(name))
+	f, err := os.Open(kit.DataFile(name))
 	if err != nil {
 		return nil, err
 	}
@@ -40,12 +39,10 @@ func head(name string, n int64) ([]byte, error) {
 	return data, errors.Join(err, f.Close())
 }
 
-func uploadBytes(ctx context.Context, r *run) error {
-	size, err := r.int("bytes")
-	if err != nil {
-		return err
-	}
-	data, err := head(r.args["file"], size)
+func uploadBytes(r *kit.Run) error {
+	ctx := r.Context()
+	size := r.Int("bytes")
+	data, err := head(r.Str("file"), size)
 	if err != nil {
 		return err
 	}
@@ -54,14 +51,12 @@ func uploadBytes(ctx context.Context, r *run) error {
 	})
 }
 
-func uploadFile(ctx context.Context, r *run) error {
-	size, err := r.int("bytes")
-	if err != nil {
-		return err
-	}
+func uploadFile(r *kit.Run) error {
+	ctx := r.Context()
+	size := r.Int("bytes")
 	return upload(ctx, r, size, func() ([]sandbox.File, error) {
 		return []sandbox.File{{Path: "big.bin", Size: size, Open: func() (io.ReadCloser, error) {
-			f, err := os.Open(dataFile(r.args["file"]))
+			f, err := os.Open(kit.DataFile(r.Str("file")))
 			if err != nil {
 				return nil, err
 			}
@@ -73,16 +68,11 @@ func uploadFile(ctx context.Context, r *run) error {
 	})
 }
 
-func uploadMany(ctx context.Context, r *run) error {
-	n, err := r.int("files")
-	if err != nil {
-		return err
-	}
-	size, err := r.int("size")
-	if err != nil {
-		return err
-	}
-	data, err := head(r.args["file"], n*size)
+func uploadMany(r *kit.Run) error {
+	ctx := r.Context()
+	n := r.Int("files")
+	size := r.Int("size")
+	data, err := head(r.Str("file"), n*size)
 	if err != nil {
 		return err
 	}
@@ -90,39 +80,35 @@ func uploadMany(ctx context.Context, r *run) error {
 		files := make([]sandbox.File, n)
 		for i := range files {
 			start := int64(i) * size
-			files[i] = sandbox.File{Path: fmt.Sprintf("many/%05d.txt", i), Content: data[start : start+size]}
+			files[i] = sandbox.File{Path: kit.ManyName(i), Content: data[start : start+size]}
 		}
 		return files, nil
 	})
 }
 
-func downloadStream(ctx context.Context, r *run) error {
-	want, err := r.int("bytes")
-	if err != nil {
-		return err
-	}
+func downloadStream(r *kit.Run) error {
+	ctx := r.Context()
+	want := r.Int("bytes")
 	sb, err := create(ctx)
 	if err != nil {
 		return err
 	}
-	r.Work = work{"bytes", want}
-	return r.timed(func() error {
+	r.Bytes(want)
+	return r.Timed(func() error {
 		content, err := sb.ReadFile(ctx, fmt.Sprintf("/gen/%d", want), nil)
 		if err != nil {
 			return err
 		}
 		var got counter
 		_, err = io.Copy(&got, content)
-		r.received(int64(got), want)
+		r.Expect(int64(got), want)
 		return errors.Join(err, content.Close())
 	})
 }
 
-func downloadFile(ctx context.Context, r *run) (err error) {
-	want, err := r.int("bytes")
-	if err != nil {
-		return err
-	}
+func downloadFile(r *kit.Run) (err error) {
+	ctx := r.Context()
+	want := r.Int("bytes")
 	sb, err := create(ctx)
 	if err != nil {
 		return err
@@ -133,8 +119,8 @@ func downloadFile(ctx context.Context, r *run) (err error) {
 	}
 	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
 	name := filepath.Join(dir, "file")
-	r.Work = work{"bytes", want}
-	err = r.timed(func() error { return sb.DownloadFile(ctx, fmt.Sprintf("/gen/%d", want), name, nil) })
+	r.Bytes(want)
+	err = r.Timed(func() error { return sb.DownloadFile(ctx, fmt.Sprintf("/gen/%d", want), name, nil) })
 	if err != nil {
 		return err
 	}
@@ -142,6 +128,6 @@ func downloadFile(ctx context.Context, r *run) (err error) {
 	if err != nil {
 		return err
 	}
-	r.received(info.Size(), want)
+	r.Expect(info.Size(), want)
 	return nil
 }

@@ -1,4 +1,4 @@
-package main
+package kit
 
 import (
 	"os"
@@ -7,8 +7,8 @@ import (
 	"syscall"
 )
 
-// cpuSeconds is the user and system time of the process so far.
-func cpuSeconds() float64 {
+// CPUSeconds is the user and system time of the process so far.
+func CPUSeconds() float64 {
 	var u syscall.Rusage
 	if syscall.Getrusage(syscall.RUSAGE_SELF, &u) != nil {
 		return 0

@@ -14,16 +14,17 @@ import (
 
 	"github.com/go-vercel/sandbox"
 	"github.com/go-vercel/sandbox/internal/api"
+	"github.com/go-vercel/sandbox/perf/kit"
 )
 
 // newClient returns a client of the harness's server, as a user of the SDK
 // would make it.
 func newClient() (*sandbox.Client, error) {
 	opts := &sandbox.ClientOptions{
-		BaseURL:     os.Getenv("PERF_STUB") + "/api",
+		BaseURL:     kit.StubURL() + "/api",
 		Credentials: sandbox.StaticCredentials(sandbox.Credentials{Token: "stub-token", TeamID: "team_stub", ProjectID: "prj_stub"}),
 	}
-	if name := os.Getenv("PERF_CA"); name != "" {
+	if name := kit.CertificateFile(); name != "" {
 		pem, err := os.ReadFile(name)
 		if err != nil {
 			return nil, err
@@ -59,9 +60,10 @@ func hello(ctx context.Context, sb *sandbox.Sandbox) error {
 	return err
 }
 
-func startup(ctx context.Context, r *run) error {
-	r.Work = work{"ops", 1}
-	return r.timed(func() error {
+func startup(r *kit.Run) error {
+	ctx := r.Context()
+	r.Ops(1)
+	return r.Timed(func() error {
 		sb, err := create(ctx)
 		if err != nil {
 			return err
@@ -71,26 +73,22 @@ func startup(ctx context.Context, r *run) error {
 }
 
 // roundTrips runs commands, in one goroutine unless the case has workers.
-func roundTrips(ctx context.Context, r *run) error {
-	n, err := r.int("ops")
-	if err != nil {
-		return err
-	}
+func roundTrips(r *kit.Run) error {
+	ctx := r.Context()
+	n := r.Int("ops")
 	workers := int64(1)
-	if r.args["workers"] != "" {
-		if workers, err = r.int("workers"); err != nil {
-			return err
-		}
+	if r.Str("workers") != "" {
+		workers = r.Int("workers")
 	}
 	sb, err := create(ctx)
 	if err != nil {
 		return err
 	}
-	r.Work = work{"ops", n}
+	r.Ops(n)
 	latencies := make([]time.Duration, n)
 	var next atomic.Int64
 	errs := make([]error, workers)
-	err = r.timed(func() error {
+	err = r.Timed(func() error {
 		var wg sync.WaitGroup
 		for w := range workers {
 			wg.Go(func() {
@@ -109,14 +107,14 @@ func roundTrips(ctx context.Context, r *run) error {
 		return errors.Join(errs...)
 	})
 	if err == nil {
-		r.percentiles(latencies)
+		r.Percentiles(latencies)
 	}
 	return err
 }
 
-func emitArgs(r *run) []string {
-	args := []string{r.args["bytes"], r.args["line"], r.args["mode"]}
-	if chunk, ok := r.args["chunk"]; ok {
+func emitArgs(r *kit.Run) []string {
+	args := []string{r.Str("bytes"), r.Str("line"), r.Str("mode")}
+	if chunk := r.Str("chunk"); chunk != "" {
 		args = append(args, chunk)
 	}
 	return args
@@ -130,40 +128,36 @@ func (c *counter) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-func waitedLogs(ctx context.Context, r *run) error {
-	want, err := r.int("bytes")
-	if err != nil {
-		return err
-	}
+func waitedLogs(r *kit.Run) error {
+	ctx := r.Context()
+	want := r.Int("bytes")
 	sb, err := create(ctx)
 	if err != nil {
 		return err
 	}
-	r.Work = work{"bytes", want}
+	r.Bytes(want)
 	var got counter
-	err = r.timed(func() error {
+	err = r.Timed(func() error {
 		_, err := sb.RunCommand(ctx, "emit", emitArgs(r), &sandbox.CommandOptions{Stdout: &got})
 		return err
 	})
-	r.received(int64(got), want)
+	r.Expect(int64(got), want)
 	return err
 }
 
 // detachedLogs reads the log of a command that nobody waited for, as chunks or,
 // if the argument keep is given, as lines that could be kept.
-func detachedLogs(ctx context.Context, r *run) error {
-	want, err := r.int("bytes")
-	if err != nil {
-		return err
-	}
+func detachedLogs(r *kit.Run) error {
+	ctx := r.Context()
+	want := r.Int("bytes")
 	cmd, err := startEmit(ctx, r)
 	if err != nil {
 		return err
 	}
-	r.Work = work{"bytes", want}
+	r.Bytes(want)
 	var got int64
-	err = r.timed(func() error {
-		if r.args["keep"] == "" {
+	err = r.Timed(func() error {
+		if r.Str("keep") == "" {
 			for chunk, err := range cmd.LogChunks(ctx) {
 				if err != nil {
 					return err
@@ -183,7 +177,7 @@ func detachedLogs(ctx context.Context, r *run) error {
 	if err != nil {
 		return err
 	}
-	r.received(got, want)
+	r.Expect(got, want)
 	done, err := cmd.Wait(ctx)
 	if err == nil && done.ExitCode != 0 {
 		err = fmt.Errorf("exit code %d", done.ExitCode)
@@ -191,7 +185,7 @@ func detachedLogs(ctx context.Context, r *run) error {
 	return err
 }
 
-func startEmit(ctx context.Context, r *run) (*sandbox.Command, error) {
+func startEmit(ctx context.Context, r *kit.Run) (*sandbox.Command, error) {
 	sb, err := create(ctx)
 	if err != nil {
 		return nil, err
@@ -200,18 +194,16 @@ func startEmit(ctx context.Context, r *run) (*sandbox.Command, error) {
 }
 
 // slowLogs pauses after every 16th line and leaves when it has read enough.
-func slowLogs(ctx context.Context, r *run) error {
-	want, err := r.int("read")
-	if err != nil {
-		return err
-	}
+func slowLogs(r *kit.Run) error {
+	ctx := r.Context()
+	want := r.Int("read")
 	cmd, err := startEmit(ctx, r)
 	if err != nil {
 		return err
 	}
-	r.Work = work{"bytes", want}
+	r.Bytes(want)
 	var got int64
-	err = r.timed(func() error {
+	err = r.Timed(func() error {
 		lines := 0
 		for line, err := range cmd.Logs(ctx) {
 			if err != nil {
@@ -226,26 +218,21 @@ func slowLogs(ctx context.Context, r *run) error {
 		}
 		return nil
 	})
-	r.received(got, want)
+	r.Expect(got, want)
 	return err
 }
 
-func list(ctx context.Context, r *run) error {
-	total, err := r.int("total")
-	if err != nil {
-		return err
-	}
-	limit, err := r.int("limit")
-	if err != nil {
-		return err
-	}
+func list(r *kit.Run) error {
+	ctx := r.Context()
+	total := r.Int("total")
+	limit := r.Int("limit")
 	c, err := newClient()
 	if err != nil {
 		return err
 	}
-	r.Work = work{"ops", total}
+	r.Ops(total)
 	var got int64
-	err = r.timed(func() error {
+	err = r.Timed(func() error {
 		opts := &sandbox.ListOptions{Limit: int(limit), NamePrefix: fmt.Sprintf("gen-%d-", total)}
 		for _, err := range c.List(ctx, opts) {
 			if err != nil {

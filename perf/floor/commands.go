@@ -1,0 +1,279 @@
+package main
+
+import (
+	"bufio"
+	"encoding/json"
+	"errors"
+	"io"
+	"net/http"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/go-vercel/sandbox/perf/kit"
+)
+
+type cmdRequest struct {
+	Command string            `json:"command"`
+	Args    []string          `json:"args"`
+	Env     map[string]string `json:"env"`
+	Sudo    bool              `json:"sudo"`
+	Wait    bool              `json:"wait,omitempty"`
+	Logs    bool              `json:"logs,omitempty"`
+}
+
+type command struct {
+	ID       string `json:"id"`
+	ExitCode *int   `json:"exitCode"`
+}
+
+type line struct {
+	Stream  string   `json:"stream"`
+	Data    string   `json:"data"`
+	Command *command `json:"command"`
+}
+
+var readers = sync.Pool{New: func() any { return bufio.NewReaderSize(nil, 64<<10) }}
+
+// decodeLines decodes every line of a log and drops its data.
+func decodeLines(body io.ReadCloser) (n int64, finished bool, err error) {
+	defer body.Close()
+	br := readers.Get().(*bufio.Reader)
+	defer readers.Put(br)
+	br.Reset(body)
+	var long []byte
+	var scratch []byte
+	if *variant == "scan" {
+		scratch = *buffers.Get().(*[]byte)
+	}
+	for {
+		b, err := br.ReadSlice('\n')
+		if err == bufio.ErrBufferFull {
+			long = append(long, b...)
+			continue
+		}
+		if len(long) > 0 {
+			b = append(long, b...)
+			long = long[:0]
+		}
+		if err != nil && (err != io.EOF || len(b) > 0) {
+			return n, finished, err
+		}
+		if err == io.EOF {
+			return n, finished, nil
+		}
+		if *variant == "scan" {
+			if data, ok := scanLine(b, scratch); ok {
+				k, _ := io.Discard.Write(data)
+				n += int64(k)
+				continue
+			}
+		}
+		var l line
+		if err := json.Unmarshal(b, &l); err != nil {
+			return n, false, err
+		}
+		if l.Command != nil {
+			finished = l.Command.ExitCode != nil
+			continue
+		}
+		k, _ := io.WriteString(io.Discard, l.Data)
+		n += int64(k)
+	}
+}
+
+func runWaited(cmd string, args ...string) (int64, error) {
+	resp, err := post(session+"/cmd"+query, cmdRequest{Command: cmd, Args: args, Env: map[string]string{}, Wait: true, Logs: true})
+	if err != nil {
+		return 0, err
+	}
+	if *variant == "raw" {
+		return drop(resp.Body)
+	}
+	n, finished, err := decodeLines(resp.Body)
+	if err == nil && !finished {
+		err = errors.New("the stream ended early")
+	}
+	return n, err
+}
+
+func startup(r *kit.Run) error {
+	r.Ops(1)
+	return r.Timed(func() error {
+		if err := create(); err != nil {
+			return err
+		}
+		_, err := runWaited("echo", "hello")
+		return err
+	})
+}
+
+func rttSeq(r *kit.Run) error {
+	if err := create(); err != nil {
+		return err
+	}
+	n := int(r.Int("ops"))
+	r.Ops(int64(n))
+	lat := make([]time.Duration, 0, n)
+	err := r.Timed(func() error {
+		for range n {
+			t := time.Now()
+			if _, err := runWaited("echo", "hello"); err != nil {
+				return err
+			}
+			lat = append(lat, time.Since(t))
+		}
+		return nil
+	})
+	if err == nil {
+		r.Percentiles(lat)
+	}
+	return err
+}
+
+func rttConc(r *kit.Run) error {
+	if err := create(); err != nil {
+		return err
+	}
+	n := r.Int("ops")
+	r.Ops(n)
+	lat := make([]time.Duration, n)
+	var next atomic.Int64
+	var failed atomic.Pointer[error]
+	err := r.Timed(func() error {
+		var wg sync.WaitGroup
+		for range r.Int("workers") {
+			wg.Add(1)
+			go func() {
+				defer wg.Done()
+				for {
+					i := next.Add(1) - 1
+					if i >= n || failed.Load() != nil {
+						return
+					}
+					t := time.Now()
+					if _, err := runWaited("echo", "hello"); err != nil {
+						failed.Store(&err)
+						return
+					}
+					lat[i] = time.Since(t)
+				}
+			}()
+		}
+		wg.Wait()
+		if p := failed.Load(); p != nil {
+			return *p
+		}
+		return nil
+	})
+	if err == nil {
+		r.Percentiles(lat)
+	}
+	return err
+}
+
+func emitArgs(r *kit.Run) []string {
+	a := []string{r.Str("bytes"), r.Str("line"), r.Str("mode")}
+	if c := r.Str("chunk"); c != "" {
+		a = append(a, c)
+	}
+	return a
+}
+
+func logsWaited(r *kit.Run) error {
+	if err := create(); err != nil {
+		return err
+	}
+	r.Bytes(r.Int("bytes"))
+	var got int64
+	err := r.Timed(func() (err error) {
+		got, err = runWaited("emit", emitArgs(r)...)
+		return err
+	})
+	if *variant == "raw" {
+		r.Extra["wire_bytes"] = got
+	} else {
+		r.Expect(got, r.Int("bytes"))
+	}
+	return err
+}
+
+// openLogs starts a detached emit; the function it returns asks for its logs.
+func openLogs(r *kit.Run) (func() (*http.Response, error), error) {
+	if err := create(); err != nil {
+		return nil, err
+	}
+	resp, err := post(session+"/cmd"+query, cmdRequest{Command: "emit", Args: emitArgs(r), Env: map[string]string{}})
+	if err != nil {
+		return nil, err
+	}
+	defer resp.Body.Close()
+	var out struct {
+		Command command `json:"command"`
+	}
+	if err := json.NewDecoder(resp.Body).Decode(&out); err != nil {
+		return nil, err
+	}
+	return func() (*http.Response, error) {
+		return request("GET", session+"/cmd/"+out.Command.ID+"/logs"+query, "application/json", nil)
+	}, nil
+}
+
+func logsDetached(r *kit.Run) error {
+	r.Bytes(r.Int("bytes"))
+	open, err := openLogs(r)
+	if err != nil {
+		return err
+	}
+	return r.Timed(func() error {
+		resp, err := open()
+		if err != nil {
+			return err
+		}
+		if *variant == "raw" {
+			n, err := drop(resp.Body)
+			r.Extra["wire_bytes"] = n
+			return err
+		}
+		n, _, err := decodeLines(resp.Body)
+		r.Expect(n, r.Int("bytes"))
+		return err
+	})
+}
+
+// logsSlow reads the first part of a log slowly and gives up.
+func logsSlow(r *kit.Run) error {
+	want := r.Int("read")
+	r.Bytes(want)
+	open, err := openLogs(r)
+	if err != nil {
+		return err
+	}
+	var got int64
+	err = r.Timed(func() error {
+		resp, err := open()
+		if err != nil {
+			return err
+		}
+		defer resp.Body.Close()
+		br := bufio.NewReaderSize(resp.Body, 64<<10)
+		for n := 1; ; n++ {
+			b, err := br.ReadSlice('\n')
+			if err != nil {
+				return err
+			}
+			var l line
+			if err := json.Unmarshal(b, &l); err != nil {
+				return err
+			}
+			if got += int64(len(l.Data)); got >= want {
+				return nil
+			}
+			if n%16 == 0 {
+				time.Sleep(time.Millisecond)
+			}
+		}
+	})
+	r.Expect(got, want)
+	return err
+}

@@ -1,0 +1,149 @@
+// Command floor does the harness's cases with net/http and as little else as
+// possible. It is what an SDK is compared with, not an SDK.
+//
+//	floor -variant raw|json|scan|fast <case> [key=value]...
+//
+// raw is the physical lower bound: response bodies are read and dropped,
+// uploads are the content as it is. json does the least a client of this API
+// can honestly do with the standard library: every line of a log is decoded by
+// encoding/json, uploads are tar and gzip at the default level. scan is json
+// with a decoder written for the shape of a log line, falling back to
+// encoding/json. fast is json with gzip at BestSpeed.
+package main
+
+import (
+	"bytes"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/json"
+	"flag"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"runtime"
+	"sync"
+
+	"github.com/go-vercel/sandbox/perf/kit"
+)
+
+var (
+	variant = flag.String("variant", "raw", "raw, json, scan or fast")
+	client  *http.Client
+	session string // the session's URL
+)
+
+const query = "?teamId=team_stub"
+
+func main() {
+	flag.Parse()
+	tr := &http.Transport{
+		MaxIdleConnsPerHost: 256,
+		DisableCompression:  true,
+		ReadBufferSize:      64 << 10,
+		WriteBufferSize:     64 << 10,
+		ForceAttemptHTTP2:   os.Getenv("PERF_H2") == "1",
+	}
+	if ca := kit.CertificateFile(); ca != "" {
+		pem, err := os.ReadFile(ca)
+		if err != nil {
+			panic(err)
+		}
+		pool := x509.NewCertPool()
+		pool.AppendCertsFromPEM(pem)
+		tr.TLSClientConfig = &tls.Config{RootCAs: pool}
+	}
+	client = &http.Client{Transport: tr}
+
+	kit.Main("floor-"+*variant, runtime.Version(), flag.Args(), kit.Cases{
+		"startup":               startup,
+		"rtt-seq":               rttSeq,
+		"rtt-conc":              rttConc,
+		"logs-ascii":            logsWaited,
+		"logs-small":            logsWaited,
+		"logs-escapes":          logsWaited,
+		"logs-perline":          logsWaited,
+		"memory":                logsWaited,
+		"logs-detached":         logsDetached,
+		"logs-slow":             logsSlow,
+		"upload-big":            uploadBig,
+		"upload-incompressible": uploadBig,
+		"upload-file":           uploadFile,
+		"upload-many":           uploadMany,
+		"download-stream":       downloadStream,
+		"download-file":         downloadFile,
+		"list":                  list,
+	})
+}
+
+func request(method, url, contentType string, body io.Reader) (*http.Response, error) {
+	req, err := http.NewRequest(method, url, body)
+	if err != nil {
+		return nil, err
+	}
+	req.Header["Authorization"] = []string{"Bearer stub-token"}
+	req.Header["Content-Type"] = []string{contentType}
+	if contentType == "application/gzip" {
+		req.Header["X-Cwd"] = []string{"/"}
+	}
+	resp, err := client.Do(req)
+	if err != nil {
+		return nil, err
+	}
+	if resp.StatusCode != http.StatusOK {
+		b, _ := io.ReadAll(io.LimitReader(resp.Body, 512))
+		resp.Body.Close()
+		return nil, fmt.Errorf("%s: %s", resp.Status, b)
+	}
+	return resp, nil
+}
+
+func post(url string, v any) (*http.Response, error) {
+	b, err := json.Marshal(v)
+	if err != nil {
+		return nil, err
+	}
+	return request("POST", url, "application/json", bytes.NewReader(b))
+}
+
+var buffers = sync.Pool{New: func() any { b := make([]byte, 256<<10); return &b }}
+
+// drop reads a body to its end and counts.
+func drop(body io.ReadCloser) (int64, error) {
+	defer body.Close()
+	bp := buffers.Get().(*[]byte)
+	defer buffers.Put(bp)
+	var n int64
+	for {
+		k, err := body.Read(*bp)
+		n += int64(k)
+		if err == io.EOF {
+			return n, nil
+		}
+		if err != nil {
+			return n, err
+		}
+	}
+}
+
+func create() error {
+	resp, err := post(kit.StubURL()+"/api/v2/sandboxes"+query, map[string]any{"projectId": "prj_stub", "ports": []int{}})
+	if err != nil {
+		return err
+	}
+	var out struct {
+		Session struct {
+			ID string `json:"id"`
+		} `json:"session"`
+	}
+	defer resp.Body.Close()
+	b, err := io.ReadAll(resp.Body)
+	if err != nil {
+		return err
+	}
+	if err := json.Unmarshal(b, &out); err != nil {
+		return err
+	}
+	session = kit.StubURL() + "/api/v2/sandboxes/sessions/" + out.Session.ID
+	return nil
+}

@@ -1,0 +1,147 @@
+// Package kit is what every Go program measured by this harness needs: case
+// arguments, timing, and the one JSON line at the end. It knows nothing of any
+// SDK.
+package kit
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"runtime/pprof"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// Work says how much a case did.
+type Work struct {
+	Unit string `json:"unit"` // "bytes" or "ops"
+	N    int64  `json:"n"`
+}
+
+// Run is one execution of one case; it marshals to the harness's JSON line.
+type Run struct {
+	Case       string         `json:"case"`
+	SDK        string         `json:"sdk"`
+	Version    string         `json:"version"`
+	Work       Work           `json:"work"`
+	Seconds    float64        `json:"seconds"`
+	CPUSeconds float64        `json:"cpu_seconds"`
+	PeakRSSMB  float64        `json:"peak_rss_mb"`
+	Extra      map[string]any `json:"extra"`
+	Error      string         `json:"error,omitempty"`
+
+	args map[string]string
+	ctx  context.Context
+}
+
+// Context ends at an interrupt.
+func (r *Run) Context() context.Context { return r.ctx }
+
+// Cases maps case names to what runs them.
+type Cases map[string]func(*Run) error
+
+// Main parses "case key=value...", runs the case, prints the line and exits.
+func Main(sdk, version string, args []string, cases Cases) {
+	if len(args) == 0 {
+		fmt.Fprintln(os.Stderr, "usage: bench <case> [key=value]...")
+		os.Exit(2)
+	}
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
+	defer stop()
+	r := &Run{ctx: ctx, Case: args[0], SDK: sdk, Version: version, Extra: map[string]any{}, args: map[string]string{}}
+	for _, a := range args[1:] {
+		k, v, _ := strings.Cut(a, "=")
+		r.args[k] = v
+	}
+	fn := cases[r.Case]
+	if fn == nil {
+		fmt.Fprintf(os.Stderr, "unknown case %s\n", r.Case)
+		os.Exit(2)
+	}
+	err := profiled(func() error { return fn(r) })
+	if err != nil {
+		r.Error = err.Error()
+	}
+	r.PeakRSSMB = peakRSS()
+	line, _ := json.Marshal(r)
+	fmt.Println(string(line))
+	if err != nil {
+		os.Exit(1)
+	}
+}
+
+// profiled writes a CPU profile of f to the file that BENCH_CPUPROFILE names.
+func profiled(f func() error) error {
+	name := os.Getenv("BENCH_CPUPROFILE")
+	if name == "" {
+		return f()
+	}
+	out, err := os.Create(name)
+	if err != nil {
+		return err
+	}
+	if err := pprof.StartCPUProfile(out); err != nil {
+		return errors.Join(err, out.Close())
+	}
+	err = f()
+	pprof.StopCPUProfile()
+	return errors.Join(err, out.Close())
+}
+
+// Str returns a case argument, Int one that must be a number.
+func (r *Run) Str(key string) string { return r.args[key] }
+
+func (r *Run) Int(key string) int64 {
+	n, err := strconv.ParseInt(r.args[key], 10, 64)
+	if err != nil {
+		fmt.Fprintf(os.Stderr, "argument %s: %v\n", key, err)
+		os.Exit(2)
+	}
+	return n
+}
+
+// Bytes and Ops set the work done.
+func (r *Run) Bytes(n int64) { r.Work = Work{"bytes", n} }
+func (r *Run) Ops(n int64)   { r.Work = Work{"ops", n} }
+
+// Timed measures fn; its figures become the run's.
+func (r *Run) Timed(fn func() error) error {
+	c0, t0 := CPUSeconds(), time.Now()
+	r.Extra["start_unix_ns"] = t0.UnixNano()
+	err := fn()
+	r.Seconds = time.Since(t0).Seconds()
+	r.CPUSeconds = CPUSeconds() - c0
+	return err
+}
+
+// Percentiles records the latencies of the operations of a timed region.
+func (r *Run) Percentiles(d []time.Duration) {
+	slices.Sort(d)
+	us := func(p float64) float64 {
+		return float64(d[min(len(d)-1, int(float64(len(d))*p))].Nanoseconds()) / 1e3
+	}
+	r.Extra["p50_us"] = us(0.50)
+	r.Extra["p99_us"] = us(0.99)
+	r.Extra["ops_per_s"] = float64(len(d)) / r.Seconds
+}
+
+// Expect records how much arrived and complains if it is not all.
+func (r *Run) Expect(got, want int64) {
+	r.Extra["bytes_received"] = got
+	if got != want {
+		r.Extra["mismatch"] = fmt.Sprintf("received %d, want %d", got, want)
+	}
+}
+
+// Environment the harness provides.
+func StubURL() string          { return os.Getenv("PERF_STUB") }
+func DataFile(n string) string { return filepath.Join(os.Getenv("PERF_DATA"), n) }
+func TempFile(n string) string { return filepath.Join(os.Getenv("PERF_TMP"), n) }
+func CertificateFile() string  { return os.Getenv("PERF_CA") }
+func ManyName(i int) string    { return fmt.Sprintf("many/%05d.txt", i) }
