@@ -212,7 +212,8 @@ func (c *Client) try(ctx context.Context, req *Request, auth Auth, body []byte, 
 	header := make(http.Header, 6)
 	header["Authorization"] = []string{"Bearer " + auth.Token}
 	header["User-Agent"] = c.agent
-	if body != nil {
+	if req.Open == nil {
+		// The service answers 415 to a POST without one, body or not.
 		header["Content-Type"] = jsonType
 	}
 	if req.Op.Stream {

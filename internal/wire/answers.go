@@ -73,6 +73,25 @@ type CommandsAnswer struct {
 	Commands []Command `json:"commands"`
 }
 
+// StdinAnswer is the answer to a write to a command's standard input.
+// BytesWritten is all that the command was given so far; it is nil when the
+// sandbox does not count.
+type StdinAnswer struct {
+	Command      Command `json:"command"`
+	BytesWritten *int64  `json:"bytesWritten,omitempty"`
+}
+
+// DriveAnswer is the answer to drive operations.
+type DriveAnswer struct {
+	Drive Drive `json:"drive"`
+}
+
+// DrivesPage is a page of drives.
+type DrivesPage struct {
+	Drives     []Drive    `json:"drives"`
+	Pagination Pagination `json:"pagination"`
+}
+
 // InteractiveAnswer is where a terminal is reached.
 type InteractiveAnswer struct {
 	URL   string `json:"url"`

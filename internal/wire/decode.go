@@ -54,10 +54,10 @@ func (s *scanner) sandboxes() []Sandbox {
 }
 
 var sandboxFields = []string{
-	"name", "persistent", "region", "vcpus", "memory", "runtime", "image", "timeout", "networkPolicy",
-	"totalEgressBytes", "totalIngressBytes", "totalActiveCpuDurationMs", "totalDurationMs", "createdAt", "updatedAt",
-	"expiresAt", "currentSessionId", "currentSnapshotId", "status", "statusUpdatedAt", "cwd", "tags",
-	"snapshotExpiration", "keepLastSnapshots",
+	"name", "currentSnapshotId", "currentSessionId", "status", "statusUpdatedAt", "persistent", "region", "failoverRegions",
+	"vcpus", "memory", "runtime", "architecture", "image", "timeout", "networkPolicy", "networkId",
+	"totalEgressBytes", "totalIngressBytes", "totalActiveCpuDurationMs", "totalDurationMs", "cwd", "mounts", "tags",
+	"snapshotExpiration", "keepLastSnapshots", "createdAt", "updatedAt", "expiresAt",
 }
 
 // sandbox reads a sandbox in place of the one that it is given, whose strings
@@ -77,18 +77,25 @@ func (s *scanner) sandbox(sb *Sandbox) {
 			sb.Persistent = s.bool()
 		case "region":
 			sb.Region = s.string(last.Region)
+		case "failoverRegions":
+			sb.FailoverRegions = []string{}
+			s.array(func() { sb.FailoverRegions = append(sb.FailoverRegions, s.string("")) })
 		case "vcpus":
 			sb.VCPUs = s.count()
 		case "memory":
 			sb.Memory = s.count()
 		case "runtime":
 			sb.Runtime = s.string(last.Runtime)
+		case "architecture":
+			sb.Architecture = s.string(last.Architecture)
 		case "image":
 			sb.Image = s.string(last.Image)
 		case "timeout":
 			sb.Timeout = s.duration()
 		case "networkPolicy":
 			sb.NetworkPolicy = s.networkPolicy("allow-all")
+		case "networkId":
+			sb.NetworkID = s.string(last.NetworkID)
 		case "totalEgressBytes":
 			totals.egress = s.int()
 			sb.TotalEgressBytes = &totals.egress
@@ -117,6 +124,8 @@ func (s *scanner) sandbox(sb *Sandbox) {
 			sb.StatusUpdatedAt = s.time()
 		case "cwd":
 			sb.Cwd = s.string(last.Cwd)
+		case "mounts":
+			s.rare(&sb.Mounts)
 		case "tags":
 			sb.Tags = s.tags()
 		case "snapshotExpiration":
@@ -139,7 +148,7 @@ func (s *scanner) tags() map[string]string {
 	return tags
 }
 
-var policyFields = []string{"mode", "allowedDomains", "allowedCIDRs", "deniedCIDRs", "injectionRules", "forwardRules"}
+var policyFields = []string{"mode", "allowedDomains", "allowedCIDRs", "deniedCIDRs", "injectionRules", "forwardRules", "responseRules"}
 
 // networkPolicy reads a network policy, which is likely to be of the given mode.
 func (s *scanner) networkPolicy(mode string) *NetworkPolicy {
@@ -158,6 +167,8 @@ func (s *scanner) networkPolicy(mode string) *NetworkPolicy {
 			s.rare(&p.InjectionRules)
 		case "forwardRules":
 			s.rare(&p.ForwardRules)
+		case "responseRules":
+			s.rare(&p.ResponseRules)
 		}
 	})
 	return p
@@ -191,7 +202,7 @@ func (s *scanner) duration() (d Duration) {
 	return d
 }
 
-var commandFields = []string{"id", "name", "args", "cwd", "sessionId", "exitCode", "durationMs", "startedAt"}
+var commandFields = []string{"id", "name", "args", "cwd", "sessionId", "startedAt", "exitCode", "durationMs"}
 
 // command reads a command.
 func (s *scanner) command() *Command {

@@ -6,32 +6,58 @@ package wire
 
 import "encoding/json"
 
-// Sandbox is a named sandbox as the API describes it.
+// Sandbox is a named sandbox as the API describes it. The order of the fields
+// is the one that the API writes.
 type Sandbox struct {
 	Name                     string             `json:"name"`
+	CurrentSnapshotID        string             `json:"currentSnapshotId,omitempty"`
+	CurrentSessionID         string             `json:"currentSessionId"`
+	Status                   string             `json:"status"`
+	StatusUpdatedAt          Time               `json:"statusUpdatedAt,omitzero"`
 	Persistent               bool               `json:"persistent"`
 	Region                   string             `json:"region,omitempty"`
+	FailoverRegions          []string           `json:"failoverRegions,omitzero"`
 	VCPUs                    int                `json:"vcpus,omitempty"`
 	Memory                   int                `json:"memory,omitempty"`
 	Runtime                  string             `json:"runtime,omitempty"`
+	Architecture             string             `json:"architecture,omitempty"`
 	Image                    string             `json:"image,omitempty"`
 	Timeout                  Duration           `json:"timeout,omitzero"`
 	NetworkPolicy            *NetworkPolicy     `json:"networkPolicy,omitempty"`
+	NetworkID                string             `json:"networkId,omitempty"`
 	TotalEgressBytes         *int64             `json:"totalEgressBytes,omitempty"`
 	TotalIngressBytes        *int64             `json:"totalIngressBytes,omitempty"`
 	TotalActiveCPUDurationMs *Duration          `json:"totalActiveCpuDurationMs,omitempty"`
 	TotalDurationMs          *Duration          `json:"totalDurationMs,omitempty"`
-	CreatedAt                Time               `json:"createdAt,omitzero"`
-	UpdatedAt                Time               `json:"updatedAt,omitzero"`
-	ExpiresAt                Time               `json:"expiresAt,omitzero"`
-	CurrentSessionID         string             `json:"currentSessionId"`
-	CurrentSnapshotID        string             `json:"currentSnapshotId,omitempty"`
-	Status                   string             `json:"status"`
-	StatusUpdatedAt          Time               `json:"statusUpdatedAt,omitzero"`
 	Cwd                      string             `json:"cwd,omitempty"`
+	Mounts                   map[string]Mount   `json:"mounts,omitempty"`
 	Tags                     map[string]string  `json:"tags,omitempty"`
 	SnapshotExpiration       *Duration          `json:"snapshotExpiration,omitempty"`
 	KeepLastSnapshots        *KeepLastSnapshots `json:"keepLastSnapshots,omitempty"`
+	CreatedAt                Time               `json:"createdAt,omitzero"`
+	UpdatedAt                Time               `json:"updatedAt,omitzero"`
+	ExpiresAt                Time               `json:"expiresAt,omitzero"`
+}
+
+// Mount is a drive at a path of a sandbox. The mode is "read-write" or
+// "snapshot"; older answers say "read-only" for the latter, or nothing for the
+// former.
+type Mount struct {
+	Drive string `json:"drive"`
+	Mode  string `json:"mode,omitempty"`
+}
+
+// Drive is a disk that outlives sandboxes.
+type Drive struct {
+	ID                 string `json:"id"`
+	Name               string `json:"name"`
+	ProjectID          string `json:"projectId"`
+	Region             string `json:"region,omitempty"`
+	MaxSizeBytes       int64  `json:"maxSizeBytes"`
+	CurrentSessionID   string `json:"currentSessionId,omitempty"`
+	CurrentSandboxName string `json:"currentSandboxName,omitempty"`
+	CreatedAt          Time   `json:"createdAt,omitzero"`
+	UpdatedAt          Time   `json:"updatedAt,omitzero"`
 }
 
 // KeepLastSnapshots is a sandbox's snapshot retention policy.
@@ -41,30 +67,34 @@ type KeepLastSnapshots struct {
 	DeleteEvicted *bool     `json:"deleteEvicted,omitempty"`
 }
 
-// Session is one run of a sandbox's virtual machine.
+// Session is one run of a sandbox's virtual machine. The order of the fields
+// is the one that the API writes.
 type Session struct {
 	ID                  string           `json:"id"`
-	Memory              int              `json:"memory,omitempty"`
-	VCPUs               int              `json:"vcpus,omitempty"`
-	Region              string           `json:"region,omitempty"`
 	Runtime             string           `json:"runtime,omitempty"`
-	Timeout             Duration         `json:"timeout,omitzero"`
-	Status              string           `json:"status"`
+	Architecture        string           `json:"architecture,omitempty"`
 	RequestedAt         Time             `json:"requestedAt,omitzero"`
 	StartedAt           Time             `json:"startedAt,omitzero"`
 	RequestedStopAt     Time             `json:"requestedStopAt,omitzero"`
 	StoppedAt           Time             `json:"stoppedAt,omitzero"`
 	AbortedAt           Time             `json:"abortedAt,omitzero"`
+	Status              string           `json:"status"`
 	Duration            *Duration        `json:"duration,omitempty"`
+	VCPUs               int              `json:"vcpus,omitempty"`
+	Memory              int              `json:"memory,omitempty"`
+	Timeout             Duration         `json:"timeout,omitzero"`
+	Region              string           `json:"region,omitempty"`
+	Cwd                 string           `json:"cwd,omitempty"`
 	SourceSnapshotID    string           `json:"sourceSnapshotId,omitempty"`
 	SnapshottedAt       Time             `json:"snapshottedAt,omitzero"`
 	CreatedAt           Time             `json:"createdAt,omitzero"`
-	Cwd                 string           `json:"cwd,omitempty"`
 	UpdatedAt           Time             `json:"updatedAt,omitzero"`
 	InteractivePort     int              `json:"interactivePort,omitempty"`
 	NetworkPolicy       *NetworkPolicy   `json:"networkPolicy,omitempty"`
 	ActiveCPUDurationMs *Duration        `json:"activeCpuDurationMs,omitempty"`
 	NetworkTransfer     *NetworkTransfer `json:"networkTransfer,omitempty"`
+	SourceSandboxName   string           `json:"sourceSandboxName,omitempty"`
+	ProjectID           string           `json:"projectId,omitempty"`
 	// Extra holds the fields that are not above.
 	Extra map[string]json.RawMessage `json:"-"`
 }
@@ -84,17 +114,19 @@ type Route struct {
 
 // Snapshot is a saved state of a sandbox.
 type Snapshot struct {
-	ID              string `json:"id"`
-	SourceSessionID string `json:"sourceSessionId"`
-	Region          string `json:"region,omitempty"`
-	Status          string `json:"status"`
-	SizeBytes       int64  `json:"sizeBytes"`
-	ExpiresAt       Time   `json:"expiresAt,omitzero"`
-	CreatedAt       Time   `json:"createdAt,omitzero"`
-	UpdatedAt       Time   `json:"updatedAt,omitzero"`
-	LastUsedAt      Time   `json:"lastUsedAt,omitzero"`
-	CreationMethod  string `json:"creationMethod,omitempty"`
-	ParentID        string `json:"parentId,omitempty"`
+	ID              string   `json:"id"`
+	SourceSessionID string   `json:"sourceSessionId"`
+	Architecture    string   `json:"architecture,omitempty"`
+	Region          string   `json:"region,omitempty"`
+	Regions         []string `json:"regions,omitzero"`
+	Status          string   `json:"status"`
+	SizeBytes       int64    `json:"sizeBytes"`
+	ExpiresAt       Time     `json:"expiresAt,omitzero"`
+	CreatedAt       Time     `json:"createdAt,omitzero"`
+	UpdatedAt       Time     `json:"updatedAt,omitzero"`
+	LastUsedAt      Time     `json:"lastUsedAt,omitzero"`
+	CreationMethod  string   `json:"creationMethod,omitempty"`
+	ParentID        string   `json:"parentId,omitempty"`
 }
 
 // SnapshotTreeNode is a snapshot with those that share its parent. The API
@@ -112,9 +144,9 @@ type Command struct {
 	Args       []string  `json:"args"`
 	Cwd        string    `json:"cwd"`
 	SessionID  string    `json:"sessionId"`
+	StartedAt  Time      `json:"startedAt,omitzero"`
 	ExitCode   *int      `json:"exitCode"`
 	DurationMs *Duration `json:"durationMs,omitempty"`
-	StartedAt  Time      `json:"startedAt,omitzero"`
 }
 
 // Pagination is the cursor of a listing. Next is nil on the last page.
@@ -132,6 +164,7 @@ type NetworkPolicy struct {
 	DeniedCIDRs    []string        `json:"deniedCIDRs,omitzero"`
 	InjectionRules []InjectionRule `json:"injectionRules,omitzero"`
 	ForwardRules   []ForwardRule   `json:"forwardRules,omitzero"`
+	ResponseRules  []ResponseRule  `json:"responseRules,omitzero"`
 }
 
 // InjectionRule names the headers that are set on requests to a domain.
@@ -146,4 +179,19 @@ type ForwardRule struct {
 	Domain     string          `json:"domain"`
 	ForwardURL string          `json:"forwardURL"`
 	Match      json.RawMessage `json:"match,omitempty"`
+}
+
+// ResponseRule answers requests to a domain without forwarding them.
+type ResponseRule struct {
+	Domain   string          `json:"domain"`
+	Match    json.RawMessage `json:"match,omitempty"`
+	Response Response        `json:"response"`
+}
+
+// Response is what a response rule answers with.
+type Response struct {
+	StatusCode  int               `json:"statusCode"`
+	Headers     map[string]string `json:"headers,omitempty"`
+	Body        *string           `json:"body,omitempty"`
+	ContentType *string           `json:"contentType,omitempty"`
 }
