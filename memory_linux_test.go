@@ -52,7 +52,7 @@ func TestMemoryServer(t *testing.T) {
 	if os.Getenv(serverEnv) == "" {
 		return
 	}
-	srv, err := sandboxtest.NewServer(nil)
+	srv, err := sandboxtest.NewServer(&sandboxtest.Options{Token: "any"})
 	require.NoError(t, err)
 	defer srv.Close()
 	fmt.Printf("\nURL %s\n", srv.URL)

@@ -41,7 +41,7 @@ func (b *lockedBuffer) Write(p []byte) (int, error) {
 // TestSecretsDoNotShow makes every kind of success and failure with planted
 // secrets, and looks at every way of printing what comes of it.
 func TestSecretsDoNotShow(t *testing.T) {
-	srv := sandboxtest.New(t, nil)
+	srv := sandboxtest.New(t, &sandboxtest.Options{Token: plantedToken})
 	var logs lockedBuffer
 	creds := srv.Credentials()
 	given := sandbox.Credentials{Token: plantedToken, TeamID: creds.TeamID, ProjectID: creds.ProjectID}

@@ -8,15 +8,11 @@ const (
 	projectID = "prj_emulator"
 )
 
-// Credentials gives credentials that the server takes: Options.Token, or some
-// token when that is empty, with a team and a project of the emulator's own.
-// Another project is made by naming it.
+// Credentials returns the credentials that the server accepts: its token, which
+// is Options.Token or one made up for this server, with a team and a project of
+// the emulator's own. Another project is made by naming it.
 func (s *Server) Credentials() sandbox.Credentials {
-	c := sandbox.Credentials{Token: s.opts.Token, TeamID: teamID, ProjectID: projectID}
-	if c.Token == "" {
-		c.Token = "emulator"
-	}
-	return c
+	return sandbox.Credentials{Token: s.opts.Token, TeamID: teamID, ProjectID: projectID}
 }
 
 // Client gives a client of the server, with Credentials. It is always the

@@ -2,7 +2,6 @@ package sandboxtest
 
 import (
 	"context"
-	"crypto/subtle"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -159,23 +158,6 @@ func (c *call) fail(e *endpoint, err error) {
 		failure = fail(http.StatusInternalServerError, "internal_server_error", "The emulator failed: %v", err)
 	}
 	writeError(c.w, failure)
-}
-
-// authorize checks the bearer token.
-func (s *Server) authorize(r *http.Request) *apiError {
-	scheme, token, _ := strings.Cut(r.Header.Get("Authorization"), " ")
-	token = strings.TrimSpace(token)
-	if !strings.EqualFold(scheme, "Bearer") || token == "" {
-		e := fail(http.StatusForbidden, "forbidden", "The request is missing an authentication token")
-		e.extra = map[string]any{"missingToken": true}
-		return e
-	}
-	if s.opts.Token != "" && subtle.ConstantTimeCompare([]byte(token), []byte(s.opts.Token)) != 1 {
-		e := fail(http.StatusForbidden, "forbidden", "Not authorized")
-		e.extra = map[string]any{"invalidToken": true}
-		return e
-	}
-	return nil
 }
 
 // project is the project that the request is about, empty when it says none.

@@ -37,7 +37,8 @@ const (
 // Options configures a [Server]. The zero value works.
 type Options struct {
 	// Addr is the TCP address to listen on. Empty means a free port of
-	// 127.0.0.1. Whoever can reach it can run commands on this machine.
+	// 127.0.0.1. Whoever can reach it and has the token can run commands on this
+	// machine.
 	Addr string
 	// Mode insists on a way of running commands. Empty means [Auto].
 	Mode Mode
@@ -45,9 +46,14 @@ type Options struct {
 	// created when missing and locked while the server is open. Empty means
 	// that nothing outlives Close.
 	Dir string
-	// Token is the bearer token that clients have to send. Empty means that
-	// any will do.
+	// Token is the bearer token that clients have to send. Empty means one that
+	// is made up for this server; see [Server.Credentials].
 	Token string
+	// Hosts are names, without a port, by which requests may reach the server
+	// in addition to localhost, [HostName] and every numeric address, for
+	// example the name of the container it runs in. Requests with another name
+	// are refused, since a web page may have made it lead here.
+	Hosts []string
 	// Start is where the server's clock begins. The zero time means the
 	// machine's clock.
 	Start time.Time
@@ -150,6 +156,9 @@ func (o *Options) complete() error {
 	if o.Addr == "" {
 		o.Addr = "127.0.0.1:0"
 	}
+	if o.Token == "" {
+		o.Token = newServerToken()
+	}
 	if o.MaxUpload == 0 {
 		o.MaxUpload = 8 << 30
 	}
@@ -176,6 +185,9 @@ func (s *Server) open() (err error) {
 	}
 	if s.listener, err = net.Listen("tcp", s.opts.Addr); err != nil {
 		return err
+	}
+	if ip := s.listener.Addr().(*net.TCPAddr).IP; !ip.IsLoopback() {
+		s.opts.Logger.Warn("other machines can reach the emulator: whoever has its token can run commands on this one", "address", s.listener.Addr())
 	}
 	if err = s.load(); err != nil {
 		return err

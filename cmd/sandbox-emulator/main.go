@@ -13,6 +13,8 @@
 //
 //	-addr ADDR    listen on ADDR; the default is a free port of 127.0.0.1
 //	-mode MODE    insist on "namespace" or "folder"; see package sandboxtest
+//	-token TOKEN  ask clients for TOKEN instead of one made up for this run; other
+//	              users of the machine can see the arguments of a program
 //	-state DIR    keep sandboxes and snapshots in DIR from one run to the next
 //	-v            print each request in one line
 //
@@ -51,9 +53,9 @@ func main() { os.Exit(run(os.Args[1:], os.Stdout, os.Stderr)) }
 
 // options are what the flags say.
 type options struct {
-	addr, mode, state string
-	verbose           bool
-	command           []string
+	addr, mode, state, token string
+	verbose                  bool
+	command                  []string
 }
 
 func parse(args []string, stderr io.Writer) (*options, error) {
@@ -63,6 +65,7 @@ func parse(args []string, stderr io.Writer) (*options, error) {
 	flags.StringVar(&o.addr, "addr", "", "listen on `ADDR` instead of a free port of 127.0.0.1")
 	flags.StringVar(&o.mode, "mode", "", "insist on a `MODE` of running commands: namespace or folder")
 	flags.StringVar(&o.state, "state", "", "keep sandboxes and snapshots in `DIR`")
+	flags.StringVar(&o.token, "token", "", "ask clients for `TOKEN` instead of one made up for this run")
 	flags.BoolVar(&o.verbose, "v", false, "print each request in one line")
 	flags.Usage = func() {
 		fmt.Fprintln(stderr, "usage: sandbox-emulator [flags] [COMMAND ARGS…]")
@@ -97,7 +100,7 @@ func run(args []string, stdout, stderr io.Writer) int {
 	defer signal.Stop(signals)
 
 	config := &sandboxtest.Options{
-		Addr: o.addr, Mode: sandboxtest.Mode(o.mode), Dir: o.state,
+		Addr: o.addr, Mode: sandboxtest.Mode(o.mode), Dir: o.state, Token: o.token,
 		Logger: slog.New(slog.NewTextHandler(stderr, &slog.HandlerOptions{Level: slog.LevelWarn})),
 	}
 	if o.verbose {

@@ -26,7 +26,7 @@ func (h *Host) openDir(dir, parent string) error {
 			return err
 		}
 		h.temp = true
-	} else if err := os.MkdirAll(dir, 0o755); err != nil {
+	} else if err := os.MkdirAll(dir, 0o711); err != nil {
 		return err
 	}
 	dir, err := filepath.Abs(dir)
@@ -37,7 +37,7 @@ func (h *Host) openDir(dir, parent string) error {
 		return err
 	}
 	h.dir = dir
-	lock := flock.New(filepath.Join(dir, lockName))
+	lock := flock.New(filepath.Join(dir, lockName), flock.SetPermissions(0o600))
 	ok, err := lock.TryLock()
 	if err != nil {
 		return err

@@ -1,0 +1,72 @@
+package sandboxtest
+
+import (
+	"crypto/rand"
+	"crypto/sha256"
+	"crypto/subtle"
+	"net"
+	"net/http"
+	"net/netip"
+	"slices"
+	"strings"
+)
+
+// tokenPrefix tells what a token is for wherever it turns up.
+const tokenPrefix = "emu_"
+
+// newServerToken makes a token that nobody can guess.
+func newServerToken() string { return tokenPrefix + rand.Text() }
+
+// HostName is a name of the machine that the emulator runs on which sandboxes
+// of [Namespace] mode know. See [Server.HostAddress].
+const HostName = "host.internal"
+
+// authorize checks who is asking. The token alone does not keep web pages out:
+// one whose name was pointed to this machine after it was loaded is of the same
+// origin as the server, for the browser, and needs nobody's leave to send what
+// it likes. It can't hide its name in Host, though, nor its Origin.
+func (s *Server) authorize(r *http.Request) *apiError {
+	if !s.knownHost(r.Host) {
+		return forbidden("invalidHost", "The emulator is not reached by the name %.100q. Use its address, localhost, or a name in Options.Hosts.", r.Host)
+	}
+	if origin := r.Header.Get("Origin"); origin != "" {
+		return forbidden("invalidOrigin", "The emulator takes no requests from web pages (Origin: %.100q).", origin)
+	}
+	scheme, token, _ := strings.Cut(r.Header.Get("Authorization"), " ")
+	token = strings.TrimSpace(token)
+	if !strings.EqualFold(scheme, "Bearer") || token == "" {
+		return forbidden("missingToken", "The request is missing an authentication token")
+	}
+	if !sameSecret(token, s.opts.Token) {
+		return forbidden("invalidToken", "Not authorized")
+	}
+	return nil
+}
+
+// forbidden is a 403 of that kind.
+func forbidden(kind, format string, args ...any) *apiError {
+	e := fail(http.StatusForbidden, "forbidden", format, args...)
+	e.extra = map[string]any{kind: true}
+	return e
+}
+
+// sameSecret compares in a time that tells nothing, not even of the length.
+func sameSecret(a, b string) bool {
+	x, y := sha256.Sum256([]byte(a)), sha256.Sum256([]byte(b))
+	return subtle.ConstantTimeCompare(x[:], y[:]) == 1
+}
+
+// knownHost reports whether a Host header names this server in a way that a web
+// page can't have arranged: by an address, or a name of its own.
+func (s *Server) knownHost(host string) bool {
+	name := host
+	if h, _, err := net.SplitHostPort(host); err == nil {
+		name = h
+	}
+	name = strings.TrimSuffix(strings.ToLower(strings.Trim(name, "[]")), ".")
+	if _, err := netip.ParseAddr(name); err == nil {
+		return true
+	}
+	return name == "localhost" || strings.HasSuffix(name, ".localhost") || name == HostName ||
+		slices.ContainsFunc(s.opts.Hosts, func(own string) bool { return strings.EqualFold(own, name) })
+}

@@ -1,0 +1,112 @@
+package sandboxtest_test
+
+import (
+	"bytes"
+	"log/slog"
+	"net"
+	"os"
+	"path/filepath"
+	"runtime"
+	"testing"
+
+	"github.com/coder/websocket"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/go-vercel/sandbox/internal/wire"
+	"github.com/go-vercel/sandbox/sandboxtest"
+)
+
+func TestAuthorization(t *testing.T) {
+	t.Parallel()
+	_, c := start(t, &sandboxtest.Options{Mode: sandboxtest.Folder, Token: "right"})
+	for header, code := range map[string]int{"": 403, "Bearer": 403, "Bearer ": 403, "Basic right": 403, "Bearer wrong": 403, "Bearer righ": 403,
+		"Bearer rightt": 403, "bearer right": 200} {
+		req := c.request("GET", "/v2/sandboxes", nil)
+		req.Header.Set("Authorization", header)
+		assert.Equal(t, code, c.send(req).StatusCode, header)
+	}
+	assert.Equal(t, "right", c.srv.Credentials().Token)
+}
+
+func TestTokenIsMadeUp(t *testing.T) {
+	t.Parallel()
+	one, c := start(t, &sandboxtest.Options{Mode: sandboxtest.Folder})
+	two, _ := start(t, &sandboxtest.Options{Mode: sandboxtest.Folder})
+	assert.NotEqual(t, one.Credentials().Token, two.Credentials().Token)
+	assert.GreaterOrEqual(t, len(one.Credentials().Token), 26)
+	assert.Equal(t, one.Credentials(), one.Credentials())
+	for _, token := range []string{"emulator", "test", two.Credentials().Token} {
+		req := c.request("POST", "/v2/sandboxes", obj{"projectId": "prj"})
+		req.Header.Set("Authorization", "Bearer "+token)
+		assert.Equal(t, 403, c.send(req).StatusCode, token)
+	}
+}
+
+// TestWebPagesAreKeptOut sends what a page sends whose name was pointed to this
+// machine, and what honest clients send.
+func TestWebPagesAreKeptOut(t *testing.T) {
+	t.Parallel()
+	srv, c := start(t, &sandboxtest.Options{Mode: sandboxtest.Folder, Hosts: []string{"ci-emulator"}})
+	_, port, err := net.SplitHostPort(c.request("GET", "/", nil).URL.Host)
+	require.NoError(t, err)
+	for _, x := range []struct {
+		host, origin string
+		status       int
+	}{
+		{"127.0.0.1:" + port, "", 200}, {"127.0.0.1", "", 200}, {"localhost:" + port, "", 200}, {"LOCALHOST.:" + port, "", 200},
+		{"[::1]:" + port, "", 200}, {"[::1]", "", 200}, {"app.localhost:" + port, "", 200}, {"192.0.2.7:" + port, "", 200},
+		{"host.internal:" + port, "", 200}, {"CI-emulator:" + port, "", 200},
+		{"evil.example:" + port, "", 403}, {"evil.example", "", 403}, {"localhost.evil.example:" + port, "", 403},
+		{"127.0.0.1.nip.example:" + port, "", 403}, {"notlocalhost:" + port, "", 403}, {"ci-emulator.evil.example:" + port, "", 403},
+		{"127.0.0.1:" + port, "http://evil.example", 403}, {"127.0.0.1:" + port, "http://127.0.0.1:" + port, 403},
+		{"127.0.0.1:" + port, "null", 403}, {"evil.example:" + port, "http://evil.example:" + port, 403},
+	} {
+		req := c.request("GET", "/v2/sandboxes", nil)
+		req.Host = x.host
+		if x.origin != "" {
+			req.Header.Set("Origin", x.origin)
+		}
+		assert.Equal(t, x.status, c.send(req).StatusCode, "Host %s, Origin %s", x.host, x.origin)
+	}
+	// A terminal has a token of its own, which a page can't come by.
+	sess := c.create(nil).Session.ID
+	var answer wire.InteractiveAnswer
+	c.call("POST", session(sess)+"/interactive", obj{}, 200, &answer)
+	_, resp, err := websocket.Dial(t.Context(), answer.URL+"?token="+srv.Credentials().Token, nil)
+	require.Error(t, err)
+	assert.Equal(t, 401, resp.StatusCode)
+}
+
+func TestWarnsBeyondLoopback(t *testing.T) {
+	t.Parallel()
+	for addr, warned := range map[string]bool{"127.0.0.1:0": false, "0.0.0.0:0": true, ":0": true} {
+		var log bytes.Buffer
+		srv, err := sandboxtest.NewServer(&sandboxtest.Options{Addr: addr, Mode: sandboxtest.Folder,
+			Logger: slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{Level: slog.LevelWarn}))})
+		require.NoError(t, err)
+		require.NoError(t, srv.Close())
+		assert.Equal(t, warned, bytes.Contains(log.Bytes(), []byte("other machines can reach the emulator")), "%s: %s", addr, log.String())
+	}
+}
+
+// TestStateIsForItsOwner: what a server keeps holds environments and files.
+func TestStateIsForItsOwner(t *testing.T) {
+	t.Parallel()
+	if runtime.GOOS == "windows" {
+		t.Skip("Windows has no permission bits")
+	}
+	dir := filepath.Join(t.TempDir(), "state")
+	srv, err := sandboxtest.NewServer(&sandboxtest.Options{Mode: sandboxtest.Folder, Dir: dir})
+	require.NoError(t, err)
+	newRaw(t, srv).create(obj{"name": "one", "env": obj{"SECRET": "s"}})
+	require.NoError(t, srv.Close())
+	info, err := os.Stat(dir)
+	require.NoError(t, err)
+	assert.Zero(t, info.Mode().Perm()&0o066, "%v", info.Mode())
+	for _, entry := range []string{"state.json", "machines/lock"} {
+		info, err := os.Stat(filepath.Join(dir, entry))
+		require.NoError(t, err)
+		assert.Equal(t, os.FileMode(0o600), info.Mode().Perm(), entry)
+	}
+}
