@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/go-vercel/sandbox"
+	"github.com/go-vercel/sandbox/auth"
 )
 
 // cannedTransport answers every request from memory, so that a benchmark
@@ -46,7 +47,7 @@ func cannedClient(b testing.TB, answer cannedTransport) *sandbox.Client {
 	c, err := sandbox.NewClient(&sandbox.ClientOptions{
 		BaseURL:     "https://api.test",
 		HTTPClient:  &http.Client{Transport: answer},
-		Credentials: sandbox.StaticCredentials(sandbox.Credentials{Token: "token", TeamID: "team", ProjectID: "project"}),
+		Credentials: auth.Static(auth.Credentials{Token: "token", TeamID: "team", ProjectID: "project"}),
 	})
 	if err != nil {
 		b.Fatal(err)

@@ -7,11 +7,13 @@ import (
 	"log/slog"
 	"net/http"
 	"net/url"
+	"os"
 	"runtime"
 	"strings"
 	"sync"
 	"time"
 
+	"github.com/go-vercel/sandbox/auth"
 	"github.com/go-vercel/sandbox/internal/api"
 	"github.com/go-vercel/sandbox/internal/oidc"
 )
@@ -26,9 +28,9 @@ const DefaultBaseURL = "https://vercel.com/api"
 // ClientOptions configures a [Client]. The zero value takes everything from
 // the environment.
 type ClientOptions struct {
-	// Credentials is asked before every request. Nil means
-	// [DefaultCredentials], with HTTPClient and Logger.
-	Credentials CredentialsProvider
+	// Credentials is asked before every request. Nil means [auth.Default], with
+	// HTTPClient and Logger.
+	Credentials auth.Provider
 	// BaseURL is the address of the API. Empty means the environment variable
 	// VERCEL_SANDBOX_BASE_URL, and without one [DefaultBaseURL].
 	BaseURL string
@@ -65,7 +67,7 @@ type RetryOptions struct {
 // concurrent use; make one and share it, so that connections are reused.
 type Client struct {
 	api      *api.Client
-	creds    CredentialsProvider
+	creds    auth.Provider
 	reattach ReattachOptions
 	http     *http.Client
 	base     *url.URL
@@ -82,7 +84,7 @@ func NewClient(opts *ClientOptions) (*Client, error) {
 	}
 	base := o.BaseURL
 	if base == "" {
-		base = baseURLFromEnv()
+		base = os.Getenv("VERCEL_SANDBOX_BASE_URL")
 	}
 	if base == "" {
 		base = DefaultBaseURL
@@ -120,7 +122,7 @@ func NewClient(opts *ClientOptions) (*Client, error) {
 	}
 	creds := o.Credentials
 	if creds == nil {
-		creds = DefaultCredentials(&CredentialsOptions{HTTPClient: o.HTTPClient, Logger: o.Logger})
+		creds = auth.Default(&auth.Options{HTTPClient: o.HTTPClient, Logger: o.Logger})
 	}
 	agent := fmt.Sprintf("go-vercel-sandbox/%s (%s; %s/%s)", Version, runtime.Version(), runtime.GOOS, runtime.GOARCH)
 	if o.UserAgent != "" {
@@ -132,7 +134,7 @@ func NewClient(opts *ClientOptions) (*Client, error) {
 		Auth: func(ctx context.Context) (api.Auth, error) {
 			cr, err := creds.Credentials(ctx)
 			if err == nil {
-				err = cr.validate()
+				err = cr.Validate()
 			}
 			return api.Auth{Token: cr.Token, TeamID: cr.TeamID}, err
 		},
@@ -142,8 +144,8 @@ func NewClient(opts *ClientOptions) (*Client, error) {
 }
 
 // refresher adapts a provider that can replace a refused token.
-func refresher(creds CredentialsProvider) func(context.Context, api.Auth) (api.Auth, bool) {
-	r, ok := creds.(CredentialsRefresher)
+func refresher(creds auth.Provider) func(context.Context, api.Auth) (api.Auth, bool) {
+	r, ok := creds.(auth.Refresher)
 	if !ok {
 		return nil
 	}
@@ -153,8 +155,8 @@ func refresher(creds CredentialsProvider) func(context.Context, api.Auth) (api.A
 		if expiry, ok := oidc.Expiry(stale.Token); !ok || !oidc.Expired(expiry, time.Now()) {
 			return api.Auth{}, false
 		}
-		cr, err := r.Refresh(ctx, Credentials{Token: stale.Token, TeamID: stale.TeamID})
-		if err != nil || cr.validate() != nil || cr.Token == stale.Token {
+		cr, err := r.Refresh(ctx, auth.Credentials{Token: stale.Token, TeamID: stale.TeamID})
+		if err != nil || cr.Validate() != nil || cr.Token == stale.Token {
 			return api.Auth{}, false
 		}
 		return api.Auth{Token: cr.Token, TeamID: cr.TeamID}, true

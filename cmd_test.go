@@ -19,6 +19,7 @@ import (
 	"time"
 
 	"github.com/go-vercel/sandbox"
+	"github.com/go-vercel/sandbox/auth"
 	"github.com/go-vercel/sandbox/sandboxtest"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -503,7 +504,7 @@ func TestCmdIsGivenUp(t *testing.T) {
 		require.NoError(t, sb.UnmarshalJSON([]byte(`{"metadata":{"id":"sess_1","status":"running","cwd":"/"},"sandboxMetadata":{"name":"a"},"routes":[]}`)))
 		kills := 0
 		client, err := sandbox.NewClient(&sandbox.ClientOptions{
-			BaseURL: "https://api.example.com", Credentials: sandbox.StaticCredentials(sandbox.Credentials{Token: "t", TeamID: "m", ProjectID: "p"}),
+			BaseURL: "https://api.example.com", Credentials: auth.Static(auth.Credentials{Token: "t", TeamID: "m", ProjectID: "p"}),
 			HTTPClient: &http.Client{Transport: roundTripper(func(r *http.Request) (*http.Response, error) {
 				switch {
 				case strings.HasSuffix(r.URL.Path, "/kill"):

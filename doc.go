@@ -23,11 +23,10 @@
 //
 // # Credentials
 //
-// [DefaultCredentials] finds credentials where the official tools do, in this
-// order: an access token with its team and project in the environment
+// [auth.Default] finds credentials where the official tools do, in this order: an access token with its team and project in the environment
 // (VERCEL_TOKEN, VERCEL_TEAM_ID, VERCEL_PROJECT_ID); the OIDC token of the
 // request that is being served; the OIDC token in VERCEL_OIDC_TOKEN, refreshed
-// before it expires. [ClientOptions] takes any other [CredentialsProvider].
+// before it expires. [ClientOptions] takes any other [auth.Provider].
 // Every request asks the provider, so that a handle can live for weeks.
 //
 // # What is repeated, and what is not

@@ -17,6 +17,7 @@ import (
 	"testing"
 
 	"github.com/go-vercel/sandbox"
+	"github.com/go-vercel/sandbox/auth"
 	"github.com/go-vercel/sandbox/sandboxtest"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -245,7 +246,7 @@ func TestReadFileCopied(t *testing.T) {
 	t.Cleanup(srv.Close)
 	c, err := sandbox.NewClient(&sandbox.ClientOptions{
 		BaseURL:     srv.URL,
-		Credentials: sandbox.StaticCredentials(sandbox.Credentials{Token: "token", TeamID: "team", ProjectID: "project"}),
+		Credentials: auth.Static(auth.Credentials{Token: "token", TeamID: "team", ProjectID: "project"}),
 	})
 	require.NoError(t, err)
 	t.Cleanup(c.CloseIdleConnections)

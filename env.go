@@ -7,6 +7,8 @@ import (
 	"maps"
 	"slices"
 	"strings"
+
+	"github.com/go-vercel/sandbox/internal/redact"
 )
 
 // Env holds environment variables. A map literal can be assigned to it. Its
@@ -28,7 +30,7 @@ func (e Env) LogValue() slog.Value { return slog.StringValue(e.String()) }
 func (e Env) MarshalJSON() ([]byte, error) {
 	shown := make(map[string]string, len(e))
 	for k := range e {
-		shown[k] = redacted
+		shown[k] = redact.Mark
 	}
 	return json.Marshal(shown)
 }

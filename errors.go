@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/go-vercel/sandbox/auth"
 	"github.com/go-vercel/sandbox/internal/api"
 )
 
@@ -43,6 +44,9 @@ var (
 	// It is returned before any request is made, and names the argument and
 	// what is allowed.
 	ErrInvalid = errors.New("invalid argument")
+	// ErrNoCredentials matches the error of every call when no credentials are
+	// found. It is [auth.ErrNoCredentials].
+	ErrNoCredentials = auth.ErrNoCredentials
 )
 
 // APIError is an answer of the API that is not a success, or one that can't be

@@ -12,6 +12,7 @@ import (
 	"gopkg.in/h2non/gock.v1"
 
 	"github.com/go-vercel/sandbox"
+	"github.com/go-vercel/sandbox/auth"
 )
 
 // gockClient is a client whose every request has to be one that gock was told
@@ -28,7 +29,7 @@ func gockClient(t *testing.T) *sandbox.Client {
 	})
 	c, err := sandbox.NewClient(&sandbox.ClientOptions{
 		HTTPClient: hc, BaseURL: "https://vercel.com/api",
-		Credentials: sandbox.StaticCredentials(sandbox.Credentials{Token: "tok", TeamID: "team", ProjectID: "prj"}),
+		Credentials: auth.Static(auth.Credentials{Token: "tok", TeamID: "team", ProjectID: "prj"}),
 	})
 	require.NoError(t, err)
 	return c

@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/go-vercel/sandbox"
+	"github.com/go-vercel/sandbox/auth"
 	"github.com/go-vercel/sandbox/sandboxtest"
 	"github.com/stretchr/testify/require"
 )
@@ -47,7 +48,7 @@ func count(srv *sandboxtest.Server, op sandboxtest.Operation) int {
 	return n
 }
 
-func credentialsOf(srv *sandboxtest.Server) sandbox.CredentialsProvider {
+func credentialsOf(srv *sandboxtest.Server) auth.Provider {
 	c := srv.Credentials()
-	return sandbox.StaticCredentials(sandbox.Credentials{Token: c.Token, TeamID: c.TeamID, ProjectID: c.ProjectID})
+	return auth.Static(auth.Credentials{Token: c.Token, TeamID: c.TeamID, ProjectID: c.ProjectID})
 }

@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"github.com/go-vercel/sandbox"
+	"github.com/go-vercel/sandbox/auth"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 )
@@ -40,7 +41,7 @@ func (s hostile) client(t *testing.T) *sandbox.Client {
 	t.Helper()
 	c, err := sandbox.NewClient(&sandbox.ClientOptions{
 		HTTPClient: &http.Client{Transport: s}, BaseURL: "https://api.test",
-		Credentials: sandbox.StaticCredentials(sandbox.Credentials{Token: "tok", TeamID: "team", ProjectID: "prj"}),
+		Credentials: auth.Static(auth.Credentials{Token: "tok", TeamID: "team", ProjectID: "prj"}),
 	})
 	require.NoError(t, err)
 	return c

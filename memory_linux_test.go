@@ -20,6 +20,7 @@ import (
 	"time"
 
 	"github.com/go-vercel/sandbox"
+	"github.com/go-vercel/sandbox/auth"
 	"github.com/go-vercel/sandbox/sandboxtest"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -66,7 +67,7 @@ func TestMemoryClient(t *testing.T) {
 	}
 	var job transferJob
 	require.NoError(t, json.Unmarshal([]byte(os.Getenv(clientEnv)), &job))
-	c, err := sandbox.NewClient(&sandbox.ClientOptions{BaseURL: job.URL, Credentials: sandbox.StaticCredentials(sandbox.Credentials{Token: "any", TeamID: "team_emulator", ProjectID: "prj_emulator"})})
+	c, err := sandbox.NewClient(&sandbox.ClientOptions{BaseURL: job.URL, Credentials: auth.Static(auth.Credentials{Token: "any", TeamID: "team_emulator", ProjectID: "prj_emulator"})})
 	require.NoError(t, err)
 	defer c.CloseIdleConnections()
 	sb, err := c.Create(t.Context(), &sandbox.CreateOptions{Timeout: time.Hour})

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/go-vercel/sandbox"
+	"github.com/go-vercel/sandbox/auth"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 )
@@ -95,7 +96,7 @@ func TestWaitForPortBacksOff(t *testing.T) {
 			"routes":[{"url":"https://a-3000.example.com","subdomain":"a","port":3000}]}`), &sb))
 		status := "running"
 		client, err := sandbox.NewClient(&sandbox.ClientOptions{
-			BaseURL: "https://api.example.com", Credentials: sandbox.StaticCredentials(sandbox.Credentials{Token: "t", TeamID: "m", ProjectID: "p"}),
+			BaseURL: "https://api.example.com", Credentials: auth.Static(auth.Credentials{Token: "t", TeamID: "m", ProjectID: "p"}),
 			HTTPClient: &http.Client{Transport: roundTripper(func(*http.Request) (*http.Response, error) {
 				return answer(200, `{"session":{"id":"sess_1","status":"`+status+`"},"routes":[]}`)
 			})},

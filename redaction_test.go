@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"github.com/go-vercel/sandbox"
+	"github.com/go-vercel/sandbox/auth"
 	"github.com/go-vercel/sandbox/sandboxtest"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -44,7 +45,7 @@ func TestSecretsDoNotShow(t *testing.T) {
 	srv := sandboxtest.New(t, &sandboxtest.Options{Token: plantedToken})
 	var logs lockedBuffer
 	creds := srv.Credentials()
-	given := sandbox.Credentials{Token: plantedToken, TeamID: creds.TeamID, ProjectID: creds.ProjectID}
+	given := auth.Credentials{Token: plantedToken, TeamID: creds.TeamID, ProjectID: creds.ProjectID}
 	client := clientWith(t, srv, given, &logs)
 
 	var seen []any
@@ -111,10 +112,10 @@ func TestSecretsDoNotShow(t *testing.T) {
 }
 
 // clientWith returns a client with credentials of its own and a log.
-func clientWith(t *testing.T, srv *sandboxtest.Server, creds sandbox.Credentials, logs *lockedBuffer) *sandbox.Client {
+func clientWith(t *testing.T, srv *sandboxtest.Server, creds auth.Credentials, logs *lockedBuffer) *sandbox.Client {
 	t.Helper()
 	client, err := sandbox.NewClient(&sandbox.ClientOptions{
-		BaseURL: srv.URL, Credentials: sandbox.StaticCredentials(creds), Retry: &sandbox.RetryOptions{Max: -1},
+		BaseURL: srv.URL, Credentials: auth.Static(creds), Retry: &sandbox.RetryOptions{Max: -1},
 		Logger: slog.New(slog.NewTextHandler(logs, &slog.HandlerOptions{Level: slog.LevelDebug})),
 	})
 	require.NoError(t, err)

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/coder/websocket"
+	"github.com/go-vercel/sandbox/internal/redact"
 	"github.com/go-vercel/sandbox/internal/wire"
 )
 
@@ -90,25 +91,25 @@ func (c *Client) dialWebSocket(ctx context.Context, address, token, session stri
 		var answer wire.ErrorAnswer
 		body, _ := io.ReadAll(resp.Body) // at most a kilobyte, in memory
 		if json.Unmarshal(body, &answer) == nil {
-			e.Code, e.Message = redact(answer.Error.Code, token), redact(answer.Error.Message, token)
+			e.Code, e.Message = withoutToken(answer.Error.Code, token), withoutToken(answer.Error.Message, token)
 		}
 		return nil, e
 	}
 	if e, ok := errors.AsType[*url.Error](err); ok {
 		err = e.Err // without the address
 	}
-	if shown := redact(err.Error(), token); shown != err.Error() {
+	if shown := withoutToken(err.Error(), token); shown != err.Error() {
 		err = errors.New(shown)
 	}
 	return nil, &RequestError{Operation: openTerminal, SessionID: session, Err: err}
 }
 
-// redact takes a token out of a text, plain and as it is in a query.
-func redact(text, token string) string {
+// withoutToken takes a token out of a text, plain and as it is in a query.
+func withoutToken(text, token string) string {
 	if token == "" {
 		return text
 	}
-	return strings.NewReplacer(token, redacted, url.QueryEscape(token), redacted).Replace(text)
+	return strings.NewReplacer(token, redact.Mark, url.QueryEscape(token), redact.Mark).Replace(text)
 }
 
 // dialAgain reports whether connecting may succeed another time.

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/go-vercel/sandbox"
+	"github.com/go-vercel/sandbox/auth"
 	"github.com/go-vercel/sandbox/sandboxtest"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -145,10 +146,10 @@ func TestRetryOptions(t *testing.T) {
 // before any request.
 func TestCredentialsBeforeRequests(t *testing.T) {
 	srv := sandboxtest.New(t, nil)
-	for name, creds := range map[string]sandbox.CredentialsProvider{
-		"none":      sandbox.DefaultCredentials(&sandbox.CredentialsOptions{LookupEnv: func(string) (string, bool) { return "", false }}),
-		"no team":   sandbox.StaticCredentials(sandbox.Credentials{Token: "t", ProjectID: "p"}),
-		"malformed": sandbox.StaticCredentials(sandbox.Credentials{Token: "line\nbreak", TeamID: "t", ProjectID: "p"}),
+	for name, creds := range map[string]auth.Provider{
+		"none":      auth.Default(&auth.Options{LookupEnv: func(string) (string, bool) { return "", false }}),
+		"no team":   auth.Static(auth.Credentials{Token: "t", ProjectID: "p"}),
+		"malformed": auth.Static(auth.Credentials{Token: "line\nbreak", TeamID: "t", ProjectID: "p"}),
 	} {
 		t.Run(name, func(t *testing.T) {
 			client, err := sandbox.NewClient(&sandbox.ClientOptions{BaseURL: srv.URL, Credentials: creds})

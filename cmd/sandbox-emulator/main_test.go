@@ -17,6 +17,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/go-vercel/sandbox"
+	"github.com/go-vercel/sandbox/auth"
 )
 
 // asProgram makes the test binary the program itself.
@@ -121,7 +122,7 @@ func TestServesUntilInterrupted(t *testing.T) {
 		client, err := sandbox.NewClient(&sandbox.ClientOptions{
 			BaseURL:    env["VERCEL_SANDBOX_BASE_URL"],
 			HTTPClient: &http.Client{Transport: transport},
-			Credentials: sandbox.StaticCredentials(sandbox.Credentials{
+			Credentials: auth.Static(auth.Credentials{
 				Token: env["VERCEL_TOKEN"], TeamID: env["VERCEL_TEAM_ID"], ProjectID: env["VERCEL_PROJECT_ID"],
 			}),
 		})

@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/go-vercel/sandbox"
+	"github.com/go-vercel/sandbox/auth"
 	"github.com/go-vercel/sandbox/proxy"
 )
 
@@ -76,7 +77,7 @@ type driver struct {
 	current    *frame // of the step that runs
 	fetches    atomic.Int64
 	keys       *proxy.Keys
-	creds      sandbox.CredentialsProvider
+	creds      auth.Provider
 }
 
 // frame gathers what happens while a step runs: the hooks that fire.
@@ -191,14 +192,14 @@ func (d *driver) proxyKeys() *proxy.Keys {
 // terminal, outside of CI and of production, the official SDK goes on to log
 // somebody in; here a program asks for that, and the driver is such a program.
 // What was found for a terminal is remembered for later calls, but no failure.
-func (d *driver) environment() sandbox.CredentialsProvider {
-	opts := &sandbox.CredentialsOptions{HTTPClient: d.http}
-	found := sandbox.DefaultCredentials(opts)
+func (d *driver) environment() auth.Provider {
+	opts := &auth.Options{HTTPClient: d.http}
+	found := auth.Default(opts)
 	if !d.scenario.TTY {
 		return found
 	}
-	asked := sandbox.DeviceLogin(sandbox.PromptOn(io.Discard), opts)
-	return sandbox.CredentialsFunc(func(ctx context.Context) (sandbox.Credentials, error) {
+	asked := auth.Device(auth.PromptOn(io.Discard), opts)
+	return auth.ProviderFunc(func(ctx context.Context) (auth.Credentials, error) {
 		if ci := os.Getenv("CI"); ci == "1" || ci == "true" || os.Getenv("NODE_ENV") == "production" {
 			return found.Credentials(ctx)
 		}
@@ -208,9 +209,9 @@ func (d *driver) environment() sandbox.CredentialsProvider {
 		if remembered != nil {
 			return remembered.Credentials(ctx)
 		}
-		var used sandbox.CredentialsProvider = found
+		var used auth.Provider = found
 		cr, err := found.Credentials(ctx)
-		if errors.Is(err, sandbox.ErrNoCredentials) {
+		if errors.Is(err, auth.ErrNoCredentials) {
 			used = asked
 			cr, err = asked.Credentials(ctx)
 		}

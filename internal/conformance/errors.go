@@ -14,6 +14,7 @@ import (
 	"syscall"
 
 	"github.com/go-vercel/sandbox"
+	"github.com/go-vercel/sandbox/auth"
 	"github.com/go-vercel/sandbox/internal/api"
 	"github.com/go-vercel/sandbox/internal/oidc"
 	"github.com/go-vercel/sandbox/internal/wire"
@@ -313,7 +314,7 @@ func networkError(err error, _ *call) map[string]any {
 
 // credentialsError words what is missing or wrong about the credentials.
 func credentialsError(err error, _ *call) map[string]any {
-	if e, ok := errors.AsType[*sandbox.MissingCredentialsError](err); ok {
+	if e, ok := errors.AsType[*auth.MissingError](err); ok {
 		names := map[string]string{"Token": "token", "TeamID": "teamId", "ProjectID": "projectId"}
 		var missing []string
 		for _, m := range e.Missing {
@@ -323,7 +324,7 @@ func credentialsError(err error, _ *call) map[string]any {
 			"kind": "Error", "message": "Missing credentials parameters to access the Vercel API: " + strings.Join(missing, ", "),
 		}
 	}
-	if e, ok := errors.AsType[*sandbox.CredentialsError](err); ok {
+	if e, ok := errors.AsType[*auth.OIDCError](err); ok {
 		kind := "LocalOidcContextError"
 		if e.OnVercel {
 			kind = "VercelOidcContextError"

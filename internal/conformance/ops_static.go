@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/go-vercel/sandbox"
+	"github.com/go-vercel/sandbox/auth"
 )
 
 // ops is the vocabulary of the scenarios.
@@ -145,9 +146,9 @@ func (c *call) client(s statics) (*sandbox.Client, error) {
 		hc = &http.Client{Transport: countingTransport{c.d}}
 	}
 	opts := &sandbox.ClientOptions{HTTPClient: hc, BaseURL: c.d.api}
-	cr := sandbox.Credentials{Token: s.text("token"), TeamID: s.text("teamId"), ProjectID: s.text("projectId")}
-	if cr != (sandbox.Credentials{}) {
-		opts.Credentials = sandbox.StaticCredentials(cr)
+	cr := auth.Credentials{Token: s.text("token"), TeamID: s.text("teamId"), ProjectID: s.text("projectId")}
+	if cr != (auth.Credentials{}) {
+		opts.Credentials = auth.Static(cr)
 	} else {
 		opts.Credentials = c.d.environment()
 	}

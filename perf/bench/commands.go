@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/go-vercel/sandbox"
+	"github.com/go-vercel/sandbox/auth"
 	"github.com/go-vercel/sandbox/internal/api"
 	"github.com/go-vercel/sandbox/perf/kit"
 )
@@ -22,7 +23,7 @@ import (
 func newClient() (*sandbox.Client, error) {
 	opts := &sandbox.ClientOptions{
 		BaseURL:     kit.StubURL() + "/api",
-		Credentials: sandbox.StaticCredentials(sandbox.Credentials{Token: "stub-token", TeamID: "team_stub", ProjectID: "prj_stub"}),
+		Credentials: auth.Static(auth.Credentials{Token: "stub-token", TeamID: "team_stub", ProjectID: "prj_stub"}),
 	}
 	if name := kit.CertificateFile(); name != "" {
 		pem, err := os.ReadFile(name)

@@ -114,7 +114,7 @@ func main() {
 	defer srv.Close()
 	u, _ := url.Parse(srv.URL)
 	u.Host = relay(u.Host, rtt/2, 200e6/8)
-	cl, err := sandbox.NewClient(&sandbox.ClientOptions{BaseURL: u.String(), Credentials: sandbox.StaticCredentials(srv.Credentials())})
+	cl, err := sandbox.NewClient(&sandbox.ClientOptions{BaseURL: u.String(), Credentials: auth.Static(srv.Credentials())})
 	if err != nil {
 		log.Fatal(err)
 	}

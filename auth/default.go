@@ -1,4 +1,4 @@
-package sandbox
+package auth
 
 import (
 	"context"
@@ -9,15 +9,15 @@ import (
 	"github.com/go-vercel/sandbox/internal/oidc"
 )
 
-// DefaultCredentials finds credentials like the official tools do. In order:
+// Default finds credentials where the official tools find them. In order:
 //
-//  1. VERCEL_TOKEN with VERCEL_TEAM_ID and VERCEL_PROJECT_ID (EnvCredentials)
-//  2. the token of the request that the context carries (ContextWithToken)
+//  1. VERCEL_TOKEN with VERCEL_TEAM_ID and VERCEL_PROJECT_ID ([Env])
+//  2. the token of the request that the context carries ([ContextWithToken])
 //  3. VERCEL_OIDC_TOKEN
 //  4. a token for the linked project, through the login of the Vercel CLI
-//     (2 to 4 are OIDCCredentials, which keeps its token fresh)
+//     (2 to 4 are [OIDC], which keeps its token fresh)
 //  5. at a terminal, outside of CI, the login of the Vercel CLI with a project
-//     inferred (CLICredentials)
+//     inferred ([CLI])
 //
 // The three variables come first because nobody but the user sets all of them.
 // Some of them are set for other reasons: VERCEL_TOKEN alone, or together with
@@ -26,18 +26,18 @@ import (
 // names what is missing. VERCEL_TOKEN and VERCEL_TEAM_ID without
 // VERCEL_PROJECT_ID is always an error.
 //
-// Nobody is asked to log in; DeviceLogin does that, behind this in a
-// ChainCredentials. With nothing found, the error is a *CredentialsError that
-// says what to do and matches ErrNoCredentials.
-func DefaultCredentials(opts *CredentialsOptions) CredentialsRefresher {
+// Nobody is asked to log in; [Device] does that, behind this in a [Chain]. With
+// nothing found, the error is an *[OIDCError] that says what to do and matches
+// [ErrNoCredentials].
+func Default(opts *Options) Refresher {
 	o := opts.orDefault()
-	return &defaultCredentials{opts: o, oidc: newOIDCCredentials(o), cli: newCLICredentials(o)}
+	return &defaults{opts: o, oidc: newOIDC(o), cli: newCLI(o)}
 }
 
-type defaultCredentials struct {
-	opts *CredentialsOptions
-	oidc *oidcCredentials
-	cli  *cliCredentials
+type defaults struct {
+	opts *Options
+	oidc *oidcTokens
+	cli  *cli
 	// oidcOnly tells that OIDC gave credentials once. From then on the CLI's,
 	// which may be for another project, are out of the question.
 	oidcOnly atomic.Bool
@@ -46,18 +46,18 @@ type defaultCredentials struct {
 	cliFirst atomic.Bool
 }
 
-func (p *defaultCredentials) Credentials(ctx context.Context) (Credentials, error) {
+func (p *defaults) Credentials(ctx context.Context) (Credentials, error) {
 	return p.get(ctx, "")
 }
 
-func (p *defaultCredentials) Refresh(ctx context.Context, stale Credentials) (Credentials, error) {
+func (p *defaults) Refresh(ctx context.Context, stale Credentials) (Credentials, error) {
 	return p.get(ctx, stale.Token)
 }
 
-func (p *defaultCredentials) get(ctx context.Context, refused string) (Credentials, error) {
-	c, err := credentialsFromEnv(p.opts.env)
+func (p *defaults) get(ctx context.Context, refused string) (Credentials, error) {
+	c, err := fromEnv(p.opts.env)
 	if err == nil && c.Token == refused {
-		return Credentials{}, errors.New("sandbox: credentials: the API refused " + envToken + ", which can not be refreshed")
+		return Credentials{}, errors.New("sandbox: credentials: the API refused " + envToken + ", which can't be refreshed")
 	}
 	if err == nil || !errors.Is(err, ErrNoCredentials) && !p.yields(ctx) {
 		return c, err
@@ -84,12 +84,12 @@ func (p *defaultCredentials) get(ctx context.Context, refused string) (Credentia
 }
 
 // tokenGiven tells whether there is an OIDC token, be it a good one or not.
-func (p *defaultCredentials) tokenGiven(ctx context.Context) bool {
+func (p *defaults) tokenGiven(ctx context.Context) bool {
 	return tokenFromContext(ctx) != "" || p.opts.env(envOIDCToken) != ""
 }
 
 // yields tells whether incomplete variables give way to an OIDC token.
-func (p *defaultCredentials) yields(ctx context.Context) bool {
+func (p *defaults) yields(ctx context.Context) bool {
 	deliberate := p.opts.env(envToken) != "" && p.opts.env(envTeamID) != ""
 	return !deliberate && p.tokenGiven(ctx)
 }

@@ -1,4 +1,4 @@
-package sandbox
+package auth
 
 import (
 	"log/slog"
@@ -10,27 +10,27 @@ import (
 	"github.com/go-vercel/sandbox/internal/oidc"
 )
 
-// CredentialsOptions are where the makers of credentials look, and how they
-// reach the network. They are copied. A nil pointer is the zero value: this
-// process, its working directory, an HTTP client of their own.
-type CredentialsOptions struct {
-	// TeamID and ProjectID are the scope to get credentials for. What is empty is
-	// found out, as each maker says.
+// Options say where [Default], [OIDC], [CLI] and [Device] look and how they reach
+// the network. They are copied. Nil means the zero value: this process, its
+// working directory, an HTTP client of their own.
+type Options struct {
+	// TeamID and ProjectID are the scope to get credentials for. Each function
+	// says how it finds what is empty.
 	TeamID    string
 	ProjectID string
 
 	// HTTPClient makes the requests for tokens: to vercel.com and its
-	// subdomains, over HTTPS, following no redirect. Nil is a client of its own.
+	// subdomains, over HTTPS, following no redirect. Nil means a client of its own.
 	HTTPClient *http.Client
 	// LookupEnv reads a variable of the environment; HOME, XDG_DATA_HOME and
-	// their like are among them. Nil is os.LookupEnv.
+	// the like are among them. Nil means os.LookupEnv.
 	LookupEnv func(key string) (string, bool)
 	// Dir is where the search for a linked project begins. Empty is the working
 	// directory.
 	Dir string
 	// Interactive says whether somebody sits at a terminal, for whom
-	// DefaultCredentials uses the login of the CLI with a project inferred. Nil
-	// finds out: standard input and output are terminals, CI is not "1" or
+	// [Default] uses the login of the CLI with a project inferred. Nil finds out:
+	// standard input and output are terminals, CI is not "1" or
 	// "true", and NODE_ENV is not "production".
 	Interactive *bool
 	// Logger is told which project was inferred, and when one was created. Nil
@@ -38,15 +38,15 @@ type CredentialsOptions struct {
 	Logger *slog.Logger
 }
 
-func (o *CredentialsOptions) orDefault() *CredentialsOptions {
+func (o *Options) orDefault() *Options {
 	if o == nil {
-		return &CredentialsOptions{}
+		return &Options{}
 	}
 	return new(*o)
 }
 
 // env reads a variable, "" when it is not set.
-func (o *CredentialsOptions) env(key string) string {
+func (o *Options) env(key string) string {
 	lookup := o.LookupEnv
 	if lookup == nil {
 		lookup = os.LookupEnv
@@ -55,11 +55,11 @@ func (o *CredentialsOptions) env(key string) string {
 	return value
 }
 
-func (o *CredentialsOptions) host() *oidc.Host {
+func (o *Options) host() *oidc.Host {
 	return oidc.NewHost(o.HTTPClient, o.env, o.Dir)
 }
 
-func (o *CredentialsOptions) interactive() bool {
+func (o *Options) interactive() bool {
 	if o.Interactive != nil {
 		return *o.Interactive
 	}

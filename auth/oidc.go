@@ -1,4 +1,4 @@
-package sandbox
+package auth
 
 import (
 	"context"
@@ -8,12 +8,13 @@ import (
 	"time"
 
 	"github.com/go-vercel/sandbox/internal/oidc"
+	"github.com/go-vercel/sandbox/internal/redact"
 )
 
-// OIDCCredentials gives an OIDC token of a project with the team and the
-// project that it is for. In order:
+// OIDC gives an OIDC token of a project with the team and the project that it is
+// for. In order:
 //
-//  1. the token that the context carries (ContextWithToken)
+//  1. the token that the context carries ([ContextWithToken])
 //  2. VERCEL_OIDC_TOKEN
 //  3. for the project that this folder or a parent is linked to
 //     (.vercel/project.json), a token that the Vercel tools have stored, or a new
@@ -27,41 +28,41 @@ import (
 // counts as none. A VERCEL_OIDC_TOKEN that changes is followed.
 //
 // Tokens are stored where the official tools store them, so that all share
-// them, and never in the environment. Errors are *CredentialsError, and match
-// ErrNoCredentials when there was nothing to begin with.
+// them, and never in the environment. Errors are *[OIDCError], and match
+// [ErrNoCredentials] when there was nothing to begin with.
 //
-// The result is safe for concurrent use; see CacheCredentials for who fetches
-// and who waits.
-func OIDCCredentials(opts *CredentialsOptions) CredentialsRefresher {
-	return newOIDCCredentials(opts.orDefault())
+// The result is safe for concurrent use; see [Cache] for who fetches and who
+// waits.
+func OIDC(opts *Options) Refresher {
+	return newOIDC(opts.orDefault())
 }
 
-type oidcCredentials struct {
-	opts  *CredentialsOptions
+type oidcTokens struct {
+	opts  *Options
 	host  *oidc.Host
-	state hidden[oidcState]
+	state redact.Hidden[oidcState]
 }
 
 type oidcState struct {
 	mu sync.Mutex
 	// source is the value of VERCEL_OIDC_TOKEN that cache began with.
 	source string
-	cache  *credentialsCache
+	cache  *grantCache
 }
 
-func newOIDCCredentials(opts *CredentialsOptions) *oidcCredentials {
-	return &oidcCredentials{opts: opts, host: opts.host(), state: hide(&oidcState{})}
+func newOIDC(opts *Options) *oidcTokens {
+	return &oidcTokens{opts: opts, host: opts.host(), state: redact.Hide(&oidcState{})}
 }
 
-func (p *oidcCredentials) Credentials(ctx context.Context) (Credentials, error) {
+func (p *oidcTokens) Credentials(ctx context.Context) (Credentials, error) {
 	return p.get(ctx, "")
 }
 
-func (p *oidcCredentials) Refresh(ctx context.Context, stale Credentials) (Credentials, error) {
+func (p *oidcTokens) Refresh(ctx context.Context, stale Credentials) (Credentials, error) {
 	return p.get(ctx, stale.Token)
 }
 
-func (p *oidcCredentials) get(ctx context.Context, refused string) (Credentials, error) {
+func (p *oidcTokens) get(ctx context.Context, refused string) (Credentials, error) {
 	if token := tokenFromContext(ctx); token != "" && token != refused {
 		claims, err := oidc.ParseClaims(token)
 		if err != nil {
@@ -83,7 +84,7 @@ func (p *oidcCredentials) get(ctx context.Context, refused string) (Credentials,
 }
 
 // cacheFor returns the cache that began with this value of VERCEL_OIDC_TOKEN.
-func (p *oidcCredentials) cacheFor(source string) (*credentialsCache, error) {
+func (p *oidcTokens) cacheFor(source string) (*grantCache, error) {
 	s := p.state()
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -104,7 +105,7 @@ func (p *oidcCredentials) cacheFor(source string) (*credentialsCache, error) {
 		hint, seed = oidc.Scope{TeamID: seed.TeamID, ProjectID: seed.ProjectID}, grant{}
 	}
 	fetch := func(ctx context.Context, old grant) (grant, error) { return p.fetch(ctx, old, hint) }
-	s.source, s.cache = source, newCredentialsCache(seed, fetch, pausesAfter)
+	s.source, s.cache = source, newGrantCache(seed, fetch, pausesAfter)
 	return s.cache, nil
 }
 
@@ -115,7 +116,7 @@ func pausesAfter(err error) bool {
 	return remote || errors.Is(err, context.DeadlineExceeded)
 }
 
-func (p *oidcCredentials) fetch(ctx context.Context, old grant, hint oidc.Scope) (grant, error) {
+func (p *oidcTokens) fetch(ctx context.Context, old grant, hint oidc.Scope) (grant, error) {
 	scope := oidc.Scope{TeamID: old.TeamID, ProjectID: old.ProjectID}
 	var ahead time.Duration
 	if old.Token != "" {
@@ -134,7 +135,7 @@ func (p *oidcCredentials) fetch(ctx context.Context, old grant, hint oidc.Scope)
 }
 
 // scope is the project to begin with.
-func (p *oidcCredentials) scope(hint oidc.Scope) (oidc.Scope, error) {
+func (p *oidcTokens) scope(hint oidc.Scope) (oidc.Scope, error) {
 	scope := oidc.Scope{TeamID: p.opts.TeamID, ProjectID: p.opts.ProjectID}
 	if scope.TeamID != "" && scope.ProjectID != "" {
 		return scope, nil
@@ -156,7 +157,7 @@ func (p *oidcCredentials) scope(hint oidc.Scope) (oidc.Scope, error) {
 }
 
 // fail makes the error that says what to do.
-func (p *oidcCredentials) fail(err error) error {
+func (p *oidcTokens) fail(err error) error {
 	if errors.Is(err, oidc.ErrNothing) {
 		state := envOIDCToken + " is not set"
 		if p.opts.env(envOIDCToken) != "" {
@@ -164,7 +165,7 @@ func (p *oidcCredentials) fail(err error) error {
 		}
 		err = fmt.Errorf("%w: %s, and %w", ErrNoCredentials, state, err)
 	}
-	return &CredentialsError{OnVercel: p.opts.env(envOnVercel) != "", Err: err}
+	return &OIDCError{OnVercel: p.opts.env(envOnVercel) != "", Err: err}
 }
 
 func oidcGrant(token string, claims oidc.Claims) grant {

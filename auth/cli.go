@@ -1,4 +1,4 @@
-package sandbox
+package auth
 
 import (
 	"context"
@@ -9,12 +9,13 @@ import (
 	"time"
 
 	"github.com/go-vercel/sandbox/internal/oidc"
+	"github.com/go-vercel/sandbox/internal/redact"
 )
 
-// CLICredentials gives the login of the Vercel CLI (`vercel login`). It is
-// refreshed five minutes before it expires, and written back to the CLI's
-// file: whole or not at all, under a lock that other programs with this package
-// respect. A refresh that fails leaves the file as it was.
+// CLI gives the login of the Vercel CLI (`vercel login`). It is refreshed five
+// minutes before it expires, and written back to the CLI's file: whole or not at
+// all, under a lock that other programs with this package respect. A refresh
+// that fails leaves the file as it was.
 //
 // The project is the one of the options, or else
 //
@@ -25,38 +26,38 @@ import (
 //     created when the team does not have it
 //
 // and is remembered for as long as the program runs. The error matches
-// ErrNoCredentials when nobody is logged in.
+// [ErrNoCredentials] when nobody is logged in.
 //
-// The result is safe for concurrent use; see CacheCredentials for who fetches
-// and who waits.
-func CLICredentials(opts *CredentialsOptions) CredentialsRefresher {
-	return newCLICredentials(opts.orDefault())
+// The result is safe for concurrent use; see [Cache] for who fetches and who
+// waits.
+func CLI(opts *Options) Refresher {
+	return newCLI(opts.orDefault())
 }
 
-type cliCredentials struct {
-	opts  *CredentialsOptions
+type cli struct {
+	opts  *Options
 	host  *oidc.Host
-	cache hidden[credentialsCache]
+	cache redact.Hidden[grantCache]
 
 	mu    sync.Mutex
 	scope oidc.Scope // zero until it is known
 }
 
-func newCLICredentials(opts *CredentialsOptions) *cliCredentials {
-	p := &cliCredentials{opts: opts, host: opts.host()}
-	p.cache = hide(newCredentialsCache(grant{}, p.fetch, pausesAfter))
+func newCLI(opts *Options) *cli {
+	p := &cli{opts: opts, host: opts.host()}
+	p.cache = redact.Hide(newGrantCache(grant{}, p.fetch, pausesAfter))
 	return p
 }
 
-func (p *cliCredentials) Credentials(ctx context.Context) (Credentials, error) {
+func (p *cli) Credentials(ctx context.Context) (Credentials, error) {
 	return p.get(ctx, "")
 }
 
-func (p *cliCredentials) Refresh(ctx context.Context, stale Credentials) (Credentials, error) {
+func (p *cli) Refresh(ctx context.Context, stale Credentials) (Credentials, error) {
 	return p.get(ctx, stale.Token)
 }
 
-func (p *cliCredentials) get(ctx context.Context, refused string) (Credentials, error) {
+func (p *cli) get(ctx context.Context, refused string) (Credentials, error) {
 	c, err := p.cache().get(ctx, refused)
 	if err != nil && ctx.Err() == nil {
 		err = cliError(err)
@@ -64,7 +65,7 @@ func (p *cliCredentials) get(ctx context.Context, refused string) (Credentials, 
 	return c, err
 }
 
-func (p *cliCredentials) fetch(ctx context.Context, old grant) (grant, error) {
+func (p *cli) fetch(ctx context.Context, old grant) (grant, error) {
 	var ahead time.Duration
 	if old.Token != "" {
 		ahead = refreshAhead
@@ -83,7 +84,7 @@ func (p *cliCredentials) fetch(ctx context.Context, old grant) (grant, error) {
 
 // findScope finds the project once. The cache calls it from one goroutine at a
 // time.
-func (p *cliCredentials) findScope(ctx context.Context, token string) (oidc.Scope, error) {
+func (p *cli) findScope(ctx context.Context, token string) (oidc.Scope, error) {
 	p.mu.Lock()
 	scope := p.scope
 	p.mu.Unlock()
@@ -110,7 +111,7 @@ func (p *cliCredentials) findScope(ctx context.Context, token string) (oidc.Scop
 	return scope, nil
 }
 
-func (p *cliCredentials) report(ctx context.Context, found oidc.Inferred) {
+func (p *cli) report(ctx context.Context, found oidc.Inferred) {
 	if p.opts.Logger == nil {
 		return
 	}

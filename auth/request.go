@@ -1,8 +1,10 @@
-package sandbox
+package auth
 
 import (
 	"context"
 	"net/http"
+
+	"github.com/go-vercel/sandbox/internal/redact"
 )
 
 // tokenHeader is where the platform puts the OIDC token of a deployment.
@@ -10,16 +12,16 @@ const tokenHeader = "X-Vercel-Oidc-Token"
 
 type tokenKey struct{}
 
-// ContextWithToken returns a context for whose calls OIDCCredentials and
-// DefaultCredentials use this OIDC token: the one that Vercel sends with each
-// request to a deployed function, in the header x-vercel-oidc-token. An empty
-// token takes away one that ctx has.
+// ContextWithToken returns a context for whose calls [OIDC] and [Default] use this
+// OIDC token: the one that Vercel sends with each request to a deployed function,
+// in the header x-vercel-oidc-token. An empty token takes away the one that ctx
+// has.
 func ContextWithToken(ctx context.Context, token string) context.Context {
-	return context.WithValue(ctx, tokenKey{}, hide(&token))
+	return context.WithValue(ctx, tokenKey{}, redact.Hide(&token))
 }
 
 // TokenHandler returns a handler that calls next with the request's OIDC token,
-// if it has one, in its context (see ContextWithToken).
+// if it has one, in its context (see [ContextWithToken]).
 //
 // It believes the header x-vercel-oidc-token. Use it only where nobody but
 // Vercel can set that, as in a function that Vercel runs: elsewhere a caller
@@ -34,7 +36,7 @@ func TokenHandler(next http.Handler) http.Handler {
 }
 
 func tokenFromContext(ctx context.Context) string {
-	if token, ok := ctx.Value(tokenKey{}).(hidden[string]); ok {
+	if token, ok := ctx.Value(tokenKey{}).(redact.Hidden[string]); ok {
 		return *token()
 	}
 	return ""

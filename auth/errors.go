@@ -1,4 +1,4 @@
-package sandbox
+package auth
 
 import (
 	"errors"
@@ -6,29 +6,29 @@ import (
 )
 
 // ErrNoCredentials is matched by the error of a provider that has nothing to
-// give: no variable set, no project linked, nobody logged in. ChainCredentials
-// then asks the next one.
+// give: no variable set, no project linked, nobody logged in. [Chain] then asks
+// the next one.
 var ErrNoCredentials = errors.New("sandbox: no credentials found")
 
-// MissingCredentialsError says that some of the token, the team and the
+// MissingError says that some of the token, the team and the
 // project are given and others are not.
-type MissingCredentialsError struct {
+type MissingError struct {
 	// Missing names what is missing: fields of Credentials, or environment
 	// variables.
 	Missing []string
 }
 
 // Error names what is missing.
-func (e *MissingCredentialsError) Error() string {
+func (e *MissingError) Error() string {
 	return "sandbox: incomplete credentials: missing " + strings.Join(e.Missing, ", ")
 }
 
-// CredentialsError says that the OIDC token that the platform or the CLI
-// provides could not be had, and what to do about it.
-type CredentialsError struct {
-	// OnVercel tells that the program runs on Vercel, where what to do differs.
+// OIDCError says that the OIDC token that the platform or the CLI provides is
+// not to be had, and what to do about it.
+type OIDCError struct {
+	// OnVercel reports whether the program runs on Vercel, where what to do differs.
 	OnVercel bool
-	// Err is what went wrong. It matches ErrNoCredentials when there was
+	// Err is what went wrong. It matches [ErrNoCredentials] when there was
 	// nothing to begin with.
 	Err error
 }
@@ -45,7 +45,7 @@ const (
 )
 
 // Advice says what to do, in the words of the official SDK.
-func (e *CredentialsError) Advice() string {
+func (e *OIDCError) Advice() string {
 	if e.OnVercel {
 		return adviceOnVercel
 	}
@@ -53,7 +53,7 @@ func (e *CredentialsError) Advice() string {
 }
 
 // Error gives the cause and the advice.
-func (e *CredentialsError) Error() string {
+func (e *OIDCError) Error() string {
 	if e.Err == nil {
 		return "sandbox: " + e.Advice()
 	}
@@ -61,4 +61,4 @@ func (e *CredentialsError) Error() string {
 }
 
 // Unwrap returns Err.
-func (e *CredentialsError) Unwrap() error { return e.Err }
+func (e *OIDCError) Unwrap() error { return e.Err }

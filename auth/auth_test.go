@@ -1,4 +1,4 @@
-package sandbox_test
+package auth_test
 
 import (
 	"bytes"
@@ -15,44 +15,44 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/go-vercel/sandbox"
+	"github.com/go-vercel/sandbox/auth"
 	"github.com/go-vercel/sandbox/internal/oidc/oidctest"
 )
 
-func TestStaticCredentials(t *testing.T) {
+func TestStatic(t *testing.T) {
 	// The token's own claims do not override what is given, nor its expiry.
 	token := oidctest.Token("team_claim", "prj_claim", -time.Hour)
-	given := sandbox.Credentials{Token: token, TeamID: "team_param", ProjectID: "prj_param"}
+	given := auth.Credentials{Token: token, TeamID: "team_param", ProjectID: "prj_param"}
 	t.Setenv("VERCEL_OIDC_TOKEN", oidctest.Token("team_env", "prj_env", time.Hour))
 	t.Setenv("VERCEL_TOKEN", "other")
-	got, err := sandbox.StaticCredentials(given).Credentials(t.Context())
+	got, err := auth.Static(given).Credentials(t.Context())
 	require.NoError(t, err)
 	assert.Equal(t, given, got)
 
-	for missing, c := range map[string]sandbox.Credentials{
+	for missing, c := range map[string]auth.Credentials{
 		"Token, TeamID, ProjectID": {},
 		"TeamID, ProjectID":        {Token: "t"},
 		"Token, ProjectID":         {TeamID: "t"},
 		"Token":                    {TeamID: "t", ProjectID: "p"},
 	} {
-		_, err := sandbox.StaticCredentials(c).Credentials(t.Context())
-		var missingErr *sandbox.MissingCredentialsError
+		_, err := auth.Static(c).Credentials(t.Context())
+		var missingErr *auth.MissingError
 		require.ErrorAs(t, err, &missingErr)
 		assert.EqualError(t, err, "sandbox: incomplete credentials: missing "+missing)
-		assert.NotErrorIs(t, err, sandbox.ErrNoCredentials)
+		assert.NotErrorIs(t, err, auth.ErrNoCredentials)
 	}
-	for field, c := range map[string]sandbox.Credentials{
+	for field, c := range map[string]auth.Credentials{
 		"Token":     {Token: "secret\ntext", TeamID: "t", ProjectID: "p"},
 		"TeamID":    {Token: "t", TeamID: "a b", ProjectID: "p"},
 		"ProjectID": {Token: "t", TeamID: "t", ProjectID: "é"},
 	} {
-		_, err := sandbox.StaticCredentials(c).Credentials(t.Context())
+		_, err := auth.Static(c).Credentials(t.Context())
 		require.ErrorContains(t, err, field+" may only have printable ASCII")
 		assert.NotContains(t, err.Error(), "secret")
 	}
 }
 
-func TestEnvCredentials(t *testing.T) {
+func TestEnv(t *testing.T) {
 	for _, test := range []struct{ token, team, project, missing string }{
 		{"t", "x", "p", ""},
 		{"t", "", "", "VERCEL_TEAM_ID, VERCEL_PROJECT_ID"},
@@ -63,21 +63,21 @@ func TestEnvCredentials(t *testing.T) {
 		t.Setenv("VERCEL_TOKEN", test.token)
 		t.Setenv("VERCEL_TEAM_ID", test.team)
 		t.Setenv("VERCEL_PROJECT_ID", test.project)
-		got, err := sandbox.EnvCredentials().Credentials(t.Context())
+		got, err := auth.Env().Credentials(t.Context())
 		if test.missing == "" {
 			require.NoError(t, err)
-			assert.Equal(t, sandbox.Credentials{Token: "t", TeamID: "x", ProjectID: "p"}, got)
+			assert.Equal(t, auth.Credentials{Token: "t", TeamID: "x", ProjectID: "p"}, got)
 			continue
 		}
 		assert.EqualError(t, err, "sandbox: incomplete credentials: missing "+test.missing)
 	}
 	t.Setenv("VERCEL_TOKEN", "")
 	t.Setenv("VERCEL_TEAM_ID", "")
-	_, err := sandbox.EnvCredentials().Credentials(t.Context())
-	assert.ErrorIs(t, err, sandbox.ErrNoCredentials, "the platform sets VERCEL_PROJECT_ID everywhere")
+	_, err := auth.Env().Credentials(t.Context())
+	assert.ErrorIs(t, err, auth.ErrNoCredentials, "the platform sets VERCEL_PROJECT_ID everywhere")
 }
 
-func TestDefaultCredentialsOrder(t *testing.T) {
+func TestDefaultOrder(t *testing.T) {
 	m, v, opts := setup(t)
 	linked := oidctest.Token("team_linked", "prj_linked", time.Hour)
 	env := oidctest.Token("team_env", "prj_env", time.Hour)
@@ -85,21 +85,21 @@ func TestDefaultCredentialsOrder(t *testing.T) {
 	v.Say(exchangeLinked, map[string]string{"token": linked})
 	m.Link("team_linked", "prj_linked")
 	m.Write(m.LoginFile(), login())
-	p := sandbox.DefaultCredentials(opts)
+	p := auth.Default(opts)
 	team := func(ctx context.Context) string {
 		t.Helper()
 		got, err := p.Credentials(ctx)
 		require.NoError(t, err)
 		return got.TeamID
 	}
-	requestContext := sandbox.ContextWithToken(t.Context(), request)
+	requestContext := auth.ContextWithToken(t.Context(), request)
 
 	assert.Equal(t, "team_linked", team(t.Context()))
 	m.Set("VERCEL_OIDC_TOKEN", env)
 	assert.Equal(t, "team_env", team(t.Context()))
 	assert.Equal(t, "team_req", team(requestContext))
-	assert.Equal(t, "team_env", team(sandbox.ContextWithToken(requestContext, "")))
-	assert.Equal(t, "team_env", team(sandbox.ContextWithToken(t.Context(), oidctest.Token("team_old", "prj_old", -time.Second))),
+	assert.Equal(t, "team_env", team(auth.ContextWithToken(requestContext, "")))
+	assert.Equal(t, "team_env", team(auth.ContextWithToken(t.Context(), oidctest.Token("team_old", "prj_old", -time.Second))),
 		"an expired token of a request counts as none")
 	m.Set("VERCEL_TOKEN", "t")
 	m.Set("VERCEL_TEAM_ID", "team_x")
@@ -125,9 +125,9 @@ func TestRefreshOfARefusedToken(t *testing.T) {
 	second := oidctest.Token("team_env", "prj_env", time.Hour)
 	m.Set("VERCEL_OIDC_TOKEN", first)
 	v.Say("POST api.vercel.com/v1/projects/prj_env/token", map[string]string{"token": second})
-	p := sandbox.ChainCredentials(sandbox.CredentialsFunc(func(context.Context) (sandbox.Credentials, error) {
-		return sandbox.Credentials{}, sandbox.ErrNoCredentials
-	}), sandbox.DefaultCredentials(opts))
+	p := auth.Chain(auth.ProviderFunc(func(context.Context) (auth.Credentials, error) {
+		return auth.Credentials{}, auth.ErrNoCredentials
+	}), auth.Default(opts))
 
 	stale, err := p.Credentials(t.Context())
 	require.NoError(t, err)
@@ -138,41 +138,41 @@ func TestRefreshOfARefusedToken(t *testing.T) {
 	}
 	assert.Len(t, v.Asked(), 1, "whoever comes later gets what the first one fetched")
 
-	stale, err = p.Refresh(t.Context(), sandbox.Credentials{Token: second})
+	stale, err = p.Refresh(t.Context(), auth.Credentials{Token: second})
 	require.ErrorContains(t, err, "refused", "the server gave the same again")
 	assert.Zero(t, stale)
 
 	m.Set("VERCEL_TOKEN", "fixed")
 	m.Set("VERCEL_TEAM_ID", "x")
 	m.Set("VERCEL_PROJECT_ID", "y")
-	_, err = p.Refresh(t.Context(), sandbox.Credentials{Token: "fixed"})
-	assert.ErrorContains(t, err, "can not be refreshed")
+	_, err = p.Refresh(t.Context(), auth.Credentials{Token: "fixed"})
+	assert.ErrorContains(t, err, "can't be refreshed")
 }
 
-func TestChainCredentials(t *testing.T) {
-	fails := func(err error) sandbox.CredentialsProvider {
-		return sandbox.CredentialsFunc(func(context.Context) (sandbox.Credentials, error) { return sandbox.Credentials{}, err })
+func TestChain(t *testing.T) {
+	fails := func(err error) auth.Provider {
+		return auth.ProviderFunc(func(context.Context) (auth.Credentials, error) { return auth.Credentials{}, err })
 	}
-	none := fails(fmt.Errorf("here: %w", sandbox.ErrNoCredentials))
-	given := sandbox.StaticCredentials(sandbox.Credentials{Token: "t", TeamID: "x", ProjectID: "p"})
-	got, err := sandbox.ChainCredentials(none, given, fails(errors.New("not asked"))).Credentials(t.Context())
+	none := fails(fmt.Errorf("here: %w", auth.ErrNoCredentials))
+	given := auth.Static(auth.Credentials{Token: "t", TeamID: "x", ProjectID: "p"})
+	got, err := auth.Chain(none, given, fails(errors.New("not asked"))).Credentials(t.Context())
 	require.NoError(t, err)
 	assert.Equal(t, "x", got.TeamID)
-	got, err = sandbox.ChainCredentials(none, given).Refresh(t.Context(), got)
+	got, err = auth.Chain(none, given).Refresh(t.Context(), got)
 	require.NoError(t, err)
 	assert.Equal(t, "x", got.TeamID)
-	_, err = sandbox.ChainCredentials(none, fails(errors.New("broken")), given).Credentials(t.Context())
+	_, err = auth.Chain(none, fails(errors.New("broken")), given).Credentials(t.Context())
 	require.EqualError(t, err, "broken")
-	_, err = sandbox.ChainCredentials(none, none).Credentials(t.Context())
-	require.ErrorIs(t, err, sandbox.ErrNoCredentials)
-	_, err = sandbox.ChainCredentials().Credentials(t.Context())
-	require.ErrorIs(t, err, sandbox.ErrNoCredentials)
+	_, err = auth.Chain(none, none).Credentials(t.Context())
+	require.ErrorIs(t, err, auth.ErrNoCredentials)
+	_, err = auth.Chain().Credentials(t.Context())
+	require.ErrorIs(t, err, auth.ErrNoCredentials)
 }
 
 func TestTokenHandler(t *testing.T) {
 	_, _, opts := setup(t)
-	p := sandbox.DefaultCredentials(opts)
-	handler := sandbox.TokenHandler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	p := auth.Default(opts)
+	handler := auth.TokenHandler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		c, err := p.Credentials(r.Context())
 		if err != nil {
 			w.WriteHeader(http.StatusInternalServerError)
@@ -208,23 +208,23 @@ func TestCredentialsAreRedacted(t *testing.T) {
 	token := oidctest.Token("team_a", "prj_a", time.Hour)
 	m.Set("VERCEL_OIDC_TOKEN", token)
 	m.Write(m.LoginFile(), login("token", secret))
-	static := sandbox.StaticCredentials(sandbox.Credentials{Token: secret, TeamID: "team_a", ProjectID: "prj_a"})
+	static := auth.Static(auth.Credentials{Token: secret, TeamID: "team_a", ProjectID: "prj_a"})
 	c, err := static.Credentials(t.Context())
 	require.NoError(t, err)
-	cached := sandbox.CacheCredentials(static, 0)
-	cli := sandbox.CLICredentials(&sandbox.CredentialsOptions{
+	cached := auth.Cache(static, 0)
+	cli := auth.CLI(&auth.Options{
 		TeamID: "team_a", ProjectID: "prj_a", HTTPClient: v.Client(), LookupEnv: m.LookupEnv, Dir: m.Dir,
 	})
-	def, oidc := sandbox.DefaultCredentials(opts), sandbox.OIDCCredentials(opts)
-	for _, p := range []sandbox.CredentialsProvider{cached, cli, def, oidc} {
+	def, oidc := auth.Default(opts), auth.OIDC(opts)
+	for _, p := range []auth.Provider{cached, cli, def, oidc} {
 		_, err := p.Credentials(t.Context())
 		require.NoError(t, err)
 	}
 	for _, value := range []any{
-		c, &c, []sandbox.Credentials{c}, map[string]*sandbox.Credentials{"k": &c}, struct{ C sandbox.Credentials }{c},
-		static, cached, cli, def, oidc, sandbox.ChainCredentials(static, cached, cli, def, oidc),
-		sandbox.DeviceLogin(nil, opts), sandbox.ContextWithToken(t.Context(), token),
-		struct{ p sandbox.CredentialsProvider }{oidc},
+		c, &c, []auth.Credentials{c}, map[string]*auth.Credentials{"k": &c}, struct{ C auth.Credentials }{c},
+		static, cached, cli, def, oidc, auth.Chain(static, cached, cli, def, oidc),
+		auth.Device(nil, opts), auth.ContextWithToken(t.Context(), token),
+		struct{ p auth.Provider }{oidc},
 	} {
 		for _, verb := range []string{"%v", "%+v", "%#v", "%s", "%q", "%x", "%d"} {
 			text := fmt.Sprintf(verb, value)
@@ -243,7 +243,7 @@ func TestCredentialsAreRedacted(t *testing.T) {
 		assert.NotContains(t, log.String(), token)
 	}
 	assert.Equal(t, "{Token:REDACTED TeamID:team_a ProjectID:prj_a}", c.String())
-	assert.Equal(t, "sandbox.Credentials{Token:REDACTED TeamID:team_a ProjectID:prj_a}", fmt.Sprintf("%#v", c))
+	assert.Equal(t, "auth.Credentials{Token:REDACTED TeamID:team_a ProjectID:prj_a}", fmt.Sprintf("%#v", c))
 	data, err := json.Marshal(c)
 	require.NoError(t, err)
 	assert.JSONEq(t, `{"token":"REDACTED","teamId":"team_a","projectId":"prj_a"}`, string(data))

@@ -1,4 +1,4 @@
-package sandbox_test
+package auth_test
 
 import (
 	"context"
@@ -9,12 +9,13 @@ import (
 	"time"
 
 	"github.com/go-vercel/sandbox"
+	"github.com/go-vercel/sandbox/auth"
 )
 
 // Credentials given in code are used as they are.
-func ExampleStaticCredentials() {
+func ExampleStatic() {
 	client, err := sandbox.NewClient(&sandbox.ClientOptions{
-		Credentials: sandbox.StaticCredentials(sandbox.Credentials{
+		Credentials: auth.Static(auth.Credentials{
 			Token: os.Getenv("MY_VERCEL_TOKEN"), TeamID: "team_acme", ProjectID: "prj_builds",
 		}),
 	})
@@ -25,11 +26,11 @@ func ExampleStaticCredentials() {
 }
 
 // A program for terminals may ask its user to log in.
-func ExampleDeviceLogin() {
+func ExampleDevice() {
 	client, err := sandbox.NewClient(&sandbox.ClientOptions{
-		Credentials: sandbox.ChainCredentials(
-			sandbox.DefaultCredentials(nil),
-			sandbox.DeviceLogin(sandbox.PromptOn(os.Stderr), nil),
+		Credentials: auth.Chain(
+			auth.Default(nil),
+			auth.Device(auth.PromptOn(os.Stderr), nil),
 		),
 	})
 	if err != nil {
@@ -40,7 +41,7 @@ func ExampleDeviceLogin() {
 
 // A function deployed on Vercel gets its token with each request.
 func ExampleTokenHandler() {
-	handler := sandbox.TokenHandler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	handler := auth.TokenHandler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if err := sandbox.Delete(r.Context(), "my-sandbox"); err != nil {
 			http.Error(w, "could not delete the sandbox", http.StatusBadGateway)
 		}
@@ -49,11 +50,11 @@ func ExampleTokenHandler() {
 }
 
 // A cache makes a provider that asks a secret store fit for every request.
-func ExampleCacheCredentials() {
-	provider := sandbox.CacheCredentials(sandbox.CredentialsFunc(
-		func(context.Context) (sandbox.Credentials, error) {
+func ExampleCache() {
+	provider := auth.Cache(auth.ProviderFunc(
+		func(context.Context) (auth.Credentials, error) {
 			fmt.Println("asking the store")
-			return sandbox.Credentials{Token: "vcp_example", TeamID: "team_acme", ProjectID: "prj_builds"}, nil
+			return auth.Credentials{Token: "vcp_example", TeamID: "team_acme", ProjectID: "prj_builds"}, nil
 		}), time.Hour)
 	for range 3 {
 		if _, err := provider.Credentials(context.Background()); err != nil {

@@ -1,4 +1,4 @@
-package sandbox_test
+package auth_test
 
 import (
 	"context"
@@ -15,7 +15,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/go-vercel/sandbox"
+	"github.com/go-vercel/sandbox/auth"
 	"github.com/go-vercel/sandbox/internal/oidc"
 	"github.com/go-vercel/sandbox/internal/oidc/oidctest"
 )
@@ -87,7 +87,7 @@ func TestAWeekOfTokens(t *testing.T) {
 		a.play(v, exchange)
 		m.Set("VERCEL_OIDC_TOKEN", oidctest.Token("team_a", "prj_a", time.Hour))
 		m.Write(m.LoginFile(), login("refreshToken", "refresh_0", "expiresAt", time.Now().Add(8*time.Hour).Unix()))
-		p := sandbox.DefaultCredentials(opts)
+		p := auth.Default(opts)
 
 		const week = 7 * 24 * time.Hour
 		end := time.Now().Add(week)
@@ -127,18 +127,18 @@ func TestAWeekOfTokens(t *testing.T) {
 	})
 }
 
-func TestCacheCredentials(t *testing.T) {
+func TestCache(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var calls atomic.Int64
 		var fail atomic.Bool
-		p := sandbox.CacheCredentials(sandbox.CredentialsFunc(func(ctx context.Context) (sandbox.Credentials, error) {
+		p := auth.Cache(auth.ProviderFunc(func(ctx context.Context) (auth.Credentials, error) {
 			n := calls.Add(1)
 			assert.Nil(t, ctx.Value(t), "no caller's context")
 			time.Sleep(time.Second)
 			if fail.Load() {
-				return sandbox.Credentials{}, errors.New("vault is down")
+				return auth.Credentials{}, errors.New("vault is down")
 			}
-			return sandbox.Credentials{Token: fmt.Sprintf("t%d", n), TeamID: "x", ProjectID: "p"}, nil
+			return auth.Credentials{Token: fmt.Sprintf("t%d", n), TeamID: "x", ProjectID: "p"}, nil
 		}), time.Hour)
 		token := func() string {
 			c, err := p.Credentials(t.Context())
@@ -176,10 +176,10 @@ func TestCacheCredentials(t *testing.T) {
 		time.Sleep(2 * time.Second)
 		assert.Equal(t, "t5", token())
 
-		got, err := p.Refresh(t.Context(), sandbox.Credentials{Token: "t5"})
+		got, err := p.Refresh(t.Context(), auth.Credentials{Token: "t5"})
 		require.NoError(t, err)
 		assert.Equal(t, "t6", got.Token)
-		got, err = p.Refresh(t.Context(), sandbox.Credentials{Token: "t5"})
+		got, err = p.Refresh(t.Context(), auth.Credentials{Token: "t5"})
 		require.NoError(t, err)
 		assert.Equal(t, "t6", got.Token, "refreshed already")
 		fail.Store(true)
@@ -191,12 +191,12 @@ func TestCacheCredentials(t *testing.T) {
 	})
 }
 
-func TestCacheCredentialsChecksWhatItGets(t *testing.T) {
-	for name, c := range map[string]sandbox.Credentials{
+func TestCacheChecksWhatItGets(t *testing.T) {
+	for name, c := range map[string]auth.Credentials{
 		"missing ProjectID":    {Token: "t", TeamID: "x"},
 		"have already expired": {Token: oidctest.Token("x", "p", -time.Second), TeamID: "x", ProjectID: "p"},
 	} {
-		_, err := sandbox.CacheCredentials(sandbox.CredentialsFunc(func(context.Context) (sandbox.Credentials, error) {
+		_, err := auth.Cache(auth.ProviderFunc(func(context.Context) (auth.Credentials, error) {
 			return c, nil
 		}), 0).Credentials(t.Context())
 		assert.ErrorContains(t, err, name)
@@ -206,9 +206,9 @@ func TestCacheCredentialsChecksWhatItGets(t *testing.T) {
 func TestTokensThatLiveShortly(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		calls := 0
-		p := sandbox.CacheCredentials(sandbox.CredentialsFunc(func(context.Context) (sandbox.Credentials, error) {
+		p := auth.Cache(auth.ProviderFunc(func(context.Context) (auth.Credentials, error) {
 			calls++
-			return sandbox.Credentials{Token: oidctest.Token("x", "p", 2*time.Minute), TeamID: "x", ProjectID: "p"}, nil
+			return auth.Credentials{Token: oidctest.Token("x", "p", 2*time.Minute), TeamID: "x", ProjectID: "p"}, nil
 		}), 0)
 		for range 600 {
 			_, err := p.Credentials(t.Context())

@@ -1,4 +1,4 @@
-package sandbox_test
+package auth_test
 
 import (
 	"bytes"
@@ -15,6 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/go-vercel/sandbox"
+	"github.com/go-vercel/sandbox/auth"
 	"github.com/go-vercel/sandbox/internal/oidc/oidctest"
 )
 
@@ -52,7 +53,7 @@ func TestTokenThatExpiresInFlight(t *testing.T) {
 					return oidctest.Answer{Body: json.RawMessage(emptyListing)}
 				})
 			}
-			c, err := sandbox.NewClient(&sandbox.ClientOptions{Credentials: sandbox.DefaultCredentials(opts), HTTPClient: v.Client()})
+			c, err := sandbox.NewClient(&sandbox.ClientOptions{Credentials: auth.Default(opts), HTTPClient: v.Client()})
 			require.NoError(t, err)
 			require.NoError(t, list(t, c))
 			assert.Equal(t, []string{exchangeOIDC, listSandboxes, exchangeOIDC, listSandboxes}, v.Asked())
@@ -67,7 +68,7 @@ func TestTokenRefusedBeforeItExpires(t *testing.T) {
 	m.Set("VERCEL_OIDC_TOKEN", oidctest.Token("team_oidc", "prj_oidc", time.Hour))
 	m.Write(m.LoginFile(), login())
 	v.Say(listSandboxes, oidctest.Answer{Status: 403, Body: json.RawMessage(forbiddenError)})
-	c, err := sandbox.NewClient(&sandbox.ClientOptions{Credentials: sandbox.DefaultCredentials(opts), HTTPClient: v.Client()})
+	c, err := sandbox.NewClient(&sandbox.ClientOptions{Credentials: auth.Default(opts), HTTPClient: v.Client()})
 	require.NoError(t, err)
 	err = list(t, c)
 	var apiErr *sandbox.APIError
@@ -78,12 +79,12 @@ func TestTokenRefusedBeforeItExpires(t *testing.T) {
 
 func TestCredentialsAreCheckedBeforeARequest(t *testing.T) {
 	v := &oidctest.Vercel{}
-	for text, c := range map[string]sandbox.Credentials{
+	for text, c := range map[string]auth.Credentials{
 		"missing Token, ProjectID":            {TeamID: "t"},
 		"Token may only have printable ASCII": {Token: "planted\r\nsecret", TeamID: "t", ProjectID: "p"},
 	} {
-		provider := sandbox.CredentialsFunc(func(context.Context) (sandbox.Credentials, error) { return c, nil })
-		for _, p := range []sandbox.CredentialsProvider{provider, sandbox.StaticCredentials(c)} {
+		provider := auth.ProviderFunc(func(context.Context) (auth.Credentials, error) { return c, nil })
+		for _, p := range []auth.Provider{provider, auth.Static(c)} {
 			client, err := sandbox.NewClient(&sandbox.ClientOptions{Credentials: p, HTTPClient: v.Client()})
 			require.NoError(t, err)
 			for _, err := range []error{list(t, client), client.Delete(t.Context(), "name")} {
@@ -104,7 +105,7 @@ func TestTokenGoesNowhereElse(t *testing.T) {
 	v.Say("GET evil.example/steal", oidctest.Answer{Status: 403, Body: "thanks"})
 	var log bytes.Buffer
 	c, err := sandbox.NewClient(&sandbox.ClientOptions{
-		Credentials: sandbox.StaticCredentials(sandbox.Credentials{Token: secret, TeamID: "team", ProjectID: "prj"}),
+		Credentials: auth.Static(auth.Credentials{Token: secret, TeamID: "team", ProjectID: "prj"}),
 		HTTPClient:  v.Client(), Retry: &sandbox.RetryOptions{Max: -1},
 		Logger: slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{Level: slog.LevelDebug})),
 	})

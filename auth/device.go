@@ -1,4 +1,4 @@
-package sandbox
+package auth
 
 import (
 	"context"
@@ -11,7 +11,7 @@ import (
 	"github.com/go-vercel/sandbox/internal/oidc"
 )
 
-// DeviceCode is what somebody needs to log in a program from a browser, on this
+// DeviceCode is what somebody needs to log a program in from a browser, on this
 // or another device.
 type DeviceCode struct {
 	// VerificationURL is the page to visit, where UserCode is to be typed in.
@@ -21,32 +21,32 @@ type DeviceCode struct {
 	VerificationURLComplete string
 	// UserCode is the code to type in.
 	UserCode string
-	// ExpiresAt is when the code stops to work.
+	// ExpiresAt is when the code stops working.
 	ExpiresAt time.Time
 }
 
-// DeviceLogin gives the login of the Vercel CLI like CLICredentials, and when
-// nobody is logged in, or the login has run out for good, logs somebody in
-// through a browser (RFC 8628). The new login is kept in the CLI's file.
+// Device gives the login of the Vercel CLI like [CLI]. When nobody is logged in,
+// or the login has run out for good, it logs somebody in through a browser
+// (RFC 8628). The new login is kept in the CLI's file.
 //
-// prompt tells the user where to go; PromptOn makes one that prints. When it
+// prompt tells the user where to go; [PromptOn] makes one that prints. When it
 // fails, so does the login. It is called in the goroutine of the call that
 // needs credentials and should return at once; the call then waits until the
 // user is done, the code expires, or its context ends. Other calls wait for the
 // same login, and fail with it.
 //
-// DefaultCredentials never asks anybody to log in. A program for terminals that
-// should do so says so:
+// [Default] never asks anybody to log in. A program for terminals that should do
+// so says so:
 //
-//	sandbox.ChainCredentials(
-//		sandbox.DefaultCredentials(nil),
-//		sandbox.DeviceLogin(sandbox.PromptOn(os.Stderr), nil),
+//	auth.Chain(
+//		auth.Default(nil),
+//		auth.Device(auth.PromptOn(os.Stderr), nil),
 //	)
-func DeviceLogin(prompt func(ctx context.Context, code DeviceCode) error, opts *CredentialsOptions) CredentialsRefresher {
-	return &deviceCredentials{prompt: prompt, cli: newCLICredentials(opts.orDefault())}
+func Device(prompt func(ctx context.Context, code DeviceCode) error, opts *Options) Refresher {
+	return &device{prompt: prompt, cli: newCLI(opts.orDefault())}
 }
 
-// PromptOn returns a prompt for DeviceLogin that writes to w, such as os.Stderr,
+// PromptOn returns a prompt for [Device] that writes to w, such as os.Stderr,
 // what the user has to do.
 func PromptOn(w io.Writer) func(context.Context, DeviceCode) error {
 	return func(_ context.Context, code DeviceCode) error {
@@ -59,9 +59,9 @@ func PromptOn(w io.Writer) func(context.Context, DeviceCode) error {
 	}
 }
 
-type deviceCredentials struct {
+type device struct {
 	prompt func(context.Context, DeviceCode) error
-	cli    *cliCredentials
+	cli    *cli
 
 	mu    sync.Mutex
 	login *deviceLogin // nil when nobody is logging in
@@ -75,15 +75,15 @@ type deviceLogin struct {
 	abandoned bool
 }
 
-func (p *deviceCredentials) Credentials(ctx context.Context) (Credentials, error) {
+func (p *device) Credentials(ctx context.Context) (Credentials, error) {
 	return p.get(ctx, "")
 }
 
-func (p *deviceCredentials) Refresh(ctx context.Context, stale Credentials) (Credentials, error) {
+func (p *device) Refresh(ctx context.Context, stale Credentials) (Credentials, error) {
 	return p.get(ctx, stale.Token)
 }
 
-func (p *deviceCredentials) get(ctx context.Context, refused string) (Credentials, error) {
+func (p *device) get(ctx context.Context, refused string) (Credentials, error) {
 	for {
 		c, err := p.cli.get(ctx, refused)
 		if !errors.Is(err, ErrNoCredentials) && !errors.Is(err, oidc.ErrRunOut) {
@@ -115,7 +115,7 @@ func (p *deviceCredentials) get(ctx context.Context, refused string) (Credential
 }
 
 // run logs in, in the goroutine and under the context of the caller.
-func (p *deviceCredentials) run(ctx context.Context, login *deviceLogin) {
+func (p *device) run(ctx context.Context, login *deviceLogin) {
 	_, err := p.cli.host.DeviceLogin(ctx, func(ctx context.Context, code oidc.DeviceCode) error {
 		return p.prompt(ctx, DeviceCode{
 			VerificationURL:         code.VerificationURI,

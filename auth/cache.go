@@ -1,4 +1,4 @@
-package sandbox
+package auth
 
 import (
 	"context"
@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/go-vercel/sandbox/internal/oidc"
+	"github.com/go-vercel/sandbox/internal/redact"
 )
 
 const (
@@ -23,30 +24,30 @@ const (
 // errUnusableGrant says that a provider gave what it should not have.
 var errUnusableGrant = errors.New("the credentials given have already expired, or are those that the API refused")
 
-// CacheCredentials keeps what p gives, so that p is asked only when a token is
-// missing, about to expire (five minutes ahead, by the token's own claims), or
-// refused by the API. ttl is how long a token is kept that does not say when it
-// expires; zero keeps it for good.
+// Cache keeps what p gives, so that p is asked only when a token is missing, will
+// expire within five minutes (by its own claims), or was refused by the API. ttl
+// is how long a token is kept that does not say when it expires; zero keeps it
+// for good.
 //
 // p is asked by one goroutine at a time, under a context of its own that ends
-// after a minute, so that a caller who gives up fails nobody else. While a
-// token is still valid nobody waits for its successor but the caller who began
-// to fetch it. After a failure p is left alone for a second, then for two, up
-// to a minute: callers get the token while it is valid, then the error.
+// after a minute, so that a caller who gives up does not fail the others. While
+// a token is still valid, only the caller who began to fetch its successor waits
+// for it. After a failure p is left alone for a second, then for two, up to a
+// minute: callers get the token while it is valid, then the error.
 //
-// What a request carries (ContextWithToken) is not seen by p: it must not end
-// up in what everybody gets.
-func CacheCredentials(p CredentialsProvider, ttl time.Duration) CredentialsRefresher {
+// p does not see the values of a caller's context (such as [ContextWithToken]),
+// which must not end up in what everybody gets.
+func Cache(p Provider, ttl time.Duration) Refresher {
 	fetch := func(ctx context.Context, old grant) (grant, error) {
 		var c Credentials
 		var err error
-		if r, ok := p.(CredentialsRefresher); ok && old.Token != "" {
+		if r, ok := p.(Refresher); ok && old.Token != "" {
 			c, err = r.Refresh(ctx, old.Credentials)
 		} else {
 			c, err = p.Credentials(ctx)
 		}
 		if err == nil {
-			err = c.validate()
+			err = c.Validate()
 		}
 		if err != nil {
 			return grant{}, err
@@ -58,18 +59,18 @@ func CacheCredentials(p CredentialsProvider, ttl time.Duration) CredentialsRefre
 		}
 		return g, nil
 	}
-	return &cachedCredentials{hide(newCredentialsCache(grant{}, fetch, func(err error) bool {
+	return &cached{redact.Hide(newGrantCache(grant{}, fetch, func(err error) bool {
 		return !errors.Is(err, ErrNoCredentials)
 	}))}
 }
 
-type cachedCredentials struct{ cache hidden[credentialsCache] }
+type cached struct{ cache redact.Hidden[grantCache] }
 
-func (p *cachedCredentials) Credentials(ctx context.Context) (Credentials, error) {
+func (p *cached) Credentials(ctx context.Context) (Credentials, error) {
 	return p.cache().get(ctx, "")
 }
 
-func (p *cachedCredentials) Refresh(ctx context.Context, stale Credentials) (Credentials, error) {
+func (p *cached) Refresh(ctx context.Context, stale Credentials) (Credentials, error) {
 	return p.cache().get(ctx, stale.Token)
 }
 
@@ -98,8 +99,8 @@ func (g grant) fresh(now time.Time) bool {
 	return g.usable(now) && !oidc.Expired(g.refreshAt, now)
 }
 
-// credentialsCache keeps one grant and replaces it in time, one fetch at once.
-type credentialsCache struct {
+// grantCache keeps one grant and replaces it in time, one fetch at once.
+type grantCache struct {
 	// fetch gets a grant in place of old, which is zero when there is none. It
 	// may return a grant together with an error: the grant serves for now, and
 	// the error says why it is no better.
@@ -109,27 +110,27 @@ type credentialsCache struct {
 
 	mu       sync.Mutex
 	current  grant
-	flight   *credentialsFlight // nil when nothing is being fetched
+	flight   *inFlight // nil when nothing is being fetched
 	failures int
 	err      error     // of the last fetch, until pauseEnd
 	pauseEnd time.Time // no fetch begins before
 }
 
-// credentialsFlight is a fetch under way.
-type credentialsFlight struct {
+// inFlight is a fetch under way.
+type inFlight struct {
 	done chan struct{}
 	err  error // set before done is closed
 }
 
-func newCredentialsCache(
+func newGrantCache(
 	seed grant, fetch func(context.Context, grant) (grant, error), pauses func(error) bool,
-) *credentialsCache {
-	return &credentialsCache{current: seed, fetch: fetch, pauses: pauses}
+) *grantCache {
+	return &grantCache{current: seed, fetch: fetch, pauses: pauses}
 }
 
 // get returns credentials that have not expired and whose token is not the one
 // refused.
-func (c *credentialsCache) get(ctx context.Context, refused string) (Credentials, error) {
+func (c *grantCache) get(ctx context.Context, refused string) (Credentials, error) {
 	var lastErr error
 	// The first fetch may find a token that is soon to be replaced, as a stored
 	// one can be: the second replaces it.
@@ -161,7 +162,7 @@ func (c *credentialsCache) get(ctx context.Context, refused string) (Credentials
 
 // begin returns what can be had at once, or the fetch to wait for, which it
 // begins unless there is one.
-func (c *credentialsCache) begin(refused string) (Credentials, *credentialsFlight, error) {
+func (c *grantCache) begin(refused string) (Credentials, *inFlight, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	now := time.Now()
@@ -177,7 +178,7 @@ func (c *credentialsCache) begin(refused string) (Credentials, *credentialsFligh
 	case c.err != nil && now.Before(c.pauseEnd):
 		return Credentials{}, nil, c.err
 	}
-	flight := &credentialsFlight{done: make(chan struct{})}
+	flight := &inFlight{done: make(chan struct{})}
 	c.flight = flight
 	go c.run(flight, c.current)
 	return Credentials{}, flight, nil
@@ -185,7 +186,7 @@ func (c *credentialsCache) begin(refused string) (Credentials, *credentialsFligh
 
 // run fetches a grant. It has no caller's context: whoever gives up must not
 // fail the others, and a refresh token spent must not be lost.
-func (c *credentialsCache) run(flight *credentialsFlight, old grant) {
+func (c *grantCache) run(flight *inFlight, old grant) {
 	ctx, cancel := context.WithTimeout(context.Background(), refreshTimeout)
 	defer cancel()
 	got, err := c.fetch(ctx, old)
@@ -216,7 +217,7 @@ func (c *credentialsCache) run(flight *credentialsFlight, old grant) {
 }
 
 // forget drops what is known, so that the next caller has it fetched at once.
-func (c *credentialsCache) forget() {
+func (c *grantCache) forget() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.current, c.failures, c.err, c.pauseEnd = grant{}, 0, nil, time.Time{}

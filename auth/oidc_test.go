@@ -1,4 +1,4 @@
-package sandbox_test
+package auth_test
 
 import (
 	"encoding/json"
@@ -11,16 +11,16 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/go-vercel/sandbox"
+	"github.com/go-vercel/sandbox/auth"
 	"github.com/go-vercel/sandbox/internal/oidc/oidctest"
 )
 
 const exchangeLinked = "POST api.vercel.com/v1/projects/prj_linked/token"
 
 // setup is a machine on which the Vercel servers are v.
-func setup(t *testing.T) (*oidctest.Machine, *oidctest.Vercel, *sandbox.CredentialsOptions) {
+func setup(t *testing.T) (*oidctest.Machine, *oidctest.Vercel, *auth.Options) {
 	m, v := oidctest.NewMachine(t), &oidctest.Vercel{}
-	return m, v, &sandbox.CredentialsOptions{
+	return m, v, &auth.Options{
 		HTTPClient: v.Client(), LookupEnv: m.LookupEnv, Dir: m.Dir, Interactive: new(false),
 	}
 }
@@ -37,17 +37,17 @@ func TestOIDCTokenOfTheEnvironment(t *testing.T) {
 	m, v, opts := setup(t)
 	token := oidctest.Token("team_oidc", "prj_oidc", time.Hour)
 	m.Set("VERCEL_OIDC_TOKEN", token)
-	p := sandbox.OIDCCredentials(opts)
+	p := auth.OIDC(opts)
 
 	got, err := p.Credentials(t.Context())
 	require.NoError(t, err)
-	assert.Equal(t, sandbox.Credentials{Token: token, TeamID: "team_oidc", ProjectID: "prj_oidc"}, got)
+	assert.Equal(t, auth.Credentials{Token: token, TeamID: "team_oidc", ProjectID: "prj_oidc"}, got)
 
 	forever := oidctest.Token("team_2", "prj_2", 0)
 	m.Set("VERCEL_OIDC_TOKEN", forever)
 	got, err = p.Credentials(t.Context())
 	require.NoError(t, err)
-	assert.Equal(t, sandbox.Credentials{Token: forever, TeamID: "team_2", ProjectID: "prj_2"}, got, "a changed variable is followed")
+	assert.Equal(t, auth.Credentials{Token: forever, TeamID: "team_2", ProjectID: "prj_2"}, got, "a changed variable is followed")
 	assert.Empty(t, v.Asked())
 }
 
@@ -64,10 +64,10 @@ func TestOIDCMalformedTokens(t *testing.T) {
 		// Even where other credentials could be found, a broken one is not covered up.
 		m.Link("team_linked", "prj_linked")
 		m.Write(m.LoginFile(), login())
-		_, err := sandbox.OIDCCredentials(opts).Credentials(t.Context())
+		_, err := auth.OIDC(opts).Credentials(t.Context())
 		require.Error(t, err, token)
 		assert.ErrorContains(t, err, "VERCEL_OIDC_TOKEN: invalid Vercel OIDC token")
-		assert.NotErrorIs(t, err, sandbox.ErrNoCredentials)
+		assert.NotErrorIs(t, err, auth.ErrNoCredentials)
 		assert.NotContains(t, err.Error(), token)
 		assert.Empty(t, v.Asked())
 	}
@@ -75,10 +75,10 @@ func TestOIDCMalformedTokens(t *testing.T) {
 
 func TestOIDCNothingFound(t *testing.T) {
 	m, v, opts := setup(t)
-	p := sandbox.DefaultCredentials(opts)
+	p := auth.Default(opts)
 	_, err := p.Credentials(t.Context())
-	require.ErrorIs(t, err, sandbox.ErrNoCredentials)
-	var credErr *sandbox.CredentialsError
+	require.ErrorIs(t, err, auth.ErrNoCredentials)
+	var credErr *auth.OIDCError
 	require.ErrorAs(t, err, &credErr)
 	assert.False(t, credErr.OnVercel)
 	assert.ErrorContains(t, err, "npx vercel link")
@@ -101,11 +101,11 @@ func TestOIDCLinkedInAParent(t *testing.T) {
 	opts.Dir = filepath.Join(m.Dir, "a", "b")
 	require.NoError(t, os.MkdirAll(filepath.Join(opts.Dir, ".vercel"), 0o755), "a folder without a link does not end the search")
 
-	p := sandbox.OIDCCredentials(opts)
+	p := auth.OIDC(opts)
 	for range 3 {
 		got, err := p.Credentials(t.Context())
 		require.NoError(t, err)
-		assert.Equal(t, sandbox.Credentials{Token: fresh, TeamID: "team_linked", ProjectID: "prj_linked"}, got)
+		assert.Equal(t, auth.Credentials{Token: fresh, TeamID: "team_linked", ProjectID: "prj_linked"}, got)
 	}
 	require.Len(t, v.Requests(), 1)
 	r := v.Requests()[0]
@@ -119,7 +119,7 @@ func TestOIDCLinkedInAParent(t *testing.T) {
 	_, set = m.LookupEnv("VERCEL_OIDC_TOKEN")
 	assert.False(t, set)
 
-	other, err := sandbox.OIDCCredentials(opts).Credentials(t.Context())
+	other, err := auth.OIDC(opts).Credentials(t.Context())
 	require.NoError(t, err)
 	assert.Equal(t, fresh, other.Token, "the next program finds the stored token")
 	assert.Len(t, v.Requests(), 1)
@@ -136,7 +136,7 @@ func TestOIDCExpiredAtTheStart(t *testing.T) {
 		})
 		fresh := oidctest.Token("team_linked", "prj_linked", time.Hour)
 		v.Say(exchangeLinked, map[string]string{"token": fresh})
-		got, err := sandbox.OIDCCredentials(opts).Credentials(t.Context())
+		got, err := auth.OIDC(opts).Credentials(t.Context())
 		require.NoError(t, err)
 		assert.Equal(t, fresh, got.Token)
 		assert.Equal(t, map[string]any{"token": fresh, "kept": []any{1.0}}, m.Read(m.TokenFile("prj_linked")))
@@ -150,7 +150,7 @@ func TestOIDCExpiredAtTheStart(t *testing.T) {
 		m.Write(m.LoginFile(), login())
 		fresh := oidctest.Token("team_oidc", "prj_oidc", time.Hour)
 		v.Say("POST api.vercel.com/v1/projects/prj_oidc/token", map[string]string{"token": fresh})
-		got, err := sandbox.OIDCCredentials(opts).Credentials(t.Context())
+		got, err := auth.OIDC(opts).Credentials(t.Context())
 		require.NoError(t, err)
 		assert.Equal(t, fresh, got.Token)
 	})
@@ -162,7 +162,7 @@ func TestOIDCNearlyExpired(t *testing.T) {
 	near := oidctest.Token("team_oidc", "prj_oidc", 4*time.Minute)
 	m.Set("VERCEL_OIDC_TOKEN", near)
 	m.Link("team_linked", "prj_linked") // not asked: a handle stays in its project
-	p := sandbox.OIDCCredentials(opts)
+	p := auth.OIDC(opts)
 
 	got, err := p.Credentials(t.Context())
 	require.NoError(t, err, "it is good until its end")
@@ -180,7 +180,7 @@ func TestOIDCNearlyExpired(t *testing.T) {
 
 	fresh := oidctest.Token("team_oidc", "prj_oidc", time.Hour)
 	v.Say(exchange, map[string]string{"token": fresh})
-	got, err = sandbox.OIDCCredentials(opts).Credentials(t.Context())
+	got, err = auth.OIDC(opts).Credentials(t.Context())
 	require.NoError(t, err)
 	assert.Equal(t, fresh, got.Token)
 }
@@ -205,10 +205,10 @@ func TestOIDCRefreshFails(t *testing.T) {
 			m.Link("team_linked", "prj_linked")
 			m.Write(m.LoginFile(), login())
 			v.Say(exchangeLinked, test.answer)
-			_, err := sandbox.OIDCCredentials(opts).Credentials(t.Context())
+			_, err := auth.OIDC(opts).Credentials(t.Context())
 			require.ErrorContains(t, err, test.text)
-			assert.NotErrorIs(t, err, sandbox.ErrNoCredentials)
-			var credErr *sandbox.CredentialsError
+			assert.NotErrorIs(t, err, auth.ErrNoCredentials)
+			var credErr *auth.OIDCError
 			assert.ErrorAs(t, err, &credErr)
 			assert.NotContains(t, err.Error(), "secret_text")
 			assert.NotContains(t, err.Error(), "cli_tok")
@@ -219,7 +219,7 @@ func TestOIDCRefreshFails(t *testing.T) {
 }
 
 func TestOIDCBrokenFilesAreNamed(t *testing.T) {
-	link, auth := (*oidctest.Machine).LinkFile, (*oidctest.Machine).LoginFile
+	link, stored := (*oidctest.Machine).LinkFile, (*oidctest.Machine).LoginFile
 	token := func(m *oidctest.Machine) string { return m.TokenFile("prj_linked") }
 	for _, test := range []struct {
 		name    string
@@ -236,18 +236,18 @@ func TestOIDCBrokenFilesAreNamed(t *testing.T) {
 		{"token: not a text", token, `{"token":1}`},
 		{"token: not a token", token, `{"token":"secret_text"}`},
 		{"token: a list", token, `["secret_text"]`},
-		{"login: not JSON", auth, `{"token":"secret_text"`},
-		{"login: null", auth, `null`},
-		{"login: wrong types", auth, `{"token":"secret_text","expiresAt":"soon"}`},
+		{"login: not JSON", stored, `{"token":"secret_text"`},
+		{"login: null", stored, `null`},
+		{"login: wrong types", stored, `{"token":"secret_text","expiresAt":"soon"}`},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			m, v, opts := setup(t)
 			m.Link("team_linked", "prj_linked")
 			m.Write(m.LoginFile(), login())
 			m.Write(test.file(m), test.content)
-			_, err := sandbox.OIDCCredentials(opts).Credentials(t.Context())
+			_, err := auth.OIDC(opts).Credentials(t.Context())
 			require.ErrorContains(t, err, test.file(m))
-			assert.NotErrorIs(t, err, sandbox.ErrNoCredentials)
+			assert.NotErrorIs(t, err, auth.ErrNoCredentials)
 			assert.NotContains(t, err.Error(), "secret_text")
 			assert.Empty(t, v.Asked())
 			left, err := os.ReadFile(test.file(m))
@@ -268,9 +268,9 @@ func TestOIDCUnreadableFilesAreNamed(t *testing.T) {
 		}
 		// A folder can't be read as a file, even by root.
 		require.NoError(t, os.MkdirAll(file(m), 0o755))
-		_, err := sandbox.OIDCCredentials(opts).Credentials(t.Context())
+		_, err := auth.OIDC(opts).Credentials(t.Context())
 		require.ErrorContains(t, err, file(m))
-		assert.NotErrorIs(t, err, sandbox.ErrNoCredentials)
+		assert.NotErrorIs(t, err, auth.ErrNoCredentials)
 	}
 }
 
@@ -281,7 +281,7 @@ func TestOIDCWithoutAPlaceToStore(t *testing.T) {
 	m.Write(filepath.Dir(m.TokenFile("x"))+"/prj_linked.json.lock/in the way", "")
 	fresh := oidctest.Token("team_linked", "prj_linked", time.Hour)
 	v.Say(exchangeLinked, map[string]string{"token": fresh})
-	got, err := sandbox.OIDCCredentials(opts).Credentials(t.Context())
+	got, err := auth.OIDC(opts).Credentials(t.Context())
 	require.NoError(t, err, "the store only saves work")
 	assert.Equal(t, fresh, got.Token)
 }
@@ -291,7 +291,7 @@ func TestOIDCLinkWithoutTeam(t *testing.T) {
 	m.Write(m.LinkFile(), map[string]string{"projectId": "a b"})
 	m.Write(m.LoginFile(), login())
 	v.Say("POST api.vercel.com/v1/projects/a%20b/token", map[string]string{"token": oidctest.Token("team_linked", "prj_linked", time.Hour)})
-	got, err := sandbox.OIDCCredentials(opts).Credentials(t.Context())
+	got, err := auth.OIDC(opts).Credentials(t.Context())
 	require.NoError(t, err)
 	assert.Equal(t, "prj_linked", got.ProjectID)
 	require.Len(t, v.Requests(), 1)
@@ -308,7 +308,7 @@ func TestOIDCForAProjectGiven(t *testing.T) {
 	for _, team := range []string{"team_given", ""} {
 		opts.TeamID, opts.ProjectID = team, "prj_given"
 		require.NoError(t, os.RemoveAll(filepath.Dir(m.TokenFile("x"))))
-		got, err := sandbox.OIDCCredentials(opts).Credentials(t.Context())
+		got, err := auth.OIDC(opts).Credentials(t.Context())
 		require.NoError(t, err)
 		assert.Equal(t, fresh, got.Token)
 	}
@@ -320,12 +320,12 @@ func TestOIDCForAProjectGiven(t *testing.T) {
 func TestOIDCRefusedTokenOfARequest(t *testing.T) {
 	m, v, opts := setup(t)
 	request := oidctest.Token("team_req", "prj_req", time.Minute)
-	p := sandbox.OIDCCredentials(opts)
-	ctx := sandbox.ContextWithToken(t.Context(), request)
+	p := auth.OIDC(opts)
+	ctx := auth.ContextWithToken(t.Context(), request)
 	got, err := p.Credentials(ctx)
 	require.NoError(t, err)
 	_, err = p.Refresh(ctx, got)
-	require.ErrorIs(t, err, sandbox.ErrNoCredentials)
+	require.ErrorIs(t, err, auth.ErrNoCredentials)
 	env := oidctest.Token("team_env", "prj_env", time.Hour)
 	m.Set("VERCEL_OIDC_TOKEN", env)
 	got, err = p.Refresh(ctx, got)
@@ -346,7 +346,7 @@ func TestOIDCRefreshesTheLogin(t *testing.T) {
 	fresh := oidctest.Token("team_linked", "prj_linked", time.Hour)
 	v.Say(exchangeLinked, map[string]string{"token": fresh})
 
-	got, err := sandbox.OIDCCredentials(opts).Credentials(t.Context())
+	got, err := auth.OIDC(opts).Credentials(t.Context())
 	require.NoError(t, err)
 	assert.Equal(t, fresh, got.Token)
 	assert.Equal(t, []string{
@@ -405,7 +405,7 @@ func TestOIDCFailuresKeepTheLogin(t *testing.T) {
 			m.Link("team_linked", "prj_linked")
 			m.Write(m.LoginFile(), expired)
 			test.play(v)
-			_, err := sandbox.OIDCCredentials(opts).Credentials(t.Context())
+			_, err := auth.OIDC(opts).Credentials(t.Context())
 			require.ErrorContains(t, err, test.text)
 			require.ErrorContains(t, err, m.LoginFile())
 			assert.NotContains(t, err.Error(), "ref_1")
@@ -421,7 +421,7 @@ func TestOIDCFailuresKeepTheLogin(t *testing.T) {
 		m.Link("team_linked", "prj_linked")
 		m.Write(m.LoginFile(), expired)
 		m.Write(m.LoginFile()+".lock/in the way", "")
-		_, err := sandbox.OIDCCredentials(opts).Credentials(t.Context())
+		_, err := auth.OIDC(opts).Credentials(t.Context())
 		require.ErrorContains(t, err, "locking "+m.LoginFile())
 		assert.Empty(t, v.Asked(), "the refresh token is not spent when its successor can't be kept")
 		assert.Equal(t, expired, m.Read(m.LoginFile()))
@@ -430,7 +430,7 @@ func TestOIDCFailuresKeepTheLogin(t *testing.T) {
 		m, v, opts := setup(t)
 		m.Link("team_linked", "prj_linked")
 		m.Write(m.LoginFile(), login("expiresAt", 1000000000.0))
-		_, err := sandbox.OIDCCredentials(opts).Credentials(t.Context())
+		_, err := auth.OIDC(opts).Credentials(t.Context())
 		require.ErrorContains(t, err, "it has no refresh token")
 		assert.Equal(t, login("expiresAt", 1000000000.0), m.Read(m.LoginFile()))
 		assert.Empty(t, v.Asked())

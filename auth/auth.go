@@ -1,4 +1,14 @@
-package sandbox
+// Package auth finds the credentials that a client of package sandbox calls the
+// API with.
+//
+// [Default] looks where the official tools look, and is what a client uses that
+// is not told otherwise. Any other [Provider] goes into
+// sandbox.ClientOptions.Credentials: fixed ones ([Static]), those of the
+// environment ([Env]), an OIDC token of the project ([OIDC]), the login of the
+// Vercel CLI ([CLI]), a login through a browser ([Device]), several in order
+// ([Chain]), or a function of the program's own ([ProviderFunc]), made quick by
+// [Cache].
+package auth
 
 import (
 	"context"
@@ -7,17 +17,16 @@ import (
 	"io"
 	"log/slog"
 	"strings"
-)
 
-// redacted stands for a secret wherever a value is formatted.
-const redacted = "REDACTED"
+	"github.com/go-vercel/sandbox/internal/redact"
+)
 
 // Credentials say who calls the API and for which project. All three fields
 // are needed.
 //
 // However they are formatted, logged or encoded, the token is left out: it
 // appears only in the Authorization header of requests to the API. (Package fmt
-// can not do so for a value in an unexported field of somebody else's struct.)
+// can't do so for a value in an unexported field of somebody else's struct.)
 type Credentials struct {
 	// Token is an access token, or an OIDC token of the project.
 	Token string
@@ -27,44 +36,44 @@ type Credentials struct {
 	ProjectID string
 }
 
-// CredentialsProvider gives the credentials of a request. The client asks
-// before every request, so that a handle kept for a week never uses an old
-// token.
+// Provider gives the credentials of a request. The client asks before every
+// request, so that a handle kept for a week never uses an old token.
 //
 // Implementations must be safe for concurrent use, and quick while what they
-// have is fresh; CacheCredentials makes a slow one quick. A provider that has
-// nothing to give returns an error that matches ErrNoCredentials.
-type CredentialsProvider interface {
+// have is fresh; [Cache] makes a slow one quick. A provider that has nothing to
+// give returns an error that matches [ErrNoCredentials].
+type Provider interface {
+	// Credentials returns credentials that are valid now.
 	Credentials(ctx context.Context) (Credentials, error)
 }
 
-// CredentialsRefresher is a CredentialsProvider that can replace credentials
-// before their time. The client calls Refresh when the API refused a token
-// whose own expiry has passed, and repeats the request with what it gets.
-type CredentialsRefresher interface {
-	CredentialsProvider
+// Refresher is a [Provider] that can replace credentials early. The client calls
+// Refresh when the API has refused a token that, by its own claims, has expired,
+// and retries the request with what it gets.
+type Refresher interface {
+	Provider
 
 	// Refresh returns credentials newer than stale: those that another caller
 	// got in the meantime, or else new ones.
 	Refresh(ctx context.Context, stale Credentials) (Credentials, error)
 }
 
-// CredentialsFunc is a function that is a CredentialsProvider.
-type CredentialsFunc func(ctx context.Context) (Credentials, error)
+// ProviderFunc is a function that is a [Provider].
+type ProviderFunc func(ctx context.Context) (Credentials, error)
 
 // Credentials calls f.
-func (f CredentialsFunc) Credentials(ctx context.Context) (Credentials, error) {
+func (f ProviderFunc) Credentials(ctx context.Context) (Credentials, error) {
 	return f(ctx)
 }
 
-// StaticCredentials always gives c, exactly as it is: neither the environment
-// nor the claims of a token override it, and it is never refreshed. When a
-// field is missing or malformed, every request fails, before it is sent, with
-// an error that names the field.
-func StaticCredentials(c Credentials) CredentialsProvider {
+// Static always gives c, exactly as it is: neither the environment nor the
+// claims of a token override it, and it is never refreshed. When a field is
+// missing or malformed, every request fails before it is sent, with an error
+// that names the field.
+func Static(c Credentials) Provider {
 	// A function, unlike a struct, shows nothing of what it holds when printed.
-	err := c.validate()
-	return CredentialsFunc(func(context.Context) (Credentials, error) {
+	err := c.Validate()
+	return ProviderFunc(func(context.Context) (Credentials, error) {
 		if err != nil {
 			return Credentials{}, err
 		}
@@ -72,15 +81,10 @@ func StaticCredentials(c Credentials) CredentialsProvider {
 	})
 }
 
-// hidden holds what secrets are in. Package fmt, which looks into unexported
-// fields and with some verbs behind pointers, shows a function's address only.
-type hidden[T any] func() *T
-
-func hide[T any](value *T) hidden[T] { return func() *T { return value } }
-
-// validate reports what keeps c from being sent: missing fields, or characters
-// that no server could accept. It never shows a value.
-func (c Credentials) validate() error {
+// Validate reports what keeps c from being sent: missing fields, as a
+// *[MissingError], or characters that no server could accept. The error never
+// shows a value. The client validates what every provider gives.
+func (c Credentials) Validate() error {
 	fields := []struct{ name, value string }{
 		{"Token", c.Token}, {"TeamID", c.TeamID}, {"ProjectID", c.ProjectID},
 	}
@@ -91,7 +95,7 @@ func (c Credentials) validate() error {
 		}
 	}
 	if missing != nil {
-		return &MissingCredentialsError{Missing: missing}
+		return &MissingError{Missing: missing}
 	}
 	for _, f := range fields {
 		if strings.ContainsFunc(f.value, func(r rune) bool { return r <= ' ' || r > '~' }) {
@@ -108,7 +112,7 @@ func (c Credentials) String() string {
 
 // GoString describes c without its token.
 func (c Credentials) GoString() string {
-	return "sandbox.Credentials" + c.String()
+	return "auth.Credentials" + c.String()
 }
 
 // Format writes the description of String, or for %#v of GoString, whatever
@@ -144,5 +148,5 @@ func (c Credentials) shown() string {
 	if c.Token == "" {
 		return ""
 	}
-	return redacted
+	return redact.Mark
 }

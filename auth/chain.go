@@ -1,0 +1,53 @@
+package auth
+
+import (
+	"context"
+	"errors"
+	"fmt"
+)
+
+// Chain asks the providers in order and gives what the first of them gives. Only
+// an error that matches [ErrNoCredentials] leads to the next one: a broken login
+// or a missing variable is not covered up by somebody else's credentials. When
+// none has any, the error joins those of all and matches ErrNoCredentials.
+func Chain(providers ...Provider) Refresher {
+	return chain(append([]Provider(nil), providers...))
+}
+
+type chain []Provider
+
+func (p chain) Credentials(ctx context.Context) (Credentials, error) {
+	return p.first(func(provider Provider) (Credentials, error) {
+		return provider.Credentials(ctx)
+	})
+}
+
+// Refresh refreshes through the provider that now comes first. One that can't
+// refresh is asked again.
+func (p chain) Refresh(ctx context.Context, stale Credentials) (Credentials, error) {
+	return p.first(func(provider Provider) (Credentials, error) {
+		if r, ok := provider.(Refresher); ok {
+			return r.Refresh(ctx, stale)
+		}
+		return provider.Credentials(ctx)
+	})
+}
+
+func (p chain) first(ask func(Provider) (Credentials, error)) (Credentials, error) {
+	var errs []error
+	for _, provider := range p {
+		c, err := ask(provider)
+		if err == nil || !errors.Is(err, ErrNoCredentials) {
+			return c, err
+		}
+		errs = append(errs, err)
+	}
+	switch len(errs) {
+	case 0:
+		return Credentials{}, fmt.Errorf("%w: the chain is empty", ErrNoCredentials)
+	case 1:
+		return Credentials{}, errs[0]
+	default:
+		return Credentials{}, errors.Join(errs...)
+	}
+}
