@@ -189,11 +189,11 @@ func BenchmarkWriteFiles(b *testing.B) {
 }
 
 func BenchmarkNetworkPolicy(b *testing.B) {
-	policy := &sandbox.NetworkPolicy{Rules: map[string][]sandbox.NetworkPolicyRule{}}
+	policy := &sandbox.NetworkPolicy{Rules: map[string][]sandbox.PolicyRule{}}
 	for i := range 20 {
-		policy.Rules[fmt.Sprintf("host-%d.example.com", i)] = []sandbox.NetworkPolicyRule{{
-			Match:     &sandbox.NetworkPolicyMatch{Path: sandbox.MatchPrefix("/v1/"), Method: []string{"GET", "POST"}},
-			Transform: []sandbox.NetworkTransformer{{Headers: map[string]string{"Authorization": "Bearer secret"}}},
+		policy.Rules[fmt.Sprintf("host-%d.example.com", i)] = []sandbox.PolicyRule{{
+			Match:     &sandbox.PolicyMatch{Path: sandbox.MatchPrefix("/v1/"), Method: []string{"GET", "POST"}},
+			Transform: []sandbox.PolicyTransform{{Headers: map[string]string{"Authorization": "Bearer secret"}}},
 		}}
 	}
 	b.Run("write", func(b *testing.B) {

@@ -219,14 +219,14 @@ func Fork(ctx context.Context, source string, opts *ForkOptions) (*Sandbox, erro
 
 // List iterates over the project's sandboxes with the default client; see
 // [Client.List].
-func List(ctx context.Context, opts *ListOptions) iter.Seq2[SandboxInfo, error] {
-	return listDefault(func(c *Client) iter.Seq2[SandboxInfo, error] { return c.List(ctx, opts) })
+func List(ctx context.Context, opts *ListOptions) iter.Seq2[Info, error] {
+	return listDefault(func(c *Client) iter.Seq2[Info, error] { return c.List(ctx, opts) })
 }
 
 // ListPage returns one page of [List] with the default client; see
 // [Client.ListPage].
-func ListPage(ctx context.Context, opts *ListOptions) (*Page[SandboxInfo], error) {
-	return withDefault(func(c *Client) (*Page[SandboxInfo], error) { return c.ListPage(ctx, opts) })
+func ListPage(ctx context.Context, opts *ListOptions) (*Page[Info], error) {
+	return withDefault(func(c *Client) (*Page[Info], error) { return c.ListPage(ctx, opts) })
 }
 
 // Delete deletes a sandbox by its name with the default client; see

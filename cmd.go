@@ -109,8 +109,8 @@ func (s *Session) CommandContext(ctx context.Context, name string, arg ...string
 }
 
 // CommandContext is as [Sandbox.CommandContext], but the program runs as the
-// user, in the user's home directory; see [SandboxUser.RunCommand].
-func (u *SandboxUser) CommandContext(ctx context.Context, name string, arg ...string) *Cmd {
+// user, in the user's home directory; see [User.RunCommand].
+func (u *User) CommandContext(ctx context.Context, name string, arg ...string) *Cmd {
 	return newCmd(ctx, u, name, arg)
 }
 

@@ -38,9 +38,9 @@ type Command struct {
 	pump *pump
 }
 
-// CommandFinished is a command that has ended. A non-zero exit code is a result
+// CommandResult is a command that has ended. A non-zero exit code is a result
 // like any other, not an error.
-type CommandFinished struct {
+type CommandResult struct {
 	*Command
 	// ExitCode is the process's exit code; 128 plus the signal's number when a
 	// signal ended it.
@@ -59,14 +59,14 @@ const (
 	Stderr LogStream = "stderr"
 )
 
-// LogLine is a piece of a command's output as it was written. It is not always
+// LogEntry is a piece of a command's output as it was written. It is not always
 // a whole line, nor only one.
-type LogLine struct {
+type LogEntry struct {
 	Stream LogStream
 	Data   string
 }
 
-// LogChunk is a LogLine whose data is valid for one turn of a loop over
+// LogChunk is a LogEntry whose data is valid for one turn of a loop over
 // [Command.LogChunks]. The loop may change it, but must copy what it keeps.
 type LogChunk struct {
 	Stream LogStream
@@ -203,10 +203,10 @@ func (c *Command) LogValue() slog.Value {
 // byte comes once. Breaking out of the loop closes the connection. An error, a
 // [*StreamError] with the command's ID or that of ctx, is the last thing that
 // is yielded. Nothing is kept, and a slow loop slows the sender down.
-func (c *Command) Logs(ctx context.Context) iter.Seq2[LogLine, error] {
-	return func(yield func(LogLine, error) bool) {
+func (c *Command) Logs(ctx context.Context) iter.Seq2[LogEntry, error] {
+	return func(yield func(LogEntry, error) bool) {
 		for chunk, err := range c.LogChunks(ctx) {
-			if !yield(LogLine{Stream: chunk.Stream, Data: string(chunk.Data)}, err) {
+			if !yield(LogEntry{Stream: chunk.Stream, Data: string(chunk.Data)}, err) {
 				return
 			}
 		}
@@ -245,7 +245,7 @@ func (c *Command) LogChunks(ctx context.Context) iter.Seq2[LogChunk, error] {
 // to the writers that [Sandbox.StartCommand] was given, if any. It returns at
 // once when ctx ends; the command goes on. An error of a writer, or of the
 // stream that feeds it, is returned with the result of the command.
-func (c *Command) Wait(ctx context.Context) (*CommandFinished, error) {
+func (c *Command) Wait(ctx context.Context) (*CommandResult, error) {
 	client, err := c.client()
 	if err != nil {
 		return nil, err
@@ -273,7 +273,7 @@ func (c *Command) WaitOutput(ctx context.Context) error {
 }
 
 // finish records how the command ended.
-func (c *Command) finish(data wire.Command) *CommandFinished {
+func (c *Command) finish(data wire.Command) *CommandResult {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.data = data
@@ -281,8 +281,8 @@ func (c *Command) finish(data wire.Command) *CommandFinished {
 }
 
 // finished wraps a command whose end is known.
-func finished(c *Command) *CommandFinished {
-	done := &CommandFinished{Command: c}
+func finished(c *Command) *CommandResult {
+	done := &CommandResult{Command: c}
 	if c.data.ExitCode != nil {
 		done.ExitCode = *c.data.ExitCode
 	}
@@ -293,7 +293,7 @@ func finished(c *Command) *CommandFinished {
 }
 
 // Wait returns c: the command has ended already.
-func (c *CommandFinished) Wait(context.Context) (*CommandFinished, error) { return c, nil }
+func (c *CommandResult) Wait(context.Context) (*CommandResult, error) { return c, nil }
 
 // Kill sends a signal to the command's processes; [SIGTERM] asks them to end,
 // [SIGKILL] ends them. It does not wait for that.
@@ -387,7 +387,7 @@ func (c *Command) hasOutput(get func(*output) (string, bool)) bool {
 }
 
 // serializedCommand has the shape of the JavaScript SDK's serialized Command
-// and CommandFinished.
+// and CommandResult.
 type serializedCommand struct {
 	SandboxID string             `json:"sandboxId"`
 	Cmd       wire.Command       `json:"cmd"`
@@ -446,9 +446,9 @@ func (c *Command) UnmarshalJSON(data []byte) error {
 
 // MarshalJSON writes the handle in the JavaScript SDK's serialized form, with
 // the output if it is held in memory.
-func (c CommandFinished) MarshalJSON() ([]byte, error) {
+func (c CommandResult) MarshalJSON() ([]byte, error) {
 	if c.Command == nil {
-		return nil, fmt.Errorf("sandbox: %w: the CommandFinished was not made by a Sandbox or from JSON", ErrInvalid)
+		return nil, fmt.Errorf("sandbox: %w: the CommandResult was not made by a Sandbox or from JSON", ErrInvalid)
 	}
 	s := c.serialized()
 	s.ExitCode = &c.ExitCode
@@ -457,7 +457,7 @@ func (c CommandFinished) MarshalJSON() ([]byte, error) {
 }
 
 // UnmarshalJSON revives a handle, as that of [Command] does.
-func (c *CommandFinished) UnmarshalJSON(data []byte) error {
+func (c *CommandResult) UnmarshalJSON(data []byte) error {
 	var s serializedCommand
 	if err := json.Unmarshal(data, &s); err != nil {
 		return err

@@ -225,19 +225,19 @@ func TestLogChunks(t *testing.T) {
 	sb := cannedBox(t, cannedLog(command, log))
 	cmd, err := sb.GetCommand(t.Context(), "cmd_1")
 	require.NoError(t, err)
-	var lines, chunks []sandbox.LogLine
+	var lines, chunks []sandbox.LogEntry
 	for line, err := range cmd.Logs(t.Context()) {
 		require.NoError(t, err)
 		lines = append(lines, line)
 	}
 	for chunk, err := range cmd.LogChunks(t.Context()) {
 		require.NoError(t, err)
-		chunks = append(chunks, sandbox.LogLine{Stream: chunk.Stream, Data: string(chunk.Data)})
+		chunks = append(chunks, sandbox.LogEntry{Stream: chunk.Stream, Data: string(chunk.Data)})
 		clear(chunk.Data) // the loop may change it
 	}
 	require.Len(t, lines, 1000)
 	assert.Equal(t, lines, chunks)
-	assert.Equal(t, sandbox.LogLine{Stream: sandbox.Stderr, Data: `é "499"`}, lines[999])
+	assert.Equal(t, sandbox.LogEntry{Stream: sandbox.Stderr, Data: `é "499"`}, lines[999])
 }
 
 func TestLogChunksAllocateNothing(t *testing.T) {

@@ -145,16 +145,16 @@ func ExampleDenyAll() {
 // sandbox.
 func ExampleNetworkPolicy() {
 	policy := &sandbox.NetworkPolicy{
-		Rules: map[string][]sandbox.NetworkPolicyRule{
+		Rules: map[string][]sandbox.PolicyRule{
 			"api.example.com": {{
-				Match: &sandbox.NetworkPolicyMatch{Path: sandbox.MatchPrefix("/v1/"), Method: []string{"GET", "POST"}},
-				Transform: []sandbox.NetworkTransformer{{
-					Headers: sandbox.NetworkHeaders{"Authorization": "Bearer " + os.Getenv("EXAMPLE_TOKEN")},
+				Match: &sandbox.PolicyMatch{Path: sandbox.MatchPrefix("/v1/"), Method: []string{"GET", "POST"}},
+				Transform: []sandbox.PolicyTransform{{
+					Headers: sandbox.PolicyHeaders{"Authorization": "Bearer " + os.Getenv("EXAMPLE_TOKEN")},
 				}},
 			}},
 			"registry.npmjs.org": nil, // as it is
 		},
-		Subnets: &sandbox.NetworkPolicySubnets{Deny: []string{"169.254.0.0/16"}},
+		Subnets: &sandbox.PolicySubnets{Deny: []string{"169.254.0.0/16"}},
 	}
 	fmt.Println(policy)
 	// Output: {"allow":{"api.example.com":[{"match":{"method":["GET","POST"],"path":{"startsWith":"/v1/"}},"transform":[{"headers":{"Authorization":"<redacted>"}}]}],"registry.npmjs.org":[]},"subnets":{"deny":["169.254.0.0/16"]}}

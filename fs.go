@@ -24,7 +24,7 @@ type owner interface {
 
 // FileSystem works on the files of a sandbox with the names and meanings of
 // package os. It comes from the FS method of a [Sandbox], a [Session] or a
-// [SandboxUser], and is safe for concurrent use.
+// [User], and is safe for concurrent use.
 //
 // Relative paths start in the working directory of the session, or in the home
 // directory of the user. Names may hold any byte but NUL and "/".

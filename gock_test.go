@@ -67,7 +67,7 @@ func TestGettersOnAFullAnswer(t *testing.T) {
 	require.NoError(t, err)
 	assert.JSONEq(t, `{"allow":["a.com"],"subnets":{"deny":["10.0.0.0/8"]}}`, string(policy))
 	info.NetworkPolicy = nil
-	assert.Equal(t, sandbox.SandboxInfo{
+	assert.Equal(t, sandbox.Info{
 		Name: "box", Region: "iad1", VCPUs: 4, MemoryMB: 8192, Runtime: "node24", Image: "registry.example.com/app@sha256:1",
 		Timeout: 5 * time.Minute, TotalEgressBytes: new(int64(10)), TotalIngressBytes: new(int64(0)),
 		TotalActiveCPU: new(1500500 * time.Microsecond), TotalDuration: new(time.Minute),
@@ -82,7 +82,7 @@ func TestGettersOnAFullAnswer(t *testing.T) {
 	assert.Equal(t, sandbox.StatusRunning, s.Status())
 	session := s.Info()
 	assert.JSONEq(t, `{"x":1}`, string(session.Extra["future"]))
-	assert.Equal(t, sandbox.NetworkDenyAll, session.NetworkPolicy.Mode)
+	assert.Equal(t, sandbox.PolicyDenyAll, session.NetworkPolicy.Mode)
 	session.Extra, session.NetworkPolicy = nil, nil
 	assert.Equal(t, sandbox.SessionInfo{
 		ID: "sess_1", MemoryMB: 8192, VCPUs: 4, Region: "iad1", Runtime: "node24", Timeout: 10 * time.Minute, Status: sandbox.StatusRunning,
@@ -99,7 +99,7 @@ func TestGettersOnAMinimalAnswer(t *testing.T) {
 	sb, err := c.Get(t.Context(), "box", nil)
 	require.NoError(t, err, "a missing field never fails a call that succeeded")
 
-	assert.Equal(t, sandbox.SandboxInfo{Name: "box"}, sb.Info())
+	assert.Equal(t, sandbox.Info{Name: "box"}, sb.Info())
 	assert.Equal(t, sandbox.SessionInfo{ID: "sess_1"}, sb.CurrentSession().Info())
 	assert.Zero(t, sb.Status())
 	assert.Zero(t, sb.ExpiresAt())

@@ -313,7 +313,7 @@ func TestFinishedByValue(t *testing.T) {
 	byValue, err := json.Marshal(map[string]any{"done": *done})
 	require.NoError(t, err)
 	assert.JSONEq(t, `{"done":`+string(byPointer)+`}`, string(byValue))
-	_, err = json.Marshal(&sandbox.CommandFinished{})
+	_, err = json.Marshal(&sandbox.CommandResult{})
 	require.Error(t, err)
 }
 

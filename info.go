@@ -24,9 +24,9 @@ const (
 	StatusAborted      Status = "aborted"
 )
 
-// SandboxInfo is what the API says of a sandbox. Fields that it left out are
+// Info is what the API says of a sandbox. Fields that it left out are
 // zero, or nil where zero has a meaning.
-type SandboxInfo struct {
+type Info struct {
 	Name string
 	// Persistent says whether the files outlive a session.
 	Persistent bool
@@ -172,8 +172,8 @@ type SnapshotInfo struct {
 	ParentID string
 }
 
-func sandboxInfo(w *wire.Sandbox) SandboxInfo {
-	return SandboxInfo{
+func sandboxInfo(w *wire.Sandbox) Info {
+	return Info{
 		Name: w.Name, Persistent: w.Persistent, Region: w.Region, VCPUs: w.VCPUs, MemoryMB: w.Memory,
 		Runtime: w.Runtime, Image: w.Image, Timeout: time.Duration(w.Timeout),
 		NetworkPolicy:    networkPolicyFromWire(w.NetworkPolicy),

@@ -9,16 +9,16 @@ import (
 	"slices"
 )
 
-// NetworkPolicyMode is a network policy in one word. The API may add further
+// PolicyMode is a network policy in one word. The API may add further
 // values.
-type NetworkPolicyMode string
+type PolicyMode string
 
 // The policies of one word.
 const (
-	// NetworkAllowAll gives full access to the internet, which is the default.
-	NetworkAllowAll NetworkPolicyMode = "allow-all"
-	// NetworkDenyAll gives none.
-	NetworkDenyAll NetworkPolicyMode = "deny-all"
+	// PolicyAllowAll gives full access to the internet, which is the default.
+	PolicyAllowAll PolicyMode = "allow-all"
+	// PolicyDenyAll gives none.
+	PolicyDenyAll PolicyMode = "deny-all"
 )
 
 // RedactedHeader stands for the value of a header in a policy that was read
@@ -43,22 +43,22 @@ const RedactedHeader = "<redacted>"
 // The values of headers never show when one is printed, logged or marshalled.
 type NetworkPolicy struct {
 	// Mode allows or denies everything; empty when the lists decide.
-	Mode NetworkPolicyMode
+	Mode PolicyMode
 	// Allow lists the domains that can be reached; "*.example.com" means every
 	// subdomain, "*" every domain. When Rules is set as well, these are domains
 	// without rules.
 	Allow []string
 	// Rules maps the domains that can be reached to rules for requests to them.
 	// A domain without rules is reached as it is.
-	Rules map[string][]NetworkPolicyRule
+	Rules map[string][]PolicyRule
 	// Subnets allows and denies by address. Nil leaves addresses to the domains.
-	Subnets *NetworkPolicySubnets
+	Subnets *PolicySubnets
 
 	extra rawFields
 }
 
-// NetworkPolicySubnets is access by address, in CIDR notation.
-type NetworkPolicySubnets struct {
+// PolicySubnets is access by address, in CIDR notation.
+type PolicySubnets struct {
 	// Allow lists ranges that can be reached whatever the domain.
 	Allow []string
 	// Deny lists ranges that can't be reached. It takes precedence over all
@@ -68,13 +68,13 @@ type NetworkPolicySubnets struct {
 	extra rawFields
 }
 
-// NetworkPolicyRule is what is done to requests to a domain. One of Transform
+// PolicyRule is what is done to requests to a domain. One of Transform
 // and ForwardURL is set.
-type NetworkPolicyRule struct {
+type PolicyRule struct {
 	// Match limits the rule to some requests. Nil means all.
-	Match *NetworkPolicyMatch
+	Match *PolicyMatch
 	// Transform changes the requests.
-	Transform []NetworkTransformer
+	Transform []PolicyTransform
 	// ForwardURL is the https address of a proxy, without query and fragment,
 	// that gets the requests; package proxy has a handler for it.
 	ForwardURL string
@@ -82,47 +82,47 @@ type NetworkPolicyRule struct {
 	extra rawFields
 }
 
-// NetworkTransformer is a change to requests.
-type NetworkTransformer struct {
+// PolicyTransform is a change to requests.
+type PolicyTransform struct {
 	// Headers are set on the request, replacing what the sandbox sent.
-	Headers NetworkHeaders
+	Headers PolicyHeaders
 
 	extra rawFields
 }
 
-// NetworkHeaders maps the names of headers to values. A map literal can be
+// PolicyHeaders maps the names of headers to values. A map literal can be
 // assigned to it. The values, which usually are credentials, never show when it
 // is printed, logged or marshalled.
-type NetworkHeaders map[string]string
+type PolicyHeaders map[string]string
 
-// NetworkPolicyMatch limits a rule to requests that every field which is set
+// PolicyMatch limits a rule to requests that every field which is set
 // matches.
-type NetworkPolicyMatch struct {
+type PolicyMatch struct {
 	// Path matches the path of the URL.
-	Path *NetworkPolicyMatcher
+	Path *PolicyMatcher
 	// Method lists methods, of which one has to be the request's.
 	Method []string
 	// QueryString lists parameters of the query, all of which have to be there.
-	QueryString []NetworkPolicyKeyValueMatcher
+	QueryString []PolicyKeyValueMatcher
 	// Headers lists headers, all of which have to be there.
-	Headers []NetworkPolicyKeyValueMatcher
+	Headers []PolicyKeyValueMatcher
 
 	extra rawFields
 	// raw is a match in a form that is not known.
 	raw json.RawMessage
 }
 
-// NetworkPolicyKeyValueMatcher matches a header or a parameter by its name and
+// PolicyKeyValueMatcher matches a header or a parameter by its name and
 // its value; nil matches any.
-type NetworkPolicyKeyValueMatcher struct {
-	Key, Value *NetworkPolicyMatcher
+type PolicyKeyValueMatcher struct {
+	Key, Value *PolicyMatcher
 
 	extra rawFields
 }
 
-// NetworkPolicyMatcher matches a text in one of three ways. [MatchExact],
+// PolicyMatcher matches a text in one of three ways. [MatchExact],
 // [MatchPrefix] and [MatchRegex] make one.
-type NetworkPolicyMatcher struct {
+type PolicyMatcher struct {
 	// Exact is the whole text.
 	Exact *string
 	// StartsWith is what the text begins with.
@@ -138,10 +138,10 @@ type NetworkPolicyMatcher struct {
 type rawFields map[string]json.RawMessage
 
 // AllowAll returns the policy that gives full access to the internet.
-func AllowAll() *NetworkPolicy { return &NetworkPolicy{Mode: NetworkAllowAll} }
+func AllowAll() *NetworkPolicy { return &NetworkPolicy{Mode: PolicyAllowAll} }
 
 // DenyAll returns the policy that gives no access to any network.
-func DenyAll() *NetworkPolicy { return &NetworkPolicy{Mode: NetworkDenyAll} }
+func DenyAll() *NetworkPolicy { return &NetworkPolicy{Mode: PolicyDenyAll} }
 
 // AllowDomains returns the policy that lets some domains be reached and nothing
 // else.
@@ -150,13 +150,13 @@ func AllowDomains(domains ...string) *NetworkPolicy {
 }
 
 // MatchExact matches the text s.
-func MatchExact(s string) *NetworkPolicyMatcher { return &NetworkPolicyMatcher{Exact: &s} }
+func MatchExact(s string) *PolicyMatcher { return &PolicyMatcher{Exact: &s} }
 
 // MatchPrefix matches texts that begin with s.
-func MatchPrefix(s string) *NetworkPolicyMatcher { return &NetworkPolicyMatcher{StartsWith: &s} }
+func MatchPrefix(s string) *PolicyMatcher { return &PolicyMatcher{StartsWith: &s} }
 
 // MatchRegex matches texts by a regular expression in RE2 syntax.
-func MatchRegex(expr string) *NetworkPolicyMatcher { return &NetworkPolicyMatcher{Regex: &expr} }
+func MatchRegex(expr string) *PolicyMatcher { return &PolicyMatcher{Regex: &expr} }
 
 // Equal reports whether p and q are the same policy in the same form, values of
 // headers included. Either may be nil.
@@ -179,31 +179,31 @@ func (p NetworkPolicy) Format(f fmt.State, _ rune) { fmt.Fprint(f, p.String()) }
 func (p NetworkPolicy) LogValue() slog.Value { return slog.StringValue(p.String()) }
 
 // String shows the rule as JSON with the values of headers redacted.
-func (r NetworkPolicyRule) String() string { return encodedText(r.encode(false)) }
+func (r PolicyRule) String() string { return encodedText(r.encode(false)) }
 
 // Format writes String for every verb.
-func (r NetworkPolicyRule) Format(f fmt.State, _ rune) { fmt.Fprint(f, r.String()) }
+func (r PolicyRule) Format(f fmt.State, _ rune) { fmt.Fprint(f, r.String()) }
 
 // LogValue is String for log/slog.
-func (r NetworkPolicyRule) LogValue() slog.Value { return slog.StringValue(r.String()) }
+func (r PolicyRule) LogValue() slog.Value { return slog.StringValue(r.String()) }
 
 // String shows the change as JSON with the values of headers redacted.
-func (t NetworkTransformer) String() string { return encodedText(t.encode(false)) }
+func (t PolicyTransform) String() string { return encodedText(t.encode(false)) }
 
 // Format writes String for every verb.
-func (t NetworkTransformer) Format(f fmt.State, _ rune) { fmt.Fprint(f, t.String()) }
+func (t PolicyTransform) Format(f fmt.State, _ rune) { fmt.Fprint(f, t.String()) }
 
 // LogValue is String for log/slog.
-func (t NetworkTransformer) LogValue() slog.Value { return slog.StringValue(t.String()) }
+func (t PolicyTransform) LogValue() slog.Value { return slog.StringValue(t.String()) }
 
 // String shows the headers as JSON with redacted values.
-func (h NetworkHeaders) String() string { return encodedText(h.encode(false)) }
+func (h PolicyHeaders) String() string { return encodedText(h.encode(false)) }
 
 // Format writes String for every verb.
-func (h NetworkHeaders) Format(f fmt.State, _ rune) { fmt.Fprint(f, h.String()) }
+func (h PolicyHeaders) Format(f fmt.State, _ rune) { fmt.Fprint(f, h.String()) }
 
 // LogValue is String for log/slog.
-func (h NetworkHeaders) LogValue() slog.Value { return slog.StringValue(h.String()) }
+func (h PolicyHeaders) LogValue() slog.Value { return slog.StringValue(h.String()) }
 
 func encodedText(v any) string {
 	var b bytes.Buffer
@@ -222,47 +222,47 @@ func (p *NetworkPolicy) clone() *NetworkPolicy {
 	}
 	c := &NetworkPolicy{Mode: p.Mode, Allow: slices.Clone(p.Allow), extra: p.extra.clone()}
 	if p.Rules != nil {
-		c.Rules = make(map[string][]NetworkPolicyRule, len(p.Rules))
+		c.Rules = make(map[string][]PolicyRule, len(p.Rules))
 		for domain, rules := range p.Rules {
-			c.Rules[domain] = cloneEach(rules, NetworkPolicyRule.clone)
+			c.Rules[domain] = cloneEach(rules, PolicyRule.clone)
 		}
 	}
 	if s := p.Subnets; s != nil {
-		c.Subnets = &NetworkPolicySubnets{Allow: slices.Clone(s.Allow), Deny: slices.Clone(s.Deny), extra: s.extra.clone()}
+		c.Subnets = &PolicySubnets{Allow: slices.Clone(s.Allow), Deny: slices.Clone(s.Deny), extra: s.extra.clone()}
 	}
 	return c
 }
 
-func (r NetworkPolicyRule) clone() NetworkPolicyRule {
+func (r PolicyRule) clone() PolicyRule {
 	r.Match = r.Match.clone()
-	r.Transform = cloneEach(r.Transform, func(t NetworkTransformer) NetworkTransformer {
-		return NetworkTransformer{Headers: maps.Clone(t.Headers), extra: t.extra.clone()}
+	r.Transform = cloneEach(r.Transform, func(t PolicyTransform) PolicyTransform {
+		return PolicyTransform{Headers: maps.Clone(t.Headers), extra: t.extra.clone()}
 	})
 	r.extra = r.extra.clone()
 	return r
 }
 
-func (m *NetworkPolicyMatch) clone() *NetworkPolicyMatch {
+func (m *PolicyMatch) clone() *PolicyMatch {
 	if m == nil {
 		return nil
 	}
-	return &NetworkPolicyMatch{
+	return &PolicyMatch{
 		Path: m.Path.clone(), Method: slices.Clone(m.Method),
-		QueryString: cloneEach(m.QueryString, NetworkPolicyKeyValueMatcher.clone),
-		Headers:     cloneEach(m.Headers, NetworkPolicyKeyValueMatcher.clone),
+		QueryString: cloneEach(m.QueryString, PolicyKeyValueMatcher.clone),
+		Headers:     cloneEach(m.Headers, PolicyKeyValueMatcher.clone),
 		extra:       m.extra.clone(), raw: slices.Clone(m.raw),
 	}
 }
 
-func (m NetworkPolicyKeyValueMatcher) clone() NetworkPolicyKeyValueMatcher {
-	return NetworkPolicyKeyValueMatcher{Key: m.Key.clone(), Value: m.Value.clone(), extra: m.extra.clone()}
+func (m PolicyKeyValueMatcher) clone() PolicyKeyValueMatcher {
+	return PolicyKeyValueMatcher{Key: m.Key.clone(), Value: m.Value.clone(), extra: m.extra.clone()}
 }
 
-func (m *NetworkPolicyMatcher) clone() *NetworkPolicyMatcher {
+func (m *PolicyMatcher) clone() *PolicyMatcher {
 	if m == nil {
 		return nil
 	}
-	c := &NetworkPolicyMatcher{extra: m.extra.clone()}
+	c := &PolicyMatcher{extra: m.extra.clone()}
 	for _, field := range [][2]**string{{&c.Exact, &m.Exact}, {&c.StartsWith, &m.StartsWith}, {&c.Regex, &m.Regex}} {
 		if from := *field[1]; from != nil {
 			*field[0] = new(*from)

@@ -51,7 +51,7 @@ func (p *NetworkPolicy) encode(secrets bool) any {
 	return p.extra.into(out)
 }
 
-func (r NetworkPolicyRule) encode(secrets bool) any {
+func (r PolicyRule) encode(secrets bool) any {
 	out := fields{}
 	if r.Match != nil {
 		out["match"] = r.Match.encode(secrets)
@@ -65,7 +65,7 @@ func (r NetworkPolicyRule) encode(secrets bool) any {
 	return r.extra.redacted(secrets).into(out)
 }
 
-func (t NetworkTransformer) encode(secrets bool) any {
+func (t PolicyTransform) encode(secrets bool) any {
 	out := fields{}
 	if t.Headers != nil {
 		out["headers"] = t.Headers.encode(secrets)
@@ -73,7 +73,7 @@ func (t NetworkTransformer) encode(secrets bool) any {
 	return t.extra.redacted(secrets).into(out)
 }
 
-func (h NetworkHeaders) encode(secrets bool) any {
+func (h PolicyHeaders) encode(secrets bool) any {
 	out := make(map[string]string, len(h))
 	for name, value := range h {
 		if !secrets {
@@ -84,7 +84,7 @@ func (h NetworkHeaders) encode(secrets bool) any {
 	return out
 }
 
-func (m *NetworkPolicyMatch) encode(secrets bool) any {
+func (m *PolicyMatch) encode(secrets bool) any {
 	if m.raw != nil {
 		return m.raw
 	}
@@ -102,7 +102,7 @@ func (m *NetworkPolicyMatch) encode(secrets bool) any {
 	return m.extra.into(out)
 }
 
-func (m NetworkPolicyKeyValueMatcher) encode(secrets bool) any {
+func (m PolicyKeyValueMatcher) encode(secrets bool) any {
 	out := fields{}
 	if m.Key != nil {
 		out["key"] = m.Key.encode(secrets)
@@ -113,7 +113,7 @@ func (m NetworkPolicyKeyValueMatcher) encode(secrets bool) any {
 	return m.extra.into(out)
 }
 
-func (m *NetworkPolicyMatcher) encode(bool) any {
+func (m *PolicyMatcher) encode(bool) any {
 	out := fields{}
 	for name, s := range map[string]*string{"exact": m.Exact, "startsWith": m.StartsWith, "regex": m.Regex} {
 		if s != nil {
@@ -162,24 +162,24 @@ func (f rawFields) redacted(secrets bool) rawFields {
 func (p NetworkPolicy) MarshalJSON() ([]byte, error) { return json.Marshal(p.encode(false)) }
 
 // MarshalJSON writes the rule with the values of headers redacted.
-func (r NetworkPolicyRule) MarshalJSON() ([]byte, error) { return json.Marshal(r.encode(false)) }
+func (r PolicyRule) MarshalJSON() ([]byte, error) { return json.Marshal(r.encode(false)) }
 
 // MarshalJSON writes the change with the values of headers redacted.
-func (t NetworkTransformer) MarshalJSON() ([]byte, error) { return json.Marshal(t.encode(false)) }
+func (t PolicyTransform) MarshalJSON() ([]byte, error) { return json.Marshal(t.encode(false)) }
 
 // MarshalJSON writes the names of the headers with redacted values.
-func (h NetworkHeaders) MarshalJSON() ([]byte, error) { return json.Marshal(h.encode(false)) }
+func (h PolicyHeaders) MarshalJSON() ([]byte, error) { return json.Marshal(h.encode(false)) }
 
 // MarshalJSON writes the match as the JavaScript SDK has it.
-func (m NetworkPolicyMatch) MarshalJSON() ([]byte, error) { return json.Marshal(m.encode(false)) }
+func (m PolicyMatch) MarshalJSON() ([]byte, error) { return json.Marshal(m.encode(false)) }
 
 // MarshalJSON writes the matcher as the JavaScript SDK has it.
-func (m NetworkPolicyKeyValueMatcher) MarshalJSON() ([]byte, error) {
+func (m PolicyKeyValueMatcher) MarshalJSON() ([]byte, error) {
 	return json.Marshal(m.encode(false))
 }
 
 // MarshalJSON writes the matcher as the JavaScript SDK has it.
-func (m NetworkPolicyMatcher) MarshalJSON() ([]byte, error) { return json.Marshal(m.encode(false)) }
+func (m PolicyMatcher) MarshalJSON() ([]byte, error) { return json.Marshal(m.encode(false)) }
 
 // UnmarshalJSON reads a policy in the shape of the JavaScript SDK.
 func (p *NetworkPolicy) UnmarshalJSON(data []byte) error {
@@ -211,9 +211,9 @@ func (p *NetworkPolicy) UnmarshalJSON(data []byte) error {
 	}
 	// The API's own form of the one-word policies.
 	switch mode := string(read.extra["mode"]); mode {
-	case `"` + string(NetworkAllowAll) + `"`, `"` + string(NetworkDenyAll) + `"`:
+	case `"` + string(PolicyAllowAll) + `"`, `"` + string(PolicyDenyAll) + `"`:
 		if len(read.extra) == 1 && read.Allow == nil && read.Rules == nil && read.Subnets == nil {
-			read = NetworkPolicy{Mode: NetworkPolicyMode(mode[1 : len(mode)-1])}
+			read = NetworkPolicy{Mode: PolicyMode(mode[1 : len(mode)-1])}
 		}
 	}
 	*p = read
@@ -221,15 +221,15 @@ func (p *NetworkPolicy) UnmarshalJSON(data []byte) error {
 }
 
 // UnmarshalJSON reads what MarshalJSON of [NetworkPolicy] writes.
-func (s *NetworkPolicySubnets) UnmarshalJSON(data []byte) error {
-	var read NetworkPolicySubnets
+func (s *PolicySubnets) UnmarshalJSON(data []byte) error {
+	var read PolicySubnets
 	var err error
 	read.extra, err = decodeFields(data, fields{"allow": &read.Allow, "deny": &read.Deny})
 	return store(s, read, err)
 }
 
 // MarshalJSON writes the ranges as the JavaScript SDK has them.
-func (s NetworkPolicySubnets) MarshalJSON() ([]byte, error) {
+func (s PolicySubnets) MarshalJSON() ([]byte, error) {
 	out := fields{}
 	putList(out, "allow", s.Allow)
 	putList(out, "deny", s.Deny)
@@ -237,16 +237,16 @@ func (s NetworkPolicySubnets) MarshalJSON() ([]byte, error) {
 }
 
 // UnmarshalJSON reads what MarshalJSON writes.
-func (r *NetworkPolicyRule) UnmarshalJSON(data []byte) error {
-	var read NetworkPolicyRule
+func (r *PolicyRule) UnmarshalJSON(data []byte) error {
+	var read PolicyRule
 	var err error
 	read.extra, err = decodeFields(data, fields{"match": &read.Match, "transform": &read.Transform, "forwardURL": &read.ForwardURL})
 	return store(r, read, err)
 }
 
 // UnmarshalJSON reads what MarshalJSON writes.
-func (t *NetworkTransformer) UnmarshalJSON(data []byte) error {
-	var read NetworkTransformer
+func (t *PolicyTransform) UnmarshalJSON(data []byte) error {
+	var read PolicyTransform
 	var headers map[string]string
 	var err error
 	read.extra, err = decodeFields(data, fields{"headers": &headers})
@@ -257,16 +257,16 @@ func (t *NetworkTransformer) UnmarshalJSON(data []byte) error {
 // UnmarshalJSON reads what MarshalJSON writes. A match in a form that is not
 // known is no error, so that every answer of the API can be read, but it can't
 // be written back.
-func (m *NetworkPolicyMatch) UnmarshalJSON(data []byte) error {
-	var read NetworkPolicyMatch
+func (m *PolicyMatch) UnmarshalJSON(data []byte) error {
+	var read PolicyMatch
 	if err := read.decode(data); err != nil {
-		read = NetworkPolicyMatch{raw: slices.Clone(data)}
+		read = PolicyMatch{raw: slices.Clone(data)}
 	}
 	*m = read
 	return nil
 }
 
-func (m *NetworkPolicyMatch) decode(data []byte) (err error) {
+func (m *PolicyMatch) decode(data []byte) (err error) {
 	m.extra, err = decodeFields(data, fields{
 		"path": &m.Path, "method": &m.Method, "queryString": &m.QueryString, "headers": &m.Headers,
 	})
@@ -274,16 +274,16 @@ func (m *NetworkPolicyMatch) decode(data []byte) (err error) {
 }
 
 // UnmarshalJSON reads what MarshalJSON writes.
-func (m *NetworkPolicyKeyValueMatcher) UnmarshalJSON(data []byte) error {
-	var read NetworkPolicyKeyValueMatcher
+func (m *PolicyKeyValueMatcher) UnmarshalJSON(data []byte) error {
+	var read PolicyKeyValueMatcher
 	var err error
 	read.extra, err = decodeFields(data, fields{"key": &read.Key, "value": &read.Value})
 	return store(m, read, err)
 }
 
 // UnmarshalJSON reads what MarshalJSON writes.
-func (m *NetworkPolicyMatcher) UnmarshalJSON(data []byte) error {
-	var read NetworkPolicyMatcher
+func (m *PolicyMatcher) UnmarshalJSON(data []byte) error {
+	var read PolicyMatcher
 	var err error
 	read.extra, err = decodeFields(data, fields{"exact": &read.Exact, "startsWith": &read.StartsWith, "regex": &read.Regex})
 	return store(m, read, err)
@@ -338,13 +338,13 @@ func (p *NetworkPolicy) check() error {
 	const at = "NetworkPolicy"
 	switch p.Mode {
 	case "":
-	case NetworkAllowAll, NetworkDenyAll:
+	case PolicyAllowAll, PolicyDenyAll:
 		if p.Allow != nil || p.Rules != nil || p.Subnets != nil {
 			return invalid(at+".Mode", "%q can't be used together with lists", p.Mode)
 		}
 		return nil
 	default:
-		return invalid(at+".Mode", "%q is not %q or %q", p.Mode, NetworkAllowAll, NetworkDenyAll)
+		return invalid(at+".Mode", "%q is not %q or %q", p.Mode, PolicyAllowAll, PolicyDenyAll)
 	}
 	for i, domain := range p.Allow {
 		if err := checkDomain(fmt.Sprintf("%s.Allow[%d]", at, i), domain); err != nil {
@@ -392,7 +392,7 @@ func checkSubnets(at string, subnets []string) error {
 	return nil
 }
 
-func (r *NetworkPolicyRule) check(at string) error {
+func (r *PolicyRule) check(at string) error {
 	switch {
 	case r.Transform != nil && r.ForwardURL != "":
 		return invalid(at, "Transform and ForwardURL can't be used together")
@@ -435,7 +435,7 @@ func checkForwardURL(at, text string) error {
 	return nil
 }
 
-func (t *NetworkTransformer) check(at string) error {
+func (t *PolicyTransform) check(at string) error {
 	for _, name := range slices.Sorted(maps.Keys(t.Headers)) {
 		value := t.Headers[name]
 		switch {
@@ -471,9 +471,9 @@ func isToken(s string) bool {
 	return s != "" && strings.IndexFunc(s, func(c rune) bool { return !ok(c) }) < 0
 }
 
-func (m *NetworkPolicyMatch) check(at string) error {
+func (m *PolicyMatch) check(at string) error {
 	if m.raw != nil {
-		return invalid(at, "%v", new(NetworkPolicyMatch).decode(m.raw))
+		return invalid(at, "%v", new(PolicyMatch).decode(m.raw))
 	}
 	if err := m.Path.check(at + ".Path"); err != nil {
 		return err
@@ -484,7 +484,7 @@ func (m *NetworkPolicyMatch) check(at string) error {
 	return checkKeyValues(at+".Headers", m.Headers)
 }
 
-func checkKeyValues(at string, list []NetworkPolicyKeyValueMatcher) error {
+func checkKeyValues(at string, list []PolicyKeyValueMatcher) error {
 	for i, kv := range list {
 		one := fmt.Sprintf("%s[%d]", at, i)
 		if err := kv.Key.check(one + ".Key"); err != nil {
@@ -497,7 +497,7 @@ func checkKeyValues(at string, list []NetworkPolicyKeyValueMatcher) error {
 	return nil
 }
 
-func (m *NetworkPolicyMatcher) check(at string) error {
+func (m *PolicyMatcher) check(at string) error {
 	if m == nil || m.Regex == nil {
 		return nil
 	}
@@ -515,37 +515,37 @@ func networkPolicyFromWire(w *wire.NetworkPolicy) *NetworkPolicy {
 	case w == nil:
 		return nil
 	case w.Mode != "" && w.Mode != "custom":
-		return &NetworkPolicy{Mode: NetworkPolicyMode(w.Mode)}
+		return &NetworkPolicy{Mode: PolicyMode(w.Mode)}
 	}
 	p := &NetworkPolicy{}
 	if w.AllowedCIDRs != nil || w.DeniedCIDRs != nil {
-		p.Subnets = &NetworkPolicySubnets{Allow: slices.Clone(w.AllowedCIDRs), Deny: slices.Clone(w.DeniedCIDRs)}
+		p.Subnets = &PolicySubnets{Allow: slices.Clone(w.AllowedCIDRs), Deny: slices.Clone(w.DeniedCIDRs)}
 	}
 	if len(w.InjectionRules) == 0 && len(w.ForwardRules) == 0 {
 		p.Allow = slices.Clone(w.AllowedDomains)
 		return p
 	}
-	p.Rules = make(map[string][]NetworkPolicyRule)
+	p.Rules = make(map[string][]PolicyRule)
 	for _, domain := range w.AllowedDomains {
-		p.Rules[domain] = []NetworkPolicyRule{}
+		p.Rules[domain] = []PolicyRule{}
 	}
 	for _, r := range w.InjectionRules {
-		headers := make(NetworkHeaders, len(r.HeaderNames))
+		headers := make(PolicyHeaders, len(r.HeaderNames))
 		for _, name := range r.HeaderNames {
 			headers[name] = RedactedHeader
 		}
-		p.Rules[r.Domain] = append(p.Rules[r.Domain], NetworkPolicyRule{
-			Match: matchFromWire(r.Match), Transform: []NetworkTransformer{{Headers: headers}},
+		p.Rules[r.Domain] = append(p.Rules[r.Domain], PolicyRule{
+			Match: matchFromWire(r.Match), Transform: []PolicyTransform{{Headers: headers}},
 		})
 	}
 	for _, r := range w.ForwardRules {
-		p.Rules[r.Domain] = append(p.Rules[r.Domain], NetworkPolicyRule{Match: matchFromWire(r.Match), ForwardURL: r.ForwardURL})
+		p.Rules[r.Domain] = append(p.Rules[r.Domain], PolicyRule{Match: matchFromWire(r.Match), ForwardURL: r.ForwardURL})
 	}
 	return p
 }
 
-func matchFromWire(data json.RawMessage) *NetworkPolicyMatch {
-	var m *NetworkPolicyMatch
+func matchFromWire(data json.RawMessage) *PolicyMatch {
+	var m *PolicyMatch
 	if len(data) > 0 && json.Unmarshal(data, &m) != nil {
 		return nil
 	}

@@ -32,23 +32,23 @@ func TestNetworkPolicyRequests(t *testing.T) {
 		"domains":     {AllowDomains("*.npmjs.org", "github.com"), `{"allow":["*.npmjs.org","github.com"]}`},
 		"no domains":  {AllowDomains(), `{"allow":[]}`},
 		"subnets": {
-			&NetworkPolicy{Subnets: &NetworkPolicySubnets{Allow: []string{"10.0.0.0/8", "192.0.2.1"}, Deny: []string{"2001:db8::/32"}}},
+			&NetworkPolicy{Subnets: &PolicySubnets{Allow: []string{"10.0.0.0/8", "192.0.2.1"}, Deny: []string{"2001:db8::/32"}}},
 			`{"subnets":{"allow":["10.0.0.0/8","192.0.2.1"],"deny":["2001:db8::/32"]}}`,
 		},
 		"empty lists": {
-			&NetworkPolicy{Allow: []string{}, Subnets: &NetworkPolicySubnets{}},
+			&NetworkPolicy{Allow: []string{}, Subnets: &PolicySubnets{}},
 			`{"allow":[],"subnets":{}}`,
 		},
 		"rules": {
-			&NetworkPolicy{Rules: map[string][]NetworkPolicyRule{
+			&NetworkPolicy{Rules: map[string][]PolicyRule{
 				"*": nil,
 				"api.example.com": {{
-					Match: &NetworkPolicyMatch{
+					Match: &PolicyMatch{
 						Method: []string{"POST"}, Path: MatchPrefix("/v1/"),
-						Headers:     []NetworkPolicyKeyValueMatcher{{Key: MatchExact("x-api-key"), Value: MatchExact("")}},
-						QueryString: []NetworkPolicyKeyValueMatcher{{Value: MatchRegex("^a+$")}},
+						Headers:     []PolicyKeyValueMatcher{{Key: MatchExact("x-api-key"), Value: MatchExact("")}},
+						QueryString: []PolicyKeyValueMatcher{{Value: MatchRegex("^a+$")}},
 					},
-					Transform: []NetworkTransformer{{Headers: map[string]string{"authorization": "Bearer s3cret"}}, {}},
+					Transform: []PolicyTransform{{Headers: map[string]string{"authorization": "Bearer s3cret"}}, {}},
 				}},
 				"proxied.example.com": {{ForwardURL: "https://proxy.example.com/x"}},
 			}},
@@ -58,7 +58,7 @@ func TestNetworkPolicyRequests(t *testing.T) {
 				`"proxied.example.com":[{"forwardURL":"https://proxy.example.com/x"}]}}`,
 		},
 		"domains beside rules": {
-			&NetworkPolicy{Allow: []string{"a.com", "b.com"}, Rules: map[string][]NetworkPolicyRule{"b.com": {{Transform: []NetworkTransformer{}}}}},
+			&NetworkPolicy{Allow: []string{"a.com", "b.com"}, Rules: map[string][]PolicyRule{"b.com": {{Transform: []PolicyTransform{}}}}},
 			`{"allow":{"a.com":[],"b.com":[{"transform":[]}]}}`,
 		},
 	} {
@@ -69,26 +69,26 @@ func TestNetworkPolicyRequests(t *testing.T) {
 }
 
 func TestNetworkPolicyRefusals(t *testing.T) {
-	rule := func(r NetworkPolicyRule) *NetworkPolicy {
-		return &NetworkPolicy{Rules: map[string][]NetworkPolicyRule{"a.com": {{Transform: []NetworkTransformer{}}, r}}}
+	rule := func(r PolicyRule) *NetworkPolicy {
+		return &NetworkPolicy{Rules: map[string][]PolicyRule{"a.com": {{Transform: []PolicyTransform{}}, r}}}
 	}
 	header := func(name, value string) *NetworkPolicy {
-		return rule(NetworkPolicyRule{Transform: []NetworkTransformer{{Headers: NetworkHeaders{name: value}}}})
+		return rule(PolicyRule{Transform: []PolicyTransform{{Headers: PolicyHeaders{name: value}}}})
 	}
-	forward := func(url string) *NetworkPolicy { return rule(NetworkPolicyRule{ForwardURL: url}) }
+	forward := func(url string) *NetworkPolicy { return rule(PolicyRule{ForwardURL: url}) }
 	const second = `NetworkPolicy.Rules["a.com"][1]`
 	for name, c := range map[string]struct {
 		policy *NetworkPolicy
 		want   string
 	}{
 		"unknown mode":     {&NetworkPolicy{Mode: "some"}, `NetworkPolicy.Mode: "some" is not "allow-all" or "deny-all"`},
-		"mode and lists":   {&NetworkPolicy{Mode: NetworkDenyAll, Allow: []string{}}, "NetworkPolicy.Mode: \"deny-all\" can't be used together with lists"},
+		"mode and lists":   {&NetworkPolicy{Mode: PolicyDenyAll, Allow: []string{}}, "NetworkPolicy.Mode: \"deny-all\" can't be used together with lists"},
 		"empty domain":     {AllowDomains("a.com", ""), "NetworkPolicy.Allow[1]: the domain is empty"},
 		"url for a domain": {AllowDomains("https://a.com"), `NetworkPolicy.Allow[0]: "https://a.com" is not a domain`},
-		"rule of nothing":  {&NetworkPolicy{Rules: map[string][]NetworkPolicyRule{"": nil}}, "NetworkPolicy.Rules: the domain is empty"},
-		"bad subnet":       {&NetworkPolicy{Subnets: &NetworkPolicySubnets{Deny: []string{"10.0.0.0/8", "10.0.0.0/40"}}}, `NetworkPolicy.Subnets.Deny[1]: "10.0.0.0/40"`},
-		"both":             {rule(NetworkPolicyRule{Transform: []NetworkTransformer{}, ForwardURL: "https://p.com"}), second + ": Transform and ForwardURL can't be used together"},
-		"neither":          {rule(NetworkPolicyRule{}), second + ": Transform or ForwardURL is needed"},
+		"rule of nothing":  {&NetworkPolicy{Rules: map[string][]PolicyRule{"": nil}}, "NetworkPolicy.Rules: the domain is empty"},
+		"bad subnet":       {&NetworkPolicy{Subnets: &PolicySubnets{Deny: []string{"10.0.0.0/8", "10.0.0.0/40"}}}, `NetworkPolicy.Subnets.Deny[1]: "10.0.0.0/40"`},
+		"both":             {rule(PolicyRule{Transform: []PolicyTransform{}, ForwardURL: "https://p.com"}), second + ": Transform and ForwardURL can't be used together"},
+		"neither":          {rule(PolicyRule{}), second + ": Transform or ForwardURL is needed"},
 		"http":             {forward("http://p.com"), second + `.ForwardURL: the scheme is "http"`},
 		"relative":         {forward("/p"), second + ".ForwardURL: is not a URL with a host"},
 		"query":            {forward("https://p.com/?a=b"), second + ".ForwardURL: has a query"},
@@ -98,7 +98,7 @@ func TestNetworkPolicyRefusals(t *testing.T) {
 		"header name":      {header("a b", "x"), second + `.Transform[0].Headers: "a b" can't be the name`},
 		"line break":       {header("a", "hunter2\r\nb: c"), second + ".Transform[0].Headers: the value of a contains a line break"},
 		"regex": {
-			rule(NetworkPolicyRule{ForwardURL: "https://p.com", Match: &NetworkPolicyMatch{Headers: []NetworkPolicyKeyValueMatcher{{Value: MatchRegex("(")}}}}),
+			rule(PolicyRule{ForwardURL: "https://p.com", Match: &PolicyMatch{Headers: []PolicyKeyValueMatcher{{Value: MatchRegex("(")}}}}),
 			second + ".Match.Headers[0].Value.Regex: error parsing regexp",
 		},
 	} {
@@ -242,13 +242,13 @@ func TestNetworkPolicyShowsNoSecret(t *testing.T) {
 }
 
 func TestNetworkPolicyIsCopied(t *testing.T) {
-	match := &NetworkPolicyMatch{
-		Method: []string{"GET"}, Path: MatchExact("/"), QueryString: []NetworkPolicyKeyValueMatcher{{Key: MatchPrefix("a")}},
-		Headers: []NetworkPolicyKeyValueMatcher{{Value: MatchRegex("b")}},
+	match := &PolicyMatch{
+		Method: []string{"GET"}, Path: MatchExact("/"), QueryString: []PolicyKeyValueMatcher{{Key: MatchPrefix("a")}},
+		Headers: []PolicyKeyValueMatcher{{Value: MatchRegex("b")}},
 	}
 	p := secretPolicy(t, "one")
 	p.Rules["a.com"][0].Match = match
-	p.Allow, p.Subnets = []string{"b.com"}, &NetworkPolicySubnets{Allow: []string{"10.0.0.0/8"}, Deny: []string{"10.1.0.0/16"}}
+	p.Allow, p.Subnets = []string{"b.com"}, &PolicySubnets{Allow: []string{"10.0.0.0/8"}, Deny: []string{"10.1.0.0/16"}}
 	c := p.clone()
 	require.True(t, c.Equal(p))
 	before := wireText(t, c)

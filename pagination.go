@@ -224,13 +224,13 @@ func convertAll[W, T any](ws []W, convert func(*W) T) []T {
 // List iterates over the project's sandboxes. Pages are fetched as they are
 // needed; each range starts anew, and breaking out of it stops the requests. An
 // error is the last thing that is yielded. A nil opts lists all.
-func (c *Client) List(ctx context.Context, opts *ListOptions) iter.Seq2[SandboxInfo, error] {
-	return listAll(ctx, func() (*Page[SandboxInfo], error) { return c.ListPage(ctx, opts) })
+func (c *Client) List(ctx context.Context, opts *ListOptions) iter.Seq2[Info, error] {
+	return listAll(ctx, func() (*Page[Info], error) { return c.ListPage(ctx, opts) })
 }
 
 // ListPage returns one page of [Client.List], from which [Page.All] and
 // [Page.Pages] go on.
-func (c *Client) ListPage(ctx context.Context, opts *ListOptions) (*Page[SandboxInfo], error) {
+func (c *Client) ListPage(ctx context.Context, opts *ListOptions) (*Page[Info], error) {
 	var o ListOptions
 	if opts != nil {
 		o = *opts
@@ -245,7 +245,7 @@ func (c *Client) ListPage(ctx context.Context, opts *ListOptions) (*Page[Sandbox
 	for _, k := range slices.Sorted(maps.Keys(o.Tags)) {
 		q.Tags = append(q.Tags, k+":"+o.Tags[k])
 	}
-	return fetchPage(ctx, c, api.ListSandboxes, q, func(a *wire.SandboxesPage) ([]SandboxInfo, wire.Pagination) {
+	return fetchPage(ctx, c, api.ListSandboxes, q, func(a *wire.SandboxesPage) ([]Info, wire.Pagination) {
 		return convertAll(a.Sandboxes, sandboxInfo), a.Pagination
 	})
 }

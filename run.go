@@ -87,7 +87,7 @@ func newCommandBody(name string, args []string, o *CommandOptions) (*commandBody
 //
 // When ctx ends, RunCommand returns at once and the command goes on, unless
 // KillOnCancel is set.
-func (s *Session) RunCommand(ctx context.Context, name string, args []string, opts *CommandOptions) (*CommandFinished, error) {
+func (s *Session) RunCommand(ctx context.Context, name string, args []string, opts *CommandOptions) (*CommandResult, error) {
 	var o CommandOptions
 	if opts != nil {
 		o = *opts
@@ -308,8 +308,8 @@ func (s *Session) ListCommands(ctx context.Context) ([]*Command, error) {
 
 // RunCommand runs a program with arguments in the current session, resuming the
 // sandbox if it is stopped, and waits for its end. See [Session.RunCommand].
-func (s *Sandbox) RunCommand(ctx context.Context, name string, args []string, opts *CommandOptions) (*CommandFinished, error) {
-	return withResume(ctx, s, func(cur *Session) (*CommandFinished, error) { return cur.RunCommand(ctx, name, args, opts) })
+func (s *Sandbox) RunCommand(ctx context.Context, name string, args []string, opts *CommandOptions) (*CommandResult, error) {
+	return withResume(ctx, s, func(cur *Session) (*CommandResult, error) { return cur.RunCommand(ctx, name, args, opts) })
 }
 
 // StartCommand starts a program with arguments in the current session, resuming

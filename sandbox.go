@@ -111,7 +111,7 @@ func (s *Sandbox) Name() string { return s.metadata().Name }
 
 // Info returns what the API said of the sandbox in its last answer. It makes no
 // request; use [Sandbox.Refresh] first for the present state.
-func (s *Sandbox) Info() SandboxInfo {
+func (s *Sandbox) Info() Info {
 	w := s.metadata()
 	return sandboxInfo(&w)
 }

@@ -385,7 +385,7 @@ func (s *Session) UnmarshalJSON(data []byte) error {
 // target is what files and processes are reached through: a Sandbox, which
 // resumes itself, a Session, which does not, or a user of a sandbox.
 type target interface {
-	RunCommand(ctx context.Context, name string, args []string, opts *CommandOptions) (*CommandFinished, error)
+	RunCommand(ctx context.Context, name string, args []string, opts *CommandOptions) (*CommandResult, error)
 	StartCommand(ctx context.Context, name string, args []string, opts *CommandOptions) (*Command, error)
 	// mkdir makes one directory through the file API.
 	mkdir(ctx context.Context, path string) error

@@ -26,7 +26,7 @@ type execTarget interface {
 var (
 	_ execTarget = (*Sandbox)(nil)
 	_ execTarget = (*Session)(nil)
-	_ execTarget = (*SandboxUser)(nil)
+	_ execTarget = (*User)(nil)
 )
 
 func (s *Sandbox) onSession(ctx context.Context, fn func(target) (*Command, error)) (*Command, error) {
@@ -37,11 +37,11 @@ func (s *Session) onSession(_ context.Context, fn func(target) (*Command, error)
 	return fn(s)
 }
 
-func (u *SandboxUser) onSession(_ context.Context, fn func(target) (*Command, error)) (*Command, error) {
+func (u *User) onSession(_ context.Context, fn func(target) (*Command, error)) (*Command, error) {
 	return fn(u)
 }
 
-func (u *SandboxUser) giveFile(ctx context.Context, path string) error {
+func (u *User) giveFile(ctx context.Context, path string) error {
 	return u.sandbox.chown(ctx, u.username, path)
 }
 

@@ -127,7 +127,7 @@ func checkUserName(field, name string) error {
 //
 // A name that is taken is a [*UserExistsError]. When a later step fails, a
 // [*UserError] says which; the user exists then, and [Sandbox.AsUser] returns it.
-func (s *Sandbox) CreateUser(ctx context.Context, username string) (*SandboxUser, error) {
+func (s *Sandbox) CreateUser(ctx context.Context, username string) (*User, error) {
 	const taken = 9 // useradd's exit code
 	if err := checkUserName("username", username); err != nil {
 		return nil, err
@@ -156,7 +156,7 @@ func (s *Sandbox) CreateUser(ctx context.Context, username string) (*SandboxUser
 // AsUser returns a user that exists in the sandbox. It makes no request, so a
 // user that does not exist is noticed by the first call. The home directory is
 // taken to be /root for root and /home/NAME for others.
-func (s *Sandbox) AsUser(username string) (*SandboxUser, error) {
+func (s *Sandbox) AsUser(username string) (*User, error) {
 	if err := checkUserName("username", username); err != nil {
 		return nil, err
 	}
@@ -164,7 +164,7 @@ func (s *Sandbox) AsUser(username string) (*SandboxUser, error) {
 	if username == "root" {
 		home = "/root"
 	}
-	return &SandboxUser{sandbox: s, username: username, home: home}, nil
+	return &User{sandbox: s, username: username, home: home}, nil
 }
 
 // CreateGroup adds a group and a directory /shared/NAME that its members share.
@@ -247,7 +247,7 @@ func (s *Sandbox) asRoot(ctx context.Context, action, program string, args, path
 	return nil
 }
 
-// SandboxUser is a user of a sandbox: its commands run as that user, in the
+// User is a user of a sandbox: its commands run as that user, in the
 // user's home directory, and its files belong to the user. It comes from
 // [Sandbox.CreateUser] and [Sandbox.AsUser], resumes the sandbox as that does,
 // and is safe for concurrent use.
@@ -257,7 +257,7 @@ func (s *Sandbox) asRoot(ctx context.Context, action, program string, args, path
 // way are followed as root when files are handed over: do not write below
 // directories in which a user may make links whom you would not trust with what
 // they lead to.
-type SandboxUser struct {
+type User struct {
 	sandbox  *Sandbox
 	username string
 	home     string
@@ -265,22 +265,22 @@ type SandboxUser struct {
 }
 
 var (
-	_ target = (*SandboxUser)(nil)
-	_ owner  = (*SandboxUser)(nil)
+	_ target = (*User)(nil)
+	_ owner  = (*User)(nil)
 )
 
 // Username returns the name of the user.
-func (u *SandboxUser) Username() string { return u.username }
+func (u *User) Username() string { return u.username }
 
 // HomeDir returns the home directory of the user.
-func (u *SandboxUser) HomeDir() string { return u.home }
+func (u *User) HomeDir() string { return u.home }
 
 // Cwd returns the directory that relative paths and commands start in: the home
 // directory.
-func (u *SandboxUser) Cwd() string { return u.home }
+func (u *User) Cwd() string { return u.home }
 
 // FS returns the sandbox's files as the user sees them.
-func (u *SandboxUser) FS() *FileSystem { return &FileSystem{t: u} }
+func (u *User) FS() *FileSystem { return &FileSystem{t: u} }
 
 // RunCommand is as [Sandbox.RunCommand], but the program runs as the user, by way
 // of sudo. The default for Cwd is the home directory. With the option Sudo the
@@ -288,7 +288,7 @@ func (u *SandboxUser) FS() *FileSystem { return &FileSystem{t: u} }
 //
 // The variables of Env become arguments of the command env, and can be seen by
 // other users of the sandbox while it runs.
-func (u *SandboxUser) RunCommand(ctx context.Context, name string, args []string, opts *CommandOptions) (*CommandFinished, error) {
+func (u *User) RunCommand(ctx context.Context, name string, args []string, opts *CommandOptions) (*CommandResult, error) {
 	name, args, opts, err := u.wrap(name, args, opts)
 	if err != nil {
 		return nil, err
@@ -297,8 +297,8 @@ func (u *SandboxUser) RunCommand(ctx context.Context, name string, args []string
 }
 
 // StartCommand is as [Sandbox.StartCommand], with the differences of
-// [SandboxUser.RunCommand].
-func (u *SandboxUser) StartCommand(ctx context.Context, name string, args []string, opts *CommandOptions) (*Command, error) {
+// [User.RunCommand].
+func (u *User) StartCommand(ctx context.Context, name string, args []string, opts *CommandOptions) (*Command, error) {
 	name, args, opts, err := u.wrap(name, args, opts)
 	if err != nil {
 		return nil, err
@@ -307,7 +307,7 @@ func (u *SandboxUser) StartCommand(ctx context.Context, name string, args []stri
 }
 
 // wrap makes a command of the sandbox out of one of the user.
-func (u *SandboxUser) wrap(name string, args []string, opts *CommandOptions) (string, []string, *CommandOptions, error) {
+func (u *User) wrap(name string, args []string, opts *CommandOptions) (string, []string, *CommandOptions, error) {
 	var o CommandOptions
 	if opts != nil {
 		o = *opts
@@ -335,14 +335,14 @@ func (u *SandboxUser) wrap(name string, args []string, opts *CommandOptions) (st
 }
 
 // abs resolves a path in the home directory.
-func (u *SandboxUser) abs(name string) (string, error) { return absolutePath(u.home, name) }
+func (u *User) abs(name string) (string, error) { return absolutePath(u.home, name) }
 
 // Mkdir makes a directory that belongs to the user, and can be used by the
 // sandbox's own user. Directories between the home directory and it are handed
 // over to the user as well.
-func (u *SandboxUser) Mkdir(ctx context.Context, path string) error { return u.mkdir(ctx, path) }
+func (u *User) Mkdir(ctx context.Context, path string) error { return u.mkdir(ctx, path) }
 
-func (u *SandboxUser) mkdir(ctx context.Context, name string) error {
+func (u *User) mkdir(ctx context.Context, name string) error {
 	if name == "" {
 		return invalid("path", "is empty")
 	}
@@ -358,11 +358,11 @@ func (u *SandboxUser) mkdir(ctx context.Context, name string) error {
 
 // ReadFile is as [Sandbox.ReadFile], but reads what the user may read. The
 // content comes through the output of a command.
-func (u *SandboxUser) ReadFile(ctx context.Context, path string, opts *ReadFileOptions) (io.ReadCloser, error) {
+func (u *User) ReadFile(ctx context.Context, path string, opts *ReadFileOptions) (io.ReadCloser, error) {
 	return readFile(ctx, u, path, opts)
 }
 
-func (u *SandboxUser) openFile(ctx context.Context, name, cwd string) (io.ReadCloser, int64, error) {
+func (u *User) openFile(ctx context.Context, name, cwd string) (io.ReadCloser, int64, error) {
 	if cwd == "" {
 		cwd = u.home
 	}
@@ -370,12 +370,12 @@ func (u *SandboxUser) openFile(ctx context.Context, name, cwd string) (io.ReadCl
 }
 
 // DownloadFile is as [Sandbox.DownloadFile], but reads what the user may read.
-func (u *SandboxUser) DownloadFile(ctx context.Context, src, dst string, opts *DownloadFileOptions) error {
+func (u *User) DownloadFile(ctx context.Context, src, dst string, opts *DownloadFileOptions) error {
 	return downloadFile(ctx, u, src, dst, opts)
 }
 
 // DownloadDir is as [Sandbox.DownloadDir], but reads what the user may read.
-func (u *SandboxUser) DownloadDir(ctx context.Context, src, dst string, opts *DownloadDirOptions) error {
+func (u *User) DownloadDir(ctx context.Context, src, dst string, opts *DownloadDirOptions) error {
 	return downloadDir(ctx, u, src, dst, opts)
 }
 
@@ -385,29 +385,29 @@ func (u *SandboxUser) DownloadDir(ctx context.Context, src, dst string, opts *Do
 //
 // The files are written first and handed over then. When that fails, a
 // [*UserError] says which step.
-func (u *SandboxUser) WriteFiles(ctx context.Context, files []File, opts *WriteFilesOptions) error {
+func (u *User) WriteFiles(ctx context.Context, files []File, opts *WriteFilesOptions) error {
 	return writeFiles(ctx, u, files, opts)
 }
 
 // CopyFS is as [Sandbox.CopyFS], but the files belong to the user. Directories
 // get mode 0770, as the sandbox's own user has to be able to write there.
-func (u *SandboxUser) CopyFS(ctx context.Context, dir string, fsys fs.FS, opts *UploadOptions) error {
+func (u *User) CopyFS(ctx context.Context, dir string, fsys fs.FS, opts *UploadOptions) error {
 	return copyFS(ctx, u, dir, fsys, opts)
 }
 
 // UploadDir is as [Sandbox.UploadDir], but the files belong to the user.
 // Directories get mode 0770, as the sandbox's own user has to be able to write
 // there.
-func (u *SandboxUser) UploadDir(ctx context.Context, localDir, dir string, opts *UploadOptions) error {
+func (u *User) UploadDir(ctx context.Context, localDir, dir string, opts *UploadOptions) error {
 	return uploadDir(ctx, u, localDir, dir, opts)
 }
 
-func (u *SandboxUser) uploadTarGz(ctx context.Context, open func() (io.ReadCloser, error)) error {
+func (u *User) uploadTarGz(ctx context.Context, open func() (io.ReadCloser, error)) error {
 	return u.sandbox.uploadTarGz(ctx, open)
 }
 
 // own hands over what was uploaded.
-func (u *SandboxUser) own(ctx context.Context, written iter.Seq2[tarball.Entry, error]) error {
+func (u *User) own(ctx context.Context, written iter.Seq2[tarball.Entry, error]) error {
 	var files, links, dirs, all []string
 	for e, err := range written {
 		if err != nil {
@@ -450,7 +450,7 @@ func (u *SandboxUser) own(ctx context.Context, written iter.Seq2[tarball.Entry, 
 
 // ownDirs hands over directories. The group is the sandbox's, so that the API
 // can go on writing there.
-func (u *SandboxUser) ownDirs(ctx context.Context, dirs []string) error {
+func (u *User) ownDirs(ctx context.Context, dirs []string) error {
 	if len(dirs) == 0 {
 		return nil
 	}
@@ -466,7 +466,7 @@ func (u *SandboxUser) ownDirs(ctx context.Context, dirs []string) error {
 
 // ancestors returns the directories strictly between the home directory and the
 // absolute clean paths that are below it.
-func (u *SandboxUser) ancestors(paths []string) []string {
+func (u *User) ancestors(paths []string) []string {
 	var dirs []string
 	seen := make(map[string]bool)
 	for _, p := range paths {
@@ -480,7 +480,7 @@ func (u *SandboxUser) ancestors(paths []string) []string {
 
 // primaryGroup asks for the user's group, once. It need not have the name of
 // the user, who may have existed before.
-func (u *SandboxUser) primaryGroup(ctx context.Context) (string, error) {
+func (u *User) primaryGroup(ctx context.Context) (string, error) {
 	return u.group.get(ctx, func(ctx context.Context) (string, error) {
 		action := "resolve the primary group of \"" + u.username + "\""
 		out, err := u.sandbox.userStep(ctx, action, false, "id", "-gn", u.username)
@@ -496,11 +496,11 @@ func (u *SandboxUser) primaryGroup(ctx context.Context) (string, error) {
 }
 
 // AddToGroup makes the user a member of a group.
-func (u *SandboxUser) AddToGroup(ctx context.Context, groupname string) error {
+func (u *User) AddToGroup(ctx context.Context, groupname string) error {
 	return u.sandbox.AddUserToGroup(ctx, u.username, groupname)
 }
 
 // RemoveFromGroup ends the user's membership in a group.
-func (u *SandboxUser) RemoveFromGroup(ctx context.Context, groupname string) error {
+func (u *User) RemoveFromGroup(ctx context.Context, groupname string) error {
 	return u.sandbox.RemoveUserFromGroup(ctx, u.username, groupname)
 }

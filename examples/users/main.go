@@ -44,7 +44,7 @@ func run(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
-	for _, u := range []*sandbox.SandboxUser{writer, reader} {
+	for _, u := range []*sandbox.User{writer, reader} {
 		if err := u.AddToGroup(ctx, team.Name); err != nil {
 			return err
 		}

@@ -72,7 +72,7 @@ type driver struct {
 	mu         sync.Mutex
 	saved      map[string]any
 	piped      map[string]*capturePair
-	waited     map[*sandbox.CommandFinished]bool // run with their output
+	waited     map[*sandbox.CommandResult]bool // run with their output
 	inParallel int
 	current    *frame // of the step that runs
 	fetches    atomic.Int64
@@ -110,7 +110,7 @@ func newDriver(s *Scenario, spec childSpec) *driver {
 		control:  &http.Client{Transport: &http.Transport{}},
 		saved:    map[string]any{},
 		piped:    map[string]*capturePair{},
-		waited:   map[*sandbox.CommandFinished]bool{},
+		waited:   map[*sandbox.CommandResult]bool{},
 	}
 }
 
@@ -134,7 +134,7 @@ func localTransport(addr string) *http.Transport {
 func newRealDriver(s *Scenario, api string, hc *http.Client) *driver {
 	return &driver{
 		scenario: s, api: api, http: hc,
-		saved: map[string]any{}, piped: map[string]*capturePair{}, waited: map[*sandbox.CommandFinished]bool{},
+		saved: map[string]any{}, piped: map[string]*capturePair{}, waited: map[*sandbox.CommandResult]bool{},
 	}
 }
 

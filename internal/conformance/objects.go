@@ -27,9 +27,9 @@ func normValue(v any) any {
 		return map[string]any{"session": v.ID(), "status": string(v.Status())}
 	case *sandbox.Snapshot:
 		return map[string]any{"snapshot": v.ID(), "status": string(v.Status())}
-	case *sandbox.SandboxUser:
+	case *sandbox.User:
 		return map[string]any{"user": v.Username(), "homeDir": v.HomeDir()}
-	case *sandbox.CommandFinished:
+	case *sandbox.CommandResult:
 		out := commandValue(v.Command)
 		out["finished"], out["exitCode"] = true, float64(v.ExitCode)
 		return out
@@ -126,7 +126,7 @@ func withoutNil(m map[string]any) map[string]any {
 }
 
 // sandboxData gives a sandbox of a listing as the API does.
-func sandboxData(i sandbox.SandboxInfo) map[string]any {
+func sandboxData(i sandbox.Info) map[string]any {
 	return withoutNil(map[string]any{
 		"name": i.Name, "persistent": i.Persistent, "region": orNil(i.Region), "vcpus": orNil(i.VCPUs),
 		"memory": orNil(i.MemoryMB), "runtime": orNil(i.Runtime), "image": orNil(i.Image), "timeout": durationMillis(i.Timeout),

@@ -11,7 +11,7 @@ import (
 
 // runner is what commands are run on: a sandbox, a session or a user.
 type runner interface {
-	RunCommand(ctx context.Context, name string, args []string, opts *sandbox.CommandOptions) (*sandbox.CommandFinished, error)
+	RunCommand(ctx context.Context, name string, args []string, opts *sandbox.CommandOptions) (*sandbox.CommandResult, error)
 	StartCommand(ctx context.Context, name string, args []string, opts *sandbox.CommandOptions) (*sandbox.Command, error)
 }
 
@@ -49,7 +49,7 @@ func opRunCommand(c *call) (any, error) {
 			return cmd, err
 		}
 	}
-	done, err := once(c, func() (*sandbox.CommandFinished, error) { return t.RunCommand(c.ctx, a.Cmd, a.Args, &o) })
+	done, err := once(c, func() (*sandbox.CommandResult, error) { return t.RunCommand(c.ctx, a.Cmd, a.Args, &o) })
 	if err == nil {
 		c.d.mu.Lock()
 		c.d.waited[done] = true
@@ -112,9 +112,9 @@ type command interface {
 	Stdout(context.Context) (string, error)
 	Stderr(context.Context) (string, error)
 	Output(context.Context) (string, error)
-	Wait(context.Context) (*sandbox.CommandFinished, error)
+	Wait(context.Context) (*sandbox.CommandResult, error)
 	Kill(context.Context, sandbox.Signal) error
-	Logs(context.Context) iter.Seq2[sandbox.LogLine, error]
+	Logs(context.Context) iter.Seq2[sandbox.LogEntry, error]
 }
 
 func opStdout(c *call) (any, error) {
@@ -164,7 +164,7 @@ func (c *call) bothStreams(t command) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	done, _ := t.(*sandbox.CommandFinished)
+	done, _ := t.(*sandbox.CommandResult)
 	c.d.mu.Lock()
 	waited := c.d.waited[done]
 	c.d.mu.Unlock()
@@ -254,7 +254,7 @@ func opLogs(c *call) (any, error) {
 		return nil, err
 	}
 	lines := []any{}
-	line := func(l sandbox.LogLine) {
+	line := func(l sandbox.LogEntry) {
 		lines = append(lines, map[string]any{"stream": string(l.Stream), "data": normText(l.Data)})
 	}
 	if a.Close {
@@ -274,7 +274,7 @@ func opLogs(c *call) (any, error) {
 
 // closedLogs reads some lines, closes the logs by their context, which is how
 // that is done in Go, and asks for one more.
-func (c *call) closedLogs(t command, take *int, line func(sandbox.LogLine), lines *[]any) (any, error) {
+func (c *call) closedLogs(t command, take *int, line func(sandbox.LogEntry), lines *[]any) (any, error) {
 	ctx, cancel := context.WithCancel(c.ctx)
 	defer cancel()
 	next, stop := iter.Pull2(t.Logs(ctx))

@@ -68,7 +68,7 @@ func (c *call) orMissing(err error, src filePath) (any, error) {
 	if errors.Is(err, fs.ErrNotExist) && !isLocal(err) {
 		return nil, nil
 	}
-	u, ok := c.target.(*sandbox.SandboxUser)
+	u, ok := c.target.(*sandbox.User)
 	if fe, refused := errors.AsType[*sandbox.FSError](err); ok && refused && fe.Err == nil {
 		path := src.Path
 		if !strings.HasPrefix(path, "/") {

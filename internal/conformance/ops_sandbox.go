@@ -209,7 +209,7 @@ func opList(c *call) (any, error) {
 	); err != nil {
 		return nil, err
 	}
-	first := func() (*sandbox.Page[sandbox.SandboxInfo], error) { return client.ListPage(c.ctx, &o) }
+	first := func() (*sandbox.Page[sandbox.Info], error) { return client.ListPage(c.ctx, &o) }
 	return gather(c, l, "sandboxes", first, client.List(c.ctx, &o), sandboxData, nil)
 }
 

@@ -50,7 +50,7 @@ func opDeserialize(c *call) (any, error) {
 	case "Command":
 		v = &sandbox.Command{}
 	case "CommandFinished":
-		v = &sandbox.CommandFinished{}
+		v = &sandbox.CommandResult{}
 	default:
 		return nil, fmt.Errorf("conformance: unknown class %q", a.Class)
 	}

@@ -108,7 +108,7 @@ func opRemoveUserFromGroup(c *call) (any, error) {
 }
 
 func opAddToGroup(c *call) (any, error) {
-	u, n, err := named[*sandbox.SandboxUser](c)
+	u, n, err := named[*sandbox.User](c)
 	if err != nil {
 		return nil, err
 	}
@@ -116,7 +116,7 @@ func opAddToGroup(c *call) (any, error) {
 }
 
 func opRemoveFromGroup(c *call) (any, error) {
-	u, n, err := named[*sandbox.SandboxUser](c)
+	u, n, err := named[*sandbox.User](c)
 	if err != nil {
 		return nil, err
 	}

@@ -8,28 +8,28 @@ import (
 
 // getters of each class by their names in JavaScript.
 var (
-	sandboxGetters = map[string]func(*sandbox.Sandbox, sandbox.SandboxInfo) any{
-		"name":                     func(s *sandbox.Sandbox, _ sandbox.SandboxInfo) any { return s.Name() },
-		"persistent":               func(_ *sandbox.Sandbox, i sandbox.SandboxInfo) any { return i.Persistent },
-		"region":                   func(_ *sandbox.Sandbox, i sandbox.SandboxInfo) any { return orNil(i.Region) },
-		"vcpus":                    func(_ *sandbox.Sandbox, i sandbox.SandboxInfo) any { return orNil(i.VCPUs) },
-		"memory":                   func(_ *sandbox.Sandbox, i sandbox.SandboxInfo) any { return orNil(i.MemoryMB) },
-		"runtime":                  func(_ *sandbox.Sandbox, i sandbox.SandboxInfo) any { return orNil(i.Runtime) },
-		"image":                    func(_ *sandbox.Sandbox, i sandbox.SandboxInfo) any { return orNil(i.Image) },
-		"totalEgressBytes":         func(_ *sandbox.Sandbox, i sandbox.SandboxInfo) any { return ptr(i.TotalEgressBytes) },
-		"totalIngressBytes":        func(_ *sandbox.Sandbox, i sandbox.SandboxInfo) any { return ptr(i.TotalIngressBytes) },
-		"totalActiveCpuDurationMs": func(_ *sandbox.Sandbox, i sandbox.SandboxInfo) any { return ms(i.TotalActiveCPU) },
-		"totalDurationMs":          func(_ *sandbox.Sandbox, i sandbox.SandboxInfo) any { return ms(i.TotalDuration) },
-		"updatedAt":                func(_ *sandbox.Sandbox, i sandbox.SandboxInfo) any { return isoTime(i.UpdatedAt) },
-		"statusUpdatedAt":          func(_ *sandbox.Sandbox, i sandbox.SandboxInfo) any { return isoTime(i.StatusUpdatedAt) },
-		"createdAt":                func(_ *sandbox.Sandbox, i sandbox.SandboxInfo) any { return isoTime(i.CreatedAt) },
-		"timeout":                  func(_ *sandbox.Sandbox, i sandbox.SandboxInfo) any { return durationMillis(i.Timeout) },
-		"expiresAt":                func(s *sandbox.Sandbox, _ sandbox.SandboxInfo) any { return isoTime(s.ExpiresAt()) },
-		"tags":                     func(_ *sandbox.Sandbox, i sandbox.SandboxInfo) any { return tags(i.Tags) },
-		"networkPolicy":            func(_ *sandbox.Sandbox, i sandbox.SandboxInfo) any { return policyValue(i.NetworkPolicy) },
-		"currentSnapshotId":        func(_ *sandbox.Sandbox, i sandbox.SandboxInfo) any { return orNil(i.CurrentSnapshotID) },
-		"snapshotExpiration":       func(_ *sandbox.Sandbox, i sandbox.SandboxInfo) any { return ms(i.SnapshotExpiration) },
-		"keepLastSnapshots":        func(_ *sandbox.Sandbox, i sandbox.SandboxInfo) any { return keepLastValue(i.KeepLastSnapshots) },
+	sandboxGetters = map[string]func(*sandbox.Sandbox, sandbox.Info) any{
+		"name":                     func(s *sandbox.Sandbox, _ sandbox.Info) any { return s.Name() },
+		"persistent":               func(_ *sandbox.Sandbox, i sandbox.Info) any { return i.Persistent },
+		"region":                   func(_ *sandbox.Sandbox, i sandbox.Info) any { return orNil(i.Region) },
+		"vcpus":                    func(_ *sandbox.Sandbox, i sandbox.Info) any { return orNil(i.VCPUs) },
+		"memory":                   func(_ *sandbox.Sandbox, i sandbox.Info) any { return orNil(i.MemoryMB) },
+		"runtime":                  func(_ *sandbox.Sandbox, i sandbox.Info) any { return orNil(i.Runtime) },
+		"image":                    func(_ *sandbox.Sandbox, i sandbox.Info) any { return orNil(i.Image) },
+		"totalEgressBytes":         func(_ *sandbox.Sandbox, i sandbox.Info) any { return ptr(i.TotalEgressBytes) },
+		"totalIngressBytes":        func(_ *sandbox.Sandbox, i sandbox.Info) any { return ptr(i.TotalIngressBytes) },
+		"totalActiveCpuDurationMs": func(_ *sandbox.Sandbox, i sandbox.Info) any { return ms(i.TotalActiveCPU) },
+		"totalDurationMs":          func(_ *sandbox.Sandbox, i sandbox.Info) any { return ms(i.TotalDuration) },
+		"updatedAt":                func(_ *sandbox.Sandbox, i sandbox.Info) any { return isoTime(i.UpdatedAt) },
+		"statusUpdatedAt":          func(_ *sandbox.Sandbox, i sandbox.Info) any { return isoTime(i.StatusUpdatedAt) },
+		"createdAt":                func(_ *sandbox.Sandbox, i sandbox.Info) any { return isoTime(i.CreatedAt) },
+		"timeout":                  func(_ *sandbox.Sandbox, i sandbox.Info) any { return durationMillis(i.Timeout) },
+		"expiresAt":                func(s *sandbox.Sandbox, _ sandbox.Info) any { return isoTime(s.ExpiresAt()) },
+		"tags":                     func(_ *sandbox.Sandbox, i sandbox.Info) any { return tags(i.Tags) },
+		"networkPolicy":            func(_ *sandbox.Sandbox, i sandbox.Info) any { return policyValue(i.NetworkPolicy) },
+		"currentSnapshotId":        func(_ *sandbox.Sandbox, i sandbox.Info) any { return orNil(i.CurrentSnapshotID) },
+		"snapshotExpiration":       func(_ *sandbox.Sandbox, i sandbox.Info) any { return ms(i.SnapshotExpiration) },
+		"keepLastSnapshots":        func(_ *sandbox.Sandbox, i sandbox.Info) any { return keepLastValue(i.KeepLastSnapshots) },
 	}
 	// sandboxSessionGetters are those that a sandbox passes on to its session.
 	sandboxSessionGetters = map[string]bool{
@@ -70,9 +70,9 @@ var (
 		"updatedAt":       func(i sandbox.SnapshotInfo) any { return isoTime(i.UpdatedAt) },
 		"expiresAt":       func(i sandbox.SnapshotInfo) any { return isoTime(i.ExpiresAt) },
 	}
-	userGetters = map[string]func(*sandbox.SandboxUser) any{
-		"username": func(u *sandbox.SandboxUser) any { return u.Username() },
-		"homeDir":  func(u *sandbox.SandboxUser) any { return u.HomeDir() },
+	userGetters = map[string]func(*sandbox.User) any{
+		"username": func(u *sandbox.User) any { return u.Username() },
+		"homeDir":  func(u *sandbox.User) any { return u.HomeDir() },
 	}
 )
 
@@ -120,11 +120,11 @@ func prop(target any, name string) (any, error) {
 		if get, ok := snapshotGetters[name]; ok {
 			return get(t.Info()), nil
 		}
-	case *sandbox.SandboxUser:
+	case *sandbox.User:
 		if get, ok := userGetters[name]; ok {
 			return get(t), nil
 		}
-	case *sandbox.CommandFinished:
+	case *sandbox.CommandResult:
 		return commandProp(t, t.Command, name), nil
 	case *sandbox.Command:
 		return commandProp(t, t, name), nil
