@@ -169,6 +169,27 @@ var defaultClient = sync.OnceValues(func() (*Client, error) { return NewClient(n
 // made once, from the environment as it is at the first use.
 func DefaultClient() (*Client, error) { return defaultClient() }
 
+type clientKey struct{}
+
+// ContextWithClient returns a context whose package-level functions ([Create],
+// [Get], [List] and so on) use c instead of [DefaultClient], so that code that
+// is written with them can be tested against an emulator in the same process:
+//
+//	ctx := sandbox.ContextWithClient(t.Context(), srv.Client())
+//
+// Methods of a Client and of the handles that it made are not affected.
+func ContextWithClient(ctx context.Context, c *Client) context.Context {
+	return context.WithValue(ctx, clientKey{}, c)
+}
+
+// clientOf returns the client that ctx carries, or else the default one.
+func clientOf(ctx context.Context) (*Client, error) {
+	if c, ok := ctx.Value(clientKey{}).(*Client); ok && c != nil {
+		return c, nil
+	}
+	return DefaultClient()
+}
+
 // CloseIdleConnections closes connections that no request uses at the moment.
 func (c *Client) CloseIdleConnections() { c.http.CloseIdleConnections() }
 
@@ -198,41 +219,41 @@ func (c *Client) stream(ctx context.Context, req *api.Request) (*http.Response, 
 
 // Create makes a sandbox with the default client; see [Client.Create].
 func Create(ctx context.Context, opts *CreateOptions) (*Sandbox, error) {
-	return withDefault(func(c *Client) (*Sandbox, error) { return c.Create(ctx, opts) })
+	return with(ctx, func(c *Client) (*Sandbox, error) { return c.Create(ctx, opts) })
 }
 
 // Get looks a sandbox up with the default client; see [Client.Get].
 func Get(ctx context.Context, name string, opts *GetOptions) (*Sandbox, error) {
-	return withDefault(func(c *Client) (*Sandbox, error) { return c.Get(ctx, name, opts) })
+	return with(ctx, func(c *Client) (*Sandbox, error) { return c.Get(ctx, name, opts) })
 }
 
 // GetOrCreate returns the sandbox of a name, made if need be, with the default
 // client; see [Client.GetOrCreate].
-func GetOrCreate(ctx context.Context, name string, opts *GetOrCreateOptions) (*Sandbox, error) {
-	return withDefault(func(c *Client) (*Sandbox, error) { return c.GetOrCreate(ctx, name, opts) })
+func GetOrCreate(ctx context.Context, name string, opts *CreateOptions) (*Sandbox, error) {
+	return with(ctx, func(c *Client) (*Sandbox, error) { return c.GetOrCreate(ctx, name, opts) })
 }
 
 // Fork makes a sandbox from another with the default client; see [Client.Fork].
 func Fork(ctx context.Context, source string, opts *ForkOptions) (*Sandbox, error) {
-	return withDefault(func(c *Client) (*Sandbox, error) { return c.Fork(ctx, source, opts) })
+	return with(ctx, func(c *Client) (*Sandbox, error) { return c.Fork(ctx, source, opts) })
 }
 
 // List iterates over the project's sandboxes with the default client; see
 // [Client.List].
 func List(ctx context.Context, opts *ListOptions) iter.Seq2[Info, error] {
-	return listDefault(func(c *Client) iter.Seq2[Info, error] { return c.List(ctx, opts) })
+	return listWith(ctx, func(c *Client) iter.Seq2[Info, error] { return c.List(ctx, opts) })
 }
 
 // ListPage returns one page of [List] with the default client; see
 // [Client.ListPage].
 func ListPage(ctx context.Context, opts *ListOptions) (*Page[Info], error) {
-	return withDefault(func(c *Client) (*Page[Info], error) { return c.ListPage(ctx, opts) })
+	return with(ctx, func(c *Client) (*Page[Info], error) { return c.ListPage(ctx, opts) })
 }
 
 // Delete deletes a sandbox by its name with the default client; see
 // [Client.Delete].
 func Delete(ctx context.Context, name string) error {
-	c, err := DefaultClient()
+	c, err := clientOf(ctx)
 	if err != nil {
 		return err
 	}
@@ -242,23 +263,23 @@ func Delete(ctx context.Context, name string) error {
 // GetSnapshot looks a snapshot up with the default client; see
 // [Client.GetSnapshot].
 func GetSnapshot(ctx context.Context, id string) (*Snapshot, error) {
-	return withDefault(func(c *Client) (*Snapshot, error) { return c.GetSnapshot(ctx, id) })
+	return with(ctx, func(c *Client) (*Snapshot, error) { return c.GetSnapshot(ctx, id) })
 }
 
 // ListSnapshots iterates over the project's snapshots with the default client;
 // see [Client.ListSnapshots].
 func ListSnapshots(ctx context.Context, opts *ListSnapshotsOptions) iter.Seq2[SnapshotInfo, error] {
-	return listDefault(func(c *Client) iter.Seq2[SnapshotInfo, error] { return c.ListSnapshots(ctx, opts) })
+	return listWith(ctx, func(c *Client) iter.Seq2[SnapshotInfo, error] { return c.ListSnapshots(ctx, opts) })
 }
 
 // SnapshotTree walks a snapshot's relatives with the default client; see
 // [Client.SnapshotTree].
 func SnapshotTree(ctx context.Context, id string, opts *SnapshotTreeOptions) iter.Seq2[SnapshotTreeNode, error] {
-	return listDefault(func(c *Client) iter.Seq2[SnapshotTreeNode, error] { return c.SnapshotTree(ctx, id, opts) })
+	return listWith(ctx, func(c *Client) iter.Seq2[SnapshotTreeNode, error] { return c.SnapshotTree(ctx, id, opts) })
 }
 
-func withDefault[T any](fn func(*Client) (T, error)) (T, error) {
-	c, err := DefaultClient()
+func with[T any](ctx context.Context, fn func(*Client) (T, error)) (T, error) {
+	c, err := clientOf(ctx)
 	if err != nil {
 		var zero T
 		return zero, err
@@ -266,9 +287,9 @@ func withDefault[T any](fn func(*Client) (T, error)) (T, error) {
 	return fn(c)
 }
 
-func listDefault[T any](fn func(*Client) iter.Seq2[T, error]) iter.Seq2[T, error] {
+func listWith[T any](ctx context.Context, fn func(*Client) iter.Seq2[T, error]) iter.Seq2[T, error] {
 	return func(yield func(T, error) bool) {
-		c, err := DefaultClient()
+		c, err := clientOf(ctx)
 		if err != nil {
 			var zero T
 			yield(zero, err)

@@ -9,7 +9,6 @@ import (
 	"io/fs"
 	"log/slog"
 	"os"
-	"os/exec"
 	"path"
 	"slices"
 	"strings"
@@ -90,10 +89,6 @@ type Cmd struct {
 	outputs []*outputPipe
 	run     *execRun
 }
-
-// ErrWaitDelay is returned by [Cmd.Wait] when the command succeeded but its
-// output had not come to an end within WaitDelay. It is [exec.ErrWaitDelay].
-var ErrWaitDelay = exec.ErrWaitDelay
 
 // CommandContext returns a Cmd that runs a program in the sandbox, resuming it
 // if it is stopped. When ctx ends while the command runs, its Cancel function is

@@ -404,7 +404,7 @@ func TestCmdWaitDelayEndsCopying(t *testing.T) {
 	c := sb.CommandContext(t.Context(), "sh", "-c", "yes x | head -c 1000000")
 	c.Stdout = &notifyWriter{text: "x", notify: func() { time.Sleep(time.Second) }}
 	c.WaitDelay = 200 * time.Millisecond
-	assert.ErrorIs(t, c.Run(), sandbox.ErrWaitDelay)
+	assert.ErrorIs(t, c.Run(), exec.ErrWaitDelay)
 	assert.True(t, c.ProcessState.Success())
 }
 
@@ -517,7 +517,7 @@ func TestCmdIsGivenUp(t *testing.T) {
 			})},
 		})
 		require.NoError(t, err)
-		sb.Attach(client)
+		sb.SetClient(client)
 		for _, stdout := range []io.Writer{nil, io.Discard} {
 			kills = 0
 			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)

@@ -2,6 +2,7 @@ package sandbox
 
 import (
 	"bufio"
+	"bytes"
 	"context"
 	"encoding/base64"
 	"encoding/json"
@@ -10,6 +11,7 @@ import (
 	"io"
 	"iter"
 	"log/slog"
+	"maps"
 	"slices"
 	"sync"
 	"time"
@@ -59,8 +61,9 @@ const (
 	Stderr LogStream = "stderr"
 )
 
-// LogEntry is a piece of a command's output as it was written. It is not always
-// a whole line, nor only one.
+// LogEntry is a piece of a command's output. From [Command.Logs] it is what the
+// API sent, which need not be a whole line, nor only one; from [Command.Lines]
+// it is one line without its end.
 type LogEntry struct {
 	Stream LogStream
 	Data   string
@@ -116,8 +119,8 @@ func newCommand(c *Client, session string, data wire.Command) *Command {
 	return &Command{c: c, session: session, data: data}
 }
 
-// Attach makes a handle that came from JSON use c instead of [DefaultClient].
-func (c *Command) Attach(client *Client) {
+// SetClient makes a handle that came from JSON use c instead of [DefaultClient].
+func (c *Command) SetClient(client *Client) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.c = client
@@ -163,8 +166,8 @@ func (c *Command) Cwd() string { return c.wire().Cwd }
 // StartedAt returns when it was started.
 func (c *Command) StartedAt() time.Time { return c.wire().StartedAt.Time }
 
-// Duration returns how long it ran, and false when that is not known.
-func (c *Command) Duration() (time.Duration, bool) {
+// Elapsed returns how long it ran, and false when that is not known.
+func (c *Command) Elapsed() (time.Duration, bool) {
 	d := c.wire().DurationMs
 	if d == nil {
 		return 0, false
@@ -172,9 +175,9 @@ func (c *Command) Duration() (time.Duration, bool) {
 	return time.Duration(*d), true
 }
 
-// ExitCode returns the exit code, and false while the command is not known to
+// ExitStatus returns the exit code, and false while the command is not known to
 // have ended. It makes no request; [Command.Wait] does.
-func (c *Command) ExitCode() (code int, exited bool) {
+func (c *Command) ExitStatus() (code int, exited bool) {
 	if e := c.wire().ExitCode; e != nil {
 		return *e, true
 	}
@@ -207,6 +210,49 @@ func (c *Command) Logs(ctx context.Context) iter.Seq2[LogEntry, error] {
 	return func(yield func(LogEntry, error) bool) {
 		for chunk, err := range c.LogChunks(ctx) {
 			if !yield(LogEntry{Stream: chunk.Stream, Data: string(chunk.Data)}, err) {
+				return
+			}
+		}
+	}
+}
+
+// Lines iterates over the command's output as [Command.Logs] does, a whole line
+// at a time, without the newline (and a carriage return before it). Lines of
+// one stream come in their order; a line that is not ended by a newline comes
+// when the stream has ended. A line is held in memory until it is whole.
+func (c *Command) Lines(ctx context.Context) iter.Seq2[LogEntry, error] {
+	return func(yield func(LogEntry, error) bool) {
+		begun := map[LogStream][]byte{}
+		line := func(stream LogStream, text []byte) bool {
+			return yield(LogEntry{Stream: stream, Data: string(bytes.TrimSuffix(text, []byte("\r")))}, nil)
+		}
+		for chunk, err := range c.LogChunks(ctx) {
+			if err != nil {
+				yield(LogEntry{}, err)
+				return
+			}
+			rest := chunk.Data
+			for {
+				i := bytes.IndexByte(rest, '\n')
+				if i < 0 {
+					break
+				}
+				text := rest[:i]
+				if held := begun[chunk.Stream]; len(held) > 0 {
+					text = append(held, text...)
+					begun[chunk.Stream] = held[:0]
+				}
+				if !line(chunk.Stream, text) {
+					return
+				}
+				rest = rest[i+1:]
+			}
+			if len(rest) > 0 {
+				begun[chunk.Stream] = append(begun[chunk.Stream], rest...)
+			}
+		}
+		for _, stream := range slices.Sorted(maps.Keys(begun)) {
+			if text := begun[stream]; len(text) > 0 && !line(stream, text) {
 				return
 			}
 		}
@@ -290,6 +336,30 @@ func finished(c *Command) *CommandResult {
 		done.Duration = time.Duration(*c.data.DurationMs)
 	}
 	return done
+}
+
+// String describes the command by its ID and program, its exit code and how long
+// it ran.
+func (c CommandResult) String() string {
+	if c.Command == nil {
+		return "command (none)"
+	}
+	text := fmt.Sprintf("%s: exit code %d", c.Command, c.ExitCode)
+	if c.Duration > 0 {
+		text += " after " + c.Duration.String()
+	}
+	return text
+}
+
+// GoString is like String: the handle's insides are of no use in a log.
+func (c CommandResult) GoString() string { return c.String() }
+
+// LogValue describes the command and how it ended for log/slog.
+func (c *CommandResult) LogValue() slog.Value {
+	if c == nil || c.Command == nil {
+		return slog.StringValue("command (none)")
+	}
+	return slog.GroupValue(append(c.Command.LogValue().Group(), slog.Int("exitCode", c.ExitCode), slog.Duration("duration", c.Duration))...)
 }
 
 // Wait returns c: the command has ended already.
@@ -435,7 +505,7 @@ func (c *Command) revive(s *serializedCommand) error {
 func (c *Command) MarshalJSON() ([]byte, error) { return json.Marshal(c.serialized()) }
 
 // UnmarshalJSON revives a handle. It uses [DefaultClient] unless
-// [Command.Attach] says otherwise.
+// [Command.SetClient] says otherwise.
 func (c *Command) UnmarshalJSON(data []byte) error {
 	var s serializedCommand
 	if err := json.Unmarshal(data, &s); err != nil {

@@ -192,7 +192,7 @@ func TestGetOrCreateRace(t *testing.T) {
 	srv, _ := start(t, nil)
 	client := clientOf(t, srv, sandbox.ClientOptions{})
 	var created atomic.Int64
-	opts := &sandbox.GetOrCreateOptions{OnCreate: func(context.Context, *sandbox.Sandbox) error { created.Add(1); return nil }}
+	opts := &sandbox.CreateOptions{OnCreate: func(context.Context, *sandbox.Sandbox) error { created.Add(1); return nil }}
 	results := make(chan string, 16)
 	for range cap(results) {
 		go func() {

@@ -49,9 +49,18 @@ type CreateOptions struct {
 	SnapshotExpiration *time.Duration
 	// KeepLastSnapshots is the retention policy of snapshots. Nil keeps all.
 	KeepLastSnapshots *KeepLastSnapshots
+	// OnCreate is called once the sandbox was made, by [Client.Create] or
+	// [Client.GetOrCreate], to set it up. It may run again for the same name
+	// when the sandbox's files were lost, or when an earlier call failed half
+	// way, so write it to be repeatable. When it fails, the sandbox is left as
+	// it is and the error is returned.
+	OnCreate Hook
 	// OnResume is called after a call found the sandbox stopped and a new
 	// session was started for it, before that call goes on; see [GetOptions].
 	OnResume Hook
+	// Resume says whether [Client.GetOrCreate] starts a sandbox that exists and
+	// is stopped. Nil means that it does. [Client.Create] does not use it.
+	Resume *bool
 	// Private holds parameters that are not part of the documented API. Their
 	// names begin with two underscores; they are sent as they are.
 	Private map[string]any
@@ -247,6 +256,15 @@ func (c *Client) Create(ctx context.Context, opts *CreateOptions) (*Sandbox, err
 	if opts != nil {
 		o = *opts
 	}
+	sb, err := c.create(ctx, &o)
+	if err != nil {
+		return nil, err
+	}
+	return sb.setUp(ctx, o.OnCreate)
+}
+
+// create makes a sandbox and runs no hook.
+func (c *Client) create(ctx context.Context, o *CreateOptions) (*Sandbox, error) {
 	body, err := o.body()
 	if err != nil {
 		return nil, err
@@ -425,46 +443,26 @@ func queryTexts(v any) ([]string, error) {
 
 func projectQuery(project string) url.Values { return url.Values{"projectId": {project}} }
 
-// GetOrCreateOptions describes the sandbox to make when there is none yet.
-type GetOrCreateOptions struct {
-	// CreateOptions is used when the sandbox does not exist. Its Name must be
-	// empty: the name is an argument of its own.
-	CreateOptions
-	// Resume says whether a stopped sandbox is started. Nil leaves it to the
-	// API, which starts it.
-	Resume *bool
-	// OnCreate is called once the sandbox was made, to set it up. It may run
-	// again for the same name when the sandbox's files were lost, or when an
-	// earlier call failed half way, so write it to be repeatable. When it
-	// fails, the sandbox is left as it is and the error is returned.
-	OnCreate Hook
-}
-
 // GetOrCreate returns the sandbox of that name, and makes it when there is none
 // or when its files are gone. An empty name always makes a new one. Of several
 // callers at once, one creates and the others get what it made.
-func (c *Client) GetOrCreate(ctx context.Context, name string, opts *GetOrCreateOptions) (*Sandbox, error) {
-	var o GetOrCreateOptions
+func (c *Client) GetOrCreate(ctx context.Context, name string, opts *CreateOptions) (*Sandbox, error) {
+	var o CreateOptions
 	if opts != nil {
 		o = *opts
 	}
-	if o.Name != "" {
-		return nil, invalid("CreateOptions.Name", "is set; GetOrCreate takes the name as an argument")
+	if o.Name != "" && o.Name != name {
+		return nil, invalid("Name", "is %q; GetOrCreate takes the name as an argument, which is %q", o.Name, name)
 	}
-	create := o.CreateOptions
-	create.Name = name
-	if _, err := create.body(); err != nil {
+	o.Name = name
+	if _, err := o.body(); err != nil {
 		return nil, err
 	}
 	if name == "" {
-		sb, err := c.Create(ctx, &create)
-		if err != nil {
-			return nil, err
-		}
-		return sb.setUp(ctx, o.OnCreate)
+		return c.Create(ctx, &o)
 	}
 	for round := 0; ; round++ {
-		sb, unseen, err := c.getOrCreate(ctx, name, &create, &o)
+		sb, unseen, err := c.getOrCreate(ctx, name, &o)
 		if !unseen || round == adoptRounds {
 			return sb, err
 		}
@@ -484,7 +482,7 @@ const adoptRounds = 20
 
 // getOrCreate tries once. unseen means that the name is taken by a sandbox that
 // can't be found, as while somebody else's create is under way.
-func (c *Client) getOrCreate(ctx context.Context, name string, create *CreateOptions, o *GetOrCreateOptions) (sb *Sandbox, unseen bool, err error) {
+func (c *Client) getOrCreate(ctx context.Context, name string, o *CreateOptions) (sb *Sandbox, unseen bool, err error) {
 	get := &GetOptions{Resume: o.Resume, OnResume: o.OnResume, Private: o.Private}
 	sb, err = c.Get(ctx, name, get)
 	switch {
@@ -498,7 +496,7 @@ func (c *Client) getOrCreate(ctx context.Context, name string, create *CreateOpt
 	default:
 		return nil, false, err
 	}
-	sb, err = c.Create(ctx, create)
+	sb, err = c.create(ctx, o)
 	switch {
 	case err == nil:
 	case nameTaken(err):

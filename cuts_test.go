@@ -466,7 +466,7 @@ func waitAll(ctx context.Context, sb *sandbox.Sandbox) error {
 		return err
 	}
 	for _, cmd := range cmds {
-		if _, exited := cmd.ExitCode(); exited {
+		if _, exited := cmd.ExitStatus(); exited {
 			continue
 		}
 		if _, err := cmd.Wait(ctx); err != nil {

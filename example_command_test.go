@@ -150,7 +150,7 @@ func ExampleSandbox_ListCommands() {
 		log.Fatal(err)
 	}
 	for _, cmd := range cmds {
-		code, exited := cmd.ExitCode()
+		code, exited := cmd.ExitStatus()
 		fmt.Println(cmd.Name(), exited, code)
 	}
 	// Output: false true 1

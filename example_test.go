@@ -68,12 +68,10 @@ func ExampleCreate() {
 func ExampleGetOrCreate() {
 	ctx := context.Background()
 	open := func() (*sandbox.Sandbox, error) {
-		return sandbox.GetOrCreate(ctx, "workspace-7", &sandbox.GetOrCreateOptions{
-			CreateOptions: sandbox.CreateOptions{
-				OnResume: func(context.Context, *sandbox.Sandbox) error {
-					fmt.Println("resumed")
-					return nil
-				},
+		return sandbox.GetOrCreate(ctx, "workspace-7", &sandbox.CreateOptions{
+			OnResume: func(context.Context, *sandbox.Sandbox) error {
+				fmt.Println("resumed")
+				return nil
 			},
 			OnCreate: func(ctx context.Context, sb *sandbox.Sandbox) error {
 				fmt.Println("created")

@@ -143,10 +143,10 @@ func TestCommandGetters(t *testing.T) {
 	assert.Equal(t, []string{"-v"}, cmd.Args())
 	assert.Equal(t, "/app", cmd.Cwd())
 	assert.Equal(t, gockTime(2), cmd.StartedAt())
-	code, exited := cmd.ExitCode()
+	code, exited := cmd.ExitStatus()
 	assert.True(t, exited)
 	assert.Equal(t, 3, code)
-	took, known := cmd.Duration()
+	took, known := cmd.Elapsed()
 	assert.True(t, known)
 	assert.Equal(t, 1500*time.Millisecond, took)
 
@@ -157,9 +157,9 @@ func TestCommandGetters(t *testing.T) {
 	assert.Empty(t, cmd.Name())
 	assert.Empty(t, cmd.Args())
 	assert.Zero(t, cmd.StartedAt())
-	_, exited = cmd.ExitCode()
+	_, exited = cmd.ExitStatus()
 	assert.False(t, exited)
-	_, known = cmd.Duration()
+	_, known = cmd.Elapsed()
 	assert.False(t, known)
 }
 

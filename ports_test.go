@@ -102,7 +102,7 @@ func TestWaitForPortBacksOff(t *testing.T) {
 			})},
 		})
 		require.NoError(t, err)
-		sb.Attach(client)
+		sb.SetClient(client)
 
 		began := time.Now()
 		var at []time.Duration

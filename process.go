@@ -346,7 +346,7 @@ func (r *execRun) finish(live context.Context, res copied, watchErr error, overr
 	case state == nil && r.ctx.Err() != nil:
 		r.err = r.ctx.Err()
 	case overrun:
-		r.err = ErrWaitDelay
+		r.err = exec.ErrWaitDelay
 	case res.stream != nil:
 		r.err = res.stream
 	default:

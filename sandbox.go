@@ -83,8 +83,8 @@ func (s *Sandbox) client() (*Client, error) {
 	return s.st.client, nil
 }
 
-// Attach makes a handle that came from JSON use c instead of [DefaultClient].
-func (s *Sandbox) Attach(c *Client) {
+// SetClient makes a handle that came from JSON use c instead of [DefaultClient].
+func (s *Sandbox) SetClient(c *Client) {
 	if s.st == nil {
 		return
 	}
@@ -92,7 +92,7 @@ func (s *Sandbox) Attach(c *Client) {
 	defer s.st.mu.Unlock()
 	s.st.client = c
 	if s.st.current != nil {
-		s.st.current.Attach(c)
+		s.st.current.SetClient(c)
 	}
 }
 
@@ -317,7 +317,7 @@ func (s *Sandbox) MarshalJSON() ([]byte, error) {
 }
 
 // UnmarshalJSON revives a handle. It uses [DefaultClient] unless
-// [Sandbox.Attach] says otherwise; it has no hooks.
+// [Sandbox.SetClient] says otherwise; it has no hooks.
 func (s *Sandbox) UnmarshalJSON(data []byte) error {
 	var in serializedSandbox
 	if err := json.Unmarshal(data, &in); err != nil {

@@ -33,8 +33,8 @@ func newSession(c *Client, data wire.Session, routes []wire.Route) *Session {
 	return &Session{c: c, data: data, routes: routes}
 }
 
-// Attach makes a handle that came from JSON use c instead of [DefaultClient].
-func (s *Session) Attach(c *Client) {
+// SetClient makes a handle that came from JSON use c instead of [DefaultClient].
+func (s *Session) SetClient(c *Client) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.c = c
@@ -366,7 +366,7 @@ func (s *Session) MarshalJSON() ([]byte, error) {
 }
 
 // UnmarshalJSON revives a handle. It uses [DefaultClient] unless
-// [Session.Attach] says otherwise.
+// [Session.SetClient] says otherwise.
 func (s *Session) UnmarshalJSON(data []byte) error {
 	var in serializedSession
 	if err := json.Unmarshal(data, &in); err != nil {

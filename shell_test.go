@@ -414,7 +414,7 @@ func through(t *testing.T) (*sandbox.Sandbox, *relay) {
 		var d net.Dialer
 		return d.DialContext(ctx, network, r.Addr().String())
 	}
-	sb.Attach(clientOf(t, srv, sandbox.ClientOptions{HTTPClient: &http.Client{Transport: tr}}))
+	sb.SetClient(clientOf(t, srv, sandbox.ClientOptions{HTTPClient: &http.Client{Transport: tr}}))
 	return sb, r
 }
 
@@ -466,7 +466,7 @@ func terminalService(t *testing.T, terminal http.HandlerFunc) *sandbox.Sandbox {
 	t.Cleanup(back.Close)
 	client, err := sandbox.NewClient(&sandbox.ClientOptions{BaseURL: back.URL, Credentials: credentialsOf(srv), HTTPClient: &http.Client{Transport: transport(t)}})
 	require.NoError(t, err)
-	sb.Attach(client)
+	sb.SetClient(client)
 	return sb
 }
 

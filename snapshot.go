@@ -62,8 +62,8 @@ func (s *Snapshot) wire() wire.Snapshot {
 	return s.data
 }
 
-// Attach makes a handle that came from JSON use c instead of [DefaultClient].
-func (s *Snapshot) Attach(c *Client) {
+// SetClient makes a handle that came from JSON use c instead of [DefaultClient].
+func (s *Snapshot) SetClient(c *Client) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.c = c
@@ -108,7 +108,7 @@ func (s *Snapshot) MarshalJSON() ([]byte, error) {
 }
 
 // UnmarshalJSON revives a handle. It uses [DefaultClient] unless
-// [Snapshot.Attach] says otherwise.
+// [Snapshot.SetClient] says otherwise.
 func (s *Snapshot) UnmarshalJSON(data []byte) error {
 	var in serializedSnapshot
 	if err := json.Unmarshal(data, &in); err != nil {

@@ -55,7 +55,7 @@ func TestInvalidArguments(t *testing.T) {
 		{"create: private", "Private", create(sandbox.CreateOptions{Private: map[string]any{"region": "x"}})},
 		{"create: variable", "Env", create(sandbox.CreateOptions{Env: map[string]string{"": "x"}})},
 		{"getOrCreate: two names", "Name", func() error {
-			_, err := client.GetOrCreate(ctx, "a", &sandbox.GetOrCreateOptions{CreateOptions: sandbox.CreateOptions{Name: "b"}})
+			_, err := client.GetOrCreate(ctx, "a", &sandbox.CreateOptions{Name: "b"})
 			return err
 		}()},
 		{"update: port", "port -1", sb.Update(ctx, &sandbox.UpdateOptions{Ports: []int{-1}})},

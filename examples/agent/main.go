@@ -39,15 +39,13 @@ func main() {
 }
 
 func run(ctx context.Context, idle time.Duration, user *user) (err error) {
-	sb, err := sandbox.GetOrCreate(ctx, "agent-example", &sandbox.GetOrCreateOptions{
-		CreateOptions: sandbox.CreateOptions{
-			Runtime:       "python3.13",
-			Timeout:       time.Hour,
-			NetworkPolicy: sandbox.DenyAll(),
-			OnResume: func(context.Context, *sandbox.Sandbox) error {
-				fmt.Println("-- back, with all files")
-				return nil
-			},
+	sb, err := sandbox.GetOrCreate(ctx, "agent-example", &sandbox.CreateOptions{
+		Runtime:       "python3.13",
+		Timeout:       time.Hour,
+		NetworkPolicy: sandbox.DenyAll(),
+		OnResume: func(context.Context, *sandbox.Sandbox) error {
+			fmt.Println("-- back, with all files")
+			return nil
 		},
 	})
 	if err != nil {

@@ -26,8 +26,8 @@ func main() {
 
 func run(ctx context.Context) (err error) {
 	// Set up once: as long as it is not deleted, later runs find it ready.
-	base, err := sandbox.GetOrCreate(ctx, "forks-base", &sandbox.GetOrCreateOptions{
-		CreateOptions: sandbox.CreateOptions{Tags: map[string]string{"role": "base"}},
+	base, err := sandbox.GetOrCreate(ctx, "forks-base", &sandbox.CreateOptions{
+		Tags: map[string]string{"role": "base"},
 		OnCreate: func(ctx context.Context, sb *sandbox.Sandbox) error {
 			fmt.Println("Setting the base up…") // npm ci, pip install, a database dump…
 			return sb.WriteFiles(ctx, []sandbox.File{{Path: "data.txt", Text: "from the base\n"}}, nil)

@@ -30,15 +30,13 @@ func main() {
 }
 
 func run(ctx context.Context, name string, remove bool) error {
-	sb, err := sandbox.GetOrCreate(ctx, name, &sandbox.GetOrCreateOptions{
-		CreateOptions: sandbox.CreateOptions{
-			Timeout: 30 * time.Minute,
-			// Old states of a workspace are of no use: keep the last one.
-			KeepLastSnapshots: &sandbox.KeepLastSnapshots{Count: 1},
-			OnResume: func(ctx context.Context, sb *sandbox.Sandbox) error {
-				fmt.Println("Resumed: starting the worker again")
-				return startWorker(ctx, sb)
-			},
+	sb, err := sandbox.GetOrCreate(ctx, name, &sandbox.CreateOptions{
+		Timeout: 30 * time.Minute,
+		// Old states of a workspace are of no use: keep the last one.
+		KeepLastSnapshots: &sandbox.KeepLastSnapshots{Count: 1},
+		OnResume: func(ctx context.Context, sb *sandbox.Sandbox) error {
+			fmt.Println("Resumed: starting the worker again")
+			return startWorker(ctx, sb)
 		},
 		// It may run again after it failed half way, so each step is repeatable.
 		OnCreate: func(ctx context.Context, sb *sandbox.Sandbox) error {

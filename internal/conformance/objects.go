@@ -59,10 +59,10 @@ func commandValue(c *sandbox.Command) map[string]any {
 		"command": c.ID(), "finished": false, "exitCode": nil, "durationMs": nil,
 		"startedAt": timeMillis(c.StartedAt()), "cwd": c.Cwd(),
 	}
-	if code, exited := c.ExitCode(); exited {
+	if code, exited := c.ExitStatus(); exited {
 		out["exitCode"] = float64(code)
 	}
-	if d, known := c.Duration(); known {
+	if d, known := c.Elapsed(); known {
 		out["durationMs"] = ms(&d)
 	}
 	return out

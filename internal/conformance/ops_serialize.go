@@ -39,7 +39,7 @@ func opDeserialize(c *call) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	var v interface{ Attach(*sandbox.Client) }
+	var v interface{ SetClient(*sandbox.Client) }
 	switch a.Class {
 	case "Sandbox":
 		v = &sandbox.Sandbox{}
@@ -57,6 +57,6 @@ func opDeserialize(c *call) (any, error) {
 	if err := json.Unmarshal(data, v); err != nil {
 		return nil, err
 	}
-	v.Attach(client)
+	v.SetClient(client)
 	return v, nil
 }

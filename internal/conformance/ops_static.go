@@ -328,7 +328,8 @@ func opGetOrCreate(c *call) (any, error) {
 		return nil, err
 	}
 	create.Name = ""
-	o := sandbox.GetOrCreateOptions{CreateOptions: create, OnCreate: c.sandboxHook(s, "onCreate")}
+	o := create
+	o.OnCreate = c.sandboxHook(s, "onCreate")
 	if err := s.get("resume", &o.Resume); err != nil {
 		return nil, err
 	}

@@ -15,7 +15,7 @@ import (
 
 func main() {
 	ctx := context.Background()
-	sb, err := sandbox.GetOrCreate(ctx, "importer", &sandbox.GetOrCreateOptions{
+	sb, err := sandbox.GetOrCreate(ctx, "importer", &sandbox.CreateOptions{
 		OnCreate: func(ctx context.Context, sb *sandbox.Sandbox) error {
 			return sb.WriteFiles(ctx, []sandbox.File{{Path: "who.txt", Text: "a stranger"}}, nil)
 		},

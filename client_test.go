@@ -1,0 +1,61 @@
+package sandbox_test
+
+import (
+	"fmt"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/go-vercel/sandbox"
+)
+
+// TestLines: whole lines of either stream, however they were sent.
+func TestLines(t *testing.T) {
+	t.Parallel()
+	_, sb := start(t, nil)
+	cmd, err := sb.StartCommand(t.Context(), "sh", []string{"-c",
+		`printf 'a'; sleep 0.1; printf 'b\r\n\nc\n'; printf 'e1\ne2' >&2; printf 'last'`}, nil)
+	require.NoError(t, err)
+	got := map[sandbox.LogStream][]string{}
+	for line, err := range cmd.Lines(t.Context()) {
+		require.NoError(t, err)
+		got[line.Stream] = append(got[line.Stream], line.Data)
+	}
+	assert.Equal(t, map[sandbox.LogStream][]string{
+		sandbox.Stdout: {"ab", "", "c", "last"}, sandbox.Stderr: {"e1", "e2"},
+	}, got)
+	for line := range cmd.Lines(t.Context()) {
+		assert.NotContains(t, line.Data, "\n")
+		break // closes the stream
+	}
+}
+
+// TestResultPrints: a result tells how the command ended.
+func TestResultPrints(t *testing.T) {
+	t.Parallel()
+	_, sb := start(t, nil)
+	done, err := sb.RunCommand(t.Context(), "sh", []string{"-c", "exit 3"}, nil)
+	require.NoError(t, err)
+	for _, text := range []string{fmt.Sprint(done), fmt.Sprint(*done), fmt.Sprintf("%#v", done)} {
+		assert.Regexp(t, `^command cmd_\w+ \(sh\): exit code 3( after .*)?$`, text)
+	}
+}
+
+// TestContextWithClient: package functions use the client of their context.
+func TestContextWithClient(t *testing.T) {
+	t.Parallel()
+	srv, _ := start(t, nil)
+	ctx := sandbox.ContextWithClient(t.Context(), srv.Client())
+	sb, err := sandbox.GetOrCreate(ctx, "of-this-context", nil)
+	require.NoError(t, err)
+	var names []string
+	for info, err := range sandbox.List(ctx, nil) {
+		require.NoError(t, err)
+		names = append(names, info.Name)
+	}
+	assert.Contains(t, names, sb.Name())
+	_, err = sandbox.Get(t.Context(), "of-this-context", nil)
+	assert.ErrorIs(t, err, sandbox.ErrNotFound, "the default client has another server")
+	require.NoError(t, sandbox.Delete(ctx, "of-this-context"))
+}
