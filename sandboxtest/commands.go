@@ -37,8 +37,10 @@ type command struct {
 
 // runner is what a command runs on.
 type runner interface {
-	// Signal is os.ErrProcessDone once it has ended.
+	// Signal is for the process alone, and os.ErrProcessDone once it has ended.
 	Signal(n int) error
+	// SignalGroup is for its children as well.
+	SignalGroup(n int) error
 	// Wait waits for the end and gives the exit code.
 	Wait() int
 }
@@ -165,7 +167,7 @@ func (sess *session) launchCommand(ctx context.Context, machine *box.Box, p *com
 	cmd.mu.Lock()
 	cmd.proc = proc
 	if p.Timeout != nil {
-		cmd.timeout = s.clock.AfterFunc(time.Duration(*p.Timeout), func() { _ = proc.Signal(sigKill) })
+		cmd.timeout = s.clock.AfterFunc(time.Duration(*p.Timeout), func() { _ = proc.SignalGroup(sigKill) })
 	}
 	cmd.mu.Unlock()
 	st.mu.Lock()

@@ -133,7 +133,7 @@ func (t *terminal) run(sess *session, machine *box.Box) {
 	reading := make(chan struct{})
 	go func() {
 		defer close(reading)
-		defer func() { _ = proc.Signal(1) }() // it may have ended
+		defer func() { _ = proc.SignalGroup(1) }() // it may have ended
 		t.input(ctx, proc)
 	}()
 	<-proc.Done()

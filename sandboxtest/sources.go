@@ -132,7 +132,7 @@ func (g *gitRun) run(ctx context.Context, args ...string) error {
 	select {
 	case <-p.Done():
 	case <-ctx.Done():
-		_ = p.Signal(sigKill) // it may have ended by itself
+		_ = p.SignalGroup(sigKill) // it may have ended by itself
 		<-p.Done()
 		return ctx.Err()
 	}

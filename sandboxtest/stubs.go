@@ -147,6 +147,9 @@ func (r *stubRun) Signal(n int) error {
 	return nil
 }
 
+// SignalGroup is Signal: a stub has no children.
+func (r *stubRun) SignalGroup(n int) error { return r.Signal(n) }
+
 func (r *stubRun) Wait() int {
 	<-r.done
 	r.mu.Lock()

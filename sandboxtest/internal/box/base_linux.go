@@ -14,22 +14,30 @@ import (
 
 const opaqueAttr = "trusted.overlay.opaque"
 
+// baseName is the directory of the lowest layer for the account.
+func (a Account) baseName() string { return "base-" + a.Name }
+
+// viewName is the directory where that layer is seen over the host's root.
+func (a Account) viewName() string { return "view-" + a.Name }
+
+// etcName is the directory of the account's files where there is no root to
+// write them into.
+func (a Account) etcName() string { return "etc-" + a.Name }
+
 // buildBase writes what a fresh box has over the host's root: its user, its
 // own directories, and covers over what is the host's only. hide is a host
 // directory that boxes don't see.
-func buildBase(base, hide string) error {
-	for _, dir := range []struct {
+func buildBase(base, hide string, account Account) error {
+	type ownDir struct {
 		name   string
 		mode   fs.FileMode
 		uid    int
 		opaque bool
-	}{
+	}
+	dirs := []ownDir{
 		{"/", 0o755, 0, false},
 		{"/etc", 0o755, 0, false},
 		{"/home", 0o755, 0, false},
-		{Home, 0o750, UserID, true},
-		{filepath.Dir(WorkDir), 0o755, UserID, true},
-		{WorkDir, 0o755, UserID, true},
 		{"/shared", 0o755, 0, true},
 		{"/var", 0o755, 0, false},
 		{"/tmp", 0o777 | fs.ModeSticky, 0, true},
@@ -39,7 +47,15 @@ func buildBase(base, hide string) error {
 		{"/proc", 0o555, 0, true},
 		{"/sys", 0o555, 0, true},
 		{"/dev", 0o755, 0, true},
-	} {
+	}
+	for _, name := range account.dirs() {
+		dir := ownDir{name, 0o755, UserID, true}
+		if name == account.Home && name != account.WorkDir {
+			dir.mode = 0o750
+		}
+		dirs = append(dirs, dir)
+	}
+	for _, dir := range dirs {
 		name := filepath.Join(base, dir.name)
 		if err := os.MkdirAll(name, 0o755); err != nil {
 			return err
@@ -61,18 +77,19 @@ func buildBase(base, hide string) error {
 
 // writeAccounts writes the files in etc that know the box's user and network;
 // resolver says that the box has one of its own.
-func writeAccounts(etc string, resolver bool) error {
-	user := fmt.Sprintf("%s:x:%d:%d::%s:/bin/bash", User, UserID, GroupID, Home)
+func writeAccounts(etc string, resolver bool, account Account) error {
+	name := account.Name
+	user := fmt.Sprintf("%s:x:%d:%d::%s:/bin/bash", name, UserID, GroupID, account.Home)
 	uid, gid := strconv.Itoa(UserID), strconv.Itoa(GroupID)
 	for _, file := range []struct {
 		name, id, entry string
 		mode            fs.FileMode
 	}{
 		{"passwd", uid, user, 0o644},
-		{"group", gid, fmt.Sprintf("%s:x:%d:", User, GroupID), 0o644},
+		{"group", gid, fmt.Sprintf("%s:x:%d:", name, GroupID), 0o644},
 		// The account is not locked, or PAM would refuse it sudo.
-		{"shadow", "", User + ":*:19000:0:99999:7:::", 0o640},
-		{"gshadow", "", User + ":!::", 0o640},
+		{"shadow", "", name + ":*:19000:0:99999:7:::", 0o640},
+		{"gshadow", "", name + ":!::", 0o640},
 	} {
 		old, err := os.ReadFile(filepath.Join("/etc", file.name))
 		if err != nil && !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, fs.ErrPermission) {
@@ -81,7 +98,7 @@ func writeAccounts(etc string, resolver bool) error {
 		var out strings.Builder
 		for line := range strings.Lines(string(old)) {
 			fields := strings.Split(strings.TrimSpace(line), ":")
-			if len(fields) < 2 || fields[0] == User || file.id != "" && len(fields) > 2 && fields[2] == file.id {
+			if len(fields) < 2 || fields[0] == name || file.id != "" && len(fields) > 2 && fields[2] == file.id {
 				continue // the host's own holder of that name or number
 			}
 			out.WriteString(strings.TrimSpace(line) + "\n")
@@ -103,7 +120,7 @@ func writeAccounts(etc string, resolver bool) error {
 	if err := os.MkdirAll(sudoers, 0o750); err != nil {
 		return err
 	}
-	return writeFile(filepath.Join(sudoers, "90-"+User), User+" ALL=(ALL:ALL) NOPASSWD: ALL\n", 0o440)
+	return writeFile(filepath.Join(sudoers, "90-"+name), name+" ALL=(ALL:ALL) NOPASSWD: ALL\n", 0o440)
 }
 
 // resolvConf is the host's, with the box's own resolver, which asks the host's.

@@ -282,7 +282,7 @@ func (b *Box) SetNetwork(deny bool) error {
 
 // ReadFile opens a regular file and gives its size. The caller closes it. The
 // errors match fs.ErrNotExist and friends; a relative path is below cwd, and
-// an empty cwd is WorkDir.
+// an empty cwd is the working directory.
 func (b *Box) ReadFile(path, cwd string) (io.ReadCloser, int64, error) {
 	name, err := b.path(path, cwd)
 	if err != nil {
@@ -317,7 +317,7 @@ func (b *Box) mkdir(path, cwd string, parents bool) error {
 	return b.machine.mkdir(name, parents)
 }
 
-// Extract unpacks a gzipped tar archive below cwd (empty means WorkDir) as the
+// Extract unpacks a gzipped tar archive below cwd (empty means the working directory) as the
 // box's user. Names can't lead out of the box: "..", absolute names and
 // symlinks are resolved inside it. What can't be unpacked gives ErrBadArchive
 // or the file system's error; what came before it stays. When ctx ends or the
@@ -356,5 +356,5 @@ func (b *Box) path(path, cwd string) (string, error) {
 	if path == "" {
 		return "", fmt.Errorf("box: %w: empty", ErrBadPath)
 	}
-	return cleanPath(path, cwd)
+	return cleanPath(path, cwd, b.Account().WorkDir)
 }

@@ -26,14 +26,17 @@ func searchPath() string {
 
 // defaultEnv is the environment of a command: its own over the defaults, each
 // key once.
-func defaultEnv(spec *Spec) []string {
-	user, home := User, Home
+func defaultEnv(spec *Spec, account Account) []string {
+	user, home := account.Name, account.Home
 	if spec.User == rootUser {
 		user, home = rootUser, "/root"
 	}
 	env := []string{
 		"PATH=" + searchPath(), "HOME=" + home, "USER=" + user, "LOGNAME=" + user,
 		"SHELL=/bin/bash", "LANG=C.UTF-8",
+	}
+	if spec.User == rootUser {
+		env = append(env, "SUDO_USER="+account.Name)
 	}
 	if spec.TTY != nil {
 		env = append(env, "TERM=xterm-256color")

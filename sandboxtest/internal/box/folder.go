@@ -10,8 +10,8 @@ import (
 	"net"
 	"os"
 	"os/exec"
-	"path"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -32,6 +32,7 @@ func (*folderBackend) close() error   { return nil }
 
 func (f *folderBackend) newMachine(b *Box, dir string, layers []string) (machine, error) {
 	m := &folderMachine{reaper: &f.reaper, id: b.id, root: filepath.Join(dir, "r")}
+	folders := append(b.Account().dirs(), "/shared", "/tmp")
 	if b.cfg.DenyNetwork {
 		f.log.Warn("folder mode can't cut the network", "box", b.id)
 	}
@@ -49,12 +50,9 @@ func (f *folderBackend) newMachine(b *Box, dir string, layers []string) (machine
 	return m, nil
 }
 
-// folders are the directories that are the sandbox's own: their names are
+// prefixes are the directories that are the sandbox's own: their names are
 // translated.
-var folders = []string{WorkDir, Home, "/shared", "/tmp"}
-
-// prefixes are what is translated, which for /vercel/sandbox is its parent.
-var prefixes = []string{path.Dir(WorkDir), Home, "/shared", "/tmp"}
+var prefixes = []string{vercelDir, Home, "/shared", "/tmp"}
 
 // folderMachine runs host processes in a folder.
 type folderMachine struct {
@@ -111,27 +109,24 @@ func isNameByte(c byte) bool {
 }
 
 func (m *folderMachine) launch(cmd *exec.Cmd, spec *Spec) (running, error) {
-	dir, err := cleanPath(".", spec.Dir)
-	if err != nil {
-		return nil, err
-	}
-	cmd.Dir = dir
-	if ownPrefix(dir) != "" {
-		cmd.Dir = m.real(dir)
+	cmd.Dir = spec.Dir
+	if ownPrefix(spec.Dir) != "" {
+		cmd.Dir = m.real(spec.Dir)
 	}
 	if info, err := os.Stat(cmd.Dir); err != nil || !info.IsDir() {
-		return nil, &launchError{126, fmt.Sprintf("cannot change to directory %s: no such directory", dir)}
+		return nil, &launchError{126, fmt.Sprintf("cannot change to directory %s: no such directory", spec.Dir)}
 	}
 	for i, arg := range cmd.Args {
 		cmd.Args[i] = m.translate(arg)
 	}
-	env := defaultEnv(spec)
+	env := slices.Clone(spec.Env)
 	for i, kv := range env {
 		key, value, _ := strings.Cut(kv, "=")
 		env[i] = key + "=" + m.translate(value)
 	}
 	cmd.Env = append(hostEnv(env), markerKey+"="+m.id)
 	name := cmd.Args[0]
+	var err error
 	if cmd.Path, err = lookPath(name, cmd.Dir, cmd.Env); err != nil {
 		return nil, notStarted(spec.Path, err)
 	}
@@ -199,7 +194,7 @@ func (m *folderMachine) network() (in, out int64) { return 0, 0 }
 
 func (m *folderMachine) halt(procs []*Process) error {
 	for _, p := range procs {
-		_ = p.Signal(int(syscall.SIGKILL))
+		_ = p.SignalGroup(int(syscall.SIGKILL))
 	}
 	m.left.kill()
 	m.reaper.kill(m.id)

@@ -29,16 +29,17 @@ type fsys interface {
 const maxPath = 4096
 
 // cleanPath makes a clean absolute path of the box out of one that may be
-// relative to cwd. ".." can't lead above the root.
-func cleanPath(name, cwd string) (string, error) {
+// relative to cwd, which may be relative to workDir. ".." can't lead above the
+// root.
+func cleanPath(name, cwd, workDir string) (string, error) {
 	if cwd == "" {
-		cwd = WorkDir
+		cwd = workDir
 	}
 	if strings.ContainsRune(name, 0) || strings.ContainsRune(cwd, 0) {
 		return "", fmt.Errorf("box: %w: NUL byte", ErrBadPath)
 	}
 	if !path.IsAbs(cwd) {
-		cwd = path.Join(WorkDir, cwd)
+		cwd = path.Join(workDir, cwd)
 	}
 	if !path.IsAbs(name) {
 		name = cwd + "/" + name

@@ -22,7 +22,8 @@ const (
 	Folder Mode = "folder"
 )
 
-// The directories that every box has, and its user.
+// The user of a box with a runtime and its directories, and the numbers of
+// every box's user.
 const (
 	WorkDir    = "/vercel/sandbox"
 	User       = "vercel-sandbox"
@@ -176,6 +177,8 @@ type Config struct {
 	// DenyNetwork starts the box without a network but loopback. See
 	// [Box.SetNetwork].
 	DenyNetwork bool
+	// Account is the box's user. The zero value is RuntimeAccount.
+	Account Account
 	// Hostname is the box's own, in namespace mode. Empty means "sandbox".
 	Hostname string
 }

@@ -28,6 +28,7 @@ type namespaceMachine struct {
 	layers   []string
 	deny     bool
 	hostname string
+	account  Account
 
 	mu   sync.Mutex
 	init *exec.Cmd
@@ -114,7 +115,7 @@ func (m *namespaceMachine) bootOnThread() (err error) {
 	}
 	up := filepath.Join("../b", filepath.Base(m.dir))
 	root := rootSpec{
-		target: n.mounts + "/root", lower: append(slices.Clone(m.layers), n.lower), upper: up + "/u", work: up + "/w",
+		target: n.mounts + "/root", lower: append(slices.Clone(m.layers), n.lower[m.account.Name]), upper: up + "/u", work: up + "/w",
 		options: overlayOptions, dev: n.mounts + "/dev", devpts: ",mode=0620,gid=5", extra: n.extra,
 	}
 	if n.rootless {
@@ -124,7 +125,7 @@ func (m *namespaceMachine) bootOnThread() (err error) {
 		return err
 	}
 	if n.rootless {
-		if err := n.accountFiles(root.target); err != nil {
+		if err := n.accountFiles(root.target, m.account); err != nil {
 			return err
 		}
 	}
@@ -246,27 +247,23 @@ func (m *namespaceMachine) namespaces() int {
 }
 
 func (m *namespaceMachine) launch(cmd *exec.Cmd, spec *Spec) (running, error) {
-	dir, err := cleanPath(".", spec.Dir)
-	if err != nil {
-		return nil, err
-	}
-	return started(cmd, onThread(func() error {
+	return started(cmd, onThread(func() (err error) {
 		if err := m.enter(m.namespaces()); err != nil {
 			return err
 		}
 		if err := limitCapabilities(); err != nil {
 			return err
 		}
-		if info, err := os.Stat(dir); err != nil || !info.IsDir() {
-			return &launchError{126, fmt.Sprintf("cannot change to directory %s: no such directory", dir)}
+		if info, err := os.Stat(spec.Dir); err != nil || !info.IsDir() {
+			return &launchError{126, fmt.Sprintf("cannot change to directory %s: no such directory", spec.Dir)}
 		}
-		cmd.Dir, cmd.Env = dir, defaultEnv(spec)
-		if cmd.Path, err = lookPath(spec.Path, dir, cmd.Env); err != nil {
+		cmd.Dir, cmd.Env = spec.Dir, spec.Env
+		if cmd.Path, err = lookPath(spec.Path, spec.Dir, cmd.Env); err != nil {
 			return notStarted(spec.Path, err)
 		}
 		prepare(cmd, spec.TTY != nil)
 		if !m.backend.rootless {
-			cmd.SysProcAttr.Credential = credential(spec.User)
+			cmd.SysProcAttr.Credential = m.credential(spec.User)
 		} else if spec.User != rootUser {
 			asBoxUser(cmd)
 		}
@@ -276,15 +273,15 @@ func (m *namespaceMachine) launch(cmd *exec.Cmd, spec *Spec) (running, error) {
 
 // credential is a user of the box, with the groups that its files say. It runs
 // inside the box.
-func credential(user string) *syscall.Credential {
+func (m *namespaceMachine) credential(user string) *syscall.Credential {
 	if user == rootUser {
 		return &syscall.Credential{Groups: []uint32{0}}
 	}
-	return &syscall.Credential{Uid: UserID, Gid: GroupID, Groups: supplementaryGroups()}
+	return &syscall.Credential{Uid: UserID, Gid: GroupID, Groups: supplementaryGroups(m.account.Name)}
 }
 
-// supplementaryGroups are those that /etc/group lists the box's user in.
-func supplementaryGroups() []uint32 {
+// supplementaryGroups are those that /etc/group lists the user in.
+func supplementaryGroups(user string) []uint32 {
 	data, err := os.ReadFile("/etc/group")
 	if err != nil {
 		return nil
@@ -292,7 +289,7 @@ func supplementaryGroups() []uint32 {
 	var groups []uint32
 	for line := range strings.Lines(string(data)) {
 		fields := strings.Split(strings.TrimSpace(line), ":")
-		if len(fields) != 4 || !slices.Contains(strings.Split(fields[3], ","), User) {
+		if len(fields) != 4 || !slices.Contains(strings.Split(fields[3], ","), user) {
 			continue
 		}
 		if gid, err := strconv.ParseUint(fields[2], 10, 32); err == nil {
@@ -310,7 +307,7 @@ func (m *namespaceMachine) files(f func(fsys) error) error {
 		if m.backend.rootless {
 			return f(threadFS{})
 		}
-		if err := actAs(UserID, GroupID, supplementaryGroups()); err != nil {
+		if err := actAs(UserID, GroupID, supplementaryGroups(m.account.Name)); err != nil {
 			return err
 		}
 		return f(threadFS{})

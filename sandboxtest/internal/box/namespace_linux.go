@@ -24,9 +24,9 @@ type namespaceBackend struct {
 	dir    string // the store
 	mounts string // the tmpfs below dir, seen by the threads only
 	pool   *threads
-	lower  string   // the lowest layers, as boxes name them
-	extra  []string // host directories to bind
-	tun    bool     // boxes have networks that lead outside
+	lower  map[string]string // the lowest layers by the account's name, as boxes name them
+	extra  []string          // host directories to bind
+	tun    bool              // boxes have networks that lead outside
 
 	rootless bool
 
@@ -46,7 +46,8 @@ func newNamespaceBackend(dir string, log *slog.Logger) (backend, error) {
 func newLocalBackend(dir string, log *slog.Logger, rootless bool) (*namespaceBackend, error) {
 	n := &namespaceBackend{
 		rootless: rootless, tun: haveTUN(), log: log, dir: dir, mounts: filepath.Join(dir, "ns"), pool: &threads{work: make(chan func())},
-		mnt: -1, net: -1, uts: -1, ipc: -1,
+		lower: make(map[string]string, len(accounts)),
+		mnt:   -1, net: -1, uts: -1, ipc: -1,
 	}
 	err := n.pool.add(n.setUp)
 	for range bootThreads - 1 {
@@ -119,7 +120,11 @@ func (n *namespaceBackend) setUp() error {
 	if err != nil {
 		return err
 	}
-	for _, dir := range []string{"base", "view", "dev", "etc", "root"} {
+	dirs := []string{"dev", "root"}
+	for _, a := range accounts {
+		dirs = append(dirs, a.baseName(), a.viewName(), a.etcName())
+	}
+	for _, dir := range dirs {
 		if err := os.Mkdir(n.mounts+"/"+dir, 0o755); err != nil {
 			return err
 		}
@@ -141,15 +146,24 @@ func (n *namespaceBackend) setUp() error {
 }
 
 func (n *namespaceBackend) setUpAsRoot() error {
-	base := n.mounts + "/base"
-	err := errors.Join(buildBase(base, filepath.Dir(n.dir)), writeAccounts(base+"/etc", n.tun), buildDev(n.mounts+"/dev"))
+	err := buildDev(n.mounts + "/dev")
 	if err != nil {
 		return err
 	}
 	if n.extra, err = extraMounts(n.dir); err != nil {
 		return err
 	}
-	return n.chooseLower(n.mounts + "/view")
+	for _, a := range accounts {
+		base := filepath.Join(n.mounts, a.baseName())
+		err := errors.Join(buildBase(base, filepath.Dir(n.dir), a), writeAccounts(base+"/etc", n.tun, a))
+		if err == nil {
+			err = n.chooseLower(a)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // chooseLower decides how boxes see the host's root. overlayfs refuses a lower
@@ -157,30 +171,30 @@ func (n *namespaceBackend) setUpAsRoot() error {
 // system they lie inside "/". A read-only overlay of the base over "/" is a
 // file system of its own, which nothing lies in. It costs one of the two
 // levels that overlays may be stacked, so it is taken only when needed.
-func (n *namespaceBackend) chooseLower(view string) error {
+func (n *namespaceBackend) chooseLower(a Account) error {
 	var root, store unix.Stat_t
 	if err := errors.Join(unix.Stat("/", &root), unix.Stat(n.dir, &store)); err != nil {
 		return err
 	}
 	// Boxes are mounted with the store's l as working directory.
 	if root.Dev != store.Dev {
-		n.lower = "../ns/base:/"
+		n.lower[a.Name] = "../ns/" + a.baseName() + ":/"
 		return nil
 	}
-	n.lower = "../ns/view"
+	n.lower[a.Name] = "../ns/" + a.viewName()
 	// A relative name needs no escapes.
 	if err := os.Chdir(n.mounts); err != nil {
 		return err
 	}
-	return mountPoint{source: "base", target: view, kind: "overlay", flags: unix.MS_RDONLY,
-		data: "lowerdir=base:/,redirect_dir=on"}.mount()
+	return mountPoint{source: "base", target: filepath.Join(n.mounts, a.viewName()), kind: "overlay", flags: unix.MS_RDONLY,
+		data: "lowerdir=" + a.baseName() + ":/,redirect_dir=on"}.mount()
 }
 
 // try runs a box once: what is needed of the kernel and of the host's programs
 // is best found out so.
 func (n *namespaceBackend) try() error {
 	dir := filepath.Join(n.dir, "b", newID())
-	m := &namespaceMachine{backend: n, dir: dir}
+	m := &namespaceMachine{backend: n, dir: dir, account: RuntimeAccount}
 	defer func() { _ = removeAll(dir) }()
 	if err := m.make(); err != nil {
 		return err
@@ -189,7 +203,11 @@ func (n *namespaceBackend) try() error {
 		return err
 	}
 	cmd := &exec.Cmd{Args: []string{"true"}}
-	proc, err := m.launch(cmd, &Spec{Path: "true"})
+	spec := &Spec{Path: "true"}
+	if err := spec.complete(m.account); err != nil {
+		return errors.Join(err, m.halt(nil))
+	}
+	proc, err := m.launch(cmd, spec)
 	if err == nil && proc.wait().Code != 0 {
 		err = errors.New("a command that should succeed fails")
 	}
@@ -201,7 +219,7 @@ func (n *namespaceBackend) newMachine(b *Box, dir string, layers []string) (mach
 }
 
 func (n *namespaceBackend) machine(dir string, layers []string, cfg Config) (*namespaceMachine, error) {
-	m := &namespaceMachine{backend: n, dir: dir, layers: layers, deny: cfg.DenyNetwork, hostname: cfg.Hostname}
+	m := &namespaceMachine{backend: n, dir: dir, layers: layers, deny: cfg.DenyNetwork, hostname: cfg.Hostname, account: cfg.account()}
 	return m, m.make()
 }
 

@@ -21,8 +21,11 @@ func prepare(cmd *exec.Cmd, tty bool) {
 func hostEnv(env []string) []string { return env }
 
 // signalGroup signals a process group by its leader.
-func signalGroup(pid int, sig syscall.Signal) error {
-	err := syscall.Kill(-pid, sig)
+func signalGroup(pid int, sig syscall.Signal) error { return signalProcess(-pid, sig) }
+
+// signalProcess signals one process.
+func signalProcess(pid int, sig syscall.Signal) error {
+	err := syscall.Kill(pid, sig)
 	if errors.Is(err, syscall.ESRCH) {
 		return os.ErrProcessDone
 	}

@@ -33,10 +33,24 @@ func hostEnv(env []string) []string {
 // signalGroup ends a process tree for the signals that end one; there are no
 // others here.
 func signalGroup(pid int, sig syscall.Signal) error {
+	return endBy(pid, sig, func() error { killTree(pid); return nil })
+}
+
+// signalProcess is like signalGroup for one process.
+func signalProcess(pid int, sig syscall.Signal) error {
+	return endBy(pid, sig, func() error {
+		p, err := os.FindProcess(pid)
+		if err != nil {
+			return os.ErrProcessDone
+		}
+		return p.Kill()
+	})
+}
+
+func endBy(pid int, sig syscall.Signal, end func() error) error {
 	switch sig {
 	case syscall.SIGKILL, syscall.SIGTERM, syscall.SIGINT, syscall.SIGQUIT, syscall.SIGHUP:
-		killTree(pid)
-		return nil
+		return end()
 	case 0:
 		h, err := windows.OpenProcess(windows.PROCESS_QUERY_LIMITED_INFORMATION, false, uint32(pid))
 		if err != nil {

@@ -24,10 +24,10 @@ type Spec struct {
 	// Env is the environment as "KEY=value"; of two with the same key the last
 	// counts. PATH, HOME, USER, LOGNAME, SHELL and LANG have defaults.
 	Env []string
-	// Dir is the working directory, below WorkDir when relative. Empty means
-	// WorkDir.
+	// Dir is the working directory, below that of the box's account when
+	// relative. Empty means that one.
 	Dir string
-	// User is "", the box's user, or "root". Folder mode runs both as the user
+	// User is "" for the box's user, or "root". Folder mode runs both as the user
 	// that the host runs as.
 	User string
 	// Timeout ends the command and its children with SIGKILL. Zero is none.
@@ -98,6 +98,9 @@ func (b *Box) Start(ctx context.Context, spec Spec) (*Process, error) {
 	if err := spec.check(); err != nil {
 		return nil, fmt.Errorf("box: start: %w", err)
 	}
+	if err := spec.complete(b.Account()); err != nil {
+		return nil, fmt.Errorf("box: start: %w", err)
+	}
 	done, err := b.use()
 	if err != nil {
 		return nil, fmt.Errorf("box: start: %w", err)
@@ -135,8 +138,8 @@ func (s *Spec) check() error {
 	if s.Path == "" {
 		return errors.New("empty program name")
 	}
-	if s.User != "" && s.User != User && s.User != rootUser {
-		return fmt.Errorf("user %q, want %q, %q or empty", s.User, User, rootUser)
+	if s.User != "" && s.User != rootUser {
+		return fmt.Errorf("user %q, want %q or empty", s.User, rootUser)
 	}
 	if s.Timeout < 0 {
 		return fmt.Errorf("negative timeout %v", s.Timeout)
@@ -156,6 +159,14 @@ func (s *Spec) check() error {
 		}
 	}
 	return nil
+}
+
+// complete makes the directory absolute and puts the defaults into the
+// environment.
+func (s *Spec) complete(account Account) (err error) {
+	s.Env = defaultEnv(s, account)
+	s.Dir, err = cleanPath(".", s.Dir, account.WorkDir)
+	return err
 }
 
 // failed is a process that has come to its end without having started.
@@ -225,9 +236,15 @@ func (p *Process) Wait() Result {
 	return p.result
 }
 
-// Signal sends signal n to the process and to its process group. When the
+// Signal sends signal n to the process alone, not to its children. When the
 // process has exited it is os.ErrProcessDone.
-func (p *Process) Signal(n int) error {
+func (p *Process) Signal(n int) error { return p.signal(n, signalProcess) }
+
+// SignalGroup sends signal n to the process and to its process group. When the
+// process has exited it is os.ErrProcessDone.
+func (p *Process) SignalGroup(n int) error { return p.signal(n, signalGroup) }
+
+func (p *Process) signal(n int, send func(pid int, sig syscall.Signal) error) error {
 	if n < 1 || n > 64 {
 		return fmt.Errorf("box: signal %d is not in 1..64", n)
 	}
@@ -236,7 +253,7 @@ func (p *Process) Signal(n int) error {
 	if p.exited {
 		return os.ErrProcessDone
 	}
-	return signalGroup(p.pid, syscall.Signal(n))
+	return send(p.pid, syscall.Signal(n))
 }
 
 // Write writes to the terminal of a process that has one.

@@ -95,19 +95,29 @@ func TestStandardStreamsByName(t *testing.T) {
 func TestSignals(t *testing.T) {
 	eachMode(t, func(t *testing.T, h *Host) {
 		b := newBox(t, h, Config{})
-		ready, out := io.Pipe()
-		child := mark()
-		p := start(t, b, Spec{Path: "sh", Args: []string{"-c", `trap 'exit 3' TERM; sh -c 'echo; exec sleep ` + child + `' & wait`}, Stdout: out})
-		_, err := ready.Read(make([]byte, 1))
-		require.NoError(t, err)
-		require.NoError(t, p.Signal(15))
-		assert.Equal(t, 3, p.Wait().ExitCode)
-		assertGone(t, child) // the group had the signal too
-		require.ErrorIs(t, p.Signal(15), os.ErrProcessDone)
+		for _, group := range []bool{false, true} {
+			ready, out := io.Pipe()
+			child := mark()
+			p := start(t, b, Spec{Path: "sh", Args: []string{"-c", `trap 'exit 3' TERM; sh -c 'echo; exec sleep ` + child + `' & wait`}, Stdout: out})
+			_, err := ready.Read(make([]byte, 1))
+			require.NoError(t, err)
+			signal := p.Signal
+			if group {
+				signal = p.SignalGroup
+			}
+			require.NoError(t, signal(15))
+			assert.Equal(t, 3, p.Wait().ExitCode)
+			if group {
+				assertGone(t, child)
+			} else {
+				assert.True(t, isRunning(t, child), "the signal was for the process alone")
+			}
+			require.ErrorIs(t, signal(15), os.ErrProcessDone)
+		}
+		p := start(t, b, Spec{Path: "sleep", Args: []string{mark()}})
 		require.Error(t, p.Signal(0))
 		require.Error(t, p.Signal(65))
 
-		p = start(t, b, Spec{Path: "sleep", Args: []string{mark()}})
 		require.NoError(t, p.Signal(9))
 		assert.Equal(t, 137, p.Wait().ExitCode)
 		p = start(t, b, Spec{Path: "sleep", Args: []string{mark()}})

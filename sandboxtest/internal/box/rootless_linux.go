@@ -29,22 +29,7 @@ var ownDirs = []string{
 }
 
 func (n *namespaceBackend) setUpRootless() error {
-	base, dev := n.mounts+"/base", n.mounts+"/dev"
-	for _, dir := range []string{"/dev", "/home", Home, "/proc", "/run/lock", "/shared", "/sys", "/tmp", "/var/tmp", WorkDir} {
-		if err := os.MkdirAll(base+dir, 0o755); err != nil {
-			return err
-		}
-	}
-	for _, link := range [][2]string{{"/run", "/var/run"}, {"/run/lock", "/var/lock"}} {
-		if err := os.Symlink(link[0], base+link[1]); err != nil {
-			return err
-		}
-	}
-	for _, parent := range []string{"/", "/home", "/var"} {
-		if err := n.showDirs(base, parent); err != nil {
-			return err
-		}
-	}
+	dev := n.mounts + "/dev"
 	for _, node := range devices {
 		if err := errors.Join(writeFile(dev+"/"+node, "", 0o666), mountPoint{source: "/dev/" + node, target: dev + "/" + node, flags: unix.MS_BIND}.mount()); err != nil {
 			return err
@@ -53,16 +38,48 @@ func (n *namespaceBackend) setUpRootless() error {
 	if err := linkDev(dev); err != nil {
 		return err
 	}
-	n.lower = "../ns/base"
-	return writeAccounts(n.mounts+"/etc", n.tun)
+	for _, a := range accounts {
+		extra, err := buildRootlessBase(filepath.Join(n.mounts, a.baseName()), a)
+		if err == nil {
+			err = writeAccounts(filepath.Join(n.mounts, a.etcName()), n.tun, a)
+		}
+		if err != nil {
+			return err
+		}
+		n.lower[a.Name], n.extra = "../ns/"+a.baseName(), extra
+	}
+	return nil
+}
+
+// buildRootlessBase writes what a box has beside the host's directories, and
+// gives those that it shows.
+func buildRootlessBase(base string, account Account) (extra []string, err error) {
+	for _, dir := range append(account.dirs(), "/dev", "/home", "/proc", "/run/lock", "/shared", "/sys", "/tmp", "/var/tmp") {
+		if err := os.MkdirAll(base+dir, 0o755); err != nil {
+			return nil, err
+		}
+	}
+	for _, link := range [][2]string{{"/run", "/var/run"}, {"/run/lock", "/var/lock"}} {
+		if err := os.Symlink(link[0], base+link[1]); err != nil {
+			return nil, err
+		}
+	}
+	for _, parent := range []string{"/", "/home", "/var"} {
+		shown, err := showDirs(base, parent)
+		if err != nil {
+			return nil, err
+		}
+		extra = append(extra, shown...)
+	}
+	return extra, nil
 }
 
 // showDirs gives the base layer the links of one of the host's directories and
 // places for its directories, which boxes will see there.
-func (n *namespaceBackend) showDirs(base, parent string) error {
+func showDirs(base, parent string) (shown []string, err error) {
 	entries, err := os.ReadDir(parent)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	for _, entry := range entries {
 		name := filepath.Join(parent, entry.Name())
@@ -73,32 +90,32 @@ func (n *namespaceBackend) showDirs(base, parent string) error {
 		case entry.Type()&fs.ModeSymlink != 0:
 			target, err := os.Readlink(name)
 			if err != nil {
-				return err
+				return nil, err
 			}
 			if err := os.Symlink(target, base+name); err != nil {
-				return err
+				return nil, err
 			}
 		case entry.IsDir():
 			if unix.Access(name, unix.X_OK) != nil {
 				continue
 			}
 			if err := os.Mkdir(base+name, 0o755); err != nil {
-				return err
+				return nil, err
 			}
-			n.extra = append(n.extra, name)
+			shown = append(shown, name)
 		}
 	}
-	return nil
+	return shown, nil
 }
 
 // accountFiles replaces the host's files that know users and names.
-func (n *namespaceBackend) accountFiles(root string) error {
+func (n *namespaceBackend) accountFiles(root string, account Account) error {
 	for _, name := range []string{"passwd", "group", "hosts", "hostname", "resolv.conf"} {
 		target := filepath.Join(root, "etc", name)
 		if info, err := os.Lstat(target); err != nil || !info.Mode().IsRegular() {
 			continue // as resolv.conf where it is a link into /run
 		}
-		if err := bindReadOnly(n.mounts+"/etc/"+name, target); err != nil {
+		if err := bindReadOnly(filepath.Join(n.mounts, account.etcName(), name), target); err != nil {
 			return err
 		}
 	}

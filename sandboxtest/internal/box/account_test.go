@@ -1,0 +1,41 @@
+package box
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+// TestAccounts: each account has its user, home and working directory, and of
+// the other account nothing is there.
+func TestAccounts(t *testing.T) {
+	eachMode(t, func(t *testing.T, h *Host) {
+		for account, other := range map[Account]string{RuntimeAccount: "", ImageAccount: WorkDir} {
+			b := newBox(t, h, Config{Account: account})
+			out, _, res := run(t, b, Spec{Path: "sh", Args: []string{"-c", "echo $USER; echo x > f; test -w $HOME && cd ~ && pwd -P"}})
+			require.Zero(t, res.ExitCode)
+			assert.Contains(t, out, account.Name+"\n")
+			assert.Contains(t, out, account.Home+"\n")
+			f, _, err := b.ReadFile(account.WorkDir+"/f", "")
+			require.NoError(t, err)
+			require.NoError(t, f.Close())
+			if other != "" {
+				_, _, err := b.ReadFile(other, "")
+				assert.ErrorContains(t, err, "no such file")
+			}
+			if h.Mode() == Namespace {
+				out, _, _ := run(t, b, Spec{Path: "id", Args: []string{"-un"}})
+				assert.Equal(t, account.Name+"\n", out)
+			}
+			out, _, _ = run(t, b, Spec{Path: "sh", Args: []string{"-c", "echo $SUDO_USER"}, User: "root"})
+			assert.Equal(t, account.Name+"\n", out)
+			require.NoError(t, b.Stop(t.Context()))
+			layer, _, err := b.Freeze(t.Context())
+			require.NoError(t, err)
+			b = newBox(t, h, Config{Layer: layer, Account: account})
+			out, _, _ = run(t, b, Spec{Path: "cat", Args: []string{"f"}})
+			assert.Equal(t, "x\n", out)
+		}
+	})
+}
