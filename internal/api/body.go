@@ -10,8 +10,8 @@ import (
 // meet again.
 var errSource = errors.New("reading the upload's source")
 
-// lazyBody opens its source at the first read. retryablehttp makes a body once
-// only to look at its length, and that must cost nothing.
+// lazyBody opens its source at the first read: a request whose connection can't
+// be made costs nothing.
 type lazyBody struct {
 	open func() (io.ReadCloser, error)
 	rc   io.ReadCloser

@@ -17,8 +17,6 @@ import (
 	"strings"
 	"sync"
 	"time"
-
-	"github.com/hashicorp/go-retryablehttp"
 )
 
 // maxAnswer bounds a JSON answer.
@@ -43,27 +41,17 @@ type Config struct {
 
 // Client sends operations. It is safe for concurrent use.
 type Client struct {
-	cfg     Config
-	base    string // escaped path prefix
-	retrier *retryablehttp.Client
-	agent   []string
+	cfg   Config
+	base  string // escaped path prefix
+	http  *http.Client
+	agent []string
 }
 
 // New makes a client.
 func New(cfg Config) *Client {
 	hc := *cfg.HTTPClient
-	rt := hc.Transport
-	if rt == nil {
-		rt = http.DefaultTransport
-	}
-	hc.Transport = keepIdle{rt}
 	hc.CheckRedirect = redirectPolicy(cfg.BaseURL, hc.CheckRedirect)
-	return &Client{
-		cfg:     cfg,
-		base:    cfg.BaseURL.EscapedPath(),
-		retrier: newRetrier(&hc, cfg.Retry),
-		agent:   []string{cfg.UserAgent},
-	}
+	return &Client{cfg: cfg, base: cfg.BaseURL.EscapedPath(), http: &hc, agent: []string{cfg.UserAgent}}
 }
 
 // Request is one call of an operation.
@@ -76,6 +64,10 @@ type Request struct {
 	Open   func() (io.ReadCloser, error)
 	Header http.Header // added to the request; keys in canonical form
 	Accept string      // media type that a stream's answer must have
+
+	// Uncertain is set when the operation is over: an attempt before the last
+	// one may have acted without a clear answer.
+	Uncertain bool
 }
 
 var (
@@ -84,16 +76,9 @@ var (
 )
 
 // Do performs an operation and decodes its JSON answer into out, unless out is
-// nil. Errors are *Failure.
+// nil. Errors are *Failure, or *AuthError when there are no credentials. An
+// answer whose body breaks off is no answer.
 func (c *Client) Do(ctx context.Context, req *Request, out any) error {
-	resp, a, err := c.send(ctx, req)
-	if err != nil {
-		return err
-	}
-	if resp == nil {
-		return nil
-	}
-	defer resp.Body.Close()
 	buf := buffers.Get().(*bytes.Buffer)
 	defer func() {
 		if buf.Cap() <= 1<<20 {
@@ -101,17 +86,23 @@ func (c *Client) Do(ctx context.Context, req *Request, out any) error {
 			buffers.Put(buf)
 		}
 	}()
-	n, err := buf.ReadFrom(io.LimitReader(resp.Body, maxAnswer+1))
+	resp, a, err := c.send(ctx, req, func(r io.Reader) error {
+		buf.Reset()
+		_, err := buf.ReadFrom(io.LimitReader(r, maxAnswer+1))
+		return err
+	})
 	switch {
 	case err != nil:
-		return c.unusable(req, a, resp, nil, &BodyError{Err: err})
-	case n > maxAnswer:
+		return err
+	case resp == nil:
+		return nil
+	case buf.Len() > maxAnswer:
 		return c.unusable(req, a, resp, nil, &DecodeError{Err: errTooLarge})
-	case out == nil || n == 0 && req.Op.Delete:
+	case out == nil || buf.Len() == 0 && req.Op.Delete:
 		return nil
 	}
 	body := buf.Bytes()
-	if n == 0 {
+	if len(body) == 0 {
 		body = []byte("{}")
 	}
 	if d, ok := out.(decoder); ok && d.Decode(body) {
@@ -129,24 +120,17 @@ type decoder interface{ Decode(data []byte) bool }
 
 var buffers = sync.Pool{New: func() any { return new(bytes.Buffer) }}
 
-// oddAnswerTime is how long an answer of the wrong kind is read, for the error.
-const oddAnswerTime = 2 * time.Second
-
 // Stream performs an operation and returns its answer with the body unread;
-// the caller closes it. Errors are *Failure.
+// the caller closes it. Errors are as those of Do.
 func (c *Client) Stream(ctx context.Context, req *Request) (*http.Response, error) {
-	resp, a, err := c.send(ctx, req)
+	resp, a, err := c.send(ctx, req, nil)
 	if err != nil {
 		return nil, err
 	}
 	if got := resp.Header.Get("Content-Type"); req.Accept != "" && got != req.Accept {
 		if media, _, err := mime.ParseMediaType(got); err != nil || media != req.Accept {
 			f := c.failure(req, a)
-			// Whatever this is may go on for as long as the stream would have.
-			stop := time.AfterFunc(oddAnswerTime, func() { resp.Body.Close() })
 			f.readError(resp)
-			stop.Stop()
-			resp.Body.Close()
 			// A success all the same: the operation may well have taken place.
 			f.Err, f.Uncertain = &ContentTypeError{Got: got, Want: req.Accept}, true
 			return nil, f
@@ -155,13 +139,14 @@ func (c *Client) Stream(ctx context.Context, req *Request) (*http.Response, erro
 	return resp, nil
 }
 
-// send performs an operation up to the head of a successful answer. It returns
+// send performs an operation. With read, which is given the body of a success,
+// the answer has been read when it returns; without, up to its head. It returns
 // neither an answer nor an error when a delete was found to be done already.
-func (c *Client) send(ctx context.Context, req *Request) (*http.Response, *attempts, error) {
+func (c *Client) send(ctx context.Context, req *Request, read func(io.Reader) error) (*http.Response, *attempts, error) {
 	a := &attempts{op: req.Op}
 	auth, err := c.cfg.Auth(ctx)
 	if err != nil {
-		return nil, a, err
+		return nil, a, &AuthError{Err: err}
 	}
 	var body []byte
 	if req.Body != nil {
@@ -169,41 +154,83 @@ func (c *Client) send(ctx context.Context, req *Request) (*http.Response, *attem
 			return nil, a, c.broken(req, a, err)
 		}
 	}
-	traced := a.trace(ctx)
-	resp, err := c.try(traced, req, auth, body, a)
-	if err == nil && (resp.StatusCode == http.StatusUnauthorized || resp.StatusCode == http.StatusForbidden) && c.cfg.Refresh != nil {
-		// The token was refused, so the operation did not act and may be
-		// repeated whatever its class.
-		if better, ok := c.cfg.Refresh(ctx, auth); ok {
-			resp.Body.Close()
-			resp, err = c.try(traced, req, better, body, a)
-		}
+	if ctx.Err() != nil {
+		return nil, a, c.broken(req, a, ContextError(ctx)) // nothing is sent
 	}
-	switch {
-	case err != nil:
-		// What breaks first when the context ends, the connection or an upload's
-		// source, is chance. The context is what the caller is told of.
-		if end := ctx.Err(); end != nil && !errors.Is(err, end) {
-			err = end
-		}
-		return nil, a, c.broken(req, a, err)
-	case resp.StatusCode >= 200 && resp.StatusCode < 300:
-		return resp, a, nil
+	start, traced, mayRefresh := time.Now(), ctx, c.cfg.Refresh != nil
+	if req.Op.Class != Safe {
+		traced = a.trace(ctx)
 	}
-	defer resp.Body.Close()
-	if req.Op.Delete && resp.StatusCode == http.StatusNotFound && a.uncertain {
-		return nil, a, nil
+	for n := 0; ; n++ {
+		resp, f, err := c.attempt(traced, req, auth, body, a, read)
+		if f != nil && mayRefresh && (f.Status == http.StatusUnauthorized || f.Status == http.StatusForbidden) {
+			// The token was refused, so the operation did not act and may be
+			// sent again whatever its class.
+			mayRefresh = false
+			if better, ok := c.cfg.Refresh(ctx, auth); ok {
+				auth, n = better, -1
+				continue
+			}
+		}
+		lost := a.uncertain
+		if a.again(ctx, resp, err) && n < c.cfg.Retry.Max && c.cfg.Retry.pause(ctx, n, resp) {
+			continue
+		}
+		c.log(ctx, req, resp, err, a.count, start)
+		req.Uncertain = lost
+		switch {
+		case err != nil || f != nil && ctx.Err() != nil && a.op.Class == Safe && f.transient():
+			// What breaks first when the context ends, the connection or an
+			// upload's source, is chance. The context is what the caller is told
+			// of.
+			if ctx.Err() != nil {
+				err = ContextError(ctx)
+			}
+			return nil, a, c.broken(req, a, err)
+		case f == nil:
+			return resp, a, nil
+		case req.Op.Delete && req.Op.Class == Safe && f.Status == http.StatusNotFound && a.uncertain:
+			return nil, a, nil
+		}
+		f.Attempts, f.Uncertain = a.count, a.uncertain
+		return nil, a, f
+	}
+}
+
+// attempt sends the request once. The answer comes with a failure if it is not a
+// success; an answer that breaks off is an error.
+func (c *Client) attempt(ctx context.Context, req *Request, auth Auth, body []byte, a *attempts, read func(io.Reader) error) (*http.Response, *Failure, error) {
+	a.count++
+	resp, err := c.http.Do(c.request(ctx, req, auth, body))
+	if err != nil {
+		if e, ok := errors.AsType[*url.Error](err); ok {
+			// Queries may hold secrets, all the more where a redirect led.
+			e.URL, _, _ = strings.Cut(e.URL, "?")
+		}
+		return nil, nil, err
+	}
+	if resp.StatusCode >= 200 && resp.StatusCode < 300 {
+		if read == nil {
+			return resp, nil, nil
+		}
+		defer resp.Body.Close()
+		if err := read(resp.Body); err != nil {
+			a.wrote.Store(true) // it was answered, after all
+			return nil, nil, &BodyError{Err: err}
+		}
+		return resp, nil, nil
 	}
 	f := c.failure(req, a)
 	f.readError(resp)
-	return nil, a, f
+	if e, ok := errors.AsType[*BodyError](f.Err); ok && req.Op.Class == Safe && !f.transient() {
+		// What it says decides whether to go on, and that is lost.
+		return nil, nil, e
+	}
+	return resp, f, nil
 }
 
-// try runs the retry loop once.
-func (c *Client) try(ctx context.Context, req *Request, auth Auth, body []byte, a *attempts) (*http.Response, error) {
-	if ctx.Err() != nil {
-		return nil, context.Cause(ctx) // nothing was sent, whatever the transport tells
-	}
+// request makes the HTTP request of one attempt.
+func (c *Client) request(ctx context.Context, req *Request, auth Auth, body []byte) *http.Request {
 	plain, escaped := req.Op.expand(req.Path)
 	query := "teamId=" + url.QueryEscape(auth.TeamID)
 	if len(req.Query) > 0 {
@@ -231,31 +258,18 @@ func (c *Client) try(ctx context.Context, req *Request, auth Auth, body []byte, 
 		Host: c.cfg.BaseURL.Host, Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1,
 		Header: header,
 	}).WithContext(ctx)
-	rr, err := retryablehttp.FromRequest(hr)
-	if err != nil {
-		return nil, err
-	}
 	switch {
 	case req.Open != nil:
-		err = rr.SetBody(retryablehttp.ReaderFunc(func() (io.Reader, error) { return &lazyBody{open: req.Open}, nil }))
-		rr.ContentLength = -1
+		hr.GetBody = func() (io.ReadCloser, error) { return &lazyBody{open: req.Open}, nil }
+		hr.ContentLength = -1
 	case body != nil:
-		err = rr.SetBody(body)
+		hr.GetBody = func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(body)), nil }
+		hr.ContentLength = int64(len(body))
 	}
-	if err != nil {
-		return nil, err
+	if hr.GetBody != nil {
+		hr.Body, _ = hr.GetBody()
 	}
-	start, before := time.Now(), a.count
-	resp, err := c.retrier.Do(rr)
-	if err != nil && resp != nil {
-		resp.Body.Close()
-	}
-	if e, ok := errors.AsType[*url.Error](err); ok {
-		// Queries may hold secrets, all the more where a redirect led.
-		e.URL, _, _ = strings.Cut(e.URL, "?")
-	}
-	c.log(ctx, req, resp, err, a.count-before, start)
-	return resp, err
+	return hr
 }
 
 // log writes one line an operation. Neither query, headers nor bodies are in

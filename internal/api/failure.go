@@ -6,6 +6,7 @@ import (
 	"io"
 	"net/http"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/go-vercel/sandbox/internal/wire"
@@ -49,9 +50,60 @@ func (f *Failure) Unwrap() error { return f.Err }
 // OutcomeUnknown reports whether nobody can know if the operation took place.
 func (f *Failure) OutcomeUnknown() bool { return f.Uncertain && f.Op.Class != Safe }
 
-// readError fills f from an answer that is not a success.
+// Refused reports whether the API refused the operation because the session is
+// not one that runs, before it or an earlier attempt could have acted. It is the
+// only place that decides this, of the very answer to this request.
+func (f *Failure) Refused() bool {
+	if f.Uncertain && f.Op.Class != Safe {
+		return false
+	}
+	switch f.Status {
+	case http.StatusGone:
+		return !f.SnapshotGone()
+	case http.StatusUnprocessableEntity:
+		return f.Stopping()
+	}
+	return false
+}
+
+// Stopping reports whether the session is on its way out.
+func (f *Failure) Stopping() bool {
+	return f.Status == http.StatusUnprocessableEntity && (f.Code == "sandbox_stopping" || f.Code == "sandbox_snapshotting")
+}
+
+// SnapshotGone reports whether the sandbox can't be resumed because its files
+// are gone. The service has said so with 400 and with 410, with and without a
+// code of its own.
+func (f *Failure) SnapshotGone() bool {
+	if f.Status < 400 || f.Status >= 500 {
+		return false
+	}
+	return f.Code == "snapshot_not_found" ||
+		f.Status == http.StatusBadRequest && strings.Contains(f.Message, "Cannot resume sandbox")
+}
+
+// transient reports answers that say nothing of the operation: those of a proxy
+// or an overloaded server.
+func (f *Failure) transient() bool {
+	switch f.Status {
+	case http.StatusRequestTimeout, http.StatusTooEarly, http.StatusTooManyRequests:
+		return true
+	}
+	return f.Status >= 500
+}
+
+// errorBodyTime is how long the body of an answer that is no success is read.
+const errorBodyTime = 2 * time.Second
+
+// readError fills f from an answer that is not a success, and closes it.
 func (f *Failure) readError(resp *http.Response) {
 	f.Status, f.Header = resp.StatusCode, resp.Header
+	// Whatever this is may go on for ever.
+	stop := time.AfterFunc(errorBodyTime, func() { resp.Body.Close() })
+	defer func() {
+		stop.Stop()
+		resp.Body.Close()
+	}()
 	f.RetryAfter, _ = retryAfter(resp, time.Now())
 	body, err := io.ReadAll(io.LimitReader(resp.Body, maxErrorBody))
 	if err != nil {
@@ -71,6 +123,14 @@ func (f *Failure) readError(resp *http.Response) {
 	}
 	f.Code, f.Message = answer.Error.Code, answer.Error.Message
 }
+
+// AuthError reports that the credentials could not be had. Nothing was sent.
+type AuthError struct{ Err error }
+
+func (e *AuthError) Error() string { return e.Err.Error() }
+
+// Unwrap returns the cause.
+func (e *AuthError) Unwrap() error { return e.Err }
 
 // BodyError reports an answer whose body broke off.
 type BodyError struct{ Err error }

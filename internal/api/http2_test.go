@@ -42,7 +42,7 @@ func TestRetryClassesHTTP2(t *testing.T) {
 	defer transport.CloseIdleConnections()
 	c := testClient(transport)
 	c.cfg.BaseURL, c.base = base, ""
-	c.retrier = newRetrier(&http.Client{Transport: transport}, Retry{Max: 2, Wait: 1})
+	c.cfg.Retry = Retry{Max: 2, Wait: 1}
 
 	for op, want := range map[*Op]int64{GetSandbox: 3, StopSession: 3, StartCommand: 1, CreateSnapshot: 1} {
 		acted.Store(0)

@@ -9,16 +9,16 @@ import (
 type Class int
 
 const (
-	// Safe operations have the same result however often they are done. They
-	// are repeated after connection errors, 429 and 5xx.
+	// Safe operations have the same result however often they are delivered.
+	// They are retried after connection errors, 408, 425, 429 and 5xx.
 	Safe Class = iota
-	// Once operations must not act twice. They are repeated only when the
+	// Once operations must not act twice. They are retried only when the
 	// request surely did not act: it was never written to a connection, or it
 	// was answered 429.
 	Once
-	// Named is a create that carries a name: sent as Once, and when the outcome
-	// is unknown the caller can look the name up.
-	Named
+	// Settled operations are sent as Once. When an answer is lost, the SDK looks
+	// at what the operation was about, as the operation's Lost says.
+	Settled
 )
 
 // String returns the name that the documentation uses for the class.
@@ -28,8 +28,8 @@ func (c Class) String() string {
 		return "safe"
 	case Once:
 		return "once"
-	case Named:
-		return "create with a name"
+	case Settled:
+		return "settled"
 	}
 	return "unknown"
 }
@@ -43,9 +43,15 @@ type Op struct {
 	Class  Class
 	// Stream marks answers that are handed over unread.
 	Stream bool
-	// Delete marks operations for which "not found" after an attempt with an
-	// unknown outcome means that the earlier attempt succeeded.
+	// Delete marks operations whose answer may be empty. Of a Safe one, "not
+	// found" after an attempt with an unknown outcome means that the earlier
+	// attempt succeeded.
 	Delete bool
+	// Again is what a second delivery does, by our own retry or by a first
+	// attempt that arrives late. It argues the class.
+	Again string
+	// Lost is how the outcome is settled when the answer was lost.
+	Lost string
 }
 
 // Table lists every operation. It is the only place that decides how an
@@ -57,42 +63,85 @@ func register(op Op) *Op {
 	return &op
 }
 
-const session = "/v2/sandboxes/sessions/{session}"
+const (
+	session  = "/v2/sandboxes/sessions/{session}"
+	reads    = "reads once more"
+	askAgain = "sent again"
+	unknown  = "ErrOutcomeUnknown"
+)
+
+func read(name, path string) Op {
+	return Op{Name: name, Method: http.MethodGet, Path: path, Class: Safe, Again: reads, Lost: askAgain}
+}
+
+func post(name, path string, class Class, again, lost string) Op {
+	return Op{Name: name, Method: http.MethodPost, Path: path, Class: class, Again: again, Lost: lost}
+}
+
+func (op Op) streamed() Op {
+	op.Stream = true
+	return op
+}
 
 // The operations of the API.
 var (
-	CreateSandbox = register(Op{Name: "create sandbox", Method: http.MethodPost, Path: "/v2/sandboxes", Class: Once})
-	CreateNamed   = register(Op{Name: "create sandbox", Method: http.MethodPost, Path: "/v2/sandboxes", Class: Named})
-	ForkSandbox   = register(Op{Name: "fork sandbox", Method: http.MethodPost, Path: "/v2/sandboxes/{sandbox}/fork", Class: Once})
-	ForkNamed     = register(Op{Name: "fork sandbox", Method: http.MethodPost, Path: "/v2/sandboxes/{sandbox}/fork", Class: Named})
-	GetSandbox    = register(Op{Name: "get sandbox", Method: http.MethodGet, Path: "/v2/sandboxes/{sandbox}"})
-	ListSandboxes = register(Op{Name: "list sandboxes", Method: http.MethodGet, Path: "/v2/sandboxes"})
-	UpdateSandbox = register(Op{Name: "update sandbox", Method: http.MethodPatch, Path: "/v2/sandboxes/{sandbox}"})
-	DeleteSandbox = register(Op{Name: "delete sandbox", Method: http.MethodDelete, Path: "/v2/sandboxes/{sandbox}", Delete: true})
+	CreateSandbox = register(post("create sandbox", "/v2/sandboxes", Once,
+		"makes a second sandbox, which costs and which nobody knows of", unknown))
+	CreateNamed = register(post("create sandbox", "/v2/sandboxes", Settled,
+		"is refused, since the name is taken; it would not tell ours from somebody else's",
+		"ErrOutcomeUnknown; GetOrCreate looks the name up and sets up only what carries its own mark"))
+	ForkSandbox = register(post("fork sandbox", "/v2/sandboxes/{sandbox}/fork", Once,
+		"makes a second sandbox", unknown))
+	ForkNamed = register(post("fork sandbox", "/v2/sandboxes/{sandbox}/fork", Settled,
+		"is refused, since the name is taken", "ErrOutcomeUnknown; the caller looks the name up"))
+	GetSandbox = register(Op{Name: "get sandbox", Method: http.MethodGet, Path: "/v2/sandboxes/{sandbox}", Class: Safe,
+		Again: "reads once more; with resume it finds the session that the first one started",
+		Lost:  "sent again; a session that was started meanwhile counts as started by this call, so that its hook runs"})
+	ListSandboxes = register(read("list sandboxes", "/v2/sandboxes"))
+	UpdateSandbox = register(Op{Name: "update sandbox", Method: http.MethodPatch, Path: "/v2/sandboxes/{sandbox}", Class: Safe,
+		Again: "sets the same values", Lost: askAgain})
+	DeleteSandbox = register(Op{Name: "delete sandbox", Method: http.MethodDelete, Path: "/v2/sandboxes/{sandbox}", Class: Settled, Delete: true,
+		Again: "deletes whatever bears the name by then, which may be somebody else's new sandbox",
+		Lost:  "the name is looked up: none, or one that was made since, means done; the same one is deleted again"})
 
-	GetSession      = register(Op{Name: "get session", Method: http.MethodGet, Path: session})
-	ListSessions    = register(Op{Name: "list sessions", Method: http.MethodGet, Path: "/v2/sandboxes/sessions"})
-	StopSession     = register(Op{Name: "stop session", Method: http.MethodPost, Path: session + "/stop"})
-	ExtendTimeout   = register(Op{Name: "extend timeout", Method: http.MethodPost, Path: session + "/extend-timeout", Class: Once})
-	SetPolicy       = register(Op{Name: "update network policy", Method: http.MethodPost, Path: session + "/network-policy"})
-	CreateSnapshot  = register(Op{Name: "create snapshot", Method: http.MethodPost, Path: session + "/snapshot", Class: Once})
-	OpenInteractive = register(Op{Name: "open interactive session", Method: http.MethodPost, Path: session + "/interactive"})
+	GetSession   = register(read("get session", session))
+	ListSessions = register(read("list sessions", "/v2/sandboxes/sessions"))
+	StopSession  = register(post("stop session", session+"/stop", Safe, "finds this session stopped, which is no error", askAgain))
+	// A session's end is moved by an amount, not to a moment.
+	ExtendTimeout  = register(post("extend timeout", session+"/extend-timeout", Once, "extends twice", unknown))
+	SetPolicy      = register(post("update network policy", session+"/network-policy", Safe, "sets the same policy", askAgain))
+	CreateSnapshot = register(post("create snapshot", session+"/snapshot", Once,
+		"makes a second snapshot, or is refused by the session that the first one ends", unknown))
+	OpenInteractive = register(post("open interactive session", session+"/interactive", Safe,
+		"names the same service once more; nothing runs in it before it is dialled", askAgain))
 
-	RunCommand   = register(Op{Name: "run command", Method: http.MethodPost, Path: session + "/cmd", Class: Once, Stream: true})
-	StartCommand = register(Op{Name: "start command", Method: http.MethodPost, Path: session + "/cmd", Class: Once})
-	ListCommands = register(Op{Name: "list commands", Method: http.MethodGet, Path: session + "/cmd"})
-	GetCommand   = register(Op{Name: "get command", Method: http.MethodGet, Path: session + "/cmd/{command}"})
-	CommandLogs  = register(Op{Name: "read command logs", Method: http.MethodGet, Path: session + "/cmd/{command}/logs", Stream: true})
-	KillCommand  = register(Op{Name: "kill command", Method: http.MethodPost, Path: session + "/cmd/{command}/kill"})
+	RunCommand = register(post("run command", session+"/cmd", Once, "runs the command a second time",
+		"ErrOutcomeUnknown; with an ID, the command is looked up and adopted").streamed())
+	StartCommand = register(post("start command", session+"/cmd", Once, "runs the command a second time",
+		"ErrOutcomeUnknown; with an ID, the command is looked up and adopted"))
+	ListCommands = register(read("list commands", session+"/cmd"))
+	GetCommand   = register(read("get command", session+"/cmd/{command}"))
+	CommandLogs  = register(read("read command logs", session+"/cmd/{command}/logs").streamed())
+	// KillCommand delivers a signal of which a second one changes nothing:
+	// SIGKILL, SIGSTOP, SIGCONT.
+	KillCommand = register(post("kill command", session+"/cmd/{command}/kill", Safe,
+		"finds the process ended, stopped or running already", "sent again; that the command has ended then is no error"))
+	// SignalCommand delivers any other signal.
+	SignalCommand = register(post("kill command", session+"/cmd/{command}/kill", Settled,
+		"delivers the signal twice, and many programs take a second SIGINT as an order to give up saving",
+		"the command is looked at: one that has ended needs no signal; for one that runs, ErrOutcomeUnknown"))
 
-	MakeDir    = register(Op{Name: "make directory", Method: http.MethodPost, Path: session + "/fs/mkdir"})
-	WriteFiles = register(Op{Name: "write files", Method: http.MethodPost, Path: session + "/fs/write"})
-	ReadFile   = register(Op{Name: "read file", Method: http.MethodPost, Path: session + "/fs/read", Stream: true})
+	MakeDir = register(post("make directory", session+"/fs/mkdir", Settled,
+		"finds the directory there, and can't tell who made it", "the directory is looked at: where there is none the request is sent again, else ErrOutcomeUnknown"))
+	WriteFiles = register(post("write files", session+"/fs/write", Safe,
+		"unpacks the same files once more; a first attempt that arrives late could put back what it has of them", askAgain))
+	ReadFile = register(post("read file", session+"/fs/read", Safe, reads, askAgain).streamed())
 
-	ListSnapshots  = register(Op{Name: "list snapshots", Method: http.MethodGet, Path: "/v2/sandboxes/snapshots"})
-	SnapshotTree   = register(Op{Name: "read snapshot tree", Method: http.MethodGet, Path: "/v2/sandboxes/snapshots/tree"})
-	GetSnapshot    = register(Op{Name: "get snapshot", Method: http.MethodGet, Path: "/v2/sandboxes/snapshots/{snapshot}"})
-	DeleteSnapshot = register(Op{Name: "delete snapshot", Method: http.MethodDelete, Path: "/v2/sandboxes/snapshots/{snapshot}", Delete: true})
+	ListSnapshots  = register(read("list snapshots", "/v2/sandboxes/snapshots"))
+	SnapshotTree   = register(read("read snapshot tree", "/v2/sandboxes/snapshots/tree"))
+	GetSnapshot    = register(read("get snapshot", "/v2/sandboxes/snapshots/{snapshot}"))
+	DeleteSnapshot = register(Op{Name: "delete snapshot", Method: http.MethodDelete, Path: "/v2/sandboxes/snapshots/{snapshot}", Class: Safe, Delete: true,
+		Again: "finds nothing: an ID is never given a second time", Lost: "sent again; that there is none then means done"})
 )
 
 // expand fills the template's placeholders, in order, and returns the path

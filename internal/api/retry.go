@@ -2,6 +2,8 @@ package api
 
 import (
 	"context"
+	"crypto/tls"
+	"crypto/x509"
 	"errors"
 	"math/rand/v2"
 	"net"
@@ -11,22 +13,19 @@ import (
 	"strings"
 	"sync/atomic"
 	"time"
-
-	"github.com/hashicorp/go-retryablehttp"
 )
 
 // maxRetryAfter is the longest wait that a server may ask of us. A longer one
 // is handed to the caller at once.
 const maxRetryAfter = 20 * time.Second
 
-// Retry holds the limits of repeating a request.
+// Retry holds the limits of retrying a request.
 type Retry struct {
 	Max  int           // how often after the first attempt
-	Wait time.Duration // before the first repetition; doubles each time
+	Wait time.Duration // before the first retry; doubles each time
 }
 
-// attempts follows one operation through its attempts. It travels in the
-// request's context, because retryablehttp's CheckRetry sees nothing else.
+// attempts follows one operation through its attempts.
 type attempts struct {
 	op        *Op
 	count     int         // attempts begun
@@ -35,48 +34,45 @@ type attempts struct {
 	uncertain bool        // an attempt may have acted without a clear answer
 }
 
-type attemptsKey struct{}
-
 // trace returns a context in which the attempts know whether a request was
 // written. WroteHeaders comes before any byte can act on the server; without
 // it the request surely did not, if the transport tells of such things at all:
 // one that does begins with GetConn.
 func (a *attempts) trace(ctx context.Context) context.Context {
-	ctx = context.WithValue(ctx, attemptsKey{}, a)
-	if a.op.Class == Safe && !a.op.Delete {
-		return ctx
-	}
 	return httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{
 		GetConn:      func(string) { a.traced.Store(true) },
 		WroteHeaders: func() { a.wrote.Store(true) },
 	})
 }
 
-// checkRetry decides by the operation's class whether it is sent again.
-func checkRetry(ctx context.Context, resp *http.Response, err error) (bool, error) {
-	a, _ := ctx.Value(attemptsKey{}).(*attempts)
-	a.count++
+// again decides by the operation's class whether it is sent once more after an
+// attempt that got an answer, or none because of err.
+func (a *attempts) again(ctx context.Context, resp *http.Response, err error) bool {
 	wrote := a.wrote.Swap(false)
 	if err != nil {
-		if !a.traced.Load() && a.op.Class != Safe && !unconnected(err) {
+		if !a.traced.Load() && !unconnected(err) {
 			wrote = true
 		}
 		if wrote {
 			a.uncertain = true
 		}
 		if ctx.Err() != nil || permanent(err) {
-			return false, err
+			return false
 		}
-		return a.op.Class == Safe || !wrote, nil
+		return a.op.Class == Safe || !wrote
 	}
-	switch {
-	case resp.StatusCode == http.StatusTooManyRequests:
-		return patient(resp), nil
-	case resp.StatusCode >= 500:
+	switch status := resp.StatusCode; {
+	case status == http.StatusTooManyRequests:
+		return patient(resp)
+	case status == http.StatusTooEarly:
+		// The server says that it did not act, but not that it will.
+		return a.op.Class == Safe && patient(resp)
+	case status == http.StatusRequestTimeout, status >= 500:
+		// Whoever answers so may have passed the request on.
 		a.uncertain = true
-		return a.op.Class == Safe && patient(resp), nil
+		return a.op.Class == Safe && patient(resp)
 	}
-	return false, nil
+	return false
 }
 
 // patient reports whether the server's Retry-After is short enough to wait for.
@@ -91,26 +87,47 @@ func unconnected(err error) bool {
 		return true
 	}
 	e, ok := errors.AsType[*net.OpError](err)
-	return ok && e.Op == "dial"
+	return ok && e.Op == "dial" || untrusted(err)
 }
 
-// permanent reports transport errors that a repetition can't mend.
+// untrusted reports a server whose certificate is not accepted.
+func untrusted(err error) bool {
+	_, ok := errors.AsType[*tls.CertificateVerificationError](err)
+	if !ok {
+		_, ok = errors.AsType[x509.UnknownAuthorityError](err)
+	}
+	return ok
+}
+
+// permanent reports transport errors that another attempt would meet again.
 func permanent(err error) bool {
-	return errors.Is(err, errRedirect) || errors.Is(err, errSource) ||
+	return errors.Is(err, errRedirect) || errors.Is(err, errSource) || untrusted(err) ||
 		strings.Contains(err.Error(), "unsupported protocol scheme")
 }
 
-// backoff is the pause after attempt n (from 0): the server's Retry-After if it
-// gave one, and then Wait·2ⁿ times a random factor between 1 and 2, which keeps
-// many clients from coming back at once.
-func (r Retry) backoff(_, _ time.Duration, n int, resp *http.Response) time.Duration {
-	pause := time.Duration(float64(r.Wait<<min(n, 16)) * (1 + rand.Float64()))
+// pause waits after attempt n (from 0): the server's Retry-After if it gave one,
+// and then Wait·2ⁿ times a random factor between 1 and 2, which keeps many
+// clients from coming back at once. It reports false when ctx ends before.
+func (r Retry) pause(ctx context.Context, n int, resp *http.Response) bool {
+	wait := time.Duration(float64(r.Wait<<min(n, 16)) * (1 + rand.Float64()))
 	if resp != nil {
 		if after, ok := retryAfter(resp, time.Now()); ok {
-			pause += min(after, maxRetryAfter)
+			wait += min(after, maxRetryAfter)
 		}
 	}
-	return pause
+	return Sleep(ctx, wait)
+}
+
+// Sleep waits for d, and reports false when ctx ends before.
+func Sleep(ctx context.Context, d time.Duration) bool {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return ctx.Err() == nil
+	case <-ctx.Done():
+		return false
+	}
 }
 
 // retryAfter reads Retry-After in seconds or as an HTTP date.
@@ -130,15 +147,4 @@ func retryAfter(resp *http.Response, now time.Time) (time.Duration, bool) {
 		return 0, false
 	}
 	return t.Sub(now), true
-}
-
-// newRetrier wraps an HTTP client in the retry loop of retryablehttp.
-func newRetrier(hc *http.Client, r Retry) *retryablehttp.Client {
-	return &retryablehttp.Client{
-		HTTPClient:   hc,
-		RetryMax:     r.Max,
-		CheckRetry:   checkRetry,
-		Backoff:      r.backoff,
-		ErrorHandler: retryablehttp.PassthroughErrorHandler,
-	}
 }

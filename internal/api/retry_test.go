@@ -32,6 +32,9 @@ type failure struct {
 	sentOnce    int  // attempts of one that must not be done twice
 	status      int  // of the error; 0 for none
 	unknownOnce bool // whether nobody can know what such a one did
+	streams     bool // a success for a stream, whose body is its reader's
+	// brokenRefusal: for what must not be done twice the status says enough.
+	brokenRefusal bool
 }
 
 const head = "Content-Type: application/json\r\nContent-Length: "
@@ -54,7 +57,10 @@ var failures = []failure{
 	{name: "504", answer: "HTTP/1.1 504 Oh\r\n" + head + "2\r\n\r\n{}", sent: 3, sentOnce: 1, status: 504, unknownOnce: true},
 	{name: "400", answer: "HTTP/1.1 400 No\r\n" + head + "2\r\n\r\n{}", sent: 1, sentOnce: 1, status: 400},
 	{name: "404", answer: "HTTP/1.1 404 No\r\n" + head + "2\r\n\r\n{}", sent: 1, sentOnce: 1, status: 404},
-	{name: "a success that breaks off", answer: "HTTP/1.1 200 OK\r\n" + head + "99\r\n\r\n{", sent: 1, sentOnce: 1, status: 200, unknownOnce: true},
+	{name: "a success that breaks off", answer: "HTTP/1.1 200 OK\r\n" + head + "99\r\n\r\n{", sent: 3, sentOnce: 1, unknownOnce: true, streams: true},
+	{name: "a refusal that breaks off", answer: "HTTP/1.1 400 No\r\n" + head + "99\r\n\r\n{", sent: 3, sentOnce: 1, brokenRefusal: true},
+	{name: "408", answer: "HTTP/1.1 408 Late\r\n" + head + "2\r\n\r\n{}", sent: 3, sentOnce: 1, status: 408, unknownOnce: true},
+	{name: "425", answer: "HTTP/1.1 425 Early\r\n" + head + "2\r\n\r\n{}", sent: 3, sentOnce: 1, status: 425},
 }
 
 // dialer counts attempts and answers them over in-memory connections.
@@ -114,7 +120,7 @@ func TestRetryClasses(t *testing.T) {
 						req.Body = struct{}{}
 					}
 					var err error
-					if op.Stream && f.status == 200 {
+					if op.Stream && f.streams {
 						var resp *http.Response
 						resp, err = c.Stream(t.Context(), req)
 						require.NoError(t, err, "a stream's body is its reader's")
@@ -129,7 +135,11 @@ func TestRetryClasses(t *testing.T) {
 					assert.EqualValues(t, want, attempts.Load(), "requests made")
 					fail, ok := errors.AsType[*Failure](err)
 					require.True(t, ok, "%v", err)
-					assert.Equal(t, f.status, fail.Status)
+					if f.brokenRefusal && op.Class != Safe {
+						assert.Equal(t, 400, fail.Status)
+					} else {
+						assert.Equal(t, f.status, fail.Status)
+					}
 					assert.Equal(t, unknown, fail.OutcomeUnknown())
 					assert.NotContains(t, err.Error(), "tok")
 				})
@@ -151,14 +161,14 @@ func TestDeleteFoundDone(t *testing.T) {
 				}
 				return notFound.dialer(&attempts)(ctx, network, addr)
 			}}
-			require.NoError(t, testClient(transport).Do(t.Context(), &Request{Op: DeleteSandbox, Path: []string{"a"}}, nil))
+			require.NoError(t, testClient(transport).Do(t.Context(), &Request{Op: DeleteSnapshot, Path: []string{"a"}}, nil))
 			assert.EqualValues(t, 2, attempts.Load())
 		})
 	}
 	synctest.Test(t, func(t *testing.T) {
 		var attempts atomic.Int64
 		err := testClient(&http.Transport{DisableKeepAlives: true, DialContext: notFound.dialer(&attempts)}).
-			Do(t.Context(), &Request{Op: DeleteSandbox, Path: []string{"a"}}, nil)
+			Do(t.Context(), &Request{Op: DeleteSnapshot, Path: []string{"a"}}, nil)
 		require.Error(t, err)
 	})
 }

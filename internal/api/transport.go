@@ -27,11 +27,6 @@ func DefaultTransport() *http.Transport {
 	}
 }
 
-// keepIdle hides CloseIdleConnections: retryablehttp calls it whenever it gives
-// up on a request, which would cost every other user of a shared transport its
-// connections.
-type keepIdle struct{ http.RoundTripper }
-
 var errRedirect = errors.New("refused to follow the redirect")
 
 // redirectPolicy lets redirects within the base host pass. To another host, or

@@ -1,0 +1,22 @@
+package api
+
+import (
+	"context"
+	"errors"
+)
+
+// ContextError is the error of a context that has ended: [errors.Is] matches
+// both its cause and what Err gives.
+func ContextError(ctx context.Context) error {
+	err, cause := ctx.Err(), context.Cause(ctx)
+	if err == nil || cause == nil || errors.Is(cause, err) {
+		return cause
+	}
+	return &endedError{cause, err}
+}
+
+// endedError is a context's cause, which need not say that it is one.
+type endedError struct{ cause, err error }
+
+func (e *endedError) Error() string   { return e.cause.Error() }
+func (e *endedError) Unwrap() []error { return []error{e.cause, e.err} }
