@@ -33,7 +33,7 @@ func opMkdir(c *call) (any, error) {
 	if err := c.args(&a); err != nil {
 		return nil, err
 	}
-	return nil, t.Mkdir(c.ctx, a.Path)
+	return once(c, func() (any, error) { return nil, t.Mkdir(c.ctx, a.Path) })
 }
 
 func opReadFile(c *call) (any, error) {
