@@ -134,7 +134,7 @@ func (f *follower) next() (LogStream, []byte, error) {
 				f.delivered[i] += int64(len(data))
 				return stream, data, nil
 			case wire.KindError:
-				return "", nil, &StreamError{Code: rec.ErrCode, Message: rec.ErrMessage, SessionID: f.session, CommandID: f.id}
+				return "", nil, &StreamError{Code: rec.Error.Code, Message: rec.Error.Message, SessionID: f.session, CommandID: f.id}
 			case wire.KindCommand:
 				if rec.Command.ExitCode != nil {
 					f.end = rec.Command

@@ -143,7 +143,7 @@ func (f *follower) start() (*wire.Command, error) {
 		case err == nil && rec.Kind == wire.KindUnknown:
 			continue
 		case err == nil && rec.Kind == wire.KindError:
-			return nil, &StreamError{Code: rec.ErrCode, Message: rec.ErrMessage, SessionID: f.session}
+			return nil, &StreamError{Code: rec.Error.Code, Message: rec.Error.Message, SessionID: f.session}
 		case err == nil:
 			return nil, &StreamError{Code: "invalid_record", Message: "the stream does not begin with the command", SessionID: f.session}
 		case f.ctx.Err() != nil:

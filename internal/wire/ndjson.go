@@ -30,8 +30,14 @@ type Record struct {
 	Data []byte
 	// Command is set for KindCommand.
 	Command *Command
-	// ErrCode and ErrMessage are set for KindError.
-	ErrCode, ErrMessage string
+	// Error is set for KindError.
+	Error *RecordError
+}
+
+// RecordError is what a record of KindError says.
+type RecordError struct {
+	Code    string `json:"code"`
+	Message string `json:"message"`
 }
 
 // LineError is a line of a log stream that is no record.
@@ -61,12 +67,17 @@ type limits struct {
 	// whole is the longest line that is surely delivered in one record. The
 	// output in a longer one comes in pieces.
 	whole int
-	// line bounds what can't be delivered in pieces: commands, errors, and
-	// output whose stream is named after the data.
+	// line bounds what can't be delivered in pieces: commands and errors.
 	line int
+	// tail bounds what follows the data in a longer line than whole. It is less
+	// than buffer.
+	tail int
+	// held bounds the output in a line that names its stream after the data.
+	// Above whole it is held in a file.
+	held int64
 }
 
-var defaultLimits = limits{buffer: 64 << 10, whole: 1 << 20, line: 16 << 20}
+var defaultLimits = limits{buffer: 64 << 10, whole: 1 << 20, line: 16 << 20, tail: 32 << 10, held: 8 << 30}
 
 // maxExcerpt bounds LineError.Excerpt.
 const maxExcerpt = 80
@@ -83,18 +94,22 @@ var bufferPool = sync.Pool{New: func() any { return &buffers{in: make([]byte, de
 //
 // A piece of output is delivered only when nothing that follows could change
 // it: when a stream breaks within a line, what was delivered is a prefix of what
-// the line would have given.
+// the line would have given. A line of more than a megabyte comes in pieces: at
+// once where it names its stream before the data; after its end where it names
+// it behind, as the platform does. Until then its data is in a temporary file.
 type LogDecoder struct {
 	r       io.Reader
 	limits  limits
 	pooled  *buffers
 	buf     []byte
-	pos     int // start of what is not decoded yet
+	pos     int // start of the line that is not decoded yet
 	end     int // end of what was read
-	looked  int // no newline in buf[pos:looked]
+	looked  int // no newline in buf[pos:looked]; only while line.unusual
 	readErr error
 	err     error // the last thing that Next returns
+	line    line
 	long    longLine
+	slow    int // lines that encoding/json had to decode; of use to tests
 }
 
 // NewLogDecoder returns a decoder that reads from r. Close gives its buffers
@@ -107,15 +122,16 @@ func NewLogDecoder(r io.Reader) *LogDecoder {
 // Close makes the buffers available to other decoders. Next fails afterwards,
 // and data that it returned is no longer valid. The reader is not closed.
 func (d *LogDecoder) Close() error {
-	if d.pooled != nil {
-		if cap(d.pooled.out) > d.limits.whole {
-			d.pooled.out = nil
-		}
-		bufferPool.Put(d.pooled)
-		d.pooled, d.buf, d.pos, d.end = nil, nil, 0, 0
-		d.err = errors.New("log decoder is closed")
+	if d.pooled == nil {
+		return nil
 	}
-	return nil
+	if cap(d.pooled.out) > d.limits.whole {
+		d.pooled.out = nil
+	}
+	bufferPool.Put(d.pooled)
+	d.pooled, d.buf, d.pos, d.end = nil, nil, 0, 0
+	d.err = errors.New("log decoder is closed")
+	return d.long.close()
 }
 
 // Next returns the next record, or the next piece of one. The error is io.EOF
@@ -133,13 +149,6 @@ func (d *LogDecoder) Next() (Record, error) {
 	return rec, nil
 }
 
-var (
-	stdoutHead = []byte(`{"stream":"stdout","data":"`)
-	stderrHead = []byte(`{"stream":"stderr","data":"`)
-	plainTail  = []byte("\"}\n")
-	endedTail  = []byte(`\n"}` + "\n") // most output ends in a newline
-)
-
 func (d *LogDecoder) next() (Record, error) {
 	if d.long.state != notLong {
 		if rec, ok, err := d.piece(); ok || err != nil {
@@ -147,37 +156,30 @@ func (d *LogDecoder) next() (Record, error) {
 		}
 	}
 	for {
-		b := d.buf[d.pos:d.end]
-		if d.looked <= d.pos && len(b) > len(stdoutHead) {
-			// The first look at this line: most are plain output, and are done
-			// with in one pass.
-			if kind, ok := cutHead(b); ok {
-				data := b[len(stdoutHead):]
-				n := plainPrefix(data)
-				switch rest := data[n:]; {
-				case bytes.HasPrefix(rest, endedTail):
-					rest[0] = '\n'
-					d.pos += len(stdoutHead) + n + len(endedTail)
-					return Record{Kind: kind, Data: data[:n+1]}, nil
-				case bytes.HasPrefix(rest, plainTail):
-					d.pos += len(stdoutHead) + n + len(plainTail)
-					return Record{Kind: kind, Data: data[:n]}, nil
+		if !d.line.unusual {
+			switch rec, st := d.output(); st {
+			case stringClosed:
+				return rec, nil
+			case stringBad:
+				d.line = line{unusual: true}
+				d.looked = d.pos
+			}
+		}
+		if d.line.unusual {
+			from := max(d.looked, d.pos)
+			if i := bytes.IndexByte(d.buf[from:d.end], '\n'); i >= 0 {
+				text := trimSpace(d.buf[d.pos : from+i])
+				d.pos = from + i + 1
+				d.line = line{}
+				if len(text) > 0 {
+					return d.decode(text)
 				}
+				continue
 			}
-		}
-		from := max(d.looked, d.pos)
-		i := bytes.IndexByte(d.buf[from:d.end], '\n')
-		if i < 0 {
 			d.looked = d.end
-			if rec, ok, err := d.more(); ok || err != nil {
-				return rec, err
-			}
-			continue
 		}
-		line := d.buf[d.pos : from+i]
-		d.pos = from + i + 1
-		if line = trimSpace(line); len(line) > 0 {
-			return d.decode(line)
+		if rec, ok, err := d.more(); ok || err != nil {
+			return rec, err
 		}
 	}
 }
@@ -186,29 +188,25 @@ func (d *LogDecoder) next() (Record, error) {
 // the end of the stream, or when the line is too long to wait for its end.
 func (d *LogDecoder) more() (rec Record, ok bool, err error) {
 	if d.end-d.pos < len(d.buf) {
-		if d.fill(); d.readErr == nil || d.looked < d.end {
+		before := d.end - d.pos
+		if d.fill(); d.readErr == nil || d.end-d.pos > before {
 			return Record{}, false, nil
 		}
-		line := trimSpace(d.buf[d.pos:d.end])
-		d.pos = d.end
-		if len(line) == 0 {
+		text := trimSpace(d.buf[d.pos:d.end])
+		d.pos, d.line = d.end, line{}
+		switch {
+		case len(text) == 0:
 			return Record{}, false, d.readErr
-		}
-		if complete(line) {
-			rec, err = d.decode(line)
+		case complete(text):
+			rec, err = d.decode(text)
 			return rec, true, err
-		}
-		if d.readErr == io.EOF {
+		case d.readErr == io.EOF:
 			return Record{}, false, io.ErrUnexpectedEOF
 		}
 		return Record{}, false, d.readErr
 	}
-	if len(d.buf) >= d.limits.whole {
-		if kind, n, ok := openHead(d.buf[d.pos:d.end]); ok {
-			d.pos += n
-			d.long = longLine{state: inData, kind: kind}
-			return d.piece()
-		}
+	if len(d.buf) >= d.limits.whole && d.lengthen() {
+		return d.piece()
 	}
 	if len(d.buf) >= d.limits.line {
 		return Record{}, false, &LineError{Err: fmt.Errorf("it is longer than %d bytes", d.limits.line)}
@@ -247,81 +245,18 @@ func (d *LogDecoder) fill() {
 	d.readErr = io.ErrNoProgress
 }
 
-// decode decodes a whole line.
-func (d *LogDecoder) decode(line []byte) (Record, error) {
-	if kind, ok := cutHead(line); ok {
-		data, n, st := decodeString(&d.pooled.out, line[len(stdoutHead):])
-		if st == stringClosed && string(line[len(stdoutHead)+n:]) == "}" {
-			return Record{Kind: kind, Data: data}, nil
-		}
-	} else if c, ok := decodeCommand(line); ok {
+// decode decodes a whole line, which output could not.
+func (d *LogDecoder) decode(text []byte) (Record, error) {
+	s := scanner{b: text, scratch: d.pooled.out}
+	if rec, ok := s.output(); ok {
+		d.pooled.out = s.scratch
+		return rec, nil
+	}
+	if c, ok := decodeCommand(text); ok {
 		return Record{Kind: KindCommand, Command: c}, nil
 	}
-	return decodeAny(line)
-}
-
-// decodeAny decodes a line of any shape.
-func decodeAny(line []byte) (Record, error) {
-	var v struct {
-		Stream  json.RawMessage `json:"stream"`
-		Data    json.RawMessage `json:"data"`
-		Command *Command        `json:"command"`
-	}
-	if err := json.Unmarshal(line, &v); err != nil {
-		if _, ok := errors.AsType[*json.SyntaxError](err); ok {
-			return Record{}, notJSON(line, err)
-		}
-		return Record{}, &LineError{Err: err}
-	}
-	if line[0] != '{' {
-		return Record{}, &LineError{Err: errors.New("it is not an object")}
-	}
-	var stream string
-	if len(v.Stream) > 0 {
-		if err := json.Unmarshal(v.Stream, &stream); err != nil {
-			return Record{}, &LineError{Err: fmt.Errorf("stream: %w", err)}
-		}
-	}
-	switch stream {
-	case "stdout", "stderr":
-		var data *string
-		if len(v.Data) > 0 {
-			if err := json.Unmarshal(v.Data, &data); err != nil {
-				return Record{}, &LineError{Err: fmt.Errorf("data of %s: %w", stream, err)}
-			}
-		}
-		if data == nil {
-			return Record{}, &LineError{Err: fmt.Errorf("%s without data", stream)}
-		}
-		rec := Record{Kind: KindStdout, Data: []byte(*data)}
-		if stream == "stderr" {
-			rec.Kind = KindStderr
-		}
-		return rec, nil
-	case "error":
-		var data *struct {
-			Code    string `json:"code"`
-			Message string `json:"message"`
-		}
-		if len(v.Data) > 0 {
-			if err := json.Unmarshal(v.Data, &data); err != nil {
-				return Record{}, &LineError{Err: fmt.Errorf("data of error: %w", err)}
-			}
-		}
-		if data == nil {
-			return Record{}, &LineError{Err: errors.New("error without data")}
-		}
-		return Record{Kind: KindError, ErrCode: data.Code, ErrMessage: data.Message}, nil
-	case "":
-		if v.Command != nil {
-			return Record{Kind: KindCommand, Command: v.Command}, nil
-		}
-	}
-	return Record{Kind: KindUnknown}, nil
-}
-
-func notJSON(line []byte, err error) *LineError {
-	return &LineError{NotJSON: true, Excerpt: string(line[:min(len(line), maxExcerpt)]), Err: err}
+	d.slow++
+	return decodeAny(text)
 }
 
 // complete reports whether the last line of a stream, which no newline ends,

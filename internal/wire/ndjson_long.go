@@ -10,7 +10,16 @@ import (
 // longLine is the line that is being delivered in pieces.
 type longLine struct {
 	state longState
+	// named: kind is known, and data can be delivered.
+	named bool
 	kind  Kind
+	first []byte // what was decoded when the line turned out to be long
+	held  heldData
+}
+
+func (l *longLine) close() error {
+	l.state = notLong
+	return l.held.close()
 }
 
 type longState int
@@ -19,66 +28,49 @@ const (
 	notLong longState = iota
 	inData            // within the string of the data
 	inTail            // behind it
+	inHeld            // at its end: what was held is delivered
 )
 
-// cutHead reports whether b starts as the API writes a record of output. The
-// head is as long as stdoutHead.
-func cutHead(b []byte) (Kind, bool) {
-	switch {
-	case bytes.HasPrefix(b, stdoutHead):
-		return KindStdout, true
-	case bytes.HasPrefix(b, stderrHead):
-		return KindStderr, true
+// lengthen makes the line at the decoder's position one that is delivered in
+// pieces. It reports false if the line is not a record of output.
+func (d *LogDecoder) lengthen() bool {
+	b := d.buf[d.pos:d.end]
+	l := d.line
+	if l.unusual {
+		l = line{}
+		if !l.oddHead(b) {
+			return false
+		}
 	}
-	return 0, false
+	d.long = longLine{state: inData, named: l.named, kind: l.kind, first: b[l.data:l.at]}
+	if l.decoded {
+		d.long.first = d.pooled.out
+	}
+	d.pos += l.at
+	d.line = line{}
+	return true
 }
 
-// openHead reports whether b starts as a record of output whose data is a
-// string that can be decoded as it comes, and where that string begins.
-func openHead(b []byte) (kind Kind, n int, ok bool) {
-	if kind, ok := cutHead(b); ok {
-		return kind, len(stdoutHead), true
+// deliver returns data as a piece of the long line, or holds it.
+func (d *LogDecoder) deliver(data []byte) (rec Record, ok bool, err error) {
+	switch {
+	case len(data) == 0:
+		return Record{}, false, nil
+	case d.long.named:
+		return Record{Kind: d.long.kind, Data: data}, true, nil
 	}
-	dec := json.NewDecoder(bytes.NewReader(b))
-	if t, err := dec.Token(); err != nil || t != json.Delim('{') {
-		return 0, 0, false
-	}
-	known := false
-	for {
-		key, err := dec.Token()
-		if err != nil {
-			return 0, 0, false
-		}
-		if key == "data" {
-			break
-		}
-		var value any
-		if err := dec.Decode(&value); err != nil {
-			return 0, 0, false
-		}
-		if key == "stream" {
-			switch value {
-			case "stdout":
-				kind, known = KindStdout, true
-			case "stderr":
-				kind, known = KindStderr, true
-			default:
-				return 0, 0, false
-			}
-		}
-	}
-	const space = " \t\r"
-	rest, ok := bytes.CutPrefix(bytes.TrimLeft(b[dec.InputOffset():], space), []byte(":"))
-	if !ok || !known {
-		return 0, 0, false
-	}
-	rest, ok = bytes.CutPrefix(bytes.TrimLeft(rest, space), []byte(`"`))
-	return kind, len(b) - len(rest), ok
+	return Record{}, false, d.long.held.write(data, d.limits.held)
 }
 
 // piece returns the next piece of a long line. It returns no record when it has
 // come to the end of the line.
 func (d *LogDecoder) piece() (rec Record, ok bool, err error) {
+	if first := d.long.first; first != nil {
+		d.long.first = nil
+		if rec, ok, err := d.deliver(first); ok || err != nil {
+			return rec, ok, err
+		}
+	}
 	for d.long.state == inData {
 		data, n, st := decodeString(&d.pooled.out, d.buf[d.pos:d.end])
 		if st == stringBad && len(data) == 0 {
@@ -88,8 +80,8 @@ func (d *LogDecoder) piece() (rec Record, ok bool, err error) {
 		if st == stringClosed {
 			d.long.state, d.looked = inTail, d.pos
 		}
-		if len(data) > 0 {
-			return Record{Kind: d.long.kind, Data: data}, true, nil
+		if rec, ok, err := d.deliver(data); ok || err != nil {
+			return rec, ok, err
 		}
 		if st == stringOpen {
 			if err := d.need(); err != nil {
@@ -97,7 +89,22 @@ func (d *LogDecoder) piece() (rec Record, ok bool, err error) {
 			}
 		}
 	}
-	return Record{}, false, d.tail()
+	if d.long.state == inTail {
+		if rec, ok, err := d.tail(); ok || err != nil {
+			return rec, ok, err
+		}
+	}
+	if d.long.state == inHeld {
+		if cap(d.pooled.out) < d.limits.buffer {
+			d.pooled.out = make([]byte, 0, d.limits.buffer)
+		}
+		data, err := d.long.held.read(d.pooled.out[:cap(d.pooled.out)])
+		if len(data) > 0 || err != nil {
+			return Record{Kind: d.long.kind, Data: data}, err == nil, err
+		}
+		return Record{}, false, d.long.close()
+	}
+	return Record{}, false, nil
 }
 
 // need reads on within a line. It is an error that there is no more.
@@ -114,7 +121,7 @@ func (d *LogDecoder) need() error {
 }
 
 // tail reads and checks what follows the data in a long line.
-func (d *LogDecoder) tail() error {
+func (d *LogDecoder) tail() (rec Record, ok bool, err error) {
 	for {
 		from := max(d.looked, d.pos)
 		var rest []byte
@@ -123,8 +130,8 @@ func (d *LogDecoder) tail() error {
 			d.pos = from + i + 1
 		} else {
 			d.looked = d.end
-			if d.end-d.pos >= d.limits.buffer/2 {
-				return &LineError{Err: errors.New("too much follows the data")}
+			if d.end-d.pos >= d.limits.tail {
+				return Record{}, false, &LineError{Err: errors.New("too much follows the data")}
 			}
 			err := d.need()
 			if err == nil {
@@ -132,22 +139,47 @@ func (d *LogDecoder) tail() error {
 			}
 			rest = d.buf[d.pos:d.end]
 			if !json.Valid(asObject(rest)) {
-				return err
+				return Record{}, false, err
 			}
 			d.pos = d.end
 		}
-		d.long = longLine{}
-		var others map[string]json.RawMessage
-		if err := json.Unmarshal(asObject(rest), &others); err != nil {
-			return notJSON(rest, err)
-		}
-		for _, name := range []string{"stream", "data"} {
-			if _, ok := others[name]; ok {
-				return &LineError{Err: errors.New("it has more than one " + name)}
-			}
-		}
-		return nil
+		return d.attribute(rest)
 	}
+}
+
+// attribute ends a long line with what follows its data. Data that was held is
+// delivered next if that names its stream; what else the line may be is returned.
+func (d *LogDecoder) attribute(rest []byte) (rec Record, ok bool, err error) {
+	f, err := decodeFields(asObject(rest))
+	if e, bad := errors.AsType[*LineError](err); bad && e.NotJSON {
+		return Record{}, false, notJSON(rest, e.Err)
+	}
+	if err != nil {
+		return Record{}, false, err
+	}
+	if d.long.named {
+		d.long = longLine{}
+		if f.Stream != nil || f.Data != nil {
+			return Record{}, false, &LineError{Err: errors.New("it has more than one stream or data")}
+		}
+		return Record{}, false, nil
+	}
+	stream, err := f.stream()
+	if err != nil {
+		return Record{}, false, err
+	}
+	if kind, output := outputKinds[stream]; output && f.Data == nil {
+		d.long.state, d.long.kind = inHeld, kind
+		return Record{}, false, nil
+	}
+	if err := d.long.close(); err != nil {
+		return Record{}, false, err
+	}
+	if f.Data == nil {
+		f.Data = json.RawMessage(`""`) // as good as any string where there is no stream of output
+	}
+	rec, err = f.record()
+	return rec, err == nil, err
 }
 
 // asObject makes an object of the end of one, whose start was a string.

@@ -6,6 +6,8 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
+	"os"
 	"strings"
 	"testing"
 	"testing/iotest"
@@ -24,7 +26,7 @@ type event struct {
 
 // smallLimits makes every line but the shortest a long one. Such a decoder must
 // not be closed: its buffers do not belong into the pool.
-var smallLimits = limits{buffer: 48, whole: 48, line: 4 << 10}
+var smallLimits = limits{buffer: 48, whole: 48, line: 4 << 10, tail: 40, held: 16 << 10}
 
 func newSmallDecoder(r io.Reader) *LogDecoder {
 	in := make([]byte, smallLimits.buffer)
@@ -40,7 +42,10 @@ func readAll(t *testing.T, d *LogDecoder) (events []event, err error) {
 			assert.Equal(t, err, again, "the error stays")
 			return events, err
 		}
-		e := event{Kind: rec.Kind, Data: string(rec.Data), Code: rec.ErrCode, Message: rec.ErrMessage}
+		e := event{Kind: rec.Kind, Data: string(rec.Data)}
+		if rec.Error != nil {
+			e.Code, e.Message = rec.Error.Code, rec.Error.Message
+		}
 		if rec.Command != nil {
 			e.Command = rec.Command.ID
 		}
@@ -68,6 +73,12 @@ const sample = `{"command":{"id":"cmd_1","name":"x","args":["a b"],"cwd":"/","se
 {"stream":"stdout","data":"lone \ud83d and \ude00 and \ud83d\u0041 halves \ud83d\ud83d\ude00"}
 {"stream":"stdout","data":"` + "bad \xff utf8 \xe2\x82 x \xf0\x9f\x98" + `"}
 {"stream":"stdout","data":""}
+{"data":"","stream":"stderr"}
+{"data":"first line\nsecond \"line\"\nwith\u001b[0m \ud83d\ude00 é € 😀\n","stream":"stdout"}
+{"data":"lone \ud83d half, ` + "bad \xff utf8 \xe2\x82" + `","stream":"stderr"}
+{"seq":[1,{"data":"x"}],"data":"\n","t":-1e3,"stream":"std\u006fut"}
+{"DATA":"not this","data":"but this","STREAM":"stderr","stream":"stdout"}
+{"data":"of no stream"}
 {"stream":"metrics","data":[1,2]}
 {"heartbeat":true}
 {"stream":"error","data":{"code":"oops","message":"it broke"}}
@@ -158,7 +169,7 @@ func kindOfError(err error) error {
 func TestLogDecoderRecords(t *testing.T) {
 	want, wantErr := ofStream([]byte(sample))
 	require.Equal(t, io.EOF, wantErr)
-	require.Len(t, want, 13)
+	require.Len(t, want, 19)
 	assert.Equal(t, "hé é € 😀 😀 \"\\/\b\f\n\r\t end", want[2].Data)
 	readers := map[string]func(io.Reader) io.Reader{
 		"whole":    func(r io.Reader) io.Reader { return r },
@@ -230,6 +241,15 @@ func TestLogDecoderBadLines(t *testing.T) {
 		{`{"stream":"stdout","data":5}`, false},
 		{`{"stream":"stdout","data":null}`, false},
 		{`{"stream":"stdout"}`, false},
+		{`{"data":"x","stream":"stdout"`, true},
+		{`{"data":"x","stream":"stdout"}}`, true},
+		{`{"data":"x","stream":"stdout"]`, true},
+		{`{"data":"x" "stream":"stdout"}`, true},
+		{"{\"data\":\"a\tb\",\"stream\":\"stdout\"}", true},
+		{`{"data":"\x","stream":"stdout"}`, true},
+		{`{"data":5,"stream":"stderr"}`, false},
+		{`{"data":"x","stream":"error"}`, false},
+		{`{"data":"x","command":"x","stream":"stdout"}`, false},
 		{`{"stream":5,"data":"x"}`, false},
 		{`{"stream":"error","data":"x"}`, false},
 		{`{"stream":"error"}`, false},
@@ -292,6 +312,9 @@ func TestLogDecoderLongLines(t *testing.T) {
 		{"halves", `{"stream":"stdout","data":"`, `\ud83dx`, "\ufffdx", `"}`},
 		{"UTF-8", `{"stream":"stdout","data":"`, "x€😀", "x€😀", `"}`},
 		{"invalid", `{"stream":"stdout","data":"`, "\xe2\x82x", "\ufffd\ufffdx", `"}`},
+		{"data first", `{"data":"`, "abcdefg", "abcdefg", `","stream":"stdout"}`},
+		{"data first, escapes", `{"data":"`, `\n\u00e9😀`, "\né😀", `","stream":"stderr"}`},
+		{"data first, spaces and more", `{ "ts" : {"a":[1]}, "data" : "`, "abcdefg", "abcdefg", `" , "more" : {"data":1} , "stream" : "stderr" } `},
 		{"spaces and more", `{ "ts" : {"a":[1]}, "stream" : "stdout" , "data" : "`, "abcdefg", "abcdefg", `" , "more" : {"data":1} } `},
 	} {
 		t.Run(test.name, func(t *testing.T) {
@@ -343,7 +366,18 @@ func TestLogDecoderBadLongLines(t *testing.T) {
 		{"two data", `{"stream":"stdout","data":"` + data + `","data":"x"}`, errShape},
 		{"two streams", `{"stream":"stdout","data":"` + data + `","stream":"stderr"}`, errShape},
 		{"much behind", `{"stream":"stdout","data":"` + data + `","x":"` + data + `"}`, errShape},
-		{"longer than the limit", `{"data":"` + strings.Repeat(data, 10) + `"}`, errShape},
+		{"data first, much behind", `{"data":"` + data + `","x":"` + data + `","stream":"stdout"}`, errShape},
+		{"data first, newline within", `{"data":"` + data + "\n" + `","stream":"stdout"}`, errNotJSON},
+		{"data first, garbage behind", `{"data":"` + data + `"]`, errNotJSON},
+		{"data first, wrong stream", `{"data":"` + data + `","stream":5}`, errShape},
+		{"data first, no error", `{"data":"` + data + `","stream":"error"}`, errShape},
+		{"data first, two data", `{"data":"` + data + `","data":5,"stream":"stdout"}`, errShape},
+		{"data first, wrong command", `{"data":"` + data + `","command":5,"stream":"stdout"}`, errShape},
+		{"data first, longer than the limit", `{"data":"` + strings.Repeat(data, 20) + `","stream":"stdout"}`, errShape},
+		{"no output, longer than the limit", `{"x":"` + strings.Repeat(data, 10) + `"}`, errShape},
+		{"data first, cut in the data", `{"data":"` + data, io.ErrUnexpectedEOF},
+		{"data first, cut behind", `{"data":"` + data + `","stream":"std`, io.ErrUnexpectedEOF},
+		{"data first, no newline", `{"data":"` + data + `","stream":"stdout"}`, io.EOF},
 		{"cut in the data", `{"stream":"stdout","data":"` + data, io.ErrUnexpectedEOF},
 		{"cut in an escape", `{"stream":"stdout","data":"` + data + `\u12`, io.ErrUnexpectedEOF},
 		{"cut behind", `{"stream":"stdout","data":"` + data + `"`, io.ErrUnexpectedEOF},
@@ -354,8 +388,11 @@ func TestLogDecoderBadLongLines(t *testing.T) {
 			if kindOfError(test.want) == errNotJSON || test.want == errShape {
 				line += "\n"
 			}
-			_, err := readAll(t, newSmallDecoder(strings.NewReader(line)))
+			got, err := readAll(t, newSmallDecoder(strings.NewReader(line)))
 			assert.Equal(t, test.want, kindOfError(err), "%v", err)
+			if strings.HasPrefix(test.name, "data first") && test.want != io.EOF {
+				assert.Empty(t, got, "nothing is delivered before its stream is known")
+			}
 		})
 	}
 }
@@ -389,12 +426,103 @@ func TestLogDecoderAllocatesNothingPerLine(t *testing.T) {
 	assert.Zero(t, testing.AllocsPerRun(5000, func() { _, _ = d.Next() }))
 }
 
+// The lines are written as the platform writes them, in order, spacing and
+// members, and encoding/json is not needed for any.
+func TestLogDecoderKnowsThePlatformsLines(t *testing.T) {
+	stream := `{"command":{"id":"cmd_5a1d","name":"sh","args":["-c","echo \"a\"; ls | wc"],"cwd":"/vercel","sessionId":"sbx_9Yk2","startedAt":1760000000123,"exitCode":null}}
+{"data":"one\n","stream":"stdout"}
+{"data":"no such file\n","stream":"stderr"}
+{"data":"NAME=\"Some OS\"\nVERSION=\"1\"\n/home/é\n\u001b[32mok\u001b[0m\n","stream":"stdout"}
+{"data":"no newline","stream":"stdout"}
+{"command":{"id":"cmd_5a1d","name":"sh","args":["-c","echo \"a\"; ls | wc"],"cwd":"/vercel","sessionId":"sbx_9Yk2","startedAt":1760000000123,"exitCode":0,"durationMs":1007}}
+`
+	want, err := ofStream([]byte(stream))
+	require.Equal(t, io.EOF, err)
+	require.Len(t, want, 6)
+	for name, reader := range map[string]func(io.Reader) io.Reader{
+		"whole": func(r io.Reader) io.Reader { return r }, "bytes": iotest.OneByteReader, "halves": iotest.HalfReader,
+	} {
+		t.Run(name, func(t *testing.T) {
+			d := NewLogDecoder(reader(strings.NewReader(stream)))
+			defer d.Close()
+			got, err := readAll(t, d)
+			assert.Equal(t, io.EOF, err)
+			assert.Equal(t, want, got)
+			assert.Zero(t, d.slow, "lines decoded by encoding/json")
+		})
+	}
+}
+
+// Nor is it needed where members come in another order, or with others, or with
+// spaces between the tokens.
+func TestLogDecoderKnowsOddLines(t *testing.T) {
+	for _, line := range []string{
+		`{"stream":"stderr","data":"text\n"}`,
+		`{ "data": "text\n", "stream": "stderr" }`,
+		` {	"stream" : "stderr" , "data" : "text\n" }  `,
+		`{"ts":1760000000123,"data":"text\n","seq":[1,null,{"a":true}],"stream":"stderr"}`,
+		`{"stream":"stderr","ts":-1.5e3,"data":"text\n","last":"x"}`,
+		`{"data":"t\u0065xt\n","stream":"\u0073tderr"}`,
+	} {
+		for _, reader := range []func(io.Reader) io.Reader{iotest.OneByteReader, iotest.DataErrReader} {
+			d := NewLogDecoder(reader(strings.NewReader(line + "\n")))
+			got, err := readAll(t, d)
+			assert.Equal(t, io.EOF, err)
+			assert.Equal(t, []event{{Kind: KindStderr, Data: "text\n"}}, got, line)
+			assert.Zero(t, d.slow, line)
+			require.NoError(t, d.Close())
+		}
+	}
+}
+
+// Data whose stream is named too late waits in a file, of which nothing is left,
+// whether or not it was ever delivered.
+func TestLogDecoderLeavesNoFiles(t *testing.T) {
+	dir := t.TempDir()
+	t.Setenv("TMPDIR", dir)
+	line := `{"data":"` + strings.Repeat("x", 3<<20) + `","stream":"stderr"}` + "\n"
+	for _, test := range []struct {
+		name, stream string
+		records      int
+	}{
+		{"delivered", line, 1 << 20},
+		{"half delivered", line, 1},
+		{"cut", line[:2<<20], 1 << 20},
+		{"of no stream", line[:3<<20] + `"}` + "\n", 1 << 20},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			d := NewLogDecoder(strings.NewReader(test.stream))
+			for range test.records {
+				if _, err := d.Next(); err != nil {
+					break
+				}
+			}
+			require.NoError(t, d.Close())
+			left, err := os.ReadDir(dir)
+			require.NoError(t, err)
+			assert.Empty(t, left)
+		})
+	}
+	t.Run("no room for files", func(t *testing.T) {
+		t.Setenv("TMPDIR", dir+"/missing")
+		d := NewLogDecoder(strings.NewReader(line))
+		defer d.Close()
+		_, err := d.Next()
+		_, ok := errors.AsType[*LineError](err)
+		assert.True(t, ok, "%v", err)
+		assert.ErrorIs(t, err, fs.ErrNotExist)
+	})
+}
+
 func FuzzLogDecoder(f *testing.F) {
 	for line := range strings.Lines(sample) {
 		f.Add([]byte(line), 7)
 	}
 	f.Add([]byte(sample), 1000)
 	f.Add([]byte(`{"stream":"stdout","data":"0123456789012345678901234567890123456789","ts":1}`), 3)
+	f.Add([]byte(`{"data":"0123456789012345678901234567890123456789\ud83d","STREAM":"stderr","stream":"stdout"}`), 3)
+	f.Add([]byte(`{"Stream":"stdout","stream":"stderr","data":"0123456789012345678901234567890123456789","ts":1}`), 3)
+	f.Add([]byte(`{"stream":"stdout","STREAM":"stderr","data":"0123456789012345678901234567890123456789","ts":1}`), 3)
 	f.Fuzz(func(t *testing.T, stream []byte, split int) {
 		want, wantErr := ofStream(stream)
 		split = min(max(split, 0), len(stream))
@@ -420,13 +548,67 @@ func FuzzLogDecoder(f *testing.F) {
 	})
 }
 
+// FuzzOutput puts any text, as it would be within a string, into records of
+// output of many forms, and reads them in two parts.
+func FuzzOutput(f *testing.F) {
+	forms := []string{
+		`{"data":"%s","stream":"stdout"}`,
+		`{"data":"%s","stream":"stderr"}`,
+		`{"stream":"stdout","data":"%s"}`,
+		`{"stream":"stderr","data":"%s"}`,
+		` { "data" : "%s" , "stream" : "stdout" } `,
+		`{"stream": "stderr", "data": "%s"}`,
+		`{"ts":1,"data":"%s","stream":"stdout","more":{"data":"x"}}`,
+		`{"data":"%s","ts":[1],"stream":"stderr"}`,
+		`{"data":"%s","stream":"std\u006fut"}`,
+		`{"data":"%s","Stream":"stdout"}`,
+		`{"data":"%s","data":"twice","stream":"stdout"}`,
+		`{"data":"%s","stream":"stderr","stream":"stdout"}`,
+		`{"data":"%s","stream":null}`,
+	}
+	for i, text := range []string{
+		"", "text", `text\n`, `\n`, `a\nb\nc\n`, `\ud83d\ude00`, `\ud83d`, `\ude00\ud83d`, `\ud83dA\n`, `\u00e9é€😀`, "\xff\xe2\x82", "\xf0\x9f\x98",
+		`"`, `\"`, `\\`, `\\\`, `\/\b\f\r\t`, "\t", `\x`, `\u12`, "0123456789012345678901234567890\\n", strings.Repeat("long ", 30) + `\n`, strings.Repeat(`é\n`, 40),
+	} {
+		f.Add([]byte(text), uint(i), 12)
+	}
+	f.Fuzz(func(t *testing.T, text []byte, form uint, split int) {
+		// Lines before and after must not suffer.
+		frame := `{"data":"frame\n","stream":"stdout"}` + "\n"
+		line := strings.Replace(forms[form%uint(len(forms))], "%s", string(text), 1)
+		stream := frame + line + "\n" + frame
+		want, wantErr := ofStream([]byte(stream))
+		split = min(max(split, 0), len(stream))
+		reader := func() io.Reader {
+			return io.MultiReader(strings.NewReader(stream[:split]), strings.NewReader(stream[split:]))
+		}
+		d := NewLogDecoder(reader())
+		defer d.Close()
+		got, err := readAll(t, d)
+		require.Equal(t, want, got)
+		require.Equal(t, wantErr, kindOfError(err), "%v", err)
+		got, err = readAll(t, newSmallDecoder(reader()))
+		if err == io.EOF {
+			require.Equal(t, io.EOF, wantErr)
+			require.Equal(t, joined(want), joined(got))
+		}
+	})
+}
+
 func BenchmarkLogDecoder(b *testing.B) {
+	output := func(data string) string { return `{"data":"` + data + `","stream":"stdout"}` }
+	ascii := strings.Repeat("0123456789abcdef", 256)
+	escapes := strings.Repeat(`say \"é\" \\ €\n😀\u001b[0m `, 30)
 	for _, bench := range []struct{ name, line string }{
-		{"ascii4096", `{"stream":"stdout","data":"` + strings.Repeat("0123456789abcdef", 256) + `\n"}`},
-		{"ascii4096clean", `{"stream":"stdout","data":"` + strings.Repeat("0123456789abcdef", 256) + `"}`},
-		{"ascii40", `{"stream":"stdout","data":"` + strings.Repeat("0123456789", 4) + `\n"}`},
-		{"escapes", `{"stream":"stdout","data":"` + strings.Repeat(`say \"é\" \\ €\n😀\u001b[0m `, 30) + `"}`},
-		{"keysSwapped", `{"data":"` + strings.Repeat("0123456789abcdef", 64) + `","stream":"stdout"}`},
+		{"ascii4096", output(ascii + `\n`)},
+		{"ascii4096streamFirst", `{"stream":"stdout","data":"` + ascii + `\n"}`},
+		{"ascii4096spaces", `{ "data": "` + ascii + `\n", "stream": "stdout" }`},
+		{"ascii4096more", `{"ts":1760000000000,"data":"` + ascii + `\n","stream":"stdout","seq":7}`},
+		{"ascii40", output(strings.Repeat("0123456789", 4) + `\n`)},
+		{"ascii40streamFirst", `{"stream":"stdout","data":"` + strings.Repeat("0123456789", 4) + `\n"}`},
+		{"lines", output(strings.Repeat("a line of sixty-four bytes, of which there are many in a record.\\n", 64))},
+		{"escapes", output(escapes)},
+		{"escapesStreamFirst", `{"stream":"stdout","data":"` + escapes + `"}`},
 		{"command", `{"command":{"id":"cmd_1","name":"node","args":["-v"],"cwd":"/vercel/sandbox","sessionId":"s","exitCode":0,"startedAt":1700000002000}}`},
 	} {
 		b.Run(bench.name, func(b *testing.B) {

@@ -1,0 +1,227 @@
+package wire
+
+import "bytes"
+
+// line is how far the line at the decoder's position has been decoded, so that
+// no byte of the usual lines is looked at twice, however they arrive. Offsets
+// are from the start of the line.
+type line struct {
+	// unusual: output can't decode it, and it is decoded once it is whole.
+	unusual bool
+	// data is where the string of the data begins; 0 if that is not known yet.
+	data int
+	// named: kind is known. Behind the data, as the platform writes it, the
+	// stream is named too late for that.
+	named bool
+	kind  Kind
+	// at is how far the string has been read. If it is decoded, buffers.out has
+	// what that stands for; otherwise the text stands for itself.
+	at      int
+	decoded bool
+}
+
+const (
+	// As the platform writes a record of output.
+	dataHead   = `{"data":"`
+	stdoutTail = `,"stream":"stdout"}` + "\n"
+	stderrTail = `,"stream":"stderr"}` + "\n"
+	// As it may be written as well.
+	stdoutHead = `{"stream":"stdout","data":"`
+	stderrHead = `{"stream":"stderr","data":"`
+)
+
+// maxAside is how much of a line may surround the data for output to read it.
+const maxAside = 1 << 10
+
+// output decodes the line at the decoder's position as a record of output. The
+// state is stringClosed if it did, stringOpen if that takes more of the line,
+// and stringBad if the line is not such a record, or an odd one.
+func (d *LogDecoder) output() (Record, stringState) {
+	b := d.buf[d.pos:d.end]
+	l := &d.line
+	if l.data == 0 {
+		if rec, ok := d.usual(b); ok {
+			return rec, stringClosed
+		}
+	}
+	if l.data == 0 {
+		if st := l.head(b); st != stringClosed {
+			return Record{}, st
+		}
+	}
+	var data []byte
+	var quote int // where the string ends
+	if !l.decoded {
+		l.at += textPrefix(b[l.at:])
+		switch rest := b[l.at:]; {
+		case len(rest) == 0:
+			return Record{}, stringOpen
+		case rest[0] == '"':
+			data, quote = b[l.data:l.at], l.at
+		case len(rest) > 2 && rest[0] == '\\' && rest[1] == 'n' && rest[2] == '"':
+			// Most output ends in a newline, which is decoded in place.
+			data, quote = b[l.data:l.at+1], l.at+2
+		default:
+			if cap(d.pooled.out) < len(b) {
+				d.pooled.out = make([]byte, 0, max(len(b), 4096))
+			}
+			d.pooled.out = append(d.pooled.out[:0], b[l.data:l.at]...)
+			l.decoded = true
+		}
+	}
+	if l.decoded {
+		out, n, st := unescape(d.pooled.out, b[l.at:])
+		d.pooled.out = out
+		l.at += n
+		if st != stringClosed {
+			return Record{}, st
+		}
+		l.at-- // the quote, where it is to go on if the rest is not there yet
+		data, quote = out, l.at
+	}
+	kind, end, st := l.tail(b, quote+1)
+	if st != stringClosed {
+		return Record{}, st
+	}
+	if quote > l.at {
+		b[l.at] = '\n'
+	}
+	d.pos += end
+	*l = line{}
+	return Record{Kind: kind, Data: data}, stringClosed
+}
+
+// usual decodes the line as most are: text that ends in a newline, all of it
+// there. It notes how far it came.
+func (d *LogDecoder) usual(b []byte) (rec Record, ok bool) {
+	if len(b) < len(dataHead) || string(b[:len(dataHead)]) != dataHead {
+		return Record{}, false
+	}
+	data := b[len(dataHead):]
+	n := plainPrefix(data)
+	const head, size = `\n"`, len(`\n"`) + len(stdoutTail)
+	if rest := data[n:]; len(rest) >= size && string(rest[:len(head)]) == head {
+		switch string(rest[len(head):size]) {
+		case stderrTail:
+			rec.Kind = KindStderr
+			fallthrough
+		case stdoutTail:
+			rest[0] = '\n'
+			rec.Data = data[: n+1 : n+1]
+			d.pos += len(dataHead) + n + size
+			return rec, true
+		}
+	}
+	d.line.data, d.line.at = len(dataHead), len(dataHead)+n
+	return Record{}, false
+}
+
+// head finds the start of the data.
+func (l *line) head(b []byte) stringState {
+	switch {
+	case len(b) >= len(dataHead) && string(b[:len(dataHead)]) == dataHead:
+		l.data = len(dataHead)
+	case len(b) >= len(stdoutHead) && string(b[:len(stdoutHead)]) == stdoutHead:
+		l.data, l.kind, l.named = len(stdoutHead), KindStdout, true
+	case len(b) >= len(stderrHead) && string(b[:len(stderrHead)]) == stderrHead:
+		l.data, l.kind, l.named = len(stderrHead), KindStderr, true
+	case len(b) < len(stdoutHead) && bytes.IndexByte(b, '\n') < 0:
+		return stringOpen
+	case !l.oddHead(b[:min(len(b), maxAside)]):
+		return stringBad
+	}
+	l.at = l.data
+	return stringClosed
+}
+
+// oddHead finds the start of the data behind spaces or other members.
+func (l *line) oddHead(b []byte) bool {
+	s := scanner{b: b}
+	if s.eat('{'); !s.members(true, l) {
+		return false
+	}
+	s.eat('"')
+	// To the scanner a newline is white space, too.
+	if s.bad || bytes.IndexByte(b[:s.i], '\n') >= 0 {
+		return false
+	}
+	l.data, l.at = s.i, s.i
+	return true
+}
+
+// tail reads what is behind the data, from offset i on, and returns where the
+// line ends.
+func (l *line) tail(b []byte, i int) (kind Kind, end int, st stringState) {
+	rest := b[i:]
+	if l.named {
+		if len(rest) > 1 && rest[0] == '}' && rest[1] == '\n' {
+			return l.kind, i + 2, stringClosed
+		}
+	} else if len(rest) >= len(stdoutTail) {
+		switch string(rest[:len(stdoutTail)]) {
+		case stdoutTail:
+			return KindStdout, i + len(stdoutTail), stringClosed
+		case stderrTail:
+			return KindStderr, i + len(stderrTail), stringClosed
+		}
+	}
+	n := bytes.IndexByte(rest, '\n')
+	switch {
+	case n >= 0:
+	case len(rest) <= maxAside:
+		return 0, 0, stringOpen
+	default:
+		return 0, 0, stringBad
+	}
+	s := scanner{b: rest[:n]}
+	all := *l // l is unchanged if this is an odd line
+	if s.members(false, &all); !all.named || !s.done() {
+		return 0, 0, stringBad
+	}
+	return all.kind, i + n + 1, stringClosed
+}
+
+// recordFields are the members that a record may have at most once.
+var recordFields = []string{"data", "stream", "command"}
+
+// members reads the members of a record of output, whose stream it notes in l,
+// up to its data, or its end. It reports whether it came to a value of data.
+func (s *scanner) members(first bool, l *line) (data bool) {
+	for ; s.more(first, '}'); first = false {
+		key := s.text()
+		name := string(key)
+		s.eat(':')
+		switch {
+		case name == "data" && l.data == 0:
+			s.peek()
+			return !s.bad
+		case name == "stream" && !l.named:
+			l.kind, l.named = outputKinds[string(s.text())]
+			if !l.named {
+				s.fail()
+			}
+		case similar(recordFields, []byte(name)):
+			s.fail() // encoding/json has rules for these
+		default:
+			s.skip(maxDepth)
+		}
+	}
+	return false
+}
+
+// output reads a record of output. What its data is decoded to is in the
+// scanner's scratch if it is not in its text.
+func (s *scanner) output() (rec Record, ok bool) {
+	var l line
+	if s.eat('{'); !s.members(true, &l) {
+		return Record{}, false
+	}
+	l.data = s.i + 1
+	rec.Data = s.text()
+	scratch := s.scratch
+	s.scratch = nil
+	s.members(false, &l)
+	rec.Kind = l.kind
+	s.scratch = scratch
+	return rec, l.named && s.done()
+}
