@@ -24,6 +24,9 @@ type call struct {
 type statusWriter struct {
 	http.ResponseWriter
 	status int
+	// settle is called before an answer that says that something was done. Nil
+	// does nothing.
+	settle func()
 }
 
 // Unwrap lets http.ResponseController reach the connection.
@@ -31,6 +34,9 @@ func (w *statusWriter) Unwrap() http.ResponseWriter { return w.ResponseWriter }
 
 func (w *statusWriter) WriteHeader(status int) {
 	if w.status == 0 {
+		if w.settle != nil && status < 300 {
+			w.settle()
+		}
 		w.status = status
 	}
 	w.ResponseWriter.WriteHeader(status)
@@ -62,6 +68,9 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request) {
 	}
 	c := &call{s: s, r: r, values: values, record: s.requests.begin(r, op, path)}
 	sw := &statusWriter{ResponseWriter: w}
+	if s.opts.Dir != "" && op.durable() {
+		sw.settle = s.store.flush
+	}
 	c.w = sw
 	sw.Header().Set("X-Vercel-Id", newRequestID())
 	sw.Header().Set("Cache-Control", "no-store")

@@ -91,10 +91,12 @@ type Server struct {
 	listener net.Listener
 	http     *http.Server
 	spool    string
-	requests requests
-	faults   faults
-	stubs    stubs
-	store    *store
+	// unlockSpool gives the spool free for others to sweep.
+	unlockSpool func() error
+	requests    requests
+	faults      faults
+	stubs       stubs
+	store       *store
 
 	// ctx ends when the server closes; background holds what Close waits for.
 	ctx        context.Context
@@ -180,7 +182,7 @@ func (s *Server) open() (err error) {
 	if s.host, err = box.NewHost(config); err != nil {
 		return err
 	}
-	if s.spool, err = os.MkdirTemp("", "sandbox-logs-"); err != nil {
+	if s.spool, s.unlockSpool, err = box.TempDir(os.TempDir(), "sandbox-logs-"); err != nil {
 		return err
 	}
 	if s.listener, err = net.Listen("tcp", s.opts.Addr); err != nil {
@@ -283,7 +285,7 @@ func (s *Server) close() error {
 		errs = append(errs, s.host.Close())
 	}
 	if s.spool != "" {
-		errs = append(errs, os.RemoveAll(s.spool))
+		errs = append(errs, os.RemoveAll(s.spool), s.unlockSpool())
 	}
 	return errors.Join(errs...)
 }

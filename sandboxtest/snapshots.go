@@ -164,11 +164,10 @@ func (st *store) removeSnapshot(sn *snapshot) bool {
 	}
 	sn.status, sn.updatedAt = snapshotDeleted, st.s.clock.Now()
 	sn.expiry.Stop()
+	st.saver.doomed = append(st.saver.doomed, sn.layer)
 	st.changedLocked()
 	st.mu.Unlock()
-	if err := st.s.host.RemoveLayer(sn.layer); err != nil {
-		st.s.opts.Logger.Error("remove snapshot", "snapshot", sn.id, "error", err)
-	}
+	st.flush()
 	return true
 }
 

@@ -1,12 +1,15 @@
 package sandboxtest
 
 import (
+	"crypto/sha256"
+	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
+	"sync"
 	"time"
 
 	"github.com/go-vercel/sandbox/internal/wire"
@@ -15,7 +18,7 @@ import (
 
 const (
 	stateFile    = "state.json"
-	stateVersion = 1
+	stateVersion = 2
 	// saveDelay gathers changes that come together into one write.
 	saveDelay = 50 * time.Millisecond
 )
@@ -24,7 +27,9 @@ const (
 // that its file is for its owner alone. Commands are not in it: those of an
 // ended session can't be asked for.
 type state struct {
-	Version   int             `json:"version"`
+	// Kind names the layers of the snapshots: those of one kind of host are of
+	// no use to another.
+	Kind      string          `json:"kind"`
 	Offset    time.Duration   `json:"clockOffset"`
 	Sandboxes []sandboxState  `json:"sandboxes"`
 	Sessions  []sessionState  `json:"sessions"`
@@ -81,11 +86,37 @@ type snapshotState struct {
 	Slides     bool        `json:"slides,omitempty"`
 }
 
+// stateFrame is the file around the state: what is needed to know that it is
+// whole, and whose layers its snapshots are.
+type stateFrame struct {
+	Version int `json:"version"`
+	// Sum is the SHA-256 of State, byte for byte.
+	Sum   string          `json:"sha256"`
+	State json.RawMessage `json:"state"`
+}
+
+// saver writes the state to Options.Dir. Its saving fields are guarded by the
+// store's lock.
+type saver struct {
+	// loaded says that what was in the directory is known, without which nothing
+	// may be written.
+	loaded bool
+	wake   chan struct{}
+	// changes counts what there was to save; saved is how far that is done.
+	changes, saved uint64
+	// doomed are layers of deleted snapshots. They go once no saved state names
+	// them: after a crash the state before the deletion still has to be whole.
+	doomed []box.LayerID
+
+	writing sync.Mutex // held while the file is written
+}
+
 // changedLocked notes that there is something to save. The store's lock is
 // held.
 func (st *store) changedLocked() {
+	st.saver.changes++
 	select {
-	case st.saving <- struct{}{}:
+	case st.saver.wake <- struct{}{}:
 	default:
 	}
 }
@@ -94,7 +125,7 @@ func (st *store) changedLocked() {
 func (st *store) saveChanges() {
 	for {
 		select {
-		case <-st.saving:
+		case <-st.saver.wake:
 		case <-st.s.ctx.Done():
 			return
 		}
@@ -103,32 +134,120 @@ func (st *store) saveChanges() {
 		case <-st.s.ctx.Done():
 			return
 		}
-		if err := st.save(); err != nil {
-			st.s.opts.Logger.Error("save", "error", err)
-		}
+		st.flush()
 	}
 }
 
-// save writes the state in one step.
-func (st *store) save() error {
-	if st.s.opts.Dir == "" {
-		return nil
+// durable reports whether what an operation has done is saved before it is
+// answered, so that it outlives whatever happens to the server after.
+func (op Operation) durable() bool {
+	switch op {
+	case CreateSandbox, ForkSandbox, GetSandbox, UpdateSandbox, DeleteSandbox, StopSession, ExtendTimeout, SetPolicy, CreateSnapshot, DeleteSnapshot:
+		return true
 	}
+	return false
+}
+
+// flush returns when all changes up to now are saved. What can't be saved, for
+// example because the disk is full, is logged and saved with the next change.
+func (st *store) flush() {
+	st.mu.Lock()
+	want := st.saver.changes
+	st.mu.Unlock()
+	st.saver.writing.Lock()
+	defer st.saver.writing.Unlock()
+	st.mu.Lock()
+	done := st.saver.saved >= want
+	st.mu.Unlock()
+	if done {
+		return // by another who was waiting for the same
+	}
+	if err := st.saveLocked(); err != nil {
+		st.s.opts.Logger.Error("save the state", "error", err)
+	}
+}
+
+// save writes the state.
+func (st *store) save() error {
+	st.saver.writing.Lock()
+	defer st.saver.writing.Unlock()
+	return st.saveLocked()
+}
+
+// saveLocked writes the state in one step, and then removes the layers that it
+// no longer names. saver.writing is held.
+func (st *store) saveLocked() error {
+	st.mu.Lock()
+	changes, doomed := st.saver.changes, st.saver.doomed
+	st.saver.doomed = nil
+	loaded := st.saver.loaded
+	st.mu.Unlock()
+	err := error(nil)
+	if st.s.opts.Dir != "" && loaded {
+		err = st.write()
+	}
+	st.mu.Lock()
+	if err == nil {
+		st.saver.saved = changes
+	} else {
+		st.saver.doomed = append(doomed, st.saver.doomed...)
+	}
+	st.mu.Unlock()
+	if err != nil {
+		return err
+	}
+	for _, layer := range doomed {
+		if rerr := st.s.host.RemoveLayer(layer); rerr != nil && !errors.Is(rerr, box.ErrNoLayer) {
+			err = errors.Join(err, rerr)
+		}
+	}
+	return err
+}
+
+func (st *store) write() error {
 	data, err := json.Marshal(st.state())
 	if err != nil {
 		return err
 	}
-	name := filepath.Join(st.s.opts.Dir, stateFile)
-	if err := os.WriteFile(name+".new", data, 0o600); err != nil {
+	sum := sha256.Sum256(data)
+	framed, err := json.Marshal(stateFrame{stateVersion, hex.EncodeToString(sum[:]), data})
+	if err != nil {
 		return err
 	}
-	return os.Rename(name+".new", name)
+	return box.WriteFile(filepath.Join(st.s.opts.Dir, stateFile), append(framed, '\n'), true)
+}
+
+// readState reads what an earlier server has left, nil when there is nothing.
+// What can't be read is left as it is.
+func readState(name string) (*state, error) {
+	data, err := os.ReadFile(name)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return nil, nil
+	case err != nil:
+		return nil, err
+	}
+	var frame stateFrame
+	if err := json.Unmarshal(data, &frame); err != nil {
+		return nil, fmt.Errorf("%s is damaged: %w", name, err)
+	}
+	if frame.Version != stateVersion {
+		return nil, fmt.Errorf("%s: version %d, want %d", name, frame.Version, stateVersion)
+	}
+	if sum := sha256.Sum256(frame.State); hex.EncodeToString(sum[:]) != frame.Sum {
+		return nil, fmt.Errorf("%s is damaged: its checksum is wrong", name)
+	}
+	in := new(state)
+	if err := json.Unmarshal(frame.State, in); err != nil {
+		return nil, fmt.Errorf("%s is damaged: %w", name, err)
+	}
+	return in, nil
 }
 
 func (st *store) state() *state {
 	st.mu.Lock()
 	defer st.mu.Unlock()
-	out := &state{Version: stateVersion, Offset: st.s.clock.Offset()}
+	out := &state{Kind: st.s.host.Kind(), Offset: st.s.clock.Offset()}
 	for key, sb := range st.sandboxes {
 		out.Sandboxes = append(out.Sandboxes, sandboxState{
 			Project: key.project, Name: key.name, Settings: sb.settings.clone(),
@@ -163,30 +282,44 @@ func (st *store) state() *state {
 }
 
 // load takes up what an earlier server has left in Options.Dir. Sessions that
-// it had no time to stop were aborted.
+// it had no time to stop were aborted. Until it has succeeded nothing is saved.
 func (s *Server) load() error {
-	if s.opts.Dir == "" {
-		return nil
+	if s.opts.Dir != "" {
+		in, err := readState(filepath.Join(s.opts.Dir, stateFile))
+		if err != nil {
+			return err
+		}
+		if in != nil {
+			if err := s.takeUp(in); err != nil {
+				return err
+			}
+		}
 	}
-	name := filepath.Join(s.opts.Dir, stateFile)
-	data, err := os.ReadFile(name)
-	switch {
-	case errors.Is(err, fs.ErrNotExist):
-		return nil
-	case err != nil:
+	s.store.mu.Lock()
+	s.store.saver.loaded = true
+	s.store.mu.Unlock()
+	return nil
+}
+
+func (s *Server) takeUp(in *state) error {
+	layers := make([]box.LayerID, 0, len(in.Snapshots))
+	for _, sn := range in.Snapshots {
+		if sn.Status == snapshotCreated {
+			layers = append(layers, sn.Layer)
+		}
+	}
+	if in.Kind != s.host.Kind() {
+		if len(layers) > 0 {
+			return fmt.Errorf("%s has snapshots that were made in %s mode, which %s mode can't use: "+
+				"insist on that mode, or use another directory", s.opts.Dir, in.Kind, s.host.Kind())
+		}
+	} else if err := s.host.KeepOnly(layers); err != nil {
 		return err
-	}
-	var in state
-	if err := json.Unmarshal(data, &in); err != nil {
-		return fmt.Errorf("%s: %w", name, err)
-	}
-	if in.Version != stateVersion {
-		return fmt.Errorf("%s: version %d, want %d", name, in.Version, stateVersion)
 	}
 	if s.opts.Start.IsZero() {
 		s.clock.Advance(in.Offset)
 	}
-	return s.store.restore(&in)
+	return s.store.restore(in)
 }
 
 func (st *store) restore(in *state) error {
@@ -197,9 +330,6 @@ func (st *store) restore(in *state) error {
 			s: st.s, id: x.ID, key: sandboxKey{x.Project, x.Name}, session: x.Session, parent: x.Parent,
 			method: x.Method, layer: x.Layer, size: x.Size, status: x.Status, createdAt: x.CreatedAt,
 			updatedAt: x.UpdatedAt, lastUsedAt: x.LastUsedAt, slides: x.Slides,
-		}
-		if sn.status == snapshotCreated && !st.s.host.HasLayer(sn.layer) {
-			sn.status = snapshotDeleted // made in another mode
 		}
 		if sn.expiresAt = x.ExpiresAt; sn.status == snapshotCreated {
 			sn.expireAt(x.ExpiresAt)

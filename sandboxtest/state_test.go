@@ -2,6 +2,7 @@ package sandboxtest_test
 
 import (
 	"bytes"
+	"net"
 	"os"
 	"path/filepath"
 	"runtime"
@@ -89,13 +90,112 @@ func TestStateAfterACrash(t *testing.T) {
 	assert.Equal(t, "saved\n", c.sh(back.Session.ID, "cat file"))
 }
 
-func TestDamagedState(t *testing.T) {
-	for _, content := range []string{"{", `{"version":99}`} {
-		dir := t.TempDir()
-		require.NoError(t, os.WriteFile(filepath.Join(dir, "state.json"), []byte(content), 0o600))
-		_, err := sandboxtest.NewServer(&sandboxtest.Options{Mode: sandboxtest.Folder, Dir: dir})
-		require.ErrorContains(t, err, "state.json")
-	}
+// contents are the files of a directory, with their content.
+func contents(t *testing.T, dir string) map[string]string {
+	t.Helper()
+	all := make(map[string]string)
+	require.NoError(t, filepath.WalkDir(dir, func(path string, d os.DirEntry, err error) error {
+		if err != nil || !d.Type().IsRegular() || filepath.Base(path) == "owner" || filepath.Base(path) == "take" {
+			return err
+		}
+		data, err := os.ReadFile(path)
+		all[path] = string(data)
+		return err
+	}))
+	return all
+}
+
+// kept makes a state with a stopped sandbox and its snapshot.
+func kept(t *testing.T, opts *sandboxtest.Options) (snapshot string) {
+	t.Helper()
+	srv, err := sandboxtest.NewServer(opts)
+	require.NoError(t, err)
+	c := newRaw(t, srv)
+	c.create(obj{"name": "one"})
+	snapshot = c.keepFile("one", "precious")
+	require.NoError(t, srv.Close())
+	return snapshot
+}
+
+// isKept checks what kept has made.
+func isKept(t *testing.T, opts *sandboxtest.Options, snapshot string) {
+	t.Helper()
+	srv, err := sandboxtest.NewServer(opts)
+	require.NoError(t, err)
+	c := newRaw(t, srv)
+	assert.Equal(t, "created", c.snapshotStatus(snapshot))
+	assert.Equal(t, "precious\n", c.sh(c.get("one", "&resume=true", 200).Session.ID, "cat file"))
+	require.NoError(t, srv.Close())
+}
+
+// TestFailedStartKeepsTheState: whatever a start fails of, all is as it was.
+func TestFailedStartKeepsTheState(t *testing.T) {
+	t.Parallel()
+	inModes(t, sandboxtest.Options{}, func(t *testing.T, probe *sandboxtest.Server, _ *raw) {
+		opts := sandboxtest.Options{Mode: probe.Mode(), Dir: filepath.Join(t.TempDir(), "state")}
+		snapshot := kept(t, &opts)
+		name := filepath.Join(opts.Dir, "state.json")
+		whole, err := os.ReadFile(name)
+		require.NoError(t, err)
+		taken, err := net.Listen("tcp", "127.0.0.1:0")
+		require.NoError(t, err)
+		defer taken.Close()
+		flipped := bytes.Replace(whole, []byte(`"name":"one"`), []byte(`"name":"two"`), 1)
+		for what, try := range map[string]struct {
+			content []byte
+			opts    func(o *sandboxtest.Options)
+		}{
+			"port in use":     {whole, func(o *sandboxtest.Options) { o.Addr = taken.Addr().String() }},
+			"bad address":     {whole, func(o *sandboxtest.Options) { o.Addr = "256.0.0.1:0" }},
+			"half a file":     {whole[:len(whole)/2], nil},
+			"another version": {[]byte(`{"version":99}`), nil},
+			"no JSON":         {[]byte("{"), nil},
+			"empty":           {nil, nil},
+			"changed bits":    {flipped, nil},
+		} {
+			require.NoError(t, os.WriteFile(name, try.content, 0o600))
+			before := contents(t, opts.Dir)
+			o := opts
+			if try.opts != nil {
+				try.opts(&o)
+			}
+			_, err := sandboxtest.NewServer(&o)
+			require.Error(t, err, what)
+			if try.opts == nil {
+				require.ErrorContains(t, err, "state.json", what)
+			}
+			assert.Equal(t, before, contents(t, opts.Dir), what)
+		}
+		require.NoError(t, os.WriteFile(name, whole, 0o600))
+		isKept(t, &opts, snapshot)
+	})
+}
+
+// TestOtherModeKeepsTheState: the layers of one mode are of no use to another,
+// which is no reason to forget them.
+func TestOtherModeKeepsTheState(t *testing.T) {
+	t.Parallel()
+	inModes(t, sandboxtest.Options{}, func(t *testing.T, probe *sandboxtest.Server, _ *raw) {
+		if probe.Mode() == sandboxtest.Folder {
+			srv, err := sandboxtest.NewServer(&sandboxtest.Options{Mode: sandboxtest.Namespace})
+			if err != nil {
+				t.Skip(err)
+			}
+			require.NoError(t, srv.Close())
+		}
+		other := map[sandboxtest.Mode]sandboxtest.Mode{sandboxtest.Folder: sandboxtest.Namespace, sandboxtest.Namespace: sandboxtest.Folder}[probe.Mode()]
+		dir := filepath.Join(t.TempDir(), "state")
+		opts := &sandboxtest.Options{Mode: probe.Mode(), Dir: dir}
+		snapshot := kept(t, opts)
+		before := contents(t, dir)
+		_, err := sandboxtest.NewServer(&sandboxtest.Options{Mode: other, Dir: dir})
+		require.ErrorContains(t, err, "another directory")
+		assert.Equal(t, before, contents(t, dir))
+		isKept(t, opts, snapshot)
+	})
+}
+
+func TestBadOptions(t *testing.T) {
 	_, err := sandboxtest.NewServer(&sandboxtest.Options{Mode: "virtual"})
 	require.Error(t, err)
 	_, err = sandboxtest.NewServer(&sandboxtest.Options{Stopping: -1})

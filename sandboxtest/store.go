@@ -23,7 +23,7 @@ type store struct {
 	snapshots map[string]*snapshot
 	// reserved are names whose sandboxes are being made.
 	reserved map[sandboxKey]bool
-	saving   chan struct{}
+	saver    saver
 }
 
 // sandboxKey is what a name is unique in.
@@ -36,7 +36,7 @@ func newStore(s *Server) *store {
 		sessions:  make(map[string]*session),
 		snapshots: make(map[string]*snapshot),
 		reserved:  make(map[sandboxKey]bool),
-		saving:    make(chan struct{}, 1),
+		saver:     saver{wake: make(chan struct{}, 1)},
 	}
 }
 

@@ -1,85 +1,179 @@
 package box
 
 import (
+	"context"
 	"crypto/rand"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
+	"time"
 
 	"github.com/gofrs/flock"
 )
 
-const lockName = "lock"
+const (
+	lockName  = "lock"
+	ownerName = "owner"
+	// takeName is locked while a process tries to become the owner, of whom one
+	// that is dead may be replaced.
+	takeName    = "take"
+	takeTimeout = 10 * time.Second
+)
+
+// lockDir takes a directory for this process alone. One that another process
+// has is an error, unless that process is dead: the kernel gives its lock free
+// only once the networks of all its boxes are gone, which may take seconds.
+func lockDir(dir string) (unlock func() error, err error) {
+	take := flock.New(filepath.Join(dir, takeName), flock.SetPermissions(0o600))
+	ctx, cancel := context.WithTimeout(context.Background(), takeTimeout)
+	defer cancel()
+	if _, err := take.TryLockContext(ctx, 10*time.Millisecond); err != nil {
+		return nil, fmt.Errorf("lock directory %s: %w", dir, err)
+	}
+	defer func() { _ = take.Unlock() }()
+	lock, err := tryLock(dir)
+	if errors.Is(err, errLocked) && ownerIsGone(dir) {
+		if os.Remove(filepath.Join(dir, lockName)) == nil {
+			lock, err = tryLock(dir)
+		}
+	}
+	if errors.Is(err, errLocked) {
+		return nil, fmt.Errorf("directory %s is in use by another host", dir)
+	}
+	if err != nil {
+		return nil, err
+	}
+	if err := os.WriteFile(filepath.Join(dir, ownerName), []byte(strconv.Itoa(os.Getpid())), 0o600); err != nil {
+		return nil, errors.Join(err, lock.Unlock())
+	}
+	return lock.Unlock, nil
+}
+
+var errLocked = errors.New("locked by another process")
+
+// tryLock locks a directory. A lock on a file that is no longer there counts
+// for nothing.
+func tryLock(dir string) (*flock.Flock, error) {
+	path := filepath.Join(dir, lockName)
+	lock := flock.New(path, flock.SetPermissions(0o600))
+	ok, err := lock.TryLock()
+	if err != nil {
+		return nil, err
+	}
+	if ok {
+		mine, err := lock.Stat()
+		now, nerr := os.Stat(path)
+		if err == nil && nerr == nil && os.SameFile(mine, now) {
+			return lock, nil
+		}
+		_ = lock.Unlock()
+	}
+	return nil, errLocked
+}
+
+// ownerIsGone reports whether the process that has locked a directory is no
+// longer one that can use it.
+func ownerIsGone(dir string) bool {
+	data, err := os.ReadFile(filepath.Join(dir, ownerName))
+	if err != nil {
+		return false
+	}
+	pid, err := strconv.Atoi(string(data))
+	return err == nil && pid > 0 && pid != os.Getpid() && isGone(pid)
+}
 
 // openDir takes the host's directory for itself; without one it makes one in
 // parent.
-func (h *Host) openDir(dir, parent string) error {
+func (h *Host) openDir(dir, parent string) (err error) {
 	if dir == "" {
-		sweep(parent)
-		var err error
-		if dir, err = os.MkdirTemp(parent, tempPrefix); err != nil {
+		h.temp = true
+		h.dir, h.unlock, err = TempDir(parent, tempPrefix)
+		if err != nil {
 			return err
 		}
 		// Processes of the box's user pass through it in folder mode.
-		if err := os.Chmod(dir, 0o711); err != nil {
-			return err
-		}
-		h.temp = true
-	} else if err := os.MkdirAll(dir, 0o711); err != nil {
+		return os.Chmod(h.dir, 0o711)
+	}
+	if err := os.MkdirAll(dir, 0o711); err != nil {
 		return err
 	}
-	dir, err := filepath.Abs(dir)
-	if err != nil {
+	if dir, err = filepath.Abs(dir); err != nil {
 		return err
 	}
-	if dir, err = filepath.EvalSymlinks(dir); err != nil {
+	if h.dir, err = filepath.EvalSymlinks(dir); err != nil {
 		return err
 	}
-	h.dir = dir
-	lock := flock.New(filepath.Join(dir, lockName), flock.SetPermissions(0o600))
-	ok, err := lock.TryLock()
-	if err != nil {
-		return err
-	}
-	if !ok {
-		return fmt.Errorf("directory %s is in use by another host", dir)
-	}
-	h.unlock = lock.Unlock
-	return nil
+	h.unlock, err = lockDir(h.dir)
+	return err
 }
 
 func (h *Host) closeDir() error {
 	var err error
-	if h.temp {
-		err = removeAll(h.dir)
+	if h.store != nil {
+		h.store.close()
+	}
+	if h.temp && h.dir != "" {
+		err = errors.Join(err, removeAll(h.dir))
 	}
 	if h.unlock != nil {
-		if uerr := h.unlock(); err == nil {
-			err = uerr
-		}
+		err = errors.Join(err, h.unlock())
 	}
 	return err
 }
 
-// sweep removes the temporary directories of hosts that died without Close:
-// their lock is free.
-func sweep(parent string) {
+// TempDir makes a temporary directory in parent that unlock gives free. What it
+// holds goes with the next TempDir of that prefix when this process dies
+// before it has removed it. The processes of boxes of such a directory go, too.
+func TempDir(parent, prefix string) (dir string, unlock func() error, err error) {
+	sweep(parent, prefix)
+	if dir, err = os.MkdirTemp(parent, prefix); err != nil {
+		return "", nil, err
+	}
+	if dir, err = filepath.EvalSymlinks(dir); err == nil {
+		unlock, err = lockDir(dir)
+	}
+	if err != nil {
+		return "", nil, errors.Join(err, os.RemoveAll(dir))
+	}
+	return dir, unlock, nil
+}
+
+// sweep removes the temporary directories of processes that died: their lock
+// is free.
+func sweep(parent, prefix string) {
 	entries, _ := os.ReadDir(parent)
 	for _, entry := range entries {
-		if !entry.IsDir() || !strings.HasPrefix(entry.Name(), tempPrefix) {
+		if !entry.IsDir() || !strings.HasPrefix(entry.Name(), prefix) {
 			continue
 		}
 		dir := filepath.Join(parent, entry.Name())
 		name := filepath.Join(dir, lockName)
 		if _, err := os.Lstat(name); err != nil {
-			continue // not locked yet by the host that is creating it
+			continue // not locked yet by the one who is creating it
 		}
 		lock := flock.New(name, flock.SetFlag(os.O_RDWR))
 		if ok, err := lock.TryLock(); err == nil && ok {
+			killBoxesOf(filepath.Join(dir, string(Folder)))
 			_ = removeAll(dir)
 			_ = lock.Unlock()
 		}
+	}
+}
+
+// killBoxesOf kills what is left of the boxes of a store whose host is dead,
+// where processes can be found by their box. In namespace mode the kernel has
+// done so.
+func killBoxesOf(store string) {
+	boxes, _ := os.ReadDir(filepath.Join(store, "b"))
+	ids := make(map[string]bool, len(boxes))
+	for _, b := range boxes {
+		ids[b.Name()] = true
+	}
+	if len(ids) > 0 {
+		killMarked(ids)
 	}
 }
 

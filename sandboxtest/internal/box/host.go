@@ -72,9 +72,10 @@ type Options struct {
 // Host owns a directory of layers and the boxes that run on them. It is safe
 // for concurrent use.
 type Host struct {
-	mode    Mode
+	way     way
 	dir     string
 	temp    bool
+	reasons error // why it is not a better way
 	log     *slog.Logger
 	backend backend
 	store   *store
@@ -103,22 +104,16 @@ func NewHost(opts Options) (*Host, error) {
 	if opts.Logger == nil {
 		opts.Logger = slog.New(slog.DiscardHandler)
 	}
-	modes := []Mode{opts.Mode}
-	switch opts.Mode {
-	case Auto:
-		modes = []Mode{Namespace, Folder}
-	case Namespace, Folder:
-	default:
+	ways := waysOf(opts.Mode)
+	if len(ways) == 0 {
 		return nil, fmt.Errorf("box: unknown mode %q, want %q, %q or empty", opts.Mode, Namespace, Folder)
 	}
 	var reasons error
-	for _, mode := range modes {
-		for _, parent := range tempParents(opts.Dir, mode) {
-			h, err := open(opts, mode, parent)
+	for _, way := range ways {
+		for _, parent := range tempParents(opts.Dir, way.mode) {
+			h, err := open(opts, way, parent)
 			if err == nil {
-				if reasons != nil {
-					opts.Logger.Info("commands do not run as asked for at first", "mode", mode, "dir", h.dir, "reason", reasons)
-				}
+				h.reasons = reasons
 				return h, nil
 			}
 			reasons = errors.Join(reasons, err)
@@ -128,6 +123,37 @@ func NewHost(opts Options) (*Host, error) {
 		}
 	}
 	return nil, fmt.Errorf("box: %w", reasons)
+}
+
+// way is a mode and with whose rights it works.
+type way struct {
+	mode Mode
+	// rootless says that namespaces are made in a user namespace of their own.
+	rootless bool
+}
+
+// kind names the layers of a way: those of another can't be used.
+func (w way) kind() string {
+	if w.rootless {
+		return "rootless"
+	}
+	return string(w.mode)
+}
+
+// waysOf are the ways that a mode can be had in, the best first. Who is root
+// may be so in a user namespace alone, where only the rootless way works.
+func waysOf(mode Mode) []way {
+	var ways []way
+	if mode == Auto || mode == Namespace {
+		if os.Geteuid() == 0 {
+			ways = append(ways, way{mode: Namespace})
+		}
+		ways = append(ways, way{mode: Namespace, rootless: true})
+	}
+	if mode == Auto || mode == Folder {
+		ways = append(ways, way{mode: Folder})
+	}
+	return ways
 }
 
 // tempParents are the places for temporary directories, in the order of
@@ -141,10 +167,10 @@ func tempParents(dir string, mode Mode) []string {
 	return []string{os.TempDir()}
 }
 
-func open(opts Options, mode Mode, parent string) (*Host, error) {
-	h := &Host{mode: mode, log: opts.Logger, boxes: make(map[string]*Box)}
+func open(opts Options, way way, parent string) (*Host, error) {
+	h := &Host{way: way, log: opts.Logger, boxes: make(map[string]*Box)}
 	if err := h.openDir(opts.Dir, parent); err != nil {
-		return nil, err
+		return nil, errors.Join(err, h.closeDir())
 	}
 	if err := h.openBackend(); err != nil {
 		return nil, errors.Join(err, h.closeDir())
@@ -153,22 +179,34 @@ func open(opts Options, mode Mode, parent string) (*Host, error) {
 }
 
 func (h *Host) openBackend() (err error) {
-	dir := filepath.Join(h.dir, string(h.mode))
+	dir := filepath.Join(h.dir, h.way.kind())
 	if h.store, err = openStore(dir); err != nil {
 		return err
 	}
-	if h.mode == Folder {
+	if h.way.mode == Folder {
 		h.backend = &folderBackend{log: h.log}
 		return nil
 	}
-	if h.backend, err = newNamespaceBackend(dir, h.log); err != nil {
-		return fmt.Errorf("namespace mode in %s: %w: %w", h.dir, ErrUnavailable, err)
+	if h.backend, err = newNamespaceBackend(dir, h.log, h.way.rootless); err != nil {
+		return fmt.Errorf("%s mode in %s: %w: %w", h.way.kind(), h.dir, ErrUnavailable, err)
 	}
 	return nil
 }
 
 // Mode is the mode in use, never Auto.
-func (h *Host) Mode() Mode { return h.mode }
+func (h *Host) Mode() Mode { return h.way.mode }
+
+// Rootless reports whether a host in namespace mode works without the rights of
+// the machine's root: its boxes have one user only.
+func (h *Host) Rootless() bool { return h.way.rootless }
+
+// Kind names the layers that the host can use: those that a host of another
+// kind has made in the same directory are there, but not to be used.
+func (h *Host) Kind() string { return h.way.kind() }
+
+// Reasons says why better ways to run boxes could not be had. Nil means that
+// the first way was taken.
+func (h *Host) Reasons() error { return h.reasons }
 
 // Config describes a new box.
 type Config struct {
@@ -233,15 +271,12 @@ func (h *Host) forget(b *Box) {
 	delete(h.boxes, b.id)
 }
 
-// HasLayer says whether there is a layer with that ID.
-func (h *Host) HasLayer(id LayerID) bool { return h.store.has(id) }
-
-// SizeOf is the size in bytes of what a layer holds over its parent.
-func (h *Host) SizeOf(id LayerID) (int64, error) { return h.store.size(id) }
-
 // RemoveLayer removes a layer. Its files go as soon as no box and no other
 // layer stands on it; the ID is gone at once.
 func (h *Host) RemoveLayer(id LayerID) error { return h.store.remove(id) }
+
+// KeepOnly removes every layer but those given and what they stand on.
+func (h *Host) KeepOnly(ids []LayerID) error { return h.store.keepOnly(ids) }
 
 // Close stops every box and removes what is not a layer; with a temporary
 // directory the layers too. It may be called more than once.

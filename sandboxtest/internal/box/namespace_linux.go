@@ -34,8 +34,8 @@ type namespaceBackend struct {
 	mnt, net, uts, ipc int
 }
 
-func newNamespaceBackend(dir string, log *slog.Logger) (backend, error) {
-	if os.Geteuid() != 0 {
+func newNamespaceBackend(dir string, log *slog.Logger, rootless bool) (backend, error) {
+	if rootless {
 		return newRemoteBackend(dir, log)
 	}
 	return newLocalBackend(dir, log, false)

@@ -8,6 +8,6 @@ import (
 	"runtime"
 )
 
-func newNamespaceBackend(string, *slog.Logger) (backend, error) {
+func newNamespaceBackend(string, *slog.Logger, bool) (backend, error) {
 	return nil, fmt.Errorf("no namespaces on %s", runtime.GOOS)
 }

@@ -15,6 +15,8 @@ const hasMarker = true
 
 // procStat is what /proc/PID/stat tells.
 type procStat struct {
+	state                  byte
+	flags                  int
 	parent, group, session int
 	cpu                    time.Duration
 }
@@ -39,6 +41,7 @@ func readStat(pid int) (procStat, bool) {
 	}
 	num := func(i int) int { n, _ := strconv.Atoi(fields[i]); return n }
 	return procStat{
+		state: fields[0][0], flags: num(6),
 		parent: num(1), group: num(2), session: num(3),
 		cpu: time.Duration(num(11)+num(12)+num(13)+num(14)) * clockTick,
 	}, true
@@ -164,6 +167,16 @@ func marker(env []byte) string {
 		env = rest
 	}
 	return ""
+}
+
+// exiting is the kernel's flag of a process that is about to end.
+const exiting = 4
+
+// isGone reports whether there is no such process, or one that does nothing but
+// end.
+func isGone(pid int) bool {
+	s, ok := readStat(pid)
+	return !ok || s.state == 'Z' || s.state == 'X' || s.flags&exiting != 0
 }
 
 // processCPU is the CPU time of a running process and its dead children.

@@ -2,11 +2,16 @@ package box
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
+	"io/fs"
+	"maps"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
+	"time"
 )
 
 // LayerID names a layer of one host directory.
@@ -19,6 +24,9 @@ type store struct {
 
 	mu     sync.Mutex
 	layers map[LayerID]*layer
+
+	// clearing removes what boxes of an earlier run have left behind.
+	clearing sync.WaitGroup
 }
 
 type layer struct {
@@ -32,8 +40,7 @@ type layer struct {
 
 func openStore(dir string) (*store, error) {
 	s := &store{dir: dir, layers: make(map[LayerID]*layer)}
-	// What boxes of an earlier run left behind belongs to nobody.
-	if err := removeAll(filepath.Join(dir, "b")); err != nil {
+	if err := s.clear(); err != nil {
 		return nil, err
 	}
 	for _, sub := range []string{"l", "m", "b"} {
@@ -47,10 +54,13 @@ func openStore(dir string) (*store, error) {
 	}
 	for _, meta := range metas {
 		id, ok := strings.CutSuffix(meta.Name(), ".json")
-		if !ok {
-			continue // half-written
-		}
 		name := s.metaName(LayerID(id))
+		if !ok { // half-written
+			if err := os.Remove(filepath.Join(dir, "m", meta.Name())); err != nil {
+				return nil, err
+			}
+			continue
+		}
 		data, err := os.ReadFile(name)
 		if err != nil {
 			return nil, err
@@ -81,6 +91,51 @@ func openStore(dir string) (*store, error) {
 		s.collectLocked(id)
 	}
 	return s, nil
+}
+
+// clear puts what boxes of an earlier run have left aside, and removes it in the
+// background: it belongs to nobody, may be large, and where that run was killed
+// the last processes of its boxes may still be writing to it.
+func (s *store) clear() error {
+	boxes, dead := filepath.Join(s.dir, "b"), filepath.Join(s.dir, "dead")
+	killBoxesOf(s.dir)
+	if err := os.MkdirAll(dead, 0o700); err != nil {
+		return err
+	}
+	if err := os.Rename(boxes, filepath.Join(dead, newID())); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	s.clearing.Go(func() {
+		for range 100 {
+			if removeAll(dead) == nil {
+				return
+			}
+			time.Sleep(50 * time.Millisecond)
+		}
+	})
+	return nil
+}
+
+// close waits until nothing of the store is in use any more.
+func (s *store) close() { s.clearing.Wait() }
+
+// keepOnly removes the layers that are not needed for those given.
+func (s *store) keepOnly(ids []LayerID) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for id, l := range s.layers {
+		if l.Removed || slices.Contains(ids, id) {
+			continue
+		}
+		l.Removed = true
+		if err := s.save(id, l); err != nil {
+			return err
+		}
+	}
+	for _, id := range slices.Collect(maps.Keys(s.layers)) {
+		s.collectLocked(id)
+	}
+	return nil
 }
 
 func (s *store) boxDir(id string) string    { return filepath.Join(s.dir, "b", id) }
@@ -171,11 +226,40 @@ func (s *store) save(id LayerID, l *layer) error {
 	if err != nil {
 		return err
 	}
-	temp := s.metaName(id) + ".new"
-	if err := os.WriteFile(temp, data, 0o600); err != nil {
+	return WriteFile(s.metaName(id), data, false)
+}
+
+// WriteFile replaces a file as a whole: if this process dies meanwhile, or the
+// disk is full, there is the old content or the new; with sync even if the
+// machine dies. The file is its owner's alone.
+func WriteFile(name string, data []byte, sync bool) (err error) {
+	temp := name + ".new"
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, os.RemoveAll(temp))
+		}
+	}()
+	f, err := os.OpenFile(temp, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
+	if err != nil {
 		return err
 	}
-	return os.Rename(temp, s.metaName(id))
+	_, err = f.Write(data)
+	if err == nil && sync {
+		err = f.Sync()
+	}
+	if err = errors.Join(err, f.Close()); err != nil {
+		return err
+	}
+	if err := os.Rename(temp, name); err != nil {
+		return err
+	}
+	if !sync {
+		return nil
+	}
+	if dir, err := os.Open(filepath.Dir(name)); err == nil {
+		_, _ = dir.Sync(), dir.Close() // not every file system can do that to a directory
+	}
+	return nil
 }
 
 func (s *store) remove(id LayerID) error {

@@ -1,0 +1,356 @@
+package sandboxtest_test
+
+import (
+	"bufio"
+	"crypto/rand"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"io"
+	mathrand "math/rand/v2"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/go-vercel/sandbox/internal/wire"
+	"github.com/go-vercel/sandbox/sandboxtest"
+)
+
+const (
+	// victimEnv holds the state directory and the mode of a server that this
+	// test binary serves until it is killed.
+	victimEnv = "SANDBOXTEST_VICTIM"
+	// killRoundsEnv is how often TestKilledUnderLoad kills.
+	killRoundsEnv = "SANDBOXTEST_KILL_ROUNDS"
+	// killBoxesEnv is how many sandboxes TestStartAfterKill has running.
+	killBoxesEnv = "SANDBOXTEST_KILL_BOXES"
+)
+
+// TestVictim is the process that others kill.
+func TestVictim(t *testing.T) {
+	arg := os.Getenv(victimEnv)
+	if arg == "" {
+		return
+	}
+	mode, dir, _ := strings.Cut(arg, ":")
+	srv, err := sandboxtest.NewServer(&sandboxtest.Options{Mode: sandboxtest.Mode(mode), Dir: dir})
+	require.NoError(t, err)
+	fmt.Printf("\nSERVING %s %s\n", srv.URL, srv.Credentials().Token)
+	select {}
+}
+
+// victim is a server in a process of its own.
+type victim struct {
+	t          *testing.T
+	cmd        *exec.Cmd
+	url, token string
+	client     *http.Client
+	took       time.Duration // to start
+}
+
+func startVictim(t *testing.T, mode sandboxtest.Mode, dir string, env ...string) *victim {
+	t.Helper()
+	v := &victim{t: t, cmd: exec.Command(os.Args[0], "-test.run=^TestVictim$")}
+	v.cmd.Env = append(append(os.Environ(), victimEnv+"="+string(mode)+":"+dir), env...)
+	v.cmd.Stderr = os.Stderr
+	out, err := v.cmd.StdoutPipe()
+	require.NoError(t, err)
+	begin := time.Now()
+	require.NoError(t, v.cmd.Start())
+	t.Cleanup(v.kill)
+	var said strings.Builder
+	for lines := bufio.NewScanner(out); lines.Scan(); {
+		if rest, ok := strings.CutPrefix(lines.Text(), "SERVING "); ok {
+			v.url, v.token, _ = strings.Cut(rest, " ")
+			break
+		}
+		said.WriteString(lines.Text() + "\n")
+	}
+	require.NotEmpty(t, v.url, "%s", &said)
+	v.took = time.Since(begin)
+	transport := &http.Transport{MaxIdleConnsPerHost: 16}
+	t.Cleanup(transport.CloseIdleConnections)
+	v.client = &http.Client{Transport: transport}
+	return v
+}
+
+func (v *victim) kill() {
+	_ = v.cmd.Process.Kill()
+	_ = v.cmd.Wait()
+}
+
+// try makes a request; it fails when the server is killed meanwhile.
+func (v *victim) try(method, path string, body, out any) error {
+	data, err := json.Marshal(body)
+	if err != nil {
+		return err
+	}
+	req, err := http.NewRequest(method, v.url+path, strings.NewReader(string(data)))
+	if err != nil {
+		return err
+	}
+	req.Header.Set("Authorization", "Bearer "+v.token)
+	req.Header.Set("Content-Type", "application/json")
+	resp, err := v.client.Do(req)
+	if err != nil {
+		return err
+	}
+	defer resp.Body.Close()
+	answer, err := io.ReadAll(resp.Body)
+	if err != nil {
+		return err
+	}
+	if resp.StatusCode >= 300 {
+		return fmt.Errorf("%s %s: %d %s", method, path, resp.StatusCode, answer)
+	}
+	return json.Unmarshal(answer, out)
+}
+
+// sh runs a script to its end and gives the last word of what it has printed.
+func (v *victim) sh(sess, script string) (string, error) {
+	var started, ended wire.CommandAnswer
+	if err := v.try("POST", session(sess)+"/cmd", obj{"command": "sh", "args": []string{"-c", script}}, &started); err != nil {
+		return "", err
+	}
+	cmd := session(sess) + "/cmd/" + started.Command.ID
+	if err := v.try("GET", cmd+"?wait=true", nil, &ended); err != nil {
+		return "", err
+	}
+	if ended.Command.ExitCode == nil || *ended.Command.ExitCode != 0 {
+		return "", fmt.Errorf("%s has failed", script)
+	}
+	req, err := http.NewRequest("GET", v.url+cmd+"/logs", nil)
+	if err != nil {
+		return "", err
+	}
+	req.Header.Set("Authorization", "Bearer "+v.token)
+	resp, err := v.client.Do(req)
+	if err != nil {
+		return "", err
+	}
+	defer resp.Body.Close()
+	var text strings.Builder
+	for dec := json.NewDecoder(resp.Body); ; {
+		var r struct{ Data string }
+		if err := dec.Decode(&r); err == io.EOF {
+			break
+		} else if err != nil {
+			return "", err
+		}
+		text.WriteString(r.Data)
+	}
+	words := strings.Fields(text.String())
+	if len(words) == 0 {
+		return "", fmt.Errorf("%s has printed nothing", script)
+	}
+	return words[len(words)-1], nil
+}
+
+// noFile stands for the sum of a file that is not there yet.
+const noFile = "none"
+
+// ledger is what the server has confirmed: the sum of the file in each stopped
+// sandbox and snapshot.
+type ledger struct {
+	mu sync.Mutex
+	// sandboxes has for each name the sums that its file may have: the last
+	// that was confirmed, and after it those whose confirmation has not come.
+	sandboxes map[string][]string
+	snapshots map[string]string
+}
+
+func (l *ledger) set(name string, sums ...string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.sandboxes[name] = sums
+}
+
+func (l *ledger) get(name string) []string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.sandboxes[name]
+}
+
+// work creates, changes, stops and snapshots a sandbox until it fails.
+func (v *victim) work(name string, l *ledger) error {
+	for i := 0; ; i++ {
+		var at wire.SandboxAnswer
+		if len(l.get(name)) == 0 {
+			params := obj{"projectId": "prj", "name": name}
+			if strings.HasSuffix(name, "1") {
+				params["keepLastSnapshots"] = obj{"count": 1}
+			}
+			if err := v.try("POST", "/v2/sandboxes", params, &at); err != nil && !strings.Contains(err.Error(), "already exists") {
+				return err
+			} else if err != nil {
+				if err := v.try("GET", "/v2/sandboxes/"+name+"?projectId=prj&resume=true", nil, &at); err != nil {
+					return err
+				}
+			}
+		} else if err := v.try("GET", "/v2/sandboxes/"+name+"?projectId=prj&resume=true", nil, &at); err != nil {
+			return err
+		}
+		content := rand.Text()
+		sum := sha256.Sum256([]byte(content))
+		fresh := hex.EncodeToString(sum[:])
+		script := fmt.Sprintf("printf %%s %s > file; mkdir -p d%d; seq %d > d%d/f; cp file keep-%d", content, i%7, mathrand.IntN(3000), i%7, i%3)
+		if _, err := v.sh(at.Session.ID, script+"; echo done"); err != nil {
+			return err
+		}
+		known := l.get(name)
+		if len(known) == 0 {
+			known = []string{noFile}
+		}
+		l.set(name, append(known[:len(known):len(known)], fresh)...)
+		if i%3 == 2 {
+			var answer wire.SnapshotAnswer
+			if err := v.try("POST", session(at.Session.ID)+"/snapshot", obj{}, &answer); err != nil {
+				return err
+			}
+			if !strings.HasSuffix(name, "1") { // those are evicted
+				l.mu.Lock()
+				l.snapshots[answer.Snapshot.ID] = fresh
+				l.mu.Unlock()
+			}
+		} else if err := v.try("POST", session(at.Session.ID)+"/stop", obj{}, new(wire.StopAnswer)); err != nil {
+			return err
+		}
+		l.set(name, fresh)
+	}
+}
+
+// TestKilledUnderLoad kills a server at random moments: what it has said to have
+// stopped or saved is there afterwards, byte for byte.
+func TestKilledUnderLoad(t *testing.T) {
+	t.Parallel()
+	rounds := 2
+	if text := os.Getenv(killRoundsEnv); text != "" {
+		var err error
+		rounds, err = strconv.Atoi(text)
+		require.NoError(t, err)
+	}
+	inModes(t, sandboxtest.Options{}, func(t *testing.T, probe *sandboxtest.Server, _ *raw) {
+		t.Parallel()
+		dir := filepath.Join(t.TempDir(), "state")
+		l := &ledger{sandboxes: make(map[string][]string), snapshots: make(map[string]string)}
+		var slowest time.Duration
+		checked := 0
+		for round := range rounds {
+			v := startVictim(t, probe.Mode(), dir)
+			slowest = max(slowest, v.took)
+			var workers sync.WaitGroup
+			for i := range 4 {
+				workers.Go(func() {
+					err := v.work(fmt.Sprintf("w-%d-%d", round%5, i), l)
+					assert.NotContains(t, err.Error(), " 4", "round %d", round)
+					assert.NotContains(t, err.Error(), "has failed", "round %d", round)
+				})
+			}
+			time.Sleep(time.Duration(100+mathrand.IntN(900)) * time.Millisecond) // the random moment
+			v.kill()
+			workers.Wait()
+
+			v = startVictim(t, probe.Mode(), dir)
+			slowest = max(slowest, v.took)
+			checked += v.check(l, round)
+			v.kill()
+		}
+		t.Logf("%d kills, %d sandboxes and snapshots checked, slowest start %v", rounds, checked, slowest)
+	})
+}
+
+// check compares everything with the ledger.
+func (v *victim) check(l *ledger, round int) (checked int) {
+	t := v.t
+	for name, sums := range l.sandboxes {
+		if len(sums) == 0 {
+			continue
+		}
+		var at wire.SandboxAnswer
+		require.NoError(t, v.try("GET", "/v2/sandboxes/"+name+"?projectId=prj&resume=true", nil, &at), "round %d, %s", round, name)
+		got, err := v.sh(at.Session.ID, "test -e file && sha256sum < file | cut -d' ' -f1 || echo "+noFile)
+		require.NoError(t, err, "round %d, %s", round, name)
+		require.Contains(t, sums, got, "round %d, %s", round, name)
+		l.set(name, got)
+		require.NoError(t, v.try("POST", session(at.Session.ID)+"/stop", obj{}, new(wire.StopAnswer)))
+		checked++
+	}
+	for id, sum := range l.snapshots {
+		var at wire.SandboxAnswer
+		require.NoError(t, v.try("POST", "/v2/sandboxes", obj{"projectId": "prj", "persistent": false, "source": obj{"type": "snapshot", "snapshotId": id}}, &at), "round %d, %s", round, id)
+		got, err := v.sh(at.Session.ID, "sha256sum < file | cut -d' ' -f1")
+		require.NoError(t, err)
+		require.Equal(t, sum, got, "round %d, %s", round, id)
+		require.NoError(t, v.try("DELETE", "/v2/sandboxes/"+at.Sandbox.Name+"?projectId=prj", nil, new(wire.UpdateAnswer)))
+		checked++
+		if len(l.snapshots) > 8 { // enough of them
+			require.NoError(t, v.try("DELETE", "/v2/sandboxes/snapshots/"+id, nil, new(wire.SnapshotAnswer)))
+			delete(l.snapshots, id)
+		}
+	}
+	return checked
+}
+
+// TestNextStartSweeps: what a killed server leaves is gone after the next start,
+// its directories and its processes.
+func TestNextStartSweeps(t *testing.T) {
+	t.Parallel()
+	inModes(t, sandboxtest.Options{}, func(t *testing.T, probe *sandboxtest.Server, _ *raw) {
+		temp := t.TempDir()
+		mark := fmt.Sprint(mathrand.IntN(1_000_000_000), ".25")
+		v := startVictim(t, probe.Mode(), "", "TMPDIR="+temp)
+		var at wire.SandboxAnswer
+		require.NoError(t, v.try("POST", "/v2/sandboxes", obj{"projectId": "prj"}, &at))
+		_, err := v.sh(at.Session.ID, "seq 30000; (setsid sleep "+mark+" >/dev/null 2>&1 &); echo up")
+		require.NoError(t, err)
+		require.True(t, alive(t, mark))
+		left := func() []string {
+			all, err := filepath.Glob(filepath.Join(temp, "sandbox-*"))
+			require.NoError(t, err)
+			return all
+		}
+		before := left()
+		require.NotEmpty(t, before)
+		v.kill()
+		startVictim(t, probe.Mode(), "", "TMPDIR="+temp)
+		assert.False(t, alive(t, mark))
+		for _, dir := range before {
+			assert.NotContains(t, left(), dir)
+		}
+	})
+}
+
+// TestStartAfterKill: the kernel may take long to bury a server with many
+// sandboxes. The next start waits for it, and no longer.
+func TestStartAfterKill(t *testing.T) {
+	t.Parallel()
+	n := 30
+	if text := os.Getenv(killBoxesEnv); text != "" {
+		var err error
+		n, err = strconv.Atoi(text)
+		require.NoError(t, err)
+	}
+	inModes(t, sandboxtest.Options{}, func(t *testing.T, probe *sandboxtest.Server, _ *raw) {
+		dir := filepath.Join(t.TempDir(), "state")
+		v := startVictim(t, probe.Mode(), dir)
+		for i := range n {
+			require.NoError(t, v.try("POST", "/v2/sandboxes", obj{"projectId": "prj", "name": fmt.Sprint("box-", i)}, new(wire.SandboxAnswer)))
+		}
+		require.NoError(t, v.cmd.Process.Kill()) // and no waiting for its end
+		next := startVictim(t, probe.Mode(), dir)
+		t.Logf("%d sandboxes: the next start took %v", n, next.took)
+		var all wire.SandboxesPage
+		require.NoError(t, next.try("GET", "/v2/sandboxes?project=prj&limit=50", nil, &all))
+		assert.Len(t, all.Sandboxes, min(n, 50))
+	})
+}
