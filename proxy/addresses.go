@@ -2,7 +2,11 @@ package proxy
 
 import (
 	"errors"
+	"net"
 	"net/netip"
+	"slices"
+	"sync"
+	"time"
 )
 
 // errPrivateAddress is why a connection is refused.
@@ -65,15 +69,50 @@ func isPublic(a netip.Addr) bool {
 }
 
 // mayDial decides about an address as it is about to be dialled, when names have
-// been looked up: what a name resolved to a moment before does not count.
-func mayDial(address string, allowed []netip.Prefix) error {
+// been looked up: what a name resolved to a moment before does not count. own
+// returns the addresses of this machine.
+func mayDial(address string, allowed []netip.Prefix, own func() []netip.Addr) error {
 	to, err := netip.ParseAddrPort(address)
 	if err != nil {
 		return errPrivateAddress
 	}
 	a := to.Addr().Unmap()
-	if isPublic(a) || contains(allowed, a.WithZone("")) {
+	if contains(allowed, a.WithZone("")) || isPublic(a) && !slices.Contains(own(), a) {
 		return nil
 	}
 	return errPrivateAddress
+}
+
+// ownAddresses knows the addresses of this machine's interfaces. One of them may
+// be public, and what listens there for the machine's own network would be
+// reached past the firewall in front of it.
+type ownAddresses struct {
+	mu    sync.Mutex
+	list  []netip.Addr
+	asked time.Time
+}
+
+// ownAddressesKept is how long the list is believed. To ask costs a system call.
+const ownAddressesKept = time.Minute
+
+func (o *ownAddresses) get() []netip.Addr {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if !o.asked.IsZero() && time.Since(o.asked) < ownAddressesKept {
+		return o.list
+	}
+	addrs, err := net.InterfaceAddrs()
+	if err != nil {
+		return o.list // some platforms for functions don't tell; there are no neighbours either
+	}
+	o.list = nil
+	for _, a := range addrs {
+		if ipNet, ok := a.(*net.IPNet); ok {
+			if ip, ok := netip.AddrFromSlice(ipNet.IP); ok {
+				o.list = append(o.list, ip.Unmap())
+			}
+		}
+	}
+	o.asked = time.Now()
+	return o.list
 }

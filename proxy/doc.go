@@ -25,6 +25,7 @@
 //	}
 //	http.Handle("/hook/", proxy.Handler(forwarder, &proxy.Options{
 //		Audience: []string{"https://proxy.example.com/hook"},
+//		Issuers:  []string{"https://oidc.vercel.com/my-team"},
 //		Teams:    []string{"team_123"},
 //		Logger:   slog.Default(),
 //	}))
@@ -47,6 +48,11 @@
 //   - The token names the team, the project and the sandbox, and the lists in
 //     [Options] let them in.
 //
+// Name your team's issuer in [Options.Issuers]. Whom a token is from is known only
+// once its issuer's keys are there, and anybody can make up issuers. Fetches
+// from unknown ones are therefore limited, and a service that has just started
+// may refuse its own sandboxes while a stranger uses that limit up.
+//
 // Without [Options.Audience] the forward URL is taken from the request itself,
 // that is from its Host header, scheme and path. This is right for one handler
 // on one host that ends TLS itself. Set it whenever you can, and always when
@@ -58,6 +64,14 @@
 //
 // Without [Options.Teams] or [Options.Projects] a sandbox of any team may use
 // the service.
+//
+// # Caches
+//
+// The answers behind [Handler] are for the sandbox that asked. Handler marks them
+// as private, but a cache in front that is told to keep answers whatever their
+// headers say would still hand them to others: the token and the host that was
+// meant are in headers of the request, not in its URL. Configure none for
+// a forward URL.
 //
 // The package proxytest makes keys, tokens and forwarded requests for tests.
 package proxy

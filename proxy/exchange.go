@@ -2,15 +2,72 @@ package proxy
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"io"
 	"log/slog"
+	"net"
 	"net/http"
+	"net/textproto"
 	"sync/atomic"
+	"syscall"
 	"time"
 )
 
-var errResponseTooLarge = errors.New("proxy: the response is too large")
+var (
+	errResponseTooLarge = errors.New("proxy: the response is too large")
+	errBadStatus        = errors.New("proxy: the server answered with a status that can't be passed on")
+)
+
+// Reasons that decide the answer too.
+const (
+	reasonRequestTooLarge = "the request is too large"
+	reasonTimeout         = "timeout"
+	reasonPrivate         = "the address is not a public one"
+)
+
+// reasonFor says why a request failed, in words of this package. The texts of
+// the transport's errors are not for a log: they quote what a server sent, which
+// may be a megabyte, the query of the request, or the secret that was put in.
+func reasonFor(err error) string {
+	var timeout interface{ Timeout() bool }
+	var certificate *tls.CertificateVerificationError
+	var alert tls.AlertError
+	var record tls.RecordHeaderError
+	var protocol textproto.ProtocolError
+	var lookup *net.DNSError
+	var number syscall.Errno
+	_, requestTooLarge := errors.AsType[*http.MaxBytesError](err)
+	switch {
+	case errors.Is(err, errPrivateAddress):
+		return reasonPrivate
+	case errors.Is(err, errResponseTooLarge):
+		return "the response is too large"
+	case errors.Is(err, errBadStatus):
+		return "the server answered with a status that can't be passed on"
+	case requestTooLarge:
+		return reasonRequestTooLarge
+	case errors.Is(err, context.Canceled):
+		return "the sandbox went away"
+	case errors.As(err, &lookup) && !lookup.IsTimeout:
+		return "no address for the host"
+	case errors.As(err, &timeout) && timeout.Timeout():
+		return reasonTimeout
+	case errors.As(err, &certificate):
+		return "the server's certificate is not trusted"
+	case errors.As(err, &alert):
+		return alert.Error()
+	case errors.As(err, &record):
+		return "the server does not speak TLS"
+	case errors.As(err, &number):
+		return number.Error()
+	case errors.As(err, &protocol):
+		return "malformed answer"
+	case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF):
+		return "the server closed the connection"
+	}
+	return "malformed answer or broken connection"
+}
 
 // exchange is what is to be said about one forwarded request. The counts may be
 // written by the transport's goroutines, and the rest by the handler's only.
@@ -18,8 +75,8 @@ type exchange struct {
 	start          time.Time
 	edits          []edit
 	status         int
-	err            error
-	complete       bool // the handler came to its end
+	reason         string // why it failed, or ""
+	complete       bool   // the handler came to its end
 	sent, received atomic.Int64
 }
 
@@ -31,9 +88,9 @@ func exchangeOf(r *http.Request) *exchange {
 }
 
 // fail answers with a status and nothing else.
-func (x *exchange) fail(w http.ResponseWriter, status int, err error) {
+func (x *exchange) fail(w http.ResponseWriter, status int, reason string) {
 	if x != nil {
-		x.status, x.err, x.complete = status, err, true
+		x.status, x.reason, x.complete = status, reason, true
 	}
 	http.Error(w, http.StatusText(status), status)
 }
@@ -46,7 +103,7 @@ func (f *Forwarder) logLine(r *http.Request, x *exchange) {
 	}
 	meta, _ := FromContext(r.Context())
 	attrs := []slog.Attr{
-		slog.String("method", r.Method),
+		slog.String("method", clip(r.Method)),
 		slog.String("scheme", r.URL.Scheme),
 		slog.String("host", r.URL.Host),
 		slog.Int("status", x.status),
@@ -65,11 +122,11 @@ func (f *Forwarder) logLine(r *http.Request, x *exchange) {
 		}
 		attrs = append(attrs, slog.Any("rules", headers))
 	}
-	if x.err == nil && !x.complete {
-		x.err = errors.New("proxy: the sandbox went away")
+	if x.reason == "" && !x.complete {
+		x.reason = "the sandbox went away"
 	}
-	if x.err != nil {
-		attrs = append(attrs, slog.Any("error", x.err))
+	if x.reason != "" {
+		attrs = append(attrs, slog.String("error", x.reason))
 	}
 	f.log.LogAttrs(context.WithoutCancel(r.Context()), slog.LevelInfo, "sandbox request", attrs...)
 }
@@ -92,7 +149,7 @@ func (b *countedBody) Read(p []byte) (int, error) {
 		err = errResponseTooLarge
 	}
 	if err != nil && err != io.EOF && b.x != nil {
-		b.x.err = err
+		b.x.reason = reasonFor(err)
 	}
 	return n, err
 }

@@ -2,6 +2,8 @@ package proxy_test
 
 import (
 	"crypto"
+	"crypto/ecdsa"
+	"crypto/elliptic"
 	"crypto/hmac"
 	"crypto/rand"
 	"crypto/rsa"
@@ -103,6 +105,28 @@ func forgeSignature(t *testing.T) map[string]string {
 	sum512 := sha512.Sum512([]byte(rs512))
 	sig512, err := rsa.SignPKCS1v15(nil, key, crypto.SHA512, sum512[:])
 	require.NoError(t, err)
+	rs := func(hash crypto.Hash, alg string) string {
+		input := segment(header(map[string]any{"alg": alg})) + "." + segment(claims)
+		h := hash.New()
+		h.Write([]byte(input))
+		sig, err := rsa.SignPKCS1v15(nil, key, hash, h.Sum(nil))
+		require.NoError(t, err)
+		return input + "." + base64.RawURLEncoding.EncodeToString(sig)
+	}
+	pssAsRS := segment(header()) + "." + segment(claims)
+	sumAsRS := sha256.Sum256([]byte(pssAsRS))
+	pssAsRSSig, err := rsa.SignPSS(rand.Reader, key, crypto.SHA256, sumAsRS[:], nil)
+	require.NoError(t, err)
+	elliptical := segment(header(map[string]any{"alg": "ES256"})) + "." + segment(claims)
+	ecKey, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	require.NoError(t, err)
+	sumEC := sha256.Sum256([]byte(elliptical))
+	ecR, ecS, err := ecdsa.Sign(rand.Reader, ecKey, sumEC[:])
+	require.NoError(t, err)
+	ecSig := append(ecR.FillBytes(make([]byte, 32)), ecS.FillBytes(make([]byte, 32))...)
+	const alphabet = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_"
+	// The last character has bits that no byte needs: one signature, another text.
+	otherEnd := good[:len(good)-1] + string(alphabet[strings.IndexByte(alphabet, good[len(good)-1])^1])
 	ownKey := map[string]any{
 		"kty": "RSA", "e": "AQAB", "n": base64.RawURLEncoding.EncodeToString(strangersKey().N.Bytes()),
 	}
@@ -122,6 +146,23 @@ func forgeSignature(t *testing.T) map[string]string {
 		"HS256 with nothing":           hs(nil),
 		"PS256 with the right key":     pss + "." + base64.RawURLEncoding.EncodeToString(pssSig),
 		"RS512 with the right key":     rs512 + "." + base64.RawURLEncoding.EncodeToString(sig512),
+		"RS384 with the right key":     rs(crypto.SHA384, "RS384"),
+		"RS512 said to be RS256":       rs(crypto.SHA512, "RS256"),
+		"PS256 said to be RS256":       pssAsRS + "." + base64.RawURLEncoding.EncodeToString(pssAsRSSig),
+		"ES256 with a key of its own":  elliptical + "." + base64.RawURLEncoding.EncodeToString(ecSig),
+		"alg is a list":                sign(key, header(map[string]any{"alg": []string{"RS256"}}), claims),
+		"certificate at a URL":         sign(strangersKey(), header(map[string]any{"x5u": "https://evil.example/c.pem"}), claims),
+		"certificate in the header":    sign(strangersKey(), header(map[string]any{"x5c": []string{"AAAA"}}), claims),
+		"key ID with a NUL":            sign(key, header(map[string]any{"kid": "key-1\x00"}), claims),
+		"key ID null, other key":       sign(strangersKey(), header(map[string]any{"kid": nil}), claims),
+		"critical exp":                 sign(key, header(map[string]any{"crit": []string{"exp"}, "exp": 1}), claims),
+		"critical list is empty":       sign(key, header(map[string]any{"crit": []string{}}), claims),
+		"line break in the signature":  good[:len(good)-10] + "\n" + good[len(good)-10:],
+		"line break in the claims":     parts[0] + "." + parts[1][:8] + "\r\n" + parts[1][8:] + "." + parts[2],
+		"space in front":               " " + good,
+		"other base64":                 parts[0] + "." + parts[1] + "." + strings.NewReplacer("-", "+", "_", "/").Replace(parts[2]) + "+",
+		"other bits at the end":        otherEnd,
+		"zeros behind the signature":   good + "AA",
 		"unknown key":                  sign(strangersKey(), header(map[string]any{"kid": "other"}), claims),
 		"another key under a known ID": sign(strangersKey(), header(), claims),
 		"key in the header":            sign(strangersKey(), header(map[string]any{"jwk": ownKey}), claims),
@@ -192,6 +233,11 @@ func TestForgedClaims(t *testing.T) {
 		"no audiences":               {with("aud", []string{}), proxy.ErrInvalidToken},
 		"audience is an object":      {with("aud", map[string]any{forwardURL: true}), proxy.ErrInvalidToken},
 		"audience in a nested list":  {with("aud", []any{[]any{forwardURL}}), proxy.ErrInvalidToken},
+		"audience is a number":       {with("aud", 1), proxy.ErrInvalidToken},
+		"audience with a user":       {with("aud", "https://x@proxy.example.com/hook"), proxy.ErrInvalidToken},
+		"audience with a query":      {with("aud", forwardURL+"?x"), proxy.ErrInvalidToken},
+		"audience with a space":      {with("aud", forwardURL+" "), proxy.ErrInvalidToken},
+		"audiences in one text":      {with("aud", forwardURL+",https://evil.example"), proxy.ErrInvalidToken},
 		"audience empty":             {with("aud", ""), proxy.ErrInvalidToken},
 		"no audience":                {without("aud"), proxy.ErrInvalidToken},
 		"expired":                    {with("exp", now.Add(-time.Hour).Unix()), proxy.ErrInvalidToken},
@@ -202,6 +248,11 @@ func TestForgedClaims(t *testing.T) {
 		"exp beyond time":            {with("exp", 1e300), proxy.ErrInvalidToken},
 		"exp negative":               {with("exp", -4102444800), proxy.ErrInvalidToken},
 		"exp in milliseconds":        {with("exp", now.Add(time.Hour).UnixMilli()*1000), proxy.ErrInvalidToken},
+		"exp true":                   {with("exp", true), proxy.ErrInvalidToken},
+		"exp a list":                 {with("exp", []int64{4102444800}), proxy.ErrInvalidToken},
+		"exp zero":                   {with("exp", 0), proxy.ErrInvalidToken},
+		"nbf negative":               {with("nbf", -5), proxy.ErrInvalidToken},
+		"iat negative":               {with("iat", -5), proxy.ErrInvalidToken},
 		"not yet valid":              {with("nbf", now.Add(time.Hour).Unix()), proxy.ErrInvalidToken},
 		"nbf a text":                 {with("nbf", "0"), proxy.ErrInvalidToken},
 		"nbf beyond time":            {with("nbf", 1e300), proxy.ErrInvalidToken},
@@ -300,6 +351,7 @@ func TestForgedIssuers(t *testing.T) {
 		"https://oidc.vercel.com//team", "https://oidc.vercel.com/team//", "https://oidc.vercel.com//", "https://oidc.vercel.com/%2e%2e/team",
 		"https://oidc.vercel.com/te am", "https://oidc.vercel.com/team\n", " https://oidc.vercel.com/team", "https://oidc.vercel.com/team ",
 		"https://oidc.vercel.com\t/team", "https://oidc.vercel.com\x00/team", "https://оidc.vercel.com/team", "https://oidc。vercel.com/team",
+		"https://oidc.vercel.com#@evil.com", "https://oidc.vercel.com;.evil.com/", "https://oidc.vercel.com/é", "https://evil.com/https://oidc.vercel.com",
 		"https://oidc.vercel.comm/team", "https://xoidc.vercel.com/team", "https://vercel.com/team", "https://oidc.vercel.co/team",
 		"https://oidc.vercel.com/" + strings.Repeat("x", 300), "not a url", "file:///etc/passwd",
 	} {

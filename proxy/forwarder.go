@@ -11,6 +11,7 @@ import (
 	"net/http"
 	"net/http/httputil"
 	"net/netip"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -45,8 +46,15 @@ type ForwarderOptions struct {
 	// has the whole request. 0 means no limit.
 	ResponseTimeout time.Duration
 
+	// MaxDuration is how long a request may take altogether, with its answer,
+	// streams and WebSockets included. A token is looked at when a request begins,
+	// so this is how long a sandbox is served after its token has expired. 0 means
+	// no limit.
+	MaxDuration time.Duration
+
 	// TLSConfig is used for https. Nil means the system's roots and TLS 1.2 or
-	// later. It is copied.
+	// later. It is copied. Certificates in it are shown to every host that asks
+	// for one, and sandboxes choose the hosts: limit them by Hosts.
 	TLSConfig *tls.Config
 
 	// Logger gets one line at level Info for every request: who asked, which
@@ -68,6 +76,13 @@ type ForwarderOptions struct {
 // those in which Vercel gives credentials to the services that it hosts, such as
 // X-Vercel-Oidc-Token.
 //
+// Trailers of requests are passed on unless they are named like one of those, like
+// a header that says how a message is sent, or like the header of a rule.
+//
+// Connections to the addresses of this machine's own interfaces are refused like
+// those to private ones, also when they are public by their number. Neighbours
+// with public addresses, as IPv6 gives them, are for a firewall to protect.
+//
 // A server may send back what it was sent. Rules are for hosts that can be
 // trusted with the secret, not to show it to the sandbox.
 //
@@ -78,8 +93,10 @@ type Forwarder struct {
 	allowPrivate []netip.Prefix
 	maxRequest   int64
 	maxResponse  int64
+	maxDuration  time.Duration
 	log          *slog.Logger
 
+	own       ownAddresses
 	dialer    *net.Dialer
 	transport *http.Transport
 	proxy     *httputil.ReverseProxy
@@ -93,13 +110,14 @@ func NewForwarder(opts *ForwarderOptions) (*Forwarder, error) {
 	if opts != nil {
 		o = *opts
 	}
-	if o.MaxRequestBody < 0 || o.MaxResponseBody < 0 || o.ResponseTimeout < 0 {
+	if o.MaxRequestBody < 0 || o.MaxResponseBody < 0 || o.ResponseTimeout < 0 || o.MaxDuration < 0 {
 		return nil, errors.New("proxy: a limit is negative")
 	}
 	f := &Forwarder{
 		allowPrivate: append([]netip.Prefix(nil), o.AllowPrivate...),
 		maxRequest:   o.MaxRequestBody,
 		maxResponse:  o.MaxResponseBody,
+		maxDuration:  o.MaxDuration,
 		log:          o.Logger,
 	}
 	if f.log == nil {
@@ -121,7 +139,7 @@ func NewForwarder(opts *ForwarderOptions) (*Forwarder, error) {
 	f.dialer = &net.Dialer{
 		Timeout: 10 * time.Second,
 		ControlContext: func(_ context.Context, _, address string, _ syscall.RawConn) error {
-			return mayDial(address, f.allowPrivate)
+			return mayDial(address, f.allowPrivate, f.own.get)
 		},
 	}
 	config := o.TLSConfig.Clone()
@@ -134,6 +152,7 @@ func NewForwarder(opts *ForwarderOptions) (*Forwarder, error) {
 		TLSHandshakeTimeout:    10 * time.Second,
 		ForceAttemptHTTP2:      true,
 		DisableCompression:     true, // bodies are passed on as they are
+		MaxIdleConns:           256,  // in all: sandboxes think of hosts without number
 		MaxIdleConnsPerHost:    32,
 		IdleConnTimeout:        90 * time.Second,
 		ExpectContinueTimeout:  time.Second,
@@ -162,9 +181,14 @@ func (f *Forwarder) CloseIdleConnections() {
 func (f *Forwarder) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	x := &exchange{start: time.Now()}
 	defer f.logLine(r, x)
-	if status, err := f.admit(r, x); err != nil {
-		x.fail(w, status, err)
+	if status, reason := f.admit(r, x); reason != "" {
+		x.fail(w, status, reason)
 		return
+	}
+	if f.maxDuration > 0 {
+		ctx, cancel := context.WithTimeout(r.Context(), f.maxDuration)
+		defer cancel()
+		r = r.WithContext(ctx)
 	}
 	// A server may answer while the request is still on its way.
 	_ = http.NewResponseController(w).EnableFullDuplex()
@@ -181,33 +205,35 @@ func (f *Forwarder) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 }
 
 // admit decides whether a request is passed on, and prepares what is put in.
-func (f *Forwarder) admit(r *http.Request, x *exchange) (status int, err error) {
+func (f *Forwarder) admit(r *http.Request, x *exchange) (status int, reason string) {
 	meta, ok := FromContext(r.Context())
 	switch {
 	case !ok:
-		return http.StatusForbidden, errors.New("proxy: the request did not come through Handler")
-	case r.Method == http.MethodConnect || r.Method == http.MethodTrace:
-		// TRACE would hand back the headers with the secrets in them.
-		return http.StatusMethodNotAllowed, errors.New("proxy: method not allowed")
+		return http.StatusForbidden, "the request did not come through Handler"
+	case slices.ContainsFunc(refusedMethods, func(m string) bool { return strings.EqualFold(m, r.Method) }):
+		return http.StatusMethodNotAllowed, "method not allowed"
 	case r.URL.Host == "" || r.URL.Scheme != "http" && r.URL.Scheme != "https":
-		return http.StatusForbidden, errors.New("proxy: not an http or https URL")
+		return http.StatusForbidden, "not an http or https URL"
 	case f.hosts != nil && !matchesAny(f.hosts, r.URL):
-		return http.StatusForbidden, errors.New("proxy: host not allowed")
+		return http.StatusForbidden, "host not allowed"
 	case f.maxRequest > 0 && r.ContentLength > f.maxRequest:
-		return http.StatusRequestEntityTooLarge, &http.MaxBytesError{Limit: f.maxRequest}
+		return http.StatusRequestEntityTooLarge, reasonRequestTooLarge
 	}
-	if x.edits, err = prepare(r.Context(), f.rules, r, meta); err != nil {
-		return http.StatusBadGateway, err
-	}
-	return 0, nil
+	x.edits, status, reason = prepare(r.Context(), f.rules, r, meta)
+	return status, reason
 }
+
+// refusedMethods are those that make a server hand back the headers with the
+// secrets in them, some servers in any spelling, and the one that makes a tunnel.
+var refusedMethods = []string{http.MethodTrace, "TRACK", http.MethodConnect}
 
 // rewrite completes the outgoing request, from which ReverseProxy has removed
 // hop-by-hop and X-Forwarded headers.
 func rewrite(p *httputil.ProxyRequest) {
 	p.Out.URL = new(*p.In.URL) // with the query as it came, which Out's is not
 	p.Out.Host = ""            // that of the URL, with its port
-	p.Out.Trailer = p.In.Trailer
+	x := exchangeOf(p.In)
+	passTrailers(p, x.edits)
 	if !strings.EqualFold(p.Out.Header.Get("Upgrade"), "websocket") {
 		p.Out.Header.Del("Upgrade")
 		p.Out.Header.Del("Connection")
@@ -218,10 +244,8 @@ func rewrite(p *httputil.ProxyRequest) {
 			delete(p.Out.Header, name)
 		}
 	}
-	if x := exchangeOf(p.In); x != nil {
-		for i := range x.edits {
-			x.edits[i].apply(p.Out.Header)
-		}
+	for i := range x.edits {
+		x.edits[i].apply(p.Out.Header)
 	}
 }
 
@@ -229,6 +253,7 @@ func rewrite(p *httputil.ProxyRequest) {
 // a service that it hosts, with credentials of that service in it. They are not
 // the sandbox's, and must not go where a sandbox sends its requests.
 func ofThePlatform(name string) bool {
+	name = dashed(name)
 	return name == "X-Vercel-Oidc-Token" || strings.HasPrefix(name, "X-Vercel-Sc-") ||
 		strings.HasPrefix(name, "X-Vercel-Proxy-Signature") || strings.HasPrefix(name, "X-Vercel-Internal-")
 }
@@ -238,6 +263,19 @@ func (f *Forwarder) modifyResponse(resp *http.Response) error {
 	x := exchangeOf(resp.Request)
 	if x == nil {
 		return nil
+	}
+	// What is below could not be passed on as an answer. An upgrade that nobody
+	// asked for can't either, and its connection would stay open.
+	if resp.StatusCode < 200 && (resp.StatusCode != http.StatusSwitchingProtocols ||
+		!strings.EqualFold(resp.Request.Header.Get("Upgrade"), resp.Header.Get("Upgrade"))) {
+		return errBadStatus
+	}
+	// Web servers in front of a service take these for orders from it, to serve
+	// one of their own files.
+	for name := range resp.Header {
+		if strings.HasPrefix(name, "X-Accel-") || strings.HasPrefix(name, "X-Lighttpd-") || strings.HasPrefix(name, "X-Sendfile") {
+			delete(resp.Header, name)
+		}
 	}
 	x.status = resp.StatusCode
 	if tunnel, ok := resp.Body.(io.ReadWriteCloser); ok && resp.StatusCode == http.StatusSwitchingProtocols {
@@ -254,16 +292,20 @@ func (f *Forwarder) modifyResponse(resp *http.Response) error {
 // answerError answers a request that could not be passed on.
 func answerError(w http.ResponseWriter, r *http.Request, err error) {
 	status := http.StatusBadGateway
-	var timeout interface{ Timeout() bool }
-	switch _, tooLarge := errors.AsType[*http.MaxBytesError](err); {
-	case errors.Is(err, errPrivateAddress):
-		status = http.StatusForbidden
-	case tooLarge:
+	reason := reasonFor(err)
+	switch reason {
+	case reasonRequestTooLarge:
 		status = http.StatusRequestEntityTooLarge
-	case errors.As(err, &timeout) && timeout.Timeout():
+	case reasonTimeout:
 		status = http.StatusGatewayTimeout
+	case reasonPrivate:
+		// A name with such an address is answered like one that there is not: the
+		// difference would tell a sandbox which names exist inside.
+		if _, err := netip.ParseAddr(strings.Trim(r.URL.Hostname(), "[]")); err == nil {
+			status = http.StatusForbidden
+		}
 	}
-	exchangeOf(r).fail(w, status, err)
+	exchangeOf(r).fail(w, status, reason)
 }
 
 // bufferPool keeps the buffers that bodies are copied through.

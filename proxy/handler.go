@@ -58,7 +58,7 @@ type Options struct {
 
 	// Audience lists the forward URLs for which tokens are accepted, as they are
 	// written in network policies, for instance https://proxy.example.com/hook.
-	// A slash at the end does not matter. With it, the address at which
+	// A slash at the end does not matter, and an empty one is for nothing. With it, the address at which
 	// a request arrived is not compared with the token, so that hosts and paths
 	// may be rewritten on the way. Nil takes the forward URL from the request:
 	// see the package documentation for when that is not enough.
@@ -73,7 +73,9 @@ type Options struct {
 	// Issuers lists the token issuers that are accepted, for instance
 	// https://oidc.vercel.com/my-team. It can only narrow what is accepted:
 	// issuers elsewhere than at https://oidc.vercel.com never are. Nil accepts
-	// all of those. With it, strangers can't make the handler fetch keys.
+	// all of those. Name the ones you serve: without it strangers can make the
+	// handler fetch keys of issuers they have made up, and while they do so in
+	// great numbers, sandboxes whose issuer's keys are not known yet may be refused.
 	Issuers []string
 
 	// Teams lists the IDs of teams whose sandboxes may come in.
@@ -107,6 +109,11 @@ type Options struct {
 // Everything else is for [Options.Invalid]. opts is copied; nil means the
 // defaults. A nil next answers 404. The handler is safe for concurrent use.
 //
+// Every answer, of next and of Handler itself, is made private: Cache-Control
+// gets the directive private and loses those for shared caches, the headers that
+// steer CDNs are removed, and Vary names the forwarding headers. Otherwise
+// a cache in front could give one sandbox's answer to another, or to strangers.
+//
 // Handler looks at the path of the request line, so it may be used behind
 // [http.StripPrefix] and routers. A router sees the path of the forward URL with
 // the original path appended to it: mount it on a subtree, and mind that
@@ -131,7 +138,10 @@ func Handler(next http.Handler, opts *Options) http.Handler {
 	if o.Audience != nil {
 		h.audience = []string{}
 		for _, a := range o.Audience {
-			h.audience = append(h.audience, strings.TrimRight(a, "/"))
+			// An empty one is a variable that was not set, and no forward URL.
+			if a = strings.TrimRight(a, "/"); a != "" {
+				h.audience = append(h.audience, a)
+			}
 		}
 	}
 	if h.next == nil {
@@ -176,6 +186,12 @@ type handler struct {
 }
 
 func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	private := &privateWriter{ResponseWriter: w}
+	h.serve(private, r)
+	private.seal() // for a handler that has written nothing
+}
+
+func (h *handler) serve(w http.ResponseWriter, r *http.Request) {
 	if h.maxBody > 0 {
 		if r.ContentLength > h.maxBody {
 			http.Error(w, http.StatusText(http.StatusRequestEntityTooLarge), http.StatusRequestEntityTooLarge)
@@ -235,7 +251,7 @@ func (h *handler) verify(r *http.Request, f forwarded) (Meta, error) {
 			return Meta{}, err
 		}
 	}
-	key, issuer, err := h.keys.find(r.Context(), token.issuer, token.keyID)
+	key, issuer, err := h.keys.find(r.Context(), r.RemoteAddr, token.issuer, token.keyID)
 	if err != nil {
 		return Meta{}, err
 	}

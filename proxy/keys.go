@@ -5,7 +5,9 @@ import (
 	"crypto/rsa"
 	"errors"
 	"fmt"
+	"maps"
 	"net/http"
+	"net/netip"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -24,11 +26,21 @@ const (
 	// maxIssuers bounds the memory. A process that serves more teams than this
 	// at a time fetches some keys more often.
 	maxIssuers = 256
-	// newIssuers and newIssuersPerSecond bound the fetches from issuers whose
-	// keys are not known: those can be made up by anybody.
-	newIssuers          = 32
-	newIssuersPerSecond = 1
 )
+
+// The fetches from issuers whose keys are not known are bounded: those can be made
+// up by anybody. Each client has a small allowance of its own, so that one who
+// uses up what is for all keeps out only those behind the same address.
+var (
+	forAll = rate{burst: 64, perSecond: 16}
+	// forClients bounds what all clients together take from their own allowances,
+	// of which a botnet has many.
+	forClients = rate{burst: 256, perSecond: 64}
+	forClient  = rate{burst: 8, perSecond: 1}
+)
+
+// maxClients bounds how many allowances are remembered.
+const maxClients = 1024
 
 // Keys fetches and remembers the public keys that tokens are signed with. The
 // zero value is ready to use. Handlers that are given the same Keys share what it
@@ -43,8 +55,10 @@ const (
 // each issuer whose keys it has. When it has none, because fetching failed, it
 // tries again at the next request, then after 1, 2, 4 seconds and so on up to
 // a minute. Tokens can be made up with any issuer below oidc.vercel.com; of such
-// it asks at most one a second after the first 32, and remembers at most 256,
-// among which issuers of tokens that were good are the last to be forgotten.
+// it asks at most one a second for each client's address after the first 8, and
+// besides 16 a second for all together after the first 64. It remembers at most
+// 256 issuers, among which those of tokens that were good are the last to be
+// forgotten.
 type Keys struct {
 	// HTTPClient fetches the keys. When it is nil, a client is used that keeps
 	// no connections. Its redirect policy and cookies are not used, its
@@ -53,9 +67,30 @@ type Keys struct {
 
 	mu      sync.Mutex
 	issuers map[string]*issuer
-	spent   float64   // how many of the newIssuers fetches are used up
-	spentAt time.Time // as of when
+	// What is used up of forAll, forClients, and forClient by each.
+	all, clients bucket
+	client       map[netip.Addr]*bucket
 }
+
+// rate is how much may be used at once, and how much of it comes back.
+type rate struct{ burst, perSecond float64 }
+
+// bucket is what is used up of a rate.
+type bucket struct {
+	spent float64
+	at    time.Time // as of when
+}
+
+// level returns what is used up now.
+func (b *bucket) level(r rate, now time.Time) float64 {
+	return max(0, b.spent-now.Sub(b.at).Seconds()*r.perSecond)
+}
+
+// has reports whether there is one left.
+func (b *bucket) has(r rate, now time.Time) bool { return b.level(r, now) <= r.burst-1 }
+
+// take uses one up.
+func (b *bucket) take(r rate, now time.Time) { b.spent, b.at = b.level(r, now)+1, now }
 
 // issuer is what is known about one issuer. Other than proven, its fields are
 // guarded by the mutex of Keys.
@@ -70,10 +105,10 @@ type issuer struct {
 	proven   atomic.Bool   // a token of it was good
 }
 
-// find returns the key for an issuer and key ID, fetching it when it has to. The
-// context bounds the waiting. A fetch that a request has begun is seen through
+// find returns the key for an issuer and key ID, fetching it when it has to, for
+// a client at an address. The context bounds the waiting. A fetch that a request has begun is seen through
 // when the request goes away, or else one could be kept from ever succeeding.
-func (k *Keys) find(ctx context.Context, name, keyID string) (*rsa.PublicKey, *issuer, error) {
+func (k *Keys) find(ctx context.Context, remote, name, keyID string) (*rsa.PublicKey, *issuer, error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	now := time.Now()
@@ -96,7 +131,7 @@ func (k *Keys) find(ctx context.Context, name, keyID string) (*rsa.PublicKey, *i
 		if err := ctx.Err(); err != nil {
 			return nil, nil, fmt.Errorf("%w: %w", ErrKeysUnavailable, err)
 		}
-	case k.mayFetch(e, now):
+	case k.mayFetch(e, remote, now):
 		if e == nil {
 			e = k.add(name, now)
 		}
@@ -116,7 +151,7 @@ func (k *Keys) find(ctx context.Context, name, keyID string) (*rsa.PublicKey, *i
 
 // mayFetch decides whether it is time for a fetch, and counts it when it is from
 // an issuer whose keys are not known.
-func (k *Keys) mayFetch(e *issuer, now time.Time) bool {
+func (k *Keys) mayFetch(e *issuer, remote string, now time.Time) bool {
 	if e != nil && e.keys != nil {
 		return now.Sub(e.tried) >= refetchPause
 	}
@@ -126,13 +161,45 @@ func (k *Keys) mayFetch(e *issuer, now time.Time) bool {
 			return false
 		}
 	}
-	k.spent = max(0, k.spent-now.Sub(k.spentAt).Seconds()*newIssuersPerSecond)
-	k.spentAt = now
-	if k.spent > newIssuers-1 {
+	own := k.allowance(remote, now)
+	switch {
+	case own.has(forClient, now) && k.clients.has(forClients, now):
+		own.take(forClient, now)
+		k.clients.take(forClients, now)
+	case k.all.has(forAll, now):
+		k.all.take(forAll, now)
+	default:
 		return false
 	}
-	k.spent++
 	return true
+}
+
+// allowance returns what the client at an address has used up.
+func (k *Keys) allowance(remote string, now time.Time) *bucket {
+	var client netip.Addr // none: shared by all whose address is not understood
+	if at, err := netip.ParseAddrPort(remote); err == nil {
+		client = at.Addr().Unmap().WithZone("")
+		if client.Is6() {
+			// Whoever has an IPv6 address has a network of them.
+			network, _ := client.Prefix(64)
+			client = network.Addr()
+		}
+	}
+	own := k.client[client]
+	if own == nil {
+		if len(k.client) >= maxClients {
+			maps.DeleteFunc(k.client, func(_ netip.Addr, b *bucket) bool { return b.level(forClient, now) == 0 })
+		}
+		if len(k.client) >= maxClients {
+			return &bucket{spent: forClient.burst, at: now}
+		}
+		if k.client == nil {
+			k.client = make(map[netip.Addr]*bucket)
+		}
+		own = &bucket{}
+		k.client[client] = own
+	}
+	return own
 }
 
 // add makes room for an issuer, and adds it. What was not used for the longest
@@ -151,7 +218,7 @@ func (k *Keys) add(name string, now time.Time) *issuer {
 			}
 		}
 		if worst == nil {
-			break // all are being fetched: newIssuers bounds these
+			break // all are being fetched: the rates bound these
 		}
 		delete(k.issuers, victim)
 	}

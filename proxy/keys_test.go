@@ -68,7 +68,7 @@ func (s *keyServer) keys() *Keys { return &Keys{HTTPClient: &http.Client{Transpo
 const testIssuer = "https://oidc.vercel.com/team"
 
 func (k *Keys) has(ctx context.Context, issuer, id string) error {
-	_, _, err := k.find(ctx, issuer, id)
+	_, _, err := k.find(ctx, "192.0.2.1:1", issuer, id)
 	return err
 }
 
@@ -302,7 +302,7 @@ func TestKeysFlood(t *testing.T) {
 			return 404, "", nil
 		}}
 		k := s.keys()
-		_, e, err := k.find(t.Context(), testIssuer, "a")
+		_, e, err := k.find(t.Context(), "192.0.2.1:1", testIssuer, "a")
 		require.NoError(t, err)
 		e.proven.Store(true)
 
@@ -319,10 +319,42 @@ func TestKeysFlood(t *testing.T) {
 			time.Sleep(time.Second)
 		}
 		assert.LessOrEqual(t, perIssuer["/team/.well-known/jwks"], 61, "at most one a minute")
-		assert.LessOrEqual(t, s.fetches.Load(), int64(61+newIssuers+hour*newIssuersPerSecond))
+		assert.LessOrEqual(t, s.fetches.Load(), int64(61+forAll.burst+forClient.burst+hour*(forAll.perSecond+forClient.perSecond)))
 		k.mu.Lock()
 		assert.Contains(t, k.issuers, testIssuer, "what nobody can make up is not pushed out")
 		k.mu.Unlock()
+	})
+}
+
+// TestKeysColdStart: a stranger keeps asking for issuers that he makes up while
+// a sandbox, whose issuer's keys are not there yet, asks for the first time.
+func TestKeysColdStart(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := publishing("a")
+		k := s.keys()
+		flood := func(remote string) {
+			for i := range 400 {
+				_, _, _ = k.find(t.Context(), remote, fmt.Sprint("https://oidc.vercel.com/made-up-", remote, time.Now().UnixNano(), i), "a")
+			}
+		}
+		for i := range 20 {
+			time.Sleep(time.Second)
+			flood("203.0.113.9:1")
+			flood("203.0.113.9:2") // another port is the same client
+			flood(fmt.Sprintf("[2001:db8:1:2::%d]:1", i))
+		}
+		_, _, err := k.find(t.Context(), "203.0.113.9:3", "https://oidc.vercel.com/behind-the-stranger", "a")
+		assert.ErrorIs(t, err, ErrKeysUnavailable, "the stranger has used everything up that is for all")
+		_, _, err = k.find(t.Context(), "198.51.100.7:1", testIssuer, "a")
+		assert.NoError(t, err, "a client at another address has an allowance of its own")
+
+		// A stranger with many addresses is bounded too.
+		before := s.fetches.Load()
+		for i := range 5000 {
+			_, _, _ = k.find(t.Context(), fmt.Sprintf("100.%d.%d.1:1", i/250, i%250), fmt.Sprint("https://oidc.vercel.com/many-", i), "a")
+		}
+		assert.LessOrEqual(t, s.fetches.Load()-before, int64(forClients.burst+forAll.burst))
+		assert.LessOrEqual(t, len(k.client), maxClients)
 	})
 }
 

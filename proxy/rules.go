@@ -27,9 +27,13 @@ func StaticSecret(value string) Secret {
 // With a Placeholder the sandbox is given that text in place of the credential,
 // and the rule replaces it wherever it stands in the header's value; a header
 // without it is left alone. For Authorization with Basic credentials it is also
-// looked for inside the encoded user name and password. Without a Placeholder
-// the header is set to the Secret, whatever the sandbox sent; without a Secret
-// too, it is removed.
+// looked for inside the encoded user name and password. A header with more than
+// 8 placeholders, or that would be larger than 64 KiB, is answered 431.
+//
+// Without a Placeholder the header is set to the Secret, whatever the sandbox
+// sent; without a Secret too, it is removed. Both also remove headers whose name
+// differs in nothing but underscores in the place of dashes: many servers take
+// the two for the same.
 type Rule struct {
 	// Hosts are the hosts that the rule is for: a name (api.example.com), all
 	// names below another (*.example.com), or an address. They stand for the
@@ -37,7 +41,10 @@ type Rule struct {
 	Hosts []string
 	// PathPrefix narrows the rule to paths that are equal to it or continue it
 	// after a slash: /v1 is for /v1 and /v1/things, not for /v10. It can't have
-	// characters that need percent-escapes. Empty means all paths.
+	// characters that need percent-escapes. A path that some server might take to
+	// climb, with escaped control characters or spaces after dots, gets no secret;
+	// what a server makes of escapes inside escapes is its own affair. Empty means
+	// all paths.
 	PathPrefix string
 	// AllowHTTP makes the rule work for http URLs too. Without it, secrets
 	// travel in https requests only, and others are sent on without the change.
@@ -90,7 +97,22 @@ func (r *rule) concerns(u *url.URL) bool {
 	}
 	// Servers do not agree on what an escaped slash is, so the path has to be
 	// inside both before and after escapes are resolved.
-	return under(u.Path, r.PathPrefix) && under(u.EscapedPath(), r.PathPrefix) && matchesAny(r.hosts, u)
+	return under(u.Path, r.PathPrefix) && under(u.EscapedPath(), r.PathPrefix) && matchesAny(r.hosts, u) &&
+		(r.PathPrefix == "" || r.Secret == nil || !doubtful(u.Path))
+}
+
+// doubtful reports whether a path that parsePath has let through might climb for
+// a server that drops control characters, or spaces at the end of a name.
+func doubtful(path string) bool {
+	if strings.ContainsFunc(path, func(c rune) bool { return c < ' ' || c == 0x7f }) {
+		return true
+	}
+	for segment := range strings.SplitSeq(path, "/") {
+		if trimmed := strings.TrimRight(segment, " "); trimmed == "." || trimmed == ".." {
+			return true
+		}
+	}
+	return false
 }
 
 func under(path, prefix string) bool {
@@ -114,66 +136,113 @@ type edit struct {
 	secret string
 }
 
-// prepare asks for the secrets that a request needs.
-func prepare(ctx context.Context, rules []rule, r *http.Request, meta Meta) ([]edit, error) {
-	var edits []edit
+const (
+	// maxPlaceholders and maxHeader bound what one request makes of a secret: a
+	// header full of placeholders would grow a thousandfold. One placeholder is
+	// what clients send.
+	maxPlaceholders = 8
+	maxHeader       = 64 << 10
+)
+
+// prepare asks for the secrets that a request needs. A reason says why the
+// request is not to be sent, and the status what to answer.
+func prepare(ctx context.Context, rules []rule, r *http.Request, meta Meta) (edits []edit, status int, reason string) {
 	for i := range rules {
 		rule := &rules[i]
-		if !rule.concerns(r.URL) || rule.Placeholder != "" && !rule.placeholderIn(r.Header) {
+		if !rule.concerns(r.URL) {
 			continue
+		}
+		placeholders, size := 0, 0
+		if rule.Placeholder != "" {
+			if placeholders, size = rule.placeholders(r.Header); placeholders == 0 {
+				continue
+			}
+			if placeholders > maxPlaceholders {
+				return nil, http.StatusRequestHeaderFieldsTooLarge, "too many placeholders in " + rule.Header
+			}
 		}
 		e := edit{rule: rule}
 		if rule.Secret != nil {
 			secret, err := rule.Secret(ctx, meta)
 			if err != nil {
-				return nil, fmt.Errorf("proxy: no secret for %s", rule.Header)
+				return nil, http.StatusBadGateway, "no secret for " + rule.Header
 			}
 			if strings.ContainsFunc(secret, isControl) {
-				return nil, fmt.Errorf("proxy: the secret for %s can't be sent in a header", rule.Header)
+				return nil, http.StatusBadGateway, "the secret for " + rule.Header + " can't be sent in a header"
+			}
+			if size+placeholders*len(secret) > maxHeader {
+				return nil, http.StatusRequestHeaderFieldsTooLarge, rule.Header + " is too large"
 			}
 			e.secret = secret
 		}
 		edits = append(edits, e)
 	}
-	return edits, nil
+	return edits, 0, ""
 }
 
-func (r *rule) placeholderIn(h http.Header) bool {
+// placeholders counts the placeholders in a header, and the bytes of the values
+// that have any.
+func (r *rule) placeholders(h http.Header) (count, size int) {
 	for _, v := range h[r.Header] {
-		if _, changed := r.replaced(v, ""); changed {
-			return true
+		n := strings.Count(v, r.Placeholder)
+		if n == 0 {
+			if plain, ok := r.basic(v); ok {
+				n = strings.Count(plain, r.Placeholder)
+			}
+		}
+		if n > 0 {
+			count, size = count+n, size+len(v)
 		}
 	}
-	return false
+	return count, size
 }
 
 // apply changes the header.
 func (e *edit) apply(h http.Header) {
-	switch {
-	case e.Secret == nil:
-		delete(h, e.Header)
-	case e.Placeholder == "":
-		h[e.Header] = []string{e.secret}
-	default:
+	if e.Placeholder != "" {
 		values := h[e.Header]
 		for i, v := range values {
-			values[i], _ = e.replaced(v, e.secret)
+			values[i] = e.replaced(v, e.secret)
 		}
+		return
+	}
+	for name := range h {
+		if dashed(name) == dashed(e.Header) {
+			delete(h, name)
+		}
+	}
+	if e.Secret != nil {
+		h[e.Header] = []string{e.secret}
 	}
 }
 
+// dashed is the name of a header as software reads it that knows no difference
+// between a dash and an underscore (as CGI does).
+func dashed(name string) string {
+	return http.CanonicalHeaderKey(strings.ReplaceAll(name, "_", "-"))
+}
+
 // replaced puts a secret in the place of the placeholder in a header's value.
-func (r *rule) replaced(value, secret string) (string, bool) {
+func (r *rule) replaced(value, secret string) string {
 	if strings.Contains(value, r.Placeholder) {
-		return strings.ReplaceAll(value, r.Placeholder, secret), true
+		return strings.ReplaceAll(value, r.Placeholder, secret)
 	}
-	if r.Header != "Authorization" || len(value) < 6 || !strings.EqualFold(value[:6], "basic ") {
-		return value, false
+	plain, ok := r.basic(value)
+	if !ok || !strings.Contains(plain, r.Placeholder) {
+		return value
 	}
-	decoded, err := base64.StdEncoding.DecodeString(strings.TrimSpace(value[6:]))
-	if err != nil || !strings.Contains(string(decoded), r.Placeholder) {
-		return value, false
+	plain = strings.ReplaceAll(plain, r.Placeholder, secret)
+	return value[:len(basicScheme)] + base64.StdEncoding.EncodeToString([]byte(plain))
+}
+
+const basicScheme = "basic "
+
+// basic returns the user name and password in a value of the rule's header, if
+// that is where they are.
+func (r *rule) basic(value string) (plain string, ok bool) {
+	if r.Header != "Authorization" || len(value) < len(basicScheme) || !strings.EqualFold(value[:len(basicScheme)], basicScheme) {
+		return "", false
 	}
-	plain := strings.ReplaceAll(string(decoded), r.Placeholder, secret)
-	return value[:6] + base64.StdEncoding.EncodeToString([]byte(plain)), true
+	decoded, err := base64.StdEncoding.DecodeString(strings.TrimSpace(value[len(basicScheme):]))
+	return string(decoded), err == nil
 }

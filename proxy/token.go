@@ -64,6 +64,10 @@ func parseToken(token string) (*unverified, error) {
 	if len(token) > maxTokenSize {
 		return nil, fmt.Errorf("%w: longer than %d bytes", ErrInvalidToken, maxTokenSize)
 	}
+	// The decoder passes over line breaks, which would make two texts one token.
+	if strings.ContainsAny(token, "\r\n") {
+		return nil, fmt.Errorf("%w: has a line break", ErrInvalidToken)
+	}
 	input, signature := token, ""
 	if i := strings.LastIndexByte(token, '.'); i >= 0 {
 		input, signature = token[:i], token[i+1:]

@@ -1,0 +1,572 @@
+package proxy_test
+
+import (
+	"bytes"
+	"crypto/tls"
+	"encoding/base64"
+	"fmt"
+	"io"
+	"log"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"runtime"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/go-vercel/sandbox/proxy"
+	"github.com/go-vercel/sandbox/proxy/proxytest"
+)
+
+const (
+	planted       = "s3cr3t-value-8c1f"
+	plantedAudit  = "https://p.example/hook"
+	plainResponse = "HTTP/1.1 200 OK\r\nContent-Length: 2\r\nConnection: close\r\n\r\nok"
+)
+
+// rawServer records the bytes that it gets and answers with bytes of its choice,
+// once on each connection.
+type rawServer struct {
+	listener net.Listener
+	mu       sync.Mutex
+	got      bytes.Buffer
+}
+
+func newRawServer(t *testing.T, answer func(request string) string) *rawServer {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	s := &rawServer{listener: l}
+	var conns sync.WaitGroup
+	t.Cleanup(func() { l.Close(); conns.Wait() })
+	conns.Go(func() {
+		for {
+			c, err := l.Accept()
+			if err != nil {
+				return
+			}
+			conns.Go(func() { s.serve(c, answer) })
+		}
+	})
+	return s
+}
+
+func (s *rawServer) serve(c net.Conn, answer func(string) string) {
+	defer c.Close()
+	_ = c.SetDeadline(time.Now().Add(10 * time.Second))
+	var mine bytes.Buffer
+	buf := make([]byte, 64<<10)
+	answered := false
+	for {
+		n, err := c.Read(buf)
+		mine.Write(buf[:n])
+		s.mu.Lock()
+		s.got.Write(buf[:n])
+		s.mu.Unlock()
+		if !answered && bytes.Contains(mine.Bytes(), []byte("\r\n\r\n")) {
+			answered = true
+			_, _ = io.WriteString(c, answer(mine.String()))
+			_ = c.(*net.TCPConn).CloseWrite()
+		}
+		if err != nil {
+			return
+		}
+	}
+}
+
+func (s *rawServer) url() *url.URL {
+	return &url.URL{Scheme: "http", Host: s.listener.Addr().String()}
+}
+
+// seen returns what came since it was last asked.
+func (s *rawServer) seen() string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	defer s.got.Reset()
+	return s.got.String()
+}
+
+// service is a handler with a forwarder behind it, on a server whose bytes can be
+// seen.
+type service struct {
+	*httptest.Server
+	log, errors syncBuffer
+}
+
+func newService(t *testing.T, opts proxy.ForwarderOptions) *service {
+	t.Helper()
+	s := &service{}
+	opts.AllowPrivate = loopback
+	opts.Logger = slog.New(slog.NewTextHandler(&s.log, nil))
+	forwarder, err := proxy.NewForwarder(&opts)
+	require.NoError(t, err)
+	s.Server = httptest.NewUnstartedServer(proxy.Handler(forwarder, &proxy.Options{
+		HTTPClient: authority().Client(), Audience: []string{plantedAudit}, Logger: opts.Logger,
+	}))
+	s.Config.ErrorLog = log.New(&s.errors, "", 0)
+	s.Start()
+	t.Cleanup(forwarder.CloseIdleConnections)
+	t.Cleanup(s.Close)
+	return s
+}
+
+// stop waits until everything is logged.
+func (s *service) stop() string {
+	s.Close()
+	return s.log.String()
+}
+
+// head is the beginning of a forwarded request to a server.
+func head(t *testing.T, method string, to *url.URL, path string, extra ...string) string {
+	t.Helper()
+	token, err := authority().Token(proxytest.Claims{Audience: plantedAudit})
+	require.NoError(t, err)
+	lines := append([]string{
+		method + " /hook" + path + " HTTP/1.1", "Host: p.example",
+		"vercel-forwarded-host: " + to.Hostname(), "vercel-forwarded-scheme: " + to.Scheme,
+		"vercel-forwarded-port: " + to.Port(), "vercel-forwarded-path: " + path, "vercel-sandbox-oidc-token: " + token,
+	}, extra...)
+	return strings.Join(lines, "\r\n") + "\r\n"
+}
+
+// raw sends bytes to the service and returns the bytes that come back.
+func (s *service) raw(t *testing.T, request string) string {
+	t.Helper()
+	c, err := net.Dial("tcp", s.Listener.Addr().String())
+	require.NoError(t, err)
+	defer c.Close()
+	_ = c.SetDeadline(time.Now().Add(20 * time.Second))
+	// A service that refuses need not read all of a request.
+	go func() { _, _ = io.WriteString(c, request) }()
+	b, _ := io.ReadAll(c)
+	return string(b)
+}
+
+func statusLine(answer string) string { line, _, _ := strings.Cut(answer, "\r\n"); return line }
+
+func plantedRules(to *url.URL) []proxy.Rule {
+	host := []string{to.Host}
+	return []proxy.Rule{
+		{Hosts: host, AllowHTTP: true, Header: "Authorization", Placeholder: "PLACEHOLDER", Secret: proxy.StaticSecret(planted)},
+		{Hosts: host, AllowHTTP: true, Header: "X-Api-Key", Secret: proxy.StaticSecret(planted + "-key")},
+		{Hosts: host, AllowHTTP: true, Header: "X-Remove"},
+	}
+}
+
+// TestAnswersArePrivate: a shared cache in front keeps what it may, by the headers
+// that the caches of the platforms look at.
+func TestAnswersArePrivate(t *testing.T) {
+	inner := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		for _, line := range strings.Split(r.Header.Get("X-Say"), ";;") {
+			if name, value, ok := strings.Cut(line, ": "); ok {
+				w.Header().Add(name, value)
+			}
+		}
+		switch r.URL.Path {
+		case "/flush":
+			w.(http.Flusher).Flush()
+		case "/copy":
+			_, _ = io.Copy(w, strings.NewReader("x"))
+		case "/status":
+			w.WriteHeader(418)
+		case "/hints":
+			w.WriteHeader(103)
+			w.WriteHeader(200)
+		case "/write":
+			_, _ = io.WriteString(w, "x")
+		}
+	})
+	h := proxy.Handler(inner, &proxy.Options{HTTPClient: authority().Client()})
+	srv := httptest.NewServer(h)
+	defer srv.Close()
+	sandbox := &http.Client{Transport: &proxytest.Firewall{Authority: authority(), ForwardURL: srv.URL + "/hook"}}
+	for name, c := range map[string]struct{ say, want string }{
+		"nothing":          {"", "private"},
+		"public":           {"Cache-Control: public, max-age=60", "private, max-age=60"},
+		"shared":           {"Cache-Control: S-MaxAge=86400 , stale-while-revalidate=1", "private, stale-while-revalidate=1"},
+		"not kept":         {"Cache-Control: no-store", "private, no-store"},
+		"private by field": {`Cache-Control: private="set-cookie", s-maxage=9`, "private, no-cache"},
+		"twice":            {"Cache-Control: public;;Cache-Control: s-maxage=5, immutable", "private, immutable"},
+		"by CDN headers": {"CDN-Cache-Control: max-age=9;;Vercel-CDN-Cache-Control: max-age=9;;Surrogate-Control: max-age=9;;" +
+			"X-Accel-Expires: 9;;Cloudflare-CDN-Cache-Control: max-age=9;;Edge-Control: max-age=9", "private"},
+		"Vary": {"Vary: Accept", "private"},
+	} {
+		for _, path := range []string{"/", "/flush", "/copy", "/status", "/hints", "/write"} {
+			r, err := http.NewRequestWithContext(t.Context(), "GET", "http://api.example.com"+path, nil)
+			require.NoError(t, err)
+			r.Header.Set("X-Say", c.say)
+			resp, err := sandbox.Do(r)
+			require.NoError(t, err, name)
+			resp.Body.Close()
+			assert.Equal(t, c.want, resp.Header.Get("Cache-Control"), "%s %s", name, path)
+			assert.Contains(t, resp.Header["Vary"], "Vercel-Sandbox-Oidc-Token", name)
+			assert.Contains(t, resp.Header["Vary"], "Vercel-Forwarded-Host", name)
+			for header := range resp.Header {
+				assert.NotRegexp(t, `(?i)cdn|surrogate|accel|edge`, header)
+			}
+		}
+	}
+	refused, err := http.Get(srv.URL + "/hook/x")
+	require.NoError(t, err)
+	refused.Body.Close()
+	assert.Equal(t, "private", refused.Header.Get("Cache-Control"), "a refusal is for whoever asked, too")
+}
+
+// sharedCache is the least of a shared cache (RFC 9111) for GET: the key is the
+// URL and what Vary names; private and no-store are not kept.
+type sharedCache struct {
+	behind http.Handler
+	kept   map[string][]keptAnswer
+}
+
+type keptAnswer struct {
+	request http.Header
+	vary    []string
+	body    string
+}
+
+func (c *sharedCache) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	for _, k := range c.kept[r.URL.String()] {
+		same := true
+		for _, name := range k.vary {
+			same = same && k.request.Get(name) == r.Header.Get(name)
+		}
+		if same {
+			w.Header().Set("X-Cache", "HIT")
+			_, _ = io.WriteString(w, k.body)
+			return
+		}
+	}
+	rec := httptest.NewRecorder()
+	c.behind.ServeHTTP(rec, r)
+	control := rec.Header().Get("Cache-Control") + rec.Header().Get("CDN-Cache-Control")
+	if rec.Code == 200 && strings.Contains(control, "max") && !strings.Contains(control, "private") && !strings.Contains(control, "no-store") {
+		c.kept[r.URL.String()] = append(c.kept[r.URL.String()], keptAnswer{r.Header.Clone(), rec.Header()["Vary"], rec.Body.String()})
+	}
+	w.WriteHeader(rec.Code)
+	_, _ = w.Write(rec.Body.Bytes())
+}
+
+// TestSharedCacheInFront: a sandbox's answer, with the data of an account, is not
+// for a stranger; and what a sandbox's own host says is not for other sandboxes.
+func TestSharedCacheInFront(t *testing.T) {
+	for _, control := range []string{"Cache-Control: public, s-maxage=60", "CDN-Cache-Control: max-age=60"} {
+		name, value, _ := strings.Cut(control, ": ")
+		api := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			w.Header().Set(name, value)
+			fmt.Fprintf(w, "%s at %s", r.Header.Get("X-Api-Key"), r.Host)
+		}))
+		defer api.Close()
+		evil := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set(name, value)
+			_, _ = io.WriteString(w, "POISON")
+		}))
+		defer evil.Close()
+		apiURL, _ := url.Parse(api.URL)
+		s := newService(t, proxy.ForwarderOptions{Rules: plantedRules(apiURL)})
+		s.Config.Handler = &sharedCache{behind: s.Config.Handler, kept: map[string][]keptAnswer{}}
+
+		evilURL, _ := url.Parse(evil.URL)
+		end := "Connection: close\r\n\r\n"
+		assert.Contains(t, s.raw(t, head(t, "GET", apiURL, "/v1/me")+end), planted)
+		stranger := s.raw(t, "GET /hook/v1/me HTTP/1.1\r\nHost: p.example\r\n"+end)
+		assert.Equal(t, "HTTP/1.1 403 Forbidden", statusLine(stranger), control)
+		assert.NotContains(t, stranger, planted)
+		assert.Contains(t, s.raw(t, head(t, "GET", evilURL, "/v1/lib")+end), "POISON")
+		assert.NotContains(t, s.raw(t, head(t, "GET", apiURL, "/v1/lib")+end), "POISON", control)
+	}
+}
+
+// TestPlaceholdersAreBounded: a header full of placeholders costs about as much as
+// it has bytes.
+func TestPlaceholdersAreBounded(t *testing.T) {
+	up := newRawServer(t, func(string) string { return plainResponse })
+	long := strings.Repeat("k", 2000)
+	s := newService(t, proxy.ForwarderOptions{Rules: []proxy.Rule{
+		{Hosts: []string{up.url().Host}, AllowHTTP: true, Header: "Authorization", Placeholder: "TOKEN", Secret: proxy.StaticSecret(long)},
+	}})
+	basic := func(s string) string { return "Basic " + base64.StdEncoding.EncodeToString([]byte(s)) }
+	for name, c := range map[string]struct {
+		header string
+		want   string
+	}{
+		"one":           {"Bearer TOKEN", "200 OK"},
+		"eight":         {strings.Repeat("TOKEN", 8), "200 OK"},
+		"nine":          {strings.Repeat("TOKEN", 9), "431 Request Header Fields Too Large"},
+		"many":          {strings.Repeat("TOKEN", 150_000), "431 Request Header Fields Too Large"},
+		"basic":         {basic("u:TOKEN"), "200 OK"},
+		"many in basic": {basic(strings.Repeat("TOKEN", 100_000)), "431 Request Header Fields Too Large"},
+		"a large value": {"TOKEN" + strings.Repeat("x", 63<<10), "431 Request Header Fields Too Large"},
+	} {
+		request := head(t, "GET", up.url(), "/p", "Authorization: "+c.header, "Connection: close") + "\r\n"
+		var before, after runtime.MemStats
+		runtime.ReadMemStats(&before)
+		answer := s.raw(t, request)
+		runtime.ReadMemStats(&after)
+		assert.Equal(t, "HTTP/1.1 "+c.want, statusLine(answer), name)
+		assert.Less(t, after.TotalAlloc-before.TotalAlloc, uint64(32<<20), name)
+		assert.Equal(t, strings.HasPrefix(c.want, "200"), strings.Contains(up.seen(), long[:100]) || strings.HasPrefix(name, "basic"), name)
+	}
+}
+
+// TestLogHasNothingOfTheAnswer: servers that send back what they were sent, so
+// that errors of the transport quote it.
+func TestLogHasNothingOfTheAnswer(t *testing.T) {
+	secretOf := func(request string) string {
+		_, after, _ := strings.Cut(request, "Authorization: ")
+		value, _, _ := strings.Cut(after, "\r\n")
+		return value
+	}
+	for name, answer := range map[string]func(string) string{
+		"an echo":             func(s string) string { return s },
+		"a header line":       func(s string) string { return "HTTP/1.1 200 OK\r\n" + secretOf(s) + "\r\n\r\n" },
+		"a status":            func(s string) string { return "HTTP/1.1 " + secretOf(s) + "\r\n\r\n" },
+		"a length":            func(s string) string { return "HTTP/1.1 200 OK\r\nContent-Length: " + secretOf(s) + "\r\n\r\n" },
+		"a transfer encoding": func(s string) string { return "HTTP/1.1 200 OK\r\nTransfer-Encoding: " + secretOf(s) + "\r\n\r\n" },
+		"a chunk size": func(s string) string {
+			return "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n" + secretOf(s) + "\r\n"
+		},
+		"an upgrade": func(s string) string {
+			return "HTTP/1.1 101 " + secretOf(s) + "\r\nUpgrade: " + secretOf(s) + "\r\nConnection: upgrade\r\n\r\n"
+		},
+		"a megabyte":  func(string) string { return "HTTP/1.1 200 OK\r\n" + strings.Repeat("A", 1<<20-2000) + "\r\n\r\n" },
+		"nothing":     func(string) string { return "" },
+		"a long name": func(string) string { return "HTTP/1.1 200 OK\r\n" + strings.Repeat("A", 1<<21) + ": x\r\n\r\n" },
+	} {
+		t.Run(name, func(t *testing.T) {
+			up := newRawServer(t, answer)
+			s := newService(t, proxy.ForwarderOptions{Rules: plantedRules(up.url())})
+			page := s.raw(t, head(t, "GET", up.url(), "/v1/things?token=QUERYSECRET", "Authorization: Bearer PLACEHOLDER", "Connection: close")+"\r\n")
+			lines := s.stop()
+			assert.Contains(t, lines, "error=")
+			for _, secret := range []string{planted, "QUERYSECRET", "/v1/things", "AAAAAAAA"} {
+				assert.NotContains(t, lines, secret)
+				assert.NotContains(t, page, secret)
+			}
+			assert.Less(t, len(lines), 2000)
+		})
+	}
+	up := newRawServer(t, func(string) string { return plainResponse })
+	s := newService(t, proxy.ForwarderOptions{})
+	s.raw(t, head(t, strings.Repeat("M", 100_000), up.url(), "/", "Connection: close")+"\r\n")
+	assert.Less(t, len(s.stop()), 2000, "the method is the sandbox's choice")
+}
+
+// TestOddStatuses: none makes the server panic.
+func TestOddStatuses(t *testing.T) {
+	for code, want := range map[string]string{
+		"000": "502", "099": "502", "1000": "502", "-1": "502", "101": "502",
+		"200": "200", "418": "418", "599": "599", "999": "999",
+	} {
+		up := newRawServer(t, func(string) string {
+			return "HTTP/1.1 " + code + " X\r\nContent-Length: 2\r\nConnection: close\r\n\r\nok"
+		})
+		s := newService(t, proxy.ForwarderOptions{})
+		line := statusLine(s.raw(t, head(t, "GET", up.url(), "/p", "Connection: close")+"\r\n"))
+		assert.True(t, strings.HasPrefix(line, "HTTP/1.1 "+want), "%s: %q", code, line)
+		log := s.stop()
+		assert.Empty(t, s.errors.String(), code)
+		assert.NotContains(t, log, "went away", code)
+	}
+}
+
+// TestTrailersAreFiltered: what is kept out of the header does not come in behind
+// the body, announced or not.
+func TestTrailersAreFiltered(t *testing.T) {
+	var got, announced http.Header
+	api := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		announced = r.Trailer.Clone()
+		_, _ = io.Copy(io.Discard, r.Body)
+		got = r.Trailer.Clone()
+	}))
+	defer api.Close()
+	to, _ := url.Parse(api.URL)
+	s := newService(t, proxy.ForwarderOptions{Rules: plantedRules(to)})
+	forbidden := []string{
+		"Authorization", "X-Remove", "X_Remove", "X-Api-Key", "x_api_key", "Vercel-Forwarded-Host", "vercel_sandbox_oidc_token",
+		"X-Vercel-Oidc-Token", "X-Vercel-Internal-X", "X-Forwarded-For", "Forwarded", "Proxy-Authorization", "Cookie", "Upgrade", "Te",
+	}
+	body := "2\r\nhi\r\n0\r\n"
+	for _, name := range append(forbidden, "X-Sum", "X-Unannounced") {
+		body += name + ": mine\r\n"
+	}
+	answer := s.raw(t, head(t, "POST", to, "/p", "Transfer-Encoding: chunked", "Connection: close",
+		"Trailer: X-Sum, "+strings.Join(forbidden[:len(forbidden)-2], ", "))+"\r\n"+body+"\r\n")
+	assert.Equal(t, "HTTP/1.1 200 OK", statusLine(answer))
+	assert.Equal(t, http.Header{"X-Sum": nil}, announced)
+	assert.Equal(t, http.Header{"X-Sum": {"mine"}}, got)
+}
+
+// TestHeaderTricks sends what servers read differently.
+func TestHeaderTricks(t *testing.T) {
+	up := newRawServer(t, func(string) string { return plainResponse })
+	s := newService(t, proxy.ForwarderOptions{Rules: plantedRules(up.url())})
+	smuggled := "0\r\n\r\nGET /smuggled HTTP/1.1\r\nHost: x\r\n\r\n"
+	for name, c := range map[string]struct {
+		extra []string
+		body  string
+	}{
+		"underscores":                 {[]string{"Vercel_Forwarded_Host: evil.example"}, ""},
+		"one underscore":              {[]string{"Vercel-Forwarded_Host: evil.example"}, ""},
+		"a second host":               {[]string{"Vercel-Forwarded-Host: evil.example"}, ""},
+		"a second host, in capitals":  {[]string{"VERCEL-FORWARDED-HOST: evil.example"}, ""},
+		"a space before the colon":    {[]string{"Vercel-Forwarded-Host : evil.example"}, ""},
+		"a tab before the colon":      {[]string{"Vercel-Forwarded-Host\t: evil.example"}, ""},
+		"folded":                      {[]string{"X-A: b", " Vercel-Forwarded-Host: other.example"}, ""},
+		"a NUL in a name":             {[]string{"Vercel-Forwarded-Host\x00: evil.example"}, ""},
+		"a NUL in a value":            {[]string{"X-A: evil\x00b"}, ""},
+		"a bare CR":                   {[]string{"X-A: a\rVercel-Forwarded-Host: evil"}, ""},
+		"a bare LF":                   {[]string{"X-A: a\nVercel-Forwarded-Host: evil"}, ""},
+		"no colon":                    {[]string{"evil"}, ""},
+		"no name":                     {[]string{": evil"}, ""},
+		"length, then chunks":         {[]string{"Content-Length: 5", "Transfer-Encoding: chunked"}, smuggled},
+		"chunks, then length":         {[]string{"Transfer-Encoding: chunked", "Content-Length: 5"}, smuggled},
+		"identity and chunks":         {[]string{"Transfer-Encoding: identity, chunked"}, smuggled},
+		"nearly chunks":               {[]string{"Transfer-Encoding: xchunked"}, smuggled},
+		"chunks twice":                {[]string{"Transfer-Encoding: chunked", "Transfer-Encoding: chunked"}, smuggled},
+		"chunks behind a VT":          {[]string{"Transfer-Encoding: \x0bchunked"}, smuggled},
+		"chunks before a space":       {[]string{"Transfer-Encoding : chunked"}, smuggled},
+		"two lengths":                 {[]string{"Content-Length: 5", "Content-Length: 6"}, "evil!!"},
+		"a length with a sign":        {[]string{"Content-Length: +5"}, "evil!"},
+		"a negative length":           {[]string{"Content-Length: -1"}, "evil!"},
+		"a chunk size that overflows": {[]string{"Transfer-Encoding: chunked"}, "10000000000000005\r\nevil!\r\n0\r\n\r\n"},
+		"a chunk size in C":           {[]string{"Transfer-Encoding: chunked"}, "0x5\r\nevil!\r\n0\r\n\r\n"},
+		"an upgrade to HTTP/2":        {[]string{"Connection: Upgrade, HTTP2-Settings", "Upgrade: evil-h2c", "HTTP2-Settings: evil"}, ""},
+		"of the platform": {[]string{"X-Vercel-Oidc-Token: evil", "X-Vercel-Sc-Headers: evil", "X_Vercel_Proxy_Signature: evil",
+			"X-Vercel-Internal-Foo: evil", "X-Forwarded-For: evil", "Forwarded: for=evil", "X-Forwarded-Host: evil"}, ""},
+		"look-alikes of rules": {[]string{"X-Remove: evil", "X_Remove: evil", "x_api_key: evil", "X-Api_Key: evil"}, ""},
+		"hop by hop":           {[]string{"Connection: X-Evil, X-Api-Key", "X-Evil: evil", "Proxy-Authorization: evil", "Keep-Alive: evil"}, ""},
+	} {
+		answer := s.raw(t, head(t, "POST", up.url(), "/p", append(c.extra, "Connection: close")...)+"\r\n"+c.body)
+		saw := up.seen()
+		assert.NotContains(t, strings.ToLower(saw), "evil", name)
+		assert.NotContains(t, saw, "smuggled", name)
+		assert.NotContains(t, strings.ToLower(saw), "\nvercel-", name)
+		if saw != "" {
+			assert.Contains(t, saw, "X-Api-Key: "+planted+"-key\r\n", name)
+		} else {
+			assert.Regexp(t, `^HTTP/1\.1 (400|403|501|502) `, statusLine(answer), name)
+		}
+	}
+}
+
+// TestOrdersToAServerInFront: a server of the sandbox's choice must not have the
+// web server in front of the service hand out its files.
+func TestOrdersToAServerInFront(t *testing.T) {
+	up := newRawServer(t, func(string) string {
+		return "HTTP/1.1 200 OK\r\nX-Accel-Redirect: /etc/passwd\r\nX-Sendfile: /etc/passwd\r\nX-Lighttpd-Send-File: /etc/passwd\r\nX-Ok: 1\r\nContent-Length: 0\r\n\r\n"
+	})
+	answer := newService(t, proxy.ForwarderOptions{}).raw(t, head(t, "GET", up.url(), "/", "Connection: close")+"\r\n")
+	assert.Contains(t, answer, "X-Ok: 1")
+	assert.NotContains(t, answer, "passwd")
+}
+
+func TestMethodsThatEcho(t *testing.T) {
+	up := newRawServer(t, func(string) string { return plainResponse })
+	s := newService(t, proxy.ForwarderOptions{Rules: plantedRules(up.url())})
+	for _, method := range []string{"TRACE", "trace", "Trace", "TRACK", "track", "CONNECT", "connect"} {
+		answer := s.raw(t, head(t, method, up.url(), "/p", "Authorization: Bearer PLACEHOLDER", "Connection: close")+"\r\n")
+		assert.Regexp(t, "^HTTP/1.1 40[05] ", statusLine(answer), method)
+		assert.Empty(t, up.seen(), method)
+	}
+}
+
+// TestSecretsStayUnderTheirPath: paths that some server might take to climb.
+func TestSecretsStayUnderTheirPath(t *testing.T) {
+	up := newRawServer(t, func(string) string { return plainResponse })
+	s := newService(t, proxy.ForwarderOptions{Rules: []proxy.Rule{
+		{Hosts: []string{up.url().Host}, PathPrefix: "/v1", AllowHTTP: true, Header: "X-Key", Secret: proxy.StaticSecret(planted)},
+	}})
+	for path, want := range map[string]bool{
+		"/v1": true, "/v1/": true, "/v1/x": true, "/v1/x%20y": true, "/v1/...": true, "/v1?../x": true,
+		"/v10": false, "/V1/x": false, "/v1%2fx": false, "/v1/..%2fadmin": false, "/v1/%2e%2e/admin": false, "/v1/..;/admin": false,
+		"/v1/..%5cadmin": false, "/v1/.%2e/admin": false, "/v1/..%00/admin": false, "/v1/..%20/admin": false, "/v1/..%09/admin": false,
+		"/v1/.%20/admin": false, "/v1/%0d%0ax": false, "//v1": false, "/v1;x/../admin": false, "/x/../v1": false,
+	} {
+		s.raw(t, head(t, "GET", up.url(), path, "Connection: close")+"\r\n")
+		assert.Equal(t, want, strings.Contains(up.seen(), planted), path)
+	}
+}
+
+// TestRedirectsAreNotFollowed: a secret goes to nobody whom a server names.
+func TestRedirectsAreNotFollowed(t *testing.T) {
+	target := newRawServer(t, func(string) string { return plainResponse })
+	for _, code := range []int{301, 302, 303, 307, 308} {
+		up := newRawServer(t, func(string) string {
+			return fmt.Sprintf("HTTP/1.1 %d X\r\nLocation: %s/x\r\nContent-Length: 0\r\nConnection: close\r\n\r\n", code, target.url())
+		})
+		s := newService(t, proxy.ForwarderOptions{Rules: plantedRules(up.url())})
+		answer := s.raw(t, head(t, "GET", up.url(), "/p", "Authorization: Bearer PLACEHOLDER", "Connection: close")+"\r\n")
+		assert.Contains(t, statusLine(answer), fmt.Sprint(code))
+		assert.Contains(t, up.seen(), planted)
+		assert.Empty(t, target.seen())
+	}
+}
+
+// TestMaxDuration: a WebSocket and a stream end in time.
+func TestMaxDuration(t *testing.T) {
+	for name, answer := range map[string]string{
+		"websocket": "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\nhello",
+		"stream":    "HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\nhello",
+	} {
+		t.Run(name, func(t *testing.T) {
+			l, err := net.Listen("tcp", "127.0.0.1:0")
+			require.NoError(t, err)
+			defer l.Close()
+			closed := make(chan struct{})
+			go func() {
+				defer close(closed)
+				c, err := l.Accept()
+				if err != nil {
+					return
+				}
+				defer c.Close()
+				_, _ = io.WriteString(c, answer)
+				_, _ = io.Copy(io.Discard, c) // until the other side is gone
+			}()
+			s := newService(t, proxy.ForwarderOptions{MaxDuration: 300 * time.Millisecond})
+			got := s.raw(t, head(t, "GET", &url.URL{Scheme: "http", Host: l.Addr().String()}, "/", "Connection: Upgrade", "Upgrade: websocket")+"\r\n")
+			assert.True(t, strings.HasSuffix(got, "hello"), got)
+			<-closed
+		})
+	}
+}
+
+// TestClientCertificates is for what ForwarderOptions.TLSConfig says of them.
+func TestClientCertificates(t *testing.T) {
+	var shown int
+	api := httptest.NewUnstartedServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { shown = len(r.TLS.PeerCertificates) }))
+	api.TLS = &tls.Config{ClientAuth: tls.RequestClientCert}
+	api.StartTLS()
+	defer api.Close()
+	to, _ := url.Parse(api.URL)
+	for _, hosts := range [][]string{nil, {"api.example.com"}} {
+		shown = 0
+		s := newService(t, proxy.ForwarderOptions{Hosts: hosts,
+			TLSConfig: &tls.Config{InsecureSkipVerify: true, Certificates: api.TLS.Certificates}})
+		s.raw(t, head(t, "GET", to, "/p", "Connection: close")+"\r\n")
+		assert.Equal(t, hosts == nil, shown > 0, "with Hosts, no other host sees them")
+	}
+}
+
+// TestNoAudience: a variable that was not set is no forward URL.
+func TestNoAudience(t *testing.T) {
+	for _, audience := range []string{"", "/", "//"} {
+		r := forwardedTo(t, plantedAudit, "GET", "https://api.example.com/x", "")
+		token, err := authority().Token(proxytest.Claims{Audience: audience})
+		require.NoError(t, err)
+		r.Header.Set("Vercel-Sandbox-Oidc-Token", token)
+		w := httptest.NewRecorder()
+		proxy.Handler(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { t.Error("let in") }), &proxy.Options{
+			HTTPClient: authority().Client(), Audience: []string{audience},
+		}).ServeHTTP(w, r)
+		assert.Equal(t, 403, w.Code)
+	}
+}

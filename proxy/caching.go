@@ -1,0 +1,104 @@
+package proxy
+
+import (
+	"bufio"
+	"io"
+	"net"
+	"net/http"
+	"slices"
+	"strings"
+)
+
+// privateWriter makes every answer behind [Handler] private to who asked. To
+// a shared cache in front, such as a CDN, the resource is the path below the
+// forward URL; which host was meant and which sandbox asked is in headers of the
+// request that no server names in Vary. A cache that kept an answer would give
+// one sandbox's data to another, or to strangers without any token.
+type privateWriter struct {
+	http.ResponseWriter
+	sealed bool
+}
+
+// seal makes the header private, just before it is sent.
+func (w *privateWriter) seal() {
+	if w.sealed {
+		return
+	}
+	w.sealed = true
+	h := w.Header()
+	for name := range h {
+		switch lower := strings.ToLower(name); {
+		case strings.HasSuffix(lower, "cdn-cache-control"),
+			lower == "surrogate-control", lower == "edge-control",
+			lower == "x-accel-expires", lower == "x-litespeed-cache-control":
+			delete(h, name)
+		}
+	}
+	h["Cache-Control"] = []string{privateCacheControl(h["Cache-Control"])}
+	for _, name := range [...]string{tokenHeader, hostHeader} {
+		if !slices.Contains(h["Vary"], name) {
+			h["Vary"] = append(h["Vary"], name)
+		}
+	}
+}
+
+// privateCacheControl returns the directives with private among them and without
+// those that are for shared caches. Private in the form that names fields is one
+// of these: it lets the rest of the answer be shared.
+func privateCacheControl(values []string) string {
+	kept := []string{"private"}
+	for _, value := range values {
+		if strings.Contains(value, `"`) {
+			// Fields in quotes may hold commas. What they say is for shared caches,
+			// or can be said without them by no-cache.
+			kept = append(kept, "no-cache")
+			continue
+		}
+		for directive := range strings.SplitSeq(value, ",") {
+			directive = strings.TrimSpace(directive)
+			name, _, _ := strings.Cut(directive, "=")
+			switch strings.ToLower(strings.TrimSpace(name)) {
+			case "", "public", "s-maxage", "private", "proxy-revalidate":
+			default:
+				kept = append(kept, directive)
+			}
+		}
+	}
+	return strings.Join(kept, ", ")
+}
+
+func (w *privateWriter) WriteHeader(status int) {
+	// Informational answers are not kept, and the header may still change.
+	if status >= 200 || status == http.StatusSwitchingProtocols {
+		w.seal()
+	}
+	w.ResponseWriter.WriteHeader(status)
+}
+
+func (w *privateWriter) Write(p []byte) (int, error) {
+	w.seal()
+	return w.ResponseWriter.Write(p)
+}
+
+// ReadFrom keeps the server's own way to copy, which can do without a buffer.
+func (w *privateWriter) ReadFrom(r io.Reader) (int64, error) {
+	w.seal()
+	return io.Copy(w.ResponseWriter, r)
+}
+
+// Flush is for handlers that look for an http.Flusher.
+func (w *privateWriter) Flush() { _ = w.FlushError() }
+
+// FlushError is for http.ResponseController.
+func (w *privateWriter) FlushError() error {
+	w.seal()
+	return http.NewResponseController(w.ResponseWriter).Flush()
+}
+
+// Hijack is for handlers that look for an http.Hijacker.
+func (w *privateWriter) Hijack() (net.Conn, *bufio.ReadWriter, error) {
+	return http.NewResponseController(w.ResponseWriter).Hijack()
+}
+
+// Unwrap is for http.ResponseController.
+func (w *privateWriter) Unwrap() http.ResponseWriter { return w.ResponseWriter }
