@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"io"
+	"mime"
 	"net/http"
 	"os"
 	"strings"
@@ -54,6 +55,22 @@ func (b *bodyReader) Read(p []byte) (int, error) {
 	return n, err
 }
 
+// wellTyped reports whether a request with a method that has a body says what
+// it is, which it has to even when it has none.
+func (c *call) wellTyped(e *endpoint) bool {
+	switch c.r.Method {
+	case http.MethodPost, http.MethodPatch, http.MethodPut:
+	default:
+		return true
+	}
+	want := "application/json"
+	if e.op == WriteFiles {
+		want = "application/gzip"
+	}
+	kind, _, err := mime.ParseMediaType(c.r.Header.Get("Content-Type"))
+	return err == nil && kind == want
+}
+
 // bodyError makes the answer to a body that can't be read.
 func bodyError(err error) error {
 	if _, ok := errors.AsType[*http.MaxBytesError](err); ok {
@@ -65,11 +82,16 @@ func bodyError(err error) error {
 	return err
 }
 
-// decode reads a JSON object into v. Keys that begin with "__" are private
+// decode reads a JSON object of the usual size into v; see decodeUpTo.
+func (c *call) decode(v any) (present map[string]json.RawMessage, err error) {
+	return c.decodeUpTo(maxJSON, v)
+}
+
+// decodeUpTo reads a JSON object of at most limit bytes into v. Keys that begin with "__" are private
 // parameters, which the service takes and this server ignores. An empty body
 // is an empty object.
-func (c *call) decode(v any) (present map[string]json.RawMessage, err error) {
-	data, err := io.ReadAll(c.shortBody(maxJSON))
+func (c *call) decodeUpTo(limit int64, v any) (present map[string]json.RawMessage, err error) {
+	data, err := io.ReadAll(c.shortBody(limit))
 	if err != nil {
 		if e, ok := errors.AsType[*apiError](err); ok {
 			return nil, e
@@ -119,7 +141,7 @@ func decodeError(err error) *apiError {
 		return invalid("`%s` should be %s", e.Field, want)
 	}
 	if field, ok := strings.CutPrefix(err.Error(), "json: unknown field "); ok {
-		return invalid("should NOT have additional property %.80s", strings.ReplaceAll(field, `"`, "`"))
+		return invalid("should NOT have additional property %.80s.", strings.ReplaceAll(field, `"`, "`"))
 	}
 	return invalid("%.200s", strings.TrimPrefix(err.Error(), "json: "))
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"net"
 	"net/http"
 	"os"
 	"slices"
@@ -26,6 +27,7 @@ type command struct {
 	cwd       string
 	startedAt time.Time
 	log       *commandLog
+	input     *commandInput // nil without an open standard input
 	done      chan struct{} // closed at the end
 
 	mu       sync.Mutex
@@ -33,6 +35,25 @@ type command struct {
 	exitCode *int
 	duration time.Duration
 	timeout  *timer
+	// waited says that somebody has waited for the end: before that nobody is
+	// told of it.
+	waited bool
+}
+
+// exited reports whether the command has ended.
+func (cmd *command) exited() bool {
+	cmd.mu.Lock()
+	defer cmd.mu.Unlock()
+	return cmd.exitCode != nil
+}
+
+// ended describes a command that has ended to who has waited for it, and from
+// now on to everybody.
+func (cmd *command) ended() wire.Command {
+	cmd.mu.Lock()
+	cmd.waited = true
+	cmd.mu.Unlock()
+	return cmd.wire()
 }
 
 // runner is what a command runs on.
@@ -55,13 +76,13 @@ func (cmd *command) wire() wire.Command {
 	defer cmd.mu.Unlock()
 	w := wire.Command{
 		ID: cmd.id, Name: cmd.name, Args: cmd.args, Cwd: cmd.cwd, SessionID: cmd.sess.id,
-		ExitCode: cmd.exitCode, StartedAt: wire.At(cmd.startedAt),
+		StartedAt: wire.At(cmd.startedAt),
 	}
 	if w.Args == nil {
 		w.Args = []string{}
 	}
-	if cmd.exitCode != nil {
-		w.DurationMs = new(wholeMillis(cmd.duration))
+	if cmd.exitCode != nil && cmd.waited {
+		w.ExitCode, w.DurationMs = cmd.exitCode, new(wholeMillis(cmd.duration))
 	}
 	return w
 }
@@ -75,6 +96,8 @@ type commandParams struct {
 	Timeout *wire.Duration    `json:"timeout"`
 	Wait    bool              `json:"wait"`
 	Logs    bool              `json:"logs"`
+	// AttachStdin leaves the standard input open for writes.
+	AttachStdin bool `json:"attachStdin"`
 }
 
 func (p *commandParams) check() error {
@@ -97,17 +120,25 @@ func (c *call) runCommand() error {
 		return err
 	}
 	var p commandParams
-	if _, err := c.decode(&p); err != nil {
+	present, err := c.decode(&p)
+	if err != nil {
 		return err
 	}
+	if _, ok := present["attachStdin"]; ok && c.s.opts.Stdin == NoStdin {
+		return invalid("should NOT have additional property `attachStdin`.")
+	}
 	if err := p.check(); err != nil {
+		return err
+	}
+	chosen, err := c.chosenID()
+	if err != nil {
 		return err
 	}
 	machine, err := sess.use(c.ctx)
 	if err != nil {
 		return err
 	}
-	cmd, err := sess.launchCommand(c.ctx, machine, &p)
+	cmd, err := sess.launchCommand(c.ctx, machine, chosen, &p)
 	if err != nil {
 		return sess.machineError(c.ctx, err)
 	}
@@ -116,7 +147,7 @@ func (c *call) runCommand() error {
 		return nil
 	}
 	stream := c.stream()
-	if err := stream.record(wire.CommandAnswer{Command: cmd.started()}); err != nil {
+	if err := stream.record(wire.CommandAnswer{Command: cmd.wire()}); err != nil {
 		return nil // the client has gone; the command goes on
 	}
 	if p.Logs {
@@ -129,19 +160,18 @@ func (c *call) runCommand() error {
 	case <-c.ctx.Done():
 		return stream.broken(c.ctx.Err())
 	}
-	_ = stream.record(wire.CommandAnswer{Command: cmd.wire()}) // as above
+	_ = stream.record(wire.CommandAnswer{Command: cmd.ended()}) // as above
 	return nil
 }
 
-// started describes the command as it was at its start.
-func (cmd *command) started() wire.Command {
-	w := cmd.wire()
-	w.ExitCode, w.DurationMs = nil, nil
-	return w
-}
-
-// launchCommand starts a command on the machine.
-func (sess *session) launchCommand(ctx context.Context, machine *box.Box, p *commandParams) (*command, error) {
+// launchCommand starts a command on the machine, with an ID that the caller
+// has chosen or one of our own.
+func (sess *session) launchCommand(ctx context.Context, machine *box.Box, chosen string, p *commandParams) (*command, error) {
+	id, err := sess.takeID(chosen)
+	if err != nil {
+		return nil, err
+	}
+	defer sess.dropID(id) // unless it has started
 	s, st := sess.sb.s, sess.sb.s.store
 	st.mu.Lock()
 	env := maps.Clone(sess.sb.settings.Env)
@@ -151,7 +181,7 @@ func (sess *session) launchCommand(ctx context.Context, machine *box.Box, p *com
 	}
 	maps.Copy(env, p.Env)
 	cmd := &command{
-		sess: sess, id: newCommandID(), name: p.Command, args: p.Args, cwd: absolute(p.Cwd),
+		sess: sess, id: id, name: p.Command, args: p.Args, cwd: absolute(p.Cwd),
 		startedAt: s.clock.Now(), log: newCommandLog(s.spool), done: make(chan struct{}),
 	}
 	stdout, stderr := newOutputWriter(cmd.log, "stdout"), newOutputWriter(cmd.log, "stderr")
@@ -171,7 +201,7 @@ func (sess *session) launchCommand(ctx context.Context, machine *box.Box, p *com
 	}
 	cmd.mu.Unlock()
 	st.mu.Lock()
-	sess.commands[cmd.id] = cmd
+	sess.commands[id] = cmd
 	sess.order = append(sess.order, cmd)
 	st.mu.Unlock()
 	go func() {
@@ -193,15 +223,26 @@ func (sess *session) launchCommand(ctx context.Context, machine *box.Box, p *com
 // launch starts the stub that fits the command, or a process.
 func (sess *session) launch(ctx context.Context, machine *box.Box, cmd *command, p *commandParams, env map[string]string, stdout, stderr *outputWriter) (runner, error) {
 	if h := sess.sb.s.stubs.find(p.Command, p.Args); h != nil {
-		return startStub(h, &Invocation{
+		inv := &Invocation{
 			Sandbox: sess.sb.key.name, Session: sess.id, Name: p.Command, Args: slices.Clone(p.Args),
-			Cwd: cmd.cwd, Env: env, Sudo: p.Sudo, Stdout: stdout, Stderr: stderr,
-		}), nil
+			Cwd: cmd.cwd, Env: env, Sudo: p.Sudo, Stdin: strings.NewReader(""), Stdout: stdout, Stderr: stderr,
+			machine: machine,
+		}
+		if !p.AttachStdin {
+			return startStub(h, inv), nil
+		}
+		ours, its := net.Pipe()
+		cmd.input, inv.Stdin = &commandInput{pipe: ours}, its
+		return startStub(func(ctx context.Context, inv *Invocation) int {
+			defer ours.Close()
+			defer its.Close()
+			return h(ctx, inv)
+		}, inv), nil
 	}
 	early := &firstLine{}
 	spec := box.Spec{
 		Path: p.Command, Args: p.Args, Dir: p.Cwd, Env: environ(env),
-		Stdout: stdout, Stderr: early.tee(stderr),
+		Stdout: stdout, Stderr: early.tee(stderr), OpenStdin: p.AttachStdin,
 	}
 	if p.Sudo {
 		spec.User = "root"
@@ -216,6 +257,9 @@ func (sess *session) launch(ctx context.Context, machine *box.Box, cmd *command,
 			return nil, fail(http.StatusBadRequest, "executable_not_found", "[invalid_argument] executable file not found in $PATH: %s", p.Command)
 		}
 		return nil, badRequest("[invalid_argument] %s", early.text())
+	}
+	if p.AttachStdin {
+		cmd.input = &commandInput{pipe: proc.Input()}
 	}
 	return process{proc}, nil
 }
@@ -268,6 +312,15 @@ func (c *call) command() (*command, error) {
 	return nil, errCommandNotFound
 }
 
+// liveCommand is command for what only a command that runs can be asked.
+func (c *call) liveCommand() (*command, error) {
+	cmd, err := c.command()
+	if err == errCommandNotFound {
+		err = errCommandGone
+	}
+	return cmd, err
+}
+
 func (c *call) listCommands() error {
 	sess, err := c.session()
 	if err != nil {
@@ -280,6 +333,7 @@ func (c *call) listCommands() error {
 	order := slices.Clone(sess.order)
 	c.s.store.mu.Unlock()
 	answer := wire.CommandsAnswer{Commands: make([]wire.Command, 0, len(order))}
+	slices.Reverse(order) // newest first
 	for _, cmd := range order {
 		answer.Commands = append(answer.Commands, cmd.wire())
 	}
@@ -296,6 +350,7 @@ func (c *call) getCommand() error {
 	case "true":
 		select {
 		case <-cmd.done:
+			cmd.ended()
 		case <-c.ctx.Done():
 			return c.ctx.Err()
 		}
@@ -320,7 +375,7 @@ func (c *call) commandLogs() error {
 }
 
 func (c *call) killCommand() error {
-	cmd, err := c.command()
+	cmd, err := c.liveCommand()
 	if err != nil {
 		return err
 	}
@@ -341,7 +396,7 @@ func (c *call) killCommand() error {
 	cmd.mu.Unlock()
 	switch err := proc.Signal(*p.Signal); {
 	case errors.Is(err, os.ErrProcessDone):
-		return fail(http.StatusBadRequest, "command_finished", "The command has already finished.")
+		return errCommandGone
 	case err != nil:
 		return fmt.Errorf("signal: %w", err)
 	}

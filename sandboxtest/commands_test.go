@@ -114,7 +114,7 @@ func TestKill(t *testing.T) {
 			cmd := c.detach(sess, obj{"command": "sleep", "args": []string{"1000"}})
 			c.kill(cmd, signal, 200)
 			assert.Equal(t, 128+signal, *c.wait(cmd).ExitCode)
-			c.refused("POST", session(sess)+"/cmd/"+cmd.ID+"/kill", obj{"signal": 9}, 400, "command_finished")
+			c.refused("POST", session(sess)+"/cmd/"+cmd.ID+"/kill", obj{"signal": 9}, 404, "command_not_found_or_exited")
 		}
 		// One that is caught, and one that stops and goes on.
 		cmd := c.detach(sess, obj{"command": "sh", "args": []string{"-c", `trap 'echo caught; exit 7' TERM; echo ready; while :; do sleep 0.01; done`}})
@@ -136,7 +136,7 @@ func TestKill(t *testing.T) {
 		c.refused("POST", path, obj{"signal": "SIGTERM"}, 400, "bad_request")
 		c.refused("POST", path, obj{"signal": 0}, 400, "bad_request")
 		c.refused("POST", path, obj{"signal": 65}, 400, "bad_request")
-		c.refused("POST", session(sess)+"/cmd/cmd_none/kill", obj{"signal": 9}, 404, "not_found")
+		c.refused("POST", session(sess)+"/cmd/cmd_none/kill", obj{"signal": 9}, 404, "command_not_found_or_exited")
 	})
 }
 
@@ -260,4 +260,58 @@ func TestWaitParameter(t *testing.T) {
 	}()
 	c.kill(cmd, 9, 200)
 	assert.Equal(t, 200, (<-done).StatusCode)
+}
+
+// TestExitIsHiddenUntilItWasWaitedFor: as long as nobody has waited for the end
+// of a command, reads show it running.
+func TestExitIsHiddenUntilItWasWaitedFor(t *testing.T) {
+	srv, c := start(t, nil)
+	sess := c.create(nil).Session.ID
+	first := c.detach(sess, obj{"command": "true"})
+	path := session(sess) + "/cmd/" + first.ID
+	for r := c.stream("GET", path+"/logs", nil); r.next() != nil; { // which end with the command
+	}
+	exits := func() []*int {
+		var one wire.CommandAnswer
+		c.call("GET", path, nil, 200, &one)
+		var all wire.CommandsAnswer
+		c.call("GET", session(sess)+"/cmd", nil, 200, &all)
+		return []*int{one.Command.ExitCode, all.Commands[len(all.Commands)-1].ExitCode}
+	}
+	assert.Equal(t, []*int{nil, nil}, exits())
+	c.wait(first)
+	assert.Equal(t, []*int{new(0), new(0)}, exits())
+
+	srv.Advance(time.Second)
+	second := c.detach(sess, obj{"command": "true"})
+	var all wire.CommandsAnswer
+	c.call("GET", session(sess)+"/cmd", nil, 200, &all)
+	assert.Equal(t, []string{second.ID, first.ID}, []string{all.Commands[0].ID, all.Commands[1].ID}, "the newest comes first")
+}
+
+// TestContentTypeIsNeeded: what changes something has to say what its body is,
+// even without one.
+func TestContentTypeIsNeeded(t *testing.T) {
+	_, c := start(t, nil)
+	answer := c.create(nil)
+	sess := answer.Session.ID
+	for _, path := range []string{"/v2/sandboxes", session(sess) + "/stop", session(sess) + "/snapshot", session(sess) + "/cmd", session(sess) + "/fs/write"} {
+		for _, kind := range []string{"", "text/plain", "nonsense/"} {
+			req := c.request("POST", path, nil)
+			req.Header.Del("Content-Type")
+			if kind != "" {
+				req.Header.Set("Content-Type", kind)
+			}
+			assert.Equal(t, http.StatusUnsupportedMediaType, c.send(req).StatusCode, "%s %q", path, kind)
+		}
+	}
+	req := c.request("PATCH", "/v2/sandboxes/"+answer.Sandbox.Name, nil)
+	req.Header.Del("Content-Type")
+	assert.Equal(t, http.StatusUnsupportedMediaType, c.send(req).StatusCode)
+	req = c.request("GET", session(sess), nil)
+	req.Header.Del("Content-Type")
+	assert.Equal(t, http.StatusOK, c.send(req).StatusCode)
+	req = c.request("POST", session(sess)+"/stop", nil)
+	req.Header.Set("Content-Type", "application/json; charset=utf-8")
+	assert.Equal(t, http.StatusOK, c.send(req).StatusCode)
 }

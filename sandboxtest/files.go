@@ -4,7 +4,6 @@ import (
 	"errors"
 	"io"
 	"io/fs"
-	"mime"
 	"net/http"
 	"path"
 	"strconv"
@@ -94,10 +93,6 @@ func (c *call) writeFiles() error {
 	sess, err := c.session()
 	if err != nil {
 		return err
-	}
-	kind, _, err := mime.ParseMediaType(c.r.Header.Get("Content-Type"))
-	if err != nil || kind != "application/gzip" {
-		return fail(http.StatusUnsupportedMediaType, "unsupported_media_type", "The content type should be application/gzip.")
 	}
 	cwd := c.r.Header.Get("X-Cwd")
 	switch {

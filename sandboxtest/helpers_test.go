@@ -75,6 +75,7 @@ func (c *raw) request(method, path string, body any) *http.Request {
 	}
 	req, err := http.NewRequest(method, c.srv.URL+path, r)
 	require.NoError(c.t, err)
+	req.Header.Set("Content-Type", "application/json")
 	req.Header.Set("Authorization", "Bearer "+c.srv.Credentials().Token)
 	return req
 }

@@ -30,6 +30,7 @@ const (
 	GetCommand     Operation = "get command"
 	CommandLogs    Operation = "read command logs"
 	KillCommand    Operation = "kill command"
+	WriteStdin     Operation = "write command input"
 	MakeDir        Operation = "make directory"
 	WriteFiles     Operation = "write files"
 	ReadFile       Operation = "read file"
@@ -75,6 +76,7 @@ func init() {
 	add(GetCommand, http.MethodGet, "sessions/*/cmd/*", (*call).getCommand)
 	add(CommandLogs, http.MethodGet, "sessions/*/cmd/*/logs", (*call).commandLogs)
 	add(KillCommand, http.MethodPost, "sessions/*/cmd/*/kill", (*call).killCommand)
+	add(WriteStdin, http.MethodPost, "sessions/*/cmd/*/stdin", (*call).writeStdin)
 	add(MakeDir, http.MethodPost, "sessions/*/fs/mkdir", (*call).makeDir)
 	add(WriteFiles, http.MethodPost, "sessions/*/fs/write", (*call).writeFiles)
 	add(ReadFile, http.MethodPost, "sessions/*/fs/read", (*call).readFile)

@@ -133,6 +133,10 @@ func (c *call) dispatch(e *endpoint) {
 		}
 		c.w = &faultWriter{ResponseWriter: c.w, fault: f}
 	}
+	if !c.wellTyped(e) {
+		writeError(c.w, errMediaType)
+		return
+	}
 	if err := e.handle(c); err != nil {
 		c.fail(e, err)
 	}

@@ -64,6 +64,11 @@ type Options struct {
 	// once and shows the transitional state.
 	Pending, Stopping, Snapshotting time.Duration
 
+	// Stdin and CommandIDs are for a service that knows less of the standard
+	// input of commands, and of IDs that callers choose for them.
+	Stdin      StdinSupport
+	CommandIDs CommandIDs
+
 	// MaxUpload bounds the body of a file upload, compressed, in bytes. Zero
 	// means 8 GiB.
 	MaxUpload int64
@@ -154,6 +159,16 @@ func (o *Options) complete() error {
 		return errors.New("negative Options.MaxUpload")
 	case o.BodyTimeout < 0:
 		return errors.New("negative Options.BodyTimeout")
+	}
+	switch o.Stdin {
+	case StdinWithOffsets, StdinWithoutOffsets, NoStdin:
+	default:
+		return fmt.Errorf("unknown Options.Stdin %q", o.Stdin)
+	}
+	switch o.CommandIDs {
+	case CommandIDsHonored, CommandIDsIgnored, CommandIDsRefused:
+	default:
+		return fmt.Errorf("unknown Options.CommandIDs %q", o.CommandIDs)
 	}
 	if o.Addr == "" {
 		o.Addr = "127.0.0.1:0"

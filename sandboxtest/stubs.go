@@ -1,14 +1,22 @@
 package sandboxtest
 
 import (
+	"archive/tar"
+	"bytes"
+	"compress/gzip"
 	"context"
+	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"path"
 	"slices"
 	"strings"
 	"sync"
+	"time"
+
+	"github.com/go-vercel/sandbox/sandboxtest/internal/box"
 )
 
 // Invocation is a command that a [CommandHandler] stands in for.
@@ -24,8 +32,45 @@ type Invocation struct {
 	Env map[string]string
 	// Sudo says that the command was to run as root.
 	Sudo bool
+	// Stdin is what clients write to a command that was started with an open
+	// standard input, until they close it. Of others it is empty.
+	Stdin io.Reader
 	// Stdout and Stderr take the output, which clients see at once.
 	Stdout, Stderr io.Writer
+
+	machine *box.Box
+}
+
+// ReadFile reads a file of the sandbox, with the rights of its user. A
+// relative path is below Cwd. Errors match fs.ErrNotExist and the like.
+func (inv *Invocation) ReadFile(name string) ([]byte, error) {
+	f, _, err := inv.machine.ReadFile(name, inv.Cwd)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	return io.ReadAll(f)
+}
+
+// WriteFile writes a file of the sandbox, which belongs to its user, with the
+// permission bits of perm. Missing directories are made. A relative path is
+// below Cwd.
+func (inv *Invocation) WriteFile(name string, data []byte, perm fs.FileMode) error {
+	var archive bytes.Buffer
+	zw := gzip.NewWriter(&archive)
+	tw := tar.NewWriter(zw)
+	if !path.IsAbs(name) {
+		name = path.Join(inv.Cwd, name)
+	}
+	name = strings.TrimPrefix(path.Clean(name), "/")
+	err := tw.WriteHeader(&tar.Header{Typeflag: tar.TypeReg, Name: name, Mode: int64(perm.Perm()), Size: int64(len(data)), ModTime: time.Now()})
+	if err == nil {
+		_, err = tw.Write(data)
+	}
+	if err = errors.Join(err, tw.Close(), zw.Close()); err != nil {
+		return err
+	}
+	return inv.machine.Extract(context.Background(), &archive, "/")
 }
 
 // CommandHandler stands in for a program. It returns the exit code. ctx ends

@@ -53,7 +53,7 @@ func (p *Process) connect(spec *Spec) (*pipes, error) {
 		c.closeParent()
 		return nil, err
 	}
-	if spec.Stdin != nil {
+	if spec.Stdin != nil || spec.OpenStdin {
 		r, w, err := os.Pipe()
 		if err != nil {
 			return fail(err)
@@ -62,6 +62,12 @@ func (p *Process) connect(spec *Spec) (*pipes, error) {
 		p.cmd.Stdin = r
 		c.child = append(c.child, r)
 		c.parent = append(c.parent, w)
+		if spec.OpenStdin {
+			p.input = w
+		}
+	}
+	if spec.Stdin != nil {
+		w := c.parent[0]
 		c.copies = append(c.copies, func() { _, _ = io.Copy(w, spec.Stdin); _ = w.Close() })
 	}
 	for _, out := range []struct {

@@ -35,6 +35,8 @@ type Spec struct {
 	// Stdin is read until the command has exited; nil is an empty input. Its
 	// Read has to return for the goroutine that copies it to end.
 	Stdin io.Reader
+	// OpenStdin, in place of Stdin, leaves the input open for [Process.Input].
+	OpenStdin bool
 	// Stdout and Stderr get the output as it is written, each from a goroutine
 	// of its own, so they may not be the same writer unless it is safe for
 	// concurrent use. Nil discards. With TTY all output goes to Stdout. A
@@ -65,6 +67,7 @@ type Process struct {
 	pid   int
 	start time.Time
 	term  *terminal
+	input *os.File
 	done  chan struct{}
 
 	mu     sync.Mutex
@@ -140,6 +143,9 @@ func (s *Spec) check() error {
 	}
 	if s.User != "" && s.User != rootUser {
 		return fmt.Errorf("user %q, want %q or empty", s.User, rootUser)
+	}
+	if s.OpenStdin && (s.Stdin != nil || s.TTY != nil) {
+		return errors.New("OpenStdin beside Stdin or TTY")
 	}
 	if s.Timeout < 0 {
 		return fmt.Errorf("negative timeout %v", s.Timeout)
@@ -255,6 +261,11 @@ func (p *Process) signal(n int, send func(pid int, sig syscall.Signal) error) er
 	}
 	return send(p.pid, syscall.Signal(n))
 }
+
+// Input is the writing end of a standard input that was left open, and nil of
+// others. Writing to it blocks while the process does not read; a deadline ends
+// that. Once the process has exited it is closed.
+func (p *Process) Input() *os.File { return p.input }
 
 // Write writes to the terminal of a process that has one.
 func (p *Process) Write(data []byte) (int, error) {

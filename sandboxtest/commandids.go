@@ -1,0 +1,64 @@
+package sandboxtest
+
+import (
+	"net/http"
+	"regexp"
+)
+
+// CommandIDs says what the service makes of an ID that the caller has chosen
+// for a command, the query parameter cmdId of its start.
+type CommandIDs string
+
+const (
+	// CommandIDsHonored gives the command that ID, and answers 409 when it is
+	// taken. It is the default.
+	CommandIDsHonored CommandIDs = ""
+	// CommandIDsIgnored gives the command an ID of the service's own.
+	CommandIDsIgnored CommandIDs = "ignored"
+	// CommandIDsRefused answers 400.
+	CommandIDsRefused CommandIDs = "refused"
+)
+
+var validCommandID = regexp.MustCompile(`^[a-zA-Z0-9_-]{1,128}$`)
+
+// chosenID is the ID that the caller has chosen, empty when there is none.
+func (c *call) chosenID() (string, error) {
+	q := c.r.URL.Query()
+	if !q.Has("cmdId") || c.s.opts.CommandIDs == CommandIDsIgnored {
+		return "", nil
+	}
+	if c.s.opts.CommandIDs == CommandIDsRefused {
+		return "", invalid("should NOT have additional property `cmdId`.")
+	}
+	id := q.Get("cmdId")
+	if !validCommandID.MatchString(id) {
+		return "", invalid("`cmdId` should match pattern \"%s\".", validCommandID)
+	}
+	return id, nil
+}
+
+// takeID reserves an ID for a command that is about to start; without one it
+// makes one up.
+func (sess *session) takeID(id string) (string, error) {
+	st := sess.sb.s.store
+	st.mu.Lock()
+	defer st.mu.Unlock()
+	if id == "" {
+		id = newCommandID()
+	}
+	if _, taken := sess.commands[id]; taken {
+		return "", fail(http.StatusConflict, "conflict", "A command with the ID '%s' already exists.", id)
+	}
+	sess.commands[id] = nil
+	return id, nil
+}
+
+// dropID gives back the ID of a command that did not start.
+func (sess *session) dropID(id string) {
+	st := sess.sb.s.store
+	st.mu.Lock()
+	defer st.mu.Unlock()
+	if sess.commands[id] == nil {
+		delete(sess.commands, id)
+	}
+}
