@@ -262,6 +262,10 @@ func (c *Command) Lines(ctx context.Context) iter.Seq2[LogEntry, error] {
 // LogChunks iterates over the same as [Command.Logs] and allocates nothing for
 // it: the data of a chunk is valid until the loop asks for the next one. It is
 // for a great deal of output that is looked at and not kept.
+//
+// A record of the log of more than a megabyte comes as several chunks. The
+// platform names the stream of a record behind its data: until the end of such a
+// record, its data is in a temporary file.
 func (c *Command) LogChunks(ctx context.Context) iter.Seq2[LogChunk, error] {
 	return func(yield func(LogChunk, error) bool) {
 		client, err := c.client()
