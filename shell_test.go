@@ -19,6 +19,7 @@ import (
 
 	"github.com/coder/websocket"
 	"github.com/go-vercel/sandbox"
+	"github.com/go-vercel/sandbox/internal/needs"
 	"github.com/go-vercel/sandbox/sandboxtest"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -172,6 +173,7 @@ func TestShellOptions(t *testing.T) {
 	x.until("a b||sandbox|an = and, a comma|vt100|/vercel/sandbox/sub dir|vercel-sandbox|")
 	assert.Equal(t, 0, x.exit())
 
+	needs.Users(t, sb)
 	x = openScreen(t, sb, &sandbox.ShellOptions{
 		Command: "sh", Args: []string{"-c", program, "sh", "-x"}, Sudo: true,
 		Env: sandbox.Env{"WITH": "secret of root"}, Cwd: "/vercel/sandbox/sub dir",
@@ -209,9 +211,7 @@ func TestShellEditors(t *testing.T) {
 	require.NoError(t, sb.WriteFiles(t.Context(), []sandbox.File{{Path: "long.txt", Text: lines.String()}}, nil))
 
 	t.Run("less", func(t *testing.T) {
-		if _, err := exec.LookPath("less"); err != nil {
-			t.Skip("less is not installed")
-		}
+		needs.Programs(t, "less")
 		x := openScreen(t, sb, &sandbox.ShellOptions{Command: "less", Args: []string{"long.txt"}, Env: sandbox.Env{"LESS": ""}})
 		x.until("line 23")
 		x.Type("G")
@@ -228,7 +228,7 @@ func TestShellEditors(t *testing.T) {
 			}
 		}
 		if vim == "" {
-			t.Skip("vim is not installed")
+			needs.Missing(t, "vim in PATH")
 		}
 		x := openScreen(t, sb, &sandbox.ShellOptions{Command: vim, Args: []string{"-u", "NONE", "long.txt"}})
 		x.until("line 23")

@@ -15,6 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/go-vercel/sandbox"
+	"github.com/go-vercel/sandbox/internal/needs"
 )
 
 // owners returns "user:group mode" of a path in the sandbox.
@@ -29,6 +30,7 @@ func owners(t *testing.T, sb *sandbox.Sandbox, path string) string {
 
 func TestUsers(t *testing.T) {
 	_, sb := start(t, nil)
+	needs.Users(t, sb)
 	ctx := t.Context()
 	alice, err := sb.CreateUser(ctx, "alice")
 	require.NoError(t, err)
@@ -87,6 +89,7 @@ func TestUsers(t *testing.T) {
 func TestUserFiles(t *testing.T) {
 	t.Parallel()
 	_, sb := start(t, nil)
+	needs.Users(t, sb)
 	ctx := t.Context()
 	alice, err := sb.CreateUser(ctx, "alice")
 	require.NoError(t, err)
@@ -160,6 +163,7 @@ func TestUserFiles(t *testing.T) {
 // the owner of nothing but the file itself.
 func TestUserPathsOutside(t *testing.T) {
 	_, sb := start(t, nil)
+	needs.Users(t, sb)
 	ctx := t.Context()
 	alice, err := sb.CreateUser(ctx, "alice")
 	require.NoError(t, err)

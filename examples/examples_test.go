@@ -18,6 +18,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/go-vercel/sandbox/internal/needs"
 	"github.com/go-vercel/sandbox/sandboxtest"
 )
 
@@ -141,8 +142,8 @@ func TestExamples(t *testing.T) {
 	for _, p := range programs {
 		t.Run(p.name, func(t *testing.T) {
 			t.Parallel()
-			if _, err := exec.LookPath(p.need); p.need != "" && err != nil {
-				t.Skipf("%s is not there", p.need)
+			if p.need != "" {
+				needs.Programs(t, p.need)
 			}
 			srv := sandboxtest.New(t, nil)
 			args := p.args
@@ -211,9 +212,9 @@ func environment(srv *sandboxtest.Server) []string {
 // namespaces skips an example that works only where a sandbox has a root and a
 // network of its own.
 func namespaces(t *testing.T, srv *sandboxtest.Server) (args, env []string) {
-	if srv.Mode() != sandboxtest.Namespace {
-		t.Skip("the emulator has no namespaces here")
-	}
+	sb, err := srv.Client().Create(t.Context(), nil)
+	require.NoError(t, err)
+	needs.Root(t, sb)
 	return nil, nil
 }
 

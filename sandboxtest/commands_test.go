@@ -15,6 +15,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/go-vercel/sandbox/internal/needs"
 	"github.com/go-vercel/sandbox/internal/wire"
 	"github.com/go-vercel/sandbox/sandboxtest"
 )
@@ -228,7 +229,7 @@ func TestMuchOutput(t *testing.T) {
 func TestSudoAndUser(t *testing.T) {
 	srv, c := start(t, nil)
 	if srv.Mode() != sandboxtest.Namespace {
-		t.Skip("users need namespace mode")
+		needs.Missing(t, "namespace mode")
 	}
 	sess := c.create(nil).Session.ID
 	assert.Equal(t, "vercel-sandbox\n1000\n", c.sh(sess, "id -un; id -u"))

@@ -16,6 +16,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
 
+	"github.com/go-vercel/sandbox/internal/needs"
 	"github.com/go-vercel/sandbox/internal/wire"
 	"github.com/go-vercel/sandbox/sandboxtest"
 )
@@ -50,7 +51,7 @@ func inModes(t *testing.T, opts sandboxtest.Options, f func(t *testing.T, srv *s
 			opts.Mode = mode
 			srv, err := sandboxtest.NewServer(&opts)
 			if err != nil && mode == sandboxtest.Namespace {
-				t.Skip(err)
+				needs.Missing(t, "namespace mode: %v", err)
 			}
 			require.NoError(t, err)
 			t.Cleanup(func() { assert.NoError(t, srv.Close()) })

@@ -17,6 +17,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/go-vercel/sandbox/internal/needs"
 	"github.com/go-vercel/sandbox/sandboxtest"
 )
 
@@ -25,8 +26,8 @@ const gitPassword = "planted-p@ss word"
 // gitServer serves a repository with two commits, a tag and a branch, over
 // HTTP with a password.
 func gitServer(t *testing.T) (url string, first string) {
-	git, err := exec.LookPath("git")
-	require.NoError(t, err)
+	needs.Programs(t, "git")
+	git := "git"
 	root := t.TempDir()
 	run := func(args ...string) string {
 		cmd := exec.Command(git, args...)

@@ -18,6 +18,7 @@ import (
 
 	"github.com/go-vercel/sandbox"
 	"github.com/go-vercel/sandbox/auth"
+	"github.com/go-vercel/sandbox/internal/needs"
 )
 
 // asProgram makes the test binary the program itself.
@@ -80,9 +81,7 @@ func TestRunsACommand(t *testing.T) {
 }
 
 func TestVerbose(t *testing.T) {
-	if _, err := exec.LookPath("curl"); err != nil {
-		t.Skip(err)
-	}
+	needs.Programs(t, "curl")
 	_, stderr, code := outcome(t, "-v", "-mode", "folder", "sh", "-c",
 		`curl -s -H "Authorization: Bearer $VERCEL_TOKEN" "$VERCEL_SANDBOX_BASE_URL/v2/sandboxes?project=p"`)
 	assert.Zero(t, code, stderr)

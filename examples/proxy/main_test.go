@@ -2,13 +2,14 @@ package main
 
 import (
 	"bytes"
-	"os/exec"
 	"strings"
 	"sync"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/go-vercel/sandbox/internal/needs"
 )
 
 // output takes what the program and the service's log write at the same time.
@@ -24,9 +25,7 @@ func (o *output) Write(p []byte) (int, error) {
 }
 
 func TestExample(t *testing.T) {
-	if _, err := exec.LookPath("curl"); err != nil {
-		t.Skip("the example needs curl")
-	}
+	needs.Programs(t, "curl")
 	var out output
 	require.NoError(t, run(t.Context(), &out))
 	text := out.b.String()

@@ -4,20 +4,18 @@ import (
 	"context"
 	"errors"
 	"net/http"
-	"os/exec"
 	"testing"
 	"time"
 
 	"github.com/go-vercel/sandbox"
+	"github.com/go-vercel/sandbox/internal/needs"
 	"github.com/go-vercel/sandbox/sandboxtest"
 )
 
 // python skips a test where the emulator has no Python to run.
 func python(t *testing.T) {
 	t.Helper()
-	if _, err := exec.LookPath("python3"); err != nil {
-		t.Skip("there is no python3 here")
-	}
+	needs.Programs(t, "python3")
 }
 
 // Real processes: the answers are run by Python.

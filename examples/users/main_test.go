@@ -5,11 +5,15 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/go-vercel/sandbox/internal/needs"
 	"github.com/go-vercel/sandbox/sandboxtest"
 )
 
 func TestUsers(t *testing.T) {
 	srv := sandboxtest.New(t, nil)
+	sb, err := srv.Client().Create(t.Context(), nil)
+	require.NoError(t, err)
+	needs.Users(t, sb)
 	c := srv.Credentials()
 	t.Setenv("VERCEL_SANDBOX_BASE_URL", srv.URL)
 	t.Setenv("VERCEL_TOKEN", c.Token)

@@ -58,6 +58,14 @@ var lax = Options{MaxEntries: 1000, MaxBytes: 1 << 40}
 func extract(t testing.TB, r io.Reader, opts Options) (in string, err error) {
 	outer := t.TempDir()
 	in = filepath.Join(outer, "in")
+	t.Cleanup(func() { // before that of TempDir, which can't remove what may not be written
+		_ = filepath.WalkDir(in, func(path string, d fs.DirEntry, err error) error {
+			if d != nil && d.IsDir() {
+				_ = os.Chmod(path, 0o755)
+			}
+			return nil
+		})
+	})
 	require.NoError(t, os.Mkdir(in, 0o755))
 	root, err := os.OpenRoot(in)
 	require.NoError(t, err)
