@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/go-vercel/sandbox"
+	"github.com/go-vercel/sandbox/internal/needs"
 	"github.com/go-vercel/sandbox/sandboxtest"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -167,6 +168,9 @@ func TestPermissionErrors(t *testing.T) {
 		"Symlink":    f.Symlink(ctx, "x", "/etc/x"),
 		"WriteFile":  f.WriteFile(ctx, "/etc/x", nil, 0o644),
 	} {
+		if errors.Is(err, syscall.EROFS) {
+			needs.Missing(t, "a root file system of the sandbox that can be written: %v", err)
+		}
 		assert.ErrorIs(t, err, fs.ErrPermission, name)
 	}
 }

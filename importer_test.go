@@ -18,17 +18,11 @@ import (
 // what is in the module cache.
 func TestImporter(t *testing.T) {
 	t.Parallel()
-	here, err := os.Getwd()
-	require.NoError(t, err)
-	dir := t.TempDir()
-	require.NoError(t, os.CopyFS(dir, os.DirFS("testdata/importer")))
-	// The requirements are those of this module, as `go get` would write them:
-	// nothing has to be looked up.
-	for name, add := range map[string]string{"go.mod": "\nrequire github.com/go-vercel/sandbox v0.0.0\n\nreplace github.com/go-vercel/sandbox => " + here + "\n", "go.sum": ""} {
-		ours, err := os.ReadFile(name)
+	dir := importingModule(t)
+	for _, name := range []string{"main.go", "main_test.go"} {
+		code, err := os.ReadFile(filepath.Join("testdata/importer", name))
 		require.NoError(t, err)
-		text := strings.Replace(string(ours), "module github.com/go-vercel/sandbox\n", "module example.com/importer\n", 1)
-		require.NoError(t, os.WriteFile(filepath.Join(dir, name), []byte(text+add), 0o644))
+		require.NoError(t, os.WriteFile(filepath.Join(dir, name), code, 0o644))
 	}
 	srv := sandboxtest.New(t, nil)
 	c := srv.Credentials()
