@@ -258,8 +258,9 @@ type DownloadDirOptions struct {
 	// Include, if not empty, has patterns of what to unpack, and Exclude has
 	// patterns of what to leave out. They are those of [UploadOptions].
 	Include, Exclude []string
-	// MaxEntries and MaxBytes limit the number of files and their total length.
-	// Zero means 500,000 files and 64 GiB.
+	// MaxEntries and MaxBytes limit the number of files, directories and links
+	// that the sandbox sends, and the total length of the files; what Include and
+	// Exclude leave out is sent all the same. Zero means 500,000 and 64 GiB.
 	MaxEntries int
 	MaxBytes   int64
 	// OutsideLinks keeps symbolic links that lead out of the directory. The
@@ -272,14 +273,14 @@ type DownloadDirOptions struct {
 
 // DownloadDir copies the directory src of the sandbox to the local directory
 // dst, which is made if it does not exist. Files that exist are replaced, others
-// are left alone. Permissions, modification times and symbolic links are kept;
-// set-id bits and owners are not.
+// are left alone. Modification times, symbolic links, and permissions as far as
+// the umask lets them are kept; set-id bits and owners are not.
 //
 // The content comes as one stream, in constant memory, and is unpacked as it
 // comes. It is not trusted: what would be written outside of dst is refused, and
-// so are devices, pipes and symbolic links that lead out of dst; the error
-// matches [ErrUnsafeArchive]. After an error the files that were whole by then
-// stay, and no part of another.
+// so are devices, pipes, symbolic links that lead out of dst, and names more than
+// 255 directories deep; the error matches [ErrUnsafeArchive]. After an error the
+// files that were whole by then stay, and no part of another.
 //
 // The sandbox needs bash, GNU tar, gzip and base64. A directory that is missing
 // there is a [*fs.PathError] that matches [fs.ErrNotExist].

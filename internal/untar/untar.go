@@ -26,7 +26,9 @@ var ErrUnsafe = errors.New("refused")
 // Options says what to take from an archive.
 type Options struct {
 	// MaxEntries and MaxBytes limit the number of entries and the total length
-	// of the files as they are said to be, holes included. Both have to be set.
+	// of the files as they are said to be, holes included. Directories that are
+	// made on the way count as entries; entries that Keep leaves out count as
+	// well. Both have to be set.
 	MaxEntries int
 	MaxBytes   int64
 	// OutsideLinks keeps symbolic links whose target is absolute or outside of
@@ -41,16 +43,25 @@ type Options struct {
 // blockSize is how much is copied at once.
 const blockSize = 128 << 10
 
-// maxName bounds the name of an entry, as Linux does.
-const maxName = 4096
+const (
+	// maxName bounds the name of an entry, as Linux does.
+	maxName = 4096
+	// maxDepth bounds how deep names go: each directory on the way costs system
+	// calls for every entry, and a few bytes of an archive make thousands of them.
+	maxDepth = 255
+)
 
 // Extract unpacks the archive that r reads into root, through which it can't
 // get out. Existing files are replaced, each when its new content is whole. It
 // stops at the first entry that it refuses; what was unpacked until then stays.
 //
-// Set-id and sticky bits and owners are not taken over.
-func Extract(ctx context.Context, r io.Reader, root *os.Root, opts Options) error {
-	x := &extractor{root: root, opts: opts, buf: make([]byte, blockSize), zeros: make([]byte, blockSize)}
+// Permissions are taken over as far as the umask lets them. Set-id and sticky
+// bits and owners are not.
+func Extract(ctx context.Context, r io.Reader, root *os.Root, opts Options) (err error) {
+	x := &extractor{opts: opts, buf: make([]byte, blockSize), zeros: make([]byte, blockSize)}
+	x.way = []level{{name: ".", dir: root}}
+	defer func() { err = errors.Join(err, x.close()) }()
+	x.umask = umask(root)
 	tr := tar.NewReader(r)
 	for {
 		if err := ctx.Err(); err != nil {
@@ -58,7 +69,7 @@ func Extract(ctx context.Context, r io.Reader, root *os.Root, opts Options) erro
 		}
 		h, err := tr.Next()
 		if err == io.EOF {
-			return errors.Join(x.leave(""), drain(r))
+			return errors.Join(x.leave("."), drain(r))
 		}
 		if err != nil && !errors.Is(err, tar.ErrInsecurePath) {
 			return fmt.Errorf("untar: %w", err)
@@ -81,19 +92,25 @@ func drain(r io.Reader) error {
 }
 
 type extractor struct {
-	root    *os.Root
 	opts    Options
+	umask   fs.FileMode
 	buf     []byte
 	zeros   []byte
 	entries int
 	bytes   int64
-	// open are the directories that lead to the present entry and whose
-	// permissions and times are set when it is certain that they are finished.
-	open []openDir
+	// way are the directories that lead to the present entry, from the root on.
+	// Each is opened below the one before and only if it is a real directory, so
+	// that an entry costs as many steps as its name has that the last one had not.
+	way []level
 }
 
-type openDir struct {
-	name    string
+// level is a directory on the way.
+type level struct {
+	name string // clean, from the root on
+	dir  *os.Root
+	// entry says that mode and modTime are to be set, which is done when it is
+	// certain that the directory is finished.
+	entry   bool
 	mode    fs.FileMode
 	modTime time.Time
 }
@@ -102,12 +119,20 @@ func unsafe(format string, args ...any) error {
 	return fmt.Errorf("%w: %s", ErrUnsafe, fmt.Sprintf(format, args...))
 }
 
-func (x *extractor) entry(ctx context.Context, h *tar.Header, r io.Reader) error {
-	if h.Typeflag == tar.TypeXGlobalHeader {
-		return nil
-	}
+// count counts an entry, or a directory that is made on the way to one.
+func (x *extractor) count() error {
 	if x.entries++; x.entries > x.opts.MaxEntries {
 		return unsafe("the archive has more than %d entries", x.opts.MaxEntries)
+	}
+	return nil
+}
+
+func (x *extractor) entry(ctx context.Context, h *tar.Header, r io.Reader) error {
+	if err := x.count(); err != nil {
+		return err
+	}
+	if h.Typeflag == tar.TypeXGlobalHeader {
+		return nil
 	}
 	name, err := Clean(h.Name)
 	if err != nil {
@@ -116,6 +141,7 @@ func (x *extractor) entry(ctx context.Context, h *tar.Header, r io.Reader) error
 	if h.Size < 0 || h.Size > x.opts.MaxBytes-x.bytes {
 		return unsafe("the archive has more than %d bytes", x.opts.MaxBytes)
 	}
+	x.bytes += h.Size
 	if name == "." {
 		if h.Typeflag != tar.TypeDir {
 			return unsafe("it would replace the directory itself")
@@ -125,22 +151,19 @@ func (x *extractor) entry(ctx context.Context, h *tar.Header, r io.Reader) error
 	if x.opts.Keep != nil && !x.opts.Keep(name) {
 		return nil
 	}
-	if err := x.leave(name); err != nil {
-		return err
-	}
-	if err := x.parents(path.Dir(name)); err != nil {
+	in, err := x.enter(ctx, path.Dir(name))
+	if err != nil {
 		return err
 	}
 	switch h.Typeflag {
 	case tar.TypeDir:
-		return x.dir(name, h)
+		return x.dir(in, name, h)
 	case tar.TypeReg, tar.TypeGNUSparse:
-		x.bytes += h.Size
-		return x.file(ctx, name, h, r)
+		return x.file(ctx, in, name, h, r)
 	case tar.TypeSymlink:
-		return x.symlink(name, h.Linkname)
+		return x.symlink(in, name, h.Linkname)
 	case tar.TypeLink:
-		return x.link(name, h.Linkname)
+		return x.link(in, name, h.Linkname)
 	}
 	return unsafe("type %q is not a file, directory or link", h.Typeflag)
 }
@@ -164,30 +187,74 @@ func Clean(name string) (string, error) {
 		}
 	}
 	name = path.Clean(name)
+	if depth := strings.Count(name, "/") + 1; depth > maxDepth {
+		return "", unsafe("its name is %d directories deep, more than %d", depth, maxDepth)
+	}
 	// filepath.Localize would not take names that are not UTF-8.
-	if !filepath.IsLocal(filepath.FromSlash(name)) || os.PathSeparator != '/' && strings.ContainsRune(name, os.PathSeparator) {
+	if !filepath.IsLocal(filepath.FromSlash(name)) || foreign && strange(name) {
 		return "", unsafe("its name means something else on this system")
 	}
 	return name, nil
 }
 
+// foreign says that the system's paths are not those of the sandbox.
+const foreign = os.PathSeparator != '/'
+
+// strange reports whether a name means something else where paths are those of
+// Windows: other separators, drives and streams, and ends that are dropped.
+func strange(name string) bool {
+	if strings.ContainsAny(name, `\:`) {
+		return true
+	}
+	for elem := range strings.SplitSeq(name, "/") {
+		if elem != "." && elem != ".." && strings.HasSuffix(strings.TrimRight(elem, " "), ".") || strings.HasSuffix(elem, " ") {
+			return true
+		}
+	}
+	return false
+}
+
+// umask finds out what the system takes away from permissions, by a directory
+// that it makes: to ask the system for it means to change it for all threads.
+func umask(root *os.Root) fs.FileMode {
+	const usual = 0o022
+	name := ".download-" + rand.Text()
+	if err := root.Mkdir(name, 0o777); err != nil {
+		return usual // root itself can't be written to; what is below may be
+	}
+	info, err := root.Lstat(name)
+	if err := errors.Join(err, root.Remove(name)); err != nil {
+		return usual
+	}
+	return 0o777 &^ info.Mode().Perm()
+}
+
+// here is the directory that the last call of enter has led to.
+func (x *extractor) here() *level { return &x.way[len(x.way)-1] }
+
 // leave finishes the directories that do not lead to name.
 func (x *extractor) leave(name string) error {
-	for len(x.open) > 0 {
-		d := x.open[len(x.open)-1]
-		if strings.HasPrefix(name, d.name) && len(name) > len(d.name) && name[len(d.name)] == '/' {
+	for len(x.way) > 1 {
+		d := *x.here()
+		if name == d.name || strings.HasPrefix(name, d.name) && name[len(d.name)] == '/' {
 			return nil
 		}
-		x.open = x.open[:len(x.open)-1]
-		local := filepath.FromSlash(d.name)
-		if info, err := x.root.Lstat(local); err != nil || !info.IsDir() {
-			continue // a later entry took its place
+		x.way = x.way[:len(x.way)-1]
+		if err := d.dir.Close(); err != nil {
+			return err
 		}
-		if err := x.root.Chmod(local, d.mode); err != nil {
+		if !d.entry {
+			continue
+		}
+		in, base := x.here().dir, path.Base(d.name)
+		if info, err := in.Lstat(base); err != nil || !info.IsDir() {
+			continue // somebody else took it away
+		}
+		if err := in.Chmod(base, d.mode); err != nil {
 			return err
 		}
 		if !d.modTime.IsZero() {
-			if err := x.root.Chtimes(local, time.Time{}, d.modTime); err != nil {
+			if err := in.Chtimes(base, time.Time{}, d.modTime); err != nil {
 				return err
 			}
 		}
@@ -195,88 +262,130 @@ func (x *extractor) leave(name string) error {
 	return nil
 }
 
-// parents makes the directories that lead to an entry. A symbolic link among
-// them is refused, even one that stays inside: what the archive calls a name
-// must be that name.
-func (x *extractor) parents(dir string) error {
-	if dir == "." || len(x.open) > 0 && x.open[len(x.open)-1].name == dir {
-		return nil
+// close closes the directories that are still open, after an error.
+func (x *extractor) close() error {
+	var errs []error
+	for _, d := range x.way[1:] {
+		errs = append(errs, d.dir.Close())
 	}
-	for i := 0; i <= len(dir); i++ {
-		if i < len(dir) && dir[i] != '/' {
-			continue
+	return errors.Join(errs...)
+}
+
+// enter returns the directory of that name, which it makes unless it is there.
+// A symbolic link on the way is refused, even one that stays inside: what the
+// archive calls a name must be that name.
+func (x *extractor) enter(ctx context.Context, name string) (*os.Root, error) {
+	if err := x.leave(name); err != nil {
+		return nil, err
+	}
+	if name == x.here().name {
+		return x.here().dir, nil
+	}
+	rest := name
+	if len(x.way) > 1 {
+		rest = name[len(x.here().name)+1:]
+	}
+	for elem := range strings.SplitSeq(rest, "/") {
+		if ctx.Err() != nil {
+			return nil, context.Cause(ctx)
 		}
-		local := filepath.FromSlash(dir[:i])
-		info, err := x.root.Lstat(local)
-		switch {
-		case errors.Is(err, fs.ErrNotExist):
-			if err := x.root.Mkdir(local, 0o777); err != nil {
-				return err
+		in := x.here().dir
+		info, err := in.Lstat(elem)
+		if errors.Is(err, fs.ErrNotExist) {
+			if err = x.count(); err == nil {
+				err = in.Mkdir(elem, 0o777)
 			}
-		case err != nil:
-			return err
-		case info.Mode()&fs.ModeSymlink != 0:
-			return unsafe("%q is a symbolic link", dir[:i])
+		} else if err == nil && info.Mode()&fs.ModeSymlink != 0 {
+			err = unsafe("%q is a symbolic link", path.Join(x.here().name, elem))
+		}
+		if err != nil {
+			return nil, err
+		}
+		if err := x.open(elem); err != nil {
+			return nil, err
 		}
 	}
+	return x.here().dir, nil
+}
+
+// open goes one directory down.
+func (x *extractor) open(elem string) error {
+	in := x.here().dir
+	dir, err := in.OpenRoot(elem)
+	if err != nil {
+		return err
+	}
+	// OpenRoot follows a link that takes the directory's place at this moment.
+	now, err := in.Lstat(elem)
+	opened, oerr := dir.Stat(".")
+	if err = errors.Join(err, oerr); err == nil && !os.SameFile(now, opened) {
+		err = unsafe("%q is not the directory that it was", elem)
+	}
+	if err != nil {
+		return errors.Join(err, dir.Close())
+	}
+	x.way = append(x.way, level{name: path.Join(x.here().name, elem), dir: dir})
 	return nil
 }
 
-func (x *extractor) dir(name string, h *tar.Header) error {
-	local := filepath.FromSlash(name)
+func (x *extractor) dir(in *os.Root, name string, h *tar.Header) error {
+	base := path.Base(name)
 	// Until its content is there we have to be able to write to it.
-	err := x.root.Mkdir(local, 0o700)
+	err := in.Mkdir(base, 0o700)
 	if errors.Is(err, fs.ErrExist) {
-		info, lerr := x.root.Lstat(local)
+		info, lerr := in.Lstat(base)
 		switch {
 		case lerr != nil:
 			return lerr
 		case !info.IsDir():
 			// A link to a directory must not become the way into it.
-			if err := x.root.Remove(local); err != nil {
+			if err := in.Remove(base); err != nil {
 				return err
 			}
-			err = x.root.Mkdir(local, 0o700)
+			err = in.Mkdir(base, 0o700)
 		default:
-			err = x.root.Chmod(local, info.Mode().Perm()|0o700)
+			err = in.Chmod(base, info.Mode().Perm()|0o700)
 		}
 	}
 	if err != nil {
 		return err
 	}
-	x.open = append(x.open, openDir{name, h.FileInfo().Mode().Perm(), h.ModTime})
+	if err := x.open(base); err != nil {
+		return err
+	}
+	d := x.here()
+	d.entry, d.mode, d.modTime = true, h.FileInfo().Mode().Perm()&^x.umask, h.ModTime
 	return nil
 }
 
 // file writes a file under another name and renames it when it is whole.
-func (x *extractor) file(ctx context.Context, name string, h *tar.Header, r io.Reader) (err error) {
-	local := filepath.FromSlash(name)
-	tmp := filepath.Join(filepath.Dir(local), ".download-"+rand.Text())
-	f, err := x.root.OpenFile(tmp, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+func (x *extractor) file(ctx context.Context, in *os.Root, name string, h *tar.Header, r io.Reader) (err error) {
+	tmp := ".download-" + rand.Text()
+	f, err := in.OpenFile(tmp, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
 	if err != nil {
 		return err
 	}
 	defer func() {
 		if err != nil {
 			f.Close()
-			_ = x.root.Remove(tmp)
+			_ = in.Remove(tmp)
 		}
 	}()
 	if err := x.copy(ctx, f, name, h.Size, r); err != nil {
 		return err
 	}
-	if err := f.Chmod(h.FileInfo().Mode().Perm()); err != nil {
+	if err := f.Chmod(h.FileInfo().Mode().Perm() &^ x.umask); err != nil {
 		return err
 	}
 	if err := f.Close(); err != nil {
 		return err
 	}
 	if !h.ModTime.IsZero() {
-		if err := x.root.Chtimes(tmp, time.Time{}, h.ModTime); err != nil {
+		if err := in.Chtimes(tmp, time.Time{}, h.ModTime); err != nil {
 			return err
 		}
 	}
-	return x.root.Rename(tmp, local)
+	return in.Rename(tmp, path.Base(name))
 }
 
 // copy leaves out blocks of zeros, which are holes then: a file that is all hole
@@ -313,18 +422,18 @@ func (x *extractor) copy(ctx context.Context, f *os.File, name string, size int6
 	return nil
 }
 
-func (x *extractor) symlink(name, target string) error {
+func (x *extractor) symlink(in *os.Root, name, target string) error {
 	if target == "" || len(target) > maxName || strings.IndexByte(target, 0) >= 0 {
 		return unsafe("its target is not a path")
 	}
-	if !x.opts.OutsideLinks && leads(name, target) {
+	if !x.opts.OutsideLinks && (leads(name, target) || foreign && (strange(target) || !local(name, target))) {
 		return unsafe("it is a symbolic link to %.200q, outside of the directory", target)
 	}
-	local := filepath.FromSlash(name)
-	if err := x.clear(local); err != nil {
+	base := path.Base(name)
+	if err := clearPlace(in, base); err != nil {
 		return err
 	}
-	return x.root.Symlink(filepath.FromSlash(target), local)
+	return in.Symlink(filepath.FromSlash(target), base)
 }
 
 // leads reports whether a symbolic link may lead out of the root. A ".." behind
@@ -349,7 +458,13 @@ func leads(name, target string) bool {
 	return false
 }
 
-func (x *extractor) link(name, target string) error {
+// local reports whether the system takes the place that a link leads to for one
+// in the root: Windows has names that are devices wherever they stand.
+func local(name, target string) bool {
+	return filepath.IsLocal(filepath.FromSlash(path.Join(path.Dir(name), target)))
+}
+
+func (x *extractor) link(in *os.Root, name, target string) error {
 	from, err := Clean(target)
 	if err != nil {
 		return fmt.Errorf("link to %.200q: %w", target, err)
@@ -357,23 +472,24 @@ func (x *extractor) link(name, target string) error {
 	if from == name {
 		return nil
 	}
-	info, err := x.root.Lstat(filepath.FromSlash(from))
+	// From the root on: the two may be in different directories.
+	root, from, to := x.way[0].dir, filepath.FromSlash(from), filepath.FromSlash(name)
+	info, err := root.Lstat(from)
 	if err != nil {
 		return err
 	}
 	if !info.Mode().IsRegular() {
 		return unsafe("it is a hard link to %.200q, which is no file", target)
 	}
-	local := filepath.FromSlash(name)
-	if err := x.clear(local); err != nil {
+	if err := clearPlace(in, path.Base(name)); err != nil {
 		return err
 	}
-	return x.root.Link(filepath.FromSlash(from), local)
+	return root.Link(from, to)
 }
 
-// clear removes what a link takes the place of.
-func (x *extractor) clear(local string) error {
-	info, err := x.root.Lstat(local)
+// clearPlace removes what a link takes the place of.
+func clearPlace(in *os.Root, base string) error {
+	info, err := in.Lstat(base)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}
@@ -383,5 +499,5 @@ func (x *extractor) clear(local string) error {
 	if info.IsDir() {
 		return fmt.Errorf("a directory is in the way: %w", fs.ErrExist)
 	}
-	return x.root.Remove(local)
+	return in.Remove(base)
 }

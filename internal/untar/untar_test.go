@@ -9,6 +9,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -148,6 +149,115 @@ func TestExtractRefuses(t *testing.T) {
 				return err
 			}))
 		})
+	}
+}
+
+// TestExtractLinksOfTheUser: what is in the directory already may lead out of it.
+func TestExtractLinksOfTheUser(t *testing.T) {
+	for name, entries := range map[string][]entry{
+		"a file in a linked directory":  {file("dir/evil", "x")},
+		"a directory over the link":     {dir("dir", 0o777), file("dir/evil", "x")},
+		"a file over a link":            {file("file", "evil")},
+		"a hard link to a link":         {hardlink("h", "file"), file("h", "evil")},
+		"a hard link through a link":    {hardlink("h", "dir/keep"), file("h", "evil")},
+		"a link in a linked directory":  {symlink("dir/evil", "keep")},
+		"permissions through a link":    {dir("dir/", 0o777)},
+		"a directory below the link":    {dir("dir/evil", 0o777)},
+		"a hard link into a linked one": {file("f", "x"), hardlink("dir/evil", "f")},
+	} {
+		base := t.TempDir()
+		in, victim := filepath.Join(base, "in"), filepath.Join(base, "victim")
+		require.NoError(t, os.Mkdir(in, 0o755))
+		require.NoError(t, os.Mkdir(victim, 0o700))
+		require.NoError(t, os.WriteFile(filepath.Join(victim, "keep"), []byte("original"), 0o600))
+		require.NoError(t, os.Symlink("../victim", filepath.Join(in, "dir")))
+		require.NoError(t, os.Symlink("../victim/keep", filepath.Join(in, "file")))
+		root, err := os.OpenRoot(in)
+		require.NoError(t, err)
+		_ = Extract(t.Context(), archive(t, entries...), root, lax)
+		root.Close()
+		list, err := os.ReadDir(victim)
+		require.NoError(t, err)
+		assert.Len(t, list, 1, name)
+		kept, err := os.ReadFile(filepath.Join(victim, "keep"))
+		require.NoError(t, err)
+		assert.Equal(t, "original", string(kept), name)
+		info, err := os.Stat(victim)
+		require.NoError(t, err)
+		assert.Equal(t, fs.FileMode(0o700), info.Mode().Perm(), name)
+	}
+}
+
+// TestExtractDeep: bombs of a few hundred bytes, compressed.
+func TestExtractDeep(t *testing.T) {
+	at := func(depth int) (list []entry) {
+		for i := range 20 {
+			list = append(list, file(strings.Repeat("d/", depth-2)+strconv.Itoa(i)+"/f", ""))
+		}
+		return list
+	}
+	start := time.Now()
+	in, err := extract(t, archive(t, at(2000)...), lax)
+	assert.ErrorIs(t, err, ErrUnsafe)
+	assert.ErrorContains(t, err, "2000 directories deep, more than 255")
+	list, err := os.ReadDir(in)
+	require.NoError(t, err)
+	assert.Empty(t, list)
+	_, err = extract(t, archive(t, at(256)...), lax)
+	assert.ErrorContains(t, err, "more than 255")
+	_, err = extract(t, archive(t, at(255)...), lax)
+	assert.NoError(t, err)
+	assert.Less(t, time.Since(start), time.Second)
+
+	// Directories that are made on the way count, and the limit is named.
+	opts := lax
+	opts.MaxEntries = 100
+	in, err = extract(t, archive(t, file(strings.Repeat("a/", 60)+"f", ""), file(strings.Repeat("b/", 60)+"f", "")), opts)
+	assert.ErrorIs(t, err, ErrUnsafe)
+	assert.ErrorContains(t, err, "more than 100 entries")
+	made := -1
+	require.NoError(t, filepath.WalkDir(in, func(string, fs.DirEntry, error) error { made++; return nil }))
+	assert.LessOrEqual(t, made, 100)
+}
+
+// TestExtractCountsEverything: what is not unpacked costs as well.
+func TestExtractCountsEverything(t *testing.T) {
+	var globals []entry
+	for range 11 {
+		globals = append(globals, entry{tar.Header{Typeflag: tar.TypeXGlobalHeader, PAXRecords: map[string]string{"comment": "x"}, Format: tar.FormatPAX}, ""})
+	}
+	_, err := extract(t, archive(t, globals...), Options{MaxEntries: 10, MaxBytes: 10})
+	assert.ErrorContains(t, err, "more than 10 entries")
+	none := func(string) bool { return false }
+	skipped := archive(t, file("a", strings.Repeat("x", 600)), file("b", strings.Repeat("x", 600)))
+	_, err = extract(t, skipped, Options{MaxEntries: 10, MaxBytes: 1000, Keep: none})
+	assert.ErrorContains(t, err, "more than 1000 bytes")
+}
+
+// TestExtractHeedsTheContext: within one entry, too.
+func TestExtractHeedsTheContext(t *testing.T) {
+	root, err := os.OpenRoot(t.TempDir())
+	require.NoError(t, err)
+	defer root.Close()
+	ctx, cancel := context.WithCancelCause(t.Context())
+	x := &extractor{opts: lax, way: []level{{name: ".", dir: root}}}
+	gone := errors.New("the user went home")
+	cancel(gone)
+	_, err = x.enter(ctx, "a/b/c")
+	assert.ErrorIs(t, err, gone)
+	assert.NoError(t, x.close())
+}
+
+// TestStrange: names and targets that Windows takes for others.
+func TestStrange(t *testing.T) {
+	for _, s := range []string{
+		`..\..\x`, `..\x`, `a\..\..\..\x`, `C:x`, `\x`, `\\host\share\x`, `C:\x`, `sub\..\..`, `a:b`, `file:stream`,
+		"trail.", "trail ", "a./b", "a /b", "a. ", "...",
+	} {
+		assert.True(t, strange(s), s)
+	}
+	for _, s := range []string{"a", "a/b", "../a", "./a", "a.b", ".a", "a b", ".", ".."} {
+		assert.False(t, strange(s), s)
 	}
 }
 

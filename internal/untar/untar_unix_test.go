@@ -27,3 +27,19 @@ func TestExtractHole(t *testing.T) {
 	assert.Equal(t, size, info.Size())
 	assert.Less(t, info.Sys().(*syscall.Stat_t).Blocks*512, int64(1<<20), "the hole takes up the disk")
 }
+
+// TestExtractUmask: an archive does not make anything writable for others that
+// the user's programs would not.
+func TestExtractUmask(t *testing.T) {
+	old := syscall.Umask(0o027)
+	defer syscall.Umask(old)
+	f, d := file("d/f", "x"), dir("d", 0o777)
+	f.Mode = 0o666
+	in, err := extract(t, archive(t, d, f, dir("e", 0o777), dir("e", 0o777)), lax)
+	require.NoError(t, err)
+	for name, want := range map[string]os.FileMode{"d": 0o750, "d/f": 0o640, "e": 0o750} {
+		info, err := os.Stat(filepath.Join(in, name))
+		require.NoError(t, err)
+		assert.Equal(t, want, info.Mode().Perm(), name)
+	}
+}
