@@ -120,7 +120,8 @@ func writeAccounts(etc string, resolver bool, account Account) error {
 	if err := os.MkdirAll(sudoers, 0o750); err != nil {
 		return err
 	}
-	return writeFile(filepath.Join(sudoers, "90-"+name), name+" ALL=(ALL:ALL) NOPASSWD: ALL\n", 0o440)
+	rules := fmt.Sprintf("Defaults secure_path=%q\n%s ALL=(ALL:ALL) NOPASSWD: ALL\n", searchPath(), name)
+	return writeFile(filepath.Join(sudoers, "90-"+name), rules, 0o440)
 }
 
 // resolvConf is the host's, with the box's own resolver, which asks the host's.

@@ -8,8 +8,11 @@ import (
 	"strings"
 )
 
-// searchPath is the PATH of commands that are given none: the host's, so that
-// its programs are found, and the usual places.
+// platformBin is the directory of the platform's own programs.
+const platformBin = vercelDir + "/bin"
+
+// searchPath is the PATH of commands that are given none: the platform's
+// directory, the host's, so that its programs are found, and the usual places.
 func searchPath() string {
 	dirs := filepath.SplitList(os.Getenv("PATH"))
 	if runtime.GOOS != "windows" {
@@ -18,6 +21,9 @@ func searchPath() string {
 				dirs = append(dirs, dir)
 			}
 		}
+	}
+	if runtime.GOOS != "windows" {
+		dirs = slices.Insert(dirs, 0, platformBin)
 	}
 	// A relative entry means another directory in each working directory.
 	dirs = slices.DeleteFunc(dirs, func(dir string) bool { return !filepath.IsAbs(dir) })

@@ -21,16 +21,10 @@ func TestUsersInsideTheBox(t *testing.T) {
 	out, _, _ := run(t, b, Spec{Path: "sh", Args: []string{"-c", "id -u; echo $HOME; mkdir /shared/group; touch /etc/f"}, User: "root"})
 	assert.Equal(t, "0\n/root\n", out)
 
-	if os.Geteuid() != 0 {
+	if h.Rootless() {
 		return // one user owns everything then
 	}
 	sh(t, b, "! touch /shared/f 2>/dev/null")
-	if _, _, res := run(t, b, Spec{Path: "sudo", Args: []string{"-V"}}); res.ExitCode != 0 {
-		_, errOut, res := run(t, b, Spec{Path: "sudo", Args: []string{"id"}})
-		assert.Equal(t, 127, res.ExitCode)
-		assert.Contains(t, errOut, "sudo: command not found")
-		t.Skip("no sudo")
-	}
 	sh(t, b, "sudo groupadd team && sudo useradd -m -s /bin/bash alice && sudo usermod -aG team alice && sudo usermod -aG team vercel-sandbox")
 	assert.Equal(t, "alice alice team", sh(t, b, "sudo -u alice id -Gn | sed 's/^/alice /'"))
 	assert.Equal(t, "vercel-sandbox team", sh(t, b, "id -Gn"))

@@ -99,7 +99,7 @@ func TestLayersOutliveTheHost(t *testing.T) {
 			require.NoError(t, h.Close())
 
 			// What a host that was killed leaves behind.
-			litter := filepath.Join(dir, string(mode), "l", "litter")
+			litter := filepath.Join(dir, h.Kind(), "l", "litter")
 			require.NoError(t, os.Mkdir(litter, 0o755))
 			h = openHost(t, Options{Mode: mode, Dir: dir})
 			assert.NoDirExists(t, litter)
@@ -110,7 +110,7 @@ func TestLayersOutliveTheHost(t *testing.T) {
 			assert.Positive(t, size)
 			require.NoError(t, b.Remove())
 			require.NoError(t, h.RemoveLayer(second))
-			list, err := os.ReadDir(filepath.Join(dir, string(mode), "l"))
+			list, err := os.ReadDir(filepath.Join(dir, h.Kind(), "l"))
 			require.NoError(t, err)
 			assert.Empty(t, list)
 		})

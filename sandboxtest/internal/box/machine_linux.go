@@ -124,6 +124,9 @@ func (m *namespaceMachine) bootOnThread() (err error) {
 	if err := root.mount(); err != nil {
 		return err
 	}
+	if err := n.showSelf(root.target); err != nil {
+		return err
+	}
 	if n.rootless {
 		if err := n.accountFiles(root.target, m.account); err != nil {
 			return err
@@ -258,6 +261,9 @@ func (m *namespaceMachine) launch(cmd *exec.Cmd, spec *Spec) (running, error) {
 			return &launchError{126, fmt.Sprintf("cannot change to directory %s: no such directory", spec.Dir)}
 		}
 		cmd.Dir, cmd.Env = spec.Dir, spec.Env
+		if m.backend.rootless && lookupEnv(cmd.Env, "PATH") == searchPath() {
+			cmd.Env = mergeEnv(cmd.Env, []string{"PATH=" + ownBin + ":" + searchPath()})
+		}
 		if cmd.Path, err = lookPath(spec.Path, spec.Dir, cmd.Env); err != nil {
 			return notStarted(spec.Path, err)
 		}

@@ -23,6 +23,7 @@ type namespaceBackend struct {
 	log    *slog.Logger
 	dir    string // the store
 	mounts string // the tmpfs below dir, seen by the threads only
+	self   string // this program, below mounts
 	pool   *threads
 	lower  map[string]string // the lowest layers by the account's name, as boxes name them
 	extra  []string          // host directories to bind
@@ -129,6 +130,9 @@ func (n *namespaceBackend) setUp() error {
 			return err
 		}
 	}
+	if err := n.bindSelf(); err != nil {
+		return err
+	}
 	if n.rootless {
 		err = n.setUpRootless()
 	} else {
@@ -155,7 +159,7 @@ func (n *namespaceBackend) setUpAsRoot() error {
 	}
 	for _, a := range accounts {
 		base := filepath.Join(n.mounts, a.baseName())
-		err := errors.Join(buildBase(base, filepath.Dir(n.dir), a), writeAccounts(base+"/etc", n.tun, a))
+		err := errors.Join(buildBase(base, filepath.Dir(n.dir), a), writeAccounts(base+"/etc", n.tun, a), makeOwnRun(base), addSudo(base))
 		if err == nil {
 			err = n.chooseLower(a)
 		}

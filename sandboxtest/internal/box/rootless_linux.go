@@ -39,7 +39,11 @@ func (n *namespaceBackend) setUpRootless() error {
 		return err
 	}
 	for _, a := range accounts {
-		extra, err := buildRootlessBase(filepath.Join(n.mounts, a.baseName()), a)
+		base := filepath.Join(n.mounts, a.baseName())
+		extra, err := buildRootlessBase(base, a)
+		if err == nil {
+			err = makeOwnRun(base)
+		}
 		if err == nil {
 			err = writeAccounts(filepath.Join(n.mounts, a.etcName()), n.tun, a)
 		}

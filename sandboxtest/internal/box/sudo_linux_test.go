@@ -1,0 +1,124 @@
+package box
+
+import (
+	"os"
+	"os/exec"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+// openWithUsers skips where boxes have one user only.
+func openWithUsers(t *testing.T) *Host {
+	h := openHost(t, Options{Mode: Namespace})
+	if h.Rootless() {
+		t.Skip("not root: boxes have one user only")
+	}
+	return h
+}
+
+// needTools skips where the host lacks programs that a test runs in boxes.
+func needTools(t *testing.T, b *Box, names ...string) {
+	t.Helper()
+	for _, name := range names {
+		if _, _, res := run(t, b, Spec{Path: "sh", Args: []string{"-c", "command -v " + name}}); res.ExitCode != 0 {
+			t.Skipf("needs %s", name)
+		}
+	}
+}
+
+// TestSudo runs what SDKs, official tools and people write, with the host's
+// sudo or, where it has none, with the box's own.
+func TestSudo(t *testing.T) {
+	t.Parallel()
+	h := openWithUsers(t)
+	b := newBox(t, h, Config{})
+	needTools(t, b, "useradd", "groupadd", "usermod", "bash")
+	sh(t, b, "sudo useradd -m -s /bin/bash alice && sudo groupadd team && sudo usermod -aG team alice && sudo mkdir -p '/opt/a dir'")
+	for _, x := range []struct{ script, want string }{
+		{"sudo id -un", "root"},
+		{"sudo -n id -u", "0"},
+		{"sudo -- id -un", "root"},
+		{"sudo -u alice id -un", "alice"},
+		{"sudo -ualice id -un", "alice"},
+		{"sudo --user=alice id -un", "alice"},
+		{"sudo --user alice -- id -un", "alice"},
+		{"sudo -nu alice id -Gn", "alice team"},
+		{"sudo -u alice -- bash -c 'cd \"$1\" || exit 1; shift; exec \"$@\"' bash /home/alice env K=V sh -c 'echo $K $PWD'", "V /home/alice"},
+		{"sudo -u '#1000' id -un", "vercel-sandbox"},
+		{"sudo -g team id -gn", "team"},
+		{"sudo -u alice -g team id -gn", "team"},
+		{"sudo -u alice sh -c 'echo $HOME $USER $LOGNAME $SHELL $SUDO_USER $SUDO_UID $SUDO_GID'", "/home/alice alice alice /bin/bash vercel-sandbox 1000 1000"},
+		{"sudo sh -c 'echo $HOME $USER; echo $SUDO_COMMAND | grep -o /sh.*'", "/root root\n/sh -c echo $HOME $USER; echo $SUDO_COMMAND | grep -o /sh.*"},
+		{"A=1 sudo sh -c 'echo \"<$A>\"'", "<>"},
+		{"A=1 sudo -E sh -c 'echo \"<$A>\"'", "<1>"},
+		{"A=1 B=2 sudo --preserve-env=A sh -c 'echo \"<$A$B>\"'", "<1>"},
+		{"A=1 B=2 C=3 sudo --preserve-env=A,B -- sh -c 'echo \"<$A$B$C>\"'", "<12>"},
+		{"sudo A=x B=y sh -c 'echo $A$B'", "xy"},
+		{"LANG=xx TERM=vt100 sudo sh -c 'echo $LANG $TERM'", "xx vt100"},
+		{"sudo -E sh -c 'echo $HOME $USER'", "/home/vercel-sandbox root"},
+		{"sudo -EH sh -c 'echo $HOME'", "/root"},
+		{"sudo -u alice -i pwd", "/home/alice"},
+		{"sudo --login --user=alice sh -c 'echo \"$1|$0\"' 'it'\\''s' '$x y'", "$x y|it's"},
+		{"echo 'echo from $(id -un)' | sudo -u alice -s", "from alice"},
+		{"sudo -D '/opt/a dir' pwd", "/opt/a dir"},
+		{"cd /tmp && sudo pwd", "/tmp"},
+		{"sudo sh -c 'exit 7'; echo $?", "7"},
+		{"sudo sh -c 'kill -9 $$'; echo $?", "137"},
+		{"echo in | sudo cat", "in"},
+		{"sudo no-such-program 2>&1; echo $?", "sudo: no-such-program: command not found\n1"},
+		{"sudo -u nobody-like-that true 2>&1 | head -1 | grep -o 'unknown user nobody-like-that'; true", "unknown user nobody-like-that"},
+		{"sudo 2>&1 >/dev/null | grep -c usage", "1"},
+		{"sudo -v && sudo -k && echo ok", "ok"},
+		{"sudo -l | grep -o 'NOPASSWD: ALL'", "NOPASSWD: ALL"},
+		{"sudo -u alice sudo -n true 2>/dev/null || echo refused", "refused"},
+		{"sudo sh -c 'echo alice ALL=\\(ALL\\) NOPASSWD: ALL > /etc/sudoers.d/alice' && sudo -u alice sudo id -un", "root"},
+		{"sudo -u alice touch /etc/x 2>/dev/null || echo refused", "refused"},
+		{"sudo sh -c 'sudo -u alice sudo -u vercel-sandbox id -un'", "vercel-sandbox"},
+	} {
+		out, errOut, _ := run(t, b, Spec{Path: "bash", Args: []string{"-c", x.script}})
+		assert.Equal(t, x.want, strings.TrimSpace(out), "%s: %s", x.script, errOut)
+	}
+	path := sh(t, b, "sudo sh -c 'echo $PATH'")
+	assert.Contains(t, ":"+path+":", ":/vercel/bin:")
+	assert.Contains(t, ":"+path+":", ":/usr/sbin:")
+	assert.Equal(t, path, sh(t, b, "PATH=/evil:$PATH sudo sh -c 'echo $PATH'"), "a secure path")
+
+	// It lasts with the files, and the next box of the layer has it as well.
+	layer := freeze(t, h, "", "true")
+	next := newBox(t, h, Config{Layer: layer, Account: ImageAccount})
+	assert.Equal(t, "root ubuntu", sh(t, next, "sudo sh -c 'echo $(id -un) $SUDO_USER'"))
+}
+
+// TestSudoWithOneUser: where the box has one user there is nobody to become,
+// which is said.
+func TestSudoWithOneUser(t *testing.T) {
+	t.Parallel()
+	h := openHost(t, Options{Mode: Namespace})
+	if !h.Rootless() {
+		t.Skip("root: boxes have users")
+	}
+	b := newBox(t, h, Config{})
+	out, errOut, res := run(t, b, Spec{Path: "sudo", Args: []string{"-u", "daemon", "id"}})
+	assert.Equal(t, 1, res.ExitCode)
+	assert.Empty(t, out)
+	assert.Contains(t, errOut, "this sandbox has one user only")
+	assert.Equal(t, "vercel-sandbox", sh(t, b, "sudo -n -u vercel-sandbox id -un"))
+	_, errOut, _ = run(t, b, Spec{Path: "sudo", Args: []string{"true"}})
+	assert.Contains(t, errOut, "one user only")
+}
+
+func TestStarter(t *testing.T) {
+	t.Parallel()
+	program, ok := starter("/bin/echo")
+	if !ok {
+		t.Skip("not written for this machine")
+	}
+	name := t.TempDir() + "/start"
+	require.NoError(t, os.WriteFile(name, program, 0o755))
+	out, err := exec.Command(name, "a", "b  c").Output()
+	require.NoError(t, err)
+	assert.Equal(t, "a b  c\n", string(out))
+}
