@@ -96,7 +96,8 @@ func Run(ctx context.Context, sb *sandbox.Sandbox, shell *sandbox.ShellOptions, 
 // when it ends, and a [*SignalError] when this process is told to end by SIGINT,
 // SIGTERM, SIGHUP or SIGQUIT: Attach takes these signals while it runs, so that
 // the terminal can be put back in order. Keys such as Ctrl-C are no signals
-// here; they go to the sandbox.
+// here; they go to the sandbox. When Stdout can't be written to, that error ends
+// it, and closing the terminal hangs up on the program.
 //
 // No goroutine is left, save on Windows, where one waits for the next key until
 // it comes.
@@ -153,11 +154,15 @@ func Attach(ctx context.Context, sh *sandbox.Shell, opts *Options) (exitCode int
 		}
 	})
 
-	var copied error // set once shown is closed
+	screen := &screen{file: o.Stdout}
 	shown := make(chan struct{})
 	group.Go(func() {
 		defer close(shown)
-		_, copied = io.Copy(o.Stdout, sh)
+		if _, err := io.Copy(screen, sh); err != nil && screen.err != nil {
+			// Nobody takes the output any more, and a program whose output is
+			// not taken is held up for ever.
+			cancel(fmt.Errorf("terminal: %w", screen.err))
+		}
 	})
 	code, err := sh.Wait(ctx)
 	if err != nil {
@@ -168,11 +173,26 @@ func Attach(ctx context.Context, sh *sandbox.Shell, opts *Options) (exitCode int
 	}
 	// The program has ended, so its output does too.
 	<-shown
-	if copied != nil {
-		return code, fmt.Errorf("terminal: %w", copied)
+	if screen.err != nil {
+		return code, fmt.Errorf("terminal: %w", screen.err)
 	}
 	orderly = true
 	return code, nil
+}
+
+// screen is where the output goes. It keeps the error that ends it, which is
+// another one than that of the connection.
+type screen struct {
+	file *os.File
+	err  error
+}
+
+func (s *screen) Write(p []byte) (int, error) {
+	n, err := s.file.Write(p)
+	if err != nil {
+		s.err = err
+	}
+	return n, err
 }
 
 // reset undoes what a program that was cut off may have done to the terminal:

@@ -234,3 +234,23 @@ func TestPipes(t *testing.T) {
 	require.NoError(t, out.Close())
 	assert.Contains(t, <-text, "one\r\ntwo\r\n")
 }
+
+// TestOutputFails: a program whose output nobody takes any more does not hold
+// up the call, whether it goes on writing or not.
+func TestOutputFails(t *testing.T) {
+	sb := newSandbox(t)
+	for _, program := range []string{"yes", "echo up; exec sleep 1000"} {
+		in, feed, err := os.Pipe()
+		require.NoError(t, err)
+		show, out, err := os.Pipe()
+		require.NoError(t, err)
+		require.NoError(t, show.Close())
+		ctx, cancel := context.WithTimeout(t.Context(), patience)
+		_, err = terminal.Run(ctx, sb, &sandbox.ShellOptions{Command: "sh", Args: []string{"-c", program}}, &terminal.Options{Stdin: in, Stdout: out})
+		cancel()
+		require.ErrorIs(t, err, syscall.EPIPE, program)
+		for _, f := range []*os.File{in, feed, out} {
+			require.NoError(t, f.Close())
+		}
+	}
+}
