@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"github.com/go-vercel/sandbox/internal/api"
+	"github.com/go-vercel/sandbox/internal/coreutils"
 	"github.com/go-vercel/sandbox/internal/wire"
 )
 
@@ -570,11 +571,11 @@ func readCommand(ctx context.Context, t target, name string, args []string) (*co
 	}
 	go func() {
 		defer close(r.done)
-		name, args := carry(name, args)
+		name, args := coreutils.Carry(name, args)
 		var stderr headBuffer
 		done, err := t.RunCommand(ctx, name, args, &CommandOptions{Stdout: pw, Stderr: &stderr, KillOnCancel: true})
 		if err == nil && done.ExitCode != 0 {
-			err = newFSError(name, done.ExitCode, string(stderr.buf))
+			err = reason(coreutils.NewError(name, done.ExitCode, string(stderr.buf)))
 		}
 		pw.CloseWithError(err) // nil is io.EOF
 	}()
@@ -605,12 +606,16 @@ func (b *headBuffer) Write(p []byte) (int, error) {
 // openEncoded reads a file through a command's output. That carries only UTF-8,
 // so the content comes as base64.
 func openEncoded(ctx context.Context, t target, path string) (io.ReadCloser, int64, error) {
-	r, err := readCommand(ctx, t, "base64", operands(path))
+	r, err := readCommand(ctx, t, "base64", coreutils.Operands(path))
 	if err != nil {
 		return nil, -1, err
 	}
-	return struct {
-		io.Reader
-		io.Closer
-	}{base64.NewDecoder(base64.StdEncoding, r), r}, -1, nil
+	return encodedBody{base64.NewDecoder(base64.StdEncoding, r), r}, -1, nil
+}
+
+// encodedBody is a file that comes through a command's output. Its end is that
+// of the command, so what has come by then is all.
+type encodedBody struct {
+	io.Reader
+	io.Closer
 }

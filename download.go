@@ -5,6 +5,7 @@ import (
 	"crypto/rand"
 	"encoding/base64"
 	"errors"
+	"fmt"
 	"io"
 	"io/fs"
 	"net/http"
@@ -37,7 +38,9 @@ type DownloadFileOptions struct {
 //
 // The content is written to a temporary file beside dst, which gets the name dst
 // when it is whole: nobody ever sees a part of it, and after an error dst is what
-// it was. A connection that breaks is tried twice again, from the beginning of
+// it was. Where the answer does not say how long the file is, a second request
+// asks for that at the same time; a sandbox without the program stat, which can't
+// tell, is believed. A connection that breaks is tried twice again, from the beginning of
 // the file. A local file that exists is replaced and keeps its permissions; one
 // that may not be written to is an error.
 //
@@ -87,8 +90,13 @@ func downloadFile(ctx context.Context, t target, src, dst string, opts *Download
 		return err
 	}
 	defer w.discard()
+	length := newLength(ctx, t, r, joinCwd(o.Cwd, src))
+	defer length.stop()
 	for attempt := 1; ; attempt++ {
 		err := w.fill(ctx, r)
+		if err == nil {
+			err = length.check(r.read)
+		}
 		if err == nil {
 			return w.commit()
 		}
@@ -121,6 +129,55 @@ func pause(ctx context.Context, d time.Duration) error {
 		return nil
 	case <-ctx.Done():
 		return context.Cause(ctx)
+	}
+}
+
+// length is that of a file whose transfer does not say it, asked for while the
+// content comes. Nil is for the others.
+type length struct {
+	asked  context.CancelFunc
+	answer chan int64
+	least  int64 // -1 for not known
+}
+
+func newLength(ctx context.Context, t target, r *FileReader, path string) *length {
+	if _, ends := r.body.(encodedBody); ends || r.size >= 0 {
+		return nil
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	l := &length{asked: cancel, answer: make(chan int64, 1), least: -1}
+	go func() {
+		n := int64(-1)
+		if info, err := (&FileSystem{t: t}).Stat(ctx, path); err == nil && info.Mode().IsRegular() {
+			n = info.Size()
+		}
+		l.answer <- n
+		close(l.answer)
+	}()
+	return l
+}
+
+// check reports content that is shorter than the file was when it was asked for,
+// which it can be by chance once, for a file that grows.
+func (l *length) check(n int64) error {
+	if l == nil {
+		return nil
+	}
+	if least, first := <-l.answer; first {
+		l.least = least
+	}
+	if n < l.least {
+		return brokenError{fmt.Errorf("%d of %d bytes have come: %w", n, l.least, io.ErrUnexpectedEOF)}
+	}
+	return nil
+}
+
+// stop waits until nobody asks any more.
+func (l *length) stop() {
+	if l != nil {
+		l.asked()
+		for range l.answer {
+		}
 	}
 }
 
@@ -297,7 +354,7 @@ func (s *Session) DownloadDir(ctx context.Context, src, dst string, opts *Downlo
 // packScript writes a directory to standard output as a compressed archive in
 // base64, since that carries only text. Lines are long, as each may become a
 // record of the stream.
-const packScript = `set -o pipefail; cd -- "$1" && tar --format=posix --pax-option=delete=atime,delete=ctime --hard-dereference -cf - . | gzip -1 | base64 -w 8192`
+const packScript = `set -o pipefail; unset CDPATH; d=$1; [ "$d" != - ] || d=./-; cd -- "$d" && tar --format=posix --pax-option=delete=atime,delete=ctime --hard-dereference -cf - . | gzip -1 | base64 -w 8192`
 
 func downloadDir(ctx context.Context, t target, src, dst string, opts *DownloadDirOptions) error {
 	var o DownloadDirOptions

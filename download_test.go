@@ -281,3 +281,91 @@ func TestReadFileCopied(t *testing.T) {
 		assert.True(t, got == content)
 	}
 }
+
+// changed lets a test change the answers of the file API.
+func changed(t *testing.T, create *sandbox.CreateOptions, change func(*http.Response)) *sandbox.Sandbox {
+	t.Helper()
+	srv := sandboxtest.New(t, nil)
+	tr := transport(t)
+	sb, err := clientOf(t, srv, sandbox.ClientOptions{HTTPClient: &http.Client{Transport: roundTripper(func(r *http.Request) (*http.Response, error) {
+		resp, err := tr.RoundTrip(r)
+		if err == nil && strings.HasSuffix(r.URL.Path, "/fs/read") {
+			change(resp)
+		}
+		return resp, err
+	})}}).Create(t.Context(), create)
+	require.NoError(t, err)
+	return sb
+}
+
+// A file that comes without its length is whole only when it is as long as the
+// sandbox says.
+func TestDownloadWithoutLength(t *testing.T) {
+	t.Parallel()
+	cuts := 0
+	sb := changed(t, nil, func(resp *http.Response) {
+		resp.Header.Del("Content-Length")
+		resp.ContentLength = -1
+		if cuts--; cuts >= 0 {
+			body := resp.Body
+			resp.Body = struct {
+				io.Reader
+				io.Closer
+			}{io.LimitReader(body, 1000), body}
+		}
+	})
+	content := bytes.Repeat([]byte("hello "), 100_000)
+	require.NoError(t, sb.WriteFiles(t.Context(), []sandbox.File{{Path: "d/f", Content: content}}, nil))
+	dir := t.TempDir()
+	dst := filepath.Join(dir, "f")
+	for _, cuts = range []int{0, 1, 2} {
+		require.NoError(t, sb.DownloadFile(t.Context(), "f", dst, &sandbox.DownloadFileOptions{Cwd: "d"}))
+		got, err := os.ReadFile(dst)
+		require.NoError(t, err)
+		assert.True(t, bytes.Equal(content, got))
+	}
+	require.NoError(t, os.WriteFile(dst, []byte("old"), 0o600))
+	cuts = 3
+	assert.ErrorIs(t, sb.DownloadFile(t.Context(), "d/f", dst, nil), io.ErrUnexpectedEOF)
+	got, err := os.ReadFile(dst)
+	require.NoError(t, err)
+	assert.Equal(t, "old", string(got))
+	assert.Equal(t, []string{"f"}, dirNames(t, dir))
+
+	// A sandbox that can't tell is believed.
+	sb = changed(t, &sandbox.CreateOptions{Env: sandbox.Env{"PATH": "/nowhere"}}, func(resp *http.Response) {
+		resp.Header.Del("Content-Length")
+		resp.ContentLength = -1
+	})
+	require.NoError(t, sb.WriteFiles(t.Context(), []sandbox.File{{Path: "f", Content: content}}, nil))
+	require.NoError(t, sb.DownloadFile(t.Context(), "f", dst, nil))
+}
+
+// Content that is compressed although that was not asked for is no content.
+func TestDownloadCompressed(t *testing.T) {
+	t.Parallel()
+	sb := changed(t, nil, func(resp *http.Response) { resp.Header.Set("Content-Encoding", "gzip") })
+	require.NoError(t, sb.FS().WriteFile(t.Context(), "f", []byte("x"), 0o644))
+	_, err := sb.FS().ReadFile(t.Context(), "f")
+	assert.ErrorContains(t, err, "gzip")
+	dir := t.TempDir()
+	assert.ErrorContains(t, sb.DownloadFile(t.Context(), "f", filepath.Join(dir, "f"), nil), "gzip")
+	assert.Empty(t, dirNames(t, dir))
+}
+
+// The directory is the one that was named, whatever the shell makes of CDPATH
+// and "-".
+func TestDownloadDirNames(t *testing.T) {
+	t.Parallel()
+	_, sb := start(t, &sandbox.CreateOptions{Env: sandbox.Env{"CDPATH": "/tmp", "OLDPWD": "/tmp"}})
+	for _, name := range []string{"data", "-", "-P", "/tmp/data"} {
+		require.NoError(t, sb.FS().WriteFile(t.Context(), name+"/f", []byte(name), 0o644))
+	}
+	for _, name := range []string{"data", "-", "-P", "/tmp/data"} {
+		dst := t.TempDir()
+		require.NoError(t, sb.DownloadDir(t.Context(), name, dst, nil), name)
+		got, err := os.ReadFile(filepath.Join(dst, "f"))
+		require.NoError(t, err)
+		assert.Equal(t, name, string(got))
+	}
+}

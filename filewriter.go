@@ -3,15 +3,31 @@ package sandbox
 import (
 	"context"
 	"crypto/rand"
+	"errors"
 	"io"
 	"io/fs"
-	"path"
+	"sync"
 	"time"
+
+	"github.com/go-vercel/sandbox/internal/coreutils"
 )
 
-// pieceSize is how much a FileWriter keeps before it uploads: memory for each
-// writer against the number of requests for large files.
-const pieceSize = 4 << 20
+const (
+	// pieceSize is how much a FileWriter keeps before it uploads: memory for each
+	// writer against the number of requests for large files.
+	pieceSize = 4 << 20
+	// piecesInFlight is how many pieces are uploaded at once while the next one
+	// is written: enough to keep a connection busy that takes a while to answer.
+	piecesInFlight = 2
+	// piecesWaiting is how many pieces may wait in the sandbox to be joined.
+	piecesWaiting = 8
+	// joinAttempts is how often pieces are joined when nobody knows whether
+	// they were.
+	joinAttempts = 3
+	// cleanupTime is how long the removal of temporary files may hold up a call
+	// that has failed or whose context has ended.
+	cleanupTime = 2 * time.Second
+)
 
 // WriterOptions are the options of [FileSystem.Create].
 type WriterOptions struct {
@@ -22,63 +38,97 @@ type WriterOptions struct {
 }
 
 // Create returns a writer for a file of any size, in constant memory. The file
-// gets its name and its content when the writer is closed, replacing one that
-// exists; nobody ever sees a part of it. Directories that lead to it are made.
+// gets its name and its content when the writer is closed, replacing a regular
+// file that has the name; nobody ever sees a part of it. Directories that lead to
+// it are made, and a symbolic link is followed. What is neither a regular file
+// nor missing is an error of Close.
 //
 // ctx holds for all of the writer's requests. The caller closes the writer, and
 // has to look at the error of Close.
 func (f *FileSystem) Create(ctx context.Context, name string, opts *WriterOptions) (*FileWriter, error) {
-	if err := checkPath("open", name); err != nil {
+	if err := checkFile("open", name); err != nil {
 		return nil, err
 	}
-	abs, err := filePath(f.t.Cwd(), name)
-	if err != nil {
-		return nil, err
-	}
-	w := &FileWriter{ctx: ctx, fs: f, name: name, abs: abs}
+	w := &FileWriter{ctx: ctx, fs: f, name: name, mode: 0o644}
 	if opts != nil {
-		w.mode, w.meter = opts.Mode, newMeter(opts.Progress, -1)
+		w.meter = newMeter(opts.Progress, -1)
+		if opts.Mode != nil {
+			w.mode = *opts.Mode
+		}
 	}
-	if w.mode != nil && w.mode.Type() != 0 {
-		return nil, invalid("Mode", "%v is not the mode of a file", *w.mode)
+	if w.mode.Type() != 0 {
+		return nil, invalid("Mode", "%v is not the mode of a file", w.mode)
 	}
+	w.part = coreutils.Dir(name) + "/.write-" + rand.Text()
+	w.uploads, w.cancel = context.WithCancel(ctx)
 	return w, nil
 }
 
 // FileWriter is a file of a sandbox that is being written. It is for one
 // goroutine at a time.
 //
-// The API takes whole files only. So what is written is uploaded in pieces of 4
-// MiB beside the file, which are put together in the sandbox. A file that fits
-// into one piece is one request.
+// The API takes whole files only. So what is written is uploaded to /tmp in
+// pieces of 4 MiB, two at a time while the next one is written, and a command
+// joins them beside the file. Each piece is checked by its SHA-256 before that,
+// and the length of the whole before the file gets its name. A file of up to 4
+// MiB is two requests; at most 12 MiB are held in memory.
+//
+// A writer outlives the session that it began in only if what it has written
+// does: a sandbox that lost it, because it is not persistent or its machine has
+// crashed, is an error. After an error nothing of the file is left; removing that
+// may take two seconds, also when ctx has ended.
 type FileWriter struct {
-	ctx    context.Context
-	fs     *FileSystem
-	name   string
-	abs    string
-	mode   *fs.FileMode
-	meter  *meter
+	ctx   context.Context
+	fs    *FileSystem
+	name  string
+	part  string // where the pieces are joined
+	mode  fs.FileMode
+	meter *meter
+
 	buf    []byte
-	piece  string // where the pieces are put together; "" before the first
+	free   [][]byte // buffers that are not used; guarded by mu
+	sent   int64    // handed over to be uploaded
 	closed bool
-	err    error
+
+	uploads context.Context // ends when the writer fails
+	cancel  context.CancelFunc
+	slots   chan struct{}     // one for each upload under way
+	queue   chan *pieceUpload // in the order of the file; nil before the first
+	joining sync.WaitGroup    // the goroutine that joins
+	begun   bool              // the part may exist
+	joined  int64             // the length of the part; the joining goroutine's until that has ended
+	made    bool              // directories were made; likewise
+	mu      sync.Mutex
+	trash   []string // temporary files of uploads that failed
+	err     error
+}
+
+// pieceUpload is a piece on its way.
+type pieceUpload struct {
+	piece coreutils.Piece
+	err   error
+	done  chan struct{} // closed when piece and err are set
 }
 
 // Name returns the path that the writer was made with.
 func (w *FileWriter) Name() string { return w.name }
 
-// Write writes on. After an error nothing of the file is left.
+// Write writes p to the file. It may return before p was uploaded; an error of
+// that is returned by a later call, at the latest by Close.
 func (w *FileWriter) Write(p []byte) (int, error) {
 	if w.closed {
 		return 0, &fs.PathError{Op: "write", Path: w.name, Err: fs.ErrClosed}
 	}
 	n := 0
 	for len(p) > 0 {
-		if w.err != nil {
-			return n, w.err
+		if err := w.ctx.Err(); err != nil {
+			w.fail("write", err)
+		}
+		if err := w.failure(); err != nil {
+			return n, err
 		}
 		if w.buf == nil {
-			w.buf = make([]byte, 0, pieceSize)
+			w.buf = w.buffer()
 		}
 		m := copy(w.buf[len(w.buf):cap(w.buf)], p)
 		w.buf = w.buf[:len(w.buf)+m]
@@ -87,10 +137,10 @@ func (w *FileWriter) Write(p []byte) (int, error) {
 			w.flush()
 		}
 	}
-	return n, w.err
+	return n, w.failure()
 }
 
-// ReadFrom writes what r has to say.
+// ReadFrom writes what it reads from r until that ends.
 func (w *FileWriter) ReadFrom(r io.Reader) (int64, error) {
 	return io.CopyBuffer(struct{ io.Writer }{w}, struct{ io.Reader }{r}, make([]byte, 128<<10))
 }
@@ -102,29 +152,41 @@ func (w *FileWriter) Close() error {
 		return &fs.PathError{Op: "close", Path: w.name, Err: fs.ErrClosed}
 	}
 	w.closed = true
-	if w.err != nil {
-		return w.err
+	defer w.cancel()
+	if err := w.failure(); err != nil {
+		w.drop()
+		return err
 	}
-	if w.piece == "" {
-		file := File{Path: w.abs, Content: w.buf, Mode: w.mode}
-		if err := w.fs.write(w.ctx, "write", w.name, file); err != nil {
-			return w.fail(err)
-		}
-		w.meter.add(w.name, len(w.buf))
-		return nil
-	}
+	var last []coreutils.Piece
 	if len(w.buf) > 0 {
-		if w.flush(); w.err != nil {
-			return w.err
+		if piece, err := w.upload(w.buf); err != nil {
+			w.fail("write", err)
+		} else {
+			last = append(last, piece)
+			w.sent += piece.Size
 		}
 	}
-	mode := fs.FileMode(0o644)
-	if w.mode != nil {
-		mode = *w.mode
+	w.endJoining()
+	err := w.failure()
+	if err == nil {
+		to := &coreutils.Placement{Name: w.name, Size: w.sent, Mode: w.mode}
+		if err = w.join(last, to); err != nil {
+			w.fail("close", err)
+		}
 	}
-	const script = `chmod "$1" -- "$2" && mv -f -T -- "$2" "$3"`
-	if err := w.fs.pathOp(w.ctx, "close", w.name, "sh", "-c", script, "sh", octal(mode), w.piece, w.abs); err != nil {
-		return w.fail(err)
+	if err = w.failure(); err != nil {
+		w.discard(last)
+		w.drop()
+		return err
+	}
+	w.fs.discard(w.ctx, w.trash...)
+	if len(last) > 0 {
+		w.meter.add(w.name, int(last[0].Size))
+	}
+	if o, ok := w.fs.t.(owner); ok && w.made {
+		if err := o.ownParents(w.ctx, w.name); err != nil {
+			return &fs.PathError{Op: "close", Path: w.name, Err: err}
+		}
 	}
 	return nil
 }
@@ -134,55 +196,186 @@ func (w *FileWriter) Close() error {
 func (w *FileWriter) Abort() {
 	if !w.closed {
 		w.closed = true
-		w.discard()
+		w.cancel()
+		w.drop()
 	}
 }
 
-// flush uploads the buffer. The first piece becomes the file; others are added
-// to it.
+// failure returns the error that the writer has failed with.
+func (w *FileWriter) failure() error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.err
+}
+
+// fail keeps the first error and ends what is under way.
+func (w *FileWriter) fail(op string, err error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.err == nil {
+		if w.ctx.Err() != nil {
+			err = context.Cause(w.ctx)
+		}
+		w.err = &fs.PathError{Op: op, Path: w.name, Err: reason(fileReason(err))}
+		w.cancel()
+	}
+}
+
+func (w *FileWriter) buffer() []byte {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if n := len(w.free); n > 0 {
+		buf := w.free[n-1]
+		w.free = w.free[:n-1]
+		return buf
+	}
+	return make([]byte, 0, pieceSize)
+}
+
+// flush begins to upload the buffer.
 func (w *FileWriter) flush() {
-	first := w.piece == ""
-	if first {
-		w.piece = path.Join(path.Dir(w.abs), ".write-"+rand.Text())
+	if w.queue == nil {
+		w.slots = make(chan struct{}, piecesInFlight)
+		w.queue = make(chan *pieceUpload, piecesWaiting)
+		w.joining.Go(w.joinAll)
 	}
-	file := File{Path: w.piece, Content: w.buf, Mode: new(fs.FileMode(0o600))}
-	if !first {
-		file.Path += ".next"
-	}
-	err := w.fs.write(w.ctx, "write", w.name, file)
-	if err == nil && !first {
-		const script = `dd if="$2" of="$1" bs=1M oflag=append conv=notrunc status=none && rm -f -- "$2"`
-		err = w.fs.pathOp(w.ctx, "write", w.name, "sh", "-c", script, "sh", w.piece, file.Path)
-	}
-	if err != nil {
-		_ = w.fail(err) // told by the next call
-		return
-	}
-	w.meter.add(w.name, len(w.buf))
-	w.buf = w.buf[:0]
-}
-
-// fail remembers an error and cleans up.
-func (w *FileWriter) fail(err error) error {
-	w.err = err
-	w.discard()
-	return err
-}
-
-// discard removes the pieces, also when the writer's context has ended.
-func (w *FileWriter) discard() {
+	u := &pieceUpload{done: make(chan struct{})}
+	data := w.buf
 	w.buf = nil
-	if w.piece == "" {
-		return
-	}
-	w.fs.discard(w.ctx, w.piece, w.piece+".next")
+	w.slots <- struct{}{} // uploads end with their context
+	w.sent += int64(len(data))
+	w.queue <- u
+	go func() {
+		defer func() { <-w.slots }()
+		defer close(u.done)
+		u.piece, u.err = w.upload(data)
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		w.free = append(w.free, data[:0])
+	}()
 }
 
-// discard removes temporary files of ours in the sandbox. It is of no use to
-// tell the caller when that fails as well.
+// joinAll joins the pieces in their order, as many at a time as there are.
+func (w *FileWriter) joinAll() {
+	for u := range w.queue {
+		batch := []*pieceUpload{u}
+		for more := true; more && len(batch) < piecesWaiting; {
+			select {
+			case u, ok := <-w.queue:
+				if more = ok; ok {
+					batch = append(batch, u)
+				}
+			default:
+				more = false
+			}
+		}
+		var pieces []coreutils.Piece
+		for _, u := range batch {
+			if <-u.done; u.err != nil {
+				w.fail("write", u.err)
+				continue
+			}
+			pieces = append(pieces, u.piece)
+			if w.failure() == nil {
+				w.meter.add(w.name, int(u.piece.Size))
+			}
+		}
+		if w.failure() == nil {
+			if err := w.join(pieces, nil); err != nil {
+				w.fail("write", err)
+			}
+		}
+		if w.failure() != nil {
+			w.discard(pieces)
+		}
+	}
+}
+
+// upload uploads a piece.
+func (w *FileWriter) upload(data []byte) (coreutils.Piece, error) {
+	piece, tried, err := w.fs.uploadPiece(w.uploads, data)
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.trash = append(w.trash, tried...)
+	return piece, err
+}
+
+// discard has pieces removed that are of no use any more.
+func (w *FileWriter) discard(pieces []coreutils.Piece) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for _, p := range pieces {
+		w.trash = append(w.trash, p.Path)
+	}
+}
+
+// join runs the command that joins pieces. It does the same however often it is
+// run, so a lost answer is no reason to give up.
+func (w *FileWriter) join(pieces []coreutils.Piece, to *coreutils.Placement) error {
+	w.begun = true
+	for attempt := 1; ; attempt++ {
+		made, err := w.fs.tools().Join(w.uploads, w.part, w.joined, pieces, to, attempt > 1)
+		w.made = w.made || made
+		if err == nil {
+			for _, p := range pieces {
+				w.joined += p.Size
+			}
+			return nil
+		}
+		if !interrupted(err) || attempt == joinAttempts {
+			return err
+		}
+		if err := pause(w.uploads, time.Duration(attempt)*400*time.Millisecond); err != nil {
+			return err
+		}
+	}
+}
+
+// interrupted reports whether a command may have done a part of what it was to
+// do: nobody knows how it ended, or it was killed, as when its session stops.
+func interrupted(err error) bool {
+	if e, ok := errors.AsType[*coreutils.Error](err); ok {
+		return e.ExitCode == 128+int(SIGKILL) || e.ExitCode == 128+int(SIGTERM)
+	}
+	_, broken := errors.AsType[*StreamError](err)
+	return broken || errors.Is(err, ErrOutcomeUnknown)
+}
+
+// endJoining waits until all pieces that were uploaded are joined.
+func (w *FileWriter) endJoining() {
+	if w.queue != nil {
+		close(w.queue)
+		w.joining.Wait()
+		w.queue = nil
+	}
+}
+
+// drop removes what there is of the file.
+func (w *FileWriter) drop() {
+	w.endJoining()
+	w.buf, w.free = nil, nil
+	if w.begun {
+		w.trash = append(w.trash, w.part)
+	}
+	w.fs.discard(w.ctx, w.trash...)
+	w.trash = nil
+}
+
+// discard removes temporary files of ours in the sandbox, also when ctx has
+// ended, but starts no session for it. It is of no use to tell the caller when
+// that fails as well.
 func (f *FileSystem) discard(ctx context.Context, paths ...string) {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 10*time.Second)
+	if len(paths) == 0 {
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), cleanupTime)
 	defer cancel()
-	program, args := carry("rm", append([]string{"-f", "--"}, paths...))
-	_, _ = f.t.RunCommand(ctx, program, args, nil)
+	on := f.t
+	if sb, ok := on.(*Sandbox); ok {
+		if session := sb.CurrentSession(); session != nil {
+			on = session
+		}
+	}
+	name, args := coreutils.Carry("rm", append([]string{"-f", "--"}, paths...))
+	_, _ = on.RunCommand(ctx, name, args, nil)
 }

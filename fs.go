@@ -12,6 +12,7 @@ import (
 	"strings"
 	"syscall"
 
+	"github.com/go-vercel/sandbox/internal/coreutils"
 	"github.com/go-vercel/sandbox/internal/tarball"
 )
 
@@ -20,6 +21,9 @@ import (
 type owner interface {
 	// own hands over what was uploaded.
 	own(ctx context.Context, written iter.Seq2[tarball.Entry, error]) error
+	// ownParents hands over the directories that lead to a file which was made
+	// by a command of the target.
+	ownParents(ctx context.Context, name string) error
 }
 
 // FileSystem works on the files of a sandbox with the names and meanings of
@@ -33,9 +37,10 @@ type owner interface {
 // [errors.Is] and [fs.ErrNotExist], [fs.ErrExist], [fs.ErrPermission] or an errno
 // such as [syscall.ENOTEMPTY]. The [*FSError] inside has the sandbox's own words.
 //
-// Most methods run a command of GNU coreutils or findutils in the sandbox. One
-// that fails with a message in another language is asked once more in English;
-// it has done nothing the first time.
+// Most methods run a command of GNU coreutils or findutils in the sandbox, one
+// request each unless they say otherwise. One that fails with a message in
+// another language is asked once more in English; it has done nothing the first
+// time. When the context ends the command is killed.
 type FileSystem struct {
 	t target
 }
@@ -84,19 +89,30 @@ func (f *FileSystem) Open(ctx context.Context, name string) (*FileReader, error)
 }
 
 // WriteFile writes a file with the given mode, replacing one that exists, and
-// makes the directories that lead to it. Unlike with [os.WriteFile] perm is the
-// mode of the file afterwards, also when it existed before.
+// makes the directories that lead to it. It is one request, of the file API,
+// which has three differences from [os.WriteFile]: perm is the mode of the file
+// afterwards, also when it existed before; a symbolic link, or whatever else has
+// the name and is no directory, is replaced instead of followed; and ".." in
+// name takes back the element before it, even if that is a symbolic link. What
+// is promised when a connection breaks is said at [Sandbox.WriteFiles].
+// [FileSystem.Create] has none of these differences, for one more request.
 func (f *FileSystem) WriteFile(ctx context.Context, name string, data []byte, perm fs.FileMode) error {
-	return f.write(ctx, "open", name, File{Path: name, Content: data, Mode: &perm})
-}
-
-// write uploads one file on behalf of an operation on the file called name.
-func (f *FileSystem) write(ctx context.Context, op, name string, file File) error {
-	err := writeFiles(ctx, f.t, []File{file}, nil)
+	if err := checkFile("open", name); err != nil {
+		return err
+	}
+	err := writeFiles(ctx, f.t, []File{{Path: name, Content: data, Mode: &perm}}, nil)
 	if err == nil || errors.Is(err, ErrInvalid) {
 		return err
 	}
-	return &fs.PathError{Op: op, Path: name, Err: fileReason(err)}
+	return &fs.PathError{Op: "open", Path: name, Err: fileReason(err)}
+}
+
+// checkFile is checkPath for what is to become a file.
+func checkFile(op, name string) error {
+	if strings.HasSuffix(name, "/") {
+		return &fs.PathError{Op: op, Path: name, Err: syscall.EISDIR}
+	}
+	return checkPath(op, name)
 }
 
 // checkPath refuses the paths that no system call takes.
@@ -119,8 +135,8 @@ func (f *FileSystem) pathOp(ctx context.Context, op, name, program string, args 
 	if err := checkPath(op, name); err != nil {
 		return err
 	}
-	if _, err := f.run(ctx, program, args...); err != nil {
-		return &fs.PathError{Op: op, Path: name, Err: err}
+	if _, err := f.tools().Run(ctx, program, args...); err != nil {
+		return &fs.PathError{Op: op, Path: name, Err: reason(err)}
 	}
 	return nil
 }
@@ -132,8 +148,8 @@ func (f *FileSystem) linkOp(ctx context.Context, op, from, to, program string, a
 			return &os.LinkError{Op: op, Old: from, New: to, Err: errors.Unwrap(err)}
 		}
 	}
-	if _, err := f.run(ctx, program, args...); err != nil {
-		return &os.LinkError{Op: op, Old: from, New: to, Err: err}
+	if _, err := f.tools().Run(ctx, program, args...); err != nil {
+		return &os.LinkError{Op: op, Old: from, New: to, Err: reason(err)}
 	}
 	return nil
 }
@@ -141,7 +157,7 @@ func (f *FileSystem) linkOp(ctx context.Context, op, from, to, program string, a
 // Mkdir makes a directory. Its parent has to exist.
 func (f *FileSystem) Mkdir(ctx context.Context, name string, perm fs.FileMode) error {
 	if mode := perm &^ umask; mode != 0o755 {
-		return f.pathOp(ctx, "mkdir", name, "mkdir", append([]string{"-m", octal(mode)}, operands(name)...)...)
+		return f.pathOp(ctx, "mkdir", name, "mkdir", append([]string{"-m", coreutils.Octal(mode)}, coreutils.Operands(name)...)...)
 	}
 	if err := checkPath("mkdir", name); err != nil {
 		return err
@@ -168,9 +184,9 @@ func fileReason(err error) error {
 func (f *FileSystem) MkdirAll(ctx context.Context, name string, perm fs.FileMode) error {
 	var err error
 	if mode := perm &^ umask; mode == 0o755 {
-		err = f.pathOp(ctx, "mkdir", name, "mkdir", append([]string{"-p"}, operands(name)...)...)
+		err = f.pathOp(ctx, "mkdir", name, "mkdir", append([]string{"-p"}, coreutils.Operands(name)...)...)
 	} else {
-		err = f.pathOp(ctx, "mkdir", name, "sh", "-c", `umask "$1" && exec mkdir -p -- "$2"`, "sh", octal(0o777&^mode), name)
+		err = f.pathOp(ctx, "mkdir", name, "sh", "-c", `umask "$1" && exec mkdir -p -- "$2"`, "sh", coreutils.Octal(0o777&^mode), name)
 	}
 	if fe, ok := errors.AsType[*FSError](err); ok && fe.Errno == syscall.EEXIST {
 		fe.Errno = syscall.ENOTDIR // as package os calls a file in the way
@@ -180,7 +196,7 @@ func (f *FileSystem) MkdirAll(ctx context.Context, name string, perm fs.FileMode
 
 // Remove removes a file, a symbolic link or an empty directory.
 func (f *FileSystem) Remove(ctx context.Context, name string) error {
-	return f.pathOp(ctx, "remove", name, "rm", append([]string{"-d"}, operands(name)...)...)
+	return f.pathOp(ctx, "remove", name, "rm", append([]string{"-d"}, coreutils.Operands(name)...)...)
 }
 
 // RemoveAll removes a file, or a directory with all that is in it. One that does
@@ -189,11 +205,16 @@ func (f *FileSystem) RemoveAll(ctx context.Context, name string) error {
 	if name == "" {
 		return nil // as os.RemoveAll
 	}
-	err := f.Rm(ctx, name, &RmOptions{Recursive: true, Force: true})
-	if pe, ok := errors.AsType[*fs.PathError](err); ok {
-		pe.Op = "RemoveAll"
+	return f.pathOp(ctx, "RemoveAll", name, "rm", append([]string{"-r", "-f"}, coreutils.Operands(noSlash(name))...)...)
+}
+
+// noSlash cuts the slashes at the end of a path, as os.RemoveAll does: with them
+// rm would empty the directory that a symbolic link leads to.
+func noSlash(name string) string {
+	if short := strings.TrimRight(name, "/"); short != "" {
+		return short
 	}
-	return err
+	return name
 }
 
 // RmOptions are the options of [FileSystem.Rm].
@@ -214,29 +235,36 @@ func (f *FileSystem) Rm(ctx context.Context, name string, opts *RmOptions) error
 	if opts != nil && opts.Force {
 		args = append(args, "-f")
 	}
-	return f.pathOp(ctx, "rm", name, "rm", append(args, operands(name)...)...)
+	return f.pathOp(ctx, "rm", name, "rm", append(args, coreutils.Operands(noSlash(name))...)...)
 }
 
 // Unlink removes a file or a symbolic link, and no directory.
 func (f *FileSystem) Unlink(ctx context.Context, name string) error {
-	return f.pathOp(ctx, "unlink", name, "rm", operands(name)...)
+	return f.pathOp(ctx, "unlink", name, "rm", coreutils.Operands(name)...)
 }
 
 // Rmdir removes an empty directory, and nothing else.
 func (f *FileSystem) Rmdir(ctx context.Context, name string) error {
-	return f.pathOp(ctx, "rmdir", name, "rmdir", operands(name)...)
+	return f.pathOp(ctx, "rmdir", name, "rmdir", coreutils.Operands(name)...)
 }
 
 // Rename moves a file or directory to a new name. A file that has the name is
 // replaced, and so is an empty directory by a directory; otherwise a directory
-// that has the name is an error: nothing is ever moved into it. Errors are of
-// type [*os.LinkError].
+// that has the name is an error: nothing is ever moved into it. When both names
+// are hard links of one file, nothing is done. Errors are of type
+// [*os.LinkError].
 func (f *FileSystem) Rename(ctx context.Context, oldName, newName string) error {
-	err := f.linkOp(ctx, "rename", oldName, newName, "mv", append([]string{"-T"}, operands(oldName, newName)...)...)
+	err := f.linkOp(ctx, "rename", oldName, newName, "mv", append([]string{"-T"}, coreutils.Operands(oldName, newName)...)...)
 	if fe, ok := errors.AsType[*FSError](err); ok {
 		switch {
 		case strings.Contains(fe.Message, "are the same file"):
 			if path.Clean(oldName) == path.Clean(newName) {
+				return nil
+			}
+			// To rename(2) hard links of one file are no reason to do
+			// anything. What else mv means is a link and what it leads to.
+			same, statErr := f.tools().SameFile(ctx, oldName, newName)
+			if statErr == nil && same {
 				return nil
 			}
 			fe.Errno = syscall.EEXIST
@@ -251,13 +279,13 @@ func (f *FileSystem) Rename(ctx context.Context, oldName, newName string) error 
 // new. A file that has the name is overwritten; nothing is ever copied into a
 // directory. Errors are of type [*os.LinkError].
 func (f *FileSystem) CopyFile(ctx context.Context, from, to string) error {
-	return f.linkOp(ctx, "copy", from, to, "cp", append([]string{"-T"}, operands(from, to)...)...)
+	return f.linkOp(ctx, "copy", from, to, "cp", append([]string{"-T"}, coreutils.Operands(from, to)...)...)
 }
 
 // Chmod sets the permissions of a file, and its set-id and sticky bits. It
 // follows symbolic links.
 func (f *FileSystem) Chmod(ctx context.Context, name string, mode fs.FileMode) error {
-	return f.pathOp(ctx, "chmod", name, "chmod", append([]string{octal(mode)}, operands(name)...)...)
+	return f.pathOp(ctx, "chmod", name, "chmod", append([]string{coreutils.Octal(mode)}, coreutils.Operands(name)...)...)
 }
 
 // ChmodSymbolic changes permissions as the program chmod understands them, such
@@ -266,19 +294,19 @@ func (f *FileSystem) ChmodSymbolic(ctx context.Context, name, mode string) error
 	if mode == "" || strings.ContainsAny(mode, "\x00/ \n") {
 		return invalid("mode", "%q is not a mode of chmod", mode)
 	}
-	return f.pathOp(ctx, "chmod", name, "chmod", operands(mode, name)...)
+	return f.pathOp(ctx, "chmod", name, "chmod", coreutils.Operands(mode, name)...)
 }
 
 // Chown sets the owner and the group of a file. -1 leaves one of them as it is.
 // It follows symbolic links. Only root may give files away: commands of an
 // ordinary user fail with [syscall.EPERM].
 func (f *FileSystem) Chown(ctx context.Context, name string, uid, gid int) error {
-	return f.pathOp(ctx, "chown", name, "chown", append([]string{ids(uid, gid)}, operands(name)...)...)
+	return f.pathOp(ctx, "chown", name, "chown", append([]string{ids(uid, gid)}, coreutils.Operands(name)...)...)
 }
 
 // Lchown is as [FileSystem.Chown] but changes a symbolic link itself.
 func (f *FileSystem) Lchown(ctx context.Context, name string, uid, gid int) error {
-	return f.pathOp(ctx, "lchown", name, "chown", append([]string{"-h", ids(uid, gid)}, operands(name)...)...)
+	return f.pathOp(ctx, "lchown", name, "chown", append([]string{"-h", ids(uid, gid)}, coreutils.Operands(name)...)...)
 }
 
 func ids(uid, gid int) string {
@@ -295,18 +323,18 @@ func ids(uid, gid int) string {
 // Symlink makes newName a symbolic link to oldName, which need not exist. Errors
 // are of type [*os.LinkError].
 func (f *FileSystem) Symlink(ctx context.Context, oldName, newName string) error {
-	return f.linkOp(ctx, "symlink", oldName, newName, "ln", append([]string{"-s", "-T"}, operands(oldName, newName)...)...)
+	return f.linkOp(ctx, "symlink", oldName, newName, "ln", append([]string{"-s", "-T"}, coreutils.Operands(oldName, newName)...)...)
 }
 
 // Readlink returns where a symbolic link points to.
 func (f *FileSystem) Readlink(ctx context.Context, name string) (string, error) {
-	return f.nameOp(ctx, "readlink", name, "readlink", append([]string{"-v"}, operands(name)...)...)
+	return f.nameOp(ctx, "readlink", name, "readlink", append([]string{"-v"}, coreutils.Operands(name)...)...)
 }
 
 // RealPath returns the absolute path of a file without symbolic links. The file
 // has to exist.
 func (f *FileSystem) RealPath(ctx context.Context, name string) (string, error) {
-	return f.nameOp(ctx, "realpath", name, "realpath", append([]string{"-e"}, operands(name)...)...)
+	return f.nameOp(ctx, "realpath", name, "realpath", append([]string{"-e"}, coreutils.Operands(name)...)...)
 }
 
 // nameOp runs a program that answers with a file's name.
@@ -314,22 +342,26 @@ func (f *FileSystem) nameOp(ctx context.Context, op, name, program string, args 
 	if err := checkPath(op, name); err != nil {
 		return "", err
 	}
-	out, err := f.query(ctx, program, args...)
+	out, err := f.tools().Query(ctx, program, args...)
 	if err != nil {
-		return "", &fs.PathError{Op: op, Path: name, Err: err}
+		return "", &fs.PathError{Op: op, Path: name, Err: reason(err)}
 	}
-	return line(out), nil
+	return out, nil
 }
 
-// Truncate sets the length of a file, which has to exist. What is added reads as
-// zeros.
+// Truncate sets the length of a regular file, which has to exist. What is added
+// reads as zeros.
 func (f *FileSystem) Truncate(ctx context.Context, name string, size int64) error {
 	if size < 0 {
 		return &fs.PathError{Op: "truncate", Path: name, Err: syscall.EINVAL}
 	}
-	// The program truncate would make a file that is missing.
-	return f.pathOp(ctx, "truncate", name, "dd", "if=/dev/null", "of="+name,
-		"bs=1", "count=0", "seek="+strconv.FormatInt(size, 10), "conv=nocreat", "status=none")
+	if err := checkPath("truncate", name); err != nil {
+		return err
+	}
+	if err := f.tools().Truncate(ctx, name, size); err != nil {
+		return &fs.PathError{Op: "truncate", Path: name, Err: reason(err)}
+	}
+	return nil
 }
 
 // MkdirTemp makes a new directory that only the present user can use, and
@@ -360,7 +392,7 @@ func (f *FileSystem) MkdirTemp(ctx context.Context, dir, pattern string) (string
 		suffix = ""
 	}
 	template := dir + prefix + random + suffix
-	out, err := f.nameOp(ctx, "mkdirtemp", template, "mktemp", append(args, operands(template)...)...)
+	out, err := f.nameOp(ctx, "mkdirtemp", template, "mktemp", append(args, coreutils.Operands(template)...)...)
 	if err != nil {
 		return "", err
 	}
@@ -389,12 +421,5 @@ func (f *FileSystem) exists(ctx context.Context, op, name string) (bool, error) 
 	if err := checkPath(op, name); err != nil {
 		return false, err
 	}
-	program, args := carry("test", []string{"-e", name})
-	done, err := f.t.RunCommand(ctx, program, args, nil)
-	if err != nil {
-		return false, err
-	}
-	return done.ExitCode == 0, nil
+	return f.tools().Test(ctx, "test", "-e", name)
 }
-
-func octal(mode fs.FileMode) string { return strconv.FormatUint(uint64(permBits(mode)), 8) }

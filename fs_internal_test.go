@@ -1,208 +1,22 @@
 package sandbox
 
 import (
-	"encoding/base64"
 	"errors"
-	"io"
 	"io/fs"
-	"os/exec"
-	"strings"
 	"syscall"
 	"testing"
-	"time"
 
+	"github.com/go-vercel/sandbox/internal/coreutils"
 	"github.com/stretchr/testify/assert"
-	"github.com/stretchr/testify/require"
 )
 
-func parseList(s string, size int) (names []string, infos []*fileInfo, err error) {
-	p := &listParser{emit: func(i *fileInfo) { names, infos = append(names, i.name), append(infos, i) }}
-	for len(s) > 0 {
-		n := min(size, len(s))
-		if _, err := io.WriteString(p, s[:n]); err != nil {
-			return names, infos, err
-		}
-		s = s[n:]
-	}
-	return names, infos, p.end()
-}
-
-func TestListParser(t *testing.T) {
-	const head = "f 644 5 1 2 1.0000000000 1700000000.1234567890 3 1 99 2049 8 "
-	list := head + "a b\x00" + head + "line\nfeed\x00" + head + "a|f\x00" + head + " \x00" + "d 2755 4096 0 0 1 2 3 2 7 1 8 -rf\x00" + "D 0 0 0 0 0 0 0 0 0 0 0 door\x00"
-	for _, size := range []int{1, 2, 7, 1000} {
-		names, infos, err := parseList(list, size)
-		require.NoError(t, err)
-		assert.Equal(t, []string{"a b", "line\nfeed", "a|f", " ", "-rf", "door"}, names)
-		assert.Equal(t, time.Unix(1700000000, 123456789), infos[0].ModTime())
-		assert.Equal(t, int64(5), infos[0].Size())
-		assert.Equal(t, fs.ModeDir|fs.ModeSetgid|0o755, infos[4].Mode())
-		assert.Equal(t, fs.ModeIrregular, infos[5].Mode())
-	}
-	for _, bad := range []string{
-		head + "cut", head + "\x00", head + "..\x00", head + ".\x00", head + "a/b\x00", "\x00", "a b\x00",
-		strings.Replace(head, "644", "9", 1) + "x\x00", strings.Repeat("x", maxListEntry+1),
-	} {
-		_, _, err := parseList(bad, 1<<20)
-		assert.ErrorIs(t, err, errOutput, "%.100q", bad)
-	}
-}
-
-func FuzzListing(f *testing.F) {
-	f.Add("f 644 5 1 2 1.0 1700000000.1 3 1 99 2049 8 a b\x00", 3)
-	f.Add("d 755 4096 0 0 1 2 3 2 7 1 8 ..\x00", 1)
-	f.Add("\x00\x00", 1)
-	f.Fuzz(func(t *testing.T, s string, size int) {
-		size = max(1, min(size, 1<<16))
-		names, infos, err := parseList(s, size)
-		again, _, errAgain := parseList(s, len(s)+1)
-		if (err == nil) != (errAgain == nil) {
-			t.Fatalf("in pieces of %d: %v, at once: %v", size, err, errAgain)
-		}
-		if err == nil && !assert.ObjectsAreEqual(names, again) {
-			t.Fatalf("in pieces of %d: %q, at once: %q", size, names, again)
-		}
-		for _, i := range infos {
-			if i.name == "" || i.name == "." || i.name == ".." || strings.ContainsAny(i.name, "/\x00") {
-				t.Fatalf("name %q", i.name)
-			}
-		}
-	})
-}
-
-func TestBase64Writer(t *testing.T) {
-	data := strings.Repeat("\xff\x00abc", 100)
-	text := base64.StdEncoding.EncodeToString([]byte(data))
-	for _, size := range []int{1, 3, 5, 76, 1000} {
-		var out strings.Builder
-		w := newBase64Writer(&out)
-		for s := text; len(s) > 0; {
-			n := min(size, len(s))
-			_, err := io.WriteString(w, s[:n]+"\n")
-			require.NoError(t, err)
-			s = s[n:]
-		}
-		require.NoError(t, w.Close())
-		assert.Equal(t, data, out.String())
-	}
-	w := newBase64Writer(io.Discard)
-	_, err := io.WriteString(w, "QUJDR")
-	require.NoError(t, err)
-	assert.ErrorIs(t, w.Close(), io.ErrUnexpectedEOF)
-	_, err = io.WriteString(newBase64Writer(io.Discard), "!!!!")
-	assert.ErrorIs(t, err, errOutput)
-}
-
-func TestParseStat(t *testing.T) {
-	st, err := parseStat("4294967296|81a4|1000|1001|1700000000.5|1700000000.123456789|1700000002|-|1|99|2049|4096|8")
-	require.NoError(t, err)
-	assert.Equal(t, &FileStat{
-		Size: 1 << 32, RawMode: 0o100644, UID: 1000, GID: 1001,
-		AccessTime: time.Unix(1700000000, 5e8), ModTime: time.Unix(1700000000, 123456789), ChangeTime: time.Unix(1700000002, 0),
-		Links: 1, Inode: 99, Device: 2049, BlockSize: 4096, Blocks: 8,
-	}, st)
-
-	for _, bad := range []string{
-		"", "1|2|3", "x|81a4|0|0|0|0|0|0|1|1|1|1|1", "-1|81a4|0|0|0|0|0|0|1|1|1|1|1", "1|zz|0|0|0|0|0|0|1|1|1|1|1",
-		"1|81a4|-1|0|0|0|0|0|1|1|1|1|1", "1|81a4|0|0|soon|0|0|0|1|1|1|1|1", "1|81a4|0|0|1.x|0|0|0|1|1|1|1|1",
-		"1|81a4|0|0|0|0|0|0|1|1|1|1|1|extra",
-	} {
-		_, err := parseStat(bad)
-		assert.ErrorIs(t, err, errOutput, bad)
-	}
-}
-
-func TestFileMode(t *testing.T) {
-	for raw, want := range map[uint32]fs.FileMode{
-		0x81a4: 0o644,
-		0x41ed: fs.ModeDir | 0o755,
-		0xa1ff: fs.ModeSymlink | 0o777,
-		0x61b0: fs.ModeDevice | 0o660,
-		0x2190: fs.ModeDevice | fs.ModeCharDevice | 0o620,
-		0x11a4: fs.ModeNamedPipe | 0o644,
-		0xc1ed: fs.ModeSocket | 0o755,
-		0x89ed: fs.ModeSetuid | 0o755,
-		0x85ed: fs.ModeSetgid | 0o755,
-		0x43ff: fs.ModeDir | fs.ModeSticky | 0o777,
-		0:      fs.ModeIrregular,
-	} {
-		assert.Equal(t, want, fileMode(raw), "%x", raw)
-		assert.Equal(t, raw&0o7777, permBits(want))
-	}
-}
-
-func FuzzParseStat(f *testing.F) {
-	f.Add("42|81a4|1000|1001|1700000000.5|1700000000.125|1700000002|1700000003|1|99|2049|4096|8")
-	f.Add("42|81a4|1000|1001|-1.5|1700000001|0|-|1|99|2049|4096|8")
-	f.Add("||||||||||||")
-	f.Fuzz(func(t *testing.T, s string) {
-		st, err := parseStat(s)
-		if err != nil {
-			return
-		}
-		info := &fileInfo{name: "x", stat: *st}
-		if info.Size() < 0 || info.IsDir() != info.Mode().IsDir() || permBits(info.Mode()) != st.RawMode&0o7777 {
-			t.Fatalf("%q: %+v", s, st)
-		}
-		_ = info.String()
-	})
-}
-
-func TestOperands(t *testing.T) {
-	assert.Equal(t, []string{"a", "b"}, operands("a", "b"))
-	assert.Equal(t, []string{"--", "a", "-rf"}, operands("a", "-rf"))
-	assert.Equal(t, []string{"a-"}, operands("a-"))
-}
-
-func TestCarry(t *testing.T) {
-	name, args := carry("rm", []string{"-r", "häs chen"})
-	assert.Equal(t, "rm", name)
-	assert.Equal(t, []string{"-r", "häs chen"}, args)
-
-	odd := []string{"%s\\0", "\xff", "é\xfe", "it's", `back\slash`, "new\nline", "$HOME", "`id`", "\x01f0", ""}
-	name, args = carry("printf", odd)
-	for _, a := range append(args, name) {
-		require.Equal(t, strings.ToValidUTF8(a, ""), a, "can be carried by JSON")
-	}
-	bash, err := exec.LookPath(name)
-	if err != nil {
-		t.Skip("there is no bash here")
-	}
-	out, err := exec.Command(bash, args...).Output()
-	require.NoError(t, err)
-	assert.Equal(t, strings.Join(odd[1:], "\x00")+"\x00", string(out))
-}
-
-func TestLine(t *testing.T) {
-	assert.Equal(t, " a\n", line(" a\n\n"))
-	assert.Equal(t, "a ", line("a \n"))
-}
-
-func TestErrnoOf(t *testing.T) {
-	for message, want := range map[string]syscall.Errno{
-		"": 0,
-		"rm: cannot remove 'a': No such file or directory\n":                                    syscall.ENOENT,
-		"bash: line 1: cd: /home/alice: NO SUCH FILE OR DIRECTORY\n":                            syscall.ENOENT,
-		"No such file or directory":                                                             syscall.ENOENT,
-		"mkdir: cannot create directory: Read-only file system\n":                               syscall.EROFS,
-		"rm: cannot remove 'No such file or directory': Permission denied\n":                    syscall.EACCES,
-		"rm: cannot remove 'd: File exists': Is a directory\n":                                  syscall.EISDIR,
-		"mv: cannot move 'a' to 'b': Directory not empty\n":                                     syscall.ENOTEMPTY,
-		"mv: cannot overwrite non-directory 'f' with directory 'd'\n":                           syscall.ENOTDIR,
-		"mv: cannot move 'd' to a subdirectory of itself, 'd/e'\n":                              syscall.EINVAL,
-		"cp: -r not specified; omitting directory 'd'\n":                                        syscall.EISDIR,
-		"rm: cannot remove 'x/a': Permission denied\nrm: cannot remove 'x/b': Is a directory\n": syscall.EACCES,
-		"find: warning\nfind: 'x': Too many levels of symbolic links":                           syscall.ELOOP,
-		"rm: kann 'a' nicht entfernen: Datei oder Verzeichnis nicht gefunden\n":                 0,
-		"touch: cannot touch 'x': No space left on device":                                      syscall.ENOSPC,
-		"error creating directory: /a: file exists":                                             syscall.EEXIST,
-	} {
-		assert.Equal(t, want, errnoOf(message), message)
-	}
+// failed is a program that failed.
+func failed(exitCode int, stderr string) error {
+	return reason(coreutils.NewError("rm", exitCode, stderr))
 }
 
 func TestFSErrorIs(t *testing.T) {
-	err := error(&fs.PathError{Op: "rm", Path: "x", Err: newFSError("rm", 1, "rm: x: Directory not empty\n")})
+	err := error(&fs.PathError{Op: "rm", Path: "x", Err: failed(1, "rm: x: Directory not empty\n")})
 	assert.ErrorIs(t, err, syscall.ENOTEMPTY)
 	assert.NotErrorIs(t, err, fs.ErrNotExist)
 	assert.Equal(t, "rm x: directory not empty", err.Error())
@@ -210,9 +24,9 @@ func TestFSErrorIs(t *testing.T) {
 	assert.True(t, ok)
 	assert.Equal(t, "rm: x: Directory not empty\n", fe.Message)
 
-	assert.ErrorIs(t, newFSError("rm", 1, "rm: x: Permission denied"), fs.ErrPermission)
-	assert.Equal(t, "something odd", newFSError("rm", 1, "something odd\n").Error())
-	assert.Equal(t, "rm ended with exit code 3", newFSError("rm", 3, "").Error())
+	assert.ErrorIs(t, failed(1, "rm: x: Permission denied"), fs.ErrPermission)
+	assert.Equal(t, "something odd", failed(1, "something odd\n").Error())
+	assert.Equal(t, "rm ended with exit code 3", failed(3, "").Error())
 }
 
 func TestMissingFile(t *testing.T) {

@@ -1,23 +1,20 @@
 package sandbox
 
 import (
-	"bytes"
 	"context"
 	"crypto/rand"
-	"encoding/base64"
+	"crypto/sha256"
+	"encoding/hex"
 	"errors"
-	"fmt"
-	"io"
 	"io/fs"
+	"iter"
 	"slices"
 	"strings"
-	"syscall"
-	"unicode/utf8"
-)
+	"time"
 
-// listFormat is printed for each entry of a directory. The name comes last and
-// is ended by NUL, the one byte that can't be part of it.
-const listFormat = `%y %m %s %U %G %A@ %T@ %C@ %n %i %D %b %f\0`
+	"github.com/go-vercel/sandbox/internal/coreutils"
+	"github.com/go-vercel/sandbox/internal/tarball"
+)
 
 // ReadDir returns the entries of a directory in the order of their names. Their
 // Info methods make no request: one request tells all.
@@ -25,234 +22,105 @@ func (f *FileSystem) ReadDir(ctx context.Context, name string) ([]fs.DirEntry, e
 	if err := checkPath("open", name); err != nil {
 		return nil, err
 	}
-	dir := name
-	if strings.ContainsRune("-()!,", rune(dir[0])) {
-		dir = "./" + dir // find would take it for a part of its expression
-	}
-	if !strings.HasSuffix(dir, "/") {
-		dir += "/" // follow a link, and refuse what is not a directory
-	}
-	args := []string{dir, "-maxdepth", "1", "-mindepth", "1", "-ignore_readdir_race", "-printf", listFormat}
-	entries, lossy, err := f.list(ctx, "find", args, func(w io.Writer) io.WriteCloser { return nopCloser{w} })
-	if err == nil && lossy {
-		program, args := encoded("find", args)
-		entries, _, err = f.list(ctx, program, args, newBase64Writer)
-	}
+	list, err := f.tools().List(ctx, name)
 	if err != nil {
-		return nil, &fs.PathError{Op: "open", Path: name, Err: err}
+		return nil, &fs.PathError{Op: "open", Path: name, Err: reason(err)}
+	}
+	entries := make([]fs.DirEntry, len(list))
+	for i := range list {
+		entries[i] = fs.FileInfoToDirEntry(&fileInfo{name: list[i].Name, stat: fileStat(&list[i].Stat)})
 	}
 	slices.SortFunc(entries, func(a, b fs.DirEntry) int { return strings.Compare(a.Name(), b.Name()) })
 	return entries, nil
-}
-
-// list runs a listing and parses it while it arrives. lossy is true when a name
-// may not have survived the way here.
-func (f *FileSystem) list(ctx context.Context, name string, args []string, decode func(io.Writer) io.WriteCloser) (entries []fs.DirEntry, lossy bool, err error) {
-	try := func(env map[string]string) error {
-		entries, lossy = nil, false
-		p := &listParser{emit: func(e *fileInfo) {
-			lossy = lossy || strings.ContainsRune(e.name, utf8.RuneError)
-			entries = append(entries, fs.FileInfoToDirEntry(e))
-		}}
-		w := decode(p)
-		name, args := carry(name, args)
-		done, err := f.t.RunCommand(ctx, name, args, &CommandOptions{Env: env, Stdout: w})
-		if err != nil {
-			return err
-		}
-		if done.ExitCode != 0 {
-			stderr, err := done.Stderr(ctx)
-			if err != nil {
-				return err
-			}
-			return newFSError(name, done.ExitCode, stderr)
-		}
-		if err := w.Close(); err != nil {
-			return err
-		}
-		return p.end()
-	}
-	err = try(nil)
-	if fe, ok := errors.AsType[*FSError](err); ok && !fe.understood() {
-		if again := try(map[string]string{"LC_ALL": "C"}); again == nil || errors.As(again, &fe) {
-			err = again
-		}
-	}
-	return entries, lossy, err
-}
-
-// maxListEntry bounds an entry of a listing: its numbers and a name, which Linux
-// limits to 255 bytes.
-const maxListEntry = 64 << 10
-
-// listParser cuts the output of listFormat into entries. A write that makes no
-// sense fails, which ends the command's output.
-type listParser struct {
-	emit func(*fileInfo)
-	rest []byte
-	err  error
-}
-
-func (p *listParser) Write(b []byte) (int, error) {
-	if p.err != nil {
-		return 0, p.err
-	}
-	n := len(b)
-	for {
-		i := bytes.IndexByte(b, 0)
-		if i < 0 {
-			break
-		}
-		entry := b[:i]
-		if len(p.rest) > 0 {
-			p.rest = append(p.rest, entry...)
-			entry = p.rest
-		}
-		info, err := parseListEntry(string(entry))
-		if err != nil {
-			p.err = err
-			return 0, err
-		}
-		p.emit(info)
-		p.rest = p.rest[:0]
-		b = b[i+1:]
-	}
-	if len(p.rest)+len(b) > maxListEntry {
-		p.err = fmt.Errorf("%w: an entry of the listing has no end", errOutput)
-		return 0, p.err
-	}
-	p.rest = append(p.rest, b...)
-	return n, nil
-}
-
-// end reports what was wrong with the listing.
-func (p *listParser) end() error {
-	if p.err == nil && len(p.rest) > 0 {
-		p.err = fmt.Errorf("%w: the listing ends in the middle of an entry", errOutput)
-	}
-	return p.err
-}
-
-// parseListEntry reads one entry, without its NUL.
-func parseListEntry(s string) (*fileInfo, error) {
-	const fields = 13
-	parts := strings.SplitN(s, " ", fields)
-	if len(parts) != fields {
-		return nil, fmt.Errorf("%w: entry %.100q of the listing is too short", errOutput, s)
-	}
-	name := parts[12]
-	if name == "" || name == "." || name == ".." || strings.Contains(name, "/") {
-		return nil, fmt.Errorf("%w: the listing has an entry named %.100q", errOutput, name)
-	}
-	p := fieldParser{}
-	st := FileStat{
-		RawMode: listType(parts[0]) | uint32(p.uint(parts[1], 8, 16))&0o7777,
-		Size:    p.int(parts[2]),
-		UID:     int(p.uint(parts[3], 10, 32)), GID: int(p.uint(parts[4], 10, 32)),
-		AccessTime: p.time(parts[5]), ModTime: p.time(parts[6]), ChangeTime: p.time(parts[7]),
-		Links: p.uint(parts[8], 10, 64), Inode: p.uint(parts[9], 10, 64), Device: p.uint(parts[10], 10, 64),
-		BlockSize: 512, Blocks: p.int(parts[11]),
-	}
-	if p.err != nil {
-		return nil, p.err
-	}
-	return &fileInfo{name: name, stat: st}, nil
-}
-
-func listType(s string) uint32 {
-	switch s {
-	case "f":
-		return sIFREG
-	case "d":
-		return sIFDIR
-	case "l":
-		return sIFLNK
-	case "b":
-		return sIFBLK
-	case "c":
-		return sIFCHR
-	case "p":
-		return sIFIFO
-	case "s":
-		return sIFSOCK
-	}
-	return 0 // becomes fs.ModeIrregular
-}
-
-type nopCloser struct{ io.Writer }
-
-func (nopCloser) Close() error { return nil }
-
-// base64Writer decodes what is written to it, line by line or in any other
-// pieces, and passes it on.
-type base64Writer struct {
-	w    io.Writer
-	rest []byte
-}
-
-func newBase64Writer(w io.Writer) io.WriteCloser { return &base64Writer{w: w} }
-
-func (d *base64Writer) Write(b []byte) (int, error) {
-	for _, c := range b {
-		if c != '\n' && c != '\r' {
-			d.rest = append(d.rest, c)
-		}
-	}
-	whole := len(d.rest) &^ 3
-	if err := d.pass(d.rest[:whole]); err != nil {
-		return 0, err
-	}
-	d.rest = append(d.rest[:0], d.rest[whole:]...)
-	return len(b), nil
-}
-
-func (d *base64Writer) pass(b []byte) error {
-	out, err := base64.StdEncoding.AppendDecode(nil, b)
-	if err != nil {
-		return fmt.Errorf("%w: %w", errOutput, err)
-	}
-	_, err = d.w.Write(out)
-	return err
-}
-
-// Close reports output that was cut off.
-func (d *base64Writer) Close() error {
-	if len(d.rest) > 0 {
-		return fmt.Errorf("%w: %w", errOutput, io.ErrUnexpectedEOF)
-	}
-	return nil
 }
 
 // maxInline is how much data travels as an argument of a command. The system
 // limits an argument to 128 KiB, and base64 makes it a third longer.
 const maxInline = 64 << 10
 
-// AppendFile adds data to the end of a file. The file keeps its mode; a missing
-// one is made with mode 0644. What is sent is what is added, not the file.
+// appendAttempts is how often AppendFile uploads data that is gone before it
+// could be appended.
+const appendAttempts = 3
+
+// AppendFile adds data to the end of a file, in one write as package os does:
+// appends of several callers don't mix, and none is lost. The file keeps its mode
+// and is never replaced; a missing one is made with mode 0644, and so are the
+// directories that lead to it. It is a file of any kind that can be written to,
+// and a symbolic link is followed.
 //
-// Data up to 64 KiB take one request. Longer ones are uploaded to /tmp first.
+// What is sent is what is added. Data up to 64 KiB take one request, and are
+// among the arguments of a command, which [Sandbox.ListCommands] shows. Longer
+// ones are uploaded to /tmp first, in a file that only the user can read. The
+// error matches [ErrOutcomeUnknown] when nobody can know whether the data were
+// appended: they are never appended twice.
 func (f *FileSystem) AppendFile(ctx context.Context, name string, data []byte) error {
-	const (
-		inline = `printf %s "$2" | base64 -d | dd of="$1" oflag=append conv=notrunc status=none`
-		upload = `dd if="$2" of="$1" bs=1M oflag=append conv=notrunc status=none; r=$?; rm -f -- "$2"; exit $r`
-	)
-	if err := checkPath("append", name); err != nil {
+	if err := checkFile("append", name); err != nil {
 		return err
 	}
-	script, source := inline, base64.StdEncoding.EncodeToString(data)
-	if len(data) > maxInline {
-		script, source = upload, "/tmp/.append-"+rand.Text()
-		if err := f.write(ctx, "append", name, File{Path: source, Content: data, Mode: new(fs.FileMode(0o600))}); err != nil {
-			return err
+	made, err := f.appendFile(ctx, name, data)
+	if o, ok := f.t.(owner); ok && made && err == nil {
+		err = o.ownParents(ctx, name)
+	}
+	if err != nil {
+		return &fs.PathError{Op: "append", Path: name, Err: reason(err)}
+	}
+	return nil
+}
+
+func (f *FileSystem) appendFile(ctx context.Context, name string, data []byte) (made bool, err error) {
+	if len(data) <= maxInline {
+		return f.tools().Append(ctx, name, data)
+	}
+	for first := true; first || len(data) > 0; first = false {
+		part := data[:min(len(data), coreutils.MaxWrite)]
+		data = data[len(part):]
+		for attempt := 1; ; attempt++ {
+			piece, tried, err := f.uploadPiece(ctx, part)
+			if err == nil {
+				var madeNow bool
+				madeNow, err = f.tools().AppendPiece(ctx, name, piece)
+				made = made || madeNow
+				if _, ran := errors.AsType[*coreutils.Error](err); err != nil && !ran {
+					tried = append(tried, piece.Path)
+				}
+			}
+			f.discard(ctx, tried...)
+			if err == nil {
+				break
+			}
+			if !errors.Is(err, coreutils.ErrLost) || attempt == appendAttempts {
+				return made, err
+			}
+			// The piece was gone, and nothing was appended.
 		}
 	}
-	err := f.pathOp(ctx, "append", name, "sh", "-c", script, "sh", name, source)
-	if _, ok := errors.AsType[*FSError](err); err != nil && !ok && script == upload {
-		f.discard(ctx, source)
+	return made, nil
+}
+
+// uploadPiece writes data to a file of its own in /tmp, which only the user can
+// read. Each attempt has another name: what arrives late of one that was given
+// up does not get in the way of the one that succeeded. tried has the names of
+// those that did not, where there may be something to remove.
+func (f *FileSystem) uploadPiece(ctx context.Context, data []byte) (p coreutils.Piece, tried []string, err error) {
+	var entries []tarball.Entry
+	err = send(ctx, f.t, func(string) iter.Seq2[tarball.Entry, error] {
+		if len(entries) > 0 {
+			tried = append(tried, "/"+entries[0].Name)
+		}
+		file := File{Path: "/tmp/.piece-" + rand.Text(), Content: data, Mode: new(fs.FileMode(0o600))}
+		e, err := file.entry("/", time.Now())
+		entries = []tarball.Entry{e}
+		return all(entries, err)
+	}, nil)
+	if o, ok := f.t.(owner); ok && err == nil {
+		err = o.own(ctx, all(entries, nil))
 	}
-	if errors.Is(err, syscall.ENOENT) {
-		// A directory on the way is missing. As WriteFile does, make it.
-		return f.write(ctx, "append", name, File{Path: name, Content: data})
+	if err != nil {
+		if len(entries) > 0 {
+			tried = append(tried, "/"+entries[0].Name)
+		}
+		return p, tried, err
 	}
-	return err
+	sum := sha256.Sum256(data)
+	return coreutils.Piece{Path: "/" + entries[0].Name, Size: int64(len(data)), Sum: hex.EncodeToString(sum[:])}, tried, nil
 }

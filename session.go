@@ -281,17 +281,22 @@ func (s *Session) openFile(ctx context.Context, path, cwd string) (io.ReadCloser
 	if err != nil {
 		return nil, 0, err
 	}
+	if enc := resp.Header.Get("Content-Encoding"); enc != "" && enc != "identity" {
+		resp.Body.Close()
+		return nil, 0, fmt.Errorf("sandbox: read file: the answer is encoded as %q, which was not asked for", enc)
+	}
 	return resp.Body, resp.ContentLength, nil
 }
 
 // uploadTarGz unpacks a gzipped tar archive, whose names are relative to the
 // root. open is called anew for each attempt.
-func (s *Session) uploadTarGz(ctx context.Context, open func() (io.ReadCloser, error)) error {
+func (s *Session) uploadTarGz(ctx context.Context, open func(cwd string) (io.ReadCloser, error)) error {
 	c, err := s.client()
 	if err != nil {
 		return err
 	}
-	return c.do(ctx, &api.Request{Op: api.WriteFiles, Path: []string{s.ID()}, Open: open, Header: http.Header{
+	cwd := s.Cwd()
+	return c.do(ctx, &api.Request{Op: api.WriteFiles, Path: []string{s.ID()}, Open: func() (io.ReadCloser, error) { return open(cwd) }, Header: http.Header{
 		"Content-Type": {"application/gzip"}, "X-Cwd": {"/"},
 	}}, nil)
 }
@@ -392,8 +397,8 @@ type target interface {
 	// openFile opens a file through the file API. The size is -1 when unknown.
 	openFile(ctx context.Context, path, cwd string) (body io.ReadCloser, size int64, err error)
 	// uploadTarGz unpacks an archive at the root; open is called anew for each
-	// attempt.
-	uploadTarGz(ctx context.Context, open func() (io.ReadCloser, error)) error
+	// attempt, with the working directory of the session that it goes to.
+	uploadTarGz(ctx context.Context, open func(cwd string) (io.ReadCloser, error)) error
 	Cwd() string
 }
 
@@ -418,6 +423,6 @@ func (s *Sandbox) openFile(ctx context.Context, path, cwd string) (io.ReadCloser
 	return o.body, o.size, err
 }
 
-func (s *Sandbox) uploadTarGz(ctx context.Context, open func() (io.ReadCloser, error)) error {
+func (s *Sandbox) uploadTarGz(ctx context.Context, open func(cwd string) (io.ReadCloser, error)) error {
 	return withResumeDo(ctx, s, func(cur *Session) error { return cur.uploadTarGz(ctx, open) })
 }

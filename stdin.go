@@ -136,7 +136,7 @@ func startWithInput(ctx context.Context, on execTarget, in *input, name string, 
 				yield(tarball.Entry{Name: file[1:], Mode: 0o600, Size: in.size, ModTime: time.Now(), Open: in.open}, nil)
 			}
 		})
-		err := t.uploadTarGz(ctx, open)
+		err := t.uploadTarGz(ctx, func(string) (io.ReadCloser, error) { return open() })
 		if err == nil {
 			err = on.giveFile(ctx, file)
 		}

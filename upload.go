@@ -151,7 +151,15 @@ func uploadTree(ctx context.Context, t target, dir string, from tree, opts *Uplo
 		}
 		m = newMeter(o.Progress, total)
 	}
-	return upload(ctx, t, w.entries, m)
+	return upload(ctx, t, func(cwd string) iter.Seq2[tarball.Entry, error] {
+		abs, err := absolutePath(cwd, dir)
+		if err != nil {
+			return all(nil, err)
+		}
+		at := *w
+		at.base = entryName(abs)
+		return at.entries()
+	}, m)
 }
 
 // walker describes a tree for an archive, one directory at a time.
@@ -268,11 +276,21 @@ type WriteFilesOptions struct {
 }
 
 // WriteFiles writes files to the sandbox in one request, replacing those that
-// exist. The sources are read once, as the data is sent, and opened again if the
-// request has to be repeated; memory does not grow with their size.
+// exist, symbolic links among them. The sources are read once, as the data is
+// sent, and opened again if the request has to be retried; memory does not grow
+// with their size. A source whose Read does not return when ctx ends holds up the
+// return by a second at most.
 //
 // A path that is empty or leads to a known directory is refused before anything
-// is sent.
+// is sent; slashes at its end don't count. A relative one starts in the working directory of the
+// session that the files go to, also when the sandbox had to be resumed; ".." in
+// it takes back the element before it, even if that is a symbolic link.
+//
+// The API unpacks the files where they belong, while they come. So others may
+// see a part of a file, a call that fails may leave one, and when the connection
+// broke on the way, so that the request was retried, what the network delivers
+// late of the first attempt can still cut a file short behind a call that has
+// succeeded. [FileSystem.Create] writes a file without any of that.
 func (s *Sandbox) WriteFiles(ctx context.Context, files []File, opts *WriteFilesOptions) error {
 	return writeFiles(ctx, s, files, opts)
 }
@@ -300,11 +318,30 @@ func writeFiles(ctx context.Context, t target, files []File, opts *WriteFilesOpt
 	if opts != nil {
 		report = opts.Progress
 	}
-	return upload(ctx, t, func() iter.Seq2[tarball.Entry, error] { return all(entries) }, newMeter(report, total))
+	return upload(ctx, t, func(dir string) iter.Seq2[tarball.Entry, error] {
+		if dir == cwd {
+			return all(entries, nil)
+		}
+		// The session is another one by now, and its working directory too.
+		moved := slices.Clone(entries)
+		for i := range files {
+			abs, err := filePath(dir, files[i].Path)
+			if err != nil {
+				return all(nil, fmt.Errorf("%w (file number %d)", err, i+1))
+			}
+			moved[i].Name = entryName(abs)
+		}
+		return all(moved, nil)
+	}, newMeter(report, total))
 }
 
-func all(entries []tarball.Entry) iter.Seq2[tarball.Entry, error] {
+// all yields entries, or an error in their place.
+func all(entries []tarball.Entry, err error) iter.Seq2[tarball.Entry, error] {
 	return func(yield func(tarball.Entry, error) bool) {
+		if err != nil {
+			yield(tarball.Entry{}, err)
+			return
+		}
 		for _, e := range entries {
 			if !yield(e, nil) {
 				return
@@ -383,18 +420,31 @@ func (f *File) seekable(e *tarball.Entry) error {
 	return nil
 }
 
-// upload sends an archive, which is made anew by entries for each attempt, and
-// hands over what it wrote.
-func upload(ctx context.Context, t target, entries func() iter.Seq2[tarball.Entry, error], m *meter) error {
+// upload sends an archive and hands over what it wrote. The archive is made anew
+// by entries for each attempt, which is told the working directory of the session
+// that it goes to: that can be another one after a resume.
+func upload(ctx context.Context, t target, entries func(cwd string) iter.Seq2[tarball.Entry, error], m *meter) error {
+	if err := send(ctx, t, entries, m); err != nil {
+		return err
+	}
+	if o, ok := t.(owner); ok {
+		return o.own(ctx, entries(t.Cwd()))
+	}
+	return nil
+}
+
+func send(ctx context.Context, t target, entries func(cwd string) iter.Seq2[tarball.Entry, error], m *meter) error {
+	var cwd string // of the attempt
 	open := tarball.Opener(ctx, func() iter.Seq2[tarball.Entry, error] {
 		m.restart()
-		return metered(entries(), m)
+		return metered(entries(cwd), m)
 	})
 	var last lastBody
 	// net/http does not return before a Read of the body does, so a source that
 	// is stuck would hold up whoever gives up.
 	stop := context.AfterFunc(ctx, last.close)
-	err := t.uploadTarGz(ctx, func() (io.ReadCloser, error) {
+	err := t.uploadTarGz(ctx, func(dir string) (io.ReadCloser, error) {
+		cwd = dir
 		rc, err := open()
 		last.set(rc)
 		if ctx.Err() != nil {
@@ -404,13 +454,7 @@ func upload(ctx context.Context, t target, entries func() iter.Seq2[tarball.Entr
 	})
 	stop()
 	last.end()
-	if err != nil {
-		return err
-	}
-	if o, ok := t.(owner); ok {
-		return o.own(ctx, entries())
-	}
-	return nil
+	return err
 }
 
 // lastBody sees to it that an upload which was answered before it was read to

@@ -12,6 +12,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/go-vercel/sandbox/internal/coreutils"
 	"github.com/go-vercel/sandbox/internal/tarball"
 )
 
@@ -238,7 +239,7 @@ func (s *Sandbox) asRoot(ctx context.Context, action, program string, args, path
 			size += len(paths[n]) + 1
 			n++
 		}
-		name, all := carry(program, append(slices.Clip(args), paths[:n]...))
+		name, all := coreutils.Carry(program, append(slices.Clip(args), paths[:n]...))
 		if _, err := s.userStep(ctx, action+strings.Join(paths[:n], ", "), true, name, all...); err != nil {
 			return err
 		}
@@ -402,8 +403,18 @@ func (u *User) UploadDir(ctx context.Context, localDir, dir string, opts *Upload
 	return uploadDir(ctx, u, localDir, dir, opts)
 }
 
-func (u *User) uploadTarGz(ctx context.Context, open func() (io.ReadCloser, error)) error {
-	return u.sandbox.uploadTarGz(ctx, open)
+func (u *User) uploadTarGz(ctx context.Context, open func(cwd string) (io.ReadCloser, error)) error {
+	return u.sandbox.uploadTarGz(ctx, func(string) (io.ReadCloser, error) { return open(u.home) })
+}
+
+// ownParents hands over the directories that lead to a file which the user has
+// made.
+func (u *User) ownParents(ctx context.Context, name string) error {
+	abs, err := u.abs(name)
+	if err != nil {
+		return err
+	}
+	return u.ownDirs(ctx, u.ancestors([]string{abs}))
 }
 
 // own hands over what was uploaded.

@@ -19,12 +19,12 @@ type appended struct {
 func appends(e *Entry) (appended, bool) {
 	body, ok := e.jsonBody()
 	list, _ := body["args"].([]any)
-	if !ok || body["command"] != "sh" || len(list) != 5 || !strings.HasSuffix(e.Path, "/cmd") {
+	if !ok || body["command"] != "sh" || len(list) != 7 || !strings.HasSuffix(e.Path, "/cmd") {
 		return appended{}, false
 	}
 	script, _ := list[1].(string)
 	name, _ := list[3].(string)
-	text, _ := list[4].(string)
+	text, _ := list[6].(string)
 	if !strings.Contains(script, "base64 -d") || !strings.Contains(script, "oflag=append") || !path.IsAbs(name) {
 		return appended{}, false
 	}

@@ -46,20 +46,11 @@ var dialects = []dialect{
 		args[i] = jsStatFormat
 		return same("stat", args)
 	}},
-	{ruleTruncate, "dd", func(args []string) []wording {
-		name, size := "", ""
-		for _, a := range args {
-			if v, ok := strings.CutPrefix(a, "of="); ok {
-				name = v
-			}
-			if v, ok := strings.CutPrefix(a, "seek="); ok {
-				size = v
-			}
-		}
-		if name == "" || size == "" {
+	{ruleTruncate, "sh", func(args []string) []wording {
+		if len(args) != 5 || !strings.Contains(args[1], "conv=nocreat") {
 			return nil
 		}
-		return same("truncate", []string{"-s", size, name})
+		return same("truncate", []string{"-s", args[4], args[3]})
 	}},
 	{ruleChown, "chown", func(args []string) []wording {
 		// -1 leaves the owner or the group as it is; the program knows it only

@@ -22,6 +22,7 @@ const (
 	ruleWait        = "wait-goes-on"
 	ruleStarting    = "starting-session-awaited"
 	ruleDownload    = "download-tried-again"
+	ruleLength      = "download-length-asked"
 	ruleFirstError  = "error-before-the-command"
 	ruleCloses      = "stream-closed-on-break"
 	ruleClose       = "close-tolerates-stopped"
@@ -58,7 +59,7 @@ const (
 )
 
 var knownRules = []string{
-	ruleLogsEnd, ruleRepair, ruleWritten, ruleEnglish, ruleStopping, ruleShared, ruleRace, ruleWait, ruleStarting, ruleDownload, ruleFirstError, ruleCloses, ruleClose, ruleOutputOrder, ruleOnce,
+	ruleLogsEnd, ruleRepair, ruleWritten, ruleEnglish, ruleStopping, ruleShared, ruleRace, ruleWait, ruleStarting, ruleDownload, ruleLength, ruleFirstError, ruleCloses, ruleClose, ruleOutputOrder, ruleOnce,
 	ruleLast, ruleAbort, ruleLenient, ruleMedia, ruleUnknown, ruleUTF8, ruleHandleEnd, ruleDomain, ruleSnapshoting,
 	ruleNoSession, ruleNoPartial, ruleModeZero, rulePrivate, ruleLoginKept, ruleExplicit, ruleDeleted, ruleRefused,
 	ruleRedacted, ruleTarget, ruleNames, ruleDashes, ruleTruncate, ruleChown, ruleStat, ruleReaddir, ruleAppend, ruleIDs, ruleEnvOrder,

@@ -1,0 +1,158 @@
+// Package coreutils works on the files of a Linux machine by running the
+// programs of GNU coreutils and findutils there, and by reading what they print.
+// How a program is run is none of its business: see [Runner].
+package coreutils
+
+import (
+	"context"
+	"encoding/base64"
+	"errors"
+	"io"
+	"strings"
+	"unicode/utf8"
+)
+
+// Call is a program that is to be run. Name, Args and the values of Env are
+// valid UTF-8 without NUL.
+type Call struct {
+	Name string
+	Args []string
+	Env  map[string]string
+	// Stdout gets the standard output as it comes. Nil means that the result
+	// has it.
+	Stdout io.Writer
+}
+
+// Result is how a program ended.
+type Result struct {
+	ExitCode       int
+	Stdout, Stderr string
+}
+
+// Runner runs a program to its end. An exit code other than zero is no error.
+type Runner func(ctx context.Context, c Call) (Result, error)
+
+// Operands puts "--" before paths when one of them would be taken for an
+// option. It is left out otherwise, so that ordinary requests are those of the
+// official SDK.
+func Operands(paths ...string) []string {
+	for _, p := range paths {
+		if strings.HasPrefix(p, "-") {
+			return append([]string{"--"}, paths...)
+		}
+	}
+	return paths
+}
+
+// Run runs a program and returns what it wrote to its standard output. A program
+// that fails is an [*Error]. One whose message is in another language is asked
+// once more in English, so it must not have done anything when it fails.
+func (run Runner) Run(ctx context.Context, name string, args ...string) (string, error) {
+	out, err := run.once(ctx, Call{Name: name, Args: args})
+	if again, ok := inEnglish(err); ok {
+		english, errAgain := run.once(ctx, Call{Name: name, Args: args, Env: again})
+		if _, failed := errors.AsType[*Error](errAgain); failed || errAgain == nil {
+			return english, errAgain
+		}
+	}
+	return out, err
+}
+
+// Script runs a shell script with arguments, in English from the start: it can
+// do several things, of which some may be done when another fails.
+func (run Runner) Script(ctx context.Context, script string, args ...string) (string, error) {
+	return run.once(ctx, Call{Name: "sh", Args: append([]string{"-c", "export LC_ALL=C\n" + script, "sh"}, args...)})
+}
+
+// inEnglish reports whether a program failed in words that were not understood,
+// and the environment to ask it again with.
+func inEnglish(err error) (env map[string]string, again bool) {
+	e, ok := errors.AsType[*Error](err)
+	return map[string]string{"LC_ALL": "C"}, ok && !e.understood()
+}
+
+// Query is Run for programs that print a name and change nothing. Output that
+// was not UTF-8, and so did not survive the way here, is asked for again in an
+// encoding that does.
+func (run Runner) Query(ctx context.Context, name string, args ...string) (string, error) {
+	out, err := run.Run(ctx, name, args...)
+	if err != nil || !strings.ContainsRune(out, utf8.RuneError) {
+		return line(out), err
+	}
+	name, args = encoded(name, args)
+	if out, err = run.Run(ctx, name, args...); err != nil {
+		return "", err
+	}
+	decoded, err := base64.StdEncoding.DecodeString(out)
+	return line(string(decoded)), err
+}
+
+// Test reports whether a program ends with exit code zero.
+func (run Runner) Test(ctx context.Context, name string, args ...string) (bool, error) {
+	name, args = Carry(name, args)
+	res, err := run(ctx, Call{Name: name, Args: args})
+	return err == nil && res.ExitCode == 0, err
+}
+
+func (run Runner) once(ctx context.Context, c Call) (string, error) {
+	c.Name, c.Args = Carry(c.Name, c.Args)
+	res, err := run(ctx, c)
+	if err != nil {
+		return "", err
+	}
+	if res.ExitCode != 0 {
+		return "", NewError(c.Name, res.ExitCode, res.Stderr)
+	}
+	return res.Stdout, nil
+}
+
+// encoded wraps a command so that its output is base64.
+func encoded(name string, args []string) (string, []string) {
+	const script = `set -o pipefail; "$@" | base64`
+	return "bash", append([]string{"-c", script, "bash", name}, args...)
+}
+
+// line cuts the newline that ends a program's answer, and nothing else: a name
+// can begin and end with white space.
+func line(out string) string { return strings.TrimSuffix(out, "\n") }
+
+// Carry rewrites a command whose arguments JSON can't carry, because they are
+// not UTF-8, into one that says them in bash's quotes. Others stay as they are.
+
+func Carry(name string, args []string) (string, []string) {
+	whole := true
+	for _, a := range args {
+		whole = whole && utf8.ValidString(a)
+	}
+	if whole {
+		return name, args
+	}
+	var script strings.Builder
+	script.WriteString("exec " + bashQuote(name))
+	for _, a := range args {
+		script.WriteString(" " + bashQuote(a))
+	}
+	return "bash", []string{"-c", script.String()}
+}
+
+// bashQuote quotes s so that bash reads it as one word of exactly these bytes.
+func bashQuote(s string) string {
+	const hex = "0123456789abcdef"
+	var b strings.Builder
+	b.WriteString("$'")
+	for i := range len(s) {
+		switch c := s[i]; {
+		case c == '\'' || c == '\\':
+			b.WriteByte('\\')
+			b.WriteByte(c)
+		case c < ' ' || c > '~':
+			b.WriteString(`\x`)
+			b.WriteByte(hex[c>>4])
+			b.WriteByte(hex[c&15])
+		default:
+			b.WriteByte(c)
+		}
+	}
+	b.WriteByte('\'')
+	return b.String()
+}

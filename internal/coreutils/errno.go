@@ -1,0 +1,117 @@
+package coreutils
+
+import (
+	"fmt"
+	"strings"
+	"syscall"
+)
+
+// Error is a program that failed.
+type Error struct {
+	// Errno says what was wrong. It is 0 when the program's words were not
+	// understood.
+	Errno syscall.Errno
+	// Command is the program and ExitCode what it ended with.
+	Command  string
+	ExitCode int
+	// Message is what the program wrote to its standard error.
+	Message string
+}
+
+// NewError reads what a program that failed has written to its standard error.
+func NewError(command string, exitCode int, stderr string) *Error {
+	return &Error{Errno: Errno(stderr), Command: command, ExitCode: exitCode, Message: stderr}
+}
+
+// Error returns the errno in words, or else what the program said.
+func (e *Error) Error() string {
+	if e.Errno != 0 {
+		return e.Errno.Error()
+	}
+	if msg := strings.TrimSpace(e.Message); msg != "" {
+		return msg
+	}
+	return fmt.Sprintf("%s ended with exit code %d", e.Command, e.ExitCode)
+}
+
+// understood reports whether asking again for a message in English is of no
+// use: it was understood, there was none, or the program is missing.
+func (e *Error) understood() bool {
+	const notExecutable, notFound = 126, 127
+	return e.Errno != 0 || strings.TrimSpace(e.Message) == "" ||
+		e.ExitCode == notExecutable || e.ExitCode == notFound
+}
+
+// errnos are the C library's messages in lower case. Go's own are the same.
+var errnos = map[string]syscall.Errno{
+	"no such file or directory":         syscall.ENOENT,
+	"file exists":                       syscall.EEXIST,
+	"permission denied":                 syscall.EACCES,
+	"operation not permitted":           syscall.EPERM,
+	"not a directory":                   syscall.ENOTDIR,
+	"is a directory":                    syscall.EISDIR,
+	"directory not empty":               syscall.ENOTEMPTY,
+	"read-only file system":             syscall.EROFS,
+	"no space left on device":           syscall.ENOSPC,
+	"disk quota exceeded":               syscall.EDQUOT,
+	"too many levels of symbolic links": syscall.ELOOP,
+	"symbolic link loop":                syscall.ELOOP,
+	"file name too long":                syscall.ENAMETOOLONG,
+	"filename too long":                 syscall.ENAMETOOLONG,
+	"invalid argument":                  syscall.EINVAL,
+	"invalid cross-device link":         syscall.EXDEV,
+	"device or resource busy":           syscall.EBUSY,
+	"resource busy":                     syscall.EBUSY,
+	"text file busy":                    syscall.ETXTBSY,
+	"file too large":                    syscall.EFBIG,
+	"input/output error":                syscall.EIO,
+	"i/o error":                         syscall.EIO,
+	"too many links":                    syscall.EMLINK,
+	"too many open files":               syscall.EMFILE,
+	"no such device or address":         syscall.ENXIO,
+	"stale file handle":                 syscall.ESTALE,
+	"operation not supported":           syscall.EOPNOTSUPP,
+	"argument list too long":            syscall.E2BIG,
+	"cannot allocate memory":            syscall.ENOMEM,
+}
+
+// phrases are what coreutils says in its own words. They are looked for only
+// where no errno ends the line, as a file's name can hold anything.
+var phrases = []struct {
+	text  string
+	errno syscall.Errno
+}{
+	{"cannot overwrite non-directory", syscall.ENOTDIR},
+	{"cannot overwrite directory", syscall.EISDIR},
+	{"omitting directory", syscall.EISDIR},
+	{"to a subdirectory of itself", syscall.EINVAL},
+	{"refusing to remove", syscall.EINVAL},
+	{"it is dangerous to operate recursively on", syscall.EPERM},
+	{"dangling symlink", syscall.ENOENT},
+	{"invalid user", syscall.EINVAL},
+	{"invalid group", syscall.EINVAL},
+	{"invalid mode", syscall.EINVAL},
+}
+
+// Errno finds what a program's messages say: the first line that ends in the
+// words of an errno decides.
+func Errno(message string) syscall.Errno {
+	for line := range strings.Lines(message) {
+		line = strings.ToLower(strings.TrimSpace(line))
+		if i := strings.LastIndex(line, ": "); i >= 0 {
+			line = line[i+2:]
+		}
+		if errno, ok := errnos[line]; ok {
+			return errno
+		}
+	}
+	for line := range strings.Lines(message) {
+		line = strings.ToLower(line)
+		for _, p := range phrases {
+			if strings.Contains(line, p.text) {
+				return p.errno
+			}
+		}
+	}
+	return 0
+}

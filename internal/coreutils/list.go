@@ -1,0 +1,210 @@
+package coreutils
+
+import (
+	"bytes"
+	"context"
+	"encoding/base64"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+	"unicode/utf8"
+)
+
+// listFormat is printed for each entry of a directory. The name comes last and
+// is ended by NUL, the one byte that can't be part of it.
+const listFormat = `%y %m %s %U %G %A@ %T@ %C@ %n %i %D %b %f\0`
+
+// Entry is a file in a directory. Its BirthTime is not known and its BlockSize
+// is 512.
+type Entry struct {
+	Name string
+	Stat Stat
+}
+
+// List returns what is in a directory, in any order.
+func (run Runner) List(ctx context.Context, dir string) ([]Entry, error) {
+	if strings.ContainsRune("-()!,", rune(dir[0])) {
+		dir = "./" + dir // find would take it for a part of its expression
+	}
+	if !strings.HasSuffix(dir, "/") {
+		dir += "/" // follow a link, and refuse what is not a directory
+	}
+	args := []string{dir, "-maxdepth", "1", "-mindepth", "1", "-ignore_readdir_race", "-printf", listFormat}
+	entries, lossy, err := run.list(ctx, "find", args, func(w io.Writer) io.WriteCloser { return nopCloser{w} })
+	if err == nil && lossy {
+		name, args := encoded("find", args)
+		entries, _, err = run.list(ctx, name, args, newBase64Writer)
+	}
+	return entries, err
+}
+
+// list runs a listing and parses it while it arrives. lossy is true when a name
+// may not have survived the way here.
+func (run Runner) list(ctx context.Context, name string, args []string, decode func(io.Writer) io.WriteCloser) (entries []Entry, lossy bool, err error) {
+	try := func(env map[string]string) error {
+		entries, lossy = nil, false
+		p := &listParser{emit: func(e Entry) {
+			lossy = lossy || strings.ContainsRune(e.Name, utf8.RuneError)
+			entries = append(entries, e)
+		}}
+		w := decode(p)
+		if _, err := run.once(ctx, Call{Name: name, Args: args, Env: env, Stdout: w}); err != nil {
+			return err
+		}
+		if err := w.Close(); err != nil {
+			return err
+		}
+		return p.end()
+	}
+	err = try(nil)
+	if env, ok := inEnglish(err); ok {
+		again := try(env)
+		if _, failed := errors.AsType[*Error](again); failed || again == nil {
+			err = again
+		}
+	}
+	return entries, lossy, err
+}
+
+// maxListEntry bounds an entry of a listing: its numbers and a name, which Linux
+// limits to 255 bytes.
+const maxListEntry = 64 << 10
+
+// listParser cuts the output of listFormat into entries. A write that makes no
+// sense fails, which ends the command's output.
+type listParser struct {
+	emit func(Entry)
+	rest []byte
+	err  error
+}
+
+func (p *listParser) Write(b []byte) (int, error) {
+	if p.err != nil {
+		return 0, p.err
+	}
+	n := len(b)
+	for {
+		i := bytes.IndexByte(b, 0)
+		if i < 0 {
+			break
+		}
+		entry := b[:i]
+		if len(p.rest) > 0 {
+			p.rest = append(p.rest, entry...)
+			entry = p.rest
+		}
+		e, err := parseListEntry(string(entry))
+		if err != nil {
+			p.err = err
+			return 0, err
+		}
+		p.emit(e)
+		p.rest = p.rest[:0]
+		b = b[i+1:]
+	}
+	if len(p.rest)+len(b) > maxListEntry {
+		p.err = fmt.Errorf("%w: an entry of the listing has no end", ErrOutput)
+		return 0, p.err
+	}
+	p.rest = append(p.rest, b...)
+	return n, nil
+}
+
+// end reports what was wrong with the listing.
+func (p *listParser) end() error {
+	if p.err == nil && len(p.rest) > 0 {
+		p.err = fmt.Errorf("%w: the listing ends in the middle of an entry", ErrOutput)
+	}
+	return p.err
+}
+
+// parseListEntry reads one entry, without its NUL.
+func parseListEntry(s string) (Entry, error) {
+	const fields = 13
+	parts := strings.SplitN(s, " ", fields)
+	if len(parts) != fields {
+		return Entry{}, fmt.Errorf("%w: entry %.100q of the listing is too short", ErrOutput, s)
+	}
+	name := parts[12]
+	if name == "" || name == "." || name == ".." || strings.Contains(name, "/") {
+		return Entry{}, fmt.Errorf("%w: the listing has an entry named %.100q", ErrOutput, name)
+	}
+	p := fieldParser{}
+	st := Stat{
+		RawMode: listType(parts[0]) | uint32(p.uint(parts[1], 8, 16))&0o7777,
+		Size:    p.int(parts[2]),
+		UID:     int(p.uint(parts[3], 10, 32)), GID: int(p.uint(parts[4], 10, 32)),
+		AccessTime: p.time(parts[5]), ModTime: p.time(parts[6]), ChangeTime: p.time(parts[7]),
+		Links: p.uint(parts[8], 10, 64), Inode: p.uint(parts[9], 10, 64), Device: p.uint(parts[10], 10, 64),
+		BlockSize: 512, Blocks: p.int(parts[11]),
+	}
+	if p.err != nil {
+		return Entry{}, p.err
+	}
+	return Entry{name, st}, nil
+}
+
+func listType(s string) uint32 {
+	switch s {
+	case "f":
+		return sIFREG
+	case "d":
+		return sIFDIR
+	case "l":
+		return sIFLNK
+	case "b":
+		return sIFBLK
+	case "c":
+		return sIFCHR
+	case "p":
+		return sIFIFO
+	case "s":
+		return sIFSOCK
+	}
+	return 0 // becomes fs.ModeIrregular
+}
+
+type nopCloser struct{ io.Writer }
+
+func (nopCloser) Close() error { return nil }
+
+// base64Writer decodes what is written to it, line by line or in any other
+// pieces, and passes it on.
+type base64Writer struct {
+	w    io.Writer
+	rest []byte
+}
+
+func newBase64Writer(w io.Writer) io.WriteCloser { return &base64Writer{w: w} }
+
+func (d *base64Writer) Write(b []byte) (int, error) {
+	for _, c := range b {
+		if c != '\n' && c != '\r' {
+			d.rest = append(d.rest, c)
+		}
+	}
+	whole := len(d.rest) &^ 3
+	if err := d.pass(d.rest[:whole]); err != nil {
+		return 0, err
+	}
+	d.rest = append(d.rest[:0], d.rest[whole:]...)
+	return len(b), nil
+}
+
+func (d *base64Writer) pass(b []byte) error {
+	out, err := base64.StdEncoding.AppendDecode(nil, b)
+	if err != nil {
+		return fmt.Errorf("%w: %w", ErrOutput, err)
+	}
+	_, err = d.w.Write(out)
+	return err
+}
+
+// Close reports output that was cut off.
+func (d *base64Writer) Close() error {
+	if len(d.rest) > 0 {
+		return fmt.Errorf("%w: %w", ErrOutput, io.ErrUnexpectedEOF)
+	}
+	return nil
+}

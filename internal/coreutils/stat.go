@@ -1,0 +1,183 @@
+package coreutils
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// statFormat is the official SDK's, but for the times, which that asks for in
+// whole seconds.
+const statFormat = "%s|%f|%u|%g|%.9X|%.9Y|%.9Z|%.9W|%h|%i|%d|%B|%b"
+
+// Stat is all that is known of a file.
+type Stat struct {
+	Size                                       int64
+	RawMode                                    uint32 // st_mode of Linux
+	UID, GID                                   int
+	AccessTime, ModTime, ChangeTime, BirthTime time.Time
+	Links, Inode, Device                       uint64
+	BlockSize, Blocks                          int64
+}
+
+// Stat describes a file, or what a symbolic link points to if follow is set.
+func (run Runner) Stat(ctx context.Context, name string, follow bool) (*Stat, error) {
+	args := []string{"-c", statFormat}
+	if follow {
+		args = []string{"-L", "-c", statFormat}
+	}
+	out, err := run.Run(ctx, "stat", append(args, Operands(name)...)...)
+	if err != nil {
+		return nil, err
+	}
+	return parseStat(line(out))
+}
+
+// ErrOutput matches the error of an answer that no program of coreutils gives.
+var ErrOutput = errors.New("the sandbox's answer makes no sense")
+
+// parseStat reads an answer to statFormat.
+func parseStat(s string) (*Stat, error) {
+	const fields = 13
+	parts := strings.Split(s, "|")
+	if len(parts) != fields {
+		return nil, fmt.Errorf("%w: %.100q does not have %d fields", ErrOutput, s, fields)
+	}
+	p := fieldParser{}
+	st := &Stat{
+		Size:    p.int(parts[0]),
+		RawMode: uint32(p.uint(parts[1], 16, 32)),
+		UID:     int(p.uint(parts[2], 10, 32)), GID: int(p.uint(parts[3], 10, 32)),
+		AccessTime: p.time(parts[4]), ModTime: p.time(parts[5]),
+		ChangeTime: p.time(parts[6]), BirthTime: p.time(parts[7]),
+		Links: p.uint(parts[8], 10, 64), Inode: p.uint(parts[9], 10, 64), Device: p.uint(parts[10], 10, 64),
+		BlockSize: p.int(parts[11]), Blocks: p.int(parts[12]),
+	}
+	if p.err != nil {
+		return nil, p.err
+	}
+	return st, nil
+}
+
+// fieldParser keeps the first error of many fields.
+type fieldParser struct{ err error }
+
+func (p *fieldParser) fail(kind, s string) {
+	if p.err == nil {
+		p.err = fmt.Errorf("%w: %.40q is not a %s", ErrOutput, s, kind)
+	}
+}
+
+func (p *fieldParser) int(s string) int64 {
+	n, err := strconv.ParseInt(s, 10, 64)
+	if err != nil || n < 0 {
+		p.fail("size", s)
+		return 0
+	}
+	return n
+}
+
+func (p *fieldParser) uint(s string, base, bits int) uint64 {
+	n, err := strconv.ParseUint(s, base, bits)
+	if err != nil {
+		p.fail("number", s)
+	}
+	return n
+}
+
+// time reads seconds with or without a fraction. "-" is a time that is not
+// known. Digits after the ninth of the fraction are dropped.
+func (p *fieldParser) time(s string) time.Time {
+	if s == "-" || s == "?" || s == "" {
+		return time.Time{}
+	}
+	whole, fraction, _ := strings.Cut(s, ".")
+	sec, err := strconv.ParseInt(whole, 10, 64)
+	if err != nil {
+		p.fail("time", s)
+		return time.Time{}
+	}
+	ns := int64(0)
+	if fraction != "" {
+		digits := (fraction + "000000000")[:9]
+		n, err := strconv.ParseUint(digits, 10, 32)
+		if err != nil {
+			p.fail("time", s)
+			return time.Time{}
+		}
+		ns = int64(n)
+		if strings.HasPrefix(whole, "-") {
+			ns = -ns
+		}
+	}
+	return time.Unix(sec, ns)
+}
+
+// The types of Linux's st_mode.
+const (
+	sIFMT   = 0o170000
+	sIFSOCK = 0o140000
+	sIFLNK  = 0o120000
+	sIFREG  = 0o100000
+	sIFBLK  = 0o060000
+	sIFDIR  = 0o040000
+	sIFCHR  = 0o020000
+	sIFIFO  = 0o010000
+	sISUID  = 0o4000
+	sISGID  = 0o2000
+	sISVTX  = 0o1000
+)
+
+// FileMode converts a st_mode.
+func FileMode(raw uint32) fs.FileMode {
+	mode := fs.FileMode(raw & 0o777)
+	switch raw & sIFMT {
+	case sIFDIR:
+		mode |= fs.ModeDir
+	case sIFLNK:
+		mode |= fs.ModeSymlink
+	case sIFBLK:
+		mode |= fs.ModeDevice
+	case sIFCHR:
+		mode |= fs.ModeDevice | fs.ModeCharDevice
+	case sIFIFO:
+		mode |= fs.ModeNamedPipe
+	case sIFSOCK:
+		mode |= fs.ModeSocket
+	case sIFREG:
+	default:
+		mode |= fs.ModeIrregular
+	}
+	if raw&sISUID != 0 {
+		mode |= fs.ModeSetuid
+	}
+	if raw&sISGID != 0 {
+		mode |= fs.ModeSetgid
+	}
+	if raw&sISVTX != 0 {
+		mode |= fs.ModeSticky
+	}
+	return mode
+}
+
+// PermBits converts the permissions of mode, as chmod and archives have them.
+func PermBits(mode fs.FileMode) uint32 {
+	bits := uint32(mode.Perm())
+	if mode&fs.ModeSetuid != 0 {
+		bits |= sISUID
+	}
+	if mode&fs.ModeSetgid != 0 {
+		bits |= sISGID
+	}
+	if mode&fs.ModeSticky != 0 {
+		bits |= sISVTX
+	}
+	return bits
+}
+
+// Octal is how chmod and mkdir want the permissions of mode.
+func Octal(mode fs.FileMode) string { return strconv.FormatUint(uint64(PermBits(mode)), 8) }

@@ -1,0 +1,164 @@
+package coreutils
+
+import (
+	"context"
+	"encoding/base64"
+	"errors"
+	"io/fs"
+	"strconv"
+	"strings"
+)
+
+// ErrLost matches the error of a script that did nothing because a file that it
+// was to work on is gone or is not what was put there: the machine is another
+// one than before, or somebody has cleaned up.
+var ErrLost = errors.New("what was uploaded before is gone")
+
+// lost is the exit code by which a script says so: EX_TEMPFAIL.
+const lost = 75
+
+// MaxWrite is how much package os writes at once.
+const MaxWrite = 1 << 30
+
+// Piece is an uploaded file that becomes a part of another one.
+type Piece struct {
+	Path string
+	Size int64
+	Sum  string // SHA-256 in hexadecimal
+}
+
+// mkdir makes the directory $d that a file is to be in, and says so.
+const mkdir = `[ -e "$d" ] || [ -L "$d" ] || { mkdir -p -- "$d" && echo made; } || exit
+`
+
+// whole ends the script unless the piece $p has the sum $s.
+const whole = `printf '%s  %s\n' "$s" "$p" | sha256sum -c --status 2>/dev/null || exit 75
+`
+
+// append1 appends its standard input, $n bytes, to $f: with one write(2), as
+// package os does, so that appends of several callers don't mix. dd says how
+// many blocks it wrote, which is wrong when its input was cut short.
+const append1 = `dd of="$f" bs="$n" iflag=fullblock oflag=append conv=notrunc 2>&1) || { echo "$out" >&2; exit 1; }
+case $out in *'1+0 records out'*) ;; *) echo "$out" >&2; exit 1;; esac
+`
+
+// Append adds data, at most MaxWrite bytes of it, to the end of a file in one
+// write. A file that is missing is made, and so are the directories that lead to
+// it; made tells whether there were any. The data is in the arguments.
+func (run Runner) Append(ctx context.Context, name string, data []byte) (made bool, err error) {
+	const script = `f=$1 d=$2 n=$3
+` + mkdir + `[ "$n" -gt 0 ] || exec dd if=/dev/null of="$f" conv=notrunc status=none
+out=$(printf %s "$4" | base64 -d | ` + append1
+	return run.write(ctx, script, name, Dir(name), strconv.Itoa(len(data)), base64.StdEncoding.EncodeToString(data))
+}
+
+// AppendPiece is like Append with data that was uploaded, and removes the piece.
+func (run Runner) AppendPiece(ctx context.Context, name string, p Piece) (made bool, err error) {
+	const script = `f=$1 d=$2 n=$3 p=$4 s=$5
+trap 'rm -f -- "$p"' EXIT
+` + whole + mkdir + `out=$(<"$p" ` + append1
+	return run.write(ctx, script, name, Dir(name), strconv.FormatInt(p.Size, 10), p.Path, p.Sum)
+}
+
+// Placement is the name that a file gets when it is whole.
+type Placement struct {
+	Name string
+	Size int64 // that the whole has
+	Mode fs.FileMode
+}
+
+// Join writes pieces that were uploaded one behind another into a file, which is
+// said to have at bytes by then, and removes them. With at zero the file is
+// made, with permissions for its owner only.
+//
+// Then, if to is not nil, the file gets its mode and its name, provided that it
+// has the size that it should: it replaces a regular file that has the name. A
+// symbolic link of that name is followed, as by package os.
+//
+// It can be run again when it is not known whether it was run, which again says:
+// a file of the right size that has the name already is then taken for this one.
+func (run Runner) Join(ctx context.Context, name string, at int64, pieces []Piece, to *Placement, again bool) (made bool, err error) {
+	const script = `f=$1 d=$2 at=$3 to=$4 size=$5 mode=$6 again=$7; shift 7
+if [ -n "$again" ] && [ -n "$to" ] && [ ! -e "$f" ] && [ ! -e "$1" ] && [ -f "$to" ]; then
+[ "$(stat -L -c %s -- "$to")" = "$size" ]; exit $(($? * 75))
+fi
+if [ "$at" = 0 ]; then
+` + mkdir + `(umask 077; dd if=/dev/null of="$f" conv=notrunc status=none) || exit
+fi
+while [ $# -gt 0 ]; do
+p=$1 n=$2 s=$3; shift 3
+have=$(stat -c %s -- "$f" 2>/dev/null) || exit 75
+if [ -e "$p" ]; then
+[ "$have" -ge "$at" ] || exit 75
+` + whole + `dd if="$p" of="$f" bs=1M seek="$at" oflag=seek_bytes conv=notrunc,nocreat status=none || exit
+rm -f -- "$p"
+else
+[ "$have" -ge $((at+n)) ] || exit 75
+fi
+at=$((at+n))
+done
+[ -n "$to" ] || exit 0
+[ "$(stat -c %s -- "$f" 2>/dev/null)" = "$size" ] || exit 75
+if [ -L "$to" ]; then
+t=$(readlink -f -v -- "$to" && echo x) || exit
+to=${t%??}
+q=${to%/*}/${f##*/}
+fi
+if [ -d "$to" ]; then echo 'Is a directory' >&2; exit 1; fi
+if [ -e "$to" ] && [ ! -f "$to" ]; then echo 'is not a regular file' >&2; exit 1; fi
+chmod "$mode" -- "$f" || exit
+if [ -n "$q" ] && [ ! "$q" -ef "$f" ]; then
+mv -f -T -- "$f" "$q" || exit
+f=$q
+fi
+mv -f -T -- "$f" "$to" || { r=$?; rm -f -- "$f"; exit $r; }`
+	args := []string{name, Dir(name), strconv.FormatInt(at, 10), "", "0", "0", ""}
+	if to != nil {
+		args[3], args[4], args[5] = to.Name, strconv.FormatInt(to.Size, 10), Octal(to.Mode)
+	}
+	if again {
+		args[6] = "again"
+	}
+	for _, p := range pieces {
+		args = append(args, p.Path, strconv.FormatInt(p.Size, 10), p.Sum)
+	}
+	return run.write(ctx, script, args...)
+}
+
+// Truncate sets the length of a regular file, which has to exist. The program
+// truncate would make one that is missing, and dd wait for a reader of a pipe.
+func (run Runner) Truncate(ctx context.Context, name string, size int64) error {
+	const script = `if [ -e "$1" ] && [ ! -f "$1" ] && [ ! -d "$1" ]; then echo 'Invalid argument' >&2; exit 1; fi
+exec dd if=/dev/null of="$1" bs=1 count=0 seek="$2" conv=nocreat status=none`
+	_, err := run.Run(ctx, "sh", "-c", script, "sh", name, strconv.FormatInt(size, 10))
+	return err
+}
+
+// SameFile reports whether two names are hard links of one file.
+func (run Runner) SameFile(ctx context.Context, a, b string) (bool, error) {
+	out, err := run.Run(ctx, "stat", append([]string{"-c", "%d:%i"}, Operands(a, b)...)...)
+	first, second, _ := strings.Cut(line(out), "\n")
+	return err == nil && first == second, err
+}
+
+// write runs a script that may make directories.
+func (run Runner) write(ctx context.Context, script string, args ...string) (made bool, err error) {
+	out, err := run.Script(ctx, script, args...)
+	if e, ok := errors.AsType[*Error](err); ok && e.ExitCode == lost {
+		err = ErrLost
+	}
+	return strings.HasPrefix(out, "made\n"), err
+}
+
+// Dir returns the directory that a file is in, with no symbolic link on the way
+// taken for a directory: "l/../x" is in "l/..".
+func Dir(name string) string {
+	i := strings.LastIndexByte(name, '/')
+	switch {
+	case i < 0:
+		return "."
+	case i == 0:
+		return "/"
+	}
+	return name[:i]
+}
