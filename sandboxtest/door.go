@@ -9,6 +9,8 @@ import (
 	"net/netip"
 	"slices"
 	"strings"
+
+	"github.com/go-vercel/sandbox/sandboxtest/internal/box"
 )
 
 // tokenPrefix tells what a token is for wherever it turns up.
@@ -17,9 +19,11 @@ const tokenPrefix = "emu_"
 // newServerToken makes a token that nobody can guess.
 func newServerToken() string { return tokenPrefix + rand.Text() }
 
-// HostName is a name of the machine that the emulator runs on which sandboxes
-// of [Namespace] mode know. See [Server.HostAddress].
-const HostName = "host.internal"
+// HostName is the name by which a sandbox, and the sources that it is made from,
+// reach what listens on the loopback interface of this machine: tests' servers
+// and the emulator itself. It holds in every mode, in [Folder] mode as far as it
+// stands in the arguments and the environment of commands.
+const HostName = box.HostName
 
 // authorize checks who is asking. The token alone does not keep web pages out:
 // one whose name was pointed to this machine after it was loaded is of the same

@@ -5,9 +5,7 @@ import (
 	"encoding/json"
 	"io"
 	"maps"
-	"net"
 	"net/http"
-	"net/http/httptest"
 	"strings"
 	"testing"
 	"time"
@@ -250,15 +248,4 @@ func (c *raw) sh(sess, script string) string {
 	res := c.run(sess, obj{"command": "sh", "args": []string{"-c", script}})
 	require.Zero(c.t, res.code, "%s%s", res.stdout, res.stderr)
 	return res.stdout
-}
-
-// listenForBoxes starts a server that sandboxes reach, whose loopback is not
-// this machine's.
-func listenForBoxes(t *testing.T, srv *httptest.Server) {
-	l, err := net.Listen("tcp", net.JoinHostPort(hostAddress(t), "0"))
-	require.NoError(t, err)
-	require.NoError(t, srv.Listener.Close())
-	srv.Listener = l
-	srv.Start()
-	t.Cleanup(srv.Close)
 }

@@ -2,12 +2,14 @@ package sandboxtest_test
 
 import (
 	"bufio"
+	"bytes"
 	"crypto/rand"
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
 	"fmt"
 	"io"
+	"log/slog"
 	mathrand "math/rand/v2"
 	"net/http"
 	"os"
@@ -43,9 +45,10 @@ func TestVictim(t *testing.T) {
 		return
 	}
 	mode, dir, _ := strings.Cut(arg, ":")
-	srv, err := sandboxtest.NewServer(&sandboxtest.Options{Mode: sandboxtest.Mode(mode), Dir: dir})
+	srv, err := sandboxtest.NewServer(&sandboxtest.Options{Mode: sandboxtest.Mode(mode), Dir: dir,
+		Logger: slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelWarn}))})
 	require.NoError(t, err)
-	fmt.Printf("\nSERVING %s %s\n", srv.URL, srv.Credentials().Token)
+	fmt.Printf("\nSERVING %s %s %s\n", srv.URL, srv.Credentials().Token, srv.Mode())
 	select {}
 }
 
@@ -54,15 +57,23 @@ type victim struct {
 	t          *testing.T
 	cmd        *exec.Cmd
 	url, token string
+	mode       sandboxtest.Mode
+	said       bytes.Buffer // on standard error
 	client     *http.Client
 	took       time.Duration // to start
 }
 
 func startVictim(t *testing.T, mode sandboxtest.Mode, dir string, env ...string) *victim {
 	t.Helper()
-	v := &victim{t: t, cmd: exec.Command(os.Args[0], "-test.run=^TestVictim$")}
+	return runVictim(t, mode, dir, exec.Command(os.Args[0], "-test.run=^TestVictim$"), env...)
+}
+
+// runVictim starts a command that ends in the server.
+func runVictim(t *testing.T, mode sandboxtest.Mode, dir string, cmd *exec.Cmd, env ...string) *victim {
+	t.Helper()
+	v := &victim{t: t, cmd: cmd}
 	v.cmd.Env = append(append(os.Environ(), victimEnv+"="+string(mode)+":"+dir), env...)
-	v.cmd.Stderr = os.Stderr
+	v.cmd.Stderr = &v.said
 	out, err := v.cmd.StdoutPipe()
 	require.NoError(t, err)
 	begin := time.Now()
@@ -71,12 +82,13 @@ func startVictim(t *testing.T, mode sandboxtest.Mode, dir string, env ...string)
 	var said strings.Builder
 	for lines := bufio.NewScanner(out); lines.Scan(); {
 		if rest, ok := strings.CutPrefix(lines.Text(), "SERVING "); ok {
-			v.url, v.token, _ = strings.Cut(rest, " ")
+			fields := strings.Fields(rest)
+			v.url, v.token, v.mode = fields[0], fields[1], sandboxtest.Mode(fields[2])
 			break
 		}
 		said.WriteString(lines.Text() + "\n")
 	}
-	require.NotEmpty(t, v.url, "%s", &said)
+	require.NotEmpty(t, v.url, "%s%s", &said, &v.said)
 	v.took = time.Since(begin)
 	transport := &http.Transport{MaxIdleConnsPerHost: 16}
 	t.Cleanup(transport.CloseIdleConnections)

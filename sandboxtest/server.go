@@ -98,6 +98,7 @@ type Server struct {
 	spool    string
 	// unlockSpool gives the spool free for others to sweep.
 	unlockSpool func() error
+	warned      warnings
 	requests    requests
 	faults      faults
 	stubs       stubs
@@ -121,6 +122,9 @@ func New(tb testing.TB, opts *Options) *Server {
 	s, err := NewServer(opts)
 	if err != nil {
 		tb.Fatalf("sandboxtest: %v", err)
+	}
+	if why := s.whyFolder(); why != "" {
+		tb.Logf("sandboxtest: %s", why)
 	}
 	tb.Cleanup(func() {
 		if err := s.Close(); err != nil {
@@ -196,6 +200,9 @@ func (s *Server) open() (err error) {
 	}
 	if s.host, err = box.NewHost(config); err != nil {
 		return err
+	}
+	if why := s.whyFolder(); why != "" {
+		s.opts.Logger.Warn(why)
 	}
 	if s.spool, s.unlockSpool, err = box.TempDir(os.TempDir(), "sandbox-logs-"); err != nil {
 		return err

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"net/url"
 	"strconv"
@@ -156,7 +157,7 @@ func (src *source) unpack(ctx context.Context, m *box.Box) error {
 		return invalid("`source.url` should match format \"uri\"")
 	}
 	// A client of its own: its connections go with it.
-	transport := &http.Transport{Proxy: http.ProxyFromEnvironment, DisableKeepAlives: true}
+	transport := &http.Transport{Proxy: proxyBeyondHost, DisableKeepAlives: true, DialContext: dialAsSandbox}
 	resp, err := (&http.Client{Transport: transport}).Do(req)
 	if err != nil {
 		if ue, ok := errors.AsType[*url.Error](err); ok {
@@ -177,6 +178,23 @@ func (src *source) unpack(ctx context.Context, m *box.Box) error {
 		return badRequest("Uncompressing the tarball failed: %v", err)
 	}
 	return nil
+}
+
+// proxyBeyondHost is the environment's proxy, which knows nothing of HostName.
+func proxyBeyondHost(r *http.Request) (*url.URL, error) {
+	if strings.EqualFold(r.URL.Hostname(), HostName) {
+		return nil, nil
+	}
+	return http.ProxyFromEnvironment(r)
+}
+
+// dialAsSandbox connects to what a sandbox would reach by that name.
+func dialAsSandbox(ctx context.Context, network, addr string) (net.Conn, error) {
+	if host, port, err := net.SplitHostPort(addr); err == nil && strings.EqualFold(host, HostName) {
+		addr = net.JoinHostPort("127.0.0.1", port)
+	}
+	var d net.Dialer
+	return d.DialContext(ctx, network, addr)
 }
 
 // gzipped gives a tarball compressed, which is how the machine takes it.

@@ -24,8 +24,9 @@ import (
 const gitPassword = "planted-p@ss word"
 
 // gitServer serves a repository with two commits, a tag and a branch, over
-// HTTP with a password.
-func gitServer(t *testing.T) (url string, first string) {
+// HTTP with a password, on this machine's loopback interface. host is what that
+// is called where the URL is used.
+func gitServer(t *testing.T, host string) (url string, first string) {
 	needs.Programs(t, "git")
 	git := "git"
 	root := t.TempDir()
@@ -55,7 +56,7 @@ func gitServer(t *testing.T) (url string, first string) {
 	handler := &cgi.Handler{Stderr: io.Discard, Path: filepath.Join(exe, "git-http-backend"), Env: []string{
 		"GIT_PROJECT_ROOT=" + root, "GIT_HTTP_EXPORT_ALL=1", "REMOTE_USER=x", "GIT_CONFIG_COUNT=1", "GIT_CONFIG_KEY_0=safe.directory", "GIT_CONFIG_VALUE_0=*",
 	}}
-	srv := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if user, pass, ok := r.BasicAuth(); strings.HasPrefix(r.URL.Path, "/private/") && (!ok || user != "bot" || pass != gitPassword) {
 			w.Header().Set("WWW-Authenticate", `Basic realm="git"`)
 			w.WriteHeader(http.StatusUnauthorized)
@@ -64,13 +65,13 @@ func gitServer(t *testing.T) (url string, first string) {
 		r.URL.Path = strings.TrimPrefix(r.URL.Path, "/private")
 		handler.ServeHTTP(w, r)
 	}))
-	listenForBoxes(t, srv)
-	return srv.URL, first
+	t.Cleanup(srv.Close)
+	return strings.Replace(srv.URL, "127.0.0.1", host, 1), first
 }
 
 func TestGitSource(t *testing.T) {
 	inModes(t, sandboxtest.Options{}, func(t *testing.T, srv *sandboxtest.Server, c *raw) {
-		url, first := gitServer(t)
+		url, first := gitServer(t, srv.HostAddress())
 		clone := func(source obj) string {
 			source["type"] = "git"
 			return c.create(obj{"source": source}).Session.ID
@@ -147,7 +148,7 @@ func gz(t testing.TB, data []byte) []byte {
 }
 
 func TestTarballSource(t *testing.T) {
-	_, c := start(t, nil)
+	srv, c := start(t, nil)
 	plain := tarball(t, entry{name: "a/b.txt", content: "inside"}, entry{name: "run.sh", content: "#!/bin/sh\necho ran", mode: 0o755})
 	files := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		switch r.URL.Path {
@@ -165,8 +166,9 @@ func TestTarballSource(t *testing.T) {
 		}
 	}))
 	defer files.Close()
-	for _, name := range []string{"/plain", "/gz"} {
-		sess := c.create(obj{"source": obj{"type": "tarball", "url": files.URL + name}}).Session.ID
+	asSeen := strings.Replace(files.URL, "127.0.0.1", srv.HostAddress(), 1)
+	for _, url := range []string{files.URL + "/plain", files.URL + "/gz", asSeen + "/plain"} {
+		sess := c.create(obj{"source": obj{"type": "tarball", "url": url}}).Session.ID
 		assert.Equal(t, "insideran\n", c.sh(sess, "cat a/b.txt; ./run.sh"))
 	}
 	for _, name := range []string{"/broken", "/text", "/empty", "/none"} {
@@ -175,5 +177,5 @@ func TestTarballSource(t *testing.T) {
 	c.refused("POST", "/v2/sandboxes", obj{"projectId": "prj", "source": obj{"type": "tarball", "url": "file:///etc/passwd"}}, 400, "bad_request")
 	c.refused("POST", "/v2/sandboxes", obj{"projectId": "prj", "networkPolicy": obj{"mode": "deny-all"},
 		"source": obj{"type": "tarball", "url": files.URL + "/gz"}}, 400, "bad_request")
-	assert.Len(t, c.all(map[string][]string{"project": {"prj"}}), 2)
+	assert.Len(t, c.all(map[string][]string{"project": {"prj"}}), 3)
 }

@@ -83,6 +83,7 @@ func (a *agent) do(call *net.UnixConn, req *request, files []*os.File, ans *answ
 	}
 	if req.Op == "open" {
 		a.backend, err = newLocalBackend(req.Dir, slog.New(slog.DiscardHandler), true)
+		ans.Networked = err == nil && a.backend.networked()
 		return nil, err
 	}
 	if req.Op == "make" {

@@ -56,7 +56,9 @@ type answer struct {
 	In      int64    `json:"in,omitempty"`
 	Out     int64    `json:"out,omitempty"`
 	Pid     int      `json:"pid,omitempty"`
-	Exit    exit     `json:"exit"`
+	// Networked answers "open": boxes have networks of their own.
+	Networked bool `json:"networked,omitempty"`
+	Exit      exit `json:"exit"`
 }
 
 // failure is an error on its way: its text and the one it is told by.

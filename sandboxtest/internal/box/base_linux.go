@@ -108,7 +108,11 @@ func writeAccounts(etc string, resolver bool, account Account) error {
 			return err
 		}
 	}
-	hosts := "127.0.0.1 localhost sandbox\n::1 localhost ip6-localhost ip6-loopback\n" + hostAddr.String() + " host.internal\n"
+	host := hostAddr.String()
+	if !resolver {
+		host = "127.0.0.1" // the network is the host's
+	}
+	hosts := "127.0.0.1 localhost sandbox\n::1 localhost ip6-localhost ip6-loopback\n" + host + " " + HostName + "\n"
 	for name, text := range map[string]string{
 		"hostname": "sandbox\n", "hosts": hosts, "resolv.conf": resolvConf(resolver),
 	} {

@@ -26,9 +26,10 @@ type folderBackend struct {
 	reaper reaper
 }
 
-func (*folderBackend) layered() bool  { return false }
-func (*folderBackend) maxLayers() int { return 1 }
-func (*folderBackend) close() error   { return nil }
+func (*folderBackend) layered() bool   { return false }
+func (*folderBackend) maxLayers() int  { return 1 }
+func (*folderBackend) networked() bool { return false }
+func (*folderBackend) close() error    { return nil }
 
 func (f *folderBackend) newMachine(b *Box, dir string, layers []string) (machine, error) {
 	m := &folderMachine{reaper: &f.reaper, id: b.id, root: filepath.Join(dir, "r")}
@@ -68,8 +69,10 @@ func (m *folderMachine) real(name string) string {
 	return filepath.Join(m.root, filepath.FromSlash(name))
 }
 
-// translate replaces the names of the sandbox's own directories in a text.
+// translate replaces the names of the sandbox's own directories in a text, and
+// the name of the host, which here is the machine itself.
 func (m *folderMachine) translate(s string) string {
+	s = translateHost(s)
 	if !strings.Contains(s, "/") {
 		return s
 	}
@@ -91,6 +94,26 @@ func (m *folderMachine) translate(s string) string {
 		i++
 	}
 	return out.String()
+}
+
+// translateHost replaces HostName, where it is no part of another name.
+func translateHost(s string) string {
+	var out strings.Builder
+	for {
+		i := strings.Index(s, HostName)
+		if i < 0 {
+			out.WriteString(s)
+			return out.String()
+		}
+		end := i + len(HostName)
+		inName := func(c byte) bool { return c != '/' && isNameByte(c) }
+		if i > 0 && inName(s[i-1]) || end < len(s) && inName(s[end]) {
+			out.WriteString(s[:end])
+		} else {
+			out.WriteString(s[:i] + "127.0.0.1")
+		}
+		s = s[end:]
+	}
 }
 
 // ownPrefix is the directory of the sandbox that s starts with, or "".

@@ -34,6 +34,9 @@ const (
 	tempPrefix = "sandbox-host-"
 )
 
+// HostName is the name that the machine under a host has in every box.
+const HostName = "host.internal"
+
 // Errors that callers tell apart with errors.Is.
 var (
 	// ErrUnavailable means that the mode that was insisted on can't be had here.
@@ -95,6 +98,8 @@ type backend interface {
 	layered() bool
 	// maxLayers is the longest chain that can be stacked.
 	maxLayers() int
+	// networked says whether boxes have networks of their own.
+	networked() bool
 	close() error
 }
 
@@ -199,6 +204,10 @@ func (h *Host) Mode() Mode { return h.way.mode }
 // Rootless reports whether a host in namespace mode works without the rights of
 // the machine's root: its boxes have one user only.
 func (h *Host) Rootless() bool { return h.way.rootless }
+
+// OwnNetworks reports whether each box has a network of its own that leads
+// outside, so that it can be cut off while the box runs.
+func (h *Host) OwnNetworks() bool { return h.backend.networked() }
 
 // Kind names the layers that the host can use: those that a host of another
 // kind has made in the same directory are there, but not to be used.

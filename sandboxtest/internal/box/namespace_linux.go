@@ -68,7 +68,8 @@ func newLocalBackend(dir string, log *slog.Logger, rootless bool) (*namespaceBac
 	return n, nil
 }
 
-func (n *namespaceBackend) layered() bool { return true }
+func (n *namespaceBackend) layered() bool   { return true }
+func (n *namespaceBackend) networked() bool { return n.tun }
 
 // maxLayers is under the kernel's limit of 500, some of which the base takes;
 // the names of so many fit in a page.

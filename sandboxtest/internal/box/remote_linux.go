@@ -25,6 +25,7 @@ type remoteBackend struct {
 	dir  string
 	log  *slog.Logger
 	said lastWords
+	tun  bool // boxes have networks that lead outside
 }
 
 // lastWords keeps the beginning of what a process that should be silent says.
@@ -56,14 +57,17 @@ func newRemoteBackend(dir string, log *slog.Logger) (backend, error) {
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("make a user namespace: %w", err), ours.Close())
 	}
-	if _, _, err := r.call(&request{Op: "open", Dir: dir}); err != nil {
+	ans, _, err := r.call(&request{Op: "open", Dir: dir})
+	if err != nil {
 		return nil, errors.Join(fmt.Errorf("in a user namespace: %w", err), r.close())
 	}
+	r.tun = ans.Networked
 	return r, nil
 }
 
-func (r *remoteBackend) layered() bool  { return true }
-func (r *remoteBackend) maxLayers() int { return (&namespaceBackend{}).maxLayers() }
+func (r *remoteBackend) layered() bool   { return true }
+func (r *remoteBackend) networked() bool { return r.tun }
+func (r *remoteBackend) maxLayers() int  { return (&namespaceBackend{}).maxLayers() }
 
 func (r *remoteBackend) close() error {
 	err := r.conn.Close()

@@ -1,0 +1,75 @@
+package sandboxtest
+
+import (
+	"errors"
+	"runtime"
+	"strings"
+	"sync"
+)
+
+// Enforcement says what of the platform is real on this machine. What is not is
+// accepted and answered by the API, and has no effect.
+type Enforcement struct {
+	// Files: what sandboxes write is theirs alone and never reaches the host's.
+	Files bool
+	// Users: sandboxes have root and users, by sudo and useradd. Otherwise
+	// there is one user, and Sudo makes it root in name only.
+	Users bool
+	// Policies: network policies hold, also those that are changed while a
+	// session runs. Without it a policy deny-all that a session begins with
+	// still holds in [Namespace] mode.
+	Policies bool
+	// Missing says why something is not enforced, and is nil when all is.
+	Missing error
+}
+
+// Enforces reports what of the platform is real on this machine.
+func (s *Server) Enforces() Enforcement {
+	e := Enforcement{
+		Files:    s.Mode() == Namespace,
+		Users:    s.Mode() == Namespace && !s.host.Rootless(),
+		Policies: s.host.OwnNetworks(),
+	}
+	var missing []error
+	if !e.Files {
+		missing = append(missing, errors.New("commands are ordinary processes of this machine"))
+	}
+	if !e.Users {
+		missing = append(missing, errors.New("sandboxes have one user only, since the emulator does not run as root on Linux"))
+	}
+	if !e.Policies {
+		missing = append(missing, errors.New("sandboxes share this machine's network, since /dev/net/tun can't be opened"))
+	}
+	e.Missing = errors.Join(missing...)
+	return e
+}
+
+// HostAddress returns the host name or address by which commands in sandboxes,
+// git sources and tarball sources reach what listens on the loopback interface
+// of this machine: [HostName], and 127.0.0.1 in [Folder] mode.
+func (s *Server) HostAddress() string {
+	if s.Mode() == Folder {
+		return "127.0.0.1"
+	}
+	return HostName
+}
+
+// whyFolder says why Auto has ended in folder mode where namespaces could be
+// had, or "".
+func (s *Server) whyFolder() string {
+	if s.opts.Mode != Auto || s.Mode() != Folder || runtime.GOOS != "linux" || s.host.Reasons() == nil {
+		return ""
+	}
+	return "sandboxes run as ordinary processes on this machine's own files (folder mode), since namespaces can't be had: " +
+		strings.ReplaceAll(s.host.Reasons().Error(), "\n", "; ")
+}
+
+// warnings are what was said once.
+type warnings struct{ policy sync.Once }
+
+// unenforced warns, once, of a policy that does not hold here.
+func (s *Server) unenforced() {
+	s.warned.policy.Do(func() {
+		s.opts.Logger.Warn("a network policy is accepted and not enforced", "reason", s.Enforces().Missing)
+	})
+}

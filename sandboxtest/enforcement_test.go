@@ -1,0 +1,95 @@
+package sandboxtest_test
+
+import (
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"os/exec"
+	"runtime"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/go-vercel/sandbox/internal/needs"
+	"github.com/go-vercel/sandbox/internal/wire"
+	"github.com/go-vercel/sandbox/sandboxtest"
+)
+
+// TestHostAddress: one address leads from commands to this machine's loopback.
+// That it does so for sources is seen in their tests.
+func TestHostAddress(t *testing.T) {
+	t.Parallel()
+	needs.Programs(t, "curl")
+	here := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { _, _ = w.Write([]byte("here")) }))
+	t.Cleanup(here.Close)
+	inModes(t, sandboxtest.Options{}, func(t *testing.T, srv *sandboxtest.Server, c *raw) {
+		sess := c.create(nil).Session.ID
+		for _, host := range []string{srv.HostAddress(), sandboxtest.HostName} {
+			url := strings.Replace(here.URL, "127.0.0.1", host, 1)
+			res := c.run(sess, obj{"command": "curl", "args": []string{"-sS", "--noproxy", "*", url}})
+			assert.Equal(t, "here", res.stdout, "%s: %s", url, res.stderr)
+			res = c.run(sess, obj{"command": "sh", "args": []string{"-c", `curl -sS --noproxy '*' "$URL"`}, "env": obj{"URL": url}})
+			assert.Equal(t, "here", res.stdout, "%s: %s", url, res.stderr)
+		}
+		res := c.run(sess, obj{"command": "echo", "args": []string{"not.host.internal.example and host.internals"}})
+		assert.Equal(t, "not.host.internal.example and host.internals\n", res.stdout)
+	})
+}
+
+// TestEnforces compares what a server says of itself with what it does.
+func TestEnforces(t *testing.T) {
+	t.Parallel()
+	inModes(t, sandboxtest.Options{}, func(t *testing.T, srv *sandboxtest.Server, c *raw) {
+		e := srv.Enforces()
+		assert.Equal(t, e.Missing == nil, e.Files && e.Users && e.Policies, "%+v", e)
+		sess := c.create(nil).Session.ID
+		users := c.run(sess, obj{"command": "sh", "args": []string{"-c", "touch /etc/probe && rm /etc/probe"}, "sudo": true})
+		if srv.Mode() == sandboxtest.Namespace {
+			assert.Equal(t, e.Users, users.code == 0, "%+v", e)
+		}
+		assert.Equal(t, e.Files, srv.Mode() == sandboxtest.Namespace)
+	})
+}
+
+// inUserNamespace makes a command that runs a server as root of a user
+// namespace, which is root nowhere else, after a script.
+func inUserNamespace(t *testing.T, script string) *exec.Cmd {
+	t.Helper()
+	if runtime.GOOS != "linux" {
+		t.Skip("Linux only")
+	}
+	needs.Programs(t, "unshare")
+	if out, err := exec.Command("unshare", "-r", "sh", "-c", script+"true").CombinedOutput(); err != nil {
+		needs.Missing(t, "user namespaces: %s", out)
+	}
+	return exec.Command("unshare", "-r", "sh", "-c", script+`exec "$0" "$@"`, os.Args[0], "-test.run=^TestVictim$")
+}
+
+// TestRootOfAUserNamespace: as in a rootless container.
+func TestRootOfAUserNamespace(t *testing.T) {
+	t.Parallel()
+	v := runVictim(t, sandboxtest.Auto, "", inUserNamespace(t, ""))
+	assert.Equal(t, sandboxtest.Namespace, v.mode)
+	var at wire.SandboxAnswer
+	require.NoError(t, v.try("POST", "/v2/sandboxes", obj{"projectId": "prj"}, &at))
+	out, err := v.sh(at.Session.ID, "cd /vercel/sandbox; touch file; id -u")
+	require.NoError(t, err)
+	assert.Equal(t, "1000", out)
+	v.kill()
+	assert.NotContains(t, v.said.String(), "folder mode")
+}
+
+// TestFolderModeIsTold: where namespaces can't be had, nobody has to find out
+// by what happens to his files.
+func TestFolderModeIsTold(t *testing.T) {
+	t.Parallel()
+	cmd := inUserNamespace(t, "echo 0 > /proc/sys/user/max_user_namespaces && echo 0 > /proc/sys/user/max_mnt_namespaces && ")
+	v := runVictim(t, sandboxtest.Auto, "", cmd)
+	assert.Equal(t, sandboxtest.Folder, v.mode)
+	v.kill()
+	assert.Contains(t, v.said.String(), "folder mode")
+	assert.Contains(t, v.said.String(), "user namespace", "the reason")
+	assert.Equal(t, 1, strings.Count(v.said.String(), "\n"), "%s", &v.said)
+}
