@@ -154,12 +154,17 @@ func sweep(parent, prefix string) {
 		if _, err := os.Lstat(name); err != nil {
 			continue // not locked yet by the one who is creating it
 		}
+		take := flock.New(filepath.Join(dir, takeName), flock.SetFlag(os.O_RDWR))
+		if ok, err := take.TryLock(); err != nil || !ok {
+			continue // about to be locked
+		}
 		lock := flock.New(name, flock.SetFlag(os.O_RDWR))
 		if ok, err := lock.TryLock(); err == nil && ok {
 			killBoxesOf(filepath.Join(dir, string(Folder)))
 			_ = removeAll(dir)
 			_ = lock.Unlock()
 		}
+		_ = take.Unlock()
 	}
 }
 
