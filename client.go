@@ -16,6 +16,7 @@ import (
 	"github.com/go-vercel/sandbox/auth"
 	"github.com/go-vercel/sandbox/internal/api"
 	"github.com/go-vercel/sandbox/internal/oidc"
+	"github.com/go-vercel/sandbox/internal/redact"
 )
 
 // Version is the version of this SDK, as sent in the User-Agent header.
@@ -72,6 +73,9 @@ type Client struct {
 	http     *http.Client
 	base     *url.URL
 	log      *slog.Logger
+	// secrets are the tokens that have been sent, which no error or log record
+	// may show.
+	secrets *redact.Known
 }
 
 // NewClient returns a client. A nil opts takes everything from the
@@ -128,9 +132,9 @@ func NewClient(opts *ClientOptions) (*Client, error) {
 	if o.UserAgent != "" {
 		agent = o.UserAgent + " " + agent
 	}
-	c := &Client{creds: creds, reattach: reattach, http: hc, base: u, log: o.Logger}
+	c := &Client{creds: creds, reattach: reattach, http: hc, base: u, log: o.Logger, secrets: &redact.Known{}}
 	c.api = api.New(api.Config{
-		BaseURL: u, HTTPClient: hc, UserAgent: agent, Retry: retry, Logger: o.Logger,
+		BaseURL: u, HTTPClient: hc, UserAgent: agent, Retry: retry, Logger: o.Logger, Secrets: c.secrets,
 		Auth: func(ctx context.Context) (api.Auth, error) {
 			cr, err := creds.Credentials(ctx)
 			if err == nil {
@@ -201,6 +205,9 @@ func (c *Client) projectID(ctx context.Context) (string, error) {
 
 // do performs an operation and decodes its answer.
 func (c *Client) do(ctx context.Context, req *api.Request, out any) error {
+	if err := checkRoute(req); err != nil {
+		return err
+	}
 	if err := c.api.Do(ctx, req, out); err != nil {
 		return publicError(err)
 	}
@@ -210,6 +217,9 @@ func (c *Client) do(ctx context.Context, req *api.Request, out any) error {
 // stream performs an operation whose answer is read by the caller, who closes
 // its body.
 func (c *Client) stream(ctx context.Context, req *api.Request) (*http.Response, error) {
+	if err := checkRoute(req); err != nil {
+		return nil, err
+	}
 	resp, err := c.api.Stream(ctx, req)
 	if err != nil {
 		return nil, publicError(err)

@@ -10,6 +10,7 @@ import (
 
 	"github.com/go-vercel/sandbox/auth"
 	"github.com/go-vercel/sandbox/internal/api"
+	"github.com/go-vercel/sandbox/internal/redact"
 )
 
 // Errors that calls match with [errors.Is].
@@ -58,8 +59,8 @@ type APIError struct {
 	// Status is the HTTP status of the answer. It is 2xx when the operation
 	// succeeded but its answer can't be used; Err then says why.
 	Status int
-	// Code and Message are the server's own words. They are empty when the
-	// answer had none.
+	// Code and Message are the server's own words, which Error quotes where they
+	// are not printable. They are empty when the answer had none.
 	Code, Message string
 	// RequestID identifies the request to Vercel's support, when the answer
 	// carried such an ID.
@@ -79,7 +80,7 @@ type APIError struct {
 	unknown bool
 }
 
-// Error describes the failure in one line.
+// Error describes the failure in one line of printable text.
 func (e *APIError) Error() string {
 	var b strings.Builder
 	b.WriteString("sandbox: ")
@@ -110,7 +111,7 @@ func (e *APIError) Error() string {
 	if e.unknown {
 		b.WriteString("; " + unknownNote)
 	}
-	return b.String()
+	return redact.Printable(b.String())
 }
 
 const unknownNote = "whether it took place is unknown, so it was not repeated"
@@ -170,7 +171,7 @@ func (e *RequestError) Error() string {
 	if e.unknown {
 		s += "; " + unknownNote
 	}
-	return s
+	return redact.Printable(s)
 }
 
 // Unwrap returns Err.
@@ -208,7 +209,7 @@ func (e *StreamError) Error() string {
 	if e.Err != nil {
 		s += ": " + e.Err.Error()
 	}
-	return s
+	return redact.Printable(s)
 }
 
 // Unwrap returns Err.

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/go-vercel/sandbox/internal/coreutils"
+	"github.com/go-vercel/sandbox/internal/redact"
 )
 
 // Stat describes a file. It follows symbolic links. The Sys method of the result
@@ -116,7 +117,7 @@ type FSError struct {
 	Command  string
 	ExitCode int
 	// Message is what the program wrote to its standard error, or the API's
-	// message.
+	// message, as it came. Error quotes it where it is not printable.
 	Message string
 	// Err is the API's error, if it was the API that refused.
 	Err error
@@ -131,7 +132,7 @@ func (e *FSError) Error() string {
 	case e.Err != nil:
 		return e.Err.Error()
 	case msg != "":
-		return msg
+		return redact.Printable(msg)
 	default:
 		return fmt.Sprintf("%s ended with exit code %d", e.Command, e.ExitCode)
 	}

@@ -104,6 +104,14 @@ func (f *follower) close() {
 	}
 }
 
+// streamError makes the error of a stream that can't go on.
+func (f *follower) streamError(code, message string, err error) *StreamError {
+	return &StreamError{
+		Code: f.c.secrets.Text(code), Message: f.c.secrets.Text(message),
+		SessionID: f.session, CommandID: f.id, Err: f.c.secrets.Error(err),
+	}
+}
+
 // next returns the next piece of output. The data is valid until the next
 // call. io.EOF is returned when the command has ended and all its output was
 // delivered.
@@ -134,7 +142,7 @@ func (f *follower) next() (LogStream, []byte, error) {
 				f.delivered[i] += int64(len(data))
 				return stream, data, nil
 			case wire.KindError:
-				return "", nil, &StreamError{Code: rec.Error.Code, Message: rec.Error.Message, SessionID: f.session, CommandID: f.id}
+				return "", nil, f.streamError(rec.Error.Code, rec.Error.Message, nil)
 			case wire.KindCommand:
 				if rec.Command.ExitCode != nil {
 					f.end = rec.Command
@@ -153,7 +161,7 @@ func (f *follower) next() (LogStream, []byte, error) {
 		case err == io.EOF && !f.waited:
 			ended, err = f.atEnd()
 		case isLineError(err):
-			err = &StreamError{Code: "invalid_record", Message: "the stream holds a line that is no log record", SessionID: f.session, CommandID: f.id, Err: err}
+			err = f.streamError("invalid_record", "the stream holds a line that is no log record", err)
 		default:
 			err = f.broken(err)
 		}
@@ -207,7 +215,7 @@ func (f *follower) open() error {
 			return err
 		}
 		if e, ok := errors.AsType[*APIError](err); ok && e.Status < 500 && e.Status != http.StatusTooManyRequests {
-			return &StreamError{Code: "stream_lost", Message: "the output stream broke and the log can't be read", SessionID: f.session, CommandID: f.id, Err: err}
+			return f.streamError("stream_lost", "the output stream broke and the log can't be read", err)
 		}
 		if err := f.broken(err); err != nil {
 			return err
@@ -229,10 +237,7 @@ func (f *follower) broken(cause error) error {
 	f.waited = false
 	limits := f.c.reattach
 	if f.failures++; f.failures > limits.Attempts || time.Since(f.lastGain) > limits.Limit {
-		return &StreamError{
-			Code: "stream_ended_early", Message: "Stream ended before command finished",
-			SessionID: f.session, CommandID: f.id, Err: cause,
-		}
+		return f.streamError("stream_ended_early", "Stream ended before command finished", cause)
 	}
 	if f.failures == 1 {
 		return nil
@@ -279,7 +284,7 @@ func (f *follower) atEnd() (bool, error) {
 			// The session is gone, and with it all that could be learnt.
 			return true, nil
 		case refused:
-			return false, &StreamError{Code: "stream_lost", Message: "the output stream broke and the command can't be read", SessionID: f.session, CommandID: f.id, Err: err}
+			return false, f.streamError("stream_lost", "the output stream broke and the command can't be read", err)
 		default:
 			return false, f.broken(err)
 		}

@@ -10,6 +10,8 @@ import (
 	"regexp"
 	"strings"
 	"time"
+
+	"github.com/go-vercel/sandbox/internal/redact"
 )
 
 // WaitForPortOptions says what [Sandbox.WaitForPort] waits for. The zero value waits
@@ -165,7 +167,7 @@ func excerpt(text []byte) string {
 	if len(s) > 200 {
 		s = strings.ToValidUTF8(s[:200], "") + "…"
 	}
-	return ": " + s
+	return ": " + redact.Printable(s)
 }
 
 // notRunningError matches ErrStopped.

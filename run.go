@@ -143,18 +143,18 @@ func (f *follower) start() (*wire.Command, error) {
 		case err == nil && rec.Kind == wire.KindUnknown:
 			continue
 		case err == nil && rec.Kind == wire.KindError:
-			return nil, &StreamError{Code: rec.Error.Code, Message: rec.Error.Message, SessionID: f.session}
+			return nil, f.streamError(rec.Error.Code, rec.Error.Message, nil)
 		case err == nil:
-			return nil, &StreamError{Code: "invalid_record", Message: "the stream does not begin with the command", SessionID: f.session}
+			return nil, f.streamError("invalid_record", "the stream does not begin with the command", nil)
 		case f.ctx.Err() != nil:
 			return nil, &RequestError{Operation: api.RunCommand.Name, SessionID: f.session, Err: context.Cause(f.ctx), unknown: true}
 		case isLineError(err):
-			return nil, &StreamError{Code: "invalid_record", Message: "the stream holds a line that is no log record", SessionID: f.session, Err: err}
+			return nil, f.streamError("invalid_record", "the stream holds a line that is no log record", err)
 		}
 		if err == io.EOF {
 			err = nil
 		}
-		return nil, &StreamError{Code: "stream_ended_early", Message: "Stream ended before command data was received", SessionID: f.session, Err: err}
+		return nil, f.streamError("stream_ended_early", "Stream ended before command data was received", err)
 	}
 }
 

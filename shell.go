@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/coder/websocket"
+	"github.com/go-vercel/sandbox/internal/redact"
 )
 
 // ShellOptions says what runs in a terminal. The zero value opens the login
@@ -115,7 +116,7 @@ type ShellError struct {
 func (e *ShellError) Error() string {
 	s := "sandbox: terminal in session " + e.SessionID + " ended without an exit code: "
 	if e.Code == 0 {
-		return s + e.Err.Error()
+		return redact.Printable(s + e.Err.Error())
 	}
 	s += fmt.Sprintf("closed by the other end with code %d", e.Code)
 	if e.Reason != "" {

@@ -7,11 +7,9 @@ import (
 	"io"
 	"net/http"
 	"net/url"
-	"strings"
 	"time"
 
 	"github.com/coder/websocket"
-	"github.com/go-vercel/sandbox/internal/redact"
 	"github.com/go-vercel/sandbox/internal/wire"
 )
 
@@ -34,12 +32,13 @@ func (s *Session) dialTerminal(ctx context.Context) (*websocket.Conn, error) {
 	if err != nil {
 		return nil, err
 	}
-	address, err := where.dialURL()
+	c.secrets.Add(where.Token)
+	address, err := where.dialURL(c.base.Scheme)
 	if err != nil {
 		return nil, &RequestError{Operation: openTerminal, SessionID: s.ID(), Err: err}
 	}
 	for attempt, wait := 1, firstDialWait; ; attempt, wait = attempt+1, 2*wait {
-		conn, err := c.dialWebSocket(ctx, address, where.Token, s.ID())
+		conn, err := c.dialWebSocket(ctx, address, s.ID())
 		if err == nil || attempt == dialAttempts || !dialAgain(err) {
 			return conn, err
 		}
@@ -53,8 +52,10 @@ func (s *Session) dialTerminal(ctx context.Context) (*websocket.Conn, error) {
 	}
 }
 
-// dialURL is the address with the token in it, which must not be shown.
-func (i *Interactive) dialURL() (string, error) {
+// dialURL is the address with the token in it, which must not be shown. The
+// token is as good as a login to the machine: it does not go in the clear where
+// the API itself is asked by https.
+func (i *Interactive) dialURL(apiScheme string) (string, error) {
 	u, err := url.Parse(i.URL)
 	if err != nil || u.Host == "" {
 		// The address itself may hold secrets.
@@ -65,6 +66,9 @@ func (i *Interactive) dialURL() (string, error) {
 	default:
 		return "", errors.New("the API's address of the terminal is not that of a WebSocket")
 	}
+	if apiScheme == "https" && u.Scheme != "wss" && u.Scheme != "https" {
+		return "", errors.New("the API's address of the terminal is not encrypted")
+	}
 	query := u.Query()
 	query.Set("token", i.Token)
 	u.RawQuery = query.Encode()
@@ -73,7 +77,7 @@ func (i *Interactive) dialURL() (string, error) {
 
 // dialWebSocket connects once. Its errors hold neither the address nor the
 // token.
-func (c *Client) dialWebSocket(ctx context.Context, address, token, session string) (*websocket.Conn, error) {
+func (c *Client) dialWebSocket(ctx context.Context, address, session string) (*websocket.Conn, error) {
 	limited, cancel := context.WithTimeout(ctx, dialTimeout)
 	defer cancel()
 	conn, resp, err := websocket.Dial(limited, address, &websocket.DialOptions{HTTPClient: &http.Client{
@@ -91,25 +95,14 @@ func (c *Client) dialWebSocket(ctx context.Context, address, token, session stri
 		var answer wire.ErrorAnswer
 		body, _ := io.ReadAll(resp.Body) // at most a kilobyte, in memory
 		if json.Unmarshal(body, &answer) == nil {
-			e.Code, e.Message = withoutToken(answer.Error.Code, token), withoutToken(answer.Error.Message, token)
+			e.Code, e.Message = c.secrets.Text(answer.Error.Code), c.secrets.Text(answer.Error.Message)
 		}
 		return nil, e
 	}
 	if e, ok := errors.AsType[*url.Error](err); ok {
 		err = e.Err // without the address
 	}
-	if shown := withoutToken(err.Error(), token); shown != err.Error() {
-		err = errors.New(shown)
-	}
-	return nil, &RequestError{Operation: openTerminal, SessionID: session, Err: err}
-}
-
-// withoutToken takes a token out of a text, plain and as it is in a query.
-func withoutToken(text, token string) string {
-	if token == "" {
-		return text
-	}
-	return strings.NewReplacer(token, redact.Mark, url.QueryEscape(token), redact.Mark).Replace(text)
+	return nil, &RequestError{Operation: openTerminal, SessionID: session, Err: c.secrets.Error(err)}
 }
 
 // dialAgain reports whether connecting may succeed another time.

@@ -13,6 +13,7 @@ import (
 	"strings"
 
 	"github.com/go-vercel/sandbox/internal/coreutils"
+	"github.com/go-vercel/sandbox/internal/redact"
 	"github.com/go-vercel/sandbox/internal/tarball"
 )
 
@@ -32,7 +33,7 @@ func (e *UserError) Error() string {
 	if reason == "" {
 		reason = fmt.Sprintf("exit code %d, output %.100q", e.ExitCode, e.Stdout)
 	}
-	return "sandbox: " + e.Action + ": " + reason
+	return redact.Printable("sandbox: " + e.Action + ": " + reason)
 }
 
 // UserExistsError is the error of [Sandbox.CreateUser] for a name that is taken.

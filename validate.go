@@ -7,6 +7,8 @@ import (
 	"strings"
 	"time"
 	"unicode/utf8"
+
+	"github.com/go-vercel/sandbox/internal/api"
 )
 
 // checkName refuses sandbox names that would reach another route of the API.
@@ -31,6 +33,21 @@ func checkID(id string) error {
 		return invalid(field, "%q can't be an ID: the API has another meaning for it", id)
 	}
 	return checkText(field, id)
+}
+
+// checkRoute refuses names and IDs that would reach another route than the
+// operation's, wherever they come from: an argument, JSON, or the API itself.
+func checkRoute(req *api.Request) error {
+	for placeholder, value := range req.Op.Values(req.Path) {
+		check := checkID
+		if placeholder == "sandbox" {
+			check = func(name string) error { return checkName("name", name) }
+		}
+		if err := check(value); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // checkText refuses what can't be carried in JSON or in a process's arguments.

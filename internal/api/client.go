@@ -17,6 +17,8 @@ import (
 	"strings"
 	"sync"
 	"time"
+
+	"github.com/go-vercel/sandbox/internal/redact"
 )
 
 // maxAnswer bounds a JSON answer.
@@ -25,13 +27,16 @@ const maxAnswer = 64 << 20
 // Auth is what a request needs of the credentials.
 type Auth struct{ Token, TeamID string }
 
-// Config makes a Client. Every field but Logger and Refresh is needed.
+// Config makes a Client. Every field but Logger, Secrets and Refresh is needed.
 type Config struct {
 	BaseURL    *url.URL
 	HTTPClient *http.Client
 	UserAgent  string
 	Retry      Retry
 	Logger     *slog.Logger
+	// Secrets takes up the tokens that are sent. What answers and the transport
+	// say is shown without them.
+	Secrets *redact.Known
 	// Auth is asked before every operation.
 	Auth func(context.Context) (Auth, error)
 	// Refresh is asked when an answer says that the token is not accepted. It
@@ -49,6 +54,9 @@ type Client struct {
 
 // New makes a client.
 func New(cfg Config) *Client {
+	if cfg.Secrets == nil {
+		cfg.Secrets = &redact.Known{}
+	}
 	hc := *cfg.HTTPClient
 	hc.CheckRedirect = redirectPolicy(cfg.BaseURL, hc.CheckRedirect)
 	return &Client{cfg: cfg, base: cfg.BaseURL.EscapedPath(), http: &hc, agent: []string{cfg.UserAgent}}
@@ -133,7 +141,7 @@ func (c *Client) Stream(ctx context.Context, req *Request) (*http.Response, erro
 			f.readError(resp)
 			// A success all the same: the operation may well have taken place.
 			f.Err, f.Uncertain = &ContentTypeError{Got: got, Want: req.Accept}, true
-			return nil, f
+			return nil, c.shown(f)
 		}
 	}
 	return resp, nil
@@ -157,6 +165,7 @@ func (c *Client) send(ctx context.Context, req *Request, read func(io.Reader) er
 	if ctx.Err() != nil {
 		return nil, a, c.broken(req, a, ContextError(ctx)) // nothing is sent
 	}
+	c.cfg.Secrets.Add(auth.Token)
 	start, traced, mayRefresh := time.Now(), ctx, c.cfg.Refresh != nil
 	if req.Op.Class != Safe {
 		traced = a.trace(ctx)
@@ -168,6 +177,7 @@ func (c *Client) send(ctx context.Context, req *Request, read func(io.Reader) er
 			// sent again whatever its class.
 			mayRefresh = false
 			if better, ok := c.cfg.Refresh(ctx, auth); ok {
+				c.cfg.Secrets.Add(better.Token)
 				auth, n = better, -1
 				continue
 			}
@@ -193,7 +203,7 @@ func (c *Client) send(ctx context.Context, req *Request, read func(io.Reader) er
 			return nil, a, nil
 		}
 		f.Attempts, f.Uncertain = a.count, a.uncertain
-		return nil, a, f
+		return nil, a, c.shown(f)
 	}
 }
 
@@ -287,11 +297,11 @@ func (c *Client) log(ctx context.Context, req *Request, resp *http.Response, err
 	if resp != nil {
 		attrs = append(attrs, slog.Int("status", resp.StatusCode))
 		if id := resp.Header.Get("X-Vercel-Id"); id != "" {
-			attrs = append(attrs, slog.String("requestID", id))
+			attrs = append(attrs, slog.String("requestID", redact.Printable(c.cfg.Secrets.Text(id))))
 		}
 	}
 	if err != nil {
-		attrs = append(attrs, slog.Any("error", err))
+		attrs = append(attrs, slog.Any("error", c.cfg.Secrets.Error(err)))
 	}
 	if err != nil || tries > 1 {
 		level = slog.LevelWarn
@@ -311,6 +321,18 @@ func (c *Client) failure(req *Request, a *attempts) *Failure {
 func (c *Client) broken(req *Request, a *attempts, err error) error {
 	f := c.failure(req, a)
 	f.Err = err
+	return c.shown(f)
+}
+
+// shown is a failure as it leaves the package: what the other end said in it has
+// no secret of ours.
+func (c *Client) shown(f *Failure) *Failure {
+	known := c.cfg.Secrets
+	f.Code, f.Message, f.Err = known.Text(f.Code), known.Text(f.Message), known.Error(f.Err)
+	f.Header = known.Header(f.Header)
+	if body := string(f.Body); known.Text(body) != body {
+		f.Body = []byte(known.Text(body))
+	}
 	return f
 }
 
@@ -319,5 +341,5 @@ func (c *Client) broken(req *Request, a *attempts, err error) error {
 func (c *Client) unusable(req *Request, a *attempts, resp *http.Response, body []byte, err error) error {
 	f := c.failure(req, a)
 	f.Status, f.Header, f.Body, f.Err, f.Uncertain = resp.StatusCode, resp.Header, body, err, true
-	return f
+	return c.shown(f)
 }

@@ -1,6 +1,7 @@
 package api
 
 import (
+	"iter"
 	"net/http"
 	"strings"
 )
@@ -192,17 +193,28 @@ func escapeSegment(s string) string {
 	return string(b)
 }
 
+// Values gives the names of the template's placeholders with the values that are
+// given for them.
+func (o *Op) Values(values []string) iter.Seq2[string, string] {
+	return func(yield func(name, value string) bool) {
+		rest := o.Path
+		for _, v := range values {
+			_, after, ok := strings.Cut(rest, "{")
+			if !ok {
+				return
+			}
+			var name string
+			if name, rest, _ = strings.Cut(after, "}"); !yield(name, v) {
+				return
+			}
+		}
+	}
+}
+
 // placeholder returns the value given for a placeholder of the template.
 func (o *Op) placeholder(name string, values []string) string {
-	rest := o.Path
-	for _, v := range values {
-		_, after, ok := strings.Cut(rest, "{")
-		if !ok {
-			return ""
-		}
-		var key string
-		key, rest, _ = strings.Cut(after, "}")
-		if key == name {
+	for n, v := range o.Values(values) {
+		if n == name {
 			return v
 		}
 	}

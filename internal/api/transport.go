@@ -2,6 +2,7 @@ package api
 
 import (
 	"errors"
+	"maps"
 	"net"
 	"net/http"
 	"net/url"
@@ -32,14 +33,17 @@ func DefaultTransport() *http.Transport {
 var errRedirect = errors.New("refused to follow the redirect")
 
 // redirectPolicy lets redirects within the base host pass. To another host, or
-// down to plain HTTP, neither credentials nor a request's body travel along.
+// down to plain HTTP, neither headers nor a request's body travel along.
 func redirectPolicy(base *url.URL, next func(*http.Request, []*http.Request) error) func(*http.Request, []*http.Request) error {
 	return func(req *http.Request, via []*http.Request) error {
 		if req.URL.Host != base.Host || req.URL.Scheme != base.Scheme {
 			if req.Body != nil && req.Body != http.NoBody || req.GetBody != nil && req.ContentLength != 0 {
 				return errRedirect
 			}
-			req.Header.Del("Authorization")
+			// The Referer has the request's path and query, where names and IDs are.
+			maps.DeleteFunc(req.Header, func(name string, _ []string) bool {
+				return name != "Accept" && name != "Accept-Encoding"
+			})
 		}
 		if next != nil {
 			return next(req, via)

@@ -1,0 +1,168 @@
+package redact
+
+import (
+	"errors"
+	"net/http"
+	"net/url"
+	"slices"
+	"strconv"
+	"strings"
+	"sync/atomic"
+	"unicode"
+	"unicode/utf8"
+)
+
+// What a server, a sandbox or the transport says passes through this file before
+// it becomes an error or a log record: Known takes out what must not be shown,
+// and Printable quotes what would act on a terminal or forge a line of a log.
+
+// Printable returns text with everything that is not printable as in a Go string
+// literal: line breaks, escape sequences, the controls of C1, marks that turn the
+// direction of text, and bytes that are not UTF-8.
+func Printable(text string) string {
+	plain := func(r rune) bool { return r == ' ' || unicode.IsPrint(r) && r != utf8.RuneError }
+	i := strings.IndexFunc(text, func(r rune) bool { return !plain(r) })
+	if i < 0 {
+		return text
+	}
+	var b strings.Builder
+	b.WriteString(text[:i])
+	for rest := text[i:]; rest != ""; {
+		r, size := utf8.DecodeRuneInString(rest)
+		if plain(r) || r == utf8.RuneError && size > 1 {
+			b.WriteString(rest[:size])
+		} else {
+			quoted := strconv.Quote(rest[:size])
+			b.WriteString(quoted[1 : len(quoted)-1])
+		}
+		rest = rest[size:]
+	}
+	return b.String()
+}
+
+// minSecret is how long a secret must be to be looked for. Shorter ones are not
+// secrets, but words that texts have anyway.
+const minSecret = 8
+
+// maxKnown bounds how many secrets are remembered. Tokens replace each other; who
+// sent an old one has its answer before so many came after it.
+const maxKnown = 16
+
+// Known is what a client knows to be secret: the tokens that it has sent. The
+// zero value knows nothing. It is safe for concurrent use.
+type Known struct {
+	list atomic.Pointer[known]
+}
+
+type known struct {
+	secrets  []string // the latest first
+	replacer *strings.Replacer
+}
+
+// Knowing returns a Known of these secrets.
+func Knowing(secrets ...string) *Known {
+	k := &Known{}
+	for _, s := range secrets {
+		k.Add(s)
+	}
+	return k
+}
+
+// Add remembers a secret.
+func (k *Known) Add(secret string) {
+	if len(secret) < minSecret {
+		return
+	}
+	for {
+		old := k.list.Load()
+		var secrets []string
+		if old != nil {
+			if old.secrets[0] == secret {
+				return
+			}
+			secrets = slices.DeleteFunc(slices.Clone(old.secrets), func(s string) bool { return s == secret })
+			secrets = secrets[:min(len(secrets), maxKnown-1)]
+		}
+		secrets = append([]string{secret}, secrets...)
+		var pairs []string
+		for _, s := range secrets {
+			// A secret also comes back as it was written into a query, a path or a
+			// quoted text.
+			quoted := strconv.Quote(s)
+			for _, form := range []string{s, url.QueryEscape(s), url.PathEscape(s), quoted[1 : len(quoted)-1]} {
+				pairs = append(pairs, form, Mark)
+			}
+		}
+		if k.list.CompareAndSwap(old, &known{secrets, strings.NewReplacer(pairs...)}) {
+			return
+		}
+	}
+}
+
+// Text returns text without the secrets.
+func (k *Known) Text(text string) string {
+	list := k.list.Load()
+	if list == nil || text == "" {
+		return text
+	}
+	return list.replacer.Replace(text)
+}
+
+// Header returns h, or a copy without the secrets in its values.
+func (k *Known) Header(h http.Header) http.Header {
+	copied := false
+	for name, values := range h {
+		for i, v := range values {
+			clean := k.Text(v)
+			if clean == v {
+				continue
+			}
+			if !copied {
+				h, copied = h.Clone(), true
+			}
+			h[name][i] = clean
+		}
+	}
+	return h
+}
+
+// Error returns an error that shows neither secrets nor control characters: err
+// itself if it doesn't either. One that held a secret still matches what err
+// matches, but does not lead to err, whose fields hold it.
+func (k *Known) Error(err error) error {
+	if err == nil {
+		return nil
+	}
+	text := err.Error()
+	clean := k.Text(text)
+	shown := Printable(clean)
+	switch {
+	case clean != text:
+		return &withoutSecret{shown, Hide(&err)}
+	case shown != text:
+		return &printable{shown, err}
+	}
+	return err
+}
+
+type printable struct {
+	text string
+	err  error
+}
+
+func (e *printable) Error() string { return e.text }
+func (e *printable) Unwrap() error { return e.err }
+
+type withoutSecret struct {
+	text string
+	err  Hidden[error]
+}
+
+func (e *withoutSecret) Error() string        { return e.text }
+func (e *withoutSecret) Is(target error) bool { return errors.Is(*e.err(), target) }
+
+// Timeout reports whether the error is a timeout, as net.Error does.
+func (e *withoutSecret) Timeout() bool {
+	var timeout interface{ Timeout() bool }
+	return errors.As(*e.err(), &timeout) && timeout.Timeout()
+}

@@ -1,0 +1,106 @@
+package redact
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/url"
+	"strings"
+	"sync"
+	"testing"
+	"unicode"
+	"unicode/utf8"
+
+	"github.com/stretchr/testify/assert"
+)
+
+func TestPrintable(t *testing.T) {
+	for text, want := range map[string]string{
+		"":                            "",
+		"plain, with é, 漢 and \"\\\"": "plain, with é, 漢 and \"\\\"",
+		"a\nb\tc\r":                   `a\nb\tc\r`,
+		"\x1b]52;c;Y\a\x1b[2J":        `\x1b]52;c;Y\a\x1b[2J`,
+		"\u009b31m":                   `\u009b31m`,
+		"\u202egnp.exe":               `\u202egnp.exe`,
+		"a\xff\x80b":                  `a\xff\x80b`,
+		"\x00\x7f":                    `\x00\x7f`,
+		"\ufffd":                      "\ufffd",
+		"\u00a0":                      `\u00a0`,
+	} {
+		assert.Equal(t, want, Printable(text))
+	}
+}
+
+func FuzzPrintable(f *testing.F) {
+	f.Add("a\x1b[31m\u202e\xff")
+	f.Fuzz(func(t *testing.T, text string) {
+		shown := Printable(text)
+		if !utf8.ValidString(shown) || strings.ContainsFunc(shown, func(r rune) bool { return r != ' ' && !unicode.IsPrint(r) }) {
+			t.Fatalf("%q became %q", text, shown)
+		}
+		if again := Printable(shown); again != shown {
+			t.Fatalf("%q became %q, and then %q", text, shown, again)
+		}
+	})
+}
+
+func TestKnown(t *testing.T) {
+	var none Known
+	assert.Equal(t, "text", none.Text("text"))
+	err := errors.New("text")
+	assert.Same(t, err, none.Error(err))
+	assert.NoError(t, none.Error(nil))
+
+	const secret = `s3cr3t +"/x`
+	k := Knowing(secret, "short", "")
+	for _, form := range []string{secret, url.QueryEscape(secret), url.PathEscape(secret), fmt.Sprintf("%q", secret)} {
+		clean := k.Text("a " + form + " b")
+		assert.Contains(t, clean, Mark)
+		assert.NotContains(t, clean, "s3cr3t", form)
+	}
+	assert.Equal(t, "short", k.Text("short"), "what is that short is a word")
+	header := http.Header{"A": {"x", secret}, "B": {"y"}}
+	assert.Equal(t, http.Header{"A": {"x", Mark}, "B": {"y"}}, k.Header(header))
+	assert.Equal(t, secret, header["A"][1], "the caller's is left alone")
+
+	for i := range 3 * maxKnown {
+		k.Add(fmt.Sprint("another-", i))
+	}
+	assert.Equal(t, secret, k.Text(secret), "old ones are forgotten")
+	assert.Equal(t, Mark, k.Text(fmt.Sprint("another-", 3*maxKnown-1)))
+	assert.Len(t, k.list.Load().secrets, maxKnown)
+
+	var both sync.WaitGroup
+	for i := range 4 {
+		both.Go(func() {
+			for j := range 100 {
+				k.Add(fmt.Sprint("parallel-", i, "-", j))
+				assert.Equal(t, "x", k.Text("x"))
+			}
+		})
+	}
+	both.Wait()
+}
+
+func TestKnownError(t *testing.T) {
+	k := Knowing("planted-secret")
+	inner := fmt.Errorf("dial \x1b[31m: %w", context.DeadlineExceeded)
+	quoted := k.Error(inner)
+	assert.Equal(t, `dial \x1b[31m: context deadline exceeded`, quoted.Error())
+	assert.ErrorIs(t, quoted, context.DeadlineExceeded)
+	assert.Same(t, inner, errors.Unwrap(quoted))
+
+	err := k.Error(&url.Error{Op: "Get", URL: "https://h/planted-secret", Err: context.DeadlineExceeded})
+	assert.ErrorIs(t, err, context.DeadlineExceeded)
+	timeout, ok := err.(interface{ Timeout() bool })
+	assert.True(t, ok && timeout.Timeout())
+	_, ok = errors.AsType[*url.Error](err)
+	assert.False(t, ok, "it has the secret in a field")
+	for e := err; e != nil; e = errors.Unwrap(e) {
+		for _, verb := range []string{"%v", "%+v", "%#v", "%s", "%q", "%d", "%x"} {
+			assert.NotContains(t, fmt.Sprintf(verb, e), "planted")
+			assert.NotContains(t, fmt.Sprintf(verb, struct{ E error }{e}), "planted")
+		}
+	}
+}
