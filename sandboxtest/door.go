@@ -41,7 +41,7 @@ func (s *Server) authorize(r *http.Request) *apiError {
 	if !strings.EqualFold(scheme, "Bearer") || token == "" {
 		return forbidden("missingToken", "The request is missing an authentication token")
 	}
-	if !sameSecret(token, s.opts.Token) {
+	if !sameSecret(token, s.opts.Token) && !sameSecret(token, s.oidcToken) {
 		return forbidden("invalidToken", "Not authorized")
 	}
 	return nil
@@ -61,16 +61,25 @@ func sameSecret(a, b string) bool {
 }
 
 // knownHost reports whether a Host header names this server in a way that a web
-// page can't have arranged: by an address, or a name of its own.
+// page can't have arranged: by an address, a name of its own, or one that is
+// Vercel's.
 func (s *Server) knownHost(host string) bool {
-	name := host
-	if h, _, err := net.SplitHostPort(host); err == nil {
-		name = h
-	}
-	name = strings.TrimSuffix(strings.ToLower(strings.Trim(name, "[]")), ".")
+	name := hostName(host)
 	if _, err := netip.ParseAddr(name); err == nil {
 		return true
 	}
-	return name == "localhost" || strings.HasSuffix(name, ".localhost") || name == HostName ||
+	switch name {
+	case "localhost", HostName, platformHost, platformAPIHost:
+		return true
+	}
+	return strings.HasSuffix(name, ".localhost") ||
 		slices.ContainsFunc(s.opts.Hosts, func(own string) bool { return strings.EqualFold(own, name) })
+}
+
+// hostName is a Host header without its port, in one spelling.
+func hostName(host string) string {
+	if h, _, err := net.SplitHostPort(host); err == nil {
+		host = h
+	}
+	return strings.TrimSuffix(strings.ToLower(strings.Trim(host, "[]")), ".")
 }

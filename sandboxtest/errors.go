@@ -55,6 +55,7 @@ var (
 	errSnapshotting     = fail(http.StatusUnprocessableEntity, "sandbox_snapshotting", "Sandbox is creating a snapshot")
 	errSnapshotGone     = fail(http.StatusGone, "snapshot_not_found", "Cannot resume sandbox: its snapshot has expired or was deleted.")
 	errMediaType        = fail(http.StatusUnsupportedMediaType, "unsupported_media_type", "Unsupported Media Type")
+	errNoVersion1       = notFound("The emulator does not have version 1 of the API, only later ones: use @vercel/sandbox 2 or later.")
 	errTooLarge         = fail(http.StatusRequestEntityTooLarge, "payload_too_large", "The request body is too large.")
 	errSlowBody         = fail(http.StatusRequestTimeout, "request_timeout", "The request body did not arrive in time.")
 	errClosing          = fail(http.StatusServiceUnavailable, "service_unavailable", "The emulator is closing.")

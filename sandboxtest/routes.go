@@ -56,12 +56,19 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	defer s.leave()
-	path, ok := strings.CutPrefix(r.URL.EscapedPath(), "/api")
+	if subdomain, ok := strings.CutSuffix(hostName(r.Host), routesHost); ok {
+		s.serveRoute(w, r, subdomain)
+		return
+	}
+	path, ok := apiPath(r)
 	if !ok {
 		s.serveOther(w, r)
 		return
 	}
 	e, values, allowed, failure := lookUp(r.Method, path)
+	if strings.HasPrefix(path, "/v1/sandboxes") {
+		failure = errNoVersion1
+	}
 	var op Operation
 	if e != nil {
 		op = e.op

@@ -99,6 +99,7 @@ type Server struct {
 	// unlockSpool gives the spool free for others to sweep.
 	unlockSpool func() error
 	warned      warnings
+	oidcToken   string
 	requests    requests
 	faults      faults
 	stubs       stubs
@@ -146,6 +147,10 @@ func NewServer(opts *Options) (*Server, error) {
 	s := &Server{opts: o, clock: newClock()}
 	if !o.Start.IsZero() {
 		s.clock.offset = time.Until(o.Start)
+	}
+	var err error
+	if s.oidcToken, err = newOIDCToken(o.Token, time.Now()); err != nil {
+		return nil, fmt.Errorf("sandboxtest: %w", err)
 	}
 	s.store = newStore(s)
 	s.ctx, s.cancel = context.WithCancel(context.Background())

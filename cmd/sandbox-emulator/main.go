@@ -4,9 +4,15 @@
 //	sandbox-emulator [flags] COMMAND ARGS…
 //
 // starts it on a free port of the loopback interface, sets the environment so
-// that the SDK finds it, runs the command, and exits with its status:
+// that clients find it, runs the command, and exits with its status:
 //
 //	sandbox-emulator go test ./...
+//
+// Node and Python programs find it too, with the official clients as they are:
+// @vercel/sandbox, the sandbox command, and vercel for Python. What they send to
+// vercel.com, api.vercel.com and *.vercel.run goes to the emulator; the hooks for
+// that are in NODE_OPTIONS and PYTHONPATH, and VERCEL_OIDC_TOKEN holds a token
+// that only the emulator accepts.
 //
 // Without a command it serves until it is interrupted, and prints how to point
 // a program at it. The flags are
@@ -31,7 +37,6 @@ import (
 	"os"
 	"os/exec"
 	"os/signal"
-	"strings"
 	"sync"
 	"syscall"
 	"time"
@@ -139,21 +144,10 @@ func printer(w io.Writer) func(sandboxtest.Request) {
 	}
 }
 
-// environment is how a program finds the server.
-func environment(server *sandboxtest.Server) []string {
-	c := server.Credentials()
-	return []string{
-		"VERCEL_SANDBOX_BASE_URL=" + server.URL,
-		"VERCEL_TOKEN=" + c.Token,
-		"VERCEL_TEAM_ID=" + c.TeamID,
-		"VERCEL_PROJECT_ID=" + c.ProjectID,
-	}
-}
-
 // serve prints how to use the server and waits for a signal.
 func serve(server *sandboxtest.Server, stdout io.Writer, signals <-chan os.Signal) {
 	fmt.Fprintf(stdout, "Serving the Sandbox API at %s (%s mode).\n\nPoint a program at it with:\n\n", server.URL, server.Mode())
-	for _, kv := range environment(server) {
+	for _, kv := range variables(server) {
 		fmt.Fprintf(stdout, "export %s\n", kv)
 	}
 	fmt.Fprint(stdout, "\nInterrupt to stop.\n")
@@ -164,13 +158,17 @@ func serve(server *sandboxtest.Server, stdout io.Writer, signals <-chan os.Signa
 func runCommand(server *sandboxtest.Server, command []string, stderr io.Writer, signals <-chan os.Signal) int {
 	cmd := exec.Command(command[0], command[1:]...)
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = os.Stdin, os.Stdout, os.Stderr
-	for _, kv := range os.Environ() {
-		// A token of the user's own would come before ours.
-		if !strings.HasPrefix(kv, "VERCEL_OIDC_TOKEN=") {
-			cmd.Env = append(cmd.Env, kv)
-		}
+	files, err := writeHooks()
+	if err != nil {
+		fmt.Fprintln(stderr, "sandbox-emulator:", err)
+		return exitFailure
 	}
-	cmd.Env = append(cmd.Env, environment(server)...)
+	defer func() {
+		if err := files.remove(); err != nil {
+			fmt.Fprintln(stderr, "sandbox-emulator:", err)
+		}
+	}()
+	cmd.Env = files.environment(server, os.Environ())
 	if err := cmd.Start(); err != nil {
 		fmt.Fprintln(stderr, "sandbox-emulator:", err)
 		if errors.Is(err, exec.ErrNotFound) || errors.Is(err, os.ErrNotExist) {
@@ -194,7 +192,7 @@ func runCommand(server *sandboxtest.Server, command []string, stderr io.Writer, 
 			}
 		}
 	})
-	err := cmd.Wait()
+	err = cmd.Wait()
 	stop()
 	forwarding.Wait()
 	if exit, ok := errors.AsType[*exec.ExitError](err); ok {

@@ -1,0 +1,77 @@
+package main
+
+import (
+	_ "embed"
+	"net/url"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/go-vercel/sandbox/sandboxtest"
+)
+
+// nodeHook leads Node programs to the server, and pythonHook Python programs:
+// the official clients of both have the platform's address built in.
+var (
+	//go:embed hook.mjs
+	nodeHook []byte
+	//go:embed hook.py
+	pythonHook []byte
+)
+
+// variables are how a program finds the server.
+func variables(server *sandboxtest.Server) []string {
+	c := server.Credentials()
+	return []string{
+		"VERCEL_SANDBOX_BASE_URL=" + server.URL,
+		"VERCEL_TOKEN=" + c.Token,
+		"VERCEL_TEAM_ID=" + c.TeamID,
+		"VERCEL_PROJECT_ID=" + c.ProjectID,
+	}
+}
+
+// hooks are files for programs of other languages.
+type hooks struct{ dir string }
+
+func writeHooks() (*hooks, error) {
+	dir, err := os.MkdirTemp("", "sandbox-emulator-")
+	if err != nil {
+		return nil, err
+	}
+	h := &hooks{dir}
+	for name, text := range map[string][]byte{"hook.mjs": nodeHook, "sitecustomize.py": pythonHook} {
+		if err := os.WriteFile(filepath.Join(dir, name), text, 0o600); err != nil {
+			_ = h.remove() // the first error counts
+			return nil, err
+		}
+	}
+	return h, nil
+}
+
+func (h *hooks) remove() error { return os.RemoveAll(h.dir) }
+
+// environment is that of the command: the caller's, with what leads every
+// client to the server.
+func (h *hooks) environment(server *sandboxtest.Server, base []string) []string {
+	var env []string
+	set := make(map[string]string)
+	for _, kv := range base {
+		key, value, _ := strings.Cut(kv, "=")
+		set[key] = value
+		switch key {
+		case "VERCEL_OIDC_TOKEN", "VERCEL_AUTH_TOKEN", "NODE_OPTIONS", "PYTHONPATH":
+			// A token of the user's own would come before ours.
+		default:
+			env = append(env, kv)
+		}
+	}
+	hook := (&url.URL{Scheme: "file", Path: filepath.ToSlash(filepath.Join(h.dir, "hook.mjs"))}).String()
+	env = append(env, variables(server)...)
+	return append(env,
+		"VERCEL_OIDC_TOKEN="+server.OIDCToken(),
+		"NODE_OPTIONS="+strings.TrimSpace(set["NODE_OPTIONS"]+" --import="+hook),
+		"PYTHONPATH="+strings.TrimSuffix(h.dir+string(os.PathListSeparator)+set["PYTHONPATH"], string(os.PathListSeparator)),
+		// What an emulator is used for is nobody's business.
+		"VERCEL_SANDBOX_TELEMETRY_DISABLED=1",
+	)
+}

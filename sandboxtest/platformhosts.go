@@ -1,0 +1,76 @@
+package sandboxtest
+
+import (
+	"encoding/base64"
+	"encoding/json"
+	"net/http"
+	"strings"
+	"time"
+)
+
+// The names under which the platform's clients look for it. A request that asks
+// for one of them has been sent here by whoever runs the client: their DNS is
+// Vercel's, and so nobody else's to point here.
+const (
+	platformHost    = "vercel.com"     // the API below /api
+	platformAPIHost = "api.vercel.com" // the API at the root
+	routesHost      = ".vercel.run"    // ports, by the subdomain of their route
+)
+
+// apiPath gives the path of a request below the API's base URL, false when it is
+// not for the API.
+func apiPath(r *http.Request) (string, bool) {
+	if hostName(r.Host) == platformAPIHost {
+		return r.URL.EscapedPath(), true
+	}
+	return strings.CutPrefix(r.URL.EscapedPath(), "/api")
+}
+
+// serveRoute serves a port of a sandbox under the name that it has on the
+// platform.
+func (s *Server) serveRoute(w http.ResponseWriter, r *http.Request, subdomain string) {
+	st := s.store
+	var found *route
+	st.mu.Lock()
+	for _, sb := range st.sandboxes {
+		for _, route := range sb.routes {
+			if strings.EqualFold(route.subdomain, subdomain) {
+				found = route
+			}
+		}
+	}
+	st.mu.Unlock()
+	if found == nil {
+		writeError(w, fail(http.StatusNotFound, "SANDBOX_NOT_FOUND", "There is no sandbox with the subdomain %.100q.", subdomain))
+		return
+	}
+	found.server.Handler.ServeHTTP(w, r)
+}
+
+// OIDCToken returns a token in the form of the platform's OIDC tokens, for
+// clients that take nothing else (VERCEL_OIDC_TOKEN). The server accepts it like
+// the token of [Server.Credentials]. Nobody has signed it: in the place of the
+// signature is the server's token.
+func (s *Server) OIDCToken() string { return s.oidcToken }
+
+// newOIDCToken makes the token of a server.
+func newOIDCToken(token string, now time.Time) (string, error) {
+	part := func(v any) (string, error) {
+		data, err := json.Marshal(v)
+		return base64.RawURLEncoding.EncodeToString(data), err
+	}
+	header, err := part(map[string]string{"alg": "none", "typ": "JWT"})
+	if err != nil {
+		return "", err
+	}
+	claims, err := part(map[string]any{
+		"iss": "https://oidc.vercel.com/emulator", "aud": "https://vercel.com/emulator",
+		"sub":   "owner:emulator:project:emulator:environment:development",
+		"owner": "emulator", "owner_id": teamID, "project": "emulator", "project_id": projectID, "environment": "development",
+		"iat": now.Unix(), "nbf": now.Unix(), "exp": now.AddDate(10, 0, 0).Unix(),
+	})
+	if err != nil {
+		return "", err
+	}
+	return header + "." + claims + "." + base64.RawURLEncoding.EncodeToString([]byte(token)), nil
+}
