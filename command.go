@@ -18,7 +18,6 @@ import (
 
 	"github.com/go-vercel/sandbox/internal/api"
 	"github.com/go-vercel/sandbox/internal/coreutils"
-	"github.com/go-vercel/sandbox/internal/redact"
 	"github.com/go-vercel/sandbox/internal/wire"
 )
 
@@ -193,8 +192,8 @@ func (c *Command) String() string {
 	return fmt.Sprintf("command %s (%s)", w.ID, w.Name)
 }
 
-// Format writes String, whatever the verb: the insides are of no use in a log.
-func (c *Command) Format(f fmt.State, verb rune) { redact.String(f, verb, c.String()) }
+// GoString is String: the handle's insides are of no use in a log.
+func (c *Command) GoString() string { return c.String() }
 
 // LogValue describes the handle for log/slog.
 func (c *Command) LogValue() slog.Value {
@@ -357,8 +356,8 @@ func (c CommandResult) String() string {
 	return text
 }
 
-// Format writes String, whatever the verb: the insides are of no use in a log.
-func (c CommandResult) Format(f fmt.State, verb rune) { redact.String(f, verb, c.String()) }
+// GoString is like String: the handle's insides are of no use in a log.
+func (c CommandResult) GoString() string { return c.String() }
 
 // LogValue describes the command and how it ended for log/slog.
 func (c *CommandResult) LogValue() slog.Value {

@@ -194,7 +194,7 @@ func TestWriterAcrossSessions(t *testing.T) {
 			_, err := sb.Stop(t.Context())
 			require.NoError(t, err)
 		}, false},
-		"a stop that does not": {false, func(t *testing.T, _ *sandboxtest.Server, sb *sandbox.Sandbox) {
+		"a stop that keeps nothing": {false, func(t *testing.T, _ *sandboxtest.Server, sb *sandbox.Sandbox) {
 			_, err := sb.Stop(t.Context())
 			require.NoError(t, err)
 		}, true},
@@ -224,12 +224,15 @@ func TestWriterAcrossSessions(t *testing.T) {
 				err = closeErr
 			}
 			got, readErr := sb.FS().ReadFile(t.Context(), "dump.sql")
-			if c.lost {
+			switch {
+			case c.lost && c.persistent:
 				assert.ErrorContains(t, err, "gone")
-				if c.persistent {
-					assert.ErrorIs(t, readErr, fs.ErrNotExist) // the snapshot is older than the file
-				}
-			} else {
+				assert.ErrorIs(t, readErr, fs.ErrNotExist) // the snapshot is older than the file
+			case c.lost: // there is no sandbox to go on with
+				assert.ErrorContains(t, err, "no snapshot available")
+				assert.ErrorContains(t, readErr, "no snapshot available")
+				return
+			default:
 				require.NoError(t, err)
 				assert.True(t, bytes.Equal(got, append(first, second...)), "%d bytes", len(got))
 			}

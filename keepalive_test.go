@@ -68,7 +68,7 @@ func TestKeepAliveEndsWithAnError(t *testing.T) {
 	// The plan's limit.
 	err := sb.KeepAlive(t.Context(), &sandbox.KeepAliveOptions{Margin: 2 * time.Minute, Step: 1000 * time.Hour})
 	assert.ErrorContains(t, err, "can't be extended any further, and ends in 1m")
-	assert.ErrorContains(t, err, "can't be extended beyond")
+	assert.ErrorContains(t, err, "extension would exceed maximum execution timeout")
 
 	// A failure that passes is no reason to stop.
 	remove := srv.Inject(sandboxtest.Fault{Operation: sandboxtest.ExtendTimeout, Status: http.StatusServiceUnavailable, Times: 2})

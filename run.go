@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"github.com/go-vercel/sandbox/internal/api"
-	"github.com/go-vercel/sandbox/internal/redact"
 	"github.com/go-vercel/sandbox/internal/wire"
 )
 
@@ -37,9 +36,6 @@ type CommandOptions struct {
 	// the wait is over.
 	KillOnCancel bool
 }
-
-// Format shows the options without values that may be secret, whatever the verb.
-func (o CommandOptions) Format(f fmt.State, verb rune) { redact.Struct(f, verb, o) }
 
 type commandBody struct {
 	Command string            `json:"command"`

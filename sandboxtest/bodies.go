@@ -106,7 +106,7 @@ func (c *call) decodeUpTo(limit int64, v any) (present map[string]json.RawMessag
 		return nil, badRequest("Invalid JSON: the request body should be an object.")
 	}
 	for key, value := range present {
-		if strings.HasPrefix(key, "__") || string(value) == "null" && key != "keepLastSnapshots" {
+		if strings.HasPrefix(key, "__") || string(value) == "null" && key != "keepLastSnapshots" && key != "networkId" {
 			delete(present, key)
 		}
 	}

@@ -18,6 +18,21 @@ func (s *Server) Credentials() auth.Credentials {
 	return auth.Credentials{Token: s.opts.Token, TeamID: teamID, ProjectID: projectID}
 }
 
+// Environ returns the variables that lead a program in another process to the
+// server, with Credentials, in the form of [os.Environ]. They are for this
+// module's clients and the tools that read the same variables:
+//
+//	cmd.Env = append(os.Environ(), srv.Environ()...)
+func (s *Server) Environ() []string {
+	c := s.Credentials()
+	return []string{
+		"VERCEL_SANDBOX_BASE_URL=" + s.URL,
+		"VERCEL_TOKEN=" + c.Token,
+		"VERCEL_TEAM_ID=" + c.TeamID,
+		"VERCEL_PROJECT_ID=" + c.ProjectID,
+	}
+}
+
 // Client gives a client of the server, with Credentials. It is always the
 // same one, whose connections Close closes.
 func (s *Server) Client() *sandbox.Client { return s.client }

@@ -38,6 +38,8 @@ type command struct {
 	// waited says that somebody has waited for the end: before that nobody is
 	// told of it.
 	waited bool
+	// cut says that the end of the session has ended it.
+	cut bool
 }
 
 // exited reports whether the command has ended.
@@ -87,6 +89,12 @@ func (cmd *command) wire() wire.Command {
 	return w
 }
 
+// The limits of a command's timeout.
+const (
+	minCommandTimeout = 100 * time.Millisecond
+	maxCommandTimeout = 5 * time.Hour
+)
+
 type commandParams struct {
 	Command string            `json:"command"`
 	Args    []string          `json:"args"`
@@ -107,8 +115,13 @@ func (p *commandParams) check() error {
 	if strings.ContainsRune(p.Command+p.Cwd+strings.Join(p.Args, ""), 0) {
 		return invalid("`command`, `args` and `cwd` should NOT have NUL bytes")
 	}
-	if p.Timeout != nil && *p.Timeout <= 0 {
-		return invalid("`timeout` should be >= 1")
+	if p.Timeout != nil {
+		switch t := time.Duration(*p.Timeout); {
+		case t < minCommandTimeout:
+			return invalid("`timeout` should be >= %d.", minCommandTimeout.Milliseconds())
+		case t > maxCommandTimeout:
+			return invalid("`timeout` should be <= %d.", maxCommandTimeout.Milliseconds())
+		}
 	}
 	return checkEnv(p.Env)
 }
@@ -147,7 +160,7 @@ func (c *call) runCommand() error {
 		return nil
 	}
 	stream := c.stream()
-	if err := stream.record(wire.CommandAnswer{Command: cmd.wire()}); err != nil {
+	if err := stream.record(wire.CommandAnswer{Command: cmd.running()}); err != nil {
 		return nil // the client has gone; the command goes on
 	}
 	if p.Logs {
@@ -160,8 +173,25 @@ func (c *call) runCommand() error {
 	case <-c.ctx.Done():
 		return stream.broken(c.ctx.Err())
 	}
+	if cmd.wasCut() {
+		return stream.broken(errSessionEnded)
+	}
 	_ = stream.record(wire.CommandAnswer{Command: cmd.ended()}) // as above
 	return nil
+}
+
+// running describes the command as it was at its start.
+func (cmd *command) running() wire.Command {
+	w := cmd.wire()
+	w.ExitCode, w.DurationMs = nil, nil
+	return w
+}
+
+// wasCut reports whether the end of the session has ended the command.
+func (cmd *command) wasCut() bool {
+	cmd.mu.Lock()
+	defer cmd.mu.Unlock()
+	return cmd.cut
 }
 
 // launchCommand starts a command on the machine, with an ID that the caller
@@ -181,7 +211,7 @@ func (sess *session) launchCommand(ctx context.Context, machine *box.Box, chosen
 	}
 	maps.Copy(env, p.Env)
 	cmd := &command{
-		sess: sess, id: id, name: p.Command, args: p.Args, cwd: absolute(p.Cwd),
+		sess: sess, id: id, name: p.Command, args: p.Args, cwd: absolute(machine.Account(), p.Cwd),
 		startedAt: s.clock.Now(), log: newCommandLog(s.spool), done: make(chan struct{}),
 	}
 	stdout, stderr := newOutputWriter(cmd.log, "stdout"), newOutputWriter(cmd.log, "stderr")
@@ -274,8 +304,9 @@ func environ(env map[string]string) []string {
 }
 
 func (cmd *command) finish(code int) {
+	cut := cmd.sess.isEnding()
 	cmd.mu.Lock()
-	cmd.exitCode = &code
+	cmd.exitCode, cmd.cut = &code, cut
 	cmd.duration = max(0, cmd.sess.sb.s.clock.Now().Sub(cmd.startedAt))
 	cmd.timeout.Stop()
 	cmd.mu.Unlock()
@@ -350,6 +381,9 @@ func (c *call) getCommand() error {
 	case "true":
 		select {
 		case <-cmd.done:
+			if cmd.sess.hasFailed() {
+				return errStopped
+			}
 			cmd.ended()
 		case <-c.ctx.Done():
 			return c.ctx.Err()
@@ -371,7 +405,11 @@ func (c *call) commandLogs() error {
 	if err := stream.start(); err != nil {
 		return nil // the client has gone
 	}
-	return stream.broken(cmd.log.CopyTo(c.ctx, c.w, stream.flush))
+	err = cmd.log.CopyTo(c.ctx, c.w, stream.flush)
+	if err == nil && cmd.wasCut() {
+		err = errSessionEnded
+	}
+	return stream.broken(err)
 }
 
 func (c *call) killCommand() error {

@@ -201,9 +201,15 @@ func TestWaitersLearnOfTheStop(t *testing.T) {
 	l := c.stream("POST", session(sess)+"/cmd", obj{"command": "sh", "args": []string{"-c", "echo up; sleep 1000"}, "wait": true, "logs": true})
 	require.NotNil(t, l.next().Command)
 	assert.Equal(t, "up\n", l.next().text(t))
+	cmd := c.detach(sess, obj{"command": "sleep", "args": []string{"1000"}})
+	logs := c.stream("GET", session(sess)+"/cmd/"+cmd.ID+"/logs", nil)
 	c.stop(sess)
-	assert.Equal(t, 137, *l.next().Command.ExitCode)
-	assert.Nil(t, l.next())
+	for _, l := range []*lines{l, logs} {
+		r := l.next()
+		assert.Equal(t, "error", r.Stream)
+		assert.Contains(t, string(r.Data), `"code":"sandbox_stream_closed"`)
+		assert.Nil(t, l.next())
+	}
 }
 
 func TestMuchOutput(t *testing.T) {

@@ -1,6 +1,7 @@
 package sandboxtest
 
 import (
+	"bytes"
 	"encoding/json"
 	"fmt"
 	"maps"
@@ -45,6 +46,8 @@ func fileError(format string, args ...any) *apiError {
 	return fail(http.StatusBadRequest, "file_error", format, args...)
 }
 
+const noSnapshot = "Cannot resume sandbox: no snapshot available."
+
 var (
 	errSessionNotFound  = notFound("Vercel Sandbox not found.")
 	errSnapshotNotFound = notFound("Snapshot not found.")
@@ -53,12 +56,19 @@ var (
 	errStopped          = fail(http.StatusGone, "sandbox_stopped", "Sandbox has stopped execution and is no longer available")
 	errStopping         = fail(http.StatusUnprocessableEntity, "sandbox_stopping", "Sandbox is stopping")
 	errSnapshotting     = fail(http.StatusUnprocessableEntity, "sandbox_snapshotting", "Sandbox is creating a snapshot")
-	errSnapshotGone     = fail(http.StatusGone, "snapshot_not_found", "Cannot resume sandbox: its snapshot has expired or was deleted.")
-	errMediaType        = fail(http.StatusUnsupportedMediaType, "unsupported_media_type", "Unsupported Media Type")
-	errNoVersion1       = notFound("The emulator does not have version 1 of the API, only later ones: use @vercel/sandbox 2 or later.")
-	errTooLarge         = fail(http.StatusRequestEntityTooLarge, "payload_too_large", "The request body is too large.")
-	errSlowBody         = fail(http.StatusRequestTimeout, "request_timeout", "The request body did not arrive in time.")
-	errClosing          = fail(http.StatusServiceUnavailable, "service_unavailable", "The emulator is closing.")
+	// The three answers to a resume of a sandbox without files that the service
+	// was seen to give: to one that keeps none, to one that has none yet, and to
+	// one whose snapshot was deleted or has expired.
+	errNothingKept  = fail(http.StatusBadRequest, "snapshot_not_found", noSnapshot)
+	errNothingYet   = badRequest(noSnapshot)
+	errSnapshotGone = fail(http.StatusGone, "snapshot_not_found", noSnapshot)
+	// errSourceGone is for a new sandbox from a deleted snapshot.
+	errSourceGone = fail(http.StatusGone, "snapshot_not_found", "Snapshot not found.")
+	errMediaType  = fail(http.StatusUnsupportedMediaType, "unsupported_media_type", "Unsupported Media Type")
+	errNoVersion1 = notFound("The emulator does not have version 1 of the API, only later ones: use @vercel/sandbox 2 or later.")
+	errTooLarge   = fail(http.StatusRequestEntityTooLarge, "payload_too_large", "The request body is too large.")
+	errSlowBody   = fail(http.StatusRequestTimeout, "request_timeout", "The request body did not arrive in time.")
+	errClosing    = fail(http.StatusServiceUnavailable, "service_unavailable", "The emulator is closing.")
 )
 
 // writeError answers with e.
@@ -70,12 +80,21 @@ func writeError(w http.ResponseWriter, e *apiError) {
 
 // writeJSON answers with v.
 func writeJSON(w http.ResponseWriter, status int, v any) {
-	data, err := json.Marshal(v)
+	data, err := encode(v)
 	if err != nil { // our own types always encode
 		status, data = http.StatusInternalServerError, []byte(`{"error":{"code":"internal_server_error","message":"the answer can't be encoded"}}`)
 	}
 	w.Header().Set("Content-Type", "application/json; charset=utf-8")
 	w.WriteHeader(status)
 	// A failed write means that the client has gone; there is nobody to tell.
-	_, _ = w.Write(append(data, '\n'))
+	_, _ = w.Write(data)
+}
+
+// encode writes JSON as the service does, with <, > and & as they are.
+func encode(v any) ([]byte, error) {
+	var buf bytes.Buffer
+	enc := json.NewEncoder(&buf)
+	enc.SetEscapeHTML(false)
+	err := enc.Encode(v)
+	return bytes.TrimSuffix(buf.Bytes(), []byte("\n")), err
 }

@@ -157,7 +157,7 @@ func TestHandleCommand(t *testing.T) {
 	require.NotNil(t, l.next().Command)
 	var out wire.StopAnswer
 	c.call("POST", session(sess)+"/stop", nil, 200, &out)
-	assert.Equal(t, 137, *l.next().Command.ExitCode)
+	assert.Equal(t, "error", l.next().Stream)
 
 	assert.Panics(t, func() { srv.HandleCommand("", nil) })
 	assert.Panics(t, func() { srv.HandleCommand("[", func(context.Context, *sandboxtest.Invocation) int { return 0 }) })

@@ -5,8 +5,8 @@ import (
 	"io"
 	"io/fs"
 	"net/http"
+	"net/url"
 	"path"
-	"strconv"
 	"strings"
 
 	"github.com/go-vercel/sandbox/sandboxtest/internal/box"
@@ -78,14 +78,39 @@ func (c *call) readFile() error {
 	}
 	defer f.Close()
 	c.w.Header().Set("Content-Type", "application/octet-stream")
-	c.w.Header().Set("Content-Length", strconv.FormatInt(size, 10))
+	c.w.Header().Set("Content-Disposition", attachment(path.Base(p.Path)))
 	c.w.WriteHeader(http.StatusOK)
+	// In chunks: the service does not tell the length.
+	if err := http.NewResponseController(c.w).Flush(); err != nil {
+		return nil // the client has gone
+	}
 	n, err := io.Copy(c.w, io.LimitReader(f, size))
 	if err == nil && n < size {
-		// It was cut short meanwhile; the length was promised.
+		// It was cut short meanwhile.
 		panic(http.ErrAbortHandler)
 	}
 	return nil // else the client has gone
+}
+
+// attachment is the Content-Disposition of a file with that name. What a quoted
+// string can't hold is a question mark in it, and whole in a second form.
+func attachment(name string) string {
+	var plain strings.Builder
+	odd := false
+	for _, r := range name {
+		switch {
+		case r == '"' || r == '\\':
+			plain.WriteByte('\\')
+		case r < ' ' || r > '~':
+			odd, r = true, '?'
+		}
+		plain.WriteRune(r)
+	}
+	value := `attachment; filename="` + plain.String() + `"`
+	if odd {
+		value += "; filename*=UTF-8''" + url.PathEscape(name)
+	}
+	return value
 }
 
 // writeFiles answers POST …/fs/write.
@@ -95,15 +120,20 @@ func (c *call) writeFiles() error {
 		return err
 	}
 	cwd := c.r.Header.Get("X-Cwd")
-	switch {
-	case cwd == "":
-		cwd = workDir
-	case !path.IsAbs(cwd):
+	if cwd != "" && !path.IsAbs(cwd) {
 		return invalid("`x-cwd` should be an absolute path")
 	}
 	machine, err := sess.use(c.ctx)
 	if err != nil {
 		return err
+	}
+	if cwd == "" {
+		cwd = machine.Account().WorkDir
+	}
+	if f, _, err := machine.ReadFile(cwd, ""); errors.Is(err, fs.ErrNotExist) {
+		return fileError("The archive could not be extracted: %s: No such file or directory", cwd)
+	} else if err == nil {
+		_ = f.Close() // it was only opened
 	}
 	if err := machine.Extract(c.ctx, c.body(c.s.opts.MaxUpload), cwd); err != nil {
 		if e, ok := errors.AsType[*apiError](err); ok {
@@ -125,10 +155,21 @@ func (c *call) fileError(sess *session, what string, err error) error {
 	}
 	reason := strings.TrimPrefix(err.Error(), "box: ")
 	if pe, ok := errors.AsType[*fs.PathError](err); ok {
-		reason = pe.Path + ": " + pe.Err.Error()
+		reason = capital(pe.Err.Error())
+		if !errors.Is(err, fs.ErrNotExist) || !strings.HasPrefix(what, "error creating") {
+			reason = pe.Path + ": " + reason // a missing parent is not named
+		}
 	}
-	if strings.Contains(reason, "is a directory") {
+	if strings.Contains(strings.ToLower(reason), "is a directory") {
 		return fail(http.StatusBadRequest, "is_directory", "%s: %s", what, reason)
 	}
 	return fileError("%s: %s", what, reason)
+}
+
+// capital is a text that begins as those of the C library do.
+func capital(s string) string {
+	if s == "" {
+		return s
+	}
+	return strings.ToUpper(s[:1]) + s[1:]
 }

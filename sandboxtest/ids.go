@@ -24,6 +24,7 @@ func randomText(alphabet string, n int) string {
 // The forms of the IDs are those of the service; clients take them as opaque.
 func newSessionID() string  { return "sbx_" + randomText(base62, 28) }
 func newSnapshotID() string { return "snap_" + randomText(base62, 28) }
+func newDriveID() string    { return "drv_" + randomText(base62, 28) }
 func newSubdomain() string  { return "sb-" + randomText(base36, 12) }
 func newName() string       { return "sandbox-" + randomText(base36, 12) }
 func newToken() string      { return strings.ToLower(rand.Text()) }

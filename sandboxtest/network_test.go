@@ -47,7 +47,7 @@ func TestRoutes(t *testing.T) {
 		assert.Positive(t, stopped.NetworkTransfer.Egress)
 		status, _ = get()
 		assert.Equal(t, 502, status)
-		back := c.get("one", "", 200)
+		back := c.get("one", "&resume=true", 200)
 		assert.Equal(t, made.Routes, back.Routes)
 		serve(back.Session.ID)
 		c.call("PATCH", "/v2/sandboxes/one?projectId=prj", obj{"ports": []int{}}, 200, nil)

@@ -3,6 +3,7 @@ package sandboxtest
 import (
 	"net/http"
 	"net/url"
+	"strconv"
 	"strings"
 )
 
@@ -38,12 +39,22 @@ const (
 	SnapshotTree   Operation = "read snapshot tree"
 	GetSnapshot    Operation = "get snapshot"
 	DeleteSnapshot Operation = "delete snapshot"
+
+	ListDrives       Operation = "list drives"
+	GetOrCreateDrive Operation = "get or create drive"
+	GetDrive         Operation = "get drive"
+	ForkDrive        Operation = "fork drive"
+	DeleteDrive      Operation = "delete drive"
+	// GetFeatures is what a project may use.
+	GetFeatures Operation = "get features"
 )
 
 // endpoint is how an operation is reached.
 type endpoint struct {
 	op     Operation
 	method string
+	// newest is the newest version of the API that has it, of those from 2 on.
+	newest int
 	// path is below /v2/sandboxes; "*" takes any one segment.
 	path   []string
 	handle func(*call) error
@@ -59,7 +70,14 @@ func init() {
 		if path != "" {
 			segments = strings.Split(path, "/")
 		}
-		endpoints = append(endpoints, endpoint{op, method, segments, handle})
+		newest := 2
+		switch op {
+		case CreateSandbox:
+			newest = 4
+		case ForkSandbox, CreateSnapshot:
+			newest = 3
+		}
+		endpoints = append(endpoints, endpoint{op, method, newest, segments, handle})
 	}
 	add(ListSandboxes, http.MethodGet, "", (*call).listSandboxes)
 	add(CreateSandbox, http.MethodPost, "", (*call).createSandbox)
@@ -86,6 +104,13 @@ func init() {
 	add(GetSnapshot, http.MethodGet, "snapshots/*", (*call).getSnapshot)
 	add(DeleteSnapshot, http.MethodDelete, "snapshots/*", (*call).deleteSnapshot)
 
+	add(ListDrives, http.MethodGet, "drives", (*call).listDrives)
+	add(GetDrive, http.MethodGet, "drives/*", (*call).getDrive)
+	add(GetOrCreateDrive, http.MethodPost, "drives/*", (*call).getOrCreateDrive)
+	add(ForkDrive, http.MethodPost, "drives/*/fork", (*call).forkDrive)
+	add(DeleteDrive, http.MethodDelete, "drives/*", (*call).deleteDrive)
+	add(GetFeatures, http.MethodGet, "features", (*call).features)
+
 	add(GetSandbox, http.MethodGet, "*", (*call).getSandbox)
 	add(UpdateSandbox, http.MethodPatch, "*", (*call).updateSandbox)
 	add(DeleteSandbox, http.MethodDelete, "*", (*call).deleteSandbox)
@@ -94,10 +119,10 @@ func init() {
 
 // lookUp finds the endpoint of a request and the values of its wildcards.
 // allowed lists the methods that the path has when none of them fits.
-func lookUp(method, escapedPath string) (e *endpoint, values []string, allowed []string, err *apiError) {
-	rest, ok := strings.CutPrefix(escapedPath, "/v2/sandboxes")
-	if !ok || rest != "" && rest[0] != '/' {
-		return nil, nil, nil, notFound("Not found.")
+func lookUp(method, escapedPath string) (e *endpoint, version int, values []string, allowed []string, err *apiError) {
+	version, rest, err := cutVersion(escapedPath)
+	if err != nil {
+		return nil, version, nil, nil, err
 	}
 	var segments []string
 	if rest = strings.TrimSuffix(rest, "/"); rest != "" {
@@ -106,7 +131,7 @@ func lookUp(method, escapedPath string) (e *endpoint, values []string, allowed [
 	for i, s := range segments {
 		plain, err := url.PathUnescape(s)
 		if err != nil {
-			return nil, nil, nil, badRequest("The path is not well formed.")
+			return nil, version, nil, nil, badRequest("The path is not well formed.")
 		}
 		segments[i] = plain
 	}
@@ -114,17 +139,33 @@ func lookUp(method, escapedPath string) (e *endpoint, values []string, allowed [
 		e := &endpoints[i]
 		values, ok := match(e.path, segments)
 		switch {
-		case !ok:
+		case !ok, version > e.newest:
 		case e.method == method:
-			return e, values, nil, nil
+			return e, version, values, nil, nil
 		default:
 			allowed = append(allowed, e.method)
 		}
 	}
 	if len(allowed) > 0 {
-		return nil, nil, allowed, fail(http.StatusMethodNotAllowed, "method_not_allowed", "The method %.20q is not allowed here.", method)
+		return nil, version, nil, allowed, fail(http.StatusMethodNotAllowed, "method_not_allowed", "The method %.20q is not allowed here.", method)
 	}
-	return nil, nil, nil, notFound("Not found.")
+	return nil, version, nil, nil, notFound("Not found.")
+}
+
+// cutVersion takes the version off a path, and the name that all have in
+// common.
+func cutVersion(escapedPath string) (version int, rest string, err *apiError) {
+	number, rest, ok := strings.Cut(strings.TrimPrefix(escapedPath, "/v"), "/sandboxes")
+	version, aerr := strconv.Atoi(number)
+	switch {
+	case !ok || aerr != nil || rest != "" && rest[0] != '/':
+		return 0, "", notFound("Not found.")
+	case version == 1:
+		return version, "", errNoVersion1
+	case version < 2:
+		return version, "", notFound("Not found.")
+	}
+	return version, rest, nil
 }
 
 func match(pattern, segments []string) (values []string, ok bool) {

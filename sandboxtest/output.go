@@ -10,7 +10,7 @@ import (
 // one record: its beginning waits for its end.
 type outputWriter struct {
 	log    *commandLog
-	prefix string
+	suffix string
 
 	mu   sync.Mutex
 	tail []byte // an incomplete sequence, less than utf8.UTFMax bytes
@@ -18,7 +18,7 @@ type outputWriter struct {
 }
 
 func newOutputWriter(log *commandLog, stream string) *outputWriter {
-	return &outputWriter{log: log, prefix: `{"stream":"` + stream + `","data":`}
+	return &outputWriter{log: log, suffix: `,"stream":"` + stream + `"}` + "\n"}
 }
 
 // maxRecord bounds the data of one record.
@@ -60,9 +60,9 @@ func (o *outputWriter) record(data []byte) error {
 	if len(data) == 0 {
 		return nil
 	}
-	o.line = append(o.line[:0], o.prefix...)
+	o.line = append(o.line[:0], `{"data":`...)
 	o.line = appendJSONString(o.line, data)
-	o.line = append(o.line, '}', '\n')
+	o.line = append(o.line, o.suffix...)
 	return o.log.Append(o.line)
 }
 

@@ -23,11 +23,15 @@ const (
 	defaultTimeout = 5 * time.Minute
 	maxTimeout     = 24 * time.Hour
 	maxKeep        = 10
-	defaultRuntime = "node24"
+	minTimeout     = time.Second
+	maxEnv         = 4096 // bytes of a sandbox's environment as JSON
+	minPort        = 1024
 	day            = 24 * time.Hour
 	// defaultExpiration is that of snapshots, counted from their last use.
 	defaultExpiration = 30 * day
-	reservedPort      = 23456
+	// shortExpiration is that of the newest versions of the API.
+	shortExpiration = 7 * day
+	reservedPort    = 23456
 )
 
 var (
@@ -35,7 +39,7 @@ var (
 	validRuntime = regexp.MustCompile(`^(node|python)[0-9]+(\.[0-9]+)?$`)
 	validEnvKey  = regexp.MustCompile(`^[^=\x00]+$`)
 	// reservedNames are those of other routes.
-	reservedNames = []string{"sessions", "snapshots", "drives"}
+	reservedNames = []string{"sessions", "snapshots", "drives", "features"}
 )
 
 // sandboxParams are the fields that create, fork and update have in common.
@@ -50,7 +54,16 @@ type sandboxParams struct {
 	Tags               *map[string]string      `json:"tags"`
 	SnapshotExpiration *wire.Duration          `json:"snapshotExpiration"`
 	KeepLastSnapshots  *wire.KeepLastSnapshots `json:"keepLastSnapshots"`
+	Region             string                  `json:"region"`
+	FailoverRegions    *[]string               `json:"failoverRegions"`
+	NetworkID          string                  `json:"networkId"`
+	Mounts             *map[string]wire.Mount  `json:"mounts"`
+
+	present map[string]json.RawMessage
 }
+
+// cleared reports whether the field was given as null.
+func (p *sandboxParams) cleared(field string) bool { return string(p.present[field]) == "null" }
 
 type resources struct {
 	VCPUs  *int `json:"vcpus"`
@@ -91,8 +104,7 @@ type source struct {
 // defaultSettings are those of a sandbox whose creator has none to give.
 func defaultSettings() settings {
 	return settings{
-		Persistent: true, VCPUs: defaultVCPUs, Timeout: defaultTimeout,
-		Policy: wire.NetworkPolicy{Mode: modeAllowAll},
+		Persistent: true, VCPUs: defaultVCPUs, Timeout: defaultTimeout, Region: defaultRegion,
 	}
 }
 
@@ -119,10 +131,10 @@ func (p *sandboxParams) apply(set *settings) error {
 	}
 	if p.Timeout != nil {
 		switch t := time.Duration(*p.Timeout); {
-		case t < time.Millisecond:
-			return invalid("`timeout` should be >= 1")
+		case t < minTimeout:
+			return invalid("`timeout` should be >= %d.", minTimeout.Milliseconds())
 		case t > maxTimeout:
-			return invalid("`timeout` should be <= %d", maxTimeout.Milliseconds())
+			return badRequest("timeout restricted to <= %dh", maxTimeout/time.Hour)
 		default:
 			set.Timeout = t
 		}
@@ -133,7 +145,30 @@ func (p *sandboxParams) apply(set *settings) error {
 		}
 	}
 	if p.Image != "" {
-		set.Image, set.Runtime = p.Image, ""
+		image, err := pinImage(p.Image)
+		if err != nil {
+			return err
+		}
+		set.Image, set.Runtime = image, ""
+	}
+	if p.Region != "" {
+		if err := checkRegion("region", p.Region); err != nil {
+			return err
+		}
+		set.Region = p.Region
+	}
+	if p.FailoverRegions != nil {
+		set.FailoverRegions = slices.Clone(*p.FailoverRegions)
+	}
+	if p.NetworkID != "" {
+		set.NetworkID = p.NetworkID
+	}
+	if p.Mounts != nil {
+		mounts, err := checkMountParams(*p.Mounts)
+		if err != nil {
+			return err
+		}
+		set.Mounts = mounts
 	}
 	if p.Persistent != nil {
 		set.Persistent = *p.Persistent
@@ -143,11 +178,14 @@ func (p *sandboxParams) apply(set *settings) error {
 		if err != nil {
 			return err
 		}
-		set.Policy = *policy
+		set.Policy = policy
 	}
 	if p.Env != nil {
 		if err := checkEnv(p.Env); err != nil {
 			return err
+		}
+		if data, err := encode(p.Env); err != nil || len(data) > maxEnv {
+			return badRequest("env payload too large (%d bytes; max %d)", len(data), maxEnv)
 		}
 		set.Env = maps.Clone(p.Env)
 	}
@@ -173,6 +211,9 @@ func (p *sandboxParams) apply(set *settings) error {
 				return err
 			}
 		}
+		if k.DeleteEvicted == nil {
+			k.DeleteEvicted = new(true)
+		}
 		set.KeepLast = k
 	}
 	return nil
@@ -195,13 +236,15 @@ func (r *resources) apply(set *settings) error {
 
 func checkPorts(ports []int) error {
 	if len(ports) > maxPorts {
-		return invalid("`ports` should NOT have more than %d items", maxPorts)
+		return invalid("`ports` should NOT have more than %d items.", maxPorts)
 	}
 	seen := make(map[int]bool)
 	for _, port := range ports {
 		switch {
-		case port < 1 || port > 65535:
-			return invalid("`ports` should be between 1 and 65535, not %d", port)
+		case port < minPort:
+			return invalid("`ports` should be >= %d.", minPort)
+		case port > 65535:
+			return invalid("`ports` should be <= 65535.")
 		case port == reservedPort:
 			return fail(400, "reserved_port", "The port %d is reserved.", port)
 		case seen[port]:
@@ -249,13 +292,10 @@ func checkRuntime(runtime string) error {
 }
 
 // checkCIDRs checks subnets of a policy.
-func checkCIDRs(field string, list []string) error {
+func checkCIDRs(list []string) error {
 	for _, text := range list {
-		if _, err := netip.ParsePrefix(text); err == nil {
-			continue
-		}
-		if _, err := netip.ParseAddr(text); err != nil {
-			return invalid("`%s` should have CIDR items", field)
+		if p, err := netip.ParsePrefix(text); err != nil || !p.Addr().Is4() {
+			return badRequest("Invalid CIDR \"%.80s\"", text)
 		}
 	}
 	return nil

@@ -33,20 +33,13 @@ type policyRequest struct {
 	AllowedCIDRs   []string        `json:"allowedCIDRs"`
 	DeniedCIDRs    []string        `json:"deniedCIDRs"`
 	InjectionRules []injectionRule `json:"injectionRules"`
-	ForwardRules   []forwardRule   `json:"forwardRules"`
 }
 
+// injectionRule has the values of headers, of which answers have the names.
 type injectionRule struct {
-	Domain      string            `json:"domain"`
-	Headers     map[string]string `json:"headers"`
-	HeaderNames []string          `json:"headerNames"`
-	Match       json.RawMessage   `json:"match"`
-}
-
-type forwardRule struct {
-	Domain     string          `json:"domain"`
-	ForwardURL string          `json:"forwardURL"`
-	Match      json.RawMessage `json:"match"`
+	Domain  string            `json:"domain"`
+	Headers map[string]string `json:"headers"`
+	Match   json.RawMessage   `json:"match"`
 }
 
 // policyRule is a rule of a domain.
@@ -55,7 +48,8 @@ type policyRule struct {
 	Transform []struct {
 		Headers map[string]string `json:"headers"`
 	} `json:"transform"`
-	ForwardURL *string `json:"forwardURL"`
+	ForwardURL *string        `json:"forwardURL"`
+	Response   *wire.Response `json:"response"`
 }
 
 type (
@@ -84,7 +78,13 @@ func parsePolicy(data []byte) (*wire.NetworkPolicy, error) {
 		return nil, err
 	}
 	v2 := p.Allow != nil || p.Subnets != nil
-	legacy := p.AllowedDomains != nil || p.AllowedCIDRs != nil || p.DeniedCIDRs != nil || p.InjectionRules != nil || p.ForwardRules != nil
+	legacy := p.AllowedDomains != nil || p.AllowedCIDRs != nil || p.DeniedCIDRs != nil || p.InjectionRules != nil
+	switch p.Mode {
+	case "default-allow":
+		p.Mode = modeAllowAll
+	case "default-deny":
+		p.Mode = modeDenyAll
+	}
 	switch {
 	case p.Mode == modeAllowAll || p.Mode == modeDenyAll:
 		if v2 || legacy {
@@ -118,17 +118,7 @@ func (p *policyRequest) legacy() (*wire.NetworkPolicy, error) {
 		if err := checkMatch(r.Match); err != nil {
 			return nil, err
 		}
-		names := r.HeaderNames
-		if r.Headers != nil {
-			names = headerNames(r.Headers)
-		}
-		out.InjectionRules = append(out.InjectionRules, wire.InjectionRule{Domain: r.Domain, HeaderNames: names, Match: r.Match})
-	}
-	for _, r := range p.ForwardRules {
-		if err := checkForward(r.ForwardURL, r.Match); err != nil {
-			return nil, err
-		}
-		out.ForwardRules = append(out.ForwardRules, wire.ForwardRule(r))
+		out.InjectionRules = append(out.InjectionRules, wire.InjectionRule{Domain: r.Domain, HeaderNames: headerNames(r.Headers), Match: r.Match})
 	}
 	return out, checkPolicy(out)
 }
@@ -168,9 +158,20 @@ func (p *policyRequest) rules(out *wire.NetworkPolicy) error {
 	out.AllowedDomains = domains
 	for _, domain := range domains {
 		for _, r := range rules[domain] {
+			kinds := 0
+			for _, given := range []bool{r.Transform != nil, r.ForwardURL != nil, r.Response != nil} {
+				if given {
+					kinds++
+				}
+			}
 			switch {
-			case r.Transform != nil && r.ForwardURL != nil:
-				return invalid("`transform` and `forwardURL` cannot be used together")
+			case kinds > 1:
+				return invalid("only one of `transform`, `forwardURL` or `response` can be used in a rule")
+			case r.Response != nil:
+				if err := checkResponse(r.Response, r.Match); err != nil {
+					return err
+				}
+				out.ResponseRules = append(out.ResponseRules, wire.ResponseRule{Domain: domain, Match: r.Match, Response: *r.Response})
 			case r.ForwardURL != nil:
 				if err := checkForward(*r.ForwardURL, r.Match); err != nil {
 					return err
@@ -186,7 +187,7 @@ func (p *policyRequest) rules(out *wire.NetworkPolicy) error {
 				}
 				out.InjectionRules = append(out.InjectionRules, wire.InjectionRule{Domain: domain, HeaderNames: headerNames(headers), Match: r.Match})
 			default:
-				return invalid("`transform` or `forwardURL` must be provided")
+				return invalid("`transform`, `forwardURL` or `response` must be provided")
 			}
 		}
 	}
@@ -226,10 +227,34 @@ func checkPolicy(p *wire.NetworkPolicy) error {
 			return invalid("`networkPolicy.allow` should have domains, not %.80q", d)
 		}
 	}
-	if err := checkCIDRs("networkPolicy.subnets.allow", p.AllowedCIDRs); err != nil {
-		return err
+	return checkCIDRs(slices.Concat(p.AllowedCIDRs, p.DeniedCIDRs))
+}
+
+// checkResponse checks what the firewall is to answer with.
+func checkResponse(r *wire.Response, match json.RawMessage) error {
+	if r.StatusCode < 200 || r.StatusCode > 599 {
+		return invalid("`response.statusCode` should be between 200 and 599")
 	}
-	return checkCIDRs("networkPolicy.subnets.deny", p.DeniedCIDRs)
+	if r.Body != nil {
+		switch {
+		case r.StatusCode == 204 || r.StatusCode == 205 || r.StatusCode == 304:
+			return invalid("`response.body` should NOT be used with status %d", r.StatusCode)
+		case r.ContentType == nil:
+			return invalid("`response` should have property `contentType` when property `body` is present")
+		}
+	}
+	seen := make(map[string]bool)
+	for name := range r.Headers {
+		lower := strings.ToLower(name)
+		switch {
+		case lower == "connection" || lower == "content-length" || lower == "transfer-encoding":
+			return invalid("`response.headers` should NOT have the header `%s`", lower)
+		case seen[lower]:
+			return invalid("`response.headers` should NOT have the header `%s` twice", lower)
+		}
+		seen[lower] = true
+	}
+	return checkMatch(match)
 }
 
 func checkForward(text string, match json.RawMessage) error {

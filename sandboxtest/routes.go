@@ -12,12 +12,13 @@ import (
 
 // call is one request to one operation.
 type call struct {
-	s      *Server
-	w      http.ResponseWriter
-	r      *http.Request
-	ctx    context.Context
-	values []string // of the path's wildcards
-	record *Request
+	s       *Server
+	w       http.ResponseWriter
+	r       *http.Request
+	ctx     context.Context
+	version int      // of the API
+	values  []string // of the path's wildcards
+	record  *Request
 }
 
 // statusWriter remembers the status for the record of the request.
@@ -65,22 +66,19 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request) {
 		s.serveOther(w, r)
 		return
 	}
-	e, values, allowed, failure := lookUp(r.Method, path)
-	if strings.HasPrefix(path, "/v1/sandboxes") {
-		failure = errNoVersion1
-	}
+	e, version, values, allowed, failure := lookUp(r.Method, path)
 	var op Operation
 	if e != nil {
 		op = e.op
 	}
-	c := &call{s: s, r: r, values: values, record: s.requests.begin(r, op, path)}
+	c := &call{s: s, r: r, version: version, values: values, record: s.requests.begin(r, op, path)}
 	sw := &statusWriter{ResponseWriter: w}
 	if s.opts.Dir != "" && op.durable() {
 		sw.settle = s.store.flush
 	}
 	c.w = sw
 	sw.Header().Set("X-Vercel-Id", newRequestID())
-	sw.Header().Set("Cache-Control", "no-store")
+	sw.Header().Set("Cache-Control", "private, max-age=0, must-revalidate")
 	sw.Header().Set("Date", s.clock.Now().UTC().Format(http.TimeFormat))
 	defer func() {
 		rec := s.requests.end(c.record, sw.status)
@@ -139,6 +137,10 @@ func (c *call) dispatch(e *endpoint) {
 			return
 		}
 		c.w = &faultWriter{ResponseWriter: c.w, fault: f}
+	}
+	if failure := c.limitRate(e.op); failure != nil {
+		writeError(c.w, failure)
+		return
 	}
 	if !c.wellTyped(e) {
 		writeError(c.w, errMediaType)

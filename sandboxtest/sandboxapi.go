@@ -10,18 +10,27 @@ import (
 	"github.com/go-vercel/sandbox/sandboxtest/internal/box"
 )
 
-// createSandbox answers POST /v2/sandboxes.
+// createSandbox answers POST /v2/sandboxes, /v3/sandboxes and /v4/sandboxes,
+// which boot a runtime or an image when neither is named.
 func (c *call) createSandbox() error {
 	var p createParams
-	if _, err := c.decode(&p); err != nil {
+	present, err := c.decode(&p)
+	if err != nil {
 		return err
 	}
+	p.present = present
 	if p.ProjectID == "" {
 		return invalid("should have required property `projectId`")
 	}
 	set := defaultSettings()
+	if c.version >= 4 {
+		c.shortenRetention(&set)
+	}
 	if err := p.apply(&set); err != nil {
 		return err
+	}
+	if p.cleared("keepLastSnapshots") {
+		set.KeepLast = nil
 	}
 	if p.Runtime != "" && p.Image != "" {
 		return invalid("`runtime` and `image` can't be used together")
@@ -32,9 +41,6 @@ func (c *call) createSandbox() error {
 		}
 		set.Runtime = p.Runtime
 	}
-	if set.Runtime == "" && set.Image == "" {
-		set.Runtime = defaultRuntime
-	}
 	var from *snapshot
 	var fill func(context.Context, *box.Box) error
 	if src := p.Source; src != nil {
@@ -42,19 +48,53 @@ func (c *call) createSandbox() error {
 			return err
 		}
 		if src.Type == sourceSnapshot {
-			if p.Runtime != "" || p.Image != "" {
-				return invalid("`runtime` and `image` can't be used with a snapshot")
+			if p.Image != "" {
+				return invalid("`image` can't be used with a snapshot")
 			}
-			var err error
 			if from, err = c.s.store.usable(p.ProjectID, src.SnapshotID); err != nil {
 				return err
 			}
+			// The files are those of an image or a runtime, whatever is asked for.
+			if set.Image = from.image; set.Runtime == "" {
+				set.Runtime = from.runtime
+			}
+			if p.Region == "" {
+				set.Region = from.regions[0]
+			}
 		} else {
-			policy := set.Policy
-			fill = func(ctx context.Context, m *box.Box) error { return src.fill(ctx, m, &policy) }
+			denied, version := set.deniesAll(), c.version
+			fill = func(ctx context.Context, m *box.Box) error { return src.fill(ctx, m, denied, version) }
 		}
 	}
+	if err := set.boot(c.version, from); err != nil {
+		return err
+	}
 	return c.makeSandbox(p.ProjectID, p.Name, set, from, fill)
+}
+
+// boot settles on the runtime or the image of a new sandbox.
+func (c *settings) boot(version int, from *snapshot) (err error) {
+	if from == nil && c.Runtime == "" && c.Image == "" && version >= 3 {
+		c.Image, err = pinImage(defaultImage)
+	}
+	if c.Runtime == "" {
+		c.Runtime = defaultRuntime
+	}
+	if err == nil {
+		err = c.checkPlace()
+	}
+	return err
+}
+
+// shortenRetention sets what the newest versions of the API keep of snapshots
+// when they are told nothing else.
+func (c *call) shortenRetention(set *settings) {
+	if set.SnapshotExpiration == nil {
+		set.SnapshotExpiration = new(shortExpiration)
+	}
+	if set.KeepLast == nil && set.Persistent {
+		set.KeepLast = &wire.KeepLastSnapshots{Count: 1, DeleteEvicted: new(true)}
+	}
 }
 
 // usable gives a snapshot that a sandbox of the project can start from.
@@ -62,8 +102,11 @@ func (st *store) usable(project, id string) (*snapshot, error) {
 	st.mu.Lock()
 	defer st.mu.Unlock()
 	sn := st.snapshots[id]
-	if sn == nil || sn.key.project != project || sn.status != snapshotCreated {
+	switch {
+	case sn == nil || sn.key.project != project || sn.status == snapshotFailed:
 		return nil, errSnapshotNotFound
+	case sn.status != snapshotCreated:
+		return nil, errSourceGone
 	}
 	return sn, nil
 }
@@ -76,8 +119,15 @@ func (c *call) makeSandbox(project, name string, set settings, from *snapshot, f
 	if err := checkName(name); err != nil {
 		return err
 	}
+	if len(set.Ports) == maxPorts {
+		// So the service does, although its schema allows as many.
+		return fail(http.StatusInternalServerError, "internal_server_error", "Internal Server Error")
+	}
 	st := c.s.store
 	key := sandboxKey{project, name}
+	if err := st.checkMounts(project, &set); err != nil {
+		return err
+	}
 	if err := st.reserve(key); err != nil {
 		return err
 	}
@@ -99,10 +149,12 @@ func (c *call) makeSandbox(project, name string, set settings, from *snapshot, f
 		return err
 	}
 	st.mu.Lock()
+	now = c.s.clock.Now()
+	sb.createdAt, sb.updatedAt, sb.statusUpdatedAt = now, now, now
 	st.sandboxes[key] = sb
 	st.changedLocked()
 	st.mu.Unlock()
-	return c.answerSandbox(sb, false)
+	return c.answerNew(sb)
 }
 
 // detached is a context for the work on a session: a client that gives up
@@ -113,12 +165,28 @@ func (c *call) detached() (context.Context, context.CancelFunc) {
 	return ctx, func() { stop(); cancel() }
 }
 
+// answerNew answers with a sandbox that was made, without what adds up later.
+func (c *call) answerNew(sb *namedSandbox) error {
+	st := c.s.store
+	st.mu.Lock()
+	answer := wire.SandboxAnswer{Sandbox: sb.wire(), Session: sb.current.wire(), Routes: sb.wireRoutes()}
+	st.mu.Unlock()
+	w := &answer.Sandbox
+	w.TotalEgressBytes, w.TotalIngressBytes, w.TotalActiveCPUDurationMs, w.TotalDurationMs = nil, nil, nil, nil
+	w.ExpiresAt = wire.Time{}
+	writeJSON(c.w, http.StatusOK, answer)
+	return nil
+}
+
 func (c *call) answerSandbox(sb *namedSandbox, resumed bool) error {
 	st := c.s.store
 	st.mu.Lock()
-	answer := wire.SandboxAnswer{Sandbox: sb.wire(), Session: sb.current.wire(), Routes: sb.wireRoutes(), Resumed: resumed}
+	answer := wire.SandboxAnswer{Sandbox: sb.wire(), Session: sb.current.wire(), Routes: sb.wireRoutes()}
 	st.mu.Unlock()
-	writeJSON(c.w, http.StatusOK, answer)
+	writeJSON(c.w, http.StatusOK, struct {
+		wire.SandboxAnswer
+		Resumed bool `json:"resumed"` // also when it is false
+	}{answer, resumed})
 	return nil
 }
 
@@ -148,17 +216,17 @@ func (sb *namedSandbox) lock() error {
 	return nil
 }
 
-// getSandbox answers GET /v2/sandboxes/{name}. Without resume it resumes.
+// getSandbox answers GET /v2/sandboxes/{name}.
 func (c *call) getSandbox() error {
 	sb, err := c.sandbox()
 	if err != nil {
 		return err
 	}
-	resume := true
+	resume := false
 	switch c.r.URL.Query().Get("resume") {
 	case "", "true":
+		resume = true
 	case "false":
-		resume = false
 	default:
 		return invalid("`resume` should be equal to one of the allowed values: true, false")
 	}
@@ -170,6 +238,12 @@ func (c *call) getSandbox() error {
 		defer sb.op.Unlock()
 		ctx, cancel := c.detached()
 		defer cancel()
+		if c.s.opts.Realistic {
+			// The service holds a resume back until the session before has ended.
+			if err := sb.awaitEnd(ctx); err != nil {
+				return err
+			}
+		}
 		if resumed, err = sb.resume(ctx); err != nil {
 			return err
 		}
@@ -184,9 +258,11 @@ func (c *call) forkSandbox() error {
 		return err
 	}
 	var p forkParams
-	if _, err := c.decode(&p); err != nil {
+	present, err := c.decode(&p)
+	if err != nil {
 		return err
 	}
+	p.present = present
 	st := c.s.store
 	st.mu.Lock()
 	set, snapshotID := source.settings.clone(), source.currentSnapshot
@@ -194,11 +270,23 @@ func (c *call) forkSandbox() error {
 	if err := p.apply(&set); err != nil {
 		return err
 	}
+	if c.version >= 3 {
+		c.shortenRetention(&set)
+	}
+	if p.cleared("keepLastSnapshots") {
+		set.KeepLast = nil
+	}
+	if p.cleared("networkId") {
+		set.NetworkID = ""
+	}
 	var from *snapshot
 	if snapshotID != "" {
 		if from, err = st.usable(source.key.project, snapshotID); err != nil {
 			return errSnapshotGone
 		}
+	}
+	if err := set.boot(c.version, from); err != nil {
+		return err
 	}
 	return c.makeSandbox(source.key.project, p.Name, set, from, nil)
 }
@@ -215,10 +303,9 @@ func (c *call) updateSandbox() error {
 	if err != nil {
 		return err
 	}
-	for _, field := range []string{"env", "image"} {
-		if _, ok := present[field]; ok {
-			return invalid("should NOT have additional property `%s`", field)
-		}
+	p.present = present
+	if _, ok := present["image"]; ok {
+		return invalid("should NOT have additional property `image`.")
 	}
 	if err := sb.lock(); err != nil {
 		return err
@@ -231,19 +318,28 @@ func (c *call) updateSandbox() error {
 	if err := p.apply(&set); err != nil {
 		return err
 	}
-	if string(present["keepLastSnapshots"]) == "null" {
+	if p.cleared("keepLastSnapshots") {
 		set.KeepLast = nil
+	}
+	if p.cleared("networkId") {
+		set.NetworkID = ""
 	}
 	if p.Runtime != "" {
 		if err := checkRuntime(p.Runtime); err != nil {
 			return err
 		}
-		set.Runtime, set.Image = p.Runtime, ""
+		set.Runtime = p.Runtime
 	}
 	if p.CurrentSnapshotID != "" {
 		if _, err := st.usable(sb.key.project, p.CurrentSnapshotID); err != nil {
 			return notFound("Snapshot '%.100s' not found", p.CurrentSnapshotID)
 		}
+	}
+	if err := set.checkPlace(); err != nil {
+		return err
+	}
+	if err := st.checkMounts(sb.key.project, &set); err != nil {
+		return err
 	}
 	if p.Ports != nil {
 		if err := sb.setPorts(set.Ports); err != nil {
@@ -262,12 +358,21 @@ func (c *call) updateSandbox() error {
 	return nil
 }
 
-// deleteSandbox answers DELETE /v2/sandboxes/{name}. Snapshots stay: other
-// sandboxes may be made from them.
+// deleteSandbox answers DELETE /v2/sandboxes/{name}. Snapshots stay, since
+// other sandboxes may be made from them, unless those that no other sandbox
+// needs are to go.
 func (c *call) deleteSandbox() error {
 	sb, err := c.sandbox()
 	if err != nil {
 		return err
+	}
+	orphans := false
+	switch c.r.URL.Query().Get("deleteOrphanSnapshots") {
+	case "true":
+		orphans = true
+	case "", "false":
+	default:
+		return invalid("`deleteOrphanSnapshots` should be equal to one of the allowed values: true, false")
 	}
 	if err := sb.lock(); err != nil {
 		return err
@@ -283,15 +388,39 @@ func (c *call) deleteSandbox() error {
 	sb.deleted = true
 	delete(st.sandboxes, sb.key)
 	answer := wire.UpdateAnswer{Sandbox: sb.wire()}
+	var gone []*snapshot
+	if orphans {
+		gone = st.orphansLocked(sb.key)
+	}
 	st.changedLocked()
 	st.mu.Unlock()
+	for _, sn := range gone {
+		st.removeSnapshot(sn)
+	}
 	writeJSON(c.w, http.StatusOK, answer)
 	return nil
 }
 
+// orphansLocked gives the snapshots of a deleted sandbox that no other sandbox
+// starts from.
+func (st *store) orphansLocked(key sandboxKey) (out []*snapshot) {
+	needed := make(map[string]bool)
+	for _, sb := range st.sandboxes {
+		needed[sb.currentSnapshot] = true
+		needed[sb.current.sourceSnapshot] = true
+	}
+	for _, sn := range st.snapshots {
+		if sn.key == key && sn.status == snapshotCreated && !needed[sn.id] {
+			out = append(out, sn)
+		}
+	}
+	return out
+}
+
 // Crash lets the machine under a running sandbox die: its processes end, its
-// files since the last snapshot are lost, and its session has failed. It says
-// whether there is such a sandbox with a session to fail.
+// files since the last snapshot are lost, and its session has failed. Who was
+// waiting for a command learns that the sandbox has stopped, and no exit code.
+// It says whether there is such a sandbox with a session to fail.
 func (s *Server) Crash(name string) bool {
 	sb := s.store.find("", name)
 	if sb == nil || sb.lock() != nil {
@@ -301,6 +430,7 @@ func (s *Server) Crash(name string) bool {
 	s.store.mu.Lock()
 	current := sb.current
 	live := current.live()
+	current.failed = current.failed || live
 	s.store.mu.Unlock()
 	if live {
 		current.kill(statusFailed)
@@ -336,7 +466,7 @@ func (sb *namedSandbox) shutDown() {
 	current, keep := sb.current, sb.settings.Persistent && sb.s.opts.Dir != ""
 	machine, taken := current.machine, current.taken
 	if keep && machine != nil && taken == nil {
-		current.plan = &snapshotPlan{method: "automatic"}
+		current.plan = &snapshotPlan{method: methodAutomatic}
 	}
 	st.mu.Unlock()
 	if machine == nil {

@@ -20,11 +20,12 @@ import (
 // fields are those that every sandbox and session has to have, as the official
 // client checks them.
 var (
-	sandboxFields = []string{"name", "persistent", "region", "vcpus", "memory", "runtime", "timeout", "networkPolicy",
-		"totalEgressBytes", "totalIngressBytes", "totalActiveCpuDurationMs", "totalDurationMs", "createdAt", "updatedAt",
-		"expiresAt", "currentSessionId", "status", "statusUpdatedAt", "cwd"}
-	sessionFields = []string{"id", "memory", "vcpus", "region", "runtime", "timeout", "status", "requestedAt", "startedAt",
-		"createdAt", "cwd", "updatedAt", "interactivePort", "networkPolicy"}
+	sandboxFields = []string{"name", "persistent", "region", "failoverRegions", "vcpus", "memory", "runtime", "architecture", "timeout",
+		"createdAt", "updatedAt", "currentSessionId", "status", "statusUpdatedAt", "cwd"}
+	sessionFields = []string{"id", "memory", "vcpus", "region", "runtime", "architecture", "timeout", "status", "requestedAt", "startedAt",
+		"createdAt", "cwd", "updatedAt", "interactivePort", "sourceSandboxName", "projectId"}
+	// laterFields are not in the answer to a create.
+	laterFields = []string{"totalEgressBytes", "totalIngressBytes", "totalActiveCpuDurationMs", "totalDurationMs", "expiresAt"}
 )
 
 func TestCreateAnswersEveryField(t *testing.T) {
@@ -46,6 +47,16 @@ func TestCreateAnswersEveryField(t *testing.T) {
 	for _, f := range sessionFields {
 		assert.Contains(t, out["session"], f)
 	}
+	assert.NotContains(t, out["sandbox"], "networkPolicy", "none was set")
+	assert.NotContains(t, whole, "resumed")
+
+	var got map[string]any
+	c.call("GET", "/v2/sandboxes/"+out["sandbox"]["name"].(string)+"?projectId=prj", nil, 200, &got)
+	for _, f := range laterFields {
+		assert.NotContains(t, out["sandbox"], f)
+		assert.Contains(t, got["sandbox"], f)
+	}
+	assert.Equal(t, false, got["resumed"])
 }
 
 func TestCreateWithEverything(t *testing.T) {
@@ -65,14 +76,14 @@ func TestCreateWithEverything(t *testing.T) {
 	assert.Equal(t, "deny-all", made.Session.NetworkPolicy.Mode)
 	assert.Equal(t, map[string]string{"a": "b"}, sb.Tags)
 	assert.Equal(t, wire.Duration(0), *sb.SnapshotExpiration)
-	assert.Equal(t, 3, sb.KeepLastSnapshots.Count)
+	assert.Equal(t, wire.KeepLastSnapshots{Count: 3, DeleteEvicted: new(true)}, *sb.KeepLastSnapshots)
 	require.Len(t, made.Routes, 2)
 	assert.Equal(t, 3000, made.Routes[0].Port)
 	assert.NotEmpty(t, made.Routes[0].Subdomain)
 
 	image := c.create(obj{"image": "repo:v1"}).Sandbox
-	assert.Equal(t, "repo:v1", image.Image)
-	assert.Empty(t, image.Runtime)
+	assert.Regexp(t, "^repo@sha256:[0-9a-f]{64}$", image.Image)
+	assert.Equal(t, []string{"node22", "/vercel"}, []string{image.Runtime, image.Cwd})
 }
 
 func TestCreateRefusals(t *testing.T) {
@@ -91,11 +102,13 @@ func TestCreateRefusals(t *testing.T) {
 		"long":              {"name": strings.Repeat("x", 129)},
 		"name is a number":  {"name": 5},
 		"too many ports":    {"ports": many},
+		"port 1023":         {"ports": []int{1023}},
 		"port 0":            {"ports": []int{0}},
 		"port 70000":        {"ports": []int{70000}},
-		"port twice":        {"ports": []int{80, 80}},
-		"port is text":      {"ports": []string{"80"}},
-		"ports is a number": {"ports": 80},
+		"port twice":        {"ports": []int{8080, 8080}},
+		"port is text":      {"ports": []string{"8080"}},
+		"ports is a number": {"ports": 8080},
+		"timeout 999":       {"timeout": 999},
 		"timeout 0":         {"timeout": 0},
 		"timeout negative":  {"timeout": -1},
 		"timeout long":      {"timeout": (25 * time.Hour).Milliseconds()},
@@ -107,6 +120,18 @@ func TestCreateRefusals(t *testing.T) {
 		"runtime and image": {"runtime": "node24", "image": "x"},
 		"tags":              {"tags": obj{"a": "", "b": "", "c": "", "d": "", "e": "", "f": ""}},
 		"env name":          {"env": obj{"A=B": "x"}},
+		"env size":          {"env": obj{"planted": strings.Repeat("x", 4096)}},
+		"region":            {"region": "moon1"},
+		"failover region":   {"failoverRegions": []string{"moon1"}},
+		"failover to self":  {"failoverRegions": []string{"iad1"}},
+		"failover twice":    {"failoverRegions": []string{"sfo1", "sfo1"}},
+		"image reference":   {"image": "Not An Image"},
+		"reserved drives":   {"name": "drives"},
+		"reserved features": {"name": "features"},
+		"IPv6":              {"networkPolicy": obj{"subnets": obj{"deny": []string{"::/0"}}}},
+		"address":           {"networkPolicy": obj{"subnets": obj{"deny": []string{"10.0.0.1"}}}},
+		"forward rules":     {"networkPolicy": obj{"mode": "custom", "forwardRules": []obj{{"domain": "a.com", "forwardURL": "https://x.example"}}}},
+		"header names":      {"networkPolicy": obj{"mode": "custom", "injectionRules": []obj{{"domain": "a.com", "headerNames": []string{"a"}}}}},
 		"expiration":        {"snapshotExpiration": 1000},
 		"keep none":         {"keepLastSnapshots": obj{"count": 0}},
 		"keep many":         {"keepLastSnapshots": obj{"count": 11}},
@@ -124,6 +149,8 @@ func TestCreateRefusals(t *testing.T) {
 	}
 	c.refused("POST", "/v2/sandboxes", obj{"projectId": "prj", "ports": []int{23456}}, 400, "reserved_port")
 	c.refused("POST", "/v2/sandboxes", obj{"name": "x"}, 400, "bad_request")
+	c.refused("POST", "/v2/sandboxes", obj{"projectId": "prj", "image": "vercel/sandbox/none"}, 404, "not_found")
+	c.refused("POST", "/v2/sandboxes", obj{"projectId": "prj", "ports": many[1:]}, 500, "internal_server_error") // as observed
 	for _, body := range []string{"[]", "null", "5", "{", `{"projectId":"prj"} x`, "\xff"} {
 		c.refused("POST", "/v2/sandboxes", body, 400, "bad_request")
 	}
@@ -183,12 +210,11 @@ func TestUpdate(t *testing.T) {
 	path := "/v2/sandboxes/one?projectId=prj"
 	var out wire.UpdateAnswer
 	c.call("PATCH", path, obj{
-		"persistent": false, "resources": obj{"vcpus": 4, "memory": 8192}, "runtime": "node22", "timeout": 60_000,
+		"resources": obj{"vcpus": 4, "memory": 8192}, "runtime": "node22", "timeout": 60_000,
 		"networkPolicy": obj{"allow": []string{"a.com"}}, "tags": obj{"x": "y"}, "ports": []int{3000, 4000},
 		"snapshotExpiration": day.Milliseconds(), "keepLastSnapshots": obj{"count": 5},
 	}, 200, &out)
 	sb := out.Sandbox
-	assert.False(t, sb.Persistent)
 	assert.Equal(t, []int{4, 8192}, []int{sb.VCPUs, sb.Memory})
 	assert.Equal(t, "node22", sb.Runtime)
 	assert.Equal(t, wire.Duration(time.Minute), sb.Timeout)
@@ -199,17 +225,23 @@ func TestUpdate(t *testing.T) {
 	assert.Equal(t, made.Session.Timeout, c.session(made.Session.ID).Timeout, "the running session is as it was")
 
 	c.stop(made.Session.ID)
-	back := c.get("one", "", 200)
+	back := c.get("one", "&resume=true", 200)
 	assert.Equal(t, wire.Duration(time.Minute), back.Session.Timeout)
 	assert.Equal(t, 4, back.Session.VCPUs)
 	out = wire.UpdateAnswer{}
-	c.call("PATCH", path, obj{"tags": obj{}, "ports": []int{}}, 200, &out)
+	c.call("PATCH", path, obj{"tags": obj{}, "ports": []int{}, "persistent": false}, 200, &out)
+	assert.False(t, out.Sandbox.Persistent)
 	assert.Empty(t, out.Sandbox.Tags)
 	assert.Empty(t, out.Routes)
 
 	c.refused("PATCH", path, obj{"timeout": -1, "tags": obj{"lost": "1"}}, 400, "bad_request")
 	assert.Empty(t, c.get("one", "", 200).Sandbox.Tags, "a refused update changes nothing")
-	c.refused("PATCH", path, obj{"env": obj{}}, 400, "bad_request")
+	c.refused("PATCH", path, obj{"image": "universal"}, 400, "bad_request")
+	sess := back.Session.ID
+	c.call("PATCH", path, obj{"env": obj{"NEW": "yes"}}, 200, nil)
+	assert.Equal(t, "yes\n", c.sh(sess, "echo $NEW"))
+	c.call("PATCH", path, obj{"env": obj{}}, 200, nil)
+	assert.Equal(t, "\n", c.sh(sess, "echo $NEW"))
 	c.refused("PATCH", "/v2/sandboxes/none?projectId=prj", obj{}, 404, "not_found")
 }
 
@@ -217,7 +249,7 @@ func TestDelete(t *testing.T) {
 	_, c := start(t, nil)
 	c.create(obj{"name": "one"})
 	snap := c.keepFile("one", "x")
-	sess := c.get("one", "", 200).Session.ID
+	sess := c.get("one", "&resume=true", 200).Session.ID
 	cmd := c.detach(sess, obj{"command": "sleep", "args": []string{marked(3)}})
 	c.call("DELETE", "/v2/sandboxes/one?projectId=prj", nil, 200, nil)
 	assert.False(t, alive(t, cmd.Args[0]))

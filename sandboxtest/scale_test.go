@@ -100,7 +100,7 @@ func BenchmarkSnapshot(b *testing.B) {
 			c.create(obj{"name": "one"})
 			for b.Loop() {
 				b.StopTimer()
-				sess := c.get("one", "", 200).Session.ID
+				sess := c.get("one", "&resume=true", 200).Session.ID
 				c.sh(sess, fmt.Sprintf("head -c %dM /dev/zero > file", size))
 				b.StartTimer()
 				c.stop(sess)

@@ -14,7 +14,6 @@ import (
 	"time"
 
 	"github.com/go-vercel/sandbox"
-	"github.com/go-vercel/sandbox/internal/redact"
 	"github.com/go-vercel/sandbox/sandboxtest/internal/box"
 )
 
@@ -49,7 +48,7 @@ type Options struct {
 	Dir string
 	// Token is the bearer token that clients have to send. Empty means one that
 	// is made up for this server; see [Server.Credentials].
-	Token string `secret:"value"`
+	Token string
 	// Hosts are names, without a port, by which requests may reach the server
 	// in addition to localhost, [HostName] and every numeric address, for
 	// example the name of the container it runs in. Requests with another name
@@ -70,6 +69,18 @@ type Options struct {
 	Stdin      StdinSupport
 	CommandIDs CommandIDs
 
+	// Realistic makes the server as slow as the service, by its clock: a stop
+	// takes 1 to 2.7 seconds, during which the session is stopping, and a
+	// snapshot 3.7. The answer to the stop of a persistent sandbox comes before
+	// its new snapshot is the current one, and a resume waits for the session
+	// before. It is not to be used with Stopping or Snapshotting.
+	Realistic bool
+	// RateLimits counts requests and answers 429 to those above the limits of
+	// the service: 20 creations in three seconds, 20 deletions in one, 1000
+	// other requests in a minute. Without it the headers tell of a quota that
+	// never runs low.
+	RateLimits bool
+
 	// MaxUpload bounds the body of a file upload, compressed, in bytes. Zero
 	// means 8 GiB.
 	MaxUpload int64
@@ -83,9 +94,6 @@ type Options struct {
 	// does nothing.
 	OnRequest func(Request)
 }
-
-// Format shows the options without the token, whatever the verb.
-func (o Options) Format(f fmt.State, verb rune) { redact.Struct(f, verb, o) }
 
 // Server is a local implementation of the Vercel Sandbox API that runs real
 // processes. Make one with [New] or [NewServer]. It is safe for concurrent use.
@@ -107,6 +115,7 @@ type Server struct {
 	requests    requests
 	faults      faults
 	stubs       stubs
+	rates       rateLimits
 	store       *store
 
 	// ctx ends when the server closes; background holds what Close waits for.
@@ -119,10 +128,6 @@ type Server struct {
 	closeErr   error
 	client     *sandbox.Client
 }
-
-// Format writes where the server is, whatever the verb: the insides, with its
-// token among them, are of no use in a log.
-func (s *Server) Format(f fmt.State, verb rune) { redact.String(f, verb, "emulator at "+s.URL) }
 
 // New starts a server for a test, which it fails when the server can't be
 // started, and closes it when the test ends. opts may be nil.
@@ -172,6 +177,8 @@ func (o *Options) complete() error {
 	switch {
 	case o.Pending < 0 || o.Stopping < 0 || o.Snapshotting < 0:
 		return errors.New("negative duration of a state in Options")
+	case o.Realistic && (o.Stopping > 0 || o.Snapshotting > 0):
+		return errors.New("Options.Realistic beside Stopping or Snapshotting")
 	case o.MaxUpload < 0:
 		return errors.New("negative Options.MaxUpload")
 	case o.BodyTimeout < 0:

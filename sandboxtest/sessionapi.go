@@ -57,42 +57,25 @@ func (c *call) stopSession() error {
 		return err
 	}
 	st := c.s.store
-	if !sess.stop(nil) && c.s.opts.Stopping == 0 && c.s.opts.Snapshotting == 0 {
-		if err := sess.awaitEnd(c); err != nil {
-			return err
-		}
+	if err := c.awaitStop(sess, sess.stop(nil)); err != nil {
+		return err
 	}
 	st.mu.Lock()
+	if sess.requestedStopAt.IsZero() { // something else has ended it
+		sess.requestedStopAt = c.s.clock.Now()
+	}
 	answer := wire.StopAnswer{Session: sess.wire()}
+	if !sess.sb.deleted {
+		answer.Sandbox = new(sess.sb.wire())
+	}
 	if sess.ended() {
-		if !sess.sb.deleted {
-			answer.Sandbox = new(sess.sb.wire())
-		}
-		if sess.taken != nil {
+		if sess.taken != nil && sess.taken.method == methodAutomatic { // which this stop has made
 			answer.Snapshot = new(sess.taken.wire())
 		}
 	}
 	st.mu.Unlock()
 	writeJSON(c.w, http.StatusOK, answer)
 	return nil
-}
-
-// awaitEnd waits until another request has stopped the session.
-func (sess *session) awaitEnd(c *call) error {
-	st := sess.sb.s.store
-	for {
-		st.mu.Lock()
-		ended, changed := sess.ended(), sess.changed
-		st.mu.Unlock()
-		if ended {
-			return nil
-		}
-		select {
-		case <-changed:
-		case <-c.ctx.Done():
-			return c.ctx.Err()
-		}
-	}
 }
 
 func (c *call) extendTimeout() error {
@@ -111,7 +94,7 @@ func (c *call) extendTimeout() error {
 	}
 	d := time.Duration(*p.Duration)
 	if d < time.Millisecond {
-		return invalid("`duration` should be >= 1")
+		return invalid("`duration` should be >= 1.")
 	}
 	if _, err := sess.use(c.ctx); err != nil {
 		return err
@@ -120,11 +103,10 @@ func (c *call) extendTimeout() error {
 	st.mu.Lock()
 	if d > maxTimeout-sess.timeout {
 		st.mu.Unlock()
-		return badRequest("The timeout can't be extended beyond %d ms.", maxTimeout.Milliseconds())
+		return fail(http.StatusBadRequest, "sandbox_timeout_invalid", "extension would exceed maximum execution timeout")
 	}
 	if sess.live() {
 		sess.timeout += d
-		sess.updatedAt = c.s.clock.Now()
 		sess.scheduleExpiry()
 		st.changedLocked()
 	}
@@ -140,7 +122,8 @@ func (c *call) answerSession(sess *session) error {
 	return nil
 }
 
-// setPolicy answers POST …/network-policy, which holds for the session alone.
+// setPolicy answers POST …/network-policy, which holds for this session and
+// for those that come after it.
 func (c *call) setPolicy() error {
 	sess, err := c.session()
 	if err != nil {
@@ -163,7 +146,7 @@ func (c *call) setPolicy() error {
 	}
 	st := c.s.store
 	st.mu.Lock()
-	sess.policy, sess.updatedAt = *policy, c.s.clock.Now()
+	sess.policy, sess.sb.settings.Policy = policy, policy
 	st.changedLocked()
 	st.mu.Unlock()
 	return c.answerSession(sess)

@@ -16,12 +16,16 @@ type session struct {
 	id             string
 	vcpus          int
 	runtime        string
+	region         string
+	cwd            string
+	drives         []*drive // mounted to read and write
 	sourceSnapshot string
 	requestedAt    time.Time
 
 	status          string
 	timeout         time.Duration
-	policy          wire.NetworkPolicy
+	policy          *wire.NetworkPolicy // nil was never set
+	failed          bool                // by Server.Crash
 	startedAt       time.Time
 	requestedStopAt time.Time
 	stoppedAt       time.Time
@@ -53,6 +57,34 @@ func (sess *session) live() bool {
 	return sess.status == statusPending || sess.status == statusRunning
 }
 
+// sandboxStatus is the status of the session's sandbox, of which there are
+// fewer.
+func (sess *session) sandboxStatus() string {
+	switch sess.status {
+	case statusPending, statusRunning:
+		return statusRunning
+	case statusStopping, statusSnapshotting:
+		return statusStopping
+	}
+	return statusStopped
+}
+
+// isEnding reports whether the session comes to its end, or has.
+func (sess *session) isEnding() bool {
+	st := sess.sb.s.store
+	st.mu.Lock()
+	defer st.mu.Unlock()
+	return !sess.live()
+}
+
+// hasFailed reports whether the session's machine has died.
+func (sess *session) hasFailed() bool {
+	st := sess.sb.s.store
+	st.mu.Lock()
+	defer st.mu.Unlock()
+	return sess.failed
+}
+
 // ended says whether the session has come to its end.
 func (sess *session) ended() bool {
 	switch sess.status {
@@ -72,25 +104,29 @@ func (sess *session) began() time.Time {
 
 // setStatus changes the status, of which those who wait are told.
 func (sess *session) setStatus(status string) {
-	now := sess.sb.s.clock.Now()
-	sess.status, sess.updatedAt = status, now
+	sess.status = status
 	if sess.sb.current == sess {
-		sess.sb.statusUpdatedAt, sess.sb.updatedAt = now, now
+		sess.sb.statusUpdatedAt = sess.sb.s.clock.Now()
 	}
+	sess.wakeLocked()
+}
+
+// wakeLocked tells those who wait that something about the session has changed.
+func (sess *session) wakeLocked() {
 	close(sess.changed)
 	sess.changed = make(chan struct{})
 }
 
 func (sess *session) wire() wire.Session {
 	w := wire.Session{
-		ID: sess.id, Memory: sess.vcpus * memoryPer, VCPUs: sess.vcpus, Region: region,
-		Runtime: sess.runtime, Timeout: wire.Duration(sess.timeout), Status: sess.status,
+		ID: sess.id, Memory: sess.vcpus * memoryPer, VCPUs: sess.vcpus, Region: sess.region,
+		Runtime: sess.runtime, Architecture: architecture, Timeout: wire.Duration(sess.timeout), Status: sess.status,
 		RequestedAt: wire.At(sess.requestedAt), StartedAt: wire.At(sess.startedAt),
 		RequestedStopAt: wire.At(sess.requestedStopAt), StoppedAt: wire.At(sess.stoppedAt),
 		AbortedAt: wire.At(sess.abortedAt), SourceSnapshotID: sess.sourceSnapshot,
 		SnapshottedAt: wire.At(sess.snapshottedAt), CreatedAt: wire.At(sess.requestedAt),
-		Cwd: workDir, UpdatedAt: wire.At(sess.updatedAt), InteractivePort: terminalPort,
-		NetworkPolicy: new(sess.policy),
+		Cwd: sess.cwd, UpdatedAt: wire.At(sess.updatedAt), InteractivePort: terminalPort,
+		NetworkPolicy: sess.policy, SourceSandboxName: sess.sb.key.name, ProjectID: sess.sb.key.project,
 	}
 	if sess.ended() {
 		w.Duration = new(wholeMillis(sess.used.Duration))
@@ -121,19 +157,25 @@ func (sb *namedSandbox) start(ctx context.Context, from *snapshot, fill func(con
 	st.mu.Unlock()
 	sess := &session{
 		sb: sb, id: newSessionID(), vcpus: set.VCPUs, runtime: set.Runtime, timeout: set.Timeout,
-		policy: set.Policy, requestedAt: sb.s.clock.Now(), status: statusPending,
+		policy: set.Policy, region: set.Region, cwd: set.account().WorkDir, requestedAt: sb.s.clock.Now(), status: statusPending,
 		commands: make(map[string]*command), changed: make(chan struct{}), token: newToken(),
 	}
-	if sess.runtime == "" {
-		sess.runtime = defaultRuntime
-	}
 	sess.updatedAt = sess.requestedAt
-	config := box.Config{Hostname: sb.key.name, DenyNetwork: set.Policy.Mode == modeDenyAll}
+	config := box.Config{Hostname: sb.key.name, DenyNetwork: set.deniesAll(), Account: set.account()}
 	if from != nil {
+		if err := set.reach(from); err != nil {
+			return err
+		}
 		sess.sourceSnapshot, config.Layer = from.id, from.layer
 	}
+	mounts, err := sess.attach(set.Mounts)
+	if err != nil {
+		return err
+	}
+	config.Mounts = mounts
 	machine, err := sb.s.host.New(ctx, config)
 	if err != nil {
+		sess.detach()
 		switch {
 		case errors.Is(err, box.ErrNoLayer):
 			return errSnapshotGone
@@ -144,7 +186,9 @@ func (sb *namedSandbox) start(ctx context.Context, from *snapshot, fill func(con
 	}
 	if fill != nil {
 		if err := fill(ctx, machine); err != nil {
-			return errors.Join(err, machine.Remove())
+			err = errors.Join(err, machine.Remove())
+			sess.detach()
+			return err
 		}
 	}
 	st.mu.Lock()
@@ -177,6 +221,7 @@ func (sess *session) run() {
 
 func (sess *session) runLocked() {
 	sess.startedAt = sess.sb.s.clock.Now()
+	sess.updatedAt = sess.startedAt
 	sess.setStatus(statusRunning)
 	sess.scheduleExpiry()
 }
@@ -245,10 +290,14 @@ func (sess *session) stop(plan *snapshotPlan) bool {
 	}
 	sess.expiry.Stop()
 	sess.next.Stop()
-	sess.requestedStopAt = s.clock.Now()
 	explicit := plan != nil
+	if explicit {
+		sess.snapshottedAt = s.clock.Now() // when it was asked for
+	} else {
+		sess.requestedStopAt = s.clock.Now()
+	}
 	if plan == nil && sess.sb.settings.Persistent {
-		plan = &snapshotPlan{method: "automatic"}
+		plan = &snapshotPlan{method: methodAutomatic}
 	}
 	sess.plan = plan
 	if explicit {
@@ -265,17 +314,15 @@ func (sess *session) stop(plan *snapshotPlan) bool {
 	}
 	sess.awaitCommands()
 	if explicit {
-		sess.takeSnapshot()
-		sess.after(s.opts.Snapshotting, sess.finish)
+		sess.snapshotAndFinish()
 		return true
 	}
-	sess.after(s.opts.Stopping, func() {
+	sess.after(s.stoppingTime(), func() {
 		if !sess.toSnapshotting() {
 			sess.finish()
 			return
 		}
-		sess.takeSnapshot()
-		sess.after(s.opts.Snapshotting, sess.finish)
+		sess.snapshotAndFinish()
 	})
 	return true
 }
@@ -332,6 +379,7 @@ func (sess *session) end(status string) {
 	if err := machine.Remove(); err != nil {
 		sess.sb.s.opts.Logger.Error("remove", "session", sess.id, "error", err)
 	}
+	sess.detach()
 	for _, cmd := range commands {
 		cmd.log.Remove()
 	}
@@ -359,6 +407,21 @@ func (sess *session) kill(status string) {
 	sess.end(status)
 }
 
+// sourceLocked gives the snapshot that the sandbox's files are in.
+func (sb *namedSandbox) sourceLocked() (*snapshot, error) {
+	if sb.currentSnapshot == "" {
+		if sb.settings.Persistent {
+			return nil, errNothingYet
+		}
+		return nil, errNothingKept
+	}
+	from := sb.s.store.snapshots[sb.currentSnapshot]
+	if from == nil || from.status != snapshotCreated {
+		return nil, errSnapshotGone
+	}
+	return from, nil
+}
+
 // resume gives the sandbox a running session, and says whether it is a new
 // one. A session that is about to end is left to do so. The caller holds sb.op.
 func (sb *namedSandbox) resume(ctx context.Context) (bool, error) {
@@ -368,15 +431,11 @@ func (sb *namedSandbox) resume(ctx context.Context) (bool, error) {
 		st.mu.Unlock()
 		return false, nil
 	}
-	var from *snapshot
-	if id := sb.currentSnapshot; id != "" {
-		from = st.snapshots[id]
-		if from == nil || from.status != snapshotCreated {
-			st.mu.Unlock()
-			return false, errSnapshotGone
-		}
-	}
+	from, err := sb.sourceLocked()
 	st.mu.Unlock()
-	err := sb.start(ctx, from, nil)
+	if err != nil {
+		return false, err
+	}
+	err = sb.start(ctx, from, nil)
 	return err == nil, err
 }

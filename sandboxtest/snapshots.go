@@ -10,6 +10,12 @@ import (
 	"github.com/go-vercel/sandbox/sandboxtest/internal/box"
 )
 
+// How a snapshot was made: by a stop, or because it was asked for.
+const (
+	methodAutomatic = "automatic"
+	methodManual    = "manual"
+)
+
 // The status values of a snapshot.
 const (
 	snapshotCreated = "created"
@@ -25,6 +31,9 @@ type snapshot struct {
 	session    string
 	parent     string
 	method     string
+	regions    []string
+	runtime    string // of its sandbox
+	image      string
 	layer      box.LayerID
 	size       int64
 	status     string
@@ -32,14 +41,15 @@ type snapshot struct {
 	updatedAt  time.Time
 	lastUsedAt time.Time
 	expiresAt  time.Time
-	// slides says that the expiry counts from the last use.
-	slides bool
+	// ttl is how long it lasts after its last use. Zero is for ever.
+	ttl    time.Duration
 	expiry *timer
 }
 
 func (sn *snapshot) wire() wire.Snapshot {
 	return wire.Snapshot{
-		ID: sn.id, SourceSessionID: sn.session, Region: region, Status: sn.status, SizeBytes: sn.size,
+		ID: sn.id, SourceSessionID: sn.session, Architecture: architecture, Region: sn.regions[0], Regions: slices.Clone(sn.regions),
+		Status: sn.status, SizeBytes: sn.size,
 		ExpiresAt: wire.At(sn.expiresAt), CreatedAt: wire.At(sn.createdAt), UpdatedAt: wire.At(sn.updatedAt),
 		LastUsedAt: wire.At(sn.lastUsedAt), CreationMethod: sn.method, ParentID: sn.parent,
 	}
@@ -47,9 +57,17 @@ func (sn *snapshot) wire() wire.Snapshot {
 
 // use notes that a session was started from the snapshot.
 func (sn *snapshot) use(now time.Time) {
-	sn.lastUsedAt, sn.updatedAt = now, now
-	if sn.slides {
-		sn.expireAt(now.Add(defaultExpiration))
+	sn.lastUsedAt = now
+	sn.expireAfter(sn.ttl)
+}
+
+// expireAfter sets how long after its last use the snapshot expires; zero is
+// never.
+func (sn *snapshot) expireAfter(ttl time.Duration) {
+	if sn.ttl = ttl; ttl > 0 {
+		sn.expireAt(sn.lastUsedAt.Add(ttl))
+	} else {
+		sn.expireAt(time.Time{})
 	}
 }
 
@@ -78,13 +96,19 @@ func (sess *session) takeSnapshot() {
 	layer, size, err := machine.Freeze(context.Background())
 	st.mu.Lock()
 	now := s.clock.Now()
+	set := &sess.sb.settings
 	sn := &snapshot{
+		regions: append([]string{sess.region}, set.FailoverRegions...), runtime: sess.runtime, image: set.Image,
 		s: s, id: newSnapshotID(), key: sess.sb.key, session: sess.id, parent: sess.sourceSnapshot,
 		method: plan.method, layer: layer, size: size, status: snapshotCreated,
 		createdAt: now, updatedAt: now, lastUsedAt: now,
 	}
 	st.snapshots[sn.id] = sn
-	sess.snapshottedAt, sess.taken = now, sn
+	sess.taken = sn
+	sess.wakeLocked()
+	if sess.snapshottedAt.IsZero() {
+		sess.snapshottedAt = now
+	}
 	if err != nil {
 		s.opts.Logger.Error("snapshot", "session", sess.id, "error", err)
 		sn.status = snapshotFailed
@@ -117,13 +141,10 @@ func (sb *namedSandbox) keep(sn *snapshot, expiration *time.Duration) (evicted [
 	if expiration == nil {
 		expiration = sb.settings.SnapshotExpiration
 	}
-	switch {
-	case expiration == nil:
-		sn.slides = true
-		sn.expireAt(sn.createdAt.Add(defaultExpiration))
-	case *expiration > 0:
-		sn.expireAt(sn.createdAt.Add(*expiration))
+	if expiration == nil {
+		expiration = new(defaultExpiration)
 	}
+	sn.expireAfter(*expiration)
 	if keep == nil {
 		return nil
 	}
@@ -146,11 +167,7 @@ func (sb *namedSandbox) keep(sn *snapshot, expiration *time.Duration) (evicted [
 		if e := sb.settings.SnapshotExpiration; e != nil {
 			d = *e
 		}
-		if old.slides = false; d > 0 {
-			old.expireAt(old.createdAt.Add(d))
-		} else {
-			old.expireAt(time.Time{})
-		}
+		old.expireAfter(d)
 	}
 	return evicted
 }
@@ -162,7 +179,7 @@ func (st *store) removeSnapshot(sn *snapshot) bool {
 		st.mu.Unlock()
 		return false
 	}
-	sn.status, sn.updatedAt = snapshotDeleted, st.s.clock.Now()
+	sn.status = snapshotDeleted
 	sn.expiry.Stop()
 	st.saver.doomed = append(st.saver.doomed, sn.layer)
 	st.changedLocked()
@@ -225,11 +242,14 @@ func (c *call) createSnapshot() error {
 	if _, err := c.decode(&p); err != nil {
 		return err
 	}
-	plan := &snapshotPlan{method: "manual", expiration: p.Expiration.Std()}
+	plan := &snapshotPlan{method: methodManual, expiration: p.Expiration.Std()}
 	if plan.expiration != nil {
 		if err := checkExpiration("expiration", *plan.expiration); err != nil {
 			return err
 		}
+	}
+	if c.version >= 3 && plan.expiration == nil {
+		plan.expiration = new(shortExpiration)
 	}
 	if _, err := sess.use(c.ctx); err != nil {
 		return err
@@ -237,6 +257,11 @@ func (c *call) createSnapshot() error {
 	if !sess.stop(plan) {
 		_, err := sess.use(c.ctx)
 		return err
+	}
+	if c.s.opts.Realistic {
+		if err := sess.await(c.ctx, func() bool { return sess.taken != nil }); err != nil {
+			return err
+		}
 	}
 	st := c.s.store
 	st.mu.Lock()
@@ -246,6 +271,8 @@ func (c *call) createSnapshot() error {
 		sn = taken.wire()
 	}
 	st.mu.Unlock()
+	// The answer is of the moment of the snapshot, with which the session ends.
+	w.Status, w.StoppedAt, w.Duration, w.ActiveCPUDurationMs, w.NetworkTransfer = statusSnapshotting, wire.Time{}, nil, nil, nil
 	if taken == nil || sn.Status == snapshotFailed {
 		return fail(http.StatusInternalServerError, "internal_server_error", "The snapshot could not be created.")
 	}

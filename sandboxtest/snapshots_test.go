@@ -34,7 +34,7 @@ func (c *raw) snapshotStatus(id string) string {
 // keepFile resumes, writes and stops, and gives the snapshot of the stop.
 func (c *raw) keepFile(name, content string) string {
 	c.t.Helper()
-	sess := c.get(name, "", 200).Session.ID
+	sess := c.get(name, "&resume=true", 200).Session.ID
 	c.sh(sess, "echo "+content+" > file")
 	out := c.stop(sess)
 	require.NotNil(c.t, out.Snapshot)
@@ -59,7 +59,7 @@ func TestPersistence(t *testing.T) {
 		assert.False(t, idle.Resumed)
 		assert.Equal(t, "stopped", idle.Session.Status)
 
-		back := c.get("one", "", 200)
+		back := c.get("one", "&resume=true", 200)
 		assert.True(t, back.Resumed)
 		assert.NotEqual(t, made.Session.ID, back.Session.ID)
 		assert.Equal(t, stopped.Snapshot.ID, back.Session.SourceSnapshotID)
@@ -76,15 +76,26 @@ func TestNotPersistent(t *testing.T) {
 	sess := c.create(obj{"name": "one", "persistent": false}).Session.ID
 	c.sh(sess, "echo gone > file")
 	assert.Nil(t, c.stop(sess).Snapshot)
-	back := c.get("one", "", 200)
-	assert.True(t, back.Resumed)
-	assert.Empty(t, c.sh(back.Session.ID, "ls"))
+	assert.Equal(t, "stopped", c.get("one", "&resume=false", 200).Session.Status)
+	message := c.refused("GET", "/v2/sandboxes/one?projectId=prj&resume=true", nil, 400, "snapshot_not_found")
+	assert.Equal(t, "Cannot resume sandbox: no snapshot available.", message)
+}
+
+// TestNothingToResumeFrom: a persistent sandbox whose machine died before its
+// first snapshot has no files either.
+func TestNothingToResumeFrom(t *testing.T) {
+	srv, c := start(t, nil)
+	c.create(obj{"name": "one"})
+	require.True(t, srv.Crash("one"))
+	message := c.refused("GET", "/v2/sandboxes/one?projectId=prj&resume=true", nil, 400, "bad_request")
+	assert.Equal(t, "Cannot resume sandbox: no snapshot available.", message)
+	assert.Equal(t, "stopped", c.get("one", "&resume=false", 200).Sandbox.Status, "a sandbox has fewer states than a session")
 }
 
 func TestSessionTimeout(t *testing.T) {
 	srv, c := start(t, nil)
 	made := c.create(obj{"name": "one", "timeout": 600_000})
-	assert.Equal(t, made.Session.StartedAt.Add(10*time.Minute), made.Sandbox.ExpiresAt.Time)
+	assert.Equal(t, made.Session.StartedAt.Add(10*time.Minute), c.get("one", "", 200).Sandbox.ExpiresAt.Time)
 	sess := made.Session.ID
 	cmd := c.detach(sess, obj{"command": "sleep", "args": []string{marked(2)}})
 	srv.Advance(9 * time.Minute)
@@ -102,10 +113,12 @@ func TestSessionTimeout(t *testing.T) {
 	assert.GreaterOrEqual(t, *sb.TotalDurationMs, wire.Duration(15*time.Minute))
 
 	c.refused("POST", session(sess)+"/extend-timeout", obj{"duration": 1}, 410, "sandbox_stopped")
-	sess = c.get("one", "", 200).Session.ID
-	for _, bad := range []any{obj{}, obj{"duration": 0}, obj{"duration": -1}, obj{"duration": "x"}, obj{"duration": 25 * day.Milliseconds()}} {
+	sess = c.get("one", "&resume=true", 200).Session.ID
+	for _, bad := range []any{obj{}, obj{"duration": 0}, obj{"duration": -1}, obj{"duration": "x"}} {
 		c.refused("POST", session(sess)+"/extend-timeout", bad, 400, "bad_request")
 	}
+	message := c.refused("POST", session(sess)+"/extend-timeout", obj{"duration": 25 * day.Milliseconds()}, 400, "sandbox_timeout_invalid")
+	assert.Contains(t, message, "extension would exceed maximum execution timeout")
 }
 
 func TestTransitionalStates(t *testing.T) {
@@ -120,7 +133,7 @@ func TestTransitionalStates(t *testing.T) {
 
 	assert.Equal(t, "stopping", c.stop(sess).Session.Status)
 	c.refused("POST", session(sess)+"/cmd", obj{"command": "true"}, 422, "sandbox_stopping")
-	assert.Equal(t, sess, c.get("one", "", 200).Session.ID, "what is stopping is not resumed")
+	assert.Equal(t, sess, c.get("one", "&resume=true", 200).Session.ID, "what is stopping is not resumed")
 	srv.Advance(time.Minute)
 	assert.Equal(t, "snapshotting", c.session(sess).Status)
 	c.refused("POST", session(sess)+"/fs/read", obj{"path": "file"}, 422, "sandbox_snapshotting")
@@ -128,7 +141,7 @@ func TestTransitionalStates(t *testing.T) {
 	assert.Equal(t, "stopped", c.session(sess).Status)
 	c.refused("POST", session(sess)+"/cmd", obj{"command": "true"}, 410, "sandbox_stopped")
 
-	back := c.get("one", "", 200)
+	back := c.get("one", "&resume=true", 200)
 	assert.True(t, back.Resumed)
 	srv.Advance(time.Minute)
 	assert.Equal(t, "1\n", c.sh(back.Session.ID, "cat file"))
@@ -160,7 +173,7 @@ func TestRollbackAndFork(t *testing.T) {
 		var out wire.UpdateAnswer
 		c.call("PATCH", "/v2/sandboxes/one?projectId=prj", obj{"currentSnapshotId": first}, 200, &out)
 		assert.Equal(t, first, out.Sandbox.CurrentSnapshotID)
-		assert.Equal(t, "first\n", c.sh(c.get("one", "", 200).Session.ID, "cat file"))
+		assert.Equal(t, "first\n", c.sh(c.get("one", "&resume=true", 200).Session.ID, "cat file"))
 		c.refused("PATCH", "/v2/sandboxes/one?projectId=prj", obj{"currentSnapshotId": "snap_none"}, 404, "not_found")
 
 		var fork wire.SandboxAnswer
@@ -169,7 +182,7 @@ func TestRollbackAndFork(t *testing.T) {
 		assert.Equal(t, 4, fork.Sandbox.VCPUs)
 		assert.Equal(t, "first\nenv\n", c.sh(fork.Session.ID, "cat file; echo $E"))
 		c.sh(fork.Session.ID, "echo fork > file")
-		assert.Equal(t, "first\n", c.sh(c.get("one", "", 200).Session.ID, "cat file"), "a fork is apart")
+		assert.Equal(t, "first\n", c.sh(c.get("one", "&resume=true", 200).Session.ID, "cat file"), "a fork is apart")
 		c.refused("POST", "/v2/sandboxes/one/fork?projectId=prj", obj{"name": "two"}, 400, "bad_request")
 		c.refused("POST", "/v2/sandboxes/none/fork?projectId=prj", obj{}, 404, "not_found")
 
@@ -177,7 +190,10 @@ func TestRollbackAndFork(t *testing.T) {
 		assert.Equal(t, "second\n", c.sh(made.Session.ID, "cat file"))
 		assert.Equal(t, second, made.Session.SourceSnapshotID)
 		c.refused("POST", "/v2/sandboxes", obj{"projectId": "other", "source": obj{"type": "snapshot", "snapshotId": second}}, 404, "not_found")
-		c.refused("POST", "/v2/sandboxes", obj{"projectId": "prj", "runtime": "node24", "source": obj{"type": "snapshot", "snapshotId": second}}, 400, "bad_request")
+		made = c.create(obj{"runtime": "node24", "source": obj{"type": "snapshot", "snapshotId": second}})
+		assert.Equal(t, "node24", made.Sandbox.Runtime)
+		c.call("DELETE", "/v2/sandboxes/snapshots/"+second, nil, 200, nil)
+		c.refused("POST", "/v2/sandboxes", obj{"projectId": "prj", "source": obj{"type": "snapshot", "snapshotId": second}}, 410, "snapshot_not_found")
 	})
 }
 
@@ -189,12 +205,12 @@ func TestSnapshotDeletion(t *testing.T) {
 	c.call("DELETE", "/v2/sandboxes/snapshots/"+first, nil, 200, nil)
 	assert.Equal(t, "deleted", c.snapshotStatus(first))
 	c.refused("DELETE", "/v2/sandboxes/snapshots/"+first, nil, 404, "not_found")
-	assert.Equal(t, "second\n", c.sh(c.get("one", "", 200).Session.ID, "cat file"), "what stands on a deleted one stays")
-	c.stop(c.get("one", "", 200).Session.ID)
+	assert.Equal(t, "second\n", c.sh(c.get("one", "&resume=true", 200).Session.ID, "cat file"), "what stands on a deleted one stays")
+	c.stop(c.get("one", "&resume=true", 200).Session.ID)
 
 	c.call("PATCH", "/v2/sandboxes/one?projectId=prj", obj{"currentSnapshotId": second}, 200, nil)
 	c.call("DELETE", "/v2/sandboxes/snapshots/"+second, nil, 200, nil)
-	c.refused("GET", "/v2/sandboxes/one?projectId=prj", nil, 410, "snapshot_not_found")
+	c.refused("GET", "/v2/sandboxes/one?projectId=prj&resume=true", nil, 410, "snapshot_not_found")
 	assert.Equal(t, "stopped", c.get("one", "&resume=false", 200).Session.Status)
 	c.refused("POST", "/v2/sandboxes/one/fork?projectId=prj", obj{}, 410, "snapshot_not_found")
 	c.call("DELETE", "/v2/sandboxes/one?projectId=prj", nil, 200, nil)
@@ -210,27 +226,40 @@ func TestSnapshotExpiry(t *testing.T) {
 	assert.Equal(t, "created", c.snapshotStatus(first))
 	srv.Advance(time.Minute)
 	assert.Equal(t, "deleted", c.snapshotStatus(first))
-	c.refused("GET", "/v2/sandboxes/one?projectId=prj", nil, 410, "snapshot_not_found")
+	c.refused("GET", "/v2/sandboxes/one?projectId=prj&resume=true", nil, 410, "snapshot_not_found")
 
 	// Without one, it is thirty days from the last use.
 	c.create(obj{"name": "two"})
 	second := c.keepFile("two", "second")
 	srv.Advance(29 * day)
-	c.get("two", "", 200)
+	c.get("two", "&resume=true", 200)
 	srv.Advance(29 * day)
 	assert.Equal(t, "created", c.snapshotStatus(second))
 	srv.Advance(day)
 	assert.Equal(t, "deleted", c.snapshotStatus(second))
 
+	// Every expiry counts from the last use, and no answer tells of an update.
+	sess := c.create(obj{"name": "slides"}).Session.ID
+	slides := c.snapshot(sess, obj{"expiration": day.Milliseconds()})
+	srv.Advance(20 * time.Hour)
+	used := c.create(obj{"source": obj{"type": "snapshot", "snapshotId": slides.ID}})
+	srv.Advance(20 * time.Hour)
+	var moved wire.SnapshotAnswer
+	c.call("GET", "/v2/sandboxes/snapshots/"+slides.ID, nil, 200, &moved)
+	assert.Equal(t, "created", moved.Snapshot.Status)
+	assert.Equal(t, moved.Snapshot.LastUsedAt.Add(day), moved.Snapshot.ExpiresAt.Time)
+	assert.Equal(t, slides.UpdatedAt, moved.Snapshot.UpdatedAt)
+	assert.Equal(t, "iad1", used.Session.Region)
+
 	// Zero is for ever, and a snapshot's own counts more.
-	sess := c.create(obj{"name": "three", "snapshotExpiration": 0}).Session.ID
+	sess = c.create(obj{"name": "three", "snapshotExpiration": 0}).Session.ID
 	third := c.snapshot(sess, obj{"expiration": day.Milliseconds()})
 	assert.Equal(t, third.CreatedAt.Add(day), third.ExpiresAt.Time)
 	fourth := c.keepFile("three", "x")
 	srv.Advance(1000 * day)
 	assert.Equal(t, "deleted", c.snapshotStatus(third.ID))
 	assert.Equal(t, "created", c.snapshotStatus(fourth))
-	sess = c.get("three", "", 200).Session.ID
+	sess = c.get("three", "&resume=true", 200).Session.ID
 	c.refused("POST", session(sess)+"/snapshot", obj{"expiration": 1000}, 400, "bad_request")
 }
 
@@ -323,12 +352,30 @@ func TestCrash(t *testing.T) {
 	srv, c := start(t, nil)
 	c.create(obj{"name": "one"})
 	c.keepFile("one", "saved")
-	sess := c.get("one", "", 200).Session.ID
+	sess := c.get("one", "&resume=true", 200).Session.ID
 	c.sh(sess, "echo lost > file")
+	// Who waits for a command learns that the machine is gone, not an exit code.
+	l := c.stream("POST", session(sess)+"/cmd", obj{"command": "sleep", "args": []string{"1000"}, "wait": true, "logs": true})
+	cmd := l.next().Command
+	waiting := make(chan int, 1)
+	go func() {
+		resp, err := c.client.Do(c.request("GET", session(sess)+"/cmd/"+cmd.ID+"?wait=true", nil))
+		if err != nil {
+			waiting <- 0
+			return
+		}
+		resp.Body.Close()
+		waiting <- resp.StatusCode
+	}()
+	require.Eventually(t, func() bool { return inFlight(srv, sandboxtest.GetCommand) }, eventually, time.Millisecond)
 	require.True(t, srv.Crash("one"))
+	assert.Equal(t, 410, <-waiting)
+	r := l.next()
+	assert.Contains(t, r.Stream+string(r.Data), `error{"code":"sandbox_stream_closed"`)
+	assert.Nil(t, l.next())
 	assert.Equal(t, "failed", c.session(sess).Status)
 	assert.False(t, srv.Crash("one"))
 	assert.False(t, srv.Crash("none"))
 	c.refused("POST", session(sess)+"/cmd", obj{"command": "true"}, 410, "sandbox_stopped")
-	assert.Equal(t, "saved\n", c.sh(c.get("one", "", 200).Session.ID, "cat file"))
+	assert.Equal(t, "saved\n", c.sh(c.get("one", "&resume=true", 200).Session.ID, "cat file"))
 }

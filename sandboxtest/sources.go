@@ -11,11 +11,12 @@ import (
 	"net"
 	"net/http"
 	"net/url"
+	"path"
 	"strconv"
 	"strings"
 	"sync"
+	"time"
 
-	"github.com/go-vercel/sandbox/internal/wire"
 	"github.com/go-vercel/sandbox/sandboxtest/internal/box"
 )
 
@@ -59,22 +60,40 @@ func (src *source) check() error {
 }
 
 // fill puts the source's files into the working directory of a new machine.
-func (src *source) fill(ctx context.Context, m *box.Box, policy *wire.NetworkPolicy) error {
+func (src *source) fill(ctx context.Context, m *box.Box, denied bool, version int) error {
 	if src.Type == sourceGit {
-		return src.clone(ctx, m)
+		// Newer versions of the API put a repository into a directory of its own.
+		dir := "."
+		if version >= 3 {
+			dir = src.repositoryName()
+		}
+		return src.clone(ctx, m, dir)
 	}
-	if policy.Mode == modeDenyAll {
+	if denied {
 		return badRequest("Downloading the tarball failed: the network policy denies it.")
 	}
 	return src.unpack(ctx, m)
+}
+
+// repositoryName is the directory that git would clone into.
+func (src *source) repositoryName() string {
+	u, err := url.Parse(src.URL)
+	if err != nil {
+		return "repository"
+	}
+	name := strings.TrimSuffix(path.Base(strings.TrimSuffix(strings.TrimRight(u.Path, "/"), "/.git")), ".git")
+	if name == "" || name == "." || name == ".." || name == "/" {
+		return "repository"
+	}
+	return name
 }
 
 // clone clones in the machine, so that the repository belongs to its user and
 // the network policy holds. The password is given by a credential helper that
 // git finds in the environment of this one command, asks for the URL's own
 // host alone, and writes nowhere.
-func (src *source) clone(ctx context.Context, m *box.Box) error {
-	git := &gitRun{m: m, env: []string{"GIT_TERMINAL_PROMPT=0", "GIT_CONFIG_NOSYSTEM=1", "LC_ALL=C"}}
+func (src *source) clone(ctx context.Context, m *box.Box, dir string) error {
+	git := &gitRun{m: m, dir: dir, env: []string{"GIT_TERMINAL_PROMPT=0", "GIT_CONFIG_NOSYSTEM=1", "LC_ALL=C"}}
 	if src.Username != "" {
 		u, err := url.Parse(src.URL)
 		if err != nil {
@@ -97,8 +116,12 @@ func (src *source) clone(ctx context.Context, m *box.Box) error {
 		depth = []string{"--depth", strconv.Itoa(*src.Depth)}
 	}
 	if src.Revision == "" {
-		return git.run(ctx, append(append([]string{"clone", "--quiet"}, depth...), "--", src.URL, ".")...)
+		return git.run(ctx, append(append([]string{"clone", "--quiet"}, depth...), "--", src.URL, dir)...)
 	}
+	if err := m.Mkdir(dir, ""); err != nil {
+		return err
+	}
+	git.inside = true
 	for _, args := range [][]string{{"init", "--quiet"}, {"remote", "add", "--", "origin", src.URL}} {
 		if err := git.run(ctx, args...); err != nil {
 			return err
@@ -119,6 +142,9 @@ type gitRun struct {
 	m       *box.Box
 	env     []string
 	secrets []string
+	// dir is that of the repository, in which git runs when it is inside.
+	dir    string
+	inside bool
 }
 
 // maxGitError is how much of what git says is told.
@@ -126,7 +152,11 @@ const maxGitError = 2 << 10
 
 func (g *gitRun) run(ctx context.Context, args ...string) error {
 	out := &limitedBuffer{limit: maxGitError}
-	p, err := g.m.Start(ctx, box.Spec{Path: "git", Args: args, Env: g.env, Stdout: out, Stderr: out})
+	spec := box.Spec{Path: "git", Args: args, Env: g.env, Stdout: out, Stderr: out}
+	if g.inside {
+		spec.Dir = g.dir
+	}
+	p, err := g.m.Start(ctx, spec)
 	if err != nil {
 		return err
 	}
@@ -150,8 +180,14 @@ func (g *gitRun) run(ctx context.Context, args ...string) error {
 	return badRequest("git clone failed: exit status %d: %s", code, text)
 }
 
+// downloadTimeout bounds the download of a tarball, whose server may say
+// nothing for ever while its sandbox's name is taken.
+const downloadTimeout = 2 * time.Minute
+
 // unpack downloads a tarball and unpacks it.
 func (src *source) unpack(ctx context.Context, m *box.Box) error {
+	ctx, cancel := context.WithTimeout(ctx, downloadTimeout)
+	defer cancel()
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, src.URL, nil)
 	if err != nil {
 		return invalid("`source.url` should match format \"uri\"")
@@ -174,7 +210,7 @@ func (src *source) unpack(ctx context.Context, m *box.Box) error {
 		return badRequest("Uncompressing the tarball failed: %v", err)
 	}
 	defer stop()
-	if err := m.Extract(ctx, archive, workDir); err != nil {
+	if err := m.Extract(ctx, archive, ""); err != nil {
 		return badRequest("Uncompressing the tarball failed: %v", err)
 	}
 	return nil

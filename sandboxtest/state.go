@@ -18,7 +18,7 @@ import (
 
 const (
 	stateFile    = "state.json"
-	stateVersion = 2
+	stateVersion = 3
 	// saveDelay gathers changes that come together into one write.
 	saveDelay = 50 * time.Millisecond
 )
@@ -34,6 +34,7 @@ type state struct {
 	Sandboxes []sandboxState  `json:"sandboxes"`
 	Sessions  []sessionState  `json:"sessions"`
 	Snapshots []snapshotState `json:"snapshots"`
+	Drives    []driveState    `json:"drives,omitempty"`
 }
 
 type sandboxState struct {
@@ -49,24 +50,26 @@ type sandboxState struct {
 }
 
 type sessionState struct {
-	Project         string             `json:"project"`
-	Name            string             `json:"name"`
-	ID              string             `json:"id"`
-	VCPUs           int                `json:"vcpus"`
-	Runtime         string             `json:"runtime"`
-	SourceSnapshot  string             `json:"sourceSnapshot,omitempty"`
-	Status          string             `json:"status"`
-	Timeout         time.Duration      `json:"timeout"`
-	Policy          wire.NetworkPolicy `json:"networkPolicy"`
-	RequestedAt     time.Time          `json:"requestedAt"`
-	StartedAt       time.Time          `json:"startedAt,omitzero"`
-	RequestedStopAt time.Time          `json:"requestedStopAt,omitzero"`
-	StoppedAt       time.Time          `json:"stoppedAt,omitzero"`
-	AbortedAt       time.Time          `json:"abortedAt,omitzero"`
-	SnapshottedAt   time.Time          `json:"snapshottedAt,omitzero"`
-	UpdatedAt       time.Time          `json:"updatedAt"`
-	Used            usage              `json:"used"`
-	Taken           string             `json:"taken,omitempty"`
+	Project         string              `json:"project"`
+	Name            string              `json:"name"`
+	ID              string              `json:"id"`
+	VCPUs           int                 `json:"vcpus"`
+	Runtime         string              `json:"runtime"`
+	SourceSnapshot  string              `json:"sourceSnapshot,omitempty"`
+	Status          string              `json:"status"`
+	Timeout         time.Duration       `json:"timeout"`
+	Region          string              `json:"region"`
+	Cwd             string              `json:"cwd"`
+	Policy          *wire.NetworkPolicy `json:"networkPolicy,omitempty"`
+	RequestedAt     time.Time           `json:"requestedAt"`
+	StartedAt       time.Time           `json:"startedAt,omitzero"`
+	RequestedStopAt time.Time           `json:"requestedStopAt,omitzero"`
+	StoppedAt       time.Time           `json:"stoppedAt,omitzero"`
+	AbortedAt       time.Time           `json:"abortedAt,omitzero"`
+	SnapshottedAt   time.Time           `json:"snapshottedAt,omitzero"`
+	UpdatedAt       time.Time           `json:"updatedAt"`
+	Used            usage               `json:"used"`
+	Taken           string              `json:"taken,omitempty"`
 }
 
 type snapshotState struct {
@@ -83,7 +86,11 @@ type snapshotState struct {
 	UpdatedAt  time.Time   `json:"updatedAt"`
 	LastUsedAt time.Time   `json:"lastUsedAt"`
 	ExpiresAt  time.Time   `json:"expiresAt,omitzero"`
-	Slides     bool        `json:"slides,omitempty"`
+	// TTL is how long it lasts after its last use, zero for ever.
+	TTL     time.Duration `json:"ttl,omitempty"`
+	Regions []string      `json:"regions"`
+	Runtime string        `json:"runtime,omitempty"`
+	Image   string        `json:"image,omitempty"`
 }
 
 // stateFrame is the file around the state: what is needed to know that it is
@@ -142,7 +149,8 @@ func (st *store) saveChanges() {
 // answered, so that it outlives whatever happens to the server after.
 func (op Operation) durable() bool {
 	switch op {
-	case CreateSandbox, ForkSandbox, GetSandbox, UpdateSandbox, DeleteSandbox, StopSession, ExtendTimeout, SetPolicy, CreateSnapshot, DeleteSnapshot:
+	case CreateSandbox, ForkSandbox, GetSandbox, UpdateSandbox, DeleteSandbox, StopSession, ExtendTimeout, SetPolicy, CreateSnapshot, DeleteSnapshot,
+		GetOrCreateDrive, ForkDrive, DeleteDrive:
 		return true
 	}
 	return false
@@ -261,7 +269,7 @@ func (st *store) state() *state {
 		}
 		s := sessionState{
 			Project: sess.sb.key.project, Name: sess.sb.key.name, ID: sess.id, VCPUs: sess.vcpus,
-			Runtime: sess.runtime, SourceSnapshot: sess.sourceSnapshot, Status: sess.status,
+			Runtime: sess.runtime, Region: sess.region, Cwd: sess.cwd, SourceSnapshot: sess.sourceSnapshot, Status: sess.status,
 			Timeout: sess.timeout, Policy: sess.policy, RequestedAt: sess.requestedAt,
 			StartedAt: sess.startedAt, RequestedStopAt: sess.requestedStopAt, StoppedAt: sess.stoppedAt,
 			AbortedAt: sess.abortedAt, SnapshottedAt: sess.snapshottedAt, UpdatedAt: sess.updatedAt, Used: sess.used,
@@ -271,11 +279,13 @@ func (st *store) state() *state {
 		}
 		out.Sessions = append(out.Sessions, s)
 	}
+	out.Drives = st.driveStates()
 	for _, sn := range st.snapshots {
 		out.Snapshots = append(out.Snapshots, snapshotState{
 			Project: sn.key.project, Name: sn.key.name, ID: sn.id, Session: sn.session, Parent: sn.parent,
 			Method: sn.method, Layer: sn.layer, Size: sn.size, Status: sn.status, CreatedAt: sn.createdAt,
-			UpdatedAt: sn.updatedAt, LastUsedAt: sn.lastUsedAt, ExpiresAt: sn.expiresAt, Slides: sn.slides,
+			UpdatedAt: sn.updatedAt, LastUsedAt: sn.lastUsedAt, ExpiresAt: sn.expiresAt, TTL: sn.ttl,
+			Regions: sn.regions, Runtime: sn.runtime, Image: sn.image,
 		})
 	}
 	return out
@@ -325,11 +335,13 @@ func (s *Server) takeUp(in *state) error {
 func (st *store) restore(in *state) error {
 	st.mu.Lock()
 	defer st.mu.Unlock()
+	st.restoreDrives(in.Drives)
 	for _, x := range in.Snapshots {
 		sn := &snapshot{
 			s: st.s, id: x.ID, key: sandboxKey{x.Project, x.Name}, session: x.Session, parent: x.Parent,
 			method: x.Method, layer: x.Layer, size: x.Size, status: x.Status, createdAt: x.CreatedAt,
-			updatedAt: x.UpdatedAt, lastUsedAt: x.LastUsedAt, slides: x.Slides,
+			updatedAt: x.UpdatedAt, lastUsedAt: x.LastUsedAt, ttl: x.TTL,
+			regions: x.Regions, runtime: x.Runtime, image: x.Image,
 		}
 		if sn.expiresAt = x.ExpiresAt; sn.status == snapshotCreated {
 			sn.expireAt(x.ExpiresAt)
@@ -353,7 +365,7 @@ func (st *store) restore(in *state) error {
 			continue
 		}
 		sess := &session{
-			sb: sb, id: x.ID, vcpus: x.VCPUs, runtime: x.Runtime, sourceSnapshot: x.SourceSnapshot,
+			sb: sb, id: x.ID, vcpus: x.VCPUs, runtime: x.Runtime, region: x.Region, cwd: x.Cwd, sourceSnapshot: x.SourceSnapshot,
 			status: x.Status, timeout: x.Timeout, policy: x.Policy, requestedAt: x.RequestedAt,
 			startedAt: x.StartedAt, requestedStopAt: x.RequestedStopAt, stoppedAt: x.StoppedAt,
 			abortedAt: x.AbortedAt, snapshottedAt: x.SnapshottedAt, updatedAt: x.UpdatedAt, used: x.Used,

@@ -29,7 +29,7 @@ func TestStateSurvives(t *testing.T) {
 		made := c.create(obj{"name": "one", "env": obj{"E": "env"}, "ports": []int{3000}, "tags": obj{"a": "b"},
 			"networkPolicy": obj{"allow": []string{"a.com"}}})
 		snap := c.keepFile("one", "first")
-		running := c.get("one", "", 200).Session.ID
+		running := c.get("one", "&resume=true", 200).Session.ID
 		c.sh(running, "echo second > file")
 		c.create(obj{"name": "two", "persistent": false})
 		srv.Advance(time.Minute)
@@ -53,12 +53,12 @@ func TestStateSurvives(t *testing.T) {
 		assert.Equal(t, []string{"a.com"}, idle.Sandbox.NetworkPolicy.AllowedDomains)
 		assert.True(t, made.Sandbox.CreatedAt.Equal(idle.Sandbox.CreatedAt.Time))
 		assert.Len(t, idle.Routes, 1)
-		assert.Equal(t, "second\nenv\n", c.sh(c.get("one", "", 200).Session.ID, "cat file; echo $E"))
+		assert.Equal(t, "second\nenv\n", c.sh(c.get("one", "&resume=true", 200).Session.ID, "cat file; echo $E"))
 		assert.Equal(t, "created", c.snapshotStatus(snap))
 		var sessions wire.SessionsPage
 		c.call("GET", "/v2/sandboxes/sessions?project=prj&name=one", nil, 200, &sessions)
 		assert.Len(t, sessions.Sessions, 3)
-		assert.Empty(t, c.sh(c.get("two", "", 200).Session.ID, "ls"))
+		c.refused("GET", "/v2/sandboxes/two?projectId=prj&resume=true", nil, 400, "snapshot_not_found")
 		require.NoError(t, srv.Close())
 	})
 }
@@ -71,7 +71,7 @@ func TestStateAfterACrash(t *testing.T) {
 	c := newRaw(t, srv)
 	c.create(obj{"name": "one"})
 	c.keepFile("one", "saved")
-	sess := c.get("one", "", 200).Session.ID
+	sess := c.get("one", "&resume=true", 200).Session.ID
 	c.sh(sess, "echo lost > file")
 	// What the server has saved while the session ran is what a crash leaves.
 	var crashed []byte
@@ -85,7 +85,7 @@ func TestStateAfterACrash(t *testing.T) {
 	_, c = start(t, opts)
 	assert.Equal(t, "aborted", c.session(sess).Status)
 	assert.False(t, c.session(sess).AbortedAt.IsZero())
-	back := c.get("one", "", 200)
+	back := c.get("one", "&resume=true", 200)
 	assert.True(t, back.Resumed)
 	assert.Equal(t, "saved\n", c.sh(back.Session.ID, "cat file"))
 }

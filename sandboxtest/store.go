@@ -21,6 +21,7 @@ type store struct {
 	sandboxes map[sandboxKey]*namedSandbox
 	sessions  map[string]*session
 	snapshots map[string]*snapshot
+	drives    map[sandboxKey]*drive
 	// reserved are names whose sandboxes are being made.
 	reserved map[sandboxKey]bool
 	saver    saver
@@ -35,6 +36,7 @@ func newStore(s *Server) *store {
 		sandboxes: make(map[sandboxKey]*namedSandbox),
 		sessions:  make(map[string]*session),
 		snapshots: make(map[string]*snapshot),
+		drives:    make(map[sandboxKey]*drive),
 		reserved:  make(map[sandboxKey]bool),
 		saver:     saver{wake: make(chan struct{}, 1)},
 	}
@@ -48,7 +50,11 @@ type settings struct {
 	Runtime            string                  `json:"runtime,omitempty"`
 	Image              string                  `json:"image,omitempty"`
 	Timeout            time.Duration           `json:"timeout"`
-	Policy             wire.NetworkPolicy      `json:"networkPolicy"`
+	Region             string                  `json:"region"`
+	FailoverRegions    []string                `json:"failoverRegions,omitempty"`
+	NetworkID          string                  `json:"networkId,omitempty"`
+	Mounts             map[string]wire.Mount   `json:"mounts,omitempty"`
+	Policy             *wire.NetworkPolicy     `json:"networkPolicy,omitempty"` // nil was never set
 	Env                map[string]string       `json:"env,omitempty"`
 	Tags               map[string]string       `json:"tags,omitempty"`
 	Ports              []int                   `json:"ports,omitempty"`
@@ -59,8 +65,12 @@ type settings struct {
 // clone copies the settings so far that no change to one shows in the other.
 func (c settings) clone() settings {
 	c.Env, c.Tags, c.Ports = maps.Clone(c.Env), maps.Clone(c.Tags), slices.Clone(c.Ports)
+	c.FailoverRegions, c.Mounts = slices.Clone(c.FailoverRegions), maps.Clone(c.Mounts)
 	return c
 }
+
+// deniesAll reports whether the policy cuts the network off.
+func (c *settings) deniesAll() bool { return c.Policy != nil && c.Policy.Mode == modeDenyAll }
 
 // namedSandbox is a sandbox.
 type namedSandbox struct {
@@ -109,8 +119,6 @@ const (
 )
 
 const (
-	region       = "iad1"
-	workDir      = "/vercel/sandbox"
 	memoryPer    = 2048 // MB for each vCPU
 	terminalPort = 26661
 )
@@ -136,7 +144,7 @@ func (st *store) reserve(key sandboxKey) *apiError {
 	st.mu.Lock()
 	defer st.mu.Unlock()
 	if st.sandboxes[key] != nil || st.reserved[key] {
-		return badRequest("A sandbox with the name '%s' already exists in this project.", key.name)
+		return badRequest("A sandbox with the name '%s' already exists for this project.", key.name)
 	}
 	st.reserved[key] = true
 	return nil
@@ -161,21 +169,18 @@ func (st *store) session(id string) (*session, error) {
 // wireSandbox describes a sandbox. The store's lock is held.
 func (sb *namedSandbox) wire() wire.Sandbox {
 	set := sb.settings
-	total := sb.past
+	total := sb.past // without what the session that runs has used
 	cur := sb.current
-	if cur.machine != nil {
-		total.add(cur.measure())
-	}
 	w := wire.Sandbox{
-		Name: sb.key.name, Persistent: set.Persistent, Region: region,
-		VCPUs: set.VCPUs, Memory: set.VCPUs * memoryPer, Runtime: set.Runtime, Image: set.Image,
-		Timeout: wire.Duration(set.Timeout), NetworkPolicy: new(set.Policy),
+		Name: sb.key.name, Persistent: set.Persistent, Region: set.Region, FailoverRegions: append([]string{}, set.FailoverRegions...),
+		VCPUs: set.VCPUs, Memory: set.VCPUs * memoryPer, Runtime: set.Runtime, Architecture: architecture, Image: set.Image,
+		Timeout: wire.Duration(set.Timeout), NetworkPolicy: set.Policy, NetworkID: set.NetworkID, Mounts: maps.Clone(set.Mounts),
 		TotalEgressBytes: new(total.Egress), TotalIngressBytes: new(total.Ingress),
 		TotalActiveCPUDurationMs: new(wholeMillis(total.CPU)),
 		TotalDurationMs:          new(wholeMillis(total.Duration)),
 		CreatedAt:                wire.At(sb.createdAt), UpdatedAt: wire.At(sb.updatedAt),
 		CurrentSessionID: cur.id, CurrentSnapshotID: sb.currentSnapshot,
-		Status: cur.status, StatusUpdatedAt: wire.At(sb.statusUpdatedAt), Cwd: workDir,
+		Status: cur.sandboxStatus(), StatusUpdatedAt: wire.At(sb.statusUpdatedAt), Cwd: set.account().WorkDir,
 		Tags:               maps.Clone(set.Tags),
 		SnapshotExpiration: wire.DurationPtr(set.SnapshotExpiration),
 		KeepLastSnapshots:  set.KeepLast,
@@ -218,12 +223,23 @@ func (c *call) listSandboxes() error {
 		return invalid("`namePrefix` is only valid when `sortBy` is `name`")
 	}
 	tags := make(map[string]string)
+	if len(q["tags"]) > 1 {
+		return badRequest("Only one tag filter is supported at a time.")
+	}
 	for _, tag := range q["tags"] {
 		k, v, ok := strings.Cut(tag, ":")
 		if !ok || k == "" {
 			return invalid("`tags` should be of the form key:value")
 		}
 		tags[k] = v
+	}
+	status := q.Get("status")
+	switch {
+	case status == "":
+	case by != "createdAt":
+		return invalid("`status` is only valid when `sortBy` is `createdAt`")
+	case status != statusRunning && status != statusStopping && status != statusStopped:
+		return invalid("`status` should be equal to one of the allowed values \"running, stopping, stopped\".")
 	}
 	page, err := parsePage(q, "sandboxes by "+by, maxLimit)
 	if err != nil {
@@ -234,7 +250,8 @@ func (c *call) listSandboxes() error {
 	st := c.s.store
 	st.mu.Lock()
 	for key, sb := range st.sandboxes {
-		if (project == "" || key.project == project) && strings.HasPrefix(key.name, prefix) && hasTags(sb.settings.Tags, tags) {
+		if (project == "" || key.project == project) && strings.HasPrefix(key.name, prefix) && hasTags(sb.settings.Tags, tags) &&
+			(status == "" || sb.current.sandboxStatus() == status) {
 			items = append(items, sb.wire())
 		}
 	}

@@ -2,10 +2,9 @@ package sandboxtest
 
 import (
 	"context"
-	"encoding/json"
+	"errors"
 	"io"
 	"net/http"
-	"path"
 	"strings"
 	"sync"
 )
@@ -38,7 +37,7 @@ func (s *stream) record(v any) error {
 			return err
 		}
 	}
-	data, err := json.Marshal(v)
+	data, err := encode(v)
 	if err != nil {
 		return err
 	}
@@ -55,9 +54,9 @@ func (s *stream) broken(err error) error {
 	case err == nil, s.c.r.Context().Err() != nil: // the client has gone
 		return nil
 	case err == context.Canceled:
-		_ = s.failure("sandbox_stopped", "The emulator is closing.")
-	case err == errLogGone:
-		_ = s.failure(errStopped.code, errStopped.message)
+		_ = s.failure(streamClosed, "The emulator is closing.")
+	case err == errLogGone, err == errSessionEnded:
+		_ = s.failure(streamClosed, "Sandbox stream closed")
 	default:
 		_ = s.failure("internal_server_error", err.Error())
 	}
@@ -68,13 +67,12 @@ func (s *stream) failure(code, message string) error {
 	return s.record(map[string]any{"stream": "error", "data": map[string]string{"code": code, "message": message}})
 }
 
-// absolute is a working directory as the API shows it.
-func absolute(cwd string) string {
-	if path.IsAbs(cwd) {
-		return path.Clean(cwd)
-	}
-	return path.Join(workDir, cwd)
-}
+// streamClosed is the code of a stream that ended before its command was seen
+// to, because its session did.
+const streamClosed = "sandbox_stream_closed"
+
+// errSessionEnded is the end of a stream whose session is ending.
+var errSessionEnded = errors.New("the session is ending")
 
 // firstLine remembers the beginning of what is written through it.
 type firstLine struct {

@@ -19,17 +19,6 @@ var (
 	pythonHook []byte
 )
 
-// variables are how a program finds the server.
-func variables(server *sandboxtest.Server) []string {
-	c := server.Credentials()
-	return []string{
-		"VERCEL_SANDBOX_BASE_URL=" + server.URL,
-		"VERCEL_TOKEN=" + c.Token,
-		"VERCEL_TEAM_ID=" + c.TeamID,
-		"VERCEL_PROJECT_ID=" + c.ProjectID,
-	}
-}
-
 // hooks are files for programs of other languages.
 type hooks struct{ dir string }
 
@@ -66,7 +55,7 @@ func (h *hooks) environment(server *sandboxtest.Server, base []string) []string 
 		}
 	}
 	hook := (&url.URL{Scheme: "file", Path: filepath.ToSlash(filepath.Join(h.dir, "hook.mjs"))}).String()
-	env = append(env, variables(server)...)
+	env = append(env, server.Environ()...)
 	return append(env,
 		"VERCEL_OIDC_TOKEN="+server.OIDCToken(),
 		"NODE_OPTIONS="+strings.TrimSpace(set["NODE_OPTIONS"]+" --import="+hook),

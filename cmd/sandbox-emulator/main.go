@@ -147,7 +147,7 @@ func printer(w io.Writer) func(sandboxtest.Request) {
 // serve prints how to use the server and waits for a signal.
 func serve(server *sandboxtest.Server, stdout io.Writer, signals <-chan os.Signal) {
 	fmt.Fprintf(stdout, "Serving the Sandbox API at %s (%s mode).\n\nPoint a program at it with:\n\n", server.URL, server.Mode())
-	for _, kv := range variables(server) {
+	for _, kv := range server.Environ() {
 		fmt.Fprintf(stdout, "export %s\n", kv)
 	}
 	fmt.Fprint(stdout, "\nInterrupt to stop.\n")

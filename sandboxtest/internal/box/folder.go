@@ -32,7 +32,7 @@ func (*folderBackend) networked() bool { return false }
 func (*folderBackend) close() error    { return nil }
 
 func (f *folderBackend) newMachine(b *Box, dir string, layers []string) (machine, error) {
-	m := &folderMachine{reaper: &f.reaper, id: b.id, root: filepath.Join(dir, "r")}
+	m := &folderMachine{reaper: &f.reaper, id: b.id, root: filepath.Join(dir, "r"), mounts: b.cfg.Mounts}
 	folders := append(b.Account().dirs(), "/shared", "/tmp")
 	if b.cfg.DenyNetwork {
 		f.log.Warn("folder mode can't cut the network", "box", b.id)
@@ -60,9 +60,48 @@ type folderMachine struct {
 	id, root string
 	reaper   *reaper
 	left     leftovers
+	mounts   []Mount
 }
 
-func (m *folderMachine) boot(context.Context) error { return nil }
+// boot links the drives into the folder, for processes. The machine itself
+// finds them by their names; see rootFS.
+func (m *folderMachine) boot(context.Context) error {
+	for _, mount := range m.mounts {
+		point := m.real(mount.Path)
+		if err := os.MkdirAll(filepath.Dir(point), 0o755); err != nil {
+			return err
+		}
+		if err := os.Remove(point); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return fmt.Errorf("mount on %s: %w", mount.Path, err)
+		}
+		if err := os.Symlink(mount.Dir, point); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// unlinkDrives takes the drives out of the folder.
+func (m *folderMachine) unlinkDrives() error {
+	var errs []error
+	for _, mount := range m.mounts {
+		point := m.real(mount.Path)
+		if info, err := os.Lstat(point); err == nil && info.Mode()&fs.ModeSymlink != 0 {
+			errs = append(errs, os.Remove(point), os.Mkdir(point, 0o755))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// ownPrefix is the directory of the box that s starts with, or "".
+func (m *folderMachine) ownPrefix(s string) string {
+	for _, mount := range m.mounts {
+		if startsWithDir(s, mount.Path) {
+			return mount.Path
+		}
+	}
+	return ownPrefix(s)
+}
 
 // real is the host's name of a path of the box.
 func (m *folderMachine) real(name string) string {
@@ -84,7 +123,7 @@ func (m *folderMachine) translate(s string) string {
 				i += len(m.root)
 				continue
 			}
-			if prefix := ownPrefix(s[i:]); prefix != "" {
+			if prefix := m.ownPrefix(s[i:]); prefix != "" {
 				out.WriteString(m.real(prefix))
 				i += len(prefix)
 				continue
@@ -119,11 +158,18 @@ func translateHost(s string) string {
 // ownPrefix is the directory of the sandbox that s starts with, or "".
 func ownPrefix(s string) string {
 	for _, prefix := range prefixes {
-		if rest, ok := strings.CutPrefix(s, prefix); ok && (rest == "" || !isNameByte(rest[0]) || rest[0] == '/') {
+		if startsWithDir(s, prefix) {
 			return prefix
 		}
 	}
 	return ""
+}
+
+// startsWithDir reports whether s starts with dir or the name of something in
+// it.
+func startsWithDir(s, dir string) bool {
+	rest, ok := strings.CutPrefix(s, dir)
+	return ok && (rest == "" || !isNameByte(rest[0]) || rest[0] == '/')
 }
 
 func isNameByte(c byte) bool {
@@ -133,7 +179,7 @@ func isNameByte(c byte) bool {
 
 func (m *folderMachine) launch(cmd *exec.Cmd, spec *Spec) (running, error) {
 	cmd.Dir = spec.Dir
-	if ownPrefix(spec.Dir) != "" {
+	if m.ownPrefix(spec.Dir) != "" {
 		cmd.Dir = m.real(spec.Dir)
 	}
 	if info, err := os.Stat(cmd.Dir); err != nil || !info.IsDir() {
@@ -163,7 +209,16 @@ func (m *folderMachine) files(f func(fsys) error) error {
 		return err
 	}
 	defer root.Close()
-	return f(rootFS{root})
+	all := rootFS{root: root}
+	for _, mount := range m.mounts {
+		root, err := os.OpenRoot(mount.Dir)
+		if err != nil {
+			return err
+		}
+		defer root.Close()
+		all.mounts = append(all.mounts, rootMount{mount.Path, root})
+	}
+	return f(all)
 }
 
 func (m *folderMachine) readFile(name string) (io.ReadCloser, int64, error) {
@@ -228,6 +283,9 @@ func (m *folderMachine) halt(procs []*Process) error {
 }
 
 func (m *folderMachine) freeze() (string, int64, error) {
+	if err := m.unlinkDrives(); err != nil {
+		return "", 0, err
+	}
 	var size int64
 	err := filepath.WalkDir(m.root, func(_ string, d fs.DirEntry, err error) error {
 		if err != nil {

@@ -224,6 +224,9 @@ type Config struct {
 	// DenyNetwork starts the box without a network but loopback. See
 	// [Box.SetNetwork].
 	DenyNetwork bool
+	// Mounts are drives that the box has at paths of its own. One that is not
+	// a copy may be mounted in one box at a time.
+	Mounts []Mount
 	// Account is the box's user. The zero value is RuntimeAccount.
 	Account Account
 	// Hostname is the box's own, in namespace mode. Empty means "sandbox".
@@ -262,9 +265,16 @@ func (h *Host) start(ctx context.Context, b *Box, chain []string) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.dir = h.store.boxDir(b.id)
-	m, err := h.backend.newMachine(b, b.dir, chain)
+	err := b.openMounts()
+	var m machine
+	if err == nil {
+		m, err = h.backend.newMachine(b, b.dir, chain)
+	}
 	if err == nil {
 		b.machine = m
+		err = b.copyMounts()
+	}
+	if err == nil {
 		err = b.bootLocked(ctx)
 	}
 	if err != nil {

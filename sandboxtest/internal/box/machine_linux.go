@@ -29,6 +29,7 @@ type namespaceMachine struct {
 	deny     bool
 	hostname string
 	account  Account
+	mounts   []Mount
 
 	mu   sync.Mutex
 	init *exec.Cmd
@@ -131,6 +132,9 @@ func (m *namespaceMachine) bootOnThread() (err error) {
 		if err := n.accountFiles(root.target, m.account); err != nil {
 			return err
 		}
+	}
+	if err := mountDrives(root.target, m.mounts); err != nil {
+		return err
 	}
 	// Before the old root goes: who is not the host's root may mount /proc only
 	// where one is to be seen.

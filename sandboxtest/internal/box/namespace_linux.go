@@ -224,7 +224,7 @@ func (n *namespaceBackend) newMachine(b *Box, dir string, layers []string) (mach
 }
 
 func (n *namespaceBackend) machine(dir string, layers []string, cfg Config) (*namespaceMachine, error) {
-	m := &namespaceMachine{backend: n, dir: dir, layers: layers, deny: cfg.DenyNetwork, hostname: cfg.Hostname, account: cfg.account()}
+	m := &namespaceMachine{backend: n, dir: dir, layers: layers, deny: cfg.DenyNetwork, hostname: cfg.Hostname, account: cfg.account(), mounts: cfg.Mounts}
 	return m, m.make()
 }
 

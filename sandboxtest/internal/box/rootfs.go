@@ -6,12 +6,22 @@ import (
 	"path"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"time"
 )
 
-// rootFS is a folder as the file system of a box. os.Root sees to it that no
-// name and no symlink leads out of it.
-type rootFS struct{ root *os.Root }
+// rootFS is a folder as the file system of a box, with the drives that are
+// mounted in it. os.Root sees to it that no name and no symlink leads out of
+// either.
+type rootFS struct {
+	root   *os.Root
+	mounts []rootMount
+}
+
+type rootMount struct {
+	path string
+	root *os.Root
+}
 
 // rel is a name below the root.
 func rel(name string) string {
@@ -22,18 +32,64 @@ func rel(name string) string {
 	return filepath.FromSlash(name)
 }
 
-func (f rootFS) Open(name string) (*os.File, error) { return f.root.Open(rel(name)) }
-func (f rootFS) OpenFile(name string, flag int, perm fs.FileMode) (*os.File, error) {
-	return f.root.OpenFile(rel(name), flag, perm)
+// at gives the root that a name is in, and the name there.
+func (f rootFS) at(name string) (*os.Root, string) {
+	clean := path.Clean("/" + name)
+	for _, m := range f.mounts {
+		if rest, ok := strings.CutPrefix(clean, m.path); ok && (rest == "" || rest[0] == '/') {
+			return m.root, rel(rest)
+		}
+	}
+	return f.root, rel(name)
 }
-func (f rootFS) Mkdir(name string, perm fs.FileMode) error { return f.root.Mkdir(rel(name), perm) }
-func (f rootFS) Lstat(name string) (fs.FileInfo, error)    { return f.root.Lstat(rel(name)) }
-func (f rootFS) Stat(name string) (fs.FileInfo, error)     { return f.root.Stat(rel(name)) }
-func (f rootFS) Link(old, name string) error               { return f.root.Link(rel(old), rel(name)) }
-func (f rootFS) Remove(name string) error                  { return f.root.Remove(rel(name)) }
-func (f rootFS) Chmod(name string, mode fs.FileMode) error { return f.root.Chmod(rel(name), mode) }
+
+func (f rootFS) Open(name string) (*os.File, error) {
+	root, name := f.at(name)
+	return root.Open(name)
+}
+
+func (f rootFS) OpenFile(name string, flag int, perm fs.FileMode) (*os.File, error) {
+	root, name := f.at(name)
+	return root.OpenFile(name, flag, perm)
+}
+
+func (f rootFS) Mkdir(name string, perm fs.FileMode) error {
+	root, name := f.at(name)
+	return root.Mkdir(name, perm)
+}
+
+func (f rootFS) Lstat(name string) (fs.FileInfo, error) {
+	root, name := f.at(name)
+	return root.Lstat(name)
+}
+
+func (f rootFS) Stat(name string) (fs.FileInfo, error) {
+	root, name := f.at(name)
+	return root.Stat(name)
+}
+
+func (f rootFS) Link(old, name string) error {
+	from, oldThere := f.at(old)
+	to, newThere := f.at(name)
+	if from != to {
+		return &os.LinkError{Op: "link", Old: old, New: name, Err: syscall.EXDEV}
+	}
+	return from.Link(oldThere, newThere)
+}
+
+func (f rootFS) Remove(name string) error {
+	root, name := f.at(name)
+	return root.Remove(name)
+}
+
+func (f rootFS) Chmod(name string, mode fs.FileMode) error {
+	root, name := f.at(name)
+	return root.Chmod(name, mode)
+}
+
 func (f rootFS) Chtimes(name string, mtime time.Time) error {
-	return f.root.Chtimes(rel(name), mtime, mtime)
+	root, name := f.at(name)
+	return root.Chtimes(name, mtime, mtime)
 }
 
 // Symlink makes the link relative: an absolute target means one inside the
@@ -44,5 +100,6 @@ func (f rootFS) Symlink(target, name string) error {
 			target = filepath.ToSlash(short)
 		}
 	}
-	return f.root.Symlink(filepath.FromSlash(target), rel(name))
+	root, name := f.at(name)
+	return root.Symlink(filepath.FromSlash(target), name)
 }

@@ -1,0 +1,418 @@
+package sandboxtest
+
+import (
+	"maps"
+	"net/http"
+	"path"
+	"regexp"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/go-vercel/sandbox/internal/wire"
+	"github.com/go-vercel/sandbox/sandboxtest/internal/box"
+)
+
+const (
+	maxMounts        = 4
+	maxDriveName     = 64
+	defaultDriveSize = 1 << 40
+	maxDriveSize     = 16 << 40
+
+	mountReadWrite = "read-write"
+	mountSnapshot  = "snapshot"
+)
+
+var validDriveName = regexp.MustCompile(`^[a-zA-Z0-9_-]{1,64}$`)
+
+// drive is a directory that outlives sandboxes. Its fields are guarded by the
+// store's lock.
+type drive struct {
+	id        string
+	key       sandboxKey
+	region    string
+	maxSize   int64
+	createdAt time.Time
+	updatedAt time.Time
+	// attached is the session that has it mounted to read and write.
+	attached *session
+	// busy counts what reads it: copies for forks and snapshot mounts.
+	busy int
+}
+
+func (d *drive) wire() wire.Drive {
+	w := wire.Drive{
+		ID: d.id, Name: d.key.name, ProjectID: d.key.project, Region: d.region, MaxSizeBytes: d.maxSize,
+		CreatedAt: wire.At(d.createdAt), UpdatedAt: wire.At(d.updatedAt),
+	}
+	if d.attached != nil {
+		w.CurrentSessionID, w.CurrentSandboxName = d.attached.id, d.attached.sb.key.name
+	}
+	return w
+}
+
+// driveParams are those of a new drive. Name is that of a fork.
+type driveParams struct {
+	ProjectID    string `json:"projectId"`
+	Name         string `json:"name"`
+	Region       string `json:"region"`
+	MaxSizeBytes *int64 `json:"maxSizeBytes"`
+}
+
+func (p *driveParams) check() error {
+	if p.ProjectID == "" {
+		return invalid("should have required property `projectId`")
+	}
+	if p.Region != "" {
+		if err := checkRegion("region", p.Region); err != nil {
+			return err
+		}
+	}
+	if p.MaxSizeBytes != nil && (*p.MaxSizeBytes < 1 || *p.MaxSizeBytes > maxDriveSize) {
+		return invalid("`maxSizeBytes` should be between 1 and %d", int64(maxDriveSize))
+	}
+	return nil
+}
+
+func checkDriveName(name string) error {
+	if !validDriveName.MatchString(name) {
+		return invalid("`name` should match pattern \"^[a-zA-Z0-9_-]+$\" and NOT be longer than %d characters", maxDriveName)
+	}
+	return nil
+}
+
+func driveNotFound(name string) *apiError { return notFound("Drive '%.100s' not found.", name) }
+
+// findDrive gives the drive with that name or ID. Without a project it is
+// looked for in all of them. The store's lock is held.
+func (st *store) findDrive(project, nameOrID string) *drive {
+	if d := st.drives[sandboxKey{project, nameOrID}]; d != nil {
+		return d
+	}
+	for key, d := range st.drives {
+		if (project == "" || key.project == project) && (d.id == nameOrID || project == "" && key.name == nameOrID) {
+			return d
+		}
+	}
+	return nil
+}
+
+// getOrCreateDrive answers POST /v2/sandboxes/drives/{name}.
+func (c *call) getOrCreateDrive() error {
+	name := c.values[0]
+	var p driveParams
+	present, err := c.decode(&p)
+	if err != nil {
+		return err
+	}
+	if _, ok := present["name"]; ok {
+		return invalid("should NOT have additional property `name`.")
+	}
+	if err := checkDriveName(name); err != nil {
+		return err
+	}
+	if err := p.check(); err != nil {
+		return err
+	}
+	st := c.s.store
+	st.mu.Lock()
+	d := st.drives[sandboxKey{p.ProjectID, name}]
+	if d != nil {
+		w := d.wire()
+		st.mu.Unlock()
+		if p.Region != "" && p.Region != w.Region || p.MaxSizeBytes != nil && *p.MaxSizeBytes != w.MaxSizeBytes {
+			return fail(http.StatusConflict, "conflict", "A drive with the name '%s' already exists with another region or size.", name)
+		}
+		writeJSON(c.w, http.StatusOK, wire.DriveAnswer{Drive: w})
+		return nil
+	}
+	d = c.newDrive(sandboxKey{p.ProjectID, name}, &p, defaultRegion, defaultDriveSize)
+	st.drives[d.key] = d
+	w := d.wire()
+	st.changedLocked()
+	st.mu.Unlock()
+	writeJSON(c.w, http.StatusCreated, wire.DriveAnswer{Drive: w})
+	return nil
+}
+
+func (c *call) newDrive(key sandboxKey, p *driveParams, region string, size int64) *drive {
+	now := c.s.clock.Now()
+	d := &drive{id: newDriveID(), key: key, region: region, maxSize: size, createdAt: now, updatedAt: now}
+	if p.Region != "" {
+		d.region = p.Region
+	}
+	if p.MaxSizeBytes != nil {
+		d.maxSize = *p.MaxSizeBytes
+	}
+	return d
+}
+
+// getDrive answers GET /v2/sandboxes/drives/{nameOrId}.
+func (c *call) getDrive() error {
+	st := c.s.store
+	st.mu.Lock()
+	d := st.findDrive(c.project("projectId"), c.values[0])
+	if d == nil {
+		st.mu.Unlock()
+		return driveNotFound(c.values[0])
+	}
+	w := d.wire()
+	st.mu.Unlock()
+	writeJSON(c.w, http.StatusOK, wire.DriveAnswer{Drive: w})
+	return nil
+}
+
+// deleteDrive answers DELETE /v2/sandboxes/drives/{name}.
+func (c *call) deleteDrive() error {
+	st := c.s.store
+	st.mu.Lock()
+	d := st.findDrive(c.project("projectId"), c.values[0])
+	switch {
+	case d == nil:
+		st.mu.Unlock()
+		return driveNotFound(c.values[0])
+	case d.attached != nil || d.busy > 0:
+		st.mu.Unlock()
+		return fail(http.StatusConflict, "conflict", "The drive '%s' is attached to a sandbox.", d.key.name)
+	}
+	w := d.wire()
+	delete(st.drives, d.key)
+	st.changedLocked()
+	st.mu.Unlock()
+	if err := c.s.host.RemoveDrive(d.id); err != nil {
+		return err
+	}
+	writeJSON(c.w, http.StatusOK, wire.DriveAnswer{Drive: w})
+	return nil
+}
+
+// forkDrive answers POST /v2/sandboxes/drives/{name}/fork: a copy under
+// another name.
+func (c *call) forkDrive() error {
+	var p driveParams
+	if _, err := c.decode(&p); err != nil {
+		return err
+	}
+	if p.ProjectID == "" {
+		p.ProjectID = c.project("projectId")
+	}
+	if err := p.check(); err != nil {
+		return err
+	}
+	if err := checkDriveName(p.Name); err != nil {
+		return err
+	}
+	st := c.s.store
+	key := sandboxKey{p.ProjectID, p.Name}
+	st.mu.Lock()
+	source := st.findDrive(p.ProjectID, c.values[0])
+	switch {
+	case source == nil:
+		st.mu.Unlock()
+		return driveNotFound(c.values[0])
+	case st.drives[key] != nil:
+		st.mu.Unlock()
+		return fail(http.StatusConflict, "conflict", "A drive with the name '%s' already exists.", p.Name)
+	}
+	d := c.newDrive(key, &p, source.region, source.maxSize)
+	d.busy++ // it is not whole yet
+	source.busy++
+	st.drives[key] = d
+	st.mu.Unlock()
+	ctx, cancel := c.detached()
+	err := c.s.host.CopyDrive(ctx, source.id, d.id)
+	cancel()
+	st.mu.Lock()
+	source.busy--
+	d.busy--
+	if err != nil {
+		delete(st.drives, key)
+	}
+	w := d.wire()
+	st.changedLocked()
+	st.mu.Unlock()
+	if err != nil {
+		return err
+	}
+	writeJSON(c.w, http.StatusCreated, wire.DriveAnswer{Drive: w})
+	return nil
+}
+
+// listDrives answers GET /v2/sandboxes/drives.
+func (c *call) listDrives() error {
+	q := c.r.URL.Query()
+	by := q.Get("sortBy")
+	if by == "" {
+		by = "createdAt"
+	}
+	key := map[string]func(wire.Drive) string{
+		"createdAt": func(d wire.Drive) string { return timeKey(d.CreatedAt) },
+		"updatedAt": func(d wire.Drive) string { return timeKey(d.UpdatedAt) },
+		"name":      func(d wire.Drive) string { return d.Name },
+	}[by]
+	if key == nil {
+		return invalid("`sortBy` should be equal to one of the allowed values \"createdAt, updatedAt, name\".")
+	}
+	prefix := q.Get("namePrefix")
+	if prefix != "" && by != "name" {
+		return invalid("`namePrefix` is only valid when `sortBy` is `name`")
+	}
+	page, err := parsePage(q, "drives by "+by, maxLimit)
+	if err != nil {
+		return err
+	}
+	project := q.Get("projectId")
+	items := []wire.Drive{}
+	st := c.s.store
+	st.mu.Lock()
+	for k, d := range st.drives {
+		if (project == "" || k.project == project) && strings.HasPrefix(k.name, prefix) {
+			items = append(items, d.wire())
+		}
+	}
+	st.mu.Unlock()
+	items, pagination := cut(page, "drives by "+by, items, func(d wire.Drive) sortKey { return sortKey{key(d), d.ID} })
+	writeJSON(c.w, http.StatusOK, wire.DrivesPage{Drives: items, Pagination: pagination})
+	return nil
+}
+
+// checkMountParams checks mounts as far as they can be without knowing the
+// drives, and gives them as they are kept.
+func checkMountParams(mounts map[string]wire.Mount) (map[string]wire.Mount, error) {
+	if len(mounts) > maxMounts {
+		return nil, invalid("`mounts` should NOT have more than %d properties.", maxMounts)
+	}
+	out := make(map[string]wire.Mount, len(mounts))
+	paths := slices.Sorted(maps.Keys(mounts))
+	written := make(map[string]bool)
+	for i, p := range paths {
+		m := mounts[p]
+		if len(p) < 2 || !path.IsAbs(p) || path.Clean(p) != strings.TrimSuffix(p, "/") || strings.ContainsRune(p, 0) {
+			return nil, invalid("`mounts` should have absolute paths, not %.80q", p)
+		}
+		for _, own := range []string{"/proc", "/sys", "/dev"} {
+			if p == own || strings.HasPrefix(p, own+"/") {
+				return nil, badRequest("The path '%.80s' can't be mounted on.", p)
+			}
+		}
+		for _, other := range paths[:i] {
+			if strings.HasPrefix(path.Clean(p)+"/", path.Clean(other)+"/") {
+				return nil, badRequest("The mounts '%.80s' and '%.80s' overlap.", other, p)
+			}
+		}
+		if m.Drive == "" {
+			return nil, invalid("`mounts[%.80q]` should have required property `drive`", p)
+		}
+		switch m.Mode {
+		case mountSnapshot:
+		case "read-only": // what it was called before
+			m.Mode = mountSnapshot
+		case mountReadWrite:
+			if written[m.Drive] {
+				return nil, badRequest("The drive '%.80s' can be mounted to read and write only once.", m.Drive)
+			}
+			written[m.Drive] = true
+		default:
+			return nil, invalid("`mounts[%.80q].mode` should be equal to one of the allowed values \"read-write, snapshot\".", p)
+		}
+		out[path.Clean(p)] = m
+	}
+	return out, nil
+}
+
+// checkMounts checks that the drives of the settings are there, and near.
+func (st *store) checkMounts(project string, set *settings) error {
+	st.mu.Lock()
+	defer st.mu.Unlock()
+	for _, p := range slices.Sorted(maps.Keys(set.Mounts)) {
+		name := set.Mounts[p].Drive
+		d := st.findDrive(project, name)
+		switch {
+		case d == nil:
+			return driveNotFound(name)
+		case d.region != set.Region:
+			return badRequest("The drive '%s' is in the region '%s', the sandbox in '%s'.", name, d.region, set.Region)
+		}
+	}
+	return nil
+}
+
+// attach takes the drives that the session is to have, and gives their mounts.
+func (sess *session) attach(mounts map[string]wire.Mount) ([]box.Mount, error) {
+	project := sess.sb.key.project
+	st := sess.sb.s.store
+	st.mu.Lock()
+	defer st.mu.Unlock()
+	out := make([]box.Mount, 0, len(mounts))
+	for _, p := range slices.Sorted(maps.Keys(mounts)) {
+		m := mounts[p]
+		d := st.findDrive(project, m.Drive)
+		var err error
+		switch {
+		case d == nil:
+			err = driveNotFound(m.Drive)
+		case m.Mode == mountReadWrite && d.attached != nil:
+			err = fail(http.StatusConflict, "conflict", "The drive '%s' is attached to the sandbox '%s'.", d.key.name, d.attached.sb.key.name)
+		}
+		if err != nil {
+			sess.detachLocked()
+			return nil, err
+		}
+		if m.Mode == mountReadWrite {
+			d.attached = sess
+			sess.drives = append(sess.drives, d)
+		}
+		out = append(out, box.Mount{Path: p, Drive: d.id, Copy: m.Mode == mountSnapshot})
+	}
+	return out, nil
+}
+
+// detach gives the session's drives back.
+func (sess *session) detach() {
+	st := sess.sb.s.store
+	st.mu.Lock()
+	defer st.mu.Unlock()
+	sess.detachLocked()
+}
+
+func (sess *session) detachLocked() {
+	for _, d := range sess.drives {
+		d.attached = nil
+	}
+	sess.drives = nil
+}
+
+// features answers GET /v2/sandboxes/features: what the project may use.
+func (c *call) features() error {
+	writeJSON(c.w, http.StatusOK, map[string]any{"features": map[string]bool{"drives": true}})
+	return nil
+}
+
+// driveState is a drive in the state that is kept.
+type driveState struct {
+	ID        string    `json:"id"`
+	Project   string    `json:"project"`
+	Name      string    `json:"name"`
+	Region    string    `json:"region"`
+	MaxSize   int64     `json:"maxSizeBytes"`
+	CreatedAt time.Time `json:"createdAt"`
+	UpdatedAt time.Time `json:"updatedAt"`
+}
+
+// driveStates describes the drives that are whole. The store's lock is held.
+func (st *store) driveStates() (out []driveState) {
+	for _, d := range st.drives {
+		if d.busy == 0 || d.attached != nil {
+			out = append(out, driveState{d.id, d.key.project, d.key.name, d.region, d.maxSize, d.createdAt, d.updatedAt})
+		}
+	}
+	return out
+}
+
+// restoreDrives takes up drives. The store's lock is held.
+func (st *store) restoreDrives(in []driveState) {
+	for _, x := range in {
+		key := sandboxKey{x.Project, x.Name}
+		st.drives[key] = &drive{id: x.ID, key: key, region: x.Region, maxSize: x.MaxSize, createdAt: x.CreatedAt, updatedAt: x.UpdatedAt}
+	}
+}

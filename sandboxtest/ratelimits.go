@@ -1,0 +1,82 @@
+package sandboxtest
+
+import (
+	"net/http"
+	"strconv"
+	"sync"
+	"time"
+)
+
+// quota is how many requests of a kind there may be in a window.
+type quota struct {
+	kind   string
+	limit  int
+	window time.Duration
+}
+
+// The quotas, with the limits and windows that the service was seen to tell.
+var (
+	createQuota  = quota{"create", 20, 3 * time.Second}
+	deleteQuota  = quota{"delete", 20, time.Second}
+	generalQuota = quota{"general", 1000, time.Minute}
+)
+
+func (op Operation) quota() quota {
+	switch op {
+	case CreateSandbox:
+		return createQuota
+	case DeleteSandbox, DeleteSnapshot, DeleteDrive:
+		return deleteQuota
+	}
+	return generalQuota
+}
+
+// rateLimits counts requests by the kind of their quota.
+type rateLimits struct {
+	mu      sync.Mutex
+	windows map[string]*rateWindow
+}
+
+type rateWindow struct {
+	ends time.Time
+	used int
+}
+
+// take counts a request, and gives what is left and when the window ends.
+func (l *rateLimits) take(q quota, now time.Time) (left int, ends time.Time) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	w := l.windows[q.kind]
+	if w == nil || !now.Before(w.ends) {
+		if l.windows == nil {
+			l.windows = make(map[string]*rateWindow)
+		}
+		w = &rateWindow{ends: now.Add(q.window)}
+		l.windows[q.kind] = w
+	}
+	w.used++
+	return q.limit - w.used, w.ends
+}
+
+// limitRate tells of the quota in the headers of an answer. Without
+// Options.RateLimits it is one that never runs low: clients that slow down when
+// little is left have no reason to.
+func (c *call) limitRate(op Operation) *apiError {
+	q, now := op.quota(), c.s.clock.Now()
+	left, ends := q.limit-1, now.Add(q.window)
+	if c.s.opts.RateLimits {
+		left, ends = c.s.rates.take(q, now)
+	}
+	h := c.w.Header()
+	h.Set("X-Ratelimit-Limit", strconv.Itoa(q.limit))
+	h.Set("X-Ratelimit-Remaining", strconv.Itoa(max(0, left)))
+	h.Set("X-Ratelimit-Reset", strconv.FormatInt(ends.Unix(), 10))
+	if left >= 0 {
+		return nil
+	}
+	seconds := int64((ends.Sub(now) + time.Second - 1) / time.Second)
+	h.Set("Retry-After", strconv.FormatInt(seconds, 10))
+	e := fail(http.StatusTooManyRequests, "rate_limited", "Too many requests - try again in %d seconds (more than %d).", seconds, q.limit)
+	e.extra = map[string]any{"limit": map[string]any{"total": q.limit, "remaining": 0, "reset": ends.Unix()}}
+	return e
+}

@@ -1,0 +1,97 @@
+package sandboxtest
+
+import (
+	"context"
+	"math/rand/v2"
+	"time"
+)
+
+// What the service was seen to take.
+const (
+	minStopping      = time.Second
+	maxStopping      = 2700 * time.Millisecond
+	snapshottingTime = 3700 * time.Millisecond
+	// stopAnswer is when the answer to a stop comes at the latest where a
+	// snapshot follows: before it is there.
+	stopAnswer = 1500 * time.Millisecond
+	// settleTime is how long a session goes on after its snapshot was taken.
+	settleTime = 400 * time.Millisecond
+)
+
+// stoppingTime is how long a session is stopping.
+func (s *Server) stoppingTime() time.Duration {
+	if s.opts.Realistic {
+		return minStopping + rand.N(maxStopping-minStopping)
+	}
+	return s.opts.Stopping
+}
+
+// snapshotAndFinish takes the session's snapshot and ends it. A realistic
+// snapshot is there only at the end of its time, others are from the start.
+func (sess *session) snapshotAndFinish() {
+	if sess.sb.s.opts.Realistic {
+		sess.after(snapshottingTime, func() {
+			sess.takeSnapshot()
+			sess.after(settleTime, sess.finish)
+		})
+		return
+	}
+	sess.takeSnapshot()
+	sess.after(sess.sb.s.opts.Snapshotting, sess.finish)
+}
+
+// await waits until done, which is called with the store's lock held, or until
+// the session has ended.
+func (sess *session) await(ctx context.Context, done func() bool) error {
+	st := sess.sb.s.store
+	for {
+		st.mu.Lock()
+		over, changed := sess.ended() || done(), sess.changed
+		st.mu.Unlock()
+		if over {
+			return nil
+		}
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+}
+
+// awaitEnd waits until no session of the sandbox is coming to its end.
+func (sb *namedSandbox) awaitEnd(ctx context.Context) error {
+	sb.s.store.mu.Lock()
+	current := sb.current
+	sb.s.store.mu.Unlock()
+	return current.await(ctx, func() bool { return current.live() })
+}
+
+// awaitStop waits for as long as a stop does before it is answered. ours says
+// that this stop has begun it.
+func (c *call) awaitStop(sess *session, ours bool) error {
+	o := &c.s.opts
+	if !o.Realistic {
+		if ours || o.Stopping > 0 || o.Snapshotting > 0 {
+			return nil
+		}
+		return sess.await(c.ctx, func() bool { return false })
+	}
+	late := func() bool { return false }
+	st := c.s.store
+	st.mu.Lock()
+	persistent := sess.plan != nil
+	st.mu.Unlock()
+	if persistent {
+		var over bool
+		t := c.s.clock.AfterFunc(stopAnswer, func() {
+			st.mu.Lock()
+			defer st.mu.Unlock()
+			over = true
+			sess.wakeLocked()
+		})
+		defer t.Stop()
+		late = func() bool { return over }
+	}
+	return sess.await(c.ctx, late)
+}
