@@ -16,6 +16,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/go-vercel/sandbox/internal/redact"
 	"github.com/go-vercel/sandbox/internal/wire"
 )
 
@@ -41,7 +42,7 @@ type Cmd struct {
 	Args []string
 	// Env holds "key=value" entries that are added to the sandbox's
 	// environment. The last of several for one key counts.
-	Env []string
+	Env []string `secret:"names"`
 	// Dir is the directory to start in; a relative one starts at the sandbox's
 	// own, which is also what empty means.
 	Dir string
@@ -123,8 +124,8 @@ func (c *Cmd) String() string {
 	return c.Path + " " + strings.Join(c.Args[1:], " ")
 }
 
-// GoString is String, so that %#v does not show the environment.
-func (c *Cmd) GoString() string { return c.String() }
+// Format writes String, whatever the verb: the environment is never shown.
+func (c *Cmd) Format(f fmt.State, verb rune) { redact.String(f, verb, c.String()) }
 
 // LogValue shows the program only: arguments may hold secrets.
 func (c *Cmd) LogValue() slog.Value { return slog.StringValue(c.Path) }

@@ -18,6 +18,7 @@ import (
 
 	"github.com/go-vercel/sandbox/internal/api"
 	"github.com/go-vercel/sandbox/internal/coreutils"
+	"github.com/go-vercel/sandbox/internal/redact"
 	"github.com/go-vercel/sandbox/internal/wire"
 )
 
@@ -192,8 +193,8 @@ func (c *Command) String() string {
 	return fmt.Sprintf("command %s (%s)", w.ID, w.Name)
 }
 
-// GoString is String: the handle's insides are of no use in a log.
-func (c *Command) GoString() string { return c.String() }
+// Format writes String, whatever the verb: the insides are of no use in a log.
+func (c *Command) Format(f fmt.State, verb rune) { redact.String(f, verb, c.String()) }
 
 // LogValue describes the handle for log/slog.
 func (c *Command) LogValue() slog.Value {
@@ -356,8 +357,8 @@ func (c CommandResult) String() string {
 	return text
 }
 
-// GoString is like String: the handle's insides are of no use in a log.
-func (c CommandResult) GoString() string { return c.String() }
+// Format writes String, whatever the verb: the insides are of no use in a log.
+func (c CommandResult) Format(f fmt.State, verb rune) { redact.String(f, verb, c.String()) }
 
 // LogValue describes the command and how it ended for log/slog.
 func (c *CommandResult) LogValue() slog.Value {

@@ -5,12 +5,14 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"log/slog"
 	"net/http"
 	"net/url"
 	"strings"
 	"time"
 
 	"github.com/go-vercel/sandbox/internal/api"
+	"github.com/go-vercel/sandbox/internal/redact"
 	"github.com/go-vercel/sandbox/internal/wire"
 )
 
@@ -63,8 +65,11 @@ type CreateOptions struct {
 	Resume *bool
 	// Private holds parameters that are not part of the documented API. Their
 	// names begin with two underscores; they are sent as they are.
-	Private map[string]any
+	Private map[string]any `secret:"names"`
 }
+
+// Format shows the options without values that may be secret, whatever the verb.
+func (o CreateOptions) Format(f fmt.State, verb rune) { redact.Struct(f, verb, o) }
 
 // Hook is called when a sandbox was created or resumed. The calls that it makes
 // with its context, or on the handle that it is given, never wait for the
@@ -77,24 +82,29 @@ type Source interface{ source() (any, error) }
 
 // GitSource clones a repository.
 type GitSource struct {
-	// URL is the repository's address.
-	URL string
+	// URL is the repository's address. Of one with a user, a password or a query
+	// these are never shown.
+	URL string `secret:"url"`
 	// Username and Password are for a private repository; for a token, use it
 	// as the password. They are never shown.
-	Username, Password string
+	Username string `secret:"value"`
+	Password string `secret:"value"`
 	// Depth limits the history; zero fetches all of it.
 	Depth int
 	// Revision is a branch, tag or commit; empty means the default branch.
 	Revision string
 }
 
-// String describes the source without its password.
+// String describes the source without its credentials.
 func (g GitSource) String() string {
-	return fmt.Sprintf("git %s revision %q", redactURL(g.URL), g.Revision)
+	return fmt.Sprintf("git %s revision %q", redact.URL(g.URL), g.Revision)
 }
 
-// GoString is String, so that %#v does not show the password either.
-func (g GitSource) GoString() string { return "sandbox.GitSource{" + g.String() + "}" }
+// Format shows the source without its credentials, whatever the verb.
+func (g GitSource) Format(f fmt.State, verb rune) { redact.Struct(f, verb, g) }
+
+// LogValue is String for log/slog.
+func (g GitSource) LogValue() slog.Value { return slog.StringValue(g.String()) }
 
 // MarshalJSON leaves the credentials out.
 func (g GitSource) MarshalJSON() ([]byte, error) {
@@ -103,15 +113,7 @@ func (g GitSource) MarshalJSON() ([]byte, error) {
 		URL      string `json:"url"`
 		Depth    int    `json:"depth,omitempty"`
 		Revision string `json:"revision,omitempty"`
-	}{"git", redactURL(g.URL), g.Depth, g.Revision})
-}
-
-func redactURL(s string) string {
-	u, err := url.Parse(s)
-	if err != nil {
-		return "(malformed address)"
-	}
-	return u.Redacted()
+	}{"git", redact.URL(g.URL), g.Depth, g.Revision})
 }
 
 func (g GitSource) source() (any, error) {
@@ -134,7 +136,28 @@ func (g GitSource) source() (any, error) {
 }
 
 // TarballSource unpacks an archive from an http or https address.
-type TarballSource struct{ URL string }
+type TarballSource struct {
+	// URL is the archive's address. A user, a password and the query, which may
+	// be a signature, are never shown.
+	URL string `secret:"url"`
+}
+
+// String describes the source without credentials.
+func (t TarballSource) String() string { return "tarball " + redact.URL(t.URL) }
+
+// Format shows the source without credentials, whatever the verb.
+func (t TarballSource) Format(f fmt.State, verb rune) { redact.Struct(f, verb, t) }
+
+// LogValue is String for log/slog.
+func (t TarballSource) LogValue() slog.Value { return slog.StringValue(t.String()) }
+
+// MarshalJSON leaves credentials out.
+func (t TarballSource) MarshalJSON() ([]byte, error) {
+	return json.Marshal(struct {
+		Type string `json:"type"`
+		URL  string `json:"url"`
+	}{"tarball", redact.URL(t.URL)})
+}
 
 func (t TarballSource) source() (any, error) {
 	if t.URL == "" {
@@ -313,8 +336,11 @@ type ForkOptions struct {
 	SnapshotExpiration *time.Duration
 	KeepLastSnapshots  *KeepLastSnapshots
 	OnResume           Hook
-	Private            map[string]any
+	Private            map[string]any `secret:"names"`
 }
+
+// Format shows the options without values that may be secret, whatever the verb.
+func (o ForkOptions) Format(f fmt.State, verb rune) { redact.Struct(f, verb, o) }
 
 // Fork makes a sandbox from the current snapshot of another, or from its
 // runtime or image when it has none, and starts its first session.
@@ -364,8 +390,11 @@ type GetOptions struct {
 	OnResume Hook
 	// Private holds parameters that are not part of the documented API. Their
 	// names begin with two underscores; they are sent in the query.
-	Private map[string]any
+	Private map[string]any `secret:"names"`
 }
+
+// Format shows the options without values that may be secret, whatever the verb.
+func (o GetOptions) Format(f fmt.State, verb rune) { redact.Struct(f, verb, o) }
 
 // Get looks a sandbox up by its name and, unless told otherwise, starts it if
 // it is stopped. A missing one matches [ErrNotFound]; one whose files are gone

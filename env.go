@@ -21,7 +21,7 @@ func (e Env) String() string {
 }
 
 // Format writes String for every verb.
-func (e Env) Format(f fmt.State, _ rune) { fmt.Fprint(f, e.String()) }
+func (e Env) Format(f fmt.State, verb rune) { redact.String(f, verb, e.String()) }
 
 // LogValue is String for log/slog.
 func (e Env) LogValue() slog.Value { return slog.StringValue(e.String()) }

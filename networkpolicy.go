@@ -7,6 +7,8 @@ import (
 	"log/slog"
 	"maps"
 	"slices"
+
+	"github.com/go-vercel/sandbox/internal/redact"
 )
 
 // PolicyMode is a network policy in one word. The API may add further
@@ -173,7 +175,7 @@ func (p *NetworkPolicy) Equal(q *NetworkPolicy) bool {
 func (p NetworkPolicy) String() string { return encodedText(p.encode(false)) }
 
 // Format writes String for every verb.
-func (p NetworkPolicy) Format(f fmt.State, _ rune) { fmt.Fprint(f, p.String()) }
+func (p NetworkPolicy) Format(f fmt.State, verb rune) { redact.String(f, verb, p.String()) }
 
 // LogValue is String for log/slog.
 func (p NetworkPolicy) LogValue() slog.Value { return slog.StringValue(p.String()) }
@@ -182,7 +184,7 @@ func (p NetworkPolicy) LogValue() slog.Value { return slog.StringValue(p.String(
 func (r PolicyRule) String() string { return encodedText(r.encode(false)) }
 
 // Format writes String for every verb.
-func (r PolicyRule) Format(f fmt.State, _ rune) { fmt.Fprint(f, r.String()) }
+func (r PolicyRule) Format(f fmt.State, verb rune) { redact.String(f, verb, r.String()) }
 
 // LogValue is String for log/slog.
 func (r PolicyRule) LogValue() slog.Value { return slog.StringValue(r.String()) }
@@ -191,7 +193,7 @@ func (r PolicyRule) LogValue() slog.Value { return slog.StringValue(r.String()) 
 func (t PolicyTransform) String() string { return encodedText(t.encode(false)) }
 
 // Format writes String for every verb.
-func (t PolicyTransform) Format(f fmt.State, _ rune) { fmt.Fprint(f, t.String()) }
+func (t PolicyTransform) Format(f fmt.State, verb rune) { redact.String(f, verb, t.String()) }
 
 // LogValue is String for log/slog.
 func (t PolicyTransform) LogValue() slog.Value { return slog.StringValue(t.String()) }
@@ -200,7 +202,7 @@ func (t PolicyTransform) LogValue() slog.Value { return slog.StringValue(t.Strin
 func (h PolicyHeaders) String() string { return encodedText(h.encode(false)) }
 
 // Format writes String for every verb.
-func (h PolicyHeaders) Format(f fmt.State, _ rune) { fmt.Fprint(f, h.String()) }
+func (h PolicyHeaders) Format(f fmt.State, verb rune) { redact.String(f, verb, h.String()) }
 
 // LogValue is String for log/slog.
 func (h PolicyHeaders) LogValue() slog.Value { return slog.StringValue(h.String()) }

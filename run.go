@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/go-vercel/sandbox/internal/api"
+	"github.com/go-vercel/sandbox/internal/redact"
 	"github.com/go-vercel/sandbox/internal/wire"
 )
 
@@ -36,6 +37,9 @@ type CommandOptions struct {
 	// the wait is over.
 	KillOnCancel bool
 }
+
+// Format shows the options without values that may be secret, whatever the verb.
+func (o CommandOptions) Format(f fmt.State, verb rune) { redact.Struct(f, verb, o) }
 
 type commandBody struct {
 	Command string            `json:"command"`

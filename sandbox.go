@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/go-vercel/sandbox/internal/api"
+	"github.com/go-vercel/sandbox/internal/redact"
 	"github.com/go-vercel/sandbox/internal/wire"
 )
 
@@ -183,8 +184,8 @@ func (s *Sandbox) String() string {
 	return fmt.Sprintf("sandbox %s (%s)", s.Name(), s.Status())
 }
 
-// GoString is String: the handle's insides are of no use in a log.
-func (s *Sandbox) GoString() string { return s.String() }
+// Format writes String, whatever the verb: the insides are of no use in a log.
+func (s *Sandbox) Format(f fmt.State, verb rune) { redact.String(f, verb, s.String()) }
 
 // LogValue describes the handle for log/slog.
 func (s *Sandbox) LogValue() slog.Value {

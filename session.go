@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/go-vercel/sandbox/internal/api"
+	"github.com/go-vercel/sandbox/internal/redact"
 	"github.com/go-vercel/sandbox/internal/wire"
 )
 
@@ -121,8 +122,8 @@ func (s *Session) String() string {
 	return fmt.Sprintf("session %s (%s)", w.ID, w.Status)
 }
 
-// GoString is String: the handle's insides are of no use in a log.
-func (s *Session) GoString() string { return s.String() }
+// Format writes String, whatever the verb: the insides are of no use in a log.
+func (s *Session) Format(f fmt.State, verb rune) { redact.String(f, verb, s.String()) }
 
 // LogValue describes the handle for log/slog.
 func (s *Session) LogValue() slog.Value {
@@ -240,15 +241,26 @@ func (s *Session) Snapshot(ctx context.Context, opts *SnapshotOptions) (*Snapsho
 // Interactive says where a terminal in a sandbox is reached; see [Sandbox.Shell]
 // for a ready one.
 type Interactive struct {
-	// URL is the address of a WebSocket. Token goes into its query.
-	URL, Token string
+	// URL is the address of a WebSocket.
+	URL string `secret:"url"`
+	// Token is as good as a login to the machine. It goes into the query of the
+	// URL, where whatever logs the addresses of requests sees it. It is left out
+	// wherever the value is printed, logged or marshalled; read it here.
+	Token string `secret:"value"`
 }
 
 // String leaves the token out.
-func (i Interactive) String() string { return "interactive session at " + i.URL }
+func (i Interactive) String() string { return "interactive session at " + redact.URL(i.URL) }
 
-// GoString is String, so that %#v does not show the token either.
-func (i Interactive) GoString() string { return i.String() }
+// Format shows the address without the token, whatever the verb.
+func (i Interactive) Format(f fmt.State, verb rune) { redact.Struct(f, verb, i) }
+
+// MarshalJSON leaves the token out.
+func (i Interactive) MarshalJSON() ([]byte, error) {
+	return json.Marshal(struct {
+		URL string `json:"url"`
+	}{redact.URL(i.URL)})
+}
 
 // LogValue leaves the token out.
 func (i Interactive) LogValue() slog.Value { return slog.StringValue(i.String()) }

@@ -47,6 +47,9 @@ type ShellOptions struct {
 	PingInterval time.Duration
 }
 
+// Format shows the options without values that may be secret, whatever the verb.
+func (o ShellOptions) Format(f fmt.State, verb rune) { redact.Struct(f, verb, o) }
+
 const (
 	defaultCols, defaultRows = 80, 24
 	maxCells                 = 65535
@@ -368,8 +371,8 @@ func (s *Shell) String() string {
 	return fmt.Sprintf("terminal in sandbox %s, session %s", s.sandbox, s.session)
 }
 
-// GoString is String: the handle's insides are of no use in a log.
-func (s *Shell) GoString() string { return s.String() }
+// Format writes String, whatever the verb: the insides are of no use in a log.
+func (s *Shell) Format(f fmt.State, verb rune) { redact.String(f, verb, s.String()) }
 
 // finish sets the result, of which the first counts.
 func (s *Shell) finish(code int, err error) {

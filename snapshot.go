@@ -10,6 +10,7 @@ import (
 	"sync"
 
 	"github.com/go-vercel/sandbox/internal/api"
+	"github.com/go-vercel/sandbox/internal/redact"
 	"github.com/go-vercel/sandbox/internal/wire"
 )
 
@@ -53,8 +54,8 @@ func (s *Snapshot) String() string {
 	return fmt.Sprintf("snapshot %s (%s)", w.ID, w.Status)
 }
 
-// GoString is String: the handle's insides are of no use in a log.
-func (s *Snapshot) GoString() string { return s.String() }
+// Format writes String, whatever the verb: the insides are of no use in a log.
+func (s *Snapshot) Format(f fmt.State, verb rune) { redact.String(f, verb, s.String()) }
 
 func (s *Snapshot) wire() wire.Snapshot {
 	s.mu.Lock()

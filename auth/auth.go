@@ -14,7 +14,6 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"io"
 	"log/slog"
 	"strings"
 
@@ -26,10 +25,12 @@ import (
 //
 // However they are formatted, logged or encoded, the token is left out: it
 // appears only in the Authorization header of requests to the API. (Package fmt
-// can't do so for a value in an unexported field of somebody else's struct.)
+// shows it where it can't ask: in an unexported field of somebody else's struct,
+// and with verbs such as %s and %d in a struct behind a pointer inside of
+// another value. A [Provider] shows nothing anywhere.)
 type Credentials struct {
 	// Token is an access token, or an OIDC token of the project.
-	Token string
+	Token string `secret:"value"`
 	// TeamID is the ID or the slug of the team that owns the project.
 	TeamID string
 	// ProjectID is the ID or the name of the project that sandboxes belong to.
@@ -106,24 +107,10 @@ func (c Credentials) Validate() error {
 }
 
 // String describes c without its token.
-func (c Credentials) String() string {
-	return fmt.Sprintf("{Token:%s TeamID:%s ProjectID:%s}", c.shown(), c.TeamID, c.ProjectID)
-}
+func (c Credentials) String() string { return fmt.Sprintf("%+v", c) }
 
-// GoString describes c without its token.
-func (c Credentials) GoString() string {
-	return "auth.Credentials" + c.String()
-}
-
-// Format writes the description of String, or for %#v of GoString, whatever
-// the verb.
-func (c Credentials) Format(f fmt.State, verb rune) {
-	if verb == 'v' && f.Flag('#') {
-		_, _ = io.WriteString(f, c.GoString())
-		return
-	}
-	_, _ = io.WriteString(f, c.String())
-}
+// Format shows c without its token, whatever the verb.
+func (c Credentials) Format(f fmt.State, verb rune) { redact.Struct(f, verb, c) }
 
 // MarshalJSON encodes c without its token.
 func (c Credentials) MarshalJSON() ([]byte, error) {

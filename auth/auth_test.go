@@ -243,7 +243,7 @@ func TestCredentialsAreRedacted(t *testing.T) {
 		assert.NotContains(t, log.String(), token)
 	}
 	assert.Equal(t, "{Token:REDACTED TeamID:team_a ProjectID:prj_a}", c.String())
-	assert.Equal(t, "auth.Credentials{Token:REDACTED TeamID:team_a ProjectID:prj_a}", fmt.Sprintf("%#v", c))
+	assert.Equal(t, `auth.Credentials{Token:"REDACTED", TeamID:"team_a", ProjectID:"prj_a"}`, fmt.Sprintf("%#v", c))
 	data, err := json.Marshal(c)
 	require.NoError(t, err)
 	assert.JSONEq(t, `{"token":"REDACTED","teamId":"team_a","projectId":"prj_a"}`, string(data))

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/go-vercel/sandbox"
+	"github.com/go-vercel/sandbox/internal/redact"
 	"github.com/go-vercel/sandbox/sandboxtest/internal/box"
 )
 
@@ -48,7 +49,7 @@ type Options struct {
 	Dir string
 	// Token is the bearer token that clients have to send. Empty means one that
 	// is made up for this server; see [Server.Credentials].
-	Token string
+	Token string `secret:"value"`
 	// Hosts are names, without a port, by which requests may reach the server
 	// in addition to localhost, [HostName] and every numeric address, for
 	// example the name of the container it runs in. Requests with another name
@@ -95,6 +96,9 @@ type Options struct {
 	OnRequest func(Request)
 }
 
+// Format shows the options without the token, whatever the verb.
+func (o Options) Format(f fmt.State, verb rune) { redact.Struct(f, verb, o) }
+
 // Server is a local implementation of the Vercel Sandbox API that runs real
 // processes. Make one with [New] or [NewServer]. It is safe for concurrent use.
 type Server struct {
@@ -128,6 +132,10 @@ type Server struct {
 	closeErr   error
 	client     *sandbox.Client
 }
+
+// Format writes where the server is, whatever the verb: the insides, with its
+// token among them, are of no use in a log.
+func (s *Server) Format(f fmt.State, verb rune) { redact.String(f, verb, "emulator at "+s.URL) }
 
 // New starts a server for a test, which it fails when the server can't be
 // started, and closes it when the test ends. opts may be nil.

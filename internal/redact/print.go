@@ -1,0 +1,123 @@
+package redact
+
+import (
+	"fmt"
+	"io"
+	"maps"
+	"net/url"
+	"reflect"
+	"slices"
+	"strings"
+)
+
+// Types with something in them that must not be shown have a method Format that
+// calls one of the functions here. Package fmt asks it for every verb, also for
+// a pointer inside of another value, where it asks for neither String nor
+// GoString and would print what is behind.
+
+// String writes a type's description, as far as the verb lets choose like fmt.
+func String(f fmt.State, verb rune, description string) {
+	if verb == 'q' || verb == 's' {
+		_, _ = fmt.Fprintf(f, fmt.FormatString(f, verb), description)
+		return
+	}
+	_, _ = io.WriteString(f, description)
+}
+
+// Struct writes the exported fields of a struct, or of what a pointer leads to,
+// as fmt does for %v, %+v or %#v. A tag says what of a field is shown:
+//
+//	secret:"value"  that there is one
+//	secret:"names"  the keys of a map, or of a list of texts KEY=VALUE
+//	secret:"url"    an address without user, password and query
+func Struct(f fmt.State, verb rune, v any) {
+	rv := reflect.ValueOf(v)
+	format, open := "%v", "{"
+	switch {
+	case verb == 'v' && f.Flag('#'):
+		format, open = "%#v", rv.Type().String()+"{"
+	case verb == 'v' && f.Flag('+'):
+		format = "%+v"
+	}
+	if rv.Kind() == reflect.Pointer {
+		if rv.IsNil() {
+			_, _ = io.WriteString(f, "<nil>")
+			return
+		}
+		rv = rv.Elem()
+		open = "&" + strings.TrimPrefix(open, "*")
+	}
+	_, _ = io.WriteString(f, open)
+	separator := " "
+	if format == "%#v" {
+		separator = ", "
+	}
+	first := true
+	for i := range rv.NumField() {
+		field := rv.Type().Field(i)
+		if !field.IsExported() {
+			continue
+		}
+		if !first {
+			_, _ = io.WriteString(f, separator)
+		}
+		first = false
+		if format != "%v" {
+			_, _ = io.WriteString(f, field.Name+":")
+		}
+		_, _ = fmt.Fprintf(f, format, shown(field.Tag.Get("secret"), rv.Field(i)))
+	}
+	_, _ = io.WriteString(f, "}")
+}
+
+// shown is what stands for a field's value.
+func shown(kind string, v reflect.Value) any {
+	switch {
+	case kind == "":
+		return v.Interface()
+	case kind == "url" && v.Kind() == reflect.String:
+		return URL(v.String())
+	case kind == "names" && v.Kind() == reflect.Map:
+		names := make([]string, 0, v.Len())
+		for _, k := range v.MapKeys() {
+			names = append(names, k.String())
+		}
+		slices.Sort(names)
+		return names
+	case kind == "names" && v.Kind() == reflect.Slice:
+		names := make(map[string]bool)
+		for i := range v.Len() {
+			name, _, _ := strings.Cut(v.Index(i).String(), "=")
+			names[name] = true
+		}
+		return slices.Sorted(maps.Keys(names))
+	case v.IsZero():
+		return ""
+	}
+	return Mark
+}
+
+// URL returns an address without its user, password, query and fragment: any of
+// them may be a token.
+func URL(address string) string {
+	if address == "" {
+		return ""
+	}
+	// The short form that git and scp understand, which is no URL.
+	if user, rest, ok := strings.Cut(address, "@"); ok && !strings.ContainsAny(user, "/?#") {
+		if host, path, ok := strings.Cut(rest, ":"); ok && !strings.Contains(host, "/") && !strings.HasPrefix(path, "//") && !strings.Contains(user, ":") {
+			path, _, _ = strings.Cut(path, "?")
+			return Printable(Mark + "@" + host + ":" + path)
+		}
+	}
+	u, err := url.Parse(address)
+	if err != nil || u.Scheme == "" || u.Opaque != "" {
+		return "(malformed address)"
+	}
+	clean := url.URL{Scheme: u.Scheme, Host: u.Host, Path: u.Path, RawPath: u.RawPath}
+	text := clean.String()
+	if u.RawQuery != "" || u.Fragment != "" {
+		text += "?" + Mark
+	}
+	return text
+}
