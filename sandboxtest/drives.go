@@ -361,10 +361,28 @@ func (sess *session) attach(mounts map[string]wire.Mount) ([]box.Mount, error) {
 		if m.Mode == mountReadWrite {
 			d.attached = sess
 			sess.drives = append(sess.drives, d)
+		} else {
+			d.busy++
+			sess.copied = append(sess.copied, d)
 		}
 		out = append(out, box.Mount{Path: p, Drive: d.id, Copy: m.Mode == mountSnapshot})
 	}
 	return out, nil
+}
+
+// haveCopied lets go of the drives of which the session has its copies.
+func (sess *session) haveCopied() {
+	st := sess.sb.s.store
+	st.mu.Lock()
+	defer st.mu.Unlock()
+	sess.haveCopiedLocked()
+}
+
+func (sess *session) haveCopiedLocked() {
+	for _, d := range sess.copied {
+		d.busy--
+	}
+	sess.copied = nil
 }
 
 // detach gives the session's drives back.
@@ -376,6 +394,7 @@ func (sess *session) detach() {
 }
 
 func (sess *session) detachLocked() {
+	sess.haveCopiedLocked()
 	for _, d := range sess.drives {
 		d.attached = nil
 	}

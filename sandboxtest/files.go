@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"net/url"
 	"path"
+	"path/filepath"
 	"strings"
 
 	"github.com/go-vercel/sandbox/sandboxtest/internal/box"
@@ -157,7 +158,8 @@ func (c *call) fileError(sess *session, what string, err error) error {
 	if pe, ok := errors.AsType[*fs.PathError](err); ok {
 		reason = capital(pe.Err.Error())
 		if !errors.Is(err, fs.ErrNotExist) || !strings.HasPrefix(what, "error creating") {
-			reason = pe.Path + ": " + reason // a missing parent is not named
+			// A missing parent is not named, other names are whole.
+			reason = path.Join("/", filepath.ToSlash(pe.Path)) + ": " + reason
 		}
 	}
 	if strings.Contains(strings.ToLower(reason), "is a directory") {

@@ -19,6 +19,7 @@ type session struct {
 	region         string
 	cwd            string
 	drives         []*drive // mounted to read and write
+	copied         []*drive // of which copies are being made
 	sourceSnapshot string
 	requestedAt    time.Time
 
@@ -184,6 +185,7 @@ func (sb *namedSandbox) start(ctx context.Context, from *snapshot, fill func(con
 		}
 		return err
 	}
+	sess.haveCopied()
 	if fill != nil {
 		if err := fill(ctx, machine); err != nil {
 			err = errors.Join(err, machine.Remove())

@@ -1,0 +1,214 @@
+package sandboxtest_test
+
+import (
+	"fmt"
+	"net/url"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/go-vercel/sandbox/internal/wire"
+	"github.com/go-vercel/sandbox/sandboxtest"
+)
+
+// drive makes a drive, or finds it.
+func (c *raw) drive(name string, params obj, status int) wire.Drive {
+	c.t.Helper()
+	body := obj{"projectId": "prj"}
+	for k, v := range params {
+		body[k] = v
+	}
+	var out wire.DriveAnswer
+	c.call("POST", "/v2/sandboxes/drives/"+name, body, status, &out)
+	return out.Drive
+}
+
+func mounted(drive, mode string) obj { return obj{"drive": drive, "mode": mode} }
+
+func TestDrives(t *testing.T) {
+	srv, c := start(t, &sandboxtest.Options{Mode: sandboxtest.Folder})
+	made := c.drive("data", nil, 201)
+	assert.Equal(t, []any{"data", "prj", "iad1", int64(1 << 40)}, []any{made.Name, made.ProjectID, made.Region, made.MaxSizeBytes})
+	assert.Equal(t, made, c.drive("data", nil, 200))
+	assert.Equal(t, made, c.drive("data", obj{"region": "iad1", "maxSizeBytes": int64(1 << 40)}, 200))
+	path := "/v2/sandboxes/drives/"
+	c.refused("POST", path+"data", obj{"projectId": "prj", "region": "sfo1"}, 409, "conflict")
+	c.refused("POST", path+"data", obj{"projectId": "prj", "maxSizeBytes": 1}, 409, "conflict")
+	for _, bad := range []obj{
+		{"region": "moon1"}, {"maxSizeBytes": 0}, {"maxSizeBytes": int64(17 << 40)}, {"size": 1}, {"name": "x"}, {"projectId": ""},
+	} {
+		body := obj{"projectId": "prj"}
+		for k, v := range bad {
+			body[k] = v
+		}
+		c.refused("POST", path+"other", body, 400, "bad_request")
+	}
+	c.refused("POST", path+"a%2Fb", obj{"projectId": "prj"}, 400, "bad_request")
+	c.refused("POST", path+fmt.Sprintf("%065d", 1), obj{"projectId": "prj"}, 400, "bad_request")
+
+	var got wire.DriveAnswer
+	for _, id := range []string{"data", made.ID} {
+		c.call("GET", path+id+"?projectId=prj", nil, 200, &got)
+		assert.Equal(t, made, got.Drive)
+	}
+	c.refused("GET", path+"data?projectId=other", nil, 404, "not_found")
+
+	// Listed in pages, in each order.
+	for i := range 4 {
+		srv.Advance(time.Second)
+		c.drive(fmt.Sprintf("extra-%d", (i*3)%4), nil, 201)
+	}
+	c.drive("foreign", obj{"projectId": "other"}, 201)
+	names := func(query string) (out []string) {
+		values, err := url.ParseQuery("projectId=prj&" + query)
+		require.NoError(t, err)
+		for {
+			var page wire.DrivesPage
+			c.call("GET", "/v2/sandboxes/drives?"+values.Encode(), nil, 200, &page)
+			for _, d := range page.Drives {
+				out = append(out, d.Name)
+			}
+			assert.Equal(t, len(page.Drives), page.Pagination.Count)
+			if page.Pagination.Next == nil {
+				return out
+			}
+			values.Set("cursor", *page.Pagination.Next)
+		}
+	}
+	assert.Equal(t, []string{"extra-1", "extra-2", "extra-3", "extra-0", "data"}, names("limit=2"))
+	assert.Equal(t, []string{"data", "extra-0", "extra-3", "extra-2", "extra-1"}, names("limit=2&sortOrder=asc&sortBy=updatedAt"))
+	assert.Equal(t, []string{"extra-0", "extra-1", "extra-2", "extra-3"}, names("limit=3&sortOrder=asc&sortBy=name&namePrefix=extra"))
+	c.refused("GET", "/v2/sandboxes/drives?namePrefix=x", nil, 400, "bad_request")
+	c.refused("GET", "/v2/sandboxes/drives?sortBy=size", nil, 400, "bad_request")
+
+	c.call("DELETE", path+"data?projectId=prj", nil, 200, &got)
+	assert.Equal(t, made, got.Drive)
+	c.refused("DELETE", path+"data?projectId=prj", nil, 404, "not_found")
+	assert.NotEqual(t, made.ID, c.drive("data", nil, 201).ID)
+	c.call("GET", "/v2/sandboxes/features?projectId=prj", nil, 200, nil)
+}
+
+// TestDriveOutlivesSandboxes: what one sandbox writes the next one reads, while
+// snapshots have nothing of it.
+func TestDriveOutlivesSandboxes(t *testing.T) {
+	inModes(t, sandboxtest.Options{}, func(t *testing.T, srv *sandboxtest.Server, c *raw) {
+		c.drive("data", nil, 201)
+		mounts := obj{"/data": mounted("data", "read-write")}
+		one := c.create(obj{"name": "one", "mounts": mounts})
+		assert.Equal(t, map[string]wire.Mount{"/data": {Drive: "data", Mode: "read-write"}}, one.Sandbox.Mounts)
+		c.sh(one.Session.ID, "echo first > /data/file; mkdir /data/dir; echo local > own")
+		res := c.run(one.Session.ID, obj{"command": "pwd", "cwd": "/data/dir"})
+		assert.Contains(t, res.stdout, "dir")
+		// The file API is on the drive as well.
+		c.call("POST", session(one.Session.ID)+"/fs/mkdir", obj{"path": "/data/made"}, 200, nil)
+		resp := c.send(c.request("POST", session(one.Session.ID)+"/fs/read", obj{"path": "/data/file"}))
+		assert.Equal(t, 200, resp.StatusCode)
+
+		var d wire.DriveAnswer
+		c.call("GET", "/v2/sandboxes/drives/data?projectId=prj", nil, 200, &d)
+		assert.Equal(t, []string{"one", one.Session.ID}, []string{d.Drive.CurrentSandboxName, d.Drive.CurrentSessionID})
+		c.refused("DELETE", "/v2/sandboxes/drives/data?projectId=prj", nil, 409, "conflict")
+		c.refused("POST", "/v2/sandboxes", obj{"projectId": "prj", "name": "two", "mounts": mounts}, 409, "conflict")
+		c.get("two", "", 404)
+
+		// Another may have it as it is now, and keeps what it writes to itself.
+		reader := c.create(obj{"mounts": obj{"/data/": mounted("data", "snapshot"), "/again": mounted("data", "read-only")}})
+		c.sh(one.Session.ID, "echo later > /data/file")
+		assert.Equal(t, "first\nfirst\n", c.sh(reader.Session.ID, "cat /data/file /again/file; echo mine > /data/file"))
+		assert.Equal(t, "snapshot", reader.Sandbox.Mounts["/again"].Mode)
+		assert.Equal(t, "later\n", c.sh(one.Session.ID, "cat /data/file"))
+		c.stop(reader.Session.ID)
+
+		c.stop(one.Session.ID)
+		two := c.create(obj{"name": "two", "mounts": mounts})
+		assert.Equal(t, "later\ndir\nfile\nmade\n", c.sh(two.Session.ID, "cat /data/file; ls /data"))
+		c.refused("GET", "/v2/sandboxes/one?projectId=prj&resume=true", nil, 409, "conflict")
+		c.stop(two.Session.ID)
+		back := c.get("one", "&resume=true", 200)
+		assert.Equal(t, "later\nlocal\n", c.sh(back.Session.ID, "cat /data/file own"))
+
+		// Mounts change for the next session, and a snapshot has no drive in it.
+		var up wire.UpdateAnswer
+		c.call("PATCH", "/v2/sandboxes/one?projectId=prj", obj{"mounts": obj{}}, 200, &up)
+		assert.Empty(t, up.Sandbox.Mounts)
+		assert.Equal(t, "later\n", c.sh(back.Session.ID, "cat /data/file"))
+		c.stop(back.Session.ID)
+		back = c.get("one", "&resume=true", 200)
+		assert.Equal(t, "local\n", c.sh(back.Session.ID, "cat own; ls "+filepath.ToSlash("../..")+"/data 2>/dev/null || true"))
+		c.call("DELETE", "/v2/sandboxes/drives/data?projectId=prj", nil, 200, nil)
+		c.refused("PATCH", "/v2/sandboxes/one?projectId=prj", obj{"mounts": mounts}, 404, "not_found")
+	})
+}
+
+func TestMountRefusals(t *testing.T) {
+	_, c := start(t, &sandboxtest.Options{Mode: sandboxtest.Folder})
+	c.drive("a", nil, 201)
+	c.drive("b", nil, 201)
+	c.drive("west", obj{"region": "sfo1"}, 201)
+	rw := mounted("a", "read-write")
+	for name, bad := range map[string]obj{
+		"five":         {"mounts": obj{"/1": rw, "/2": rw, "/3": rw, "/4": rw, "/5": rw}},
+		"relative":     {"mounts": obj{"data": rw}},
+		"root":         {"mounts": obj{"/": rw}},
+		"dots":         {"mounts": obj{"/data/../x": rw}},
+		"proc":         {"mounts": obj{"/proc/x": rw}},
+		"overlap":      {"mounts": obj{"/data": rw, "/data/b": mounted("b", "read-write")}},
+		"twice":        {"mounts": obj{"/data": rw, "/more": rw}},
+		"no drive":     {"mounts": obj{"/data": obj{"mode": "snapshot"}}},
+		"no mode":      {"mounts": obj{"/data": obj{"drive": "a"}}},
+		"unknown mode": {"mounts": obj{"/data": mounted("a", "write")}},
+		"failover":     {"mounts": obj{"/data": rw}, "failoverRegions": []string{"sfo1"}},
+		"region":       {"mounts": obj{"/data": mounted("west", "read-write")}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			c := &raw{t, c.srv, c.client}
+			bad["projectId"] = "prj"
+			c.refused("POST", "/v2/sandboxes", bad, 400, "bad_request")
+		})
+	}
+	c.refused("POST", "/v2/sandboxes", obj{"projectId": "prj", "mounts": obj{"/x": mounted("none", "snapshot")}}, 404, "not_found")
+	c.create(obj{"region": "sfo1", "mounts": obj{"/x": mounted("west", "read-write")}})
+	assert.Len(t, c.list(url.Values{"project": {"prj"}}).Sandboxes, 1, "nothing was left behind")
+}
+
+func TestForkDrive(t *testing.T) {
+	inModes(t, sandboxtest.Options{}, func(t *testing.T, srv *sandboxtest.Server, c *raw) {
+		c.drive("a", obj{"region": "sfo1", "maxSizeBytes": 1 << 30}, 201)
+		one := c.create(obj{"region": "sfo1", "mounts": obj{"/d": mounted("a", "read-write")}})
+		c.sh(one.Session.ID, "echo base > /d/file; chmod 600 /d/file")
+		var out wire.DriveAnswer
+		c.call("POST", "/v2/sandboxes/drives/a/fork", obj{"projectId": "prj", "name": "b"}, 201, &out)
+		assert.Equal(t, []any{"b", "sfo1", int64(1 << 30)}, []any{out.Drive.Name, out.Drive.Region, out.Drive.MaxSizeBytes})
+		c.sh(one.Session.ID, "echo after > /d/file")
+		two := c.create(obj{"region": "sfo1", "mounts": obj{"/d": mounted("b", "read-write")}})
+		assert.Equal(t, "base\n600\n", c.sh(two.Session.ID, "cat /d/file; stat -c %a /d/file; echo x >> /d/file"))
+		c.refused("POST", "/v2/sandboxes/drives/a/fork", obj{"projectId": "prj", "name": "b"}, 409, "conflict")
+		c.refused("POST", "/v2/sandboxes/drives/none/fork", obj{"projectId": "prj", "name": "c"}, 404, "not_found")
+		c.refused("POST", "/v2/sandboxes/drives/a/fork", obj{"projectId": "prj"}, 400, "bad_request")
+	})
+}
+
+func TestDrivesOutliveTheServer(t *testing.T) {
+	inModes(t, sandboxtest.Options{}, func(t *testing.T, probe *sandboxtest.Server, _ *raw) {
+		opts := &sandboxtest.Options{Mode: probe.Mode(), Dir: t.TempDir()}
+		mounts := obj{"/d": mounted("kept", "read-write")}
+		srv, err := sandboxtest.NewServer(opts)
+		require.NoError(t, err)
+		c := newRaw(t, srv)
+		made := c.drive("kept", nil, 201)
+		c.sh(c.create(obj{"name": "one", "mounts": mounts}).Session.ID, "echo kept > /d/file")
+		require.NoError(t, srv.Close())
+
+		srv, err = sandboxtest.NewServer(opts)
+		require.NoError(t, err)
+		c = newRaw(t, srv)
+		again := c.drive("kept", nil, 200)
+		assert.Equal(t, made.ID, again.ID)
+		assert.Empty(t, again.CurrentSandboxName)
+		assert.Equal(t, "kept\n", c.sh(c.get("one", "&resume=true", 200).Session.ID, "cat /d/file"))
+		require.NoError(t, srv.Close())
+	})
+}
