@@ -6,6 +6,7 @@ import (
 	"iter"
 	"log/slog"
 	"net/http"
+	"net/netip"
 	"net/url"
 	"os"
 	"runtime"
@@ -33,8 +34,15 @@ type ClientOptions struct {
 	// HTTPClient and Logger.
 	Credentials auth.Provider
 	// BaseURL is the address of the API. Empty means the environment variable
-	// VERCEL_SANDBOX_BASE_URL, and without one [DefaultBaseURL].
+	// VERCEL_SANDBOX_BASE_URL, and without one [DefaultBaseURL]. It is an https
+	// address, or an http one of this machine: 127.0.0.1, [::1] or localhost.
+	//
+	// The login of the Vercel CLI is not sent to an address from the environment
+	// that is not one of vercel.com.
 	BaseURL string
+	// AllowHTTP lets BaseURL be an http address of any host. Whoever sees the
+	// requests on their way has the credentials.
+	AllowHTTP bool
 	// HTTPClient sends the requests. Nil means a client whose connections are
 	// reused by any number of goroutines. A Timeout in it would cut streams, so
 	// it must be zero; limit calls by their contexts.
@@ -86,22 +94,11 @@ func NewClient(opts *ClientOptions) (*Client, error) {
 	if opts != nil {
 		o = *opts
 	}
-	base := o.BaseURL
-	if base == "" {
-		base = os.Getenv("VERCEL_SANDBOX_BASE_URL")
+	u, fromEnv, err := o.baseURL()
+	if err != nil {
+		return nil, err
 	}
-	if base == "" {
-		base = DefaultBaseURL
-	}
-	u, err := url.Parse(strings.TrimRight(base, "/"))
-	switch {
-	case err != nil:
-		return nil, invalid("BaseURL", "%v", err)
-	case u.Scheme != "https" && u.Scheme != "http" || u.Host == "":
-		return nil, invalid("BaseURL", "%q is not an http or https address", u.Redacted())
-	case u.User != nil || u.RawQuery != "" || u.Fragment != "":
-		return nil, invalid("BaseURL", "%q has more than a host and a path", u.Redacted())
-	}
+	mayHaveLogin := !fromEnv || u.Hostname() == "vercel.com" || strings.HasSuffix(u.Hostname(), ".vercel.com")
 	retry := api.Retry{Max: 2, Wait: 400 * time.Millisecond}
 	if o.Retry != nil {
 		if o.Retry.Wait < 0 {
@@ -140,15 +137,52 @@ func NewClient(opts *ClientOptions) (*Client, error) {
 			if err == nil {
 				err = cr.Validate()
 			}
+			if err == nil && cr.FromLogin() && !mayHaveLogin {
+				return api.Auth{}, fmt.Errorf("sandbox: the login of the Vercel CLI is not sent to %s, which %s names: set VERCEL_TOKEN, VERCEL_TEAM_ID and VERCEL_PROJECT_ID, or ClientOptions.BaseURL", u.Host, baseURLVariable)
+			}
 			return api.Auth{Token: cr.Token, TeamID: cr.TeamID}, err
 		},
-		Refresh: refresher(creds),
+		Refresh: refresher(creds, mayHaveLogin),
 	})
 	return c, nil
 }
 
+// baseURLVariable names the API's address where ClientOptions doesn't.
+const baseURLVariable = "VERCEL_SANDBOX_BASE_URL"
+
+// baseURL is the API's address, and whether it is from the environment.
+func (o *ClientOptions) baseURL() (u *url.URL, fromEnv bool, err error) {
+	base := o.BaseURL
+	if base == "" {
+		base = os.Getenv(baseURLVariable)
+		fromEnv = base != ""
+	}
+	if base == "" {
+		base = DefaultBaseURL
+	}
+	u, err = url.Parse(strings.TrimRight(base, "/"))
+	switch {
+	case err != nil:
+		return nil, false, invalid("BaseURL", "it is not an http or https address")
+	case u.Scheme != "https" && u.Scheme != "http" || u.Host == "":
+		return nil, false, invalid("BaseURL", "%q is not an http or https address", redact.URL(base))
+	case u.User != nil || u.RawQuery != "" || u.Fragment != "":
+		return nil, false, invalid("BaseURL", "%q has more than a host and a path", redact.URL(base))
+	case u.Scheme == "http" && !o.AllowHTTP && !onThisMachine(u.Hostname()):
+		return nil, false, invalid("BaseURL", "%q is not encrypted, and would be sent credentials in the clear; use https, or set AllowHTTP", redact.URL(base))
+	}
+	return u, fromEnv, nil
+}
+
+// onThisMachine reports whether a host is the machine itself, whatever name
+// servers say.
+func onThisMachine(host string) bool {
+	addr, err := netip.ParseAddr(host)
+	return err == nil && addr.Unmap().IsLoopback() || host == "localhost"
+}
+
 // refresher adapts a provider that can replace a refused token.
-func refresher(creds auth.Provider) func(context.Context, api.Auth) (api.Auth, bool) {
+func refresher(creds auth.Provider, mayHaveLogin bool) func(context.Context, api.Auth) (api.Auth, bool) {
 	r, ok := creds.(auth.Refresher)
 	if !ok {
 		return nil
@@ -160,7 +194,7 @@ func refresher(creds auth.Provider) func(context.Context, api.Auth) (api.Auth, b
 			return api.Auth{}, false
 		}
 		cr, err := r.Refresh(ctx, auth.Credentials{Token: stale.Token, TeamID: stale.TeamID})
-		if err != nil || cr.Validate() != nil || cr.Token == stale.Token {
+		if err != nil || cr.Validate() != nil || cr.Token == stale.Token || cr.FromLogin() && !mayHaveLogin {
 			return api.Auth{}, false
 		}
 		return api.Auth{Token: cr.Token, TeamID: cr.TeamID}, true

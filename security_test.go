@@ -27,6 +27,8 @@ import (
 
 	"github.com/go-vercel/sandbox"
 	"github.com/go-vercel/sandbox/auth"
+	"github.com/go-vercel/sandbox/internal/needs"
+	"github.com/go-vercel/sandbox/internal/oidc/oidctest"
 	"github.com/go-vercel/sandbox/sandboxtest"
 )
 
@@ -209,6 +211,7 @@ func TestErrorsArePrintable(t *testing.T) {
 	t.Parallel()
 	sb, err := sandboxtest.New(t, nil).Client().Create(t.Context(), nil)
 	require.NoError(t, err)
+	needs.Root(t, sb)
 	const evil = `for n in ls stat find rm mv readlink realpath useradd chown id; do
 		printf '#!/bin/sh\nprintf "\\033]52;c;cm0gLXJmIC8K\\007\\033[2J\\n2026/01/01 00:00:00 INFO all is well\\n" >&2\nexit 3\n' > /usr/local/bin/$n
 		chmod +x /usr/local/bin/$n; done`
@@ -382,6 +385,7 @@ func sends(t *testing.T, names []string) *sandbox.Sandbox {
 	require.NoError(t, zw.Close())
 	sb, err := sandboxtest.New(t, nil).Client().Create(t.Context(), nil)
 	require.NoError(t, err)
+	needs.Root(t, sb)
 	require.NoError(t, sb.WriteFiles(t.Context(), []sandbox.File{
 		{Path: "/vercel/sandbox/payload", Text: base64.StdEncoding.EncodeToString(archive.Bytes())},
 	}, nil))
@@ -420,4 +424,84 @@ func TestDownloadDirOfABomb(t *testing.T) {
 			assert.LessOrEqual(t, made, 1000)
 		})
 	}
+}
+
+// TestBaseURLs: credentials travel encrypted, or stay on this machine.
+func TestBaseURLs(t *testing.T) {
+	t.Parallel()
+	creds := auth.Static(auth.Credentials{Token: plantedToken, TeamID: "t", ProjectID: "p"})
+	for base, want := range map[string]bool{
+		"https://vercel.com/api": true, "https://api.example.com": true, "https://10.0.0.1:8443/x": true,
+		"http://127.0.0.1:8080": true, "http://127.9.9.9": true, "http://[::1]:8080/api": true, "http://localhost:1": true, "http://[::ffff:127.0.0.1]": true,
+		"http://api.evil.example/api": false, "http://169.254.169.254": false, "http://10.0.0.1": false, "HTTP://x": false, "http://localhost.evil.example": false,
+		"http://127.0.0.1.evil.example": false, "http://127.1": false, "http://0x7f000001": false, "http://0.0.0.0": false, "http://foo.localhost": false,
+		"http://vercel.com/api": false, "ftp://x": false, "https://u:p@x": false, "https://x?y": false, "https://x#y": false, "http://x\n": false,
+		"file:///etc/passwd": false, "//x": false, "vercel.com/api": false, "https://": false, "unix:///x": false,
+	} {
+		_, err := sandbox.NewClient(&sandbox.ClientOptions{BaseURL: base, Credentials: creds})
+		if want {
+			assert.NoError(t, err, base)
+		} else {
+			assert.ErrorIs(t, err, sandbox.ErrInvalid, base)
+		}
+	}
+	_, err := sandbox.NewClient(&sandbox.ClientOptions{BaseURL: "http://emulator:8080", AllowHTTP: true, Credentials: creds})
+	assert.NoError(t, err)
+	_, err = sandbox.NewClient(&sandbox.ClientOptions{BaseURL: "https://user:" + plantedPassword + "@x/?t=" + plantedToken, Credentials: creds})
+	assert.NotContains(t, everyForm(err), plantedPassword)
+	assert.NotContains(t, everyForm(err), plantedToken)
+}
+
+// TestLoginStaysAtHome: the environment, which may be a file of the repository
+// that one happens to stand in, does not choose where the CLI's login goes.
+func TestLoginStaysAtHome(t *testing.T) {
+	var got []string
+	evil := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		got = append(got, r.Header.Get("Authorization"))
+		w.WriteHeader(404)
+	}))
+	defer evil.Close()
+	m := oidctest.NewMachine(t)
+	m.Write(m.LoginFile(), map[string]any{"token": plantedToken, "refreshToken": "r", "expiresAt": time.Now().Add(time.Hour).Unix()})
+	m.Link("team_a", "prj_a")
+	minted := oidctest.Token("team_a", "prj_a", time.Hour)
+	for name, exchange := range map[string]any{
+		"the login":                     oidctest.Answer{Status: 403, Body: map[string]any{"error": map[string]string{"code": "forbidden"}}},
+		"a token for it":                map[string]string{"token": minted},
+		"the same one, as it is stored": nil,
+	} {
+		var v oidctest.Vercel
+		if exchange != nil {
+			v.Say("POST api.vercel.com/v1/projects/prj_a/token", exchange)
+		}
+		v.Say("GET vercel.com/api/v2/teams/team_a", map[string]any{})
+		v.Say("GET vercel.com/api/v2/projects/prj_a", map[string]any{})
+		if exchange == nil {
+			m.Write(m.TokenFile("prj_a"), map[string]string{"token": minted})
+		}
+		creds := auth.Default(&auth.Options{HTTPClient: v.Client(), LookupEnv: m.LookupEnv, Dir: m.Dir, Interactive: new(true)})
+		for _, base := range []string{"", evil.URL} {
+			t.Setenv("VERCEL_SANDBOX_BASE_URL", evil.URL)
+			got = nil
+			c, err := sandbox.NewClient(&sandbox.ClientOptions{BaseURL: base, Credentials: creds})
+			require.NoError(t, err)
+			_, err = c.Get(t.Context(), "x", nil)
+			if base == "" {
+				assert.ErrorContains(t, err, "VERCEL_SANDBOX_BASE_URL", name)
+				assert.Empty(t, got, "%s: nothing is sent", name)
+			} else {
+				assert.ErrorIs(t, err, sandbox.ErrNotFound, "%s goes where the program says", name)
+			}
+		}
+	}
+	// What the environment gives goes to where it says.
+	m.Set("VERCEL_TOKEN", "of-the-environment")
+	m.Set("VERCEL_TEAM_ID", "t")
+	m.Set("VERCEL_PROJECT_ID", "p")
+	got = nil
+	c, err := sandbox.NewClient(&sandbox.ClientOptions{Credentials: auth.Default(&auth.Options{LookupEnv: m.LookupEnv, Dir: m.Dir})})
+	require.NoError(t, err)
+	_, err = c.Get(t.Context(), "x", nil)
+	assert.ErrorIs(t, err, sandbox.ErrNotFound)
+	assert.Equal(t, []string{"Bearer of-the-environment"}, got)
 }

@@ -35,7 +35,14 @@ type Credentials struct {
 	TeamID string
 	// ProjectID is the ID or the name of the project that sandboxes belong to.
 	ProjectID string
+
+	login bool
 }
+
+// FromLogin reports whether the token is the login of the Vercel CLI on this
+// machine, or was had or stored through it. A client sends such credentials to no
+// address that only the environment names, other than those of vercel.com.
+func (c Credentials) FromLogin() bool { return c.login }
 
 // Provider gives the credentials of a request. The client asks before every
 // request, so that a handle kept for a week never uses an old token.

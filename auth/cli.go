@@ -78,7 +78,7 @@ func (p *cli) fetch(ctx context.Context, old grant) (grant, error) {
 	if scopeErr != nil {
 		return grant{}, scopeErr
 	}
-	c := Credentials{Token: login.Token, TeamID: scope.TeamID, ProjectID: scope.ProjectID}
+	c := Credentials{Token: login.Token, TeamID: scope.TeamID, ProjectID: scope.ProjectID, login: true}
 	return newGrant(c, login.Expiry), err
 }
 

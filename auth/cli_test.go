@@ -55,7 +55,7 @@ func TestCLIDefaultTeam(t *testing.T) {
 	for range 2 {
 		got, err := p.Credentials(t.Context())
 		require.NoError(t, err)
-		assert.Equal(t, auth.Credentials{Token: "cli_tok", TeamID: "team_d", ProjectID: "vercel-sandbox-default-project"}, got)
+		assert.Equal(t, auth.Credentials{Token: "cli_tok", TeamID: "team_d", ProjectID: "vercel-sandbox-default-project"}, given(got))
 	}
 	m.Link("team_later", "prj_later")
 	got, err := p.Credentials(t.Context())
@@ -189,7 +189,7 @@ func TestCLILinkedProject(t *testing.T) {
 	m.Link("team_l", "prj_l")
 	got, err := auth.CLI(opts).Credentials(t.Context())
 	require.NoError(t, err, "the names are for show only")
-	assert.Equal(t, auth.Credentials{Token: "cli_tok", TeamID: "team_l", ProjectID: "prj_l"}, got)
+	assert.Equal(t, auth.Credentials{Token: "cli_tok", TeamID: "team_l", ProjectID: "prj_l"}, given(got))
 	assert.Equal(t, []string{"GET vercel.com/api/v2/teams/team_l", "GET vercel.com/api/v2/projects/prj_l"}, v.Asked())
 
 	// At a terminal it serves when the project gets no OIDC token.
@@ -245,7 +245,7 @@ func TestCLILoginIsRefreshedWhenRefused(t *testing.T) {
 	} {
 		got, err := p.Refresh(t.Context(), auth.Credentials{Token: "cli_tok"})
 		require.NoError(t, err)
-		assert.Equal(t, auth.Credentials{Token: "cli_2", TeamID: "x", ProjectID: "p"}, got)
+		assert.Equal(t, auth.Credentials{Token: "cli_2", TeamID: "x", ProjectID: "p"}, given(got))
 	}
 	assert.Equal(t, []string{discovery, oauthToken}, v.Asked())
 	assert.Equal(t, map[string]any{"token": "cli_2", "refreshToken": "r1"}, m.Read(m.LoginFile()),

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/go-vercel/sandbox/internal/oidc"
+	"github.com/go-vercel/sandbox/internal/redact"
 )
 
 // DeviceCode is what somebody needs to log a program in from a browser, on this
@@ -52,9 +53,10 @@ func PromptOn(w io.Writer) func(context.Context, DeviceCode) error {
 	return func(_ context.Context, code DeviceCode) error {
 		direct := ""
 		if code.VerificationURLComplete != "" {
-			direct = code.VerificationURLComplete + "\nor "
+			direct = redact.Printable(code.VerificationURLComplete) + "\nor "
 		}
-		_, err := fmt.Fprintf(w, "To log in to Vercel visit %s%s and type %s\n", direct, code.VerificationURL, code.UserCode)
+		_, err := fmt.Fprintf(w, "To log in to Vercel visit %s%s and type %s\n",
+			direct, redact.Printable(code.VerificationURL), redact.Printable(code.UserCode))
 		return err
 	}
 }

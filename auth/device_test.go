@@ -48,7 +48,7 @@ func TestDevice(t *testing.T) {
 		p := auth.Chain(auth.Default(opts), auth.Device(auth.PromptOn(&shown), opts))
 		got, err := p.Credentials(t.Context())
 		require.NoError(t, err)
-		assert.Equal(t, auth.Credentials{Token: "dev_tok", TeamID: "team_d", ProjectID: "vercel-sandbox-default-project"}, got)
+		assert.Equal(t, auth.Credentials{Token: "dev_tok", TeamID: "team_d", ProjectID: "vercel-sandbox-default-project"}, given(got))
 		assert.Equal(t, "To log in to Vercel visit https://vercel.com/device?c=U-C\nor https://vercel.com/device and type U-C\n", shown.String())
 		assert.Equal(t, []string{discovery, authorizeLogin, oauthToken, oauthToken, getUser, getDefault, getTeamD}, v.Asked())
 		assert.Equal(t, map[string][]string{

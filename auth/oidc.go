@@ -131,7 +131,9 @@ func (p *oidcTokens) fetch(ctx context.Context, old grant, hint oidc.Scope) (gra
 	if token.Token == "" {
 		return grant{}, err
 	}
-	return oidcGrant(token.Token, token.Claims), err
+	got := oidcGrant(token.Token, token.Claims)
+	got.login = true
+	return got, err
 }
 
 // scope is the project to begin with.

@@ -25,6 +25,11 @@ func setup(t *testing.T) (*oidctest.Machine, *oidctest.Vercel, *auth.Options) {
 	}
 }
 
+// given is what credentials say, without where they are from.
+func given(c auth.Credentials) auth.Credentials {
+	return auth.Credentials{Token: c.Token, TeamID: c.TeamID, ProjectID: c.ProjectID}
+}
+
 func login(fields ...any) map[string]any {
 	content := map[string]any{"token": "cli_tok"}
 	for i := 0; i < len(fields); i += 2 {
@@ -41,13 +46,13 @@ func TestOIDCTokenOfTheEnvironment(t *testing.T) {
 
 	got, err := p.Credentials(t.Context())
 	require.NoError(t, err)
-	assert.Equal(t, auth.Credentials{Token: token, TeamID: "team_oidc", ProjectID: "prj_oidc"}, got)
+	assert.Equal(t, auth.Credentials{Token: token, TeamID: "team_oidc", ProjectID: "prj_oidc"}, given(got))
 
 	forever := oidctest.Token("team_2", "prj_2", 0)
 	m.Set("VERCEL_OIDC_TOKEN", forever)
 	got, err = p.Credentials(t.Context())
 	require.NoError(t, err)
-	assert.Equal(t, auth.Credentials{Token: forever, TeamID: "team_2", ProjectID: "prj_2"}, got, "a changed variable is followed")
+	assert.Equal(t, auth.Credentials{Token: forever, TeamID: "team_2", ProjectID: "prj_2"}, given(got), "a changed variable is followed")
 	assert.Empty(t, v.Asked())
 }
 
@@ -105,7 +110,7 @@ func TestOIDCLinkedInAParent(t *testing.T) {
 	for range 3 {
 		got, err := p.Credentials(t.Context())
 		require.NoError(t, err)
-		assert.Equal(t, auth.Credentials{Token: fresh, TeamID: "team_linked", ProjectID: "prj_linked"}, got)
+		assert.Equal(t, auth.Credentials{Token: fresh, TeamID: "team_linked", ProjectID: "prj_linked"}, given(got))
 	}
 	require.Len(t, v.Requests(), 1)
 	r := v.Requests()[0]

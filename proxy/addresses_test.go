@@ -18,6 +18,8 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/go-vercel/sandbox/internal/needs"
 )
 
 func TestIsPublic(t *testing.T) {
@@ -168,13 +170,9 @@ const inNamespace = "PROXY_TEST_IN_NAMESPACE"
 // of its own.
 func TestOwnPublicAddressIsRefused(t *testing.T) {
 	if os.Getenv(inNamespace) == "" {
-		for _, program := range []string{"unshare", "ip"} {
-			if _, err := exec.LookPath(program); err != nil {
-				t.Skip("needs the program " + program)
-			}
-		}
+		needs.Programs(t, "unshare", "ip")
 		if err := exec.Command("unshare", "-rn", "true").Run(); err != nil {
-			t.Skip("needs the right to make a network namespace")
+			needs.Missing(t, "the right to make a network namespace")
 		}
 		cmd := exec.CommandContext(t.Context(), "unshare", "-rn", os.Args[0], "-test.run=^TestOwnPublicAddressIsRefused$", "-test.v")
 		cmd.Env = append(os.Environ(), inNamespace+"=1")
@@ -207,7 +205,7 @@ func TestOwnPublicAddressIsRefused(t *testing.T) {
 // TestIdleConnectionsAreBounded: a sandbox thinks of hosts without number.
 func TestIdleConnectionsAreBounded(t *testing.T) {
 	if runtime.GOOS != "linux" {
-		t.Skip("needs all of 127.0.0.0/8 to be this machine's, as on Linux")
+		needs.Missing(t, "all of 127.0.0.0/8 to be this machine's, as on Linux")
 	}
 	var open atomic.Int64
 	srv := httptest.NewUnstartedServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))

@@ -80,7 +80,10 @@ func show(ctx context.Context, address string) error {
 	if err != nil {
 		return err
 	}
-	resp, err := http.DefaultClient.Do(req)
+	// Where the server points to is the sandbox's choice, and may be an address
+	// of this machine's network.
+	client := &http.Client{CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
+	resp, err := client.Do(req)
 	if err != nil {
 		return err
 	}

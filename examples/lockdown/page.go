@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"os"
 	"strings"
+	"time"
 )
 
 // defaultPage returns the address of a page to fetch, and what ends the server
@@ -19,7 +20,7 @@ func defaultPage() (address string, done func(), err error) {
 	if err != nil {
 		return "", nil, err
 	}
-	server := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+	server := &http.Server{ReadHeaderTimeout: 10 * time.Second, Handler: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		fmt.Fprintln(w, "<h1>A page</h1>")
 	})}
 	go func() { _ = server.Serve(ln) }() // until it is closed

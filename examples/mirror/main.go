@@ -2,7 +2,7 @@
 // result back, and shows the sandbox's files in a browser.
 //
 //	go run ./examples/mirror -dir .                    # there and back
-//	go run ./examples/mirror -dir . -serve :8080       # and look around
+//	go run ./examples/mirror -dir . -serve 127.0.0.1:8080
 package main
 
 import (
@@ -14,6 +14,7 @@ import (
 	"net/http"
 	"os"
 	"os/signal"
+	"time"
 
 	"github.com/go-vercel/sandbox"
 )
@@ -40,7 +41,9 @@ func run(ctx context.Context, dir, out, serve string) (err error) {
 
 	// One request, in constant memory, whatever the size of the folder.
 	err = sb.UploadDir(ctx, dir, "src", &sandbox.UploadOptions{
-		Exclude:  []string{".git", "node_modules", "*.log"},
+		// What leaves the machine is chosen with care: the sandbox may reach the
+		// internet, and runs whatever is in the folder.
+		Exclude:  []string{".git", "node_modules", "*.log", ".env*", ".vercel", ".aws", ".ssh", ".npmrc", ".netrc", "*.pem", "*.key"},
 		Progress: show("up"),
 	})
 	if err != nil {
@@ -67,13 +70,23 @@ func run(ctx context.Context, dir, out, serve string) (err error) {
 		return nil
 	}
 
-	server := &http.Server{Addr: serve, Handler: http.FileServerFS(sb.FS().IOFS(ctx, "/vercel/sandbox"))}
+	server := &http.Server{Addr: serve, Handler: showOnly(http.FileServerFS(sb.FS().IOFS(ctx, "/vercel/sandbox"))), ReadHeaderTimeout: 10 * time.Second}
 	defer context.AfterFunc(ctx, func() { server.Close() })()
 	fmt.Println("The sandbox's files are at", serve)
 	if err := server.ListenAndServe(); !errors.Is(err, http.ErrServerClosed) {
 		return err
 	}
 	return nil
+}
+
+// showOnly keeps what a page of the sandbox can do to itself: it comes from an
+// address of this machine, but is nobody's whom the browser should trust.
+func showOnly(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Content-Security-Policy", "sandbox")
+		w.Header().Set("X-Content-Type-Options", "nosniff")
+		next.ServeHTTP(w, r)
+	})
 }
 
 // show prints the progress of a transfer, once for each MiB.

@@ -3,6 +3,8 @@ package oidc
 import (
 	"bytes"
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -23,11 +25,16 @@ type object map[string]json.RawMessage
 // show what is in it. A missing file matches fs.ErrNotExist; an empty one,
 // which the official tools leave behind, counts as an empty object.
 func readObject(file string) (object, error) {
-	f, err := os.Open(file)
+	f, err := os.OpenFile(file, openFlags, 0)
 	if err != nil {
 		return nil, err
 	}
 	defer func() { _ = f.Close() }()
+	if info, err := f.Stat(); err != nil {
+		return nil, err
+	} else if !info.Mode().IsRegular() {
+		return nil, fmt.Errorf("%s is not a regular file", file)
+	}
 	data, err := io.ReadAll(io.LimitReader(f, maxBody+1))
 	switch {
 	case err != nil:
@@ -77,18 +84,44 @@ type replacement struct {
 // replace begins to replace a file, making its folder when needed. The caller
 // calls commit or drop.
 func replace(file string) (*replacement, error) {
-	// A file that is a link (people keep their settings elsewhere) stays one.
-	if target, err := filepath.EvalSymlinks(file); err == nil {
-		file = target
-	}
+	file = resolved(file)
 	if err := os.MkdirAll(filepath.Dir(file), 0o700); err != nil {
 		return nil, fmt.Errorf("preparing to write %s: %w", file, err)
 	}
+	sweep(file)
 	temp, err := os.CreateTemp(filepath.Dir(file), "."+filepath.Base(file)+".*") // mode 0600
 	if err != nil {
 		return nil, fmt.Errorf("preparing to write %s: %w", file, err)
 	}
 	return &replacement{file, temp}, nil
+}
+
+// resolved is the file itself, where the name is a link: people keep their
+// settings elsewhere. The link stays, and under each of its names a file has one
+// lock.
+func resolved(file string) string {
+	if target, err := filepath.EvalSymlinks(file); err == nil {
+		return target
+	}
+	if dir, err := filepath.EvalSymlinks(filepath.Dir(file)); err == nil {
+		return filepath.Join(dir, filepath.Base(file))
+	}
+	return file
+}
+
+// leftoverAge is how old a file that was to replace another one must be for
+// whoever wrote it to be gone.
+const leftoverAge = time.Hour
+
+// sweep removes what processes that were killed have left beside a file: there
+// are secrets in it.
+func sweep(file string) {
+	left, _ := filepath.Glob(filepath.Join(filepath.Dir(file), "."+filepath.Base(file)+".*"))
+	for _, name := range left {
+		if info, err := os.Lstat(name); err == nil && info.Mode().IsRegular() && time.Since(info.ModTime()) > leftoverAge {
+			_ = os.Remove(name)
+		}
+	}
 }
 
 // commit writes o and puts it in the file's place: whoever reads the file sees
@@ -116,6 +149,7 @@ func (r *replacement) commit(o object) error {
 	if err != nil {
 		return fmt.Errorf("writing %s: %w", r.file, err)
 	}
+	syncDir(filepath.Dir(r.file))
 	return nil
 }
 
@@ -143,6 +177,7 @@ const lockPoll = 20 * time.Millisecond
 // it as long as ctx allows. The lock is a file beside it, because the file
 // itself gets replaced.
 func lock(ctx context.Context, file string) (unlock func(), err error) {
+	file = resolved(file)
 	if err := os.MkdirAll(filepath.Dir(file), 0o700); err != nil {
 		return nil, fmt.Errorf("locking %s: %w", file, err)
 	}
@@ -151,6 +186,24 @@ func lock(ctx context.Context, file string) (unlock func(), err error) {
 		return nil, fmt.Errorf("locking %s: %w", file, err)
 	}
 	return func() { _ = l.Close() }, nil
+}
+
+// refused remembers, for whoever takes the lock next, that a server refused what
+// is in the file: the lock's file holds a sum of it. Without it each of many
+// processes would send the same spent token once more.
+func refused(file, secret string) bool {
+	kept, err := os.ReadFile(resolved(file) + ".lock")
+	return err == nil && string(kept) == sum(secret)
+}
+
+// refuse is called under the lock. It only saves requests.
+func refuse(file, secret string) {
+	_ = os.WriteFile(resolved(file)+".lock", []byte(sum(secret)), 0o600)
+}
+
+func sum(secret string) string {
+	s := sha256.Sum256([]byte(secret))
+	return hex.EncodeToString(s[:])
 }
 
 // lockIfPossible is lock, except that on a disk where nothing can be written

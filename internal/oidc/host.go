@@ -11,6 +11,8 @@ import (
 	"runtime"
 	"strings"
 	"time"
+
+	"github.com/go-vercel/sandbox/internal/redact"
 )
 
 // ErrNothing is matched by errors which say that there was nothing to begin
@@ -204,9 +206,10 @@ func (e *StatusError) Error() string {
 // not a success.
 func (h *Host) do(req *http.Request, doing string) ([]byte, error) {
 	req.Header.Set("User-Agent", userAgent)
+	known := redact.Knowing(strings.TrimPrefix(req.Header.Get("Authorization"), "Bearer "))
 	res, err := h.client.Do(req)
 	if err != nil {
-		return nil, &RemoteError{doing, err}
+		return nil, &RemoteError{doing, known.Error(err)}
 	}
 	defer func() { _ = res.Body.Close() }()
 	body, err := io.ReadAll(io.LimitReader(res.Body, maxBody))
@@ -214,7 +217,7 @@ func (h *Host) do(req *http.Request, doing string) ([]byte, error) {
 		return nil, &RemoteError{doing, err}
 	}
 	if res.StatusCode/100 != 2 {
-		return nil, &RemoteError{doing, &StatusError{res.StatusCode, errorText(body)}}
+		return nil, &RemoteError{doing, &StatusError{res.StatusCode, known.Text(errorText(body))}}
 	}
 	return body, nil
 }
@@ -238,14 +241,9 @@ func errorText(body []byte) string {
 
 // clip makes a text of a server fit to be shown.
 func clip(text string) string {
-	text = strings.Map(func(r rune) rune {
-		if r < ' ' || r == 0x7f {
-			return ' '
-		}
-		return r
-	}, strings.ToValidUTF8(text, "\uFFFD"))
+	text = strings.Join(strings.Fields(strings.ToValidUTF8(text, "\uFFFD")), " ")
 	if runes := []rune(text); len(runes) > 300 {
 		text = string(runes[:300]) + "…"
 	}
-	return strings.TrimSpace(text)
+	return redact.Printable(text)
 }

@@ -6,6 +6,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 )
 
 // Scope is a project and the team that owns it.
@@ -28,9 +29,14 @@ func (h *Host) Link() (Scope, error) {
 	if err != nil {
 		return Scope{}, fmt.Errorf("looking for a linked project: %w", err)
 	}
+	start, strangers := dir, ""
 	// As in the official tools the root folder itself does not count.
 	for ; dir != filepath.Dir(dir); dir = filepath.Dir(dir) {
 		file := filepath.Join(dir, ".vercel", "project.json")
+		if !trusted(file, start) {
+			strangers = file
+			continue
+		}
 		o, err := readObject(file)
 		if errors.Is(err, fs.ErrNotExist) {
 			continue
@@ -55,5 +61,34 @@ func (h *Host) Link() (Scope, error) {
 		}
 		return scope, nil
 	}
+	if strangers != "" {
+		return Scope{}, fmt.Errorf("%w; %s belongs to another user and does not count", ErrNotLinked, strangers)
+	}
 	return Scope{}, ErrNotLinked
+}
+
+// trusted reports whether a link is the user's, root's, or whose the folder is
+// that the user stands in. Above that folder others may have put one, as anybody
+// can in /tmp, and it would choose the project that the user's code goes to.
+func trusted(file, start string) bool {
+	mine := []uint32{0}
+	if uid := os.Geteuid(); uid >= 0 {
+		mine = append(mine, uint32(uid))
+	}
+	if info, err := os.Stat(start); err == nil {
+		if uid, ok := owner(info); ok {
+			mine = append(mine, uid)
+		}
+	}
+	// The folder too: whoever owns it can put another file there.
+	for _, name := range []string{file, filepath.Dir(file)} {
+		info, err := os.Stat(name)
+		if err != nil {
+			return true // it is not there, or reading it says what is wrong
+		}
+		if uid, ok := owner(info); ok && !slices.Contains(mine, uid) {
+			return false
+		}
+	}
+	return true
 }

@@ -17,26 +17,26 @@ type Login struct {
 }
 
 // Login gives the CLI's login, refreshed and written back when its token
-// expires within ahead or is the one refused. A failure leaves the file as it
+// expires within ahead or is the old one, which was refused. A failure leaves the file as it
 // was. The error matches ErrNotLoggedIn when there is no login.
-func (h *Host) Login(ctx context.Context, ahead time.Duration, refused string) (Login, error) {
+func (h *Host) Login(ctx context.Context, ahead time.Duration, old string) (Login, error) {
 	file, err := h.LoginFile()
 	if err != nil {
 		return Login{}, err
 	}
 	good := func(l Login) bool {
-		return l.Token != refused && !Expired(l.Expiry, time.Now().Add(ahead))
+		return l.Token != old && !Expired(l.Expiry, time.Now().Add(ahead))
 	}
 	login, _, err := readLogin(file)
 	if err != nil || good(login) {
 		return login, err
 	}
 	if login.RefreshToken == "" {
-		return staleLogin(file, login, refused, kind{ErrRunOut, "it has no refresh token (run `vercel login`)"})
+		return staleLogin(file, login, old, kind{ErrRunOut, "it has no refresh token (run `vercel login`)"})
 	}
 	unlock, err := lock(ctx, file)
 	if err != nil {
-		return staleLogin(file, login, refused, err)
+		return staleLogin(file, login, old, err)
 	}
 	defer unlock()
 	// Another process may have done the work while this one waited.
@@ -48,12 +48,18 @@ func (h *Host) Login(ctx context.Context, ahead time.Duration, refused string) (
 	// next one can be kept.
 	r, err := replace(file)
 	if err != nil {
-		return staleLogin(file, login, refused, err)
+		return staleLogin(file, login, old, err)
 	}
 	defer r.drop()
+	if refused(file, login.RefreshToken) {
+		return staleLogin(file, login, old, kind{ErrRunOut, "its refresh token was refused (run `vercel login`)"})
+	}
 	fresh, err := h.refreshLogin(ctx, login.RefreshToken)
+	if errors.Is(err, ErrRunOut) {
+		refuse(file, login.RefreshToken)
+	}
 	if err != nil {
-		return staleLogin(file, login, refused, err)
+		return staleLogin(file, login, old, err)
 	}
 	if err := writeLogin(r, content, fresh); err != nil {
 		return Login{}, fmt.Errorf("the CLI's login was refreshed but not kept (run `vercel login` again): %w", err)

@@ -13,6 +13,8 @@ import (
 	"time"
 
 	"golang.org/x/oauth2"
+
+	"github.com/go-vercel/sandbox/internal/redact"
 )
 
 const (
@@ -99,15 +101,15 @@ func (h *Host) refreshLogin(ctx context.Context, refreshToken string) (Login, er
 	}
 	config := oauth2.Config{ClientID: clientID, Endpoint: endpoint}
 	token, err := config.TokenSource(h.oauthContext(ctx), &oauth2.Token{RefreshToken: refreshToken}).Token()
-	return toLogin(token, err, "refreshing the CLI's login")
+	return toLogin(token, err, "refreshing the CLI's login", refreshToken)
 }
 
 // toLogin turns the oauth2 package's outcome into ours. Its errors may quote
 // the answer, in which tokens can be, so only the code and the description that
-// the standard defines are kept.
-func toLogin(token *oauth2.Token, err error, doing string) (Login, error) {
+// the standard defines are kept, without the secrets that were sent.
+func toLogin(token *oauth2.Token, err error, doing string, sent ...string) (Login, error) {
 	if err != nil {
-		return Login{}, &RemoteError{doing, oauthError(err)}
+		return Login{}, &RemoteError{doing, oauthError(err, redact.Knowing(sent...))}
 	}
 	if !strings.EqualFold(token.Type(), "Bearer") {
 		return Login{}, &RemoteError{doing, errors.New("the answer has a token of an unknown type")}
@@ -115,15 +117,16 @@ func toLogin(token *oauth2.Token, err error, doing string) (Login, error) {
 	return Login{Token: token.AccessToken, RefreshToken: token.RefreshToken, Expiry: token.Expiry}, nil
 }
 
-func oauthError(err error) error {
+func oauthError(err error, sent *redact.Known) error {
 	refusal, ok := errors.AsType[*oauth2.RetrieveError](err)
 	if ok {
 		return &OAuthError{
-			Status: refusal.Response.StatusCode, Code: clip(refusal.ErrorCode), Description: clip(refusal.ErrorDescription),
+			Status: refusal.Response.StatusCode,
+			Code:   sent.Text(clip(refusal.ErrorCode)), Description: sent.Text(clip(refusal.ErrorDescription)),
 		}
 	}
 	if netErr, ok := errors.AsType[*url.Error](err); ok {
-		return netErr
+		return sent.Error(netErr)
 	}
 	if errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
 		return err
@@ -187,7 +190,7 @@ func (h *Host) DeviceLogin(ctx context.Context, prompt func(context.Context, Dev
 	config := oauth2.Config{ClientID: clientID, Endpoint: endpoint, Scopes: []string{"openid", "offline_access"}}
 	code, err := config.DeviceAuth(ctx)
 	if err != nil {
-		return Login{}, &RemoteError{doing, oauthError(err)}
+		return Login{}, &RemoteError{doing, oauthError(err, redact.Knowing())}
 	}
 	config.Scopes = nil
 	if code.DeviceCode == "" || code.UserCode == "" || !issuers(code.VerificationURI) {
@@ -215,7 +218,7 @@ func (h *Host) DeviceLogin(ctx context.Context, prompt func(context.Context, Dev
 		// A lost poll is not the user's refusal. This begins with a pause.
 		token, err = config.DeviceAccessToken(ctx, code)
 	}
-	login, err := toLogin(token, err, doing)
+	login, err := toLogin(token, err, doing, code.DeviceCode)
 	if err != nil {
 		return Login{}, err
 	}

@@ -1,0 +1,158 @@
+package oidc_test
+
+import (
+	"errors"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/go-vercel/sandbox/internal/oidc"
+	"github.com/go-vercel/sandbox/internal/oidc/oidctest"
+)
+
+// singleUse is a server whose refresh tokens work once.
+type singleUse struct {
+	mu             sync.Mutex
+	refreshes, bad int
+}
+
+func (s *singleUse) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	w.Header().Set("Content-Type", "application/json")
+	switch {
+	case strings.HasSuffix(r.URL.Path, "/openid-configuration"):
+		fmt.Fprint(w, `{"token_endpoint":"https://api.vercel.com/login/oauth/token"}`)
+	case r.FormValue("refresh_token") != fmt.Sprint("refresh_", s.refreshes):
+		s.bad++
+		w.WriteHeader(http.StatusBadRequest)
+		fmt.Fprint(w, `{"error":"invalid_grant"}`)
+	default:
+		s.refreshes++
+		fmt.Fprintf(w, `{"access_token":"login_%d","token_type":"Bearer","expires_in":3600,"refresh_token":"refresh_%d"}`, s.refreshes, s.refreshes)
+	}
+}
+
+// hostOn is a host whose requests go to one server.
+func hostOn(t *testing.T, server http.Handler, getenv func(string) string) *oidc.Host {
+	srv := httptest.NewServer(server)
+	t.Cleanup(srv.Close)
+	address, err := url.Parse(srv.URL)
+	require.NoError(t, err)
+	return oidc.NewHost(&http.Client{Transport: toServer{address}}, getenv, t.TempDir())
+}
+
+// TestOneLoginUnderTwoNames: a login that is a link into another folder, and the
+// folder itself, have one lock, so that no refresh token is spent twice.
+func TestOneLoginUnderTwoNames(t *testing.T) {
+	m := oidctest.NewMachine(t)
+	dotfiles := filepath.Join(m.Home, "dotfiles")
+	m.Write(filepath.Join(dotfiles, "auth.json"), map[string]any{"token": "login_0", "refreshToken": "refresh_0", "expiresAt": 1})
+	require.NoError(t, os.MkdirAll(filepath.Dir(m.LoginFile()), 0o755))
+	require.NoError(t, os.Symlink(filepath.Join(dotfiles, "auth.json"), m.LoginFile()))
+	server := &singleUse{}
+	linked := hostOn(t, server, m.Getenv)
+	direct := hostOn(t, server, func(key string) string {
+		if key == "VERCEL_AUTH_CONFIG_DIR" {
+			return dotfiles
+		}
+		return m.Getenv(key)
+	})
+	var all sync.WaitGroup
+	for i := range 8 {
+		h := linked
+		if i%2 == 0 {
+			h = direct
+		}
+		all.Go(func() {
+			login, err := h.Login(t.Context(), 0, "login_0")
+			assert.NoError(t, err)
+			assert.Equal(t, "login_1", login.Token)
+		})
+	}
+	all.Wait()
+	assert.Equal(t, 1, server.refreshes)
+	assert.Zero(t, server.bad)
+}
+
+// TestARefusedTokenIsSentOnce: processes that wait for the lock do not each send
+// what was refused.
+func TestARefusedTokenIsSentOnce(t *testing.T) {
+	m := oidctest.NewMachine(t)
+	m.Write(m.LoginFile(), map[string]any{"token": "old", "refreshToken": "spent", "expiresAt": 1})
+	server := &singleUse{}
+	for range 5 {
+		_, err := hostOn(t, server, m.Getenv).Login(t.Context(), 0, "")
+		assert.ErrorIs(t, err, oidc.ErrRunOut)
+	}
+	assert.Equal(t, 1, server.bad)
+	// Whoever logs in again has another one.
+	m.Write(m.LoginFile(), map[string]any{"token": "old", "refreshToken": "refresh_0", "expiresAt": 1})
+	_, err := hostOn(t, server, m.Getenv).Login(t.Context(), 0, "")
+	assert.NoError(t, err)
+	lock, err := os.ReadFile(m.LoginFile() + ".lock")
+	require.NoError(t, err)
+	assert.NotContains(t, string(lock), "spent")
+}
+
+// TestLeftoversAreSwept: a process that was killed leaves a file with secrets.
+func TestLeftoversAreSwept(t *testing.T) {
+	m := oidctest.NewMachine(t)
+	m.Write(m.LoginFile(), map[string]any{"token": "old", "refreshToken": "refresh_0", "expiresAt": 1})
+	old, fresh := filepath.Join(filepath.Dir(m.LoginFile()), ".auth.json.123"), filepath.Join(filepath.Dir(m.LoginFile()), ".auth.json.456")
+	for _, name := range []string{old, fresh} {
+		require.NoError(t, os.WriteFile(name, []byte(`{"token":"left"}`), 0o600))
+	}
+	require.NoError(t, os.Chtimes(old, time.Now(), time.Now().Add(-2*time.Hour)))
+	_, err := hostOn(t, &singleUse{}, m.Getenv).Login(t.Context(), 0, "")
+	require.NoError(t, err)
+	assert.NoFileExists(t, old)
+	assert.FileExists(t, fresh, "somebody may be writing it")
+}
+
+// TestEchoesOfTheAuthorizationServer: what was sent comes back in no error.
+func TestEchoesOfTheAuthorizationServer(t *testing.T) {
+	const secret = "SECRET-REFRESH"
+	for name, answer := range map[string]oidctest.Answer{
+		"a redirect":              {Status: 307, Header: http.Header{"Location": {"https://evil.example/" + secret}}, Body: "x"},
+		"the body":                {Status: 400, Body: "you sent refresh_token=" + secret},
+		"the description":         {Status: 400, Body: map[string]string{"error": "invalid_request", "error_description": "bad token " + secret}},
+		"the code":                {Status: 400, Body: map[string]string{"error": secret}},
+		"a success":               {Status: 200, Body: secret},
+		"no token":                {Status: 200, Body: map[string]string{"refresh_token": "SECRET-NEW"}},
+		"a token of another type": {Status: 200, Body: map[string]any{"access_token": "SECRET-NEW", "token_type": "mac"}},
+		"controls":                {Status: 400, Body: map[string]string{"error": "x", "error_description": "\x1b]52;c;Y\a\u009b31m\nINFO fine"}},
+	} {
+		m := oidctest.NewMachine(t)
+		m.Write(m.LoginFile(), map[string]any{"token": "old", "refreshToken": secret, "expiresAt": 1})
+		var v oidctest.Vercel
+		v.Discover()
+		v.Say("POST api.vercel.com/login/oauth/token", answer)
+		_, err := oidc.NewHost(v.Client(), m.Getenv, m.Dir).Login(t.Context(), 0, "")
+		require.Error(t, err, name)
+		for e := err; e != nil; e = errors.Unwrap(e) {
+			text := fmt.Sprintf("%v %+v %#v", e, e, e)
+			assert.NotContains(t, text, "SECRET", name)
+			assert.NotContains(t, text, "\x1b", name)
+			assert.NotContains(t, text, "\u009b", name)
+		}
+	}
+	m := oidctest.NewMachine(t)
+	m.Write(m.LoginFile(), map[string]any{"token": "SECRET-LOGIN", "expiresAt": time.Now().Add(time.Hour).Unix()})
+	var v oidctest.Vercel
+	v.Say("POST api.vercel.com/v1/projects/p/token", oidctest.Answer{Status: 403, Body: map[string]any{
+		"error": map[string]string{"code": "forbidden", "message": "SECRET-LOGIN is not valid"}}})
+	_, err := oidc.NewHost(v.Client(), m.Getenv, m.Dir).ProjectToken(t.Context(), oidc.Scope{ProjectID: "p"}, 0, "")
+	assert.ErrorContains(t, err, "is not valid")
+	assert.NotContains(t, err.Error(), "SECRET")
+}

@@ -1,0 +1,65 @@
+//go:build unix
+
+package oidc_test
+
+import (
+	"os"
+	"path/filepath"
+	"syscall"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/go-vercel/sandbox/internal/needs"
+	"github.com/go-vercel/sandbox/internal/oidc"
+)
+
+// TestLinksOfOthers: in a folder that others may write to, as /tmp is, one of
+// them has put a link to a project.
+func TestLinksOfOthers(t *testing.T) {
+	if os.Geteuid() != 0 {
+		needs.Missing(t, "root, to give files to another user")
+	}
+	const nobody = 65534
+	none := func(string) string { return "" }
+	shared := t.TempDir()
+	require.NoError(t, os.Chmod(shared, 0o777|os.ModeSticky))
+	work := filepath.Join(shared, "me", "build")
+	require.NoError(t, os.MkdirAll(work, 0o755))
+	link := filepath.Join(shared, ".vercel")
+	require.NoError(t, os.Mkdir(link, 0o755))
+	file := filepath.Join(link, "project.json")
+	require.NoError(t, os.WriteFile(file, []byte(`{"projectId":"prj_x","orgId":"team_x"}`), 0o644))
+	h := oidc.NewHost(nil, none, work)
+
+	scope, err := h.Link()
+	require.NoError(t, err, "it is mine")
+	assert.Equal(t, "prj_x", scope.ProjectID)
+
+	require.NoError(t, os.Chown(file, nobody, nobody))
+	_, err = h.Link()
+	assert.ErrorIs(t, err, oidc.ErrNotLinked, "the file is another's")
+	assert.ErrorContains(t, err, file)
+
+	require.NoError(t, os.Chown(file, 0, 0))
+	require.NoError(t, os.Chown(link, nobody, nobody))
+	_, err = h.Link()
+	assert.ErrorIs(t, err, oidc.ErrNotLinked, "the folder is another's, who can put another file there")
+
+	// Another user's folder in which one stands on purpose.
+	require.NoError(t, os.Chown(file, nobody, nobody))
+	require.NoError(t, os.Chown(work, nobody, nobody))
+	_, err = h.Link()
+	assert.NoError(t, err)
+}
+
+// TestAPipeInThePlaceOfAFile: nobody writes to it.
+func TestAPipeInThePlaceOfAFile(t *testing.T) {
+	dir := t.TempDir()
+	require.NoError(t, os.Mkdir(filepath.Join(dir, ".vercel"), 0o755))
+	file := filepath.Join(dir, ".vercel", "project.json")
+	require.NoError(t, syscall.Mkfifo(file, 0o644))
+	_, err := oidc.NewHost(nil, func(string) string { return "" }, dir).Link()
+	assert.ErrorContains(t, err, file+" is not a regular file")
+}
