@@ -1,0 +1,50 @@
+package conformance
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/go-vercel/sandbox/internal/needs"
+	"github.com/go-vercel/sandbox/sandboxtest"
+)
+
+// restOperations are those of the generated client, except for the upload, for
+// which it has no body to send.
+var restOperations = []string{
+	"createSandboxesSessionsBySessionIdSnapshotV2", "createSandboxesSessionsBySessionIdSnapshotV3", "createSessionDirectory",
+	"deleteDrive", "deleteSandbox", "deleteSessionSnapshot", "extendSessionTimeout", "getNamedSandbox", "getOrCreateDrive",
+	"getSession", "getSessionCommand", "getSessionSnapshot", "killSessionCommand", "listDrives", "listNamedSandboxes",
+	"listSessionCommands", "listSessionSnapshots", "listSessions", "readSessionFile", "stopSession", "updateSessionNetworkPolicy",
+}
+
+// TestGeneratedClientOnEmulator: the client that is generated from the schema
+// of the REST API, which refuses answers that do not fit it, accepts every
+// answer of the emulator.
+func TestGeneratedClientOnEmulator(t *testing.T) {
+	needs.Programs(t, "node")
+	modules := os.Getenv(jsModulesEnv)
+	if _, err := os.Stat(filepath.Join(modules, "@vercel", "sdk")); modules == "" || err != nil {
+		needs.Missing(t, "a node_modules folder with @vercel/sdk, in %s", jsModulesEnv)
+	}
+	script, err := filepath.Abs("../../testdata/restclient/life.mjs")
+	require.NoError(t, err)
+	srv := sandboxtest.New(t, nil)
+	c := srv.Credentials()
+	cmd := exec.CommandContext(t.Context(), "node", script)
+	cmd.Env = []string{
+		"PATH=" + os.Getenv("PATH"), "HOME=" + t.TempDir(), "API=" + srv.URL, "MODULES=" + modules,
+		"TOKEN=" + c.Token, "TEAM=" + c.TeamID, "PROJECT=" + c.ProjectID,
+	}
+	out, err := cmd.CombinedOutput()
+	require.NoError(t, err, "%s", out)
+	done := strings.Fields(string(out))
+	slices.Sort(done)
+	assert.Equal(t, restOperations, slices.Compact(done))
+}
