@@ -1,0 +1,181 @@
+package durable
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"time"
+
+	"go.temporal.io/sdk/activity"
+
+	"github.com/go-vercel/sandbox"
+)
+
+// machine is one run of a sandbox's virtual machine. The ID is empty when it has
+// ended.
+type machine struct {
+	ID                              string
+	StartedAt, ExpiresAt, CreatedAt time.Time
+}
+
+// Tags by which Sweep finds sandboxes.
+const (
+	tagFleet    = "durable"
+	tagWorkflow = "durable-workflow"
+)
+
+// open makes or starts the sandbox; the name makes it idempotent.
+func (w *Worker) open(ctx context.Context, o Options) (machine, error) {
+	ctx, stop := alive(ctx)
+	defer stop()
+	create := &sandbox.CreateOptions{
+		Runtime: o.Runtime, Image: o.Image, Ports: o.Ports, VCPUs: o.VCPUs, Timeout: o.lease(),
+		KeepLastSnapshots: &sandbox.KeepLastSnapshots{Count: 1}, Tags: map[string]string{},
+	}
+	if o.SnapshotID != "" {
+		create.Source = sandbox.SnapshotSource{SnapshotID: o.SnapshotID}
+	}
+	maps.Copy(create.Tags, o.Tags)
+	create.Tags[tagFleet], create.Tags[tagWorkflow] = w.fleet(), activity.GetInfo(ctx).WorkflowExecution.ID
+	sb, err := w.Client.GetOrCreate(ctx, o.Name, create)
+	if err != nil {
+		return machine{}, classify(err)
+	}
+	if sb.Status() != sandbox.StatusRunning {
+		// One that is on its way out is waited for by the resume of a call.
+		if _, err := sb.RunCommand(ctx, "true", nil, nil); err != nil {
+			return machine{}, classify(err)
+		}
+	}
+	return runs(sb), nil
+}
+
+// runs describes the session that runs.
+func runs(sb *sandbox.Sandbox) machine {
+	cur := sb.CurrentSession()
+	info := cur.Info()
+	return machine{ID: cur.ID(), StartedAt: info.StartedAt, ExpiresAt: expiry(cur), CreatedAt: sb.Info().CreatedAt}
+}
+
+func expiry(s *sandbox.Session) time.Time {
+	info := s.Info()
+	return info.StartedAt.Add(info.Timeout)
+}
+
+// session gives the handle of one session, and resumes nothing. It matches
+// sandbox.ErrStopped when another one, or none, runs.
+func (w *Worker) session(ctx context.Context, name, id string) (*sandbox.Session, error) {
+	sb, err := w.Client.Get(ctx, name, &sandbox.GetOptions{Resume: new(false)})
+	if err != nil {
+		return nil, err
+	}
+	cur := sb.CurrentSession()
+	if cur == nil || cur.ID() != id {
+		return nil, fmt.Errorf("session %s is not the current one: %w", id, sandbox.ErrStopped)
+	}
+	switch cur.Status() {
+	case sandbox.StatusRunning, sandbox.StatusPending:
+		return cur, nil
+	}
+	return nil, fmt.Errorf("session %s is %s: %w", id, cur.Status(), sandbox.ErrStopped)
+}
+
+// gone reports whether err says that a machine has ended.
+func gone(err error) bool {
+	return errors.Is(err, sandbox.ErrStopped) || errors.Is(err, sandbox.ErrNotFound) || errors.Is(err, sandbox.ErrDeleted)
+}
+
+func (w *Worker) renew(ctx context.Context, o Options, vm string) (machine, error) {
+	ctx, stop := alive(ctx)
+	defer stop()
+	cur, err := w.session(ctx, o.Name, vm)
+	if gone(err) {
+		return machine{}, nil
+	}
+	if err != nil {
+		return machine{}, classify(err)
+	}
+	return machine{ID: vm, ExpiresAt: w.extend(ctx, cur, o.lease())}, nil
+}
+
+// extend makes a session last for at least d more, or for as long as the platform
+// allows, and returns when it ends. A lost answer costs at most that the machine
+// runs longer than it has to, so it is no error.
+func (w *Worker) extend(ctx context.Context, s *sandbox.Session, d time.Duration) time.Time {
+	if need := d - expiry(s).Sub(w.now()); need > 10*time.Second {
+		if err := s.ExtendTimeout(ctx, need); err != nil {
+			activity.GetLogger(ctx).Warn("the machine's lease was not renewed", "session", s.ID(), "error", err)
+			_ = s.Refresh(ctx)
+		}
+	}
+	return expiry(s)
+}
+
+// stop stops that session and no other.
+func (w *Worker) stop(ctx context.Context, name, vm string) error {
+	ctx, end := alive(ctx)
+	defer end()
+	cur, err := w.session(ctx, name, vm)
+	if gone(err) {
+		return nil
+	}
+	if err != nil {
+		return classify(err)
+	}
+	if _, err := cur.Stop(ctx); err != nil && !gone(err) {
+		return classify(err)
+	}
+	return nil
+}
+
+func (w *Worker) snapshot(ctx context.Context, name, vm string) (string, error) {
+	ctx, stop := alive(ctx)
+	defer stop()
+	if cur, err := w.session(ctx, name, vm); err == nil {
+		snap, err := cur.Snapshot(ctx, nil)
+		if err == nil {
+			return snap.ID(), nil
+		}
+		if !gone(err) && !errors.Is(err, sandbox.ErrOutcomeUnknown) {
+			return "", classify(err)
+		}
+	} else if !gone(err) {
+		return "", classify(err)
+	}
+	// An earlier attempt made it, or the machine ended with one of its own.
+	sb, err := w.Client.Get(ctx, name, &sandbox.GetOptions{Resume: new(false)})
+	if err != nil {
+		return "", classify(err)
+	}
+	if id := sb.Info().CurrentSnapshotID; id != "" && sb.Status() == sandbox.StatusStopped {
+		return id, nil
+	}
+	return "", classify(errors.New("the snapshot is not there yet"))
+}
+
+func (w *Worker) delete(ctx context.Context, name string) error {
+	ctx, stop := alive(ctx)
+	defer stop()
+	if err := w.Client.Delete(ctx, name); err != nil && !errors.Is(err, sandbox.ErrNotFound) {
+		return classify(err)
+	}
+	return nil
+}
+
+func (w *Worker) kill(ctx context.Context, c Command, sig int) error {
+	ctx, stop := alive(ctx)
+	defer stop()
+	cmd, err := w.command(c)
+	if err != nil {
+		return classify(err)
+	}
+	err = cmd.Kill(ctx, sandbox.Signal(sig))
+	if api, ok := errors.AsType[*sandbox.APIError](err); ok && api.Status/100 == 4 && api.Status != 429 {
+		return nil // it is over
+	}
+	if gone(err) {
+		return nil
+	}
+	return classify(err)
+}

@@ -1,0 +1,191 @@
+package durable
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"time"
+
+	"go.temporal.io/sdk/workflow"
+
+	"github.com/go-vercel/sandbox"
+)
+
+// RunOptions says how a command is run. The zero value runs it in the working
+// directory for as long as it takes.
+type RunOptions struct {
+	Cwd  string `json:"cwd,omitempty"`
+	Sudo bool   `json:"sudo,omitempty"`
+	// Timeout ends the command. Zero never does; the platform's cap on a
+	// machine's time does.
+	Timeout time.Duration `json:"timeout,omitempty"`
+	// Key makes the start idempotent beyond this workflow: of all starts with
+	// the same key in one machine, one runs. Empty means a key of this call's
+	// own. It has letters, digits, "-", "_" and ".", at most 128.
+	Key string `json:"key,omitempty"`
+	// RerunIfLost runs the command again, once for each time that its machine
+	// ends, instead of reporting it as lost. It is for what may run twice.
+	RerunIfLost bool `json:"rerunIfLost,omitempty"`
+	// Output is the key that the output is stored under. Empty means the
+	// workflow's ID and the command's number.
+	Output string `json:"output,omitempty"`
+}
+
+// Outcome says how a command came to its end.
+type Outcome string
+
+const (
+	// Exited commands ended by themselves, or by their timeout, and have an
+	// exit code.
+	Exited Outcome = "exited"
+	// Killed commands were ended by [Sandbox.Kill], and have an exit code.
+	Killed Outcome = "killed"
+	// Lost commands have an end that nobody knows: their machine ended first,
+	// or ended before it was known whether they had started.
+	Lost Outcome = "lost"
+)
+
+// Command is a command that was started. It is a plain value.
+type Command struct {
+	// ID and VM are those of the platform. They are empty when the start's
+	// outcome is unknown because the machine has ended.
+	ID string `json:"id,omitempty"`
+	VM string `json:"vm,omitempty"`
+	// Key is what the start was made idempotent by, Output where the output is
+	// stored.
+	Key    string `json:"key"`
+	Output string `json:"output"`
+	// Handle is the SDK's handle, as JSON.
+	Handle json.RawMessage `json:"handle,omitempty"`
+	// Signaled is set by Kill.
+	Signaled bool `json:"signaled,omitempty"`
+}
+
+// Result is what became of a command.
+type Result struct {
+	Outcome Outcome `json:"outcome"`
+	// ExitCode is 128 plus the signal's number when a signal ended it. It means
+	// nothing when the outcome is [Lost].
+	ExitCode int           `json:"exitCode"`
+	Duration time.Duration `json:"duration,omitempty"`
+	// Bytes is how much it wrote, to both streams; Tail the last 2 KiB of that, as text.
+	Bytes int64  `json:"bytes"`
+	Tail  string `json:"tail,omitempty"`
+	// Archived says that the output, or what there was of it when the machine
+	// ended, is in the store under Output.
+	Archived bool   `json:"archived,omitempty"`
+	Output   string `json:"output,omitempty"`
+}
+
+// Err returns an error unless the command exited with code 0.
+func (r *Result) Err() error {
+	switch {
+	case r.Outcome == Lost:
+		return errors.New("durable: the machine ended before the command's end was known")
+	case r.ExitCode != 0:
+		return fmt.Errorf("durable: the command ended with exit code %d", r.ExitCode)
+	}
+	return nil
+}
+
+// Run starts a command and waits for its end. A non-zero exit code and a lost
+// command are results, not errors; see [Result.Err].
+func (s *Sandbox) Run(ctx workflow.Context, name string, args []string, o *RunOptions) (*Result, error) {
+	for {
+		cmd, err := s.Start(ctx, name, args, o)
+		if err != nil {
+			return nil, err
+		}
+		res, err := s.Wait(ctx, cmd)
+		if err != nil || res.Outcome != Lost || o == nil || !o.RerunIfLost {
+			return res, err
+		}
+	}
+}
+
+// Start starts a command, at most once, on a machine that it starts if there is
+// none. An error means that the command did not and will not run.
+func (s *Sandbox) Start(ctx workflow.Context, name string, args []string, o *RunOptions) (*Command, error) {
+	var opts RunOptions
+	if o != nil {
+		opts = *o
+	}
+	info := workflow.GetInfo(ctx)
+	s.Commands++
+	shared := opts.Key != ""
+	if !shared {
+		opts.Key = fmt.Sprintf("%s.%d", info.FirstRunID, s.Commands)
+	}
+	if opts.Output == "" {
+		opts.Output = fmt.Sprintf("%s/%d", info.WorkflowExecution.ID, s.Commands)
+	}
+	for again := false; ; again = true {
+		if s.VM == "" {
+			if err := s.Resume(ctx); err != nil {
+				return nil, err
+			}
+		}
+		var got started
+		err := workflow.ExecuteActivity(s.brief(ctx), activityStart, startInput{
+			Sandbox: s.Options.Name, VM: s.VM, EnvFrom: s.Options.EnvFrom, Name: name, Args: args, Options: opts, Shared: shared,
+		}).Get(ctx, &got)
+		if err != nil {
+			return nil, err
+		}
+		if got.Refused && !again {
+			s.VM = "" // it had ended before anything was sent
+			continue
+		}
+		if got.Refused || got.Lost {
+			s.VM = ""
+			return &Command{Key: opts.Key, Output: opts.Output}, nil
+		}
+		return &Command{ID: got.ID, VM: s.VM, Key: opts.Key, Output: opts.Output, Handle: got.Handle}, nil
+	}
+}
+
+// Wait waits for the command's end, while its output goes to the store. When ctx
+// is cancelled the command goes on; see [Sandbox.Kill].
+func (s *Sandbox) Wait(ctx workflow.Context, c *Command) (*Result, error) {
+	return s.Result(ctx, c, s.Follow(ctx, c))
+}
+
+// Follow begins to follow the command and returns the future of its end, for
+// workflows that have other things to do meanwhile. Give it to [Sandbox.Result].
+func (s *Sandbox) Follow(ctx workflow.Context, c *Command) workflow.Future {
+	if c.ID == "" {
+		done, settable := workflow.NewFuture(ctx)
+		settable.SetValue(Result{Outcome: Lost})
+		return done
+	}
+	return workflow.ExecuteActivity(s.long(ctx), activityFollow, followInput{
+		Command: *c, Sandbox: s.Options.Name, Lease: s.Options.lease(), Heartbeat: s.Options.heartbeat(),
+	})
+}
+
+// Result waits for a future of [Sandbox.Follow].
+func (s *Sandbox) Result(ctx workflow.Context, c *Command, f workflow.Future) (*Result, error) {
+	var res Result
+	if err := f.Get(ctx, &res); err != nil {
+		return nil, err
+	}
+	if c.Signaled && res.Outcome == Exited {
+		res.Outcome = Killed
+	}
+	if res.Outcome == Lost && s.VM == c.VM {
+		s.VM = ""
+	}
+	return &res, nil
+}
+
+// Kill sends the command a signal, also when ctx was cancelled. A command that
+// has ended is no error.
+func (s *Sandbox) Kill(ctx workflow.Context, c *Command, sig sandbox.Signal) error {
+	if c.ID == "" {
+		return nil
+	}
+	ctx, cancel := workflow.NewDisconnectedContext(ctx)
+	defer cancel()
+	c.Signaled = true
+	return workflow.ExecuteActivity(s.brief(ctx), activityKill, *c, int(sig)).Get(ctx, nil)
+}

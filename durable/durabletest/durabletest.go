@@ -1,0 +1,78 @@
+// Package durabletest tests workflows that use sandboxes, with real processes and
+// skipped time: Temporal's test environment beside an emulator whose clock moves
+// with the workflow's.
+package durabletest
+
+import (
+	"testing"
+	"time"
+
+	"go.temporal.io/sdk/testsuite"
+
+	"github.com/go-vercel/sandbox/durable"
+	"github.com/go-vercel/sandbox/sandboxtest"
+)
+
+// Options configures [New]. The zero value works.
+type Options struct {
+	// Emulator is that of the sandboxes. Its Start is set to the environment's.
+	Emulator sandboxtest.Options
+	// Timeout bounds the test in real time. Zero means a minute.
+	Timeout time.Duration
+	// Output is the store. Nil means a folder of the test.
+	Output durable.OutputStore
+}
+
+// Env is a workflow's test environment with an emulator. Register the workflow,
+// plan what happens with At, and execute the workflow.
+type Env struct {
+	*testsuite.TestWorkflowEnvironment
+	// Server is the emulator, Worker what is registered.
+	Server *sandboxtest.Server
+	Worker *durable.Worker
+}
+
+// New returns an environment in which the activities of package durable are
+// registered. The emulator is closed when the test ends. opts may be nil.
+func New(tb testing.TB, opts *Options) *Env {
+	tb.Helper()
+	var o Options
+	if opts != nil {
+		o = *opts
+	}
+	if o.Timeout == 0 {
+		o.Timeout = time.Minute
+	}
+	if o.Output == nil {
+		o.Output = durable.Dir(tb.TempDir())
+	}
+	start := time.Now()
+	o.Emulator.Start = start
+	srv := sandboxtest.New(tb, &o.Emulator)
+	e := &Env{
+		TestWorkflowEnvironment: new(testsuite.WorkflowTestSuite).NewTestWorkflowEnvironment(),
+		Server:                  srv,
+		Worker:                  &durable.Worker{Client: srv.Client(), Output: o.Output, Now: srv.Now},
+	}
+	e.SetTestTimeout(o.Timeout)
+	e.SetStartTime(start)
+	e.Worker.Register(e.TestWorkflowEnvironment)
+	return e
+}
+
+// At plans f for a time after the workflow's start, by the workflow's clock. The
+// emulator's clock is moved to that time first: leases end and snapshots expire
+// as they would have.
+func (e *Env) At(d time.Duration, f func()) {
+	e.RegisterDelayedCallback(func() {
+		e.Join()
+		f()
+	}, d)
+}
+
+// Join moves the emulator's clock to the workflow's time.
+func (e *Env) Join() {
+	if by := e.Now().Sub(e.Server.Now()); by > 0 {
+		e.Server.Advance(by)
+	}
+}

@@ -1,0 +1,286 @@
+// Package embedded runs a Temporal server in this process, on SQLite, for trying
+// things out, for development, for CI, and for one small machine. Temporal calls
+// SQLite fit for testing and development only; beyond one machine connect to a
+// cluster: nothing but the client's address changes.
+//
+// The server listens on loopback, without authentication: every user of the
+// machine can reach it.
+package embedded
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/gofrs/flock"
+	"go.temporal.io/sdk/client"
+	"go.temporal.io/server/common/cluster"
+	"go.temporal.io/server/common/config"
+	"go.temporal.io/server/common/dynamicconfig"
+	"go.temporal.io/server/common/headers"
+	"go.temporal.io/server/common/log"
+	"go.temporal.io/server/common/membership/static"
+	sqliteplugin "go.temporal.io/server/common/persistence/sql/sqlplugin/sqlite"
+	"go.temporal.io/server/common/primitives"
+	"go.temporal.io/server/schema/sqlite"
+	"go.temporal.io/server/temporal"
+	"google.golang.org/protobuf/types/known/durationpb"
+)
+
+// Options configures a [Server]. The zero value keeps everything in memory.
+type Options struct {
+	// Dir keeps the database from one start to the next. It is created when
+	// missing, for its owner alone, and locked while the server runs. Empty means
+	// memory.
+	Dir string
+	// Namespace is the one that is made. Empty means "default".
+	Namespace string
+	// Retention is how long closed workflows are kept. Zero means 30 days.
+	Retention time.Duration
+	// Logger gets warnings and errors of the server. Nil is silent.
+	Logger *slog.Logger
+}
+
+// Server is a Temporal server in this process. Close it.
+type Server struct {
+	temporal  temporal.Server
+	lock      *flock.Flock
+	addr      string
+	namespace string
+}
+
+// Errors of [Start].
+var (
+	// ErrInUse matches when another server has the folder.
+	ErrInUse = errors.New("embedded: another server uses the folder")
+	// ErrVersion matches when the folder was made by another version of the
+	// server, whose tables may differ.
+	ErrVersion = errors.New("embedded: the folder was made by another version of the server")
+)
+
+// Start starts a server. The caller closes it. opts may be nil.
+func Start(ctx context.Context, opts *Options) (_ *Server, err error) {
+	var o Options
+	if opts != nil {
+		o = *opts
+	}
+	if o.Namespace == "" {
+		o.Namespace = "default"
+	}
+	if o.Retention == 0 {
+		o.Retention = 30 * 24 * time.Hour
+	}
+	s := &Server{namespace: o.Namespace}
+	defer func() {
+		if err != nil {
+			_ = s.Close()
+		}
+	}()
+	db, err := s.database(o)
+	if err != nil {
+		return nil, err
+	}
+	// Ports are chosen before the server binds them, so that another program may
+	// be quicker.
+	for try := 1; ; try++ {
+		if err = s.start(db, o); err == nil {
+			break
+		}
+		if try == 3 || ctx.Err() != nil || !strings.Contains(err.Error(), "address already in use") {
+			return nil, fmt.Errorf("embedded: %w", err)
+		}
+	}
+	return s, nil
+}
+
+// database opens the tables, and makes them when they are missing.
+func (s *Server) database(o Options) (*config.SQL, error) {
+	db := &config.SQL{PluginName: sqliteplugin.PluginName, ConnectAttributes: map[string]string{}}
+	if o.Dir == "" {
+		db.DatabaseName = strconv.FormatInt(time.Now().UnixNano(), 36)
+		db.ConnectAttributes["mode"], db.ConnectAttributes["cache"] = "memory", "shared"
+	} else {
+		if err := os.MkdirAll(o.Dir, 0o700); err != nil {
+			return nil, err
+		}
+		s.lock = flock.New(filepath.Join(o.Dir, "lock"))
+		if locked, err := s.lock.TryLock(); err != nil || !locked {
+			s.lock = nil
+			return nil, errors.Join(fmt.Errorf("%w (%s)", ErrInUse, o.Dir), err)
+		}
+		db.DatabaseName = filepath.Join(o.Dir, "temporal.db")
+		db.ConnectAttributes["mode"] = "rwc"
+		// Safe against a kill at any moment; a power cut may lose the last
+		// transactions.
+		db.ConnectAttributes["journal_mode"], db.ConnectAttributes["synchronous"] = "wal", "normal"
+		db.ConnectAttributes["busy_timeout"] = "10000"
+		if err := checkVersion(filepath.Join(o.Dir, "version")); err != nil {
+			return nil, err
+		}
+		if _, err := os.Stat(db.DatabaseName); err == nil {
+			return db, nil
+		}
+		// Made beside and renamed, so that a kill leaves no half of it.
+		fresh := *db
+		fresh.DatabaseName = filepath.Join(o.Dir, "new.db")
+		for _, suffix := range []string{"", "-wal", "-shm"} {
+			_ = os.Remove(fresh.DatabaseName + suffix)
+		}
+		fresh.ConnectAttributes = map[string]string{"mode": "rwc"}
+		if err := setUp(&fresh, o); err != nil {
+			return nil, err
+		}
+		return db, os.Rename(fresh.DatabaseName, db.DatabaseName)
+	}
+	// In memory it is the first connection that makes the tables.
+	return db, createNamespace(db, o)
+}
+
+func setUp(db *config.SQL, o Options) error {
+	if err := sqlite.SetupSchema(db); err != nil {
+		return fmt.Errorf("embedded: making the tables: %w", err)
+	}
+	return createNamespace(db, o)
+}
+
+const clusterName = "active"
+
+func createNamespace(db *config.SQL, o Options) error {
+	ns, err := sqlite.NewNamespaceConfig(clusterName, o.Namespace, false, nil)
+	if err != nil {
+		return err
+	}
+	ns.Detail.Config.Retention = durationpb.New(o.Retention)
+	if err := sqlite.CreateNamespaces(db, ns); err != nil {
+		return fmt.Errorf("embedded: making the namespace: %w", err)
+	}
+	return nil
+}
+
+// checkVersion refuses a folder of another version of the server, whose tables
+// nothing migrates.
+func checkVersion(file string) error {
+	text, err := os.ReadFile(file)
+	if errors.Is(err, os.ErrNotExist) {
+		return os.WriteFile(file, []byte(headers.ServerVersion+"\n"), 0o600)
+	}
+	if err != nil {
+		return err
+	}
+	if had := strings.TrimSpace(string(text)); had != headers.ServerVersion {
+		return fmt.Errorf("%w: %s, this one is %s; let its sessions end there, or begin with another folder (%s)", ErrVersion, had, headers.ServerVersion, filepath.Dir(file))
+	}
+	return nil
+}
+
+func (s *Server) start(db *config.SQL, o Options) error {
+	const ip = "127.0.0.1"
+	services := []primitives.ServiceName{primitives.FrontendService, primitives.HistoryService, primitives.MatchingService, primitives.WorkerService}
+	ports, err := freePorts(ip, len(services))
+	if err != nil {
+		return err
+	}
+	conf := &config.Config{
+		Global: config.Global{Membership: config.Membership{MaxJoinDuration: 30 * time.Second, BroadcastAddress: ip}},
+		Persistence: config.Persistence{
+			DefaultStore: "sqlite", VisibilityStore: "sqlite", NumHistoryShards: 1,
+			DataStores: map[string]config.DataStore{"sqlite": {SQL: db}},
+		},
+		DCRedirectionPolicy: config.DCRedirectionPolicy{Policy: "noop"},
+		Services:            map[string]config.Service{},
+		Archival: config.Archival{
+			History: config.HistoryArchival{State: "disabled"}, Visibility: config.VisibilityArchival{State: "disabled"},
+		},
+		NamespaceDefaults: config.NamespaceDefaults{Archival: config.ArchivalNamespaceDefaults{
+			History:    config.HistoryArchivalNamespaceDefaults{State: "disabled"},
+			Visibility: config.VisibilityArchivalNamespaceDefaults{State: "disabled"},
+		}},
+	}
+	hosts := map[primitives.ServiceName]static.Hosts{}
+	for i, service := range services {
+		addr := net.JoinHostPort(ip, strconv.Itoa(ports[i]))
+		if service == primitives.FrontendService {
+			s.addr = addr
+		}
+		conf.Services[string(service)] = config.Service{RPC: config.RPC{GRPCPort: ports[i], BindOnIP: ip}}
+		hosts[service] = static.SingleLocalHost(addr)
+	}
+	conf.PublicClient.HostPort = s.addr
+	conf.ClusterMetadata = &cluster.Config{
+		FailoverVersionIncrement: 10, MasterClusterName: clusterName, CurrentClusterName: clusterName,
+		ClusterInformation: map[string]cluster.ClusterInformation{clusterName: {Enabled: true, InitialFailoverVersion: 1, RPCAddress: s.addr}},
+	}
+	dynamic := dynamicconfig.StaticClient{
+		dynamicconfig.HistoryCacheHostLevelMaxSize.Key():                 8096,
+		dynamicconfig.FrontendMaxNamespaceVisibilityRPSPerInstance.Key(): 100,
+	}
+	// By default the one shard's queues are polled at most 20 times a second, so
+	// that each step of a workflow waits for 45 ms.
+	for _, queue := range []string{"transfer", "timer", "visibility", "outbound"} {
+		dynamic[dynamicconfig.MakeKey("history."+queue+"ProcessorMaxPollRPS")] = 2000
+		dynamic[dynamicconfig.MakeKey("history."+queue+"ProcessorMaxPollHostRPS")] = 2000
+	}
+	var to log.Logger = log.NewNoopLogger()
+	if o.Logger != nil {
+		to = logger{o.Logger}
+	}
+	srv, err := temporal.NewServer(
+		temporal.WithConfig(conf), temporal.ForServices(temporal.DefaultServices),
+		temporal.WithStaticHosts(hosts), temporal.WithLogger(to), temporal.WithDynamicConfigClient(dynamic),
+	)
+	if err != nil {
+		return err
+	}
+	if err := srv.Start(); err != nil {
+		return errors.Join(err, srv.Stop())
+	}
+	s.temporal = srv
+	return nil
+}
+
+// freePorts returns ports that are free at the moment.
+func freePorts(ip string, n int) ([]int, error) {
+	ports := make([]int, n)
+	for i := range ports {
+		l, err := net.Listen("tcp", net.JoinHostPort(ip, "0"))
+		if err != nil {
+			return nil, err
+		}
+		defer l.Close() // together, so that none is chosen twice
+		ports[i] = l.Addr().(*net.TCPAddr).Port
+	}
+	return ports, nil
+}
+
+// Address returns where the server is reached, for example by `temporal
+// --address`.
+func (s *Server) Address() string { return s.addr }
+
+// Dial connects a client to the server. HostPort and, when it is empty,
+// Namespace are set here. The caller closes the client before the server.
+func (s *Server) Dial(ctx context.Context, o client.Options) (client.Client, error) {
+	o.HostPort = s.addr
+	if o.Namespace == "" {
+		o.Namespace = s.namespace
+	}
+	return client.DialContext(ctx, o)
+}
+
+// Close stops the server and gives its folder free.
+func (s *Server) Close() error {
+	var errs []error
+	if s.temporal != nil {
+		errs = append(errs, s.temporal.Stop())
+	}
+	if s.lock != nil {
+		errs = append(errs, s.lock.Unlock())
+	}
+	return errors.Join(errs...)
+}

@@ -1,0 +1,155 @@
+package durable
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"iter"
+	"os"
+	"path/filepath"
+	"strings"
+)
+
+// OutputStore keeps the output of commands that have ended, an object each, for
+// whoever reads it afterwards. Keys are slash-separated, and valid by
+// [fs.ValidPath]. Implementations are safe for concurrent use.
+type OutputStore interface {
+	// Create begins to write the object of a key. It appears whole when the
+	// writer is committed, in place of one that was there, and not at all
+	// otherwise. The caller closes the writer in either case.
+	Create(ctx context.Context, key string) (OutputWriter, error)
+	// Open reads an object; the error matches [fs.ErrNotExist] when there is
+	// none. The caller closes it.
+	Open(ctx context.Context, key string) (io.ReadCloser, error)
+	// Remove removes the objects below a prefix that ends at a slash. None is no
+	// error.
+	Remove(ctx context.Context, prefix string) error
+}
+
+// OutputWriter writes one object of an [OutputStore].
+type OutputWriter interface {
+	io.Writer
+	// Commit makes what was written appear, durably.
+	Commit() error
+	// Close drops what was not committed.
+	Close() error
+}
+
+// Dir is an [OutputStore] in a folder, for one machine, or several that share a
+// volume. The folder is made when it is missing, for its owner alone.
+func Dir(path string) OutputStore { return dir(path) }
+
+type dir string
+
+func (d dir) name(key string) (string, error) {
+	if !fs.ValidPath(key) || key == "." || strings.ContainsAny(key, `\:`) {
+		return "", fmt.Errorf("durable: %q is no key of an output", key)
+	}
+	return filepath.Join(string(d), filepath.FromSlash(key)), nil
+}
+
+func (d dir) Create(_ context.Context, key string) (OutputWriter, error) {
+	name, err := d.name(key)
+	if err != nil {
+		return nil, err
+	}
+	if err := os.MkdirAll(filepath.Dir(name), 0o700); err != nil {
+		return nil, err
+	}
+	f, err := os.CreateTemp(filepath.Dir(name), ".new-*")
+	if err != nil {
+		return nil, err
+	}
+	return &fileWriter{f, name}, nil
+}
+
+type fileWriter struct {
+	*os.File
+	name string
+}
+
+func (w *fileWriter) Commit() error {
+	if err := w.Sync(); err != nil {
+		return err
+	}
+	return os.Rename(w.File.Name(), w.name)
+}
+
+func (w *fileWriter) Close() error {
+	_ = os.Remove(w.File.Name()) // gone already when it was committed
+	return w.File.Close()
+}
+
+func (d dir) Open(_ context.Context, key string) (io.ReadCloser, error) {
+	name, err := d.name(key)
+	if err != nil {
+		return nil, err
+	}
+	return os.Open(name)
+}
+
+func (d dir) Remove(_ context.Context, prefix string) error {
+	name, err := d.name(strings.TrimSuffix(prefix, "/"))
+	if err != nil {
+		return err
+	}
+	return os.RemoveAll(name)
+}
+
+// Record is a piece of a command's output, as it is stored: a line of JSON each.
+type Record struct {
+	Stream string `json:"s"`
+	Data   []byte `json:"d"`
+}
+
+type recordWriter struct {
+	dst OutputWriter
+	buf *bufio.Writer
+	enc *json.Encoder
+}
+
+func newRecordWriter(dst OutputWriter) *recordWriter {
+	buf := bufio.NewWriterSize(dst, 64<<10)
+	return &recordWriter{dst, buf, json.NewEncoder(buf)}
+}
+
+func (w *recordWriter) write(r Record) error { return w.enc.Encode(r) }
+
+func (w *recordWriter) commit() error {
+	if err := w.buf.Flush(); err != nil {
+		return err
+	}
+	return w.dst.Commit()
+}
+
+// ReadOutput iterates over the stored output of a command, in the order in which
+// it came. The error matches [fs.ErrNotExist] when nothing is stored under the
+// key.
+func ReadOutput(ctx context.Context, store OutputStore, key string) iter.Seq2[Record, error] {
+	return func(yield func(Record, error) bool) {
+		if store == nil {
+			yield(Record{}, fs.ErrNotExist)
+			return
+		}
+		r, err := store.Open(ctx, key)
+		if err != nil {
+			yield(Record{}, err)
+			return
+		}
+		defer r.Close()
+		for dec := json.NewDecoder(r); ; {
+			var rec Record
+			err := dec.Decode(&rec)
+			if errors.Is(err, io.EOF) {
+				return
+			}
+			if !yield(rec, err) || err != nil {
+				return
+			}
+		}
+	}
+}

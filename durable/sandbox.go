@@ -1,0 +1,208 @@
+package durable
+
+import (
+	"errors"
+	"fmt"
+	"time"
+
+	"go.temporal.io/sdk/temporal"
+	"go.temporal.io/sdk/workflow"
+)
+
+// Options describes the sandbox of a workflow. Everything in it becomes part of
+// the workflow's history, so it has no place for secrets: give environment
+// variables by EnvFrom.
+type Options struct {
+	// Name is the sandbox's name, by which it is found again. Empty means
+	// "durable-" and the workflow's ID.
+	Name string `json:"name,omitempty"`
+	// Runtime and Image exclude each other; see sandbox.CreateOptions.
+	Runtime string `json:"runtime,omitempty"`
+	Image   string `json:"image,omitempty"`
+	// SnapshotID is a snapshot to begin from.
+	SnapshotID string `json:"snapshotId,omitempty"`
+	// Ports are exposed.
+	Ports []int `json:"ports,omitempty"`
+	// VCPUs is the size. Zero means the platform's default.
+	VCPUs int `json:"vcpus,omitempty"`
+	// Tags are kept beside those that this package adds to find its sandboxes:
+	// "durable" and "durable-workflow".
+	Tags map[string]string `json:"tags,omitempty"`
+	// EnvFrom names the environment that [Worker.Env] gives each command.
+	EnvFrom string `json:"envFrom,omitempty"`
+	// Lease is how long the machine may run after its last use: its timeout,
+	// renewed while commands run. Zero means 15 minutes.
+	Lease time.Duration `json:"lease,omitempty"`
+	// Heartbeat is after how long without a sign of life a worker's activity is
+	// given to another worker. Zero means 10 seconds.
+	Heartbeat time.Duration `json:"heartbeat,omitempty"`
+}
+
+func (o Options) lease() time.Duration {
+	if o.Lease == 0 {
+		return 15 * time.Minute
+	}
+	return o.Lease
+}
+
+func (o Options) heartbeat() time.Duration {
+	if o.Heartbeat == 0 {
+		return 10 * time.Second
+	}
+	return o.Heartbeat
+}
+
+// Sandbox is a sandbox of a workflow. It is a value of workflow code: only the
+// workflow that opened it uses it, from one coroutine at a time.
+type Sandbox struct {
+	Options Options `json:"options"`
+	// VM is the ID of the session that runs; empty while hibernated.
+	VM string `json:"vm,omitempty"`
+	// StartedAt and ExpiresAt are when that session began, and when its lease
+	// ends unless it is renewed.
+	StartedAt time.Time `json:"startedAt,omitzero"`
+	ExpiresAt time.Time `json:"expiresAt,omitzero"`
+	// CreatedAt is when the sandbox was made. It changes when its files were
+	// lost, because their snapshot had expired or was deleted, and it was made
+	// anew, empty; Resets counts that.
+	CreatedAt time.Time `json:"createdAt"`
+	Resets    int       `json:"resets,omitempty"`
+	// Commands is how many were started, and numbers their keys.
+	Commands int `json:"commands,omitempty"`
+}
+
+// Open makes the sandbox of that name, or starts the one that there is.
+func Open(ctx workflow.Context, o *Options) (*Sandbox, error) {
+	s := &Sandbox{}
+	if o != nil {
+		s.Options = *o
+	}
+	if s.Options.Name == "" {
+		s.Options.Name = "durable-" + workflow.GetInfo(ctx).WorkflowExecution.ID
+	}
+	return s, s.Resume(ctx)
+}
+
+// Resume starts the machine if it does not run. Calls that need it do so by
+// themselves.
+func (s *Sandbox) Resume(ctx workflow.Context) error {
+	var m machine
+	if err := workflow.ExecuteActivity(s.brief(ctx), activityOpen, s.Options).Get(ctx, &m); err != nil {
+		return err
+	}
+	if !s.CreatedAt.IsZero() && !m.CreatedAt.Equal(s.CreatedAt) {
+		s.Resets++
+	}
+	s.VM, s.StartedAt, s.ExpiresAt, s.CreatedAt = m.ID, m.StartedAt, m.ExpiresAt, m.CreatedAt
+	return nil
+}
+
+// Renew makes the lease last for Lease from now, and reports whether the machine
+// still runs. Where the platform's cap does not allow as much, it is as long as
+// that allows.
+func (s *Sandbox) Renew(ctx workflow.Context) (runs bool, err error) {
+	if s.VM == "" {
+		return false, nil
+	}
+	var m machine
+	if err := workflow.ExecuteActivity(s.brief(ctx), activityRenew, s.Options, s.VM).Get(ctx, &m); err != nil {
+		return false, err
+	}
+	s.VM, s.ExpiresAt = m.ID, m.ExpiresAt
+	return s.VM != "", nil
+}
+
+// Hibernate stops the machine with a snapshot of its files; the next call that
+// needs it starts it again. One that does not run is no error.
+func (s *Sandbox) Hibernate(ctx workflow.Context) error {
+	if s.VM == "" {
+		return nil
+	}
+	if err := workflow.ExecuteActivity(s.brief(ctx), activityStop, s.Options.Name, s.VM).Get(ctx, nil); err != nil {
+		return err
+	}
+	s.VM = ""
+	return nil
+}
+
+// Refresh moves the files to a new machine, whose time begins anew: it stops the
+// one that runs and starts another.
+func (s *Sandbox) Refresh(ctx workflow.Context) error {
+	if err := s.Hibernate(ctx); err != nil {
+		return err
+	}
+	return s.Resume(ctx)
+}
+
+// Snapshot saves the files and returns the snapshot's ID, for the SnapshotID of
+// other sandboxes. The machine ends with it, as that of any snapshot does; the
+// next call starts it again.
+func (s *Sandbox) Snapshot(ctx workflow.Context) (string, error) {
+	if s.VM == "" {
+		if err := s.Resume(ctx); err != nil {
+			return "", err
+		}
+	}
+	var id string
+	if err := workflow.ExecuteActivity(s.brief(ctx), activitySnapshot, s.Options.Name, s.VM).Get(ctx, &id); err != nil {
+		return "", err
+	}
+	s.VM = ""
+	return id, nil
+}
+
+// Close stops the machine, also when ctx was cancelled, and keeps the sandbox.
+// It is meant for defer.
+func (s *Sandbox) Close(ctx workflow.Context) error {
+	ctx, cancel := workflow.NewDisconnectedContext(ctx)
+	defer cancel()
+	return s.Hibernate(ctx)
+}
+
+// Delete deletes the sandbox with its files, also when ctx was cancelled.
+func (s *Sandbox) Delete(ctx workflow.Context) error {
+	ctx, cancel := workflow.NewDisconnectedContext(ctx)
+	defer cancel()
+	if err := workflow.ExecuteActivity(s.brief(ctx), activityDelete, s.Options.Name).Get(ctx, nil); err != nil {
+		return err
+	}
+	s.VM = ""
+	return nil
+}
+
+// Types of errors that are not retried.
+const (
+	errInvalid      = "Invalid"
+	errUnauthorized = "Unauthorized"
+	errQuota        = "Quota"
+)
+
+func retries() *temporal.RetryPolicy {
+	return &temporal.RetryPolicy{
+		InitialInterval: 200 * time.Millisecond, MaximumInterval: 10 * time.Second,
+		NonRetryableErrorTypes: []string{errInvalid, errUnauthorized, errQuota},
+	}
+}
+
+// brief is for activities that do one thing and are retried for as long as it
+// takes.
+func (s *Sandbox) brief(ctx workflow.Context) workflow.Context {
+	return workflow.WithActivityOptions(ctx, workflow.ActivityOptions{
+		StartToCloseTimeout: 5 * time.Minute, HeartbeatTimeout: s.Options.heartbeat(), RetryPolicy: retries(),
+	})
+}
+
+// long is for following a command.
+func (s *Sandbox) long(ctx workflow.Context) workflow.Context {
+	return workflow.WithActivityOptions(ctx, workflow.ActivityOptions{
+		StartToCloseTimeout: 24 * time.Hour, HeartbeatTimeout: s.Options.heartbeat(), RetryPolicy: retries(),
+	})
+}
+
+// Message returns what went wrong, without Temporal's wrapping around it.
+func Message(err error) string {
+	if e, ok := errors.AsType[*temporal.ApplicationError](err); ok {
+		return e.Message()
+	}
+	return fmt.Sprint(err)
+}

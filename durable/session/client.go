@@ -1,0 +1,256 @@
+package session
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"regexp"
+	"sync"
+	"time"
+
+	"go.temporal.io/api/enums/v1"
+	"go.temporal.io/api/serviceerror"
+	"go.temporal.io/sdk/client"
+	"go.temporal.io/sdk/temporal"
+
+	"github.com/go-vercel/sandbox"
+	"github.com/go-vercel/sandbox/durable"
+)
+
+// Errors of a [Client].
+var (
+	// ErrNoSession matches when there is no session of that ID, or none any more.
+	ErrNoSession = errors.New("session: there is none of that ID")
+	// ErrDestroyed matches when the session was destroyed or has failed.
+	ErrDestroyed = errors.New("session: it is destroyed")
+	// ErrQueueFull matches when too many commands wait for their turn.
+	ErrQueueFull = errors.New("session: its queue is full")
+)
+
+// Options configures a [Client].
+type Options struct {
+	// TaskQueue is that of the workers that have the session registered. Empty
+	// means "sandbox".
+	TaskQueue string
+	// Sandbox reads the output of commands that run. Nil means that none is
+	// shown before its command has ended.
+	Sandbox *sandbox.Client
+	// Output is the store of the workers. Nil means that of output of commands
+	// that have ended no more than its end is shown.
+	Output durable.OutputStore
+	// Policy and Defaults are for sessions that this client starts.
+	Policy   Policy
+	Defaults durable.Options
+}
+
+// Client starts sessions, sends them commands and reads their events. It is safe
+// for concurrent use.
+type Client struct {
+	temporal client.Client
+	opts     Options
+	archive  archive
+
+	mu      sync.Mutex
+	watches map[string]*watch
+}
+
+// New returns a client of the sessions in the namespace of c. It makes no
+// request. opts may be nil.
+func New(c client.Client, opts *Options) *Client {
+	s := &Client{temporal: c, watches: map[string]*watch{}}
+	if opts != nil {
+		s.opts = *opts
+	}
+	if s.opts.TaskQueue == "" {
+		s.opts.TaskQueue = "sandbox"
+	}
+	s.archive.store = s.opts.Output
+	return s
+}
+
+var validID = regexp.MustCompile(`^[A-Za-z0-9_-]{1,100}$`)
+
+// NewID returns an ID for a session: 128 random bits. Whoever knows it can use
+// the session, unless HandlerOptions.Authorize says otherwise.
+func NewID() string {
+	var b [16]byte
+	_, _ = rand.Read(b[:]) // never fails
+	return "ses-" + hex.EncodeToString(b[:])
+}
+
+// StartOptions is for [Client.Start].
+type StartOptions struct {
+	// ID is the session's. Starting one that exists does nothing, which makes a
+	// start idempotent. Empty means [NewID]. It has letters, digits, "-" and
+	// "_", at most 100.
+	ID string
+	// Sandbox and Policy replace the client's where they are not nil.
+	Sandbox *durable.Options
+	Policy  *Policy
+}
+
+// Start starts a session and returns its ID. Its sandbox is made in the
+// background; the events tell when it is there. opts may be nil.
+func (c *Client) Start(ctx context.Context, opts *StartOptions) (id string, err error) {
+	in := input{Options: c.opts.Defaults, Policy: c.opts.Policy}
+	if opts != nil {
+		id = opts.ID
+		if opts.Sandbox != nil {
+			in.Options = *opts.Sandbox
+		}
+		if opts.Policy != nil {
+			in.Policy = *opts.Policy
+		}
+	}
+	if id == "" {
+		id = NewID()
+	}
+	if !validID.MatchString(id) {
+		return "", fmt.Errorf("session: %.100q is no ID: it may have letters, digits, - and _, at most 100", id)
+	}
+	_, err = c.temporal.ExecuteWorkflow(ctx, client.StartWorkflowOptions{
+		ID: id, TaskQueue: c.opts.TaskQueue,
+		WorkflowIDConflictPolicy: enums.WORKFLOW_ID_CONFLICT_POLICY_USE_EXISTING,
+		WorkflowIDReusePolicy:    enums.WORKFLOW_ID_REUSE_POLICY_REJECT_DUPLICATE,
+	}, workflowName, in)
+	if _, ok := errors.AsType[*serviceerror.WorkflowExecutionAlreadyStarted](err); ok {
+		return id, fmt.Errorf("%w (%s)", ErrDestroyed, id)
+	}
+	return id, err
+}
+
+// MaxCommand is how many bytes a command may have. Larger scripts go to the
+// sandbox as files.
+const MaxCommand = 64 << 10
+
+// Command is what [Client.Command] sends.
+type Command struct {
+	// Command is a script for bash.
+	Command string
+	// Key makes it idempotent: of all commands of a session with one key, the
+	// first runs. The last 1,000 keys are remembered. Empty means none.
+	Key string
+}
+
+// Command puts a command into the session's queue and returns the ID that its
+// events have. It does not wait for it to run.
+func (c *Client) Command(ctx context.Context, id string, cmd Command) (commandID string, err error) {
+	if err := checkID(id); err != nil {
+		return "", err
+	}
+	if len(cmd.Command) > MaxCommand {
+		return "", fmt.Errorf("%w: a command of %d bytes; at most %d are taken", sandbox.ErrInvalid, len(cmd.Command), MaxCommand)
+	}
+	if len(cmd.Key) > 200 {
+		return "", fmt.Errorf("%w: a key of %d bytes; at most 200 are taken", sandbox.ErrInvalid, len(cmd.Key))
+	}
+	for {
+		up, err := c.temporal.UpdateWorkflow(ctx, client.UpdateWorkflowOptions{
+			WorkflowID: id, UpdateName: updateCommand, WaitForStage: client.WorkflowUpdateStageCompleted,
+			Args: []any{commandUpdate{cmd.Key, cmd.Command}},
+		})
+		if err == nil {
+			err = up.Get(ctx, &commandID)
+		}
+		app, _ := errors.AsType[*temporal.ApplicationError](err)
+		_, missing := errors.AsType[*serviceerror.NotFound](err)
+		switch {
+		case err == nil:
+			return commandID, nil
+		case missing:
+			return "", c.missing(ctx, id)
+		case app == nil:
+			return "", err
+		case app.Type() == errDestroyedType:
+			return "", ErrDestroyed
+		case app.Type() == errQueueFullType:
+			return "", ErrQueueFull
+		case app.Type() != errRollingType:
+			return "", err
+		}
+		// It continues as new in a moment.
+		select {
+		case <-time.After(20 * time.Millisecond):
+		case <-ctx.Done():
+			return "", ctx.Err()
+		}
+	}
+}
+
+func checkID(id string) error {
+	if !validID.MatchString(id) {
+		return fmt.Errorf("%w (%.100q)", ErrNoSession, id)
+	}
+	return nil
+}
+
+// missing tells a session that has ended from one that there never was.
+func (c *Client) missing(ctx context.Context, id string) error {
+	_, err := c.temporal.DescribeWorkflowExecution(ctx, id, "")
+	if _, ok := errors.AsType[*serviceerror.NotFound](err); ok {
+		return fmt.Errorf("%w (%s)", ErrNoSession, id)
+	}
+	if err != nil {
+		return err
+	}
+	return ErrDestroyed
+}
+
+func (c *Client) signal(ctx context.Context, id, name string, arg any) error {
+	if err := checkID(id); err != nil {
+		return err
+	}
+	err := c.temporal.SignalWorkflow(ctx, id, "", name, arg)
+	if _, ok := errors.AsType[*serviceerror.NotFound](err); ok {
+		return c.missing(ctx, id)
+	}
+	return err
+}
+
+// Interrupt sends a signal to a command, or to the one that runs when commandID
+// is empty; one that waits for its turn never begins. One that is over is no
+// error.
+func (c *Client) Interrupt(ctx context.Context, id, commandID string, sig sandbox.Signal) error {
+	if sig <= 0 || sig > 64 {
+		return fmt.Errorf("%w: %d is not a signal", sandbox.ErrInvalid, int(sig))
+	}
+	return c.signal(ctx, id, signalInterrupt, interrupt{commandID, int(sig)})
+}
+
+// Touch counts as a use: the machine does not hibernate before IdleAfter from
+// now. It does not wake one that has.
+func (c *Client) Touch(ctx context.Context, id string) error {
+	return c.signal(ctx, id, signalTouch, nil)
+}
+
+// Destroy ends a session: the command that runs is killed, those that wait never
+// begin, the machine is stopped. opts may be nil, which keeps the sandbox and the
+// stored output.
+func (c *Client) Destroy(ctx context.Context, id string, opts *DestroyOptions) error {
+	if opts == nil {
+		opts = &DestroyOptions{}
+	}
+	return c.signal(ctx, id, signalDestroy, *opts)
+}
+
+// State returns what the session is at the moment. It needs a worker to be up.
+func (c *Client) State(ctx context.Context, id string) (*State, error) {
+	var s State
+	return &s, c.query(ctx, id, &s, queryState)
+}
+
+func (c *Client) query(ctx context.Context, id string, out any, name string, args ...any) error {
+	if err := checkID(id); err != nil {
+		return err
+	}
+	v, err := c.temporal.QueryWorkflow(ctx, id, "", name, args...)
+	if _, ok := errors.AsType[*serviceerror.NotFound](err); ok {
+		return fmt.Errorf("%w (%s)", ErrNoSession, id)
+	}
+	if err != nil {
+		return err
+	}
+	return v.Get(out)
+}

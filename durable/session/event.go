@@ -1,0 +1,150 @@
+package session
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/go-vercel/sandbox/durable"
+)
+
+// Types of events.
+const (
+	TypeCreated       = "created"
+	TypeStatus        = "status"
+	TypeActivity      = "activity"
+	TypeCommandQueued = "command_queued"
+	TypeCommandStart  = "command_start"
+	TypeCommandOutput = "command_output"
+	TypeCommandEnd    = "command_end"
+	TypeOutputLost    = "output_lost"
+	TypeTruncated     = "truncated"
+	TypeResult        = "result"
+)
+
+// States of a status event.
+const (
+	StateActive      = "active"
+	StateHibernating = "hibernating"
+	StateHibernated  = "hibernated"
+	StateResuming    = "resuming"
+	StateRefreshing  = "refreshing"
+	StateReset       = "reset"
+	StateDestroyed   = "destroyed"
+)
+
+// Millis is a time in milliseconds since 1970, as JavaScript has it.
+type Millis int64
+
+func millis(t time.Time) Millis { return Millis(t.UnixMilli()) }
+
+// Time returns it as a time.
+func (m Millis) Time() time.Time { return time.UnixMilli(int64(m)) }
+
+// Event is one line of a session's stream. Which fields are set depends on the
+// type. All but command_output, output_lost and truncated are numbered by Seq,
+// for the life of the session.
+type Event struct {
+	Type string `json:"type"`
+	Seq  int    `json:"seq"`
+	At   Millis `json:"at,omitempty"`
+	// Cursor is where a stream that broke behind this event is continued.
+	Cursor Cursor `json:"cursor,omitzero"`
+
+	// Of created and status.
+	State            string `json:"state,omitempty"`
+	SandboxID        string `json:"sandboxId,omitempty"` // its name
+	SessionID        string `json:"sessionId,omitempty"` // of the machine
+	Runtime          string `json:"runtime,omitempty"`
+	StartedAt        Millis `json:"startedAt,omitempty"`
+	SandboxExpiresAt Millis `json:"sandboxExpiresAt,omitempty"`
+	HibernateAfterMs int64  `json:"hibernateAfterMs,omitempty"`
+
+	// Of commands. ID is the session's own; CommandID is the platform's.
+	ID        string `json:"id,omitempty"`
+	Command   string `json:"command,omitempty"`
+	CommandID string `json:"commandId,omitempty"`
+	// Output is the key of the stored output.
+	Output string `json:"output,omitempty"`
+
+	// Of command_output. Data is text, or base64 when Encoding says so.
+	Stream   string `json:"stream,omitempty"`
+	Data     string `json:"data,omitempty"`
+	Encoding string `json:"encoding,omitempty"`
+
+	// Of command_end. ExitCode is null unless the outcome is exited or killed.
+	Outcome    durable.Outcome `json:"outcome,omitempty"`
+	ExitCode   *int            `json:"exitCode,omitempty"`
+	DurationMs int64           `json:"durationMs,omitempty"`
+	Bytes      int64           `json:"bytes,omitempty"`
+	Archived   bool            `json:"archived,omitempty"`
+	Truncated  bool            `json:"truncated,omitempty"`
+	Tail       string          `json:"tail,omitempty"`
+
+	// Of truncated: the first event that is still there.
+	From int `json:"from,omitempty"`
+	// Of result: destroyed or failed.
+	Status string `json:"status,omitempty"`
+	Error  string `json:"error,omitempty"`
+}
+
+// MarshalJSON writes what the type of the event has: the exit code of a command's
+// end also when it is null.
+func (e Event) MarshalJSON() ([]byte, error) {
+	type plain Event
+	if e.Type == TypeCommandEnd {
+		return json.Marshal(struct {
+			plain
+			ExitCode   *int  `json:"exitCode"`
+			DurationMs int64 `json:"durationMs"`
+			Bytes      int64 `json:"bytes"`
+		}{plain(e), e.ExitCode, e.DurationMs, e.Bytes})
+	}
+	return json.Marshal(plain(e))
+}
+
+// Cursor is a place in a session's stream: an event's number and, within the
+// output of a command, a byte. The zero value is the start of the stream. As text
+// it is "SEQ.BYTE".
+type Cursor struct {
+	Seq int
+	// Byte is 0 before the event, and otherwise 1 and the bytes of its output
+	// that came, of both streams together.
+	Byte int64
+}
+
+// ErrCursor matches the error of a text that is no cursor.
+var ErrCursor = errors.New("session: not a cursor")
+
+// ParseCursor reads the text of a cursor. An empty text is the start.
+func ParseCursor(text string) (Cursor, error) {
+	if text == "" {
+		return Cursor{}, nil
+	}
+	a, b, found := strings.Cut(text, ".")
+	seq, err1 := strconv.ParseUint(a, 10, 31)
+	var at uint64
+	var err2 error
+	if found {
+		at, err2 = strconv.ParseUint(b, 10, 63)
+	}
+	if err1 != nil || err2 != nil {
+		return Cursor{}, fmt.Errorf("%w: %.40q", ErrCursor, text)
+	}
+	return Cursor{int(seq), int64(at)}, nil
+}
+
+// String returns the cursor's text.
+func (c Cursor) String() string { return fmt.Sprintf("%d.%d", c.Seq, c.Byte) }
+
+// MarshalText writes the cursor's text.
+func (c Cursor) MarshalText() ([]byte, error) { return []byte(c.String()), nil }
+
+// UnmarshalText reads the cursor's text.
+func (c *Cursor) UnmarshalText(text []byte) (err error) {
+	*c, err = ParseCursor(string(text))
+	return err
+}

@@ -1,0 +1,350 @@
+package session
+
+import (
+	"context"
+	_ "embed" // the page
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net/http"
+	"strings"
+	"time"
+
+	"github.com/go-vercel/sandbox"
+)
+
+//go:embed page.html
+var pageHTML []byte
+
+// HandlerOptions configures [Client.Handler].
+type HandlerOptions struct {
+	// Authorize is asked before a request for a session is served, with an empty
+	// id for one that starts a new one. An error refuses it with status 403. Nil
+	// lets everybody in who knows a session's ID: treat IDs as secrets then.
+	Authorize func(r *http.Request, id string) error
+	// Page serves the web page at "/".
+	Page bool
+	// PingInterval is how often a silent stream gets a ping, so that proxies
+	// keep it open. Zero means 15 seconds.
+	PingInterval time.Duration
+	// Logger gets what the handler could not do for reasons of its own. Nil is
+	// silent.
+	Logger *slog.Logger
+}
+
+// maxBody bounds the body of a request.
+const maxBody = 256 << 10
+
+// Handler serves sessions over HTTP: POST /start, /command, /interrupt, /touch
+// and /destroy, GET /events and /session, and the page. Requests from pages of
+// other origins are refused. opts may be nil.
+//
+// /start and /events answer with a stream of a JSON object a line, or, where the
+// request accepts text/event-stream, with server-sent events whose IDs are
+// cursors. A stream that breaks is continued by asking again with the cursor of
+// the last object that came.
+func (c *Client) Handler(opts *HandlerOptions) http.Handler {
+	h := &handler{c: c}
+	if opts != nil {
+		h.opts = *opts
+	}
+	if h.opts.PingInterval == 0 {
+		h.opts.PingInterval = 15 * time.Second
+	}
+	if h.opts.Logger == nil {
+		h.opts.Logger = slog.New(slog.DiscardHandler)
+	}
+	mux := http.NewServeMux()
+	mux.HandleFunc("POST /start", h.start)
+	mux.HandleFunc("GET /events", h.events)
+	mux.HandleFunc("GET /session", h.session)
+	mux.HandleFunc("POST /command", h.command)
+	mux.HandleFunc("POST /interrupt", h.interrupt)
+	mux.HandleFunc("POST /touch", h.touch)
+	mux.HandleFunc("POST /destroy", h.destroy)
+	if h.opts.Page {
+		mux.HandleFunc("GET /{$}", func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("Content-Type", "text/html; charset=utf-8")
+			w.Header().Set("Content-Security-Policy", "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'")
+			_, _ = w.Write(pageHTML)
+		})
+	}
+	return http.NewCrossOriginProtection().Handler(mux)
+}
+
+type handler struct {
+	c    *Client
+	opts HandlerOptions
+}
+
+// body is what requests have, each some of it.
+type body struct {
+	RunID      string `json:"runId"`
+	Cursor     string `json:"cursor"`
+	StartIndex *int   `json:"startIndex"`
+	Command    string `json:"command"`
+	Key        string `json:"key"`
+	ID         string `json:"id"`
+	Signal     string `json:"signal"`
+	DestroyOptions
+}
+
+// read reads the body of a request and asks whether it may be served. It has
+// answered when it returns false.
+func (h *handler) read(w http.ResponseWriter, r *http.Request, needsRun bool) (b body, ok bool) {
+	if r.Method == http.MethodGet {
+		q := r.URL.Query()
+		b.RunID, b.Cursor = q.Get("runId"), q.Get("cursor")
+	} else {
+		data, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxBody))
+		if _, large := errors.AsType[*http.MaxBytesError](err); large {
+			h.refuse(w, http.StatusRequestEntityTooLarge, fmt.Sprintf("a body of more than %d bytes", maxBody))
+			return b, false
+		}
+		// A start without a body, or with one that can't be read, starts a new
+		// session.
+		if err := json.Unmarshal(data, &b); err != nil && needsRun {
+			h.refuse(w, http.StatusBadRequest, "the body is not a JSON object with a runId")
+			return b, false
+		}
+	}
+	if needsRun && b.RunID == "" {
+		h.refuse(w, http.StatusBadRequest, "runId is missing")
+		return b, false
+	}
+	if h.opts.Authorize != nil {
+		if err := h.opts.Authorize(r, b.RunID); err != nil {
+			h.refuse(w, http.StatusForbidden, err.Error())
+			return b, false
+		}
+	}
+	return b, true
+}
+
+func (h *handler) answer(w http.ResponseWriter, status int, v any) {
+	w.Header().Set("Content-Type", "application/json")
+	w.Header().Set("Cache-Control", "no-store")
+	w.WriteHeader(status)
+	_ = json.NewEncoder(w).Encode(v)
+}
+
+func (h *handler) refuse(w http.ResponseWriter, status int, text string) {
+	h.answer(w, status, map[string]any{"ok": false, "error": text})
+}
+
+// fail answers an error of the client.
+func (h *handler) fail(w http.ResponseWriter, r *http.Request, err error) {
+	switch {
+	case errors.Is(err, ErrNoSession), errors.Is(err, ErrDestroyed):
+		h.refuse(w, http.StatusGone, err.Error())
+	case errors.Is(err, ErrQueueFull):
+		h.refuse(w, http.StatusTooManyRequests, err.Error())
+	case errors.Is(err, ErrCursor), errors.Is(err, sandbox.ErrInvalid):
+		h.refuse(w, http.StatusBadRequest, err.Error())
+	default:
+		h.opts.Logger.WarnContext(r.Context(), "the engine did not answer", "path", r.URL.Path, "error", err)
+		w.Header().Set("Retry-After", "1")
+		h.refuse(w, http.StatusServiceUnavailable, "the engine did not answer; try again")
+	}
+}
+
+func (h *handler) start(w http.ResponseWriter, r *http.Request) {
+	b, ok := h.read(w, r, false)
+	if !ok {
+		return
+	}
+	at, err := ParseCursor(b.Cursor)
+	if err != nil {
+		h.fail(w, r, err)
+		return
+	}
+	id := b.RunID
+	if id != "" {
+		_, err := h.c.State(r.Context(), id)
+		switch {
+		case err == nil:
+			w.Header().Set("X-Workflow-Reconnected", "true")
+		case errors.Is(err, ErrNoSession):
+			id, at = "", Cursor{} // an ID of long ago: a new session
+		default:
+			h.fail(w, r, err)
+			return
+		}
+	}
+	if id == "" {
+		if id, err = h.c.Start(r.Context(), nil); err != nil {
+			h.fail(w, r, err)
+			return
+		}
+	}
+	h.stream(w, r, id, at)
+}
+
+func (h *handler) events(w http.ResponseWriter, r *http.Request) {
+	b, ok := h.read(w, r, true)
+	if !ok {
+		return
+	}
+	if last := r.Header.Get("Last-Event-ID"); last != "" {
+		b.Cursor = last // what EventSource sends when it connects again
+	}
+	at, err := ParseCursor(b.Cursor)
+	if err == nil {
+		_, err = h.c.State(r.Context(), b.RunID)
+	}
+	if err != nil {
+		h.fail(w, r, err)
+		return
+	}
+	h.stream(w, r, b.RunID, at)
+}
+
+// stream writes a session's events until it ends or the client has gone.
+func (h *handler) stream(w http.ResponseWriter, r *http.Request, id string, at Cursor) {
+	ctx, cancel := context.WithCancel(r.Context())
+	defer cancel()
+	sse := strings.Contains(r.Header.Get("Accept"), "text/event-stream")
+	head := w.Header()
+	head.Set("Content-Type", "application/x-ndjson")
+	if sse {
+		head.Set("Content-Type", "text/event-stream")
+	}
+	head.Set("X-Workflow-Run-Id", id)
+	head.Set("Cache-Control", "no-cache, no-transform")
+	head.Set("X-Accel-Buffering", "no")
+	flusher := http.NewResponseController(w)
+	write := func(cursor string, data []byte) error {
+		var err error
+		switch {
+		case !sse:
+			_, err = w.Write(append(data, '\n'))
+		case cursor == "":
+			_, err = fmt.Fprintf(w, ": %s\n\n", data)
+		default:
+			_, err = fmt.Fprintf(w, "id: %s\ndata: %s\n\n", cursor, data)
+		}
+		if err != nil {
+			return err
+		}
+		return flusher.Flush()
+	}
+	w.WriteHeader(http.StatusOK)
+	_ = flusher.Flush()
+
+	type item struct {
+		e   Event
+		err error
+	}
+	items := make(chan item)
+	go func() {
+		defer close(items)
+		for e, err := range h.c.Events(ctx, id, at) {
+			select {
+			case items <- item{e, err}:
+			case <-ctx.Done():
+				return
+			}
+		}
+	}()
+	ping := time.NewTicker(h.opts.PingInterval)
+	defer ping.Stop()
+	for {
+		var err error
+		select {
+		case it, more := <-items:
+			if !more {
+				return
+			}
+			if it.err != nil {
+				if ctx.Err() == nil {
+					h.opts.Logger.WarnContext(ctx, "a stream of events broke", "session", id, "error", it.err)
+				}
+				return // the client asks again
+			}
+			data, jsonErr := json.Marshal(it.e)
+			if err = jsonErr; err == nil {
+				err = write(it.e.Cursor.String(), data)
+			}
+		case <-ping.C:
+			err = write("", []byte(`{"type":"ping"}`))
+		case <-ctx.Done():
+			return
+		}
+		if err != nil {
+			return
+		}
+	}
+}
+
+func (h *handler) session(w http.ResponseWriter, r *http.Request) {
+	b, ok := h.read(w, r, true)
+	if !ok {
+		return
+	}
+	s, err := h.c.State(r.Context(), b.RunID)
+	if err != nil {
+		h.fail(w, r, err)
+		return
+	}
+	h.answer(w, http.StatusOK, s)
+}
+
+func (h *handler) command(w http.ResponseWriter, r *http.Request) {
+	b, ok := h.read(w, r, true)
+	if !ok {
+		return
+	}
+	switch b.Command {
+	case "":
+		h.refuse(w, http.StatusBadRequest, "command is missing")
+		return
+	case "/destroy": // as the guide's client does
+		h.done(w, r, h.c.Destroy(r.Context(), b.RunID, nil))
+		return
+	}
+	id, err := h.c.Command(r.Context(), b.RunID, Command{Command: b.Command, Key: b.Key})
+	if err != nil {
+		h.fail(w, r, err)
+		return
+	}
+	h.answer(w, http.StatusOK, map[string]any{"ok": true, "id": id})
+}
+
+// done answers a request that has no more to say than that it was done.
+func (h *handler) done(w http.ResponseWriter, r *http.Request, err error) {
+	if err != nil {
+		h.fail(w, r, err)
+		return
+	}
+	h.answer(w, http.StatusOK, map[string]any{"ok": true})
+}
+
+func (h *handler) interrupt(w http.ResponseWriter, r *http.Request) {
+	b, ok := h.read(w, r, true)
+	if !ok {
+		return
+	}
+	sig := sandbox.SIGINT
+	if b.Signal != "" {
+		var err error
+		if sig, err = sandbox.ParseSignal(b.Signal); err != nil {
+			h.fail(w, r, err)
+			return
+		}
+	}
+	h.done(w, r, h.c.Interrupt(r.Context(), b.RunID, b.ID, sig))
+}
+
+func (h *handler) touch(w http.ResponseWriter, r *http.Request) {
+	if b, ok := h.read(w, r, true); ok {
+		h.done(w, r, h.c.Touch(r.Context(), b.RunID))
+	}
+}
+
+func (h *handler) destroy(w http.ResponseWriter, r *http.Request) {
+	if b, ok := h.read(w, r, true); ok {
+		h.done(w, r, h.c.Destroy(r.Context(), b.RunID, &b.DestroyOptions))
+	}
+}

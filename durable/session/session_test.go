@@ -1,0 +1,386 @@
+package session
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"go.temporal.io/sdk/client"
+	"go.temporal.io/sdk/converter"
+	"go.temporal.io/sdk/testsuite"
+	"go.temporal.io/sdk/workflow"
+
+	"github.com/go-vercel/sandbox"
+	"github.com/go-vercel/sandbox/durable"
+	"github.com/go-vercel/sandbox/durable/durabletest"
+	"github.com/go-vercel/sandbox/sandboxtest"
+)
+
+// play is a session in a test environment.
+type play struct {
+	t *testing.T
+	*durabletest.Env
+	answers map[string]string // by key: the command's ID, or the refusal
+}
+
+func newPlay(t *testing.T, opts *durabletest.Options) *play {
+	env := durabletest.New(t, opts)
+	RegisterOnly(env, env.Worker)
+	env.SetStartWorkflowOptions(client.StartWorkflowOptions{ID: "ses-1", TaskQueue: "sandbox"})
+	return &play{t, env, map[string]string{}}
+}
+
+// send plans a command.
+func (p *play) send(at time.Duration, key, script string) {
+	p.At(at, func() {
+		p.UpdateWorkflow(updateCommand, "", &testsuite.TestUpdateCallback{
+			OnAccept: func() {},
+			OnReject: func(err error) { p.answers[key] = "refused: " + err.Error() },
+			OnComplete: func(v any, err error) {
+				if err == nil {
+					p.answers[key] = fmt.Sprint(v)
+				}
+			},
+		}, commandUpdate{key, script})
+	})
+}
+
+// run plays the session to its end and returns its events.
+func (p *play) run(policy Policy) []Event {
+	p.ExecuteWorkflow(Workflow, input{Policy: policy})
+	require.True(p.t, p.IsWorkflowCompleted())
+	return p.events()
+}
+
+func (p *play) events() []Event {
+	var all []Event
+	for from := 0; ; {
+		v, err := p.QueryWorkflow(queryEvents, from)
+		require.NoError(p.t, err)
+		var got page
+		require.NoError(p.t, v.Get(&got))
+		for _, e := range got.Events {
+			all = append(all, e.Event)
+			from = e.Event.Seq + 1
+		}
+		if len(got.Events) == 0 {
+			return all
+		}
+	}
+}
+
+// output is what is stored of a command.
+func (p *play) output(id string) string {
+	var b strings.Builder
+	for rec, err := range durable.ReadOutput(p.t.Context(), p.Worker.Output, "ses-1/"+id) {
+		require.NoError(p.t, err)
+		b.Write(rec.Data)
+	}
+	return b.String()
+}
+
+// story is events as words.
+func story(events []Event) []string {
+	var words []string
+	for _, e := range events {
+		switch e.Type {
+		case TypeStatus:
+			words = append(words, e.State)
+		case TypeCommandEnd:
+			text := e.ID + " " + string(e.Outcome)
+			if e.ExitCode != nil {
+				text += fmt.Sprint(" ", *e.ExitCode)
+			}
+			words = append(words, text)
+		case TypeResult:
+			words = append(words, e.Status)
+		}
+	}
+	return words
+}
+
+// TestWeek: a session's week: it hibernates, wakes, moves to a new machine before
+// the cap, and its files and output are there all the time.
+func TestWeek(t *testing.T) {
+	p := newPlay(t, nil)
+	began := time.Now()
+	p.send(time.Minute, "a", "echo kept > f; echo one")
+	for day := range 7 { // each day one command, after a night's rest
+		p.send(time.Duration(day)*24*time.Hour+5*time.Hour, fmt.Sprint("day", day), "cat f; echo more >> f; wc -l < f")
+	}
+	for i := range 13 { // a long day of work: beyond the cap, without a pause
+		p.send(8*24*time.Hour+time.Duration(i)*25*time.Minute, fmt.Sprint("busy", i), "cat f | head -1")
+	}
+	p.send(8*24*time.Hour, "a", "echo never") // its key is known
+	p.At(9*24*time.Hour, func() { p.SignalWorkflow(signalDestroy, DestroyOptions{}) })
+	events := p.run(Policy{IdleAfter: 30 * time.Minute, MaxLifetime: 5 * time.Hour})
+	require.NoError(t, p.GetWorkflowError())
+
+	count := map[string]int{}
+	for _, word := range story(events) {
+		count[word]++
+	}
+	assert.Equal(t, 21, p.ends(events), "each command ended")
+	assert.GreaterOrEqual(t, count[StateHibernated], 9)
+	assert.Equal(t, 1, count[StateRefreshing], "the long day crosses the cap once")
+	assert.Zero(t, count[StateReset], "no file was lost")
+	for i, e := range events {
+		require.Equal(t, i, e.Seq)
+	}
+	assert.Equal(t, "one\n", p.output("cmd-1"))
+	assert.Equal(t, "kept\n2\n", p.output("cmd-2"))
+	assert.Equal(t, "kept\nmore\nmore\nmore\nmore\nmore\nmore\n8\n", p.output("cmd-8"))
+	assert.Equal(t, "cmd-1", p.answers["a"])
+	for info, err := range p.Server.Client().List(t.Context(), nil) {
+		require.NoError(t, err)
+		assert.Equal(t, sandbox.StatusStopped, info.Status, "nothing runs on")
+	}
+	t.Logf("nine days in %v, %d events", time.Since(began).Round(time.Millisecond), len(events))
+}
+
+func (p *play) ends(events []Event) (n int) {
+	for _, e := range events {
+		if e.Type == TypeCommandEnd {
+			n++
+			assert.Equal(p.t, durable.Exited, e.Outcome, "%s", e.Error)
+			assert.True(p.t, e.Archived)
+		}
+	}
+	return n
+}
+
+// TestLostAnswers: a start whose answer is lost, in any way, runs once.
+func TestLostAnswers(t *testing.T) {
+	for name, f := range map[string]sandboxtest.Fault{
+		"dropped after": {DropAfter: true}, "502 although it acted": {ActThenStatus: 502},
+		"dropped before": {DropBefore: true}, "503": {Status: 503}, "429": {Status: 429, RetryAfter: time.Second},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			p := newPlay(t, nil)
+			f.Operation, f.Times = sandboxtest.RunCommand, 3
+			p.Server.Inject(f)
+			p.send(time.Minute, "a", "echo ran >> log")
+			p.send(2*time.Minute, "b", "wc -l < log | tr -d '\\n'")
+			p.At(20*time.Minute, func() { p.SignalWorkflow(signalDestroy, DestroyOptions{}) })
+			events := p.run(Policy{})
+			require.NoError(t, p.GetWorkflowError())
+			assert.Equal(t, 2, p.ends(events))
+			assert.Equal(t, "1", p.output("cmd-2"), "it ran once")
+		})
+	}
+}
+
+// TestMachineDies: a command whose machine ends is lost, with the output so far,
+// and not run again; the next one wakes the sandbox.
+func TestMachineDies(t *testing.T) {
+	p := newPlay(t, &durabletest.Options{Emulator: sandboxtest.Options{}})
+	p.send(time.Minute, "a", "echo ran >> /vercel/sandbox/log; echo part; sleep 1000")
+	p.send(2*time.Minute, "b", "echo again")
+	p.At(20*time.Minute, func() { p.SignalWorkflow(signalDestroy, DestroyOptions{}) })
+	var once bool
+	stopped := make(chan struct{})
+	go func() { // as soon as its output is being read
+		for {
+			select {
+			case <-stopped:
+				return
+			case <-time.After(20 * time.Millisecond):
+			}
+			for _, r := range p.Server.Requests() {
+				if r.Operation == sandboxtest.CommandLogs && !once {
+					once = true
+					time.Sleep(500 * time.Millisecond) // the output has come
+					p.Server.Crash("durable-ses-1")
+					return
+				}
+			}
+		}
+	}()
+	events := p.run(Policy{})
+	close(stopped)
+	require.NoError(t, p.GetWorkflowError())
+	assert.Equal(t, []string{
+		"active", "cmd-1 lost", "hibernated", "resuming", "active", "cmd-2 exited 0", "destroyed", "destroyed"}, story(events))
+	assert.Equal(t, "part\n", p.output("cmd-1"))
+}
+
+// TestInterrupt: a command that runs gets the signal, one that waits never begins.
+func TestInterrupt(t *testing.T) {
+	p := newPlay(t, nil)
+	p.send(time.Minute, "a", "trap 'echo bye; exit 5' INT; echo up; while :; do sleep 0.05; done")
+	p.send(time.Minute, "b", "echo never")
+	done := make(chan struct{})
+	go func() { // once the trap is set
+		defer close(done)
+		for {
+			for _, r := range p.Server.Requests() {
+				if r.Operation == sandboxtest.CommandLogs {
+					time.Sleep(500 * time.Millisecond)
+					p.SignalWorkflow(signalInterrupt, interrupt{"cmd-2", 2})
+					p.SignalWorkflow(signalInterrupt, interrupt{"cmd-1", 2})
+					return
+				}
+			}
+			time.Sleep(20 * time.Millisecond)
+		}
+	}()
+	p.At(20*time.Minute, func() { p.SignalWorkflow(signalDestroy, DestroyOptions{}) })
+	events := p.run(Policy{})
+	<-done
+	require.NoError(t, p.GetWorkflowError())
+	assert.Contains(t, story(events), "cmd-1 killed 5")
+	assert.Contains(t, story(events), "cmd-2 killed")
+	assert.Equal(t, "up\nbye\n", p.output("cmd-1"))
+}
+
+// TestRefused: what the platform refuses for good ends the session with the
+// reason, and a full queue refuses commands.
+func TestRefused(t *testing.T) {
+	p := newPlay(t, nil)
+	p.ExecuteWorkflow(Workflow, input{Options: durable.Options{Name: "no name/at all"}})
+	err := p.GetWorkflowError()
+	require.ErrorContains(t, err, "name")
+	events := p.events()
+	last := events[len(events)-1]
+	assert.Equal(t, "failed", last.Status)
+	assert.NotEmpty(t, last.Error)
+
+	p = newPlay(t, nil)
+	for i := range 4 {
+		p.send(time.Minute, fmt.Sprint(i), "sleep 0.2")
+	}
+	p.At(20*time.Minute, func() { p.SignalWorkflow(signalDestroy, DestroyOptions{DeleteSandbox: true, RemoveOutput: true}) })
+	p.run(Policy{QueueLimit: 2})
+	refused := 0
+	for _, answer := range p.answers {
+		if strings.HasPrefix(answer, "refused") {
+			assert.Contains(t, answer, "queue is full")
+			refused++
+		}
+	}
+	assert.Positive(t, refused)
+	for range p.Server.Client().List(t.Context(), nil) {
+		assert.Fail(t, "the sandbox is still there")
+	}
+}
+
+// TestContinueAsNew: what a session is goes on in a new history.
+func TestContinueAsNew(t *testing.T) {
+	p := newPlay(t, nil)
+	p.send(time.Minute, "a", "echo kept > f")
+	p.At(2*time.Minute, func() { p.SetCurrentHistoryLength(100) })
+	p.send(3*time.Minute, "b", "true")
+	p.ExecuteWorkflow(Workflow, input{Policy: Policy{HistoryLimit: 50}})
+	next, ok := errors.AsType[*workflow.ContinueAsNewError](p.GetWorkflowError())
+	require.True(t, ok, "%v", p.GetWorkflowError())
+	var carried input
+	require.NoError(t, converter.GetDefaultDataConverter().FromPayloads(next.Input, &carried))
+	require.NotNil(t, carried.State)
+
+	again := &play{t, &durabletest.Env{
+		TestWorkflowEnvironment: new(testsuite.WorkflowTestSuite).NewTestWorkflowEnvironment(), Server: p.Server, Worker: p.Worker,
+	}, map[string]string{}}
+	again.SetStartTime(p.Now())
+	again.SetStartWorkflowOptions(client.StartWorkflowOptions{ID: "ses-1", TaskQueue: "sandbox"})
+	Register(again, again.Worker)
+	again.send(time.Minute, "a", "echo never") // its key is still known
+	again.send(time.Minute, "c", "cat f")
+	again.At(20*time.Minute, func() { again.SignalWorkflow(signalDestroy, DestroyOptions{}) })
+	again.ExecuteWorkflow(Workflow, carried)
+	require.NoError(t, again.GetWorkflowError())
+	events := again.events()
+	assert.Equal(t, []string{"active", "cmd-1 exited 0", "cmd-2 exited 0", "cmd-3 exited 0", "destroyed", "destroyed"}, story(events))
+	for i, e := range events {
+		require.Equal(t, i, e.Seq, "numbers go on")
+	}
+	assert.Equal(t, "cmd-1", again.answers["a"])
+	assert.Equal(t, "kept\n", again.output("cmd-3"))
+}
+
+// TestArchive: events that the workflow no longer has are in the store.
+func TestArchive(t *testing.T) {
+	p := newPlay(t, nil)
+	for i := range 6 {
+		p.send(time.Minute, fmt.Sprint(i), "true")
+	}
+	p.At(2*time.Minute, func() { p.SetCurrentHistoryLength(100) })
+	p.send(3*time.Minute, "last", "true")
+	p.ExecuteWorkflow(Workflow, input{Policy: Policy{HistoryLimit: 50, KeepEvents: 3}})
+	next, ok := errors.AsType[*workflow.ContinueAsNewError](p.GetWorkflowError())
+	require.True(t, ok, "%v", p.GetWorkflowError())
+	var carried input
+	require.NoError(t, converter.GetDefaultDataConverter().FromPayloads(next.Input, &carried))
+	base := carried.State.Base
+	require.Positive(t, base)
+	r := &run{state: carried.State}
+	a := archive{p.Worker.Output}
+	seen := 0
+	for seq := 0; seq < base; {
+		got := r.page(seq)
+		events, err := a.get(t.Context(), "ses-1", got.Stored, seq)
+		require.NoError(t, err)
+		require.NotEmpty(t, events)
+		for _, e := range events {
+			require.Equal(t, seen, e.Event.Seq)
+			seen++
+		}
+		seq = seen
+	}
+	assert.Equal(t, base, seen)
+	require.NoError(t, a.clear(t.Context(), "ses-1"))
+	events, err := a.get(t.Context(), "ses-1", 0, 0)
+	require.NoError(t, err)
+	assert.Empty(t, events)
+}
+
+// TestPagesAreBounded: whatever commands are sent, no answer and no payload is
+// larger than Temporal takes.
+func TestPagesAreBounded(t *testing.T) {
+	var events []stored
+	for i := range 100 {
+		events = append(events, stored{Event: Event{Seq: i, Command: strings.Repeat("x", MaxCommand)}})
+	}
+	for rest := events; len(rest) > 0; {
+		n := pageOf(rest)
+		require.Positive(t, n)
+		data, err := json.Marshal(rest[:n])
+		require.NoError(t, err)
+		assert.Less(t, len(data), 1<<20)
+		rest = rest[n:]
+	}
+}
+
+func TestEventJSON(t *testing.T) {
+	data, err := json.Marshal(Event{Type: TypeCommandEnd, Seq: 3, ID: "cmd-1", Outcome: durable.Lost, Cursor: Cursor{4, 0}})
+	require.NoError(t, err)
+	assert.JSONEq(t, `{"type":"command_end","seq":3,"cursor":"4.0","id":"cmd-1","outcome":"lost","exitCode":null,"durationMs":0,"bytes":0}`, string(data))
+	data, err = json.Marshal(stored{Event{Type: TypeCommandStart, Seq: 1}, []byte(`{"a":1}`)})
+	require.NoError(t, err)
+	var back stored
+	require.NoError(t, json.Unmarshal(data, &back))
+	assert.Equal(t, stored{Event{Type: TypeCommandStart, Seq: 1}, []byte(`{"a":1}`)}, back)
+}
+
+func FuzzCursor(f *testing.F) {
+	for _, text := range []string{"", "0.0", "12.345", "1", "-1.0", "1.-2", "9999999999.1", "1.99999999999999999999", "a.b", "1.2.3"} {
+		f.Add(text)
+	}
+	f.Fuzz(func(t *testing.T, text string) {
+		c, err := ParseCursor(text)
+		if err != nil {
+			assert.ErrorIs(t, err, ErrCursor)
+			return
+		}
+		assert.GreaterOrEqual(t, c.Seq, 0)
+		assert.GreaterOrEqual(t, c.Byte, int64(0))
+		again, err := ParseCursor(c.String())
+		require.NoError(t, err)
+		assert.Equal(t, c, again)
+	})
+}

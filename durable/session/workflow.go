@@ -1,0 +1,593 @@
+package session
+
+import (
+	"fmt"
+	"slices"
+	"time"
+
+	"go.temporal.io/sdk/temporal"
+	"go.temporal.io/sdk/workflow"
+
+	"github.com/go-vercel/sandbox"
+	"github.com/go-vercel/sandbox/durable"
+)
+
+// Policy says how sessions live. The zero value works.
+type Policy struct {
+	// IdleAfter is after how long without a command or a touch the machine is
+	// stopped. Zero means 30 minutes.
+	IdleAfter time.Duration `json:"idleAfter,omitempty"`
+	// MaxLifetime is the platform's cap on a machine's time. Between commands the
+	// session moves to a new machine RefreshMargin before it. Zero means 5 hours,
+	// and a margin of 5 minutes.
+	MaxLifetime   time.Duration `json:"maxLifetime,omitempty"`
+	RefreshMargin time.Duration `json:"refreshMargin,omitempty"`
+	// QueueLimit is how many commands may wait for their turn. Zero means 100.
+	QueueLimit int `json:"queueLimit,omitempty"`
+	// KeepEvents is how many events the workflow itself keeps when it continues
+	// as new, but not above 256 KiB; older ones go to the store, or are truncated
+	// without one. Zero means 1000.
+	KeepEvents int `json:"keepEvents,omitempty"`
+	// HistoryLimit is after how many events of Temporal's history the workflow
+	// continues as new. Zero leaves that to the server.
+	HistoryLimit int `json:"historyLimit,omitempty"`
+}
+
+func (p Policy) withDefaults() Policy {
+	set := func(d *time.Duration, value time.Duration) {
+		if *d == 0 {
+			*d = value
+		}
+	}
+	set(&p.IdleAfter, 30*time.Minute)
+	set(&p.MaxLifetime, 5*time.Hour)
+	set(&p.RefreshMargin, 5*time.Minute)
+	if p.QueueLimit == 0 {
+		p.QueueLimit = 100
+	}
+	if p.KeepEvents == 0 {
+		p.KeepEvents = 1000
+	}
+	return p
+}
+
+// Names of the workflow, its messages and its activity. They are part of
+// histories, and stay as they are.
+const (
+	workflowName     = "sandbox.Session"
+	queryEvents      = "events"
+	queryState       = "state"
+	updateCommand    = "command"
+	signalInterrupt  = "interrupt"
+	signalTouch      = "touch"
+	signalDestroy    = "destroy"
+	activityArchive  = "session.Archive"
+	activityClear    = "session.Clear"
+	errDestroyedType = "Destroyed"
+	errQueueFullType = "QueueFull"
+	errRollingType   = "Rolling"
+)
+
+// input begins a run of the workflow; State is carried over continue-as-new.
+type input struct {
+	Options durable.Options `json:"options"`
+	Policy  Policy          `json:"policy"`
+	State   *state          `json:"state,omitempty"`
+}
+
+type state struct {
+	Sandbox   *durable.Sandbox `json:"sandbox,omitempty"`
+	StartedAt time.Time        `json:"startedAt"`
+	LastUse   time.Time        `json:"lastUse"`
+	// Base is the number of the first event that is kept here.
+	Base   int      `json:"base"`
+	Events []stored `json:"events"`
+	// Pages are the numbers of the first events of the pages in the store.
+	Pages   []int    `json:"pages,omitempty"`
+	Counter int      `json:"counter"`
+	Queue   []queued `json:"queue,omitempty"`
+	// Keys are the last idempotency keys, with the command that each made.
+	Keys []keyed `json:"keys,omitempty"`
+}
+
+// stored is an event as the workflow keeps it, with the handle that its stream
+// does not show.
+type stored struct {
+	Event  Event  `json:"event"`
+	Handle []byte `json:"handle,omitempty"`
+}
+
+type queued struct{ ID, Command string }
+
+type keyed struct{ Key, ID string }
+
+// keepKeys is how many idempotency keys are remembered.
+const keepKeys = 1000
+
+type commandUpdate struct{ Key, Command string }
+
+type interrupt struct {
+	ID     string
+	Signal int
+}
+
+// DestroyOptions says what is left of a destroyed session.
+type DestroyOptions struct {
+	// DeleteSandbox deletes the sandbox with its files, which are kept
+	// otherwise.
+	DeleteSandbox bool `json:"deleteSandbox,omitempty"`
+	// RemoveOutput removes the stored output and events.
+	RemoveOutput bool `json:"removeOutput,omitempty"`
+}
+
+// run is one run of the workflow.
+type run struct {
+	*state
+	in         input
+	id         string
+	closed     bool
+	rolling    bool
+	destroy    *DestroyOptions
+	interrupts []interrupt
+	touched    bool
+	current    string // the command that runs
+}
+
+// Workflow is the session. It is registered by [Register] and started by
+// [Client.Start].
+func Workflow(ctx workflow.Context, in input) error {
+	in.Policy = in.Policy.withDefaults()
+	if in.Options.Lease == 0 {
+		in.Options.Lease = in.Policy.IdleAfter + 2*time.Minute
+	}
+	s := &run{state: in.State, in: in, id: workflow.GetInfo(ctx).WorkflowExecution.ID}
+	if s.state == nil {
+		now := workflow.Now(ctx)
+		s.state = &state{StartedAt: now, LastUse: now}
+	}
+	if err := s.listen(ctx); err != nil {
+		return err
+	}
+	err := s.live(ctx)
+	if workflow.IsContinueAsNewError(err) {
+		return err
+	}
+	return s.end(ctx, err)
+}
+
+// listen installs the handlers of messages.
+func (s *run) listen(ctx workflow.Context) error {
+	if err := workflow.SetQueryHandler(ctx, queryEvents, func(from int) (page, error) { return s.page(from), nil }); err != nil {
+		return err
+	}
+	if err := workflow.SetQueryHandler(ctx, queryState, func() (State, error) { return s.describe(), nil }); err != nil {
+		return err
+	}
+	if err := workflow.SetUpdateHandlerWithOptions(ctx, updateCommand, s.enqueue, workflow.UpdateHandlerOptions{Validator: s.accept}); err != nil {
+		return err
+	}
+	workflow.Go(ctx, func(ctx workflow.Context) {
+		sel := workflow.NewSelector(ctx)
+		sel.AddReceive(workflow.GetSignalChannel(ctx, signalDestroy), func(c workflow.ReceiveChannel, _ bool) {
+			var o DestroyOptions
+			c.Receive(ctx, &o)
+			s.destroy = &o
+		})
+		sel.AddReceive(workflow.GetSignalChannel(ctx, signalTouch), func(c workflow.ReceiveChannel, _ bool) {
+			c.Receive(ctx, nil)
+			s.touched = true
+		})
+		sel.AddReceive(workflow.GetSignalChannel(ctx, signalInterrupt), func(c workflow.ReceiveChannel, _ bool) {
+			var i interrupt
+			c.Receive(ctx, &i)
+			s.interrupts = append(s.interrupts, i)
+		})
+		for {
+			sel.Select(ctx)
+		}
+	})
+	return nil
+}
+
+// accept is the validator of a command: what it refuses leaves no trace.
+func (s *run) accept(_ workflow.Context, c commandUpdate) error {
+	switch {
+	case s.destroy != nil || s.closed:
+		return temporal.NewApplicationError("the session is destroyed", errDestroyedType)
+	case s.rolling:
+		return temporal.NewApplicationError("the session is continuing as new", errRollingType)
+	case len(s.Queue) >= s.in.Policy.QueueLimit && s.known(c.Key) == "":
+		return temporal.NewApplicationError("the session's queue is full", errQueueFullType)
+	}
+	return nil
+}
+
+func (s *run) known(key string) string {
+	if i := slices.IndexFunc(s.Keys, func(k keyed) bool { return k.Key == key }); key != "" && i >= 0 {
+		return s.Keys[i].ID
+	}
+	return ""
+}
+
+// enqueue takes a command, once for each key.
+func (s *run) enqueue(ctx workflow.Context, c commandUpdate) (string, error) {
+	if id := s.known(c.Key); id != "" {
+		return id, nil
+	}
+	s.Counter++
+	id := fmt.Sprintf("cmd-%d", s.Counter)
+	if c.Key != "" {
+		s.Keys = append(s.Keys[max(len(s.Keys)+1-keepKeys, 0):], keyed{c.Key, id})
+	}
+	s.Queue = append(s.Queue, queued{id, c.Command})
+	s.emit(ctx, Event{Type: TypeCommandQueued, ID: id, Command: c.Command})
+	return id, nil
+}
+
+func (s *run) emit(ctx workflow.Context, e Event) { s.keep(ctx, stored{Event: e}) }
+
+func (s *run) keep(ctx workflow.Context, e stored) {
+	e.Event.Seq, e.Event.At = s.Base+len(s.Events), millis(workflow.Now(ctx))
+	s.Events = append(s.Events, e)
+}
+
+// status emits the state that the sandbox is in.
+func (s *run) status(ctx workflow.Context, state string) {
+	e := Event{Type: TypeStatus, State: state}
+	if state == StateActive {
+		e.SandboxID, e.SessionID, e.SandboxExpiresAt = s.Sandbox.Options.Name, s.Sandbox.VM, millis(s.Sandbox.ExpiresAt)
+	}
+	s.emit(ctx, e)
+}
+
+// live goes on until the session is destroyed, fails, or continues as new.
+func (s *run) live(ctx workflow.Context) error {
+	if s.Sandbox == nil {
+		sb, err := durable.Open(ctx, &s.in.Options)
+		if err != nil {
+			return err
+		}
+		s.Sandbox = sb
+		s.emit(ctx, Event{
+			Type: TypeCreated, SandboxID: sb.Options.Name, Runtime: sb.Options.Runtime, StartedAt: millis(s.StartedAt),
+			SandboxExpiresAt: millis(sb.ExpiresAt), HibernateAfterMs: s.in.Policy.IdleAfter.Milliseconds(),
+		})
+		s.status(ctx, StateActive)
+	}
+	for s.destroy == nil {
+		switch {
+		case len(s.Queue) > 0:
+			next := s.Queue[0]
+			s.Queue = s.Queue[1:]
+			if err := s.command(ctx, next); err != nil {
+				return err
+			}
+		case s.full(ctx):
+			return s.roll(ctx)
+		default:
+			if err := s.rest(ctx); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+func (s *run) ready() bool { return s.destroy != nil || s.touched || len(s.Queue) > 0 }
+
+// rest waits for a command, and hibernates or refreshes when it is time. While
+// hibernated there is no timer at all.
+func (s *run) rest(ctx workflow.Context) error {
+	s.interrupts = nil // none is for a command that is over
+	if s.Sandbox.VM == "" {
+		s.touched = false // a touch does not wake it
+		return workflow.Await(ctx, s.ready)
+	}
+	idle := s.LastUse.Add(s.in.Policy.IdleAfter)
+	refresh := s.Sandbox.StartedAt.Add(s.in.Policy.MaxLifetime - s.in.Policy.RefreshMargin)
+	wake := idle
+	if refresh.Before(wake) {
+		wake = refresh
+	}
+	ok, err := workflow.AwaitWithTimeout(ctx, max(wake.Sub(workflow.Now(ctx)), 0), s.ready)
+	switch {
+	case err != nil:
+		return err
+	case s.touched:
+		s.touched = false
+		return s.used(ctx)
+	case ok:
+		return nil
+	case refresh.Before(idle):
+		s.status(ctx, StateRefreshing)
+		if err := s.Sandbox.Refresh(ctx); err != nil {
+			return err
+		}
+		s.status(ctx, StateActive)
+		return nil
+	}
+	s.status(ctx, StateHibernating)
+	if err := s.Sandbox.Hibernate(ctx); err != nil {
+		return err
+	}
+	s.status(ctx, StateHibernated)
+	return nil
+}
+
+// used notes that the machine was used, and renews its lease.
+func (s *run) used(ctx workflow.Context) error {
+	s.LastUse = workflow.Now(ctx)
+	s.emit(ctx, Event{Type: TypeActivity})
+	runs, err := s.Sandbox.Renew(ctx)
+	if err == nil && !runs {
+		s.status(ctx, StateHibernated) // its time was up
+	}
+	return err
+}
+
+// command runs one command to its end.
+func (s *run) command(ctx workflow.Context, c queued) error {
+	if i := slices.IndexFunc(s.interrupts, func(i interrupt) bool { return i.ID == c.ID }); i >= 0 {
+		s.emit(ctx, Event{Type: TypeCommandEnd, ID: c.ID, Outcome: durable.Killed})
+		return nil // before it began
+	}
+	if s.Sandbox.VM == "" {
+		if err := s.wake(ctx); err != nil {
+			return err
+		}
+	}
+	s.current = c.ID
+	defer func() { s.current = "" }()
+	vm, resets := s.Sandbox.VM, s.Sandbox.Resets
+	cmd, err := s.Sandbox.Start(ctx, "bash", []string{"-c", c.Command}, &durable.RunOptions{
+		Key: workflow.GetInfo(ctx).FirstRunID + "." + c.ID, Output: s.id + "/" + c.ID,
+	})
+	if err != nil {
+		if ctx.Err() != nil {
+			return err
+		}
+		s.emit(ctx, Event{Type: TypeCommandEnd, ID: c.ID, Outcome: "rejected", Error: durable.Message(err)})
+		return nil
+	}
+	if s.Sandbox.VM != vm && s.Sandbox.VM != "" {
+		s.status(ctx, StateResuming) // the machine had ended by itself
+		s.awake(ctx, resets)
+	}
+	s.keep(ctx, stored{Event{
+		Type: TypeCommandStart, ID: c.ID, Command: c.Command, SessionID: cmd.VM, CommandID: cmd.ID, Output: cmd.Output,
+	}, cmd.Handle})
+	res, err := s.follow(ctx, cmd)
+	if err != nil {
+		return err
+	}
+	e := Event{
+		Type: TypeCommandEnd, ID: c.ID, Outcome: res.Outcome, DurationMs: res.Duration.Milliseconds(), Bytes: res.Bytes,
+		Archived: res.Archived, Output: res.Output, Tail: res.Tail, Truncated: res.Outcome == durable.Lost,
+	}
+	if res.Outcome != durable.Lost {
+		e.ExitCode = &res.ExitCode
+	}
+	if res.Archived {
+		e.Tail = "" // the output is in the stream
+	}
+	s.emit(ctx, e)
+	if s.Sandbox.VM == "" {
+		s.status(ctx, StateHibernated)
+		return nil
+	}
+	return s.used(ctx)
+}
+
+// wake starts the machine again.
+func (s *run) wake(ctx workflow.Context) error {
+	resets := s.Sandbox.Resets
+	s.status(ctx, StateResuming)
+	if err := s.Sandbox.Resume(ctx); err != nil {
+		return err
+	}
+	s.awake(ctx, resets)
+	return nil
+}
+
+func (s *run) awake(ctx workflow.Context, resets int) {
+	if s.Sandbox.Resets != resets {
+		s.status(ctx, StateReset) // its files were gone
+	}
+	s.status(ctx, StateActive)
+}
+
+// follow waits for the command's end, passing interrupts on to it. A session that
+// is destroyed meanwhile kills it.
+func (s *run) follow(ctx workflow.Context, cmd *durable.Command) (*durable.Result, error) {
+	done := s.Sandbox.Follow(ctx, cmd)
+	killed := false
+	for {
+		mine := func(i interrupt) bool { return i.ID == s.current || i.ID == "" }
+		err := workflow.Await(ctx, func() bool {
+			return done.IsReady() || s.destroy != nil && !killed || slices.ContainsFunc(s.interrupts, mine)
+		})
+		switch {
+		case err != nil: // cancelled
+			_ = s.Sandbox.Kill(ctx, cmd, sandbox.SIGKILL)
+			return nil, err
+		case done.IsReady():
+			return s.Sandbox.Result(ctx, cmd, done)
+		case s.destroy != nil && !killed:
+			killed = true
+			if err := s.Sandbox.Kill(ctx, cmd, sandbox.SIGKILL); err != nil {
+				return nil, err
+			}
+		default:
+			i := slices.IndexFunc(s.interrupts, mine)
+			sig := s.interrupts[i].Signal
+			s.interrupts = slices.Delete(s.interrupts, i, i+1)
+			if err := s.Sandbox.Kill(ctx, cmd, sandbox.Signal(sig)); err != nil {
+				return nil, err
+			}
+		}
+	}
+}
+
+const (
+	// eventPage is how many events a page holds at most, pageBytes about how
+	// many bytes: an answer of Temporal's is at most 4 MiB.
+	eventPage = 500
+	pageBytes = 256 << 10
+	// keepBytes is about how many bytes of events are carried over
+	// continue-as-new: a payload is at most 2 MiB.
+	keepBytes = 256 << 10
+	// maxBytes of events begin a new history.
+	maxBytes = 4 * keepBytes
+)
+
+// size is about how many bytes an event has.
+func (e stored) size() int {
+	return 300 + len(e.Event.Command) + len(e.Event.Tail) + len(e.Event.Error) + len(e.Handle)
+}
+
+// pageOf returns how many of the events make a page.
+func pageOf(events []stored) (n int) {
+	for bytes := 0; n < min(len(events), eventPage); n++ {
+		if bytes += events[n].size(); bytes > pageBytes && n > 0 {
+			break
+		}
+	}
+	return n
+}
+
+func sizeOf(events []stored) (bytes int) {
+	for _, e := range events {
+		bytes += e.size()
+	}
+	return bytes
+}
+
+// full reports whether the history is long enough to begin a new one.
+func (s *run) full(ctx workflow.Context) bool {
+	info := workflow.GetInfo(ctx)
+	limit := s.in.Policy.HistoryLimit
+	return info.GetContinueAsNewSuggested() || limit > 0 && info.GetCurrentHistoryLength() > limit || sizeOf(s.Events) > maxBytes
+}
+
+// roll continues as new, with the oldest events put into the store.
+func (s *run) roll(ctx workflow.Context) error {
+	s.rolling = true
+	if err := workflow.Await(ctx, func() bool { return workflow.AllHandlersFinished(ctx) }); err != nil {
+		return err
+	}
+	if len(s.Queue) > 0 || s.destroy != nil || s.touched {
+		s.rolling = false // something came in meanwhile
+		return s.live(ctx)
+	}
+	brief := workflow.WithActivityOptions(ctx, workflow.ActivityOptions{StartToCloseTimeout: time.Minute})
+	for len(s.Events) > s.in.Policy.KeepEvents || sizeOf(s.Events) > keepBytes {
+		n := pageOf(s.Events)
+		var kept bool
+		if err := workflow.ExecuteActivity(brief, activityArchive, s.id, s.Base, s.Events[:n]).Get(ctx, &kept); err != nil {
+			return err
+		}
+		if kept {
+			s.Pages = append(s.Pages, s.Base)
+		}
+		s.Base, s.Events = s.Base+n, s.Events[n:]
+	}
+	s.in.State = s.state
+	return workflow.NewContinueAsNewError(ctx, workflowName, s.in)
+}
+
+// end stops the machine and says how the session ended.
+func (s *run) end(ctx workflow.Context, cause error) error {
+	ctx, cancel := workflow.NewDisconnectedContext(ctx)
+	defer cancel()
+	result := Event{Type: TypeResult, Status: StateDestroyed, DurationMs: workflow.Now(ctx).Sub(s.StartedAt).Milliseconds()}
+	if cause != nil && !temporal.IsCanceledError(cause) {
+		result.Status, result.Error = "failed", durable.Message(cause)
+	} else {
+		cause = nil
+	}
+	destroy := s.destroy
+	if destroy == nil {
+		destroy = &DestroyOptions{}
+	}
+	if s.Sandbox != nil {
+		stop := s.Sandbox.Close
+		if destroy.DeleteSandbox {
+			stop = s.Sandbox.Delete
+		}
+		if err := stop(ctx); err != nil && cause == nil {
+			cause = err
+			result.Status, result.Error = "failed", durable.Message(err)
+		}
+	}
+	if destroy.RemoveOutput {
+		brief := workflow.WithActivityOptions(ctx, workflow.ActivityOptions{StartToCloseTimeout: time.Minute})
+		if err := workflow.ExecuteActivity(brief, activityClear, s.id).Get(ctx, nil); err != nil {
+			return err
+		}
+	}
+	s.status(ctx, StateDestroyed)
+	s.emit(ctx, result)
+	s.closed = true
+	return cause
+}
+
+// page is the answer of the query for events: those from a number on.
+type page struct {
+	Events []stored `json:"events"`
+	// Base is the first event that the workflow has. Those before it are in the
+	// store, in the page that begins at Stored, unless that is -1.
+	Base   int  `json:"base"`
+	Stored int  `json:"stored"`
+	Closed bool `json:"closed,omitempty"` // and there will be no more
+}
+
+func (s *run) page(from int) page {
+	p := page{Base: s.Base, Stored: -1}
+	for _, base := range s.Pages {
+		if base <= from && from < s.Base {
+			p.Stored = base
+		}
+	}
+	events := s.Events[min(max(from-s.Base, 0), len(s.Events)):]
+	n := pageOf(events)
+	p.Events, p.Closed = events[:n], s.closed && n == len(events)
+	return p
+}
+
+// State is what a session is at the moment.
+type State struct {
+	// State is that of the last status event.
+	State            string `json:"state"`
+	SandboxID        string `json:"sandboxId,omitempty"`
+	SessionID        string `json:"sessionId,omitempty"`
+	StartedAt        Millis `json:"startedAt"`
+	LastUse          Millis `json:"lastUse"`
+	SandboxExpiresAt Millis `json:"sandboxExpiresAt,omitempty"`
+	// HibernatesAt is when it hibernates unless it is used; 0 while it does not
+	// run, or a command does.
+	HibernatesAt Millis `json:"hibernatesAt,omitempty"`
+	// Running is the command that runs, Queued how many wait.
+	Running string `json:"running,omitempty"`
+	Queued  int    `json:"queued"`
+	Events  int    `json:"events"`
+}
+
+func (s *run) describe() State {
+	d := State{StartedAt: millis(s.StartedAt), LastUse: millis(s.LastUse), Running: s.current, Queued: len(s.Queue), Events: s.Base + len(s.Events)}
+	for _, e := range slices.Backward(s.Events) {
+		if e.Event.Type == TypeStatus {
+			d.State = e.Event.State
+			break
+		}
+	}
+	if s.Sandbox != nil {
+		d.SandboxID, d.SessionID = s.Sandbox.Options.Name, s.Sandbox.VM
+		if s.Sandbox.VM != "" {
+			d.SandboxExpiresAt = millis(s.Sandbox.ExpiresAt)
+			if s.current == "" {
+				d.HibernatesAt = millis(s.LastUse.Add(s.in.Policy.IdleAfter))
+			}
+		}
+	}
+	return d
+}

@@ -1,0 +1,138 @@
+package durable
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"go.temporal.io/sdk/activity"
+	"go.temporal.io/sdk/temporal"
+	"go.temporal.io/sdk/workflow"
+
+	"github.com/go-vercel/sandbox"
+)
+
+// Worker is what runs on workers: the activities behind [Sandbox]. It is safe for
+// concurrent use once it is registered.
+type Worker struct {
+	// Client makes the requests.
+	Client *sandbox.Client
+	// Output keeps what commands write. Nil keeps nothing but each command's
+	// last 2 KiB.
+	Output OutputStore
+	// Env gives the environment of commands whose sandbox names it by EnvFrom.
+	// Its values never become part of a history.
+	Env func(ctx context.Context, name string) (map[string]string, error)
+	// Fleet tells the sandboxes of this Temporal namespace from those of others
+	// in the same project, for [Worker.Sweep]. Empty means "default".
+	Fleet string
+	// Now is the time by which leases are renewed. Nil means time.Now.
+	Now func() time.Time
+}
+
+func (w *Worker) fleet() string {
+	if w.Fleet == "" {
+		return "default"
+	}
+	return w.Fleet
+}
+
+func (w *Worker) now() time.Time {
+	if w.Now != nil {
+		return w.Now()
+	}
+	return time.Now()
+}
+
+// Names of the activities. They are part of histories, and stay as they are.
+const (
+	activityOpen     = "sandbox.Open"
+	activityRenew    = "sandbox.Renew"
+	activityStop     = "sandbox.Stop"
+	activitySnapshot = "sandbox.Snapshot"
+	activityDelete   = "sandbox.Delete"
+	activityStart    = "sandbox.Start"
+	activityFollow   = "sandbox.Follow"
+	activityKill     = "sandbox.Kill"
+	activitySweep    = "sandbox.Sweep"
+)
+
+func (w *Worker) activities() map[string]any {
+	return map[string]any{
+		activityOpen: w.open, activityRenew: w.renew, activityStop: w.stop, activitySnapshot: w.snapshot, activityDelete: w.delete,
+		activityStart: w.start, activityFollow: w.follow, activityKill: w.kill, activitySweep: w.sweep,
+	}
+}
+
+// Registry is what a worker.Worker and a test environment have in common.
+type Registry interface {
+	RegisterActivityWithOptions(a any, options activity.RegisterOptions)
+	RegisterWorkflowWithOptions(w any, options workflow.RegisterOptions)
+}
+
+// Register registers the activities and [SweepWorkflow].
+func (w *Worker) Register(r Registry) {
+	for name, f := range w.activities() {
+		r.RegisterActivityWithOptions(f, activity.RegisterOptions{Name: name})
+	}
+	r.RegisterWorkflowWithOptions(SweepWorkflow, workflow.RegisterOptions{Name: "sandbox.Sweep"})
+}
+
+// Plugin registers them on every worker of a client that is dialed with it, by
+// client.Options.Plugins.
+func (w *Worker) Plugin() (*temporal.SimplePlugin, error) {
+	return temporal.NewSimplePlugin(temporal.SimplePluginOptions{
+		Name: "github.com/go-vercel/sandbox/durable",
+		RunContextBefore: func(_ context.Context, o temporal.SimplePluginRunContextBeforeOptions) error {
+			w.Register(o.Registry)
+			return nil
+		},
+	})
+}
+
+// classify makes of an error of the SDK what Temporal retries as it should be.
+func classify(err error) error {
+	if err == nil {
+		return nil
+	}
+	api, isAPI := errors.AsType[*sandbox.APIError](err)
+	switch {
+	case errors.Is(err, sandbox.ErrInvalid), isAPI && api.Status == 400:
+		return temporal.NewNonRetryableApplicationError(err.Error(), errInvalid, nil)
+	case errors.Is(err, sandbox.ErrUnauthorized):
+		return temporal.NewNonRetryableApplicationError(err.Error(), errUnauthorized, nil)
+	case isAPI && api.Status == 402:
+		return temporal.NewNonRetryableApplicationError(err.Error(), errQuota, nil)
+	case isAPI && api.RetryAfter > 0:
+		return temporal.NewApplicationErrorWithOptions(err.Error(), "RetryAfter", temporal.ApplicationErrorOptions{NextRetryDelay: api.RetryAfter})
+	}
+	return temporal.NewApplicationError(err.Error(), "Sandbox")
+}
+
+// alive sends heartbeats, and ends the context that it gives when the worker is
+// stopping, so that another one takes over at once. The caller calls stop.
+func alive(ctx context.Context) (_ context.Context, stop func()) {
+	ctx, cancel := context.WithCancel(ctx)
+	every := max(activity.GetInfo(ctx).HeartbeatTimeout/3, 100*time.Millisecond)
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		tick := time.NewTicker(every)
+		defer tick.Stop()
+		for {
+			select {
+			case <-tick.C:
+				activity.RecordHeartbeat(ctx)
+			case <-activity.GetWorkerStopChannel(ctx):
+				cancel()
+				return
+			case <-ctx.Done():
+				return
+			}
+		}
+	}()
+	return ctx, func() {
+		cancel()
+		<-done
+	}
+}
