@@ -1,6 +1,7 @@
 package sandbox_test
 
 import (
+	"context"
 	"crypto/tls"
 	"encoding/json"
 	"fmt"
@@ -34,7 +35,7 @@ type tlsServer struct {
 
 // newTLSServer serves the files /N, of N bytes, and commands, whose answer
 // begins with the record of the command and ends in that of its exit.
-func newTLSServer(t testing.TB, command func(w http.ResponseWriter, args []string), configure func(*httptest.Server)) *tlsServer {
+func newTLSServer(t testing.TB, command func(ctx context.Context, w http.ResponseWriter, args []string), configure func(*httptest.Server)) *tlsServer {
 	t.Helper()
 	s := &tlsServer{}
 	s.Server = httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -53,7 +54,7 @@ func newTLSServer(t testing.TB, command func(w http.ResponseWriter, args []strin
 				w.Header().Set("Connection", "close") // over HTTP/2: GOAWAY
 			}
 			fmt.Fprintf(w, cannedCommand+"\n", "null")
-			command(w, body.Args)
+			command(r.Context(), w, body.Args)
 			fmt.Fprintf(w, cannedCommand+"\n", "0")
 		case strings.HasSuffix(r.URL.Path, "/fs/read"):
 			w.Header().Set("Content-Type", "application/octet-stream")
@@ -110,25 +111,35 @@ func TestHTTP2CommandsAtOnce(t *testing.T) {
 	for _, limit := range []int{0, 20} {
 		t.Run(fmt.Sprintf("limit %d", limit), func(t *testing.T) {
 			const commands = 64
-			var running sync.WaitGroup
-			running.Add(commands)
-			srv := newTLSServer(t, func(http.ResponseWriter, []string) {
-				running.Done()
-				running.Wait()
+			var running atomic.Int64
+			all := make(chan struct{})
+			srv := newTLSServer(t, func(ctx context.Context, _ http.ResponseWriter, _ []string) {
+				if running.Add(1) == commands {
+					close(all)
+				}
+				select {
+				case <-all:
+				case <-ctx.Done():
+				}
 			}, func(s *httptest.Server) {
 				s.Config.HTTP2 = &http.HTTP2Config{MaxConcurrentStreams: limit}
 			})
 			sb := srv.sandbox(t, true)
+			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+			defer cancel()
 			var group sync.WaitGroup
 			for range commands {
 				group.Go(func() {
-					_, err := sb.RunCommand(t.Context(), "wait", nil, nil)
+					_, err := sb.RunCommand(ctx, "wait", nil, nil)
 					assert.NoError(t, err)
 				})
 			}
 			group.Wait()
+			t.Logf("%d connections", srv.connections.Load())
 			if limit == 0 {
 				assert.EqualValues(t, 1, srv.connections.Load())
+			} else {
+				assert.Less(t, srv.connections.Load(), int64(commands/4), "a connection is made only for those who find no room")
 			}
 		})
 	}
@@ -140,7 +151,7 @@ func TestHTTP2SlowReader(t *testing.T) {
 	t.Parallel()
 	const size, line = 16 << 20, 1 << 10
 	record := `{"data":"` + strings.Repeat("x", line) + `","stream":"stdout"}` + "\n"
-	srv := newTLSServer(t, func(w http.ResponseWriter, args []string) {
+	srv := newTLSServer(t, func(_ context.Context, w http.ResponseWriter, args []string) {
 		n, _ := strconv.Atoi(args[0])
 		block := strings.Repeat(record, 64)
 		for ; n > 0; n -= 64 * line {
@@ -200,7 +211,7 @@ func TestHTTP2Draining(t *testing.T) {
 	t.Parallel()
 	const workers, each = 64, 20
 	ran := make([]atomic.Int64, workers*each)
-	srv := newTLSServer(t, func(w http.ResponseWriter, args []string) {
+	srv := newTLSServer(t, func(_ context.Context, w http.ResponseWriter, args []string) {
 		i, _ := strconv.Atoi(args[0])
 		ran[i].Add(1)
 		fmt.Fprintf(w, `{"data":"%d","stream":"stdout"}`+"\n", i)
@@ -223,7 +234,7 @@ func TestHTTP2Draining(t *testing.T) {
 	}
 	group.Wait()
 	for i := range ran {
-		assert.EqualValues(t, 1, ran[i].Load(), i)
+		require.EqualValues(t, 1, ran[i].Load(), i)
 	}
 	assert.Greater(t, srv.connections.Load(), int64(10), "connections were drained")
 }
@@ -238,7 +249,7 @@ func protocols(b *testing.B, f func(b *testing.B, http2 bool)) {
 // one connection, and over 64.
 func BenchmarkCommandsAtOnce(b *testing.B) {
 	protocols(b, func(b *testing.B, http2 bool) {
-		srv := newTLSServer(b, func(w http.ResponseWriter, _ []string) {
+		srv := newTLSServer(b, func(_ context.Context, w http.ResponseWriter, _ []string) {
 			time.Sleep(5 * time.Millisecond) // what the command takes
 			_, _ = io.WriteString(w, `{"data":"hello\n","stream":"stdout"}`+"\n")
 		}, nil)

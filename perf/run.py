@@ -38,6 +38,7 @@ CASES = {
     "download-file": {"bytes": 1024 * MIB},
     "list": {"total": 100_000, "limit": 100},
     "memory": {"bytes": 1024 * MIB, "line": 4096, "mode": "ascii"},
+    "scale": {"sandboxes": 5000, "lines": 60, "pause": 1000},
 }
 STARTUPS = 5  # processes started per repetition of "startup"
 
@@ -60,7 +61,7 @@ def scaled(args, quick):
     """Arguments a sixteenth the size, for trying things out."""
     if not quick:
         return dict(args)
-    big = {"bytes", "read", "ops", "files", "total"}
+    big = {"bytes", "read", "ops", "files", "total", "sandboxes", "lines"}
     return {k: max(1, v // 16) if k in big else v for k, v in args.items()}
 
 
@@ -220,10 +221,14 @@ def notes(recs):
                    f"{med(lambda r: r['cpu_seconds']) / n * 1e6:.0f} us CPU/op")
     elif work and work["unit"] == "bytes" and not errors:
         out.append(f"{work['n'] / MIB / med(lambda r: r['seconds']):.0f} MiB/s")
-    if recs[0]["case"].startswith("rtt") or recs[0]["case"] == "list":
+    if recs[0]["case"].startswith("rtt") or recs[0]["case"] in ("list", "scale"):
         out.append(f"{med(lambda r: r['server']['connections_total']):.0f} connections")
     if any(r["server"].get("http2_requests") for r in recs):
         out.append("HTTP/2")
+    for key in ("goroutines", "descriptors", "heap_mb", "stack_mb"):
+        v = med(lambda r: r["extra"].get(key))
+        if v is not None:
+            out.append(f"{v:.0f} {key.replace('_', ' ')}")
     ups = [u for r in recs for u in (r["server"].get("uploads") or [])]
     if ups:
         sent = statistics.median(u["wire_bytes"] for u in ups) / MIB
@@ -282,6 +287,7 @@ def main():
     ap.add_argument("--verify", action="store_true", help="check the content of every upload instead of measuring")
     ap.add_argument("--tls", nargs="?", const="h2", choices=["h1", "h2"], help="serve TLS; h1 turns HTTP/2 off")
     ap.add_argument("--timeout", type=float, default=150, help="seconds until a run is killed")
+    ap.add_argument("--arg", action="append", default=[], metavar="KEY=VALUE", help="replace an argument of the cases")
     ap.add_argument("--must", default="go", help="exit 1 if a run of one of these fails or its output is wrong (default go)")
     ap.add_argument("--list", action="store_true", help="list cases and implementations")
     opt = ap.parse_args()
@@ -317,7 +323,7 @@ def main():
     env = {"PERF_H2": "1"} if opt.tls == "h2" else {}
     try:
         for case in cases:
-            args = scaled(CASES[case], opt.quick)
+            args = scaled(CASES[case], opt.quick) | dict(a.split("=", 1) for a in opt.arg)
             here = [i for i in impls if wanted(case, i[1])]
             for rep in range(opt.n):
                 for k in range(STARTUPS if case == "startup" else 1):

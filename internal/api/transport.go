@@ -16,10 +16,11 @@ import (
 // read with their sizes in one go; so do the frames of HTTP/2, of which the
 // usual 16 KiB are as costly as four times that: a download takes one and a half
 // times as long.
-func DefaultTransport() *http.Transport {
-	return &http.Transport{
+func DefaultTransport() *Transport {
+	t := &Transport{turns: make(chan struct{}, maxDials)}
+	t.Transport = &http.Transport{
 		Proxy:                 http.ProxyFromEnvironment,
-		DialContext:           (&net.Dialer{Timeout: 30 * time.Second, KeepAlive: 15 * time.Second}).DialContext,
+		DialContext:           t.dialInTurn((&net.Dialer{Timeout: 30 * time.Second, KeepAlive: 15 * time.Second}).DialContext),
 		ForceAttemptHTTP2:     true,
 		MaxIdleConnsPerHost:   1024,
 		IdleConnTimeout:       90 * time.Second,
@@ -28,6 +29,7 @@ func DefaultTransport() *http.Transport {
 		ExpectContinueTimeout: time.Second,
 		HTTP2:                 &http.HTTP2Config{MaxReadFrameSize: 256 << 10, SendPingTimeout: 30 * time.Second, PingTimeout: 15 * time.Second},
 	}
+	return t
 }
 
 var errRedirect = errors.New("refused to follow the redirect")

@@ -62,7 +62,10 @@ func (e *LineError) Unwrap() error { return e.Err }
 
 // limits bound a decoder's memory.
 type limits struct {
-	// buffer suits the reads: net/http fills it past its own buffer.
+	// first is enough for a log with a line now and then.
+	first int
+	// buffer suits the reads of much output: net/http fills it past its own
+	// buffer.
 	buffer int
 	// whole is the longest line that is surely delivered in one record. The
 	// output in a longer one comes in pieces.
@@ -77,7 +80,7 @@ type limits struct {
 	held int64
 }
 
-var defaultLimits = limits{buffer: 64 << 10, whole: 1 << 20, line: 16 << 20, tail: 32 << 10, held: 8 << 30}
+var defaultLimits = limits{first: 2 << 10, buffer: 64 << 10, whole: 1 << 20, line: 16 << 20, tail: 32 << 10, held: 8 << 30}
 
 // maxExcerpt bounds LineError.Excerpt.
 const maxExcerpt = 80
@@ -86,7 +89,23 @@ const maxExcerpt = 80
 // that differs from its encoding.
 type buffers struct{ in, out []byte }
 
-var bufferPool = sync.Pool{New: func() any { return &buffers{in: make([]byte, defaultLimits.buffer)} }}
+// Most streams that wait for output never need more than a little.
+var (
+	firstBuffers = sync.Pool{New: func() any { return &buffers{in: make([]byte, defaultLimits.first)} }}
+	fullBuffers  = sync.Pool{New: func() any { return &buffers{in: make([]byte, defaultLimits.buffer)} }}
+)
+
+// giveBack makes b available to other decoders.
+func (b *buffers) giveBack(keep int) {
+	if cap(b.out) > keep {
+		b.out = nil
+	}
+	if len(b.in) == defaultLimits.first {
+		firstBuffers.Put(b)
+	} else {
+		fullBuffers.Put(b)
+	}
+}
 
 // LogDecoder decodes the records of a log stream (application/x-ndjson). Its
 // memory is bounded whatever the length of a line. It is not safe for
@@ -115,7 +134,7 @@ type LogDecoder struct {
 // NewLogDecoder returns a decoder that reads from r. Close gives its buffers
 // back.
 func NewLogDecoder(r io.Reader) *LogDecoder {
-	p := bufferPool.Get().(*buffers)
+	p := firstBuffers.Get().(*buffers)
 	return &LogDecoder{r: r, limits: defaultLimits, pooled: p, buf: p.in}
 }
 
@@ -125,10 +144,7 @@ func (d *LogDecoder) Close() error {
 	if d.pooled == nil {
 		return nil
 	}
-	if cap(d.pooled.out) > d.limits.whole {
-		d.pooled.out = nil
-	}
-	bufferPool.Put(d.pooled)
+	d.pooled.giveBack(d.limits.whole)
 	d.pooled, d.buf, d.pos, d.end = nil, nil, 0, 0
 	d.err = errors.New("log decoder is closed")
 	return d.long.close()
@@ -211,6 +227,10 @@ func (d *LogDecoder) more() (rec Record, ok bool, err error) {
 	if len(d.buf) >= d.limits.line {
 		return Record{}, false, &LineError{Err: fmt.Errorf("it is longer than %d bytes", d.limits.line)}
 	}
+	if len(d.buf) < d.limits.buffer {
+		d.widen()
+		return Record{}, false, nil
+	}
 	grown := make([]byte, 2*len(d.buf))
 	copy(grown, d.buf)
 	d.buf = grown
@@ -222,6 +242,9 @@ func (d *LogDecoder) more() (rec Record, ok bool, err error) {
 func (d *LogDecoder) fill() {
 	if d.readErr != nil {
 		return
+	}
+	if len(d.buf) < d.limits.buffer && d.end == len(d.buf) {
+		d.widen()
 	}
 	if d.pos == d.end {
 		if len(d.buf) > d.limits.buffer {
@@ -243,6 +266,17 @@ func (d *LogDecoder) fill() {
 		}
 	}
 	d.readErr = io.ErrNoProgress
+}
+
+// widen goes over to a full buffer: a read has filled the first.
+func (d *LogDecoder) widen() {
+	full := fullBuffers.Get().(*buffers)
+	copy(full.in, d.buf[d.pos:d.end])
+	full.out, d.pooled.out = d.pooled.out, full.out // it may hold the start of a line
+	d.looked = max(0, d.looked-d.pos)
+	d.pos, d.end = 0, d.end-d.pos
+	d.pooled.giveBack(d.limits.first)
+	d.pooled, d.buf = full, full.in
 }
 
 // decode decodes a whole line, which output could not.

@@ -26,7 +26,7 @@ type event struct {
 
 // smallLimits makes every line but the shortest a long one. Such a decoder must
 // not be closed: its buffers do not belong into the pool.
-var smallLimits = limits{buffer: 48, whole: 48, line: 4 << 10, tail: 40, held: 16 << 10}
+var smallLimits = limits{first: 48, buffer: 48, whole: 48, line: 4 << 10, tail: 40, held: 16 << 10}
 
 func newSmallDecoder(r io.Reader) *LogDecoder {
 	in := make([]byte, smallLimits.buffer)

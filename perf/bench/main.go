@@ -30,5 +30,6 @@ func main() {
 		"download-stream":       downloadStream,
 		"download-file":         downloadFile,
 		"list":                  list,
+		"scale":                 scale,
 	})
 }

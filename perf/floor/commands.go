@@ -203,20 +203,29 @@ func openLogs(r *kit.Run) (func() (*http.Response, error), error) {
 	if err := create(); err != nil {
 		return nil, err
 	}
-	resp, err := post(session+"/cmd"+query, cmdRequest{Command: "emit", Args: emitArgs(r), Env: map[string]string{}})
+	id, err := start("emit", emitArgs(r)...)
 	if err != nil {
 		return nil, err
+	}
+	return func() (*http.Response, error) { return logsOf(id) }, nil
+}
+
+// start starts a command that nobody waits for, and returns its ID.
+func start(cmd string, args ...string) (string, error) {
+	resp, err := post(session+"/cmd"+query, cmdRequest{Command: cmd, Args: args, Env: map[string]string{}})
+	if err != nil {
+		return "", err
 	}
 	defer resp.Body.Close()
 	var out struct {
 		Command command `json:"command"`
 	}
-	if err := json.NewDecoder(resp.Body).Decode(&out); err != nil {
-		return nil, err
-	}
-	return func() (*http.Response, error) {
-		return request("GET", session+"/cmd/"+out.Command.ID+"/logs"+query, "application/json", nil)
-	}, nil
+	err = json.NewDecoder(resp.Body).Decode(&out)
+	return out.Command.ID, err
+}
+
+func logsOf(id string) (*http.Response, error) {
+	return request("GET", session+"/cmd/"+id+"/logs"+query, "application/json", nil)
 }
 
 func logsDetached(r *kit.Run) error {

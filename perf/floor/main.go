@@ -73,6 +73,7 @@ func main() {
 		"download-stream":       downloadStream,
 		"download-file":         downloadFile,
 		"list":                  list,
+		"scale":                 scale,
 	})
 }
 

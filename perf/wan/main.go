@@ -25,6 +25,7 @@ import (
 	"time"
 
 	sandbox "github.com/go-vercel/sandbox"
+	"github.com/go-vercel/sandbox/auth"
 	"github.com/go-vercel/sandbox/sandboxtest"
 )
 

@@ -1,0 +1,63 @@
+package kit
+
+import (
+	"errors"
+	"os"
+	"runtime"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// starters is how many sandboxes are created at once.
+const starters = 64
+
+// Follow has start begin a command of each of the case's sandboxes, which prints
+// lines with a pause before each, in milliseconds. All are then followed at
+// once: what start returned reads to the end of the command and returns how many
+// lines came. What the process holds while it follows is noted.
+func (r *Run) Follow(start func(lines, pause string) (follow func() (int64, error), err error)) error {
+	n, lines, pause := int(r.Int("sandboxes")), r.Int("lines"), time.Duration(r.Int("pause"))*time.Millisecond
+	r.Ops(int64(n))
+	follow := make([]func() (int64, error), n)
+	errs := make([]error, n)
+	var next atomic.Int64
+	var group sync.WaitGroup
+	for range starters {
+		group.Go(func() {
+			for i := int(next.Add(1)) - 1; i < n; i = int(next.Add(1)) - 1 {
+				follow[i], errs[i] = start(r.Str("lines"), r.Str("pause"))
+			}
+		})
+	}
+	group.Wait()
+	if err := errors.Join(errs...); err != nil {
+		return err
+	}
+	var got atomic.Int64
+	err := r.Timed(func() error {
+		for i := range n {
+			group.Go(func() {
+				n, err := follow[i]()
+				got.Add(n)
+				errs[i] = err
+			})
+		}
+		// Half-way, all of them are at it.
+		time.Sleep(time.Duration(lines) * pause / 2)
+		r.Extra["goroutines"] = runtime.NumGoroutine()
+		if fds, err := os.ReadDir("/proc/self/fd"); err == nil {
+			r.Extra["descriptors"] = len(fds)
+		}
+		var m runtime.MemStats
+		runtime.ReadMemStats(&m)
+		r.Extra["heap_mb"] = float64(m.HeapInuse) / (1 << 20)
+		r.Extra["stack_mb"] = float64(m.StackInuse) / (1 << 20)
+		group.Wait()
+		return errors.Join(errs...)
+	})
+	if want := int64(n) * lines; got.Load() != want {
+		r.Expect(got.Load(), want)
+	}
+	return err
+}
