@@ -25,8 +25,10 @@ const (
 
 var validDriveName = regexp.MustCompile(`^[a-zA-Z0-9_-]{1,64}$`)
 
-// drive is a directory that outlives sandboxes. Its fields are guarded by the
-// store's lock.
+// drive is a directory that outlives sandboxes. A session that has it mounted
+// to read and write works on it apart, and the end of that session makes what it
+// has written the drive's: until then forks and snapshot mounts see what was
+// there before. Its fields are guarded by the store's lock.
 type drive struct {
 	id        string
 	key       sandboxKey
@@ -361,11 +363,10 @@ func (sess *session) attach(mounts map[string]wire.Mount) ([]box.Mount, error) {
 		if m.Mode == mountReadWrite {
 			d.attached = sess
 			sess.drives = append(sess.drives, d)
-		} else {
-			d.busy++
-			sess.copied = append(sess.copied, d)
 		}
-		out = append(out, box.Mount{Path: p, Drive: d.id, Copy: m.Mode == mountSnapshot})
+		d.busy++ // until it was copied
+		sess.copied = append(sess.copied, d)
+		out = append(out, box.Mount{Path: p, Drive: d.id, Keep: m.Mode == mountReadWrite})
 	}
 	return out, nil
 }

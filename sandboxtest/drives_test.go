@@ -114,20 +114,25 @@ func TestDriveOutlivesSandboxes(t *testing.T) {
 		c.refused("POST", "/v2/sandboxes", obj{"projectId": "prj", "name": "two", "mounts": mounts}, 409, "conflict")
 		c.get("two", "", 404)
 
-		// Another may have it as it is now, and keeps what it writes to itself.
+		// Others see what it has written once its session has ended, and keep what
+		// they write to themselves.
+		early := c.create(obj{"mounts": obj{"/data": mounted("data", "snapshot")}})
+		assert.Empty(t, c.sh(early.Session.ID, "ls /data"))
+		c.stop(one.Session.ID)
+		back := c.get("one", "&resume=true", 200)
 		reader := c.create(obj{"mounts": obj{"/data/": mounted("data", "snapshot"), "/again": mounted("data", "read-only")}})
-		c.sh(one.Session.ID, "echo later > /data/file")
+		c.sh(back.Session.ID, "echo later > /data/file")
 		assert.Equal(t, "first\nfirst\n", c.sh(reader.Session.ID, "cat /data/file /again/file; echo mine > /data/file"))
 		assert.Equal(t, "snapshot", reader.Sandbox.Mounts["/again"].Mode)
-		assert.Equal(t, "later\n", c.sh(one.Session.ID, "cat /data/file"))
+		assert.Equal(t, "later\n", c.sh(back.Session.ID, "cat /data/file"))
 		c.stop(reader.Session.ID)
 
-		c.stop(one.Session.ID)
+		c.stop(back.Session.ID)
 		two := c.create(obj{"name": "two", "mounts": mounts})
 		assert.Equal(t, "later\ndir\nfile\nmade\n", c.sh(two.Session.ID, "cat /data/file; ls /data"))
 		c.refused("GET", "/v2/sandboxes/one?projectId=prj&resume=true", nil, 409, "conflict")
 		c.stop(two.Session.ID)
-		back := c.get("one", "&resume=true", 200)
+		back = c.get("one", "&resume=true", 200)
 		assert.Equal(t, "later\nlocal\n", c.sh(back.Session.ID, "cat /data/file own"))
 
 		// Mounts change for the next session, and a snapshot has no drive in it.
@@ -179,10 +184,12 @@ func TestForkDrive(t *testing.T) {
 		c.drive("a", obj{"region": "sfo1", "maxSizeBytes": 1 << 30}, 201)
 		one := c.create(obj{"region": "sfo1", "mounts": obj{"/d": mounted("a", "read-write")}})
 		c.sh(one.Session.ID, "echo base > /d/file; chmod 600 /d/file")
+		c.stop(one.Session.ID)
+		one = c.get(one.Sandbox.Name, "&resume=true", 200)
+		c.sh(one.Session.ID, "echo uncommitted > /d/file")
 		var out wire.DriveAnswer
 		c.call("POST", "/v2/sandboxes/drives/a/fork", obj{"projectId": "prj", "name": "b"}, 201, &out)
 		assert.Equal(t, []any{"b", "sfo1", int64(1 << 30)}, []any{out.Drive.Name, out.Drive.Region, out.Drive.MaxSizeBytes})
-		c.sh(one.Session.ID, "echo after > /d/file")
 		two := c.create(obj{"region": "sfo1", "mounts": obj{"/d": mounted("b", "read-write")}})
 		assert.Equal(t, "base\n600\n", c.sh(two.Session.ID, "cat /d/file; stat -c %a /d/file; echo x >> /d/file"))
 		c.refused("POST", "/v2/sandboxes/drives/a/fork", obj{"projectId": "prj", "name": "b"}, 409, "conflict")

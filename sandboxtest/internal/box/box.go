@@ -227,7 +227,8 @@ func (b *Box) removeLocked() error {
 		return nil
 	}
 	b.consumed = true
-	err := removeAll(b.dir)
+	err := b.keepMounts()
+	err = errors.Join(err, removeAll(b.dir))
 	b.host.store.release(b.cfg.Layer)
 	b.host.forget(b)
 	return err

@@ -224,8 +224,8 @@ type Config struct {
 	// DenyNetwork starts the box without a network but loopback. See
 	// [Box.SetNetwork].
 	DenyNetwork bool
-	// Mounts are drives that the box has at paths of its own. One that is not
-	// a copy may be mounted in one box at a time.
+	// Mounts are drives that the box has at paths of its own. One that is kept
+	// may be mounted in one box at a time.
 	Mounts []Mount
 	// Account is the box's user. The zero value is RuntimeAccount.
 	Account Account
