@@ -12,6 +12,7 @@ import (
 	"runtime"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/go-vercel/sandbox/auth"
@@ -57,6 +58,12 @@ type ClientOptions struct {
 	// Reattach limits how broken output streams are repaired. Nil means the
 	// defaults of [ReattachOptions].
 	Reattach *ReattachOptions
+	// ServerCommandIDs leaves the choice of a command's ID to the service. By
+	// default the client makes one up and sends it along, so that a command whose
+	// start got no answer can be looked for. A service that ignores or refuses
+	// IDs is noticed at the first command; the client then goes on as if this
+	// was set, and says so to Logger.
+	ServerCommandIDs bool
 	// UserAgent is put before the SDK's own in the User-Agent header.
 	UserAgent string
 }
@@ -84,6 +91,11 @@ type Client struct {
 	// secrets are the tokens that have been sent, which no error or log record
 	// may show.
 	secrets *redact.Known
+	// serverIDs: commands get their IDs from the service.
+	serverIDs atomic.Bool
+	// hooksDue holds the IDs of sessions whose OnResume failed in Get, which
+	// returns no handle then.
+	hooksDue sync.Map
 }
 
 // NewClient returns a client. A nil opts takes everything from the
@@ -130,6 +142,7 @@ func NewClient(opts *ClientOptions) (*Client, error) {
 		agent = o.UserAgent + " " + agent
 	}
 	c := &Client{creds: creds, reattach: reattach, http: hc, base: u, log: o.Logger, secrets: &redact.Known{}}
+	c.serverIDs.Store(o.ServerCommandIDs)
 	c.api = api.New(api.Config{
 		BaseURL: u, HTTPClient: hc, UserAgent: agent, Retry: retry, Logger: o.Logger, Secrets: c.secrets,
 		Auth: func(ctx context.Context) (api.Auth, error) {

@@ -311,14 +311,14 @@ func (r *execRun) copy(ctx context.Context) copied {
 		return copied{stream: err}
 	}
 	f := newFollower(ctx, client, r.remote)
-	defer f.close()
+	defer f.Close()
 	writers := map[LogStream]io.Writer{Stdout: r.stdout, Stderr: r.stderr}
 	var res copied
 	for {
 		stream, data, err := f.next()
 		switch {
 		case err == io.EOF:
-			if res.end = f.end; res.end == nil {
+			if res.end = f.End(); res.end == nil {
 				res.end, res.stream = r.waitEnd(ctx)
 			}
 			return res

@@ -12,6 +12,7 @@ import (
 	"iter"
 	"log/slog"
 	"maps"
+	"os"
 	"slices"
 	"sync"
 	"time"
@@ -276,7 +277,7 @@ func (c *Command) LogChunks(ctx context.Context) iter.Seq2[LogChunk, error] {
 			return
 		}
 		f := newFollower(ctx, client, c)
-		defer f.close()
+		defer f.Close()
 		for {
 			stream, data, err := f.next()
 			if err == io.EOF {
@@ -295,8 +296,10 @@ func (c *Command) LogChunks(ctx context.Context) iter.Seq2[LogChunk, error] {
 
 // Wait waits until the command has ended, and until its output has been written
 // to the writers that [Sandbox.StartCommand] was given, if any. It returns at
-// once when ctx ends; the command goes on. An error of a writer, or of the
-// stream that feeds it, is returned with the result of the command.
+// once when ctx ends; the command goes on. An error of a writer, of the stream
+// that feeds it, or of the context of StartCommand, which ended the copying, is
+// returned with the result of the command. Requests that fail are made again
+// within the limits of [ReattachOptions].
 func (c *Command) Wait(ctx context.Context) (*CommandResult, error) {
 	client, err := c.client()
 	if err != nil {
@@ -315,8 +318,9 @@ func (c *Command) Wait(ctx context.Context) (*CommandResult, error) {
 
 // WaitOutput waits until the output has been written to the writers that
 // [Sandbox.StartCommand] was given, which is when the command or the context of
-// that call has ended, and returns the error of a writer or of the stream. It
-// makes no request, and returns at once when there are no writers.
+// that call has ended, and returns the error of a writer, of the stream or of
+// that context: nil means that the writers have all of it. It makes no request,
+// and returns at once when there are no writers.
 func (c *Command) WaitOutput(ctx context.Context) error {
 	c.mu.Lock()
 	p := c.pump
@@ -371,8 +375,14 @@ func (c *CommandResult) LogValue() slog.Value {
 // Wait returns c: the command has ended already.
 func (c *CommandResult) Wait(context.Context) (*CommandResult, error) { return c, nil }
 
-// Kill sends a signal to the command's processes; [SIGTERM] asks them to end,
-// [SIGKILL] ends them. It does not wait for that.
+// Kill sends a signal to the command; [SIGTERM] asks it to end, [SIGKILL] ends
+// it. It does not wait for that. For a command that had ended before, the error
+// matches [os.ErrProcessDone], as that of [os.Process.Kill] does.
+//
+// A signal is delivered at most once, except for SIGKILL, SIGSTOP and SIGCONT, of
+// which a second one changes nothing. When the answer is lost the command is
+// looked at: that it has ended is no error then, and for one that runs on the
+// error matches [ErrOutcomeUnknown].
 func (c *Command) Kill(ctx context.Context, sig Signal) error {
 	if sig <= 0 || sig > 64 {
 		return invalid("sig", "%d is no signal of Linux", int(sig))
@@ -381,9 +391,27 @@ func (c *Command) Kill(ctx context.Context, sig Signal) error {
 	if err != nil {
 		return err
 	}
-	return client.do(ctx, &api.Request{Op: api.KillCommand, Path: []string{c.session, c.ID()}, Body: struct {
+	op := api.SignalCommand
+	switch sig {
+	case SIGKILL, SIGSTOP, SIGCONT:
+		op = api.KillCommand
+	}
+	req := &api.Request{Op: op, Path: []string{c.session, c.ID()}, Body: struct {
 		Signal int `json:"signal"`
-	}{int(sig)}}, nil)
+	}{int(sig)}}
+	err = client.do(ctx, req, nil)
+	switch {
+	case err == nil || ctx.Err() != nil:
+		return err
+	case req.Uncertain && errors.Is(err, os.ErrProcessDone):
+		return nil // the signal whose answer was lost may have done it
+	case isUnknown(err):
+		if data, lookErr := client.lookAtCommand(ctx, c.session, c.ID()); lookErr == nil && data.ExitCode != nil {
+			c.finish(*data)
+			return nil
+		}
+	}
+	return err
 }
 
 // Stdout returns what the command wrote to its standard output, waiting for its
@@ -430,7 +458,7 @@ func (c *Command) output(ctx context.Context, get func(*output) (string, bool)) 
 		case <-busy:
 			// Whether the other call succeeded shows in kept.
 		case <-ctx.Done():
-			return "", context.Cause(ctx)
+			return "", api.ContextError(ctx)
 		}
 	}
 	all := &output{}

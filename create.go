@@ -6,9 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"net/http"
 	"net/url"
-	"strings"
 	"time"
 
 	"github.com/go-vercel/sandbox/internal/api"
@@ -400,39 +398,49 @@ func (o GetOptions) Format(f fmt.State, verb rune) { redact.Struct(f, verb, o) }
 // it is stopped. A missing one matches [ErrNotFound]; one whose files are gone
 // because their snapshot expired matches [ErrSnapshotNotFound].
 func (c *Client) Get(ctx context.Context, name string, opts *GetOptions) (*Sandbox, error) {
+	sb, resumed, err := c.lookUp(ctx, name, opts)
+	if err != nil {
+		return nil, err
+	}
+	return sb.resumedFor(ctx, resumed)
+}
+
+// lookUp is Get without the hook. It reports whether a session was started.
+func (c *Client) lookUp(ctx context.Context, name string, opts *GetOptions) (sb *Sandbox, resumed bool, err error) {
+	begin := time.Now()
 	var o GetOptions
 	if opts != nil {
 		o = *opts
 	}
 	if err := errors.Join(checkName("name", name), checkPrivate(o.Private)); err != nil {
-		return nil, err
+		return nil, false, err
 	}
 	project, err := c.projectID(ctx)
 	if err != nil {
-		return nil, err
+		return nil, false, err
 	}
-	answer, err := c.getSandbox(ctx, name, project, o.Resume, o.Private)
+	answer, req, err := c.getSandbox(ctx, name, project, o.Resume, o.Private)
 	if err != nil {
-		return nil, err
+		return nil, false, err
 	}
-	sb, err := newSandbox(c, api.GetSandbox, name, project, answer, o.OnResume)
-	if err != nil {
-		return nil, err
+	if sb, err = newSandbox(c, api.GetSandbox, name, project, answer, o.OnResume); err != nil {
+		return nil, false, err
 	}
-	if answer.Resumed && o.OnResume != nil {
-		if err := sb.runHook(ctx, o.OnResume); err != nil {
-			return nil, err
-		}
+	resumed = answer.Resumed
+	if req.Uncertain && !resumed && Status(answer.Session.Status) == StatusRunning {
+		// An answer was lost: a session that is as young as this call was started
+		// by it.
+		resumed = answer.Session.CreatedAt.After(serverTime(req).Add(-time.Since(begin) - clockSlack))
 	}
-	return sb, nil
+	return sb, resumed, nil
 }
 
-func (c *Client) getSandbox(ctx context.Context, name, project string, resume *bool, private map[string]any) (*wire.SandboxAnswer, error) {
+func (c *Client) getSandbox(ctx context.Context, name, project string, resume *bool, private map[string]any) (*wire.SandboxAnswer, *api.Request, error) {
 	query := projectQuery(project)
 	for k, v := range private {
 		texts, err := queryTexts(v)
 		if err != nil {
-			return nil, invalid("Private", "%s: %v", k, err)
+			return nil, nil, invalid("Private", "%s: %v", k, err)
 		}
 		query[k] = texts
 	}
@@ -440,10 +448,11 @@ func (c *Client) getSandbox(ctx context.Context, name, project string, resume *b
 		query.Set("resume", fmt.Sprint(*resume))
 	}
 	var answer wire.SandboxAnswer
-	if err := c.do(ctx, &api.Request{Op: api.GetSandbox, Path: []string{name}, Query: query}, &answer); err != nil {
-		return nil, err
+	req := &api.Request{Op: api.GetSandbox, Path: []string{name}, Query: query}
+	if err := c.do(ctx, req, &answer); err != nil {
+		return nil, req, err
 	}
-	return &answer, nil
+	return &answer, req, nil
 }
 
 // queryTexts gives the texts by which a private parameter goes into a query:
@@ -471,119 +480,3 @@ func queryTexts(v any) ([]string, error) {
 }
 
 func projectQuery(project string) url.Values { return url.Values{"projectId": {project}} }
-
-// GetOrCreate returns the sandbox of that name, and makes it when there is none
-// or when its files are gone. An empty name always makes a new one. Of several
-// callers at once, one creates and the others get what it made.
-func (c *Client) GetOrCreate(ctx context.Context, name string, opts *CreateOptions) (*Sandbox, error) {
-	var o CreateOptions
-	if opts != nil {
-		o = *opts
-	}
-	if o.Name != "" && o.Name != name {
-		return nil, invalid("Name", "is %q; GetOrCreate takes the name as an argument, which is %q", o.Name, name)
-	}
-	o.Name = name
-	if _, err := o.body(); err != nil {
-		return nil, err
-	}
-	if name == "" {
-		return c.Create(ctx, &o)
-	}
-	for round := 0; ; round++ {
-		sb, unseen, err := c.getOrCreate(ctx, name, &o)
-		if !unseen || round == adoptRounds {
-			return sb, err
-		}
-		timer := time.NewTimer(pollInterval)
-		select {
-		case <-timer.C:
-		case <-ctx.Done():
-			timer.Stop()
-			return nil, err
-		}
-	}
-}
-
-// adoptRounds is how often a sandbox that exists but can't be found is looked
-// for again.
-const adoptRounds = 20
-
-// getOrCreate tries once. unseen means that the name is taken by a sandbox that
-// can't be found, as while somebody else's create is under way.
-func (c *Client) getOrCreate(ctx context.Context, name string, o *CreateOptions) (sb *Sandbox, unseen bool, err error) {
-	get := &GetOptions{Resume: o.Resume, OnResume: o.OnResume, Private: o.Private}
-	sb, err = c.Get(ctx, name, get)
-	switch {
-	case err == nil:
-		return sb, false, nil
-	case errors.Is(err, ErrNotFound):
-	case errors.Is(err, ErrSnapshotNotFound):
-		if err := c.Delete(ctx, name); err != nil && !errors.Is(err, ErrNotFound) {
-			return nil, false, err
-		}
-	default:
-		return nil, false, err
-	}
-	sb, err = c.create(ctx, o)
-	switch {
-	case err == nil:
-	case nameTaken(err):
-		// Whoever was quicker sets it up too.
-		sb, getErr := c.Get(ctx, name, get)
-		switch {
-		case getErr == nil:
-			return sb, false, nil
-		case errors.Is(getErr, ErrNotFound):
-			return nil, true, err
-		}
-		return nil, false, fmt.Errorf("%w; looking it up: %w", err, getErr)
-	case errors.Is(err, ErrOutcomeUnknown):
-		// There was none a moment ago, so what stands there now is ours.
-		var getErr error
-		if sb, getErr = c.Get(ctx, name, get); getErr != nil {
-			return nil, false, err
-		}
-	default:
-		return nil, false, err
-	}
-	sb, err = sb.setUp(ctx, o.OnCreate)
-	return sb, false, err
-}
-
-// setUp runs the hook of a sandbox that was just made.
-func (s *Sandbox) setUp(ctx context.Context, onCreate Hook) (*Sandbox, error) {
-	if onCreate == nil {
-		return s, nil
-	}
-	if err := onCreate(ctx, s); err != nil {
-		return nil, fmt.Errorf("sandbox: OnCreate of %q: %w", s.Name(), err)
-	}
-	return s, nil
-}
-
-// nameTaken reports whether create was refused because of the name.
-func nameTaken(err error) bool {
-	e, ok := errors.AsType[*APIError](err)
-	if !ok {
-		return false
-	}
-	if e.Status == http.StatusConflict {
-		return true
-	}
-	text := strings.ToLower(e.Message)
-	return e.Status == http.StatusBadRequest && (strings.Contains(text, "already exists") || strings.Contains(text, "taken") || strings.Contains(text, "already in use"))
-}
-
-// Delete deletes a sandbox by its name with all its sessions, whatever its
-// state; its snapshots live on. A missing one matches [ErrNotFound].
-func (c *Client) Delete(ctx context.Context, name string) error {
-	if err := checkName("name", name); err != nil {
-		return err
-	}
-	project, err := c.projectID(ctx)
-	if err != nil {
-		return err
-	}
-	return c.do(ctx, &api.Request{Op: api.DeleteSandbox, Path: []string{name}, Query: projectQuery(project)}, nil)
-}

@@ -20,6 +20,8 @@ import (
 
 	"github.com/go-vercel/sandbox/internal/untar"
 	"github.com/klauspost/compress/gzip"
+
+	"github.com/go-vercel/sandbox/internal/api"
 )
 
 // DownloadFileOptions are the options of DownloadFile.
@@ -128,7 +130,7 @@ func pause(ctx context.Context, d time.Duration) error {
 	case <-timer.C:
 		return nil
 	case <-ctx.Done():
-		return context.Cause(ctx)
+		return api.ContextError(ctx)
 	}
 }
 
@@ -263,7 +265,7 @@ func (p *part) fill(ctx context.Context, r io.Reader) error {
 		case err == io.EOF:
 			return nil
 		case err != nil && ctx.Err() != nil:
-			return context.Cause(ctx)
+			return api.ContextError(ctx)
 		case err != nil:
 			return brokenError{err}
 		}
@@ -401,7 +403,7 @@ func downloadDir(ctx context.Context, t target, src, dst string, opts *DownloadD
 		return &fs.PathError{Op: "read", Path: src, Err: fe}
 	}
 	if ctx.Err() != nil {
-		return context.Cause(ctx)
+		return api.ContextError(ctx)
 	}
 	return err
 }

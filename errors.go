@@ -1,9 +1,11 @@
 package sandbox
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
 	"net/http"
+	"os"
 	"strconv"
 	"strings"
 	"time"
@@ -34,7 +36,7 @@ var (
 	// ErrOutcomeUnknown matches the error of an operation that must not be done
 	// twice, when the request may have reached the API but its answer did not
 	// come back. Nobody can know then whether a command runs or a snapshot is
-	// made; the SDK does not repeat it, and the caller decides.
+	// made; the SDK does not retry it, and the caller decides.
 	ErrOutcomeUnknown = errors.New("outcome unknown")
 	// ErrDeleted is returned by a [Sandbox] after its Delete method succeeded.
 	ErrDeleted = errors.New("sandbox is deleted")
@@ -78,6 +80,9 @@ type APIError struct {
 	Err error
 
 	unknown bool
+	// refused: the API refused the request before it acted. Only publicError
+	// sets it.
+	refused bool
 }
 
 // Error describes the failure in one line of printable text.
@@ -90,6 +95,12 @@ func (e *APIError) Error() string {
 	}
 	b.WriteString(": ")
 	switch {
+	case e.Err != nil && e.Status >= 300 && !json.Valid(e.Body):
+		// A gateway's page, as a rule: its status says more than its first byte.
+		b.WriteString(strings.ToLower(http.StatusText(e.Status)))
+		if e.ContentType != "" {
+			b.WriteString(", answered as " + e.ContentType)
+		}
 	case e.Err != nil:
 		b.WriteString(e.Err.Error())
 	case e.Message != "":
@@ -119,15 +130,18 @@ const unknownNote = "whether it took place is unknown, so it was not repeated"
 // Unwrap returns Err.
 func (e *APIError) Unwrap() error { return e.Err }
 
-// Is reports whether target is the Err value of this package that describes e.
+// Is reports whether target is the Err value of this package that describes e,
+// or [os.ErrProcessDone] for a command that had ended before it was signalled.
 func (e *APIError) Is(target error) bool {
 	switch target {
 	case ErrNotFound:
-		return e.Status == http.StatusNotFound
+		return e.Status == http.StatusNotFound && !e.processDone()
+	case os.ErrProcessDone:
+		return e.processDone()
 	case ErrStopped:
-		return e.stopped() || e.stopping()
+		return e.failure().Refused()
 	case ErrSnapshotNotFound:
-		return e.snapshotGone()
+		return e.failure().SnapshotGone()
 	case ErrRateLimited:
 		return e.Status == http.StatusTooManyRequests
 	case ErrUnauthorized:
@@ -138,16 +152,25 @@ func (e *APIError) Is(target error) bool {
 	return false
 }
 
-func (e *APIError) stopped() bool {
-	return e.Status == http.StatusGone
+// processDone reports whether a command had ended before a signal or its input
+// could reach it.
+func (e *APIError) processDone() bool {
+	return e.Status == http.StatusNotFound && e.Code == "command_not_found_or_exited" ||
+		e.Status == http.StatusBadRequest && e.Code == "command_finished"
 }
 
-func (e *APIError) stopping() bool {
-	return e.Status == http.StatusUnprocessableEntity && (e.Code == "sandbox_stopping" || e.Code == "sandbox_snapshotting")
+// failure is the answer as package api knows it.
+func (e *APIError) failure() *api.Failure {
+	return &api.Failure{Op: api.GetSession, Status: e.Status, Code: e.Code, Message: e.Message}
 }
 
-func (e *APIError) snapshotGone() bool {
-	return e.Status == http.StatusGone && e.Code == "snapshot_not_found"
+// refusal gives the answer by which the API refused a call on this session
+// before it acted. It has to be the error of the call's own request: not one
+// that some other error wraps, as that of a hook, or of a stream that broke
+// after the call had acted.
+func refusal(session *Session, err error) (*APIError, bool) {
+	e, ok := err.(*APIError)
+	return e, ok && e.refused && e.SessionID == session.ID()
 }
 
 // RequestError reports an operation that got no answer: the connection could
@@ -167,7 +190,10 @@ type RequestError struct {
 
 // Error describes the failure in one line.
 func (e *RequestError) Error() string {
-	s := "sandbox: " + e.Operation + ": " + e.Err.Error()
+	s := "sandbox: " + e.Operation
+	if e.Err != nil {
+		s += ": " + e.Err.Error()
+	}
 	if e.unknown {
 		s += "; " + unknownNote
 	}
@@ -221,9 +247,12 @@ func (e *StreamError) Is(target error) bool {
 	return target == ErrOutcomeUnknown && e.CommandID == ""
 }
 
+// isUnknown reports whether nobody can know if the operation took place.
+func isUnknown(err error) bool { return errors.Is(err, ErrOutcomeUnknown) }
+
 // publicError turns a failure of the transport into the error that users see.
 func publicError(err error) error {
-	f, ok := errors.AsType[*api.Failure](err)
+	f, ok := err.(*api.Failure)
 	if !ok {
 		return err
 	}
@@ -237,7 +266,7 @@ func publicError(err error) error {
 		Operation: f.Op.Name, Status: f.Status, Code: f.Code, Message: f.Message,
 		RequestID: f.Header.Get("X-Vercel-Id"), RetryAfter: f.RetryAfter,
 		SandboxName: f.Sandbox, SessionID: f.Session, ContentType: f.Header.Get("Content-Type"),
-		Body: f.Body, Err: f.Err, unknown: f.OutcomeUnknown(),
+		Body: f.Body, Err: f.Err, unknown: f.OutcomeUnknown(), refused: f.Refused(),
 	}
 }
 

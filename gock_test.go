@@ -178,7 +178,7 @@ func TestErrorAnswers(t *testing.T) {
 		},
 		{
 			name: "snapshot gone", status: 410, body: `{"error":{"code":"snapshot_not_found","message":"gone"}}`,
-			is:   []error{sandbox.ErrSnapshotNotFound, sandbox.ErrStopped},
+			is:   []error{sandbox.ErrSnapshotNotFound},
 			want: sandbox.APIError{Status: 410, Code: "snapshot_not_found", Message: "gone"},
 		},
 		{

@@ -127,8 +127,10 @@ func TestUnknownTransport(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				sent := 0
-				sb := hostile(func(*http.Request) (*http.Response, error) {
-					sent++
+				sb := hostile(func(req *http.Request) (*http.Response, error) {
+					if req.Method == http.MethodPost {
+						sent++
+					}
 					return nil, c.err
 				}).box(t)
 				_, err := sb.StartCommand(t.Context(), "x", nil, nil)
@@ -141,7 +143,8 @@ func TestUnknownTransport(t *testing.T) {
 }
 
 // TestWrongKindOfAnswer: a success of another kind than a stream may well have
-// started the command, and its body is not waited for.
+// started the command, and its body is not waited for; nor are those of the
+// looks for it.
 func TestWrongKindOfAnswer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		sb := hostile(func(*http.Request) (*http.Response, error) {
@@ -190,6 +193,9 @@ func TestWaitLimits(t *testing.T) {
 				sb := hostile(func(req *http.Request) (*http.Response, error) {
 					if req.Method == http.MethodPost {
 						return replyJSON(200, begun), nil
+					}
+					if req.URL.Query().Get("wait") == "" {
+						return replyJSON(200, begun), nil // a look, which waits for nothing
 					}
 					waits++
 					trace := httptrace.ContextClientTrace(req.Context())

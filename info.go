@@ -172,6 +172,17 @@ type SnapshotInfo struct {
 	ParentID string
 }
 
+// shownTags are the tags that somebody has set.
+func shownTags(tags map[string]string) map[string]string {
+	shown := maps.Clone(tags)
+	if _, marked := shown[creationMark]; marked {
+		if delete(shown, creationMark); len(shown) == 0 {
+			return nil
+		}
+	}
+	return shown
+}
+
 func sandboxInfo(w *wire.Sandbox) Info {
 	return Info{
 		Name: w.Name, Persistent: w.Persistent, Region: w.Region, VCPUs: w.VCPUs, MemoryMB: w.Memory,
@@ -181,7 +192,7 @@ func sandboxInfo(w *wire.Sandbox) Info {
 		TotalActiveCPU: w.TotalActiveCPUDurationMs.Std(), TotalDuration: w.TotalDurationMs.Std(),
 		CreatedAt: w.CreatedAt.Time, UpdatedAt: w.UpdatedAt.Time, ExpiresAt: w.ExpiresAt.Time,
 		CurrentSessionID: w.CurrentSessionID, CurrentSnapshotID: w.CurrentSnapshotID,
-		Status: Status(w.Status), StatusUpdatedAt: w.StatusUpdatedAt.Time, Cwd: w.Cwd, Tags: maps.Clone(w.Tags),
+		Status: Status(w.Status), StatusUpdatedAt: w.StatusUpdatedAt.Time, Cwd: w.Cwd, Tags: shownTags(w.Tags),
 		SnapshotExpiration: w.SnapshotExpiration.Std(), KeepLastSnapshots: keepLastSnapshotsFromWire(w.KeepLastSnapshots),
 	}
 }

@@ -46,7 +46,7 @@ func pages[T any](ctx context.Context, first func() (*Page[T], error)) iter.Seq2
 		seen := map[string]bool{}
 		for {
 			if err == nil {
-				err = context.Cause(ctx)
+				err = api.ContextError(ctx)
 			}
 			if err != nil {
 				yield(nil, err)

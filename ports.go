@@ -11,6 +11,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/go-vercel/sandbox/internal/api"
 	"github.com/go-vercel/sandbox/internal/redact"
 )
 
@@ -120,7 +121,7 @@ func (s *Sandbox) WaitForPort(ctx context.Context, port int, opts *WaitForPortOp
 		case <-timer.C:
 		case <-ctx.Done():
 			timer.Stop()
-			return "", fmt.Errorf("sandbox: waiting for port %d: %w; the last attempt: %w", port, context.Cause(ctx), reason)
+			return "", fmt.Errorf("sandbox: waiting for port %d: %w; the last attempt: %w", port, api.ContextError(ctx), reason)
 		}
 		pauseFor = min(2*pauseFor, o.MaxInterval)
 	}

@@ -14,6 +14,8 @@ import (
 	"time"
 
 	"github.com/go-vercel/sandbox/internal/wire"
+
+	"github.com/go-vercel/sandbox/internal/api"
 )
 
 const (
@@ -157,7 +159,7 @@ func (r *execRun) launch(in *input) error {
 	}
 	if err != nil {
 		if r.ctx.Err() != nil {
-			return context.Cause(r.ctx)
+			return api.ContextError(r.ctx)
 		}
 		return execError(r.name, err)
 	}
@@ -490,12 +492,8 @@ func (r *execRun) signal(ctx context.Context, sig Signal) error {
 	ctx, cancel := context.WithTimeout(ctx, killTimeout)
 	defer cancel()
 	err := cmd.Kill(ctx, sig)
-	if e, ok := errors.AsType[*APIError](err); ok && e.Status >= 400 && e.Status < 500 {
-		if client, clientErr := cmd.client(); clientErr == nil {
-			if data, getErr := client.getCommand(ctx, cmd.session, cmd.ID(), false); getErr == nil && data.ExitCode != nil {
-				return os.ErrProcessDone
-			}
-		}
+	if errors.Is(err, os.ErrProcessDone) {
+		return os.ErrProcessDone
 	}
 	return err
 }

@@ -27,39 +27,86 @@ const (
 var (
 	errNoSession   = errors.New("the answer does not name a session")
 	errResumeStuck = fmt.Errorf("not done after %v: its OnResume hook has not returned; in a hook, use the handle and the context that it is given", resumeTimeout)
-	errHookLeft    = errors.New("sandbox: the OnResume hook ended its goroutine instead of returning")
+	errHookLeft    = errors.New("the hook ended its goroutine instead of returning")
 )
 
-// withResume performs fn on the current session. When the API says that the
-// session is stopped or stopping, the sandbox is resumed and fn performed once
-// more; that is safe because the API refused before it acted.
+// maxResumes is how often one call has the sandbox resumed, as the official client
+// does: sessions may be stopped by others as fast as they are started.
+const maxResumes = 1
+
+// withResume performs fn on the current session, after a hook that is running.
+// When the API refuses fn's request because the session is stopped or stopping,
+// the sandbox is resumed and fn performed once more; that is safe because the
+// API refused before it acted.
 func withResume[T any](ctx context.Context, s *Sandbox, fn func(*Session) (T, error)) (T, error) {
 	var zero T
 	if _, err := s.client(); err != nil {
 		return zero, err
 	}
-	cur := s.CurrentSession()
-	if cur == nil {
-		var err error
-		if cur, err = s.resume(ctx, nil, nil); err != nil {
+	cur, err := s.ready(ctx)
+	for resumes := 0; ; resumes++ {
+		if err == nil {
+			err = cur.waitReady(ctx)
+		}
+		if err != nil {
+			return zero, err
+		}
+		v, err := fn(cur)
+		why, refused := refusal(cur, err)
+		if !refused || resumes == maxResumes {
+			return v, err
+		}
+		if cur, err = s.resume(ctx, cur, why); err != nil {
 			return zero, err
 		}
 	}
-	if err := cur.waitReady(ctx); err != nil {
+}
+
+// ready returns the session to use: the current one, or, while a hook runs for
+// it or has failed, the one that there is when a hook has succeeded.
+func (s *Sandbox) ready(ctx context.Context) (*Session, error) {
+	s.st.mu.Lock()
+	cur, calm := s.st.current, s.st.resuming == nil && !s.st.hookDue
+	s.st.mu.Unlock()
+	if cur != nil && (calm || s.inHook(ctx)) {
+		return cur, nil
+	}
+	return s.resume(ctx, nil, nil)
+}
+
+// sessionToLookAt returns the session whose commands are looked up, without
+// starting any.
+func (s *Sandbox) sessionToLookAt(ctx context.Context) (*Session, error) {
+	if _, err := s.client(); err != nil {
+		return nil, err
+	}
+	if cur := s.CurrentSession(); cur != nil {
+		return cur, nil
+	}
+	if err := s.Refresh(ctx); err != nil {
+		return nil, err
+	}
+	if cur := s.CurrentSession(); cur != nil {
+		return cur, nil
+	}
+	return nil, fmt.Errorf("sandbox: %q: %w", s.Name(), ErrStopped)
+}
+
+// lookAt performs a look on the current session. One that has stopped is not
+// started again for it; but another client may have started the next one.
+func lookAt[T any](ctx context.Context, s *Sandbox, fn func(*Session) (T, error)) (T, error) {
+	cur, err := s.sessionToLookAt(ctx)
+	if err != nil {
+		var zero T
 		return zero, err
 	}
 	v, err := fn(cur)
-	if e, ok := errors.AsType[*APIError](err); !ok || !e.stopped() && !e.stopping() {
-		return v, err
+	if _, refused := refusal(cur, err); refused && s.Refresh(ctx) == nil {
+		if next := s.CurrentSession(); next != cur {
+			return fn(next)
+		}
 	}
-	next, resumeErr := s.resume(ctx, cur, err)
-	if resumeErr != nil {
-		return zero, resumeErr
-	}
-	if err := next.waitReady(ctx); err != nil {
-		return zero, err
-	}
-	return fn(next)
+	return v, err
 }
 
 // withResumeDo is withResume for operations without a result.
@@ -97,7 +144,7 @@ func (s *Sandbox) inHook(ctx context.Context) bool {
 // resume returns a session to use instead of stale, which the API refused with
 // cause. Callers that come at the same time share one resume, which goes on for
 // as long as any of them waits for it.
-func (s *Sandbox) resume(ctx context.Context, stale *Session, cause error) (*Session, error) {
+func (s *Sandbox) resume(ctx context.Context, stale *Session, cause *APIError) (*Session, error) {
 	if s.inHook(ctx) {
 		// Waiting for the resume that this call is part of would never end.
 		if cur := s.CurrentSession(); cur != nil && cur != stale {
@@ -106,14 +153,26 @@ func (s *Sandbox) resume(ctx context.Context, stale *Session, cause error) (*Ses
 		session, _, err := s.startSession(ctx, stale, cause)
 		return session, err
 	}
+	session, joined, err := s.share(ctx, stale, cause)
+	if err == nil && joined && session == stale {
+		// The resume that was under way ended with the very session that has
+		// refused this call since.
+		session, _, err = s.share(ctx, stale, cause)
+	}
+	return session, err
+}
+
+// share waits for the resume that is under way, which it reports, or begins one.
+func (s *Sandbox) share(ctx context.Context, stale *Session, cause *APIError) (session *Session, joined bool, err error) {
 	st := s.st
 	st.mu.Lock()
 	call := st.resuming
+	joined = call != nil
 	if call == nil {
-		if st.current != nil && st.current != stale {
+		if st.current != nil && st.current != stale && !st.hookDue {
 			// The refusal is older than the session that there is now.
 			defer st.mu.Unlock()
-			return st.current, nil
+			return st.current, false, nil
 		}
 		shared, cancel := context.WithTimeout(context.WithoutCancel(ctx), resumeTimeout)
 		call = &resumeCall{done: make(chan struct{}), ctx: shared, cancel: cancel}
@@ -123,6 +182,9 @@ func (s *Sandbox) resume(ctx context.Context, stale *Session, cause error) (*Ses
 	call.waiters++
 	st.mu.Unlock()
 
+	stuck := func(err error) error {
+		return &RequestError{Operation: "resume sandbox", SandboxName: s.Name(), Err: err}
+	}
 	select {
 	case <-call.done:
 	case <-call.ctx.Done():
@@ -132,31 +194,32 @@ func (s *Sandbox) resume(ctx context.Context, stale *Session, cause error) (*Ses
 		case <-call.done:
 		case <-time.After(hookGrace):
 			st.mu.Lock()
-			defer st.mu.Unlock()
 			if st.resuming == call {
 				st.resuming = nil
 			}
-			return nil, &RequestError{Operation: "resume sandbox", SandboxName: st.info.Name, Err: errResumeStuck}
+			st.mu.Unlock()
+			return nil, joined, stuck(errResumeStuck)
 		case <-ctx.Done():
-			return nil, &RequestError{Operation: "resume sandbox", SandboxName: s.Name(), Err: context.Cause(ctx)}
+			return nil, joined, stuck(api.ContextError(ctx))
 		}
 	case <-ctx.Done():
 		st.mu.Lock()
-		defer st.mu.Unlock()
 		if call.waiters--; call.waiters == 0 {
 			call.cancel()
 			if st.resuming == call {
 				st.resuming = nil
 			}
 		}
-		return nil, &RequestError{Operation: "resume sandbox", SandboxName: st.info.Name, Err: context.Cause(ctx)}
+		st.mu.Unlock()
+		return nil, joined, stuck(api.ContextError(ctx))
 	}
-	return call.session, call.err
+	return call.session, joined, call.err
 }
 
-// runResume performs a shared resume.
-func (s *Sandbox) runResume(call *resumeCall, stale *Session, cause error) {
-	call.err = errHookLeft
+// runResume performs a shared resume: it starts a session in place of stale, and
+// runs the hook, if a session was started or an earlier run has failed.
+func (s *Sandbox) runResume(call *resumeCall, stale *Session, cause *APIError) {
+	call.err = fmt.Errorf("sandbox: OnResume of %q: %w", s.Name(), errHookLeft)
 	defer func() {
 		s.st.mu.Lock()
 		if s.st.resuming == call {
@@ -166,28 +229,53 @@ func (s *Sandbox) runResume(call *resumeCall, stale *Session, cause error) {
 		close(call.done)
 		call.cancel()
 	}()
-	session, resumed, err := s.startSession(call.ctx, stale, cause)
-	if err == nil && resumed && s.st.onResume != nil {
-		err = s.runHook(call.ctx, s.st.onResume)
+	session := s.CurrentSession()
+	if session == nil || session == stale {
+		var resumed bool
+		var err error
+		if session, resumed, err = s.startSession(call.ctx, stale, cause); err != nil {
+			call.err = err
+			return
+		}
+		s.setHookDue(resumed)
+	}
+	s.st.mu.Lock()
+	due := s.st.hookDue
+	s.st.mu.Unlock()
+	if due {
+		if err := s.runHook(call.ctx, s.st.onResume, "OnResume"); err != nil {
+			call.err = err
+			return
+		}
+		s.setHookDue(false)
 		// The hook may have met a stopped session itself.
 		session = s.CurrentSession()
 	}
-	call.session, call.err = session, err
+	call.session, call.err = session, nil
+}
+
+// setHookDue notes whether OnResume has to run before the next call. One that
+// failed stays due, unless the session that it was for is gone.
+func (s *Sandbox) setHookDue(due bool) {
+	s.st.mu.Lock()
+	defer s.st.mu.Unlock()
+	s.st.hookDue = due && s.st.onResume != nil
 }
 
 // startSession asks the API for a running session. A session that is on its way
-// out is waited for first: the API starts no other one before.
-func (s *Sandbox) startSession(ctx context.Context, stale *Session, cause error) (*Session, bool, error) {
+// out is waited for first: the API starts no other one before. It reports
+// whether a session was started.
+func (s *Sandbox) startSession(ctx context.Context, stale *Session, cause *APIError) (*Session, bool, error) {
 	c, err := s.client()
 	if err != nil {
 		return nil, false, err
 	}
-	if e, ok := errors.AsType[*APIError](cause); ok && e.stopping() && stale != nil {
+	if cause != nil && cause.failure().Stopping() && stale != nil {
 		if err := stale.poll(ctx, StatusStopping, StatusSnapshotting); err != nil {
 			return nil, false, err
 		}
 	}
-	answer, err := c.getSandbox(ctx, s.Name(), s.st.project, new(true), nil)
+	answer, req, err := c.getSandbox(ctx, s.Name(), s.st.project, new(true), nil)
 	if err != nil {
 		return nil, false, err
 	}
@@ -195,30 +283,55 @@ func (s *Sandbox) startSession(ctx context.Context, stale *Session, cause error)
 	if session == nil {
 		return nil, false, &APIError{Operation: api.GetSandbox.Name, Status: http.StatusOK, SandboxName: s.Name(), Err: errNoSession}
 	}
-	return session, answer.Resumed, nil
+	// When an answer was lost, the session that it told of is taken for ours.
+	return session, answer.Resumed || req.Uncertain && session != stale, nil
+}
+
+// resumedFor runs OnResume for a handle that Get has made, if a session was
+// started, or if the hook of an earlier Get has failed for this session.
+func (s *Sandbox) resumedFor(ctx context.Context, resumed bool) (*Sandbox, error) {
+	c, cur := s.st.client, s.CurrentSession()
+	if s.st.onResume == nil || cur == nil {
+		return s, nil
+	}
+	if _, failed := c.hooksDue.LoadAndDelete(cur.ID()); !resumed && !failed {
+		return s, nil
+	}
+	if err := s.runHook(ctx, s.st.onResume, "OnResume"); err != nil {
+		c.hooksDue.Store(cur.ID(), true)
+		return nil, err
+	}
+	return s, nil
 }
 
 // runHook calls a hook with a handle and a context by which its calls are known
 // as its own.
-func (s *Sandbox) runHook(ctx context.Context, hook Hook) error {
+func (s *Sandbox) runHook(ctx context.Context, hook Hook, what string) (err error) {
 	run := &hookRun{}
-	defer run.over.Store(true)
-	if err := hook(context.WithValue(ctx, hookKey{s.st}, run), &Sandbox{st: s.st, hook: run}); err != nil {
-		return fmt.Errorf("sandbox: OnResume of %q: %w", s.Name(), err)
+	// The context has to outlive the hook, for what the hook has started. While
+	// the hook runs, it ends with the caller's.
+	lasting, end := context.WithCancelCause(context.WithoutCancel(ctx))
+	stop := context.AfterFunc(ctx, func() { end(api.ContextError(ctx)) })
+	err = errHookLeft
+	defer func() {
+		run.over.Store(true)
+		stop()
+		if err != nil {
+			end(err)
+		}
+	}()
+	if err = hook(context.WithValue(lasting, hookKey{s.st}, run), &Sandbox{st: s.st, hook: run}); err != nil {
+		err = fmt.Errorf("sandbox: %s of %q: %w", what, s.Name(), err)
 	}
-	return nil
+	return err
 }
 
 // poll waits until the session has left the given states. The state that is
 // known may be old, so the API is always asked.
 func (s *Session) poll(ctx context.Context, states ...Status) error {
 	for {
-		timer := time.NewTimer(pollInterval)
-		select {
-		case <-timer.C:
-		case <-ctx.Done():
-			timer.Stop()
-			return &RequestError{Operation: api.GetSession.Name, SessionID: s.ID(), Err: context.Cause(ctx)}
+		if !api.Sleep(ctx, pollInterval) {
+			return &RequestError{Operation: api.GetSession.Name, SessionID: s.ID(), Err: api.ContextError(ctx)}
 		}
 		if err := s.Refresh(ctx); err != nil {
 			return err
@@ -259,7 +372,7 @@ func (m *memo[T]) get(ctx context.Context, ask func(context.Context) (T, error))
 	select {
 	case m.turn <- struct{}{}:
 	case <-ctx.Done():
-		return zero, context.Cause(ctx)
+		return zero, api.ContextError(ctx)
 	}
 	defer func() { <-m.turn }()
 	if m.have {

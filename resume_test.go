@@ -80,10 +80,14 @@ func TestResumeCancelledCaller(t *testing.T) {
 }
 
 // TestResumeAbandoned: when the last caller gives up, the resume and its hook
-// are told to end, and a later call starts anew.
+// are told to end, and a later call starts anew: the hook runs again.
 func TestResumeAbandoned(t *testing.T) {
 	entered, ended := make(chan struct{}, 1), make(chan error, 1)
+	var runs atomic.Int64
 	srv, sb := start(t, &sandbox.CreateOptions{OnResume: func(ctx context.Context, _ *sandbox.Sandbox) error {
+		if runs.Add(1) > 1 {
+			return nil
+		}
 		entered <- struct{}{}
 		<-ctx.Done()
 		ended <- ctx.Err()
@@ -99,6 +103,7 @@ func TestResumeAbandoned(t *testing.T) {
 	require.ErrorIs(t, <-ended, context.Canceled)
 	_, err := sb.RunCommand(t.Context(), "true", nil, nil)
 	require.NoError(t, err)
+	assert.EqualValues(t, 2, runs.Load())
 }
 
 // TestHookUsesSandbox: a hook runs commands and writes files, meets a stopped
@@ -137,15 +142,27 @@ func TestHookUsesSandbox(t *testing.T) {
 	}
 }
 
-// TestHookFails: the error of a hook is the call's.
+// TestHookFails: the error of a hook is the call's, and the hook runs again with
+// the next call, until it has succeeded.
 func TestHookFails(t *testing.T) {
 	broken := errors.New("no licence")
-	srv, sb := start(t, &sandbox.CreateOptions{OnResume: func(context.Context, *sandbox.Sandbox) error { return broken }})
+	var runs atomic.Int64
+	srv, sb := start(t, &sandbox.CreateOptions{OnResume: func(context.Context, *sandbox.Sandbox) error {
+		if runs.Add(1) < 3 {
+			return broken
+		}
+		return nil
+	}})
 	stopElsewhere(t, srv, sb)
-	_, err := sb.RunCommand(t.Context(), "true", nil, nil)
-	require.ErrorIs(t, err, broken)
-	_, err = sb.RunCommand(t.Context(), "true", nil, nil)
-	require.NoError(t, err, "the session runs, so that no hook is due")
+	for range 2 {
+		_, err := sb.RunCommand(t.Context(), "true", nil, nil)
+		require.ErrorIs(t, err, broken)
+	}
+	for range 2 {
+		_, err := sb.RunCommand(t.Context(), "true", nil, nil)
+		require.NoError(t, err)
+	}
+	assert.EqualValues(t, 3, runs.Load())
 }
 
 // TestResumeWaitsForTransitions: a session that is stopping or being

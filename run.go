@@ -33,9 +33,17 @@ type CommandOptions struct {
 	// it.
 	Stdout, Stderr io.Writer
 	// KillOnCancel kills the command with [SIGKILL] when the context of
-	// RunCommand ends while it runs. Without it the command goes on, and only
-	// the wait is over.
+	// RunCommand or StartCommand ends while it runs, and when a writer fails.
+	// Without it the command goes on, and only the wait is over. The call then
+	// returns at most five seconds after the context has ended: when the API has
+	// not answered the start by then, and the kill.
 	KillOnCancel bool
+	// ID identifies the command within its session: at most 64 letters, digits,
+	// underscores and dashes. A program that keeps it finds the command again by
+	// [Session.GetCommand], even if it was killed before it heard that the
+	// command had started. It must not have been used in this session. Empty
+	// makes one up; see [ClientOptions.ServerCommandIDs].
+	ID string
 }
 
 // Format shows the options without values that may be secret, whatever the verb.
@@ -66,7 +74,7 @@ func newCommandBody(name string, args []string, o *CommandOptions) (*commandBody
 			return nil, fmt.Errorf("%w (number %d)", err, i+1)
 		}
 	}
-	if err := errors.Join(checkText("Cwd", o.Cwd), checkEnv("Env", o.Env), checkDuration("Timeout", o.Timeout)); err != nil {
+	if err := errors.Join(checkText("Cwd", o.Cwd), checkEnv("Env", o.Env), checkDuration("Timeout", o.Timeout), checkCommandID(o.ID)); err != nil {
 		return nil, err
 	}
 	b := &commandBody{Command: name, Args: args, Cwd: o.Cwd, Env: o.Env, Sudo: o.Sudo, Timeout: wire.Duration(o.Timeout)}
@@ -83,121 +91,50 @@ func newCommandBody(name string, args []string, o *CommandOptions) (*commandBody
 // output as it comes. A non-zero exit code is a result, not an error. A nil
 // opts takes the defaults.
 //
-// The command is sent once. When nobody can know whether it started, the error
-// matches [ErrOutcomeUnknown]. From its start on nothing is lost: when the
-// connection breaks it is made again, each byte of the output is delivered
-// once, and the exit code is the process's own. If that fails in the end, the
-// error is a [*StreamError] with the command's ID.
+// The command is sent once. When its answer is lost, the command is looked for
+// by its ID for five seconds and adopted if it is there; when nobody can know
+// whether it started, the error matches [ErrOutcomeUnknown]. From its start on
+// nothing is lost: when the connection breaks it is made again, each byte of the
+// output is delivered once, and the exit code is the process's own. If that
+// fails in the end, or if a writer does, the error is a [*StreamError] with the
+// command's ID.
 //
-// When ctx ends, RunCommand returns at once and the command goes on, unless
-// KillOnCancel is set.
+// When ctx ends, RunCommand returns at once, except that a Write under way is
+// waited for, and the command goes on, unless KillOnCancel is set.
 func (s *Session) RunCommand(ctx context.Context, name string, args []string, opts *CommandOptions) (*CommandResult, error) {
 	var o CommandOptions
 	if opts != nil {
 		o = *opts
 	}
-	body, err := newCommandBody(name, args, &o)
+	l, err := s.newLaunch(name, args, &o)
 	if err != nil {
 		return nil, err
 	}
-	body.Wait, body.Logs = true, true
-	c, err := s.client()
+	l.body.Wait, l.body.Logs = true, true
+	open, known, release := opening(ctx, &o)
+	defer release()
+	f, first, err := l.waited(ctx, open)
 	if err != nil {
+		if o.KillOnCancel {
+			l.killUnknown(ctx, err)
+		}
 		return nil, err
 	}
-	session := s.ID()
-	resp, err := c.stream(ctx, &api.Request{Op: api.RunCommand, Path: []string{session}, Body: body, Accept: ndjson})
-	if err != nil {
-		return nil, err
-	}
-	f := &follower{
-		ctx: ctx, c: c, session: session, body: resp.Body, dec: wire.NewLogDecoder(resp.Body),
-		waited: true, openedAt: time.Now(), lastGain: time.Now(), complete: [2]int64{-1, -1},
-	}
-	defer f.close()
-	first, err := f.start()
-	if err != nil {
-		return nil, err
-	}
-	cmd := newCommand(c, session, *first)
-	f.id = first.ID
+	defer f.Close()
+	known()
+	cmd := newCommand(l.c, l.session, *first)
 	kept, err := f.deliver(&o)
 	if err != nil {
-		if o.KillOnCancel && ctx.Err() != nil {
-			cmd.killNow(ctx)
+		if e, ok := err.(*StreamError); o.KillOnCancel && (ctx.Err() != nil || ok && e.Code == codeWriteFailed) {
+			cmd.killLate(ctx)
 		}
 		return nil, err
 	}
-	cmd.data = *f.end
+	if end := f.End(); end != nil {
+		cmd.data = *end
+	}
 	cmd.kept = kept
 	return finished(cmd), nil
-}
-
-// start reads the first record of a waited command's stream: the command. Until
-// it has come nobody knows whether the command runs.
-func (f *follower) start() (*wire.Command, error) {
-	for {
-		rec, err := f.dec.Next()
-		switch {
-		case err == nil && rec.Kind == wire.KindCommand && rec.Command.ID != "":
-			if rec.Command.ExitCode != nil {
-				f.end = rec.Command
-			}
-			return rec.Command, nil
-		case err == nil && rec.Kind == wire.KindUnknown:
-			continue
-		case err == nil && rec.Kind == wire.KindError:
-			return nil, f.streamError(rec.Error.Code, rec.Error.Message, nil)
-		case err == nil:
-			return nil, f.streamError("invalid_record", "the stream does not begin with the command", nil)
-		case f.ctx.Err() != nil:
-			return nil, &RequestError{Operation: api.RunCommand.Name, SessionID: f.session, Err: context.Cause(f.ctx), unknown: true}
-		case isLineError(err):
-			return nil, f.streamError("invalid_record", "the stream holds a line that is no log record", err)
-		}
-		if err == io.EOF {
-			err = nil
-		}
-		return nil, f.streamError("stream_ended_early", "Stream ended before command data was received", err)
-	}
-}
-
-// deliver writes the output to the writers, and returns what has none.
-func (f *follower) deliver(o *CommandOptions) (*output, error) {
-	kept := &output{noStdout: o.Stdout != nil, noStderr: o.Stderr != nil}
-	for {
-		stream, data, err := f.next()
-		if err == io.EOF {
-			// A stream of which nothing came is known, although it has a writer.
-			kept.noStdout = kept.noStdout && f.delivered[0] > 0
-			kept.noStderr = kept.noStderr && f.delivered[1] > 0
-			return kept, nil
-		}
-		if err != nil {
-			return nil, err
-		}
-		w := o.Stdout
-		if stream == Stderr {
-			w = o.Stderr
-		}
-		if w == nil {
-			kept.addBytes(stream, data)
-		} else if n, err := w.Write(data); err != nil || n < len(data) {
-			if err == nil {
-				err = io.ErrShortWrite
-			}
-			return nil, fmt.Errorf("sandbox: writing the %s of command %s: %w", stream, f.id, err)
-		}
-	}
-}
-
-// killNow kills a command whose context has ended.
-func (c *Command) killNow(ctx context.Context) {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 10*time.Second)
-	defer cancel()
-	// The caller is told that the context ended; a kill that fails as well
-	// would not help it.
-	_ = c.Kill(ctx, SIGKILL)
 }
 
 // StartCommand starts a program with arguments and returns while it runs. A nil
@@ -205,79 +142,47 @@ func (c *Command) killNow(ctx context.Context) {
 //
 // With writers in opts the output is copied to them in the background until the
 // command or ctx has ended; [Command.Wait] waits for that. Without any, nothing
-// is read. The command is sent once; when nobody can know whether it started,
-// the error matches [ErrOutcomeUnknown].
+// is read. The command is sent once; when its answer is lost it is looked for as
+// by RunCommand.
 func (s *Session) StartCommand(ctx context.Context, name string, args []string, opts *CommandOptions) (*Command, error) {
 	var o CommandOptions
 	if opts != nil {
 		o = *opts
 	}
-	body, err := newCommandBody(name, args, &o)
+	l, err := s.newLaunch(name, args, &o)
 	if err != nil {
 		return nil, err
 	}
-	var answer wire.CommandAnswer
-	if err := s.do(ctx, api.StartCommand, body, &answer); err != nil {
-		return nil, err
-	}
-	c, err := s.client()
+	open, _, release := opening(ctx, &o)
+	defer release()
+	data, err := l.detached(ctx, open)
 	if err != nil {
+		if o.KillOnCancel {
+			l.killUnknown(ctx, err)
+		}
 		return nil, err
 	}
-	cmd := newCommand(c, s.ID(), answer.Command)
-	if o.Stdout != nil || o.Stderr != nil {
-		cmd.pump = startPump(ctx, c, cmd, &o)
+	cmd := newCommand(l.c, l.session, *data)
+	switch {
+	case o.KillOnCancel && ctx.Err() != nil:
+		cmd.killLate(ctx)
+		return nil, &RequestError{Operation: api.StartCommand.Name, SessionID: l.session, Err: api.ContextError(ctx)}
+	case o.Stdout != nil || o.Stderr != nil:
+		cmd.pump = startPump(ctx, l.c, cmd, &o)
+	case o.KillOnCancel:
+		context.AfterFunc(ctx, func() {
+			if _, over := cmd.ExitStatus(); !over {
+				cmd.killLate(ctx)
+			}
+		})
 	}
 	return cmd, nil
 }
 
-// pump copies a command's output to its writers in the background.
-type pump struct {
-	done chan struct{}
-	err  error
-}
-
-func startPump(ctx context.Context, c *Client, cmd *Command, o *CommandOptions) *pump {
-	p := &pump{done: make(chan struct{})}
-	f := newFollower(ctx, c, cmd)
-	writers := *o
-	if writers.Stdout == nil {
-		writers.Stdout = io.Discard
-	}
-	if writers.Stderr == nil {
-		writers.Stderr = io.Discard
-	}
-	go func() {
-		defer close(p.done)
-		defer f.close()
-		if _, err := f.deliver(&writers); err != nil {
-			if ctx.Err() != nil {
-				if o.KillOnCancel {
-					cmd.killNow(ctx)
-				}
-				// The caller ended the copying and knows it.
-				return
-			}
-			p.err = err
-		}
-	}()
-	return p
-}
-
-// wait waits for the copying to end. A nil pump has nothing to copy.
-func (p *pump) wait(ctx context.Context) error {
-	if p == nil {
-		return nil
-	}
-	select {
-	case <-p.done:
-		return p.err
-	case <-ctx.Done():
-		return context.Cause(ctx)
-	}
-}
-
-// GetCommand looks up a command of this session by its ID.
+// GetCommand looks up a command of this session by its ID. Whether it has ended
+// is asked for too, which takes a second request, of up to a quarter of a second
+// or twice the time of the first, where it runs. A missing command matches
+// [ErrNotFound].
 func (s *Session) GetCommand(ctx context.Context, id string) (*Command, error) {
 	if err := checkID(id); err != nil {
 		return nil, err
@@ -286,14 +191,17 @@ func (s *Session) GetCommand(ctx context.Context, id string) (*Command, error) {
 	if err != nil {
 		return nil, err
 	}
-	data, err := c.getCommand(ctx, s.ID(), id, false)
+	data, err := c.lookAtCommand(ctx, s.ID(), id)
 	if err != nil {
 		return nil, err
 	}
 	return newCommand(c, s.ID(), *data), nil
 }
 
-// ListCommands returns the session's commands, running and ended.
+// ListCommands returns the session's commands, running and ended, in one
+// request. The service tells of a command's end only to those who ask for it:
+// ExitStatus of one that has ended may not know it yet. [Session.GetCommand] and
+// [Command.Wait] do.
 func (s *Session) ListCommands(ctx context.Context) ([]*Command, error) {
 	c, err := s.client()
 	if err != nil {
@@ -322,17 +230,18 @@ func (s *Sandbox) StartCommand(ctx context.Context, name string, args []string, 
 	return withResume(ctx, s, func(cur *Session) (*Command, error) { return cur.StartCommand(ctx, name, args, opts) })
 }
 
-// GetCommand looks up a command of the current session by its ID, resuming the
-// sandbox if it is stopped. A missing one matches [ErrNotFound]: commands of
-// earlier sessions are found by [Session.GetCommand] of those.
+// GetCommand looks up a command of the current session by its ID; see
+// [Session.GetCommand]. It does not resume the sandbox: the commands of a session
+// that was stopped are gone with it, and the error then matches [ErrStopped].
 func (s *Sandbox) GetCommand(ctx context.Context, id string) (*Command, error) {
-	return withResume(ctx, s, func(cur *Session) (*Command, error) { return cur.GetCommand(ctx, id) })
+	return lookAt(ctx, s, func(cur *Session) (*Command, error) { return cur.GetCommand(ctx, id) })
 }
 
-// ListCommands returns the commands of the current session, running and ended,
-// resuming the sandbox if it is stopped.
+// ListCommands returns the commands of the current session, running and ended;
+// see [Session.ListCommands]. It does not resume the sandbox, as
+// [Sandbox.GetCommand] does not.
 func (s *Sandbox) ListCommands(ctx context.Context) ([]*Command, error) {
-	return withResume(ctx, s, func(cur *Session) ([]*Command, error) { return cur.ListCommands(ctx) })
+	return lookAt(ctx, s, func(cur *Session) ([]*Command, error) { return cur.ListCommands(ctx) })
 }
 
 // output holds what a command wrote, in the order in which it came.

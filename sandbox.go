@@ -40,6 +40,9 @@ type sandboxState struct {
 	current  *Session // nil for handles from JSON without one
 	deleted  bool
 	resuming *resumeCall
+	// hookDue: OnResume has to run before the next call, since a session was
+	// started for which it has not succeeded yet.
+	hookDue bool
 
 	defaultUser memo[userAndGroup]
 }
@@ -198,7 +201,7 @@ func (s *Sandbox) Refresh(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	answer, err := c.getSandbox(ctx, s.Name(), s.st.project, new(false), nil)
+	answer, _, err := c.getSandbox(ctx, s.Name(), s.st.project, new(false), nil)
 	if err != nil {
 		return err
 	}
@@ -281,8 +284,8 @@ func (s *Sandbox) Delete(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	err = c.do(ctx, &api.Request{Op: api.DeleteSandbox, Path: []string{s.Name()}, Query: projectQuery(s.st.project)}, nil)
-	if err != nil {
+	info := s.metadata()
+	if _, err := c.deleteSandbox(ctx, info.Name, s.st.project, info.CreatedAt.Time); err != nil {
 		return err
 	}
 	s.st.mu.Lock()

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/coder/websocket"
+	"github.com/go-vercel/sandbox/internal/api"
 	"github.com/go-vercel/sandbox/internal/redact"
 )
 
@@ -341,7 +342,7 @@ func (s *Shell) Wait(ctx context.Context) (exitCode int, err error) {
 	case <-s.done:
 		return s.code, s.err
 	case <-ctx.Done():
-		return 0, context.Cause(ctx)
+		return 0, api.ContextError(ctx)
 	}
 }
 

@@ -11,6 +11,8 @@ import (
 
 	"github.com/coder/websocket"
 	"github.com/go-vercel/sandbox/internal/wire"
+
+	"github.com/go-vercel/sandbox/internal/api"
 )
 
 const (
@@ -89,7 +91,7 @@ func (c *Client) dialWebSocket(ctx context.Context, address, session string) (*w
 	case err == nil:
 		return conn, nil
 	case ctx.Err() != nil:
-		return nil, &RequestError{Operation: openTerminal, SessionID: session, Err: context.Cause(ctx)}
+		return nil, &RequestError{Operation: openTerminal, SessionID: session, Err: api.ContextError(ctx)}
 	case resp != nil && resp.StatusCode != http.StatusSwitchingProtocols:
 		e := &APIError{Operation: openTerminal, Status: resp.StatusCode, SessionID: session, ContentType: resp.Header.Get("Content-Type")}
 		var answer wire.ErrorAnswer

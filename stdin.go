@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"github.com/go-vercel/sandbox/internal/tarball"
+
+	"github.com/go-vercel/sandbox/internal/api"
 )
 
 // execTarget is what a Cmd runs on.
@@ -109,7 +111,7 @@ func spool(ctx context.Context, r io.Reader) (*input, error) {
 	}()
 	select {
 	case <-ctx.Done():
-		return nil, context.Cause(ctx)
+		return nil, api.ContextError(ctx)
 	case res := <-copied:
 		if res.err != nil {
 			discard()

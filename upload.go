@@ -16,6 +16,8 @@ import (
 	"time"
 
 	"github.com/go-vercel/sandbox/internal/tarball"
+
+	"github.com/go-vercel/sandbox/internal/api"
 )
 
 // UploadOptions are the options of CopyFS and UploadDir.
@@ -199,7 +201,7 @@ func (w *walker) walk(dir string, whole bool, yield func(tarball.Entry, error) b
 	}
 	for _, d := range list {
 		if err := w.ctx.Err(); err != nil {
-			yield(tarball.Entry{}, context.Cause(w.ctx))
+			yield(tarball.Entry{}, api.ContextError(w.ctx))
 			return false
 		}
 		name := path.Join(dir, d.Name())

@@ -74,8 +74,10 @@ type Request struct {
 	Accept string      // media type that a stream's answer must have
 
 	// Uncertain is set when the operation is over: an attempt before the last
-	// one may have acted without a clear answer.
+	// one may have acted without a clear answer. Date is the server's time as
+	// the last answer told it, zero if it did not.
 	Uncertain bool
+	Date      time.Time
 }
 
 var (
@@ -188,8 +190,13 @@ func (c *Client) send(ctx context.Context, req *Request, read func(io.Reader) er
 		}
 		c.log(ctx, req, resp, err, a.count, start)
 		req.Uncertain = lost
+		if resp != nil {
+			if date, err := http.ParseTime(resp.Header.Get("Date")); err == nil {
+				req.Date = date
+			}
+		}
 		switch {
-		case err != nil || f != nil && ctx.Err() != nil && a.op.Class == Safe && f.transient():
+		case err != nil || f != nil && ctx.Err() != nil && a.op.Class == Safe && f.Transient():
 			// What breaks first when the context ends, the connection or an
 			// upload's source, is chance. The context is what the caller is told
 			// of.
@@ -224,6 +231,8 @@ func (c *Client) attempt(ctx context.Context, req *Request, auth Auth, body []by
 			return resp, nil, nil
 		}
 		defer resp.Body.Close()
+		// Not every transport ends its bodies with the context.
+		defer context.AfterFunc(ctx, func() { resp.Body.Close() })()
 		if err := read(resp.Body); err != nil {
 			a.wrote.Store(true) // it was answered, after all
 			return nil, nil, &BodyError{Err: err}
@@ -232,7 +241,7 @@ func (c *Client) attempt(ctx context.Context, req *Request, auth Auth, body []by
 	}
 	f := c.failure(req, a)
 	f.readError(resp)
-	if e, ok := errors.AsType[*BodyError](f.Err); ok && req.Op.Class == Safe && !f.transient() {
+	if e, ok := errors.AsType[*BodyError](f.Err); ok && req.Op.Class == Safe && !f.Transient() {
 		// What it says decides whether to go on, and that is lost.
 		return nil, nil, e
 	}

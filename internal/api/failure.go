@@ -82,9 +82,9 @@ func (f *Failure) SnapshotGone() bool {
 		f.Status == http.StatusBadRequest && strings.Contains(f.Message, "Cannot resume sandbox")
 }
 
-// transient reports answers that say nothing of the operation: those of a proxy
+// Transient reports answers that say nothing of the operation: those of a proxy
 // or an overloaded server.
-func (f *Failure) transient() bool {
+func (f *Failure) Transient() bool {
 	switch f.Status {
 	case http.StatusRequestTimeout, http.StatusTooEarly, http.StatusTooManyRequests:
 		return true
@@ -131,6 +131,15 @@ func (e *AuthError) Error() string { return e.Err.Error() }
 
 // Unwrap returns the cause.
 func (e *AuthError) Unwrap() error { return e.Err }
+
+// NoAnswer is the failure of an operation whose successful answer lacks what it
+// is about: as good as none.
+func NoAnswer(req *Request, err error) error {
+	return &Failure{
+		Op: req.Op, Attempts: 1, Uncertain: true, Status: http.StatusOK, Err: err,
+		Sandbox: req.Op.placeholder("sandbox", req.Path), Session: req.Op.placeholder("session", req.Path),
+	}
+}
 
 // BodyError reports an answer whose body broke off.
 type BodyError struct{ Err error }

@@ -145,7 +145,7 @@ func (c *call) client(s statics) (*sandbox.Client, error) {
 	if s.text("fetch") == "counting" {
 		hc = &http.Client{Transport: countingTransport{c.d}}
 	}
-	opts := &sandbox.ClientOptions{HTTPClient: hc, BaseURL: c.d.api}
+	opts := &sandbox.ClientOptions{HTTPClient: hc, BaseURL: c.d.api, ServerCommandIDs: true}
 	cr := auth.Credentials{Token: s.text("token"), TeamID: s.text("teamId"), ProjectID: s.text("projectId")}
 	if cr != (auth.Credentials{}) {
 		opts.Credentials = auth.Static(cr)

@@ -56,13 +56,18 @@ const (
 	ruleAppend      = "append-adds-only"
 	ruleIDs         = "ids-escaped"
 	ruleEnvOrder    = "environment-sorted"
+	ruleMark        = "create-marked"
+	ruleTakenAway   = "half-made-taken-away"
+	ruleSpared      = "looked-at-before-replaced"
+	ruleAsked       = "end-asked-for"
 )
 
 var knownRules = []string{
 	ruleLogsEnd, ruleRepair, ruleWritten, ruleEnglish, ruleStopping, ruleShared, ruleRace, ruleWait, ruleStarting, ruleDownload, ruleLength, ruleFirstError, ruleCloses, ruleClose, ruleOutputOrder, ruleOnce,
 	ruleLast, ruleAbort, ruleLenient, ruleMedia, ruleUnknown, ruleUTF8, ruleHandleEnd, ruleDomain, ruleSnapshoting,
 	ruleNoSession, ruleNoPartial, ruleModeZero, rulePrivate, ruleLoginKept, ruleExplicit, ruleDeleted, ruleRefused,
-	ruleRedacted, ruleTarget, ruleNames, ruleDashes, ruleTruncate, ruleChown, ruleStat, ruleReaddir, ruleAppend, ruleIDs, ruleEnvOrder,
+	ruleRedacted, ruleTarget, ruleNames, ruleDashes, ruleTruncate, ruleChown, ruleStat, ruleReaddir, ruleAppend, ruleIDs, ruleEnvOrder, ruleMark, ruleTakenAway,
+	ruleSpared, ruleAsked,
 }
 
 // Rule is a departure that is the same in every scenario. It accounts for one
@@ -83,7 +88,9 @@ type Rule struct {
 	Ops []string `json:"ops"`
 	// Answer is what such a request is answered instead of 418: "replay" for the
 	// output of the command as its run had it, "stopped" for a session that was
-	// not starting, stopped now, and "running" for one that was.
+	// not starting, stopped now, and "running" for one that was, "ended" for the
+	// log that was read, once more, and for its command's end, "no snapshot" for
+	// a sandbox without files, and "done" for an empty success.
 	Answer string `json:"answer"`
 }
 

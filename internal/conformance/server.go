@@ -51,7 +51,9 @@ type Server struct {
 	log    []*Entry // in the words of the official SDK, as far as rules go
 	raw    []*Entry // as they came
 	// What rules answer with: the output of commands, and sessions.
-	outputs  map[string][]json.RawMessage
+	outputs  map[string][]json.RawMessage // of commands that were waited for
+	logs     map[string][]json.RawMessage // of commands whose log was read
+	commands map[string]map[string]any
 	sessions map[string]map[string]any
 	used     []string // rules
 	held     []*Entry
@@ -81,7 +83,7 @@ func StartServer(script []Exchange, opts ServerOptions) (*Server, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &Server{opts: opts, listener: ln, outputs: map[string][]json.RawMessage{}, sessions: map[string]map[string]any{}}
+	s := &Server{opts: opts, listener: ln, outputs: map[string][]json.RawMessage{}, logs: map[string][]json.RawMessage{}, commands: map[string]map[string]any{}, sessions: map[string]map[string]any{}}
 	for _, ex := range script {
 		times := 1
 		if ex.Times != nil {
@@ -204,6 +206,7 @@ func (s *Server) entry(r *http.Request, body []byte) *Entry {
 func (s *Server) take(e *Entry) *Exchange {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	s.unmark(e)
 	s.raw = append(s.raw, e)
 	rule := s.opts.Rules.unscripted(e, s.ops(), func(r *Rule) bool { return s.ruled(e, r) != nil })
 	if rule != nil && !s.awaited(e) {
@@ -218,7 +221,7 @@ func (s *Server) take(e *Entry) *Exchange {
 		if ex := s.match(t.entry); ex != nil {
 			s.log = append(s.log, t.entry)
 			s.use(t.rules...)
-			s.remember(ex)
+			s.remember(ex, e)
 			if t.answer != nil && ex.NDJSON != nil {
 				ex = new(*ex)
 				ex.NDJSON = t.answer(ex.NDJSON)
@@ -231,7 +234,7 @@ func (s *Server) take(e *Entry) *Exchange {
 		if ex.Hold {
 			s.held = append(s.held, e)
 		}
-		s.remember(ex)
+		s.remember(ex, e)
 		return ex
 	}
 	e.Unscripted = true

@@ -3,6 +3,7 @@ package conformance
 import (
 	"bytes"
 	"encoding/json"
+	"maps"
 	"slices"
 	"strings"
 )
@@ -56,6 +57,31 @@ func (s *Server) ruled(e *Entry, rule *Rule) *Exchange {
 		if lines, ok := s.outputs[last(strings.TrimSuffix(e.Path, "/logs"))]; ok {
 			return &Exchange{NDJSON: lines}
 		}
+	case "ended":
+		if id, ok := strings.CutSuffix(e.Path, "/logs"); ok {
+			if lines, ok := s.logs[last(id)]; ok {
+				return &Exchange{NDJSON: lines}
+			}
+			return nil
+		}
+		if s.logs[last(e.Path)] == nil {
+			return nil // what is asked for is not the end of a log
+		}
+		cmd := map[string]any{"id": last(e.Path), "name": "x", "args": []any{}, "cwd": "/", "sessionId": "", "startedAt": 1}
+		maps.Copy(cmd, s.commands[last(e.Path)])
+		if cmd["exitCode"] == nil {
+			cmd["exitCode"] = 0
+		}
+		raw, _ := marshal(map[string]any{"command": cmd})
+		return &Exchange{JSON: raw}
+	case "no snapshot":
+		raw, _ := marshal(map[string]any{
+			"sandbox": map[string]any{"name": last(e.Path), "status": "stopped"}, "routes": []any{},
+			"session": map[string]any{"id": "sess_lost", "status": "stopped"},
+		})
+		return &Exchange{JSON: raw}
+	case "done":
+		return &Exchange{JSON: json.RawMessage("{}")}
 	case "stopped", "running":
 		known, ok := s.sessions[last(e.Path)]
 		if !ok || (known["session"].(map[string]any)["status"] == "pending") != (rule.Answer == "running") {
@@ -71,7 +97,7 @@ func (s *Server) ruled(e *Entry, rule *Rule) *Exchange {
 
 // remember keeps what rules answer with: the output of commands that ran, and
 // sessions as they were described last.
-func (s *Server) remember(ex *Exchange) {
+func (s *Server) remember(ex *Exchange, e *Entry) {
 	_, pieces, err := ex.answer()
 	if err != nil {
 		return
@@ -84,15 +110,25 @@ func (s *Server) remember(ex *Exchange) {
 		var answer struct {
 			Session map[string]any `json:"session"`
 			Routes  []any          `json:"routes"`
+			Command map[string]any `json:"command"`
 		}
-		if json.Unmarshal(body, &answer) == nil && answer.Session != nil {
+		if json.Unmarshal(body, &answer) != nil {
+			return
+		}
+		if id, ok := answer.Command["id"].(string); ok {
+			s.commands[id] = answer.Command
+		}
+		if answer.Session != nil {
 			if id, ok := answer.Session["id"].(string); ok {
 				s.sessions[id] = map[string]any{"session": answer.Session, "routes": append([]any{}, answer.Routes...)}
 			}
 		}
 		return
 	}
-	id, lines := "", []json.RawMessage{}
+	id, lines, outputs := "", []json.RawMessage{}, s.outputs
+	if path, ok := strings.CutSuffix(e.Path, "/logs"); ok {
+		id, outputs = path[strings.LastIndexByte(path, '/')+1:], s.logs
+	}
 	for line := range bytes.Lines(body) {
 		var rec struct {
 			Stream  string `json:"stream"`
@@ -109,7 +145,21 @@ func (s *Server) remember(ex *Exchange) {
 		}
 	}
 	if id != "" {
-		s.outputs[id] = lines
+		outputs[id] = lines
+	}
+}
+
+// unmark takes out of a request the mark by which a create knows its sandbox.
+func (s *Server) unmark(e *Entry) {
+	const mark = "go-sandbox-creation"
+	body, _ := e.jsonBody()
+	tags, _ := body["tags"].(map[string]any)
+	if tags[mark] == nil || !s.opts.Rules.has(ruleMark) {
+		return
+	}
+	s.use(ruleMark)
+	if delete(tags, mark); len(tags) == 0 {
+		delete(body, "tags")
 	}
 }
 

@@ -1,0 +1,66 @@
+package logstream
+
+import (
+	"errors"
+
+	"github.com/go-vercel/sandbox/internal/api"
+	"github.com/go-vercel/sandbox/internal/wire"
+)
+
+// Codes of errors that are found here rather than reported by the server.
+const (
+	CodeEndedEarly    = "stream_ended_early"
+	CodeInvalidRecord = "invalid_record"
+	CodeLost          = "stream_lost"
+	// codeClosed is the server's, for a stream whose sandbox stopped or whose
+	// own connection broke.
+	codeClosed = "sandbox_stream_closed"
+)
+
+var errNoCommand = errors.New("the answer does not name the command")
+
+// Error reports a stream that failed and could not be repaired. Code is the
+// server's or one of this package. An error of the context, and one of a first
+// attempt that no repair could mend, are returned as they are.
+type Error struct {
+	Code, Message string
+	Err           error
+}
+
+func (e *Error) Error() string {
+	if e.Err != nil {
+		return e.Message + ": " + e.Err.Error()
+	}
+	return e.Message
+}
+
+// Unwrap returns the cause.
+func (e *Error) Unwrap() error { return e.Err }
+
+func isLineError(err error) bool {
+	_, ok := errors.AsType[*wire.LineError](err)
+	return ok
+}
+
+// verdict is what a failed request means for a repair.
+type verdict int
+
+const (
+	passing verdict = iota // may succeed another time
+	refusal                // unlikely to succeed, but it may be a proxy that says so
+	final                  // the API says that the command is out of reach
+)
+
+func judge(err error) verdict {
+	f, ok := err.(*api.Failure)
+	if !ok {
+		return refusal // no credentials: nothing was asked
+	}
+	switch {
+	case f.Status == 0, f.Status < 300, f.Transient():
+		return passing
+	case f.Refused(), f.Code != "":
+		return final
+	}
+	return refusal
+}

@@ -1,0 +1,359 @@
+package logstream
+
+import (
+	"context"
+	"io"
+	"math/rand/v2"
+	"time"
+
+	"github.com/go-vercel/sandbox/internal/api"
+	"github.com/go-vercel/sandbox/internal/wire"
+)
+
+// Reader reads a command's output. It is for one goroutine.
+type Reader struct {
+	ctx context.Context
+	cmd Command
+
+	body *watched // nil while no stream is open
+	dec  *wire.LogDecoder
+	// waited: the stream is that of a waited command, which ends in a record of
+	// how the command ended. Otherwise it is the command's log.
+	waited bool
+	// opened: there was a stream. replay: the log is opened again.
+	opened, replay bool
+	// openedAt is when the stream was opened; zero while there is none.
+	openedAt time.Time
+
+	delivered, skip [2]int64
+	end             *wire.Command // how the command ended, once known
+	endedBefore     bool          // it was known when the stream was opened
+	length          int64         // of the stream, as the answer announced it; -1 for not
+	complete        [2]int64      // where the log ended the last time; -1 for not yet
+
+	attempts
+	closed int // streams in a row that the server gave up without any progress
+}
+
+// attempts counts what fails in a row without any progress.
+type attempts struct {
+	limits   Limits
+	failures int
+	refusals int
+	lastGain time.Time
+}
+
+func newAttempts(l Limits) attempts { return attempts{limits: l, lastGain: time.Now()} }
+
+func (a *attempts) gained() { a.failures, a.refusals, a.lastGain = 0, 0, time.Now() }
+
+// exhausted counts one more failure and reports whether it was one too many.
+func (a *attempts) exhausted(err error) bool {
+	a.failures++
+	switch judgeOr(err) {
+	case refusal:
+		a.refusals++
+	default:
+		a.refusals = 0
+	}
+	return a.failures > a.limits.Attempts || a.refusals >= maxRefusals || time.Since(a.lastGain) > a.limits.Limit
+}
+
+// judgeOr is judge for errors that may be those of a stream.
+func judgeOr(err error) verdict {
+	switch err.(type) {
+	case *api.Failure, *api.AuthError:
+		return judge(err)
+	}
+	return passing
+}
+
+// pause waits before the next attempt: not at all before the first.
+func (a *attempts) pause(ctx context.Context) bool {
+	if a.failures <= 1 {
+		return ctx.Err() == nil
+	}
+	wait := min(a.limits.Wait<<min(a.failures-2, 16), maxPause)
+	return api.Sleep(ctx, time.Duration(float64(wait)*(1+rand.Float64())))
+}
+
+// Follow reads the command's log from its start. The end is how the command
+// ended, nil if that is not known.
+func Follow(ctx context.Context, cmd Command, end *wire.Command) *Reader {
+	return &Reader{ctx: ctx, cmd: cmd, end: end, complete: [2]int64{-1, -1}, attempts: newAttempts(cmd.Limits)}
+}
+
+// Waited reads the stream of a command that is waited for. [Reader.Start] comes
+// first; it learns the command's ID.
+func Waited(ctx context.Context, cmd Command, body io.ReadCloser) *Reader {
+	r := Follow(ctx, cmd, nil)
+	r.waited, r.opened, r.openedAt = true, true, time.Now()
+	r.use(body)
+	return r
+}
+
+// use makes body the stream that is read.
+func (r *Reader) use(body io.ReadCloser) {
+	r.body = watch(r.ctx, body, &r.cmd)
+	r.dec = wire.NewLogDecoder(r.body)
+}
+
+// Close closes the stream.
+func (r *Reader) Close() {
+	if r.body != nil {
+		r.body.Close()
+		r.dec.Close()
+		if end := r.body.ended(); end != nil && r.end == nil {
+			r.end = end
+		}
+		r.body = nil
+	}
+}
+
+// End is how the command ended, once that is known.
+func (r *Reader) End() *wire.Command { return r.end }
+
+// Delivered reports whether output of the two streams came.
+func (r *Reader) Delivered() (stdout, stderr bool) { return r.delivered[0] > 0, r.delivered[1] > 0 }
+
+// Start reads the first record of a waited command's stream: the command. Until
+// it has come nobody knows whether the command runs.
+func (r *Reader) Start() (*wire.Command, error) {
+	for {
+		rec, err := r.dec.Next()
+		switch {
+		case err == nil && rec.Kind == wire.KindCommand && rec.Command.ID != "":
+			if rec.Command.ExitCode != nil {
+				r.end = rec.Command
+			}
+			r.cmd.ID = rec.Command.ID
+			r.body.watch(rec.Command.ID)
+			return rec.Command, nil
+		case err == nil && rec.Kind == wire.KindUnknown:
+			continue
+		case err == nil && rec.Kind == wire.KindError:
+			return nil, &Error{Code: rec.Error.Code, Message: rec.Error.Message}
+		case err == nil:
+			return nil, &Error{Code: CodeInvalidRecord, Message: "the stream does not begin with the command"}
+		case r.ctx.Err() != nil:
+			return nil, api.ContextError(r.ctx)
+		case isLineError(err):
+			return nil, &Error{Code: CodeInvalidRecord, Message: "the stream holds a line that is no log record", Err: err}
+		}
+		if err == io.EOF {
+			err = nil
+		}
+		return nil, &Error{Code: CodeEndedEarly, Message: "Stream ended before command data was received", Err: err}
+	}
+}
+
+// Adopt goes on with the command's log instead of a stream that was lost before
+// its first record: the command is known to run otherwise.
+func (r *Reader) Adopt(cmd *wire.Command) {
+	r.Close()
+	r.cmd.ID = cmd.ID
+	if cmd.ExitCode != nil {
+		r.end = cmd
+	}
+	r.waited, r.openedAt = false, time.Time{}
+}
+
+// Next returns the next piece of output. The data is valid until the next call.
+// io.EOF is returned when the command has ended and all its output was
+// delivered.
+func (r *Reader) Next() (wire.Kind, []byte, error) {
+	for {
+		if r.body == nil {
+			if err := r.open(); err != nil {
+				return 0, nil, err
+			}
+		}
+		rec, err := r.dec.Next()
+		if err == nil {
+			switch rec.Kind {
+			case wire.KindStdout, wire.KindStderr:
+				if data, ok := r.fresh(&rec); ok {
+					return rec.Kind, data, nil
+				}
+			case wire.KindError:
+				if err := r.reported(&rec); err != nil {
+					return 0, nil, err
+				}
+			case wire.KindCommand:
+				if rec.Command.ExitCode != nil {
+					r.end = rec.Command
+					if r.waited {
+						r.drain()
+						return 0, nil, io.EOF
+					}
+				}
+			}
+			continue
+		}
+		var whole bool
+		switch {
+		case r.ctx.Err() != nil:
+			err = api.ContextError(r.ctx)
+		case err == io.EOF && !r.waited:
+			whole, err = r.atEnd()
+		case isLineError(err):
+			err = &Error{Code: CodeInvalidRecord, Message: "the stream holds a line that is no log record", Err: err}
+		default:
+			err = r.broken(err)
+		}
+		if err != nil {
+			return 0, nil, err
+		}
+		if whole {
+			return 0, nil, io.EOF
+		}
+	}
+}
+
+// fresh is what of a record was not delivered before, and false if all of it was.
+// Its capacity is its length: what is appended to it must not change what comes
+// next.
+func (r *Reader) fresh(rec *wire.Record) ([]byte, bool) {
+	i := 0
+	if rec.Kind == wire.KindStderr {
+		i = 1
+	}
+	data := rec.Data
+	if r.replay {
+		n := min(r.skip[i], int64(len(data)))
+		r.skip[i] -= n
+		if data = data[n:]; len(data) == 0 {
+			return nil, false
+		}
+		r.gained()
+		r.closed = 0
+	}
+	r.delivered[i] += int64(len(data))
+	return data[:len(data):len(data)], true
+}
+
+// reported handles an error record. The one that says that the stream was closed
+// may be about the stream alone: the log is opened again, once.
+func (r *Reader) reported(rec *wire.Record) error {
+	err := &Error{Code: rec.Error.Code, Message: rec.Error.Message}
+	if rec.Error.Code != codeClosed || r.cmd.ID == "" {
+		return err
+	}
+	if r.closed++; r.closed > 1 {
+		return err
+	}
+	return r.broken(err)
+}
+
+// drain reads the little that follows the last record, so that the connection
+// can be used again. A server that does not end the stream costs it.
+func (r *Reader) drain() {
+	body := r.body // r is not the timer's to look at: it may be late
+	stop := time.AfterFunc(drainTime, func() { body.Close() })
+	defer stop.Stop()
+	for {
+		if _, err := r.dec.Next(); err != nil {
+			break // after a line that is no record, too, the decoder is at its end
+		}
+	}
+	r.Close()
+}
+
+// open opens the command's log, for as long as the limits allow.
+func (r *Reader) open() error {
+	for {
+		r.endedBefore = r.end != nil
+		body, length, err := r.cmd.open(r.ctx)
+		if err == nil {
+			r.skip, r.openedAt, r.opened, r.refusals = r.delivered, time.Now(), true, 0
+			r.length = length
+			r.use(body)
+			r.body.watch(r.cmd.ID)
+			return nil
+		}
+		switch {
+		case r.ctx.Err() != nil:
+			return api.ContextError(r.ctx)
+		case judge(err) == final:
+			return r.lost("log", err)
+		}
+		if err := r.broken(err); err != nil {
+			return err
+		}
+	}
+}
+
+// lost is the error of a stream that can't be read any further because what is
+// asked for it can't be read.
+func (r *Reader) lost(what string, err error) error {
+	if !r.opened {
+		return err // there was no stream to lose
+	}
+	return &Error{Code: CodeLost, Message: "the output stream broke and the " + what + " can't be read", Err: err}
+}
+
+// broken closes the stream and decides whether to open the log again. The first
+// attempt after progress is made at once, later ones after a pause.
+func (r *Reader) broken(cause error) error {
+	r.Close()
+	if !r.openedAt.IsZero() && time.Since(r.openedAt) >= longLived {
+		r.gained()
+	}
+	r.openedAt = time.Time{}
+	if r.opened && !r.replay {
+		r.replay, r.lastGain = true, time.Now()
+	}
+	r.waited = false
+	if r.exhausted(cause) {
+		switch {
+		case !r.opened:
+			return cause
+		case r.refusals >= maxRefusals:
+			return r.lost("log", cause)
+		}
+		return &Error{Code: CodeEndedEarly, Message: "Stream ended before command finished", Err: cause}
+	}
+	if !r.pause(r.ctx) {
+		return api.ContextError(r.ctx)
+	}
+	return nil
+}
+
+// atEnd is called when the log ended cleanly, which a proxy's cut can look
+// like. It reports whether that was all.
+//
+// A command that still runs has more to come. Of one that has ended, the end of
+// the log is believed when the answer announced where it would be, or when a
+// replay that began after the command's end stops where the log did before.
+func (r *Reader) atEnd() (bool, error) {
+	if r.skip != [2]int64{} {
+		return false, r.broken(io.ErrUnexpectedEOF)
+	}
+	if r.end == nil {
+		// Waiting bridges the moment in which the log is complete and the exit
+		// code not known yet, and costs little where the command runs on.
+		ctx, cancel := context.WithTimeout(r.ctx, endGrace)
+		cmd, err := r.cmd.Look(ctx, true)
+		late := ctx.Err() != nil && err != nil
+		cancel()
+		switch {
+		case r.ctx.Err() != nil:
+			return false, api.ContextError(r.ctx)
+		case late, err == nil && cmd.ExitCode == nil:
+			return false, r.broken(io.ErrUnexpectedEOF)
+		case err == nil:
+			r.end = cmd
+		case judge(err) == final:
+			return false, r.lost("command", err)
+		default:
+			return false, r.broken(err)
+		}
+	}
+	if r.endedBefore && (r.body.length.Load() == r.length || r.complete == r.delivered) {
+		return true, nil
+	}
+	r.complete = r.delivered
+	r.Close()
+	r.replay = true
+	return false, nil
+}

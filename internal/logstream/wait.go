@@ -1,0 +1,104 @@
+package logstream
+
+import (
+	"context"
+	"errors"
+	"net/http/httptrace"
+	"sync"
+	"time"
+
+	"github.com/go-vercel/sandbox/internal/api"
+	"github.com/go-vercel/sandbox/internal/wire"
+)
+
+const (
+	// waitLimit is how long one request waits for a command's end: the platform
+	// cuts what lasts for minutes, and an edge may forget a request altogether.
+	waitLimit = time.Minute
+	// lookLimit is how long a look at a command may take that waits for nothing.
+	lookLimit = 10 * time.Second
+	// waitPause is the least time between two requests that wait.
+	waitPause = 500 * time.Millisecond
+)
+
+var errUnanswered = errors.New("no answer within a minute")
+
+// Wait waits for the command's end, for as long as ctx allows, under the limits
+// of a repair.
+func Wait(ctx context.Context, cmd Command) (*wire.Command, error) {
+	a := newAttempts(cmd.Limits)
+	for {
+		start := time.Now()
+		data, lasted, err := cmd.waitOnce(ctx)
+		switch {
+		case ctx.Err() != nil:
+			if err == nil && data.ExitCode != nil {
+				return data, nil
+			}
+			return nil, api.ContextError(ctx)
+		case err == nil && data.ExitCode != nil:
+			return data, nil
+		case err == nil:
+			a.gained()
+		case judge(err) == final:
+			return nil, err
+		default:
+			if lasted >= longLived {
+				a.gained()
+			}
+			if a.exhausted(err) {
+				return nil, err
+			}
+			if !a.pause(ctx) {
+				return nil, api.ContextError(ctx)
+			}
+		}
+		if time.Since(start) < waitPause && !api.Sleep(ctx, waitPause) {
+			return nil, api.ContextError(ctx)
+		}
+	}
+}
+
+// waitOnce asks for the command's end once. A wait that gets no answer is
+// followed by a look: that it is answered tells a command that runs from an API
+// that is out of reach. It also returns how long the connection had carried the
+// request.
+func (c *Command) waitOnce(ctx context.Context) (*wire.Command, time.Duration, error) {
+	limited, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	var (
+		mu        sync.Mutex
+		connected time.Time
+		timer     *time.Timer
+	)
+	reset := func(at time.Time, t *time.Timer) {
+		mu.Lock()
+		defer mu.Unlock()
+		if timer != nil {
+			timer.Stop()
+		}
+		connected, timer = at, t
+	}
+	traced := httptrace.WithClientTrace(limited, &httptrace.ClientTrace{
+		GetConn: func(string) { reset(time.Time{}, nil) },
+		GotConn: func(httptrace.GotConnInfo) {
+			reset(time.Now(), time.AfterFunc(waitLimit, func() { cancel(errUnanswered) }))
+		},
+	})
+	data, err := c.Look(traced, true)
+	mu.Lock()
+	at := connected
+	mu.Unlock()
+	reset(at, nil)
+	var lasted time.Duration
+	if !at.IsZero() {
+		lasted = time.Since(at)
+	}
+	if err != nil && context.Cause(limited) == errUnanswered {
+		look, cancel := context.WithTimeoutCause(ctx, lookLimit, errUnanswered)
+		defer cancel()
+		data, err = c.Look(look, false)
+		return data, 0, err
+	}
+	return data, lasted, err
+}

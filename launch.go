@@ -1,0 +1,336 @@
+package sandbox
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/hex"
+	"fmt"
+	"io"
+	"log/slog"
+	"net/http"
+	"net/url"
+	"strings"
+	"time"
+
+	"github.com/go-vercel/sandbox/internal/api"
+	"github.com/go-vercel/sandbox/internal/logstream"
+	"github.com/go-vercel/sandbox/internal/wire"
+)
+
+const (
+	// openGrace is how long the answer to a start is waited for after the
+	// context of a call with KillOnCancel has ended: a command that did start can
+	// then be killed.
+	openGrace = 3 * time.Second
+	// killGrace is how long such a call goes on after its context in all.
+	killGrace = 5 * time.Second
+	// settleTime is how long a command whose start got no answer is looked for.
+	settleTime = 5 * time.Second
+)
+
+// launch is one start of a command. The request that starts it is sent once; by
+// the command's ID, which goes with it, the outcome is settled when the answer
+// is lost.
+type launch struct {
+	c       *Client
+	session string
+	body    *commandBody
+	id      string // empty leaves it to the service
+	chosen  bool   // by the caller
+}
+
+func (s *Session) newLaunch(name string, args []string, o *CommandOptions) (*launch, error) {
+	body, err := newCommandBody(name, args, o)
+	if err != nil {
+		return nil, err
+	}
+	c, err := s.client()
+	if err != nil {
+		return nil, err
+	}
+	l := &launch{c: c, session: s.ID(), body: body, id: o.ID, chosen: o.ID != ""}
+	if l.id == "" && !c.serverIDs.Load() {
+		l.id = newCommandID()
+	}
+	return l, nil
+}
+
+// newCommandID makes up an ID of the form that is known to be taken.
+func newCommandID() string {
+	var b [16]byte
+	_, _ = rand.Read(b[:]) // never fails
+	return "c" + hex.EncodeToString(b[:])
+}
+
+// checkCommandID refuses an ID that a command can't be given.
+func checkCommandID(id string) error {
+	if id == "" {
+		return nil
+	}
+	if len(id) > 64 {
+		return invalid("ID", "has %d characters; at most 64 are allowed", len(id))
+	}
+	if i := strings.IndexFunc(id, func(r rune) bool {
+		return !('a' <= r && r <= 'z' || 'A' <= r && r <= 'Z' || '0' <= r && r <= '9' || r == '_' || r == '-')
+	}); i >= 0 {
+		return invalid("ID", "%q has a character other than letters, digits, _ and -", id)
+	}
+	return nil
+}
+
+func (l *launch) request(op *api.Op) *api.Request {
+	req := &api.Request{Op: op, Path: []string{l.session}, Body: l.body}
+	if l.id != "" {
+		req.Query = url.Values{"cmdId": {l.id}}
+	}
+	return req
+}
+
+// waited starts the command and returns the stream of its output and its first
+// record. The request is made on open; the stream goes on with ctx.
+func (l *launch) waited(ctx, open context.Context) (*follower, *wire.Command, error) {
+	var r *logstream.Reader
+	cmd, err := l.start(open, func() (*wire.Command, error) {
+		req := l.request(api.RunCommand)
+		req.Accept = logstream.MediaType
+		resp, err := l.c.api.Stream(open, req)
+		if err != nil {
+			return nil, err
+		}
+		r = logstream.Waited(ctx, l.c.logStream(l.session, ""), resp.Body)
+		first, err := r.Start()
+		if err != nil {
+			r.Close()
+			r = nil
+		}
+		return first, err
+	})
+	if err != nil {
+		return nil, nil, l.public(ctx, err)
+	}
+	if r == nil { // it was found by its ID
+		var end *wire.Command
+		if cmd.ExitCode != nil {
+			end = cmd
+		}
+		r = logstream.Follow(ctx, l.c.logStream(l.session, cmd.ID), end)
+	}
+	return &follower{r, ctx, l.c, l.session, cmd.ID}, cmd, nil
+}
+
+// detached starts the command and returns it.
+func (l *launch) detached(ctx, open context.Context) (*wire.Command, error) {
+	cmd, err := l.start(open, func() (*wire.Command, error) {
+		var answer wire.CommandAnswer
+		req := l.request(api.StartCommand)
+		if err := l.c.api.Do(open, req, &answer); err != nil {
+			return nil, err
+		}
+		if answer.Command.ID == "" {
+			return nil, api.NoAnswer(req, errNoCommand)
+		}
+		return &answer.Command, nil
+	})
+	if err != nil {
+		return nil, l.public(ctx, err)
+	}
+	return cmd, nil
+}
+
+var errNoCommand = fmt.Errorf("the answer does not name the command")
+
+// start sends the request and, when nobody can know by the answer whether it
+// acted, looks for the command.
+func (l *launch) start(ctx context.Context, send func() (*wire.Command, error)) (*wire.Command, error) {
+	cmd, err := send()
+	if l.refusedID(err) {
+		l.c.distrustIDs(ctx, "the service refused an ID for a command")
+		l.id = ""
+		cmd, err = send()
+	}
+	switch {
+	case err == nil:
+		if l.id != "" && cmd.ID != l.id {
+			l.c.distrustIDs(ctx, "the service gave a command another ID than was asked for")
+			l.id = ""
+		}
+		return cmd, nil
+	case l.id != "" && startUnknown(err):
+		if found := l.settle(ctx); found != nil {
+			return found, nil
+		}
+	}
+	return nil, err
+}
+
+// refusedID reports whether the service refused the request because of an ID
+// that the caller did not ask for.
+func (l *launch) refusedID(err error) bool {
+	f, ok := err.(*api.Failure)
+	return ok && l.id != "" && !l.chosen && !f.Uncertain && f.Status == http.StatusBadRequest && strings.Contains(f.Message, "cmdId")
+}
+
+// distrustIDs stops making up IDs for commands, and says so once.
+func (c *Client) distrustIDs(ctx context.Context, why string) {
+	if !c.serverIDs.Swap(true) && c.log != nil {
+		c.log.LogAttrs(ctx, slog.LevelWarn, "sandbox: commands get their IDs from the service from now on; the outcome of a start whose answer is lost stays unknown",
+			slog.String("reason", why))
+	}
+}
+
+// startUnknown reports whether a start that failed may have taken place.
+func startUnknown(err error) bool {
+	switch e := err.(type) {
+	case *api.Failure:
+		return e.OutcomeUnknown()
+	case *api.AuthError:
+		return false
+	}
+	return true // of a stream that broke before it named the command
+}
+
+// settle looks for the command for a while. A first look that finds nothing says
+// little: the request may still be on its way.
+func (l *launch) settle(ctx context.Context) *wire.Command {
+	ctx, cancel := context.WithTimeout(ctx, settleTime)
+	defer cancel()
+	cmd := l.c.logStream(l.session, l.id)
+	for pause := 100 * time.Millisecond; ; pause *= 2 {
+		found, err := cmd.Look(ctx, false)
+		if err == nil {
+			return found
+		}
+		if f, ok := err.(*api.Failure); ok && f.Refused() || !api.Sleep(ctx, pause) {
+			return nil
+		}
+	}
+}
+
+// public turns an error of a start into the one that users see.
+func (l *launch) public(ctx context.Context, err error) error {
+	switch e := err.(type) {
+	case *logstream.Error:
+		return l.c.streamError(e, l.session, "")
+	case *api.Failure, *api.AuthError:
+		return publicError(err)
+	}
+	return &RequestError{Operation: api.RunCommand.Name, SessionID: l.session, Err: err, unknown: startUnknown(err)}
+}
+
+// outlive returns a context that ends d after ctx does.
+func outlive(ctx context.Context, d time.Duration) (context.Context, context.CancelFunc) {
+	long, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	stop := context.AfterFunc(ctx, func() {
+		timer := time.AfterFunc(d, cancel)
+		context.AfterFunc(long, func() { timer.Stop() })
+	})
+	return long, func() { stop(); cancel() }
+}
+
+// opening returns the context on which a command is started. With KillOnCancel
+// the request outlives ctx until the command is known, which known tells.
+func opening(ctx context.Context, o *CommandOptions) (open context.Context, known, release func()) {
+	if !o.KillOnCancel {
+		return ctx, func() {}, func() {}
+	}
+	open, closeIt := outlive(ctx, openGrace)
+	var stop func() bool
+	return open, func() { stop = context.AfterFunc(ctx, closeIt) }, func() {
+		if stop != nil {
+			stop()
+		}
+		closeIt()
+	}
+}
+
+// killLate kills a command of a call with KillOnCancel whose context has ended,
+// or whose output can't be delivered. The caller is told of that; a kill that
+// fails as well would not help it.
+func (c *Command) killLate(ctx context.Context) {
+	late, cancel := context.WithTimeout(context.WithoutCancel(ctx), killGrace-openGrace)
+	defer cancel()
+	_ = c.Kill(late, SIGKILL)
+}
+
+// killUnknown kills the command of a start whose outcome is not known, in case
+// that it runs.
+func (l *launch) killUnknown(ctx context.Context, err error) {
+	if l.id != "" && ctx.Err() != nil && isUnknown(err) {
+		newCommand(l.c, l.session, wire.Command{ID: l.id}).killLate(ctx)
+	}
+}
+
+// deliver writes the output to the writers, and returns what has none.
+func (f *follower) deliver(o *CommandOptions) (*output, error) {
+	kept := &output{noStdout: o.Stdout != nil, noStderr: o.Stderr != nil}
+	for {
+		stream, data, err := f.next()
+		if err == io.EOF {
+			// A stream of which nothing came is known, although it has a writer.
+			stdout, stderr := f.Delivered()
+			kept.noStdout = kept.noStdout && stdout
+			kept.noStderr = kept.noStderr && stderr
+			return kept, nil
+		}
+		if err != nil {
+			return nil, err
+		}
+		w := o.Stdout
+		if stream == Stderr {
+			w = o.Stderr
+		}
+		if w == nil {
+			kept.addBytes(stream, data)
+		} else if n, err := w.Write(data); err != nil || n < len(data) {
+			if err == nil {
+				err = io.ErrShortWrite
+			}
+			return nil, &StreamError{
+				Code: codeWriteFailed, Message: "the " + string(stream) + " can't be written",
+				SessionID: f.session, CommandID: f.id, Err: err,
+			}
+		}
+	}
+}
+
+// codeWriteFailed is the code of a writer's failure.
+const codeWriteFailed = "write_failed"
+
+// pump copies a command's output to its writers in the background.
+type pump struct {
+	done chan struct{}
+	err  error
+}
+
+func startPump(ctx context.Context, c *Client, cmd *Command, o *CommandOptions) *pump {
+	p := &pump{done: make(chan struct{})}
+	f := newFollower(ctx, c, cmd)
+	writers := *o
+	if writers.Stdout == nil {
+		writers.Stdout = io.Discard
+	}
+	if writers.Stderr == nil {
+		writers.Stderr = io.Discard
+	}
+	go func() {
+		defer close(p.done)
+		defer f.Close()
+		if _, p.err = f.deliver(&writers); p.err != nil && o.KillOnCancel {
+			cmd.killLate(ctx)
+		}
+	}()
+	return p
+}
+
+// wait waits for the copying to end. A nil pump has nothing to copy.
+func (p *pump) wait(ctx context.Context) error {
+	if p == nil {
+		return nil
+	}
+	select {
+	case <-p.done:
+		return p.err
+	case <-ctx.Done():
+		return api.ContextError(ctx)
+	}
+}
