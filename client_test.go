@@ -38,7 +38,7 @@ func TestResultPrints(t *testing.T) {
 	done, err := sb.RunCommand(t.Context(), "sh", []string{"-c", "exit 3"}, nil)
 	require.NoError(t, err)
 	for _, text := range []string{fmt.Sprint(done), fmt.Sprint(*done), fmt.Sprintf("%#v", done)} {
-		assert.Regexp(t, `^command cmd_\w+ \(sh\): exit code 3( after .*)?$`, text)
+		assert.Regexp(t, `^command \w+ \(sh\): exit code 3( after .*)?$`, text)
 	}
 }
 

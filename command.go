@@ -135,6 +135,9 @@ func (c *Command) client() (*Client, error) {
 	if c.data.ID == "" {
 		return nil, fmt.Errorf("sandbox: %w: the Command was not made by a Sandbox or from JSON", ErrInvalid)
 	}
+	if err := checkRoute(&api.Request{Op: api.GetCommand, Path: []string{c.session, c.data.ID}}); err != nil {
+		return nil, err
+	}
 	if c.c == nil {
 		client, err := DefaultClient()
 		if err != nil {

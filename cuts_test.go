@@ -347,29 +347,55 @@ func TestReattachGivesUp(t *testing.T) {
 	assert.Equal(t, "out\n", out)
 }
 
-// TestCutBeforeTheCommand: a stream that breaks before the command is known
-// leaves the outcome unknown, and nothing is sent again.
+// TestCutBeforeTheCommand: when a stream breaks before the command is known, the
+// command is found by its ID; without one the outcome is unknown. Nothing is
+// sent again.
 func TestCutBeforeTheCommand(t *testing.T) {
 	srv, sb, cuts := cutSandbox(t)
+	for i, how := range ways {
+		cuts.set(cut{after: int64(5 * i), how: how})
+		done, err := sb.RunCommand(t.Context(), "sh", []string{"-c", "echo found; exit 3"}, nil)
+		require.NoError(t, err)
+		assert.Equal(t, 3, done.ExitCode)
+		out, err := done.Stdout(t.Context())
+		require.NoError(t, err)
+		assert.Equal(t, "found\n", out)
+	}
+	assert.Equal(t, len(ways), count(srv, sandboxtest.RunCommand))
+
+	plain := clientOf(t, srv, sandbox.ClientOptions{HTTPClient: cuts.client(), ServerCommandIDs: true})
+	sb, err := plain.Get(t.Context(), sb.Name(), nil)
+	require.NoError(t, err)
 	for i, how := range ways {
 		cuts.set(cut{after: int64(5 * i), how: how})
 		_, err := sb.RunCommand(t.Context(), "true", nil, nil)
 		require.ErrorIs(t, err, sandbox.ErrOutcomeUnknown)
 	}
-	assert.Equal(t, len(ways), count(srv, sandboxtest.RunCommand))
+	assert.Equal(t, 2*len(ways), count(srv, sandboxtest.RunCommand))
 }
 
 // TestAtMostOnce runs commands that append a line each to a file, while the API
 // acts and then answers 502, or drops the connection after acting, three times
-// in ten: no line stands twice, and the lines that are missing are those whose
+// in ten: no line stands twice. With IDs the outcome of every command is known,
+// and it is that it ran; without, the lines that are missing are those whose
 // commands failed.
 func TestAtMostOnce(t *testing.T) {
-	t.Parallel()
+	for name, serverIDs := range map[string]bool{"with IDs": false, "without": true} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			atMostOnce(t, serverIDs)
+		})
+	}
+}
+
+func atMostOnce(t *testing.T, serverIDs bool) {
 	total := 1000
 	if testing.Short() {
 		total = 100
 	}
-	srv, sb := start(t, nil)
+	srv := sandboxtest.New(t, nil)
+	sb, err := clientOf(t, srv, sandbox.ClientOptions{ServerCommandIDs: serverIDs}).Create(t.Context(), nil)
+	require.NoError(t, err)
 	for _, f := range []sandboxtest.Fault{{ActThenStatus: 502, Probability: 0.15}, {DropAfter: true, Probability: 0.18}} {
 		f.Operation = sandboxtest.RunCommand
 		defer srv.Inject(f)()
@@ -394,6 +420,7 @@ func TestAtMostOnce(t *testing.T) {
 		})
 	}
 	group.Wait()
+	looks := count(srv, sandboxtest.GetCommand)
 	counts := lines(t, sb)
 	unknown := 0
 	for line, ran := range known {
@@ -404,10 +431,17 @@ func TestAtMostOnce(t *testing.T) {
 			unknown++
 		}
 	}
-	assert.Greater(t, unknown, total/10, "the faults struck")
+	if serverIDs {
+		assert.Greater(t, unknown, total/10, "the faults struck")
+	} else {
+		assert.Zero(t, unknown, "commands with an unknown outcome")
+		assert.Greater(t, looks, total/10, "the faults struck")
+	}
 	t.Logf("this SDK: %d commands, %d with an unknown outcome, %d ran twice", total, unknown, twice(counts))
 
-	t.Run("official SDK", func(t *testing.T) { officialAtMostOnce(t, srv, total) })
+	if serverIDs {
+		t.Run("official SDK", func(t *testing.T) { officialAtMostOnce(t, srv, total) })
+	}
 }
 
 // officialAtMostOnce runs the official SDK through the same faults. Its count is

@@ -80,8 +80,8 @@ type APIError struct {
 	Err error
 
 	unknown bool
-	// refused: the API refused the request before it acted. Only publicError
-	// sets it.
+	// refused: the request was refused before it acted, since the session is not
+	// one that runs. Only those set it who have the answer to that very request.
 	refused bool
 }
 

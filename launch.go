@@ -52,7 +52,7 @@ func (s *Session) newLaunch(name string, args []string, o *CommandOptions) (*lau
 	if l.id == "" && !c.serverIDs.Load() {
 		l.id = newCommandID()
 	}
-	return l, nil
+	return l, checkRoute(l.request(api.StartCommand))
 }
 
 // newCommandID makes up an ID of the form that is known to be taken.
@@ -150,6 +150,9 @@ func (l *launch) start(ctx context.Context, send func() (*wire.Command, error)) 
 	}
 	switch {
 	case err == nil:
+		if err := checkRoute(&api.Request{Op: api.GetCommand, Path: []string{l.session, cmd.ID}}); err != nil {
+			return nil, err
+		}
 		if l.id != "" && cmd.ID != l.id {
 			l.c.distrustIDs(ctx, "the service gave a command another ID than was asked for")
 			l.id = ""

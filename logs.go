@@ -124,6 +124,9 @@ func (c *Client) waitCommand(ctx context.Context, session, id string) (*wire.Com
 // lookAtCommand asks for a command's state, and for its end if that lies behind
 // it: the service tells of an end only to those who wait for it.
 func (c *Client) lookAtCommand(ctx context.Context, session, id string) (*wire.Command, error) {
+	if err := checkRoute(&api.Request{Op: api.GetCommand, Path: []string{session, id}}); err != nil {
+		return nil, err
+	}
 	cmd := c.logStream(session, id)
 	data, err := cmd.LookNow(ctx)
 	if err != nil {

@@ -99,6 +99,7 @@ func (c *Client) dialWebSocket(ctx context.Context, address, session string) (*w
 		if json.Unmarshal(body, &answer) == nil {
 			e.Code, e.Message = c.secrets.Text(answer.Error.Code), c.secrets.Text(answer.Error.Message)
 		}
+		e.refused = e.failure().Refused() // nothing runs before the connection stands
 		return nil, e
 	}
 	if e, ok := errors.AsType[*url.Error](err); ok {

@@ -148,6 +148,9 @@ func startWithInput(ctx context.Context, on execTarget, in *input, name string, 
 		}
 		if err != nil {
 			removeFile(ctx, t, file)
+			if e, ok := err.(*APIError); ok && e.refused {
+				return nil, e // as it is: nothing has begun on this session
+			}
 			return nil, fmt.Errorf("carrying standard input: %w", err)
 		}
 		return cmd, nil
