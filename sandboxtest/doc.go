@@ -6,9 +6,10 @@
 // It runs real processes on real files. Output is streamed as it is written,
 // signals are delivered, timeouts kill, stopping a session ends every process
 // of it; persistent sandboxes come back from the snapshot of their last stop,
-// and snapshots, forks and rollbacks have the files that they should have.
-// All operations of the API are there, with its statuses and error codes, its
-// limits, its filters, orders and cursors.
+// and snapshots, forks and rollbacks have the files that they should have;
+// drives outlive sandboxes. All operations of versions 2 and later of the API
+// are there, with its statuses and error codes, its limits, its filters, orders
+// and cursors. What of this is known from where is listed in docs/platform.md.
 //
 //	func TestBuild(t *testing.T) {
 //		srv := sandboxtest.New(t, nil)
@@ -19,8 +20,8 @@
 // # Modes
 //
 // In [Namespace] mode (Linux, as root or where unprivileged user namespaces
-// are allowed) each sandbox has a root of its own over the host's: /vercel/sandbox
-// is there, the host's programs are there, and nothing that a command writes
+// are allowed) each sandbox has a root of its own over the host's: its working
+// directory (/vercel, or /vercel/sandbox with a runtime) and the host's programs are there, and nothing that a command writes
 // reaches the host's files. Processes and the network are its own too: the
 // network policy deny-all really cuts it off, while other policies are stored
 // and answered but not enforced. Snapshots are copy-on-write layers, which
@@ -41,16 +42,21 @@
 //
 // The server has a clock of its own, which [Server.Advance] moves on: sessions
 // and commands run into their timeouts and snapshots expire without waiting.
+// By default the server is as fast as the machine; Options.Realistic makes it as
+// slow as the service.
 //
 // # Failures
 //
 // [Server.Inject] plays what networks, gateways and rate limits do to
 // requests, and [Server.Crash] lets a machine die. [Server.HandleCommand]
 // lets a Go function stand in for a program that is slow, or not there.
+// Options.RateLimits refuses what the service would refuse, and Options.Stdin
+// and Options.CommandIDs are for a service that knows less.
 //
 // # What is not there
 //
-// Images and runtimes all stand for the host's own programs. Regions, plans
-// and their quotas, and the firewall's header transforms and forward rules are
+// Images and runtimes all stand for the host's own programs, with the user and
+// the directories of each. Regions are all this machine, networks have nothing
+// in them, drives may grow beyond their size. Plans and their quotas, and the firewall's header transforms and forward rules are
 // accepted and answered, but do nothing.
 package sandboxtest
