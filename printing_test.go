@@ -77,24 +77,24 @@ func publicTypes(t *testing.T) map[string]reflect.Type {
 			visit(typ.Key())
 			visit(typ.Elem())
 		case reflect.Func:
-			for i := range typ.NumIn() {
-				visit(typ.In(i))
+			for in := range typ.Ins() {
+				visit(in)
 			}
-			for i := range typ.NumOut() {
-				visit(typ.Out(i))
+			for out := range typ.Outs() {
+				visit(out)
 			}
 		}
 		if _, ours := publicPackages[typ.PkgPath()]; !ours {
 			return
 		}
 		if typ.Kind() == reflect.Struct {
-			for i := range typ.NumField() {
-				visit(typ.Field(i).Type)
+			for field := range typ.Fields() {
+				visit(field.Type)
 			}
 		}
-		for _, m := range []reflect.Type{typ, reflect.PointerTo(typ)} {
-			for i := range m.NumMethod() {
-				visit(m.Method(i).Type)
+		for _, t := range []reflect.Type{typ, reflect.PointerTo(typ)} {
+			for m := range t.Methods() {
+				visit(m.Type)
 			}
 		}
 		if ast.IsExported(typ.Name()) && typ.Kind() != reflect.Interface && typ.Kind() != reflect.Func && !strings.Contains(typ.Name(), "[") {
@@ -274,8 +274,7 @@ func TestPrintingEveryType(t *testing.T) {
 		if typ.Kind() != reflect.Struct || typ == reflect.TypeFor[sandboxtest.Invocation]() {
 			continue // what a command of a test was started with, for the test to look at
 		}
-		for i := range typ.NumField() {
-			field := typ.Field(i)
+		for field := range typ.Fields() {
 			kind := field.Type.Kind()
 			if field.IsExported() && sensitive.MatchString(field.Name) && field.Tag.Get("secret") == "" &&
 				(kind == reflect.String || kind == reflect.Slice || kind == reflect.Map && field.Type != reflect.TypeFor[sandbox.Env]()) {

@@ -85,7 +85,7 @@ func everyForm(err error) string {
 			continue
 		}
 		fmt.Fprintf(&b, "%v %+v %#v %q\n", e, e, e, e)
-		switch u := e.(type) {
+		switch u := any(e).(type) {
 		case interface{ Unwrap() error }:
 			todo = append(todo, u.Unwrap())
 		case interface{ Unwrap() []error }:

@@ -128,7 +128,7 @@ func dnsAnswer(query []byte, address func() [4]byte) []byte {
 // TestMayDialAttacks: ways to write an address that is not public.
 func TestMayDialAttacks(t *testing.T) {
 	none := func() []netip.Addr { return nil }
-	for _, a := range strings.Fields(`
+	for a := range strings.FieldsSeq(`
 		127.0.0.1:80 127.1.2.3:80 0.0.0.0:80 0.1.2.3:80 10.0.0.1:80 100.64.0.1:80 100.100.100.200:80 169.254.169.254:80
 		169.254.170.2:80 172.16.0.1:80 172.31.255.255:80 192.0.0.1:80 192.0.0.192:80 192.0.2.1:80 192.168.0.1:80
 		192.88.99.1:80 198.18.0.1:80 198.19.255.255:80 198.51.100.1:80 203.0.113.1:80 224.0.0.1:80 239.255.255.255:80

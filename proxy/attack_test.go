@@ -164,7 +164,7 @@ func plantedRules(to *url.URL) []proxy.Rule {
 // that the caches of the platforms look at.
 func TestAnswersArePrivate(t *testing.T) {
 	inner := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		for _, line := range strings.Split(r.Header.Get("X-Say"), ";;") {
+		for line := range strings.SplitSeq(r.Header.Get("X-Say"), ";;") {
 			if name, value, ok := strings.Cut(line, ": "); ok {
 				w.Header().Add(name, value)
 			}

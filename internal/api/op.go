@@ -147,12 +147,12 @@ var (
 
 // expand fills the template's placeholders, in order, and returns the path
 // with its values as they are and with them escaped.
-func (o *Op) expand(values []string) (plain, escaped string) {
+func (op *Op) expand(values []string) (plain, escaped string) {
 	if len(values) == 0 {
-		return o.Path, o.Path
+		return op.Path, op.Path
 	}
 	var p, e strings.Builder
-	rest := o.Path
+	rest := op.Path
 	for _, v := range values {
 		before, after, _ := strings.Cut(rest, "{")
 		_, rest, _ = strings.Cut(after, "}")
@@ -195,9 +195,9 @@ func escapeSegment(s string) string {
 
 // Values gives the names of the template's placeholders with the values that are
 // given for them.
-func (o *Op) Values(values []string) iter.Seq2[string, string] {
+func (op *Op) Values(values []string) iter.Seq2[string, string] {
 	return func(yield func(name, value string) bool) {
-		rest := o.Path
+		rest := op.Path
 		for _, v := range values {
 			_, after, ok := strings.Cut(rest, "{")
 			if !ok {
@@ -212,8 +212,8 @@ func (o *Op) Values(values []string) iter.Seq2[string, string] {
 }
 
 // placeholder returns the value given for a placeholder of the template.
-func (o *Op) placeholder(name string, values []string) string {
-	for n, v := range o.Values(values) {
+func (op *Op) placeholder(name string, values []string) string {
+	for n, v := range op.Values(values) {
 		if n == name {
 			return v
 		}

@@ -138,31 +138,31 @@ func (k *Known) Error(err error) error {
 	shown := Printable(clean)
 	switch {
 	case clean != text:
-		return &withoutSecret{shown, Hide(&err)}
+		return &redactedError{shown, Hide(&err)}
 	case shown != text:
-		return &printable{shown, err}
+		return &printableError{shown, err}
 	}
 	return err
 }
 
-type printable struct {
+type printableError struct {
 	text string
 	err  error
 }
 
-func (e *printable) Error() string { return e.text }
-func (e *printable) Unwrap() error { return e.err }
+func (e *printableError) Error() string { return e.text }
+func (e *printableError) Unwrap() error { return e.err }
 
-type withoutSecret struct {
+type redactedError struct {
 	text string
 	err  Hidden[error]
 }
 
-func (e *withoutSecret) Error() string        { return e.text }
-func (e *withoutSecret) Is(target error) bool { return errors.Is(*e.err(), target) }
+func (e *redactedError) Error() string        { return e.text }
+func (e *redactedError) Is(target error) bool { return errors.Is(*e.err(), target) }
 
 // Timeout reports whether the error is a timeout, as net.Error does.
-func (e *withoutSecret) Timeout() bool {
+func (e *redactedError) Timeout() bool {
 	var timeout interface{ Timeout() bool }
 	return errors.As(*e.err(), &timeout) && timeout.Timeout()
 }
