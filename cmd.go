@@ -26,7 +26,6 @@ import (
 //
 //   - the program is looked for in the sandbox, when the command is started;
 //   - Env adds to the sandbox's environment instead of replacing it;
-//   - Stdin is carried to the sandbox as a whole before the command starts;
 //   - a command that a signal ended has the exit code that a shell gives it,
 //     128 plus the signal's number.
 //
@@ -49,15 +48,22 @@ type Cmd struct {
 	// Sudo runs the command as root.
 	Sudo bool
 
-	// Stdin is the command's standard input; nil means none. It has to come to
-	// an end: it is carried to the sandbox in a file that only the command's
-	// user can read, and that is gone when the command has begun. Nothing of it
+	// Stdin is the command's standard input; nil means none. Nothing of it
 	// appears in the command's arguments.
 	//
-	// A reader whose length can be told (one that can seek, or a
-	// [bytes.Buffer]) is sent by Start. Any other is read to its end in the
-	// background after Start has returned; the command begins then, and an
-	// error of that is returned by Wait.
+	// A reader whose length is known (a [bytes.Buffer], a regular file, or
+	// another one that can seek) is uploaded by Start, in a file that only the
+	// command's user can read and that is gone when the command has begun: one
+	// request more. Any other is copied to the command while it runs, by
+	// requests of up to 512 KiB; each byte arrives once, as with
+	// [Command.Stdin]. As with os/exec, Wait waits for a Read under way when the
+	// command has ended, unless the context ends or WaitDelay is over; that the
+	// command did not read everything is no error.
+	//
+	// Where the service does not know of an input that is written to, such a
+	// reader is read to its end in the background after Start has returned,
+	// into a local temporary file, and the command begins then: there is no
+	// conversation, and until then Process.Command is nil.
 	Stdin io.Reader
 
 	// Stdout and Stderr get the output as it comes; nil discards it. One
@@ -78,16 +84,20 @@ type Cmd struct {
 	Cancel func() error
 	// WaitDelay limits how long Wait goes on after the context has ended or the
 	// command has, for a command that does not end or whose children hold on to
-	// its output. Zero means no limit, but a command that Cancel was called for
-	// is given up after 30 seconds if the API does not tell of its end.
+	// its output, and for a Stdin whose Read does not return. Zero means no
+	// limit, but a command that Cancel was called for is given up after 30
+	// seconds if the API does not tell of its end, and after five if the API
+	// does not even answer the request to kill it. A Write to Stdout or Stderr
+	// that is under way is always waited for.
 	WaitDelay time.Duration
 
 	ctx     context.Context
 	on      execTarget
 	started atomic.Bool
 	waited  bool
-	stdin   *stdinPipe
-	outputs []*outputPipe
+	stdin   *pipe
+	runs    bool // by Run
+	outputs []*pipe
 	run     *execRun
 }
 
@@ -192,6 +202,7 @@ func (c *Cmd) args() []string {
 // Run starts the command and waits for its end. A non-zero exit code is an
 // error, of type [*ExitError].
 func (c *Cmd) Run() error {
+	c.runs = true
 	if err := c.Start(); err != nil {
 		return err
 	}
@@ -233,6 +244,33 @@ func (c *Cmd) CombinedOutput() ([]byte, error) {
 	return both.Bytes(), err
 }
 
+// Wait waits until the command has ended, its output was delivered and its input
+// copied. The error is nil for exit code zero, an [*ExitError] for any other, and
+// one of the context, of the connection, of a writer or of Stdin if it was that
+// which failed.
+//
+// A command whose output nobody takes any more, because a pipe was closed or a
+// writer has failed, is told so as by a pipe: with SIGPIPE, when it writes more.
+// One that goes on writing gets a SIGTERM after a second, and is killed after
+// five.
+func (c *Cmd) Wait() error {
+	if c.run == nil {
+		return errors.New("exec: not started")
+	}
+	if c.waited {
+		return errors.New("exec: Wait was already called")
+	}
+	c.waited = true
+	close(c.run.waiting)
+	<-c.run.exited
+	c.run.closePipes()
+	<-c.run.done
+	c.run.mu.Lock()
+	c.ProcessState = c.run.state
+	c.run.mu.Unlock()
+	return c.run.err
+}
+
 // StdoutPipe returns a pipe that the command's standard output can be read
 // from. Wait closes it when the command has ended, so all reading has to be done
 // before Wait is called; it need not be closed otherwise.
@@ -253,16 +291,16 @@ func (c *Cmd) outputPipe(name string, w *io.Writer) (io.ReadCloser, error) {
 	if c.started.Load() {
 		return nil, fmt.Errorf("exec: %sPipe after process started", name)
 	}
-	p := newOutputPipe()
+	p := newPipe()
 	c.outputs = append(c.outputs, p)
 	*w = p
 	return p, nil
 }
 
-// StdinPipe returns a pipe to write the command's standard input to. The
-// command begins when the pipe is closed, since its input is carried to the
-// sandbox as a whole: a conversation with the command is not possible this way,
-// but in [Sandbox.Shell].
+// StdinPipe returns a pipe to write the command's standard input to, while it
+// runs: a conversation with the command works. Closing it ends the input; Wait
+// closes it when the command has ended. See Stdin for what holds where the
+// sandbox or the service is too old for that.
 func (c *Cmd) StdinPipe() (io.WriteCloser, error) {
 	if c.Stdin != nil {
 		return nil, errors.New("exec: Stdin already set")
@@ -270,9 +308,9 @@ func (c *Cmd) StdinPipe() (io.WriteCloser, error) {
 	if c.started.Load() {
 		return nil, errors.New("exec: StdinPipe after process started")
 	}
-	c.stdin = newStdinPipe()
-	c.Stdin = c.stdin.r
-	return c.stdin, nil
+	c.stdin = newPipe()
+	c.Stdin = c.stdin
+	return &stdinPipe{p: c.stdin}, nil
 }
 
 // copied is how the copying of the output ended.
@@ -280,12 +318,6 @@ type copied struct {
 	end *wire.Command
 	// stream is an error of the stream, writer one of a writer.
 	stream, writer error
-}
-
-// watchesEnd reports whether the command's end matters before that of its
-// output. Without output it is all that there is to wait for.
-func (r *execRun) watchesEnd() bool {
-	return r.waitDelay > 0 || len(r.pipes) > 0
 }
 
 func (r *execRun) waitEnd(ctx context.Context) (*wire.Command, error) {
@@ -296,31 +328,43 @@ func (r *execRun) waitEnd(ctx context.Context) (*wire.Command, error) {
 	return client.waitCommand(ctx, r.remote.session, r.remote.ID())
 }
 
-// copy copies the output to its writers until it ends. A writer that fails gets
-// nothing more; the other one does.
+// copy copies the output to its writers until it ends.
 func (r *execRun) copy(ctx context.Context) copied {
-	for _, p := range r.pipes {
-		defer p.end()
-	}
-	if r.stdout == nil && r.stderr == nil {
+	if r.stream == nil && r.stdout == nil && r.stderr == nil {
 		end, err := r.waitEnd(ctx)
 		return copied{end: end, stream: err}
 	}
-	client, err := r.remote.client()
-	if err != nil {
-		return copied{stream: err}
+	f := r.stream
+	if f == nil {
+		client, err := r.remote.client()
+		if err != nil {
+			return copied{stream: err}
+		}
+		f = newFollower(ctx, client, r.remote)
 	}
-	f := newFollower(ctx, client, r.remote)
 	defer f.Close()
+	res := r.deliver(f)
+	if res.end == nil && ctx.Err() == nil {
+		// The output may be lost, but the exit code need not be.
+		var err error
+		if res.end, err = r.waitEnd(ctx); res.stream == nil {
+			res.stream = err
+		}
+	}
+	return res
+}
+
+// deliver writes the output to the writers. One that fails gets nothing more; the
+// other one does.
+func (r *execRun) deliver(f *follower) (res copied) {
 	writers := map[LogStream]io.Writer{Stdout: r.stdout, Stderr: r.stderr}
-	var res copied
+	failed := map[LogStream]bool{}
+	var ignored unreadOutput
 	for {
 		stream, data, err := f.next()
 		switch {
 		case err == io.EOF:
-			if res.end = f.End(); res.end == nil {
-				res.end, res.stream = r.waitEnd(ctx)
-			}
+			res.end = f.End()
 			return res
 		case err != nil:
 			res.stream = err
@@ -328,6 +372,9 @@ func (r *execRun) copy(ctx context.Context) copied {
 		}
 		w := writers[stream]
 		if w == nil {
+			if failed[stream] {
+				r.unread(&ignored)
+			}
 			continue
 		}
 		n, err := w.Write(data)
@@ -335,21 +382,47 @@ func (r *execRun) copy(ctx context.Context) copied {
 			err = io.ErrShortWrite
 		}
 		if err != nil {
-			writers[stream] = nil
-			if _, pipe := w.(*outputPipe); !pipe && res.writer == nil {
+			writers[stream], failed[stream] = nil, true
+			if _, pipe := w.(*pipe); pipe {
+				r.unread(&ignored)
+			} else if res.writer == nil {
 				res.writer = err
 			}
 		}
 	}
 }
 
-// pipeBuffer is how much an outputPipe holds: as much as a pipe of Linux, so
+// unreadOutput counts the signals that a command got for output that nobody
+// reads.
+type unreadOutput struct {
+	since time.Time
+	sent  int
+}
+
+// unread is called for output of the command that nobody reads.
+func (r *execRun) unread(u *unreadOutput) {
+	steps := [...]struct {
+		sig   Signal
+		after time.Duration
+	}{{brokenPipe, 0}, {SIGTERM, termAfter}, {SIGKILL, killAfter}}
+	if u.sent == 0 {
+		u.since = time.Now()
+	}
+	if u.sent == len(steps) || time.Since(u.since) < steps[u.sent].after {
+		return
+	}
+	sig := steps[u.sent].sig
+	u.sent++
+	r.signals.Go(func() { _ = r.signal(r.live, sig) }) // what comes next shows whether it helped
+}
+
+// pipeBuffer is how much an pipe holds: as much as a pipe of Linux, so
 // that a program that reads one pipe to its end before the other works as long
 // as it would there.
 const pipeBuffer = 64 << 10
 
-// outputPipe is what StdoutPipe and StderrPipe return.
-type outputPipe struct {
+// pipe is what StdoutPipe and StderrPipe return, and what StdinPipe fills.
+type pipe struct {
 	mu   sync.Mutex
 	cond *sync.Cond
 	buf  []byte
@@ -357,13 +430,13 @@ type outputPipe struct {
 	ended, closed bool
 }
 
-func newOutputPipe() *outputPipe {
-	p := &outputPipe{}
+func newPipe() *pipe {
+	p := &pipe{}
 	p.cond = sync.NewCond(&p.mu)
 	return p
 }
 
-func (p *outputPipe) Read(b []byte) (int, error) {
+func (p *pipe) Read(b []byte) (int, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for len(p.buf) == 0 && !p.ended && !p.closed && len(b) > 0 {
@@ -382,7 +455,7 @@ func (p *outputPipe) Read(b []byte) (int, error) {
 }
 
 // Write waits for room. io.ErrClosedPipe means that nobody reads any more.
-func (p *outputPipe) Write(b []byte) (int, error) {
+func (p *pipe) Write(b []byte) (int, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	written := 0
@@ -402,7 +475,7 @@ func (p *outputPipe) Write(b []byte) (int, error) {
 }
 
 // Close ends the reading; what is written later is thrown away.
-func (p *outputPipe) Close() error {
+func (p *pipe) Close() error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.closed {
@@ -414,7 +487,7 @@ func (p *outputPipe) Close() error {
 }
 
 // end tells the reader that no more will come.
-func (p *outputPipe) end() {
+func (p *pipe) end() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.ended = true
@@ -423,17 +496,23 @@ func (p *outputPipe) end() {
 
 // stdinPipe is what StdinPipe returns.
 type stdinPipe struct {
-	r *io.PipeReader
-	w *io.PipeWriter
+	p      *pipe
+	closed atomic.Bool
 }
 
-func newStdinPipe() *stdinPipe {
-	r, w := io.Pipe()
-	return &stdinPipe{r, w}
+func (s *stdinPipe) Write(b []byte) (int, error) {
+	if s.closed.Load() {
+		return 0, &fs.PathError{Op: "write", Path: "|1", Err: os.ErrClosed}
+	}
+	return s.p.Write(b)
 }
 
-func (p *stdinPipe) Write(b []byte) (int, error) { return p.w.Write(b) }
-func (p *stdinPipe) Close() error                { return p.w.Close() }
+// Close ends the input. As with os/exec it may be called more than once.
+func (s *stdinPipe) Close() error {
+	s.closed.Store(true)
+	s.p.end()
+	return nil
+}
 
 // prefixSuffixSaver keeps the first and the last bytes that are written to it.
 type prefixSuffixSaver struct {

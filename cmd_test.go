@@ -1,11 +1,13 @@
 package sandbox_test
 
 import (
+	"bufio"
 	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"log/slog"
 	"net/http"
 	"os"
@@ -219,6 +221,64 @@ var programs = map[string]func(t *testing.T, mk makeCmd) cmdOutcome{
 		err = c.Wait()
 		return cmdOutcomeOf(stdout.Bytes(), nil, err)
 	},
+	"stdin pipe that is closed late": func(t *testing.T, mk makeCmd) cmdOutcome {
+		var stdout bytes.Buffer
+		c := mk(t.Context(), cmdFields{stdout: &stdout}, "head", "-n", "1")
+		in, err := c.StdinPipe()
+		require.NoError(t, err)
+		require.NoError(t, c.Start())
+		_, err = io.WriteString(in, "one\ntwo\n")
+		require.NoError(t, err)
+		err = c.Wait() // the command ends by itself, and closes the pipe
+		_, writeErr := io.WriteString(in, "three\n")
+		assert.Error(t, writeErr)
+		_ = in.Close()
+		return cmdOutcomeOf(stdout.Bytes(), nil, err)
+	},
+	"stdin pipe that is never written": func(t *testing.T, mk makeCmd) cmdOutcome {
+		c := mk(t.Context(), cmdFields{}, "sh", "-c", "exit 3")
+		_, err := c.StdinPipe()
+		require.NoError(t, err)
+		require.NoError(t, c.Start())
+		return cmdOutcomeOf(nil, nil, c.Wait())
+	},
+	"stdin pipe of a command that ends while it is written": func(t *testing.T, mk makeCmd) cmdOutcome {
+		c := mk(t.Context(), cmdFields{}, "sh", "-c", "head -c 1000 >/dev/null; exit 5")
+		in, err := c.StdinPipe()
+		require.NoError(t, err)
+		require.NoError(t, c.Start())
+		done := make(chan error, 1)
+		go func() {
+			var err error
+			for err == nil {
+				_, err = in.Write(make([]byte, 100_000))
+			}
+			done <- err
+		}()
+		err = c.Wait()
+		assert.Error(t, <-done)
+		return cmdOutcomeOf(nil, nil, err)
+	},
+	"stdin that is copied of a command that ends early": func(t *testing.T, mk makeCmd) cmdOutcome {
+		return output(mk(t.Context(), cmdFields{stdin: struct{ io.Reader }{strings.NewReader(strings.Repeat("x", 3<<20))}}, "head", "-c", "3"))
+	},
+	"stdin that is much": func(t *testing.T, mk makeCmd) cmdOutcome {
+		return output(mk(t.Context(), cmdFields{stdin: io.LimitReader(zeros{}, 5<<20)}, "wc", "-c"))
+	},
+	"a command that reads late": func(t *testing.T, mk makeCmd) cmdOutcome {
+		return output(mk(t.Context(), cmdFields{stdin: struct{ io.Reader }{strings.NewReader(strings.Repeat("x", 300_000))}}, "sh", "-c", "sleep .3; wc -c"))
+	},
+	"stdout pipe that is closed early": func(t *testing.T, mk makeCmd) cmdOutcome {
+		c := mk(t.Context(), cmdFields{}, "yes")
+		stdout, err := c.StdoutPipe()
+		require.NoError(t, err)
+		require.NoError(t, c.Start())
+		_, err = io.ReadFull(stdout, make([]byte, 10))
+		require.NoError(t, err)
+		require.NoError(t, stdout.Close())
+		assert.Error(t, c.Wait()) // "signal: broken pipe" is an exit code here
+		return cmdOutcome{}
+	},
 	"stdout pipe": func(t *testing.T, mk makeCmd) cmdOutcome {
 		c := mk(t.Context(), cmdFields{}, "sh", "-c", "seq 1 50000; echo err >&2; exit 4")
 		stdout, err := c.StdoutPipe()
@@ -313,6 +373,14 @@ var programs = map[string]func(t *testing.T, mk makeCmd) cmdOutcome{
 		all = append(all, err)
 		return cmdOutcomeOf(nil, nil, errors.Join(all...))
 	},
+}
+
+// zeros is an input without end.
+type zeros struct{}
+
+func (zeros) Read(p []byte) (int, error) {
+	clear(p)
+	return len(p), nil
 }
 
 type failingReader struct{}
@@ -504,60 +572,313 @@ func TestCmdIsGivenUp(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var sb sandbox.Sandbox
 		require.NoError(t, sb.UnmarshalJSON([]byte(`{"metadata":{"id":"sess_1","status":"running","cwd":"/"},"sandboxMetadata":{"name":"a"},"routes":[]}`)))
-		kills := 0
+		kills, silent := 0, false
 		client, err := sandbox.NewClient(&sandbox.ClientOptions{
 			BaseURL: "https://api.example.com", Credentials: auth.Static(auth.Credentials{Token: "t", TeamID: "m", ProjectID: "p"}),
 			HTTPClient: &http.Client{Transport: roundTripper(func(r *http.Request) (*http.Response, error) {
+				const command = `{"command":{"id":"cmd_1","name":"sleep","args":[],"cwd":"/","sessionId":"sess_1","exitCode":null}}`
 				switch {
 				case strings.HasSuffix(r.URL.Path, "/kill"):
 					kills++
+					if silent {
+						<-r.Context().Done()
+						return nil, r.Context().Err()
+					}
 				case r.Method == http.MethodGet:
 					<-r.Context().Done() // it never ends
 					return nil, r.Context().Err()
+				default:
+					resp, err := answer(200, command)
+					resp.Header.Set("Content-Type", "application/x-ndjson")
+					body := &endlessBody{first: strings.NewReader(command + "\n"), done: r.Context().Done()}
+					resp.Body = body
+					return resp, err
 				}
-				return answer(200, `{"command":{"id":"cmd_1","name":"sleep","args":[],"cwd":"/","sessionId":"sess_1","exitCode":null}}`)
+				return answer(200, command)
 			})},
 		})
 		require.NoError(t, err)
 		sb.SetClient(client)
 		for _, stdout := range []io.Writer{nil, io.Discard} {
-			kills = 0
-			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-			defer cancel()
-			c := sb.CommandContext(ctx, "sleep", "infinity")
-			c.Stdout = stdout
-			began := time.Now()
-			assert.ErrorIs(t, c.Run(), context.DeadlineExceeded)
-			assert.Equal(t, 100*time.Second, time.Since(began), "the deadline, thirty seconds, and ten after another kill")
-			assert.Equal(t, 2, kills)
-			assert.Nil(t, c.ProcessState)
+			for _, silent = range []bool{false, true} {
+				kills = 0
+				ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+				defer cancel()
+				c := sb.CommandContext(ctx, "sleep", "infinity")
+				c.Stdout = stdout
+				began := time.Now()
+				assert.ErrorIs(t, c.Run(), context.DeadlineExceeded)
+				assert.Nil(t, c.ProcessState)
+				if silent {
+					assert.Equal(t, 65*time.Second, time.Since(began), "the deadline, and five seconds for the kill")
+					continue
+				}
+				assert.Equal(t, 95*time.Second, time.Since(began), "the deadline, thirty seconds, and five after another kill")
+				assert.Equal(t, 2, kills)
+			}
 		}
 	})
 }
 
-// A command whose input never ends is not begun, and Kill or the context end it.
-func TestCmdStdinThatDoesNotEnd(t *testing.T) {
-	srv, sb := start(t, nil)
+// endlessBody is the beginning of a stream of which nothing more comes.
+type endlessBody struct {
+	first io.Reader
+	done  <-chan struct{}
+}
+
+func (b *endlessBody) Read(p []byte) (int, error) {
+	if n, err := b.first.Read(p); err == nil {
+		return n, nil
+	}
+	<-b.done
+	return 0, context.Canceled
+}
+
+func (b *endlessBody) Close() error { return nil }
+
+// Where the service does not know of an input that is written to, a command whose
+// input never ends is not begun, and Kill or the context end it. One that does
+// end works as ever, and nothing of it stays on the local disk.
+func TestCmdWithoutStdin(t *testing.T) {
+	srv := sandboxtest.New(t, &sandboxtest.Options{Stdin: sandboxtest.NoStdin})
+	t.Setenv("TMPDIR", t.TempDir()) // what the emulator keeps is elsewhere
+	sb, err := clientOf(t, srv, sandbox.ClientOptions{}).Create(t.Context(), nil)
+	require.NoError(t, err)
+	c := sb.CommandContext(t.Context(), "cat")
+	in, err := c.StdinPipe()
+	require.NoError(t, err)
+	go func() {
+		defer in.Close()
+		io.WriteString(in, "through a file\n")
+	}()
+	out, err := c.Output()
+	require.NoError(t, err)
+	assert.Equal(t, "through a file\n", string(out))
+
+	asked := len(must(sb.ListCommands(t.Context())))
 	r, w := io.Pipe()
 	defer w.Close()
 	ctx, cancel := context.WithCancel(t.Context())
-	c := sb.CommandContext(ctx, "cat")
+	c = sb.CommandContext(ctx, "cat")
 	c.Stdin = r
 	require.NoError(t, c.Start())
 	assert.Nil(t, c.Process.Command())
+	_, err = io.WriteString(w, "secret")
+	require.NoError(t, err)
+	assert.Empty(t, dirNames(t, os.Getenv("TMPDIR")), "the local copy has no name")
 	cancel()
 	assert.ErrorIs(t, c.Wait(), context.Canceled)
 	assert.Nil(t, c.ProcessState)
 
 	c = sb.CommandContext(t.Context(), "cat")
-	in, err := c.StdinPipe()
+	in, err = c.StdinPipe()
 	require.NoError(t, err)
 	require.NoError(t, c.Start())
 	require.NoError(t, c.Process.Kill())
 	assert.ErrorContains(t, c.Wait(), "killed before its standard input came to an end")
 	_, err = in.Write([]byte("x"))
 	assert.ErrorIs(t, err, io.ErrClosedPipe)
-	assert.Zero(t, count(srv, sandboxtest.RunCommand))
+	assert.Len(t, must(sb.ListCommands(t.Context())), asked)
+}
+
+// A conversation with a program, as with os/exec.
+func TestCmdConversation(t *testing.T) {
+	t.Parallel()
+	_, sb := start(t, nil)
+	for name, mk := range map[string]makeCmd{"os/exec": localCmd(t.TempDir()), "sandbox": remoteCmd(sb, ".")} {
+		c := mk(t.Context(), cmdFields{}, "sh", "-c", `while read -r a b; do echo $((a+b)); done; exit 4`)
+		in, err := c.StdinPipe()
+		require.NoError(t, err)
+		stdout, err := c.StdoutPipe()
+		require.NoError(t, err)
+		require.NoError(t, c.Start())
+		out := bufio.NewReader(stdout)
+		for i := range 5 {
+			fmt.Fprintln(in, i, 2*i)
+			line, err := out.ReadString('\n')
+			require.NoError(t, err)
+			assert.Equal(t, fmt.Sprintln(3*i), line, name)
+		}
+		require.NoError(t, in.Close())
+		_, err = out.ReadString('\n')
+		assert.Equal(t, io.EOF, err)
+		assert.EqualError(t, c.Wait(), "exit status 4", name)
+	}
+}
+
+// Wait ends when nobody reads the output any more, as by SIGPIPE, also of a
+// program that ignores that signal.
+func TestCmdReaderGoesAway(t *testing.T) {
+	t.Parallel()
+	_, sb := start(t, nil)
+	for name, c := range map[string]struct {
+		program []string
+		pipe    bool
+		code    int
+	}{
+		"pipe":           {[]string{"yes"}, true, 128 + 13},
+		"writer":         {[]string{"yes"}, false, 128 + 13},
+		"ignored":        {[]string{"sh", "-c", "trap '' PIPE; while :; do echo y; done"}, true, 128 + 15},
+		"ignored always": {[]string{"sh", "-c", "trap '' PIPE TERM; while :; do echo y; done"}, false, 128 + 9},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			cmd := sb.CommandContext(t.Context(), c.program[0], c.program[1:]...)
+			var err error
+			if c.pipe {
+				stdout, pipeErr := cmd.StdoutPipe()
+				require.NoError(t, pipeErr)
+				require.NoError(t, cmd.Start())
+				_, err = io.ReadFull(stdout, make([]byte, 10))
+				require.NoError(t, err)
+				require.NoError(t, stdout.Close())
+				err = cmd.Wait()
+			} else {
+				cmd.Stdout = failingWriter{}
+				err = cmd.Run()
+			}
+			e, ok := errors.AsType[*sandbox.ExitError](err)
+			require.True(t, ok, "%v", err)
+			assert.Equal(t, c.code, e.ExitCode())
+		})
+	}
+}
+
+// What a Cmd costs: one request for the start, the output and the end.
+func TestCmdCosts(t *testing.T) {
+	t.Parallel()
+	srv, sb := start(t, nil)
+	for name, c := range map[string]struct {
+		cost int
+		run  func(c *sandbox.Cmd) error
+	}{
+		"Run":            {1, func(c *sandbox.Cmd) error { return c.Run() }},
+		"Output":         {1, func(c *sandbox.Cmd) error { _, err := c.Output(); return err }},
+		"CombinedOutput": {1, func(c *sandbox.Cmd) error { _, err := c.CombinedOutput(); return err }},
+		"Start and Wait": {1, func(c *sandbox.Cmd) error { c.Stdout = io.Discard; return errors.Join(c.Start(), c.Wait()) }},
+		"no output":      {2, func(c *sandbox.Cmd) error { return errors.Join(c.Start(), c.Wait()) }},
+		"StdoutPipe": {1, func(c *sandbox.Cmd) error {
+			p, err := c.StdoutPipe()
+			if err == nil {
+				err = c.Start()
+			}
+			_, readErr := io.ReadAll(p)
+			return errors.Join(err, readErr, c.Wait())
+		}},
+		"Stdin of known length": {2, func(c *sandbox.Cmd) error { c.Stdin = strings.NewReader("x"); return c.Run() }},
+		"Stdin that is copied":  {3, func(c *sandbox.Cmd) error { c.Stdin = oneByte{strings.NewReader("x")}; return c.Run() }},
+	} {
+		before := len(srv.Requests())
+		require.NoError(t, c.run(sb.CommandContext(t.Context(), "cat")), name)
+		assert.Equal(t, c.cost, len(srv.Requests())-before, name)
+	}
+}
+
+// Files that tell nothing of their length, or lie, are read to their end.
+func TestCmdStdinOfOddFiles(t *testing.T) {
+	t.Parallel()
+	_, sb := start(t, nil)
+	for _, name := range []string{"/dev/zero", "/dev/null", "/proc/version", "/sys/kernel/mm/transparent_hugepage/enabled", "/proc/self/maps"} {
+		if _, err := os.Stat(name); err != nil {
+			continue // of another system, or a machine without it
+		}
+		file, err := os.Open(name)
+		require.NoError(t, err)
+		c := sb.CommandContext(t.Context(), "sh", "-c", "head -c 200 | cksum")
+		c.Stdin = file
+		got, err := c.Output()
+		require.NoError(t, err, name)
+		require.NoError(t, file.Close())
+		file, err = os.Open(name)
+		require.NoError(t, err)
+		local := exec.CommandContext(t.Context(), "sh", "-c", "head -c 200 | cksum")
+		local.Stdin = file
+		want, err := local.Output()
+		require.NoError(t, err)
+		require.NoError(t, file.Close())
+		assert.Equal(t, string(want), string(got), name)
+	}
+}
+
+// Calls end with their context, at the latest within what is documented, when
+// the API is silent.
+func TestCmdEndsWithItsContext(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		bound  time.Duration
+		silent func(path string) bool
+		run    func(c *sandbox.Cmd) error
+	}{
+		"Start":            {5 * time.Second, always, func(c *sandbox.Cmd) error { return c.Start() }},
+		"Start with Stdin": {5 * time.Second, always, func(c *sandbox.Cmd) error { c.Stdin = strings.NewReader("x"); return c.Start() }},
+		"Run with a pipe":  {5 * time.Second, always, func(c *sandbox.Cmd) error { c.Stdin = oneByte{strings.NewReader("x")}; return c.Run() }},
+		"Run that is not killed": {6 * time.Second, func(path string) bool { return !strings.HasSuffix(path, "/cmd") }, func(c *sandbox.Cmd) error {
+			return c.Run()
+		}},
+		"Run whose input is not taken": {6 * time.Second, func(path string) bool { return !strings.HasSuffix(path, "/cmd") }, func(c *sandbox.Cmd) error {
+			r, w := io.Pipe()
+			defer w.Close()
+			c.Stdin = r
+			go io.WriteString(w, "x")
+			return c.Run()
+		}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			srv := sandboxtest.New(t, nil)
+			tr := transport(t)
+			var hole atomic.Bool
+			sb, err := clientOf(t, srv, sandbox.ClientOptions{HTTPClient: &http.Client{Transport: roundTripper(func(r *http.Request) (*http.Response, error) {
+				if hole.Load() && c.silent(r.URL.Path) {
+					<-r.Context().Done()
+					return nil, r.Context().Err()
+				}
+				return tr.RoundTrip(r)
+			})}}).Create(t.Context(), nil)
+			require.NoError(t, err)
+			hole.Store(true)
+			ctx, cancel := context.WithCancel(t.Context())
+			defer cancel()
+			cmd := sb.CommandContext(ctx, "sleep", "1000")
+			var ended time.Time
+			time.AfterFunc(200*time.Millisecond, func() { ended = time.Now(); cancel() })
+			err = c.run(cmd)
+			require.ErrorIs(t, err, context.Canceled)
+			assert.Less(t, time.Since(ended), c.bound+time.Second, "%v", err)
+		})
+	}
+}
+
+func always(string) bool { return true }
+
+// A reader that does not return is given up after WaitDelay. (os/exec closes
+// what it can then, and waits on.)
+func TestCmdStdinThatBlocks(t *testing.T) {
+	t.Parallel()
+	_, sb := start(t, nil)
+	r, w := io.Pipe()
+	defer w.Close()
+	c := sb.CommandContext(t.Context(), "true")
+	c.Stdin, c.WaitDelay = r, 200*time.Millisecond
+	assert.ErrorIs(t, c.Run(), exec.ErrWaitDelay)
+}
+
+// A missing program and a missing directory are those of package os, from every
+// call that starts a command.
+func TestStartErrors(t *testing.T) {
+	t.Parallel()
+	_, sb := start(t, nil)
+	_, err := sb.RunCommand(t.Context(), "no-such-program", nil, nil)
+	assert.ErrorIs(t, err, exec.ErrNotFound)
+	assert.NotErrorIs(t, err, sandbox.ErrNotFound)
+	_, err = sb.StartCommand(t.Context(), "no-such-program", nil, nil)
+	assert.ErrorIs(t, err, exec.ErrNotFound)
+	_, err = sb.RunCommand(t.Context(), "true", nil, &sandbox.CommandOptions{Cwd: "/no/such/dir"})
+	assert.ErrorIs(t, err, fs.ErrNotExist)
+	assert.NotErrorIs(t, err, exec.ErrNotFound)
+	c := sb.CommandContext(t.Context(), "true")
+	c.Dir = "/no/such/dir"
+	assert.ErrorIs(t, c.Run(), fs.ErrNotExist)
 }
 
 func TestCmdShowsNoEnvironment(t *testing.T) {

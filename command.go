@@ -41,6 +41,10 @@ type Command struct {
 	// pump copies the output of a detached command to its writers; nil when
 	// there are none.
 	pump *pump
+	// stdinOpen: there is a writer for the standard input. stdinAt is the
+	// position of the next byte, if stdinKnown.
+	stdinOpen, stdinKnown bool
+	stdinAt               int64
 }
 
 // CommandResult is a command that has ended. A non-zero exit code is a result

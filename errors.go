@@ -4,8 +4,10 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io/fs"
 	"net/http"
 	"os"
+	"os/exec"
 	"strconv"
 	"strings"
 	"time"
@@ -131,7 +133,9 @@ const unknownNote = "whether it took place is unknown, so it was not repeated"
 func (e *APIError) Unwrap() error { return e.Err }
 
 // Is reports whether target is the Err value of this package that describes e,
-// or [os.ErrProcessDone] for a command that had ended before it was signalled.
+// [os.ErrProcessDone] for a command that had ended before it was signalled,
+// [exec.ErrNotFound] for one whose program the sandbox does not have, or
+// [fs.ErrNotExist] for one whose directory it does not have.
 func (e *APIError) Is(target error) bool {
 	switch target {
 	case ErrNotFound:
@@ -148,6 +152,10 @@ func (e *APIError) Is(target error) bool {
 		return e.Status == http.StatusUnauthorized || e.Status == http.StatusForbidden
 	case ErrOutcomeUnknown:
 		return e.unknown
+	case exec.ErrNotFound:
+		return e.noProgram()
+	case fs.ErrNotExist:
+		return e.noDirectory()
 	}
 	return false
 }
@@ -171,6 +179,25 @@ func (e *APIError) failure() *api.Failure {
 func refusal(session *Session, err error) (*APIError, bool) {
 	e, ok := err.(*APIError)
 	return e, ok && e.refused && e.SessionID == session.ID()
+}
+
+// noProgram reports whether a command was refused because the sandbox does not
+// have its program.
+func (e *APIError) noProgram() bool {
+	return e.Status == http.StatusBadRequest && e.startsCommand() &&
+		(e.Code == "executable_not_found" || strings.Contains(e.Message, exec.ErrNotFound.Error()))
+}
+
+// noDirectory reports whether a command was refused because there is no
+// directory to start it in. The code that goes with that is not known.
+func (e *APIError) noDirectory() bool {
+	message := strings.ToLower(e.Message)
+	return e.Status == http.StatusBadRequest && e.startsCommand() &&
+		(strings.Contains(message, "no such directory") || strings.Contains(message, "no such file or directory"))
+}
+
+func (e *APIError) startsCommand() bool {
+	return e.Operation == api.RunCommand.Name || e.Operation == api.StartCommand.Name
 }
 
 // RequestError reports an operation that got no answer: the connection could

@@ -9,6 +9,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/go-vercel/sandbox/internal/api"
 	"github.com/go-vercel/sandbox/internal/coreutils"
 )
 
@@ -214,7 +215,7 @@ func (w *FileWriter) fail(op string, err error) {
 	defer w.mu.Unlock()
 	if w.err == nil {
 		if w.ctx.Err() != nil {
-			err = context.Cause(w.ctx)
+			err = api.ContextError(w.ctx)
 		}
 		w.err = &fs.PathError{Op: op, Path: w.name, Err: reason(fileReason(err))}
 		w.cancel()

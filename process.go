@@ -21,9 +21,16 @@ import (
 const (
 	// startGrace is how long the answer to a start is waited for after the
 	// context has ended: a command that did start can then be killed.
-	startGrace = 5 * time.Second
+	startGrace = 3 * time.Second
 	// cancelGrace is how long the end of a cancelled command is waited for.
 	cancelGrace = 30 * time.Second
+	// killTimeout is how long the request to kill a command may take.
+	killTimeout = 5 * time.Second
+	// brokenPipe is the signal of a write that nobody reads.
+	brokenPipe Signal = 13
+	// termAfter and killAfter are how long a command may go on writing what
+	// nobody reads after that signal, before it is told to end, and is ended.
+	termAfter, killAfter = time.Second, 5 * time.Second
 )
 
 var errDropped = errors.New("exec: killed before its standard input came to an end")
@@ -38,9 +45,18 @@ type execRun struct {
 	options *CommandOptions
 	// stdout and stderr are nil for output that nobody wants.
 	stdout, stderr io.Writer
-	pipes          []*outputPipe
-	cancel         func() error
-	waitDelay      time.Duration
+	pipes          []*pipe
+	// detached: nobody wants the output, and what there is of it may be long.
+	detached  bool
+	stdin     io.Reader // is copied while the command runs; nil for none
+	stdinPipe *pipe
+	cancel    func() error
+	waitDelay time.Duration
+
+	// live is the context of all requests, which abandon ends: that of the Cmd
+	// ends the command instead.
+	live    context.Context
+	abandon context.CancelFunc
 
 	inputCtx            context.Context // ends when the input is not waited for any more
 	stopWaitingForInput context.CancelFunc
@@ -50,15 +66,23 @@ type execRun struct {
 	dropped bool     // killed before that
 	state   *ProcessState
 
-	exited chan struct{} // closed when the end of the command is known, or will not be
-	exit   sync.Once
-	done   chan struct{} // closed when there is nothing more to do; then:
-	err    error
+	signals sync.WaitGroup // requests of unread
+	stream  *follower      // the output from the start on; nil for none yet
+	waiting chan struct{}  // closed when somebody waits
+	exited  chan struct{}  // closed when the end of the command is known, or will not be
+	exit    sync.Once
+	done    chan struct{} // closed when there is nothing more to do; then:
+	err     error
 }
 
 // Start starts the command and returns while it runs. After a Start that
 // succeeded, [Cmd.Wait] has to be called. A program that the sandbox does not
-// have is an [*exec.Error] over [exec.ErrNotFound].
+// have is an [*exec.Error] over [exec.ErrNotFound], and a missing Dir matches
+// [fs.ErrNotExist].
+//
+// The start is one request, and its answer is the output as well, which Wait
+// goes on reading. When the context ends meanwhile, Start returns after at most
+// five seconds: a command that has started all the same is killed.
 func (c *Cmd) Start() error {
 	if c.started.Swap(true) {
 		return errors.New("exec: already started")
@@ -69,7 +93,7 @@ func (c *Cmd) Start() error {
 			_ = p.Close()
 		}
 		if c.stdin != nil {
-			_ = c.stdin.r.Close()
+			_ = c.stdin.Close()
 		}
 	}
 	return err
@@ -94,39 +118,58 @@ func (c *Cmd) start() error {
 	}
 	r := &execRun{
 		ctx: c.ctx, on: c.on, name: c.Path, args: c.args(), options: o, stdout: c.Stdout, stderr: c.Stderr,
-		pipes: c.outputs, cancel: c.Cancel, waitDelay: c.WaitDelay,
-		exited: make(chan struct{}), done: make(chan struct{}),
+		pipes: c.outputs, detached: !c.runs && c.Stdout == nil && c.Stderr == nil,
+		stdinPipe: c.stdin, cancel: c.Cancel, waitDelay: c.WaitDelay,
+		waiting: make(chan struct{}), exited: make(chan struct{}), done: make(chan struct{}),
 	}
+	r.live, r.abandon = context.WithCancel(context.WithoutCancel(c.ctx))
 	r.inputCtx, r.stopWaitingForInput = context.WithCancel(c.ctx)
 	c.run, c.Process = r, &Process{r}
 	var in *input
+	known := true
 	if c.Stdin != nil {
-		var known bool
-		if in, known = knownInput(c.Stdin); !known {
-			go func() {
-				in, err := spool(r.inputCtx, c.Stdin)
-				if c.stdin != nil {
-					_ = c.stdin.r.Close()
-				}
-				if err == nil {
-					err = r.launch(in)
-				}
-				if err != nil {
-					r.notStarted(err)
-					return
-				}
-				r.supervise()
-			}()
-			return nil
+		if in, known, err = knownInput(c.Stdin); err == nil && !known {
+			r.stdin, r.options.AttachStdin = c.Stdin, true
 		}
 	}
-	if err := r.launch(in); err != nil {
-		r.stopWaitingForInput()
+	if err == nil {
+		err = r.launch(in)
+	}
+	if e, ok := errors.AsType[*APIError](err); ok && !known && e.noStdin() {
+		// Neither the service nor its sandboxes have always known of an input
+		// that is written to. The whole of it goes before the command then.
+		r.stdin, r.options.AttachStdin = nil, false
+		go func() {
+			in, err := spool(r.inputCtx, c.Stdin)
+			if c.stdin != nil {
+				_ = c.stdin.Close()
+			}
+			if err == nil {
+				err = r.launch(in)
+			}
+			r.stopWaitingForInput()
+			if err != nil {
+				r.notStarted(err)
+				return
+			}
+			r.supervise()
+		}()
+		return nil
+	}
+	r.stopWaitingForInput()
+	if err != nil {
+		r.abandon()
 		c.run, c.Process = nil, nil
 		return err
 	}
 	go r.supervise()
 	return nil
+}
+
+// noStdin reports whether a command was refused because the service does not
+// know of an input that is written to.
+func (e *APIError) noStdin() bool {
+	return e.Status == http.StatusBadRequest && strings.Contains(e.Message, "attachStdin")
 }
 
 func (r *execRun) command() *Command {
@@ -137,26 +180,40 @@ func (r *execRun) command() *Command {
 
 // launch asks the API to start the command.
 func (r *execRun) launch(in *input) error {
-	defer r.stopWaitingForInput()
-	if in != nil {
-		defer in.close()
-	}
 	// The request is not broken off with the context: nobody would know then
 	// whether there is a command to kill.
-	ctx, cancel := context.WithCancel(context.WithoutCancel(r.ctx))
-	defer cancel()
+	var late *time.Timer
+	var mu sync.Mutex
+	started := false
 	stop := context.AfterFunc(r.ctx, func() {
-		timer := time.AfterFunc(startGrace, cancel)
-		context.AfterFunc(ctx, func() { timer.Stop() })
+		mu.Lock()
+		defer mu.Unlock()
+		if !started {
+			late = time.AfterFunc(startGrace, r.abandon)
+		}
 	})
-	defer stop()
+	begin := func(t target, name string, args []string) (cmd *Command, err error) {
+		if r.detached || r.options.AttachStdin {
+			return t.StartCommand(r.live, name, args, r.options)
+		}
+		cmd, r.stream, err = t.startFollowed(r.live, name, args, r.options)
+		return cmd, err
+	}
 	var cmd *Command
 	var err error
 	if in == nil {
-		cmd, err = r.on.StartCommand(ctx, r.name, r.args, r.options)
+		cmd, err = begin(r.on, r.name, r.args)
 	} else {
-		cmd, err = startWithInput(ctx, r.on, in, r.name, r.args, r.options)
+		cmd, err = startWithInput(r.ctx, r.on, in, r.name, r.args, begin)
+		in.close()
 	}
+	stop()
+	mu.Lock()
+	started = true
+	if late != nil {
+		late.Stop()
+	}
+	mu.Unlock()
 	if err != nil {
 		if r.ctx.Err() != nil {
 			return api.ContextError(r.ctx)
@@ -175,8 +232,7 @@ func (r *execRun) launch(in *input) error {
 
 // execError gives a missing program the error that it has in os/exec.
 func execError(name string, err error) error {
-	e, ok := errors.AsType[*APIError](err)
-	if ok && e.Status == http.StatusBadRequest && (e.Code == "executable_not_found" || strings.Contains(e.Message, exec.ErrNotFound.Error())) {
+	if e, ok := errors.AsType[*APIError](err); ok && e.noProgram() {
 		return &exec.Error{Name: name, Err: notFoundError{e}}
 	}
 	return err
@@ -195,34 +251,36 @@ func (r *execRun) notStarted(err error) {
 		err = errDropped
 	}
 	r.mu.Unlock()
-	r.stopWaitingForInput()
-	for _, p := range r.pipes {
-		p.end()
-	}
+	r.abandon()
+	r.endPipes()
 	r.err = err
 	r.exit.Do(func() { close(r.exited) })
 	close(r.done)
 }
 
-// supervise copies the output, waits for the command's end and calls Cancel.
+// supervise copies the output and the input, waits for the command's end and
+// calls Cancel.
 func (r *execRun) supervise() {
-	live, abandon := context.WithCancel(context.WithoutCancel(r.ctx))
-	defer abandon()
+	defer r.signals.Wait()
+	defer r.abandon()
+	feeding, stopFeeding := context.WithCancel(r.live)
+	defer stopFeeding()
+	fed := r.feed(feeding)
 	copying := make(chan copied, 1)
-	go func() { copying <- r.copy(live) }()
-	ended := make(chan *wire.Command, 1)
-	if r.watchesEnd() {
-		go func() {
-			if data, err := r.waitEnd(live); err == nil {
-				ended <- data
-			} else {
-				close(ended)
-			}
-		}()
+	go func() { copying <- r.copy(r.live) }()
+	watch := (<-chan struct{})(r.waiting)
+	if r.waitDelay > 0 {
+		now := make(chan struct{})
+		close(now)
+		watch = now
+	} else if len(r.pipes) == 0 {
+		watch = nil // nothing holds up the output, whose end is the command's
 	}
+	ended := make(chan *wire.Command, 1)
 
 	var (
 		res       copied
+		inErr     error
 		watchErr  error
 		overrun   bool
 		cancelled chan error
@@ -234,22 +292,51 @@ func (r *execRun) supervise() {
 	if r.cancel == nil && r.waitDelay == 0 {
 		ctxDone = nil
 	}
-	for going := true; going; {
+	for copying != nil || fed != nil {
 		select {
 		case res = <-copying:
-			going = false
-		case data := <-ended:
-			ended = nil
-			r.setEnd(data)
+			copying, watch = nil, nil
+			r.setEnd(res.end)
 			r.exit.Do(func() { close(r.exited) })
-			if timer == nil && r.waitDelay > 0 && data != nil {
+			r.endPipes()
+			stopFeeding() // what is not delivered by now never is
+			if r.stdinPipe != nil {
+				_ = r.stdinPipe.Close()
+			}
+			switch {
+			case overrun || r.ctx.Err() != nil:
+				fed = nil // a reader can't be interrupted
+			case timer == nil && r.waitDelay > 0:
+				timer = time.After(r.waitDelay)
+			}
+		case inErr = <-fed:
+			fed = nil
+			if _, lost := errors.AsType[*inputError](inErr); lost && copying != nil {
+				// The command would wait for the rest for ever.
+				killing.Go(func() { _ = r.signal(r.live, SIGKILL) })
+			}
+		case <-watch:
+			watch = nil
+			go func() {
+				// When that fails the end of the output has to tell.
+				if data, err := r.waitEnd(r.live); err == nil {
+					ended <- data
+				}
+			}()
+		case data := <-ended:
+			r.setEnd(data)
+			if timer == nil && r.waitDelay > 0 {
 				timer = time.After(r.waitDelay)
 			}
 			if killed {
-				abandon()
+				r.abandon()
 			}
 		case <-ctxDone:
 			ctxDone = nil
+			if copying == nil {
+				fed = nil
+				continue
+			}
 			if timer == nil {
 				delay := r.waitDelay
 				if delay == 0 {
@@ -263,33 +350,46 @@ func (r *execRun) supervise() {
 			}
 		case err := <-cancelled:
 			cancelled = nil
-			switch {
-			case err == nil:
-				watchErr = r.ctx.Err()
-			case !errors.Is(err, os.ErrProcessDone):
-				watchErr = errCancelling(err)
+			watchErr = r.cancelError(err)
+			if _, silent := errors.AsType[*RequestError](err); silent && r.waitDelay == 0 {
+				r.abandon() // the API that does not answer will not tell the end either
 			}
 		case <-timer:
 			timer, overrun = nil, true
 			r.closePipes()
+			if copying == nil {
+				fed = nil
+				continue
+			}
 			if r.hasEnded() || killed {
-				abandon()
+				r.abandon()
 				continue
 			}
 			// A command that did not heed Cancel is killed, and given up if it
 			// does not end even then.
 			killed = true
-			killing.Go(func() { _ = r.signal(live, SIGKILL) })
+			killing.Go(func() { _ = r.signal(r.live, SIGKILL) })
 			timer = time.After(killTimeout)
 		}
 	}
 	if cancelled != nil {
-		if err := <-cancelled; err == nil {
-			watchErr = r.ctx.Err()
-		}
+		watchErr = r.cancelError(<-cancelled)
 	}
 	killing.Wait()
-	r.finish(live, res, watchErr, overrun)
+	r.finish(res, inErr, watchErr, overrun)
+}
+
+// cancelError is what Wait returns of a command that Cancel was called for.
+func (r *execRun) cancelError(err error) error {
+	switch _, silent := errors.AsType[*RequestError](err); {
+	case err == nil:
+		return r.ctx.Err()
+	case errors.Is(err, os.ErrProcessDone):
+		return nil
+	case silent:
+		return errors.Join(r.ctx.Err(), errCancelling(err))
+	}
+	return errCancelling(err)
 }
 
 // setEnd records how the command ended; nil is not known.
@@ -318,24 +418,26 @@ func (r *execRun) closePipes() {
 	}
 }
 
-// finish decides what Wait returns, in the order of os/exec: the command's own
-// failure, that of the context, that of the output.
-func (r *execRun) finish(live context.Context, res copied, watchErr error, overrun bool) {
-	r.setEnd(res.end)
-	if res.stream != nil && !r.hasEnded() && live.Err() == nil {
-		// The output is lost, but the exit code may not be.
-		if data, err := r.waitEnd(live); err == nil {
-			r.setEnd(data)
-		}
+// endPipes tells the readers that no more will come.
+func (r *execRun) endPipes() {
+	for _, p := range r.pipes {
+		p.end()
 	}
-	if live.Err() != nil {
+}
+
+// finish works out what Wait returns.
+func (r *execRun) finish(res copied, inErr, watchErr error, overrun bool) {
+	if r.live.Err() != nil {
 		res.stream = nil
 	}
 	r.mu.Lock()
 	state := r.state
 	r.mu.Unlock()
 	r.exit.Do(func() { close(r.exited) })
+	_, lost := errors.AsType[*inputError](inErr)
 	switch {
+	case lost:
+		r.err = inErr
 	case state != nil && !state.Success():
 		r.err = &ExitError{ProcessState: state}
 		if res.stream != nil {
@@ -351,30 +453,12 @@ func (r *execRun) finish(live context.Context, res copied, watchErr error, overr
 		r.err = exec.ErrWaitDelay
 	case res.stream != nil:
 		r.err = res.stream
-	default:
+	case res.writer != nil:
 		r.err = res.writer
+	default:
+		r.err = inErr
 	}
 	close(r.done)
-}
-
-// Wait waits until the command has ended and its output was delivered. The
-// error is nil for exit code zero, an [*ExitError] for any other, and one of the
-// context, of the connection or of a writer if it was that which failed.
-func (c *Cmd) Wait() error {
-	if c.run == nil {
-		return errors.New("exec: not started")
-	}
-	if c.waited {
-		return errors.New("exec: Wait was already called")
-	}
-	c.waited = true
-	<-c.run.exited
-	c.run.closePipes()
-	<-c.run.done
-	c.run.mu.Lock()
-	c.ProcessState = c.run.state
-	c.run.mu.Unlock()
-	return c.run.err
 }
 
 // Process is a command that a [Cmd] has started. It is safe for concurrent use.
@@ -497,8 +581,5 @@ func (r *execRun) signal(ctx context.Context, sig Signal) error {
 	}
 	return err
 }
-
-// killTimeout is how long the request to kill a command may take.
-const killTimeout = 10 * time.Second
 
 func errCancelling(err error) error { return fmt.Errorf("exec: canceling Cmd: %w", err) }

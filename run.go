@@ -44,6 +44,10 @@ type CommandOptions struct {
 	// command had started. It must not have been used in this session. Empty
 	// makes one up; see [ClientOptions.ServerCommandIDs].
 	ID string
+	// AttachStdin leaves the standard input of a command of StartCommand open
+	// for [Command.Stdin]. Without it the input is empty. A sandbox or a service
+	// that does not know of it refuses the command; [Cmd] has another way then.
+	AttachStdin bool
 }
 
 // Format shows the options without values that may be secret, whatever the verb.
@@ -58,6 +62,7 @@ type commandBody struct {
 	Wait    bool              `json:"wait,omitempty"`
 	Logs    bool              `json:"logs,omitempty"`
 	Timeout wire.Duration     `json:"timeout,omitzero"`
+	Stdin   bool              `json:"attachStdin,omitempty"`
 }
 
 var noEnv = map[string]string{}
@@ -77,7 +82,7 @@ func newCommandBody(name string, args []string, o *CommandOptions) (*commandBody
 	if err := errors.Join(checkText("Cwd", o.Cwd), checkEnv("Env", o.Env), checkDuration("Timeout", o.Timeout), checkCommandID(o.ID)); err != nil {
 		return nil, err
 	}
-	b := &commandBody{Command: name, Args: args, Cwd: o.Cwd, Env: o.Env, Sudo: o.Sudo, Timeout: wire.Duration(o.Timeout)}
+	b := &commandBody{Command: name, Args: args, Cwd: o.Cwd, Env: o.Env, Sudo: o.Sudo, Timeout: wire.Duration(o.Timeout), Stdin: o.AttachStdin}
 	if b.Args == nil {
 		b.Args = []string{}
 	}
@@ -110,6 +115,9 @@ func (s *Session) RunCommand(ctx context.Context, name string, args []string, op
 	if err != nil {
 		return nil, err
 	}
+	if o.AttachStdin {
+		return nil, invalid("AttachStdin", "is for StartCommand: the input is written while the command runs")
+	}
 	l.body.Wait, l.body.Logs = true, true
 	open, known, release := opening(ctx, &o)
 	defer release()
@@ -135,6 +143,21 @@ func (s *Session) RunCommand(ctx context.Context, name string, args []string, op
 	}
 	cmd.kept = kept
 	return finished(cmd), nil
+}
+
+// startFollowed starts a waited command, and returns it with its stream when the
+// first record has come.
+func (s *Session) startFollowed(ctx context.Context, name string, args []string, o *CommandOptions) (*Command, *follower, error) {
+	l, err := s.newLaunch(name, args, o)
+	if err != nil {
+		return nil, nil, err
+	}
+	l.body.Wait, l.body.Logs = true, true
+	f, first, err := l.waited(ctx, ctx)
+	if err != nil {
+		return nil, nil, err
+	}
+	return newCommand(l.c, l.session, *first), f, nil
 }
 
 // StartCommand starts a program with arguments and returns while it runs. A nil
@@ -163,6 +186,7 @@ func (s *Session) StartCommand(ctx context.Context, name string, args []string, 
 		return nil, err
 	}
 	cmd := newCommand(l.c, l.session, *data)
+	cmd.stdinKnown = o.AttachStdin
 	switch {
 	case o.KillOnCancel && ctx.Err() != nil:
 		cmd.killLate(ctx)

@@ -404,6 +404,9 @@ func (s *Session) UnmarshalJSON(data []byte) error {
 type target interface {
 	RunCommand(ctx context.Context, name string, args []string, opts *CommandOptions) (*CommandResult, error)
 	StartCommand(ctx context.Context, name string, args []string, opts *CommandOptions) (*Command, error)
+	// startFollowed starts a command and returns it with the stream of its
+	// output, which goes on for as long as ctx does.
+	startFollowed(ctx context.Context, name string, args []string, opts *CommandOptions) (*Command, *follower, error)
 	// mkdir makes one directory through the file API.
 	mkdir(ctx context.Context, path string) error
 	// openFile opens a file through the file API. The size is -1 when unknown.
@@ -418,6 +421,15 @@ var (
 	_ target = (*Sandbox)(nil)
 	_ target = (*Session)(nil)
 )
+
+func (s *Sandbox) startFollowed(ctx context.Context, name string, args []string, opts *CommandOptions) (*Command, *follower, error) {
+	var f *follower
+	cmd, err := withResume(ctx, s, func(cur *Session) (cmd *Command, err error) {
+		cmd, f, err = cur.startFollowed(ctx, name, args, opts)
+		return cmd, err
+	})
+	return cmd, f, err
+}
 
 func (s *Sandbox) mkdir(ctx context.Context, path string) error {
 	return withResumeDo(ctx, s, func(cur *Session) error { return cur.mkdir(ctx, path) })

@@ -1,166 +1,368 @@
 package sandbox
 
 import (
-	"bytes"
 	"context"
-	"crypto/rand"
+	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
-	"iter"
+	"io/fs"
+	"net/http"
 	"os"
+	"sync"
 	"time"
 
-	"github.com/go-vercel/sandbox/internal/tarball"
-
 	"github.com/go-vercel/sandbox/internal/api"
+	"github.com/go-vercel/sandbox/internal/wire"
 )
 
-// execTarget is what a Cmd runs on.
-type execTarget interface {
-	target
-	// onSession performs the steps of a start, on one session where the target
-	// is a sandbox that may be resumed meanwhile.
-	onSession(ctx context.Context, fn func(target) (*Command, error)) (*Command, error)
-	// giveFile makes a file readable for the commands of the target.
-	giveFile(ctx context.Context, path string) error
-}
-
-var (
-	_ execTarget = (*Sandbox)(nil)
-	_ execTarget = (*Session)(nil)
-	_ execTarget = (*User)(nil)
+const (
+	// stdinBatch is how much is sent at once, and how much waits meanwhile. The
+	// API takes a megabyte of JSON.
+	stdinBatch = 512 << 10
+	// stdinDelay is how long a short write waits for more.
+	stdinDelay = 2 * time.Millisecond
+	// stdinAnswer is how long an answer may take: the API gives up after 30
+	// seconds when the command does not read.
+	stdinAnswer = 45 * time.Second
+	// stdinHeld is how long a request has lasted at least that was given up
+	// because the command does not read, and not because something is broken.
+	stdinHeld = 5 * time.Second
+	// stdinMaxWait is the longest pause before a request is made again.
+	stdinMaxWait = 10 * time.Second
 )
 
-func (s *Sandbox) onSession(ctx context.Context, fn func(target) (*Command, error)) (*Command, error) {
-	return withResume(ctx, s, func(cur *Session) (*Command, error) { return fn(cur) })
-}
-
-func (s *Session) onSession(_ context.Context, fn func(target) (*Command, error)) (*Command, error) {
-	return fn(s)
-}
-
-func (u *User) onSession(_ context.Context, fn func(target) (*Command, error)) (*Command, error) {
-	return fn(u)
-}
-
-func (u *User) giveFile(ctx context.Context, path string) error {
-	return u.sandbox.chown(ctx, u.username, path)
-}
-
-func (s *Sandbox) giveFile(context.Context, string) error { return nil }
-func (s *Session) giveFile(context.Context, string) error { return nil }
-
-// input is a command's standard input with its length known.
-type input struct {
-	size int64
-	// open may be called again, for another attempt.
-	open  func() (io.ReadCloser, error)
-	close func()
-}
-
-// knownInput returns the input if its length can be told without reading it.
-func knownInput(r io.Reader) (*input, bool) {
-	switch r := r.(type) {
-	case *bytes.Buffer:
-		data := r.Next(r.Len())
-		return &input{
-			size: int64(len(data)), close: func() {},
-			open: func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(data)), nil },
-		}, true
-	case io.ReadSeeker:
-		start, err := r.Seek(0, io.SeekCurrent)
-		if err != nil {
-			return nil, false
-		}
-		end, err := r.Seek(0, io.SeekEnd)
-		if err != nil {
-			return nil, false
-		}
-		return &input{size: max(0, end-start), close: func() {}, open: func() (io.ReadCloser, error) {
-			_, err := r.Seek(start, io.SeekStart)
-			return io.NopCloser(r), err
-		}}, true
+// Stdin returns the standard input of a command that was started with
+// [CommandOptions].AttachStdin. ctx holds for all of its requests; when it ends,
+// writes fail. The caller closes it, which the command sees as the end of its
+// input, and which waits until all was delivered.
+//
+// Writes are collected for some milliseconds and sent one after another, up to
+// 512 KiB in a request; as much again may wait. A command that does not read
+// holds the writer up. Each byte arrives once and in order, whatever is cut or
+// answered with an error on the way: a request says at which byte it begins, and
+// the API skips what it has had. An error of the delivery is returned by a later
+// call, at the latest by Close. It matches [io.ErrClosedPipe] when the command has
+// ended or has closed its input, and [ErrOutcomeUnknown] when an answer was lost
+// in a sandbox that does not know positions, where nothing can be sent again
+// safely.
+//
+// One goroutine at a time writes, and there is one writer at a time: as long as
+// it is open, or its last request under way, another call gives a writer that
+// fails. Later ones go on where it stopped.
+func (c *Command) Stdin(ctx context.Context) io.WriteCloser {
+	w := &stdinWriter{ctx: ctx, cmd: c, wake: make(chan struct{}, 1), room: make(chan struct{}, 1), done: make(chan struct{})}
+	client, err := c.client()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if err == nil && c.stdinOpen {
+		err = invalid("Stdin", "is open already")
 	}
-	return nil, false
-}
-
-// spool reads an input to its end into a local file, so that it needs no memory
-// however long it is. When ctx ends it returns at once; the reading ends with
-// the reader's Read.
-func spool(ctx context.Context, r io.Reader) (*input, error) {
-	f, err := os.CreateTemp("", "sandbox-stdin-")
 	if err != nil {
-		return nil, fmt.Errorf("sandbox: keeping standard input: %w", err)
+		w.err = err
+		close(w.done)
+		return w
 	}
-	discard := func() {
-		f.Close()
-		os.Remove(f.Name())
+	w.client, w.at, c.stdinOpen = client, -1, true
+	if c.stdinKnown {
+		w.at = c.stdinAt
 	}
-	type result struct {
-		n   int64
-		err error
-	}
-	copied := make(chan result)
-	go func() {
-		n, err := io.Copy(f, r)
-		select {
-		case copied <- result{n, err}:
-		case <-ctx.Done():
-			discard()
-		}
-	}()
+	go w.run()
+	return w
+}
+
+// stdinWriter sends what is written to a command. Its goroutine, run, ends when
+// the input has.
+type stdinWriter struct {
+	ctx    context.Context
+	cmd    *Command
+	client *Client
+
+	mu     sync.Mutex
+	buf    []byte
+	closed bool
+	err    error
+	wake   chan struct{} // there is something to do
+	room   chan struct{} // there is room again
+	done   chan struct{} // run has ended, and err is its error
+
+	// Of run alone.
+	at, end   int64 // the positions of what is to be sent; -1 for not known
+	counted   bool  // the sandbox has said how much it got
+	uncertain bool  // a request that may have acted got no answer
+	failures  int
+	lastGain  time.Time
+}
+
+// closedPipeError is io.ErrClosedPipe, with what the API said.
+type closedPipeError struct{ api error }
+
+func (e closedPipeError) Error() string   { return io.ErrClosedPipe.Error() }
+func (e closedPipeError) Unwrap() []error { return []error{io.ErrClosedPipe, e.api} }
+
+func notify(c chan struct{}) {
 	select {
-	case <-ctx.Done():
-		return nil, api.ContextError(ctx)
-	case res := <-copied:
-		if res.err != nil {
-			discard()
-			return nil, fmt.Errorf("sandbox: reading standard input: %w", res.err)
-		}
-		return &input{size: res.n, close: discard, open: func() (io.ReadCloser, error) {
-			_, err := f.Seek(0, io.SeekStart)
-			return io.NopCloser(f), err
-		}}, nil
+	case c <- struct{}{}:
+	default:
 	}
 }
 
-// withInput opens the file, removes it and becomes the command, so that the
-// file is gone from the moment on at which the command begins.
-const withInput = `exec <"$1" || exit 126; rm -f -- "$1"; shift; exec "$@"`
-
-// startWithInput starts a command with its input in a file. Where the command
-// does not begin, the file is removed.
-func startWithInput(ctx context.Context, on execTarget, in *input, name string, args []string, o *CommandOptions) (*Command, error) {
-	return on.onSession(ctx, func(t target) (*Command, error) {
-		file := "/tmp/.stdin-" + rand.Text()
-		open := tarball.Opener(ctx, func() iter.Seq2[tarball.Entry, error] {
-			return func(yield func(tarball.Entry, error) bool) {
-				yield(tarball.Entry{Name: file[1:], Mode: 0o600, Size: in.size, ModTime: time.Now(), Open: in.open}, nil)
-			}
-		})
-		err := t.uploadTarGz(ctx, func(string) (io.ReadCloser, error) { return open() })
-		if err == nil {
-			err = on.giveFile(ctx, file)
+// Write takes p, and waits as long as too much is waiting to be sent.
+func (w *stdinWriter) Write(p []byte) (int, error) {
+	n := 0
+	for {
+		w.mu.Lock()
+		if w.closed {
+			w.mu.Unlock()
+			return n, &fs.PathError{Op: "write", Path: "|1", Err: os.ErrClosed}
 		}
-		var cmd *Command
-		if err == nil {
-			cmd, err = t.StartCommand(ctx, "sh", append([]string{"-c", withInput, "sh", file, name}, args...), o)
+		if err := w.err; err != nil {
+			w.mu.Unlock()
+			return n, err
 		}
-		if err != nil {
-			removeFile(ctx, t, file)
-			if e, ok := err.(*APIError); ok && e.refused {
-				return nil, e // as it is: nothing has begun on this session
-			}
-			return nil, fmt.Errorf("carrying standard input: %w", err)
+		take := min(len(p), stdinBatch-len(w.buf))
+		w.buf = append(w.buf, p[:take]...)
+		w.mu.Unlock()
+		n, p = n+take, p[take:]
+		if take > 0 {
+			notify(w.wake)
 		}
-		return cmd, nil
-	})
+		if len(p) == 0 {
+			return n, nil
+		}
+		select {
+		case <-w.room:
+		case <-w.done:
+		}
+	}
 }
 
-// removeFile removes a file of a command that did not begin. If even that fails
-// the caller has the first error, which tells more.
-func removeFile(ctx context.Context, t target, file string) {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), killTimeout)
+// Close ends the input, and waits until that and what was written is delivered.
+func (w *stdinWriter) Close() error {
+	w.mu.Lock()
+	if w.closed {
+		w.mu.Unlock()
+		return &fs.PathError{Op: "close", Path: "|1", Err: os.ErrClosed}
+	}
+	w.closed = true
+	w.mu.Unlock()
+	notify(w.wake)
+	<-w.done
+	return w.err
+}
+
+func (w *stdinWriter) run() {
+	spare := make([]byte, 0, stdinBatch)
+	var err error
+	for last := false; err == nil && !last; {
+		var data []byte
+		if data, last, err = w.next(spare[:0]); err != nil {
+			break
+		}
+		w.failures, w.lastGain = 0, time.Now()
+		err = w.send(data, last)
+		spare = data
+	}
+	w.mu.Lock()
+	w.err, w.buf = err, nil
+	w.mu.Unlock()
+	w.cmd.mu.Lock()
+	w.cmd.stdinOpen = false
+	// After an error it has to be asked what of the last request arrived.
+	w.cmd.stdinAt, w.cmd.stdinKnown = w.at, err == nil
+	w.cmd.mu.Unlock()
+	close(w.done)
+}
+
+// next waits for something to send, and takes it; spare is to hold what is
+// written then. last means that the input ends behind it.
+func (w *stdinWriter) next(spare []byte) (data []byte, last bool, err error) {
+	var delay <-chan time.Time
+	for {
+		w.mu.Lock()
+		if w.closed || len(w.buf) == stdinBatch || len(w.buf) > 0 && delay != nil && ready(delay) {
+			data, last = w.buf, w.closed
+			w.buf = spare
+			w.mu.Unlock()
+			notify(w.room)
+			return data, last, nil
+		}
+		if len(w.buf) > 0 && delay == nil {
+			timer := time.NewTimer(stdinDelay)
+			defer timer.Stop()
+			delay = timer.C
+		}
+		w.mu.Unlock()
+		select {
+		case <-w.wake:
+		case <-delay:
+			closed := make(chan time.Time)
+			close(closed)
+			delay = closed // it is over
+		case <-w.ctx.Done():
+			return nil, false, api.ContextError(w.ctx)
+		}
+	}
+}
+
+func ready(c <-chan time.Time) bool {
+	select {
+	case <-c:
+		return true
+	default:
+		return false
+	}
+}
+
+type stdinBody struct {
+	Data   []byte `json:"data,omitempty"` // in base64
+	Offset *int64 `json:"offset,omitempty"`
+	Close  bool   `json:"close,omitempty"`
+}
+
+// send delivers data, and the end of the input behind it if last is set.
+func (w *stdinWriter) send(data []byte, last bool) error {
+	w.uncertain = false
+	if w.at < 0 { // an earlier writer did not learn what had arrived
+		if err := w.ask(); err != nil {
+			return err
+		}
+	}
+	w.end = w.at + int64(len(data))
+	for w.at < w.end || last {
+		offset := w.at
+		began := time.Now()
+		written, err := w.request(&stdinBody{Data: data[int64(len(data))-(w.end-w.at):], Offset: &offset, Close: last})
+		if lost := w.advance(written); lost != nil {
+			return lost
+		}
+		switch {
+		case err == nil && written == nil:
+			w.at = w.end // a sandbox that does not count
+			return nil
+		case err == nil && w.at == w.end:
+			return nil
+		case err == nil:
+			continue // the rest was not taken
+		}
+		if err = w.again(err, time.Since(began)); err == nil {
+			continue
+		}
+		if _, gone := errors.AsType[closedPipeError](err); gone && (w.at == w.end || w.uncertain && last) {
+			// The command got the end of its input, by the request whose answer
+			// was lost, or does not want it any more.
+			return nil
+		}
+		return err
+	}
+	return nil
+}
+
+// advance takes note of how much the command was given, which is nil where that
+// is not known.
+func (w *stdinWriter) advance(written *int64) error {
+	switch {
+	case written == nil:
+		return nil
+	case w.at < 0:
+		w.at, w.end = *written, *written
+	case *written < w.at || *written > w.end:
+		return fmt.Errorf("sandbox: writing to command %s: it was given %d bytes where %d to %d were expected: somebody else writes as well, or what was sent is lost",
+			w.cmd.ID(), *written, w.at, w.end)
+	case *written > w.at:
+		w.at, w.failures, w.lastGain = *written, 0, time.Now()
+	}
+	w.counted = true
+	return nil
+}
+
+// request makes one request. written is what the command was given so far, when
+// the answer says so, which one that is an error can as well.
+func (w *stdinWriter) request(body *stdinBody) (written *int64, err error) {
+	ctx, cancel := context.WithTimeout(w.ctx, stdinAnswer)
 	defer cancel()
-	_, _ = t.RunCommand(ctx, "rm", []string{"-f", "--", file}, nil)
+	var answer wire.StdinAnswer
+	err = w.client.do(ctx, &api.Request{Op: api.WriteStdin, Path: []string{w.cmd.session, w.cmd.ID()}, Body: body}, &answer)
+	if err == nil {
+		return answer.BytesWritten, nil
+	}
+	if e, ok := err.(*APIError); ok {
+		var told struct {
+			BytesWritten *int64 `json:"bytesWritten"`
+			Error        struct {
+				BytesWritten *int64 `json:"bytesWritten"`
+			} `json:"error"`
+		}
+		if json.Unmarshal(e.Body, &told) == nil {
+			if written = told.BytesWritten; written == nil {
+				written = told.Error.BytesWritten
+			}
+		}
+	}
+	return written, err
+}
+
+// again decides whether a request that failed is made again, and waits before
+// that. Without positions that is safe only when the request surely did not act.
+// Of an input that there is not any more the error is a closedPipeError.
+func (w *stdinWriter) again(err error, lasted time.Duration) error {
+	if w.ctx.Err() != nil {
+		return api.ContextError(w.ctx)
+	}
+	e, answered := err.(*APIError)
+	if answered && (e.Code == "command_not_found_or_exited" || e.Code == "command_stdin_unavailable" || errors.Is(e, ErrStopped)) {
+		return closedPipeError{e}
+	}
+	_, unanswered := err.(*RequestError)
+	if !unanswered && !(answered && (e.Err != nil || e.Status >= 500 || e.Status < 300 || e.Status == http.StatusRequestTimeout || e.Status == http.StatusTooEarly || e.Status == http.StatusTooManyRequests)) {
+		return err
+	}
+	if errors.Is(err, ErrOutcomeUnknown) {
+		w.uncertain = true
+		if !w.counted {
+			if askErr := w.ask(); askErr != nil {
+				return askErr
+			}
+			if !w.counted {
+				return err
+			}
+		}
+	}
+	limits := w.client.reattach
+	if answered && e.Status == http.StatusGatewayTimeout && lasted >= stdinHeld {
+		w.failures, w.lastGain = 0, time.Now() // the command does not read
+	}
+	if w.failures++; w.failures > limits.Attempts || time.Since(w.lastGain) > limits.Limit {
+		return err
+	}
+	wait := min(limits.Wait<<min(w.failures-1, 16), stdinMaxWait)
+	if answered {
+		wait = max(wait, e.RetryAfter)
+	}
+	return pause(w.ctx, wait)
+}
+
+// ask asks how much the command was given. A sandbox that does not count leaves
+// that open, unless it has to be known.
+func (w *stdinWriter) ask() error {
+	for {
+		began := time.Now()
+		written, err := w.request(&stdinBody{})
+		if lost := w.advance(written); lost != nil {
+			return lost
+		}
+		switch {
+		case err == nil && w.at < 0:
+			return fmt.Errorf("sandbox: writing to command %s: the sandbox can't tell what of the input has arrived", w.cmd.ID())
+		case err == nil:
+			return nil
+		}
+		counted := w.counted
+		w.counted = true // to ask again is safe
+		err = w.again(err, time.Since(began))
+		w.counted = counted
+		if err != nil {
+			return err
+		}
+	}
 }

@@ -308,6 +308,14 @@ func (u *User) StartCommand(ctx context.Context, name string, args []string, opt
 	return u.sandbox.StartCommand(ctx, name, args, opts)
 }
 
+func (u *User) startFollowed(ctx context.Context, name string, args []string, opts *CommandOptions) (*Command, *follower, error) {
+	name, args, opts, err := u.wrap(name, args, opts)
+	if err != nil {
+		return nil, nil, err
+	}
+	return u.sandbox.startFollowed(ctx, name, args, opts)
+}
+
 // wrap makes a command of the sandbox out of one of the user.
 func (u *User) wrap(name string, args []string, opts *CommandOptions) (string, []string, *CommandOptions, error) {
 	var o CommandOptions

@@ -132,6 +132,11 @@ var (
 		"delivers the signal twice, and many programs take a second SIGINT as an order to give up saving",
 		"the command is looked at: one that has ended needs no signal; for one that runs, ErrOutcomeUnknown"))
 
+	// WriteStdin says at which byte its data begin.
+	WriteStdin = register(post("write command input", session+"/cmd/{command}/stdin", Settled,
+		"writes nothing where the sandbox knows positions, since it has had these bytes; the same bytes twice where it does not",
+		"the same bytes are sent again at the same position; before the sandbox has shown that it counts, it is asked first, and ErrOutcomeUnknown if it does not"))
+
 	MakeDir = register(post("make directory", session+"/fs/mkdir", Settled,
 		"finds the directory there, and can't tell who made it", "the directory is looked at: where there is none the request is sent again, else ErrOutcomeUnknown"))
 	WriteFiles = register(post("write files", session+"/fs/write", Safe,

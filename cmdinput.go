@@ -1,0 +1,240 @@
+package sandbox
+
+import (
+	"bytes"
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"io"
+	"iter"
+	"os"
+	"time"
+
+	"github.com/go-vercel/sandbox/internal/api"
+	"github.com/go-vercel/sandbox/internal/tarball"
+)
+
+// execTarget is what a Cmd runs on.
+type execTarget interface {
+	target
+	// onSession performs the steps of a start, on one session where the target
+	// is a sandbox that may be resumed meanwhile.
+	onSession(ctx context.Context, fn func(target) (*Command, error)) (*Command, error)
+	// giveFile makes a file readable for the commands of the target.
+	giveFile(ctx context.Context, path string) error
+}
+
+var (
+	_ execTarget = (*Sandbox)(nil)
+	_ execTarget = (*Session)(nil)
+	_ execTarget = (*User)(nil)
+)
+
+func (s *Sandbox) onSession(ctx context.Context, fn func(target) (*Command, error)) (*Command, error) {
+	return withResume(ctx, s, func(cur *Session) (*Command, error) { return fn(cur) })
+}
+
+func (s *Session) onSession(_ context.Context, fn func(target) (*Command, error)) (*Command, error) {
+	return fn(s)
+}
+
+func (u *User) onSession(_ context.Context, fn func(target) (*Command, error)) (*Command, error) {
+	return fn(u)
+}
+
+func (u *User) giveFile(ctx context.Context, path string) error {
+	return u.sandbox.chown(ctx, u.username, path)
+}
+
+func (s *Sandbox) giveFile(context.Context, string) error { return nil }
+func (s *Session) giveFile(context.Context, string) error { return nil }
+
+// input is a command's standard input with its length known.
+type input struct {
+	size int64
+	// open may be called again, for another attempt.
+	open  func() (io.ReadCloser, error)
+	close func()
+}
+
+// believed is how long a file must be at least for its length to be believed. A
+// shorter one is read, as those of /proc and /sys tell anything.
+const believed = 64 << 10
+
+// knownInput returns the input if its length can be told without waiting for
+// anybody.
+func knownInput(r io.Reader) (*input, bool, error) {
+	switch r := r.(type) {
+	case *bytes.Buffer:
+		return memoryInput(r.Next(r.Len())), true, nil
+	case *os.File:
+		info, err := r.Stat()
+		if err != nil {
+			return nil, false, err
+		}
+		if !info.Mode().IsRegular() {
+			return nil, false, nil
+		}
+		if info.Size() < believed {
+			data, err := io.ReadAll(io.LimitReader(r, believed))
+			if err != nil {
+				return nil, false, fmt.Errorf("sandbox: reading standard input: %w", err)
+			}
+			if len(data) == believed { // it has grown, or did not tell
+				_, err := r.Seek(-believed, io.SeekCurrent)
+				return nil, false, err
+			}
+			return memoryInput(data), true, nil
+		}
+		in, ok := seekableInput(r)
+		return in, ok, nil
+	case io.ReadSeeker:
+		in, ok := seekableInput(r)
+		return in, ok, nil
+	}
+	return nil, false, nil
+}
+
+func memoryInput(data []byte) *input {
+	return &input{
+		size: int64(len(data)), close: func() {},
+		open: func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(data)), nil },
+	}
+}
+
+func seekableInput(r io.ReadSeeker) (*input, bool) {
+	start, err := r.Seek(0, io.SeekCurrent)
+	if err != nil {
+		return nil, false
+	}
+	end, err := r.Seek(0, io.SeekEnd)
+	if err != nil {
+		return nil, false
+	}
+	return &input{size: max(0, end-start), close: func() {}, open: func() (io.ReadCloser, error) {
+		_, err := r.Seek(start, io.SeekStart)
+		return io.NopCloser(r), err
+	}}, true
+}
+
+// spool reads an input to its end into a local file, so that it needs no memory
+// however long it is. When ctx ends it returns at once; the reading ends with
+// the reader's Read.
+func spool(ctx context.Context, r io.Reader) (*input, error) {
+	f, err := os.CreateTemp("", "sandbox-stdin-")
+	if err != nil {
+		return nil, fmt.Errorf("sandbox: keeping standard input: %w", err)
+	}
+	os.Remove(f.Name()) // where the system allows it, nothing stays whatever happens
+	discard := func() {
+		f.Close()
+		os.Remove(f.Name())
+	}
+	type result struct {
+		n   int64
+		err error
+	}
+	copied := make(chan result)
+	go func() {
+		n, err := io.Copy(f, r)
+		select {
+		case copied <- result{n, err}:
+		case <-ctx.Done():
+			discard()
+		}
+	}()
+	select {
+	case <-ctx.Done():
+		return nil, api.ContextError(ctx)
+	case res := <-copied:
+		if res.err != nil {
+			discard()
+			return nil, fmt.Errorf("sandbox: reading standard input: %w", res.err)
+		}
+		return &input{size: res.n, close: discard, open: func() (io.ReadCloser, error) {
+			_, err := f.Seek(0, io.SeekStart)
+			return io.NopCloser(f), err
+		}}, nil
+	}
+}
+
+// withInput opens the file, removes it and becomes the command, so that the
+// file is gone from the moment on at which the command begins. The PATH may be
+// the command's own.
+const withInput = `exec <"$1" || exit 126; /bin/rm -f -- "$1" 2>/dev/null || rm -f -- "$1"; shift; exec "$@"`
+
+// startWithInput starts a command with its input in a file, which has another
+// name for each attempt to upload it. Where the command does not begin, they are
+// removed. When ctx ends nothing more is begun.
+func startWithInput(ctx context.Context, on execTarget, in *input, name string, args []string, begin func(t target, name string, args []string) (*Command, error)) (*Command, error) {
+	return on.onSession(ctx, func(t target) (*Command, error) {
+		var files []string
+		err := send(ctx, t, func(string) iter.Seq2[tarball.Entry, error] {
+			file := "/tmp/.stdin-" + rand.Text()
+			files = append(files, file)
+			return all([]tarball.Entry{{Name: file[1:], Mode: 0o600, Size: in.size, ModTime: time.Now(), Open: in.open}}, nil)
+		}, nil)
+		if err == nil {
+			err = on.giveFile(ctx, files[len(files)-1])
+		}
+		if err == nil {
+			err = ctx.Err()
+		}
+		var cmd *Command
+		if err == nil {
+			cmd, err = begin(t, "/bin/sh", append([]string{"-c", withInput, "sh", files[len(files)-1], name}, args...))
+		}
+		if err == nil {
+			files = files[:len(files)-1]
+		}
+		(&FileSystem{t: t}).discard(ctx, files...)
+		return cmd, err
+	})
+}
+
+// inputError is an input that could not be delivered to the end.
+type inputError struct{ error }
+
+func (e *inputError) Unwrap() error { return e.error }
+
+// feed begins to copy the input to the command. The channel, which is nil where
+// there is none, gets the error when that is over.
+func (r *execRun) feed(ctx context.Context) <-chan error {
+	if r.stdin == nil {
+		return nil
+	}
+	done := make(chan error, 1)
+	w := r.remote.Stdin(ctx)
+	go func() {
+		to := &inputWriter{Writer: w}
+		_, err := io.Copy(to, r.stdin)
+		if closeErr := w.Close(); to.err == nil {
+			to.err = closeErr
+		}
+		_, gone := errors.AsType[closedPipeError](to.err)
+		switch {
+		case to.err == nil:
+			done <- err // of the reader
+		case gone || ctx.Err() != nil:
+			done <- nil // as os/exec ignores EPIPE
+		default:
+			done <- &inputError{fmt.Errorf("sandbox: delivering standard input: %w", to.err)}
+		}
+	}()
+	return done
+}
+
+// inputWriter keeps the error of a writer, apart from that of a reader.
+type inputWriter struct {
+	io.Writer
+	err error
+}
+
+func (w *inputWriter) Write(p []byte) (int, error) {
+	n, err := w.Writer.Write(p)
+	if err != nil {
+		w.err = err
+	}
+	return n, err
+}
