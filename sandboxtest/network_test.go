@@ -45,8 +45,9 @@ func TestRoutes(t *testing.T) {
 		stopped := c.stop(made.Session.ID).Session
 		assert.Positive(t, stopped.NetworkTransfer.Ingress)
 		assert.Positive(t, stopped.NetworkTransfer.Egress)
-		status, _ = get()
-		assert.Equal(t, 502, status)
+		status, body := get()
+		assert.Equal(t, 410, status)
+		assert.Contains(t, body, "SANDBOX_STOPPED")
 		back := c.get("one", "&resume=true", 200)
 		assert.Equal(t, made.Routes, back.Routes)
 		serve(back.Session.ID)

@@ -41,7 +41,7 @@ func (s *Server) serveRoute(w http.ResponseWriter, r *http.Request, subdomain st
 	}
 	st.mu.Unlock()
 	if found == nil {
-		writeError(w, fail(http.StatusNotFound, "SANDBOX_NOT_FOUND", "There is no sandbox with the subdomain %.100q.", subdomain))
+		writeEdgeError(w, fail(http.StatusNotFound, "SANDBOX_NOT_FOUND", "There is no sandbox with the subdomain %.100q.", subdomain))
 		return
 	}
 	found.server.Handler.ServeHTTP(w, r)

@@ -112,15 +112,47 @@ func (sb *namedSandbox) openRoute(port int) (*route, error) {
 		Transport:     transport,
 		FlushInterval: -1,
 		ErrorHandler: func(w http.ResponseWriter, _ *http.Request, _ error) {
-			writeError(w, fail(http.StatusBadGateway, "SANDBOX_NOT_LISTENING", "Nothing listens on port %d of the sandbox.", port))
+			writeEdgeError(w, fail(http.StatusBadGateway, "SANDBOX_NOT_LISTENING", "Nothing listens on port %d of the sandbox.", port))
 		},
 		ErrorLog: slog.NewLogLogger(s.opts.Logger.Handler(), slog.LevelDebug),
 	}
 	r := &route{port: port, subdomain: newSubdomain(), listener: l}
-	r.server = &http.Server{Handler: proxy, ReadHeaderTimeout: 10 * time.Second, ErrorLog: proxy.ErrorLog}
+	handler := http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
+		if e := sb.unreachable(); e != nil {
+			writeEdgeError(w, e)
+			return
+		}
+		proxy.ServeHTTP(w, req)
+	})
+	r.server = &http.Server{Handler: handler, ReadHeaderTimeout: 10 * time.Second, ErrorLog: proxy.ErrorLog}
 	r.forget = context.AfterFunc(s.ctx, r.shut)
 	s.spawn(func() { _ = r.server.Serve(l) }) // ends when the server is closed
 	return r, nil
+}
+
+// unreachable is what the edge answers in place of a sandbox that does not run.
+func (sb *namedSandbox) unreachable() *apiError {
+	st := sb.s.store
+	st.mu.Lock()
+	defer st.mu.Unlock()
+	switch {
+	case sb.deleted || sb.current == nil:
+		return fail(http.StatusNotFound, "SANDBOX_NOT_FOUND", "The sandbox was not found.")
+	case sb.current.live():
+		return nil
+	case sb.current.status == statusStopping:
+		return fail(http.StatusUnprocessableEntity, "SANDBOX_STOPPING", "The sandbox is stopping.")
+	case sb.current.status == statusSnapshotting:
+		return fail(http.StatusUnprocessableEntity, "SANDBOX_SNAPSHOTTING", "The sandbox is creating a snapshot.")
+	}
+	return fail(http.StatusGone, "SANDBOX_STOPPED", "The sandbox has stopped.")
+}
+
+// writeEdgeError answers with an error of the edge, which also names it in a
+// header, as the platform does with its own errors.
+func writeEdgeError(w http.ResponseWriter, e *apiError) {
+	w.Header().Set("X-Vercel-Error", e.code)
+	writeError(w, e)
 }
 
 // dial connects to a port of the sandbox's running session.

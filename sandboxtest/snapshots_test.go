@@ -121,9 +121,18 @@ func TestSessionTimeout(t *testing.T) {
 	assert.Contains(t, message, "extension would exceed maximum execution timeout")
 }
 
+// edge gives the error that the edge answers with in place of a server.
+func (c *raw) edge(route wire.Route) string {
+	c.t.Helper()
+	resp, err := c.client.Get(route.URL)
+	require.NoError(c.t, err)
+	defer resp.Body.Close()
+	return fmt.Sprint(resp.StatusCode, " ", resp.Header.Get("X-Vercel-Error"))
+}
+
 func TestTransitionalStates(t *testing.T) {
 	srv, c := start(t, &sandboxtest.Options{Pending: time.Minute, Stopping: time.Minute, Snapshotting: time.Minute})
-	made := c.create(obj{"name": "one"})
+	made := c.create(obj{"name": "one", "ports": []int{3000}})
 	sess := made.Session.ID
 	assert.Equal(t, "pending", made.Session.Status)
 	assert.True(t, made.Session.StartedAt.IsZero())
@@ -132,13 +141,16 @@ func TestTransitionalStates(t *testing.T) {
 	c.sh(sess, "echo 1 > file")
 
 	assert.Equal(t, "stopping", c.stop(sess).Session.Status)
+	assert.Equal(t, "422 SANDBOX_STOPPING", c.edge(made.Routes[0]))
 	c.refused("POST", session(sess)+"/cmd", obj{"command": "true"}, 422, "sandbox_stopping")
 	assert.Equal(t, sess, c.get("one", "&resume=true", 200).Session.ID, "what is stopping is not resumed")
 	srv.Advance(time.Minute)
 	assert.Equal(t, "snapshotting", c.session(sess).Status)
+	assert.Equal(t, "422 SANDBOX_SNAPSHOTTING", c.edge(made.Routes[0]))
 	c.refused("POST", session(sess)+"/fs/read", obj{"path": "file"}, 422, "sandbox_snapshotting")
 	srv.Advance(time.Minute)
 	assert.Equal(t, "stopped", c.session(sess).Status)
+	assert.Equal(t, "410 SANDBOX_STOPPED", c.edge(made.Routes[0]))
 	c.refused("POST", session(sess)+"/cmd", obj{"command": "true"}, 410, "sandbox_stopped")
 
 	back := c.get("one", "&resume=true", 200)
