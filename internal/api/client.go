@@ -15,10 +15,10 @@ import (
 	"net/http"
 	"net/url"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/go-vercel/sandbox/internal/redact"
+	"github.com/hashicorp/go-retryablehttp"
 )
 
 // maxAnswer bounds a JSON answer.
@@ -46,10 +46,10 @@ type Config struct {
 
 // Client sends operations. It is safe for concurrent use.
 type Client struct {
-	cfg   Config
-	base  string // escaped path prefix
-	http  *http.Client
-	agent []string
+	cfg     Config
+	base    string // escaped path prefix
+	retrier *retryablehttp.Client
+	agent   []string
 }
 
 // New makes a client.
@@ -58,8 +58,18 @@ func New(cfg Config) *Client {
 		cfg.Secrets = &redact.Known{}
 	}
 	hc := *cfg.HTTPClient
+	rt := hc.Transport
+	if rt == nil {
+		rt = http.DefaultTransport
+	}
+	hc.Transport = wholeAnswers{rt}
 	hc.CheckRedirect = redirectPolicy(cfg.BaseURL, hc.CheckRedirect)
-	return &Client{cfg: cfg, base: cfg.BaseURL.EscapedPath(), http: &hc, agent: []string{cfg.UserAgent}}
+	return &Client{
+		cfg:     cfg,
+		base:    cfg.BaseURL.EscapedPath(),
+		retrier: newRetrier(&hc, cfg.Retry),
+		agent:   []string{cfg.UserAgent},
+	}
 }
 
 // Request is one call of an operation.
@@ -89,30 +99,18 @@ var (
 // nil. Errors are *Failure, or *AuthError when there are no credentials. An
 // answer whose body breaks off is no answer.
 func (c *Client) Do(ctx context.Context, req *Request, out any) error {
-	buf := buffers.Get().(*bytes.Buffer)
-	defer func() {
-		if buf.Cap() <= 1<<20 {
-			buf.Reset()
-			buffers.Put(buf)
-		}
-	}()
-	resp, a, err := c.send(ctx, req, func(r io.Reader) error {
-		buf.Reset()
-		_, err := buf.ReadFrom(io.LimitReader(r, maxAnswer+1))
+	resp, a, err := c.send(ctx, req, true)
+	if err != nil || resp == nil {
 		return err
-	})
-	switch {
-	case err != nil:
-		return err
-	case resp == nil:
-		return nil
-	case buf.Len() > maxAnswer:
-		return c.unusable(req, a, resp, nil, &DecodeError{Err: errTooLarge})
-	case out == nil || buf.Len() == 0 && req.Op.Delete:
-		return nil
 	}
-	body := buf.Bytes()
-	if len(body) == 0 {
+	defer resp.Body.Close()
+	body := resp.Body.(*answerBody).content.Bytes()
+	switch {
+	case len(body) > maxAnswer:
+		return c.unusable(req, a, resp, nil, &DecodeError{Err: errTooLarge})
+	case out == nil || len(body) == 0 && req.Op.Delete:
+		return nil
+	case len(body) == 0:
 		body = []byte("{}")
 	}
 	if d, ok := out.(decoder); ok && d.Decode(body) {
@@ -128,12 +126,10 @@ func (c *Client) Do(ctx context.Context, req *Request, out any) error {
 // has. Decode reports whether it had it; if not, encoding/json decodes it.
 type decoder interface{ Decode(data []byte) bool }
 
-var buffers = sync.Pool{New: func() any { return new(bytes.Buffer) }}
-
 // Stream performs an operation and returns its answer with the body unread;
 // the caller closes it. Errors are as those of Do.
 func (c *Client) Stream(ctx context.Context, req *Request) (*http.Response, error) {
-	resp, a, err := c.send(ctx, req, nil)
+	resp, a, err := c.send(ctx, req, false)
 	if err != nil {
 		return nil, err
 	}
@@ -149,11 +145,11 @@ func (c *Client) Stream(ctx context.Context, req *Request) (*http.Response, erro
 	return resp, nil
 }
 
-// send performs an operation. With read, which is given the body of a success,
-// the answer has been read when it returns; without, up to its head. It returns
-// neither an answer nor an error when a delete was found to be done already.
-func (c *Client) send(ctx context.Context, req *Request, read func(io.Reader) error) (*http.Response, *attempts, error) {
-	a := &attempts{op: req.Op}
+// send performs an operation; with whole, it returns when the answer has been
+// read, and otherwise with its head. It returns neither an answer nor an error
+// when a delete was found to be done already.
+func (c *Client) send(ctx context.Context, req *Request, whole bool) (*http.Response, *attempts, error) {
+	a := &attempts{op: req.Op, whole: whole}
 	auth, err := c.cfg.Auth(ctx)
 	if err != nil {
 		return nil, a, &AuthError{Err: err}
@@ -168,88 +164,72 @@ func (c *Client) send(ctx context.Context, req *Request, read func(io.Reader) er
 		return nil, a, c.broken(req, a, ContextError(ctx)) // nothing is sent
 	}
 	c.cfg.Secrets.Add(auth.Token)
-	start, traced, mayRefresh := time.Now(), ctx, c.cfg.Refresh != nil
-	if req.Op.Class != Safe {
-		traced = a.trace(ctx)
+	start, traced := time.Now(), a.trace(ctx)
+	resp, err := c.try(traced, req, auth, body)
+	if err == nil && (resp.StatusCode == http.StatusUnauthorized || resp.StatusCode == http.StatusForbidden) && c.cfg.Refresh != nil {
+		// The token was refused, so the operation did not act and may be sent
+		// again whatever its class.
+		if better, ok := c.cfg.Refresh(ctx, auth); ok {
+			c.cfg.Secrets.Add(better.Token)
+			resp.Body.Close()
+			resp, err = c.try(traced, req, better, body)
+		}
 	}
-	for n := 0; ; n++ {
-		resp, f, err := c.attempt(traced, req, auth, body, a, read)
-		if f != nil && mayRefresh && (f.Status == http.StatusUnauthorized || f.Status == http.StatusForbidden) {
-			// The token was refused, so the operation did not act and may be
-			// sent again whatever its class.
-			mayRefresh = false
-			if better, ok := c.cfg.Refresh(ctx, auth); ok {
-				c.cfg.Secrets.Add(better.Token)
-				auth, n = better, -1
-				continue
-			}
+	c.log(ctx, req, resp, err, a.count, start)
+	req.Uncertain = a.uncertainBefore
+	if resp != nil {
+		if date, err := http.ParseTime(resp.Header.Get("Date")); err == nil {
+			req.Date = date
 		}
-		lost := a.uncertain
-		if a.again(ctx, resp, err) && n < c.cfg.Retry.Max && c.cfg.Retry.pause(ctx, n, resp) {
-			continue
-		}
-		c.log(ctx, req, resp, err, a.count, start)
-		req.Uncertain = lost
-		if resp != nil {
-			if date, err := http.ParseTime(resp.Header.Get("Date")); err == nil {
-				req.Date = date
-			}
-		}
-		switch {
-		case err != nil || f != nil && ctx.Err() != nil && a.op.Class == Safe && f.Transient():
-			// What breaks first when the context ends, the connection or an
-			// upload's source, is chance. The context is what the caller is told
-			// of.
-			if ctx.Err() != nil {
-				err = ContextError(ctx)
-			}
-			return nil, a, c.broken(req, a, err)
-		case f == nil:
-			return resp, a, nil
-		case req.Op.Delete && req.Op.Class == Safe && f.Status == http.StatusNotFound && a.uncertain:
-			return nil, a, nil
-		}
-		f.Attempts, f.Uncertain = a.count, a.uncertain
-		return nil, a, c.shown(f)
 	}
-}
-
-// attempt sends the request once. The answer comes with a failure if it is not a
-// success; an answer that breaks off is an error.
-func (c *Client) attempt(ctx context.Context, req *Request, auth Auth, body []byte, a *attempts, read func(io.Reader) error) (*http.Response, *Failure, error) {
-	a.count++
-	resp, err := c.http.Do(c.request(ctx, req, auth, body))
-	if err != nil {
-		if e, ok := errors.AsType[*url.Error](err); ok {
-			// Queries may hold secrets, all the more where a redirect led.
-			e.URL, _, _ = strings.Cut(e.URL, "?")
+	switch {
+	case err != nil:
+		// What breaks first when the context ends, the connection or an upload's
+		// source, is chance. The context is what the caller is told of.
+		if ctx.Err() != nil {
+			err = ContextError(ctx)
 		}
-		return nil, nil, err
-	}
-	if resp.StatusCode >= 200 && resp.StatusCode < 300 {
-		if read == nil {
-			return resp, nil, nil
-		}
-		defer resp.Body.Close()
-		// Not every transport ends its bodies with the context.
-		defer context.AfterFunc(ctx, func() { resp.Body.Close() })()
-		if err := read(resp.Body); err != nil {
-			a.wrote.Store(true) // it was answered, after all
-			return nil, nil, &BodyError{Err: err}
-		}
-		return resp, nil, nil
+		return nil, a, c.broken(req, a, err)
+	case resp.StatusCode >= 200 && resp.StatusCode < 300:
+		return resp, a, nil
 	}
 	f := c.failure(req, a)
 	f.readError(resp)
-	if e, ok := errors.AsType[*BodyError](f.Err); ok && req.Op.Class == Safe && !f.Transient() {
-		// What it says decides whether to go on, and that is lost.
-		return nil, nil, e
+	if req.Op.Delete && req.Op.Class == Safe && f.Status == http.StatusNotFound && a.uncertain {
+		return nil, a, nil
 	}
-	return resp, f, nil
+	return nil, a, c.shown(f)
 }
 
-// request makes the HTTP request of one attempt.
-func (c *Client) request(ctx context.Context, req *Request, auth Auth, body []byte) *http.Request {
+// try runs the retry loop once.
+func (c *Client) try(ctx context.Context, req *Request, auth Auth, body []byte) (*http.Response, error) {
+	rr, err := retryablehttp.FromRequest(c.request(ctx, req, auth))
+	if err != nil {
+		return nil, err
+	}
+	switch {
+	case req.Open != nil:
+		err = rr.SetBody(retryablehttp.ReaderFunc(func() (io.Reader, error) { return &lazyBody{open: req.Open}, nil }))
+		rr.ContentLength = -1
+	case body != nil:
+		err = rr.SetBody(body)
+	}
+	if err != nil {
+		return nil, err
+	}
+	resp, err := c.retrier.Do(rr)
+	if err != nil && resp != nil {
+		resp.Body.Close()
+	}
+	if e, ok := errors.AsType[*url.Error](err); ok {
+		// Queries may hold secrets, all the more where a redirect led.
+		e.URL, _, _ = strings.Cut(e.URL, "?")
+	}
+	return resp, err
+}
+
+// request makes the HTTP request of an operation, without its body.
+func (c *Client) request(ctx context.Context, req *Request, auth Auth) *http.Request {
 	plain, escaped := req.Op.expand(req.Path)
 	query := "teamId=" + url.QueryEscape(auth.TeamID)
 	if len(req.Query) > 0 {
@@ -268,7 +248,7 @@ func (c *Client) request(ctx context.Context, req *Request, auth Auth, body []by
 		header["Accept-Encoding"] = identity
 	}
 	maps.Copy(header, req.Header)
-	hr := (&http.Request{
+	return (&http.Request{
 		Method: req.Op.Method,
 		URL: &url.URL{
 			Scheme: c.cfg.BaseURL.Scheme, Host: c.cfg.BaseURL.Host,
@@ -277,18 +257,6 @@ func (c *Client) request(ctx context.Context, req *Request, auth Auth, body []by
 		Host: c.cfg.BaseURL.Host, Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1,
 		Header: header,
 	}).WithContext(ctx)
-	switch {
-	case req.Open != nil:
-		hr.GetBody = func() (io.ReadCloser, error) { return &lazyBody{open: req.Open}, nil }
-		hr.ContentLength = -1
-	case body != nil:
-		hr.GetBody = func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(body)), nil }
-		hr.ContentLength = int64(len(body))
-	}
-	if hr.GetBody != nil {
-		hr.Body, _ = hr.GetBody()
-	}
-	return hr
 }
 
 // log writes one line an operation. Neither query, headers nor bodies are in

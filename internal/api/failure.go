@@ -82,15 +82,9 @@ func (f *Failure) SnapshotGone() bool {
 		f.Status == http.StatusBadRequest && strings.Contains(f.Message, "Cannot resume sandbox")
 }
 
-// Transient reports answers that say nothing of the operation: those of a proxy
-// or an overloaded server.
-func (f *Failure) Transient() bool {
-	switch f.Status {
-	case http.StatusRequestTimeout, http.StatusTooEarly, http.StatusTooManyRequests:
-		return true
-	}
-	return f.Status >= 500
-}
+// Transient reports whether the answer says nothing of the operation: that of a
+// proxy or an overloaded server.
+func (f *Failure) Transient() bool { return transient(f.Status) }
 
 // errorBodyTime is how long the body of an answer that is no success is read.
 const errorBodyTime = 2 * time.Second

@@ -42,7 +42,7 @@ func TestRetryClassesHTTP2(t *testing.T) {
 	defer transport.CloseIdleConnections()
 	c := testClient(transport)
 	c.cfg.BaseURL, c.base = base, ""
-	c.cfg.Retry = Retry{Max: 2, Wait: 1}
+	c.retrier.RetryMax, c.retrier.Backoff = 2, Retry{Wait: 1}.backoff
 
 	for op, want := range map[*Op]int64{GetSandbox: 3, StopSession: 3, StartCommand: 1, CreateSnapshot: 1} {
 		acted.Store(0)

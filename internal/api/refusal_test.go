@@ -65,7 +65,7 @@ func TestRefused(t *testing.T) {
 		t.Run(tc.name, func(t *testing.T) {
 			t.Parallel()
 			c := testClient(roundTripper(func(*http.Request) (*http.Response, error) { return answer(tc.status, tc.body), nil }))
-			c.cfg.Retry.Wait = time.Microsecond
+			c.retrier.Backoff = Retry{Wait: time.Microsecond}.backoff
 			f, ok := errors.AsType[*Failure](c.Do(t.Context(), &Request{Op: StartCommand, Path: []string{"s"}}, nil))
 			require.True(t, ok)
 			assert.Equal(t, tc.refused, f.Refused())
@@ -112,7 +112,7 @@ func TestBodyThatBreaks(t *testing.T) {
 			}
 			return answer(200, `{"command":{"id":"c1"}}`), nil
 		}))
-		c.cfg.Retry.Wait = time.Microsecond
+		c.retrier.Backoff = Retry{Wait: time.Microsecond}.backoff
 		req := &Request{Op: op, Path: values(op)}
 		var out map[string]any
 		err := c.Do(t.Context(), req, &out)
@@ -153,7 +153,7 @@ func TestUntrustedCertificate(t *testing.T) {
 	require.NoError(t, err)
 	c := testClient(transport)
 	c.cfg.BaseURL, c.base = base, ""
-	c.cfg.Retry.Wait = time.Microsecond
+	c.retrier.Backoff = Retry{Wait: time.Microsecond}.backoff
 	f, ok := errors.AsType[*Failure](c.Do(t.Context(), &Request{Op: StartCommand, Path: []string{"s"}}, nil))
 	require.True(t, ok)
 	require.ErrorContains(t, f, "certificate")

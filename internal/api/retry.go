@@ -13,6 +13,8 @@ import (
 	"strings"
 	"sync/atomic"
 	"time"
+
+	"github.com/hashicorp/go-retryablehttp"
 )
 
 // maxRetryAfter is the longest wait that a server may ask of us. A longer one
@@ -25,29 +27,42 @@ type Retry struct {
 	Wait time.Duration // before the first retry; doubles each time
 }
 
-// attempts follows one operation through its attempts.
+// attempts follows one operation through its attempts. It travels in the
+// request's context, because retryablehttp's CheckRetry sees nothing else.
 type attempts struct {
 	op        *Op
+	whole     bool        // the answer is read before it counts as one
 	count     int         // attempts begun
 	traced    atomic.Bool // the transport tells what it does
 	wrote     atomic.Bool // this attempt's request reached a connection
 	uncertain bool        // an attempt may have acted without a clear answer
+	// uncertainBefore: so may one before the last.
+	uncertainBefore bool
 }
+
+type attemptsKey struct{}
 
 // trace returns a context in which the attempts know whether a request was
 // written. WroteHeaders comes before any byte can act on the server; without
 // it the request surely did not, if the transport tells of such things at all:
 // one that does begins with GetConn.
 func (a *attempts) trace(ctx context.Context) context.Context {
+	ctx = context.WithValue(ctx, attemptsKey{}, a)
+	if a.op.Class == Safe {
+		return ctx
+	}
 	return httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{
 		GetConn:      func(string) { a.traced.Store(true) },
 		WroteHeaders: func() { a.wrote.Store(true) },
 	})
 }
 
-// again decides by the operation's class whether it is sent once more after an
-// attempt that got an answer, or none because of err.
-func (a *attempts) again(ctx context.Context, resp *http.Response, err error) bool {
+// checkRetry decides by the operation's class whether it is sent once more after
+// an attempt that got an answer, or none because of err.
+func checkRetry(ctx context.Context, resp *http.Response, err error) (bool, error) {
+	a, _ := ctx.Value(attemptsKey{}).(*attempts)
+	a.count++
+	a.uncertainBefore = a.uncertain
 	wrote := a.wrote.Swap(false)
 	if err != nil {
 		if !a.traced.Load() && !unconnected(err) {
@@ -57,22 +72,32 @@ func (a *attempts) again(ctx context.Context, resp *http.Response, err error) bo
 			a.uncertain = true
 		}
 		if ctx.Err() != nil || permanent(err) {
-			return false
+			return false, err
 		}
-		return a.op.Class == Safe || !wrote
+		return a.op.Class == Safe || !wrote, nil
 	}
 	switch status := resp.StatusCode; {
 	case status == http.StatusTooManyRequests:
-		return patient(resp)
+		return patient(resp), nil
 	case status == http.StatusTooEarly:
 		// The server says that it did not act, but not that it will.
-		return a.op.Class == Safe && patient(resp)
-	case status == http.StatusRequestTimeout, status >= 500:
+		return a.op.Class == Safe && patient(resp), nil
+	case transient(status):
 		// Whoever answers so may have passed the request on.
 		a.uncertain = true
-		return a.op.Class == Safe && patient(resp)
+		return a.op.Class == Safe && patient(resp), nil
 	}
-	return false
+	return false, nil
+}
+
+// transient reports statuses that say nothing of the operation: those of a proxy
+// or an overloaded server.
+func transient(status int) bool {
+	switch status {
+	case http.StatusRequestTimeout, http.StatusTooEarly, http.StatusTooManyRequests:
+		return true
+	}
+	return status >= 500
 }
 
 // patient reports whether the server's Retry-After is short enough to wait for.
@@ -105,17 +130,28 @@ func permanent(err error) bool {
 		strings.Contains(err.Error(), "unsupported protocol scheme")
 }
 
-// pause waits after attempt n (from 0): the server's Retry-After if it gave one,
-// and then Wait·2ⁿ times a random factor between 1 and 2, which keeps many
-// clients from coming back at once. It reports false when ctx ends before.
-func (r Retry) pause(ctx context.Context, n int, resp *http.Response) bool {
-	wait := time.Duration(float64(r.Wait<<min(n, 16)) * (1 + rand.Float64()))
+// backoff is the pause after attempt n (from 0): the server's Retry-After if it
+// gave one, and then Wait·2ⁿ times a random factor between 1 and 2, which keeps
+// many clients from coming back at once.
+func (r Retry) backoff(_, _ time.Duration, n int, resp *http.Response) time.Duration {
+	pause := time.Duration(float64(r.Wait<<min(n, 16)) * (1 + rand.Float64()))
 	if resp != nil {
 		if after, ok := retryAfter(resp, time.Now()); ok {
-			wait += min(after, maxRetryAfter)
+			pause += min(after, maxRetryAfter)
 		}
 	}
-	return Sleep(ctx, wait)
+	return pause
+}
+
+// newRetrier wraps an HTTP client in the retry loop of retryablehttp.
+func newRetrier(hc *http.Client, r Retry) *retryablehttp.Client {
+	return &retryablehttp.Client{
+		HTTPClient:   hc,
+		RetryMax:     r.Max,
+		CheckRetry:   checkRetry,
+		Backoff:      r.backoff,
+		ErrorHandler: retryablehttp.PassthroughErrorHandler,
+	}
 }
 
 // Sleep waits for d, and reports false when ctx ends before.

@@ -1,11 +1,15 @@
 package api
 
 import (
+	"bytes"
+	"context"
 	"errors"
+	"io"
 	"maps"
 	"net"
 	"net/http"
 	"net/url"
+	"sync"
 	"time"
 )
 
@@ -30,6 +34,65 @@ func DefaultTransport() *Transport {
 		HTTP2:                 &http.HTTP2Config{MaxReadFrameSize: 256 << 10, SendPingTimeout: 30 * time.Second, PingTimeout: 15 * time.Second},
 	}
 	return t
+}
+
+// wholeAnswers is the transport beneath the retries: it reads answers that are
+// not streams to their end, so that one that breaks off counts as an attempt
+// that got no answer. It also hides CloseIdleConnections, which retryablehttp
+// calls whenever it gives up on a request: every other user of a shared
+// transport would lose its connections.
+type wholeAnswers struct{ next http.RoundTripper }
+
+func (t wholeAnswers) RoundTrip(req *http.Request) (*http.Response, error) {
+	resp, err := t.next.RoundTrip(req)
+	a, ok := req.Context().Value(attemptsKey{}).(*attempts)
+	if err != nil || !ok {
+		return resp, err
+	}
+	limit, patience := int64(maxAnswer+1), time.Duration(0)
+	if resp.StatusCode < 200 || resp.StatusCode >= 300 {
+		if a.op.Class != Safe || resp.StatusCode < 400 || transient(resp.StatusCode) {
+			return resp, nil // its status says enough
+		}
+		limit, patience = maxErrorBody, errorBodyTime
+	} else if !a.whole {
+		return resp, nil
+	}
+	// Not every transport ends its bodies with the context.
+	stop := context.AfterFunc(req.Context(), func() { resp.Body.Close() })
+	defer stop()
+	if patience > 0 {
+		defer time.AfterFunc(patience, func() { resp.Body.Close() }).Stop()
+	}
+	buf := buffers.Get().(*bytes.Buffer)
+	buf.Reset()
+	_, err = buf.ReadFrom(io.LimitReader(resp.Body, limit))
+	resp.Body.Close()
+	if err != nil {
+		buffers.Put(buf)
+		a.wrote.Store(true) // it was answered, after all
+		return nil, &BodyError{Err: err}
+	}
+	resp.Body = &answerBody{Reader: bytes.NewReader(buf.Bytes()), content: buf}
+	return resp, nil
+}
+
+var buffers = sync.Pool{New: func() any { return new(bytes.Buffer) }}
+
+// answerBody is the body of an answer that was read.
+type answerBody struct {
+	*bytes.Reader
+	content *bytes.Buffer // nil after Close
+}
+
+// Close gives the buffer back.
+func (b *answerBody) Close() error {
+	if b.content != nil && b.content.Cap() <= 1<<20 {
+		buffers.Put(b.content)
+	}
+	b.content = nil
+	b.Reader = bytes.NewReader(nil)
+	return nil
 }
 
 var errRedirect = errors.New("refused to follow the redirect")
