@@ -21,11 +21,10 @@
 //
 // In [Namespace] mode (Linux, as root or where unprivileged user namespaces
 // are allowed) each sandbox has a root of its own over the host's: its working
-// directory (/vercel, or /vercel/sandbox with a runtime) and the host's programs are there, and nothing that a command writes
-// reaches the host's files. Processes and the network are its own too: the
-// network policy deny-all really cuts it off, while other policies are stored
-// and answered but not enforced. Snapshots are copy-on-write layers, which
-// cost the same whatever they hold.
+// directory (/vercel, or /vercel/sandbox with a runtime) is there, the host's
+// programs are there, and nothing that a command writes reaches the host's
+// files. Processes and the network are its own too. Snapshots are copy-on-write
+// layers, which cost the same whatever they hold.
 //
 // In [Folder] mode (everywhere) commands are processes of the host that work
 // in a folder. The sandbox's own directories are translated in the working
@@ -35,8 +34,34 @@
 // snapshots are copies. [Server.Mode] says which mode is in use, and
 // Options.Mode insists on one.
 //
+// [Server.Enforces] tells what is real on the machine at hand, and
+// [Server.HostAddress] how sandboxes reach what the test serves.
+//
 // Neither is a security boundary. Run only what you would run yourself, and
 // keep the server on the loopback interface.
+//
+// # The firewall
+//
+// Network policies hold where the machine can do it ([Enforcement].Policies: as
+// root on Linux), and change while commands run. TLS connections are let
+// through by the name that the client asks for, and lead to the server of that
+// name, whatever address the client has used; names that no domain allows do not
+// resolve; everything else, plain HTTP included, is a matter of address ranges,
+// of which those that are denied come first. Where a domain has rules, TLS ends
+// at the firewall, with a certificate that curl, git, Node, Python and Go trust
+// in the sandbox: headers are set, requests answered, or sent to a forward URL
+// with a token for which [Server.Authority] has the keys, so that package proxy
+// can be tried from end to end. A request that fits no rule goes out as it is.
+//
+// Options.Names lets servers of the test stand in for those of the internet:
+//
+//	srv := sandboxtest.New(t, &sandboxtest.Options{
+//		Names: map[string]string{"api.example.com": apiServer.URL}, // an httptest.Server
+//	})
+//
+// What no source tells is assumed: of domains that overlap the one with the most
+// labels counts; a star in the middle of a domain is one label; a star alone is
+// every name, still by TLS; address ranges are not looked into.
 //
 // # Time
 //
@@ -57,6 +82,6 @@
 //
 // Images and runtimes all stand for the host's own programs, with the user and
 // the directories of each. Regions are all this machine, networks have nothing
-// in them, drives may grow beyond their size. Plans and their quotas, and the firewall's header transforms and forward rules are
+// in them, drives may grow beyond their size. Plans and their quotas are
 // accepted and answered, but do nothing.
 package sandboxtest

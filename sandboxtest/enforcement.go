@@ -28,7 +28,7 @@ func (s *Server) Enforces() Enforcement {
 	e := Enforcement{
 		Files:    s.Mode() == Namespace,
 		Users:    s.Mode() == Namespace && !s.host.Rootless(),
-		Policies: s.host.OwnNetworks(),
+		Policies: s.host.Gated(),
 	}
 	var missing []error
 	if !e.Files {
@@ -38,7 +38,7 @@ func (s *Server) Enforces() Enforcement {
 		missing = append(missing, errors.New("sandboxes have one user only, since the emulator does not run as root on Linux"))
 	}
 	if !e.Policies {
-		missing = append(missing, errors.New("sandboxes share this machine's network, since /dev/net/tun can't be opened"))
+		missing = append(missing, errors.New("network policies need root on Linux, and /dev/net/tun"))
 	}
 	e.Missing = errors.Join(missing...)
 	return e

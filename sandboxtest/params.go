@@ -178,7 +178,7 @@ func (p *sandboxParams) apply(set *settings) error {
 		if err != nil {
 			return err
 		}
-		set.Policy = policy
+		set.Policy, set.PolicyRequest = policy, p.NetworkPolicy
 	}
 	if p.Env != nil {
 		if err := checkEnv(p.Env); err != nil {

@@ -62,8 +62,12 @@ func (c *call) createSandbox() error {
 				set.Region = from.regions[0]
 			}
 		} else {
-			denied, version := set.deniesAll(), c.version
-			fill = func(ctx context.Context, m *box.Box) error { return src.fill(ctx, m, denied, version) }
+			policy, err := newEgress(set.PolicyRequest)
+			if err != nil {
+				return err
+			}
+			version := c.version
+			fill = func(ctx context.Context, m *box.Box) error { return src.fill(ctx, m, policy, version) }
 		}
 	}
 	if err := set.boot(c.version, from); err != nil {

@@ -2,6 +2,7 @@ package sandboxtest
 
 import (
 	"context"
+	"crypto/x509"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -15,6 +16,7 @@ import (
 
 	"github.com/go-vercel/sandbox"
 	"github.com/go-vercel/sandbox/internal/redact"
+	"github.com/go-vercel/sandbox/proxy/proxytest"
 	"github.com/go-vercel/sandbox/sandboxtest/internal/box"
 )
 
@@ -55,6 +57,19 @@ type Options struct {
 	// example the name of the container it runs in. Requests with another name
 	// are refused, since a web page may have made it lead here.
 	Hosts []string
+	// Names are servers that stand in for others: sandboxes find them under the
+	// name that is the key. The value is host:port, to which every connection to
+	// the name goes as it is, or http://host:port: there TLS ends before, with a
+	// certificate that programs in sandboxes trust, and the server is asked in
+	// plain HTTP, as an httptest.Server understands it. Forward URLs of network
+	// policies find them as well. It needs what [Enforcement].Policies needs.
+	Names map[string]string
+	// RootCAs are trusted by the firewall where it speaks TLS itself: to the
+	// hosts of rules and to forward URLs. Nil means the machine's.
+	RootCAs *x509.CertPool
+	// Authority signs the tokens that go along to forward URLs. Nil means one
+	// that is made when it is first needed; see [Server.Authority].
+	Authority *proxytest.Authority
 	// Start is where the server's clock begins. The zero time means the
 	// machine's clock.
 	Start time.Time
@@ -116,6 +131,9 @@ type Server struct {
 	unlockSpool func() error
 	warned      warnings
 	oidcToken   string
+	names       *names
+	authority   *authority
+	tokens      func() (*proxytest.Authority, error)
 	requests    requests
 	faults      faults
 	stubs       stubs
@@ -173,6 +191,12 @@ func NewServer(opts *Options) (*Server, error) {
 	if s.oidcToken, err = newOIDCToken(o.Token, time.Now()); err != nil {
 		return nil, fmt.Errorf("sandboxtest: %w", err)
 	}
+	s.tokens = sync.OnceValues(func() (*proxytest.Authority, error) {
+		if o.Authority != nil {
+			return o.Authority, nil
+		}
+		return proxytest.NewAuthority()
+	})
 	s.store = newStore(s)
 	s.ctx, s.cancel = context.WithCancel(context.Background())
 	if err := s.open(); err != nil {
@@ -225,7 +249,17 @@ func (s *Server) open() (err error) {
 	config := box.Options{Mode: box.Mode(s.opts.Mode), Logger: s.opts.Logger}
 	if s.opts.Dir != "" {
 		config.Dir = filepath.Join(s.opts.Dir, "machines")
+		if err := os.MkdirAll(s.opts.Dir, 0o711); err != nil {
+			return err
+		}
 	}
+	if s.names, err = newNames(s.opts.Names); err != nil {
+		return err
+	}
+	if s.authority, err = openAuthority(s.opts.Dir); err != nil {
+		return err
+	}
+	config.Trusted = s.authority.pem
 	if s.host, err = box.NewHost(config); err != nil {
 		return err
 	}

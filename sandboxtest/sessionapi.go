@@ -1,12 +1,10 @@
 package sandboxtest
 
 import (
-	"errors"
 	"net/http"
 	"time"
 
 	"github.com/go-vercel/sandbox/internal/wire"
-	"github.com/go-vercel/sandbox/sandboxtest/internal/box"
 )
 
 // session gives the session that the path names.
@@ -141,22 +139,13 @@ func (c *call) setPolicy() error {
 	if err != nil {
 		return err
 	}
-	if err := cutNetwork(machine, policy.Mode == modeDenyAll); err != nil {
+	if err := sess.enforce(machine, policy, raw); err != nil {
 		return sess.machineError(c.ctx, err)
 	}
 	st := c.s.store
 	st.mu.Lock()
-	sess.policy, sess.sb.settings.Policy = policy, policy
+	sess.policy, sess.sb.settings.Policy, sess.sb.settings.PolicyRequest = policy, policy, raw
 	st.changedLocked()
 	st.mu.Unlock()
 	return c.answerSession(sess)
-}
-
-// cutNetwork puts deny-all into force, as far as the machine can.
-func cutNetwork(machine *box.Box, deny bool) error {
-	err := machine.SetNetwork(deny)
-	if errors.Is(err, box.ErrUnsupported) {
-		return nil // documented at Mode
-	}
-	return err
 }

@@ -35,7 +35,8 @@ type session struct {
 	updatedAt       time.Time
 	used            usage // once it has ended
 
-	machine  *box.Box // nil once it has ended
+	machine  *box.Box  // nil once it has ended
+	firewall *firewall // nil where the machine heeds none
 	expiry   *timer
 	next     *timer // of the transitional state
 	plan     *snapshotPlan
@@ -163,20 +164,26 @@ func (sb *namedSandbox) start(ctx context.Context, from *snapshot, fill func(con
 	}
 	sess.updatedAt = sess.requestedAt
 	config := box.Config{Hostname: sb.key.name, DenyNetwork: set.deniesAll(), Account: set.account()}
+	if err := sess.guard(&config, set.PolicyRequest); err != nil {
+		return err
+	}
 	if from != nil {
 		if err := set.reach(from); err != nil {
+			sess.unguard()
 			return err
 		}
 		sess.sourceSnapshot, config.Layer = from.id, from.layer
 	}
 	mounts, err := sess.attach(set.Mounts)
 	if err != nil {
+		sess.unguard()
 		return err
 	}
 	config.Mounts = mounts
 	machine, err := sb.s.host.New(ctx, config)
 	if err != nil {
 		sess.detach()
+		sess.unguard()
 		switch {
 		case errors.Is(err, box.ErrNoLayer):
 			return errSnapshotGone
@@ -190,6 +197,7 @@ func (sb *namedSandbox) start(ctx context.Context, from *snapshot, fill func(con
 		if err := fill(ctx, machine); err != nil {
 			err = errors.Join(err, machine.Remove())
 			sess.detach()
+			sess.unguard()
 			return err
 		}
 	}
@@ -382,6 +390,7 @@ func (sess *session) end(status string) {
 		sess.sb.s.opts.Logger.Error("remove", "session", sess.id, "error", err)
 	}
 	sess.detach()
+	sess.unguard()
 	for _, cmd := range commands {
 		cmd.log.Remove()
 	}

@@ -60,7 +60,7 @@ func (src *source) check() error {
 }
 
 // fill puts the source's files into the working directory of a new machine.
-func (src *source) fill(ctx context.Context, m *box.Box, denied bool, version int) error {
+func (src *source) fill(ctx context.Context, m *box.Box, policy *egress, version int) error {
 	if src.Type == sourceGit {
 		// Newer versions of the API put a repository into a directory of its own.
 		dir := "."
@@ -69,10 +69,7 @@ func (src *source) fill(ctx context.Context, m *box.Box, denied bool, version in
 		}
 		return src.clone(ctx, m, dir)
 	}
-	if denied {
-		return badRequest("Downloading the tarball failed: the network policy denies it.")
-	}
-	return src.unpack(ctx, m)
+	return src.unpack(ctx, m, policy)
 }
 
 // repositoryName is the directory that git would clone into.
@@ -185,16 +182,28 @@ func (g *gitRun) run(ctx context.Context, args ...string) error {
 const downloadTimeout = 2 * time.Minute
 
 // unpack downloads a tarball and unpacks it.
-func (src *source) unpack(ctx context.Context, m *box.Box) error {
+func (src *source) unpack(ctx context.Context, m *box.Box, policy *egress) error {
 	ctx, cancel := context.WithTimeout(ctx, downloadTimeout)
 	defer cancel()
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, src.URL, nil)
 	if err != nil {
 		return invalid("`source.url` should match format \"uri\"")
 	}
+	if !policy.allowsURL(req.URL) {
+		return badRequest("Downloading the tarball failed: the network policy denies it.")
+	}
 	// A client of its own: its connections go with it.
 	transport := &http.Transport{Proxy: proxyBeyondHost, DisableKeepAlives: true, DialContext: dialAsSandbox}
-	resp, err := (&http.Client{Transport: transport}).Do(req)
+	client := &http.Client{Transport: transport, CheckRedirect: func(next *http.Request, via []*http.Request) error {
+		switch {
+		case len(via) >= 10:
+			return errors.New("too many redirects")
+		case !policy.allowsURL(next.URL):
+			return errDenied
+		}
+		return nil
+	}}
+	resp, err := client.Do(req)
 	if err != nil {
 		if ue, ok := errors.AsType[*url.Error](err); ok {
 			err = ue.Err // the URL may hold a password

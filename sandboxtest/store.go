@@ -1,6 +1,7 @@
 package sandboxtest
 
 import (
+	"encoding/json"
 	"maps"
 	"net/http"
 	"slices"
@@ -55,6 +56,7 @@ type settings struct {
 	NetworkID          string                  `json:"networkId,omitempty"`
 	Mounts             map[string]wire.Mount   `json:"mounts,omitempty"`
 	Policy             *wire.NetworkPolicy     `json:"networkPolicy,omitempty"` // nil was never set
+	PolicyRequest      json.RawMessage         `json:"policyRequest,omitempty"` // what Policy was made of, with the values of headers
 	Env                map[string]string       `json:"env,omitempty"`
 	Tags               map[string]string       `json:"tags,omitempty"`
 	Ports              []int                   `json:"ports,omitempty"`

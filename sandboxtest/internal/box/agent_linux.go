@@ -82,7 +82,7 @@ func (a *agent) do(call *net.UnixConn, req *request, files []*os.File, ans *answ
 		defer cancel()
 	}
 	if req.Op == "open" {
-		a.backend, err = newLocalBackend(req.Dir, slog.New(slog.DiscardHandler), true)
+		a.backend, err = newLocalBackend(req.Dir, slog.New(slog.DiscardHandler), true, nil)
 		ans.Networked = err == nil && a.backend.networked()
 		return nil, err
 	}

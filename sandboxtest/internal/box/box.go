@@ -47,6 +47,8 @@ type machine interface {
 	extract(ctx context.Context, archive io.Reader, dir string, max limits) error
 	dial(ctx context.Context, port int) (net.Conn, error)
 	setNetwork(deny bool) error
+	// disconnect breaks the connections to the outside.
+	disconnect()
 	network() (in, out int64)
 	// ended is told of each process that has exited.
 	ended(pid int)
@@ -279,6 +281,16 @@ func (b *Box) SetNetwork(deny bool) error {
 	}
 	b.cfg.DenyNetwork = deny
 	return nil
+}
+
+// Disconnect breaks the box's connections to the outside, so that its Gate is
+// asked again.
+func (b *Box) Disconnect() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.machine != nil {
+		b.machine.disconnect()
+	}
 }
 
 // ReadFile opens a regular file and gives its size. The caller closes it. The

@@ -154,7 +154,7 @@ func sweep(parent, prefix string) {
 		if _, err := os.Lstat(name); err != nil {
 			continue // not locked yet by the one who is creating it
 		}
-		take := flock.New(filepath.Join(dir, takeName), flock.SetFlag(os.O_RDWR))
+		take := flock.New(filepath.Join(dir, takeName), flock.SetPermissions(0o600))
 		if ok, err := take.TryLock(); err != nil || !ok {
 			continue // about to be locked
 		}

@@ -268,6 +268,8 @@ func (m *folderMachine) setNetwork(deny bool) error {
 
 func (m *folderMachine) ended(pid int) { m.left.add(pid) }
 
+func (m *folderMachine) disconnect() {}
+
 func (m *folderMachine) network() (in, out int64) { return 0, 0 }
 
 func (m *folderMachine) halt(procs []*Process) error {

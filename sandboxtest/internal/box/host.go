@@ -68,6 +68,10 @@ type Options struct {
 	Dir string
 	// Mode insists on a mode. Empty means Auto.
 	Mode Mode
+	// Trusted is a certificate authority, as PEM, that programs in boxes trust
+	// beside those of the machine. It needs namespace mode and root. Nil is
+	// none.
+	Trusted []byte
 	// Logger gets what is worth knowing when something is odd. Nil is silent.
 	Logger *slog.Logger
 }
@@ -177,13 +181,13 @@ func open(opts Options, way way, parent string) (*Host, error) {
 	if err := h.openDir(opts.Dir, parent); err != nil {
 		return nil, errors.Join(err, h.closeDir())
 	}
-	if err := h.openBackend(); err != nil {
+	if err := h.openBackend(opts); err != nil {
 		return nil, errors.Join(err, h.closeDir())
 	}
 	return h, nil
 }
 
-func (h *Host) openBackend() (err error) {
+func (h *Host) openBackend(opts Options) (err error) {
 	dir := filepath.Join(h.dir, h.way.kind())
 	if h.store, err = openStore(dir); err != nil {
 		return err
@@ -192,7 +196,7 @@ func (h *Host) openBackend() (err error) {
 		h.backend = &folderBackend{log: h.log}
 		return nil
 	}
-	if h.backend, err = newNamespaceBackend(dir, h.log, h.way.rootless); err != nil {
+	if h.backend, err = newNamespaceBackend(dir, opts, h.way.rootless); err != nil {
 		return fmt.Errorf("%s mode in %s: %w: %w", h.way.kind(), h.dir, ErrUnavailable, err)
 	}
 	return nil
@@ -208,6 +212,9 @@ func (h *Host) Rootless() bool { return h.way.rootless }
 // OwnNetworks reports whether each box has a network of its own that leads
 // outside, so that it can be cut off while the box runs.
 func (h *Host) OwnNetworks() bool { return h.backend.networked() }
+
+// Gated reports whether boxes heed their Gate, and trust Options.Trusted.
+func (h *Host) Gated() bool { return h.OwnNetworks() && !h.Rootless() }
 
 // Kind names the layers that the host can use: those that a host of another
 // kind has made in the same directory are there, but not to be used.
@@ -227,6 +234,9 @@ type Config struct {
 	// Mounts are drives that the box has at paths of its own. One that is kept
 	// may be mounted in one box at a time.
 	Mounts []Mount
+	// Gate decides what leaves the box, where [Host.Gated] says that there can
+	// be one. Nil lets everything through.
+	Gate Gate `json:"-"`
 	// Account is the box's user. The zero value is RuntimeAccount.
 	Account Account
 	// Hostname is the box's own, in namespace mode. Empty means "sandbox".

@@ -29,6 +29,7 @@ type namespaceMachine struct {
 	deny     bool
 	hostname string
 	account  Account
+	gate     Gate
 	mounts   []Mount
 
 	mu   sync.Mutex
@@ -108,7 +109,7 @@ func (m *namespaceMachine) bootOnThread() (err error) {
 	if err := unix.Unshare(kinds); err != nil {
 		return fmt.Errorf("unshare: %w", err)
 	}
-	if m.net, err = newNetwork(n.log, m.deny, shared, n.tun); err != nil {
+	if m.net, err = newNetwork(n.log, m.gate, m.deny, shared, n.tun); err != nil {
 		return err
 	}
 	if err := os.Chdir(filepath.Join(n.dir, "l")); err != nil {
@@ -265,6 +266,9 @@ func (m *namespaceMachine) launch(cmd *exec.Cmd, spec *Spec) (running, error) {
 			return &launchError{126, fmt.Sprintf("cannot change to directory %s: no such directory", spec.Dir)}
 		}
 		cmd.Dir, cmd.Env = spec.Dir, spec.Env
+		if len(m.backend.trusted) > 0 {
+			cmd.Env = mergeEnv(trustEnv(), cmd.Env)
+		}
 		if m.backend.rootless && lookupEnv(cmd.Env, "PATH") == searchPath() {
 			cmd.Env = mergeEnv(cmd.Env, []string{"PATH=" + ownBin + ":" + searchPath()})
 		}
@@ -375,6 +379,14 @@ func (m *namespaceMachine) setNetwork(deny bool) error {
 	}
 	m.deny = deny // which also holds for the next start
 	return nil
+}
+
+func (m *namespaceMachine) disconnect() {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.net != nil {
+		m.net.disconnect()
+	}
 }
 
 func (m *namespaceMachine) network() (in, out int64) {

@@ -30,23 +30,24 @@ type namespaceBackend struct {
 	tun    bool              // boxes have networks that lead outside
 
 	rootless bool
+	trusted  []byte // see Options
 
 	// The threads' namespaces, to come back to.
 	mnt, net, uts, ipc int
 }
 
-func newNamespaceBackend(dir string, log *slog.Logger, rootless bool) (backend, error) {
+func newNamespaceBackend(dir string, opts Options, rootless bool) (backend, error) {
 	if rootless {
-		return newRemoteBackend(dir, log)
+		return newRemoteBackend(dir, opts.Logger)
 	}
-	return newLocalBackend(dir, log, false)
+	return newLocalBackend(dir, opts.Logger, false, opts.Trusted)
 }
 
 // newLocalBackend works with the process's own rights. rootless says that it
 // is root of a user namespace only, in which there is no other user.
-func newLocalBackend(dir string, log *slog.Logger, rootless bool) (*namespaceBackend, error) {
+func newLocalBackend(dir string, log *slog.Logger, rootless bool, trusted []byte) (*namespaceBackend, error) {
 	n := &namespaceBackend{
-		rootless: rootless, tun: haveTUN(), log: log, dir: dir, mounts: filepath.Join(dir, "ns"), pool: &threads{work: make(chan func())},
+		rootless: rootless, trusted: trusted, tun: haveTUN(), log: log, dir: dir, mounts: filepath.Join(dir, "ns"), pool: &threads{work: make(chan func())},
 		lower: make(map[string]string, len(accounts)),
 		mnt:   -1, net: -1, uts: -1, ipc: -1,
 	}
@@ -160,7 +161,7 @@ func (n *namespaceBackend) setUpAsRoot() error {
 	}
 	for _, a := range accounts {
 		base := filepath.Join(n.mounts, a.baseName())
-		err := errors.Join(buildBase(base, filepath.Dir(n.dir), a), writeAccounts(base+"/etc", n.tun, a), makeOwnRun(base), addSudo(base))
+		err := errors.Join(buildBase(base, filepath.Dir(n.dir), a), writeAccounts(base+"/etc", n.tun, a), makeOwnRun(base), addSudo(base), trust(base, n.trusted))
 		if err == nil {
 			err = n.chooseLower(a)
 		}
@@ -224,7 +225,7 @@ func (n *namespaceBackend) newMachine(b *Box, dir string, layers []string) (mach
 }
 
 func (n *namespaceBackend) machine(dir string, layers []string, cfg Config) (*namespaceMachine, error) {
-	m := &namespaceMachine{backend: n, dir: dir, layers: layers, deny: cfg.DenyNetwork, hostname: cfg.Hostname, account: cfg.account(), mounts: cfg.Mounts}
+	m := &namespaceMachine{backend: n, dir: dir, layers: layers, deny: cfg.DenyNetwork, hostname: cfg.Hostname, account: cfg.account(), gate: cfg.Gate, mounts: cfg.Mounts}
 	return m, m.make()
 }
 

@@ -4,10 +4,9 @@ package box
 
 import (
 	"fmt"
-	"log/slog"
 	"runtime"
 )
 
-func newNamespaceBackend(string, *slog.Logger, bool) (backend, error) {
+func newNamespaceBackend(string, Options, bool) (backend, error) {
 	return nil, fmt.Errorf("no namespaces on %s", runtime.GOOS)
 }

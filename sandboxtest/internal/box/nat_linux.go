@@ -15,7 +15,7 @@ import (
 // The network that a box sees: itself, the host, and a resolver.
 var (
 	boxAddr      = netip.MustParseAddr("10.0.2.15")
-	hostAddr     = netip.MustParseAddr("10.0.2.2")
+	hostAddr     = HostAddr
 	resolverAddr = netip.MustParseAddr("10.0.2.3")
 )
 
@@ -37,6 +37,7 @@ type nat struct {
 	local    netip.AddrPort
 	log      *slog.Logger
 	resolver func() string // address of the host's resolver
+	gate     Gate          // nil lets everything through
 
 	in, out atomic.Int64 // bytes, as seen from the box
 
@@ -62,14 +63,17 @@ type tcpFlow struct {
 	port uint16   // stands for from.Port at the listener
 	conn net.Conn // nil while dialing and once it was taken over
 	up   bool
+	// inspect says that the gate takes the box's half, and that there is no
+	// other.
+	inspect bool
 	// taken is closed when the box's half has come.
 	taken chan struct{}
 	done  time.Time // when both halves had ended
 }
 
-func newNAT(device io.ReadWriteCloser, listener net.Listener, resolver func() string, log *slog.Logger) *nat {
+func newNAT(device io.ReadWriteCloser, listener net.Listener, resolver func() string, gate Gate, log *slog.Logger) *nat {
 	n := &nat{
-		device: device, listener: listener, resolver: resolver, log: log,
+		device: device, listener: listener, resolver: resolver, gate: gate, log: log,
 		local: listener.Addr().(*net.TCPAddr).AddrPort(),
 		tcp:   make(map[flow]*tcpFlow), ports: make(map[uint16]*tcpFlow), udp: make(map[flow]net.Conn),
 	}
@@ -160,7 +164,18 @@ func (n *nat) openLocked(key flow, syn packet) {
 		return // the box will ask again
 	}
 	f := &tcpFlow{flow: key, port: port, taken: make(chan struct{})}
+	verdict := n.verdict(key.to)
+	if verdict == Refuse {
+		n.write(refusal(syn))
+		return
+	}
 	n.tcp[key], n.ports[port] = f, f
+	if verdict == Inspect {
+		f.up, f.inspect = true, true
+		syn.rewrite(netip.AddrPortFrom(hostAddr, f.port), n.local)
+		n.write(syn.data)
+		return
+	}
 	cut := n.cut
 	n.wg.Go(func() {
 		ctx, cancel := context.WithTimeout(cut, dialTimeout)
@@ -196,6 +211,21 @@ func (n *nat) openLocked(key flow, syn packet) {
 			n.dropLocked(f)
 		}
 	})
+}
+
+// verdict is the gate's, except that over TCP the resolver can't be asked where
+// there are names that it must not be asked for.
+func (n *nat) verdict(to netip.AddrPort) Verdict {
+	switch {
+	case n.gate == nil:
+		return Pass
+	case to.Addr() == resolverAddr:
+		if _, ok := n.gate.Lookup(""); ok {
+			return Pass
+		}
+		return Refuse
+	}
+	return n.gate.Connect(to)
 }
 
 func (n *nat) dropLocked(f *tcpFlow) {
@@ -252,6 +282,12 @@ func (n *nat) accept() {
 		port := conn.RemoteAddr().(*net.TCPAddr).AddrPort().Port()
 		n.mu.Lock()
 		f := n.ports[port]
+		if f != nil && f.inspect {
+			cut := n.cut
+			n.mu.Unlock()
+			n.wg.Go(func() { n.serve(cut, f, conn) })
+			continue
+		}
 		var server net.Conn
 		if f != nil {
 			server, f.conn = f.conn, nil
@@ -268,6 +304,38 @@ func (n *nat) accept() {
 		n.wg.Go(func() { n.relay(cut, f, conn.(*net.TCPConn), server.(*net.TCPConn)) })
 	}
 }
+
+// serve leaves a connection to the gate.
+func (n *nat) serve(cut context.Context, f *tcpFlow, conn net.Conn) {
+	stop := context.AfterFunc(cut, func() { _ = conn.Close() })
+	defer stop()
+	n.gate.Serve(cut, inspected{conn, n}, f.to)
+	_ = conn.Close()
+	n.mu.Lock()
+	f.done = time.Now()
+	n.mu.Unlock()
+}
+
+// inspected counts what goes through a connection that the gate has.
+type inspected struct {
+	net.Conn
+	n *nat
+}
+
+func (c inspected) Read(p []byte) (int, error) {
+	size, err := c.Conn.Read(p)
+	c.n.out.Add(int64(size))
+	return size, err
+}
+
+func (c inspected) Write(p []byte) (int, error) {
+	size, err := c.Conn.Write(p)
+	c.n.in.Add(int64(size))
+	return size, err
+}
+
+// CloseWrite ends one direction, as on a *net.TCPConn.
+func (c inspected) CloseWrite() error { return c.Conn.(*net.TCPConn).CloseWrite() }
 
 // relay copies both ways until both are at their end.
 func (n *nat) relay(cut context.Context, f *tcpFlow, box, server *net.TCPConn) {
@@ -309,6 +377,14 @@ func (c counter) Read(p []byte) (int, error) {
 // udpOut passes a datagram on, and what is answered back.
 func (n *nat) udpOut(p packet) {
 	key := flow{p.src(), p.dst()}
+	if key.to.Addr() == resolverAddr {
+		if answer := n.resolve(p.payload()); answer != nil {
+			n.write(datagram(key.to, key.from, answer))
+			return
+		}
+	} else if n.gate != nil && !n.gate.Send(key.to) {
+		return
+	}
 	n.mu.Lock()
 	conn := n.udp[key]
 	if conn == nil {

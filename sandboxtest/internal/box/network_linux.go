@@ -35,7 +35,7 @@ func haveTUN() bool {
 
 // newNetwork sets up the network namespace of the calling thread, which is the
 // host's when shared is set.
-func newNetwork(log *slog.Logger, deny, shared, tun bool) (*network, error) {
+func newNetwork(log *slog.Logger, gate Gate, deny, shared, tun bool) (*network, error) {
 	ns, err := openNamespace("net")
 	if err != nil {
 		return nil, err
@@ -51,14 +51,14 @@ func newNetwork(log *slog.Logger, deny, shared, tun bool) (*network, error) {
 	if !tun {
 		return n, nil
 	}
-	if err := n.leadOutside(log, deny); err != nil {
+	if err := n.leadOutside(log, gate, deny); err != nil {
 		return nil, errors.Join(fmt.Errorf("network: %w", err), n.close())
 	}
 	return n, nil
 }
 
 // leadOutside makes the interface that leads outside, switched off for deny.
-func (n *network) leadOutside(log *slog.Logger, deny bool) error {
+func (n *network) leadOutside(log *slog.Logger, gate Gate, deny bool) error {
 	device, err := openTUN(interfaceName)
 	if err != nil {
 		return err
@@ -70,7 +70,7 @@ func (n *network) leadOutside(log *slog.Logger, deny bool) error {
 	if err != nil {
 		return errors.Join(err, device.Close())
 	}
-	n.nat = newNAT(device, listener, hostResolver, log)
+	n.nat = newNAT(device, listener, hostResolver, gate, log)
 	if deny {
 		return setUp(interfaceName, false)
 	}
@@ -215,6 +215,13 @@ func (n *network) set(deny bool) error {
 		}
 		return addDefaultRoute()
 	})
+}
+
+// disconnect breaks the connections that are open.
+func (n *network) disconnect() {
+	if n.nat != nil {
+		n.nat.disconnect()
+	}
 }
 
 func (n *network) transferred() (in, out int64) {

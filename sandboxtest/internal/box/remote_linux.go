@@ -264,6 +264,9 @@ func (m *remoteMachine) setNetwork(deny bool) error {
 	return err
 }
 
+// disconnect does nothing: such boxes have no gate.
+func (m *remoteMachine) disconnect() {}
+
 func (m *remoteMachine) network() (in, out int64) {
 	ans, _, err := m.do(&request{Op: "usage"})
 	if err != nil {

@@ -1,0 +1,131 @@
+package sandboxtest
+
+import (
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/pem"
+	"errors"
+	"fmt"
+	"io/fs"
+	"math/big"
+	"os"
+	"path/filepath"
+	"sync"
+	"time"
+
+	"github.com/go-vercel/sandbox/sandboxtest/internal/box"
+)
+
+// authorityFile keeps the authority in Options.Dir: what was installed in
+// sandboxes in one run may have copied its certificate.
+const authorityFile = "authority.pem"
+
+// certificateLife is how long certificates are valid: longer than anybody moves
+// a server's clock on.
+const certificateLife = 20 * 365 * 24 * time.Hour
+
+// authority is the certificate authority that sandboxes trust, so that the
+// firewall can look into their TLS connections.
+type authority struct {
+	cert *x509.Certificate
+	key  *ecdsa.PrivateKey
+	pem  []byte // the certificate
+
+	mu     sync.Mutex
+	leaves map[string]*tls.Certificate
+}
+
+// openAuthority takes the authority from a directory, or makes one, which it
+// keeps there. Without a directory it is forgotten.
+func openAuthority(dir string) (*authority, error) {
+	if dir == "" {
+		a, _, err := newAuthority()
+		return a, err
+	}
+	name := filepath.Join(dir, authorityFile)
+	data, err := os.ReadFile(name)
+	if err == nil {
+		return parseAuthority(name, data)
+	}
+	if !errors.Is(err, fs.ErrNotExist) {
+		return nil, err
+	}
+	a, data, err := newAuthority()
+	if err != nil {
+		return nil, err
+	}
+	return a, box.WriteFile(name, data, true)
+}
+
+func newAuthority() (a *authority, file []byte, err error) {
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		return nil, nil, err
+	}
+	template := &x509.Certificate{
+		SerialNumber: serial(), Subject: pkix.Name{CommonName: "Sandbox Emulator " + rand.Text()[:8]},
+		NotBefore: time.Now().Add(-24 * time.Hour), NotAfter: time.Now().Add(certificateLife),
+		IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign | x509.KeyUsageCRLSign,
+	}
+	der, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
+	if err != nil {
+		return nil, nil, err
+	}
+	secret, err := x509.MarshalECPrivateKey(key)
+	if err != nil {
+		return nil, nil, err
+	}
+	file = append(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}), pem.EncodeToMemory(&pem.Block{Type: "EC PRIVATE KEY", Bytes: secret})...)
+	a, err = parseAuthority("", file)
+	return a, file, err
+}
+
+func parseAuthority(name string, file []byte) (*authority, error) {
+	first, rest := pem.Decode(file)
+	second, _ := pem.Decode(rest)
+	if first == nil || second == nil {
+		return nil, fmt.Errorf("%s is damaged", name)
+	}
+	cert, err := x509.ParseCertificate(first.Bytes)
+	if err != nil {
+		return nil, fmt.Errorf("%s is damaged: %w", name, err)
+	}
+	key, err := x509.ParseECPrivateKey(second.Bytes)
+	if err != nil {
+		return nil, fmt.Errorf("%s is damaged: %w", name, err)
+	}
+	return &authority{cert: cert, key: key, pem: pem.EncodeToMemory(first), leaves: make(map[string]*tls.Certificate)}, nil
+}
+
+func serial() *big.Int { return new(big.Int).SetBytes([]byte(rand.Text())[:16]) }
+
+// certificate is that of a server with that name.
+func (a *authority) certificate(name string) (*tls.Certificate, error) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if leaf := a.leaves[name]; leaf != nil {
+		return leaf, nil
+	}
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		return nil, err
+	}
+	template := &x509.Certificate{
+		SerialNumber: serial(), DNSNames: []string{name}, NotBefore: a.cert.NotBefore, NotAfter: a.cert.NotAfter,
+		KeyUsage: x509.KeyUsageDigitalSignature, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth},
+	}
+	der, err := x509.CreateCertificate(rand.Reader, template, a.cert, key.Public(), a.key)
+	if err != nil {
+		return nil, err
+	}
+	if len(a.leaves) >= 1000 { // a wildcard has any number of names
+		clear(a.leaves)
+	}
+	leaf := &tls.Certificate{Certificate: [][]byte{der, a.cert.Raw}, PrivateKey: key}
+	a.leaves[name] = leaf
+	return leaf, nil
+}

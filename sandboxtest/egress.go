@@ -1,0 +1,314 @@
+package sandboxtest
+
+import (
+	"encoding/json"
+	"net/http"
+	"net/netip"
+	"net/url"
+	"regexp"
+	"slices"
+	"strings"
+
+	"github.com/go-vercel/sandbox/internal/wire"
+)
+
+// egress is a network policy in the form that the firewall decides by.
+type egress struct {
+	mode        string
+	domains     []string // patterns, in lower case
+	allow, deny []netip.Prefix
+	rules       map[string][]egressRule // by pattern
+}
+
+// egressRule is a rule of a domain: one of response, forwardURL and headers.
+type egressRule struct {
+	match      func(*http.Request) bool // nil is every request
+	headers    map[string]string
+	forwardURL string
+	response   *wire.Response
+}
+
+// newEgress makes a policy of what the API was given, which was checked. Nothing
+// means that all is allowed.
+func newEgress(data []byte) (*egress, error) {
+	if len(data) == 0 {
+		return &egress{mode: modeAllowAll}, nil
+	}
+	var p policyRequest
+	if err := json.Unmarshal(data, &p); err != nil {
+		return nil, err
+	}
+	e := &egress{mode: modeCustom, rules: make(map[string][]egressRule)}
+	switch p.Mode {
+	case modeAllowAll, "default-allow":
+		e.mode = modeAllowAll
+		return e, nil
+	case modeDenyAll, "default-deny":
+		e.mode = modeDenyAll
+		return e, nil
+	}
+	allowed, denied := p.AllowedCIDRs, p.DeniedCIDRs
+	if p.Subnets != nil {
+		allowed, denied = p.Subnets.Allow, p.Subnets.Deny
+	}
+	e.allow, e.deny = prefixes(allowed), prefixes(denied)
+	for _, d := range p.AllowedDomains {
+		e.domains = append(e.domains, plainName(d))
+	}
+	for _, r := range p.InjectionRules {
+		rule := egressRule{headers: r.Headers}
+		if err := rule.on(r.Match); err != nil {
+			return nil, err
+		}
+		e.rules[plainName(r.Domain)] = append(e.rules[plainName(r.Domain)], rule)
+	}
+	return e, e.allowed(p.Allow)
+}
+
+// allowed reads the domains in either form.
+func (e *egress) allowed(data json.RawMessage) error {
+	if !strings.HasPrefix(strings.TrimSpace(string(data)), "{") {
+		if data == nil {
+			return nil
+		}
+		var list []string
+		if err := json.Unmarshal(data, &list); err != nil {
+			return err
+		}
+		for _, d := range list {
+			e.domains = append(e.domains, plainName(d))
+		}
+		return nil
+	}
+	var domains map[string][]policyRule
+	if err := json.Unmarshal(data, &domains); err != nil {
+		return err
+	}
+	for d, rules := range domains {
+		d = plainName(d)
+		e.domains = append(e.domains, d)
+		for _, r := range rules {
+			rule := egressRule{response: r.Response}
+			if r.ForwardURL != nil {
+				rule.forwardURL = *r.ForwardURL
+			}
+			for _, t := range r.Transform {
+				if rule.headers == nil {
+					rule.headers = make(map[string]string)
+				}
+				for k, v := range t.Headers {
+					rule.headers[k] = v
+				}
+			}
+			if err := rule.on(r.Match); err != nil {
+				return err
+			}
+			e.rules[d] = append(e.rules[d], rule)
+		}
+	}
+	return nil
+}
+
+// prefixes reads address ranges; a single address is a range of one.
+func prefixes(list []string) []netip.Prefix {
+	var out []netip.Prefix
+	for _, text := range list {
+		if p, err := netip.ParsePrefix(text); err == nil {
+			out = append(out, p.Masked())
+		} else if addr, err := netip.ParseAddr(text); err == nil {
+			out = append(out, netip.PrefixFrom(addr, addr.BitLen()))
+		}
+	}
+	return out
+}
+
+func contains(list []netip.Prefix, addr netip.Addr) bool {
+	addr = addr.Unmap()
+	return slices.ContainsFunc(list, func(p netip.Prefix) bool { return p.Contains(addr) })
+}
+
+// plainName is a domain name in the one spelling that is compared.
+func plainName(name string) string { return strings.TrimSuffix(strings.ToLower(name), ".") }
+
+// matchesDomain reports whether a name fits a pattern, in which a star stands
+// for whole labels: one, or at the beginning one or more.
+func matchesDomain(pattern, name string) bool {
+	if name == "" {
+		return false
+	}
+	if pattern == "*" {
+		return true
+	}
+	want, have := strings.Split(pattern, "."), strings.Split(name, ".")
+	if want[0] == "*" && len(have) > len(want) {
+		have = have[len(have)-len(want):]
+	}
+	return len(want) == len(have) && !slices.Contains(have, "") &&
+		slices.EqualFunc(want, have, func(w, h string) bool { return w == "*" || w == h })
+}
+
+// allowsName reports whether TLS connections to a name may pass, and whether it
+// may be looked up.
+func (e *egress) allowsName(name string) bool {
+	switch e.mode {
+	case modeAllowAll:
+		return true
+	case modeDenyAll:
+		return false
+	}
+	name = plainName(name)
+	return slices.ContainsFunc(e.domains, func(pattern string) bool { return matchesDomain(pattern, name) })
+}
+
+// rulesOf are those of the domain that fits a name best: the one with the most
+// labels that are no stars.
+func (e *egress) rulesOf(name string) []egressRule {
+	best, most := "", -1
+	for _, pattern := range e.domains {
+		if !matchesDomain(pattern, name) {
+			continue
+		}
+		labels := 2 * len(strings.Split(strings.ReplaceAll(pattern, "*.", ""), "."))
+		switch {
+		case pattern == "*":
+			labels = 0
+		case !strings.Contains(pattern, "*"):
+			labels++
+		}
+		if labels > most {
+			best, most = pattern, labels
+		}
+	}
+	return e.rules[best]
+}
+
+// rule is the first rule that a request fits, nil when there is none: the
+// request goes out as it is, since matchers never block.
+func (e *egress) rule(name string, r *http.Request) *egressRule {
+	rules := e.rulesOf(name)
+	for i := range rules {
+		if rules[i].match == nil || rules[i].match(r) {
+			return &rules[i]
+		}
+	}
+	return nil
+}
+
+// allowsURL reports whether a source may be downloaded from a URL.
+func (e *egress) allowsURL(u *url.URL) bool {
+	if e.mode != modeCustom {
+		return e.mode == modeAllowAll
+	}
+	if addr, err := netip.ParseAddr(u.Hostname()); err == nil {
+		return contains(e.allow, addr) && !contains(e.deny, addr)
+	}
+	return u.Scheme == "https" && e.allowsName(u.Hostname())
+}
+
+// on makes a rule one for the requests that match.
+func (r *egressRule) on(data json.RawMessage) error {
+	if len(data) == 0 || string(data) == "null" {
+		return nil
+	}
+	var m ruleMatch
+	if err := json.Unmarshal(data, &m); err != nil {
+		return err
+	}
+	path, err := m.Path.compile()
+	if err != nil {
+		return err
+	}
+	query, err := compilePairs(m.QueryString)
+	if err != nil {
+		return err
+	}
+	for i := range m.Headers {
+		m.Headers[i].Key = m.Headers[i].Key.lowered()
+	}
+	headers, err := compilePairs(m.Headers)
+	if err != nil {
+		return err
+	}
+	r.match = func(req *http.Request) bool {
+		return path(req.URL.EscapedPath()) &&
+			(len(m.Method) == 0 || slices.ContainsFunc(m.Method, func(method string) bool { return strings.EqualFold(method, req.Method) })) &&
+			query(req.URL.Query()) && headers(headerPairs(req))
+	}
+	return nil
+}
+
+// headerPairs are the headers of a request, with the one that Go keeps apart,
+// their names in lower case.
+func headerPairs(r *http.Request) map[string][]string {
+	pairs := map[string][]string{"host": {r.Host}}
+	for name, values := range r.Header {
+		pairs[strings.ToLower(name)] = values
+	}
+	return pairs
+}
+
+// compile makes a function of a matcher; none fits everything.
+func (m *matcher) compile() (func(string) bool, error) {
+	switch {
+	case m == nil:
+		return func(string) bool { return true }, nil
+	case m.Exact != nil:
+		return func(s string) bool { return s == *m.Exact }, nil
+	case m.StartsWith != nil:
+		return func(s string) bool { return strings.HasPrefix(s, *m.StartsWith) }, nil
+	case m.Regex != nil:
+		re, err := regexp.Compile(*m.Regex)
+		if err != nil {
+			return nil, err
+		}
+		return re.MatchString, nil
+	}
+	return func(string) bool { return true }, nil
+}
+
+// lowered is a matcher of names that don't depend on case.
+func (m *matcher) lowered() *matcher {
+	if m == nil {
+		return nil
+	}
+	low := *m
+	for _, text := range []**string{&low.Exact, &low.StartsWith} {
+		if *text != nil {
+			*text = new(strings.ToLower(**text))
+		}
+	}
+	if low.Regex != nil {
+		low.Regex = new("(?i)" + *low.Regex)
+	}
+	return &low
+}
+
+// compilePairs makes a function of matchers of keys and values, each of which
+// has to fit some pair.
+func compilePairs(list []keyValueMatcher) (func(pairs map[string][]string) bool, error) {
+	type pair struct{ key, value func(string) bool }
+	all := make([]pair, len(list))
+	for i, kv := range list {
+		var err error
+		if all[i].key, err = kv.Key.compile(); err != nil {
+			return nil, err
+		}
+		if all[i].value, err = kv.Value.compile(); err != nil {
+			return nil, err
+		}
+	}
+	return func(pairs map[string][]string) bool {
+		for _, p := range all {
+			found := false
+			for key, values := range pairs {
+				if found = p.key(key) && slices.ContainsFunc(values, p.value); found {
+					break
+				}
+			}
+			if !found {
+				return false
+			}
+		}
+		return true
+	}, nil
+}

@@ -1,0 +1,111 @@
+package sandboxtest
+
+import (
+	"bytes"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"io"
+	"log"
+	"log/slog"
+	"maps"
+	"net"
+	"net/netip"
+	"net/url"
+	"slices"
+	"time"
+
+	"github.com/go-vercel/sandbox/sandboxtest/internal/box"
+)
+
+// names are Options.Names: servers that stand in for others.
+type names struct {
+	servers map[string]nameServer
+	byAddr  map[netip.Addr]string
+}
+
+type nameServer struct {
+	addr   netip.Addr // in the network of sandboxes
+	target string     // host:port
+	plain  bool       // it speaks plain HTTP
+}
+
+func newNames(list map[string]string) (*names, error) {
+	n := &names{servers: make(map[string]nameServer), byAddr: make(map[netip.Addr]string)}
+	for i, name := range slices.Sorted(maps.Keys(list)) {
+		target, plain := list[name], false
+		if u, err := url.Parse(target); err == nil && u.Scheme == "http" && u.Host != "" {
+			target, plain = u.Host, true
+		}
+		if _, _, err := net.SplitHostPort(target); err != nil {
+			return nil, fmt.Errorf("Options.Names: %q for %q is neither host:port nor http://host:port", list[name], name)
+		}
+		addr, ok := box.NamedAddr(i)
+		if !ok {
+			return nil, errors.New("too many Options.Names")
+		}
+		name = plainName(name)
+		n.servers[name], n.byAddr[addr] = nameServer{addr, target, plain}, name
+	}
+	return n, nil
+}
+
+// addr is what a name resolves to in sandboxes, invalid when it is none of them.
+func (n *names) addr(name string) netip.Addr { return n.servers[plainName(name)].addr }
+
+// name is what an address was given for, or "".
+func (n *names) name(addr netip.Addr) string { return n.byAddr[addr] }
+
+func (n *names) target(name string) string { return n.servers[name].target }
+func (n *names) plain(name string) bool    { return n.servers[name].plain }
+
+// replayed is a connection of which something was read already.
+type replayed struct {
+	net.Conn
+	before []byte
+}
+
+func (r *replayed) Read(p []byte) (int, error) {
+	if len(r.before) > 0 {
+		n := copy(p, r.before)
+		r.before = r.before[n:]
+		return n, nil
+	}
+	return r.Conn.Read(p)
+}
+
+// CloseWrite ends what is sent, where that can be told apart.
+func (r *replayed) CloseWrite() error {
+	if w, ok := r.Conn.(interface{ CloseWrite() error }); ok {
+		return w.CloseWrite()
+	}
+	return r.Conn.Close()
+}
+
+// peekServerName reads the first message of a TLS client, and gives the name in
+// it and all that was read.
+func peekServerName(conn net.Conn, first []byte) (name string, read []byte) {
+	var seen bytes.Buffer
+	listening := &listener{r: io.TeeReader(io.MultiReader(bytes.NewReader(first), conn), &seen)}
+	_ = tls.Server(listening, &tls.Config{
+		GetConfigForClient: func(hello *tls.ClientHelloInfo) (*tls.Config, error) {
+			name = hello.ServerName
+			return nil, errors.New("heard enough")
+		},
+	}).Handshake() // always fails
+	return name, seen.Bytes()
+}
+
+// listener is a connection that says nothing.
+type listener struct{ r io.Reader }
+
+func (l *listener) Read(p []byte) (int, error)       { return l.r.Read(p) }
+func (l *listener) Write([]byte) (int, error)        { return 0, io.ErrClosedPipe }
+func (l *listener) Close() error                     { return nil }
+func (l *listener) LocalAddr() net.Addr              { return &net.TCPAddr{} }
+func (l *listener) RemoteAddr() net.Addr             { return &net.TCPAddr{} }
+func (l *listener) SetDeadline(time.Time) error      { return nil }
+func (l *listener) SetReadDeadline(time.Time) error  { return nil }
+func (l *listener) SetWriteDeadline(time.Time) error { return nil }
+
+func slogDebug(l *slog.Logger) *log.Logger { return slog.NewLogLogger(l.Handler(), slog.LevelDebug) }

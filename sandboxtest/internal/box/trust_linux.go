@@ -1,0 +1,103 @@
+package box
+
+import (
+	"bytes"
+	"crypto/sha1" //nolint:gosec // OpenSSL names files by it
+	"crypto/x509"
+	"encoding/asn1"
+	"encoding/binary"
+	"encoding/pem"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+)
+
+// trustedName is where the authority's certificate is in a box, and bundleName
+// the file that most programs read theirs from.
+const (
+	trustedName = ownRun + "/ca.pem"
+	bundleName  = "/etc/ssl/certs/ca-certificates.crt"
+)
+
+// bundles are the files of trusted authorities that distributions have.
+var bundles = []string{
+	bundleName, "/etc/pki/tls/certs/ca-bundle.crt", "/etc/pki/ca-trust/extracted/pem/tls-ca-bundle.pem",
+	"/etc/ssl/ca-bundle.pem", "/etc/pki/tls/cacert.pem", "/etc/ssl/cert.pem",
+}
+
+// trustEnv tells those programs of the authority that bring a list of their own.
+func trustEnv() []string {
+	return []string{"NODE_EXTRA_CA_CERTS=" + trustedName, "SSL_CERT_FILE=" + bundleName, "REQUESTS_CA_BUNDLE=" + bundleName}
+}
+
+// trust lets the programs of a base layer trust an authority.
+func trust(base string, authority []byte) error {
+	if len(authority) == 0 {
+		return nil
+	}
+	if err := os.WriteFile(base+trustedName, authority, 0o644); err != nil {
+		return err
+	}
+	done := make(map[string]bool)
+	for _, name := range bundles {
+		target, err := filepath.EvalSymlinks(name)
+		if errors.Is(err, fs.ErrNotExist) && name == bundleName {
+			target, err = name, nil
+		}
+		if err != nil || done[target] {
+			continue
+		}
+		done[target] = true
+		old, err := os.ReadFile(target)
+		if err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return err
+		}
+		if err := makeDirIn(base, filepath.Dir(target)); err != nil {
+			return err
+		}
+		if err := writeFile(base+target, string(bytes.Join([][]byte{bytes.TrimSpace(old), authority}, []byte("\n"))), 0o644); err != nil {
+			return err
+		}
+	}
+	name, err := hashName(authority)
+	if err != nil {
+		return err
+	}
+	return writeFile(filepath.Join(base+filepath.Dir(bundleName), name), string(authority), 0o644)
+}
+
+// makeDirIn makes a directory in the base layer, where it shows the host's if
+// there is one.
+func makeDirIn(base, dir string) error {
+	if info, err := os.Stat(dir); err == nil {
+		return copyDir(base, dir, info.Mode())
+	}
+	return os.MkdirAll(base+dir, 0o755)
+}
+
+// hashName is the file name by which OpenSSL looks for an authority, whose name
+// has to be a common name alone.
+func hashName(authority []byte) (string, error) {
+	block, _ := pem.Decode(authority)
+	if block == nil {
+		return "", errors.New("the authority is not PEM")
+	}
+	cert, err := x509.ParseCertificate(block.Bytes)
+	if err != nil {
+		return "", err
+	}
+	type attribute struct {
+		Type  asn1.ObjectIdentifier
+		Value string `asn1:"utf8"`
+	}
+	canonical := strings.Join(strings.Fields(strings.ToLower(cert.Subject.CommonName)), " ")
+	set, err := asn1.MarshalWithParams([]attribute{{asn1.ObjectIdentifier{2, 5, 4, 3}, canonical}}, "set")
+	if err != nil {
+		return "", err
+	}
+	sum := sha1.Sum(set) //nolint:gosec // as above
+	return fmt.Sprintf("%08x.0", binary.LittleEndian.Uint32(sum[:])), nil
+}
