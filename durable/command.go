@@ -27,7 +27,7 @@ type RunOptions struct {
 	// ends, instead of reporting it as lost. It is for what may run twice.
 	RerunIfLost bool `json:"rerunIfLost,omitempty"`
 	// Output is the key that the output is stored under. Empty means the
-	// workflow's ID and the command's number.
+	// workflow's ID, the sandbox's name and the command's number.
 	Output string `json:"output,omitempty"`
 }
 
@@ -117,7 +117,7 @@ func (s *Sandbox) Start(ctx workflow.Context, name string, args []string, o *Run
 		opts.Key = fmt.Sprintf("%s.%d", info.FirstRunID, s.Commands)
 	}
 	if opts.Output == "" {
-		opts.Output = fmt.Sprintf("%s/%d", info.WorkflowExecution.ID, s.Commands)
+		opts.Output = fmt.Sprintf("%s/%s/%d", info.WorkflowExecution.ID, s.Options.Name, s.Commands)
 	}
 	for again := false; ; again = true {
 		if s.VM == "" {

@@ -34,11 +34,14 @@ type started struct {
 
 // guard lets one start of a key win in a machine: directories are made by one
 // alone. It ends with taken for all others, and becomes the command for the
-// winner.
+// winner. What it is given is the key within the machine, since the directories
+// are in snapshots too.
 const (
-	guard = `mkdir -p /tmp/.durable && mkdir "/tmp/.durable/$0" 2>/dev/null || exit 125; exec "$@"`
+	guard = `mkdir -p "/tmp/.durable/${0%/*}" && mkdir "/tmp/.durable/$0" 2>/dev/null || exit 125; exec "$@"`
 	taken = 125
 )
+
+func within(vm, key string) string { return vm + "/" + key }
 
 var validKey = regexp.MustCompile(`^[A-Za-z0-9_.-]{1,128}$`)
 
@@ -82,7 +85,7 @@ func (w *Worker) start(ctx context.Context, in startInput) (started, error) {
 			return started{}, classify(err)
 		}
 	}
-	cmd, err := vm.StartCommand(ctx, "sh", append([]string{"-c", guard, key, in.Name}, in.Args...), opts)
+	cmd, err := vm.StartCommand(ctx, "sh", append([]string{"-c", guard, within(in.VM, key), in.Name}, in.Args...), opts)
 	switch {
 	case err == nil:
 		return handle(cmd)
@@ -109,7 +112,7 @@ func find(ctx context.Context, vm *sandbox.Session, key string) (*sandbox.Comman
 	}
 	cmds = slices.DeleteFunc(cmds, func(c *sandbox.Command) bool {
 		args := c.Args()
-		return len(args) < 4 || !slices.Equal(args[:3], []string{"-c", guard, key})
+		return len(args) < 4 || !slices.Equal(args[:3], []string{"-c", guard, within(vm.ID(), key)})
 	})
 	switch len(cmds) {
 	case 0:

@@ -177,7 +177,8 @@ func TestLostAnswers(t *testing.T) {
 }
 
 // TestMachineDies: a command whose machine ends is lost, with the output so far,
-// and not run again; the next one wakes the sandbox.
+// and not run again; the next one wakes the sandbox, which begins anew: no snapshot
+// had been taken.
 func TestMachineDies(t *testing.T) {
 	p := newPlay(t, &durabletest.Options{Emulator: sandboxtest.Options{}})
 	p.send(time.Minute, "a", "echo ran >> /vercel/sandbox/log; echo part; sleep 1000")
@@ -206,7 +207,7 @@ func TestMachineDies(t *testing.T) {
 	close(stopped)
 	require.NoError(t, p.GetWorkflowError())
 	assert.Equal(t, []string{
-		"active", "cmd-1 lost", "hibernated", "resuming", "active", "cmd-2 exited 0", "destroyed", "destroyed"}, story(events))
+		"active", "cmd-1 lost", "hibernated", "resuming", "reset", "active", "cmd-2 exited 0", "destroyed", "destroyed"}, story(events))
 	assert.Equal(t, "part\n", p.output("cmd-1"))
 }
 

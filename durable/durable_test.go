@@ -1,0 +1,103 @@
+package durable_test
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"go.temporal.io/sdk/client"
+	"go.temporal.io/sdk/workflow"
+
+	"github.com/go-vercel/sandbox"
+	"github.com/go-vercel/sandbox/durable"
+	"github.com/go-vercel/sandbox/durable/durabletest"
+)
+
+// TestLease: when everything of ours is gone, the machine stops by itself within
+// the lease, and keeps its files.
+func TestLease(t *testing.T) {
+	env := durabletest.New(t, nil)
+	env.SetStartWorkflowOptions(client.StartWorkflowOptions{ID: "left"})
+	var sb *durable.Sandbox
+	env.ExecuteWorkflow(func(ctx workflow.Context) (err error) {
+		if sb, err = durable.Open(ctx, &durable.Options{Lease: 10 * time.Minute}); err != nil {
+			return err
+		}
+		_, err = sb.Run(ctx, "sh", []string{"-c", "echo kept > f"}, nil)
+		return err // and nobody closes it
+	})
+	require.NoError(t, env.GetWorkflowError())
+	status := func() sandbox.Status {
+		got, err := env.Server.Client().Get(t.Context(), "durable-left", &sandbox.GetOptions{Resume: new(false)})
+		require.NoError(t, err)
+		return got.Status()
+	}
+	env.Server.Advance(9 * time.Minute)
+	assert.Equal(t, sandbox.StatusRunning, status())
+	env.Server.Advance(2 * time.Minute)
+	assert.Equal(t, sandbox.StatusStopped, status(), "the bill has ended")
+	got, err := env.Server.Client().Get(t.Context(), "durable-left", nil)
+	require.NoError(t, err)
+	data, err := got.FS().ReadFile(t.Context(), "f")
+	require.NoError(t, err)
+	assert.Equal(t, "kept\n", string(data))
+}
+
+// TestSandboxInWorkflow: what a workflow does with a sandbox beyond running
+// commands.
+func TestSandboxInWorkflow(t *testing.T) {
+	env := durabletest.New(t, nil)
+	env.Worker.Env = func(_ context.Context, name string) (map[string]string, error) {
+		return map[string]string{"WHO": "env of " + name}, nil
+	}
+	env.SetStartWorkflowOptions(client.StartWorkflowOptions{ID: "all"})
+	env.ExecuteWorkflow(func(ctx workflow.Context) error {
+		sb, err := durable.Open(ctx, &durable.Options{EnvFrom: "prod"})
+		if err != nil {
+			return err
+		}
+		defer sb.Delete(ctx)
+		res, err := sb.Run(ctx, "sh", []string{"-c", `echo "$WHO"; exit 7`}, nil)
+		require.NoError(t, err)
+		assert.Equal(t, "env of prod\n", res.Tail)
+		assert.Equal(t, 7, res.ExitCode)
+		require.ErrorContains(t, res.Err(), "exit code 7")
+
+		// The same key is the same command.
+		for range 2 {
+			_, err := sb.Run(ctx, "sh", []string{"-c", "echo once >> once"}, &durable.RunOptions{Key: "migrate"})
+			require.NoError(t, err)
+		}
+		res, err = sb.Run(ctx, "cat", []string{"once"}, nil)
+		require.NoError(t, err)
+		assert.Equal(t, "once\n", res.Tail, "%+v", res)
+
+		cmd, err := sb.Start(ctx, "sleep", []string{"1000"}, nil)
+		require.NoError(t, err)
+		require.NoError(t, sb.Kill(ctx, cmd, sandbox.SIGKILL))
+		res, err = sb.Wait(ctx, cmd)
+		require.NoError(t, err)
+		assert.Equal(t, durable.Killed, res.Outcome)
+		assert.Equal(t, 137, res.ExitCode)
+		require.NoError(t, sb.Kill(ctx, cmd, sandbox.SIGKILL), "it is over")
+
+		vm := sb.VM
+		require.NoError(t, sb.Refresh(ctx))
+		assert.NotEqual(t, vm, sb.VM)
+		snapshot, err := sb.Snapshot(ctx)
+		require.NoError(t, err)
+		assert.Empty(t, sb.VM, "a snapshot ends the machine")
+		copied, err := durable.Open(ctx, &durable.Options{Name: "copied", SnapshotID: snapshot})
+		require.NoError(t, err)
+		res, err = copied.Run(ctx, "cat", []string{"once"}, nil)
+		require.NoError(t, err)
+		assert.Equal(t, "once\n", res.Tail, "%+v", res)
+		return copied.Delete(ctx)
+	})
+	require.NoError(t, env.GetWorkflowError())
+	for range env.Server.Client().List(t.Context(), nil) {
+		assert.Fail(t, "a sandbox is left")
+	}
+}

@@ -1,0 +1,134 @@
+package embedded_test
+
+import (
+	"context"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/chromedp/cdproto/emulation"
+	"github.com/chromedp/chromedp"
+	"github.com/chromedp/chromedp/kb"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+// browser starts a headless Chromium, or skips the test.
+func browser(t *testing.T) context.Context {
+	t.Helper()
+	path := ""
+	for _, name := range []string{"chromium", "chromium-browser", "google-chrome"} {
+		if p, err := exec.LookPath(name); err == nil {
+			path = p
+			break
+		}
+	}
+	if path == "" {
+		if os.Getenv("SANDBOX_TEST_NEEDS") == "all" {
+			t.Fatal("SANDBOX_TEST_NEEDS=all, but there is no Chromium in PATH")
+		}
+		t.Skip("needs Chromium in PATH")
+	}
+	opts := append(chromedp.DefaultExecAllocatorOptions[:],
+		chromedp.ExecPath(path), chromedp.NoSandbox, chromedp.DisableGPU, chromedp.UserDataDir(t.TempDir()), chromedp.WindowSize(1100, 700),
+		chromedp.Flag("disable-background-networking", true), chromedp.Flag("disable-component-update", true), chromedp.Flag("disable-sync", true),
+	)
+	ctx, cancel := chromedp.NewExecAllocator(t.Context(), opts...)
+	t.Cleanup(cancel)
+	ctx, cancel = chromedp.NewContext(ctx)
+	t.Cleanup(func() {
+		_ = chromedp.Cancel(ctx)
+		cancel()
+	})
+	ctx, cancel = context.WithTimeout(ctx, 2*time.Minute)
+	t.Cleanup(cancel)
+	return ctx
+}
+
+// TestPage drives the page as a person does: a command, a reload in the middle of
+// its output, a kill of the service, hibernation, waking, the end. With
+// SANDBOX_SCREENSHOTS it keeps pictures in that folder.
+func TestPage(t *testing.T) {
+	ctx := browser(t)
+	_, config := startEmulator(t)
+	config.IdleAfter = 6 * time.Second
+	_, base := startService(t, config)
+
+	run := func(actions ...chromedp.Action) {
+		t.Helper()
+		require.NoError(t, chromedp.Run(ctx, actions...))
+	}
+	text := func(selector string) (s string) {
+		t.Helper()
+		run(chromedp.Evaluate(`document.querySelector("`+selector+`").innerText`, &s))
+		return s
+	}
+	shows := func(selector, want string) {
+		t.Helper()
+		require.Eventually(t, func() bool { return strings.Contains(text(selector), want) }, 30*time.Second, 50*time.Millisecond, "%s shows %q", selector, want)
+	}
+	send := func(command string) { run(chromedp.SendKeys("#line", command+"\n")) }
+	picture := func(name string) {
+		t.Helper()
+		dir := os.Getenv("SANDBOX_SCREENSHOTS")
+		if dir == "" {
+			return
+		}
+		var png []byte
+		run(chromedp.CaptureScreenshot(&png))
+		require.NoError(t, os.WriteFile(filepath.Join(dir, name+".png"), png, 0o644))
+	}
+
+	run(chromedp.Navigate(base + "/"))
+	shows("#state", "active")
+	send(`printf '\033[32mgreen\033[0m and \033[1mbold\033[0m\n'; ls /nowhere; for i in $(seq 20); do echo "line $i of 20"; sleep 0.1; done`)
+	shows("#log", "line 5 of 20")
+	run(chromedp.Reload())
+	shows("#log", "exit code 0")
+	log := text("#log")
+	assert.Equal(t, 1, strings.Count(log, "line 1 of 20"))
+	for _, line := range []string{"green and bold", "line 6 of 20\nline 7 of 20\nline 8 of 20", "No such file"} {
+		assert.Contains(t, log, line)
+	}
+	var green bool
+	run(chromedp.Evaluate(`[...document.querySelectorAll("#log span")].some((s) => s.textContent === "green" && s.style.color)`, &green))
+	assert.True(t, green, "colours show")
+	picture("session")
+
+	send("exit 3")
+	shows("#log", "exit code 3")
+	shows("#when", "hibernates in 0:0")
+	shows("#state", "hibernated")
+	run(emulation.SetEmulatedMedia().WithFeatures([]*emulation.MediaFeature{{Name: "prefers-color-scheme", Value: "dark"}}))
+	picture("hibernated-dark")
+
+	// On a phone; the history of commands has come along.
+	run(chromedp.EmulateViewport(390, 800, chromedp.EmulateMobile))
+	run(chromedp.SendKeys("#line", kb.ArrowUp))
+	var line string
+	run(chromedp.Value("#line", &line))
+	assert.Equal(t, "exit 3", line)
+	run(chromedp.Evaluate(`document.querySelector("#line").value = ""`, nil))
+	send("sleep 1000")
+	shows("#state", "active")
+	shows("#when", "running")
+	var wide bool
+	run(chromedp.Evaluate(`document.documentElement.scrollWidth > window.innerWidth`, &wide))
+	assert.False(t, wide, "nothing sticks out on a phone")
+	picture("phone")
+	run(chromedp.Click("#int"))
+	shows("#log", "killed")
+
+	run(chromedp.Evaluate(`window.confirm = () => true`, nil), chromedp.Click("#destroy"))
+	shows("#state", "destroyed")
+	var disabled bool
+	run(chromedp.Evaluate(`document.querySelector("#line").disabled`, &disabled))
+	assert.True(t, disabled)
+	// What was destroyed is forgotten: a new visit begins anew.
+	run(chromedp.Reload())
+	shows("#state", "active")
+	assert.NotContains(t, text("#log"), "line 1 of 20")
+}

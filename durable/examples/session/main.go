@@ -1,0 +1,69 @@
+// Session serves durable sessions from a program of one's own, on any Temporal
+// cluster: start it as often as there are machines, in front of the same task
+// queue.
+//
+//	temporal server start-dev        # or TEMPORAL_ADDRESS, TEMPORAL_NAMESPACE
+//	sandbox-emulator go run ./examples/session -addr 127.0.0.1:8088
+package main
+
+import (
+	"errors"
+	"flag"
+	"log"
+	"net/http"
+	"os"
+	"time"
+
+	"go.temporal.io/sdk/client"
+	"go.temporal.io/sdk/worker"
+
+	"github.com/go-vercel/sandbox"
+	"github.com/go-vercel/sandbox/durable"
+	"github.com/go-vercel/sandbox/durable/session"
+)
+
+func main() {
+	addr := flag.String("addr", "127.0.0.1:8088", "address to serve at")
+	output := flag.String("output", "output", "folder of the commands' output, shared by all processes")
+	flag.Parse()
+	if err := run(*addr, *output); err != nil {
+		log.Fatal(err)
+	}
+}
+
+func run(addr, output string) error {
+	sandboxes, err := sandbox.NewClient(nil)
+	if err != nil {
+		return err
+	}
+	c, err := client.Dial(client.Options{HostPort: os.Getenv("TEMPORAL_ADDRESS"), Namespace: os.Getenv("TEMPORAL_NAMESPACE")})
+	if err != nil {
+		return err
+	}
+	defer c.Close()
+	store := durable.Dir(output)
+	w := worker.New(c, "sandbox", worker.Options{})
+	session.Register(w, &durable.Worker{Client: sandboxes, Output: store})
+	if err := w.Start(); err != nil {
+		return err
+	}
+	defer w.Stop()
+
+	sessions := session.New(c, &session.Options{Sandbox: sandboxes, Output: store, Policy: session.Policy{IdleAfter: 15 * time.Minute}})
+	mux := http.NewServeMux()
+	mux.Handle("/api/sandbox/", http.StripPrefix("/api/sandbox", sessions.Handler(&session.HandlerOptions{
+		Page: true, Authorize: authorize,
+	})))
+	srv := &http.Server{Addr: addr, Handler: mux, ReadHeaderTimeout: 10 * time.Second}
+	log.Printf("http://%s/api/sandbox/", addr)
+	return srv.ListenAndServe()
+}
+
+// authorize is where a program asks who its user is, and whether the session is
+// that user's.
+func authorize(r *http.Request, id string) error {
+	if _, password, ok := r.BasicAuth(); os.Getenv("PASSWORD") != "" && (!ok || password != os.Getenv("PASSWORD")) {
+		return errors.New("who are you?")
+	}
+	return nil
+}
