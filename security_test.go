@@ -320,7 +320,7 @@ func TestHandlesFromJSON(t *testing.T) {
 			},
 			"a snapshot's ID": func() error {
 				var s sandbox.Snapshot
-				if err := s.UnmarshalJSON([]byte(`{"metadata":{"snapshot":{"id":"` + id + `"}},"id":"` + id + `"}`)); err != nil {
+				if err := s.UnmarshalJSON([]byte(`{"snapshot":{"id":"` + id + `","status":"created"}}`)); err != nil {
 					return err
 				}
 				s.SetClient(c)

@@ -6,6 +6,7 @@ import (
 	"net/url"
 	"strings"
 	"testing"
+	"time"
 )
 
 // FuzzHeaders tries to get an unexpected request through. The token GOOD stands
@@ -70,6 +71,11 @@ func checkOriginal(t *testing.T, r *http.Request) {
 			t.Errorf("header %q is still there", name)
 		}
 	}
+	checkAddress(t, r)
+}
+
+// checkAddress checks that a request's address can be read in one way only.
+func checkAddress(t *testing.T, r *http.Request) {
 	again, err := url.Parse(r.URL.String())
 	if err != nil {
 		t.Fatalf("URL %q: %v", r.URL, err)
@@ -96,4 +102,78 @@ func checkOriginal(t *testing.T, r *http.Request) {
 	if strings.ContainsAny(r.URL.String(), " \r\n\t\x00") {
 		t.Errorf("URL %q has odd characters", r.URL)
 	}
+}
+
+// FuzzToken takes tokens apart that have no signature worth checking.
+func FuzzToken(f *testing.F) {
+	good := testToken("k1", testIssuer)
+	f.Add(good)
+	f.Add(good[:len(good)-1] + "\n")
+	f.Add("eyJhbGciOiJub25lIn0.eyJpc3MiOiJodHRwczovL29pZGMudmVyY2VsLmNvbS90In0.")
+	f.Add(`..`)
+	f.Add("a.b.c.d")
+	f.Fuzz(func(t *testing.T, token string) {
+		parsed, err := parseToken(token)
+		if err != nil {
+			if len(token) > 200 && strings.Contains(err.Error(), token[100:]) {
+				t.Errorf("the error has the token in it: %v", err)
+			}
+			return
+		}
+		if again := parsed.input + "." + base64url.EncodeToString(parsed.signature); again != token {
+			t.Errorf("%q and %q are one token", token, again)
+		}
+		if checkIssuer(parsed.issuer) == nil {
+			u, err := url.Parse(parsed.issuer)
+			if err != nil || u.Scheme != "https" || u.Host != "oidc.vercel.com" || u.User != nil || u.RawQuery != "" || u.Fragment != "" ||
+				strings.Contains(u.Path, "..") && !strings.Contains(parsed.issuer, "..") {
+				t.Errorf("issuer %q is believed", parsed.issuer)
+			}
+		}
+		if _, err := parsed.meta(); err == nil && parsed.TeamID == nil {
+			t.Error("a token without a team has one")
+		}
+		if expiry, err := parsed.checkTime(time.Now()); err == nil && time.Until(expiry) < -clockTolerance-time.Second {
+			t.Errorf("expired %v", expiry)
+		}
+	})
+}
+
+// FuzzForwardedURL puts addresses together that a sandbox may have chosen.
+func FuzzForwardedURL(f *testing.F) {
+	f.Add("https", "api.example.com", "443", "/v1/x?y=z")
+	f.Add("http", "[::ffff:127.0.0.1]", "80", "/%2e%2e/")
+	f.Add("HTTPS", "a.b.", "0443", "//x")
+	f.Add("http", "127.1", "65535", `/\..\x;y/..;z`)
+	f.Fuzz(func(t *testing.T, scheme, host, port, path string) {
+		u, err := forwarded{host: host, scheme: scheme, port: port, path: path}.url()
+		if err != nil {
+			return
+		}
+		r := &http.Request{URL: u, Host: u.Hostname(), RequestURI: u.RequestURI(), Header: http.Header{}}
+		checkAddress(t, r)
+		if u.Path != "" && under(u.Path, "/v1") && !doubtful(u.Path) && strings.Contains(u.Path, "/..") && !strings.Contains(u.Path, "/...") && strings.Contains(u.Path+"/", "/../") {
+			t.Errorf("a path under /v1 climbs: %q", u.Path)
+		}
+	})
+}
+
+// FuzzCacheControl: no answer may be shared, whatever a server says.
+func FuzzCacheControl(f *testing.F) {
+	f.Add("public, s-maxage=60", "private=\"a, public\", max-age=1")
+	f.Add("S-MAXAGE = 5,, ,PUBLIC", "no-store")
+	f.Fuzz(func(t *testing.T, first, second string) {
+		got := strings.ToLower(privateCacheControl([]string{first, second}))
+		directives := strings.Split(got, ", ")
+		if directives[0] != "private" {
+			t.Fatalf("%q", got)
+		}
+		for directive := range strings.SplitSeq(got, ",") {
+			name, _, _ := strings.Cut(strings.TrimSpace(directive), "=")
+			switch strings.TrimSpace(name) {
+			case "public", "s-maxage":
+				t.Errorf("%q and %q give %q", first, second, got)
+			}
+		}
+	})
 }

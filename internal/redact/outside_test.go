@@ -104,3 +104,42 @@ func TestKnownError(t *testing.T) {
 		}
 	}
 }
+
+func TestURL(t *testing.T) {
+	for address, want := range map[string]string{
+		"":                                        "",
+		"https://github.com/a/b.git":              "https://github.com/a/b.git",
+		"https://SECRET@github.com/a/b.git":       "https://github.com/a/b.git",
+		"https://u:SECRET@github.com/a%20b":       "https://github.com/a%20b",
+		"https://h/x?token=SECRET":                "https://h/x?REDACTED",
+		"https://h/x#SECRET":                      "https://h/x?REDACTED",
+		"git@github.com:a/b.git":                  "REDACTED@github.com:a/b.git",
+		"SECRET@h:a?SECRET":                       "REDACTED@h:a",
+		"ssh://git@h/a":                           "ssh://h/a",
+		"https://%zzSECRET":                       "(malformed address)",
+		"mailto:SECRET@h":                         "(malformed address)",
+		"no scheme SECRET":                        "(malformed address)",
+		"https://h/\x1b[31m":                      "(malformed address)",
+		"https://u:SECRET@h:8443/a/../b?SECRET=1": "https://h:8443/a/../b?REDACTED",
+	} {
+		assert.Equal(t, want, URL(address), address)
+	}
+}
+
+func FuzzURL(f *testing.F) {
+	f.Add("github.com", "/a/b.git")
+	f.Add("h:1", ":x@y")
+	f.Add("@h", "")
+	f.Fuzz(func(t *testing.T, host, path string) {
+		if strings.Contains(host+path, "SECRET") {
+			return
+		}
+		for _, address := range []string{
+			"https://SECRET@" + host + path, "https://u:SECRET@" + host + path, "https://x/" + path + "?t=SECRET", "SECRET@" + host + ":" + path,
+		} {
+			if shown := URL(address); strings.Contains(shown, "SECRET") && !strings.ContainsAny(host, "/?#\\") && !strings.ContainsAny(path, "?#") {
+				t.Errorf("%q shows as %q", address, shown)
+			}
+		}
+	})
+}
