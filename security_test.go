@@ -16,7 +16,9 @@ import (
 	"net/http/httptest"
 	"net/http/httputil"
 	"net/url"
+	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"sync"
 	"testing"
@@ -504,4 +506,87 @@ func TestLoginStaysAtHome(t *testing.T) {
 	_, err = c.Get(t.Context(), "x", nil)
 	assert.ErrorIs(t, err, sandbox.ErrNotFound)
 	assert.Equal(t, []string{"Bearer of-the-environment"}, got)
+}
+
+// TestUploadFollowsNoLinks: files and folders of the tree are swapped for links
+// out of it while it is read.
+func TestUploadFollowsNoLinks(t *testing.T) {
+	t.Parallel()
+	sb, err := sandboxtest.New(t, nil).Client().Create(t.Context(), nil)
+	require.NoError(t, err)
+	base := t.TempDir()
+	tree, outside := filepath.Join(base, "tree"), filepath.Join(base, "outside")
+	const secret, mine = "outside-secret-of-the-user", "inside-of-the-tree-00000000"
+	for name, content := range map[string]string{filepath.Join(outside, "f"): secret, filepath.Join(tree, "sub", "f"): mine} {
+		require.NoError(t, os.MkdirAll(filepath.Dir(name), 0o755))
+		require.NoError(t, os.WriteFile(name, []byte(content), 0o600))
+	}
+	require.NoError(t, os.Symlink("../outside/f", filepath.Join(tree, "link")))
+	require.NoError(t, os.Symlink("../outside", filepath.Join(tree, "folder")))
+	stop := make(chan struct{})
+	var swapping sync.WaitGroup
+	swapping.Go(func() {
+		in := func(name string) string { return filepath.Join(tree, name) }
+		for {
+			select {
+			case <-stop:
+				return
+			default:
+			}
+			_ = os.Rename(in("sub"), in(".sub"))
+			_ = os.Symlink("../outside", in("sub"))
+			_ = os.Remove(in("sub"))
+			_ = os.Rename(in(".sub"), in("sub"))
+			_ = os.Rename(in("sub/f"), in("sub/.f"))
+			_ = os.Symlink("../../outside/f", in("sub/f"))
+			_ = os.Remove(in("sub/f"))
+			_ = os.Rename(in("sub/.f"), in("sub/f"))
+		}
+	})
+	sent := 0
+	for i := range 10 {
+		dst := fmt.Sprint("up", i)
+		// What disappears meanwhile may fail the upload.
+		if sb.UploadDir(t.Context(), tree, dst, &sandbox.UploadOptions{Exclude: []string{".f", ".sub"}}) == nil {
+			sent++
+		}
+		done, err := sb.RunCommand(t.Context(), "sh", []string{"-c", "find " + dst + " -type f -exec cat {} + 2>/dev/null"}, nil)
+		require.NoError(t, err)
+		out, err := done.Stdout(t.Context())
+		require.NoError(t, err)
+		assert.NotContains(t, out, secret)
+	}
+	close(stop)
+	swapping.Wait()
+	require.NoError(t, sb.UploadDir(t.Context(), tree, "last", nil))
+	file, err := sb.ReadFile(t.Context(), "last/sub/f", nil)
+	require.NoError(t, err)
+	defer file.Close()
+	data, err := io.ReadAll(file)
+	require.NoError(t, err)
+	assert.Equal(t, mine, string(data), "%d of 10 uploads went through meanwhile", sent)
+}
+
+// TestSecurityModel: the tests that docs/security.md names are there.
+func TestSecurityModel(t *testing.T) {
+	t.Parallel()
+	text, err := os.ReadFile(filepath.Join("docs", "security.md"))
+	require.NoError(t, err)
+	defined := map[string]bool{}
+	function := regexp.MustCompile(`(?m)^func ((?:Test|Fuzz)\w+)\(`)
+	require.NoError(t, filepath.WalkDir(".", func(name string, d fs.DirEntry, err error) error {
+		if err != nil || d.IsDir() || !strings.HasSuffix(name, "_test.go") {
+			return err
+		}
+		code, err := os.ReadFile(name)
+		for _, m := range function.FindAllStringSubmatch(string(code), -1) {
+			defined[m[1]] = true
+		}
+		return err
+	}))
+	named := regexp.MustCompile("`((?:Test|Fuzz)\\w+)`").FindAllStringSubmatch(string(text), -1)
+	require.Greater(t, len(named), 50)
+	for _, m := range named {
+		assert.True(t, defined[m[1]], "docs/security.md names %s, which there is not", m[1])
+	}
 }
