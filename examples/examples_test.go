@@ -50,6 +50,10 @@ var programs = []struct {
 		not:  []string{"never"},
 	},
 	{
+		name: "repl", need: "python3",
+		want: []string{">>> numbers = ", `""`, ">>> numbers\n", `"[0, 1, 4, 9, 16]\n"`, `"0 1 4 9 16 "`, "TypeError"},
+	},
+	{
 		name: "build", need: "git", args: []string{"./check.sh"}, code: 3,
 		want: []string{"Building ", "Add a check", "checking ci=true", "Exit code 3"},
 		setUp: func(t *testing.T, srv *sandboxtest.Server) (args, env []string) {
