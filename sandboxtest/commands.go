@@ -377,8 +377,11 @@ func (c *call) getCommand() error {
 	if err != nil {
 		return err
 	}
-	switch wait := c.r.URL.Query().Get("wait"); wait {
-	case "true":
+	wait, err := c.flag("wait", false)
+	if err != nil {
+		return err
+	}
+	if wait {
 		select {
 		case <-cmd.done:
 			if cmd.sess.hasFailed() {
@@ -388,9 +391,6 @@ func (c *call) getCommand() error {
 		case <-c.ctx.Done():
 			return c.ctx.Err()
 		}
-	case "", "false":
-	default:
-		return invalid("`wait` should be equal to one of the allowed values: true, false")
 	}
 	writeJSON(c.w, http.StatusOK, wire.CommandAnswer{Command: cmd.wire()})
 	return nil

@@ -226,13 +226,9 @@ func (c *call) getSandbox() error {
 	if err != nil {
 		return err
 	}
-	resume := false
-	switch c.r.URL.Query().Get("resume") {
-	case "", "true":
-		resume = true
-	case "false":
-	default:
-		return invalid("`resume` should be equal to one of the allowed values: true, false")
+	resume, err := c.flag("resume", true)
+	if err != nil {
+		return err
 	}
 	resumed := false
 	if resume {
@@ -308,6 +304,10 @@ func (c *call) updateSandbox() error {
 		return err
 	}
 	p.present = present
+	resume, err := c.flag("resume", false)
+	if err != nil {
+		return err
+	}
 	if _, ok := present["image"]; ok {
 		return invalid("should NOT have additional property `image`.")
 	}
@@ -355,8 +355,17 @@ func (c *call) updateSandbox() error {
 	if p.CurrentSnapshotID != "" {
 		sb.currentSnapshot = p.CurrentSnapshotID
 	}
-	answer := wire.UpdateAnswer{Sandbox: sb.wire(), Routes: sb.wireRoutes()}
 	st.changedLocked()
+	st.mu.Unlock()
+	if resume {
+		ctx, cancel := c.detached()
+		defer cancel()
+		if _, err := sb.resume(ctx); err != nil {
+			return err
+		}
+	}
+	st.mu.Lock()
+	answer := wire.UpdateAnswer{Sandbox: sb.wire(), Routes: sb.wireRoutes()}
 	st.mu.Unlock()
 	writeJSON(c.w, http.StatusOK, answer)
 	return nil
@@ -370,13 +379,9 @@ func (c *call) deleteSandbox() error {
 	if err != nil {
 		return err
 	}
-	orphans := false
-	switch c.r.URL.Query().Get("deleteOrphanSnapshots") {
-	case "true":
-		orphans = true
-	case "", "false":
-	default:
-		return invalid("`deleteOrphanSnapshots` should be equal to one of the allowed values: true, false")
+	orphans, err := c.flag("deleteOrphanSnapshots", false)
+	if err != nil {
+		return err
 	}
 	if err := sb.lock(); err != nil {
 		return err

@@ -242,6 +242,13 @@ func TestUpdate(t *testing.T) {
 	assert.Equal(t, "yes\n", c.sh(sess, "echo $NEW"))
 	c.call("PATCH", path, obj{"env": obj{}}, 200, nil)
 	assert.Equal(t, "\n", c.sh(sess, "echo $NEW"))
+	c.call("PATCH", path, obj{"persistent": true}, 200, nil)
+	c.stop(sess)
+	c.call("PATCH", path, obj{"timeout": 90_000}, 200, &out)
+	assert.Equal(t, "stopped", out.Sandbox.Status)
+	c.call("PATCH", path+"&resume=true", obj{"timeout": 90_000}, 200, &out)
+	assert.Equal(t, "running", out.Sandbox.Status)
+	c.refused("PATCH", path+"&resume=perhaps", obj{}, 400, "bad_request")
 	c.refused("PATCH", "/v2/sandboxes/none?projectId=prj", obj{}, 404, "not_found")
 }
 

@@ -405,7 +405,10 @@ func (sess *session) kill(status string) {
 		st.mu.Unlock()
 		return
 	}
-	if sess.live() {
+	switch {
+	case status == statusFailed: // a machine that dies does not tell before
+		sess.setStatus(status)
+	case sess.live():
 		sess.requestedStopAt = sess.sb.s.clock.Now()
 		sess.setStatus(statusStopping)
 	}

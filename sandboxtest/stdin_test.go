@@ -85,7 +85,7 @@ func TestStdin(t *testing.T) {
 // reads or ends, and given up after thirty seconds of the server's clock.
 func TestStdinOfACommandThatDoesNotRead(t *testing.T) {
 	inModes(t, sandboxtest.Options{}, func(t *testing.T, srv *sandboxtest.Server, c *raw) {
-		sess := c.create(nil).Session.ID
+		sess := c.create(obj{"timeout": day.Milliseconds()}).Session.ID // the clock is moved on until the write gives up
 		script := `while [ ! -e go ]; do sleep 0.01; done; cat | wc -c`
 		cmd := c.detach(sess, obj{"command": "sh", "args": []string{"-c", script}, "attachStdin": true})
 		text := strings.Repeat("x", 500<<10)
