@@ -54,23 +54,24 @@ func TestEnforces(t *testing.T) {
 }
 
 // inUserNamespace makes a command that runs a server as root of a user
-// namespace, which is root nowhere else, after a script.
-func inUserNamespace(t *testing.T, script string) *exec.Cmd {
+// namespace, which is root nowhere else, after a script; flags are those of
+// unshare.
+func inUserNamespace(t *testing.T, flags, script string) *exec.Cmd {
 	t.Helper()
 	if runtime.GOOS != "linux" {
 		t.Skip("Linux only")
 	}
 	needs.Programs(t, "unshare")
-	if out, err := exec.Command("unshare", "-r", "sh", "-c", script+"true").CombinedOutput(); err != nil {
+	if out, err := exec.Command("unshare", flags, "sh", "-c", script+"true").CombinedOutput(); err != nil {
 		needs.Missing(t, "user namespaces: %s", out)
 	}
-	return exec.Command("unshare", "-r", "sh", "-c", script+`exec "$0" "$@"`, os.Args[0], "-test.run=^TestVictim$")
+	return exec.Command("unshare", flags, "sh", "-c", script+`exec "$0" "$@"`, os.Args[0], "-test.run=^TestVictim$")
 }
 
 // TestRootOfAUserNamespace: as in a rootless container.
 func TestRootOfAUserNamespace(t *testing.T) {
 	t.Parallel()
-	v := runVictim(t, sandboxtest.Auto, "", inUserNamespace(t, ""))
+	v := runVictim(t, sandboxtest.Auto, "", inUserNamespace(t, "-r", ""))
 	assert.Equal(t, sandboxtest.Namespace, v.mode)
 	var at wire.SandboxAnswer
 	require.NoError(t, v.try("POST", "/v2/sandboxes", obj{"projectId": "prj"}, &at))
@@ -85,7 +86,7 @@ func TestRootOfAUserNamespace(t *testing.T) {
 // by what happens to his files.
 func TestFolderModeIsTold(t *testing.T) {
 	t.Parallel()
-	cmd := inUserNamespace(t, "echo 0 > /proc/sys/user/max_user_namespaces && echo 0 > /proc/sys/user/max_mnt_namespaces && ")
+	cmd := inUserNamespace(t, "-r", "echo 0 > /proc/sys/user/max_user_namespaces && echo 0 > /proc/sys/user/max_mnt_namespaces && ")
 	v := runVictim(t, sandboxtest.Auto, "", cmd)
 	assert.Equal(t, sandboxtest.Folder, v.mode)
 	v.kill()

@@ -3,6 +3,7 @@ package sandboxtest
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"os"
 	"sync"
@@ -30,6 +31,7 @@ type commandLog struct {
 	readers int
 	closed  bool          // the command has ended: no more will come
 	gone    bool          // removed: freed with the last reader
+	failed  error         // why something of the output is missing
 	grown   chan struct{} // closed when something changes, then replaced
 }
 
@@ -46,14 +48,17 @@ func (l *commandLog) Append(records []byte) error {
 	if l.closed || l.gone && l.readers == 0 {
 		return errLogGone
 	}
+	if l.failed != nil {
+		return l.failed
+	}
 	if l.name == "" && len(l.mem)+len(records) > memoryLog {
 		if err := l.spill(); err != nil {
-			return err
+			return l.failLocked(err)
 		}
 	}
 	if l.name != "" {
 		if _, err := l.file.WriteAt(records, l.size); err != nil {
-			return err
+			return l.failLocked(err)
 		}
 	} else {
 		l.mem = append(l.mem, records...)
@@ -61,6 +66,14 @@ func (l *commandLog) Append(records []byte) error {
 	l.size += int64(len(records))
 	l.wakeLocked()
 	return nil
+}
+
+// failLocked ends the log with an error: what is lost can't be made up for, and
+// whoever reads it must not take it for whole.
+func (l *commandLog) failLocked(err error) error {
+	l.failed = fmt.Errorf("the output could not be kept: %w", err)
+	l.wakeLocked()
+	return l.failed
 }
 
 // spill moves the log to a file.
@@ -185,7 +198,7 @@ type logReader struct {
 func (r *logReader) next(buf []byte) (int, <-chan struct{}, error) {
 	l := r.log
 	l.mu.Lock()
-	name, size, closed, grown := l.name, l.size, l.closed, l.grown
+	name, size, closed, failed, grown := l.name, l.size, l.closed, l.failed, l.grown
 	var n int
 	if name == "" {
 		n = copy(buf, l.mem[r.pos:])
@@ -197,6 +210,8 @@ func (r *logReader) next(buf []byte) (int, <-chan struct{}, error) {
 		return n, nil, nil
 	case r.pos < size:
 		return r.nextOfFile(buf[:min(int64(len(buf)), size-r.pos)], name)
+	case failed != nil:
+		return 0, nil, failed
 	case closed:
 		return 0, nil, io.EOF
 	default:

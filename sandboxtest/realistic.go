@@ -31,22 +31,24 @@ func (s *Server) stoppingTime() time.Duration {
 func (sess *session) snapshotAndFinish() {
 	if sess.sb.s.opts.Realistic {
 		sess.after(snapshottingTime, func() {
-			sess.takeSnapshot()
-			sess.after(settleTime, sess.finish)
+			if sess.takeSnapshot() || !sess.goOn() {
+				sess.after(settleTime, sess.finish)
+			}
 		})
 		return
 	}
-	sess.takeSnapshot()
-	sess.after(sess.sb.s.opts.Snapshotting, sess.finish)
+	if sess.takeSnapshot() || !sess.goOn() {
+		sess.after(sess.sb.s.opts.Snapshotting, sess.finish)
+	}
 }
 
 // await waits until done, which is called with the store's lock held, or until
-// the session has ended.
+// the session has ended, or runs on.
 func (sess *session) await(ctx context.Context, done func() bool) error {
 	st := sess.sb.s.store
 	for {
 		st.mu.Lock()
-		over, changed := sess.ended() || done(), sess.changed
+		over, changed := sess.ended() || sess.live() || done(), sess.changed
 		st.mu.Unlock()
 		if over {
 			return nil

@@ -59,6 +59,10 @@ func (c *call) stopSession() error {
 		return err
 	}
 	st.mu.Lock()
+	if sess.notSaved() {
+		st.mu.Unlock()
+		return errNotSaved
+	}
 	if sess.requestedStopAt.IsZero() { // something else has ended it
 		sess.requestedStopAt = c.s.clock.Now()
 	}

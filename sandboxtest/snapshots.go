@@ -80,8 +80,9 @@ func (sn *snapshot) expireAt(at time.Time) {
 	}
 }
 
-// takeSnapshot makes the files of the stopped machine a snapshot, as planned.
-func (sess *session) takeSnapshot() {
+// takeSnapshot makes the files of the stopped machine a snapshot, as planned. It
+// is false when that has failed.
+func (sess *session) takeSnapshot() bool {
 	s, st := sess.sb.s, sess.sb.s.store
 	st.mu.Lock()
 	machine, plan := sess.machine, sess.plan
@@ -91,7 +92,7 @@ func (sess *session) takeSnapshot() {
 	}
 	st.mu.Unlock()
 	if machine == nil {
-		return
+		return true
 	}
 	layer, size, err := machine.Freeze(context.Background())
 	st.mu.Lock()
@@ -114,7 +115,7 @@ func (sess *session) takeSnapshot() {
 		sn.status = snapshotFailed
 		st.changedLocked()
 		st.mu.Unlock()
-		return
+		return false
 	}
 	if from != "" {
 		// What the API calls the size is that of the whole, not of the layer.
@@ -129,7 +130,47 @@ func (sess *session) takeSnapshot() {
 	for _, old := range evicted {
 		st.removeSnapshot(old)
 	}
+	return true
 }
+
+// snapshotRetry is when a session whose time is over, and whose files could not
+// be saved, is stopped again.
+const snapshotRetry = time.Minute
+
+// goOn lets a session whose snapshot has failed, for example because the disk is
+// full, run on with its files: they are nowhere else. Its commands have ended.
+func (sess *session) goOn() bool {
+	s, st := sess.sb.s, sess.sb.s.store
+	st.mu.Lock()
+	machine := sess.machine
+	st.mu.Unlock()
+	if machine == nil {
+		return false
+	}
+	if err := machine.Restart(context.Background()); err != nil {
+		s.opts.Logger.Error("go on without a snapshot", "session", sess.id, "error", err)
+		return false
+	}
+	st.mu.Lock()
+	defer st.mu.Unlock()
+	sess.plan = nil
+	sess.requestedStopAt, sess.snapshottedAt = time.Time{}, time.Time{}
+	sess.setStatus(statusRunning)
+	if over := sess.began().Add(sess.timeout); !over.After(s.clock.Now()) {
+		sess.timeout += s.clock.Now().Sub(over) + snapshotRetry
+	}
+	sess.scheduleExpiry()
+	st.changedLocked()
+	return true
+}
+
+// notSaved reports whether the session runs on since its last snapshot failed.
+func (sess *session) notSaved() bool {
+	return sess.live() && sess.taken != nil && sess.taken.status == snapshotFailed
+}
+
+var errNotSaved = fail(http.StatusInternalServerError, "internal_server_error",
+	"The snapshot could not be created, for example because the disk is full. The sandbox runs on with its files.")
 
 // keep sets the expiry of a new snapshot, and applies the retention policy of
 // the sandbox. It gives the snapshots that have to go.
@@ -265,12 +306,15 @@ func (c *call) createSnapshot() error {
 	}
 	st := c.s.store
 	st.mu.Lock()
-	w, taken := sess.wire(), sess.taken
+	w, taken, notSaved := sess.wire(), sess.taken, sess.notSaved()
 	var sn wire.Snapshot
 	if taken != nil {
 		sn = taken.wire()
 	}
 	st.mu.Unlock()
+	if notSaved {
+		return errNotSaved
+	}
 	// The answer is of the moment of the snapshot, with which the session ends.
 	w.Status, w.StoppedAt, w.Duration, w.ActiveCPUDurationMs, w.NetworkTransfer = statusSnapshotting, wire.Time{}, nil, nil, nil
 	if taken == nil || sn.Status == snapshotFailed {

@@ -124,7 +124,7 @@ func TestOfficialSDKs(t *testing.T) {
 	t.Parallel()
 	needs.Programs(t, "python3")
 	for _, x := range []struct{ pkg, create string }{
-		{"@vercel/sandbox", `runtime: "node24"`}, {"vercel-sandbox-3", `runtime: "node24"`},
+		{"@vercel/sandbox", `runtime: "node24"`}, {"vercel-sandbox-3", `runtime: "node24"`}, {"vercel-sandbox-3", ""},
 	} {
 		t.Run(x.pkg+" "+x.create, func(t *testing.T) {
 			t.Parallel()

@@ -1,0 +1,65 @@
+package sandboxtest_test
+
+import (
+	"io"
+	"net/http"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/go-vercel/sandbox/internal/wire"
+	"github.com/go-vercel/sandbox/sandboxtest"
+)
+
+// stream gives the whole of a command's stream.
+func (v *victim) stream(sess, script string) string {
+	v.t.Helper()
+	req, err := http.NewRequest("POST", v.url+session(sess)+"/cmd",
+		strings.NewReader(`{"command":"sh","args":["-c","`+script+`"],"wait":true,"logs":true}`))
+	require.NoError(v.t, err)
+	req.Header.Set("Authorization", "Bearer "+v.token)
+	req.Header.Set("Content-Type", "application/json")
+	resp, err := v.client.Do(req)
+	require.NoError(v.t, err)
+	defer resp.Body.Close()
+	data, err := io.ReadAll(resp.Body)
+	require.NoError(v.t, err)
+	return string(data)
+}
+
+// TestFullDisk: what a full disk makes impossible is told, and costs nothing
+// that was there.
+func TestFullDisk(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	// The disk is one of its own, in a mount namespace that goes with the server.
+	cmd := inUserNamespace(t, "-rm", "mount -t tmpfs -o size=24m disk "+dir+" && ")
+	v := runVictim(t, sandboxtest.Auto, dir+"/state", cmd, "TMPDIR="+dir)
+	var at wire.SandboxAnswer
+	require.NoError(t, v.try("POST", "/v2/sandboxes", obj{"projectId": "prj", "name": "one"}, &at))
+	sess := at.Session.ID
+	_, err := v.sh(sess, "echo precious > file; dd if=/dev/zero of=big bs=1M count=40 2>/dev/null; echo full")
+	require.NoError(t, err)
+
+	out := v.stream(sess, "seq 1 200000")
+	assert.Contains(t, out, `"stream":"error"`, "the output is not whole")
+	assert.Contains(t, out, "no space left")
+
+	for _, path := range []string{"/snapshot", "/stop"} {
+		err := v.try("POST", session(sess)+path, obj{}, new(wire.StopAnswer))
+		require.ErrorContains(t, err, "runs on with its files", path)
+		text, err := v.sh(sess, "cat file")
+		require.NoError(t, err)
+		assert.Equal(t, "precious", text)
+	}
+
+	_, err = v.sh(sess, "rm big; echo room")
+	require.NoError(t, err)
+	require.NoError(t, v.try("POST", session(sess)+"/stop", obj{}, new(wire.StopAnswer)))
+	require.NoError(t, v.try("GET", "/v2/sandboxes/one?projectId=prj&resume=true", nil, &at))
+	text, err := v.sh(at.Session.ID, "cat file")
+	require.NoError(t, err)
+	assert.Equal(t, "precious", text)
+}
