@@ -246,12 +246,20 @@ func (c *Client) CloseIdleConnections() { c.http.CloseIdleConnections() }
 
 // projectID asks the provider for the project that calls are made for.
 func (c *Client) projectID(ctx context.Context) (string, error) {
+	if c == nil || c.creds == nil {
+		return "", errZeroClient
+	}
 	cr, err := c.creds.Credentials(ctx)
 	return cr.ProjectID, err
 }
 
+var errZeroClient = fmt.Errorf("sandbox: %w: the Client was not made by NewClient", ErrInvalid)
+
 // do performs an operation and decodes its answer.
 func (c *Client) do(ctx context.Context, req *api.Request, out any) error {
+	if c == nil || c.api == nil {
+		return errZeroClient
+	}
 	if err := checkRoute(req); err != nil {
 		return err
 	}
@@ -264,6 +272,9 @@ func (c *Client) do(ctx context.Context, req *api.Request, out any) error {
 // stream performs an operation whose answer is read by the caller, who closes
 // its body.
 func (c *Client) stream(ctx context.Context, req *api.Request) (*http.Response, error) {
+	if c == nil || c.api == nil {
+		return nil, errZeroClient
+	}
 	if err := checkRoute(req); err != nil {
 		return nil, err
 	}

@@ -153,6 +153,9 @@ func (c *Command) client() (*Client, error) {
 }
 
 func (c *Command) wire() wire.Command {
+	if c == nil {
+		return wire.Command{}
+	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.data

@@ -540,7 +540,8 @@ func missingFile(err error) error {
 // sandboxGone reads the message of a 404 whose code says nothing more.
 func sandboxGone(message string) bool {
 	message = strings.TrimPrefix(strings.ToLower(message), "vercel ")
-	return strings.HasPrefix(message, "sandbox not found") || strings.HasPrefix(message, "session not found")
+	return strings.HasPrefix(message, "sandbox not found") || strings.HasPrefix(message, "session not found") ||
+		strings.HasPrefix(message, "named sandbox ")
 }
 
 // Name returns the path that the file was opened with.

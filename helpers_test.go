@@ -2,6 +2,7 @@ package sandbox_test
 
 import (
 	"net/http"
+	"regexp"
 	"testing"
 
 	"github.com/go-vercel/sandbox"
@@ -52,3 +53,5 @@ func credentialsOf(srv *sandboxtest.Server) auth.Provider {
 	c := srv.Credentials()
 	return auth.Static(auth.Credentials{Token: c.Token, TeamID: c.TeamID, ProjectID: c.ProjectID})
 }
+
+func mustMatch(pattern string) *regexp.Regexp { return regexp.MustCompile(pattern) }

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"net/http"
 	"time"
 
@@ -54,8 +55,8 @@ func (o *KeepAliveOptions) withDefaults() (KeepAliveOptions, error) {
 // somebody stopped it, KeepAlive waits for the next one, which any other call on
 // this handle may start, and keeps that alive.
 //
-// Requests that fail for a passing reason are made again. When the session can't
-// be extended any further, since the plan's limit is reached, or the sandbox is
+// Requests that fail for a passing reason, or get no answer within 15 seconds,
+// are made again, and logged. When the session can't be extended any further, since the plan's limit is reached, or the sandbox is
 // gone, an error says so.
 func (s *Sandbox) KeepAlive(ctx context.Context, opts *KeepAliveOptions) error {
 	o, err := opts.withDefaults()
@@ -90,9 +91,13 @@ func (s *Sandbox) keepAliveOnce(ctx context.Context, o *KeepAliveOptions) (time.
 	if cur == nil {
 		return o.Interval, nil
 	}
+	// A request that gets no answer must not keep the next one from being made.
+	ctx, cancel := context.WithTimeout(ctx, keepAliveLimit)
+	defer cancel()
 	left, running, err := cur.timeLeft(ctx)
 	switch {
 	case err != nil && passing(err):
+		s.keepAliveFailed(ctx, err)
 		return o.Interval, nil
 	case err != nil:
 		return 0, fmt.Errorf("sandbox: keeping %q alive: %w", s.Name(), err)
@@ -104,7 +109,10 @@ func (s *Sandbox) keepAliveOnce(ctx context.Context, o *KeepAliveOptions) (time.
 	// Enough to be beyond the margin, even where that is longer than the step.
 	err = cur.ExtendTimeout(ctx, max(o.Step, o.Margin-left+o.Interval))
 	switch {
-	case err == nil, errors.Is(err, ErrStopped), passing(err):
+	case err == nil, errors.Is(err, ErrStopped):
+		return o.Interval, nil
+	case passing(err):
+		s.keepAliveFailed(ctx, err)
 		return o.Interval, nil
 	case errors.Is(err, ErrUnauthorized):
 		return 0, fmt.Errorf("sandbox: keeping %q alive: %w", s.Name(), err)
@@ -113,13 +121,28 @@ func (s *Sandbox) keepAliveOnce(ctx context.Context, o *KeepAliveOptions) (time.
 		s.Name(), cur.ID(), left.Round(time.Second), err)
 }
 
+// keepAliveLimit is how long KeepAlive waits for its requests at a time.
+const keepAliveLimit = 15 * time.Second
+
+// keepAliveFailed logs a failure that KeepAlive outlasts.
+func (s *Sandbox) keepAliveFailed(ctx context.Context, err error) {
+	if c, clientErr := s.client(); clientErr == nil && c.log != nil {
+		c.log.LogAttrs(ctx, slog.LevelWarn, "sandbox: KeepAlive failed, and tries again",
+			slog.String("sandbox", s.Name()), slog.Any("error", c.secrets.Error(err)))
+	}
+}
+
 // passing reports whether a request may succeed another time.
 func passing(err error) bool {
-	if e, ok := errors.AsType[*APIError](err); ok {
-		return e.Status >= 500 || e.Status == http.StatusTooManyRequests || e.Status < 300
+	switch e := err.(type) {
+	case *APIError:
+		return e.Status < 300 || e.failure().Transient()
+	case *RequestError:
+		return true
+	case *api.AuthError:
+		return !errors.Is(err, ErrNoCredentials)
 	}
-	_, ok := errors.AsType[*RequestError](err)
-	return ok
+	return false
 }
 
 // timeLeft asks how long the session has. The end is by the server's clock, and

@@ -183,6 +183,8 @@ func (e notRunningError) Is(target error) bool { return target == ErrStopped }
 // stillRuns asks the API whether the current session runs or is about to. A
 // failure to ask is not an answer.
 func (s *Sandbox) stillRuns(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, sessionCheck/2)
+	defer cancel()
 	cur := s.CurrentSession()
 	if cur == nil || cur.Refresh(ctx) != nil {
 		return nil

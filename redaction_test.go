@@ -27,7 +27,7 @@ const (
 
 var planted = []string{plantedToken, plantedEnv, plantedPassword, plantedHeader}
 
-// lockedBuffer takes log records from many goroutines.
+// lockedBuffer takes what many goroutines write.
 type lockedBuffer struct {
 	mu sync.Mutex
 	b  bytes.Buffer
@@ -37,6 +37,12 @@ func (b *lockedBuffer) Write(p []byte) (int, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return b.b.Write(p)
+}
+
+func (b *lockedBuffer) String() string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.b.String()
 }
 
 // TestSecretsDoNotShow makes every kind of success and failure with planted

@@ -69,7 +69,7 @@ var errZeroSandbox = fmt.Errorf("sandbox: %w: the Sandbox was not made by Create
 
 // client returns the client that the handle is attached to, or the default one.
 func (s *Sandbox) client() (*Client, error) {
-	if s.st == nil {
+	if s == nil || s.st == nil {
 		return nil, errZeroSandbox
 	}
 	s.st.mu.Lock()
@@ -102,7 +102,7 @@ func (s *Sandbox) SetClient(c *Client) {
 
 // metadata returns what the API last said of the sandbox.
 func (s *Sandbox) metadata() wire.Sandbox {
-	if s.st == nil {
+	if s == nil || s.st == nil {
 		return wire.Sandbox{}
 	}
 	s.st.mu.Lock()
@@ -123,7 +123,7 @@ func (s *Sandbox) Info() Info {
 // CurrentSession returns the session that calls are made on. It is nil only for
 // a handle that came from JSON, or an answer of the API, without a session.
 func (s *Sandbox) CurrentSession() *Session {
-	if s.st == nil {
+	if s == nil || s.st == nil {
 		return nil
 	}
 	s.st.mu.Lock()

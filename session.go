@@ -3,6 +3,7 @@ package sandbox
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"log/slog"
@@ -58,6 +59,9 @@ func (s *Session) client() (*Client, error) {
 }
 
 func (s *Session) wire() wire.Session {
+	if s == nil {
+		return wire.Session{}
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.data
@@ -228,6 +232,9 @@ func (s *Session) Snapshot(ctx context.Context, opts *SnapshotOptions) (*Snapsho
 	if err := s.do(ctx, api.CreateSnapshot, body, &answer); err != nil {
 		return nil, err
 	}
+	if answer.Snapshot.ID == "" {
+		return nil, publicError(api.NoAnswer(&api.Request{Op: api.CreateSnapshot, Path: []string{s.ID()}}, errors.New("the answer does not name the snapshot")))
+	}
 	if answer.Session != nil {
 		s.set(*answer.Session, nil)
 	}
@@ -270,6 +277,9 @@ func (s *Session) OpenInteractive(ctx context.Context) (*Interactive, error) {
 	var answer wire.InteractiveAnswer
 	if err := s.do(ctx, api.OpenInteractive, struct{}{}, &answer); err != nil {
 		return nil, err
+	}
+	if answer.URL == "" {
+		return nil, publicError(api.NoAnswer(&api.Request{Op: api.OpenInteractive, Path: []string{s.ID()}}, errors.New("the answer has no address")))
 	}
 	return &Interactive{URL: answer.URL, Token: answer.Token}, nil
 }

@@ -358,7 +358,10 @@ func (s *Shell) Close() error {
 		s.finish(0, errShellClosed)
 		// The other end should learn that this is meant. Cancelling breaks a
 		// farewell that takes too long.
-		timer := time.AfterFunc(goodbye, func() { s.cancel(errShellClosed) })
+		timer := time.AfterFunc(goodbye, func() {
+			s.cancel(errShellClosed)
+			_ = s.conn.CloseNow() // the farewell has a patience of its own
+		})
 		_ = s.conn.Close(websocket.StatusNormalClosure, "") // may be closed already
 		timer.Stop()
 		s.cancel(errShellClosed)

@@ -138,7 +138,7 @@ var (
 		"the same bytes are sent again at the same position; before the sandbox has shown that it counts, it is asked first, and ErrOutcomeUnknown if it does not"))
 
 	MakeDir = register(post("make directory", session+"/fs/mkdir", Settled,
-		"finds the directory there, and can't tell who made it", "the directory is looked at: where there is none the request is sent again, else ErrOutcomeUnknown"))
+		"finds the directory there, and can't tell who made it", "ErrOutcomeUnknown: a directory that is there does not tell who made it"))
 	WriteFiles = register(post("write files", session+"/fs/write", Safe,
 		"unpacks the same files once more; a first attempt that arrives late could put back what it has of them", askAgain))
 	ReadFile = register(post("read file", session+"/fs/read", Safe, reads, askAgain).streamed())
