@@ -26,12 +26,17 @@ func (f *FileSystem) ReadDir(ctx context.Context, name string) ([]fs.DirEntry, e
 	if err != nil {
 		return nil, &fs.PathError{Op: "open", Path: name, Err: reason(err)}
 	}
+	return dirEntries(list), nil
+}
+
+// dirEntries returns a listing in the order of its names.
+func dirEntries(list []coreutils.Entry) []fs.DirEntry {
 	entries := make([]fs.DirEntry, len(list))
 	for i := range list {
 		entries[i] = fs.FileInfoToDirEntry(&fileInfo{name: list[i].Name, stat: fileStat(&list[i].Stat)})
 	}
 	slices.SortFunc(entries, func(a, b fs.DirEntry) int { return strings.Compare(a.Name(), b.Name()) })
-	return entries, nil
+	return entries
 }
 
 // maxInline is how much data travels as an argument of a command. The system

@@ -9,6 +9,8 @@ import (
 	"path"
 	"strings"
 	"syscall"
+
+	"github.com/go-vercel/sandbox/internal/api"
 )
 
 // IOFS returns the directory root as an [fs.FS], for [fs.WalkDir], [fs.Glob],
@@ -22,14 +24,22 @@ import (
 // Opening a file and asking for its FileInfo is one request; its content is
 // another, made at the first read. Seeking works; going back in a file of more
 // than 256 KiB fetches it again.
+//
+// A walk of a tree lists it ahead: when a directory is read in one that was read
+// before, one request lists up to 5,000 files of the tree. What that says of
+// other directories is used once each, for at most a second, and not at all once
+// the client has made any request that may have changed something or has seen a
+// command end. So a walk sees what the program itself has done; what processes in
+// the sandbox do meanwhile it may see up to a second late.
 func (f *FileSystem) IOFS(ctx context.Context, root string) fs.FS {
-	return &ioFS{ctx: ctx, fsys: f, root: root}
+	return &ioFS{ctx: api.Quiet(ctx), fsys: f, root: root}
 }
 
 type ioFS struct {
-	ctx  context.Context
-	fsys *FileSystem
-	root string
+	ctx   context.Context
+	fsys  *FileSystem
+	root  string
+	ahead ahead
 }
 
 var (
@@ -98,6 +108,9 @@ func (x *ioFS) ReadDir(name string) ([]fs.DirEntry, error) {
 	p, err := x.path("readdir", name)
 	if err != nil {
 		return nil, err
+	}
+	if list, ok := x.listAhead(name); ok {
+		return list, nil
 	}
 	list, err := x.fsys.ReadDir(x.ctx, p)
 	if err != nil {

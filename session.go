@@ -425,6 +425,8 @@ type target interface {
 	// attempt, with the working directory of the session that it goes to.
 	uploadTarGz(ctx context.Context, open func(cwd string) (io.ReadCloser, error)) error
 	Cwd() string
+	// client returns the client that requests go through.
+	client() (*Client, error)
 }
 
 var (

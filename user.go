@@ -271,6 +271,8 @@ var (
 	_ owner  = (*User)(nil)
 )
 
+func (u *User) client() (*Client, error) { return u.sandbox.client() }
+
 // Username returns the name of the user.
 func (u *User) Username() string { return u.username }
 

@@ -15,6 +15,7 @@ import (
 	"net/http"
 	"net/url"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/go-vercel/sandbox/internal/redact"
@@ -50,6 +51,8 @@ type Client struct {
 	base    string // escaped path prefix
 	retrier *retryablehttp.Client
 	agent   []string
+	// changes is what Changes returns.
+	changes atomic.Uint64
 }
 
 // New makes a client.
@@ -142,6 +145,7 @@ func (c *Client) Stream(ctx context.Context, req *Request) (*http.Response, erro
 			return nil, c.shown(f)
 		}
 	}
+	resp.Body = &changingBody{resp.Body, func() { c.changed(ctx, req) }}
 	return resp, nil
 }
 
@@ -149,6 +153,8 @@ func (c *Client) Stream(ctx context.Context, req *Request) (*http.Response, erro
 // read, and otherwise with its head. It returns neither an answer nor an error
 // when a delete was found to be done already.
 func (c *Client) send(ctx context.Context, req *Request, whole bool) (*http.Response, *attempts, error) {
+	c.changed(ctx, req)
+	defer c.changed(ctx, req)
 	a := &attempts{op: req.Op, whole: whole}
 	auth, err := c.cfg.Auth(ctx)
 	if err != nil {

@@ -7,6 +7,9 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
+	"path"
+	"strconv"
 	"strings"
 	"unicode/utf8"
 )
@@ -22,21 +25,74 @@ type Entry struct {
 	Stat Stat
 }
 
-// List returns what is in a directory, in any order.
-func (run Runner) List(ctx context.Context, dir string) ([]Entry, error) {
+// listed is dir as find is to be given it.
+func listed(dir string) string {
 	if strings.ContainsRune("-()!,", rune(dir[0])) {
 		dir = "./" + dir // find would take it for a part of its expression
 	}
 	if !strings.HasSuffix(dir, "/") {
 		dir += "/" // follow a link, and refuse what is not a directory
 	}
-	args := []string{dir, "-maxdepth", "1", "-mindepth", "1", "-ignore_readdir_race", "-printf", listFormat}
+	return dir
+}
+
+// List returns what is in a directory, in any order.
+func (run Runner) List(ctx context.Context, dir string) ([]Entry, error) {
+	args := []string{listed(dir), "-maxdepth", "1", "-mindepth", "1", "-ignore_readdir_race", "-printf", listFormat}
 	entries, lossy, err := run.list(ctx, "find", args, func(w io.Writer) io.WriteCloser { return nopCloser{w} })
 	if err == nil && lossy {
 		name, args := encoded("find", args)
 		entries, _, err = run.list(ctx, name, args, newBase64Writer)
 	}
 	return entries, err
+}
+
+// Tree lists a directory and those in it, up to limit entries, by their paths
+// below it; its own is ".". Directories that are not listed to their ends are left
+// out. It fails if anything is odd about the tree, such as a directory that may
+// not be read.
+func (run Runner) Tree(ctx context.Context, dir string, limit int) (map[string][]Entry, error) {
+	const script = `find "$1" -mindepth 1 -ignore_readdir_race -printf "$2" | head -z -n "$3"`
+	lists := map[string][]Entry{".": nil}
+	var last string
+	n := 0
+	p := &listParser{tree: true, emit: func(e Entry) {
+		n++
+		last = e.Name
+		parent, name := path.Split(e.Name)
+		parent = path.Clean(parent)
+		if e.Stat.RawMode&sIFMT == sIFDIR {
+			lists[e.Name] = nil
+		}
+		e.Name = name
+		lists[parent] = append(lists[parent], e)
+	}}
+	format := strings.Replace(listFormat, "%f", "%P", 1)
+	res, err := run(ctx, Call{Name: "sh", Args: []string{"-c", script, "sh", listed(dir), format, strconv.Itoa(limit)}, Stdout: p})
+	if err == nil {
+		err = p.end()
+	}
+	switch {
+	case err != nil:
+		return nil, err
+	case res.ExitCode != 0 || res.Stderr != "":
+		return nil, NewError("find", res.ExitCode, res.Stderr)
+	}
+	if n >= limit {
+		// find goes down into each directory before it goes on.
+		for delete(lists, last); last != "."; {
+			last = path.Dir(last)
+			delete(lists, last)
+		}
+	}
+	for _, list := range lists {
+		for _, e := range list {
+			if strings.ContainsRune(e.Name, utf8.RuneError) {
+				return nil, fmt.Errorf("%w: a name is not UTF-8", ErrOutput)
+			}
+		}
+	}
+	return lists, nil
 }
 
 // list runs a listing and parses it while it arrives. lossy is true when a name
@@ -75,6 +131,7 @@ const maxListEntry = 64 << 10
 // sense fails, which ends the command's output.
 type listParser struct {
 	emit func(Entry)
+	tree bool // names are paths
 	rest []byte
 	err  error
 }
@@ -94,7 +151,7 @@ func (p *listParser) Write(b []byte) (int, error) {
 			p.rest = append(p.rest, entry...)
 			entry = p.rest
 		}
-		e, err := parseListEntry(string(entry))
+		e, err := parseListEntry(string(entry), p.tree)
 		if err != nil {
 			p.err = err
 			return 0, err
@@ -119,15 +176,16 @@ func (p *listParser) end() error {
 	return p.err
 }
 
-// parseListEntry reads one entry, without its NUL.
-func parseListEntry(s string) (Entry, error) {
+// parseListEntry reads one entry, without its NUL, whose name is that of a file
+// or, in a tree, a path.
+func parseListEntry(s string, tree bool) (Entry, error) {
 	const fields = 13
 	parts := strings.SplitN(s, " ", fields)
 	if len(parts) != fields {
 		return Entry{}, fmt.Errorf("%w: entry %.100q of the listing is too short", ErrOutput, s)
 	}
 	name := parts[12]
-	if name == "" || name == "." || name == ".." || strings.Contains(name, "/") {
+	if name == "." || !tree && strings.Contains(name, "/") || !fs.ValidPath(strings.ToValidUTF8(name, "?")) {
 		return Entry{}, fmt.Errorf("%w: the listing has an entry named %.100q", ErrOutput, name)
 	}
 	p := fieldParser{}
