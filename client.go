@@ -46,7 +46,9 @@ type ClientOptions struct {
 	AllowHTTP bool
 	// HTTPClient sends the requests. Nil means a client whose connections are
 	// reused by any number of goroutines. A Timeout in it would cut streams, so
-	// it must be zero; limit calls by their contexts.
+	// it must be zero; limit calls by their contexts. It opens terminals as well,
+	// whose token is in the address: a transport that records addresses records
+	// it.
 	HTTPClient *http.Client
 	// Logger is given one record for each request, at debug level, or at
 	// warning level when it failed or was repeated. No secret is ever logged.

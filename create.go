@@ -133,6 +133,23 @@ func (g GitSource) source() (any, error) {
 	}{"git", g.URL, g.Username, g.Password, g.Depth, g.Revision}, nil
 }
 
+func (g GitSource) secrets() []string { return append(urlSecrets(g.URL), g.Password) }
+
+// urlSecrets are what an address may hold besides where it leads.
+func urlSecrets(address string) []string {
+	u, err := url.Parse(address)
+	if err != nil {
+		return nil
+	}
+	secrets := []string{u.RawQuery}
+	if password, ok := u.User.Password(); ok {
+		secrets = append(secrets, password)
+	} else if u.User != nil {
+		secrets = append(secrets, u.User.Username()) // a token may stand there alone
+	}
+	return secrets
+}
+
 // TarballSource unpacks an archive from an http or https address.
 type TarballSource struct {
 	// URL is the archive's address. A user, a password and the query, which may
@@ -156,6 +173,8 @@ func (t TarballSource) MarshalJSON() ([]byte, error) {
 		URL  string `json:"url"`
 	}{"tarball", redact.URL(t.URL)})
 }
+
+func (t TarballSource) secrets() []string { return urlSecrets(t.URL) }
 
 func (t TarballSource) source() (any, error) {
 	if t.URL == "" {
@@ -304,6 +323,11 @@ func (c *Client) create(ctx context.Context, o *CreateOptions) (*Sandbox, error)
 	op := api.CreateSandbox
 	if o.Name != "" {
 		op = api.CreateNamed
+	}
+	if s, ok := o.Source.(interface{ secrets() []string }); ok {
+		for _, secret := range s.secrets() {
+			c.secrets.Add(secret) // which a clone that fails may quote
+		}
 	}
 	var answer wire.SandboxAnswer
 	if err := c.do(ctx, &api.Request{Op: op, Body: full}, &answer); err != nil {

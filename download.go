@@ -32,6 +32,9 @@ type DownloadFileOptions struct {
 	Cwd string
 	// MkdirAll makes the local directories that lead to the file.
 	MkdirAll bool
+	// MaxBytes is the most bytes that the file may have: of a larger one nothing
+	// is kept, and the error wraps a [*http.MaxBytesError]. Zero means no limit.
+	MaxBytes int64
 	// Progress is told how much was downloaded.
 	Progress ProgressFunc
 }
@@ -73,6 +76,9 @@ func downloadFile(ctx context.Context, t target, src, dst string, opts *Download
 	if dst == "" {
 		return invalid("dst", "is empty; the path of a local file is needed")
 	}
+	if o.MaxBytes < 0 {
+		return invalid("MaxBytes", "%d is negative", o.MaxBytes)
+	}
 	open := func() (*FileReader, error) {
 		return openFile(ctx, t, src, &ReadFileOptions{Cwd: o.Cwd, Progress: o.Progress})
 	}
@@ -92,6 +98,7 @@ func downloadFile(ctx context.Context, t target, src, dst string, opts *Download
 		return err
 	}
 	defer w.discard()
+	w.limit = o.MaxBytes
 	length := newLength(ctx, t, r, joinCwd(o.Cwd, src))
 	defer length.stop()
 	for attempt := 1; ; attempt++ {
@@ -196,6 +203,8 @@ type part struct {
 	file *os.File
 	name string // as the caller calls it, for errors
 	dst  string // where it goes, which a symbolic link may say
+
+	limit int64 // of its bytes, unless that is 0
 }
 
 // createPart makes a temporary file beside dst. Its errors are those that
@@ -254,8 +263,12 @@ func (p *part) fail(op string, err error) error {
 func (p *part) fill(ctx context.Context, r io.Reader) error {
 	buf := transferBuffers.Get().(*[256 << 10]byte)
 	defer transferBuffers.Put(buf)
+	var total int64
 	for {
 		n, err := r.Read(buf[:])
+		if total += int64(n); p.limit > 0 && total > p.limit {
+			return p.fail("download", &http.MaxBytesError{Limit: p.limit})
+		}
 		if n > 0 {
 			if _, err := p.file.Write(buf[:n]); err != nil {
 				return p.fail("write", err)

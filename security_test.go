@@ -54,6 +54,12 @@ func operations(ctx context.Context, c *sandbox.Client) map[string]func() error 
 		"create": func() error {
 			return first(c.Create(ctx, &sandbox.CreateOptions{Name: "n", Env: sandbox.Env{"A": plantedEnv}}))
 		},
+		"create from git": func() error {
+			return first(c.Create(ctx, &sandbox.CreateOptions{Source: sandbox.GitSource{URL: "https://h/x.git", Username: "u", Password: plantedPassword}}))
+		},
+		"create from a tarball": func() error {
+			return first(c.Create(ctx, &sandbox.CreateOptions{Source: &sandbox.TarballSource{URL: "https://u:" + plantedPassword + "@h/x.tgz"}}))
+		},
 		"create unnamed": func() error { return first(c.Create(ctx, nil)) },
 		"fork":           func() error { return first(c.Fork(ctx, "n", nil)) },
 		"get": func() error {
@@ -106,6 +112,14 @@ func TestEchoes(t *testing.T) {
 			w.WriteHeader(403)
 			fmt.Fprintf(w, `{"error":{"code":"forbidden","message":"token %s is not valid"}}`, token(r))
 		},
+		"what was to be cloned": func(w http.ResponseWriter, r *http.Request) {
+			var body struct {
+				Source struct{ URL, Password string }
+			}
+			_ = json.NewDecoder(r.Body).Decode(&body)
+			w.WriteHeader(400)
+			fmt.Fprintf(w, `{"error":{"code":"bad_request","message":"can't fetch %s with %s"}}`, body.Source.URL, body.Source.Password)
+		},
 		"code": func(w http.ResponseWriter, r *http.Request) {
 			w.WriteHeader(403)
 			fmt.Fprintf(w, `{"error":{"code":"%s","message":"x"}}`, r.Header.Get("Authorization"))
@@ -153,6 +167,7 @@ func TestEchoes(t *testing.T) {
 					require.Error(t, err, operation)
 				}
 				assert.NotContains(t, everyForm(err), plantedToken, operation)
+				assert.NotContains(t, everyForm(err), plantedPassword, operation)
 			}
 			assert.NotContains(t, logs.b.String(), plantedToken)
 		})
@@ -565,6 +580,25 @@ func TestUploadFollowsNoLinks(t *testing.T) {
 	data, err := io.ReadAll(file)
 	require.NoError(t, err)
 	assert.Equal(t, mine, string(data), "%d of 10 uploads went through meanwhile", sent)
+}
+
+// TestDownloadFileMaxBytes: a file that has no end does not fill the disk.
+func TestDownloadFileMaxBytes(t *testing.T) {
+	t.Parallel()
+	sb, err := sandboxtest.New(t, nil).Client().Create(t.Context(), nil)
+	require.NoError(t, err)
+	require.NoError(t, sb.WriteFiles(t.Context(), []sandbox.File{{Path: "f", Text: strings.Repeat("x", 1000)}}, nil))
+	dir := t.TempDir()
+	dst := filepath.Join(dir, "f")
+	err = sb.DownloadFile(t.Context(), "f", dst, &sandbox.DownloadFileOptions{MaxBytes: 999})
+	limit, ok := errors.AsType[*http.MaxBytesError](err)
+	require.True(t, ok, "%v", err)
+	assert.EqualValues(t, 999, limit.Limit)
+	left, err := os.ReadDir(dir)
+	require.NoError(t, err)
+	assert.Empty(t, left)
+	require.NoError(t, sb.DownloadFile(t.Context(), "f", dst, &sandbox.DownloadFileOptions{MaxBytes: 1000}))
+	assert.ErrorIs(t, sb.DownloadFile(t.Context(), "f", dst, &sandbox.DownloadFileOptions{MaxBytes: -1}), sandbox.ErrInvalid)
 }
 
 // TestSecurityModel: the tests that docs/security.md names are there.
