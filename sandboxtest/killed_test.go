@@ -15,6 +15,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -193,6 +194,21 @@ func (l *ledger) get(name string) []string {
 	return l.sandboxes[name]
 }
 
+// resume resumes a sandbox. One that was killed before it was first saved has
+// nothing to resume from, and is made again.
+func (v *victim) resume(name string, l *ledger, at *wire.SandboxAnswer) error {
+	path := "/v2/sandboxes/" + name + "?projectId=prj"
+	err := v.try("GET", path+"&resume=true", nil, at)
+	saved := l.get(name)
+	if err == nil || !strings.Contains(err.Error(), "no snapshot available") || len(saved) > 0 && !slices.Contains(saved, noFile) {
+		return err
+	}
+	if err := v.try("DELETE", path, nil, new(wire.UpdateAnswer)); err != nil {
+		return err
+	}
+	return v.try("POST", "/v2/sandboxes", obj{"projectId": "prj", "name": name}, at)
+}
+
 // work creates, changes, stops and snapshots a sandbox until it fails.
 func (v *victim) work(name string, l *ledger) error {
 	for i := 0; ; i++ {
@@ -205,11 +221,11 @@ func (v *victim) work(name string, l *ledger) error {
 			if err := v.try("POST", "/v2/sandboxes", params, &at); err != nil && !strings.Contains(err.Error(), "already exists") {
 				return err
 			} else if err != nil {
-				if err := v.try("GET", "/v2/sandboxes/"+name+"?projectId=prj&resume=true", nil, &at); err != nil {
+				if err := v.resume(name, l, &at); err != nil {
 					return err
 				}
 			}
-		} else if err := v.try("GET", "/v2/sandboxes/"+name+"?projectId=prj&resume=true", nil, &at); err != nil {
+		} else if err := v.resume(name, l, &at); err != nil {
 			return err
 		}
 		content := rand.Text()
@@ -289,7 +305,7 @@ func (v *victim) check(l *ledger, round int) (checked int) {
 			continue
 		}
 		var at wire.SandboxAnswer
-		require.NoError(t, v.try("GET", "/v2/sandboxes/"+name+"?projectId=prj&resume=true", nil, &at), "round %d, %s", round, name)
+		require.NoError(t, v.resume(name, l, &at), "round %d, %s", round, name)
 		got, err := v.sh(at.Session.ID, "test -e file && sha256sum < file | cut -d' ' -f1 || echo "+noFile)
 		require.NoError(t, err, "round %d, %s", round, name)
 		require.Contains(t, sums, got, "round %d, %s", round, name)
