@@ -217,37 +217,6 @@ func noSlash(name string) string {
 	return name
 }
 
-// RmOptions are the options of [FileSystem.Rm].
-type RmOptions struct {
-	// Recursive removes directories with all that is in them.
-	Recursive bool
-	// Force makes a file that does not exist no error.
-	Force bool
-}
-
-// Rm removes as the program of that name does: without options a file or a
-// symbolic link, but no directory.
-func (f *FileSystem) Rm(ctx context.Context, name string, opts *RmOptions) error {
-	var args []string
-	if opts != nil && opts.Recursive {
-		args = append(args, "-r")
-	}
-	if opts != nil && opts.Force {
-		args = append(args, "-f")
-	}
-	return f.pathOp(ctx, "rm", name, "rm", append(args, coreutils.Operands(noSlash(name))...)...)
-}
-
-// Unlink removes a file or a symbolic link, and no directory.
-func (f *FileSystem) Unlink(ctx context.Context, name string) error {
-	return f.pathOp(ctx, "unlink", name, "rm", coreutils.Operands(name)...)
-}
-
-// Rmdir removes an empty directory, and nothing else.
-func (f *FileSystem) Rmdir(ctx context.Context, name string) error {
-	return f.pathOp(ctx, "rmdir", name, "rmdir", coreutils.Operands(name)...)
-}
-
 // Rename moves a file or directory to a new name. A file that has the name is
 // replaced, and so is an empty directory by a directory; otherwise a directory
 // that has the name is an error: nothing is ever moved into it. When both names
@@ -399,26 +368,13 @@ func (f *FileSystem) MkdirTemp(ctx context.Context, dir, pattern string) (string
 	return out, nil
 }
 
-// Access reports an error when a file does not exist or can't be reached.
-func (f *FileSystem) Access(ctx context.Context, name string) error {
-	found, err := f.exists(ctx, "access", name)
-	if err == nil && !found {
-		err = &fs.PathError{Op: "access", Path: name, Err: syscall.ENOENT}
-	}
-	return err
-}
-
 // Exists reports whether a file exists and can be reached. It follows symbolic
 // links. The error says only that it could not be found out.
 func (f *FileSystem) Exists(ctx context.Context, name string) (bool, error) {
 	if name == "" {
 		return false, nil
 	}
-	return f.exists(ctx, "stat", name)
-}
-
-func (f *FileSystem) exists(ctx context.Context, op, name string) (bool, error) {
-	if err := checkPath(op, name); err != nil {
+	if err := checkPath("stat", name); err != nil {
 		return false, err
 	}
 	return f.tools().Test(ctx, "test", "-e", name)

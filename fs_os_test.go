@@ -34,8 +34,6 @@ type osLike interface {
 	Lstat(name string) (fs.FileInfo, error)
 	Remove(name string) error
 	RemoveAll(name string) error
-	Unlink(name string) error
-	Rmdir(name string) error
 	Rename(from, to string) error
 	Chmod(name string, mode fs.FileMode) error
 	Chown(name string, uid, gid int) error
@@ -85,20 +83,6 @@ func (local) RealPath(name string) (string, error) {
 		return "", &fs.PathError{Op: "realpath", Path: name, Err: syscall.ELOOP}
 	}
 	return real, nil
-}
-
-func (local) Unlink(name string) error {
-	if err := syscall.Unlink(name); err != nil {
-		return &fs.PathError{Op: "unlink", Path: name, Err: err}
-	}
-	return nil
-}
-
-func (local) Rmdir(name string) error {
-	if err := syscall.Rmdir(name); err != nil {
-		return &fs.PathError{Op: "rmdir", Path: name, Err: err}
-	}
-	return nil
 }
 
 func (local) Append(name string, data []byte) error {
@@ -154,8 +138,6 @@ func (r remote) Stat(name string) (fs.FileInfo, error)      { return r.FileSyste
 func (r remote) Lstat(name string) (fs.FileInfo, error)     { return r.FileSystem.Lstat(r.ctx, name) }
 func (r remote) Remove(name string) error                   { return r.FileSystem.Remove(r.ctx, name) }
 func (r remote) RemoveAll(name string) error                { return r.FileSystem.RemoveAll(r.ctx, name) }
-func (r remote) Unlink(name string) error                   { return r.FileSystem.Unlink(r.ctx, name) }
-func (r remote) Rmdir(name string) error                    { return r.FileSystem.Rmdir(r.ctx, name) }
 func (r remote) Rename(from, to string) error               { return r.FileSystem.Rename(r.ctx, from, to) }
 func (r remote) Chmod(name string, mode fs.FileMode) error {
 	return r.FileSystem.Chmod(r.ctx, name, mode)
@@ -257,8 +239,6 @@ func TestFileSystemIsLikeOS(t *testing.T) {
 		add("Stat "+k, func(f osLike, root string) (any, error) { return info(f.Stat(root + "/" + k)) })
 		add("Lstat "+k, func(f osLike, root string) (any, error) { return info(f.Lstat(root + "/" + k)) })
 		add("Remove "+k, func(f osLike, root string) (any, error) { return none(f.Remove(root + "/" + k)) })
-		add("Unlink "+k, func(f osLike, root string) (any, error) { return none(f.Unlink(root + "/" + k)) })
-		add("Rmdir "+k, func(f osLike, root string) (any, error) { return none(f.Rmdir(root + "/" + k)) })
 		if k != "file/x" { // rm -f takes it for missing, package os for an error
 			add("RemoveAll "+k, func(f osLike, root string) (any, error) { return none(f.RemoveAll(root + "/" + k)) })
 		}
@@ -353,7 +333,7 @@ func TestFileSystemIsLikeOS(t *testing.T) {
 			note(info(f.Lstat(p)))
 			note(none(f.Remove(p)))
 			note(none(f.Mkdir(p, 0o777)))
-			note(none(f.Rmdir(p)))
+			note(none(f.Remove(p)))
 			note(none(f.MkdirAll(p+"/"+n, 0o777)))
 			note(names(f.ReadDir(p)))
 			note(none(f.RemoveAll(p)))

@@ -64,6 +64,16 @@ var dialects = []dialect{
 		return same("chown", args)
 	}},
 	{ruleReaddir, "find", listing1},
+	{ruleRemove, "rm", func(args []string) []wording {
+		switch {
+		case len(args) > 1 && args[0] == "-d":
+			rest := args[1:]
+			return append(append(same("rm", rest), same("rmdir", rest)...), same("rm", append([]string{"-f"}, rest...))...)
+		case len(args) > 2 && args[0] == "-r" && args[1] == "-f":
+			return append(same("rm", args), same("rm", append([]string{"-r"}, args[2:]...))...)
+		}
+		return nil
+	}},
 }
 
 // without drops an option that the official SDK does not give.

@@ -11,6 +11,7 @@ import (
 	"path"
 	"strconv"
 	"strings"
+	"syscall"
 	"time"
 	"unicode/utf8"
 
@@ -91,13 +92,20 @@ var (
 		return stats(f.Lstat(ctx, a.Path))
 	})
 	opFSUnlink = fsOp(func(ctx context.Context, f *sandbox.FileSystem, a *fsArgs) (any, error) {
-		return nil, f.Unlink(ctx, a.Path)
+		return nil, f.Remove(ctx, a.Path)
 	})
 	opFSRm = fsOp(func(ctx context.Context, f *sandbox.FileSystem, a *fsArgs) (any, error) {
-		return nil, f.Rm(ctx, a.Path, &sandbox.RmOptions{Recursive: a.Recursive, Force: a.Force})
+		if a.Recursive {
+			return nil, f.RemoveAll(ctx, a.Path)
+		}
+		err := f.Remove(ctx, a.Path)
+		if a.Force && errors.Is(err, fs.ErrNotExist) {
+			err = nil
+		}
+		return nil, err
 	})
 	opFSRmdir = fsOp(func(ctx context.Context, f *sandbox.FileSystem, a *fsArgs) (any, error) {
-		return nil, f.Rmdir(ctx, a.Path)
+		return nil, f.Remove(ctx, a.Path)
 	})
 	opFSRename = fsOp(func(ctx context.Context, f *sandbox.FileSystem, a *fsArgs) (any, error) {
 		return nil, f.Rename(ctx, a.From, a.To)
@@ -106,7 +114,11 @@ var (
 		return nil, f.CopyFile(ctx, a.From, a.To)
 	})
 	opFSAccess = fsOp(func(ctx context.Context, f *sandbox.FileSystem, a *fsArgs) (any, error) {
-		return nil, f.Access(ctx, a.Path)
+		found, err := f.Exists(ctx, a.Path)
+		if err == nil && !found {
+			err = &fs.PathError{Op: "access", Path: a.Path, Err: &sandbox.FSError{Errno: syscall.ENOENT}}
+		}
+		return nil, err
 	})
 	opFSExists = fsOp(func(ctx context.Context, f *sandbox.FileSystem, a *fsArgs) (any, error) {
 		return f.Exists(ctx, a.Path)

@@ -51,6 +51,7 @@ const (
 	ruleDashes      = "dash-before-paths"
 	ruleTruncate    = "truncate-makes-no-file"
 	ruleChown       = "chown-leaves-alone"
+	ruleRemove      = "removed-as-by-package-os"
 	ruleStat        = "stat-with-fractions"
 	ruleReaddir     = "directory-in-one-listing"
 	ruleAppend      = "append-adds-only"
@@ -66,7 +67,7 @@ var knownRules = []string{
 	ruleLogsEnd, ruleRepair, ruleWritten, ruleEnglish, ruleStopping, ruleShared, ruleRace, ruleWait, ruleStarting, ruleDownload, ruleLength, ruleFirstError, ruleCloses, ruleClose, ruleOutputOrder, ruleOnce,
 	ruleLast, ruleAbort, ruleLenient, ruleMedia, ruleUnknown, ruleUTF8, ruleHandleEnd, ruleDomain, ruleSnapshoting,
 	ruleNoSession, ruleNoPartial, ruleModeZero, rulePrivate, ruleLoginKept, ruleExplicit, ruleDeleted, ruleRefused,
-	ruleRedacted, ruleTarget, ruleNames, ruleDashes, ruleTruncate, ruleChown, ruleStat, ruleReaddir, ruleAppend, ruleIDs, ruleEnvOrder, ruleMark, ruleTakenAway,
+	ruleRedacted, ruleTarget, ruleNames, ruleDashes, ruleTruncate, ruleChown, ruleRemove, ruleStat, ruleReaddir, ruleAppend, ruleIDs, ruleEnvOrder, ruleMark, ruleTakenAway,
 	ruleSpared, ruleAsked,
 }
 
