@@ -37,7 +37,7 @@ func TestDocsCompile(t *testing.T) {
 	of, err := filepath.Glob("examples/*/README.md")
 	require.NoError(t, err)
 	files = append(files, of...)
-	for _, file := range append(files, "README.md", "proxy/README.md", "sandboxtest/README.md") {
+	for _, file := range append(files, "README.md", "docs/skill/SKILL.md", "proxy/README.md", "sandboxtest/README.md") {
 		if ofAnotherModule[file] {
 			continue
 		}
