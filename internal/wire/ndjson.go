@@ -157,6 +157,11 @@ func (d *LogDecoder) Next() (Record, error) {
 	if d.err != nil {
 		return Record{}, d.err
 	}
+	if d.line == (line{}) && d.long.state == notLong {
+		if rec, ok := d.usual(d.buf[d.pos:d.end]); ok {
+			return rec, nil
+		}
+	}
 	rec, err := d.next()
 	if err != nil {
 		d.err = err
