@@ -12,6 +12,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"net/url"
+	"os"
 	"runtime"
 	"strings"
 	"sync"
@@ -145,7 +146,8 @@ func (s *service) raw(t *testing.T, request string) string {
 	_ = c.SetDeadline(time.Now().Add(20 * time.Second))
 	// A service that refuses need not read all of a request.
 	go func() { _, _ = io.WriteString(c, request) }()
-	b, _ := io.ReadAll(c)
+	b, err := io.ReadAll(c)
+	require.NotErrorIs(t, err, os.ErrDeadlineExceeded, "the service does not end its answer")
 	return string(b)
 }
 

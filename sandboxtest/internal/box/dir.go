@@ -149,6 +149,10 @@ func sweep(parent, prefix string) {
 		if !entry.IsDir() || !strings.HasPrefix(entry.Name(), prefix) {
 			continue
 		}
+		// In a folder for all, as /tmp is, somebody else may have put one.
+		if info, err := entry.Info(); err != nil || !mine(info) {
+			continue
+		}
 		dir := filepath.Join(parent, entry.Name())
 		name := filepath.Join(dir, lockName)
 		if _, err := os.Lstat(name); err != nil {

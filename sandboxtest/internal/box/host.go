@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"log/slog"
 	"os"
 	"path/filepath"
@@ -342,11 +343,19 @@ func removeAll(dir string) error {
 	if err == nil || !errors.Is(err, os.ErrPermission) {
 		return err
 	}
-	_ = filepath.WalkDir(dir, func(path string, d os.DirEntry, err error) error {
-		if err == nil && d.IsDir() {
-			_ = os.Chmod(path, 0o700)
-		}
-		return nil
-	})
+	// Through a root, so that a link that takes a directory's place meanwhile
+	// leads nowhere else.
+	if info, err := os.Lstat(dir); err == nil && info.IsDir() {
+		_ = os.Chmod(dir, 0o700)
+	}
+	if root, err := os.OpenRoot(dir); err == nil {
+		_ = fs.WalkDir(root.FS(), ".", func(path string, d fs.DirEntry, err error) error {
+			if err == nil && d.IsDir() {
+				_ = root.Chmod(path, 0o700)
+			}
+			return nil
+		})
+		_ = root.Close()
+	}
 	return os.RemoveAll(dir)
 }

@@ -1,0 +1,52 @@
+//go:build unix
+
+package box
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/go-vercel/sandbox/internal/needs"
+	"github.com/gofrs/flock"
+)
+
+// TestRemoveAll removes what its owner made unwritable, and changes nothing that
+// a link leads to.
+func TestRemoveAll(t *testing.T) {
+	base := t.TempDir()
+	outside, dir := filepath.Join(base, "outside"), filepath.Join(base, "dir")
+	require.NoError(t, os.Mkdir(outside, 0o555))
+	require.NoError(t, os.MkdirAll(filepath.Join(dir, "a", "b"), 0o755))
+	require.NoError(t, os.Symlink("../../outside", filepath.Join(dir, "a", "link")))
+	require.NoError(t, os.Chmod(filepath.Join(dir, "a", "b"), 0))
+	require.NoError(t, os.Chmod(filepath.Join(dir, "a"), 0o500))
+	require.NoError(t, removeAll(dir))
+	assert.NoDirExists(t, dir)
+	info, err := os.Stat(outside)
+	require.NoError(t, err)
+	assert.Equal(t, os.FileMode(0o555), info.Mode().Perm())
+}
+
+// TestSweepLeavesOthersAlone: in a folder for all, somebody else has put what
+// looks like a directory of ours.
+func TestSweepLeavesOthersAlone(t *testing.T) {
+	if os.Geteuid() != 0 {
+		needs.Missing(t, "root, to give a directory to another user")
+	}
+	parent := t.TempDir()
+	for name, owner := range map[string]int{"prefix-mine": 0, "prefix-other": 65534} {
+		dir := filepath.Join(parent, name)
+		require.NoError(t, os.Mkdir(dir, 0o755))
+		lock := flock.New(filepath.Join(dir, lockName))
+		require.NoError(t, lock.Lock())
+		require.NoError(t, lock.Unlock())
+		require.NoError(t, os.Chown(dir, owner, owner))
+	}
+	sweep(parent, "prefix-")
+	assert.NoDirExists(t, filepath.Join(parent, "prefix-mine"))
+	assert.DirExists(t, filepath.Join(parent, "prefix-other"))
+}
