@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"maps"
 	"net/http"
+	"strconv"
 )
 
 // apiError is an answer that is not 2xx, as the API writes it.
@@ -85,6 +86,7 @@ func writeJSON(w http.ResponseWriter, status int, v any) {
 		status, data = http.StatusInternalServerError, []byte(`{"error":{"code":"internal_server_error","message":"the answer can't be encoded"}}`)
 	}
 	w.Header().Set("Content-Type", "application/json; charset=utf-8")
+	w.Header().Set("Content-Length", strconv.Itoa(len(data)))
 	w.WriteHeader(status)
 	// A failed write means that the client has gone; there is nobody to tell.
 	_, _ = w.Write(data)

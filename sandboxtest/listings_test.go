@@ -59,6 +59,8 @@ func TestListSandboxes(t *testing.T) {
 		return q
 	}
 	assert.Equal(t, newest, c.all(project()))
+	resp := c.send(c.request("GET", "/v2/sandboxes?limit=7", nil))
+	assert.Greater(t, resp.ContentLength, int64(3000), "JSON comes with its length")
 	assert.Equal(t, newest, c.all(project("limit", "2")))
 	assert.Equal(t, names, c.all(project("limit", "3", "sortOrder", "asc")))
 	assert.Equal(t, sorted, c.all(project("limit", "3", "sortBy", "name", "sortOrder", "asc")))
