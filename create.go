@@ -50,10 +50,10 @@ type CreateOptions struct {
 	// KeepLastSnapshots is the retention policy of snapshots. Nil keeps all.
 	KeepLastSnapshots *KeepLastSnapshots
 	// OnCreate is called once the sandbox was made, by [Client.Create] or
-	// [Client.GetOrCreate], to set it up. It may run again for the same name
-	// when the sandbox's files were lost, or when an earlier call failed half
-	// way, so write it to be repeatable. When it fails, the sandbox is left as
-	// it is and the error is returned.
+	// [Client.GetOrCreate], to set it up. When it fails, the sandbox is deleted
+	// and the error is returned, so that the next call begins anew. It runs again
+	// for the same name when the sandbox's files were lost. Its context outlives
+	// it; see [Hook].
 	OnCreate Hook
 	// OnResume is called after a call found the sandbox stopped and a new
 	// session was started for it, before that call goes on; see [GetOptions].
