@@ -71,8 +71,9 @@ func (o CreateOptions) Format(f fmt.State, verb rune) { redact.Struct(f, verb, o
 
 // Hook is called when a sandbox was created or resumed. The calls that it makes
 // with its context, or on the handle that it is given, never wait for the
-// resume that the hook is part of. Its error is returned by the call that
-// caused it.
+// resume that the hook is part of. The context ends with that of the call while
+// the hook runs; when the hook has succeeded it lives on, for what the hook has
+// started. Its error is returned by the call that caused it.
 type Hook func(ctx context.Context, sb *Sandbox) error
 
 // Source is where the files of a new sandbox come from.
