@@ -1,0 +1,71 @@
+package oidc
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"net/http"
+	"net/url"
+	"strings"
+)
+
+// Logout revokes the CLI's login at the issuer and empties its file, as
+// `vercel logout` does. When the issuer can't be asked, the login stays as it
+// was. The error matches ErrNotLoggedIn when there is no login.
+func (h *Host) Logout(ctx context.Context) error {
+	file, err := h.LoginFile()
+	if err != nil {
+		return err
+	}
+	unlock, err := lock(ctx, file)
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	login, content, err := readLogin(file)
+	if err != nil {
+		return err
+	}
+	r, err := replace(file)
+	if err != nil {
+		return err
+	}
+	defer r.drop()
+	token := login.RefreshToken
+	if token == "" {
+		token = login.Token
+	}
+	if err := h.revoke(ctx, token); err != nil {
+		return err
+	}
+	for _, key := range []string{"token", "refreshToken", "expiresAt"} {
+		delete(content, key)
+	}
+	return r.commit(content)
+}
+
+// revoke ends a token before its time (RFC 7009).
+func (h *Host) revoke(ctx context.Context, token string) error {
+	const doing = "revoking the CLI's login"
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, issuer+"/.well-known/openid-configuration", nil)
+	if err != nil {
+		return err
+	}
+	body, err := h.do(req, doing)
+	if err != nil {
+		return err
+	}
+	var answer struct {
+		Revocation string `json:"revocation_endpoint"`
+	}
+	if json.Unmarshal(body, &answer) != nil || !issuers(answer.Revocation) {
+		return &RemoteError{doing, errors.New("the answer has no usable revocation_endpoint")}
+	}
+	form := url.Values{"client_id": {clientID}, "token": {token}}
+	if req, err = http.NewRequestWithContext(ctx, http.MethodPost, answer.Revocation, strings.NewReader(form.Encode())); err != nil {
+		return err
+	}
+	req.Header.Set("Content-Type", "application/x-www-form-urlencoded")
+	_, err = h.do(req, doing)
+	return err
+}

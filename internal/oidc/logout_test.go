@@ -1,0 +1,47 @@
+package oidc_test
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/go-vercel/sandbox/internal/oidc"
+	"github.com/go-vercel/sandbox/internal/oidc/oidctest"
+)
+
+func TestLogout(t *testing.T) {
+	t.Parallel()
+	const discovery, revocation = "GET vercel.com/.well-known/openid-configuration", "POST api.vercel.com/login/oauth/token/revoke"
+	login := map[string]any{"token": "t1", "refreshToken": "r1", "expiresAt": 4102444800, "other": "kept"}
+	setUp := func(t *testing.T, address string) (*oidctest.Machine, *oidctest.Vercel, *oidc.Host) {
+		m, v := oidctest.NewMachine(t), &oidctest.Vercel{}
+		v.Say(discovery, map[string]string{"revocation_endpoint": address})
+		v.Say(revocation, map[string]string{})
+		m.Write(m.LoginFile(), login)
+		return m, v, oidc.NewHost(v.Client(), m.Getenv, "")
+	}
+
+	t.Run("revoked and emptied", func(t *testing.T) {
+		t.Parallel()
+		m, v, h := setUp(t, "https://api.vercel.com/login/oauth/token/revoke")
+		require.NoError(t, h.Logout(t.Context()))
+		assert.Equal(t, map[string]any{"other": "kept"}, m.Read(m.LoginFile()))
+		assert.Equal(t, []string{discovery, revocation}, v.Asked())
+		assert.ErrorIs(t, h.Logout(t.Context()), oidc.ErrNotLoggedIn)
+	})
+	t.Run("kept when the issuer fails", func(t *testing.T) {
+		t.Parallel()
+		m, v, h := setUp(t, "https://api.vercel.com/login/oauth/token/revoke")
+		v.Say(revocation, oidctest.Answer{Status: 503})
+		assert.Error(t, h.Logout(t.Context()))
+		assert.Equal(t, "r1", m.Read(m.LoginFile())["refreshToken"])
+	})
+	t.Run("sent to the issuer only", func(t *testing.T) {
+		t.Parallel()
+		m, v, h := setUp(t, "https://evil.example/revoke")
+		assert.ErrorContains(t, h.Logout(t.Context()), "no usable revocation_endpoint")
+		assert.Equal(t, []string{discovery}, v.Asked())
+		assert.Equal(t, "t1", m.Read(m.LoginFile())["token"])
+	})
+}
