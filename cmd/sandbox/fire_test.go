@@ -1,0 +1,254 @@
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/go-vercel/sandbox"
+	"github.com/go-vercel/sandbox/sandboxtest"
+)
+
+// chatty writes to both streams, notes that it ran, and ends with a code.
+const chatty = `echo ran >> runs; printf 'one\ntwo ☃\n'; printf 'err\n' >&2; printf 'last'; exit 3`
+
+const chattyOut = "one\ntwo ☃\nlast"
+
+// TestCutStreams cuts the stream of a command's output at each of its bytes. The
+// output and the exit code stay exact, and the command runs once.
+func TestCutStreams(t *testing.T) {
+	t.Parallel()
+	d := newDesk(t, nil)
+	d.ok("create", "--name", "c")
+	whole := d.run("", "exec", "--no-echo", "c", "--", "sh", "-c", chatty)
+	require.Equal(t, outcome{3, chattyOut, "err\n"}, whole)
+	step := int64(1)
+	if testing.Short() {
+		step = 16
+	}
+	var last struct{ SessionID string }
+	require.NoError(t, json.Unmarshal([]byte(d.ok("ps", "-a", "c", "--jq", ".[0]")), &last))
+	request, err := json.Marshal(map[string]any{"command": "sh", "args": []string{"-c", chatty}, "env": map[string]string{}, "sudo": false, "wait": true, "logs": true})
+	require.NoError(t, err)
+	stream := d.ok("api", "POST", "/v2/sandboxes/sessions/"+last.SessionID+"/cmd", "--data", string(request))
+	require.Contains(t, stream, `"exitCode":3`)
+	runs := 2
+	var wg sync.WaitGroup
+	slots := make(chan struct{}, 4)
+	for n := int64(1); n <= int64(len(stream)); n += step {
+		runs++
+		slots <- struct{}{}
+		wg.Go(func() {
+			defer func() { <-slots }()
+			remove := d.server.Inject(sandboxtest.Fault{Operation: sandboxtest.RunCommand, CutAfterBytes: n, Times: 1})
+			defer remove()
+			got := d.run("", "exec", "--no-echo", "c", "--", "sh", "-c", chatty)
+			assert.Equal(t, whole, got, "cut after %d bytes", n)
+		})
+	}
+	wg.Wait()
+	assert.Equal(t, strings.Repeat("ran\n", runs), d.ok("cp", "c:runs", "-"))
+}
+
+// TestNeverTwice loses the answer of the request that starts a command.
+func TestNeverTwice(t *testing.T) {
+	t.Parallel()
+	for name, fault := range map[string]sandboxtest.Fault{
+		"502 after acting": {ActThenStatus: 502}, "504 after acting": {ActThenStatus: 504}, "cut without an answer": {DropAfter: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			d := newDesk(t, nil)
+			d.ok("create", "--name", "c")
+			fault.Operation, fault.Times = sandboxtest.RunCommand, 1
+			d.server.Inject(fault)
+			got := d.run("", "exec", "--no-echo", "c", "--", "sh", "-c", chatty)
+			assert.Contains(t, []int{3, 8}, got.code, got.stderr)
+			if got.code == 3 {
+				assert.Equal(t, chattyOut, got.stdout)
+			}
+			assert.Eventually(t, func() bool { return d.run("", "cp", "c:runs", "-").stdout == "ran\n" }, time.Minute, 50*time.Millisecond)
+		})
+	}
+}
+
+// TestLostCreation loses the answer of a creation: with a name it is found, and
+// nothing is left of a sandbox that is to be removed.
+func TestLostCreation(t *testing.T) {
+	t.Parallel()
+	d := newDesk(t, nil)
+	d.server.Inject(sandboxtest.Fault{Operation: sandboxtest.CreateSandbox, ActThenStatus: 502, Times: 1})
+	got := d.run("", "run", "--rm", "--silent", "--no-echo", "echo", "fine")
+	assert.Equal(t, outcome{0, "fine\n", ""}, got)
+	assert.Empty(t, d.ok("ls", "-a", "-q"))
+	d.server.Inject(sandboxtest.Fault{Operation: sandboxtest.CreateSandbox, ActThenStatus: 502, Times: 1})
+	assert.Equal(t, "named", d.ok("create", "--name", "named"))
+}
+
+func TestRateLimit(t *testing.T) {
+	t.Parallel()
+	d := newDesk(t, nil)
+	d.ok("create", "--name", "c")
+	d.server.Inject(sandboxtest.Fault{Operation: sandboxtest.ListSandboxes, Status: 429, RetryAfter: time.Second, Times: 1})
+	assert.Equal(t, "c\n", d.ok("ls", "-q"))
+	remove := d.server.Inject(sandboxtest.Fault{Operation: sandboxtest.ListSandboxes, Status: 429})
+	defer remove()
+	got := d.run("", "ls")
+	assert.Equal(t, 7, got.code)
+	assert.Contains(t, got.stderr, "429")
+}
+
+// TestInterrupt interrupts run --rm at each of its stages. The exit code is that
+// of the signal, and neither a sandbox nor a process is left.
+func TestInterrupt(t *testing.T) {
+	t.Parallel()
+	const slow = 400 * time.Millisecond
+	for name, stage := range map[string]struct {
+		op    sandboxtest.Operation
+		delay time.Duration
+	}{
+		"before the creation": {},
+		"the creation":        {sandboxtest.CreateSandbox, slow},
+		"the start":           {sandboxtest.RunCommand, slow},
+		"the run":             {sandboxtest.RunCommand, 0},
+		"the removal":         {sandboxtest.DeleteSandbox, slow},
+	} {
+		for _, sig := range []syscall.Signal{syscall.SIGINT, syscall.SIGTERM} {
+			t.Run(name+" "+sig.String(), func(t *testing.T) {
+				t.Parallel()
+				d := newDesk(t, nil)
+				if stage.delay > 0 {
+					d.server.Inject(sandboxtest.Fault{Operation: stage.op, Delay: stage.delay})
+				}
+				command := "exec sleep 4321"
+				if stage.op == sandboxtest.DeleteSandbox {
+					command = "true"
+				}
+				cmd := d.command(t.Context(), "run", "--rm", "--no-echo", "--", "sh", "-c", command)
+				var stderr bytes.Buffer
+				cmd.Stderr = &stderr
+				require.NoError(t, cmd.Start())
+				if stage.op != "" {
+					d.await(stage.op)
+				}
+				require.NoError(t, cmd.Process.Signal(sig))
+				err := cmd.Wait()
+				code := cmd.ProcessState.ExitCode()
+				switch {
+				case stage.op == sandboxtest.DeleteSandbox:
+					assert.Contains(t, []int{0, 128 + int(sig)}, code, stderr.String())
+				case stage.op == "":
+					// The program may not have got as far as taking signals.
+					var exit *exec.ExitError
+					require.ErrorAs(t, err, &exit)
+				default:
+					assert.Equal(t, 128+int(sig), code, stderr.String())
+				}
+				d.empty()
+			})
+		}
+	}
+}
+
+// TestSecondInterrupt kills a command that ignores the first signal.
+func TestSecondInterrupt(t *testing.T) {
+	t.Parallel()
+	d := newDesk(t, nil)
+	d.ok("create", "--name", "c")
+	d.seen()
+	cmd := d.command(t.Context(), "exec", "--no-echo", "c", "--", "sh", "-c", `trap "echo ignored" INT; echo ready; while :; do sleep 0.1; done`)
+	out, err := cmd.StdoutPipe()
+	require.NoError(t, err)
+	require.NoError(t, cmd.Start())
+	buf := make([]byte, 64)
+	n, err := out.Read(buf)
+	require.NoError(t, err)
+	require.Equal(t, "ready\n", string(buf[:n]))
+	require.NoError(t, cmd.Process.Signal(os.Interrupt))
+	n, err = out.Read(buf)
+	require.NoError(t, err)
+	require.Equal(t, "ignored\n", string(buf[:n]))
+	require.NoError(t, cmd.Process.Signal(os.Interrupt))
+	var exit *exec.ExitError
+	require.ErrorAs(t, cmd.Wait(), &exit)
+	assert.Contains(t, []int{130, 137}, exit.ExitCode())
+	assert.Eventually(t, func() bool { return d.ok("ps", "-q", "c") == "" }, time.Minute, 50*time.Millisecond)
+}
+
+// TestCrash lets the machine die under a command.
+func TestCrash(t *testing.T) {
+	t.Parallel()
+	d := newDesk(t, nil)
+	d.ok("create", "--name", "c", "--non-persistent")
+	d.seen()
+	cmd := d.command(t.Context(), "exec", "--no-echo", "c", "--", "sh", "-c", "echo begun; exec sleep 4321")
+	out, err := cmd.StdoutPipe()
+	require.NoError(t, err)
+	require.NoError(t, cmd.Start())
+	_, err = out.Read(make([]byte, 64))
+	require.NoError(t, err)
+	require.True(t, d.server.Crash("c"))
+	var exit *exec.ExitError
+	require.ErrorAs(t, cmd.Wait(), &exit)
+	assert.Positive(t, exit.ExitCode())
+}
+
+// await waits until a request for an operation has come.
+func (d *desk) await(op sandboxtest.Operation) {
+	d.t.Helper()
+	require.Eventually(d.t, func() bool {
+		for _, r := range d.server.Requests() {
+			if r.Operation == op {
+				return true
+			}
+		}
+		return false
+	}, time.Minute, 5*time.Millisecond, "%s did not come", op)
+}
+
+// empty wants no sandbox to be there, whatever its state.
+func (d *desk) empty() {
+	d.t.Helper()
+	left, err := sandbox.Collect(d.server.Client().List(context.WithoutCancel(d.t.Context()), nil))
+	require.NoError(d.t, errors.Join(err))
+	assert.Empty(d.t, left)
+}
+
+// TestLiveInput converses with a command through pipes.
+func TestLiveInput(t *testing.T) {
+	t.Parallel()
+	d := newDesk(t, nil)
+	d.ok("create", "--name", "c")
+	cmd := d.command(t.Context(), "exec", "-i", "--no-echo", "c", "--", "sh", "-c", `while read -r line; do echo "got $line"; done; echo end; exit 4`)
+	in, err := cmd.StdinPipe()
+	require.NoError(t, err)
+	out, err := cmd.StdoutPipe()
+	require.NoError(t, err)
+	require.NoError(t, cmd.Start())
+	lines := bufio.NewScanner(out)
+	for i := range 5 {
+		_, err := fmt.Fprintln(in, i)
+		require.NoError(t, err)
+		require.True(t, lines.Scan())
+		assert.Equal(t, fmt.Sprint("got ", i), lines.Text())
+	}
+	require.NoError(t, in.Close())
+	require.True(t, lines.Scan())
+	assert.Equal(t, "end", lines.Text())
+	var exit *exec.ExitError
+	require.ErrorAs(t, cmd.Wait(), &exit)
+	assert.Equal(t, 4, exit.ExitCode())
+}

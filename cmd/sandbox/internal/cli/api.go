@@ -1,0 +1,172 @@
+package cli
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"os"
+	"strings"
+
+	"github.com/spf13/cobra"
+)
+
+// apiRequest is a request that the user makes up.
+type apiRequest struct {
+	method, path string
+	fields       []pair
+	data         string
+	paginate     bool
+	include      bool
+}
+
+func (a *app) apiCommand() *cobra.Command {
+	var r apiRequest
+	cmd := &cobra.Command{
+		Use: "api <method> <path>", Short: "Make a request of the API", GroupID: groupTools, Args: positionals("method", "path"),
+		Long: "Make a request of the API with the token in use, and write the answer to standard output. The team is added to the query. " +
+			"--jq and --format work on the answer.",
+		Example: "  $ sandbox api GET /v2/sandboxes -f project=my-project --paginate --jq '.sandboxes[].name'\n" +
+			"  $ sandbox api PATCH /v2/sandboxes/web --data '{\"timeout\":600000}'",
+	}
+	flags := cmd.Flags()
+	options(flags, &r.fields, "field", "f", "key=value", "A parameter of the query, or a field of the body when there is no --data (repeatable)", parsePair)
+	option(flags, &r.data, "data", "d", "json", "", "The body: JSON, @FILE, or - for standard input", parseText)
+	toggle(flags, &r.paginate, "paginate", "", "Follow pagination.next and write every page")
+	toggle(flags, &r.include, "include", "", "Write the status and headers to standard error")
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		r.method, r.path = strings.ToUpper(args[0]), args[1]
+		if !strings.HasPrefix(r.path, "/") {
+			return usagef("the path begins with a slash: /v2/sandboxes")
+		}
+		return a.callAPI(cmd.Context(), &r)
+	}
+	return cmd
+}
+
+func (a *app) callAPI(ctx context.Context, r *apiRequest) error {
+	if _, err := a.connect(ctx); err != nil {
+		return err
+	}
+	base := a.base()
+	if a.server != nil {
+		base = a.server.URL
+	}
+	address, err := url.Parse(base + r.path)
+	if err != nil {
+		return usagef("%v", err)
+	}
+	query := address.Query()
+	if !query.Has("teamId") && !query.Has("slug") {
+		query.Set("teamId", a.scope.TeamID)
+	}
+	body, err := a.apiBody(r, query)
+	if err != nil {
+		return err
+	}
+	for {
+		address.RawQuery = query.Encode()
+		next, err := a.onePage(ctx, r, address.String(), body)
+		if err != nil || !r.paginate || next == "" {
+			return err
+		}
+		query.Set("cursor", next)
+	}
+}
+
+// apiBody makes the body, and puts the fields where they belong.
+func (a *app) apiBody(r *apiRequest, query url.Values) ([]byte, error) {
+	fields := a.pairs(r.fields, "--field")
+	if r.method == http.MethodGet || r.method == http.MethodDelete || r.method == http.MethodHead || r.data != "" {
+		for k, v := range fields {
+			query.Set(k, v)
+		}
+		fields = nil
+	}
+	switch {
+	case r.data == "-":
+		return io.ReadAll(a.in)
+	case strings.HasPrefix(r.data, "@"):
+		return os.ReadFile(r.data[1:])
+	case r.data != "":
+		return []byte(r.data), nil
+	case fields != nil:
+		return json.Marshal(fields)
+	}
+	return nil, nil
+}
+
+// maxPageBody bounds a page that is read as a whole.
+const maxPageBody = 64 << 20
+
+func (a *app) onePage(ctx context.Context, r *apiRequest, address string, body []byte) (next string, err error) {
+	req, err := http.NewRequestWithContext(ctx, r.method, address, bytes.NewReader(body))
+	if err != nil {
+		return "", usagef("%v", err)
+	}
+	req.Header.Set("Authorization", "Bearer "+a.scope.Token)
+	req.Header.Set("User-Agent", "sandbox-cli/"+Version())
+	req.Header.Set("Content-Type", "application/json")
+	client := &http.Client{CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
+	resp, err := client.Do(req)
+	if err != nil {
+		return "", err
+	}
+	defer resp.Body.Close()
+	if r.include {
+		fmt.Fprintln(a.err, resp.Proto, resp.Status)
+		_ = resp.Header.Write(a.err) // what is shown beside the answer can't fail it
+	}
+	if !r.paginate && !a.opts.structured() {
+		_, err = io.Copy(a.out, resp.Body)
+	} else {
+		next, err = a.jsonPage(resp.Body)
+	}
+	if err == nil && resp.StatusCode/100 != 2 {
+		err = &exitError{code: statusExit(resp.StatusCode), err: fmt.Errorf("the API answered %s", resp.Status)}
+	}
+	return next, err
+}
+
+// statusExit is the exit code for a status of the API.
+func statusExit(status int) int {
+	switch status {
+	case http.StatusNotFound:
+		return exitNotFound
+	case http.StatusUnauthorized, http.StatusForbidden:
+		return exitLogin
+	case http.StatusConflict, http.StatusLocked:
+		return exitConflict
+	case http.StatusTooManyRequests:
+		return exitRateLimit
+	}
+	return exitFailure
+}
+
+func (a *app) jsonPage(body io.Reader) (next string, err error) {
+	data, err := io.ReadAll(io.LimitReader(body, maxPageBody))
+	if err != nil {
+		return "", err
+	}
+	var doc any
+	if err := json.Unmarshal(data, &doc); err != nil {
+		_, err = a.out.Write(data)
+		return "", err
+	}
+	var page struct {
+		Pagination struct {
+			Next any `json:"next"`
+		} `json:"pagination"`
+	}
+	if json.Unmarshal(data, &page) == nil && page.Pagination.Next != nil {
+		next = fmt.Sprint(page.Pagination.Next)
+	}
+	if !a.opts.structured() {
+		_, err = a.out.Write(append(bytes.TrimRight(data, "\n"), '\n'))
+		return next, err
+	}
+	return next, a.print(answer{doc: doc})
+}

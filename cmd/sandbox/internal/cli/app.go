@@ -1,0 +1,127 @@
+// Package cli is the command tree of the sandbox command line.
+package cli
+
+import (
+	"context"
+	"errors"
+	"os"
+	"os/signal"
+	"sync/atomic"
+	"syscall"
+	"time"
+
+	"github.com/go-vercel/sandbox"
+	"github.com/go-vercel/sandbox/auth"
+	"github.com/go-vercel/sandbox/cmd/sandbox/internal/console"
+	"github.com/go-vercel/sandbox/sandboxtest"
+)
+
+// globals are the options that every command has.
+type globals struct {
+	token, project, scope string
+
+	output   string
+	json     bool
+	jq       string
+	format   string
+	quiet    bool
+	noHeader bool
+
+	color          string
+	noInput, yes   bool
+	debug          string
+	profile        string
+	apiURL         string
+	requestTimeout time.Duration
+	local          bool
+}
+
+// app is one run of the program.
+type app struct {
+	args     []string
+	in       *os.File
+	out, err *console.Stream
+	env      *environment
+	opts     globals
+	now      func() time.Time
+
+	started bool // whether a command was chosen and its options were right
+	caught  atomic.Int32
+
+	client *sandbox.Client
+	scope  auth.Credentials
+	source string // where the credentials come from
+	server *sandboxtest.Server
+}
+
+// signal returns the signal that ended the program, or 0.
+func (a *app) signal() syscall.Signal { return syscall.Signal(a.caught.Load()) }
+
+// Main runs the program with the arguments behind its name and returns the exit
+// code.
+func Main(args []string) int {
+	a := &app{args: args, in: os.Stdin, now: time.Now, env: newEnvironment()}
+	a.setStreams(console.ColorAuto)
+	ctx, cancel := context.WithCancelCause(context.Background())
+	defer cancel(nil)
+	defer a.watchSignals(cancel)()
+	code := a.run(ctx)
+	if err := a.close(); err != nil {
+		code = max(code, a.report(err))
+	}
+	return code
+}
+
+func (a *app) setStreams(mode console.ColorMode) {
+	a.out = console.NewStream(os.Stdout, mode, a.env.lookup)
+	a.err = console.NewStream(os.Stderr, mode, a.env.lookup)
+}
+
+// watchSignals ends the context when the program is told to end. Commands that
+// pass signals on take them for themselves meanwhile.
+func (a *app) watchSignals(cancel context.CancelCauseFunc) (stop func()) {
+	signals := make(chan os.Signal, 8)
+	done := make(chan struct{})
+	signal.Notify(signals, os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
+	go func() {
+		for {
+			select {
+			case s := <-signals:
+				if number, ok := s.(syscall.Signal); ok {
+					a.caught.CompareAndSwap(0, int32(number))
+				}
+				cancel(context.Canceled)
+			case <-done:
+				return
+			}
+		}
+	}()
+	return func() {
+		signal.Stop(signals)
+		close(done)
+	}
+}
+
+func (a *app) run(ctx context.Context) int {
+	root := a.rootCommand()
+	root.SetArgs(arrange(root, a.args))
+	err := root.ExecuteContext(ctx)
+	if err == nil {
+		return 0
+	}
+	var usage *usageError
+	if !a.started && !errors.As(err, &usage) {
+		err = &usageError{message: err.Error(), hint: "for more information, try 'sandbox --help'"}
+	}
+	return a.report(err)
+}
+
+func (a *app) close() error {
+	if a.client != nil {
+		a.client.CloseIdleConnections()
+	}
+	if a.server != nil {
+		return a.server.Close()
+	}
+	return nil
+}

@@ -1,0 +1,260 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net/http"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/go-vercel/sandbox"
+	"github.com/go-vercel/sandbox/auth"
+	"github.com/go-vercel/sandbox/cmd/sandbox/internal/settings"
+	"github.com/go-vercel/sandbox/internal/oidc"
+	"github.com/go-vercel/sandbox/sandboxtest"
+)
+
+// connect makes the client of the run, once. The credentials are looked for
+// first, so that the user hears of missing ones before anything else.
+func (a *app) connect(ctx context.Context) (*sandbox.Client, error) {
+	if a.client != nil {
+		return a.client, nil
+	}
+	if a.opts.local {
+		return a.connectLocal()
+	}
+	provider, err := a.credentials(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if a.scope, err = provider.Credentials(ctx); err != nil {
+		return nil, err
+	}
+	return a.newClient(provider, a.apiURL())
+}
+
+// apiURL is the address of the API, "" for the SDK's own choice. The .env files
+// have no say in it.
+func (a *app) apiURL() string {
+	if a.opts.apiURL != "" {
+		return a.opts.apiURL
+	}
+	if v, ok := a.env.lookup("VERCEL_SANDBOX_BASE_URL"); ok && v != "" {
+		return v
+	}
+	if p, err := a.profile(); err == nil {
+		return p.APIURL
+	}
+	return ""
+}
+
+func (a *app) newClient(provider auth.Provider, url string) (*sandbox.Client, error) {
+	opts := &sandbox.ClientOptions{Credentials: provider, BaseURL: url, UserAgent: "sandbox-cli/" + Version()}
+	if d := a.opts.requestTimeout; d > 0 {
+		transport := http.DefaultTransport.(*http.Transport).Clone()
+		transport.ResponseHeaderTimeout = d
+		opts.HTTPClient = &http.Client{Transport: transport}
+	}
+	if a.opts.debug != "" {
+		var w io.Writer = a.err
+		if a.opts.debug != "-" {
+			f, err := os.OpenFile(a.opts.debug, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
+			if err != nil {
+				return nil, err
+			}
+			w = f
+		}
+		opts.Logger = slog.New(slog.NewTextHandler(w, &slog.HandlerOptions{Level: slog.LevelDebug}))
+	}
+	client, err := sandbox.NewClient(opts)
+	a.client = client
+	return client, err
+}
+
+// connectLocal starts the emulator in this process. Persistent sandboxes are kept
+// from one run of the program to the next.
+func (a *app) connectLocal() (*sandbox.Client, error) {
+	dirs, err := settings.FindDirs(a.env.lookup)
+	if err != nil {
+		return nil, err
+	}
+	dir := filepath.Join(dirs.State, "local")
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return nil, err
+	}
+	server, err := sandboxtest.NewServer(&sandboxtest.Options{
+		Dir: dir, Logger: slog.New(slog.NewTextHandler(a.err, &slog.HandlerOptions{Level: slog.LevelError})),
+	})
+	if err != nil {
+		return nil, withHint(err, "another sandbox --local may be running; sandbox emulator serves many commands at once")
+	}
+	a.server, a.source = server, "the local emulator"
+	a.scope = server.Credentials()
+	return a.newClient(auth.Static(a.scope), server.URL)
+}
+
+// credentials finds the token and the project in the order that docs/cli.md has.
+func (a *app) credentials(ctx context.Context) (auth.Provider, error) {
+	profile, err := a.profile()
+	if err != nil {
+		return nil, err
+	}
+	host := oidc.NewHost(nil, a.getenv, "")
+	token, source := a.token(profile)
+	scope := a.givenScope(profile, token)
+	a.source = source
+	switch {
+	case token == "":
+		login := &auth.Options{TeamID: scope.TeamID, ProjectID: scope.ProjectID}
+		a.source = "the login of the Vercel CLI"
+		provider := auth.CLI(login)
+		if a.asks() {
+			return auth.Chain(provider, auth.Device(a.showCode, login)), nil
+		}
+		return provider, nil
+	case source == "VERCEL_OIDC_TOKEN" && a.opts.scope == "" && a.opts.project == "":
+		return auth.OIDC(&auth.Options{LookupEnv: a.env.lookupAll}), nil
+	case scope.TeamID == "" || scope.ProjectID == "":
+		found, err := host.InferScope(ctx, token, scope.TeamID)
+		if err != nil {
+			return nil, withHint(fmt.Errorf("could not determine the team and project: %w", err), "give them with --scope and --project")
+		}
+		if scope.TeamID == "" {
+			scope.TeamID = found.TeamID
+		}
+		if scope.ProjectID == "" {
+			scope.ProjectID = found.ProjectID
+		}
+	}
+	return auth.Static(auth.Credentials{Token: token, TeamID: scope.TeamID, ProjectID: scope.ProjectID}), nil
+}
+
+func (a *app) getenv(key string) string {
+	v, _ := a.env.lookup(key)
+	return v
+}
+
+// token finds the token, and says where.
+func (a *app) token(profile settings.Profile) (token, source string) {
+	if a.opts.token != "" {
+		return a.opts.token, "--token"
+	}
+	if a.opts.profile != "" && profile.Token != "" {
+		return profile.Token, "profile " + a.opts.profile
+	}
+	for _, from := range []struct {
+		lookup func(string) (string, bool)
+		suffix string
+	}{{a.env.lookup, ""}, {a.env.lookupFiles, " (of a .env file)"}} {
+		get := func(key string) string { v, _ := from.lookup(key); return v }
+		for _, key := range []string{"SANDBOX_TOKEN", "VERCEL_AUTH_TOKEN"} {
+			if v := get(key); v != "" {
+				return v, key + from.suffix
+			}
+		}
+		if v := get("VERCEL_TOKEN"); v != "" && get("VERCEL_TEAM_ID") != "" && get("VERCEL_PROJECT_ID") != "" {
+			return v, "VERCEL_TOKEN" + from.suffix
+		}
+		if v := get("VERCEL_OIDC_TOKEN"); v != "" {
+			return v, "VERCEL_OIDC_TOKEN"
+		}
+	}
+	if profile.Token != "" {
+		return profile.Token, "the default profile"
+	}
+	return "", ""
+}
+
+// givenScope is what is known of the team and the project without asking anybody.
+func (a *app) givenScope(profile settings.Profile, token string) oidc.Scope {
+	env := func(key string) string { v, _ := a.env.lookupAll(key); return v }
+	var forced settings.Profile
+	if a.opts.profile != "" {
+		forced = profile
+	}
+	s := oidc.Scope{
+		TeamID:    first(a.opts.scope, forced.Team, env("SANDBOX_SCOPE"), env("VERCEL_TEAM_ID")),
+		ProjectID: first(a.opts.project, forced.Project, env("SANDBOX_PROJECT")),
+	}
+	if env("VERCEL_TEAM_ID") != "" {
+		s.ProjectID = first(s.ProjectID, env("VERCEL_PROJECT_ID"))
+	}
+	if claims, err := oidc.ParseClaims(token); err == nil {
+		s.TeamID, s.ProjectID = first(s.TeamID, claims.TeamID), first(s.ProjectID, claims.ProjectID)
+	}
+	if s.TeamID == "" || s.TeamID == profile.Team {
+		s.TeamID, s.ProjectID = first(s.TeamID, profile.Team), first(s.ProjectID, profile.Project)
+	}
+	return s
+}
+
+// profile is the profile in force; the zero one when there is none.
+func (a *app) profile() (settings.Profile, error) {
+	dirs, err := settings.FindDirs(a.env.lookup)
+	if err != nil {
+		return settings.Profile{}, err
+	}
+	config, err := dirs.ReadConfig()
+	if err != nil {
+		return settings.Profile{}, err
+	}
+	name := a.opts.profile
+	if name == "" {
+		name = config.Profile
+	}
+	if name == "" {
+		return settings.Profile{}, nil
+	}
+	p, ok := config.Profiles[name]
+	if !ok {
+		return settings.Profile{}, usagef("there is no profile %s", quote(name))
+	}
+	return p, nil
+}
+
+// asks reports whether questions may be asked: somebody sits at a terminal, and
+// neither an option nor CI forbids it.
+func (a *app) asks() bool {
+	ci, _ := a.env.lookup("CI")
+	return !a.opts.noInput && (ci == "" || ci == "0" || ci == "false") && isTerminal(a.in) && a.err.Terminal
+}
+
+func (a *app) showCode(_ context.Context, code auth.DeviceCode) error {
+	address := code.VerificationURLComplete
+	if address == "" {
+		address = code.VerificationURL
+	}
+	_, err := fmt.Fprintf(a.err, "Visit %s and enter the code %s (valid for %s).\n", address, code.UserCode,
+		time.Until(code.ExpiresAt).Round(time.Minute))
+	return err
+}
+
+func (a *app) credentialHint() string {
+	if a.source == "" {
+		return "run sandbox login, or set VERCEL_AUTH_TOKEN"
+	}
+	return "the token comes from " + a.source + "; sandbox doctor tells more, sandbox login gets a new one"
+}
+
+// get looks a sandbox up by its name. It is started only if resume says so.
+func (a *app) get(ctx context.Context, name string, resume bool) (*sandbox.Sandbox, error) {
+	client, err := a.connect(ctx)
+	if err != nil {
+		return nil, err
+	}
+	opts := &sandbox.GetOptions{Resume: &resume}
+	if resume {
+		opts.Private = map[string]any{"__includeSystemRoutes": true}
+	}
+	sb, err := client.Get(ctx, name, opts)
+	if errors.Is(err, sandbox.ErrNotFound) {
+		if near := a.nearestName(ctx, client, name); near != "" {
+			return nil, withHint(err, "did you mean %s? Run sandbox ls --all to see the sandboxes in this project", near)
+		}
+	}
+	return sb, err
+}

@@ -1,0 +1,398 @@
+package cli
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/go-vercel/sandbox"
+	"github.com/go-vercel/sandbox/cmd/sandbox/internal/console"
+	"github.com/go-vercel/sandbox/cmd/sandbox/internal/table"
+)
+
+// setting is a command of config with one value.
+type setting struct {
+	name, kind, short string
+	alias             []string
+	// change says what to change, and how to tell of it.
+	change func(sb *sandbox.Sandbox, text string) (*sandbox.UpdateOptions, string, error)
+	// check refuses a value before anything is asked of the API.
+	check func(text string) error
+}
+
+func checked[T any](parse func(string) (T, error)) func(string) error {
+	return func(s string) error {
+		_, err := parse(s)
+		return err
+	}
+}
+
+// needsPolicy is the error of a setting that a sandbox without a retention policy
+// can't have.
+func needsPolicy(sb *sandbox.Sandbox) (sandbox.KeepLastSnapshots, error) {
+	if k := sb.Info().KeepLastSnapshots; k != nil {
+		return *k, nil
+	}
+	return sandbox.KeepLastSnapshots{}, withHint(fmt.Errorf("no keep-last-snapshots policy is set on this sandbox"),
+		"set a count first with: sandbox config keep-last-snapshots %s <count>", sb.Name())
+}
+
+func noneIfZero(text string) string {
+	if d, err := parseExpiration(text); err == nil && d == 0 {
+		return "none"
+	}
+	return text
+}
+
+// single settings, in the order of the help page.
+var configSettings = []setting{
+	{
+		name: "vcpus", kind: "COUNT", short: "Set the number of vCPUs", check: checked(parseVCPUs),
+		change: func(_ *sandbox.Sandbox, s string) (*sandbox.UpdateOptions, string, error) {
+			n, err := parseVCPUs(s)
+			return &sandbox.UpdateOptions{VCPUs: n}, s, err
+		},
+	},
+	{
+		name: "timeout", kind: "num UNIT", short: "Set how long sessions run at most; a longer one also extends the running session", check: checked(parseDuration),
+		change: func(_ *sandbox.Sandbox, s string) (*sandbox.UpdateOptions, string, error) {
+			d, err := parseDuration(s)
+			return &sandbox.UpdateOptions{Timeout: d}, s, err
+		},
+	},
+	{
+		name: "persistent", kind: "true|false", short: "Say whether files are kept from one session to the next", check: checked(parseBool),
+		change: func(_ *sandbox.Sandbox, s string) (*sandbox.UpdateOptions, string, error) {
+			b, err := parseBool(s)
+			return &sandbox.UpdateOptions{Persistent: &b}, s, err
+		},
+	},
+	{
+		name: "region", kind: "REGION", short: "Set the region of new sessions", check: checked(parseRegion),
+		change: func(_ *sandbox.Sandbox, s string) (*sandbox.UpdateOptions, string, error) {
+			return &sandbox.UpdateOptions{Region: s}, s, nil
+		},
+	},
+	{
+		name: "failover-regions", kind: "REGION,...|none", short: "Set the regions to run in when the first one fails", check: checked(parseRegions),
+		change: func(_ *sandbox.Sandbox, s string) (*sandbox.UpdateOptions, string, error) {
+			regions, err := parseRegions(s)
+			return &sandbox.UpdateOptions{FailoverRegions: regions}, s, err
+		},
+	},
+	{
+		name: "network-id", alias: []string{"network"}, kind: "NETWORK_ID|none", short: "Set the private network of Secure Compute", check: checked(parseNetworkID),
+		change: func(_ *sandbox.Sandbox, s string) (*sandbox.UpdateOptions, string, error) {
+			if s == "none" {
+				return &sandbox.UpdateOptions{NetworkID: new(string)}, "cleared", nil
+			}
+			return &sandbox.UpdateOptions{NetworkID: &s}, s, nil
+		},
+	},
+	{
+		name: "snapshot-expiration", kind: "DURATION|none", short: "Set how long snapshots are kept by default", check: checked(parseExpiration),
+		change: func(_ *sandbox.Sandbox, s string) (*sandbox.UpdateOptions, string, error) {
+			d, err := parseExpiration(s)
+			return &sandbox.UpdateOptions{SnapshotExpiration: &d}, noneIfZero(s), err
+		},
+	},
+	{
+		name: "keep-last-snapshots", kind: "COUNT", short: "Keep only the COUNT most recent snapshots; 0 keeps all",
+		check: checked(parseBetween(0, 10, "count")),
+		change: func(sb *sandbox.Sandbox, s string) (*sandbox.UpdateOptions, string, error) {
+			n, err := strconv.Atoi(s)
+			if err != nil || n == 0 {
+				return &sandbox.UpdateOptions{KeepLastSnapshots: &sandbox.KeepLastSnapshots{}}, "cleared", err
+			}
+			keep := sandbox.KeepLastSnapshots{}
+			if k := sb.Info().KeepLastSnapshots; k != nil {
+				keep = *k
+			}
+			keep.Count = n
+			return &sandbox.UpdateOptions{KeepLastSnapshots: &keep}, "count=" + s, nil
+		},
+	},
+	{
+		name: "keep-last-snapshots-for", kind: "DURATION|none", short: "Set how long the kept snapshots live", check: checked(parseExpiration),
+		change: func(sb *sandbox.Sandbox, s string) (*sandbox.UpdateOptions, string, error) {
+			keep, err := needsPolicy(sb)
+			if err != nil {
+				return nil, "", err
+			}
+			d, err := parseExpiration(s)
+			keep.Expiration = &d
+			return &sandbox.UpdateOptions{KeepLastSnapshots: &keep}, noneIfZero(s), err
+		},
+	},
+	{
+		name: "delete-evicted-snapshots", kind: "true|false", check: checked(parseBool),
+		short: "Say whether snapshots that are no longer kept are deleted at once or keep their expiration",
+		change: func(sb *sandbox.Sandbox, s string) (*sandbox.UpdateOptions, string, error) {
+			keep, err := needsPolicy(sb)
+			if err != nil {
+				return nil, "", err
+			}
+			b, err := parseBool(s)
+			keep.DeleteEvicted = &b
+			return &sandbox.UpdateOptions{KeepLastSnapshots: &keep}, s, err
+		},
+	},
+	{
+		name: "current-snapshot", kind: "snapshot_id", short: "Set the snapshot that the next session starts from", check: checked(parseSnapshotID),
+		change: func(_ *sandbox.Sandbox, s string) (*sandbox.UpdateOptions, string, error) {
+			return &sandbox.UpdateOptions{CurrentSnapshotID: s}, s, nil
+		},
+	},
+}
+
+func (a *app) configCommand() *cobra.Command {
+	cmd := &cobra.Command{Use: "config", Short: "Show and change the settings of a sandbox"}
+	cmd.AddCommand(a.configListCommand())
+	for _, s := range configSettings {
+		cmd.AddCommand(a.settingCommand(&s))
+	}
+	cmd.AddCommand(a.configMountsCommand(), a.configPolicyCommand(), a.configPortsCommand(), a.configTagsCommand(), a.policyCommand())
+	cmd.AddCommand(a.configKeysCommands()...)
+	return group(cmd)
+}
+
+func (a *app) settingCommand(s *setting) *cobra.Command {
+	return &cobra.Command{
+		Use: fmt.Sprintf("%s <name> <%s>", s.name, s.kind), Aliases: s.alias, Short: s.short,
+		Args: func(cmd *cobra.Command, args []string) error {
+			if err := positionals("name", s.kind)(cmd, args); err != nil {
+				return err
+			}
+			if err := s.check(args[1]); err != nil {
+				return &usageError{message: err.Error(), hint: moreAbout(cmd)}
+			}
+			return nil
+		},
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return a.update(cmd.Context(), args[0], "configuration", func(sb *sandbox.Sandbox) (*sandbox.UpdateOptions, func(*sandbox.Sandbox) []string, error) {
+				o, shown, err := s.change(sb, args[1])
+				return o, func(*sandbox.Sandbox) []string { return []string{s.name + ": " + a.err.Paint(console.Cyan, shown)} }, err
+			})
+		},
+	}
+}
+
+// update changes a sandbox and tells of it.
+func (a *app) update(ctx context.Context, name, what string,
+	change func(*sandbox.Sandbox) (o *sandbox.UpdateOptions, lines func(*sandbox.Sandbox) []string, err error),
+) error {
+	name, err := a.resolveName(name)
+	if err != nil {
+		return err
+	}
+	sb, err := a.get(ctx, name, false)
+	if err != nil {
+		return err
+	}
+	o, lines, err := change(sb)
+	if err != nil {
+		return err
+	}
+	title := what
+	if what == "configuration" || what == "ports" || what == "tags" || what == "mounts" {
+		title = "sandbox " + what
+	}
+	stop := a.spin("Updating " + title + "...")
+	err = sb.Update(ctx, o)
+	stop()
+	if err != nil {
+		return err
+	}
+	if a.opts.structured() {
+		return a.print(answer{doc: viewHandle(sb), names: []string{sb.Name()}})
+	}
+	fmt.Fprintf(a.err, "✅ %s updated for sandbox %s\n", strings.ToUpper(what[:1])+what[1:], a.err.Paint(console.Cyan, sb.Name()))
+	a.tree(lines(sb), func(s string) string { return a.err.Paint(console.Dim, s) })
+	return nil
+}
+
+func (a *app) configListCommand() *cobra.Command {
+	return &cobra.Command{
+		Use: "list <name>", Short: "Show the settings of a sandbox", Args: a.nameOrActive(),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			name, err := a.onlyName(args)
+			if err != nil {
+				return err
+			}
+			stop := a.spin("Fetching sandbox configuration...")
+			sb, err := a.get(cmd.Context(), name, false)
+			stop()
+			if err != nil {
+				return err
+			}
+			v := viewHandle(sb)
+			return a.print(answer{doc: v, names: []string{v.Name}, table: func() *table.Table { return configTable(v) }})
+		},
+	}
+}
+
+func configTable(v sandboxView) *table.Table {
+	t := table.New("FIELD", "VALUE")
+	row := func(name, value string) { t.Row(table.Cell{Text: name, Style: console.Bold}, value) }
+	row("Region", dash(v.Region))
+	row("Failover regions", dash(strings.Join(v.FailoverRegions, ", ")))
+	row("Secure Compute network", dash(v.NetworkID))
+	row("vCPUs", number(v.VCPUs))
+	row("Timeout", longDuration(time.Duration(v.Timeout)*time.Millisecond))
+	row("Persistent", strconv.FormatBool(v.Persistent))
+	row("Network policy", policyText(v.NetworkPolicy))
+	row("Ports", dash(strings.Join(mapped(v.Routes, func(r routeView) string { return strconv.Itoa(r.Port) }), ", ")))
+	row("Snapshot expiration", expirationText(v.SnapshotExpiration))
+	row("Keep last snapshots", keepText(v.KeepLastSnapshots))
+	row("Current snapshot", dash(v.CurrentSnapshotID))
+	row("Tags", tagsText(v.Tags, "="))
+	row("Mounts", mountsText(v.Mounts))
+	return t
+}
+
+func policyText(p *sandbox.NetworkPolicy) string {
+	if p != nil && p.Mode != "" {
+		return string(p.Mode)
+	}
+	return "restricted"
+}
+
+func expirationText(ms *int64) string {
+	switch {
+	case ms == nil:
+		return "-"
+	case *ms == 0:
+		return "none"
+	}
+	return longDuration(time.Duration(*ms) * time.Millisecond)
+}
+
+func keepText(k *keepView) string {
+	if k == nil {
+		return "-"
+	}
+	text := "count=" + strconv.Itoa(k.Count)
+	if k.Expiration != nil {
+		text += ", for=" + expirationText(k.Expiration)
+	}
+	if k.DeleteEvicted != nil {
+		text += ", delete-evicted-snapshots=" + strconv.FormatBool(*k.DeleteEvicted)
+	}
+	return text
+}
+
+func (a *app) configMountsCommand() *cobra.Command {
+	var mounts []mount
+	cmd := &cobra.Command{
+		Use: "mounts <name>", Short: "Set the drives of new sessions; without --mount there are none", Args: positionals("name"),
+	}
+	options(cmd.Flags(), &mounts, "mount", "", "drive:path[:mode]", "Attach a drive at a path; the mode is snapshot or read-write (repeatable)", parseMount)
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		return a.update(cmd.Context(), args[0], "mounts", func(*sandbox.Sandbox) (*sandbox.UpdateOptions, func(*sandbox.Sandbox) []string, error) {
+			m := mountsOf(mounts)
+			if m == nil {
+				m = map[string]sandbox.Mount{}
+			}
+			return &sandbox.UpdateOptions{Mounts: m}, func(*sandbox.Sandbox) []string {
+				if len(mounts) == 0 {
+					return []string{"all mounts removed"}
+				}
+				return mapped(mounts, func(m mount) string { return m.drive + " -> " + m.path + " (" + m.mode + ")" })
+			}, nil
+		})
+	}
+	return cmd
+}
+
+// mountsOf makes the SDK's mounts of the options.
+func mountsOf(mounts []mount) map[string]sandbox.Mount {
+	var m map[string]sandbox.Mount
+	for _, it := range mounts {
+		if m == nil {
+			m = map[string]sandbox.Mount{}
+		}
+		m[it.path] = sandbox.Mount{Drive: it.drive, Mode: sandbox.MountMode(it.mode)}
+	}
+	return m
+}
+
+func (a *app) configPolicyCommand() *cobra.Command {
+	var (
+		p    policyOptions
+		mode string
+	)
+	cmd := &cobra.Command{Use: "network-policy <name>", Short: "Set what a sandbox can reach, at once and from now on", Args: positionals("name")}
+	p.define(cmd.Flags())
+	option(cmd.Flags(), &mode, "mode", "", "MODE", "", "Alias for --network-policy", parsePolicyMode)
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		if mode != "" {
+			if p.mode != "" && p.mode != mode {
+				return usagef("--network-policy=%s and --mode=%s contradict each other", p.mode, mode)
+			}
+			p.mode = mode
+		}
+		policy, err := p.build()
+		if err != nil {
+			return err
+		}
+		if policy == nil {
+			return usagef("give a network policy: --network-policy, --allowed-domain, --allowed-cidr, --denied-cidr or --policy")
+		}
+		return a.update(cmd.Context(), args[0], "network policy", func(*sandbox.Sandbox) (*sandbox.UpdateOptions, func(*sandbox.Sandbox) []string, error) {
+			return &sandbox.UpdateOptions{NetworkPolicy: policy}, func(*sandbox.Sandbox) []string {
+				return []string{"mode: " + a.err.Paint(console.Cyan, policyText(policy))}
+			}, nil
+		})
+	}
+	return cmd
+}
+
+func (a *app) configPortsCommand() *cobra.Command {
+	var ports []int
+	cmd := &cobra.Command{Use: "ports <name>", Short: "Set the published ports; without any, none is published", Args: positionals("name")}
+	options(cmd.Flags(), &ports, "publish-port", "p", "PORT", "Publish a port at an address of its own (repeatable)", parsePort)
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		return a.update(cmd.Context(), args[0], "ports", func(*sandbox.Sandbox) (*sandbox.UpdateOptions, func(*sandbox.Sandbox) []string, error) {
+			if ports == nil {
+				ports = []int{}
+			}
+			return &sandbox.UpdateOptions{Ports: ports}, func(sb *sandbox.Sandbox) []string {
+				routes := sb.Routes()
+				if len(routes) == 0 {
+					return []string{"all ports unpublished"}
+				}
+				return append([]string{"ports:"}, mapped(routes, func(r sandbox.Route) string {
+					return fmt.Sprintf("• %d -> %s", r.Port, a.err.Paint(console.Cyan, r.URL))
+				})...)
+			}, nil
+		})
+	}
+	return cmd
+}
+
+func (a *app) configTagsCommand() *cobra.Command {
+	var tags []pair
+	cmd := &cobra.Command{Use: "tags <name>", Short: "Set the tags; without any, there are none", Args: positionals("name")}
+	options(cmd.Flags(), &tags, "tag", "t", "key=value", "A tag (repeatable)", parsePair)
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		return a.update(cmd.Context(), args[0], "tags", func(*sandbox.Sandbox) (*sandbox.UpdateOptions, func(*sandbox.Sandbox) []string, error) {
+			set := a.pairs(tags, "--tag")
+			if set == nil {
+				set = map[string]string{}
+			}
+			return &sandbox.UpdateOptions{Tags: set}, func(*sandbox.Sandbox) []string {
+				if len(set) == 0 {
+					return []string{"all tags cleared"}
+				}
+				return mapped(slices.Sorted(maps.Keys(set)), func(k string) string { return k + "=" + set[k] })
+			}, nil
+		})
+	}
+	return cmd
+}

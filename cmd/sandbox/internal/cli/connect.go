@@ -1,0 +1,286 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"os"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/go-vercel/sandbox"
+	"github.com/go-vercel/sandbox/cmd/sandbox/internal/console"
+	"github.com/go-vercel/sandbox/terminal"
+)
+
+// terminalOptions say what runs in a terminal.
+type terminalOptions struct {
+	command   string // empty is the login shell
+	args      []string
+	env       sandbox.Env
+	workdir   string
+	sudo      bool
+	keepAlive bool
+	reconnect bool
+}
+
+// keepAliveStep is by how much the timeout is extended while a terminal is open.
+const keepAliveStep = 5 * time.Minute
+
+// prompt is the prompt of a plain sh.
+const prompt = "▲ \x01\x1b[2m\x02$PWD/\x01\x1b[0m\x02 "
+
+// terminal joins a terminal in the sandbox to the one of this program. The error
+// carries the exit code of what ran there.
+func (a *app) terminal(ctx context.Context, sb *sandbox.Sandbox, o *terminalOptions) error {
+	if !isTerminal(a.in) || !a.out.Terminal {
+		return withHint(&usageError{message: "an interactive shell needs a terminal"}, "sandbox exec NAME -- COMMAND runs a command without one")
+	}
+	shell := &sandbox.ShellOptions{Command: o.command, Args: o.args, Env: o.env, Cwd: o.workdir, Sudo: o.sudo}
+	if o.command == "sh" && len(o.args) == 0 {
+		shell.Env = sandbox.Env{"PS1": prompt}
+		maps.Copy(shell.Env, o.env)
+	}
+	if o.keepAlive {
+		shell.KeepAlive = &sandbox.KeepAliveOptions{Margin: 10 * time.Second, Step: keepAliveStep}
+	}
+	for {
+		// Signals are the terminal's while it is open.
+		code, err := terminal.Run(context.WithoutCancel(ctx), sb, shell, nil)
+		var lost *sandbox.ShellError
+		if o.reconnect && errors.As(err, &lost) {
+			fmt.Fprintf(a.err, "\r\n%s\r\n", a.err.Paint(console.Yellow, "the connection was lost; opening a new terminal"))
+			continue
+		}
+		fmt.Fprintf(a.err, "%s connection to ▲ %s closed.\n", a.err.Paint(console.Dim, "╰▶"), sb.Name())
+		if ended, ok := errors.AsType[*terminal.SignalError](err); ok {
+			if number, ok := ended.Signal.(syscall.Signal); ok {
+				return exitWith(128 + int(number))
+			}
+		}
+		if err != nil {
+			return err
+		}
+		return exitWith(code)
+	}
+}
+
+func (a *app) connectCommand() *cobra.Command {
+	var (
+		o       terminalOptions
+		shell   string
+		user    string
+		env     []pair
+		timeout time.Duration
+		noKeep  bool
+	)
+	cmd := &cobra.Command{
+		Use: "connect <name>", Aliases: []string{"ssh", "shell"}, Short: "Start a shell in a sandbox", Args: a.nameOrActive(),
+		Long: "Start a shell in a sandbox, which is started if it is stopped. The timeout is extended for as long as the shell is open.",
+	}
+	flags := cmd.Flags()
+	toggle(flags, &o.sudo, "sudo", "", "Start the shell as root")
+	option(flags, &user, "user", "u", "name", "", "Start the shell as another user of the sandbox", parseText)
+	option(flags, &o.workdir, "workdir", "w", "str", "", "The directory to start in", parseText)
+	options(flags, &env, "env", "e", "key=value", "An environment variable for the shell (repeatable)", parsePair)
+	option(flags, &timeout, "timeout", "", "num UNIT", "", "Not for shells, which have no time limit of their own", parseDuration)
+	toggle(flags, &noKeep, "no-extend-timeout", "", "Don't extend the sandbox's timeout while the shell is open")
+	option(flags, &shell, "shell", "", "program", "", "The shell to start; by default the login shell of the user", parseText)
+	toggle(flags, &o.reconnect, "reconnect", "", "Open a new terminal when the connection is lost")
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		if timeout > 0 {
+			return usagef("--timeout can't be used with a shell")
+		}
+		name, err := a.onlyName(args)
+		if err != nil {
+			return err
+		}
+		if !isTerminal(a.in) || !a.out.Terminal {
+			return withHint(&usageError{message: "an interactive shell needs a terminal"}, "sandbox exec %s -- COMMAND runs a command without one", name)
+		}
+		sb, err := a.get(cmd.Context(), name, true)
+		if err != nil {
+			return err
+		}
+		o.env, o.command, o.keepAlive = a.pairs(env, "--env"), shell, !noKeep
+		if user != "" {
+			if o.command == "" {
+				o.command = "bash"
+			}
+			o.command, o.args = "sudo", []string{"-u", user, "--", o.command}
+		}
+		return a.terminal(cmd.Context(), sb, &o)
+	}
+	return cmd
+}
+
+func (a *app) shCommand() *cobra.Command {
+	var (
+		s      settingsOptions
+		remove bool
+	)
+	cmd := &cobra.Command{
+		Use: "sh", Short: "Create a sandbox and start a shell in it",
+		Long: "Create a sandbox and start a shell in it. With --rm the sandbox is removed when the shell ends.",
+		Args: func(_ *cobra.Command, args []string) error {
+			if len(args) > 0 {
+				return &usageError{
+					message: "sh starts a plain shell and takes no command",
+					hint:    "to run it in a new sandbox: sandbox run -i " + shellWords(args),
+				}
+			}
+			return nil
+		},
+	}
+	cmd.Flags().SetInterspersed(false)
+	s.define(cmd.Flags(), "An environment variable for all commands of the sandbox (repeatable)")
+	toggle(cmd.Flags(), &remove, "rm", "", "Remove the sandbox when the shell has ended")
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		if !isTerminal(a.in) || !a.out.Terminal {
+			return withHint(&usageError{message: "an interactive shell needs a terminal"}, "sandbox run -- COMMAND runs a command without one")
+		}
+		o := &runOptions{settings: s, rm: remove}
+		if remove {
+			o.settings.nonPersistent = true
+		}
+		create, err := a.createOptions(&o.settings)
+		if err != nil {
+			return err
+		}
+		sb, err := a.sandboxForRun(cmd.Context(), o, create)
+		if err != nil {
+			return err
+		}
+		var cleanUp func(context.Context, *sandbox.Sandbox) error
+		if remove {
+			cleanUp = func(ctx context.Context, sb *sandbox.Sandbox) error { return sb.Delete(ctx, nil) }
+		}
+		return a.andThen(cmd.Context(), sb, func() error {
+			if err := a.furnish(cmd.Context(), sb, &o.settings); err != nil {
+				return err
+			}
+			return a.terminal(cmd.Context(), sb, &terminalOptions{command: "sh", keepAlive: true})
+		}, cleanUp)
+	}
+	return cmd
+}
+
+// createAgent makes a sandbox and starts a coding agent in it.
+func (a *app) createAgent(ctx context.Context, agent string, s *settingsOptions, o *sandbox.CreateOptions) error {
+	if s.runtime != "" || s.image != "" || s.snapshot != "" {
+		return usagef("create %s can't be combined with --runtime, --image or --snapshot", agent)
+	}
+	if !isTerminal(a.in) || !a.out.Terminal {
+		return withHint(&usageError{message: "create " + agent + " needs a terminal"}, "sandbox create makes a sandbox without one")
+	}
+	sb, err := a.create(ctx, o)
+	if err != nil {
+		return err
+	}
+	if err := a.announce(sb, s, "created", false, false); err != nil {
+		return err
+	}
+	check, err := sb.RunCommand(ctx, agent, []string{"--version"}, nil)
+	if err != nil {
+		return err
+	}
+	if check.ExitCode != 0 {
+		return fmt.Errorf("%s --version ended with exit code %d", agent, check.ExitCode)
+	}
+	err = a.terminal(ctx, sb, &terminalOptions{command: agent, keepAlive: true})
+	fmt.Fprintf(a.err, "connect again with: sandbox exec -it %s %s\nstop with: sandbox stop %s\n", sb.Name(), agent, sb.Name())
+	return err
+}
+
+// nameOrActive checks that at most one name is given.
+func (a *app) nameOrActive() cobra.PositionalArgs {
+	return func(cmd *cobra.Command, args []string) error {
+		if len(args) > 1 {
+			return &usageError{message: "unknown argument " + quote(args[1]), hint: moreAbout(cmd)}
+		}
+		if len(args) == 0 {
+			if name, err := a.activeSandbox(); err != nil || name == "" {
+				return errors.Join(err, &usageError{message: "no value provided for name", hint: moreAbout(cmd)})
+			}
+		}
+		return nil
+	}
+}
+
+// onlyName is the name that was given, or that of the active sandbox.
+func (a *app) onlyName(args []string) (string, error) {
+	if len(args) == 0 {
+		return a.activeSandbox()
+	}
+	return a.resolveName(args[0])
+}
+
+// resolveName replaces @ by the active sandbox.
+func (a *app) resolveName(name string) (string, error) {
+	if name != "@" {
+		return name, nil
+	}
+	active, err := a.activeSandbox()
+	if err == nil && active == "" {
+		return "", withHint(usagef("there is no active sandbox"), "make one active with: sandbox use NAME")
+	}
+	return active, err
+}
+
+// activeSandbox is the sandbox that was chosen for this folder, or "".
+func (a *app) activeSandbox() (string, error) {
+	if v, ok := a.env.lookup("SANDBOX_NAME"); ok && v != "" {
+		return v, nil
+	}
+	dirs, err := a.dirs()
+	if err != nil {
+		return "", err
+	}
+	dir, err := os.Getwd()
+	if err != nil {
+		return "", err
+	}
+	return dirs.Active(dir)
+}
+
+// nearestName finds a sandbox whose name is like one that does not exist.
+func (a *app) nearestName(ctx context.Context, client *sandbox.Client, name string) string {
+	if len(name) < 3 || !a.err.Terminal {
+		return ""
+	}
+	page, err := client.ListPage(ctx, &sandbox.ListOptions{Limit: maxPage})
+	if err != nil {
+		return ""
+	}
+	best, least := "", 3
+	for _, i := range page.Items {
+		if d := editDistance(strings.ToLower(name), strings.ToLower(i.Name)); d < least {
+			best, least = i.Name, d
+		}
+	}
+	return best
+}
+
+// editDistance is the number of letters to insert, delete or replace.
+func editDistance(a, b string) int {
+	row := make([]int, len(b)+1)
+	for j := range row {
+		row[j] = j
+	}
+	for i := range len(a) {
+		above := row[0]
+		row[0] = i + 1
+		for j := range len(b) {
+			cost := 1
+			if a[i] == b[j] {
+				cost = 0
+			}
+			above, row[j+1] = row[j+1], min(row[j+1]+1, row[j]+1, above+cost)
+		}
+	}
+	return row[len(b)]
+}

@@ -1,0 +1,460 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+
+	"github.com/spf13/cobra"
+
+	"github.com/go-vercel/sandbox"
+	"github.com/go-vercel/sandbox/cmd/sandbox/internal/console"
+)
+
+// copyOptions say how files are copied.
+type copyOptions struct {
+	follow           bool
+	exclude, include []string
+	mkdir            bool
+	noClobber        bool
+	progress         bool
+	noProgress       bool
+	outsideLinks     bool
+}
+
+func (a *app) copyCommand() *cobra.Command {
+	var (
+		o       copyOptions
+		ignored bool
+	)
+	cmd := &cobra.Command{
+		Use: "copy <src> <dst>", Aliases: []string{"cp"}, Short: "Copy files and directories to, from and between sandboxes",
+		Long: "Copy files and directories to, from and between sandboxes. A path in a sandbox is NAME:PATH; - is standard input or output. " +
+			"As with cp, something is copied into a directory that exists, or that ends in a slash; DIR/. is what is in a directory. " +
+			"Several sources may be given. Modes, times and symbolic links are kept.",
+		Example: "– A file, a directory, what is in a directory\n\n  $ sandbox cp app.js web:/vercel/sandbox/\n  $ sandbox cp ./app web:app\n" +
+			"  $ sandbox cp ./app/. web:/vercel/sandbox\n\n– Out of a sandbox, and through a pipe\n\n  $ sandbox cp web:build ./out\n" +
+			"  $ sandbox cp web:log.txt - | grep error",
+		Args: func(cmd *cobra.Command, args []string) error {
+			names := []string{"src", "dst"}
+			if len(args) < 2 {
+				return &usageError{message: "no value provided for " + names[len(args)], hint: moreAbout(cmd)}
+			}
+			return nil
+		},
+	}
+	flags := cmd.Flags()
+	toggle(flags, &ignored, "recursive", "r", "Directories are copied in any case; for the habit of it")
+	flags.BoolVarP(&ignored, "archive", "a", false, "Modes, times and links are kept in any case; for the habit of it")
+	toggle(flags, &o.follow, "follow-symlinks", "L", "Copy what symbolic links lead to (uploads)")
+	options(flags, &o.exclude, "exclude", "", "pattern", "Leave out what matches, such as node_modules or **/*.log (repeatable)", parseText)
+	options(flags, &o.include, "include", "", "pattern", "Copy only what matches (repeatable)", parseText)
+	toggle(flags, &o.outsideLinks, "outside-links", "", "Keep symbolic links that lead out of a downloaded directory")
+	toggle(flags, &o.mkdir, "mkdir", "", "Make the local directories that lead to the destination")
+	toggle(flags, &o.noClobber, "no-clobber", "n", "Leave files that exist as they are")
+	toggle(flags, &o.progress, "progress", "", "Show the progress even when standard error is no terminal")
+	toggle(flags, &o.noProgress, "no-progress", "", "Never show the progress")
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		return a.copy(cmd.Context(), args[:len(args)-1], args[len(args)-1], &o)
+	}
+	return cmd
+}
+
+// copy copies sources to a destination.
+func (a *app) copy(ctx context.Context, sources []string, destination string, o *copyOptions) error {
+	to, err := parseLocation(destination)
+	if err != nil {
+		return err
+	}
+	var from []location
+	for _, s := range sources {
+		l, err := parseLocation(s)
+		if err != nil {
+			return err
+		}
+		if l.sandbox == "" && to.sandbox == "" {
+			return withHint(usagef("neither %s nor %s is in a sandbox", s, destination), "a path in a sandbox is NAME:PATH")
+		}
+		if l.sandbox == "" && !l.stream {
+			if _, err := os.Stat(l.path); err != nil {
+				return noSource(l.path, err)
+			}
+		}
+		if l.stream && len(sources) > 1 {
+			return usagef("standard input can't be one of several sources")
+		}
+		from = append(from, l)
+	}
+	if to.stream && len(from) > 1 {
+		return usagef("several sources can't be copied to standard output")
+	}
+	boxes := map[string]*sandbox.Sandbox{}
+	for _, l := range append([]location{to}, from...) {
+		if l.sandbox == "" || boxes[l.sandbox] != nil {
+			continue
+		}
+		name, err := a.resolveName(l.sandbox)
+		if err != nil {
+			return err
+		}
+		if boxes[l.sandbox], err = a.get(ctx, name, false); err != nil {
+			return err
+		}
+	}
+	for _, f := range from {
+		c := &copying{app: a, o: o, from: f, to: to, several: len(from) > 1, source: boxes[f.sandbox], target: boxes[to.sandbox]}
+		if err := c.run(ctx); err != nil {
+			return err
+		}
+		if !to.stream && !a.opts.quiet {
+			fmt.Fprintf(a.err, "%s Copied %s to %s successfully!\n", a.err.Paint(console.Green, "✔"), f.path, to.path)
+		}
+	}
+	return nil
+}
+
+// noSource is the error of a local source that can't be read.
+func noSource(name string, err error) error {
+	if errors.Is(err, fs.ErrNotExist) {
+		return &exitError{code: exitNotFound, err: fmt.Errorf("source file (%s) not found", name)}
+	}
+	return err
+}
+
+// upload copies local paths into a sandbox.
+func (a *app) upload(ctx context.Context, sb *sandbox.Sandbox, sources []string, destination string, o *copyOptions) error {
+	for _, s := range sources {
+		c := &copying{
+			app: a, o: o, from: location{path: s}, to: location{sandbox: sb.Name(), path: destination}, several: len(sources) > 1, target: sb,
+		}
+		if err := c.run(ctx); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// fetchAll copies paths of a sandbox here, each SOURCE[:DEST].
+func (a *app) fetchAll(ctx context.Context, sb *sandbox.Sandbox, downloads []string) error {
+	for _, d := range downloads {
+		from, to := splitUpload(d)
+		c := &copying{app: a, o: &copyOptions{mkdir: true}, from: location{sandbox: sb.Name(), path: from}, to: location{path: to}, source: sb}
+		if err := c.run(ctx); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// copying is the copying of one source.
+type copying struct {
+	app            *app
+	o              *copyOptions
+	from, to       location
+	several        bool
+	source, target *sandbox.Sandbox // nil for a path here
+}
+
+func (c *copying) run(ctx context.Context) error {
+	switch {
+	case c.source == nil && c.from.stream:
+		return c.fromStdin(ctx)
+	case c.source == nil:
+		return c.upload(ctx)
+	case c.to.stream:
+		return c.toStdout(ctx)
+	case c.target == nil:
+		return c.download(ctx)
+	}
+	return c.across(ctx)
+}
+
+func isDirError(err error) bool {
+	var api *sandbox.APIError
+	return errors.Is(err, syscall.EISDIR) || errors.As(err, &api) && api.Code == "is_directory"
+}
+
+func (c *copying) fromStdin(ctx context.Context) error {
+	if c.to.intoDir() {
+		return usagef("standard input needs the name of a file, not of a directory")
+	}
+	bar := c.app.bar(c.o, -1)
+	defer bar.done()
+	w, err := c.target.FS().Create(ctx, c.to.path, &sandbox.WriterOptions{Progress: bar.update})
+	if err != nil {
+		return err
+	}
+	defer w.Abort()
+	if _, err := io.Copy(w, c.app.in); err != nil {
+		return err
+	}
+	return w.Close()
+}
+
+func (c *copying) toStdout(ctx context.Context) error {
+	r, err := c.source.ReadFile(ctx, c.from.path, nil)
+	if err != nil {
+		return c.missing(err)
+	}
+	defer r.Close()
+	_, err = io.Copy(c.app.out, r)
+	return err
+}
+
+// missing gives the error of a file that is not in the sandbox a hint.
+func (c *copying) missing(err error) error {
+	if errors.Is(err, fs.ErrNotExist) {
+		return &exitError{code: exitNotFound, err: withHint(fmt.Errorf("file not found: %s in sandbox %s", c.from.path, c.from.sandbox),
+			"look with: sandbox exec %s ls %s", c.from.sandbox, shellWord(parentOf(c.from.path)))}
+	}
+	return err
+}
+
+func parentOf(p string) string {
+	i := strings.LastIndex(strings.TrimRight(p, "/"), "/")
+	if i <= 0 {
+		return "/"
+	}
+	return p[:i]
+}
+
+func (c *copying) upload(ctx context.Context) error {
+	info, err := os.Stat(c.from.path)
+	if err != nil {
+		return noSource(c.from.path, err)
+	}
+	if info.IsDir() {
+		return c.uploadDir(ctx)
+	}
+	if !info.Mode().IsRegular() {
+		return usagef("%s is not a regular file", c.from.path)
+	}
+	to := c.to
+	if to.intoDir() || c.several {
+		to = to.within(c.from.base())
+	}
+	err = c.uploadFile(ctx, to.path, info)
+	if isDirError(err) && !to.intoDir() && !c.several {
+		return c.uploadFile(ctx, c.to.within(c.from.base()).path, info)
+	}
+	return err
+}
+
+func (c *copying) uploadFile(ctx context.Context, to string, info fs.FileInfo) error {
+	if c.o.noClobber {
+		if ok, err := c.target.FS().Exists(ctx, to); ok || err != nil {
+			return err
+		}
+	}
+	bar := c.app.bar(c.o, info.Size())
+	defer bar.done()
+	mode := info.Mode().Perm()
+	return c.target.WriteFiles(ctx, []sandbox.File{{
+		Path: to, Size: info.Size(), Mode: &mode, ModTime: info.ModTime(),
+		Open: func() (io.ReadCloser, error) { return os.Open(c.from.path) },
+	}}, &sandbox.WriteFilesOptions{Progress: bar.update})
+}
+
+// uploadDir copies a directory: into one that exists, or as the destination.
+func (c *copying) uploadDir(ctx context.Context) error {
+	to := c.to
+	if !c.from.content() {
+		if abs, err := filepath.Abs(c.from.path); err == nil && (c.several || to.intoDir() || c.remoteDir(ctx, to.path)) {
+			to = to.within(filepath.Base(abs))
+		}
+	}
+	bar := c.app.bar(c.o, -1)
+	defer bar.done()
+	o := &sandbox.UploadOptions{Exclude: c.o.exclude, Include: c.o.include, Progress: bar.update}
+	if c.o.noClobber {
+		have, err := c.target.FS().Exists(ctx, to.path)
+		if err != nil {
+			return err
+		}
+		if have {
+			return c.uploadMissing(ctx, to.path, o)
+		}
+	}
+	if c.o.follow {
+		return c.target.CopyFS(ctx, to.path, following{os.DirFS(c.from.path)}, o)
+	}
+	return c.target.UploadDir(ctx, c.from.path, to.path, o)
+}
+
+// uploadMissing uploads what the sandbox does not have yet.
+func (c *copying) uploadMissing(ctx context.Context, to string, o *sandbox.UploadOptions) error {
+	err := fs.WalkDir(c.target.FS().IOFS(ctx, to), ".", func(name string, d fs.DirEntry, err error) error {
+		if err == nil && !d.IsDir() {
+			o.Exclude = append(o.Exclude, literal(name))
+		}
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	return c.target.UploadDir(ctx, c.from.path, to, o)
+}
+
+// literal makes a pattern that matches nothing but the path. A slash in front
+// keeps a single name from matching in every directory.
+func literal(name string) string {
+	return "/" + strings.NewReplacer(`\`, `\\`, "*", `\*`, "?", `\?`, "[", `\[`).Replace(name)
+}
+
+// remoteDir reports whether a directory is in the sandbox already.
+func (c *copying) remoteDir(ctx context.Context, name string) bool {
+	info, err := c.target.FS().Stat(ctx, name)
+	return err == nil && info.IsDir()
+}
+
+func (c *copying) download(ctx context.Context) error {
+	to := c.to
+	into := to.intoDir() || c.several || isLocalDir(to.path)
+	if into && !c.from.content() {
+		to = to.within(c.from.base())
+	}
+	if c.o.mkdir || into {
+		if err := os.MkdirAll(filepath.Dir(to.path), 0o777); err != nil {
+			return err
+		}
+	}
+	if c.from.content() {
+		return c.downloadDir(ctx, to.path)
+	}
+	if c.o.noClobber {
+		if _, err := os.Lstat(to.path); err == nil {
+			return nil
+		}
+	}
+	bar := c.app.bar(c.o, -1)
+	defer bar.done()
+	err := c.source.DownloadFile(ctx, c.from.path, to.path, &sandbox.DownloadFileOptions{MkdirAll: c.o.mkdir, Progress: bar.update})
+	if isDirError(err) {
+		bar.done()
+		return c.downloadDir(ctx, to.path)
+	}
+	if err != nil {
+		return c.missing(err)
+	}
+	return c.keepMode(ctx, to.path)
+}
+
+// keepMode gives a downloaded file the permissions that it has in the sandbox, as
+// far as the umask lets it.
+func (c *copying) keepMode(ctx context.Context, name string) error {
+	remote, err := c.source.FS().Stat(ctx, c.from.path)
+	if err != nil {
+		return err
+	}
+	local, err := os.Stat(name)
+	if err != nil {
+		return err
+	}
+	if remote.Mode().Perm()&0o111 == 0 {
+		return nil
+	}
+	readable := local.Mode().Perm() & 0o444 >> 2
+	return os.Chmod(name, local.Mode().Perm()|readable&remote.Mode().Perm())
+}
+
+func (c *copying) downloadDir(ctx context.Context, to string) error {
+	bar := c.app.bar(c.o, -1)
+	defer bar.done()
+	err := c.source.DownloadDir(ctx, c.from.path, to, &sandbox.DownloadDirOptions{
+		Exclude: c.o.exclude, Include: c.o.include, Progress: bar.update, OutsideLinks: c.o.outsideLinks,
+	})
+	if errors.Is(err, sandbox.ErrUnsafeArchive) {
+		return withHint(err, "--outside-links keeps such links, --exclude leaves them out")
+	}
+	if err != nil {
+		return c.missing(err)
+	}
+	return nil
+}
+
+// across copies from one sandbox to another, or within one.
+func (c *copying) across(ctx context.Context) error {
+	r, err := c.source.FS().Open(ctx, c.from.path)
+	if isDirError(err) || err == nil && c.from.content() {
+		if r != nil {
+			r.Close()
+		}
+		return c.acrossDir(ctx)
+	}
+	if err != nil {
+		return c.missing(err)
+	}
+	defer r.Close()
+	to := c.to
+	if to.intoDir() || c.several || c.remoteDir(ctx, to.path) {
+		to = to.within(c.from.base())
+	}
+	info, err := c.source.FS().Stat(ctx, c.from.path)
+	if err != nil {
+		return err
+	}
+	mode := info.Mode().Perm()
+	bar := c.app.bar(c.o, info.Size())
+	defer bar.done()
+	w, err := c.target.FS().Create(ctx, to.path, &sandbox.WriterOptions{Mode: &mode, Progress: bar.update})
+	if err != nil {
+		return err
+	}
+	defer w.Abort()
+	if _, err := io.Copy(w, r); err != nil {
+		return err
+	}
+	return w.Close()
+}
+
+// acrossDir copies a directory through a temporary one here.
+func (c *copying) acrossDir(ctx context.Context) error {
+	dir, err := os.MkdirTemp("", "sandbox-cp-*")
+	if err != nil {
+		return err
+	}
+	defer os.RemoveAll(dir)
+	err = c.source.DownloadDir(ctx, c.from.path, dir, &sandbox.DownloadDirOptions{Exclude: c.o.exclude, Include: c.o.include, OutsideLinks: true})
+	if err != nil {
+		return c.missing(err)
+	}
+	to := c.to
+	if !c.from.content() && (to.intoDir() || c.several || c.remoteDir(ctx, to.path)) {
+		to = to.within(c.from.base())
+	}
+	bar := c.app.bar(c.o, -1)
+	defer bar.done()
+	return c.target.UploadDir(ctx, dir, to.path, &sandbox.UploadOptions{Progress: bar.update})
+}
+
+// following is a file system in which symbolic links are what they lead to.
+type following struct{ fs.FS }
+
+func (f following) ReadDir(name string) ([]fs.DirEntry, error) {
+	entries, err := fs.ReadDir(f.FS, name)
+	for i, e := range entries {
+		if e.Type()&fs.ModeSymlink == 0 {
+			continue
+		}
+		info, err := fs.Stat(f.FS, strings.TrimPrefix(name+"/"+e.Name(), "./"))
+		if err != nil {
+			return nil, err
+		}
+		entries[i] = renamed{fs.FileInfoToDirEntry(info), e.Name()}
+	}
+	return entries, err
+}
+
+// renamed is an entry under the name of the link to it.
+type renamed struct {
+	fs.DirEntry
+	name string
+}
+
+func (r renamed) Name() string { return r.name }

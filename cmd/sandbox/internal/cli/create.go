@@ -1,0 +1,496 @@
+package cli
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"github.com/go-vercel/sandbox"
+	"github.com/go-vercel/sandbox/cmd/sandbox/internal/console"
+	"github.com/go-vercel/sandbox/cmd/sandbox/internal/dotenv"
+	"github.com/go-vercel/sandbox/cmd/sandbox/internal/units"
+)
+
+// settingsOptions describe a sandbox to be made, by create, run, sh and fork.
+type settingsOptions struct {
+	name          string
+	nonPersistent bool
+	runtime       string
+	image         string
+	timeout       time.Duration
+	vcpus         int
+	ports         []int
+	silent        bool
+	snapshot      string
+	env           []pair
+	envFiles      []string
+	tags          []pair
+	mounts        []mount
+	region        string
+	failover      []string
+	networkID     string
+	retention     retention
+	policy        policyOptions
+
+	git      string
+	depth    int
+	tarball  string
+	uploads  []string
+	waitPort int
+}
+
+// retention says how long snapshots are kept.
+type retention struct {
+	expiration    *time.Duration
+	keep          int
+	keepFor       *time.Duration
+	deleteEvicted *bool
+}
+
+func (r *retention) define(flags *pflag.FlagSet) {
+	option(flags, &r.expiration, "snapshot-expiration", "", "DURATION|none", "",
+		`How long snapshots are kept by default, such as 7d; "none" or 0 keeps them`, pointerTo(parseExpiration))
+	option(flags, &r.keep, "keep-last-snapshots", "", "COUNT", "", "Keep only the COUNT most recent snapshots (1-10)",
+		parseBetween(1, 10, "--keep-last-snapshots value"))
+	option(flags, &r.keepFor, "keep-last-snapshots-for", "", "DURATION|none", "",
+		`How long the kept snapshots live; "none" or 0 keeps them`, pointerTo(parseExpiration))
+	option(flags, &r.deleteEvicted, "delete-evicted-snapshots", "", "true|false", "",
+		"Whether snapshots that are no longer kept are deleted at once (the default) or keep their expiration", pointerTo(parseBool))
+}
+
+func pointerTo[T any](parse func(string) (T, error)) func(string) (*T, error) {
+	return func(s string) (*T, error) {
+		v, err := parse(s)
+		return &v, err
+	}
+}
+
+func (r *retention) policy() (*sandbox.KeepLastSnapshots, error) {
+	if r.keep == 0 {
+		if r.keepFor != nil || r.deleteEvicted != nil {
+			return nil, usagef("--keep-last-snapshots-for and --delete-evicted-snapshots need --keep-last-snapshots COUNT")
+		}
+		return nil, nil
+	}
+	return &sandbox.KeepLastSnapshots{Count: r.keep, Expiration: r.keepFor, DeleteEvicted: r.deleteEvicted}, nil
+}
+
+// policyOptions describe a network policy.
+type policyOptions struct {
+	mode            string
+	domains         []string
+	allowed, denied []string
+	file            string
+}
+
+func (p *policyOptions) define(flags *pflag.FlagSet) {
+	option(flags, &p.mode, "network-policy", "", "MODE", "", "What the sandbox can reach: allow-all (any address) or deny-all (none); "+
+		"for more use --allowed-domain, --allowed-cidr and --denied-cidr, or --policy", parsePolicyMode)
+	options(flags, &p.domains, "allowed-domain", "", "str", "A domain that can be reached (repeatable); * stands for a part of the name", parseText)
+	options(flags, &p.allowed, "allowed-cidr", "", "str", "A network that can be reached (repeatable)", parseCIDR)
+	options(flags, &p.denied, "denied-cidr", "", "str", "A network that can't be reached (repeatable); wins over what is allowed", parseCIDR)
+	option(flags, &p.file, "policy", "", "FILE.json", "", "Read the network policy, with rules for requests, from a file in the API's form", parseText)
+}
+
+// build makes the policy; nil when nothing was said.
+func (p *policyOptions) build() (*sandbox.NetworkPolicy, error) {
+	custom := len(p.domains)+len(p.allowed)+len(p.denied) > 0
+	switch {
+	case p.file != "" && (p.mode != "" || custom):
+		return nil, usagef("--policy can't be combined with the other options of a network policy")
+	case p.file != "":
+		return readPolicy(p.file)
+	case p.mode != "" && custom:
+		return nil, usagef("--network-policy=%s can't be combined with --allowed-domain, --allowed-cidr or --denied-cidr", p.mode)
+	case p.mode == "allow-all":
+		return sandbox.AllowAll(), nil
+	case p.mode == "deny-all":
+		return sandbox.DenyAll(), nil
+	case !custom:
+		return nil, nil
+	}
+	policy := sandbox.AllowDomains(p.domains...)
+	if len(p.allowed)+len(p.denied) > 0 {
+		policy.Subnets = &sandbox.PolicySubnets{Allow: p.allowed, Deny: p.denied}
+	}
+	return policy, nil
+}
+
+func readPolicy(name string) (*sandbox.NetworkPolicy, error) {
+	data, err := os.ReadFile(name)
+	if err != nil {
+		return nil, err
+	}
+	var policy sandbox.NetworkPolicy
+	if err := json.Unmarshal(data, &policy); err != nil {
+		return nil, usagef("--policy: %s: %v", name, err)
+	}
+	return &policy, nil
+}
+
+// define defines the options for a new sandbox.
+func (s *settingsOptions) define(flags *pflag.FlagSet, envText string) {
+	option(flags, &s.name, "name", "", "str", "", "The sandbox's name, unique in the project", parseText)
+	toggle(flags, &s.nonPersistent, "non-persistent", "", "Don't keep the files from one session to the next")
+	option(flags, &s.runtime, "runtime", "", "runtime", "", "Deprecated, use --image. Options: node22, node24, node26, python3.13",
+		parseOneOf("node22", "node24", "node26", "python3.13"))
+	option(flags, &s.image, "image", "", "str", "", "An image of the Vercel Container Registry, such as my-repo:v1", parseText)
+	option(flags, &s.timeout, "timeout", "", "num UNIT", "5 minutes", "How long a session runs at most, such as 30m", parseDuration)
+	option(flags, &s.snapshot, "snapshot", "s", "snapshot_id", "", "Start from a snapshot", parseSnapshotID)
+	options(flags, &s.mounts, "mount", "", "drive:path[:mode]", "Attach a drive at a path; the mode is snapshot or read-write (repeatable)", parseMount)
+	s.defineShared(flags, envText, "")
+	option(flags, &s.git, "git", "", "URL[#REV]", "", "Clone a repository into the sandbox", parseText)
+	option(flags, &s.depth, "depth", "", "number", "", "With --git: how much of the history", parsePositive)
+	option(flags, &s.tarball, "tarball", "", "URL", "", "Unpack an archive into the sandbox", parseText)
+	options(flags, &s.uploads, "upload", "", "PATH[:DEST]", "Copy a local file or directory into the new sandbox (repeatable)", parseText)
+}
+
+// defineShared defines the options that fork has too.
+func (s *settingsOptions) defineShared(flags *pflag.FlagSet, envText, tagText string) {
+	option(flags, &s.vcpus, "vcpus", "", "COUNT", "", "Number of vCPUs; each has 2048 MB of memory", parseVCPUs)
+	options(flags, &s.ports, "publish-port", "p", "PORT", "Publish a port at an address of its own (repeatable)", parsePort)
+	options(flags, &s.env, "env", "e", "key=value", envText, parsePair)
+	options(flags, &s.envFiles, "env-file", "", "FILE", "Read environment variables from a file (repeatable)", parseText)
+	if tagText == "" {
+		tagText = "A tag of the sandbox (repeatable)"
+	}
+	options(flags, &s.tags, "tag", "t", "key=value", tagText, parsePair)
+	option(flags, &s.region, "region", "", "REGION", "", "The region to run in, such as sfo1; iad1 by default", parseRegion)
+	option(flags, &s.failover, "failover-regions", "", "REGION,...|none", "", "Regions to run in when the first one fails", parseRegions)
+	option(flags, &s.networkID, "network-id", "", "NETWORK_ID", "", "The private network of Secure Compute to join", parseNetworkID)
+	s.retention.define(flags)
+	s.policy.define(flags)
+	toggle(flags, &s.silent, "silent", "", "Don't write the sandbox's name to standard output")
+}
+
+// pairs makes a map of pairs; NAME alone has the value that it has here. One that
+// has none here is left out, with a warning.
+func (a *app) pairs(pairs []pair, option string) map[string]string {
+	var m map[string]string
+	for _, p := range pairs {
+		value := p.value
+		if p.inherit {
+			v, ok := a.env.lookupAll(p.key)
+			if !ok {
+				a.warn(fmt.Sprintf("the environment variable %s is not set and was left out", p.key),
+					fmt.Sprintf("%s NAME is short for %s NAME=$NAME", option, option))
+				continue
+			}
+			value = v
+		}
+		if m == nil {
+			m = map[string]string{}
+		}
+		m[p.key] = value
+	}
+	return m
+}
+
+// environ is the environment that the options give: files first, then -e.
+func (a *app) environ(pairs []pair, files []string) (sandbox.Env, error) {
+	var env sandbox.Env
+	for _, name := range files {
+		vars, err := dotenv.LoadFile(name)
+		if err != nil {
+			return nil, err
+		}
+		if env == nil {
+			env = sandbox.Env{}
+		}
+		maps.Copy(env, vars)
+	}
+	given := a.pairs(pairs, "--env")
+	if env == nil {
+		return given, nil
+	}
+	maps.Copy(env, given)
+	return env, nil
+}
+
+func (a *app) warn(text, hint string) {
+	fmt.Fprintf(a.err, "%s %s\n%s hint: %s\n", a.err.Paint(console.Yellow, "warn:"), text, a.err.Paint(console.Dim, "╰▶"), hint)
+}
+
+// createOptions makes the SDK's options of the command line's.
+func (a *app) createOptions(s *settingsOptions) (*sandbox.CreateOptions, error) {
+	switch {
+	case s.runtime != "" && s.image != "":
+		return nil, usagef("--runtime and --image can't be used together")
+	case s.depth > 0 && s.git == "":
+		return nil, usagef("--depth needs --git")
+	}
+	keep, err := s.retention.policy()
+	if err != nil {
+		return nil, err
+	}
+	policy, err := s.policy.build()
+	if err != nil {
+		return nil, err
+	}
+	env, err := a.environ(s.env, s.envFiles)
+	if err != nil {
+		return nil, err
+	}
+	source, err := s.source()
+	if err != nil {
+		return nil, err
+	}
+	a.doubtTimeout(s.timeout)
+	persistent := !s.nonPersistent
+	o := &sandbox.CreateOptions{
+		Name: s.name, Source: source, Ports: s.ports, Timeout: s.timeout, VCPUs: s.vcpus, Runtime: s.runtime, Image: s.image,
+		NetworkPolicy: policy, Env: env, Tags: a.pairs(s.tags, "--tag"), Persistent: &persistent,
+		SnapshotExpiration: s.retention.expiration, KeepLastSnapshots: keep,
+		Region: s.region, FailoverRegions: s.failover, NetworkID: s.networkID, Mounts: mountsOf(s.mounts),
+		Private: map[string]any{"__interactive": true},
+	}
+	if s.snapshot != "" {
+		o.Image, o.Runtime = "", ""
+	}
+	return o, nil
+}
+
+// doubtTimeout warns of a timeout that lacks its unit.
+func (a *app) doubtTimeout(d time.Duration) {
+	if d > 0 && d < time.Second {
+		a.warn(fmt.Sprintf("the timeout is %d ms", d.Milliseconds()), fmt.Sprintf("did you mean %ds?", d.Milliseconds()))
+	}
+}
+
+func (s *settingsOptions) source() (sandbox.Source, error) {
+	given := 0
+	for _, v := range []string{s.snapshot, s.git, s.tarball} {
+		if v != "" {
+			given++
+		}
+	}
+	switch {
+	case given > 1:
+		return nil, usagef("--snapshot, --git and --tarball exclude each other")
+	case s.snapshot != "":
+		return sandbox.SnapshotSource{SnapshotID: s.snapshot}, nil
+	case s.git != "":
+		url, revision, _ := strings.Cut(s.git, "#")
+		return sandbox.GitSource{URL: url, Revision: revision, Depth: s.depth}, nil
+	case s.tarball != "":
+		return sandbox.TarballSource{URL: s.tarball}, nil
+	}
+	return nil, nil
+}
+
+// create makes a sandbox. With a name, a lost answer is settled by looking.
+func (a *app) create(ctx context.Context, o *sandbox.CreateOptions) (*sandbox.Sandbox, error) {
+	client, err := a.connect(ctx)
+	if err != nil {
+		return nil, err
+	}
+	sb, err := client.Create(ctx, o)
+	if err != nil && o.Name != "" && errors.Is(err, sandbox.ErrOutcomeUnknown) && ctx.Err() == nil {
+		if found, getErr := client.Get(ctx, o.Name, &sandbox.GetOptions{Private: o.Private}); getErr == nil {
+			return found, nil
+		}
+	}
+	return sb, err
+}
+
+// createAgents are the coding agents that create starts by their name.
+var createAgents = map[string]bool{"claude": true, "codex": true, "opencode": true, "pi": true}
+
+func (a *app) createCommand() *cobra.Command {
+	var (
+		s       settingsOptions
+		connect bool
+		orGet   bool
+		dryRun  bool
+	)
+	cmd := &cobra.Command{
+		Use: "create", Short: "Create a sandbox",
+		Long: "Create a sandbox. Its name is written to standard output, without a newline.\n\n" +
+			"create claude, codex, opencode or pi also starts that coding agent in it, at a terminal.",
+		Example: "– A sandbox that can reach nothing, and a shell in it\n\n  $ sandbox create --network-policy deny-all --connect\n\n" +
+			"– A sandbox with a repository in it\n\n  $ sandbox create --name my-app --git https://github.com/org/repo.git#main",
+	}
+	s.define(cmd.Flags(), "An environment variable for all commands of the sandbox (repeatable)")
+	toggle(cmd.Flags(), &connect, "connect", "", "Start a shell in the new sandbox")
+	toggle(cmd.Flags(), &orGet, "or-get", "", "Take the sandbox of that name if there is one")
+	toggle(cmd.Flags(), &dryRun, "dry-run", "", "Check the options and show what would be created")
+	option(cmd.Flags(), &s.waitPort, "wait-port", "", "PORT", "", "Wait until the server behind a published port answers", parsePort)
+	cmd.Args = func(cmd *cobra.Command, args []string) error {
+		if len(args) == 1 && createAgents[args[0]] {
+			return nil
+		}
+		return positionals()(cmd, args)
+	}
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		ctx := cmd.Context()
+		o, err := a.createOptions(&s)
+		if err != nil {
+			return err
+		}
+		if len(args) == 1 {
+			return a.createAgent(ctx, args[0], &s, o)
+		}
+		if orGet && s.name == "" {
+			return usagef("--or-get needs --name")
+		}
+		if dryRun {
+			return a.print(answer{doc: dryRunView(o)})
+		}
+		stop := a.spinUnless(s.silent, "Creating sandbox...")
+		var sb *sandbox.Sandbox
+		if orGet {
+			sb, err = a.getOrCreate(ctx, o)
+		} else {
+			sb, err = a.create(ctx, o)
+		}
+		stop()
+		if err != nil {
+			return err
+		}
+		if err := a.furnish(ctx, sb, &s); err != nil {
+			return err
+		}
+		if err := a.announce(sb, &s, "created", !connect, true); err != nil {
+			return err
+		}
+		if connect {
+			return a.terminal(ctx, sb, &terminalOptions{keepAlive: true})
+		}
+		return nil
+	}
+	return cmd
+}
+
+// dryRunView shows options without their secrets.
+func dryRunView(o *sandbox.CreateOptions) map[string]any {
+	v := map[string]any{
+		"name": o.Name, "ports": o.Ports, "timeout": o.Timeout.Milliseconds(), "vcpus": o.VCPUs, "runtime": o.Runtime, "image": o.Image,
+		"networkPolicy": o.NetworkPolicy, "tags": o.Tags, "persistent": o.Persistent, "snapshotExpiration": millis(o.SnapshotExpiration),
+	}
+	var names []string
+	for k := range o.Env {
+		names = append(names, k)
+	}
+	v["env"] = names
+	if o.Source != nil {
+		v["source"] = fmt.Sprint(o.Source)
+	}
+	for k, value := range v {
+		switch value := value.(type) {
+		case string:
+			if value == "" {
+				delete(v, k)
+			}
+		case int:
+			if value == 0 {
+				delete(v, k)
+			}
+		}
+	}
+	return v
+}
+
+func (a *app) getOrCreate(ctx context.Context, o *sandbox.CreateOptions) (*sandbox.Sandbox, error) {
+	client, err := a.connect(ctx)
+	if err != nil {
+		return nil, err
+	}
+	with := *o
+	with.Name = ""
+	return client.GetOrCreate(ctx, o.Name, &with)
+}
+
+// furnish does to a new sandbox what the options say beyond its making.
+func (a *app) furnish(ctx context.Context, sb *sandbox.Sandbox, s *settingsOptions) error {
+	for _, upload := range s.uploads {
+		from, to := splitUpload(upload)
+		if err := a.upload(ctx, sb, []string{from}, to, &copyOptions{}); err != nil {
+			return err
+		}
+	}
+	if s.waitPort > 0 {
+		_, err := sb.WaitForPort(ctx, s.waitPort, nil)
+		return err
+	}
+	return nil
+}
+
+// announce tells of a new sandbox: its name on standard output, the rest on
+// standard error.
+func (a *app) announce(sb *sandbox.Sandbox, s *settingsOptions, what string, hint, nameOut bool) error {
+	if a.opts.structured() && !a.opts.quiet {
+		if nameOut {
+			return a.print(answer{doc: viewHandle(sb), names: []string{sb.Name()}})
+		}
+		return nil
+	}
+	if s.silent || a.opts.quiet {
+		if nameOut && !s.silent {
+			_, err := fmt.Fprint(a.out, sb.Name())
+			return err
+		}
+		return nil
+	}
+	e := a.err
+	dim := func(s string) string { return e.Paint(console.Dim, s) }
+	cyan := func(s string) string { return e.Paint(console.Cyan, s) }
+	fmt.Fprint(e, "✅ Sandbox ")
+	if nameOut {
+		if _, err := fmt.Fprint(a.out, sb.Name()); err != nil {
+			return err
+		}
+	} else {
+		fmt.Fprint(e, cyan(sb.Name()))
+	}
+	fmt.Fprintf(e, " %s.\n", what)
+	info := sb.Info()
+	lines := []string{"team: " + cyan(a.scope.TeamID), "region: " + cyan(info.Region), "project: " + cyan(a.scope.ProjectID)}
+	if routes := sb.Routes(); len(routes) > 0 {
+		lines = append(lines, "ports:")
+		for _, r := range routes {
+			lines = append(lines, fmt.Sprintf("• %d -> %s", r.Port, cyan(r.URL)))
+		}
+	}
+	if hint {
+		lines = append(lines, "connect with: "+cyan("sandbox ssh "+sb.Name()))
+	}
+	a.tree(lines, dim)
+	return nil
+}
+
+// tree writes lines under a headline.
+func (a *app) tree(lines []string, dim func(string) string) {
+	for i, l := range lines {
+		mark := "   │ "
+		if i == len(lines)-1 {
+			mark = "   ╰ "
+		}
+		fmt.Fprintf(a.err, "%s%s\n", dim(mark), l)
+	}
+}
+
+// spin shows that something goes on, until the returned function is called.
+func (a *app) spin(text string) (stop func()) {
+	if a.opts.structured() && !a.err.Terminal {
+		return func() {}
+	}
+	return console.Spin(a.err, text).Stop
+}
+
+func (a *app) spinUnless(silent bool, text string) (stop func()) {
+	if silent {
+		return func() {}
+	}
+	return a.spin(text)
+}
+
+// longDuration is how a duration is shown in a sentence.
+func longDuration(d time.Duration) string { return units.Long(d) }

@@ -1,0 +1,194 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/url"
+	"os"
+	"runtime"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/go-vercel/sandbox"
+	"github.com/go-vercel/sandbox/cmd/sandbox/internal/console"
+	"github.com/go-vercel/sandbox/cmd/sandbox/internal/table"
+	"github.com/go-vercel/sandbox/internal/oidc"
+	"github.com/go-vercel/sandbox/sandboxtest"
+)
+
+// finding is the outcome of one check of doctor.
+type finding struct {
+	Check  string `json:"check"`
+	Status string `json:"status"` // ok, warning or failed
+	Detail string `json:"detail"`
+}
+
+const (
+	foundOK      = "ok"
+	foundWarning = "warning"
+	foundFailed  = "failed"
+)
+
+// maxSkew is how far the clock may be off before tokens look expired.
+const maxSkew = 2 * time.Minute
+
+// checkTime bounds one check.
+const checkTime = 15 * time.Second
+
+func (a *app) doctorCommand() *cobra.Command {
+	return &cobra.Command{
+		Use: "doctor", Short: "Check the network, the clock, the token, the project and the terminal", GroupID: groupTools, Args: positionals(),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			findings := a.examine(cmd.Context())
+			if err := a.print(list(findings, func(f finding) string { return f.Check }, a.findingTable)); err != nil {
+				return err
+			}
+			for _, f := range findings {
+				if f.Status == foundFailed {
+					return exitWith(exitFailure)
+				}
+			}
+			return nil
+		},
+	}
+}
+
+func (a *app) findingTable(findings []finding) *table.Table {
+	styles := map[string]console.Style{foundOK: console.Green, foundWarning: console.Yellow, foundFailed: console.Red}
+	marks := map[string]string{foundOK: "✔ ok", foundWarning: "! warning", foundFailed: "✖ failed"}
+	t := table.New("CHECK", "STATUS", "DETAIL")
+	for _, f := range findings {
+		t.Row(f.Check, table.Cell{Text: marks[f.Status], Style: styles[f.Status]}, f.Detail)
+	}
+	return t
+}
+
+func (a *app) examine(ctx context.Context) []finding {
+	found := []finding{
+		{"version", foundOK, fmt.Sprintf("sandbox %s, %s, %s/%s", Version(), runtime.Version(), runtime.GOOS, runtime.GOARCH)},
+		a.checkProxy(),
+	}
+	found = append(found, a.checkNetwork(ctx)...)
+	found = append(found, a.checkCredentials(ctx)...)
+	return append(found, a.checkLogin(), a.checkTerminal(), checkEmulator())
+}
+
+func (a *app) base() string { return first(a.apiURL(), sandbox.DefaultBaseURL) }
+
+func (a *app) checkProxy() finding {
+	req, err := http.NewRequest(http.MethodGet, a.base(), nil)
+	if err != nil {
+		return finding{"proxy", foundFailed, err.Error()}
+	}
+	proxy, err := http.ProxyFromEnvironment(req)
+	switch {
+	case err != nil:
+		return finding{"proxy", foundFailed, err.Error()}
+	case proxy == nil:
+		return finding{"proxy", foundOK, "none"}
+	}
+	return finding{"proxy", foundOK, proxy.Redacted()}
+}
+
+// checkNetwork asks the API's server for anything, and compares its clock.
+func (a *app) checkNetwork(ctx context.Context) []finding {
+	if a.opts.local {
+		return []finding{{"network", foundOK, "not needed with --local"}}
+	}
+	ctx, cancel := context.WithTimeout(ctx, checkTime)
+	defer cancel()
+	address, err := url.Parse(a.base())
+	if err != nil {
+		return []finding{{"network", foundFailed, err.Error()}}
+	}
+	req, err := http.NewRequestWithContext(ctx, http.MethodHead, address.String(), nil)
+	if err != nil {
+		return []finding{{"network", foundFailed, err.Error()}}
+	}
+	start := time.Now()
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		return []finding{{"network", foundFailed, err.Error()}}
+	}
+	defer resp.Body.Close()
+	took := time.Since(start)
+	found := []finding{{"network", foundOK, fmt.Sprintf("%s answers in %d ms", address.Host, took.Milliseconds())}}
+	date, err := http.ParseTime(resp.Header.Get("Date"))
+	if err != nil {
+		return append(found, finding{"clock", foundWarning, "the server does not tell the time"})
+	}
+	skew := time.Until(date).Round(time.Second)
+	if skew.Abs() > maxSkew {
+		return append(found, finding{"clock", foundFailed, fmt.Sprintf("off by %s: tokens will seem expired", skew.Abs())})
+	}
+	return append(found, finding{"clock", foundOK, "agrees with the server's"})
+}
+
+func (a *app) checkCredentials(ctx context.Context) []finding {
+	ctx, cancel := context.WithTimeout(ctx, checkTime)
+	defer cancel()
+	a.opts.noInput = true
+	client, err := a.connect(ctx)
+	if err != nil {
+		f := a.explain(err)
+		return []finding{{"token", foundFailed, f.Message}, {"project", foundFailed, "not known without a token"}}
+	}
+	token := finding{"token", foundOK, "from " + a.source}
+	if at, ok := oidc.Expiry(a.scope.Token); ok {
+		token.Detail += ", valid until " + at.Local().Format(time.DateTime)
+		if time.Now().After(at) {
+			token.Status = foundFailed
+		}
+	}
+	where := fmt.Sprintf("team %s, project %s", a.scope.TeamID, a.scope.ProjectID)
+	page, err := client.ListPage(ctx, &sandbox.ListOptions{Limit: maxPage})
+	if err != nil {
+		return []finding{token, {"project", foundFailed, where + ": " + a.explain(err).Message}}
+	}
+	running := 0
+	for _, i := range page.Items {
+		if i.Status == sandbox.StatusRunning {
+			running++
+		}
+	}
+	return []finding{token, {"project", foundOK, fmt.Sprintf("%s, %d running", where, running)}}
+}
+
+// checkLogin looks at who can read the login.
+func (a *app) checkLogin() finding {
+	file, err := oidc.NewHost(nil, a.getenv, "").LoginFile()
+	if err != nil {
+		return finding{"login file", foundWarning, err.Error()}
+	}
+	info, err := os.Stat(file)
+	switch {
+	case errors.Is(err, os.ErrNotExist):
+		return finding{"login file", foundOK, "none"}
+	case err != nil:
+		return finding{"login file", foundWarning, err.Error()}
+	case runtime.GOOS != "windows" && info.Mode().Perm()&0o077 != 0:
+		return finding{"login file", foundWarning, fmt.Sprintf("%s can be read by others: chmod 600 it", file)}
+	}
+	return finding{"login file", foundOK, file}
+}
+
+func (a *app) checkTerminal() finding {
+	if !isTerminal(a.in) || !a.out.Terminal {
+		return finding{"terminal", foundWarning, "none here: connect, sh and questions won't work"}
+	}
+	name, _ := a.env.lookup("TERM")
+	return finding{"terminal", foundOK, fmt.Sprintf("%s, %d columns", dash(name), a.out.Width())}
+}
+
+// checkEmulator says how --local would run commands.
+func checkEmulator() finding {
+	server, err := sandboxtest.NewServer(nil)
+	if err != nil {
+		return finding{"emulator", foundWarning, err.Error()}
+	}
+	defer server.Close()
+	return finding{"emulator", foundOK, "--local works, in mode " + string(server.Mode())}
+}

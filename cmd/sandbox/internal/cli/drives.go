@@ -1,0 +1,147 @@
+package cli
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/go-vercel/sandbox"
+	"github.com/go-vercel/sandbox/cmd/sandbox/internal/table"
+	"github.com/go-vercel/sandbox/cmd/sandbox/internal/units"
+)
+
+type driveView struct {
+	ID                 string     `json:"id"`
+	Name               string     `json:"name"`
+	Region             string     `json:"region"`
+	MaxSizeBytes       int64      `json:"maxSizeBytes"`
+	CreatedAt          *time.Time `json:"createdAt"`
+	UpdatedAt          *time.Time `json:"updatedAt"`
+	CurrentSandboxName string     `json:"currentSandboxName,omitempty"`
+	CurrentSessionID   string     `json:"currentSessionId,omitempty"`
+}
+
+func viewDrive(d sandbox.DriveInfo) driveView {
+	return driveView{
+		ID: d.ID, Name: d.Name, Region: d.Region, MaxSizeBytes: d.MaxSizeBytes, CreatedAt: moment(d.CreatedAt), UpdatedAt: moment(d.UpdatedAt),
+		CurrentSandboxName: d.CurrentSandboxName, CurrentSessionID: d.CurrentSessionID,
+	}
+}
+
+func (a *app) driveTable(views []driveView) *table.Table {
+	t := table.New("NAME", "REGION", "CREATED", "UPDATED", "SIZE", "ATTACHED SANDBOX", "ATTACHED SESSION")
+	now := a.now()
+	for _, v := range views {
+		t.Row(v.Name, v.Region, distance(v.CreatedAt, now), distance(v.UpdatedAt, now), units.Bytes(v.MaxSizeBytes),
+			dash(v.CurrentSandboxName), dash(v.CurrentSessionID))
+	}
+	return t
+}
+
+func (a *app) drivesCommand() *cobra.Command {
+	cmd := &cobra.Command{Use: "drives", Short: "Manage drives"}
+	cmd.AddCommand(a.drivesListCommand(), a.drivesGetOrCreateCommand(), a.drivesDeleteCommand())
+	return group(cmd)
+}
+
+func (a *app) drivesListCommand() *cobra.Command {
+	var (
+		pages  paging
+		prefix string
+	)
+	cmd := &cobra.Command{Use: "list", Aliases: []string{"ls"}, Short: "List the drives of a project", Args: positionals()}
+	option(cmd.Flags(), &prefix, "name-prefix", "", "str", "", "Filter drives by name prefix", parseText)
+	pages.define(cmd.Flags(), "drives")
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		client, err := a.connect(cmd.Context())
+		if err != nil {
+			return err
+		}
+		opts := &sandbox.ListDrivesOptions{NamePrefix: prefix, SortOrder: sandbox.SortOrder(pages.sortOrder)}
+		if prefix != "" {
+			opts.SortBy = sandbox.SortByName
+		}
+		stop := a.spin("Fetching drives...")
+		found, next, err := collect(cmd.Context(), &pages, func(d sandbox.DriveInfo) string { return d.ID },
+			func(sandbox.DriveInfo) bool { return true },
+			func(ctx context.Context, limit int, cursor string) (*sandbox.Page[sandbox.DriveInfo], error) {
+				opts.Limit, opts.Cursor = limit, cursor
+				return client.ListDrivesPage(ctx, opts)
+			})
+		stop()
+		if err != nil {
+			return err
+		}
+		ans := list(mapped(found, viewDrive), func(v driveView) string { return v.Name }, a.driveTable)
+		ans.empty = "No drives."
+		if err := a.print(ans); err != nil {
+			return err
+		}
+		a.more(next)
+		return nil
+	}
+	return cmd
+}
+
+func (a *app) drivesGetOrCreateCommand() *cobra.Command {
+	o := &sandbox.DriveOptions{}
+	cmd := &cobra.Command{
+		Use: "get-or-create <name>", Short: "Create a drive, if there is none of that name",
+		Args: func(cmd *cobra.Command, args []string) error {
+			if err := positionals("name")(cmd, args); err != nil {
+				return err
+			}
+			if strings.TrimSpace(args[0]) == "" {
+				return &usageError{message: "the name of the drive is empty", hint: moreAbout(cmd)}
+			}
+			return nil
+		},
+	}
+	option(cmd.Flags(), &o.MaxSizeBytes, "max-size", "", "BYTES", "", "The largest size, in bytes or with a unit such as 200GiB", units.ParseBytes)
+	option(cmd.Flags(), &o.Region, "region", "", "REGION", "", "The region of the drive", parseRegion)
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		client, err := a.connect(cmd.Context())
+		if err != nil {
+			return err
+		}
+		stop := a.spin("Creating drive...")
+		drive, err := client.GetOrCreateDrive(cmd.Context(), args[0], o)
+		stop()
+		if err != nil {
+			return err
+		}
+		v := viewDrive(drive.Info())
+		if a.opts.structured() {
+			return a.print(answer{doc: v, names: []string{v.Name}})
+		}
+		fmt.Fprintf(a.err, "✅ Drive %s is ready.\n", v.Name)
+		a.tree([]string{"region: " + v.Region, "size: " + units.Bytes(v.MaxSizeBytes)}, func(s string) string { return s })
+		return nil
+	}
+	return cmd
+}
+
+func (a *app) drivesDeleteCommand() *cobra.Command {
+	return &cobra.Command{
+		Use: "delete <name> [...name]", Aliases: []string{"rm", "remove"}, Short: "Delete drives", Args: positionals("name", "[...name]"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			client, err := a.connect(cmd.Context())
+			if err != nil {
+				return err
+			}
+			return a.tasks(distinct(args), "Deleting drive ", func(name string) error {
+				drive, err := client.GetDrive(cmd.Context(), name)
+				if err != nil {
+					return err
+				}
+				if by := drive.Info().CurrentSandboxName; by != "" {
+					return &exitError{code: exitConflict, err: fmt.Errorf("drive %s is attached to sandbox %s; stop that first", name, by)}
+				}
+				return drive.Delete(cmd.Context())
+			})
+		},
+	}
+}

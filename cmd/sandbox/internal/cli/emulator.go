@@ -1,0 +1,106 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"os/exec"
+	"os/signal"
+	"syscall"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/go-vercel/sandbox/sandboxtest"
+)
+
+func (a *app) emulatorCommand() *cobra.Command {
+	var (
+		o       sandboxtest.Options
+		mode    string
+		verbose bool
+	)
+	cmd := &cobra.Command{
+		Use: "emulator [command] [...args]", Short: "Serve the API on this machine, for any program and without an account", GroupID: groupTools,
+		Long: "Serve the API on this machine with real processes. With a command, it is run with the environment that leads to the emulator, " +
+			"and the emulator ends with it; without one it serves until Ctrl-C. It is no security boundary: what runs in its sandboxes runs here.",
+		Example: "  $ sandbox emulator -- npm test\n  $ sandbox emulator --addr 127.0.0.1:7070",
+	}
+	flags := cmd.Flags()
+	flags.SetInterspersed(false)
+	option(flags, &o.Addr, "addr", "", "host:port", "", "Listen here instead of on a free port of the loopback interface", parseText)
+	option(flags, &o.Dir, "state", "", "dir", "", "Keep sandboxes and snapshots from one run to the next", parseText)
+	option(flags, &mode, "mode", "", "mode", "", "Insist on a way of running commands: namespace or folder", parseOneOf("namespace", "folder"))
+	toggle(flags, &verbose, "verbose", "v", "Show each request")
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		o.Mode = sandboxtest.Mode(mode)
+		o.Logger = slog.New(slog.NewTextHandler(a.err, &slog.HandlerOptions{Level: slog.LevelWarn}))
+		if verbose {
+			o.OnRequest = func(r sandboxtest.Request) {
+				fmt.Fprintf(a.err, "%d %s %s %s\n", r.Status, r.Method, r.Path, r.Duration.Round(time.Microsecond))
+			}
+		}
+		server, err := sandboxtest.NewServer(&o)
+		if err != nil {
+			return err
+		}
+		if len(args) > 0 {
+			err = underEmulator(server, args)
+		} else {
+			a.serveEmulator(cmd.Context(), server)
+		}
+		return errors.Join(err, server.Close())
+	}
+	return cmd
+}
+
+// emulatorEnv leads a program to the emulator.
+func emulatorEnv(server *sandboxtest.Server) []string {
+	c := server.Credentials()
+	return []string{
+		"VERCEL_SANDBOX_BASE_URL=" + server.URL, "VERCEL_TOKEN=" + c.Token, "VERCEL_TEAM_ID=" + c.TeamID, "VERCEL_PROJECT_ID=" + c.ProjectID,
+		"VERCEL_AUTH_TOKEN=" + c.Token, "SANDBOX_SCOPE=" + c.TeamID, "SANDBOX_PROJECT=" + c.ProjectID,
+	}
+}
+
+func (a *app) serveEmulator(ctx context.Context, server *sandboxtest.Server) {
+	for _, v := range emulatorEnv(server) {
+		fmt.Fprintln(a.out, "export", v)
+	}
+	fmt.Fprintf(a.err, "Serving on %s in mode %s. Press Ctrl-C to stop.\n", server.URL, server.Mode())
+	<-ctx.Done()
+}
+
+func underEmulator(server *sandboxtest.Server, args []string) error {
+	cmd := exec.Command(args[0], args[1:]...)
+	cmd.Env = append(os.Environ(), emulatorEnv(server)...)
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = os.Stdin, os.Stdout, os.Stderr
+	// At a terminal the command gets Ctrl-C as well; what is sent to this
+	// program alone is passed on.
+	signals := make(chan os.Signal, 4)
+	signal.Notify(signals, syscall.SIGTERM)
+	defer signal.Stop(signals)
+	if err := cmd.Start(); err != nil {
+		return startError(err)
+	}
+	done := make(chan struct{})
+	go func() {
+		select {
+		case s := <-signals:
+			_ = cmd.Process.Signal(s) // it may have ended
+		case <-done:
+		}
+	}()
+	err := cmd.Wait()
+	close(done)
+	if exit, ok := errors.AsType[*exec.ExitError](err); ok {
+		code := exit.ExitCode()
+		if status, ok := exit.Sys().(syscall.WaitStatus); ok && status.Signaled() {
+			code = signalNumber(status.Signal())
+		}
+		return exitWith(code)
+	}
+	return err
+}

@@ -1,0 +1,218 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"net/http"
+	"os/exec"
+	"strings"
+
+	"github.com/go-vercel/sandbox"
+	"github.com/go-vercel/sandbox/cmd/sandbox/internal/console"
+)
+
+// The exit codes of the program itself. exec, run, connect and wait give those of
+// the remote command otherwise.
+const (
+	exitFailure     = 1
+	exitUsage       = 2
+	exitNotFound    = 3
+	exitLogin       = 4
+	exitConflict    = 5
+	exitTimeout     = 6
+	exitRateLimit   = 7
+	exitUnknown     = 8
+	exitNotStarted  = 125
+	exitNotRunnable = 126
+	exitNoProgram   = 127
+	exitInterrupted = 130
+	exitTerminated  = 143
+	exitTerminal    = 255
+)
+
+// usageError is a mistake in the command line.
+type usageError struct {
+	message string
+	hint    string
+}
+
+func (e *usageError) Error() string { return e.message }
+
+func usagef(format string, args ...any) error {
+	return &usageError{message: fmt.Sprintf(format, args...)}
+}
+
+// hinted is an error with advice on what to do next.
+type hinted struct {
+	error
+	hint string
+}
+
+func (e *hinted) Unwrap() error { return e.error }
+
+func withHint(err error, format string, args ...any) error {
+	return &hinted{err, fmt.Sprintf(format, args...)}
+}
+
+// exitError ends the program with a code. Without an error everything was said.
+type exitError struct {
+	code int
+	err  error
+}
+
+func (e *exitError) Error() string {
+	if e.err == nil {
+		return fmt.Sprintf("exit code %d", e.code)
+	}
+	return e.err.Error()
+}
+
+func (e *exitError) Unwrap() error { return e.err }
+
+// exitWith ends the program with a code and no further word.
+func exitWith(code int) error {
+	if code == 0 {
+		return nil
+	}
+	return &exitError{code: code}
+}
+
+// failure is what is told about an error.
+type failure struct {
+	Code      string `json:"code"`
+	Message   string `json:"message"`
+	Status    int    `json:"status,omitempty"`
+	RequestID string `json:"requestId,omitempty"`
+	Hint      string `json:"hint,omitempty"`
+
+	exit int
+	body []byte
+}
+
+// explain finds out what to tell about an error and how to end.
+func (a *app) explain(err error) failure {
+	f := failure{Code: "failure", Message: err.Error(), exit: exitFailure}
+	var api *sandbox.APIError
+	if errors.As(err, &api) {
+		f.Status, f.RequestID, f.body = api.Status, api.RequestID, api.Body
+		if api.Message != "" {
+			f.Message = api.Message
+		}
+		if api.Code != "" {
+			f.Code = api.Code
+		}
+		a.explainStatus(&f, api)
+	}
+	var usage *usageError
+	var missing *exec.Error
+	var shell *sandbox.ShellError
+	var stream *sandbox.StreamError
+	switch {
+	case errors.As(err, &usage):
+		f.Code, f.exit, f.Hint = "usage", exitUsage, usage.hint
+	case errors.Is(err, sandbox.ErrOutcomeUnknown):
+		f.Code, f.exit = "outcome_unknown", exitUnknown
+		f.Hint = "whether it was done is not known: look with sandbox ls --all or sandbox ps NAME"
+	case errors.Is(err, sandbox.ErrNoCredentials):
+		f.Code, f.exit = "no_credentials", exitLogin
+		f.Hint = "run sandbox login, or set VERCEL_AUTH_TOKEN, or try sandbox --local, which needs no account"
+	case errors.As(err, &missing):
+		f.Code, f.exit = "executable_not_found", exitNoProgram
+	case errors.As(err, &shell):
+		f.Code, f.exit = "terminal_lost", exitTerminal
+		f.Hint = "the program in it was hung up; sandbox connect opens a new terminal"
+	case errors.As(err, &stream) && stream.CommandID != "":
+		f.Code, f.Hint = "stream_broken", "the command may go on: see sandbox logs NAME "+stream.CommandID
+	case errors.Is(err, context.DeadlineExceeded):
+		f.Code, f.exit = "timeout", exitTimeout
+	case errors.Is(err, context.Canceled):
+		f.Code, f.exit, f.Message = "interrupted", exitInterrupted, "interrupted"
+	case api == nil && errors.Is(err, fs.ErrNotExist):
+		f.Code, f.exit = "not_found", exitNotFound
+	case errors.Is(err, sandbox.ErrNotFound):
+		f.exit = exitNotFound
+	}
+	if f.Code == "interrupted" && a.signal() != 0 {
+		f.exit = 128 + int(a.signal())
+	}
+	if exit, ok := errors.AsType[*exitError](err); ok {
+		f.exit = exit.code
+	}
+	if advice, ok := errors.AsType[*hinted](err); ok {
+		f.Hint = advice.hint
+	}
+	f.Message = strings.TrimPrefix(f.Message, "sandbox: ")
+	return f
+}
+
+func (a *app) explainStatus(f *failure, api *sandbox.APIError) {
+	switch api.Status {
+	case http.StatusNotFound:
+		f.exit = exitNotFound
+		f.Hint = "run sandbox ls --all to see the sandboxes in this project"
+	case http.StatusUnauthorized, http.StatusForbidden:
+		f.exit = exitLogin
+		f.Hint = a.credentialHint()
+	case http.StatusConflict, http.StatusLocked:
+		f.exit = exitConflict
+	case http.StatusPaymentRequired:
+		f.Hint = "the plan of the team does not allow it; see vercel.com/docs/vercel-sandbox/pricing"
+	case http.StatusTooManyRequests:
+		f.exit = exitRateLimit
+		f.Hint = "too many requests"
+		if api.RetryAfter > 0 {
+			f.Hint += "; try again in " + api.RetryAfter.String()
+		}
+	case http.StatusBadRequest:
+		switch {
+		case api.Code == "executable_not_found":
+			f.exit = exitNoProgram
+		case strings.Contains(api.Message, "already exists"):
+			f.exit = exitConflict
+		}
+	}
+}
+
+// report tells about an error on standard error and returns the exit code.
+func (a *app) report(err error) int {
+	var exit *exitError
+	if errors.As(err, &exit) && exit.err == nil {
+		return exit.code
+	}
+	f := a.explain(err)
+	if a.opts.wantsJSON() || a.opts.json {
+		_ = writeJSON(a.err, map[string]any{"error": f}, false)
+		return f.exit
+	}
+	if f.Code == "usage" {
+		fmt.Fprintf(a.err, "%s %s\n", a.err.Paint(console.Red, "error:"), f.Message)
+		if f.Hint != "" {
+			fmt.Fprintf(a.err, "%s %s\n", a.err.Paint(console.Bold, "hint:"), f.Hint)
+		}
+		return f.exit
+	}
+	fmt.Fprintf(a.err, "\n%s\n", a.err.Paint(console.Red, f.Message))
+	var lines []string
+	if f.Status != 0 {
+		lines = append(lines, fmt.Sprintf("status code: %d %s", f.Status, http.StatusText(f.Status)))
+	}
+	if f.RequestID != "" {
+		lines = append(lines, "request id: "+f.RequestID)
+	}
+	if f.Hint != "" {
+		lines = append(lines, "hint: "+f.Hint)
+	}
+	for i, l := range lines {
+		mark := "├▶ "
+		if i == len(lines)-1 {
+			mark = "╰▶ "
+		}
+		fmt.Fprintf(a.err, "%s%s\n", a.err.Paint(console.Dim, mark), l)
+	}
+	if a.opts.debug != "" && len(f.body) > 0 {
+		fmt.Fprintf(a.err, "%s\n", f.body)
+	}
+	return f.exit
+}

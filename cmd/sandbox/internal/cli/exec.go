@@ -1,0 +1,88 @@
+package cli
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/go-vercel/sandbox"
+)
+
+// cleanupTime is how long stopping or removing a sandbox may take when the
+// command in it is over, or was given up.
+const cleanupTime = 30 * time.Second
+
+// createTime bounds the creation of a sandbox that a signal must not break off.
+const createTime = 2 * time.Minute
+
+func (a *app) execCommand() *cobra.Command {
+	var o commandOptions
+	cmd := &cobra.Command{
+		Use: "exec <name> <command> [...args]", Short: "Run a command in a sandbox",
+		Long: "Run a command in a sandbox, which is started if it is stopped. Options come before the command; " +
+			"whatever follows it is the command's own. The exit code is that of the command.",
+		Example: "– Run the tests\n\n  $ sandbox exec my-app -- npm test\n\n– Use standard input\n\n  $ sandbox exec -i my-app -- psql < dump.sql",
+	}
+	flags := cmd.Flags()
+	flags.SetInterspersed(false)
+	o.define(flags, "t")
+	options(flags, &o.env, "env", "e", "key=value", "An environment variable for the command (repeatable)", parsePair)
+	options(flags, &o.envFiles, "env-file", "", "FILE", "Read environment variables from a file (repeatable)", parseText)
+	option(flags, &o.timeout, "timeout", "", "num UNIT", "", "How long the command may run, such as 30s; it is then killed", parseDuration)
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		name, words, err := afterName(cmd, args)
+		if helpWanted(cmd) {
+			return cmd.Help()
+		}
+		if err != nil {
+			return err
+		}
+		if err := a.settle(); err != nil {
+			return err
+		}
+		if err := a.check(&o); err != nil {
+			return err
+		}
+		if name, err = a.resolveName(name); err != nil {
+			return err
+		}
+		a.doubtTimeout(o.timeout)
+		ctx := cmd.Context()
+		sb, err := a.get(ctx, name, true)
+		if err != nil {
+			return err
+		}
+		return a.andThen(ctx, sb, func() error { return a.runRemote(ctx, sb, &o, words[0], words[1:]) }, a.stopAfter(&o))
+	}
+	return cmd
+}
+
+func (a *app) stopAfter(o *commandOptions) func(context.Context, *sandbox.Sandbox) error {
+	if !o.stop {
+		return nil
+	}
+	return func(ctx context.Context, sb *sandbox.Sandbox) error {
+		_, err := sb.Stop(ctx, nil)
+		return err
+	}
+}
+
+// andThen does some work in a sandbox and cleans up behind it, however the work
+// ended.
+func (a *app) andThen(ctx context.Context, sb *sandbox.Sandbox, work func() error, cleanUp func(context.Context, *sandbox.Sandbox) error) error {
+	err := work()
+	if cleanUp == nil {
+		return err
+	}
+	late, cancel := withDeadline(ctx, cleanupTime)
+	defer cancel()
+	if cleanErr := cleanUp(late, sb); cleanErr != nil {
+		if err == nil {
+			return cleanErr
+		}
+		a.warn(fmt.Sprintf("cleaning up %s failed: %v", sb.Name(), cleanErr), "try sandbox rm "+sb.Name())
+	}
+	return err
+}

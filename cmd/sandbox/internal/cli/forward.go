@@ -1,0 +1,163 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"net/http/httputil"
+	"net/url"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/go-vercel/sandbox"
+	"github.com/go-vercel/sandbox/cmd/sandbox/internal/tunnel"
+)
+
+// forwarding is a port here that leads to one in the sandbox.
+type forwarding struct{ local, remote int }
+
+// parseForwarding reads [LOCAL:]REMOTE; :REMOTE takes any free port here.
+func parseForwarding(s string) (forwarding, error) {
+	local, remote, ok := strings.Cut(s, ":")
+	if !ok {
+		local, remote = s, s
+	}
+	f := forwarding{}
+	var err error
+	if local != "" {
+		if f.local, err = parseBetween(0, 65535, "port")(local); err != nil {
+			return f, err
+		}
+	}
+	f.remote, err = parseBetween(1, 65535, "port")(remote)
+	return f, err
+}
+
+func (a *app) forwardCommand() *cobra.Command {
+	var (
+		address string
+		overWeb bool
+		noKeep  bool
+	)
+	cmd := &cobra.Command{
+		Use: "port-forward <name> <[local:]port> [...port]", Aliases: []string{"forward"}, GroupID: groupFiles,
+		Short: "Make ports of a sandbox reachable on this machine",
+		Long: "Make TCP ports of a sandbox reachable on this machine, whether they are published or not: each connection goes through a " +
+			"terminal of its own, which needs bash and stty in the sandbox. :PORT takes any free port here.",
+		Example: "  $ sandbox port-forward web 3000 5433:5432\n  $ psql -h 127.0.0.1 -p 5433",
+		Args:    positionals("name", "port", "[...port]"),
+	}
+	option(cmd.Flags(), &address, "address", "", "ip", "127.0.0.1", "The address to listen on", parseText)
+	toggle(cmd.Flags(), &overWeb, "http", "", "Forward HTTP through the published address instead")
+	toggle(cmd.Flags(), &noKeep, "no-extend-timeout", "", "Don't extend the sandbox's timeout meanwhile")
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		var forwards []forwarding
+		for _, s := range args[1:] {
+			f, err := parseForwarding(s)
+			if err != nil {
+				return &usageError{message: err.Error(), hint: moreAbout(cmd)}
+			}
+			forwards = append(forwards, f)
+		}
+		name, err := a.resolveName(args[0])
+		if err != nil {
+			return err
+		}
+		sb, err := a.get(cmd.Context(), name, true)
+		if err != nil {
+			return err
+		}
+		ctx, cancel := context.WithCancel(cmd.Context())
+		defer cancel()
+		var wg sync.WaitGroup
+		defer wg.Wait()
+		if !noKeep {
+			wg.Go(func() {
+				if err := sb.KeepAlive(ctx, &sandbox.KeepAliveOptions{Step: keepAliveStep}); err != nil && ctx.Err() == nil {
+					a.warn("the sandbox's timeout can't be extended any further: "+err.Error(), "the ports end with the session")
+				}
+			})
+		}
+		failed := make(chan error, len(forwards))
+		for _, f := range forwards {
+			listener, err := net.Listen("tcp", net.JoinHostPort(address, strconv.Itoa(f.local)))
+			if err != nil {
+				cancel()
+				return err
+			}
+			context.AfterFunc(ctx, func() { listener.Close() })
+			serve := a.serveTunnel
+			if overWeb {
+				serve = a.serveWeb
+			}
+			fmt.Fprintf(a.err, "Forwarding %s -> %s:%d\n", listener.Addr(), name, f.remote)
+			wg.Go(func() { failed <- serve(ctx, listener, sb, f.remote) })
+		}
+		select {
+		case err := <-failed:
+			cancel()
+			return err
+		case <-ctx.Done():
+			return exitWith(signalNumber(a.signal()))
+		}
+	}
+	return cmd
+}
+
+// serveTunnel gives each connection a tunnel.
+func (a *app) serveTunnel(ctx context.Context, listener net.Listener, sb *sandbox.Sandbox, port int) error {
+	var wg sync.WaitGroup
+	defer wg.Wait()
+	for {
+		local, err := listener.Accept()
+		if err != nil {
+			if ctx.Err() != nil {
+				return nil
+			}
+			return err
+		}
+		wg.Go(func() {
+			remote, err := tunnel.Dial(ctx, sb, port)
+			if err != nil {
+				local.Close()
+				if errors.Is(err, tunnel.ErrRefused) {
+					a.warn(fmt.Sprintf("nothing listens on port %d of %s", port, sb.Name()), "start the server, then connect again")
+				} else if ctx.Err() == nil {
+					a.warn("the tunnel failed: "+a.explain(err).Message, "it needs bash and stty in the sandbox")
+				}
+				return
+			}
+			_ = tunnel.Join(local, remote) // either end may hang up at any time
+		})
+	}
+}
+
+// serveWeb passes HTTP requests on to the published address of a port.
+func (a *app) serveWeb(ctx context.Context, listener net.Listener, sb *sandbox.Sandbox, port int) error {
+	published, err := sb.Domain(port)
+	if err != nil {
+		return withHint(err, "publish it with: sandbox url --publish %s %d", sb.Name(), port)
+	}
+	target, err := url.Parse(published)
+	if err != nil {
+		return err
+	}
+	server := &http.Server{
+		ReadHeaderTimeout: time.Minute,
+		Handler: &httputil.ReverseProxy{Rewrite: func(r *httputil.ProxyRequest) {
+			r.SetURL(target)
+			r.SetXForwarded()
+		}},
+	}
+	context.AfterFunc(ctx, func() { server.Close() })
+	if err := server.Serve(listener); !errors.Is(err, http.ErrServerClosed) && ctx.Err() == nil {
+		return err
+	}
+	return nil
+}

@@ -1,0 +1,219 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path"
+	"path/filepath"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/go-vercel/sandbox"
+	"github.com/go-vercel/sandbox/cmd/sandbox/internal/table"
+	"github.com/go-vercel/sandbox/cmd/sandbox/internal/units"
+)
+
+type fileView struct {
+	Name    string     `json:"name"`
+	Type    string     `json:"type"`
+	Mode    string     `json:"mode"`
+	Size    int64      `json:"size"`
+	ModTime *time.Time `json:"modTime"`
+}
+
+func viewFile(name string, i fs.FileInfo) fileView {
+	kind := "file"
+	switch {
+	case i.IsDir():
+		kind = "directory"
+	case i.Mode()&fs.ModeSymlink != 0:
+		kind = "link"
+	case !i.Mode().IsRegular():
+		kind = "other"
+	}
+	return fileView{name, kind, i.Mode().String(), i.Size(), moment(i.ModTime())}
+}
+
+func (a *app) fileTable(views []fileView) *table.Table {
+	t := table.New("MODE", "SIZE", "CHANGED", "NAME")
+	for _, v := range views {
+		t.Row(v.Mode, units.Bytes(v.Size), distance(v.ModTime, a.now()), v.Name)
+	}
+	return t
+}
+
+// fsAction does something to paths of one sandbox.
+type fsAction func(ctx context.Context, files *sandbox.FileSystem, paths []string) error
+
+// fsLeaf makes a command of fs whose arguments are NAME:PATH, of one sandbox.
+func (a *app) fsLeaf(use, short string, least int, do fsAction) *cobra.Command {
+	cmd := &cobra.Command{Use: use, Short: short, Args: cobra.MinimumNArgs(least)}
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		var name string
+		var paths []string
+		for i, s := range args {
+			l, err := parseLocation(s)
+			if err != nil {
+				return err
+			}
+			if l.sandbox == "" && i > 0 {
+				l.sandbox = name // mv web:a b
+			}
+			if l.sandbox == "" || i > 0 && l.sandbox != name {
+				return usagef("%s is not a path of a sandbox, NAME:PATH", s)
+			}
+			name = l.sandbox
+			paths = append(paths, l.path)
+		}
+		resolved, err := a.resolveName(name)
+		if err != nil {
+			return err
+		}
+		sb, err := a.get(cmd.Context(), resolved, true)
+		if err != nil {
+			return err
+		}
+		return do(cmd.Context(), sb.FS(), paths)
+	}
+	return cmd
+}
+
+func (a *app) fsCommand() *cobra.Command {
+	cmd := &cobra.Command{Use: "fs", Short: "Work with the files of a sandbox", GroupID: groupFiles}
+	each := func(do func(context.Context, *sandbox.FileSystem, string) error) fsAction {
+		return func(ctx context.Context, files *sandbox.FileSystem, paths []string) error {
+			for _, p := range paths {
+				if err := do(ctx, files, p); err != nil {
+					return err
+				}
+			}
+			return nil
+		}
+	}
+	ls := a.fsLeaf("ls <name:path> [...path]", "List directories", 1, a.fsList)
+	cat := a.fsLeaf("cat <name:path> [...path]", "Write files to standard output", 1, each(func(ctx context.Context, files *sandbox.FileSystem, p string) error {
+		r, err := files.Open(ctx, p)
+		if err != nil {
+			return err
+		}
+		defer r.Close()
+		_, err = io.Copy(a.out, r)
+		return err
+	}))
+	stat := a.fsLeaf("stat <name:path> [...path]", "Show files", 1, func(ctx context.Context, files *sandbox.FileSystem, paths []string) error {
+		var views []fileView
+		for _, p := range paths {
+			i, err := files.Lstat(ctx, p)
+			if err != nil {
+				return err
+			}
+			views = append(views, viewFile(p, i))
+		}
+		return a.print(list(views, func(v fileView) string { return v.Name }, a.fileTable))
+	})
+	mkdir := a.fsLeaf("mkdir <name:path> [...path]", "Make directories, and those that lead to them", 1,
+		each(func(ctx context.Context, files *sandbox.FileSystem, p string) error {
+			return files.MkdirAll(ctx, p, 0o755)
+		}))
+	var recursive, force bool
+	rm := a.fsLeaf("rm <name:path> [...path]", "Remove files", 1, each(func(ctx context.Context, files *sandbox.FileSystem, p string) error {
+		if recursive {
+			return files.RemoveAll(ctx, p)
+		}
+		err := files.Remove(ctx, p)
+		if force && errors.Is(err, fs.ErrNotExist) {
+			return nil
+		}
+		return err
+	}))
+	toggle(rm.Flags(), &recursive, "recursive", "r", "Remove directories with all that is in them")
+	toggle(rm.Flags(), &force, "force", "f", "What does not exist is no error")
+	mv := a.fsLeaf("mv <name:from> <to>", "Rename a file", 2, func(ctx context.Context, files *sandbox.FileSystem, paths []string) error {
+		if len(paths) != 2 {
+			return usagef("mv takes two paths")
+		}
+		return files.Rename(ctx, paths[0], paths[1])
+	})
+	var mode string
+	chmod := a.fsLeaf("chmod <name:path> [...path]", "Change the permissions of files", 1, each(func(ctx context.Context, files *sandbox.FileSystem, p string) error {
+		return files.ChmodSymbolic(ctx, p, mode)
+	}))
+	option(chmod.Flags(), &mode, "mode", "m", "mode", "", "The permissions, such as 755 or u+x", parseText)
+	if err := chmod.MarkFlagRequired("mode"); err != nil {
+		panic(err)
+	}
+	edit := a.fsLeaf("edit <name:path>", "Edit a file with $EDITOR", 1, each(a.fsEdit))
+	cmd.AddCommand(ls, cat, stat, mkdir, rm, mv, chmod, edit)
+	return group(cmd)
+}
+
+func (a *app) fsList(ctx context.Context, files *sandbox.FileSystem, paths []string) error {
+	var views []fileView
+	for _, p := range paths {
+		i, err := files.Stat(ctx, p)
+		if err != nil {
+			return err
+		}
+		if !i.IsDir() {
+			views = append(views, viewFile(p, i))
+			continue
+		}
+		entries, err := files.ReadDir(ctx, p)
+		if err != nil {
+			return err
+		}
+		for _, e := range entries {
+			i, err := e.Info()
+			if err != nil {
+				return err
+			}
+			name := e.Name()
+			if len(paths) > 1 {
+				name = path.Join(p, name)
+			}
+			views = append(views, viewFile(name, i))
+		}
+	}
+	return a.print(list(views, func(v fileView) string { return v.Name }, a.fileTable))
+}
+
+// fsEdit edits a copy of a file here and writes it back if it has changed.
+func (a *app) fsEdit(ctx context.Context, files *sandbox.FileSystem, name string) error {
+	if !a.asks() {
+		return usagef("an editor needs a terminal")
+	}
+	dir, err := os.MkdirTemp("", "sandbox-edit-*")
+	if err != nil {
+		return err
+	}
+	defer os.RemoveAll(dir)
+	before, err := files.ReadFile(ctx, name)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	mode := fs.FileMode(0o644)
+	if i, err := files.Stat(ctx, name); err == nil {
+		mode = i.Mode().Perm()
+	}
+	local := filepath.Join(dir, path.Base(name))
+	if err := os.WriteFile(local, before, 0o600); err != nil {
+		return err
+	}
+	editor := first(a.getenv("VISUAL"), a.getenv("EDITOR"), "vi")
+	cmd := exec.CommandContext(ctx, "sh", "-c", editor+` "$1"`, "sh", local)
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = os.Stdin, os.Stdout, os.Stderr
+	if err := cmd.Run(); err != nil {
+		return fmt.Errorf("the editor %s: %w", editor, err)
+	}
+	after, err := os.ReadFile(local)
+	if err != nil || string(after) == string(before) {
+		return err
+	}
+	return files.WriteFile(ctx, name, after, mode)
+}

@@ -1,0 +1,318 @@
+package cli
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"github.com/go-vercel/sandbox"
+	"github.com/go-vercel/sandbox/cmd/sandbox/internal/console"
+	"github.com/go-vercel/sandbox/cmd/sandbox/internal/table"
+	"github.com/go-vercel/sandbox/cmd/sandbox/internal/units"
+)
+
+const (
+	defaultLimit = 50
+	maxPage      = 50 // what the API allows
+)
+
+// paging are the options of every listing.
+type paging struct {
+	limit     int
+	noLimit   bool
+	cursor    string
+	sortOrder string
+}
+
+func (p *paging) define(flags *pflag.FlagSet, what string) {
+	option(flags, &p.sortOrder, "sort-order", "", "value", "", "Sort order. Options: asc, desc (default)", parseOneOf("asc", "desc"))
+	option(flags, &p.limit, "limit", "", "number", "", "Maximum number of "+what+" (default 50)", parsePositive)
+	toggle(flags, &p.noLimit, "no-limit", "", "List all, however many there are")
+	option(flags, &p.cursor, "cursor", "", "str", "", "Go on from the 'More results' hint of an earlier call", parseText)
+}
+
+// collect reads pages until there are as many items as asked for, counting those
+// that keep lets through only. The cursor that it returns continues behind the
+// last item: it is the API's, or, when the last page has more items, the one
+// that this page came from with the ID of the last item behind a ~.
+func collect[T any](ctx context.Context, p *paging, id func(T) string, keep func(T) bool,
+	page func(ctx context.Context, limit int, cursor string) (*sandbox.Page[T], error),
+) (items []T, next string, err error) {
+	limit := p.limit
+	if limit == 0 {
+		limit = defaultLimit
+	}
+	cursor, skipTo, skipping := strings.Cut(p.cursor, "~")
+	for {
+		size := maxPage
+		if !p.noLimit && len(items) == 0 && !skipping {
+			size = min(size, limit)
+		}
+		pg, err := page(ctx, size, cursor)
+		if err != nil {
+			return nil, "", err
+		}
+		rest := pg.Items
+		if skipping {
+			if i := slices.IndexFunc(rest, func(it T) bool { return id(it) == skipTo }); i >= 0 {
+				rest = rest[i+1:]
+			}
+			skipping = false
+		}
+		for i, it := range rest {
+			if !keep(it) {
+				continue
+			}
+			items = append(items, it)
+			if !p.noLimit && len(items) == limit {
+				if i < len(rest)-1 {
+					return items, cursor + "~" + id(it), nil
+				}
+				return items, pg.Next, nil
+			}
+		}
+		if pg.Next == "" {
+			return items, "", nil
+		}
+		cursor = pg.Next
+	}
+}
+
+// more tells how to see the next page.
+func (a *app) more(next string) {
+	if next == "" || a.opts.quiet {
+		return
+	}
+	var words []string
+	for i := 0; i < len(a.args); i++ {
+		switch {
+		case a.args[i] == "--cursor":
+			i++
+		case a.args[i] == "--token":
+			i++ // a token is never shown
+		case strings.HasPrefix(a.args[i], "--cursor="), strings.HasPrefix(a.args[i], "--token="):
+		default:
+			words = append(words, a.args[i])
+		}
+	}
+	fmt.Fprintf(a.err, "\nMore results: sandbox %s --cursor %s\n", shellWords(words), shellWord(next))
+}
+
+// selection says which sandboxes are meant, by what they are like.
+type selection struct {
+	all        bool
+	statuses   []string
+	tags       []pair
+	namePrefix string
+	olderThan  time.Duration
+}
+
+func (s *selection) define(flags *pflag.FlagSet) {
+	options(flags, &s.statuses, "status", "", "status,...", "Only sandboxes in this state (repeatable)", parseText)
+	options(flags, &s.tags, "tag", "t", "key=value", "Only sandboxes with this tag (repeatable)", parsePair)
+	option(flags, &s.namePrefix, "name-prefix", "", "str", "", "Only sandboxes whose name begins so", parseText)
+	option(flags, &s.olderThan, "older-than", "", "duration", "", "Only sandboxes that were last in use longer ago", parseDuration)
+	toggle(flags, &s.all, "all", "a", "All sandboxes of the project")
+}
+
+// given reports whether anything was selected.
+func (s *selection) given() bool {
+	return s.all || len(s.statuses) > 0 || len(s.tags) > 0 || s.namePrefix != "" || s.olderThan > 0
+}
+
+// matcher makes a test of a selection.
+func (s *selection) matcher(tags map[string]string, now time.Time) func(sandbox.Info) bool {
+	var statuses []string
+	for _, st := range s.statuses {
+		statuses = append(statuses, strings.Split(st, ",")...)
+	}
+	return func(i sandbox.Info) bool {
+		if len(statuses) > 0 && !slices.Contains(statuses, string(i.Status)) {
+			return false
+		}
+		for k, v := range tags {
+			if got, ok := i.Tags[k]; !ok || got != v {
+				return false
+			}
+		}
+		since := i.StatusUpdatedAt
+		if since.IsZero() {
+			since = i.UpdatedAt
+		}
+		return strings.HasPrefix(i.Name, s.namePrefix) && (s.olderThan == 0 || now.Sub(since) > s.olderThan)
+	}
+}
+
+// listOptions are those of the API for a selection. It takes one tag only; the
+// others are looked at here.
+func (s *selection) listOptions(tags map[string]string) sandbox.ListOptions {
+	o := sandbox.ListOptions{NamePrefix: s.namePrefix}
+	if s.namePrefix != "" {
+		o.SortBy = sandbox.SortByName
+	}
+	for _, k := range slices.Sorted(maps.Keys(tags)) {
+		o.Tags = map[string]string{k: tags[k]}
+		break
+	}
+	return o
+}
+
+// find lists all sandboxes of a selection.
+func (a *app) find(ctx context.Context, s *selection) ([]sandbox.Info, error) {
+	client, err := a.connect(ctx)
+	if err != nil {
+		return nil, err
+	}
+	tags := a.pairs(s.tags, "--tag")
+	opts := s.listOptions(tags)
+	match := s.matcher(tags, a.now())
+	var found []sandbox.Info
+	for i, err := range client.List(ctx, &opts) {
+		if err != nil {
+			return nil, err
+		}
+		if match(i) {
+			found = append(found, i)
+		}
+	}
+	return found, nil
+}
+
+func (a *app) listCommand() *cobra.Command {
+	var (
+		pages  paging
+		sel    selection
+		sortBy string
+		watch  bool
+	)
+	cmd := &cobra.Command{
+		Use: "list", Aliases: []string{"ls"}, Short: "List the sandboxes of a project", Args: positionals(),
+		Long: "List the sandboxes of a project: those that run, or with --all every one.",
+	}
+	flags := cmd.Flags()
+	toggle(flags, &sel.all, "all", "a", "Show all sandboxes (default shows just running)")
+	option(flags, &sel.namePrefix, "name-prefix", "", "str", "", "Filter sandboxes by name prefix", parseText)
+	option(flags, &sortBy, "sort-by", "", "value", "",
+		"Sort sandboxes by field. Options: createdAt (default), name, statusUpdatedAt, currentSnapshotId",
+		parseOneOf("createdAt", "name", "statusUpdatedAt", "currentSnapshotId"))
+	options(flags, &sel.tags, "tag", "", "key=value", "Filter sandboxes by tag (repeatable)", parsePair)
+	options(flags, &sel.statuses, "status", "", "status,...", "Show sandboxes in these states, such as stopped", parseText)
+	toggle(flags, &watch, "watch", "w", "Show the list again every two seconds")
+	pages.define(flags, "sandboxes")
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		if sel.namePrefix != "" && sortBy != "" && sortBy != "name" {
+			return usagef("--sort-by must be name with --name-prefix")
+		}
+		show := func() error {
+			stop := a.spin("Fetching sandboxes...")
+			found, next, err := a.list(cmd.Context(), &pages, &sel, sandbox.SortBy(sortBy))
+			stop()
+			if err != nil {
+				return err
+			}
+			ans := list(mapped(found, viewSandbox), func(v sandboxView) string { return v.Name },
+				func(views []sandboxView) *table.Table { return a.sandboxTable(views, sel.all) })
+			ans.empty = "No sandboxes are running; sandbox ls --all shows the others."
+			if sel.all || len(sel.statuses) > 0 {
+				ans.empty = "No sandboxes."
+			}
+			if err := a.print(ans); err != nil {
+				return err
+			}
+			a.more(next)
+			return nil
+		}
+		if !watch {
+			return show()
+		}
+		return a.repeat(cmd.Context(), 2*time.Second, show)
+	}
+	return cmd
+}
+
+func (a *app) list(ctx context.Context, pages *paging, sel *selection, sortBy sandbox.SortBy) ([]sandbox.Info, string, error) {
+	client, err := a.connect(ctx)
+	if err != nil {
+		return nil, "", err
+	}
+	tags := a.pairs(sel.tags, "--tag")
+	opts := sel.listOptions(tags)
+	opts.SortOrder = sandbox.SortOrder(pages.sortOrder)
+	if sortBy != "" {
+		opts.SortBy = sortBy
+	}
+	match := sel.matcher(tags, a.now())
+	keep := func(i sandbox.Info) bool {
+		return match(i) && (sel.all || len(sel.statuses) > 0 || i.Status == sandbox.StatusRunning)
+	}
+	return collect(ctx, pages, func(i sandbox.Info) string { return i.Name }, keep,
+		func(ctx context.Context, limit int, cursor string) (*sandbox.Page[sandbox.Info], error) {
+			opts.Limit, opts.Cursor = limit, cursor
+			return client.ListPage(ctx, &opts)
+		})
+}
+
+// repeat shows something again and again until the context ends.
+func (a *app) repeat(ctx context.Context, every time.Duration, show func() error) error {
+	tick := time.NewTicker(every)
+	defer tick.Stop()
+	for {
+		if a.out.Terminal {
+			fmt.Fprint(a.out, "\x1b[H\x1b[2J")
+		}
+		if err := show(); err != nil {
+			return err
+		}
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+}
+
+var statusStyles = map[sandbox.Status]console.Style{
+	sandbox.StatusRunning: console.Cyan, sandbox.StatusFailed: console.Red, sandbox.StatusPending: console.Magenta,
+	sandbox.StatusSnapshotting: console.Blue, sandbox.StatusStopped: console.Gray, sandbox.StatusStopping: console.Gray,
+	sandbox.StatusAborted: console.Gray,
+}
+
+func statusCell(s sandbox.Status) table.Cell {
+	return table.Cell{Text: string(s), Style: statusStyles[s]}
+}
+
+func (a *app) sandboxTable(views []sandboxView, usage bool) *table.Table {
+	header := []string{"NAME", "STATUS", "CREATED", "REGION", "MEMORY", "VCPUS", "IMAGE/RUNTIME", "TIMEOUT", "SNAPSHOT", "MOUNTS", "TAGS"}
+	if usage {
+		header = append(header, "CPU", "NETWORK (OUT/IN)")
+	}
+	t := table.New(header...)
+	now := a.now()
+	for _, v := range views {
+		row := []any{
+			v.Name, statusCell(v.Status), distance(v.CreatedAt, now), dash(v.Region), memory(v.Memory), number(v.VCPUs),
+			imageOrRuntime(v.Image, v.Runtime), deadline(v, now), dash(v.CurrentSnapshotID), mountsText(v.Mounts), tagsText(v.Tags, ":"),
+		}
+		if usage {
+			row = append(row, cpuText(v.TotalActiveCPU), networkText(v.TotalEgress, v.TotalIngress))
+		}
+		t.Row(row...)
+	}
+	return t
+}
+
+func deadline(v sandboxView, now time.Time) string {
+	switch {
+	case v.ExpiresAt != nil:
+		return units.Distance(*v.ExpiresAt, now)
+	case v.Timeout > 0 && v.CreatedAt != nil:
+		return units.Distance(v.CreatedAt.Add(time.Duration(v.Timeout)*time.Millisecond), now)
+	}
+	return "-"
+}

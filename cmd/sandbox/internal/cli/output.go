@@ -1,0 +1,179 @@
+package cli
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+	"text/template"
+
+	"github.com/itchyny/gojq"
+
+	"github.com/go-vercel/sandbox/cmd/sandbox/internal/table"
+)
+
+// answer is what a command has to say: as a document, as the names of what it is
+// about, or as a table.
+type answer struct {
+	// doc is a value, or a slice when the answer is a list.
+	doc   any
+	names []string
+	table func() *table.Table
+	// empty is said on standard error, at a terminal, in place of an empty table.
+	empty string
+}
+
+// list makes an answer of several things.
+func list[T any](items []T, name func(T) string, tbl func([]T) *table.Table) answer {
+	if items == nil {
+		items = []T{}
+	}
+	names := make([]string, len(items))
+	for i, it := range items {
+		names[i] = name(it)
+	}
+	return answer{doc: items, names: names, table: func() *table.Table { return tbl(items) }}
+}
+
+func (o *globals) wantsJSON() bool {
+	return o.output == "json" || o.output == "jsonl" || o.jq != ""
+}
+
+// structured reports whether the answer is for a program.
+func (o *globals) structured() bool { return o.wantsJSON() || o.format != "" || o.quiet }
+
+// print writes an answer in the form that was asked for.
+func (a *app) print(ans answer) error {
+	switch {
+	case a.opts.jq != "":
+		return a.query(ans.doc)
+	case a.opts.format != "":
+		return a.fill(ans.doc)
+	case a.opts.output == "jsonl":
+		items, err := elements(ans.doc)
+		if err != nil {
+			return err
+		}
+		for _, it := range items {
+			if err := writeJSON(a.out, it, false); err != nil {
+				return err
+			}
+		}
+		return nil
+	case a.opts.output == "json":
+		return writeJSON(a.out, ans.doc, true)
+	case a.opts.quiet:
+		for _, n := range ans.names {
+			if _, err := fmt.Fprintln(a.out, n); err != nil {
+				return err
+			}
+		}
+		return nil
+	case ans.table == nil:
+		return writeJSON(a.out, ans.doc, true)
+	}
+	t := ans.table()
+	if len(t.Rows) == 0 && ans.empty != "" && a.out.Terminal {
+		fmt.Fprintln(a.err, ans.empty)
+		return nil
+	}
+	opts := table.Options{NoHeader: a.opts.noHeader}
+	if a.out.Terminal && a.opts.output != "wide" {
+		opts.Width = a.out.Width()
+	}
+	return t.Write(a.out, opts)
+}
+
+// writeJSON writes one document.
+func writeJSON(w io.Writer, doc any, indent bool) error {
+	enc := json.NewEncoder(w)
+	enc.SetEscapeHTML(false)
+	if indent {
+		enc.SetIndent("", "  ")
+	}
+	return enc.Encode(doc)
+}
+
+// plain turns a document into what JSON is made of.
+func plain(doc any) (any, error) {
+	data, err := json.Marshal(doc)
+	if err != nil {
+		return nil, err
+	}
+	var v any
+	return v, json.Unmarshal(data, &v)
+}
+
+func elements(doc any) ([]any, error) {
+	v, err := plain(doc)
+	if err != nil {
+		return nil, err
+	}
+	if items, ok := v.([]any); ok {
+		return items, nil
+	}
+	return []any{v}, nil
+}
+
+// query writes what a jq expression makes of a document, texts without quotes.
+func (a *app) query(doc any) error {
+	q, err := gojq.Parse(a.opts.jq)
+	if err != nil {
+		return usagef("--jq: %v", err)
+	}
+	v, err := plain(doc)
+	if err != nil {
+		return err
+	}
+	results := q.Run(v)
+	for {
+		r, ok := results.Next()
+		if !ok {
+			return nil
+		}
+		if err, bad := r.(error); bad {
+			var halt *gojq.HaltError
+			if errors.As(err, &halt) && halt.Value() == nil {
+				return nil
+			}
+			return fmt.Errorf("--jq: %w", err)
+		}
+		if text, ok := r.(string); ok {
+			_, err = fmt.Fprintln(a.out, text)
+		} else {
+			err = writeJSON(a.out, r, false)
+		}
+		if err != nil {
+			return err
+		}
+	}
+}
+
+// fill writes a template's view of a document, one line for each item of a list.
+func (a *app) fill(doc any) error {
+	t, err := template.New("--format").Funcs(template.FuncMap{
+		"json": func(v any) (string, error) { b, err := json.Marshal(v); return string(b), err },
+		"join": func(sep string, items []any) string {
+			texts := make([]string, len(items))
+			for i, it := range items {
+				texts[i] = fmt.Sprint(it)
+			}
+			return strings.Join(texts, sep)
+		},
+	}).Parse(a.opts.format)
+	if err != nil {
+		return usagef("%v", err)
+	}
+	items, err := elements(doc)
+	if err != nil {
+		return err
+	}
+	for _, it := range items {
+		if err := t.Execute(a.out, it); err != nil {
+			return err
+		}
+		fmt.Fprintln(a.out)
+	}
+	return nil
+}

@@ -1,0 +1,164 @@
+package cli
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/go-vercel/sandbox"
+)
+
+func (a *app) configKeysCommands() []*cobra.Command {
+	get := &cobra.Command{
+		Use: "get <name> <key>", Short: "Write one setting, by its name in the JSON of config list", Args: positionals("name", "key"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			name, err := a.resolveName(args[0])
+			if err != nil {
+				return err
+			}
+			sb, err := a.get(cmd.Context(), name, false)
+			if err != nil {
+				return err
+			}
+			doc, err := plain(viewHandle(sb))
+			if err != nil {
+				return err
+			}
+			value, ok := doc.(map[string]any)[args[1]]
+			if !ok {
+				return &exitError{code: exitNotFound, err: withHint(fmt.Errorf("there is no setting %s", quote(args[1])), "see sandbox config list %s --json", name)}
+			}
+			if text, ok := value.(string); ok {
+				_, err = fmt.Fprintln(a.out, text)
+				return err
+			}
+			return writeJSON(a.out, value, false)
+		},
+	}
+	set := &cobra.Command{
+		Use: "set <name> <key> <value>", Short: "Change one setting, by the name of its command", Args: positionals("name", "key", "value"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			for _, s := range configSettings {
+				if s.name == args[1] || slices.Contains(s.alias, args[1]) {
+					sub := a.settingCommand(&s)
+					sub.SetContext(cmd.Context())
+					values := []string{args[0], args[2]}
+					if err := sub.Args(sub, values); err != nil {
+						return err
+					}
+					return sub.RunE(sub, values)
+				}
+			}
+			return &usageError{message: "there is no setting " + quote(args[1]), hint: "the settings are " +
+				strings.Join(mapped(configSettings, func(s setting) string { return s.name }), ", ")}
+		},
+	}
+	return []*cobra.Command{get, set}
+}
+
+func (a *app) policyCommand() *cobra.Command {
+	cmd := &cobra.Command{Use: "policy", Short: "Show and change what a sandbox can reach"}
+	show := &cobra.Command{
+		Use: "show <name>", Short: "Write the network policy as JSON, without the values of headers", Args: a.nameOrActive(),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			name, err := a.onlyName(args)
+			if err != nil {
+				return err
+			}
+			sb, err := a.get(cmd.Context(), name, false)
+			if err != nil {
+				return err
+			}
+			return a.print(answer{doc: presentPolicy(sb), names: []string{policyText(presentPolicy(sb))}})
+		},
+	}
+	set := &cobra.Command{
+		Use: "set <name> <FILE.json>", Short: "Set the network policy from a file in the API's form", Args: positionals("name", "FILE.json"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			policy, err := readPolicy(args[1])
+			if err != nil {
+				return err
+			}
+			return a.setPolicy(cmd.Context(), args[0], func(*sandbox.NetworkPolicy) (*sandbox.NetworkPolicy, error) { return policy, nil })
+		},
+	}
+	allow := &cobra.Command{
+		Use: "allow <name> <domain> [...domain]", Short: "Let a sandbox reach domains too", Args: positionals("name", "domain", "[...domain]"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return a.setPolicy(cmd.Context(), args[0], func(p *sandbox.NetworkPolicy) (*sandbox.NetworkPolicy, error) { return allowed(p, args[1:]), nil })
+		},
+	}
+	deny := &cobra.Command{
+		Use: "deny <name> <domain> [...domain]", Short: "Take domains that a sandbox can reach away again", Args: positionals("name", "domain", "[...domain]"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return a.setPolicy(cmd.Context(), args[0], func(p *sandbox.NetworkPolicy) (*sandbox.NetworkPolicy, error) { return denied(p, args[1:]) })
+		},
+	}
+	cmd.AddCommand(show, set, allow, deny)
+	return group(cmd)
+}
+
+// presentPolicy is the policy in force: that of the session, or else what new
+// sessions start with. None means that everything can be reached.
+func presentPolicy(sb *sandbox.Sandbox) *sandbox.NetworkPolicy {
+	if p := sb.Info().NetworkPolicy; p != nil {
+		return p
+	}
+	return sandbox.AllowAll()
+}
+
+func (a *app) setPolicy(ctx context.Context, name string, change func(*sandbox.NetworkPolicy) (*sandbox.NetworkPolicy, error)) error {
+	return a.update(ctx, name, "network policy", func(sb *sandbox.Sandbox) (*sandbox.UpdateOptions, func(*sandbox.Sandbox) []string, error) {
+		policy, err := change(presentPolicy(sb))
+		if err != nil {
+			return nil, nil, err
+		}
+		text, err := json.Marshal(policy)
+		return &sandbox.UpdateOptions{NetworkPolicy: policy}, func(*sandbox.Sandbox) []string { return []string{"policy: " + string(text)} }, err
+	})
+}
+
+// allowed is a policy that also lets domains through.
+func allowed(p *sandbox.NetworkPolicy, domains []string) *sandbox.NetworkPolicy {
+	if p.Mode == sandbox.PolicyAllowAll {
+		return p
+	}
+	q := *p
+	if p.Mode == sandbox.PolicyDenyAll {
+		q = sandbox.NetworkPolicy{}
+	}
+	q.Allow = slices.Clone(q.Allow)
+	for _, d := range domains {
+		if _, ruled := q.Rules[d]; !ruled && !slices.Contains(q.Allow, d) {
+			q.Allow = append(q.Allow, d)
+		}
+	}
+	return &q
+}
+
+// denied is a policy that does not let domains through any more.
+func denied(p *sandbox.NetworkPolicy, domains []string) (*sandbox.NetworkPolicy, error) {
+	if p.Mode == sandbox.PolicyAllowAll {
+		return nil, withHint(usagef("everything can be reached; single domains can't be taken away from that"),
+			"start from nothing: sandbox config network-policy NAME --network-policy deny-all, then policy allow")
+	}
+	q := *p
+	q.Rules = map[string][]sandbox.PolicyRule{}
+	for d, rules := range p.Rules {
+		if !slices.Contains(domains, d) {
+			q.Rules[d] = rules
+		}
+	}
+	if len(q.Rules) == 0 {
+		q.Rules = nil
+	}
+	q.Allow = slices.DeleteFunc(slices.Clone(p.Allow), func(d string) bool { return slices.Contains(domains, d) })
+	if len(q.Allow) == 0 && q.Rules == nil && q.Subnets == nil {
+		return sandbox.DenyAll(), nil
+	}
+	return &q, nil
+}

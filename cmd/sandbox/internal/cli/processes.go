@@ -1,0 +1,324 @@
+package cli
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/go-vercel/sandbox"
+	"github.com/go-vercel/sandbox/cmd/sandbox/internal/table"
+	"github.com/go-vercel/sandbox/cmd/sandbox/internal/units"
+)
+
+// session is the session that a sandbox runs in; looking at it starts nothing.
+func (a *app) session(ctx context.Context, name string) (*sandbox.Session, error) {
+	name, err := a.resolveName(name)
+	if err != nil {
+		return nil, err
+	}
+	sb, err := a.get(ctx, name, false)
+	if err != nil {
+		return nil, err
+	}
+	if status := sb.Status(); status != sandbox.StatusRunning {
+		return nil, &exitError{code: exitConflict, err: withHint(fmt.Errorf("sandbox %s is not running (its status is %s)", name, status),
+			"its commands ended with its session; sandbox exec %s -- COMMAND starts it again", name)}
+	}
+	return sb.CurrentSession(), nil
+}
+
+// remoteCommand finds a command by its ID; without one, the last that was started.
+func (a *app) remoteCommand(ctx context.Context, name, id string) (*sandbox.Command, error) {
+	s, err := a.session(ctx, name)
+	if err != nil {
+		return nil, err
+	}
+	if id != "" {
+		return s.GetCommand(ctx, id)
+	}
+	all, err := s.ListCommands(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if len(all) == 0 {
+		return nil, &exitError{code: exitNotFound, err: fmt.Errorf("no command was started in sandbox %s", name)}
+	}
+	return slices.MaxFunc(all, func(a, b *sandbox.Command) int { return a.StartedAt().Compare(b.StartedAt()) }), nil
+}
+
+func (a *app) psCommand() *cobra.Command {
+	var all bool
+	cmd := &cobra.Command{
+		Use: "ps <name>", Short: "List the commands of a sandbox", GroupID: groupCommands, Args: a.nameOrActive(),
+		Long: "List the commands that run in a sandbox, or with --all also those that have ended in its present session.",
+	}
+	toggle(cmd.Flags(), &all, "all", "a", "Show commands that have ended as well")
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		name, err := a.onlyName(args)
+		if err != nil {
+			return err
+		}
+		s, err := a.session(cmd.Context(), name)
+		if err != nil {
+			return err
+		}
+		commands, err := s.ListCommands(cmd.Context())
+		if err != nil {
+			return err
+		}
+		reveal(cmd.Context(), commands)
+		slices.SortFunc(commands, func(a, b *sandbox.Command) int { return b.StartedAt().Compare(a.StartedAt()) })
+		var views []commandView
+		for _, c := range commands {
+			if v := viewCommand(c); all || v.ExitCode == nil {
+				views = append(views, v)
+			}
+		}
+		ans := list(views, func(v commandView) string { return v.ID }, a.commandTable)
+		ans.empty = "No commands are running."
+		return a.print(ans)
+	}
+	return cmd
+}
+
+// revealTime bounds the look at one command.
+const revealTime = 500 * time.Millisecond
+
+// reveal finds out which commands have ended: the API tells that only to those
+// who wait for it.
+func reveal(ctx context.Context, commands []*sandbox.Command) {
+	var open []*sandbox.Command
+	var ids []string
+	for _, c := range commands {
+		if _, ended := c.ExitStatus(); !ended {
+			open, ids = append(open, c), append(ids, c.ID())
+		}
+	}
+	forEach(ids, func(i int, _ string) (struct{}, error) {
+		ctx, cancel := context.WithTimeout(ctx, revealTime)
+		defer cancel()
+		_, err := open[i].Wait(ctx) // a command that runs on runs into the time
+		return struct{}{}, err
+	})
+}
+
+func (a *app) commandTable(views []commandView) *table.Table {
+	t := table.New("ID", "STATUS", "STARTED", "DURATION", "COMMAND")
+	now := a.now()
+	for _, v := range views {
+		status, duration := statusCell(sandbox.StatusRunning), "-"
+		if v.ExitCode != nil {
+			status = table.Cell{Text: "exited " + strconv.Itoa(*v.ExitCode), Style: statusStyles[sandbox.StatusStopped]}
+			duration = cpuText(v.Duration)
+		} else if v.StartedAt != nil {
+			duration = units.Run(now.Sub(*v.StartedAt).Truncate(time.Second))
+		}
+		t.Row(v.ID, status, distance(v.StartedAt, now), duration, shellWords(append([]string{v.Name}, v.Args...)))
+	}
+	return t
+}
+
+// logQuiet is how long a command that runs has to be silent until its output so
+// far counts as read: the API has no other way to tell.
+const logQuiet = 500 * time.Millisecond
+
+func (a *app) logsCommand() *cobra.Command {
+	var (
+		follow bool
+		tail   int
+		stream string
+	)
+	cmd := &cobra.Command{
+		Use: "logs <name> [command_id]", Short: "Show the output of a command", GroupID: groupCommands, Args: cobra.RangeArgs(1, 2),
+		Long: "Show the output of a command from its start; without an ID, of the one that was started last. " +
+			"Standard output and standard error come on those of this program.",
+	}
+	toggle(cmd.Flags(), &follow, "follow", "f", "Go on until the command has ended")
+	option(cmd.Flags(), &tail, "tail", "n", "number", "", "Show only the last lines", parsePositive)
+	option(cmd.Flags(), &stream, "stream", "", "stream", "", "Show only stdout or stderr", parseOneOf("stdout", "stderr"))
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		id := ""
+		if len(args) == 2 {
+			id = args[1]
+		}
+		remote, err := a.remoteCommand(cmd.Context(), args[0], id)
+		if err != nil {
+			return err
+		}
+		l := &logReader{app: a, command: remote, follow: follow, stream: sandbox.LogStream(stream), tail: tail}
+		return l.run(cmd.Context())
+	}
+	return cmd
+}
+
+// logReader shows the output of a command.
+type logReader struct {
+	app     *app
+	command *sandbox.Command
+	follow  bool
+	stream  sandbox.LogStream
+	tail    int
+
+	last []tailLine // with tail: the last lines, each to its stream
+}
+
+type tailLine struct {
+	stream sandbox.LogStream
+	text   strings.Builder
+}
+
+func (l *logReader) run(ctx context.Context) error {
+	live, cancel := context.WithCancel(ctx)
+	defer cancel()
+	if _, ended := l.command.ExitStatus(); !ended && !l.follow {
+		quiet := time.AfterFunc(logQuiet, cancel)
+		defer quiet.Stop()
+		return l.read(ctx, live, func() { quiet.Reset(logQuiet) })
+	}
+	return l.read(ctx, live, func() {})
+}
+
+func (l *logReader) read(ctx, live context.Context, heard func()) error {
+	for e, err := range l.command.Logs(live) {
+		if err != nil {
+			if live.Err() != nil && ctx.Err() == nil {
+				break // the command has gone quiet
+			}
+			return err
+		}
+		heard()
+		if l.stream != "" && e.Stream != l.stream {
+			continue
+		}
+		if l.tail > 0 && !l.follow {
+			l.keep(e)
+			continue
+		}
+		if err := l.write(e.Stream, e.Data); err != nil {
+			return err
+		}
+	}
+	for i := range l.last {
+		if err := l.write(l.last[i].stream, l.last[i].text.String()); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (l *logReader) write(stream sandbox.LogStream, text string) error {
+	var w io.Writer = l.app.out
+	if stream == sandbox.Stderr {
+		w = l.app.err
+	}
+	_, err := io.WriteString(w, text)
+	return err
+}
+
+// keep keeps the last lines of what has come.
+func (l *logReader) keep(e sandbox.LogEntry) {
+	for part := range strings.Lines(e.Data) {
+		n := len(l.last)
+		if n == 0 || l.last[n-1].stream != e.Stream || strings.HasSuffix(l.last[n-1].text.String(), "\n") {
+			l.last = append(l.last, tailLine{stream: e.Stream})
+			n++
+		}
+		l.last[n-1].text.WriteString(part)
+	}
+	if extra := len(l.last) - l.tail; extra > 0 {
+		l.last = slices.Delete(l.last, 0, extra)
+	}
+}
+
+func (a *app) waitCommand() *cobra.Command {
+	return &cobra.Command{
+		Use: "wait <name> <command_id>", Short: "Wait for the end of a command; the exit code is the command's", GroupID: groupCommands,
+		Args: positionals("name", "command_id"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			remote, err := a.remoteCommand(cmd.Context(), args[0], args[1])
+			if err != nil {
+				return err
+			}
+			result, err := remote.Wait(cmd.Context())
+			if err != nil {
+				return err
+			}
+			if a.opts.structured() {
+				if err := a.print(answer{doc: viewCommand(result.Command), names: []string{result.ID()}}); err != nil {
+					return err
+				}
+			}
+			return exitWith(result.ExitCode)
+		},
+	}
+}
+
+func (a *app) killCommand() *cobra.Command {
+	var send sandbox.Signal
+	cmd := &cobra.Command{
+		Use: "kill <name> <command_id>", Short: "Send a signal to a command", GroupID: groupCommands, Args: positionals("name", "command_id"),
+	}
+	option(cmd.Flags(), &send, "signal", "s", "signal", "TERM", "The signal, by its name or number", parseSignal)
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		remote, err := a.remoteCommand(cmd.Context(), args[0], args[1])
+		if err != nil {
+			return err
+		}
+		return remote.Kill(cmd.Context(), send)
+	}
+	return cmd
+}
+
+func parseSignal(s string) (sandbox.Signal, error) {
+	if n, err := strconv.Atoi(s); err == nil && n > 0 && n < 65 {
+		return sandbox.Signal(n), nil
+	}
+	name := strings.ToUpper(s)
+	if !strings.HasPrefix(name, "SIG") {
+		name = "SIG" + name
+	}
+	return sandbox.ParseSignal(name)
+}
+
+func (a *app) attachCommand() *cobra.Command {
+	return &cobra.Command{
+		Use: "attach <name> [command_id]", Short: "Follow a command that runs, with its signals and exit code", GroupID: groupCommands,
+		Long: "Follow a command that was started with -d, or whose connection was lost: its output from the start, its exit code, and Ctrl-C for it.",
+		Args: cobra.RangeArgs(1, 2),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			id := ""
+			if len(args) == 2 {
+				id = args[1]
+			}
+			remote, err := a.remoteCommand(cmd.Context(), args[0], id)
+			if err != nil {
+				return err
+			}
+			pass := passSignals(false)
+			defer pass.stop()
+			live, cancel := context.WithCancel(context.WithoutCancel(cmd.Context()))
+			defer cancel()
+			pass.giveUp = cancel
+			pass.command(remote)
+			l := &logReader{app: a, command: remote, follow: true}
+			if err := l.run(live); err != nil {
+				return pass.instead(err)
+			}
+			result, err := remote.Wait(live)
+			if err != nil {
+				return pass.instead(err)
+			}
+			return exitWith(result.ExitCode)
+		},
+	}
+}
+
+// signalNumber is the number of a signal in an exit code.
+func signalNumber(s syscall.Signal) int { return 128 + int(s) }

@@ -1,0 +1,76 @@
+package cli
+
+import (
+	"sync"
+	"time"
+
+	"github.com/schollz/progressbar/v3"
+
+	"github.com/go-vercel/sandbox"
+)
+
+// bar shows how far a transfer has come.
+type bar struct {
+	update sandbox.ProgressFunc
+	done   func()
+}
+
+// progressAfter is how long a transfer has to take before its progress is shown.
+const progressAfter = 300 * time.Millisecond
+
+// bar makes a progress bar for so many bytes, -1 if that is not known. It shows
+// nothing unless somebody looks at standard error, or it was asked for.
+func (a *app) bar(o *copyOptions, total int64) bar {
+	if o.noProgress || a.opts.quiet || !a.err.Terminal && !o.progress {
+		return bar{done: func() {}}
+	}
+	var (
+		mu    sync.Mutex
+		p     *progressbar.ProgressBar
+		begun = time.Now()
+	)
+	return bar{
+		update: func(now sandbox.Progress) {
+			mu.Lock()
+			defer mu.Unlock()
+			if p == nil {
+				if time.Since(begun) < progressAfter && !o.progress {
+					return
+				}
+				if now.Total >= 0 {
+					total = now.Total
+				}
+				p = newBar(a, total)
+			}
+			p.Describe(shorten(now.Path, 30))
+			_ = p.Set64(now.Done) // what is shown can't fail the transfer
+		},
+		done: func() {
+			mu.Lock()
+			defer mu.Unlock()
+			if p != nil {
+				_ = p.Finish() // as above
+				p = nil
+			}
+		},
+	}
+}
+
+func newBar(a *app, total int64) *progressbar.ProgressBar {
+	return progressbar.NewOptions64(total,
+		progressbar.OptionSetWriter(a.err), progressbar.OptionShowBytes(true), progressbar.OptionShowTotalBytes(true), progressbar.OptionShowCount(),
+		progressbar.OptionSetPredictTime(true), progressbar.OptionShowElapsedTimeOnFinish(), progressbar.OptionThrottle(100*time.Millisecond),
+		progressbar.OptionSetWidth(30), progressbar.OptionUseANSICodes(a.err.Terminal), progressbar.OptionEnableColorCodes(false),
+		progressbar.OptionSetRenderBlankState(false),
+		progressbar.OptionOnCompletion(func() { _, _ = a.err.Write([]byte("\n")) }),
+	)
+}
+
+// shorten cuts the beginning of a path off.
+func shorten(path string, width int) string {
+	r := []rune(path)
+	if len(r) <= width {
+		return path
+	}
+	return "…" + string(r[len(r)-width+1:])
+}

@@ -1,0 +1,429 @@
+package cli
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/base64"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"os/signal"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"github.com/go-vercel/sandbox"
+	"github.com/go-vercel/sandbox/cmd/sandbox/internal/console"
+)
+
+// commandOptions say how a command is run, by exec and run.
+type commandOptions struct {
+	sudo        bool
+	user        string
+	interactive bool
+	tty, noTTY  bool
+	workdir     string
+	env         []pair
+	envFiles    []string
+	timeout     time.Duration
+	noExtend    bool
+	detach      bool
+	binary      bool
+	noEcho      bool
+	killOnExit  bool
+	stop        bool
+}
+
+// define defines the options that exec and run share.
+func (o *commandOptions) define(flags *pflag.FlagSet, ttyShort string) {
+	toggle(flags, &o.sudo, "sudo", "", "Run the command as root")
+	option(flags, &o.user, "user", "u", "name", "", "Run the command as another user of the sandbox", parseText)
+	toggle(flags, &o.interactive, "interactive", "i", "Pass standard input on: key by key at a terminal, as it comes from a pipe")
+	toggle(flags, &o.tty, "tty", ttyShort, "Run the command in a terminal")
+	toggle(flags, &o.noTTY, "no-tty", "T", "Never run the command in a terminal")
+	toggle(flags, &o.noExtend, "no-extend-timeout", "", "Don't extend the sandbox's timeout while an interactive command runs")
+	option(flags, &o.workdir, "workdir", "w", "str", "", "The directory to run the command in", parseText)
+	toggle(flags, &o.detach, "detach", "d", "Start the command, write its ID to standard output and leave it running")
+	toggle(flags, &o.binary, "binary", "", "Carry standard output byte by byte, for output that is not text")
+	toggle(flags, &o.noEcho, "no-echo", "", "Don't show the command line on standard error")
+	toggle(flags, &o.killOnExit, "kill-on-exit", "", "Kill the command when this program is told to end, without asking it first")
+	toggle(flags, &o.stop, "stop", "", "Stop the sandbox when the command has ended")
+}
+
+// check refuses options that contradict each other, before anything is asked of
+// the API.
+func (a *app) check(o *commandOptions) error {
+	terminal, err := a.inTerminal(o)
+	switch {
+	case err != nil:
+		return err
+	case terminal && o.timeout > 0:
+		return usagef("--timeout can't be used with a command in a terminal")
+	case o.interactive && o.timeout > 0:
+		return usagef("--timeout can't be used with -i")
+	case o.interactive && o.detach:
+		return usagef("-i and -d exclude each other")
+	case o.binary && (terminal || o.detach):
+		return usagef("--binary is for commands whose output is piped")
+	}
+	return nil
+}
+
+// inTerminal reports whether the command is to run in a terminal.
+func (a *app) inTerminal(o *commandOptions) (bool, error) {
+	stdin, stdout := isTerminal(a.in), a.out.Terminal
+	switch {
+	case o.noTTY || o.detach:
+		return false, nil
+	case o.tty && o.interactive && (!stdin || !stdout):
+		return false, usagef("-it needs a terminal; use -i alone to pipe standard input")
+	case o.interactive && stdin && stdout:
+		return true, nil
+	}
+	return o.tty && stdin && stdout, nil
+}
+
+// runRemote runs a command in a sandbox and returns its exit code.
+func (a *app) runRemote(ctx context.Context, sb *sandbox.Sandbox, o *commandOptions, name string, args []string) error {
+	env, err := a.environ(o.env, o.envFiles)
+	if err != nil {
+		return err
+	}
+	terminal, err := a.inTerminal(o)
+	if err != nil {
+		return err
+	}
+	if terminal {
+		if o.user != "" {
+			name, args = "sudo", append([]string{"-u", o.user, "--", name}, args...)
+		}
+		return a.terminal(ctx, sb, &terminalOptions{
+			command: name, args: args, env: env, workdir: o.workdir, sudo: o.sudo, keepAlive: !o.noExtend,
+		})
+	}
+	r := &remoteRun{app: a, sb: sb, o: o, env: env, name: name, args: args}
+	return r.run(ctx)
+}
+
+// commandTarget is a sandbox or one of its users.
+type commandTarget interface {
+	StartCommand(ctx context.Context, name string, args []string, opts *sandbox.CommandOptions) (*sandbox.Command, error)
+	RunCommand(ctx context.Context, name string, args []string, opts *sandbox.CommandOptions) (*sandbox.CommandResult, error)
+	CommandContext(ctx context.Context, name string, arg ...string) *sandbox.Cmd
+}
+
+// remoteRun is a command whose output comes here.
+type remoteRun struct {
+	app  *app
+	sb   *sandbox.Sandbox
+	o    *commandOptions
+	env  sandbox.Env
+	name string
+	args []string
+}
+
+func (r *remoteRun) target() (commandTarget, error) {
+	if r.o.user == "" {
+		return r.sb, nil
+	}
+	return r.sb.AsUser(r.o.user)
+}
+
+// echo shows the command line.
+func (r *remoteRun) echo() {
+	if !r.o.noEcho && !r.app.opts.quiet {
+		line := shellWords(append([]string{r.name}, r.args...))
+		fmt.Fprintln(r.app.err, r.app.err.Paint(console.Gray, "$ "+line))
+	}
+}
+
+// binaryScript runs a command with its standard output in base64, which the log
+// of a command, being text, carries unharmed.
+const binaryScript = `"$@" | base64; exit "${PIPESTATUS[0]}"`
+
+func (r *remoteRun) run(ctx context.Context) error {
+	target, err := r.target()
+	if err != nil {
+		return err
+	}
+	r.echo()
+	name, args := r.name, r.args
+	var stdout io.Writer = r.app.out
+	finish := func() error { return nil }
+	if r.o.binary {
+		name, args = "bash", append([]string{"-c", binaryScript, "bash", r.name}, r.args...)
+		stdout, finish = decodeBase64(r.app.out)
+	}
+	opts := &sandbox.CommandOptions{
+		Cwd: r.o.workdir, Env: r.env, Sudo: r.o.sudo, Timeout: r.o.timeout, Stdout: stdout, Stderr: r.app.err,
+	}
+	if r.o.detach {
+		return r.detach(ctx, target, name, args, opts)
+	}
+	code, err := r.follow(ctx, target, name, args, opts)
+	if finishErr := finish(); err == nil {
+		err = finishErr
+	}
+	if err != nil {
+		return startError(err)
+	}
+	if code == 128+int(syscall.SIGKILL) && r.o.timeout > 0 {
+		fmt.Fprintln(r.app.err, "Command was killed (SIGKILL, exit code 137).")
+	}
+	return exitWith(code)
+}
+
+// startError gives the errors of a command that did not start exit codes of
+// their own, as a shell and docker do.
+func startError(err error) error {
+	if _, told := errors.AsType[*exitError](err); told {
+		return err
+	}
+	var missing *exec.Error
+	var api *sandbox.APIError
+	switch {
+	case errors.As(err, &missing), errors.As(err, &api) && api.Code == "executable_not_found":
+		return &exitError{code: exitNoProgram, err: err}
+	case errors.As(err, &api) && api.Status == 400:
+		return &exitError{code: exitNotStarted, err: err}
+	}
+	return err
+}
+
+func (r *remoteRun) detach(ctx context.Context, target commandTarget, name string, args []string, opts *sandbox.CommandOptions) error {
+	opts.Stdout, opts.Stderr = nil, nil
+	cmd, err := target.StartCommand(ctx, name, args, opts)
+	if err != nil {
+		return startError(err)
+	}
+	if r.app.opts.structured() && !r.app.opts.quiet {
+		return r.app.print(answer{doc: viewCommand(cmd), names: []string{cmd.ID()}})
+	}
+	_, err = fmt.Fprintln(r.app.out, cmd.ID())
+	return err
+}
+
+// follow runs the command, passes signals on to it, and returns its exit code.
+func (r *remoteRun) follow(ctx context.Context, target commandTarget, name string, args []string, opts *sandbox.CommandOptions) (int, error) {
+	pass := passSignals(r.o.killOnExit)
+	defer pass.stop()
+	// The context of the program ends with the first signal. The command gets
+	// that signal, and its end is waited for.
+	live, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	defer cancel()
+	pass.giveUp = cancel
+	if r.o.interactive {
+		return r.withInput(live, target, name, args, opts, pass)
+	}
+	// The ID is chosen here, so that a signal finds the command from the moment
+	// at which it runs.
+	opts.ID = "cli" + strings.ToLower(rand.Text())
+	pass.started(func(s sandbox.Signal) error { return r.killByID(live, opts.ID, s) })
+	result, err := target.RunCommand(live, name, args, opts)
+	if err != nil {
+		return 0, pass.instead(err)
+	}
+	return result.ExitCode, nil
+}
+
+const (
+	killTimeout = 10 * time.Second
+	killRetry   = 50 * time.Millisecond
+)
+
+// killByID sends a signal to a command that may be about to start.
+func (r *remoteRun) killByID(live context.Context, id string, sig sandbox.Signal) error {
+	ctx, cancel := context.WithTimeout(context.Background(), killTimeout)
+	defer cancel()
+	for {
+		cmd, err := r.sb.CurrentSession().GetCommand(ctx, id)
+		if err == nil {
+			return cmd.Kill(ctx, sig)
+		}
+		if !errors.Is(err, sandbox.ErrNotFound) {
+			return err
+		}
+		select {
+		case <-time.After(killRetry):
+		case <-live.Done():
+			return err
+		case <-ctx.Done():
+			return err
+		}
+	}
+}
+
+// withInput runs a command that reads standard input: a file as a whole, and
+// anything else as it comes.
+func (r *remoteRun) withInput(ctx context.Context, target commandTarget, name string, args []string, opts *sandbox.CommandOptions, pass *signalPass) (int, error) {
+	cmd := target.CommandContext(ctx, name, args...)
+	cmd.Dir, cmd.Sudo, cmd.Stdout, cmd.Stderr = opts.Cwd, opts.Sudo, opts.Stdout, opts.Stderr
+	for k, v := range opts.Env {
+		cmd.Env = append(cmd.Env, k+"="+v)
+	}
+	if info, err := r.app.in.Stat(); err == nil && info.Mode().IsRegular() {
+		cmd.Stdin = r.app.in
+	} else {
+		// The command's end is not held up by a read that is under way.
+		pipe, err := cmd.StdinPipe()
+		if err != nil {
+			return 0, err
+		}
+		go func() {
+			_, _ = io.Copy(pipe, r.app.in) // a command that does not read it all is no error
+			_ = pipe.Close()
+		}()
+	}
+	if err := cmd.Start(); err != nil {
+		return 0, pass.instead(err)
+	}
+	pass.started(func(s sandbox.Signal) error { return cmd.Process.Signal(s) })
+	err := cmd.Wait()
+	if _, exited := errors.AsType[*sandbox.ExitError](err); err != nil && !exited {
+		return 0, pass.instead(err)
+	}
+	return cmd.ProcessState.ExitCode(), nil
+}
+
+// signalPass passes the signals of this program on to a command: the first one as
+// it is, the second one as SIGKILL, which also ends the wait.
+type signalPass struct {
+	giveUp context.CancelFunc
+
+	mu      sync.Mutex
+	kill    func(sandbox.Signal) error // nil until the command has started
+	pending sandbox.Signal
+	count   int
+	last    syscall.Signal
+
+	signals chan os.Signal
+	done    chan struct{}
+	wg      sync.WaitGroup
+}
+
+func passSignals(killAtOnce bool) *signalPass {
+	p := &signalPass{signals: make(chan os.Signal, 8), done: make(chan struct{})}
+	signal.Notify(p.signals, os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
+	p.wg.Go(func() {
+		for {
+			select {
+			case s := <-p.signals:
+				number, _ := s.(syscall.Signal)
+				p.take(number, killAtOnce)
+			case <-p.done:
+				return
+			}
+		}
+	})
+	return p
+}
+
+func (p *signalPass) stop() {
+	signal.Stop(p.signals)
+	close(p.done)
+	p.wg.Wait()
+}
+
+func (p *signalPass) take(s syscall.Signal, atOnce bool) {
+	p.mu.Lock()
+	p.count++
+	p.last = s
+	send := sandbox.Signal(s)
+	if p.count > 1 || atOnce {
+		send = sandbox.SIGKILL
+	}
+	kill := p.kill
+	if kill == nil {
+		p.pending = send
+	}
+	count := p.count
+	p.mu.Unlock()
+	if kill != nil {
+		p.send(kill, send, count > 1)
+	}
+}
+
+// send sends a signal without holding up the next one. The command may be over;
+// its end is waited for in any case, unless this is the last word.
+func (p *signalPass) send(kill func(sandbox.Signal) error, sig sandbox.Signal, last bool) {
+	p.wg.Go(func() {
+		_ = kill(sig)
+		if last {
+			p.giveUp()
+		}
+	})
+}
+
+func (p *signalPass) started(kill func(sandbox.Signal) error) {
+	p.mu.Lock()
+	p.kill = kill
+	pending := p.pending
+	p.mu.Unlock()
+	if pending != 0 {
+		p.send(kill, pending, false)
+	}
+}
+
+// command passes signals on to a command that runs.
+func (p *signalPass) command(cmd *sandbox.Command) {
+	p.started(func(s sandbox.Signal) error {
+		ctx, cancel := context.WithTimeout(context.Background(), killTimeout)
+		defer cancel()
+		return cmd.Kill(ctx, s)
+	})
+}
+
+// instead makes of an error that a signal has caused the exit code of the signal.
+func (p *signalPass) instead(err error) error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.count > 0 && errors.Is(err, context.Canceled) {
+		return exitWith(signalNumber(p.last))
+	}
+	return err
+}
+
+// decodeBase64 returns a writer that decodes what is written to it, and a
+// function that waits until all has been.
+func decodeBase64(out io.Writer) (io.Writer, func() error) {
+	pr, pw := io.Pipe()
+	done := make(chan error, 1)
+	go func() {
+		_, err := io.Copy(out, base64.NewDecoder(base64.StdEncoding, pr))
+		pr.CloseWithError(err)
+		done <- err
+	}()
+	return pw, func() error {
+		pw.Close()
+		return <-done
+	}
+}
+
+// afterName parses the options between a sandbox's name and the command, and
+// returns the name and the command with its arguments.
+func afterName(cmd *cobra.Command, args []string) (name string, words []string, err error) {
+	if len(args) == 0 || args[0] == "" {
+		return "", nil, &usageError{message: "no value provided for name", hint: moreAbout(cmd)}
+	}
+	flags := cmd.Flags()
+	if err := flags.Parse(args[1:]); err != nil {
+		return "", nil, cmd.FlagErrorFunc()(cmd, err)
+	}
+	words = flags.Args()
+	if len(words) == 0 || words[0] == "" {
+		return "", nil, &usageError{message: "no value provided for command", hint: moreAbout(cmd)}
+	}
+	return args[0], words, nil
+}
+
+// helpWanted reports whether help was asked for in a second parse.
+func helpWanted(cmd *cobra.Command) bool {
+	f := cmd.Flags().Lookup("help")
+	return f != nil && strings.EqualFold(f.Value.String(), "true")
+}

@@ -1,0 +1,213 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"runtime/debug"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"github.com/go-vercel/sandbox/cmd/sandbox/internal/console"
+)
+
+// version is set by the release build.
+var version string
+
+// Version returns the version of the program.
+func Version() string {
+	if version != "" {
+		return version
+	}
+	if info, ok := debug.ReadBuildInfo(); ok && info.Main.Version != "" && info.Main.Version != "(devel)" {
+		return strings.TrimPrefix(info.Main.Version, "v")
+	}
+	return "devel"
+}
+
+// The groups of commands on the main page.
+const (
+	groupFiles    = "files"
+	groupCommands = "commands"
+	groupManage   = "manage"
+	groupTools    = "tools"
+)
+
+func (a *app) rootCommand() *cobra.Command {
+	root := &cobra.Command{
+		Use:           "sandbox",
+		Short:         "Run code in isolated Linux sandboxes",
+		Version:       Version(),
+		SilenceErrors: true, SilenceUsage: true,
+		Example: `– Create a sandbox and start a shell
+
+  $ sandbox sh
+
+– Run a command in a new sandbox
+
+  $ sandbox run -- node -e "console.log('hello')"
+
+– Run a command on this machine, without an account
+
+  $ sandbox --local run -- python3 -c 'print(1)'
+
+– Copy a directory into a sandbox
+
+  $ sandbox cp ./app my-sandbox:/vercel/sandbox/app`,
+		PersistentPreRunE: func(*cobra.Command, []string) error { return a.settle() },
+	}
+	root.SetVersionTemplate("{{.Version}}\n")
+	root.SetOut(a.out)
+	root.SetErr(a.err)
+	root.CompletionOptions.DisableDefaultCmd = true
+	root.SetHelpFunc(func(cmd *cobra.Command, _ []string) { a.help(cmd) })
+	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error { return a.flagError(cmd, err) })
+	root.AddGroup(
+		&cobra.Group{ID: groupCommands, Title: "Commands in a sandbox:"},
+		&cobra.Group{ID: groupFiles, Title: "Files and ports:"},
+		&cobra.Group{ID: groupManage, Title: "Manage:"},
+		&cobra.Group{ID: groupTools, Title: "Tools:"},
+	)
+	a.globalOptions(root.PersistentFlags())
+	cobra.EnableCommandSorting = false
+	a.addCommands(root)
+	group(root)
+	root.SetGlobalNormalizationFunc(func(_ *pflag.FlagSet, name string) pflag.NormalizedName {
+		if name == "team" {
+			name = "scope"
+		}
+		return pflag.NormalizedName(name)
+	})
+	return root
+}
+
+// addCommands adds all commands, the official ones first.
+func (a *app) addCommands(root *cobra.Command) {
+	root.AddCommand(
+		a.listCommand(), a.createCommand(), a.shCommand(), a.forkCommand(), a.configCommand(), a.copyCommand(), a.execCommand(),
+		a.connectCommand(), a.stopCommand(), a.removeCommand(), a.runCommand(), a.snapshotCommand(), a.snapshotsCommand(),
+		a.sessionsCommand(), a.drivesCommand(), a.telemetryCommand(),
+		a.loginCommand(), a.logoutCommand(),
+
+		a.psCommand(), a.logsCommand(), a.waitCommand(), a.killCommand(), a.attachCommand(), a.waitForCommand(),
+		a.syncCommand(), a.fsCommand(), a.forwardCommand(), a.urlCommand(), a.openCommand(), a.rshCommand(),
+		a.inspectCommand(), a.startCommand(), a.extendCommand(), a.rollbackCommand(), a.topCommand(), a.pruneCommand(),
+		a.useCommand(), a.profileCommand(), a.whoamiCommand(), a.doctorCommand(), a.apiCommand(), a.emulatorCommand(), a.mcpCommand(),
+		a.completionCommand(), a.manCommand(), a.versionCommand(),
+	)
+	a.complete(root)
+}
+
+func (a *app) globalOptions(flags *pflag.FlagSet) {
+	in := func(group string, define func()) {
+		before := map[string]bool{}
+		flags.VisitAll(func(f *pflag.Flag) { before[f.Name] = true })
+		define()
+		flags.VisitAll(func(f *pflag.Flag) {
+			if !before[f.Name] {
+				f.Annotations = map[string][]string{groupAnnotation: {group}}
+			}
+		})
+	}
+	o := &a.opts
+	in(groupScope, func() {
+		option(flags, &o.token, "token", "", "pat_or_oidc", "", "A Vercel authentication token; by default one is looked for as the documentation says", parseText)
+		option(flags, &o.project, "project", "", "my-project", "", "The name or ID of the project", parseText)
+		option(flags, &o.scope, "scope", "", "my-team", "", "The slug or ID of the team [alias: --team]", parseText)
+		option(flags, &o.profile, "profile", "", "name", "", "Take team, project and token from a profile", parseText)
+		toggle(flags, &o.local, "local", "", "Run everything on a private emulator on this machine, without an account")
+		option(flags, &o.apiURL, "api-url", "", "url", "", "The address of the API", parseText)
+	})
+	in(groupOutput, func() {
+		option(flags, &o.output, "output", "o", "format", "", "Form of the answer: table, wide, json or jsonl", parseOneOf("table", "wide", "json", "jsonl"))
+		toggle(flags, &o.json, "json", "", "Short for --output json")
+		option(flags, &o.jq, "jq", "", "expr", "", "Apply a jq expression to the JSON answer", parseText)
+		option(flags, &o.format, "format", "", "template", "", "Fill a Go template with each item of the answer", parseText)
+		toggle(flags, &o.quiet, "quiet", "q", "Write names and IDs only")
+		toggle(flags, &o.noHeader, "no-header", "", "Leave the header of tables out")
+		option(flags, &o.color, "color", "", "when", "", "Use colors: auto, always or never", parseOneOf("auto", "always", "never"))
+		toggle(flags, &o.noInput, "no-input", "", "Never ask a question")
+		toggle(flags, &o.yes, "yes", "y", "Answer questions with yes")
+		option(flags, &o.debug, "debug", "", "file", "", "Log requests to standard error, or to a file", parseText)
+		flags.Lookup("debug").NoOptDefVal = "-"
+		option(flags, &o.requestTimeout, "request-timeout", "", "duration", "", "Give up a request that takes longer", parseDuration)
+	})
+}
+
+// settle makes of the options what they mean together.
+func (a *app) settle() error {
+	o := &a.opts
+	if o.json {
+		if o.output != "" && o.output != "json" {
+			return usagef("--json and --output %s exclude each other", o.output)
+		}
+		o.output = "json"
+	}
+	if o.color != "" {
+		a.setStreams(console.ColorMode(o.color))
+	}
+	forms := 0
+	for _, given := range []bool{o.jq != "", o.format != "", o.quiet} {
+		if given {
+			forms++
+		}
+	}
+	if forms > 1 {
+		return usagef("--jq, --format and --quiet exclude each other")
+	}
+	a.started = true
+	return nil
+}
+
+func (a *app) flagError(cmd *cobra.Command, err error) error {
+	hint := moreAbout(cmd)
+	if unknown, ok := errors.AsType[*pflag.NotExistError](err); ok {
+		if others := commandsWith(cmd.Root(), unknown.GetSpecifiedName()); len(others) > 0 {
+			hint = fmt.Sprintf("it is an option of %s; %s", strings.Join(others, ", "), hint)
+		}
+	}
+	return &usageError{message: cmd.CommandPath() + ": " + err.Error(), hint: hint}
+}
+
+// commandsWith names the commands that have an option.
+func commandsWith(root *cobra.Command, option string) []string {
+	var names []string
+	var visit func(*cobra.Command)
+	visit = func(c *cobra.Command) {
+		if f := c.LocalNonPersistentFlags().Lookup(option); f != nil && c != root && len(names) < 4 {
+			names = append(names, c.CommandPath())
+		}
+		for _, sub := range c.Commands() {
+			visit(sub)
+		}
+	}
+	visit(root)
+	return names
+}
+
+// group makes a command that only holds others show its help, and refuse what is
+// no command of it.
+func group(cmd *cobra.Command) *cobra.Command {
+	cmd.Args = cobra.ArbitraryArgs
+	cmd.SuggestionsMinimumDistance = 2
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		if len(args) == 0 {
+			return cmd.Help()
+		}
+		e := &usageError{message: fmt.Sprintf("%s is not a command of %s", quote(args[0]), cmd.CommandPath()), hint: moreAbout(cmd)}
+		if near := cmd.SuggestionsFor(args[0]); len(near) > 0 {
+			e.hint = "did you mean " + strings.Join(near, " or ") + "? " + e.hint
+		}
+		return e
+	}
+	return cmd
+}
+
+// withDeadline is a context for cleaning up, which the end of the command's own
+// does not cut short.
+func withDeadline(ctx context.Context, d time.Duration) (context.Context, context.CancelFunc) {
+	return context.WithTimeout(context.WithoutCancel(ctx), d)
+}

@@ -1,0 +1,105 @@
+package cli
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/go-vercel/sandbox"
+	"github.com/go-vercel/sandbox/cmd/sandbox/internal/tunnel"
+)
+
+// sshOptionsWithValue are options of ssh that programs give to it and that have a
+// value.
+const sshOptionsWithValue = "bcDEeFIiJLlmOopQRSWw"
+
+// remoteShellArgs takes the options of ssh off and returns the user, if one is
+// named, the sandbox and the command line.
+func remoteShellArgs(args []string) (user, name, line string, err error) {
+	for len(args) > 0 && strings.HasPrefix(args[0], "-") {
+		option := args[0]
+		args = args[1:]
+		if len(option) != 2 || !strings.Contains(sshOptionsWithValue, option[1:]) {
+			continue
+		}
+		if len(args) == 0 {
+			return "", "", "", usagef("option %s has no value", option)
+		}
+		if option == "-l" {
+			user = args[0]
+		}
+		args = args[1:]
+	}
+	if len(args) < 2 {
+		return "", "", "", usagef("rsh needs the name of a sandbox and a command; for a shell use sandbox connect")
+	}
+	name = args[0]
+	if before, after, ok := strings.Cut(name, "@"); ok && before != "" {
+		user, name = before, after
+	}
+	return user, name, strings.Join(args[1:], " "), nil
+}
+
+func (a *app) rshCommand() *cobra.Command {
+	return &cobra.Command{
+		Use: "rsh <name> <command> [...args]", Short: "Run a command for rsync, git and others that know ssh", GroupID: groupFiles,
+		Long: "Run a command with its standard input and output carried byte by byte, in both directions at the same time. It takes ssh's " +
+			"options, of which it heeds -l. It needs bash and stty in the sandbox. Standard error comes when the command has ended.",
+		Example:            "  $ rsync -a -e 'sandbox rsh' ./app/ web:/vercel/sandbox/app\n  $ GIT_SSH_COMMAND='sandbox rsh' GIT_SSH_VARIANT=simple git clone web:repo",
+		DisableFlagParsing: true,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if len(args) == 1 && (args[0] == "--help" || args[0] == "-h") {
+				return cmd.Help()
+			}
+			a.started = true
+			user, name, line, err := remoteShellArgs(args)
+			if err != nil {
+				return err
+			}
+			if name, err = a.resolveName(name); err != nil {
+				return err
+			}
+			if user != "" && user != "vercel-sandbox" {
+				line = "sudo -u " + shellWord(user) + " -- bash -c " + shellWord(line)
+			}
+			sb, err := a.get(cmd.Context(), name, true)
+			if err != nil {
+				return err
+			}
+			return a.remoteShell(cmd.Context(), sb, line)
+		},
+	}
+}
+
+func (a *app) remoteShell(ctx context.Context, sb *sandbox.Sandbox, line string) error {
+	stderrFile := "/tmp/.sandbox-rsh-" + strings.ToLower(rand.Text()[:12])
+	conn, err := tunnel.Run(ctx, sb, stderrFile, line)
+	if err != nil {
+		return err
+	}
+	defer conn.Close()
+	go func() { _, _ = io.Copy(conn, a.in) }() // it ends with the connection
+	_, copyErr := io.Copy(a.out, conn)
+	late, cancel := withDeadline(ctx, cleanupTime)
+	defer cancel()
+	if text, err := sb.FS().ReadFile(late, stderrFile); err == nil {
+		_, _ = a.err.Write(text) // nobody may be there to read it
+	}
+	if err := sb.FS().Remove(late, stderrFile); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		a.warn("could not remove "+stderrFile+": "+err.Error(), "it is of no use any more")
+	}
+	if copyErr != nil {
+		return copyErr
+	}
+	code, err := conn.Wait(ctx)
+	if err != nil {
+		return fmt.Errorf("the end of the command is not known: %w", err)
+	}
+	return exitWith(code)
+}

@@ -1,0 +1,204 @@
+package cli
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"github.com/go-vercel/sandbox"
+)
+
+type runOptions struct {
+	settings  settingsOptions
+	command   commandOptions
+	connect   bool
+	rm        bool
+	downloads []string
+}
+
+func (a *app) runCommand() *cobra.Command {
+	var o runOptions
+	cmd := &cobra.Command{
+		Use: "run <command> [...args]", Short: "Run a command in a new sandbox",
+		Long: "Create a sandbox and run a command in it; with --name, take the sandbox of that name if there is one. " +
+			"The exit code is that of the command, and standard output holds nothing but what the command writes.",
+		Example: "– Build and throw the sandbox away\n\n  $ sandbox run --rm --upload .:/vercel/sandbox -- npm run build\n\n" +
+			"– A shell\n\n  $ sandbox run --rm -it -- bash",
+	}
+	flags := cmd.Flags()
+	flags.SetInterspersed(false)
+	o.settings.define(flags, "An environment variable for the command (repeatable)")
+	o.command.define(flags, "")
+	toggle(flags, &o.connect, "connect", "", "Start a shell first, and then the command")
+	toggle(flags, &o.rm, "rm", "", "Remove the sandbox when the command has ended")
+	option(flags, &o.command.timeout, "exec-timeout", "", "num UNIT", "", "How long the command may run; it is then killed", parseDuration)
+	options(flags, &o.downloads, "download", "", "PATH[:DEST]", "Copy a file or directory out of the sandbox when the command has ended (repeatable)", parseText)
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		words, err := a.optionsBehindCommand(cmd, args)
+		if err != nil {
+			return err
+		}
+		if len(words) == 0 || words[0] == "" {
+			return &usageError{message: "no value provided for command", hint: moreAbout(cmd)}
+		}
+		if err := a.settle(); err != nil {
+			return err
+		}
+		return a.runInNew(cmd.Context(), &o, words)
+	}
+	return cmd
+}
+
+// optionsBehindCommand takes long options of the sandbox that stand right behind
+// the command word, as the official CLI does: "run echo --timeout 5m hello".
+// Behind a -- everything is the command's.
+func (a *app) optionsBehindCommand(cmd *cobra.Command, args []string) ([]string, error) {
+	flags := cmd.Flags()
+	if len(args) < 2 || flags.ArgsLenAtDash() >= 0 {
+		return args, nil
+	}
+	rest := args[1:]
+	var taken []string
+	for len(rest) > 0 && strings.HasPrefix(rest[0], "--") && len(rest[0]) > 2 {
+		name, _, withValue := strings.Cut(rest[0][2:], "=")
+		f := flags.Lookup(name)
+		if f == nil || name == "help" {
+			break
+		}
+		n := 1
+		if !withValue && f.NoOptDefVal == "" {
+			n = 2
+		}
+		if n > len(rest) {
+			break
+		}
+		taken = append(taken, rest[:n]...)
+		rest = rest[n:]
+	}
+	if len(taken) == 0 {
+		return args, nil
+	}
+	if err := flags.Parse(taken); err != nil && !errors.Is(err, pflag.ErrHelp) {
+		return nil, cmd.FlagErrorFunc()(cmd, err)
+	}
+	fmt.Fprintf(a.err, "note: %s is taken for sandbox run; write -- before the command to pass options to it\n", shellWords(taken))
+	return append([]string{args[0]}, rest...), nil
+}
+
+// runInNew makes or finds the sandbox, runs the command and cleans up. From the
+// moment that a sandbox may exist, --rm removes it.
+func (a *app) runInNew(ctx context.Context, o *runOptions, words []string) error {
+	if o.rm && o.command.stop {
+		return usagef("--rm and --stop exclude each other")
+	}
+	if err := a.check(&o.command); err != nil {
+		return err
+	}
+	if o.rm && o.command.detach {
+		return usagef("--rm would remove the sandbox under the command that -d leaves running")
+	}
+	s := &o.settings
+	o.command.env, o.command.envFiles = s.env, s.envFiles
+	if o.rm {
+		s.nonPersistent = true
+	}
+	create, err := a.createOptions(s)
+	if err != nil {
+		return err
+	}
+	sb, err := a.sandboxForRun(ctx, o, create)
+	if err != nil {
+		return err
+	}
+	cleanUp := a.stopAfter(&o.command)
+	if o.rm {
+		cleanUp = func(ctx context.Context, sb *sandbox.Sandbox) error { return sb.Delete(ctx, nil) }
+	}
+	work := func() error {
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		if err := a.furnish(ctx, sb, s); err != nil {
+			return err
+		}
+		if o.connect {
+			if err := a.terminal(ctx, sb, &terminalOptions{keepAlive: !o.command.noExtend}); err != nil {
+				return err
+			}
+		}
+		err := a.runRemote(ctx, sb, &o.command, words[0], words[1:])
+		fetchErr := a.fetchAll(ctx, sb, o.downloads)
+		if err == nil {
+			return fetchErr
+		}
+		if fetchErr != nil {
+			a.warn("the download failed: "+fetchErr.Error(), "the command itself failed as well")
+		}
+		return err
+	}
+	return a.andThen(ctx, sb, work, cleanUp)
+}
+
+// sandboxForRun finds the sandbox of a name, or makes one. With --rm a signal does
+// not break the creation off: what was made could then not be removed.
+func (a *app) sandboxForRun(ctx context.Context, o *runOptions, create *sandbox.CreateOptions) (*sandbox.Sandbox, error) {
+	s := &o.settings
+	if s.name != "" {
+		sb, err := a.getExisting(ctx, s.name)
+		if sb != nil || err != nil {
+			return sb, err
+		}
+	}
+	making := ctx
+	if o.rm {
+		if create.Name == "" {
+			create.Name = "run-" + strings.ToLower(rand.Text()[:12])
+		}
+		var cancel context.CancelFunc
+		making, cancel = withDeadline(ctx, createTime)
+		defer cancel()
+	}
+	stop := a.spinUnless(s.silent, "Creating sandbox...")
+	sb, err := a.create(making, create)
+	stop()
+	if err != nil {
+		if o.rm && errors.Is(err, sandbox.ErrOutcomeUnknown) {
+			err = errors.Join(err, a.removeIfThere(ctx, create.Name))
+		}
+		return nil, err
+	}
+	return sb, a.announce(sb, s, "created", false, false)
+}
+
+// getExisting looks a sandbox up and starts it; nil when there is none.
+func (a *app) getExisting(ctx context.Context, name string) (*sandbox.Sandbox, error) {
+	client, err := a.connect(ctx)
+	if err != nil {
+		return nil, err
+	}
+	resume := true
+	sb, err := client.Get(ctx, name, &sandbox.GetOptions{Resume: &resume, Private: map[string]any{"__includeSystemRoutes": true}})
+	if errors.Is(err, sandbox.ErrNotFound) {
+		return nil, nil
+	}
+	return sb, err
+}
+
+// removeIfThere removes a sandbox that may not exist.
+func (a *app) removeIfThere(ctx context.Context, name string) error {
+	late, cancel := withDeadline(ctx, cleanupTime)
+	defer cancel()
+	client, err := a.connect(late)
+	if err != nil {
+		return err
+	}
+	if err := client.Delete(late, name, nil); !errors.Is(err, sandbox.ErrNotFound) {
+		return err
+	}
+	return nil
+}

@@ -1,0 +1,81 @@
+package cli
+
+import (
+	"context"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/go-vercel/sandbox"
+	"github.com/go-vercel/sandbox/cmd/sandbox/internal/table"
+)
+
+func (a *app) sessionsCommand() *cobra.Command {
+	cmd := &cobra.Command{Use: "sessions", Short: "Manage sessions"}
+	cmd.AddCommand(a.sessionsListCommand())
+	return group(cmd)
+}
+
+func (a *app) sessionsListCommand() *cobra.Command {
+	var (
+		pages paging
+		all   bool
+	)
+	cmd := &cobra.Command{Use: "list <name>", Aliases: []string{"ls"}, Short: "List the sessions of a sandbox", Args: a.nameOrActive()}
+	toggle(cmd.Flags(), &all, "all", "a", "Show all sessions (default shows just running)")
+	pages.define(cmd.Flags(), "sessions")
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		name, err := a.onlyName(args)
+		if err != nil {
+			return err
+		}
+		sb, err := a.get(cmd.Context(), name, false)
+		if err != nil {
+			return err
+		}
+		stop := a.spin("Fetching sessions...")
+		found, next, err := collect(cmd.Context(), &pages, func(s sandbox.SessionInfo) string { return s.ID },
+			func(s sandbox.SessionInfo) bool { return all || s.Status == sandbox.StatusRunning },
+			func(ctx context.Context, limit int, cursor string) (*sandbox.Page[sandbox.SessionInfo], error) {
+				return sb.ListSessionsPage(ctx, &sandbox.ListSessionsOptions{Limit: limit, Cursor: cursor, SortOrder: sandbox.SortOrder(pages.sortOrder)})
+			})
+		stop()
+		if err != nil {
+			return err
+		}
+		ans := list(mapped(found, viewSession), func(v sessionView) string { return v.ID },
+			func(views []sessionView) *table.Table { return a.sessionTable(views, all) })
+		ans.empty = "No sessions."
+		if err := a.print(ans); err != nil {
+			return err
+		}
+		a.more(next)
+		return nil
+	}
+	return cmd
+}
+
+func (a *app) sessionTable(views []sessionView, usage bool) *table.Table {
+	header := []string{"ID", "STATUS", "CREATED", "REGION", "MEMORY", "VCPUS", "RUNTIME", "TIMEOUT", "DURATION", "SNAPSHOT"}
+	if usage {
+		header = append(header, "CPU", "NETWORK (OUT/IN)")
+	}
+	t := table.New(header...)
+	now := a.now()
+	for _, v := range views {
+		timeout := "-"
+		if v.CreatedAt != nil {
+			end := v.CreatedAt.Add(time.Duration(v.Timeout) * time.Millisecond)
+			timeout = distance(&end, now)
+		}
+		row := []any{
+			v.ID, statusCell(v.Status), distance(v.CreatedAt, now), dash(v.Region), memory(v.Memory), number(v.VCPUs), dash(v.Runtime),
+			timeout, cpuText(v.Duration), dash(v.SourceSnapshotID),
+		}
+		if usage {
+			row = append(row, cpuText(v.ActiveCPU), networkText(v.Egress, v.Ingress))
+		}
+		t.Row(row...)
+	}
+	return t
+}

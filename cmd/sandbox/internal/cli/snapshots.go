@@ -1,0 +1,405 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/go-vercel/sandbox"
+	"github.com/go-vercel/sandbox/cmd/sandbox/internal/console"
+	"github.com/go-vercel/sandbox/cmd/sandbox/internal/table"
+	"github.com/go-vercel/sandbox/cmd/sandbox/internal/units"
+)
+
+func (a *app) snapshotCommand() *cobra.Command {
+	var (
+		stop, silent bool
+		expiration   *time.Duration
+	)
+	cmd := &cobra.Command{
+		Use: "snapshot <name>", Short: "Take a snapshot of a sandbox's files", Args: a.nameOrActive(),
+		Long: "Take a snapshot of a sandbox's files, which ends its session. The snapshot's ID is written to standard output.",
+	}
+	flags := cmd.Flags()
+	toggle(flags, &stop, "stop", "", "Agree to the end of the session")
+	toggle(flags, &silent, "silent", "", "Don't write the snapshot's ID to standard output")
+	option(flags, &expiration, "expiration", "", "num UNIT", "", "How long the snapshot is kept; 0 keeps it", pointerTo(parseExpiration))
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		ctx := cmd.Context()
+		if !stop {
+			if err := a.confirm(ctx, "A snapshot ends the current session of the sandbox. Go on?"); err != nil {
+				if _, refused := errors.AsType[*usageError](err); refused {
+					return withHint(usagef("a snapshot ends the current session of the sandbox"), "agree with --stop")
+				}
+				return err
+			}
+		}
+		name, err := a.onlyName(args)
+		if err != nil {
+			return err
+		}
+		sb, err := a.get(ctx, name, false)
+		if err != nil {
+			return err
+		}
+		if status := sb.Status(); status != sandbox.StatusRunning {
+			return withHint(fmt.Errorf("sandbox %s is not running (its status is %s)", name, status),
+				"a stopped sandbox has its snapshot already: sandbox snapshots list --name %s", name)
+		}
+		done := a.spinUnless(silent, "Creating snapshot...")
+		snap, err := sb.Snapshot(ctx, &sandbox.SnapshotOptions{Expiration: expiration})
+		done()
+		if err != nil {
+			return err
+		}
+		if a.opts.structured() {
+			return a.print(answer{doc: viewSnapshot(snap.Info()), names: []string{snap.ID()}})
+		}
+		if silent {
+			return nil
+		}
+		fmt.Fprintf(a.err, "%s Snapshot %s created.\n", a.err.Paint(console.Green, "✔"), snap.ID())
+		_, err = fmt.Fprintln(a.out, snap.ID())
+		return err
+	}
+	return cmd
+}
+
+func (a *app) snapshotsCommand() *cobra.Command {
+	cmd := &cobra.Command{Use: "snapshots", Short: "Manage snapshots"}
+	cmd.AddCommand(a.snapshotsListCommand(), a.snapshotsGetCommand(), a.snapshotsTreeCommand(), a.snapshotsDeleteCommand())
+	return group(cmd)
+}
+
+var snapshotStyles = map[sandbox.SnapshotStatus]console.Style{
+	sandbox.SnapshotCreated: console.Green, sandbox.SnapshotFailed: console.Red, sandbox.SnapshotDeleted: console.Gray,
+}
+
+func (a *app) snapshotTable(views []snapshotView) *table.Table {
+	t := table.New("ID", "STATUS", "CREATED", "EXPIRATION", "SIZE", "REGIONS", "SOURCE SESSION")
+	now := a.now()
+	for _, v := range views {
+		expiration := distance(v.ExpiresAt, now)
+		if v.Status == sandbox.SnapshotDeleted {
+			expiration = "deleted"
+		}
+		t.Row(v.ID, table.Cell{Text: string(v.Status), Style: snapshotStyles[v.Status]}, distance(v.CreatedAt, now), expiration,
+			units.Bytes(v.SizeBytes), strings.Join(v.Regions, ", "), v.SourceSessionID)
+	}
+	return t
+}
+
+func (a *app) printSnapshots(views []snapshotView) error {
+	ans := list(views, func(v snapshotView) string { return v.ID }, a.snapshotTable)
+	ans.empty = "No snapshots."
+	return a.print(ans)
+}
+
+func (a *app) snapshotsListCommand() *cobra.Command {
+	var (
+		pages paging
+		name  string
+	)
+	cmd := &cobra.Command{Use: "list", Aliases: []string{"ls"}, Short: "List the snapshots of a project", Args: positionals()}
+	option(cmd.Flags(), &name, "name", "", "name", "", "Only the snapshots of this sandbox", parseText)
+	pages.define(cmd.Flags(), "snapshots")
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		client, err := a.connect(cmd.Context())
+		if err != nil {
+			return err
+		}
+		stop := a.spin("Fetching snapshots...")
+		found, next, err := collect(cmd.Context(), &pages, func(s sandbox.SnapshotInfo) string { return s.ID },
+			func(sandbox.SnapshotInfo) bool { return true },
+			func(ctx context.Context, limit int, cursor string) (*sandbox.Page[sandbox.SnapshotInfo], error) {
+				return client.ListSnapshotsPage(ctx, &sandbox.ListSnapshotsOptions{
+					Name: name, Limit: limit, Cursor: cursor, SortOrder: sandbox.SortOrder(pages.sortOrder),
+				})
+			})
+		stop()
+		if err != nil {
+			return err
+		}
+		if err := a.printSnapshots(mapped(found, viewSnapshot)); err != nil {
+			return err
+		}
+		a.more(next)
+		return nil
+	}
+	return cmd
+}
+
+// snapshotArgs checks snapshot IDs.
+func snapshotArgs(several bool) cobra.PositionalArgs {
+	names := []string{"snapshot_id"}
+	if several {
+		names = append(names, "[...snapshot_id]")
+	}
+	check := positionals(names...)
+	return func(cmd *cobra.Command, args []string) error {
+		if err := check(cmd, args); err != nil {
+			return err
+		}
+		for _, id := range args {
+			if _, err := parseSnapshotID(id); err != nil {
+				return &usageError{message: err.Error(), hint: moreAbout(cmd)}
+			}
+		}
+		return nil
+	}
+}
+
+func (a *app) snapshotsGetCommand() *cobra.Command {
+	return &cobra.Command{
+		Use: "get <snapshot_id>", Short: "Show a snapshot", Args: snapshotArgs(false),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			client, err := a.connect(cmd.Context())
+			if err != nil {
+				return err
+			}
+			stop := a.spin("Fetching snapshot...")
+			snap, err := client.GetSnapshot(cmd.Context(), args[0])
+			stop()
+			if err != nil {
+				return err
+			}
+			v := viewSnapshot(snap.Info())
+			if a.opts.structured() {
+				return a.print(answer{doc: v, names: []string{v.ID}})
+			}
+			return a.printSnapshots([]snapshotView{v})
+		},
+	}
+}
+
+func (a *app) snapshotsDeleteCommand() *cobra.Command {
+	return &cobra.Command{
+		Use: "delete <snapshot_id> [...snapshot_id]", Aliases: []string{"rm", "remove"}, Short: "Delete snapshots", Args: snapshotArgs(true),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			client, err := a.connect(cmd.Context())
+			if err != nil {
+				return err
+			}
+			return a.tasks(distinct(args), "Deleting snapshot ", func(id string) error {
+				snap, err := client.GetSnapshot(cmd.Context(), id)
+				if err != nil {
+					return err
+				}
+				if snap.Status() != sandbox.SnapshotCreated {
+					return fmt.Errorf("snapshot %s is in status %q and can't be deleted", id, snap.Status())
+				}
+				return snap.Delete(cmd.Context())
+			})
+		},
+	}
+}
+
+// maxTree is the largest page of a snapshot tree.
+const maxTree = 10
+
+func (a *app) snapshotsTreeCommand() *cobra.Command {
+	var (
+		order, cursor string
+		limit         int
+	)
+	cmd := &cobra.Command{
+		Use: "tree <name>", Short: "Show where a sandbox's snapshot comes from, and what came of it", Args: a.nameOrActive(),
+	}
+	flags := cmd.Flags()
+	option(flags, &order, "sort-order", "", "value", "", "desc (default) walks the ancestors, asc the descendants. Needs --cursor", parseOneOf("asc", "desc"))
+	option(flags, &limit, "limit", "", "number", "10", "Maximum number of snapshots in each direction (1-10)", parseBetween(1, maxTree, "--limit"))
+	option(flags, &cursor, "cursor", "", "str", "", "Go on from the hint of an earlier call", parseText)
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		if order != "" && cursor == "" {
+			return usagef("--sort-order needs --cursor")
+		}
+		name, err := a.onlyName(args)
+		if err != nil {
+			return err
+		}
+		client, err := a.connect(cmd.Context())
+		if err != nil {
+			return err
+		}
+		stop := a.spin("Fetching snapshot tree...")
+		defer stop()
+		t := &snapshotTree{app: a, client: client, name: name, limit: limit}
+		if cursor != "" {
+			err = t.readPage(cmd.Context(), cursor, sandbox.SortOrder(order))
+		} else {
+			err = t.readAll(cmd.Context())
+		}
+		stop()
+		if err != nil {
+			return err
+		}
+		return t.print()
+	}
+	return cmd
+}
+
+// snapshotTree is a snapshot with its ancestors and descendants.
+type snapshotTree struct {
+	app    *app
+	client *sandbox.Client
+	name   string
+	limit  int
+
+	current                *sandbox.SnapshotTreeNode
+	ancestors, descendants []sandbox.SnapshotTreeNode
+	nextUp, nextDown       string
+	page                   bool
+}
+
+func (t *snapshotTree) walk(ctx context.Context, from string, order sandbox.SortOrder) (*sandbox.SnapshotTreePage, error) {
+	return t.client.SnapshotTreePage(ctx, from, &sandbox.SnapshotTreeOptions{Limit: t.limit, SortOrder: order})
+}
+
+func (t *snapshotTree) readPage(ctx context.Context, cursor string, order sandbox.SortOrder) error {
+	t.page = true
+	if order == "" {
+		order = sandbox.Descending
+	}
+	page, err := t.walk(ctx, cursor, order)
+	if err != nil {
+		return err
+	}
+	if order == sandbox.Ascending {
+		t.descendants, t.nextDown = page.Items, page.Next
+	} else {
+		t.ancestors, t.nextUp = page.Items, page.Next
+	}
+	return nil
+}
+
+func (t *snapshotTree) readAll(ctx context.Context) error {
+	sb, err := t.app.get(ctx, t.name, false)
+	if err != nil {
+		return err
+	}
+	id := sb.Info().CurrentSnapshotID
+	if id == "" {
+		return nil
+	}
+	snap, err := t.client.GetSnapshot(ctx, id)
+	if err != nil {
+		return err
+	}
+	up, err := t.walk(ctx, id, sandbox.Descending)
+	if err != nil {
+		return err
+	}
+	down, err := t.walk(ctx, id, sandbox.Ascending)
+	if err != nil {
+		return err
+	}
+	t.nextUp, t.nextDown = up.Next, down.Next
+	t.current = &sandbox.SnapshotTreeNode{Snapshot: snap.Info(), Count: 1}
+	others := func(nodes []sandbox.SnapshotTreeNode) []sandbox.SnapshotTreeNode {
+		return slices.DeleteFunc(slices.Clone(nodes), func(n sandbox.SnapshotTreeNode) bool {
+			if n.Snapshot.ID == id {
+				t.current = &n
+			}
+			return n.Snapshot.ID == id
+		})
+	}
+	if up.Anchor != nil {
+		t.current = up.Anchor
+	}
+	t.ancestors, t.descendants = others(up.Items), others(down.Items)
+	return nil
+}
+
+type treeView struct {
+	Current     *snapshotView  `json:"current"`
+	Ancestors   []snapshotView `json:"ancestors"`
+	Descendants []snapshotView `json:"descendants"`
+}
+
+func (t *snapshotTree) print() error {
+	a := t.app
+	if a.opts.structured() {
+		nodes := func(from []sandbox.SnapshotTreeNode) []snapshotView {
+			return mapped(from, func(n sandbox.SnapshotTreeNode) snapshotView { return viewSnapshot(n.Snapshot) })
+		}
+		v := treeView{Ancestors: nodes(t.ancestors), Descendants: nodes(t.descendants)}
+		var names []string
+		if t.current != nil {
+			s := viewSnapshot(t.current.Snapshot)
+			v.Current, names = &s, []string{s.ID}
+		}
+		return a.print(answer{doc: v, names: names})
+	}
+	if t.current == nil && !t.page {
+		_, err := fmt.Fprintln(a.out, "No snapshots found for this sandbox.")
+		return err
+	}
+	var lines []string
+	for _, n := range slices.Backward(t.descendants) {
+		lines = append(lines, t.node(n, false)...)
+	}
+	if t.current != nil {
+		lines = append(lines, t.node(*t.current, true)...)
+	}
+	for _, n := range t.ancestors {
+		lines = append(lines, t.node(n, false)...)
+	}
+	atRoot := len(t.ancestors) == 0 || t.ancestors[len(t.ancestors)-1].Snapshot.ParentID == ""
+	if !t.page && t.nextUp == "" && atRoot {
+		lines = append(lines, "│", "○ "+a.out.Paint(console.Gray, "(root)"))
+	}
+	if _, err := fmt.Fprintln(a.out, strings.Join(lines, "\n")); err != nil {
+		return err
+	}
+	t.hint("ancestors", t.nextUp, "desc")
+	t.hint("descendants", t.nextDown, "asc")
+	return nil
+}
+
+func (t *snapshotTree) hint(what, next, order string) {
+	if next != "" {
+		fmt.Fprintf(t.app.err, "\nMore %s: sandbox snapshots tree %s --cursor %s --sort-order %s\n", what, shellWord(t.name), shellWord(next), order)
+	}
+}
+
+// maxSiblings is how many siblings of a snapshot are shown.
+const maxSiblings = 5
+
+func (t *snapshotTree) node(n sandbox.SnapshotTreeNode, current bool) []string {
+	out, now := t.app.out, t.app.now()
+	expires := out.Paint(console.Gray, "never")
+	if at := n.Snapshot.ExpiresAt; !at.IsZero() {
+		left := at.Sub(now)
+		switch {
+		case left <= 0:
+			expires = out.Paint(console.Red, "expired")
+		case left <= time.Hour:
+			expires = out.Paint(console.Red, units.Distance(at, now))
+		default:
+			expires = out.Paint(console.Green, units.Distance(at, now))
+		}
+	}
+	line := fmt.Sprintf("%s %s   expires: %s", out.Paint(console.Magenta, "●"), out.Paint(console.Yellow, n.Snapshot.ID), expires)
+	if current {
+		line += "  " + out.Paint(console.Green, "◂ current")
+	}
+	lines := []string{"│", line}
+	shown := n.Siblings[:min(len(n.Siblings), maxSiblings)]
+	rest := n.Count - 1 - len(shown)
+	for i, s := range shown {
+		mark := "├──"
+		if i == len(shown)-1 && rest <= 0 {
+			mark = "╰──"
+		}
+		lines = append(lines, "│   "+mark+" "+out.Paint(console.Gray, s.ID))
+	}
+	if rest > 0 {
+		lines = append(lines, "│   ╰── "+out.Paint(console.Gray, fmt.Sprintf("+%d more snapshots", rest)))
+	}
+	return lines
+}

@@ -1,0 +1,309 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/go-vercel/sandbox"
+	"github.com/go-vercel/sandbox/cmd/sandbox/internal/console"
+	"github.com/go-vercel/sandbox/cmd/sandbox/internal/units"
+)
+
+// atOnce is how many sandboxes are worked on at the same time.
+const atOnce = 8
+
+// forEach does something to each of several, some at the same time, and returns
+// the errors in the order of the names.
+func forEach[T any](names []string, do func(i int, name string) (T, error)) ([]T, []error) {
+	results, errs := make([]T, len(names)), make([]error, len(names))
+	slots := make(chan struct{}, atOnce)
+	var wg sync.WaitGroup
+	for i, name := range names {
+		slots <- struct{}{}
+		wg.Go(func() {
+			defer func() { <-slots }()
+			results[i], errs[i] = do(i, name)
+		})
+	}
+	wg.Wait()
+	return results, errs
+}
+
+// distinct drops what comes again.
+func distinct(names []string) []string {
+	var out []string
+	for _, n := range names {
+		if !slices.Contains(out, n) {
+			out = append(out, n)
+		}
+	}
+	return out
+}
+
+// chosen are the sandboxes that arguments or a selection name.
+func (a *app) chosen(ctx context.Context, cmd *cobra.Command, args []string, sel *selection) ([]string, error) {
+	if len(args) > 0 && sel.given() {
+		return nil, usagef("give names or a selection, not both")
+	}
+	if sel.given() {
+		found, err := a.find(ctx, sel)
+		names := mapped(found, func(i sandbox.Info) string { return i.Name })
+		slices.Sort(names)
+		return names, err
+	}
+	if len(args) == 0 {
+		active, err := a.activeSandbox()
+		if err != nil {
+			return nil, err
+		}
+		if active == "" {
+			return nil, &usageError{message: "no value provided for name", hint: moreAbout(cmd)}
+		}
+		return []string{active}, nil
+	}
+	for i, name := range args {
+		resolved, err := a.resolveName(name)
+		if err != nil {
+			return nil, err
+		}
+		args[i] = resolved
+	}
+	return distinct(args), nil
+}
+
+// failAfter is the error of a command that has told about each failure.
+func failAfter(a *app, errs []error) error {
+	var first error
+	for _, err := range errs {
+		if err != nil && first == nil {
+			first = err
+		}
+	}
+	if first == nil {
+		return nil
+	}
+	if errors.Is(first, context.Canceled) {
+		return first
+	}
+	return exitWith(a.explain(first).exit)
+}
+
+func (a *app) stopCommand() *cobra.Command {
+	var (
+		sel    selection
+		dryRun bool
+	)
+	cmd := &cobra.Command{
+		Use: "stop <name> [...name]", Short: "Stop sandboxes", Args: cobra.ArbitraryArgs,
+		Long: "Stop sandboxes, by name or by what they are like. Persistent ones keep their files; any command starts them again.",
+	}
+	sel.define(cmd.Flags())
+	toggle(cmd.Flags(), &dryRun, "dry-run", "", "Show which would be stopped")
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		ctx := cmd.Context()
+		if sel.given() && len(sel.statuses) == 0 {
+			sel.statuses = []string{string(sandbox.StatusRunning)}
+		}
+		names, err := a.chosen(ctx, cmd, args, &sel)
+		if err != nil {
+			return err
+		}
+		if dryRun {
+			return a.wouldBe("stopped", names)
+		}
+		text := "Stopping " + plural(len(names), "sandbox", "sandboxes")
+		if len(names) == 1 {
+			text = "Stopping " + names[0]
+		}
+		spin := a.spin(text)
+		type stopped struct {
+			sb     *sandbox.Sandbox
+			result *sandbox.StopResult
+		}
+		results, errs := forEach(names, func(_ int, name string) (stopped, error) {
+			sb, err := a.get(ctx, name, false)
+			if err != nil {
+				return stopped{}, err
+			}
+			result, err := sb.Stop(ctx, nil)
+			return stopped{sb, result}, err
+		})
+		spin()
+		views := []stopView{}
+		for i, r := range results {
+			if errs[i] != nil {
+				fmt.Fprintf(a.err, "%s %s\n", a.err.Paint(console.Red, "✖"), a.explain(errs[i]).Message)
+				continue
+			}
+			views = append(views, viewStop(names[i], r.result))
+			if !a.opts.structured() {
+				a.tellStopped(r.sb, r.result)
+			}
+		}
+		if a.opts.structured() {
+			if err := a.print(list(views, func(v stopView) string { return v.Name }, nil)); err != nil {
+				return err
+			}
+		}
+		return failAfter(a, errs)
+	}
+	return cmd
+}
+
+type stopView struct {
+	Name     string        `json:"name"`
+	Session  sessionView   `json:"session"`
+	Snapshot *snapshotView `json:"snapshot,omitempty"`
+}
+
+func viewStop(name string, r *sandbox.StopResult) stopView {
+	v := stopView{Name: name, Session: viewSession(r.Session)}
+	if r.Snapshot != nil {
+		s := viewSnapshot(*r.Snapshot)
+		v.Snapshot = &s
+	}
+	return v
+}
+
+// wouldBe answers a dry run.
+func (a *app) wouldBe(what string, names []string) error {
+	if a.opts.structured() {
+		return a.print(list(names, func(n string) string { return n }, nil))
+	}
+	fmt.Fprintf(a.err, "%s would be %s%s\n", plural(len(names), "sandbox", "sandboxes"), what, map[bool]string{true: ":", false: "."}[len(names) > 0])
+	for _, n := range names {
+		fmt.Fprintln(a.out, n)
+	}
+	return nil
+}
+
+// field is a label and a value of a line.
+type field struct{ label, value string }
+
+// tellStopped shows what a session and its sandbox have used.
+func (a *app) tellStopped(sb *sandbox.Sandbox, r *sandbox.StopResult) {
+	fmt.Fprintf(a.err, "%s Sandbox stopped.\n", a.err.Paint(console.Green, "✔"))
+	i, s := viewSandbox(sb.Info()), viewSession(r.Session)
+	run := func(label string, ms int64) field {
+		return field{label, units.Run(time.Duration(ms) * time.Millisecond)}
+	}
+	size := func(label string, n int64) field { return field{label, units.Bytes(n)} }
+	rows := [][]field{
+		{
+			{"sandbox: ", i.Name}, run("active cpu: ", i.TotalActiveCPU), {"mem: ", fmt.Sprintf("%d MB", i.Memory)},
+			run("duration: ", i.TotalDuration), size("ingress: ", i.TotalIngress), size("egress: ", i.TotalEgress),
+		},
+		{
+			{"session: ", s.ID}, run("active cpu: ", s.ActiveCPU), {"mem: ", fmt.Sprintf("%d MB", s.Memory)},
+			run("duration: ", s.Duration), size("ingress: ", s.Ingress), size("egress: ", s.Egress),
+		},
+	}
+	if p := r.Snapshot; p != nil {
+		expires := "never"
+		if !p.ExpiresAt.IsZero() {
+			expires = units.Distance(p.ExpiresAt, a.now())
+		}
+		rows = append(rows, []field{{"snapshot: ", p.ID}, {"size: ", units.Bytes(p.SizeBytes)}, {"expires: ", expires}})
+	}
+	widths := map[int]int{}
+	for _, row := range rows {
+		for c, f := range row {
+			widths[c] = max(widths[c], len(f.label)+len(f.value))
+		}
+	}
+	var lines []string
+	for _, row := range rows {
+		var b strings.Builder
+		for c, f := range row {
+			b.WriteString(f.label + a.err.Paint(console.Cyan, f.value) + strings.Repeat(" ", widths[c]-len(f.label)-len(f.value)+2))
+		}
+		lines = append(lines, strings.TrimRight(b.String(), " "))
+	}
+	a.tree(lines, func(s string) string { return a.err.Paint(console.Dim, s) })
+}
+
+func (a *app) removeCommand() *cobra.Command {
+	var (
+		sel     selection
+		orphans bool
+		force   bool
+		dryRun  bool
+	)
+	cmd := &cobra.Command{
+		Use: "remove <name> [...name]", Aliases: []string{"rm"}, Short: "Remove sandboxes for good", Args: cobra.ArbitraryArgs,
+		Long: "Remove sandboxes for good, by name or by what they are like. Their snapshots live on unless --delete-orphan-snapshots says otherwise.",
+	}
+	toggle(cmd.Flags(), &orphans, "delete-orphan-snapshots", "", "Also delete snapshots of the sandbox that no other sandbox uses")
+	sel.define(cmd.Flags())
+	toggle(cmd.Flags(), &force, "force", "f", "A sandbox that does not exist is no error, and no question is asked")
+	toggle(cmd.Flags(), &dryRun, "dry-run", "", "Show which would be removed")
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		ctx := cmd.Context()
+		names, err := a.chosen(ctx, cmd, args, &sel)
+		if err != nil {
+			return err
+		}
+		if dryRun {
+			return a.wouldBe("removed", names)
+		}
+		if sel.given() && len(names) > 0 && !force {
+			if err := a.confirm(ctx, fmt.Sprintf("Remove %s for good: %s?", plural(len(names), "sandbox", "sandboxes"), strings.Join(names, ", "))); err != nil {
+				return err
+			}
+		}
+		return a.tasks(names, "Removing sandbox ", func(name string) error {
+			err := a.remove(ctx, name, orphans)
+			if force && errors.Is(err, sandbox.ErrNotFound) {
+				return nil
+			}
+			return err
+		})
+	}
+	return cmd
+}
+
+// tasks does something to each of several, tells how it went on standard error,
+// and writes the names of those that went well to standard output.
+func (a *app) tasks(names []string, title string, do func(name string) error) error {
+	if !a.opts.structured() {
+		for _, n := range names {
+			fmt.Fprintf(a.err, "%s %s%s\n", a.err.Paint(console.Yellow, "❯"), title, n)
+		}
+	}
+	_, errs := forEach(names, func(_ int, name string) (struct{}, error) { return struct{}{}, do(name) })
+	done := []string{}
+	for i, n := range names {
+		if errs[i] != nil {
+			fmt.Fprintf(a.err, "%s %s%s [FAILED: %s]\n", a.err.Paint(console.Red, "✖"), title, n, a.explain(errs[i]).Message)
+			continue
+		}
+		done = append(done, n)
+		if !a.opts.structured() {
+			fmt.Fprintf(a.err, "%s %s%s\n", a.err.Paint(console.Green, "✔"), title, n)
+		}
+	}
+	var err error
+	if a.opts.structured() {
+		err = a.print(list(done, func(n string) string { return n }, nil))
+	} else {
+		for _, n := range done {
+			fmt.Fprintln(a.out, n)
+		}
+	}
+	return errors.Join(failAfter(a, errs), err)
+}
+
+func (a *app) remove(ctx context.Context, name string, orphans bool) error {
+	sb, err := a.get(ctx, name, false)
+	if err != nil {
+		return err
+	}
+	return sb.Delete(ctx, &sandbox.DeleteOptions{DeleteOrphanSnapshots: orphans})
+}

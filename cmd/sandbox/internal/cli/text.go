@@ -1,0 +1,41 @@
+package cli
+
+import (
+	"os"
+	"strconv"
+	"strings"
+
+	"golang.org/x/term"
+)
+
+func isTerminal(f *os.File) bool { return term.IsTerminal(int(f.Fd())) }
+
+// quote shows a text in a message.
+func quote(s string) string { return strconv.Quote(s) }
+
+// shellWords writes a command line as one would type it.
+func shellWords(words []string) string {
+	out := make([]string, len(words))
+	for i, w := range words {
+		out[i] = shellWord(w)
+	}
+	return strings.Join(out, " ")
+}
+
+func shellWord(w string) string {
+	safe := func(r rune) bool {
+		return r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || strings.ContainsRune("@%+=:,./-_", r)
+	}
+	if w != "" && strings.IndexFunc(w, func(r rune) bool { return !safe(r) }) < 0 {
+		return w
+	}
+	return "'" + strings.ReplaceAll(w, "'", `'\''`) + "'"
+}
+
+// plural is a count with its noun.
+func plural(n int, noun, nouns string) string {
+	if n == 1 {
+		return "1 " + noun
+	}
+	return strconv.Itoa(n) + " " + nouns
+}

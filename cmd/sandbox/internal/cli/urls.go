@@ -1,0 +1,215 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"regexp"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/go-vercel/sandbox"
+	"github.com/go-vercel/sandbox/cmd/sandbox/internal/tunnel"
+)
+
+// publicURL finds the address of a port, publishing it and waiting for its server
+// if asked to.
+func (a *app) publicURL(ctx context.Context, name, port string, publish, wait bool) (string, error) {
+	number, err := parsePort(port)
+	if err != nil {
+		return "", usagef("%v", err)
+	}
+	if name, err = a.resolveName(name); err != nil {
+		return "", err
+	}
+	sb, err := a.get(ctx, name, wait)
+	if err != nil {
+		return "", err
+	}
+	address, err := sb.Domain(number)
+	var none *sandbox.NoRouteError
+	if errors.As(err, &none) && publish {
+		ports := []int{number}
+		for _, r := range sb.Routes() {
+			ports = append(ports, r.Port)
+		}
+		slices.Sort(ports)
+		if err := sb.Update(ctx, &sandbox.UpdateOptions{Ports: ports}); err != nil {
+			return "", err
+		}
+		address, err = sb.Domain(number)
+	}
+	if err != nil {
+		if errors.As(err, &none) {
+			err = &exitError{code: exitNotFound, err: withHint(err, "--publish publishes it; sandbox port-forward %s %d needs no publishing", name, number)}
+		}
+		return "", err
+	}
+	if wait {
+		return sb.WaitForPort(ctx, number, nil)
+	}
+	return address, nil
+}
+
+func (a *app) urlCommand() *cobra.Command {
+	var publish, wait bool
+	cmd := &cobra.Command{
+		Use: "url <name> <port>", Short: "Write the public address of a port", GroupID: groupFiles, Args: positionals("name", "port"),
+	}
+	toggle(cmd.Flags(), &publish, "publish", "", "Publish the port if it is not")
+	toggle(cmd.Flags(), &wait, "wait", "", "Wait until its server answers")
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		address, err := a.publicURL(cmd.Context(), args[0], args[1], publish, wait)
+		if err != nil {
+			return err
+		}
+		if a.opts.structured() {
+			return a.print(answer{doc: map[string]string{"url": address}, names: []string{address}})
+		}
+		_, err = fmt.Fprintln(a.out, address)
+		return err
+	}
+	return cmd
+}
+
+func (a *app) openCommand() *cobra.Command {
+	var publish bool
+	cmd := &cobra.Command{
+		Use: "open <name> <port>", Short: "Open the public address of a port in the browser", GroupID: groupFiles, Args: positionals("name", "port"),
+	}
+	toggle(cmd.Flags(), &publish, "publish", "", "Publish the port if it is not")
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		address, err := a.publicURL(cmd.Context(), args[0], args[1], publish, true)
+		if err != nil {
+			return err
+		}
+		fmt.Fprintln(a.err, address)
+		return openPage(address)
+	}
+	return cmd
+}
+
+// waiting says what wait-for waits for.
+type waiting struct {
+	status  string
+	port    int
+	log     string
+	timeout time.Duration
+}
+
+func (a *app) waitForCommand() *cobra.Command {
+	var w waiting
+	cmd := &cobra.Command{
+		Use: "wait-for <name> [command_id]", Short: "Wait for a status, a port or a line of output", GroupID: groupCommands, Args: cobra.RangeArgs(1, 2),
+		Long: "Wait until a sandbox has a status, a port of it is listened on (published or not), or a command has written a line that matches " +
+			"a pattern: that of command_id, or else the last one. The exit code is 6 when the time is up.",
+		Example: "  $ sandbox wait-for web --port 3000 --timeout 1m\n  $ sandbox wait-for web --log 'listening on'",
+	}
+	flags := cmd.Flags()
+	option(flags, &w.status, "status", "", "status", "", "Wait for this status, such as running or stopped", parseText)
+	option(flags, &w.port, "port", "", "port", "", "Wait until something listens on this port", parseBetween(1, 65535, "port"))
+	option(flags, &w.log, "log", "", "pattern", "", "Wait for a line of output that matches this regular expression", parseText)
+	option(flags, &w.timeout, "timeout", "", "num UNIT", "", "Give up after this time", parseDuration)
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		given := 0
+		for _, is := range []bool{w.status != "", w.port != 0, w.log != ""} {
+			if is {
+				given++
+			}
+		}
+		if given != 1 {
+			return usagef("give one of --status, --port and --log")
+		}
+		ctx := cmd.Context()
+		if w.timeout > 0 {
+			var cancel context.CancelFunc
+			ctx, cancel = context.WithTimeout(ctx, w.timeout)
+			defer cancel()
+		}
+		err := a.waitFor(ctx, &w, args)
+		if err != nil && errors.Is(ctx.Err(), context.DeadlineExceeded) {
+			return &exitError{code: exitTimeout, err: fmt.Errorf("the wait ran out after %s", longDuration(w.timeout))}
+		}
+		return err
+	}
+	return cmd
+}
+
+const lookEvery = 500 * time.Millisecond
+
+func (a *app) waitFor(ctx context.Context, w *waiting, args []string) error {
+	switch {
+	case w.log != "":
+		pattern, err := regexp.Compile(w.log)
+		if err != nil {
+			return usagef("--log: %v", err)
+		}
+		id := ""
+		if len(args) == 2 {
+			id = args[1]
+		}
+		remote, err := a.remoteCommand(ctx, args[0], id)
+		if err != nil {
+			return err
+		}
+		line, err := remote.WaitForLog(ctx, pattern)
+		if err != nil {
+			return err
+		}
+		_, err = fmt.Fprintln(a.out, line)
+		return err
+	case w.port != 0:
+		name, err := a.resolveName(args[0])
+		if err != nil {
+			return err
+		}
+		sb, err := a.get(ctx, name, true)
+		if err != nil {
+			return err
+		}
+		return poll(ctx, func() (bool, error) {
+			conn, err := tunnel.Dial(ctx, sb, w.port)
+			if errors.Is(err, tunnel.ErrRefused) {
+				return false, nil
+			}
+			if err != nil {
+				return false, err
+			}
+			return true, conn.Close()
+		})
+	}
+	name, err := a.resolveName(args[0])
+	if err != nil {
+		return err
+	}
+	sb, err := a.get(ctx, name, false)
+	if err != nil {
+		return err
+	}
+	wanted := strings.Split(w.status, ",")
+	return poll(ctx, func() (bool, error) {
+		if slices.Contains(wanted, string(sb.Status())) {
+			return true, nil
+		}
+		return false, sb.Refresh(ctx)
+	})
+}
+
+// poll looks until it is done or the context ends.
+func poll(ctx context.Context, look func() (bool, error)) error {
+	tick := time.NewTicker(lookEvery)
+	defer tick.Stop()
+	for {
+		if done, err := look(); done || err != nil {
+			return err
+		}
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+}

@@ -1,0 +1,256 @@
+package cli
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/spf13/pflag"
+
+	"github.com/go-vercel/sandbox"
+	"github.com/go-vercel/sandbox/cmd/sandbox/internal/units"
+)
+
+// single is an option that may be given once.
+type single[T any] struct {
+	target *T
+	parse  func(string) (T, error)
+	kind   string
+	text   string
+	given  bool
+}
+
+func (v *single[T]) Set(text string) error {
+	if v.given {
+		return errors.New("it may be given only once")
+	}
+	parsed, err := v.parse(text)
+	if err != nil {
+		return err
+	}
+	*v.target, v.text, v.given = parsed, text, true
+	return nil
+}
+
+func (v *single[T]) String() string { return v.text }
+func (v *single[T]) Type() string   { return v.kind }
+
+// option defines an option with a value of the type that parse gives.
+func option[T any](flags *pflag.FlagSet, target *T, name, short, kind, def, usage string, parse func(string) (T, error)) {
+	v := &single[T]{target: target, parse: parse, kind: kind}
+	if def != "" {
+		parsed, err := parse(def)
+		if err != nil {
+			panic(fmt.Sprintf("the default of --%s: %v", name, err))
+		}
+		*target, v.text = parsed, def
+	}
+	flags.VarP(v, name, short, usage)
+}
+
+// toggle defines an option without a value.
+func toggle(flags *pflag.FlagSet, target *bool, name, short, usage string) {
+	v := &single[bool]{target: target, kind: "bool", text: "false", parse: func(s string) (bool, error) {
+		switch s {
+		case "true":
+			return true, nil
+		case "false":
+			return false, nil
+		}
+		return false, fmt.Errorf("expected true or false, got %q", s)
+	}}
+	flags.VarPF(v, name, short, usage).NoOptDefVal = "true"
+}
+
+// many is an option that may be given several times.
+type many[T any] struct {
+	target *[]T
+	parse  func(string) (T, error)
+	kind   string
+	texts  []string
+}
+
+func (v *many[T]) Set(text string) error {
+	parsed, err := v.parse(text)
+	if err != nil {
+		return err
+	}
+	*v.target = append(*v.target, parsed)
+	v.texts = append(v.texts, text)
+	return nil
+}
+
+// repeatable marks options that may be given several times.
+func (v *many[T]) repeatable() {}
+
+func (v *many[T]) String() string { return strings.Join(v.texts, ", ") }
+func (v *many[T]) Type() string   { return v.kind }
+
+func options[T any](flags *pflag.FlagSet, target *[]T, name, short, kind, usage string, parse func(string) (T, error)) {
+	flags.VarP(&many[T]{target: target, parse: parse, kind: kind}, name, short, usage)
+}
+
+// The parsers of the values of options and arguments.
+
+func parseText(s string) (string, error) { return s, nil }
+
+func parseNumber(s string) (int, error) {
+	n, err := strconv.Atoi(s)
+	if err != nil {
+		return 0, fmt.Errorf("%q is not a number", s)
+	}
+	return n, nil
+}
+
+func parsePositive(s string) (int, error) {
+	n, err := parseNumber(s)
+	if err == nil && n < 1 {
+		err = fmt.Errorf("%d is not positive", n)
+	}
+	return n, err
+}
+
+func parseBetween(low, high int, what string) func(string) (int, error) {
+	return func(s string) (int, error) {
+		n, err := strconv.Atoi(s)
+		if err != nil || n < low || n > high {
+			return 0, fmt.Errorf("invalid %s %q: it must be an integer between %d and %d", what, s, low, high)
+		}
+		return n, nil
+	}
+}
+
+func parseOneOf(allowed ...string) func(string) (string, error) {
+	return func(s string) (string, error) {
+		if !slices.Contains(allowed, s) {
+			return "", fmt.Errorf("invalid value %q; expected one of: %s", s, strings.Join(allowed, ", "))
+		}
+		return s, nil
+	}
+}
+
+func parseBool(s string) (bool, error) {
+	switch s {
+	case "true":
+		return true, nil
+	case "false":
+		return false, nil
+	}
+	return false, fmt.Errorf("invalid value %q; expected true or false", s)
+}
+
+func parseVCPUs(s string) (int, error) {
+	n, err := strconv.Atoi(s)
+	if err != nil || n < 1 {
+		return 0, fmt.Errorf("invalid vCPU count %q: it must be a positive integer", s)
+	}
+	return n, nil
+}
+
+func parsePort(s string) (int, error) {
+	n, err := strconv.Atoi(s)
+	if err != nil || n < 1024 || n > 65535 {
+		return 0, fmt.Errorf("invalid port %q: ports are integers between 1024 and 65535", s)
+	}
+	return n, nil
+}
+
+func parseSnapshotID(s string) (string, error) {
+	if !strings.HasPrefix(s, "snap_") {
+		return "", fmt.Errorf("malformed snapshot ID %q: snapshot IDs begin with snap_", s)
+	}
+	return s, nil
+}
+
+func parseNetworkID(s string) (string, error) {
+	if s == "" || len(s) > 255 {
+		return "", errors.New("a network ID has between 1 and 255 characters")
+	}
+	return s, nil
+}
+
+func parseRegion(s string) (string, error) {
+	if strings.TrimSpace(s) == "" {
+		return "", errors.New("the region is empty")
+	}
+	return s, nil
+}
+
+// parseRegions reads "A,B" or "none".
+func parseRegions(s string) ([]string, error) {
+	if s == "none" {
+		return []string{}, nil
+	}
+	var regions []string
+	for r := range strings.SplitSeq(s, ",") {
+		if r = strings.TrimSpace(r); r == "" {
+			return nil, fmt.Errorf("%q has an empty region; use A,B or none", s)
+		}
+		regions = append(regions, r)
+	}
+	return regions, nil
+}
+
+// parseDuration reads a duration and refuses a bare number that is less than a
+// second: seconds were meant.
+func parseDuration(s string) (time.Duration, error) { return units.ParseDuration(s) }
+
+// parseExpiration reads a duration or "none".
+func parseExpiration(s string) (time.Duration, error) {
+	if s == "none" {
+		return 0, nil
+	}
+	return units.ParseDuration(s)
+}
+
+func parseCIDR(s string) (string, error) {
+	if _, err := netip.ParsePrefix(s); err != nil {
+		return "", fmt.Errorf("%q is no network such as 10.0.0.0/8", s)
+	}
+	return s, nil
+}
+
+func parsePolicyMode(s string) (string, error) {
+	switch sandbox.PolicyMode(s) {
+	case "allow-all", "deny-all":
+		return s, nil
+	}
+	return "", fmt.Errorf("invalid network policy mode %q; the modes are allow-all and deny-all", s)
+}
+
+// pair is KEY=VALUE, or KEY alone when the value is taken from the environment.
+type pair struct {
+	key, value string
+	inherit    bool
+}
+
+func parsePair(s string) (pair, error) {
+	key, value, ok := strings.Cut(s, "=")
+	if key == "" {
+		return pair{}, fmt.Errorf("%q has no name; use NAME=VALUE", s)
+	}
+	return pair{key: key, value: value, inherit: !ok}, nil
+}
+
+// mount is DRIVE:/PATH[:MODE].
+type mount struct{ drive, path, mode string }
+
+func parseMount(s string) (mount, error) {
+	parts := strings.Split(s, ":")
+	m := mount{mode: "read-write"}
+	switch {
+	case len(parts) < 2 || len(parts) > 3, parts[0] == "", !strings.HasPrefix(parts[1], "/"):
+		return mount{}, fmt.Errorf("invalid mount %q; use drive:/path or drive:/path:snapshot", s)
+	case len(parts) == 3:
+		m.mode = parts[2]
+	}
+	if m.mode != "read-write" && m.mode != "snapshot" {
+		return mount{}, fmt.Errorf("invalid mode %q of mount %q; the modes are snapshot and read-write", m.mode, s)
+	}
+	m.drive, m.path = parts[0], parts[1]
+	return m, nil
+}

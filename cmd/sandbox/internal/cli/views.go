@@ -1,0 +1,188 @@
+package cli
+
+import (
+	"time"
+
+	"github.com/go-vercel/sandbox"
+)
+
+// The documents of --json: the names of the API, times by RFC 3339, sizes in
+// bytes (memory in megabytes) and durations in milliseconds.
+
+type sandboxView struct {
+	Name               string                 `json:"name"`
+	Status             sandbox.Status         `json:"status"`
+	Region             string                 `json:"region,omitempty"`
+	FailoverRegions    []string               `json:"failoverRegions,omitempty"`
+	NetworkID          string                 `json:"networkId,omitempty"`
+	VCPUs              int                    `json:"vcpus"`
+	Memory             int                    `json:"memory"`
+	Runtime            string                 `json:"runtime,omitempty"`
+	Image              string                 `json:"image,omitempty"`
+	Persistent         bool                   `json:"persistent"`
+	Timeout            int64                  `json:"timeout"`
+	CreatedAt          *time.Time             `json:"createdAt"`
+	UpdatedAt          *time.Time             `json:"updatedAt,omitempty"`
+	StatusUpdatedAt    *time.Time             `json:"statusUpdatedAt,omitempty"`
+	ExpiresAt          *time.Time             `json:"expiresAt"`
+	CurrentSessionID   string                 `json:"currentSessionId,omitempty"`
+	CurrentSnapshotID  string                 `json:"currentSnapshotId,omitempty"`
+	Cwd                string                 `json:"cwd,omitempty"`
+	Tags               map[string]string      `json:"tags"`
+	Mounts             map[string]mountView   `json:"mounts,omitempty"`
+	Routes             []routeView            `json:"routes,omitempty"`
+	NetworkPolicy      *sandbox.NetworkPolicy `json:"networkPolicy,omitempty"`
+	SnapshotExpiration *int64                 `json:"snapshotExpiration,omitempty"`
+	KeepLastSnapshots  *keepView              `json:"keepLastSnapshots,omitempty"`
+	TotalActiveCPU     int64                  `json:"totalActiveCpuDurationMs"`
+	TotalDuration      int64                  `json:"totalDurationMs"`
+	TotalEgress        int64                  `json:"totalEgressBytes"`
+	TotalIngress       int64                  `json:"totalIngressBytes"`
+}
+
+type mountView struct {
+	Drive string `json:"drive"`
+	Mode  string `json:"mode"`
+}
+
+type routeView struct {
+	Port int    `json:"port"`
+	URL  string `json:"url"`
+}
+
+type keepView struct {
+	Count         int    `json:"count"`
+	Expiration    *int64 `json:"expiration,omitempty"`
+	DeleteEvicted *bool  `json:"deleteEvicted,omitempty"`
+}
+
+func moment(t time.Time) *time.Time {
+	if t.IsZero() {
+		return nil
+	}
+	t = t.UTC()
+	return &t
+}
+
+func millis(d *time.Duration) *int64 {
+	if d == nil {
+		return nil
+	}
+	ms := d.Milliseconds()
+	return &ms
+}
+
+func viewSandbox(i sandbox.Info) sandboxView {
+	v := sandboxView{
+		Name: i.Name, Status: i.Status, Region: i.Region, VCPUs: i.VCPUs, Memory: i.MemoryMB, Runtime: i.Runtime, Image: i.Image,
+		Persistent: i.Persistent, Timeout: i.Timeout.Milliseconds(), CreatedAt: moment(i.CreatedAt), UpdatedAt: moment(i.UpdatedAt),
+		StatusUpdatedAt: moment(i.StatusUpdatedAt), ExpiresAt: moment(i.ExpiresAt), CurrentSessionID: i.CurrentSessionID,
+		CurrentSnapshotID: i.CurrentSnapshotID, Cwd: i.Cwd, Tags: i.Tags, NetworkPolicy: i.NetworkPolicy,
+		SnapshotExpiration: millis(i.SnapshotExpiration), TotalActiveCPU: i.TotalActiveCPU.Milliseconds(), TotalDuration: i.TotalDuration.Milliseconds(),
+		TotalEgress: i.TotalEgressBytes, TotalIngress: i.TotalIngressBytes,
+		FailoverRegions: i.FailoverRegions, NetworkID: i.NetworkID,
+	}
+	for path, m := range i.Mounts {
+		if v.Mounts == nil {
+			v.Mounts = map[string]mountView{}
+		}
+		v.Mounts[path] = mountView{m.Drive, string(m.Mode)}
+	}
+	if v.Tags == nil {
+		v.Tags = map[string]string{}
+	}
+	if k := i.KeepLastSnapshots; k != nil {
+		v.KeepLastSnapshots = &keepView{k.Count, millis(k.Expiration), k.DeleteEvicted}
+	}
+	return v
+}
+
+// viewHandle is viewSandbox with what only a handle knows.
+func viewHandle(sb *sandbox.Sandbox) sandboxView {
+	v := viewSandbox(sb.Info())
+	v.ExpiresAt = moment(sb.ExpiresAt())
+	v.Status = sb.Status()
+	for _, r := range sb.Routes() {
+		v.Routes = append(v.Routes, routeView{r.Port, r.URL})
+	}
+	return v
+}
+
+type sessionView struct {
+	ID               string         `json:"id"`
+	Status           sandbox.Status `json:"status"`
+	Region           string         `json:"region,omitempty"`
+	VCPUs            int            `json:"vcpus"`
+	Memory           int            `json:"memory"`
+	Runtime          string         `json:"runtime,omitempty"`
+	Timeout          int64          `json:"timeout"`
+	CreatedAt        *time.Time     `json:"createdAt"`
+	StartedAt        *time.Time     `json:"startedAt,omitempty"`
+	StoppedAt        *time.Time     `json:"stoppedAt,omitempty"`
+	Duration         int64          `json:"duration,omitempty"`
+	SourceSnapshotID string         `json:"sourceSnapshotId,omitempty"`
+	Cwd              string         `json:"cwd,omitempty"`
+	ActiveCPU        int64          `json:"activeCpuDurationMs"`
+	Egress           int64          `json:"egressBytes"`
+	Ingress          int64          `json:"ingressBytes"`
+}
+
+func viewSession(s sandbox.SessionInfo) sessionView {
+	return sessionView{
+		ID: s.ID, Status: s.Status, Region: s.Region, VCPUs: s.VCPUs, Memory: s.MemoryMB, Runtime: s.Runtime,
+		Timeout: s.Timeout.Milliseconds(), CreatedAt: moment(s.CreatedAt), StartedAt: moment(s.StartedAt), StoppedAt: moment(s.StoppedAt),
+		Duration: s.Duration.Milliseconds(), SourceSnapshotID: s.SourceSnapshotID, Cwd: s.Cwd, ActiveCPU: s.ActiveCPU.Milliseconds(),
+		Egress: s.NetworkTransfer.Egress, Ingress: s.NetworkTransfer.Ingress,
+	}
+}
+
+type snapshotView struct {
+	ID              string                 `json:"id"`
+	Status          sandbox.SnapshotStatus `json:"status"`
+	Regions         []string               `json:"regions"`
+	SizeBytes       int64                  `json:"sizeBytes"`
+	CreatedAt       *time.Time             `json:"createdAt"`
+	ExpiresAt       *time.Time             `json:"expiresAt"`
+	LastUsedAt      *time.Time             `json:"lastUsedAt,omitempty"`
+	SourceSessionID string                 `json:"sourceSessionId,omitempty"`
+	ParentID        string                 `json:"parentId,omitempty"`
+	CreationMethod  string                 `json:"creationMethod,omitempty"`
+}
+
+func viewSnapshot(s sandbox.SnapshotInfo) snapshotView {
+	return snapshotView{
+		ID: s.ID, Status: s.Status, Regions: regionsOf(s), SizeBytes: s.SizeBytes, CreatedAt: moment(s.CreatedAt),
+		ExpiresAt: moment(s.ExpiresAt), LastUsedAt: moment(s.LastUsedAt), SourceSessionID: s.SourceSessionID, ParentID: s.ParentID,
+		CreationMethod: s.CreationMethod,
+	}
+}
+
+// regionsOf are the regions that a snapshot is in.
+func regionsOf(s sandbox.SnapshotInfo) []string {
+	if len(s.Regions) > 0 {
+		return s.Regions
+	}
+	return []string{s.Region}
+}
+
+type commandView struct {
+	ID        string     `json:"id"`
+	SessionID string     `json:"sessionId"`
+	Name      string     `json:"name"`
+	Args      []string   `json:"args"`
+	Cwd       string     `json:"cwd,omitempty"`
+	StartedAt *time.Time `json:"startedAt"`
+	ExitCode  *int       `json:"exitCode"`
+	Duration  int64      `json:"duration,omitempty"`
+}
+
+func viewCommand(c *sandbox.Command) commandView {
+	v := commandView{ID: c.ID(), SessionID: c.SessionID(), Name: c.Name(), Args: c.Args(), Cwd: c.Cwd(), StartedAt: moment(c.StartedAt())}
+	if code, ended := c.ExitStatus(); ended {
+		v.ExitCode = &code
+	}
+	if d, known := c.Elapsed(); known {
+		v.Duration = d.Milliseconds()
+	}
+	return v
+}

@@ -1,0 +1,47 @@
+package console
+
+import (
+	"fmt"
+	"sync"
+	"time"
+)
+
+// Spinner shows that something is going on: animated at a terminal, one line
+// elsewhere.
+type Spinner struct {
+	out  *Stream
+	stop chan struct{}
+	done sync.WaitGroup
+	once sync.Once
+}
+
+var frames = []string{"⠋", "⠙", "⠹", "⠸", "⠼", "⠴", "⠦", "⠧", "⠇", "⠏"}
+
+// Spin starts a spinner; the caller stops it.
+func Spin(out *Stream, text string) *Spinner {
+	s := &Spinner{out: out, stop: make(chan struct{})}
+	if !out.Terminal {
+		fmt.Fprintf(out, "- %s\n", text)
+		return s
+	}
+	s.done.Go(func() {
+		tick := time.NewTicker(80 * time.Millisecond)
+		defer tick.Stop()
+		for i := 0; ; i++ {
+			fmt.Fprintf(out, "\r\x1b[2K%s %s", out.Paint(Cyan, frames[i%len(frames)]), text)
+			select {
+			case <-tick.C:
+			case <-s.stop:
+				fmt.Fprint(out, "\r\x1b[2K")
+				return
+			}
+		}
+	})
+	return s
+}
+
+// Stop takes the spinner away. It can be called more than once.
+func (s *Spinner) Stop() {
+	s.once.Do(func() { close(s.stop) })
+	s.done.Wait()
+}

@@ -1,0 +1,167 @@
+// Package settings keeps the files of the command line: profiles, the active
+// sandbox of each folder, and the choice about telemetry.
+package settings
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"runtime"
+
+	"github.com/pelletier/go-toml/v2"
+)
+
+const folder = "sandbox-cli"
+
+// Dirs are the directories of the files.
+type Dirs struct{ Config, State, Cache string }
+
+// FindDirs finds the directories by the XDG variables, or where the system has
+// them.
+func FindDirs(lookup func(string) (string, bool)) (Dirs, error) {
+	config, err := os.UserConfigDir()
+	if err != nil {
+		return Dirs{}, err
+	}
+	cache, err := os.UserCacheDir()
+	if err != nil {
+		return Dirs{}, err
+	}
+	state := config
+	if runtime.GOOS != "windows" && runtime.GOOS != "darwin" {
+		home, err := os.UserHomeDir()
+		if err != nil {
+			return Dirs{}, err
+		}
+		state = filepath.Join(home, ".local", "state")
+	}
+	for key, dir := range map[string]*string{"XDG_CONFIG_HOME": &config, "XDG_STATE_HOME": &state, "XDG_CACHE_HOME": &cache} {
+		if v, ok := lookup(key); ok && filepath.IsAbs(v) {
+			*dir = v
+		}
+	}
+	return Dirs{Config: filepath.Join(config, folder), State: filepath.Join(state, folder), Cache: filepath.Join(cache, folder)}, nil
+}
+
+// Profile is a team and project to work in, and possibly a token.
+type Profile struct {
+	Team    string `toml:"team,omitempty"`
+	Project string `toml:"project,omitempty"`
+	Token   string `toml:"token,omitempty"`
+	APIURL  string `toml:"api_url,omitempty"`
+}
+
+// Config is the file config.toml.
+type Config struct {
+	// Profile is the name of the profile that is in force without --profile.
+	Profile  string             `toml:"profile,omitempty"`
+	Profiles map[string]Profile `toml:"profiles,omitempty"`
+}
+
+func (d Dirs) configFile() string { return filepath.Join(d.Config, "config.toml") }
+
+// ReadConfig reads config.toml; one that is missing is empty.
+func (d Dirs) ReadConfig() (Config, error) {
+	var c Config
+	data, err := os.ReadFile(d.configFile())
+	if errors.Is(err, fs.ErrNotExist) {
+		return c, nil
+	}
+	if err == nil {
+		err = toml.Unmarshal(data, &c)
+	}
+	if err != nil {
+		return Config{}, fmt.Errorf("%s: %w", d.configFile(), err)
+	}
+	return c, nil
+}
+
+// WriteConfig writes config.toml.
+func (d Dirs) WriteConfig(c Config) error {
+	data, err := toml.Marshal(c)
+	if err != nil {
+		return err
+	}
+	return write(d.configFile(), data)
+}
+
+func (d Dirs) activeFile() string { return filepath.Join(d.State, "active.json") }
+
+// Active returns the active sandbox of a folder or of the nearest of its parents
+// that has one, and "" when there is none.
+func (d Dirs) Active(dir string) (string, error) {
+	all, err := d.readActive()
+	if err != nil {
+		return "", err
+	}
+	for {
+		if name := all[dir]; name != "" {
+			return name, nil
+		}
+		parent := filepath.Dir(dir)
+		if parent == dir {
+			return "", nil
+		}
+		dir = parent
+	}
+}
+
+// SetActive makes a sandbox the active one of a folder; no name forgets it.
+func (d Dirs) SetActive(dir, name string) error {
+	all, err := d.readActive()
+	if err != nil {
+		return err
+	}
+	if name == "" {
+		delete(all, dir)
+	} else {
+		all[dir] = name
+	}
+	data, err := json.MarshalIndent(all, "", "  ")
+	if err != nil {
+		return err
+	}
+	return write(d.activeFile(), append(data, '\n'))
+}
+
+func (d Dirs) readActive() (map[string]string, error) {
+	all := map[string]string{}
+	data, err := os.ReadFile(d.activeFile())
+	if errors.Is(err, fs.ErrNotExist) {
+		return all, nil
+	}
+	if err == nil {
+		err = json.Unmarshal(data, &all)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", d.activeFile(), err)
+	}
+	return all, nil
+}
+
+// write replaces a file, whole or not at all, readable by its owner only.
+func write(name string, data []byte) (err error) {
+	if err := os.MkdirAll(filepath.Dir(name), 0o700); err != nil {
+		return err
+	}
+	f, err := os.CreateTemp(filepath.Dir(name), ".new-*")
+	if err != nil {
+		return err
+	}
+	defer func() {
+		if err != nil {
+			os.Remove(f.Name())
+		}
+	}()
+	if _, err := f.Write(data); err != nil {
+		f.Close()
+		return err
+	}
+	if err := f.Close(); err != nil {
+		return err
+	}
+	return os.Rename(f.Name(), name)
+}

@@ -1,0 +1,116 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/rogpeppe/go-internal/testscript"
+	"github.com/stretchr/testify/require"
+
+	"github.com/go-vercel/sandbox/sandboxtest"
+)
+
+// asProgram makes the test binary the program itself.
+const asProgram = "SANDBOX_TEST_AS_PROGRAM"
+
+func TestMain(m *testing.M) {
+	if os.Getenv(asProgram) == "1" {
+		main()
+	}
+	testscript.Main(m, map[string]func(){"sandbox": main})
+}
+
+// desk is a folder to run the program in, with an emulator to run it against.
+type desk struct {
+	t      *testing.T
+	server *sandboxtest.Server
+	dir    string
+	env    []string
+
+	mu       sync.Mutex
+	requests []sandboxtest.Request
+}
+
+// newDesk makes a folder that is linked to the emulator's project. opts may be
+// nil.
+func newDesk(t *testing.T, opts *sandboxtest.Options) *desk {
+	t.Helper()
+	d := &desk{t: t, dir: t.TempDir()}
+	var o sandboxtest.Options
+	if opts != nil {
+		o = *opts
+	}
+	o.OnRequest = func(r sandboxtest.Request) {
+		d.mu.Lock()
+		defer d.mu.Unlock()
+		d.requests = append(d.requests, r)
+	}
+	d.server = sandboxtest.New(t, &o)
+	home := t.TempDir()
+	for _, key := range []string{"PATH", "TMPDIR", "SYSTEMROOT"} {
+		if v, ok := os.LookupEnv(key); ok {
+			d.env = append(d.env, key+"="+v)
+		}
+	}
+	d.env = append(d.env, asProgram+"=1", "HOME="+home, "TZ=UTC", "LANG=C.UTF-8",
+		"VERCEL_SANDBOX_BASE_URL="+d.server.URL, "VERCEL_AUTH_TOKEN="+d.server.Credentials().Token)
+	d.write(".vercel/project.json", `{"orgId":"team_emulator","projectId":"prj_emulator"}`)
+	return d
+}
+
+func (d *desk) write(name, content string) {
+	d.t.Helper()
+	name = filepath.Join(d.dir, name)
+	require.NoError(d.t, os.MkdirAll(filepath.Dir(name), 0o755))
+	require.NoError(d.t, os.WriteFile(name, []byte(content), 0o644))
+}
+
+// outcome is what a run of the program did.
+type outcome struct {
+	code           int
+	stdout, stderr string
+}
+
+func (d *desk) command(ctx context.Context, args ...string) *exec.Cmd {
+	cmd := exec.CommandContext(ctx, os.Args[0], args...)
+	cmd.Dir, cmd.Env = d.dir, d.env
+	return cmd
+}
+
+// run runs the program with some standard input.
+func (d *desk) run(stdin string, args ...string) outcome {
+	d.t.Helper()
+	cmd := d.command(d.t.Context(), args...)
+	var stdout, stderr bytes.Buffer
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = strings.NewReader(stdin), &stdout, &stderr
+	err := cmd.Run()
+	var exit *exec.ExitError
+	if err != nil && !errors.As(err, &exit) {
+		require.NoError(d.t, err)
+	}
+	return outcome{cmd.ProcessState.ExitCode(), stdout.String(), stderr.String()}
+}
+
+// ok runs the program and wants it to succeed; it returns standard output.
+func (d *desk) ok(args ...string) string {
+	d.t.Helper()
+	got := d.run("", args...)
+	require.Zero(d.t, got.code, "sandbox %s\n%s", strings.Join(args, " "), got.stderr)
+	return got.stdout
+}
+
+// seen returns the requests since it was called last.
+func (d *desk) seen() []sandboxtest.Request {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	all := d.requests
+	d.requests = nil
+	return all
+}

@@ -1,0 +1,88 @@
+package main
+
+import (
+	"encoding/json"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/google/jsonschema-go/jsonschema"
+	"github.com/rogpeppe/go-internal/testscript"
+
+	"github.com/go-vercel/sandbox/sandboxtest"
+)
+
+// TestScripts runs the scripts of testdata/script, each against an emulator of
+// its own.
+func TestScripts(t *testing.T) {
+	t.Parallel()
+	schemas, err := filepath.Abs("testdata/schema")
+	if err != nil {
+		t.Fatal(err)
+	}
+	testscript.Run(t, testscript.Params{
+		Dir: "testdata/script",
+		Setup: func(e *testscript.Env) error {
+			server, err := sandboxtest.NewServer(nil)
+			if err != nil {
+				return err
+			}
+			e.Defer(func() {
+				if err := server.Close(); err != nil {
+					t.Error(err)
+				}
+			})
+			c := server.Credentials()
+			e.Setenv("VERCEL_SANDBOX_BASE_URL", server.URL)
+			e.Setenv("VERCEL_AUTH_TOKEN", c.Token)
+			e.Setenv("SANDBOX_SCOPE", c.TeamID)
+			e.Setenv("SANDBOX_PROJECT", c.ProjectID)
+			e.Setenv("HOME", filepath.Join(e.WorkDir, ".home"))
+			e.Setenv("SCHEMAS", schemas)
+			return nil
+		},
+		Condition: func(cond string) (bool, error) {
+			program, ok := strings.CutPrefix(cond, "has:")
+			if !ok {
+				return false, os.ErrInvalid
+			}
+			_, err := exec.LookPath(program)
+			return err == nil, nil
+		},
+		Cmds: map[string]func(*testscript.TestScript, bool, []string){"validate": validate, "mode": mode},
+	})
+}
+
+// validate checks standard output against a schema: validate NAME.
+func validate(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) != 1 {
+		ts.Fatalf("usage: validate schema")
+	}
+	data, err := os.ReadFile(filepath.Join(ts.Getenv("SCHEMAS"), args[0]+".json"))
+	ts.Check(err)
+	var schema jsonschema.Schema
+	ts.Check(json.Unmarshal(data, &schema))
+	resolved, err := schema.Resolve(nil)
+	ts.Check(err)
+	text := ts.ReadFile("stdout")
+	if strings.TrimSpace(text) == "" {
+		text = ts.ReadFile("stderr")
+	}
+	var doc any
+	ts.Check(json.Unmarshal([]byte(text), &doc))
+	ts.Check(resolved.Validate(doc))
+}
+
+// mode checks the permissions of a file: mode 755 NAME.
+func mode(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) != 2 {
+		ts.Fatalf("usage: mode permissions file")
+	}
+	info, err := os.Stat(ts.MkAbs(args[1]))
+	ts.Check(err)
+	if got := info.Mode().Perm().String(); got != args[0] {
+		ts.Fatalf("the mode of %s is %s, not %s", args[1], got, args[0])
+	}
+}

@@ -1,0 +1,312 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"iter"
+	"net/url"
+	"os"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/go-vercel/sandbox/sandboxtest"
+)
+
+// recordedLine is a command line that was recorded from the official CLI.
+type recordedLine struct {
+	Argv   []string
+	RC     int
+	Help   bool // standard output was a help page, whose facts another test compares
+	Stdout string
+	Calls  []struct {
+		Method, URL, Body string
+		Status            int
+	}
+}
+
+// departure is a difference from the official CLI that is meant.
+type departure struct {
+	// ID names it in docs/cli.md.
+	ID string
+	// Kind is what differs: stdout, exit, field or requests. Lines of kind apart
+	// fail there and succeed here; so that what they do changes nothing for the
+	// lines behind them, they are run against an emulator of their own.
+	Kind string
+	// Line is a pattern for the command lines; empty means all.
+	Line string
+	// Exit is this program's exit code, for kinds exit and apart.
+	Exit int
+	// Stdout is a pattern for this program's standard output, for kinds stdout and apart.
+	Stdout string
+	// Theirs and Ours are patterns for requests that only one of the two makes,
+	// for kinds requests and apart.
+	Theirs, Ours string
+	// Field is a field of request bodies that is not sent when it has this
+	// value, for kind field.
+	Field string
+	Value any
+	// Reason says why.
+	Reason string
+
+	seen bool
+}
+
+func (d *departure) fits(kind, line string) bool {
+	return d.Kind == kind && (d.Line == "" || regexp.MustCompile(d.Line).MatchString(line))
+}
+
+type twins struct {
+	t          *testing.T
+	desk       *desk
+	apart      *desk
+	departures []*departure
+	snapshot   string // the recorded ID of the first snapshot of c2
+}
+
+// TestTwins replays each recorded command line of the official CLI, in order,
+// against a fresh emulator, and compares standard output, exit code and
+// requests. Each difference has to be listed in departures.json, and each entry
+// there has to be seen.
+func TestTwins(t *testing.T) {
+	t.Parallel()
+	var lines []recordedLine
+	load(t, "testdata/record.json", &lines)
+	tw := &twins{t: t, desk: newDesk(t, &sandboxtest.Options{Mode: sandboxtest.Namespace})}
+	load(t, "testdata/departures.json", &tw.departures)
+	for _, d := range tw.departures {
+		require.NotEmpty(t, d.Reason, d.ID)
+	}
+	tw.desk.write("local-file.txt", "local\n")
+	tw.desk.write("dir/inner.txt", "inner\n")
+	for i, l := range lines {
+		tw.replay(i, l)
+	}
+	for _, d := range tw.departures {
+		assert.True(t, d.seen, "the departure %s was not seen", d.ID)
+	}
+}
+
+func load(t *testing.T, name string, v any) {
+	t.Helper()
+	data, err := os.ReadFile(name)
+	require.NoError(t, err)
+	require.NoError(t, json.Unmarshal(data, v), name)
+}
+
+var snapshotID = regexp.MustCompile(`snap_[A-Za-z0-9]{20,}`)
+
+func (tw *twins) replay(i int, l recordedLine) {
+	argv := slices.Clone(l.Argv)
+	for j, word := range argv {
+		if snapshotID.MatchString(word) {
+			argv[j] = tw.firstSnapshot()
+		}
+	}
+	tw.desk.seen()
+	line := strings.Join(l.Argv, " ")
+	if tw.runApart(l, line, argv) {
+		return
+	}
+	got := tw.desk.run("", argv...)
+	where := fmt.Sprintf("%d: sandbox %s\n%s", i, line, got.stderr)
+	tw.compareExit(l, got, line, where)
+	tw.compareStdout(l, got, line, where)
+	theirs, ours := tw.requests(tw.desk, l, line)
+	tw.compareRequests(theirs, ours, line, where, nil)
+}
+
+// runApart runs a line that fails there and succeeds here on its own.
+func (tw *twins) runApart(l recordedLine, line string, argv []string) bool {
+	return tw.departs("apart", line, func(d *departure) bool {
+		if tw.apart == nil {
+			tw.apart = newDesk(tw.t, nil)
+			tw.apart.write("local-file.txt", "local\n")
+			tw.apart.write("dir/inner.txt", "inner\n")
+			tw.apart.ok("create", "--name", "c1", "--tag", "env=staging")
+			tw.apart.ok("create", "--name", "c2")
+			tw.apart.ok("cp", "local-file.txt", "c1:/vercel/sandbox/a.txt")
+		}
+		tw.apart.seen()
+		got := tw.apart.run("", argv...)
+		assert.NotZero(tw.t, l.RC, line)
+		assert.Equal(tw.t, d.Exit, got.code, "%s\n%s", line, got.stderr)
+		assert.Regexp(tw.t, d.Stdout, got.stdout, line)
+		theirs, ours := tw.requests(tw.apart, l, line)
+		tw.compareRequests(theirs, ours, line, line+"\n"+got.stderr, d)
+		return true
+	})
+}
+
+// firstSnapshot is what the recording calls %S: the snapshot of c2.
+func (tw *twins) firstSnapshot() string {
+	if tw.snapshot == "" {
+		name := strings.TrimSpace(tw.desk.ok("snapshots", "list", "--name", "c2", "-q"))
+		require.Regexp(tw.t, snapshotID, name)
+		tw.snapshot = name
+		tw.desk.seen()
+	}
+	return tw.snapshot
+}
+
+func (tw *twins) departs(kind, line string, fits func(*departure) bool) bool {
+	for _, d := range tw.departures {
+		if d.fits(kind, line) && fits(d) {
+			d.seen = true
+			return true
+		}
+	}
+	return false
+}
+
+// compareExit wants the remote command's code and zero to be the same. For a
+// failure of the CLI itself, which has the code 1 there, any failure will do.
+func (tw *twins) compareExit(l recordedLine, got outcome, line, where string) {
+	if got.code == l.RC || l.RC == 1 && got.code > 1 && !tw.remoteCode(l) {
+		return
+	}
+	if !tw.departs("exit", line, func(d *departure) bool { return d.Exit == got.code }) {
+		assert.Equal(tw.t, l.RC, got.code, "exit code of %s", where)
+	}
+}
+
+// remoteCode reports whether the exit code is that of a command that ran.
+func (tw *twins) remoteCode(l recordedLine) bool {
+	for _, c := range l.Calls {
+		if c.Method == "POST" && strings.Contains(c.URL, "/cmd?") && c.Status == 200 {
+			return true
+		}
+	}
+	return false
+}
+
+func (tw *twins) compareStdout(l recordedLine, got outcome, line, where string) {
+	want, have := normalize(l.Stdout), normalize(got.stdout)
+	if l.Help {
+		if strings.Contains(got.stdout, "▲ sandbox") {
+			return
+		}
+		want = "a help page"
+	}
+	if want == have {
+		return
+	}
+	if !tw.departs("stdout", line, func(d *departure) bool { return regexp.MustCompile(d.Stdout).MatchString(got.stdout) }) {
+		assert.Equal(tw.t, want, have, "standard output of %s", where)
+	}
+}
+
+var normalizers = []struct {
+	pattern *regexp.Regexp
+	with    string
+}{
+	{snapshotID, "SNAPSHOT"},
+	{regexp.MustCompile(`sbx_[A-Za-z0-9]+`), "SESSION"},
+	{regexp.MustCompile(`cmd_[A-Za-z0-9]+`), "COMMAND"},
+	{regexp.MustCompile(`sandbox-[a-z0-9]{12}`), "RANDOM"},
+	{regexp.MustCompile(`run-[a-z0-9]{12}`), "RANDOM"},
+	{regexp.MustCompile(`\d+ (seconds?|minutes?) ago`), "AGO"},
+	{regexp.MustCompile(`in \d+ (minutes?|hours?)`), "LEFT"},
+	{regexp.MustCompile(`\b\d+ B\b`), "SIZE"},
+	{regexp.MustCompile(`\b[\d.]+m?s\b`), "TIME"},
+	{regexp.MustCompile(`(drwx\S+) .* (\.+)\n`), "$1 $2\n"},
+	{regexp.MustCompile(`total \d+`), "TOTAL"},
+	// The emulator that was recorded with took everything for node24.
+	{regexp.MustCompile(`\bnode2[24]\b|vercel/sandbox/[\w:.-]+(@sha256:\w+…)?`), "RUNTIME"},
+	{regexp.MustCompile(` {3,}`), "   "},
+	{regexp.MustCompile(` +\n`), "\n"},
+}
+
+// normalize takes out what differs between two runs of the same program: IDs,
+// times and the widths that come of them.
+func normalize(s string) string {
+	for _, n := range normalizers {
+		s = n.pattern.ReplaceAllString(s, n.with)
+	}
+	return s
+}
+
+// requests are those that were recorded, and those that were made now.
+func (tw *twins) requests(d *desk, l recordedLine, line string) (theirs, ours []string) {
+	for _, c := range l.Calls {
+		u, err := url.Parse(c.URL)
+		require.NoError(tw.t, err)
+		theirs = append(theirs, tw.request(c.Method, u.Path, u.Query(), c.Body, line, true))
+	}
+	for _, r := range d.seen() {
+		body := string(r.Body)
+		if r.Operation == "" { // the emulator does not keep bodies of operations that it does not know
+			theirs, body = slices.Collect(withoutBodies(theirs)), ""
+		}
+		ours = append(ours, tw.request(r.Method, r.Path, r.Query, body, line, false))
+	}
+	return theirs, ours
+}
+
+func withoutBodies(requests []string) iter.Seq[string] {
+	return func(yield func(string) bool) {
+		for _, r := range requests {
+			request, _, _ := strings.Cut(r, " {")
+			if !yield(request) {
+				return
+			}
+		}
+	}
+}
+
+// compareRequests compares requests as sets. apart is the departure of a line
+// that was run on its own, or nil.
+func (tw *twins) compareRequests(theirs, ours []string, line, where string, apart *departure) {
+	meant := func(request string, pattern func(*departure) string) bool {
+		fits := func(d *departure) bool {
+			return pattern(d) != "" && regexp.MustCompile(pattern(d)).MatchString(request)
+		}
+		return apart != nil && fits(apart) || tw.departs("requests", line, fits)
+	}
+	for _, want := range theirs {
+		if i := slices.Index(ours, want); i >= 0 {
+			ours = slices.Delete(ours, i, i+1)
+		} else if !meant(want, func(d *departure) string { return d.Theirs }) {
+			assert.Fail(tw.t, "a request is missing", "%s\n%s\ninstead %s", want, where, strings.Join(ours, "\n        "))
+		}
+	}
+	for _, extra := range ours {
+		if !meant(extra, func(d *departure) string { return d.Ours }) {
+			assert.Fail(tw.t, "a request too many", "%s\n%s", extra, where)
+		}
+	}
+}
+
+// request writes a request in one line: method, path, query in order, and the
+// body as JSON in order.
+func (tw *twins) request(method, path string, query url.Values, body, line string, recorded bool) string {
+	var fields map[string]any
+	text := ""
+	switch {
+	case strings.HasPrefix(body, "<"):
+		text = ""
+	case json.Unmarshal([]byte(body), &fields) == nil:
+		if recorded {
+			tw.dropFields(fields, line)
+		}
+		data, err := json.Marshal(fields)
+		require.NoError(tw.t, err)
+		if text = string(data); text == "{}" {
+			text = ""
+		}
+	}
+	return normalize(strings.TrimSpace(fmt.Sprintf("%s %s?%s %s", method, path, query.Encode(), text)))
+}
+
+// dropFields takes out of a recorded body what this program does not send.
+func (tw *twins) dropFields(fields map[string]any, line string) {
+	for name, value := range fields {
+		if tw.departs("field", line, func(d *departure) bool { return d.Field == name && assert.ObjectsAreEqual(d.Value, value) }) {
+			delete(fields, name)
+		}
+	}
+}
