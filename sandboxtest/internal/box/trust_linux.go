@@ -2,7 +2,7 @@ package box
 
 import (
 	"bytes"
-	"crypto/sha1" //nolint:gosec // OpenSSL names files by it
+	"crypto/sha1" // OpenSSL names files by it
 	"crypto/x509"
 	"encoding/asn1"
 	"encoding/binary"
@@ -98,6 +98,6 @@ func hashName(authority []byte) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	sum := sha1.Sum(set) //nolint:gosec // as above
+	sum := sha1.Sum(set)
 	return fmt.Sprintf("%08x.0", binary.LittleEndian.Uint32(sum[:])), nil
 }
