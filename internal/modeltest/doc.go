@@ -75,7 +75,8 @@ func Program(seed uint64, length int) []Step {
 	for i := range steps {
 		kind := kinds[rng.IntN(len(kinds))]
 		faults := faultsOf[kind]
-		steps[i] = Step{Kind: kind, Fault: faults[rng.IntN(len(faults))], At: 300 + rng.IntN(6000), Size: 1 + rng.IntN(400)}
+		size := 1 + rng.IntN(400)
+		steps[i] = Step{Kind: kind, Fault: faults[rng.IntN(len(faults))], At: rng.IntN(8 * size), Size: size}
 	}
 	return steps
 }

@@ -151,24 +151,41 @@ func (w *world) once(fits func(*http.Request) bool, strike func(*http.Request) (
 	})
 }
 
-// limit ends the body of an answer behind so many bytes.
-func (w *world) limit(req *http.Request, after int, end func() error) (*http.Response, error) {
+// limit ends the body of an answer behind the record that crosses so many bytes,
+// and behind so many records.
+func (w *world) limit(req *http.Request, after, records int, end func() error) (*http.Response, error) {
 	resp, err := w.net.next.RoundTrip(req)
 	if err != nil || resp.Header.Get("Content-Type") != "application/x-ndjson" {
 		return resp, err
 	}
 	resp.ContentLength = -1
-	resp.Body = struct {
-		io.Reader
-		io.Closer
-	}{io.MultiReader(io.LimitReader(resp.Body, int64(after)), &ending{end: end}), resp.Body}
+	resp.Body = &ending{ReadCloser: resp.Body, after: after, records: records, end: end}
 	return resp, nil
 }
 
-// ending is a reader that ends in its own way.
-type ending struct{ end func() error }
+// ending is a body that ends in its own way.
+type ending struct {
+	io.ReadCloser
+	after, records int
+	over           bool
+	end            func() error
+}
 
-func (e *ending) Read([]byte) (int, error) { return 0, e.end() }
+func (e *ending) Read(p []byte) (int, error) {
+	if e.over {
+		return 0, e.end()
+	}
+	n, err := e.ReadCloser.Read(p)
+	for i, b := range p[:n] {
+		if e.after--; b == '\n' {
+			if e.records--; e.after <= 0 && e.records <= 0 {
+				e.over = true
+				return i + 1, nil
+			}
+		}
+	}
+	return n, err
+}
 
 func (w *world) lose(req *http.Request) (*http.Response, error) {
 	resp, err := w.net.next.RoundTrip(req)
@@ -182,7 +199,7 @@ func (w *world) lose(req *http.Request) (*http.Response, error) {
 // command runs a command that appends its name to the journal and prints.
 func (w *world) command(ctx context.Context, s Step) error {
 	name := fmt.Sprintf("c%d", w.n)
-	script := fmt.Sprintf(`echo %s >> /vercel/sandbox/journal; i=0; while [ $i -lt %d ]; do echo "%s $i"; i=$((i+1)); done; exit 3`, name, s.Size, name)
+	script := fmt.Sprintf(`echo %s >> /vercel/sandbox/journal; i=0; while [ $i -lt %d ]; do echo "%s $i"; i=$((i+1)); [ $((i %% 20)) = 0 ] && sleep 0.01; done; exit 3`, name, s.Size, name)
 	var text strings.Builder
 	for i := range s.Size {
 		fmt.Fprintf(&text, "%s %d\n", name, i)
@@ -192,21 +209,21 @@ func (w *world) command(ctx context.Context, s Step) error {
 	switch s.Fault {
 	case Cut:
 		arm = func() {
-			w.once(stream, func(req *http.Request) (*http.Response, error) { return w.limit(req, s.At, broken) })
+			w.once(stream, func(req *http.Request) (*http.Response, error) { return w.limit(req, s.At, 1, broken) })
 		}
 	case Clean:
 		arm = func() {
 			w.once(logs, func(req *http.Request) (*http.Response, error) {
-				return w.limit(req, s.At, func() error { return io.EOF })
+				return w.limit(req, s.At, 1, func() error { return io.EOF })
 			})
 		}
 	case Lost:
 		arm = func() { w.once(run, w.lose) }
 	case Stop:
-		script = strings.Replace(script, "exit 3", "sleep 30; exit 3", 1)
+		script = strings.Replace(script, "exit 3", "sleep 10; exit 3", 1)
 		arm = func() {
 			w.once(stream, func(req *http.Request) (*http.Response, error) {
-				return w.limit(req, 200, func() error {
+				return w.limit(req, 0, 2, func() error {
 					_, err := w.same.Stop(ctx)
 					return errors.Join(err, syscall.ECONNRESET)
 				})
@@ -261,7 +278,7 @@ func (w *world) command(ctx context.Context, s Step) error {
 	case readErr != nil:
 		return readErr
 	case runs > 1:
-		return fmt.Errorf("the command has run %d times (%w)", runs, err)
+		return fmt.Errorf("the command has run %d times, error %v", runs, err)
 	case err == nil && (runs != 1 || code != 3 || out != text.String()):
 		return fmt.Errorf("%d runs, exit code %d, %d of %d bytes of output, and no error", runs, code, len(out), text.Len())
 	case err != nil && !errors.Is(err, sandbox.ErrOutcomeUnknown) && !(s.Fault == Stop && errors.Is(err, sandbox.ErrStopped)):
@@ -276,7 +293,13 @@ func (w *world) journal(ctx context.Context, name string) (int, error) {
 	if errors.Is(err, fs.ErrNotExist) {
 		err = nil
 	}
-	return strings.Count("\n"+string(data), "\n"+name+"\n"), err
+	runs := 0
+	for line := range strings.Lines(string(data)) {
+		if line == name+"\n" {
+			runs++
+		}
+	}
+	return runs, err
 }
 
 // append adds a line to a file, of which nothing may get lost.
@@ -303,7 +326,7 @@ func (w *world) append(ctx context.Context, s Step) error {
 	case string(data) == w.lines+line:
 		w.lines += line
 	case err == nil || string(data) != w.lines:
-		return fmt.Errorf("the file has %d bytes, %d before the line of %d; the error is %w", len(data), len(w.lines), len(line), err)
+		return fmt.Errorf("the file has %d bytes, %d before the line of %d; the error is %v", len(data), len(w.lines), len(line), err)
 	}
 	return nil
 }
@@ -346,7 +369,7 @@ func (w *world) write(ctx context.Context, s Step) error {
 	}
 	data, err := same.FS().ReadFile(ctx, file)
 	if err != nil || len(data) != 2*len(piece) {
-		return fmt.Errorf("the file has %d of %d bytes, and no error of the writer; reading it: %w", len(data), 2*len(piece), err)
+		return fmt.Errorf("the file has %d of %d bytes, and no error of the writer; reading it: %v", len(data), 2*len(piece), err)
 	}
 	return nil
 }
@@ -406,7 +429,7 @@ func (w *world) kill(ctx context.Context, s Step) error {
 	}
 	out, err := cmd.Output(ctx)
 	if n := strings.Count(out, "signal"); err != nil || n != 1 {
-		return fmt.Errorf("one Kill delivered %d signals; %w", n, err)
+		return fmt.Errorf("one Kill delivered %d signals, error %v", n, err)
 	}
 	return nil
 }
@@ -431,12 +454,14 @@ func (w *world) replace(ctx context.Context, s Step) error {
 	}
 	opts := &sandbox.CreateOptions{Resume: new(true)}
 	var other *sandbox.Sandbox
+	var created time.Time
 	if s.Fault == Held {
 		w.once(func(req *http.Request) bool { return req.Method == http.MethodDelete }, func(req *http.Request) (*http.Response, error) {
 			var err error
 			if other, err = w.sane.GetOrCreate(ctx, name, opts); err != nil {
 				return nil, err
 			}
+			created = other.Info().CreatedAt
 			return w.net.next.RoundTrip(req)
 		})
 	}
@@ -445,10 +470,6 @@ func (w *world) replace(ctx context.Context, s Step) error {
 	if other == nil {
 		return err
 	}
-	if getErr := other.Refresh(ctx); err == nil && (getErr != nil || other.CurrentSession().Status() != sandbox.StatusRunning) {
-		return fmt.Errorf("the sandbox of the quicker caller was deleted, and nobody was told; %w", getErr)
-	}
-	created := other.Info().CreatedAt
 	now, getErr := w.sane.Get(ctx, name, nil)
 	if err == nil && getErr == nil && !now.Info().CreatedAt.Equal(created) {
 		return errors.New("the sandbox of the quicker caller was replaced, and nobody was told")
@@ -487,7 +508,7 @@ func (w *world) resume(ctx context.Context, s Step) error {
 		return err
 	}
 	if data, err := got.FS().ReadFile(ctx, "kept"); err != nil || string(data) != "kept" {
-		return fmt.Errorf("the file is gone: %q, %w", data, err)
+		return fmt.Errorf("the file is gone: %q, %v", data, err)
 	}
 	if s.Fault == Hook && runs != 2 {
 		return fmt.Errorf("the hook that failed ran %d times", runs)
