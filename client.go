@@ -9,7 +9,6 @@ import (
 	"net/netip"
 	"net/url"
 	"os"
-	"runtime"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -66,8 +65,25 @@ type ClientOptions struct {
 	// IDs is noticed at the first command; the client then goes on as if this
 	// was set, and says so to Logger.
 	ServerCommandIDs bool
-	// UserAgent is put before the SDK's own in the User-Agent header.
+	// UserAgent is put before the SDK's own in the User-Agent header. Like the
+	// official tools, the SDK also names the coding agent that the program runs
+	// in, if any; a non-empty VERCEL_TELEMETRY_DISABLED or
+	// VERCEL_SANDBOX_TELEMETRY_DISABLED in the environment keeps that out. The
+	// API refuses requests without the header with status 403.
 	UserAgent string
+	// OnRateLimit is told of the budget that each answer says it was counted
+	// against, with the operation in words, "get session" for example. It is
+	// called by the goroutines that make the requests, several at once, and
+	// must not block. The Logger is told as well. Nil tells nobody else.
+	OnRateLimit func(operation string, limit RateLimit)
+}
+
+// rateLimitHook adapts a hook to the transport.
+func rateLimitHook(hook func(string, RateLimit)) func(*api.Op, api.RateLimit) {
+	if hook == nil {
+		return nil
+	}
+	return func(op *api.Op, r api.RateLimit) { hook(op.Name, RateLimit(r)) }
 }
 
 // RetryOptions limits how failed requests are repeated. What is repeated at
@@ -139,14 +155,10 @@ func NewClient(opts *ClientOptions) (*Client, error) {
 	if creds == nil {
 		creds = auth.Default(&auth.Options{HTTPClient: o.HTTPClient, Logger: o.Logger})
 	}
-	agent := fmt.Sprintf("go-vercel-sandbox/%s (%s; %s/%s)", Version, runtime.Version(), runtime.GOOS, runtime.GOARCH)
-	if o.UserAgent != "" {
-		agent = o.UserAgent + " " + agent
-	}
 	c := &Client{creds: creds, reattach: reattach, http: hc, base: u, log: o.Logger, secrets: &redact.Known{}}
 	c.serverIDs.Store(o.ServerCommandIDs)
 	c.api = api.New(api.Config{
-		BaseURL: u, HTTPClient: hc, UserAgent: agent, Retry: retry, Logger: o.Logger, Secrets: c.secrets,
+		BaseURL: u, HTTPClient: hc, UserAgent: userAgent(o.UserAgent), Retry: retry, Logger: o.Logger, Secrets: c.secrets,
 		Auth: func(ctx context.Context) (api.Auth, error) {
 			cr, err := creds.Credentials(ctx)
 			if err == nil {
@@ -157,7 +169,8 @@ func NewClient(opts *ClientOptions) (*Client, error) {
 			}
 			return api.Auth{Token: cr.Token, TeamID: cr.TeamID}, err
 		},
-		Refresh: refresher(creds, mayHaveLogin),
+		Refresh:     refresher(creds, mayHaveLogin),
+		OnRateLimit: rateLimitHook(o.OnRateLimit),
 	})
 	return c, nil
 }
@@ -322,12 +335,51 @@ func ListPage(ctx context.Context, opts *ListOptions) (*Page[Info], error) {
 
 // Delete deletes a sandbox by its name with the default client; see
 // [Client.Delete].
-func Delete(ctx context.Context, name string) error {
+func Delete(ctx context.Context, name string, opts *DeleteOptions) error {
 	c, err := clientOf(ctx)
 	if err != nil {
 		return err
 	}
-	return c.Delete(ctx, name)
+	return c.Delete(ctx, name, opts)
+}
+
+// GetOrCreateDrive returns the drive of a name, made if need be, with the default
+// client; see [Client.GetOrCreateDrive].
+func GetOrCreateDrive(ctx context.Context, name string, opts *DriveOptions) (*Drive, error) {
+	return with(ctx, func(c *Client) (*Drive, error) { return c.GetOrCreateDrive(ctx, name, opts) })
+}
+
+// GetDrive looks a drive up with the default client; see [Client.GetDrive].
+func GetDrive(ctx context.Context, nameOrID string) (*Drive, error) {
+	return with(ctx, func(c *Client) (*Drive, error) { return c.GetDrive(ctx, nameOrID) })
+}
+
+// ForkDrive makes a drive from another with the default client; see
+// [Client.ForkDrive].
+func ForkDrive(ctx context.Context, source, name string) (*Drive, error) {
+	return with(ctx, func(c *Client) (*Drive, error) { return c.ForkDrive(ctx, source, name) })
+}
+
+// DeleteDrive deletes a drive by its name with the default client; see
+// [Client.DeleteDrive].
+func DeleteDrive(ctx context.Context, name string) error {
+	c, err := clientOf(ctx)
+	if err != nil {
+		return err
+	}
+	return c.DeleteDrive(ctx, name)
+}
+
+// ListDrives iterates over the project's drives with the default client; see
+// [Client.ListDrives].
+func ListDrives(ctx context.Context, opts *ListDrivesOptions) iter.Seq2[DriveInfo, error] {
+	return listWith(ctx, func(c *Client) iter.Seq2[DriveInfo, error] { return c.ListDrives(ctx, opts) })
+}
+
+// ListDrivesPage returns one page of [ListDrives] with the default client; see
+// [Client.ListDrivesPage].
+func ListDrivesPage(ctx context.Context, opts *ListDrivesOptions) (*Page[DriveInfo], error) {
+	return with(ctx, func(c *Client) (*Page[DriveInfo], error) { return c.ListDrivesPage(ctx, opts) })
 }
 
 // GetSnapshot looks a snapshot up with the default client; see

@@ -539,7 +539,7 @@ func TestCmdOfUserAndSession(t *testing.T) {
 	out, err = c.Output()
 	require.NoError(t, err)
 	assert.Equal(t, "in\n", string(out))
-	_, err = sb.Stop(t.Context())
+	_, err = sb.Stop(t.Context(), nil)
 	require.NoError(t, err)
 	c = session.CommandContext(t.Context(), "cat")
 	c.Stdin = strings.NewReader("in\n")

@@ -62,7 +62,7 @@ func TestProcessesEnd(t *testing.T) {
 			srv.Advance(time.Hour) // beyond the command's timeout, not the session's
 			return nil
 		},
-		"stop": func(*sandbox.Command) error { _, err := sb.Stop(t.Context()); return err },
+		"stop": func(*sandbox.Command) error { _, err := sb.Stop(t.Context(), nil); return err },
 	} {
 		t.Run(name, func(t *testing.T) {
 			require.NoError(t, sb.ExtendTimeout(t.Context(), 4*time.Hour))
@@ -182,10 +182,10 @@ func TestWriterFails(t *testing.T) {
 // TestDeleted: a handle refuses use after Delete, and the sandbox is gone.
 func TestDeleted(t *testing.T) {
 	_, sb := start(t, nil)
-	require.NoError(t, sb.Delete(t.Context()))
+	require.NoError(t, sb.Delete(t.Context(), nil))
 	_, err := sb.RunCommand(t.Context(), "true", nil, nil)
 	require.ErrorIs(t, err, sandbox.ErrDeleted)
-	require.ErrorIs(t, sb.Delete(t.Context()), sandbox.ErrDeleted)
+	require.ErrorIs(t, sb.Delete(t.Context(), nil), sandbox.ErrDeleted)
 	require.ErrorIs(t, sb.Refresh(t.Context()), sandbox.ErrDeleted)
 	require.NoError(t, sb.Close())
 }

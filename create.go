@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net/url"
+	"strconv"
 	"time"
 
 	"github.com/go-vercel/sandbox/internal/api"
@@ -15,37 +16,64 @@ import (
 )
 
 // CreateOptions describes a new sandbox. The zero value makes one with a name,
-// runtime, size and timeout of the platform's choice.
+// size and timeout of the platform's choice, of the image [ImageUniversal].
+// What the API takes of no plan is refused with [ErrInvalid] before any request.
 type CreateOptions struct {
-	// Name identifies the sandbox within the project. Empty lets the API choose
-	// one. A create with a name is safer: when its answer is lost,
+	// Name identifies the sandbox within the project: at most 128 letters,
+	// digits, - and _. Empty lets the API choose one. A create with a name is safer: when its answer is lost,
 	// [GetOrCreate] finds the sandbox by it.
 	Name string
 	// Source is where the files come from: [GitSource], [TarballSource] or
-	// [SnapshotSource]. Nil starts from the runtime's own.
+	// [SnapshotSource]. Nil starts from the image's own.
 	Source Source
 	// Ports are exposed, each at an address of its own; see [Sandbox.Domain].
+	// There can be 15 of them, of which the service has been seen to take 14,
+	// from 1024 on.
 	Ports []int
-	// Timeout is how long a session runs before it is stopped. Zero means the
-	// platform's default of five minutes.
+	// Timeout is how long a session runs before it is stopped, from a second to
+	// the plan's limit, which is a day at most. Zero means the platform's
+	// default of five minutes.
 	Timeout time.Duration
-	// VCPUs is the size; each virtual CPU comes with 2048 MB of memory. Zero
-	// means the platform's default.
+	// VCPUs is the size, 1 or an even number up to the plan's limit; each
+	// virtual CPU comes with 2048 MB of memory. Zero means the platform's
+	// default, which is 2.
 	VCPUs int
-	// Runtime, such as "node24" or "python3.13", and Image, the name of a
-	// container image, exclude each other.
-	Runtime, Image string
+	// Image is what the sandbox is made of: [ImageUniversal] and the other
+	// constants, or an image in the project's registry. Empty means
+	// ImageUniversal, or what the Source holds.
+	Image string
+	// Runtime, such as [RuntimeNode24], is what sandboxes were made of before
+	// there were images; the platform has deprecated it. It can't be combined
+	// with Image.
+	Runtime string
+	// WaitForImage tries again for as long as the context allows when the image
+	// was pushed but is not prepared yet, which takes minutes. Otherwise that is
+	// an error that matches [ErrImageNotReady].
+	WaitForImage bool
+	// Region is where sessions are started, for example [RegionIAD1]; empty
+	// means the platform's default. FailoverRegions are where they are started
+	// instead when that is not possible. Not every plan has them.
+	Region          string
+	FailoverRegions []string
+	// NetworkID is the Secure Compute network that the sandbox is in.
+	NetworkID string
+	// Mounts are drives by the directories that they are mounted at, at most 4;
+	// see [Drive]. Paths are absolute and must not overlap. The drives have to
+	// be in the sandbox's region, and there can be no FailoverRegions.
+	Mounts map[string]Mount
 	// NetworkPolicy restricts what the sandbox can reach. Nil allows all.
 	NetworkPolicy *NetworkPolicy
-	// Env is given to every command. It is never shown in errors or logs.
+	// Env is given to every command, at most 4,096 bytes in all. It is never
+	// shown in errors or logs.
 	Env Env
-	// Tags are key-value pairs that [List] can filter by.
+	// Tags are at most 5 key-value pairs that [List] can filter by.
 	Tags map[string]string
 	// Persistent says whether the files outlive a session. Nil means the
 	// platform's default, which is true.
 	Persistent *bool
-	// SnapshotExpiration is how long snapshots are kept. Zero means for ever,
-	// nil the platform's default.
+	// SnapshotExpiration is how long snapshots are kept, at least a day. Zero
+	// means for ever, nil the platform's default, which is 30 days after the
+	// last use.
 	SnapshotExpiration *time.Duration
 	// KeepLastSnapshots is the retention policy of snapshots. Nil keeps all.
 	KeepLastSnapshots *KeepLastSnapshots
@@ -217,6 +245,10 @@ type createBody struct {
 	Tags               map[string]string       `json:"tags,omitzero"`
 	SnapshotExpiration *wire.Duration          `json:"snapshotExpiration,omitempty"`
 	KeepLastSnapshots  *wire.KeepLastSnapshots `json:"keepLastSnapshots,omitempty"`
+	Region             string                  `json:"region,omitempty"`
+	FailoverRegions    []string                `json:"failoverRegions,omitzero"`
+	NetworkID          string                  `json:"networkId,omitempty"`
+	Mounts             map[string]wire.Mount   `json:"mounts,omitzero"`
 }
 
 type resources struct {
@@ -226,19 +258,17 @@ type resources struct {
 
 func (o *CreateOptions) body() (*createBody, error) {
 	if o.Name != "" {
-		if err := checkName("Name", o.Name); err != nil {
+		if err := checkNewName("Name", o.Name); err != nil {
 			return nil, err
 		}
 	}
 	if o.Runtime != "" && o.Image != "" {
 		return nil, invalid("Image", "can't be combined with Runtime")
 	}
-	if o.VCPUs < 0 {
-		return nil, invalid("VCPUs", "%d is negative", o.VCPUs)
-	}
 	if err := errors.Join(
-		checkPorts("Ports", o.Ports), checkDuration("Timeout", o.Timeout), checkEnv("Env", o.Env),
-		checkOptionalDuration("SnapshotExpiration", o.SnapshotExpiration), o.KeepLastSnapshots.check("KeepLastSnapshots"),
+		checkVCPUs("VCPUs", o.VCPUs), checkPorts("Ports", o.Ports), checkTimeout("Timeout", o.Timeout),
+		checkSandboxEnv("Env", o.Env), checkTags("Tags", o.Tags), checkRegions(o.Region, o.FailoverRegions),
+		checkExpiration("SnapshotExpiration", o.SnapshotExpiration), o.KeepLastSnapshots.check("KeepLastSnapshots"),
 		checkPrivate(o.Private),
 	); err != nil {
 		return nil, err
@@ -247,11 +277,15 @@ func (o *CreateOptions) body() (*createBody, error) {
 		Ports: o.Ports, Timeout: wire.Duration(o.Timeout), Runtime: o.Runtime, Image: o.Image, Name: o.Name,
 		Persistent: o.Persistent, Env: o.Env, Tags: o.Tags,
 		SnapshotExpiration: wire.DurationPtr(o.SnapshotExpiration), KeepLastSnapshots: o.KeepLastSnapshots.toWire(),
+		Region: o.Region, FailoverRegions: o.FailoverRegions, NetworkID: o.NetworkID,
 	}
 	if o.VCPUs > 0 {
 		b.Resources = &resources{VCPUs: o.VCPUs}
 	}
 	var err error
+	if b.Mounts, err = mountsToWire(o.Mounts, o.FailoverRegions); err != nil {
+		return nil, err
+	}
 	if o.Source != nil {
 		if b.Source, err = o.Source.source(); err != nil {
 			return nil, err
@@ -321,9 +355,12 @@ func (c *Client) create(ctx context.Context, o *CreateOptions) (*Sandbox, error)
 	if err != nil {
 		return nil, err
 	}
-	op := api.CreateSandbox
+	op, named := api.CreateSandbox, api.CreateNamed
+	if o.Runtime != "" {
+		op, named = api.CreateRuntime, api.CreateRuntimeNamed
+	}
 	if o.Name != "" {
-		op = api.CreateNamed
+		op = named
 	}
 	if s, ok := o.Source.(interface{ secrets() []string }); ok {
 		for _, secret := range s.secrets() {
@@ -331,16 +368,34 @@ func (c *Client) create(ctx context.Context, o *CreateOptions) (*Sandbox, error)
 		}
 	}
 	var answer wire.SandboxAnswer
-	if err := c.do(ctx, &api.Request{Op: op, Body: full}, &answer); err != nil {
+	if err := c.doWithImage(ctx, o.WaitForImage, &api.Request{Op: op, Body: full}, &answer); err != nil {
 		return nil, err
 	}
 	return newSandbox(c, op, o.Name, project, &answer, o.OnResume)
 }
 
+// imageInterval is the pause between looks whether an image is prepared.
+const imageInterval = 5 * time.Second
+
+// doWithImage performs a create or a fork, and again while it is refused because
+// its image is not ready, if wait is set.
+func (c *Client) doWithImage(ctx context.Context, wait bool, req *api.Request, out any) error {
+	for {
+		err := c.do(ctx, req, out)
+		e, ok := errors.AsType[*APIError](err)
+		if !wait || !ok || !errors.Is(err, ErrImageNotReady) {
+			return err
+		}
+		if pauseErr := pause(ctx, max(imageInterval, e.RetryAfter)); pauseErr != nil {
+			return fmt.Errorf("%w; waiting for it: %w", err, pauseErr)
+		}
+	}
+}
+
 // ForkOptions overrides what a fork copies from its source. The zero value
-// copies all: size, timeout, ports, tags, network policy, image, persistence,
-// snapshot settings and environment. The fields mean what they mean in
-// [CreateOptions]; a nil or zero one is copied.
+// copies all: size, timeout, ports, tags, network policy, image, region, network,
+// persistence, snapshot settings and environment. The fields mean what they mean
+// in [CreateOptions]; a nil or zero one is copied.
 type ForkOptions struct {
 	// Name is the fork's name; empty lets the API choose one.
 	Name string
@@ -350,7 +405,17 @@ type ForkOptions struct {
 	Timeout       time.Duration
 	VCPUs         int
 	Image         string
+	WaitForImage  bool
+	Region        string
+	NetworkID     string
 	NetworkPolicy *NetworkPolicy
+	// FailoverRegions replaces the source's; an empty list that is not nil
+	// leaves none.
+	FailoverRegions []string
+	// Mounts replaces the drives of the source; an empty map that is not nil
+	// mounts none. A drive that the source has mounted read-write can only be
+	// mounted as a snapshot while the source runs.
+	Mounts map[string]Mount
 	// Env and Tags replace the source's; an empty map that is not nil clears
 	// them.
 	Env                Env
@@ -366,7 +431,9 @@ type ForkOptions struct {
 func (o ForkOptions) Format(f fmt.State, verb rune) { redact.Struct(f, verb, o) }
 
 // Fork makes a sandbox from the current snapshot of another, or from its
-// runtime or image when it has none, and starts its first session.
+// runtime or image when it has none, and starts its first session. What a
+// running source has changed since its last snapshot is not in it: stop the
+// source first, see [Sandbox.Stop]. The snapshot has to be in the fork's region.
 func (c *Client) Fork(ctx context.Context, source string, opts *ForkOptions) (*Sandbox, error) {
 	var o ForkOptions
 	if opts != nil {
@@ -378,7 +445,8 @@ func (c *Client) Fork(ctx context.Context, source string, opts *ForkOptions) (*S
 	body, err := (&CreateOptions{
 		Name: o.Name, Ports: o.Ports, Timeout: o.Timeout, VCPUs: o.VCPUs, Image: o.Image, NetworkPolicy: o.NetworkPolicy,
 		Env: o.Env, Tags: o.Tags, Persistent: o.Persistent, SnapshotExpiration: o.SnapshotExpiration,
-		KeepLastSnapshots: o.KeepLastSnapshots, Private: o.Private,
+		KeepLastSnapshots: o.KeepLastSnapshots, Region: o.Region, FailoverRegions: o.FailoverRegions, NetworkID: o.NetworkID,
+		Mounts: o.Mounts, Private: o.Private,
 	}).body()
 	if err != nil {
 		return nil, err
@@ -396,7 +464,8 @@ func (c *Client) Fork(ctx context.Context, source string, opts *ForkOptions) (*S
 		op = api.ForkNamed
 	}
 	var answer wire.SandboxAnswer
-	if err := c.do(ctx, &api.Request{Op: op, Path: []string{source}, Query: projectQuery(project), Body: full}, &answer); err != nil {
+	req := &api.Request{Op: op, Path: []string{source}, Query: projectQuery(project), Body: full}
+	if err := c.doWithImage(ctx, o.WaitForImage, req, &answer); err != nil {
 		return nil, err
 	}
 	return newSandbox(c, op, o.Name, project, &answer, o.OnResume)
@@ -404,8 +473,9 @@ func (c *Client) Fork(ctx context.Context, source string, opts *ForkOptions) (*S
 
 // GetOptions says how a sandbox is looked up.
 type GetOptions struct {
-	// Resume says whether a stopped sandbox is started. Nil leaves it to the
-	// API, which starts it.
+	// Resume says whether a stopped sandbox is started. Nil means that it is,
+	// and that one whose files are gone is noticed at once; the API's own
+	// default is not to.
 	Resume *bool
 	// OnResume is called when a session was started for a stopped sandbox, by
 	// this call or by a later one on the handle that it returns. Use it to
@@ -420,8 +490,10 @@ type GetOptions struct {
 func (o GetOptions) Format(f fmt.State, verb rune) { redact.Struct(f, verb, o) }
 
 // Get looks a sandbox up by its name and, unless told otherwise, starts it if
-// it is stopped. A missing one matches [ErrNotFound]; one whose files are gone
-// because their snapshot expired matches [ErrSnapshotNotFound].
+// it is stopped. A missing one matches [ErrNotFound]; one that would have to be
+// started but whose files are gone matches [ErrSnapshotNotFound]. A sandbox that
+// is listed but answered with "has no latest sandbox" also matches ErrNotFound:
+// it never started, and has to be deleted before its name can be used again.
 func (c *Client) Get(ctx context.Context, name string, opts *GetOptions) (*Sandbox, error) {
 	sb, resumed, err := c.lookUp(ctx, name, opts)
 	if err != nil {
@@ -469,9 +541,7 @@ func (c *Client) getSandbox(ctx context.Context, name, project string, resume *b
 		}
 		query[k] = texts
 	}
-	if resume != nil {
-		query.Set("resume", fmt.Sprint(*resume))
-	}
+	query.Set("resume", strconv.FormatBool(resume == nil || *resume))
 	var answer wire.SandboxAnswer
 	req := &api.Request{Op: api.GetSandbox, Path: []string{name}, Query: query}
 	if err := c.do(ctx, req, &answer); err != nil {

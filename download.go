@@ -130,6 +130,7 @@ func downloadFile(ctx context.Context, t target, src, dst string, opts *Download
 	}
 }
 
+// pause waits for d, or until the context ends, whose cause it returns then.
 func pause(ctx context.Context, d time.Duration) error {
 	timer := time.NewTimer(d)
 	defer timer.Stop()

@@ -51,7 +51,7 @@ func TestDownloadFile(t *testing.T) {
 
 	var last sandbox.Progress
 	require.NoError(t, sb.DownloadFile(ctx, "a", dst, &sandbox.DownloadFileOptions{
-		Cwd: "/vercel/sandbox/dir", MkdirAll: true, Progress: func(p sandbox.Progress) { last = p },
+		Cwd: "/vercel/dir", MkdirAll: true, Progress: func(p sandbox.Progress) { last = p },
 	}))
 	assert.EqualValues(t, len(content), last.Done)
 	assert.EqualValues(t, -1, last.Total, "the API does not tell the length of a file")
@@ -66,7 +66,7 @@ func TestDownloadFile(t *testing.T) {
 	require.NoError(t, os.Chmod(script, 0o751))
 	link := filepath.Join(dir, "link")
 	require.NoError(t, os.Symlink("script", link))
-	require.NoError(t, sb.DownloadFile(ctx, "/vercel/sandbox/empty", link, nil))
+	require.NoError(t, sb.DownloadFile(ctx, "/vercel/empty", link, nil))
 	info, err := os.Lstat(script)
 	require.NoError(t, err)
 	assert.Equal(t, fs.FileMode(0o751), info.Mode())

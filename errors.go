@@ -28,11 +28,20 @@ var (
 	// returning it; those of [Session] return it.
 	ErrStopped = errors.New("session is stopped")
 	// ErrSnapshotNotFound matches an [APIError] that says that a sandbox can't
-	// be resumed because the snapshot that holds its files is gone.
+	// be resumed because the snapshot that holds its files is gone: it expired
+	// or was deleted, or the sandbox is not persistent. [GetOrCreate] makes it
+	// anew.
 	ErrSnapshotNotFound = errors.New("snapshot not found")
-	// ErrRateLimited matches an [APIError] with status 429. Its RetryAfter says
-	// how long to wait.
+	// ErrRateLimited matches an [APIError] with status 429. Its RetryAfter and
+	// RateLimit say how long to wait.
 	ErrRateLimited = errors.New("rate limited")
+	// ErrQuotaExceeded matches an [APIError] with status 402: what the plan
+	// includes is used up, and the team is paused until it begins anew or is
+	// paid for.
+	ErrQuotaExceeded = errors.New("quota exceeded")
+	// ErrImageNotReady matches an [APIError] that says that an image was pushed
+	// but is still being prepared; see [CreateOptions.WaitForImage].
+	ErrImageNotReady = errors.New("image is not ready")
 	// ErrUnauthorized matches an [APIError] with status 401 or 403.
 	ErrUnauthorized = errors.New("unauthorized")
 	// ErrOutcomeUnknown matches the error of an operation that must not be done
@@ -54,6 +63,37 @@ var (
 	ErrNoCredentials = auth.ErrNoCredentials
 )
 
+// Codes of [APIError] that programs may want to tell apart and that no Err value
+// stands for, or not alone. The API has others too.
+const (
+	CodeConflict            = "conflict"                    // a drive exists with other properties, or the name of a fork is taken
+	CodeDriveNotInitialized = "drive_not_initialized"       // the drive was never written to
+	CodeSnapshotNotFound    = "snapshot_not_found"          // see ErrSnapshotNotFound
+	CodeRegionMismatch      = "snapshot_region_mismatch"    // the snapshot is not in the sandbox's region
+	CodeImageNotReady       = "image_not_ready"             // see ErrImageNotReady
+	CodeSandboxStopped      = "sandbox_stopped"             // see ErrStopped, as the next two
+	CodeSandboxStopping     = "sandbox_stopping"            // the session is on its way out
+	CodeSandboxSnapshotting = "sandbox_snapshotting"        // so it is, and its files are being saved
+	CodeCommandEnded        = "command_not_found_or_exited" // there is no such command any more
+	CodeExecutableNotFound  = "executable_not_found"        // the sandbox has no such program
+	CodeFileError           = "file_error"                  // the message says what is wrong with the file
+	CodeStdinUnavailable    = "command_stdin_unavailable"   // the command reads no standard input
+	CodeStreamClosed        = "sandbox_stream_closed"       // of a StreamError: the session ended, or its stream broke
+	CodeRateLimited         = "rate_limited"                // see ErrRateLimited
+	CodeForbidden           = "forbidden"                   // see ErrUnauthorized
+	CodeBadRequest          = "bad_request"                 // the message says what is wrong with the request
+)
+
+// RateLimit is what an answer said of the budget that its request was counted
+// against. Creating, deleting and everything else have budgets of their own.
+type RateLimit struct {
+	// Limit is how many requests a period has, 0 when not told, and Remaining
+	// how many of them are left.
+	Limit, Remaining int
+	// Reset is when the next period begins; zero when not told.
+	Reset time.Time
+}
+
 // APIError is an answer of the API that is not a success, or one that can't be
 // used. Use [errors.As] to get at it and [errors.Is] with the package's Err
 // values to tell the common ones apart.
@@ -71,6 +111,9 @@ type APIError struct {
 	RequestID string
 	// RetryAfter is how long the server asks to wait; 0 when it did not say.
 	RetryAfter time.Duration
+	// RateLimit is the budget that the request was counted against; nil when the
+	// answer did not tell.
+	RateLimit *RateLimit
 	// SandboxName and SessionID are what the request was about; either may be
 	// empty.
 	SandboxName, SessionID string
@@ -85,6 +128,8 @@ type APIError struct {
 	// refused: the request was refused before it acted, since the session is not
 	// one that runs. Only those set it who have the answer to that very request.
 	refused bool
+	// hint tells what the server's words leave out.
+	hint string
 }
 
 // Error describes the failure in one line of printable text.
@@ -121,6 +166,9 @@ func (e *APIError) Error() string {
 		b.WriteString(", retry after " + e.RetryAfter.String())
 	}
 	b.WriteByte(')')
+	if e.hint != "" {
+		b.WriteString("; " + e.hint)
+	}
 	if e.unknown {
 		b.WriteString("; " + unknownNote)
 	}
@@ -139,15 +187,20 @@ func (e *APIError) Unwrap() error { return e.Err }
 func (e *APIError) Is(target error) bool {
 	switch target {
 	case ErrNotFound:
-		return e.Status == http.StatusNotFound && !e.processDone()
+		// A sandbox whose files are gone is there.
+		return e.Status == http.StatusNotFound && !e.processDone() && !(e.failure().SnapshotGone() && e.SandboxName != "")
 	case os.ErrProcessDone:
 		return e.processDone()
 	case ErrStopped:
 		return e.failure().Refused()
 	case ErrSnapshotNotFound:
 		return e.failure().SnapshotGone()
+	case ErrImageNotReady:
+		return e.client() && e.Code == CodeImageNotReady
 	case ErrRateLimited:
-		return e.Status == http.StatusTooManyRequests
+		return e.Status == http.StatusTooManyRequests || e.client() && e.Code == CodeRateLimited
+	case ErrQuotaExceeded:
+		return e.Status == http.StatusPaymentRequired
 	case ErrUnauthorized:
 		return e.Status == http.StatusUnauthorized || e.Status == http.StatusForbidden
 	case ErrOutcomeUnknown:
@@ -160,10 +213,13 @@ func (e *APIError) Is(target error) bool {
 	return false
 }
 
+// client reports whether the server refused the request and did nothing.
+func (e *APIError) client() bool { return e.Status >= 400 && e.Status < 500 }
+
 // processDone reports whether a command had ended before a signal or its input
 // could reach it.
 func (e *APIError) processDone() bool {
-	return e.Status == http.StatusNotFound && e.Code == "command_not_found_or_exited" ||
+	return e.Status == http.StatusNotFound && e.Code == CodeCommandEnded ||
 		e.Status == http.StatusBadRequest && e.Code == "command_finished"
 }
 
@@ -289,12 +345,19 @@ func publicError(err error) error {
 			Err: f.Err, unknown: f.OutcomeUnknown(),
 		}
 	}
-	return &APIError{
+	e := &APIError{
 		Operation: f.Op.Name, Status: f.Status, Code: f.Code, Message: f.Message,
 		RequestID: f.Header.Get("X-Vercel-Id"), RetryAfter: f.RetryAfter,
 		SandboxName: f.Sandbox, SessionID: f.Session, ContentType: f.Header.Get("Content-Type"),
 		Body: f.Body, Err: f.Err, unknown: f.OutcomeUnknown(), refused: f.Refused(),
 	}
+	if r, ok := api.ReadRateLimit(f.Header); ok {
+		e.RateLimit = new(RateLimit(r))
+	}
+	if f.Status == http.StatusForbidden && (f.Op.Drive || strings.Contains(f.Message, "Drives are")) {
+		e.hint = "drives have to be enabled for the project, which its team's plan or a beta may not be"
+	}
+	return e
 }
 
 // invalid makes the error of an argument that is refused before any request.

@@ -16,7 +16,7 @@ func ExampleSandbox_Snapshot() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	defer sb.Delete(ctx)
+	defer sb.Delete(ctx, nil)
 	if err := sb.FS().WriteFile(ctx, "model.bin", []byte("weights"), 0o644); err != nil {
 		log.Fatal(err)
 	}
@@ -47,7 +47,7 @@ func ExampleUpdateOptions_rollback() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	defer sb.Delete(ctx)
+	defer sb.Delete(ctx, nil)
 	if err := sb.FS().WriteFile(ctx, "state.txt", []byte("good"), 0o644); err != nil {
 		log.Fatal(err)
 	}
@@ -79,7 +79,7 @@ func ExampleGetSnapshot() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	defer sb.Delete(ctx)
+	defer sb.Delete(ctx, nil)
 	made, err := sb.Snapshot(ctx, nil)
 	if err != nil {
 		log.Fatal(err)
@@ -102,7 +102,7 @@ func ExampleSnapshotTree() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	defer sb.Delete(ctx)
+	defer sb.Delete(ctx, nil)
 	var last *sandbox.Snapshot
 	for range 3 {
 		if last, err = sb.Snapshot(ctx, nil); err != nil {

@@ -96,7 +96,7 @@ func ExampleGetOrCreate() {
 		log.Fatal(err)
 	}
 	fmt.Print(string(notes))
-	if err := sb.Delete(ctx); err != nil {
+	if err := sb.Delete(ctx, nil); err != nil {
 		log.Fatal(err)
 	}
 	// Output:
@@ -123,7 +123,7 @@ func ExampleFork() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	defer base.Delete(ctx)
+	defer base.Delete(ctx, nil)
 	if err := base.FS().WriteFile(ctx, "data.txt", []byte("from the base\n"), 0o644); err != nil {
 		log.Fatal(err)
 	}
@@ -162,7 +162,7 @@ func ExampleList() {
 		if err != nil {
 			log.Fatal(err)
 		}
-		if err := sandbox.Delete(ctx, info.Name); err != nil && !errors.Is(err, sandbox.ErrNotFound) {
+		if err := sandbox.Delete(ctx, info.Name, nil); err != nil && !errors.Is(err, sandbox.ErrNotFound) {
 			log.Fatal(err)
 		}
 		fmt.Println("deleted", info.Name)
@@ -178,7 +178,7 @@ func ExampleCollect() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	defer sb.Delete(ctx)
+	defer sb.Delete(ctx, nil)
 	sessions, err := sandbox.Collect(sb.ListSessions(ctx, nil))
 	if err != nil {
 		log.Fatal(err)
@@ -195,7 +195,7 @@ func ExampleListPage() {
 		if err != nil {
 			log.Fatal(err)
 		}
-		defer sb.Delete(ctx)
+		defer sb.Delete(ctx, nil)
 	}
 	opts := &sandbox.ListOptions{NamePrefix: "page-", SortBy: sandbox.SortByName, SortOrder: sandbox.Ascending, Limit: 2}
 	for {
@@ -221,7 +221,7 @@ func ExampleSandbox_MarshalJSON() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	defer sb.Delete(ctx)
+	defer sb.Delete(ctx, nil)
 	message, err := json.Marshal(sb)
 	if err != nil {
 		log.Fatal(err)
@@ -247,11 +247,11 @@ func ExampleSandbox_Update() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	defer sb.Delete(ctx)
+	defer sb.Delete(ctx, nil)
 	err = sb.Update(ctx, &sandbox.UpdateOptions{
 		Timeout:           time.Hour, // also of the session that runs
 		Tags:              map[string]string{"state": "ready"},
-		KeepLastSnapshots: sandbox.Set(sandbox.KeepLastSnapshots{Count: 3}),
+		KeepLastSnapshots: &sandbox.KeepLastSnapshots{Count: 3},
 	})
 	if err != nil {
 		log.Fatal(err)
@@ -266,8 +266,8 @@ func ExampleSandbox_Stop() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	defer sb.Delete(ctx)
-	stopped, err := sb.Stop(ctx)
+	defer sb.Delete(ctx, nil)
+	stopped, err := sb.Stop(ctx, nil)
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -308,9 +308,9 @@ func ExampleSandbox_CurrentSession() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	defer sb.Delete(ctx)
+	defer sb.Delete(ctx, nil)
 	session := sb.CurrentSession()
-	if _, err := sb.Stop(ctx); err != nil {
+	if _, err := sb.Stop(ctx, nil); err != nil {
 		log.Fatal(err)
 	}
 	_, err = session.RunCommand(ctx, "true", nil, nil)

@@ -92,7 +92,7 @@ func TestAppendKeepsTheFile(t *testing.T) {
 			b := &before{op: "/cmd"}
 			srv, sb := startBefore(t, b, nil)
 			require.NoError(t, sb.FS().WriteFile(t.Context(), "db.log", old, 0o600))
-			_, err := sb.Stop(t.Context()) // a snapshot that has the file
+			_, err := sb.Stop(t.Context(), nil) // a snapshot that has the file
 			require.NoError(t, err)
 			_, err = sb.RunCommand(t.Context(), "true", nil, nil)
 			require.NoError(t, err)
@@ -132,7 +132,7 @@ func TestAppendKeepsTheFile(t *testing.T) {
 
 	t.Run("a program that speaks another language", func(t *testing.T) {
 		t.Parallel()
-		_, sb := start(t, &sandbox.CreateOptions{Env: sandbox.Env{"PATH": "/vercel/sandbox/bin:/usr/local/bin:/usr/bin:/bin"}})
+		_, sb := start(t, &sandbox.CreateOptions{Env: sandbox.Env{"PATH": "/vercel/bin:/usr/local/bin:/usr/bin:/bin"}})
 		require.NoError(t, sb.FS().WriteFile(t.Context(), "bin/dd", []byte(`#!/bin/sh
 [ "$LC_ALL" = C ] && m='Permission denied' || m='Keine Berechtigung'
 echo "dd: $m" >&2
@@ -191,11 +191,11 @@ func TestWriterAcrossSessions(t *testing.T) {
 		lost       bool
 	}{
 		"a stop that keeps the files": {true, func(t *testing.T, _ *sandboxtest.Server, sb *sandbox.Sandbox) {
-			_, err := sb.Stop(t.Context())
+			_, err := sb.Stop(t.Context(), nil)
 			require.NoError(t, err)
 		}, false},
 		"a stop that keeps nothing": {false, func(t *testing.T, _ *sandboxtest.Server, sb *sandbox.Sandbox) {
-			_, err := sb.Stop(t.Context())
+			_, err := sb.Stop(t.Context(), nil)
 			require.NoError(t, err)
 		}, true},
 		"a crash": {true, func(t *testing.T, srv *sandboxtest.Server, sb *sandbox.Sandbox) {
@@ -206,7 +206,7 @@ func TestWriterAcrossSessions(t *testing.T) {
 			t.Parallel()
 			srv, sb := start(t, &sandbox.CreateOptions{Persistent: &c.persistent})
 			if c.persistent { // so that there is a snapshot to come back from
-				_, err := sb.Stop(t.Context())
+				_, err := sb.Stop(t.Context(), nil)
 				require.NoError(t, err)
 			}
 			require.NoError(t, sb.FS().WriteFile(t.Context(), "dump.sql", []byte("old"), 0o644))
@@ -497,7 +497,7 @@ func TestRelativeAfterResume(t *testing.T) {
 		}
 		body, err := io.ReadAll(resp.Body)
 		resp.Body.Close()
-		body = bytes.ReplaceAll(body, []byte(`"/vercel/sandbox"`), []byte(`"/tmp/elsewhere"`))
+		body = bytes.ReplaceAll(body, []byte(`"/vercel"`), []byte(`"/tmp/elsewhere"`))
 		resp.Body, resp.ContentLength = io.NopCloser(bytes.NewReader(body)), int64(len(body))
 		return resp, err
 	})}})
@@ -514,7 +514,7 @@ func TestRelativeAfterResume(t *testing.T) {
 		move.Store(false)
 		sb, err := client.Create(t.Context(), nil)
 		require.NoError(t, err)
-		_, err = sb.Stop(t.Context())
+		_, err = sb.Stop(t.Context(), nil)
 		require.NoError(t, err)
 		move.Store(true)
 		require.NoError(t, write(sb), name)

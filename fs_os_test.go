@@ -181,7 +181,7 @@ func TestFileSystemIsLikeOS(t *testing.T) {
 	_, sb := start(t, nil)
 	localRoot, err := filepath.EvalSymlinks(t.TempDir())
 	require.NoError(t, err)
-	remoteRoot := "/vercel/sandbox/table"
+	remoteRoot := "/vercel/table"
 	r := remote{t.Context(), sb.FS()}
 	require.NoError(t, r.Mkdir(remoteRoot, 0o777))
 	sides := []struct {

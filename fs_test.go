@@ -137,7 +137,7 @@ func TestFilesResume(t *testing.T) {
 	ctx := t.Context()
 	require.NoError(t, sb.FS().WriteFile(ctx, "a", []byte("kept"), 0o644))
 	old := sb.CurrentSession()
-	_, err := sb.Stop(ctx)
+	_, err := sb.Stop(ctx, nil)
 	require.NoError(t, err)
 
 	_, err = old.FS().Stat(ctx, "a")

@@ -21,8 +21,6 @@ const (
 	// creationMark is the tag by which a create whose answer was lost knows its
 	// own sandbox again. Handles do not show it.
 	creationMark = "go-sandbox-creation"
-	// maxTags is how many tags a sandbox may have.
-	maxTags = 5
 	// takeAwayTime is how long the deletion of a half-made sandbox may take.
 	takeAwayTime = 10 * time.Second
 )
@@ -55,7 +53,7 @@ func (c *Client) GetOrCreate(ctx context.Context, name string, opts *CreateOptio
 	}
 	for round := 0; ; round++ {
 		sb, unseen, err := c.getOrCreate(ctx, name, &o)
-		if !unseen || round == adoptRounds || !api.Sleep(ctx, pollInterval) {
+		if !unseen || round == adoptRounds || !api.Sleep(ctx, c.api.PollPause(api.GetSandbox, pollInterval)) {
 			return sb, err
 		}
 	}
@@ -152,7 +150,7 @@ func (c *Client) makeRoom(ctx context.Context, name string) (again bool, err err
 	case Status(there.Session.Status) == StatusRunning, Status(there.Session.Status) == StatusPending:
 		return true, nil
 	}
-	deleted, err := c.deleteSandbox(ctx, name, project, there.Sandbox.CreatedAt.Time)
+	deleted, err := c.deleteSandbox(ctx, name, project, there.Sandbox.CreatedAt.Time, nil)
 	switch {
 	case errors.Is(err, ErrNotFound):
 		return false, nil
@@ -176,7 +174,7 @@ func (s *Sandbox) setUp(ctx context.Context, onCreate Hook) (*Sandbox, error) {
 	// A half-made sandbox would be taken for a whole one by every later call.
 	late, cancel := context.WithTimeout(context.WithoutCancel(ctx), takeAwayTime)
 	defer cancel()
-	if deleteErr := s.Delete(late); deleteErr != nil && !errors.Is(deleteErr, ErrNotFound) {
+	if deleteErr := s.Delete(late, nil); deleteErr != nil && !errors.Is(deleteErr, ErrNotFound) {
 		err = fmt.Errorf("%w; it is left half-made, since deleting it failed: %w", err, deleteErr)
 	}
 	return nil, err
@@ -191,7 +189,7 @@ func nameTaken(err error) bool {
 	switch e.Status {
 	case http.StatusConflict:
 		// Drives and images have conflicts of their own.
-		return e.Code != "image_not_ready" && !strings.Contains(strings.ToLower(e.Message), "drive")
+		return e.Code != CodeImageNotReady && !strings.Contains(strings.ToLower(e.Message), "drive")
 	case http.StatusBadRequest:
 		text := strings.ToLower(e.Message)
 		return strings.Contains(text, "already exists") || strings.Contains(text, "taken") || strings.Contains(text, "already in use")
@@ -199,12 +197,21 @@ func nameTaken(err error) bool {
 	return false
 }
 
+// DeleteOptions says what is deleted with a sandbox.
+type DeleteOptions struct {
+	// DeleteOrphanSnapshots also deletes the sandbox's snapshots that no other
+	// sandbox uses. The platform does so after it has answered: they may be
+	// listed for a while.
+	DeleteOrphanSnapshots bool
+}
+
 // Delete deletes a sandbox by its name with all its sessions, whatever its
-// state; its snapshots live on. A missing one matches [ErrNotFound].
+// state. Its snapshots live on unless opts says otherwise. A missing one matches
+// [ErrNotFound].
 //
 // When the answer is lost the name is looked up: the sandbox is deleted again
 // only if it is the one that was there before.
-func (c *Client) Delete(ctx context.Context, name string) error {
+func (c *Client) Delete(ctx context.Context, name string, opts *DeleteOptions) error {
 	if err := checkName("name", name); err != nil {
 		return err
 	}
@@ -212,7 +219,7 @@ func (c *Client) Delete(ctx context.Context, name string) error {
 	if err != nil {
 		return err
 	}
-	_, err = c.deleteSandbox(ctx, name, project, time.Time{})
+	_, err = c.deleteSandbox(ctx, name, project, time.Time{}, opts)
 	return err
 }
 
@@ -227,11 +234,15 @@ const (
 // deleteSandbox deletes the sandbox of that name, and returns what the answer
 // says of it, nil if that was lost. The sandbox that is meant was created at a
 // known time, or, if that is zero, before the call.
-func (c *Client) deleteSandbox(ctx context.Context, name, project string, created time.Time) (*wire.Sandbox, error) {
+func (c *Client) deleteSandbox(ctx context.Context, name, project string, created time.Time, opts *DeleteOptions) (*wire.Sandbox, error) {
+	query := projectQuery(project)
+	if opts != nil && opts.DeleteOrphanSnapshots {
+		query.Set("deleteOrphanSnapshots", "true")
+	}
 	begin := time.Now()
 	for attempt := 1; ; attempt++ {
 		var answer wire.UpdateAnswer
-		err := c.do(ctx, &api.Request{Op: api.DeleteSandbox, Path: []string{name}, Query: projectQuery(project)}, &answer)
+		err := c.do(ctx, &api.Request{Op: api.DeleteSandbox, Path: []string{name}, Query: query}, &answer)
 		if err == nil {
 			return &answer.Sandbox, nil
 		}

@@ -69,8 +69,8 @@ func TestGettersOnAFullAnswer(t *testing.T) {
 	info.NetworkPolicy = nil
 	assert.Equal(t, sandbox.Info{
 		Name: "box", Region: "iad1", VCPUs: 4, MemoryMB: 8192, Runtime: "node24", Image: "registry.example.com/app@sha256:1",
-		Timeout: 5 * time.Minute, TotalEgressBytes: new(int64(10)), TotalIngressBytes: new(int64(0)),
-		TotalActiveCPU: new(1500500 * time.Microsecond), TotalDuration: new(time.Minute),
+		Timeout: 5 * time.Minute, TotalEgressBytes: 10,
+		TotalActiveCPU: 1500500 * time.Microsecond, TotalDuration: time.Minute,
 		CreatedAt: gockTime(0), UpdatedAt: gockTime(1).Add(500 * time.Millisecond), ExpiresAt: gockTime(9000),
 		CurrentSessionID: "sess_1", CurrentSnapshotID: "snap_1", Status: sandbox.StatusRunning, StatusUpdatedAt: gockTime(1),
 		Cwd: "/vercel/sandbox", Tags: map[string]string{"team": "infra"}, SnapshotExpiration: new(time.Duration(0)),
@@ -87,9 +87,9 @@ func TestGettersOnAFullAnswer(t *testing.T) {
 	assert.Equal(t, sandbox.SessionInfo{
 		ID: "sess_1", MemoryMB: 8192, VCPUs: 4, Region: "iad1", Runtime: "node24", Timeout: 10 * time.Minute, Status: sandbox.StatusRunning,
 		RequestedAt: gockTime(0), StartedAt: gockTime(1), RequestedStopAt: gockTime(2), StoppedAt: gockTime(3), AbortedAt: gockTime(4), SnapshottedAt: gockTime(5),
-		CreatedAt: gockTime(0), UpdatedAt: gockTime(1).Add(500 * time.Millisecond), Duration: new(2 * time.Second), SourceSnapshotID: "snap_0",
-		Cwd: "/work", InteractivePort: 2222, ActiveCPU: new(12 * time.Millisecond),
-		NetworkTransfer: &sandbox.NetworkTransfer{Ingress: 1, Egress: 2},
+		CreatedAt: gockTime(0), UpdatedAt: gockTime(1).Add(500 * time.Millisecond), Duration: 2 * time.Second, SourceSnapshotID: "snap_0",
+		Cwd: "/work", InteractivePort: 2222, ActiveCPU: 12 * time.Millisecond,
+		NetworkTransfer: sandbox.NetworkTransfer{Ingress: 1, Egress: 2},
 	}, session)
 }
 
@@ -117,7 +117,7 @@ func TestSnapshotGetters(t *testing.T) {
 	s, err := c.GetSnapshot(t.Context(), "snap_1")
 	require.NoError(t, err)
 	assert.Equal(t, sandbox.SnapshotInfo{
-		ID: "snap_1", SourceSessionID: "sess_1", Region: "iad1", Status: sandbox.SnapshotCreated, SizeBytes: 1024,
+		ID: "snap_1", SourceSessionID: "sess_1", Region: "iad1", Regions: []string{"iad1"}, Status: sandbox.SnapshotCreated, SizeBytes: 1024,
 		ExpiresAt: gockTime(9000), CreatedAt: gockTime(0), UpdatedAt: gockTime(1), LastUsedAt: gockTime(2), CreationMethod: "manual", ParentID: "snap_0",
 	}, s.Info())
 

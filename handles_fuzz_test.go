@@ -50,7 +50,7 @@ func FuzzHandleJSON(f *testing.F) {
 		if json.Unmarshal([]byte(text), &sb) == nil {
 			sb.SetClient(client)
 			_ = sb.Update(ctx, &sandbox.UpdateOptions{Tags: map[string]string{"a": "b"}})
-			_ = sb.Delete(ctx)
+			_ = sb.Delete(ctx, nil)
 			sameAgain(t, &sb, new(sandbox.Sandbox))
 		}
 		var session sandbox.Session

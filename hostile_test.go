@@ -70,12 +70,12 @@ const (
 func (s hostile) box(t *testing.T) *sandbox.Sandbox {
 	t.Helper()
 	c := hostile(func(req *http.Request) (*http.Response, error) {
-		if req.Method == http.MethodGet && req.URL.Path == "/v2/sandboxes/box" && req.URL.Query().Get("resume") == "" {
+		if req.Method == http.MethodGet && req.URL.Path == "/v2/sandboxes/box" && req.URL.Query().Get("resume") == "false" {
 			return replyJSON(200, runningBox), nil
 		}
 		return s(req)
 	}).client(t)
-	sb, err := c.Get(t.Context(), "box", nil)
+	sb, err := c.Get(t.Context(), "box", &sandbox.GetOptions{Resume: new(false)})
 	require.NoError(t, err)
 	return sb
 }
@@ -253,7 +253,7 @@ func TestHookThatIgnoresItsEnd(t *testing.T) {
 					}
 					return replyJSON(410, `{"error":{"code":"sandbox_stopped","message":"stopped"}}`), nil
 				}).client(t)
-				outer, err := c.Get(t.Context(), "box", &sandbox.GetOptions{OnResume: func(context.Context, *sandbox.Sandbox) error {
+				outer, err := c.Get(t.Context(), "box", &sandbox.GetOptions{Resume: new(false), OnResume: func(context.Context, *sandbox.Sandbox) error {
 					return hook(outer)
 				}})
 				require.NoError(t, err)
@@ -278,7 +278,7 @@ func TestEmptyAnswers(t *testing.T) {
 		}
 		return replyJSON(200, "{}"), nil
 	}).box(t)
-	_, err := sb.Stop(t.Context())
+	_, err := sb.Stop(t.Context(), &sandbox.StopOptions{NoWait: true})
 	require.NoError(t, err)
 	require.NoError(t, sb.Update(t.Context(), &sandbox.UpdateOptions{VCPUs: 2}))
 	require.NoError(t, sb.ExtendTimeout(t.Context(), time.Minute))

@@ -2,10 +2,12 @@ package sandbox
 
 import (
 	"encoding/json"
+	"fmt"
 	"maps"
 	"slices"
 	"time"
 
+	"github.com/go-vercel/sandbox/internal/redact"
 	"github.com/go-vercel/sandbox/internal/wire"
 )
 
@@ -30,21 +32,32 @@ type Info struct {
 	Name string
 	// Persistent says whether the files outlive a session.
 	Persistent bool
-	// Region is where it runs, for example "iad1".
-	Region string
+	// Region is where sessions are started, for example "iad1", and
+	// FailoverRegions where they are instead when that is not possible. Region
+	// is empty when the API did not say; [SessionInfo.Region] is where a session
+	// really runs.
+	Region          string
+	FailoverRegions []string
+	// NetworkID is the Secure Compute network that it belongs to; empty for
+	// none.
+	NetworkID string
+	// Mounts are the drives that sessions start with, by their paths.
+	Mounts map[string]Mount
 	// VCPUs and MemoryMB are its size.
 	VCPUs, MemoryMB int
-	// Runtime, for example "node24", and Image, the digest-pinned reference of
-	// a container image, exclude each other.
+	// Architecture is that of its processors, for example "amd64".
+	Architecture string
+	// Image is the digest-pinned reference of the image that it was made of. A
+	// sandbox of an image has a Runtime too, which then means nothing.
 	Runtime, Image string
 	// Timeout is how long a session runs by default.
 	Timeout time.Duration
 	// NetworkPolicy is what new sessions start with; nil when not given.
 	NetworkPolicy *NetworkPolicy
 	// TotalEgressBytes, TotalIngressBytes, TotalActiveCPU and TotalDuration sum
-	// up all sessions. They are nil until the first one has stopped.
-	TotalEgressBytes, TotalIngressBytes *int64
-	TotalActiveCPU, TotalDuration       *time.Duration
+	// up the sessions that have stopped.
+	TotalEgressBytes, TotalIngressBytes int64
+	TotalActiveCPU, TotalDuration       time.Duration
 
 	CreatedAt, UpdatedAt time.Time
 	// ExpiresAt is when the sandbox times out; zero when it does not.
@@ -89,10 +102,10 @@ func (k *KeepLastSnapshots) check(field string) error {
 	if k == nil {
 		return nil
 	}
-	if k.Count < 1 {
-		return invalid(field+".Count", "%d is below 1", k.Count)
+	if k.Count < 1 || k.Count > maxKeptSnapshots {
+		return invalid(field+".Count", "%d is outside 1 to %d", k.Count, maxKeptSnapshots)
 	}
-	return checkOptionalDuration(field+".Expiration", k.Expiration)
+	return checkExpiration(field+".Expiration", k.Expiration)
 }
 
 func keepLastSnapshotsFromWire(k *wire.KeepLastSnapshots) *KeepLastSnapshots {
@@ -107,16 +120,21 @@ func keepLastSnapshotsFromWire(k *wire.KeepLastSnapshots) *KeepLastSnapshots {
 // meaning.
 type SessionInfo struct {
 	ID string
-	// MemoryMB and VCPUs are its size.
+	// SandboxName is the sandbox that it is a run of, and ProjectID that one's
+	// project.
+	SandboxName, ProjectID string
+	// MemoryMB and VCPUs are its size, and Architecture that of its processors.
 	MemoryMB, VCPUs int
+	Architecture    string
+	// Region is where it runs.
 	Region, Runtime string
 	// Timeout is how long it runs, from StartedAt, before it is stopped.
 	Timeout time.Duration
 	Status  Status
 	// The moments of its life; zero for those that have not come.
 	RequestedAt, StartedAt, RequestedStopAt, StoppedAt, AbortedAt, SnapshottedAt, CreatedAt, UpdatedAt time.Time
-	// Duration is how long it ran; nil while it runs.
-	Duration *time.Duration
+	// Duration is how long it ran; 0 while it runs.
+	Duration time.Duration
 	// SourceSnapshotID is the snapshot that it started from.
 	SourceSnapshotID string
 	// Cwd is the directory that relative paths and commands start in.
@@ -125,9 +143,10 @@ type SessionInfo struct {
 	InteractivePort int
 	// NetworkPolicy is in force; nil when not given.
 	NetworkPolicy *NetworkPolicy
-	// ActiveCPU and NetworkTransfer are known once it has stopped.
-	ActiveCPU       *time.Duration
-	NetworkTransfer *NetworkTransfer
+	// ActiveCPU and NetworkTransfer are known once it has stopped, and zero
+	// before.
+	ActiveCPU       time.Duration
+	NetworkTransfer NetworkTransfer
 	// Extra holds fields that this version of the SDK does not know, as JSON.
 	Extra map[string]json.RawMessage
 }
@@ -160,13 +179,20 @@ const (
 type SnapshotInfo struct {
 	ID              string
 	SourceSessionID string
-	Region          string
-	Status          SnapshotStatus
-	SizeBytes       int64
+	// Architecture is that of the processors that it runs on, for example
+	// "amd64".
+	Architecture string
+	// Region is where it was made, and Regions are all where sandboxes can be
+	// started from it.
+	Region    string
+	Regions   []string
+	Status    SnapshotStatus
+	SizeBytes int64
 	// ExpiresAt is when it is deleted; zero when never.
 	ExpiresAt                        time.Time
 	CreatedAt, UpdatedAt, LastUsedAt time.Time
-	// CreationMethod says what made it, for example "manual" or "stop".
+	// CreationMethod says what made it: "manual" for [Sandbox.Snapshot],
+	// "automatic" for the end of a session.
 	CreationMethod string
 	// ParentID is the snapshot that its session started from.
 	ParentID string
@@ -185,11 +211,12 @@ func shownTags(tags map[string]string) map[string]string {
 
 func sandboxInfo(w *wire.Sandbox) Info {
 	return Info{
-		Name: w.Name, Persistent: w.Persistent, Region: w.Region, VCPUs: w.VCPUs, MemoryMB: w.Memory,
+		Name: w.Name, Persistent: w.Persistent, Region: w.Region, FailoverRegions: slices.Clone(w.FailoverRegions),
+		NetworkID: w.NetworkID, Mounts: mountsFromWire(w.Mounts), VCPUs: w.VCPUs, MemoryMB: w.Memory, Architecture: w.Architecture,
 		Runtime: w.Runtime, Image: w.Image, Timeout: time.Duration(w.Timeout),
 		NetworkPolicy:    networkPolicyFromWire(w.NetworkPolicy),
-		TotalEgressBytes: clonePtr(w.TotalEgressBytes), TotalIngressBytes: clonePtr(w.TotalIngressBytes),
-		TotalActiveCPU: w.TotalActiveCPUDurationMs.Std(), TotalDuration: w.TotalDurationMs.Std(),
+		TotalEgressBytes: orZero(w.TotalEgressBytes), TotalIngressBytes: orZero(w.TotalIngressBytes),
+		TotalActiveCPU: time.Duration(orZero(w.TotalActiveCPUDurationMs)), TotalDuration: time.Duration(orZero(w.TotalDurationMs)),
 		CreatedAt: w.CreatedAt.Time, UpdatedAt: w.UpdatedAt.Time, ExpiresAt: w.ExpiresAt.Time,
 		CurrentSessionID: w.CurrentSessionID, CurrentSnapshotID: w.CurrentSnapshotID,
 		Status: Status(w.Status), StatusUpdatedAt: w.StatusUpdatedAt.Time, Cwd: w.Cwd, Tags: shownTags(w.Tags),
@@ -199,24 +226,29 @@ func sandboxInfo(w *wire.Sandbox) Info {
 
 func sessionInfo(w *wire.Session) SessionInfo {
 	info := SessionInfo{
-		ID: w.ID, MemoryMB: w.Memory, VCPUs: w.VCPUs, Region: w.Region, Runtime: w.Runtime,
+		ID: w.ID, SandboxName: w.SourceSandboxName, ProjectID: w.ProjectID,
+		MemoryMB: w.Memory, VCPUs: w.VCPUs, Architecture: w.Architecture, Region: w.Region, Runtime: w.Runtime,
 		Timeout: time.Duration(w.Timeout), Status: Status(w.Status),
 		RequestedAt: w.RequestedAt.Time, StartedAt: w.StartedAt.Time, RequestedStopAt: w.RequestedStopAt.Time,
 		StoppedAt: w.StoppedAt.Time, AbortedAt: w.AbortedAt.Time, SnapshottedAt: w.SnapshottedAt.Time,
-		CreatedAt: w.CreatedAt.Time, UpdatedAt: w.UpdatedAt.Time, Duration: w.Duration.Std(),
+		CreatedAt: w.CreatedAt.Time, UpdatedAt: w.UpdatedAt.Time, Duration: time.Duration(orZero(w.Duration)),
 		SourceSnapshotID: w.SourceSnapshotID, Cwd: w.Cwd, InteractivePort: w.InteractivePort,
-		NetworkPolicy: networkPolicyFromWire(w.NetworkPolicy), ActiveCPU: w.ActiveCPUDurationMs.Std(),
+		NetworkPolicy: networkPolicyFromWire(w.NetworkPolicy), ActiveCPU: time.Duration(orZero(w.ActiveCPUDurationMs)),
 		Extra: maps.Clone(w.Extra),
 	}
 	if t := w.NetworkTransfer; t != nil {
-		info.NetworkTransfer = &NetworkTransfer{Ingress: t.Ingress, Egress: t.Egress}
+		info.NetworkTransfer = NetworkTransfer{Ingress: t.Ingress, Egress: t.Egress}
 	}
 	return info
 }
 
 func snapshotInfo(w *wire.Snapshot) SnapshotInfo {
+	regions := slices.Clone(w.Regions)
+	if regions == nil && w.Region != "" {
+		regions = []string{w.Region}
+	}
 	return SnapshotInfo{
-		ID: w.ID, SourceSessionID: w.SourceSessionID, Region: w.Region, Status: SnapshotStatus(w.Status),
+		ID: w.ID, SourceSessionID: w.SourceSessionID, Architecture: w.Architecture, Region: w.Region, Regions: regions, Status: SnapshotStatus(w.Status),
 		SizeBytes: w.SizeBytes, ExpiresAt: w.ExpiresAt.Time, CreatedAt: w.CreatedAt.Time, UpdatedAt: w.UpdatedAt.Time,
 		LastUsedAt: w.LastUsedAt.Time, CreationMethod: w.CreationMethod, ParentID: w.ParentID,
 	}
@@ -241,6 +273,23 @@ func domain(routes []wire.Route, port int) (string, error) {
 		return routes[i].URL, nil
 	}
 	return "https://" + routes[i].Subdomain + ".vercel.run", nil
+}
+
+// Format prints what the fields point to, not where it is.
+func (i Info) Format(f fmt.State, verb rune) { redact.Struct(f, verb, i) }
+
+// Format prints what the fields point to, not where it is.
+func (i SessionInfo) Format(f fmt.State, verb rune) { redact.Struct(f, verb, i) }
+
+// Format prints what the fields point to, not where it is.
+func (k KeepLastSnapshots) Format(f fmt.State, verb rune) { redact.Struct(f, verb, k) }
+
+// orZero is what p points to, or the zero value.
+func orZero[T any](p *T) (v T) {
+	if p != nil {
+		v = *p
+	}
+	return v
 }
 
 func clonePtr[T any](p *T) *T {

@@ -71,7 +71,7 @@ func TestIOFSUses(t *testing.T) {
 		{Path: "site/t/b.tmpl", Text: `{{template "a" .}}!`},
 		{Path: "site/large", Text: strings.Repeat("0123456789", 100_000)},
 	}, nil))
-	fsys := sb.FS().IOFS(ctx, "/vercel/sandbox/site/")
+	fsys := sb.FS().IOFS(ctx, "/vercel/site/")
 
 	var walked []string
 	require.NoError(t, fs.WalkDir(fsys, ".", func(name string, d fs.DirEntry, err error) error {

@@ -42,7 +42,7 @@ func TestKeepAlive(t *testing.T) {
 	require.NoError(t, first.Refresh(t.Context()))
 	assert.Equal(t, sandbox.StatusRunning, first.Status())
 
-	_, err := sb.Stop(t.Context())
+	_, err := sb.Stop(t.Context(), nil)
 	require.NoError(t, err)
 	looked(t, srv)
 	assert.Equal(t, first.ID(), sb.CurrentSession().ID(), "KeepAlive does not resume")
@@ -81,7 +81,7 @@ func TestKeepAliveEndsWithAnError(t *testing.T) {
 	}()
 	require.Eventually(t, func() bool { return time.Until(sb.ExpiresAt()) > 2*time.Minute }, 10*time.Second, time.Millisecond)
 
-	require.NoError(t, sb.Delete(t.Context()))
+	require.NoError(t, sb.Delete(t.Context(), nil))
 	// The request that is under way finds it gone.
 	err = <-ended
 	assert.True(t, errors.Is(err, sandbox.ErrDeleted) || errors.Is(err, sandbox.ErrNotFound), "%v", err)

@@ -94,7 +94,7 @@ func TestMemoryClient(t *testing.T) {
 		require.NoError(t, err)
 		fmt.Printf("\nREPORT %s\n", out)
 	}
-	require.NoError(t, sb.Delete(context.WithoutCancel(t.Context())))
+	require.NoError(t, sb.Delete(context.WithoutCancel(t.Context()), nil))
 }
 
 // pattern gives the same bytes each time, of which gzip makes half.

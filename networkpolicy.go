@@ -39,7 +39,9 @@ const RedactedHeader = "<redacted>"
 //
 // A nil list and an empty one are told apart, as in the JavaScript SDK: a nil
 // one is not sent. Fields that this version of the SDK does not know are kept
-// when a policy is read from JSON or from the API, and sent when it is written.
+// when a policy is read from JSON, and sent when it is written. A policy that was
+// read from the API with parts that this version does not know can be looked at
+// but not written back: that could open what those parts close.
 //
 // A NetworkPolicy marshals to JSON and back in the shape of the JavaScript SDK.
 // The values of headers never show when one is printed, logged or marshalled.
@@ -57,6 +59,8 @@ type NetworkPolicy struct {
 	Subnets *PolicySubnets
 
 	extra rawFields
+	// unread names what the API said and this version does not understand.
+	unread []string
 }
 
 // PolicySubnets is access by address, in CIDR notation.
@@ -70,8 +74,10 @@ type PolicySubnets struct {
 	extra rawFields
 }
 
-// PolicyRule is what is done to requests to a domain. One of Transform
-// and ForwardURL is set.
+// PolicyRule is what is done to requests to a domain. Exactly one of Transform,
+// ForwardURL and Response is set. Of the rules of a domain the first that matches
+// a request holds; a request that none matches goes out as it is, because
+// matching only ever selects: it never blocks.
 type PolicyRule struct {
 	// Match limits the rule to some requests. Nil means all.
 	Match *PolicyMatch
@@ -80,6 +86,8 @@ type PolicyRule struct {
 	// ForwardURL is the https address of a proxy, without query and fragment,
 	// that gets the requests; package proxy has a handler for it.
 	ForwardURL string
+	// Response answers the requests without letting them out.
+	Response *PolicyResponse
 
 	extra rawFields
 }
@@ -222,7 +230,7 @@ func (p *NetworkPolicy) clone() *NetworkPolicy {
 	if p == nil {
 		return nil
 	}
-	c := &NetworkPolicy{Mode: p.Mode, Allow: slices.Clone(p.Allow), extra: p.extra.clone()}
+	c := &NetworkPolicy{Mode: p.Mode, Allow: slices.Clone(p.Allow), extra: p.extra.clone(), unread: slices.Clone(p.unread)}
 	if p.Rules != nil {
 		c.Rules = make(map[string][]PolicyRule, len(p.Rules))
 		for domain, rules := range p.Rules {
@@ -240,6 +248,7 @@ func (r PolicyRule) clone() PolicyRule {
 	r.Transform = cloneEach(r.Transform, func(t PolicyTransform) PolicyTransform {
 		return PolicyTransform{Headers: maps.Clone(t.Headers), extra: t.extra.clone()}
 	})
+	r.Response = r.Response.clone()
 	r.extra = r.extra.clone()
 	return r
 }

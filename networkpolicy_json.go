@@ -23,8 +23,8 @@ type fields = map[string]any
 
 func (p *NetworkPolicy) encode(secrets bool) any {
 	if p.Mode != "" {
-		if secrets {
-			return p.extra.into(fields{"mode": p.Mode})
+		if secrets || len(p.unread) > 0 {
+			return p.extra.into(p.withUnread(fields{"mode": p.Mode}))
 		}
 		return p.Mode
 	}
@@ -48,7 +48,14 @@ func (p *NetworkPolicy) encode(secrets bool) any {
 		putList(subnets, "deny", s.Deny)
 		out["subnets"] = s.extra.into(subnets)
 	}
-	return p.extra.into(out)
+	return p.extra.into(p.withUnread(out))
+}
+
+// withUnread keeps the mark of a policy that can't be written back for whoever
+// reads the JSON.
+func (p *NetworkPolicy) withUnread(out fields) fields {
+	putList(out, "unread", p.unread)
+	return out
 }
 
 func (r PolicyRule) encode(secrets bool) any {
@@ -61,6 +68,9 @@ func (r PolicyRule) encode(secrets bool) any {
 	}
 	if r.ForwardURL != "" {
 		out["forwardURL"] = r.ForwardURL
+	}
+	if r.Response != nil {
+		out["response"] = r.Response.encode(secrets)
 	}
 	return r.extra.redacted(secrets).into(out)
 }
@@ -196,7 +206,7 @@ func (p *NetworkPolicy) UnmarshalJSON(data []byte) error {
 	}
 	var allow json.RawMessage
 	var err error
-	read.extra, err = decodeFields(data, fields{"allow": &allow, "subnets": &read.Subnets})
+	read.extra, err = decodeFields(data, fields{"allow": &allow, "subnets": &read.Subnets, "unread": &read.unread})
 	if err == nil && len(allow) > 0 {
 		into := any(&read.Rules)
 		if allow[0] == '[' {
@@ -212,7 +222,7 @@ func (p *NetworkPolicy) UnmarshalJSON(data []byte) error {
 	// The API's own form of the one-word policies.
 	switch mode := string(read.extra["mode"]); mode {
 	case `"` + string(PolicyAllowAll) + `"`, `"` + string(PolicyDenyAll) + `"`:
-		if len(read.extra) == 1 && read.Allow == nil && read.Rules == nil && read.Subnets == nil {
+		if len(read.extra) == 1 && read.unread == nil && read.Allow == nil && read.Rules == nil && read.Subnets == nil {
 			read = NetworkPolicy{Mode: PolicyMode(mode[1 : len(mode)-1])}
 		}
 	}
@@ -240,7 +250,7 @@ func (s PolicySubnets) MarshalJSON() ([]byte, error) {
 func (r *PolicyRule) UnmarshalJSON(data []byte) error {
 	var read PolicyRule
 	var err error
-	read.extra, err = decodeFields(data, fields{"match": &read.Match, "transform": &read.Transform, "forwardURL": &read.ForwardURL})
+	read.extra, err = decodeFields(data, fields{"match": &read.Match, "transform": &read.Transform, "forwardURL": &read.ForwardURL, "response": &read.Response})
 	return store(r, read, err)
 }
 
@@ -336,6 +346,9 @@ func (p *NetworkPolicy) toWire() (any, error) {
 
 func (p *NetworkPolicy) check() error {
 	const at = "NetworkPolicy"
+	if len(p.unread) > 0 {
+		return invalid(at, "was read from the API with parts that this version does not know (%s), which would be lost if it was written back: make a new one", strings.Join(p.unread, ", "))
+	}
 	switch p.Mode {
 	case "":
 	case PolicyAllowAll, PolicyDenyAll:
@@ -377,6 +390,11 @@ func checkDomain(at, domain string) error {
 	if strings.ContainsAny(domain, " \t\r\n/") {
 		return invalid(at, "%q is not a domain: give a host name such as api.example.com or *.example.com", domain)
 	}
+	for label := range strings.SplitSeq(domain, ".") {
+		if label != "*" && strings.Contains(label, "*") {
+			return invalid(at, "%q: a * stands for whole labels, as in *.example.com", domain)
+		}
+	}
 	return checkText(at, domain)
 }
 
@@ -394,10 +412,14 @@ func checkSubnets(at string, subnets []string) error {
 
 func (r *PolicyRule) check(at string) error {
 	switch {
-	case r.Transform != nil && r.ForwardURL != "":
-		return invalid(at, "Transform and ForwardURL can't be used together")
-	case r.Transform == nil && r.ForwardURL == "":
-		return invalid(at, "Transform or ForwardURL is needed; for a domain without rules leave the list empty")
+	case r.kinds() > 1:
+		return invalid(at, "Transform, ForwardURL and Response can't be used together")
+	case r.kinds() == 0:
+		return invalid(at, "Transform, ForwardURL or Response is needed; for a domain without rules leave the list empty")
+	case r.Response != nil:
+		if err := r.Response.check(at + ".Response"); err != nil {
+			return err
+		}
 	case r.ForwardURL != "":
 		if err := checkForwardURL(at+".ForwardURL", r.ForwardURL); err != nil {
 			return err
@@ -415,6 +437,17 @@ func (r *PolicyRule) check(at string) error {
 		return nil
 	}
 	return r.Match.check(at + ".Match")
+}
+
+// kinds counts what the rule does; it has to be one thing.
+func (r *PolicyRule) kinds() int {
+	n := 0
+	for _, set := range []bool{r.Transform != nil, r.ForwardURL != "", r.Response != nil} {
+		if set {
+			n++
+		}
+	}
+	return n
 }
 
 // checkForwardURL keeps the URL out of the message: it may hold a password.
@@ -515,13 +548,13 @@ func networkPolicyFromWire(w *wire.NetworkPolicy) *NetworkPolicy {
 	case w == nil:
 		return nil
 	case w.Mode != "" && w.Mode != "custom":
-		return &NetworkPolicy{Mode: PolicyMode(w.Mode)}
+		return &NetworkPolicy{Mode: PolicyMode(w.Mode), unread: slices.Sorted(maps.Keys(w.Unknown))}
 	}
-	p := &NetworkPolicy{}
+	p := &NetworkPolicy{unread: slices.Sorted(maps.Keys(w.Unknown))}
 	if w.AllowedCIDRs != nil || w.DeniedCIDRs != nil {
 		p.Subnets = &PolicySubnets{Allow: slices.Clone(w.AllowedCIDRs), Deny: slices.Clone(w.DeniedCIDRs)}
 	}
-	if len(w.InjectionRules) == 0 && len(w.ForwardRules) == 0 {
+	if len(w.InjectionRules) == 0 && len(w.ForwardRules) == 0 && len(w.ResponseRules) == 0 {
 		p.Allow = slices.Clone(w.AllowedDomains)
 		return p
 	}
@@ -540,6 +573,9 @@ func networkPolicyFromWire(w *wire.NetworkPolicy) *NetworkPolicy {
 	}
 	for _, r := range w.ForwardRules {
 		p.Rules[r.Domain] = append(p.Rules[r.Domain], PolicyRule{Match: matchFromWire(r.Match), ForwardURL: r.ForwardURL})
+	}
+	for _, r := range w.ResponseRules {
+		p.Rules[r.Domain] = append(p.Rules[r.Domain], PolicyRule{Match: matchFromWire(r.Match), Response: responseFromWire(&r.Response)})
 	}
 	return p
 }

@@ -115,36 +115,40 @@ const (
 	Descending SortOrder = "desc"
 )
 
-// SortBy is what sandboxes are sorted by.
+// SortBy is what sandboxes or drives are sorted by.
 type SortBy string
 
-// What sandboxes can be sorted by. The API may accept further values.
+// What sandboxes and drives can be sorted by. The API may accept further values.
 const (
 	SortByCreatedAt       SortBy = "createdAt"
 	SortByName            SortBy = "name"
 	SortByStatusUpdatedAt SortBy = "statusUpdatedAt"
+	SortByUpdatedAt       SortBy = "updatedAt" // of drives only
 )
 
 // ListOptions filters a listing of sandboxes. The zero value lists all in the
 // API's order.
 type ListOptions struct {
-	// Limit is how many a page has at the most; zero means the API's default.
+	// Limit is how many a page has, at most 50; zero means the API's default,
+	// which is 20.
 	Limit int
 	// SortBy and SortOrder choose the order; empty means the API's default.
 	SortBy    SortBy
 	SortOrder SortOrder
-	// NamePrefix keeps those whose names begin with it.
+	// NamePrefix keeps those whose names begin with it. It needs an order by
+	// name, which an empty SortBy then is.
 	NamePrefix string
 	// Cursor is the Next of an earlier page: the listing goes on behind it.
 	Cursor string
-	// Tags keeps those that have all of them.
+	// Tags keeps those that have this tag. The API filters by one at most.
 	Tags map[string]string
 }
 
 // ListSessionsOptions filters a listing of sessions. The zero value lists all
 // in the API's order.
 type ListSessionsOptions struct {
-	// Limit is how many a page has at the most; zero means the API's default.
+	// Limit is how many a page has, at most 50; zero means the API's default,
+	// which is 20.
 	Limit int
 	// Cursor is the Next of an earlier page: the listing goes on behind it.
 	Cursor string
@@ -158,7 +162,8 @@ type ListSnapshotsOptions struct {
 	// Name keeps those of the sandbox of that name. [Sandbox.ListSnapshots]
 	// sets it.
 	Name string
-	// Limit is how many a page has at the most; zero means the API's default.
+	// Limit is how many a page has, at most 50; zero means the API's default,
+	// which is 20.
 	Limit int
 	// Cursor is the Next of an earlier page: the listing goes on behind it.
 	Cursor string
@@ -168,7 +173,8 @@ type ListSnapshotsOptions struct {
 
 // listQuery is the query of every listing.
 type listQuery struct {
-	Project    string    `url:"project"`
+	Project    string    `url:"project,omitempty"`
+	ProjectID  string    `url:"projectId,omitempty"` // what listings of drives call it
 	SnapshotID string    `url:"snapshotId,omitempty"`
 	Name       string    `url:"name,omitempty"`
 	Limit      int       `url:"limit,omitempty"`
@@ -180,8 +186,22 @@ type listQuery struct {
 }
 
 func (q listQuery) values() (url.Values, error) {
-	if q.Limit < 0 {
+	switch {
+	case q.Limit < 0:
 		return nil, invalid("Limit", "%d is negative", q.Limit)
+	case q.Limit > maxPageSize:
+		return nil, invalid("Limit", "%d is above %d, which is the most that a page can have", q.Limit, maxPageSize)
+	case len(q.Tags) > 1:
+		return nil, invalid("Tags", "has %d tags; listings can be filtered by one", len(q.Tags))
+	}
+	if q.NamePrefix != "" {
+		switch q.SortBy {
+		case "":
+			q.SortBy = SortByName
+		case SortByName:
+		default:
+			return nil, invalid("NamePrefix", "can't be combined with SortBy %q: only a listing that is sorted by name can be filtered by it", q.SortBy)
+		}
 	}
 	return query.Values(q)
 }

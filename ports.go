@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"net/url"
 	"regexp"
+	"slices"
 	"strings"
 	"time"
 
@@ -84,7 +85,7 @@ func (s *Sandbox) WaitForPort(ctx context.Context, port int, opts *WaitForPortOp
 	if err != nil {
 		return "", err
 	}
-	if err := checkPorts("port", []int{port}); err != nil {
+	if err := checkPort("port", port); err != nil {
 		return "", err
 	}
 	if _, err := s.client(); err != nil {
@@ -110,7 +111,8 @@ func (s *Sandbox) WaitForPort(ctx context.Context, port int, opts *WaitForPortOp
 		if reason == nil || ctx.Err() == nil {
 			reason = err
 		}
-		if ctx.Err() == nil && time.Since(checked) >= sessionCheck {
+		_, edge := errors.AsType[edgeError](err)
+		if ctx.Err() == nil && (edge || time.Since(checked) >= sessionCheck) {
 			checked = time.Now()
 			if err := s.stillRuns(ctx); err != nil {
 				return "", fmt.Errorf("sandbox: waiting for port %d: %w; the last attempt: %w", port, err, reason)
@@ -149,15 +151,57 @@ func (o *WaitForPortOptions) attempt(ctx context.Context, address string) error 
 	defer resp.Body.Close()
 	// The first bytes tell the edge's error from one of the server.
 	text, _ := io.ReadAll(io.LimitReader(resp.Body, 512))
+	if code := edgeCode(resp, string(text)); code != "" {
+		return edgeError{resp.StatusCode, code}
+	}
 	switch {
 	case o.Status != 0 && resp.StatusCode == o.Status:
 		return nil
 	case o.Status != 0:
 		return fmt.Errorf("status %d instead of %d%s", resp.StatusCode, o.Status, excerpt(text))
-	case resp.StatusCode == http.StatusBadGateway, resp.StatusCode == http.StatusServiceUnavailable, resp.StatusCode == http.StatusGatewayTimeout:
+	case slices.Contains(notTheServers, resp.StatusCode):
 		return fmt.Errorf("status %d%s", resp.StatusCode, excerpt(text))
 	}
 	return nil
+}
+
+// notTheServers are statuses by which whatever stands before a server says that
+// it is not there: proxies, and the platform's edge for a session that is over
+// (410) or on its way out (422). A server that answers with one of them by itself
+// is waited for by [WaitForPortOptions].Status.
+var notTheServers = []int{
+	http.StatusBadGateway, http.StatusServiceUnavailable, http.StatusGatewayTimeout, http.StatusGone, http.StatusUnprocessableEntity,
+}
+
+// edgeError is an answer that the platform's edge gives in the place of a server.
+type edgeError struct {
+	status int
+	code   string
+}
+
+func (e edgeError) Error() string {
+	return fmt.Sprintf("status %d of the platform: %s", e.status, e.code)
+}
+
+// edgeCodes are the documented reasons of such answers but the usual one, that
+// nothing listens yet.
+var edgeCodes = []string{"SANDBOX_STOPPED", "SANDBOX_STOPPING", "SANDBOX_SNAPSHOTTING", "SANDBOX_NOT_FOUND"}
+
+// edgeCode returns the edge's reason for an answer, from its header or its page,
+// and "" for an answer of a server. Only statuses that the edge gives are looked
+// at: a server's page may speak of anything.
+func edgeCode(resp *http.Response, text string) string {
+	switch resp.StatusCode {
+	case http.StatusNotFound, http.StatusGone, http.StatusUnprocessableEntity:
+	default:
+		return ""
+	}
+	for _, code := range edgeCodes {
+		if resp.Header.Get("X-Vercel-Error") == code || strings.Contains(text, code) {
+			return code
+		}
+	}
+	return ""
 }
 
 func excerpt(text []byte) string {
@@ -190,7 +234,7 @@ func (s *Sandbox) stillRuns(ctx context.Context) error {
 		return nil
 	}
 	switch status := cur.Status(); status {
-	case StatusStopping, StatusStopped, StatusFailed, StatusAborted:
+	case StatusStopping, StatusSnapshotting, StatusStopped, StatusFailed, StatusAborted:
 		return notRunningError{cur.ID(), status}
 	}
 	return nil

@@ -30,6 +30,22 @@ var (
 	errHookLeft    = errors.New("the hook ended its goroutine instead of returning")
 )
 
+// Resume starts a session unless one is running, waits until it is ready and has
+// the OnResume hook run. Other calls do so by themselves when they find the
+// sandbox stopped; Resume is for programs that need it awake first, to wait for a
+// port or to read [Sandbox.Status]. A sandbox whose files are gone matches
+// [ErrSnapshotNotFound]. It costs one request, and a machine from then on.
+func (s *Sandbox) Resume(ctx context.Context) error {
+	if _, err := s.client(); err != nil {
+		return err
+	}
+	session, err := s.resume(ctx, s.CurrentSession(), nil)
+	if err != nil {
+		return err
+	}
+	return session.waitReady(ctx)
+}
+
 // maxResumes is how often one call has the sandbox resumed, as the official client
 // does: sessions may be stopped by others as fast as they are started.
 const maxResumes = 1
@@ -329,15 +345,18 @@ func (s *Sandbox) runHook(ctx context.Context, hook Hook, what string) (err erro
 // poll waits until the session has left the given states. The state that is
 // known may be old, so the API is always asked.
 func (s *Session) poll(ctx context.Context, states ...Status) error {
+	c, err := s.client()
+	if err != nil {
+		return err
+	}
 	for {
-		if !api.Sleep(ctx, pollInterval) {
+		if !api.Sleep(ctx, c.api.PollPause(api.GetSession, pollInterval)) {
 			return &RequestError{Operation: api.GetSession.Name, SessionID: s.ID(), Err: api.ContextError(ctx)}
 		}
 		if err := s.Refresh(ctx); err != nil {
 			return err
 		}
-		status := s.Status()
-		if !slices.Contains(states, status) {
+		if !slices.Contains(states, s.Status()) {
 			return nil
 		}
 	}

@@ -26,7 +26,7 @@ func TestSharedResume(t *testing.T) {
 	}})
 	other, err := clientOf(t, srv, sandbox.ClientOptions{}).Get(t.Context(), sb.Name(), nil)
 	require.NoError(t, err)
-	_, err = other.Stop(t.Context())
+	_, err = other.Stop(t.Context(), nil)
 	require.NoError(t, err)
 	before := count(srv, sandboxtest.GetSandbox)
 
@@ -218,6 +218,6 @@ func stopElsewhere(t *testing.T, srv *sandboxtest.Server, sb *sandbox.Sandbox) {
 	t.Helper()
 	other, err := clientOf(t, srv, sandbox.ClientOptions{}).Get(context.Background(), sb.Name(), &sandbox.GetOptions{Resume: new(false)})
 	require.NoError(t, err)
-	_, err = other.Stop(context.Background())
+	_, err = other.Stop(context.Background(), nil)
 	require.NoError(t, err)
 }

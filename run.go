@@ -23,8 +23,8 @@ type CommandOptions struct {
 	Env Env
 	// Sudo runs the command as root.
 	Sudo bool
-	// Timeout kills the command when it runs longer. Zero means no limit but
-	// the session's. The exit code is then 137.
+	// Timeout, from 100 ms to 5 hours, kills the command when it runs longer;
+	// its exit code is then 137. Zero means no limit but the session's.
 	Timeout time.Duration
 	// Stdout and Stderr are written to as the output comes, by one goroutine at
 	// a time: the same writer may be given for both and then sees the output in
@@ -79,7 +79,9 @@ func newCommandBody(name string, args []string, o *CommandOptions) (*commandBody
 			return nil, fmt.Errorf("%w (number %d)", err, i+1)
 		}
 	}
-	if err := errors.Join(checkText("Cwd", o.Cwd), checkEnv("Env", o.Env), checkDuration("Timeout", o.Timeout), checkCommandID(o.ID)); err != nil {
+	if err := errors.Join(
+		checkText("Cwd", o.Cwd), checkEnv("Env", o.Env), checkRange("Timeout", o.Timeout, minCommandTimeout, maxCommandTimeout), checkCommandID(o.ID),
+	); err != nil {
 		return nil, err
 	}
 	b := &commandBody{Command: name, Args: args, Cwd: o.Cwd, Env: o.Env, Sudo: o.Sudo, Timeout: wire.Duration(o.Timeout), Stdin: o.AttachStdin}

@@ -42,10 +42,10 @@ func sends(t *testing.T, names []string) *sandbox.Sandbox {
 	require.NoError(t, err)
 	needs.Root(t, sb)
 	require.NoError(t, sb.WriteFiles(t.Context(), []sandbox.File{
-		{Path: "/vercel/sandbox/payload", Text: base64.StdEncoding.EncodeToString(archive.Bytes())},
+		{Path: "/vercel/payload", Text: base64.StdEncoding.EncodeToString(archive.Bytes())},
 	}, nil))
 	_, err = sb.RunCommand(t.Context(), "bash", []string{"-c", `cd /usr/local/bin &&
-		printf '#!/bin/sh\ntrue\n' > tar; printf '#!/bin/sh\ncat\n' > gzip; printf '#!/bin/sh\ncat /vercel/sandbox/payload\n' > base64
+		printf '#!/bin/sh\ntrue\n' > tar; printf '#!/bin/sh\ncat\n' > gzip; printf '#!/bin/sh\ncat /vercel/payload\n' > base64
 		chmod +x tar gzip base64`}, &sandbox.CommandOptions{Sudo: true})
 	require.NoError(t, err)
 	return sb
@@ -71,7 +71,7 @@ func TestDownloadDirOfABomb(t *testing.T) {
 			ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
 			defer cancel()
 			dst := t.TempDir()
-			err := sb.DownloadDir(ctx, "/vercel/sandbox", dst, &sandbox.DownloadDirOptions{MaxEntries: 1000})
+			err := sb.DownloadDir(ctx, "/vercel", dst, &sandbox.DownloadDirOptions{MaxEntries: 1000})
 			assert.ErrorIs(t, err, sandbox.ErrUnsafeArchive)
 			assert.ErrorContains(t, err, c.want)
 			made := -1

@@ -157,32 +157,6 @@ func (s *Session) update(ctx context.Context, op *api.Op, body any) error {
 // Refresh asks the API for the session's present state.
 func (s *Session) Refresh(ctx context.Context) error { return s.update(ctx, api.GetSession, nil) }
 
-// Stop stops the session and every process in it.
-func (s *Session) Stop(ctx context.Context) (*StopResult, error) {
-	answer, err := s.stop(ctx)
-	if err != nil {
-		return nil, err
-	}
-	return stopResult(answer), nil
-}
-
-func (s *Session) stop(ctx context.Context) (*wire.StopAnswer, error) {
-	var answer wire.StopAnswer
-	if err := s.do(ctx, api.StopSession, nil, &answer); err != nil {
-		return nil, err
-	}
-	s.set(answer.Session, nil)
-	return &answer, nil
-}
-
-func stopResult(answer *wire.StopAnswer) *StopResult {
-	r := &StopResult{Session: sessionInfo(&answer.Session)}
-	if answer.Snapshot != nil {
-		r.Snapshot = new(snapshotInfo(answer.Snapshot))
-	}
-	return r
-}
-
 // ExtendTimeout moves the session's end by d.
 func (s *Session) ExtendTimeout(ctx context.Context, d time.Duration) error {
 	if err := checkDuration("d", d); err != nil {

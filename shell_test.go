@@ -128,7 +128,7 @@ func TestShell(t *testing.T) {
 	x.until("ready> ")
 	x.Type("stty size; pwd; echo $TERM\n")
 	x.until("30 100\r\n")
-	x.until("/vercel/sandbox\r\n")
+	x.until("/vercel\r\n")
 	x.until("xterm-256color\r\n")
 	x.until("ready> ")
 
@@ -157,7 +157,7 @@ func TestShell(t *testing.T) {
 // TestShellOptions: the login shell, arguments, directory, environment, sudo.
 func TestShellOptions(t *testing.T) {
 	_, sb := start(t, &sandbox.CreateOptions{Env: sandbox.Env{"FROM": "sandbox"}})
-	require.NoError(t, sb.Mkdir(t.Context(), "/vercel/sandbox/sub dir"))
+	require.NoError(t, sb.Mkdir(t.Context(), "/vercel/sub dir"))
 
 	x := openScreen(t, sb, nil)
 	x.Type("shopt -q login_shell && echo \"a login\" shell; stty size; exit\n")
@@ -168,17 +168,17 @@ func TestShellOptions(t *testing.T) {
 	program := `printf '%s|' "$@" "$FROM" "$WITH" "$TERM" "$PWD" "$(id -un)"`
 	x = openScreen(t, sb, &sandbox.ShellOptions{
 		Command: "sh", Args: []string{"-c", program, "sh", "a b", ""},
-		Env: sandbox.Env{"WITH": "an = and, a comma", "TERM": "vt100"}, Cwd: "/vercel/sandbox/sub dir",
+		Env: sandbox.Env{"WITH": "an = and, a comma", "TERM": "vt100"}, Cwd: "/vercel/sub dir",
 	})
-	x.until("a b||sandbox|an = and, a comma|vt100|/vercel/sandbox/sub dir|vercel-sandbox|")
+	x.until("a b||sandbox|an = and, a comma|vt100|/vercel/sub dir|ubuntu|")
 	assert.Equal(t, 0, x.exit())
 
 	needs.Users(t, sb)
 	x = openScreen(t, sb, &sandbox.ShellOptions{
 		Command: "sh", Args: []string{"-c", program, "sh", "-x"}, Sudo: true,
-		Env: sandbox.Env{"WITH": "secret of root"}, Cwd: "/vercel/sandbox/sub dir",
+		Env: sandbox.Env{"WITH": "secret of root"}, Cwd: "/vercel/sub dir",
 	})
-	x.until("-x||secret of root|xterm-256color|/vercel/sandbox/sub dir|root|")
+	x.until("-x||secret of root|xterm-256color|/vercel/sub dir|root|")
 	assert.Equal(t, 0, x.exit())
 
 	x = openScreen(t, sb, &sandbox.ShellOptions{Sudo: true})
@@ -308,7 +308,7 @@ func TestShellEnds(t *testing.T) {
 	})
 	t.Run("stop", func(t *testing.T) {
 		x := sleeper(t.Context(), "1003")
-		_, err := sb.Stop(t.Context())
+		_, err := sb.Stop(t.Context(), nil)
 		require.NoError(t, err)
 		code, err := x.Wait(t.Context())
 		// The machine may still tell how the program ended.
@@ -545,7 +545,7 @@ func TestShellServiceStarts(t *testing.T) {
 			mu.Lock()
 			begun++
 			mu.Unlock()
-			assert.JSONEq(t, `{"type":"start","command":"","args":["--login"],"env":["TERM=xterm-256color"],"cwd":"/vercel/sandbox","cols":80,"rows":24}`, string(data))
+			assert.JSONEq(t, `{"type":"start","command":"","args":["--login"],"env":["TERM=xterm-256color"],"cwd":"/vercel","cols":80,"rows":24}`, string(data))
 		}
 		for _, text := range []string{`no message`, `{"type":"news"}`, `{"type":"exit","code":12}`} {
 			assert.NoError(t, conn.Write(r.Context(), websocket.MessageText, []byte(text)))

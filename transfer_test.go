@@ -110,7 +110,7 @@ func TestDirectoryRoundTrip(t *testing.T) {
 	var up, down sandbox.Progress
 	require.NoError(t, sb.UploadDir(ctx, local, "tree", &sandbox.UploadOptions{Progress: func(p sandbox.Progress) { up = p }}))
 	assert.Equal(t, up.Total, up.Done)
-	assert.True(t, strings.HasPrefix(up.Path, "/vercel/sandbox/tree/"), up.Path)
+	assert.True(t, strings.HasPrefix(up.Path, "/vercel/tree/"), up.Path)
 
 	back := filepath.Join(t.TempDir(), "made/on/the/way")
 	require.NoError(t, sb.DownloadDir(ctx, "tree", back, &sandbox.DownloadDirOptions{Progress: func(p sandbox.Progress) { down = p }}))
@@ -462,7 +462,7 @@ func TestNamesThatAreNotUTF8(t *testing.T) {
 	assert.Equal(t, "to\xfe", target)
 	real, err := f.RealPath(ctx, name)
 	require.NoError(t, err)
-	assert.Equal(t, "/vercel/sandbox/"+name, real)
+	assert.Equal(t, "/vercel/"+name, real)
 	found, err := f.Exists(ctx, name)
 	require.NoError(t, err)
 	assert.True(t, found)

@@ -36,18 +36,6 @@ func (e *UserError) Error() string {
 	return redact.Printable("sandbox: " + e.Action + ": " + reason)
 }
 
-// UserExistsError is the error of [Sandbox.CreateUser] for a name that is taken.
-// It matches [ErrUserExists].
-type UserExistsError struct{ Username string }
-
-// Error names the user.
-func (e *UserExistsError) Error() string {
-	return fmt.Sprintf("sandbox: create user %q: user already exists", e.Username)
-}
-
-// Is reports whether target is [ErrUserExists].
-func (e *UserExistsError) Is(target error) bool { return target == ErrUserExists }
-
 // Group is a group of users of a sandbox.
 type Group struct {
 	// Name is the name of the group.
@@ -127,7 +115,7 @@ func checkUserName(field, name string) error {
 // it. The sandbox's own user can use the home directory too: files are written
 // to it through the API, which acts as that user.
 //
-// A name that is taken is a [*UserExistsError]. When a later step fails, a
+// A name that is taken matches [ErrUserExists]. When a later step fails, a
 // [*UserError] says which; the user exists then, and [Sandbox.AsUser] returns it.
 func (s *Sandbox) CreateUser(ctx context.Context, username string) (*User, error) {
 	const taken = 9 // useradd's exit code
@@ -140,7 +128,7 @@ func (s *Sandbox) CreateUser(ctx context.Context, username string) (*User, error
 	}
 	_, err = s.userStep(ctx, fmt.Sprintf("create user %q", username), true, "useradd", "-m", "-s", "/bin/bash", username)
 	if e, ok := errors.AsType[*UserError](err); ok && e.ExitCode == taken {
-		return nil, &UserExistsError{Username: username}
+		return nil, fmt.Errorf("sandbox: create user %q: %w", username, ErrUserExists)
 	}
 	if err != nil {
 		return nil, err

@@ -39,9 +39,7 @@ func TestUsers(t *testing.T) {
 
 	_, err = sb.CreateUser(ctx, "alice")
 	assert.ErrorIs(t, err, sandbox.ErrUserExists)
-	exists, ok := errors.AsType[*sandbox.UserExistsError](err)
-	require.True(t, ok)
-	assert.Equal(t, "alice", exists.Username)
+	assert.ErrorContains(t, err, `"alice"`)
 
 	done, err := alice.RunCommand(ctx, "sh", []string{"-c", `printf '%s %s %s' "$(id -un)" "$PWD" "$GREETING"`}, &sandbox.CommandOptions{Env: map[string]string{"GREETING": "hi there"}})
 	require.NoError(t, err)

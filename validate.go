@@ -2,6 +2,7 @@ package sandbox
 
 import (
 	"context"
+	"errors"
 	"maps"
 	"slices"
 	"strings"
@@ -11,12 +12,31 @@ import (
 	"github.com/go-vercel/sandbox/internal/api"
 )
 
+// The limits of the API that hold for every plan. What depends on the plan, as
+// the longest timeout and the largest size, is the API's to say.
+const (
+	maxName           = 128
+	minPort, maxPort  = 1024, 65535
+	maxPorts          = 15
+	maxEnv            = 4096
+	maxTags           = 5
+	maxTagKey         = 128
+	maxTagValue       = 256
+	minTimeout        = time.Second
+	maxTimeout        = 24 * time.Hour
+	minCommandTimeout = 100 * time.Millisecond
+	maxCommandTimeout = 5 * time.Hour
+	minExpiration     = 24 * time.Hour
+	maxKeptSnapshots  = 10
+	maxPageSize       = 50
+)
+
 // checkName refuses sandbox names that would reach another route of the API.
 func checkName(field, name string) error {
 	switch name {
 	case "":
 		return invalid(field, "is empty; a sandbox name is needed")
-	case ".", "..", "sessions", "snapshots":
+	case ".", "..", "sessions", "snapshots", "drives", "features":
 		return invalid(field, "%q can't be the name of a sandbox: the API has another meaning for it", name)
 	}
 	return checkText(field, name)
@@ -61,10 +81,44 @@ func checkText(field, s string) error {
 	return nil
 }
 
+// checkNewName refuses names that the API would not give to a sandbox.
+func checkNewName(field, name string) error {
+	if err := checkName(field, name); err != nil {
+		return err
+	}
+	switch {
+	case len(name) > maxName:
+		return invalid(field, "has %d characters; a name has at most %d", len(name), maxName)
+	case !plainName(name):
+		return invalid(field, "%q can't be the name of a sandbox: letters, digits, - and _ are allowed", name)
+	}
+	return nil
+}
+
+// plainName reports whether s has only what names of sandboxes and drives may
+// have.
+func plainName(s string) bool {
+	return strings.IndexFunc(s, func(r rune) bool {
+		return !('a' <= r && r <= 'z' || 'A' <= r && r <= 'Z' || '0' <= r && r <= '9' || r == '-' || r == '_')
+	}) < 0
+}
+
+// checkPort refuses what is no port at all.
+func checkPort(field string, port int) error {
+	if port < 1 || port > maxPort {
+		return invalid(field, "%d is outside 1 to %d", port, maxPort)
+	}
+	return nil
+}
+
+// checkPorts refuses ports that can't be exposed.
 func checkPorts(field string, ports []int) error {
+	if len(ports) > maxPorts {
+		return invalid(field, "%d ports are given; at most %d can be exposed", len(ports), maxPorts)
+	}
 	for i, p := range ports {
-		if p < 1 || p > 65535 {
-			return invalid(field, "port %d (number %d of the list) is outside 1 to 65535", p, i+1)
+		if p < minPort || p > maxPort {
+			return invalid(field, "port %d (number %d of the list) can't be exposed: it is outside %d to %d", p, i+1, minPort, maxPort)
 		}
 	}
 	return nil
@@ -80,11 +134,99 @@ func checkDuration(field string, d time.Duration) error {
 	return nil
 }
 
-func checkOptionalDuration(field string, d *time.Duration) error {
+// checkRange refuses a length of time that is set but outside of what the API
+// takes.
+func checkRange(field string, d, least, most time.Duration) error {
+	if err := checkDuration(field, d); err != nil || d == 0 {
+		return err
+	}
+	if d < least || d > most {
+		return invalid(field, "%v is outside %v to %v", d, least, most)
+	}
+	return nil
+}
+
+// checkTimeout refuses a timeout that no session can have.
+func checkTimeout(field string, d time.Duration) error {
+	return checkRange(field, d, minTimeout, maxTimeout)
+}
+
+// checkExpiration refuses what no snapshot's expiration can be. Zero, which is
+// for ever, can.
+func checkExpiration(field string, d *time.Duration) error {
 	if d == nil {
 		return nil
 	}
-	return checkDuration(field, *d)
+	if err := checkDuration(field, *d); err != nil {
+		return err
+	}
+	if *d > 0 && *d < minExpiration {
+		return invalid(field, "%v is below %v; zero keeps snapshots for ever", *d, minExpiration)
+	}
+	return nil
+}
+
+// checkVCPUs refuses sizes that no sandbox can have.
+func checkVCPUs(field string, n int) error {
+	switch {
+	case n < 0:
+		return invalid(field, "%d is negative", n)
+	case n > 1 && n%2 != 0:
+		return invalid(field, "%d is odd; 1 or an even number is needed", n)
+	}
+	return nil
+}
+
+// checkRegions refuses lists that can't be meant. The names are the API's to
+// know.
+func checkRegions(region string, failover []string) error {
+	const field = "FailoverRegions"
+	for i, r := range failover {
+		switch {
+		case r == "":
+			return invalid(field, "number %d is empty", i+1)
+		case r == region || slices.Contains(failover[:i], r):
+			return invalid(field, "%q is named twice, or is the Region itself", r)
+		}
+	}
+	return nil
+}
+
+func checkTags(field string, tags map[string]string) error {
+	if len(tags) > maxTags {
+		return invalid(field, "%d tags are given; a sandbox has at most %d", len(tags), maxTags)
+	}
+	for _, k := range slices.Sorted(maps.Keys(tags)) {
+		v := tags[k]
+		switch {
+		case k == "":
+			return invalid(field, "a tag has no key")
+		case utf8.RuneCountInString(k) > maxTagKey:
+			return invalid(field, "the key %.20q… has %d characters; at most %d are allowed", k, utf8.RuneCountInString(k), maxTagKey)
+		case utf8.RuneCountInString(v) > maxTagValue:
+			return invalid(field, "the value of %q has %d characters; at most %d are allowed", k, utf8.RuneCountInString(v), maxTagValue)
+		}
+		if err := errors.Join(checkText(field, k), checkText(field, v)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// checkSandboxEnv refuses an environment that no sandbox can have. What the API
+// counts is not published; names and values alone are the least that it can be.
+func checkSandboxEnv(field string, env map[string]string) error {
+	if err := checkEnv(field, env); err != nil {
+		return err
+	}
+	size := 0
+	for k, v := range env {
+		size += len(k) + len(v)
+	}
+	if size > maxEnv {
+		return invalid(field, "names and values have %d bytes; a sandbox's environment has at most %d in all", size, maxEnv)
+	}
+	return nil
 }
 
 // checkEnv refuses variables that no process could be given. Values are never

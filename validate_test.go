@@ -37,10 +37,10 @@ func TestInvalidArguments(t *testing.T) {
 		{"get: snapshots", `"snapshots"`, get("snapshots")},
 		{"get: NUL", "NUL", get("a\x00b")},
 		{"get: not UTF-8", "UTF-8", get("a\xffb")},
-		{"delete: ..", `".."`, client.Delete(ctx, "..")},
+		{"delete: ..", `".."`, client.Delete(ctx, "..", nil)},
 		{"fork: sessions", `"sessions"`, func() error { _, err := client.Fork(ctx, "sessions", nil); return err }()},
 		{"create: name", `"snapshots"`, create(sandbox.CreateOptions{Name: "snapshots"})},
-		{"create: port 0", "port 0", create(sandbox.CreateOptions{Ports: []int{80, 0}})},
+		{"create: port 0", "port 0", create(sandbox.CreateOptions{Ports: []int{8080, 0}})},
 		{"create: port 70000", "port 70000", create(sandbox.CreateOptions{Ports: []int{70000}})},
 		{"create: negative timeout", "Timeout", create(sandbox.CreateOptions{Timeout: -time.Second})},
 		{"create: microseconds", "millisecond", create(sandbox.CreateOptions{Timeout: time.Microsecond})},
@@ -71,6 +71,55 @@ func TestInvalidArguments(t *testing.T) {
 		{"run: cwd", "Cwd", run("echo", nil, sandbox.CommandOptions{Cwd: "\x00"})},
 		{"getCommand: ..", `".."`, func() error { _, err := sb.GetCommand(ctx, ".."); return err }()},
 		{"getSnapshot: tree", `"tree"`, func() error { _, err := client.GetSnapshot(ctx, "tree"); return err }()},
+		{"create: name of a route", `"drives"`, create(sandbox.CreateOptions{Name: "drives"})},
+		{"create: name with a space", `"a b"`, create(sandbox.CreateOptions{Name: "a b"})},
+		{"create: long name", "at most 128", create(sandbox.CreateOptions{Name: strings.Repeat("a", 129)})},
+		{"create: low port", "1024 to 65535", create(sandbox.CreateOptions{Ports: []int{80}})},
+		{"create: 16 ports", "at most 15", create(sandbox.CreateOptions{Ports: make([]int, 16)})},
+		{"create: short timeout", "1s to 24h", create(sandbox.CreateOptions{Timeout: 999 * time.Millisecond})},
+		{"create: long timeout", "1s to 24h", create(sandbox.CreateOptions{Timeout: 25 * time.Hour})},
+		{"create: odd size", "even", create(sandbox.CreateOptions{VCPUs: 3})},
+		{"create: large environment", "at most 4096", create(sandbox.CreateOptions{Env: map[string]string{"A": strings.Repeat("x", 4096)}})},
+		{"create: 6 tags", "at most 5", create(sandbox.CreateOptions{Tags: map[string]string{"a": "", "b": "", "c": "", "d": "", "e": "", "f": ""}})},
+		{"create: long key", "at most 128", create(sandbox.CreateOptions{Tags: map[string]string{strings.Repeat("k", 129): ""}})},
+		{"create: long value", "at most 256", create(sandbox.CreateOptions{Tags: map[string]string{"k": strings.Repeat("v", 257)}})},
+		{"create: short expiration", "below 24h", create(sandbox.CreateOptions{SnapshotExpiration: new(time.Hour)})},
+		{"create: keep 11", "1 to 10", create(sandbox.CreateOptions{KeepLastSnapshots: &sandbox.KeepLastSnapshots{Count: 11}})},
+		{"create: region twice", "FailoverRegions", create(sandbox.CreateOptions{Region: sandbox.RegionIAD1, FailoverRegions: []string{"iad1"}})},
+		{"create: 5 mounts", "at most 4", create(sandbox.CreateOptions{Mounts: map[string]sandbox.Mount{"/a": {}, "/b": {}, "/c": {}, "/d": {}, "/e": {}}})},
+		{"create: mounts and failover", "one region", create(sandbox.CreateOptions{
+			Mounts: map[string]sandbox.Mount{"/a": {Drive: "d"}}, FailoverRegions: []string{"sfo1"},
+		})},
+		{"create: relative mount", "absolute", create(sandbox.CreateOptions{Mounts: map[string]sandbox.Mount{"a": {Drive: "d"}}})},
+		{"create: mount of the root", "absolute", create(sandbox.CreateOptions{Mounts: map[string]sandbox.Mount{"/./": {Drive: "d"}}})},
+		{"create: overlapping mounts", "overlap", create(sandbox.CreateOptions{Mounts: map[string]sandbox.Mount{"/a/": {Drive: "d"}, "/a/b": {Drive: "e"}}})},
+		{"create: two writers", "read-write", create(sandbox.CreateOptions{Mounts: map[string]sandbox.Mount{"/a": {Drive: "d"}, "/b": {Drive: "d"}}})},
+		{"create: mount mode", `"write"`, create(sandbox.CreateOptions{Mounts: map[string]sandbox.Mount{"/a": {Drive: "d", Mode: "write"}}})},
+		{"create: mount of no drive", "Drive", create(sandbox.CreateOptions{Mounts: map[string]sandbox.Mount{"/a": {}}})},
+		{"fork: overlapping mounts", "overlap", func() error {
+			_, err := client.Fork(ctx, "a", &sandbox.ForkOptions{Mounts: map[string]sandbox.Mount{"/a": {Drive: "d"}, "/a/b": {Drive: "e"}}})
+			return err
+		}()},
+		{"update: relative mount", "absolute", sb.Update(ctx, &sandbox.UpdateOptions{Mounts: map[string]sandbox.Mount{"a": {Drive: "d"}}})},
+		{"update: large environment", "at most 4096", sb.Update(ctx, &sandbox.UpdateOptions{Env: map[string]string{"A": strings.Repeat("x", 4096)}})},
+		{"drive: ..", `".."`, func() error { _, err := client.GetOrCreateDrive(ctx, "..", nil); return err }()},
+		{"drive: long name", "at most 64", func() error { _, err := client.GetDrive(ctx, strings.Repeat("d", 65)); return err }()},
+		{"drive: negative size", "MaxSizeBytes", func() error {
+			_, err := client.GetOrCreateDrive(ctx, "d", &sandbox.DriveOptions{MaxSizeBytes: -1})
+			return err
+		}()},
+		{"drive: delete .", `"."`, client.DeleteDrive(ctx, ".")},
+		{"drive: fork to nothing", "name", func() error { _, err := client.ForkDrive(ctx, "d", ""); return err }()},
+		{"run: short timeout", "100ms to 5h", run("echo", nil, sandbox.CommandOptions{Timeout: time.Millisecond})},
+		{"list: page size", "50", func() error { _, err := client.ListPage(ctx, &sandbox.ListOptions{Limit: 51}); return err }()},
+		{"list: two tags", "one", func() error {
+			_, err := client.ListPage(ctx, &sandbox.ListOptions{Tags: map[string]string{"a": "1", "b": "2"}})
+			return err
+		}()},
+		{"list: prefix of another order", "SortBy", func() error {
+			_, err := client.ListPage(ctx, &sandbox.ListOptions{NamePrefix: "a", SortBy: sandbox.SortByCreatedAt})
+			return err
+		}()},
 		{"list: limit", "Limit", func() error { _, err := client.ListPage(ctx, &sandbox.ListOptions{Limit: -1}); return err }()},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
@@ -93,12 +142,8 @@ func TestServerRefuses(t *testing.T) {
 	assert.Contains(t, err.Error(), e.Message)
 	assert.NotEmpty(t, e.Message)
 
-	ports := make([]int, 40)
-	for i := range ports {
-		ports[i] = 3000 + i
-	}
-	_, err = client.Create(t.Context(), &sandbox.CreateOptions{Ports: ports})
-	assert.Contains(t, strings.ToLower(apiError(t, err).Message), "port")
+	_, err = client.Create(t.Context(), &sandbox.CreateOptions{VCPUs: 1 << 20})
+	assert.Contains(t, strings.ToLower(apiError(t, err).Message), "vcpus")
 
 	_, err = client.Get(t.Context(), "missing", nil)
 	require.ErrorIs(t, err, sandbox.ErrNotFound)

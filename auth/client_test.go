@@ -21,7 +21,7 @@ import (
 
 const (
 	listSandboxes  = "GET vercel.com/api/v2/sandboxes"
-	createSandbox  = "POST vercel.com/api/v2/sandboxes"
+	createSandbox  = "POST vercel.com/api/v3/sandboxes"
 	exchangeOIDC   = "POST api.vercel.com/v1/projects/prj_oidc/token"
 	emptyListing   = `{"sandboxes":[],"pagination":{"count":0,"next":null}}`
 	forbiddenError = `{"error":{"code":"forbidden","message":"The token is not valid"}}`
@@ -87,7 +87,7 @@ func TestCredentialsAreCheckedBeforeARequest(t *testing.T) {
 		for _, p := range []auth.Provider{provider, auth.Static(c)} {
 			client, err := sandbox.NewClient(&sandbox.ClientOptions{Credentials: p, HTTPClient: v.Client()})
 			require.NoError(t, err)
-			for _, err := range []error{list(t, client), client.Delete(t.Context(), "name")} {
+			for _, err := range []error{list(t, client), client.Delete(t.Context(), "name", nil)} {
 				require.ErrorContains(t, err, text)
 				assert.NotContains(t, err.Error(), "planted")
 			}

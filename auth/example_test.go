@@ -42,7 +42,7 @@ func ExampleDevice() {
 // A function deployed on Vercel gets its token with each request.
 func ExampleTokenHandler() {
 	handler := auth.TokenHandler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if err := sandbox.Delete(r.Context(), "my-sandbox"); err != nil {
+		if err := sandbox.Delete(r.Context(), "my-sandbox", nil); err != nil {
 			http.Error(w, "could not delete the sandbox", http.StatusBadGateway)
 		}
 	}))

@@ -86,8 +86,8 @@ func single(h http.Header, name string) (string, error) {
 	return values[0], nil
 }
 
-// audience returns the forward URL through which a request came, in the form
-// that tokens have it: without a trailing slash. The firewall may have appended
+// audience returns the forward URL through which a request came, without a slash
+// at its end. The firewall may have appended
 // the forwarded path to the forward URL's own, with a slash too many when the
 // forward URL ends in one. The paths are compared as they were sent, escapes and
 // all: what is not literally the same is not the same.

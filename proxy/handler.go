@@ -58,9 +58,9 @@ type Options struct {
 
 	// Audience lists the forward URLs for which tokens are accepted, as they are
 	// written in network policies, for instance https://proxy.example.com/hook.
-	// A slash at the end does not matter, and an empty one is for nothing. With it, the address at which
-	// a request arrived is not compared with the token, so that hosts and paths
-	// may be rewritten on the way. Nil takes the forward URL from the request:
+	// With or without a slash at the end means both, and an empty one is for
+	// nothing. With it, the address at which a request arrived is not compared
+	// with the token, so that hosts and paths may be rewritten on the way. Nil takes the forward URL from the request:
 	// see the package documentation for when that is not enough.
 	Audience []string
 

@@ -154,12 +154,17 @@ func TestHandlerForwardURLs(t *testing.T) {
 		t.Run(forward, func(t *testing.T) {
 			for _, original := range []string{"/", "/some/path?x=1", "/some/path/", "/a%2Fb"} {
 				f := &proxytest.Firewall{Authority: authority(), ForwardURL: forward}
-				f.Audience = strings.TrimRight(strings.NewReplacer("PROXY", "proxy", ":443", "").Replace(forward), "/")
+				// What tokens are for is the forward URL to the letter.
+				f.Audience = strings.NewReplacer("PROXY", "proxy", ":443", "").Replace(forward)
 				r, err := f.Forward(httptest.NewRequest("GET", "https://api.example.com"+original, nil))
 				require.NoError(t, err)
 				r.RequestURI = r.URL.RequestURI()
 				o := serve(t, r, proxy.Options{})
 				assert.True(t, o.reached, o.log)
+				for _, written := range []string{strings.TrimRight(f.Audience, "/"), strings.TrimRight(f.Audience, "/") + "/"} {
+					o = serve(t, r, proxy.Options{Audience: []string{written}})
+					assert.True(t, o.reached, "the option as %s: %s", written, o.log)
+				}
 
 				// The firewall may also send it to the bare forward URL, or leave
 				// the slash at the end of that in.

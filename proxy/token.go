@@ -185,16 +185,19 @@ func seconds(v any) (time.Time, bool) {
 	return time.Unix(int64(f), 0).UTC(), true
 }
 
-// checkAudience lets a token through that is meant for one of the forward URLs.
+// checkAudience lets a token through that is meant for one of the forward URLs,
+// which are given without a slash at their ends. A token has the forward URL to
+// the letter as the policy has it, with its slash if there is one.
 func (c *claims) checkAudience(accepted []string) error {
+	meant := func(aud string) bool { return slices.Contains(accepted, strings.TrimSuffix(aud, "/")) }
 	switch aud := c.Audience.(type) {
 	case string:
-		if slices.Contains(accepted, aud) {
+		if meant(aud) {
 			return nil
 		}
 	case []any:
 		for _, a := range aud {
-			if s, ok := a.(string); ok && slices.Contains(accepted, s) {
+			if s, ok := a.(string); ok && meant(s) {
 				return nil
 			}
 		}

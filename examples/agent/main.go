@@ -51,7 +51,7 @@ func run(ctx context.Context, idle time.Duration, user *user) (err error) {
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, sb.Delete(context.WithoutCancel(ctx))) }()
+	defer func() { err = errors.Join(err, sb.Delete(context.WithoutCancel(ctx), nil)) }()
 
 	for {
 		select {

@@ -39,7 +39,7 @@ func run(ctx context.Context, forks, parallel int) (err error) {
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, base.Delete(context.WithoutCancel(ctx))) }()
+	defer func() { err = errors.Join(err, base.Delete(context.WithoutCancel(ctx), nil)) }()
 	var numbers strings.Builder
 	for i := range forks * linesPerFork {
 		fmt.Fprintln(&numbers, i+1)
@@ -94,7 +94,7 @@ func work(ctx context.Context, base string, i int) (sum int, err error) {
 	if err != nil {
 		return 0, err
 	}
-	defer func() { err = errors.Join(err, fork.Delete(context.WithoutCancel(ctx))) }()
+	defer func() { err = errors.Join(err, fork.Delete(context.WithoutCancel(ctx), nil)) }()
 
 	share := fmt.Sprintf("NR > %d && NR <= %d { sum += $1 } END { print sum }", i*linesPerFork, (i+1)*linesPerFork)
 	done, err := fork.RunCommand(ctx, "awk", []string{share, "numbers.txt"}, &sandbox.CommandOptions{KillOnCancel: true})

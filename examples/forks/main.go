@@ -37,7 +37,7 @@ func run(ctx context.Context) (err error) {
 		return err
 	}
 	// A real program keeps its base.
-	defer func() { err = errors.Join(err, base.Delete(context.WithoutCancel(ctx))) }()
+	defer func() { err = errors.Join(err, base.Delete(context.WithoutCancel(ctx), nil)) }()
 
 	// A fork starts from the base's current snapshot, which stopping takes.
 	if err := base.Close(); err != nil {
@@ -67,7 +67,7 @@ func work(ctx context.Context, base, name string) (err error) {
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, fork.Delete(context.WithoutCancel(ctx))) }()
+	defer func() { err = errors.Join(err, fork.Delete(context.WithoutCancel(ctx), nil)) }()
 
 	if err := fork.FS().AppendFile(ctx, "data.txt", []byte("and "+name+"\n")); err != nil {
 		return err

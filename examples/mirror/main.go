@@ -37,7 +37,7 @@ func run(ctx context.Context, dir, out, serve string) (err error) {
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, sb.Delete(context.WithoutCancel(ctx))) }()
+	defer func() { err = errors.Join(err, sb.Delete(context.WithoutCancel(ctx), nil)) }()
 
 	// One request, in constant memory, whatever the size of the folder.
 	err = sb.UploadDir(ctx, dir, "src", &sandbox.UploadOptions{
@@ -52,7 +52,7 @@ func run(ctx context.Context, dir, out, serve string) (err error) {
 
 	// Any command would do; this one leaves a report beside each file.
 	done, err := sb.RunCommand(ctx, "sh", []string{"-c", `mkdir -p ../report && find . -type f -exec sha256sum {} + > ../report/sums.txt && wc -l < ../report/sums.txt`}, &sandbox.CommandOptions{
-		Cwd: "/vercel/sandbox/src", Stdout: os.Stdout, Stderr: os.Stderr,
+		Cwd: "/vercel/src", Stdout: os.Stdout, Stderr: os.Stderr,
 	})
 	if err != nil {
 		return err
@@ -70,7 +70,7 @@ func run(ctx context.Context, dir, out, serve string) (err error) {
 		return nil
 	}
 
-	server := &http.Server{Addr: serve, Handler: showOnly(http.FileServerFS(sb.FS().IOFS(ctx, "/vercel/sandbox"))), ReadHeaderTimeout: 10 * time.Second}
+	server := &http.Server{Addr: serve, Handler: showOnly(http.FileServerFS(sb.FS().IOFS(ctx, "/vercel"))), ReadHeaderTimeout: 10 * time.Second}
 	defer context.AfterFunc(ctx, func() { server.Close() })()
 	fmt.Println("The sandbox's files are at", serve)
 	if err := server.ListenAndServe(); !errors.Is(err, http.ErrServerClosed) {

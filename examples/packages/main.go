@@ -46,7 +46,7 @@ func run(ctx context.Context, pkg, program string) (err error) {
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, sb.Delete(context.WithoutCancel(ctx))) }()
+	defer func() { err = errors.Join(err, sb.Delete(context.WithoutCancel(ctx), nil)) }()
 
 	if pkg != "" {
 		err = asRoot(ctx, sb, "sh", "-c", installPackage, "sh", pkg)
@@ -61,7 +61,7 @@ func run(ctx context.Context, pkg, program string) (err error) {
 		return err
 	}
 	// What was installed outlives the session, as all files do.
-	if _, err := sb.Stop(ctx); err != nil {
+	if _, err := sb.Stop(ctx, nil); err != nil {
 		return err
 	}
 	return use(ctx, sb, program)

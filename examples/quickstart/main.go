@@ -48,7 +48,7 @@ func run(ctx context.Context) (err error) {
 	defer func() {
 		fmt.Println("Deleting the sandbox…")
 		// Also when ctx was interrupted.
-		err = errors.Join(err, sb.Delete(context.WithoutCancel(ctx)))
+		err = errors.Join(err, sb.Delete(context.WithoutCancel(ctx), nil))
 	}()
 
 	if err := sb.WriteFiles(ctx, []sandbox.File{{Path: "program.sh", Text: program}}, nil); err != nil {
@@ -59,7 +59,7 @@ func run(ctx context.Context) (err error) {
 	}
 
 	fmt.Println("Stopping the sandbox…")
-	if _, err := sb.Stop(ctx); err != nil {
+	if _, err := sb.Stop(ctx, nil); err != nil {
 		return err
 	}
 

@@ -38,7 +38,7 @@ func run(ctx context.Context, turns []string) (err error) {
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, sb.Delete(context.WithoutCancel(ctx))) }()
+	defer func() { err = errors.Join(err, sb.Delete(context.WithoutCancel(ctx), nil)) }()
 	python, err := newREPL(ctx, sb)
 	if err != nil {
 		return err

@@ -30,7 +30,7 @@ func run(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, sb.Delete(context.WithoutCancel(ctx))) }()
+	defer func() { err = errors.Join(err, sb.Delete(context.WithoutCancel(ctx), nil)) }()
 
 	if err := sb.FS().WriteFile(ctx, "db.txt", []byte("version 1\n"), 0o644); err != nil {
 		return err

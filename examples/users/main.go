@@ -30,7 +30,7 @@ func run(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, sb.Delete(context.WithoutCancel(ctx))) }()
+	defer func() { err = errors.Join(err, sb.Delete(context.WithoutCancel(ctx), nil)) }()
 
 	writer, err := sb.CreateUser(ctx, "writer")
 	if err != nil {

@@ -57,7 +57,7 @@ func run(ctx context.Context, name string, remove bool) error {
 	}
 	// Nobody needs the machine for the night…
 	fmt.Println("Stopping")
-	if _, err := sb.Stop(ctx); err != nil {
+	if _, err := sb.Stop(ctx, nil); err != nil {
 		return err
 	}
 	// …and the next call, whichever it is, brings it back.
@@ -66,7 +66,7 @@ func run(ctx context.Context, name string, remove bool) error {
 	}
 	if remove {
 		fmt.Println("Deleting")
-		return sb.Delete(ctx)
+		return sb.Delete(ctx, nil)
 	}
 	return nil
 }

@@ -15,6 +15,7 @@ import (
 	"net/http"
 	"net/url"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -32,7 +33,7 @@ type Auth struct{ Token, TeamID string }
 type Config struct {
 	BaseURL    *url.URL
 	HTTPClient *http.Client
-	UserAgent  string
+	UserAgent  func() string // asked before every operation
 	Retry      Retry
 	Logger     *slog.Logger
 	// Secrets takes up the tokens that are sent. What answers and the transport
@@ -43,6 +44,9 @@ type Config struct {
 	// Refresh is asked when an answer says that the token is not accepted. It
 	// returns false when there is no better token.
 	Refresh func(ctx context.Context, stale Auth) (Auth, bool)
+	// OnRateLimit, if set, is told what each answer says of its budget, by any
+	// number of goroutines at once.
+	OnRateLimit func(*Op, RateLimit)
 }
 
 // Client sends operations. It is safe for concurrent use.
@@ -50,7 +54,7 @@ type Client struct {
 	cfg     Config
 	base    string // escaped path prefix
 	retrier *retryablehttp.Client
-	agent   []string
+	limits  sync.Map // *Op to the RateLimit of its last answer
 	// changes is what Changes returns.
 	changes atomic.Uint64
 }
@@ -71,7 +75,6 @@ func New(cfg Config) *Client {
 		cfg:     cfg,
 		base:    cfg.BaseURL.EscapedPath(),
 		retrier: newRetrier(&hc, cfg.Retry),
-		agent:   []string{cfg.UserAgent},
 	}
 }
 
@@ -184,6 +187,7 @@ func (c *Client) send(ctx context.Context, req *Request, whole bool) (*http.Resp
 	c.log(ctx, req, resp, err, a.count, start)
 	req.Uncertain = a.uncertainBefore
 	if resp != nil {
+		c.noteLimit(req.Op, resp.Header)
 		if date, err := http.ParseTime(resp.Header.Get("Date")); err == nil {
 			req.Date = date
 		}
@@ -243,7 +247,7 @@ func (c *Client) request(ctx context.Context, req *Request, auth Auth) *http.Req
 	}
 	header := make(http.Header, 6)
 	header["Authorization"] = []string{"Bearer " + auth.Token}
-	header["User-Agent"] = c.agent
+	header["User-Agent"] = []string{c.cfg.UserAgent()}
 	if req.Open == nil {
 		// The service answers 415 to a POST without one, body or not.
 		header["Content-Type"] = jsonType
@@ -281,6 +285,9 @@ func (c *Client) log(ctx context.Context, req *Request, resp *http.Response, err
 		attrs = append(attrs, slog.Int("status", resp.StatusCode))
 		if id := resp.Header.Get("X-Vercel-Id"); id != "" {
 			attrs = append(attrs, slog.String("requestID", redact.Printable(c.cfg.Secrets.Text(id))))
+		}
+		if r, ok := ReadRateLimit(resp.Header); ok {
+			attrs = append(attrs, slog.Int("rateRemaining", r.Remaining), slog.Int("rateLimit", r.Limit))
 		}
 	}
 	if err != nil {

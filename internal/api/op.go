@@ -48,6 +48,8 @@ type Op struct {
 	// found" after an attempt with an unknown outcome means that the earlier
 	// attempt succeeded.
 	Delete bool
+	// Drive marks operations on drives, which not every project may use.
+	Drive bool
 	// Again is what a second delivery does, by our own retry or by a first
 	// attempt that arrives late. It argues the class.
 	Again string
@@ -66,6 +68,7 @@ func register(op Op) *Op {
 
 const (
 	session  = "/v2/sandboxes/sessions/{session}"
+	drive    = "/v2/sandboxes/drives/{drive}"
 	reads    = "reads once more"
 	askAgain = "sent again"
 	unknown  = "ErrOutcomeUnknown"
@@ -84,13 +87,31 @@ func (op Op) streamed() Op {
 	return op
 }
 
+func (op Op) ofDrives() Op {
+	op.Drive = true
+	return op
+}
+
+func create(path string) Op {
+	return post("create sandbox", path, Once, "makes a second sandbox, which costs and which nobody knows of", unknown)
+}
+
+func createNamed(path string) Op {
+	return post("create sandbox", path, Settled,
+		"is refused, since the name is taken; it would not tell ours from somebody else's",
+		"ErrOutcomeUnknown; GetOrCreate looks the name up and sets up only what carries its own mark")
+}
+
 // The operations of the API.
 var (
-	CreateSandbox = register(post("create sandbox", "/v2/sandboxes", Once,
-		"makes a second sandbox, which costs and which nobody knows of", unknown))
-	CreateNamed = register(post("create sandbox", "/v2/sandboxes", Settled,
-		"is refused, since the name is taken; it would not tell ours from somebody else's",
-		"ErrOutcomeUnknown; GetOrCreate looks the name up and sets up only what carries its own mark"))
+	CreateSandbox = register(create("/v3/sandboxes"))
+	CreateNamed   = register(createNamed("/v3/sandboxes"))
+	// The same with a runtime, which the newer version of the route does not
+	// take. Fork and snapshot stay at this version: later ones keep snapshots
+	// for a shorter time.
+	CreateRuntime      = register(create("/v2/sandboxes"))
+	CreateRuntimeNamed = register(createNamed("/v2/sandboxes"))
+
 	ForkSandbox = register(post("fork sandbox", "/v2/sandboxes/{sandbox}/fork", Once,
 		"makes a second sandbox", unknown))
 	ForkNamed = register(post("fork sandbox", "/v2/sandboxes/{sandbox}/fork", Settled,
@@ -142,6 +163,15 @@ var (
 	WriteFiles = register(post("write files", session+"/fs/write", Safe,
 		"unpacks the same files once more; a first attempt that arrives late could put back what it has of them", askAgain))
 	ReadFile = register(post("read file", session+"/fs/read", Safe, reads, askAgain).streamed())
+
+	ListDrives       = register(read("list drives", "/v2/sandboxes/drives").ofDrives())
+	GetOrCreateDrive = register(post("get or create drive", drive, Safe, "finds the drive that the first one made", askAgain).ofDrives())
+	GetDrive         = register(read("get drive", drive).ofDrives())
+	ForkDrive        = register(post("fork drive", drive+"/fork", Settled,
+		"is refused, since the name is taken", "ErrOutcomeUnknown; the caller looks the name up").ofDrives())
+	DeleteDrive = register(Op{Name: "delete drive", Method: http.MethodDelete, Path: drive, Class: Settled, Delete: true, Drive: true,
+		Again: "deletes whatever bears the name by then, with all that it holds",
+		Lost:  "the name is looked up: none, or another drive, means done; the same one is deleted again"})
 
 	ListSnapshots  = register(read("list snapshots", "/v2/sandboxes/snapshots"))
 	SnapshotTree   = register(read("read snapshot tree", "/v2/sandboxes/snapshots/tree"))

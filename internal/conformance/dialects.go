@@ -3,6 +3,7 @@ package conformance
 import (
 	"cmp"
 	"encoding/json"
+	"fmt"
 	"maps"
 	"slices"
 	"strings"
@@ -151,30 +152,75 @@ type translated struct {
 	answer func([]json.RawMessage) []json.RawMessage
 }
 
+// plainLook gives a look at a sandbox that would start it as one that would not,
+// and other requests as they are.
+func (r *Rules) plainLook(e *Entry) *Entry {
+	if !r.has(ruleStarts) || e.Method != "GET" {
+		return e
+	}
+	return e.without("[resume true]")
+}
+
+// unsorted gives a listing by a prefix of the name without the order that this
+// SDK adds.
+func (r *Rules) unsorted(e *Entry) *Entry {
+	if !r.has(ruleSorted) || e.Method != "GET" || !slices.ContainsFunc(e.Query, func(p any) bool { return strings.HasPrefix(fmt.Sprint(p), "[namePrefix ") }) {
+		return e
+	}
+	return e.without("[sortBy name]")
+}
+
+// without leaves a pair out of the query.
+func (e *Entry) without(pair string) *Entry {
+	i := slices.IndexFunc(e.Query, func(p any) bool { return fmt.Sprint(p) == pair })
+	if i < 0 {
+		return e
+	}
+	rest := new(*e)
+	rest.Query = slices.Delete(slices.Clone(e.Query), i, i+1)
+	return rest
+}
+
 // translate gives the ways in which the official SDK may have made the request,
 // most likely first; none when it is not in other words.
 func (r *Rules) translate(e *Entry) []translated {
+	var rules []string
+	said := e
+	if plainly := r.plainLook(e); plainly != e {
+		rules, said = append(rules, ruleStarts), plainly
+	}
+	if plainly := r.unsorted(said); plainly != said {
+		rules, said = append(rules, ruleSorted), plainly
+	}
+	var list []translated
 	if r.has(ruleIDs) && strings.Contains(e.Path, "%2F") {
-		plainly := new(*e)
-		plainly.Path = strings.ReplaceAll(e.Path, "%2F", "/")
-		return []translated{{rules: []string{ruleIDs}, entry: plainly}}
+		for _, base := range []translated{{rules: rules, entry: said}, {entry: e}} {
+			escaped := new(*base.entry)
+			escaped.Path = strings.ReplaceAll(e.Path, "%2F", "/")
+			list = append(list, translated{rules: append(slices.Clone(base.rules), ruleIDs), entry: escaped})
+		}
+	}
+	if rules != nil {
+		list = append(list, translated{rules: rules, entry: said})
+	}
+	if list != nil {
+		return list
 	}
 	body, ok := e.jsonBody()
 	if r == nil || !ok || e.Method != "POST" || !strings.HasSuffix(e.Path, "/cmd") {
 		return nil
 	}
 	command, _ := body["command"].(string)
-	list, ok := body["args"].([]any)
+	given, ok := body["args"].([]any)
 	if !ok {
 		return nil
 	}
-	args := make([]string, len(list))
-	for i, a := range list {
+	args := make([]string, len(given))
+	for i, a := range given {
 		if args[i], ok = a.(string); !ok {
 			return nil
 		}
 	}
-	var rules []string
 	words := same(command, args)
 	for _, d := range dialects {
 		if d.command != command || !r.has(d.rule) {

@@ -142,7 +142,11 @@ func (d *driver) run(ctx context.Context) []any {
 	results := []any{}
 	for i := range d.scenario.Steps {
 		d.ask("/__wire/step?at=" + strconv.Itoa(i))
-		results = append(results, d.step(ctx, &d.scenario.Steps[i], false))
+		result := d.step(ctx, &d.scenario.Steps[i], false)
+		if result["#refused"] != nil {
+			d.ask("/__wire/refused")
+		}
+		results = append(results, result)
 	}
 	settle := 30 * time.Millisecond
 	for _, ex := range d.scenario.Server {

@@ -102,6 +102,9 @@ func apiError(err error, c *call) map[string]any {
 		out["message"] = "Response JSON is not valid: …"
 	default:
 		out["message"] = "Status code " + strconv.Itoa(e.Status) + " is not ok"
+		if words := serverWords(decoded); words != "" {
+			out["message"] = out["message"].(string) + ": " + words
+		}
 	}
 	if !isJSON {
 		out["text"] = normText(string(e.Body))
@@ -116,6 +119,14 @@ func apiError(err error, c *call) map[string]any {
 		}
 	}
 	return out
+}
+
+// serverWords is the message of an error's body.
+func serverWords(body any) string {
+	m, _ := body.(map[string]any)
+	inner, _ := m["error"].(map[string]any)
+	words, _ := inner["message"].(string)
+	return words
 }
 
 // streamError words a failure of an output stream. A line that does not fit is
@@ -142,11 +153,15 @@ func streamError(err error, c *call) map[string]any {
 }
 
 // userError words a failed step of an operation on users and groups.
-func userError(err error, _ *call) map[string]any {
-	if e, ok := errors.AsType[*sandbox.UserExistsError](err); ok {
+func userError(err error, c *call) map[string]any {
+	if errors.Is(err, sandbox.ErrUserExists) {
+		var a struct {
+			Username string `json:"username"`
+		}
+		_ = c.args(&a)
 		return map[string]any{
-			"kind": "SandboxUserAlreadyExistsError", "username": e.Username,
-			"message": "Failed to create user \"" + e.Username + "\": user already exists",
+			"kind": "SandboxUserAlreadyExistsError", "username": a.Username,
+			"message": "Failed to create user \"" + a.Username + "\": user already exists",
 		}
 	}
 	e, ok := errors.AsType[*sandbox.UserError](err)

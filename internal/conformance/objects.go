@@ -27,6 +27,10 @@ func normValue(v any) any {
 		return map[string]any{"session": v.ID(), "status": string(v.Status())}
 	case *sandbox.Snapshot:
 		return map[string]any{"snapshot": v.ID(), "status": string(v.Status())}
+	case *sandbox.Drive:
+		return map[string]any{"drive": v.Name(), "driveId": v.ID()}
+	case sandbox.Mount:
+		return mountValue(v)
 	case *sandbox.User:
 		return map[string]any{"user": v.Username(), "homeDir": v.HomeDir()}
 	case *sandbox.CommandResult:
@@ -130,14 +134,23 @@ func sandboxData(i sandbox.Info) map[string]any {
 	return withoutNil(map[string]any{
 		"name": i.Name, "persistent": i.Persistent, "region": orNil(i.Region), "vcpus": orNil(i.VCPUs),
 		"memory": orNil(i.MemoryMB), "runtime": orNil(i.Runtime), "image": orNil(i.Image), "timeout": durationMillis(i.Timeout),
-		"networkPolicy": policyAsAPI(i.NetworkPolicy), "totalEgressBytes": ptr(i.TotalEgressBytes),
-		"totalIngressBytes": ptr(i.TotalIngressBytes), "totalActiveCpuDurationMs": ms(i.TotalActiveCPU),
-		"totalDurationMs": ms(i.TotalDuration), "createdAt": timeMillis(i.CreatedAt), "updatedAt": timeMillis(i.UpdatedAt),
+		"networkPolicy": policyAsAPI(i.NetworkPolicy), "totalEgressBytes": orNil(i.TotalEgressBytes),
+		"totalIngressBytes": orNil(i.TotalIngressBytes), "totalActiveCpuDurationMs": durationMillis(i.TotalActiveCPU),
+		"totalDurationMs": durationMillis(i.TotalDuration), "createdAt": timeMillis(i.CreatedAt), "updatedAt": timeMillis(i.UpdatedAt),
 		"expiresAt": timeMillis(i.ExpiresAt), "currentSessionId": i.CurrentSessionID,
 		"currentSnapshotId": orNil(i.CurrentSnapshotID), "status": string(i.Status),
 		"statusUpdatedAt": timeMillis(i.StatusUpdatedAt), "cwd": orNil(i.Cwd), "tags": tags(i.Tags),
 		"snapshotExpiration": ms(i.SnapshotExpiration), "keepLastSnapshots": keepLastValue(i.KeepLastSnapshots),
+		"failoverRegions": list(i.FailoverRegions), "networkId": orNil(i.NetworkID), "mounts": mountsValue(i.Mounts),
 	})
+}
+
+// list keeps nil and empty apart.
+func list(l []string) any {
+	if l == nil {
+		return nil
+	}
+	return plain(l)
 }
 
 func tags(t map[string]string) any {
@@ -167,18 +180,18 @@ func sessionData(i sandbox.SessionInfo) map[string]any {
 		"id": i.ID, "memory": orNil(i.MemoryMB), "vcpus": orNil(i.VCPUs), "region": orNil(i.Region), "runtime": orNil(i.Runtime),
 		"timeout": durationMillis(i.Timeout), "status": string(i.Status), "requestedAt": timeMillis(i.RequestedAt),
 		"startedAt": timeMillis(i.StartedAt), "requestedStopAt": timeMillis(i.RequestedStopAt),
-		"stoppedAt": timeMillis(i.StoppedAt), "abortedAt": timeMillis(i.AbortedAt), "duration": ms(i.Duration),
+		"stoppedAt": timeMillis(i.StoppedAt), "abortedAt": timeMillis(i.AbortedAt), "duration": durationMillis(i.Duration),
 		"sourceSnapshotId": orNil(i.SourceSnapshotID), "snapshottedAt": timeMillis(i.SnapshottedAt),
 		"createdAt": timeMillis(i.CreatedAt), "cwd": orNil(i.Cwd), "updatedAt": timeMillis(i.UpdatedAt),
-		"interactivePort": orNil(i.InteractivePort), "activeCpuDurationMs": ms(i.ActiveCPU),
+		"interactivePort": orNil(i.InteractivePort), "activeCpuDurationMs": durationMillis(i.ActiveCPU),
 		"networkTransfer": transfer(i.NetworkTransfer),
 	})
 	maps.Copy(out, known)
 	return out
 }
 
-func transfer(t *sandbox.NetworkTransfer) any {
-	if t == nil {
+func transfer(t sandbox.NetworkTransfer) any {
+	if t == (sandbox.NetworkTransfer{}) {
 		return nil
 	}
 	return map[string]any{"ingress": float64(t.Ingress), "egress": float64(t.Egress)}
@@ -199,7 +212,7 @@ func snapshotData(i sandbox.SnapshotInfo) map[string]any {
 		"id": i.ID, "sourceSessionId": i.SourceSessionID, "region": orNil(i.Region), "status": string(i.Status),
 		"sizeBytes": float64(i.SizeBytes), "expiresAt": timeMillis(i.ExpiresAt), "createdAt": timeMillis(i.CreatedAt),
 		"updatedAt": timeMillis(i.UpdatedAt), "lastUsedAt": timeMillis(i.LastUsedAt),
-		"creationMethod": orNil(i.CreationMethod), "parentId": orNil(i.ParentID),
+		"creationMethod": orNil(i.CreationMethod), "parentId": orNil(i.ParentID), "regions": list(i.Regions),
 	})
 }
 

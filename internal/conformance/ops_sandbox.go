@@ -53,7 +53,8 @@ func opStop(c *call) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	r, err := sb.Stop(c.ctx)
+	// The official SDK returns what the order was answered with.
+	r, err := sb.Stop(c.ctx, &sandbox.StopOptions{NoWait: true})
 	if err != nil && sb.CurrentSession() == nil {
 		return nil, &textError{"No active session to stop.", err}
 	}
@@ -79,6 +80,17 @@ func opDispose(c *call) (any, error) {
 }
 
 func opDelete(c *call) (any, error) {
+	if sb, ok := c.target.(*sandbox.Sandbox); ok {
+		s := statics{}
+		if err := c.args(&s); err != nil {
+			return nil, err
+		}
+		var o sandbox.DeleteOptions
+		if err := s.get("deleteOrphanSnapshots", &o.DeleteOrphanSnapshots); err != nil {
+			return nil, err
+		}
+		return nil, sb.Delete(c.ctx, &o)
+	}
 	t, err := on[interface{ Delete(context.Context) error }](c)
 	if err != nil {
 		return nil, err
@@ -101,29 +113,33 @@ func opUpdate(c *call) (any, error) {
 	}
 	err = errors.Join(
 		s.get("persistent", &o.Persistent), s.get("resources", &res), s.get("tags", &o.Tags), s.get("ports", &o.Ports),
-		s.get("currentSnapshotId", &o.CurrentSnapshotID),
+		s.get("currentSnapshotId", &o.CurrentSnapshotID), s.get("region", &o.Region), s.get("failoverRegions", &o.FailoverRegions),
 	)
+	if raw, ok := s["networkId"]; ok {
+		o.NetworkID = new(s.text("networkId"))
+		if !isNull(raw) && *o.NetworkID == "" {
+			o.NetworkID = nil
+		}
+	}
 	o.VCPUs = res.VCPUs
 	timeout, terr := s.millis("timeout")
 	if timeout != nil {
 		o.Timeout = *timeout
 	}
-	var eerr, kerr, perr error
+	var eerr, kerr, perr, merr error
+	o.Mounts, merr = c.mounts(s)
 	o.SnapshotExpiration, eerr = s.millis("snapshotExpiration")
 	if raw, ok := s["keepLastSnapshots"]; ok {
 		if isNull(raw) {
-			o.KeepLastSnapshots = sandbox.Clear[sandbox.KeepLastSnapshots]()
+			o.KeepLastSnapshots = &sandbox.KeepLastSnapshots{}
 		} else {
-			var k *sandbox.KeepLastSnapshots
-			if k, kerr = keepLast(raw); kerr == nil {
-				o.KeepLastSnapshots = sandbox.Set(*k)
-			}
+			o.KeepLastSnapshots, kerr = keepLast(raw)
 		}
 	}
 	if raw, ok := s["networkPolicy"]; ok && !isNull(raw) {
 		o.NetworkPolicy, perr = policy(raw)
 	}
-	if err := errors.Join(err, terr, eerr, kerr, perr); err != nil {
+	if err := errors.Join(err, terr, eerr, kerr, perr, merr); err != nil {
 		return nil, err
 	}
 	return nil, sb.Update(c.ctx, &o)
@@ -165,6 +181,9 @@ func opExtendTimeout(c *call) (any, error) {
 }
 
 func opSnapshot(c *call) (any, error) {
+	if drive, ok := c.target.(*sandbox.Drive); ok {
+		return drive.Snapshot(), nil
+	}
 	t, err := on[interface {
 		Snapshot(context.Context, *sandbox.SnapshotOptions) (*sandbox.Snapshot, error)
 	}](c)
@@ -209,7 +228,13 @@ func opList(c *call) (any, error) {
 	); err != nil {
 		return nil, err
 	}
-	first := func() (*sandbox.Page[sandbox.Info], error) { return client.ListPage(c.ctx, &o) }
+	first := func() (*sandbox.Page[sandbox.Info], error) {
+		p, err := client.ListPage(c.ctx, &o)
+		if len(o.Tags) > 1 && errors.Is(err, sandbox.ErrInvalid) {
+			err = &textError{"Filtering by multiple tags is not supported. Pass a single `{ key: value }` tag.", err}
+		}
+		return p, err
+	}
 	return gather(c, l, "sandboxes", first, client.List(c.ctx, &o), sandboxData, nil)
 }
 

@@ -47,6 +47,8 @@ func opDeserialize(c *call) (any, error) {
 		v = &sandbox.Session{}
 	case "Snapshot":
 		v = &sandbox.Snapshot{}
+	case "Drive":
+		v = &sandbox.Drive{}
 	case "Command":
 		v = &sandbox.Command{}
 	case "CommandFinished":

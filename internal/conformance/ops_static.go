@@ -22,6 +22,7 @@ func init() {
 	ops = map[string]func(*call) (any, error){
 		"create": opCreate, "fork": opFork, "get": opGet, "getOrCreate": opGetOrCreate,
 		"list": opList, "snapshotList": opSnapshotList, "snapshotTree": opSnapshotTree, "snapshotGet": opSnapshotGet,
+		"driveGetOrCreate": opDriveGetOrCreate, "driveList": opDriveList,
 		"fetchCount": func(c *call) (any, error) { return float64(c.d.fetches.Load()), nil },
 
 		"props": opProps, "currentSession": opCurrentSession, "domain": opDomain, "stop": opStop, "dispose": opDispose,
@@ -212,6 +213,11 @@ func (c *call) createOptions(s statics) (sandbox.CreateOptions, error) {
 		o.NetworkPolicy, err = policy(raw)
 		errs = append(errs, err)
 	}
+	get("region", &o.Region)
+	get("failoverRegions", &o.FailoverRegions)
+	get("networkId", &o.NetworkID)
+	o.Mounts, err = c.mounts(s)
+	errs = append(errs, err)
 	o.OnResume = c.sandboxHook(s, "onResume")
 	o.Private = s.private()
 	return o, errors.Join(errs...)
@@ -296,7 +302,8 @@ func opFork(c *call) (any, error) {
 	fo := sandbox.ForkOptions{
 		Name: o.Name, Ports: o.Ports, Timeout: o.Timeout, VCPUs: o.VCPUs, Image: o.Image, NetworkPolicy: o.NetworkPolicy,
 		Env: o.Env, Tags: o.Tags, Persistent: o.Persistent, SnapshotExpiration: o.SnapshotExpiration,
-		KeepLastSnapshots: o.KeepLastSnapshots, OnResume: o.OnResume, Private: o.Private,
+		KeepLastSnapshots: o.KeepLastSnapshots, Region: o.Region, FailoverRegions: o.FailoverRegions, NetworkID: o.NetworkID,
+		Mounts: o.Mounts, OnResume: o.OnResume, Private: o.Private,
 	}
 	return once(c, func() (*sandbox.Sandbox, error) { return client.Fork(c.ctx, s.text("sourceSandbox"), &fo) })
 }

@@ -16,10 +16,10 @@ var (
 		"memory":                   func(_ *sandbox.Sandbox, i sandbox.Info) any { return orNil(i.MemoryMB) },
 		"runtime":                  func(_ *sandbox.Sandbox, i sandbox.Info) any { return orNil(i.Runtime) },
 		"image":                    func(_ *sandbox.Sandbox, i sandbox.Info) any { return orNil(i.Image) },
-		"totalEgressBytes":         func(_ *sandbox.Sandbox, i sandbox.Info) any { return ptr(i.TotalEgressBytes) },
-		"totalIngressBytes":        func(_ *sandbox.Sandbox, i sandbox.Info) any { return ptr(i.TotalIngressBytes) },
-		"totalActiveCpuDurationMs": func(_ *sandbox.Sandbox, i sandbox.Info) any { return ms(i.TotalActiveCPU) },
-		"totalDurationMs":          func(_ *sandbox.Sandbox, i sandbox.Info) any { return ms(i.TotalDuration) },
+		"totalEgressBytes":         func(_ *sandbox.Sandbox, i sandbox.Info) any { return orNil(i.TotalEgressBytes) },
+		"totalIngressBytes":        func(_ *sandbox.Sandbox, i sandbox.Info) any { return orNil(i.TotalIngressBytes) },
+		"totalActiveCpuDurationMs": func(_ *sandbox.Sandbox, i sandbox.Info) any { return durationMillis(i.TotalActiveCPU) },
+		"totalDurationMs":          func(_ *sandbox.Sandbox, i sandbox.Info) any { return durationMillis(i.TotalDuration) },
 		"updatedAt":                func(_ *sandbox.Sandbox, i sandbox.Info) any { return isoTime(i.UpdatedAt) },
 		"statusUpdatedAt":          func(_ *sandbox.Sandbox, i sandbox.Info) any { return isoTime(i.StatusUpdatedAt) },
 		"createdAt":                func(_ *sandbox.Sandbox, i sandbox.Info) any { return isoTime(i.CreatedAt) },
@@ -30,6 +30,9 @@ var (
 		"currentSnapshotId":        func(_ *sandbox.Sandbox, i sandbox.Info) any { return orNil(i.CurrentSnapshotID) },
 		"snapshotExpiration":       func(_ *sandbox.Sandbox, i sandbox.Info) any { return ms(i.SnapshotExpiration) },
 		"keepLastSnapshots":        func(_ *sandbox.Sandbox, i sandbox.Info) any { return keepLastValue(i.KeepLastSnapshots) },
+		"failoverRegions":          func(_ *sandbox.Sandbox, i sandbox.Info) any { return plain(append([]string{}, i.FailoverRegions...)) },
+		"networkId":                func(_ *sandbox.Sandbox, i sandbox.Info) any { return orNil(i.NetworkID) },
+		"mounts":                   func(_ *sandbox.Sandbox, i sandbox.Info) any { return mountsValue(i.Mounts) },
 	}
 	// sandboxSessionGetters are those that a sandbox passes on to its session.
 	sandboxSessionGetters = map[string]bool{
@@ -55,10 +58,10 @@ var (
 		"requestedStopAt":  func(_ *sandbox.Session, i sandbox.SessionInfo) any { return isoTime(i.RequestedStopAt) },
 		"stoppedAt":        func(_ *sandbox.Session, i sandbox.SessionInfo) any { return isoTime(i.StoppedAt) },
 		"abortedAt":        func(_ *sandbox.Session, i sandbox.SessionInfo) any { return isoTime(i.AbortedAt) },
-		"duration":         func(_ *sandbox.Session, i sandbox.SessionInfo) any { return ms(i.Duration) },
+		"duration":         func(_ *sandbox.Session, i sandbox.SessionInfo) any { return durationMillis(i.Duration) },
 		"snapshottedAt":    func(_ *sandbox.Session, i sandbox.SessionInfo) any { return isoTime(i.SnapshottedAt) },
 		"updatedAt":        func(_ *sandbox.Session, i sandbox.SessionInfo) any { return isoTime(i.UpdatedAt) },
-		"activeCpuUsageMs": func(_ *sandbox.Session, i sandbox.SessionInfo) any { return ms(i.ActiveCPU) },
+		"activeCpuUsageMs": func(_ *sandbox.Session, i sandbox.SessionInfo) any { return durationMillis(i.ActiveCPU) },
 		"networkTransfer":  func(_ *sandbox.Session, i sandbox.SessionInfo) any { return transfer(i.NetworkTransfer) },
 	}
 	snapshotGetters = map[string]func(sandbox.SnapshotInfo) any{
@@ -69,6 +72,7 @@ var (
 		"createdAt":       func(i sandbox.SnapshotInfo) any { return isoTime(i.CreatedAt) },
 		"updatedAt":       func(i sandbox.SnapshotInfo) any { return isoTime(i.UpdatedAt) },
 		"expiresAt":       func(i sandbox.SnapshotInfo) any { return isoTime(i.ExpiresAt) },
+		"regions":         func(i sandbox.SnapshotInfo) any { return list(i.Regions) },
 	}
 	userGetters = map[string]func(*sandbox.User) any{
 		"username": func(u *sandbox.User) any { return u.Username() },
@@ -118,6 +122,10 @@ func prop(target any, name string) (any, error) {
 		}
 	case *sandbox.Snapshot:
 		if get, ok := snapshotGetters[name]; ok {
+			return get(t.Info()), nil
+		}
+	case *sandbox.Drive:
+		if get, ok := driveGetters[name]; ok {
 			return get(t.Info()), nil
 		}
 	case *sandbox.User:

@@ -22,6 +22,8 @@ func (x *reconciler) requests() {
 		if ok1 && ok2 {
 			x.modeZero(w, g)
 			x.envOrder(w, g)
+			x.agent(w, g)
+			x.forkMounts(w, g)
 			if x.rules.has(ruleCloses) && w["clientClosed"] == false && g["clientClosed"] == true && w["method"] == "GET" {
 				x.used(ruleCloses)
 				w["clientClosed"] = true
@@ -50,6 +52,30 @@ func tarOf(r map[string]any) []any {
 	body, _ := r["body"].(map[string]any)
 	list, _ := body["tar"].([]any)
 	return list
+}
+
+// agent is about a text that is no name.
+func (x *reconciler) agent(w, g map[string]any) {
+	text, ok := w["agent"].(string)
+	if ok && g["agent"] == nil && x.rules.has(ruleAgent) && strings.ContainsFunc(text, func(r rune) bool { return r <= ' ' || r > '~' }) {
+		x.used(ruleAgent)
+		delete(w, "agent")
+	}
+}
+
+// forkMounts is about the mounts of a fork.
+func (x *reconciler) forkMounts(w, g map[string]any) {
+	if path, _ := w["path"].(string); !x.rules.has(ruleForkMounts) || !strings.HasSuffix(path, "/fork") {
+		return
+	}
+	wb, _ := w["body"].(map[string]any)
+	gb, _ := g["body"].(map[string]any)
+	sent, _ := wb["json"].(map[string]any)
+	ours, _ := gb["json"].(map[string]any)
+	if mounts, ok := ours["mounts"]; ok && sent != nil && sent["mounts"] == nil {
+		x.used(ruleForkMounts)
+		sent["mounts"] = mounts
+	}
 }
 
 // envOrder is about the environment of a user's command, which becomes

@@ -24,6 +24,10 @@ func (x *reconciler) failure(w, g map[string]any, s *Step, wantErr, gotErr map[s
 			}
 		}
 	}
+	if x.rules.has(ruleDriveErrors) && kind == "APIError" && wantErr["sandboxName"] == "drives" && gotErr["sandboxName"] == nil {
+		x.used(ruleDriveErrors)
+		delete(wantErr, "sandboxName")
+	}
 	gotStatus, _ := gotErr["status"].(float64)
 	switch {
 	case x.rules.has(ruleMedia) && kind == "APIError" && strings.HasPrefix(message, "Expected a stream of ") && gaveValue && x.looseMediaType():
@@ -123,6 +127,23 @@ func (x *reconciler) success(w, g map[string]any, before []Step, s *Step) {
 			x.used(ruleHandleEnd)
 		}
 	}
+	if x.rules.has(ruleRegion) && s.Op == "props" {
+		wm, _ := w["value"].(map[string]any)
+		gm, _ := g["value"].(map[string]any)
+		if ours, asked := gm["region"]; asked && ours == nil && wm["region"] == "iad1" {
+			x.used(ruleRegion)
+			wm["region"] = nil
+		}
+	}
+	if x.rules.has(rulePolicyParts) && unreadTold(w["value"], g["value"]) {
+		x.used(rulePolicyParts)
+	}
+	if x.rules.has(ruleZero) && zeroUsage(w["value"], g["value"]) {
+		x.used(ruleZero)
+	}
+	if x.rules.has(ruleRegions) && regionsTold(w["value"], g["value"]) {
+		x.used(ruleRegions)
+	}
 	if slices.Contains(x.played.Rules, ruleStarting) {
 		started(w["value"], g["value"])
 	}
@@ -134,6 +155,81 @@ func (x *reconciler) success(w, g map[string]any, before []Step, s *Step) {
 			}
 		}
 	}
+}
+
+// unreadTold takes over into w what a policy says of parts that are not known.
+func unreadTold(w, g any) bool {
+	wv, ok1 := w.(map[string]any)
+	gv, ok2 := g.(map[string]any)
+	if !ok1 || !ok2 {
+		return false
+	}
+	used := false
+	if list, ok := gv["unread"].([]any); ok && wv["unread"] == nil {
+		wv["unread"], used = list, true
+	}
+	for k := range wv {
+		used = unreadTold(wv[k], gv[k]) || used
+	}
+	return used
+}
+
+// usage are the fields that say how much was used so far.
+var usage = []string{
+	"totalEgressBytes", "totalIngressBytes", "totalActiveCpuDurationMs", "totalDurationMs", "duration", "activeCpuDurationMs",
+	"activeCpuUsageMs", "networkTransfer",
+}
+
+// zeroUsage takes over into w that nothing was used, which is the same here as
+// that nobody said.
+func zeroUsage(w, g any) bool {
+	used := false
+	switch wv := w.(type) {
+	case []any:
+		gv, _ := g.([]any)
+		for i := range min(len(wv), len(gv)) {
+			used = zeroUsage(wv[i], gv[i]) || used
+		}
+	case map[string]any:
+		gv, ok := g.(map[string]any)
+		for _, k := range usage {
+			nothing := differs("", wv[k], 0.0) == "" || differs("", wv[k], map[string]any{"ingress": 0.0, "egress": 0.0}) == ""
+			if now, there := gv[k]; ok && nothing && now == nil {
+				if wv[k] = nil; !there {
+					delete(wv, k)
+				}
+				used = true
+			}
+		}
+		for k := range wv {
+			used = zeroUsage(wv[k], gv[k]) || used
+		}
+	}
+	return used
+}
+
+// regionsTold takes over into w the list of regions of a snapshot that has none
+// there.
+func regionsTold(w, g any) bool {
+	used := false
+	switch wv := w.(type) {
+	case []any:
+		gv, _ := g.([]any)
+		for i := range min(len(wv), len(gv)) {
+			used = regionsTold(wv[i], gv[i]) || used
+		}
+	case map[string]any:
+		gv, _ := g.(map[string]any)
+		list, _ := gv["regions"].([]any)
+		_, picked := wv["regions"]
+		if wv["regions"] == nil && len(list) == 1 && (picked || wv["sourceSessionId"] != nil && list[0] == wv["region"]) {
+			wv["regions"], used = list, true
+		}
+		for k := range wv {
+			used = regionsTold(wv[k], gv[k]) || used
+		}
+	}
+	return used
 }
 
 // routeHas says whether the script has a route with both.
@@ -234,44 +330,4 @@ func mended(w, g any) (any, bool) {
 	default:
 		return w, false
 	}
-}
-
-// mayRefuse says whether a refusal is one that the rule is about: of arguments
-// that the API refuses as well, or that have a meaning that nobody can want.
-func mayRefuse(rule string, w map[string]any, s *Step) bool {
-	if rule != ruleRefused || w["error"] != nil {
-		return true
-	}
-	var a struct {
-		Name     string   `json:"name"`
-		Source   any      `json:"sourceSandbox"`
-		Ports    []int    `json:"ports"`
-		Timeout  *float64 `json:"timeout"`
-		Duration *float64 `json:"durationMs"`
-		Time     *float64 `json:"timeoutMs"`
-		Expires  *float64 `json:"snapshotExpiration"`
-		Expire   *float64 `json:"expiration"`
-		Signal   any      `json:"signal"`
-	}
-	if json.Unmarshal(s.Args, &a) != nil {
-		return false
-	}
-	odd := []any{".", "..", "sessions", "snapshots"}
-	if slices.Contains(odd, any(a.Name)) || slices.Contains(odd, a.Source) {
-		return true
-	}
-	if n, ok := a.Signal.(float64); ok && (n <= 0 || n > 64) {
-		return true
-	}
-	for _, p := range a.Ports {
-		if p < 1 || p > 65535 {
-			return true
-		}
-	}
-	for _, d := range []*float64{a.Timeout, a.Duration, a.Time, a.Expires, a.Expire} {
-		if d != nil && *d < 0 {
-			return true
-		}
-	}
-	return false
 }

@@ -61,6 +61,15 @@ const (
 	ruleTakenAway   = "half-made-taken-away"
 	ruleSpared      = "looked-at-before-replaced"
 	ruleAsked       = "end-asked-for"
+	ruleStarts      = "get-starts"
+	ruleAgent       = "agent-is-a-name"
+	ruleRegion      = "region-not-guessed"
+	ruleRegions     = "regions-always-told"
+	ruleDriveErrors = "drives-are-no-sandbox"
+	ruleForkMounts  = "fork-mounts"
+	ruleSorted      = "prefix-sorts-by-name"
+	rulePolicyParts = "unknown-policy-parts-told"
+	ruleZero        = "usage-of-zero"
 )
 
 var knownRules = []string{
@@ -69,6 +78,7 @@ var knownRules = []string{
 	ruleNoSession, ruleNoPartial, ruleModeZero, rulePrivate, ruleLoginKept, ruleExplicit, ruleDeleted, ruleRefused,
 	ruleRedacted, ruleTarget, ruleNames, ruleDashes, ruleTruncate, ruleChown, ruleRemove, ruleStat, ruleReaddir, ruleAppend, ruleIDs, ruleEnvOrder, ruleMark, ruleTakenAway,
 	ruleSpared, ruleAsked,
+	ruleStarts, ruleAgent, ruleRegion, ruleRegions, ruleDriveErrors, ruleForkMounts, ruleSorted, rulePolicyParts, ruleZero,
 }
 
 // Rule is a departure that is the same in every scenario. It accounts for one
@@ -93,6 +103,10 @@ type Rule struct {
 	// log that was read, once more, and for its command's end, "no snapshot" for
 	// a sandbox without files, and "done" for an empty success.
 	Answer string `json:"answer"`
+	// Everywhere marks a departure that most scenarios begin with: one that
+	// departs by it alone counts as passed, or nothing else could be told from
+	// the counts.
+	Everywhere bool `json:"everywhere"`
 }
 
 // Rules are the rules of a departures.json.
@@ -119,6 +133,13 @@ func (r *Rules) check() error {
 
 func (r *Rules) has(name string) bool {
 	return r != nil && slices.ContainsFunc(r.list, func(x Rule) bool { return x.Rule == name })
+}
+
+// telling leaves out the rules that hold everywhere.
+func (r *Rules) telling(used []string) []string {
+	return slices.DeleteFunc(slices.Clone(used), func(name string) bool {
+		return r != nil && slices.ContainsFunc(r.list, func(x Rule) bool { return x.Rule == name && x.Everywhere })
+	})
 }
 
 // reasons says in words why a scenario departs.

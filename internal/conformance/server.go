@@ -25,6 +25,7 @@ type Entry struct {
 	Query      []any             `json:"query"`
 	Headers    map[string]string `json:"headers"`
 	UA         bool              `json:"ua"`
+	Agent      *string           `json:"agent,omitempty"`
 	Body       any               `json:"body"`
 	Closed     *bool             `json:"clientClosed,omitempty"`
 	Unscripted bool              `json:"unscripted,omitempty"`
@@ -148,6 +149,9 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	case "/__wire/finish":
 		s.finish()
 		return
+	case "/__wire/refused":
+		s.skip()
+		return
 	case "/__wire/step":
 		s.mu.Lock()
 		defer s.mu.Unlock()
@@ -196,9 +200,21 @@ func (s *Server) entry(r *http.Request, body []byte) *Entry {
 	}
 	return &Entry{
 		Method: r.Method, Path: CanonicalPath(path), Query: formPairs(query), Headers: headers,
-		UA:   strings.HasPrefix(r.UserAgent(), s.opts.UserAgent),
+		UA: strings.HasPrefix(r.UserAgent(), s.opts.UserAgent), Agent: agentOf(r.UserAgent()),
 		Body: decodeBody(body, r.Header.Get("Content-Type")),
 	}
+}
+
+// agentOf is the agent phrase of a user agent; nil when there is none.
+func agentOf(userAgent string) *string {
+	_, rest, ok := strings.Cut(userAgent, " agent/")
+	if !ok {
+		return nil
+	}
+	if end := strings.LastIndex(rest, " ("); end >= 0 {
+		rest = rest[:end]
+	}
+	return &rest
 }
 
 // take logs the request and finds its exchange. A request without one is kept
@@ -209,7 +225,7 @@ func (s *Server) take(e *Entry) *Exchange {
 	s.unmark(e)
 	s.raw = append(s.raw, e)
 	rule := s.opts.Rules.unscripted(e, s.ops(), func(r *Rule) bool { return s.ruled(e, r) != nil })
-	if rule != nil && !s.awaited(e) {
+	if rule != nil && !s.awaited(e) && !s.awaited(s.opts.Rules.plainLook(e)) {
 		return s.setAside(e, rule)
 	}
 	if a, ok := appends(e); ok && s.opts.Rules.has(ruleAppend) {
@@ -218,6 +234,9 @@ func (s *Server) take(e *Entry) *Exchange {
 		}
 	}
 	for _, t := range s.likely(e, s.opts.Rules.translate(e)) {
+		if slices.Contains(t.rules, ruleStarts) && !s.looks() {
+			continue // a resume
+		}
 		if ex := s.match(t.entry); ex != nil {
 			s.log = append(s.log, t.entry)
 			s.use(t.rules...)
@@ -240,6 +259,11 @@ func (s *Server) take(e *Entry) *Exchange {
 	e.Unscripted = true
 	s.log = append(s.log, e)
 	return nil
+}
+
+// looks says whether a sandbox may be looked up by the step that runs.
+func (s *Server) looks() bool {
+	return slices.ContainsFunc(s.ops(), func(op string) bool { return op == "get" || op == "getOrCreate" })
 }
 
 func (s *Server) use(rules ...string) {

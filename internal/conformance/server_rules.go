@@ -42,6 +42,33 @@ func (s *Step) ops() []string {
 	return out
 }
 
+// skip takes the exchanges off the script that the official SDK has for the step
+// that runs, which this one refused: they are not for the next steps.
+func (s *Server) skip() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.opts.Want == nil || s.step >= len(s.opts.Want.Results) {
+		return
+	}
+	from := 0
+	for i := range s.step {
+		if n, ok := seenOf(s.opts.Want.Results[i]); ok {
+			from = n
+		}
+	}
+	to, ok := seenOf(s.opts.Want.Results[s.step])
+	if !ok || to > len(s.opts.Want.Requests) {
+		return
+	}
+	for _, r := range s.opts.Want.Requests[min(from, to):to] {
+		raw, err := marshal(r)
+		var e Entry
+		if err == nil && json.Unmarshal(raw, &e) == nil {
+			s.match(&e)
+		}
+	}
+}
+
 // setAside keeps a request out of the log, and gives the answer of the rule.
 func (s *Server) setAside(e *Entry, rule *Rule) *Exchange {
 	e.Unscripted = true
@@ -207,7 +234,7 @@ func (s *Server) likely(e *Entry, list []translated) []translated {
 		return list
 	}
 	next := tolerant(s.opts.Want.Requests[len(s.log)])
-	if differs("", next, tolerant(plain(e))) == "" {
+	if differs("", next, tolerant(plain(e))) == "" && !(s.opts.AnyOrder && s.looks()) {
 		return nil // the same words
 	}
 	i := slices.IndexFunc(list, func(t translated) bool { return differs("", next, tolerant(plain(t.entry))) == "" })

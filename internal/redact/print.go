@@ -73,6 +73,8 @@ func Struct(f fmt.State, verb rune, v any) {
 // shown is what stands for a field's value.
 func shown(kind string, v reflect.Value) any {
 	switch {
+	case kind == "" && v.Kind() == reflect.Pointer && !v.IsNil() && v.Elem().Kind() != reflect.Struct:
+		return v.Elem().Interface() // fmt would print the address
 	case kind == "":
 		return v.Interface()
 	case kind == "url" && v.Kind() == reflect.String:

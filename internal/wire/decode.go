@@ -1,6 +1,7 @@
 package wire
 
 import (
+	"bytes"
 	"encoding/json"
 	"time"
 )
@@ -148,29 +149,16 @@ func (s *scanner) tags() map[string]string {
 	return tags
 }
 
-var policyFields = []string{"mode", "allowedDomains", "allowedCIDRs", "deniedCIDRs", "injectionRules", "forwardRules", "responseRules"}
-
-// networkPolicy reads a network policy, which is likely to be of the given mode.
+// networkPolicy reads a network policy, which is likely to be of the given mode
+// and nothing else.
 func (s *scanner) networkPolicy(mode string) *NetworkPolicy {
 	p := new(NetworkPolicy)
-	s.object(policyFields, func(field int) {
-		switch policyFields[field] {
-		case "mode":
-			p.Mode = s.string(mode)
-		case "allowedDomains":
-			s.rare(&p.AllowedDomains)
-		case "allowedCIDRs":
-			s.rare(&p.AllowedCIDRs)
-		case "deniedCIDRs":
-			s.rare(&p.DeniedCIDRs)
-		case "injectionRules":
-			s.rare(&p.InjectionRules)
-		case "forwardRules":
-			s.rare(&p.ForwardRules)
-		case "responseRules":
-			s.rare(&p.ResponseRules)
-		}
-	})
+	if usual := `{"mode":"` + mode + `"}`; s.peek() == '{' && bytes.HasPrefix(s.b[s.i:], []byte(usual)) {
+		s.i += len(usual)
+		p.Mode = mode
+		return p
+	}
+	s.rare(p)
 	return p
 }
 

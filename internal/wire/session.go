@@ -4,22 +4,13 @@ import (
 	"encoding/json"
 	"maps"
 	"reflect"
-	"strings"
 )
 
 // plainSession is Session without its methods.
 type plainSession Session
 
 // sessionFields names the fields that Session knows.
-var sessionFields = func() map[string]bool {
-	known := map[string]bool{}
-	for f := range reflect.TypeFor[Session]().Fields() {
-		if name, _, _ := strings.Cut(f.Tag.Get("json"), ","); name != "-" {
-			known[name] = true
-		}
-	}
-	return known
-}()
+var sessionFields = jsonNames(reflect.TypeFor[Session]())
 
 // UnmarshalJSON keeps the fields that it does not know in Extra.
 func (s *Session) UnmarshalJSON(data []byte) error {

@@ -40,11 +40,26 @@ type Sandbox struct {
 }
 
 // Mount is a drive at a path of a sandbox. The mode is "read-write" or
-// "snapshot"; older answers say "read-only" for the latter, or nothing for the
-// former.
+// "snapshot".
 type Mount struct {
 	Drive string `json:"drive"`
 	Mode  string `json:"mode,omitempty"`
+}
+
+// UnmarshalJSON also reads the modes of older answers: "read-only" for a
+// snapshot, and nothing for read-write.
+func (m *Mount) UnmarshalJSON(data []byte) error {
+	type plain Mount
+	if err := json.Unmarshal(data, (*plain)(m)); err != nil {
+		return err
+	}
+	switch m.Mode {
+	case "":
+		m.Mode = "read-write"
+	case "read-only":
+		m.Mode = "snapshot"
+	}
+	return nil
 }
 
 // Drive is a disk that outlives sandboxes.
@@ -56,6 +71,8 @@ type Drive struct {
 	MaxSizeBytes       int64  `json:"maxSizeBytes"`
 	CurrentSessionID   string `json:"currentSessionId,omitempty"`
 	CurrentSandboxName string `json:"currentSandboxName,omitempty"`
+	ParentDriveID      string `json:"parentDriveId,omitempty"`
+	RootDriveID        string `json:"rootDriveId,omitempty"`
 	CreatedAt          Time   `json:"createdAt,omitzero"`
 	UpdatedAt          Time   `json:"updatedAt,omitzero"`
 }
@@ -153,45 +170,4 @@ type Command struct {
 type Pagination struct {
 	Count int     `json:"count"`
 	Next  *string `json:"next"`
-}
-
-// NetworkPolicy is a network policy as the API answers it. Header values never
-// come back, only the names.
-type NetworkPolicy struct {
-	Mode           string          `json:"mode"`
-	AllowedDomains []string        `json:"allowedDomains,omitzero"`
-	AllowedCIDRs   []string        `json:"allowedCIDRs,omitzero"`
-	DeniedCIDRs    []string        `json:"deniedCIDRs,omitzero"`
-	InjectionRules []InjectionRule `json:"injectionRules,omitzero"`
-	ForwardRules   []ForwardRule   `json:"forwardRules,omitzero"`
-	ResponseRules  []ResponseRule  `json:"responseRules,omitzero"`
-}
-
-// InjectionRule names the headers that are set on requests to a domain.
-type InjectionRule struct {
-	Domain      string          `json:"domain"`
-	HeaderNames []string        `json:"headerNames,omitzero"`
-	Match       json.RawMessage `json:"match,omitempty"`
-}
-
-// ForwardRule sends requests to a domain through a proxy.
-type ForwardRule struct {
-	Domain     string          `json:"domain"`
-	ForwardURL string          `json:"forwardURL"`
-	Match      json.RawMessage `json:"match,omitempty"`
-}
-
-// ResponseRule answers requests to a domain without forwarding them.
-type ResponseRule struct {
-	Domain   string          `json:"domain"`
-	Match    json.RawMessage `json:"match,omitempty"`
-	Response Response        `json:"response"`
-}
-
-// Response is what a response rule answers with.
-type Response struct {
-	StatusCode  int               `json:"statusCode"`
-	Headers     map[string]string `json:"headers,omitempty"`
-	Body        *string           `json:"body,omitempty"`
-	ContentType *string           `json:"contentType,omitempty"`
 }

@@ -47,7 +47,8 @@ const (
 // out, use [Authority.Sign].
 type Claims struct {
 	Issuer string
-	// Audience is the forward URL, without a slash at its end.
+	// Audience is the forward URL as the policy has it, with its slash if it ends
+	// in one.
 	Audience    string
 	TeamID      string
 	ProjectID   string

@@ -76,7 +76,7 @@ func (f *Firewall) Forward(r *http.Request) (*http.Request, error) {
 	claims := f.Claims
 	claims.Audience = f.Audience
 	if claims.Audience == "" {
-		claims.Audience = strings.TrimRight(f.ForwardURL, "/")
+		claims.Audience = f.ForwardURL
 	}
 	token, err := f.Authority.Token(claims)
 	if err != nil {

@@ -27,7 +27,7 @@ func main() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	if err := sb.Delete(ctx); err != nil {
+	if err := sb.Delete(ctx, nil); err != nil {
 		log.Fatal(err)
 	}
 	_, err = sandbox.Get(ctx, "importer", nil)

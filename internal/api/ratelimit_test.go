@@ -1,0 +1,105 @@
+package api
+
+import (
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+func TestReadRateLimit(t *testing.T) {
+	header := func(limit, remaining, reset string) http.Header {
+		h := http.Header{}
+		for name, v := range map[string]string{"X-Ratelimit-Limit": limit, "X-Ratelimit-Remaining": remaining, "X-Ratelimit-Reset": reset} {
+			if v != "" {
+				h.Set(name, v)
+			}
+		}
+		return h
+	}
+	for _, tc := range []struct {
+		name   string
+		header http.Header
+		want   RateLimit
+		ok     bool
+	}{
+		{"all", header("1000", "997", "1790987560"), RateLimit{1000, 997, time.Unix(1790987560, 0)}, true},
+		{"nothing left", header("20", "0", "1790987503"), RateLimit{20, 0, time.Unix(1790987503, 0)}, true},
+		{"remaining alone", header("", "5", ""), RateLimit{Remaining: 5}, true},
+		{"none", header("", "", ""), RateLimit{}, false},
+		{"limit alone", header("1000", "", "1790987560"), RateLimit{}, false},
+		{"words", header("many", "some", "soon"), RateLimit{}, false},
+		{"negative", header("-1", "-1", "-1"), RateLimit{}, false},
+		{"odd limit and reset", header("-1", "3", "soon"), RateLimit{Remaining: 3}, true},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			got, ok := ReadRateLimit(tc.header)
+			assert.Equal(t, tc.ok, ok)
+			assert.Equal(t, tc.want, got)
+		})
+	}
+}
+
+// TestPollPause: what little is left of a budget is spread over the time until
+// it is whole again.
+func TestPollPause(t *testing.T) {
+	const usual = 500 * time.Millisecond
+	for _, tc := range []struct {
+		name             string
+		limit, remaining int
+		reset            time.Duration
+		want             time.Duration
+	}{
+		{"plenty", 1000, 900, time.Minute, usual},
+		{"a tenth", 1000, 100, time.Minute, usual},
+		{"little", 1000, 19, time.Minute, 3 * time.Second},
+		{"less than a tenth, and soon whole", 1000, 90, time.Second, usual},
+		{"nothing", 1000, 0, 5 * time.Second, 5 * time.Second},
+		{"nothing for long", 1000, 0, time.Minute, maxPollPause},
+		{"reset passed", 1000, 0, -time.Second, usual},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				c := testClient(nil)
+				assert.Equal(t, usual, c.PollPause(GetSession, usual), "before any answer")
+				c.noteLimit(GetSession, http.Header{
+					"X-Ratelimit-Limit":     {fmt.Sprint(tc.limit)},
+					"X-Ratelimit-Remaining": {fmt.Sprint(tc.remaining)},
+					"X-Ratelimit-Reset":     {fmt.Sprint(time.Now().Add(tc.reset).Unix())},
+				})
+				assert.Equal(t, tc.want, c.PollPause(GetSession, usual))
+				assert.Equal(t, usual, c.PollPause(GetSandbox, usual), "another operation has a budget of its own")
+			})
+		})
+	}
+}
+
+// TestOnRateLimit: the budget of every answer is told, those of errors too.
+func TestOnRateLimit(t *testing.T) {
+	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("X-Ratelimit-Limit", "1000")
+		w.Header().Set("X-Ratelimit-Remaining", "42")
+		if r.Method == http.MethodPost {
+			w.WriteHeader(http.StatusBadRequest)
+		}
+		_, _ = w.Write([]byte("{}"))
+	}))
+	defer srv.Close()
+	var told []string
+	base, err := url.Parse(srv.URL)
+	require.NoError(t, err)
+	c := testClient(srv.Client().Transport)
+	c.cfg.BaseURL = base
+	c.cfg.OnRateLimit = func(op *Op, r RateLimit) {
+		told = append(told, fmt.Sprintf("%s: %d of %d", op.Name, r.Remaining, r.Limit))
+	}
+	require.NoError(t, c.Do(t.Context(), &Request{Op: GetSession, Path: []string{"a"}}, nil))
+	require.Error(t, c.Do(t.Context(), &Request{Op: StopSession, Path: []string{"a"}}, nil))
+	assert.Equal(t, []string{"get session: 42 of 1000", "stop session: 42 of 1000"}, told)
+}

@@ -1,0 +1,146 @@
+package conformance
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+
+	"github.com/go-vercel/sandbox"
+)
+
+var driveGetters = map[string]func(sandbox.DriveInfo) any{
+	"driveId":            func(i sandbox.DriveInfo) any { return i.ID },
+	"name":               func(i sandbox.DriveInfo) any { return i.Name },
+	"projectId":          func(i sandbox.DriveInfo) any { return orNil(i.ProjectID) },
+	"region":             func(i sandbox.DriveInfo) any { return orNil(i.Region) },
+	"maxSize":            func(i sandbox.DriveInfo) any { return float64(i.MaxSizeBytes) },
+	"currentSessionId":   func(i sandbox.DriveInfo) any { return orNil(i.CurrentSessionID) },
+	"currentSandboxName": func(i sandbox.DriveInfo) any { return orNil(i.CurrentSandboxName) },
+	"createdAt":          func(i sandbox.DriveInfo) any { return isoTime(i.CreatedAt) },
+	"updatedAt":          func(i sandbox.DriveInfo) any { return isoTime(i.UpdatedAt) },
+}
+
+func opDriveGetOrCreate(c *call) (any, error) {
+	s, client, err := c.static()
+	if err != nil {
+		return nil, err
+	}
+	var o sandbox.DriveOptions
+	if err := errors.Join(s.get("region", &o.Region), s.get("maxSize", &o.MaxSizeBytes)); err != nil {
+		return nil, err
+	}
+	return client.GetOrCreateDrive(c.ctx, s.text("name"), &o)
+}
+
+// opDriveList gathers drives. The official SDK's listing has handles; here it
+// has what is known of each.
+func opDriveList(c *call) (any, error) {
+	s, client, err := c.static()
+	if err != nil {
+		return nil, err
+	}
+	var o sandbox.ListDrivesOptions
+	var bind []string
+	l, err := s.listing()
+	if err := errors.Join(
+		err, s.get("limit", &o.Limit), s.get("sortBy", &o.SortBy), s.get("sortOrder", &o.SortOrder),
+		s.get("namePrefix", &o.NamePrefix), s.get("cursor", &o.Cursor), s.get("bind", &bind),
+	); err != nil {
+		return nil, err
+	}
+	first := func() (*sandbox.Page[sandbox.DriveInfo], error) { return client.ListDrivesPage(c.ctx, &o) }
+	if len(bind) > 0 {
+		p, err := first()
+		if err != nil {
+			return nil, err
+		}
+		for i, name := range bind {
+			drive, err := revived(client, s.text("projectId"), p.Items[i])
+			if err != nil {
+				return nil, err
+			}
+			c.d.store(name, drive)
+		}
+		first = func() (*sandbox.Page[sandbox.DriveInfo], error) { return p, nil }
+	}
+	item := func(i sandbox.DriveInfo) map[string]any {
+		out := map[string]any{"drive": i.Name, "driveId": i.ID}
+		for _, name := range l.Pick {
+			if get, ok := driveGetters[name]; ok {
+				out[name] = get(i)
+			}
+		}
+		return out
+	}
+	return gather(c, l, "drives", first, client.ListDrives(c.ctx, &o), item, nil)
+}
+
+// revived makes a handle of a listed drive without asking for it.
+func revived(client *sandbox.Client, project string, i sandbox.DriveInfo) (*sandbox.Drive, error) {
+	data, err := json.Marshal(map[string]any{"drive": map[string]any{"id": i.ID, "name": i.Name, "projectId": i.ProjectID}, "projectId": project})
+	if err != nil {
+		return nil, err
+	}
+	drive := &sandbox.Drive{}
+	if err := json.Unmarshal(data, drive); err != nil {
+		return nil, err
+	}
+	drive.SetClient(client)
+	return drive, nil
+}
+
+// mounts decodes the mounts of a sandbox. A drive that was saved is mounted
+// read-write, like in the official SDK.
+func (c *call) mounts(s statics) (map[string]sandbox.Mount, error) {
+	raw, ok := s["mounts"]
+	if !ok || isNull(raw) {
+		return nil, nil
+	}
+	var in map[string]json.RawMessage
+	if err := json.Unmarshal(raw, &in); err != nil {
+		return nil, errors.Join(errInvalidMount, err)
+	}
+	out := map[string]sandbox.Mount{}
+	for at, raw := range in {
+		var m struct {
+			Saved string            `json:"saved"`
+			Drive string            `json:"drive"`
+			Mode  sandbox.MountMode `json:"mode"`
+		}
+		if err := json.Unmarshal(raw, &m); err != nil {
+			return nil, errors.Join(errInvalidMount, err)
+		}
+		if m.Saved == "" {
+			out[at] = sandbox.Mount{Drive: m.Drive, Mode: m.Mode}
+			continue
+		}
+		saved, _ := c.d.load(m.Saved)
+		switch v := saved.(type) {
+		case *sandbox.Drive:
+			out[at] = v.ReadWrite()
+		case sandbox.Mount:
+			out[at] = v
+		default:
+			return nil, fmt.Errorf("conformance: %q is %T and can't be mounted", m.Saved, saved)
+		}
+	}
+	return out, nil
+}
+
+// errInvalidMount is a mount that the SDK's type can't hold.
+var errInvalidMount = errors.New("conformance: invalid mount")
+
+func mountsValue(mounts map[string]sandbox.Mount) any {
+	if mounts == nil {
+		return nil
+	}
+	out := map[string]any{}
+	for at, m := range mounts {
+		out[at] = mountValue(m)
+	}
+	return out
+}
+
+func mountValue(m sandbox.Mount) map[string]any {
+	return map[string]any{"drive": m.Drive, "mode": string(m.Mode)}
+}

@@ -1,0 +1,113 @@
+package wire
+
+import (
+	"encoding/json"
+	"maps"
+	"reflect"
+	"strings"
+)
+
+// NetworkPolicy is a network policy as the API answers it. Header values never
+// come back, only the names.
+type NetworkPolicy struct {
+	Mode           string          `json:"mode"`
+	AllowedDomains []string        `json:"allowedDomains,omitzero"`
+	AllowedCIDRs   []string        `json:"allowedCIDRs,omitzero"`
+	DeniedCIDRs    []string        `json:"deniedCIDRs,omitzero"`
+	InjectionRules []InjectionRule `json:"injectionRules,omitzero"`
+	ForwardRules   []ForwardRule   `json:"forwardRules,omitzero"`
+	ResponseRules  []ResponseRule  `json:"responseRules,omitzero"`
+	// Unknown holds the fields that are not above, and the lists with rules that
+	// have such fields.
+	Unknown map[string]json.RawMessage `json:"-"`
+}
+
+// InjectionRule names the headers that are set on requests to a domain.
+type InjectionRule struct {
+	Domain      string          `json:"domain"`
+	HeaderNames []string        `json:"headerNames,omitzero"`
+	Match       json.RawMessage `json:"match,omitempty"`
+}
+
+// ForwardRule sends requests to a domain through a proxy.
+type ForwardRule struct {
+	Domain     string          `json:"domain"`
+	ForwardURL string          `json:"forwardURL"`
+	Match      json.RawMessage `json:"match,omitempty"`
+}
+
+// ResponseRule answers requests to a domain without forwarding them.
+type ResponseRule struct {
+	Domain   string          `json:"domain"`
+	Match    json.RawMessage `json:"match,omitempty"`
+	Response Response        `json:"response"`
+}
+
+// Response is what a response rule answers with.
+type Response struct {
+	StatusCode  int               `json:"statusCode"`
+	Headers     map[string]string `json:"headers,omitempty"`
+	Body        *string           `json:"body,omitempty"`
+	ContentType *string           `json:"contentType,omitempty"`
+}
+
+type plainPolicy NetworkPolicy
+
+var policyKnown = jsonNames(reflect.TypeFor[NetworkPolicy]())
+
+// ruleKnown names the fields of the rules in each list.
+var ruleKnown = map[string]map[string]bool{
+	"injectionRules": jsonNames(reflect.TypeFor[InjectionRule]()),
+	"forwardRules":   jsonNames(reflect.TypeFor[ForwardRule]()),
+	"responseRules":  jsonNames(reflect.TypeFor[ResponseRule]()),
+}
+
+// UnmarshalJSON keeps what it does not know in Unknown.
+func (p *NetworkPolicy) UnmarshalJSON(data []byte) error {
+	var plain plainPolicy
+	if err := json.Unmarshal(data, &plain); err != nil {
+		return err
+	}
+	var all map[string]json.RawMessage
+	if err := json.Unmarshal(data, &all); err != nil {
+		return err
+	}
+	maps.DeleteFunc(all, func(name string, list json.RawMessage) bool {
+		if known, rules := ruleKnown[name]; rules {
+			return onlyKnown(list, known)
+		}
+		return policyKnown[name]
+	})
+	if len(all) > 0 {
+		plain.Unknown = all
+	}
+	*p = NetworkPolicy(plain)
+	return nil
+}
+
+// onlyKnown reports whether the objects of a list have no other fields.
+func onlyKnown(list json.RawMessage, known map[string]bool) bool {
+	var rules []map[string]json.RawMessage
+	if json.Unmarshal(list, &rules) != nil {
+		return false
+	}
+	for _, r := range rules {
+		for name := range r {
+			if !known[name] {
+				return false
+			}
+		}
+	}
+	return true
+}
+
+// jsonNames returns the names of a type's fields in JSON.
+func jsonNames(t reflect.Type) map[string]bool {
+	known := map[string]bool{}
+	for f := range t.Fields() {
+		if name, _, _ := strings.Cut(f.Tag.Get("json"), ","); name != "-" {
+			known[name] = true
+		}
+	}
+	return known
+}

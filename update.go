@@ -1,0 +1,205 @@
+package sandbox
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/go-vercel/sandbox/internal/api"
+	"github.com/go-vercel/sandbox/internal/redact"
+	"github.com/go-vercel/sandbox/internal/wire"
+)
+
+// UpdateOptions names the fields to change. Those that are zero or nil are left
+// as they are. Limits are those of [CreateOptions].
+type UpdateOptions struct {
+	// Persistent says whether the files outlive a session.
+	Persistent *bool
+	// VCPUs is the size from the next session on, with 2048 MB of memory each.
+	VCPUs int
+	// Timeout is how long sessions run. A longer one also extends the running
+	// session.
+	Timeout time.Duration
+	// NetworkPolicy restricts what the sandbox can reach, at once and from now
+	// on.
+	NetworkPolicy *NetworkPolicy
+	// Env replaces the environment that commands are given, from the next
+	// session on; an empty map that is not nil clears it.
+	Env Env
+	// Tags replaces the tags; an empty map that is not nil clears them.
+	Tags map[string]string
+	// Ports replaces the exposed ports; an empty list that is not nil exposes
+	// none.
+	Ports []int
+	// Region is where sessions are started from the next one on, and
+	// FailoverRegions where they are instead; an empty list that is not nil
+	// leaves none.
+	Region          string
+	FailoverRegions []string
+	// Mounts replaces the drives of the sandbox from the next session on; an
+	// empty map that is not nil removes them all.
+	Mounts map[string]Mount
+	// NetworkID moves the sandbox into a Secure Compute network from the next
+	// session on; a pointer to "" takes it out of its one.
+	NetworkID *string
+	// SnapshotExpiration is how long snapshots are kept from now on, at least a
+	// day; zero means for ever.
+	SnapshotExpiration *time.Duration
+	// KeepLastSnapshots replaces the retention policy; a pointer to the zero
+	// value removes it.
+	KeepLastSnapshots *KeepLastSnapshots
+	// CurrentSnapshotID is the snapshot that the next session starts from: an
+	// older one rolls the sandbox back.
+	CurrentSnapshotID string
+}
+
+// Format prints what the fields point to, and no value of Env.
+func (o UpdateOptions) Format(f fmt.State, verb rune) { redact.Struct(f, verb, o) }
+
+type updateBody struct {
+	Persistent         *bool                 `json:"persistent,omitempty"`
+	Resources          *resources            `json:"resources,omitempty"`
+	Timeout            wire.Duration         `json:"timeout,omitzero"`
+	NetworkPolicy      any                   `json:"networkPolicy,omitempty"`
+	Env                map[string]string     `json:"env,omitzero"`
+	Tags               map[string]string     `json:"tags,omitzero"`
+	Ports              []int                 `json:"ports,omitzero"`
+	Region             string                `json:"region,omitempty"`
+	FailoverRegions    []string              `json:"failoverRegions,omitzero"`
+	Mounts             map[string]wire.Mount `json:"mounts,omitzero"`
+	NetworkID          any                   `json:"networkId,omitempty"`
+	SnapshotExpiration *wire.Duration        `json:"snapshotExpiration,omitempty"`
+	KeepLastSnapshots  any                   `json:"keepLastSnapshots,omitempty"`
+	CurrentSnapshotID  string                `json:"currentSnapshotId,omitempty"`
+}
+
+// jsonNull clears a field.
+var jsonNull = json.RawMessage("null")
+
+func (o *UpdateOptions) body() (*updateBody, error) {
+	if err := errors.Join(
+		checkVCPUs("VCPUs", o.VCPUs), checkPorts("Ports", o.Ports), checkTimeout("Timeout", o.Timeout),
+		checkSandboxEnv("Env", o.Env), checkTags("Tags", o.Tags), checkRegions(o.Region, o.FailoverRegions),
+		checkExpiration("SnapshotExpiration", o.SnapshotExpiration),
+	); err != nil {
+		return nil, err
+	}
+	b := &updateBody{
+		Persistent: o.Persistent, Timeout: wire.Duration(o.Timeout), Env: o.Env, Tags: o.Tags, Ports: o.Ports,
+		Region: o.Region, FailoverRegions: o.FailoverRegions,
+		SnapshotExpiration: wire.DurationPtr(o.SnapshotExpiration), CurrentSnapshotID: o.CurrentSnapshotID,
+	}
+	if o.VCPUs > 0 {
+		b.Resources = &resources{VCPUs: o.VCPUs, Memory: 2048 * o.VCPUs}
+	}
+	switch keep := o.KeepLastSnapshots; {
+	case keep == nil:
+	case *keep == (KeepLastSnapshots{}):
+		b.KeepLastSnapshots = jsonNull
+	default:
+		if err := keep.check("KeepLastSnapshots"); err != nil {
+			return nil, err
+		}
+		b.KeepLastSnapshots = keep.toWire()
+	}
+	switch id := o.NetworkID; {
+	case id == nil:
+	case *id == "":
+		b.NetworkID = jsonNull
+	default:
+		b.NetworkID = *id
+	}
+	var err error
+	if b.Mounts, err = mountsToWire(o.Mounts, o.FailoverRegions); err != nil {
+		return nil, err
+	}
+	if o.NetworkPolicy != nil {
+		if b.NetworkPolicy, err = o.NetworkPolicy.toWire(); err != nil {
+			return nil, err
+		}
+	}
+	return b, nil
+}
+
+// Update changes the sandbox's settings. It does not start a stopped sandbox.
+// Where the running session is concerned too (a longer timeout, a network
+// policy), the change is made there as well, unless the session is on its way
+// out. That takes a request more for each, and one more when the session that
+// runs is not the one that the handle knows. All else takes effect when the next
+// session starts.
+func (s *Sandbox) Update(ctx context.Context, opts *UpdateOptions) error {
+	var o UpdateOptions
+	if opts != nil {
+		o = *opts
+	}
+	body, err := o.body()
+	if err != nil {
+		return err
+	}
+	c, err := s.client()
+	if err != nil {
+		return err
+	}
+	var answer wire.UpdateAnswer
+	if err := c.do(ctx, &api.Request{
+		Op: api.UpdateSandbox, Path: []string{s.Name()}, Query: projectQuery(s.st.project), Body: body,
+	}, &answer); err != nil {
+		return err
+	}
+	s.st.mu.Lock()
+	s.st.setInfo(answer.Sandbox)
+	s.st.mu.Unlock()
+	cur := s.CurrentSession()
+	if cur == nil {
+		return nil
+	}
+	if id := answer.Sandbox.CurrentSessionID; id != "" && id != cur.ID() && (o.NetworkPolicy != nil || o.Timeout > 0) {
+		// Somebody else has started a session since. What is set must not stay
+		// unknown to the machine that really runs.
+		if err := s.Refresh(ctx); err != nil {
+			return err
+		}
+		cur = s.CurrentSession()
+	}
+	if o.Ports != nil && answer.Routes != nil {
+		cur.setRoutes(answer.Routes)
+	}
+	if info := cur.wire(); o.Timeout > 0 && Status(info.Status) == StatusRunning {
+		if more := o.Timeout - time.Duration(info.Timeout); more > 0 {
+			if err := unlessStopped(cur.ExtendTimeout(ctx, more)); err != nil {
+				return err
+			}
+		}
+	}
+	if o.NetworkPolicy != nil {
+		_, err := cur.UpdateNetworkPolicy(ctx, o.NetworkPolicy)
+		return unlessStopped(err)
+	}
+	return nil
+}
+
+// unlessStopped tolerates that a session is on its way out: the sandbox's own
+// settings hold from the next one on.
+func unlessStopped(err error) error {
+	if errors.Is(err, ErrStopped) {
+		return nil
+	}
+	return err
+}
+
+// UpdateNetworkPolicy replaces the policy that is in force in the running
+// session, resuming the sandbox if it is stopped, and returns it as the API
+// understood it, with the values of headers redacted. The platform keeps it for
+// later sessions too: what is opened for one task stays open until it is closed.
+// [Sandbox.Update] sets a policy without starting the sandbox.
+func (s *Sandbox) UpdateNetworkPolicy(ctx context.Context, policy *NetworkPolicy) (*NetworkPolicy, error) {
+	return withResume(ctx, s, func(cur *Session) (*NetworkPolicy, error) { return cur.UpdateNetworkPolicy(ctx, policy) })
+}
+
+// ExtendTimeout moves the end of the running session by d, resuming the sandbox
+// if it is stopped. How far it can be moved is the plan's to say.
+func (s *Sandbox) ExtendTimeout(ctx context.Context, d time.Duration) error {
+	return withResumeDo(ctx, s, func(cur *Session) error { return cur.ExtendTimeout(ctx, d) })
+}
