@@ -122,6 +122,7 @@ func TestPlatform(t *testing.T) {
 		{"2b", "files gone: 400 with a code that says nothing", [][2]string{{getBox, `400 {"error":{"code":"bad_request","message":"Cannot resume sandbox: no snapshot available."}}`}}, nil, filesGone},
 		{"2c", "files gone: 410", [][2]string{{getBox, `410 {"error":{"code":"snapshot_not_found","message":"Cannot resume sandbox: no snapshot available."}}`}}, nil, filesGone},
 		{"2d", "files gone: the sandbox is made anew", [][2]string{
+			{getBox + "?resume=false", boxStale},
 			{getBox, `400 {"error":{"code":"bad_request","message":"Cannot resume sandbox: no snapshot available."}}`},
 			{"DELETE /v2/sandboxes/box", `200 {"sandbox":{"name":"box","status":"stopped"}}`}, {"POST /v3/sandboxes", boxRuns},
 		}, nil, func(t *testing.T, s *service, c *sandbox.Client) {

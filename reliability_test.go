@@ -107,7 +107,7 @@ func TestRunOnceThoughSessionEnds(t *testing.T) {
 			_, err = direct.FS().ReadFile(t.Context(), "charged")
 		}
 		close(cut)
-		_, err = direct.Stop(t.Context())
+		_, err = direct.Stop(t.Context(), nil)
 		assert.NoError(t, err)
 	}()
 	_, err := sb.RunCommand(t.Context(), "sh", []string{"-c", "echo once >> charged; sleep 60"}, nil)
@@ -135,7 +135,7 @@ func TestHookErrorsAreNotTheAPIs(t *testing.T) {
 			sb, err := c.Create(t.Context(), &sandbox.CreateOptions{Name: "work"})
 			require.NoError(t, err)
 			fetch(t, sb, "sh", "-c", "echo chapter > thesis")
-			_, err = sb.Stop(t.Context())
+			_, err = sb.Stop(t.Context(), nil)
 			require.NoError(t, err)
 			var runs atomic.Int64
 			opts := &sandbox.CreateOptions{Resume: new(true), OnResume: func(context.Context, *sandbox.Sandbox) error {
@@ -164,7 +164,7 @@ func TestReplacedMeanwhile(t *testing.T) {
 	a := clientOf(t, srv, sandbox.ClientOptions{})
 	sb, err := a.Create(t.Context(), &sandbox.CreateOptions{Name: "work"})
 	require.NoError(t, err)
-	res, err := sb.Stop(t.Context())
+	res, err := sb.Stop(t.Context(), nil)
 	require.NoError(t, err)
 	snap, err := a.GetSnapshot(t.Context(), res.Snapshot.ID)
 	require.NoError(t, err)
@@ -360,9 +360,9 @@ func TestDeleteOnlyOurs(t *testing.T) {
 					return nil, errReset
 				})
 				if way == "handle" {
-					err = sb.Delete(t.Context())
+					err = sb.Delete(t.Context(), nil)
 				} else {
-					err = c.Delete(t.Context(), "shared")
+					err = c.Delete(t.Context(), "shared", nil)
 				}
 				_, getErr := other.Get(t.Context(), "shared", nil)
 				if lost == "and the name was taken" {
@@ -719,7 +719,7 @@ func TestLostMkdir(t *testing.T) {
 func TestDeletedSandboxIsNoMissingFile(t *testing.T) {
 	t.Parallel()
 	srv, sb := start(t, nil)
-	require.NoError(t, clientOf(t, srv, sandbox.ClientOptions{}).Delete(t.Context(), sb.Name()))
+	require.NoError(t, clientOf(t, srv, sandbox.ClientOptions{}).Delete(t.Context(), sb.Name(), nil))
 	_, err := sb.FS().ReadFile(t.Context(), "x")
 	require.ErrorIs(t, err, sandbox.ErrNotFound)
 	assert.NotErrorIs(t, err, os.ErrNotExist)

@@ -62,7 +62,7 @@ func operations(ctx context.Context, c *sandbox.Client) map[string]func() error 
 			return first(c.Get(ctx, "n", &sandbox.GetOptions{Private: map[string]any{"__secret": plantedHeader}}))
 		},
 		"get or create": func() error { return first(c.GetOrCreate(ctx, "n", nil)) },
-		"delete":        func() error { return c.Delete(ctx, "n") },
+		"delete":        func() error { return c.Delete(ctx, "n", nil) },
 		"get snapshot":  func() error { return first(c.GetSnapshot(ctx, "snap_1")) },
 		"list": func() error {
 			for _, err := range c.List(ctx, nil) {
@@ -303,7 +303,7 @@ func TestHandlesFromJSON(t *testing.T) {
 					return err
 				}
 				s.SetClient(c)
-				return s.Delete(ctx)
+				return s.Delete(ctx, nil)
 			},
 			"a session's ID": func() error {
 				var s sandbox.Session
@@ -347,7 +347,7 @@ func TestHandlesFromJSON(t *testing.T) {
 		var s sandbox.Sandbox
 		require.NoError(t, s.UnmarshalJSON(with(sb, "thename", name)))
 		s.SetClient(c)
-		assert.ErrorIs(t, s.Delete(ctx), sandbox.ErrInvalid, name)
+		assert.ErrorIs(t, s.Delete(ctx, nil), sandbox.ErrInvalid, name)
 	}
 	mu.Lock()
 	defer mu.Unlock()

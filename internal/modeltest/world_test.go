@@ -224,7 +224,7 @@ func (w *world) command(ctx context.Context, s Step) error {
 		arm = func() {
 			w.once(stream, func(req *http.Request) (*http.Response, error) {
 				return w.limit(req, 0, 2, func() error {
-					_, err := w.same.Stop(ctx)
+					_, err := w.same.Stop(ctx, nil)
 					return errors.Join(err, syscall.ECONNRESET)
 				})
 			})
@@ -355,7 +355,7 @@ func (w *world) write(ctx context.Context, s Step) error {
 	}
 	_, err = f.Write(piece)
 	if err == nil && s.Fault == Stop {
-		if _, err := same.Stop(ctx); err != nil {
+		if _, err := same.Stop(ctx, nil); err != nil {
 			return err
 		}
 	}
@@ -441,7 +441,7 @@ func (w *world) replace(ctx context.Context, s Step) error {
 	if err != nil {
 		return err
 	}
-	stopped, err := box.Stop(ctx)
+	stopped, err := box.Stop(ctx, nil)
 	if err != nil {
 		return err
 	}
@@ -487,7 +487,7 @@ func (w *world) resume(ctx context.Context, s Step) error {
 	if err := box.FS().WriteFile(ctx, "kept", []byte("kept"), 0o644); err != nil {
 		return err
 	}
-	if _, err := box.Stop(ctx); err != nil {
+	if _, err := box.Stop(ctx, nil); err != nil {
 		return err
 	}
 	runs := 0
