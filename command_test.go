@@ -112,15 +112,41 @@ func TestExitCodes(t *testing.T) {
 }
 
 // TestOutputOrder: what was kept comes back by stream, and both streams in the
-// order in which they came.
+// order in which they came: each piece is written when the one before it has been
+// seen.
 func TestOutputOrder(t *testing.T) {
+	t.Parallel()
 	_, sb := start(t, nil)
-	script := []string{"-c", "for i in 1 2 3; do echo out $i; sleep 0.05; echo err $i >&2; sleep 0.05; done"}
-	done, err := sb.RunCommand(t.Context(), "sh", script, nil)
-	require.NoError(t, err)
-	cmd, err := sb.StartCommand(t.Context(), "sh", script, nil)
-	require.NoError(t, err)
-	for name, c := range map[string]*sandbox.Command{"waited": done.Command, "detached": cmd} {
+	script := []string{"-c", `go() { until [ -e "$0-$1" ]; do sleep 0.01; done; }
+		for i in 1 2 3; do echo out $i; go o$i; echo err $i >&2; go e$i; done`}
+	for _, name := range []string{"waited", "detached"} {
+		id := "order-" + name
+		started := make(chan *sandbox.Command, 1)
+		go func() {
+			defer close(started)
+			args, opts := append(slices.Clone(script), name), &sandbox.CommandOptions{ID: id}
+			if name == "detached" {
+				if cmd, err := sb.StartCommand(t.Context(), "sh", args, opts); assert.NoError(t, err) {
+					started <- cmd
+				}
+				return
+			}
+			if done, err := sb.RunCommand(t.Context(), "sh", args, opts); assert.NoError(t, err) {
+				started <- done.Command
+			}
+		}()
+		var other *sandbox.Command
+		require.Eventually(t, func() (found bool) {
+			var err error
+			other, err = sb.GetCommand(t.Context(), id)
+			return err == nil
+		}, 20*time.Second, 10*time.Millisecond)
+		for line, err := range other.Lines(t.Context()) {
+			require.NoError(t, err)
+			require.NoError(t, sb.FS().WriteFile(t.Context(), name+"-"+line.Data[:1]+line.Data[4:], nil, 0o644))
+		}
+		c := <-started
+		require.NotNil(t, c)
 		out, err := c.Stdout(t.Context())
 		require.NoError(t, err)
 		assert.Equal(t, "out 1\nout 2\nout 3\n", out, name)

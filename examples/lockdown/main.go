@@ -50,10 +50,11 @@ func run(ctx context.Context, page string) error {
 	if err != nil {
 		return err
 	}
-	sb, err := sandbox.Create(ctx, &sandbox.CreateOptions{
-		Persistent:    new(false),
-		NetworkPolicy: sandbox.AllowDomains(u.Hostname()), // and nothing else
-	})
+	policy := sandbox.AllowDomains(u.Hostname()) // and nothing else
+	if u.Scheme != "https" {
+		policy = sandbox.AllowAll() // domains are told by TLS: plain HTTP can't be allowed by name
+	}
+	sb, err := sandbox.Create(ctx, &sandbox.CreateOptions{Persistent: new(false), NetworkPolicy: policy})
 	if err != nil {
 		return err
 	}
