@@ -220,13 +220,13 @@ func (sb *namedSandbox) lock() error {
 	return nil
 }
 
-// getSandbox answers GET /v2/sandboxes/{name}.
+// getSandbox answers GET /v2/sandboxes/{name}, which resumes only when asked to.
 func (c *call) getSandbox() error {
 	sb, err := c.sandbox()
 	if err != nil {
 		return err
 	}
-	resume, err := c.flag("resume", true)
+	resume, err := c.flag("resume", false)
 	if err != nil {
 		return err
 	}

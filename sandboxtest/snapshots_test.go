@@ -55,9 +55,11 @@ func TestPersistence(t *testing.T) {
 		assert.Equal(t, made.Session.ID, stopped.Snapshot.SourceSessionID)
 		assert.Equal(t, stopped, c.stop(made.Session.ID), "a second stop answers the same")
 
-		idle := c.get("one", "&resume=false", 200)
-		assert.False(t, idle.Resumed)
-		assert.Equal(t, "stopped", idle.Session.Status)
+		for _, query := range []string{"", "&resume=false"} {
+			idle := c.get("one", query, 200)
+			assert.False(t, idle.Resumed)
+			assert.Equal(t, "stopped", idle.Session.Status)
+		}
 
 		back := c.get("one", "&resume=true", 200)
 		assert.True(t, back.Resumed)

@@ -184,6 +184,7 @@ func sessionData(i sandbox.SessionInfo) map[string]any {
 		"sourceSnapshotId": orNil(i.SourceSnapshotID), "snapshottedAt": timeMillis(i.SnapshottedAt),
 		"createdAt": timeMillis(i.CreatedAt), "cwd": orNil(i.Cwd), "updatedAt": timeMillis(i.UpdatedAt),
 		"interactivePort": orNil(i.InteractivePort), "activeCpuDurationMs": durationMillis(i.ActiveCPU),
+		"architecture": orNil(i.Architecture), "sourceSandboxName": orNil(i.SandboxName), "projectId": orNil(i.ProjectID),
 		"networkTransfer": transfer(i.NetworkTransfer),
 	})
 	maps.Copy(out, known)
