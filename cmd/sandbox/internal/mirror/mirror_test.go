@@ -10,6 +10,8 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/go-vercel/sandbox/internal/needs"
 )
 
 func write(t *testing.T, dir, name, content string) {
@@ -38,7 +40,7 @@ func TestIgnore(t *testing.T) {
 func TestListing(t *testing.T) {
 	t.Parallel()
 	if out, err := exec.Command("find", "--version").CombinedOutput(); err != nil {
-		t.Skipf("GNU find is not there: %s", out)
+		needs.Missing(t, "GNU find is not there: %s", out)
 	}
 	dir := t.TempDir()
 	write(t, dir, "a b/c\nd", "x")

@@ -5,7 +5,6 @@ import (
 	"crypto/rand"
 	"io"
 	"net"
-	"os/exec"
 	"strconv"
 	"testing"
 	"time"
@@ -15,16 +14,13 @@ import (
 
 	"github.com/go-vercel/sandbox"
 	"github.com/go-vercel/sandbox/cmd/sandbox/internal/tunnel"
+	"github.com/go-vercel/sandbox/internal/needs"
 	"github.com/go-vercel/sandbox/sandboxtest"
 )
 
 func newSandbox(t *testing.T) *sandbox.Sandbox {
 	t.Helper()
-	for _, program := range []string{"bash", "stty", "python3"} {
-		if _, err := exec.LookPath(program); err != nil {
-			t.Skip(err)
-		}
-	}
+	needs.Programs(t, "bash", "stty", "python3")
 	sb, err := sandboxtest.New(t, nil).Client().Create(t.Context(), nil)
 	require.NoError(t, err)
 	return sb
