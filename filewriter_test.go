@@ -523,3 +523,58 @@ func TestRelativeAfterResume(t *testing.T) {
 		assert.Equal(t, "x", string(got), name)
 	}
 }
+
+// Calls end with their context when the API is silent: at once, or after what
+// is documented for the kill of their command and for cleaning up.
+func TestFilesEndWithTheirContext(t *testing.T) {
+	t.Parallel()
+	const kill, cleanup = 5 * time.Second, 2 * time.Second
+	for name, c := range map[string]struct {
+		bound time.Duration
+		run   func(ctx context.Context, sb *sandbox.Sandbox) error
+	}{
+		"Stat":       {kill, func(ctx context.Context, sb *sandbox.Sandbox) error { _, err := sb.FS().Stat(ctx, "f"); return err }},
+		"ReadFile":   {0, func(ctx context.Context, sb *sandbox.Sandbox) error { _, err := sb.FS().ReadFile(ctx, "f"); return err }},
+		"WriteFile":  {0, func(ctx context.Context, sb *sandbox.Sandbox) error { return sb.FS().WriteFile(ctx, "f", nil, 0o644) }},
+		"AppendFile": {kill, func(ctx context.Context, sb *sandbox.Sandbox) error { return sb.FS().AppendFile(ctx, "f", []byte("x")) }},
+		"AppendFile of much": {cleanup, func(ctx context.Context, sb *sandbox.Sandbox) error {
+			return sb.FS().AppendFile(ctx, "f", make([]byte, 100<<10))
+		}},
+		"FileWriter": {cleanup, func(ctx context.Context, sb *sandbox.Sandbox) error {
+			w, err := sb.FS().Create(ctx, "f", nil)
+			if err != nil {
+				return err
+			}
+			_, err = w.Write(make([]byte, 9<<20))
+			return errors.Join(err, w.Close())
+		}},
+		"DownloadFile": {0, func(ctx context.Context, sb *sandbox.Sandbox) error {
+			return sb.DownloadFile(ctx, "f", path.Join(t.TempDir(), "f"), nil)
+		}},
+		"DownloadDir": {kill, func(ctx context.Context, sb *sandbox.Sandbox) error {
+			return sb.DownloadDir(ctx, ".", t.TempDir(), nil)
+		}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			srv := sandboxtest.New(t, nil)
+			tr := transport(t)
+			var silent atomic.Bool
+			sb, err := clientOf(t, srv, sandbox.ClientOptions{HTTPClient: &http.Client{Transport: roundTripper(func(r *http.Request) (*http.Response, error) {
+				if silent.Load() {
+					<-r.Context().Done()
+					return nil, r.Context().Err()
+				}
+				return tr.RoundTrip(r)
+			})}}).Create(t.Context(), nil)
+			require.NoError(t, err)
+			silent.Store(true)
+			ctx, cancel := context.WithCancel(t.Context())
+			defer cancel()
+			var ended time.Time
+			time.AfterFunc(200*time.Millisecond, func() { ended = time.Now(); cancel() })
+			require.ErrorIs(t, c.run(ctx, sb), context.Canceled)
+			assert.Less(t, time.Since(ended), c.bound+2*time.Second)
+		})
+	}
+}

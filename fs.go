@@ -40,7 +40,8 @@ type owner interface {
 // Most methods run a command of GNU coreutils or findutils in the sandbox, one
 // request each unless they say otherwise. One that fails with a message in
 // another language is asked once more in English; it has done nothing the first
-// time. When the context ends the command is killed.
+// time. When the context ends the command is killed; a method returns at once,
+// or within five seconds when the API does not answer that request.
 type FileSystem struct {
 	t target
 }

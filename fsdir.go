@@ -57,7 +57,8 @@ const appendAttempts = 3
 // among the arguments of a command, which [Sandbox.ListCommands] shows. Longer
 // ones are uploaded to /tmp first, in a file that only the user can read. The
 // error matches [ErrOutcomeUnknown] when nobody can know whether the data were
-// appended: they are never appended twice.
+// appended: they are never appended twice. To remove an upload that is of no use
+// may take two seconds, also when ctx has ended.
 func (f *FileSystem) AppendFile(ctx context.Context, name string, data []byte) error {
 	if err := checkFile("append", name); err != nil {
 		return err

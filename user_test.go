@@ -185,3 +185,39 @@ func TestUserPathsOutside(t *testing.T) {
 		assert.ErrorIs(t, alice.WriteFiles(ctx, []sandbox.File{{Path: bad}}, nil), sandbox.ErrInvalid, bad)
 	}
 }
+
+// What a user's FileSystem makes is the user's, directories on the way too, in
+// which the file API can go on writing.
+func TestUserMakesDirectories(t *testing.T) {
+	t.Parallel()
+	_, sb := start(t, nil)
+	needs.Users(t, sb)
+	alice, err := sb.CreateUser(t.Context(), "alice")
+	require.NoError(t, err)
+	content := strings.Repeat("0123456789", 500_000)
+	for dir, write := range map[string]func(name string) error{
+		"created": func(name string) error {
+			w, err := alice.FS().Create(t.Context(), name, nil)
+			if err != nil {
+				return err
+			}
+			_, err = io.WriteString(w, content)
+			return errors.Join(err, w.Close())
+		},
+		"appended": func(name string) error { return alice.FS().AppendFile(t.Context(), name, []byte(content)) },
+		"short":    func(name string) error { return alice.FS().AppendFile(t.Context(), name, []byte("x")) },
+	} {
+		require.NoError(t, write(dir+"/deep/f"), dir)
+		assert.Equal(t, "alice:alice 644", owners(t, sb, "/home/alice/"+dir+"/deep/f"))
+		assert.Regexp(t, "^alice:.* 770$", owners(t, sb, "/home/alice/"+dir+"/deep"))
+		got, err := alice.FS().ReadFile(t.Context(), dir+"/deep/f")
+		require.NoError(t, err)
+		assert.True(t, dir == "short" || string(got) == content, dir)
+		require.NoError(t, alice.WriteFiles(t.Context(), []sandbox.File{{Path: dir + "/deep/beside"}}, nil), dir)
+	}
+	done, err := sb.RunCommand(t.Context(), "find", []string{"/tmp", "-name", ".piece-*"}, nil)
+	require.NoError(t, err)
+	left, err := done.Stdout(t.Context())
+	require.NoError(t, err)
+	assert.Empty(t, left)
+}
