@@ -123,7 +123,7 @@ func (w *Worker) stop(ctx context.Context, name, vm string) error {
 	if err != nil {
 		return classify(err)
 	}
-	if _, err := cur.Stop(ctx); err != nil && !gone(err) {
+	if _, err := cur.Stop(ctx, nil); err != nil && !gone(err) {
 		return classify(err)
 	}
 	return nil
@@ -157,7 +157,7 @@ func (w *Worker) snapshot(ctx context.Context, name, vm string) (string, error) 
 func (w *Worker) delete(ctx context.Context, name string) error {
 	ctx, stop := alive(ctx)
 	defer stop()
-	if err := w.Client.Delete(ctx, name); err != nil && !errors.Is(err, sandbox.ErrNotFound) {
+	if err := w.Client.Delete(ctx, name, nil); err != nil && !errors.Is(err, sandbox.ErrNotFound) {
 		return classify(err)
 	}
 	return nil

@@ -38,7 +38,7 @@ func (w *Worker) Sweep(ctx context.Context, c client.Client) (stopped int, err e
 		}
 		sb, err := w.Client.Get(ctx, info.Name, &sandbox.GetOptions{Resume: new(false)})
 		if err == nil && sb.Status() == sandbox.StatusRunning {
-			_, err = sb.Stop(ctx)
+			_, err = sb.Stop(ctx, nil)
 			if err == nil {
 				stopped++
 			}

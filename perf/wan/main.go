@@ -277,10 +277,10 @@ func main() {
 		}
 		return nil
 	})
-	measure("Stop", func() error { _, err := sb.Stop(ctx); return err })
+	measure("Stop", func() error { _, err := sb.Stop(ctx, nil); return err })
 	measure("RunCommand resuming", func() error { _, err := sb.RunCommand(ctx, "true", nil, nil); return err })
 	measure("GetOrCreate existing", func() error { _, err := cl.GetOrCreate(ctx, "wan", nil); return err })
 	measure("GetOrCreate new", func() error { _, err := cl.GetOrCreate(ctx, "wan2", nil); return err })
 	measure("Snapshot", func() error { _, err := sb.Snapshot(ctx, nil); return err })
-	measure("Delete", func() error { return sb.Delete(ctx) })
+	measure("Delete", func() error { return sb.Delete(ctx, nil) })
 }
