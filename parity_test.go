@@ -21,7 +21,7 @@ const jsModulesEnv = "SANDBOX_JS_MODULES"
 // declarationFiles are the package's declarations that users meet: those that
 // its index exports, and what their members take and give.
 var declarationFiles = []string{
-	"sandbox", "session", "snapshot", "command", "filesystem", "sandbox-user", "network-policy", "proxy",
+	"sandbox", "session", "snapshot", "drive", "command", "filesystem", "sandbox-user", "network-policy", "proxy",
 	"api-client/api-error", "utils/paginator", "execution-context",
 }
 
@@ -44,7 +44,11 @@ func TestParity(t *testing.T) {
 	}
 
 	modules := os.Getenv(jsModulesEnv)
-	dist := filepath.Join(modules, "@vercel", "sandbox", "dist")
+	// A folder with both versions has the newer one under a name of its own.
+	dist := filepath.Join(modules, "vercel-sandbox-3", "dist")
+	if _, err := os.Stat(dist); err != nil {
+		dist = filepath.Join(modules, "@vercel", "sandbox", "dist")
+	}
 	if _, err := os.Stat(dist); modules == "" || err != nil {
 		if os.Getenv("CI") != "" {
 			t.Fatalf("%s has to name a node_modules folder with @vercel/sandbox", jsModulesEnv)
