@@ -26,6 +26,7 @@ type command struct {
 	args      []string
 	cwd       string
 	startedAt time.Time
+	began     time.Time // by the machine's clock
 	log       *commandLog
 	input     *commandInput // nil without an open standard input
 	done      chan struct{} // closed at the end
@@ -212,7 +213,7 @@ func (sess *session) launchCommand(ctx context.Context, machine *box.Box, chosen
 	maps.Copy(env, p.Env)
 	cmd := &command{
 		sess: sess, id: id, name: p.Command, args: p.Args, cwd: absolute(machine.Account(), p.Cwd),
-		startedAt: s.clock.Now(), log: newCommandLog(s.spool), done: make(chan struct{}),
+		startedAt: s.clock.Now(), began: time.Now(), log: newCommandLog(s.spool), done: make(chan struct{}),
 	}
 	stdout, stderr := newOutputWriter(cmd.log, "stdout"), newOutputWriter(cmd.log, "stderr")
 	if !s.enter() {
@@ -343,6 +344,9 @@ func (c *call) command() (*command, error) {
 	return nil, errCommandNotFound
 }
 
+// minSignalAge is how old a command is at least when a signal reaches it.
+const minSignalAge = 50 * time.Millisecond
+
 // liveCommand is command for what only a command that runs can be asked.
 func (c *call) liveCommand() (*command, error) {
 	cmd, err := c.command()
@@ -432,6 +436,10 @@ func (c *call) killCommand() error {
 	cmd.mu.Lock()
 	proc := cmd.proc
 	cmd.mu.Unlock()
+	// Over a network no signal comes before the program has set its traps.
+	if early := minSignalAge - time.Since(cmd.began); early > 0 && !c.wait(early) {
+		return c.ctx.Err()
+	}
 	switch err := proc.Signal(*p.Signal); {
 	case errors.Is(err, os.ErrProcessDone):
 		return errCommandGone
