@@ -181,7 +181,7 @@ func TestLostAnswers(t *testing.T) {
 // had been taken.
 func TestMachineDies(t *testing.T) {
 	p := newPlay(t, &durabletest.Options{Emulator: sandboxtest.Options{}})
-	p.send(time.Minute, "a", "echo ran >> /vercel/sandbox/log; echo part; sleep 1000")
+	p.send(time.Minute, "a", "echo part; sleep 1000")
 	p.send(2*time.Minute, "b", "echo again")
 	p.At(20*time.Minute, func() { p.SignalWorkflow(signalDestroy, DestroyOptions{}) })
 	var once bool

@@ -40,7 +40,7 @@ func run(ctx context.Context, programs []string) (err error) {
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, sb.Delete(context.WithoutCancel(ctx, nil))) }()
+	defer func() { err = errors.Join(err, sb.Delete(context.WithoutCancel(ctx), nil)) }()
 	if err := sb.FS().WriteFile(ctx, "server.py", []byte(server), 0o644); err != nil {
 		return err
 	}
