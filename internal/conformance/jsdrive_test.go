@@ -212,8 +212,12 @@ func runNode(t *testing.T, modules string, scenario []byte, url, dir string) []a
 	require.NoError(t, os.WriteFile(file, scenario, 0o600))
 	cmd := exec.CommandContext(t.Context(), "node", filepath.Join(recorder, "driver.mjs"))
 	cmd.Dir = dir
+	name := "@vercel/sandbox"
+	if _, err := os.Stat(filepath.Join(modules, "vercel-sandbox-3")); err == nil {
+		name = "vercel-sandbox-3" // a folder with both versions
+	}
 	cmd.Env = []string{
-		"PATH=" + os.Getenv("PATH"), "HOME=" + dir, "WIRE_NODE_MODULES=" + modules, "WIRE_API=" + url, "WIRE_PORT=1",
+		"PATH=" + os.Getenv("PATH"), "HOME=" + dir, "WIRE_NODE_MODULES=" + modules, "WIRE_PACKAGE=" + name, "WIRE_API=" + url, "WIRE_PORT=1",
 		"WIRE_SCENARIO=" + file, "WIRE_OUT=" + out,
 	}
 	printed, err := cmd.CombinedOutput()
