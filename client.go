@@ -9,6 +9,7 @@ import (
 	"net/netip"
 	"net/url"
 	"os"
+	"runtime/debug"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -20,8 +21,28 @@ import (
 	"github.com/go-vercel/sandbox/internal/redact"
 )
 
-// Version is the version of this SDK, as sent in the User-Agent header.
-const Version = "0.1.0"
+// Version returns the version of this SDK, as sent in the User-Agent header: that
+// of the module in the build, or of the next release where the build has none, as
+// in a clone.
+func Version() string { return version() }
+
+const (
+	module      = "github.com/go-vercel/sandbox"
+	nextRelease = "0.2.0"
+)
+
+var version = sync.OnceValue(func() string {
+	info, ok := debug.ReadBuildInfo()
+	if !ok {
+		return nextRelease
+	}
+	for _, m := range append([]*debug.Module{&info.Main}, info.Deps...) {
+		if m.Path == module && m.Replace == nil && strings.HasPrefix(m.Version, "v") {
+			return strings.TrimPrefix(m.Version, "v")
+		}
+	}
+	return nextRelease
+})
 
 // DefaultBaseURL is where the API is when neither [ClientOptions] nor the
 // environment variable VERCEL_SANDBOX_BASE_URL says otherwise.

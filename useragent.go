@@ -17,7 +17,7 @@ func userAgent(own string) func() string {
 	if own != "" {
 		own += " "
 	}
-	sdk := "go-vercel-sandbox/" + Version
+	sdk := "go-vercel-sandbox/" + Version()
 	system := fmt.Sprintf("(%s; %s/%s)", runtime.Version(), runtime.GOOS, runtime.GOARCH)
 	plain := own + sdk + " " + system
 	return func() string {
