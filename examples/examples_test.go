@@ -82,6 +82,14 @@ var programs = []struct {
 			"forks-base has:\nfrom the base\n"},
 	},
 	{
+		name: "drives",
+		want: []string{
+			"drives-first has the drive drives-shared (read-write):\ndrives-second",
+			"(read-write):\nmeasured by the first\n",
+			"drives-reader has the drive drives-shared (snapshot):\nmeasured by the first\nmeasured by the second\n",
+		},
+	},
+	{
 		name: "workspace", args: []string{"-delete"},
 		want: []string{"Created", "1 notes, its worker runs: true", "Stopping", "Resumed", "2 notes, its worker runs: true", "Deleting"},
 	},

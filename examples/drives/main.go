@@ -1,0 +1,76 @@
+// Drives keeps data on a drive that two sandboxes mount one after the other, and
+// lets a third one read it as it was, from a snapshot.
+//
+//	go run ./examples/drives
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log"
+	"os"
+	"os/signal"
+
+	"github.com/go-vercel/sandbox"
+)
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
+	defer stop()
+	if err := run(ctx); err != nil {
+		stop()
+		log.Fatal(err)
+	}
+}
+
+func run(ctx context.Context) (err error) {
+	// Made by the first run that needs it. Sandboxes can only mount drives of
+	// their own region, so both sides had better name it.
+	drive, err := sandbox.GetOrCreateDrive(ctx, "drives-shared", &sandbox.DriveOptions{Region: sandbox.RegionIAD1})
+	if err != nil {
+		return err
+	}
+	// A real program keeps its drive.
+	defer func() { err = errors.Join(err, drive.Delete(context.WithoutCancel(ctx))) }()
+
+	// Each sandbox is deleted before the next one is made: the drive stays, and
+	// only one session at a time can have it to write.
+	if err := with(ctx, "drives-first", drive.ReadWrite(), "echo 'measured by the first' > /data/log.txt"); err != nil {
+		return err
+	}
+	if err := with(ctx, "drives-second", drive.ReadWrite(), "cat /data/log.txt; echo 'measured by the second' >> /data/log.txt"); err != nil {
+		return err
+	}
+	// A snapshot is the drive as it is when the session starts. Any number of
+	// sandboxes can have one, also while another one writes.
+	return with(ctx, "drives-reader", drive.Snapshot(), "cat /data/log.txt")
+}
+
+// with runs a script in a sandbox that is there only for it.
+func with(ctx context.Context, name string, mount sandbox.Mount, script string) (err error) {
+	sb, err := sandbox.Create(ctx, &sandbox.CreateOptions{
+		Name:       name,
+		Region:     sandbox.RegionIAD1,
+		Persistent: new(false), // its files are on the drive
+		Mounts:     map[string]sandbox.Mount{"/data": mount},
+	})
+	if err != nil {
+		return err
+	}
+	// What the session has written is the drive's once it has ended.
+	defer func() {
+		ctx := context.WithoutCancel(ctx)
+		_, stopErr := sb.Stop(ctx, nil)
+		err = errors.Join(err, stopErr, sb.Delete(ctx, nil))
+	}()
+	fmt.Printf("%s has the drive %s (%s):\n", name, mount.Drive, mount.Mode)
+	done, err := sb.RunCommand(ctx, "sh", []string{"-ec", script}, &sandbox.CommandOptions{Stdout: os.Stdout, Stderr: os.Stderr})
+	if err != nil {
+		return err
+	}
+	if done.ExitCode != 0 {
+		return fmt.Errorf("the script in %s exited with %d", name, done.ExitCode)
+	}
+	return nil
+}
