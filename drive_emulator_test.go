@@ -1,0 +1,252 @@
+package sandbox_test
+
+import (
+	"io/fs"
+	"slices"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/go-vercel/sandbox"
+	"github.com/go-vercel/sandbox/sandboxtest"
+)
+
+// A drive is made once, found from then on, and kept apart from others by its
+// region and size.
+func TestDriveGetOrCreate(t *testing.T) {
+	t.Parallel()
+	c := clientOf(t, sandboxtest.New(t, nil), sandbox.ClientOptions{})
+	ctx := t.Context()
+	_, err := c.GetDrive(ctx, "data")
+	require.ErrorIs(t, err, sandbox.ErrNotFound)
+	assert.ErrorContains(t, err, "'data' not found")
+	made, err := c.GetOrCreateDrive(ctx, "data", &sandbox.DriveOptions{Region: sandbox.RegionSFO1, MaxSizeBytes: 1 << 30})
+	require.NoError(t, err)
+	info := made.Info()
+	assert.Equal(t, []any{"data", sandbox.RegionSFO1, int64(1 << 30)}, []any{info.Name, info.Region, info.MaxSizeBytes})
+	assert.Empty(t, info.CurrentSandboxName)
+
+	again, err := c.GetOrCreateDrive(ctx, "data", nil)
+	require.NoError(t, err)
+	assert.Equal(t, info, again.Info())
+	for _, id := range []string{"data", made.ID()} {
+		found, err := c.GetDrive(ctx, id)
+		require.NoError(t, err)
+		assert.Equal(t, info, found.Info(), id)
+	}
+	for _, other := range []sandbox.DriveOptions{{Region: sandbox.RegionIAD1}, {MaxSizeBytes: 1 << 31}} {
+		_, err := c.GetOrCreateDrive(ctx, "data", &other)
+		assert.Equal(t, sandbox.CodeConflict, apiError(t, err).Code)
+		assert.ErrorContains(t, err, "already exists with another region or size")
+	}
+
+	require.NoError(t, made.Delete(ctx))
+	for name, err := range map[string]error{
+		"delete again": made.Delete(ctx), "delete by name": c.DeleteDrive(ctx, "data"), "refresh": again.Refresh(ctx),
+	} {
+		require.ErrorIs(t, err, sandbox.ErrNotFound, name)
+		assert.ErrorContains(t, err, "'data' not found", name)
+	}
+	anew, err := c.GetOrCreateDrive(ctx, "data", nil)
+	require.NoError(t, err)
+	assert.NotEqual(t, info.ID, anew.ID())
+	assert.Equal(t, sandbox.DefaultRegion, anew.Info().Region)
+}
+
+func TestListDrives(t *testing.T) {
+	t.Parallel()
+	srv := sandboxtest.New(t, nil)
+	c := clientOf(t, srv, sandbox.ClientOptions{})
+	for _, name := range []string{"logs-b", "data", "logs-a", "logs-d", "logs-c"} {
+		_, err := c.GetOrCreateDrive(t.Context(), name, nil)
+		require.NoError(t, err)
+		srv.Advance(1e9)
+	}
+	for _, want := range []struct {
+		opts  *sandbox.ListDrivesOptions
+		names []string
+		pages int
+	}{
+		{nil, []string{"logs-c", "logs-d", "logs-a", "data", "logs-b"}, 1},
+		{&sandbox.ListDrivesOptions{Limit: 2}, []string{"logs-c", "logs-d", "logs-a", "data", "logs-b"}, 3},
+		{&sandbox.ListDrivesOptions{SortBy: sandbox.SortByUpdatedAt, SortOrder: sandbox.Ascending, Limit: 4}, []string{"logs-b", "data", "logs-a", "logs-d", "logs-c"}, 2},
+		{&sandbox.ListDrivesOptions{NamePrefix: "logs-", SortOrder: sandbox.Ascending, Limit: 3}, []string{"logs-a", "logs-b", "logs-c", "logs-d"}, 2},
+		{&sandbox.ListDrivesOptions{NamePrefix: "nothing"}, nil, 1},
+	} {
+		before := count(srv, sandboxtest.ListDrives)
+		var names []string
+		for d, err := range c.ListDrives(t.Context(), want.opts) {
+			require.NoError(t, err)
+			names = append(names, d.Name)
+		}
+		assert.Equal(t, want.names, names)
+		assert.Equal(t, want.pages, count(srv, sandboxtest.ListDrives)-before, "requests for %+v", want.opts)
+	}
+	// A later program goes on where a page has ended.
+	page, err := c.ListDrivesPage(t.Context(), &sandbox.ListDrivesOptions{Limit: 2})
+	require.NoError(t, err)
+	page, err = c.ListDrivesPage(t.Context(), &sandbox.ListDrivesOptions{Limit: 2, Cursor: page.Next})
+	require.NoError(t, err)
+	assert.Equal(t, []string{"logs-a", "data"}, []string{page.Items[0].Name, page.Items[1].Name})
+	asked := len(srv.Requests())
+	_, err = c.ListDrivesPage(t.Context(), &sandbox.ListDrivesOptions{NamePrefix: "logs-", SortBy: sandbox.SortByCreatedAt})
+	require.ErrorIs(t, err, sandbox.ErrInvalid)
+	_, err = c.ListDrivesPage(t.Context(), &sandbox.ListDrivesOptions{Limit: 51})
+	require.ErrorIs(t, err, sandbox.ErrInvalid)
+	assert.Len(t, srv.Requests(), asked)
+}
+
+// What sandboxes do with drives that they are given when they are made, forked
+// and updated.
+func TestDriveMounts(t *testing.T) {
+	t.Parallel()
+	srv := sandboxtest.New(t, nil)
+	c := clientOf(t, srv, sandbox.ClientOptions{})
+	ctx := t.Context()
+	drive, err := c.GetOrCreateDrive(ctx, "data", nil)
+	require.NoError(t, err)
+	at := func(m sandbox.Mount) map[string]sandbox.Mount { return map[string]sandbox.Mount{"/data": m} }
+	sh := func(sb *sandbox.Sandbox, script string) string {
+		t.Helper()
+		done, err := sb.RunCommand(ctx, "sh", []string{"-c", script}, nil)
+		require.NoError(t, err)
+		out, err := done.Output(ctx)
+		require.NoError(t, err)
+		return out
+	}
+
+	// A mount without a mode can write.
+	writer, err := c.Create(ctx, &sandbox.CreateOptions{Name: "writer", Mounts: at(sandbox.Mount{Drive: "data"})})
+	require.NoError(t, err)
+	assert.Equal(t, at(drive.ReadWrite()), writer.Info().Mounts)
+	sh(writer, "echo first > /data/file; echo own > own")
+	require.NoError(t, drive.Refresh(ctx))
+	assert.Equal(t, []string{"writer", writer.CurrentSession().ID()}, []string{drive.Info().CurrentSandboxName, drive.Info().CurrentSessionID})
+
+	// Nobody else can write then, nor take the drive away.
+	_, err = c.Create(ctx, &sandbox.CreateOptions{Name: "second", Mounts: at(drive.ReadWrite())})
+	assert.Equal(t, sandbox.CodeConflict, apiError(t, err).Code)
+	assert.ErrorContains(t, err, "attached to the sandbox 'writer'")
+	_, err = c.Get(ctx, "second", nil)
+	require.ErrorIs(t, err, sandbox.ErrNotFound, "it was not made")
+	err = drive.Delete(ctx)
+	assert.Equal(t, sandbox.CodeConflict, apiError(t, err).Code)
+	assert.ErrorContains(t, err, "'data' is attached to a sandbox")
+
+	// A snapshot is of what earlier sessions have left.
+	early, err := c.Create(ctx, &sandbox.CreateOptions{Mounts: at(drive.Snapshot())})
+	require.NoError(t, err)
+	assert.Empty(t, sh(early, "ls /data"))
+	_, err = writer.Stop(ctx, nil)
+	require.NoError(t, err)
+	assert.Empty(t, sh(early, "ls /data"), "it stays as it was")
+	late, err := c.Fork(ctx, "writer", &sandbox.ForkOptions{Name: "late", Mounts: at(drive.Snapshot())})
+	require.NoError(t, err)
+	assert.Equal(t, at(drive.Snapshot()), late.Info().Mounts)
+	assert.Equal(t, "first\nown\n", sh(late, "cat /data/file own; echo mine > /data/file 2>/dev/null || true"))
+	require.NoError(t, drive.Refresh(ctx))
+	assert.Empty(t, drive.Info().CurrentSandboxName, "snapshots attach nothing")
+
+	// A fork of a stopped source can have its drive, and what it writes is there
+	// for the source's next session; what a reader wrote is nowhere.
+	heir, err := c.Fork(ctx, "writer", &sandbox.ForkOptions{Name: "heir"})
+	require.NoError(t, err)
+	assert.Equal(t, at(drive.ReadWrite()), heir.Info().Mounts)
+	assert.Equal(t, "first\n", sh(heir, "cat /data/file; echo heir >> /data/file"))
+	require.NoError(t, heir.Delete(ctx, nil))
+	assert.Equal(t, "first\nheir\n", sh(writer, "cat /data/file"))
+
+	// An update is for the next session.
+	require.NoError(t, writer.Update(ctx, &sandbox.UpdateOptions{Mounts: map[string]sandbox.Mount{}}))
+	assert.Empty(t, writer.Info().Mounts)
+	assert.Equal(t, "first\nheir\n", sh(writer, "cat /data/file"))
+	_, err = writer.Stop(ctx, nil)
+	require.NoError(t, err)
+	assert.Equal(t, "own\n", sh(writer, "cat own /data/file 2>/dev/null"))
+	require.NoError(t, writer.Update(ctx, &sandbox.UpdateOptions{Mounts: map[string]sandbox.Mount{"/shared": drive.ReadWrite()}}))
+	_, err = writer.Stop(ctx, nil)
+	require.NoError(t, err)
+	assert.Equal(t, "first\nheir\n", sh(writer, "cat /shared/file"))
+
+	// Not by a path alone: files are read from it as any other.
+	data, err := writer.FS().ReadFile(ctx, "/shared/file")
+	require.NoError(t, err)
+	assert.Equal(t, "first\nheir\n", string(data))
+	_, err = writer.FS().ReadFile(ctx, "/shared/none")
+	require.ErrorIs(t, err, fs.ErrNotExist)
+	require.NoError(t, writer.FS().WriteFile(ctx, "/shared/more", []byte("more"), 0o644))
+	_, err = writer.FS().Stat(ctx, "/shared/more")
+	require.NoError(t, err)
+
+	copied, err := drive.Fork(ctx, "copy")
+	require.NoError(t, err)
+	require.NoError(t, writer.Delete(ctx, nil))
+	reader, err := c.Create(ctx, &sandbox.CreateOptions{Mounts: map[string]sandbox.Mount{"/a": drive.Snapshot(), "/b": copied.Snapshot()}})
+	require.NoError(t, err)
+	assert.Equal(t, "file more \nfile \n", sh(reader, "echo $(ls /a) ''; echo $(ls /b) ''"))
+	_, err = c.ForkDrive(ctx, "data", "copy")
+	assert.Equal(t, sandbox.CodeConflict, apiError(t, err).Code)
+	require.NoError(t, drive.Delete(ctx))
+}
+
+// Mounts that can't be are refused, here where that can be known and by the API
+// where not; either way nothing is left.
+func TestDriveMountsRefused(t *testing.T) {
+	t.Parallel()
+	srv := sandboxtest.New(t, nil)
+	c := clientOf(t, srv, sandbox.ClientOptions{})
+	ctx := t.Context()
+	_, err := c.GetOrCreateDrive(ctx, "west", &sandbox.DriveOptions{Region: sandbox.RegionSFO1})
+	require.NoError(t, err)
+	create := func(o sandbox.CreateOptions) error { _, err := c.Create(ctx, &o); return err }
+
+	err = create(sandbox.CreateOptions{Mounts: map[string]sandbox.Mount{"/d": {Drive: "none"}}})
+	require.ErrorIs(t, err, sandbox.ErrNotFound)
+	assert.ErrorContains(t, err, "Drive 'none' not found")
+	err = create(sandbox.CreateOptions{Mounts: map[string]sandbox.Mount{"/d": {Drive: "west"}}})
+	assert.Equal(t, 400, apiError(t, err).Status)
+	assert.ErrorContains(t, err, "region 'sfo1'")
+
+	asked := len(srv.Requests())
+	five := map[string]sandbox.Mount{}
+	for _, at := range []string{"/1", "/2", "/3", "/4", "/5"} {
+		five[at] = sandbox.Mount{Drive: "west", Mode: sandbox.MountSnapshot}
+	}
+	for words, err := range map[string]error{
+		"at most 4":                         create(sandbox.CreateOptions{Mounts: five}),
+		`"drives" can't be the name of a`:   create(sandbox.CreateOptions{Name: "drives"}),
+		`"features" can't be the name of a`: create(sandbox.CreateOptions{Name: "features"}),
+		`".." can't be the name of a`:       create(sandbox.CreateOptions{Mounts: map[string]sandbox.Mount{"/d": {Drive: ".."}}}),
+		"FailoverRegions":                   create(sandbox.CreateOptions{Mounts: map[string]sandbox.Mount{"/d": {Drive: "west"}}, FailoverRegions: []string{sandbox.RegionSFO1}}),
+	} {
+		require.ErrorIs(t, err, sandbox.ErrInvalid, words)
+		assert.ErrorContains(t, err, words)
+	}
+	assert.Len(t, srv.Requests(), asked, "refused before a request")
+	assert.Empty(t, slices.Collect(func(yield func(string) bool) {
+		for sb, err := range c.List(ctx, nil) {
+			if !yield(sb.Name) || !assert.NoError(t, err) {
+				return
+			}
+		}
+	}))
+}
+
+// Where drives are not to be had, the error says what is missing: the API's own
+// words may not.
+func TestDrivesNotEnabled(t *testing.T) {
+	t.Parallel()
+	srv := sandboxtest.New(t, nil)
+	c := clientOf(t, srv, sandbox.ClientOptions{})
+	srv.Inject(sandboxtest.Fault{Operation: sandboxtest.GetOrCreateDrive, Status: 403, Code: "forbidden", Message: "Not authorized", Times: 1})
+	_, err := c.GetOrCreateDrive(t.Context(), "data", nil)
+	require.ErrorIs(t, err, sandbox.ErrUnauthorized)
+	assert.ErrorContains(t, err, "Not authorized")
+	assert.ErrorContains(t, err, "drives have to be enabled for the project")
+
+	srv.Inject(sandboxtest.Fault{Operation: sandboxtest.CreateSandbox, Status: 403, Code: "forbidden", Message: "Not authorized", Times: 1})
+	_, err = c.Create(t.Context(), nil)
+	require.ErrorIs(t, err, sandbox.ErrUnauthorized)
+	assert.NotContains(t, err.Error(), "drives", "it is about something else")
+}
