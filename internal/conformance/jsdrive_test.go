@@ -6,6 +6,7 @@ import (
 	"compress/gzip"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -13,121 +14,211 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/go-vercel/sandbox/internal/needs"
 	"github.com/go-vercel/sandbox/sandboxtest"
 )
 
 // jsModulesEnv names the node_modules folder that holds the official SDK.
 const jsModulesEnv = "SANDBOX_JS_MODULES"
 
-// TestOfficialSDKOnEmulator takes the same steps with the official SDK and with
-// this one, each on an emulator of its own, and compares what they report.
-func TestOfficialSDKOnEmulator(t *testing.T) {
-	modules := os.Getenv(jsModulesEnv)
-	_, nodeErr := exec.LookPath("node")
-	if _, err := os.Stat(filepath.Join(modules, "@vercel", "sandbox")); modules == "" || err != nil || nodeErr != nil {
-		if os.Getenv("CI") != "" {
-			t.Fatalf("node is needed, and %s has to name a node_modules folder with @vercel/sandbox", jsModulesEnv)
-		}
-		t.Skipf("needs node and, in %s, a node_modules folder with @vercel/sandbox", jsModulesEnv)
-	}
-	git, tarball := sources(t)
+// officialLives are the versions of the official SDK that take steps, and which
+// ones.
+var officialLives = []struct {
+	version, name string // of the package, and of its folder in node_modules
+	steps         string // a file in testdata/jsdrive
+	runtime       string // what sandboxes are created with; "" for an image
+	departs       []string
+}{
+	{"2.9.2", "@vercel/sandbox", "steps.json", "node24", []string{ruleRegions, "server's-words", ruleZero}},
+	{"3.5.0", "vercel-sandbox-3", "steps.json", "", []string{ruleZero}},
+	{"3.5.0", "vercel-sandbox-3", "version3.json", "", []string{ruleDriveErrors, "response-rules-told", ruleZero}},
+}
 
-	play := func(run func(t *testing.T, scenario []byte, url, dir string) []any) ([]any, sandboxtest.Mode) {
-		srv := sandboxtest.New(t, nil)
-		dir := t.TempDir()
-		cr := srv.Credentials()
-		vars := map[string]string{
-			"TOKEN": cr.Token, "TEAM": cr.TeamID, "PROJECT": cr.ProjectID, "GIT": git, "TARBALL": tarball, "DIR": dir,
+// TestOfficialSDKOnEmulator takes the same steps with each version of the
+// official SDK and with this one, each on an emulator of its own, and compares
+// what they report.
+func TestOfficialSDKOnEmulator(t *testing.T) {
+	needs.Programs(t, "node", "git")
+	modules := os.Getenv(jsModulesEnv)
+	git, tarball := sources(t)
+	users := os.Getuid() == 0
+	for _, program := range []string{"sudo", "useradd", "groupadd", "usermod", "gpasswd"} {
+		if _, err := exec.LookPath(program); err != nil {
+			t.Logf("without the steps that need users: %v", err)
+			users = false
 		}
-		results := run(t, driveSteps(t, srv.Mode(), vars), srv.URL, dir)
-		normalize := newNormalizer(dir, srv.URL)
-		out := make([]any, len(results))
-		for i := range results {
-			out[i] = normalize.value("", results[i])
+	}
+	for _, life := range officialLives {
+		t.Run(life.version+"/"+strings.TrimSuffix(life.steps, ".json"), func(t *testing.T) {
+			raw, err := os.ReadFile(filepath.Join(modules, life.name, "package.json"))
+			if modules == "" || err != nil {
+				needs.Missing(t, "in %s a node_modules folder of testdata/npm, with %s", jsModulesEnv, life.name)
+			}
+			var installed struct {
+				Version string `json:"version"`
+			}
+			require.NoError(t, json.Unmarshal(raw, &installed))
+			require.Equal(t, life.version, installed.Version)
+
+			// play gives the steps, what taking them gave, and what is different
+			// each time.
+			play := func(run func(t *testing.T, scenario []byte, url, dir string) []any) (Scenario, []any, *normalizer) {
+				srv := sandboxtest.New(t, nil)
+				dir := t.TempDir()
+				cr := srv.Credentials()
+				vars := map[string]string{
+					"TOKEN": cr.Token, "TEAM": cr.TeamID, "PROJECT": cr.ProjectID, "GIT": git, "TARBALL": tarball, "DIR": dir,
+				}
+				steps := driveSteps(t, life.steps, life.runtime, users && srv.Mode() == sandboxtest.Namespace, vars)
+				var s Scenario
+				require.NoError(t, json.Unmarshal(steps, &s))
+				return s, run(t, steps, srv.URL, dir), newNormalizer(dir, srv.URL)
+			}
+			_, js, jsVarying := play(func(t *testing.T, scenario []byte, url, dir string) []any {
+				return runNode(t, modules, life.name, scenario, url, dir)
+			})
+			s, got, gotVarying := play(func(t *testing.T, scenario []byte, url, _ string) []any {
+				var s Scenario
+				require.NoError(t, json.Unmarshal(scenario, &s))
+				hc := &http.Client{Transport: &http.Transport{}}
+				defer hc.CloseIdleConnections()
+				results, _ := plain(newRealDriver(&s, url, hc).run(t.Context())).([]any)
+				return results
+			})
+			require.Equal(t, len(js), len(got))
+			require.Equal(t, len(s.Steps), len(js))
+			departed := reconcileSteps(t, s, js, got)
+			assert.Equal(t, life.departs, departed, "the differences that there are a reason for")
+			compareSteps(t, jsVarying.steps(js), gotVarying.steps(withoutNotes(got).([]any)))
+		})
+	}
+}
+
+// reconcileSteps changes what the official SDK reports by what this one does
+// otherwise for a reason. It tells each such step, and gives the names of the
+// rules.
+func reconcileSteps(t *testing.T, s Scenario, js, got []any) []string {
+	departures, err := LoadDepartures(dataDir)
+	require.NoError(t, err)
+	rules := departures.Rules
+	departed := map[string]bool{}
+	for i := range js {
+		use := func(rule, reason string) {
+			departed[rule] = true
+			t.Logf("step %d departs: %s", i+1, reason)
 		}
-		return out, srv.Mode()
+		x := &reconciler{rules: rules, used: func(rule string) { use(rule, rules.reasons([]string{rule})) }}
+		x.played = &Played{Scenario: &s, Rules: notedRules(got[i])}
+		for _, rule := range x.played.Rules {
+			x.used(rule)
+		}
+		want, have := js[i].(map[string]any), got[i].(map[string]any)
+		x.nested(want, have, &s.Steps[i])
+		x.entry(want, have, s.Steps[:i], &s.Steps[i])
+		if shortMessage(want["error"], have["error"]) {
+			use("server's-words", "The messages of version 2.9.2 lack the server's words. Here they have them, as from 3.5.0 on.")
+		}
+		if responsesUnread(want["value"], have["value"]) {
+			use("response-rules-told", "JavaScript reads a domain with response rules back as one that is allowed. Here the rules are told.")
+		}
 	}
-	modules = mirroredModules(t, modules)
-	js, _ := play(func(t *testing.T, scenario []byte, url, dir string) []any {
-		return runNode(t, modules, scenario, url, dir)
-	})
-	for i := range js {
-		withoutIdleTransfer(js[i])
+	return slices.Sorted(maps.Keys(departed))
+}
+
+// shortMessage takes over into the error w the server's words, if that is all
+// that its message lacks.
+func shortMessage(w, g any) bool {
+	we, _ := w.(map[string]any)
+	ge, _ := g.(map[string]any)
+	answer, _ := we["json"].(map[string]any)
+	said, _ := answer["error"].(map[string]any)
+	short, _ := we["message"].(string)
+	words, _ := said["message"].(string)
+	if we["kind"] != "APIError" || strings.Contains(short, ":") || words == "" || ge["message"] != short+": "+words {
+		return false
 	}
-	got, mode := play(func(t *testing.T, scenario []byte, url, _ string) []any {
-		var s Scenario
-		require.NoError(t, json.Unmarshal(scenario, &s))
-		hc := &http.Client{Transport: &http.Transport{}}
-		defer hc.CloseIdleConnections()
-		results, _ := plain(newRealDriver(&s, url, hc).run(t.Context())).([]any)
-		return withoutNotes(results).([]any)
-	})
-	t.Logf("%d steps in %s mode", len(js), mode)
-	require.Len(t, got, len(js))
+	we["message"] = ge["message"]
+	return true
+}
+
+// responsesUnread takes over into w the policies whose response rules it lacks,
+// if they are all that it lacks.
+func responsesUnread(w, g any) bool {
+	wv, _ := w.(map[string]any)
+	gv, _ := g.(map[string]any)
+	used := false
+	for k := range wv {
+		allow, ok := gv["allow"].(map[string]any)
+		if k == "allow" && ok {
+			read, answered := withoutResponses(allow)
+			if answered && differs("", wv[k], read) == "" {
+				wv[k], used = plain(allow), true
+				continue
+			}
+		}
+		used = responsesUnread(wv[k], gv[k]) || used
+	}
+	return used
+}
+
+// withoutResponses gives the domains of a policy as one reads them who knows no
+// response rules, and reports whether it has such rules.
+func withoutResponses(allow map[string]any) (read any, answered bool) {
+	domains, byDomain, ruled := []any{}, map[string]any{}, false
+	for _, domain := range sortedKeys(allow) {
+		rules, _ := allow[domain].([]any)
+		rest := []any{}
+		for _, r := range rules {
+			if rule, _ := r.(map[string]any); rule["response"] != nil {
+				answered = true
+				continue
+			}
+			rest, ruled = append(rest, r), true
+		}
+		domains, byDomain[domain] = append(domains, domain), rest
+	}
+	if ruled {
+		return byDomain, answered
+	}
+	return domains, answered
+}
+
+// compareSteps compares what the official SDK reports with what this one does.
+func compareSteps(t *testing.T, js, got []any) {
+	ran := 0
 	for i := range js {
-		for _, r := range []any{js[i], got[i]} {
-			if m, _ := r.(map[string]any); m["op"] == "fs.readdir" {
+		step, _ := js[i].(map[string]any)
+		if step["op"] == "fs.readdir" {
+			for _, r := range []any{js[i], got[i]} {
+				m, _ := r.(map[string]any)
 				sortByName(m["value"]) // find has an order of its own
 			}
 		}
 		if d := differs("", js[i], got[i]); d != "" {
 			t.Errorf("step %d: %s", i+1, d)
 		}
-	}
-	if testing.Verbose() {
-		for i, r := range js {
-			t.Logf("%d %s", i+1, show(r))
-		}
-	}
-	ran := 0
-	for _, r := range js {
-		if _, ok := r.(map[string]any)["value"]; ok {
+		if _, ok := step["value"]; ok {
 			ran++
+		}
+		if testing.Verbose() {
+			t.Logf("%d %s", i+1, show(js[i]))
 		}
 	}
 	assert.Greater(t, ran, len(js)/2, "most of the steps succeed")
 }
 
-// mirroredModules gives a node_modules folder whose @vercel/sandbox is of the
-// version that this module mirrors, which is beside an older one in modules.
-func mirroredModules(t *testing.T, modules string) string {
-	mirrored := filepath.Join(modules, "vercel-sandbox-3")
-	if _, err := os.Stat(mirrored); err != nil {
-		return modules
-	}
-	dir := filepath.Join(t.TempDir(), "node_modules")
-	require.NoError(t, os.MkdirAll(filepath.Join(dir, "@vercel"), 0o755))
-	require.NoError(t, os.Symlink(mirrored, filepath.Join(dir, "@vercel", "sandbox")))
-	return dir
-}
-
-// withoutIdleTransfer drops the transfer of sessions that have transferred
-// nothing, which SessionInfo does not tell from one that is not known yet.
-func withoutIdleTransfer(v any) {
-	switch v := v.(type) {
-	case []any:
-		for _, item := range v {
-			withoutIdleTransfer(item)
-		}
-	case map[string]any:
-		if t, ok := v["networkTransfer"].(map[string]any); ok && t["ingress"] == 0.0 && t["egress"] == 0.0 {
-			delete(v, "networkTransfer")
-		}
-		for _, item := range v {
-			withoutIdleTransfer(item)
-		}
-	}
-}
-
-// driveSteps reads the steps, without those that this machine has no users for.
-func driveSteps(t *testing.T, mode sandboxtest.Mode, vars map[string]string) []byte {
-	raw, err := os.ReadFile("../../testdata/jsdrive/steps.json")
+// driveSteps reads the steps, and tells which ones it leaves out because this
+// machine has no users for them. With a runtime, all sandboxes that have none of
+// a snapshot's are created with it.
+func driveSteps(t *testing.T, name, runtime string, users bool, vars map[string]string) []byte {
+	raw, err := os.ReadFile(filepath.Join("../../testdata/jsdrive", name))
 	require.NoError(t, err)
 	var file struct {
 		Name        string            `json:"name"`
@@ -135,21 +226,24 @@ func driveSteps(t *testing.T, mode sandboxtest.Mode, vars map[string]string) []b
 		Steps       []json.RawMessage `json:"steps"`
 	}
 	require.NoError(t, json.Unmarshal(Substitute(raw, vars), &file))
-	users := mode == sandboxtest.Namespace && os.Getuid() == 0
-	for _, program := range []string{"sudo", "useradd", "groupadd", "usermod", "gpasswd"} {
-		if _, err := exec.LookPath(program); err != nil {
-			users = false
-		}
-	}
 	kept := file.Steps[:0]
-	for _, s := range file.Steps {
-		var needs struct {
-			Needs string `json:"needs"`
+	for i, raw := range file.Steps {
+		var step map[string]any
+		require.NoError(t, json.Unmarshal(raw, &step))
+		if step["needs"] != nil && !users {
+			t.Logf("left out for want of %s: step %d, %s", step["needs"], i+1, raw)
+			continue
 		}
-		require.NoError(t, json.Unmarshal(s, &needs))
-		if needs.Needs == "" || users {
-			kept = append(kept, s)
+		if runtime != "" && (step["op"] == "create" || step["op"] == "getOrCreate") {
+			args, _ := step["args"].(map[string]any)
+			source, _ := args["source"].(map[string]any)
+			if source["type"] != "snapshot" {
+				args["runtime"] = runtime
+				raw, err = json.Marshal(step)
+				require.NoError(t, err)
+			}
 		}
+		kept = append(kept, raw)
 	}
 	file.Steps = kept
 	data, err := json.Marshal(file)
@@ -204,18 +298,14 @@ func hostAddress(t *testing.T) string {
 	return "127.0.0.1"
 }
 
-// runNode takes the steps with the official SDK.
-func runNode(t *testing.T, modules string, scenario []byte, url, dir string) []any {
+// runNode takes the steps with the official SDK that has that name in modules.
+func runNode(t *testing.T, modules, name string, scenario []byte, url, dir string) []any {
 	recorder, err := filepath.Abs("../../testdata/conformance/record")
 	require.NoError(t, err)
 	file, out := filepath.Join(t.TempDir(), "steps.json"), filepath.Join(t.TempDir(), "out.json")
 	require.NoError(t, os.WriteFile(file, scenario, 0o600))
 	cmd := exec.CommandContext(t.Context(), "node", filepath.Join(recorder, "driver.mjs"))
 	cmd.Dir = dir
-	name := "@vercel/sandbox"
-	if _, err := os.Stat(filepath.Join(modules, "vercel-sandbox-3")); err == nil {
-		name = "vercel-sandbox-3" // a folder with both versions
-	}
 	cmd.Env = []string{
 		"PATH=" + os.Getenv("PATH"), "HOME=" + dir, "WIRE_NODE_MODULES=" + modules, "WIRE_PACKAGE=" + name, "WIRE_API=" + url, "WIRE_PORT=1",
 		"WIRE_SCENARIO=" + file, "WIRE_OUT=" + out,
@@ -246,7 +336,7 @@ func newNormalizer(dir, url string) *normalizer {
 }
 
 var (
-	idText    = regexp.MustCompile(`\b(sess|session|snap|snapshot|cmd|sbx|int)_[A-Za-z0-9]+`)
+	idText    = regexp.MustCompile(`\b(sess|session|snap|snapshot|cmd|sbx|int|drv)_[A-Za-z0-9]+`)
 	isoMoment = regexp.MustCompile(`^\d{4}-\d\d-\d\dT[\d:.]+Z$`)
 	port      = regexp.MustCompile(`\d+\.\d+\.\d+\.\d+:\d+`)
 )
@@ -258,9 +348,11 @@ var varying = map[string]bool{
 	"atimeMs": true, "mtimeMs": true, "ctimeMs": true, "birthtimeMs": true, "atime": true, "mtime": true, "ctime": true, "birthtime": true,
 }
 
+func (n *normalizer) steps(results []any) []any { return n.value("", results).([]any) }
+
 func (n *normalizer) value(key string, v any) any {
 	if varying[key] && v != nil {
-		return "varies"
+		return fmt.Sprintf("%T that varies", v)
 	}
 	switch v := v.(type) {
 	case string:
@@ -290,7 +382,6 @@ func (n *normalizer) value(key string, v any) any {
 		for _, k := range sortedKeys(v) {
 			out[k] = n.value(k, v[k])
 		}
-		delete(out, "seen")
 		return out
 	default:
 		return v

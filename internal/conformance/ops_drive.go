@@ -6,6 +6,7 @@ import (
 	"fmt"
 
 	"github.com/go-vercel/sandbox"
+	"github.com/go-vercel/sandbox/internal/wire"
 )
 
 var driveGetters = map[string]func(sandbox.DriveInfo) any{
@@ -77,7 +78,13 @@ func opDriveList(c *call) (any, error) {
 
 // revived makes a handle of a listed drive without asking for it.
 func revived(client *sandbox.Client, project string, i sandbox.DriveInfo) (*sandbox.Drive, error) {
-	data, err := json.Marshal(map[string]any{"drive": map[string]any{"id": i.ID, "name": i.Name, "projectId": i.ProjectID}, "projectId": project})
+	known := wire.Drive{
+		ID: i.ID, Name: i.Name, ProjectID: i.ProjectID, Region: i.Region, MaxSizeBytes: i.MaxSizeBytes,
+		CurrentSessionID: i.CurrentSessionID, CurrentSandboxName: i.CurrentSandboxName,
+		ParentDriveID: i.ParentDriveID, RootDriveID: i.RootDriveID,
+		CreatedAt: wire.At(i.CreatedAt), UpdatedAt: wire.At(i.UpdatedAt),
+	}
+	data, err := json.Marshal(map[string]any{"drive": known, "projectId": project})
 	if err != nil {
 		return nil, err
 	}
