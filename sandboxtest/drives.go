@@ -278,9 +278,13 @@ func (c *call) listDrives() error {
 	return nil
 }
 
+// mountParam is a mount as a request has it: without the leniency of clients
+// towards older answers.
+type mountParam wire.Mount
+
 // checkMountParams checks mounts as far as they can be without knowing the
 // drives, and gives them as they are kept.
-func checkMountParams(mounts map[string]wire.Mount) (map[string]wire.Mount, error) {
+func checkMountParams(mounts map[string]mountParam) (map[string]wire.Mount, error) {
 	if len(mounts) > maxMounts {
 		return nil, invalid("`mounts` should NOT have more than %d properties.", maxMounts)
 	}
@@ -317,7 +321,7 @@ func checkMountParams(mounts map[string]wire.Mount) (map[string]wire.Mount, erro
 		default:
 			return nil, invalid("`mounts[%.80q].mode` should be equal to one of the allowed values \"read-write, snapshot\".", p)
 		}
-		out[path.Clean(p)] = m
+		out[path.Clean(p)] = wire.Mount(m)
 	}
 	return out, nil
 }

@@ -57,7 +57,7 @@ type sandboxParams struct {
 	Region             string                  `json:"region"`
 	FailoverRegions    *[]string               `json:"failoverRegions"`
 	NetworkID          string                  `json:"networkId"`
-	Mounts             *map[string]wire.Mount  `json:"mounts"`
+	Mounts             *map[string]mountParam  `json:"mounts"`
 
 	present map[string]json.RawMessage
 }

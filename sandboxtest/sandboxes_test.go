@@ -13,8 +13,8 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/go-vercel/sandbox/internal/needs"
 	"github.com/go-vercel/sandbox/internal/wire"
-	"github.com/go-vercel/sandbox/sandboxtest"
 )
 
 // fields are those that every sandbox and session has to have, as the official
@@ -301,8 +301,8 @@ func TestNetworkPolicies(t *testing.T) {
 
 func TestDenyAllCutsTheNetwork(t *testing.T) {
 	srv, c := start(t, nil)
-	if srv.Mode() != sandboxtest.Namespace {
-		t.Skip("needs namespace mode")
+	if e := srv.Enforces(); !e.Policies {
+		needs.Missing(t, "enforced policies: %v", e.Missing)
 	}
 	addr := hostAddress(t)
 	l, err := net.Listen("tcp", net.JoinHostPort(addr, "0"))

@@ -199,7 +199,7 @@ func (w *world) lose(req *http.Request) (*http.Response, error) {
 // command runs a command that appends its name to the journal and prints.
 func (w *world) command(ctx context.Context, s Step) error {
 	name := fmt.Sprintf("c%d", w.n)
-	script := fmt.Sprintf(`echo %s >> /vercel/sandbox/journal; i=0; while [ $i -lt %d ]; do echo "%s $i"; i=$((i+1)); [ $((i %% 20)) = 0 ] && sleep 0.01; done; exit 3`, name, s.Size, name)
+	script := fmt.Sprintf(`echo %s >> /vercel/journal; i=0; while [ $i -lt %d ]; do echo "%s $i"; i=$((i+1)); [ $((i %% 20)) = 0 ] && sleep 0.01; done; exit 3`, name, s.Size, name)
 	var text strings.Builder
 	for i := range s.Size {
 		fmt.Fprintf(&text, "%s %d\n", name, i)
@@ -289,7 +289,7 @@ func (w *world) command(ctx context.Context, s Step) error {
 
 // journal counts the runs of a command.
 func (w *world) journal(ctx context.Context, name string) (int, error) {
-	data, err := w.same.FS().ReadFile(ctx, "/vercel/sandbox/journal")
+	data, err := w.same.FS().ReadFile(ctx, "/vercel/journal")
 	if errors.Is(err, fs.ErrNotExist) {
 		err = nil
 	}
@@ -304,7 +304,7 @@ func (w *world) journal(ctx context.Context, name string) (int, error) {
 
 // append adds a line to a file, of which nothing may get lost.
 func (w *world) append(ctx context.Context, s Step) error {
-	const file = "/vercel/sandbox/appended"
+	const file = "/vercel/appended"
 	line := fmt.Sprintf("%d %s\n", w.n, strings.Repeat("x", s.Size))
 	switch s.Fault {
 	case Lost:
@@ -333,7 +333,7 @@ func (w *world) append(ctx context.Context, s Step) error {
 
 // write writes a file in pieces.
 func (w *world) write(ctx context.Context, s Step) error {
-	box, same, file := w.box, w.same, fmt.Sprintf("/vercel/sandbox/written%d", w.n)
+	box, same, file := w.box, w.same, fmt.Sprintf("/vercel/written%d", w.n)
 	if s.Fault == Stop {
 		name := fmt.Sprintf("short%d", w.n)
 		var err error
@@ -409,7 +409,7 @@ var ready = regexp.MustCompile("^ready$")
 
 // kill sends one signal to a command that counts them.
 func (w *world) kill(ctx context.Context, s Step) error {
-	gone := fmt.Sprintf("/vercel/sandbox/go%d", w.n)
+	gone := fmt.Sprintf("/vercel/go%d", w.n)
 	cmd, err := w.box.StartCommand(ctx, "bash", []string{"-c", `trap 'echo signal' INT; echo ready; while [ ! -e "$0" ]; do sleep 0.02; done`, gone}, nil)
 	if err != nil {
 		return err
