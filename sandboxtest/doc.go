@@ -24,7 +24,9 @@
 // directory (/vercel, or /vercel/sandbox with a runtime) is there, the host's
 // programs are there, and nothing that a command writes reaches the host's
 // files. Processes and the network are its own too. Snapshots are copy-on-write
-// layers, which cost the same whatever they hold.
+// layers, which cost the same whatever they hold; a sandbox may be stopped and
+// resumed any number of times, for a chain of more than a hundred layers is
+// made one by the resume that finds it.
 //
 // In [Folder] mode (everywhere) commands are processes of the host that work
 // in a folder. The sandbox's own directories are translated in the working

@@ -95,6 +95,9 @@ func (a *agent) do(call *net.UnixConn, req *request, files []*os.File, ans *answ
 		}
 		return nil, err
 	}
+	if req.Op == "flatten" {
+		return nil, a.backend.flatten(req.Layers, req.Dir)
+	}
 	a.mu.Lock()
 	m := a.machines[req.Box]
 	a.mu.Unlock()

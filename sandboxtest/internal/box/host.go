@@ -89,6 +89,8 @@ type Host struct {
 	store   *store
 	unlock  func() error
 
+	flattening sync.Mutex // of chains, one at a time
+
 	mu     sync.Mutex
 	boxes  map[string]*Box
 	closed bool
@@ -101,7 +103,8 @@ type backend interface {
 	newMachine(b *Box, dir string, layers []string) (machine, error)
 	// layered says whether a layer holds only the difference to its parent.
 	layered() bool
-	// maxLayers is the longest chain that can be stacked.
+	// maxLayers is the longest chain that can be stacked, where it can't be
+	// flattened.
 	maxLayers() int
 	// networked says whether boxes have networks of their own.
 	networked() bool
@@ -249,8 +252,12 @@ func (h *Host) New(ctx context.Context, cfg Config) (*Box, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
-	chain, err := h.store.acquire(cfg.Layer, h.backend.layered())
+	layer, chain, err := h.store.acquire(cfg.Layer, h.backend.layered())
 	if err != nil {
+		return nil, fmt.Errorf("box: %w", err)
+	}
+	if cfg.Layer, chain, err = h.flatten(layer, chain); err != nil {
+		h.store.release(cfg.Layer)
 		return nil, fmt.Errorf("box: %w", err)
 	}
 	b := &Box{host: h, cfg: cfg, id: newID(), procs: make(map[*Process]struct{})}
@@ -262,9 +269,6 @@ func (h *Host) New(ctx context.Context, cfg Config) (*Box, error) {
 }
 
 func (h *Host) start(ctx context.Context, b *Box, chain []string) error {
-	if len(chain) > h.backend.maxLayers() {
-		return fmt.Errorf("%w: %d, at most %d", ErrTooManyLayers, len(chain), h.backend.maxLayers())
-	}
 	h.mu.Lock()
 	if h.closed {
 		h.mu.Unlock()

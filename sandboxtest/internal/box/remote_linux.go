@@ -130,6 +130,11 @@ func (r *remoteBackend) newMachine(b *Box, dir string, layers []string) (machine
 	return m, err
 }
 
+func (r *remoteBackend) flatten(chain []string, dir string) error {
+	_, _, err := r.call(&request{Op: "flatten", Dir: dir, Layers: chain})
+	return err
+}
+
 // remoteMachine is a box of the agent's.
 type remoteMachine struct {
 	backend *remoteBackend

@@ -25,6 +25,8 @@ type store struct {
 	mu     sync.Mutex
 	layers map[LayerID]*layer
 
+	longest int // chain of layers that boxes are started on
+
 	// clearing removes what boxes of an earlier run have left behind.
 	clearing sync.WaitGroup
 }
@@ -34,12 +36,15 @@ type layer struct {
 	Size   int64   `json:"size"`
 	// Removed layers stay for as long as something stands on them.
 	Removed bool `json:"removed,omitempty"`
+	// Flat is a layer without parents that holds what this one and all that it
+	// stands on do. Boxes are started on it instead.
+	Flat LayerID `json:"flat,omitempty"`
 
 	boxes, children int
 }
 
 func openStore(dir string) (*store, error) {
-	s := &store{dir: dir, layers: make(map[LayerID]*layer)}
+	s := &store{dir: dir, layers: make(map[LayerID]*layer), longest: longestChain}
 	if err := s.clear(); err != nil {
 		return nil, err
 	}
@@ -72,8 +77,10 @@ func openStore(dir string) (*store, error) {
 		s.layers[LayerID(id)] = &l
 	}
 	for _, l := range s.layers {
-		if p := s.layers[l.Parent]; p != nil {
-			p.children++
+		for _, below := range []LayerID{l.Parent, l.Flat} {
+			if b := s.layers[below]; b != nil {
+				b.children++
+			}
 		}
 	}
 	trees, err := os.ReadDir(filepath.Join(dir, "l"))
@@ -87,7 +94,7 @@ func openStore(dir string) (*store, error) {
 			}
 		}
 	}
-	for id := range s.layers {
+	for _, id := range slices.Collect(maps.Keys(s.layers)) {
 		s.collectLocked(id)
 	}
 	return s, nil
@@ -166,29 +173,35 @@ func (s *store) size(id LayerID) (int64, error) {
 	return l.Size, nil
 }
 
-// acquire keeps a layer from being collected and gives the names of its chain,
-// newest first; without chained only the layer itself.
-func (s *store) acquire(id LayerID, chained bool) ([]string, error) {
+// acquire keeps a layer, or the one that stands for its chain, from being
+// collected. It gives that one's ID and the names of its chain, newest first;
+// without chained only the layer itself.
+func (s *store) acquire(id LayerID, chained bool) (LayerID, []string, error) {
 	if id == "" {
-		return nil, nil
+		return "", nil, nil
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	l, err := s.get(id)
 	if err != nil {
-		return nil, err
+		return "", nil, err
+	}
+	if flat := s.layers[l.Flat]; flat != nil {
+		id, l = l.Flat, flat
 	}
 	l.boxes++
-	if !chained {
-		return []string{string(id)}, nil
+	chain := []string{string(id)}
+	for chained {
+		below := l.Parent
+		if p := s.layers[below]; p != nil && s.layers[p.Flat] != nil {
+			below = p.Flat
+		}
+		if l = s.layers[below]; l == nil {
+			break
+		}
+		chain = append(chain, string(below))
 	}
-	var chain []string
-	for l != nil {
-		chain = append(chain, string(id))
-		id = l.Parent
-		l = s.layers[id]
-	}
-	return chain, nil
+	return id, chain, nil
 }
 
 func (s *store) release(id LayerID) {
@@ -204,17 +217,20 @@ func (s *store) release(id LayerID) {
 func (s *store) add(dir string, parent LayerID, size int64) (LayerID, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	return s.putLocked(dir, &layer{Parent: parent, Size: size})
+}
+
+func (s *store) putLocked(dir string, l *layer) (LayerID, error) {
 	id := LayerID(newID())
 	if err := os.Rename(dir, s.treeDir(id)); err != nil {
 		return "", err
 	}
-	l := &layer{Parent: parent, Size: size}
 	if err := s.save(id, l); err != nil {
 		_ = os.Rename(s.treeDir(id), dir)
 		return "", err
 	}
 	s.layers[id] = l
-	if p := s.layers[parent]; p != nil {
+	if p := s.layers[l.Parent]; p != nil {
 		p.children++
 	}
 	return id, nil
@@ -278,20 +294,20 @@ func (s *store) remove(id LayerID) error {
 }
 
 // collectLocked removes the files of a removed layer that nothing stands on,
-// and then of its parents.
+// and then of what it stood on.
 func (s *store) collectLocked(id LayerID) {
-	for {
-		l := s.layers[id]
-		if l == nil || !l.Removed || l.boxes > 0 || l.children > 0 {
-			return
-		}
-		// The tree goes last: a tree without its entry is swept on opening.
-		_ = os.Remove(s.metaName(id))
-		delete(s.layers, id)
-		_ = removeAll(s.treeDir(id))
-		id = l.Parent
-		if p := s.layers[id]; p != nil {
-			p.children--
+	l := s.layers[id]
+	if l == nil || !l.Removed || l.boxes > 0 || l.children > 0 {
+		return
+	}
+	// The tree goes last: a tree without its entry is swept on opening.
+	_ = os.Remove(s.metaName(id))
+	delete(s.layers, id)
+	_ = removeAll(s.treeDir(id))
+	for _, below := range []LayerID{l.Parent, l.Flat} {
+		if b := s.layers[below]; b != nil {
+			b.children--
+			s.collectLocked(below)
 		}
 	}
 }

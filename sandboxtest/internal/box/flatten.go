@@ -1,0 +1,87 @@
+package box
+
+import (
+	"errors"
+	"fmt"
+)
+
+// longestChain is how many layers a box stands on at most before its chain is
+// flattened: each costs the kernel a lookup for every name that is not there.
+const longestChain = 100
+
+// flattener is a backend whose layers are differences, which it can merge.
+type flattener interface {
+	// flatten writes what the chain (newest first) holds as one layer into the
+	// new directory dir. The layers of the chain stay as they are.
+	flatten(chain []string, dir string) error
+}
+
+// flatten puts one layer in the place of a chain that is too long: the caller
+// holds the layer that is given instead of id. The chain itself stays for as
+// long as there are snapshots and boxes that stand on it.
+func (h *Host) flatten(id LayerID, chain []string) (LayerID, []string, error) {
+	f, ok := h.backend.(flattener)
+	if !ok || len(chain) <= h.store.longest {
+		return id, chain, nil
+	}
+	h.flattening.Lock()
+	defer h.flattening.Unlock()
+	if flat, ok := h.store.toFlat(id); ok { // meanwhile
+		return flat, []string{string(flat)}, nil
+	}
+	// What is cut short is swept there when the store is opened.
+	dir := h.store.boxDir(newID())
+	err := f.flatten(chain, dir)
+	if err == nil {
+		err = h.store.addFlat(id, dir)
+	}
+	if err == nil {
+		flat, _ := h.store.toFlat(id)
+		return flat, []string{string(flat)}, nil
+	}
+	err = errors.Join(err, removeAll(dir))
+	if len(chain) <= h.backend.maxLayers() {
+		h.log.Warn("a chain of layers could not be flattened, it is used as it is", "layers", len(chain), "error", err)
+		return id, chain, nil
+	}
+	return id, chain, fmt.Errorf("%w: %d, at most %d, and they can't be made one: %w", ErrTooManyLayers, len(chain), h.backend.maxLayers(), err)
+}
+
+// addFlat takes the tree at dir, by renaming it, as what stands for the chain
+// of a layer. Nobody names it, so that it goes with the last that needs it.
+func (s *store) addFlat(id LayerID, dir string) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	l := s.layers[id]
+	if l == nil {
+		return fmt.Errorf("%w: %q", ErrNoLayer, id)
+	}
+	flat, err := s.putLocked(dir, &layer{Removed: true})
+	if err != nil {
+		return err
+	}
+	l.Flat = flat
+	if err := s.save(id, l); err != nil {
+		l.Flat = ""
+		s.collectLocked(flat)
+		return err
+	}
+	s.layers[flat].children++
+	return nil
+}
+
+// toFlat moves a box's hold on a layer to the one that stands for its chain,
+// if there is one.
+func (s *store) toFlat(id LayerID) (LayerID, bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	l := s.layers[id]
+	if l == nil || s.layers[l.Flat] == nil {
+		return "", false
+	}
+	flat := l.Flat
+	s.layers[flat].boxes++
+	l.boxes--
+	s.collectLocked(id)
+	return flat, true
+}

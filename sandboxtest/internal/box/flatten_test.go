@@ -1,0 +1,185 @@
+package box
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+// listing is all that a box's programs can tell of the files that the tests of
+// chains change, except for how many names a file has: layers share files.
+const listing = `cd / && find vercel home/keep etc/zz opt/zz usr/share/zz* -printf '%p %y %m %U:%G %T@ %s %l\n' 2>/dev/null | sort
+find /vercel/sandbox -type f ! -perm 0 | sort | xargs -r -d '\n' sha256sum`
+
+// hosted is a directory of the host with directories in it, where boxes can
+// rename what lies below their layers.
+const hosted = "/usr/share"
+
+// TestFlattenedChain makes one layer of a chain in which all has happened that
+// overlayfs keeps notes of, and compares what boxes see before and after.
+func TestFlattenedChain(t *testing.T) {
+	h := openHost(t, Options{Mode: Namespace})
+	scripts := []string{
+		"mkdir -p a/b/c d e/f gone/deep; echo 1 > a/b/c/one; echo 2 > d/two; echo x > gone/deep/x; echo e > e/f/e; ln d/two d/zwei; mkfifo pipe; mkdir odd; touch odd/kept; touch -d 2001-02-03T04:05:06.789 d",
+		"rm -r gone; mkdir gone; echo y > gone/y; ln -s nowhere link; chmod 600 a/b/c/one",
+		"mv a moved 2>/dev/null || (cp -a a moved; rm -r a); rm d/two; echo three > d/three; mkdir 'with space'; printf 'a\\nb' > 'with space/ü'",
+		"mkdir a; echo new > a/new; (mv moved/b e/b || (cp -a moved/b e/b; rm -r moved/b)) 2>/dev/null; rm -r e/f; echo file > e/f",
+		"rm e/f; mkdir e/f; echo again > e/f/again; mv e/b/c e/b/see 2>/dev/null; rm -r odd; rm pipe; chmod 1770 d",
+		"mkdir odd; mkdir -p late/x; touch late/x/1 late/x/2",
+		"rm late/x/1; chmod 700 moved; mv late later 2>/dev/null; setfattr -n user.note -v hello d 2>/dev/null || true",
+	}
+	if !h.Rootless() {
+		// Whiteouts, renames and new directories over what is the host's.
+		h2 := func(script string) string { return "cd " + hosted + " && " + script }
+		scripts = append(scripts,
+			h2("set -- $(find . -mindepth 2 -maxdepth 2 -type f | sort | head -40); rm -f \"$@\"; d=$(find . -mindepth 1 -maxdepth 1 -type d | sort | head -1); mv \"$d\" zz1; d=$(find . -mindepth 1 -maxdepth 1 -type d | sort | head -1); rm -r \"$d\"; mkdir \"$d\"; echo own > \"$d/own\"; chown 1 \"$d/own\""),
+			h2("mkdir zz2; mv zz1 zz2/inside; touch zz2/inside/added; d=$(find . -mindepth 1 -maxdepth 1 -type d | sort | sed -n 3p); rm -r \"$d\""),
+			h2("mv zz2 zz3; mkdir zz3/inside/sub; touch zz3/inside/sub/s; f=$(find zz3/inside -type f | sort | head -1); rm \"$f\""),
+			h2("rm -r zz3/inside/sub"),
+		)
+	}
+	look := func(from LayerID) string {
+		b := newBox(t, h, Config{Layer: from})
+		defer func() { assert.NoError(t, b.Remove()) }()
+		whole := listing
+		if !h.Rootless() {
+			whole += "; find " + hosted + " -printf '%p %y %m %U:%G %s %l\n' | sort | sha256sum; find " + hosted + "/zz3 -ls | wc -l; ls " + hosted
+		}
+		return shRoot(t, h, b, whole)
+	}
+	var layers []LayerID
+	var seen []string
+	for i, script := range scripts {
+		from := LayerID("")
+		if i > 0 {
+			from = layers[i-1]
+		}
+		b := newBox(t, h, Config{Layer: from})
+		shRoot(t, h, b, "cd /vercel/sandbox && "+script)
+		require.NoError(t, b.Stop(t.Context()))
+		layer, _, err := b.Freeze(t.Context())
+		require.NoError(t, err)
+		layers, seen = append(layers, layer), append(seen, look(layer))
+	}
+	require.Contains(t, seen[len(seen)-1], "with space")
+	if !h.Rootless() {
+		require.Contains(t, seen[len(seen)-1], "\nzz3", "nothing of the host's was renamed")
+	}
+
+	h.store.longest = 1
+	for i, layer := range layers {
+		assert.Equal(t, seen[i], look(layer), "after step %d", i)
+		if i > 0 {
+			flat, chain, err := h.store.acquire(layer, true)
+			require.NoError(t, err)
+			assert.Len(t, chain, 1)
+			assert.NotEqual(t, layer, flat)
+			h.store.release(flat)
+		}
+	}
+	// What is flat is the beginning of a chain like any other, and can be
+	// changed in the same ways.
+	last := layers[len(layers)-1]
+	b := newBox(t, h, Config{Layer: last})
+	before := shRoot(t, h, b, "cd /vercel/sandbox && mv later latest; rm -r latest gone; mkdir gone; rm link; ls -A gone d; "+listing)
+	require.NoError(t, b.Stop(t.Context()))
+	next, _, err := b.Freeze(t.Context())
+	require.NoError(t, err)
+	b = newBox(t, h, Config{Layer: next})
+	after := shRoot(t, h, b, "cd /vercel/sandbox && ls -A gone d; "+listing)
+	assert.Equal(t, before, after)
+	assert.NotContains(t, after, "later")
+	require.NoError(t, b.Remove())
+
+	for _, layer := range append(layers, next) {
+		require.NoError(t, h.RemoveLayer(layer))
+	}
+	list, err := os.ReadDir(filepath.Join(h.store.dir, "l"))
+	require.NoError(t, err)
+	assert.Empty(t, list, "layers that nobody needs are left")
+}
+
+// shRoot runs a script as the root of a box, or as the one user that it has.
+func shRoot(t testing.TB, h *Host, b *Box, script string) string {
+	t.Helper()
+	if h.Rootless() {
+		return sh(t, b, script)
+	}
+	return sh(t, b, "sudo -n sh -c "+quote(script))
+}
+
+func quote(s string) string { return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'" }
+
+// TestFlattenedLayersOutliveTheHost: what stands for a chain is found again,
+// and a box that runs on it keeps it.
+func TestFlattenedLayersOutliveTheHost(t *testing.T) {
+	dir := t.TempDir()
+	h := openHost(t, Options{Mode: Namespace, Dir: dir})
+	h.store.longest = 2
+	var layer LayerID
+	for i := range 3 {
+		layer = freeze(t, h, layer, fmt.Sprintf("echo %d > f%d", i, i))
+	}
+	require.NoError(t, newBox(t, h, Config{Layer: layer}).Remove())
+	flat := h.store.layers[layer].Flat
+	require.NotEmpty(t, flat)
+	require.NoError(t, h.Close())
+
+	h = openHost(t, Options{Mode: Namespace, Dir: dir})
+	require.NoError(t, h.KeepOnly([]LayerID{layer}))
+	assert.Equal(t, flat, h.store.layers[layer].Flat)
+	b := newBox(t, h, Config{Layer: layer})
+	require.NoError(t, h.RemoveLayer(layer))
+	assert.Equal(t, "0\n1\n2", sh(t, b, "cat f*"))
+	assert.DirExists(t, h.store.treeDir(flat))
+	require.NoError(t, b.Remove())
+	assert.NoDirExists(t, h.store.treeDir(flat))
+}
+
+// TestStoppedManyTimes goes far beyond what the kernel stacks, with the last
+// snapshot alone kept, as a sandbox that is stopped and resumed does.
+func TestStoppedManyTimes(t *testing.T) {
+	t.Parallel()
+	if testing.Short() {
+		t.Skip("450 boxes take a while")
+	}
+	h := openHost(t, Options{Mode: Namespace})
+	const times = 450
+	want := make(map[string]string)
+	var layer LayerID
+	for i := range times {
+		script := fmt.Sprintf("echo %d > n%d; echo %d >> log; mkdir -p d%d; echo %d > d%d/f", i, i%37, i, i%11, i, i%11)
+		want[fmt.Sprintf("./n%d", i%37)] = fmt.Sprint(i)
+		want[fmt.Sprintf("./d%d/f", i%11)] = fmt.Sprint(i)
+		if i%5 == 4 {
+			script += fmt.Sprintf("; rm -f n%d; rm -rf d%d", i%7, i%3)
+			delete(want, fmt.Sprintf("./n%d", i%7))
+			delete(want, fmt.Sprintf("./d%d/f", i%3))
+		}
+		if i%13 == 12 {
+			script += "; rm -rf kept; mkdir new; echo " + fmt.Sprint(i) + " > new/x; mv new kept"
+			want["./kept/x"] = fmt.Sprint(i)
+		}
+		next := freeze(t, h, layer, script)
+		if layer != "" {
+			require.NoError(t, h.RemoveLayer(layer))
+		}
+		layer = next
+	}
+	b := newBox(t, h, Config{Layer: layer})
+	got := make(map[string]string)
+	for line := range strings.Lines(sh(t, b, "find . -type f ! -name log -exec grep -H . {} +")) {
+		name, text, _ := strings.Cut(strings.TrimSpace(line), ":")
+		got[name] = text
+	}
+	assert.Equal(t, want, got)
+	assert.Equal(t, fmt.Sprint(times), sh(t, b, "wc -l < log"))
+	list, err := os.ReadDir(filepath.Join(h.store.dir, "l"))
+	require.NoError(t, err)
+	assert.LessOrEqual(t, len(list), longestChain+2, "old layers are kept")
+}
