@@ -84,11 +84,12 @@ type Cmd struct {
 	Cancel func() error
 	// WaitDelay limits how long Wait goes on after the context has ended or the
 	// command has, for a command that does not end or whose children hold on to
-	// its output, and for a Stdin whose Read does not return. Zero means no
-	// limit, but a command that Cancel was called for is given up after 30
-	// seconds if the API does not tell of its end, and after five if the API
-	// does not even answer the request to kill it. A Write to Stdout or Stderr
-	// that is under way is always waited for.
+	// its output, and for a Stdin whose Read does not return. A command that runs
+	// on then is killed, and given up five seconds later if the API does not tell
+	// of its end. Zero means no limit, but a command that Cancel was called for
+	// is killed and given up in the same way after 30 seconds, and given up after
+	// five if the API does not even answer Cancel's request to kill it. A Write
+	// to Stdout or Stderr that is under way is always waited for.
 	WaitDelay time.Duration
 
 	ctx     context.Context

@@ -220,14 +220,27 @@ func (l *launch) public(ctx context.Context, err error) error {
 	return &RequestError{Operation: api.RunCommand.Name, SessionID: l.session, Err: err, unknown: startUnknown(err)}
 }
 
-// outlive returns a context that ends d after ctx does.
+// outlive returns a context that ends d after ctx does, with the error of ctx.
 func outlive(ctx context.Context, d time.Duration) (context.Context, context.CancelFunc) {
-	long, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	long, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
 	stop := context.AfterFunc(ctx, func() {
-		timer := time.AfterFunc(d, cancel)
+		timer := time.AfterFunc(d, func() { cancel(api.ContextError(ctx)) })
 		context.AfterFunc(long, func() { timer.Stop() })
 	})
-	return long, func() { stop(); cancel() }
+	return outliving{long, ctx}, func() { stop(); cancel(nil) }
+}
+
+// outliving is a context that ends later than another, and then as that one did.
+type outliving struct {
+	context.Context
+	other context.Context
+}
+
+func (o outliving) Err() error {
+	if err := o.other.Err(); err != nil && o.Context.Err() != nil {
+		return err
+	}
+	return o.Context.Err()
 }
 
 // opening returns the context on which a command is started. With KillOnCancel
