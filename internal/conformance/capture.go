@@ -3,6 +3,7 @@ package conformance
 import (
 	"bytes"
 	"context"
+	"slices"
 	"sync"
 	"time"
 	"unicode/utf16"
@@ -27,10 +28,12 @@ func (c *capture) text() string {
 }
 
 // capturePair is the writers of one command. failed is how the piping of a
-// detached command in the background has ended, when it has failed.
+// detached command in the background has ended, when it has failed; ended is
+// closed when it has ended.
 type capturePair struct {
 	stdout, stderr *capture
 	detached       bool
+	ended          chan struct{}
 
 	mu     sync.Mutex
 	failed any
@@ -62,7 +65,10 @@ func (p *capturePair) value() map[string]any {
 	return out
 }
 
-// opPiped waits until the writers of a command have so much, 3 s at most.
+// opPiped waits until the writers of a command have so much, 3 s at most. When
+// the stream isn't held open, it also waits for the copying to end: with all the
+// output written, this SDK still confirms that the log is at its end, and the
+// next step must not get in between.
 func opPiped(c *call) (any, error) {
 	var a struct {
 		Stdout int  `json:"stdout"`
@@ -80,6 +86,12 @@ func opPiped(c *call) (any, error) {
 	for !(p.stdout.has(a.Stdout) && p.stderr.has(a.Stderr) && (!a.Error || p.failure() != nil)) {
 		if !pause(ctx, 20*time.Millisecond) {
 			break
+		}
+	}
+	if !slices.ContainsFunc(c.d.scenario.Server, func(ex Exchange) bool { return ex.Hold }) {
+		select {
+		case <-p.ended:
+		case <-ctx.Done():
 		}
 	}
 	return p.value(), nil

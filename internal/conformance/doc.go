@@ -5,5 +5,5 @@
 // played against [Server], a scripted server, in a process of its own, because
 // the credentials code reads the environment, the home directory and the
 // working directory. What differs on purpose is listed, with its reason, in
-// testdata/conformance/departures.json.
+// testdata/conformance/departures.json. README.md has a picture of the parts.
 package conformance

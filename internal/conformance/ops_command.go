@@ -61,7 +61,7 @@ func opRunCommand(c *call) (any, error) {
 // pipe gives the command writers, kept under the name that the command is
 // saved under.
 func (c *call) pipe(o *sandbox.CommandOptions, stdout, stderr, detached bool) {
-	c.pair = &capturePair{detached: detached}
+	c.pair = &capturePair{detached: detached, ended: make(chan struct{})}
 	if stdout {
 		c.pair.stdout = &capture{}
 		o.Stdout = c.pair.stdout
@@ -85,6 +85,7 @@ func (c *call) watch(cmd *sandbox.Command) {
 	}
 	pair, ctx := c.pair, c.ctx
 	go func() {
+		defer close(pair.ended)
 		if err := cmd.WaitOutput(context.WithoutCancel(ctx)); err != nil && ctx.Err() == nil {
 			pair.setFailed(normError(err, c))
 		}

@@ -48,9 +48,10 @@ type Server struct {
 
 	mu     sync.Mutex
 	script []*slot
-	step   int      // the step that runs
-	log    []*Entry // in the words of the official SDK, as far as rules go
-	raw    []*Entry // as they came
+	taken  chan struct{} // closed when the next exchange is
+	step   int           // the step that runs
+	log    []*Entry      // in the words of the official SDK, as far as rules go
+	raw    []*Entry      // as they came
 	// What rules answer with: the output of commands, and sessions.
 	outputs  map[string][]json.RawMessage // of commands that were waited for
 	logs     map[string][]json.RawMessage // of commands whose log was read
@@ -84,7 +85,18 @@ func StartServer(script []Exchange, opts ServerOptions) (*Server, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &Server{opts: opts, listener: ln, outputs: map[string][]json.RawMessage{}, logs: map[string][]json.RawMessage{}, commands: map[string]map[string]any{}, sessions: map[string]map[string]any{}}
+	s := newServer(script, opts)
+	s.listener = ln
+	s.http = &http.Server{Handler: s, ReadHeaderTimeout: time.Minute}
+	go func() { _ = s.http.Serve(ln) }()
+	return s, nil
+}
+
+func newServer(script []Exchange, opts ServerOptions) *Server {
+	s := &Server{
+		opts: opts, taken: make(chan struct{}), outputs: map[string][]json.RawMessage{}, logs: map[string][]json.RawMessage{},
+		commands: map[string]map[string]any{}, sessions: map[string]map[string]any{},
+	}
 	for _, ex := range script {
 		times := 1
 		if ex.Times != nil {
@@ -92,9 +104,7 @@ func StartServer(script []Exchange, opts ServerOptions) (*Server, error) {
 		}
 		s.script = append(s.script, &slot{ex, times})
 	}
-	s.http = &http.Server{Handler: s, ReadHeaderTimeout: time.Minute}
-	go func() { _ = s.http.Serve(ln) }()
-	return s, nil
+	return s
 }
 
 // Port is where the server listens.
@@ -278,6 +288,8 @@ func (s *Server) match(e *Entry) *Exchange {
 	for _, sl := range s.script {
 		if sl.left > 0 && sl.matches(e) {
 			sl.left--
+			close(s.taken)
+			s.taken = make(chan struct{})
 			return &sl.Exchange
 		}
 	}
@@ -292,6 +304,9 @@ func (s *Server) send(w http.ResponseWriter, r *http.Request, ex *Exchange, e *E
 				s.setClosed(e, true)
 			}
 		}()
+	}
+	if s.opts.AnyOrder && refusesSession(ex) {
+		s.awaitRefused(gone, e)
 	}
 	if !pause(gone, millis(ex.DelayMs)) {
 		return
@@ -341,6 +356,45 @@ func (s *Server) send(w http.ResponseWriter, r *http.Request, ex *Exchange, e *E
 	if ex.Hold && pause(gone, holdLimit) {
 		s.setClosed(e, false)
 	}
+}
+
+// refusesSession reports whether the answer says that a session is gone.
+func refusesSession(ex *Exchange) bool {
+	return ex.Status == http.StatusGone || ex.Status == http.StatusUnprocessableEntity
+}
+
+// awaitRefused waits, so long as an exchange may be held, until all calls that
+// the script refuses because their session is gone are there, those of the
+// session of e. They are made at the same time, and one that began after another
+// had been refused would know of that, and not ask the session any more.
+func (s *Server) awaitRefused(ctx context.Context, e *Entry) {
+	ctx, cancel := context.WithTimeout(ctx, holdLimit)
+	defer cancel()
+	session := sessionPath(e.Path)
+	for {
+		s.mu.Lock()
+		missing := slices.ContainsFunc(s.script, func(sl *slot) bool {
+			_, path, _ := strings.Cut(sl.On, " ")
+			return sl.left > 0 && refusesSession(&sl.Exchange) && sessionPath(path) == session
+		})
+		taken := s.taken
+		s.mu.Unlock()
+		if !missing {
+			return
+		}
+		select {
+		case <-taken:
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// sessionPath is the path of the session that a call is made on.
+func sessionPath(path string) string {
+	before, after, _ := strings.Cut(path, "/sessions/")
+	id, _, _ := strings.Cut(after, "/")
+	return before + "/sessions/" + id
 }
 
 func (s *Server) setClosed(e *Entry, closed bool) {

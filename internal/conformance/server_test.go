@@ -1,7 +1,12 @@
 package conformance
 
 import (
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync/atomic"
 	"testing"
+	"testing/synctest"
 
 	"github.com/stretchr/testify/assert"
 )
@@ -109,4 +114,55 @@ func TestMended(t *testing.T) {
 		_, changed := mended(want, got)
 		assert.False(t, changed, want)
 	}
+}
+
+// TestRefusedTogether has two calls at the same time: none is told that its
+// session is gone before the other has asked it.
+func TestRefusedTogether(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		const session = "/api/v2/sandboxes/sessions/"
+		s := newServer([]Exchange{
+			{On: "POST " + session + "sess_1/cmd", Status: http.StatusGone},
+			{On: "POST " + session + "sess_1/fs/mkdir", Status: http.StatusGone},
+			{On: "POST " + session + "sess_2/cmd", Status: http.StatusGone},
+		}, ServerOptions{AnyOrder: true})
+		var answered atomic.Int32
+		ask := func(path string) {
+			go func() {
+				w, r := httptest.NewRecorder(), httptest.NewRequestWithContext(t.Context(), http.MethodPost, session+path, strings.NewReader("{}"))
+				r.Host = "vercel.com"
+				s.ServeHTTP(w, r)
+				assert.Equal(t, http.StatusGone, w.Code)
+				answered.Add(1)
+			}()
+			synctest.Wait()
+		}
+		ask("sess_1/cmd")
+		assert.Zero(t, answered.Load(), "another call is on its way to the same session")
+		ask("sess_1/fs/mkdir")
+		assert.EqualValues(t, 2, answered.Load())
+		ask("sess_2/cmd")
+		assert.EqualValues(t, 3, answered.Load(), "nothing else is on its way to this one")
+	})
+}
+
+// TestPipedIsSettled has writers that have it all already, while the command
+// still asks whether that was all.
+func TestPipedIsSettled(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		pair := &capturePair{stdout: &capture{}, ended: make(chan struct{})}
+		_, err := pair.stdout.Write([]byte("all"))
+		assert.NoError(t, err)
+		d := &driver{scenario: &Scenario{}, piped: map[string]*capturePair{"c": pair}}
+		c := &call{d: d, ctx: t.Context(), step: &Step{Op: "piped", On: new("c"), Args: []byte(`{"stdout":3}`)}}
+		var value any
+		go func() { value, _ = opPiped(c) }()
+		synctest.Wait()
+		assert.Nil(t, value, "the copying goes on")
+		close(pair.ended)
+		synctest.Wait()
+		assert.Equal(t, map[string]any{"stdout": "all"}, value)
+	})
 }
