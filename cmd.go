@@ -139,7 +139,12 @@ func (c *Cmd) String() string {
 func (c *Cmd) Format(f fmt.State, verb rune) { redact.String(f, verb, c.String()) }
 
 // LogValue shows the program only: arguments may hold secrets.
-func (c *Cmd) LogValue() slog.Value { return slog.StringValue(c.Path) }
+func (c *Cmd) LogValue() slog.Value {
+	if c == nil {
+		return slog.StringValue("")
+	}
+	return slog.StringValue(c.Path)
+}
 
 // Environ returns a copy of the entries that the command adds to the sandbox's
 // environment, each key once.

@@ -133,11 +133,16 @@ func (c *Command) SetClient(client *Client) {
 	c.c = client
 }
 
+var errZeroCommand = fmt.Errorf("sandbox: %w: the Command was not made by a Sandbox or from JSON", ErrInvalid)
+
 func (c *Command) client() (*Client, error) {
+	if c == nil {
+		return nil, errZeroCommand
+	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.data.ID == "" {
-		return nil, fmt.Errorf("sandbox: %w: the Command was not made by a Sandbox or from JSON", ErrInvalid)
+		return nil, errZeroCommand
 	}
 	if err := checkRoute(&api.Request{Op: api.GetCommand, Path: []string{c.session, c.data.ID}}); err != nil {
 		return nil, err
@@ -332,6 +337,9 @@ func (c *Command) Wait(ctx context.Context) (*CommandResult, error) {
 // that context: nil means that the writers have all of it. It makes no request,
 // and returns at once when there are no writers.
 func (c *Command) WaitOutput(ctx context.Context) error {
+	if c == nil {
+		return errZeroCommand
+	}
 	c.mu.Lock()
 	p := c.pump
 	c.mu.Unlock()
@@ -491,6 +499,9 @@ func (c *Command) output(ctx context.Context, get func(*output) (string, bool)) 
 }
 
 func (c *Command) hasOutput(get func(*output) (string, bool)) bool {
+	if c == nil {
+		return false
+	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.kept == nil {

@@ -288,6 +288,9 @@ func (d *Drive) LogValue() slog.Value {
 }
 
 func (d *Drive) wire() wire.Drive {
+	if d == nil {
+		return wire.Drive{}
+	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	return d.data

@@ -371,7 +371,7 @@ func (f *FileSystem) discard(ctx context.Context, paths ...string) {
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), cleanupTime)
 	defer cancel()
-	on := f.t
+	on := f.on()
 	if sb, ok := on.(*Sandbox); ok {
 		if session := sb.CurrentSession(); session != nil {
 			on = session

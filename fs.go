@@ -46,6 +46,14 @@ type FileSystem struct {
 	t target
 }
 
+// on is what the files are on: nothing for a FileSystem that nobody has made.
+func (f *FileSystem) on() target {
+	if f.t == nil {
+		return &Sandbox{}
+	}
+	return f.t
+}
+
 // FS returns the sandbox's files.
 func (s *Sandbox) FS() *FileSystem { return &FileSystem{t: s} }
 
@@ -86,7 +94,7 @@ func readAll(r io.Reader, size int64) ([]byte, error) {
 
 // Open opens a file for reading. Its content is streamed. The caller closes it.
 func (f *FileSystem) Open(ctx context.Context, name string) (*FileReader, error) {
-	return openFile(ctx, f.t, name, nil)
+	return openFile(ctx, f.on(), name, nil)
 }
 
 // WriteFile writes a file with the given mode, replacing one that exists, and
@@ -101,7 +109,7 @@ func (f *FileSystem) WriteFile(ctx context.Context, name string, data []byte, pe
 	if err := checkFile("open", name); err != nil {
 		return err
 	}
-	err := writeFiles(ctx, f.t, []File{{Path: name, Content: data, Mode: &perm}}, nil)
+	err := writeFiles(ctx, f.on(), []File{{Path: name, Content: data, Mode: &perm}}, nil)
 	if err == nil || errors.Is(err, ErrInvalid) {
 		return err
 	}
@@ -163,7 +171,7 @@ func (f *FileSystem) Mkdir(ctx context.Context, name string, perm fs.FileMode) e
 	if err := checkPath("mkdir", name); err != nil {
 		return err
 	}
-	if err := f.t.mkdir(ctx, name); err != nil {
+	if err := f.on().mkdir(ctx, name); err != nil {
 		return &fs.PathError{Op: "mkdir", Path: name, Err: fileReason(err)}
 	}
 	return nil

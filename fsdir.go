@@ -64,7 +64,7 @@ func (f *FileSystem) AppendFile(ctx context.Context, name string, data []byte) e
 		return err
 	}
 	made, err := f.appendFile(ctx, name, data)
-	if o, ok := f.t.(owner); ok && made && err == nil {
+	if o, ok := f.on().(owner); ok && made && err == nil {
 		err = o.ownParents(ctx, name)
 	}
 	if err != nil {
@@ -109,7 +109,7 @@ func (f *FileSystem) appendFile(ctx context.Context, name string, data []byte) (
 // those that did not, where there may be something to remove.
 func (f *FileSystem) uploadPiece(ctx context.Context, data []byte) (p coreutils.Piece, tried []string, err error) {
 	var entries []tarball.Entry
-	err = send(ctx, f.t, func(string) iter.Seq2[tarball.Entry, error] {
+	err = send(ctx, f.on(), func(string) iter.Seq2[tarball.Entry, error] {
 		if len(entries) > 0 {
 			tried = append(tried, "/"+entries[0].Name)
 		}
@@ -118,7 +118,7 @@ func (f *FileSystem) uploadPiece(ctx context.Context, data []byte) (p coreutils.
 		entries = []tarball.Entry{e}
 		return all(entries, err)
 	}, nil)
-	if o, ok := f.t.(owner); ok && err == nil {
+	if o, ok := f.on().(owner); ok && err == nil {
 		err = o.own(ctx, all(entries, nil))
 	}
 	if err != nil {

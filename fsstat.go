@@ -84,7 +84,7 @@ func fileStat(s *coreutils.Stat) FileStat {
 // tools runs programs where the files are.
 func (f *FileSystem) tools() coreutils.Runner {
 	return func(ctx context.Context, c coreutils.Call) (coreutils.Result, error) {
-		done, err := f.t.RunCommand(ctx, c.Name, c.Args, &CommandOptions{Env: c.Env, Stdout: c.Stdout, KillOnCancel: true})
+		done, err := f.on().RunCommand(ctx, c.Name, c.Args, &CommandOptions{Env: c.Env, Stdout: c.Stdout, KillOnCancel: true})
 		if err != nil {
 			return coreutils.Result{}, err
 		}

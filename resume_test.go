@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/http"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -161,6 +163,75 @@ func TestHookFails(t *testing.T) {
 	for range 2 {
 		_, err := sb.RunCommand(t.Context(), "true", nil, nil)
 		require.NoError(t, err)
+	}
+	assert.EqualValues(t, 3, runs.Load())
+}
+
+// TestSessionStoppedDuringHook: a call that is refused by the very session whose
+// hook runs is not given that session again, but the next one.
+func TestSessionStoppedDuringHook(t *testing.T) {
+	t.Parallel()
+	inHook, release := make(chan struct{}), make(chan struct{})
+	var runs atomic.Int64
+	refused := make(chan struct{})
+	var waiting sync.Once
+	srv, gate, sb, direct := behind(t, sandbox.ClientOptions{}, &sandbox.CreateOptions{OnResume: func(context.Context, *sandbox.Sandbox) error {
+		if runs.Add(1) == 1 {
+			close(inHook)
+			<-release
+		}
+		return nil
+	}})
+	stopElsewhere(t, srv, sb)
+	first, second := make(chan error, 1), make(chan error, 1)
+	call := func(to chan<- error) { _, err := sb.RunCommand(t.Context(), "true", nil, nil); to <- err }
+	go call(first)
+	<-inHook
+	old := sb.CurrentSession().ID()
+	require.NoError(t, direct.Refresh(t.Context()))
+	stopElsewhere(t, srv, direct)
+	gate.set(func(req *http.Request, next http.RoundTripper) (*http.Response, error) {
+		resp, err := next.RoundTrip(req)
+		if isRun(req) && strings.Contains(req.URL.Path, old) {
+			waiting.Do(func() { close(refused) })
+		}
+		return resp, err
+	})
+	go call(second)
+	close(release)
+	require.ErrorIs(t, <-first, sandbox.ErrStopped, "it has had its one resume")
+	require.NoError(t, <-second)
+	<-refused
+	assert.NotEqual(t, old, sb.CurrentSession().ID())
+	assert.EqualValues(t, 2, runs.Load(), "each session that was started has its hook")
+}
+
+// TestHookOfSeveralHandles: a hook that failed for one handle runs again for the
+// next that is got of the sandbox, and not once it has succeeded.
+func TestHookOfSeveralHandles(t *testing.T) {
+	t.Parallel()
+	srv, sb := start(t, nil)
+	c := clientOf(t, srv, sandbox.ClientOptions{})
+	_, err := sb.Stop(t.Context(), nil)
+	require.NoError(t, err)
+	broken := errors.New("no licence")
+	var runs atomic.Int64
+	get := func() (*sandbox.Sandbox, error) {
+		return c.Get(t.Context(), sb.Name(), &sandbox.GetOptions{Resume: new(true), OnResume: func(context.Context, *sandbox.Sandbox) error {
+			if runs.Add(1) < 3 {
+				return broken
+			}
+			return nil
+		}})
+	}
+	for range 2 {
+		_, err := get()
+		require.ErrorIs(t, err, broken)
+	}
+	for range 3 {
+		again, err := get()
+		require.NoError(t, err)
+		fetch(t, again, "true")
 	}
 	assert.EqualValues(t, 3, runs.Load())
 }

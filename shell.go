@@ -119,6 +119,9 @@ type ShellError struct {
 // Error describes what happened in one line.
 func (e *ShellError) Error() string {
 	s := "sandbox: terminal in session " + e.SessionID + " ended without an exit code: "
+	if e.Code == 0 && e.Err == nil {
+		return s + "the cause is not known"
+	}
 	if e.Code == 0 {
 		return redact.Printable(s + e.Err.Error())
 	}

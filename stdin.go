@@ -53,10 +53,12 @@ const (
 func (c *Command) Stdin(ctx context.Context) io.WriteCloser {
 	w := &stdinWriter{ctx: ctx, cmd: c, wake: make(chan struct{}, 1), room: make(chan struct{}, 1), done: make(chan struct{})}
 	client, err := c.client()
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if err == nil && c.stdinOpen {
-		err = invalid("Stdin", "is open already")
+	if err == nil {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		if c.stdinOpen {
+			err = invalid("Stdin", "is open already")
+		}
 	}
 	if err != nil {
 		w.err = err

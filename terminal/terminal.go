@@ -61,7 +61,7 @@ func (o *Options) size() (cols, rows int, ok bool) {
 type SignalError struct{ Signal os.Signal }
 
 // Error names the signal.
-func (e *SignalError) Error() string { return "terminal: ended by signal: " + e.Signal.String() }
+func (e *SignalError) Error() string { return fmt.Sprint("terminal: ended by signal: ", e.Signal) }
 
 // Run opens a terminal in the sandbox, as [sandbox.Sandbox.Shell] does, joins it
 // to the local one as [Attach] does, and returns the exit code of the program.
