@@ -14,6 +14,8 @@ type flattener interface {
 	// flatten writes what the chain (newest first) holds as one layer into the
 	// new directory dir. The layers of the chain stay as they are.
 	flatten(chain []string, dir string) error
+	// maxLayers is the longest chain that can be stacked as it is.
+	maxLayers() int
 }
 
 // flatten puts one layer in the place of a chain that is too long: the caller
@@ -26,6 +28,12 @@ func (h *Host) flatten(id LayerID, chain []string) (LayerID, []string, error) {
 	}
 	h.flattening.Lock()
 	defer h.flattening.Unlock()
+	h.mu.Lock()
+	closed := h.closed
+	h.mu.Unlock()
+	if closed {
+		return id, chain, ErrStopped
+	}
 	if flat, ok := h.store.toFlat(id); ok { // meanwhile
 		return flat, []string{string(flat)}, nil
 	}
@@ -40,11 +48,11 @@ func (h *Host) flatten(id LayerID, chain []string) (LayerID, []string, error) {
 		return flat, []string{string(flat)}, nil
 	}
 	err = errors.Join(err, removeAll(dir))
-	if len(chain) <= h.backend.maxLayers() {
+	if len(chain) <= f.maxLayers() {
 		h.log.Warn("a chain of layers could not be flattened, it is used as it is", "layers", len(chain), "error", err)
 		return id, chain, nil
 	}
-	return id, chain, fmt.Errorf("%w: %d, at most %d, and they can't be made one: %w", ErrTooManyLayers, len(chain), h.backend.maxLayers(), err)
+	return id, chain, fmt.Errorf("%w: %d, at most %d, and they can't be made one: %w", ErrTooManyLayers, len(chain), f.maxLayers(), err)
 }
 
 // addFlat takes the tree at dir, by renaming it, as what stands for the chain

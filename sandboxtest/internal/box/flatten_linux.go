@@ -57,8 +57,9 @@ func (n *namespaceBackend) flatten(chain []string, dir string) error {
 }
 
 // baseHas reports whether a base has something of a name, which only a
-// whiteout can hide. Where nothing is to be hidden there must be none: in a
-// directory that no other layer has overlayfs lists them.
+// whiteout can hide. There are no others: they would pile up for every name
+// that there has ever been, and in a directory that no other layer has
+// overlayfs lists them.
 func (m *merger) baseHas(name string) (bool, error) {
 	for _, base := range m.bases {
 		found, isDir := mergedDir{places: base.roots(0)}, true

@@ -2,6 +2,7 @@ package box
 
 import (
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
@@ -12,8 +13,9 @@ import (
 )
 
 // listing is all that a box's programs can tell of the files that the tests of
-// chains change, except for how many names a file has: layers share files.
-const listing = `cd / && find vercel home/keep etc/zz opt/zz usr/share/zz* -printf '%p %y %m %U:%G %T@ %s %l\n' 2>/dev/null | sort
+// chains change, except for how many names a file has: layers share files. ls
+// tells names that a directory lists and that are not there.
+const listing = `ls -1RA /vercel; cd / && find vercel home/keep etc/zz opt/zz usr/share/zz* -printf '%p %y %m %U:%G %T@ %s %l\n' 2>/dev/null | sort
 find /vercel/sandbox -type f ! -perm 0 | sort | xargs -r -d '\n' sha256sum`
 
 // hosted is a directory of the host with directories in it, where boxes can
@@ -25,8 +27,8 @@ const hosted = "/usr/share"
 func TestFlattenedChain(t *testing.T) {
 	h := openHost(t, Options{Mode: Namespace})
 	scripts := []string{
-		"mkdir -p a/b/c d e/f gone/deep; echo 1 > a/b/c/one; echo 2 > d/two; echo x > gone/deep/x; echo e > e/f/e; ln d/two d/zwei; mkfifo pipe; mkdir odd; touch odd/kept; touch -d 2001-02-03T04:05:06.789 d",
-		"rm -r gone; mkdir gone; echo y > gone/y; ln -s nowhere link; chmod 600 a/b/c/one",
+		"mkdir -p a/b/c d e/f gone/deep; echo 1 > a/b/c/one; echo 2 > d/two; echo x > gone/deep/x; echo e > e/f/e; ln d/two d/zwei; mkfifo pipe; mkdir odd; touch odd/kept; touch brief; touch -d 2001-02-03T04:05:06.789 d",
+		"rm brief; rm -r gone; mkdir gone; echo y > gone/y; ln -s nowhere link; chmod 600 a/b/c/one",
 		"mv a moved 2>/dev/null || (cp -a a moved; rm -r a); rm d/two; echo three > d/three; mkdir 'with space'; printf 'a\\nb' > 'with space/ü'",
 		"mkdir a; echo new > a/new; (mv moved/b e/b || (cp -a moved/b e/b; rm -r moved/b)) 2>/dev/null; rm -r e/f; echo file > e/f",
 		"rm e/f; mkdir e/f; echo again > e/f/again; mv e/b/c e/b/see 2>/dev/null; rm -r odd; rm pipe; chmod 1770 d",
@@ -79,6 +81,8 @@ func TestFlattenedChain(t *testing.T) {
 			require.NoError(t, err)
 			assert.Len(t, chain, 1)
 			assert.NotEqual(t, layer, flat)
+			_, err = os.Lstat(filepath.Join(h.store.treeDir(flat), "vercel/sandbox/brief"))
+			require.ErrorIs(t, err, fs.ErrNotExist, "a whiteout that hides nothing")
 			h.store.release(flat)
 		}
 	}
@@ -128,7 +132,10 @@ func TestFlattenedLayersOutliveTheHost(t *testing.T) {
 	require.NoError(t, newBox(t, h, Config{Layer: layer}).Remove())
 	flat := h.store.layers[layer].Flat
 	require.NotEmpty(t, flat)
+	long := freeze(t, h, freeze(t, h, freeze(t, h, "", "true"), "true"), "true")
 	require.NoError(t, h.Close())
+	_, err := h.New(t.Context(), Config{Layer: long})
+	require.ErrorIs(t, err, ErrStopped)
 
 	h = openHost(t, Options{Mode: Namespace, Dir: dir})
 	require.NoError(t, h.KeepOnly([]LayerID{layer}))

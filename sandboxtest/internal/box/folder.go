@@ -27,7 +27,6 @@ type folderBackend struct {
 }
 
 func (*folderBackend) layered() bool   { return false }
-func (*folderBackend) maxLayers() int  { return 1 }
 func (*folderBackend) networked() bool { return false }
 func (*folderBackend) close() error    { return nil }
 

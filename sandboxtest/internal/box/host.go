@@ -103,9 +103,6 @@ type backend interface {
 	newMachine(b *Box, dir string, layers []string) (machine, error)
 	// layered says whether a layer holds only the difference to its parent.
 	layered() bool
-	// maxLayers is the longest chain that can be stacked, where it can't be
-	// flattened.
-	maxLayers() int
 	// networked says whether boxes have networks of their own.
 	networked() bool
 	close() error
@@ -315,6 +312,9 @@ func (h *Host) KeepOnly(ids []LayerID) error { return h.store.keepOnly(ids) }
 // Close stops every box and removes what is not a layer; with a temporary
 // directory the layers too. It may be called more than once.
 func (h *Host) Close() error {
+	// What is being flattened needs the backend to the end.
+	h.flattening.Lock()
+	defer h.flattening.Unlock()
 	h.mu.Lock()
 	if h.closed {
 		h.mu.Unlock()

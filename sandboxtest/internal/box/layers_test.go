@@ -50,7 +50,7 @@ func TestLongChain(t *testing.T) {
 	b := newBox(t, h, Config{Layer: layer})
 	assert.Equal(t, fmt.Sprint(length), sh(t, b, "ls | wc -l"))
 
-	for range h.backend.maxLayers() {
+	for range h.backend.(flattener).maxLayers() {
 		dir := filepath.Join(h.store.dir, "b", newID())
 		require.NoError(t, os.Mkdir(dir, 0o755))
 		var err error
