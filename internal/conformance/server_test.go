@@ -7,6 +7,7 @@ import (
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 )
@@ -164,5 +165,17 @@ func TestPipedIsSettled(t *testing.T) {
 		close(pair.ended)
 		synctest.Wait()
 		assert.Equal(t, map[string]any{"stdout": "all"}, value)
+	})
+}
+
+func TestGivenUp(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		d := &driver{scenario: &Scenario{}, saved: map[string]any{}}
+		slow := d.step(t.Context(), &Step{Op: "sleep", Args: []byte(`{"ms":600}`), GiveUpMs: 400}, true)
+		assert.Equal(t, map[string]any{"op": "sleep", "value": nil}, slow, "slower than the limit on a busy machine")
+		hung := d.step(t.Context(), &Step{Op: "sleep", Args: []byte(`{"ms":3600000}`), GiveUpMs: 400}, true)
+		assert.Equal(t, map[string]any{"kind": "Hang"}, hung["error"])
+		time.Sleep(time.Hour) // until the call that was given up has ended
 	})
 }
