@@ -452,7 +452,7 @@ func officialAtMostOnce(t *testing.T, srv *sandboxtest.Server, total int) {
 	sb, err := client.Create(t.Context(), &sandbox.CreateOptions{Name: "official"})
 	require.NoError(t, err)
 	creds := srv.Credentials()
-	cmd := exec.Command("node", "testdata/atmostonce/run.mjs", srv.URL, sb.Name(), "token", creds.TeamID, creds.ProjectID, fmt.Sprint(total))
+	cmd := exec.Command("node", "testdata/atmostonce/run.mjs", srv.URL, sb.Name(), creds.Token, creds.TeamID, creds.ProjectID, fmt.Sprint(total))
 	cmd.Env = append(os.Environ(), "NODE_PATH="+modules)
 	out, err := cmd.Output()
 	require.NoError(t, err)

@@ -106,7 +106,7 @@ func (l *launch) waited(ctx, open context.Context) (*follower, *wire.Command, er
 		return first, err
 	})
 	if err != nil {
-		return nil, nil, l.public(ctx, err)
+		return nil, nil, l.public(err)
 	}
 	if r == nil { // it was found by its ID
 		var end *wire.Command
@@ -132,7 +132,7 @@ func (l *launch) detached(ctx, open context.Context) (*wire.Command, error) {
 		return &answer.Command, nil
 	})
 	if err != nil {
-		return nil, l.public(ctx, err)
+		return nil, l.public(err)
 	}
 	return cmd, nil
 }
@@ -210,7 +210,7 @@ func (l *launch) settle(ctx context.Context) *wire.Command {
 }
 
 // public turns an error of a start into the one that users see.
-func (l *launch) public(ctx context.Context, err error) error {
+func (l *launch) public(err error) error {
 	switch e := err.(type) {
 	case *logstream.Error:
 		return l.c.streamError(e, l.session, "")

@@ -3,6 +3,7 @@ package sandbox_test
 import (
 	"encoding/json"
 	"io"
+	"maps"
 	"net/http"
 	"strings"
 	"testing"
@@ -49,9 +50,7 @@ func (s *service) RoundTrip(r *http.Request) (*http.Response, error) {
 		}
 		status, text, _ := strings.Cut(a[1], " ")
 		resp := replyJSON(map[string]int{"200": 200, "201": 201, "400": 400, "402": 402, "404": 404, "409": 409, "410": 410, "415": 415, "422": 422, "429": 429}[status], text)
-		for k, v := range s.header {
-			resp.Header[k] = v
-		}
+		maps.Copy(resp.Header, s.header)
 		return resp, nil
 	}
 	s.t.Errorf("not expected: %s %s", asked, body)

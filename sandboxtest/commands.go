@@ -381,7 +381,7 @@ func (c *call) getCommand() error {
 	if err != nil {
 		return err
 	}
-	wait, err := c.flag("wait", false)
+	wait, err := c.flag("wait")
 	if err != nil {
 		return err
 	}

@@ -2,6 +2,7 @@ package sandboxtest_test
 
 import (
 	"fmt"
+	"maps"
 	"net/url"
 	"path/filepath"
 	"testing"
@@ -18,9 +19,7 @@ import (
 func (c *raw) drive(name string, params obj, status int) wire.Drive {
 	c.t.Helper()
 	body := obj{"projectId": "prj"}
-	for k, v := range params {
-		body[k] = v
-	}
+	maps.Copy(body, params)
 	var out wire.DriveAnswer
 	c.call("POST", "/v2/sandboxes/drives/"+name, body, status, &out)
 	return out.Drive

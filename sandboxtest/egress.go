@@ -2,6 +2,7 @@ package sandboxtest
 
 import (
 	"encoding/json"
+	"maps"
 	"net/http"
 	"net/netip"
 	"net/url"
@@ -96,9 +97,7 @@ func (e *egress) allowed(data json.RawMessage) error {
 				if rule.headers == nil {
 					rule.headers = make(map[string]string)
 				}
-				for k, v := range t.Headers {
-					rule.headers[k] = v
-				}
+				maps.Copy(rule.headers, t.Headers)
 			}
 			if err := rule.on(r.Match); err != nil {
 				return err

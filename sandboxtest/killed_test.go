@@ -239,7 +239,7 @@ func (v *victim) work(name string, l *ledger) error {
 		if len(known) == 0 {
 			known = []string{noFile}
 		}
-		l.set(name, append(known[:len(known):len(known)], fresh)...)
+		l.set(name, append(slices.Clip(known), fresh)...)
 		if i%3 == 2 {
 			var answer wire.SnapshotAnswer
 			if err := v.try("POST", session(at.Session.ID)+"/snapshot", obj{}, &answer); err != nil {

@@ -50,14 +50,13 @@ func timeKey(t wire.Time) string {
 	return "00000000000000000000"[:max(0, 20-len(text))] + text
 }
 
-// flag reads a parameter of the query that is true or false.
-func (c *call) flag(name string, otherwise bool) (bool, error) {
+// flag reads a parameter of the query that is true or false, which it is when it
+// is missing.
+func (c *call) flag(name string) (bool, error) {
 	switch c.r.URL.Query().Get(name) {
-	case "":
-		return otherwise, nil
 	case "true":
 		return true, nil
-	case "false":
+	case "", "false":
 		return false, nil
 	}
 	return false, invalid("`%s` should be equal to one of the allowed values: true, false", name)

@@ -226,7 +226,7 @@ func (c *call) getSandbox() error {
 	if err != nil {
 		return err
 	}
-	resume, err := c.flag("resume", false)
+	resume, err := c.flag("resume")
 	if err != nil {
 		return err
 	}
@@ -304,7 +304,7 @@ func (c *call) updateSandbox() error {
 		return err
 	}
 	p.present = present
-	resume, err := c.flag("resume", false)
+	resume, err := c.flag("resume")
 	if err != nil {
 		return err
 	}
@@ -379,7 +379,7 @@ func (c *call) deleteSandbox() error {
 	if err != nil {
 		return err
 	}
-	orphans, err := c.flag("deleteOrphanSnapshots", false)
+	orphans, err := c.flag("deleteOrphanSnapshots")
 	if err != nil {
 		return err
 	}

@@ -10,6 +10,8 @@ import (
 	"log"
 	"os"
 	"os/signal"
+	"path"
+	"strings"
 
 	"github.com/go-vercel/sandbox"
 )
@@ -44,12 +46,14 @@ func run(ctx context.Context, repo, user, token string) error {
 		return err
 	}
 
+	// The repository is in a directory of its name.
+	dir := strings.TrimSuffix(path.Base(repo), ".git")
 	for _, command := range [][]string{
 		{"git", "log", "--oneline", "-5"},
 		{"git", "remote", "-v"}, // without the token
 		{"ls", "-l"},
 	} {
-		if _, err := sb.RunCommand(ctx, command[0], command[1:], &sandbox.CommandOptions{Stdout: os.Stdout, Stderr: os.Stderr}); err != nil {
+		if _, err := sb.RunCommand(ctx, command[0], command[1:], &sandbox.CommandOptions{Cwd: dir, Stdout: os.Stdout, Stderr: os.Stderr}); err != nil {
 			return err
 		}
 	}

@@ -118,7 +118,6 @@ func line(out string) string { return strings.TrimSuffix(out, "\n") }
 
 // Carry rewrites a command whose arguments JSON can't carry, because they are
 // not UTF-8, into one that says them in bash's quotes. Others stay as they are.
-
 func Carry(name string, args []string) (string, []string) {
 	whole := true
 	for _, a := range args {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"io"
 	"math/rand/v2"
+	"slices"
 	"time"
 
 	"github.com/go-vercel/sandbox/internal/api"
@@ -229,7 +230,7 @@ func (r *Reader) fresh(rec *wire.Record) ([]byte, bool) {
 		r.closed = 0
 	}
 	r.delivered[i] += int64(len(data))
-	return data[:len(data):len(data)], true
+	return slices.Clip(data), true
 }
 
 // reported handles an error record. The one that says that the stream was closed

@@ -2,6 +2,7 @@ package modeltest
 
 import (
 	"os"
+	"slices"
 	"strconv"
 	"testing"
 	"time"
@@ -52,12 +53,7 @@ func TestShrink(t *testing.T) {
 	program := Program(7, 30)
 	want := program[11]
 	shrunk := Shrink(program, func(s []Step) bool {
-		for _, step := range s {
-			if step == want {
-				return true
-			}
-		}
-		return false
+		return slices.Contains(s, want)
 	})
 	assert.Equal(t, []Step{want}, shrunk)
 	assert.Equal(t, program, Program(7, 30), "a seed gives one program")

@@ -9,6 +9,7 @@ import (
 	"syscall"
 
 	"github.com/creack/pty"
+	"golang.org/x/sys/unix"
 )
 
 // prepare gives a command a session of its own, and with it a process group
@@ -45,5 +46,14 @@ func openTerminal(size Size) (*terminal, error) {
 }
 
 func (t *terminal) resize(size Size) error {
-	return pty.Setsize(t.master, &pty.Winsize{Cols: size.Cols, Rows: size.Rows})
+	// Through the connection, since the terminal may be closed at the same time.
+	conn, err := t.master.SyscallConn()
+	if err != nil {
+		return err
+	}
+	var failed error
+	err = conn.Control(func(fd uintptr) {
+		failed = unix.IoctlSetWinsize(int(fd), unix.TIOCSWINSZ, &unix.Winsize{Col: size.Cols, Row: size.Rows})
+	})
+	return errors.Join(err, failed)
 }

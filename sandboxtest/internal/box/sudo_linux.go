@@ -166,7 +166,7 @@ func (s *sudo) long(option string, rest []string) ([]string, error) {
 
 // short reads options with one dash, which may be several.
 func (s *sudo) short(options string, rest []string) ([]string, error) {
-	for i := 0; i < len(options); i++ {
+	for i := range len(options) {
 		c := options[i]
 		if !strings.ContainsRune("ugpDCTRrt", rune(c)) {
 			if err := s.flag(c); err != nil {
