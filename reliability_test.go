@@ -83,7 +83,7 @@ func fetch(t *testing.T, sb *sandbox.Sandbox, name string, args ...string) strin
 func TestRunOnceThoughSessionEnds(t *testing.T) {
 	t.Parallel()
 	srv, gate, sb, direct := behind(t, sandbox.ClientOptions{}, nil)
-	cut, stopped := make(chan struct{}), make(chan struct{})
+	cut, stopped, delivered := make(chan struct{}), make(chan struct{}), make(chan struct{})
 	var first atomic.Bool
 	gate.set(func(req *http.Request, next http.RoundTripper) (*http.Response, error) {
 		if isLogs(req) {
@@ -93,8 +93,18 @@ func TestRunOnceThoughSessionEnds(t *testing.T) {
 		if err == nil && isRun(req) && first.CompareAndSwap(false, true) {
 			pr, pw := io.Pipe()
 			body := resp.Body
-			go func() { _, _ = io.Copy(pw, body) }()
-			go func() { <-cut; pw.CloseWithError(io.ErrUnexpectedEOF); body.Close() }()
+			go func() {
+				var once sync.Once
+				buf := make([]byte, 4<<10)
+				for {
+					n, err := body.Read(buf)
+					if _, writeErr := pw.Write(buf[:n]); err != nil || writeErr != nil {
+						return
+					}
+					once.Do(func() { close(delivered) }) // the command's record
+				}
+			}()
+			go func() { <-cut; <-delivered; pw.CloseWithError(io.ErrUnexpectedEOF); body.Close() }()
 			resp.Body = pr
 		}
 		return resp, err

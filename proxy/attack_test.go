@@ -1,6 +1,7 @@
 package proxy_test
 
 import (
+	"bufio"
 	"bytes"
 	"crypto/tls"
 	"encoding/base64"
@@ -530,8 +531,12 @@ func TestMaxDuration(t *testing.T) {
 					return
 				}
 				defer c.Close()
+				r := bufio.NewReader(c)
+				if _, err := http.ReadRequest(r); err != nil {
+					return
+				}
 				_, _ = io.WriteString(c, answer)
-				_, _ = io.Copy(io.Discard, c) // until the other side is gone
+				_, _ = io.Copy(io.Discard, r) // until the other side is gone
 			}()
 			s := newService(t, proxy.ForwarderOptions{MaxDuration: 300 * time.Millisecond})
 			got := s.raw(t, head(t, "GET", &url.URL{Scheme: "http", Host: l.Addr().String()}, "/", "Connection: Upgrade", "Upgrade: websocket")+"\r\n")

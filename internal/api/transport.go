@@ -59,15 +59,16 @@ func (t wholeAnswers) RoundTrip(req *http.Request) (*http.Response, error) {
 		return resp, nil
 	}
 	// Not every transport ends its bodies with the context.
-	stop := context.AfterFunc(req.Context(), func() { resp.Body.Close() })
+	body := resp.Body
+	stop := context.AfterFunc(req.Context(), func() { body.Close() })
 	defer stop()
 	if patience > 0 {
-		defer time.AfterFunc(patience, func() { resp.Body.Close() }).Stop()
+		defer time.AfterFunc(patience, func() { body.Close() }).Stop()
 	}
 	buf := buffers.Get().(*bytes.Buffer)
 	buf.Reset()
-	_, err = buf.ReadFrom(io.LimitReader(resp.Body, limit))
-	resp.Body.Close()
+	_, err = buf.ReadFrom(io.LimitReader(body, limit))
+	body.Close()
 	if err != nil {
 		buffers.Put(buf)
 		a.wrote.Store(true) // it was answered, after all
