@@ -8,6 +8,7 @@ import (
 	"net"
 	"net/http"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -162,9 +163,10 @@ func TestKeepAliveOutlastsSilence(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				begin := time.Now()
 				trouble := func() bool { return time.Since(begin) >= time.Minute && time.Since(begin) < 2*time.Minute }
-				life := 3 * time.Minute
+				var life atomic.Int64
+				life.Store(int64(3 * time.Minute))
 				session := func() string {
-					return fmt.Sprintf(`{"session":{"id":"s1","status":"running","startedAt":%d,"timeout":%d},"routes":[]}`, begin.UnixMilli(), life.Milliseconds())
+					return fmt.Sprintf(`{"session":{"id":"s1","status":"running","startedAt":%d,"timeout":%d},"routes":[]}`, begin.UnixMilli(), time.Duration(life.Load()).Milliseconds())
 				}
 				c, err := sandbox.NewClient(&sandbox.ClientOptions{
 					BaseURL: "https://api.test",
@@ -182,7 +184,7 @@ func TestKeepAliveOutlastsSilence(t *testing.T) {
 						case trouble() && what == "the look" && !extends, trouble() && what == "the extension" && extends:
 							return unanswered(req)
 						case extends:
-							life += 3 * time.Minute
+							life.Add(int64(3 * time.Minute))
 						}
 						return replyJSON(200, session()), nil
 					})},
@@ -198,7 +200,7 @@ func TestKeepAliveOutlastsSilence(t *testing.T) {
 				}()
 				for range 59 {
 					time.Sleep(time.Minute)
-					require.Less(t, time.Since(begin), life, "the session has timed out")
+					require.Less(t, time.Since(begin), time.Duration(life.Load()), "the session has timed out")
 				}
 				require.NoError(t, <-ended)
 			})
