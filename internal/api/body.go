@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"sync"
 )
 
 // errSource marks an upload whose source failed, which another attempt would
@@ -11,14 +12,17 @@ import (
 var errSource = errors.New("reading the upload's source")
 
 // lazyBody opens its source at the first read: a request whose connection can't
-// be made costs nothing.
+// be made costs nothing. A transport may close it while it still reads.
 type lazyBody struct {
 	open func() (io.ReadCloser, error)
+	mu   sync.Mutex // of what follows
 	rc   io.ReadCloser
 	err  error
 }
 
 func (b *lazyBody) source() (io.ReadCloser, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
 	if b.rc == nil && b.err == nil {
 		if b.rc, b.err = b.open(); b.err != nil {
 			b.err = fmt.Errorf("%w: %w", errSource, b.err)
@@ -53,6 +57,8 @@ func (b *lazyBody) WriteTo(w io.Writer) (int64, error) {
 }
 
 func (b *lazyBody) Close() error {
+	b.mu.Lock()
+	defer b.mu.Unlock()
 	if b.rc == nil {
 		b.err = errors.New("api: body is closed")
 		return nil
