@@ -71,11 +71,11 @@ type ClientOptions struct {
 	// it.
 	HTTPClient *http.Client
 	// Logger is given one record for each request, at debug level, or at
-	// warning level when it failed or was repeated. No secret is ever logged.
+	// warning level when it failed or was retried. No secret is ever logged.
 	// Nil logs nothing.
 	Logger *slog.Logger
-	// Retry limits how failed requests are repeated. Nil means two
-	// repetitions, after 400 and 800 ms.
+	// Retry limits how often failed requests are retried. Nil means twice, after
+	// 400 and 800 ms.
 	Retry *RetryOptions
 	// Reattach limits how broken output streams are repaired. Nil means the
 	// defaults of [ReattachOptions].
@@ -107,13 +107,13 @@ func rateLimitHook(hook func(string, RateLimit)) func(*api.Op, api.RateLimit) {
 	return func(op *api.Op, r api.RateLimit) { hook(op.Name, RateLimit(r)) }
 }
 
-// RetryOptions limits how failed requests are repeated. What is repeated at
-// all is decided by the operation; see the package documentation.
+// RetryOptions limits how failed requests are retried. Whether they are retried
+// at all depends on the operation; see the package documentation.
 type RetryOptions struct {
-	// Max is how often a request is repeated. Zero means twice; a negative
-	// number never repeats.
+	// Max is the maximum number of retries of a request. Zero means two; a
+	// negative number means none.
 	Max int
-	// Wait is the pause before the first repetition, 400 ms when zero. It
+	// Wait is the pause before the first retry, 400 ms when zero. It
 	// doubles each time and is then stretched by a random factor of up to two.
 	Wait time.Duration
 }

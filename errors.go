@@ -20,8 +20,8 @@ import (
 // Errors that calls match with [errors.Is].
 var (
 	// ErrNotFound matches an [APIError] with status 404: the sandbox, session,
-	// snapshot or command does not exist. A missing file is not it, but a
-	// [*fs.PathError] over [fs.ErrNotExist].
+	// snapshot or command does not exist. Missing files are reported
+	// as a [*fs.PathError] that wraps [fs.ErrNotExist] instead.
 	ErrNotFound = errors.New("not found")
 	// ErrStopped matches an [APIError] that says that the session is stopped or
 	// on its way there. Methods of [Sandbox] resume the sandbox instead of
@@ -175,7 +175,7 @@ func (e *APIError) Error() string {
 	return redact.Printable(b.String())
 }
 
-const unknownNote = "whether it took place is unknown, so it was not repeated"
+const unknownNote = "whether it took place is unknown, so it was not retried"
 
 // Unwrap returns Err.
 func (e *APIError) Unwrap() error { return e.Err }

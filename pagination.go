@@ -138,7 +138,7 @@ type ListOptions struct {
 	// NamePrefix keeps those whose names begin with it. It needs an order by
 	// name, which an empty SortBy then is.
 	NamePrefix string
-	// Cursor is the Next of an earlier page: the listing goes on behind it.
+	// Cursor continues a listing after the page whose Next it is.
 	Cursor string
 	// Tags keeps those that have this tag. The API filters by one at most.
 	Tags map[string]string
@@ -150,7 +150,7 @@ type ListSessionsOptions struct {
 	// Limit is how many a page has, at most 50; zero means the API's default,
 	// which is 20.
 	Limit int
-	// Cursor is the Next of an earlier page: the listing goes on behind it.
+	// Cursor continues a listing after the page whose Next it is.
 	Cursor string
 	// SortOrder sorts by age; empty means the API's default.
 	SortOrder SortOrder
@@ -165,7 +165,7 @@ type ListSnapshotsOptions struct {
 	// Limit is how many a page has, at most 50; zero means the API's default,
 	// which is 20.
 	Limit int
-	// Cursor is the Next of an earlier page: the listing goes on behind it.
+	// Cursor continues a listing after the page whose Next it is.
 	Cursor string
 	// SortOrder sorts by age; empty means the API's default.
 	SortOrder SortOrder

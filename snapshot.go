@@ -126,7 +126,7 @@ func (s *Snapshot) UnmarshalJSON(data []byte) error {
 
 // SnapshotTreeOptions says how a snapshot's relatives are walked.
 type SnapshotTreeOptions struct {
-	// Limit is how many a page has at the most; zero means the API's default.
+	// Limit is the maximum number of items per page; zero means the API's default.
 	Limit int
 	// SortOrder is the direction: [Descending] walks the ancestors, [Ascending]
 	// the descendants. Empty means the API's default.
