@@ -48,6 +48,7 @@ func (b *lockedBuffer) String() string {
 // TestSecretsDoNotShow makes every kind of success and failure with planted
 // secrets, and looks at every way of printing what comes of it.
 func TestSecretsDoNotShow(t *testing.T) {
+	t.Parallel()
 	srv := sandboxtest.New(t, &sandboxtest.Options{Token: plantedToken})
 	var logs lockedBuffer
 	creds := srv.Credentials()

@@ -239,6 +239,7 @@ func TestHookOfSeveralHandles(t *testing.T) {
 // TestResumeWaitsForTransitions: a session that is stopping or being
 // snapshotted is waited for, whatever the handle believed.
 func TestResumeWaitsForTransitions(t *testing.T) {
+	t.Parallel()
 	srv := sandboxtest.New(t, &sandboxtest.Options{Stopping: time.Minute, Snapshotting: time.Minute, Pending: time.Minute})
 	client := clientOf(t, srv, sandbox.ClientOptions{})
 	made := make(chan *sandbox.Sandbox)
@@ -289,6 +290,6 @@ func stopElsewhere(t *testing.T, srv *sandboxtest.Server, sb *sandbox.Sandbox) {
 	t.Helper()
 	other, err := clientOf(t, srv, sandbox.ClientOptions{}).Get(context.Background(), sb.Name(), &sandbox.GetOptions{Resume: new(false)})
 	require.NoError(t, err)
-	_, err = other.Stop(context.Background(), nil)
+	_, err = other.Stop(context.Background(), &sandbox.StopOptions{NoWait: true})
 	require.NoError(t, err)
 }
