@@ -163,7 +163,7 @@ func TestEveryCallReturns(t *testing.T) {
 				if method == "KeepAlive" {
 					assert.True(t, last.IsNil(), "%v", last)
 				} else {
-					err, _ := last.Interface().(error)
+					err, _ := reflect.TypeAssert[error](last)
 					require.ErrorIs(t, err, context.DeadlineExceeded)
 					assert.NotErrorIs(t, err, context.Canceled)
 				}

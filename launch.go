@@ -119,7 +119,7 @@ func (l *launch) waited(ctx, open context.Context) (*follower, *wire.Command, er
 }
 
 // detached starts the command and returns it.
-func (l *launch) detached(ctx, open context.Context) (*wire.Command, error) {
+func (l *launch) detached(open context.Context) (*wire.Command, error) {
 	cmd, err := l.start(open, func() (*wire.Command, error) {
 		var answer wire.CommandAnswer
 		req := l.request(api.StartCommand)

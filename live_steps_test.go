@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"net/http"
 	"net/url"
 	"strings"
@@ -221,9 +222,7 @@ func (w *liveWalk) snapshot() {
 			"projectId": w.creds.ProjectID, "name": w.prefix + "refused", "tags": liveTags, "timeout": 60_000, "resources": body{"vcpus": 1},
 			"source": body{"type": "snapshot", "snapshotId": snapshot},
 		}
-		for k, v := range more {
-			params[k] = v
-		}
+		maps.Copy(params, more)
 		return w.ask("POST", "/v3/sandboxes", params)
 	}
 	w.row("its files in another region", assumed, "422 snapshot_region_mismatch", from(id, body{"region": sandbox.RegionSFO1}))

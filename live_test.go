@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"net/http"
 	"net/url"
 	"os"
@@ -326,9 +327,7 @@ func (w *liveWalk) sh(script string, opts *sandbox.CommandOptions) string {
 func (w *liveWalk) start(script string, more body) string {
 	w.t.Helper()
 	params := body{"command": "sh", "args": []string{"-c", script}, "env": body{}, "sudo": false}
-	for k, v := range more {
-		params[k] = v
-	}
+	maps.Copy(params, more)
 	r := w.ask("POST", w.session("/cmd"), params)
 	require.Equal(w.t, 200, r.status, "%s", r.text)
 	return w.session("/cmd/" + r.at("command", "id"))

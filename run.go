@@ -180,7 +180,7 @@ func (s *Session) StartCommand(ctx context.Context, name string, args []string, 
 	}
 	open, _, release := opening(ctx, &o)
 	defer release()
-	data, err := l.detached(ctx, open)
+	data, err := l.detached(open)
 	if err != nil {
 		if o.KillOnCancel {
 			l.killUnknown(ctx, err)

@@ -40,9 +40,7 @@ func TestDrives(t *testing.T) {
 		{"region": "moon1"}, {"maxSizeBytes": 0}, {"maxSizeBytes": int64(17 << 40)}, {"size": 1}, {"name": "x"}, {"projectId": ""},
 	} {
 		body := obj{"projectId": "prj"}
-		for k, v := range bad {
-			body[k] = v
-		}
+		maps.Copy(body, bad)
 		c.refused("POST", path+"other", body, 400, "bad_request")
 	}
 	c.refused("POST", path+"a%2Fb", obj{"projectId": "prj"}, 400, "bad_request")

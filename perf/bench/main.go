@@ -12,7 +12,7 @@ import (
 )
 
 func main() {
-	kit.Main("go", sandbox.Version, os.Args[1:], kit.Cases{
+	kit.Main("go", sandbox.Version(), os.Args[1:], kit.Cases{
 		"startup":               startup,
 		"rtt-seq":               roundTrips,
 		"rtt-conc":              roundTrips,

@@ -284,7 +284,7 @@ func (m *merger) copyAttributes(from, to string, notes map[string]string) error 
 		if err != nil && err != unix.ENOTSUP {
 			return &fs.PathError{Op: "listxattr", Path: from, Err: err}
 		}
-		for _, attr := range strings.Split(string(list[:max(n, 0)]), "\x00") {
+		for attr := range strings.SplitSeq(string(list[:max(n, 0)]), "\x00") {
 			// These notes are made anew, except those of an overlay within the box.
 			if attr == "" || strings.HasPrefix(attr, m.attrs) && !strings.HasPrefix(attr, m.attrs+"overlay.") {
 				continue
