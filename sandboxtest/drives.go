@@ -153,7 +153,7 @@ func (c *call) newDrive(key sandboxKey, p *driveParams, region string, size int6
 func (c *call) getDrive() error {
 	st := c.s.store
 	st.mu.Lock()
-	d := st.findDrive(c.project("projectId"), c.values[0])
+	d := st.findDrive(c.project(), c.values[0])
 	if d == nil {
 		st.mu.Unlock()
 		return driveNotFound(c.values[0])
@@ -168,7 +168,7 @@ func (c *call) getDrive() error {
 func (c *call) deleteDrive() error {
 	st := c.s.store
 	st.mu.Lock()
-	d := st.findDrive(c.project("projectId"), c.values[0])
+	d := st.findDrive(c.project(), c.values[0])
 	switch {
 	case d == nil:
 		st.mu.Unlock()
@@ -196,7 +196,7 @@ func (c *call) forkDrive() error {
 		return err
 	}
 	if p.ProjectID == "" {
-		p.ProjectID = c.project("projectId")
+		p.ProjectID = c.project()
 	}
 	if err := p.check(); err != nil {
 		return err

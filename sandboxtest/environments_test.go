@@ -26,7 +26,7 @@ func asNobody(t *testing.T) (cmd *exec.Cmd, env string) {
 		needs.Missing(t, "root, to become somebody else")
 	}
 	// A directory and a copy of this program that anybody may use.
-	dir, err := os.MkdirTemp("", "nobody-")
+	dir, err := os.MkdirTemp("", "nobody-") //nolint:usetesting // what t.TempDir makes, its owner alone can enter
 	require.NoError(t, err)
 	t.Cleanup(func() { assert.NoError(t, os.RemoveAll(dir)) })
 	require.NoError(t, os.Chmod(dir, 0o777))

@@ -183,4 +183,4 @@ func (c *call) fail(e *endpoint, err error) {
 }
 
 // project is the project that the request is about, empty when it says none.
-func (c *call) project(key string) string { return c.r.URL.Query().Get(key) }
+func (c *call) project() string { return c.r.URL.Query().Get("projectId") }

@@ -200,7 +200,7 @@ func (c *call) sandbox() (*namedSandbox, error) {
 	if err := checkName(name); err != nil {
 		return nil, err
 	}
-	if sb := c.s.store.find(c.project("projectId"), name); sb != nil {
+	if sb := c.s.store.find(c.project(), name); sb != nil {
 		return sb, nil
 	}
 	return nil, sandboxNotFound(name)

@@ -2,6 +2,7 @@ package sandboxtest_test
 
 import (
 	"encoding/json"
+	"maps"
 	"net/http"
 	"net/http/httptest"
 	"os/exec"
@@ -21,9 +22,7 @@ import (
 func (c *raw) createBy(version string, params obj) *wire.SandboxAnswer {
 	c.t.Helper()
 	body := obj{"projectId": "prj"}
-	for k, v := range params {
-		body[k] = v
-	}
+	maps.Copy(body, params)
 	out := new(wire.SandboxAnswer)
 	c.call("POST", "/"+version+"/sandboxes", body, 200, out)
 	return out
