@@ -42,7 +42,7 @@ func Solve(ctx workflow.Context, task string) (answer string, err error) {
 	if err != nil {
 		return "", err
 	}
-	defer sb.Close(ctx) //nolint:errcheck // the lease ends it otherwise
+	defer sb.Close(ctx) // the lease ends it otherwise
 	thinking := workflow.WithActivityOptions(ctx, workflow.ActivityOptions{
 		StartToCloseTimeout: 2 * time.Minute, RetryPolicy: &temporal.RetryPolicy{MaximumAttempts: 5},
 	})
