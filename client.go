@@ -21,9 +21,9 @@ import (
 	"github.com/go-vercel/sandbox/internal/redact"
 )
 
-// Version returns the version of this SDK, as sent in the User-Agent header: that
-// of the module in the build, or of the next release where the build has none, as
-// in a clone.
+// Version returns the version of this SDK, as sent in the User-Agent header:
+// the module version recorded in the running binary, or that of the next
+// release if there is none, as in a checkout.
 func Version() string { return version() }
 
 const (
@@ -44,58 +44,56 @@ var version = sync.OnceValue(func() string {
 	return nextRelease
 })
 
-// DefaultBaseURL is where the API is when neither [ClientOptions] nor the
-// environment variable VERCEL_SANDBOX_BASE_URL says otherwise.
+// DefaultBaseURL is the address of the API unless [ClientOptions] or the
+// environment variable VERCEL_SANDBOX_BASE_URL names another.
 const DefaultBaseURL = "https://vercel.com/api"
 
 // ClientOptions configures a [Client]. The zero value takes everything from
 // the environment.
 type ClientOptions struct {
-	// Credentials is asked before every request. Nil means [auth.Default], with
-	// HTTPClient and Logger.
+	// Credentials is asked for the credentials of every request. Nil means
+	// [auth.Default] with this HTTPClient and Logger.
 	Credentials auth.Provider
-	// BaseURL is the address of the API. Empty means the environment variable
-	// VERCEL_SANDBOX_BASE_URL, and without one [DefaultBaseURL]. It is an https
-	// address, or an http one of this machine: 127.0.0.1, [::1] or localhost.
+	// BaseURL is the address of the API. If empty, the environment variable
+	// VERCEL_SANDBOX_BASE_URL is used, or else [DefaultBaseURL]. It must be an
+	// https URL, or an http URL of this machine: 127.0.0.1, [::1] or localhost.
 	//
-	// The login of the Vercel CLI is not sent to an address from the environment
-	// that is not one of vercel.com.
+	// The Vercel CLI's login is never sent to an address from the environment
+	// that is not on vercel.com.
 	BaseURL string
-	// AllowHTTP lets BaseURL be an http address of any host. Whoever sees the
-	// requests on their way has the credentials.
+	// AllowHTTP permits an http BaseURL for any host. Anyone who can observe
+	// the traffic can then read the credentials.
 	AllowHTTP bool
-	// HTTPClient sends the requests. Nil means a client whose connections are
-	// reused by any number of goroutines. A Timeout in it would cut streams, so
-	// it must be zero; limit calls by their contexts. It opens terminals as well,
-	// whose token is in the address: a transport that records addresses records
-	// it.
+	// HTTPClient sends the requests. Nil means a client with its own connection
+	// pool. Its Timeout must be zero, since it would cut streams; limit calls
+	// with their contexts. Terminals are opened with it too, and their token is
+	// part of the URL: a transport that records URLs records the token.
 	HTTPClient *http.Client
-	// Logger is given one record for each request, at debug level, or at
-	// warning level when it failed or was retried. No secret is ever logged.
-	// Nil logs nothing.
+	// Logger receives one record per request, at debug level, or at warning
+	// level if the request failed or was retried. Secrets are never logged. Nil
+	// disables logging.
 	Logger *slog.Logger
 	// Retry limits how often failed requests are retried. Nil means twice, after
 	// 400 and 800 ms.
 	Retry *RetryOptions
-	// Reattach limits how broken output streams are repaired. Nil means the
+	// Reattach limits how interrupted output streams are resumed. Nil means the
 	// defaults of [ReattachOptions].
 	Reattach *ReattachOptions
-	// ServerCommandIDs leaves the choice of a command's ID to the service. By
-	// default the client makes one up and sends it along, so that a command whose
-	// start got no answer can be looked for. A service that ignores or refuses
-	// IDs is noticed at the first command; the client then goes on as if this
-	// was set, and says so to Logger.
+	// ServerCommandIDs lets the service choose the IDs of commands. By default
+	// the client generates one and sends it with the command, so that a command
+	// whose response was lost can be found again. If the service ignores or
+	// rejects such IDs, the client notices at the first command, logs it, and
+	// continues as if this field were set.
 	ServerCommandIDs bool
-	// UserAgent is put before the SDK's own in the User-Agent header. Like the
+	// UserAgent is prepended to the SDK's own User-Agent header. Like the
 	// official tools, the SDK also names the coding agent that the program runs
-	// in, if any; a non-empty VERCEL_TELEMETRY_DISABLED or
-	// VERCEL_SANDBOX_TELEMETRY_DISABLED in the environment keeps that out. The
-	// API refuses requests without the header with status 403.
+	// in, if any, unless VERCEL_TELEMETRY_DISABLED or
+	// VERCEL_SANDBOX_TELEMETRY_DISABLED is set to a non-empty value.
 	UserAgent string
-	// OnRateLimit is told of the budget that each answer says it was counted
-	// against, with the operation in words, "get session" for example. It is
-	// called by the goroutines that make the requests, several at once, and
-	// must not block. The Logger is told as well. Nil tells nobody else.
+	// OnRateLimit, if not nil, is called for every response that reports a rate
+	// limit, with the operation in words, such as "get session". It is called
+	// by the goroutines that make the requests, possibly at the same time, and
+	// must not block. Rate limits are also logged.
 	OnRateLimit func(operation string, limit RateLimit)
 }
 
@@ -113,13 +111,13 @@ type RetryOptions struct {
 	// Max is the maximum number of retries of a request. Zero means two; a
 	// negative number means none.
 	Max int
-	// Wait is the pause before the first retry, 400 ms when zero. It
-	// doubles each time and is then stretched by a random factor of up to two.
+	// Wait is the pause before the first retry. Zero means 400 ms. It doubles
+	// with each retry and is multiplied by a random factor between one and two.
 	Wait time.Duration
 }
 
-// Client talks to the API on behalf of one set of credentials. It is safe for
-// concurrent use; make one and share it, so that connections are reused.
+// Client calls the API with one set of credentials. It is safe for concurrent
+// use; make one and share it, so that connections are reused.
 type Client struct {
 	api      *api.Client
 	creds    auth.Provider
@@ -127,13 +125,13 @@ type Client struct {
 	http     *http.Client
 	base     *url.URL
 	log      *slog.Logger
-	// secrets are the tokens that have been sent, which no error or log record
-	// may show.
+	// secrets are the tokens that have been sent; no error or log record may
+	// contain one.
 	secrets *redact.Known
-	// serverIDs: commands get their IDs from the service.
+	// serverIDs is set if the service chooses the IDs of commands.
 	serverIDs atomic.Bool
 	// hooksDue holds the IDs of sessions whose OnResume failed in Get, which
-	// returns no handle then.
+	// then returns no handle to remember it.
 	hooksDue sync.Map
 }
 
@@ -199,7 +197,7 @@ func NewClient(opts *ClientOptions) (*Client, error) {
 // baseURLVariable names the API's address where ClientOptions doesn't.
 const baseURLVariable = "VERCEL_SANDBOX_BASE_URL"
 
-// baseURL is the API's address, and whether it is from the environment.
+// baseURL returns the API's address and whether it came from the environment.
 func (o *ClientOptions) baseURL() (u *url.URL, fromEnv bool, err error) {
 	base := o.BaseURL
 	if base == "" {
@@ -223,22 +221,22 @@ func (o *ClientOptions) baseURL() (u *url.URL, fromEnv bool, err error) {
 	return u, fromEnv, nil
 }
 
-// onThisMachine reports whether a host is the machine itself, whatever name
-// servers say.
+// onThisMachine reports whether host is this machine, whatever name servers
+// say.
 func onThisMachine(host string) bool {
 	addr, err := netip.ParseAddr(host)
 	return err == nil && addr.Unmap().IsLoopback() || host == "localhost"
 }
 
-// refresher adapts a provider that can replace a refused token.
+// refresher adapts a provider that can replace a rejected token.
 func refresher(creds auth.Provider, mayHaveLogin bool) func(context.Context, api.Auth) (api.Auth, bool) {
 	r, ok := creds.(auth.Refresher)
 	if !ok {
 		return nil
 	}
 	return func(ctx context.Context, stale api.Auth) (api.Auth, bool) {
-		// A token that is still good was refused for what it may not do, and so
-		// would be its successor.
+		// A token that has not expired was rejected for what it may not do, and
+		// a new one would be rejected too.
 		if expiry, ok := oidc.Expiry(stale.Token); !ok || !oidc.Expired(expiry, time.Now()) {
 			return api.Auth{}, false
 		}
@@ -252,19 +250,20 @@ func refresher(creds auth.Provider, mayHaveLogin bool) func(context.Context, api
 
 var defaultClient = sync.OnceValues(func() (*Client, error) { return NewClient(nil) })
 
-// DefaultClient returns the client behind the package-level functions. It is
-// made once, from the environment as it is at the first use.
+// DefaultClient returns the client used by the package-level functions. It is
+// made once, from the environment at the time of the first use.
 func DefaultClient() (*Client, error) { return defaultClient() }
 
 type clientKey struct{}
 
-// ContextWithClient returns a context whose package-level functions ([Create],
-// [Get], [List] and so on) use c instead of [DefaultClient], so that code that
-// is written with them can be tested against an emulator in the same process:
+// ContextWithClient returns a context with which the package-level functions
+// ([Create], [Get], [List] and so on) use c instead of [DefaultClient]. Code
+// that uses those functions can thus be tested against an emulator in the same
+// process:
 //
 //	ctx := sandbox.ContextWithClient(t.Context(), srv.Client())
 //
-// Methods of a Client and of the handles that it made are not affected.
+// Methods of a Client, and of the handles it returns, are not affected.
 func ContextWithClient(ctx context.Context, c *Client) context.Context {
 	return context.WithValue(ctx, clientKey{}, c)
 }
@@ -277,7 +276,7 @@ func clientOf(ctx context.Context) (*Client, error) {
 	return DefaultClient()
 }
 
-// CloseIdleConnections closes connections that no request uses at the moment.
+// CloseIdleConnections closes connections that are not in use.
 func (c *Client) CloseIdleConnections() { c.http.CloseIdleConnections() }
 
 // projectID asks the provider for the project that calls are made for.
@@ -305,8 +304,8 @@ func (c *Client) do(ctx context.Context, req *api.Request, out any) error {
 	return nil
 }
 
-// stream performs an operation whose answer is read by the caller, who closes
-// its body.
+// stream performs an operation whose response body is read and closed by the
+// caller.
 func (c *Client) stream(ctx context.Context, req *api.Request) (*http.Response, error) {
 	if c == nil || c.api == nil {
 		return nil, errZeroClient
@@ -321,23 +320,24 @@ func (c *Client) stream(ctx context.Context, req *api.Request) (*http.Response, 
 	return resp, nil
 }
 
-// Create makes a sandbox with the default client; see [Client.Create].
+// Create creates a sandbox with the default client; see [Client.Create].
 func Create(ctx context.Context, opts *CreateOptions) (*Sandbox, error) {
 	return with(ctx, func(c *Client) (*Sandbox, error) { return c.Create(ctx, opts) })
 }
 
-// Get looks a sandbox up with the default client; see [Client.Get].
+// Get returns a sandbox by name, using the default client; see [Client.Get].
 func Get(ctx context.Context, name string, opts *GetOptions) (*Sandbox, error) {
 	return with(ctx, func(c *Client) (*Sandbox, error) { return c.Get(ctx, name, opts) })
 }
 
-// GetOrCreate returns the sandbox of a name, made if need be, with the default
-// client; see [Client.GetOrCreate].
+// GetOrCreate returns the sandbox with the given name, creating it if
+// necessary, using the default client; see [Client.GetOrCreate].
 func GetOrCreate(ctx context.Context, name string, opts *CreateOptions) (*Sandbox, error) {
 	return with(ctx, func(c *Client) (*Sandbox, error) { return c.GetOrCreate(ctx, name, opts) })
 }
 
-// Fork makes a sandbox from another with the default client; see [Client.Fork].
+// Fork creates a sandbox from another with the default client; see
+// [Client.Fork].
 func Fork(ctx context.Context, source string, opts *ForkOptions) (*Sandbox, error) {
 	return with(ctx, func(c *Client) (*Sandbox, error) { return c.Fork(ctx, source, opts) })
 }
@@ -354,7 +354,7 @@ func ListPage(ctx context.Context, opts *ListOptions) (*Page[Info], error) {
 	return with(ctx, func(c *Client) (*Page[Info], error) { return c.ListPage(ctx, opts) })
 }
 
-// Delete deletes a sandbox by its name with the default client; see
+// Delete deletes a sandbox by name with the default client; see
 // [Client.Delete].
 func Delete(ctx context.Context, name string, opts *DeleteOptions) error {
 	c, err := clientOf(ctx)
@@ -364,18 +364,19 @@ func Delete(ctx context.Context, name string, opts *DeleteOptions) error {
 	return c.Delete(ctx, name, opts)
 }
 
-// GetOrCreateDrive returns the drive of a name, made if need be, with the default
-// client; see [Client.GetOrCreateDrive].
+// GetOrCreateDrive returns the drive with the given name, creating it if
+// necessary, using the default client; see [Client.GetOrCreateDrive].
 func GetOrCreateDrive(ctx context.Context, name string, opts *DriveOptions) (*Drive, error) {
 	return with(ctx, func(c *Client) (*Drive, error) { return c.GetOrCreateDrive(ctx, name, opts) })
 }
 
-// GetDrive looks a drive up with the default client; see [Client.GetDrive].
+// GetDrive returns a drive by name or ID, using the default client; see
+// [Client.GetDrive].
 func GetDrive(ctx context.Context, nameOrID string) (*Drive, error) {
 	return with(ctx, func(c *Client) (*Drive, error) { return c.GetDrive(ctx, nameOrID) })
 }
 
-// ForkDrive makes a drive from another with the default client; see
+// ForkDrive creates a drive from another with the default client; see
 // [Client.ForkDrive].
 func ForkDrive(ctx context.Context, source, name string) (*Drive, error) {
 	return with(ctx, func(c *Client) (*Drive, error) { return c.ForkDrive(ctx, source, name) })
@@ -403,7 +404,7 @@ func ListDrivesPage(ctx context.Context, opts *ListDrivesOptions) (*Page[DriveIn
 	return with(ctx, func(c *Client) (*Page[DriveInfo], error) { return c.ListDrivesPage(ctx, opts) })
 }
 
-// GetSnapshot looks a snapshot up with the default client; see
+// GetSnapshot returns a snapshot by ID, using the default client; see
 // [Client.GetSnapshot].
 func GetSnapshot(ctx context.Context, id string) (*Snapshot, error) {
 	return with(ctx, func(c *Client) (*Snapshot, error) { return c.GetSnapshot(ctx, id) })
@@ -415,8 +416,8 @@ func ListSnapshots(ctx context.Context, opts *ListSnapshotsOptions) iter.Seq2[Sn
 	return listWith(ctx, func(c *Client) iter.Seq2[SnapshotInfo, error] { return c.ListSnapshots(ctx, opts) })
 }
 
-// SnapshotTree walks a snapshot's relatives with the default client; see
-// [Client.SnapshotTree].
+// SnapshotTree iterates over a snapshot's ancestors or descendants with the
+// default client; see [Client.SnapshotTree].
 func SnapshotTree(ctx context.Context, id string, opts *SnapshotTreeOptions) iter.Seq2[SnapshotTreeNode, error] {
 	return listWith(ctx, func(c *Client) iter.Seq2[SnapshotTreeNode, error] { return c.SnapshotTree(ctx, id, opts) })
 }

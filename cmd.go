@@ -20,76 +20,78 @@ import (
 	"github.com/go-vercel/sandbox/internal/wire"
 )
 
-// Cmd is a command to be run in a sandbox, or one that runs there, in the shape
-// of [exec.Cmd]: code that uses that moves over by taking its Cmd from
-// [Sandbox.CommandContext]. What is said there holds here, except that
+// Cmd is a command that is to be run in a sandbox, or is running there. It
+// mirrors [exec.Cmd]: existing code works once its Cmd comes from
+// [Sandbox.CommandContext]. It behaves as documented in package exec, except
+// that
 //
-//   - the program is looked for in the sandbox, when the command is started;
+//   - the program is looked up in the sandbox, when the command is started;
 //   - Env adds to the sandbox's environment instead of replacing it;
-//   - a command that a signal ended has the exit code that a shell gives it,
-//     128 plus the signal's number.
+//   - the exit code of a command that was ended by a signal is 128 plus the
+//     signal's number, as in a shell.
 //
-// The output survives cut connections, as that of [Sandbox.RunCommand] does. A
-// Cmd can't be used again after Run, Output or CombinedOutput was called, and is
-// for one goroutine at a time, save that Process may be used by any.
+// Output survives broken connections, as with [Sandbox.RunCommand]. A Cmd
+// cannot be reused after calling Run, Output or CombinedOutput. It is not safe
+// for concurrent use, except for Process.
 type Cmd struct {
-	// Path is the program: a path, or a name that is looked for in the
+	// Path is the program to run: a path, or a name that is looked up in the
 	// sandbox's PATH.
 	Path string
-	// Args holds the command's arguments, the program's name being Args[0],
-	// which is not sent.
+	// Args holds the command line; Args[0] is the program's name and is not
+	// sent.
 	Args []string
 	// Env holds "key=value" entries that are added to the sandbox's
-	// environment. The last of several for one key counts.
+	// environment. If a key appears more than once, the last value is used.
 	Env []string `secret:"names"`
-	// Dir is the directory to start in; a relative one starts at the sandbox's
-	// own, which is also what empty means.
+	// Dir is the working directory. Empty means the sandbox's own, which
+	// relative paths start from.
 	Dir string
 	// Sudo runs the command as root.
 	Sudo bool
 
-	// Stdin is the command's standard input; nil means none. Nothing of it
-	// appears in the command's arguments.
+	// Stdin is the command's standard input; nil means none. It never appears
+	// in the command's arguments.
 	//
-	// A reader whose length is known (a [bytes.Buffer], a regular file, or
-	// another one that can seek) is uploaded by Start, in a file that only the
-	// command's user can read and that is gone when the command has begun: one
-	// request more. Any other is copied to the command while it runs, by
-	// requests of up to 512 KiB; each byte arrives once, as with
-	// [Command.Stdin]. As with os/exec, Wait waits for a Read under way when the
-	// command has ended, unless the context ends or WaitDelay is over; that the
-	// command did not read everything is no error.
+	// A reader of known length (a [bytes.Buffer], a regular file, or any other
+	// [io.Seeker]) is uploaded by Start, which takes one more request, to a
+	// file that only the command's user can read and that is removed when the
+	// command begins. Any other reader is copied while the command runs, in
+	// requests of up to 512 KiB; each byte is delivered once, as with
+	// [Command.Stdin]. As in package exec, Wait waits for a pending Read even
+	// after the command has ended, unless the context ends or WaitDelay has
+	// passed, and input that the command did not read is not an error.
 	//
-	// Where the service does not know of an input that is written to, such a
-	// reader is read to its end in the background after Start has returned,
-	// into a local temporary file, and the command begins then: there is no
-	// conversation, and until then Process.Command is nil.
+	// If the service does not support input to running commands, such a reader
+	// is first read to its end, in the background, into a local temporary file,
+	// and only then does the command begin. Until then Process.Command returns
+	// nil.
 	Stdin io.Reader
 
-	// Stdout and Stderr get the output as it comes; nil discards it. One
-	// goroutine at a time calls Write, and the same writer for both sees the
-	// output in its order.
+	// Stdout and Stderr receive the output as it arrives; nil discards it. At
+	// most one goroutine at a time calls Write. If both are the same writer, it
+	// receives the output in order.
 	Stdout, Stderr io.Writer
 
-	// Process is the command once it was started.
+	// Process is the command, once started.
 	Process *Process
-	// ProcessState tells how it ended, after Wait or Run.
+	// ProcessState describes how the command ended. It is set by Wait and Run.
 	ProcessState *ProcessState
-	// Err is an error that Start returns.
+	// Err, if not nil, is returned by Start.
 	Err error
 
-	// Cancel is called when the context ends while the command runs. The
-	// default kills the command; nil does nothing. Its error is treated as that
-	// of [exec.Cmd]'s Cancel is.
+	// Cancel is called if the context ends while the command runs. It is set by
+	// CommandContext to kill the command; nil does nothing. Its error is
+	// treated like that of Cancel in [exec.Cmd].
 	Cancel func() error
-	// WaitDelay limits how long Wait goes on after the context has ended or the
-	// command has, for a command that does not end or whose children hold on to
-	// its output, and for a Stdin whose Read does not return. A command that runs
-	// on then is killed, and given up five seconds later if the API does not tell
-	// of its end. Zero means no limit, but a command that Cancel was called for
-	// is killed and given up in the same way after 30 seconds, and given up after
-	// five if the API does not even answer Cancel's request to kill it. A Write
-	// to Stdout or Stderr that is under way is always waited for.
+	// WaitDelay bounds how long Wait continues after the context or the command
+	// has ended: for a command that does not exit, for children that hold its
+	// output open, and for a Stdin whose Read does not return. When it has
+	// passed, a command that still runs is killed, and abandoned five seconds
+	// later if the API has not reported its end. Zero means no limit, except
+	// for a command that Cancel was called for: it is killed and abandoned in
+	// the same way after 30 seconds, or abandoned after five if the API does
+	// not respond to the kill at all. A pending Write to Stdout or Stderr is
+	// always waited for.
 	WaitDelay time.Duration
 
 	ctx     context.Context
@@ -102,20 +104,20 @@ type Cmd struct {
 	run     *execRun
 }
 
-// CommandContext returns a Cmd that runs a program in the sandbox, resuming it
-// if it is stopped. When ctx ends while the command runs, its Cancel function is
-// called, which kills it unless set otherwise.
+// CommandContext returns a Cmd that runs a program in the sandbox, resuming the
+// sandbox if it is stopped. It makes no request. If ctx ends while the command
+// runs, its Cancel function is called, which by default kills the command.
 func (s *Sandbox) CommandContext(ctx context.Context, name string, arg ...string) *Cmd {
 	return newCmd(ctx, s, name, arg)
 }
 
-// CommandContext is as [Sandbox.CommandContext], but fails when this session is
-// stopped.
+// CommandContext is like [Sandbox.CommandContext], but the command fails if
+// this session is stopped.
 func (s *Session) CommandContext(ctx context.Context, name string, arg ...string) *Cmd {
 	return newCmd(ctx, s, name, arg)
 }
 
-// CommandContext is as [Sandbox.CommandContext], but the program runs as the
+// CommandContext is like [Sandbox.CommandContext], but the program runs as the
 // user, in the user's home directory; see [User.RunCommand].
 func (u *User) CommandContext(ctx context.Context, name string, arg ...string) *Cmd {
 	return newCmd(ctx, u, name, arg)
@@ -127,7 +129,7 @@ func newCmd(ctx context.Context, on execTarget, name string, arg []string) *Cmd 
 	return c
 }
 
-// String returns the program and its arguments, for people to read.
+// String returns a human-readable description of the command.
 func (c *Cmd) String() string {
 	if len(c.Args) < 2 {
 		return c.Path
@@ -138,7 +140,7 @@ func (c *Cmd) String() string {
 // Format writes String, whatever the verb: the environment is never shown.
 func (c *Cmd) Format(f fmt.State, verb rune) { redact.String(f, verb, c.String()) }
 
-// LogValue shows the program only: arguments may hold secrets.
+// LogValue describes the command without its arguments, which may hold secrets.
 func (c *Cmd) LogValue() slog.Value {
 	if c == nil {
 		return slog.StringValue("")
@@ -146,8 +148,8 @@ func (c *Cmd) LogValue() slog.Value {
 	return slog.StringValue(c.Path)
 }
 
-// Environ returns a copy of the entries that the command adds to the sandbox's
-// environment, each key once.
+// Environ returns a copy of the environment variables that the command adds to
+// the sandbox's, each key once.
 func (c *Cmd) Environ() []string {
 	env := c.environ()
 	out := make([]string, 0, len(env))
@@ -178,7 +180,7 @@ func (c *Cmd) dir() string {
 	return path.Join(c.on.Cwd(), c.Dir)
 }
 
-// options checks the fields and turns them into those of StartCommand.
+// options checks the fields and converts them to the options of StartCommand.
 func (c *Cmd) options() (*CommandOptions, error) {
 	o := &CommandOptions{Cwd: c.dir(), Sudo: c.Sudo}
 	for i, kv := range c.environ() {
@@ -205,8 +207,8 @@ func (c *Cmd) args() []string {
 	return c.Args[1:]
 }
 
-// Run starts the command and waits for its end. A non-zero exit code is an
-// error, of type [*ExitError].
+// Run starts the command and waits for it to end. If the exit code is not zero,
+// the error is of type [*ExitError].
 func (c *Cmd) Run() error {
 	c.runs = true
 	if err := c.Start(); err != nil {
@@ -215,8 +217,9 @@ func (c *Cmd) Run() error {
 	return c.Wait()
 }
 
-// Output runs the command and returns its standard output. When it fails and
-// Stderr was not set, the [*ExitError] has what it wrote to standard error.
+// Output runs the command and returns its standard output. If it fails and
+// Stderr was nil, the [*ExitError] holds what the command wrote to standard
+// error.
 func (c *Cmd) Output() ([]byte, error) {
 	if c.Stdout != nil {
 		return nil, errors.New("exec: Stdout already set")
@@ -236,7 +239,7 @@ func (c *Cmd) Output() ([]byte, error) {
 }
 
 // CombinedOutput runs the command and returns its standard output and standard
-// error in the order in which they came.
+// error, in the order in which they arrived.
 func (c *Cmd) CombinedOutput() ([]byte, error) {
 	if c.Stdout != nil {
 		return nil, errors.New("exec: Stdout already set")
@@ -250,15 +253,14 @@ func (c *Cmd) CombinedOutput() ([]byte, error) {
 	return both.Bytes(), err
 }
 
-// Wait waits until the command has ended, its output was delivered and its input
-// copied. The error is nil for exit code zero, an [*ExitError] for any other, and
-// one of the context, of the connection, of a writer or of Stdin if it was that
-// which failed.
+// Wait waits for the command to end, for its output to be delivered and for its
+// input to be copied. The error is nil if the exit code is zero and of type
+// [*ExitError] if it is not. Other errors come from the context, the
+// connection, a writer or Stdin.
 //
-// A command whose output nobody takes any more, because a pipe was closed or a
-// writer has failed, is told so as by a pipe: with SIGPIPE, when it writes more.
-// One that goes on writing gets a SIGTERM after a second, and is killed after
-// five.
+// A command whose output is no longer read, because a pipe was closed or a
+// writer has failed, is sent SIGPIPE at its next write, as by a local pipe. If
+// it keeps writing it is sent SIGTERM after one second and killed after five.
 func (c *Cmd) Wait() error {
 	if c.run == nil {
 		return errors.New("exec: not started")
@@ -277,15 +279,15 @@ func (c *Cmd) Wait() error {
 	return c.run.err
 }
 
-// StdoutPipe returns a pipe that the command's standard output can be read
-// from. Wait closes it when the command has ended, so all reading has to be done
+// StdoutPipe returns a pipe that is connected to the command's standard output.
+// Wait closes the pipe after the command has ended, so all reads must complete
 // before Wait is called; it need not be closed otherwise.
 func (c *Cmd) StdoutPipe() (io.ReadCloser, error) {
 	return c.outputPipe("Stdout", &c.Stdout)
 }
 
-// StderrPipe returns a pipe that the command's standard error can be read from,
-// as [Cmd.StdoutPipe] does.
+// StderrPipe returns a pipe that is connected to the command's standard error,
+// like [Cmd.StdoutPipe].
 func (c *Cmd) StderrPipe() (io.ReadCloser, error) {
 	return c.outputPipe("Stderr", &c.Stderr)
 }
@@ -303,10 +305,10 @@ func (c *Cmd) outputPipe(name string, w *io.Writer) (io.ReadCloser, error) {
 	return p, nil
 }
 
-// StdinPipe returns a pipe to write the command's standard input to, while it
-// runs: a conversation with the command works. Closing it ends the input; Wait
-// closes it when the command has ended. See Stdin for what holds where the
-// sandbox or the service is too old for that.
+// StdinPipe returns a pipe that is connected to the command's standard input
+// while it runs. Closing it ends the input; Wait closes it after the command
+// has ended. Where the service does not support input to running commands, see
+// the field Stdin.
 func (c *Cmd) StdinPipe() (io.WriteCloser, error) {
 	if c.Stdin != nil {
 		return nil, errors.New("exec: Stdin already set")
@@ -360,8 +362,8 @@ func (r *execRun) copy(ctx context.Context) copied {
 	return res
 }
 
-// deliver writes the output to the writers. One that fails gets nothing more; the
-// other one does.
+// deliver writes the output to the writers. After a writer has failed, the
+// other one still gets its output.
 func (r *execRun) deliver(f *follower) (res copied) {
 	writers := map[LogStream]io.Writer{Stdout: r.stdout, Stderr: r.stderr}
 	failed := map[LogStream]bool{}
@@ -398,7 +400,7 @@ func (r *execRun) deliver(f *follower) (res copied) {
 	}
 }
 
-// unreadOutput counts the signals that a command got for output that nobody
+// unreadOutput counts the signals sent to a command for output that nobody
 // reads.
 type unreadOutput struct {
 	since time.Time
@@ -422,8 +424,8 @@ func (r *execRun) unread(u *unreadOutput) {
 	r.signals.Go(func() { _ = r.signal(r.live, sig) }) // what comes next shows whether it helped
 }
 
-// pipeBuffer is how much an pipe holds: as much as a pipe of Linux, so
-// that a program that reads one pipe to its end before the other works as long
+// pipeBuffer is the capacity of a pipe. It is that of a pipe on Linux, so that
+// a program that reads one pipe to its end before the other works for as long
 // as it would there.
 const pipeBuffer = 64 << 10
 
@@ -432,7 +434,7 @@ type pipe struct {
 	mu   sync.Mutex
 	cond *sync.Cond
 	buf  []byte
-	// ended: no more will be written. closed: nobody reads any more.
+	// ended: no more will be written. closed: nobody reads.
 	ended, closed bool
 }
 
@@ -460,7 +462,7 @@ func (p *pipe) Read(b []byte) (int, error) {
 	return n, nil
 }
 
-// Write waits for room. io.ErrClosedPipe means that nobody reads any more.
+// Write waits for room. io.ErrClosedPipe means that the reader was closed.
 func (p *pipe) Write(b []byte) (int, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -480,7 +482,7 @@ func (p *pipe) Write(b []byte) (int, error) {
 	return written, nil
 }
 
-// Close ends the reading; what is written later is thrown away.
+// Close ends the reading; later writes are discarded.
 func (p *pipe) Close() error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -492,7 +494,7 @@ func (p *pipe) Close() error {
 	return nil
 }
 
-// end tells the reader that no more will come.
+// end marks the end of the data.
 func (p *pipe) end() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -513,7 +515,7 @@ func (s *stdinPipe) Write(b []byte) (int, error) {
 	return s.p.Write(b)
 }
 
-// Close ends the input. As with os/exec it may be called more than once.
+// Close ends the input. As in package exec it may be called more than once.
 func (s *stdinPipe) Close() error {
 	s.closed.Store(true)
 	s.p.end()

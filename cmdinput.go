@@ -15,7 +15,7 @@ import (
 	"github.com/go-vercel/sandbox/internal/tarball"
 )
 
-// execTarget is what a Cmd runs on.
+// execTarget is what a Cmd runs on: a Sandbox, a Session or a User.
 type execTarget interface {
 	target
 	// onSession performs the steps of a start, on one session where the target
@@ -58,12 +58,12 @@ type input struct {
 	close func()
 }
 
-// believed is how long a file must be at least for its length to be believed. A
-// shorter one is read, as those of /proc and /sys tell anything.
+// believed is the smallest size of a file that is trusted. A smaller file is
+// read instead: those of /proc and /sys report any size.
 const believed = 64 << 10
 
-// knownInput returns the input if its length can be told without waiting for
-// anybody.
+// knownInput returns the input if its length is known without waiting for
+// anything.
 func knownInput(r io.Reader) (*input, bool, error) {
 	switch r := r.(type) {
 	case *bytes.Buffer:
@@ -81,7 +81,7 @@ func knownInput(r io.Reader) (*input, bool, error) {
 			if err != nil {
 				return nil, false, fmt.Errorf("sandbox: reading standard input: %w", err)
 			}
-			if len(data) == believed { // it has grown, or did not tell
+			if len(data) == believed { // it has grown, or reported a wrong size
 				_, err := r.Seek(-believed, io.SeekCurrent)
 				return nil, false, err
 			}
@@ -118,15 +118,15 @@ func seekableInput(r io.ReadSeeker) (*input, bool) {
 	}}, true
 }
 
-// spool reads an input to its end into a local file, so that it needs no memory
-// however long it is. When ctx ends it returns at once; the reading ends with
-// the reader's Read.
+// spool copies an input into a local temporary file, so that an input of any
+// length takes no memory. If ctx ends it returns at once; the copying stops
+// after the pending Read.
 func spool(ctx context.Context, r io.Reader) (*input, error) {
 	f, err := os.CreateTemp("", "sandbox-stdin-")
 	if err != nil {
 		return nil, fmt.Errorf("sandbox: keeping standard input: %w", err)
 	}
-	os.Remove(f.Name()) // where the system allows it, nothing stays whatever happens
+	os.Remove(f.Name()) // where the system allows it, so that nothing is left behind by a crash
 	discard := func() {
 		f.Close()
 		os.Remove(f.Name())
@@ -160,13 +160,12 @@ func spool(ctx context.Context, r io.Reader) (*input, error) {
 }
 
 // withInput opens the file, removes it and becomes the command, so that the
-// file is gone from the moment on at which the command begins. The PATH may be
-// the command's own.
+// file is gone when the command begins. PATH may be the command's own.
 const withInput = `exec <"$1" || exit 126; /bin/rm -f -- "$1" 2>/dev/null || rm -f -- "$1"; shift; exec "$@"`
 
-// startWithInput starts a command with its input in a file, which has another
-// name for each attempt to upload it. Where the command does not begin, they are
-// removed. When ctx ends nothing more is begun.
+// startWithInput starts a command with its input in a file. Each attempt
+// uploads to a new name; the files of attempts that did not start the command
+// are removed. When ctx ends, nothing more is begun.
 func startWithInput(ctx context.Context, on execTarget, in *input, name string, args []string, begin func(t target, name string, args []string) (*Command, error)) (*Command, error) {
 	return on.onSession(ctx, func(t target) (*Command, error) {
 		var files []string
@@ -193,13 +192,13 @@ func startWithInput(ctx context.Context, on execTarget, in *input, name string, 
 	})
 }
 
-// inputError is an input that could not be delivered to the end.
+// inputError is the error of an input that was not delivered completely.
 type inputError struct{ error }
 
 func (e *inputError) Unwrap() error { return e.error }
 
-// feed begins to copy the input to the command. The channel, which is nil where
-// there is none, gets the error when that is over.
+// feed starts copying the input to the command. The returned channel, which is
+// nil if there is no input, receives the error at the end.
 func (r *execRun) feed(ctx context.Context) <-chan error {
 	if r.stdin == nil {
 		return nil
@@ -217,7 +216,7 @@ func (r *execRun) feed(ctx context.Context) <-chan error {
 		case to.err == nil:
 			done <- err // of the reader
 		case gone || ctx.Err() != nil:
-			done <- nil // as os/exec ignores EPIPE
+			done <- nil // like os/exec, which ignores EPIPE
 		default:
 			done <- &inputError{fmt.Errorf("sandbox: delivering standard input: %w", to.err)}
 		}
@@ -225,7 +224,7 @@ func (r *execRun) feed(ctx context.Context) <-chan error {
 	return done
 }
 
-// inputWriter keeps the error of a writer, apart from that of a reader.
+// inputWriter keeps a writer's error apart from a reader's.
 type inputWriter struct {
 	io.Writer
 	err error

@@ -24,25 +24,25 @@ import (
 )
 
 // Command is a process in a sandbox, running or ended. It belongs to one
-// session: a command of a session that was stopped is over.
+// session and does not outlive it.
 //
-// A Command comes from [Sandbox.StartCommand], [Sandbox.GetCommand] or
-// [Sandbox.ListCommands], or from JSON. It is safe for concurrent use.
+// A Command is returned by [Sandbox.StartCommand], [Sandbox.GetCommand] and
+// [Sandbox.ListCommands], or read from JSON. It is safe for concurrent use.
 type Command struct {
 	session string // ID
 
 	mu   sync.Mutex
 	c    *Client // nil until needed, for handles from JSON
 	data wire.Command
-	// kept is the output, when it was kept or has been fetched.
+	// kept is the output, if it was kept or has been fetched.
 	kept *output
 	// fetching is held by the call that fetches the output.
 	fetching chan struct{}
-	// pump copies the output of a detached command to its writers; nil when
-	// there are none.
+	// pump copies the output of a detached command to its writers; nil if it
+	// has none.
 	pump *pump
-	// stdinOpen: there is a writer for the standard input. stdinAt is the
-	// position of the next byte, if stdinKnown.
+	// stdinOpen is set while there is a writer for standard input. stdinAt is
+	// the position of the next byte, if stdinKnown.
 	stdinOpen, stdinKnown bool
 	stdinAt               int64
 }
@@ -51,15 +51,14 @@ type Command struct {
 // like any other, not an error.
 type CommandResult struct {
 	*Command
-	// ExitCode is the process's exit code; 128 plus the signal's number when a
-	// signal ended it.
+	// ExitCode is the process's exit code: 128 plus the signal's number if it
+	// was ended by a signal.
 	ExitCode int
-	// Duration is how long it ran; 0 when the API did not say.
+	// Duration is how long it ran; zero if the API did not report it.
 	Duration time.Duration
 }
 
-// LogStream names one of a command's output streams. The API may add further
-// values.
+// LogStream names one of a command's output streams. The API may add others.
 type LogStream string
 
 // A command's output streams.
@@ -68,16 +67,17 @@ const (
 	Stderr LogStream = "stderr"
 )
 
-// LogEntry is a piece of a command's output. From [Command.Logs] it is what the
-// API sent, which need not be a whole line, nor only one; from [Command.Lines]
-// it is one line without its end.
+// LogEntry is a piece of a command's output. [Command.Logs] yields pieces as
+// the API sent them, which are not necessarily lines; [Command.Lines] yields
+// one line each, without its line ending.
 type LogEntry struct {
 	Stream LogStream
 	Data   string
 }
 
-// LogChunk is a LogEntry whose data is valid for one turn of a loop over
-// [Command.LogChunks]. The loop may change it, but must copy what it keeps.
+// LogChunk is like LogEntry, but Data is valid only until the next iteration of
+// a loop over [Command.LogChunks]. The loop may modify Data, and must copy what
+// it keeps.
 type LogChunk struct {
 	Stream LogStream
 	Data   []byte
@@ -101,7 +101,8 @@ var signalNames = map[Signal]string{
 	SIGHUP: "SIGHUP", SIGINT: "SIGINT", SIGQUIT: "SIGQUIT", SIGKILL: "SIGKILL", SIGTERM: "SIGTERM", SIGCONT: "SIGCONT", SIGSTOP: "SIGSTOP",
 }
 
-// String returns the signal's name, or its number when it has none here.
+// String returns the signal's name, or "signal N" if it is not one of the
+// above.
 func (s Signal) String() string {
 	if name, ok := signalNames[s]; ok {
 		return name
@@ -109,10 +110,10 @@ func (s Signal) String() string {
 	return fmt.Sprintf("signal %d", int(s))
 }
 
-// Signal makes a Signal an [os.Signal].
+// Signal implements [os.Signal].
 func (s Signal) Signal() {}
 
-// ParseSignal returns the signal of a name such as "SIGTERM".
+// ParseSignal returns the signal with the given name, such as "SIGTERM".
 func ParseSignal(name string) (Signal, error) {
 	for s, n := range signalNames {
 		if n == name {
@@ -126,7 +127,8 @@ func newCommand(c *Client, session string, data wire.Command) *Command {
 	return &Command{c: c, session: session, data: data}
 }
 
-// SetClient makes a handle that came from JSON use c instead of [DefaultClient].
+// SetClient sets the client of a handle that came from JSON, which otherwise
+// uses [DefaultClient].
 func (c *Command) SetClient(client *Client) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -166,10 +168,10 @@ func (c *Command) wire() wire.Command {
 	return c.data
 }
 
-// ID returns the command's ID, by which [Sandbox.GetCommand] finds it again.
+// ID returns the command's ID, with which [Sandbox.GetCommand] finds it again.
 func (c *Command) ID() string { return c.wire().ID }
 
-// SessionID returns the ID of the session that it runs in.
+// SessionID returns the ID of the session that the command runs in.
 func (c *Command) SessionID() string { return c.session }
 
 // Name returns the program's name.
@@ -178,13 +180,14 @@ func (c *Command) Name() string { return c.wire().Name }
 // Args returns the program's arguments, without its name.
 func (c *Command) Args() []string { return slices.Clone(c.wire().Args) }
 
-// Cwd returns the directory that it was started in.
+// Cwd returns the directory that the command was started in.
 func (c *Command) Cwd() string { return c.wire().Cwd }
 
-// StartedAt returns when it was started.
+// StartedAt returns when the command was started.
 func (c *Command) StartedAt() time.Time { return c.wire().StartedAt.Time }
 
-// Elapsed returns how long it ran, and false when that is not known.
+// Elapsed returns how long the command ran. It reports false if that is not
+// known.
 func (c *Command) Elapsed() (time.Duration, bool) {
 	d := c.wire().DurationMs
 	if d == nil {
@@ -193,8 +196,8 @@ func (c *Command) Elapsed() (time.Duration, bool) {
 	return time.Duration(*d), true
 }
 
-// ExitStatus returns the exit code, and false while the command is not known to
-// have ended. It makes no request; [Command.Wait] does.
+// ExitStatus returns the exit code, and reports whether the command is known to
+// have ended. It makes no request; use [Command.Wait] to find out.
 func (c *Command) ExitStatus() (code int, exited bool) {
 	if e := c.wire().ExitCode; e != nil {
 		return *e, true
@@ -202,28 +205,29 @@ func (c *Command) ExitStatus() (code int, exited bool) {
 	return 0, false
 }
 
-// String describes the handle by its ID and program. Arguments are left out:
+// String returns the command's ID and program. Arguments are omitted, since
 // they may hold secrets.
 func (c *Command) String() string {
 	w := c.wire()
 	return fmt.Sprintf("command %s (%s)", w.ID, w.Name)
 }
 
-// Format writes String, whatever the verb: the insides are of no use in a log.
+// Format writes String for every verb.
 func (c *Command) Format(f fmt.State, verb rune) { redact.String(f, verb, c.String()) }
 
-// LogValue describes the handle for log/slog.
+// LogValue implements [slog.LogValuer].
 func (c *Command) LogValue() slog.Value {
 	w := c.wire()
 	return slog.GroupValue(slog.String("id", w.ID), slog.String("name", w.Name))
 }
 
-// Logs iterates over the command's output from its start, and goes on until the
-// command has ended. Any number of iterations may go on at once. A connection
-// that breaks is made again and the output continued where it stopped: each
-// byte comes once. Breaking out of the loop closes the connection. An error, a
-// [*StreamError] with the command's ID or that of ctx, is the last thing that
-// is yielded. Nothing is kept, and a slow loop slows the sender down.
+// Logs returns an iterator over the command's output, from its start until the
+// command has ended. A broken connection is reestablished and the output
+// continues where it stopped: each byte is yielded once. Breaking out of the
+// loop closes the connection. An error is yielded last: a [*StreamError] with
+// the command's ID, or the error of ctx. Nothing is kept in memory, and a slow
+// loop slows down the sender. Any number of iterations may run at the same
+// time, each with a request of its own.
 func (c *Command) Logs(ctx context.Context) iter.Seq2[LogEntry, error] {
 	return func(yield func(LogEntry, error) bool) {
 		for chunk, err := range c.LogChunks(ctx) {
@@ -234,10 +238,10 @@ func (c *Command) Logs(ctx context.Context) iter.Seq2[LogEntry, error] {
 	}
 }
 
-// Lines iterates over the command's output as [Command.Logs] does, a whole line
-// at a time, without the newline (and a carriage return before it). Lines of
-// one stream come in their order; a line that is not ended by a newline comes
-// when the stream has ended. A line is held in memory until it is whole.
+// Lines returns an iterator like [Command.Logs] that yields whole lines,
+// without the newline and a carriage return before it. The lines of one stream
+// are in order; a last line without a newline is yielded when its stream has
+// ended. Incomplete lines are held in memory.
 func (c *Command) Lines(ctx context.Context) iter.Seq2[LogEntry, error] {
 	return func(yield func(LogEntry, error) bool) {
 		begun := map[LogStream][]byte{}
@@ -277,13 +281,13 @@ func (c *Command) Lines(ctx context.Context) iter.Seq2[LogEntry, error] {
 	}
 }
 
-// LogChunks iterates over the same as [Command.Logs] and allocates nothing for
-// it: the data of a chunk is valid until the loop asks for the next one. It is
-// for a great deal of output that is looked at and not kept.
+// LogChunks returns an iterator like [Command.Logs] that does not allocate: the
+// data of a chunk is valid until the next iteration. It is intended for large
+// output that is inspected and not kept.
 //
-// A record of the log of more than a megabyte comes as several chunks. The
-// platform names the stream of a record behind its data: until the end of such a
-// record, its data is in a temporary file.
+// A log record of more than a megabyte is yielded in several chunks. The
+// platform names the stream of a record after its data: until then, the data of
+// such a record is kept in a temporary file.
 func (c *Command) LogChunks(ctx context.Context) iter.Seq2[LogChunk, error] {
 	return func(yield func(LogChunk, error) bool) {
 		client, err := c.client()
@@ -309,12 +313,12 @@ func (c *Command) LogChunks(ctx context.Context) iter.Seq2[LogChunk, error] {
 	}
 }
 
-// Wait waits until the command has ended, and until its output has been written
-// to the writers that [Sandbox.StartCommand] was given, if any. It returns at
-// once when ctx ends; the command goes on. An error of a writer, of the stream
-// that feeds it, or of the context of StartCommand, which ended the copying, is
-// returned with the result of the command. Requests that fail are made again
-// within the limits of [ReattachOptions].
+// Wait waits for the command to end, and for its output to be written to the
+// writers given to [Sandbox.StartCommand], if any. If ctx ends it returns at
+// once, and the command continues. An error of a writer, of the stream that
+// feeds it, or of the context of StartCommand, which ended the copying, is
+// returned along with the result. Failed requests are retried within the limits
+// of [ReattachOptions].
 func (c *Command) Wait(ctx context.Context) (*CommandResult, error) {
 	client, err := c.client()
 	if err != nil {
@@ -331,11 +335,11 @@ func (c *Command) Wait(ctx context.Context) (*CommandResult, error) {
 	return done, p.wait(ctx)
 }
 
-// WaitOutput waits until the output has been written to the writers that
-// [Sandbox.StartCommand] was given, which is when the command or the context of
-// that call has ended, and returns the error of a writer, of the stream or of
-// that context: nil means that the writers have all of it. It makes no request,
-// and returns at once when there are no writers.
+// WaitOutput waits for the output to be written to the writers given to
+// [Sandbox.StartCommand], which is complete when the command or the context of
+// that call has ended. It returns the error of a writer, of the stream or of
+// that context; nil means that all output was written. It makes no request, and
+// returns at once if there are no writers.
 func (c *Command) WaitOutput(ctx context.Context) error {
 	if c == nil {
 		return errZeroCommand
@@ -366,8 +370,7 @@ func finished(c *Command) *CommandResult {
 	return done
 }
 
-// String describes the command by its ID and program, its exit code and how long
-// it ran.
+// String returns the command's ID, program, exit code and duration.
 func (c CommandResult) String() string {
 	if c.Command == nil {
 		return "command (none)"
@@ -379,10 +382,10 @@ func (c CommandResult) String() string {
 	return text
 }
 
-// Format writes String, whatever the verb: the insides are of no use in a log.
+// Format writes String for every verb.
 func (c CommandResult) Format(f fmt.State, verb rune) { redact.String(f, verb, c.String()) }
 
-// LogValue describes the command and how it ended for log/slog.
+// LogValue implements [slog.LogValuer].
 func (c *CommandResult) LogValue() slog.Value {
 	if c == nil || c.Command == nil {
 		return slog.StringValue("command (none)")
@@ -390,20 +393,20 @@ func (c *CommandResult) LogValue() slog.Value {
 	return slog.GroupValue(append(c.Command.LogValue().Group(), slog.Int("exitCode", c.ExitCode), slog.Duration("duration", c.Duration))...)
 }
 
-// Wait returns c: the command has ended already.
+// Wait returns c, since the command has already ended.
 func (c *CommandResult) Wait(context.Context) (*CommandResult, error) { return c, nil }
 
-// Kill sends a signal to the command; [SIGTERM] asks it to end, [SIGKILL] ends
-// it. It does not wait for that. For a command that had ended before, the error
-// matches [os.ErrProcessDone], as that of [os.Process.Kill] does.
+// Kill sends a signal to the command: [SIGTERM] asks it to end, [SIGKILL] ends
+// it. It does not wait for the command to end. If the command has already
+// ended, the error matches [os.ErrProcessDone].
 //
-// A signal is delivered at most once, except for SIGKILL, SIGSTOP and SIGCONT, of
-// which a second one changes nothing. When the answer is lost the command is
-// looked at: that it has ended is no error then, and for one that runs on the
-// error matches [ErrOutcomeUnknown].
+// A signal is delivered at most once, except for SIGKILL, SIGSTOP and SIGCONT,
+// which can safely be sent again. If the response is lost, the command is
+// looked up: if it has ended the error is nil, and if it still runs the error
+// matches [ErrOutcomeUnknown].
 func (c *Command) Kill(ctx context.Context, sig Signal) error {
 	if sig <= 0 || sig > 64 {
-		return invalid("sig", "%d is no signal of Linux", int(sig))
+		return invalid("sig", "%d is not a Linux signal", int(sig))
 	}
 	client, err := c.client()
 	if err != nil {
@@ -432,22 +435,21 @@ func (c *Command) Kill(ctx context.Context, sig Signal) error {
 	return err
 }
 
-// Stdout returns what the command wrote to its standard output, waiting for its
-// end. Output that was not kept, because a writer was given or the command was
-// detached, is fetched, once for all callers, and held in memory; for much
-// output use [Command.Logs] or a writer.
+// Stdout waits for the command to end and returns what it wrote to standard
+// output. Output that was not kept, because there was a writer or the command
+// was detached, is fetched once, for all callers, and held in memory; use
+// [Command.Logs] or a writer for large output.
 func (c *Command) Stdout(ctx context.Context) (string, error) {
 	return c.output(ctx, (*output).stdout)
 }
 
-// Stderr returns what the command wrote to its standard error, as
-// [Command.Stdout] does.
+// Stderr is like [Command.Stdout], but returns standard error.
 func (c *Command) Stderr(ctx context.Context) (string, error) {
 	return c.output(ctx, (*output).stderr)
 }
 
-// Output returns what the command wrote to its standard output and standard
-// error, in the order in which it came, as [Command.Stdout] does.
+// Output is like [Command.Stdout], but returns standard output and standard
+// error in the order in which they arrived.
 func (c *Command) Output(ctx context.Context) (string, error) {
 	return c.output(ctx, (*output).both)
 }
@@ -555,12 +557,12 @@ func (c *Command) revive(s *serializedCommand) error {
 	return nil
 }
 
-// MarshalJSON writes the handle in the JavaScript SDK's serialized form, with
-// the output if it is held in memory.
+// MarshalJSON encodes the handle in the JavaScript SDK's serialized form,
+// including the output if it is held in memory.
 func (c *Command) MarshalJSON() ([]byte, error) { return json.Marshal(c.serialized()) }
 
-// UnmarshalJSON revives a handle. It uses [DefaultClient] unless
-// [Command.SetClient] says otherwise.
+// UnmarshalJSON decodes a handle. It uses [DefaultClient] unless
+// [Command.SetClient] is called.
 func (c *Command) UnmarshalJSON(data []byte) error {
 	var s serializedCommand
 	if err := json.Unmarshal(data, &s); err != nil {
@@ -569,8 +571,8 @@ func (c *Command) UnmarshalJSON(data []byte) error {
 	return c.revive(&s)
 }
 
-// MarshalJSON writes the handle in the JavaScript SDK's serialized form, with
-// the output if it is held in memory.
+// MarshalJSON encodes the handle in the JavaScript SDK's serialized form,
+// including the output if it is held in memory.
 func (c CommandResult) MarshalJSON() ([]byte, error) {
 	if c.Command == nil {
 		return nil, fmt.Errorf("sandbox: %w: the CommandResult was not made by a Sandbox or from JSON", ErrInvalid)
@@ -581,7 +583,7 @@ func (c CommandResult) MarshalJSON() ([]byte, error) {
 	return json.Marshal(s)
 }
 
-// UnmarshalJSON revives a handle, as that of [Command] does.
+// UnmarshalJSON decodes a handle, like that of [Command].
 func (c *CommandResult) UnmarshalJSON(data []byte) error {
 	var s serializedCommand
 	if err := json.Unmarshal(data, &s); err != nil {
@@ -601,8 +603,8 @@ func (c *CommandResult) UnmarshalJSON(data []byte) error {
 	return nil
 }
 
-// commandReader reads the output of a command while it runs, in constant
-// memory. It is one goroutine until Close, which ends the command.
+// commandReader reads the output of a running command in constant memory. It
+// has one goroutine until Close, which ends the command.
 type commandReader struct {
 	*bufio.Reader
 	cancel context.CancelFunc
@@ -610,8 +612,8 @@ type commandReader struct {
 	done   chan struct{}
 }
 
-// readCommand starts a command and returns when it has written something or has
-// ended. Its failure is an *FSError, at once or at the end of what it wrote.
+// readCommand starts a command and returns when it has written something or
+// ended. Its error is an *FSError, returned at once or after the output.
 func readCommand(ctx context.Context, t target, name string, args []string) (*commandReader, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	pr, pw := io.Pipe()
@@ -636,7 +638,7 @@ func readCommand(ctx context.Context, t target, name string, args []string) (*co
 	return r, nil
 }
 
-// Close ends the command and waits until nothing of it is left here.
+// Close ends the command and waits for the goroutine.
 func (r *commandReader) Close() error {
 	r.cancel()
 	r.pipe.CloseWithError(errors.New("sandbox: read after Close"))
@@ -653,8 +655,8 @@ func (b *headBuffer) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// openEncoded reads a file through a command's output. That carries only UTF-8,
-// so the content comes as base64.
+// openEncoded reads a file through a command's output, as base64, since output
+// is always UTF-8.
 func openEncoded(ctx context.Context, t target, path string) (io.ReadCloser, int64, error) {
 	r, err := readCommand(ctx, t, "base64", coreutils.Operands(path))
 	if err != nil {
@@ -663,8 +665,8 @@ func openEncoded(ctx context.Context, t target, path string) (io.ReadCloser, int
 	return encodedBody{base64.NewDecoder(base64.StdEncoding, r), r}, -1, nil
 }
 
-// encodedBody is a file that comes through a command's output. Its end is that
-// of the command, so what has come by then is all.
+// encodedBody is a file read through a command's output. It ends when the
+// command does, so it is known to be complete.
 type encodedBody struct {
 	io.Reader
 	io.Closer

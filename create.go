@@ -15,93 +15,94 @@ import (
 	"github.com/go-vercel/sandbox/internal/wire"
 )
 
-// CreateOptions describes a new sandbox. The zero value makes one with a name,
-// size and timeout of the platform's choice, of the image [ImageUniversal].
-// What the API takes of no plan is refused with [ErrInvalid] before any request.
+// CreateOptions describes a new sandbox. The zero value leaves the name, size
+// and timeout to the platform and uses the image [ImageUniversal]. Values that
+// the API accepts on no plan are refused with [ErrInvalid] before any request.
 type CreateOptions struct {
 	// Name identifies the sandbox within the project: at most 128 letters,
-	// digits, - and _. Empty lets the API choose one. A create with a name is safer: when its answer is lost,
-	// [GetOrCreate] finds the sandbox by it.
+	// digits, - and _. If empty, the API chooses one. Choosing a name is safer:
+	// if the response is lost, [GetOrCreate] finds the sandbox by its name.
 	Name string
-	// Source is where the files come from: [GitSource], [TarballSource] or
-	// [SnapshotSource]. Nil starts from the image's own.
+	// Source is where the files come from: a [GitSource], [TarballSource] or
+	// [SnapshotSource]. Nil means the image's own files.
 	Source Source
-	// Ports are exposed, each at an address of its own; see [Sandbox.Domain].
-	// There can be 15 of them, of which the service has been seen to take 14,
-	// from 1024 on.
+	// Ports are exposed, each at its own address; see [Sandbox.Domain]. At most
+	// 15 ports from 1024 up are allowed, of which the service has been observed
+	// to accept 14.
 	Ports []int
-	// Timeout is how long a session runs before it is stopped, from a second to
-	// the plan's limit, which is a day at most. Zero means the platform's
-	// default of five minutes.
+	// Timeout is how long a session runs before it is stopped: at least a
+	// second, at most a day or less, depending on the plan. Zero means the
+	// platform's default of five minutes.
 	Timeout time.Duration
-	// VCPUs is the size, 1 or an even number up to the plan's limit; each
-	// virtual CPU comes with 2048 MB of memory. Zero means the platform's
-	// default, which is 2.
+	// VCPUs is the number of virtual CPUs, 1 or an even number up to the plan's
+	// limit, with 2048 MB of memory each. Zero means the platform's default of
+	// 2.
 	VCPUs int
-	// Image is what the sandbox is made of: [ImageUniversal] and the other
+	// Image is the image of the sandbox: [ImageUniversal], one of the other
 	// constants, or an image in the project's registry. Empty means
-	// ImageUniversal, or what the Source holds.
+	// ImageUniversal, or that of the Source.
 	Image string
-	// Runtime, such as [RuntimeNode24], is what sandboxes were made of before
-	// there were images; the platform has deprecated it. It can't be combined
-	// with Image.
+	// Runtime, such as [RuntimeNode24], is the predecessor of Image, deprecated
+	// by the platform. It can't be combined with Image.
 	Runtime string
-	// WaitForImage tries again for as long as the context allows when the image
-	// was pushed but is not prepared yet, which takes minutes. Otherwise that is
-	// an error that matches [ErrImageNotReady].
+	// WaitForImage retries, for as long as the context allows, while the image
+	// has been pushed but not prepared, which takes minutes. Otherwise the
+	// error matches [ErrImageNotReady].
 	WaitForImage bool
 	// Region is where sessions are started, for example [RegionIAD1]; empty
-	// means the platform's default. FailoverRegions are where they are started
-	// instead when that is not possible. Not every plan has them.
+	// means the platform's default. FailoverRegions are used when that is not
+	// possible. Not every plan supports them.
 	Region          string
 	FailoverRegions []string
-	// NetworkID is the Secure Compute network that the sandbox is in.
+	// NetworkID is the ID of the Secure Compute network that the sandbox joins.
 	NetworkID string
-	// Mounts are drives by the directories that they are mounted at, at most 4;
-	// see [Drive]. Paths are absolute and must not overlap. The drives have to
-	// be in the sandbox's region, and there can be no FailoverRegions.
+	// Mounts maps directories of the sandbox to drives, at most 4; see [Drive].
+	// Paths must be absolute and must not overlap. The drives must be in the
+	// sandbox's region, and FailoverRegions must be empty.
 	Mounts map[string]Mount
-	// NetworkPolicy restricts what the sandbox can reach. Nil allows all.
+	// NetworkPolicy restricts what the sandbox can reach. Nil allows
+	// everything.
 	NetworkPolicy *NetworkPolicy
-	// Env is given to every command, at most 4,096 bytes in all. It is never
-	// shown in errors or logs.
+	// Env is the environment of every command, at most 4,096 bytes in total.
+	// Values are never shown in errors or logs.
 	Env Env
 	// Tags are at most 5 key-value pairs that [List] can filter by.
 	Tags map[string]string
-	// Persistent says whether the files outlive a session. Nil means the
+	// Persistent reports whether the files outlive a session. Nil means the
 	// platform's default, which is true.
 	Persistent *bool
 	// SnapshotExpiration is how long snapshots are kept, at least a day. Zero
-	// means for ever, nil the platform's default, which is 30 days after the
-	// last use.
+	// means forever, and nil the platform's default of 30 days after the last
+	// use.
 	SnapshotExpiration *time.Duration
 	// KeepLastSnapshots is the retention policy of snapshots. Nil keeps all.
 	KeepLastSnapshots *KeepLastSnapshots
-	// OnCreate is called once the sandbox was made, by [Client.Create] or
-	// [Client.GetOrCreate], to set it up. When it fails, the sandbox is deleted
-	// and the error is returned, so that the next call begins anew. It runs again
-	// for the same name when the sandbox's files were lost. Its context outlives
-	// it; see [Hook].
+	// OnCreate is called by [Client.Create] and [Client.GetOrCreate] to set up
+	// a sandbox that was just created. If it fails, the sandbox is deleted and
+	// the error returned, so that the next call starts over. It is called again
+	// for the same name if the sandbox's files were lost. What it starts with
+	// its context may outlive it; see [Hook].
 	OnCreate Hook
-	// OnResume is called after a call found the sandbox stopped and a new
-	// session was started for it, before that call goes on; see [GetOptions].
+	// OnResume is called when a call found the sandbox stopped and a new
+	// session was started, before that call continues; see [GetOptions].
 	OnResume Hook
-	// Resume says whether [Client.GetOrCreate] starts a sandbox that exists and
-	// is stopped. Nil means that it does. [Client.Create] does not use it.
+	// Resume controls whether [Client.GetOrCreate] starts an existing sandbox
+	// that is stopped. Nil means true. [Client.Create] ignores it.
 	Resume *bool
 	// Private holds parameters that are not part of the documented API. Their
-	// names begin with two underscores; they are sent as they are.
+	// names begin with two underscores, and they are sent as they are.
 	Private map[string]any `secret:"names"`
 }
 
-// Format shows the options without values that may be secret, whatever the verb.
+// Format prints the options without values that may be secret, for every verb.
 func (o CreateOptions) Format(f fmt.State, verb rune) { redact.Struct(f, verb, o) }
 
-// Hook is called when a sandbox was created or resumed. The calls that it makes
-// with its context, or on the handle that it is given, never wait for the
-// resume that the hook is part of. The context ends with that of the call while
-// the hook runs; when the hook has succeeded it lives on, for what the hook has
-// started. Its error is returned by the call that caused it.
+// Hook is called after a sandbox was created or resumed. Calls that it makes
+// with its context, or on the handle it receives, never wait for the resume
+// that the hook is part of. While the hook runs, its context is canceled with
+// that of the call that caused it; once the hook has succeeded, the context
+// stays alive for whatever the hook has started. An error is returned by the
+// call that caused the hook to run.
 type Hook func(ctx context.Context, sb *Sandbox) error
 
 // Source is where the files of a new sandbox come from.
@@ -109,31 +110,31 @@ type Source interface{ source() (any, error) }
 
 // GitSource clones a repository.
 type GitSource struct {
-	// URL is the repository's address. Of one with a user, a password or a query
-	// these are never shown.
+	// URL is the repository's address. A user, a password and a query in it are
+	// never shown.
 	URL string `secret:"url"`
-	// Username and Password are for a private repository; for a token, use it
-	// as the password. They are never shown.
+	// Username and Password are the credentials of a private repository; a
+	// token is given as the password. They are never shown.
 	Username string `secret:"value"`
 	Password string `secret:"value"`
-	// Depth limits the history; zero fetches all of it.
+	// Depth limits the history to that many commits; zero fetches all of it.
 	Depth int
 	// Revision is a branch, tag or commit; empty means the default branch.
 	Revision string
 }
 
-// String describes the source without its credentials.
+// String returns a description without credentials.
 func (g GitSource) String() string {
 	return fmt.Sprintf("git %s revision %q", redact.URL(g.URL), g.Revision)
 }
 
-// Format shows the source without its credentials, whatever the verb.
+// Format prints the source without credentials, for every verb.
 func (g GitSource) Format(f fmt.State, verb rune) { redact.Struct(f, verb, g) }
 
-// LogValue is String for log/slog.
+// LogValue implements [slog.LogValuer].
 func (g GitSource) LogValue() slog.Value { return slog.StringValue(g.String()) }
 
-// MarshalJSON leaves the credentials out.
+// MarshalJSON encodes the source without credentials.
 func (g GitSource) MarshalJSON() ([]byte, error) {
 	return json.Marshal(struct {
 		Type     string `json:"type"`
@@ -164,7 +165,7 @@ func (g GitSource) source() (any, error) {
 
 func (g GitSource) secrets() []string { return append(urlSecrets(g.URL), g.Password) }
 
-// urlSecrets are what an address may hold besides where it leads.
+// urlSecrets returns the parts of an address that may be secret.
 func urlSecrets(address string) []string {
 	u, err := url.Parse(address)
 	if err != nil {
@@ -174,28 +175,29 @@ func urlSecrets(address string) []string {
 	if password, ok := u.User.Password(); ok {
 		secrets = append(secrets, password)
 	} else if u.User != nil {
-		secrets = append(secrets, u.User.Username()) // a token may stand there alone
+		secrets = append(secrets, u.User.Username()) // which may be a token without a password
 	}
 	return secrets
 }
 
-// TarballSource unpacks an archive from an http or https address.
+// TarballSource unpacks an archive that the platform downloads over http or
+// https.
 type TarballSource struct {
 	// URL is the archive's address. A user, a password and the query, which may
 	// be a signature, are never shown.
 	URL string `secret:"url"`
 }
 
-// String describes the source without credentials.
+// String returns a description without credentials.
 func (t TarballSource) String() string { return "tarball " + redact.URL(t.URL) }
 
-// Format shows the source without credentials, whatever the verb.
+// Format prints the source without credentials, for every verb.
 func (t TarballSource) Format(f fmt.State, verb rune) { redact.Struct(f, verb, t) }
 
-// LogValue is String for log/slog.
+// LogValue implements [slog.LogValuer].
 func (t TarballSource) LogValue() slog.Value { return slog.StringValue(t.String()) }
 
-// MarshalJSON leaves credentials out.
+// MarshalJSON encodes the source without credentials.
 func (t TarballSource) MarshalJSON() ([]byte, error) {
 	return json.Marshal(struct {
 		Type string `json:"type"`
@@ -215,7 +217,7 @@ func (t TarballSource) source() (any, error) {
 	}{"tarball", t.URL}, nil
 }
 
-// SnapshotSource starts from a snapshot.
+// SnapshotSource starts a sandbox from a snapshot.
 type SnapshotSource struct{ SnapshotID string }
 
 func (s SnapshotSource) source() (any, error) {
@@ -228,8 +230,8 @@ func (s SnapshotSource) source() (any, error) {
 	}{"snapshot", s.SnapshotID}, nil
 }
 
-// createBody is what create and fork send. Env is part of it, so it is never
-// logged or put into an error.
+// createBody is the request body of create and fork. It contains Env, so it is
+// never logged or put into an error.
 type createBody struct {
 	ProjectID          string                  `json:"projectId,omitempty"`
 	Ports              []int                   `json:"ports,omitzero"`
@@ -320,12 +322,12 @@ func withPrivate(body any, private map[string]any) (any, error) {
 	return json.RawMessage(append(known, more[1:]...)), nil
 }
 
-// Create makes a sandbox and starts its first session. A nil opts takes the
-// platform's defaults. The sandbox runs, and costs, until it is stopped or
-// times out.
+// Create creates a sandbox and starts its first session. A nil opts means the
+// platform's defaults. It makes one request and starts a machine, which runs,
+// and is billed, until it is stopped or times out.
 //
-// When the answer is lost, the error matches [ErrOutcomeUnknown]: the sandbox
-// may exist. With a name, [Client.GetOrCreate] settles that.
+// If the response is lost, the error matches [ErrOutcomeUnknown]: the sandbox
+// may exist. If it was given a name, [Client.GetOrCreate] finds out.
 func (c *Client) Create(ctx context.Context, opts *CreateOptions) (*Sandbox, error) {
 	var o CreateOptions
 	if opts != nil {
@@ -338,7 +340,7 @@ func (c *Client) Create(ctx context.Context, opts *CreateOptions) (*Sandbox, err
 	return sb.setUp(ctx, o.OnCreate)
 }
 
-// create makes a sandbox and runs no hook.
+// create creates a sandbox and calls no hook.
 func (c *Client) create(ctx context.Context, o *CreateOptions) (*Sandbox, error) {
 	body, err := o.body()
 	if err != nil {
@@ -364,7 +366,7 @@ func (c *Client) create(ctx context.Context, o *CreateOptions) (*Sandbox, error)
 	}
 	if s, ok := o.Source.(interface{ secrets() []string }); ok {
 		for _, secret := range s.secrets() {
-			c.secrets.Add(secret) // which a clone that fails may quote
+			c.secrets.Add(secret) // since the error of a failed clone may quote it
 		}
 	}
 	var answer wire.SandboxAnswer
@@ -374,11 +376,11 @@ func (c *Client) create(ctx context.Context, o *CreateOptions) (*Sandbox, error)
 	return newSandbox(c, op, o.Name, project, &answer, o.OnResume)
 }
 
-// imageInterval is the pause between looks whether an image is prepared.
+// imageInterval is the pause between checks whether an image is ready.
 const imageInterval = 5 * time.Second
 
-// doWithImage performs a create or a fork, and again while it is refused because
-// its image is not ready, if wait is set.
+// doWithImage performs a create or a fork. If wait is set it retries while the
+// image is not ready.
 func (c *Client) doWithImage(ctx context.Context, wait bool, req *api.Request, out any) error {
 	for {
 		err := c.do(ctx, req, out)
@@ -393,14 +395,13 @@ func (c *Client) doWithImage(ctx context.Context, wait bool, req *api.Request, o
 }
 
 // ForkOptions overrides what a fork copies from its source. The zero value
-// copies all: size, timeout, ports, tags, network policy, image, region, network,
-// persistence, snapshot settings and environment. The fields mean what they mean
-// in [CreateOptions]; a nil or zero one is copied.
+// copies everything: size, timeout, ports, tags, network policy, image, region,
+// network, persistence, snapshot settings and environment. The fields have the
+// same meaning as in [CreateOptions]; those that are nil or zero are copied.
 type ForkOptions struct {
-	// Name is the fork's name; empty lets the API choose one.
+	// Name is the fork's name; if empty, the API chooses one.
 	Name string
-	// Ports replaces the exposed ports; an empty list that is not nil exposes
-	// none.
+	// Ports replaces the exposed ports; a non-nil empty slice exposes none.
 	Ports         []int
 	Timeout       time.Duration
 	VCPUs         int
@@ -409,14 +410,14 @@ type ForkOptions struct {
 	Region        string
 	NetworkID     string
 	NetworkPolicy *NetworkPolicy
-	// FailoverRegions replaces the source's; an empty list that is not nil
-	// leaves none.
+	// FailoverRegions replaces those of the source; a non-nil empty slice
+	// removes them.
 	FailoverRegions []string
-	// Mounts replaces the drives of the source; an empty map that is not nil
-	// mounts none. A drive that the source has mounted read-write can only be
-	// mounted as a snapshot while the source runs.
+	// Mounts replaces the drives of the source; a non-nil empty map mounts
+	// none. A drive that a running source has mounted read-write can only be
+	// mounted as a snapshot.
 	Mounts map[string]Mount
-	// Env and Tags replace the source's; an empty map that is not nil clears
+	// Env and Tags replace those of the source; a non-nil empty map clears
 	// them.
 	Env                Env
 	Tags               map[string]string
@@ -427,13 +428,14 @@ type ForkOptions struct {
 	Private            map[string]any `secret:"names"`
 }
 
-// Format shows the options without values that may be secret, whatever the verb.
+// Format prints the options without values that may be secret, for every verb.
 func (o ForkOptions) Format(f fmt.State, verb rune) { redact.Struct(f, verb, o) }
 
-// Fork makes a sandbox from the current snapshot of another, or from its
-// runtime or image when it has none, and starts its first session. What a
-// running source has changed since its last snapshot is not in it: stop the
-// source first, see [Sandbox.Stop]. The snapshot has to be in the fork's region.
+// Fork creates a sandbox from the current snapshot of another, or from its
+// image or runtime if it has none, and starts its first session, which is
+// billed until it ends. What a running source has changed since its last
+// snapshot is not included: stop the source first, see [Sandbox.Stop]. The
+// snapshot must be in the fork's region.
 func (c *Client) Fork(ctx context.Context, source string, opts *ForkOptions) (*Sandbox, error) {
 	var o ForkOptions
 	if opts != nil {
@@ -471,29 +473,33 @@ func (c *Client) Fork(ctx context.Context, source string, opts *ForkOptions) (*S
 	return newSandbox(c, op, o.Name, project, &answer, o.OnResume)
 }
 
-// GetOptions says how a sandbox is looked up.
+// GetOptions are the options of [Client.Get].
 type GetOptions struct {
-	// Resume says whether a stopped sandbox is started. Nil means that it is,
-	// and that one whose files are gone is noticed at once; the API's own
-	// default is not to.
+	// Resume controls whether a stopped sandbox is started. Nil means true, so
+	// that a sandbox whose files are gone is noticed at once. The API's own
+	// default is false.
 	Resume *bool
 	// OnResume is called when a session was started for a stopped sandbox, by
-	// this call or by a later one on the handle that it returns. Use it to
-	// start again what does not outlive a session, such as servers.
+	// this call or by a later one on the returned handle. Use it to start what
+	// does not outlive a session, such as servers.
 	OnResume Hook
 	// Private holds parameters that are not part of the documented API. Their
-	// names begin with two underscores; they are sent in the query.
+	// names begin with two underscores, and they are sent in the query.
 	Private map[string]any `secret:"names"`
 }
 
-// Format shows the options without values that may be secret, whatever the verb.
+// Format prints the options without values that may be secret, for every verb.
 func (o GetOptions) Format(f fmt.State, verb rune) { redact.Struct(f, verb, o) }
 
-// Get looks a sandbox up by its name and, unless told otherwise, starts it if
-// it is stopped. A missing one matches [ErrNotFound]; one that would have to be
-// started but whose files are gone matches [ErrSnapshotNotFound]. A sandbox that
-// is listed but answered with "has no latest sandbox" also matches ErrNotFound:
-// it never started, and has to be deleted before its name can be used again.
+// Get returns the sandbox with the given name and, by default, starts it if it
+// is stopped. It makes one request, and starts a machine if it resumes the
+// sandbox.
+//
+// If there is no such sandbox the error matches [ErrNotFound]. If it would have
+// to be started but its files are gone, the error matches
+// [ErrSnapshotNotFound]. A sandbox that is listed but reported as "has no
+// latest sandbox" also matches ErrNotFound: it never started, and must be
+// deleted before its name can be used again.
 func (c *Client) Get(ctx context.Context, name string, opts *GetOptions) (*Sandbox, error) {
 	sb, resumed, err := c.lookUp(ctx, name, opts)
 	if err != nil {
@@ -525,8 +531,8 @@ func (c *Client) lookUp(ctx context.Context, name string, opts *GetOptions) (sb 
 	}
 	resumed = answer.Resumed
 	if req.Uncertain && !resumed && Status(answer.Session.Status) == StatusRunning {
-		// An answer was lost: a session that is as young as this call was started
-		// by it.
+		// A response was lost. A session as young as this call was started by
+		// it.
 		resumed = answer.Session.CreatedAt.After(serverTime(req).Add(-time.Since(begin) - clockSlack))
 	}
 	return sb, resumed, nil
@@ -550,8 +556,8 @@ func (c *Client) getSandbox(ctx context.Context, name, project string, resume *b
 	return &answer, req, nil
 }
 
-// queryTexts gives the texts by which a private parameter goes into a query:
-// one for each element of a list, none for null.
+// queryTexts returns the values of a private parameter in a query: one for each
+// element of a list, none for null.
 func queryTexts(v any) ([]string, error) {
 	data, err := json.Marshal(v)
 	if err != nil {

@@ -24,45 +24,47 @@ import (
 	"github.com/go-vercel/sandbox/internal/api"
 )
 
-// DownloadFileOptions are the options of DownloadFile.
+// DownloadFileOptions are the options of DownloadFile. The zero value is ready
+// to use.
 type DownloadFileOptions struct {
-	// Cwd is the directory in the sandbox that a relative path starts in. The
-	// default is the working directory of the session, or the home directory of
-	// the user.
+	// Cwd is the directory in the sandbox that a relative path is resolved in.
+	// Empty means the working directory of the session, or the home directory
+	// of the user.
 	Cwd string
-	// MkdirAll makes the local directories that lead to the file.
+	// MkdirAll creates missing local directories on the path to the file.
 	MkdirAll bool
-	// MaxBytes is the most bytes that the file may have: of a larger one nothing
-	// is kept, and the error wraps a [*http.MaxBytesError]. Zero means no limit.
+	// MaxBytes is the maximum size of the file. If it is larger, nothing is
+	// kept and the error wraps an [*http.MaxBytesError]. Zero means no limit.
 	MaxBytes int64
-	// Progress is told how much was downloaded.
+	// Progress, if not nil, is called as the download proceeds.
 	Progress ProgressFunc
 }
 
 // DownloadFile copies the file src of the sandbox to the local file dst.
 //
-// The content is written to a temporary file beside dst, which gets the name dst
-// when it is whole: nobody ever sees a part of it, and after an error dst is what
-// it was. Where the answer does not say how long the file is, a second request
-// asks for that at the same time; a sandbox without the program stat, which can't
-// tell, is believed. A connection that breaks is tried twice again, from the beginning of
-// the file. A local file that exists is replaced and keeps its permissions; one
-// that may not be written to is an error.
+// The content is written to a temporary file beside dst, which is renamed to
+// dst when it is complete: dst never holds a part of the file, and is unchanged
+// after an error. A local file that exists is replaced and keeps its
+// permissions, but one that may not be written to is an error.
 //
-// The error of a file that is missing in the sandbox is a [*fs.PathError] that
-// matches [fs.ErrNotExist], with src as its path; those of the local disk have
-// dst.
+// It makes one request, and a second one at the same time for the file's size
+// if the response does not report it. (In a sandbox without the program stat,
+// the size is not checked.) If the connection breaks, the file is requested
+// again, up to twice, from its beginning.
+//
+// If src does not exist, the error is an [*fs.PathError] for src that matches
+// [fs.ErrNotExist]. Errors of the local disk name dst.
 func (s *Sandbox) DownloadFile(ctx context.Context, src, dst string, opts *DownloadFileOptions) error {
 	return downloadFile(ctx, s, src, dst, opts)
 }
 
-// DownloadFile is as [Sandbox.DownloadFile], but does not resume a session that
-// has stopped.
+// DownloadFile is like [Sandbox.DownloadFile], but does not resume a stopped
+// session.
 func (s *Session) DownloadFile(ctx context.Context, src, dst string, opts *DownloadFileOptions) error {
 	return downloadFile(ctx, s, src, dst, opts)
 }
 
-// downloadAttempts is how often a file is asked for when its connection breaks.
+// downloadAttempts is how often a file is requested if its connection breaks.
 const downloadAttempts = 3
 
 func downloadFile(ctx context.Context, t target, src, dst string, opts *DownloadFileOptions) error {
@@ -130,7 +132,8 @@ func downloadFile(ctx context.Context, t target, src, dst string, opts *Download
 	}
 }
 
-// pause waits for d, or until the context ends, whose cause it returns then.
+// pause waits for d or until the context ends, in which case it returns its
+// cause.
 func pause(ctx context.Context, d time.Duration) error {
 	timer := time.NewTimer(d)
 	defer timer.Stop()
@@ -142,12 +145,12 @@ func pause(ctx context.Context, d time.Duration) error {
 	}
 }
 
-// length is that of a file whose transfer does not say it, asked for while the
-// content comes. Nil is for the others.
+// length is the size of a file whose response does not report it, requested
+// while the content is transferred. It is nil for other files.
 type length struct {
 	asked  context.CancelFunc
 	answer chan int64
-	least  int64 // -1 for not known
+	least  int64 // -1 if not known
 }
 
 func newLength(ctx context.Context, t target, r *FileReader, path string) *length {
@@ -167,8 +170,8 @@ func newLength(ctx context.Context, t target, r *FileReader, path string) *lengt
 	return l
 }
 
-// check reports content that is shorter than the file was when it was asked for,
-// which it can be by chance once, for a file that grows.
+// check returns an error if the content is shorter than the reported size. That
+// can happen by chance, once, for a file that grows.
 func (l *length) check(n int64) error {
 	if l == nil {
 		return nil
@@ -182,7 +185,7 @@ func (l *length) check(n int64) error {
 	return nil
 }
 
-// stop waits until nobody asks any more.
+// stop waits for the request for the size to end.
 func (l *length) stop() {
 	if l != nil {
 		l.asked()
@@ -191,25 +194,25 @@ func (l *length) stop() {
 	}
 }
 
-// errBroken marks a download that the other side ended early.
+// errBroken marks a download that was cut short by the other side.
 var errBroken = errors.New("the download broke off")
 
-// brokenError is an error of the source, apart from those of the local disk.
+// brokenError is an error of the source, as opposed to the local disk.
 type brokenError struct{ error }
 
 func (e brokenError) Unwrap() []error { return []error{errBroken, e.error} }
 
-// part is a local file on its way to its name.
+// part is a local file that is not complete yet.
 type part struct {
 	file *os.File
-	name string // as the caller calls it, for errors
-	dst  string // where it goes, which a symbolic link may say
+	name string // the caller's name for it, for errors
+	dst  string // where it goes, with symbolic links resolved
 
-	limit int64 // of its bytes, unless that is 0
+	limit int64 // in bytes; 0 for none
 }
 
-// createPart makes a temporary file beside dst. Its errors are those that
-// opening dst itself would give.
+// createPart creates a temporary file beside dst. Its errors are those of
+// opening dst itself.
 func createPart(dst string) (*part, error) {
 	p := &part{name: dst, dst: dst}
 	mode, exists := fs.FileMode(0), false
@@ -225,8 +228,8 @@ func createPart(dst string) (*part, error) {
 		if !info.Mode().IsRegular() {
 			return nil, &fs.PathError{Op: "open", Path: dst, Err: errors.New("is not a regular file")}
 		}
-		// Replacing a file needs no right to write to it, but whoever took that
-		// right away meant it.
+		// Replacing a file requires no permission to write to it, but somebody
+		// made it read-only for a reason.
 		f, err := os.OpenFile(dst, os.O_WRONLY, 0)
 		if err != nil {
 			return nil, err
@@ -249,7 +252,7 @@ func createPart(dst string) (*part, error) {
 	return p, nil
 }
 
-// fail gives an error of the temporary file the name that the caller knows.
+// fail gives an error of the temporary file the name that the caller used.
 func (p *part) fail(op string, err error) error {
 	if pe, ok := errors.AsType[*fs.PathError](err); ok {
 		return &fs.PathError{Op: pe.Op, Path: p.name, Err: pe.Err}
@@ -260,7 +263,7 @@ func (p *part) fail(op string, err error) error {
 	return &fs.PathError{Op: op, Path: p.name, Err: err}
 }
 
-// fill copies r to the file. An error of r matches errBroken.
+// fill copies r to the file. Errors of r match errBroken.
 func (p *part) fill(ctx context.Context, r io.Reader) error {
 	buf := transferBuffers.Get().(*[256 << 10]byte)
 	defer transferBuffers.Put(buf)
@@ -286,7 +289,7 @@ func (p *part) fill(ctx context.Context, r io.Reader) error {
 	}
 }
 
-// rewind empties the file for another attempt.
+// rewind truncates the file for another attempt.
 func (p *part) rewind() error {
 	if _, err := p.file.Seek(0, io.SeekStart); err != nil {
 		return p.fail("seek", err)
@@ -297,7 +300,7 @@ func (p *part) rewind() error {
 	return nil
 }
 
-// commit gives the file its name.
+// commit renames the file to its destination.
 func (p *part) commit() error {
 	if err := p.file.Close(); err != nil {
 		return p.fail("close", err)
@@ -308,67 +311,70 @@ func (p *part) commit() error {
 	return nil
 }
 
-// discard removes what was not committed.
+// discard removes a file that was not committed.
 func (p *part) discard() {
 	p.file.Close()
 	os.Remove(p.file.Name())
 }
 
-// ErrUnsafeArchive matches the error of [Sandbox.DownloadDir] when the sandbox
-// sends something that would leave the local directory, that is neither a file
-// nor a directory nor a link, or that exceeds a limit.
+// ErrUnsafeArchive matches the error of [Sandbox.DownloadDir] if the sandbox
+// sends an entry that would leave the local directory, that is not a file,
+// directory or link, or that exceeds a limit.
 var ErrUnsafeArchive = untar.ErrUnsafe
 
-// The limits of DownloadDir when its options don't say. They are beyond what a
-// sandbox should hold, and keep one that is hostile from filling the disk.
+// Default limits of DownloadDir. They are larger than what a sandbox can be
+// expected to hold, and keep a hostile one from filling the disk.
 const (
 	maxEntries = 500_000
 	maxBytes   = 64 << 30
 )
 
-// DownloadDirOptions are the options of DownloadDir.
+// DownloadDirOptions are the options of DownloadDir. The zero value is ready to
+// use.
 type DownloadDirOptions struct {
-	// Include, if not empty, has patterns of what to unpack, and Exclude has
-	// patterns of what to leave out. They are those of [UploadOptions].
+	// Include, if not empty, lists patterns of what to unpack, and Exclude
+	// lists patterns of what to leave out, with the syntax of [UploadOptions].
 	Include, Exclude []string
 	// MaxEntries and MaxBytes limit the number of files, directories and links
-	// that the sandbox sends, and the total length of the files; what Include and
-	// Exclude leave out is sent all the same. Zero means 500,000 and 64 GiB.
+	// that the sandbox sends, and the total size of the files, including those
+	// that Include and Exclude leave out. Zero means 500,000 and 64 GiB.
 	MaxEntries int
 	MaxBytes   int64
-	// OutsideLinks keeps symbolic links that lead out of the directory. The
-	// default is to refuse them, because whoever works with the local directory
+	// OutsideLinks permits symbolic links that lead out of the directory. They
+	// are refused by default, because anyone who works with the local directory
 	// later would follow them.
 	OutsideLinks bool
-	// Progress is told how much was unpacked. The total is not known.
+	// Progress, if not nil, is called as files are unpacked. The total is not
+	// known.
 	Progress ProgressFunc
 }
 
 // DownloadDir copies the directory src of the sandbox to the local directory
-// dst, which is made if it does not exist. Files that exist are replaced, others
-// are left alone. Modification times, symbolic links, and permissions as far as
-// the umask lets them are kept; set-id bits and owners are not.
+// dst, which is created if it does not exist. Existing files are replaced,
+// others are left alone. Modification times, symbolic links and, subject to the
+// umask, permissions are preserved; set-id bits and owners are not.
 //
-// The content comes as one stream, in constant memory, and is unpacked as it
-// comes. It is not trusted: what would be written outside of dst is refused, and
-// so are devices, pipes, symbolic links that lead out of dst, and names more than
-// 255 directories deep; the error matches [ErrUnsafeArchive]. After an error the
-// files that were whole by then stay, and no part of another.
+// The content is one stream, the output of a command, and is unpacked as it
+// arrives, in constant memory. It is not trusted: entries outside of dst are
+// refused, and so are devices, pipes, symbolic links that lead out of dst, and
+// names more than 255 directories deep; the error then matches
+// [ErrUnsafeArchive]. After an error, files that were complete by then remain,
+// and no part of any other.
 //
-// The sandbox needs bash, GNU tar, gzip and base64. A directory that is missing
-// there is a [*fs.PathError] that matches [fs.ErrNotExist].
+// The sandbox needs bash, GNU tar, gzip and base64. If src does not exist, the
+// error is an [*fs.PathError] that matches [fs.ErrNotExist].
 func (s *Sandbox) DownloadDir(ctx context.Context, src, dst string, opts *DownloadDirOptions) error {
 	return downloadDir(ctx, s, src, dst, opts)
 }
 
-// DownloadDir is as [Sandbox.DownloadDir], but does not resume a session that
-// has stopped.
+// DownloadDir is like [Sandbox.DownloadDir], but does not resume a stopped
+// session.
 func (s *Session) DownloadDir(ctx context.Context, src, dst string, opts *DownloadDirOptions) error {
 	return downloadDir(ctx, s, src, dst, opts)
 }
 
-// packScript writes a directory to standard output as a compressed archive in
-// base64, since that carries only text. Lines are long, as each may become a
+// packScript writes a directory to standard output as a compressed archive, in
+// base64, since output carries only text. Lines are long, as each may become a
 // record of the stream.
 const packScript = `set -o pipefail; unset CDPATH; d=$1; [ "$d" != - ] || d=./-; cd -- "$d" && tar --format=posix --pax-option=delete=atime,delete=ctime --hard-dereference -cf - . | gzip -1 | base64 -w 8192`
 
@@ -412,7 +418,7 @@ func downloadDir(ctx context.Context, t target, src, dst string, opts *DownloadD
 	if err == nil {
 		return nil
 	}
-	// The sandbox's own complaint is the better one.
+	// The sandbox's own error says more.
 	if fe, ok := errors.AsType[*FSError](err); ok {
 		return &fs.PathError{Op: "read", Path: src, Err: fe}
 	}
@@ -422,8 +428,8 @@ func downloadDir(ctx context.Context, t target, src, dst string, opts *DownloadD
 	return err
 }
 
-// unpack reads what packScript wrote, to its very end: only then is it certain
-// that nothing is missing.
+// unpack reads what packScript wrote, to its very end: only then is nothing
+// missing.
 func unpack(ctx context.Context, r io.Reader, root *os.Root, opts untar.Options) error {
 	gz, err := gzip.NewReader(base64.NewDecoder(base64.StdEncoding, r))
 	if err != nil {
@@ -456,34 +462,33 @@ func orDefault[T int | int64](n, def T) T {
 	return n
 }
 
-// ReadFileOptions are the options of ReadFile.
+// ReadFileOptions are the options of ReadFile. The zero value is ready to use.
 type ReadFileOptions struct {
-	// Cwd is the directory in the sandbox that a relative path starts in. The
-	// default is the working directory of the session, or the home directory of
-	// the user.
+	// Cwd is the directory in the sandbox that a relative path is resolved in.
+	// Empty means the working directory of the session, or the home directory
+	// of the user.
 	Cwd string
-	// Progress is told how much was read.
+	// Progress, if not nil, is called as the file is read.
 	Progress ProgressFunc
 }
 
-// ReadFile opens a file in the sandbox for reading, from its beginning to its
-// end. The content is streamed. The caller closes it.
+// ReadFile opens a file in the sandbox for reading, with one request. The
+// content is streamed. The caller must close the returned reader.
 //
-// The error of a missing file is a [*fs.PathError] that matches [fs.ErrNotExist].
-// A sandbox or session that is missing matches [ErrNotFound] instead, as far as
-// the API says which one it was. A connection that breaks while the file is read
-// is an error of Read; use [Sandbox.DownloadFile] to have the file fetched again.
+// If the file does not exist, the error is an [*fs.PathError] that matches
+// [fs.ErrNotExist]; if the sandbox or session does not exist and the API says
+// so, it matches [ErrNotFound] instead. If the connection breaks while the file
+// is read, Read returns an error; [Sandbox.DownloadFile] retries.
 func (s *Sandbox) ReadFile(ctx context.Context, path string, opts *ReadFileOptions) (io.ReadCloser, error) {
 	return readFile(ctx, s, path, opts)
 }
 
-// ReadFile is as [Sandbox.ReadFile], but does not resume a session that has
-// stopped.
+// ReadFile is like [Sandbox.ReadFile], but does not resume a stopped session.
 func (s *Session) ReadFile(ctx context.Context, path string, opts *ReadFileOptions) (io.ReadCloser, error) {
 	return readFile(ctx, s, path, opts)
 }
 
-// readFile keeps a nil *FileReader out of an interface.
+// readFile avoids a nil *FileReader in a non-nil interface.
 func readFile(ctx context.Context, t target, path string, opts *ReadFileOptions) (io.ReadCloser, error) {
 	r, err := openFile(ctx, t, path, opts)
 	if err != nil {
@@ -492,8 +497,7 @@ func readFile(ctx context.Context, t target, path string, opts *ReadFileOptions)
 	return r, nil
 }
 
-// FileReader is a file of a sandbox that is being read. It is for one goroutine
-// at a time.
+// FileReader reads a file of a sandbox. It is not safe for concurrent use.
 type FileReader struct {
 	name  string
 	body  io.ReadCloser
@@ -526,7 +530,7 @@ func openFile(ctx context.Context, t target, name string, opts *ReadFileOptions)
 	return &FileReader{name: name, body: body, size: size, meter: newMeter(opts.Progress, size)}, nil
 }
 
-// joinCwd leaves a path as it is where it can be, as the API would.
+// joinCwd leaves a path unchanged where possible, as the API would.
 func joinCwd(cwd, name string) string {
 	if cwd == "" || strings.HasPrefix(name, "/") {
 		return name
@@ -534,8 +538,8 @@ func joinCwd(cwd, name string) string {
 	return cwd + "/" + name
 }
 
-// missingFile turns a 404 into fs.ErrNotExist, unless the API says that it was
-// the sandbox or the session that it did not find.
+// missingFile converts a 404 to fs.ErrNotExist, unless the API says that it was
+// the sandbox or the session that was not found.
 func missingFile(err error) error {
 	e, ok := errors.AsType[*APIError](err)
 	if !ok {
@@ -551,21 +555,22 @@ func missingFile(err error) error {
 	return fileReason(err)
 }
 
-// sandboxGone reads the message of a 404 whose code says nothing more.
+// sandboxGone inspects the message of a 404 whose code is not specific.
 func sandboxGone(message string) bool {
 	message = strings.TrimPrefix(strings.ToLower(message), "vercel ")
 	return strings.HasPrefix(message, "sandbox not found") || strings.HasPrefix(message, "session not found") ||
 		strings.HasPrefix(message, "named sandbox ")
 }
 
-// Name returns the path that the file was opened with.
+// Name returns the path that was passed to the method that opened the file.
 func (r *FileReader) Name() string { return r.name }
 
-// Size returns the length of the file, or -1 when the sandbox did not say.
+// Size returns the length of the file in bytes, or -1 if the sandbox did not
+// report it.
 func (r *FileReader) Size() int64 { return r.size }
 
-// Read reads on. At the end of a file that turned out shorter than it was
-// announced the error is [io.ErrUnexpectedEOF].
+// Read implements [io.Reader]. If the file turns out shorter than reported, the
+// error at its end is [io.ErrUnexpectedEOF].
 func (r *FileReader) Read(p []byte) (int, error) {
 	n, err := r.body.Read(p)
 	r.read += int64(n)
@@ -579,12 +584,11 @@ func (r *FileReader) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// transferBuffers are larger than the read buffer of a connection, so that
-// content does not go through that.
+// transferBuffers are larger than a connection's read buffer, so that content
+// bypasses it.
 var transferBuffers = sync.Pool{New: func() any { return new([256 << 10]byte) }}
 
-// WriteTo writes what is left of the file to w. It makes [io.Copy] read in
-// larger pieces.
+// WriteTo implements [io.WriterTo], so that [io.Copy] reads in larger pieces.
 func (r *FileReader) WriteTo(w io.Writer) (int64, error) {
 	buf := transferBuffers.Get().(*[256 << 10]byte)
 	defer transferBuffers.Put(buf)
@@ -592,5 +596,5 @@ func (r *FileReader) WriteTo(w io.Writer) (int64, error) {
 	return io.CopyBuffer(struct{ io.Writer }{w}, struct{ io.Reader }{r}, buf[:])
 }
 
-// Close ends the transfer. It can be called more than once.
+// Close ends the transfer. It may be called more than once.
 func (r *FileReader) Close() error { return r.body.Close() }

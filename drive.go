@@ -19,13 +19,13 @@ import (
 	"github.com/go-vercel/sandbox/internal/wire"
 )
 
-// Drive is storage that outlives sandboxes: a directory of a sandbox while it is
-// mounted there, see [CreateOptions.Mounts], and kept when the sandbox stops or
-// is deleted. One session at a time can mount it read-write; any number can
-// mount a snapshot of it.
+// Drive is storage that outlives sandboxes. It is mounted as a directory of a
+// sandbox, see [CreateOptions.Mounts], and is kept when the sandbox stops or is
+// deleted. One session at a time can mount it read-write; any number can mount
+// a snapshot of it.
 //
-// A Drive is a handle, made by [Client.GetOrCreateDrive], [Client.GetDrive] and
-// [Client.ForkDrive] or from JSON. It is safe for concurrent use.
+// A Drive is a handle, returned by [Client.GetOrCreateDrive], [Client.GetDrive]
+// and [Client.ForkDrive], or read from JSON. It is safe for concurrent use.
 type Drive struct {
 	mu      sync.Mutex
 	c       *Client // nil until needed, for handles from JSON
@@ -33,76 +33,73 @@ type Drive struct {
 	data    wire.Drive
 }
 
-// DriveInfo is what the API says of a drive. Fields that it left out are zero.
+// DriveInfo describes a drive. Fields that the API omitted are zero.
 type DriveInfo struct {
-	// ID and Name identify the drive; the name is unique in the project.
+	// ID and Name identify the drive; the name is unique within the project.
 	ID, Name string
 	// ProjectID is the project that the drive belongs to.
 	ProjectID string
-	// Region is where the data lies, for example "iad1". Only sandboxes of the
-	// same region can mount the drive.
+	// Region is where the data is stored, for example "iad1". Only sandboxes of
+	// the same region can mount the drive.
 	Region string
-	// MaxSizeBytes is how much it can hold.
+	// MaxSizeBytes is the drive's capacity.
 	MaxSizeBytes int64
-	// CurrentSessionID and CurrentSandboxName say where the drive is mounted
-	// read-write; empty when nowhere.
+	// CurrentSessionID and CurrentSandboxName identify where the drive is
+	// mounted read-write; empty if nowhere.
 	CurrentSessionID, CurrentSandboxName string
 	// ParentDriveID is the drive that this one was forked from, and RootDriveID
-	// the first of that line; empty for a drive that is no fork.
+	// the first of that line; empty for a drive that is not a fork.
 	ParentDriveID, RootDriveID string
 	CreatedAt, UpdatedAt       time.Time
 }
 
-// DriveOptions describes a drive that is made because there is none of its name
-// yet. For an existing drive they have to be its own, or zero.
+// DriveOptions describes a new drive. If the drive already exists, fields that
+// are not zero must match it.
 type DriveOptions struct {
-	// Region is where the data lies. Empty means the platform's default, which
-	// is [DefaultRegion]. It can't be changed later.
+	// Region is where the data is stored. Empty means the platform's default,
+	// [DefaultRegion]. It can't be changed later.
 	Region string
-	// MaxSizeBytes is how much the drive can hold. Zero means the plan's
-	// default.
+	// MaxSizeBytes is the drive's capacity. Zero means the plan's default.
 	MaxSizeBytes int64
 }
 
-// MountMode says what a sandbox can do with a drive.
+// MountMode is what a sandbox can do with a drive.
 type MountMode string
 
 // The ways to mount a drive.
 const (
-	// MountReadWrite lets the sandbox read and write the drive. Only one session
-	// at a time can have a drive in this mode.
+	// MountReadWrite lets the sandbox read and write the drive. Only one
+	// session at a time can mount a drive in this mode.
 	MountReadWrite MountMode = "read-write"
-	// MountSnapshot gives the sandbox the drive's content as it was when the
-	// session started, to read. Any number of sessions can have one, beside one
-	// that writes. A drive that was never written to has none.
+	// MountSnapshot lets the sandbox read the drive's content as it was when
+	// the session started. Any number of sessions can mount a snapshot, even
+	// while another one writes. A drive that was never written to has none.
 	MountSnapshot MountMode = "snapshot"
 )
 
-// Mount is a drive at a path of a sandbox.
+// Mount describes how a drive is mounted.
 type Mount struct {
 	// Drive is the drive's name.
 	Drive string
-	// Mode is empty for [MountReadWrite].
+	// Mode is how it is mounted; empty means [MountReadWrite].
 	Mode MountMode
 }
 
-// maxMounts is how many drives a sandbox can have.
+// maxMounts is the number of drives that a sandbox can have.
 const maxMounts = 4
 
-// ReadWrite returns the mount of the drive that can write to it. It makes no
-// request.
+// ReadWrite returns a read-write mount of the drive. It makes no request.
 func (d *Drive) ReadWrite() Mount { return Mount{Drive: d.Name(), Mode: MountReadWrite} }
 
-// Snapshot returns the mount of the drive that only reads it; see
-// [MountSnapshot]. It makes no request: the snapshot is taken by each session
-// when it starts.
+// Snapshot returns a read-only mount of the drive; see [MountSnapshot]. It
+// makes no request: each session takes the snapshot when it starts.
 func (d *Drive) Snapshot() Mount { return Mount{Drive: d.Name(), Mode: MountSnapshot} }
 
-// GetOrCreateDrive returns the drive of that name, and makes it when there is
-// none. A nil opts takes the platform's defaults. When the drive exists with
-// another region or size than the options ask for, the error is an [*APIError]
-// with [CodeConflict]. A mistyped name makes a drive; [Client.GetDrive] does
-// not. It makes one request, which can be retried.
+// GetOrCreateDrive returns the drive with the given name, and creates it if
+// there is none. A nil opts means the platform's defaults. If the drive exists
+// with another region or size than the options ask for, the error is an
+// [*APIError] with [CodeConflict]. It makes one request, which is safe to
+// retry. Use [Client.GetDrive] where a mistyped name must not create a drive.
 func (c *Client) GetOrCreateDrive(ctx context.Context, name string, opts *DriveOptions) (*Drive, error) {
 	var o DriveOptions
 	if opts != nil {
@@ -125,8 +122,8 @@ func (c *Client) GetOrCreateDrive(ctx context.Context, name string, opts *DriveO
 	}{project, o.Region, o.MaxSizeBytes}})
 }
 
-// GetDrive looks a drive up by its name or its ID. A missing one matches
-// [ErrNotFound].
+// GetDrive returns the drive with the given name or ID. If there is none, the
+// error matches [ErrNotFound].
 func (c *Client) GetDrive(ctx context.Context, nameOrID string) (*Drive, error) {
 	if err := checkDriveName("nameOrID", nameOrID); err != nil {
 		return nil, err
@@ -138,13 +135,13 @@ func (c *Client) GetDrive(ctx context.Context, nameOrID string) (*Drive, error) 
 	return c.driveOp(ctx, project, &api.Request{Op: api.GetDrive, Path: []string{nameOrID}, Query: projectQuery(project)})
 }
 
-// ForkDrive makes a drive with the content, region and size of another one. What
-// is written to either afterwards is not seen by the other. A name that is taken
-// is an [*APIError] with [CodeConflict], and a source that was never written to
-// one with [CodeDriveNotInitialized].
+// ForkDrive creates a drive with the content, region and size of another. The
+// two are independent from then on. If the name is taken, the error is an
+// [*APIError] with [CodeConflict]; if the source was never written to, one with
+// [CodeDriveNotInitialized].
 //
-// The request is sent once: when its answer is lost, the error matches
-// [ErrOutcomeUnknown], and [Client.GetDrive] tells whether the fork was made.
+// If the response is lost, the request is not retried, and the error matches
+// [ErrOutcomeUnknown]; [Client.GetDrive] tells whether the fork exists.
 func (c *Client) ForkDrive(ctx context.Context, source, name string) (*Drive, error) {
 	if err := errors.Join(checkDriveName("source", source), checkDriveName("name", name)); err != nil {
 		return nil, err
@@ -162,9 +159,10 @@ func (c *Client) forkDrive(ctx context.Context, project, source, name string) (*
 	}{name}})
 }
 
-// DeleteDrive deletes a drive by its name, with all that it holds. One that is
-// mounted by a session can't be deleted: the error is an [*APIError], and the
-// session has to be stopped first. A missing one matches [ErrNotFound].
+// DeleteDrive deletes a drive and its content by name. A drive that is mounted
+// by a session can't be deleted: the error is an [*APIError], and the session
+// must be stopped first. If there is no such drive, the error matches
+// [ErrNotFound].
 func (c *Client) DeleteDrive(ctx context.Context, name string) error {
 	if err := checkDriveName("name", name); err != nil {
 		return err
@@ -177,12 +175,12 @@ func (c *Client) DeleteDrive(ctx context.Context, name string) error {
 	return err
 }
 
-// deleteDrive deletes the drive of a name, which has the given ID if that is
-// known. When the answer is lost, what bears the name by then decides: sent
-// again without a look, the request could delete a drive that somebody has made
-// since.
+// deleteDrive deletes the drive with the given name, which has the given ID if
+// that is known. If the response is lost, the drive that has the name now
+// decides: retried without looking, the request could delete a drive that
+// somebody has created since.
 //
-// The last state of the drive is returned, as far as it was answered.
+// It returns the last known state of the drive.
 func (c *Client) deleteDrive(ctx context.Context, project, name, id string) (last wire.Drive, err error) {
 	req := &api.Request{Op: api.DeleteDrive, Path: []string{name}, Query: projectQuery(project)}
 	for attempt := 1; ; attempt++ {
@@ -204,7 +202,7 @@ func (c *Client) deleteDrive(ctx context.Context, project, name, id string) (las
 	}
 }
 
-// driveOp performs an operation that answers a drive.
+// driveOp performs an operation whose response describes a drive.
 func (c *Client) driveOp(ctx context.Context, project string, req *api.Request) (*Drive, error) {
 	var answer wire.DriveAnswer
 	if err := c.do(ctx, req, &answer); err != nil {
@@ -216,24 +214,25 @@ func (c *Client) driveOp(ctx context.Context, project string, req *api.Request) 
 	return &Drive{c: c, project: project, data: answer.Drive}, nil
 }
 
-// ListDrivesOptions filters a listing of drives. The zero value lists all in the
-// API's order.
+// ListDrivesOptions filters a listing of drives. The zero value lists all of
+// them in the API's default order.
 type ListDrivesOptions struct {
-	// Limit is how many a page has, at most 50; zero means the API's default.
+	// Limit is the maximum number of items per page, at most 50. Zero means the
+	// API's default.
 	Limit int
 	// SortBy is [SortByCreatedAt], [SortByUpdatedAt] or [SortByName], and
-	// SortOrder its direction; empty means the API's default.
+	// SortOrder its direction. Empty means the API's default.
 	SortBy    SortBy
 	SortOrder SortOrder
-	// NamePrefix keeps those whose names begin with it. It needs an order by
-	// name, which an empty SortBy then is.
+	// NamePrefix selects drives whose names begin with it. It requires
+	// SortByName, which is then the default for SortBy.
 	NamePrefix string
-	// Cursor is the Next of an earlier page: the listing goes on behind it.
+	// Cursor continues a listing after the page whose Next it is.
 	Cursor string
 }
 
-// ListDrives iterates over the project's drives, like [Client.List] over
-// sandboxes.
+// ListDrives returns an iterator over the project's drives, like [Client.List]
+// for sandboxes.
 func (c *Client) ListDrives(ctx context.Context, opts *ListDrivesOptions) iter.Seq2[DriveInfo, error] {
 	return listAll(ctx, func() (*Page[DriveInfo], error) { return c.ListDrivesPage(ctx, opts) })
 }
@@ -268,20 +267,20 @@ func (d *Drive) ID() string { return d.wire().ID }
 // Name returns the drive's name.
 func (d *Drive) Name() string { return d.wire().Name }
 
-// Info returns what the API said of the drive in its last answer. It makes no
-// request; use [Drive.Refresh] first for the present state.
+// Info returns the drive's description from the API's last response. It makes
+// no request; call [Drive.Refresh] first for the current state.
 func (d *Drive) Info() DriveInfo {
 	w := d.wire()
 	return driveInfo(&w)
 }
 
-// String describes the handle in a few words.
+// String returns a short description of the drive.
 func (d *Drive) String() string { return "drive " + d.Name() }
 
-// Format writes String, whatever the verb.
+// Format writes String for every verb.
 func (d *Drive) Format(f fmt.State, verb rune) { redact.String(f, verb, d.String()) }
 
-// LogValue describes the handle for log/slog.
+// LogValue implements [slog.LogValuer].
 func (d *Drive) LogValue() slog.Value {
 	w := d.wire()
 	return slog.GroupValue(slog.String("name", w.Name), slog.String("id", w.ID))
@@ -296,14 +295,15 @@ func (d *Drive) wire() wire.Drive {
 	return d.data
 }
 
-// SetClient makes a handle that came from JSON use c instead of [DefaultClient].
+// SetClient sets the client of a handle that came from JSON, which otherwise
+// uses [DefaultClient].
 func (d *Drive) SetClient(c *Client) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.c = c
 }
 
-// use returns what calls on the handle are made with.
+// use returns what the handle's requests are made with.
 func (d *Drive) use() (c *Client, project, name string, err error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -318,7 +318,7 @@ func (d *Drive) use() (c *Client, project, name string, err error) {
 	return d.c, d.project, d.data.Name, checkDriveName("name", d.data.Name)
 }
 
-// Refresh asks the API for the drive's present state.
+// Refresh fetches the drive's current state, with one request.
 func (d *Drive) Refresh(ctx context.Context) error {
 	c, project, name, err := d.use()
 	if err != nil {
@@ -334,7 +334,7 @@ func (d *Drive) Refresh(ctx context.Context) error {
 	return nil
 }
 
-// Fork makes a drive with the content, region and size of this one; see
+// Fork creates a drive with the content, region and size of this one; see
 // [Client.ForkDrive].
 func (d *Drive) Fork(ctx context.Context, name string) (*Drive, error) {
 	c, project, source, err := d.use()
@@ -347,7 +347,7 @@ func (d *Drive) Fork(ctx context.Context, name string) (*Drive, error) {
 	return c.forkDrive(ctx, project, source, name)
 }
 
-// Delete deletes the drive with all that it holds; see [Client.DeleteDrive].
+// Delete deletes the drive and its content; see [Client.DeleteDrive].
 func (d *Drive) Delete(ctx context.Context) error {
 	c, project, name, err := d.use()
 	if err != nil {
@@ -367,15 +367,15 @@ type serializedDrive struct {
 	ProjectID string     `json:"projectId,omitempty"`
 }
 
-// MarshalJSON writes the handle in the JavaScript SDK's serialized form.
+// MarshalJSON encodes the handle in the JavaScript SDK's serialized form.
 func (d *Drive) MarshalJSON() ([]byte, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	return json.Marshal(serializedDrive{d.data, d.project})
 }
 
-// UnmarshalJSON revives a handle. It uses [DefaultClient] unless
-// [Drive.SetClient] says otherwise.
+// UnmarshalJSON decodes a handle. It uses [DefaultClient] unless
+// [Drive.SetClient] is called.
 func (d *Drive) UnmarshalJSON(data []byte) error {
 	var in serializedDrive
 	if err := json.Unmarshal(data, &in); err != nil {
@@ -393,11 +393,11 @@ func (d *Drive) UnmarshalJSON(data []byte) error {
 	return nil
 }
 
-// maxDriveName is the longest name of a drive.
+// maxDriveName is the maximum length of a drive's name.
 const maxDriveName = 64
 
-// checkDriveName refuses names that no drive can have; among them are those
-// that would reach another route of the API.
+// checkDriveName refuses names that no drive can have, among them those that
+// would reach another route of the API.
 func checkDriveName(field, name string) error {
 	switch {
 	case name == "":
@@ -410,8 +410,8 @@ func checkDriveName(field, name string) error {
 	return nil
 }
 
-// mountsToWire checks mounts and returns what a request carries. Nil stays nil:
-// it is not sent.
+// mountsToWire checks mounts and returns their request form. Nil stays nil and
+// is not sent.
 func mountsToWire(mounts map[string]Mount, failover []string) (map[string]wire.Mount, error) {
 	if mounts == nil {
 		return nil, nil
@@ -462,8 +462,7 @@ func mountsToWire(mounts map[string]Mount, failover []string) (map[string]wire.M
 	return out, nil
 }
 
-// mountsFromWire reads the mounts of an answer. A mode that is not known stays as
-// it is.
+// mountsFromWire converts the mounts of a response. An unknown mode is kept.
 func mountsFromWire(mounts map[string]wire.Mount) map[string]Mount {
 	if mounts == nil {
 		return nil

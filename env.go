@@ -12,10 +12,10 @@ import (
 )
 
 // Env holds environment variables. A map literal can be assigned to it. Its
-// values never show when it is printed, logged or marshalled: only the names.
+// values are never printed, logged or marshaled, only the names.
 type Env map[string]string
 
-// String lists the names.
+// String returns the names.
 func (e Env) String() string {
 	return "[" + strings.Join(slices.Sorted(maps.Keys(e)), " ") + "]"
 }
@@ -23,10 +23,10 @@ func (e Env) String() string {
 // Format writes String for every verb.
 func (e Env) Format(f fmt.State, verb rune) { redact.String(f, verb, e.String()) }
 
-// LogValue is String for log/slog.
+// LogValue implements [slog.LogValuer].
 func (e Env) LogValue() slog.Value { return slog.StringValue(e.String()) }
 
-// MarshalJSON writes the names with redacted values.
+// MarshalJSON encodes the names with redacted values.
 func (e Env) MarshalJSON() ([]byte, error) {
 	shown := make(map[string]string, len(e))
 	for k := range e {

@@ -1,12 +1,11 @@
 package sandbox
 
-// DefaultRegion is where the platform makes sandboxes and drives when nothing
-// else is asked for.
+// DefaultRegion is where the platform creates sandboxes and drives by default.
 const DefaultRegion = "iad1"
 
-// Regions that were known when this version was made, for [CreateOptions.Region]
-// and wherever else a region is asked for. Any other text is sent as it is: the
-// API knows best, and which regions a project may use depends on its plan.
+// Regions known to this version, for [CreateOptions.Region] and wherever else a
+// region is asked for. Any other string is sent as it is: which regions a
+// project may use depends on its plan.
 const (
 	RegionARN1 = "arn1" // Stockholm
 	RegionBOM1 = "bom1" // Mumbai
@@ -30,9 +29,9 @@ const (
 )
 
 // The images that the platform maintains, for [CreateOptions.Image]. Without an
-// image, and without a runtime, a sandbox is made of ImageUniversal. In all of
-// them the user is ubuntu, with sudo, and the working directory /vercel. Other
-// images are named by their reference in the project's registry.
+// image and a runtime, a sandbox uses ImageUniversal. In all of them the user
+// is ubuntu, with sudo, and the working directory is /vercel. Other images are
+// named by their reference in the project's registry.
 const (
 	ImageUniversal = "vercel/sandbox/universal"
 	ImageNode26    = "vercel/sandbox/node:26"
@@ -43,9 +42,9 @@ const (
 	ImageArch      = "vercel/sandbox/arch"
 )
 
-// The runtimes, for [CreateOptions.Runtime]: environments older than the images,
-// on Amazon Linux, with half the disk, the user vercel-sandbox and the working
-// directory /vercel/sandbox. The platform has deprecated them.
+// The runtimes, for [CreateOptions.Runtime]: the predecessors of the images,
+// based on Amazon Linux, with half the disk, the user vercel-sandbox and the
+// working directory /vercel/sandbox. The platform has deprecated them.
 const (
 	RuntimeNode26    = "node26"
 	RuntimeNode24    = "node24"

@@ -14,18 +14,18 @@ import (
 )
 
 const (
-	// pieceSize is how much a FileWriter keeps before it uploads: memory for each
-	// writer against the number of requests for large files.
+	// pieceSize is how much a FileWriter buffers before it uploads: a trade-off
+	// between memory and the number of requests for large files.
 	pieceSize = 4 << 20
-	// piecesInFlight is how many pieces are uploaded at once while the next one
-	// is written: enough to keep a connection busy that takes a while to answer.
+	// piecesInFlight is how many pieces are uploaded at the same time, while
+	// the next one is written: enough to keep a connection with latency busy.
 	piecesInFlight = 2
 	// piecesWaiting is how many pieces may wait in the sandbox to be joined.
 	piecesWaiting = 8
-	// joinAttempts is how often pieces are joined when nobody knows whether
-	// they were.
+	// joinAttempts is how often pieces are joined if it is unknown whether they
+	// were.
 	joinAttempts = 3
-	// cleanupTime is how long the removal of temporary files may hold up a call
+	// cleanupTime is how long the removal of temporary files may delay a call
 	// that has failed or whose context has ended.
 	cleanupTime = 2 * time.Second
 )
@@ -34,18 +34,18 @@ const (
 type WriterOptions struct {
 	// Mode is the mode of the file; nil means 0644.
 	Mode *fs.FileMode
-	// Progress is told how much was uploaded.
+	// Progress, if not nil, is called as the upload proceeds.
 	Progress ProgressFunc
 }
 
 // Create returns a writer for a file of any size, in constant memory. The file
-// gets its name and its content when the writer is closed, replacing a regular
-// file that has the name; nobody ever sees a part of it. Directories that lead to
-// it are made, and a symbolic link is followed. What is neither a regular file
-// nor missing is an error of Close.
+// appears under its name when the writer is closed, replacing a regular file of
+// that name; a part of it is never visible. Missing parent directories are
+// created, and a symbolic link is followed. If the name belongs to anything but
+// a regular file, Close returns an error.
 //
-// ctx holds for all of the writer's requests. The caller closes the writer, and
-// has to look at the error of Close.
+// ctx applies to all of the writer's requests. The caller must close the writer
+// and check the error of Close. See [FileWriter] for the cost.
 func (f *FileSystem) Create(ctx context.Context, name string, opts *WriterOptions) (*FileWriter, error) {
 	if err := checkFile("open", name); err != nil {
 		return nil, err
@@ -65,19 +65,18 @@ func (f *FileSystem) Create(ctx context.Context, name string, opts *WriterOption
 	return w, nil
 }
 
-// FileWriter is a file of a sandbox that is being written. It is for one
-// goroutine at a time.
+// FileWriter writes a file of a sandbox. It is not safe for concurrent use.
 //
-// The API takes whole files only. So what is written is uploaded to /tmp in
-// pieces of 4 MiB, two at a time while the next one is written, and a command
-// joins them beside the file. Each piece is checked by its SHA-256 before that,
-// and the length of the whole before the file gets its name. A file of up to 4
-// MiB is two requests; at most 12 MiB are held in memory.
+// The API accepts only whole files. The writer therefore uploads pieces of 4
+// MiB to /tmp, two at a time while the next one is written, and runs a command
+// that joins them beside the file. The SHA-256 of each piece is checked before
+// that, and the length of the whole before the file gets its name. A file of up
+// to 4 MiB takes two requests; at most 12 MiB are held in memory.
 //
-// A writer outlives the session that it began in only if what it has written
-// does: a sandbox that lost it, because it is not persistent or its machine has
-// crashed, is an error. After an error nothing of the file is left; removing that
-// may take two seconds, also when ctx has ended.
+// A writer outlives the session that it was created in only if what it has
+// written does: it fails if the sandbox has lost that, because it is not
+// persistent or its machine crashed. After an error nothing of the file is
+// left; cleaning up may take two seconds, even if ctx has ended.
 type FileWriter struct {
 	ctx   context.Context
 	fs    *FileSystem
@@ -88,7 +87,7 @@ type FileWriter struct {
 
 	buf    []byte
 	free   [][]byte // buffers that are not used; guarded by mu
-	sent   int64    // handed over to be uploaded
+	sent   int64    // bytes whose upload has begun
 	closed bool
 
 	uploads context.Context // ends when the writer fails
@@ -97,25 +96,25 @@ type FileWriter struct {
 	queue   chan *pieceUpload // in the order of the file; nil before the first
 	joining sync.WaitGroup    // the goroutine that joins
 	begun   bool              // the part may exist
-	joined  int64             // the length of the part; the joining goroutine's until that has ended
+	joined  int64             // the length of the part; owned by the joining goroutine until it ends
 	made    bool              // directories were made; likewise
 	mu      sync.Mutex
 	trash   []string // temporary files of uploads that failed
 	err     error
 }
 
-// pieceUpload is a piece on its way.
+// pieceUpload is a piece that is being uploaded.
 type pieceUpload struct {
 	piece coreutils.Piece
 	err   error
 	done  chan struct{} // closed when piece and err are set
 }
 
-// Name returns the path that the writer was made with.
+// Name returns the path that was passed to Create.
 func (w *FileWriter) Name() string { return w.name }
 
-// Write writes p to the file. It may return before p was uploaded; an error of
-// that is returned by a later call, at the latest by Close.
+// Write implements [io.Writer]. It may return before p is uploaded; an error of
+// the upload is returned by a later call, or by Close.
 func (w *FileWriter) Write(p []byte) (int, error) {
 	if w.closed {
 		return 0, &fs.PathError{Op: "write", Path: w.name, Err: fs.ErrClosed}
@@ -141,13 +140,12 @@ func (w *FileWriter) Write(p []byte) (int, error) {
 	return n, w.failure()
 }
 
-// ReadFrom writes what it reads from r until that ends.
+// ReadFrom implements [io.ReaderFrom], writing what it reads from r until EOF.
 func (w *FileWriter) ReadFrom(r io.Reader) (int64, error) {
 	return io.CopyBuffer(struct{ io.Writer }{w}, struct{ io.Reader }{r}, make([]byte, 128<<10))
 }
 
-// Close puts the file in its place. Only when it returns nil has the file been
-// written.
+// Close completes the file. The file is written only if Close returns nil.
 func (w *FileWriter) Close() error {
 	if w.closed {
 		return &fs.PathError{Op: "close", Path: w.name, Err: fs.ErrClosed}
@@ -192,8 +190,8 @@ func (w *FileWriter) Close() error {
 	return nil
 }
 
-// Abort gives up: nothing of the file is left. After Close it does nothing, so
-// that it can be deferred.
+// Abort discards the file. It has no effect after Close, so that it can be
+// deferred.
 func (w *FileWriter) Abort() {
 	if !w.closed {
 		w.closed = true
@@ -202,14 +200,14 @@ func (w *FileWriter) Abort() {
 	}
 }
 
-// failure returns the error that the writer has failed with.
+// failure returns the error that the writer failed with.
 func (w *FileWriter) failure() error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.err
 }
 
-// fail keeps the first error and ends what is under way.
+// fail records the first error and cancels the uploads.
 func (w *FileWriter) fail(op string, err error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -233,7 +231,7 @@ func (w *FileWriter) buffer() []byte {
 	return make([]byte, 0, pieceSize)
 }
 
-// flush begins to upload the buffer.
+// flush starts uploading the buffer.
 func (w *FileWriter) flush() {
 	if w.queue == nil {
 		w.slots = make(chan struct{}, piecesInFlight)
@@ -256,7 +254,7 @@ func (w *FileWriter) flush() {
 	}()
 }
 
-// joinAll joins the pieces in their order, as many at a time as there are.
+// joinAll joins the pieces in order, as many at a time as are ready.
 func (w *FileWriter) joinAll() {
 	for u := range w.queue {
 		batch := []*pieceUpload{u}
@@ -301,7 +299,7 @@ func (w *FileWriter) upload(data []byte) (coreutils.Piece, error) {
 	return piece, err
 }
 
-// discard has pieces removed that are of no use any more.
+// discard removes pieces that are not needed.
 func (w *FileWriter) discard(pieces []coreutils.Piece) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -310,8 +308,8 @@ func (w *FileWriter) discard(pieces []coreutils.Piece) {
 	}
 }
 
-// join runs the command that joins pieces. It does the same however often it is
-// run, so a lost answer is no reason to give up.
+// join runs the command that joins pieces. It is idempotent, so it is retried
+// if the response is lost.
 func (w *FileWriter) join(pieces []coreutils.Piece, to *coreutils.Placement) error {
 	w.begun = true
 	for attempt := 1; ; attempt++ {
@@ -332,8 +330,8 @@ func (w *FileWriter) join(pieces []coreutils.Piece, to *coreutils.Placement) err
 	}
 }
 
-// interrupted reports whether a command may have done a part of what it was to
-// do: nobody knows how it ended, or it was killed, as when its session stops.
+// interrupted reports whether a command may have done only part of its work:
+// its outcome is unknown, or it was killed, as when its session stops.
 func interrupted(err error) bool {
 	if e, ok := errors.AsType[*coreutils.Error](err); ok {
 		return e.ExitCode == 128+int(SIGKILL) || e.ExitCode == 128+int(SIGTERM)
@@ -342,7 +340,7 @@ func interrupted(err error) bool {
 	return broken || errors.Is(err, ErrOutcomeUnknown)
 }
 
-// endJoining waits until all pieces that were uploaded are joined.
+// endJoining waits until all uploaded pieces are joined.
 func (w *FileWriter) endJoining() {
 	if w.queue != nil {
 		close(w.queue)
@@ -351,7 +349,7 @@ func (w *FileWriter) endJoining() {
 	}
 }
 
-// drop removes what there is of the file.
+// drop removes what exists of the file.
 func (w *FileWriter) drop() {
 	w.endJoining()
 	w.buf, w.free = nil, nil
@@ -362,9 +360,9 @@ func (w *FileWriter) drop() {
 	w.trash = nil
 }
 
-// discard removes temporary files of ours in the sandbox, also when ctx has
-// ended, but starts no session for it. It is of no use to tell the caller when
-// that fails as well.
+// discard removes our temporary files in the sandbox, even if ctx has ended,
+// but starts no session to do so. Its failure is not reported, since the caller
+// can't act on it.
 func (f *FileSystem) discard(ctx context.Context, paths ...string) {
 	if len(paths) == 0 {
 		return

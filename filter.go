@@ -5,13 +5,13 @@ import (
 	"strings"
 )
 
-// filter chooses files by patterns, as UploadOptions describes them.
+// filter selects files by the patterns of UploadOptions.
 type filter struct {
 	include, exclude []pattern
 }
 
-// pattern is a pattern cut at its slashes. One without a slash has floating set
-// and is compared with every name of a path.
+// pattern is a pattern split at its slashes. One without a slash is floating:
+// it is compared with every name of a path.
 type pattern struct {
 	elems    []string
 	floating bool
@@ -49,15 +49,15 @@ func newPattern(s string) (pattern, error) {
 	return p, nil
 }
 
-// included and excluded look at name itself: the walk has looked at the
-// directories that lead to it.
+// included and excluded consider name alone: the walk has considered its parent
+// directories.
 func (f *filter) included(name string) bool {
 	return len(f.include) == 0 || matchAny(f.include, name)
 }
 
 func (f *filter) excluded(name string) bool { return matchAny(f.exclude, name) }
 
-// keeps decides about a path whose directories were not looked at.
+// keeps decides about a path whose parent directories were not considered.
 func (f *filter) keeps(name string) bool {
 	included := len(f.include) == 0
 	for i := 0; i <= len(name); i++ {
@@ -82,14 +82,14 @@ func matchAny(patterns []pattern, name string) bool {
 
 func (p pattern) match(name string) bool {
 	if p.floating {
-		ok, _ := path.Match(p.elems[0], path.Base(name)) // it was checked before
+		ok, _ := path.Match(p.elems[0], path.Base(name)) // the pattern was checked before
 		return ok || p.elems[0] == "**"
 	}
 	return matchElems(p.elems, strings.Split(name, "/"))
 }
 
-// matchElems compares from the left and, where "**" was met, tries again with one
-// element more for the last "**" only: that is enough, and keeps a hostile
+// matchElems compares from the left. After a mismatch it retries with one more
+// element for the last "**" only: that is sufficient, and keeps a hostile
 // pattern from taking exponential time.
 func matchElems(pattern, name []string) bool {
 	p, n := 0, 0
@@ -118,7 +118,7 @@ func matchElems(pattern, name []string) bool {
 	return p == len(pattern)
 }
 
-// defaultCwd is where relative paths start when the API does not say.
+// defaultCwd is the working directory if the API does not report one.
 const defaultCwd = "/vercel/sandbox"
 
 // absolutePath resolves name in cwd and cleans it.
@@ -138,7 +138,7 @@ func absolutePath(cwd, name string) (string, error) {
 	return path.Join(cwd, name), nil
 }
 
-// filePath is absolutePath for what becomes a file. It refuses paths that are
+// filePath is absolutePath for the path of a file. It refuses paths that are
 // known to name a directory, because a file in an archive would replace it.
 func filePath(cwd, name string) (string, error) {
 	if name == "" {
@@ -157,10 +157,10 @@ func filePath(cwd, name string) (string, error) {
 	return abs, nil
 }
 
-// isWithin reports whether the absolute clean path p is dir or below it.
+// isWithin reports whether the absolute clean path p is dir or in it.
 func isWithin(p, dir string) bool {
 	return dir == "/" || p == dir || strings.HasPrefix(p, dir) && p[len(dir)] == '/'
 }
 
-// entryName is the name in an archive that is unpacked at /.
+// entryName returns the name in an archive that is unpacked at /.
 func entryName(abs string) string { return strings.TrimPrefix(abs, "/") }

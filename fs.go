@@ -16,37 +16,38 @@ import (
 	"github.com/go-vercel/sandbox/internal/tarball"
 )
 
-// owner is a target whose uploads have to be handed over afterwards, because
-// the API writes them as the sandbox's default user.
+// owner is a target whose uploads must be given to another user afterwards,
+// because the API writes them as the sandbox's default user.
 type owner interface {
-	// own hands over what was uploaded.
+	// own changes the owner of what was uploaded.
 	own(ctx context.Context, written iter.Seq2[tarball.Entry, error]) error
-	// ownParents hands over the directories that lead to a file which was made
-	// by a command of the target.
+	// ownParents changes the owner of the parent directories of a file that a
+	// command of the target created.
 	ownParents(ctx context.Context, name string) error
 }
 
-// FileSystem works on the files of a sandbox with the names and meanings of
-// package os. It comes from the FS method of a [Sandbox], a [Session] or a
+// FileSystem provides the file operations of package os for the files of a
+// sandbox. It is returned by the FS method of a [Sandbox], a [Session] or a
 // [User], and is safe for concurrent use.
 //
-// Relative paths start in the working directory of the session, or in the home
-// directory of the user. Names may hold any byte but NUL and "/".
+// Relative paths are resolved in the working directory of the session, or in
+// the home directory of the user. Names may contain any byte except NUL and
+// "/".
 //
-// Errors are [*fs.PathError] and [*os.LinkError], to be told apart with
-// [errors.Is] and [fs.ErrNotExist], [fs.ErrExist], [fs.ErrPermission] or an errno
-// such as [syscall.ENOTEMPTY]. The [*FSError] inside has the sandbox's own words.
+// Errors are of type [*fs.PathError] or [*os.LinkError]. They match
+// [fs.ErrNotExist], [fs.ErrExist], [fs.ErrPermission] or an errno such as
+// [syscall.ENOTEMPTY], and wrap an [*FSError] with the sandbox's own message.
 //
-// Most methods run a command of GNU coreutils or findutils in the sandbox, one
-// request each unless they say otherwise. One that fails with a message in
-// another language is asked once more in English; it has done nothing the first
-// time. When the context ends the command is killed; a method returns at once,
-// or within five seconds when the API does not answer that request.
+// Unless documented otherwise, a method makes one request, which runs a command
+// of GNU coreutils or findutils in the sandbox. A command that fails with a
+// message in another language, without having done anything, is run once more
+// in English. If the context ends, the command is killed; the method returns at
+// once, or within five seconds if the API does not respond to the kill.
 type FileSystem struct {
 	t target
 }
 
-// on is what the files are on: nothing for a FileSystem that nobody has made.
+// on returns what the files are on; a zero FileSystem is on nothing.
 func (f *FileSystem) on() target {
 	if f.t == nil {
 		return &Sandbox{}
@@ -57,12 +58,12 @@ func (f *FileSystem) on() target {
 // FS returns the sandbox's files.
 func (s *Sandbox) FS() *FileSystem { return &FileSystem{t: s} }
 
-// FS returns the session's files. Unlike those of a [Sandbox] its methods don't
-// resume a session that has stopped.
+// FS returns the session's files. Unlike those of a [Sandbox], its methods do
+// not resume a stopped session.
 func (s *Session) FS() *FileSystem { return &FileSystem{t: s} }
 
-// ReadFile returns the content of a file. Use [FileSystem.Open] for a file that
-// may not fit into memory.
+// ReadFile reads the named file and returns its content. Use [FileSystem.Open]
+// for a file that may not fit into memory.
 func (f *FileSystem) ReadFile(ctx context.Context, name string) ([]byte, error) {
 	r, err := f.Open(ctx, name)
 	if err != nil {
@@ -72,8 +73,8 @@ func (f *FileSystem) ReadFile(ctx context.Context, name string) ([]byte, error) 
 	return readAll(r, r.Size())
 }
 
-// readAll reads r to its end into a buffer that is right from the start when the
-// size is known. A size that would be absurd to allocate at once is not trusted.
+// readAll reads r to its end into a buffer of the announced size, if that is
+// not too large to be trusted.
 func readAll(r io.Reader, size int64) ([]byte, error) {
 	const trusted = 16 << 20
 	buf := make([]byte, 0, max(512, min(size, trusted)+1))
@@ -92,19 +93,20 @@ func readAll(r io.Reader, size int64) ([]byte, error) {
 	}
 }
 
-// Open opens a file for reading. Its content is streamed. The caller closes it.
+// Open opens the named file for reading, with one request of the file API. The
+// content is streamed. The caller must close the file.
 func (f *FileSystem) Open(ctx context.Context, name string) (*FileReader, error) {
 	return openFile(ctx, f.on(), name, nil)
 }
 
-// WriteFile writes a file with the given mode, replacing one that exists, and
-// makes the directories that lead to it. It is one request, of the file API,
-// which has three differences from [os.WriteFile]: perm is the mode of the file
-// afterwards, also when it existed before; a symbolic link, or whatever else has
-// the name and is no directory, is replaced instead of followed; and ".." in
-// name takes back the element before it, even if that is a symbolic link. What
-// is promised when a connection breaks is said at [Sandbox.WriteFiles].
-// [FileSystem.Create] has none of these differences, for one more request.
+// WriteFile writes data to the named file, replacing it if it exists and
+// creating missing parent directories. It makes one request of the file API and
+// differs from [os.WriteFile] in three ways: perm is also applied to an
+// existing file; a symbolic link, or anything else but a directory, is replaced
+// instead of followed; and ".." in name removes the preceding element even if
+// that is a symbolic link. For what happens when a connection breaks, see
+// [Sandbox.WriteFiles]. [FileSystem.Create] has none of these differences, at
+// the cost of another request.
 func (f *FileSystem) WriteFile(ctx context.Context, name string, data []byte, perm fs.FileMode) error {
 	if err := checkFile("open", name); err != nil {
 		return err
@@ -116,7 +118,7 @@ func (f *FileSystem) WriteFile(ctx context.Context, name string, data []byte, pe
 	return &fs.PathError{Op: "open", Path: name, Err: fileReason(err)}
 }
 
-// checkFile is checkPath for what is to become a file.
+// checkFile is checkPath for the path of a new file.
 func checkFile(op, name string) error {
 	if strings.HasSuffix(name, "/") {
 		return &fs.PathError{Op: op, Path: name, Err: syscall.EISDIR}
@@ -124,7 +126,7 @@ func checkFile(op, name string) error {
 	return checkPath(op, name)
 }
 
-// checkPath refuses the paths that no system call takes.
+// checkPath refuses paths that no system call accepts.
 func checkPath(op, name string) error {
 	switch {
 	case name == "":
@@ -135,11 +137,11 @@ func checkPath(op, name string) error {
 	return nil
 }
 
-// umask is what a sandbox's processes start with: modes that are asked for lose
-// these bits, as they do in package os.
+// umask is that of a sandbox's processes: it is removed from requested modes,
+// as package os does.
 const umask fs.FileMode = 0o022
 
-// pathOp runs a program on one path and puts the path into its error.
+// pathOp runs a program on one path and names the path in its error.
 func (f *FileSystem) pathOp(ctx context.Context, op, name, program string, args ...string) error {
 	if err := checkPath(op, name); err != nil {
 		return err
@@ -163,7 +165,7 @@ func (f *FileSystem) linkOp(ctx context.Context, op, from, to, program string, a
 	return nil
 }
 
-// Mkdir makes a directory. Its parent has to exist.
+// Mkdir creates a directory. Its parent must exist.
 func (f *FileSystem) Mkdir(ctx context.Context, name string, perm fs.FileMode) error {
 	if mode := perm &^ umask; mode != 0o755 {
 		return f.pathOp(ctx, "mkdir", name, "mkdir", append([]string{"-m", coreutils.Octal(mode)}, coreutils.Operands(name)...)...)
@@ -177,8 +179,8 @@ func (f *FileSystem) Mkdir(ctx context.Context, name string, perm fs.FileMode) e
 	return nil
 }
 
-// fileReason tells what an API error says about a file; the API's error stays
-// inside. Other errors are returned as they are.
+// fileReason converts an API error about a file to an FSError that wraps it.
+// Other errors are returned unchanged.
 func fileReason(err error) error {
 	if e, ok := errors.AsType[*APIError](err); ok {
 		if errno := errnoOfAPI(e); errno != 0 {
@@ -188,8 +190,8 @@ func fileReason(err error) error {
 	return err
 }
 
-// MkdirAll makes a directory and those that lead to it. One that exists already
-// is no error.
+// MkdirAll creates a directory, along with any missing parents. If the
+// directory already exists, it does nothing and returns nil.
 func (f *FileSystem) MkdirAll(ctx context.Context, name string, perm fs.FileMode) error {
 	var err error
 	if mode := perm &^ umask; mode == 0o755 {
@@ -198,27 +200,27 @@ func (f *FileSystem) MkdirAll(ctx context.Context, name string, perm fs.FileMode
 		err = f.pathOp(ctx, "mkdir", name, "sh", "-c", `umask "$1" && exec mkdir -p -- "$2"`, "sh", coreutils.Octal(0o777&^mode), name)
 	}
 	if fe, ok := errors.AsType[*FSError](err); ok && fe.Errno == syscall.EEXIST {
-		fe.Errno = syscall.ENOTDIR // as package os calls a file in the way
+		fe.Errno = syscall.ENOTDIR // like package os if a file is in the way
 	}
 	return err
 }
 
-// Remove removes a file, a symbolic link or an empty directory.
+// Remove removes the named file, symbolic link or empty directory.
 func (f *FileSystem) Remove(ctx context.Context, name string) error {
 	return f.pathOp(ctx, "remove", name, "rm", append([]string{"-d"}, coreutils.Operands(name)...)...)
 }
 
-// RemoveAll removes a file, or a directory with all that is in it. One that does
-// not exist is no error.
+// RemoveAll removes path and any children it contains. If path does not exist,
+// it returns nil.
 func (f *FileSystem) RemoveAll(ctx context.Context, name string) error {
 	if name == "" {
-		return nil // as os.RemoveAll
+		return nil // like os.RemoveAll
 	}
 	return f.pathOp(ctx, "RemoveAll", name, "rm", append([]string{"-r", "-f"}, coreutils.Operands(noSlash(name))...)...)
 }
 
-// noSlash cuts the slashes at the end of a path, as os.RemoveAll does: with them
-// rm would empty the directory that a symbolic link leads to.
+// noSlash removes trailing slashes, like os.RemoveAll: with them rm would empty
+// the directory that a symbolic link points to.
 func noSlash(name string) string {
 	if short := strings.TrimRight(name, "/"); short != "" {
 		return short
@@ -226,11 +228,10 @@ func noSlash(name string) string {
 	return name
 }
 
-// Rename moves a file or directory to a new name. A file that has the name is
-// replaced, and so is an empty directory by a directory; otherwise a directory
-// that has the name is an error: nothing is ever moved into it. When both names
-// are hard links of one file, nothing is done. Errors are of type
-// [*os.LinkError].
+// Rename renames (moves) a file or directory. An existing file is replaced, and
+// so is an empty directory by a directory; any other existing directory is an
+// error, since nothing is ever moved into it. If both names are hard links to
+// the same file, Rename does nothing. Errors are of type [*os.LinkError].
 func (f *FileSystem) Rename(ctx context.Context, oldName, newName string) error {
 	err := f.linkOp(ctx, "rename", oldName, newName, "mv", append([]string{"-T"}, coreutils.Operands(oldName, newName)...)...)
 	if fe, ok := errors.AsType[*FSError](err); ok {
@@ -239,35 +240,35 @@ func (f *FileSystem) Rename(ctx context.Context, oldName, newName string) error 
 			if path.Clean(oldName) == path.Clean(newName) {
 				return nil
 			}
-			// To rename(2) hard links of one file are no reason to do
-			// anything. What else mv means is a link and what it leads to.
+			// For rename(2), hard links to the same file are a no-op. mv also
+			// complains about a link and its target.
 			same, statErr := f.tools().SameFile(ctx, oldName, newName)
 			if statErr == nil && same {
 				return nil
 			}
 			fe.Errno = syscall.EEXIST
 		case fe.Errno == syscall.EISDIR:
-			fe.Errno = syscall.EEXIST // as package os calls a directory in the way
+			fe.Errno = syscall.EEXIST // like package os if a directory is in the way
 		}
 	}
 	return err
 }
 
-// CopyFile copies a file within the sandbox, with its permissions if the copy is
-// new. A file that has the name is overwritten; nothing is ever copied into a
+// CopyFile copies a file within the sandbox. A new file gets the permissions of
+// the original; an existing one is overwritten. Nothing is ever copied into a
 // directory. Errors are of type [*os.LinkError].
 func (f *FileSystem) CopyFile(ctx context.Context, from, to string) error {
 	return f.linkOp(ctx, "copy", from, to, "cp", append([]string{"-T"}, coreutils.Operands(from, to)...)...)
 }
 
-// Chmod sets the permissions of a file, and its set-id and sticky bits. It
-// follows symbolic links.
+// Chmod changes the permissions of the named file, and its set-id and sticky
+// bits. It follows symbolic links.
 func (f *FileSystem) Chmod(ctx context.Context, name string, mode fs.FileMode) error {
 	return f.pathOp(ctx, "chmod", name, "chmod", append([]string{coreutils.Octal(mode)}, coreutils.Operands(name)...)...)
 }
 
-// ChmodSymbolic changes permissions as the program chmod understands them, such
-// as "u+x,go-w".
+// ChmodSymbolic changes permissions by a mode of the program chmod, such as
+// "u+x,go-w".
 func (f *FileSystem) ChmodSymbolic(ctx context.Context, name, mode string) error {
 	if mode == "" || strings.ContainsAny(mode, "\x00/ \n") {
 		return invalid("mode", "%q is not a mode of chmod", mode)
@@ -275,14 +276,14 @@ func (f *FileSystem) ChmodSymbolic(ctx context.Context, name, mode string) error
 	return f.pathOp(ctx, "chmod", name, "chmod", coreutils.Operands(mode, name)...)
 }
 
-// Chown sets the owner and the group of a file. -1 leaves one of them as it is.
-// It follows symbolic links. Only root may give files away: commands of an
-// ordinary user fail with [syscall.EPERM].
+// Chown changes the numeric uid and gid of the named file. A uid or gid of -1
+// means to not change that value. It follows symbolic links. Only root may
+// change the owner: commands of an ordinary user fail with [syscall.EPERM].
 func (f *FileSystem) Chown(ctx context.Context, name string, uid, gid int) error {
 	return f.pathOp(ctx, "chown", name, "chown", append([]string{ids(uid, gid)}, coreutils.Operands(name)...)...)
 }
 
-// Lchown is as [FileSystem.Chown] but changes a symbolic link itself.
+// Lchown is like [FileSystem.Chown], but changes a symbolic link itself.
 func (f *FileSystem) Lchown(ctx context.Context, name string, uid, gid int) error {
 	return f.pathOp(ctx, "lchown", name, "chown", append([]string{"-h", ids(uid, gid)}, coreutils.Operands(name)...)...)
 }
@@ -298,24 +299,24 @@ func ids(uid, gid int) string {
 	return owner + ":" + group
 }
 
-// Symlink makes newName a symbolic link to oldName, which need not exist. Errors
-// are of type [*os.LinkError].
+// Symlink creates newName as a symbolic link to oldName, which need not exist.
+// Errors are of type [*os.LinkError].
 func (f *FileSystem) Symlink(ctx context.Context, oldName, newName string) error {
 	return f.linkOp(ctx, "symlink", oldName, newName, "ln", append([]string{"-s", "-T"}, coreutils.Operands(oldName, newName)...)...)
 }
 
-// Readlink returns where a symbolic link points to.
+// Readlink returns the destination of the named symbolic link.
 func (f *FileSystem) Readlink(ctx context.Context, name string) (string, error) {
 	return f.nameOp(ctx, "readlink", name, "readlink", append([]string{"-v"}, coreutils.Operands(name)...)...)
 }
 
-// RealPath returns the absolute path of a file without symbolic links. The file
-// has to exist.
+// RealPath returns the absolute path of the named file with all symbolic links
+// resolved. The file must exist.
 func (f *FileSystem) RealPath(ctx context.Context, name string) (string, error) {
 	return f.nameOp(ctx, "realpath", name, "realpath", append([]string{"-e"}, coreutils.Operands(name)...)...)
 }
 
-// nameOp runs a program that answers with a file's name.
+// nameOp runs a program that prints a file name.
 func (f *FileSystem) nameOp(ctx context.Context, op, name, program string, args ...string) (string, error) {
 	if err := checkPath(op, name); err != nil {
 		return "", err
@@ -327,8 +328,8 @@ func (f *FileSystem) nameOp(ctx context.Context, op, name, program string, args 
 	return out, nil
 }
 
-// Truncate sets the length of a regular file, which has to exist. What is added
-// reads as zeros.
+// Truncate changes the size of an existing regular file. If the file grows, the
+// new part reads as zeros.
 func (f *FileSystem) Truncate(ctx context.Context, name string, size int64) error {
 	if size < 0 {
 		return &fs.PathError{Op: "truncate", Path: name, Err: syscall.EINVAL}
@@ -342,10 +343,10 @@ func (f *FileSystem) Truncate(ctx context.Context, name string, size int64) erro
 	return nil
 }
 
-// MkdirTemp makes a new directory that only the present user can use, and
-// returns its path. The random part of its name takes the place of the last "*"
-// in pattern, or comes at its end. An empty dir stands for /tmp. The caller
-// removes the directory.
+// MkdirTemp creates a new temporary directory in dir that only the current user
+// can access, and returns its path. The name is generated by replacing the last
+// "*" in pattern with a random string, or appending one. If dir is empty, /tmp
+// is used. The caller is responsible for removing the directory.
 func (f *FileSystem) MkdirTemp(ctx context.Context, dir, pattern string) (string, error) {
 	if strings.Contains(pattern, "/") {
 		return "", &fs.PathError{Op: "mkdirtemp", Path: pattern, Err: errors.New("pattern contains a slash")}
@@ -365,7 +366,7 @@ func (f *FileSystem) MkdirTemp(ctx context.Context, dir, pattern string) (string
 	}
 	args := []string{"-d"}
 	if strings.Contains(suffix, "X") {
-		// mktemp fills in the last run of X, which has to be ours.
+		// mktemp fills in the last run of X, which must be this one.
 		args = append(args, "--suffix="+suffix)
 		suffix = ""
 	}
@@ -377,8 +378,8 @@ func (f *FileSystem) MkdirTemp(ctx context.Context, dir, pattern string) (string
 	return out, nil
 }
 
-// Exists reports whether a file exists and can be reached. It follows symbolic
-// links. The error says only that it could not be found out.
+// Exists reports whether the named file exists and can be reached. It follows
+// symbolic links. An error means that this could not be determined.
 func (f *FileSystem) Exists(ctx context.Context, name string) (bool, error) {
 	if name == "" {
 		return false, nil

@@ -16,8 +16,8 @@ import (
 	"github.com/go-vercel/sandbox/internal/tarball"
 )
 
-// ReadDir returns the entries of a directory in the order of their names. Their
-// Info methods make no request: one request tells all.
+// ReadDir reads the named directory and returns its entries, sorted by
+// filename, with one request. The Info methods of the entries make no request.
 func (f *FileSystem) ReadDir(ctx context.Context, name string) ([]fs.DirEntry, error) {
 	if err := checkPath("open", name); err != nil {
 		return nil, err
@@ -29,7 +29,7 @@ func (f *FileSystem) ReadDir(ctx context.Context, name string) ([]fs.DirEntry, e
 	return dirEntries(list), nil
 }
 
-// dirEntries returns a listing in the order of its names.
+// dirEntries returns the entries sorted by filename.
 func dirEntries(list []coreutils.Entry) []fs.DirEntry {
 	entries := make([]fs.DirEntry, len(list))
 	for i := range list {
@@ -39,26 +39,26 @@ func dirEntries(list []coreutils.Entry) []fs.DirEntry {
 	return entries
 }
 
-// maxInline is how much data travels as an argument of a command. The system
-// limits an argument to 128 KiB, and base64 makes it a third longer.
+// maxInline is how much data is passed as an argument of a command. The system
+// limits an argument to 128 KiB, and base64 adds a third.
 const maxInline = 64 << 10
 
-// appendAttempts is how often AppendFile uploads data that is gone before it
+// appendAttempts is how often AppendFile uploads data that disappears before it
 // could be appended.
 const appendAttempts = 3
 
-// AppendFile adds data to the end of a file, in one write as package os does:
-// appends of several callers don't mix, and none is lost. The file keeps its mode
-// and is never replaced; a missing one is made with mode 0644, and so are the
-// directories that lead to it. It is a file of any kind that can be written to,
-// and a symbolic link is followed.
+// AppendFile appends data to the named file in one write, so that concurrent
+// appends do not mix and none is lost. The file keeps its mode and is never
+// replaced; if it does not exist it is created with mode 0644, along with
+// missing parent directories. The file may be of any kind that can be written
+// to, and a symbolic link is followed.
 //
-// What is sent is what is added. Data up to 64 KiB take one request, and are
-// among the arguments of a command, which [Sandbox.ListCommands] shows. Longer
-// ones are uploaded to /tmp first, in a file that only the user can read. The
-// error matches [ErrOutcomeUnknown] when nobody can know whether the data were
-// appended: they are never appended twice. To remove an upload that is of no use
-// may take two seconds, also when ctx has ended.
+// Up to 64 KiB take one request; the data is then among the arguments of a
+// command, which [Sandbox.ListCommands] shows. Larger data is first uploaded to
+// /tmp, to a file that only the user can read. Data is never appended twice: if
+// it is unknown whether it was appended, the error matches [ErrOutcomeUnknown].
+// Removing an upload after an error may take two seconds, even if ctx has
+// ended.
 func (f *FileSystem) AppendFile(ctx context.Context, name string, data []byte) error {
 	if err := checkFile("append", name); err != nil {
 		return err
@@ -103,10 +103,10 @@ func (f *FileSystem) appendFile(ctx context.Context, name string, data []byte) (
 	return made, nil
 }
 
-// uploadPiece writes data to a file of its own in /tmp, which only the user can
-// read. Each attempt has another name: what arrives late of one that was given
-// up does not get in the way of the one that succeeded. tried has the names of
-// those that did not, where there may be something to remove.
+// uploadPiece writes data to a new file in /tmp that only the user can read.
+// Each attempt uses a new name, so that data of an abandoned attempt that
+// arrives late does not damage the one that succeeded. tried holds the names of
+// the others, which may have to be removed.
 func (f *FileSystem) uploadPiece(ctx context.Context, data []byte) (p coreutils.Piece, tried []string, err error) {
 	var entries []tarball.Entry
 	err = send(ctx, f.on(), func(string) iter.Seq2[tarball.Entry, error] {

@@ -14,13 +14,13 @@ import (
 	"github.com/go-vercel/sandbox/internal/redact"
 )
 
-// Stat describes a file. It follows symbolic links. The Sys method of the result
-// returns a [*FileStat].
+// Stat returns information about the named file. It follows symbolic links. The
+// result's Sys method returns a [*FileStat].
 func (f *FileSystem) Stat(ctx context.Context, name string) (fs.FileInfo, error) {
 	return f.stat(ctx, "stat", name, true)
 }
 
-// Lstat is as [FileSystem.Stat] but describes a symbolic link itself.
+// Lstat is like [FileSystem.Stat], but describes a symbolic link itself.
 func (f *FileSystem) Lstat(ctx context.Context, name string) (fs.FileInfo, error) {
 	return f.stat(ctx, "lstat", name, false)
 }
@@ -36,27 +36,27 @@ func (f *FileSystem) stat(ctx context.Context, op, name string, follow bool) (fs
 	return &fileInfo{name: path.Base(name), stat: fileStat(st)}, nil
 }
 
-// FileStat is all that the sandbox says of a file. The Sys method of the
-// [fs.FileInfo] values of this package returns one.
+// FileStat is everything that the sandbox reports about a file. It is returned
+// by the Sys method of this package's [fs.FileInfo] values.
 type FileStat struct {
 	// Size is the length in bytes.
 	Size int64
-	// RawMode is the st_mode of Linux: the type and the permissions.
+	// RawMode is Linux's st_mode: the file's type and permissions.
 	RawMode uint32
-	// UID and GID are the owner and the group.
+	// UID and GID are the IDs of the owner and the group.
 	UID, GID int
-	// AccessTime, ModTime, ChangeTime and BirthTime have the precision that the
-	// sandbox's stat gives. BirthTime is zero when it is not known, and in
+	// AccessTime, ModTime, ChangeTime and BirthTime are as precise as the
+	// sandbox's stat reports them. BirthTime is zero if unknown, and in
 	// directory listings.
 	AccessTime, ModTime, ChangeTime, BirthTime time.Time
 	// Links is the number of hard links.
 	Links uint64
 	// Inode and Device identify the file.
 	Inode, Device uint64
-	// BlockSize is the size in bytes of one of the Blocks. It is 512 in
-	// directory listings.
+	// BlockSize is the size in bytes of a block as counted by Blocks. It is 512
+	// in directory listings.
 	BlockSize int64
-	// Blocks is the number of blocks that the content takes up.
+	// Blocks is the number of blocks allocated.
 	Blocks int64
 }
 
@@ -81,7 +81,7 @@ func fileStat(s *coreutils.Stat) FileStat {
 	}
 }
 
-// tools runs programs where the files are.
+// tools returns a Runner of programs where the files are.
 func (f *FileSystem) tools() coreutils.Runner {
 	return func(ctx context.Context, c coreutils.Call) (coreutils.Result, error) {
 		done, err := f.on().RunCommand(ctx, c.Name, c.Args, &CommandOptions{Env: c.Env, Stdout: c.Stdout, KillOnCancel: true})
@@ -96,8 +96,8 @@ func (f *FileSystem) tools() coreutils.Runner {
 	}
 }
 
-// reason makes the failure of a program an *FSError. Other errors stay as they
-// are.
+// reason converts the failure of a program to an *FSError. Other errors are
+// returned unchanged.
 func reason(err error) error {
 	if e, ok := errors.AsType[*coreutils.Error](err); ok {
 		return &FSError{Errno: e.Errno, Command: e.Command, ExitCode: e.ExitCode, Message: e.Message}
@@ -105,25 +105,24 @@ func reason(err error) error {
 	return err
 }
 
-// FSError is the reason inside the [*fs.PathError] or [*os.LinkError] of a file
-// operation that the sandbox refused.
+// FSError is the error that the sandbox reported for a file operation. It is
+// wrapped by an [*fs.PathError] or [*os.LinkError].
 type FSError struct {
-	// Errno says what was wrong, such as [syscall.ENOTEMPTY], and is what
-	// [errors.Is] compares with. It is 0 when the sandbox's words were not
-	// understood.
+	// Errno is the cause, such as [syscall.ENOTEMPTY], for [errors.Is]. It is
+	// zero if the sandbox's message was not recognized.
 	Errno syscall.Errno
-	// Command is the program that failed and ExitCode the code that it ended
-	// with. They are empty for what the API itself refused.
+	// Command is the program that failed and ExitCode its exit code. They are
+	// zero if the API itself refused.
 	Command  string
 	ExitCode int
-	// Message is what the program wrote to its standard error, or the API's
-	// message, as it came. Error quotes it where it is not printable.
+	// Message is what the program wrote to standard error, or the API's
+	// message, unchanged. Error quotes it where it is not printable.
 	Message string
-	// Err is the API's error, if it was the API that refused.
+	// Err is the API's error, if the API refused.
 	Err error
 }
 
-// Error returns the errno in words, or else what the sandbox said.
+// Error returns the text of Errno, or else the sandbox's message.
 func (e *FSError) Error() string {
 	msg := strings.TrimSpace(e.Message)
 	switch {
@@ -138,7 +137,7 @@ func (e *FSError) Error() string {
 	}
 }
 
-// Unwrap returns Errno and Err, those of them that are set.
+// Unwrap returns Errno and Err, if set.
 func (e *FSError) Unwrap() []error {
 	var errs []error
 	if e.Errno != 0 {
@@ -150,7 +149,7 @@ func (e *FSError) Unwrap() []error {
 	return errs
 }
 
-// errnoOfAPI finds what an API error says about a file.
+// errnoOfAPI returns the errno that an API error about a file corresponds to.
 func errnoOfAPI(e *APIError) syscall.Errno {
 	switch e.Code {
 	case "is_directory":

@@ -15,27 +15,29 @@ import (
 )
 
 const (
-	// adoptRounds is how often a sandbox that exists but can't be found is looked
-	// for again.
+	// adoptRounds is how often a sandbox that exists but can't be found is
+	// looked up again.
 	adoptRounds = 20
-	// creationMark is the tag by which a create whose answer was lost knows its
-	// own sandbox again. Handles do not show it.
+	// creationMark is the tag by which a create whose response was lost
+	// recognizes its own sandbox. Handles do not show it.
 	creationMark = "go-sandbox-creation"
-	// takeAwayTime is how long the deletion of a half-made sandbox may take.
+	// takeAwayTime is how long the deletion of an incomplete sandbox may take.
 	takeAwayTime = 10 * time.Second
 )
 
-// GetOrCreate returns the sandbox of that name, and makes it when there is none
-// or when its files are gone. An empty name always makes a new one. Of several
-// callers at once, one creates and the others get what it made.
+// GetOrCreate returns the sandbox with the given name, and creates it if there
+// is none or its files are gone. An empty name always creates a new sandbox. If
+// several callers do so at the same time, one of them creates the sandbox and
+// the others get it. It makes one request for an existing sandbox and two for a
+// new one, and starts a machine unless one runs or Resume is false.
 //
-// OnCreate runs once, for the caller that created the sandbox; the others may
-// get it before that is over. When the hook fails, the sandbox is deleted again,
-// so that the next call begins anew, and the error is returned.
+// OnCreate is called once, for the caller that created the sandbox; the others
+// may return before it has finished. If it fails, the sandbox is deleted, so
+// that the next call starts over, and the error is returned.
 //
-// A sandbox whose files are gone is deleted to make room for its successor. The
-// API deletes by name alone: should somebody else have replaced it just before,
-// the answer tells, and the error is a [ReplacedError].
+// A sandbox whose files are gone is deleted to make room for the new one. The
+// API deletes by name alone: if another client has replaced the sandbox just
+// before, that is noticed in the response, and the error is a [*ReplacedError].
 func (c *Client) GetOrCreate(ctx context.Context, name string, opts *CreateOptions) (*Sandbox, error) {
 	var o CreateOptions
 	if opts != nil {
@@ -59,22 +61,22 @@ func (c *Client) GetOrCreate(ctx context.Context, name string, opts *CreateOptio
 	}
 }
 
-// ReplacedError reports that [Client.GetOrCreate] deleted a sandbox to replace
-// it, and that the one that was deleted was not the one whose files were gone:
-// somebody else had replaced it in the moment between.
+// ReplacedError reports that [Client.GetOrCreate] meant to delete a sandbox
+// whose files were gone, and deleted another one of that name, which another
+// client had created in the meantime.
 type ReplacedError struct{ SandboxName string }
 
-// Error names the sandbox.
+// Error returns a message that names the sandbox.
 func (e *ReplacedError) Error() string {
 	return fmt.Sprintf("sandbox: the sandbox %q that somebody else had just made was deleted in place of the one whose files were gone", e.SandboxName)
 }
 
-// getOrCreate tries once. unseen means that the name is taken by a sandbox that
-// can't be found, as while somebody else's create is under way.
+// getOrCreate makes one attempt. unseen means that the name is taken by a
+// sandbox that can't be found, as while another client is creating it.
 func (c *Client) getOrCreate(ctx context.Context, name string, o *CreateOptions) (sb *Sandbox, unseen bool, err error) {
 	get := &GetOptions{Resume: o.Resume, OnResume: o.OnResume, Private: o.Private}
-	// What is looked at is the error of the request: one of a hook says nothing
-	// of this sandbox.
+	// Only an error of the request counts: one of a hook says nothing about
+	// this sandbox.
 	sb, resumed, err := c.lookUp(ctx, name, get)
 	switch {
 	case err == nil:
@@ -108,7 +110,7 @@ func (c *Client) getOrCreate(ctx context.Context, name string, o *CreateOptions)
 		case errors.Is(getErr, ErrNotFound) && nameTaken(err):
 			return nil, true, err
 		case errors.Is(getErr, ErrNotFound):
-			return nil, false, err // it may still be made
+			return nil, false, err // it may still be created
 		default:
 			return nil, false, fmt.Errorf("%w; looking it up: %w", err, getErr)
 		}
@@ -116,7 +118,7 @@ func (c *Client) getOrCreate(ctx context.Context, name string, o *CreateOptions)
 			sb, err := sb.setUp(ctx, o.OnCreate)
 			return sb, false, err
 		}
-		// Whoever was quicker sets it up.
+		// The client that created it sets it up.
 		sb, err = sb.resumedFor(ctx, resumed)
 		return sb, false, err
 	default:
@@ -126,21 +128,20 @@ func (c *Client) getOrCreate(ctx context.Context, name string, o *CreateOptions)
 	return sb, false, err
 }
 
-// bears reports whether the sandbox was made by the create with this mark. A
-// create that could not be marked takes what stands there for its own.
+// bears reports whether the sandbox was created by the create with this mark. A
+// create that could not be marked assumes that it was.
 func (s *Sandbox) bears(mark string) bool {
 	return mark == "" || s.metadata().Tags[creationMark] == mark
 }
 
-// makeRoom deletes a sandbox whose files are gone. again means that it has been
-// replaced already.
+// makeRoom deletes a sandbox whose files are gone. again means that it has
+// already been replaced.
 func (c *Client) makeRoom(ctx context.Context, name string) (again bool, err error) {
 	project, err := c.projectID(ctx)
 	if err != nil {
 		return false, err
 	}
-	// Just before, it is looked at once more: there is no deleting by anything
-	// but the name.
+	// Look once more just before: the API can delete only by name.
 	there, _, err := c.getSandbox(ctx, name, project, new(false), nil)
 	switch {
 	case errors.Is(err, ErrNotFound):
@@ -162,7 +163,7 @@ func (c *Client) makeRoom(ctx context.Context, name string) (again bool, err err
 	return false, nil
 }
 
-// setUp runs the hook of a sandbox that was just made.
+// setUp calls the hook of a sandbox that was just created.
 func (s *Sandbox) setUp(ctx context.Context, onCreate Hook) (*Sandbox, error) {
 	if onCreate == nil {
 		return s, nil
@@ -171,7 +172,7 @@ func (s *Sandbox) setUp(ctx context.Context, onCreate Hook) (*Sandbox, error) {
 	if err == nil {
 		return s, nil
 	}
-	// A half-made sandbox would be taken for a whole one by every later call.
+	// Every later call would take an incomplete sandbox for a complete one.
 	late, cancel := context.WithTimeout(context.WithoutCancel(ctx), takeAwayTime)
 	defer cancel()
 	if deleteErr := s.Delete(late, nil); deleteErr != nil && !errors.Is(deleteErr, ErrNotFound) {
@@ -180,7 +181,7 @@ func (s *Sandbox) setUp(ctx context.Context, onCreate Hook) (*Sandbox, error) {
 	return nil, err
 }
 
-// nameTaken reports whether create was refused because of the name.
+// nameTaken reports whether a create was refused because of the name.
 func nameTaken(err error) bool {
 	e, ok := err.(*APIError)
 	if !ok || e.unknown {
@@ -197,20 +198,20 @@ func nameTaken(err error) bool {
 	return false
 }
 
-// DeleteOptions says what is deleted with a sandbox.
+// DeleteOptions are the options of [Client.Delete] and [Sandbox.Delete].
 type DeleteOptions struct {
 	// DeleteOrphanSnapshots also deletes the sandbox's snapshots that no other
-	// sandbox uses. The platform does so after it has answered: they may be
+	// sandbox uses. The platform does so after it has responded: they may be
 	// listed for a while.
 	DeleteOrphanSnapshots bool
 }
 
-// Delete deletes a sandbox by its name with all its sessions, whatever its
-// state. Its snapshots live on unless opts says otherwise. A missing one matches
-// [ErrNotFound].
+// Delete deletes the sandbox with the given name and all its sessions, whatever
+// its state. Its snapshots remain unless opts says otherwise. If there is no
+// such sandbox, the error matches [ErrNotFound].
 //
-// When the answer is lost the name is looked up: the sandbox is deleted again
-// only if it is the one that was there before.
+// If the response is lost, the name is looked up, and the request is retried
+// only if the same sandbox is still there.
 func (c *Client) Delete(ctx context.Context, name string, opts *DeleteOptions) error {
 	if err := checkName("name", name); err != nil {
 		return err
@@ -224,16 +225,16 @@ func (c *Client) Delete(ctx context.Context, name string, opts *DeleteOptions) e
 }
 
 const (
-	// deleteAttempts is how often a delete is sent whose answers are lost.
+	// deleteAttempts is how often a delete is sent if its responses are lost.
 	deleteAttempts = 3
-	// clockSlack is by how much the server's clock, told in whole seconds, may
-	// differ from what follows from it.
+	// clockSlack is the tolerance for the server's clock, which is reported in
+	// whole seconds.
 	clockSlack = 2 * time.Second
 )
 
-// deleteSandbox deletes the sandbox of that name, and returns what the answer
-// says of it, nil if that was lost. The sandbox that is meant was created at a
-// known time, or, if that is zero, before the call.
+// deleteSandbox deletes the sandbox with the given name and returns its last
+// state, nil if the response was lost. The sandbox to delete was created at the
+// given time or, if that is zero, before the call.
 func (c *Client) deleteSandbox(ctx context.Context, name, project string, created time.Time, opts *DeleteOptions) (*wire.Sandbox, error) {
 	query := projectQuery(project)
 	if opts != nil && opts.DeleteOrphanSnapshots {
@@ -260,10 +261,10 @@ func (c *Client) deleteSandbox(ctx context.Context, name, project string, create
 		switch {
 		case !created.IsZero():
 			if !made.Equal(created) {
-				return nil, nil // what bears the name now is another one
+				return nil, nil // another sandbox has the name now
 			}
 		case made.After(serverTime(req).Add(-time.Since(begin) - clockSlack)):
-			return nil, err // nobody can tell
+			return nil, err // unknown
 		}
 		if !api.Sleep(ctx, time.Duration(attempt)*pollInterval) {
 			return nil, err
@@ -271,7 +272,7 @@ func (c *Client) deleteSandbox(ctx context.Context, name, project string, create
 	}
 }
 
-// serverTime is the server's present, as its answer told it.
+// serverTime returns the server's current time, from its response.
 func serverTime(req *api.Request) time.Time {
 	if req == nil || req.Date.IsZero() {
 		return time.Now()

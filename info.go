@@ -12,10 +12,11 @@ import (
 )
 
 // Status is the state of a sandbox or of one of its sessions. The API may add
-// further values.
+// others.
 type Status string
 
-// The states of a session. A sandbox has the state of its current session.
+// The states of a session. The state of a sandbox is that of its current
+// session.
 const (
 	StatusPending      Status = "pending"
 	StatusRunning      Status = "running"
@@ -26,68 +27,67 @@ const (
 	StatusAborted      Status = "aborted"
 )
 
-// Info is what the API says of a sandbox. Fields that it left out are
-// zero, or nil where zero has a meaning.
+// Info describes a sandbox. Fields that the API omitted are zero, or nil where
+// zero has a meaning.
 type Info struct {
 	Name string
-	// Persistent says whether the files outlive a session.
+	// Persistent reports whether the files outlive a session.
 	Persistent bool
-	// Region is where sessions are started, for example "iad1", and
-	// FailoverRegions where they are instead when that is not possible. Region
-	// is empty when the API did not say; [SessionInfo.Region] is where a session
-	// really runs.
+	// Region is where sessions are started, for example "iad1"; empty if the
+	// API did not report it. FailoverRegions are used when that is not
+	// possible. [SessionInfo.Region] is where a session actually runs.
 	Region          string
 	FailoverRegions []string
-	// NetworkID is the Secure Compute network that it belongs to; empty for
-	// none.
+	// NetworkID is the ID of its Secure Compute network; empty if none.
 	NetworkID string
-	// Mounts are the drives that sessions start with, by their paths.
+	// Mounts maps the directories of new sessions to drives.
 	Mounts map[string]Mount
-	// VCPUs and MemoryMB are its size.
+	// VCPUs and MemoryMB are the sandbox's size.
 	VCPUs, MemoryMB int
-	// Architecture is that of its processors, for example "amd64".
+	// Architecture is the CPU architecture, for example "amd64".
 	Architecture string
-	// Image is the digest-pinned reference of the image that it was made of. A
-	// sandbox of an image has a Runtime too, which then means nothing.
+	// Image is the digest-pinned reference of the sandbox's image. A sandbox
+	// with an Image also has a Runtime, which then has no meaning.
 	Runtime, Image string
-	// Timeout is how long a session runs by default.
+	// Timeout is the default duration of a session.
 	Timeout time.Duration
-	// NetworkPolicy is what new sessions start with; nil when not given.
+	// NetworkPolicy is the policy of new sessions; nil if not reported.
 	NetworkPolicy *NetworkPolicy
-	// TotalEgressBytes, TotalIngressBytes, TotalActiveCPU and TotalDuration sum
-	// up the sessions that have stopped.
+	// TotalEgressBytes, TotalIngressBytes, TotalActiveCPU and TotalDuration are
+	// totals of the sessions that have stopped.
 	TotalEgressBytes, TotalIngressBytes int64
 	TotalActiveCPU, TotalDuration       time.Duration
 
 	CreatedAt, UpdatedAt time.Time
-	// ExpiresAt is when the sandbox times out; zero when it does not.
-	// [Sandbox.ExpiresAt] also knows about the running session.
+	// ExpiresAt is when the sandbox times out; zero if it does not.
+	// [Sandbox.ExpiresAt] considers the running session too.
 	ExpiresAt        time.Time
 	CurrentSessionID string
 	// CurrentSnapshotID is the snapshot that the next session starts from.
 	CurrentSnapshotID string
 	Status            Status
 	StatusUpdatedAt   time.Time
-	// Cwd is the directory that relative paths and commands start in.
+	// Cwd is the working directory of commands, which relative paths are
+	// resolved in.
 	Cwd  string
 	Tags map[string]string
 	// SnapshotExpiration is how long snapshots are kept by default. Zero means
-	// for ever, nil the platform's default.
+	// forever, and nil the platform's default.
 	SnapshotExpiration *time.Duration
-	// KeepLastSnapshots is the retention policy; nil when there is none.
+	// KeepLastSnapshots is the retention policy; nil if there is none.
 	KeepLastSnapshots *KeepLastSnapshots
 }
 
-// KeepLastSnapshots is a retention policy: of a sandbox's snapshots only the
-// last Count are kept as they are.
+// KeepLastSnapshots is a retention policy that keeps the last Count snapshots
+// of a sandbox.
 type KeepLastSnapshots struct {
 	// Count is how many snapshots are kept.
 	Count int
-	// Expiration is how long the kept ones live. Zero means for ever, nil the
-	// sandbox's default.
+	// Expiration is how long these snapshots are kept. Zero means forever, and
+	// nil the sandbox's default.
 	Expiration *time.Duration
-	// DeleteEvicted says whether older ones are deleted at once (the API's
-	// default, when nil) or expire by the default expiration.
+	// DeleteEvicted reports whether older snapshots are deleted at once or
+	// expire as usual. Nil means the API's default, which is true.
 	DeleteEvicted *bool
 }
 
@@ -115,56 +115,59 @@ func keepLastSnapshotsFromWire(k *wire.KeepLastSnapshots) *KeepLastSnapshots {
 	return &KeepLastSnapshots{Count: k.Count, Expiration: k.Expiration.Std(), DeleteEvicted: clonePtr(k.DeleteEvicted)}
 }
 
-// SessionInfo is what the API says of a session: one run of a sandbox's
-// virtual machine. Fields that it left out are zero, or nil where zero has a
-// meaning.
+// SessionInfo describes a session: one run of a sandbox's virtual machine.
+// Fields that the API omitted are zero, or nil where zero has a meaning.
 type SessionInfo struct {
 	ID string
-	// SandboxName is the sandbox that it is a run of, and ProjectID that one's
-	// project.
+	// SandboxName and ProjectID identify the sandbox of the session.
 	SandboxName, ProjectID string
-	// MemoryMB and VCPUs are its size, and Architecture that of its processors.
+	// MemoryMB and VCPUs are the session's size, and Architecture is the CPU
+	// architecture.
 	MemoryMB, VCPUs int
 	Architecture    string
-	// Region is where it runs.
+	// Region is where the session runs.
 	Region, Runtime string
-	// Timeout is how long it runs, from StartedAt, before it is stopped.
+	// Timeout is how long the session runs after StartedAt before it is
+	// stopped.
 	Timeout time.Duration
 	Status  Status
-	// The moments of its life; zero for those that have not come.
+	// These times are zero until they are reached.
 	RequestedAt, StartedAt, RequestedStopAt, StoppedAt, AbortedAt, SnapshottedAt, CreatedAt, UpdatedAt time.Time
-	// Duration is how long it ran; 0 while it runs.
+	// Duration is how long the session ran; zero while it runs.
 	Duration time.Duration
-	// SourceSnapshotID is the snapshot that it started from.
+	// SourceSnapshotID is the snapshot that the session started from.
 	SourceSnapshotID string
-	// Cwd is the directory that relative paths and commands start in.
+	// Cwd is the working directory of commands, which relative paths are
+	// resolved in.
 	Cwd string
-	// InteractivePort is the port of the terminal service; 0 when there is none.
+	// InteractivePort is the port of the terminal service; zero if there is
+	// none.
 	InteractivePort int
-	// NetworkPolicy is in force; nil when not given.
+	// NetworkPolicy is the policy in effect; nil if not reported.
 	NetworkPolicy *NetworkPolicy
-	// ActiveCPU and NetworkTransfer are known once it has stopped, and zero
-	// before.
+	// ActiveCPU and NetworkTransfer are set once the session has stopped, and
+	// zero before.
 	ActiveCPU       time.Duration
 	NetworkTransfer NetworkTransfer
-	// Extra holds fields that this version of the SDK does not know, as JSON.
+	// Extra holds fields unknown to this version of the SDK, as JSON.
 	Extra map[string]json.RawMessage
 }
 
-// NetworkTransfer is what a session received and sent, in bytes.
+// NetworkTransfer is the amount of data that a session received and sent, in
+// bytes.
 type NetworkTransfer struct{ Ingress, Egress int64 }
 
-// Route says where an exposed port is reached from outside.
+// Route is the public address of an exposed port.
 type Route struct {
 	// Port is the port inside the sandbox.
 	Port int
 	// URL is the public address.
 	URL string
-	// Subdomain is the part of the address that is the sandbox's own.
+	// Subdomain is the sandbox's part of the address.
 	Subdomain string
 }
 
-// SnapshotStatus is the state of a snapshot. The API may add further values.
+// SnapshotStatus is the state of a snapshot. The API may add others.
 type SnapshotStatus string
 
 // The states of a snapshot.
@@ -174,31 +177,30 @@ const (
 	SnapshotFailed  SnapshotStatus = "failed"
 )
 
-// SnapshotInfo is what the API says of a snapshot. Fields that it left out are
-// zero.
+// SnapshotInfo describes a snapshot. Fields that the API omitted are zero.
 type SnapshotInfo struct {
 	ID              string
 	SourceSessionID string
-	// Architecture is that of the processors that it runs on, for example
+	// Architecture is the CPU architecture that it runs on, for example
 	// "amd64".
 	Architecture string
-	// Region is where it was made, and Regions are all where sandboxes can be
-	// started from it.
+	// Region is where the snapshot was created, and Regions are those that
+	// sandboxes can be started from it in.
 	Region    string
 	Regions   []string
 	Status    SnapshotStatus
 	SizeBytes int64
-	// ExpiresAt is when it is deleted; zero when never.
+	// ExpiresAt is when the snapshot is deleted; zero if never.
 	ExpiresAt                        time.Time
 	CreatedAt, UpdatedAt, LastUsedAt time.Time
-	// CreationMethod says what made it: "manual" for [Sandbox.Snapshot],
-	// "automatic" for the end of a session.
+	// CreationMethod is "manual" for [Sandbox.Snapshot] and "automatic" for the
+	// end of a session.
 	CreationMethod string
 	// ParentID is the snapshot that its session started from.
 	ParentID string
 }
 
-// shownTags are the tags that somebody has set.
+// shownTags returns the tags that a user has set.
 func shownTags(tags map[string]string) map[string]string {
 	shown := maps.Clone(tags)
 	if _, marked := shown[creationMark]; marked {
@@ -262,8 +264,8 @@ func routesFromWire(ws []wire.Route) []Route {
 	return routes
 }
 
-// domain finds the public address of a port. A route's own URL is right on
-// every deployment of the API; the subdomain is of use only on Vercel's.
+// domain returns the public address of a port. A route's own URL is correct for
+// every deployment of the API; the subdomain only for Vercel's.
 func domain(routes []wire.Route, port int) (string, error) {
 	i := slices.IndexFunc(routes, func(r wire.Route) bool { return r.Port == port })
 	if i < 0 {
@@ -275,16 +277,16 @@ func domain(routes []wire.Route, port int) (string, error) {
 	return "https://" + routes[i].Subdomain + ".vercel.run", nil
 }
 
-// Format prints what the fields point to, not where it is.
+// Format prints the values that fields point to, not their addresses.
 func (i Info) Format(f fmt.State, verb rune) { redact.Struct(f, verb, i) }
 
-// Format prints what the fields point to, not where it is.
+// Format prints the values that fields point to, not their addresses.
 func (i SessionInfo) Format(f fmt.State, verb rune) { redact.Struct(f, verb, i) }
 
-// Format prints what the fields point to, not where it is.
+// Format prints the values that fields point to, not their addresses.
 func (k KeepLastSnapshots) Format(f fmt.State, verb rune) { redact.Struct(f, verb, k) }
 
-// orZero is what p points to, or the zero value.
+// orZero returns what p points to, or the zero value.
 func orZero[T any](p *T) (v T) {
 	if p != nil {
 		v = *p

@@ -13,24 +13,25 @@ import (
 	"github.com/go-vercel/sandbox/internal/api"
 )
 
-// IOFS returns the directory root as an [fs.FS], for [fs.WalkDir], [fs.Glob],
-// template.ParseFS, http.FileServerFS and the like. It is also an
-// [fs.ReadDirFS], [fs.ReadFileFS], [fs.StatFS], [fs.SubFS] and [fs.ReadLinkFS].
+// IOFS returns a file system (an [fs.FS]) for the tree of files rooted at the
+// directory root, for use with [fs.WalkDir], [fs.Glob], template.ParseFS,
+// http.FileServerFS and the like. It implements [fs.ReadDirFS],
+// [fs.ReadFileFS], [fs.StatFS], [fs.SubFS] and [fs.ReadLinkFS].
 //
-// ctx holds for all requests of the file system. The result is safe for
-// concurrent use; each file is for one goroutine at a time. Symbolic links are
-// followed where [os.DirFS] follows them, also out of root.
+// ctx applies to all requests of the file system. The result is safe for
+// concurrent use; an open file is not. Symbolic links are followed as by
+// [os.DirFS], including out of root.
 //
-// Opening a file and asking for its FileInfo is one request; its content is
-// another, made at the first read. Seeking works; going back in a file of more
-// than 256 KiB fetches it again.
+// Opening a file makes one request, which also serves its FileInfo; the first
+// read makes another for the content. Files can be seeked; going backward in a
+// file of more than 256 KiB requests it again.
 //
-// A walk of a tree lists it ahead: when a directory is read in one that was read
-// before, one request lists up to 5,000 files of the tree. What that says of
-// other directories is used once each, for at most a second, and not at all once
-// the client has made any request that may have changed something or has seen a
-// command end. So a walk sees what the program itself has done; what processes in
-// the sandbox do meanwhile it may see up to a second late.
+// A walk of a tree lists directories ahead: when a directory is read inside one
+// that was read before, one request lists up to 5,000 files of the tree. Each
+// listing obtained that way is used once, within a second, and not at all after
+// the client has made a request that may have changed something or has seen a
+// command end. A walk therefore sees all changes made by the program itself,
+// and those made by processes in the sandbox at most a second late.
 func (f *FileSystem) IOFS(ctx context.Context, root string) fs.FS {
 	return &ioFS{ctx: api.Quiet(ctx), fsys: f, root: root}
 }
@@ -50,7 +51,7 @@ var (
 	_ fs.ReadLinkFS = (*ioFS)(nil)
 )
 
-// path returns where name is in the sandbox.
+// path returns the path of name in the sandbox.
 func (x *ioFS) path(op, name string) (string, error) {
 	if !fs.ValidPath(name) {
 		return "", &fs.PathError{Op: op, Path: name, Err: fs.ErrInvalid}
@@ -69,7 +70,7 @@ func (x *ioFS) path(op, name string) (string, error) {
 	}
 }
 
-// fail gives an error the name that the file has in this file system.
+// fail gives an error the name of the file in this file system.
 func (x *ioFS) fail(op, name string, err error) error {
 	if pe, ok := errors.AsType[*fs.PathError](err); ok {
 		err = pe.Err
@@ -151,20 +152,20 @@ func (x *ioFS) Sub(dir string) (fs.FS, error) {
 	return &ioFS{ctx: x.ctx, fsys: x.fsys, root: p}, nil
 }
 
-// keptSize is up to which size an open file is read at once and kept, so that
-// seeking in it costs nothing.
+// keptSize is the size up to which an open file is read at once and kept, so
+// that seeking in it makes no request.
 const keptSize = 256 << 10
 
-// ioFile is an open file of an ioFS. Its content is asked for when it is read.
+// ioFile is an open file of an ioFS. Its content is requested when it is read.
 type ioFile struct {
 	fsys   *ioFS
 	name   string
 	info   fs.FileInfo
 	kept   *bytes.Reader // the content of a small file
-	large  bool          // the content is not to be kept
-	body   *FileReader   // the stream of a large one, which stands at pos
-	pos    int64         // where body stands
-	offset int64         // where the next read begins
+	large  bool          // the content is not kept
+	body   *FileReader   // the stream of a large file, at pos
+	pos    int64         // the position of body
+	offset int64         // the position of the next read
 	closed bool
 }
 
@@ -199,7 +200,7 @@ func (f *ioFile) Read(p []byte) (int, error) {
 	if f.kept != nil {
 		n, err = f.kept.ReadAt(p, f.offset)
 		if n > 0 {
-			err = nil // the end is told by the next read
+			err = nil // the next read reports EOF
 		}
 	} else {
 		n, err = f.body.Read(p)
@@ -237,7 +238,7 @@ func (f *ioFile) open() error {
 	n, err := io.CopyN(io.Discard, f.body, f.offset-f.pos)
 	f.pos += n
 	if err == io.EOF {
-		// The offset is beyond the end, where the next read ends as well.
+		// The offset is beyond the end, so the next read reports EOF.
 		return nil
 	}
 	return err
@@ -251,7 +252,7 @@ func (f *ioFile) start() (*FileReader, error) {
 	return f.fsys.fsys.Open(f.fsys.ctx, p)
 }
 
-// keep reads a file that is said to be small. One that has grown since is
+// keep reads a file that is reported to be small. One that has grown since is
 // streamed after all.
 func (f *ioFile) keep() error {
 	body, err := f.start()
@@ -271,7 +272,7 @@ func (f *ioFile) keep() error {
 	return f.open()
 }
 
-// Seek sets where the next Read begins.
+// Seek implements [io.Seeker].
 func (f *ioFile) Seek(offset int64, whence int) (int64, error) {
 	if err := f.check("seek"); err != nil {
 		return 0, err

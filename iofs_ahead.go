@@ -9,33 +9,33 @@ import (
 )
 
 const (
-	// maxAhead is how many entries are listed ahead.
+	// maxAhead is the maximum number of entries listed ahead.
 	maxAhead = 5000
-	// aheadFor is how long what was listed ahead is believed.
+	// aheadFor is how long a listing made ahead is valid.
 	aheadFor = time.Second
 )
 
-// ahead holds the listings of directories that a walk is about to come to, for
-// as long as nothing is known to have changed since. Each is used once.
+// ahead holds listings of directories that a walk is about to read, for as long
+// as nothing is known to have changed. Each is used once.
 type ahead struct {
 	mu     sync.Mutex
-	limit  int    // how many entries are listed at once; 0 for maxAhead
+	limit  int    // the number of entries listed at once; 0 means maxAhead
 	top    string // the directory that a walk began with; "" for none
 	topped bool   // the tree below top has been listed
-	idle   bool   // what was listed ahead was of no use: the walk is too slow for it
+	idle   bool   // a listing made ahead expired unused: the walk is too slow
 
 	lists map[string][]fs.DirEntry
 	used  bool
 	since time.Time
-	mark  uint64 // the client's changes when lists were asked for
+	mark  uint64 // the client's changes when lists were requested
 }
 
-// below reports whether name is a path in the directory dir.
+// below reports whether name is a path in dir.
 func below(name, dir string) bool {
 	return name != "." && (dir == "." || strings.HasPrefix(name, dir+"/"))
 }
 
-// take returns the listing of a directory, if there is one to be believed.
+// take returns the listing of a directory, if there is a valid one.
 func (a *ahead) take(name string, mark uint64) ([]fs.DirEntry, bool) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -54,8 +54,8 @@ func (a *ahead) take(name string, mark uint64) ([]fs.DirEntry, bool) {
 }
 
 // next returns the directory whose tree is to be listed instead of name alone.
-// A walk is taken to be under way when a directory is listed in one that was
-// listed before.
+// A walk is assumed when a directory is listed inside one that was listed
+// before.
 func (a *ahead) next(name string) (dir string, limit int, ok bool) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -76,7 +76,7 @@ func (a *ahead) next(name string) (dir string, limit int, ok bool) {
 	return name, limit, true
 }
 
-// put keeps what was listed.
+// put stores listings.
 func (a *ahead) put(lists map[string][]fs.DirEntry, since time.Time, mark uint64) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -84,8 +84,8 @@ func (a *ahead) put(lists map[string][]fs.DirEntry, since time.Time, mark uint64
 }
 
 // listAhead returns the listing of a directory as part of that of a tree, the
-// rest of which it keeps for later. It fails if that can't be had at once: then
-// the directory is to be listed by itself.
+// rest of which it stores. It fails if that is not possible with one request;
+// the directory is then listed by itself.
 func (x *ioFS) listAhead(name string) (list []fs.DirEntry, ok bool) {
 	c, err := x.fsys.t.client()
 	if err != nil {

@@ -14,16 +14,17 @@ import (
 	"github.com/go-vercel/sandbox/internal/wire"
 )
 
-// KeepAliveOptions says how [Sandbox.KeepAlive] extends sessions.
+// KeepAliveOptions are the options of [Sandbox.KeepAlive]. The zero value is
+// ready to use.
 type KeepAliveOptions struct {
-	// Margin is how long before a session's end it is extended. Zero means one
+	// Margin is how long before its end a session is extended. Zero means one
 	// minute.
 	Margin time.Duration
-	// Step is by how much it is extended each time; it is also about how long
-	// the session lives on after KeepAlive was ended. Zero means five minutes.
+	// Step is how far the end is moved each time, which is also about how long
+	// the session lives after KeepAlive has returned. Zero means five minutes.
 	Step time.Duration
-	// Interval is how often KeepAlive looks at the session at the least: the
-	// end may be moved by others. Zero means a third of Margin.
+	// Interval is the longest pause between two checks of the session, whose
+	// end other clients may move. Zero means a third of Margin.
 	Interval time.Duration
 }
 
@@ -47,17 +48,19 @@ func (o *KeepAliveOptions) withDefaults() (KeepAliveOptions, error) {
 	return k, nil
 }
 
-// KeepAlive extends the timeout of the running session ahead of its end, again
-// and again until ctx ends, and then returns nil. Run it in a goroutine of its
-// own. A nil opts takes the defaults.
+// KeepAlive keeps extending the timeout of the running session ahead of its
+// end, until ctx ends; it then returns nil. Run it in a goroutine of its own. A
+// nil opts means the defaults. It makes one request per Interval and one per
+// extension.
 //
-// It does not resume the sandbox. When the session ends nevertheless, because
-// somebody stopped it, KeepAlive waits for the next one, which any other call on
-// this handle may start, and keeps that alive.
+// It does not resume the sandbox. If the session is stopped nevertheless,
+// KeepAlive waits for the next one, which any other call on this handle may
+// start, and keeps that one alive.
 //
-// Requests that fail for a passing reason, or get no answer within 15 seconds,
-// are made again, and logged. When the session can't be extended any further, since the plan's limit is reached, or the sandbox is
-// gone, an error says so.
+// Requests that fail for a temporary reason, or receive no response within 15
+// seconds, are logged and retried. If the session can't be extended further
+// because the plan's limit is reached, or the sandbox no longer exists,
+// KeepAlive returns an error.
 func (s *Sandbox) KeepAlive(ctx context.Context, opts *KeepAliveOptions) error {
 	o, err := opts.withDefaults()
 	if err != nil {
@@ -81,8 +84,8 @@ func (s *Sandbox) KeepAlive(ctx context.Context, opts *KeepAliveOptions) error {
 	}
 }
 
-// keepAliveOnce looks at the session, extends it if it is time, and returns when
-// to look again.
+// keepAliveOnce checks the session, extends it if necessary, and returns the
+// time until the next check.
 func (s *Sandbox) keepAliveOnce(ctx context.Context, o *KeepAliveOptions) (time.Duration, error) {
 	if _, err := s.client(); err != nil {
 		return 0, err
@@ -91,7 +94,7 @@ func (s *Sandbox) keepAliveOnce(ctx context.Context, o *KeepAliveOptions) (time.
 	if cur == nil {
 		return o.Interval, nil
 	}
-	// A request that gets no answer must not keep the next one from being made.
+	// A request without a response must not keep the next one from being made.
 	ctx, cancel := context.WithTimeout(ctx, keepAliveLimit)
 	defer cancel()
 	left, running, err := cur.timeLeft(ctx)
@@ -106,7 +109,7 @@ func (s *Sandbox) keepAliveOnce(ctx context.Context, o *KeepAliveOptions) (time.
 	case left > o.Margin:
 		return min(o.Interval, left-o.Margin), nil
 	}
-	// Enough to be beyond the margin, even where that is longer than the step.
+	// Enough to get beyond the margin, even if that is longer than the step.
 	err = cur.ExtendTimeout(ctx, max(o.Step, o.Margin-left+o.Interval))
 	switch {
 	case err == nil, errors.Is(err, ErrStopped):
@@ -121,10 +124,10 @@ func (s *Sandbox) keepAliveOnce(ctx context.Context, o *KeepAliveOptions) (time.
 		s.Name(), cur.ID(), left.Round(time.Second), err)
 }
 
-// keepAliveLimit is how long KeepAlive waits for its requests at a time.
+// keepAliveLimit is how long KeepAlive waits for the requests of one check.
 const keepAliveLimit = 15 * time.Second
 
-// keepAliveFailed logs a failure that KeepAlive outlasts.
+// keepAliveFailed logs an error that KeepAlive survives.
 func (s *Sandbox) keepAliveFailed(ctx context.Context, err error) {
 	if c, clientErr := s.client(); clientErr == nil && c.log != nil {
 		c.log.LogAttrs(ctx, slog.LevelWarn, "sandbox: KeepAlive failed, and tries again",
@@ -132,7 +135,7 @@ func (s *Sandbox) keepAliveFailed(ctx context.Context, err error) {
 	}
 }
 
-// passing reports whether a request may succeed another time.
+// passing reports whether a retry may succeed.
 func passing(err error) bool {
 	switch e := err.(type) {
 	case *APIError:
@@ -145,8 +148,8 @@ func passing(err error) bool {
 	return false
 }
 
-// timeLeft asks how long the session has. The end is by the server's clock, and
-// so is the present, when the answer tells it.
+// timeLeft returns how long the session has left. Its end is by the server's
+// clock, and so is the current time if the response reports it.
 func (s *Session) timeLeft(ctx context.Context) (left time.Duration, running bool, err error) {
 	c, err := s.client()
 	if err != nil {

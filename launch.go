@@ -18,24 +18,25 @@ import (
 )
 
 const (
-	// openGrace is how long the answer to a start is waited for after the
-	// context of a call with KillOnCancel has ended: a command that did start can
-	// then be killed.
+	// openGrace is how long a call with KillOnCancel waits for the response to
+	// a start after its context has ended, so that a command that did start can
+	// be killed.
 	openGrace = 3 * time.Second
-	// killGrace is how long such a call goes on after its context in all.
+	// killGrace is how long such a call continues after its context in total.
 	killGrace = 5 * time.Second
-	// settleTime is how long a command whose start got no answer is looked for.
+	// settleTime is how long a command is searched for if the response to its
+	// start was lost.
 	settleTime = 5 * time.Second
 )
 
-// launch is one start of a command. The request that starts it is sent once; by
-// the command's ID, which goes with it, the outcome is settled when the answer
-// is lost.
+// launch is one start of a command. The request is sent once. If the response
+// is lost, the command's ID, which is part of the request, tells whether it
+// started.
 type launch struct {
 	c       *Client
 	session string
 	body    *commandBody
-	id      string // empty leaves it to the service
+	id      string // empty if the service chooses it
 	chosen  bool   // by the caller
 }
 
@@ -55,14 +56,14 @@ func (s *Session) newLaunch(name string, args []string, o *CommandOptions) (*lau
 	return l, checkRoute(l.request(api.StartCommand))
 }
 
-// newCommandID makes up an ID of the form that is known to be taken.
+// newCommandID returns a new ID of the form that the service accepts.
 func newCommandID() string {
 	var b [16]byte
 	_, _ = rand.Read(b[:]) // never fails
 	return "c" + hex.EncodeToString(b[:])
 }
 
-// checkCommandID refuses an ID that a command can't be given.
+// checkCommandID refuses an ID that no command can have.
 func checkCommandID(id string) error {
 	if id == "" {
 		return nil
@@ -87,7 +88,7 @@ func (l *launch) request(op *api.Op) *api.Request {
 }
 
 // waited starts the command and returns the stream of its output and its first
-// record. The request is made on open; the stream goes on with ctx.
+// record. The request is made with open; the stream continues with ctx.
 func (l *launch) waited(ctx, open context.Context) (*follower, *wire.Command, error) {
 	var r *logstream.Reader
 	cmd, err := l.start(open, func() (*wire.Command, error) {
@@ -139,8 +140,8 @@ func (l *launch) detached(open context.Context) (*wire.Command, error) {
 
 var errNoCommand = fmt.Errorf("the answer does not name the command")
 
-// start sends the request and, when nobody can know by the answer whether it
-// acted, looks for the command.
+// start sends the request and, if the response does not tell whether it took
+// effect, looks for the command.
 func (l *launch) start(ctx context.Context, send func() (*wire.Command, error)) (*wire.Command, error) {
 	cmd, err := send()
 	if l.refusedID(err) {
@@ -166,14 +167,14 @@ func (l *launch) start(ctx context.Context, send func() (*wire.Command, error)) 
 	return nil, err
 }
 
-// refusedID reports whether the service refused the request because of an ID
-// that the caller did not ask for.
+// refusedID reports whether the service refused the request because of a
+// generated ID.
 func (l *launch) refusedID(err error) bool {
 	f, ok := err.(*api.Failure)
 	return ok && l.id != "" && !l.chosen && !f.Uncertain && f.Status == http.StatusBadRequest && strings.Contains(f.Message, "cmdId")
 }
 
-// distrustIDs stops making up IDs for commands, and says so once.
+// distrustIDs stops generating IDs for commands, and logs that once.
 func (c *Client) distrustIDs(ctx context.Context, why string) {
 	if !c.serverIDs.Swap(true) && c.log != nil {
 		c.log.LogAttrs(ctx, slog.LevelWarn, "sandbox: commands get their IDs from the service from now on; the outcome of a start whose answer is lost stays unknown",
@@ -181,7 +182,7 @@ func (c *Client) distrustIDs(ctx context.Context, why string) {
 	}
 }
 
-// startUnknown reports whether a start that failed may have taken place.
+// startUnknown reports whether a failed start may have taken effect.
 func startUnknown(err error) bool {
 	switch e := err.(type) {
 	case *api.Failure:
@@ -189,11 +190,11 @@ func startUnknown(err error) bool {
 	case *api.AuthError:
 		return false
 	}
-	return true // of a stream that broke before it named the command
+	return true // a stream that broke before it named the command
 }
 
-// settle looks for the command for a while. A first look that finds nothing says
-// little: the request may still be on its way.
+// settle looks for the command for a while. A first look that finds nothing
+// proves little: the request may still be on its way.
 func (l *launch) settle(ctx context.Context) *wire.Command {
 	ctx, cancel := context.WithTimeout(ctx, settleTime)
 	defer cancel()
@@ -209,7 +210,7 @@ func (l *launch) settle(ctx context.Context) *wire.Command {
 	}
 }
 
-// public turns an error of a start into the one that users see.
+// public converts an error of a start to the one that users see.
 func (l *launch) public(err error) error {
 	switch e := err.(type) {
 	case *logstream.Error:
@@ -230,7 +231,7 @@ func outlive(ctx context.Context, d time.Duration) (context.Context, context.Can
 	return outliving{long, ctx}, func() { stop(); cancel(nil) }
 }
 
-// outliving is a context that ends later than another, and then as that one did.
+// outliving is a context that ends later than another, with that one's error.
 type outliving struct {
 	context.Context
 	other context.Context
@@ -243,8 +244,8 @@ func (o outliving) Err() error {
 	return o.Context.Err()
 }
 
-// opening returns the context on which a command is started. With KillOnCancel
-// the request outlives ctx until the command is known, which known tells.
+// opening returns the context in which a command is started. With KillOnCancel
+// the request outlives ctx until known is called, when the command is known.
 func opening(ctx context.Context, o *CommandOptions) (open context.Context, known, release func()) {
 	if !o.KillOnCancel {
 		return ctx, func() {}, func() {}
@@ -259,30 +260,32 @@ func opening(ctx context.Context, o *CommandOptions) (open context.Context, know
 	}
 }
 
-// killLate kills a command of a call with KillOnCancel whose context has ended,
-// or whose output can't be delivered. The caller is told of that; a kill that
-// fails as well would not help it.
+// killLate kills a command of a call with KillOnCancel whose context has ended
+// or whose output can't be delivered. The caller learns of that; an error of
+// the kill would not help it.
 func (c *Command) killLate(ctx context.Context) {
 	late, cancel := context.WithTimeout(context.WithoutCancel(ctx), killGrace-openGrace)
 	defer cancel()
 	_ = c.Kill(late, SIGKILL)
 }
 
-// killUnknown kills the command of a start whose outcome is not known, in case
-// that it runs.
+// killUnknown kills the command of a start whose outcome is unknown, in case it
+// runs.
 func (l *launch) killUnknown(ctx context.Context, err error) {
 	if l.id != "" && ctx.Err() != nil && isUnknown(err) {
 		newCommand(l.c, l.session, wire.Command{ID: l.id}).killLate(ctx)
 	}
 }
 
-// deliver writes the output to the writers, and returns what has none.
+// deliver writes the output to the writers, and returns the output that has
+// none.
 func (f *follower) deliver(o *CommandOptions) (*output, error) {
 	kept := &output{noStdout: o.Stdout != nil, noStderr: o.Stderr != nil}
 	for {
 		stream, data, err := f.next()
 		if err == io.EOF {
-			// A stream of which nothing came is known, although it has a writer.
+			// A stream that produced nothing is known, even though it has a
+			// writer.
 			stdout, stderr := f.Delivered()
 			kept.noStdout = kept.noStdout && stdout
 			kept.noStderr = kept.noStderr && stderr
@@ -309,7 +312,7 @@ func (f *follower) deliver(o *CommandOptions) (*output, error) {
 	}
 }
 
-// codeWriteFailed is the code of a writer's failure.
+// codeWriteFailed is the code of a failed writer.
 const codeWriteFailed = "write_failed"
 
 // pump copies a command's output to its writers in the background.
@@ -338,7 +341,7 @@ func startPump(ctx context.Context, c *Client, cmd *Command, o *CommandOptions) 
 	return p
 }
 
-// wait waits for the copying to end. A nil pump has nothing to copy.
+// wait waits for the copying to end. A nil pump copies nothing.
 func (p *pump) wait(ctx context.Context) error {
 	if p == nil {
 		return nil

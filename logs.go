@@ -10,15 +10,15 @@ import (
 	"github.com/go-vercel/sandbox/internal/wire"
 )
 
-// ReattachOptions limits how the output stream of a command is repaired after
-// it broke. The limits are about attempts that bring nothing new: a stream that
-// goes on a little each time is repaired for as long as the command runs.
+// ReattachOptions limits how a command's output stream is resumed after its
+// connection broke. The limits apply to attempts without progress: a stream
+// that advances a little each time is resumed for as long as the command runs.
 type ReattachOptions struct {
-	// Attempts is how often in a row a broken stream is opened again without
-	// any progress. Zero means 20; a negative number never repairs.
+	// Attempts is how often in a row a broken stream is reopened without
+	// progress. Zero means 20; a negative number disables resuming.
 	Attempts int
 	// Limit is how long a stream may go without progress while it is being
-	// repaired. Zero means five minutes.
+	// resumed. Zero means five minutes.
 	Limit time.Duration
 	// Wait is the pause before the second attempt in a row; the first is made
 	// at once. It doubles up to ten seconds. Zero means 400 ms.
@@ -48,14 +48,14 @@ func (o *ReattachOptions) withDefaults() (ReattachOptions, error) {
 	return r, nil
 }
 
-// logStream is what the command's output is read through, and its end asked for.
+// logStream returns access to a command's output and end for package logstream.
 func (c *Client) logStream(session, id string) logstream.Command {
 	return logstream.Command{Client: c.api, Session: session, ID: id, Limits: logstream.Limits{
 		Attempts: c.reattach.Attempts, Limit: c.reattach.Limit, Wait: c.reattach.Wait,
 	}}
 }
 
-// follower reads a command's output and repairs the stream when it breaks.
+// follower reads a command's output and resumes the stream when it breaks.
 type follower struct {
 	*logstream.Reader
 	ctx         context.Context
@@ -72,9 +72,8 @@ func newFollower(ctx context.Context, c *Client, cmd *Command) *follower {
 	return &follower{logstream.Follow(ctx, c.logStream(cmd.session, cmd.ID()), end), ctx, c, cmd.session, cmd.ID()}
 }
 
-// next returns the next piece of output. The data is valid until the next
-// call. io.EOF is returned when the command has ended and all its output was
-// delivered.
+// next returns the next piece of output, which is valid until the next call. It
+// returns io.EOF when the command has ended and all output was delivered.
 func (f *follower) next() (LogStream, []byte, error) {
 	kind, data, err := f.Next()
 	switch {
@@ -88,7 +87,7 @@ func (f *follower) next() (LogStream, []byte, error) {
 	return Stdout, data, nil
 }
 
-// public turns an error of the reader into the one that users see.
+// public converts an error of the reader to the one that users see.
 func (f *follower) public(err error) error {
 	if e, ok := err.(*logstream.Error); ok {
 		return f.c.streamError(e, f.session, f.id)
@@ -99,8 +98,8 @@ func (f *follower) public(err error) error {
 	return publicError(err)
 }
 
-// streamError makes the error of a stream that can't go on. What the server said
-// in it is shown without secrets.
+// streamError returns the error of a stream that can't continue. The server's
+// message is redacted.
 func (c *Client) streamError(e *logstream.Error, session, id string) *StreamError {
 	return &StreamError{
 		Code: c.secrets.Text(e.Code), Message: c.secrets.Text(e.Message), SessionID: session, CommandID: id,
@@ -108,8 +107,8 @@ func (c *Client) streamError(e *logstream.Error, session, id string) *StreamErro
 	}
 }
 
-// waitCommand waits for a command's end, for as long as ctx and the limits of a
-// repair allow.
+// waitCommand waits for a command to end, within ctx and the limits of
+// resuming.
 func (c *Client) waitCommand(ctx context.Context, session, id string) (*wire.Command, error) {
 	data, err := logstream.Wait(ctx, c.logStream(session, id))
 	switch {
@@ -121,8 +120,8 @@ func (c *Client) waitCommand(ctx context.Context, session, id string) (*wire.Com
 	return nil, publicError(err)
 }
 
-// lookAtCommand asks for a command's state, and for its end if that lies behind
-// it: the service tells of an end only to those who wait for it.
+// lookAtCommand returns a command's state, including its end: the service
+// reports an end only to requests that wait for it.
 func (c *Client) lookAtCommand(ctx context.Context, session, id string) (*wire.Command, error) {
 	if err := checkRoute(&api.Request{Op: api.GetCommand, Path: []string{session, id}}); err != nil {
 		return nil, err

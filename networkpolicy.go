@@ -11,82 +11,83 @@ import (
 	"github.com/go-vercel/sandbox/internal/redact"
 )
 
-// PolicyMode is a network policy in one word. The API may add further
-// values.
+// PolicyMode is a network policy that consists of one word. The API may add
+// others.
 type PolicyMode string
 
-// The policies of one word.
+// The modes of a network policy.
 const (
-	// PolicyAllowAll gives full access to the internet, which is the default.
+	// PolicyAllowAll allows access to the whole internet. It is the default.
 	PolicyAllowAll PolicyMode = "allow-all"
-	// PolicyDenyAll gives none.
+	// PolicyDenyAll denies all access.
 	PolicyDenyAll PolicyMode = "deny-all"
 )
 
-// RedactedHeader stands for the value of a header in a policy that was read
-// from the API, which never gives the values themselves. A policy that holds it
-// can't be written back: put the values in first, or leave the rules out.
+// RedactedHeader is the value of every header in a policy read from the API,
+// which never returns the actual values. A policy that contains it can't be
+// written back: set the values first, or remove the rules.
 const RedactedHeader = "<redacted>"
 
 // NetworkPolicy restricts what a sandbox can reach. It has one of three forms:
 //
 //   - Mode alone, see [AllowAll] and [DenyAll];
 //   - Allow, a list of domains;
-//   - Rules, domains with what is done to requests to them.
+//   - Rules, domains with rules for the requests to them.
 //
-// Subnets can go with the second and third. What is not allowed is denied, so
-// that a policy with no field set denies everything.
+// Subnets can be combined with the second and third. Whatever is not allowed is
+// denied, so a policy without any field set denies everything.
 //
-// A nil list and an empty one are told apart, as in the JavaScript SDK: a nil
-// one is not sent. Fields that this version of the SDK does not know are kept
-// when a policy is read from JSON, and sent when it is written. A policy that was
-// read from the API with parts that this version does not know can be looked at
-// but not written back: that could open what those parts close.
+// As in the JavaScript SDK, a nil slice or map is not sent, while an empty one
+// is. Fields unknown to this version of the SDK are kept when a policy is read
+// from JSON, and sent when it is written. A policy read from the API that this
+// version does not fully understand can be inspected but not written back,
+// since that might open what the unknown parts close.
 //
-// A NetworkPolicy marshals to JSON and back in the shape of the JavaScript SDK.
-// The values of headers never show when one is printed, logged or marshalled.
+// A NetworkPolicy is encoded in JSON as in the JavaScript SDK. Header values
+// are never printed, logged or marshaled.
 type NetworkPolicy struct {
-	// Mode allows or denies everything; empty when the lists decide.
+	// Mode allows or denies everything; empty if the other fields decide.
 	Mode PolicyMode
-	// Allow lists the domains that can be reached; "*.example.com" means every
-	// subdomain, "*" every domain. When Rules is set as well, these are domains
+	// Allow lists the domains that can be reached; "*.example.com" matches all
+	// subdomains, "*" all domains. If Rules is also set, these are domains
 	// without rules.
 	Allow []string
 	// Rules maps the domains that can be reached to rules for requests to them.
-	// A domain without rules is reached as it is.
+	// Requests to a domain without rules are not changed.
 	Rules map[string][]PolicyRule
-	// Subnets allows and denies by address. Nil leaves addresses to the domains.
+	// Subnets allows and denies addresses. Nil leaves that to the domains.
 	Subnets *PolicySubnets
 
 	extra rawFields
-	// unread names what the API said and this version does not understand.
+	// unread names parts of the API's response that this version does not
+	// understand.
 	unread []string
 }
 
-// PolicySubnets is access by address, in CIDR notation.
+// PolicySubnets allows and denies addresses by ranges in CIDR notation.
 type PolicySubnets struct {
-	// Allow lists ranges that can be reached whatever the domain.
+	// Allow lists ranges that can be reached regardless of domains.
 	Allow []string
-	// Deny lists ranges that can't be reached. It takes precedence over all
-	// that is allowed.
+	// Deny lists ranges that can't be reached. It takes precedence over
+	// everything that is allowed.
 	Deny []string
 
 	extra rawFields
 }
 
-// PolicyRule is what is done to requests to a domain. Exactly one of Transform,
-// ForwardURL and Response is set. Of the rules of a domain the first that matches
-// a request holds; a request that none matches goes out as it is, because
-// matching only ever selects: it never blocks.
+// PolicyRule applies to requests to a domain. Exactly one of Transform,
+// ForwardURL and Response must be set. The first rule of a domain that matches
+// a request is applied; a request that matches none is sent unchanged. Matching
+// never blocks a request.
 type PolicyRule struct {
-	// Match limits the rule to some requests. Nil means all.
+	// Match restricts the rule to some requests. Nil means all.
 	Match *PolicyMatch
 	// Transform changes the requests.
 	Transform []PolicyTransform
-	// ForwardURL is the https address of a proxy, without query and fragment,
-	// that gets the requests; package proxy has a handler for it.
+	// ForwardURL is the https URL of a proxy, without query and fragment, that
+	// receives the requests; package proxy implements one.
 	ForwardURL string
-	// Response answers the requests without letting them out.
+	// Response is returned for the requests, which are not sent.
 	Response *PolicyResponse
 
 	extra rawFields
@@ -94,82 +95,80 @@ type PolicyRule struct {
 
 // PolicyTransform is a change to requests.
 type PolicyTransform struct {
-	// Headers are set on the request, replacing what the sandbox sent.
+	// Headers are set on the request, replacing those that the sandbox sent.
 	Headers PolicyHeaders
 
 	extra rawFields
 }
 
 // PolicyHeaders maps the names of headers to values. A map literal can be
-// assigned to it. The values, which usually are credentials, never show when it
-// is printed, logged or marshalled.
+// assigned to it. The values are usually credentials; they are never printed,
+// logged or marshaled.
 type PolicyHeaders map[string]string
 
-// PolicyMatch limits a rule to requests that every field which is set
-// matches.
+// PolicyMatch selects the requests that match all of the fields that are set.
 type PolicyMatch struct {
 	// Path matches the path of the URL.
 	Path *PolicyMatcher
-	// Method lists methods, of which one has to be the request's.
+	// Method lists methods, one of which must be the request's.
 	Method []string
-	// QueryString lists parameters of the query, all of which have to be there.
+	// QueryString lists query parameters, all of which must be present.
 	QueryString []PolicyKeyValueMatcher
-	// Headers lists headers, all of which have to be there.
+	// Headers lists headers, all of which must be present.
 	Headers []PolicyKeyValueMatcher
 
 	extra rawFields
-	// raw is a match in a form that is not known.
+	// raw is a match in an unknown form.
 	raw json.RawMessage
 }
 
-// PolicyKeyValueMatcher matches a header or a parameter by its name and
-// its value; nil matches any.
+// PolicyKeyValueMatcher matches a header or a query parameter by its name and
+// value. A nil matcher matches anything.
 type PolicyKeyValueMatcher struct {
 	Key, Value *PolicyMatcher
 
 	extra rawFields
 }
 
-// PolicyMatcher matches a text in one of three ways. [MatchExact],
-// [MatchPrefix] and [MatchRegex] make one.
+// PolicyMatcher matches a string in one of three ways. Use [MatchExact],
+// [MatchPrefix] or [MatchRegex] to create one.
 type PolicyMatcher struct {
-	// Exact is the whole text.
+	// Exact is the whole string.
 	Exact *string
-	// StartsWith is what the text begins with.
+	// StartsWith is a prefix of the string.
 	StartsWith *string
-	// Regex is a regular expression in RE2 syntax, which is that of package
-	// regexp.
+	// Regex is a regular expression in RE2 syntax, as used by package regexp.
 	Regex *string
 
 	extra rawFields
 }
 
-// rawFields are JSON fields that this version of the SDK does not know.
+// rawFields are JSON fields unknown to this version of the SDK.
 type rawFields map[string]json.RawMessage
 
-// AllowAll returns the policy that gives full access to the internet.
+// AllowAll returns a policy that allows access to the whole internet.
 func AllowAll() *NetworkPolicy { return &NetworkPolicy{Mode: PolicyAllowAll} }
 
-// DenyAll returns the policy that gives no access to any network.
+// DenyAll returns a policy that denies access to any network.
 func DenyAll() *NetworkPolicy { return &NetworkPolicy{Mode: PolicyDenyAll} }
 
-// AllowDomains returns the policy that lets some domains be reached and nothing
-// else.
+// AllowDomains returns a policy that allows access to the given domains only.
 func AllowDomains(domains ...string) *NetworkPolicy {
 	return &NetworkPolicy{Allow: append([]string{}, domains...)}
 }
 
-// MatchExact matches the text s.
+// MatchExact returns a matcher for the string s.
 func MatchExact(s string) *PolicyMatcher { return &PolicyMatcher{Exact: &s} }
 
-// MatchPrefix matches texts that begin with s.
+// MatchPrefix returns a matcher for strings that begin with s.
 func MatchPrefix(s string) *PolicyMatcher { return &PolicyMatcher{StartsWith: &s} }
 
-// MatchRegex matches texts by a regular expression in RE2 syntax.
+// MatchRegex returns a matcher for strings that match a regular expression in
+// RE2 syntax.
 func MatchRegex(expr string) *PolicyMatcher { return &PolicyMatcher{Regex: &expr} }
 
-// Equal reports whether p and q are the same policy in the same form, values of
-// headers included. Either may be nil.
+// Equal reports whether p and q are the same policy in the same form, including
+// header values. Either may be nil.
 func (p *NetworkPolicy) Equal(q *NetworkPolicy) bool {
 	if p == nil || q == nil {
 		return p == q
@@ -179,40 +178,40 @@ func (p *NetworkPolicy) Equal(q *NetworkPolicy) bool {
 	return errA == nil && errB == nil && bytes.Equal(a, b)
 }
 
-// String shows the policy as JSON with the values of headers redacted.
+// String returns the policy as JSON with redacted header values.
 func (p NetworkPolicy) String() string { return encodedText(p.encode(false)) }
 
 // Format writes String for every verb.
 func (p NetworkPolicy) Format(f fmt.State, verb rune) { redact.String(f, verb, p.String()) }
 
-// LogValue is String for log/slog.
+// LogValue implements [slog.LogValuer].
 func (p NetworkPolicy) LogValue() slog.Value { return slog.StringValue(p.String()) }
 
-// String shows the rule as JSON with the values of headers redacted.
+// String returns the rule as JSON with redacted header values.
 func (r PolicyRule) String() string { return encodedText(r.encode(false)) }
 
 // Format writes String for every verb.
 func (r PolicyRule) Format(f fmt.State, verb rune) { redact.String(f, verb, r.String()) }
 
-// LogValue is String for log/slog.
+// LogValue implements [slog.LogValuer].
 func (r PolicyRule) LogValue() slog.Value { return slog.StringValue(r.String()) }
 
-// String shows the change as JSON with the values of headers redacted.
+// String returns the transform as JSON with redacted header values.
 func (t PolicyTransform) String() string { return encodedText(t.encode(false)) }
 
 // Format writes String for every verb.
 func (t PolicyTransform) Format(f fmt.State, verb rune) { redact.String(f, verb, t.String()) }
 
-// LogValue is String for log/slog.
+// LogValue implements [slog.LogValuer].
 func (t PolicyTransform) LogValue() slog.Value { return slog.StringValue(t.String()) }
 
-// String shows the headers as JSON with redacted values.
+// String returns the headers as JSON with redacted values.
 func (h PolicyHeaders) String() string { return encodedText(h.encode(false)) }
 
 // Format writes String for every verb.
 func (h PolicyHeaders) Format(f fmt.State, verb rune) { redact.String(f, verb, h.String()) }
 
-// LogValue is String for log/slog.
+// LogValue implements [slog.LogValuer].
 func (h PolicyHeaders) LogValue() slog.Value { return slog.StringValue(h.String()) }
 
 func encodedText(v any) string {
@@ -290,7 +289,7 @@ func (f rawFields) clone() rawFields {
 	return c
 }
 
-// cloneEach keeps nil and empty apart.
+// cloneEach preserves the difference between nil and empty.
 func cloneEach[T any](s []T, clone func(T) T) []T {
 	if s == nil {
 		return nil

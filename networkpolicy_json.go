@@ -15,9 +15,9 @@ import (
 	"github.com/go-vercel/sandbox/internal/wire"
 )
 
-// A policy has two forms in JSON which differ little: the public one, which is
-// that of the JavaScript SDK, and the one that requests carry, which alone has
-// the values of headers. encode makes both; secrets says which.
+// A policy has two similar forms in JSON: the public one, which is that of the
+// JavaScript SDK, and the one of requests, which alone contains header values.
+// encode produces both; secrets selects which.
 
 type fields = map[string]any
 
@@ -51,8 +51,7 @@ func (p *NetworkPolicy) encode(secrets bool) any {
 	return p.extra.into(p.withUnread(out))
 }
 
-// withUnread keeps the mark of a policy that can't be written back for whoever
-// reads the JSON.
+// withUnread marks a policy that can't be written back for readers of the JSON.
 func (p *NetworkPolicy) withUnread(out fields) fields {
 	putList(out, "unread", p.unread)
 	return out
@@ -154,8 +153,7 @@ func (f rawFields) into(out fields) fields {
 	return out
 }
 
-// redacted hides the values of fields that may be secret, since nobody knows
-// what they are.
+// redacted hides the values of unknown fields, which may be secret.
 func (f rawFields) redacted(secrets bool) rawFields {
 	if secrets {
 		return f
@@ -167,31 +165,31 @@ func (f rawFields) redacted(secrets bool) rawFields {
 	return hidden
 }
 
-// MarshalJSON writes the policy as the JavaScript SDK has it: the mode as a
-// string, or an object. The values of headers are redacted.
+// MarshalJSON encodes the policy like the JavaScript SDK: the mode as a string,
+// or an object. Header values are redacted.
 func (p NetworkPolicy) MarshalJSON() ([]byte, error) { return json.Marshal(p.encode(false)) }
 
-// MarshalJSON writes the rule with the values of headers redacted.
+// MarshalJSON encodes the rule with redacted header values.
 func (r PolicyRule) MarshalJSON() ([]byte, error) { return json.Marshal(r.encode(false)) }
 
-// MarshalJSON writes the change with the values of headers redacted.
+// MarshalJSON encodes the transform with redacted header values.
 func (t PolicyTransform) MarshalJSON() ([]byte, error) { return json.Marshal(t.encode(false)) }
 
-// MarshalJSON writes the names of the headers with redacted values.
+// MarshalJSON encodes the headers with redacted values.
 func (h PolicyHeaders) MarshalJSON() ([]byte, error) { return json.Marshal(h.encode(false)) }
 
-// MarshalJSON writes the match as the JavaScript SDK has it.
+// MarshalJSON encodes the match like the JavaScript SDK.
 func (m PolicyMatch) MarshalJSON() ([]byte, error) { return json.Marshal(m.encode(false)) }
 
-// MarshalJSON writes the matcher as the JavaScript SDK has it.
+// MarshalJSON encodes the matcher like the JavaScript SDK.
 func (m PolicyKeyValueMatcher) MarshalJSON() ([]byte, error) {
 	return json.Marshal(m.encode(false))
 }
 
-// MarshalJSON writes the matcher as the JavaScript SDK has it.
+// MarshalJSON encodes the matcher like the JavaScript SDK.
 func (m PolicyMatcher) MarshalJSON() ([]byte, error) { return json.Marshal(m.encode(false)) }
 
-// UnmarshalJSON reads a policy in the shape of the JavaScript SDK.
+// UnmarshalJSON decodes a policy in the form of the JavaScript SDK.
 func (p *NetworkPolicy) UnmarshalJSON(data []byte) error {
 	var read NetworkPolicy
 	if data = bytes.TrimSpace(data); len(data) > 0 && data[0] == '"' {
@@ -219,7 +217,7 @@ func (p *NetworkPolicy) UnmarshalJSON(data []byte) error {
 	if err != nil {
 		return fmt.Errorf("network policy: %w", err)
 	}
-	// The API's own form of the one-word policies.
+	// The API's own form of the modes.
 	switch mode := string(read.extra["mode"]); mode {
 	case `"` + string(PolicyAllowAll) + `"`, `"` + string(PolicyDenyAll) + `"`:
 		if len(read.extra) == 1 && read.unread == nil && read.Allow == nil && read.Rules == nil && read.Subnets == nil {
@@ -230,7 +228,7 @@ func (p *NetworkPolicy) UnmarshalJSON(data []byte) error {
 	return nil
 }
 
-// UnmarshalJSON reads what MarshalJSON of [NetworkPolicy] writes.
+// UnmarshalJSON decodes what MarshalJSON encodes.
 func (s *PolicySubnets) UnmarshalJSON(data []byte) error {
 	var read PolicySubnets
 	var err error
@@ -238,7 +236,7 @@ func (s *PolicySubnets) UnmarshalJSON(data []byte) error {
 	return store(s, read, err)
 }
 
-// MarshalJSON writes the ranges as the JavaScript SDK has them.
+// MarshalJSON encodes the ranges like the JavaScript SDK.
 func (s PolicySubnets) MarshalJSON() ([]byte, error) {
 	out := fields{}
 	putList(out, "allow", s.Allow)
@@ -246,7 +244,7 @@ func (s PolicySubnets) MarshalJSON() ([]byte, error) {
 	return json.Marshal(s.extra.into(out))
 }
 
-// UnmarshalJSON reads what MarshalJSON writes.
+// UnmarshalJSON decodes what MarshalJSON encodes.
 func (r *PolicyRule) UnmarshalJSON(data []byte) error {
 	var read PolicyRule
 	var err error
@@ -254,7 +252,7 @@ func (r *PolicyRule) UnmarshalJSON(data []byte) error {
 	return store(r, read, err)
 }
 
-// UnmarshalJSON reads what MarshalJSON writes.
+// UnmarshalJSON decodes what MarshalJSON encodes.
 func (t *PolicyTransform) UnmarshalJSON(data []byte) error {
 	var read PolicyTransform
 	var headers map[string]string
@@ -264,9 +262,9 @@ func (t *PolicyTransform) UnmarshalJSON(data []byte) error {
 	return store(t, read, err)
 }
 
-// UnmarshalJSON reads what MarshalJSON writes. A match in a form that is not
-// known is no error, so that every answer of the API can be read, but it can't
-// be written back.
+// UnmarshalJSON decodes what MarshalJSON encodes. A match in an unknown form is
+// not an error, so that every response of the API can be read, but it can't be
+// written back.
 func (m *PolicyMatch) UnmarshalJSON(data []byte) error {
 	var read PolicyMatch
 	if err := read.decode(data); err != nil {
@@ -283,7 +281,7 @@ func (m *PolicyMatch) decode(data []byte) (err error) {
 	return err
 }
 
-// UnmarshalJSON reads what MarshalJSON writes.
+// UnmarshalJSON decodes what MarshalJSON encodes.
 func (m *PolicyKeyValueMatcher) UnmarshalJSON(data []byte) error {
 	var read PolicyKeyValueMatcher
 	var err error
@@ -291,7 +289,7 @@ func (m *PolicyKeyValueMatcher) UnmarshalJSON(data []byte) error {
 	return store(m, read, err)
 }
 
-// UnmarshalJSON reads what MarshalJSON writes.
+// UnmarshalJSON decodes what MarshalJSON encodes.
 func (m *PolicyMatcher) UnmarshalJSON(data []byte) error {
 	var read PolicyMatcher
 	var err error
@@ -306,8 +304,8 @@ func store[T any](to *T, read T, err error) error {
 	return err
 }
 
-// decodeFields reads the fields of a JSON object that are known, by their exact
-// names, and returns the others. A known field that is null stays unset.
+// decodeFields decodes the known fields of a JSON object, by their exact names,
+// and returns the others. A known field that is null stays unset.
 func decodeFields(data []byte, known fields) (rawFields, error) {
 	var all rawFields
 	if err := json.Unmarshal(data, &all); err != nil {
@@ -335,8 +333,8 @@ func decodeFields(data []byte, known fields) (rawFields, error) {
 	return all, nil
 }
 
-// toWire checks the policy and returns what a request carries. It shares
-// nothing with p. The error names the rule.
+// toWire checks the policy and returns its request form, which shares nothing
+// with p. An error names the rule.
 func (p *NetworkPolicy) toWire() (any, error) {
 	if err := p.check(); err != nil {
 		return nil, err
@@ -439,7 +437,7 @@ func (r *PolicyRule) check(at string) error {
 	return r.Match.check(at + ".Match")
 }
 
-// kinds counts what the rule does; it has to be one thing.
+// kinds counts the actions of the rule, of which there must be one.
 func (r *PolicyRule) kinds() int {
 	n := 0
 	for _, set := range []bool{r.Transform != nil, r.ForwardURL != "", r.Response != nil} {
@@ -450,7 +448,8 @@ func (r *PolicyRule) kinds() int {
 	return n
 }
 
-// checkForwardURL keeps the URL out of the message: it may hold a password.
+// checkForwardURL keeps the URL out of the message, since it may contain a
+// password.
 func checkForwardURL(at, text string) error {
 	u, err := url.Parse(text)
 	switch {
@@ -540,9 +539,9 @@ func (m *PolicyMatcher) check(at string) error {
 	return nil
 }
 
-// networkPolicyFromWire turns the API's description of a policy into the public
-// one. The names of headers are known, their values are not. With rules, the
-// form is that of Rules, injections first.
+// networkPolicyFromWire converts the API's form of a policy to the public one.
+// The names of headers are known, their values are not. If there are rules, the
+// result has the form of Rules, with injections first.
 func networkPolicyFromWire(w *wire.NetworkPolicy) *NetworkPolicy {
 	switch {
 	case w == nil:

@@ -10,17 +10,18 @@ import (
 	"github.com/go-vercel/sandbox/internal/wire"
 )
 
-// PolicyResponse is an answer that the firewall gives itself: the request goes
-// nowhere. With a status like 403 it blocks what its rule matches.
+// PolicyResponse is a response that the firewall returns itself, without
+// sending the request. With a status such as 403 it blocks what its rule
+// matches.
 type PolicyResponse struct {
 	// StatusCode is from 200 to 599.
 	StatusCode int
-	// Headers are sent with the answer; Connection, Content-Length and
-	// Transfer-Encoding are the firewall's own. The program in the sandbox sees
-	// the values, so they are no place for secrets.
+	// Headers are sent with the response; Connection, Content-Length and
+	// Transfer-Encoding can't be set. The program in the sandbox sees the
+	// values, so they must not contain secrets.
 	Headers map[string]string
-	// Body needs a ContentType, and statuses 204, 205 and 304 have none. Nil
-	// sends none.
+	// Body requires a ContentType, and is not allowed with status 204, 205 or
+	// 304. Nil sends none.
 	Body        *string
 	ContentType string
 
@@ -41,10 +42,10 @@ func (r *PolicyResponse) encode(bool) any {
 	return r.extra.into(out)
 }
 
-// MarshalJSON writes the answer as the JavaScript SDK has it.
+// MarshalJSON encodes the response like the JavaScript SDK.
 func (r PolicyResponse) MarshalJSON() ([]byte, error) { return json.Marshal(r.encode(false)) }
 
-// UnmarshalJSON reads what MarshalJSON writes.
+// UnmarshalJSON decodes what MarshalJSON encodes.
 func (r *PolicyResponse) UnmarshalJSON(data []byte) error {
 	var read PolicyResponse
 	var err error

@@ -20,26 +20,27 @@ type Page[T any] struct {
 	// Next is the cursor of the next page, for the Cursor field of the listing's
 	// options. It is empty on the last page.
 	Next string
-	// Count is how many items the API says the page has.
+	// Count is the number of items on the page as reported by the API.
 	Count int
-	// fetch gets the page behind a cursor.
+	// fetch returns the page after a cursor.
 	fetch func(ctx context.Context, cursor string) (*Page[T], error)
 }
 
-// All iterates over the items of this page and of all that follow it, which are
-// fetched as they are needed: breaking out of the loop stops the requests. Each
-// range starts again at this page. An error is the last thing that is yielded.
+// All returns an iterator over the items of this page and all that follow it,
+// which are fetched as needed, one request each: breaking out of the loop stops
+// the requests. Each use of the iterator starts again at this page. An error is
+// yielded last.
 func (p *Page[T]) All(ctx context.Context) iter.Seq2[T, error] {
 	return items(p.Pages(ctx))
 }
 
-// Pages iterates over this page and all that follow it, as [Page.All] does over
-// their items.
+// Pages returns an iterator over this page and all that follow it, like
+// [Page.All].
 func (p *Page[T]) Pages(ctx context.Context) iter.Seq2[*Page[T], error] {
 	return pages(ctx, func() (*Page[T], error) { return p, nil })
 }
 
-// pages iterates from the page that first returns.
+// pages iterates from the page returned by first.
 func pages[T any](ctx context.Context, first func() (*Page[T], error)) iter.Seq2[*Page[T], error] {
 	return func(yield func(*Page[T], error) bool) {
 		page, err := first()
@@ -87,14 +88,14 @@ func items[T any](pages iter.Seq2[*Page[T], error]) iter.Seq2[T, error] {
 	}
 }
 
-// listAll iterates over all items from a first page on, which is fetched anew
-// by each range.
+// listAll iterates over all items from a first page, which is fetched by each
+// use of the iterator.
 func listAll[T any](ctx context.Context, first func() (*Page[T], error)) iter.Seq2[T, error] {
 	return items(pages(ctx, first))
 }
 
-// Collect returns everything that an iterator such as [List] yields. With an
-// error it also returns what came before it.
+// Collect returns everything that an iterator such as [List] yields. If there
+// is an error, it returns that along with the items before it.
 func Collect[T any](seq iter.Seq2[T, error]) ([]T, error) {
 	var all []T
 	for item, err := range seq {
@@ -106,7 +107,7 @@ func Collect[T any](seq iter.Seq2[T, error]) ([]T, error) {
 	return all, nil
 }
 
-// SortOrder is the direction of a listing.
+// SortOrder is the direction in which a listing is sorted.
 type SortOrder string
 
 // The directions of a listing.
@@ -115,40 +116,41 @@ const (
 	Descending SortOrder = "desc"
 )
 
-// SortBy is what sandboxes or drives are sorted by.
+// SortBy is the field that sandboxes or drives are sorted by.
 type SortBy string
 
-// What sandboxes and drives can be sorted by. The API may accept further values.
+// The fields that sandboxes and drives can be sorted by. The API may accept
+// others.
 const (
 	SortByCreatedAt       SortBy = "createdAt"
 	SortByName            SortBy = "name"
 	SortByStatusUpdatedAt SortBy = "statusUpdatedAt"
-	SortByUpdatedAt       SortBy = "updatedAt" // of drives only
+	SortByUpdatedAt       SortBy = "updatedAt" // for drives only
 )
 
-// ListOptions filters a listing of sandboxes. The zero value lists all in the
-// API's order.
+// ListOptions filters a listing of sandboxes. The zero value lists all of them
+// in the API's default order.
 type ListOptions struct {
-	// Limit is how many a page has, at most 50; zero means the API's default,
-	// which is 20.
+	// Limit is the maximum number of items per page, at most 50. Zero means the
+	// API's default, 20.
 	Limit int
 	// SortBy and SortOrder choose the order; empty means the API's default.
 	SortBy    SortBy
 	SortOrder SortOrder
-	// NamePrefix keeps those whose names begin with it. It needs an order by
-	// name, which an empty SortBy then is.
+	// NamePrefix selects sandboxes whose names begin with it. It requires
+	// SortByName, which is then the default for SortBy.
 	NamePrefix string
 	// Cursor continues a listing after the page whose Next it is.
 	Cursor string
-	// Tags keeps those that have this tag. The API filters by one at most.
+	// Tags selects sandboxes with this tag. The API filters by at most one.
 	Tags map[string]string
 }
 
-// ListSessionsOptions filters a listing of sessions. The zero value lists all
-// in the API's order.
+// ListSessionsOptions are the options of a listing of sessions. The zero value
+// lists all of them in the API's default order.
 type ListSessionsOptions struct {
-	// Limit is how many a page has, at most 50; zero means the API's default,
-	// which is 20.
+	// Limit is the maximum number of items per page, at most 50. Zero means the
+	// API's default, 20.
 	Limit int
 	// Cursor continues a listing after the page whose Next it is.
 	Cursor string
@@ -157,13 +159,13 @@ type ListSessionsOptions struct {
 }
 
 // ListSnapshotsOptions filters a listing of snapshots. The zero value lists all
-// in the API's order.
+// of them in the API's default order.
 type ListSnapshotsOptions struct {
-	// Name keeps those of the sandbox of that name. [Sandbox.ListSnapshots]
-	// sets it.
+	// Name selects the snapshots of the sandbox with that name.
+	// [Sandbox.ListSnapshots] sets it.
 	Name string
-	// Limit is how many a page has, at most 50; zero means the API's default,
-	// which is 20.
+	// Limit is the maximum number of items per page, at most 50. Zero means the
+	// API's default, 20.
 	Limit int
 	// Cursor continues a listing after the page whose Next it is.
 	Cursor string
@@ -171,10 +173,10 @@ type ListSnapshotsOptions struct {
 	SortOrder SortOrder
 }
 
-// listQuery is the query of every listing.
+// listQuery is the query of all listings.
 type listQuery struct {
 	Project    string    `url:"project,omitempty"`
-	ProjectID  string    `url:"projectId,omitempty"` // what listings of drives call it
+	ProjectID  string    `url:"projectId,omitempty"` // the name of project in listings of drives
 	SnapshotID string    `url:"snapshotId,omitempty"`
 	Name       string    `url:"name,omitempty"`
 	Limit      int       `url:"limit,omitempty"`
@@ -206,7 +208,7 @@ func (q listQuery) values() (url.Values, error) {
 	return query.Values(q)
 }
 
-// fetchPage gets one page of a listing.
+// fetchPage fetches one page of a listing.
 func fetchPage[A, T any](ctx context.Context, c *Client, op *api.Op, q listQuery, convert func(*A) ([]T, wire.Pagination)) (*Page[T], error) {
 	values, err := q.values()
 	if err != nil {
@@ -241,15 +243,16 @@ func convertAll[W, T any](ws []W, convert func(*W) T) []T {
 	return out
 }
 
-// List iterates over the project's sandboxes. Pages are fetched as they are
-// needed; each range starts anew, and breaking out of it stops the requests. An
-// error is the last thing that is yielded. A nil opts lists all.
+// List returns an iterator over the project's sandboxes. Pages are fetched as
+// needed, one request each; each use of the iterator starts over, and breaking
+// out of the loop stops the requests. An error is yielded last. A nil opts
+// lists all sandboxes.
 func (c *Client) List(ctx context.Context, opts *ListOptions) iter.Seq2[Info, error] {
 	return listAll(ctx, func() (*Page[Info], error) { return c.ListPage(ctx, opts) })
 }
 
-// ListPage returns one page of [Client.List], from which [Page.All] and
-// [Page.Pages] go on.
+// ListPage returns one page of [Client.List], which [Page.All] and [Page.Pages]
+// continue.
 func (c *Client) ListPage(ctx context.Context, opts *ListOptions) (*Page[Info], error) {
 	var o ListOptions
 	if opts != nil {
@@ -270,8 +273,8 @@ func (c *Client) ListPage(ctx context.Context, opts *ListOptions) (*Page[Info], 
 	})
 }
 
-// ListSnapshots iterates over the project's snapshots, as [Client.List] does
-// over sandboxes.
+// ListSnapshots returns an iterator over the project's snapshots, like
+// [Client.List] for sandboxes.
 func (c *Client) ListSnapshots(ctx context.Context, opts *ListSnapshotsOptions) iter.Seq2[SnapshotInfo, error] {
 	return listAll(ctx, func() (*Page[SnapshotInfo], error) { return c.ListSnapshotsPage(ctx, opts) })
 }
@@ -296,8 +299,8 @@ func listSnapshots(ctx context.Context, c *Client, project string, opts *ListSna
 	})
 }
 
-// ListSnapshots iterates over the sandbox's snapshots, as [Client.List] does
-// over sandboxes.
+// ListSnapshots returns an iterator over the sandbox's snapshots, like
+// [Client.List] for sandboxes.
 func (s *Sandbox) ListSnapshots(ctx context.Context, opts *ListSnapshotsOptions) iter.Seq2[SnapshotInfo, error] {
 	return listAll(ctx, func() (*Page[SnapshotInfo], error) { return s.ListSnapshotsPage(ctx, opts) })
 }
@@ -316,8 +319,8 @@ func (s *Sandbox) ListSnapshotsPage(ctx context.Context, opts *ListSnapshotsOpti
 	return listSnapshots(ctx, c, s.st.project, &o)
 }
 
-// ListSessions iterates over the sandbox's sessions, past and present, as
-// [Client.List] does over sandboxes.
+// ListSessions returns an iterator over the sandbox's sessions, past and
+// present, like [Client.List] for sandboxes.
 func (s *Sandbox) ListSessions(ctx context.Context, opts *ListSessionsOptions) iter.Seq2[SessionInfo, error] {
 	return listAll(ctx, func() (*Page[SessionInfo], error) { return s.ListSessionsPage(ctx, opts) })
 }

@@ -16,21 +16,21 @@ import (
 	"github.com/go-vercel/sandbox/internal/redact"
 )
 
-// WaitForPortOptions says what [Sandbox.WaitForPort] waits for. The zero value waits
-// for any answer of the server behind the port.
+// WaitForPortOptions are the options of [Sandbox.WaitForPort]. The zero value
+// waits for any response of the server behind the port.
 type WaitForPortOptions struct {
-	// Path is what is asked for; empty means "/". It may have a query.
+	// Path is the path to request, which may include a query. Empty means "/".
 	Path string
-	// Status is the status that is waited for. Zero means any, save 502, 503
-	// and 504, with which the platform's edge says that nothing listens yet.
+	// Status is the status to wait for. Zero means any except 502, 503 and 504,
+	// with which the platform's edge reports that nothing listens yet.
 	Status int
 	// Interval is the pause after the first attempt; it doubles up to
-	// MaxInterval. Zero means 100 ms and two seconds.
+	// MaxInterval. Zero means 100 ms and two seconds, respectively.
 	Interval, MaxInterval time.Duration
 	// AttemptTimeout limits one attempt. Zero means ten seconds.
 	AttemptTimeout time.Duration
-	// HTTPClient makes the requests, which carry no credentials of this
-	// package. Nil means one that follows no redirects.
+	// HTTPClient makes the requests, which carry none of this package's
+	// credentials. Nil means a client that does not follow redirects.
 	HTTPClient *http.Client
 }
 
@@ -45,7 +45,7 @@ func (o *WaitForPortOptions) withDefaults() (WaitForPortOptions, error) {
 		return w, err
 	}
 	if w.Status != 0 && (w.Status < 100 || w.Status > 999) {
-		return w, invalid("Status", "%d is no HTTP status", w.Status)
+		return w, invalid("Status", "%d is not an HTTP status", w.Status)
 	}
 	if w.Path == "" {
 		w.Path = "/"
@@ -68,18 +68,20 @@ func (o *WaitForPortOptions) withDefaults() (WaitForPortOptions, error) {
 	return w, nil
 }
 
-// sessionCheck is how often a wait for a port asks whether the session still
+// sessionCheck is how often a wait for a port checks that the session still
 // runs.
 const sessionCheck = 10 * time.Second
 
-// WaitForPort waits until the server behind an exposed port answers, and returns
-// the port's public address, as [Sandbox.Domain] does. A nil opts waits for any
-// answer. A port that is not exposed is a [*NoRouteError] at once. When ctx
-// ends, the error unwraps to the context's and says why the last attempt failed;
-// without a deadline in ctx the wait goes on for as long as the session runs.
+// WaitForPort waits until the server behind an exposed port responds, and
+// returns the port's public address like [Sandbox.Domain]. A nil opts waits for
+// any response. If the port is not exposed, the error is a [*NoRouteError]. If
+// ctx ends, the error wraps the context's and includes why the last attempt
+// failed; without a deadline, WaitForPort waits for as long as the session
+// runs.
 //
-// A sandbox that is stopped is not resumed, since its servers would not be
-// running: the error matches [ErrStopped].
+// Its requests go to the server; the API is asked every ten seconds whether the
+// session still runs. A stopped sandbox is not resumed, since its servers would
+// not be running: the error matches [ErrStopped].
 func (s *Sandbox) WaitForPort(ctx context.Context, port int, opts *WaitForPortOptions) (string, error) {
 	o, err := opts.withDefaults()
 	if err != nil {
@@ -107,7 +109,8 @@ func (s *Sandbox) WaitForPort(ctx context.Context, port int, opts *WaitForPortOp
 		if err == nil {
 			return address, nil
 		}
-		// An attempt that the end of ctx cut short says less than the one before.
+		// An attempt that was cut short by the end of ctx says less than the
+		// one before.
 		if reason == nil || ctx.Err() == nil {
 			reason = err
 		}
@@ -129,7 +132,7 @@ func (s *Sandbox) WaitForPort(ctx context.Context, port int, opts *WaitForPortOp
 	}
 }
 
-// attempt makes one request and returns nil if it had the wanted answer.
+// attempt makes one request and returns nil if it received the wanted response.
 func (o *WaitForPortOptions) attempt(ctx context.Context, address string) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, o.AttemptTimeout, fmt.Errorf("no answer within %v", o.AttemptTimeout))
 	defer cancel()
@@ -137,7 +140,7 @@ func (o *WaitForPortOptions) attempt(ctx context.Context, address string) error 
 	if err != nil {
 		return err
 	}
-	req.Close = true // the next attempt may have another server to talk to
+	req.Close = true // the next attempt may reach another server
 	resp, err := o.HTTPClient.Do(req)
 	if err != nil {
 		if cause := context.Cause(ctx); cause != nil {
@@ -149,7 +152,7 @@ func (o *WaitForPortOptions) attempt(ctx context.Context, address string) error 
 		return err
 	}
 	defer resp.Body.Close()
-	// The first bytes tell the edge's error from one of the server.
+	// The beginning tells an error of the edge from one of the server.
 	text, _ := io.ReadAll(io.LimitReader(resp.Body, 512))
 	if code := edgeCode(resp, string(text)); code != "" {
 		return edgeError{resp.StatusCode, code}
@@ -165,15 +168,15 @@ func (o *WaitForPortOptions) attempt(ctx context.Context, address string) error 
 	return nil
 }
 
-// notTheServers are statuses by which whatever stands before a server says that
-// it is not there: proxies, and the platform's edge for a session that is over
-// (410) or on its way out (422). A server that answers with one of them by itself
-// is waited for by [WaitForPortOptions].Status.
+// notTheServers are statuses with which something in front of a server says
+// that the server is not there: proxies, and the platform's edge for a session
+// that has ended (410) or is ending (422). For a server that itself responds
+// with one of them, set [WaitForPortOptions].Status.
 var notTheServers = []int{
 	http.StatusBadGateway, http.StatusServiceUnavailable, http.StatusGatewayTimeout, http.StatusGone, http.StatusUnprocessableEntity,
 }
 
-// edgeError is an answer that the platform's edge gives in the place of a server.
+// edgeError is a response of the platform's edge in place of the server's.
 type edgeError struct {
 	status int
 	code   string
@@ -183,13 +186,13 @@ func (e edgeError) Error() string {
 	return fmt.Sprintf("status %d of the platform: %s", e.status, e.code)
 }
 
-// edgeCodes are the documented reasons of such answers but the usual one, that
-// nothing listens yet.
+// edgeCodes are the documented reasons of such responses, except the usual one,
+// that nothing listens yet.
 var edgeCodes = []string{"SANDBOX_STOPPED", "SANDBOX_STOPPING", "SANDBOX_SNAPSHOTTING", "SANDBOX_NOT_FOUND"}
 
-// edgeCode returns the edge's reason for an answer, from its header or its page,
-// and "" for an answer of a server. Only statuses that the edge gives are looked
-// at: a server's page may speak of anything.
+// edgeCode returns the edge's reason for a response, from its header or its
+// page, and "" for a response of a server. Only statuses that the edge uses are
+// considered, since a server's page may contain anything.
 func edgeCode(resp *http.Response, text string) string {
 	switch resp.StatusCode {
 	case http.StatusNotFound, http.StatusGone, http.StatusUnprocessableEntity:
@@ -224,8 +227,8 @@ type notRunningError struct {
 func (e notRunningError) Error() string        { return fmt.Sprintf("session %s is %s", e.id, e.status) }
 func (e notRunningError) Is(target error) bool { return target == ErrStopped }
 
-// stillRuns asks the API whether the current session runs or is about to. A
-// failure to ask is not an answer.
+// stillRuns asks the API whether the current session runs or is starting. A
+// failure to ask is ignored.
 func (s *Sandbox) stillRuns(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, sessionCheck/2)
 	defer cancel()
@@ -240,18 +243,18 @@ func (s *Sandbox) stillRuns(ctx context.Context) error {
 	return nil
 }
 
-// maxWaitLine is how much of a line is looked at by WaitForLog.
+// maxWaitLine is how much of a line WaitForLog examines.
 const maxWaitLine = 64 << 10
 
-// WaitForLog waits for a line of the command's output that matches a pattern and
-// returns it, without the newline. It begins with the output's first line, so
-// that nothing is missed however late it is called. Standard output and standard
-// error are looked at as lines of their own. Of a line that is longer than
-// 64 KiB only the beginning is looked at.
+// WaitForLog waits for a line of the command's output that matches pattern and
+// returns it, without the newline. It reads the output from its start, so that
+// nothing is missed however late it is called. Standard output and standard
+// error are split into lines separately. Only the first 64 KiB of a line are
+// examined.
 //
-// When the command ends without such a line the error says so, with its exit
-// code and the last line. When ctx ends the error unwraps to the context's. The
-// command goes on in any case.
+// If the command ends without such a line, the error includes its exit code and
+// last line. If ctx ends, the error wraps the context's. The command continues
+// in either case.
 func (c *Command) WaitForLog(ctx context.Context, pattern *regexp.Regexp) (string, error) {
 	if pattern == nil {
 		return "", invalid("pattern", "is nil")

@@ -19,23 +19,23 @@ import (
 )
 
 const (
-	// startGrace is how long the answer to a start is waited for after the
-	// context has ended: a command that did start can then be killed.
+	// startGrace is how long the response to a start is waited for after the
+	// context has ended, so that a command that did start can be killed.
 	startGrace = 3 * time.Second
-	// cancelGrace is how long the end of a cancelled command is waited for.
+	// cancelGrace is how long a canceled command is waited for.
 	cancelGrace = 30 * time.Second
 	// killTimeout is how long the request to kill a command may take.
 	killTimeout = 5 * time.Second
-	// brokenPipe is the signal of a write that nobody reads.
+	// brokenPipe is SIGPIPE, the signal of a write that nobody reads.
 	brokenPipe Signal = 13
-	// termAfter and killAfter are how long a command may go on writing what
-	// nobody reads after that signal, before it is told to end, and is ended.
+	// termAfter and killAfter are how long after SIGPIPE a command that keeps
+	// writing is sent SIGTERM and SIGKILL.
 	termAfter, killAfter = time.Second, 5 * time.Second
 )
 
 var errDropped = errors.New("exec: killed before its standard input came to an end")
 
-// execRun is a Cmd that was started. One goroutine, supervise, sees it to its
+// execRun is a Cmd that was started. One goroutine, supervise, runs until its
 // end.
 type execRun struct {
 	ctx     context.Context // the Cmd's
@@ -46,43 +46,43 @@ type execRun struct {
 	// stdout and stderr are nil for output that nobody wants.
 	stdout, stderr io.Writer
 	pipes          []*pipe
-	// detached: nobody wants the output, and what there is of it may be long.
+	// detached is set if nobody wants the output, which may be large.
 	detached  bool
-	stdin     io.Reader // is copied while the command runs; nil for none
+	stdin     io.Reader // copied while the command runs; nil for none
 	stdinPipe *pipe
 	cancel    func() error
 	waitDelay time.Duration
 
-	// live is the context of all requests, which abandon ends: that of the Cmd
-	// ends the command instead.
+	// live is the context of all requests, canceled by abandon: the context of
+	// the Cmd ends the command instead.
 	live    context.Context
 	abandon context.CancelFunc
 
-	inputCtx            context.Context // ends when the input is not waited for any more
+	inputCtx            context.Context // ends when the input is no longer waited for
 	stopWaitingForInput context.CancelFunc
 
 	mu      sync.Mutex
 	remote  *Command // nil until the command has begun
-	dropped bool     // killed before that
+	dropped bool     // killed before it began
 	state   *ProcessState
 
 	signals sync.WaitGroup // requests of unread
 	stream  *follower      // the output from the start on; nil for none yet
-	waiting chan struct{}  // closed when somebody waits
-	exited  chan struct{}  // closed when the end of the command is known, or will not be
+	waiting chan struct{}  // closed by Wait
+	exited  chan struct{}  // closed when the end of the command is known, or never will be
 	exit    sync.Once
-	done    chan struct{} // closed when there is nothing more to do; then:
+	done    chan struct{} // closed at the end; then:
 	err     error
 }
 
-// Start starts the command and returns while it runs. After a Start that
-// succeeded, [Cmd.Wait] has to be called. A program that the sandbox does not
-// have is an [*exec.Error] over [exec.ErrNotFound], and a missing Dir matches
-// [fs.ErrNotExist].
+// Start starts the command but does not wait for it to end. After a successful
+// call to Start, [Cmd.Wait] must be called. If the sandbox does not have the
+// program, the error is an [*exec.Error] that wraps [exec.ErrNotFound]; if Dir
+// does not exist, it matches [fs.ErrNotExist].
 //
-// The start is one request, and its answer is the output as well, which Wait
-// goes on reading. When the context ends meanwhile, Start returns after at most
-// five seconds: a command that has started all the same is killed.
+// It makes one request, whose response is also the output that Wait continues
+// to read. If the context ends meanwhile, Start returns within five seconds,
+// and a command that did start is killed.
 func (c *Cmd) Start() error {
 	if c.started.Swap(true) {
 		return errors.New("exec: already started")
@@ -136,8 +136,8 @@ func (c *Cmd) start() error {
 		err = r.launch(in)
 	}
 	if e, ok := errors.AsType[*APIError](err); ok && !known && e.noStdin() {
-		// Neither the service nor its sandboxes have always known of an input
-		// that is written to. The whole of it goes before the command then.
+		// Older services and sandboxes do not support input to running
+		// commands. The whole input is sent before the command then.
 		r.stdin, r.options.AttachStdin = nil, false
 		go func() {
 			in, err := spool(r.inputCtx, c.Stdin)
@@ -167,7 +167,7 @@ func (c *Cmd) start() error {
 }
 
 // noStdin reports whether a command was refused because the service does not
-// know of an input that is written to.
+// support input to running commands.
 func (e *APIError) noStdin() bool {
 	return e.Status == http.StatusBadRequest && strings.Contains(e.Message, "attachStdin")
 }
@@ -180,8 +180,8 @@ func (r *execRun) command() *Command {
 
 // launch asks the API to start the command.
 func (r *execRun) launch(in *input) error {
-	// The request is not broken off with the context: nobody would know then
-	// whether there is a command to kill.
+	// The request is not canceled with the context, since it would then be
+	// unknown whether there is a command to kill.
 	var late *time.Timer
 	var mu sync.Mutex
 	started := false
@@ -230,7 +230,7 @@ func (r *execRun) launch(in *input) error {
 	return nil
 }
 
-// execError gives a missing program the error that it has in os/exec.
+// execError returns the error of package exec for a missing program.
 func execError(name string, err error) error {
 	if e, ok := errors.AsType[*APIError](err); ok && e.noProgram() {
 		return &exec.Error{Name: name, Err: notFoundError{e}}
@@ -238,13 +238,13 @@ func execError(name string, err error) error {
 	return err
 }
 
-// notFoundError reads as exec.ErrNotFound and unwraps to what the API said.
+// notFoundError matches exec.ErrNotFound and wraps the API's error.
 type notFoundError struct{ api *APIError }
 
 func (e notFoundError) Error() string   { return exec.ErrNotFound.Error() }
 func (e notFoundError) Unwrap() []error { return []error{exec.ErrNotFound, e.api} }
 
-// notStarted ends a run whose command did not begin.
+// notStarted ends a run whose command did not start.
 func (r *execRun) notStarted(err error) {
 	r.mu.Lock()
 	if r.dropped && r.ctx.Err() == nil {
@@ -258,7 +258,7 @@ func (r *execRun) notStarted(err error) {
 	close(r.done)
 }
 
-// supervise copies the output and the input, waits for the command's end and
+// supervise copies the output and the input, waits for the command to end, and
 // calls Cancel.
 func (r *execRun) supervise() {
 	defer r.signals.Wait()
@@ -274,7 +274,7 @@ func (r *execRun) supervise() {
 		close(now)
 		watch = now
 	} else if len(r.pipes) == 0 {
-		watch = nil // nothing holds up the output, whose end is the command's
+		watch = nil // nothing delays the output, which ends with the command
 	}
 	ended := make(chan *wire.Command, 1)
 
@@ -299,7 +299,7 @@ func (r *execRun) supervise() {
 			r.setEnd(res.end)
 			r.exit.Do(func() { close(r.exited) })
 			r.endPipes()
-			stopFeeding() // what is not delivered by now never is
+			stopFeeding() // what is not delivered by now never will be
 			if r.stdinPipe != nil {
 				_ = r.stdinPipe.Close()
 			}
@@ -312,13 +312,14 @@ func (r *execRun) supervise() {
 		case inErr = <-fed:
 			fed = nil
 			if _, lost := errors.AsType[*inputError](inErr); lost && copying != nil {
-				// The command would wait for the rest for ever.
+				// Otherwise the command would wait forever for the rest.
 				killing.Go(func() { _ = r.signal(r.live, SIGKILL) })
 			}
 		case <-watch:
 			watch = nil
 			go func() {
-				// When that fails the end of the output has to tell.
+				// If this fails, the end of the output has to show how it
+				// ended.
 				if data, err := r.waitEnd(r.live); err == nil {
 					ended <- data
 				}
@@ -352,7 +353,7 @@ func (r *execRun) supervise() {
 			cancelled = nil
 			watchErr = r.cancelError(err)
 			if _, silent := errors.AsType[*RequestError](err); silent && r.waitDelay == 0 {
-				r.abandon() // the API that does not answer will not tell the end either
+				r.abandon() // an API that does not respond will not report the end either
 			}
 		case <-timer:
 			timer, overrun = nil, true
@@ -365,8 +366,8 @@ func (r *execRun) supervise() {
 				r.abandon()
 				continue
 			}
-			// A command that did not heed Cancel is killed, and given up if it
-			// does not end even then.
+			// A command that ignores Cancel is killed, and abandoned if it does
+			// not end even then.
 			killed = true
 			killing.Go(func() { _ = r.signal(r.live, SIGKILL) })
 			timer = time.After(killTimeout)
@@ -379,7 +380,8 @@ func (r *execRun) supervise() {
 	r.finish(res, inErr, watchErr, overrun)
 }
 
-// cancelError is what Wait returns of a command that Cancel was called for.
+// cancelError returns the error of Wait for a command that Cancel was called
+// for.
 func (r *execRun) cancelError(err error) error {
 	switch _, silent := errors.AsType[*RequestError](err); {
 	case err == nil:
@@ -392,7 +394,7 @@ func (r *execRun) cancelError(err error) error {
 	return errCancelling(err)
 }
 
-// setEnd records how the command ended; nil is not known.
+// setEnd records how the command ended; nil means unknown.
 func (r *execRun) setEnd(data *wire.Command) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -418,14 +420,14 @@ func (r *execRun) closePipes() {
 	}
 }
 
-// endPipes tells the readers that no more will come.
+// endPipes signals the end of the data to readers.
 func (r *execRun) endPipes() {
 	for _, p := range r.pipes {
 		p.end()
 	}
 }
 
-// finish works out what Wait returns.
+// finish determines what Wait returns.
 func (r *execRun) finish(res copied, inErr, watchErr error, overrun bool) {
 	if r.live.Err() != nil {
 		res.stream = nil
@@ -464,16 +466,17 @@ func (r *execRun) finish(res copied, inErr, watchErr error, overrun bool) {
 // Process is a command that a [Cmd] has started. It is safe for concurrent use.
 type Process struct{ run *execRun }
 
-// Command returns the command as the API knows it. It is nil as long as the
-// command has not begun because its standard input has not come to its end.
+// Command returns the command as the API knows it. It returns nil until the
+// command has begun, which can take until the end of its standard input; see
+// [Cmd].
 func (p *Process) Command() *Command { return p.run.command() }
 
-// Kill ends the command at once. It does not wait for that. For a command that
-// is known to have ended it returns [os.ErrProcessDone].
+// Kill ends the command. It does not wait for the command to end. If the
+// command is known to have ended, it returns [os.ErrProcessDone].
 func (p *Process) Kill() error { return p.Signal(SIGKILL) }
 
-// Signal sends a signal: a [Signal], [os.Interrupt], [os.Kill] or one of package
-// syscall.
+// Signal sends a signal: a [Signal], [os.Interrupt], [os.Kill] or one of
+// package syscall.
 func (p *Process) Signal(sig os.Signal) error {
 	n, err := linuxSignal(sig)
 	if err != nil {
@@ -482,14 +485,14 @@ func (p *Process) Signal(sig os.Signal) error {
 	return p.run.signal(context.WithoutCancel(p.run.ctx), n)
 }
 
-// ProcessState tells how a command ended.
+// ProcessState describes how a command ended.
 type ProcessState struct {
 	code     int
 	duration time.Duration
 }
 
-// ExitCode returns the exit code: 128 plus the signal's number when a signal
-// ended the command, and -1 for a nil state, of a command that has not ended.
+// ExitCode returns the exit code: 128 plus the signal's number if the command
+// was ended by a signal, and -1 if p is nil because the command has not ended.
 func (p *ProcessState) ExitCode() int {
 	if p == nil {
 		return -1
@@ -503,7 +506,7 @@ func (p *ProcessState) Success() bool { return p.ExitCode() == 0 }
 // Exited reports whether the command has ended.
 func (p *ProcessState) Exited() bool { return p != nil }
 
-// Duration returns how long the command ran; 0 when the API did not say.
+// Duration returns how long the command ran; zero if the API did not report it.
 func (p *ProcessState) Duration() time.Duration {
 	if p == nil {
 		return 0
@@ -511,7 +514,7 @@ func (p *ProcessState) Duration() time.Duration {
 	return p.duration
 }
 
-// String describes the state as that of package os does: "exit status 3".
+// String describes the state like package os: "exit status 3".
 func (p *ProcessState) String() string {
 	if p == nil {
 		return "<nil>"
@@ -519,16 +522,16 @@ func (p *ProcessState) String() string {
 	return "exit status " + strconv.Itoa(p.code)
 }
 
-// ExitError reports a command that ended with an exit code other than zero.
+// ExitError reports an unsuccessful exit of a command.
 type ExitError struct {
 	*ProcessState
-	// Stderr holds standard error of a command run by [Cmd.Output] if it was
-	// not collected otherwise: all of it, or if it is long its first and last
+	// Stderr holds the standard error of a command run by [Cmd.Output], if it
+	// was not otherwise collected. Long output is reduced to its first and last
 	// 32 KiB.
 	Stderr []byte
 }
 
-// Error is "exit status 3".
+// Error returns a description such as "exit status 3".
 func (e *ExitError) Error() string { return e.ProcessState.String() }
 
 func linuxSignal(sig os.Signal) (Signal, error) {
@@ -543,22 +546,23 @@ func linuxSignal(sig os.Signal) (Signal, error) {
 	if s, ok := sig.(Signal); ok {
 		return s, nil
 	}
-	// The numbers of other systems differ; the names of those that the API
-	// knows do not.
+	// The numbers differ on other systems, but not the names of the signals
+	// that the API knows.
 	if s, ok := signalTexts[sig.String()]; ok {
 		return s, nil
 	}
 	return 0, invalid("sig", "%v is not known; use a Signal of this package", sig)
 }
 
-// signalTexts is what package syscall calls the signals on Unix systems.
+// signalTexts maps package syscall's names of signals on Unix systems.
 var signalTexts = map[string]Signal{
 	"hangup": SIGHUP, "interrupt": SIGINT, "quit": SIGQUIT, "killed": SIGKILL, "terminated": SIGTERM,
 	"continued": SIGCONT, "stopped (signal)": SIGSTOP, "suspended (signal)": SIGSTOP,
 	"user defined signal 1": 10, "user defined signal 2": 12, "alarm clock": 14,
 }
 
-// signal sends a signal to the command. One that has not begun does not begin.
+// signal sends a signal to the command. A command that has not begun is not
+// started.
 func (r *execRun) signal(ctx context.Context, sig Signal) error {
 	r.mu.Lock()
 	cmd, ended := r.remote, r.state != nil

@@ -14,27 +14,29 @@ import (
 )
 
 const (
-	// pollInterval is the pause between looks at a session that is on its way
-	// from one state to another.
+	// pollInterval is the pause between checks of a session that is changing
+	// its state.
 	pollInterval = 500 * time.Millisecond
-	// resumeTimeout ends a resume that does not come to an end, hook included,
-	// so that its waiters do not wait for ever.
+	// resumeTimeout ends a resume that does not finish, including its hook, so
+	// that callers do not wait forever.
 	resumeTimeout = 10 * time.Minute
-	// hookGrace is how long a hook may take to heed the end of its context.
+	// hookGrace is how long a hook may take to return after its context has
+	// ended.
 	hookGrace = time.Second
 )
 
 var (
-	errNoSession   = errors.New("the answer does not name a session")
+	errNoSession   = errors.New("the response does not name a session")
 	errResumeStuck = fmt.Errorf("not done after %v: its OnResume hook has not returned; in a hook, use the handle and the context that it is given", resumeTimeout)
 	errHookLeft    = errors.New("the hook ended its goroutine instead of returning")
 )
 
-// Resume starts a session unless one is running, waits until it is ready and has
-// the OnResume hook run. Other calls do so by themselves when they find the
-// sandbox stopped; Resume is for programs that need it awake first, to wait for a
-// port or to read [Sandbox.Status]. A sandbox whose files are gone matches
-// [ErrSnapshotNotFound]. It costs one request, and a machine from then on.
+// Resume starts a session unless one is running, waits until it is ready and
+// calls the OnResume hook. Other calls resume a stopped sandbox by themselves;
+// Resume is for programs that need it running first, to wait for a port or to
+// read [Sandbox.Status]. If the sandbox's files are gone, the error matches
+// [ErrSnapshotNotFound]. It makes one request, and more while a session starts,
+// and may start a machine.
 func (s *Sandbox) Resume(ctx context.Context) error {
 	if _, err := s.client(); err != nil {
 		return err
@@ -46,14 +48,14 @@ func (s *Sandbox) Resume(ctx context.Context) error {
 	return session.waitReady(ctx)
 }
 
-// maxResumes is how often one call has the sandbox resumed, as the official client
-// does: sessions may be stopped by others as fast as they are started.
+// maxResumes is how often one call resumes the sandbox, as in the official
+// client: others may stop sessions as fast as they are started.
 const maxResumes = 1
 
-// withResume performs fn on the current session, after a hook that is running.
-// When the API refuses fn's request because the session is stopped or stopping,
-// the sandbox is resumed and fn performed once more; that is safe because the
-// API refused before it acted.
+// withResume calls fn with the current session, after a running hook has
+// finished. If the API refuses fn's request because the session is stopped or
+// stopping, the sandbox is resumed and fn called once more; that is safe
+// because the API refused before the request had any effect.
 func withResume[T any](ctx context.Context, s *Sandbox, fn func(*Session) (T, error)) (T, error) {
 	var zero T
 	if _, err := s.client(); err != nil {
@@ -78,8 +80,8 @@ func withResume[T any](ctx context.Context, s *Sandbox, fn func(*Session) (T, er
 	}
 }
 
-// ready returns the session to use: the current one, or, while a hook runs for
-// it or has failed, the one that there is when a hook has succeeded.
+// ready returns the session to use: the current one or, while its hook runs or
+// has failed, the one after a hook has succeeded.
 func (s *Sandbox) ready(ctx context.Context) (*Session, error) {
 	s.st.mu.Lock()
 	cur, calm := s.st.current, s.st.resuming == nil && !s.st.hookDue
@@ -90,8 +92,8 @@ func (s *Sandbox) ready(ctx context.Context) (*Session, error) {
 	return s.resume(ctx, nil, nil)
 }
 
-// sessionToLookAt returns the session whose commands are looked up, without
-// starting any.
+// sessionToLookAt returns the session whose commands are looked up. It starts
+// none.
 func (s *Sandbox) sessionToLookAt(ctx context.Context) (*Session, error) {
 	if _, err := s.client(); err != nil {
 		return nil, err
@@ -108,8 +110,8 @@ func (s *Sandbox) sessionToLookAt(ctx context.Context) (*Session, error) {
 	return nil, fmt.Errorf("sandbox: %q: %w", s.Name(), ErrStopped)
 }
 
-// lookAt performs a look on the current session. One that has stopped is not
-// started again for it; but another client may have started the next one.
+// lookAt calls fn with the current session. A session that has stopped is not
+// started again for it, but another client may have started the next one.
 func lookAt[T any](ctx context.Context, s *Sandbox, fn func(*Session) (T, error)) (T, error) {
 	cur, err := s.sessionToLookAt(ctx)
 	if err != nil {
@@ -131,7 +133,7 @@ func withResumeDo(ctx context.Context, s *Sandbox, fn func(*Session) error) erro
 	return err
 }
 
-// resumeCall is a resume that several callers wait for.
+// resumeCall is a resume that several callers may wait for.
 type resumeCall struct {
 	done    chan struct{}
 	session *Session
@@ -141,14 +143,14 @@ type resumeCall struct {
 	cancel  context.CancelFunc
 }
 
-// hookRun is one run of a hook. While it lasts, calls made by the hook do not
+// hookRun is one run of a hook. Until it is over, calls made by the hook do not
 // wait for the resume that the hook is part of.
 type hookRun struct{ over atomic.Bool }
 
 type hookKey struct{ st *sandboxState }
 
-// inHook reports whether a call comes from a hook that is running for this
-// sandbox: by the handle that the hook was given or by its context.
+// inHook reports whether a call comes from a running hook of this sandbox: by
+// the handle that the hook received, or by its context.
 func (s *Sandbox) inHook(ctx context.Context) bool {
 	if s.hook != nil && !s.hook.over.Load() {
 		return true
@@ -158,8 +160,8 @@ func (s *Sandbox) inHook(ctx context.Context) bool {
 }
 
 // resume returns a session to use instead of stale, which the API refused with
-// cause. Callers that come at the same time share one resume, which goes on for
-// as long as any of them waits for it.
+// cause. Concurrent callers share one resume, which continues for as long as
+// any of them waits for it.
 func (s *Sandbox) resume(ctx context.Context, stale *Session, cause *APIError) (*Session, error) {
 	if s.inHook(ctx) {
 		// Waiting for the resume that this call is part of would never end.
@@ -171,14 +173,14 @@ func (s *Sandbox) resume(ctx context.Context, stale *Session, cause *APIError) (
 	}
 	session, joined, err := s.share(ctx, stale, cause)
 	if err == nil && joined && session == stale {
-		// The resume that was under way ended with the very session that has
+		// The resume that was in progress ended with the very session that has
 		// refused this call since.
 		session, _, err = s.share(ctx, stale, cause)
 	}
 	return session, err
 }
 
-// share waits for the resume that is under way, which it reports, or begins one.
+// share waits for the resume in progress, which it reports, or begins one.
 func (s *Sandbox) share(ctx context.Context, stale *Session, cause *APIError) (session *Session, joined bool, err error) {
 	st := s.st
 	st.mu.Lock()
@@ -186,7 +188,7 @@ func (s *Sandbox) share(ctx context.Context, stale *Session, cause *APIError) (s
 	joined = call != nil
 	if call == nil {
 		if st.current != nil && st.current != stale && !st.hookDue {
-			// The refusal is older than the session that there is now.
+			// The refusal is older than the current session.
 			defer st.mu.Unlock()
 			return st.current, false, nil
 		}
@@ -204,8 +206,8 @@ func (s *Sandbox) share(ctx context.Context, stale *Session, cause *APIError) (s
 	select {
 	case <-call.done:
 	case <-call.ctx.Done():
-		// It is over, or it would have to be: a hook that does not heed its
-		// context may never return, as one that waits for its own resume.
+		// It is over, or should be: a hook that ignores its context may never
+		// return, such as one that waits for its own resume.
 		select {
 		case <-call.done:
 		case <-time.After(hookGrace):
@@ -232,8 +234,8 @@ func (s *Sandbox) share(ctx context.Context, stale *Session, cause *APIError) (s
 	return call.session, joined, call.err
 }
 
-// runResume performs a shared resume: it starts a session in place of stale, and
-// runs the hook, if a session was started or an earlier run has failed.
+// runResume performs a shared resume: it starts a session in place of stale,
+// and calls the hook if a session was started or an earlier run has failed.
 func (s *Sandbox) runResume(call *resumeCall, stale *Session, cause *APIError) {
 	call.err = fmt.Errorf("sandbox: OnResume of %q: %w", s.Name(), errHookLeft)
 	defer func() {
@@ -264,23 +266,23 @@ func (s *Sandbox) runResume(call *resumeCall, stale *Session, cause *APIError) {
 			return
 		}
 		s.setHookDue(false)
-		// The hook may have met a stopped session itself.
+		// The hook itself may have found the session stopped.
 		session = s.CurrentSession()
 	}
 	call.session, call.err = session, nil
 }
 
-// setHookDue notes whether OnResume has to run before the next call. One that
-// failed stays due, unless the session that it was for is gone.
+// setHookDue records whether OnResume must run before the next call. A hook
+// that failed stays due until the session that it was for is gone.
 func (s *Sandbox) setHookDue(due bool) {
 	s.st.mu.Lock()
 	defer s.st.mu.Unlock()
 	s.st.hookDue = due && s.st.onResume != nil
 }
 
-// startSession asks the API for a running session. A session that is on its way
-// out is waited for first: the API starts no other one before. It reports
-// whether a session was started.
+// startSession asks the API for a running session, and reports whether one was
+// started. A session that is ending is waited for first, since the API starts
+// no other one before.
 func (s *Sandbox) startSession(ctx context.Context, stale *Session, cause *APIError) (*Session, bool, error) {
 	c, err := s.client()
 	if err != nil {
@@ -299,12 +301,12 @@ func (s *Sandbox) startSession(ctx context.Context, stale *Session, cause *APIEr
 	if session == nil {
 		return nil, false, &APIError{Operation: api.GetSandbox.Name, Status: http.StatusOK, SandboxName: s.Name(), Err: errNoSession}
 	}
-	// When an answer was lost, the session that it told of is taken for ours.
+	// If a response was lost, the session that it started is taken for ours.
 	return session, answer.Resumed || req.Uncertain && session != stale, nil
 }
 
-// resumedFor runs OnResume for a handle that Get has made, if a session was
-// started, or if the hook of an earlier Get has failed for this session.
+// resumedFor calls OnResume for a handle made by Get, if a session was started,
+// or if the hook of an earlier Get failed for this session.
 func (s *Sandbox) resumedFor(ctx context.Context, resumed bool) (*Sandbox, error) {
 	c, cur := s.st.client, s.CurrentSession()
 	if s.st.onResume == nil || cur == nil {
@@ -320,11 +322,11 @@ func (s *Sandbox) resumedFor(ctx context.Context, resumed bool) (*Sandbox, error
 	return s, nil
 }
 
-// runHook calls a hook with a handle and a context by which its calls are known
-// as its own.
+// runHook calls a hook with a handle and a context that identify the hook's own
+// calls.
 func (s *Sandbox) runHook(ctx context.Context, hook Hook, what string) (err error) {
 	run := &hookRun{}
-	// The context has to outlive the hook, for what the hook has started. While
+	// The context must outlive the hook, for what the hook has started. While
 	// the hook runs, it ends with the caller's.
 	lasting, end := context.WithCancelCause(context.WithoutCancel(ctx))
 	stop := context.AfterFunc(ctx, func() { end(api.ContextError(ctx)) })
@@ -342,8 +344,8 @@ func (s *Sandbox) runHook(ctx context.Context, hook Hook, what string) (err erro
 	return err
 }
 
-// poll waits until the session has left the given states. The state that is
-// known may be old, so the API is always asked.
+// poll waits until the session has left the given states. It always asks the
+// API, since the known state may be old.
 func (s *Session) poll(ctx context.Context, states ...Status) error {
 	c, err := s.client()
 	if err != nil {
@@ -362,7 +364,7 @@ func (s *Session) poll(ctx context.Context, states ...Status) error {
 	}
 }
 
-// waitReady waits for a session that is being started.
+// waitReady waits for a session that is starting.
 func (s *Session) waitReady(ctx context.Context) error {
 	if s.Status() != StatusPending {
 		return nil
@@ -376,11 +378,12 @@ func (s *Session) waitReady(ctx context.Context) error {
 	return nil
 }
 
-// memo keeps the first result of a question that is asked by several goroutines.
-// A failure is not kept: the next one asks again. The zero value is ready.
+// memo caches the first result of a question that several goroutines ask. A
+// failure is not cached: the next caller asks again. The zero value is ready to
+// use.
 type memo[T any] struct {
 	once sync.Once
-	turn chan struct{} // held by the one who asks
+	turn chan struct{} // held by the caller that asks
 	have bool
 	val  T
 }

@@ -13,44 +13,48 @@ import (
 	"github.com/go-vercel/sandbox/internal/wire"
 )
 
-// CommandOptions says how a command is run. The zero value runs it as the
-// sandbox's user in the session's directory.
+// CommandOptions are the options of a command. The zero value runs it as the
+// sandbox's user in the session's working directory.
 type CommandOptions struct {
-	// Cwd is the directory to start in; empty means the session's.
+	// Cwd is the working directory; empty means the session's.
 	Cwd string
 	// Env is added to the sandbox's environment. Values are never shown in
 	// errors or logs.
 	Env Env
 	// Sudo runs the command as root.
 	Sudo bool
-	// Timeout, from 100 ms to 5 hours, kills the command when it runs longer;
-	// its exit code is then 137. Zero means no limit but the session's.
+	// Timeout is how long the command may run, from 100 ms to 5 hours. It is
+	// then killed, with exit code 137. Zero means no limit except the
+	// session's.
 	Timeout time.Duration
-	// Stdout and Stderr are written to as the output comes, by one goroutine at
-	// a time: the same writer may be given for both and then sees the output in
-	// its order. A slow writer slows the command down. A stream with a writer
-	// is not kept in memory; [Command.Stdout] and [Command.Stderr] then fetch
-	// it.
+	// Stdout and Stderr receive the output as it arrives. At most one goroutine
+	// at a time calls Write; if both are the same writer, it receives the
+	// output in order. A slow writer slows the command down. Output that goes
+	// to a writer is not kept in memory; [Command.Stdout] and [Command.Stderr]
+	// fetch it again.
 	Stdout, Stderr io.Writer
-	// KillOnCancel kills the command with [SIGKILL] when the context of
-	// RunCommand or StartCommand ends while it runs, and when a writer fails.
-	// Without it the command goes on, and only the wait is over. The call then
-	// returns at most five seconds after the context has ended: when the API has
-	// not answered the start by then, and the kill.
+	// KillOnCancel kills the command with [SIGKILL] if the context of
+	// RunCommand or StartCommand ends while it runs, or if a writer fails.
+	// Otherwise the command continues and only the call ends. With KillOnCancel
+	// the call may take up to five seconds to return after the context has
+	// ended, if the API has not yet responded to the start, or does not respond
+	// to the kill.
 	KillOnCancel bool
 	// ID identifies the command within its session: at most 64 letters, digits,
-	// underscores and dashes. A program that keeps it finds the command again by
-	// [Session.GetCommand], even if it was killed before it heard that the
-	// command had started. It must not have been used in this session. Empty
-	// makes one up; see [ClientOptions.ServerCommandIDs].
+	// underscores and dashes, not used before in this session. A program that
+	// stores it first can find the command again with [Session.GetCommand],
+	// even if the program was killed before it learned that the command had
+	// started. If empty, an ID is generated; see
+	// [ClientOptions.ServerCommandIDs].
 	ID string
-	// AttachStdin leaves the standard input of a command of StartCommand open
-	// for [Command.Stdin]. Without it the input is empty. A sandbox or a service
-	// that does not know of it refuses the command; [Cmd] has another way then.
+	// AttachStdin keeps the standard input of a command started by StartCommand
+	// open for [Command.Stdin]. Otherwise the input is empty. A sandbox or
+	// service that does not support this refuses the command; [Cmd] falls back
+	// to a file.
 	AttachStdin bool
 }
 
-// Format shows the options without values that may be secret, whatever the verb.
+// Format prints the options without values that may be secret, for every verb.
 func (o CommandOptions) Format(f fmt.State, verb rune) { redact.Struct(f, verb, o) }
 
 type commandBody struct {
@@ -94,20 +98,20 @@ func newCommandBody(name string, args []string, o *CommandOptions) (*commandBody
 	return b, nil
 }
 
-// RunCommand runs a program with arguments and waits for its end, streaming its
-// output as it comes. A non-zero exit code is a result, not an error. A nil
-// opts takes the defaults.
+// RunCommand runs a program with arguments and waits for it to end, streaming
+// its output as it arrives. A non-zero exit code is a result, not an error. A
+// nil opts means the defaults. It makes one request.
 //
-// The command is sent once. When its answer is lost, the command is looked for
-// by its ID for five seconds and adopted if it is there; when nobody can know
-// whether it started, the error matches [ErrOutcomeUnknown]. From its start on
-// nothing is lost: when the connection breaks it is made again, each byte of the
-// output is delivered once, and the exit code is the process's own. If that
-// fails in the end, or if a writer does, the error is a [*StreamError] with the
-// command's ID.
+// The request is sent once. If its response is lost, the command is looked up
+// by its ID for five seconds, and adopted if it is found; if it remains unknown
+// whether it started, the error matches [ErrOutcomeUnknown]. Once it has
+// started, nothing is lost: a broken connection is reestablished, each byte of
+// the output is delivered once, and the exit code is the process's own. If that
+// fails permanently, or if a writer fails, the error is a [*StreamError] with
+// the command's ID.
 //
-// When ctx ends, RunCommand returns at once, except that a Write under way is
-// waited for, and the command goes on, unless KillOnCancel is set.
+// If ctx ends, RunCommand returns as soon as a pending Write has returned, and
+// the command continues unless KillOnCancel is set.
 func (s *Session) RunCommand(ctx context.Context, name string, args []string, opts *CommandOptions) (*CommandResult, error) {
 	var o CommandOptions
 	if opts != nil {
@@ -147,8 +151,8 @@ func (s *Session) RunCommand(ctx context.Context, name string, args []string, op
 	return finished(cmd), nil
 }
 
-// startFollowed starts a waited command, and returns it with its stream when the
-// first record has come.
+// startFollowed starts a command and returns it with its stream once the first
+// record has arrived.
 func (s *Session) startFollowed(ctx context.Context, name string, args []string, o *CommandOptions) (*Command, *follower, error) {
 	l, err := s.newLaunch(name, args, o)
 	if err != nil {
@@ -162,13 +166,13 @@ func (s *Session) startFollowed(ctx context.Context, name string, args []string,
 	return newCommand(l.c, l.session, *first), f, nil
 }
 
-// StartCommand starts a program with arguments and returns while it runs. A nil
-// opts takes the defaults.
+// StartCommand starts a program with arguments but does not wait for it to end.
+// A nil opts means the defaults.
 //
-// With writers in opts the output is copied to them in the background until the
-// command or ctx has ended; [Command.Wait] waits for that. Without any, nothing
-// is read. The command is sent once; when its answer is lost it is looked for as
-// by RunCommand.
+// If opts has writers, the output is copied to them in the background until the
+// command or ctx has ended; [Command.Wait] waits for that. Without writers, no
+// output is read. The request is sent once; if its response is lost, the
+// command is looked up as by RunCommand.
 func (s *Session) StartCommand(ctx context.Context, name string, args []string, opts *CommandOptions) (*Command, error) {
 	var o CommandOptions
 	if opts != nil {
@@ -205,10 +209,10 @@ func (s *Session) StartCommand(ctx context.Context, name string, args []string, 
 	return cmd, nil
 }
 
-// GetCommand looks up a command of this session by its ID. Whether it has ended
-// is asked for too, which takes a second request, of up to a quarter of a second
-// or twice the time of the first, where it runs. A missing command matches
-// [ErrNotFound].
+// GetCommand returns the command of this session with the given ID. It makes a
+// second request to find out whether the command has ended, which takes up to a
+// quarter of a second, or twice the time of the first, if it is running. If
+// there is no such command, the error matches [ErrNotFound].
 func (s *Session) GetCommand(ctx context.Context, id string) (*Command, error) {
 	if err := checkID(id); err != nil {
 		return nil, err
@@ -224,10 +228,10 @@ func (s *Session) GetCommand(ctx context.Context, id string) (*Command, error) {
 	return newCommand(c, s.ID(), *data), nil
 }
 
-// ListCommands returns the session's commands, running and ended, in one
-// request. The service tells of a command's end only to those who ask for it:
-// ExitStatus of one that has ended may not know it yet. [Session.GetCommand] and
-// [Command.Wait] do.
+// ListCommands returns the session's commands, running and ended, with one
+// request. The service reports the end of a command only to requests that wait
+// for it: ExitStatus may not yet know about a command that has ended. Use
+// [Session.GetCommand] or [Command.Wait] to find out.
 func (s *Session) ListCommands(ctx context.Context) ([]*Command, error) {
 	c, err := s.client()
 	if err != nil {
@@ -244,37 +248,36 @@ func (s *Session) ListCommands(ctx context.Context) ([]*Command, error) {
 	return cmds, nil
 }
 
-// RunCommand runs a program with arguments in the current session, resuming the
-// sandbox if it is stopped, and waits for its end. See [Session.RunCommand].
+// RunCommand is like [Session.RunCommand] for the current session, but resumes
+// the sandbox if it is stopped.
 func (s *Sandbox) RunCommand(ctx context.Context, name string, args []string, opts *CommandOptions) (*CommandResult, error) {
 	return withResume(ctx, s, func(cur *Session) (*CommandResult, error) { return cur.RunCommand(ctx, name, args, opts) })
 }
 
-// StartCommand starts a program with arguments in the current session, resuming
-// the sandbox if it is stopped. See [Session.StartCommand].
+// StartCommand is like [Session.StartCommand] for the current session, but
+// resumes the sandbox if it is stopped.
 func (s *Sandbox) StartCommand(ctx context.Context, name string, args []string, opts *CommandOptions) (*Command, error) {
 	return withResume(ctx, s, func(cur *Session) (*Command, error) { return cur.StartCommand(ctx, name, args, opts) })
 }
 
-// GetCommand looks up a command of the current session by its ID; see
-// [Session.GetCommand]. It does not resume the sandbox: the commands of a session
-// that was stopped are gone with it, and the error then matches [ErrStopped].
+// GetCommand is like [Session.GetCommand] for the current session. It does not
+// resume the sandbox: the commands of a stopped session are gone, and the error
+// then matches [ErrStopped].
 func (s *Sandbox) GetCommand(ctx context.Context, id string) (*Command, error) {
 	return lookAt(ctx, s, func(cur *Session) (*Command, error) { return cur.GetCommand(ctx, id) })
 }
 
-// ListCommands returns the commands of the current session, running and ended;
-// see [Session.ListCommands]. It does not resume the sandbox, as
-// [Sandbox.GetCommand] does not.
+// ListCommands is like [Session.ListCommands] for the current session. Like
+// [Sandbox.GetCommand], it does not resume the sandbox.
 func (s *Sandbox) ListCommands(ctx context.Context) ([]*Command, error) {
 	return lookAt(ctx, s, func(cur *Session) ([]*Command, error) { return cur.ListCommands(ctx) })
 }
 
-// output holds what a command wrote, in the order in which it came.
+// output holds what a command wrote, in the order of arrival.
 type output struct {
 	text     strings.Builder
 	segments []segment
-	// A stream that went to a writer is not here.
+	// Output that went to a writer is not included.
 	noStdout, noStderr bool
 }
 

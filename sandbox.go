@@ -16,22 +16,22 @@ import (
 )
 
 // Sandbox is a named Linux microVM. Its files can outlive the virtual machine:
-// each run of the machine is a [Session], and calls that find the sandbox
-// stopped start a new one and then go on ("auto-resume").
+// each run of the machine is a [Session], and a call that finds the sandbox
+// stopped starts a new one before it continues ("auto-resume").
 //
-// A Sandbox comes from [Create], [Get], [GetOrCreate] or [Fork], or from JSON
-// that another one was marshalled to. It is a handle: two of them can stand for
-// the same sandbox. It is safe for concurrent use.
+// A Sandbox is returned by [Create], [Get], [GetOrCreate] and [Fork], or
+// decoded from JSON. It is a handle: several can refer to the same sandbox. It
+// is safe for concurrent use.
 type Sandbox struct {
 	st *sandboxState
-	// hook is the run of the hook that was given this handle; nil for others.
+	// hook is the run of the hook that received this handle; nil for others.
 	hook *hookRun
 }
 
 // sandboxState is what all handles of one sandbox in this process share.
 type sandboxState struct {
 	project string
-	// resumed is called after a session was started; nil for none.
+	// onResume is called after a session was started; nil for none.
 	onResume Hook
 
 	mu       sync.Mutex
@@ -40,15 +40,15 @@ type sandboxState struct {
 	current  *Session // nil for handles from JSON without one
 	deleted  bool
 	resuming *resumeCall
-	// hookDue: OnResume has to run before the next call, since a session was
-	// started for which it has not succeeded yet.
+	// hookDue is set if OnResume must run before the next call, since it has
+	// not yet succeeded for the session that was started.
 	hookDue bool
 
 	defaultUser memo[userAndGroup]
 }
 
-// newSandbox makes a handle of an answer. The name is what was asked for, for an
-// answer that leaves it out.
+// newSandbox makes a handle from a response. name is the requested name, for a
+// response that omits it.
 func newSandbox(c *Client, op *api.Op, name, project string, answer *wire.SandboxAnswer, onResume Hook) (*Sandbox, error) {
 	st := &sandboxState{project: project, onResume: onResume, client: c, info: answer.Sandbox}
 	if st.info.Name == "" {
@@ -63,11 +63,11 @@ func newSandbox(c *Client, op *api.Op, name, project string, answer *wire.Sandbo
 	return &Sandbox{st: st}, nil
 }
 
-var errNoName = errors.New("the answer does not name the sandbox")
+var errNoName = errors.New("the response does not name the sandbox")
 
 var errZeroSandbox = fmt.Errorf("sandbox: %w: the Sandbox was not made by Create, Get, GetOrCreate, Fork or from JSON", ErrInvalid)
 
-// client returns the client that the handle is attached to, or the default one.
+// client returns the handle's client, or the default one.
 func (s *Sandbox) client() (*Client, error) {
 	if s == nil || s.st == nil {
 		return nil, errZeroSandbox
@@ -87,7 +87,8 @@ func (s *Sandbox) client() (*Client, error) {
 	return s.st.client, nil
 }
 
-// SetClient makes a handle that came from JSON use c instead of [DefaultClient].
+// SetClient sets the client of a handle that came from JSON, which otherwise
+// uses [DefaultClient].
 func (s *Sandbox) SetClient(c *Client) {
 	if s.st == nil {
 		return
@@ -100,7 +101,7 @@ func (s *Sandbox) SetClient(c *Client) {
 	}
 }
 
-// metadata returns what the API last said of the sandbox.
+// metadata returns the API's last description of the sandbox.
 func (s *Sandbox) metadata() wire.Sandbox {
 	if s == nil || s.st == nil {
 		return wire.Sandbox{}
@@ -113,15 +114,16 @@ func (s *Sandbox) metadata() wire.Sandbox {
 // Name returns the sandbox's name.
 func (s *Sandbox) Name() string { return s.metadata().Name }
 
-// Info returns what the API said of the sandbox in its last answer. It makes no
-// request; use [Sandbox.Refresh] first for the present state.
+// Info returns the sandbox's description from the API's last response. It makes
+// no request; call [Sandbox.Refresh] first for the current state.
 func (s *Sandbox) Info() Info {
 	w := s.metadata()
 	return sandboxInfo(&w)
 }
 
-// CurrentSession returns the session that calls are made on. It is nil only for
-// a handle that came from JSON, or an answer of the API, without a session.
+// CurrentSession returns the session that calls are made on. It returns nil
+// only if the handle was decoded from JSON, or made from a response, without a
+// session.
 func (s *Sandbox) CurrentSession() *Session {
 	if s == nil || s.st == nil {
 		return nil
@@ -131,8 +133,8 @@ func (s *Sandbox) CurrentSession() *Session {
 	return s.st.current
 }
 
-// Status returns the state of the current session as last heard of. It makes
-// no request.
+// Status returns the last known state of the current session. It makes no
+// request.
 func (s *Sandbox) Status() Status {
 	if cur := s.CurrentSession(); cur != nil {
 		return cur.Status()
@@ -140,8 +142,8 @@ func (s *Sandbox) Status() Status {
 	return Status(s.metadata().Status)
 }
 
-// Cwd returns the directory of the current session that relative paths and
-// commands start in.
+// Cwd returns the working directory of commands in the current session, which
+// relative paths are resolved in.
 func (s *Sandbox) Cwd() string {
 	if cur := s.CurrentSession(); cur != nil {
 		return cur.Cwd()
@@ -149,7 +151,7 @@ func (s *Sandbox) Cwd() string {
 	return s.metadata().Cwd
 }
 
-// Routes returns where the exposed ports are reached.
+// Routes returns the public addresses of the exposed ports.
 func (s *Sandbox) Routes() []Route {
 	if cur := s.CurrentSession(); cur != nil {
 		return cur.Routes()
@@ -158,8 +160,8 @@ func (s *Sandbox) Routes() []Route {
 }
 
 // Domain returns the public address of an exposed port, such as
-// "https://abc-3000.vercel.run". For a port that is not exposed the error is a
-// [*NoRouteError].
+// "https://abc-3000.vercel.run". If the port is not exposed, the error is a
+// [*NoRouteError]. It makes no request.
 func (s *Sandbox) Domain(port int) (string, error) {
 	if cur := s.CurrentSession(); cur != nil {
 		return cur.Domain(port)
@@ -167,8 +169,8 @@ func (s *Sandbox) Domain(port int) (string, error) {
 	return "", &NoRouteError{Port: port}
 }
 
-// ExpiresAt returns when the running session times out, or else when the
-// sandbox does. It is zero when there is no such moment.
+// ExpiresAt returns when the running session times out, or the sandbox if no
+// session runs. It returns the zero time if that never happens.
 func (s *Sandbox) ExpiresAt() time.Time {
 	if cur := s.CurrentSession(); cur != nil {
 		if info := cur.wire(); Status(info.Status) == StatusRunning {
@@ -182,20 +184,21 @@ func (s *Sandbox) ExpiresAt() time.Time {
 	return s.metadata().ExpiresAt.Time
 }
 
-// String describes the handle in a few words.
+// String returns a short description of the sandbox.
 func (s *Sandbox) String() string {
 	return fmt.Sprintf("sandbox %s (%s)", s.Name(), s.Status())
 }
 
-// Format writes String, whatever the verb: the insides are of no use in a log.
+// Format writes String for every verb.
 func (s *Sandbox) Format(f fmt.State, verb rune) { redact.String(f, verb, s.String()) }
 
-// LogValue describes the handle for log/slog.
+// LogValue implements [slog.LogValuer].
 func (s *Sandbox) LogValue() slog.Value {
 	return slog.GroupValue(slog.String("name", s.Name()), slog.String("status", string(s.Status())))
 }
 
-// Refresh asks the API for the present state without starting the sandbox.
+// Refresh fetches the current state, with one request. It does not resume the
+// sandbox.
 func (s *Sandbox) Refresh(ctx context.Context) error {
 	c, err := s.client()
 	if err != nil {
@@ -209,7 +212,7 @@ func (s *Sandbox) Refresh(ctx context.Context) error {
 	return nil
 }
 
-// setInfo stores what an answer says of the sandbox, if it says anything: a
+// setInfo stores the sandbox's description from a response, if it has one: a
 // handle without a name would reach other routes. The caller holds mu.
 func (st *sandboxState) setInfo(info wire.Sandbox) {
 	if info.Name != "" {
@@ -217,8 +220,8 @@ func (st *sandboxState) setInfo(info wire.Sandbox) {
 	}
 }
 
-// adopt stores an answer of get and returns the session that it names. The
-// current session's handle is kept when it is still the same one.
+// adopt stores a response of get and returns its session. The current session's
+// handle is kept if it is the same session.
 func (s *Sandbox) adopt(c *Client, answer *wire.SandboxAnswer) *Session {
 	s.st.mu.Lock()
 	defer s.st.mu.Unlock()
@@ -233,8 +236,8 @@ func (s *Sandbox) adopt(c *Client, answer *wire.SandboxAnswer) *Session {
 	return s.st.current
 }
 
-// serializedSandbox has the shape of the JavaScript SDK's serialized Sandbox,
-// so that workflows can pass handles between the two.
+// serializedSandbox has the form of the JavaScript SDK's serialized Sandbox, so
+// that workflows can pass handles between the two.
 type serializedSandbox struct {
 	Metadata        json.RawMessage `json:"metadata,omitempty"`
 	Routes          []wire.Route    `json:"routes"`
@@ -242,8 +245,8 @@ type serializedSandbox struct {
 	ProjectID       string          `json:"projectId"`
 }
 
-// MarshalJSON writes the handle in the JavaScript SDK's serialized form. It
-// holds no secret: neither credentials nor hooks nor header values.
+// MarshalJSON encodes the handle in the JavaScript SDK's serialized form. It
+// contains no secrets: no credentials, hooks or header values.
 func (s *Sandbox) MarshalJSON() ([]byte, error) {
 	if s.st == nil {
 		return nil, errZeroSandbox
@@ -259,8 +262,8 @@ func (s *Sandbox) MarshalJSON() ([]byte, error) {
 	return json.Marshal(out)
 }
 
-// UnmarshalJSON revives a handle. It uses [DefaultClient] unless
-// [Sandbox.SetClient] says otherwise; it has no hooks.
+// UnmarshalJSON decodes a handle, which has no hooks. It uses [DefaultClient]
+// unless [Sandbox.SetClient] is called.
 func (s *Sandbox) UnmarshalJSON(data []byte) error {
 	var in serializedSandbox
 	if err := json.Unmarshal(data, &in); err != nil {
@@ -281,15 +284,15 @@ func (s *Sandbox) UnmarshalJSON(data []byte) error {
 	return nil
 }
 
-// Snapshot saves the sandbox's files, resuming it if it is stopped. The running
-// session is stopped by it. A nil opts takes the sandbox's default expiration.
+// Snapshot saves the sandbox's files, which stops the running session. It
+// resumes the sandbox first if it is stopped. A nil opts means the sandbox's
+// default expiration. See [Session.Snapshot].
 func (s *Sandbox) Snapshot(ctx context.Context, opts *SnapshotOptions) (*Snapshot, error) {
 	return withResume(ctx, s, func(cur *Session) (*Snapshot, error) { return cur.Snapshot(ctx, opts) })
 }
 
-// OpenInteractive opens a terminal service, resuming the sandbox if it is
-// stopped, and returns where it is reached. [Sandbox.Shell] gives a ready
-// terminal.
+// OpenInteractive starts a terminal service, resuming the sandbox if it is
+// stopped, and returns its address. Most programs use [Sandbox.Shell] instead.
 func (s *Sandbox) OpenInteractive(ctx context.Context) (*Interactive, error) {
 	return withResume(ctx, s, func(cur *Session) (*Interactive, error) { return cur.OpenInteractive(ctx) })
 }

@@ -16,9 +16,9 @@ import (
 	"github.com/go-vercel/sandbox/internal/wire"
 )
 
-// Session is one run of a sandbox's virtual machine. Its methods do what those
-// of [Sandbox] do, but on this very session: when it is stopped they fail with
-// an error that matches [ErrStopped] instead of resuming the sandbox.
+// Session is one run of a sandbox's virtual machine. Its methods do the same as
+// those of [Sandbox], but on this particular session: if it is stopped, they do
+// not resume the sandbox, and the error matches [ErrStopped].
 //
 // A Session is safe for concurrent use.
 type Session struct {
@@ -26,8 +26,8 @@ type Session struct {
 	c      *Client // nil until needed, for handles from JSON
 	data   wire.Session
 	routes []wire.Route
-	// policy is the network policy of a handle from JSON, which has only the
-	// public form.
+	// policy is the network policy of a handle decoded from JSON, which
+	// contains only the public form.
 	policy *NetworkPolicy
 }
 
@@ -35,7 +35,8 @@ func newSession(c *Client, data wire.Session, routes []wire.Route) *Session {
 	return &Session{c: c, data: data, routes: routes}
 }
 
-// SetClient makes a handle that came from JSON use c instead of [DefaultClient].
+// SetClient sets the client of a handle that came from JSON, which otherwise
+// uses [DefaultClient].
 func (s *Session) SetClient(c *Client) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -73,8 +74,7 @@ func (s *Session) wireRoutes() []wire.Route {
 	return s.routes
 }
 
-// set stores an answer. A session that the API left out and nil routes leave
-// what is known.
+// set stores a response. An omitted session and nil routes leave what is known.
 func (s *Session) set(data wire.Session, routes []wire.Route) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -95,8 +95,8 @@ func (s *Session) setRoutes(routes []wire.Route) {
 // ID returns the session's ID.
 func (s *Session) ID() string { return s.wire().ID }
 
-// Info returns what the API said of the session in its last answer. It makes no
-// request; use [Session.Refresh] first for the present state.
+// Info returns the session's description from the API's last response. It makes
+// no request; call [Session.Refresh] first for the current state.
 func (s *Session) Info() SessionInfo {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -107,29 +107,30 @@ func (s *Session) Info() SessionInfo {
 	return info
 }
 
-// Status returns the session's state as last heard of.
+// Status returns the last known state of the session. It makes no request.
 func (s *Session) Status() Status { return Status(s.wire().Status) }
 
-// Cwd returns the directory that relative paths and commands start in.
+// Cwd returns the working directory of commands, which relative paths are
+// resolved in.
 func (s *Session) Cwd() string { return s.wire().Cwd }
 
-// Routes returns where the exposed ports are reached.
+// Routes returns the public addresses of the exposed ports.
 func (s *Session) Routes() []Route { return routesFromWire(s.wireRoutes()) }
 
-// Domain returns the public address of an exposed port. For a port that is not
-// exposed the error is a [*NoRouteError].
+// Domain returns the public address of an exposed port. If the port is not
+// exposed, the error is a [*NoRouteError]. It makes no request.
 func (s *Session) Domain(port int) (string, error) { return domain(s.wireRoutes(), port) }
 
-// String describes the handle in a few words.
+// String returns a short description of the session.
 func (s *Session) String() string {
 	w := s.wire()
 	return fmt.Sprintf("session %s (%s)", w.ID, w.Status)
 }
 
-// Format writes String, whatever the verb: the insides are of no use in a log.
+// Format writes String for every verb.
 func (s *Session) Format(f fmt.State, verb rune) { redact.String(f, verb, s.String()) }
 
-// LogValue describes the handle for log/slog.
+// LogValue implements [slog.LogValuer].
 func (s *Session) LogValue() slog.Value {
 	w := s.wire()
 	return slog.GroupValue(slog.String("id", w.ID), slog.String("status", w.Status))
@@ -144,7 +145,7 @@ func (s *Session) do(ctx context.Context, op *api.Op, body, out any) error {
 	return c.do(ctx, &api.Request{Op: op, Path: []string{s.ID()}, Body: body}, out)
 }
 
-// update performs an operation that answers the session's new state.
+// update performs an operation whose response describes the session.
 func (s *Session) update(ctx context.Context, op *api.Op, body any) error {
 	var answer wire.SessionAnswer
 	if err := s.do(ctx, op, body, &answer); err != nil {
@@ -154,10 +155,10 @@ func (s *Session) update(ctx context.Context, op *api.Op, body any) error {
 	return nil
 }
 
-// Refresh asks the API for the session's present state.
+// Refresh fetches the session's current state, with one request.
 func (s *Session) Refresh(ctx context.Context) error { return s.update(ctx, api.GetSession, nil) }
 
-// ExtendTimeout moves the session's end by d.
+// ExtendTimeout moves the end of the session by d, with one request.
 func (s *Session) ExtendTimeout(ctx context.Context, d time.Duration) error {
 	if err := checkDuration("d", d); err != nil {
 		return err
@@ -167,8 +168,8 @@ func (s *Session) ExtendTimeout(ctx context.Context, d time.Duration) error {
 	}{wire.Duration(d)})
 }
 
-// UpdateNetworkPolicy replaces the policy that is in force and returns it as
-// the API understood it, with the values of headers redacted.
+// UpdateNetworkPolicy replaces the policy in effect, with one request, and
+// returns it as the API understood it, with redacted header values.
 func (s *Session) UpdateNetworkPolicy(ctx context.Context, policy *NetworkPolicy) (*NetworkPolicy, error) {
 	if policy == nil {
 		return nil, invalid("policy", "is nil")
@@ -183,15 +184,16 @@ func (s *Session) UpdateNetworkPolicy(ctx context.Context, policy *NetworkPolicy
 	return s.Info().NetworkPolicy, nil
 }
 
-// SnapshotOptions says how a snapshot is kept.
+// SnapshotOptions are the options of [Sandbox.Snapshot].
 type SnapshotOptions struct {
-	// Expiration is how long it is kept. Zero means for ever, nil the sandbox's
-	// default.
+	// Expiration is how long the snapshot is kept. Zero means forever, and nil
+	// the sandbox's default.
 	Expiration *time.Duration
 }
 
-// Snapshot saves the session's files. The session is stopped by it. A nil opts
-// takes the sandbox's default expiration.
+// Snapshot saves the session's files, which stops the session. A nil opts means
+// the sandbox's default expiration. It makes one request. If the response is
+// lost, the request is not retried, and the error matches [ErrOutcomeUnknown].
 func (s *Session) Snapshot(ctx context.Context, opts *SnapshotOptions) (*Snapshot, error) {
 	var body any
 	if opts != nil && opts.Expiration != nil {
@@ -207,7 +209,7 @@ func (s *Session) Snapshot(ctx context.Context, opts *SnapshotOptions) (*Snapsho
 		return nil, err
 	}
 	if answer.Snapshot.ID == "" {
-		return nil, publicError(api.NoAnswer(&api.Request{Op: api.CreateSnapshot, Path: []string{s.ID()}}, errors.New("the answer does not name the snapshot")))
+		return nil, publicError(api.NoAnswer(&api.Request{Op: api.CreateSnapshot, Path: []string{s.ID()}}, errors.New("the response does not name the snapshot")))
 	}
 	if answer.Session != nil {
 		s.set(*answer.Session, nil)
@@ -219,41 +221,41 @@ func (s *Session) Snapshot(ctx context.Context, opts *SnapshotOptions) (*Snapsho
 	return &Snapshot{c: c, data: answer.Snapshot}, nil
 }
 
-// Interactive says where a terminal in a sandbox is reached; see [Sandbox.Shell]
-// for a ready one.
+// Interactive is the address of a terminal service; see [Sandbox.Shell] for a
+// ready terminal.
 type Interactive struct {
 	// URL is the address of a WebSocket.
 	URL string `secret:"url"`
-	// Token is as good as a login to the machine. It goes into the query of the
-	// URL, where whatever logs the addresses of requests sees it. It is left out
-	// wherever the value is printed, logged or marshalled; read it here.
+	// Token gives access to the machine like a login. It is sent in the query
+	// of the URL, where it is visible to anything that logs the URLs of
+	// requests. It is omitted when the value is printed, logged or marshaled.
 	Token string `secret:"value"`
 }
 
-// String leaves the token out.
+// String returns the address without the token.
 func (i Interactive) String() string { return "interactive session at " + redact.URL(i.URL) }
 
-// Format shows the address without the token, whatever the verb.
+// Format prints the address without the token, for every verb.
 func (i Interactive) Format(f fmt.State, verb rune) { redact.Struct(f, verb, i) }
 
-// MarshalJSON leaves the token out.
+// MarshalJSON omits the token.
 func (i Interactive) MarshalJSON() ([]byte, error) {
 	return json.Marshal(struct {
 		URL string `json:"url"`
 	}{redact.URL(i.URL)})
 }
 
-// LogValue leaves the token out.
+// LogValue implements [slog.LogValuer]. It omits the token.
 func (i Interactive) LogValue() slog.Value { return slog.StringValue(i.String()) }
 
-// OpenInteractive opens a terminal service and returns where it is reached.
+// OpenInteractive starts a terminal service and returns its address.
 func (s *Session) OpenInteractive(ctx context.Context) (*Interactive, error) {
 	var answer wire.InteractiveAnswer
 	if err := s.do(ctx, api.OpenInteractive, struct{}{}, &answer); err != nil {
 		return nil, err
 	}
 	if answer.URL == "" {
-		return nil, publicError(api.NoAnswer(&api.Request{Op: api.OpenInteractive, Path: []string{s.ID()}}, errors.New("the answer has no address")))
+		return nil, publicError(api.NoAnswer(&api.Request{Op: api.OpenInteractive, Path: []string{s.ID()}}, errors.New("the response has no address")))
 	}
 	return &Interactive{URL: answer.URL, Token: answer.Token}, nil
 }
@@ -264,7 +266,8 @@ func (s *Session) mkdir(ctx context.Context, path string) error {
 	}{path}, nil)
 }
 
-// openFile opens a file for reading. The size is -1 when the API does not say.
+// openFile opens a file for reading. The size is -1 if the API does not report
+// it.
 func (s *Session) openFile(ctx context.Context, path, cwd string) (io.ReadCloser, int64, error) {
 	c, err := s.client()
 	if err != nil {
@@ -279,13 +282,13 @@ func (s *Session) openFile(ctx context.Context, path, cwd string) (io.ReadCloser
 	}
 	if enc := resp.Header.Get("Content-Encoding"); enc != "" && enc != "identity" {
 		resp.Body.Close()
-		return nil, 0, fmt.Errorf("sandbox: read file: the answer is encoded as %q, which was not asked for", enc)
+		return nil, 0, fmt.Errorf("sandbox: read file: the response has the unsupported Content-Encoding %q", enc)
 	}
 	return resp.Body, resp.ContentLength, nil
 }
 
 // uploadTarGz unpacks a gzipped tar archive, whose names are relative to the
-// root. open is called anew for each attempt.
+// root. open is called for each attempt.
 func (s *Session) uploadTarGz(ctx context.Context, open func(cwd string) (io.ReadCloser, error)) error {
 	c, err := s.client()
 	if err != nil {
@@ -297,8 +300,8 @@ func (s *Session) uploadTarGz(ctx context.Context, open func(cwd string) (io.Rea
 	}}, nil)
 }
 
-// metadataJSON writes the session as the JavaScript SDK serializes it: as the
-// API's object, with the network policy in its public form.
+// metadataJSON encodes the session like the JavaScript SDK: as the API's
+// object, with the network policy in its public form.
 func (s *Session) metadataJSON() (json.RawMessage, error) {
 	data := s.wire()
 	policy := s.Info().NetworkPolicy
@@ -322,7 +325,7 @@ func (s *Session) metadataJSON() (json.RawMessage, error) {
 	return json.Marshal(data)
 }
 
-// sessionFromJSON reads what metadataJSON wrote.
+// sessionFromJSON decodes what metadataJSON encodes.
 func sessionFromJSON(data json.RawMessage, routes []wire.Route) (*Session, error) {
 	all := map[string]json.RawMessage{}
 	if err := json.Unmarshal(data, &all); err != nil {
@@ -356,8 +359,8 @@ type serializedSession struct {
 	Routes  []wire.Route    `json:"routes"`
 }
 
-// MarshalJSON writes the handle in the JavaScript SDK's serialized form. It
-// holds no secret.
+// MarshalJSON encodes the handle in the JavaScript SDK's serialized form. It
+// contains no secrets.
 func (s *Session) MarshalJSON() ([]byte, error) {
 	data, err := s.metadataJSON()
 	if err != nil {
@@ -366,8 +369,8 @@ func (s *Session) MarshalJSON() ([]byte, error) {
 	return json.Marshal(serializedSession{data, append([]wire.Route{}, s.wireRoutes()...)})
 }
 
-// UnmarshalJSON revives a handle. It uses [DefaultClient] unless
-// [Session.SetClient] says otherwise.
+// UnmarshalJSON decodes a handle. It uses [DefaultClient] unless
+// [Session.SetClient] is called.
 func (s *Session) UnmarshalJSON(data []byte) error {
 	var in serializedSession
 	if err := json.Unmarshal(data, &in); err != nil {
@@ -383,23 +386,23 @@ func (s *Session) UnmarshalJSON(data []byte) error {
 	return nil
 }
 
-// target is what files and processes are reached through: a Sandbox, which
-// resumes itself, a Session, which does not, or a user of a sandbox.
+// target is what files and processes are reached through: a Sandbox, which is
+// resumed, a Session, which is not, or a User of a sandbox.
 type target interface {
 	RunCommand(ctx context.Context, name string, args []string, opts *CommandOptions) (*CommandResult, error)
 	StartCommand(ctx context.Context, name string, args []string, opts *CommandOptions) (*Command, error)
 	// startFollowed starts a command and returns it with the stream of its
-	// output, which goes on for as long as ctx does.
+	// output, which continues until ctx ends.
 	startFollowed(ctx context.Context, name string, args []string, opts *CommandOptions) (*Command, *follower, error)
-	// mkdir makes one directory through the file API.
+	// mkdir creates one directory through the file API.
 	mkdir(ctx context.Context, path string) error
-	// openFile opens a file through the file API. The size is -1 when unknown.
+	// openFile opens a file through the file API. The size is -1 if unknown.
 	openFile(ctx context.Context, path, cwd string) (body io.ReadCloser, size int64, err error)
-	// uploadTarGz unpacks an archive at the root; open is called anew for each
-	// attempt, with the working directory of the session that it goes to.
+	// uploadTarGz unpacks an archive at the root. open is called for each
+	// attempt, with the working directory of the session that receives it.
 	uploadTarGz(ctx context.Context, open func(cwd string) (io.ReadCloser, error)) error
 	Cwd() string
-	// client returns the client that requests go through.
+	// client returns the client that makes the requests.
 	client() (*Client, error)
 }
 

@@ -18,63 +18,64 @@ import (
 	"github.com/go-vercel/sandbox/internal/redact"
 )
 
-// ShellOptions says what runs in a terminal. The zero value opens the login
-// shell of the sandbox's user, in a terminal of 80 columns and 24 rows.
+// ShellOptions are the options of [Sandbox.Shell]. The zero value opens the
+// login shell of the sandbox's user in a terminal of 80 columns and 24 rows.
 type ShellOptions struct {
 	// Command is the program to run; empty means the login shell.
 	Command string
-	// Args are the program's arguments, for which Command has to be given.
+	// Args are the program's arguments; they require Command.
 	Args []string
-	// Env is added to the environment. TERM is xterm-256color unless it is
-	// given here. Values are never shown in errors or logs.
+	// Env is added to the environment. TERM is xterm-256color by default.
+	// Values are never shown in errors or logs.
 	Env Env
-	// Cwd is the directory to start in; empty means the session's. A login
-	// shell of root starts in root's home all the same.
+	// Cwd is the working directory; empty means the session's. A login shell of
+	// root always starts in root's home directory.
 	Cwd string
-	// Sudo runs the program as root. The protocol of terminals knows nothing of
-	// it, so the program is started through sudo: what is run is
-	// "sudo --preserve-env=NAMES -- Command Args…", with the names of Env, or
-	// "sudo --login" without a Command.
+	// Sudo runs the program as root. The terminal protocol does not support
+	// this, so the program is started by sudo: as "sudo --preserve-env=NAMES --
+	// Command Args…", with the names of Env, or as "sudo --login" without a
+	// Command.
 	Sudo bool
-	// Cols and Rows are the terminal's size; zero means 80 and 24.
+	// Cols and Rows are the terminal's size. Zero means 80 and 24.
 	Cols, Rows int
-	// KeepAlive, when not nil, extends the sandbox's timeout for as long as the
-	// terminal is open, as [Sandbox.KeepAlive] does.
+	// KeepAlive, if not nil, extends the sandbox's timeout for as long as the
+	// terminal is open, like [Sandbox.KeepAlive].
 	KeepAlive *KeepAliveOptions
-	// PingInterval is how often the other end is asked whether it is still
-	// there. When it neither answers nor sends anything for that long again,
-	// the connection is given up. Zero means 20 seconds; a negative duration
-	// never asks.
+	// PingInterval is how often the connection is checked. If the other end
+	// neither responds nor sends anything for another such interval, the
+	// connection is abandoned. Zero means 20 seconds; a negative duration
+	// disables the check.
 	PingInterval time.Duration
 }
 
-// Format shows the options without values that may be secret, whatever the verb.
+// Format prints the options without values that may be secret, for every verb.
 func (o ShellOptions) Format(f fmt.State, verb rune) { redact.Struct(f, verb, o) }
 
 const (
 	defaultCols, defaultRows = 80, 24
 	maxCells                 = 65535
 	defaultPing              = 20 * time.Second
-	// maxFrame bounds a message from the other end. No more than shellBuffer of
-	// it is in memory.
+	// maxFrame limits a message from the other end, of which no more than
+	// shellBuffer is in memory.
 	maxFrame    = 1 << 20
 	shellBuffer = 32 << 10
-	// goodbye is how long the end of a connection is waited for.
+	// goodbye is how long the connection's closing handshake may take.
 	goodbye = time.Second
 )
 
-// Shell is a program that runs in a terminal in the sandbox. What it writes is
-// read from it, and what is written to it the program reads as if typed: "\x03"
-// is Ctrl-C. Package terminal joins it to the terminal of this process.
+// Shell is a program that runs in a terminal of the sandbox. Read returns what
+// it writes, and the program reads what is passed to Write as if it were typed:
+// "\x03" is Ctrl-C. Package terminal connects a Shell to the terminal of this
+// process.
 //
-// Somebody has to read: a program whose output nobody takes is held up. Read
+// The caller must keep reading: a program whose output is not read blocks. Read
 // returns [io.EOF] after the last output of a program that has ended, and a
-// [*ShellError] when the connection was lost.
+// [*ShellError] if the connection was lost.
 //
-// All methods may be called at the same time, Read by one goroutine at a time.
-// Its goroutines and its connection end with the program, with the context that
-// it was opened with, or with Close, whichever comes first; the program is hung
-// up (SIGHUP) if it still runs.
+// All methods are safe for concurrent use, except that only one goroutine at a
+// time may call Read. The connection and its goroutines end with the program,
+// the context passed to [Sandbox.Shell] or Close, whichever comes first; a
+// program that still runs then receives SIGHUP.
 type Shell struct {
 	conn    *websocket.Conn
 	ctx     context.Context // ends with the connection
@@ -84,8 +85,8 @@ type Shell struct {
 	out     *io.PipeReader
 	feed    *io.PipeWriter
 
-	// heard counts signs of life; while feeding is true the reader is waiting
-	// for the user and can't see any.
+	// heard counts signs of life. While feeding is set the reader is waiting
+	// for the user and can't notice any.
 	heard   atomic.Int64
 	feeding atomic.Bool
 
@@ -101,22 +102,22 @@ type Shell struct {
 	keepFail error // why the timeout is not extended any more
 }
 
-// ShellError reports a terminal that ended without the exit code of its
-// program, because the connection was lost or ended by the other end. It
-// matches [io.ErrUnexpectedEOF], and the cause: for a context that ended, its
-// error.
+// ShellError reports a terminal that ended without an exit code of its program,
+// because the connection was lost or closed by the other end. It matches
+// [io.ErrUnexpectedEOF] and its cause, such as the error of a context that
+// ended.
 type ShellError struct {
-	// SandboxName and SessionID say where the terminal was.
+	// SandboxName and SessionID identify where the terminal was.
 	SandboxName, SessionID string
-	// Code and Reason are what the other end said when it closed the
-	// connection, as WebSocket close code; Code is 0 when it broke.
+	// Code and Reason are the WebSocket close code and reason that the other
+	// end sent; Code is zero if the connection broke.
 	Code   int
 	Reason string
 	// Err is the cause.
 	Err error
 }
 
-// Error describes what happened in one line.
+// Error returns a description in one line.
 func (e *ShellError) Error() string {
 	s := "sandbox: terminal in session " + e.SessionID + " ended without an exit code: "
 	if e.Code == 0 && e.Err == nil {
@@ -135,9 +136,10 @@ func (e *ShellError) Error() string {
 // Unwrap returns [io.ErrUnexpectedEOF] and Err.
 func (e *ShellError) Unwrap() []error { return []error{io.ErrUnexpectedEOF, e.Err} }
 
-// Shell opens a terminal in the sandbox, resuming it if it is stopped, and runs
-// a program in it. A nil opts opens a login shell. When ctx ends, the terminal is
-// closed. The caller closes it.
+// Shell opens a terminal in the sandbox, resuming the sandbox if it is stopped,
+// and runs a program in it. A nil opts opens a login shell. It makes one
+// request and a WebSocket connection. If ctx ends, even after Shell has
+// returned, the terminal is closed. The caller must close the Shell.
 func (s *Sandbox) Shell(ctx context.Context, opts *ShellOptions) (*Shell, error) {
 	var o ShellOptions
 	if opts != nil {
@@ -196,7 +198,7 @@ type shellMessage struct {
 	Rows    int      `json:"rows"`
 }
 
-// start makes the message that starts the program.
+// start returns the message that starts the program.
 func (o *ShellOptions) start() (*shellMessage, error) {
 	if err := errors.Join(checkText("Command", o.Command), checkText("Cwd", o.Cwd), checkEnv("Env", o.Env)); err != nil {
 		return nil, err
@@ -256,7 +258,7 @@ func checkSize(cols, rows int) error {
 	return nil
 }
 
-// newShell starts the program on a fresh connection. It has no goroutines yet.
+// newShell starts the program on a new connection. It has no goroutines yet.
 func newShell(ctx context.Context, conn *websocket.Conn, sandbox, session string, start *shellMessage) (*Shell, error) {
 	conn.SetReadLimit(maxFrame)
 	s := &Shell{conn: conn, sandbox: sandbox, session: session, done: make(chan struct{})}
@@ -279,10 +281,11 @@ func (s *Shell) send(message any) error {
 	return s.conn.Write(s.ctx, websocket.MessageText, data)
 }
 
-// Read reads what the program has written.
+// Read implements [io.Reader]. It reads the output of the program.
 func (s *Shell) Read(p []byte) (int, error) { return s.out.Read(p) }
 
-// Write lets the program read p. It returns when the bytes were sent.
+// Write implements [io.Writer]. It passes p to the program as input, and
+// returns when p was sent.
 func (s *Shell) Write(p []byte) (int, error) {
 	for sent := 0; ; {
 		if err := s.over(); err != nil {
@@ -299,7 +302,7 @@ func (s *Shell) Write(p []byte) (int, error) {
 	}
 }
 
-// Resize tells the terminal and its program of a new size.
+// Resize changes the size of the terminal.
 func (s *Shell) Resize(cols, rows int) error {
 	if err := checkSize(cols, rows); err != nil {
 		return err
@@ -318,7 +321,7 @@ func (s *Shell) Resize(cols, rows int) error {
 	return nil
 }
 
-// over returns the error of using a terminal that has come to its end.
+// over returns the error of using a terminal that has ended.
 func (s *Shell) over() error {
 	select {
 	case <-s.done:
@@ -331,10 +334,10 @@ func (s *Shell) over() error {
 	return fmt.Errorf("sandbox: the program of the terminal has ended: %w", io.ErrClosedPipe)
 }
 
-// Wait waits until the program has ended and returns its exit code. Its output
-// has to be read meanwhile. A terminal that ended in another way is a
-// [*ShellError], or an error that matches [io.ErrClosedPipe] after Close. The end
-// of this ctx only ends the wait.
+// Wait waits for the program to end and returns its exit code. Its output must
+// be read meanwhile. If the terminal ended in another way, the error is a
+// [*ShellError], or matches [io.ErrClosedPipe] after Close. If ctx ends, only
+// the wait ends.
 func (s *Shell) Wait(ctx context.Context) (exitCode int, err error) {
 	select {
 	case <-s.done:
@@ -349,23 +352,23 @@ func (s *Shell) Wait(ctx context.Context) (exitCode int, err error) {
 	}
 }
 
-// errShellClosed is the cause of a terminal's end by Close.
+// errShellClosed is the cause of the end by Close.
 var errShellClosed = fmt.Errorf("sandbox: the terminal was closed: %w", io.ErrClosedPipe)
 
-// Close closes the terminal; a program that still runs is hung up. It waits for
-// the other end for a second at the most, and until nothing is left here. It can
-// be called more than once, and its error is always nil.
+// Close closes the terminal; a program that still runs receives SIGHUP. It
+// waits for at most a second for the other end, and for the terminal's
+// goroutines. It may be called more than once and always returns nil.
 func (s *Shell) Close() error {
 	s.closing.Do(func() {
 		s.out.CloseWithError(errShellClosed)
 		s.finish(0, errShellClosed)
-		// The other end should learn that this is meant. Cancelling breaks a
-		// farewell that takes too long.
+		// The other end should learn that this is intended. Canceling ends a
+		// handshake that takes too long.
 		timer := time.AfterFunc(goodbye, func() {
 			s.cancel(errShellClosed)
-			_ = s.conn.CloseNow() // the farewell has a patience of its own
+			_ = s.conn.CloseNow() // the handshake has a longer timeout of its own
 		})
-		_ = s.conn.Close(websocket.StatusNormalClosure, "") // may be closed already
+		_ = s.conn.Close(websocket.StatusNormalClosure, "") // may already be closed
 		timer.Stop()
 		s.cancel(errShellClosed)
 		s.resources.Wait()
@@ -373,15 +376,15 @@ func (s *Shell) Close() error {
 	return nil
 }
 
-// String says where the terminal is.
+// String describes where the terminal is.
 func (s *Shell) String() string {
 	return fmt.Sprintf("terminal in sandbox %s, session %s", s.sandbox, s.session)
 }
 
-// Format writes String, whatever the verb: the insides are of no use in a log.
+// Format writes String for every verb.
 func (s *Shell) Format(f fmt.State, verb rune) { redact.String(f, verb, s.String()) }
 
-// finish sets the result, of which the first counts.
+// finish sets the result, unless it is already set.
 func (s *Shell) finish(code int, err error) {
 	s.once.Do(func() {
 		s.code, s.err = code, err
@@ -402,11 +405,11 @@ func (s *Shell) receive() {
 		cancel()
 	}
 	s.feed.CloseWithError(err)
-	_ = s.conn.CloseNow() // of no interest any more
+	_ = s.conn.CloseNow() // its error no longer matters
 	s.cancel(err)
 }
 
-// read passes output on until the exit code comes.
+// read passes output on until the exit code arrives.
 func (s *Shell) read() (int, error) {
 	buf := make([]byte, shellBuffer)
 	for {
@@ -430,7 +433,7 @@ func (s *Shell) read() (int, error) {
 			Code *int   `json:"code"`
 		}
 		if json.Unmarshal(text, &m) != nil {
-			// No message, so it is output, as the official CLI has it.
+			// Not a message, so it is output, as in the official CLI.
 			s.give(text)
 		} else if m.Type == "exit" {
 			if m.Code == nil {
@@ -441,7 +444,7 @@ func (s *Shell) read() (int, error) {
 	}
 }
 
-// pass hands the output of one message to the reader.
+// pass gives the output in one message to the reader.
 func (s *Shell) pass(r io.Reader, buf []byte) error {
 	for {
 		n, err := r.Read(buf)
@@ -455,7 +458,7 @@ func (s *Shell) pass(r io.Reader, buf []byte) error {
 	}
 }
 
-// give waits until output was read. Once the terminal is closed it is dropped.
+// give waits until p was read. Once the terminal is closed it is dropped.
 func (s *Shell) give(p []byte) {
 	if len(p) == 0 {
 		return
@@ -468,7 +471,7 @@ func (s *Shell) give(p []byte) {
 	s.heard.Add(1)
 }
 
-// lost makes the error of a connection that ended before the program.
+// lost returns the error of a connection that ended before the program.
 func (s *Shell) lost(err error) error {
 	if cause := context.Cause(s.ctx); cause != nil {
 		err = cause
@@ -491,10 +494,10 @@ func (s *Shell) lost(err error) error {
 	return e
 }
 
-// errSilent is the cause of giving up a connection that has gone dead.
-var errSilent = errors.New("the other end does not answer any more")
+// errSilent is the cause of abandoning a dead connection.
+var errSilent = errors.New("the other end no longer responds")
 
-// watch gives the connection up when the other end has gone silent.
+// watch abandons the connection if the other end is silent.
 func (s *Shell) watch(every time.Duration) {
 	tick := time.NewTicker(every)
 	defer tick.Stop()
@@ -504,8 +507,8 @@ func (s *Shell) watch(every time.Duration) {
 		case <-s.ctx.Done():
 			return
 		}
-		// While output waits to be read, no answer could be seen; and some
-		// servers take it badly when they can't send theirs.
+		// While output waits to be read, a response could not be noticed, and
+		// some servers fail if they can't send theirs.
 		if s.feeding.Load() {
 			continue
 		}
@@ -513,7 +516,7 @@ func (s *Shell) watch(every time.Duration) {
 		ctx, cancel := context.WithTimeout(s.ctx, every)
 		err := s.conn.Ping(ctx)
 		cancel()
-		// Any other failure is for the reader to meet.
+		// Any other failure is noticed by the reader.
 		if !errors.Is(err, context.DeadlineExceeded) || s.feeding.Load() || s.heard.Load() != heard {
 			continue
 		}

@@ -17,14 +17,14 @@ import (
 
 const (
 	openTerminal = "open terminal"
-	// The service behind a new address may take a moment to listen.
+	// The service may take a moment to listen at a new address.
 	dialAttempts  = 6
 	firstDialWait = 100 * time.Millisecond
 	dialTimeout   = 30 * time.Second
 )
 
-// dialTerminal opens the terminal service and connects to it. Nothing is
-// started yet, so that it may be repeated.
+// dialTerminal opens the terminal service and connects to it. Since nothing is
+// started yet, it is safe to retry.
 func (s *Session) dialTerminal(ctx context.Context) (*websocket.Conn, error) {
 	c, err := s.client()
 	if err != nil {
@@ -54,13 +54,13 @@ func (s *Session) dialTerminal(ctx context.Context) (*websocket.Conn, error) {
 	}
 }
 
-// dialURL is the address with the token in it, which must not be shown. The
-// token is as good as a login to the machine: it does not go in the clear where
-// the API itself is asked by https.
+// dialURL returns the address including the token, which must not be shown. The
+// token gives access to the machine, so it is never sent in the clear if the
+// API itself is accessed by https.
 func (i *Interactive) dialURL(apiScheme string) (string, error) {
 	u, err := url.Parse(i.URL)
 	if err != nil || u.Host == "" {
-		// The address itself may hold secrets.
+		// The address itself may contain secrets.
 		return "", errors.New("the API's address of the terminal is malformed")
 	}
 	switch u.Scheme {
@@ -77,14 +77,14 @@ func (i *Interactive) dialURL(apiScheme string) (string, error) {
 	return u.String(), nil
 }
 
-// dialWebSocket connects once. Its errors hold neither the address nor the
+// dialWebSocket connects once. Its errors contain neither the address nor the
 // token.
 func (c *Client) dialWebSocket(ctx context.Context, address, session string) (*websocket.Conn, error) {
 	limited, cancel := context.WithTimeout(ctx, dialTimeout)
 	defer cancel()
 	conn, resp, err := websocket.Dial(limited, address, &websocket.DialOptions{HTTPClient: &http.Client{
 		Transport: c.http.Transport,
-		// A redirect would take the token elsewhere, in the Referer header.
+		// A redirect would leak the token in the Referer header.
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 	}})
 	switch {
@@ -108,7 +108,7 @@ func (c *Client) dialWebSocket(ctx context.Context, address, session string) (*w
 	return nil, &RequestError{Operation: openTerminal, SessionID: session, Err: c.secrets.Error(err)}
 }
 
-// dialAgain reports whether connecting may succeed another time.
+// dialAgain reports whether connecting may succeed if retried.
 func dialAgain(err error) bool {
 	if errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
 		return false

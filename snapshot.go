@@ -14,7 +14,7 @@ import (
 	"github.com/go-vercel/sandbox/internal/wire"
 )
 
-// Snapshot is a saved state of a sandbox's files. [SnapshotSource] makes new
+// Snapshot is a saved state of a sandbox's files. [SnapshotSource] creates new
 // sandboxes from it. A Snapshot is safe for concurrent use.
 type Snapshot struct {
 	mu   sync.Mutex
@@ -22,8 +22,8 @@ type Snapshot struct {
 	data wire.Snapshot
 }
 
-// GetSnapshot looks a snapshot up by its ID. A missing one matches
-// [ErrNotFound].
+// GetSnapshot returns the snapshot with the given ID. If there is none, the
+// error matches [ErrNotFound].
 func (c *Client) GetSnapshot(ctx context.Context, id string) (*Snapshot, error) {
 	if err := checkID(id); err != nil {
 		return nil, err
@@ -38,23 +38,23 @@ func (c *Client) GetSnapshot(ctx context.Context, id string) (*Snapshot, error) 
 // ID returns the snapshot's ID.
 func (s *Snapshot) ID() string { return s.wire().ID }
 
-// Status returns the snapshot's state as last heard of.
+// Status returns the last known state of the snapshot. It makes no request.
 func (s *Snapshot) Status() SnapshotStatus { return SnapshotStatus(s.wire().Status) }
 
-// Info returns what the API said of the snapshot in its last answer. It makes
-// no request.
+// Info returns the snapshot's description from the API's last response. It
+// makes no request.
 func (s *Snapshot) Info() SnapshotInfo {
 	w := s.wire()
 	return snapshotInfo(&w)
 }
 
-// String describes the handle in a few words.
+// String returns a short description of the snapshot.
 func (s *Snapshot) String() string {
 	w := s.wire()
 	return fmt.Sprintf("snapshot %s (%s)", w.ID, w.Status)
 }
 
-// Format writes String, whatever the verb: the insides are of no use in a log.
+// Format writes String for every verb.
 func (s *Snapshot) Format(f fmt.State, verb rune) { redact.String(f, verb, s.String()) }
 
 func (s *Snapshot) wire() wire.Snapshot {
@@ -63,15 +63,16 @@ func (s *Snapshot) wire() wire.Snapshot {
 	return s.data
 }
 
-// SetClient makes a handle that came from JSON use c instead of [DefaultClient].
+// SetClient sets the client of a handle that came from JSON, which otherwise
+// uses [DefaultClient].
 func (s *Snapshot) SetClient(c *Client) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.c = c
 }
 
-// Delete deletes the snapshot. Sandboxes that would resume from it can't any
-// more; see [ErrSnapshotNotFound].
+// Delete deletes the snapshot. Sandboxes that would resume from it no longer
+// can; see [ErrSnapshotNotFound].
 func (s *Snapshot) Delete(ctx context.Context) error {
 	s.mu.Lock()
 	c, id := s.c, s.data.ID
@@ -103,13 +104,13 @@ type serializedSnapshot struct {
 	Snapshot wire.Snapshot `json:"snapshot"`
 }
 
-// MarshalJSON writes the handle in the JavaScript SDK's serialized form.
+// MarshalJSON encodes the handle in the JavaScript SDK's serialized form.
 func (s *Snapshot) MarshalJSON() ([]byte, error) {
 	return json.Marshal(serializedSnapshot{s.wire()})
 }
 
-// UnmarshalJSON revives a handle. It uses [DefaultClient] unless
-// [Snapshot.SetClient] says otherwise.
+// UnmarshalJSON decodes a handle. It uses [DefaultClient] unless
+// [Snapshot.SetClient] is called.
 func (s *Snapshot) UnmarshalJSON(data []byte) error {
 	var in serializedSnapshot
 	if err := json.Unmarshal(data, &in); err != nil {
@@ -124,34 +125,35 @@ func (s *Snapshot) UnmarshalJSON(data []byte) error {
 	return nil
 }
 
-// SnapshotTreeOptions says how a snapshot's relatives are walked.
+// SnapshotTreeOptions are the options of [Client.SnapshotTree].
 type SnapshotTreeOptions struct {
-	// Limit is the maximum number of items per page; zero means the API's default.
+	// Limit is the maximum number of items per page. Zero means the API's
+	// default.
 	Limit int
-	// SortOrder is the direction: [Descending] walks the ancestors, [Ascending]
-	// the descendants. Empty means the API's default.
+	// SortOrder is the direction: [Descending] for ancestors, [Ascending] for
+	// descendants. Empty means the API's default.
 	SortOrder SortOrder
 }
 
-// SnapshotTreeNode is a snapshot with those that have the same parent.
+// SnapshotTreeNode is a snapshot along with those that have the same parent.
 type SnapshotTreeNode struct {
 	Snapshot SnapshotInfo
-	// Siblings are some of the snapshots that share the parent.
+	// Siblings are some of the snapshots with the same parent.
 	Siblings []SnapshotInfo
-	// Count is how many siblings there are in all.
+	// Count is the total number of siblings.
 	Count int
 }
 
 // SnapshotTreePage is a page of a snapshot's ancestors or descendants.
 type SnapshotTreePage struct {
 	Page[SnapshotTreeNode]
-	// Anchor is the snapshot that the walk started from; nil when the API left
-	// it out.
+	// Anchor is the snapshot that the walk started from; nil if the API omitted
+	// it.
 	Anchor *SnapshotTreeNode
 }
 
-// SnapshotTree walks the ancestors or descendants of a snapshot, as
-// [Client.List] does over sandboxes.
+// SnapshotTree returns an iterator over the ancestors or descendants of a
+// snapshot, like [Client.List] for sandboxes.
 func (c *Client) SnapshotTree(ctx context.Context, id string, opts *SnapshotTreeOptions) iter.Seq2[SnapshotTreeNode, error] {
 	return listAll(ctx, func() (*Page[SnapshotTreeNode], error) {
 		page, err := c.SnapshotTreePage(ctx, id, opts)
@@ -190,8 +192,8 @@ func (c *Client) SnapshotTreePage(ctx context.Context, id string, opts *Snapshot
 }
 
 func snapshotTreeNode(w *wire.SnapshotTreeNode) SnapshotTreeNode {
-	// The API sends the count as text; one that is no number is left at the
-	// number of siblings that came along.
+	// The API sends the count as a string. If it is not a number, the number of
+	// siblings received is used.
 	count, err := strconv.Atoi(w.Count)
 	if err != nil {
 		count = len(w.Siblings)

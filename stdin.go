@@ -17,39 +17,39 @@ import (
 )
 
 const (
-	// stdinBatch is how much is sent at once, and how much waits meanwhile. The
-	// API takes a megabyte of JSON.
+	// stdinBatch is how much is sent in a request, and how much more may be
+	// waiting. The API accepts a megabyte of JSON.
 	stdinBatch = 512 << 10
 	// stdinDelay is how long a short write waits for more.
 	stdinDelay = 2 * time.Millisecond
-	// stdinAnswer is how long an answer may take: the API gives up after 30
-	// seconds when the command does not read.
+	// stdinAnswer is how long a response may take: the API responds after 30
+	// seconds at the latest if the command does not read.
 	stdinAnswer = 45 * time.Second
-	// stdinHeld is how long a request has lasted at least that was given up
-	// because the command does not read, and not because something is broken.
+	// stdinHeld is the minimum duration of a request that failed because the
+	// command does not read, and not because something is broken.
 	stdinHeld = 5 * time.Second
-	// stdinMaxWait is the longest pause before a request is made again.
+	// stdinMaxWait is the longest pause before a retry.
 	stdinMaxWait = 10 * time.Second
 )
 
-// Stdin returns the standard input of a command that was started with
-// [CommandOptions].AttachStdin. ctx holds for all of its requests; when it ends,
-// writes fail. The caller closes it, which the command sees as the end of its
-// input, and which waits until all was delivered.
+// Stdin returns a writer to the standard input of a command that was started
+// with [CommandOptions].AttachStdin. ctx applies to all of its requests; when
+// it ends, writes fail. The caller must close the writer, which ends the
+// command's input and waits until all of it was delivered.
 //
-// Writes are collected for some milliseconds and sent one after another, up to
-// 512 KiB in a request; as much again may wait. A command that does not read
-// holds the writer up. Each byte arrives once and in order, whatever is cut or
-// answered with an error on the way: a request says at which byte it begins, and
-// the API skips what it has had. An error of the delivery is returned by a later
-// call, at the latest by Close. It matches [io.ErrClosedPipe] when the command has
-// ended or has closed its input, and [ErrOutcomeUnknown] when an answer was lost
-// in a sandbox that does not know positions, where nothing can be sent again
-// safely.
+// Writes are collected for a few milliseconds and sent one after another, up to
+// 512 KiB per request, while as much again may be waiting. A command that does
+// not read blocks the writer. Each byte is delivered once and in order, even if
+// connections break or responses are lost: a request includes its position, and
+// the API skips what it has already received. An error of the delivery is
+// returned by a later call, or by Close. It matches [io.ErrClosedPipe] if the
+// command has ended or closed its input, and [ErrOutcomeUnknown] if a response
+// was lost in a sandbox that does not support positions, where a retry is not
+// safe.
 //
-// One goroutine at a time writes, and there is one writer at a time: as long as
-// it is open, or its last request under way, another call gives a writer that
-// fails. Later ones go on where it stopped.
+// The writer is not safe for concurrent use, and only one can be open at a
+// time: until it is closed and its last request has ended, Stdin returns a
+// writer that fails. Later writers continue where it stopped.
 func (c *Command) Stdin(ctx context.Context) io.WriteCloser {
 	w := &stdinWriter{ctx: ctx, cmd: c, wake: make(chan struct{}, 1), room: make(chan struct{}, 1), done: make(chan struct{})}
 	client, err := c.client()
@@ -73,8 +73,8 @@ func (c *Command) Stdin(ctx context.Context) io.WriteCloser {
 	return w
 }
 
-// stdinWriter sends what is written to a command. Its goroutine, run, ends when
-// the input has.
+// stdinWriter sends what is written to a command. Its goroutine, run, ends with
+// the input.
 type stdinWriter struct {
 	ctx    context.Context
 	cmd    *Command
@@ -88,15 +88,15 @@ type stdinWriter struct {
 	room   chan struct{} // there is room again
 	done   chan struct{} // run has ended, and err is its error
 
-	// Of run alone.
-	at, end   int64 // the positions of what is to be sent; -1 for not known
-	counted   bool  // the sandbox has said how much it got
-	uncertain bool  // a request that may have acted got no answer
+	// Used by run only.
+	at, end   int64 // the positions of the data to send; -1 if not known
+	counted   bool  // the sandbox has reported how much it received
+	uncertain bool  // a request that may have taken effect received no response
 	failures  int
 	lastGain  time.Time
 }
 
-// closedPipeError is io.ErrClosedPipe, with what the API said.
+// closedPipeError is io.ErrClosedPipe with the API's error.
 type closedPipeError struct{ api error }
 
 func (e closedPipeError) Error() string   { return io.ErrClosedPipe.Error() }
@@ -109,7 +109,7 @@ func notify(c chan struct{}) {
 	}
 }
 
-// Write takes p, and waits as long as too much is waiting to be sent.
+// Write accepts p, and waits while too much is waiting to be sent.
 func (w *stdinWriter) Write(p []byte) (int, error) {
 	n := 0
 	for {
@@ -139,7 +139,7 @@ func (w *stdinWriter) Write(p []byte) (int, error) {
 	}
 }
 
-// Close ends the input, and waits until that and what was written is delivered.
+// Close ends the input, and waits until everything is delivered.
 func (w *stdinWriter) Close() error {
 	w.mu.Lock()
 	if w.closed {
@@ -170,14 +170,14 @@ func (w *stdinWriter) run() {
 	w.mu.Unlock()
 	w.cmd.mu.Lock()
 	w.cmd.stdinOpen = false
-	// After an error it has to be asked what of the last request arrived.
+	// After an error, how much of the last request arrived is unknown.
 	w.cmd.stdinAt, w.cmd.stdinKnown = w.at, err == nil
 	w.cmd.mu.Unlock()
 	close(w.done)
 }
 
-// next waits for something to send, and takes it; spare is to hold what is
-// written then. last means that the input ends behind it.
+// next waits for data to send and returns it; spare becomes the buffer of the
+// next writes. last means that the input ends after it.
 func (w *stdinWriter) next(spare []byte) (data []byte, last bool, err error) {
 	var delay <-chan time.Time
 	for {
@@ -222,10 +222,10 @@ type stdinBody struct {
 	Close  bool   `json:"close,omitempty"`
 }
 
-// send delivers data, and the end of the input behind it if last is set.
+// send delivers data, followed by the end of the input if last is set.
 func (w *stdinWriter) send(data []byte, last bool) error {
 	w.uncertain = false
-	if w.at < 0 { // an earlier writer did not learn what had arrived
+	if w.at < 0 { // an earlier writer did not learn how much had arrived
 		if err := w.ask(); err != nil {
 			return err
 		}
@@ -240,19 +240,19 @@ func (w *stdinWriter) send(data []byte, last bool) error {
 		}
 		switch {
 		case err == nil && written == nil:
-			w.at = w.end // a sandbox that does not count
+			w.at = w.end // the sandbox does not count
 			return nil
 		case err == nil && w.at == w.end:
 			return nil
 		case err == nil:
-			continue // the rest was not taken
+			continue // the rest was not accepted
 		}
 		if err = w.again(err, time.Since(began)); err == nil {
 			continue
 		}
 		if _, gone := errors.AsType[closedPipeError](err); gone && (w.at == w.end || w.uncertain && last) {
-			// The command got the end of its input, by the request whose answer
-			// was lost, or does not want it any more.
+			// The command received the end of its input, by the request whose
+			// response was lost, or closed its input.
 			return nil
 		}
 		return err
@@ -260,8 +260,7 @@ func (w *stdinWriter) send(data []byte, last bool) error {
 	return nil
 }
 
-// advance takes note of how much the command was given, which is nil where that
-// is not known.
+// advance records how much the command has received; nil means unknown.
 func (w *stdinWriter) advance(written *int64) error {
 	switch {
 	case written == nil:
@@ -278,8 +277,8 @@ func (w *stdinWriter) advance(written *int64) error {
 	return nil
 }
 
-// request makes one request. written is what the command was given so far, when
-// the answer says so, which one that is an error can as well.
+// request makes one request. written is how much the command has received so
+// far, which even an error response may report.
 func (w *stdinWriter) request(body *stdinBody) (written *int64, err error) {
 	ctx, cancel := context.WithTimeout(w.ctx, stdinAnswer)
 	defer cancel()
@@ -304,9 +303,9 @@ func (w *stdinWriter) request(body *stdinBody) (written *int64, err error) {
 	return written, err
 }
 
-// again decides whether a request that failed is made again, and waits before
-// that. Without positions that is safe only when the request surely did not act.
-// Of an input that there is not any more the error is a closedPipeError.
+// again reports whether a failed request is retried, and waits before that.
+// Without positions that is safe only if the request surely had no effect. If
+// there is no input anymore, the error is a closedPipeError.
 func (w *stdinWriter) again(err error, lasted time.Duration) error {
 	if w.ctx.Err() != nil {
 		return api.ContextError(w.ctx)
@@ -344,8 +343,8 @@ func (w *stdinWriter) again(err error, lasted time.Duration) error {
 	return pause(w.ctx, wait)
 }
 
-// ask asks how much the command was given. A sandbox that does not count leaves
-// that open, unless it has to be known.
+// ask asks how much the command has received. For a sandbox that does not
+// count, that is an error only if it must be known.
 func (w *stdinWriter) ask() error {
 	for {
 		began := time.Now()
@@ -360,7 +359,7 @@ func (w *stdinWriter) ask() error {
 			return nil
 		}
 		counted := w.counted
-		w.counted = true // to ask again is safe
+		w.counted = true // asking again is safe
 		err = w.again(err, time.Since(began))
 		w.counted = counted
 		if err != nil {

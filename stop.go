@@ -10,24 +10,24 @@ import (
 	"github.com/go-vercel/sandbox/internal/wire"
 )
 
-// StopOptions says what Stop waits for.
+// StopOptions are the options of [Sandbox.Stop].
 type StopOptions struct {
-	// NoWait returns as soon as the API has taken the order. The session may
-	// still be stopping then, and what is made of the sandbox meanwhile, as by
-	// [Client.Fork], has the files that it had before this session.
+	// NoWait returns as soon as the API has accepted the request. The session
+	// may still be stopping then, and a fork of the sandbox has the files as
+	// they were before this session.
 	NoWait bool
 }
 
 // StopResult is the final state of a stopped session.
 type StopResult struct {
 	Session SessionInfo
-	// Snapshot is what was saved, when the answer to the order told; nil when it
-	// did not, or nothing was saved. [Info].CurrentSnapshotID names what the
-	// next session starts from in either case.
+	// Snapshot is the snapshot that was taken, if the response reported it; nil
+	// if not, or if none was taken. In either case [Info].CurrentSnapshotID is
+	// the snapshot that the next session starts from.
 	Snapshot *SnapshotInfo
 }
 
-// stopLimit is how long Stop waits for the end of a session.
+// stopLimit is how long Stop waits for a session to end.
 const stopLimit = 3 * time.Minute
 
 var (
@@ -35,17 +35,16 @@ var (
 	errNotSaved = errors.New("the session has ended without saving its files")
 )
 
-// Stop stops the current session and every process in it. A persistent
-// sandbox's files are kept, and the next call on the sandbox starts it again. A
-// session that is stopped already is no error.
+// Stop stops the current session and every process in it. The files of a
+// persistent sandbox are saved, and the next call on the sandbox starts it
+// again. If the session is already stopped, Stop does nothing and returns nil.
 //
-// The API may answer while the session is still stopping, and before the
+// The API may respond while the session is still stopping, and before the
 // snapshot of a persistent sandbox is the one that forks and new sessions start
-// from. Unless told otherwise by opts, Stop waits for both: it looks at the
-// sandbox every half second, less often when little is left of the rate limit,
-// and gives up after three minutes with an error beside the result. Usually that
-// costs two to six requests more; reading costs nothing else. When ctx ends
-// first, the session stops all the same.
+// from. By default Stop waits for both: it polls every half second, less often
+// if the rate limit is nearly used up, which usually takes two to six requests.
+// After three minutes it returns an error along with the result. If ctx ends
+// first, the session stops nevertheless.
 func (s *Sandbox) Stop(ctx context.Context, opts *StopOptions) (*StopResult, error) {
 	c, err := s.client()
 	if err != nil {
@@ -72,8 +71,8 @@ func (s *Sandbox) Stop(ctx context.Context, opts *StopOptions) (*StopResult, err
 	return stopResult(answer), err
 }
 
-// awaitStopped waits until the session is over and, if its files are kept, the
-// snapshot that holds them is the sandbox's current one. It keeps answer up to
+// awaitStopped waits until the session has ended and, if its files are saved,
+// the snapshot with them is the sandbox's current one. It keeps answer up to
 // date.
 func (s *Sandbox) awaitStopped(ctx context.Context, c *Client, cur *Session, before *wire.Sandbox, answer *wire.StopAnswer) error {
 	limited, cancel := context.WithTimeoutCause(ctx, stopLimit, errStopSlow)
@@ -91,7 +90,7 @@ func (s *Sandbox) awaitStopped(ctx context.Context, c *Client, cur *Session, bef
 	}
 	first := true
 	for {
-		// The first look is at once: most sessions have ended by the answer.
+		// Look at once first: most sessions have ended when the API responds.
 		if !first {
 			if err := pause(limited, c.api.PollPause(api.GetSandbox, pollInterval)); err != nil {
 				return failed(err)
@@ -101,7 +100,7 @@ func (s *Sandbox) awaitStopped(ctx context.Context, c *Client, cur *Session, bef
 		now, _, err := c.getSandbox(limited, s.Name(), s.st.project, new(false), nil)
 		switch {
 		case errors.Is(err, ErrNotFound), errors.Is(err, ErrSnapshotNotFound):
-			return nil // deleted meanwhile, or it has nothing that could be kept
+			return nil // deleted meanwhile, or nothing can be saved
 		case err != nil && limited.Err() != nil:
 			return failed(context.Cause(limited))
 		case err != nil:
@@ -109,7 +108,7 @@ func (s *Sandbox) awaitStopped(ctx context.Context, c *Client, cur *Session, bef
 		}
 		if now.Session.ID != cur.ID() {
 			s.adopt(c, now)
-			return nil // the next session has begun, which none does before the end of this
+			return nil // the next session has begun, so this one has ended
 		}
 		s.adopt(c, now)
 		answer.Session = now.Session
@@ -136,10 +135,9 @@ func (s *Sandbox) awaitStopped(ctx context.Context, c *Client, cur *Session, bef
 	}
 }
 
-// savedBy reports whether the sandbox's current snapshot is what the session
-// left. An ID that has changed since the order was given says so; one that has
-// not may be that of a session that had stopped before, so the snapshot is
-// asked.
+// savedBy reports whether the sandbox's current snapshot is that of the
+// session. If its ID has changed since the stop was requested, it is; if not,
+// it may be that of an earlier session, so the snapshot is looked up.
 func savedBy(ctx context.Context, c *Client, session string, before *wire.Sandbox, answer *wire.StopAnswer, now *wire.Sandbox) (bool, error) {
 	id := now.CurrentSnapshotID
 	switch {
@@ -160,7 +158,7 @@ func savedBy(ctx context.Context, c *Client, session string, before *wire.Sandbo
 	return snapshot.wire().SourceSessionID == session, nil
 }
 
-// leaving reports whether a session is not at its end yet.
+// leaving reports whether a session is ending.
 func leaving(status string) bool {
 	switch Status(status) {
 	case StatusStopped, StatusFailed, StatusAborted:
@@ -169,9 +167,9 @@ func leaving(status string) bool {
 	return true
 }
 
-// Stop stops the session and every process in it. Unless told otherwise by opts
-// it waits, like [Sandbox.Stop], until the session has ended, but not for the
-// snapshot that is made of it to be the sandbox's current one.
+// Stop stops the session and every process in it. By default it waits, like
+// [Sandbox.Stop], until the session has ended, but not until its snapshot is
+// the sandbox's current one.
 func (s *Session) Stop(ctx context.Context, opts *StopOptions) (*StopResult, error) {
 	answer, err := s.stop(ctx)
 	if err != nil {
@@ -203,12 +201,12 @@ func stopResult(answer *wire.StopAnswer) *StopResult {
 	return r
 }
 
-// Close stops the sandbox so that it costs nothing any more; it is meant to be
-// used with defer. A sandbox that is stopped or deleted already is no error.
-// Close waits for the API's answer, at most a minute, and not for the snapshot;
-// use [Sandbox.Stop] to do so. Each stop of a persistent sandbox leaves a
-// snapshot, whose storage is billed; one that is not needed again is better
-// deleted, or made with Persistent set to false.
+// Close stops the sandbox, so that it is no longer billed. It is intended to be
+// used with defer. If the sandbox is already stopped or deleted, Close returns
+// nil. It waits for at most a minute for the API's response, but not for the
+// snapshot; use [Sandbox.Stop] for that. Each stop of a persistent sandbox
+// leaves a snapshot, whose storage is billed: delete a sandbox that is not
+// needed again, or create it with Persistent set to false.
 func (s *Sandbox) Close() error {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
@@ -219,8 +217,8 @@ func (s *Sandbox) Close() error {
 	return err
 }
 
-// Delete deletes the sandbox with all its sessions, whatever its state. Its
-// snapshots live on unless opts says otherwise. Afterwards every call on the
+// Delete deletes the sandbox and all its sessions, whatever its state. Its
+// snapshots remain unless opts says otherwise. Afterwards every call on the
 // handle returns [ErrDeleted].
 func (s *Sandbox) Delete(ctx context.Context, opts *DeleteOptions) error {
 	c, err := s.client()

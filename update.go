@@ -12,50 +12,50 @@ import (
 	"github.com/go-vercel/sandbox/internal/wire"
 )
 
-// UpdateOptions names the fields to change. Those that are zero or nil are left
-// as they are. Limits are those of [CreateOptions].
+// UpdateOptions are the settings to change. Those that are zero or nil are not
+// changed. The limits are those of [CreateOptions].
 type UpdateOptions struct {
-	// Persistent says whether the files outlive a session.
+	// Persistent sets whether the files outlive a session.
 	Persistent *bool
-	// VCPUs is the size from the next session on, with 2048 MB of memory each.
+	// VCPUs is the number of virtual CPUs from the next session on, with 2048
+	// MB of memory each.
 	VCPUs int
-	// Timeout is how long sessions run. A longer one also extends the running
-	// session.
+	// Timeout is how long sessions run. A longer timeout also extends the
+	// running session.
 	Timeout time.Duration
-	// NetworkPolicy restricts what the sandbox can reach, at once and from now
-	// on.
+	// NetworkPolicy restricts what the sandbox can reach, in the running
+	// session and later ones.
 	NetworkPolicy *NetworkPolicy
-	// Env replaces the environment that commands are given, from the next
-	// session on; an empty map that is not nil clears it.
+	// Env replaces the environment of commands from the next session on; a
+	// non-nil empty map clears it.
 	Env Env
-	// Tags replaces the tags; an empty map that is not nil clears them.
+	// Tags replaces the tags; a non-nil empty map clears them.
 	Tags map[string]string
-	// Ports replaces the exposed ports; an empty list that is not nil exposes
-	// none.
+	// Ports replaces the exposed ports; a non-nil empty slice exposes none.
 	Ports []int
-	// Region is where sessions are started from the next one on, and
-	// FailoverRegions where they are instead; an empty list that is not nil
-	// leaves none.
+	// Region is where sessions are started from the next one on.
+	// FailoverRegions are used when that is not possible; a non-nil empty slice
+	// removes them.
 	Region          string
 	FailoverRegions []string
-	// Mounts replaces the drives of the sandbox from the next session on; an
-	// empty map that is not nil removes them all.
+	// Mounts replaces the mounted drives from the next session on; a non-nil
+	// empty map removes them.
 	Mounts map[string]Mount
-	// NetworkID moves the sandbox into a Secure Compute network from the next
-	// session on; a pointer to "" takes it out of its one.
+	// NetworkID moves the sandbox to a Secure Compute network from the next
+	// session on; a pointer to "" removes it from its network.
 	NetworkID *string
-	// SnapshotExpiration is how long snapshots are kept from now on, at least a
-	// day; zero means for ever.
+	// SnapshotExpiration is how long new snapshots are kept, at least a day.
+	// Zero means forever.
 	SnapshotExpiration *time.Duration
 	// KeepLastSnapshots replaces the retention policy; a pointer to the zero
 	// value removes it.
 	KeepLastSnapshots *KeepLastSnapshots
-	// CurrentSnapshotID is the snapshot that the next session starts from: an
+	// CurrentSnapshotID is the snapshot that the next session starts from; an
 	// older one rolls the sandbox back.
 	CurrentSnapshotID string
 }
 
-// Format prints what the fields point to, and no value of Env.
+// Format prints the values that fields point to, but no value of Env.
 func (o UpdateOptions) Format(f fmt.State, verb rune) { redact.Struct(f, verb, o) }
 
 type updateBody struct {
@@ -123,12 +123,11 @@ func (o *UpdateOptions) body() (*updateBody, error) {
 	return b, nil
 }
 
-// Update changes the sandbox's settings. It does not start a stopped sandbox.
-// Where the running session is concerned too (a longer timeout, a network
-// policy), the change is made there as well, unless the session is on its way
-// out. That takes a request more for each, and one more when the session that
-// runs is not the one that the handle knows. All else takes effect when the next
-// session starts.
+// Update changes the sandbox's settings, with one request. It does not start a
+// stopped sandbox. A longer timeout and a network policy are also applied to
+// the running session, unless it is ending. That takes one more request for
+// each, and another if the running session is not the one that the handle
+// knows. All other settings take effect when the next session starts.
 func (s *Sandbox) Update(ctx context.Context, opts *UpdateOptions) error {
 	var o UpdateOptions
 	if opts != nil {
@@ -156,8 +155,8 @@ func (s *Sandbox) Update(ctx context.Context, opts *UpdateOptions) error {
 		return nil
 	}
 	if id := answer.Sandbox.CurrentSessionID; id != "" && id != cur.ID() && (o.NetworkPolicy != nil || o.Timeout > 0) {
-		// Somebody else has started a session since. What is set must not stay
-		// unknown to the machine that really runs.
+		// Another client has started a session since. The settings must reach
+		// the machine that actually runs.
 		if err := s.Refresh(ctx); err != nil {
 			return err
 		}
@@ -180,8 +179,8 @@ func (s *Sandbox) Update(ctx context.Context, opts *UpdateOptions) error {
 	return nil
 }
 
-// unlessStopped tolerates that a session is on its way out: the sandbox's own
-// settings hold from the next one on.
+// unlessStopped ignores that a session is ending: the sandbox's own settings
+// apply from the next one on.
 func unlessStopped(err error) error {
 	if errors.Is(err, ErrStopped) {
 		return nil
@@ -189,17 +188,17 @@ func unlessStopped(err error) error {
 	return err
 }
 
-// UpdateNetworkPolicy replaces the policy that is in force in the running
-// session, resuming the sandbox if it is stopped, and returns it as the API
-// understood it, with the values of headers redacted. The platform keeps it for
-// later sessions too: what is opened for one task stays open until it is closed.
-// [Sandbox.Update] sets a policy without starting the sandbox.
+// UpdateNetworkPolicy replaces the policy in effect, resuming the sandbox if it
+// is stopped, and returns it as the API understood it, with redacted header
+// values. The platform keeps the policy for later sessions too: what is opened
+// for one task stays open until it is closed. [Sandbox.Update] sets a policy
+// without starting the sandbox.
 func (s *Sandbox) UpdateNetworkPolicy(ctx context.Context, policy *NetworkPolicy) (*NetworkPolicy, error) {
 	return withResume(ctx, s, func(cur *Session) (*NetworkPolicy, error) { return cur.UpdateNetworkPolicy(ctx, policy) })
 }
 
 // ExtendTimeout moves the end of the running session by d, resuming the sandbox
-// if it is stopped. How far it can be moved is the plan's to say.
+// if it is stopped. The plan limits how far it can be moved.
 func (s *Sandbox) ExtendTimeout(ctx context.Context, d time.Duration) error {
 	return withResumeDo(ctx, s, func(cur *Session) error { return cur.ExtendTimeout(ctx, d) })
 }

@@ -20,45 +20,45 @@ import (
 	"github.com/go-vercel/sandbox/internal/api"
 )
 
-// UploadOptions are the options of CopyFS and UploadDir.
+// UploadOptions are the options of CopyFS and UploadDir. The zero value uploads
+// everything.
 type UploadOptions struct {
-	// Include, if not empty, has patterns of what to upload, and Exclude has
-	// patterns of what to leave out, which wins. A pattern is one of
-	// [path.Match] whose element "**" stands for any number of elements. It is
-	// compared with the path of a file below the directory, and with those of
-	// the directories that lead to it; a pattern without a slash is compared
-	// with each of their names.
+	// Include, if not empty, lists patterns of what to upload, and Exclude
+	// lists patterns of what to leave out, which takes precedence. The syntax
+	// is that of [path.Match], except that the element "**" matches any number
+	// of elements. A pattern is matched against the path of a file relative to
+	// the directory and against those of its parent directories; one without a
+	// slash is matched against each of their names.
 	Include, Exclude []string
-	// Progress is told how much was uploaded.
+	// Progress, if not nil, is called as the upload proceeds.
 	Progress ProgressFunc
 }
 
-// CopyFS writes the files of fsys below the directory dir of the sandbox, in one
-// request and in constant memory. Files that exist are replaced.
+// CopyFS copies the file system fsys into the directory dir of the sandbox,
+// with one request and in constant memory. Existing files are replaced.
 //
-// As with [os.CopyFS] the files are made with mode 0644, or 0755 if somebody may
-// execute them, and the directories with mode 0755. Symbolic links are kept if
+// As with [os.CopyFS], files are created with mode 0644, or 0755 if anyone may
+// execute them, and directories with mode 0755. Symbolic links are preserved if
 // fsys is an [fs.ReadLinkFS]; other files that are not regular are an error.
 func (s *Sandbox) CopyFS(ctx context.Context, dir string, fsys fs.FS, opts *UploadOptions) error {
 	return copyFS(ctx, s, dir, fsys, opts)
 }
 
-// CopyFS is as [Sandbox.CopyFS], but does not resume a session that has stopped.
+// CopyFS is like [Sandbox.CopyFS], but does not resume a stopped session.
 func (s *Session) CopyFS(ctx context.Context, dir string, fsys fs.FS, opts *UploadOptions) error {
 	return copyFS(ctx, s, dir, fsys, opts)
 }
 
-// UploadDir writes the files below the local directory localDir to the directory
-// dir of the sandbox, in one request and in constant memory. Files that exist
-// are replaced, others are left alone. Permissions and modification times are
-// kept, and so are symbolic links, which are not followed. Local files that are
-// neither are an error.
+// UploadDir copies the local directory localDir into the directory dir of the
+// sandbox, with one request and in constant memory. Existing files are
+// replaced, others are left alone. Permissions, modification times and symbolic
+// links are preserved. Local files that are not regular files, directories or
+// symbolic links are an error.
 func (s *Sandbox) UploadDir(ctx context.Context, localDir, dir string, opts *UploadOptions) error {
 	return uploadDir(ctx, s, localDir, dir, opts)
 }
 
-// UploadDir is as [Sandbox.UploadDir], but does not resume a session that has
-// stopped.
+// UploadDir is like [Sandbox.UploadDir], but does not resume a stopped session.
 func (s *Session) UploadDir(ctx context.Context, localDir, dir string, opts *UploadOptions) error {
 	return uploadDir(ctx, s, localDir, dir, opts)
 }
@@ -75,7 +75,7 @@ func uploadDir(ctx context.Context, t target, localDir, dir string, opts *Upload
 	return uploadTree(ctx, t, dir, localTree{root}, opts, func(m fs.FileMode) fs.FileMode { return m &^ fs.ModeType })
 }
 
-// copiedMode is the mode that os.CopyFS gives.
+// copiedMode returns the mode that os.CopyFS uses.
 func copiedMode(m fs.FileMode) fs.FileMode {
 	if m.IsDir() {
 		return 0o777 &^ umask
@@ -87,8 +87,8 @@ func copyFS(ctx context.Context, t target, dir string, fsys fs.FS, opts *UploadO
 	return uploadTree(ctx, t, dir, fsTree{fsys}, opts, copiedMode)
 }
 
-// tree is what is uploaded. The names that it is asked for are slash-separated
-// and below it, and those that it gave.
+// tree is a tree of files to upload. Its methods take slash-separated names
+// below its root, as returned by the tree itself.
 type tree interface {
 	readDir(name string) ([]fs.DirEntry, error)
 	readLink(name string) (string, error)
@@ -101,8 +101,8 @@ func (t fsTree) readDir(name string) ([]fs.DirEntry, error) { return fs.ReadDir(
 func (t fsTree) readLink(name string) (string, error)       { return fs.ReadLink(t.fsys, name) }
 func (t fsTree) open(name string) (io.ReadCloser, error)    { return t.fsys.Open(name) }
 
-// localTree is a local directory. Other than its fs.FS it takes names that are
-// not UTF-8.
+// localTree is a local directory. Unlike its fs.FS it supports names that are
+// not valid UTF-8.
 type localTree struct{ root *os.Root }
 
 func (t localTree) readDir(name string) ([]fs.DirEntry, error) {
@@ -173,10 +173,10 @@ type walker struct {
 	mode   func(fs.FileMode) fs.FileMode
 }
 
-// entries yields what is below the root. A directory comes after what is in it,
-// so that it has got its contents when its permissions and time are set. The
-// root itself is only there if nothing else is: it may well exist already, with
-// permissions that are none of our business.
+// entries yields everything below the root. A directory follows its content, so
+// that its permissions and time are set last. The root itself is included only
+// if it is empty: it may well exist already, with permissions that must not
+// change.
 func (w *walker) entries() iter.Seq2[tarball.Entry, error] {
 	return func(yield func(tarball.Entry, error) bool) {
 		count := 0
@@ -191,8 +191,8 @@ func (w *walker) entries() iter.Seq2[tarball.Entry, error] {
 	}
 }
 
-// walk yields what is below dir and reports whether to go on. whole says that a
-// pattern has included dir, and so all that is in it.
+// walk yields everything below dir and reports whether to continue. whole means
+// that a pattern has included dir, and thus everything in it.
 func (w *walker) walk(dir string, whole bool, yield func(tarball.Entry, error) bool) bool {
 	list, err := w.tree.readDir(dir)
 	if err != nil {
@@ -243,62 +243,64 @@ func (w *walker) entry(name string, d fs.DirEntry) (tarball.Entry, error) {
 	return e, err
 }
 
-// File is a file to be written to a sandbox. At most one of Content, Text,
-// Reader and Open is set; a file without any is empty.
+// File is a file to write to a sandbox. At most one of Content, Text, Reader
+// and Open may be set; without any of them the file is empty.
 type File struct {
-	// Path is where the file is written. Relative paths start in the working
-	// directory of the session, or in the home directory of the user.
-	// Directories that lead to it are made.
+	// Path is the file's path. A relative path is resolved in the working
+	// directory of the session, or in the home directory of the user. Missing
+	// parent directories are created.
 	Path string
 
 	// Content is the content of the file.
 	Content []byte
 	// Text is the content of the file.
 	Text string
-	// Reader is read from where it stands to its end. It is read again from
-	// there when the upload has to be repeated, and is left at its end.
+	// Reader is read from its current position to its end, where it is left. It
+	// is read again from that position if the upload is retried.
 	Reader io.ReadSeeker
-	// Open opens the content, which is Size bytes long. It is called again when
-	// the upload has to be repeated. What it returns is closed.
+	// Open opens the content, which is Size bytes long. It is called again if
+	// the upload is retried. The reader that it returns is closed.
 	Open func() (io.ReadCloser, error)
-	// Size is the length of what Open returns, in bytes.
+	// Size is the size in bytes of the content returned by Open.
 	Size int64
 
-	// Mode has the permissions of the file and its set-id and sticky bits; nil
-	// means 0644. A mode of 0 makes a file that only root can use.
+	// Mode holds the file's permissions and its set-id and sticky bits; nil
+	// means 0644. A file of mode 0 is accessible only to root.
 	Mode *fs.FileMode
-	// ModTime is when the file was changed last. The zero value means now.
+	// ModTime is the file's modification time. The zero value means now.
 	ModTime time.Time
 }
 
-// WriteFilesOptions are the options of WriteFiles.
+// WriteFilesOptions are the options of WriteFiles. The zero value is ready to
+// use.
 type WriteFilesOptions struct {
-	// Progress is told how much was uploaded.
+	// Progress, if not nil, is called as the upload proceeds.
 	Progress ProgressFunc
 }
 
-// WriteFiles writes files to the sandbox in one request, replacing those that
-// exist, symbolic links among them. The sources are read once, as the data is
-// sent, and opened again if the request has to be retried; memory does not grow
-// with their size. A source whose Read does not return when ctx ends holds up the
-// return by a second at most.
+// WriteFiles writes files to the sandbox with one request, replacing existing
+// files and symbolic links. The sources are streamed, and opened again if the
+// request is retried; memory use does not grow with their size. If a source's
+// Read does not return when ctx ends, WriteFiles returns within a second
+// nevertheless.
 //
-// A path that is empty or leads to a known directory is refused before anything
-// is sent; slashes at its end don't count. A relative one starts in the working directory of the
-// session that the files go to, also when the sandbox had to be resumed; ".." in
-// it takes back the element before it, even if that is a symbolic link.
+// A path that is empty or names a known directory is refused before anything is
+// sent; trailing slashes are ignored. A relative path is resolved in the
+// working directory of the session that receives the files, even if the sandbox
+// was resumed; ".." removes the preceding element even if that is a symbolic
+// link.
 //
-// The API unpacks the files where they belong, while they come. So others may
-// see a part of a file, a call that fails may leave one, and when the connection
-// broke on the way, so that the request was retried, what the network delivers
-// late of the first attempt can still cut a file short behind a call that has
-// succeeded. [FileSystem.Create] writes a file without any of that.
+// The API unpacks the files in place, as they arrive. Other processes may
+// therefore see part of a file, and a call that fails may leave one. If the
+// connection broke and the request was retried, data of the first attempt that
+// the network delivers late can truncate a file even after the call has
+// succeeded. [FileSystem.Create] writes a file without any of these effects.
 func (s *Sandbox) WriteFiles(ctx context.Context, files []File, opts *WriteFilesOptions) error {
 	return writeFiles(ctx, s, files, opts)
 }
 
-// WriteFiles is as [Sandbox.WriteFiles], but does not resume a session that has
-// stopped.
+// WriteFiles is like [Sandbox.WriteFiles], but does not resume a stopped
+// session.
 func (s *Session) WriteFiles(ctx context.Context, files []File, opts *WriteFilesOptions) error {
 	return writeFiles(ctx, s, files, opts)
 }
@@ -324,7 +326,7 @@ func writeFiles(ctx context.Context, t target, files []File, opts *WriteFilesOpt
 		if dir == cwd {
 			return all(entries, nil)
 		}
-		// The session is another one by now, and its working directory too.
+		// The session is another one now, and so is its working directory.
 		moved := slices.Clone(entries)
 		for i := range files {
 			abs, err := filePath(dir, files[i].Path)
@@ -337,7 +339,7 @@ func writeFiles(ctx context.Context, t target, files []File, opts *WriteFilesOpt
 	}, newMeter(report, total))
 }
 
-// all yields entries, or an error in their place.
+// all yields entries, or an error instead.
 func all(entries []tarball.Entry, err error) iter.Seq2[tarball.Entry, error] {
 	return func(yield func(tarball.Entry, error) bool) {
 		if err != nil {
@@ -403,7 +405,7 @@ func (f *File) entry(cwd string, now time.Time) (tarball.Entry, error) {
 	return e, nil
 }
 
-// seekable makes an entry of a reader.
+// seekable sets an entry's content to that of a reader.
 func (f *File) seekable(e *tarball.Entry) error {
 	start, err := f.Reader.Seek(0, io.SeekCurrent)
 	if err != nil {
@@ -422,9 +424,9 @@ func (f *File) seekable(e *tarball.Entry) error {
 	return nil
 }
 
-// upload sends an archive and hands over what it wrote. The archive is made anew
-// by entries for each attempt, which is told the working directory of the session
-// that it goes to: that can be another one after a resume.
+// upload sends an archive and sets the owner of what it wrote. entries makes
+// the archive for each attempt, given the working directory of the session that
+// receives it, which can change after a resume.
 func upload(ctx context.Context, t target, entries func(cwd string) iter.Seq2[tarball.Entry, error], m *meter) error {
 	if err := send(ctx, t, entries, m); err != nil {
 		return err
@@ -443,7 +445,7 @@ func send(ctx context.Context, t target, entries func(cwd string) iter.Seq2[tarb
 	})
 	var last lastBody
 	// net/http does not return before a Read of the body does, so a source that
-	// is stuck would hold up whoever gives up.
+	// is stuck would delay the caller.
 	stop := context.AfterFunc(ctx, last.close)
 	err := t.uploadTarGz(ctx, func(dir string) (io.ReadCloser, error) {
 		cwd = dir
@@ -459,8 +461,8 @@ func send(ctx context.Context, t target, entries func(cwd string) iter.Seq2[tarb
 	return err
 }
 
-// lastBody sees to it that an upload which was answered before it was read to
-// its end leaves the sources, and the progress callback, alone.
+// lastBody ensures that after an upload whose response arrived early, the
+// sources and the progress callback are no longer used.
 type lastBody struct {
 	mu   sync.Mutex
 	body io.ReadCloser
@@ -486,8 +488,8 @@ func (l *lastBody) close() {
 	}
 }
 
-// end closes the body and waits until the sources are left alone. One whose Read
-// does not return although it was closed is left behind.
+// end closes the body and waits until the sources are no longer used. One whose
+// Read does not return although it was closed is left behind.
 func (l *lastBody) end() {
 	b := l.get()
 	if b == nil {
@@ -526,24 +528,22 @@ func metered(entries iter.Seq2[tarball.Entry, error], m *meter) iter.Seq2[tarbal
 	}
 }
 
-// Progress is how far a transfer has come.
+// Progress is the state of a transfer.
 type Progress struct {
-	// Path is the file that is being transferred, as it is called in the
-	// sandbox.
+	// Path is the path in the sandbox of the file that is being transferred.
 	Path string
-	// Done is the number of bytes of content transferred so far, of all files.
-	// It falls back when a transfer has to begin again.
+	// Done is the number of bytes transferred so far, of all files. It
+	// decreases if a transfer is retried.
 	Done int64
-	// Total is what Done will be at the end, or -1 when that is not known.
+	// Total is the value of Done at the end, or -1 if it is not known.
 	Total int64
 }
 
-// ProgressFunc is told of the progress of a transfer. It is called many times
-// during the transfer, by one goroutine at a time, and the transfer waits for it
-// to return.
+// ProgressFunc is called repeatedly during a transfer, which waits for it to
+// return. At most one goroutine at a time calls it.
 type ProgressFunc func(Progress)
 
-// meter counts what is transferred. A nil meter counts nothing.
+// meter counts the bytes transferred. A nil meter counts nothing.
 type meter struct {
 	report      ProgressFunc
 	done, total int64
@@ -556,7 +556,7 @@ func newMeter(report ProgressFunc, total int64) *meter {
 	return &meter{report: report, total: total}
 }
 
-// restart begins to count again for another attempt.
+// restart starts counting again for another attempt.
 func (m *meter) restart() {
 	if m != nil {
 		m.done = 0

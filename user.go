@@ -17,17 +17,17 @@ import (
 	"github.com/go-vercel/sandbox/internal/tarball"
 )
 
-// UserError reports a step of an operation on users or groups that failed in
-// the sandbox. Steps before it have been done.
+// UserError reports that a step of an operation on users or groups failed in
+// the sandbox. The steps before it have been completed.
 type UserError struct {
-	// Action says what failed, such as `create user "alice"`.
+	// Action describes the step, such as `create user "alice"`.
 	Action string
-	// ExitCode, Stdout and Stderr are those of the program that failed.
+	// ExitCode, Stdout and Stderr are the results of the program that failed.
 	ExitCode       int
 	Stdout, Stderr string
 }
 
-// Error says what failed and what the sandbox said.
+// Error returns the action and what the sandbox reported.
 func (e *UserError) Error() string {
 	reason := strings.TrimSpace(e.Stderr)
 	if reason == "" {
@@ -40,15 +40,16 @@ func (e *UserError) Error() string {
 type Group struct {
 	// Name is the name of the group.
 	Name string
-	// SharedDir is a directory that all members can write to. What is made in
-	// it belongs to the group.
+	// SharedDir is a directory that all members can write to. Files created in
+	// it belong to the group.
 	SharedDir string
 }
 
-// userAndGroup is who the sandbox's commands run as.
+// userAndGroup identifies who the sandbox's commands run as.
 type userAndGroup struct{ user, group string }
 
-// whoami asks who the sandbox's commands run as, once for all handles.
+// whoami returns who the sandbox's commands run as. It asks once for all
+// handles.
 func (s *Sandbox) whoami(ctx context.Context) (userAndGroup, error) {
 	if s.st == nil {
 		return userAndGroup{}, errZeroSandbox
@@ -87,11 +88,11 @@ func (s *Sandbox) userStep(ctx context.Context, action string, sudo bool, name s
 	return stdout, nil
 }
 
-// maxUserName is what useradd and groupadd take.
+// maxUserName is the limit of useradd and groupadd.
 const maxUserName = 32
 
-// checkUserName refuses names that useradd and groupadd would refuse, or that
-// would be read as something else in a command.
+// checkUserName refuses names that useradd and groupadd would refuse, or that a
+// command would misinterpret.
 func checkUserName(field, name string) error {
 	if name == "" {
 		return invalid(field, "is empty")
@@ -111,12 +112,13 @@ func checkUserName(field, name string) error {
 	return nil
 }
 
-// CreateUser adds a user with a home directory and the shell bash, and returns
-// it. The sandbox's own user can use the home directory too: files are written
-// to it through the API, which acts as that user.
+// CreateUser adds a user with a home directory and the shell bash, resuming the
+// sandbox if it is stopped. The sandbox's own user can access the home
+// directory too: the API writes files as that user.
 //
-// A name that is taken matches [ErrUserExists]. When a later step fails, a
-// [*UserError] says which; the user exists then, and [Sandbox.AsUser] returns it.
+// If the name is taken, the error matches [ErrUserExists]. If a later step
+// fails, the error is a [*UserError]; the user then exists, and
+// [Sandbox.AsUser] returns it.
 func (s *Sandbox) CreateUser(ctx context.Context, username string) (*User, error) {
 	const taken = 9 // useradd's exit code
 	if err := checkUserName("username", username); err != nil {
@@ -143,9 +145,9 @@ func (s *Sandbox) CreateUser(ctx context.Context, username string) (*User, error
 	return s.AsUser(username)
 }
 
-// AsUser returns a user that exists in the sandbox. It makes no request, so a
+// AsUser returns an existing user of the sandbox. It makes no request, so a
 // user that does not exist is noticed by the first call. The home directory is
-// taken to be /root for root and /home/NAME for others.
+// assumed to be /root for root and /home/NAME for others.
 func (s *Sandbox) AsUser(username string) (*User, error) {
 	if err := checkUserName("username", username); err != nil {
 		return nil, err
@@ -157,8 +159,8 @@ func (s *Sandbox) AsUser(username string) (*User, error) {
 	return &User{sandbox: s, username: username, home: home}, nil
 }
 
-// CreateGroup adds a group and a directory /shared/NAME that its members share.
-// When a step fails, a [*UserError] says which.
+// CreateGroup adds a group and a directory /shared/NAME for its members. If a
+// step fails, the error is a [*UserError].
 func (s *Sandbox) CreateGroup(ctx context.Context, groupname string) (*Group, error) {
 	if err := checkUserName("groupname", groupname); err != nil {
 		return nil, err
@@ -183,8 +185,8 @@ func (s *Sandbox) CreateGroup(ctx context.Context, groupname string) (*Group, er
 	return g, nil
 }
 
-// AddUserToGroup makes a user a member of a group. Processes of the user that
-// run already don't notice.
+// AddUserToGroup makes a user a member of a group. Running processes of the
+// user are not affected.
 func (s *Sandbox) AddUserToGroup(ctx context.Context, username, groupname string) error {
 	if err := checkUserName("username", username); err != nil {
 		return err
@@ -196,7 +198,8 @@ func (s *Sandbox) AddUserToGroup(ctx context.Context, username, groupname string
 	return err
 }
 
-// RemoveUserFromGroup ends a user's membership in a group.
+// RemoveUserFromGroup removes a user from a group. Running processes of the
+// user are not affected.
 func (s *Sandbox) RemoveUserFromGroup(ctx context.Context, username, groupname string) error {
 	if err := checkUserName("username", username); err != nil {
 		return err
@@ -217,10 +220,10 @@ func (s *Sandbox) chmod(ctx context.Context, mode string, paths ...string) error
 	return s.asRoot(ctx, "set permissions on ", "chmod", []string{mode}, paths)
 }
 
-// maxArguments bounds the paths of one command, far below what Linux takes.
+// maxArguments limits the paths of one command, far below Linux's limit.
 const maxArguments = 64 << 10
 
-// asRoot runs a program on paths, a good number of them at a time.
+// asRoot runs a program on paths, many of them at a time.
 func (s *Sandbox) asRoot(ctx context.Context, action, program string, args, paths []string) error {
 	for len(paths) > 0 {
 		n, size := 0, 0
@@ -237,16 +240,15 @@ func (s *Sandbox) asRoot(ctx context.Context, action, program string, args, path
 	return nil
 }
 
-// User is a user of a sandbox: its commands run as that user, in the
-// user's home directory, and its files belong to the user. It comes from
-// [Sandbox.CreateUser] and [Sandbox.AsUser], resumes the sandbox as that does,
-// and is safe for concurrent use.
+// User is a user of a sandbox: its commands run as that user, in the user's
+// home directory, and its files belong to the user. It is returned by
+// [Sandbox.CreateUser] and [Sandbox.AsUser], resumes the sandbox like a
+// [Sandbox], and is safe for concurrent use.
 //
-// Relative paths start in the home directory. Paths may lead out of it with "..";
-// then nothing changes its owner but the named file itself. Symbolic links on the
-// way are followed as root when files are handed over: do not write below
-// directories in which a user may make links whom you would not trust with what
-// they lead to.
+// Relative paths are resolved in the home directory. For a path that leaves it
+// with "..", only the owner of the named file itself is changed. Changing the
+// owner is done as root and follows symbolic links in parent directories: do
+// not write into a directory where an untrusted user can create links.
 type User struct {
 	sandbox  *Sandbox
 	username string
@@ -267,19 +269,19 @@ func (u *User) Username() string { return u.username }
 // HomeDir returns the home directory of the user.
 func (u *User) HomeDir() string { return u.home }
 
-// Cwd returns the directory that relative paths and commands start in: the home
-// directory.
+// Cwd returns the directory that relative paths and commands start in, which is
+// the home directory.
 func (u *User) Cwd() string { return u.home }
 
-// FS returns the sandbox's files as the user sees them.
+// FS returns the sandbox's files as accessible to the user.
 func (u *User) FS() *FileSystem { return &FileSystem{t: u} }
 
-// RunCommand is as [Sandbox.RunCommand], but the program runs as the user, by way
-// of sudo. The default for Cwd is the home directory. With the option Sudo the
-// program runs as root instead, as if the sandbox had been asked.
+// RunCommand is like [Sandbox.RunCommand], but runs the program as the user,
+// with sudo. The default for Cwd is the home directory. With the option Sudo
+// the program runs as root, like one run by the sandbox.
 //
-// The variables of Env become arguments of the command env, and can be seen by
-// other users of the sandbox while it runs.
+// The variables of Env are arguments of the program env, visible to other users
+// of the sandbox while it runs.
 func (u *User) RunCommand(ctx context.Context, name string, args []string, opts *CommandOptions) (*CommandResult, error) {
 	name, args, opts, err := u.wrap(name, args, opts)
 	if err != nil {
@@ -288,8 +290,8 @@ func (u *User) RunCommand(ctx context.Context, name string, args []string, opts 
 	return u.sandbox.RunCommand(ctx, name, args, opts)
 }
 
-// StartCommand is as [Sandbox.StartCommand], with the differences of
-// [User.RunCommand].
+// StartCommand is like [Sandbox.StartCommand], with the differences described
+// at [User.RunCommand].
 func (u *User) StartCommand(ctx context.Context, name string, args []string, opts *CommandOptions) (*Command, error) {
 	name, args, opts, err := u.wrap(name, args, opts)
 	if err != nil {
@@ -306,7 +308,7 @@ func (u *User) startFollowed(ctx context.Context, name string, args []string, op
 	return u.sandbox.startFollowed(ctx, name, args, opts)
 }
 
-// wrap makes a command of the sandbox out of one of the user.
+// wrap converts a command of the user to one of the sandbox.
 func (u *User) wrap(name string, args []string, opts *CommandOptions) (string, []string, *CommandOptions, error) {
 	var o CommandOptions
 	if opts != nil {
@@ -337,9 +339,9 @@ func (u *User) wrap(name string, args []string, opts *CommandOptions) (string, [
 // abs resolves a path in the home directory.
 func (u *User) abs(name string) (string, error) { return absolutePath(u.home, name) }
 
-// Mkdir makes a directory that belongs to the user, and can be used by the
-// sandbox's own user. Directories between the home directory and it are handed
-// over to the user as well.
+// Mkdir creates a directory that belongs to the user and is accessible to the
+// sandbox's own user. Directories between the home directory and the new one
+// are given to the user as well.
 func (u *User) Mkdir(ctx context.Context, path string) error { return u.mkdir(ctx, path) }
 
 func (u *User) mkdir(ctx context.Context, name string) error {
@@ -356,8 +358,8 @@ func (u *User) mkdir(ctx context.Context, name string) error {
 	return u.ownDirs(ctx, append([]string{abs}, u.ancestors([]string{abs})...))
 }
 
-// ReadFile is as [Sandbox.ReadFile], but reads what the user may read. The
-// content comes through the output of a command.
+// ReadFile is like [Sandbox.ReadFile], but reads files that the user may read.
+// The content is transferred as the output of a command.
 func (u *User) ReadFile(ctx context.Context, path string, opts *ReadFileOptions) (io.ReadCloser, error) {
 	return readFile(ctx, u, path, opts)
 }
@@ -369,34 +371,38 @@ func (u *User) openFile(ctx context.Context, name, cwd string) (io.ReadCloser, i
 	return openEncoded(ctx, u, joinCwd(cwd, name))
 }
 
-// DownloadFile is as [Sandbox.DownloadFile], but reads what the user may read.
+// DownloadFile is like [Sandbox.DownloadFile], but reads files that the user
+// may read.
 func (u *User) DownloadFile(ctx context.Context, src, dst string, opts *DownloadFileOptions) error {
 	return downloadFile(ctx, u, src, dst, opts)
 }
 
-// DownloadDir is as [Sandbox.DownloadDir], but reads what the user may read.
+// DownloadDir is like [Sandbox.DownloadDir], but reads files that the user may
+// read.
 func (u *User) DownloadDir(ctx context.Context, src, dst string, opts *DownloadDirOptions) error {
 	return downloadDir(ctx, u, src, dst, opts)
 }
 
-// WriteFiles is as [Sandbox.WriteFiles], but the files belong to the user. So do
-// the directories between them and the home directory, also those that existed;
-// they get mode 0770, as the sandbox's own user has to be able to write there.
+// WriteFiles is like [Sandbox.WriteFiles], but the files belong to the user. So
+// do the directories between them and the home directory, including existing
+// ones; they get mode 0770, since the sandbox's own user must be able to write
+// there.
 //
-// The files are written first and handed over then. When that fails, a
-// [*UserError] says which step.
+// The files are written first, and their owner is changed afterwards. If that
+// fails, the error is a [*UserError].
 func (u *User) WriteFiles(ctx context.Context, files []File, opts *WriteFilesOptions) error {
 	return writeFiles(ctx, u, files, opts)
 }
 
-// CopyFS is as [Sandbox.CopyFS], but the files belong to the user. Directories
-// get mode 0770, as the sandbox's own user has to be able to write there.
+// CopyFS is like [Sandbox.CopyFS], but the files belong to the user.
+// Directories get mode 0770, since the sandbox's own user must be able to write
+// there.
 func (u *User) CopyFS(ctx context.Context, dir string, fsys fs.FS, opts *UploadOptions) error {
 	return copyFS(ctx, u, dir, fsys, opts)
 }
 
-// UploadDir is as [Sandbox.UploadDir], but the files belong to the user.
-// Directories get mode 0770, as the sandbox's own user has to be able to write
+// UploadDir is like [Sandbox.UploadDir], but the files belong to the user.
+// Directories get mode 0770, since the sandbox's own user must be able to write
 // there.
 func (u *User) UploadDir(ctx context.Context, localDir, dir string, opts *UploadOptions) error {
 	return uploadDir(ctx, u, localDir, dir, opts)
@@ -406,8 +412,8 @@ func (u *User) uploadTarGz(ctx context.Context, open func(cwd string) (io.ReadCl
 	return u.sandbox.uploadTarGz(ctx, func(string) (io.ReadCloser, error) { return open(u.home) })
 }
 
-// ownParents hands over the directories that lead to a file which the user has
-// made.
+// ownParents changes the owner of the parent directories of a file that the
+// user has created.
 func (u *User) ownParents(ctx context.Context, name string) error {
 	abs, err := u.abs(name)
 	if err != nil {
@@ -416,7 +422,7 @@ func (u *User) ownParents(ctx context.Context, name string) error {
 	return u.ownDirs(ctx, u.ancestors([]string{abs}))
 }
 
-// own hands over what was uploaded.
+// own changes the owner of what was uploaded.
 func (u *User) own(ctx context.Context, written iter.Seq2[tarball.Entry, error]) error {
 	var files, links, dirs, all []string
 	for e, err := range written {
@@ -445,7 +451,7 @@ func (u *User) own(ctx context.Context, written iter.Seq2[tarball.Entry, error])
 		return err
 	}
 	if len(links) > 0 {
-		// What a link points to is not the user's.
+		// The target of a link is not the user's.
 		if err := u.sandbox.asRoot(ctx, "set ownership on ", "chown", []string{"-h", u.username + ":" + group}, links); err != nil {
 			return err
 		}
@@ -458,8 +464,8 @@ func (u *User) own(ctx context.Context, written iter.Seq2[tarball.Entry, error])
 	return u.ownDirs(ctx, dirs)
 }
 
-// ownDirs hands over directories. The group is the sandbox's, so that the API
-// can go on writing there.
+// ownDirs changes the owner of directories. The group is the sandbox's, so that
+// the API can still write there.
 func (u *User) ownDirs(ctx context.Context, dirs []string) error {
 	if len(dirs) == 0 {
 		return nil
@@ -488,8 +494,8 @@ func (u *User) ancestors(paths []string) []string {
 	return dirs
 }
 
-// primaryGroup asks for the user's group, once. It need not have the name of
-// the user, who may have existed before.
+// primaryGroup returns the user's group, which it asks for once. It may differ
+// from the name of the user, who may have existed before.
 func (u *User) primaryGroup(ctx context.Context) (string, error) {
 	return u.group.get(ctx, func(ctx context.Context) (string, error) {
 		action := "resolve the primary group of \"" + u.username + "\""
@@ -510,7 +516,7 @@ func (u *User) AddToGroup(ctx context.Context, groupname string) error {
 	return u.sandbox.AddUserToGroup(ctx, u.username, groupname)
 }
 
-// RemoveFromGroup ends the user's membership in a group.
+// RemoveFromGroup removes the user from a group.
 func (u *User) RemoveFromGroup(ctx context.Context, groupname string) error {
 	return u.sandbox.RemoveUserFromGroup(ctx, u.username, groupname)
 }

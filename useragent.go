@@ -9,10 +9,10 @@ import (
 	"sync"
 )
 
-// userAgent returns what makes the User-Agent header: the caller's own words,
-// the SDK's, and the name of the coding agent that the program was started by,
-// which the official tools send as well. Either of the variables that switch
-// that off is looked at before every request.
+// userAgent returns a function that makes the User-Agent header: the caller's
+// own text, the SDK's name, and the name of the coding agent that started the
+// program, which the official tools send as well. The variables that disable
+// the latter are checked before every request.
 func userAgent(own string) func() string {
 	if own != "" {
 		own += " "
@@ -31,8 +31,8 @@ func userAgent(own string) func() string {
 	}
 }
 
-// codingAgent names the coding agent that the process runs in; it is empty for
-// none. It is looked for once.
+// codingAgent returns the name of the coding agent that the process runs in, or
+// "". It looks once.
 var codingAgent = sync.OnceValue(func() string {
 	return findAgent(os.Getenv, func(path string) bool {
 		_, err := os.Stat(path)
@@ -40,11 +40,12 @@ var codingAgent = sync.OnceValue(func() string {
 	})
 })
 
-// agentName is what can stand in the header without meaning more than a name.
+// agentName matches names that can appear in the header without another
+// meaning.
 var agentName = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$`)
 
-// agentMarks are variables by which programs that do not set AI_AGENT are known,
-// in the order in which they are looked at.
+// agentMarks are variables that identify agents that do not set AI_AGENT, in
+// order of precedence.
 var agentMarks = []struct{ variable, agent string }{
 	{"CURSOR_TRACE_ID", "cursor"},
 	{"CURSOR_AGENT", "cursor-cli"},
@@ -66,8 +67,8 @@ func findAgent(getenv func(string) string, exists func(path string) bool) string
 		case agentName.MatchString(name):
 			return name
 		}
-		// What can't be a name is left out: statistics must not make a request
-		// fail, nor say what the caller did not mean to.
+		// Anything that is not a name is omitted: statistics must not make a
+		// request fail, nor reveal what the caller did not intend.
 		return ""
 	}
 	for _, m := range agentMarks {

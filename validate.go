@@ -12,8 +12,8 @@ import (
 	"github.com/go-vercel/sandbox/internal/api"
 )
 
-// The limits of the API that hold for every plan. What depends on the plan, as
-// the longest timeout and the largest size, is the API's to say.
+// Limits of the API that apply to every plan. Limits that depend on the plan,
+// such as the longest timeout and the largest size, are left to the API.
 const (
 	maxName           = 128
 	minPort, maxPort  = 1024, 65535
@@ -31,7 +31,7 @@ const (
 	maxPageSize       = 50
 )
 
-// checkName refuses sandbox names that would reach another route of the API.
+// checkName refuses names that would reach another route of the API.
 func checkName(field, name string) error {
 	switch name {
 	case "":
@@ -56,7 +56,7 @@ func checkID(id string) error {
 }
 
 // checkRoute refuses names and IDs that would reach another route than the
-// operation's, wherever they come from: an argument, JSON, or the API itself.
+// operation's, wherever they come from: an argument, JSON or the API itself.
 func checkRoute(req *api.Request) error {
 	for placeholder, value := range req.Op.Values(req.Path) {
 		check := checkID
@@ -70,7 +70,8 @@ func checkRoute(req *api.Request) error {
 	return nil
 }
 
-// checkText refuses what can't be carried in JSON or in a process's arguments.
+// checkText refuses strings that can't be sent in JSON or in a process's
+// arguments.
 func checkText(field, s string) error {
 	if !utf8.ValidString(s) {
 		return invalid(field, "is not valid UTF-8")
@@ -81,7 +82,7 @@ func checkText(field, s string) error {
 	return nil
 }
 
-// checkNewName refuses names that the API would not give to a sandbox.
+// checkNewName refuses names that no sandbox can have.
 func checkNewName(field, name string) error {
 	if err := checkName(field, name); err != nil {
 		return err
@@ -95,15 +96,15 @@ func checkNewName(field, name string) error {
 	return nil
 }
 
-// plainName reports whether s has only what names of sandboxes and drives may
-// have.
+// plainName reports whether s consists of characters that are valid in the
+// names of sandboxes and drives.
 func plainName(s string) bool {
 	return strings.IndexFunc(s, func(r rune) bool {
 		return !('a' <= r && r <= 'z' || 'A' <= r && r <= 'Z' || '0' <= r && r <= '9' || r == '-' || r == '_')
 	}) < 0
 }
 
-// checkPort refuses what is no port at all.
+// checkPort refuses numbers that are not ports.
 func checkPort(field string, port int) error {
 	if port < 1 || port > maxPort {
 		return invalid(field, "%d is outside 1 to %d", port, maxPort)
@@ -134,8 +135,7 @@ func checkDuration(field string, d time.Duration) error {
 	return nil
 }
 
-// checkRange refuses a length of time that is set but outside of what the API
-// takes.
+// checkRange refuses a duration that is set but outside of the API's range.
 func checkRange(field string, d, least, most time.Duration) error {
 	if err := checkDuration(field, d); err != nil || d == 0 {
 		return err
@@ -151,8 +151,8 @@ func checkTimeout(field string, d time.Duration) error {
 	return checkRange(field, d, minTimeout, maxTimeout)
 }
 
-// checkExpiration refuses what no snapshot's expiration can be. Zero, which is
-// for ever, can.
+// checkExpiration refuses an expiration that no snapshot can have. Zero means
+// forever.
 func checkExpiration(field string, d *time.Duration) error {
 	if d == nil {
 		return nil
@@ -161,7 +161,7 @@ func checkExpiration(field string, d *time.Duration) error {
 		return err
 	}
 	if *d > 0 && *d < minExpiration {
-		return invalid(field, "%v is below %v; zero keeps snapshots for ever", *d, minExpiration)
+		return invalid(field, "%v is below %v; zero keeps snapshots forever", *d, minExpiration)
 	}
 	return nil
 }
@@ -177,8 +177,7 @@ func checkVCPUs(field string, n int) error {
 	return nil
 }
 
-// checkRegions refuses lists that can't be meant. The names are the API's to
-// know.
+// checkRegions refuses contradictory lists. The names are left to the API.
 func checkRegions(region string, failover []string) error {
 	const field = "FailoverRegions"
 	for i, r := range failover {
@@ -213,8 +212,8 @@ func checkTags(field string, tags map[string]string) error {
 	return nil
 }
 
-// checkSandboxEnv refuses an environment that no sandbox can have. What the API
-// counts is not published; names and values alone are the least that it can be.
+// checkSandboxEnv refuses an environment that no sandbox can have. How the API
+// counts is not documented; names and values alone are a lower bound.
 func checkSandboxEnv(field string, env map[string]string) error {
 	if err := checkEnv(field, env); err != nil {
 		return err
@@ -229,8 +228,8 @@ func checkSandboxEnv(field string, env map[string]string) error {
 	return nil
 }
 
-// checkEnv refuses variables that no process could be given. Values are never
-// part of the message.
+// checkEnv refuses variables that no process can have. Values are never part of
+// the message.
 func checkEnv(field string, env map[string]string) error {
 	for _, k := range slices.Sorted(maps.Keys(env)) {
 		if k == "" || strings.ContainsAny(k, "=\x00") || !utf8.ValidString(k) {
@@ -255,10 +254,10 @@ func checkPrivate(private map[string]any) error {
 	return nil
 }
 
-// Mkdir makes a directory, in one request of the file API and without more
-// meaning than that has: see [FileSystem.Mkdir] and [FileSystem.MkdirAll] for
-// errors that can be told apart. The path is sent as it is given.
+// Mkdir creates a directory, with one request of the file API. The path is sent
+// as it is. Use [FileSystem.Mkdir] or [FileSystem.MkdirAll] for errors like
+// those of package os.
 func (s *Sandbox) Mkdir(ctx context.Context, path string) error { return s.mkdir(ctx, path) }
 
-// Mkdir is as [Sandbox.Mkdir], but does not resume a session that has stopped.
+// Mkdir is like [Sandbox.Mkdir], but does not resume a stopped session.
 func (s *Session) Mkdir(ctx context.Context, path string) error { return s.mkdir(ctx, path) }
