@@ -1,13 +1,13 @@
-// Package auth finds the credentials that a client of package sandbox calls the
-// API with.
+// Package auth provides the credentials with which a client of package sandbox
+// calls the API.
 //
-// [Default] looks where the official tools look, and is what a client uses that
-// is not told otherwise. Any other [Provider] goes into
-// sandbox.ClientOptions.Credentials: fixed ones ([Static]), those of the
+// [Default] looks where the official tools look, and is what a client uses by
+// default. Any other [Provider] can be set in
+// sandbox.ClientOptions.Credentials: fixed credentials ([Static]), the
 // environment ([Env]), an OIDC token of the project ([OIDC]), the login of the
-// Vercel CLI ([CLI]), a login through a browser ([Device]), several in order
-// ([Chain]), or a function of the program's own ([ProviderFunc]), made quick by
-// [Cache].
+// Vercel CLI ([CLI]), a login through a browser ([Device]), several providers
+// in order ([Chain]), or a function ([ProviderFunc]), which [Cache] can make
+// fast.
 package auth
 
 import (
@@ -20,53 +20,53 @@ import (
 	"github.com/go-vercel/sandbox/internal/redact"
 )
 
-// Credentials say who calls the API and for which project. All three fields
-// are needed.
+// Credentials identify the caller of the API and the project. All three fields
+// are required.
 //
-// However they are formatted, logged or encoded, the token is left out: it
+// The token is omitted when Credentials are formatted, logged or encoded; it
 // appears only in the Authorization header of requests to the API. (Package fmt
-// shows it where it can't ask: in an unexported field of somebody else's struct,
-// and with verbs such as %s and %d in a struct behind a pointer inside of
-// another value. A [Provider] shows nothing anywhere.)
+// shows it where it does not call methods: in an unexported field of another
+// struct, and with verbs such as %s and %d in a struct behind a pointer inside
+// another value. A [Provider] never shows it.)
 type Credentials struct {
 	// Token is an access token, or an OIDC token of the project.
 	Token string `secret:"value"`
-	// TeamID is the ID or the slug of the team that owns the project.
+	// TeamID is the ID or slug of the team that owns the project.
 	TeamID string
-	// ProjectID is the ID or the name of the project that sandboxes belong to.
+	// ProjectID is the ID or name of the project that sandboxes belong to.
 	ProjectID string
 
 	login bool
 }
 
 // FromLogin reports whether the token is the login of the Vercel CLI on this
-// machine, or was had or stored through it. A client sends such credentials to no
-// address that only the environment names, other than those of vercel.com.
+// machine, or was obtained with it. A client does not send such credentials to
+// an address from the environment that is not on vercel.com.
 func (c Credentials) FromLogin() bool { return c.login }
 
-// Provider gives the credentials of a request. The client asks before every
-// request, so that a handle kept for a week never uses an old token.
+// Provider provides the credentials of requests. The client calls it before
+// every request, so that a handle kept for a week never uses an old token.
 //
-// Implementations must be safe for concurrent use, and quick while what they
-// have is fresh; [Cache] makes a slow one quick. A provider that has nothing to
-// give returns an error that matches [ErrNoCredentials].
+// Implementations must be safe for concurrent use, and fast while their
+// credentials are fresh; [Cache] makes a slow one fast. A provider without
+// credentials returns an error that matches [ErrNoCredentials].
 type Provider interface {
 	// Credentials returns credentials that are valid now.
 	Credentials(ctx context.Context) (Credentials, error)
 }
 
-// Refresher is a [Provider] that can replace credentials early. The client calls
-// Refresh when the API has refused a token that, by its own claims, has expired,
-// and retries the request with what it gets.
+// Refresher is a [Provider] that can replace credentials early. If the API
+// rejects a token that has expired by its own claims, the client calls Refresh
+// and retries the request with the result.
 type Refresher interface {
 	Provider
 
 	// Refresh returns credentials newer than stale: those that another caller
-	// got in the meantime, or else new ones.
+	// obtained in the meantime, or else new ones.
 	Refresh(ctx context.Context, stale Credentials) (Credentials, error)
 }
 
-// ProviderFunc is a function that is a [Provider].
+// ProviderFunc is an adapter to use a function as a [Provider].
 type ProviderFunc func(ctx context.Context) (Credentials, error)
 
 // Credentials calls f.
@@ -74,8 +74,8 @@ func (f ProviderFunc) Credentials(ctx context.Context) (Credentials, error) {
 	return f(ctx)
 }
 
-// Static always gives c, exactly as it is: neither the environment nor the
-// claims of a token override it, and it is never refreshed. When a field is
+// Static returns a provider of c, unchanged: neither the environment nor the
+// claims of a token override it, and it is never refreshed. If a field is
 // missing or malformed, every request fails before it is sent, with an error
 // that names the field.
 func Static(c Credentials) Provider {
@@ -89,9 +89,10 @@ func Static(c Credentials) Provider {
 	})
 }
 
-// Validate reports what keeps c from being sent: missing fields, as a
-// *[MissingError], or characters that no server could accept. The error never
-// shows a value. The client validates what every provider gives.
+// Validate returns an error if c can't be sent: a *[MissingError] for missing
+// fields, or an error for characters that no server could accept. The error
+// never contains a value. The client validates the credentials of every
+// provider.
 func (c Credentials) Validate() error {
 	fields := []struct{ name, value string }{
 		{"Token", c.Token}, {"TeamID", c.TeamID}, {"ProjectID", c.ProjectID},
@@ -107,16 +108,16 @@ func (c Credentials) Validate() error {
 	}
 	for _, f := range fields {
 		if strings.ContainsFunc(f.value, func(r rune) bool { return r <= ' ' || r > '~' }) {
-			return fmt.Errorf("sandbox: malformed credentials: %s may only have printable ASCII characters without spaces", f.name)
+			return fmt.Errorf("sandbox: malformed credentials: %s may only contain printable ASCII characters without spaces", f.name)
 		}
 	}
 	return nil
 }
 
-// String describes c without its token.
+// String returns c without its token.
 func (c Credentials) String() string { return fmt.Sprintf("%+v", c) }
 
-// Format shows c without its token, whatever the verb.
+// Format prints c without its token, for every verb.
 func (c Credentials) Format(f fmt.State, verb rune) { redact.Struct(f, verb, c) }
 
 // MarshalJSON encodes c without its token.
@@ -128,7 +129,7 @@ func (c Credentials) MarshalJSON() ([]byte, error) {
 	}{c.shown(), c.TeamID, c.ProjectID})
 }
 
-// LogValue logs c without its token.
+// LogValue implements [slog.LogValuer]. It omits the token.
 func (c Credentials) LogValue() slog.Value {
 	return slog.GroupValue(
 		slog.String("token", c.shown()),
@@ -137,7 +138,7 @@ func (c Credentials) LogValue() slog.Value {
 	)
 }
 
-// shown is what stands for the token.
+// shown returns the replacement for the token.
 func (c Credentials) shown() string {
 	if c.Token == "" {
 		return ""

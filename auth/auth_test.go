@@ -47,7 +47,7 @@ func TestStatic(t *testing.T) {
 		"ProjectID": {Token: "t", TeamID: "t", ProjectID: "é"},
 	} {
 		_, err := auth.Static(c).Credentials(t.Context())
-		require.ErrorContains(t, err, field+" may only have printable ASCII")
+		require.ErrorContains(t, err, field+" may only contain printable ASCII")
 		assert.NotContains(t, err.Error(), "secret")
 	}
 }

@@ -21,22 +21,24 @@ const (
 	lastRefreshPause  = time.Minute
 )
 
-// errUnusableGrant says that a provider gave what it should not have.
+// errUnusableGrant reports that a provider returned credentials that are no
+// better.
 var errUnusableGrant = errors.New("the credentials given have already expired, or are those that the API refused")
 
-// Cache keeps what p gives, so that p is asked only when a token is missing, will
-// expire within five minutes (by its own claims), or was refused by the API. ttl
-// is how long a token is kept that does not say when it expires; zero keeps it
-// for good.
+// Cache returns a provider that caches the credentials of p. It calls p only if
+// there is no token, or the token expires within five minutes (by its own
+// claims) or was rejected by the API. ttl is how long a token without an expiry
+// is kept; zero means forever.
 //
-// p is asked by one goroutine at a time, under a context of its own that ends
-// after a minute, so that a caller who gives up does not fail the others. While
-// a token is still valid, only the caller who began to fetch its successor waits
-// for it. After a failure p is left alone for a second, then for two, up to a
-// minute: callers get the token while it is valid, then the error.
+// p is called by one goroutine at a time, with a context of its own that ends
+// after a minute, so that a caller that gives up does not affect the others.
+// While a token is still valid, only the caller that started fetching its
+// successor waits for it. After a failure p is not called for a second, then
+// two, up to a minute: callers get the token while it is valid, and then the
+// error.
 //
 // p does not see the values of a caller's context (such as [ContextWithToken]),
-// which must not end up in what everybody gets.
+// which must not affect the credentials of others.
 func Cache(p Provider, ttl time.Duration) Refresher {
 	fetch := func(ctx context.Context, old grant) (grant, error) {
 		var c Credentials
@@ -74,12 +76,12 @@ func (p *cached) Refresh(ctx context.Context, stale Credentials) (Credentials, e
 	return p.cache().get(ctx, stale.Token)
 }
 
-// grant is credentials with what is known about their end.
+// grant is credentials with their expiry.
 type grant struct {
 	Credentials
 	// expiry is zero when the token does not expire.
 	expiry time.Time
-	// refreshAt is when to replace the token; zero is never.
+	// refreshAt is when to replace the token; zero means never.
 	refreshAt time.Time
 }
 
@@ -99,24 +101,25 @@ func (g grant) fresh(now time.Time) bool {
 	return g.usable(now) && !oidc.Expired(g.refreshAt, now)
 }
 
-// grantCache keeps one grant and replaces it in time, one fetch at once.
+// grantCache holds one grant and replaces it in time, with one fetch at a time.
 type grantCache struct {
-	// fetch gets a grant in place of old, which is zero when there is none. It
-	// may return a grant together with an error: the grant serves for now, and
-	// the error says why it is no better.
+	// fetch returns a grant to replace old, which is zero if there is none. It
+	// may return a grant along with an error: the grant can be used for now,
+	// and the error says why it is no better.
 	fetch func(ctx context.Context, old grant) (grant, error)
-	// pauses tells whether fetch is to be left alone for a while after an error.
+	// pauses reports whether fetch must not be called for a while after an
+	// error.
 	pauses func(error) bool
 
 	mu       sync.Mutex
 	current  grant
-	flight   *inFlight // nil when nothing is being fetched
+	flight   *inFlight // nil if nothing is being fetched
 	failures int
 	err      error     // of the last fetch, until pauseEnd
 	pauseEnd time.Time // no fetch begins before
 }
 
-// inFlight is a fetch under way.
+// inFlight is a fetch in progress.
 type inFlight struct {
 	done chan struct{}
 	err  error // set before done is closed
@@ -128,12 +131,12 @@ func newGrantCache(
 	return &grantCache{current: seed, fetch: fetch, pauses: pauses}
 }
 
-// get returns credentials that have not expired and whose token is not the one
-// refused.
+// get returns credentials that have not expired and whose token is not the
+// rejected one.
 func (c *grantCache) get(ctx context.Context, refused string) (Credentials, error) {
 	var lastErr error
-	// The first fetch may find a token that is soon to be replaced, as a stored
-	// one can be: the second replaces it.
+	// The first fetch may return a token that is about to be replaced, such as
+	// a stored one: the second replaces it.
 	for range 2 {
 		got, flight, err := c.begin(refused)
 		if flight == nil {
@@ -160,8 +163,8 @@ func (c *grantCache) get(ctx context.Context, refused string) (Credentials, erro
 	return Credentials{}, lastErr
 }
 
-// begin returns what can be had at once, or the fetch to wait for, which it
-// begins unless there is one.
+// begin returns credentials if they are available, or else the fetch to wait
+// for, which it starts unless there is one.
 func (c *grantCache) begin(refused string) (Credentials, *inFlight, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -184,8 +187,9 @@ func (c *grantCache) begin(refused string) (Credentials, *inFlight, error) {
 	return Credentials{}, flight, nil
 }
 
-// run fetches a grant. It has no caller's context: whoever gives up must not
-// fail the others, and a refresh token spent must not be lost.
+// run fetches a grant. It does not use a caller's context: a caller that gives
+// up must not affect the others, and a refresh token that was used must not be
+// lost.
 func (c *grantCache) run(flight *inFlight, old grant) {
 	ctx, cancel := context.WithTimeout(context.Background(), refreshTimeout)
 	defer cancel()
@@ -205,18 +209,19 @@ func (c *grantCache) run(flight *inFlight, old grant) {
 		c.failures = 0
 		if old.Token != "" && !got.fresh(now) && got.usable(now) {
 			// Tokens that live for less than refreshAhead are never fresh: they
-			// are replaced in the middle of their lives.
+			// are replaced halfway through their lives.
 			c.pauseEnd = now.Add(got.expiry.Sub(now) / 2)
 		}
 	case c.pauses(err):
 		pause := min(firstRefreshPause<<min(c.failures, 10), lastRefreshPause)
 		c.failures++
-		// Processes that fail together should not try again together.
+		// Processes that fail at the same time should not retry at the same
+		// time.
 		c.err, c.pauseEnd = err, now.Add(pause/2+rand.N(pause/2))
 	}
 }
 
-// forget drops what is known, so that the next caller has it fetched at once.
+// forget drops the grant, so that the next caller fetches a new one at once.
 func (c *grantCache) forget() {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -6,10 +6,11 @@ import (
 	"fmt"
 )
 
-// Chain asks the providers in order and gives what the first of them gives. Only
-// an error that matches [ErrNoCredentials] leads to the next one: a broken login
-// or a missing variable is not covered up by somebody else's credentials. When
-// none has any, the error joins those of all and matches ErrNoCredentials.
+// Chain returns a provider that calls the providers in order and returns the
+// first credentials. Only an error that matches [ErrNoCredentials] leads to the
+// next provider: a broken login or a missing variable is not hidden by other
+// credentials. If none has credentials, the error joins those of all and
+// matches ErrNoCredentials.
 func Chain(providers ...Provider) Refresher {
 	return chain(append([]Provider(nil), providers...))
 }
@@ -22,8 +23,8 @@ func (p chain) Credentials(ctx context.Context) (Credentials, error) {
 	})
 }
 
-// Refresh refreshes through the provider that now comes first. One that can't
-// refresh is asked again.
+// Refresh refreshes the first provider that has credentials. One that is not a
+// Refresher is called again.
 func (p chain) Refresh(ctx context.Context, stale Credentials) (Credentials, error) {
 	return p.first(func(provider Provider) (Credentials, error) {
 		if r, ok := provider.(Refresher); ok {

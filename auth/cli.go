@@ -12,24 +12,24 @@ import (
 	"github.com/go-vercel/sandbox/internal/redact"
 )
 
-// CLI gives the login of the Vercel CLI (`vercel login`). It is refreshed five
-// minutes before it expires, and written back to the CLI's file: whole or not at
-// all, under a lock that other programs with this package respect. A refresh
-// that fails leaves the file as it was.
+// CLI returns a provider that uses the login of the Vercel CLI (`vercel
+// login`). The login is refreshed five minutes before it expires and written
+// back to the CLI's file, atomically and under a lock that other programs using
+// this package respect. A refresh that fails leaves the file unchanged.
 //
-// The project is the one of the options, or else
+// The project is that of the options, or else:
 //
-//  1. the one that this folder or a parent is linked to, unless the options name
+//  1. the one that this directory or a parent is linked to, unless the options name
 //     another team
 //  2. "vercel-sandbox-default-project" in the team of the options, or else in the
 //     user's default team, or else in a hobby team that the user owns; it is
-//     created when the team does not have it
+//     created if the team does not have it
 //
-// and is remembered for as long as the program runs. The error matches
-// [ErrNoCredentials] when nobody is logged in.
+// and is remembered for the lifetime of the process. If nobody is logged in,
+// the error matches [ErrNoCredentials].
 //
-// The result is safe for concurrent use; see [Cache] for who fetches and who
-// waits.
+// The result is safe for concurrent use; for its goroutines and pauses see
+// [Cache].
 func CLI(opts *Options) Refresher {
 	return newCLI(opts.orDefault())
 }
@@ -124,7 +124,7 @@ func (p *cli) report(ctx context.Context, found oidc.Inferred) {
 		slog.String("teamSlug", found.TeamSlug), slog.String("projectName", found.ProjectName))
 }
 
-// cliError marks errors that mean that there is no login.
+// cliError adds ErrNoCredentials to errors that mean that nobody is logged in.
 func cliError(err error) error {
 	if errors.Is(err, oidc.ErrNothing) {
 		return fmt.Errorf("%w: %w", ErrNoCredentials, err)

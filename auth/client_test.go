@@ -80,8 +80,8 @@ func TestTokenRefusedBeforeItExpires(t *testing.T) {
 func TestCredentialsAreCheckedBeforeARequest(t *testing.T) {
 	v := &oidctest.Vercel{}
 	for text, c := range map[string]auth.Credentials{
-		"missing Token, ProjectID":            {TeamID: "t"},
-		"Token may only have printable ASCII": {Token: "planted\r\nsecret", TeamID: "t", ProjectID: "p"},
+		"missing Token, ProjectID":               {TeamID: "t"},
+		"Token may only contain printable ASCII": {Token: "planted\r\nsecret", TeamID: "t", ProjectID: "p"},
 	} {
 		provider := auth.ProviderFunc(func(context.Context) (auth.Credentials, error) { return c, nil })
 		for _, p := range []auth.Provider{provider, auth.Static(c)} {

@@ -12,32 +12,31 @@ import (
 	"github.com/go-vercel/sandbox/internal/redact"
 )
 
-// DeviceCode is what somebody needs to log a program in from a browser, on this
+// DeviceCode is what a user needs to log a program in with a browser, on this
 // or another device.
 type DeviceCode struct {
-	// VerificationURL is the page to visit, where UserCode is to be typed in.
+	// VerificationURL is the page to visit, where UserCode must be entered.
 	VerificationURL string
 	// VerificationURLComplete is the same page with the code filled in. It may
 	// be empty.
 	VerificationURLComplete string
-	// UserCode is the code to type in.
+	// UserCode is the code to enter.
 	UserCode string
 	// ExpiresAt is when the code stops working.
 	ExpiresAt time.Time
 }
 
-// Device gives the login of the Vercel CLI like [CLI]. When nobody is logged in,
-// or the login has run out for good, it logs somebody in through a browser
-// (RFC 8628). The new login is kept in the CLI's file.
+// Device returns a provider like [CLI] that, if nobody is logged in or the
+// login has expired for good, logs the user in through a browser (RFC 8628).
+// The new login is stored in the CLI's file.
 //
-// prompt tells the user where to go; [PromptOn] makes one that prints. When it
-// fails, so does the login. It is called in the goroutine of the call that
+// prompt tells the user where to go; [PromptOn] returns one that prints. If it
+// fails, so does the login. It is called by the goroutine of the call that
 // needs credentials and should return at once; the call then waits until the
-// user is done, the code expires, or its context ends. Other calls wait for the
-// same login, and fail with it.
+// user has logged in, the code expires, or its context ends. Other calls wait
+// for the same login, and fail if it does.
 //
-// [Default] never asks anybody to log in. A program for terminals that should do
-// so says so:
+// [Default] never asks anyone to log in. A program for terminals can add that:
 //
 //	auth.Chain(
 //		auth.Default(nil),
@@ -47,8 +46,8 @@ func Device(prompt func(ctx context.Context, code DeviceCode) error, opts *Optio
 	return &device{prompt: prompt, cli: newCLI(opts.orDefault())}
 }
 
-// PromptOn returns a prompt for [Device] that writes to w, such as os.Stderr,
-// what the user has to do.
+// PromptOn returns a prompt for [Device] that writes instructions for the user
+// to w, such as os.Stderr.
 func PromptOn(w io.Writer) func(context.Context, DeviceCode) error {
 	return func(_ context.Context, code DeviceCode) error {
 		direct := ""
@@ -66,13 +65,13 @@ type device struct {
 	cli    *cli
 
 	mu    sync.Mutex
-	login *deviceLogin // nil when nobody is logging in
+	login *deviceLogin // nil if no login is in progress
 }
 
-// deviceLogin is a login under way.
+// deviceLogin is a login in progress.
 type deviceLogin struct {
 	done chan struct{}
-	// Set before done is closed: the outcome, and whether whoever led it gave up.
+	// Set before done is closed: the outcome, and whether its caller gave up.
 	err       error
 	abandoned bool
 }
@@ -109,14 +108,14 @@ func (p *device) get(ctx context.Context, refused string) (Credentials, error) {
 		if ctx.Err() != nil {
 			return Credentials{}, ctx.Err()
 		}
-		// When whoever led the login gave up, the next one leads.
+		// If the caller that ran the login gave up, the next one runs it.
 		if login.err != nil && !login.abandoned {
 			return Credentials{}, login.err
 		}
 	}
 }
 
-// run logs in, in the goroutine and under the context of the caller.
+// run logs in, in the caller's goroutine and with the caller's context.
 func (p *device) run(ctx context.Context, login *deviceLogin) {
 	_, err := p.cli.host.DeviceLogin(ctx, func(ctx context.Context, code oidc.DeviceCode) error {
 		return p.prompt(ctx, DeviceCode{

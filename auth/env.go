@@ -14,10 +14,10 @@ const (
 	envOnVercel  = "VERCEL_URL"
 )
 
-// Env gives what VERCEL_TOKEN, VERCEL_TEAM_ID and VERCEL_PROJECT_ID say at the
-// time of each request. When only some are set, the error is a *[MissingError]
-// that names the others; VERCEL_PROJECT_ID alone counts as nothing, because the
-// platform sets it everywhere. With none set the error matches
+// Env returns a provider that reads VERCEL_TOKEN, VERCEL_TEAM_ID and
+// VERCEL_PROJECT_ID at each request. If only some are set, the error is a
+// *[MissingError] that names the others; VERCEL_PROJECT_ID alone does not
+// count, because the platform always sets it. If none is set, the error matches
 // [ErrNoCredentials].
 func Env() Provider {
 	return ProviderFunc(func(context.Context) (Credentials, error) {

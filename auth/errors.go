@@ -5,31 +5,32 @@ import (
 	"strings"
 )
 
-// ErrNoCredentials is matched by the error of a provider that has nothing to
-// give: no variable set, no project linked, nobody logged in. [Chain] then asks
-// the next one.
+// ErrNoCredentials matches the error of a provider that has no credentials: no
+// variable is set, no project is linked, nobody is logged in. [Chain] then
+// calls the next provider.
 var ErrNoCredentials = errors.New("sandbox: no credentials found")
 
-// MissingError says that some of the token, the team and the
-// project are given and others are not.
+// MissingError reports that only some of the token, the team and the project
+// are known.
 type MissingError struct {
 	// Missing names what is missing: fields of Credentials, or environment
 	// variables.
 	Missing []string
 }
 
-// Error names what is missing.
+// Error returns a message that names what is missing.
 func (e *MissingError) Error() string {
 	return "sandbox: incomplete credentials: missing " + strings.Join(e.Missing, ", ")
 }
 
-// OIDCError says that the OIDC token that the platform or the CLI provides is
-// not to be had, and what to do about it.
+// OIDCError reports that an OIDC token of the platform or the CLI is not
+// available, and what to do about it.
 type OIDCError struct {
-	// OnVercel reports whether the program runs on Vercel, where what to do differs.
+	// OnVercel reports whether the program runs on Vercel, which determines the
+	// advice.
 	OnVercel bool
-	// Err is what went wrong. It matches [ErrNoCredentials] when there was
-	// nothing to begin with.
+	// Err is the cause. It matches [ErrNoCredentials] if there was no token at
+	// all.
 	Err error
 }
 
@@ -44,7 +45,7 @@ const (
 		"╰▶ Docs: https://vercel.com/docs/oidc"
 )
 
-// Advice says what to do, in the words of the official SDK.
+// Advice returns what to do about it, in the words of the official SDK.
 func (e *OIDCError) Advice() string {
 	if e.OnVercel {
 		return adviceOnVercel
@@ -52,7 +53,7 @@ func (e *OIDCError) Advice() string {
 	return adviceLocal
 }
 
-// Error gives the cause and the advice.
+// Error returns the cause and the advice.
 func (e *OIDCError) Error() string {
 	if e.Err == nil {
 		return "sandbox: " + e.Advice()

@@ -11,28 +11,28 @@ import (
 	"github.com/go-vercel/sandbox/internal/redact"
 )
 
-// OIDC gives an OIDC token of a project with the team and the project that it is
-// for. In order:
+// OIDC returns a provider of an OIDC token of a project, with the team and the
+// project that it is for. In order:
 //
 //  1. the token that the context carries ([ContextWithToken])
 //  2. VERCEL_OIDC_TOKEN
-//  3. for the project that this folder or a parent is linked to
-//     (.vercel/project.json), a token that the Vercel tools have stored, or a new
-//     one for the login of the Vercel CLI
+//  3. for the project that this directory or a parent is linked to
+//     (.vercel/project.json), a token stored by the Vercel tools, or a new one
+//     obtained with the login of the Vercel CLI
 //
-// Five minutes before it expires a token is replaced, through the store and the
-// CLI's login, by one for the same team and project; while that fails it serves
-// until its end. A VERCEL_OIDC_TOKEN that has expired before it is first used
-// is replaced by one for the linked project, or for its own when none is
-// linked. A token of the context is used as it is, and one that has expired
-// counts as none. A VERCEL_OIDC_TOKEN that changes is followed.
+// Five minutes before it expires a token is replaced, from the store or with
+// the CLI's login, by one for the same team and project; while that fails it is
+// used until it expires. A VERCEL_OIDC_TOKEN that has expired before its first
+// use is replaced by one for the linked project, or for its own project if none
+// is linked. A token of the context is used as it is, and ignored if it has
+// expired. A VERCEL_OIDC_TOKEN that changes is noticed.
 //
-// Tokens are stored where the official tools store them, so that all share
-// them, and never in the environment. Errors are *[OIDCError], and match
-// [ErrNoCredentials] when there was nothing to begin with.
+// Tokens are stored where the official tools store them, so that all of them
+// share tokens, and never in the environment. Errors are of type *[OIDCError],
+// and match [ErrNoCredentials] if there was no token at all.
 //
-// The result is safe for concurrent use; see [Cache] for who fetches and who
-// waits.
+// The result is safe for concurrent use; for its goroutines and pauses see
+// [Cache].
 func OIDC(opts *Options) Refresher {
 	return newOIDC(opts.orDefault())
 }
@@ -45,7 +45,7 @@ type oidcTokens struct {
 
 type oidcState struct {
 	mu sync.Mutex
-	// source is the value of VERCEL_OIDC_TOKEN that cache began with.
+	// source is the value of VERCEL_OIDC_TOKEN that cache started with.
 	source string
 	cache  *grantCache
 }
@@ -83,7 +83,7 @@ func (p *oidcTokens) get(ctx context.Context, refused string) (Credentials, erro
 	return c, err
 }
 
-// cacheFor returns the cache that began with this value of VERCEL_OIDC_TOKEN.
+// cacheFor returns the cache for this value of VERCEL_OIDC_TOKEN.
 func (p *oidcTokens) cacheFor(source string) (*grantCache, error) {
 	s := p.state()
 	s.mu.Lock()
@@ -99,7 +99,7 @@ func (p *oidcTokens) cacheFor(source string) (*grantCache, error) {
 		}
 		seed = oidcGrant(source, claims)
 	}
-	// A token that has already expired is not a grant, only a hint.
+	// An expired token is not a grant, only a hint.
 	var hint oidc.Scope
 	if seed.Token != "" && !seed.usable(time.Now()) {
 		hint, seed = oidc.Scope{TeamID: seed.TeamID, ProjectID: seed.ProjectID}, grant{}
@@ -109,8 +109,8 @@ func (p *oidcTokens) cacheFor(source string) (*grantCache, error) {
 	return s.cache, nil
 }
 
-// pausesAfter is for fetches that look at files first: only what a server had
-// to do with is left alone for a while. A file may be put right at any time.
+// pausesAfter is for fetches that read files first: only after an error of a
+// server do they pause. A file may be corrected at any time.
 func pausesAfter(err error) bool {
 	_, remote := errors.AsType[*oidc.RemoteError](err)
 	return remote || errors.Is(err, context.DeadlineExceeded)
@@ -136,7 +136,7 @@ func (p *oidcTokens) fetch(ctx context.Context, old grant, hint oidc.Scope) (gra
 	return got, err
 }
 
-// scope is the project to begin with.
+// scope returns the project to start with.
 func (p *oidcTokens) scope(hint oidc.Scope) (oidc.Scope, error) {
 	scope := oidc.Scope{TeamID: p.opts.TeamID, ProjectID: p.opts.ProjectID}
 	if scope.TeamID != "" && scope.ProjectID != "" {
@@ -158,7 +158,7 @@ func (p *oidcTokens) scope(hint oidc.Scope) (oidc.Scope, error) {
 	return scope, nil
 }
 
-// fail makes the error that says what to do.
+// fail returns the error that says what to do.
 func (p *oidcTokens) fail(err error) error {
 	if errors.Is(err, oidc.ErrNothing) {
 		state := envOIDCToken + " is not set"

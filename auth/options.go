@@ -10,31 +10,32 @@ import (
 	"github.com/go-vercel/sandbox/internal/oidc"
 )
 
-// Options say where [Default], [OIDC], [CLI] and [Device] look and how they reach
-// the network. They are copied. Nil means the zero value: this process, its
-// working directory, an HTTP client of their own.
+// Options configure [Default], [OIDC], [CLI] and [Device]. They are copied. Nil
+// means the zero value: the environment and working directory of this process,
+// and a new HTTP client.
 type Options struct {
-	// TeamID and ProjectID are the scope to get credentials for. Each function
-	// says how it finds what is empty.
+	// TeamID and ProjectID are the scope of the credentials. How empty ones are
+	// determined is documented at each function.
 	TeamID    string
 	ProjectID string
 
 	// HTTPClient makes the requests for tokens: to vercel.com and its
-	// subdomains, over HTTPS, following no redirect. Nil means a client of its own.
+	// subdomains, over HTTPS, without following redirects. Nil means a new
+	// client.
 	HTTPClient *http.Client
-	// LookupEnv reads a variable of the environment; HOME, XDG_DATA_HOME and
-	// the like are among them. Nil means os.LookupEnv.
+	// LookupEnv looks up an environment variable, among them HOME and
+	// XDG_DATA_HOME. Nil means os.LookupEnv.
 	LookupEnv func(key string) (string, bool)
-	// Dir is where the search for a linked project begins. Empty is the working
-	// directory.
+	// Dir is where the search for a linked project begins. Empty means the
+	// working directory.
 	Dir string
-	// Interactive says whether somebody sits at a terminal, for whom
-	// [Default] uses the login of the CLI with a project inferred. Nil finds out:
-	// standard input and output are terminals, CI is not "1" or
+	// Interactive reports whether the program runs at a terminal, in which case
+	// [Default] uses the login of the CLI with an inferred project. Nil means
+	// that it does if standard input and output are terminals, CI is not "1" or
 	// "true", and NODE_ENV is not "production".
 	Interactive *bool
-	// Logger is told which project was inferred, and when one was created. Nil
-	// is silent.
+	// Logger receives the name of an inferred or created project. Nil disables
+	// logging.
 	Logger *slog.Logger
 }
 
@@ -45,7 +46,7 @@ func (o *Options) orDefault() *Options {
 	return new(*o)
 }
 
-// env reads a variable, "" when it is not set.
+// env returns the value of a variable, "" if it is not set.
 func (o *Options) env(key string) string {
 	lookup := o.LookupEnv
 	if lookup == nil {

@@ -12,9 +12,9 @@ import (
 // errPrivateAddress is why a connection is refused.
 var errPrivateAddress = errors.New("proxy: the address is not a public one")
 
-// notPublic lists the IPv4 networks that are not the internet, from the IANA
-// registry of special addresses, and one that is only an internet address by its
-// looks: Azure's metadata service.
+// notPublic lists the IPv4 networks that are not part of the internet, from the
+// IANA registry of special addresses, and one that only looks like an internet
+// address: Azure's metadata service.
 var notPublic = prefixes(
 	"0.0.0.0/8", "10.0.0.0/8", "100.64.0.0/10", "127.0.0.0/8", "169.254.0.0/16",
 	"172.16.0.0/12", "192.0.0.0/24", "192.0.2.0/24", "192.88.99.0/24", "192.168.0.0/16",
@@ -22,11 +22,11 @@ var notPublic = prefixes(
 	"168.63.129.16/32",
 )
 
-// Of IPv6 only 2000::/3 is the internet at all; these parts of it are not.
+// Of IPv6 only 2000::/3 is part of the internet, without these networks.
 var (
 	publicIPv6    = netip.MustParsePrefix("2000::/3")
 	notPublicIPv6 = prefixes("2001::/23", "2001:db8::/32", "3fff::/20")
-	// Addresses of these networks stand for an IPv4 address inside them.
+	// Addresses in these networks embed an IPv4 address.
 	translated = netip.MustParsePrefix("64:ff9b::/96") // NAT64
 	sixToFour  = netip.MustParsePrefix("2002::/16")
 )
@@ -49,8 +49,9 @@ func contains(list []netip.Prefix, a netip.Addr) bool {
 }
 
 // isPublic reports whether an address belongs to the public internet. Loopback,
-// private, shared, link-local (with the clouds' metadata services), multicast,
-// reserved and documentation addresses don't, however they are wrapped in IPv6.
+// private, shared, link-local (including the clouds' metadata services),
+// multicast, reserved and documentation addresses do not, even if embedded in
+// IPv6.
 func isPublic(a netip.Addr) bool {
 	a = a.Unmap()
 	switch {
@@ -68,9 +69,9 @@ func isPublic(a netip.Addr) bool {
 	return publicIPv6.Contains(a) && !contains(notPublicIPv6, a)
 }
 
-// mayDial decides about an address as it is about to be dialled, when names have
-// been looked up: what a name resolved to a moment before does not count. own
-// returns the addresses of this machine.
+// mayDial decides about an address at the moment it is dialed, after names were
+// resolved: an earlier resolution proves nothing. own returns the addresses of
+// this machine.
 func mayDial(address string, allowed []netip.Prefix, own func() []netip.Addr) error {
 	to, err := netip.ParseAddrPort(address)
 	if err != nil {
@@ -83,16 +84,17 @@ func mayDial(address string, allowed []netip.Prefix, own func() []netip.Addr) er
 	return errPrivateAddress
 }
 
-// ownAddresses knows the addresses of this machine's interfaces. One of them may
-// be public, and what listens there for the machine's own network would be
-// reached past the firewall in front of it.
+// ownAddresses caches the addresses of this machine's interfaces. One of them
+// may be public, and services that listen there for the machine's own network
+// could be reached past the firewall in front of it.
 type ownAddresses struct {
 	mu    sync.Mutex
 	list  []netip.Addr
 	asked time.Time
 }
 
-// ownAddressesKept is how long the list is believed. To ask costs a system call.
+// ownAddressesKept is how long the list is cached, since listing costs a system
+// call.
 const ownAddressesKept = time.Minute
 
 func (o *ownAddresses) get() []netip.Addr {
@@ -103,7 +105,7 @@ func (o *ownAddresses) get() []netip.Addr {
 	}
 	addrs, err := net.InterfaceAddrs()
 	if err != nil {
-		return o.list // some platforms for functions don't tell; there are no neighbours either
+		return o.list // not available on some function platforms, which have no neighbors either
 	}
 	o.list = nil
 	for _, a := range addrs {

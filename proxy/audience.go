@@ -7,15 +7,16 @@ import (
 	"strings"
 )
 
-// endpoint is where a request arrived.
+// endpoint is the address at which a request arrived.
 type endpoint struct {
-	scheme, host string // the host has its port only when that is not the default
+	scheme, host string // the host includes its port unless that is the default
 	path         string // escaped, as it was sent
 }
 
-// receivedAt finds out where a request arrived. The path is that of the request
-// line: routers that strip prefixes change r.URL but not what the firewall sent.
-// With trust, X-Forwarded-Proto and X-Forwarded-Host take precedence.
+// receivedAt returns where a request arrived. The path is that of the request
+// line: routers that strip prefixes change r.URL but not what the firewall
+// sent. If trust is set, X-Forwarded-Proto and X-Forwarded-Host take
+// precedence.
 func receivedAt(r *http.Request, trust bool) (endpoint, error) {
 	at := endpoint{scheme: "http"}
 	if r.TLS != nil {
@@ -73,8 +74,8 @@ func receivedAt(r *http.Request, trust bool) (endpoint, error) {
 	return at, nil
 }
 
-// single returns the value of a header that may be there once at most.
-// A list means that somebody in front appended to what a stranger sent.
+// single returns the value of a header that may appear at most once. A list
+// means that a proxy in front appended to what a stranger sent.
 func single(h http.Header, name string) (string, error) {
 	values := h[name]
 	if len(values) > 1 || len(values) == 1 && strings.Contains(values[0], ",") {
@@ -86,11 +87,11 @@ func single(h http.Header, name string) (string, error) {
 	return values[0], nil
 }
 
-// audience returns the forward URL through which a request came, without a slash
-// at its end. The firewall may have appended
-// the forwarded path to the forward URL's own, with a slash too many when the
-// forward URL ends in one. The paths are compared as they were sent, escapes and
-// all: what is not literally the same is not the same.
+// audience returns the forward URL through which a request came, without a
+// trailing slash. The firewall may have appended the forwarded path to the
+// forward URL's own, with an extra slash if the forward URL ends in one. Paths
+// are compared as they were sent, including escapes: what is not literally the
+// same is not the same.
 func (at endpoint) audience(forwardedPath string) string {
 	base := strings.TrimRight(at.path, "/")
 	tail, _, _ := strings.Cut(forwardedPath, "?")

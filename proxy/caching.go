@@ -9,17 +9,17 @@ import (
 	"strings"
 )
 
-// privateWriter makes every answer behind [Handler] private to who asked. To
-// a shared cache in front, such as a CDN, the resource is the path below the
-// forward URL; which host was meant and which sandbox asked is in headers of the
-// request that no server names in Vary. A cache that kept an answer would give
-// one sandbox's data to another, or to strangers without any token.
+// privateWriter marks every response behind [Handler] as private to the client.
+// To a shared cache in front, such as a CDN, the resource is the path below the
+// forward URL; the intended host and the sandbox are in request headers that no
+// server names in Vary. A cache that stored a response would give one sandbox's
+// data to another, or to strangers without a token.
 type privateWriter struct {
 	http.ResponseWriter
 	sealed bool
 }
 
-// seal makes the header private, just before it is sent.
+// seal marks the header as private, just before it is sent.
 func (w *privateWriter) seal() {
 	if w.sealed {
 		return
@@ -42,15 +42,15 @@ func (w *privateWriter) seal() {
 	}
 }
 
-// privateCacheControl returns the directives with private among them and without
-// those that are for shared caches. Private in the form that names fields is one
-// of these: it lets the rest of the answer be shared.
+// privateCacheControl returns the directives with private added and those for
+// shared caches removed. Private with field names is one of these: it lets the
+// rest of the response be shared.
 func privateCacheControl(values []string) string {
 	kept := []string{"private"}
 	for _, value := range values {
 		if strings.Contains(value, `"`) {
-			// Fields in quotes may hold commas. What they say is for shared caches,
-			// or can be said without them by no-cache.
+			// Quoted field names may contain commas. Such directives are for
+			// shared caches, or equivalent to no-cache.
 			kept = append(kept, "no-cache")
 			continue
 		}
@@ -68,7 +68,7 @@ func privateCacheControl(values []string) string {
 }
 
 func (w *privateWriter) WriteHeader(status int) {
-	// Informational answers are not kept, and the header may still change.
+	// Informational responses are not stored, and the header may still change.
 	if status >= 200 || status == http.StatusSwitchingProtocols {
 		w.seal()
 	}
@@ -80,25 +80,25 @@ func (w *privateWriter) Write(p []byte) (int, error) {
 	return w.ResponseWriter.Write(p)
 }
 
-// ReadFrom keeps the server's own way to copy, which can do without a buffer.
+// ReadFrom preserves the server's own way to copy, which may not need a buffer.
 func (w *privateWriter) ReadFrom(r io.Reader) (int64, error) {
 	w.seal()
 	return io.Copy(w.ResponseWriter, r)
 }
 
-// Flush is for handlers that look for an http.Flusher.
+// Flush implements http.Flusher.
 func (w *privateWriter) Flush() { _ = w.FlushError() }
 
-// FlushError is for http.ResponseController.
+// FlushError is used by http.ResponseController.
 func (w *privateWriter) FlushError() error {
 	w.seal()
 	return http.NewResponseController(w.ResponseWriter).Flush()
 }
 
-// Hijack is for handlers that look for an http.Hijacker.
+// Hijack implements http.Hijacker.
 func (w *privateWriter) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 	return http.NewResponseController(w.ResponseWriter).Hijack()
 }
 
-// Unwrap is for http.ResponseController.
+// Unwrap is used by http.ResponseController.
 func (w *privateWriter) Unwrap() http.ResponseWriter { return w.ResponseWriter }

@@ -16,19 +16,19 @@ import (
 
 var (
 	errResponseTooLarge = errors.New("proxy: the response is too large")
-	errBadStatus        = errors.New("proxy: the server answered with a status that can't be passed on")
+	errBadStatus        = errors.New("proxy: the server responded with a status that can't be passed on")
 )
 
-// Reasons that decide the answer too.
+// Reasons that also determine the response.
 const (
 	reasonRequestTooLarge = "the request is too large"
 	reasonTimeout         = "timeout"
 	reasonPrivate         = "the address is not a public one"
 )
 
-// reasonFor says why a request failed, in words of this package. The texts of
-// the transport's errors are not for a log: they quote what a server sent, which
-// may be a megabyte, the query of the request, or the secret that was put in.
+// reasonFor returns why a request failed, in this package's words. The texts of
+// the transport's errors must not be logged: they quote what a server sent,
+// which may be a megabyte, the query of the request, or the inserted secret.
 func reasonFor(err error) string {
 	var timeout interface{ Timeout() bool }
 	var certificate *tls.CertificateVerificationError
@@ -44,7 +44,7 @@ func reasonFor(err error) string {
 	case errors.Is(err, errResponseTooLarge):
 		return "the response is too large"
 	case errors.Is(err, errBadStatus):
-		return "the server answered with a status that can't be passed on"
+		return "the server responded with a status that can't be passed on"
 	case requestTooLarge:
 		return reasonRequestTooLarge
 	case errors.Is(err, context.Canceled):
@@ -69,14 +69,14 @@ func reasonFor(err error) string {
 	return "malformed answer or broken connection"
 }
 
-// exchange is what is to be said about one forwarded request. The counts may be
-// written by the transport's goroutines, and the rest by the handler's only.
+// exchange describes one forwarded request. The transport's goroutines may
+// write the counts; only the handler's goroutine writes the rest.
 type exchange struct {
 	start          time.Time
 	edits          []edit
 	status         int
 	reason         string // why it failed, or ""
-	complete       bool   // the handler came to its end
+	complete       bool   // the handler has finished
 	sent, received atomic.Int64
 }
 
@@ -87,7 +87,7 @@ func exchangeOf(r *http.Request) *exchange {
 	return x
 }
 
-// fail answers with a status and nothing else.
+// fail responds with a status and no body.
 func (x *exchange) fail(w http.ResponseWriter, status int, reason string) {
 	if x != nil {
 		x.status, x.reason, x.complete = status, reason, true
@@ -95,8 +95,8 @@ func (x *exchange) fail(w http.ResponseWriter, status int, reason string) {
 	http.Error(w, http.StatusText(status), status)
 }
 
-// logLine says what became of a request. Paths, queries and headers stay out of
-// it: tokens live in all three.
+// logLine logs the result of a request, without paths, queries and headers: all
+// three may contain tokens.
 func (f *Forwarder) logLine(r *http.Request, x *exchange) {
 	if !f.log.Enabled(r.Context(), slog.LevelInfo) {
 		return
@@ -131,13 +131,13 @@ func (f *Forwarder) logLine(r *http.Request, x *exchange) {
 	f.log.LogAttrs(context.WithoutCancel(r.Context()), slog.LevelInfo, "sandbox request", attrs...)
 }
 
-// countedBody counts what is read from a body, and fails when it is more than
-// the limit, if that is not 0.
+// countedBody counts what is read from a body, and fails above the limit, if
+// that is not zero.
 type countedBody struct {
 	io.ReadCloser
 	count *atomic.Int64
 	limit int64
-	x     *exchange // takes errors; nil for the body of a request
+	x     *exchange // receives errors; nil for the body of a request
 }
 
 func (b *countedBody) Read(p []byte) (int, error) {
@@ -154,7 +154,7 @@ func (b *countedBody) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// countedTunnel counts what goes through a connection that was upgraded.
+// countedTunnel counts the bytes of an upgraded connection.
 type countedTunnel struct {
 	io.ReadWriteCloser
 	x *exchange

@@ -21,14 +21,14 @@ const (
 
 var forwardingHeaders = [...]string{hostHeader, schemeHeader, portHeader, pathHeader, tokenHeader}
 
-// forwarded is what the forwarding headers say.
+// forwarded is the content of the forwarding headers.
 type forwarded struct {
 	host, scheme, port, path, token string
 }
 
-// readForwarded reads the forwarding headers. Two of a kind, or a name that some
-// other software might take for one of them, is refused: whoever is behind us
-// must not be able to read another address or token than we did.
+// readForwarded reads the forwarding headers. Duplicates, and names that other
+// software might take for one of them, are refused: software behind this
+// handler must not read another address or token than it did.
 func readForwarded(h http.Header) (forwarded, error) {
 	var values [len(forwardingHeaders)]string
 	repeated := ""
@@ -53,8 +53,8 @@ func readForwarded(h http.Header) (forwarded, error) {
 	return forwarded{values[0], values[1], values[2], values[3], values[4]}, nil
 }
 
-// withoutForwarding returns a copy of h without the forwarding headers, however
-// they are spelled.
+// withoutForwarding returns a copy of h without the forwarding headers, in any
+// spelling.
 func withoutForwarding(h http.Header) http.Header {
 	h = h.Clone()
 	for name := range h {
@@ -65,9 +65,9 @@ func withoutForwarding(h http.Header) http.Header {
 	return h
 }
 
-// lookAlike returns the forwarding header that a header name is, or could be
-// taken for by software that ignores case, surrounding space, or the difference
-// between a dash and an underscore (as CGI does). Otherwise "".
+// lookAlike returns the forwarding header that name is, or could be taken for
+// by software that ignores case, surrounding space, or the difference between a
+// dash and an underscore (like CGI). Otherwise it returns "".
 func lookAlike(name string) string {
 	name = strings.TrimSpace(name)
 	if len(name) < 6 || !strings.EqualFold(name[:6], "vercel") {
@@ -82,8 +82,8 @@ func lookAlike(name string) string {
 	return ""
 }
 
-// url puts the original URL together. The host in it has its port only when that
-// is not the default of the scheme.
+// url returns the original URL. Its host includes the port unless that is the
+// scheme's default.
 func (f forwarded) url() (*url.URL, error) {
 	scheme := strings.ToLower(f.scheme)
 	if scheme != "http" && scheme != "https" {
@@ -106,9 +106,9 @@ func (f forwarded) url() (*url.URL, error) {
 	return u, nil
 }
 
-// parseHost accepts a DNS name, an IPv4 address, or an IPv6 address in brackets,
-// and returns it in lower case. A port, userinfo, a path, a percent-escape or
-// a zone is refused.
+// parseHost accepts a DNS name, an IPv4 address, or an IPv6 address in
+// brackets, and returns it in lower case. A port, userinfo, a path, a
+// percent-escape and a zone are refused.
 func parseHost(s string) (string, error) {
 	if inner, ok := strings.CutPrefix(s, "["); ok {
 		inner, ok = strings.CutSuffix(inner, "]")
@@ -144,10 +144,10 @@ func parsePort(s string) (int, error) {
 	return int(n), nil
 }
 
-// parsePath accepts a path with an optional query. Paths that climb, also behind
-// percent-escapes or backslashes, are refused, since a handler that decides by
-// path would be shown another one than the server in the end serves; so is
-// a path that a careless reader would take for a host (//example.com/).
+// parsePath accepts a path with an optional query. Paths with dot segments,
+// even hidden by percent-escapes or backslashes, are refused, since a handler
+// that decides by path would see another one than the server in the end serves;
+// so is a path that a careless parser would take for a host (//example.com/).
 func parsePath(s string) (*url.URL, error) {
 	if s == "" || s[0] != '/' {
 		return nil, errors.New("does not begin with a slash")
@@ -183,7 +183,7 @@ func withPort(host string, port int, scheme string) string {
 	return host + ":" + strconv.Itoa(port)
 }
 
-// clip bounds text from the network before it goes into an error.
+// clip truncates text from the network before it becomes part of an error.
 func clip(s string) string {
 	const most = 128
 	if len(s) > most {

@@ -18,73 +18,76 @@ import (
 	"time"
 )
 
-// ForwarderOptions are the choices that [NewForwarder] leaves open.
+// ForwarderOptions are the options of [NewForwarder].
 type ForwarderOptions struct {
-	// Rules change the headers of requests: this is where credentials are put
-	// in. All rules that are for a request work on it, in their order.
+	// Rules change the headers of requests, in particular to insert
+	// credentials. All rules that apply to a request are applied, in order.
 	Rules []Rule
 
 	// Hosts lists the hosts that requests may go to, in the form of
-	// [Rule.Hosts]; others are answered 403. Nil allows all, as far as the
-	// sandbox's network policy sends them here.
+	// [Rule.Hosts]; requests to others receive status 403. Nil allows every
+	// host that the sandbox's network policy forwards.
 	Hosts []string
 
-	// AllowPrivate lists the networks that may be reached although they are not
-	// part of the public internet. Without it connections to loopback, private,
-	// link-local and other special addresses are refused, whatever name they
-	// are hidden behind.
+	// AllowPrivate lists networks that may be reached although they are not
+	// part of the public internet. By default connections to loopback, private,
+	// link-local and other special addresses are refused, whatever name
+	// resolves to them.
 	AllowPrivate []netip.Prefix
 
-	// MaxRequestBody and MaxResponseBody are the most bytes that bodies may
-	// have. 0 means no limit. A larger request is answered 413. A larger response
-	// is answered 502 when its size was announced, and is cut off otherwise.
-	// They do not count what goes through a WebSocket.
+	// MaxRequestBody and MaxResponseBody limit the size of bodies, in bytes.
+	// Zero means no limit. A larger request receives status 413. A larger
+	// response is replaced with status 502 if its size was announced, and is
+	// cut off otherwise. WebSocket data does not count.
 	MaxRequestBody  int64
 	MaxResponseBody int64
 
-	// ResponseTimeout is how long a server may take to begin its answer once it
-	// has the whole request. 0 means no limit.
+	// ResponseTimeout is how long a server may take to begin its response after
+	// receiving the whole request. Zero means no limit.
 	ResponseTimeout time.Duration
 
-	// MaxDuration is how long a request may take altogether, with its answer,
-	// streams and WebSockets included. A token is looked at when a request begins,
-	// so this is how long a sandbox is served after its token has expired. 0 means
-	// no limit.
+	// MaxDuration is how long a request may take in total, including its
+	// response, streams and WebSockets. Tokens are checked when a request
+	// begins, so this is how long a sandbox is served after its token has
+	// expired. Zero means no limit.
 	MaxDuration time.Duration
 
 	// TLSConfig is used for https. Nil means the system's roots and TLS 1.2 or
-	// later. It is copied. Certificates in it are shown to every host that asks
-	// for one, and sandboxes choose the hosts: limit them by Hosts.
+	// later. It is copied. Its certificates are presented to every host that
+	// asks for one, and sandboxes choose the hosts: restrict them with Hosts.
 	TLSConfig *tls.Config
 
-	// Logger gets one line at level Info for every request: who asked, which
-	// host, what came of it, how many bytes and how long. It never gets headers,
-	// paths or queries, where secrets may be. Nil logs nothing.
+	// Logger receives one line per request at level Info: the sandbox, the
+	// host, the result, the number of bytes and the duration. It never receives
+	// headers, paths or queries, which may contain secrets. Nil disables
+	// logging.
 	Logger *slog.Logger
 }
 
-// Forwarder passes requests on to where the sandbox wanted to send them. It
-// serves only requests that have come through [Handler], and answers all others
-// 403: without a verified sandbox it would be an open proxy.
+// Forwarder is a handler that passes requests on to their original destination.
+// It serves only requests that have come through [Handler], and responds to all
+// others with status 403: without a verified sandbox it would be an open proxy.
 //
-// Bodies stream in both directions and nothing is kept, responses reach the
-// sandbox as they arrive (server-sent events do too), and WebSockets work. Other
-// protocol upgrades are not offered to the server. It follows no redirect, and it
-// uses no proxy of its own, because it could not see the addresses behind one.
+// Bodies stream in both directions without being stored, responses reach the
+// sandbox as they arrive (including server-sent events), and WebSockets work.
+// Other protocol upgrades are not offered to the server. It does not follow
+// redirects, and uses no proxy of its own, because it could not check the
+// addresses behind one.
 //
-// Headers that are about the way here stay behind: X-Forwarded and Forwarded, and
-// those in which Vercel gives credentials to the services that it hosts, such as
-// X-Vercel-Oidc-Token.
+// Headers about the way to the Forwarder are removed: X-Forwarded and
+// Forwarded, and those in which Vercel gives credentials to the services that
+// it hosts, such as X-Vercel-Oidc-Token.
 //
-// Trailers of requests are passed on unless they are named like one of those, like
-// a header that says how a message is sent, or like the header of a rule.
+// Trailers of requests are passed on unless they have the name of one of those
+// headers, of a header that describes how a message is sent, or of the header
+// of a rule.
 //
-// Connections to the addresses of this machine's own interfaces are refused like
-// those to private ones, also when they are public by their number. Neighbours
-// with public addresses, as IPv6 gives them, are for a firewall to protect.
+// Connections to the addresses of this machine's own interfaces are refused
+// like those to private addresses, even if they are public. Neighbors with
+// public addresses, as is usual with IPv6, must be protected by a firewall.
 //
-// A server may send back what it was sent. Rules are for hosts that can be
-// trusted with the secret, not to show it to the sandbox.
+// A server may send back what it has received. Use rules only for hosts that
+// can be trusted not to show the secret to the sandbox.
 //
 // A Forwarder is safe for concurrent use.
 type Forwarder struct {
@@ -103,8 +106,8 @@ type Forwarder struct {
 	buffers   bufferPool
 }
 
-// NewForwarder makes a Forwarder. opts is copied; nil means the defaults. It fails
-// when a rule or host can't be understood.
+// NewForwarder returns a new Forwarder. opts is copied; nil means the defaults.
+// It returns an error if a rule or host is invalid.
 func NewForwarder(opts *ForwarderOptions) (*Forwarder, error) {
 	var o ForwarderOptions
 	if opts != nil {
@@ -152,7 +155,7 @@ func NewForwarder(opts *ForwarderOptions) (*Forwarder, error) {
 		TLSHandshakeTimeout:    10 * time.Second,
 		ForceAttemptHTTP2:      true,
 		DisableCompression:     true, // bodies are passed on as they are
-		MaxIdleConns:           256,  // in all: sandboxes think of hosts without number
+		MaxIdleConns:           256,  // in total, since the number of hosts is unlimited
 		MaxIdleConnsPerHost:    32,
 		IdleConnTimeout:        90 * time.Second,
 		ExpectContinueTimeout:  time.Second,
@@ -166,18 +169,18 @@ func NewForwarder(opts *ForwarderOptions) (*Forwarder, error) {
 		ErrorHandler:   answerError,
 		FlushInterval:  -1,
 		BufferPool:     &f.buffers,
-		ErrorLog:       log.New(io.Discard, "", 0), // its errors are in our own line
+		ErrorLog:       log.New(io.Discard, "", 0), // errors are logged by logLine
 	}
 	return f, nil
 }
 
-// CloseIdleConnections closes the connections to servers that are not in use.
-// They go by themselves after 90 seconds.
+// CloseIdleConnections closes connections to servers that are not in use. They
+// are closed after 90 seconds by default.
 func (f *Forwarder) CloseIdleConnections() {
 	f.transport.CloseIdleConnections()
 }
 
-// ServeHTTP passes a request on.
+// ServeHTTP passes a request on. It implements [http.Handler].
 func (f *Forwarder) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	x := &exchange{start: time.Now()}
 	defer f.logLine(r, x)
@@ -190,7 +193,7 @@ func (f *Forwarder) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		defer cancel()
 		r = r.WithContext(ctx)
 	}
-	// A server may answer while the request is still on its way.
+	// A server may respond while the request is still being sent.
 	_ = http.NewResponseController(w).EnableFullDuplex()
 	r = r.WithContext(context.WithValue(r.Context(), exchangeKey{}, x))
 	if r.Body != nil && r.Body != http.NoBody {
@@ -204,7 +207,8 @@ func (f *Forwarder) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	x.complete = true
 }
 
-// admit decides whether a request is passed on, and prepares what is put in.
+// admit decides whether a request is passed on, and prepares the secrets to
+// insert.
 func (f *Forwarder) admit(r *http.Request, x *exchange) (status int, reason string) {
 	meta, ok := FromContext(r.Context())
 	switch {
@@ -223,14 +227,14 @@ func (f *Forwarder) admit(r *http.Request, x *exchange) (status int, reason stri
 	return status, reason
 }
 
-// refusedMethods are those that make a server hand back the headers with the
-// secrets in them, some servers in any spelling, and the one that makes a tunnel.
+// refusedMethods make a server return the request's headers, including the
+// secrets (some servers in any spelling), or open a tunnel.
 var refusedMethods = []string{http.MethodTrace, "TRACK", http.MethodConnect}
 
 // rewrite completes the outgoing request, from which ReverseProxy has removed
 // hop-by-hop and X-Forwarded headers.
 func rewrite(p *httputil.ProxyRequest) {
-	p.Out.URL = new(*p.In.URL) // with the query as it came, which Out's is not
+	p.Out.URL = new(*p.In.URL) // with the original query, unlike Out
 	p.Out.Host = ""            // that of the URL, with its port
 	x := exchangeOf(p.In)
 	passTrailers(p, x.edits)
@@ -249,9 +253,9 @@ func rewrite(p *httputil.ProxyRequest) {
 	}
 }
 
-// ofThePlatform reports whether a header is one that Vercel adds to requests for
-// a service that it hosts, with credentials of that service in it. They are not
-// the sandbox's, and must not go where a sandbox sends its requests.
+// ofThePlatform reports whether Vercel adds a header to requests for a service
+// that it hosts, with credentials of that service. They are not the sandbox's,
+// and must not be sent where a sandbox sends its requests.
 func ofThePlatform(name string) bool {
 	name = dashed(name)
 	return name == "X-Vercel-Oidc-Token" || strings.HasPrefix(name, "X-Vercel-Sc-") ||
@@ -264,14 +268,14 @@ func (f *Forwarder) modifyResponse(resp *http.Response) error {
 	if x == nil {
 		return nil
 	}
-	// What is below could not be passed on as an answer. An upgrade that nobody
-	// asked for can't either, and its connection would stay open.
+	// An informational response can't be passed on. An upgrade that was not
+	// requested can't either, and its connection would stay open.
 	if resp.StatusCode < 200 && (resp.StatusCode != http.StatusSwitchingProtocols ||
 		!strings.EqualFold(resp.Request.Header.Get("Upgrade"), resp.Header.Get("Upgrade"))) {
 		return errBadStatus
 	}
-	// Web servers in front of a service take these for orders from it, to serve
-	// one of their own files.
+	// Web servers in front of a service take these as instructions to serve one
+	// of their own files.
 	for name := range resp.Header {
 		if strings.HasPrefix(name, "X-Accel-") || strings.HasPrefix(name, "X-Lighttpd-") || strings.HasPrefix(name, "X-Sendfile") {
 			delete(resp.Header, name)
@@ -289,7 +293,7 @@ func (f *Forwarder) modifyResponse(resp *http.Response) error {
 	return nil
 }
 
-// answerError answers a request that could not be passed on.
+// answerError responds to a request that could not be passed on.
 func answerError(w http.ResponseWriter, r *http.Request, err error) {
 	status := http.StatusBadGateway
 	reason := reasonFor(err)
@@ -299,8 +303,8 @@ func answerError(w http.ResponseWriter, r *http.Request, err error) {
 	case reasonTimeout:
 		status = http.StatusGatewayTimeout
 	case reasonPrivate:
-		// A name with such an address is answered like one that there is not: the
-		// difference would tell a sandbox which names exist inside.
+		// A name with a private address is treated like one that does not
+		// exist: the difference would tell a sandbox which names exist inside.
 		if _, err := netip.ParseAddr(strings.Trim(r.URL.Hostname(), "[]")); err == nil {
 			status = http.StatusForbidden
 		}
@@ -308,7 +312,7 @@ func answerError(w http.ResponseWriter, r *http.Request, err error) {
 	exchangeOf(r).fail(w, status, reason)
 }
 
-// bufferPool keeps the buffers that bodies are copied through.
+// bufferPool holds the buffers that bodies are copied through.
 type bufferPool struct{ pool sync.Pool }
 
 const bufferSize = 32 << 10

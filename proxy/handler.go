@@ -11,11 +11,11 @@ import (
 	"time"
 )
 
-// Meta says which sandbox a request comes from. All of it but Host is from
-// a verified token.
+// Meta identifies the sandbox that a request comes from. All fields except Host
+// are from a verified token.
 type Meta struct {
-	// Host is the host, with its port unless that is the default, at which the
-	// request arrived here; not the one that the sandbox asked for, which is
+	// Host is the host at which the request arrived, with its port unless that
+	// is the default. It is not the host that the sandbox asked for, which is
 	// in the request itself.
 	Host string
 	// TeamID is the team that owns the sandbox.
@@ -24,8 +24,8 @@ type Meta struct {
 	ProjectID string
 	// SandboxID identifies the sandbox.
 	SandboxID string
-	// SandboxName is the name of the sandbox, unique in its project only. It is
-	// the SandboxID when the token has no name.
+	// SandboxName is the name of the sandbox, which is unique only within its
+	// project. It is the SandboxID if the token has no name.
 	SandboxName string
 	// Expiry is when the token expires.
 	Expiry time.Time
@@ -33,90 +33,92 @@ type Meta struct {
 
 type metaKey struct{}
 
-// FromContext returns the Meta of a request that [Handler] has let through.
-// It returns false for every other context.
+// FromContext returns the Meta of a request that [Handler] has accepted. It
+// reports false for any other context.
 func FromContext(ctx context.Context) (Meta, bool) {
 	m, ok := ctx.Value(metaKey{}).(Meta)
 	return m, ok
 }
 
-// Options are the choices that [Handler] leaves open. In the lists nil means that
-// there is no such restriction, while a list that is empty lets nobody in.
+// Options are the options of [Handler]. A nil list means no restriction, while
+// an empty list allows nobody.
 type Options struct {
-	// Invalid answers the requests that are refused; [ErrorFromContext] gives
-	// it the reason. Nil answers 403 and nothing about the reason.
+	// Invalid handles the requests that are refused; [ErrorFromContext] returns
+	// the reason. Nil responds with status 403 and without the reason.
 	//
-	// When forwarding headers are missing, it sees the request as it came, with
-	// a token if there was one. When they make no URL, it sees the request
-	// without them. Otherwise it sees the request as the inner handler would
-	// have, which nobody has vouched for.
+	// If forwarding headers are missing, Invalid receives the original request,
+	// including a token if there was one. If they do not form a URL, it
+	// receives the request without them. Otherwise it receives the request that
+	// the inner handler would have received, which is not verified.
 	Invalid http.Handler
 
-	// Logger gets a line at level Warn for every request that is refused, with
-	// the reason, and without the token. Nil logs nothing.
+	// Logger receives a line at level Warn for every refused request, with the
+	// reason and without the token. Nil disables logging.
 	Logger *slog.Logger
 
-	// Audience lists the forward URLs for which tokens are accepted, as they are
-	// written in network policies, for instance https://proxy.example.com/hook.
-	// With or without a slash at the end means both, and an empty one is for
-	// nothing. With it, the address at which a request arrived is not compared
-	// with the token, so that hosts and paths may be rewritten on the way. Nil takes the forward URL from the request:
-	// see the package documentation for when that is not enough.
+	// Audience lists the forward URLs whose tokens are accepted, as written in
+	// network policies, for example https://proxy.example.com/hook. A trailing
+	// slash is ignored, and so is an empty string. If set, the address at which
+	// a request arrived is not compared with the token, so that hosts and paths
+	// may be rewritten on the way. Nil derives the forward URL from the
+	// request: see the package documentation for when that is not enough.
 	Audience []string
 
 	// TrustForwarded makes X-Forwarded-Proto and X-Forwarded-Host take
 	// precedence over how and at which host the request arrived. Set it only
 	// behind a reverse proxy that replaces both headers, whatever a client
-	// sends. Without it they are not looked at.
+	// sends. By default they are ignored.
 	TrustForwarded bool
 
-	// Issuers lists the token issuers that are accepted, for instance
-	// https://oidc.vercel.com/my-team. It can only narrow what is accepted:
-	// issuers elsewhere than at https://oidc.vercel.com never are. Nil accepts
-	// all of those. Name the ones you serve: without it strangers can make the
-	// handler fetch keys of issuers they have made up, and while they do so in
-	// great numbers, sandboxes whose issuer's keys are not known yet may be refused.
+	// Issuers lists the token issuers that are accepted, for example
+	// https://oidc.vercel.com/my-team. It can only restrict what is accepted:
+	// issuers outside of https://oidc.vercel.com never are. Nil accepts all
+	// others. Set it: otherwise strangers can make the handler fetch keys of
+	// invented issuers, and while they do so in great numbers, sandboxes whose
+	// issuer's keys are not known yet may be refused.
 	Issuers []string
 
-	// Teams lists the IDs of teams whose sandboxes may come in.
+	// Teams lists the IDs of teams whose sandboxes are accepted.
 	Teams []string
-	// Projects lists the IDs of projects whose sandboxes may come in.
+	// Projects lists the IDs of projects whose sandboxes are accepted.
 	Projects []string
-	// Sandboxes lists the IDs of sandboxes that may come in. When Projects is
-	// given too, sandbox names may be used as well; without it they are not
-	// looked at, because everybody can give a sandbox any name.
+	// Sandboxes lists the IDs of sandboxes that are accepted. If Projects is
+	// set too, it may also contain names of sandboxes; otherwise names are
+	// ignored, because anyone can give a sandbox any name.
 	Sandboxes []string
 
-	// MaxBody is the most bytes that a request's body may have. A request that
-	// announces more is answered 413; of one that turns out to have more,
-	// reading the body fails with [*http.MaxBytesError]. 0 means no limit.
+	// MaxBody limits the size of a request's body, in bytes. A request that
+	// announces more receives status 413; if it turns out to have more, reading
+	// the body fails with [*http.MaxBytesError]. Zero means no limit.
 	MaxBody int64
 
-	// HTTPClient fetches the keys that tokens are checked with: see
-	// [Keys.HTTPClient]. It is not used when Keys is given.
+	// HTTPClient fetches the keys that tokens are verified with: see
+	// [Keys.HTTPClient]. It is ignored if Keys is set.
 	HTTPClient *http.Client
-	// Keys is where keys are fetched and remembered. Handlers of one process
-	// may share it. Nil makes one of the handler's own.
+	// Keys fetches and caches keys. Handlers of one process may share it. Nil
+	// means one of the handler's own.
 	Keys *Keys
 }
 
 // Handler returns a handler for a forward URL. It verifies that a request comes
-// from a sandbox, and calls next with the original request: its URL is absolute,
-// with the original scheme, host, port, path and query; its Host is the original
-// host; its body streams; the forwarding headers are gone. [FromContext] returns
-// who is asking. The package documentation says what is verified.
+// from a sandbox, and calls next with the original request: its URL is
+// absolute, with the original scheme, host, port, path and query; its Host is
+// the original host; its body streams; the forwarding headers are removed.
+// [FromContext] identifies the sandbox. The package documentation describes
+// what is verified.
 //
-// Everything else is for [Options.Invalid]. opts is copied; nil means the
-// defaults. A nil next answers 404. The handler is safe for concurrent use.
+// All other requests go to [Options.Invalid]. opts is copied; nil means the
+// defaults. A nil next responds with status 404. The handler is safe for
+// concurrent use.
 //
-// Every answer, of next and of Handler itself, is made private: Cache-Control
-// gets the directive private and loses those for shared caches, the headers that
-// steer CDNs are removed, and Vary names the forwarding headers. Otherwise
-// a cache in front could give one sandbox's answer to another, or to strangers.
+// Every response, of next and of Handler itself, is made private: Cache-Control
+// gets the directive private and loses those for shared caches, headers that
+// control CDNs are removed, and Vary names the forwarding headers. Otherwise a
+// cache in front could give one sandbox's response to another, or to strangers.
 //
-// Handler looks at the path of the request line, so it may be used behind
-// [http.StripPrefix] and routers. A router sees the path of the forward URL with
-// the original path appended to it: mount it on a subtree, and mind that
+// Handler uses the path of the request line, so it may be used behind
+// [http.StripPrefix] and routers. A router sees the path of the forward URL
+// with the original path appended: mount it on a subtree, and note that
 // [http.ServeMux] redirects paths that are not clean.
 func Handler(next http.Handler, opts *Options) http.Handler {
 	var o Options
@@ -138,7 +140,7 @@ func Handler(next http.Handler, opts *Options) http.Handler {
 	if o.Audience != nil {
 		h.audience = []string{}
 		for _, a := range o.Audience {
-			// An empty one is a variable that was not set, and no forward URL.
+			// An empty one is a variable that was not set, not a forward URL.
 			if a = strings.TrimRight(a, "/"); a != "" {
 				h.audience = append(h.audience, a)
 			}
@@ -159,7 +161,7 @@ func Handler(next http.Handler, opts *Options) http.Handler {
 	return h
 }
 
-// set is a list of what is allowed; nil allows everything.
+// set is a list of allowed values; nil allows everything.
 type set map[string]bool
 
 func newSet(list []string) set {
@@ -188,7 +190,7 @@ type handler struct {
 func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	private := &privateWriter{ResponseWriter: w}
 	h.serve(private, r)
-	private.seal() // for a handler that has written nothing
+	private.seal() // in case the handler has written nothing
 }
 
 func (h *handler) serve(w http.ResponseWriter, r *http.Request) {
@@ -230,7 +232,7 @@ func (h *handler) serve(w http.ResponseWriter, r *http.Request) {
 	h.next.ServeHTTP(w, inner.WithContext(context.WithValue(r.Context(), metaKey{}, meta)))
 }
 
-// verify decides whether a request comes from a sandbox that may come in.
+// verify decides whether a request comes from a sandbox that is allowed.
 func (h *handler) verify(r *http.Request, f forwarded) (Meta, error) {
 	token, err := parseToken(f.token)
 	if err != nil {
@@ -242,8 +244,8 @@ func (h *handler) verify(r *http.Request, f forwarded) (Meta, error) {
 	if !h.issuers.allows(token.issuer) {
 		return Meta{}, fmt.Errorf("%w: %q is not in the list", ErrInvalidIssuer, token.issuer)
 	}
-	// Whom the lists keep out can go before anything is fetched for them. That
-	// the rest of the claims are believed here does no harm: the signature over
+	// Requests that the lists exclude are refused before anything is fetched
+	// for them. Using the unverified claims here is safe: the signature over
 	// the very same bytes is checked next.
 	meta, metaErr := token.meta()
 	if metaErr == nil {
@@ -296,7 +298,7 @@ func (h *handler) refuse(w http.ResponseWriter, r *http.Request, err error) {
 	h.invalid.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), errorKey{}, err)))
 }
 
-// forbidden is the answer to an invalid request when there is no handler for it.
+// forbidden is the default response to an invalid request.
 func forbidden(w http.ResponseWriter, _ *http.Request) {
 	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
 	w.Header().Set("X-Content-Type-Options", "nosniff")

@@ -6,10 +6,10 @@ import (
 	"strings"
 )
 
-// hostPattern is a host, or all names below one, at one port.
+// hostPattern is a host, or all subdomains of one, at one port.
 type hostPattern struct {
-	name  string // in lower case, without a dot at its end
-	below bool   // names below it, not itself
+	name  string // in lower case, without a trailing dot
+	below bool   // its subdomains, not itself
 	port  string // "": the default of the scheme
 }
 
@@ -36,7 +36,7 @@ func parseHostPatterns(list []string) ([]hostPattern, error) {
 	return patterns, nil
 }
 
-// matchesAny reports whether one of the patterns is for a URL.
+// matchesAny reports whether one of the patterns matches a URL.
 func matchesAny(patterns []hostPattern, u *url.URL) bool {
 	host := strings.ToLower(strings.TrimSuffix(u.Hostname(), "."))
 	if strings.Contains(host, ":") {

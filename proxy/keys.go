@@ -14,85 +14,84 @@ import (
 )
 
 const (
-	// keysFresh is how long keys are used without looking whether they are
-	// still published: so long a withdrawn key is believed.
+	// keysFresh is how long keys are used without checking whether they are
+	// still published: a withdrawn key is accepted for that long.
 	keysFresh = 10 * time.Minute
-	// keysUsable is how long keys are used when the issuer can't be reached.
+	// keysUsable is how long keys are used if the issuer can't be reached.
 	keysUsable = time.Hour
-	// refetchPause is the least time between two fetches from an issuer whose
-	// keys are known, and the longest between two attempts at one whose aren't.
+	// refetchPause is the minimum time between two fetches from an issuer whose
+	// keys are known, and the maximum between two attempts if they are not.
 	refetchPause = time.Minute
 
-	// maxIssuers bounds the memory. A process that serves more teams than this
-	// at a time fetches some keys more often.
+	// maxIssuers limits memory use. A process that serves more teams at the
+	// same time fetches some keys more often.
 	maxIssuers = 256
 )
 
-// The fetches from issuers whose keys are not known are bounded: those can be made
-// up by anybody. Each client has a small allowance of its own, so that one who
-// uses up what is for all keeps out only those behind the same address.
+// Fetches from issuers whose keys are not known are rate limited, since anybody
+// can invent issuers. Each client has a small allowance of its own, so that one
+// that exhausts the common limit affects only clients with the same address.
 var (
 	forAll = rate{burst: 64, perSecond: 16}
-	// forClients bounds what all clients together take from their own allowances,
-	// of which a botnet has many.
+	// forClients limits the sum of the clients' own allowances, since a botnet
+	// has many.
 	forClients = rate{burst: 256, perSecond: 64}
 	forClient  = rate{burst: 8, perSecond: 1}
 )
 
-// maxClients bounds how many allowances are remembered.
+// maxClients limits the number of clients whose allowance is remembered.
 const maxClients = 1024
 
-// Keys fetches and remembers the public keys that tokens are signed with. The
-// zero value is ready to use. Handlers that are given the same Keys share what it
-// has fetched. It is safe for concurrent use, and must not be copied.
+// Keys fetches and caches the public keys that tokens are signed with. The zero
+// value is ready to use. Handlers with the same Keys share its cache. It is
+// safe for concurrent use, and must not be copied after first use.
 //
-// It fetches from https://oidc.vercel.com only, follows no redirect, gives up
-// after 5 seconds and reads no more than 1 MiB. Fetches for the same issuer at
-// the same time are one fetch. Keys are looked at again after 10 minutes, and
-// used for an hour when that fails.
+// It fetches from https://oidc.vercel.com only, follows no redirects, times out
+// after 5 seconds and reads at most 1 MiB. Concurrent requests for the same
+// issuer share one fetch. Keys are fetched again after 10 minutes, and used for
+// an hour if that fails.
 //
-// A token with an unknown key ID makes it look again, at most once a minute for
-// each issuer whose keys it has. When it has none, because fetching failed, it
-// tries again at the next request, then after 1, 2, 4 seconds and so on up to
-// a minute. Tokens can be made up with any issuer below oidc.vercel.com; of such
-// it asks at most one a second for each client's address after the first 8, and
-// besides 16 a second for all together after the first 64. It remembers at most
-// 256 issuers, among which those of tokens that were good are the last to be
-// forgotten.
+// A token with an unknown key ID triggers another fetch, at most once a minute
+// per issuer whose keys are known. If there are none, because fetching failed,
+// it is retried at the next request, then after 1, 2, 4 seconds and so on up to
+// a minute. Tokens can be forged with any issuer below oidc.vercel.com; such
+// issuers are asked at most once a second for each client's address after the
+// first 8, and also 16 times a second in total after the first 64. At most 256
+// issuers are remembered; those with valid tokens are forgotten last.
 type Keys struct {
-	// HTTPClient fetches the keys. When it is nil, a client is used that keeps
-	// no connections. Its redirect policy and cookies are not used, its
-	// transport and timeout are.
+	// HTTPClient fetches the keys. Nil means a client that keeps no
+	// connections. Its transport and timeout are used, its redirect policy and
+	// cookies are not.
 	HTTPClient *http.Client
 
 	mu      sync.Mutex
 	issuers map[string]*issuer
-	// What is used up of forAll, forClients, and forClient by each.
+	// How much of forAll, forClients, and forClient by each client is used up.
 	all, clients bucket
 	client       map[netip.Addr]*bucket
 }
 
-// rate is how much may be used at once, and how much of it comes back.
+// rate is the size of an allowance, and how fast it recovers.
 type rate struct{ burst, perSecond float64 }
 
-// bucket is what is used up of a rate.
+// bucket is how much of a rate is used up.
 type bucket struct {
 	spent float64
 	at    time.Time // as of when
 }
 
-// level returns what is used up now.
+// level returns how much is used up now.
 func (b *bucket) level(r rate, now time.Time) float64 {
 	return max(0, b.spent-now.Sub(b.at).Seconds()*r.perSecond)
 }
 
-// has reports whether there is one left.
+// has reports whether one more is allowed.
 func (b *bucket) has(r rate, now time.Time) bool { return b.level(r, now) <= r.burst-1 }
 
-// take uses one up.
+// take uses one.
 func (b *bucket) take(r rate, now time.Time) { b.spent, b.at = b.level(r, now)+1, now }
 
-// issuer is what is known about one issuer. Other than proven, its fields are
+// issuer is what is known about one issuer. Except for proven, its fields are
 // guarded by the mutex of Keys.
 type issuer struct {
 	keys     keySet
@@ -101,13 +100,14 @@ type issuer struct {
 	used     time.Time
 	failures int // in a row
 	err      error
-	flight   chan struct{} // closed when the fetch under way ends; nil when there is none
-	proven   atomic.Bool   // a token of it was good
+	flight   chan struct{} // closed when the current fetch ends; nil if there is none
+	proven   atomic.Bool   // a token of it was valid
 }
 
-// find returns the key for an issuer and key ID, fetching it when it has to, for
-// a client at an address. The context bounds the waiting. A fetch that a request has begun is seen through
-// when the request goes away, or else one could be kept from ever succeeding.
+// find returns the key with the given issuer and ID, fetching it if necessary,
+// on behalf of the client at an address. The context limits the waiting. A
+// fetch continues even if the request that started it is canceled, since
+// otherwise it could be kept from ever succeeding.
 func (k *Keys) find(ctx context.Context, remote, name, keyID string) (*rsa.PublicKey, *issuer, error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -149,8 +149,8 @@ func (k *Keys) find(ctx context.Context, remote, name, keyID string) (*rsa.Publi
 	return key, e, nil
 }
 
-// mayFetch decides whether it is time for a fetch, and counts it when it is from
-// an issuer whose keys are not known.
+// mayFetch reports whether a fetch is allowed now, and counts it if the
+// issuer's keys are not known.
 func (k *Keys) mayFetch(e *issuer, remote string, now time.Time) bool {
 	if e != nil && e.keys != nil {
 		return now.Sub(e.tried) >= refetchPause
@@ -174,13 +174,13 @@ func (k *Keys) mayFetch(e *issuer, remote string, now time.Time) bool {
 	return true
 }
 
-// allowance returns what the client at an address has used up.
+// allowance returns how much the client at an address has used up.
 func (k *Keys) allowance(remote string, now time.Time) *bucket {
-	var client netip.Addr // none: shared by all whose address is not understood
+	var client netip.Addr // none: shared by all clients without a valid address
 	if at, err := netip.ParseAddrPort(remote); err == nil {
 		client = at.Addr().Unmap().WithZone("")
 		if client.Is6() {
-			// Whoever has an IPv6 address has a network of them.
+			// A client with an IPv6 address has a whole network of them.
 			network, _ := client.Prefix(64)
 			client = network.Addr()
 		}
@@ -202,8 +202,8 @@ func (k *Keys) allowance(remote string, now time.Time) *bucket {
 	return own
 }
 
-// add makes room for an issuer, and adds it. What was not used for the longest
-// time goes first, but issuers of good tokens, which nobody can make up, go last.
+// add makes room for an issuer, and adds it. The least recently used goes
+// first, but issuers of valid tokens, which can't be forged, go last.
 func (k *Keys) add(name string, now time.Time) *issuer {
 	for len(k.issuers) >= maxIssuers {
 		victim := ""
@@ -218,7 +218,7 @@ func (k *Keys) add(name string, now time.Time) *issuer {
 			}
 		}
 		if worst == nil {
-			break // all are being fetched: the rates bound these
+			break // all are being fetched, which the rates limit
 		}
 		delete(k.issuers, victim)
 	}
@@ -230,7 +230,7 @@ func (k *Keys) add(name string, now time.Time) *issuer {
 	return e
 }
 
-// refresh fetches the keys of an issuer, with the mutex released meanwhile.
+// refresh fetches the keys of an issuer, and releases the mutex meanwhile.
 func (k *Keys) refresh(ctx context.Context, name string, e *issuer) {
 	done := make(chan struct{})
 	e.flight = done

@@ -24,12 +24,12 @@ const (
 	maxKeyBits  = 8192
 )
 
-// keySet holds the keys of an issuer by key ID. An ID that two keys have maps to
+// keySet holds an issuer's keys by key ID. An ID that two keys have maps to
 // nil: neither is used.
 type keySet map[string]*rsa.PublicKey
 
-// find returns the key with an ID, or nil. A token without a key ID is checked
-// against the only key there is.
+// find returns the key with the given ID, or nil. A token without a key ID is
+// verified with the only key, if there is just one.
 func (s keySet) find(keyID string) *rsa.PublicKey {
 	if keyID == "" && len(s) == 1 {
 		for _, key := range s {
@@ -39,12 +39,13 @@ func (s keySet) find(keyID string) *rsa.PublicKey {
 	return s[keyID]
 }
 
-// fetchKeys fetches the keys of an issuer that checkIssuer has let through.
+// fetchKeys fetches the keys of an issuer that checkIssuer has accepted.
 func fetchKeys(ctx context.Context, client *http.Client, issuer string) (keySet, error) {
 	ctx, cancel := context.WithTimeout(ctx, keysTimeout)
 	defer cancel()
 	if client == nil {
-		// Keys are fetched so rarely that a connection is not worth keeping.
+		// Keys are fetched so rarely that keeping a connection is not
+		// worthwhile.
 		client = &http.Client{Transport: &http.Transport{
 			Proxy:                  http.ProxyFromEnvironment,
 			TLSClientConfig:        &tls.Config{MinVersion: tls.VersionTLS12},
@@ -76,19 +77,19 @@ func fetchKeys(ctx context.Context, client *http.Client, issuer string) (keySet,
 		return nil, fmt.Errorf("fetching keys: %w", err)
 	}
 	if len(body) > maxKeysSize {
-		return nil, errors.New("fetching keys: the answer is too large")
+		return nil, errors.New("fetching keys: the response is too large")
 	}
 	return parseKeys(body)
 }
 
-// parseKeys reads a JWK set. Keys that are of no use here, or that are not
-// understood, are passed over, so that an issuer may publish others.
+// parseKeys reads a JWK set. Keys that are not usable here, or not understood,
+// are ignored, so that an issuer may publish others.
 func parseKeys(body []byte) (keySet, error) {
 	var set struct {
 		Keys []json.RawMessage `json:"keys"`
 	}
 	if err := json.Unmarshal(body, &set); err != nil {
-		return nil, errors.New("fetching keys: the answer is not a key set")
+		return nil, errors.New("fetching keys: the response is not a key set")
 	}
 	if len(set.Keys) > maxKeys {
 		return nil, errors.New("fetching keys: too many keys")
@@ -110,7 +111,7 @@ func parseKeys(body []byte) (keySet, error) {
 	return keys, nil
 }
 
-// parseKey returns a key for checking RS256 signatures, or nil.
+// parseKey returns a key for verifying RS256 signatures, or nil.
 func parseKey(raw []byte) (id string, key *rsa.PublicKey) {
 	var about struct {
 		Type       string   `json:"kty"`

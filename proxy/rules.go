@@ -10,10 +10,10 @@ import (
 	"strings"
 )
 
-// Secret gives the value that a [Rule] puts into a request, for the sandbox that
-// makes it. It is asked for every request that needs it, and may be asked from
-// many goroutines at once. When it fails the request is answered 502; the error
-// is neither logged nor sent to anybody.
+// Secret returns the value that a [Rule] inserts into a request, for the
+// sandbox that makes it. It is called for every request that needs it, by many
+// goroutines at the same time. If it fails the request receives status 502; the
+// error is neither logged nor sent to anyone.
 type Secret func(ctx context.Context, meta Meta) (string, error)
 
 // StaticSecret returns a Secret that is the same for all sandboxes.
@@ -21,43 +21,45 @@ func StaticSecret(value string) Secret {
 	return func(context.Context, Meta) (string, error) { return value, nil }
 }
 
-// Rule changes one header of the requests to some hosts. Its zero value is not
+// Rule changes one header of the requests to some hosts. The zero value is not
 // valid: Hosts and Header are required.
 //
-// With a Placeholder the sandbox is given that text in place of the credential,
-// and the rule replaces it wherever it stands in the header's value; a header
-// without it is left alone. For Authorization with Basic credentials it is also
-// looked for inside the encoded user name and password. A header with more than
-// 8 placeholders, or that would be larger than 64 KiB, is answered 431.
+// With a Placeholder, the sandbox sends that text instead of the credential,
+// and the rule replaces it wherever it occurs in the header's value; a header
+// without it is not changed. In an Authorization header with Basic credentials
+// it is also replaced inside the encoded user name and password. If a header
+// has more than 8 placeholders, or would be larger than 64 KiB, the request
+// receives status 431.
 //
 // Without a Placeholder the header is set to the Secret, whatever the sandbox
-// sent; without a Secret too, it is removed. Both also remove headers whose name
-// differs in nothing but underscores in the place of dashes: many servers take
-// the two for the same.
+// sent; without a Secret too, it is removed. Both also remove headers whose
+// name differs only by underscores in place of dashes, since many servers treat
+// the two the same.
 type Rule struct {
-	// Hosts are the hosts that the rule is for: a name (api.example.com), all
-	// names below another (*.example.com), or an address. They stand for the
-	// default port of the scheme; another is given as api.example.com:8443.
+	// Hosts are the hosts that the rule applies to: a name (api.example.com),
+	// all subdomains of another (*.example.com), or an address. They match the
+	// default port of the scheme; another port is written as in
+	// api.example.com:8443.
 	Hosts []string
-	// PathPrefix narrows the rule to paths that are equal to it or continue it
-	// after a slash: /v1 is for /v1 and /v1/things, not for /v10. It can't have
-	// characters that need percent-escapes. A path that some server might take to
-	// climb, with escaped control characters or spaces after dots, gets no secret;
-	// what a server makes of escapes inside escapes is its own affair. Empty means
-	// all paths.
+	// PathPrefix restricts the rule to paths that are equal to it or continue
+	// it after a slash: /v1 matches /v1 and /v1/things, but not /v10. It must
+	// not contain characters that need percent-escapes. A path that a server
+	// might treat as having dot segments, because of escaped control characters
+	// or spaces after dots, gets no secret; nested escapes are not interpreted.
+	// Empty means all paths.
 	PathPrefix string
-	// AllowHTTP makes the rule work for http URLs too. Without it, secrets
-	// travel in https requests only, and others are sent on without the change.
+	// AllowHTTP applies the rule to http URLs too. By default secrets are
+	// inserted into https requests only, and other requests are sent unchanged.
 	AllowHTTP bool
 	// Header is the name of the header.
 	Header string
-	// Placeholder is what the sandbox sends in place of the secret.
+	// Placeholder is what the sandbox sends instead of the secret.
 	Placeholder string
-	// Secret gives what is put in.
+	// Secret returns the value to insert.
 	Secret Secret
 }
 
-// rule is a Rule that has been checked.
+// rule is a Rule that was checked.
 type rule struct {
 	Rule
 	hosts []hostPattern
@@ -90,19 +92,20 @@ func newRule(r Rule) (rule, error) {
 	return c, nil
 }
 
-// concerns reports whether the rule is for a URL.
+// concerns reports whether the rule applies to a URL.
 func (r *rule) concerns(u *url.URL) bool {
 	if u.Scheme != "https" && !r.AllowHTTP && r.Secret != nil {
 		return false
 	}
-	// Servers do not agree on what an escaped slash is, so the path has to be
-	// inside both before and after escapes are resolved.
+	// Servers disagree about escaped slashes, so the path must match both
+	// before and after unescaping.
 	return under(u.Path, r.PathPrefix) && under(u.EscapedPath(), r.PathPrefix) && matchesAny(r.hosts, u) &&
 		(r.PathPrefix == "" || r.Secret == nil || !doubtful(u.Path))
 }
 
-// doubtful reports whether a path that parsePath has let through might climb for
-// a server that drops control characters, or spaces at the end of a name.
+// doubtful reports whether a path that parsePath has accepted might have dot
+// segments for a server that drops control characters, or spaces at the end of
+// a name.
 func doubtful(path string) bool {
 	if strings.ContainsFunc(path, func(c rune) bool { return c < ' ' || c == 0x7f }) {
 		return true
@@ -120,12 +123,12 @@ func under(path, prefix string) bool {
 	return ok && (rest == "" || rest[0] == '/')
 }
 
-// notToken is true for what can't be in the name of a header.
+// notToken reports whether c can't be part of a header's name.
 func notToken(c rune) bool {
 	return c <= ' ' || c >= 0x7f || strings.ContainsRune("()<>@,;:\\\"/[]?={}", c)
 }
 
-// isControl is true for what can't be in the value of a header.
+// isControl reports whether c can't be part of a header's value.
 func isControl(c rune) bool {
 	return c < ' ' && c != '\t' || c == 0x7f
 }
@@ -137,15 +140,15 @@ type edit struct {
 }
 
 const (
-	// maxPlaceholders and maxHeader bound what one request makes of a secret: a
-	// header full of placeholders would grow a thousandfold. One placeholder is
-	// what clients send.
+	// maxPlaceholders and maxHeader limit the expansion of one request: a
+	// header full of placeholders would grow a thousandfold. Clients send one
+	// placeholder.
 	maxPlaceholders = 8
 	maxHeader       = 64 << 10
 )
 
-// prepare asks for the secrets that a request needs. A reason says why the
-// request is not to be sent, and the status what to answer.
+// prepare obtains the secrets that a request needs. If the request must not be
+// sent, it returns the reason, and the status of the response.
 func prepare(ctx context.Context, rules []rule, r *http.Request, meta Meta) (edits []edit, status int, reason string) {
 	for i := range rules {
 		rule := &rules[i]
@@ -180,8 +183,8 @@ func prepare(ctx context.Context, rules []rule, r *http.Request, meta Meta) (edi
 	return edits, 0, ""
 }
 
-// placeholders counts the placeholders in a header, and the bytes of the values
-// that have any.
+// placeholders returns the number of placeholders in a header, and the size of
+// the values that have any.
 func (r *rule) placeholders(h http.Header) (count, size int) {
 	for _, v := range h[r.Header] {
 		n := strings.Count(v, r.Placeholder)
@@ -216,13 +219,13 @@ func (e *edit) apply(h http.Header) {
 	}
 }
 
-// dashed is the name of a header as software reads it that knows no difference
-// between a dash and an underscore (as CGI does).
+// dashed returns the name of a header as read by software that treats dashes
+// and underscores the same (like CGI).
 func dashed(name string) string {
 	return http.CanonicalHeaderKey(strings.ReplaceAll(name, "_", "-"))
 }
 
-// replaced puts a secret in the place of the placeholder in a header's value.
+// replaced replaces the placeholder in a header's value by the secret.
 func (r *rule) replaced(value, secret string) string {
 	if strings.Contains(value, r.Placeholder) {
 		return strings.ReplaceAll(value, r.Placeholder, secret)
@@ -238,7 +241,7 @@ func (r *rule) replaced(value, secret string) string {
 const basicScheme = "basic "
 
 // basic returns the user name and password in a value of the rule's header, if
-// that is where they are.
+// it has Basic credentials.
 func (r *rule) basic(value string) (plain string, ok bool) {
 	if r.Header != "Authorization" || len(value) < len(basicScheme) || !strings.EqualFold(value[:len(basicScheme)], basicScheme) {
 		return "", false

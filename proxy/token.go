@@ -21,10 +21,10 @@ const (
 	maxIssuerSize  = 256
 )
 
-// claims are those of a token's claims that matter here. The types are left
-// open: a claim of the wrong type counts as missing, it does not make the token
-// unreadable. The decoder is go-jose's, because it tells names apart by case and
-// refuses a name that is given twice.
+// claims are the claims that matter here. Their types are open: a claim of the
+// wrong type counts as missing, but does not make the token unreadable. The
+// decoder is go-jose's, because it distinguishes names by case and refuses
+// duplicate names.
 type claims struct {
 	Issuer      any `json:"iss"`
 	Audience    any `json:"aud"`
@@ -37,34 +37,35 @@ type claims struct {
 	SandboxName any `json:"sandbox_name"`
 }
 
-// unverified is a token that has been taken apart, but not believed.
+// unverified is a token that was parsed, but not verified.
 type unverified struct {
 	claims
 	issuer    string
 	keyID     string
-	input     string // what the signature is over
+	input     string // the signed text
 	signature []byte
 }
 
-// header is what matters of a token's header. Keys in it, or addresses of keys,
-// are not even looked at.
+// header is the part of a token's header that matters. Keys in it, or addresses
+// of keys, are ignored.
 type header struct {
 	Algorithm string          `json:"alg"`
 	KeyID     string          `json:"kid"`
 	Critical  json.RawMessage `json:"crit"`
 }
 
-// base64url has no padding, and one text for every value.
+// base64url has no padding, and one encoding for every value.
 var base64url = base64.RawURLEncoding.Strict()
 
-// parseToken takes a token in compact form apart. The key set and the decoder are
-// go-jose's; this is not, because its parser costs a third of a signature check,
-// most of it for headers that must not be believed anyway.
+// parseToken parses a token in compact form. The key set and the decoder are
+// go-jose's; this is not, because its parser takes a third of the time of a
+// signature check, mostly for headers that must not be trusted anyway.
 func parseToken(token string) (*unverified, error) {
 	if len(token) > maxTokenSize {
 		return nil, fmt.Errorf("%w: longer than %d bytes", ErrInvalidToken, maxTokenSize)
 	}
-	// The decoder passes over line breaks, which would make two texts one token.
+	// The decoder ignores line breaks, so that one token would have several
+	// texts.
 	if strings.ContainsAny(token, "\r\n") {
 		return nil, fmt.Errorf("%w: has a line break", ErrInvalidToken)
 	}
@@ -101,7 +102,7 @@ func parseToken(token string) (*unverified, error) {
 	return t, nil
 }
 
-// decode reads one of the JSON parts of a token.
+// decode decodes one of the JSON parts of a token.
 func decode(part string, into any) error {
 	b, err := base64url.DecodeString(part)
 	if err != nil {
@@ -110,10 +111,10 @@ func decode(part string, into any) error {
 	return json.Unmarshal(b, into)
 }
 
-// checkIssuer lets through the issuers whose keys are to be believed:
+// checkIssuer accepts the issuers whose keys are trusted:
 // https://oidc.vercel.com itself and plain paths below it. It compares text
-// instead of parsing a URL, so that there is nothing to parse differently: no
-// port, userinfo, query, escape, other spelling of the host, or dot segment.
+// instead of parsing a URL, so that nothing can be parsed differently: no port,
+// userinfo, query, escape, other spelling of the host, or dot segment.
 func checkIssuer(issuer string) error {
 	rest, ok := strings.CutPrefix(issuer, issuerBase)
 	if !ok || len(issuer) > maxIssuerSize {
@@ -134,13 +135,13 @@ func checkIssuer(issuer string) error {
 	return nil
 }
 
-// notPlain is true for everything but RFC 3986's unreserved characters.
+// notPlain reports whether c is not one of RFC 3986's unreserved characters.
 func notPlain(c rune) bool {
 	return !(c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9' || strings.ContainsRune("-._~", c))
 }
 
-// checkSignature checks the signature over exactly the bytes that came. That the
-// algorithm is RS256 was settled when the token was taken apart.
+// checkSignature verifies the signature over exactly the bytes received.
+// parseToken has checked that the algorithm is RS256.
 func (t *unverified) checkSignature(key *rsa.PublicKey) error {
 	sum := sha256.Sum256([]byte(t.input))
 	if err := rsa.VerifyPKCS1v15(key, crypto.SHA256, sum[:], t.signature); err != nil {
@@ -175,7 +176,7 @@ func (c *claims) checkTime(now time.Time) (time.Time, error) {
 	return expiry, nil
 }
 
-// seconds reads a NumericDate between the years 1970 and 9999.
+// seconds converts a NumericDate between the years 1970 and 9999.
 func seconds(v any) (time.Time, bool) {
 	const latest = 253402300799
 	f, ok := v.(float64)
@@ -185,9 +186,9 @@ func seconds(v any) (time.Time, bool) {
 	return time.Unix(int64(f), 0).UTC(), true
 }
 
-// checkAudience lets a token through that is meant for one of the forward URLs,
-// which are given without a slash at their ends. A token has the forward URL to
-// the letter as the policy has it, with its slash if there is one.
+// checkAudience accepts a token for one of the forward URLs, which have no
+// trailing slash. A token contains the forward URL exactly as written in the
+// policy, including its slash if there is one.
 func (c *claims) checkAudience(accepted []string) error {
 	meant := func(aud string) bool { return slices.Contains(accepted, strings.TrimSuffix(aud, "/")) }
 	switch aud := c.Audience.(type) {
@@ -202,10 +203,10 @@ func (c *claims) checkAudience(accepted []string) error {
 			}
 		}
 	}
-	return fmt.Errorf("%w: meant for %q, expected %q", ErrInvalidToken, clip(fmt.Sprint(c.Audience)), accepted)
+	return fmt.Errorf("%w: audience %q, expected %q", ErrInvalidToken, clip(fmt.Sprint(c.Audience)), accepted)
 }
 
-// meta turns the claims into what handlers get to see.
+// meta converts the claims to what handlers see.
 func (c *claims) meta() (Meta, error) {
 	text := func(v any) string { s, _ := v.(string); return s }
 	m := Meta{

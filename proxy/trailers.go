@@ -8,8 +8,8 @@ import (
 	"strings"
 )
 
-// trailerBody gives the outgoing request the trailers that may pass, once the
-// body has been read and the server knows their values.
+// trailerBody adds the allowed trailers to the outgoing request, once the body
+// was read and their values are known.
 type trailerBody struct {
 	io.ReadCloser
 	from, to http.Header
@@ -25,8 +25,8 @@ func (b *trailerBody) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// passTrailers announces the trailers that may pass. A trailer must not bring in
-// what was kept out of the header.
+// passTrailers announces the allowed trailers. A trailer must not contain what
+// was removed from the header.
 func passTrailers(p *httputil.ProxyRequest, edits []edit) {
 	p.Out.Trailer = nil
 	for name := range p.In.Trailer {
@@ -43,9 +43,9 @@ func passTrailers(p *httputil.ProxyRequest, edits []edit) {
 	}
 }
 
-// mayTrail reports whether a trailer may be passed on: not those that say how
-// a message is sent or who sent it, nor the ones that only a firewall or the
-// platform gives.
+// mayTrail reports whether a trailer may be passed on: not those that describe
+// how a message is sent or who sent it, nor those that only a firewall or the
+// platform sets.
 func mayTrail(name string) bool {
 	name = dashed(name)
 	switch name {

@@ -1,11 +1,11 @@
-// Package terminal joins a terminal in a sandbox to the terminal that this
-// process runs in, for command-line tools:
+// Package terminal connects a terminal in a sandbox to the terminal of this
+// process, for command-line tools:
 //
 //	code, err := terminal.Run(ctx, sb, nil, nil)
 //
-// What is typed goes to the sandbox key by key, the window's size follows, and
-// the local terminal is as it was before when the call returns, whichever way it
-// does.
+// Keys are sent to the sandbox as they are typed, changes of the window's size
+// are passed on, and the local terminal is restored when the call returns, for
+// whatever reason.
 package terminal
 
 import (
@@ -22,14 +22,14 @@ import (
 	"golang.org/x/term"
 )
 
-// Options says what the sandbox's terminal is joined to. The zero value takes
-// the standard streams of the process.
+// Options are the local end of a terminal. The zero value uses the standard
+// streams of the process.
 type Options struct {
-	// Stdin is what the program reads. Nil means [os.Stdin]. A terminal is put
-	// into raw mode. When anything else comes to its end, a Ctrl-D is sent.
+	// Stdin is the program's input. Nil means [os.Stdin]. A terminal is put
+	// into raw mode. At the end of any other file, a Ctrl-D is sent.
 	Stdin *os.File
-	// Stdout is where the output goes. Nil means [os.Stdout]. The window's size
-	// is that of Stdout, or else of Stdin, whichever is a terminal.
+	// Stdout receives the output. Nil means [os.Stdout]. The window's size is
+	// that of Stdout or else of Stdin, whichever is a terminal.
 	Stdout *os.File
 }
 
@@ -47,7 +47,7 @@ func (o *Options) withDefaults() Options {
 	return f
 }
 
-// size returns the window's size, and false when there is no window.
+// size returns the window's size. It reports false if there is no window.
 func (o *Options) size() (cols, rows int, ok bool) {
 	for _, f := range []*os.File{o.Stdout, o.Stdin} {
 		if cols, rows, err := term.GetSize(int(f.Fd())); err == nil && cols > 0 && rows > 0 {
@@ -60,13 +60,13 @@ func (o *Options) size() (cols, rows int, ok bool) {
 // SignalError reports that a signal to this process ended the terminal.
 type SignalError struct{ Signal os.Signal }
 
-// Error names the signal.
+// Error returns a message that names the signal.
 func (e *SignalError) Error() string { return fmt.Sprint("terminal: ended by signal: ", e.Signal) }
 
-// Run opens a terminal in the sandbox, as [sandbox.Sandbox.Shell] does, joins it
-// to the local one as [Attach] does, and returns the exit code of the program.
-// Unless shell says otherwise, its size is that of the window and its TERM that
-// of this process. Both options may be nil.
+// Run opens a terminal in the sandbox like [sandbox.Sandbox.Shell], connects it
+// to the local one like [Attach], and returns the exit code of the program. By
+// default its size is that of the window and its TERM that of this process.
+// Both options may be nil.
 func Run(ctx context.Context, sb *sandbox.Sandbox, shell *sandbox.ShellOptions, opts *Options) (exitCode int, err error) {
 	o := opts.withDefaults()
 	var s sandbox.ShellOptions
@@ -88,19 +88,19 @@ func Run(ctx context.Context, sb *sandbox.Sandbox, shell *sandbox.ShellOptions, 
 	return Attach(ctx, sh, &o)
 }
 
-// Attach joins an open terminal of a sandbox to the local one until its program
-// ends, and returns the exit code. It closes sh. A nil opts takes the standard
-// streams.
+// Attach connects an open terminal of a sandbox to the local one until its
+// program ends, and returns the exit code. It closes sh. A nil opts means the
+// standard streams.
 //
-// The error is a [*sandbox.ShellError] when the connection is lost, that of ctx
-// when it ends, and a [*SignalError] when this process is told to end by SIGINT,
-// SIGTERM, SIGHUP or SIGQUIT: Attach takes these signals while it runs, so that
-// the terminal can be put back in order. Keys such as Ctrl-C are no signals
-// here; they go to the sandbox. When Stdout can't be written to, that error ends
-// it, and closing the terminal hangs up on the program.
+// The error is a [*sandbox.ShellError] if the connection is lost, that of ctx
+// if it ends, and a [*SignalError] if this process receives SIGINT, SIGTERM,
+// SIGHUP or SIGQUIT: Attach catches these signals while it runs, so that the
+// terminal can be restored. Keys such as Ctrl-C do not cause signals; they are
+// sent to the sandbox. If writing to Stdout fails, Attach returns that error,
+// and the program is hung up.
 //
-// No goroutine is left, save on Windows, where one waits for the next key until
-// it comes.
+// No goroutine is left running, except on Windows, where one waits for the next
+// key.
 func Attach(ctx context.Context, sh *sandbox.Shell, opts *Options) (exitCode int, err error) {
 	defer sh.Close()
 	o := opts.withDefaults()
@@ -136,7 +136,7 @@ func Attach(ctx context.Context, sh *sandbox.Shell, opts *Options) (exitCode int
 
 	resize := func() {
 		if cols, rows, ok := o.size(); ok {
-			_ = sh.Resize(cols, rows) // Wait tells what is wrong
+			_ = sh.Resize(cols, rows) // Wait reports what is wrong
 		}
 	}
 	resize()
@@ -150,7 +150,7 @@ func Attach(ctx context.Context, sh *sandbox.Shell, opts *Options) (exitCode int
 	input.start(func() {
 		_, err := io.Copy(sh, input)
 		if err == nil && ctx.Err() == nil && !term.IsTerminal(int(o.Stdin.Fd())) {
-			_, _ = sh.Write([]byte{4}) // Ctrl-D; Wait tells what is wrong
+			_, _ = sh.Write([]byte{4}) // Ctrl-D; Wait reports what is wrong
 		}
 	})
 
@@ -159,8 +159,8 @@ func Attach(ctx context.Context, sh *sandbox.Shell, opts *Options) (exitCode int
 	group.Go(func() {
 		defer close(shown)
 		if _, err := io.Copy(screen, sh); err != nil && screen.err != nil {
-			// Nobody takes the output any more, and a program whose output is
-			// not taken is held up for ever.
+			// Nobody reads the output anymore, which would block the program
+			// forever.
 			cancel(fmt.Errorf("terminal: %w", screen.err))
 		}
 	})
@@ -180,8 +180,8 @@ func Attach(ctx context.Context, sh *sandbox.Shell, opts *Options) (exitCode int
 	return code, nil
 }
 
-// screen is where the output goes. It keeps the error that ends it, which is
-// another one than that of the connection.
+// screen receives the output. It keeps its write error, apart from that of the
+// connection.
 type screen struct {
 	file *os.File
 	err  error
@@ -196,7 +196,8 @@ func (s *screen) Write(p []byte) (int, error) {
 }
 
 // reset undoes what a program that was cut off may have done to the terminal:
-// the other screen, a hidden cursor, mouse reports, bracketed paste, colours.
+// the alternate screen, a hidden cursor, mouse reports, bracketed paste,
+// colors.
 func reset(stdout *os.File) {
 	if term.IsTerminal(int(stdout.Fd())) {
 		_, _ = io.WriteString(stdout, "\x1b[?1049l\x1b[?25h\x1b[?1000l\x1b[?1002l\x1b[?1003l\x1b[?1006l\x1b[?2004l\x1b[?1l\x1b>\x1b[0m\r\n")

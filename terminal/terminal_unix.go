@@ -18,7 +18,7 @@ var endSignals = []os.Signal{syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP, sy
 // prepare gets the local terminal ready.
 func prepare(stdin, _ *os.File) (restore func() error, err error) { return raw(stdin) }
 
-// watchSize calls resize whenever the window has changed.
+// watchSize calls resize whenever the window's size has changed.
 func watchSize(ctx context.Context, _ *Options, resize func()) {
 	changed := make(chan os.Signal, 1)
 	signal.Notify(changed, syscall.SIGWINCH)
@@ -33,8 +33,8 @@ func watchSize(ctx context.Context, _ *Options, resize func()) {
 	}
 }
 
-// input reads a file whose reads block, such as a terminal, in a way that can be
-// ended: it waits for the file and for a pipe at the same time.
+// input reads a file whose reads block, such as a terminal, and can be stopped:
+// it waits for the file and a pipe at the same time.
 type input struct {
 	file       *os.File
 	wake, stir *os.File // the ends of the pipe
@@ -51,7 +51,7 @@ func newInput(f *os.File) (*input, error) {
 
 func (i *input) start(f func()) { i.group.Go(f) }
 
-// stop ends the reading and returns when it is over.
+// stop makes Read return, and waits until it has.
 func (i *input) stop() {
 	i.stir.Close()
 	i.group.Wait()

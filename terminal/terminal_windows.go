@@ -11,8 +11,8 @@ import (
 
 var endSignals = []os.Signal{os.Interrupt}
 
-// prepare gets the local console ready: raw input, and output that knows escape
-// sequences.
+// prepare sets up the local console: raw input, and output that interprets
+// escape sequences.
 func prepare(stdin, stdout *os.File) (restore func() error, err error) {
 	restoreInput, err := raw(stdin)
 	if err != nil {
@@ -30,8 +30,8 @@ func prepare(stdin, stdout *os.File) (restore func() error, err error) {
 	return func() error { return errors.Join(windows.SetConsoleMode(out, mode), restoreInput()) }, nil
 }
 
-// watchSize calls resize whenever the window has changed. There is no signal
-// for that, so it looks.
+// watchSize calls resize whenever the window's size has changed. There is no
+// signal for that, so it polls.
 func watchSize(ctx context.Context, o *Options, resize func()) {
 	cols, rows, _ := o.size()
 	tick := time.NewTicker(500 * time.Millisecond)
@@ -49,7 +49,7 @@ func watchSize(ctx context.Context, o *Options, resize func()) {
 	}
 }
 
-// input reads a console. Such a read can't be ended, so it is left to the next
+// input reads a console. Such a read can't be stopped, so it ends at the next
 // key.
 type input struct{ *os.File }
 

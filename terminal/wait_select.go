@@ -8,8 +8,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// wait waits until a file can be read or the other one was closed. The system's
-// poll does not know terminals.
+// wait waits until a file is readable or the other one was closed. The system's
+// poll does not support terminals.
 func wait(fd, wake int) (ready, stopped bool, err error) {
 	if max(fd, wake) >= unix.FD_SETSIZE {
 		return false, false, errors.New("too many open files to wait for a key")

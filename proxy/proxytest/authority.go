@@ -1,10 +1,11 @@
-// Package proxytest helps to test handlers behind a forward URL, without any
-// network and without an account.
+// Package proxytest helps to test handlers for a forward URL without network
+// and without an account.
 //
 // An [Authority] stands in for the platform's token service: it signs tokens,
-// and its Client gives [proxy.Handler] the keys to check them. A [Firewall]
-// stands in for the sandbox's firewall: it is a [net/http.RoundTripper] that
-// sends what a sandbox asks for to a forward URL, the way the platform does.
+// and its Client provides [proxy.Handler] with the keys to verify them. A
+// [Firewall] stands in for the sandbox's firewall: it is a
+// [net/http.RoundTripper] that sends a sandbox's requests to a forward URL like
+// the platform does.
 //
 //	authority, err := proxytest.NewAuthority()
 //	...
@@ -33,7 +34,7 @@ import (
 	"github.com/go-jose/go-jose/v4"
 )
 
-// The issuer and the sandbox that tokens are from unless a test says otherwise.
+// Default issuer and sandbox of tokens.
 const (
 	DefaultIssuer      = "https://oidc.vercel.com/team-test"
 	DefaultTeamID      = "team_test"
@@ -42,24 +43,24 @@ const (
 	DefaultSandboxName = "sandbox-test"
 )
 
-// Claims are what a token says. Empty fields of Issuer, TeamID, ProjectID,
-// SandboxID and SandboxName take the defaults of this package; to leave a claim
-// out, use [Authority.Sign].
+// Claims are the claims of a token. If Issuer, TeamID, ProjectID, SandboxID or
+// SandboxName is empty, the default of this package is used; to omit a claim,
+// use [Authority.Sign].
 type Claims struct {
 	Issuer string
-	// Audience is the forward URL as the policy has it, with its slash if it ends
-	// in one.
+	// Audience is the forward URL as written in the policy, including a
+	// trailing slash if it has one.
 	Audience    string
 	TeamID      string
 	ProjectID   string
 	SandboxID   string
 	SandboxName string
-	// Expiry is when the token expires. The zero time means in five minutes.
+	// Expiry is when the token expires. The zero value means in five minutes.
 	Expiry time.Time
 }
 
-// Authority signs tokens, and serves the keys to check them with. It is safe
-// for concurrent use.
+// Authority signs tokens, and serves the keys to verify them. It is safe for
+// concurrent use.
 type Authority struct {
 	mu      sync.Mutex
 	key     *rsa.PrivateKey
@@ -67,8 +68,8 @@ type Authority struct {
 	fetches int
 }
 
-// NewAuthority makes an authority with a new key of 2048 bits, which takes about
-// a tenth of a second: tests do well to share one.
+// NewAuthority returns an authority with a new 2048-bit key. Generating it
+// takes about a tenth of a second: tests should share one.
 func NewAuthority() (*Authority, error) {
 	a := &Authority{}
 	if err := a.Rotate(); err != nil {
@@ -77,8 +78,9 @@ func NewAuthority() (*Authority, error) {
 	return a, nil
 }
 
-// Rotate replaces the key by a new one with another ID. Tokens signed before are
-// no longer good for a handler that has not fetched the old key yet.
+// Rotate replaces the key with a new one that has another ID. Tokens signed
+// before are no longer valid for a handler that has not fetched the old key
+// yet.
 func (a *Authority) Rotate() error {
 	key, err := rsa.GenerateKey(rand.Reader, 2048)
 	if err != nil {
@@ -91,7 +93,8 @@ func (a *Authority) Rotate() error {
 	return nil
 }
 
-// Key returns the present key and its ID, for tests that sign by themselves.
+// Key returns the current key and its ID, for tests that sign tokens
+// themselves.
 func (a *Authority) Key() (id string, key *rsa.PrivateKey) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -128,8 +131,8 @@ func (a *Authority) Token(c Claims) (string, error) {
 	})
 }
 
-// Sign signs any claims as they are, so that a test may leave some out or make
-// them wrong.
+// Sign signs arbitrary claims, so that a test may omit some or make them
+// invalid.
 func (a *Authority) Sign(claims map[string]any) (string, error) {
 	id, key := a.Key()
 	payload, err := json.Marshal(claims)
@@ -150,9 +153,9 @@ func (a *Authority) Sign(claims map[string]any) (string, error) {
 	return jws.CompactSerialize()
 }
 
-// Client returns a client for [proxy.Options.HTTPClient]. It answers requests
-// for the keys of any issuer at oidc.vercel.com with the present key, from
-// memory, and fails on everything else.
+// Client returns a client for [proxy.Options.HTTPClient]. It responds to
+// requests for the keys of any issuer at oidc.vercel.com with the current key,
+// from memory, and fails for everything else.
 func (a *Authority) Client() *http.Client {
 	return &http.Client{Transport: roundTripper(a.serveKeys)}
 }

@@ -10,22 +10,22 @@ import (
 	"strings"
 )
 
-// Firewall sends requests to a forward URL, as the firewall of a sandbox does:
-// with the original method, body and headers, the original address in forwarding
+// Firewall sends requests to a forward URL like the firewall of a sandbox: with
+// the original method, body and headers, the original address in forwarding
 // headers, and a token for the forward URL. The original path is appended to
-// that of the forward URL. It is an [http.RoundTripper], for a client that plays
-// the sandbox; [Firewall.Proxy] serves real processes. It is safe for concurrent
-// use, and its fields must not be changed once it is in use.
+// that of the forward URL. It is an [http.RoundTripper], for a client that
+// plays the sandbox; [Firewall.Proxy] serves real processes. It is safe for
+// concurrent use; its fields must not be changed after first use.
 type Firewall struct {
 	// Authority signs the tokens. It is required.
 	Authority *Authority
 	// ForwardURL is where requests go. It is required.
 	ForwardURL string
-	// Audience is what tokens are for. When it is empty they are for the
-	// ForwardURL, which is what the platform does. Set it when the service is
-	// reached at another address in the test than in its [proxy.Options].
+	// Audience is the audience of tokens. Empty means the ForwardURL, as on the
+	// platform. Set it if the service's address in the test differs from that
+	// in its [proxy.Options].
 	Audience string
-	// Claims is what else the tokens say. Its Audience is not used.
+	// Claims are the other claims of the tokens. Its Audience is ignored.
 	Claims Claims
 	// Transport makes the requests to the forward URL. Nil means
 	// [http.DefaultTransport].
@@ -48,9 +48,9 @@ func (f *Firewall) RoundTrip(r *http.Request) (*http.Response, error) {
 	return transport.RoundTrip(out)
 }
 
-// Forward returns the request that the forward URL gets for a sandbox's request,
-// whose body it takes over. Tests may change it before they send it, or give it
-// straight to a handler.
+// Forward returns the request that the forward URL receives for a sandbox's
+// request, whose body it takes over. Tests may modify it before they send it,
+// or pass it directly to a handler.
 func (f *Firewall) Forward(r *http.Request) (*http.Request, error) {
 	if f.Authority == nil {
 		return nil, errors.New("proxytest: the firewall has no Authority")
@@ -98,7 +98,7 @@ func (f *Firewall) Forward(r *http.Request) (*http.Request, error) {
 	out.RequestURI = ""
 	out.TLS = nil
 	if forward.Scheme == "https" {
-		out.TLS = &tls.ConnectionState{} // for handlers; clients do not look at it
+		out.TLS = &tls.ConnectionState{} // for handlers; clients ignore it
 	}
 	out.Header.Set("vercel-forwarded-host", host)
 	out.Header.Set("vercel-forwarded-scheme", r.URL.Scheme)
@@ -108,9 +108,9 @@ func (f *Firewall) Forward(r *http.Request) (*http.Request, error) {
 	return out, nil
 }
 
-// Proxy returns a plain HTTP proxy that sends what it gets to the forward URL.
-// Processes use it through the environment variable http_proxy. It takes http
-// URLs only: it can't see into TLS as the real firewall does.
+// Proxy returns a plain HTTP proxy that sends requests to the forward URL.
+// Processes use it through the environment variable http_proxy. It accepts http
+// URLs only: unlike the real firewall it can't see into TLS.
 func (f *Firewall) Proxy() http.Handler {
 	through := &httputil.ReverseProxy{
 		Transport:     f,
