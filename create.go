@@ -285,7 +285,7 @@ func (o *CreateOptions) body() (*createBody, error) {
 		b.Resources = &resources{VCPUs: o.VCPUs}
 	}
 	var err error
-	if b.Mounts, err = mountsToWire(o.Mounts, o.FailoverRegions); err != nil {
+	if b.Mounts, err = mountsToWire(o.Mounts, o.Region, o.FailoverRegions); err != nil {
 		return nil, err
 	}
 	if o.Source != nil {

@@ -83,17 +83,27 @@ type Mount struct {
 	Drive string
 	// Mode is how it is mounted; empty means [MountReadWrite].
 	Mode MountMode
+	// Region is where the drive is, if that is known, as it is to
+	// [Drive.ReadWrite] and [Drive.Snapshot]: options that ask for a sandbox of
+	// another region are refused before a request. It is not sent, and empty in
+	// what the API says of a sandbox.
+	Region string
 }
 
 // maxMounts is the number of drives that a sandbox can have.
 const maxMounts = 4
 
 // ReadWrite returns a read-write mount of the drive. It makes no request.
-func (d *Drive) ReadWrite() Mount { return Mount{Drive: d.Name(), Mode: MountReadWrite} }
+func (d *Drive) ReadWrite() Mount { return d.mount(MountReadWrite) }
 
 // Snapshot returns a read-only mount of the drive; see [MountSnapshot]. It
 // makes no request: each session takes the snapshot when it starts.
-func (d *Drive) Snapshot() Mount { return Mount{Drive: d.Name(), Mode: MountSnapshot} }
+func (d *Drive) Snapshot() Mount { return d.mount(MountSnapshot) }
+
+func (d *Drive) mount(mode MountMode) Mount {
+	w := d.wire()
+	return Mount{Drive: w.Name, Mode: mode, Region: w.Region}
+}
 
 // GetOrCreateDrive returns the drive with the given name, and creates it if
 // there is none. A nil opts means the platform's defaults. If the drive exists
@@ -410,9 +420,10 @@ func checkDriveName(field, name string) error {
 	return nil
 }
 
-// mountsToWire checks mounts and returns their request form. Nil stays nil and
-// is not sent.
-func mountsToWire(mounts map[string]Mount, failover []string) (map[string]wire.Mount, error) {
+// mountsToWire checks mounts for a sandbox in the given region, which is empty
+// if none is asked for, and returns their request form. Nil stays nil and is not
+// sent.
+func mountsToWire(mounts map[string]Mount, region string, failover []string) (map[string]wire.Mount, error) {
 	if mounts == nil {
 		return nil, nil
 	}
@@ -426,6 +437,7 @@ func mountsToWire(mounts map[string]Mount, failover []string) (map[string]wire.M
 	out := make(map[string]wire.Mount, len(mounts))
 	cleaned := map[string]string{}
 	writer := map[string]string{}
+	regionOf := "the sandbox" // and not yet a drive
 	for _, at := range slices.Sorted(maps.Keys(mounts)) {
 		m := mounts[at]
 		if err := checkText(field, at); err != nil {
@@ -456,6 +468,14 @@ func mountsToWire(mounts map[string]Mount, failover []string) (map[string]wire.M
 				return nil, invalid(field, "drive %q is mounted read-write at %q and at %q; it can be only once", m.Drive, other, at)
 			}
 			writer[m.Drive] = at
+		}
+		switch {
+		case m.Region == "":
+		case region == "":
+			region = m.Region // the others have to be there too
+			regionOf = fmt.Sprintf("drive %q", m.Drive)
+		case m.Region != region:
+			return nil, invalid(fmt.Sprintf("%s[%q]", field, at), "drive %q is in region %q, %s in %q; a sandbox and its drives have to be in one region", m.Drive, m.Region, regionOf, region)
 		}
 		out[at] = wire.Mount{Drive: m.Drive, Mode: string(m.Mode)}
 	}

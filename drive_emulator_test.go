@@ -107,6 +107,7 @@ func TestDriveMounts(t *testing.T) {
 	drive, err := c.GetOrCreateDrive(ctx, "data", nil)
 	require.NoError(t, err)
 	at := func(m sandbox.Mount) map[string]sandbox.Mount { return map[string]sandbox.Mount{"/data": m} }
+	told := func(m sandbox.Mount) map[string]sandbox.Mount { m.Region = ""; return at(m) }
 	sh := func(sb *sandbox.Sandbox, script string) string {
 		t.Helper()
 		done, err := sb.RunCommand(ctx, "sh", []string{"-c", script}, nil)
@@ -119,7 +120,7 @@ func TestDriveMounts(t *testing.T) {
 	// A mount without a mode can write.
 	writer, err := c.Create(ctx, &sandbox.CreateOptions{Name: "writer", Mounts: at(sandbox.Mount{Drive: "data"})})
 	require.NoError(t, err)
-	assert.Equal(t, at(drive.ReadWrite()), writer.Info().Mounts)
+	assert.Equal(t, told(drive.ReadWrite()), writer.Info().Mounts)
 	sh(writer, "echo first > /data/file; echo own > own")
 	require.NoError(t, drive.Refresh(ctx))
 	assert.Equal(t, []string{"writer", writer.CurrentSession().ID()}, []string{drive.Info().CurrentSandboxName, drive.Info().CurrentSessionID})
@@ -143,7 +144,7 @@ func TestDriveMounts(t *testing.T) {
 	assert.Empty(t, sh(early, "ls /data"), "it stays as it was")
 	late, err := c.Fork(ctx, "writer", &sandbox.ForkOptions{Name: "late", Mounts: at(drive.Snapshot())})
 	require.NoError(t, err)
-	assert.Equal(t, at(drive.Snapshot()), late.Info().Mounts)
+	assert.Equal(t, told(drive.Snapshot()), late.Info().Mounts)
 	assert.Equal(t, "first\nown\n", sh(late, "cat /data/file own; echo mine > /data/file 2>/dev/null || true"))
 	require.NoError(t, drive.Refresh(ctx))
 	assert.Empty(t, drive.Info().CurrentSandboxName, "snapshots attach nothing")
@@ -152,7 +153,7 @@ func TestDriveMounts(t *testing.T) {
 	// for the source's next session; what a reader wrote is nowhere.
 	heir, err := c.Fork(ctx, "writer", &sandbox.ForkOptions{Name: "heir"})
 	require.NoError(t, err)
-	assert.Equal(t, at(drive.ReadWrite()), heir.Info().Mounts)
+	assert.Equal(t, told(drive.ReadWrite()), heir.Info().Mounts)
 	assert.Equal(t, "first\n", sh(heir, "cat /data/file; echo heir >> /data/file"))
 	require.NoError(t, heir.Delete(ctx, nil))
 	assert.Equal(t, "first\nheir\n", sh(writer, "cat /data/file"))
@@ -197,8 +198,12 @@ func TestDriveMountsRefused(t *testing.T) {
 	srv := sandboxtest.New(t, nil)
 	c := clientOf(t, srv, sandbox.ClientOptions{})
 	ctx := t.Context()
-	_, err := c.GetOrCreateDrive(ctx, "west", &sandbox.DriveOptions{Region: sandbox.RegionSFO1})
+	west, err := c.GetOrCreateDrive(ctx, "west", &sandbox.DriveOptions{Region: sandbox.RegionSFO1})
 	require.NoError(t, err)
+	east, err := c.GetOrCreateDrive(ctx, "east", nil)
+	require.NoError(t, err)
+	sb, err := c.Create(ctx, &sandbox.CreateOptions{Name: "source", Region: sandbox.RegionSFO1, Mounts: map[string]sandbox.Mount{"/d": west.ReadWrite()}})
+	require.NoError(t, err, "in its own region it can be mounted")
 	create := func(o sandbox.CreateOptions) error { _, err := c.Create(ctx, &o); return err }
 
 	err = create(sandbox.CreateOptions{Mounts: map[string]sandbox.Mount{"/d": {Drive: "none"}}})
@@ -213,6 +218,19 @@ func TestDriveMountsRefused(t *testing.T) {
 	for _, at := range []string{"/1", "/2", "/3", "/4", "/5"} {
 		five[at] = sandbox.Mount{Drive: "west", Mode: sandbox.MountSnapshot}
 	}
+	// The regions of drives in hand are known.
+	inEast := map[string]sandbox.Mount{"/w": west.Snapshot()}
+	_, forked := c.Fork(ctx, "source", &sandbox.ForkOptions{Region: sandbox.RegionIAD1, Mounts: inEast})
+	_, got := c.GetOrCreate(ctx, "other", &sandbox.CreateOptions{Region: sandbox.RegionIAD1, Mounts: inEast})
+	for what, err := range map[string]error{
+		"create": create(sandbox.CreateOptions{Region: sandbox.RegionIAD1, Mounts: inEast}), "get or create": got, "fork": forked,
+		"update":     sb.Update(ctx, &sandbox.UpdateOptions{Region: sandbox.RegionIAD1, Mounts: inEast}),
+		"two drives": create(sandbox.CreateOptions{Mounts: map[string]sandbox.Mount{"/e": east.Snapshot(), "/w": west.Snapshot()}}),
+	} {
+		require.ErrorIs(t, err, sandbox.ErrInvalid, what)
+		assert.ErrorContains(t, err, `Mounts["/w"]: drive "west" is in region "sfo1"`, what)
+		assert.ErrorContains(t, err, `in "iad1"; a sandbox and its drives have to be in one region`, what)
+	}
 	for words, err := range map[string]error{
 		"at most 4":                         create(sandbox.CreateOptions{Mounts: five}),
 		`"drives" can't be the name of a`:   create(sandbox.CreateOptions{Name: "drives"}),
@@ -224,7 +242,7 @@ func TestDriveMountsRefused(t *testing.T) {
 		assert.ErrorContains(t, err, words)
 	}
 	assert.Len(t, srv.Requests(), asked, "refused before a request")
-	assert.Empty(t, slices.Collect(func(yield func(string) bool) {
+	assert.Equal(t, []string{"source"}, slices.Collect(func(yield func(string) bool) {
 		for sb, err := range c.List(ctx, nil) {
 			if !yield(sb.Name) || !assert.NoError(t, err) {
 				return

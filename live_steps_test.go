@@ -311,7 +311,7 @@ func (w *liveWalk) drives() {
 	w.row("fork of a drive", assumed, "201", w.ask("POST", path("/fork"), body{"name": w.prefix + "copy"}))
 	forked, err := w.client.Fork(w.ctx, sb.Name(), &sandbox.ForkOptions{Name: w.prefix + "heir", Tags: liveTags})
 	require.NoError(w.t, err)
-	w.row("mounts of a fork", assumed, fmt.Sprint(mounts), fmt.Sprint(forked.Info().Mounts))
+	w.row("mounts of a fork", assumed, drive.Name()+" read-write", fmt.Sprint(forked.Info().Mounts["/data"].Drive, " ", forked.Info().Mounts["/data"].Mode))
 	data, err := forked.FS().ReadFile(w.ctx, "/data/file")
 	w.row("what was written", "documented", "written <nil>", fmt.Sprint(strings.TrimSpace(string(data)), " ", err))
 }

@@ -112,7 +112,7 @@ func (o *UpdateOptions) body() (*updateBody, error) {
 		b.NetworkID = *id
 	}
 	var err error
-	if b.Mounts, err = mountsToWire(o.Mounts, o.FailoverRegions); err != nil {
+	if b.Mounts, err = mountsToWire(o.Mounts, o.Region, o.FailoverRegions); err != nil {
 		return nil, err
 	}
 	if o.NetworkPolicy != nil {
