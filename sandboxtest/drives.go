@@ -38,8 +38,10 @@ type drive struct {
 	updatedAt time.Time
 	// attached is the session that has it mounted to read and write.
 	attached *session
-	// busy counts what reads it: copies for forks and snapshot mounts.
+	// busy counts what is about to read it: forks, and sessions that start.
 	busy int
+	// making says that it is a fork whose files are not there yet.
+	making bool
 }
 
 func (d *drive) wire() wire.Drive {
@@ -84,6 +86,10 @@ func checkDriveName(name string) error {
 }
 
 func driveNotFound(name string) *apiError { return notFound("Drive '%.100s' not found.", name) }
+
+func driveInMaking(d *drive) *apiError {
+	return fail(http.StatusConflict, "conflict", "The drive '%s' is still being made.", d.key.name)
+}
 
 // findDrive gives the drive with that name or ID. Without a project it is
 // looked for in all of them. The store's lock is held.
@@ -173,7 +179,7 @@ func (c *call) deleteDrive() error {
 	case d == nil:
 		st.mu.Unlock()
 		return driveNotFound(c.values[0])
-	case d.attached != nil || d.busy > 0:
+	case d.attached != nil || d.busy > 0 || d.making:
 		st.mu.Unlock()
 		return fail(http.StatusConflict, "conflict", "The drive '%s' is attached to a sandbox.", d.key.name)
 	}
@@ -212,12 +218,15 @@ func (c *call) forkDrive() error {
 	case source == nil:
 		st.mu.Unlock()
 		return driveNotFound(c.values[0])
+	case source.making:
+		st.mu.Unlock()
+		return driveInMaking(source)
 	case st.drives[key] != nil:
 		st.mu.Unlock()
 		return fail(http.StatusConflict, "conflict", "A drive with the name '%s' already exists.", p.Name)
 	}
 	d := c.newDrive(key, &p, source.region, source.maxSize)
-	d.busy++ // it is not whole yet
+	d.making = true
 	source.busy++
 	st.drives[key] = d
 	st.mu.Unlock()
@@ -226,7 +235,7 @@ func (c *call) forkDrive() error {
 	cancel()
 	st.mu.Lock()
 	source.busy--
-	d.busy--
+	d.making = false
 	if err != nil {
 		delete(st.drives, key)
 	}
@@ -357,6 +366,8 @@ func (sess *session) attach(mounts map[string]wire.Mount) ([]box.Mount, error) {
 		switch {
 		case d == nil:
 			err = driveNotFound(m.Drive)
+		case d.making:
+			err = driveInMaking(d)
 		case m.Mode == mountReadWrite && d.attached != nil:
 			err = fail(http.StatusConflict, "conflict", "The drive '%s' is attached to the sandbox '%s'.", d.key.name, d.attached.sb.key.name)
 		}
@@ -368,26 +379,26 @@ func (sess *session) attach(mounts map[string]wire.Mount) ([]box.Mount, error) {
 			d.attached = sess
 			sess.drives = append(sess.drives, d)
 		}
-		d.busy++ // until it was copied
-		sess.copied = append(sess.copied, d)
+		d.busy++ // until the machine has hold of its files
+		sess.taking = append(sess.taking, d)
 		out = append(out, box.Mount{Path: p, Drive: d.id, Keep: m.Mode == mountReadWrite})
 	}
 	return out, nil
 }
 
-// haveCopied lets go of the drives of which the session has its copies.
-func (sess *session) haveCopied() {
+// haveTaken notes that the session's machine has hold of what it needs.
+func (sess *session) haveTaken() {
 	st := sess.sb.s.store
 	st.mu.Lock()
 	defer st.mu.Unlock()
-	sess.haveCopiedLocked()
+	sess.haveTakenLocked()
 }
 
-func (sess *session) haveCopiedLocked() {
-	for _, d := range sess.copied {
+func (sess *session) haveTakenLocked() {
+	for _, d := range sess.taking {
 		d.busy--
 	}
-	sess.copied = nil
+	sess.taking = nil
 }
 
 // detach gives the session's drives back.
@@ -399,7 +410,7 @@ func (sess *session) detach() {
 }
 
 func (sess *session) detachLocked() {
-	sess.haveCopiedLocked()
+	sess.haveTakenLocked()
 	for _, d := range sess.drives {
 		d.attached = nil
 	}
@@ -426,7 +437,7 @@ type driveState struct {
 // driveStates describes the drives that are whole. The store's lock is held.
 func (st *store) driveStates() (out []driveState) {
 	for _, d := range st.drives {
-		if d.busy == 0 || d.attached != nil {
+		if !d.making {
 			out = append(out, driveState{d.id, d.key.project, d.key.name, d.region, d.maxSize, d.createdAt, d.updatedAt})
 		}
 	}

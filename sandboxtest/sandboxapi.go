@@ -238,12 +238,6 @@ func (c *call) getSandbox() error {
 		defer sb.op.Unlock()
 		ctx, cancel := c.detached()
 		defer cancel()
-		if c.s.opts.Realistic {
-			// The service holds a resume back until the session before has ended.
-			if err := sb.awaitEnd(ctx); err != nil {
-				return err
-			}
-		}
 		if resumed, err = sb.resume(ctx); err != nil {
 			return err
 		}

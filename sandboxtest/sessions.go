@@ -19,7 +19,7 @@ type session struct {
 	region         string
 	cwd            string
 	drives         []*drive // mounted to read and write
-	copied         []*drive // of which copies are being made
+	taking         []*drive // that the machine is about to take hold of
 	sourceSnapshot string
 	requestedAt    time.Time
 
@@ -192,7 +192,7 @@ func (sb *namedSandbox) start(ctx context.Context, from *snapshot, fill func(con
 		}
 		return err
 	}
-	sess.haveCopied()
+	sess.haveTaken()
 	if fill != nil {
 		if err := fill(ctx, machine); err != nil {
 			err = errors.Join(err, machine.Remove())
@@ -376,21 +376,24 @@ func (sess *session) end(status string) {
 	sess.used = sess.measure()
 	sess.machine = nil
 	sess.sb.past.add(sess.used)
-	now := sess.sb.s.clock.Now()
-	if sess.stoppedAt = now; status == statusAborted {
-		sess.abortedAt = now
-	}
 	sess.expiry.Stop()
 	sess.next.Stop()
 	commands := sess.order
-	sess.setStatus(status)
-	st.changedLocked()
 	st.mu.Unlock()
+	// Whoever hears that the session has ended may have its drives.
 	if err := machine.Remove(); err != nil {
 		sess.sb.s.opts.Logger.Error("remove", "session", sess.id, "error", err)
 	}
 	sess.detach()
 	sess.unguard()
+	st.mu.Lock()
+	now := sess.sb.s.clock.Now()
+	if sess.stoppedAt = now; status == statusAborted {
+		sess.abortedAt = now
+	}
+	sess.setStatus(status)
+	st.changedLocked()
+	st.mu.Unlock()
 	for _, cmd := range commands {
 		cmd.log.Remove()
 	}
@@ -402,7 +405,11 @@ func (sess *session) kill(status string) {
 	st.mu.Lock()
 	machine := sess.machine
 	if machine == nil {
+		ended := sess.ended()
 		st.mu.Unlock()
+		if !ended {
+			_ = sess.await(context.Background(), func() bool { return false }) // for what is ending it
+		}
 		return
 	}
 	switch {
@@ -437,8 +444,14 @@ func (sb *namedSandbox) sourceLocked() (*snapshot, error) {
 }
 
 // resume gives the sandbox a running session, and says whether it is a new
-// one. A session that is about to end is left to do so. The caller holds sb.op.
+// one. A session that is about to end is left to do so; where the server is
+// realistic, the resume waits for that. The caller holds sb.op.
 func (sb *namedSandbox) resume(ctx context.Context) (bool, error) {
+	if sb.s.opts.Realistic {
+		if err := sb.awaitEnd(ctx); err != nil {
+			return false, err
+		}
+	}
 	st := sb.s.store
 	st.mu.Lock()
 	if !sb.current.ended() {

@@ -326,6 +326,13 @@ func (s *Server) takeUp(in *state) error {
 	} else if err := s.host.KeepOnly(layers); err != nil {
 		return err
 	}
+	drives := make([]string, 0, len(in.Drives))
+	for _, d := range in.Drives {
+		drives = append(drives, d.ID)
+	}
+	if err := s.host.KeepDrives(drives); err != nil {
+		return err
+	}
 	if s.opts.Start.IsZero() {
 		s.clock.Advance(in.Offset)
 	}

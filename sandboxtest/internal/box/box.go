@@ -18,6 +18,7 @@ type Box struct {
 	cfg     Config
 	id      string
 	dir     string
+	drives  []string // held, in the order of the mounts
 	machine machine
 
 	mu       sync.Mutex
@@ -230,7 +231,7 @@ func (b *Box) removeLocked() error {
 	}
 	b.consumed = true
 	err := b.keepMounts()
-	err = errors.Join(err, removeAll(b.dir))
+	err = errors.Join(err, removeAll(b.dir), b.letGoOfDrives())
 	b.host.store.release(b.cfg.Layer)
 	b.host.forget(b)
 	return err

@@ -87,6 +87,7 @@ type Host struct {
 	log     *slog.Logger
 	backend backend
 	store   *store
+	drives  *drives
 	unlock  func() error
 
 	flattening sync.Mutex // of chains, one at a time
@@ -193,6 +194,7 @@ func (h *Host) openBackend(opts Options) (err error) {
 	if h.store, err = openStore(dir); err != nil {
 		return err
 	}
+	h.drives = newDrives(filepath.Join(h.dir, "drives"))
 	if h.way.mode == Folder {
 		h.backend = &folderBackend{log: h.log}
 		return nil
@@ -284,14 +286,14 @@ func (h *Host) start(ctx context.Context, b *Box, chain []string) error {
 	}
 	if err == nil {
 		b.machine = m
-		err = b.copyMounts()
+		err = b.fillMounts()
 	}
 	if err == nil {
 		err = b.bootLocked(ctx)
 	}
 	if err != nil {
 		h.forget(b)
-		return errors.Join(err, removeAll(b.dir))
+		return errors.Join(err, removeAll(b.dir), b.letGoOfDrives())
 	}
 	return nil
 }

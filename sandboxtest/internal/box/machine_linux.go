@@ -66,7 +66,7 @@ func (m *namespaceMachine) boot(ctx context.Context) error {
 	if err := removeAll(m.work()); err != nil {
 		return err
 	}
-	if err := os.Mkdir(m.work(), 0o700); err != nil {
+	if err := errors.Join(os.Mkdir(m.work(), 0o700), renewOverlays(m.mounts)); err != nil {
 		return err
 	}
 	m.mu.Lock()
@@ -112,7 +112,8 @@ func (m *namespaceMachine) bootOnThread() (err error) {
 	if m.net, err = newNetwork(n.log, m.gate, m.deny, shared, n.tun); err != nil {
 		return err
 	}
-	if err := os.Chdir(filepath.Join(n.dir, "l")); err != nil {
+	layers := filepath.Join(n.dir, "l")
+	if err := os.Chdir(layers); err != nil {
 		return err
 	}
 	up := filepath.Join("../b", filepath.Base(m.dir))
@@ -134,7 +135,7 @@ func (m *namespaceMachine) bootOnThread() (err error) {
 			return err
 		}
 	}
-	if err := mountDrives(root.target, m.mounts); err != nil {
+	if err := mountDrives(root.target, m.mounts, layers, root.options); err != nil {
 		return err
 	}
 	// Before the old root goes: who is not the host's root may mount /proc only

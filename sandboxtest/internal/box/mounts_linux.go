@@ -10,9 +10,61 @@ import (
 	"golang.org/x/sys/unix"
 )
 
+// makeOverlay makes the directories of an overlay over the drive's files. Its root
+// looks like that of the drive.
+func (m Mount) makeOverlay() error {
+	if err := os.MkdirAll(m.upper(), 0o711); err != nil {
+		return err
+	}
+	info, err := os.Stat(m.Lower)
+	if err != nil {
+		return err
+	}
+	st := info.Sys().(*unixStat)
+	if os.Geteuid() == 0 {
+		if err := os.Chown(m.upper(), int(st.Uid), int(st.Gid)); err != nil {
+			return err
+		}
+	}
+	return os.Chmod(m.upper(), info.Mode().Perm())
+}
+
+// renewOverlays makes the work directories of the overlays anew, which the mark
+// of a volatile overlay in an old one forbids to mount.
+func renewOverlays(mounts []Mount) error {
+	for _, m := range mounts {
+		if m.Lower == "" {
+			continue
+		}
+		if err := errors.Join(removeAll(m.work()), os.Mkdir(m.work(), 0o700)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// mountPoint is what shows the mount's files at a point. The names of an overlay are
+// relative to the working directory wd, which spares escapes.
+func (m Mount) mountPoint(point, wd, options string) (mountPoint, error) {
+	if m.Lower == "" {
+		return mountPoint{source: m.Dir, target: point, flags: unix.MS_BIND}, nil
+	}
+	var names [3]string
+	for i, dir := range []string{m.Lower, m.upper(), m.work()} {
+		name, err := filepath.Rel(wd, dir)
+		if err != nil {
+			return mountPoint{}, err
+		}
+		names[i] = name
+	}
+	data := fmt.Sprintf("lowerdir=%s,upperdir=%s,workdir=%s,%s", names[0], names[1], names[2], options)
+	return mountPoint{source: "drive", target: point, kind: "overlay", data: data}, nil
+}
+
 // mountDrives shows the box's drives in a root that was put together, which no
-// process has seen yet.
-func mountDrives(root string, mounts []Mount) error {
+// process has seen yet. The options are those of overlays, and wd is the working
+// directory.
+func mountDrives(root string, mounts []Mount, wd, options string) error {
 	if len(mounts) == 0 {
 		return nil
 	}
@@ -31,8 +83,10 @@ func mountDrives(root string, mounts []Mount) error {
 		if err != nil {
 			return fmt.Errorf("open the mount point %s: %w", m.Path, err)
 		}
-		point := fmt.Sprintf("/proc/thread-self/fd/%d", f.Fd())
-		err = mountPoint{source: m.Dir, target: point, flags: unix.MS_BIND}.mount()
+		point, err := m.mountPoint(fmt.Sprintf("/proc/thread-self/fd/%d", f.Fd()), wd, options)
+		if err == nil {
+			err = point.mount()
+		}
 		if err = errors.Join(err, f.Close()); err != nil {
 			return err
 		}

@@ -1,0 +1,221 @@
+package box
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"sync"
+)
+
+// drives keeps the drives of a host, each as a directory of numbered versions.
+// The highest is the drive's content and never changes: what a box has made of a
+// drive becomes the next one, in one step, so that no crash leaves a drive
+// without its files. Older ones are there for boxes that still look at them.
+type drives struct {
+	dir string
+
+	mu      sync.Mutex
+	held    map[string]int  // who looks at a version, by its directory
+	removed map[string]bool // drives of which versions are held
+}
+
+func newDrives(dir string) *drives {
+	return &drives{dir: dir, held: make(map[string]int), removed: make(map[string]bool)}
+}
+
+func (d *drives) dirOf(id string) string { return filepath.Join(d.dir, id) }
+
+func (d *drives) version(id string, n int) string {
+	return filepath.Join(d.dirOf(id), strconv.Itoa(n))
+}
+
+// last is the number of a drive's content; -1 when there is none.
+func (d *drives) last(id string) (int, error) {
+	entries, err := os.ReadDir(d.dirOf(id))
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return -1, err
+	}
+	last := -1
+	for _, e := range entries {
+		if n, err := strconv.Atoi(e.Name()); err == nil {
+			last = max(last, n)
+		}
+	}
+	return last, nil
+}
+
+// hold gives the directory of a drive's content, which stays as it is until
+// letGo. A drive that there is none of begins empty; give makes its directory
+// that of the box's user.
+func (d *drives) hold(id string, give func(dir string) error) (string, error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	n, err := d.last(id)
+	if err != nil {
+		return "", err
+	}
+	dir := d.version(id, max(n, 0))
+	if n < 0 {
+		if err := os.MkdirAll(d.dirOf(id), 0o711); err != nil {
+			return "", err
+		}
+		if err := os.Mkdir(dir, 0o755); err != nil {
+			return "", err
+		}
+		if err := give(dir); err != nil {
+			return "", errors.Join(err, os.Remove(dir))
+		}
+	}
+	d.held[dir]++
+	return dir, nil
+}
+
+// letGo ends a hold. A version that a newer one has replaced, or whose drive was
+// removed, goes with the last of its holds.
+func (d *drives) letGo(dir string) error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.held[dir]--; d.held[dir] > 0 {
+		return nil
+	}
+	delete(d.held, dir)
+	id := filepath.Base(filepath.Dir(dir))
+	if d.removed[id] {
+		return d.removeLocked(id)
+	}
+	return d.sweepLocked(id)
+}
+
+// keep makes the tree at dir the content of a drive, by renaming it.
+func (d *drives) keep(id, dir string) error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	n, err := d.last(id)
+	if err != nil {
+		return err
+	}
+	if err := os.MkdirAll(d.dirOf(id), 0o711); err != nil {
+		return err
+	}
+	if err := os.Rename(dir, d.version(id, n+1)); err != nil {
+		return err
+	}
+	return d.sweepLocked(id)
+}
+
+// sweepLocked removes the versions of a drive that are neither its content nor
+// held: replaced ones, and those of a run that was killed.
+func (d *drives) sweepLocked(id string) error {
+	last, err := d.last(id)
+	if err != nil {
+		return err
+	}
+	return d.removeVersions(id, d.version(id, last))
+}
+
+// removeVersions removes what nobody holds of a drive, except for one version.
+func (d *drives) removeVersions(id, except string) error {
+	entries, err := os.ReadDir(d.dirOf(id))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	errs := []error{err}
+	for _, e := range entries {
+		if dir := filepath.Join(d.dirOf(id), e.Name()); dir != except && d.held[dir] == 0 {
+			errs = append(errs, removeAll(dir))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// remove removes a drive. What boxes look at stays until they let it go.
+func (d *drives) remove(id string) error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.removeLocked(id)
+}
+
+func (d *drives) removeLocked(id string) error {
+	if err := d.removeVersions(id, ""); err != nil {
+		return err
+	}
+	for dir := range d.held {
+		if filepath.Dir(dir) == d.dirOf(id) {
+			d.removed[id] = true
+			return nil
+		}
+	}
+	delete(d.removed, id)
+	return removeAll(d.dirOf(id))
+}
+
+// keepOnly removes the drives that are not among those given, and what a run that
+// was killed has left of the others.
+func (d *drives) keepOnly(ids []string) error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	entries, err := os.ReadDir(d.dir)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	errs := []error{err}
+	for _, e := range entries {
+		if slices.Contains(ids, e.Name()) {
+			errs = append(errs, d.sweepLocked(e.Name()))
+		} else {
+			errs = append(errs, d.removeLocked(e.Name()))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// RemoveDrive removes a drive. Removing one that is not there is no error. Boxes
+// that have it mounted to read keep what they see.
+func (h *Host) RemoveDrive(id string) error { return h.drives.remove(id) }
+
+// KeepDrives removes every drive except those given.
+func (h *Host) KeepDrives(ids []string) error { return h.drives.keepOnly(ids) }
+
+// CopyDrive makes a drive that begins with the files of another one.
+func (h *Host) CopyDrive(ctx context.Context, from, to string) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	dir, err := h.drives.hold(from, h.giveToUser)
+	if err != nil {
+		return fmt.Errorf("box: copy a drive: %w", err)
+	}
+	made := h.store.boxDir(newID()) // swept there if this process dies meanwhile
+	if err = h.copyFiles(dir, made); err == nil {
+		err = h.drives.keep(to, made)
+	}
+	if err = errors.Join(err, h.drives.letGo(dir)); err != nil {
+		return errors.Join(fmt.Errorf("box: copy a drive: %w", err), removeAll(made), h.RemoveDrive(to))
+	}
+	return nil
+}
+
+// giveToUser makes a new directory that of the box's user, where boxes have
+// users.
+func (h *Host) giveToUser(dir string) error {
+	if h.Mode() == Folder || os.Geteuid() != 0 {
+		return nil
+	}
+	return os.Chown(dir, UserID, GroupID)
+}
+
+// copyFiles copies a tree with its owners, where boxes have users.
+func (h *Host) copyFiles(from, to string) error {
+	if err := copyTree(from, to); err != nil {
+		return err
+	}
+	if h.Mode() == Folder || os.Geteuid() != 0 {
+		return nil
+	}
+	return copyOwners(from, to)
+}

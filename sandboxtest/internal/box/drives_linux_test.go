@@ -1,0 +1,27 @@
+package box
+
+import (
+	"path/filepath"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+// TestDriveCopyOnWrite: what a box only reads of a drive is not copied for it.
+func TestDriveCopyOnWrite(t *testing.T) {
+	h := openHost(t, Options{Mode: Namespace})
+	const size = 16 << 20
+	b := newBox(t, h, Config{Mounts: []Mount{{Path: "/data", Drive: "d", Keep: true}}})
+	sh(t, b, "for i in 1 2 3 4; do head -c 4194304 /dev/zero > /data/$i; done")
+	require.NoError(t, b.Remove())
+	for range 8 {
+		b := newBox(t, h, Config{Mounts: []Mount{{Path: "/data", Drive: "d"}}})
+		assert.Equal(t, "16777216", sh(t, b, "cat /data/* | wc -c"))
+		assert.Equal(t, "4194305", sh(t, b, "echo >> /data/1; cat /data/1 | wc -c"))
+	}
+	used, err := diskUsage(filepath.Join(h.store.dir, "b"))
+	require.NoError(t, err)
+	assert.Less(t, used, int64(8*(size/4+1<<20)), "eight boxes have changed one file in four")
+	assert.GreaterOrEqual(t, used, int64(8*size/4))
+}
