@@ -14,6 +14,7 @@ import (
 
 	"github.com/go-vercel/sandbox/auth"
 	"github.com/go-vercel/sandbox/internal/api"
+	"github.com/go-vercel/sandbox/internal/coreutils"
 	"github.com/go-vercel/sandbox/internal/redact"
 )
 
@@ -185,8 +186,9 @@ func (e *APIError) Unwrap() error { return e.Err }
 
 // Is reports whether target is the Err value of this package that describes e,
 // [os.ErrProcessDone] if a command had already ended when it was signaled,
-// [exec.ErrNotFound] if the sandbox does not have the program, or
-// [fs.ErrNotExist] if it does not have the working directory.
+// [exec.ErrNotFound] if the sandbox does not have the program,
+// [fs.ErrNotExist] if it does not have the working directory, or that,
+// [fs.ErrExist] or [fs.ErrPermission] if the message of a file operation says so.
 func (e *APIError) Is(target error) bool {
 	switch target {
 	case ErrNotFound:
@@ -211,9 +213,17 @@ func (e *APIError) Is(target error) bool {
 	case exec.ErrNotFound:
 		return e.noProgram()
 	case fs.ErrNotExist:
-		return e.noDirectory()
+		return e.noDirectory() || e.fileError(target)
+	case fs.ErrExist, fs.ErrPermission:
+		return e.fileError(target)
 	}
 	return false
+}
+
+// fileError reports whether the message of a file operation ends in the words
+// for an errno that is target.
+func (e *APIError) fileError(target error) bool {
+	return e.Status == http.StatusBadRequest && e.Code == CodeFileError && coreutils.Errno(e.Message).Is(target)
 }
 
 // client reports whether the server rejected the request without acting on it.
@@ -231,13 +241,13 @@ func (e *APIError) failure() *api.Failure {
 	return &api.Failure{Op: api.GetSession, Status: e.Status, Code: e.Code, Message: e.Message}
 }
 
-// refusal returns the response by which the API refused a call on this session
-// before it had any effect. It must be the error of the call's own request, not
-// one wrapped by another error, such as that of a hook, or of a stream that
-// broke after the call had taken effect.
-func refusal(session *Session, err error) (*APIError, bool) {
+// refusal reports whether the API refused a call on this session before it had
+// any effect. It must be the error of the call's own request, not one wrapped by
+// another error, such as that of a hook, or of a stream that broke after the
+// call had taken effect.
+func refusal(session *Session, err error) bool {
 	e, ok := err.(*APIError)
-	return e, ok && e.refused && e.SessionID == session.ID()
+	return ok && e.refused && e.SessionID == session.ID()
 }
 
 // noProgram reports whether a command was refused because the sandbox does not

@@ -31,6 +31,10 @@ const (
 // the others get it. It makes one request for an existing sandbox and two for a
 // new one, and starts a machine unless one runs or Resume is false.
 //
+// The options describe the sandbox that is created. An existing one is returned
+// as it is: [Sandbox.Info] has its image, region and mounts, for example, and
+// [Sandbox.Update] changes them.
+//
 // OnCreate is called once, for the caller that created the sandbox; the others
 // may return before it has finished. If it fails, the sandbox is deleted, so
 // that the next call starts over, and the error is returned.

@@ -64,7 +64,9 @@ type NetworkPolicy struct {
 	unread []string
 }
 
-// PolicySubnets allows and denies addresses by ranges in CIDR notation.
+// PolicySubnets allows and denies addresses by ranges in CIDR notation. IPv6
+// ranges are sent as they are: the platform's documentation mentions them, but
+// its API was seen to answer them with 400, "Invalid CIDR".
 type PolicySubnets struct {
 	// Allow lists ranges that can be reached regardless of domains.
 	Allow []string

@@ -5,6 +5,9 @@ import (
 	"io"
 	"maps"
 	"net/http"
+	"os"
+	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -27,6 +30,7 @@ type service struct {
 	asked   []string // METHOD path?query
 	bodies  []string
 	types   []string
+	agents  []string
 }
 
 func (s *service) RoundTrip(r *http.Request) (*http.Response, error) {
@@ -40,6 +44,7 @@ func (s *service) RoundTrip(r *http.Request) (*http.Response, error) {
 	}
 	asked := r.Method + " " + r.URL.Path + "?" + r.URL.RawQuery
 	s.asked, s.bodies, s.types = append(s.asked, asked), append(s.bodies, string(body)), append(s.types, r.Header.Get("Content-Type"))
+	s.agents = append(s.agents, r.Header.Get("User-Agent"))
 	for i, a := range s.answers {
 		path, query, _ := strings.Cut(strings.TrimSuffix(a[0], " once"), "?")
 		if r.Method+" "+r.URL.Path != path || !strings.Contains(r.URL.RawQuery, query) {
@@ -49,7 +54,12 @@ func (s *service) RoundTrip(r *http.Request) (*http.Response, error) {
 			s.answers = append(s.answers[:i:i], s.answers[i+1:]...)
 		}
 		status, text, _ := strings.Cut(a[1], " ")
-		resp := replyJSON(map[string]int{"200": 200, "201": 201, "400": 400, "402": 402, "404": 404, "409": 409, "410": 410, "415": 415, "422": 422, "429": 429}[status], text)
+		code, err := strconv.Atoi(status)
+		require.NoError(s.t, err)
+		resp := replyJSON(code, text)
+		if strings.Contains(text, "}\n") {
+			resp.Header.Set("Content-Type", "application/x-ndjson")
+		}
 		maps.Copy(resp.Header, s.header)
 		return resp, nil
 	}
@@ -94,7 +104,10 @@ const (
 	boxSaved  = `200 {"sandbox":{"name":"box","persistent":true,"status":"stopped","currentSessionId":"s1","currentSnapshotId":"new"},"session":{"id":"s1","status":"stopped"},"routes":[],"resumed":false}`
 	stopped   = `200 {"session":{"id":"s1","status":"stopping"},"sandbox":{"name":"box","persistent":true,"status":"stopping","currentSessionId":"s1","currentSnapshotId":"old"}}`
 	oldIsTwos = `200 {"snapshot":{"id":"old","sourceSessionId":"s0","status":"created"}}`
+	runs      = `200 {"command":{"id":"c1","name":"x","args":[],"cwd":"/","sessionId":"s1","exitCode":null,"startedAt":1}}`
+	exited    = `200 {"command":{"id":"c1","name":"x","args":[],"cwd":"/","sessionId":"s1","exitCode":3,"startedAt":1,"durationMs":2}}`
 	getBox    = "GET /v2/sandboxes/box"
+	getCmd    = "GET /v2/sandboxes/sessions/s1/cmd/c1"
 	stopBox   = "POST /v2/sandboxes/sessions/s1/stop"
 )
 
@@ -108,6 +121,31 @@ func TestPlatform(t *testing.T) {
 		header       http.Header
 		check        func(t *testing.T, s *service, c *sandbox.Client)
 	}{
+		{"0", "records of output have their data first, and several lines in one", [][2]string{
+			{getBox, boxRuns}, {getCmd, exited}, {getCmd + "/logs", "200 " + `{"data":"a\nb\n","stream":"stdout"}` + "\n" + `{"data":"c\n","stream":"stderr"}` + "\n"},
+		}, nil, func(t *testing.T, _ *service, c *sandbox.Client) {
+			sb, err := c.Get(t.Context(), "box", nil)
+			require.NoError(t, err)
+			cmd, err := sb.GetCommand(t.Context(), "c1")
+			require.NoError(t, err)
+			out, err := cmd.Stdout(t.Context())
+			require.NoError(t, err)
+			assert.Equal(t, "a\nb\n", out)
+			out, err = cmd.Stderr(t.Context())
+			require.NoError(t, err)
+			assert.Equal(t, "c\n", out)
+		}},
+		{"0b", "a command's ID is made up here", [][2]string{{getBox, boxRuns}, {"POST /v2/sandboxes/sessions/s1/cmd", runs}}, nil,
+			func(t *testing.T, s *service, c *sandbox.Client) {
+				sb, err := c.Get(t.Context(), "box", nil)
+				require.NoError(t, err)
+				for range 2 {
+					_, err = sb.StartCommand(t.Context(), "x", nil, nil)
+					require.NoError(t, err)
+				}
+				assert.Regexp(t, `[?&]cmdId=[A-Za-z0-9_-]{16,128}`, s.asked[1])
+				assert.NotContains(t, s.asked[2], "cmdId=", "an ID that was ignored is not tried again")
+			}},
 		{"1", "every POST says that it is JSON, with or without a body", [][2]string{{getBox, boxRuns}, {stopBox, stopped}}, nil,
 			func(t *testing.T, s *service, c *sandbox.Client) {
 				sb, err := c.Get(t.Context(), "box", nil)
@@ -202,6 +240,16 @@ func TestPlatform(t *testing.T) {
 				require.Error(t, err)
 				assert.LessOrEqual(t, s.count(getBox), 14, "every 15 seconds for 3 minutes")
 			}},
+		{"6", "a command's end is asked for where it is told to those alone who wait", [][2]string{
+			{getBox, boxRuns}, {getCmd + "?wait=true", exited}, {getCmd, runs}, {"GET /v2/sandboxes/sessions/s1/cmd", strings.NewReplacer(`{"command":`, `{"commands":[`, `}}`, `}]}`).Replace(runs)},
+		}, nil, func(t *testing.T, _ *service, c *sandbox.Client) {
+			sb, err := c.Get(t.Context(), "box", nil)
+			require.NoError(t, err)
+			cmd, err := sb.GetCommand(t.Context(), "c1")
+			require.NoError(t, err)
+			code, ended := cmd.ExitStatus()
+			assert.Equal(t, []any{3, true}, []any{code, ended})
+		}},
 		{"7", "an environment that is too large is refused here, and the service's refusal is told", [][2]string{
 			{"POST /v3/sandboxes", `400 {"error":{"code":"bad_request","message":"env payload too large (4349 bytes; max 4096)"}}`},
 		}, nil, func(t *testing.T, s *service, c *sandbox.Client) {
@@ -210,6 +258,29 @@ func TestPlatform(t *testing.T) {
 			assert.Empty(t, s.asked)
 			_, err = c.Create(t.Context(), &sandbox.CreateOptions{Env: sandbox.Env{"A": strings.Repeat("x", 4000)}})
 			assert.ErrorContains(t, err, "max 4096")
+		}},
+		{"8", "commands are gone with their session, and no machine is started to find that out", [][2]string{
+			{getBox + "?resume=false", boxStale}, {getCmd, `410 {"error":{"code":"sandbox_stopped","message":"Sandbox has stopped execution and is no longer available"}}`},
+			{"GET /v2/sandboxes/sessions/s1/cmd", `410 {"error":{"code":"sandbox_stopped","message":"Sandbox has stopped execution and is no longer available"}}`},
+		}, nil, func(t *testing.T, s *service, c *sandbox.Client) {
+			sb, err := c.Get(t.Context(), "box", &sandbox.GetOptions{Resume: new(false)})
+			require.NoError(t, err)
+			_, err = sb.GetCommand(t.Context(), "c1")
+			require.ErrorIs(t, err, sandbox.ErrStopped)
+			_, err = sb.ListCommands(t.Context())
+			require.ErrorIs(t, err, sandbox.ErrStopped)
+			assert.Zero(t, s.count(getBox+"?teamId=team&projectId=prj&resume=true"))
+		}},
+		{"9", "the kill of a command that is over says so", [][2]string{
+			{getBox, boxRuns}, {getCmd, runs}, {"POST /v2/sandboxes/sessions/s1/cmd/c1/kill", `404 {"error":{"code":"command_not_found_or_exited","message":"Command not found or exited."}}`},
+		}, nil, func(t *testing.T, _ *service, c *sandbox.Client) {
+			sb, err := c.Get(t.Context(), "box", nil)
+			require.NoError(t, err)
+			cmd, err := sb.GetCommand(t.Context(), "c1")
+			require.NoError(t, err)
+			err = cmd.Kill(t.Context(), sandbox.SIGTERM)
+			require.ErrorIs(t, err, os.ErrProcessDone)
+			assert.NotErrorIs(t, err, sandbox.ErrNotFound)
 		}},
 		{"10", "the edge's own answers are none of the server", [][2]string{
 			{getBox, boxRuns}, {"GET /", "410 SANDBOX_STOPPED"}, {"GET /v2/sandboxes/sessions/s1", `200 {"session":{"id":"s1","status":"stopped"},"routes":[]}`},
@@ -269,6 +340,21 @@ func TestPlatform(t *testing.T) {
 			}},
 		{"16", "timeouts outside of what any plan has are refused here", nil, nil, refusedHere(
 			sandbox.CreateOptions{Timeout: 500 * time.Millisecond}, sandbox.CreateOptions{Timeout: 25 * time.Hour})},
+		{"17", "output goes on where the service closed its stream", [][2]string{
+			{getBox, boxRuns}, {getCmd, exited},
+			{"POST /v2/sandboxes/sessions/s1/cmd", runs + "\n" + `{"data":"a","stream":"stdout"}` + "\n" + `{"stream":"error","data":{"code":"sandbox_stream_closed","message":"Sandbox stream closed"}}` + "\n"},
+			{getCmd + "/logs", "200 " + `{"data":"a","stream":"stdout"}` + "\n" + `{"data":"b","stream":"stdout"}` + "\n"},
+		}, nil, func(t *testing.T, s *service, c *sandbox.Client) {
+			sb, err := c.Get(t.Context(), "box", nil)
+			require.NoError(t, err)
+			done, err := sb.RunCommand(t.Context(), "x", nil, nil)
+			require.NoError(t, err)
+			assert.Equal(t, 3, done.ExitCode)
+			out, err := done.Stdout(t.Context())
+			require.NoError(t, err)
+			assert.Equal(t, "ab", out)
+			assert.Equal(t, 1, s.count("POST /v2/sandboxes/sessions/s1/cmd"), "it ran once")
+		}},
 		{"19", "a policy that was not understood is not written back", [][2]string{
 			{getBox, strings.Replace(boxRuns, `"name":"box",`, `"name":"box","networkPolicy":{"mode":"custom","allowedDomains":["a.com"],"quotas":[{"domain":"a.com"}]},`, 1)},
 		}, nil, func(t *testing.T, s *service, c *sandbox.Client) {
@@ -297,6 +383,32 @@ func TestPlatform(t *testing.T) {
 				}}}}
 				assert.Equal(t, want, s.sent("POST /v3/sandboxes")["networkPolicy"])
 			}},
+		{"20", "a request has the properties that the service knows, and no others", [][2]string{
+			{"POST /v3/sandboxes", boxRuns}, {"POST /v2/sandboxes/box/fork", boxRuns}, {"PATCH /v2/sandboxes/box", `200 {"sandbox":{"name":"box"}}`},
+			{getBox, boxRuns}, {"POST /v2/sandboxes/sessions/s1/network-policy", `200 {"session":{"id":"s1","status":"running"}}`},
+		}, nil, func(t *testing.T, s *service, c *sandbox.Client) {
+			open := sandbox.AllowAll()
+			keep := &sandbox.KeepLastSnapshots{Count: 2}
+			sb, err := c.Create(t.Context(), &sandbox.CreateOptions{
+				Name: "box", Image: "img", Source: sandbox.GitSource{URL: "https://a.example/b.git", Revision: "r", Depth: 1}, Timeout: time.Minute, VCPUs: 2,
+				Persistent: new(true), NetworkPolicy: open, Env: sandbox.Env{"A": "b"}, Tags: map[string]string{"a": "b"}, Ports: []int{3000}, Region: "iad1",
+				FailoverRegions: []string{"sfo1"}, NetworkID: "net", SnapshotExpiration: new(24 * time.Hour), KeepLastSnapshots: keep,
+			})
+			require.NoError(t, err)
+			_, err = c.Fork(t.Context(), "box", &sandbox.ForkOptions{Name: "heir", Env: sandbox.Env{"A": "b"}, Ports: []int{3000}, Mounts: map[string]sandbox.Mount{"/d": {Drive: "d"}}})
+			require.NoError(t, err)
+			require.NoError(t, sb.Update(t.Context(), &sandbox.UpdateOptions{VCPUs: 2, NetworkPolicy: open, KeepLastSnapshots: keep, Ports: []int{3000}}))
+			known := []string{
+				"projectId", "name", "ports", "source", "timeout", "resources", "image", "persistent", "networkPolicy", "env", "tags",
+				"snapshotExpiration", "keepLastSnapshots", "networkId", "mounts", "region", "failoverRegions",
+			}
+			for _, request := range []string{"POST /v3/sandboxes", "POST /v2/sandboxes/box/fork", "PATCH"} {
+				for name := range s.sent(request) {
+					assert.True(t, slices.Contains(known, name), "%s sends %q", request, name)
+				}
+			}
+			assert.Len(t, s.sent("POST /v3/sandboxes"), len(known)-1, "all but the mounts")
+		}},
 		{"21", "the rate limit is on the error", [][2]string{{getBox, `429 {"error":{"code":"rate_limited","message":"Too many requests - try again in 39 seconds"}}`}},
 			http.Header{"Retry-After": {"39"}, "X-Ratelimit-Limit": {"1000"}, "X-Ratelimit-Remaining": {"0"}, "X-Ratelimit-Reset": {"1790987560"}},
 			func(t *testing.T, _ *service, c *sandbox.Client) {
@@ -347,6 +459,50 @@ func TestPlatform(t *testing.T) {
 			snap, err := c.GetSnapshot(t.Context(), "snap")
 			require.NoError(t, err)
 			assert.Equal(t, []string{"iad1", "sfo1"}, snap.Info().Regions)
+		}},
+		{"26", "every request says what program sends it", [][2]string{{getBox, boxRuns}, {stopBox, stopped}}, nil,
+			func(t *testing.T, s *service, c *sandbox.Client) {
+				sb, err := c.Get(t.Context(), "box", nil)
+				require.NoError(t, err)
+				require.NoError(t, sb.Close())
+				for i, agent := range s.agents {
+					assert.NotEmpty(t, agent, s.asked[i])
+					assert.NotContains(t, agent, "Go-http-client", s.asked[i])
+				}
+			}},
+		{"422", "a call that meets a stopping session has it resumed at once", [][2]string{
+			{getBox + " once", boxRuns}, {"POST /v2/sandboxes/sessions/s1/fs/mkdir", `422 {"error":{"code":"sandbox_stopping","message":"Sandbox is stopping."}}`},
+			{getBox + "?resume=true", strings.ReplaceAll(boxRuns, `"s1"`, `"s2"`)}, {"POST /v2/sandboxes/sessions/s2/fs/mkdir", `200 {}`},
+		}, nil, func(t *testing.T, s *service, c *sandbox.Client) {
+			sb, err := c.Get(t.Context(), "box", nil)
+			require.NoError(t, err)
+			begun := time.Now()
+			require.NoError(t, sb.Mkdir(t.Context(), "dir"))
+			assert.Len(t, s.asked, 4)
+			assert.Zero(t, time.Since(begun), "nothing is polled")
+		}},
+		{"422b", "a resume that the service does not hold back is waited for", [][2]string{
+			{getBox + " once", boxRuns}, {"POST /v2/sandboxes/sessions/s1/fs/mkdir", `422 {"error":{"code":"sandbox_snapshotting","message":"Sandbox is snapshotting."}}`},
+			{getBox + "?resume=true once", `422 {"error":{"code":"sandbox_snapshotting","message":"Sandbox is snapshotting."}}`},
+			{"GET /v2/sandboxes/sessions/s1 once", `200 {"session":{"id":"s1","status":"snapshotting"},"routes":[]}`},
+			{"GET /v2/sandboxes/sessions/s1", `200 {"session":{"id":"s1","status":"stopped"},"routes":[]}`},
+			{getBox + "?resume=true", strings.ReplaceAll(boxRuns, `"s1"`, `"s2"`)}, {"POST /v2/sandboxes/sessions/s2/fs/mkdir", `200 {}`},
+		}, nil, func(t *testing.T, s *service, c *sandbox.Client) {
+			sb, err := c.Get(t.Context(), "box", nil)
+			require.NoError(t, err)
+			require.NoError(t, sb.Mkdir(t.Context(), "dir"))
+			assert.Len(t, s.asked, 7)
+		}},
+		{"422c", "nor is one that it answers with the session that stops", [][2]string{
+			{getBox + " once", boxRuns}, {"POST /v2/sandboxes/sessions/s1/fs/mkdir", `422 {"error":{"code":"sandbox_stopping","message":"Sandbox is stopping."}}`},
+			{getBox + "?resume=true once", boxStops}, {"GET /v2/sandboxes/sessions/s1", `200 {"session":{"id":"s1","status":"stopped"},"routes":[]}`},
+			{getBox + "?resume=true", strings.ReplaceAll(boxRuns, `"s1"`, `"s2"`)}, {"POST /v2/sandboxes/sessions/s2/fs/mkdir", `200 {}`},
+		}, nil, func(t *testing.T, s *service, c *sandbox.Client) {
+			sb, err := c.Get(t.Context(), "box", nil)
+			require.NoError(t, err)
+			require.NoError(t, sb.Mkdir(t.Context(), "dir"))
+			assert.Len(t, s.asked, 6)
+			require.NoError(t, sb.Resume(t.Context()))
 		}},
 		{"A.3", "402 has an error value of its own", [][2]string{{"POST /v3/sandboxes", `402 {"error":{"code":"payment_required","message":"Sandboxes are paused."}}`}}, nil,
 			func(t *testing.T, _ *service, c *sandbox.Client) {

@@ -41,7 +41,7 @@ func (s *Sandbox) Resume(ctx context.Context) error {
 	if _, err := s.client(); err != nil {
 		return err
 	}
-	session, err := s.resume(ctx, s.CurrentSession(), nil)
+	session, err := s.resume(ctx, s.CurrentSession())
 	if err != nil {
 		return err
 	}
@@ -70,11 +70,10 @@ func withResume[T any](ctx context.Context, s *Sandbox, fn func(*Session) (T, er
 			return zero, err
 		}
 		v, err := fn(cur)
-		why, refused := refusal(cur, err)
-		if !refused || resumes == maxResumes {
+		if !refusal(cur, err) || resumes == maxResumes {
 			return v, err
 		}
-		if cur, err = s.resume(ctx, cur, why); err != nil {
+		if cur, err = s.resume(ctx, cur); err != nil {
 			return zero, err
 		}
 	}
@@ -89,7 +88,7 @@ func (s *Sandbox) ready(ctx context.Context) (*Session, error) {
 	if cur != nil && (calm || s.inHook(ctx)) {
 		return cur, nil
 	}
-	return s.resume(ctx, nil, nil)
+	return s.resume(ctx, nil)
 }
 
 // sessionToLookAt returns the session whose commands are looked up. It starts
@@ -119,7 +118,7 @@ func lookAt[T any](ctx context.Context, s *Sandbox, fn func(*Session) (T, error)
 		return zero, err
 	}
 	v, err := fn(cur)
-	if _, refused := refusal(cur, err); refused && s.Refresh(ctx) == nil {
+	if refusal(cur, err) && s.Refresh(ctx) == nil {
 		if next := s.CurrentSession(); next != cur {
 			return fn(next)
 		}
@@ -159,29 +158,29 @@ func (s *Sandbox) inHook(ctx context.Context) bool {
 	return ok && !run.over.Load()
 }
 
-// resume returns a session to use instead of stale, which the API refused with
-// cause. Concurrent callers share one resume, which continues for as long as
-// any of them waits for it.
-func (s *Sandbox) resume(ctx context.Context, stale *Session, cause *APIError) (*Session, error) {
+// resume returns a session to use instead of stale, which the API has refused.
+// Concurrent callers share one resume, which continues for as long as any of
+// them waits for it.
+func (s *Sandbox) resume(ctx context.Context, stale *Session) (*Session, error) {
 	if s.inHook(ctx) {
 		// Waiting for the resume that this call is part of would never end.
 		if cur := s.CurrentSession(); cur != nil && cur != stale {
 			return cur, nil
 		}
-		session, _, err := s.startSession(ctx, stale, cause)
+		session, _, err := s.startSession(ctx, stale)
 		return session, err
 	}
-	session, joined, err := s.share(ctx, stale, cause)
+	session, joined, err := s.share(ctx, stale)
 	if err == nil && joined && session == stale {
 		// The resume that was in progress ended with the very session that has
 		// refused this call since.
-		session, _, err = s.share(ctx, stale, cause)
+		session, _, err = s.share(ctx, stale)
 	}
 	return session, err
 }
 
 // share waits for the resume in progress, which it reports, or begins one.
-func (s *Sandbox) share(ctx context.Context, stale *Session, cause *APIError) (session *Session, joined bool, err error) {
+func (s *Sandbox) share(ctx context.Context, stale *Session) (session *Session, joined bool, err error) {
 	st := s.st
 	st.mu.Lock()
 	call := st.resuming
@@ -195,7 +194,7 @@ func (s *Sandbox) share(ctx context.Context, stale *Session, cause *APIError) (s
 		shared, cancel := context.WithTimeout(context.WithoutCancel(ctx), resumeTimeout)
 		call = &resumeCall{done: make(chan struct{}), ctx: shared, cancel: cancel}
 		st.resuming = call
-		go s.runResume(call, stale, cause)
+		go s.runResume(call, stale)
 	}
 	call.waiters++
 	st.mu.Unlock()
@@ -236,7 +235,7 @@ func (s *Sandbox) share(ctx context.Context, stale *Session, cause *APIError) (s
 
 // runResume performs a shared resume: it starts a session in place of stale,
 // and calls the hook if a session was started or an earlier run has failed.
-func (s *Sandbox) runResume(call *resumeCall, stale *Session, cause *APIError) {
+func (s *Sandbox) runResume(call *resumeCall, stale *Session) {
 	call.err = fmt.Errorf("sandbox: OnResume of %q: %w", s.Name(), errHookLeft)
 	defer func() {
 		s.st.mu.Lock()
@@ -251,7 +250,7 @@ func (s *Sandbox) runResume(call *resumeCall, stale *Session, cause *APIError) {
 	if session == nil || session == stale {
 		var resumed bool
 		var err error
-		if session, resumed, err = s.startSession(call.ctx, stale, cause); err != nil {
+		if session, resumed, err = s.startSession(call.ctx, stale); err != nil {
 			call.err = err
 			return
 		}
@@ -281,28 +280,43 @@ func (s *Sandbox) setHookDue(due bool) {
 }
 
 // startSession asks the API for a running session, and reports whether one was
-// started. A session that is ending is waited for first, since the API starts
-// no other one before.
-func (s *Sandbox) startSession(ctx context.Context, stale *Session, cause *APIError) (*Session, bool, error) {
+// started. The API is expected to answer only once the previous session has
+// ended; if it does not, that session is waited for here, and the API is asked
+// again.
+func (s *Sandbox) startSession(ctx context.Context, stale *Session) (session *Session, resumed bool, err error) {
 	c, err := s.client()
 	if err != nil {
 		return nil, false, err
 	}
-	if cause != nil && cause.failure().Stopping() && stale != nil {
-		if err := stale.poll(ctx, StatusStopping, StatusSnapshotting); err != nil {
+	for waited := false; ; waited = true {
+		answer, req, err := c.getSandbox(ctx, s.Name(), s.st.project, new(true), nil)
+		ending := stale
+		switch refused, is := errors.AsType[*APIError](err); {
+		case err == nil:
+			if session = s.adopt(c, answer); session == nil {
+				return nil, false, &APIError{Operation: api.GetSandbox.Name, Status: http.StatusOK, SandboxName: s.Name(), Err: errNoSession}
+			}
+			// If a response was lost, the session that it started is taken for ours.
+			resumed = answer.Resumed || req.Uncertain && session != stale
+			if ending = session; !session.ending() {
+				return session, resumed, nil
+			}
+		case !is || !refused.failure().Stopping() || stale == nil:
+			return nil, false, err
+		}
+		if waited {
+			return session, resumed, err
+		}
+		if err := ending.poll(ctx, StatusStopping, StatusSnapshotting); err != nil {
 			return nil, false, err
 		}
 	}
-	answer, req, err := c.getSandbox(ctx, s.Name(), s.st.project, new(true), nil)
-	if err != nil {
-		return nil, false, err
-	}
-	session := s.adopt(c, answer)
-	if session == nil {
-		return nil, false, &APIError{Operation: api.GetSandbox.Name, Status: http.StatusOK, SandboxName: s.Name(), Err: errNoSession}
-	}
-	// If a response was lost, the session that it started is taken for ours.
-	return session, answer.Resumed || req.Uncertain && session != stale, nil
+}
+
+// ending reports whether the session was ending when the API last described it.
+func (s *Session) ending() bool {
+	status := s.Status()
+	return status == StatusStopping || status == StatusSnapshotting
 }
 
 // resumedFor calls OnResume for a handle made by Get, if a session was started,

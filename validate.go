@@ -255,8 +255,9 @@ func checkPrivate(private map[string]any) error {
 }
 
 // Mkdir creates a directory, with one request of the file API. The path is sent
-// as it is. Use [FileSystem.Mkdir] or [FileSystem.MkdirAll] for errors like
-// those of package os.
+// as it is. The [*APIError] matches [io/fs.ErrExist] or [io/fs.ErrNotExist] if the
+// API's message says so. Use [FileSystem.Mkdir] or [FileSystem.MkdirAll] for
+// errors like those of package os.
 func (s *Sandbox) Mkdir(ctx context.Context, path string) error { return s.mkdir(ctx, path) }
 
 // Mkdir is like [Sandbox.Mkdir], but does not resume a stopped session.

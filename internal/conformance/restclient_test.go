@@ -15,13 +15,12 @@ import (
 	"github.com/go-vercel/sandbox/sandboxtest"
 )
 
-// restOperations are those of the generated client, except for the upload, for
-// which it has no body to send.
+// restOperations are those of the generated client.
 var restOperations = []string{
 	"createSandboxesSessionsBySessionIdSnapshotV2", "createSandboxesSessionsBySessionIdSnapshotV3", "createSessionDirectory",
 	"deleteDrive", "deleteSandbox", "deleteSessionSnapshot", "extendSessionTimeout", "getNamedSandbox", "getOrCreateDrive",
 	"getSession", "getSessionCommand", "getSessionSnapshot", "killSessionCommand", "listDrives", "listNamedSandboxes",
-	"listSessionCommands", "listSessionSnapshots", "listSessions", "readSessionFile", "stopSession", "updateSessionNetworkPolicy",
+	"listSessionCommands", "listSessionSnapshots", "listSessions", "readSessionFile", "stopSession", "updateSessionNetworkPolicy", "writeSessionFiles",
 }
 
 // TestGeneratedClientOnEmulator: the client that is generated from the schema

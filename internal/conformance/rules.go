@@ -17,6 +17,7 @@ const (
 	ruleWritten     = "written-output-not-kept"
 	ruleEnglish     = "asked-again-in-english"
 	ruleStopping    = "stopping-session-polled"
+	ruleAgain       = "resumed-after-the-end"
 	ruleShared      = "one-resume-for-all"
 	ruleRace        = "create-race-adopted"
 	ruleWait        = "wait-goes-on"
@@ -73,7 +74,7 @@ const (
 )
 
 var knownRules = []string{
-	ruleLogsEnd, ruleRepair, ruleWritten, ruleEnglish, ruleStopping, ruleShared, ruleRace, ruleWait, ruleStarting, ruleDownload, ruleLength, ruleFirstError, ruleCloses, ruleClose, ruleOutputOrder, ruleOnce,
+	ruleLogsEnd, ruleRepair, ruleWritten, ruleEnglish, ruleStopping, ruleAgain, ruleShared, ruleRace, ruleWait, ruleStarting, ruleDownload, ruleLength, ruleFirstError, ruleCloses, ruleClose, ruleOutputOrder, ruleOnce,
 	ruleLast, ruleAbort, ruleLenient, ruleMedia, ruleUnknown, ruleUTF8, ruleHandleEnd, ruleDomain, ruleSnapshoting,
 	ruleNoSession, ruleNoPartial, ruleModeZero, rulePrivate, ruleLoginKept, ruleExplicit, ruleDeleted, ruleRefused,
 	ruleRedacted, ruleTarget, ruleNames, ruleDashes, ruleTruncate, ruleChown, ruleRemove, ruleStat, ruleReaddir, ruleAppend, ruleIDs, ruleEnvOrder, ruleMark, ruleTakenAway,
@@ -101,7 +102,8 @@ type Rule struct {
 	// output of the command as its run had it, "stopped" for a session that was
 	// not starting, stopped now, and "running" for one that was, "ended" for the
 	// log that was read, once more, and for its command's end, "no snapshot" for
-	// a sandbox without files, and "done" for an empty success.
+	// a sandbox without files, "again" for what the same request was answered
+	// before a session was looked at, and "done" for an empty success.
 	Answer string `json:"answer"`
 	// Everywhere marks a departure that most scenarios begin with: one that
 	// departs by it alone counts as passed, or nothing else could be told from

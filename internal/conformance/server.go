@@ -57,6 +57,7 @@ type Server struct {
 	logs     map[string][]json.RawMessage // of commands whose log was read
 	commands map[string]map[string]any
 	sessions map[string]map[string]any
+	resumes  map[string]*Exchange // of sandboxes, by their paths
 	used     []string // rules
 	held     []*Entry
 }
@@ -95,7 +96,7 @@ func StartServer(script []Exchange, opts ServerOptions) (*Server, error) {
 func newServer(script []Exchange, opts ServerOptions) *Server {
 	s := &Server{
 		opts: opts, taken: make(chan struct{}), outputs: map[string][]json.RawMessage{}, logs: map[string][]json.RawMessage{},
-		commands: map[string]map[string]any{}, sessions: map[string]map[string]any{},
+		commands: map[string]map[string]any{}, sessions: map[string]map[string]any{}, resumes: map[string]*Exchange{},
 	}
 	for _, ex := range script {
 		times := 1

@@ -3,6 +3,7 @@ package conformance
 import (
 	"bytes"
 	"encoding/json"
+	"fmt"
 	"maps"
 	"slices"
 	"strings"
@@ -107,6 +108,10 @@ func (s *Server) ruled(e *Entry, rule *Rule) *Exchange {
 			"session": map[string]any{"id": "sess_lost", "status": "stopped"},
 		})
 		return &Exchange{JSON: raw}
+	case "again":
+		if s.lookedAtSince(e) {
+			return s.resumes[e.Path]
+		}
 	case "done":
 		return &Exchange{JSON: json.RawMessage("{}")}
 	case "stopped", "running":
@@ -122,9 +127,26 @@ func (s *Server) ruled(e *Entry, rule *Rule) *Exchange {
 	return nil
 }
 
-// remember keeps what rules answer with: the output of commands that ran, and
-// sessions as they were described last.
+// lookedAtSince says whether a rule's look at a session has come since the last
+// request like this one.
+func (s *Server) lookedAtSince(e *Entry) bool {
+	for _, before := range slices.Backward(s.raw[:len(s.raw)-1]) {
+		switch {
+		case before.Method == e.Method && before.Path == e.Path:
+			return false
+		case before.Unscripted && before.Method == "GET" && strings.HasPrefix(before.Path, "/api/v2/sandboxes/sessions/"):
+			return true
+		}
+	}
+	return false
+}
+
+// remember keeps what rules answer with: the output of commands that ran,
+// sessions as they were described last, and answers to resumes.
 func (s *Server) remember(ex *Exchange, e *Entry) {
+	if slices.ContainsFunc(e.Query, func(p any) bool { return fmt.Sprint(p) == "[resume true]" }) {
+		s.resumes[e.Path] = ex
+	}
 	_, pieces, err := ex.answer()
 	if err != nil {
 		return

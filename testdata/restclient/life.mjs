@@ -3,16 +3,34 @@
 // with. What the client can't do (create, start a command) is asked for plainly.
 import { createRequire } from 'node:module'
 import { pathToFileURL } from 'node:url'
+import { gzipSync } from 'node:zlib'
 
 const { API, TOKEN, TEAM, PROJECT, MODULES } = process.env
 const load = name => import(pathToFileURL(createRequire(MODULES + '/').resolve(name)))
 const { Vercel } = await load('@vercel/sdk')
 const { HTTPClient } = await load('@vercel/sdk/lib/http.js')
 
+// archive is a gzipped tar with one file.
+function archive(name, text) {
+  const header = Buffer.alloc(512)
+  const octal = (n, at, size) => header.write(n.toString(8).padStart(size - 1, '0'), at)
+  header.write(name)
+  octal(0o644, 100, 8); octal(0, 108, 8); octal(0, 116, 8); octal(text.length, 124, 12); octal(0, 136, 12)
+  header.write('        0', 148); header.write('ustar\x0000', 257)
+  octal(header.reduce((sum, b) => sum + b, 0), 148, 7)
+  return gzipSync(Buffer.concat([header, Buffer.from(text.padEnd(512, '\0')), Buffer.alloc(1024)]))
+}
+
 const http = new HTTPClient()
 // The service answers 415 to a POST that does not say what its body is, which
-// the client leaves out where there is none.
+// the client leaves out where there is none. For the upload it never has one:
+// the operation takes no body to send, so that the archive is put in here.
 http.addHook('beforeRequest', r => {
+  if (new URL(r.url).pathname.endsWith('/fs/write')) {
+    const headers = new Headers(r.headers)
+    headers.set('content-type', 'application/gzip')
+    return new Request(r, { headers, body: archive('dir/sent', 'sent\n') })
+  }
   if (r.method === 'POST' && !r.headers.get('content-type')) {
     const named = new Request(r)
     named.headers.set('content-type', 'application/json')
@@ -60,6 +78,10 @@ const cmd = (await plain('POST', `/v2/sandboxes/sessions/${sessionId}/cmd`, { co
 await step('listSessionCommands', { sessionId })
 await step('killSessionCommand', { sessionId, cmdId: cmd.id, requestBody: { signal: 9 } })
 await step('getSessionCommand', { sessionId, cmdId: cmd.id, wait: 'true' })
+const written = await step('writeSessionFiles', { sessionId })
+if (JSON.stringify(written) !== '{}') throw new Error(`the upload is answered by ${JSON.stringify(written)}`)
+const sent = await step('readSessionFile', { sessionId, requestBody: { path: 'dir/sent' } })
+if (await new Response(sent).text() !== 'sent\n') throw new Error('the file that was sent has other contents')
 const file = await step('readSessionFile', { sessionId, requestBody: { path: 'dir/file' } })
 if (await new Response(file).text() !== 'text\n') throw new Error('the file has other contents')
 await step('extendSessionTimeout', { sessionId, requestBody: { duration: 60000 } })
