@@ -27,7 +27,7 @@ func (m withEmulator) Run() int {
 }
 
 func (m withEmulator) run() (code int, err error) {
-	srv, err := sandboxtest.NewServer(nil)
+	srv, err := sandboxtest.NewServer(&sandboxtest.Options{Realistic: os.Getenv("SANDBOX_TEST_REALISTIC") == "1"})
 	if err != nil {
 		return 0, err
 	}

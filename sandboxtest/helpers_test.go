@@ -6,6 +6,7 @@ import (
 	"io"
 	"maps"
 	"net/http"
+	"os"
 	"strings"
 	"testing"
 	"time"
@@ -19,7 +20,13 @@ import (
 	"github.com/go-vercel/sandbox/sandboxtest"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) {
+	// The emulator's own tests say themselves how slow it is to be.
+	if err := os.Unsetenv("SANDBOX_TEST_REALISTIC"); err != nil {
+		panic(err)
+	}
+	goleak.VerifyTestMain(m)
+}
 
 // eventually is for what another process has to do first.
 const eventually = 20 * time.Second

@@ -89,7 +89,10 @@ type Options struct {
 	// takes 1 to 2.7 seconds, during which the session is stopping, and a
 	// snapshot 3.7. The answer to the stop of a persistent sandbox comes before
 	// its new snapshot is the current one, and a resume waits for the session
-	// before. It is not to be used with Stopping or Snapshotting.
+	// before. It is not to be used with Stopping or Snapshotting. [New] sets it
+	// where neither of them is set and the environment variable
+	// SANDBOX_TEST_REALISTIC is 1: a whole test suite, run once in that way,
+	// shows what depends on a service that is faster than the real one.
 	Realistic bool
 	// RateLimits counts requests and answers 429 to those above the limits of
 	// the service: 20 creations in three seconds, 20 deletions in one, 1000
@@ -159,7 +162,14 @@ func (s *Server) Format(f fmt.State, verb rune) { redact.String(f, verb, "emulat
 // started, and closes it when the test ends. opts may be nil.
 func New(tb testing.TB, opts *Options) *Server {
 	tb.Helper()
-	s, err := NewServer(opts)
+	var o Options
+	if opts != nil {
+		o = *opts
+	}
+	if os.Getenv("SANDBOX_TEST_REALISTIC") == "1" && o.Stopping == 0 && o.Snapshotting == 0 {
+		o.Realistic = true
+	}
+	s, err := NewServer(&o)
 	if err != nil {
 		tb.Fatalf("sandboxtest: %v", err)
 	}
