@@ -58,7 +58,7 @@ type Server struct {
 	commands map[string]map[string]any
 	sessions map[string]map[string]any
 	resumes  map[string]*Exchange // of sandboxes, by their paths
-	used     []string // rules
+	used     []string             // rules
 	held     []*Entry
 }
 
