@@ -38,8 +38,15 @@ func (silentAPI) RoundTrip(req *http.Request) (*http.Response, error) {
 // allowed is how much later than its context a method may return while the API
 // is silent, as docs/reliability.md has it.
 func allowed(typ, method string) time.Duration {
-	if typ == "FileSystem" && method != "ReadFile" && method != "WriteFile" && method != "Open" || method == "DownloadDir" {
-		return 5 * time.Second // runs a command, which is killed
+	runs := method == "DownloadDir"
+	switch typ {
+	case "FileSystem":
+		runs = method != "ReadFile" && method != "WriteFile" && method != "Open"
+	case "User":
+		runs = runs || method == "ReadFile" || method == "DownloadFile"
+	}
+	if runs {
+		return 5 * time.Second // a command, which is killed
 	}
 	return 0
 }
@@ -47,7 +54,7 @@ func allowed(typ, method string) time.Duration {
 // withoutRequest are methods that take a context for what comes later.
 var withoutRequest = map[string]bool{
 	"Sandbox.CommandContext": true, "Session.CommandContext": true, "FileSystem.IOFS": true, "FileSystem.Create": true,
-	"Command.Stdin": true, "Command.WaitOutput": true,
+	"Command.Stdin": true, "Command.WaitOutput": true, "User.CommandContext": true,
 }
 
 // argument makes an argument that passes the checks before a request.
@@ -117,7 +124,12 @@ func handles(t *testing.T) []any {
 	snapshot := &sandbox.Snapshot{}
 	require.NoError(t, json.Unmarshal([]byte(`{"snapshot":{"id":"snap_1"}}`), snapshot))
 	snapshot.SetClient(c)
-	return []any{c, sb, sb.CurrentSession(), sb.FS(), cmd, snapshot}
+	drive := &sandbox.Drive{}
+	require.NoError(t, json.Unmarshal([]byte(`{"drive":{"name":"drive","id":"drive_1"}}`), drive))
+	drive.SetClient(c)
+	user, err := sb.AsUser("alice")
+	require.NoError(t, err)
+	return []any{c, sb, sb.CurrentSession(), sb.FS(), cmd, snapshot, drive, user}
 }
 
 // TestEveryCallReturns calls every method that takes a context while the API is
@@ -125,7 +137,7 @@ func handles(t *testing.T) []any {
 func TestEveryCallReturns(t *testing.T) {
 	const deadline = 300 * time.Millisecond
 	var names []string
-	for _, h := range []any{&sandbox.Client{}, &sandbox.Sandbox{}, &sandbox.Session{}, &sandbox.FileSystem{}, &sandbox.Command{}, &sandbox.Snapshot{}} {
+	for _, h := range []any{&sandbox.Client{}, &sandbox.Sandbox{}, &sandbox.Session{}, &sandbox.FileSystem{}, &sandbox.Command{}, &sandbox.Snapshot{}, &sandbox.Drive{}, &sandbox.User{}} {
 		typ := reflect.TypeOf(h)
 		for m := range typ.Methods() {
 			name := typ.Elem().Name() + "." + m.Name

@@ -114,7 +114,7 @@ func dialAgain(err error) bool {
 		return false
 	}
 	if e, ok := errors.AsType[*APIError](err); ok {
-		return e.Status == http.StatusBadGateway || e.Status == http.StatusServiceUnavailable || e.Status == http.StatusGatewayTimeout
+		return e.failure().Transient() // nothing runs before the connection stands
 	}
 	return true
 }

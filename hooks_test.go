@@ -1,0 +1,182 @@
+package sandbox_test
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/go-vercel/sandbox"
+	"github.com/go-vercel/sandbox/sandboxtest"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+// TestHookErrorsAreNotTheAPIs: what a hook returns is never taken for what the
+// API says of the sandbox, whatever it wraps.
+func TestHookErrorsAreNotTheAPIs(t *testing.T) {
+	t.Parallel()
+	for name, broken := range map[string]error{
+		"files gone": &sandbox.APIError{Operation: "get sandbox", Status: 410, Code: "snapshot_not_found", SandboxName: "another"},
+		"not found":  &sandbox.APIError{Operation: "get sandbox", Status: 404, Code: "not_found", SandboxName: "another"},
+		"stopped":    &sandbox.APIError{Operation: "run command", Status: 410, Code: "sandbox_stopped", SessionID: "another"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			srv := sandboxtest.New(t, nil)
+			c := clientOf(t, srv, sandbox.ClientOptions{})
+			sb, err := c.Create(t.Context(), &sandbox.CreateOptions{Name: "work"})
+			require.NoError(t, err)
+			fetch(t, sb, "sh", "-c", "echo chapter > thesis")
+			_, err = sb.Stop(t.Context(), nil)
+			require.NoError(t, err)
+			var runs atomic.Int64
+			opts := &sandbox.CreateOptions{Resume: new(true), OnResume: func(context.Context, *sandbox.Sandbox) error {
+				if runs.Add(1) == 1 {
+					return broken
+				}
+				return nil
+			}}
+			_, err = c.GetOrCreate(t.Context(), "work", opts)
+			require.ErrorIs(t, err, broken)
+			assert.Zero(t, count(srv, sandboxtest.DeleteSandbox))
+			// The hook is due: it runs again with the next call.
+			sb, err = c.GetOrCreate(t.Context(), "work", opts)
+			require.NoError(t, err)
+			assert.EqualValues(t, 2, runs.Load())
+			assert.Equal(t, "chapter\n", fetch(t, sb, "cat", "thesis"))
+		})
+	}
+}
+
+// TestOnCreateOnce: OnCreate runs for the caller that created and for no other,
+// however many creates get no answer, having acted or not.
+func TestOnCreateOnce(t *testing.T) {
+	t.Parallel()
+	srv := sandboxtest.New(t, nil)
+	c := clientOf(t, srv, sandbox.ClientOptions{Retry: &sandbox.RetryOptions{Max: -1}})
+	rounds := 12
+	if testing.Short() {
+		rounds = 4
+	}
+	for round := range rounds {
+		fault := sandboxtest.Fault{Operation: sandboxtest.CreateSandbox, Status: 504, Delay: 50 * time.Millisecond, Probability: 0.5}
+		if round%2 == 1 {
+			fault.Status, fault.ActThenStatus = 0, 504
+		}
+		remove := srv.Inject(fault)
+		name := fmt.Sprintf("box%d", round)
+		var runs atomic.Int64
+		var group sync.WaitGroup
+		for range 6 {
+			group.Go(func() {
+				sb, err := c.GetOrCreate(t.Context(), name, &sandbox.CreateOptions{Tags: map[string]string{"a": "b"}, OnCreate: func(context.Context, *sandbox.Sandbox) error {
+					runs.Add(1)
+					return nil
+				}})
+				if err != nil {
+					assert.ErrorIs(t, err, sandbox.ErrOutcomeUnknown)
+					return
+				}
+				assert.Equal(t, map[string]string{"a": "b"}, sb.Info().Tags, "the mark does not show")
+			})
+		}
+		group.Wait()
+		remove()
+		assert.LessOrEqual(t, runs.Load(), int64(1), "round %d", round)
+		if fault.ActThenStatus != 0 {
+			assert.EqualValues(t, 1, runs.Load(), "round %d: the one whose answer was lost knows its own", round)
+		}
+	}
+}
+
+// TestOnCreateFails: a sandbox whose OnCreate failed is taken away, so that the
+// next call begins anew.
+func TestOnCreateFails(t *testing.T) {
+	t.Parallel()
+	srv := sandboxtest.New(t, nil)
+	c := clientOf(t, srv, sandbox.ClientOptions{})
+	var runs atomic.Int64
+	opts := &sandbox.CreateOptions{OnCreate: func(context.Context, *sandbox.Sandbox) error {
+		if runs.Add(1) == 1 {
+			return io.ErrClosedPipe
+		}
+		return nil
+	}}
+	_, err := c.GetOrCreate(t.Context(), "workspace", opts)
+	require.ErrorIs(t, err, io.ErrClosedPipe)
+	_, err = c.Get(t.Context(), "workspace", nil)
+	require.ErrorIs(t, err, sandbox.ErrNotFound)
+	_, err = c.GetOrCreate(t.Context(), "workspace", opts)
+	require.NoError(t, err)
+	assert.EqualValues(t, 2, runs.Load())
+}
+
+// TestHookStartsServers: what OnResume has started with its context lives on when
+// the hook has returned, with its output and KillOnCancel, as with a Cmd.
+func TestHookStartsServers(t *testing.T) {
+	t.Parallel()
+	var out lockedBuffer
+	var server *sandbox.Command
+	var cmd *sandbox.Cmd
+	srv, sb := start(t, &sandbox.CreateOptions{OnResume: func(ctx context.Context, sb *sandbox.Sandbox) error {
+		var err error
+		server, err = sb.StartCommand(ctx, "sh", []string{"-c", "while [ ! -e say ]; do sleep 0.05; done; echo served; sleep 1000"}, &sandbox.CommandOptions{Stdout: &out, KillOnCancel: true})
+		if err != nil {
+			return err
+		}
+		cmd = sb.CommandContext(ctx, "sh", "-c", "while [ ! -e say ]; do sleep 0.05; done; exit 5")
+		return cmd.Start()
+	}})
+	stopElsewhere(t, srv, sb)
+	fetch(t, sb, "touch", "say")
+	assert.Eventually(t, func() bool { return out.String() == "served\n" }, 10*time.Second, 10*time.Millisecond)
+	var exit *sandbox.ExitError
+	require.ErrorAs(t, cmd.Wait(), &exit)
+	assert.Equal(t, 5, exit.ExitCode())
+	require.NoError(t, server.Kill(t.Context(), sandbox.SIGKILL))
+	_, err := server.Wait(t.Context())
+	require.NoError(t, err)
+}
+
+// TestCallsWaitForHook: a call that begins while a hook runs goes on when the
+// hook is done, and one that the new session has refused meanwhile gets the next.
+func TestCallsWaitForHook(t *testing.T) {
+	t.Parallel()
+	inHook, release := make(chan struct{}), make(chan struct{})
+	var runs atomic.Int64
+	srv, sb := start(t, &sandbox.CreateOptions{OnResume: func(ctx context.Context, sb *sandbox.Sandbox) error {
+		if runs.Add(1) > 1 {
+			return nil
+		}
+		close(inHook)
+		<-release
+		_, err := sb.RunCommand(ctx, "touch", []string{"warm"}, nil)
+		return err
+	}})
+	stopElsewhere(t, srv, sb)
+	results := make(chan string, 2)
+	call := func() {
+		done, err := sb.RunCommand(t.Context(), "ls", nil, nil)
+		if !assert.NoError(t, err) {
+			results <- ""
+			return
+		}
+		out, err := done.Stdout(t.Context())
+		assert.NoError(t, err)
+		results <- out
+	}
+	go call()
+	<-inHook
+	before := count(srv, sandboxtest.RunCommand)
+	go call()
+	time.Sleep(50 * time.Millisecond) // for the call to go ahead, if it does
+	assert.Equal(t, before, count(srv, sandboxtest.RunCommand))
+	close(release)
+	assert.Equal(t, "warm\n", <-results)
+	assert.Equal(t, "warm\n", <-results)
+	assert.EqualValues(t, 1, runs.Load())
+}

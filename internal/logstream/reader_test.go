@@ -1,0 +1,359 @@
+package logstream
+
+import (
+	"context"
+	"errors"
+	"io"
+	"math/rand/v2"
+	"net/http"
+	"strings"
+	"syscall"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/go-vercel/sandbox/internal/wire"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+// threeLines are printed at once, and the command ends a second later.
+func threeLines() *service {
+	return &service{begin: time.Now(), ends: time.Second, code: 3, lines: []line{
+		{0, "stdout", "one\n"}, {0, "stderr", "zwei €\n"}, {0, "stdout", "three\n"},
+	}}
+}
+
+// whole checks that all of the command was delivered.
+func (s *service) whole(t *testing.T, r *Reader) {
+	t.Helper()
+	stdout, stderr, err := drain(r)
+	require.NoError(t, err)
+	assert.Equal(t, s.want("stdout"), stdout)
+	assert.Equal(t, s.want("stderr"), stderr)
+	require.NotNil(t, r.End())
+	assert.Equal(t, s.code, *r.End().ExitCode)
+}
+
+// TestEndIsConfirmed: the end of a log is believed when its length was announced
+// behind the command's end, or when a second reading stops at the same place.
+func TestEndIsConfirmed(t *testing.T) {
+	for name, c := range map[string]struct {
+		later          bool // than the command's end
+		length         bool
+		opened, looked int
+	}{
+		"while it runs":             {false, false, 2, 1},
+		"while it runs, and length": {false, true, 2, 1},
+		"behind its end":            {true, false, 3, 1},
+		"behind its end, length":    {true, true, 2, 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s := threeLines()
+				s.length = c.length
+				if c.later {
+					time.Sleep(2 * time.Second)
+				}
+				s.whole(t, Follow(t.Context(), s.reach(t), nil))
+				assert.LessOrEqual(t, s.opened, c.opened)
+				assert.Equal(t, c.looked, s.looked)
+			})
+		})
+	}
+	t.Run("its end is known", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			s := threeLines()
+			s.length = true
+			time.Sleep(2 * time.Second)
+			s.whole(t, Follow(t.Context(), s.reach(t), &wire.Command{ID: "c1", ExitCode: new(3)}))
+			assert.Equal(t, 1, s.opened, "an announced length needs no second reading")
+			assert.Zero(t, s.looked)
+		})
+	})
+}
+
+// TestEveryCut: whatever byte a log breaks off at, and in whatever way, all of
+// it is delivered once.
+func TestEveryCut(t *testing.T) {
+	for _, how := range []error{syscall.ECONNRESET, io.ErrUnexpectedEOF, io.EOF} {
+		for _, runs := range []bool{true, false} {
+			synctest.Test(t, func(t *testing.T) {
+				size := 0
+				for _, l := range threeLines().lines {
+					size += len(l.record())
+				}
+				for at := range size {
+					s := threeLines()
+					if !runs {
+						time.Sleep(2 * time.Second)
+					}
+					s.strikes = append(s.strikes, cut(at, how))
+					s.whole(t, Follow(t.Context(), s.reach(t), nil))
+				}
+			})
+		}
+	}
+}
+
+// TestRandomTrouble plays thousands of commands under cuts, proxies' pages,
+// refusals and looks that fail: what is delivered is whole, or a beginning and
+// an error.
+func TestRandomTrouble(t *testing.T) {
+	rounds := 5000
+	if testing.Short() {
+		rounds = 500
+	}
+	synctest.Test(t, func(t *testing.T) {
+		failed := 0
+		for seed := range uint64(rounds) {
+			rng := rand.New(rand.NewPCG(seed, 21))
+			s := &service{begin: time.Now(), code: rng.IntN(256), length: rng.IntN(2) == 0}
+			for range rng.IntN(12) {
+				s.ends += time.Duration(rng.IntN(2000)) * time.Millisecond
+				s.lines = append(s.lines, line{s.ends, []string{"stdout", "stderr"}[rng.IntN(2)], strings.Repeat("€x\n", rng.IntN(20))})
+			}
+			s.ends += time.Duration(rng.IntN(30_000)) * time.Millisecond
+			trouble := func(stream bool) func(*http.Request, *http.Response) (*http.Response, error) {
+				switch n := rng.IntN(8); {
+				case n < 3 && stream:
+					return cut(rng.IntN(600), []error{syscall.ECONNRESET, io.EOF, io.ErrUnexpectedEOF}[rng.IntN(3)])
+				case n == 3:
+					return instead(func() *http.Response { return page([]int{200, 401, 403, 404, 408, 502, 503}[seed%7]) })
+				case n == 4:
+					return func(*http.Request, *http.Response) (*http.Response, error) { return nil, syscall.ECONNRESET }
+				case n == 5:
+					return cut(rng.IntN(40), io.ErrUnexpectedEOF)
+				}
+				return nil
+			}
+			for range rng.IntN(6) {
+				s.strikes = append(s.strikes, trouble(true))
+			}
+			for range rng.IntN(3) {
+				s.looks = append(s.looks, trouble(false))
+			}
+			if rng.IntN(4) == 0 {
+				time.Sleep(s.ends) // it has ended before anybody looks
+			}
+			stdout, stderr, err := drain(Follow(t.Context(), s.reach(t), nil))
+			if err != nil {
+				failed++
+				require.True(t, strings.HasPrefix(s.want("stdout"), stdout) && strings.HasPrefix(s.want("stderr"), stderr), "seed %d", seed)
+				continue
+			}
+			require.Equal(t, s.want("stdout"), stdout, "seed %d", seed)
+			require.Equal(t, s.want("stderr"), stderr, "seed %d", seed)
+		}
+		assert.Less(t, failed, rounds/20, "three refusals in a row are rare")
+		t.Logf("%d commands, %d gave up, each with a beginning of what was printed", rounds, failed)
+	})
+}
+
+// TestRefusals: three answers of a proxy in a row end a repair, and so does one
+// in the API's own words; fewer, and those that say nothing, do not.
+func TestRefusals(t *testing.T) {
+	broken := cut(30, syscall.ECONNRESET)
+	forbidden := instead(func() *http.Response { return page(403) })
+	for name, c := range map[string]struct {
+		then []func(*http.Request, *http.Response) (*http.Response, error)
+		code string // of the error; empty for none
+	}{
+		"twice a proxy":       {[]func(*http.Request, *http.Response) (*http.Response, error){broken, forbidden, forbidden}, ""},
+		"three times":         {[]func(*http.Request, *http.Response) (*http.Response, error){broken, forbidden, forbidden, forbidden}, CodeLost},
+		"the API, stopped":    {[]func(*http.Request, *http.Response) (*http.Response, error){broken, instead(func() *http.Response { return refused(410, "sandbox_stopped") })}, CodeLost},
+		"the API, not found":  {[]func(*http.Request, *http.Response) (*http.Response, error){broken, instead(func() *http.Response { return refused(404, "not_found") })}, CodeLost},
+		"an overloaded proxy": {append([]func(*http.Request, *http.Response) (*http.Response, error){broken}, repeat(10, instead(func() *http.Response { return page(503) }))...), ""},
+		"for ever":            {append([]func(*http.Request, *http.Response) (*http.Response, error){broken}, repeat(40, instead(func() *http.Response { return page(503) }))...), CodeEndedEarly},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s := threeLines()
+				s.strikes = c.then
+				r := Follow(t.Context(), s.reach(t), nil)
+				if c.code == "" {
+					s.whole(t, r)
+					return
+				}
+				stdout, _, err := drain(r)
+				e, ok := errors.AsType[*Error](err)
+				require.True(t, ok, "%v", err)
+				assert.Equal(t, c.code, e.Code)
+				assert.True(t, strings.HasPrefix(s.want("stdout"), stdout))
+			})
+		})
+	}
+}
+
+func repeat[T any](n int, v T) []T {
+	all := make([]T, n)
+	for i := range all {
+		all[i] = v
+	}
+	return all
+}
+
+// TestNeverRepairs: without attempts the first break is the error, and a first
+// opening that fails is returned as it is.
+func TestNeverRepairs(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := threeLines()
+		s.strikes = append(s.strikes, cut(40, syscall.ECONNRESET))
+		cmd := s.reach(t)
+		cmd.Limits.Attempts = -1
+		_, _, err := drain(Follow(t.Context(), cmd, nil))
+		require.ErrorIs(t, err, syscall.ECONNRESET)
+		s.strikes = append(s.strikes, instead(func() *http.Response { return refused(404, "not_found") }))
+		_, _, err = drain(Follow(t.Context(), s.reach(t), nil))
+		_, wrapped := errors.AsType[*Error](err)
+		assert.Error(t, err)
+		assert.False(t, wrapped, "there was no stream to lose")
+	})
+}
+
+const first = `{"command":{"id":"c1","name":"x","args":[],"cwd":"/","sessionId":"s1","exitCode":null,"startedAt":1}}` + "\n"
+
+// TestStart: the first record of a waited command's stream is the command, and
+// anything else says what it was.
+func TestStart(t *testing.T) {
+	for name, c := range map[string]struct{ stream, code string }{
+		"the command":           {first, ""},
+		"behind something new":  {`{"news":1}` + "\n" + first, ""},
+		"nothing":               {"", CodeEndedEarly},
+		"half of it":            {first[:20], CodeEndedEarly},
+		"output":                {`{"stream":"stdout","data":"x"}` + "\n", CodeInvalidRecord},
+		"a command without ID":  {`{"command":{"name":"x"}}` + "\n", CodeInvalidRecord},
+		"no record":             {"<html>\n", CodeInvalidRecord},
+		"an error":              {`{"stream":"error","data":{"code":"out_of_luck","message":"no"}}` + "\n", "out_of_luck"},
+		"an error of a closing": {`{"stream":"error","data":{"code":"sandbox_stream_closed","message":"no"}}` + "\n", codeClosed},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s := threeLines()
+				cmd := s.reach(t)
+				cmd.ID = ""
+				r := Waited(t.Context(), cmd, io.NopCloser(strings.NewReader(c.stream)))
+				defer r.Close()
+				got, err := r.Start()
+				if c.code == "" {
+					require.NoError(t, err)
+					assert.Equal(t, "c1", got.ID)
+					return
+				}
+				e, ok := errors.AsType[*Error](err)
+				require.True(t, ok, "%v", err)
+				assert.Equal(t, c.code, e.Code)
+			})
+		})
+	}
+}
+
+// TestSilence: a stream that brings nothing is looked after, at most a minute
+// apart, and broken off when its command has ended.
+func TestSilence(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &service{begin: time.Now(), ends: time.Hour, code: 3, lines: []line{{0, "stdout", "one\n"}, {59 * time.Minute, "stdout", "two\n"}}}
+		s.strikes = append(s.strikes, func(req *http.Request, resp *http.Response) (*http.Response, error) {
+			// Behind the first line the edge has forgotten the stream.
+			pr, pw := io.Pipe()
+			go func() {
+				_, _ = io.WriteString(pw, s.lines[0].record())
+				<-req.Context().Done()
+				pw.CloseWithError(req.Context().Err())
+			}()
+			resp.Body.Close()
+			resp.Body = pr
+			return resp, nil
+		})
+		ctx, cancel := context.WithCancel(t.Context())
+		s.whole(t, Follow(ctx, s.reach(t), nil))
+		assert.Less(t, time.Since(s.begin), s.ends+2*time.Minute)
+		assert.Less(t, s.looked, 90)
+		cancel()
+		synctest.Wait()
+	})
+}
+
+// TestContextEnds: a reader and a wait end with their context, and say why.
+func TestContextEnds(t *testing.T) {
+	why := errors.New("enough")
+	for name, call := range map[string]func(context.Context, Command) error{
+		"read": func(ctx context.Context, cmd Command) error { _, _, err := drain(Follow(ctx, cmd, nil)); return err },
+		"wait": func(ctx context.Context, cmd Command) error { _, err := Wait(ctx, cmd); return err },
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s := threeLines()
+				s.ends = time.Hour
+				ctx, cancel := context.WithCancelCause(t.Context())
+				time.AfterFunc(90*time.Second, func() { cancel(why) })
+				begin := time.Now()
+				err := call(ctx, s.reach(t))
+				require.ErrorIs(t, err, why)
+				require.ErrorIs(t, err, context.Canceled)
+				assert.Equal(t, 90*time.Second, time.Since(begin))
+			})
+		})
+	}
+}
+
+// TestWait: a wait outlasts an API that is out of reach or silent for a while,
+// and not one that says that the command is gone.
+func TestWait(t *testing.T) {
+	down := func(*http.Request, *http.Response) (*http.Response, error) { return nil, syscall.ECONNREFUSED }
+	silent := func(req *http.Request, _ *http.Response) (*http.Response, error) {
+		<-req.Context().Done()
+		return nil, req.Context().Err()
+	}
+	for name, c := range map[string]struct {
+		looks []func(*http.Request, *http.Response) (*http.Response, error)
+		fails bool
+	}{
+		"nothing wrong":    {nil, false},
+		"an outage":        {repeat(10, down), false},
+		"pages of a proxy": {repeat(10, instead(func() *http.Response { return page(502) })), false},
+		"silence":          {repeat(1, silent), false},
+		"it is gone":       {repeat(1, instead(func() *http.Response { return refused(410, "sandbox_stopped") })), true},
+		"down for good":    {repeat(1000, down), true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s := threeLines()
+				s.ends, s.looks = 5*time.Minute, c.looks
+				end, err := Wait(t.Context(), s.reach(t))
+				if c.fails {
+					require.Error(t, err)
+					return
+				}
+				require.NoError(t, err)
+				assert.Equal(t, 3, *end.ExitCode)
+			})
+		})
+	}
+}
+
+// TestLookNow: the end of a command that has ended is told, though the service
+// tells it only to those who wait, and one that runs holds nobody up.
+func TestLookNow(t *testing.T) {
+	for name, over := range map[string]bool{"it runs": false, "it has ended": true} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s := threeLines()
+				s.ends = time.Hour
+				if over {
+					time.Sleep(2 * time.Hour)
+				}
+				// Who does not wait is told nothing of an end.
+				s.looks = append(s.looks, instead(func() *http.Response {
+					return reply(200, "application/json", strings.NewReader(strings.Replace(s.command(), `"exitCode":3`, `"exitCode":null`, 1)))
+				}))
+				begin := time.Now()
+				cmd := s.reach(t)
+				got, err := cmd.LookNow(t.Context())
+				require.NoError(t, err)
+				assert.Equal(t, over, got.ExitCode != nil)
+				assert.LessOrEqual(t, time.Since(begin), endGrace)
+			})
+		})
+	}
+}

@@ -1,0 +1,391 @@
+//go:build linux
+
+package sandbox_test
+
+import (
+	"context"
+	"crypto/sha1" // the handshake of RFC 6455 is made of it
+	"encoding/base64"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/coder/websocket"
+	"github.com/go-vercel/sandbox"
+	"github.com/go-vercel/sandbox/auth"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+// These tests are about the connection of a terminal: cut, silent, refused, or
+// with somebody hostile at its other end.
+
+// relay passes connections on to the emulator until they are cut or silenced.
+type relay struct {
+	net.Listener
+	mu     sync.Mutex
+	conns  []net.Conn
+	silent bool
+	group  sync.WaitGroup
+}
+
+func newRelay(t *testing.T, to string) *relay {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	r := &relay{Listener: l}
+	r.group.Go(func() {
+		for {
+			in, err := l.Accept()
+			if err != nil {
+				return
+			}
+			out, err := net.Dial("tcp", to)
+			if err != nil {
+				in.Close()
+				continue
+			}
+			r.mu.Lock()
+			r.conns = append(r.conns, in, out)
+			r.mu.Unlock()
+			r.group.Go(func() { r.pass(in, out) })
+			r.group.Go(func() { r.pass(out, in) })
+		}
+	})
+	t.Cleanup(func() {
+		l.Close()
+		r.cut()
+		r.group.Wait()
+	})
+	return r
+}
+
+func (r *relay) pass(to, from net.Conn) {
+	buf := make([]byte, 4096)
+	for {
+		n, err := from.Read(buf)
+		if err != nil {
+			to.Close()
+			return
+		}
+		r.mu.Lock()
+		silent := r.silent
+		r.mu.Unlock()
+		if !silent {
+			_, _ = to.Write(buf[:n])
+		}
+	}
+}
+
+func (r *relay) cut() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, c := range r.conns {
+		c.Close()
+	}
+}
+
+func (r *relay) silence() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.silent = true
+}
+
+// through returns a sandbox whose terminals are reached through a relay.
+func through(t *testing.T) (*sandbox.Sandbox, *relay) {
+	srv, sb := start(t, nil)
+	host := strings.TrimSuffix(strings.TrimPrefix(srv.URL, "http://"), "/api")
+	r := newRelay(t, host)
+	tr := transport(t)
+	tr.DialContext = func(ctx context.Context, network, _ string) (net.Conn, error) {
+		var d net.Dialer
+		return d.DialContext(ctx, network, r.Addr().String())
+	}
+	sb.SetClient(clientOf(t, srv, sandbox.ClientOptions{HTTPClient: &http.Client{Transport: tr}}))
+	return sb, r
+}
+
+// TestShellLost: a cut connection and one that went dead are errors of Read,
+// Write and Wait, never a success.
+func TestShellLost(t *testing.T) {
+	for name, end := range map[string]func(*relay){"cut": (*relay).cut, "dead": (*relay).silence} {
+		t.Run(name, func(t *testing.T) {
+			sb, r := through(t)
+			o := bash()
+			o.PingInterval = 500 * time.Millisecond
+			x := openScreen(t, sb, o)
+			x.until("ready> ")
+			end(r)
+			ctx, cancel := context.WithTimeout(t.Context(), patience)
+			defer cancel()
+			_, err := x.Wait(ctx)
+			require.ErrorIs(t, err, io.ErrUnexpectedEOF)
+			lost, ok := errors.AsType[*sandbox.ShellError](err)
+			require.True(t, ok)
+			assert.Equal(t, sb.CurrentSession().ID(), lost.SessionID)
+			assert.Equal(t, sb.Name(), lost.SandboxName)
+			require.ErrorIs(t, <-x.over, io.ErrUnexpectedEOF)
+			_, err = x.Shell.Write([]byte("x"))
+			require.ErrorIs(t, err, io.ErrUnexpectedEOF)
+			require.ErrorIs(t, x.Resize(80, 24), io.ErrUnexpectedEOF)
+			t.Log(err)
+		})
+	}
+}
+
+// terminalService is an API whose terminal does what the test wants.
+func terminalService(t *testing.T, terminal http.HandlerFunc) *sandbox.Sandbox {
+	srv, sb := start(t, nil)
+	var back *httptest.Server
+	back = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		switch {
+		case strings.HasSuffix(r.URL.Path, "/interactive"):
+			fmt.Fprintf(w, `{"url":"%s/terminal?region=iad1","token":"tok&en secret"}`, back.URL)
+		case r.URL.Path == "/terminal":
+			assert.Equal(t, "tok&en secret", r.URL.Query().Get("token"))
+			assert.Equal(t, "iad1", r.URL.Query().Get("region"))
+			assert.Empty(t, r.Header.Get("Authorization"))
+			terminal(w, r)
+		default:
+			http.NotFound(w, r)
+		}
+	}))
+	t.Cleanup(back.Close)
+	client, err := sandbox.NewClient(&sandbox.ClientOptions{BaseURL: back.URL, Credentials: credentialsOf(srv), HTTPClient: &http.Client{Transport: transport(t)}})
+	require.NoError(t, err)
+	sb.SetClient(client)
+	return sb
+}
+
+// TestShellRefused: the token of a terminal is in no error, whatever happens to
+// the connection.
+func TestShellRefused(t *testing.T) {
+	t.Parallel()
+	for name, terminal := range map[string]http.HandlerFunc{
+		"status": func(w http.ResponseWriter, r *http.Request) {
+			w.WriteHeader(http.StatusForbidden)
+			fmt.Fprintf(w, `{"error":{"code":"forbidden","message":"bad token %s (%s)"}}`, r.URL.Query().Get("token"), r.URL.RawQuery)
+		},
+		"redirect": func(w http.ResponseWriter, r *http.Request) {
+			http.Redirect(w, r, "http://other.invalid/?"+r.URL.RawQuery, http.StatusFound)
+		},
+		"dropped": func(w http.ResponseWriter, _ *http.Request) { panic(http.ErrAbortHandler) },
+		"no upgrade": func(w http.ResponseWriter, r *http.Request) {
+			w.Header().Set("Connection", r.URL.RawQuery)
+			w.WriteHeader(http.StatusSwitchingProtocols)
+		},
+		"closed": func(w http.ResponseWriter, r *http.Request) {
+			conn, err := websocket.Accept(w, r, nil)
+			if assert.NoError(t, err) {
+				_, _, _ = conn.Read(r.Context())
+				conn.Close(websocket.StatusPolicyViolation, "not for you")
+			}
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			sb := terminalService(t, terminal)
+			sh, err := sb.Shell(t.Context(), nil)
+			if name == "closed" {
+				require.NoError(t, err)
+				_, err = sh.Wait(t.Context())
+				lost, ok := errors.AsType[*sandbox.ShellError](err)
+				require.True(t, ok)
+				assert.Equal(t, 1008, lost.Code)
+				assert.Equal(t, "not for you", lost.Reason)
+				require.NoError(t, sh.Close())
+			}
+			require.Error(t, err)
+			t.Log(err)
+			for e := err; e != nil; e = errors.Unwrap(e) {
+				for _, text := range []string{fmt.Sprintf("%v", e), fmt.Sprintf("%+v", e), fmt.Sprintf("%#v", e)} {
+					assert.NotContains(t, text, "secret")
+				}
+			}
+			assert.NotContains(t, fmt.Sprintf("%v %+v %#v", sh, sh, sh), "secret")
+		})
+	}
+}
+
+// TestShellServiceStarts: a service that does not listen yet is asked again,
+// and a program is started once.
+func TestShellServiceStarts(t *testing.T) {
+	var mu sync.Mutex
+	asked, begun := 0, 0
+	sb := terminalService(t, func(w http.ResponseWriter, r *http.Request) {
+		mu.Lock()
+		asked++
+		n := asked
+		mu.Unlock()
+		switch n {
+		case 1:
+			panic(http.ErrAbortHandler)
+		case 2:
+			w.WriteHeader(http.StatusBadGateway)
+			return
+		case 3:
+			w.WriteHeader(http.StatusTooManyRequests)
+			return
+		}
+		conn, err := websocket.Accept(w, r, nil)
+		if !assert.NoError(t, err) {
+			return
+		}
+		_, data, err := conn.Read(r.Context())
+		if assert.NoError(t, err) {
+			mu.Lock()
+			begun++
+			mu.Unlock()
+			assert.JSONEq(t, `{"type":"start","command":"","args":["--login"],"env":["TERM=xterm-256color"],"cwd":"/vercel","cols":80,"rows":24}`, string(data))
+		}
+		for _, text := range []string{`no message`, `{"type":"news"}`, `{"type":"exit","code":12}`} {
+			assert.NoError(t, conn.Write(r.Context(), websocket.MessageText, []byte(text)))
+		}
+		conn.Close(websocket.StatusNormalClosure, "")
+	})
+	x := openScreen(t, sb, nil)
+	assert.Equal(t, 12, x.exit())
+	assert.Equal(t, "no message", x.text.String())
+	assert.Equal(t, 4, asked)
+	assert.Equal(t, 1, begun)
+}
+
+// TestShellHostile: an exit without a code, a message without end and a close
+// that looks clean are no success.
+func TestShellHostile(t *testing.T) {
+	for name, send := range map[string]func(context.Context, *websocket.Conn){
+		"no code": func(ctx context.Context, c *websocket.Conn) {
+			_ = c.Write(ctx, websocket.MessageText, []byte(`{"type":"exit"}`))
+		},
+		"too large": func(ctx context.Context, c *websocket.Conn) {
+			_ = c.Write(ctx, websocket.MessageText, make([]byte, 2<<20))
+		},
+		"clean close": func(_ context.Context, c *websocket.Conn) { c.Close(websocket.StatusNormalClosure, "") },
+	} {
+		t.Run(name, func(t *testing.T) {
+			sb := terminalService(t, func(w http.ResponseWriter, r *http.Request) {
+				conn, err := websocket.Accept(w, r, nil)
+				if !assert.NoError(t, err) {
+					return
+				}
+				defer conn.CloseNow()
+				_, _, _ = conn.Read(r.Context())
+				send(r.Context(), conn)
+				_, _, _ = conn.Read(r.Context())
+			})
+			x := openScreen(t, sb, nil)
+			_, err := x.Wait(t.Context())
+			require.ErrorIs(t, err, io.ErrUnexpectedEOF)
+			_, ok := errors.AsType[*sandbox.ShellError](err)
+			assert.True(t, ok)
+			t.Log(err)
+		})
+	}
+}
+
+// pipes is a listener whose connections never leave the process, so that time
+// can be the bubble's.
+type pipes struct {
+	net.Listener
+	conns chan net.Conn
+	over  chan struct{}
+	once  sync.Once
+}
+
+func (p *pipes) Accept() (net.Conn, error) {
+	select {
+	case c := <-p.conns:
+		return c, nil
+	case <-p.over:
+		return nil, net.ErrClosed
+	}
+}
+
+func (p *pipes) Close() error { p.once.Do(func() { close(p.over) }); return nil }
+
+func (p *pipes) Addr() net.Addr { return &net.UnixAddr{Net: "unix", Name: "pipe"} }
+
+func (p *pipes) dial(ctx context.Context, _, _ string) (net.Conn, error) {
+	here, there := net.Pipe()
+	select {
+	case p.conns <- there:
+		return here, nil
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+}
+
+// speechless is a terminal service that completes the handshake, takes the start
+// of the program and says nothing ever. Unless it reads, it takes no more either.
+func speechless(t *testing.T, w http.ResponseWriter, r *http.Request, reads bool, over <-chan struct{}) {
+	sum := sha1.Sum([]byte(r.Header.Get("Sec-WebSocket-Key") + "258EAFA5-E914-47DA-95CA-C5AB0DC85B11"))
+	conn, buf, err := http.NewResponseController(w).Hijack()
+	if !assert.NoError(t, err) {
+		return
+	}
+	defer conn.Close()
+	_, err = fmt.Fprintf(conn, "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Accept: %s\r\n\r\n", base64.StdEncoding.EncodeToString(sum[:]))
+	assert.NoError(t, err)
+	// The frame of the start is longer than 125 bytes and shorter than 64 KiB.
+	head := make([]byte, 4)
+	_, err = io.ReadFull(buf, head)
+	assert.NoError(t, err)
+	assert.EqualValues(t, 126, head[1]&0x7f)
+	_, err = io.CopyN(io.Discard, buf, 4+int64(head[2])<<8+int64(head[3])) // with its mask
+	assert.NoError(t, err)
+	if reads {
+		_, _ = io.Copy(io.Discard, buf) // until the other side has closed
+		return
+	}
+	<-over
+}
+
+// TestShellCloseIsBounded: Close waits a second at the most for an other end
+// that has gone silent, whether it takes the farewell or not, and leaves nothing.
+func TestShellCloseIsBounded(t *testing.T) {
+	for name, reads := range map[string]bool{"it reads": true, "it does not": false} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				l := &pipes{conns: make(chan net.Conn), over: make(chan struct{})}
+				service := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+					switch {
+					case strings.HasSuffix(r.URL.Path, "/interactive"):
+						_, _ = io.WriteString(w, `{"url":"http://terminal.test/terminal","token":"tok"}`)
+					case r.URL.Path == "/terminal":
+						speechless(t, w, r, reads, l.over)
+					default:
+						_, _ = io.WriteString(w, runningBox)
+					}
+				})}
+				var group sync.WaitGroup
+				group.Go(func() { _ = service.Serve(l) })
+				tr := &http.Transport{DialContext: l.dial}
+				client, err := sandbox.NewClient(&sandbox.ClientOptions{
+					BaseURL: "http://localhost", HTTPClient: &http.Client{Transport: tr},
+					Credentials: auth.Static(auth.Credentials{Token: "tok", TeamID: "team", ProjectID: "prj"}),
+				})
+				require.NoError(t, err)
+				sb, err := client.Get(t.Context(), "box", &sandbox.GetOptions{Resume: new(false)})
+				require.NoError(t, err)
+				sh, err := sb.Shell(t.Context(), &sandbox.ShellOptions{Env: sandbox.Env{"LONG": strings.Repeat("x", 200)}})
+				require.NoError(t, err)
+				begin := time.Now()
+				require.NoError(t, sh.Close())
+				assert.LessOrEqual(t, time.Since(begin), time.Second)
+				require.NoError(t, sh.Close(), "again")
+				_, err = sh.Wait(t.Context())
+				require.ErrorIs(t, err, io.ErrClosedPipe)
+				require.NoError(t, l.Close())
+				tr.CloseIdleConnections()
+				_ = service.Close() // the listener is closed already
+				group.Wait()
+			})
+		})
+	}
+}

@@ -1,0 +1,186 @@
+package sandbox_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/go-vercel/sandbox"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+// TestCleanCuts: a log that ends without an error, between two records or within
+// one, is not taken for whole, whether the command has ended or runs, and
+// whatever the look at it is answered.
+func TestCleanCuts(t *testing.T) {
+	t.Parallel()
+	answers := map[string]func() (*http.Response, error){
+		"401": func() (*http.Response, error) { return replyJSON(401, ""), nil },
+		"403": func() (*http.Response, error) { return reply(403, "text/html", strings.NewReader("<html>")), nil },
+		"404": func() (*http.Response, error) { return replyJSON(404, ""), nil },
+		"408": func() (*http.Response, error) { return replyJSON(408, ""), nil },
+		"502": func() (*http.Response, error) { return replyJSON(502, "bad gateway"), nil },
+		"broken off": func() (*http.Response, error) {
+			return reply(200, "application/json", io.MultiReader(strings.NewReader(`{"command":`), broken{})), nil
+		},
+		"another page": func() (*http.Response, error) { return reply(200, "text/html", strings.NewReader("<html>")), nil },
+		"as it is":     nil,
+	}
+	for name, answer := range answers {
+		for how, tail := range map[string]string{"ended": "", "runs": "; sleep 0.3; echo last"} {
+			t.Run(name+", "+how, func(t *testing.T) {
+				t.Parallel()
+				_, gate, sb, _ := behind(t, sandbox.ClientOptions{Retry: &sandbox.RetryOptions{Max: -1}, Reattach: &sandbox.ReattachOptions{Wait: time.Millisecond}}, nil)
+				var cut, odd atomic.Bool
+				gate.set(func(req *http.Request, next http.RoundTripper) (*http.Response, error) {
+					if isLook(req) && answer != nil && cut.Load() && odd.CompareAndSwap(false, true) {
+						return answer()
+					}
+					resp, err := next.RoundTrip(req)
+					if err == nil && isLogs(req) && cut.CompareAndSwap(false, true) {
+						resp.Body, resp.ContentLength = cleanCut(resp.Body, 5000), -1
+					}
+					return resp, err
+				})
+				want := manyLinesText()
+				if tail != "" {
+					want += "last\n"
+				}
+				var out bytes.Buffer
+				cmd, err := sb.StartCommand(t.Context(), "sh", []string{"-c", manyLines + tail + "; exit 9"}, &sandbox.CommandOptions{Stdout: &out})
+				require.NoError(t, err)
+				require.NoError(t, cmd.WaitOutput(t.Context()))
+				assert.Equal(t, want, out.String())
+				assert.True(t, cut.Load())
+				if answer == nil {
+					cut.Store(false)
+					text, err := cmd.Stdout(t.Context())
+					require.NoError(t, err)
+					assert.Equal(t, want, text)
+					cut.Store(false)
+					cmdOut, err := sb.CommandContext(t.Context(), "sh", "-c", manyLines+tail).Output()
+					require.NoError(t, err)
+					assert.Equal(t, want, string(cmdOut))
+				}
+			})
+		}
+	}
+}
+
+// TestOddAnswersCostAnAttempt: while a stream is repaired, a log that is answered
+// oddly once is asked for again; so is one that is opened for the first time.
+func TestOddAnswersCostAnAttempt(t *testing.T) {
+	t.Parallel()
+	for _, status := range []int{200, 403, 408, 425, 502} {
+		t.Run(fmt.Sprint(status), func(t *testing.T) {
+			t.Parallel()
+			_, gate, sb, _ := behind(t, sandbox.ClientOptions{Retry: &sandbox.RetryOptions{Max: -1}, Reattach: &sandbox.ReattachOptions{Wait: time.Millisecond}}, nil)
+			var cut, odd atomic.Bool
+			gate.set(func(req *http.Request, next http.RoundTripper) (*http.Response, error) {
+				if isLogs(req) && odd.CompareAndSwap(false, true) {
+					return reply(status, "text/html", strings.NewReader("<html>gateway</html>")), nil
+				}
+				resp, err := next.RoundTrip(req)
+				if err == nil && isRun(req) && cut.CompareAndSwap(false, true) {
+					resp.Body, resp.ContentLength = cleanCut(resp.Body, 2000), -1
+				}
+				return resp, err
+			})
+			var out bytes.Buffer
+			_, err := sb.RunCommand(t.Context(), "sh", []string{"-c", manyLines}, &sandbox.CommandOptions{Stdout: &out})
+			require.NoError(t, err)
+			assert.Equal(t, manyLinesText(), out.String())
+			odd.Store(false)
+			text, err := sb.CommandContext(t.Context(), "sh", "-c", manyLines).Output()
+			require.NoError(t, err)
+			assert.Equal(t, manyLinesText(), string(text))
+		})
+	}
+}
+
+// TestWaitThroughOutage: waiting for a command outlasts an outage that the retries
+// of a request do not.
+func TestWaitThroughOutage(t *testing.T) {
+	t.Parallel()
+	_, gate, sb, _ := behind(t, sandbox.ClientOptions{Retry: &sandbox.RetryOptions{Max: -1}, Reattach: &sandbox.ReattachOptions{Wait: time.Millisecond}}, nil)
+	cmd, err := sb.StartCommand(t.Context(), "sh", []string{"-c", "exit 4"}, nil)
+	require.NoError(t, err)
+	var refused atomic.Int64
+	gate.set(func(req *http.Request, next http.RoundTripper) (*http.Response, error) {
+		if refused.Add(1) < 4 {
+			return nil, errReset
+		}
+		return next.RoundTrip(req)
+	})
+	done, err := cmd.Wait(t.Context())
+	require.NoError(t, err)
+	assert.Equal(t, 4, done.ExitCode)
+	assert.EqualValues(t, 4, refused.Load())
+}
+
+// refusingWriter takes nothing.
+type refusingWriter struct{}
+
+func (refusingWriter) Write([]byte) (int, error) { return 0, io.ErrClosedPipe }
+
+// TestFailedWriterNamesTheCommand: the error says which command it was, and KillOnCancel kills it.
+func TestFailedWriterNamesTheCommand(t *testing.T) {
+	t.Parallel()
+	_, sb := start(t, nil)
+	_, err := sb.RunCommand(t.Context(), "sh", []string{"-c", "echo; sleep 1000"}, &sandbox.CommandOptions{Stdout: refusingWriter{}, KillOnCancel: true})
+	e, ok := errors.AsType[*sandbox.StreamError](err)
+	require.True(t, ok, "%v", err)
+	require.ErrorIs(t, err, io.ErrClosedPipe)
+	cmd, err := sb.GetCommand(t.Context(), e.CommandID)
+	require.NoError(t, err)
+	done, err := cmd.Wait(t.Context())
+	require.NoError(t, err)
+	assert.Equal(t, 137, done.ExitCode)
+}
+
+// TestCopyingEndsWithItsContext: that the writers have not got all of the output
+// is told by WaitOutput and by Wait.
+func TestCopyingEndsWithItsContext(t *testing.T) {
+	t.Parallel()
+	_, sb := start(t, nil)
+	ctx, cancel := context.WithCancelCause(t.Context())
+	why := errors.New("the helper has returned")
+	var out lockedBuffer
+	cmd, err := sb.StartCommand(ctx, "sh", []string{"-c", "echo one; while [ ! -e go ]; do sleep 0.05; done; echo two"}, &sandbox.CommandOptions{Stdout: &out})
+	require.NoError(t, err)
+	require.Eventually(t, func() bool { return out.String() != "" }, 10*time.Second, 10*time.Millisecond)
+	cancel(why)
+	err = cmd.WaitOutput(t.Context())
+	require.ErrorIs(t, err, why)
+	require.ErrorIs(t, err, context.Canceled)
+	fetch(t, sb, "touch", "go")
+	done, err := cmd.Wait(t.Context())
+	require.ErrorIs(t, err, why)
+	assert.Zero(t, done.ExitCode)
+	assert.Equal(t, "one\n", out.String())
+}
+
+// TestChunksDoNotOverlap: what is appended to a chunk does not change the next.
+func TestChunksDoNotOverlap(t *testing.T) {
+	t.Parallel()
+	_, sb := start(t, nil)
+	cmd, err := sb.StartCommand(t.Context(), "sh", []string{"-c", manyLines}, nil)
+	require.NoError(t, err)
+	_, err = cmd.Wait(t.Context())
+	require.NoError(t, err)
+	var out strings.Builder
+	for chunk, err := range cmd.LogChunks(t.Context()) {
+		require.NoError(t, err)
+		out.Write(chunk.Data)
+		_ = append(chunk.Data, strings.Repeat("garbage", 1000)...)
+	}
+	assert.Equal(t, manyLinesText(), out.String())
+}
