@@ -55,12 +55,12 @@ func (w *Worker) follow(ctx context.Context, in followInput) (Result, error) {
 			return Result{}, classify(err)
 		}
 		if err == nil {
-			winner, err := find(ctx, vm, in.Command.Key)
+			won, err := winner(ctx, vm, in.Command.Key)
 			if err != nil && !gone(err) {
 				return Result{}, classify(err)
 			}
-			if winner != nil && winner.ID() != cmd.ID() {
-				if res, err = w.read(ctx, winner, in.Command.Output); err != nil {
+			if won != nil && won.ID() != cmd.ID() {
+				if res, err = w.read(ctx, won, in.Command.Output); err != nil {
 					return Result{}, classify(err)
 				}
 			}

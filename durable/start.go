@@ -2,11 +2,15 @@ package durable
 
 import (
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"net/http"
 	"regexp"
 	"slices"
+	"strings"
 	"time"
 
 	"go.temporal.io/sdk/activity"
@@ -35,19 +39,40 @@ type started struct {
 // guard lets one start of a key win in a machine: directories are made by one
 // alone. It ends with taken for all others, and becomes the command for the
 // winner. What it is given is the key within the machine, since the directories
-// are in snapshots too.
+// are in snapshots too. Any user of the sandbox may run commands, so that the
+// folder above is everybody's; a directory that can't be made for another reason,
+// a full disk for example, is an error of the command.
+//
+// The guard is there whether or not the service gives commands the IDs that are
+// asked for: what it does with one that is taken was never observed.
 const (
-	guard = `mkdir -p "/tmp/.durable/${0%/*}" && mkdir "/tmp/.durable/$0" 2>/dev/null || exit 125; exec "$@"`
+	guard = `d="/tmp/.durable/$0"; (umask 0; mkdir -p "${d%/*}" 2>/dev/null); ` +
+		`mkdir "$d" 2>/dev/null || { [ ! -d "$d" ] || exit 125; mkdir "$d" || exit 126; }; exec "$@"`
 	taken = 125
 )
 
+// guards are those of all versions: a start may have been sent by a worker that
+// is older. They share their directories.
+var guards = []string{
+	guard,
+	`mkdir -p "/tmp/.durable/${0%/*}" && mkdir "/tmp/.durable/$0" 2>/dev/null || exit 125; exec "$@"`,
+}
+
 func within(vm, key string) string { return vm + "/" + key }
+
+// commandID is the ID that the service is asked to give the command of a key: of
+// the form that is known to be taken, and the same for each attempt.
+func commandID(vm, key string) string {
+	sum := sha256.Sum256([]byte(within(vm, key)))
+	return "d" + hex.EncodeToString(sum[:16])
+}
 
 var validKey = regexp.MustCompile(`^[A-Za-z0-9_.-]{1,128}$`)
 
 // start starts the command of a key at most once. An attempt after the first
-// looks for it before it sends anything, and should an earlier request arrive
-// after that, the guard lets one of the two win.
+// looks for it before it sends anything. Should an earlier request arrive after
+// that, one of the two wins: the service refuses the second with the same ID, or
+// the guard ends it.
 func (w *Worker) start(ctx context.Context, in startInput) (started, error) {
 	ctx, stop := alive(ctx)
 	defer stop()
@@ -85,7 +110,22 @@ func (w *Worker) start(ctx context.Context, in startInput) (started, error) {
 			return started{}, classify(err)
 		}
 	}
-	cmd, err := vm.StartCommand(ctx, "sh", append([]string{"-c", guard, within(in.VM, key), in.Name}, in.Args...), opts)
+	args := append([]string{"-c", guard, within(in.VM, key), in.Name}, in.Args...)
+	if !w.idsRefused.Load() {
+		opts.ID = commandID(in.VM, key)
+	}
+	cmd, err := vm.StartCommand(ctx, "sh", args, opts)
+	if opts.ID != "" && refusedID(err) {
+		w.idsRefused.Store(true)
+		opts.ID = ""
+		cmd, err = vm.StartCommand(ctx, "sh", args, opts)
+	}
+	if opts.ID != "" && takenID(err) {
+		// An earlier request of this start was quicker: that is the command.
+		if earlier, lookErr := vm.GetCommand(ctx, opts.ID); lookErr == nil {
+			cmd, err = earlier, nil
+		}
+	}
 	switch {
 	case err == nil:
 		return handle(cmd)
@@ -98,21 +138,44 @@ func (w *Worker) start(ctx context.Context, in startInput) (started, error) {
 	return started{}, classify(err)
 }
 
+// refusedID reports whether the service knows no IDs of the caller's. The
+// request did not act.
+func refusedID(err error) bool {
+	api, ok := errors.AsType[*sandbox.APIError](err)
+	return ok && api.Status == http.StatusBadRequest && strings.Contains(api.Message, "cmdId")
+}
+
+// takenID reports whether a command with the ID was there already.
+func takenID(err error) bool {
+	api, ok := errors.AsType[*sandbox.APIError](err)
+	return ok && api.Status == http.StatusConflict
+}
+
 func handle(cmd *sandbox.Command) (started, error) {
 	data, err := json.Marshal(cmd)
 	return started{ID: cmd.ID(), Handle: data}, err
 }
 
-// find looks for the command of a key in a session: the one start that won, or
-// may still win.
+// find looks for the command of a key in a session: by its ID, and among all
+// commands where the service, or the worker that sent it, did not use that.
 func find(ctx context.Context, vm *sandbox.Session, key string) (*sandbox.Command, error) {
+	cmd, err := vm.GetCommand(ctx, commandID(vm.ID(), key))
+	if errors.Is(err, sandbox.ErrNotFound) {
+		return winner(ctx, vm, key)
+	}
+	return cmd, err
+}
+
+// winner looks among all commands of a session for those with the guard of a key,
+// and returns the one that won, or may still win.
+func winner(ctx context.Context, vm *sandbox.Session, key string) (*sandbox.Command, error) {
 	cmds, err := vm.ListCommands(ctx)
 	if err != nil {
 		return nil, err
 	}
 	cmds = slices.DeleteFunc(cmds, func(c *sandbox.Command) bool {
 		args := c.Args()
-		return len(args) < 4 || !slices.Equal(args[:3], []string{"-c", guard, within(vm.ID(), key)})
+		return len(args) < 4 || args[0] != "-c" || !slices.Contains(guards, args[1]) || args[2] != within(vm.ID(), key)
 	})
 	switch len(cmds) {
 	case 0:

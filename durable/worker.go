@@ -3,6 +3,7 @@ package durable
 import (
 	"context"
 	"errors"
+	"sync/atomic"
 	"time"
 
 	"go.temporal.io/sdk/activity"
@@ -28,6 +29,9 @@ type Worker struct {
 	Fleet string
 	// Now is the time by which leases are renewed. Nil means time.Now.
 	Now func() time.Time
+
+	// idsRefused: the service knows no IDs of the caller's for commands.
+	idsRefused atomic.Bool
 }
 
 func (w *Worker) fleet() string {
