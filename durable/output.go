@@ -12,18 +12,22 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"time"
 )
 
 // OutputStore keeps the output of commands that have ended, an object each, for
 // whoever reads it afterwards. Keys are slash-separated, and valid by
-// [fs.ValidPath]. Implementations are safe for concurrent use.
+// [fs.ValidPath]; others are refused. Implementations are safe for concurrent
+// use; durabletest.TestStore tests them. There are some for S3 and for SQL
+// databases in examples/stores.
 type OutputStore interface {
 	// Create begins to write the object of a key. It appears whole when the
 	// writer is committed, in place of one that was there, and not at all
 	// otherwise. The caller closes the writer in either case.
 	Create(ctx context.Context, key string) (OutputWriter, error)
 	// Open reads an object; the error matches [fs.ErrNotExist] when there is
-	// none. The caller closes it.
+	// none. One that is replaced or removed meanwhile is read to its end, or
+	// reading it fails: two are never mixed. The caller closes it.
 	Open(ctx context.Context, key string) (io.ReadCloser, error)
 	// Remove removes the objects below a prefix that ends at a slash. None is no
 	// error.
@@ -60,12 +64,20 @@ func (d dir) Create(_ context.Context, key string) (OutputWriter, error) {
 	if err := os.MkdirAll(filepath.Dir(name), 0o700); err != nil {
 		return nil, err
 	}
-	f, err := os.CreateTemp(filepath.Dir(name), ".new-*")
+	f, err := os.CreateTemp(filepath.Dir(name), unfinished(name)+"*")
 	if err != nil {
 		return nil, err
 	}
 	return &fileWriter{f, name}, nil
 }
+
+// unfinished is how the names of files begin that become name when they are
+// committed.
+func unfinished(name string) string { return ".new-" + filepath.Base(name) + "-" }
+
+// leftAfter is after how long without a write an unfinished file belongs to a
+// process that was killed.
+const leftAfter = time.Hour
 
 type fileWriter struct {
 	*os.File
@@ -76,7 +88,28 @@ func (w *fileWriter) Commit() error {
 	if err := w.Sync(); err != nil {
 		return err
 	}
-	return os.Rename(w.File.Name(), w.name)
+	if err := os.Rename(w.File.Name(), w.name); err != nil {
+		return err
+	}
+	w.clean()
+	return nil
+}
+
+// clean removes what attempts have left that were killed.
+func (w *fileWriter) clean() {
+	folder := filepath.Dir(w.name)
+	entries, err := os.ReadDir(folder)
+	if err != nil {
+		return // it costs room, no more
+	}
+	for _, e := range entries {
+		if !strings.HasPrefix(e.Name(), unfinished(w.name)) {
+			continue
+		}
+		if info, err := e.Info(); err == nil && time.Since(info.ModTime()) > leftAfter {
+			_ = os.Remove(filepath.Join(folder, e.Name()))
+		}
+	}
 }
 
 func (w *fileWriter) Close() error {
