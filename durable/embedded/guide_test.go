@@ -5,23 +5,14 @@ import (
 	"bytes"
 	"encoding/json"
 	"net/http"
-	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
-	"go.temporal.io/api/enums/v1"
-	"go.temporal.io/api/history/v1"
-	"go.temporal.io/sdk/client"
-	"go.temporal.io/sdk/worker"
-	"go.temporal.io/sdk/workflow"
-	"google.golang.org/protobuf/encoding/protojson"
 
 	"github.com/go-vercel/sandbox/durable/embedded"
-	"github.com/go-vercel/sandbox/durable/session"
 )
 
 // guideClient is a client by the protocol of the platform's guide to durable
@@ -136,25 +127,4 @@ func TestGuideClient(t *testing.T) {
 	third := &guideClient{t: t, base: base}
 	assert.False(t, third.open("run-of-another-life"))
 	assert.NotEqual(t, "run-of-another-life", third.runID)
-
-	// What this version wrote is what it reads.
-	temporal, err := srv.Dial(t.Context(), client.Options{Logger: quiet})
-	require.NoError(t, err)
-	defer temporal.Close()
-	h := new(history.History)
-	for it := temporal.GetWorkflowHistory(t.Context(), c.runID, "", false, enums.HISTORY_EVENT_FILTER_TYPE_ALL_EVENT); it.HasNext(); {
-		e, err := it.Next()
-		require.NoError(t, err)
-		h.Events = append(h.Events, e)
-	}
-	r := worker.NewWorkflowReplayer()
-	r.RegisterWorkflowWithOptions(session.Workflow, workflow.RegisterOptions{Name: "sandbox.Session"})
-	require.NoError(t, r.ReplayWorkflowHistory(nil, h))
-	// With SANDBOX_RECORD_HISTORY it becomes a file of package session's tests.
-	if file := os.Getenv("SANDBOX_RECORD_HISTORY"); file != "" {
-		data, err := protojson.MarshalOptions{Multiline: true, Indent: " "}.Marshal(h)
-		require.NoError(t, err)
-		require.NoError(t, os.MkdirAll(filepath.Dir(file), 0o755))
-		require.NoError(t, os.WriteFile(file, data, 0o644))
-	}
 }

@@ -1,10 +1,14 @@
 package session
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
+	"net/http"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -16,6 +20,7 @@ import (
 	"go.temporal.io/sdk/workflow"
 
 	"github.com/go-vercel/sandbox"
+	"github.com/go-vercel/sandbox/auth"
 	"github.com/go-vercel/sandbox/durable"
 	"github.com/go-vercel/sandbox/durable/durabletest"
 	"github.com/go-vercel/sandbox/sandboxtest"
@@ -84,6 +89,61 @@ func (p *play) output(id string) string {
 	return b.String()
 }
 
+// whenRead returns a channel that is closed when the worker has read a text of a
+// command's output, and asks for more.
+func (p *play) whenRead(text string) <-chan struct{} {
+	w := &watchedLogs{text: text, read: make(chan struct{})}
+	c, err := sandbox.NewClient(&sandbox.ClientOptions{
+		BaseURL: p.Server.URL, Credentials: auth.Static(p.Server.Credentials()), HTTPClient: &http.Client{Transport: w},
+	})
+	require.NoError(p.t, err)
+	p.Worker.Client = c
+	return w.read
+}
+
+type watchedLogs struct {
+	text string
+	once sync.Once
+	read chan struct{}
+}
+
+func (w *watchedLogs) RoundTrip(req *http.Request) (*http.Response, error) {
+	resp, err := http.DefaultTransport.RoundTrip(req)
+	if err == nil && strings.HasSuffix(req.URL.Path, "/logs") {
+		resp.Body = &watchedBody{ReadCloser: resp.Body, w: w}
+	}
+	return resp, err
+}
+
+type watchedBody struct {
+	io.ReadCloser
+	w    *watchedLogs
+	seen []byte
+}
+
+func (b *watchedBody) Read(p []byte) (int, error) {
+	if strings.Contains(string(b.seen), b.w.text) {
+		b.w.once.Do(func() { close(b.w.read) })
+	}
+	n, err := b.ReadCloser.Read(p)
+	b.seen = append(b.seen, p[:n]...)
+	return n, err
+}
+
+// on calls f once c is closed, unless the test ends before.
+func (p *play) on(c <-chan struct{}, f func()) {
+	done := make(chan struct{})
+	p.t.Cleanup(func() { <-done })
+	go func() {
+		defer close(done)
+		select {
+		case <-c:
+			f()
+		case <-p.t.Context().Done():
+		}
+	}()
+}
+
 // story is events as words.
 func story(events []Event) []string {
 	var words []string
@@ -104,45 +164,80 @@ func story(events []Event) []string {
 	return words
 }
 
-// TestWeek: a session's week: it hibernates, wakes, moves to a new machine before
-// the cap, and its files and output are there all the time.
+// TestWeek: a session's week, and some more of it: it hibernates and wakes each
+// day, moves to new machines before the cap, loses one, continues as new, and is
+// taken over by a new version of its code. Its files and outputs are there all the
+// time, and its events without a gap.
 func TestWeek(t *testing.T) {
+	const day, hour = 24 * time.Hour, time.Hour
+	policy := Policy{IdleAfter: 30 * time.Minute, MaxLifetime: 5 * time.Hour, HistoryLimit: 50}
 	p := newPlay(t, nil)
 	began := time.Now()
 	p.send(time.Minute, "a", "echo kept > f; echo one")
-	for day := range 7 { // each day one command, after a night's rest
-		p.send(time.Duration(day)*24*time.Hour+5*time.Hour, fmt.Sprint("day", day), "cat f; echo more >> f; wc -l < f")
+	for i := range time.Duration(4) { // each day one command, after a night's rest
+		p.send(i*day+5*hour, fmt.Sprint("day", i), "cat f; echo more >> f; wc -l < f")
 	}
-	for i := range 13 { // a long day of work: beyond the cap, without a pause
-		p.send(8*24*time.Hour+time.Duration(i)*25*time.Minute, fmt.Sprint("busy", i), "cat f | head -1")
+	p.longDay(4*day, "serve")
+	// A machine dies, with what was written since the last snapshot.
+	p.send(5*day, "dies", "echo unsaved >> f; echo begun; sleep 1000")
+	p.on(p.whenRead("begun"), func() { p.Server.Crash("durable-ses-1") })
+	p.send(5*day+hour, "after", "wc -l < f")
+	p.At(5*day+2*hour, func() { p.SetCurrentHistoryLength(100) })
+	p.send(6*day, "roll", "true")
+	p.ExecuteWorkflow(Workflow, input{Policy: policy})
+
+	again, carried := p.continued()
+	for i := range time.Duration(3) {
+		again.send(i*day+5*hour, fmt.Sprint("later", i), "cat f; echo more >> f; wc -l < f")
 	}
-	p.send(8*24*time.Hour, "a", "echo never") // its key is known
-	p.At(9*24*time.Hour, func() { p.SignalWorkflow(signalDestroy, DestroyOptions{}) })
-	events := p.run(Policy{IdleAfter: 30 * time.Minute, MaxLifetime: 5 * time.Hour})
-	require.NoError(t, p.GetWorkflowError())
+	again.longDay(4*day, "serve again")
+	again.send(5*day, "a", "echo never") // its key is known
+	again.At(6*day, func() { again.SignalWorkflow(signalDestroy, DestroyOptions{}) })
+	again.ExecuteWorkflow(Workflow, carried)
+	require.NoError(t, again.GetWorkflowError())
+	events := again.events()
 
 	count := map[string]int{}
 	for _, word := range story(events) {
 		count[word]++
 	}
-	assert.Equal(t, 21, p.ends(events), "each command ended")
-	assert.GreaterOrEqual(t, count[StateHibernated], 9)
-	assert.Equal(t, 1, count[StateRefreshing], "the long day crosses the cap once")
-	assert.Zero(t, count[StateReset], "no file was lost")
+	assert.Equal(t, 12, count[StateHibernating])
+	assert.Equal(t, 2, count[StateRefreshing], "each long day crosses the cap once")
+	assert.Equal(t, 1, count["cmd-7 lost"])
+	assert.Zero(t, count[StateReset], "no file was lost that a snapshot had")
 	for i, e := range events {
 		require.Equal(t, i, e.Seq)
+		if e.Type == TypeCommandEnd {
+			assert.True(t, e.Archived)
+			assert.Equal(t, e.ID == "cmd-7", e.Outcome == durable.Lost, "%s: %s", e.ID, e.Outcome)
+		}
 	}
-	assert.Equal(t, "one\n", p.output("cmd-1"))
-	assert.Equal(t, "kept\n2\n", p.output("cmd-2"))
-	assert.Equal(t, "kept\nmore\nmore\nmore\nmore\nmore\nmore\n8\n", p.output("cmd-8"))
-	assert.Equal(t, "cmd-1", p.answers["a"])
+	assert.Equal(t, "one\n", again.output("cmd-1"))
+	assert.Equal(t, "kept\n2\n", again.output("cmd-2"))
+	assert.Equal(t, "begun\n", again.output("cmd-7"))
+	assert.Equal(t, "5\n", again.output("cmd-8"), "as of the last snapshot")
+	assert.Equal(t, "kept\nmore\nmore\nmore\nmore\nmore\nmore\n8\n", again.output("cmd-12"))
+	assert.Equal(t, "cmd-1", again.answers["a"])
 	for info, err := range p.Server.Client().List(t.Context(), nil) {
 		require.NoError(t, err)
 		assert.Equal(t, sandbox.StatusStopped, info.Status, "nothing runs on")
 	}
-	t.Logf("nine days in %v, %d events", time.Since(began).Round(time.Millisecond), len(events))
+	for _, file := range histories(t) {
+		require.NoError(t, replay(t, file), "what older versions began goes on: %s", file)
+	}
+	t.Logf("%v in %v, %d events", again.Now().Sub(began).Round(time.Hour), time.Since(began).Round(time.Millisecond), len(events))
 }
 
+// longDay plans a day on which somebody looks at the session's dev server every 25
+// minutes, beyond the cap.
+func (p *play) longDay(at time.Duration, key string) {
+	p.send(at, key, "true")
+	for i := range time.Duration(13) {
+		p.At(at+i*25*time.Minute, func() { p.SignalWorkflow(signalTouch, nil) })
+	}
+}
+
+// ends counts the commands that have ended, as they should.
 func (p *play) ends(events []Event) (n int) {
 	for _, e := range events {
 		if e.Type == TypeCommandEnd {
@@ -180,31 +275,12 @@ func TestLostAnswers(t *testing.T) {
 // and not run again; the next one wakes the sandbox, which begins anew: no snapshot
 // had been taken.
 func TestMachineDies(t *testing.T) {
-	p := newPlay(t, &durabletest.Options{Emulator: sandboxtest.Options{}})
+	p := newPlay(t, nil)
 	p.send(time.Minute, "a", "echo part; sleep 1000")
 	p.send(2*time.Minute, "b", "echo again")
 	p.At(20*time.Minute, func() { p.SignalWorkflow(signalDestroy, DestroyOptions{}) })
-	var once bool
-	stopped := make(chan struct{})
-	go func() { // as soon as its output is being read
-		for {
-			select {
-			case <-stopped:
-				return
-			case <-time.After(20 * time.Millisecond):
-			}
-			for _, r := range p.Server.Requests() {
-				if r.Operation == sandboxtest.CommandLogs && !once {
-					once = true
-					time.Sleep(500 * time.Millisecond) // the output has come
-					p.Server.Crash("durable-ses-1")
-					return
-				}
-			}
-		}
-	}()
+	p.on(p.whenRead("part"), func() { p.Server.Crash("durable-ses-1") })
 	events := p.run(Policy{})
-	close(stopped)
 	require.NoError(t, p.GetWorkflowError())
 	assert.Equal(t, []string{
 		"active", "cmd-1 lost", "hibernated", "resuming", "reset", "active", "cmd-2 exited 0", "destroyed", "destroyed"}, story(events))
@@ -216,24 +292,12 @@ func TestInterrupt(t *testing.T) {
 	p := newPlay(t, nil)
 	p.send(time.Minute, "a", "trap 'echo bye; exit 5' INT; echo up; while :; do sleep 0.05; done")
 	p.send(time.Minute, "b", "echo never")
-	done := make(chan struct{})
-	go func() { // once the trap is set
-		defer close(done)
-		for {
-			for _, r := range p.Server.Requests() {
-				if r.Operation == sandboxtest.CommandLogs {
-					time.Sleep(500 * time.Millisecond)
-					p.SignalWorkflow(signalInterrupt, interrupt{"cmd-2", 2})
-					p.SignalWorkflow(signalInterrupt, interrupt{"cmd-1", 2})
-					return
-				}
-			}
-			time.Sleep(20 * time.Millisecond)
-		}
-	}()
+	p.on(p.whenRead("up"), func() { // the trap is set
+		p.SignalWorkflow(signalInterrupt, interrupt{"cmd-2", 2})
+		p.SignalWorkflow(signalInterrupt, interrupt{"cmd-1", 2})
+	})
 	p.At(20*time.Minute, func() { p.SignalWorkflow(signalDestroy, DestroyOptions{}) })
 	events := p.run(Policy{})
-	<-done
 	require.NoError(t, p.GetWorkflowError())
 	assert.Contains(t, story(events), "cmd-1 killed 5")
 	assert.Contains(t, story(events), "cmd-2 killed")
@@ -271,6 +335,23 @@ func TestRefused(t *testing.T) {
 	}
 }
 
+// continued returns the session as it goes on in a new history, and what is
+// carried over.
+func (p *play) continued() (*play, input) {
+	next, ok := errors.AsType[*workflow.ContinueAsNewError](p.GetWorkflowError())
+	require.True(p.t, ok, "%v", p.GetWorkflowError())
+	var carried input
+	require.NoError(p.t, converter.GetDefaultDataConverter().FromPayloads(next.Input, &carried))
+	require.NotNil(p.t, carried.State)
+	again := &play{p.t, &durabletest.Env{
+		TestWorkflowEnvironment: new(testsuite.WorkflowTestSuite).NewTestWorkflowEnvironment(), Server: p.Server, Worker: p.Worker,
+	}, map[string]string{}}
+	again.SetStartTime(p.Now())
+	again.SetStartWorkflowOptions(client.StartWorkflowOptions{ID: "ses-1", TaskQueue: "sandbox"})
+	Register(again, again.Worker)
+	return again, carried
+}
+
 // TestContinueAsNew: what a session is goes on in a new history.
 func TestContinueAsNew(t *testing.T) {
 	p := newPlay(t, nil)
@@ -278,18 +359,7 @@ func TestContinueAsNew(t *testing.T) {
 	p.At(2*time.Minute, func() { p.SetCurrentHistoryLength(100) })
 	p.send(3*time.Minute, "b", "true")
 	p.ExecuteWorkflow(Workflow, input{Policy: Policy{HistoryLimit: 50}})
-	next, ok := errors.AsType[*workflow.ContinueAsNewError](p.GetWorkflowError())
-	require.True(t, ok, "%v", p.GetWorkflowError())
-	var carried input
-	require.NoError(t, converter.GetDefaultDataConverter().FromPayloads(next.Input, &carried))
-	require.NotNil(t, carried.State)
-
-	again := &play{t, &durabletest.Env{
-		TestWorkflowEnvironment: new(testsuite.WorkflowTestSuite).NewTestWorkflowEnvironment(), Server: p.Server, Worker: p.Worker,
-	}, map[string]string{}}
-	again.SetStartTime(p.Now())
-	again.SetStartWorkflowOptions(client.StartWorkflowOptions{ID: "ses-1", TaskQueue: "sandbox"})
-	Register(again, again.Worker)
+	again, carried := p.continued()
 	again.send(time.Minute, "a", "echo never") // its key is still known
 	again.send(time.Minute, "c", "cat f")
 	again.At(20*time.Minute, func() { again.SignalWorkflow(signalDestroy, DestroyOptions{}) })
@@ -304,6 +374,68 @@ func TestContinueAsNew(t *testing.T) {
 	assert.Equal(t, "kept\n", again.output("cmd-3"))
 }
 
+// TestTouchBeforeRolling: a session that is touched while its history has become
+// full continues as new all the same.
+func TestTouchBeforeRolling(t *testing.T) {
+	p := newPlay(t, nil)
+	p.At(time.Minute, func() { p.SetCurrentHistoryLength(100) })
+	p.send(2*time.Minute, "a", "trap 'exit 5' INT; echo up; while :; do sleep 0.05; done")
+	p.on(p.whenRead("up"), func() {
+		p.SignalWorkflow(signalTouch, nil)
+		p.SignalWorkflow(signalInterrupt, interrupt{"cmd-1", 2})
+	})
+	p.ExecuteWorkflow(Workflow, input{Policy: Policy{HistoryLimit: 50}})
+	_, carried := p.continued()
+	assert.Contains(t, story(p.events()), "cmd-1 killed 5")
+	events := carried.State.Events
+	assert.Equal(t, TypeActivity, events[len(events)-2].Event.Type, "one of the command, and one of the touch")
+	assert.Equal(t, TypeActivity, events[len(events)-1].Event.Type)
+}
+
+// storeOf calls a function when a page of events is being written.
+type storeOf struct {
+	durable.OutputStore
+	page func()
+}
+
+func (s storeOf) Create(ctx context.Context, key string) (durable.OutputWriter, error) {
+	if strings.Contains(key, "/events/") {
+		s.page()
+	}
+	return s.OutputStore.Create(ctx, key)
+}
+
+// TestSignalsWhileRolling: what comes while a session continues as new is not
+// lost: it is destroyed, or its machine counts as used.
+func TestSignalsWhileRolling(t *testing.T) {
+	for _, signal := range []string{signalDestroy, signalTouch} {
+		t.Run(signal, func(t *testing.T) {
+			t.Parallel()
+			var p *play
+			var once sync.Once
+			p = newPlay(t, &durabletest.Options{Output: storeOf{durable.Dir(t.TempDir()), func() {
+				once.Do(func() { p.SignalWorkflow(signal, DestroyOptions{}) })
+			}}})
+			for i := range 3 {
+				p.send(time.Minute, fmt.Sprint(i), "true")
+			}
+			p.At(2*time.Minute, func() { p.SetCurrentHistoryLength(100) })
+			p.send(3*time.Minute, "last", "true")
+			p.ExecuteWorkflow(Workflow, input{Policy: Policy{HistoryLimit: 50, KeepEvents: 3}})
+			if signal == signalDestroy {
+				require.NoError(t, p.GetWorkflowError())
+				words := story(p.events())
+				assert.Equal(t, "destroyed", words[len(words)-1])
+				return
+			}
+			_, carried := p.continued()
+			events := carried.State.Events
+			require.Len(t, events, 1, "the others are in the store")
+			assert.Equal(t, TypeActivity, events[0].Event.Type)
+		})
+	}
+}
+
 // TestArchive: events that the workflow no longer has are in the store.
 func TestArchive(t *testing.T) {
 	p := newPlay(t, nil)
@@ -313,10 +445,7 @@ func TestArchive(t *testing.T) {
 	p.At(2*time.Minute, func() { p.SetCurrentHistoryLength(100) })
 	p.send(3*time.Minute, "last", "true")
 	p.ExecuteWorkflow(Workflow, input{Policy: Policy{HistoryLimit: 50, KeepEvents: 3}})
-	next, ok := errors.AsType[*workflow.ContinueAsNewError](p.GetWorkflowError())
-	require.True(t, ok, "%v", p.GetWorkflowError())
-	var carried input
-	require.NoError(t, converter.GetDefaultDataConverter().FromPayloads(next.Input, &carried))
+	_, carried := p.continued()
 	base := carried.State.Base
 	require.Positive(t, base)
 	r := &run{state: carried.State}

@@ -68,6 +68,9 @@ const (
 	errRollingType   = "Rolling"
 )
 
+// Changes of what the workflow decides, for workflow.GetVersion.
+const changeRollSignals = "signals-while-rolling"
+
 // input begins a run of the workflow; State is carried over continue-as-new.
 type input struct {
 	Options durable.Options `json:"options"`
@@ -187,6 +190,14 @@ func (s *run) listen(ctx workflow.Context) error {
 		}
 	})
 	return nil
+}
+
+// takeSignals lets the coroutine of listen take the signals that have come with
+// this task of the workflow.
+func takeSignals(ctx workflow.Context) error {
+	taken := false
+	workflow.Go(ctx, func(workflow.Context) { taken = true }) // runs behind that one
+	return workflow.Await(ctx, func() bool { return taken })
 }
 
 // accept is the validator of a command: what it refuses leaves no trace.
@@ -476,8 +487,7 @@ func (s *run) roll(ctx workflow.Context) error {
 		return err
 	}
 	if len(s.Queue) > 0 || s.destroy != nil || s.touched {
-		s.rolling = false // something came in meanwhile
-		return s.live(ctx)
+		return s.unroll(ctx)
 	}
 	brief := workflow.WithActivityOptions(ctx, workflow.ActivityOptions{StartToCloseTimeout: time.Minute})
 	for len(s.Events) > s.in.Policy.KeepEvents || sizeOf(s.Events) > keepBytes {
@@ -491,8 +501,31 @@ func (s *run) roll(ctx workflow.Context) error {
 		}
 		s.Base, s.Events = s.Base+n, s.Events[n:]
 	}
+	// A signal that came in meanwhile would end with this run. Runs of before
+	// this was seen to did continue as new, and do so again when they are
+	// replayed.
+	if err := takeSignals(ctx); err != nil {
+		return err
+	}
+	if (s.destroy != nil || s.touched) && workflow.GetVersion(ctx, changeRollSignals, workflow.DefaultVersion, 1) == 1 {
+		return s.unroll(ctx)
+	}
 	s.in.State = s.state
 	return workflow.NewContinueAsNewError(ctx, workflowName, s.in)
+}
+
+// unroll goes on with this run for what came in while it was about to end.
+func (s *run) unroll(ctx workflow.Context) error {
+	s.rolling = false
+	if s.touched { // live would roll again before it looks
+		s.touched = false
+		if s.Sandbox.VM != "" {
+			if err := s.used(ctx); err != nil {
+				return err
+			}
+		}
+	}
+	return s.live(ctx)
 }
 
 // end stops the machine and says how the session ended.
@@ -529,65 +562,4 @@ func (s *run) end(ctx workflow.Context, cause error) error {
 	s.emit(ctx, result)
 	s.closed = true
 	return cause
-}
-
-// page is the answer of the query for events: those from a number on.
-type page struct {
-	Events []stored `json:"events"`
-	// Base is the first event that the workflow has. Those before it are in the
-	// store, in the page that begins at Stored, unless that is -1.
-	Base   int  `json:"base"`
-	Stored int  `json:"stored"`
-	Closed bool `json:"closed,omitempty"` // and there will be no more
-}
-
-func (s *run) page(from int) page {
-	p := page{Base: s.Base, Stored: -1}
-	for _, base := range s.Pages {
-		if base <= from && from < s.Base {
-			p.Stored = base
-		}
-	}
-	events := s.Events[min(max(from-s.Base, 0), len(s.Events)):]
-	n := pageOf(events)
-	p.Events, p.Closed = events[:n], s.closed && n == len(events)
-	return p
-}
-
-// State is what a session is at the moment.
-type State struct {
-	// State is that of the last status event.
-	State            string `json:"state"`
-	SandboxID        string `json:"sandboxId,omitempty"`
-	SessionID        string `json:"sessionId,omitempty"`
-	StartedAt        Millis `json:"startedAt"`
-	LastUse          Millis `json:"lastUse"`
-	SandboxExpiresAt Millis `json:"sandboxExpiresAt,omitempty"`
-	// HibernatesAt is when it hibernates unless it is used; 0 while it does not
-	// run, or a command does.
-	HibernatesAt Millis `json:"hibernatesAt,omitempty"`
-	// Running is the command that runs, Queued how many wait.
-	Running string `json:"running,omitempty"`
-	Queued  int    `json:"queued"`
-	Events  int    `json:"events"`
-}
-
-func (s *run) describe() State {
-	d := State{StartedAt: millis(s.StartedAt), LastUse: millis(s.LastUse), Running: s.current, Queued: len(s.Queue), Events: s.Base + len(s.Events)}
-	for _, e := range slices.Backward(s.Events) {
-		if e.Event.Type == TypeStatus {
-			d.State = e.Event.State
-			break
-		}
-	}
-	if s.Sandbox != nil {
-		d.SandboxID, d.SessionID = s.Sandbox.Options.Name, s.Sandbox.VM
-		if s.Sandbox.VM != "" {
-			d.SandboxExpiresAt = millis(s.Sandbox.ExpiresAt)
-			if s.current == "" {
-				d.HibernatesAt = millis(s.LastUse.Add(s.in.Policy.IdleAfter))
-			}
-		}
-	}
-	return d
 }
