@@ -29,8 +29,12 @@ func (c *Client) Events(ctx context.Context, id string, from Cursor) iter.Seq2[E
 	}
 }
 
-// errLeft says that the loop has ended.
-var errLeft = errors.New("the viewer has left")
+var (
+	// errLeft says that the loop has ended.
+	errLeft = errors.New("the viewer has left")
+	// errPending says that a command's output is to be had later.
+	errPending = errors.New("the output is not there yet")
+)
 
 // viewer is one reader of a session's events.
 type viewer struct {
@@ -55,20 +59,16 @@ func (v *viewer) follow() error {
 	for {
 		changed := next()
 		events, closed, err := v.page()
-		if err != nil {
-			return err
+		if err == nil {
+			err = v.events(events)
 		}
-		for i, e := range events {
-			// The end of a command is among what is known already, or to come.
-			if err := v.event(e, ended(events[i+1:], e.Event.ID)); err != nil {
-				return err
-			}
-		}
-		if closed {
+		switch {
+		case err == nil && closed:
 			return nil
-		}
-		if len(events) > 0 {
+		case err == nil && len(events) > 0:
 			continue
+		case err != nil && !errors.Is(err, errPending):
+			return err
 		}
 		select {
 		case <-changed:
@@ -76,6 +76,17 @@ func (v *viewer) follow() error {
 			return v.ctx.Err()
 		}
 	}
+}
+
+// events gives events, with the output of commands.
+func (v *viewer) events(events []stored) error {
+	for i, e := range events {
+		// The end of a command is among what is known already, or to come.
+		if err := v.event(e, ended(events[i+1:], e.Event.ID)); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // page returns events from the cursor on, and whether there will be no more
@@ -130,24 +141,45 @@ func (v *viewer) event(e stored, end *Event) error {
 }
 
 // output gives a command's output from the cursor on: from the store when it is
-// there, from the platform otherwise.
+// there, from the platform otherwise. An error is of something that may be there
+// at the next try; what is lost for good is an event.
 func (v *viewer) output(e stored, end *Event) error {
 	o := &outputs{v: v, id: e.Event.ID, seq: e.Event.Seq, skip: v.at.Byte - 1}
 	err := o.stored(e.Event.Output)
 	if errors.Is(err, fs.ErrNotExist) && (end == nil || !end.Archived) {
-		if err = o.live(e.Handle); gone(err) {
-			// The machine has ended. What was read of it is stored, if anything is.
-			err = o.stored(e.Event.Output)
+		err = o.live(e.Handle)
+	}
+	if gone(err) || errors.Is(err, fs.ErrNotExist) {
+		// The machine has ended. What was read of it is in the store once the
+		// command's end is known, if anything is.
+		running := false
+		if end == nil {
+			if running, err = v.runs(e.Event.ID); err != nil {
+				return err
+			}
+		}
+		if err = o.stored(e.Event.Output); running && errors.Is(err, fs.ErrNotExist) {
+			return errPending
 		}
 	}
-	switch {
-	case err == nil:
-		return nil
-	case errors.Is(err, errLeft), v.ctx.Err() != nil:
+	if _, broken := errors.AsType[*json.SyntaxError](err); err != nil && !broken && !errors.Is(err, fs.ErrNotExist) {
 		return err
+	}
+	if err == nil {
+		return nil
 	}
 	v.at = Cursor{Seq: e.Event.Seq + 1}
 	return v.give(Event{Type: TypeOutputLost, ID: e.Event.ID, Error: err.Error()})
+}
+
+// runs reports whether a command has not ended. It may report so for a moment
+// after its end; a change follows.
+func (v *viewer) runs(command string) (bool, error) {
+	s, err := v.c.State(v.ctx, v.id)
+	if err != nil {
+		return false, err
+	}
+	return s.Running == command, nil
 }
 
 func gone(err error) bool {
@@ -179,7 +211,7 @@ func (o *outputs) stored(key string) error {
 }
 
 func (o *outputs) live(handle []byte) error {
-	if o.v.c.opts.Sandbox == nil {
+	if o.v.c.opts.Sandbox == nil || len(handle) == 0 { // nobody knows its ID
 		return fs.ErrNotExist
 	}
 	var cmd sandbox.Command
