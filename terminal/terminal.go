@@ -5,7 +5,7 @@
 //
 // Keys are sent to the sandbox as they are typed, changes of the window's size
 // are passed on, and the local terminal is restored when the call returns, for
-// whatever reason.
+// whatever reason. As with ssh, Enter, ~ and . leave a terminal that hangs.
 package terminal
 
 import (
@@ -31,7 +31,15 @@ type Options struct {
 	// Stdout receives the output. Nil means [os.Stdout]. The window's size is
 	// that of Stdout or else of Stdin, whichever is a terminal.
 	Stdout *os.File
+	// NoEscape sends everything that is typed to the sandbox. Otherwise, at a
+	// terminal, a "~" at the beginning of a line is held back: "~." ends the call
+	// with [ErrLeft], "~~" sends one "~", and anything else is sent as typed.
+	NoEscape bool
 }
+
+// ErrLeft is the error of a terminal that the user has left by "~."; see
+// [Options.NoEscape]. The program in the sandbox is hung up on.
+var ErrLeft = errors.New("terminal: left by ~.")
 
 func (o *Options) withDefaults() Options {
 	var f Options
@@ -96,8 +104,9 @@ func Run(ctx context.Context, sb *sandbox.Sandbox, shell *sandbox.ShellOptions, 
 // if it ends, and a [*SignalError] if this process receives SIGINT, SIGTERM,
 // SIGHUP or SIGQUIT: Attach catches these signals while it runs, so that the
 // terminal can be restored. Keys such as Ctrl-C do not cause signals; they are
-// sent to the sandbox. If writing to Stdout fails, Attach returns that error,
-// and the program is hung up.
+// sent to the sandbox, except for those that [Options.NoEscape] describes, which
+// end the call with [ErrLeft]. If writing to Stdout fails, Attach returns that
+// error, and the program is hung up.
 //
 // No goroutine is left running, except on Windows, where one waits for the next
 // key.
@@ -147,8 +156,12 @@ func Attach(ctx context.Context, sh *sandbox.Shell, opts *Options) (exitCode int
 		return 0, fmt.Errorf("terminal: %w", err)
 	}
 	defer input.stop()
+	var typed io.Reader = input
+	if !o.NoEscape && term.IsTerminal(int(o.Stdin.Fd())) {
+		typed = &escapes{typed: input, leave: func() { cancel(ErrLeft) }, newline: true}
+	}
 	input.start(func() {
-		_, err := io.Copy(sh, input)
+		_, err := io.Copy(sh, typed)
 		if err == nil && ctx.Err() == nil && !term.IsTerminal(int(o.Stdin.Fd())) {
 			_, _ = sh.Write([]byte{4}) // Ctrl-D; Wait reports what is wrong
 		}
@@ -178,6 +191,46 @@ func Attach(ctx context.Context, sh *sandbox.Shell, opts *Options) (exitCode int
 	}
 	orderly = true
 	return code, nil
+}
+
+// escapes passes on what is typed and looks for "~." at the beginning of a line.
+type escapes struct {
+	typed io.Reader
+	leave func()
+	// newline and tilde say what was typed last.
+	newline, tilde bool
+}
+
+func (e *escapes) Read(p []byte) (int, error) {
+	if len(p) < 2 {
+		return e.typed.Read(p) // not io.Copy
+	}
+	for {
+		// The first byte is left free for a tilde that was held back.
+		n, err := e.typed.Read(p[1:])
+		out := p[:0]
+		for _, c := range p[1 : 1+n] {
+			switch {
+			case e.tilde && c == '.':
+				e.leave()
+				return 0, io.EOF
+			case e.tilde && c == '~':
+				e.tilde = false
+				out = append(out, c)
+			case e.tilde:
+				e.tilde = false
+				out = append(out, '~', c)
+			case e.newline && c == '~':
+				e.tilde = true
+			default:
+				out = append(out, c)
+			}
+			e.newline = c == '\r' || c == '\n'
+		}
+		if len(out) > 0 || err != nil {
+			return len(out), err
+		}
+	}
 }
 
 // screen receives the output. It keeps its write error, apart from that of the

@@ -187,6 +187,17 @@ func TestWaysOut(t *testing.T) {
 		require.ErrorAs(t, w.ended(done).err, &bySignal)
 		assert.Equal(t, syscall.SIGTERM, bySignal.Signal)
 	})
+	t.Run("left", func(t *testing.T) {
+		w := openWindow(t, 24, 80)
+		done := w.run(t.Context(), newSandbox(t))
+		w.press("stty -echo; echo on; exec cat\r")
+		w.until("on\r\n")
+		w.press("a~.b\r~") // not at the beginning of a line
+		w.press("~c\r~d\r")
+		w.until("a~.b\r\n~c\r\n~d\r\n")
+		w.press("~.")
+		require.ErrorIs(t, w.ended(done).err, terminal.ErrLeft)
+	})
 	t.Run("lost", func(t *testing.T) {
 		w := openWindow(t, 24, 80)
 		srv := sandboxtest.New(t, nil)

@@ -62,6 +62,9 @@ func (a *app) terminal(ctx context.Context, sb *sandbox.Sandbox, o *terminalOpti
 				return exitWith(128 + int(number))
 			}
 		}
+		if errors.Is(err, terminal.ErrLeft) {
+			return exitWith(255)
+		}
 		if err != nil {
 			return err
 		}
