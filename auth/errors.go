@@ -45,6 +45,11 @@ const (
 		"╰▶ Docs: https://vercel.com/docs/oidc"
 )
 
+// remedyLocal is for whoever runs a Go program, who need not have Node.
+const remedyLocal = "Set VERCEL_TOKEN, VERCEL_TEAM_ID and VERCEL_PROJECT_ID,\n" +
+	"or link the project with `vercel link`, and load VERCEL_OIDC_TOKEN from the file that `vercel env pull` writes.\n" +
+	"Without an account, run the program under the emulator: `sandbox-emulator COMMAND`."
+
 // Advice returns what to do about it, in the words of the official SDK.
 func (e *OIDCError) Advice() string {
 	if e.OnVercel {
@@ -53,12 +58,17 @@ func (e *OIDCError) Advice() string {
 	return adviceLocal
 }
 
-// Error returns the cause and the advice.
+// Error returns the cause and what to do about it.
 func (e *OIDCError) Error() string {
-	if e.Err == nil {
-		return "sandbox: " + e.Advice()
+	remedy := remedyLocal
+	if e.OnVercel {
+		remedy = adviceOnVercel
 	}
-	return "sandbox: " + strings.TrimPrefix(e.Err.Error(), "sandbox: ") + "\n" + e.Advice()
+	cause := ErrNoCredentials
+	if e.Err != nil {
+		cause = e.Err
+	}
+	return "sandbox: " + strings.TrimPrefix(cause.Error(), "sandbox: ") + "\n" + remedy
 }
 
 // Unwrap returns Err.

@@ -86,7 +86,10 @@ func TestOIDCNothingFound(t *testing.T) {
 	var credErr *auth.OIDCError
 	require.ErrorAs(t, err, &credErr)
 	assert.False(t, credErr.OnVercel)
-	assert.ErrorContains(t, err, "npx vercel link")
+	for _, remedy := range []string{"Set VERCEL_TOKEN, VERCEL_TEAM_ID and VERCEL_PROJECT_ID", "`vercel link`", "sandbox-emulator"} {
+		assert.ErrorContains(t, err, remedy)
+	}
+	assert.Contains(t, credErr.Advice(), "npx vercel link")
 	assert.ErrorContains(t, err, "VERCEL_OIDC_TOKEN is not set, and no project is linked")
 
 	m.Set("VERCEL_URL", "x.vercel.app")

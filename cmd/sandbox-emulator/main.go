@@ -73,7 +73,12 @@ func parse(args []string, stderr io.Writer) (*options, error) {
 	flags.StringVar(&o.token, "token", "", "ask clients for `TOKEN` instead of one made up for this run")
 	flags.BoolVar(&o.verbose, "v", false, "print each request in one line")
 	flags.Usage = func() {
-		fmt.Fprintln(stderr, "usage: sandbox-emulator [flags] [COMMAND ARGS…]")
+		fmt.Fprint(stderr, `usage: sandbox-emulator [flags] [COMMAND ARGS…]
+
+  sandbox-emulator go test ./...    run a command against an emulator of its own
+  sandbox-emulator                  serve until interrupted, and say how to use it
+
+`)
 		flags.PrintDefaults()
 	}
 	if err := flags.Parse(args); err != nil {
