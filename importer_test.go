@@ -39,6 +39,15 @@ func TestImporter(t *testing.T) {
 	assert.Contains(t, run("run", "."), "hello from a stranger, gone: true\n")
 	run("test", ".")
 
+	// Nine modules, as the README says.
+	modules := strings.Fields(run("list", "-deps", "-f", "{{with .Module}}{{.Path}}{{end}}", "github.com/go-vercel/sandbox"))
+	slices.Sort(modules)
+	assert.Equal(t, []string{
+		"github.com/coder/websocket", "github.com/go-vercel/sandbox", "github.com/gofrs/flock", "github.com/google/go-querystring",
+		"github.com/hashicorp/go-cleanhttp", "github.com/hashicorp/go-retryablehttp", "github.com/klauspost/compress",
+		"golang.org/x/oauth2", "golang.org/x/sys", "golang.org/x/term",
+	}, slices.Compact(modules))
+
 	// Who uses the client alone links no terminals, JWT verifiers or test helpers.
 	deps := strings.Fields(run("list", "-deps", "github.com/go-vercel/sandbox"))
 	for _, heavy := range []string{"github.com/creack/pty", "github.com/go-jose/go-jose/v4", "github.com/stretchr/testify/assert", "testing",
