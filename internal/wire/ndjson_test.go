@@ -8,6 +8,7 @@ import (
 	"io"
 	"io/fs"
 	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"testing/iotest"
@@ -451,6 +452,42 @@ func TestLogDecoderKnowsThePlatformsLines(t *testing.T) {
 			assert.Zero(t, d.slow, "lines decoded by encoding/json")
 		})
 	}
+}
+
+// The same holds of the lines that the hosted service was recorded sending, byte
+// for byte. SANDBOX_LIVE_TRACES names the folder of the recordings; they are not
+// part of this module.
+func TestLogDecoderKnowsRecordedLines(t *testing.T) {
+	dir := os.Getenv("SANDBOX_LIVE_TRACES")
+	if dir == "" {
+		t.Skip("needs recorded exchanges of the hosted API, in the folder that SANDBOX_LIVE_TRACES names")
+	}
+	traces, err := filepath.Glob(filepath.Join(dir, "*.jsonl"))
+	require.NoError(t, err)
+	streams, records := 0, 0
+	for _, trace := range traces {
+		data, err := os.ReadFile(trace)
+		require.NoError(t, err)
+		for line := range bytes.Lines(data) {
+			var exchange struct {
+				Headers map[string]string
+				Body    json.RawMessage
+			}
+			var body string
+			require.NoError(t, json.Unmarshal(line, &exchange))
+			if exchange.Headers["content-type"] != "application/x-ndjson" || json.Unmarshal(exchange.Body, &body) != nil {
+				continue
+			}
+			d := NewLogDecoder(strings.NewReader(body))
+			events, err := readAll(t, d)
+			assert.Equal(t, io.EOF, err, body)
+			assert.Zero(t, d.slow, "lines decoded by encoding/json of %s", body)
+			require.NoError(t, d.Close())
+			streams, records = streams+1, records+len(events)
+		}
+	}
+	require.Greater(t, records, 10, "the traces hold streams")
+	t.Logf("%d records of %d streams", records, streams)
 }
 
 // Nor is it needed where members come in another order, or with others, or with
