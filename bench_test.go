@@ -83,7 +83,7 @@ func cannedLog(command, log string) cannedTransport {
 }
 
 func BenchmarkRunCommand(b *testing.B) {
-	stream := fmt.Sprintf(cannedCommand, "null") + "\n" + `{"stream":"stdout","data":"hello\n"}` + "\n" + fmt.Sprintf(cannedCommand, "0") + "\n"
+	stream := fmt.Sprintf(cannedCommand, "null") + "\n" + `{"data":"hello\n","stream":"stdout"}` + "\n" + fmt.Sprintf(cannedCommand, "0") + "\n"
 	sb := cannedBox(b, func(*http.Request) (string, string) { return "application/x-ndjson", stream })
 	b.ReportAllocs()
 	for b.Loop() {
@@ -106,7 +106,7 @@ func BenchmarkGetCommand(b *testing.B) {
 
 func BenchmarkLogs(b *testing.B) {
 	const lines = 1000
-	line := `{"stream":"stdout","data":"` + strings.Repeat("0123456789", 10) + `\n"}` + "\n"
+	line := `{"data":"` + strings.Repeat("0123456789", 10) + `\n","stream":"stdout"}` + "\n"
 	log := strings.Repeat(line, lines)
 	command := fmt.Sprintf(cannedCommand, "0")
 	sb := cannedBox(b, cannedLog(command, log))
