@@ -44,7 +44,7 @@ func (u *User) onSession(_ context.Context, fn func(target) (*Command, error)) (
 }
 
 func (u *User) giveFile(ctx context.Context, path string) error {
-	return u.sandbox.chown(ctx, u.username, path)
+	return u.steps(ctx, u.owners(), chownSteps(stepPlain, u.username, path))
 }
 
 func (s *Sandbox) giveFile(context.Context, string) error { return nil }

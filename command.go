@@ -300,6 +300,9 @@ func (c *Command) LogChunks(ctx context.Context) iter.Seq2[LogChunk, error] {
 		for {
 			stream, data, err := f.next()
 			if err == io.EOF {
+				if end := f.End(); end != nil {
+					c.finish(*end)
+				}
 				return
 			}
 			if err != nil {
@@ -319,19 +322,27 @@ func (c *Command) LogChunks(ctx context.Context) iter.Seq2[LogChunk, error] {
 // feeds it, or of the context of StartCommand, which ended the copying, is
 // returned along with the result. Failed requests are retried within the limits
 // of [ReattachOptions].
+//
+// If the command is known to have ended, from an earlier Wait or because its
+// output was read to the end, no request is made.
 func (c *Command) Wait(ctx context.Context) (*CommandResult, error) {
 	client, err := c.client()
 	if err != nil {
 		return nil, err
 	}
-	data, err := client.waitCommand(ctx, c.session, c.ID())
-	if err != nil {
-		return nil, err
-	}
-	done := c.finish(*data)
 	c.mu.Lock()
 	p := c.pump
 	c.mu.Unlock()
+	data := p.waitEnd(ctx)
+	if known := c.wire(); data == nil && known.ExitCode != nil {
+		data = &known
+	}
+	if data == nil {
+		if data, err = client.waitCommand(ctx, c.session, c.ID()); err != nil {
+			return nil, err
+		}
+	}
+	done := c.finish(*data)
 	return done, p.wait(ctx)
 }
 

@@ -3,9 +3,11 @@
 package sandbox_test
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"slices"
 	"strconv"
 	"strings"
@@ -203,6 +205,58 @@ func TestWriterFails(t *testing.T) {
 	done, err := cmd.Wait(t.Context())
 	require.ErrorIs(t, err, full)
 	assert.Equal(t, 0, done.ExitCode)
+}
+
+// What a command that is started costs, until its end or its output is known. The
+// output that writers get ends in a record of how the command ended; a log has
+// none, so that its end is confirmed by a look at the command and a second
+// reading.
+func TestStartCommandCosts(t *testing.T) {
+	t.Parallel()
+	srv, sb := start(t, nil)
+	ctx := t.Context()
+	logs := func(cmd *sandbox.Command) error {
+		for _, err := range cmd.Logs(ctx) {
+			if err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+	wait := func(cmd *sandbox.Command) error {
+		done, err := cmd.Wait(ctx)
+		if err == nil && done.ExitCode != 3 {
+			err = fmt.Errorf("exit code %d", done.ExitCode)
+		}
+		return err
+	}
+	var stdout, stderr, both bytes.Buffer
+	for name, c := range map[string]struct {
+		cost int
+		opts *sandbox.CommandOptions
+		run  func(cmd *sandbox.Command) error
+	}{
+		"writers":            {1, &sandbox.CommandOptions{Stdout: &stdout, Stderr: &stderr}, wait},
+		"writers, output":    {1, &sandbox.CommandOptions{Stdout: &both, Stderr: &both, KillOnCancel: true}, func(cmd *sandbox.Command) error { return errors.Join(cmd.WaitOutput(ctx), wait(cmd)) }},
+		"writers, two waits": {1, &sandbox.CommandOptions{Stdout: io.Discard}, func(cmd *sandbox.Command) error { return errors.Join(wait(cmd), wait(cmd)) }},
+		"wait":               {2, nil, wait},
+		"two waits":          {2, nil, func(cmd *sandbox.Command) error { return errors.Join(wait(cmd), wait(cmd)) }},
+		"logs":               {4, nil, logs},
+		"logs and wait":      {4, nil, func(cmd *sandbox.Command) error { return errors.Join(logs(cmd), wait(cmd)) }},
+		"wait and logs":      {4, nil, func(cmd *sandbox.Command) error { return errors.Join(wait(cmd), logs(cmd)) }},
+	} {
+		before := len(srv.Requests())
+		cmd, err := sb.StartCommand(ctx, "sh", []string{"-c", "echo one; echo two >&2; exit 3"}, c.opts)
+		require.NoError(t, err, name)
+		require.NoError(t, c.run(cmd), name)
+		assert.Equal(t, c.cost, len(srv.Requests())-before, name)
+		code, exited := cmd.ExitStatus()
+		assert.True(t, exited, name)
+		assert.Equal(t, 3, code, name)
+	}
+	assert.Equal(t, "one\n", stdout.String())
+	assert.Equal(t, "two\n", stderr.String())
+	assert.Len(t, both.String(), len("one\ntwo\n"))
 }
 
 // TestDeleted: a handle refuses use after Delete, and the sandbox is gone.

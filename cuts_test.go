@@ -280,7 +280,7 @@ func TestExactlyOnceLogs(t *testing.T) {
 }
 
 // TestExactlyOnceRandom makes 2,000 cuts at random places of larger streams,
-// several each, of waited commands and of logs copied to writers.
+// several each, of waited commands, of output copied to writers and of logs.
 func TestExactlyOnceRandom(t *testing.T) {
 	t.Parallel()
 	_, sb, cuts := cutSandbox(t)
@@ -299,17 +299,28 @@ func TestExactlyOnceRandom(t *testing.T) {
 		made += len(plan)
 		why := fmt.Sprintf("round %d, %+v", i, plan)
 		cuts.set(plan...)
-		if i%3 == 0 {
+		var stdout, stderr bytes.Buffer
+		var cmd *sandbox.Command
+		var err error
+		switch i % 3 {
+		case 0:
 			s.run(t, sb, why)
 			continue
+		case 1:
+			cmd, err = sb.StartCommand(t.Context(), "bash", s.args, &sandbox.CommandOptions{Stdout: &stdout, Stderr: &stderr})
+			require.NoError(t, err, why)
+		case 2:
+			cmd, err = sb.StartCommand(t.Context(), "bash", s.args, nil)
+			require.NoError(t, err)
+			for line, err := range cmd.Logs(t.Context()) {
+				require.NoError(t, err, why)
+				if line.Stream == sandbox.Stderr {
+					stderr.WriteString(line.Data)
+				} else {
+					stdout.WriteString(line.Data)
+				}
+			}
 		}
-		// A log that is cut cleanly after the command's end can't be told from
-		// a whole one unless another break made it suspect.
-		plan = append([]cut{{after: rng.Int64N(size), how: errReset}}, plan...)
-		cuts.set(plan...)
-		var stdout, stderr bytes.Buffer
-		cmd, err := sb.StartCommand(t.Context(), "bash", s.args, &sandbox.CommandOptions{Stdout: &stdout, Stderr: &stderr})
-		require.NoError(t, err)
 		done, err := cmd.Wait(t.Context())
 		require.NoError(t, err, why)
 		s.check(t, why, stdout.String(), stderr.String(), done.ExitCode)

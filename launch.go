@@ -318,12 +318,14 @@ const codeWriteFailed = "write_failed"
 // pump copies a command's output to its writers in the background.
 type pump struct {
 	done chan struct{}
-	err  error
+	// Once it is done:
+	end *wire.Command // how the command ended, if that is known
+	err error
 }
 
-func startPump(ctx context.Context, c *Client, cmd *Command, o *CommandOptions) *pump {
+// startPump copies what f reads, and calls release when nothing is left to copy.
+func startPump(ctx context.Context, f *follower, cmd *Command, o *CommandOptions, release func()) *pump {
 	p := &pump{done: make(chan struct{})}
-	f := newFollower(ctx, c, cmd)
 	writers := *o
 	if writers.Stdout == nil {
 		writers.Stdout = io.Discard
@@ -333,23 +335,49 @@ func startPump(ctx context.Context, c *Client, cmd *Command, o *CommandOptions) 
 	}
 	go func() {
 		defer close(p.done)
-		defer f.Close()
-		if _, p.err = f.deliver(&writers); p.err != nil && o.KillOnCancel {
+		defer release()
+		_, p.err = f.deliver(&writers)
+		f.Close()
+		p.end = f.End()
+		if p.err != nil && o.KillOnCancel {
 			cmd.killLate(ctx)
 		}
 	}()
 	return p
 }
 
-// wait waits for the copying to end. A nil pump copies nothing.
-func (p *pump) wait(ctx context.Context) error {
-	if p == nil {
-		return nil
+// over waits for the copying to end and reports whether it has. That it has
+// counts for more than that ctx has ended, too.
+func (p *pump) over(ctx context.Context) bool {
+	select {
+	case <-p.done:
+		return true
+	case <-ctx.Done():
 	}
 	select {
 	case <-p.done:
-		return p.err
-	case <-ctx.Done():
-		return api.ContextError(ctx)
+		return true
+	default:
+		return false
 	}
+}
+
+// wait waits for the copying to end. A nil pump has nothing to copy.
+func (p *pump) wait(ctx context.Context) error {
+	switch {
+	case p == nil:
+		return nil
+	case p.over(ctx):
+		return p.err
+	}
+	return api.ContextError(ctx)
+}
+
+// waitEnd waits for the copying to end, and returns how the command ended; nil
+// if that is not known.
+func (p *pump) waitEnd(ctx context.Context) *wire.Command {
+	if p == nil || !p.over(ctx) {
+		return nil
+	}
+	return p.end
 }

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"net/http"
 	"slices"
-	"sync"
 	"sync/atomic"
 	"time"
 
@@ -390,34 +389,4 @@ func (s *Session) waitReady(ctx context.Context) error {
 		return fmt.Errorf("sandbox: session %s did not start: it is %s", s.ID(), status)
 	}
 	return nil
-}
-
-// memo caches the first result of a question that several goroutines ask. A
-// failure is not cached: the next caller asks again. The zero value is ready to
-// use.
-type memo[T any] struct {
-	once sync.Once
-	turn chan struct{} // held by the caller that asks
-	have bool
-	val  T
-}
-
-func (m *memo[T]) get(ctx context.Context, ask func(context.Context) (T, error)) (T, error) {
-	m.once.Do(func() { m.turn = make(chan struct{}, 1) })
-	var zero T
-	select {
-	case m.turn <- struct{}{}:
-	case <-ctx.Done():
-		return zero, api.ContextError(ctx)
-	}
-	defer func() { <-m.turn }()
-	if m.have {
-		return m.val, nil
-	}
-	val, err := ask(ctx)
-	if err != nil {
-		return zero, err
-	}
-	m.val, m.have = val, true
-	return val, nil
 }

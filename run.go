@@ -170,9 +170,12 @@ func (s *Session) startFollowed(ctx context.Context, name string, args []string,
 // A nil opts means the defaults.
 //
 // If opts has writers, the output is copied to them in the background until the
-// command or ctx has ended; [Command.Wait] waits for that. Without writers, no
-// output is read. The request is sent once; if its response is lost, the
-// command is looked up as by RunCommand.
+// command or ctx has ended; [Command.Wait] waits for that. It costs one request
+// in all, Wait included: the response to the start is the output, and its last
+// record reports how the command ended. With AttachStdin, the log is read
+// instead, as by [Command.Logs]. Without writers, no output is read. The request
+// is sent once; if its response is lost, the command is looked up as by
+// RunCommand.
 func (s *Session) StartCommand(ctx context.Context, name string, args []string, opts *CommandOptions) (*Command, error) {
 	var o CommandOptions
 	if opts != nil {
@@ -182,10 +185,20 @@ func (s *Session) StartCommand(ctx context.Context, name string, args []string, 
 	if err != nil {
 		return nil, err
 	}
-	open, _, release := opening(ctx, &o)
-	defer release()
-	data, err := l.detached(open)
+	copied := o.Stdout != nil || o.Stderr != nil
+	// Whether a command that is waited for can have an input is not known.
+	l.body.Wait = copied && !o.AttachStdin
+	l.body.Logs = l.body.Wait
+	open, known, release := opening(ctx, &o)
+	var f *follower
+	var data *wire.Command
+	if l.body.Wait {
+		f, data, err = l.waited(ctx, open)
+	} else {
+		data, err = l.detached(open)
+	}
 	if err != nil {
+		release()
 		if o.KillOnCancel {
 			l.killUnknown(ctx, err)
 		}
@@ -193,13 +206,24 @@ func (s *Session) StartCommand(ctx context.Context, name string, args []string, 
 	}
 	cmd := newCommand(l.c, l.session, *data)
 	cmd.stdinKnown = o.AttachStdin
-	switch {
-	case o.KillOnCancel && ctx.Err() != nil:
+	if o.KillOnCancel && ctx.Err() != nil {
+		if f != nil {
+			f.Close()
+		}
+		release()
 		cmd.killLate(ctx)
 		return nil, &RequestError{Operation: api.StartCommand.Name, SessionID: l.session, Err: api.ContextError(ctx)}
-	case o.Stdout != nil || o.Stderr != nil:
-		cmd.pump = startPump(ctx, l.c, cmd, &o)
-	case o.KillOnCancel:
+	}
+	if copied {
+		if f == nil {
+			f = newFollower(ctx, l.c, cmd)
+		}
+		known()
+		cmd.pump = startPump(ctx, f, cmd, &o, release)
+		return cmd, nil
+	}
+	release()
+	if o.KillOnCancel {
 		context.AfterFunc(ctx, func() {
 			if _, over := cmd.ExitStatus(); !over {
 				cmd.killLate(ctx)

@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"net/http"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/go-vercel/sandbox/internal/api"
@@ -44,7 +45,7 @@ type sandboxState struct {
 	// not yet succeeded for the session that was started.
 	hookDue bool
 
-	defaultUser memo[userAndGroup]
+	defaultUser atomic.Pointer[userAndGroup] // nil until it is known
 }
 
 // newSandbox makes a handle from a response. name is the requested name, for a

@@ -54,10 +54,13 @@ func TestCleanCuts(t *testing.T) {
 				if tail != "" {
 					want += "last\n"
 				}
-				var out bytes.Buffer
-				cmd, err := sb.StartCommand(t.Context(), "sh", []string{"-c", manyLines + tail + "; exit 9"}, &sandbox.CommandOptions{Stdout: &out})
+				var out strings.Builder
+				cmd, err := sb.StartCommand(t.Context(), "sh", []string{"-c", manyLines + tail + "; exit 9"}, nil)
 				require.NoError(t, err)
-				require.NoError(t, cmd.WaitOutput(t.Context()))
+				for line, err := range cmd.Logs(t.Context()) {
+					require.NoError(t, err)
+					out.WriteString(line.Data)
+				}
 				assert.Equal(t, want, out.String())
 				assert.True(t, cut.Load())
 				if answer == nil {

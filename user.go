@@ -11,8 +11,8 @@ import (
 	"path"
 	"slices"
 	"strings"
+	"sync/atomic"
 
-	"github.com/go-vercel/sandbox/internal/coreutils"
 	"github.com/go-vercel/sandbox/internal/redact"
 	"github.com/go-vercel/sandbox/internal/tarball"
 )
@@ -43,29 +43,6 @@ type Group struct {
 	// SharedDir is a directory that all members can write to. Files created in
 	// it belong to the group.
 	SharedDir string
-}
-
-// userAndGroup identifies who the sandbox's commands run as.
-type userAndGroup struct{ user, group string }
-
-// whoami returns who the sandbox's commands run as. It asks once for all
-// handles.
-func (s *Sandbox) whoami(ctx context.Context) (userAndGroup, error) {
-	if s.st == nil {
-		return userAndGroup{}, errZeroSandbox
-	}
-	return s.st.defaultUser.get(ctx, func(ctx context.Context) (userAndGroup, error) {
-		out, err := s.userStep(ctx, "resolve the default sandbox user", false, "sh", "-c", "id -un; id -gn")
-		if err != nil {
-			return userAndGroup{}, err
-		}
-		user, rest, _ := strings.Cut(strings.TrimSpace(out), "\n")
-		group, _, _ := strings.Cut(rest, "\n")
-		if user == "" || group == "" {
-			return userAndGroup{}, &UserError{Action: "resolve the default sandbox user", Stdout: out}
-		}
-		return userAndGroup{user, group}, nil
-	})
 }
 
 // userStep runs one program of an operation on users and returns its output.
@@ -119,27 +96,23 @@ func checkUserName(field, name string) error {
 // If the name is taken, the error matches [ErrUserExists]. If a later step
 // fails, the error is a [*UserError]; the user then exists, and
 // [Sandbox.AsUser] returns it.
+// The steps are run by one command, as are those of the other calls that need
+// several; if the sandbox's user may not use sudo, each is a command of its own.
 func (s *Sandbox) CreateUser(ctx context.Context, username string) (*User, error) {
 	const taken = 9 // useradd's exit code
 	if err := checkUserName("username", username); err != nil {
 		return nil, err
 	}
-	me, err := s.whoami(ctx)
-	if err != nil {
-		return nil, err
-	}
-	_, err = s.userStep(ctx, fmt.Sprintf("create user %q", username), true, "useradd", "-m", "-s", "/bin/bash", username)
-	if e, ok := errors.AsType[*UserError](err); ok && e.ExitCode == taken {
-		return nil, fmt.Errorf("sandbox: create user %q: %w", username, ErrUserExists)
-	}
-	if err != nil {
-		return nil, err
-	}
+	create := fmt.Sprintf("create user %q", username)
 	home := "/home/" + username
-	if err := s.chown(ctx, username+":"+me.group, home); err != nil {
-		return nil, err
+	names := s.owners()
+	steps := append(names.whoami(), step{kind: stepPlain, action: create, args: []string{"useradd", "-m", "-s", "/bin/bash", username}})
+	steps = append(steps, chownSteps(stepGroup, username, home)...)
+	err := s.steps(ctx, names, append(steps, chmodSteps("770", home)...))
+	if e, ok := errors.AsType[*UserError](err); ok && e.Action == create && e.ExitCode == taken {
+		return nil, fmt.Errorf("sandbox: %s: %w", create, ErrUserExists)
 	}
-	if err := s.chmod(ctx, "770", home); err != nil {
+	if err != nil {
 		return nil, err
 	}
 	return s.AsUser(username)
@@ -165,21 +138,13 @@ func (s *Sandbox) CreateGroup(ctx context.Context, groupname string) (*Group, er
 	if err := checkUserName("groupname", groupname); err != nil {
 		return nil, err
 	}
-	me, err := s.whoami(ctx)
-	if err != nil {
-		return nil, err
-	}
 	g := &Group{Name: groupname, SharedDir: "/shared/" + groupname}
-	if _, err := s.userStep(ctx, fmt.Sprintf("create group %q", groupname), true, "groupadd", groupname); err != nil {
-		return nil, err
-	}
-	if _, err := s.userStep(ctx, "create shared directory "+g.SharedDir, true, "mkdir", "-p", g.SharedDir); err != nil {
-		return nil, err
-	}
-	if err := s.chown(ctx, me.user+":"+groupname, g.SharedDir); err != nil {
-		return nil, err
-	}
-	if err := s.chmod(ctx, "2770", g.SharedDir); err != nil {
+	names := s.owners()
+	steps := append(names.whoami(),
+		step{kind: stepPlain, action: fmt.Sprintf("create group %q", groupname), args: []string{"groupadd", groupname}},
+		step{kind: stepPlain, action: "create shared directory " + g.SharedDir, args: []string{"mkdir", "-p", g.SharedDir}})
+	steps = append(steps, chownSteps(stepMine, groupname, g.SharedDir)...)
+	if err := s.steps(ctx, names, append(steps, chmodSteps("2770", g.SharedDir)...)); err != nil {
 		return nil, err
 	}
 	return g, nil
@@ -211,35 +176,6 @@ func (s *Sandbox) RemoveUserFromGroup(ctx context.Context, username, groupname s
 	return err
 }
 
-// chown and chmod act as root, on paths that are absolute.
-func (s *Sandbox) chown(ctx context.Context, owner string, paths ...string) error {
-	return s.asRoot(ctx, "set ownership on ", "chown", []string{owner}, paths)
-}
-
-func (s *Sandbox) chmod(ctx context.Context, mode string, paths ...string) error {
-	return s.asRoot(ctx, "set permissions on ", "chmod", []string{mode}, paths)
-}
-
-// maxArguments limits the paths of one command, far below Linux's limit.
-const maxArguments = 64 << 10
-
-// asRoot runs a program on paths, many of them at a time.
-func (s *Sandbox) asRoot(ctx context.Context, action, program string, args, paths []string) error {
-	for len(paths) > 0 {
-		n, size := 0, 0
-		for n < len(paths) && (n == 0 || size+len(paths[n]) < maxArguments) {
-			size += len(paths[n]) + 1
-			n++
-		}
-		name, all := coreutils.Carry(program, append(slices.Clip(args), paths[:n]...))
-		if _, err := s.userStep(ctx, action+strings.Join(paths[:n], ", "), true, name, all...); err != nil {
-			return err
-		}
-		paths = paths[n:]
-	}
-	return nil
-}
-
 // User is a user of a sandbox: its commands run as that user, in the user's
 // home directory, and its files belong to the user. It is returned by
 // [Sandbox.CreateUser] and [Sandbox.AsUser], resumes the sandbox like a
@@ -253,7 +189,7 @@ type User struct {
 	sandbox  *Sandbox
 	username string
 	home     string
-	group    memo[string]
+	group    atomic.Pointer[string] // the user's own
 }
 
 var (
@@ -443,41 +379,55 @@ func (u *User) own(ctx context.Context, written iter.Seq2[tarball.Entry, error])
 	if len(all) == 0 {
 		return nil
 	}
-	group, err := u.primaryGroup(ctx)
-	if err != nil {
-		return err
+	var steps []step
+	names := u.owners()
+	if names.primary == "" {
+		steps = append(steps, step{kind: stepLookup, action: "resolve the primary group of \"" + u.username + "\"", args: []string{u.username}})
 	}
-	if err := u.sandbox.chown(ctx, u.username+":"+group, files...); err != nil {
-		return err
-	}
-	if len(links) > 0 {
-		// The target of a link is not the user's.
-		if err := u.sandbox.asRoot(ctx, "set ownership on ", "chown", []string{"-h", u.username + ":" + group}, links); err != nil {
-			return err
-		}
-	}
+	steps = append(steps, chownSteps(stepPrimary, u.username, files...)...)
+	// What a link points to is not the user's.
+	steps = append(steps, onPaths(stepPrimary, "set ownership on ", []string{"chown", "-h", u.username}, links)...)
 	for _, dir := range u.ancestors(all) {
 		if !slices.Contains(dirs, dir) {
 			dirs = append(dirs, dir)
 		}
 	}
-	return u.ownDirs(ctx, dirs)
+	return u.steps(ctx, names, append(steps, u.dirSteps(names, dirs)...))
 }
 
-// ownDirs changes the owner of directories. The group is the sandbox's, so that
-// the API can still write there.
+// ownDirs changes the owner of directories.
 func (u *User) ownDirs(ctx context.Context, dirs []string) error {
+	names := u.owners()
+	return u.steps(ctx, names, u.dirSteps(names, dirs))
+}
+
+// dirSteps are those that change the owner of directories. The group is the sandbox's, so
+// that the API can go on writing there.
+func (u *User) dirSteps(names *owners, dirs []string) []step {
 	if len(dirs) == 0 {
 		return nil
 	}
-	me, err := u.sandbox.whoami(ctx)
-	if err != nil {
-		return err
+	steps := append(names.whoami(), chownSteps(stepGroup, u.username, dirs...)...)
+	return append(steps, chmodSteps("770", dirs...)...)
+}
+
+// owners are the names that are known: the sandbox's, and the user's own group,
+// which need not have the name of the user, who may have existed before.
+func (u *User) owners() *owners {
+	names := u.sandbox.owners()
+	if group := u.group.Load(); group != nil {
+		names.primary = *group
 	}
-	if err := u.sandbox.chown(ctx, u.username+":"+me.group, dirs...); err != nil {
-		return err
+	return names
+}
+
+// steps goes through the steps, and keeps what they learn.
+func (u *User) steps(ctx context.Context, names *owners, steps []step) error {
+	err := u.sandbox.steps(ctx, names, steps)
+	if names.primary != "" {
+		u.group.Store(&names.primary)
 	}
-	return u.sandbox.chmod(ctx, "770", dirs...)
+	return err
 }
 
 // ancestors returns the directories strictly between the home directory and the
@@ -492,23 +442,6 @@ func (u *User) ancestors(paths []string) []string {
 		}
 	}
 	return dirs
-}
-
-// primaryGroup returns the user's group, which it asks for once. It may differ
-// from the name of the user, who may have existed before.
-func (u *User) primaryGroup(ctx context.Context) (string, error) {
-	return u.group.get(ctx, func(ctx context.Context) (string, error) {
-		action := "resolve the primary group of \"" + u.username + "\""
-		out, err := u.sandbox.userStep(ctx, action, false, "id", "-gn", u.username)
-		if err != nil {
-			return "", err
-		}
-		group := strings.TrimSpace(out)
-		if group == "" {
-			return "", &UserError{Action: action, Stdout: out}
-		}
-		return group, nil
-	})
 }
 
 // AddToGroup makes the user a member of a group.

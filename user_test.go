@@ -2,6 +2,7 @@ package sandbox_test
 
 import (
 	"errors"
+	"fmt"
 	"io"
 	"io/fs"
 	"os"
@@ -220,4 +221,126 @@ func TestUserMakesDirectories(t *testing.T) {
 	left, err := done.Stdout(t.Context())
 	require.NoError(t, err)
 	assert.Empty(t, left)
+}
+
+// What users and groups cost: their steps are run by one command.
+func TestUserCosts(t *testing.T) {
+	t.Parallel()
+	srv, sb := start(t, nil)
+	needs.Users(t, sb)
+	ctx := t.Context()
+	var alice *sandbox.User
+	write := func(path string) func() error {
+		return func() error { return alice.WriteFiles(ctx, []sandbox.File{{Path: path}}, nil) }
+	}
+	for _, c := range []struct {
+		name string
+		cost int
+		run  func() error
+	}{
+		{"the first user", 1, func() (err error) { alice, err = sb.CreateUser(ctx, "alice"); return err }},
+		{"another user", 1, func() error { _, err := sb.CreateUser(ctx, "bob"); return err }},
+		{"group", 1, func() error { _, err := sb.CreateGroup(ctx, "devs"); return err }},
+		{"the first file", 2, write("x")},
+		{"another file", 2, write("x")},
+		{"a file in new directories", 2, write("a/b/x")},
+		{"directory", 2, func() error { return alice.Mkdir(ctx, "d") }},
+	} {
+		before := len(srv.Requests())
+		require.NoError(t, c.run(), c.name)
+		assert.Equal(t, c.cost, len(srv.Requests())-before, c.name)
+	}
+	assert.Equal(t, "alice:alice 644", owners(t, sb, "/home/alice/a/b/x"))
+
+	// One who existed before, of whom nothing is known.
+	again, err := sb.AsUser("alice")
+	require.NoError(t, err)
+	before := len(srv.Requests())
+	require.NoError(t, again.WriteFiles(ctx, []sandbox.File{{Path: "c/x"}}, nil))
+	assert.Equal(t, 2, len(srv.Requests())-before)
+	assert.Equal(t, "alice:alice 644", owners(t, sb, "/home/alice/c/x"))
+}
+
+// A step that fails is told as if it had been a command of its own, and those
+// behind it are not taken.
+func TestUserStepFails(t *testing.T) {
+	t.Parallel()
+	_, sb := start(t, nil)
+	needs.Users(t, sb)
+	ctx := t.Context()
+	done, err := sb.RunCommand(ctx, "sh", []string{"-c", "mkdir -p /shared && touch /shared/devs"}, &sandbox.CommandOptions{Sudo: true})
+	require.NoError(t, err)
+	require.Zero(t, done.ExitCode)
+	_, err = sb.CreateGroup(ctx, "devs")
+	e, ok := errors.AsType[*sandbox.UserError](err)
+	require.True(t, ok, "%v", err)
+	assert.Equal(t, "create shared directory /shared/devs", e.Action)
+	assert.NotZero(t, e.ExitCode)
+	assert.Empty(t, e.Stdout)
+	assert.Contains(t, e.Stderr, "mkdir: ")
+	assert.Equal(t, 1, strings.Count(e.Stderr, "\n"), e.Stderr)
+
+	nobody, err := sb.AsUser("nobody-like-that")
+	require.NoError(t, err)
+	err = nobody.WriteFiles(ctx, []sandbox.File{{Path: "/tmp/d/x"}}, nil)
+	e, ok = errors.AsType[*sandbox.UserError](err)
+	require.True(t, ok, "%v", err)
+	assert.Equal(t, `resolve the primary group of "nobody-like-that"`, e.Action)
+	assert.Contains(t, e.Stderr, "no such user")
+}
+
+// Where no sudo lets the sandbox's user be root, the API's own way to be root is
+// taken, a step at a time.
+func TestUsersWithoutSudo(t *testing.T) {
+	t.Parallel()
+	_, plain := start(t, nil)
+	needs.Users(t, plain)
+	srv, sb := start(t, &sandbox.CreateOptions{Env: sandbox.Env{"PATH": "/tmp/first:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"}})
+	ctx := t.Context()
+	require.NoError(t, sb.WriteFiles(ctx, []sandbox.File{{Path: "/tmp/first/sudo", Text: "#!/bin/sh\necho sudo: no >&2\nexit 1\n", Mode: new(fs.FileMode(0o755))}}, nil))
+	before := len(srv.Requests())
+	alice, err := sb.CreateUser(ctx, "alice")
+	require.NoError(t, err)
+	assert.Equal(t, 5, len(srv.Requests())-before)
+	assert.True(t, strings.HasPrefix(owners(t, sb, "/home/alice"), "alice:"))
+	require.NoError(t, alice.WriteFiles(ctx, []sandbox.File{{Path: "d/x"}}, nil))
+	assert.Equal(t, "alice:alice 644", owners(t, sb, "/home/alice/d/x"))
+	assert.True(t, strings.HasPrefix(owners(t, sb, "/home/alice/d"), "alice:"))
+	_, err = sb.CreateUser(ctx, "alice")
+	require.ErrorIs(t, err, sandbox.ErrUserExists)
+}
+
+// Names are words of the script, whatever is in them, and more of them than a
+// command takes go into several.
+func TestUserPaths(t *testing.T) {
+	t.Parallel()
+	srv, sb := start(t, nil)
+	needs.Users(t, sb)
+	ctx := t.Context()
+	alice, err := sb.CreateUser(ctx, "alice")
+	require.NoError(t, err)
+	var files []sandbox.File
+	for _, name := range []string{"$(touch /tmp/pwned)", "`touch /tmp/pwned`", `"; touch /tmp/pwned; "`, "a b", "'", "new\nline", "\x1e\n", "${1}", `back\slash`, "*", "-R", "f\xff"} {
+		files = append(files, sandbox.File{Path: "odd/" + name + "/file"})
+	}
+	require.NoError(t, alice.WriteFiles(ctx, files, nil))
+	owned := func(dir string) string {
+		done, err := sb.RunCommand(ctx, "sh", []string{"-c", `find "$1" -type f -user alice -group alice -printf x`, "sh", dir}, &sandbox.CommandOptions{Sudo: true})
+		require.NoError(t, err)
+		out, err := done.Stdout(ctx)
+		require.NoError(t, err)
+		return out
+	}
+	assert.Len(t, owned("/home/alice/odd"), len(files))
+	_, err = sb.FS().Stat(ctx, "/tmp/pwned")
+	require.ErrorIs(t, err, fs.ErrNotExist)
+
+	files = nil
+	for i := range 800 {
+		files = append(files, sandbox.File{Path: fmt.Sprintf("many/%0200d", i)})
+	}
+	before := len(srv.Requests())
+	require.NoError(t, alice.WriteFiles(ctx, files, nil))
+	assert.Equal(t, 4, len(srv.Requests())-before, "170 KB of names")
+	assert.Len(t, owned("/home/alice/many"), 800)
 }

@@ -16,6 +16,9 @@ func (x *reconciler) requests() {
 	if x.rules.has(ruleShared) && x.played.Scenario.Order == "any" {
 		x.shared()
 	}
+	if x.rules.has(ruleKnownEnd) {
+		x.knownEnd()
+	}
 	for i := range min(len(x.want.Requests), len(x.played.Recording.Requests)) {
 		w, ok1 := x.want.Requests[i].(map[string]any)
 		g, ok2 := x.played.Recording.Requests[i].(map[string]any)
@@ -68,14 +71,18 @@ func (x *reconciler) forkMounts(w, g map[string]any) {
 	if path, _ := w["path"].(string); !x.rules.has(ruleForkMounts) || !strings.HasSuffix(path, "/fork") {
 		return
 	}
-	wb, _ := w["body"].(map[string]any)
-	gb, _ := g["body"].(map[string]any)
-	sent, _ := wb["json"].(map[string]any)
-	ours, _ := gb["json"].(map[string]any)
+	sent, ours := jsonOf(w), jsonOf(g)
 	if mounts, ok := ours["mounts"]; ok && sent != nil && sent["mounts"] == nil {
 		x.used(ruleForkMounts)
 		sent["mounts"] = mounts
 	}
+}
+
+// jsonOf is the JSON that a request sends.
+func jsonOf(r map[string]any) map[string]any {
+	body, _ := r["body"].(map[string]any)
+	sent, _ := body["json"].(map[string]any)
+	return sent
 }
 
 // envOrder is about the environment of a user's command, which becomes
@@ -98,8 +105,7 @@ func (x *reconciler) envOrder(w, g map[string]any) {
 }
 
 func sudoArgs(r map[string]any) []any {
-	body, _ := r["body"].(map[string]any)
-	sent, _ := body["json"].(map[string]any)
+	sent := jsonOf(r)
 	if sent["command"] != "sudo" {
 		return nil
 	}
@@ -136,6 +142,40 @@ func (x *reconciler) shared() {
 		// no concurrent calls.
 		if n, ok := seenOf(r); ok && n > len(kept) {
 			r.(map[string]any)["seen"] = float64(n - dropped)
+		}
+	}
+}
+
+// knownEnd is about the end of a command that is asked for again after its log was
+// read to the end, by which this SDK knows it.
+func (x *reconciler) knownEnd() {
+	got := x.played.Recording.Requests
+	for i := 0; i < len(x.want.Requests); i++ {
+		w, _ := x.want.Requests[i].(map[string]any)
+		path, _ := w["path"].(string)
+		if w["method"] != "GET" || !strings.Contains(path, "/cmd/") || strings.HasSuffix(path, "/logs") || !strings.Contains(fmt.Sprint(w["query"]), "[wait true]") {
+			continue
+		}
+		if i < len(got) && differs("", question(w), question(got[i])) == "" {
+			continue
+		}
+		read := slices.ContainsFunc(x.want.Requests[:i], func(r any) bool { return r.(map[string]any)["path"] == path+"/logs" })
+		if !read {
+			continue
+		}
+		x.used(ruleKnownEnd)
+		x.release(w)
+		x.drop(i)
+		i--
+	}
+}
+
+// drop takes a request out of what is wanted.
+func (x *reconciler) drop(i int) {
+	x.want.Requests = slices.Delete(x.want.Requests, i, i+1)
+	for _, r := range x.want.Results {
+		if n, ok := seenOf(r); ok && n > i {
+			r.(map[string]any)["seen"] = float64(n - 1)
 		}
 	}
 }
@@ -192,12 +232,7 @@ func (x *reconciler) explicit() {
 		}
 		x.used(ruleExplicit)
 		x.release(w)
-		x.want.Requests = slices.Delete(x.want.Requests, i, i+1)
-		for _, r := range x.want.Results {
-			if n, ok := seenOf(r); ok && n > i {
-				r.(map[string]any)["seen"] = float64(n - 1)
-			}
-		}
+		x.drop(i)
 		i--
 	}
 }

@@ -109,6 +109,20 @@ func (x *reconciler) errorFirst() bool {
 	return false
 }
 
+// logLost is about the output of a command that was started with writers, whose
+// log is answered by an error: here it is the log of a stream that was lost.
+func logLost(want, got any) bool {
+	w, _ := want.(map[string]any)
+	g, _ := got.(map[string]any)
+	refused, _ := w["error"].(map[string]any)
+	lost, _ := g["error"].(map[string]any)
+	if refused["kind"] != "APIError" || lost["code"] != "stream_lost" || refused["sessionId"] != lost["sessionId"] {
+		return false
+	}
+	w["error"] = lost
+	return true
+}
+
 // success applies the rules about values that differ.
 func (x *reconciler) success(w, g map[string]any, before []Step, s *Step) {
 	if x.rules.has(ruleDomain) && s.Op == "domain" {
@@ -120,6 +134,9 @@ func (x *reconciler) success(w, g map[string]any, before []Step, s *Step) {
 				w["value"] = gs
 			}
 		}
+	}
+	if x.rules.has(ruleFollowed) && s.Op == "piped" && logLost(w["value"], g["value"]) {
+		x.used(ruleFollowed)
 	}
 	if x.rules.has(ruleHandleEnd) && (s.Op == "props" || s.Op == "serialize") && s.On != nil {
 		waited := slices.ContainsFunc(before, func(b Step) bool { return b.Op == "wait" && b.On != nil && *b.On == *s.On })

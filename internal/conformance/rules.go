@@ -71,6 +71,9 @@ const (
 	ruleSorted      = "prefix-sorts-by-name"
 	rulePolicyParts = "unknown-policy-parts-told"
 	ruleZero        = "usage-of-zero"
+	ruleSteps       = "steps-in-one-command"
+	ruleFollowed    = "started-with-its-output"
+	ruleKnownEnd    = "known-end-not-asked-for"
 )
 
 var knownRules = []string{
@@ -79,7 +82,7 @@ var knownRules = []string{
 	ruleNoSession, ruleNoPartial, ruleModeZero, rulePrivate, ruleLoginKept, ruleExplicit, ruleDeleted, ruleRefused,
 	ruleRedacted, ruleTarget, ruleNames, ruleDashes, ruleTruncate, ruleChown, ruleRemove, ruleStat, ruleReaddir, ruleAppend, ruleIDs, ruleEnvOrder, ruleMark, ruleTakenAway,
 	ruleSpared, ruleAsked,
-	ruleStarts, ruleAgent, ruleRegion, ruleRegions, ruleDriveErrors, ruleForkMounts, ruleSorted, rulePolicyParts, ruleZero,
+	ruleStarts, ruleAgent, ruleRegion, ruleRegions, ruleDriveErrors, ruleForkMounts, ruleSorted, rulePolicyParts, ruleZero, ruleSteps, ruleFollowed, ruleKnownEnd,
 }
 
 // Rule is a departure that is the same in every scenario. It accounts for one

@@ -244,6 +244,12 @@ func (s *Server) take(e *Entry) *Exchange {
 			return ex
 		}
 	}
+	if list, ok := userSteps(e); ok && s.opts.Rules.has(ruleSteps) {
+		return s.steps(e, list)
+	}
+	if alone := s.withoutOutput(e); alone != nil {
+		return s.started(alone)
+	}
 	for _, t := range s.likely(e, s.opts.Rules.translate(e)) {
 		if slices.Contains(t.rules, ruleStarts) && !s.looks() {
 			continue // a resume

@@ -97,6 +97,7 @@ func (s *Server) ruled(e *Entry, rule *Rule) *Exchange {
 		}
 		cmd := map[string]any{"id": last(e.Path), "name": "x", "args": []any{}, "cwd": "/", "sessionId": "", "startedAt": 1}
 		maps.Copy(cmd, s.commands[last(e.Path)])
+		maps.Copy(cmd, s.scriptedEnd(e))
 		if cmd["exitCode"] == nil {
 			cmd["exitCode"] = 0
 		}
@@ -123,6 +124,60 @@ func (s *Server) ruled(e *Entry, rule *Rule) *Exchange {
 		now["session"].(map[string]any)["status"] = rule.Answer
 		raw, _ := marshal(now)
 		return &Exchange{JSON: raw}
+	}
+	return nil
+}
+
+// withoutOutput gives the start of a command with writers, of which this SDK asks
+// for the output at once, as the official SDK makes it; nil for anything else.
+func (s *Server) withoutOutput(e *Entry) *Entry {
+	body, ok := e.jsonBody()
+	if !ok || !s.opts.Rules.has(ruleFollowed) || body["wait"] != true || !strings.HasSuffix(e.Path, "/cmd") {
+		return nil
+	}
+	for _, st := range s.opts.Steps {
+		var a struct {
+			Cmd                      string
+			Detached, Stdout, Stderr bool
+		}
+		if st.Op != "runCommand" || json.Unmarshal(st.Args, &a) != nil || a.Cmd != body["command"] || !a.Detached || !a.Stdout && !a.Stderr {
+			continue
+		}
+		alone := new(*e)
+		sent := maps.Clone(body)
+		delete(sent, "wait")
+		delete(sent, "logs")
+		alone.Body = map[string]any{"json": sent}
+		return alone
+	}
+	return nil
+}
+
+// started answers such a start: with a stream that breaks behind the command, as
+// the script has its output in the log.
+func (s *Server) started(alone *Entry) *Exchange {
+	s.use(ruleFollowed)
+	s.log = append(s.log, alone)
+	ex := s.match(alone)
+	if ex == nil {
+		alone.Unscripted = true
+		return nil
+	}
+	s.remember(ex, alone)
+	if present(ex.JSON) && ex.Status < 300 {
+		ex = new(*ex)
+		ex.NDJSON, ex.JSON = []json.RawMessage{ex.JSON}, nil
+	}
+	return ex
+}
+
+// scriptedEnd is the command as the script tells of it later, if it does.
+func (s *Server) scriptedEnd(e *Entry) map[string]any {
+	for _, sl := range s.script {
+		var answer struct{ Command map[string]any }
+		if sl.left > 0 && sl.matches(e) && json.Unmarshal(sl.JSON, &answer) == nil && answer.Command != nil {
+			return answer.Command
+		}
 	}
 	return nil
 }
