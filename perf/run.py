@@ -40,20 +40,30 @@ CASES = {
     "memory": {"bytes": 1024 * MIB, "line": 4096, "mode": "ascii"},
     "scale": {"sandboxes": 5000, "lines": 60, "pause": 1000},
 }
+BARE_MB = 9  # what a process has with a single sandbox
 STARTUPS = 5  # processes started per repetition of "startup"
 
 FLOOR = f"{HOME}/bin/floor"
+# What the client is asked: so many times faster than version 2 of the JavaScript
+# SDK by the clock, and at most so many times the CPU time of a floor.
+ASKED = {
+    "startup": (20, "floor", 3), "rtt-seq": (5, "floor-json", 1.5), "rtt-conc": (8, "floor-json", 1.5),
+    "logs-ascii": (10, "floor-scan", 1.3), "logs-small": (12, "floor-scan", 1.3), "logs-escapes": (3, "floor-scan", 1.4),
+    "logs-perline": (4, "floor-scan", 1.5), "logs-detached": (6, "floor-scan", 1.5), "memory": (None, "floor-scan", 1.3),
+    "upload-big": (5, None, None), "upload-file": (5, None, None), "upload-incompressible": (9, None, None), "upload-many": (4, None, None),
+    "download-stream": (None, "floor", None), "download-file": (2, None, None), "list": (2.5, None, None),
+}
 JS = "env PERF_JS_SDK={0}/{1}/node_modules/@vercel/sandbox node {2}/js/bench.mjs"
 # Name, the cases it makes sense for, command.
 DEFAULTS = [
     ("floor", "*", f"{FLOOR} -variant raw"),
-    ("floor-json", "*", f"{FLOOR} -variant json"),
+    ("floor-json", "*,!scale", f"{FLOOR} -variant json"),
     ("floor-jsonv2", "logs-*,list,rtt-conc", f"{FLOOR}-jsonv2 -variant json"),
     ("floor-scan", "logs-*,memory", f"{FLOOR} -variant scan"),
     ("floor-fast", "upload-*", f"{FLOOR} -variant fast"),
     ("go", "*", f"{HOME}/bin/bench"),
-    ("js2", "*", JS.format(HOME, "npm2", HERE)),
-    ("js3", "*", JS.format(HOME, "npm3", HERE)),
+    ("js2", "*,!scale", JS.format(HOME, "npm2", HERE)),
+    ("js3", "*,!scale", JS.format(HOME, "npm3", HERE)),
 ]
 
 
@@ -184,7 +194,10 @@ def verify_uploads(impls, quick, timeout):
 
 
 def wanted(case, pats):
-    return any(fnmatch.fnmatch(case, p) for p in pats.split(","))
+    """Whether one of the patterns has the case and none, with a ! before it, leaves it out."""
+    pats = pats.split(",")
+    return (any(fnmatch.fnmatch(case, p) for p in pats if not p.startswith("!"))
+            and not any(fnmatch.fnmatch(case, p[1:]) for p in pats if p.startswith("!")))
 
 
 def fmt(x):
@@ -247,9 +260,7 @@ def notes(recs):
 
 
 def table(records, baselines):
-    by = {}
-    for r in records:
-        by.setdefault(r["case"], {}).setdefault(r["impl"], []).append(r)
+    by = by_case(records)
     head = ["case", "implementation", "n", "seconds (min-max)", "CPU s", "peak RSS MB"]
     for b in baselines:
         head += [f"s / {b}", f"CPU / {b}"]
@@ -273,6 +284,74 @@ def table(records, baselines):
             print("| " + " | ".join(row) + " |")
 
 
+def by_case(records):
+    by = {}
+    for r in records:
+        by.setdefault(r["case"], {}).setdefault(r["impl"], []).append(r)
+    return by
+
+
+def median(recs, key):
+    return statistics.median(r[key] for r in recs) if recs else None
+
+
+def seconds(x):
+    return "-" if x is None else f"{x * 1000:.1f} ms" if x < 1 else f"{x:.2f} s"
+
+
+def times(a, b):
+    r = a / b if a and b else None
+    return "-" if r is None else f"{r:.0f}" if r >= 10 else f"{r:.2f}"
+
+
+def summary(records):
+    """Prints the tables of docs/performance.md: the SDK beside JavaScript and its floor, and what was asked."""
+    by = by_case(r for r in records if r["case"] != "scale")
+    head = ["case", "runs", "Go", "JS", "JS / Go: time, CPU", "asked (time)", "Go / floor: time, CPU", "asked (CPU)", "peak MB: Go, JS"]
+    if by:
+        print("| " + " | ".join(head) + " |\n" + "|" + "---|" * len(head))
+    for case in [c for c in CASES if c in by]:
+        impls = by[case]
+        go, js = impls.get("go"), impls.get("js2")
+        asked, floor, limit = ASKED.get(case, (None, None, None))
+        base = impls.get(floor)
+        failed = js and any(r.get("error") for r in js)
+        if not go:
+            continue
+        g = [median(go, k) for k in ("seconds", "cpu_seconds")]
+        j = [None if failed else median(js, k) for k in ("seconds", "cpu_seconds")]
+        f = [median(base, k) for k in ("seconds", "cpu_seconds")]
+        wrong = any(r.get("error") or r["extra"].get("mismatch") for r in go)
+        print("| " + " | ".join([
+            case, str(len(go)), seconds(g[0]) + (" WRONG" if wrong else ""), "fails" if failed else seconds(j[0]),
+            f"{times(j[0], g[0])}, {times(j[1], g[1])}" if j[0] else "",
+            f"≥ {asked}" + (" MISSED" if j[0] and j[0] / g[0] < asked else "") if asked else "",
+            f"{times(g[0], f[0])}, {times(g[1], f[1])} ({floor})" if base else "",
+            f"≤ {limit}" + (" MISSED" if base and g[1] / f[1] > limit else "") if limit else "",
+            f"{median(go, 'peak_rss_mb'):.0f}, " + (f"{median(js, 'peak_rss_mb'):.0f}" if j[0] else "-"),
+        ]) + " |")
+    scale = [r for r in records if r["case"] == "scale"]
+    if scale:
+        head = ["", "sandboxes", "peak MB", "KB each", "goroutines each", "descriptors", "CPU in all", "CPU each"]
+        print("\n| " + " | ".join(head) + " |\n" + "|" + "---|" * len(head))
+    for r in scale:
+        n, x = r["work"]["n"], r["extra"]
+        minute = float(r["args"]["lines"]) * float(r["args"]["pause"]) / 1000
+        print(f"| {r['impl']}, {'HTTP/2' if r['server'].get('http2_requests') else 'HTTP/1.1'} | {n} | {r['peak_rss_mb']:.0f} "
+              f"| {(r['peak_rss_mb'] - BARE_MB) * 1024 / n:.0f} | {x.get('goroutines', 0) / n:.2f} | {x.get('descriptors', 0)} "
+              f"| {r['cpu_seconds']:.1f} s | {r['cpu_seconds'] / n / minute * 1e6:.0f} µs a second |")
+    loads = [r["loadavg"] for r in records]
+    print(f"\nLoad while this was measured: {min(loads):.1f} to {max(loads):.1f}, median {statistics.median(loads):.1f}; {os.cpu_count()} processors; "
+          + "; ".join(version(c) for c in (["go", "version"], ["node", "--version"], ["uname", "-sr"])))
+
+
+def version(command):
+    try:
+        return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
+    except (OSError, subprocess.CalledProcessError):
+        return f"no {command[0]}"
+
+
 def main():
     ap = argparse.ArgumentParser(description=__doc__)
     ap.add_argument("--impl", action="append", default=[], metavar="NAME[@CASES]=COMMAND",
@@ -283,6 +362,7 @@ def main():
     ap.add_argument("--baseline", default="floor,floor-json", help="implementations to give ratios to")
     ap.add_argument("--out", help="append every record to this file (JSON lines)")
     ap.add_argument("--report", nargs="+", metavar="FILE", help="only print the table of recorded files")
+    ap.add_argument("--summary", action="store_true", help="print the tables of docs/performance.md instead")
     ap.add_argument("--quick", action="store_true", help="a sixteenth of the work")
     ap.add_argument("--verify", action="store_true", help="check the content of every upload instead of measuring")
     ap.add_argument("--tls", nargs="?", const="h2", choices=["h1", "h2"], help="serve TLS; h1 turns HTTP/2 off")
@@ -294,7 +374,8 @@ def main():
     baselines = opt.baseline.split(",") if opt.baseline else []
 
     if opt.report:
-        table([json.loads(l) for f in opt.report for l in open(f)], baselines)
+        records = [json.loads(l) for f in opt.report for l in open(f)]
+        summary(records) if opt.summary else table(records, baselines)
         return
     impls = list(DEFAULTS)
     for spec in opt.impl:
@@ -342,7 +423,7 @@ def main():
         pass
     finally:
         stub.close()
-    table(records, baselines)
+    summary(records) if opt.summary else table(records, baselines)
     must = opt.must.split(",")
     if any(r["impl"] in must and (r.get("error") or r["extra"].get("mismatch")) for r in records):
         sys.exit(1)

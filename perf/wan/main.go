@@ -3,14 +3,16 @@
 // emulator behind a relay that adds a round trip of 60 ms and limits the rate
 // to 200 Mbit/s each way.
 //
-//	wan [NAME-PART]
+//	wan [-markdown] [NAME-PART]
 //
-// runs all operations, or those whose name has the part.
+// runs all operations, or those whose name has the part, and prints a line for
+// each, or a table.
 package main
 
 import (
 	"bytes"
 	"context"
+	"flag"
 	"fmt"
 	"io"
 	"io/fs"
@@ -20,6 +22,7 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -104,9 +107,11 @@ func relay(target string, delay time.Duration, rate float64) string {
 
 func main() {
 	rtt := 60 * time.Millisecond
-	only := ""
-	if len(os.Args) > 1 {
-		only = os.Args[1]
+	markdown := flag.Bool("markdown", false, "print a table")
+	flag.Parse()
+	only := flag.Arg(0)
+	if *markdown {
+		fmt.Print("| operation | requests | connections made | round trips | the API's own part |\n|---|---|---|---|---|\n")
 	}
 	srv, err := sandboxtest.NewServer(nil)
 	if err != nil {
@@ -140,9 +145,14 @@ func main() {
 		for k, v := range kinds {
 			ks = append(ks, fmt.Sprintf("%d %s", v, k))
 		}
+		slices.Sort(ks)
 		e := ""
 		if err != nil {
 			e = " ERROR " + err.Error()
+		}
+		if *markdown {
+			fmt.Printf("| %s | %d (%s)%s | %d | %.1f | %.1f |\n", name, len(reqs), strings.Join(ks, ", "), e, conns.Load()-c0, d.Seconds()/rtt.Seconds(), server.Seconds()/rtt.Seconds())
+			return
 		}
 		fmt.Printf("%-28s %4d requests %2d conns %8.3fs = %6.1f RTT (server %.3fs) [%s]%s\n", name, len(reqs), conns.Load()-c0, d.Seconds(), d.Seconds()/rtt.Seconds(), server.Seconds(), strings.Join(ks, ", "), e)
 	}
@@ -188,6 +198,27 @@ func main() {
 			}
 		}
 		return nil
+	})
+	measure("StartCommand+Logs+Wait", func() error {
+		c, err := sb.StartCommand(ctx, "echo", []string{"hi"}, nil)
+		if err != nil {
+			return err
+		}
+		for _, err := range c.Logs(ctx) {
+			if err != nil {
+				return err
+			}
+		}
+		_, err = c.Wait(ctx)
+		return err
+	})
+	measure("StartCommand writers+Wait", func() error {
+		c, err := sb.StartCommand(ctx, "echo", []string{"hi"}, &sandbox.CommandOptions{Stdout: io.Discard})
+		if err != nil {
+			return err
+		}
+		_, err = c.Wait(ctx)
+		return err
 	})
 	measure("Cmd.Output", func() error { _, err := sb.CommandContext(ctx, "echo", "hi").Output(); return err })
 	measure("Cmd stdin 1 KiB", func() error {
@@ -248,6 +279,9 @@ func main() {
 	al, _ := sb.AsUser("alice")
 	measure("user RunCommand", func() error { _, err := al.RunCommand(ctx, "id", nil, nil); return err })
 	measure("user WriteFiles", func() error { return al.WriteFiles(ctx, []sandbox.File{{Path: "x", Text: "hi"}}, nil) })
+	measure("user WriteFiles again", func() error { return al.WriteFiles(ctx, []sandbox.File{{Path: "x", Text: "hi"}}, nil) })
+	measure("user WriteFiles nested", func() error { return al.WriteFiles(ctx, []sandbox.File{{Path: "a/b/x", Text: "hi"}}, nil) })
+	measure("CreateGroup", func() error { _, err := sb.CreateGroup(ctx, "devs"); return err })
 	measure("user ReadFile", func() error {
 		r, err := al.ReadFile(ctx, "x", nil)
 		if err != nil {
