@@ -82,8 +82,8 @@
 //
 // # What is not there
 //
-// Images and runtimes all stand for the host's own programs, with the user and
-// the directories of each. Regions are all this machine, networks have nothing
+// Runtimes, and images that Options.Images does not name, stand for the host's
+// own programs, with the user and the directories of each. Regions are all this machine, networks have nothing
 // in them, drives may grow beyond their size. Plans and their quotas are
 // accepted and answered, but do nothing.
 package sandboxtest

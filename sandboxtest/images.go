@@ -3,6 +3,9 @@ package sandboxtest
 import (
 	"crypto/sha256"
 	"encoding/hex"
+	"errors"
+	"fmt"
+	"maps"
 	"path"
 	"regexp"
 	"slices"
@@ -21,34 +24,151 @@ const (
 	architecture   = "amd64"
 )
 
-// managedImages are the service's own, below managedPrefix. They all stand for
-// the host's programs, with the user and the directories of an image.
+// managedImages are the service's own, below managedPrefix. They stand for the
+// machine's programs, with the user and the directories of an image, unless
+// Options.Images says otherwise.
 var managedImages = []string{"universal", "node:22", "node:24", "node:26", "python:3.14", "ubuntu", "arch"}
 
 var validImage = regexp.MustCompile(`^[a-z0-9]+([._/-][a-z0-9]+)*(:[A-Za-z0-9_][A-Za-z0-9_.-]{0,127})?(@sha256:[0-9a-f]{64})?$`)
 
-// pinImage checks the reference of an image and gives it as the service shows
-// it, by its digest.
-func pinImage(image string) (string, error) {
+var errImageNotFound = notFound("Image not found.")
+
+// reference is the name of an image in its parts.
+type reference struct{ repository, tag, digest string }
+
+// parseReference reads a name as callers write it.
+func parseReference(image string) (reference, error) {
 	if len(image) > 512 || !validImage.MatchString(image) {
-		return "", badRequest("Invalid image reference: %.512s", image)
+		return reference{}, badRequest("Invalid image reference: %.512s", image)
 	}
-	name, digest, pinned := strings.Cut(image, "@")
+	name, digest, _ := strings.Cut(image, "@sha256:")
 	repository, tag, _ := strings.Cut(name, ":")
-	if short, managed := strings.CutPrefix(name, managedPrefix); managed {
-		short = strings.TrimSuffix(short, ":latest")
-		if !pinned && !slices.Contains(managedImages, short) {
-			return "", notFound("Image not found.")
-		}
-	}
-	if pinned {
-		return repository + "@" + digest, nil
-	}
 	if tag == "" {
 		tag = "latest"
 	}
-	sum := sha256.Sum256([]byte(repository + ":" + tag))
-	return repository + "@sha256:" + hex.EncodeToString(sum[:]), nil
+	return reference{repository, tag, digest}, nil
+}
+
+// name is what the image is called without its digest.
+func (r reference) name() string { return r.repository + ":" + r.tag }
+
+// pinned is the image as the service shows it, by its digest.
+func (r reference) pinned() string { return r.repository + "@sha256:" + r.digest }
+
+// managed reports whether the image is one of the service's own.
+func (r reference) managed() bool {
+	short, managed := strings.CutPrefix(r.repository, managedPrefix)
+	if r.digest == "" {
+		short = strings.TrimSuffix(short+":"+r.tag, ":latest")
+		return managed && slices.Contains(managedImages, short)
+	}
+	return managed
+}
+
+// madeUpDigest is that of an image that stands for the machine's programs.
+func (r reference) madeUpDigest() string {
+	sum := sha256.Sum256([]byte(r.name()))
+	return hex.EncodeToString(sum[:])
+}
+
+// machineRoot is the path in Options.Images of what stands for the machine's own
+// programs.
+const machineRoot = "/"
+
+// images are those that the server knows. They never change.
+type images struct {
+	host *box.Host
+	// pins are the digests of names, and roots what the pinned names lead to:
+	// the machine's programs, if it is empty.
+	pins  map[string]string
+	roots map[string]box.ImageID
+}
+
+// openImages opens the images of Options.Images.
+func (s *Server) openImages() error {
+	s.images = &images{host: s.host, pins: make(map[string]string), roots: make(map[string]box.ImageID)}
+	for _, name := range slices.Sorted(maps.Keys(s.opts.Images)) {
+		path := s.opts.Images[name]
+		ref, err := parseReference(name)
+		if err != nil || ref.digest != "" {
+			return fmt.Errorf("Options.Images: %.512q is not the name of an image, as in team/tools:v1", name)
+		}
+		if s.images.pins[ref.name()] != "" {
+			return fmt.Errorf("Options.Images has two of %s", ref.name())
+		}
+		ref.digest = ref.madeUpDigest()
+		var root box.ImageID
+		if path != machineRoot {
+			if s.Mode() == Folder {
+				return errors.Join(fmt.Errorf("Options.Images: %s has a root file system of its own, which only namespace mode can give a sandbox", name),
+					s.host.Reasons())
+			}
+			if root, err = s.host.AddImage(s.ctx, path); err != nil {
+				return fmt.Errorf("Options.Images: %s: %w", name, err)
+			}
+			ref.digest = string(root)
+		}
+		s.images.pins[ref.name()] = ref.digest
+		s.images.roots[ref.pinned()] = root
+	}
+	return nil
+}
+
+// pin gives an image as the service shows it.
+func (i *images) pin(image string) (string, error) {
+	ref, err := parseReference(image)
+	if err != nil {
+		return "", err
+	}
+	if ref.digest == "" {
+		switch digest := i.pins[ref.name()]; {
+		case digest != "":
+			ref.digest = digest
+		case ref.managed():
+			ref.digest = ref.madeUpDigest()
+		default:
+			return "", errImageNotFound
+		}
+	}
+	_, err = i.root(ref.pinned())
+	return ref.pinned(), err
+}
+
+// root gives what a pinned image leads to.
+func (i *images) root(pinned string) (box.ImageID, error) {
+	ref, err := parseReference(pinned)
+	if err != nil {
+		return "", err
+	}
+	root, ok := i.roots[ref.pinned()]
+	switch id := box.ImageID(ref.digest); {
+	case ok:
+		return root, nil
+	case i.host.HasImage(id): // of an earlier server
+		return id, nil
+	case ref.managed():
+		return "", nil
+	}
+	return "", errImageNotFound
+}
+
+// keepImages removes what was unpacked of images that nothing needs any more.
+func (st *store) keepImages() error {
+	var ids []box.ImageID
+	add := func(image string) {
+		if ref, err := parseReference(image); err == nil && ref.digest != "" {
+			ids = append(ids, box.ImageID(ref.digest))
+		}
+	}
+	st.mu.Lock()
+	for _, sb := range st.sandboxes {
+		add(sb.settings.Image)
+	}
+	for _, sn := range st.snapshots {
+		add(sn.image)
+	}
+	st.mu.Unlock()
+	return st.s.host.KeepImages(ids)
 }
 
 // account is the user that sandboxes with the settings have.

@@ -122,7 +122,7 @@ func checkName(name string) error {
 }
 
 // apply checks the parameters and puts those that are given into set.
-func (p *sandboxParams) apply(set *settings) error {
+func (p *sandboxParams) apply(set *settings, images *images) error {
 	if p.Ports != nil {
 		if err := checkPorts(*p.Ports); err != nil {
 			return err
@@ -145,7 +145,7 @@ func (p *sandboxParams) apply(set *settings) error {
 		}
 	}
 	if p.Image != "" {
-		image, err := pinImage(p.Image)
+		image, err := images.pin(p.Image)
 		if err != nil {
 			return err
 		}

@@ -26,7 +26,7 @@ func (c *call) createSandbox() error {
 	if c.version >= 4 {
 		c.shortenRetention(&set)
 	}
-	if err := p.apply(&set); err != nil {
+	if err := p.apply(&set, c.s.images); err != nil {
 		return err
 	}
 	if p.cleared("keepLastSnapshots") {
@@ -70,16 +70,16 @@ func (c *call) createSandbox() error {
 			fill = func(ctx context.Context, m *box.Box) error { return src.fill(ctx, m, policy, version) }
 		}
 	}
-	if err := set.boot(c.version, from); err != nil {
+	if err := set.boot(c.version, from, c.s.images); err != nil {
 		return err
 	}
 	return c.makeSandbox(p.ProjectID, p.Name, set, from, fill)
 }
 
 // boot settles on the runtime or the image of a new sandbox.
-func (c *settings) boot(version int, from *snapshot) (err error) {
+func (c *settings) boot(version int, from *snapshot, images *images) (err error) {
 	if from == nil && c.Runtime == "" && c.Image == "" && version >= 3 {
-		c.Image, err = pinImage(defaultImage)
+		c.Image, err = images.pin(defaultImage)
 	}
 	if c.Runtime == "" {
 		c.Runtime = defaultRuntime
@@ -261,7 +261,7 @@ func (c *call) forkSandbox() error {
 	st.mu.Lock()
 	set, snapshotID := source.settings.clone(), source.currentSnapshot
 	st.mu.Unlock()
-	if err := p.apply(&set); err != nil {
+	if err := p.apply(&set, c.s.images); err != nil {
 		return err
 	}
 	if c.version >= 3 {
@@ -279,7 +279,7 @@ func (c *call) forkSandbox() error {
 			return errSnapshotGone
 		}
 	}
-	if err := set.boot(c.version, from); err != nil {
+	if err := set.boot(c.version, from, c.s.images); err != nil {
 		return err
 	}
 	return c.makeSandbox(source.key.project, p.Name, set, from, nil)
@@ -313,7 +313,7 @@ func (c *call) updateSandbox() error {
 	st.mu.Lock()
 	set := sb.settings.clone()
 	st.mu.Unlock()
-	if err := p.apply(&set); err != nil {
+	if err := p.apply(&set, c.s.images); err != nil {
 		return err
 	}
 	if p.cleared("keepLastSnapshots") {

@@ -64,6 +64,22 @@ type Options struct {
 	// plain HTTP, as an httptest.Server understands it. Forward URLs of network
 	// policies find them as well. It needs what [Enforcement].Policies needs.
 	Names map[string]string
+	// Images are images that sandboxes can be made of, besides those of the
+	// service: the key is a name as in CreateOptions.Image, for example
+	// "team/tools" or "team/tools:v1", and the value the path of its root file
+	// system: a directory, which is used as it is and must not change while the
+	// server is open, or a tar archive, plain or compressed by gzip, as "docker
+	// export" writes it. "/" stands for the programs of this machine, and so do
+	// the service's own images unless they are named here. Every other name is
+	// answered as an image that does not exist.
+	//
+	// The user of such a sandbox is ubuntu and its directory /vercel, as with
+	// the service's images; entry points and configuration are not known. An
+	// archive is unpacked when the server starts, into Dir if there is one, where
+	// it stays for as long as sandboxes and snapshots need it; of a directory they
+	// need that it is still there and named here. It needs [Namespace] mode.
+	// Without root all files of an image belong to the one user that there is.
+	Images map[string]string
 	// RootCAs are trusted by the firewall where it speaks TLS itself: to the
 	// hosts of rules and to forward URLs. Nil means the machine's.
 	RootCAs *x509.CertPool
@@ -135,6 +151,7 @@ type Server struct {
 	warned      warnings
 	oidcToken   string
 	names       *names
+	images      *images
 	authority   *authority
 	tokens      func() (*proxytest.Authority, error)
 	requests    requests
@@ -275,6 +292,9 @@ func (s *Server) open() (err error) {
 	}
 	if why := s.whyFolder(); why != "" {
 		s.opts.Logger.Warn(why)
+	}
+	if err = s.openImages(); err != nil {
+		return err
 	}
 	if s.spool, s.unlockSpool, err = box.TempDir(os.TempDir(), "sandbox-logs-"); err != nil {
 		return err

@@ -172,7 +172,14 @@ func (sb *namedSandbox) start(ctx context.Context, from *snapshot, fill func(con
 			sess.unguard()
 			return err
 		}
-		sess.sourceSnapshot, config.Layer = from.id, from.layer
+		sess.sourceSnapshot, config.Layer = from.id, from.layer // and what that stands on
+	} else if set.Image != "" {
+		root, err := sb.s.images.root(set.Image)
+		if err != nil {
+			sess.unguard()
+			return err
+		}
+		config.Image = root
 	}
 	mounts, err := sess.attach(set.Mounts)
 	if err != nil {
@@ -187,6 +194,8 @@ func (sb *namedSandbox) start(ctx context.Context, from *snapshot, fill func(con
 		switch {
 		case errors.Is(err, box.ErrNoLayer):
 			return errSnapshotGone
+		case errors.Is(err, box.ErrNoImage):
+			return badRequest("The image that the snapshot stands on is not on this machine: %s. Start the emulator with the directory in Options.Images again.", set.Image)
 		case errors.Is(err, box.ErrTooManyLayers):
 			return badRequest("The snapshot has too many ancestors for this machine: %v", err)
 		}

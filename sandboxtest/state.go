@@ -308,7 +308,7 @@ func (s *Server) load() error {
 	s.store.mu.Lock()
 	s.store.saver.loaded = true
 	s.store.mu.Unlock()
-	return nil
+	return s.store.keepImages()
 }
 
 func (s *Server) takeUp(in *state) error {

@@ -21,6 +21,9 @@
 //	-mode MODE    insist on "namespace" or "folder"; see package sandboxtest
 //	-token TOKEN  ask clients for TOKEN instead of one made up for this run; other
 //	              users of the machine can see the arguments of a program
+//	-image NAME=PATH
+//	              let sandboxes be made of the image NAME, whose root file system is
+//	              the directory or tar archive PATH; may be given several times
 //	-state DIR    keep sandboxes and snapshots in DIR from one run to the next
 //	-v            print each request in one line
 //
@@ -37,6 +40,7 @@ import (
 	"os"
 	"os/exec"
 	"os/signal"
+	"strings"
 	"sync"
 	"syscall"
 	"time"
@@ -59,16 +63,28 @@ func main() { os.Exit(run(os.Args[1:], os.Stdout, os.Stderr)) }
 // options are what the flags say.
 type options struct {
 	addr, mode, state, token string
+	images                   map[string]string
 	verbose                  bool
 	command                  []string
 }
 
 func parse(args []string, stderr io.Writer) (*options, error) {
-	var o options
+	o := options{images: make(map[string]string)}
 	flags := flag.NewFlagSet("sandbox-emulator", flag.ContinueOnError)
 	flags.SetOutput(stderr)
 	flags.StringVar(&o.addr, "addr", "", "listen on `ADDR` instead of a free port of 127.0.0.1")
 	flags.StringVar(&o.mode, "mode", "", "insist on a `MODE` of running commands: namespace or folder")
+	flags.Func("image", "let sandboxes be made of the image `NAME=PATH`, a directory or a tar archive; may be given several times", func(arg string) error {
+		name, path, ok := strings.Cut(arg, "=")
+		switch {
+		case !ok || name == "" || path == "":
+			return errors.New("want NAME=PATH")
+		case o.images[name] != "":
+			return fmt.Errorf("%s is given twice", name)
+		}
+		o.images[name] = path
+		return nil
+	})
 	flags.StringVar(&o.state, "state", "", "keep sandboxes and snapshots in `DIR`")
 	flags.StringVar(&o.token, "token", "", "ask clients for `TOKEN` instead of one made up for this run")
 	flags.BoolVar(&o.verbose, "v", false, "print each request in one line")
@@ -110,7 +126,7 @@ func run(args []string, stdout, stderr io.Writer) int {
 	defer signal.Stop(signals)
 
 	config := &sandboxtest.Options{
-		Addr: o.addr, Mode: sandboxtest.Mode(o.mode), Dir: o.state, Token: o.token,
+		Addr: o.addr, Mode: sandboxtest.Mode(o.mode), Dir: o.state, Token: o.token, Images: o.images,
 		Logger: slog.New(slog.NewTextHandler(stderr, &slog.HandlerOptions{Level: slog.LevelWarn})),
 	}
 	if o.verbose {

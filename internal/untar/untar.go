@@ -34,6 +34,10 @@ type Options struct {
 	// OutsideLinks keeps symbolic links whose target is absolute or outside of
 	// the directory. They are never followed.
 	OutsideLinks bool
+	// Owners takes over owners, all permissions whatever the umask, set-id and
+	// sticky bits, and the capabilities of programs, as for a root file system.
+	// It needs the rights of root.
+	Owners bool
 	// Keep, if set, chooses entries by their clean names.
 	Keep func(name string) bool
 	// Progress, if set, is told of the bytes written.
@@ -56,12 +60,14 @@ const (
 // stops at the first entry that it refuses; what was unpacked until then stays.
 //
 // Permissions are taken over as far as the umask lets them. Set-id and sticky
-// bits and owners are not.
+// bits and owners are not, except with [Options.Owners].
 func Extract(ctx context.Context, r io.Reader, root *os.Root, opts Options) (err error) {
 	x := &extractor{opts: opts, buf: make([]byte, blockSize), zeros: make([]byte, blockSize)}
 	x.way = []level{{name: ".", dir: root}}
 	defer func() { err = errors.Join(err, x.close()) }()
-	x.umask = umask(root)
+	if !opts.Owners {
+		x.umask = umask(root)
+	}
 	tr := tar.NewReader(r)
 	for {
 		if err := ctx.Err(); err != nil {
@@ -110,9 +116,10 @@ type level struct {
 	dir  *os.Root
 	// entry says that mode and modTime are to be set, which is done when it is
 	// certain that the directory is finished.
-	entry   bool
-	mode    fs.FileMode
-	modTime time.Time
+	entry    bool
+	mode     fs.FileMode
+	uid, gid int
+	modTime  time.Time
 }
 
 func unsafe(format string, args ...any) error {
@@ -151,6 +158,9 @@ func (x *extractor) entry(ctx context.Context, h *tar.Header, r io.Reader) error
 	if x.opts.Keep != nil && !x.opts.Keep(name) {
 		return nil
 	}
+	if x.opts.Owners && (h.Uid < 0 || int64(h.Uid) > maxOwner || h.Gid < 0 || int64(h.Gid) > maxOwner) {
+		return unsafe("it belongs to user %d and group %d", h.Uid, h.Gid)
+	}
 	in, err := x.enter(ctx, path.Dir(name))
 	if err != nil {
 		return err
@@ -161,7 +171,7 @@ func (x *extractor) entry(ctx context.Context, h *tar.Header, r io.Reader) error
 	case tar.TypeReg, tar.TypeGNUSparse:
 		return x.file(ctx, in, name, h, r)
 	case tar.TypeSymlink:
-		return x.symlink(in, name, h.Linkname)
+		return x.symlink(in, name, h)
 	case tar.TypeLink:
 		return x.link(in, name, h.Linkname)
 	}
@@ -250,6 +260,11 @@ func (x *extractor) leave(name string) error {
 		if info, err := in.Lstat(base); err != nil || !info.IsDir() {
 			continue // somebody else took it away
 		}
+		if x.opts.Owners {
+			if err := in.Lchown(base, d.uid, d.gid); err != nil {
+				return err
+			}
+		}
 		if err := in.Chmod(base, d.mode); err != nil {
 			return err
 		}
@@ -294,6 +309,9 @@ func (x *extractor) enter(ctx context.Context, name string) (*os.Root, error) {
 		if errors.Is(err, fs.ErrNotExist) {
 			if err = x.count(); err == nil {
 				err = in.Mkdir(elem, 0o777)
+			}
+			if err == nil && x.opts.Owners {
+				err = in.Chmod(elem, 0o755)
 			}
 		} else if err == nil && info.Mode()&fs.ModeSymlink != 0 {
 			err = unsafe("%q is a symbolic link", path.Join(x.here().name, elem))
@@ -354,9 +372,23 @@ func (x *extractor) dir(in *os.Root, name string, h *tar.Header) error {
 		return err
 	}
 	d := x.here()
-	d.entry, d.mode, d.modTime = true, h.FileInfo().Mode().Perm()&^x.umask, h.ModTime
+	d.entry, d.mode, d.modTime = true, x.mode(h), h.ModTime
+	d.uid, d.gid = h.Uid, h.Gid
 	return nil
 }
+
+// mode is what is taken over of an entry's mode.
+func (x *extractor) mode(h *tar.Header) fs.FileMode {
+	mode := h.FileInfo().Mode()
+	if x.opts.Owners {
+		return mode & (fs.ModePerm | fs.ModeSetuid | fs.ModeSetgid | fs.ModeSticky)
+	}
+	return mode.Perm() &^ x.umask
+}
+
+// maxOwner is the greatest number of a user or a group: the next one means
+// that an owner is left as it is.
+const maxOwner = 1<<32 - 2
 
 // file writes a file under another name and renames it when it is whole.
 func (x *extractor) file(ctx context.Context, in *os.Root, name string, h *tar.Header, r io.Reader) (err error) {
@@ -374,8 +406,18 @@ func (x *extractor) file(ctx context.Context, in *os.Root, name string, h *tar.H
 	if err := x.copy(ctx, f, name, h.Size, r); err != nil {
 		return err
 	}
-	if err := f.Chmod(h.FileInfo().Mode().Perm() &^ x.umask); err != nil {
+	if x.opts.Owners {
+		if err := f.Chown(h.Uid, h.Gid); err != nil {
+			return err
+		}
+	}
+	if err := f.Chmod(x.mode(h)); err != nil {
 		return err
+	}
+	if capability := h.PAXRecords[capabilityRecord]; x.opts.Owners && capability != "" {
+		if err := setCapability(f, capability); err != nil {
+			return err
+		}
 	}
 	if err := f.Close(); err != nil {
 		return err
@@ -387,6 +429,9 @@ func (x *extractor) file(ctx context.Context, in *os.Root, name string, h *tar.H
 	}
 	return in.Rename(tmp, path.Base(name))
 }
+
+// capabilityRecord has what a program may do although root does not run it.
+const capabilityRecord = "SCHILY.xattr.security.capability"
 
 // copy leaves out blocks of zeros, which are holes then: a file that is all hole
 // must not take up the disk.
@@ -422,7 +467,8 @@ func (x *extractor) copy(ctx context.Context, f *os.File, name string, size int6
 	return nil
 }
 
-func (x *extractor) symlink(in *os.Root, name, target string) error {
+func (x *extractor) symlink(in *os.Root, name string, h *tar.Header) error {
+	target := h.Linkname
 	if target == "" || len(target) > maxName || strings.IndexByte(target, 0) >= 0 {
 		return unsafe("its target is not a path")
 	}
@@ -433,7 +479,10 @@ func (x *extractor) symlink(in *os.Root, name, target string) error {
 	if err := clearPlace(in, base); err != nil {
 		return err
 	}
-	return in.Symlink(filepath.FromSlash(target), base)
+	if err := in.Symlink(filepath.FromSlash(target), base); err != nil || !x.opts.Owners {
+		return err
+	}
+	return in.Lchown(base, h.Uid, h.Gid)
 }
 
 // leads reports whether a symbolic link may lead out of the root. A ".." behind

@@ -96,7 +96,10 @@ func (a *agent) do(call *net.UnixConn, req *request, files []*os.File, ans *answ
 		return nil, err
 	}
 	if req.Op == "flatten" {
-		return nil, a.backend.flatten(req.Layers, req.Dir)
+		return nil, a.backend.flatten(req.Layers, req.Config.Image, req.Dir)
+	}
+	if req.Op == "image" {
+		return nil, a.backend.addImage(req.Config.Image, req.Dir)
 	}
 	a.mu.Lock()
 	m := a.machines[req.Box]

@@ -24,10 +24,28 @@ func (a Account) viewName() string { return "view-" + a.Name }
 // write them into.
 func (a Account) etcName() string { return "etc-" + a.Name }
 
-// buildBase writes what a fresh box has over the host's root: its user, its
-// own directories, and covers over what is the host's only. hide is a host
-// directory that boxes don't see.
-func buildBase(base, hide string, account Account) error {
+// baseLayer is the layer under all that a box writes, over the root that its
+// programs are of.
+type baseLayer struct {
+	dir  string
+	root sysroot
+	// owners says that there are others than who writes it.
+	owners bool
+}
+
+func (b baseLayer) name(name string) string { return filepath.Join(b.dir, name) }
+
+func (b baseLayer) chown(name string, uid, gid int) error {
+	if !b.owners {
+		return nil
+	}
+	return os.Chown(b.name(name), uid, gid)
+}
+
+// build writes what a fresh box has over the machine's root: its user, its own
+// directories, and covers over what is the machine's only. hide is a directory
+// of the machine that boxes don't see.
+func (b baseLayer) build(hide string, account Account) error {
 	type ownDir struct {
 		name   string
 		mode   fs.FileMode
@@ -56,11 +74,11 @@ func buildBase(base, hide string, account Account) error {
 		dirs = append(dirs, dir)
 	}
 	for _, dir := range dirs {
-		name := filepath.Join(base, dir.name)
+		name := b.name(dir.name)
 		if err := os.MkdirAll(name, 0o755); err != nil {
 			return err
 		}
-		if err := errors.Join(os.Chmod(name, dir.mode), os.Chown(name, dir.uid, dir.uid)); err != nil {
+		if err := errors.Join(os.Chmod(name, dir.mode), b.chown(dir.name, dir.uid, dir.uid)); err != nil {
 			return err
 		}
 		if dir.opaque {
@@ -69,17 +87,21 @@ func buildBase(base, hide string, account Account) error {
 			}
 		}
 	}
-	if err := openWayToPrograms(base); err != nil {
+	if err := b.openWayToPrograms(); err != nil {
 		return err
 	}
-	return coverDir(base, hide)
+	return b.cover(hide)
 }
 
-// writeAccounts writes the files in etc that know the box's user and network;
-// resolver says that the box has one of its own.
-func writeAccounts(etc string, resolver bool, account Account) error {
-	name := account.Name
-	user := fmt.Sprintf("%s:x:%d:%d::%s:/bin/bash", name, UserID, GroupID, account.Home)
+// writeAccounts writes the files in etc that know the box's user and network,
+// over those of root; resolver says that the box has one of its own, and path is
+// where it looks for programs.
+func writeAccounts(etc string, root sysroot, resolver bool, path string, account Account) error {
+	name, shell := account.Name, defaultShell
+	if !root.executable(shell) {
+		shell = "/bin/sh"
+	}
+	user := fmt.Sprintf("%s:x:%d:%d::%s:%s", name, UserID, GroupID, account.Home, shell)
 	uid, gid := strconv.Itoa(UserID), strconv.Itoa(GroupID)
 	for _, file := range []struct {
 		name, id, entry string
@@ -91,7 +113,7 @@ func writeAccounts(etc string, resolver bool, account Account) error {
 		{"shadow", "", name + ":*:19000:0:99999:7:::", 0o640},
 		{"gshadow", "", name + ":!::", 0o640},
 	} {
-		old, err := os.ReadFile(filepath.Join("/etc", file.name))
+		old, err := root.readFile("/etc/" + file.name)
 		if err != nil && !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, fs.ErrPermission) {
 			return err
 		}
@@ -124,7 +146,7 @@ func writeAccounts(etc string, resolver bool, account Account) error {
 	if err := os.MkdirAll(sudoers, 0o750); err != nil {
 		return err
 	}
-	rules := fmt.Sprintf("Defaults secure_path=%q\n%s ALL=(ALL:ALL) NOPASSWD: ALL\n", searchPath(), name)
+	rules := fmt.Sprintf("Defaults secure_path=%q\n%s ALL=(ALL:ALL) NOPASSWD: ALL\n", path, name)
 	return writeFile(filepath.Join(sudoers, "90-"+name), rules, 0o440)
 }
 
@@ -153,21 +175,21 @@ func writeFile(name, text string, mode fs.FileMode) error {
 
 // openWayToPrograms lets the box's user pass through directories that are
 // closed to it on the host but lead to programs of PATH, such as /root.
-func openWayToPrograms(base string) error {
+func (b baseLayer) openWayToPrograms() error {
 	for _, dir := range filepath.SplitList(searchPath()) {
-		dir, err := filepath.EvalSymlinks(dir)
+		dir, err := b.root.resolve(dir)
 		if err != nil {
 			continue // a PATH may name what does not exist
 		}
 		for dir = filepath.Dir(dir); dir != "/"; dir = filepath.Dir(dir) {
-			info, err := os.Lstat(dir)
+			info, err := b.root.lstat(dir)
 			if err != nil {
 				return err
 			}
 			if info.Mode().Perm()&0o001 != 0 {
 				continue
 			}
-			if err := copyDir(base, dir, info.Mode()|0o011); err != nil {
+			if err := b.copyDir(dir, info.Mode()|0o011); err != nil {
 				return err
 			}
 		}
@@ -175,20 +197,20 @@ func openWayToPrograms(base string) error {
 	return nil
 }
 
-// copyDir makes a directory of the host, with its parents, in the base layer,
-// where it stands for the host's and shows the host's files.
-func copyDir(base, dir string, mode fs.FileMode) error {
-	name := filepath.Join(base, dir)
+// copyDir makes a directory of the root, with its parents, in the base layer,
+// where it stands for the root's and shows the root's files.
+func (b baseLayer) copyDir(dir string, mode fs.FileMode) error {
+	name := b.name(dir)
 	if dir == "/" {
 		return nil
 	}
 	if _, err := os.Lstat(name); errors.Is(err, fs.ErrNotExist) {
 		parent := filepath.Dir(dir)
-		info, err := os.Lstat(parent)
+		info, err := b.root.lstat(parent)
 		if err != nil {
 			return err
 		}
-		if err := copyDir(base, parent, info.Mode()); err != nil {
+		if err := b.copyDir(parent, info.Mode()); err != nil {
 			return err
 		}
 		if err := os.Mkdir(name, 0o755); err != nil {
@@ -197,28 +219,28 @@ func copyDir(base, dir string, mode fs.FileMode) error {
 	} else if err != nil {
 		return err
 	}
-	info, err := os.Lstat(dir)
+	info, err := b.root.lstat(dir)
 	if err != nil {
 		return err
 	}
 	st := info.Sys().(*unixStat)
-	return errors.Join(os.Chown(name, int(st.Uid), int(st.Gid)), os.Chmod(name, mode))
+	return errors.Join(b.chown(dir, int(st.Uid), int(st.Gid)), os.Chmod(name, mode))
 }
 
-// coverDir hides a directory of the host, if nothing else hides it.
-func coverDir(base, dir string) error {
+// cover hides a directory of the machine, if nothing else hides it.
+func (b baseLayer) cover(dir string) error {
 	for at := dir; at != "/"; at = filepath.Dir(at) {
-		if _, err := unix.Getxattr(filepath.Join(base, at), opaqueAttr, make([]byte, 1)); err == nil {
+		if _, err := unix.Getxattr(b.name(at), opaqueAttr, make([]byte, 1)); err == nil {
 			return nil
 		}
 	}
 	parent := filepath.Dir(dir)
-	info, err := os.Lstat(parent)
+	info, err := b.root.lstat(parent)
 	if err != nil {
 		return err
 	}
-	if err := copyDir(base, parent, info.Mode()); err != nil {
+	if err := b.copyDir(parent, info.Mode()); err != nil {
 		return err
 	}
-	return unix.Mknod(filepath.Join(base, dir), unix.S_IFCHR, 0)
+	return unix.Mknod(b.name(dir), unix.S_IFCHR, 0)
 }

@@ -30,16 +30,31 @@ func searchPath() string {
 	return strings.Join(dirs, string(os.PathListSeparator))
 }
 
+// imagePath is the PATH in boxes of an image, whose programs are not the
+// machine's.
+const imagePath = platformBin + ":/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+
+// pathOf is the PATH in boxes of an image, or of none.
+func pathOf(image ImageID) string {
+	if image != "" {
+		return imagePath
+	}
+	return searchPath()
+}
+
+// defaultShell is the shell of users, where it is there.
+const defaultShell = "/bin/bash"
+
 // defaultEnv is the environment of a command: its own over the defaults, each
 // key once.
-func defaultEnv(spec *Spec, account Account) []string {
+func defaultEnv(spec *Spec, account Account, path string) []string {
 	user, home := account.Name, account.Home
 	if spec.User == rootUser {
 		user, home = rootUser, "/root"
 	}
 	env := []string{
-		"PATH=" + searchPath(), "HOME=" + home, "USER=" + user, "LOGNAME=" + user,
-		"SHELL=/bin/bash", "LANG=C.UTF-8",
+		"PATH=" + path, "HOME=" + home, "USER=" + user, "LOGNAME=" + user,
+		"SHELL=" + defaultShell, "LANG=C.UTF-8",
 	}
 	if spec.User == rootUser {
 		env = append(env, "SUDO_USER="+account.Name)

@@ -11,9 +11,10 @@ const longestChain = 100
 
 // flattener is a backend whose layers are differences, which it can merge.
 type flattener interface {
-	// flatten writes what the chain (newest first) holds as one layer into the
-	// new directory dir. The layers of the chain stay as they are.
-	flatten(chain []string, dir string) error
+	// flatten writes what the chain (newest first) holds over the image that it
+	// stands on, if any, as one layer into the new directory dir. The layers of
+	// the chain stay as they are.
+	flatten(chain []string, image ImageID, dir string) error
 	// maxLayers is the longest chain that can be stacked as it is.
 	maxLayers() int
 }
@@ -21,7 +22,7 @@ type flattener interface {
 // flatten puts one layer in the place of a chain that is too long: the caller
 // holds the layer that is given instead of id. The chain itself stays for as
 // long as there are snapshots and boxes that stand on it.
-func (h *Host) flatten(id LayerID, chain []string) (LayerID, []string, error) {
+func (h *Host) flatten(id LayerID, chain []string, image ImageID) (LayerID, []string, error) {
 	f, ok := h.backend.(flattener)
 	if !ok || len(chain) <= h.store.longest {
 		return id, chain, nil
@@ -39,7 +40,7 @@ func (h *Host) flatten(id LayerID, chain []string) (LayerID, []string, error) {
 	}
 	// What is cut short is swept there when the store is opened.
 	dir := h.store.boxDir(newID())
-	err := f.flatten(chain, dir)
+	err := f.flatten(chain, image, dir)
 	if err == nil {
 		err = h.store.addFlat(id, dir)
 	}
@@ -64,7 +65,7 @@ func (s *store) addFlat(id LayerID, dir string) error {
 	if l == nil {
 		return fmt.Errorf("%w: %q", ErrNoLayer, id)
 	}
-	flat, err := s.putLocked(dir, &layer{Removed: true})
+	flat, err := s.putLocked(dir, &layer{Removed: true, Image: l.Image})
 	if err != nil {
 		return err
 	}

@@ -34,7 +34,7 @@ type mergedDir struct {
 	below string
 }
 
-func (n *namespaceBackend) flatten(chain []string, dir string) error {
+func (n *namespaceBackend) flatten(chain []string, image ImageID, dir string) error {
 	m := &merger{attrs: "trusted.overlay."}
 	if n.rootless {
 		m.attrs = "user.overlay."
@@ -42,18 +42,32 @@ func (n *namespaceBackend) flatten(chain []string, dir string) error {
 	for _, layer := range chain {
 		m.layers = append(m.layers, filepath.Join(n.dir, "l", layer))
 	}
-	for _, a := range accounts {
-		base := &merger{attrs: m.attrs, layers: []string{filepath.Join(n.mounts, a.baseName())}}
-		if !n.rootless {
-			base.layers = append(base.layers, "/")
+	if image != "" {
+		mount, err := n.image(image)
+		if err != nil {
+			return err
 		}
-		m.bases = append(m.bases, base)
+		m.bases = mount.bases(m.attrs)
+	} else {
+		m.bases = n.machineBases(m.attrs)
 	}
 	if err := os.Mkdir(dir, 0o700); err != nil {
 		return err
 	}
 	// The bases are to be seen on the backend's threads alone.
 	return n.pool.do(func() error { return m.merge(dir, mergedDir{places: m.roots(0), below: "/"}, nil) })
+}
+
+// machineBases are what chains of layers over the machine's root stand on.
+func (n *namespaceBackend) machineBases(attrs string) (bases []*merger) {
+	for _, a := range accounts {
+		base := &merger{attrs: attrs, layers: []string{filepath.Join(n.mounts, a.baseName())}}
+		if !n.rootless {
+			base.layers = append(base.layers, "/")
+		}
+		bases = append(bases, base)
+	}
+	return bases
 }
 
 // baseHas reports whether a base has something of a name, which only a

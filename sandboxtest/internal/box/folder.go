@@ -30,6 +30,8 @@ func (*folderBackend) layered() bool   { return false }
 func (*folderBackend) networked() bool { return false }
 func (*folderBackend) close() error    { return nil }
 
+func (*folderBackend) addImage(ImageID, string) error { return ErrUnsupported }
+
 func (f *folderBackend) newMachine(b *Box, dir string, layers []string) (machine, error) {
 	m := &folderMachine{reaper: &f.reaper, id: b.id, root: filepath.Join(dir, "r"), mounts: b.cfg.Mounts}
 	folders := append(b.Account().dirs(), "/shared", "/tmp")

@@ -48,6 +48,10 @@ var (
 	ErrRunning = errors.New("box is running")
 	// ErrNoLayer means that there is no layer with that ID.
 	ErrNoLayer = errors.New("no such layer")
+	// ErrNoImage means that the image that a box stands on is not there.
+	ErrNoImage = errors.New("no such image")
+	// ErrBadImage means that what should be an image can't be one.
+	ErrBadImage = errors.New("bad image")
 	// ErrTooManyLayers means that a chain of layers is longer than the kernel
 	// can stack.
 	ErrTooManyLayers = errors.New("too many layers")
@@ -91,6 +95,7 @@ type Host struct {
 	unlock  func() error
 
 	flattening sync.Mutex // of chains, one at a time
+	images     imageTrees
 
 	mu     sync.Mutex
 	boxes  map[string]*Box
@@ -104,6 +109,8 @@ type backend interface {
 	newMachine(b *Box, dir string, layers []string) (machine, error)
 	// layered says whether a layer holds only the difference to its parent.
 	layered() bool
+	// addImage makes a tree the root of boxes with that image.
+	addImage(id ImageID, tree string) error
 	// networked says whether boxes have networks of their own.
 	networked() bool
 	close() error
@@ -179,7 +186,7 @@ func tempParents(dir string, mode Mode) []string {
 }
 
 func open(opts Options, way way, parent string) (*Host, error) {
-	h := &Host{way: way, log: opts.Logger, boxes: make(map[string]*Box)}
+	h := &Host{way: way, log: opts.Logger, boxes: make(map[string]*Box), images: imageTrees{dirs: make(map[ImageID]string)}}
 	if err := h.openDir(opts.Dir, parent); err != nil {
 		return nil, errors.Join(err, h.closeDir())
 	}
@@ -231,6 +238,9 @@ func (h *Host) Reasons() error { return h.reasons }
 type Config struct {
 	// Layer is what the box starts from. Empty means a fresh system.
 	Layer LayerID
+	// Image is the root of a fresh system; see [Host.AddImage]. Empty means the
+	// machine's own. A layer keeps the image that it stands on.
+	Image ImageID
 	// DenyNetwork starts the box without a network but loopback. See
 	// [Box.SetNetwork].
 	DenyNetwork bool
@@ -255,7 +265,14 @@ func (h *Host) New(ctx context.Context, cfg Config) (*Box, error) {
 	if err != nil {
 		return nil, fmt.Errorf("box: %w", err)
 	}
-	if cfg.Layer, chain, err = h.flatten(layer, chain); err != nil {
+	if layer != "" {
+		cfg.Image = h.store.imageOf(layer)
+	}
+	cfg.Layer = layer
+	if err = h.openImage(cfg.Image); err == nil {
+		cfg.Layer, chain, err = h.flatten(layer, chain, cfg.Image)
+	}
+	if err != nil {
 		h.store.release(cfg.Layer)
 		return nil, fmt.Errorf("box: %w", err)
 	}

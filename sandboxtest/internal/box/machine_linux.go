@@ -26,6 +26,7 @@ type namespaceMachine struct {
 	backend  *namespaceBackend
 	dir      string
 	layers   []string
+	image    ImageID
 	deny     bool
 	hostname string
 	account  Account
@@ -42,11 +43,12 @@ type namespaceMachine struct {
 }
 
 // initScript mounts /proc, which only a process of the box can, and then
-// buries orphans for good: a shell that waits reaps every child, and sleep
-// gives it something to wait for.
+// buries orphans for good: a shell that waits reaps every child, and a child
+// that reads what never comes gives it something to wait for. It starts no
+// program, since an image may hold none.
 const initScript = `mount -t proc -o nosuid,nodev,noexec proc "$1/proc" && echo ok || exit 1
 exec </dev/null >/dev/null 2>&1
-while :; do sleep 2147483647 & wait; done`
+while :; do (read never <&3) & wait; done`
 
 func (m *namespaceMachine) make() error {
 	if err := os.Mkdir(m.dir, 0o711); err != nil {
@@ -118,19 +120,30 @@ func (m *namespaceMachine) bootOnThread() (err error) {
 	}
 	up := filepath.Join("../b", filepath.Base(m.dir))
 	root := rootSpec{
-		target: n.mounts + "/root", lower: append(slices.Clone(m.layers), n.lower[m.account.Name]), upper: up + "/u", work: up + "/w",
-		options: overlayOptions, dev: n.mounts + "/dev", devpts: ",mode=0620,gid=5", extra: n.extra,
+		target: n.mounts + "/root", upper: up + "/u", work: up + "/w",
+		options: overlayOptions, dev: n.mounts + "/dev", devpts: ",mode=0620,gid=5",
 	}
+	lowest, show := n.lower[m.account.Name], n.showSelf
+	if m.image != "" {
+		image, err := n.image(m.image)
+		if err != nil {
+			return err
+		}
+		lowest, show = image.lower, n.showKit
+	} else {
+		root.extra = n.extra
+	}
+	root.lower = append(slices.Clone(m.layers), lowest)
 	if n.rootless {
 		root.options, root.devpts = rootlessOptions, ",mode=0600"
 	}
 	if err := root.mount(); err != nil {
 		return err
 	}
-	if err := n.showSelf(root.target); err != nil {
+	if err := show(root.target); err != nil {
 		return err
 	}
-	if n.rootless {
+	if n.rootless && m.image == "" {
 		if err := n.accountFiles(root.target, m.account); err != nil {
 			return err
 		}
@@ -193,11 +206,16 @@ func (m *namespaceMachine) startInit(root string) error {
 		return err
 	}
 	defer out.Close()
+	// The process holds both ends of this one, so that nothing ever comes.
+	never, silent, err := os.Pipe()
+	if err != nil {
+		return errors.Join(err, child.Close())
+	}
 	pidfd := -1
 	cmd := &exec.Cmd{
 		Path: "/bin/sh", Args: []string{"init", "-c", initScript, "init", root}, Dir: "/",
 		Env:    []string{"PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"},
-		Stdout: child, Stderr: child,
+		Stdout: child, Stderr: child, ExtraFiles: []*os.File{never, silent},
 		SysProcAttr: &syscall.SysProcAttr{
 			Cloneflags: unix.CLONE_NEWPID,
 			Setsid:     true, // a Ctrl-C is not for it
@@ -208,7 +226,7 @@ func (m *namespaceMachine) startInit(root string) error {
 		},
 	}
 	err = cmd.Start()
-	_ = child.Close()
+	_, _, _ = child.Close(), never.Close(), silent.Close()
 	if err != nil {
 		return fmt.Errorf("start the first process: %w", err)
 	}
@@ -270,8 +288,11 @@ func (m *namespaceMachine) launch(cmd *exec.Cmd, spec *Spec) (running, error) {
 		if len(m.backend.trusted) > 0 {
 			cmd.Env = mergeEnv(trustEnv(), cmd.Env)
 		}
-		if m.backend.rootless && lookupEnv(cmd.Env, "PATH") == searchPath() {
-			cmd.Env = mergeEnv(cmd.Env, []string{"PATH=" + ownBin + ":" + searchPath()})
+		if path := pathOf(m.image); m.backend.rootless && lookupEnv(cmd.Env, "PATH") == path {
+			cmd.Env = mergeEnv(cmd.Env, []string{"PATH=" + ownBin + ":" + path})
+		}
+		if m.image != "" && lookupEnv(cmd.Env, "SHELL") == defaultShell && executable(defaultShell) != nil {
+			cmd.Env = mergeEnv(cmd.Env, []string{"SHELL=/bin/sh"})
 		}
 		if cmd.Path, err = lookPath(spec.Path, spec.Dir, cmd.Env); err != nil {
 			return notStarted(spec.Path, err)
@@ -279,8 +300,10 @@ func (m *namespaceMachine) launch(cmd *exec.Cmd, spec *Spec) (running, error) {
 		prepare(cmd, spec.TTY != nil)
 		if !m.backend.rootless {
 			cmd.SysProcAttr.Credential = m.credential(spec.User)
+		} else if spec.User != rootUser && m.image == "" {
+			asBoxUser(cmd, "/usr/bin/unshare")
 		} else if spec.User != rootUser {
-			asBoxUser(cmd)
+			asBoxUser(cmd, m.backend.kit.command("unshare")...)
 		}
 		return startOrExplain(cmd, spec.Path)
 	}))

@@ -27,7 +27,9 @@ type namespaceBackend struct {
 	pool   *threads
 	lower  map[string]string // the lowest layers by the account's name, as boxes name them
 	extra  []string          // host directories to bind
-	tun    bool              // boxes have networks that lead outside
+	kit    *kit              // nil until an image needs it
+	images imageMounts
+	tun    bool // boxes have networks that lead outside
 
 	rootless bool
 	trusted  []byte // see Options
@@ -48,8 +50,9 @@ func newNamespaceBackend(dir string, opts Options, rootless bool) (backend, erro
 func newLocalBackend(dir string, log *slog.Logger, rootless bool, trusted []byte) (*namespaceBackend, error) {
 	n := &namespaceBackend{
 		rootless: rootless, trusted: trusted, tun: haveTUN(), log: log, dir: dir, mounts: filepath.Join(dir, "ns"), pool: &threads{work: make(chan func())},
-		lower: make(map[string]string, len(accounts)),
-		mnt:   -1, net: -1, uts: -1, ipc: -1,
+		lower:  make(map[string]string, len(accounts)),
+		images: imageMounts{open: make(map[ImageID]*imageMount)},
+		mnt:    -1, net: -1, uts: -1, ipc: -1,
 	}
 	err := n.pool.add(n.setUp)
 	for range bootThreads - 1 {
@@ -160,8 +163,9 @@ func (n *namespaceBackend) setUpAsRoot() error {
 		return err
 	}
 	for _, a := range accounts {
-		base := filepath.Join(n.mounts, a.baseName())
-		err := errors.Join(buildBase(base, filepath.Dir(n.dir), a), writeAccounts(base+"/etc", n.tun, a), makeOwnRun(base), addSudo(base), trust(base, n.trusted))
+		base := baseLayer{dir: filepath.Join(n.mounts, a.baseName()), root: machineRoot, owners: true}
+		err := errors.Join(base.build(filepath.Dir(n.dir), a), writeAccounts(base.name("/etc"), base.root, n.tun, searchPath(), a), base.makeOwnRun(),
+			base.addSudo(searchPath(), sudoProgram), base.trust(n.trusted))
 		if err == nil {
 			err = n.chooseLower(a)
 		}
@@ -210,7 +214,7 @@ func (n *namespaceBackend) try() error {
 	}
 	cmd := &exec.Cmd{Args: []string{"true"}}
 	spec := &Spec{Path: "true"}
-	if err := spec.complete(m.account); err != nil {
+	if err := spec.complete(m.account, searchPath()); err != nil {
 		return errors.Join(err, m.halt(nil))
 	}
 	proc, err := m.launch(cmd, spec)
@@ -225,7 +229,10 @@ func (n *namespaceBackend) newMachine(b *Box, dir string, layers []string) (mach
 }
 
 func (n *namespaceBackend) machine(dir string, layers []string, cfg Config) (*namespaceMachine, error) {
-	m := &namespaceMachine{backend: n, dir: dir, layers: layers, deny: cfg.DenyNetwork, hostname: cfg.Hostname, account: cfg.account(), gate: cfg.Gate, mounts: cfg.Mounts}
+	m := &namespaceMachine{
+		backend: n, dir: dir, layers: layers, image: cfg.Image, deny: cfg.DenyNetwork, hostname: cfg.Hostname, account: cfg.account(), gate: cfg.Gate,
+		mounts: cfg.Mounts,
+	}
 	return m, m.make()
 }
 

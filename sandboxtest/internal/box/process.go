@@ -101,7 +101,7 @@ func (b *Box) Start(ctx context.Context, spec Spec) (*Process, error) {
 	if err := spec.check(); err != nil {
 		return nil, fmt.Errorf("box: start: %w", err)
 	}
-	if err := spec.complete(b.Account()); err != nil {
+	if err := spec.complete(b.Account(), pathOf(b.cfg.Image)); err != nil {
 		return nil, fmt.Errorf("box: start: %w", err)
 	}
 	done, err := b.use()
@@ -169,8 +169,8 @@ func (s *Spec) check() error {
 
 // complete makes the directory absolute and puts the defaults into the
 // environment.
-func (s *Spec) complete(account Account) (err error) {
-	s.Env = defaultEnv(s, account)
+func (s *Spec) complete(account Account, path string) (err error) {
+	s.Env = defaultEnv(s, account, path)
 	s.Dir, err = cleanPath(".", s.Dir, account.WorkDir)
 	return err
 }

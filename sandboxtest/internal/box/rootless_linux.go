@@ -8,7 +8,6 @@ import (
 	"os/exec"
 	"path/filepath"
 	"slices"
-	"strings"
 
 	"golang.org/x/sys/unix"
 )
@@ -39,13 +38,13 @@ func (n *namespaceBackend) setUpRootless() error {
 		return err
 	}
 	for _, a := range accounts {
-		base := filepath.Join(n.mounts, a.baseName())
-		extra, err := buildRootlessBase(base, a)
+		base := baseLayer{dir: filepath.Join(n.mounts, a.baseName()), root: machineRoot}
+		extra, err := buildRootlessBase(base.dir, a)
 		if err == nil {
-			err = makeOwnRun(base)
+			err = base.makeOwnRun()
 		}
 		if err == nil {
-			err = writeAccounts(filepath.Join(n.mounts, a.etcName()), n.tun, a)
+			err = writeAccounts(filepath.Join(n.mounts, a.etcName()), base.root, n.tun, searchPath(), a)
 		}
 		if err != nil {
 			return err
@@ -128,11 +127,9 @@ func (n *namespaceBackend) accountFiles(root string, account Account) error {
 
 // asBoxUser runs a command in one more user namespace, in which the only user
 // there is is the box's. Its parent is root of a namespace outside, so it has
-// no rights over the box.
-func asBoxUser(cmd *exec.Cmd) {
-	ids := fmt.Sprintf("--map-user=%d --map-group=%d", UserID, GroupID)
-	args := append([]string{"unshare", "--user"}, strings.Fields(ids)...)
-	args = append(args, "--", cmd.Path)
+// no rights over the box. unshare is how the box starts that program.
+func asBoxUser(cmd *exec.Cmd, unshare ...string) {
+	args := append(slices.Clone(unshare), "--user", fmt.Sprintf("--map-user=%d", UserID), fmt.Sprintf("--map-group=%d", GroupID), "--", cmd.Path)
 	cmd.Args = append(args, cmd.Args[1:]...)
-	cmd.Path = "/usr/bin/unshare"
+	cmd.Path = unshare[0]
 }

@@ -18,7 +18,7 @@ import (
 type LayerID string
 
 // store keeps the layers of a host: l/ID is the tree, m/ID.json what is known
-// of it, and b/ID belongs to a box.
+// of it, and b/ID belongs to a box. i/ID is an image that was unpacked.
 type store struct {
 	dir string
 
@@ -34,6 +34,9 @@ type store struct {
 type layer struct {
 	Parent LayerID `json:"parent,omitempty"`
 	Size   int64   `json:"size"`
+	// Image is what the lowest of the chain stands on, empty for the machine's
+	// root.
+	Image ImageID `json:"image,omitempty"`
 	// Removed layers stay for as long as something stands on them.
 	Removed bool `json:"removed,omitempty"`
 	// Flat is a layer without parents that holds what this one and all that it
@@ -156,6 +159,13 @@ func (s *store) get(id LayerID) (*layer, error) {
 	return l, nil
 }
 
+// imageOf is the image that a layer stands on, which somebody holds.
+func (s *store) imageOf(id LayerID) ImageID {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.layers[id].Image
+}
+
 func (s *store) has(id LayerID) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -214,10 +224,10 @@ func (s *store) release(id LayerID) {
 }
 
 // add takes the tree at dir as a new layer by renaming it.
-func (s *store) add(dir string, parent LayerID, size int64) (LayerID, error) {
+func (s *store) add(dir string, parent LayerID, image ImageID, size int64) (LayerID, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.putLocked(dir, &layer{Parent: parent, Size: size})
+	return s.putLocked(dir, &layer{Parent: parent, Image: image, Size: size})
 }
 
 func (s *store) putLocked(dir string, l *layer) (LayerID, error) {

@@ -23,7 +23,7 @@ const (
 	// ownRun is the directory of what a box needs to be one.
 	ownRun = "/run/sandbox"
 	// sudoProgram is this program in a box.
-	sudoProgram = ownRun + "/exe"
+	sudoProgram = ownRun + "/sudo"
 	// sudoName is where root finds sudo, and ownBin where sudo is in boxes that
 	// have one user only and can't write /usr.
 	sudoName = "/usr/bin/sudo"
@@ -34,7 +34,7 @@ func init() {
 	if filepath.Base(os.Args[0]) != "sudo" {
 		return
 	}
-	if self, err := os.Readlink("/proc/self/exe"); err == nil && self == sudoProgram {
+	if self, err := os.Readlink("/proc/self/exe"); err == nil && (self == sudoProgram || strings.HasPrefix(self, kitDir+"/")) {
 		s := &sudo{stdout: os.Stdout}
 		os.Exit(s.main(os.Args[1:], os.Environ()))
 	}

@@ -17,57 +17,110 @@ import (
 
 // A file that is bound has the mode that it has on the host, so the bit that
 // gives sudo its rights has to be on another: a program of its own that does
-// nothing but start sudoProgram with the arguments and the environment that it
+// nothing but start a command with the arguments and the environment that it
 // was given. It is made here, since it is too small to be worth a compiler.
 
 // elfAddr is where it is loaded.
 const elfAddr = 0x400000
 
-// starters are the machines' ways to say execve(path, argv, envp), and
-// exit(126) when that returns. The path follows the code.
+// starters write, for a kind of machine, the code of a program that starts the
+// words of a command followed by its own arguments, and exits with 126 when that
+// fails. offsets are those of the words from the beginning of the code, whose
+// length is only known once it is written.
+//
+// The stack begins with the number of the arguments, their addresses and a zero:
+// the addresses of the words are put before those of the arguments but the
+// first, so that they are one list.
 var starters = map[string]struct {
 	machine elf.Machine
-	code    []byte
+	code    func(offsets []int) []byte
 }{
-	"amd64": {elf.EM_X86_64, []byte{
+	"amd64": {elf.EM_X86_64, starterAMD64},
+	"arm64": {elf.EM_AARCH64, starterARM64},
+}
+
+// wordPlace is where on the stack the address of one of n words goes.
+func wordPlace(i, n int) int32 { return int32(8 - 8*(n-1-i)) }
+
+func starterAMD64(offsets []int) []byte {
+	code := []byte{
 		0x48, 0x8b, 0x0c, 0x24, // mov rcx, [rsp]
-		0x48, 0x8d, 0x74, 0x24, 0x08, // lea rsi, [rsp+8]
 		0x48, 0x8d, 0x54, 0xcc, 0x10, // lea rdx, [rsp+rcx*8+16]
-		0x48, 0x8d, 0x3d, 0x13, 0, 0, 0, // lea rdi, [rip+19]
-		0xb8, unix.SYS_EXECVE & 0xff, 0, 0, 0, // mov eax, 59
+	}
+	number := func(n int32) { code = binary.LittleEndian.AppendUint32(code, uint32(n)) }
+	for i, offset := range offsets {
+		code = append(code, 0x48, 0x8d, 0x05) // lea rax, [rip+…]
+		number(int32(offset - len(code) - 4))
+		code = append(code, 0x48, 0x89, 0x84, 0x24) // mov [rsp+…], rax
+		number(wordPlace(i, len(offsets)))
+	}
+	code = append(code, 0x48, 0x8d, 0xb4, 0x24) // lea rsi, [rsp+…]
+	number(wordPlace(0, len(offsets)))
+	return append(code,
+		0x48, 0x8b, 0x3e, // mov rdi, [rsi]
+		0xb8, unix.SYS_EXECVE&0xff, 0, 0, 0, // mov eax, 59
 		0x0f, 0x05, // syscall
 		0xbf, 126, 0, 0, 0, // mov edi, 126
 		0xb8, 60, 0, 0, 0, // mov eax, 60
 		0x0f, 0x05, // syscall
-	}},
-	"arm64": {elf.EM_AARCH64, []byte{
-		0xe9, 0x03, 0x40, 0xf9, // ldr x9, [sp]
-		0xe1, 0x23, 0x00, 0x91, // add x1, sp, #8
-		0x22, 0x0c, 0x09, 0x8b, // add x2, x1, x9, lsl #3
-		0x42, 0x20, 0x00, 0x91, // add x2, x2, #8
-		0xc0, 0x00, 0x00, 0x10, // adr x0, .+24
-		0xa8, 0x1b, 0x80, 0xd2, // mov x8, #221
-		0x01, 0x00, 0x00, 0xd4, // svc #0
-		0xc0, 0x0f, 0x80, 0xd2, // mov x0, #126
-		0xa8, 0x0b, 0x80, 0xd2, // mov x8, #93
-		0x01, 0x00, 0x00, 0xd4, // svc #0
-	}},
+	)
 }
 
-// starter is the program that starts path, false on machines that it is not
-// written for.
-func starter(path string) ([]byte, bool) {
+func starterARM64(offsets []int) []byte {
+	var code []byte
+	add := func(instructions ...uint32) {
+		for _, i := range instructions {
+			code = binary.LittleEndian.AppendUint32(code, i)
+		}
+	}
+	add(
+		0xf94003e9, // ldr x9, [sp]
+		0x910023e2, // add x2, sp, #8
+		0x8b090c42, // add x2, x2, x9, lsl #3
+		0x91002042, // add x2, x2, #8
+	)
+	for i, offset := range offsets {
+		away := uint32(offset - len(code))
+		add(0x10000000|away&3<<29|away>>2&0x7ffff<<5, // adr x0, …
+			0xf80003e0|uint32(wordPlace(i, len(offsets)))&0x1ff<<12) // stur x0, [sp, #…]
+	}
+	if first := wordPlace(0, len(offsets)); first < 0 {
+		add(0xd10003e1 | uint32(-first)<<10) // sub x1, sp, #…
+	} else {
+		add(0x910003e1 | uint32(first)<<10) // add x1, sp, #…
+	}
+	add(
+		0xf9400020, // ldr x0, [x1]
+		0xd2801ba8, // mov x8, #221
+		0xd4000001, // svc #0
+		0xd2800fc0, // mov x0, #126
+		0xd2800ba8, // mov x8, #93
+		0xd4000001, // svc #0
+	)
+	return code
+}
+
+// starter is the program that starts the command that words begin, false on
+// machines that it is not written for.
+func starter(words ...string) ([]byte, bool) {
 	s, ok := starters[runtime.GOARCH]
 	if !ok {
 		return nil, false
 	}
+	offsets := make([]int, len(words))
+	at := len(s.code(offsets))
+	var text []byte
+	for i, word := range words {
+		offsets[i] = at + len(text)
+		text = append(append(text, word...), 0)
+	}
+	text = slices.Concat(s.code(offsets), text)
 	head := elf.Header64{
 		Type: uint16(elf.ET_EXEC), Machine: uint16(s.machine), Version: uint32(elf.EV_CURRENT), Phoff: 64, Ehsize: 64, Phentsize: 56, Phnum: 1,
 		Entry: elfAddr + 64 + 56,
 	}
 	copy(head.Ident[:], elf.ELFMAG)
 	head.Ident[elf.EI_CLASS], head.Ident[elf.EI_DATA], head.Ident[elf.EI_VERSION] = byte(elf.ELFCLASS64), byte(elf.ELFDATA2LSB), byte(elf.EV_CURRENT)
-	text := append(slices.Clone(s.code), path+"\x00"...)
 	size := uint64(64 + 56 + len(text))
 	load := elf.Prog64{
 		Type: uint32(elf.PT_LOAD), Flags: uint32(elf.PF_R | elf.PF_X), Vaddr: elfAddr, Paddr: elfAddr, Filesz: size, Memsz: size, Align: 0x10000,
@@ -97,32 +150,35 @@ func (n *namespaceBackend) bindSelf() error {
 	return nil
 }
 
-// addSudo gives a base layer sudo where root finds it, unless the host has its
-// own.
-func addSudo(base string) error {
-	if slices.ContainsFunc(filepath.SplitList(searchPath()), func(dir string) bool { return executable(filepath.Join(dir, "sudo")) == nil }) {
+// addSudo gives a base layer sudo where root finds it, unless the root has its
+// own. words are the beginning of its command.
+func (b baseLayer) addSudo(path string, words ...string) error {
+	if slices.ContainsFunc(filepath.SplitList(path), func(dir string) bool { return b.root.executable(filepath.Join(dir, "sudo")) }) {
 		return nil
 	}
-	program, ok := starter(sudoProgram)
-	if !ok {
-		return nil
-	}
-	dir := filepath.Dir(sudoName)
-	info, err := os.Stat(dir)
+	name, err := b.missing(sudoName)
 	if err != nil {
 		return err
 	}
-	if err := copyDir(base, dir, info.Mode()); err != nil {
+	if err := b.makeDir(filepath.Dir(name)); err != nil {
 		return err
 	}
-	name := base + sudoName
-	return errors.Join(os.WriteFile(name, program, 0o600), os.Chmod(name, 0o755|fs.ModeSetuid))
+	return b.writeStarter(name, 0o755|fs.ModeSetuid, words...)
+}
+
+// writeStarter writes a program that starts a command, where there can be one.
+func (b baseLayer) writeStarter(name string, mode fs.FileMode, words ...string) error {
+	program, ok := starter(words...)
+	if !ok {
+		return nil
+	}
+	return errors.Join(os.WriteFile(b.name(name), program, 0o600), os.Chmod(b.name(name), mode))
 }
 
 // makeOwnRun makes the directory of what a box needs to be one in a base layer.
-func makeOwnRun(base string) error {
-	return errors.Join(os.MkdirAll(base+ownBin, 0o755), os.WriteFile(base+sudoProgram, nil, 0o755),
-		os.Symlink(sudoProgram, base+ownBin+"/sudo"))
+func (b baseLayer) makeOwnRun() error {
+	return errors.Join(os.MkdirAll(b.name(ownBin), 0o755), os.WriteFile(b.name(sudoProgram), nil, 0o755),
+		os.Symlink(sudoProgram, b.name(ownBin+"/sudo")))
 }
 
 // showSelf binds this program into a box, unless the box has removed its place.

@@ -34,31 +34,28 @@ func trustEnv() []string {
 }
 
 // trust lets the programs of a base layer trust an authority.
-func trust(base string, authority []byte) error {
+func (b baseLayer) trust(authority []byte) error {
 	if len(authority) == 0 {
 		return nil
 	}
-	if err := os.WriteFile(base+trustedName, authority, 0o644); err != nil {
+	if err := os.WriteFile(b.name(trustedName), authority, 0o644); err != nil {
 		return err
 	}
 	done := make(map[string]bool)
 	for _, name := range bundles {
-		target, err := filepath.EvalSymlinks(name)
+		target, err := b.root.resolve(name)
 		if errors.Is(err, fs.ErrNotExist) && name == bundleName {
-			target, err = name, nil
+			target, err = b.missing(name)
 		}
 		if err != nil || done[target] {
 			continue
 		}
 		done[target] = true
-		old, err := os.ReadFile(target)
+		old, err := b.root.readFile(target)
 		if err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return err
 		}
-		if err := makeDirIn(base, filepath.Dir(target)); err != nil {
-			return err
-		}
-		if err := writeFile(base+target, string(bytes.Join([][]byte{bytes.TrimSpace(old), authority}, []byte("\n"))), 0o644); err != nil {
+		if err := b.writeIn(target, string(bytes.Join([][]byte{bytes.TrimSpace(old), authority}, []byte("\n")))); err != nil {
 			return err
 		}
 	}
@@ -66,16 +63,50 @@ func trust(base string, authority []byte) error {
 	if err != nil {
 		return err
 	}
-	return writeFile(filepath.Join(base+filepath.Dir(bundleName), name), string(authority), 0o644)
+	hashes, err := b.missing(filepath.Join(filepath.Dir(bundleName), name))
+	if err != nil {
+		return err
+	}
+	return b.writeIn(hashes, string(authority))
 }
 
-// makeDirIn makes a directory in the base layer, where it shows the host's if
-// there is one.
-func makeDirIn(base, dir string) error {
-	if info, err := os.Stat(dir); err == nil {
-		return copyDir(base, dir, info.Mode())
+// missing gives the place of a file that is not there: its name, or where the
+// links lead that are among its directories.
+func (b baseLayer) missing(name string) (string, error) {
+	dir, base := filepath.Split(name)
+	dir = filepath.Clean(dir)
+	found, err := b.root.resolve(dir)
+	if errors.Is(err, fs.ErrNotExist) && dir != "/" {
+		found, err = b.missing(dir)
 	}
-	return os.MkdirAll(base+dir, 0o755)
+	return filepath.Join(found, base), err
+}
+
+// writeIn writes a file, in a directory that shows that of the root if there is
+// one.
+func (b baseLayer) writeIn(name, text string) error {
+	if err := b.makeDir(filepath.Dir(name)); err != nil {
+		return err
+	}
+	return writeFile(b.name(name), text, 0o644)
+}
+
+// makeDir makes a directory in the base layer, where it shows the root's if
+// there is one. No link leads to it.
+func (b baseLayer) makeDir(dir string) error {
+	if dir == "/" {
+		return nil
+	}
+	if info, err := b.root.lstat(dir); err == nil {
+		return b.copyDir(dir, info.Mode())
+	}
+	if err := b.makeDir(filepath.Dir(dir)); err != nil {
+		return err
+	}
+	if err := os.Mkdir(b.name(dir), 0o755); err != nil && !errors.Is(err, fs.ErrExist) {
+		return err
+	}
+	return nil
 }
 
 // hashName is the file name by which OpenSSL looks for an authority, whose name
