@@ -65,6 +65,15 @@
 // labels counts; a star in the middle of a domain is one label; a star alone is
 // every name, still by TLS; address ranges are not looked into.
 //
+// # Images
+//
+// The service's images stand for the programs of this machine. Options.Images
+// gives names to root file systems of the test's own:
+//
+//	srv := sandboxtest.New(t, &sandboxtest.Options{
+//		Images: map[string]string{"team/toolchain:v1": "testdata/toolchain.tar.gz"},
+//	})
+//
 // # Time
 //
 // The server has a clock of its own, which [Server.Advance] moves on: sessions

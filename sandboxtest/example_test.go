@@ -2,9 +2,11 @@ package sandboxtest_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"log"
+	"strings"
 	"time"
 
 	"github.com/go-vercel/sandbox"
@@ -95,4 +97,28 @@ func ExampleServer_Inject() {
 	}
 	fmt.Println("exit code", done.ExitCode)
 	// Output: exit code 0
+}
+
+// A program that asks for an image of its own finds it under that name. The path
+// is a directory or a tar archive; here it is "/", this machine's own programs.
+func ExampleOptions_images() {
+	srv, err := sandboxtest.NewServer(&sandboxtest.Options{
+		Images: map[string]string{"team/toolchain:v1": "/"},
+	})
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer srv.Close()
+	ctx := context.Background()
+	sb, err := srv.Client().Create(ctx, &sandbox.CreateOptions{Image: "team/toolchain:v1"})
+	if err != nil {
+		log.Fatal(err)
+	}
+	fmt.Println(strings.HasPrefix(sb.Info().Image, "team/toolchain@sha256:"))
+
+	_, err = srv.Client().Create(ctx, &sandbox.CreateOptions{Image: "team/toolchain:v2"})
+	fmt.Println(errors.Is(err, sandbox.ErrNotFound))
+	// Output:
+	// true
+	// true
 }

@@ -93,6 +93,9 @@ func (s *Server) openImages() error {
 		if err != nil || ref.digest != "" {
 			return fmt.Errorf("Options.Images: %.512q is not the name of an image, as in team/tools:v1", name)
 		}
+		if path == "" {
+			return fmt.Errorf("Options.Images: %s has no path", name)
+		}
 		if s.images.pins[ref.name()] != "" {
 			return fmt.Errorf("Options.Images has two of %s", ref.name())
 		}
@@ -165,7 +168,9 @@ func (st *store) keepImages() error {
 		add(sb.settings.Image)
 	}
 	for _, sn := range st.snapshots {
-		add(sn.image)
+		if sn.status == snapshotCreated {
+			add(sn.image)
+		}
 	}
 	st.mu.Unlock()
 	return st.s.host.KeepImages(ids)

@@ -33,6 +33,8 @@ const (
 	// victimEnv holds the state directory and the mode of a server that this
 	// test binary serves until it is killed.
 	victimEnv = "SANDBOXTEST_VICTIM"
+	// victimImagesEnv are its images, as NAME=PATH between commas.
+	victimImagesEnv = "SANDBOXTEST_VICTIM_IMAGES"
 	// killRoundsEnv is how often TestKilledUnderLoad kills.
 	killRoundsEnv = "SANDBOXTEST_KILL_ROUNDS"
 	// killBoxesEnv is how many sandboxes TestStartAfterKill has running.
@@ -46,7 +48,15 @@ func TestVictim(t *testing.T) {
 		return
 	}
 	mode, dir, _ := strings.Cut(arg, ":")
-	srv, err := sandboxtest.NewServer(&sandboxtest.Options{Mode: sandboxtest.Mode(mode), Dir: dir,
+	var images map[string]string
+	if list := os.Getenv(victimImagesEnv); list != "" {
+		images = make(map[string]string)
+		for pair := range strings.SplitSeq(list, ",") {
+			name, path, _ := strings.Cut(pair, "=")
+			images[name] = path
+		}
+	}
+	srv, err := sandboxtest.NewServer(&sandboxtest.Options{Mode: sandboxtest.Mode(mode), Dir: dir, Images: images,
 		Logger: slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelWarn}))})
 	require.NoError(t, err)
 	fmt.Printf("\nSERVING %s %s %s\n", srv.URL, srv.Credentials().Token, srv.Mode())

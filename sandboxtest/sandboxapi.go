@@ -22,6 +22,9 @@ func (c *call) createSandbox() error {
 	if p.ProjectID == "" {
 		return invalid("should have required property `projectId`")
 	}
+	if p.Runtime != "" && p.Image != "" {
+		return invalid("`runtime` and `image` can't be used together")
+	}
 	set := defaultSettings()
 	if c.version >= 4 {
 		c.shortenRetention(&set)
@@ -31,9 +34,6 @@ func (c *call) createSandbox() error {
 	}
 	if p.cleared("keepLastSnapshots") {
 		set.KeepLast = nil
-	}
-	if p.Runtime != "" && p.Image != "" {
-		return invalid("`runtime` and `image` can't be used together")
 	}
 	if p.Runtime != "" {
 		if err := checkRuntime(p.Runtime); err != nil {

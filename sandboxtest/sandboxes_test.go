@@ -15,6 +15,7 @@ import (
 
 	"github.com/go-vercel/sandbox/internal/needs"
 	"github.com/go-vercel/sandbox/internal/wire"
+	"github.com/go-vercel/sandbox/sandboxtest"
 )
 
 // fields are those that every sandbox and session has to have, as the official
@@ -60,7 +61,7 @@ func TestCreateAnswersEveryField(t *testing.T) {
 }
 
 func TestCreateWithEverything(t *testing.T) {
-	_, c := start(t, nil)
+	_, c := start(t, &sandboxtest.Options{Images: map[string]string{"repo:v1": "/"}})
 	made := c.create(obj{
 		"name": "one", "ports": []int{3000, 8080}, "timeout": 120_000, "resources": obj{"vcpus": 8}, "runtime": "python3.13",
 		"persistent": false, "networkPolicy": obj{"mode": "deny-all"}, "env": obj{"SECRET": "planted"}, "tags": obj{"a": "b"},

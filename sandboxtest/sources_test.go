@@ -117,13 +117,14 @@ type entry struct {
 	mode          int64
 	link          string
 	kind          byte
+	owner         int // user and group
 }
 
 func tarball(t testing.TB, entries ...entry) []byte {
 	var buf bytes.Buffer
 	tw := tar.NewWriter(&buf)
 	for _, e := range entries {
-		h := &tar.Header{Name: e.name, Size: int64(len(e.content)), Mode: e.mode, Linkname: e.link, Typeflag: e.kind}
+		h := &tar.Header{Name: e.name, Size: int64(len(e.content)), Mode: e.mode, Linkname: e.link, Typeflag: e.kind, Uid: e.owner, Gid: e.owner}
 		if h.Mode == 0 {
 			h.Mode = 0o644
 		}

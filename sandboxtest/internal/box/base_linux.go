@@ -105,25 +105,31 @@ func writeAccounts(etc string, root sysroot, resolver bool, path string, account
 	uid, gid := strconv.Itoa(UserID), strconv.Itoa(GroupID)
 	for _, file := range []struct {
 		name, id, entry string
+		root            string // for a tree that has none
 		mode            fs.FileMode
 	}{
-		{"passwd", uid, user, 0o644},
-		{"group", gid, fmt.Sprintf("%s:x:%d:", name, GroupID), 0o644},
+		{"passwd", uid, user, "root:x:0:0::/root:" + shell, 0o644},
+		{"group", gid, fmt.Sprintf("%s:x:%d:", name, GroupID), "root:x:0:", 0o644},
 		// The account is not locked, or PAM would refuse it sudo.
-		{"shadow", "", name + ":*:19000:0:99999:7:::", 0o640},
-		{"gshadow", "", name + ":!::", 0o640},
+		{"shadow", "", name + ":*:19000:0:99999:7:::", "root:*:19000:0:99999:7:::", 0o640},
+		{"gshadow", "", name + ":!::", "root:*::", 0o640},
 	} {
 		old, err := root.readFile("/etc/" + file.name)
 		if err != nil && !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, fs.ErrPermission) {
 			return err
 		}
 		var out strings.Builder
+		rooted := false
 		for line := range strings.Lines(string(old)) {
 			fields := strings.Split(strings.TrimSpace(line), ":")
 			if len(fields) < 2 || fields[0] == name || file.id != "" && len(fields) > 2 && fields[2] == file.id {
 				continue // the host's own holder of that name or number
 			}
+			rooted = rooted || fields[0] == rootUser
 			out.WriteString(strings.TrimSpace(line) + "\n")
+		}
+		if !rooted {
+			out.WriteString(file.root + "\n")
 		}
 		out.WriteString(file.entry + "\n")
 		if err := writeFile(filepath.Join(etc, file.name), out.String(), file.mode); err != nil {

@@ -50,9 +50,6 @@ func (h *Host) AddImage(ctx context.Context, path string) (ImageID, error) {
 	defer h.images.mu.Unlock()
 	id, dir, err := h.findImage(ctx, path)
 	if err == nil {
-		err = checkImage(dir)
-	}
-	if err == nil {
 		err = h.backend.addImage(id, dir)
 	}
 	if err != nil {
@@ -134,7 +131,7 @@ func (h *Host) findImage(ctx context.Context, path string) (ImageID, string, err
 			return "", "", fmt.Errorf("%w: it shares its files with %s, where sandboxes are kept", ErrBadImage, h.dir)
 		}
 		sum := sha256.Sum256([]byte("directory " + path))
-		return ImageID(hex.EncodeToString(sum[:])), path, nil
+		return ImageID(hex.EncodeToString(sum[:])), path, checkImage(path)
 	case !info.Mode().IsRegular():
 		return "", "", fmt.Errorf("%w: neither a directory nor an archive", ErrBadImage)
 	}
@@ -195,6 +192,9 @@ func (h *Host) unpackImage(ctx context.Context, path string) (ImageID, string, e
 	err = os.Mkdir(tree, 0o755)
 	if err == nil {
 		err = h.unpack(ctx, io.TeeReader(f, sum), tree)
+	}
+	if err == nil {
+		err = checkImage(tree)
 	}
 	if err == nil && ImageID(hex.EncodeToString(sum.Sum(nil))) != id {
 		err = fmt.Errorf("%w: it has changed while it was read", ErrBadImage)

@@ -36,6 +36,9 @@ func (r sysroot) open(name string, flags uint64) (*os.File, error) {
 	}
 	defer unix.Close(dir)
 	fd, err := unix.Openat2(dir, name, &unix.OpenHow{Flags: flags | unix.O_CLOEXEC, Resolve: unix.RESOLVE_IN_ROOT | unix.RESOLVE_NO_MAGICLINKS})
+	if err == unix.ELOOP || err == unix.ENOTDIR {
+		err = unix.ENOENT // to programs it is as if there were none
+	}
 	if err != nil {
 		return nil, &fs.PathError{Op: "open in " + r.dir, Path: name, Err: err}
 	}
@@ -53,11 +56,11 @@ func (r sysroot) readFile(name string) ([]byte, error) {
 	}
 	defer f.Close()
 	info, err := f.Stat()
-	if err == nil {
-		err = regular(name, info)
-	}
 	if err != nil {
 		return nil, err
+	}
+	if !info.Mode().IsRegular() {
+		return nil, &fs.PathError{Op: "read in " + r.dir, Path: name, Err: fs.ErrNotExist}
 	}
 	if info.Size() > maxSystemFile {
 		return nil, fmt.Errorf("%s of the image has %d bytes, more than %d", name, info.Size(), maxSystemFile)

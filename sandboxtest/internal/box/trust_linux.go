@@ -97,7 +97,7 @@ func (b baseLayer) makeDir(dir string) error {
 	if dir == "/" {
 		return nil
 	}
-	if info, err := b.root.lstat(dir); err == nil {
+	if info, err := b.root.lstat(dir); err == nil && info.IsDir() {
 		return b.copyDir(dir, info.Mode())
 	}
 	if err := b.makeDir(filepath.Dir(dir)); err != nil {
