@@ -79,9 +79,9 @@ func run(ctx context.Context, out io.Writer) (err error) {
 	defer service.Close()
 
 	// On the platform a rule of the sandbox's network policy names the forward
-	// URL, and the firewall does the rest. The emulator has no such firewall: an
-	// HTTP proxy, which the sandbox's programs find in their environment, does
-	// the same.
+	// URL, and the firewall does the rest. So does the emulator's, for HTTPS and
+	// as root on Linux. To run on every machine, this example has an HTTP proxy
+	// instead, which the sandbox's programs find in their environment.
 	firewall := httptest.NewServer((&proxytest.Firewall{
 		Authority:  authority,
 		ForwardURL: service.URL + "/hook",
