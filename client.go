@@ -177,7 +177,7 @@ func NewClient(opts *ClientOptions) (*Client, error) {
 	c := &Client{creds: creds, reattach: reattach, http: hc, base: u, log: o.Logger, secrets: &redact.Known{}}
 	c.serverIDs.Store(o.ServerCommandIDs)
 	c.api = api.New(api.Config{
-		BaseURL: u, HTTPClient: hc, UserAgent: userAgent(o.UserAgent), Retry: retry, Logger: o.Logger, Secrets: c.secrets,
+		BaseURL: u, HTTPClient: hc, UserAgent: api.UserAgent(o.UserAgent, Version()), Retry: retry, Logger: o.Logger, Secrets: c.secrets,
 		Auth: func(ctx context.Context) (api.Auth, error) {
 			cr, err := creds.Credentials(ctx)
 			if err == nil {

@@ -2,16 +2,13 @@ package sandbox
 
 import (
 	"bufio"
-	"bytes"
 	"context"
 	"encoding/base64"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
-	"iter"
 	"log/slog"
-	"maps"
 	"os"
 	"slices"
 	"sync"
@@ -219,101 +216,6 @@ func (c *Command) Format(f fmt.State, verb rune) { redact.String(f, verb, c.Stri
 func (c *Command) LogValue() slog.Value {
 	w := c.wire()
 	return slog.GroupValue(slog.String("id", w.ID), slog.String("name", w.Name))
-}
-
-// Logs returns an iterator over the command's output, from its start until the
-// command has ended. A broken connection is reestablished and the output
-// continues where it stopped: each byte is yielded once. Breaking out of the
-// loop closes the connection. An error is yielded last: a [*StreamError] with
-// the command's ID, or the error of ctx. Nothing is kept in memory, and a slow
-// loop slows down the sender. Any number of iterations may run at the same
-// time, each with a request of its own.
-func (c *Command) Logs(ctx context.Context) iter.Seq2[LogEntry, error] {
-	return func(yield func(LogEntry, error) bool) {
-		for chunk, err := range c.LogChunks(ctx) {
-			if !yield(LogEntry{Stream: chunk.Stream, Data: string(chunk.Data)}, err) {
-				return
-			}
-		}
-	}
-}
-
-// Lines returns an iterator like [Command.Logs] that yields whole lines,
-// without the newline and a carriage return before it. The lines of one stream
-// are in order; a last line without a newline is yielded when its stream has
-// ended. Incomplete lines are held in memory.
-func (c *Command) Lines(ctx context.Context) iter.Seq2[LogEntry, error] {
-	return func(yield func(LogEntry, error) bool) {
-		begun := map[LogStream][]byte{}
-		line := func(stream LogStream, text []byte) bool {
-			return yield(LogEntry{Stream: stream, Data: string(bytes.TrimSuffix(text, []byte("\r")))}, nil)
-		}
-		for chunk, err := range c.LogChunks(ctx) {
-			if err != nil {
-				yield(LogEntry{}, err)
-				return
-			}
-			rest := chunk.Data
-			for {
-				i := bytes.IndexByte(rest, '\n')
-				if i < 0 {
-					break
-				}
-				text := rest[:i]
-				if held := begun[chunk.Stream]; len(held) > 0 {
-					text = append(held, text...)
-					begun[chunk.Stream] = held[:0]
-				}
-				if !line(chunk.Stream, text) {
-					return
-				}
-				rest = rest[i+1:]
-			}
-			if len(rest) > 0 {
-				begun[chunk.Stream] = append(begun[chunk.Stream], rest...)
-			}
-		}
-		for _, stream := range slices.Sorted(maps.Keys(begun)) {
-			if text := begun[stream]; len(text) > 0 && !line(stream, text) {
-				return
-			}
-		}
-	}
-}
-
-// LogChunks returns an iterator like [Command.Logs] that does not allocate: the
-// data of a chunk is valid until the next iteration. It is intended for large
-// output that is inspected and not kept.
-//
-// A log record of more than a megabyte is yielded in several chunks. The
-// platform names the stream of a record after its data: until then, the data of
-// such a record is kept in a temporary file.
-func (c *Command) LogChunks(ctx context.Context) iter.Seq2[LogChunk, error] {
-	return func(yield func(LogChunk, error) bool) {
-		client, err := c.client()
-		if err != nil {
-			yield(LogChunk{}, err)
-			return
-		}
-		f := newFollower(ctx, client, c)
-		defer f.Close()
-		for {
-			stream, data, err := f.next()
-			if err == io.EOF {
-				if end := f.End(); end != nil {
-					c.finish(*end)
-				}
-				return
-			}
-			if err != nil {
-				yield(LogChunk{}, err)
-				return
-			}
-			if !yield(LogChunk{Stream: stream, Data: data}, nil) {
-				return
-			}
-		}
-	}
 }
 
 // Wait waits for the command to end, and for its output to be written to the

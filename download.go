@@ -412,7 +412,7 @@ func downloadDir(ctx context.Context, t target, src, dst string, opts *DownloadD
 	m := newMeter(o.Progress, -1)
 	err = unpack(ctx, cmd, root, untar.Options{
 		MaxEntries: orDefault(o.MaxEntries, maxEntries), MaxBytes: orDefault(o.MaxBytes, maxBytes),
-		OutsideLinks: o.OutsideLinks, Keep: filter.keeps,
+		OutsideLinks: o.OutsideLinks, Keep: filter.Keeps,
 		Progress: func(name string, n int) { m.add(path.Join(src, name), n) },
 	})
 	if err == nil {

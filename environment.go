@@ -1,5 +1,40 @@
 package sandbox
 
+import (
+	"encoding/json"
+	"fmt"
+	"log/slog"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/go-vercel/sandbox/internal/redact"
+)
+
+// Env holds environment variables. A map literal can be assigned to it. Its
+// values are never printed, logged or marshaled, only the names.
+type Env map[string]string
+
+// String returns the names.
+func (e Env) String() string {
+	return "[" + strings.Join(slices.Sorted(maps.Keys(e)), " ") + "]"
+}
+
+// Format writes String for every verb.
+func (e Env) Format(f fmt.State, verb rune) { redact.String(f, verb, e.String()) }
+
+// LogValue implements [slog.LogValuer].
+func (e Env) LogValue() slog.Value { return slog.StringValue(e.String()) }
+
+// MarshalJSON encodes the names with redacted values.
+func (e Env) MarshalJSON() ([]byte, error) {
+	shown := make(map[string]string, len(e))
+	for k := range e {
+		shown[k] = redact.Mark
+	}
+	return json.Marshal(shown)
+}
+
 // DefaultRegion is where the platform creates sandboxes and drives by default.
 const DefaultRegion = "iad1"
 

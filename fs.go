@@ -8,6 +8,7 @@ import (
 	"iter"
 	"os"
 	"path"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -389,3 +390,35 @@ func (f *FileSystem) Exists(ctx context.Context, name string) (bool, error) {
 	}
 	return f.tools().Test(ctx, "test", "-e", name)
 }
+
+// ReadDir reads the named directory and returns its entries, sorted by
+// filename, with one request. The Info methods of the entries make no request.
+func (f *FileSystem) ReadDir(ctx context.Context, name string) ([]fs.DirEntry, error) {
+	if err := checkPath("open", name); err != nil {
+		return nil, err
+	}
+	list, err := f.tools().List(ctx, name)
+	if err != nil {
+		return nil, &fs.PathError{Op: "open", Path: name, Err: reason(err)}
+	}
+	return dirEntries(list), nil
+}
+
+// dirEntries returns the entries sorted by filename.
+func dirEntries(list []coreutils.Entry) []fs.DirEntry {
+	entries := make([]fs.DirEntry, len(list))
+	for i := range list {
+		entries[i] = fs.FileInfoToDirEntry(&fileInfo{name: list[i].Name, stat: fileStat(&list[i].Stat)})
+	}
+	slices.SortFunc(entries, func(a, b fs.DirEntry) int { return strings.Compare(a.Name(), b.Name()) })
+	return entries
+}
+
+// Mkdir creates a directory, with one request of the file API. The path is sent
+// as it is. The [*APIError] matches [io/fs.ErrExist] or [io/fs.ErrNotExist] if the
+// API's message says so. Use [FileSystem.Mkdir] or [FileSystem.MkdirAll] for
+// errors like those of package os.
+func (s *Sandbox) Mkdir(ctx context.Context, path string) error { return s.mkdir(ctx, path) }
+
+// Mkdir is like [Sandbox.Mkdir], but does not resume a stopped session.
+func (s *Session) Mkdir(ctx context.Context, path string) error { return s.mkdir(ctx, path) }

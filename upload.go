@@ -3,6 +3,7 @@ package sandbox
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"io/fs"
@@ -15,6 +16,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/go-vercel/sandbox/internal/glob"
 	"github.com/go-vercel/sandbox/internal/tarball"
 
 	"github.com/go-vercel/sandbox/internal/api"
@@ -73,6 +75,15 @@ func uploadDir(ctx context.Context, t target, localDir, dir string, opts *Upload
 	}
 	defer root.Close()
 	return uploadTree(ctx, t, dir, localTree{root}, opts, func(m fs.FileMode) fs.FileMode { return m &^ fs.ModeType })
+}
+
+// newFilter checks the patterns of UploadOptions and DownloadDirOptions.
+func newFilter(include, exclude []string) (*glob.Filter, error) {
+	f, err := glob.New(include, exclude)
+	if e, ok := errors.AsType[*glob.Error](err); ok {
+		return nil, invalid(e.List, "%q: %v", e.Pattern, e.Err)
+	}
+	return f, err
 }
 
 // copiedMode returns the mode that os.CopyFS uses.
@@ -168,7 +179,7 @@ func uploadTree(ctx context.Context, t target, dir string, from tree, opts *Uplo
 type walker struct {
 	ctx    context.Context
 	tree   tree
-	filter *filter
+	filter *glob.Filter
 	base   string // the entry name of the root
 	mode   func(fs.FileMode) fs.FileMode
 }
@@ -205,10 +216,10 @@ func (w *walker) walk(dir string, whole bool, yield func(tarball.Entry, error) b
 			return false
 		}
 		name := path.Join(dir, d.Name())
-		if w.filter.excluded(name) {
+		if w.filter.Excluded(name) {
 			continue
 		}
-		included := whole || w.filter.included(name)
+		included := whole || w.filter.Included(name)
 		if d.IsDir() && !w.walk(name, included, yield) {
 			return false
 		}

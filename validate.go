@@ -1,9 +1,9 @@
 package sandbox
 
 import (
-	"context"
 	"errors"
 	"maps"
+	"path"
 	"slices"
 	"strings"
 	"time"
@@ -254,11 +254,49 @@ func checkPrivate(private map[string]any) error {
 	return nil
 }
 
-// Mkdir creates a directory, with one request of the file API. The path is sent
-// as it is. The [*APIError] matches [io/fs.ErrExist] or [io/fs.ErrNotExist] if the
-// API's message says so. Use [FileSystem.Mkdir] or [FileSystem.MkdirAll] for
-// errors like those of package os.
-func (s *Sandbox) Mkdir(ctx context.Context, path string) error { return s.mkdir(ctx, path) }
+// defaultCwd is the working directory if the API does not report one.
+const defaultCwd = "/vercel/sandbox"
 
-// Mkdir is like [Sandbox.Mkdir], but does not resume a stopped session.
-func (s *Session) Mkdir(ctx context.Context, path string) error { return s.mkdir(ctx, path) }
+// absolutePath resolves name in cwd and cleans it.
+func absolutePath(cwd, name string) (string, error) {
+	if cwd == "" {
+		cwd = defaultCwd
+	}
+	if !path.IsAbs(cwd) {
+		return "", invalid("Cwd", "the working directory %q is not an absolute path", cwd)
+	}
+	if strings.IndexByte(cwd, 0) >= 0 || strings.IndexByte(name, 0) >= 0 {
+		return "", invalid("Path", "%q in %q contains a NUL byte", name, cwd)
+	}
+	if path.IsAbs(name) {
+		return path.Clean(name), nil
+	}
+	return path.Join(cwd, name), nil
+}
+
+// filePath is absolutePath for the path of a file. It refuses paths that are
+// known to name a directory, because a file in an archive would replace it.
+func filePath(cwd, name string) (string, error) {
+	if name == "" {
+		return "", invalid("Path", "is empty")
+	}
+	abs, err := absolutePath(cwd, name)
+	if err != nil {
+		return "", err
+	}
+	if cwd == "" {
+		cwd = defaultCwd
+	}
+	if isWithin(path.Clean(cwd), abs) {
+		return "", invalid("Path", "%q is a directory (%s), which a file would replace", name, abs)
+	}
+	return abs, nil
+}
+
+// isWithin reports whether the absolute clean path p is dir or in it.
+func isWithin(p, dir string) bool {
+	return dir == "/" || p == dir || strings.HasPrefix(p, dir) && p[len(dir)] == '/'
+}
+
+// entryName returns the name in an archive that is unpacked at /.
+func entryName(abs string) string { return strings.TrimPrefix(abs, "/") }

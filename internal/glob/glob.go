@@ -1,12 +1,15 @@
-package sandbox
+// Package glob selects files by patterns of what to include and exclude. Its
+// syntax is documented at sandbox.UploadOptions.
+package glob
 
 import (
+	"fmt"
 	"path"
 	"strings"
 )
 
-// filter selects files by the patterns of UploadOptions.
-type filter struct {
+// Filter selects files.
+type Filter struct {
 	include, exclude []pattern
 }
 
@@ -17,17 +20,31 @@ type pattern struct {
 	floating bool
 }
 
-func newFilter(include, exclude []string) (*filter, error) {
-	f := &filter{}
+// Error reports an invalid pattern.
+type Error struct {
+	List    string // "Include" or "Exclude"
+	Pattern string
+	Err     error
+}
+
+func (e *Error) Error() string { return fmt.Sprintf("%s: %q: %v", e.List, e.Pattern, e.Err) }
+
+// Unwrap returns Err.
+func (e *Error) Unwrap() error { return e.Err }
+
+// New returns a filter for the files that include matches, or all files if it is
+// empty, without those that exclude matches. An error is of type [*Error].
+func New(include, exclude []string) (*Filter, error) {
+	f := &Filter{}
 	for _, list := range []struct {
-		field string
-		from  []string
-		to    *[]pattern
+		name string
+		from []string
+		to   *[]pattern
 	}{{"Include", include, &f.include}, {"Exclude", exclude, &f.exclude}} {
 		for _, s := range list.from {
 			p, err := newPattern(s)
 			if err != nil {
-				return nil, invalid(list.field, "%q: %v", s, err)
+				return nil, &Error{List: list.name, Pattern: s, Err: err}
 			}
 			*list.to = append(*list.to, p)
 		}
@@ -49,20 +66,23 @@ func newPattern(s string) (pattern, error) {
 	return p, nil
 }
 
-// included and excluded consider name alone: the walk has considered its parent
-// directories.
-func (f *filter) included(name string) bool {
+// Included reports whether name itself is included. Its parent directories are
+// not considered.
+func (f *Filter) Included(name string) bool {
 	return len(f.include) == 0 || matchAny(f.include, name)
 }
 
-func (f *filter) excluded(name string) bool { return matchAny(f.exclude, name) }
+// Excluded reports whether name itself is excluded. Its parent directories are
+// not considered.
+func (f *Filter) Excluded(name string) bool { return matchAny(f.exclude, name) }
 
-// keeps decides about a path whose parent directories were not considered.
-func (f *filter) keeps(name string) bool {
+// Keeps reports whether the file with a slash-separated path is selected. It
+// considers all of its parent directories.
+func (f *Filter) Keeps(name string) bool {
 	included := len(f.include) == 0
 	for i := 0; i <= len(name); i++ {
 		if i == len(name) || name[i] == '/' {
-			if f.excluded(name[:i]) {
+			if f.Excluded(name[:i]) {
 				return false
 			}
 			included = included || matchAny(f.include, name[:i])
@@ -117,50 +137,3 @@ func matchElems(pattern, name []string) bool {
 	}
 	return p == len(pattern)
 }
-
-// defaultCwd is the working directory if the API does not report one.
-const defaultCwd = "/vercel/sandbox"
-
-// absolutePath resolves name in cwd and cleans it.
-func absolutePath(cwd, name string) (string, error) {
-	if cwd == "" {
-		cwd = defaultCwd
-	}
-	if !path.IsAbs(cwd) {
-		return "", invalid("Cwd", "the working directory %q is not an absolute path", cwd)
-	}
-	if strings.IndexByte(cwd, 0) >= 0 || strings.IndexByte(name, 0) >= 0 {
-		return "", invalid("Path", "%q in %q contains a NUL byte", name, cwd)
-	}
-	if path.IsAbs(name) {
-		return path.Clean(name), nil
-	}
-	return path.Join(cwd, name), nil
-}
-
-// filePath is absolutePath for the path of a file. It refuses paths that are
-// known to name a directory, because a file in an archive would replace it.
-func filePath(cwd, name string) (string, error) {
-	if name == "" {
-		return "", invalid("Path", "is empty")
-	}
-	abs, err := absolutePath(cwd, name)
-	if err != nil {
-		return "", err
-	}
-	if cwd == "" {
-		cwd = defaultCwd
-	}
-	if isWithin(path.Clean(cwd), abs) {
-		return "", invalid("Path", "%q is a directory (%s), which a file would replace", name, abs)
-	}
-	return abs, nil
-}
-
-// isWithin reports whether the absolute clean path p is dir or in it.
-func isWithin(p, dir string) bool {
-	return dir == "/" || p == dir || strings.HasPrefix(p, dir) && p[len(dir)] == '/'
-}
-
-// entryName returns the name in an archive that is unpacked at /.
-func entryName(abs string) string { return strings.TrimPrefix(abs, "/") }

@@ -1,4 +1,4 @@
-package sandbox
+package api
 
 import (
 	"fmt"
@@ -9,15 +9,15 @@ import (
 	"sync"
 )
 
-// userAgent returns a function that makes the User-Agent header: the caller's
+// UserAgent returns a function that makes the User-Agent header: the caller's
 // own text, the SDK's name, and the name of the coding agent that started the
 // program, which the official tools send as well. The variables that disable
 // the latter are checked before every request.
-func userAgent(own string) func() string {
+func UserAgent(own, version string) func() string {
 	if own != "" {
 		own += " "
 	}
-	sdk := "go-vercel-sandbox/" + Version()
+	sdk := "go-vercel-sandbox/" + version
 	system := fmt.Sprintf("(%s; %s/%s)", runtime.Version(), runtime.GOOS, runtime.GOARCH)
 	plain := own + sdk + " " + system
 	return func() string {

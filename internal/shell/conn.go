@@ -1,0 +1,323 @@
+// Package shell speaks the protocol of the platform's terminals. A WebSocket
+// carries one program in one terminal: a text message starts it, binary messages
+// are its input and output, and text messages carry its size and exit code.
+package shell
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/coder/websocket"
+
+	"github.com/go-vercel/sandbox/internal/api"
+)
+
+const (
+	// maxFrame limits a message from the other end, of which no more than
+	// bufferSize is in memory.
+	maxFrame   = 1 << 20
+	bufferSize = 32 << 10
+	// goodbye is how long the connection's closing handshake may take.
+	goodbye = time.Second
+)
+
+// Start is the message that starts the program.
+type Start struct {
+	Command    string
+	Args       []string
+	Env        []string
+	Cwd        string
+	Cols, Rows int
+}
+
+// Conn is a program that runs in a terminal.
+type Conn struct {
+	ws     *websocket.Conn
+	ctx    context.Context // ends with the connection
+	cancel context.CancelCauseFunc
+	// describe makes the error of a connection that ended before the program.
+	describe func(err error, code int, reason string) error
+	out      *io.PipeReader
+	feed     *io.PipeWriter
+
+	// heard counts signs of life. While feeding is set the reader is waiting
+	// for the user and can't notice any.
+	heard   atomic.Int64
+	feeding atomic.Bool
+
+	closing   sync.Once
+	resources sync.WaitGroup
+
+	once sync.Once
+	done chan struct{} // closed when code and err are set
+	code int
+	err  error
+}
+
+// Open starts a program on a new connection, which it closes if that fails. The
+// connection ends with ctx.
+//
+// describe makes the error of a connection that ended before its program, given
+// the cause and the code and reason of the WebSocket's close message; code is
+// zero if there was none.
+func Open(ctx context.Context, socket Socket, start *Start, describe func(err error, code int, reason string) error) (*Conn, error) {
+	socket.ws.SetReadLimit(maxFrame)
+	c := &Conn{ws: socket.ws, describe: describe, done: make(chan struct{})}
+	c.out, c.feed = io.Pipe()
+	c.ctx, c.cancel = context.WithCancelCause(ctx)
+	err := c.send(struct {
+		Type    string   `json:"type"`
+		Command string   `json:"command"`
+		Args    []string `json:"args"`
+		Env     []string `json:"env"`
+		Cwd     string   `json:"cwd,omitempty"`
+		Cols    int      `json:"cols"`
+		Rows    int      `json:"rows"`
+	}{"start", start.Command, start.Args, start.Env, start.Cwd, start.Cols, start.Rows})
+	if err != nil {
+		err = c.lost(err)
+		c.cancel(err)
+		socket.Close()
+		return nil, err
+	}
+	c.resources.Go(c.receive)
+	return c, nil
+}
+
+// Go runs a function in a goroutine that Close waits for, with a context that
+// ends with the connection.
+func (c *Conn) Go(f func(ctx context.Context)) { c.resources.Go(func() { f(c.ctx) }) }
+
+func (c *Conn) send(message any) error {
+	data, err := json.Marshal(message)
+	if err != nil {
+		return err
+	}
+	return c.ws.Write(c.ctx, websocket.MessageText, data)
+}
+
+// Read reads the output of the program. One goroutine at a time may call it.
+func (c *Conn) Read(p []byte) (int, error) { return c.out.Read(p) }
+
+// Write sends input to the program.
+func (c *Conn) Write(p []byte) (int, error) {
+	for sent := 0; ; {
+		if err := c.over(); err != nil {
+			return sent, err
+		}
+		if sent == len(p) {
+			return sent, nil
+		}
+		n := min(len(p)-sent, bufferSize)
+		if err := c.ws.Write(c.ctx, websocket.MessageBinary, p[sent:sent+n]); err != nil {
+			return sent, c.lost(err)
+		}
+		sent += n
+	}
+}
+
+// Resize changes the size of the terminal.
+func (c *Conn) Resize(cols, rows int) error {
+	if err := c.over(); err != nil {
+		return err
+	}
+	err := c.send(struct {
+		Type string `json:"type"`
+		Cols int    `json:"cols"`
+		Rows int    `json:"rows"`
+	}{"resize", cols, rows})
+	if err != nil {
+		return c.lost(err)
+	}
+	return nil
+}
+
+// over returns the error of using a terminal that has ended.
+func (c *Conn) over() error {
+	select {
+	case <-c.done:
+	default:
+		return nil
+	}
+	if c.err != nil {
+		return c.err
+	}
+	return fmt.Errorf("sandbox: the program of the terminal has ended: %w", io.ErrClosedPipe)
+}
+
+// Wait waits for the program to end and returns its exit code. Its output must
+// be read meanwhile.
+func (c *Conn) Wait(ctx context.Context) (exitCode int, err error) {
+	select {
+	case <-c.done:
+		return c.code, c.err
+	default:
+	}
+	select {
+	case <-c.done:
+		return c.code, c.err
+	case <-ctx.Done():
+		return 0, api.ContextError(ctx)
+	}
+}
+
+// errClosed is the cause of the end by Close.
+var errClosed = fmt.Errorf("sandbox: the terminal was closed: %w", io.ErrClosedPipe)
+
+// Close closes the connection and waits for its goroutines. It may be called
+// more than once.
+func (c *Conn) Close() {
+	c.closing.Do(func() {
+		c.out.CloseWithError(errClosed)
+		c.finish(0, errClosed)
+		// The other end should learn that this is intended. Canceling ends a
+		// handshake that takes too long.
+		timer := time.AfterFunc(goodbye, func() {
+			c.cancel(errClosed)
+			_ = c.ws.CloseNow() // the handshake has a longer timeout of its own
+		})
+		_ = c.ws.Close(websocket.StatusNormalClosure, "") // may already be closed
+		timer.Stop()
+		c.cancel(errClosed)
+		c.resources.Wait()
+	})
+}
+
+// finish sets the result, unless it is already set.
+func (c *Conn) finish(code int, err error) {
+	c.once.Do(func() {
+		c.code, c.err = code, err
+		close(c.done)
+	})
+}
+
+// receive reads until the connection ends.
+func (c *Conn) receive() {
+	code, err := c.read()
+	c.finish(code, err)
+	if err == nil {
+		err = io.EOF
+		// The other end closes the connection now.
+		ctx, cancel := context.WithTimeout(c.ctx, goodbye)
+		c.feed.CloseWithError(err)
+		_, _, _ = c.ws.Reader(ctx)
+		cancel()
+	}
+	c.feed.CloseWithError(err)
+	_ = c.ws.CloseNow() // its error no longer matters
+	c.cancel(err)
+}
+
+// read passes output on until the exit code arrives.
+func (c *Conn) read() (int, error) {
+	buf := make([]byte, bufferSize)
+	for {
+		kind, r, err := c.ws.Reader(c.ctx)
+		if err != nil {
+			return 0, c.lost(err)
+		}
+		c.heard.Add(1)
+		if kind == websocket.MessageBinary {
+			if err := c.pass(r, buf); err != nil {
+				return 0, c.lost(err)
+			}
+			continue
+		}
+		text, err := io.ReadAll(r)
+		if err != nil {
+			return 0, c.lost(err)
+		}
+		var m struct {
+			Type string `json:"type"`
+			Code *int   `json:"code"`
+		}
+		if json.Unmarshal(text, &m) != nil {
+			// Not a message, so it is output, as in the official CLI.
+			c.give(text)
+		} else if m.Type == "exit" {
+			if m.Code == nil {
+				return 0, c.lost(errors.New("the other end sent no exit code"))
+			}
+			return *m.Code, nil
+		}
+	}
+}
+
+// pass gives the output in one message to the reader.
+func (c *Conn) pass(r io.Reader, buf []byte) error {
+	for {
+		n, err := r.Read(buf)
+		c.give(buf[:n])
+		if err == io.EOF {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+	}
+}
+
+// give waits until p was read. Once the terminal is closed it is dropped.
+func (c *Conn) give(p []byte) {
+	if len(p) == 0 {
+		return
+	}
+	c.feeding.Store(true)
+	stop := context.AfterFunc(c.ctx, func() { c.feed.CloseWithError(c.lost(context.Cause(c.ctx))) })
+	_, _ = c.feed.Write(p)
+	stop()
+	c.feeding.Store(false)
+	c.heard.Add(1)
+}
+
+// lost returns the error of a connection that ended before the program.
+func (c *Conn) lost(err error) error {
+	if cause := context.Cause(c.ctx); cause != nil {
+		err = cause
+	}
+	if errors.Is(err, errClosed) {
+		return errClosed
+	}
+	if e, ok := errors.AsType[websocket.CloseError](err); ok {
+		return c.describe(err, int(e.Code), e.Reason)
+	}
+	return c.describe(err, 0, "")
+}
+
+// errSilent is the cause of abandoning a dead connection.
+var errSilent = errors.New("the other end no longer responds")
+
+// Watch abandons the connection if the other end is silent. It returns when ctx
+// ends.
+func (c *Conn) Watch(ctx context.Context, every time.Duration) {
+	tick := time.NewTicker(every)
+	defer tick.Stop()
+	for {
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return
+		}
+		// While output waits to be read, a response could not be noticed, and
+		// some servers fail if they can't send theirs.
+		if c.feeding.Load() {
+			continue
+		}
+		heard := c.heard.Load()
+		limited, cancel := context.WithTimeout(ctx, every)
+		err := c.ws.Ping(limited)
+		cancel()
+		// Any other failure is noticed by the reader.
+		if !errors.Is(err, context.DeadlineExceeded) || c.feeding.Load() || c.heard.Load() != heard {
+			continue
+		}
+		c.cancel(errSilent)
+		return
+	}
+}

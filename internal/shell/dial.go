@@ -1,0 +1,114 @@
+package shell
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"time"
+
+	"github.com/coder/websocket"
+
+	"github.com/go-vercel/sandbox/internal/api"
+)
+
+const (
+	// The service may take a moment to listen at a new address.
+	dialAttempts  = 6
+	firstDialWait = 100 * time.Millisecond
+	dialTimeout   = 30 * time.Second
+)
+
+// Address returns the address of a terminal service including the token, which
+// must not be shown. The token gives access to the machine, so with secure it is
+// never sent in the clear.
+func Address(text, token string, secure bool) (string, error) {
+	u, err := url.Parse(text)
+	if err != nil || u.Host == "" {
+		// The address itself may contain secrets.
+		return "", errors.New("the API's address of the terminal is malformed")
+	}
+	switch u.Scheme {
+	case "ws", "wss", "http", "https":
+	default:
+		return "", errors.New("the API's address of the terminal is not that of a WebSocket")
+	}
+	if secure && u.Scheme != "wss" && u.Scheme != "https" {
+		return "", errors.New("the API's address of the terminal is not encrypted")
+	}
+	query := u.Query()
+	query.Set("token", token)
+	u.RawQuery = query.Encode()
+	return u.String(), nil
+}
+
+// RefusedError is a response other than the opening of a WebSocket.
+type RefusedError struct {
+	Status      int
+	ContentType string
+	Body        []byte // at most a kilobyte
+}
+
+func (e *RefusedError) Error() string { return fmt.Sprintf("status %d", e.Status) }
+
+// Socket is a connection to a terminal service on which nothing runs yet.
+type Socket struct{ ws *websocket.Conn }
+
+// Close closes the connection.
+func (s Socket) Close() { _ = s.ws.CloseNow() }
+
+// Dial connects to the address of a terminal service. Since nothing is started
+// yet, it is safe to retry, which Dial does as long as that may help. Its errors
+// contain neither the address nor the token. A response that opens no WebSocket
+// is a [*RefusedError].
+func Dial(ctx context.Context, transport http.RoundTripper, address string) (Socket, error) {
+	for attempt, wait := 1, firstDialWait; ; attempt, wait = attempt+1, 2*wait {
+		ws, err := dial(ctx, transport, address)
+		if err == nil || attempt == dialAttempts || !again(err) {
+			return Socket{ws}, err
+		}
+		timer := time.NewTimer(wait)
+		select {
+		case <-timer.C:
+		case <-ctx.Done():
+			timer.Stop()
+			return Socket{}, err
+		}
+	}
+}
+
+func dial(ctx context.Context, transport http.RoundTripper, address string) (*websocket.Conn, error) {
+	limited, cancel := context.WithTimeout(ctx, dialTimeout)
+	defer cancel()
+	ws, resp, err := websocket.Dial(limited, address, &websocket.DialOptions{HTTPClient: &http.Client{
+		Transport: transport,
+		// A redirect would leak the token in the Referer header.
+		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
+	}})
+	switch {
+	case err == nil:
+		return ws, nil
+	case ctx.Err() != nil:
+		return nil, api.ContextError(ctx)
+	case resp != nil && resp.StatusCode != http.StatusSwitchingProtocols:
+		body, _ := io.ReadAll(resp.Body) // at most a kilobyte, in memory
+		return nil, &RefusedError{Status: resp.StatusCode, ContentType: resp.Header.Get("Content-Type"), Body: body}
+	}
+	if e, ok := errors.AsType[*url.Error](err); ok {
+		err = e.Err // without the address
+	}
+	return nil, err
+}
+
+// again reports whether connecting may succeed if retried.
+func again(err error) bool {
+	if errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
+		return false
+	}
+	if e, ok := errors.AsType[*RefusedError](err); ok {
+		return (&api.Failure{Status: e.Status}).Transient()
+	}
+	return true
+}
