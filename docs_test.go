@@ -176,7 +176,7 @@ func TestDocsBeginWithPrograms(t *testing.T) {
 		case "sh":
 			for _, m := range testRun.FindAllStringSubmatch(code, -1) {
 				for name := range strings.SplitSeq(m[1], "|") {
-					assert.Contains(t, testFunctions(t), "func "+name+"(", "%s runs %s", file, name)
+					assert.True(t, strings.Contains(testFunctions(t), "func "+name+"("), "%s runs %s", file, name)
 				}
 			}
 			for _, m := range mainPackage.FindAllStringSubmatch(code, -1) {
@@ -225,11 +225,17 @@ func TestDocsLinks(t *testing.T) {
 		return err
 	}))
 	link := regexp.MustCompile(`\]\(([^)\s]+)\)`)
+	test := regexp.MustCompile("\\[`(Test\\w+)`\\]\\((\\S+)\\)")
 	fenced := regexp.MustCompile("(?ms)^```.*?^```$")
 	links, linked := 0, map[string]bool{}
 	for _, file := range files {
 		text, err := os.ReadFile(file)
 		require.NoError(t, err)
+		for _, m := range test.FindAllStringSubmatch(string(text), -1) {
+			there, err := os.ReadFile(filepath.Join(filepath.Dir(file), m[2]))
+			require.NoError(t, err)
+			assert.True(t, strings.Contains(string(there), "func "+m[1]+"("), "%s links to %s for %s", file, m[2], m[1])
+		}
 		for _, m := range link.FindAllStringSubmatch(fenced.ReplaceAllString(string(text), ""), -1) {
 			if strings.Contains(m[1], "://") || strings.HasPrefix(m[1], "mailto:") {
 				continue
@@ -281,7 +287,7 @@ func TestDocsNameTests(t *testing.T) {
 		require.NoError(t, err)
 		for _, m := range regexp.MustCompile("`((?:Test|Benchmark)[A-Z]\\w*)`").FindAllStringSubmatch(string(text), -1) {
 			named++
-			assert.Contains(t, testFunctions(t), "func "+m[1]+"(", "%s names %s", file, m[1])
+			assert.True(t, strings.Contains(testFunctions(t), "func "+m[1]+"("), "%s names %s", file, m[1])
 		}
 	}
 	assert.Greater(t, named, 5)
