@@ -23,9 +23,14 @@ var restOperations = []string{
 	"listSessionCommands", "listSessionSnapshots", "listSessions", "readSessionFile", "stopSession", "updateSessionNetworkPolicy", "writeSessionFiles",
 }
 
+// restLacks are members that the schema does not have although they are known:
+// the first two from recorded exchanges of the service, the last, of a sandbox,
+// from the official client.
+var restLacks = []string{"architecture", "interactivePort", "networkPolicy.injectionRules"}
+
 // TestGeneratedClientOnEmulator: the client that is generated from the schema
 // of the REST API, which refuses answers that do not fit it, accepts every
-// answer of the emulator.
+// answer of the emulator, and knows every member of them.
 func TestGeneratedClientOnEmulator(t *testing.T) {
 	needs.Programs(t, "node")
 	modules := os.Getenv(jsModulesEnv)
@@ -43,7 +48,19 @@ func TestGeneratedClientOnEmulator(t *testing.T) {
 	}
 	out, err := cmd.CombinedOutput()
 	require.NoError(t, err, "%s", out)
-	done := strings.Fields(string(out))
+	var done, unknown []string
+	for line := range strings.Lines(string(out)) {
+		if at, ok := strings.CutPrefix(strings.TrimSpace(line), "unknown "); ok {
+			known := slices.IndexFunc(restLacks, func(name string) bool { return strings.HasSuffix(at, "."+name) })
+			if assert.GreaterOrEqual(t, known, 0, "%s is not in the published schema", at) {
+				unknown = append(unknown, restLacks[known])
+			}
+		} else {
+			done = append(done, strings.TrimSpace(line))
+		}
+	}
 	slices.Sort(done)
 	assert.Equal(t, restOperations, slices.Compact(done))
+	slices.Sort(unknown)
+	assert.Equal(t, restLacks, slices.Compact(unknown), "what the schema has by now is to go from the list")
 }

@@ -1,6 +1,7 @@
 // Walks through the operations of the generated REST client, @vercel/sdk, whose
 // validation of answers is on, and prints the name of each that it was content
-// with. What the client can't do (create, start a command) is asked for plainly.
+// with, and "unknown" with the place of each member that its schema lacks. What
+// the client can't do (create, start a command) is asked for plainly.
 import { createRequire } from 'node:module'
 import { pathToFileURL } from 'node:url'
 import { gzipSync } from 'node:zlib'
@@ -37,6 +38,10 @@ http.addHook('beforeRequest', r => {
     return named
   }
 })
+let answer
+http.addHook('response', async r => {
+  answer = r.headers.get('content-type')?.startsWith('application/json') ? await r.clone().json() : undefined
+})
 const { sandboxes } = new Vercel({ bearerToken: TOKEN, serverURL: API, httpClient: http })
 
 async function plain(method, path, body) {
@@ -49,10 +54,23 @@ async function plain(method, path, body) {
 }
 const create = body => plain('POST', '/v3/sandboxes', { projectId: PROJECT, ...body })
 
+// unknown tells the members of an answer that the client has dropped, which are
+// those that its schema does not have.
+function unknown(answer, read, at) {
+  if (Array.isArray(answer)) answer.forEach((a, i) => unknown(a, read[i], `${at}[]`))
+  else if (answer && typeof answer === 'object' && read && typeof read === 'object') {
+    for (const [key, value] of Object.entries(answer)) {
+      if (key in read) unknown(value, read[key], `${at}.${key}`)
+      else console.log(`unknown ${at}.${key}`)
+    }
+  }
+}
+
 async function step(op, request) {
   try {
     const result = await sandboxes[op]({ teamId: TEAM, ...request })
     console.log(op)
+    unknown(answer, result, op)
     return result
   } catch (e) {
     throw new Error(`${op}: ${e.message} ${JSON.stringify(e.rawValue ?? e.body ?? '')} ${e.cause ?? ''}`)
