@@ -116,10 +116,18 @@ func (c *call) decodeUpTo(limit int64, v any) (present map[string]json.RawMessag
 	dec := json.NewDecoder(bytes.NewReader(data))
 	dec.DisallowUnknownFields()
 	if err := dec.Decode(v); err != nil {
+		for _, field := range durationFields {
+			if value := present[field]; len(value) > 0 && strings.ContainsAny(string(value[:1]), `"{[tf`) {
+				return nil, invalid("`%s` should be number.", field)
+			}
+		}
 		return nil, decodeError(err)
 	}
 	return present, nil
 }
+
+// durationFields are milliseconds, whose decoder does not tell the field.
+var durationFields = []string{"timeout", "duration", "expiration", "snapshotExpiration"}
 
 // decodeError says which field is wrong and what it should be.
 func decodeError(err error) *apiError {
@@ -136,9 +144,9 @@ func decodeError(err error) *apiError {
 			want = "boolean"
 		}
 		if e.Field == "" {
-			return invalid("the body should be %s", want)
+			return invalid("the body should be %s.", want)
 		}
-		return invalid("`%s` should be %s", e.Field, want)
+		return invalid("`%s` should be %s.", strings.TrimPrefix(e.Field, "sandboxParams."), want)
 	}
 	if field, ok := strings.CutPrefix(err.Error(), "json: unknown field "); ok {
 		return invalid("should NOT have additional property %.80s.", strings.ReplaceAll(field, `"`, "`"))

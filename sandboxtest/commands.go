@@ -111,10 +111,10 @@ type commandParams struct {
 
 func (p *commandParams) check() error {
 	if p.Command == "" {
-		return invalid("should have required property `command`")
+		return invalid("missing required property `command`.")
 	}
 	if strings.ContainsRune(p.Command+p.Cwd+strings.Join(p.Args, ""), 0) {
-		return invalid("`command`, `args` and `cwd` should NOT have NUL bytes")
+		return invalid("`command`, `args` and `cwd` should NOT have NUL bytes.")
 	}
 	if p.Timeout != nil {
 		switch t := time.Duration(*p.Timeout); {
@@ -428,10 +428,10 @@ func (c *call) killCommand() error {
 		return err
 	}
 	if p.Signal == nil {
-		return invalid("should have required property `signal`")
+		return invalid("missing required property `signal`.")
 	}
 	if *p.Signal < 1 || *p.Signal > 64 {
-		return invalid("`signal` should be between 1 and 64")
+		return invalid("`signal` should be between 1 and 64.")
 	}
 	cmd.mu.Lock()
 	proc := cmd.proc

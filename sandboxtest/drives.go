@@ -65,7 +65,7 @@ type driveParams struct {
 
 func (p *driveParams) check() error {
 	if p.ProjectID == "" {
-		return invalid("should have required property `projectId`")
+		return invalid("missing required property `projectId`.")
 	}
 	if p.Region != "" {
 		if err := checkRegion("region", p.Region); err != nil {
@@ -73,14 +73,14 @@ func (p *driveParams) check() error {
 		}
 	}
 	if p.MaxSizeBytes != nil && (*p.MaxSizeBytes < 1 || *p.MaxSizeBytes > maxDriveSize) {
-		return invalid("`maxSizeBytes` should be between 1 and %d", int64(maxDriveSize))
+		return invalid("`maxSizeBytes` should be between 1 and %d.", int64(maxDriveSize))
 	}
 	return nil
 }
 
 func checkDriveName(name string) error {
 	if !validDriveName.MatchString(name) {
-		return invalid("`name` should match pattern \"^[a-zA-Z0-9_-]+$\" and NOT be longer than %d characters", maxDriveName)
+		return invalid("`name` should match pattern \"^[a-zA-Z0-9_-]+$\" and NOT be longer than %d characters.", maxDriveName)
 	}
 	return nil
 }
@@ -303,7 +303,7 @@ func checkMountParams(mounts map[string]mountParam) (map[string]wire.Mount, erro
 	for i, p := range paths {
 		m := mounts[p]
 		if len(p) < 2 || !path.IsAbs(p) || path.Clean(p) != strings.TrimSuffix(p, "/") || strings.ContainsRune(p, 0) {
-			return nil, invalid("`mounts` should have absolute paths, not %.80q", p)
+			return nil, invalid("`mounts` should have absolute paths, not %.80q.", p)
 		}
 		for _, own := range []string{"/proc", "/sys", "/dev"} {
 			if p == own || strings.HasPrefix(p, own+"/") {
@@ -316,7 +316,7 @@ func checkMountParams(mounts map[string]mountParam) (map[string]wire.Mount, erro
 			}
 		}
 		if m.Drive == "" {
-			return nil, invalid("`mounts[%.80q]` should have required property `drive`", p)
+			return nil, invalid("`mounts[%.80q]` missing required property `drive`.", p)
 		}
 		switch m.Mode {
 		case mountSnapshot:

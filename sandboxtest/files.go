@@ -22,10 +22,10 @@ type pathParams struct {
 
 func (p *pathParams) check() error {
 	if p.Path == "" {
-		return invalid("should have required property `path`")
+		return invalid("missing required property `path`.")
 	}
 	if strings.ContainsRune(p.Path+p.Cwd, 0) {
-		return invalid("`path` and `cwd` should NOT have NUL bytes")
+		return invalid("`path` and `cwd` should NOT have NUL bytes.")
 	}
 	return nil
 }
@@ -122,7 +122,7 @@ func (c *call) writeFiles() error {
 	}
 	cwd := c.r.Header.Get("X-Cwd")
 	if cwd != "" && !path.IsAbs(cwd) {
-		return invalid("`x-cwd` should be an absolute path")
+		return invalid("`x-cwd` should be an absolute path.")
 	}
 	machine, err := sess.use(c.ctx)
 	if err != nil {

@@ -156,14 +156,14 @@ func (t *terminal) start() (*terminalMessage, error) {
 	}
 	m := new(terminalMessage)
 	if kind != websocket.MessageText || json.Unmarshal(data, m) != nil || m.Type != "start" {
-		return nil, invalid("the first frame should be a start message")
+		return nil, invalid("the first frame should be a start message.")
 	}
 	if m.Command == "" {
 		m.Command = "/bin/bash"
 	}
 	for _, kv := range m.Env {
 		if key, _, ok := strings.Cut(kv, "="); !ok || key == "" {
-			return nil, invalid("`env` should have entries of the form KEY=value")
+			return nil, invalid("`env` should have entries of the form KEY=value.")
 		}
 	}
 	return m, nil

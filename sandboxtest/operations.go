@@ -149,7 +149,7 @@ func lookUp(method, escapedPath string) (e *endpoint, version int, values []stri
 	if len(allowed) > 0 {
 		return nil, version, nil, allowed, fail(http.StatusMethodNotAllowed, "method_not_allowed", "The method %.20q is not allowed here.", method)
 	}
-	return nil, version, nil, nil, notFound("Not found.")
+	return nil, version, nil, nil, notFound("Not Found")
 }
 
 // cutVersion takes the version off a path, and the name that all have in
@@ -159,11 +159,11 @@ func cutVersion(escapedPath string) (version int, rest string, err *apiError) {
 	version, aerr := strconv.Atoi(number)
 	switch {
 	case !ok || aerr != nil || rest != "" && rest[0] != '/':
-		return 0, "", notFound("Not found.")
+		return 0, "", notFound("Not Found")
 	case version == 1:
 		return version, "", errNoVersion1
 	case version < 2:
-		return version, "", notFound("Not found.")
+		return version, "", notFound("Not Found")
 	}
 	return version, rest, nil
 }

@@ -59,7 +59,7 @@ func (c *call) flag(name string) (bool, error) {
 	case "", "false":
 		return false, nil
 	}
-	return false, invalid("`%s` should be equal to one of the allowed values: true, false", name)
+	return false, invalid("`%s` should be equal to one of the allowed values \"true, false\".", name)
 }
 
 // parsePage reads limit, sortOrder and cursor. by names the order, which a
@@ -70,11 +70,11 @@ func parsePage(q url.Values, by string, limit int) (*pageQuery, error) {
 		n, err := strconv.Atoi(q.Get("limit"))
 		switch {
 		case err != nil:
-			return nil, invalid("`limit` should be integer")
+			return nil, invalid("`limit` should be integer.")
 		case n < 1:
-			return nil, invalid("`limit` should be >= 1")
+			return nil, invalid("`limit` should be >= 1.")
 		case n > limit:
-			return nil, invalid("`limit` should be <= %d", limit)
+			return nil, invalid("`limit` should be <= %d.", limit)
 		}
 		p.limit = n
 	}
@@ -83,7 +83,7 @@ func parsePage(q url.Values, by string, limit int) (*pageQuery, error) {
 	case "asc":
 		p.desc = false
 	default:
-		return nil, invalid("`sortOrder` should be equal to one of the allowed values: asc, desc")
+		return nil, invalid("`sortOrder` should be equal to one of the allowed values \"asc, desc\".")
 	}
 	if text := q.Get("cursor"); text != "" {
 		c, err := parseCursor(text)

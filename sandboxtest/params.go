@@ -112,9 +112,9 @@ func defaultSettings() settings {
 func checkName(name string) error {
 	switch {
 	case len(name) > maxName:
-		return invalid("`name` should NOT be longer than %d characters", maxName)
+		return invalid("`name` should NOT be longer than %d characters.", maxName)
 	case !validName.MatchString(name):
-		return invalid("`name` should match pattern \"%s\"", validName)
+		return invalid("`name` should match pattern \"%s\".", validName)
 	case slices.Contains(reservedNames, name):
 		return invalid("`name` is reserved")
 	}
@@ -204,7 +204,7 @@ func (p *sandboxParams) apply(set *settings, images *images) error {
 	}
 	if k := p.KeepLastSnapshots; k != nil {
 		if k.Count < 1 || k.Count > maxKeep {
-			return invalid("`keepLastSnapshots.count` should be between 1 and %d", maxKeep)
+			return invalid("`keepLastSnapshots.count` should be between 1 and %d.", maxKeep)
 		}
 		if k.Expiration != nil {
 			if err := checkExpiration("keepLastSnapshots.expiration", time.Duration(*k.Expiration)); err != nil {
@@ -221,14 +221,14 @@ func (p *sandboxParams) apply(set *settings, images *images) error {
 
 func (r *resources) apply(set *settings) error {
 	if r.VCPUs == nil {
-		return invalid("`resources` should have required property `vcpus`")
+		return invalid("`resources` missing required property `vcpus`.")
 	}
 	n := *r.VCPUs
 	if n < 1 || n > maxVCPUs || n > 1 && n%2 != 0 {
-		return invalid("`resources.vcpus` should be 1 or an even number up to %d", maxVCPUs)
+		return invalid("`resources.vcpus` should be 1 or an even number up to %d.", maxVCPUs)
 	}
 	if r.Memory != nil && *r.Memory != n*memoryPer {
-		return invalid("`resources.memory` should be %d for %d vCPUs", n*memoryPer, n)
+		return invalid("`resources.memory` should be %d for %d vCPUs.", n*memoryPer, n)
 	}
 	set.VCPUs = n
 	return nil
@@ -248,7 +248,7 @@ func checkPorts(ports []int) error {
 		case port == reservedPort:
 			return fail(400, "reserved_port", "The port %d is reserved.", port)
 		case seen[port]:
-			return invalid("`ports` should NOT have duplicate items")
+			return invalid("`ports` should NOT have duplicate items.")
 		}
 		seen[port] = true
 	}
@@ -267,11 +267,11 @@ func checkEnv(env map[string]string) error {
 
 func checkTags(tags map[string]string) error {
 	if len(tags) > maxTags {
-		return invalid("`tags` should NOT have more than %d properties", maxTags)
+		return invalid("`tags` should NOT have more than %d properties.", maxTags)
 	}
 	for k, v := range tags {
 		if k == "" || len(k) > maxTagText || len(v) > maxTagText {
-			return invalid("`tags` should have keys of 1 to %d characters and values of at most as many", maxTagText)
+			return invalid("`tags` should have keys of 1 to %d characters and values of at most as many.", maxTagText)
 		}
 	}
 	return nil
@@ -286,7 +286,7 @@ func checkExpiration(field string, d time.Duration) error {
 
 func checkRuntime(runtime string) error {
 	if !validRuntime.MatchString(runtime) {
-		return invalid("`runtime` should be equal to one of the allowed values: node22, node24, node26, python3.13")
+		return invalid("`runtime` should be equal to one of the allowed values \"node22, node24, node26, python3.13\".")
 	}
 	return nil
 }

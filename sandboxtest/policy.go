@@ -88,15 +88,15 @@ func parsePolicy(data []byte) (*wire.NetworkPolicy, error) {
 	switch {
 	case p.Mode == modeAllowAll || p.Mode == modeDenyAll:
 		if v2 || legacy {
-			return nil, invalid("`networkPolicy` should NOT have rules in mode %s", p.Mode)
+			return nil, invalid("`networkPolicy` should NOT have rules in mode %s.", p.Mode)
 		}
 		return &wire.NetworkPolicy{Mode: p.Mode}, nil
 	case p.Mode == modeCustom && !v2:
 		return p.legacy()
 	case p.Mode != "":
-		return nil, invalid("`networkPolicy.mode` should be equal to one of the allowed values: allow-all, deny-all, custom")
+		return nil, invalid("`networkPolicy.mode` should be equal to one of the allowed values \"allow-all, deny-all, custom\".")
 	case legacy:
-		return nil, invalid("`networkPolicy` should NOT have additional properties of another form")
+		return nil, invalid("`networkPolicy` should NOT have additional properties of another form.")
 	}
 	return p.custom()
 }
@@ -140,7 +140,7 @@ func (p *policyRequest) custom() (*wire.NetworkPolicy, error) {
 			return nil, err
 		}
 	default:
-		return nil, invalid("`networkPolicy.allow` should be array or object")
+		return nil, invalid("`networkPolicy.allow` should be array or object.")
 	}
 	return out, checkPolicy(out)
 }
@@ -224,7 +224,7 @@ func headerNames(headers map[string]string) []string {
 func checkPolicy(p *wire.NetworkPolicy) error {
 	for _, d := range p.AllowedDomains {
 		if d == "" || strings.ContainsAny(d, " /\x00") {
-			return invalid("`networkPolicy.allow` should have domains, not %.80q", d)
+			return invalid("`networkPolicy.allow` should have domains, not %.80q.", d)
 		}
 	}
 	return checkCIDRs(slices.Concat(p.AllowedCIDRs, p.DeniedCIDRs))
@@ -233,14 +233,14 @@ func checkPolicy(p *wire.NetworkPolicy) error {
 // checkResponse checks what the firewall is to answer with.
 func checkResponse(r *wire.Response, match json.RawMessage) error {
 	if r.StatusCode < 200 || r.StatusCode > 599 {
-		return invalid("`response.statusCode` should be between 200 and 599")
+		return invalid("`response.statusCode` should be between 200 and 599.")
 	}
 	if r.Body != nil {
 		switch {
 		case r.StatusCode == 204 || r.StatusCode == 205 || r.StatusCode == 304:
-			return invalid("`response.body` should NOT be used with status %d", r.StatusCode)
+			return invalid("`response.body` should NOT be used with status %d.", r.StatusCode)
 		case r.ContentType == nil:
-			return invalid("`response` should have property `contentType` when property `body` is present")
+			return invalid("`response` should have property `contentType` when property `body` is present.")
 		}
 	}
 	seen := make(map[string]bool)
@@ -248,9 +248,9 @@ func checkResponse(r *wire.Response, match json.RawMessage) error {
 		lower := strings.ToLower(name)
 		switch {
 		case lower == "connection" || lower == "content-length" || lower == "transfer-encoding":
-			return invalid("`response.headers` should NOT have the header `%s`", lower)
+			return invalid("`response.headers` should NOT have the header `%s`.", lower)
 		case seen[lower]:
-			return invalid("`response.headers` should NOT have the header `%s` twice", lower)
+			return invalid("`response.headers` should NOT have the header `%s` twice.", lower)
 		}
 		seen[lower] = true
 	}
@@ -260,7 +260,7 @@ func checkResponse(r *wire.Response, match json.RawMessage) error {
 func checkForward(text string, match json.RawMessage) error {
 	u, err := url.Parse(text)
 	if err != nil || u.Scheme != "https" || u.Host == "" || u.User != nil || u.RawQuery != "" || u.Fragment != "" {
-		return invalid("`forwardURL` should be an https URL without user, query and fragment")
+		return invalid("`forwardURL` should be an https URL without user, query and fragment.")
 	}
 	return checkMatch(match)
 }

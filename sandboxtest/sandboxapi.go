@@ -20,7 +20,7 @@ func (c *call) createSandbox() error {
 	}
 	p.present = present
 	if p.ProjectID == "" {
-		return invalid("should have required property `projectId`")
+		return invalid("missing required property `projectId`.")
 	}
 	if p.Runtime != "" && p.Image != "" {
 		return invalid("`runtime` and `image` can't be used together")

@@ -92,7 +92,7 @@ func (c *call) extendTimeout() error {
 		return err
 	}
 	if p.Duration == nil {
-		return invalid("should have required property `duration`")
+		return invalid("missing required property `duration`.")
 	}
 	d := time.Duration(*p.Duration)
 	if d < time.Millisecond {

@@ -233,7 +233,7 @@ func (st *store) removeSnapshot(sn *snapshot) bool {
 func (c *call) snapshot() (*snapshot, error) {
 	id := c.values[0]
 	if !validName.MatchString(id) {
-		return nil, invalid("`snapshotId` should match pattern \"%s\"", validName)
+		return nil, invalid("`snapshotId` should match pattern \"%s\".", validName)
 	}
 	st := c.s.store
 	st.mu.Lock()

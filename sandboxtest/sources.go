@@ -31,30 +31,30 @@ func (src *source) check() error {
 	switch src.Type {
 	case sourceSnapshot:
 		if src.SnapshotID == "" {
-			return invalid("`source` should have required property `snapshotId`")
+			return invalid("`source` missing required property `snapshotId`.")
 		}
 		return nil
 	case sourceGit, sourceTarball:
 	default:
-		return invalid("`source.type` should be equal to one of the allowed values: git, tarball, snapshot")
+		return invalid("`source.type` should be equal to one of the allowed values \"git, tarball, snapshot\".")
 	}
 	u, err := url.Parse(src.URL)
 	if err != nil || u.Scheme == "" || strings.HasPrefix(src.URL, "-") {
-		return invalid("`source.url` should match format \"uri\"")
+		return invalid("`source.url` should match format \"uri\".")
 	}
 	if src.Type == sourceTarball {
 		if u.Scheme != "http" && u.Scheme != "https" {
-			return invalid("`source.url` of a tarball should be an http or https URL")
+			return invalid("`source.url` of a tarball should be an http or https URL.")
 		}
 		return nil
 	}
 	switch {
 	case src.Depth != nil && *src.Depth < 1:
-		return invalid("`source.depth` should be >= 1")
+		return invalid("`source.depth` should be >= 1.")
 	case strings.HasPrefix(src.Revision, "-") || strings.ContainsAny(src.Revision, " \n\x00"):
 		return invalid("`source.revision` is not a revision")
 	case (src.Username == "") != (src.Password == ""):
-		return invalid("`source` should have `username` and `password` together")
+		return invalid("`source` should have `username` and `password` together.")
 	}
 	return nil
 }
@@ -94,7 +94,7 @@ func (src *source) clone(ctx context.Context, m *box.Box, dir string) error {
 	if src.Username != "" {
 		u, err := url.Parse(src.URL)
 		if err != nil {
-			return invalid("`source.url` should match format \"uri\"")
+			return invalid("`source.url` should match format \"uri\".")
 		}
 		git.env = append(git.env,
 			"GIT_CONFIG_COUNT=1",
@@ -187,7 +187,7 @@ func (src *source) unpack(ctx context.Context, m *box.Box, policy *egress) error
 	defer cancel()
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, src.URL, nil)
 	if err != nil {
-		return invalid("`source.url` should match format \"uri\"")
+		return invalid("`source.url` should match format \"uri\".")
 	}
 	if !policy.allowsURL(req.URL) {
 		return badRequest("Downloading the tarball failed: the network policy denies it.")

@@ -75,7 +75,7 @@ var errStdinUnavailable = fail(http.StatusBadRequest, "command_stdin_unavailable
 // writeStdin answers POST …/cmd/{id}/stdin.
 func (c *call) writeStdin() error {
 	if c.s.opts.Stdin == NoStdin {
-		return notFound("Not found.")
+		return notFound("Not Found")
 	}
 	cmd, err := c.liveCommand()
 	if err != nil {
@@ -92,11 +92,11 @@ func (c *call) writeStdin() error {
 	var data []byte
 	if p.Data != nil {
 		if data, err = base64.StdEncoding.DecodeString(*p.Data); err != nil {
-			return invalid("`data` should match format \"base64\"")
+			return invalid("`data` should match format \"base64\".")
 		}
 	}
 	if p.Offset != nil && *p.Offset < 0 {
-		return invalid("`offset` should be >= 0")
+		return invalid("`offset` should be >= 0.")
 	}
 	if c.s.opts.Stdin == StdinWithoutOffsets {
 		p.Offset = nil

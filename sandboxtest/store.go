@@ -218,7 +218,7 @@ func (c *call) listSandboxes() error {
 		"currentSnapshotId": func(s wire.Sandbox) string { return s.CurrentSnapshotID },
 	}[by]
 	if key == nil {
-		return invalid("`sortBy` should be equal to one of the allowed values: createdAt, name, statusUpdatedAt, currentSnapshotId")
+		return invalid("`sortBy` should be equal to one of the allowed values \"createdAt, name, statusUpdatedAt, currentSnapshotId\".")
 	}
 	prefix := q.Get("namePrefix")
 	if prefix != "" && by != "name" {
@@ -231,7 +231,7 @@ func (c *call) listSandboxes() error {
 	for _, tag := range q["tags"] {
 		k, v, ok := strings.Cut(tag, ":")
 		if !ok || k == "" {
-			return invalid("`tags` should be of the form key:value")
+			return invalid("`tags` should be of the form key:value.")
 		}
 		tags[k] = v
 	}

@@ -20,7 +20,7 @@ func (c *call) snapshotTree() error {
 	q := c.r.URL.Query()
 	id := q.Get("snapshotId")
 	if id == "" {
-		return invalid("should have required property `snapshotId`")
+		return invalid("missing required property `snapshotId`.")
 	}
 	q.Del("cursor")
 	page, err := parsePage(q, "tree", maxTreeLimit)
