@@ -198,13 +198,15 @@ func TestPlatform(t *testing.T) {
 		}},
 		{"5", "Stop waits until the snapshot is the current one", [][2]string{
 			{getBox + " once", boxRuns}, {stopBox, stopped}, {getBox + " once", boxStops}, {getBox + " once", boxStale}, {getBox, boxSaved},
-			{"GET /v2/sandboxes/snapshots/old", oldIsTwos},
+			{"GET /v2/sandboxes/snapshots/old", oldIsTwos}, {"GET /v2/sandboxes/snapshots/new", `200 {"snapshot":{"id":"new","sourceSessionId":"s1","status":"created"}}`},
 		}, nil, func(t *testing.T, s *service, c *sandbox.Client) {
 			sb, err := c.Get(t.Context(), "box", nil)
 			require.NoError(t, err)
 			r, err := sb.Stop(t.Context(), nil)
 			require.NoError(t, err)
 			assert.Equal(t, sandbox.StatusStopped, r.Session.Status)
+			require.NotNil(t, r.Snapshot, "the answer came too early to tell of it")
+			assert.Equal(t, "new", r.Snapshot.ID)
 			assert.Equal(t, "new", sb.Info().CurrentSnapshotID)
 		}},
 		{"5b", "Stop of a session that has stopped already does not wait for another snapshot", [][2]string{

@@ -21,9 +21,10 @@ type StopOptions struct {
 // StopResult is the final state of a stopped session.
 type StopResult struct {
 	Session SessionInfo
-	// Snapshot is the snapshot that was taken, if the response reported it; nil
-	// if not, or if none was taken. In either case [Info].CurrentSnapshotID is
-	// the snapshot that the next session starts from.
+	// Snapshot is the snapshot that was taken; nil if none was. With NoWait, and
+	// from [Session.Stop], it is nil as well unless the response reported it,
+	// which that of the platform may do too early for. [Info].CurrentSnapshotID
+	// is the snapshot that the next session starts from.
 	Snapshot *SnapshotInfo
 }
 
@@ -42,7 +43,8 @@ var (
 // The API may respond while the session is still stopping, and before the
 // snapshot of a persistent sandbox is the one that forks and new sessions start
 // from. By default Stop waits for both: it polls every half second, less often
-// if the rate limit is nearly used up, which usually takes two to six requests.
+// if the rate limit is nearly used up, and looks the snapshot up, which usually
+// takes three to seven requests.
 // After three minutes it returns an error along with the result. If ctx ends
 // first, the session stops nevertheless.
 func (s *Sandbox) Stop(ctx context.Context, opts *StopOptions) (*StopResult, error) {
@@ -136,8 +138,8 @@ func (s *Sandbox) awaitStopped(ctx context.Context, c *Client, cur *Session, bef
 }
 
 // savedBy reports whether the sandbox's current snapshot is that of the
-// session. If its ID has changed since the stop was requested, it is; if not,
-// it may be that of an earlier session, so the snapshot is looked up.
+// session, and adds it to answer. If its ID has changed since the stop was
+// requested, it is; if not, it may be that of an earlier session.
 func savedBy(ctx context.Context, c *Client, session string, before *wire.Sandbox, answer *wire.StopAnswer, now *wire.Sandbox) (bool, error) {
 	id := now.CurrentSnapshotID
 	switch {
@@ -145,17 +147,21 @@ func savedBy(ctx context.Context, c *Client, session string, before *wire.Sandbo
 		return false, nil
 	case answer.Snapshot != nil:
 		return id == answer.Snapshot.ID, nil
-	case before.CurrentSessionID == session && id != before.CurrentSnapshotID:
-		return true, nil
 	}
+	changed := before.CurrentSessionID == session && id != before.CurrentSnapshotID
 	snapshot, err := c.GetSnapshot(ctx, id)
-	if errors.Is(err, ErrNotFound) {
-		return false, nil
-	}
-	if err != nil {
+	switch {
+	case errors.Is(err, ErrNotFound):
+		return changed, nil
+	case err != nil:
 		return false, err
 	}
-	return snapshot.wire().SourceSessionID == session, nil
+	taken := snapshot.wire()
+	if !changed && taken.SourceSessionID != session {
+		return false, nil
+	}
+	answer.Snapshot = &taken
+	return true, nil
 }
 
 // leaving reports whether a session is ending.

@@ -55,8 +55,8 @@ var (
 	errCommandNotFound  = notFound("Command not found.")
 	errCommandGone      = fail(http.StatusNotFound, "command_not_found_or_exited", "Command not found or has exited.")
 	errStopped          = fail(http.StatusGone, "sandbox_stopped", "Sandbox has stopped execution and is no longer available")
-	errStopping         = fail(http.StatusUnprocessableEntity, "sandbox_stopping", "Sandbox is stopping")
-	errSnapshotting     = fail(http.StatusUnprocessableEntity, "sandbox_snapshotting", "Sandbox is creating a snapshot")
+	errStopping         = fail(http.StatusUnprocessableEntity, "sandbox_stopping", "Sandbox is stopping and is no longer available")
+	errSnapshotting     = fail(http.StatusUnprocessableEntity, "sandbox_snapshotting", "Sandbox is creating a snapshot and will be stopped shortly")
 	// The three answers to a resume of a sandbox without files that the service
 	// was seen to give: to one that keeps none, to one that has none yet, and to
 	// one whose snapshot was deleted or has expired.

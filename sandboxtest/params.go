@@ -279,7 +279,7 @@ func checkTags(tags map[string]string) error {
 
 func checkExpiration(field string, d time.Duration) error {
 	if d != 0 && d < day {
-		return invalid("`%s` must be 0 (no expiration) or >= %d ms (1 day).", field, day.Milliseconds())
+		return badRequest("`%s` must be 0 (no expiration) or >= %d ms (1 day).", field, day.Milliseconds())
 	}
 	return nil
 }
