@@ -37,6 +37,7 @@ import (
 // server of its own in a folder, or that of another process.
 const (
 	envService = "DURABLE_TEST_SERVICE" // as JSON
+	envServer  = "DURABLE_TEST_SERVER"  // a Temporal server alone
 	queue      = "sandbox"
 )
 
@@ -55,6 +56,15 @@ func TestMain(m *testing.M) {
 		}
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
+	}
+	if os.Getenv(envServer) != "" {
+		srv, err := embedded.Start(context.Background(), nil)
+		if err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		fmt.Println(srv.Address())
+		select {} // until it is killed
 	}
 	os.Exit(m.Run())
 }
@@ -108,6 +118,13 @@ func startService(t *testing.T, c serviceConfig) (*exec.Cmd, string) {
 	require.NoError(t, err)
 	cmd := exec.Command(os.Args[0])
 	cmd.Env = append(os.Environ(), envService+"="+string(data))
+	return cmd, startProcess(t, cmd)
+}
+
+// startProcess starts a process, which is killed when the test ends, and returns
+// the line that it prints once it is ready.
+func startProcess(t *testing.T, cmd *exec.Cmd) string {
+	t.Helper()
 	cmd.Stderr = os.Stderr
 	out, err := cmd.StdoutPipe()
 	require.NoError(t, err)
@@ -117,8 +134,8 @@ func startService(t *testing.T, c serviceConfig) (*exec.Cmd, string) {
 		_ = cmd.Wait()
 	})
 	line, err := bufio.NewReader(out).ReadString('\n')
-	require.NoError(t, err, "the service did not start")
-	return cmd, strings.TrimSpace(line)
+	require.NoError(t, err, "%s did not start", cmd.Path)
+	return strings.TrimSpace(line)
 }
 
 func startEmulator(t *testing.T) (*sandboxtest.Server, serviceConfig) {
@@ -216,6 +233,13 @@ func (v *viewer) read(ctx context.Context, base, id string) bool {
 	v.breaks++
 	v.mu.Unlock()
 	return false
+}
+
+// wrote returns what is seen of a command's output.
+func (v *viewer) wrote(command string) string {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	return v.output[command]
 }
 
 func (v *viewer) done() int {
@@ -361,7 +385,7 @@ func TestTwoServices(t *testing.T) {
 	}
 	v := view(t.Context(), base, id)
 	post(t, base, "/command", map[string]any{"runId": id, "command": `for i in $(seq 30); do echo $i; sleep 0.1; done`, "key": "a"})
-	require.Eventually(t, func() bool { v.mu.Lock(); defer v.mu.Unlock(); return strings.Contains(v.output["cmd-1"], "5\n") }, time.Minute, 20*time.Millisecond)
+	require.Eventually(t, func() bool { return strings.Contains(v.wrote("cmd-1"), "5\n") }, time.Minute, 20*time.Millisecond)
 	_, two := startService(t, config)
 	mu.Lock()
 	at = two

@@ -1,0 +1,154 @@
+// Cluster is the service of example session as it runs on a cluster: any number
+// of these processes, on any number of machines, in front of one Temporal. They
+// are started, stopped and killed as deployments go; sessions and their viewers go
+// on at the others.
+//
+//	TEMPORAL_ADDRESS=temporal.internal:7233 go run ./examples/cluster -addr :8088 -output /mnt/shared/output
+//
+// TEMPORAL_NAMESPACE and TEMPORAL_API_KEY are for Temporal Cloud. The output's
+// folder is a volume that all of them share; with a store from examples/stores in
+// its place they share nothing but Temporal.
+package main
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"flag"
+	"fmt"
+	"log"
+	"log/slog"
+	"net"
+	"net/http"
+	"os"
+	"os/signal"
+	"syscall"
+	"time"
+
+	"go.temporal.io/sdk/client"
+	sdklog "go.temporal.io/sdk/log"
+	"go.temporal.io/sdk/temporal"
+	"go.temporal.io/sdk/worker"
+
+	"github.com/go-vercel/sandbox"
+	"github.com/go-vercel/sandbox/durable"
+	"github.com/go-vercel/sandbox/durable/session"
+)
+
+const taskQueue = "sandbox"
+
+func main() {
+	addr := flag.String("addr", "127.0.0.1:8088", "address to serve at")
+	output := flag.String("output", "output", "folder of the commands' output, shared by all processes")
+	flag.Parse()
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	err := run(ctx, *addr, durable.Dir(*output))
+	stop()
+	if err != nil {
+		log.Fatal(err)
+	}
+}
+
+func run(ctx context.Context, addr string, store durable.OutputStore) (err error) {
+	sandboxes, err := sandbox.NewClient(nil)
+	if err != nil {
+		return err
+	}
+	// The plugin registers the activities of package durable on the workers of
+	// this client, and on those of the program's own workflows.
+	plugin, err := (&durable.Worker{Client: sandboxes, Output: store}).Plugin()
+	if err != nil {
+		return err
+	}
+	c, err := dial(ctx, client.Options{Plugins: []client.Plugin{plugin}})
+	if err != nil {
+		return err
+	}
+	defer c.Close()
+	if err := sweepEvery(ctx, c, 15*time.Minute); err != nil {
+		return err
+	}
+
+	w := worker.New(c, taskQueue, worker.Options{
+		// A process that is told to stop hands its commands over at once; this
+		// is for requests that are under way.
+		WorkerStopTimeout: 10 * time.Second,
+		// How long Temporal waits for the process that has a session in memory,
+		// before it asks any other.
+		StickyScheduleToStartTimeout: time.Second,
+	})
+	session.RegisterOnly(w, &durable.Worker{Output: store})
+	if err := w.Start(); err != nil {
+		return err
+	}
+	defer w.Stop()
+
+	sessions := session.New(c, &session.Options{
+		TaskQueue: taskQueue, Sandbox: sandboxes, Output: store, Policy: session.Policy{IdleAfter: 15 * time.Minute},
+	})
+	mux := http.NewServeMux()
+	mux.Handle("/api/sandbox/", http.StripPrefix("/api/sandbox", sessions.Handler(&session.HandlerOptions{Page: true})))
+	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, r *http.Request) {
+		if _, err := c.CheckHealth(r.Context(), nil); err != nil {
+			http.Error(w, "Temporal does not answer", http.StatusServiceUnavailable)
+		}
+	})
+	return serve(ctx, addr, mux)
+}
+
+// serve serves until ctx ends. Streams end with it: their viewers go on at another
+// process.
+func serve(ctx context.Context, addr string, h http.Handler) error {
+	l, err := net.Listen("tcp", addr)
+	if err != nil {
+		return err
+	}
+	serving, end := context.WithCancel(context.WithoutCancel(ctx))
+	defer end()
+	srv := &http.Server{Handler: h, ReadHeaderTimeout: 10 * time.Second, BaseContext: func(net.Listener) context.Context { return serving }}
+	fmt.Printf("http://%s/api/sandbox/\n", l.Addr())
+	failed := make(chan error, 1)
+	go func() { failed <- srv.Serve(l) }()
+	select {
+	case err := <-failed:
+		return err
+	case <-ctx.Done():
+	}
+	end()
+	grace, cancel := context.WithTimeout(context.WithoutCancel(ctx), 10*time.Second)
+	defer cancel()
+	return srv.Shutdown(grace)
+}
+
+func dial(ctx context.Context, o client.Options) (client.Client, error) {
+	o.HostPort, o.Namespace = os.Getenv("TEMPORAL_ADDRESS"), os.Getenv("TEMPORAL_NAMESPACE")
+	o.Logger = sdklog.NewStructuredLogger(slog.Default()) // to standard error
+	if o.HostPort == "" {
+		return nil, errors.New("TEMPORAL_ADDRESS is not set: the address of the cluster's frontend, host:port")
+	}
+	if key := os.Getenv("TEMPORAL_API_KEY"); key != "" {
+		o.Credentials = client.NewAPIKeyStaticCredentials(key)
+		o.ConnectionOptions.TLS = &tls.Config{MinVersion: tls.VersionTLS12}
+	}
+	c, err := client.DialContext(ctx, o)
+	if err != nil {
+		return nil, fmt.Errorf("TEMPORAL_ADDRESS=%s: %w", o.HostPort, err)
+	}
+	return c, nil
+}
+
+// sweepEvery makes the cluster stop, now and then, the machines that nobody looks
+// after any more. The first process to come makes the schedule for all.
+func sweepEvery(ctx context.Context, c client.Client, every time.Duration) error {
+	_, err := c.ScheduleClient().Create(ctx, client.ScheduleOptions{
+		ID:     "sandbox-sweep",
+		Spec:   client.ScheduleSpec{Intervals: []client.ScheduleIntervalSpec{{Every: every}}},
+		Action: &client.ScheduleWorkflowAction{ID: "sandbox-sweep", Workflow: "sandbox.Sweep", TaskQueue: taskQueue},
+		// And at once: the cluster may be new, and the sandboxes not.
+		TriggerImmediately: true,
+	})
+	if err != nil && !errors.Is(err, temporal.ErrScheduleAlreadyRunning) {
+		return fmt.Errorf("making the schedule: %w", err)
+	}
+	return nil
+}
