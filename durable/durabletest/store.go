@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"slices"
 	"sync"
 	"testing"
 
@@ -169,7 +170,7 @@ func (s *storeTest) replaceWhileRead(t *testing.T) {
 	}
 	s.put(t, "replaced", after)
 	rest, err := io.ReadAll(r)
-	if got := append(first, rest...); err == nil && !bytes.Equal(got, before) {
+	if got := slices.Concat(first, rest); err == nil && !bytes.Equal(got, before) {
 		t.Errorf("a reader got %d bytes of the old object and %d of the new one", bytes.Count(got, []byte("a")), bytes.Count(got, []byte("b")))
 	}
 	s.has(t, "replaced", after)

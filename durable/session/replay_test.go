@@ -11,9 +11,9 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.temporal.io/api/enums/v1"
 	"go.temporal.io/api/history/v1"
+	"go.temporal.io/sdk/client"
 	"go.temporal.io/sdk/worker"
 	"go.temporal.io/sdk/workflow"
-	"google.golang.org/protobuf/encoding/protojson"
 )
 
 // histories are the files of those that were recorded.
@@ -25,10 +25,11 @@ func histories(t *testing.T) []string {
 }
 
 func readHistory(t *testing.T, file string) *history.History {
-	data, err := os.ReadFile(file)
+	f, err := os.Open(file)
 	require.NoError(t, err)
-	h := new(history.History)
-	require.NoError(t, protojson.Unmarshal(data, h))
+	defer f.Close()
+	h, err := client.HistoryFromJSON(f, client.HistoryJSONOptions{})
+	require.NoError(t, err)
 	return h
 }
 

@@ -169,13 +169,14 @@ func story(events []Event) []string {
 // taken over by a new version of its code. Its files and outputs are there all the
 // time, and its events without a gap.
 func TestWeek(t *testing.T) {
-	const day, hour = 24 * time.Hour, time.Hour
+	const hour, day = time.Hour, 24 * time.Hour
+	morning := func(i int) time.Duration { return time.Duration(i)*day + 5*hour }
 	policy := Policy{IdleAfter: 30 * time.Minute, MaxLifetime: 5 * time.Hour, HistoryLimit: 50}
 	p := newPlay(t, nil)
 	began := time.Now()
 	p.send(time.Minute, "a", "echo kept > f; echo one")
-	for i := range time.Duration(4) { // each day one command, after a night's rest
-		p.send(i*day+5*hour, fmt.Sprint("day", i), "cat f; echo more >> f; wc -l < f")
+	for i := range 4 { // each day one command, after a night's rest
+		p.send(morning(i), fmt.Sprint("day", i), "cat f; echo more >> f; wc -l < f")
 	}
 	p.longDay(4*day, "serve")
 	// A machine dies, with what was written since the last snapshot.
@@ -187,8 +188,8 @@ func TestWeek(t *testing.T) {
 	p.ExecuteWorkflow(Workflow, input{Policy: policy})
 
 	again, carried := p.continued()
-	for i := range time.Duration(3) {
-		again.send(i*day+5*hour, fmt.Sprint("later", i), "cat f; echo more >> f; wc -l < f")
+	for i := range 3 {
+		again.send(morning(i), fmt.Sprint("later", i), "cat f; echo more >> f; wc -l < f")
 	}
 	again.longDay(4*day, "serve again")
 	again.send(5*day, "a", "echo never") // its key is known
@@ -232,8 +233,8 @@ func TestWeek(t *testing.T) {
 // minutes, beyond the cap.
 func (p *play) longDay(at time.Duration, key string) {
 	p.send(at, key, "true")
-	for i := range time.Duration(13) {
-		p.At(at+i*25*time.Minute, func() { p.SignalWorkflow(signalTouch, nil) })
+	for i := range 13 {
+		p.At(at+time.Duration(i*25)*time.Minute, func() { p.SignalWorkflow(signalTouch, nil) })
 	}
 }
 

@@ -39,8 +39,8 @@ func startPostgres(t *testing.T) string {
 	} else {
 		needs.Programs(t, "initdb", "postgres")
 	}
-	// It refuses to run as root.
-	dir, err := os.MkdirTemp("", "pg")
+	// It refuses to run as root, and another user can't enter the test's folder.
+	dir, err := os.MkdirTemp("", "pg") //nolint:usetesting // see above
 	require.NoError(t, err)
 	t.Cleanup(func() { assert.NoError(t, os.RemoveAll(dir)) })
 	attr := &syscall.SysProcAttr{}

@@ -140,8 +140,11 @@ func (s *Store) Remove(ctx context.Context, prefix string) error {
 		return err
 	}
 	return s.inTx(ctx, func(tx *sql.Tx) error {
-		for _, table := range []string{"sandbox_output_part", "sandbox_output"} {
-			if _, err := tx.ExecContext(ctx, `DELETE FROM `+table+` WHERE substr(name, 1, $1) = $2`, len([]rune(prefix)), prefix); err != nil {
+		for _, query := range []string{
+			`DELETE FROM sandbox_output_part WHERE substr(name, 1, $1) = $2`,
+			`DELETE FROM sandbox_output WHERE substr(name, 1, $1) = $2`,
+		} {
+			if _, err := tx.ExecContext(ctx, query, len([]rune(prefix)), prefix); err != nil {
 				return err
 			}
 		}
