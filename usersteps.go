@@ -99,7 +99,7 @@ const (
 	stepMark = "\x1e\n"
 
 	stepsBegin = `inner=$1; shift
-[ -n "$2" ] || { user=$(id -un); group=$(id -gn); primary=$3; shift 3; set -- "$user" "$group" "$primary" "$@"; }
+[ -n "$2" ] || { user=$(id -un) && group=$(id -gn) || exit; primary=$3; shift 3; set -- "$user" "$group" "$primary" "$@"; }
 as=; [ "$(id -u)" = 0 ] || as="sudo -n --"
 exec $as sh -c "$inner" sh "$@"`
 
@@ -200,7 +200,7 @@ func (s *Sandbox) steps(ctx context.Context, names *owners, steps []step) error 
 
 // together takes steps in one command, or one by one where that can't begin,
 // because there is no sudo that lets the sandbox's user be root: the API may
-// know another way.
+// know another way. What failed instead is then told by the first of them.
 func (s *Sandbox) together(ctx context.Context, names *owners, steps []step) error {
 	if len(steps) == 1 {
 		return s.alone(ctx, names, &steps[0])

@@ -36,7 +36,7 @@ CASES = {
     "upload-incompressible": {"file": "rand.bin", "bytes": 128 * MIB},
     "download-stream": {"bytes": 1024 * MIB},
     "download-file": {"bytes": 1024 * MIB},
-    "list": {"total": 100_000, "limit": 100},
+    "list": {"total": 100_000, "limit": 50},
     "memory": {"bytes": 1024 * MIB, "line": 4096, "mode": "ascii"},
     "scale": {"sandboxes": 5000, "lines": 60, "pause": 1000},
 }
