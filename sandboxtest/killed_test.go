@@ -27,6 +27,7 @@ import (
 
 	"github.com/go-vercel/sandbox/internal/wire"
 	"github.com/go-vercel/sandbox/sandboxtest"
+	"github.com/go-vercel/sandbox/sandboxtest/internal/rootfs"
 )
 
 const (
@@ -190,6 +191,20 @@ type ledger struct {
 	// that was confirmed, and after it those whose confirmation has not come.
 	sandboxes map[string][]string
 	snapshots map[string]string
+	// image is what some of them are made of, if the server has one.
+	image string
+}
+
+// params are those by which a sandbox is made.
+func (l *ledger) params(name string) obj {
+	params := obj{"projectId": "prj", "name": name}
+	switch {
+	case strings.HasSuffix(name, "1"):
+		params["keepLastSnapshots"] = obj{"count": 1}
+	case strings.HasSuffix(name, "2") && l.image != "":
+		params["image"] = l.image
+	}
+	return params
 }
 
 func (l *ledger) set(name string, sums ...string) {
@@ -216,7 +231,7 @@ func (v *victim) resume(name string, l *ledger, at *wire.SandboxAnswer) error {
 	if err := v.try("DELETE", path, nil, new(wire.UpdateAnswer)); err != nil {
 		return err
 	}
-	return v.try("POST", "/v2/sandboxes", obj{"projectId": "prj", "name": name}, at)
+	return v.try("POST", "/v2/sandboxes", l.params(name), at)
 }
 
 // work creates, changes, stops and snapshots a sandbox until it fails.
@@ -224,11 +239,7 @@ func (v *victim) work(name string, l *ledger) error {
 	for i := 0; ; i++ {
 		var at wire.SandboxAnswer
 		if len(l.get(name)) == 0 {
-			params := obj{"projectId": "prj", "name": name}
-			if strings.HasSuffix(name, "1") {
-				params["keepLastSnapshots"] = obj{"count": 1}
-			}
-			if err := v.try("POST", "/v2/sandboxes", params, &at); err != nil && !strings.Contains(err.Error(), "already exists") {
+			if err := v.try("POST", "/v2/sandboxes", l.params(name), &at); err != nil && !strings.Contains(err.Error(), "already exists") {
 				return err
 			} else if err != nil {
 				if err := v.resume(name, l, &at); err != nil {
@@ -281,10 +292,17 @@ func TestKilledUnderLoad(t *testing.T) {
 		t.Parallel()
 		dir := filepath.Join(t.TempDir(), "state")
 		l := &ledger{sandboxes: make(map[string][]string), snapshots: make(map[string]string)}
+		var images []string
+		if probe.Mode() == sandboxtest.Namespace {
+			tree, archive := t.TempDir(), filepath.Join(t.TempDir(), "tools.tar")
+			rootfs.Make(t, tree, "sh", "seq", "mkdir", "cp", "sha256sum", "cut")
+			require.NoError(t, os.WriteFile(archive, tarball(t, entriesOf(t, tree)...), 0o600))
+			l.image, images = "team/tools", []string{victimImagesEnv + "=team/tools=" + archive}
+		}
 		var slowest time.Duration
 		checked := 0
 		for round := range rounds {
-			v := startVictim(t, probe.Mode(), dir)
+			v := startVictim(t, probe.Mode(), dir, images...)
 			slowest = max(slowest, v.took)
 			var workers sync.WaitGroup
 			for i := range 4 {
@@ -298,7 +316,7 @@ func TestKilledUnderLoad(t *testing.T) {
 			v.kill()
 			workers.Wait()
 
-			v = startVictim(t, probe.Mode(), dir)
+			v = startVictim(t, probe.Mode(), dir, images...)
 			slowest = max(slowest, v.took)
 			checked += v.check(l, round)
 			v.kill()
