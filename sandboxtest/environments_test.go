@@ -1,6 +1,8 @@
 package sandboxtest_test
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -8,13 +10,16 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/go-vercel/sandbox"
 	"github.com/go-vercel/sandbox/internal/needs"
-	"github.com/go-vercel/sandbox/internal/wire"
 	"github.com/go-vercel/sandbox/sandboxtest"
 )
 
@@ -43,70 +48,298 @@ func asNobody(t *testing.T) (cmd *exec.Cmd, env string) {
 	return cmd, "TMPDIR=" + dir
 }
 
-// TestWhatWorksWhere is the table of docs/testing.md: what sandboxes can do on
-// machines that give the emulator more or less.
+// withoutSudo makes a command that runs a server on this machine without its
+// sudo.
+func withoutSudo(t *testing.T) *exec.Cmd {
+	t.Helper()
+	if os.Geteuid() != 0 {
+		needs.Missing(t, "root")
+	}
+	return inUserNamespace(t, "-m", `for sudo in $(IFS=:; for dir in $PATH; do echo "$dir/sudo"; done); do test ! -e "$sudo" || mount --bind /dev/null "$sudo"; done && `)
+}
+
+// machine is one that gives the emulator more or less.
+type machine struct {
+	name  string
+	mode  sandboxtest.Mode
+	start func(t *testing.T) *victim
+}
+
+var machines = []machine{
+	{"root", sandboxtest.Namespace, func(t *testing.T) *victim {
+		if os.Geteuid() != 0 {
+			needs.Missing(t, "root")
+		}
+		return startVictim(t, sandboxtest.Auto, "")
+	}},
+	{"root without sudo", sandboxtest.Namespace, func(t *testing.T) *victim { return runVictim(t, sandboxtest.Auto, "", withoutSudo(t)) }},
+	{"ordinary user", sandboxtest.Namespace, func(t *testing.T) *victim {
+		cmd, env := asNobody(t)
+		return runVictim(t, sandboxtest.Auto, "", cmd, env)
+	}},
+	{"user namespace", sandboxtest.Namespace, func(t *testing.T) *victim {
+		return runVictim(t, sandboxtest.Auto, "", inUserNamespace(t, "-r", ""))
+	}},
+	{"folder mode", sandboxtest.Folder, func(t *testing.T) *victim { return startVictim(t, sandboxtest.Folder, "") }},
+}
+
+// world is what there is to try on a machine.
+type world struct {
+	t    *testing.T
+	v    *victim
+	c    *sandbox.Client
+	sb   *sandbox.Sandbox
+	host string // where sandboxes find the machine
+	page string // a URL on it
+	dir  string // one of its directories, which everybody may write to
+}
+
+// script runs one in a sandbox, and gives what it prints or why it has failed.
+func script(ctx context.Context, sb *sandbox.Sandbox, text string) (string, error) {
+	done, err := sb.RunCommand(ctx, "sh", []string{"-c", text}, nil)
+	if err != nil {
+		return "", err
+	}
+	out, err := done.Output(ctx)
+	if err == nil && done.ExitCode != 0 {
+		err = fmt.Errorf("exit code %d: %s", done.ExitCode, out)
+	}
+	return strings.TrimSpace(out), err
+}
+
+// says fails unless a script prints what is wanted.
+func (w *world) says(sb *sandbox.Sandbox, want, text string) error {
+	out, err := script(w.t.Context(), sb, text)
+	if err == nil && out != want {
+		err = fmt.Errorf("%q instead of %q", out, want)
+	}
+	return err
+}
+
+func (w *world) fetch(sb *sandbox.Sandbox) error {
+	return w.says(sb, "here", "curl -sS -m 3 --noproxy '*' "+w.page)
+}
+
+const (
+	everywhere = "root, root without sudo, ordinary user, user namespace, folder mode"
+	namespaces = "root, root without sudo, ordinary user, user namespace"
+	realRoot   = "root, root without sudo"
+)
+
+// abilities are the rows of the table, with the machines that have them. On the
+// others they are tried as well, and have to fail, except where untried: those
+// would change the machine itself.
+var abilities = []struct {
+	name, works, untried string
+	try                  func(ctx context.Context, w *world) error
+}{
+	{"commands", everywhere, "", func(ctx context.Context, w *world) error {
+		done, err := w.sb.RunCommand(ctx, "sh", []string{"-c", "echo out; echo err >&2; exit 3"}, nil)
+		if err != nil || done.ExitCode != 3 {
+			return fmt.Errorf("%v, %v", done, err)
+		}
+		cmd, err := w.sb.StartCommand(ctx, "sleep", []string{"1000"}, nil)
+		if err == nil {
+			err = cmd.Kill(ctx, sandbox.SIGKILL)
+		}
+		if err != nil {
+			return err
+		}
+		done, err = cmd.Wait(ctx)
+		if err == nil && done.ExitCode != 137 {
+			err = fmt.Errorf("exit code %d", done.ExitCode)
+		}
+		return err
+	}},
+	{"files", everywhere, "", func(ctx context.Context, w *world) error {
+		fsys := w.sb.FS()
+		err := errors.Join(fsys.MkdirAll(ctx, "deep/er", 0o755), fsys.WriteFile(ctx, "deep/er/file", []byte("text"), 0o640))
+		if err != nil {
+			return err
+		}
+		return w.says(w.sb, "text 640", "echo $(cat deep/er/file) $(stat -c %a deep/er/file)")
+	}},
+	{"stop and resume, snapshots, forks", everywhere, "", func(ctx context.Context, w *world) error {
+		first, err := w.c.Create(ctx, &sandbox.CreateOptions{Name: "kept"})
+		if err != nil {
+			return err
+		}
+		if err := w.says(first, "", "mkdir dir; echo kept > dir/file"); err != nil {
+			return err
+		}
+		if _, err := first.Stop(ctx, nil); err != nil {
+			return err
+		}
+		if err := w.says(first, "kept", "cat dir/file"); err != nil {
+			return err
+		}
+		snap, err := first.Snapshot(ctx, nil)
+		if err != nil {
+			return err
+		}
+		second, err := w.c.Create(ctx, &sandbox.CreateOptions{Source: sandbox.SnapshotSource{SnapshotID: snap.ID()}})
+		if err != nil {
+			return err
+		}
+		third, err := w.c.Fork(ctx, "kept", nil)
+		if err != nil {
+			return err
+		}
+		return errors.Join(w.says(second, "kept", "cat dir/file; rm dir/file"), w.says(third, "kept", "cat dir/file"))
+	}},
+	{"terminals", everywhere, "", func(ctx context.Context, w *world) error {
+		shell, err := w.sb.Shell(ctx, &sandbox.ShellOptions{Command: "sh", Args: []string{"-c", "test -t 0 && stty size && exit 5"}, Cols: 90, Rows: 30})
+		if err != nil {
+			return err
+		}
+		out, err := io.ReadAll(shell)
+		if err != nil || strings.TrimSpace(string(out)) != "30 90" {
+			return fmt.Errorf("%q, %v", out, err)
+		}
+		if code, err := shell.Wait(ctx); err != nil || code != 5 {
+			return fmt.Errorf("%d, %v", code, err)
+		}
+		return nil
+	}},
+	{"the machine at host.internal", everywhere, "", func(_ context.Context, w *world) error { return w.fetch(w.sb) }},
+	{"ports", everywhere, "", func(ctx context.Context, w *world) error {
+		const port = 18_734
+		sb, err := w.c.Create(ctx, &sandbox.CreateOptions{Ports: []int{port}})
+		if err != nil {
+			return err
+		}
+		server, err := sb.StartCommand(ctx, "/usr/bin/python3", []string{"-m", "http.server", "--bind", "127.0.0.1", strconv.Itoa(port)}, nil)
+		if err != nil {
+			return err
+		}
+		_, err = sb.WaitForPort(ctx, port, nil)
+		return errors.Join(err, server.Kill(ctx, sandbox.SIGTERM))
+	}},
+	{"sources", everywhere, "", func(ctx context.Context, w *world) error {
+		git, _ := gitServer(w.t, w.host)
+		cloned, err := w.c.Create(ctx, &sandbox.CreateOptions{Runtime: "node24", Source: sandbox.GitSource{URL: git + "/repo/.git"}})
+		if err != nil {
+			return err
+		}
+		unpacked, err := w.c.Create(ctx, &sandbox.CreateOptions{Source: sandbox.TarballSource{URL: w.page + "tarball"}})
+		if err != nil {
+			return err
+		}
+		return errors.Join(w.says(cloned, "second", "cat file"), w.says(unpacked, "inside", "cat a/b.txt"))
+	}},
+	{"files apart from the machine's", namespaces, "", func(ctx context.Context, w *world) error {
+		if _, err := script(ctx, w.sb, "echo x > "+w.dir+"/left 2>/dev/null; true"); err != nil {
+			return err
+		}
+		_, err := os.Stat(w.dir + "/left")
+		if err == nil {
+			return errors.New("it wrote a file of the machine")
+		}
+		return nil
+	}},
+	{"sudo", realRoot, "folder mode", func(_ context.Context, w *world) error {
+		return errors.Join(w.says(w.sb, "0 ubuntu", "sudo sh -c 'echo $(id -u) $SUDO_USER'"), w.says(w.sb, "0", "sudo touch /usr/local/probe && stat -c %u /usr/local/probe"))
+	}},
+	{"users and groups", realRoot, "folder mode", func(ctx context.Context, w *world) error {
+		user, err := w.sb.CreateUser(ctx, "bob")
+		if err != nil {
+			return err
+		}
+		group, err := w.sb.CreateGroup(ctx, "team")
+		if err != nil {
+			return err
+		}
+		if err := user.AddToGroup(ctx, "team"); err != nil {
+			return err
+		}
+		done, err := user.RunCommand(ctx, "sh", []string{"-c", "echo $(id -un) $(pwd); touch " + group.SharedDir + "/x; echo private > file; chmod 600 file"}, nil)
+		if err != nil || done.ExitCode != 0 {
+			return fmt.Errorf("%v, %v", done, err)
+		}
+		if out, err := done.Stdout(ctx); err != nil || out != "bob /home/bob\n" {
+			return fmt.Errorf("%q, %v", out, err)
+		}
+		return w.says(w.sb, "refused", "sudo -u daemon cat /home/bob/file 2>/dev/null || echo refused")
+	}},
+	{"package managers", realRoot, "folder mode", func(_ context.Context, w *world) error {
+		return w.says(w.sb, "installed", `mkdir -p pkg/DEBIAN pkg/opt/own && printf 'Package: own\nVersion: 1\nArchitecture: all\nMaintainer: me <me@example.com>\nDescription: own\n' > pkg/DEBIAN/control &&
+			echo installed > pkg/opt/own/file && dpkg-deb -b pkg own.deb >/dev/null && sudo dpkg -i own.deb >/dev/null && cat /opt/own/file`)
+	}},
+	{"deny-all from the start", namespaces, "", func(ctx context.Context, w *world) error {
+		sb, err := w.c.Create(ctx, &sandbox.CreateOptions{NetworkPolicy: sandbox.DenyAll()})
+		if err != nil {
+			return err
+		}
+		if w.fetch(sb) == nil {
+			return errors.New("it reached the machine")
+		}
+		return nil
+	}},
+	{"policies, changed while it runs", realRoot, "", func(ctx context.Context, w *world) error {
+		sb, err := w.c.Create(ctx, nil)
+		if err != nil {
+			return err
+		}
+		if err := w.fetch(sb); err != nil {
+			return err
+		}
+		if _, err := sb.UpdateNetworkPolicy(ctx, sandbox.AllowDomains("example.com")); err != nil {
+			return err
+		}
+		if w.fetch(sb) == nil {
+			return errors.New("it reached the machine")
+		}
+		if _, err := sb.UpdateNetworkPolicy(ctx, sandbox.AllowAll()); err != nil {
+			return err
+		}
+		return w.fetch(sb)
+	}},
+}
+
+// TestWhatWorksWhere is the table of docs/testing.md, by the client of this
+// module: what sandboxes can do on machines that give the emulator more or less.
 func TestWhatWorksWhere(t *testing.T) {
 	t.Parallel()
-	needs.Programs(t, "curl")
-	here := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { _, _ = io.WriteString(w, "here") }))
+	needs.Programs(t, "curl", "git", "dpkg", "/usr/bin/python3")
+	files := tarball(t, entry{name: "a/b.txt", content: "inside"})
+	here := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/tarball" {
+			_, _ = w.Write(files)
+			return
+		}
+		_, _ = io.WriteString(w, "here")
+	}))
 	t.Cleanup(here.Close)
-	page := fmt.Sprint("http://host.internal:", port(t, here.URL), "/")
-	fetch := "curl -sS -m 3 --noproxy '*' " + page
-	for name, x := range map[string]struct {
-		start func(t *testing.T) *victim
-		mode  sandboxtest.Mode
-		// What holds there.
-		users, deny, policies bool
-	}{
-		"root": {func(t *testing.T) *victim {
-			if os.Geteuid() != 0 {
-				needs.Missing(t, "root")
-			}
-			return startVictim(t, sandboxtest.Auto, "")
-		}, sandboxtest.Namespace, true, true, true},
-		"ordinary user": {func(t *testing.T) *victim {
-			cmd, env := asNobody(t)
-			return runVictim(t, sandboxtest.Auto, "", cmd, env)
-		}, sandboxtest.Namespace, false, true, false},
-		"user namespace": {func(t *testing.T) *victim {
-			return runVictim(t, sandboxtest.Auto, "", inUserNamespace(t, "-r", ""))
-		}, sandboxtest.Namespace, false, true, false},
-		"folder mode": {func(t *testing.T) *victim { return startVictim(t, sandboxtest.Folder, "") }, sandboxtest.Folder, false, false, false},
-	} {
-		t.Run(name, func(t *testing.T) {
+	for _, m := range machines {
+		t.Run(m.name, func(t *testing.T) {
 			t.Parallel()
-			v := x.start(t)
-			if v.mode == sandboxtest.Folder && x.mode == sandboxtest.Namespace {
+			v := m.start(t)
+			if v.mode == sandboxtest.Folder && m.mode == sandboxtest.Namespace {
 				needs.Missing(t, "namespaces: %s", &v.said)
 			}
-			require.Equal(t, x.mode, v.mode)
-			create := func(body obj) string {
-				t.Helper()
-				body["projectId"] = "prj"
-				var at wire.SandboxAnswer
-				require.NoError(t, v.try("POST", "/v2/sandboxes", body, &at))
-				return at.Session.ID
+			require.Equal(t, m.mode, v.mode)
+			w := &world{t: t, v: v, c: v.sdk(), host: sandboxtest.HostName, dir: openToAll(t, "/var/tmp")} // not /tmp, which sandboxes have of their own in every mode
+			if m.mode == sandboxtest.Folder {
+				w.host = "127.0.0.1"
 			}
-			works := func(sess, script string) bool {
-				_, err := v.sh(sess, script+" && echo && echo done")
-				return err == nil
+			w.page = fmt.Sprint("http://", w.host, ":", port(t, here.URL), "/")
+			require.NoError(t, os.Chmod(w.dir, 0o777))
+			var err error
+			w.sb, err = w.c.Create(t.Context(), nil)
+			require.NoError(t, err)
+			for _, a := range abilities {
+				if slices.Contains(strings.Split(a.untried, ", "), m.name) {
+					continue
+				}
+				err := a.try(t.Context(), w)
+				if slices.Contains(strings.Split(a.works, ", "), m.name) {
+					assert.NoError(t, err, a.name)
+				} else {
+					assert.Error(t, err, a.name)
+				}
 			}
-			sess := create(obj{"name": "one"})
-			assert.True(t, works(sess, "echo kept > file; mkdir -p deep/er; "+fetch+" | grep -q here"), "files, commands, the host")
-			if x.mode == sandboxtest.Namespace { // elsewhere that would be the host's
-				assert.Equal(t, x.users, works(sess, "sudo useradd -m bob && sudo -u bob -- sh -c 'touch ~/x' && sudo touch /usr/local/probe"), "users and root")
-				assert.NoFileExists(t, "/usr/local/probe")
-			}
-			denied := create(obj{"networkPolicy": obj{"mode": "deny-all"}})
-			assert.Equal(t, x.deny, !works(denied, fetch), "deny-all")
-			require.NoError(t, v.try("POST", session(sess)+"/network-policy", obj{"allow": []string{"example.com"}}, new(wire.SessionAnswer)))
-			assert.Equal(t, x.policies, !works(sess, fetch), "policies while it runs")
-			var stopped wire.StopAnswer
-			require.NoError(t, v.try("POST", session(sess)+"/stop", obj{}, &stopped))
-			require.NotNil(t, stopped.Snapshot)
-			var back wire.SandboxAnswer
-			require.NoError(t, v.try("GET", "/v2/sandboxes/one?projectId=prj&resume=true", nil, &back))
-			assert.True(t, works(back.Session.ID, "grep -q kept file && test -d deep/er"), "files come back")
+			assert.NoFileExists(t, "/usr/local/probe")
+			assert.NoDirExists(t, "/opt/own")
 		})
 	}
 }

@@ -53,9 +53,9 @@ func buildTool(t *testing.T, to string) {
 }
 
 // openToAll makes a directory that every user of the machine can enter.
-func openToAll(t *testing.T) string {
+func openToAll(t *testing.T, parent string) string {
 	t.Helper()
-	dir, err := os.MkdirTemp("", "images-") //nolint:usetesting // what t.TempDir makes, its owner alone can enter
+	dir, err := os.MkdirTemp(parent, "sandboxtest-") //nolint:usetesting // what t.TempDir makes, its owner alone can enter
 	require.NoError(t, err)
 	t.Cleanup(func() { assert.NoError(t, os.RemoveAll(dir)) })
 	require.NoError(t, os.Chmod(dir, 0o755))
@@ -114,7 +114,7 @@ func TestImages(t *testing.T) {
 	if runtime.GOOS != "linux" {
 		needs.Missing(t, "Linux")
 	}
-	dir := openToAll(t)
+	dir := openToAll(t, os.TempDir())
 	one, two := dir+"/one: a,b", dir+"/two"
 	buildTool(t, one+"/bin/tool")
 	rootfs.Make(t, one, "sh", "cat", "id", "ls", "touch", "useradd", "stat")
