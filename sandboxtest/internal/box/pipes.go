@@ -15,14 +15,20 @@ type pipes struct {
 	parent []*os.File
 	copies []func()
 	outs   []*output
+	order  *arrivals      // of the outputs; nil where it can't be known
 	wg     sync.WaitGroup // of the outputs
 }
 
 // terminal is a pseudo terminal, whose slave the process gets.
 type terminal struct{ master, slave *os.File }
 
-func (p *pipes) closeChild()  { closeAll(p.child) }
-func (p *pipes) closeParent() { closeAll(p.parent) }
+func (p *pipes) closeChild() { closeAll(p.child) }
+func (p *pipes) closeParent() {
+	closeAll(p.parent)
+	if p.order != nil {
+		p.order.close()
+	}
+}
 
 func closeAll(files []*os.File) {
 	for _, f := range files {
@@ -87,6 +93,10 @@ func (p *Process) connect(spec *Spec) (*pipes, error) {
 		c.parent = append(c.parent, r)
 		c.output(r, out.to)
 	}
+	if len(c.outs) > 1 {
+		// Before there is any. Without it they come as they come.
+		c.order, _ = newArrivals(c.outs)
+	}
 	return c, nil
 }
 
@@ -103,8 +113,12 @@ func (p *pipes) output(r *os.File, w io.Writer) {
 
 // run starts the copying.
 func (p *pipes) run() {
-	for _, o := range p.outs {
-		p.wg.Go(o.copy)
+	if p.order != nil {
+		p.wg.Go(p.order.copy)
+	} else {
+		for _, o := range p.outs {
+			p.wg.Go(o.copy)
+		}
 	}
 	for _, f := range p.copies {
 		go f()
@@ -114,8 +128,12 @@ func (p *pipes) run() {
 // finish is called when the process has exited: it waits until its output was
 // delivered and closes the pipes.
 func (p *pipes) finish() {
-	for _, o := range p.outs {
-		o.exit()
+	if p.order != nil {
+		p.order.exit()
+	} else {
+		for _, o := range p.outs {
+			o.exit()
+		}
 	}
 	p.wg.Wait()
 	p.closeParent()

@@ -37,8 +37,9 @@ type Spec struct {
 	Stdin io.Reader
 	// OpenStdin, in place of Stdin, leaves the input open for [Process.Input].
 	OpenStdin bool
-	// Stdout and Stderr get the output as it is written, each from a goroutine
-	// of its own, so they may not be the same writer unless it is safe for
+	// Stdout and Stderr get the output as it is written: on Linux one after the
+	// other, in the order in which it has come, elsewhere each from a goroutine
+	// of its own, so that they may not be the same writer unless it is safe for
 	// concurrent use. Nil discards. With TTY all output goes to Stdout. A
 	// writer that blocks blocks the command; what one fails to write is lost.
 	Stdout, Stderr io.Writer

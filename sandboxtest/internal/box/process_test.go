@@ -324,3 +324,24 @@ func TestStopWhileCommandsStart(t *testing.T) {
 		assert.Equal(t, "again", sh(t, b, "echo again"))
 	})
 }
+
+// TestOutputInOrder: what a command has written first comes first, whichever of
+// its two outputs it was. Reading each by itself shows them in any order.
+func TestOutputInOrder(t *testing.T) {
+	t.Parallel()
+	if runtime.GOOS != "linux" {
+		t.Skip("only Linux tells the order")
+	}
+	eachMode(t, func(t *testing.T, h *Host) {
+		b := newBox(t, h, Config{})
+		for _, script := range []string{"echo 1; echo 2 >&2", "echo 1 >&2; echo 2", "echo 1; exec >&-; echo 2 >&2", "echo 1 >&2; exec 2>&-; echo 2"} {
+			for range 50 {
+				var both buffer
+				p, err := b.Start(t.Context(), Spec{Path: "sh", Args: []string{"-c", script}, Stdout: &both, Stderr: &both})
+				require.NoError(t, err)
+				require.Zero(t, p.Wait().ExitCode)
+				require.Equal(t, "1\n2\n", both.String(), script)
+			}
+		}
+	})
+}

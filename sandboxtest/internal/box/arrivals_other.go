@@ -1,0 +1,13 @@
+//go:build !linux
+
+package box
+
+import "errors"
+
+// arrivals is for Linux only.
+type arrivals struct{}
+
+func newArrivals([]*output) (*arrivals, error) { return nil, errors.ErrUnsupported }
+func (*arrivals) close()                       {}
+func (*arrivals) exit()                        {}
+func (*arrivals) copy()                        {}
