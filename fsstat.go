@@ -12,6 +12,7 @@ import (
 
 	"github.com/go-vercel/sandbox/internal/coreutils"
 	"github.com/go-vercel/sandbox/internal/redact"
+	"github.com/go-vercel/sandbox/internal/wire"
 )
 
 // Stat returns information about the named file. It follows symbolic links. The
@@ -88,11 +89,35 @@ func (f *FileSystem) tools() coreutils.Runner {
 		if err != nil {
 			return coreutils.Result{}, err
 		}
+		if err := done.endedWithSession(ctx); err != nil {
+			return coreutils.Result{}, err
+		}
 		res := coreutils.Result{ExitCode: done.ExitCode}
 		if res.Stderr, err = done.Stderr(ctx); err == nil && c.Stdout == nil {
 			res.Stdout, err = done.Stdout(ctx)
 		}
 		return res, err
+	}
+}
+
+// endedWithSession returns an error that matches [ErrStopped] if a program of a
+// file operation was killed because its session ended. Only a program that a
+// signal ended is looked into, with one request.
+func (c *CommandResult) endedWithSession(ctx context.Context) error {
+	if c.ExitCode != 128+int(SIGKILL) && c.ExitCode != 128+int(SIGTERM) {
+		return nil
+	}
+	client, err := c.client()
+	if err != nil {
+		return err
+	}
+	session := newSession(client, wire.Session{ID: c.SessionID()}, nil)
+	if err := session.Refresh(ctx); err != nil || session.Status() == StatusRunning {
+		return nil // the exit code is all that is known
+	}
+	return &StreamError{
+		Code: CodeSandboxStopped, Message: "the program was killed when its session ended",
+		SessionID: c.SessionID(), CommandID: c.ID(), Err: ErrStopped,
 	}
 }
 

@@ -70,40 +70,61 @@ func TestRunOnceThoughSessionEnds(t *testing.T) {
 	assert.Equal(t, "once\n", fetch(t, sb, "cat", "charged"))
 }
 
-// TestReplacedMeanwhile: a caller whose delete comes late, after another one has
-// replaced the sandbox whose files were gone, says so.
+// TestReplacedMeanwhile: a caller who finds that a sandbox's files are gone, and
+// is overtaken by another one who replaces it, gets what the other has made. When
+// it is overtaken in the moment before its delete, it says so.
 func TestReplacedMeanwhile(t *testing.T) {
 	t.Parallel()
-	srv := sandboxtest.New(t, nil)
-	a := clientOf(t, srv, sandbox.ClientOptions{})
-	sb, err := a.Create(t.Context(), &sandbox.CreateOptions{Name: "work"})
-	require.NoError(t, err)
-	res, err := sb.Stop(t.Context(), nil)
-	require.NoError(t, err)
-	snap, err := a.GetSnapshot(t.Context(), res.Snapshot.ID)
-	require.NoError(t, err)
-	require.NoError(t, snap.Delete(t.Context()))
+	for name, overtaken := range map[string]func(req *http.Request) (before, behind bool){
+		"behind the answer": func(req *http.Request) (bool, bool) { return false, req.URL.Query().Get("resume") == "true" },
+		"before the delete": func(req *http.Request) (bool, bool) { return req.Method == http.MethodDelete, false },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			srv := sandboxtest.New(t, nil)
+			a := clientOf(t, srv, sandbox.ClientOptions{})
+			sb, err := a.Create(t.Context(), &sandbox.CreateOptions{Name: "work"})
+			require.NoError(t, err)
+			res, err := sb.Stop(t.Context(), nil)
+			require.NoError(t, err)
+			snap, err := a.GetSnapshot(t.Context(), res.Snapshot.ID)
+			require.NoError(t, err)
+			require.NoError(t, snap.Delete(t.Context()))
 
-	reached, release := make(chan struct{}), make(chan struct{})
-	gate := &gateway{next: transport(t)}
-	gate.set(func(req *http.Request, next http.RoundTripper) (*http.Response, error) {
-		if req.Method == http.MethodDelete {
-			close(reached)
-			<-release
-		}
-		return next.RoundTrip(req)
-	})
-	late := make(chan error, 1)
-	b := clientOf(t, srv, sandbox.ClientOptions{HTTPClient: &http.Client{Transport: gate}})
-	opts := func() *sandbox.CreateOptions { return &sandbox.CreateOptions{Resume: new(true)} }
-	go func() { _, err := b.GetOrCreate(t.Context(), "work", opts()); late <- err }()
-	<-reached
-	_, err = a.GetOrCreate(t.Context(), "work", opts())
-	require.NoError(t, err)
-	close(release)
-	e, ok := errors.AsType[*sandbox.ReplacedError](<-late)
-	require.True(t, ok)
-	assert.Equal(t, "work", e.SandboxName)
+			opts := func() *sandbox.CreateOptions { return &sandbox.CreateOptions{Resume: new(true)} }
+			var once sync.Once
+			replace := func() {
+				once.Do(func() {
+					made, err := a.GetOrCreate(t.Context(), "work", opts())
+					if assert.NoError(t, err) {
+						assert.NoError(t, made.FS().WriteFile(t.Context(), "important", []byte("an hour of work"), 0o644))
+					}
+				})
+			}
+			gate := &gateway{next: transport(t)}
+			gate.set(func(req *http.Request, next http.RoundTripper) (*http.Response, error) {
+				before, behind := overtaken(req)
+				if before {
+					replace()
+				}
+				resp, err := next.RoundTrip(req)
+				if behind {
+					replace()
+				}
+				return resp, err
+			})
+			b := clientOf(t, srv, sandbox.ClientOptions{HTTPClient: &http.Client{Transport: gate}})
+			got, err := b.GetOrCreate(t.Context(), "work", opts())
+			if name == "before the delete" {
+				e, ok := errors.AsType[*sandbox.ReplacedError](err)
+				require.True(t, ok, "%v", err)
+				assert.Equal(t, "work", e.SandboxName)
+				return
+			}
+			require.NoError(t, err)
+			assert.Equal(t, "an hour of work", fetch(t, got, "cat", "important"))
+		})
+	}
 }
 
 // TestDeleteOnlyOurs: a delete whose answer was lost is not sent again to a
@@ -334,6 +355,43 @@ func TestDeletedSandboxIsNoMissingFile(t *testing.T) {
 	_, err := sb.FS().ReadFile(t.Context(), "x")
 	require.ErrorIs(t, err, sandbox.ErrNotFound)
 	assert.NotErrorIs(t, err, os.ErrNotExist)
+}
+
+// TestFilesOfAnEndedSession: a file operation whose program was killed because
+// its session ended says so, and one that was killed alone does not.
+func TestFilesOfAnEndedSession(t *testing.T) {
+	t.Parallel()
+	for name, end := range map[string]func(t *testing.T, srv *sandboxtest.Server, sb *sandbox.Sandbox){
+		"stopped": func(t *testing.T, _ *sandboxtest.Server, sb *sandbox.Sandbox) {
+			_, err := sb.Stop(t.Context(), nil)
+			require.NoError(t, err)
+		},
+		"crashed": func(t *testing.T, srv *sandboxtest.Server, sb *sandbox.Sandbox) {
+			require.True(t, srv.Crash(sb.Name()))
+		},
+		"alone": func(t *testing.T, _ *sandboxtest.Server, sb *sandbox.Sandbox) {
+			cmds, err := sb.ListCommands(t.Context())
+			require.NoError(t, err)
+			for _, cmd := range cmds {
+				if err := cmd.Kill(t.Context(), sandbox.SIGKILL); err != nil {
+					require.ErrorIs(t, err, os.ErrProcessDone)
+				}
+			}
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			srv, sb := start(t, nil)
+			fetch(t, sb, "mkfifo", "pipe")
+			result := make(chan error, 1)
+			go func() { result <- sb.FS().AppendFile(t.Context(), "pipe", []byte("nobody reads")) }()
+			fetch(t, sb, "sh", "-c", "until pgrep -x dd; do sleep 0.01; done")
+			end(t, srv, sb)
+			err := <-result
+			require.Error(t, err)
+			assert.Equal(t, name != "alone", errors.Is(err, sandbox.ErrStopped), "%v", err)
+		})
+	}
 }
 
 // TestEmptySuccesses: an answer that leaves out what was made is none.

@@ -104,14 +104,16 @@ func TestAppendIsOneWrite(t *testing.T) {
 	want := map[string]bool{}
 	for w := range writers {
 		text := strings.Repeat(string(rune('a'+w)), 20_000) + "\n"
-		want[text] = true
+		// So much in blocks takes long enough to be interrupted by others.
+		long := strings.Repeat(string(rune('A'+w)), 4<<20) + "\n"
+		want[text], want[long] = true, true
 		for i := range each {
 			group.Go(func() {
 				var err error
 				if i%2 == 0 {
 					_, err = run.Append(context.Background(), "new/dir/log", []byte(text))
 				} else {
-					_, err = run.AppendPiece(context.Background(), "new/dir/log", piece(t, text))
+					_, err = run.AppendPiece(context.Background(), "new/dir/log", piece(t, long))
 				}
 				assert.NoError(t, err)
 			})

@@ -14,33 +14,51 @@ import (
 // Environment variables of the run.
 const (
 	timeEnv = "SANDBOX_MODEL_TIME" // how long to go on with new seeds, as "1h"
-	seedEnv = "SANDBOX_MODEL_SEED" // the seed of the one program to play
+	seedEnv = "SANDBOX_MODEL_SEED" // the first seed; without a time, the only one
 )
 
-const programLength = 8
+const (
+	programLength = 12
+	// shrinkTime is how long a program is shrunk.
+	shrinkTime = 3 * time.Minute
+)
 
-// TestModel plays programs of one seed after the other: a few with -short, for
-// half a minute without, or for as long as SANDBOX_MODEL_TIME says.
+// TestModel plays programs of one seed after the other: two with -short, for a
+// minute without, or for as long as SANDBOX_MODEL_TIME says.
 func TestModel(t *testing.T) {
-	first, count, until := uint64(1), 2, time.Now()
-	switch seed, timed := os.Getenv(seedEnv), os.Getenv(timeEnv); {
-	case seed != "":
-		n, err := strconv.ParseUint(seed, 10, 64)
-		require.NoError(t, err)
-		first, count = n, 1
-	case timed != "":
+	begin := time.Now()
+	first, count, until := uint64(1), 2, begin
+	if !testing.Short() {
+		until = begin.Add(time.Minute)
+	}
+	if timed := os.Getenv(timeEnv); timed != "" {
 		d, err := time.ParseDuration(timed)
 		require.NoError(t, err)
-		first, until = uint64(until.Unix()), until.Add(d)
-	case !testing.Short():
-		until = until.Add(30 * time.Second)
+		first, until = uint64(begin.Unix()), begin.Add(d)
+	}
+	if seed := os.Getenv(seedEnv); seed != "" {
+		n, err := strconv.ParseUint(seed, 10, 64)
+		require.NoError(t, err)
+		first = n
+		if os.Getenv(timeEnv) == "" {
+			count, until = 1, begin
+		}
 	}
 	played, steps := 0, 0
 	for seed := first; played < count || time.Now().Before(until); seed++ {
 		program := Program(seed, programLength)
-		if err := play(t.Context(), program); err != nil {
-			fails := func(s []Step) bool { return play(t.Context(), s) != nil }
-			t.Fatalf("seed %d: %v\nthe steps that it takes:\n%s", seed, err, Describe(Shrink(program, fails)))
+		if at, err := play(t.Context(), program); err != nil {
+			shrinkUntil := time.Now().Add(shrinkTime)
+			fails := func(s []Step) bool {
+				if time.Now().After(shrinkUntil) {
+					return false
+				}
+				_, err := play(t.Context(), s)
+				return err != nil
+			}
+			// What comes behind the step that failed has no part in it.
+			shrunk := Shrink(program[:max(at, 1)], fails)
+			t.Fatalf("seed %d, after %d steps: %v\nthe steps that it takes:\n%s", seed, steps+at, err, Describe(shrunk))
 		}
 		played, steps = played+1, steps+len(program)
 	}
@@ -53,8 +71,29 @@ func TestShrink(t *testing.T) {
 	program := Program(7, 30)
 	want := program[11]
 	shrunk := Shrink(program, func(s []Step) bool {
-		return slices.Contains(s, want)
+		return slices.ContainsFunc(s, func(s Step) bool { return s.Kind == want.Kind && s.Fault.What == want.Fault.What })
 	})
-	assert.Equal(t, []Step{want}, shrunk)
+	require.Len(t, shrunk, 1)
+	assert.Equal(t, want.Kind, shrunk[0].Kind)
+	assert.Equal(t, 1, shrunk[0].Size, "the size does not matter to it")
 	assert.Equal(t, program, Program(7, 30), "a seed gives one program")
+}
+
+// TestProgramsMeetAll: every kind of step and every fault comes up within a
+// minute's programs.
+func TestProgramsMeetAll(t *testing.T) {
+	t.Parallel()
+	kinds, whats := map[Kind]int{}, map[What]int{}
+	for seed := range uint64(40) {
+		for _, s := range Program(seed, programLength) {
+			kinds[s.Kind]++
+			whats[s.Fault.What]++
+		}
+	}
+	for _, kind := range slices.Concat(commands, files, lives) {
+		assert.Positive(t, kinds[kind], kind)
+	}
+	for _, what := range slices.Concat([]What{None, Clean, Late, Cleaned, Rival}, anywhere, ofTheBox) {
+		assert.Positive(t, whats[what], what)
+	}
 }

@@ -1,17 +1,17 @@
 package modeltest
 
 import (
-	"bytes"
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
+	"maps"
 	"net/http"
-	"regexp"
+	"slices"
 	"strings"
 	"sync"
-	"syscall"
 	"time"
 
 	"github.com/go-vercel/sandbox"
@@ -19,42 +19,66 @@ import (
 	"github.com/go-vercel/sandbox/sandboxtest"
 )
 
-// stepTime is how long a step may take: a step that takes longer hangs.
-const stepTime = 45 * time.Second
+const (
+	// stepTime is how long a step may take: a step that takes longer hangs.
+	stepTime = time.Minute
+	boxName  = "model"
+	journal  = "journal"
+	// longer is more than a session lasts.
+	longer = 6 * time.Minute
+)
 
-// world is an emulator with a sandbox, a client behind faults, and one without.
+// world is an emulator with a sandbox, a client behind faults, and one without,
+// which is also everybody else.
 type world struct {
 	srv    *sandboxtest.Server
+	net    *network
 	faulty *sandbox.Client
 	sane   *sandbox.Client
-	box    *sandbox.Sandbox // by the faulty client
+	box    *sandbox.Sandbox // by the faulty client, with an OnResume hook
 	same   *sandbox.Sandbox // by the sane one
-	net    *network
-	n      int
-	lines  string // what the appended file has to hold
+
+	n      int             // the step
+	strike *strike         // its fault
+	ctx    context.Context // without faults, for what the model does itself
+	cancel func()          // of the step's context, for a caller that gives up
+
+	mu       sync.Mutex
+	hook     error // what OnResume fails with, once
+	happened bool  // the event of the step's fault took place
+	eventErr error // of the model's own doing in it
+	seen     map[string]map[string]bool
+	files    history
+	saved    history                        // in the snapshot that a crash leaves
+	pending  map[string]func(string) string // what the step is about to do to files
+	rivals   func() error                   // what a rival of the step does
 }
 
-// network is the transport of the faulty client.
-type network struct {
-	next http.RoundTripper
-	mu   sync.Mutex
-	via  func(*http.Request) (*http.Response, error)
-}
+// history is what each file may hold by now.
+type history map[string][]string
 
-func (n *network) RoundTrip(req *http.Request) (*http.Response, error) {
-	n.mu.Lock()
-	via := n.via
-	n.mu.Unlock()
-	if via == nil {
-		return n.next.RoundTrip(req)
+// missing is the content of a file that does not exist.
+const missing = "\x00missing"
+
+func (h history) of(name string) []string {
+	if c, ok := h[name]; ok {
+		return c
 	}
-	return via(req)
+	return []string{missing}
 }
 
-func (n *network) set(via func(*http.Request) (*http.Response, error)) {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	n.via = via
+// change applies f to what a file may hold; unless it is known that it was
+// changed, it may also be as before.
+func (h history) change(name string, f func(string) string, known bool) {
+	var after []string
+	for _, c := range h.of(name) {
+		after = append(after, f(c))
+		if !known {
+			after = append(after, c)
+		}
+	}
+	slices.Sort(after)
+	h[name] = slices.Compact(after)
 }
 
 func newWorld(ctx context.Context) (*world, error) {
@@ -62,27 +86,53 @@ func newWorld(ctx context.Context) (*world, error) {
 	if err != nil {
 		return nil, err
 	}
-	creds := srv.Credentials()
-	client := func(rt http.RoundTripper) *sandbox.Client {
-		c, clientErr := sandbox.NewClient(&sandbox.ClientOptions{
-			BaseURL: srv.URL, HTTPClient: &http.Client{Transport: rt},
-			Credentials: auth.Static(auth.Credentials{Token: creds.Token, TeamID: creds.TeamID, ProjectID: creds.ProjectID}),
-			Retry:       &sandbox.RetryOptions{Wait: time.Millisecond},
-			Reattach:    &sandbox.ReattachOptions{Wait: time.Millisecond},
+	c := srv.Credentials()
+	w := &world{srv: srv, ctx: ctx, seen: map[string]map[string]bool{}, files: history{}, saved: history{}}
+	w.net = &network{next: &http.Transport{}, creds: auth.Credentials{Token: c.Token, TeamID: c.TeamID, ProjectID: c.ProjectID}}
+	client := func(rt http.RoundTripper, creds auth.Provider) *sandbox.Client {
+		made, clientErr := sandbox.NewClient(&sandbox.ClientOptions{
+			BaseURL: srv.URL, HTTPClient: &http.Client{Transport: rt}, Credentials: creds,
+			Retry:    &sandbox.RetryOptions{Wait: time.Millisecond},
+			Reattach: &sandbox.ReattachOptions{Wait: time.Millisecond},
 		})
 		err = errors.Join(err, clientErr)
-		return c
+		return made
 	}
-	w := &world{srv: srv, net: &network{next: &http.Transport{}}}
-	w.faulty, w.sane = client(w.net), client(&http.Transport{})
+	w.faulty = client(w.net, w.net)
+	w.sane = client(&http.Transport{}, auth.Static(w.net.creds))
+	if err == nil {
+		err = w.rebuild()
+	}
 	if err != nil {
+		w.close()
 		return nil, err
 	}
-	if w.box, err = w.faulty.Create(ctx, &sandbox.CreateOptions{Name: "model"}); err != nil {
-		return nil, err
+	return w, nil
+}
+
+// rebuild makes the sandbox that the steps are about, with a snapshot to come
+// back to when its machine dies.
+func (w *world) rebuild() error {
+	made, err := w.sane.Create(w.ctx, &sandbox.CreateOptions{Name: boxName})
+	if err != nil {
+		return err
 	}
-	w.same, err = w.sane.Get(ctx, "model", nil)
-	return w, err
+	if _, err := made.Stop(w.ctx, nil); err != nil {
+		return err
+	}
+	w.same = made
+	w.files, w.saved = history{}, history{}
+	if err := made.Resume(w.ctx); err != nil {
+		return err
+	}
+	w.box, err = w.faulty.Get(w.ctx, boxName, &sandbox.GetOptions{Resume: new(false), OnResume: func(context.Context, *sandbox.Sandbox) error {
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		failure := w.hook
+		w.hook = nil
+		return failure
+	}})
+	return err
 }
 
 func (w *world) close() {
@@ -91,429 +141,280 @@ func (w *world) close() {
 	_ = w.srv.Close()
 }
 
-// play runs the program and returns what was found wrong with it.
-func play(ctx context.Context, steps []Step) error {
+// play runs the program and returns the number of the step that found something
+// wrong, and what.
+func play(ctx context.Context, steps []Step) (int, error) {
 	w, err := newWorld(ctx)
 	if err != nil {
-		return err
+		return 0, err
 	}
 	defer w.close()
 	for i, s := range steps {
 		w.n = i + 1
-		limited, cancel := context.WithTimeoutCause(ctx, stepTime, errHangs)
-		err := w.step(limited, s)
-		cancel()
-		w.net.set(nil)
-		if err != nil {
-			return fmt.Errorf("step %d (%s, %s): %w", i+1, s.Kind, s.Fault, err)
+		if err := w.step(s); err != nil {
+			return i + 1, fmt.Errorf("step %d, %s: %w", i+1, s, err)
 		}
 	}
-	return nil
+	return 0, nil
 }
 
 var errHangs = fmt.Errorf("not done after %v", stepTime)
 
-func (w *world) step(ctx context.Context, s Step) error {
+func (w *world) step(s Step) error {
+	limited, stop := context.WithTimeoutCause(w.ctx, stepTime, errHangs)
+	defer stop()
+	ctx, cancel := context.WithCancelCause(limited)
+	defer cancel(nil)
+	w.cancel = func() { cancel(errGivenUp) }
+	w.mu.Lock()
+	w.happened, w.eventErr, w.hook, w.pending, w.rivals = false, nil, nil, nil, nil
+	w.mu.Unlock()
+	w.strike = &strike{}
+	err := w.perform(ctx, s)
+	w.net.disarm()
+	switch {
+	case err != nil:
+		return err
+	case w.eventErr != nil: // nothing happens any more
+		return fmt.Errorf("the model itself: %w", w.eventErr)
+	case limited.Err() != nil:
+		return errHangs
+	}
+	if w.is(Deleted) {
+		return w.rebuild()
+	}
+	return w.verify(w.ctx)
+}
+
+var errGivenUp = errors.New("the caller has given up")
+
+func (w *world) perform(ctx context.Context, s Step) error {
 	switch s.Kind {
-	case Append:
-		return w.append(ctx, s)
-	case Write:
-		return w.write(ctx, s)
+	case Run, Start, Fetch, Exec, Keep:
+		return w.command(ctx, s)
+	case Talk:
+		return w.talk(ctx, s)
 	case Kill:
 		return w.kill(ctx, s)
-	case Replace:
-		return w.replace(ctx, s)
+	case Cancel:
+		return w.killed(ctx, s)
+	case Shell:
+		return w.shell(ctx, s)
+	case Append, Upload, Appends, Write, Replace, Truncate, Remove, Rename:
+		return w.file(ctx, s)
+	case Read:
+		return w.read(ctx, s)
+	case Mkdir:
+		return w.lock(ctx, s)
+	case Tree:
+		return w.tree(ctx, s)
+	case Stop, Update, Extend:
+		return w.session(ctx, s)
+	case Make:
+		return w.make(ctx, s)
+	case Remake:
+		return w.remake(ctx, s)
 	case Resume:
 		return w.resume(ctx, s)
+	case Fork:
+		return w.fork(ctx, s)
+	case Drive:
+		return w.drive(ctx, s)
+	case Discard:
+		return w.discard(ctx, s)
 	}
-	return w.command(ctx, s)
+	return fmt.Errorf("no such step: %s", s.Kind)
 }
 
-func stream(req *http.Request) bool { return run(req) || logs(req) }
-func run(req *http.Request) bool {
-	return req.Method == http.MethodPost && strings.HasSuffix(req.URL.Path, "/cmd")
-}
-func logs(req *http.Request) bool { return strings.HasSuffix(req.URL.Path, "/logs") }
-
-// once strikes the first request that fits.
-func (w *world) once(fits func(*http.Request) bool, strike func(*http.Request) (*http.Response, error)) {
-	var mu sync.Mutex
-	done := false
-	w.net.set(func(req *http.Request) (*http.Response, error) {
-		mu.Lock()
-		now := !done && fits(req)
-		done = done || now
-		mu.Unlock()
-		if now {
-			return strike(req)
-		}
-		return w.net.next.RoundTrip(req)
+// arm puts the step's fault in force.
+func (w *world) arm(s Step) {
+	w.strike = w.net.arm(s.Fault, func() {
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		w.eventErr = w.event(s.Fault.What)
+		w.happened = w.eventErr == nil
 	})
 }
 
-// limit ends the body of an answer behind the record that crosses so many bytes,
-// and behind so many records.
-func (w *world) limit(req *http.Request, after, records int, end func() error) (*http.Response, error) {
-	resp, err := w.net.next.RoundTrip(req)
-	if err != nil || resp.Header.Get("Content-Type") != "application/x-ndjson" {
-		return resp, err
-	}
-	resp.ContentLength = -1
-	resp.Body = &ending{ReadCloser: resp.Body, after: after, records: records, end: end}
-	return resp, nil
-}
-
-// ending is a body that ends in its own way.
-type ending struct {
-	io.ReadCloser
-	after, records int
-	over           bool
-	end            func() error
-}
-
-func (e *ending) Read(p []byte) (int, error) {
-	if e.over {
-		return 0, e.end()
-	}
-	n, err := e.ReadCloser.Read(p)
-	for i, b := range p[:n] {
-		if e.after--; b == '\n' {
-			if e.records--; e.after <= 0 && e.records <= 0 {
-				e.over = true
-				return i + 1, nil
-			}
+// event is what happens to the sandbox, or to the caller.
+func (w *world) event(what What) error {
+	switch what {
+	case GiveUp:
+		w.cancel()
+	case Rival:
+		if w.rivals != nil {
+			return w.rivals()
 		}
-	}
-	return n, err
-}
-
-func (w *world) lose(req *http.Request) (*http.Response, error) {
-	resp, err := w.net.next.RoundTrip(req)
-	if err == nil {
-		resp.Body.Close()
-		err = syscall.ECONNRESET
-	}
-	return nil, err
-}
-
-// command runs a command that appends its name to the journal and prints.
-func (w *world) command(ctx context.Context, s Step) error {
-	name := fmt.Sprintf("c%d", w.n)
-	script := fmt.Sprintf(`echo %s >> /vercel/journal; i=0; while [ $i -lt %d ]; do echo "%s $i"; i=$((i+1)); [ $((i %% 20)) = 0 ] && sleep 0.01; done; exit 3`, name, s.Size, name)
-	var text strings.Builder
-	for i := range s.Size {
-		fmt.Fprintf(&text, "%s %d\n", name, i)
-	}
-	broken := func() error { return syscall.ECONNRESET }
-	var arm func()
-	switch s.Fault {
-	case Cut:
-		arm = func() {
-			w.once(stream, func(req *http.Request) (*http.Response, error) { return w.limit(req, s.At, 1, broken) })
+	case Cleaned:
+		_, err := w.same.RunCommand(w.ctx, "sh", []string{"-c", "rm -rf /tmp/.piece-*"}, nil)
+		return err
+	case Stopped, Hooked:
+		if what == Hooked {
+			w.hook = errHook
 		}
-	case Clean:
-		arm = func() {
-			w.once(logs, func(req *http.Request) (*http.Response, error) {
-				return w.limit(req, s.At, 1, func() error { return io.EOF })
-			})
+		w.save()
+		_, err := w.same.Stop(w.ctx, nil)
+		return err
+	case Expired:
+		w.save()
+		w.srv.Advance(longer)
+	case Crashed:
+		if err := w.collect(w.ctx); err != nil {
+			return err
 		}
-	case Lost:
-		arm = func() { w.once(run, w.lose) }
-	case Stop:
-		script = strings.Replace(script, "exit 3", "sleep 10; exit 3", 1)
-		arm = func() {
-			w.once(stream, func(req *http.Request) (*http.Response, error) {
-				return w.limit(req, 0, 2, func() error {
-					_, err := w.same.Stop(ctx, nil)
-					return errors.Join(err, syscall.ECONNRESET)
-				})
-			})
+		w.srv.Crash(boxName)
+		w.files = maps.Clone(w.saved)
+	case Deleted:
+		if err := w.collect(w.ctx); err != nil {
+			return err
 		}
-	default:
-		arm = func() {}
-	}
-	var out string
-	var code int
-	var err error
-	args := []string{"-c", script}
-	switch s.Kind {
-	case Run:
-		arm()
-		var done *sandbox.CommandResult
-		if done, err = w.box.RunCommand(ctx, "sh", args, nil); err == nil {
-			code = done.ExitCode
-			out, err = done.Stdout(ctx)
-		}
-	case Start:
-		arm()
-		var b bytes.Buffer
-		var cmd *sandbox.Command
-		if cmd, err = w.box.StartCommand(ctx, "sh", args, &sandbox.CommandOptions{Stdout: &b}); err == nil {
-			var done *sandbox.CommandResult
-			if done, err = cmd.Wait(ctx); err == nil {
-				code, out = done.ExitCode, b.String()
-			}
-		}
-	case Fetch:
-		var cmd *sandbox.Command
-		if cmd, err = w.box.StartCommand(ctx, "sh", args, nil); err == nil {
-			var done *sandbox.CommandResult
-			if done, err = cmd.Wait(ctx); err == nil {
-				arm()
-				code = done.ExitCode
-				out, err = cmd.Stdout(ctx)
-			}
-		}
-	case Exec:
-		arm()
-		var b []byte
-		b, err = w.box.CommandContext(ctx, "sh", args...).Output()
-		if e, ok := errors.AsType[*sandbox.ExitError](err); ok {
-			out, code, err = string(b), e.ExitCode(), nil
-		}
-	}
-	w.net.set(nil)
-	runs, readErr := w.journal(ctx, name)
-	switch {
-	case readErr != nil:
-		return readErr
-	case runs > 1:
-		return fmt.Errorf("the command has run %d times, error %v", runs, err)
-	case err == nil && (runs != 1 || code != 3 || out != text.String()):
-		return fmt.Errorf("%d runs, exit code %d, %d of %d bytes of output, and no error", runs, code, len(out), text.Len())
-	case err != nil && !errors.Is(err, sandbox.ErrOutcomeUnknown) && !(s.Fault == Stop && errors.Is(err, sandbox.ErrStopped)):
-		return fmt.Errorf("failed: %w", err)
+		return w.sane.Delete(w.ctx, boxName, nil)
 	}
 	return nil
 }
 
-// journal counts the runs of a command.
-func (w *world) journal(ctx context.Context, name string) (int, error) {
-	data, err := w.same.FS().ReadFile(ctx, "/vercel/journal")
+// save notes what a snapshot holds that is taken now: what the step is about to
+// do may be in it.
+func (w *world) save() {
+	w.saved = maps.Clone(w.files)
+	for name, f := range w.pending {
+		w.saved.change(name, f, false)
+	}
+}
+
+// collect adds what the journal has of runs to what was seen of them before: a
+// crash takes the journal back.
+func (w *world) collect(ctx context.Context) error {
+	data, err := w.same.FS().ReadFile(ctx, journal)
 	if errors.Is(err, fs.ErrNotExist) {
-		err = nil
-	}
-	runs := 0
-	for line := range strings.Lines(string(data)) {
-		if line == name+"\n" {
-			runs++
-		}
-	}
-	return runs, err
-}
-
-// append adds a line to a file, of which nothing may get lost.
-func (w *world) append(ctx context.Context, s Step) error {
-	const file = "/vercel/appended"
-	line := fmt.Sprintf("%d %s\n", w.n, strings.Repeat("x", s.Size))
-	switch s.Fault {
-	case Lost:
-		w.once(run, w.lose)
-	case Missing:
-		w.once(run, func(*http.Request) (*http.Response, error) {
-			return nil, &fs.PathError{Op: "open", Path: "/run/token", Err: syscall.ENOENT}
-		})
-	}
-	err := w.box.FS().AppendFile(ctx, file, []byte(line))
-	w.net.set(nil)
-	data, readErr := w.same.FS().ReadFile(ctx, file)
-	if errors.Is(readErr, fs.ErrNotExist) {
-		readErr = nil
-	}
-	switch {
-	case readErr != nil:
-		return readErr
-	case string(data) == w.lines+line:
-		w.lines += line
-	case err == nil || string(data) != w.lines:
-		return fmt.Errorf("the file has %d bytes, %d before the line of %d; the error is %v", len(data), len(w.lines), len(line), err)
-	}
-	return nil
-}
-
-// write writes a file in pieces.
-func (w *world) write(ctx context.Context, s Step) error {
-	box, same, file := w.box, w.same, fmt.Sprintf("/vercel/written%d", w.n)
-	if s.Fault == Stop {
-		name := fmt.Sprintf("short%d", w.n)
-		var err error
-		if box, err = w.faulty.Create(ctx, &sandbox.CreateOptions{Name: name, Persistent: new(false)}); err != nil {
-			return err
-		}
-		if same, err = w.sane.Get(ctx, name, nil); err != nil {
-			return err
-		}
-	}
-	upload := func(req *http.Request) bool { return strings.HasSuffix(req.URL.Path, "/fs/write") }
-	if s.Fault == Late {
-		w.net.set(w.late(upload))
-	}
-	piece := bytes.Repeat([]byte("0123456789abcde\n"), 300_000) // more than one piece of an upload
-	f, err := box.FS().Create(ctx, file, nil)
-	if err != nil {
-		return err
-	}
-	_, err = f.Write(piece)
-	if err == nil && s.Fault == Stop {
-		if _, err := same.Stop(ctx, nil); err != nil {
-			return err
-		}
-	}
-	if err == nil {
-		_, err = f.Write(piece)
-	}
-	err = errors.Join(err, f.Close())
-	w.net.set(nil)
-	if err != nil {
-		return nil // nothing was promised
-	}
-	data, err := same.FS().ReadFile(ctx, file)
-	if err != nil || len(data) != 2*len(piece) {
-		return fmt.Errorf("the file has %d of %d bytes, and no error of the writer; reading it: %v", len(data), 2*len(piece), err)
-	}
-	return nil
-}
-
-// late loses the first upload, and delivers half of it behind the next one.
-func (w *world) late(upload func(*http.Request) bool) func(*http.Request) (*http.Response, error) {
-	var mu sync.Mutex
-	var first *http.Request
-	var half []byte
-	return func(req *http.Request) (*http.Response, error) {
-		mu.Lock()
-		defer mu.Unlock()
-		switch {
-		case !upload(req) || first != nil && half == nil:
-			return w.net.next.RoundTrip(req)
-		case first == nil:
-			body, err := io.ReadAll(req.Body)
-			if err != nil {
-				return nil, err
-			}
-			first, half = req, body[:len(body)/2]
-			return nil, syscall.ECONNRESET
-		}
-		resp, err := w.net.next.RoundTrip(req)
-		again := first.Clone(context.WithoutCancel(first.Context()))
-		again.Body, again.ContentLength, again.GetBody = io.NopCloser(bytes.NewReader(half)), int64(len(half)), nil
-		half = nil
-		if stale, staleErr := w.net.next.RoundTrip(again); staleErr == nil {
-			_, _ = io.Copy(io.Discard, stale.Body)
-			stale.Body.Close()
-		}
-		return resp, err
-	}
-}
-
-var ready = regexp.MustCompile("^ready$")
-
-// kill sends one signal to a command that counts them.
-func (w *world) kill(ctx context.Context, s Step) error {
-	gone := fmt.Sprintf("/vercel/go%d", w.n)
-	// The loop starts no program: bash 5.2 now and then misses the end of one when
-	// a signal with a trap comes at that moment, and spins for ever beside a zombie.
-	cmd, err := w.box.StartCommand(ctx, "bash", []string{"-c", `mkfifo "$0.pause"; exec 3<>"$0.pause"; trap 'echo signal' INT; echo ready; while [ ! -e "$0" ]; do read -r -t 0.02 <&3; done`, gone}, nil)
-	if err != nil {
-		return err
-	}
-	if _, err := cmd.WaitForLog(ctx, ready); err != nil {
-		return err
-	}
-	if s.Fault == Lost {
-		w.once(func(req *http.Request) bool { return strings.HasSuffix(req.URL.Path, "/kill") }, w.lose)
-	}
-	err = cmd.Kill(ctx, sandbox.SIGINT)
-	if err != nil && !errors.Is(err, sandbox.ErrOutcomeUnknown) {
-		return err
-	}
-	if err := w.same.FS().WriteFile(ctx, gone, nil, 0o644); err != nil {
-		return err
-	}
-	out, err := cmd.Output(ctx)
-	if n := strings.Count(out, "signal"); err != nil || n != 1 {
-		return fmt.Errorf("one Kill delivered %d signals, error %v", n, err)
-	}
-	return nil
-}
-
-// replace has two callers replace a sandbox whose files are gone.
-func (w *world) replace(ctx context.Context, s Step) error {
-	name := fmt.Sprintf("lost%d", w.n)
-	box, err := w.sane.Create(ctx, &sandbox.CreateOptions{Name: name})
-	if err != nil {
-		return err
-	}
-	stopped, err := box.Stop(ctx, nil)
-	if err != nil {
-		return err
-	}
-	snapshot, err := w.sane.GetSnapshot(ctx, stopped.Snapshot.ID)
-	if err == nil {
-		err = snapshot.Delete(ctx)
-	}
-	if err != nil {
-		return err
-	}
-	opts := &sandbox.CreateOptions{Resume: new(true)}
-	var other *sandbox.Sandbox
-	var created time.Time
-	if s.Fault == Held {
-		w.once(func(req *http.Request) bool { return req.Method == http.MethodDelete }, func(req *http.Request) (*http.Response, error) {
-			var err error
-			if other, err = w.sane.GetOrCreate(ctx, name, opts); err != nil {
-				return nil, err
-			}
-			created = other.Info().CreatedAt
-			return w.net.next.RoundTrip(req)
-		})
-	}
-	_, err = w.faulty.GetOrCreate(ctx, name, opts)
-	w.net.set(nil)
-	if other == nil {
-		return err
-	}
-	now, getErr := w.sane.Get(ctx, name, nil)
-	if err == nil && getErr == nil && !now.Info().CreatedAt.Equal(created) {
-		return errors.New("the sandbox of the quicker caller was replaced, and nobody was told")
-	}
-	return nil
-}
-
-// resume gets a stopped sandbox with a hook that fails.
-func (w *world) resume(ctx context.Context, s Step) error {
-	name := fmt.Sprintf("hooked%d", w.n)
-	box, err := w.sane.Create(ctx, &sandbox.CreateOptions{Name: name})
-	if err != nil {
-		return err
-	}
-	if err := box.FS().WriteFile(ctx, "kept", []byte("kept"), 0o644); err != nil {
-		return err
-	}
-	if _, err := box.Stop(ctx, nil); err != nil {
-		return err
-	}
-	runs := 0
-	opts := &sandbox.CreateOptions{Resume: new(true), OnResume: func(context.Context, *sandbox.Sandbox) error {
-		if runs++; runs == 1 && s.Fault == Hook {
-			return &sandbox.APIError{Operation: "get sandbox", Status: 410, Code: "snapshot_not_found", SandboxName: "another"}
-		}
 		return nil
-	}}
-	got, err := w.faulty.GetOrCreate(ctx, name, opts)
-	if s.Fault == Hook {
-		if err == nil {
-			return errors.New("the hook failed, and nobody was told")
-		}
-		got, err = w.faulty.GetOrCreate(ctx, name, opts)
 	}
+	for line := range strings.Lines(string(data)) {
+		name, id, _ := strings.Cut(strings.TrimSpace(line), " ")
+		if w.seen[name] == nil {
+			w.seen[name] = map[string]bool{}
+		}
+		w.seen[name][id] = true
+	}
+	return err
+}
+
+// runs counts the runs of a command. A sandbox that was deleted has told before.
+func (w *world) runs(name string) (int, error) {
+	if !w.is(Deleted) {
+		if err := w.collect(w.ctx); err != nil {
+			return 0, err
+		}
+	}
+	return len(w.seen[name]), nil
+}
+
+// is reports whether one of these things has happened.
+func (w *world) is(whats ...What) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.happened && slices.Contains(whats, w.strike.What)
+}
+
+// permits reports whether the docs let a call fail so, whose session's end is
+// mended by a resume if it comes before.
+func (w *world) permits(err error) bool {
+	s := w.strike
+	switch s.What {
+	case Odd:
+		// A proxy that refuses a look or a log for once costs an attempt.
+		e, ok := errors.AsType[*sandbox.APIError](err)
+		return w.net.struck(s, Any) && !w.net.struck(s, Look) && !strings.HasSuffix(s.req.URL.Path, "/logs") && ok && e.Status == http.StatusForbidden
+	case Lost, Gateway, Cut, Clean:
+		// What can't be settled by a look.
+		if !w.net.struck(s, Any) || !errors.Is(err, sandbox.ErrOutcomeUnknown) {
+			return false
+		}
+		if s.real == http.StatusGone {
+			return true // it was refused; but of a session that has ended nobody can learn that
+		}
+		path := s.req.URL.Path
+		for _, unsettled := range []string{"/kill", "/fs/mkdir", "/extend-timeout", "/fork", "/sandboxes"} {
+			if s.req.Method == http.MethodPost && strings.HasSuffix(path, unsettled) {
+				return true
+			}
+		}
+		return false
+	case Missing:
+		return errors.Is(err, errMissing)
+	case GiveUp:
+		return w.is(GiveUp) && errors.Is(err, context.Canceled) && errors.Is(err, errGivenUp)
+	case Hooked:
+		return w.is(Hooked) && (errors.Is(err, errHook) || !w.mended())
+	case Stopped, Expired, Crashed:
+		return w.is(s.What) && !w.mended()
+	case Deleted:
+		return w.is(Deleted)
+	}
+	return false
+}
+
+// mended reports whether the session ended before a request that a resume makes
+// good: one that begins something, and whose refusal says that it has not begun.
+// A call is made again once.
+func (w *world) mended() bool {
+	if w.strike.When != Before || w.strike.gone {
+		return false
+	}
+	return slices.ContainsFunc([]Class{Cmd, Put, Fetched, Box}, func(c Class) bool { return w.net.struck(w.strike, c) })
+}
+
+// wrong is the finding of a call that failed although it must not.
+func wrong(err error) error { return fmt.Errorf("it failed: %w", err) }
+
+// verify compares every file with its history.
+func (w *world) verify(ctx context.Context) error {
+	names := slices.Sorted(maps.Keys(w.files))
+	if len(names) == 0 {
+		return nil
+	}
+	const script = `for f; do if [ -e "$f" ]; then sha256sum < "$f"; else echo missing; fi; done`
+	done, err := w.same.RunCommand(ctx, "sh", append([]string{"-c", script, "sh"}, names...), nil)
 	if err != nil {
 		return err
 	}
-	if data, err := got.FS().ReadFile(ctx, "kept"); err != nil || string(data) != "kept" {
-		return fmt.Errorf("the file is gone: %q, %v", data, err)
+	out, err := done.Stdout(ctx)
+	if err != nil {
+		return err
 	}
-	if s.Fault == Hook && runs != 2 {
-		return fmt.Errorf("the hook that failed ran %d times", runs)
+	lines := strings.Split(strings.TrimSpace(out), "\n")
+	if len(lines) != len(names) {
+		return fmt.Errorf("looking at the files: %q", out)
+	}
+	for i, name := range names {
+		have := strings.Fields(lines[i])[0]
+		at := slices.IndexFunc(w.files[name], func(c string) bool { return digest(c) == have })
+		if at < 0 {
+			data, err := w.same.FS().ReadFile(ctx, name)
+			return fmt.Errorf("%s has %d bytes that it can't have (%v), and should have %s", name, len(data), err, lengths(w.files[name]))
+		}
+		w.files[name] = w.files[name][at : at+1]
 	}
 	return nil
+}
+
+func digest(content string) string {
+	if content == missing {
+		return "missing"
+	}
+	sum := sha256.Sum256([]byte(content))
+	return hex.EncodeToString(sum[:])
+}
+
+// lengths describes what a file may hold.
+func lengths(contents []string) string {
+	var all []string
+	for _, c := range contents {
+		if c == missing {
+			all = append(all, "none")
+		} else {
+			all = append(all, fmt.Sprint(len(c)))
+		}
+	}
+	return strings.Join(all, " or ")
 }

@@ -1,0 +1,276 @@
+package modeltest
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+)
+
+// pieces is more than three pieces of a FileWriter.
+const pieces = 13 << 20
+
+// file changes a file and keeps its history.
+func (w *world) file(ctx context.Context, s Step) error {
+	name, fsys := fmt.Sprintf("f%d", s.File), w.box.FS()
+	line := fmt.Sprintf("%d %s\n", w.n, strings.Repeat("x", s.Size))
+	appended := func(data string) func(string) string {
+		return func(old string) string { return strings.TrimPrefix(old, missing) + data }
+	}
+	become := func(data string) func(string) string { return func(string) string { return data } }
+	var changes map[string]func(string) string
+	var call func() error
+	whole := true // the file is never seen half-changed
+	switch s.Kind {
+	case Append:
+		changes = map[string]func(string) string{name: appended(line)}
+		call = func() error { return fsys.AppendFile(ctx, name, []byte(line)) }
+	case Upload:
+		much := line + strings.Repeat("uploaded\n", 8000)
+		changes = map[string]func(string) string{name: appended(much)}
+		call = func() error { return fsys.AppendFile(ctx, name, []byte(much)) }
+	case Appends:
+		return w.together(ctx, s)
+	case Write:
+		data := strings.Repeat(line, pieces/len(line))
+		changes = map[string]func(string) string{name: become(data)}
+		call = func() error {
+			f, err := fsys.Create(ctx, name, nil)
+			if err != nil {
+				return err
+			}
+			_, err = f.Write([]byte(data))
+			return errors.Join(err, f.Close())
+		}
+	case Replace:
+		changes, whole = map[string]func(string) string{name: become(line)}, false
+		call = func() error { return fsys.WriteFile(ctx, name, []byte(line), 0o644) }
+	case Truncate, Remove:
+		if slices.Contains(w.files.of(name), missing) {
+			if err := w.same.FS().WriteFile(w.ctx, name, []byte(line), 0o644); err != nil {
+				return err
+			}
+			w.files[name] = []string{line}
+		}
+		if s.Kind == Remove {
+			changes = map[string]func(string) string{name: become(missing)}
+			call = func() error { return fsys.Remove(ctx, name) }
+			break
+		}
+		changes = map[string]func(string) string{name: func(old string) string {
+			return (old + strings.Repeat("\x00", s.Size))[:s.Size]
+		}}
+		call = func() error { return fsys.Truncate(ctx, name, int64(s.Size)) }
+	case Rename:
+		from, to := fmt.Sprintf("from%d", w.n), fmt.Sprintf("to%d", w.n)
+		if err := w.same.FS().WriteFile(w.ctx, from, []byte(line), 0o644); err != nil {
+			return err
+		}
+		w.files[from] = []string{line}
+		changes = map[string]func(string) string{from: become(missing), to: become(line)}
+		call = func() error { return fsys.Rename(ctx, from, to) }
+	}
+	w.pending = changes
+	w.arm(s)
+	err := call()
+	w.net.disarm()
+	if s.Kind == Write && err != nil && w.is(ofTheBox...) && !errors.Is(err, fs.ErrNotExist) {
+		w.changed(changes, false) // what it had written may be gone with the session
+		return nil
+	}
+	// A file that a crash has taken can be neither renamed, nor cut short, nor removed.
+	if s.Fault.What == Crashed && w.is(Crashed) && errors.Is(err, fs.ErrNotExist) && !errors.Is(err, errMissing) {
+		w.changed(changes, false)
+		return nil
+	}
+	if err != nil && !w.permits(err) {
+		return wrong(err)
+	}
+	if err != nil && !whole {
+		return w.reread(name)
+	}
+	// What was done before the sandbox was snapshot or crashed is known; what a
+	// crash behind it has taken back is not.
+	w.changed(changes, err == nil && !(w.is(Crashed) && s.Fault.When != Before))
+	return nil
+}
+
+func (w *world) changed(changes map[string]func(string) string, known bool) {
+	for name, f := range changes {
+		w.files.change(name, f, known)
+	}
+}
+
+// reread takes the content of a file as it is: nothing was promised.
+func (w *world) reread(name string) error {
+	if w.is(Deleted) {
+		return nil
+	}
+	data, err := w.same.FS().ReadFile(w.ctx, name)
+	if errors.Is(err, fs.ErrNotExist) {
+		data, err = []byte(missing), nil
+	}
+	w.files[name] = []string{string(data)}
+	w.saved[name] = append(slices.Clone(w.saved.of(name)), string(data))
+	return err
+}
+
+// together appends lines by several goroutines at once: each is whole, and none
+// is lost.
+func (w *world) together(ctx context.Context, s Step) error {
+	const writers, each = 4, 2
+	name := fmt.Sprintf("new%d/lines", w.n)
+	line := func(writer, i int) string {
+		return fmt.Sprintf("%d-%d %s\n", writer, i, strings.Repeat(string(rune('a'+writer)), 20_000+s.Size))
+	}
+	w.arm(s)
+	var group sync.WaitGroup
+	var mu sync.Mutex
+	failures := map[string]error{}
+	for writer := range writers {
+		group.Go(func() {
+			for i := range each {
+				err := w.box.FS().AppendFile(ctx, name, []byte(line(writer, i)))
+				mu.Lock()
+				failures[line(writer, i)] = err
+				mu.Unlock()
+			}
+		})
+	}
+	group.Wait()
+	w.net.disarm()
+	unsure := map[string]bool{}
+	for l, err := range failures {
+		if err != nil && !w.permits(err) && !w.is(ofTheBox...) {
+			return wrong(err)
+		}
+		unsure[l] = err != nil
+	}
+	if w.is(Deleted, Crashed) {
+		return nil
+	}
+	data, err := w.same.FS().ReadFile(w.ctx, name)
+	if err != nil && !(errors.Is(err, fs.ErrNotExist) && len(unsure) > 0) {
+		return err
+	}
+	have := map[string]int{}
+	for l := range strings.Lines(string(data)) {
+		have[l]++
+	}
+	for writer := range writers {
+		for i := range each {
+			l := line(writer, i)
+			if n := have[l]; n > 1 || n == 0 && !unsure[l] {
+				return fmt.Errorf("the line %.5q was appended %d times, and no error", l, n)
+			}
+			delete(have, l)
+		}
+	}
+	return onlyIf(len(have) == 0, "%d lines are torn", len(have))
+}
+
+// read reads what is known.
+func (w *world) read(ctx context.Context, s Step) error {
+	name, fsys := fmt.Sprintf("known%d", w.n), w.box.FS()
+	want := strings.Repeat("known\n", s.Size)
+	if err := w.same.FS().WriteFile(w.ctx, name, []byte(want), 0o644); err != nil {
+		return err
+	}
+	w.pending = nil
+	w.files[name] = []string{want}
+	w.arm(s)
+	data, err := fsys.ReadFile(ctx, name)
+	gone := w.is(Crashed, Deleted)
+	if err == nil && string(data) != want {
+		return fmt.Errorf("read %d of %d bytes, and no error", len(data), len(want))
+	}
+	// Who reads a file to its end is told when it breaks off, and reads it again.
+	brokeOff := s.Fault.What == Cut || s.Fault.What == Clean || s.Fault.When == Within
+	if err != nil && !gone && !w.permits(err) && !(brokeOff && w.net.struck(w.strike, Fetched)) {
+		return wrong(err)
+	}
+	info, err := fsys.Stat(ctx, name)
+	gone = gone || w.is(Crashed, Deleted)
+	if err != nil && !gone && !w.permits(err) {
+		return wrong(err)
+	}
+	if err == nil && info.Size() != int64(len(want)) {
+		return fmt.Errorf("Stat says %d of %d bytes", info.Size(), len(want))
+	}
+	entries, err := fsys.ReadDir(ctx, ".")
+	w.net.disarm()
+	gone = gone || w.is(Crashed, Deleted)
+	if err != nil && !gone && !w.permits(err) {
+		return wrong(err)
+	}
+	there := slices.ContainsFunc(entries, func(e fs.DirEntry) bool { return e.Name() == name })
+	return onlyIf(err != nil || gone || there, "%s is not listed", name)
+}
+
+// lock makes a directory that others take for a lock: who is told that it is
+// there already must not have made it.
+func (w *world) lock(ctx context.Context, s Step) error {
+	name := fmt.Sprintf("lock%d", w.n)
+	w.arm(s)
+	err := w.box.FS().Mkdir(ctx, name, 0o755)
+	w.net.disarm()
+	if errors.Is(err, fs.ErrExist) {
+		return errors.New("nobody else has made the directory")
+	}
+	if err != nil && !w.permits(err) {
+		return wrong(err)
+	}
+	if w.is(Crashed, Deleted) {
+		return nil
+	}
+	there, lookErr := w.same.FS().Exists(w.ctx, name)
+	if lookErr != nil {
+		return lookErr
+	}
+	return onlyIf(err != nil || there, "the directory is not there, and no error")
+}
+
+// tree uploads a directory and downloads it again.
+func (w *world) tree(ctx context.Context, s Step) error {
+	tmp, err := os.MkdirTemp("", "modeltest-")
+	if err != nil {
+		return err
+	}
+	defer os.RemoveAll(tmp)
+	want := map[string][]byte{"a": bytes.Repeat([]byte("a"), s.Size), "sub/b": bytes.Repeat([]byte("b"), 100*s.Size), "sub/c": nil}
+	for name, data := range want {
+		path := filepath.Join(tmp, "up", name)
+		if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o755), os.WriteFile(path, data, 0o600)); err != nil {
+			return err
+		}
+	}
+	dir := fmt.Sprintf("tree%d", w.n)
+	w.arm(s)
+	err = w.box.UploadDir(ctx, filepath.Join(tmp, "up"), dir, nil)
+	if err == nil && !w.is(Crashed) {
+		err = w.box.DownloadDir(ctx, dir, filepath.Join(tmp, "down"), nil)
+	}
+	w.net.disarm()
+	if w.is(Crashed) {
+		return nil
+	}
+	if err != nil {
+		if w.permits(err) || w.is(ofTheBox...) {
+			return nil
+		}
+		return wrong(err)
+	}
+	for name, data := range want {
+		got, err := os.ReadFile(filepath.Join(tmp, "down", name))
+		if err != nil || !bytes.Equal(got, data) {
+			return fmt.Errorf("%s came back with %d of %d bytes: %w", name, len(got), len(data), err)
+		}
+	}
+	return nil
+}

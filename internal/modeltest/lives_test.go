@@ -1,0 +1,292 @@
+package modeltest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/go-vercel/sandbox"
+)
+
+// session acts on the session that there is.
+func (w *world) session(ctx context.Context, s Step) error {
+	switch s.Kind {
+	case Stop:
+		if err := w.box.Resume(w.ctx); err != nil { // a session that has failed is not stopped any more
+			return err
+		}
+		w.arm(s)
+		_, err := w.box.Stop(ctx, nil)
+		w.net.disarm()
+		if err != nil && !w.permits(err) {
+			return wrong(err)
+		}
+		if err != nil { // there may be a snapshot, or none
+			for name := range w.files {
+				w.saved[name] = append(slices.Clone(w.saved.of(name)), w.files.of(name)...)
+			}
+			return nil
+		}
+		w.save()
+		if err := w.same.Refresh(w.ctx); err != nil {
+			return err
+		}
+		return onlyIf(w.same.Status() != sandbox.StatusRunning, "the sandbox is %s, and no error", w.same.Status())
+	case Update:
+		if err := w.same.Refresh(w.ctx); err != nil {
+			return err
+		}
+		before, want := w.same.Info().Tags, map[string]string{"step": fmt.Sprint(w.n)}
+		w.arm(s)
+		err := w.box.Update(ctx, &sandbox.UpdateOptions{Tags: want})
+		w.net.disarm()
+		if err != nil && !w.permits(err) {
+			return wrong(err)
+		}
+		if err := w.same.Refresh(w.ctx); err != nil {
+			return err
+		}
+		now := w.same.Info().Tags
+		return onlyIf(maps.Equal(now, want) || err != nil && maps.Equal(now, before), "the tags are %v, the error is %v", now, err)
+	}
+	// Extend: a session runs, and nothing but the call moves its end.
+	if _, err := w.same.RunCommand(w.ctx, "true", nil, nil); err != nil {
+		return err
+	}
+	end := func() (time.Time, error) {
+		err := w.same.Refresh(w.ctx)
+		return w.same.ExpiresAt(), err
+	}
+	before, err := end()
+	if err != nil {
+		return err
+	}
+	const more = time.Minute
+	w.arm(s)
+	extendErr := w.box.ExtendTimeout(ctx, more)
+	w.net.disarm()
+	if extendErr != nil && !w.permits(extendErr) {
+		return wrong(extendErr)
+	}
+	after, err := end()
+	if err != nil {
+		return err
+	}
+	moved := after.Sub(before).Round(time.Second)
+	return onlyIf(moved == more || extendErr != nil && moved == 0, "the session ends %v later, the error is %v", moved, extendErr)
+}
+
+// make makes a sandbox that others may be making at the same time.
+func (w *world) make(ctx context.Context, s Step) error {
+	name, runs := fmt.Sprintf("made%d", w.n), 0
+	opts := func() *sandbox.CreateOptions {
+		return &sandbox.CreateOptions{OnCreate: func(context.Context, *sandbox.Sandbox) error {
+			runs++
+			return nil
+		}}
+	}
+	var rival *sandbox.Sandbox
+	w.rivals = func() (err error) {
+		rival, err = w.sane.GetOrCreate(w.ctx, name, opts())
+		return err
+	}
+	w.arm(s)
+	got, err := w.faulty.GetOrCreate(ctx, name, opts())
+	w.net.disarm()
+	switch {
+	case err != nil && !w.permits(err):
+		return wrong(err)
+	case runs > 1:
+		return fmt.Errorf("OnCreate ran %d times", runs)
+	case err != nil:
+		return nil
+	case runs == 0:
+		return errors.New("OnCreate did not run, and no error")
+	case rival != nil && !rival.Info().CreatedAt.Equal(got.Info().CreatedAt):
+		return errors.New("the rival has another sandbox")
+	}
+	return w.sane.Delete(w.ctx, name, nil)
+}
+
+// remake replaces a sandbox whose files are gone, which others may do at the
+// same time.
+func (w *world) remake(ctx context.Context, s Step) error {
+	name, runs := fmt.Sprintf("lost%d", w.n), 0
+	if err := w.lose(name); err != nil {
+		return err
+	}
+	var rival *sandbox.Sandbox
+	w.rivals = func() (err error) {
+		if rival, err = w.sane.GetOrCreate(w.ctx, name, nil); err != nil {
+			return err
+		}
+		return rival.FS().WriteFile(w.ctx, "work", []byte("an hour of it"), 0o644)
+	}
+	w.arm(s)
+	got, err := w.faulty.GetOrCreate(ctx, name, &sandbox.CreateOptions{OnCreate: func(context.Context, *sandbox.Sandbox) error {
+		runs++
+		return nil
+	}})
+	w.net.disarm()
+	if _, told := errors.AsType[*sandbox.ReplacedError](err); told {
+		// The API deletes by name alone, so this can happen between the look and
+		// the delete, and only there.
+		return onlyIf(w.is(Rival) && w.strike.boxes >= 2, "a rival's sandbox was deleted although there was time to look: %v", err)
+	}
+	if err != nil {
+		return onlyIf(w.permits(err), "it failed: %v", err)
+	}
+	if rival == nil {
+		return onlyIf(runs == 1, "OnCreate ran %d times", runs)
+	}
+	if !got.Info().CreatedAt.Equal(rival.Info().CreatedAt) {
+		return errors.New("the rival's sandbox was replaced, and nobody was told")
+	}
+	data, err := got.FS().ReadFile(w.ctx, "work")
+	return onlyIf(err == nil && string(data) == "an hour of it", "the rival's file holds %q: %v", data, err)
+}
+
+// lose makes a sandbox whose files are gone.
+func (w *world) lose(name string) error {
+	box, err := w.sane.Create(w.ctx, &sandbox.CreateOptions{Name: name})
+	if err != nil {
+		return err
+	}
+	stopped, err := box.Stop(w.ctx, nil)
+	if err != nil {
+		return err
+	}
+	snapshot, err := w.sane.GetSnapshot(w.ctx, stopped.Snapshot.ID)
+	if err != nil {
+		return err
+	}
+	return snapshot.Delete(w.ctx)
+}
+
+// hookErrors are errors of a hook that are not what they look like.
+var hookErrors = []error{
+	&sandbox.APIError{Operation: "get sandbox", Status: 410, Code: "snapshot_not_found", SandboxName: "another"},
+	&sandbox.APIError{Operation: "get sandbox", Status: 404, Code: "not_found", SandboxName: "another"},
+	&sandbox.APIError{Operation: "run command", Status: 410, Code: "sandbox_stopped", SessionID: "another"},
+}
+
+// resume gets a stopped sandbox with a hook that fails once.
+func (w *world) resume(ctx context.Context, s Step) error {
+	name := fmt.Sprintf("hooked%d", w.n)
+	box, err := w.sane.Create(w.ctx, &sandbox.CreateOptions{Name: name})
+	if err != nil {
+		return err
+	}
+	if err := box.FS().WriteFile(w.ctx, "kept", []byte("kept"), 0o644); err != nil {
+		return err
+	}
+	if _, err := box.Stop(w.ctx, nil); err != nil {
+		return err
+	}
+	runs, failure := 0, error(nil)
+	if s.Fault.What == Hooked {
+		failure = hookErrors[s.File%len(hookErrors)]
+	}
+	opts := &sandbox.CreateOptions{OnResume: func(context.Context, *sandbox.Sandbox) error {
+		if runs++; runs == 1 {
+			return failure
+		}
+		return nil
+	}}
+	if failure == nil {
+		w.arm(s)
+	}
+	got, err := w.faulty.GetOrCreate(ctx, name, opts)
+	w.net.disarm()
+	switch {
+	case failure != nil && !errors.Is(err, failure):
+		return fmt.Errorf("the hook failed, and GetOrCreate returned %v", err)
+	case failure == nil && err != nil && !w.permits(err):
+		return wrong(err)
+	case err != nil:
+		if got, err = w.faulty.GetOrCreate(w.ctx, name, opts); err != nil {
+			return err
+		}
+	}
+	if data, err := got.FS().ReadFile(w.ctx, "kept"); err != nil || string(data) != "kept" {
+		return fmt.Errorf("the file is gone: %q, %v", data, err)
+	}
+	// A start whose answer nobody waited for is one that nobody can know of.
+	return onlyIf(failure == nil && runs == 1 || failure != nil && runs == 2 || w.is(GiveUp), "the hook ran %d times", runs)
+}
+
+// fork forks a sandbox once.
+func (w *world) fork(ctx context.Context, s Step) error {
+	source, name := fmt.Sprintf("source%d", w.n), fmt.Sprintf("fork%d", w.n)
+	box, err := w.sane.Create(w.ctx, &sandbox.CreateOptions{Name: source})
+	if err != nil {
+		return err
+	}
+	if err := box.FS().WriteFile(w.ctx, "kept", []byte("kept"), 0o644); err != nil {
+		return err
+	}
+	if _, err := box.Stop(w.ctx, nil); err != nil {
+		return err
+	}
+	w.arm(s)
+	_, err = w.faulty.Fork(ctx, source, &sandbox.ForkOptions{Name: name})
+	w.net.disarm()
+	if err != nil {
+		return onlyIf(w.permits(err), "it failed: %v", err)
+	}
+	fork, err := w.sane.Get(w.ctx, name, nil)
+	if err != nil {
+		return err
+	}
+	data, err := fork.FS().ReadFile(w.ctx, "kept")
+	return onlyIf(err == nil && string(data) == "kept", "the fork's file holds %q: %v", data, err)
+}
+
+// drive makes a drive and deletes it.
+func (w *world) drive(ctx context.Context, s Step) error {
+	name := fmt.Sprintf("drive%d", w.n)
+	w.arm(s)
+	drive, err := w.faulty.GetOrCreateDrive(ctx, name, nil)
+	if err == nil {
+		err = drive.Refresh(ctx)
+	}
+	if err == nil {
+		err = drive.Delete(ctx)
+	}
+	w.net.disarm()
+	if err != nil {
+		return onlyIf(w.permits(err), "it failed: %v", err)
+	}
+	_, err = w.sane.GetDrive(w.ctx, name)
+	return onlyIf(errors.Is(err, sandbox.ErrNotFound), "the drive is there, and no error: %v", err)
+}
+
+// discard deletes a sandbox, whose name a rival may take.
+func (w *world) discard(ctx context.Context, s Step) error {
+	name := fmt.Sprintf("gone%d", w.n)
+	if _, err := w.sane.Create(w.ctx, &sandbox.CreateOptions{Name: name}); err != nil {
+		return err
+	}
+	box, err := w.faulty.Get(w.ctx, name, nil)
+	if err != nil {
+		return err
+	}
+	w.rivals = func() error {
+		_, err := w.sane.Create(w.ctx, &sandbox.CreateOptions{Name: name})
+		return err
+	}
+	w.arm(s)
+	err = box.Delete(ctx, nil)
+	w.net.disarm()
+	if err != nil {
+		return onlyIf(w.permits(err), "it failed: %v", err)
+	}
+	_, err = w.sane.Get(w.ctx, name, nil)
+	if w.is(Rival) {
+		return onlyIf(err == nil, "the rival's new sandbox was deleted: %v", err)
+	}
+	return onlyIf(errors.Is(err, sandbox.ErrNotFound), "the sandbox is there, and no error: %v", err)
+}

@@ -1,0 +1,286 @@
+package modeltest
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"io"
+	"io/fs"
+	"net"
+	"net/http"
+	"strings"
+	"sync"
+	"syscall"
+
+	"github.com/go-vercel/sandbox/auth"
+)
+
+// network is the transport of the faulty client, and its credentials.
+type network struct {
+	next  http.RoundTripper
+	creds auth.Credentials
+	mu    sync.Mutex
+	armed *strike // nil for a network without faults
+}
+
+// strike is one fault, and what is known of it.
+type strike struct {
+	Fault
+	event func() // what happens in the sandbox
+	left  int    // requests that fit and go free
+	done  bool
+	req   *http.Request // the one that was struck
+	real  int           // the status of the answer that was lost
+	boxes int           // answers about a sandbox that had come before
+	gone  bool          // a request before it was refused, which was made good
+	first *http.Request // an upload that was lost, and half of what it held
+	half  []byte
+	late  chan struct{} // closed when that was delivered
+}
+
+// arm puts a fault in force, and disarm takes it back.
+func (n *network) arm(f Fault, event func()) *strike {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.armed = &strike{Fault: f, event: event, left: f.Nth - 1}
+	return n.armed
+}
+
+func (n *network) disarm() {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.armed = nil
+}
+
+// fits reports whether the class has the request.
+func (c Class) fits(req *http.Request) bool {
+	path, post := req.URL.Path, req.Method == http.MethodPost
+	_, id, command := strings.Cut(path, "/cmd/")
+	switch c {
+	case Any:
+		return true
+	case Cmd:
+		return post && strings.HasSuffix(path, "/cmd")
+	case Logs:
+		return post && strings.HasSuffix(path, "/cmd") || strings.HasSuffix(path, "/logs")
+	case Look:
+		return !post && command && !strings.Contains(id, "/")
+	case Signal:
+		return strings.HasSuffix(path, "/kill")
+	case Stdin:
+		return strings.HasSuffix(path, "/stdin")
+	case Put:
+		return strings.HasSuffix(path, "/fs/write")
+	case Fetched:
+		return strings.HasSuffix(path, "/fs/read")
+	case Box:
+		_, name, named := strings.Cut(path, "/v2/sandboxes/")
+		return req.Method == http.MethodGet && named && !strings.Contains(name, "/")
+	case Born:
+		return post && strings.HasSuffix(path, "/sandboxes")
+	case Gone:
+		return req.Method == http.MethodDelete
+	}
+	return false
+}
+
+// Credentials fails once when it is struck, as when a file of tokens is replaced.
+func (n *network) Credentials(context.Context) (auth.Credentials, error) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if s := n.armed; s != nil && s.On == Creds && !s.done {
+		if s.left--; s.left < 0 {
+			s.done = true
+			return auth.Credentials{}, errMissing
+		}
+	}
+	return n.creds, nil
+}
+
+var errMissing = &fs.PathError{Op: "open", Path: "/run/secrets/token", Err: syscall.ENOENT}
+
+func (n *network) RoundTrip(req *http.Request) (*http.Response, error) {
+	n.mu.Lock()
+	s := n.armed
+	strikes := false
+	var again *http.Request
+	switch {
+	case s == nil || s.On == Creds:
+	case !s.done && s.On.fits(req):
+		if s.left--; s.left < 0 {
+			s.done, s.req, strikes = true, req, true
+		}
+	case s.first != nil && s.half != nil && s.first.URL.Path == req.URL.Path:
+		again = s.first.Clone(context.WithoutCancel(s.first.Context()))
+		again.Body, again.ContentLength, again.GetBody = io.NopCloser(bytes.NewReader(s.half)), int64(len(s.half)), nil
+		s.half = nil
+	}
+	n.mu.Unlock()
+	if strikes {
+		return n.strike(s, req)
+	}
+	resp, err := n.next.RoundTrip(req)
+	if again != nil {
+		if stale, staleErr := n.next.RoundTrip(again); staleErr == nil {
+			_, _ = io.Copy(io.Discard, stale.Body)
+			stale.Body.Close()
+		}
+	}
+	if s != nil && err == nil {
+		n.mu.Lock()
+		if !s.done && Box.fits(req) {
+			s.boxes++
+		}
+		s.gone = s.gone || !s.done && resp.StatusCode == http.StatusGone
+		n.mu.Unlock()
+	}
+	return resp, err
+}
+
+// answer is one that did not come from the API.
+func answer(req *http.Request, status int, kind, body string) (*http.Response, error) {
+	if req.Body != nil {
+		req.Body.Close()
+	}
+	return &http.Response{
+		StatusCode: status, Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1, Request: req,
+		Header: http.Header{"Content-Type": {kind}}, Body: io.NopCloser(strings.NewReader(body)), ContentLength: int64(len(body)),
+	}, nil
+}
+
+var errRefused = &net.OpError{Op: "dial", Net: "tcp", Err: syscall.ECONNREFUSED}
+
+func (n *network) strike(s *strike, req *http.Request) (*http.Response, error) {
+	switch s.What {
+	case None:
+		return n.next.RoundTrip(req)
+	case Refuse:
+		if req.Body != nil {
+			req.Body.Close()
+		}
+		return nil, errRefused
+	case Throttle:
+		return answer(req, http.StatusTooManyRequests, "application/json", `{"error":{"code":"rate_limited","message":"slow down"}}`)
+	case Odd:
+		return answer(req, http.StatusForbidden, "text/html", "<html>Access denied</html>")
+	case Late:
+		if Put.fits(req) {
+			body, err := io.ReadAll(req.Body)
+			req.Body.Close()
+			if err != nil {
+				return nil, err
+			}
+			n.mu.Lock()
+			s.first, s.half = req, body[:len(body)/2]
+			n.mu.Unlock()
+			return nil, syscall.ECONNRESET
+		}
+		return n.next.RoundTrip(req)
+	case Lost, Gateway:
+		resp, err := n.next.RoundTrip(req)
+		if err != nil {
+			return nil, err
+		}
+		resp.Body.Close()
+		n.mu.Lock()
+		s.real = resp.StatusCode
+		n.mu.Unlock()
+		if s.What == Lost {
+			return nil, syscall.ECONNRESET
+		}
+		return answer(req, http.StatusBadGateway, "text/html", "<html>Bad gateway</html>")
+	case Cut, Clean:
+		return n.ending(s, req, func() error {
+			if s.What == Clean {
+				return io.EOF
+			}
+			return syscall.ECONNRESET
+		})
+	}
+	// Something happens to the sandbox, or to the caller.
+	switch s.When {
+	case Before:
+		s.event()
+		return n.next.RoundTrip(req)
+	case Within:
+		return n.ending(s, req, func() error {
+			s.event()
+			return syscall.ECONNRESET
+		})
+	}
+	resp, err := n.next.RoundTrip(req)
+	if err == nil && Box.fits(req) {
+		n.mu.Lock()
+		s.boxes++
+		n.mu.Unlock()
+	}
+	s.event()
+	if s.What == Rival && s.On == Gone && err == nil { // whose answer is lost, too
+		resp.Body.Close()
+		return nil, syscall.ECONNRESET
+	}
+	return resp, err
+}
+
+// ending sends the request, and has the answer end early.
+func (n *network) ending(s *strike, req *http.Request, end func() error) (*http.Response, error) {
+	resp, err := n.next.RoundTrip(req)
+	if err != nil {
+		return nil, err
+	}
+	resp.ContentLength = -1
+	resp.Header.Del("Content-Length")
+	// A stream is cut behind its first record and the one that crosses At: what
+	// has not begun is another matter.
+	records := 0
+	if resp.Header.Get("Content-Type") == "application/x-ndjson" {
+		records = 1
+		if s.When == Within && s.What != Cut && s.What != Clean {
+			records = 2 // the program has begun to print
+		}
+	}
+	resp.Body = &ending{ReadCloser: resp.Body, after: s.At, records: records, end: end}
+	return resp, nil
+}
+
+// ending is a body that ends in its own way, behind so many bytes and records.
+type ending struct {
+	io.ReadCloser
+	after, records int
+	over           error
+	end            func() error
+}
+
+func (e *ending) Read(p []byte) (int, error) {
+	if e.over == nil && e.after <= 0 && e.records <= 0 {
+		e.over = e.end()
+	}
+	if e.over != nil {
+		return 0, e.over
+	}
+	limit := len(p)
+	if e.records <= 0 {
+		limit = min(limit, e.after)
+	}
+	n, err := e.ReadCloser.Read(p[:limit])
+	for i, b := range p[:n] {
+		e.after--
+		if b == '\n' {
+			e.records--
+		}
+		if e.after <= 0 && e.records <= 0 {
+			e.over = e.end()
+			return i + 1, nil
+		}
+	}
+	return n, err
+}
+
+// struck reports whether the fault has struck, and a request of that class.
+func (n *network) struck(s *strike, c Class) bool {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return s.done && (s.req == nil || c.fits(s.req))
+}
+
+var errHook = errors.New("the hook has failed")

@@ -1,0 +1,246 @@
+package modeltest
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strings"
+)
+
+// Step is one call, or a few that belong together, and what goes wrong
+// meanwhile.
+type Step struct {
+	Kind Kind
+	// File is which of a few files the step is about, and Size how much it
+	// prints or writes.
+	File, Size int
+	Fault      Fault
+}
+
+// Fault is what goes wrong, and when: at the Nth request of those that On
+// selects, before it is sent, behind its answer, or when At bytes of the answer
+// have come.
+type Fault struct {
+	What What
+	When When
+	On   Class
+	Nth  int
+	At   int
+}
+
+// Kind is what a step does.
+type Kind string
+
+// The kinds of steps.
+const (
+	// Commands.
+	Run    Kind = "run"    // RunCommand with its output kept
+	Start  Kind = "start"  // StartCommand with a writer, and Wait
+	Fetch  Kind = "fetch"  // the output of a command that has ended
+	Exec   Kind = "exec"   // Cmd.Output
+	Talk   Kind = "talk"   // a conversation by Command.Stdin
+	Kill   Kind = "kill"   // one SIGINT to a command that counts them
+	Cancel Kind = "cancel" // RunCommand with KillOnCancel
+	Keep   Kind = "keep"   // a command with an ID of the caller's, begun twice
+	Shell  Kind = "shell"  // a program in a terminal
+	// Files.
+	Append   Kind = "append"   // AppendFile of a line
+	Upload   Kind = "upload"   // AppendFile of more than travels with a command
+	Appends  Kind = "appends"  // AppendFile by several goroutines
+	Write    Kind = "write"    // a FileWriter of several pieces
+	Replace  Kind = "replace"  // FileSystem.WriteFile
+	Truncate Kind = "truncate" // FileSystem.Truncate
+	Remove   Kind = "remove"   // FileSystem.Remove
+	Rename   Kind = "rename"   // FileSystem.Rename
+	Read     Kind = "read"     // ReadFile, Stat and ReadDir
+	Mkdir    Kind = "mkdir"    // Mkdir as a lock
+	Tree     Kind = "tree"     // UploadDir and DownloadDir
+	// Lives.
+	Stop    Kind = "stop"    // Stop and what comes next
+	Update  Kind = "update"  // Update of the tags
+	Extend  Kind = "extend"  // ExtendTimeout
+	Make    Kind = "make"    // GetOrCreate of a new sandbox with OnCreate
+	Remake  Kind = "remake"  // GetOrCreate of a sandbox whose files are gone
+	Resume  Kind = "resume"  // GetOrCreate of a stopped sandbox with OnResume
+	Fork    Kind = "fork"    // Fork
+	Drive   Kind = "drive"   // GetOrCreateDrive, Fork and Delete of a drive
+	Discard Kind = "discard" // Sandbox.Delete
+)
+
+// What goes wrong.
+type What string
+
+// The faults. Those of a request strike it; those of the sandbox, or of another
+// client, happen at that moment.
+const (
+	None     What = "nothing"
+	Refuse   What = "refused"   // no connection is made
+	Throttle What = "throttled" // 429
+	Odd      What = "odd"       // 403 and a page of HTML, without acting
+	Lost     What = "lost"      // it acts and the connection breaks
+	Gateway  What = "gateway"   // it acts and the answer is 502
+	Cut      What = "cut"       // the answer breaks off
+	Clean    What = "clean cut" // the answer ends early, without an error
+	Late     What = "late"      // half of it arrives behind the second attempt
+	Missing  What = "missing"   // credentials whose file is missing for a moment
+	GiveUp   What = "given up"  // the caller's context ends
+
+	Stopped What = "stopped" // another client stops the sandbox
+	Expired What = "expired" // the session times out
+	Crashed What = "crashed" // the machine dies
+	Deleted What = "deleted" // another client deletes the sandbox
+	Hooked  What = "hook"    // it is stopped, and OnResume fails as the API would
+	Cleaned What = "cleaned" // somebody empties /tmp
+	Rival   What = "rival"   // another client does the same
+)
+
+// When a fault strikes.
+type When string
+
+// The moments.
+const (
+	Before When = "before"
+	Behind When = "behind"
+	Within When = "within"
+)
+
+// Class selects requests.
+type Class string
+
+// The classes of requests.
+const (
+	Any     Class = "request"
+	Cmd     Class = "start"  // of a command
+	Logs    Class = "log"    // its output, or a start that streams it
+	Look    Class = "look"   // at a command
+	Signal  Class = "signal" // to a command
+	Stdin   Class = "input"  // of a command
+	Put     Class = "upload"
+	Fetched Class = "download"
+	Box     Class = "get" // of a sandbox
+	Born    Class = "create"
+	Gone    Class = "delete"
+	Creds   Class = "credentials"
+)
+
+var commands = []Kind{Run, Start, Fetch, Exec, Talk, Kill, Cancel, Keep, Shell}
+
+var files = []Kind{Append, Upload, Appends, Write, Replace, Truncate, Remove, Rename, Read, Mkdir, Tree}
+
+var lives = []Kind{Stop, Update, Extend, Make, Remake, Resume, Fork, Drive, Discard}
+
+// anywhere are faults that any step may meet.
+var anywhere = []What{Refuse, Throttle, Odd, Lost, Gateway, Cut, Missing, GiveUp}
+
+// ofTheBox are what may happen to the sandbox that commands and files are in.
+var ofTheBox = []What{Stopped, Expired, Crashed, Deleted, Hooked}
+
+// likely are faults that a step of a kind is more likely to meet than by
+// chance, since it is about them.
+var likely = map[Kind][]Fault{
+	Run:     {{What: Cut, On: Logs}, {What: Stopped, When: Within, On: Logs}, {What: Lost, On: Cmd}, {What: Crashed, When: Within, On: Logs}},
+	Start:   {{What: Cut, On: Logs}, {What: Clean, On: Logs}, {What: Odd, On: Logs}},
+	Fetch:   {{What: Clean, On: Logs}, {What: Cut, On: Logs}, {What: Odd, On: Look}},
+	Exec:    {{What: Clean, On: Logs}, {What: Lost, On: Cmd}, {What: Cut, On: Look}},
+	Talk:    {{What: Lost, On: Stdin}, {What: Gateway, On: Stdin}},
+	Kill:    {{What: Lost, On: Signal}, {What: Gateway, On: Signal}},
+	Cancel:  {{What: GiveUp, When: Before, On: Cmd}, {What: GiveUp, When: Behind, On: Cmd}, {What: GiveUp, When: Within, On: Logs}},
+	Keep:    {{What: Lost, On: Cmd}, {What: GiveUp, When: Behind, On: Cmd}},
+	Append:  {{What: Missing, On: Creds}, {What: Lost, On: Cmd}},
+	Upload:  {{What: Late, On: Put}, {What: Crashed, When: Before, On: Cmd}, {What: Cleaned, When: Before, On: Cmd}},
+	Write:   {{What: Late, On: Put}, {What: Crashed, When: Before, On: Put, Nth: 3}, {What: Crashed, When: Before, On: Cmd, Nth: 2}, {What: Lost, On: Cmd}},
+	Mkdir:   {{What: Lost, On: Any}},
+	Rename:  {{What: Lost, On: Cmd}},
+	Make:    {{What: Lost, On: Born}, {What: Gateway, On: Born}, {What: Rival, When: Before, On: Born}, {What: Rival, When: Behind, On: Box}},
+	Remake:  {{What: Rival, When: Behind, On: Box}, {What: Rival, When: Before, On: Gone}, {What: Lost, On: Gone}, {What: Rival, When: Before, On: Born}},
+	Resume:  {{What: Hooked, When: Before, On: Any}, {What: Lost, On: Box}},
+	Fork:    {{What: Lost, On: Any}},
+	Extend:  {{What: Lost, On: Any}},
+	Drive:   {{What: Lost, On: Any}},
+	Discard: {{What: Rival, When: Behind, On: Gone}, {What: Lost, On: Gone}},
+}
+
+// Program makes the steps of a seed.
+func Program(seed uint64, length int) []Step {
+	rng := rand.New(rand.NewPCG(seed, 17))
+	steps := make([]Step, length)
+	for i := range steps {
+		steps[i] = step(rng)
+	}
+	return steps
+}
+
+func pick[T any](rng *rand.Rand, of []T) T { return of[rng.IntN(len(of))] }
+
+func step(rng *rand.Rand) Step {
+	of := pick(rng, [][]Kind{commands, commands, files, files, {Write}, lives})
+	s := Step{Kind: pick(rng, of), File: rng.IntN(3), Size: 1 + rng.IntN(400)}
+	f := Fault{What: pick(rng, anywhere), On: Any}
+	switch chance := rng.IntN(10); {
+	case chance < 1:
+		f.What = None
+	case chance < 6 && len(likely[s.Kind]) > 0:
+		f = pick(rng, likely[s.Kind])
+	case chance < 8 && !slices.Contains(lives, s.Kind):
+		f.What = pick(rng, ofTheBox)
+	}
+	if f.When == "" {
+		f.When = pick(rng, []When{Before, Behind, Within})
+	}
+	if f.Nth == 0 {
+		f.Nth = 1 + min(rng.IntN(3), rng.IntN(3))
+	}
+	if f.What == Missing {
+		f.On = Creds
+	}
+	f.At = rng.IntN(8 * s.Size)
+	s.Fault = f
+	return s
+}
+
+// Shrink leaves out of a failing program what it fails without: first steps,
+// then faults, then size. Fails runs a program.
+func Shrink(steps []Step, fails func([]Step) bool) []Step {
+	for i := 0; i < len(steps); {
+		shorter := append(append([]Step{}, steps[:i]...), steps[i+1:]...)
+		if len(shorter) > 0 && fails(shorter) {
+			steps = shorter
+		} else {
+			i++
+		}
+	}
+	try := func(i int, change func(*Step)) {
+		simpler := append([]Step{}, steps...)
+		change(&simpler[i])
+		if simpler[i] != steps[i] && fails(simpler) {
+			steps = simpler
+		}
+	}
+	for i := range steps {
+		try(i, func(s *Step) { s.Fault = Fault{What: None} })
+		try(i, func(s *Step) { s.Size = 1 })
+		try(i, func(s *Step) { s.Fault.At = 0 })
+	}
+	return steps
+}
+
+// String describes the step.
+func (s Step) String() string {
+	text := fmt.Sprintf("%s (file %d, size %d)", s.Kind, s.File, s.Size)
+	if f := s.Fault; f.What != None {
+		text += fmt.Sprintf(", %s %s %s %d", f.What, f.When, f.On, f.Nth)
+		if f.When == Within || f.What == Cut || f.What == Clean {
+			text += fmt.Sprintf(" at %d", f.At)
+		}
+	}
+	return text
+}
+
+// Describe lists the steps.
+func Describe(steps []Step) string {
+	var b strings.Builder
+	for i, s := range steps {
+		fmt.Fprintf(&b, "%d: %s\n", i+1, s)
+	}
+	return b.String()
+}
