@@ -144,7 +144,12 @@ func (c *Client) lookAtCommand(ctx context.Context, session, id string) (*wire.C
 // loop closes the connection. An error is yielded last: a [*StreamError] with
 // the command's ID, or the error of ctx. Nothing is kept in memory, and a slow
 // loop slows down the sender. Any number of iterations may run at the same
-// time, each with a request of its own.
+// time, each with requests of its own.
+//
+// A log that ends may have been cut, so a whole one takes three requests: the
+// log, a look at the command unless its end is known, and the log again, nothing
+// of which is yielded. The writers of [Sandbox.StartCommand] and a [Cmd] get the
+// output by the request that starts the command.
 func (c *Command) Logs(ctx context.Context) iter.Seq2[LogEntry, error] {
 	return func(yield func(LogEntry, error) bool) {
 		for chunk, err := range c.LogChunks(ctx) {
