@@ -138,7 +138,7 @@ func (l *launch) detached(open context.Context) (*wire.Command, error) {
 	return cmd, nil
 }
 
-var errNoCommand = fmt.Errorf("the answer does not name the command")
+var errNoCommand = fmt.Errorf("the response does not name the command")
 
 // start sends the request and, if the response does not tell whether it took
 // effect, looks for the command.

@@ -255,15 +255,30 @@ func checkSize(cols, rows int) error {
 	return nil
 }
 
+var errZeroShell = fmt.Errorf("sandbox: %w: the Shell was not made by Sandbox.Shell", ErrInvalid)
+
 // Read implements [io.Reader]. It reads the output of the program.
-func (s *Shell) Read(p []byte) (int, error) { return s.conn.Read(p) }
+func (s *Shell) Read(p []byte) (int, error) {
+	if s.conn == nil {
+		return 0, errZeroShell
+	}
+	return s.conn.Read(p)
+}
 
 // Write implements [io.Writer]. It passes p to the program as input, and
 // returns when p was sent.
-func (s *Shell) Write(p []byte) (int, error) { return s.conn.Write(p) }
+func (s *Shell) Write(p []byte) (int, error) {
+	if s.conn == nil {
+		return 0, errZeroShell
+	}
+	return s.conn.Write(p)
+}
 
 // Resize changes the size of the terminal.
 func (s *Shell) Resize(cols, rows int) error {
+	if s.conn == nil {
+		return errZeroShell
+	}
 	if err := checkSize(cols, rows); err != nil {
 		return err
 	}
@@ -274,13 +289,20 @@ func (s *Shell) Resize(cols, rows int) error {
 // be read meanwhile. If the terminal ended in another way, the error is a
 // [*ShellError], or matches [io.ErrClosedPipe] after Close. If ctx ends, only
 // the wait ends.
-func (s *Shell) Wait(ctx context.Context) (exitCode int, err error) { return s.conn.Wait(ctx) }
+func (s *Shell) Wait(ctx context.Context) (exitCode int, err error) {
+	if s.conn == nil {
+		return 0, errZeroShell
+	}
+	return s.conn.Wait(ctx)
+}
 
 // Close closes the terminal; a program that still runs receives SIGHUP. It
 // waits for at most a second for the other end, and for the terminal's
 // goroutines. It may be called more than once and always returns nil.
 func (s *Shell) Close() error {
-	s.conn.Close()
+	if s.conn != nil {
+		s.conn.Close()
+	}
 	return nil
 }
 

@@ -1,6 +1,6 @@
-// Package examples holds programs that use the SDK, one a folder. They run
-// unchanged against Vercel, with credentials in the environment, and against
-// the emulator:
+// Package examples contains programs that use the SDK, one per directory. They
+// run unchanged against Vercel, with credentials in the environment, and
+// against the emulator:
 //
 //	go run ./cmd/sandbox-emulator go run ./examples/quickstart
 //

@@ -1,5 +1,5 @@
 // Agent is the loop of a coding agent: a model asks for files to be written and
-// commands to be run, sees what came out, and goes on until the task is done.
+// commands to be run, sees the output, and continues until the task is done.
 // Between tasks the sandbox is stopped; the next one finds it as it was.
 //
 //	go run ./examples/agent
@@ -20,10 +20,10 @@ import (
 	"github.com/go-vercel/sandbox"
 )
 
-// maxSteps ends a task that a model does not get done.
+// maxSteps ends a task that a model does not complete.
 const maxSteps = 20
 
-// maxSeen is how much of a command's output the model is shown: its end.
+// maxSeen is how much of the end of a command's output the model sees.
 const maxSeen = 4 << 10
 
 func main() {
@@ -94,8 +94,8 @@ func solve(ctx context.Context, sb *sandbox.Sandbox, m model, task string) error
 	return fmt.Errorf("not done after %d steps", maxSteps)
 }
 
-// act does what the model asks for. Whatever fails inside of the sandbox is for
-// the model to see; an error is a failure of the sandbox itself.
+// act performs an action. A failure inside the sandbox is shown to the model;
+// an error is a failure of the sandbox itself.
 func act(ctx context.Context, sb *sandbox.Sandbox, a action) (observation, error) {
 	if a.Path != "" {
 		fmt.Println(">> write", a.Path)

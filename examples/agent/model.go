@@ -6,21 +6,21 @@ import (
 	"time"
 )
 
-// action is what a model asks for: a file to be written or, when Path is empty,
-// a command to be run.
+// action is a request of a model: a file to write or, if Path is empty, a
+// command to run.
 type action struct {
 	Path, Text string
 	Command    string
 }
 
-// observation is what came of an action.
+// observation is the result of an action.
 type observation struct {
 	ExitCode int
 	Output   string
 }
 
-// model decides what to do next for a task after what it has seen so far, and
-// says false when the task is done.
+// model decides what to do next for a task given the observations so far, and
+// returns false when the task is done.
 type model interface {
 	Next(task string, seen []observation) (action, bool)
 }
@@ -41,7 +41,7 @@ print(*found)
 )
 
 // scripted stands in for a language model. Like one, it makes a mistake, reads
-// the error and repairs it.
+// the error and fixes it.
 type scripted struct{}
 
 func (scripted) Next(task string, seen []observation) (action, bool) {
@@ -62,7 +62,7 @@ func (scripted) Next(task string, seen []observation) (action, bool) {
 	return action{}, false
 }
 
-// user stands in for somebody who gives tasks, and takes a while to read each
+// user stands in for someone who gives tasks, and takes a while to read each
 // answer. There are no more tasks when the channel is closed.
 type user struct{ tasks, answers chan string }
 

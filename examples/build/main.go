@@ -61,7 +61,7 @@ func build(ctx context.Context, repo, revision, runtime, command string) (int, e
 	fmt.Printf("Building %s", commit)
 
 	// A build may run for longer than any connection lasts: its output and exit
-	// code come whole all the same.
+	// code are complete nevertheless.
 	done, err := sb.RunCommand(ctx, "bash", []string{"-c", command}, &sandbox.CommandOptions{
 		Stdout: os.Stdout,
 		Stderr: os.Stderr,

@@ -1,5 +1,4 @@
-// Charts lets Python draw data in a sandbox and brings the pictures back as
-// files.
+// Charts lets Python draw data in a sandbox and downloads the pictures.
 //
 //	go run ./examples/charts -out .
 package main
@@ -47,7 +46,7 @@ func run(ctx context.Context, out string) error {
 	sb, err := sandbox.Create(ctx, &sandbox.CreateOptions{
 		Runtime:       "python3.13",
 		Persistent:    new(false),
-		NetworkPolicy: sandbox.DenyAll(), // whoever wrote the script: it draws, and no more
+		NetworkPolicy: sandbox.DenyAll(), // the script needs nothing but its data
 	})
 	if err != nil {
 		return err

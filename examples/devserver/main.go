@@ -1,6 +1,6 @@
-// Devserver runs a development server in a sandbox: it uploads it, starts it,
-// waits until it says that it is ready and until its public address answers,
-// and keeps the sandbox from timing out until it is interrupted.
+// Devserver runs a development server in a sandbox: it uploads the server,
+// starts it, waits until it logs that it is ready and its public address
+// responds, and keeps the sandbox from timing out until interrupted.
 //
 //	go run ./examples/devserver
 //	go run ./examples/devserver -once
@@ -74,14 +74,14 @@ func run(ctx context.Context, once bool) (err error) {
 	return sb.KeepAlive(ctx, nil)
 }
 
-// show prints what the server answers.
+// show prints the server's response.
 func show(ctx context.Context, address string) error {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, address, nil)
 	if err != nil {
 		return err
 	}
-	// Where the server points to is the sandbox's choice, and may be an address
-	// of this machine's network.
+	// A redirect of the server is the sandbox's choice, and may lead to an
+	// address of this machine's network.
 	client := &http.Client{CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
 	resp, err := client.Do(req)
 	if err != nil {

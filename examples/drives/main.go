@@ -1,5 +1,5 @@
-// Drives keeps data on a drive that two sandboxes mount one after the other, and
-// lets a third one read it as it was, from a snapshot.
+// Drives keeps data on a drive that two sandboxes mount one after the other,
+// and lets a third one read it from a snapshot.
 //
 //	go run ./examples/drives
 package main
@@ -25,8 +25,8 @@ func main() {
 }
 
 func run(ctx context.Context) (err error) {
-	// Made by the first run that needs it. Sandboxes can only mount drives of
-	// their own region, so both sides had better name it.
+	// Created by the first run. Sandboxes can only mount drives of their own
+	// region, so it is best to name the region on both sides.
 	drive, err := sandbox.GetOrCreateDrive(ctx, "drives-shared", &sandbox.DriveOptions{Region: sandbox.RegionIAD1})
 	if err != nil {
 		return err
@@ -34,8 +34,8 @@ func run(ctx context.Context) (err error) {
 	// A real program keeps its drive.
 	defer func() { err = errors.Join(err, drive.Delete(context.WithoutCancel(ctx))) }()
 
-	// Each sandbox is deleted before the next one is made: the drive stays, and
-	// only one session at a time can have it to write.
+	// Each sandbox is deleted before the next one is created: the drive
+	// remains, and only one session at a time can write to it.
 	if err := with(ctx, "drives-first", drive.ReadWrite(), "echo 'measured by the first' > /data/log.txt"); err != nil {
 		return err
 	}
@@ -43,11 +43,11 @@ func run(ctx context.Context) (err error) {
 		return err
 	}
 	// A snapshot is the drive as it is when the session starts. Any number of
-	// sandboxes can have one, also while another one writes.
+	// sandboxes can have one, even while another one writes.
 	return with(ctx, "drives-reader", drive.Snapshot(), "cat /data/log.txt")
 }
 
-// with runs a script in a sandbox that is there only for it.
+// with runs a script in a sandbox created for it.
 func with(ctx context.Context, name string, mount sandbox.Mount, script string) (err error) {
 	sb, err := sandbox.Create(ctx, &sandbox.CreateOptions{
 		Name:       name,
@@ -58,7 +58,7 @@ func with(ctx context.Context, name string, mount sandbox.Mount, script string) 
 	if err != nil {
 		return err
 	}
-	// What the session has written is the drive's once it has ended.
+	// What the session has written is on the drive once it has ended.
 	defer func() {
 		ctx := context.WithoutCancel(ctx)
 		_, stopErr := sb.Stop(ctx, nil)

@@ -51,7 +51,7 @@ func run(ctx context.Context, forks, parallel int) (err error) {
 		return err
 	}
 
-	// The first failure makes the others give up.
+	// The first failure cancels the others.
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	var wg sync.WaitGroup

@@ -1,5 +1,5 @@
-// Forks sets a base sandbox up once and makes sandboxes from it, each with the
-// base's files and from then on a life of its own.
+// Forks prepares a base sandbox once and forks it: each fork starts with the
+// base's files and is independent from then on.
 //
 //	go run ./examples/forks
 package main
@@ -25,7 +25,7 @@ func main() {
 }
 
 func run(ctx context.Context) (err error) {
-	// Set up once: as long as it is not deleted, later runs find it ready.
+	// Set up once: later runs find it ready until it is deleted.
 	base, err := sandbox.GetOrCreate(ctx, "forks-base", &sandbox.CreateOptions{
 		Tags: map[string]string{"role": "base"},
 		OnCreate: func(ctx context.Context, sb *sandbox.Sandbox) error {
@@ -39,7 +39,7 @@ func run(ctx context.Context) (err error) {
 	// A real program keeps its base.
 	defer func() { err = errors.Join(err, base.Delete(context.WithoutCancel(ctx), nil)) }()
 
-	// A fork starts from the base's current snapshot, which stopping takes.
+	// A fork starts from the base's current snapshot, which stopping creates.
 	if err := base.Close(); err != nil {
 		return err
 	}
@@ -49,7 +49,7 @@ func run(ctx context.Context) (err error) {
 		}
 	}
 
-	// The base knows nothing of what its forks did.
+	// The base is not affected by its forks.
 	data, err := base.FS().ReadFile(ctx, "data.txt")
 	if err != nil {
 		return err

@@ -1,5 +1,5 @@
 // Lockdown lets a sandbox fetch what it needs, cuts it off from every network,
-// and only then runs code that nobody trusts.
+// and only then runs untrusted code.
 //
 //	go run ./examples/lockdown
 package main
@@ -17,7 +17,7 @@ import (
 	"github.com/go-vercel/sandbox"
 )
 
-// untrusted does its work, and tries to send the result somewhere.
+// untrusted does its work, and tries to send the result somewhere else.
 const untrusted = `
 echo "counted $(wc -c < page.html | tr -d ' ') bytes"
 if curl -sS --max-time 5 --data-binary @page.html "$1"; then
@@ -52,7 +52,7 @@ func run(ctx context.Context, page string) error {
 	}
 	policy := sandbox.AllowDomains(u.Hostname()) // and nothing else
 	if u.Scheme != "https" {
-		policy = sandbox.AllowAll() // domains are told by TLS: plain HTTP can't be allowed by name
+		policy = sandbox.AllowAll() // domains are recognized by TLS: plain HTTP can't be allowed by name
 	}
 	sb, err := sandbox.Create(ctx, &sandbox.CreateOptions{Persistent: new(false), NetworkPolicy: policy})
 	if err != nil {
@@ -69,7 +69,7 @@ func run(ctx context.Context, page string) error {
 		return errors.New("the page could not be fetched")
 	}
 
-	// In force as soon as this returns, also for connections that are open.
+	// In effect when this returns, even for open connections.
 	if err := sb.Update(ctx, &sandbox.UpdateOptions{NetworkPolicy: sandbox.DenyAll()}); err != nil {
 		return err
 	}

@@ -9,9 +9,9 @@ import (
 	"time"
 )
 
-// defaultPage returns the address of a page to fetch, and what ends the server
-// behind it. With the emulator that is a page of this program, so that the
-// example works offline: its sandboxes reach this machine as host.internal.
+// defaultPage returns the address of a page to fetch, and a function that stops
+// its server. With the emulator the page is served by this program, so that the
+// example works offline: sandboxes reach this machine as host.internal.
 func defaultPage() (address string, done func(), err error) {
 	if !strings.HasPrefix(os.Getenv("VERCEL_SANDBOX_BASE_URL"), "http://127.0.0.1:") {
 		return "https://example.com/", func() {}, nil

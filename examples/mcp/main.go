@@ -1,6 +1,6 @@
 // Mcp runs an MCP server inside a sandbox, over standard input and output, and
-// drives it with the MCP project's own Go SDK: whatever the server is made to do
-// happens in the sandbox.
+// uses it with the MCP project's own Go SDK: whatever the server does happens
+// in the sandbox.
 //
 //	go run . 'x = 6 * 7' 'print(x)'
 package main

@@ -1,5 +1,5 @@
-// Mirror sends a local folder to a sandbox, works on it there, fetches the
-// result back, and shows the sandbox's files in a browser.
+// Mirror sends a local directory to a sandbox, works on it there, downloads the
+// result, and shows the sandbox's files in a browser.
 //
 //	go run ./examples/mirror -dir .                    # there and back
 //	go run ./examples/mirror -dir . -serve 127.0.0.1:8080
@@ -39,10 +39,10 @@ func run(ctx context.Context, dir, out, serve string) (err error) {
 	}
 	defer func() { err = errors.Join(err, sb.Delete(context.WithoutCancel(ctx), nil)) }()
 
-	// One request, in constant memory, whatever the size of the folder.
+	// One request, in constant memory, regardless of the size of the directory.
 	err = sb.UploadDir(ctx, dir, "src", &sandbox.UploadOptions{
-		// What leaves the machine is chosen with care: the sandbox may reach the
-		// internet, and runs whatever is in the folder.
+		// Choose carefully what leaves the machine: the sandbox may reach the
+		// internet, and runs whatever is in the directory.
 		Exclude:  []string{".git", "node_modules", "*.log", ".env*", ".vercel", ".aws", ".ssh", ".npmrc", ".netrc", "*.pem", "*.key"},
 		Progress: show("up"),
 	})
@@ -61,7 +61,7 @@ func run(ctx context.Context, dir, out, serve string) (err error) {
 		return fmt.Errorf("the command ended with exit code %d", done.ExitCode)
 	}
 
-	// What comes back is not trusted: nothing is written outside of the folder.
+	// The download is not trusted: nothing is written outside of the directory.
 	if err := sb.DownloadDir(ctx, "report", out, &sandbox.DownloadDirOptions{Progress: show("down")}); err != nil {
 		return err
 	}
@@ -79,8 +79,8 @@ func run(ctx context.Context, dir, out, serve string) (err error) {
 	return nil
 }
 
-// showOnly keeps what a page of the sandbox can do to itself: it comes from an
-// address of this machine, but is nobody's whom the browser should trust.
+// showOnly restricts what a page of the sandbox can do: it comes from an
+// address of this machine, but must not be trusted like one.
 func showOnly(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Content-Security-Policy", "sandbox")
@@ -89,7 +89,7 @@ func showOnly(next http.Handler) http.Handler {
 	})
 }
 
-// show prints the progress of a transfer, once for each MiB.
+// show prints the progress of a transfer, once per MiB.
 func show(direction string) sandbox.ProgressFunc {
 	last := int64(-1)
 	return func(p sandbox.Progress) {

@@ -17,8 +17,8 @@ import (
 	"github.com/go-vercel/sandbox"
 )
 
-// installPackage installs $1 with whichever package manager there is: dnf on
-// the platform, perhaps apt-get where the emulator runs.
+// installPackage installs $1 with the available package manager: dnf on the
+// platform, perhaps apt-get where the emulator runs.
 const installPackage = `
 if command -v dnf >/dev/null; then
 	dnf install -y -q "$1"
@@ -60,14 +60,14 @@ func run(ctx context.Context, pkg, program string) (err error) {
 	if err := use(ctx, sb, program); err != nil {
 		return err
 	}
-	// What was installed outlives the session, as all files do.
+	// Installed software outlives the session, like all files.
 	if _, err := sb.Stop(ctx, nil); err != nil {
 		return err
 	}
 	return use(ctx, sb, program)
 }
 
-// fromSource is what "sudo make install" does.
+// fromSource does what "sudo make install" does.
 func fromSource(ctx context.Context, sb *sandbox.Sandbox) error {
 	if err := sb.WriteFiles(ctx, []sandbox.File{{Path: "greet", Text: "#!/bin/sh\necho \"greet 1.0, run by $(id -un)\"\n"}}, nil); err != nil {
 		return err
@@ -87,7 +87,7 @@ func asRoot(ctx context.Context, sb *sandbox.Sandbox, name string, args ...strin
 	return nil
 }
 
-// use shows where the program is and what it says of its version.
+// use shows where the program is and what version it reports.
 func use(ctx context.Context, sb *sandbox.Sandbox, program string) error {
 	done, err := sb.RunCommand(ctx, "sh", []string{"-c", `command -v "$1" && "$1" --version`, "sh", program},
 		&sandbox.CommandOptions{Stdout: os.Stdout, Stderr: os.Stderr})

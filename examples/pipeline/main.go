@@ -1,6 +1,6 @@
 // Pipeline runs a list of shell commands in one throwaway sandbox and prints
-// what became of each as a line of JSON. It stops at the first that fails, and
-// fails then itself.
+// the result of each as a line of JSON. It stops at the first command that
+// fails, and then fails itself.
 //
 //	go run ./examples/pipeline 'echo hello > out.txt' 'cat out.txt' 'wc -c < out.txt'
 package main
@@ -17,7 +17,7 @@ import (
 	"github.com/go-vercel/sandbox"
 )
 
-// result is what became of a command.
+// result is the result of a command.
 type result struct {
 	Command  string  `json:"command"`
 	ExitCode int     `json:"exitCode"`
@@ -45,7 +45,7 @@ func main() {
 
 func run(ctx context.Context, commands []string) error {
 	sb, err := sandbox.Create(ctx, &sandbox.CreateOptions{
-		Persistent: new(false), // nothing is kept, so that nothing has to be cleaned up
+		Persistent: new(false), // nothing is saved, so that nothing has to be cleaned up
 		Timeout:    10 * time.Minute,
 	})
 	if err != nil {
@@ -57,7 +57,7 @@ func run(ctx context.Context, commands []string) error {
 	report.SetEscapeHTML(false)
 	for _, command := range commands {
 		done, err := sb.RunCommand(ctx, "bash", []string{"-c", command}, &sandbox.CommandOptions{
-			Timeout: time.Minute, // of this command
+			Timeout: time.Minute, // for this command
 		})
 		if err != nil {
 			return err

@@ -1,5 +1,5 @@
-// Privaterepo clones a private repository into a sandbox. The token is used for
-// the clone alone: programs in the sandbox don't see it.
+// Privaterepo clones a private repository into a sandbox. The token is used
+// only for the clone: programs in the sandbox don't see it.
 //
 //	GIT_TOKEN=… go run ./examples/privaterepo -repo https://github.com/acme/secret
 package main
@@ -32,8 +32,8 @@ func main() {
 }
 
 func run(ctx context.Context, repo, user, token string) error {
-	// Fetch, then lock the door: what the repository's code does from then on,
-	// it can't send the code anywhere.
+	// Fetch, then lock the door: code of the repository can't send anything
+	// anywhere after that.
 	sb, err := sandbox.Create(ctx, &sandbox.CreateOptions{
 		Source:     sandbox.GitSource{URL: repo, Username: user, Password: token},
 		Persistent: new(false),

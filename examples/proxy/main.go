@@ -25,7 +25,7 @@ import (
 	"github.com/go-vercel/sandbox/sandboxtest"
 )
 
-// What the API asks for, and what the sandbox is given in its place.
+// What the API requires, and what the sandbox is given instead.
 const (
 	apiToken    = "the-real-token"
 	placeholder = "PLACEHOLDER"
@@ -40,7 +40,7 @@ func main() {
 }
 
 func run(ctx context.Context, out io.Writer) (err error) {
-	// An API that wants a token. In real life it is somewhere on the internet.
+	// An API that requires a token. In reality it is somewhere on the internet.
 	api := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.Header.Get("Authorization") != "Bearer "+apiToken {
 			http.Error(w, "who are you?", http.StatusUnauthorized)
@@ -56,7 +56,7 @@ func run(ctx context.Context, out io.Writer) (err error) {
 		return err
 	}
 
-	// The service behind the forward URL. This part is what a real one has.
+	// The service at the forward URL. This part is the same in reality.
 	forwarder, err := proxy.NewForwarder(&proxy.ForwarderOptions{
 		Rules: []proxy.Rule{{
 			Hosts:       []string{strings.TrimPrefix(api.URL, "http://")},
@@ -78,10 +78,11 @@ func run(ctx context.Context, out io.Writer) (err error) {
 	}))
 	defer service.Close()
 
-	// On the platform a rule of the sandbox's network policy names the forward
-	// URL, and the firewall does the rest. So does the emulator's, for HTTPS and
-	// as root on Linux. To run on every machine, this example has an HTTP proxy
-	// instead, which the sandbox's programs find in their environment.
+	// On the platform a rule of the sandbox's network policy contains the
+	// forward URL, and the firewall does the rest. So does the emulator's, for
+	// HTTPS and as root on Linux. To run on every machine, this example uses an
+	// HTTP proxy instead, which the sandbox's programs find in their
+	// environment.
 	firewall := httptest.NewServer((&proxytest.Firewall{
 		Authority:  authority,
 		ForwardURL: service.URL + "/hook",

@@ -1,6 +1,6 @@
 // Quickstart creates a sandbox, runs a program in it with its output on this
-// terminal, stops the sandbox, gets it again by its name, shows that the files
-// are still there, and deletes it.
+// terminal, stops the sandbox, gets it again by name, shows that its files
+// still exist, and deletes it.
 //
 // It runs unchanged against Vercel, with credentials in the environment, and
 // against the emulator:
@@ -47,7 +47,7 @@ func run(ctx context.Context) (err error) {
 	}
 	defer func() {
 		fmt.Println("Deleting the sandbox…")
-		// Also when ctx was interrupted.
+		// Even if ctx was interrupted.
 		err = errors.Join(err, sb.Delete(context.WithoutCancel(ctx), nil))
 	}()
 
@@ -63,8 +63,8 @@ func run(ctx context.Context) (err error) {
 		return err
 	}
 
-	// Somebody else, some other day: the name is all that is needed. The files
-	// come back with it.
+	// Another process, on another day: the name is all that is needed. The
+	// files come back with it.
 	again, err := sandbox.Get(ctx, name, nil)
 	if err != nil {
 		return err
@@ -73,7 +73,7 @@ func run(ctx context.Context) (err error) {
 	return runProgram(ctx, again)
 }
 
-// runProgram counts the run and shows the output of the program as it comes.
+// runProgram counts the run and shows the program's output as it arrives.
 func runProgram(ctx context.Context, sb *sandbox.Sandbox) error {
 	done, err := sb.RunCommand(ctx, "sh", []string{"-c", "date >> runs.txt && sh program.sh"}, &sandbox.CommandOptions{
 		Stdout: os.Stdout,

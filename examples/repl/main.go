@@ -1,6 +1,6 @@
 // Repl keeps a Python interpreter open in a sandbox across the turns of an
-// agent: what one turn defines the next one can use, and each turn gets just what
-// it has printed.
+// agent: what one turn defines can be used by the next one, and each turn gets
+// just what it has printed.
 //
 //	go run ./examples/repl 'x = 6 * 7' 'x' 'import os; os.listdir()'
 package main

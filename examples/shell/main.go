@@ -1,6 +1,6 @@
-// Shell opens a terminal in a sandbox, as ssh does on a server: editors work,
-// Ctrl-C goes to the sandbox, the window may change its size. The sandbox of the
-// name is made when there is none, and kept.
+// Shell opens a terminal in a sandbox, like ssh on a server: editors work,
+// Ctrl-C is sent to the sandbox, the window can be resized. The named sandbox
+// is created if it does not exist, and kept.
 //
 //	go run ./examples/shell -name work
 //	go run ./examples/shell -sudo -- top
@@ -23,7 +23,7 @@ func main() {
 	code, err := run(context.Background(), *name, *sudo, flag.Args())
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
-		code = 255 // as ssh has it
+		code = 255 // like ssh
 	}
 	os.Exit(code)
 }
@@ -35,7 +35,7 @@ func run(ctx context.Context, name string, sudo bool, command []string) (int, er
 	}
 	opts := &sandbox.ShellOptions{
 		Sudo:      sudo,
-		KeepAlive: &sandbox.KeepAliveOptions{}, // not while somebody is typing
+		KeepAlive: &sandbox.KeepAliveOptions{}, // no timeout while the terminal is open
 	}
 	if len(command) > 0 {
 		opts.Command, opts.Args = command[0], command[1:]

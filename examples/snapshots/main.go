@@ -1,5 +1,5 @@
 // Snapshots saves a sandbox's files before something risky and rolls them back
-// when it went wrong.
+// if it went wrong.
 //
 //	go run ./examples/snapshots
 package main
@@ -51,7 +51,7 @@ func run(ctx context.Context) (err error) {
 	}
 	if migration.ExitCode != 0 {
 		fmt.Println("It failed: rolling back")
-		// Stopping saves the present state, so stop first and choose then what
+		// Stopping saves the current state, so stop first and then choose what
 		// the next session starts from.
 		if err := sb.Close(); err != nil {
 			return err

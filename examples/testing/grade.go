@@ -8,7 +8,7 @@ import (
 	"github.com/go-vercel/sandbox"
 )
 
-// Verdict is what became of an answer.
+// Verdict is the result for an answer.
 type Verdict string
 
 // The verdicts.
@@ -22,11 +22,11 @@ const (
 // timeLimit is how long an answer may run.
 const timeLimit = 10 * time.Second
 
-// killed is the exit code of a command that ran into its time limit.
+// killed is the exit code of a command that reached its time limit.
 const killed = 128 + int(sandbox.SIGKILL)
 
-// Grade runs an answer in a sandbox of its own, without network. It takes the
-// client from its caller: that is all that a test needs.
+// Grade runs an answer in a sandbox of its own, without network. It takes a
+// client as an argument, which is all that its test needs.
 func Grade(ctx context.Context, client *sandbox.Client, answer string) (Verdict, error) {
 	sb, err := client.Create(ctx, &sandbox.CreateOptions{
 		Runtime:       "python3.13",

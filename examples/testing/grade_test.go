@@ -32,8 +32,8 @@ func TestGrade(t *testing.T) {
 	}
 }
 
-// A function stands in for the program, and the server's clock is moved on: the
-// time limit is tried without waiting for it.
+// A function stands in for the program, and the server's clock is advanced: the
+// time limit is tested without waiting for it.
 func TestGradeTimeLimit(t *testing.T) {
 	srv := sandboxtest.New(t, nil)
 	started := make(chan struct{})
@@ -52,7 +52,7 @@ func TestGradeTimeLimit(t *testing.T) {
 	}
 }
 
-// The connection that brings the output breaks: the SDK makes it again.
+// The connection with the output breaks: the SDK reconnects.
 func TestGradeSurvivesCuts(t *testing.T) {
 	python(t)
 	srv := sandboxtest.New(t, nil)
@@ -64,7 +64,7 @@ func TestGradeSurvivesCuts(t *testing.T) {
 }
 
 // A gateway fails after it passed the command on: the SDK finds the command by
-// the ID that it gave it, and does not run it a second time.
+// its ID, and does not run it again.
 func TestGradeDoesNotRunTwice(t *testing.T) {
 	python(t)
 	srv := sandboxtest.New(t, nil)

@@ -1,4 +1,4 @@
-// Testing shows how code that uses sandboxes is tested: the program grades
+// Testing shows how to test code that uses sandboxes: the program grades
 // answers to an exercise, and its test runs it on the emulator.
 //
 //	go run ./examples/testing 'print(sum(map(int, input().split())))'

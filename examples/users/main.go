@@ -1,5 +1,5 @@
 // Users gives two agents in one sandbox a user each, so that they can't read or
-// break each other's work, and a folder that they share.
+// break each other's work, and a directory that they share.
 //
 //	go run ./examples/users
 package main
@@ -50,7 +50,8 @@ func run(ctx context.Context) (err error) {
 		}
 	}
 
-	// Paths of a user begin in the home directory, and files belong to the user.
+	// Relative paths of a user start in the home directory, and files belong to
+	// the user.
 	err = writer.WriteFiles(ctx, []sandbox.File{
 		{Path: "notes/private.txt", Text: "for me only\n", Mode: new(fs.FileMode(0o600))},
 	}, nil)

@@ -1,5 +1,5 @@
-// Workspace keeps a long-lived sandbox under a name: made and set up when it is
-// not there, started when it is stopped, its background process with it.
+// Workspace keeps a long-lived sandbox with a name: created and set up if it
+// does not exist, started if it is stopped, along with its background process.
 //
 //	go run ./examples/workspace          # any number of times
 //	go run ./examples/workspace -delete  # and no more
@@ -32,13 +32,13 @@ func main() {
 func run(ctx context.Context, name string, remove bool) error {
 	sb, err := sandbox.GetOrCreate(ctx, name, &sandbox.CreateOptions{
 		Timeout: 30 * time.Minute,
-		// Old states of a workspace are of no use: keep the last one.
+		// Old states of a workspace are not needed: keep the last one.
 		KeepLastSnapshots: &sandbox.KeepLastSnapshots{Count: 1},
 		OnResume: func(ctx context.Context, sb *sandbox.Sandbox) error {
 			fmt.Println("Resumed: starting the worker again")
 			return startWorker(ctx, sb)
 		},
-		// It may run again after it failed half way, so each step is repeatable.
+		// If it fails, the sandbox is deleted and the next call starts over.
 		OnCreate: func(ctx context.Context, sb *sandbox.Sandbox) error {
 			fmt.Println("Created: setting up")
 			if err := sb.FS().MkdirAll(ctx, "notes", 0o755); err != nil {
@@ -60,7 +60,7 @@ func run(ctx context.Context, name string, remove bool) error {
 	if _, err := sb.Stop(ctx, nil); err != nil {
 		return err
 	}
-	// …and the next call, whichever it is, brings it back.
+	// …and the next call, whichever it is, starts it again.
 	if err := note(ctx, sb); err != nil {
 		return err
 	}
@@ -77,8 +77,8 @@ func startWorker(ctx context.Context, sb *sandbox.Sandbox) error {
 	return err
 }
 
-// note leaves a file in the workspace, counts those that are there and looks
-// after the worker.
+// note creates a file in the workspace, counts the existing ones and checks the
+// worker.
 func note(ctx context.Context, sb *sandbox.Sandbox) error {
 	file := fmt.Sprintf("notes/%d.txt", time.Now().UnixNano())
 	if err := sb.FS().WriteFile(ctx, file, []byte("was here\n"), 0o644); err != nil {

@@ -7,15 +7,15 @@ import (
 	"sync"
 )
 
-// errSource marks an upload whose source failed, which another attempt would
-// meet again.
+// errSource marks an upload whose source failed, which a retry would not fix.
 var errSource = errors.New("reading the upload's source")
 
-// lazyBody opens its source at the first read: a request whose connection can't
-// be made costs nothing. A transport may close it while it still reads.
+// lazyBody opens its source at the first read, so that a request whose
+// connection can't be made costs nothing. A transport may close it during a
+// Read.
 type lazyBody struct {
 	open func() (io.ReadCloser, error)
-	mu   sync.Mutex // of what follows
+	mu   sync.Mutex // guards the following
 	rc   io.ReadCloser
 	err  error
 }
@@ -43,7 +43,7 @@ func (b *lazyBody) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// WriteTo lets a source that writes by itself do so without another copy.
+// WriteTo lets a source that implements io.WriterTo write without another copy.
 func (b *lazyBody) WriteTo(w io.Writer) (int64, error) {
 	rc, err := b.source()
 	if err != nil {
@@ -52,7 +52,7 @@ func (b *lazyBody) WriteTo(w io.Writer) (int64, error) {
 	if wt, ok := rc.(io.WriterTo); ok {
 		return wt.WriteTo(w)
 	}
-	// The wrapper keeps io.Copy from coming back here.
+	// The wrapper keeps io.Copy from calling WriteTo again.
 	return io.Copy(w, struct{ io.Reader }{b})
 }
 

@@ -7,13 +7,12 @@ import (
 
 type quietKey struct{}
 
-// Quiet marks the context of operations that change nothing in a sandbox,
-// whatever they are.
+// Quiet returns a context whose operations do not count as changes.
 func Quiet(ctx context.Context) context.Context { return context.WithValue(ctx, quietKey{}, true) }
 
-// Changes counts what may have changed something in a sandbox: an operation that
-// begins or ends, or a command of which this is learnt. What was read at one count
-// may be out of date at another.
+// Changes counts what may have changed something in a sandbox: an operation
+// that begins or ends, or the end of a command becoming known. What was read at
+// one count may be out of date at another.
 func (c *Client) Changes() uint64 { return c.changes.Load() }
 
 func (c *Client) changed(ctx context.Context, req *Request) {
@@ -22,7 +21,7 @@ func (c *Client) changed(ctx context.Context, req *Request) {
 	}
 }
 
-// changingBody notes the end of a stream, which may be that of a command.
+// changingBody counts the end of a stream, which may be the end of a command.
 type changingBody struct {
 	io.ReadCloser
 	ended func()

@@ -1,6 +1,6 @@
 // Package api is the transport of the Vercel Sandbox API: the table of
 // operations with their retry classes, requests, retries, and the decoding of
-// answers and errors.
+// responses and errors.
 package api
 
 import (
@@ -23,29 +23,30 @@ import (
 	"github.com/hashicorp/go-retryablehttp"
 )
 
-// maxAnswer bounds a JSON answer.
+// maxAnswer limits the size of a JSON response.
 const maxAnswer = 64 << 20
 
-// Auth is what a request needs of the credentials.
+// Auth is the part of the credentials that a request needs.
 type Auth struct{ Token, TeamID string }
 
-// Config makes a Client. Every field but Logger, Secrets and Refresh is needed.
+// Config configures a Client. Every field but Logger, Secrets and Refresh is
+// required.
 type Config struct {
 	BaseURL    *url.URL
 	HTTPClient *http.Client
-	UserAgent  func() string // asked before every operation
+	UserAgent  func() string // called before every operation
 	Retry      Retry
 	Logger     *slog.Logger
-	// Secrets takes up the tokens that are sent. What answers and the transport
-	// say is shown without them.
+	// Secrets records the tokens that are sent. They are removed from what
+	// responses and the transport report.
 	Secrets *redact.Known
-	// Auth is asked before every operation.
+	// Auth is called before every operation.
 	Auth func(context.Context) (Auth, error)
-	// Refresh is asked when an answer says that the token is not accepted. It
-	// returns false when there is no better token.
+	// Refresh is called if a response rejects the token. It returns false if
+	// there is no better token.
 	Refresh func(ctx context.Context, stale Auth) (Auth, bool)
-	// OnRateLimit, if set, is told what each answer says of its budget, by any
-	// number of goroutines at once.
+	// OnRateLimit, if not nil, is called with the rate limit of each response,
+	// possibly by several goroutines at the same time.
 	OnRateLimit func(*Op, RateLimit)
 }
 
@@ -54,12 +55,12 @@ type Client struct {
 	cfg     Config
 	base    string // escaped path prefix
 	retrier *retryablehttp.Client
-	limits  sync.Map // *Op to the RateLimit of its last answer
+	limits  sync.Map // *Op to the RateLimit of its last response
 	// changes is what Changes returns.
 	changes atomic.Uint64
 }
 
-// New makes a client.
+// New returns a new client.
 func New(cfg Config) *Client {
 	if cfg.Secrets == nil {
 		cfg.Secrets = &redact.Known{}
@@ -84,14 +85,14 @@ type Request struct {
 	Path  []string   // values of the path's placeholders
 	Query url.Values // teamId is added
 	Body  any        // sent as JSON; nil sends none
-	// Open, instead of Body, opens the request's body, anew for each attempt.
+	// Open, instead of Body, opens the request body for each attempt.
 	Open   func() (io.ReadCloser, error)
 	Header http.Header // added to the request; keys in canonical form
-	Accept string      // media type that a stream's answer must have
+	Accept string      // required media type of a stream's response
 
-	// Uncertain is set when the operation is over: an attempt before the last
-	// one may have acted without a clear answer. Date is the server's time as
-	// the last answer told it, zero if it did not.
+	// Uncertain is set when the operation is over, if an attempt before the
+	// last one may have taken effect without a clear response. Date is the
+	// server's time in the last response; zero if not reported.
 	Uncertain bool
 	Date      time.Time
 }
@@ -101,9 +102,9 @@ var (
 	identity = []string{"identity"}
 )
 
-// Do performs an operation and decodes its JSON answer into out, unless out is
-// nil. Errors are *Failure, or *AuthError when there are no credentials. An
-// answer whose body breaks off is no answer.
+// Do performs an operation and decodes its JSON response into out, unless out
+// is nil. Errors are of type *Failure, or *AuthError if there are no
+// credentials. A response whose body breaks off counts as none.
 func (c *Client) Do(ctx context.Context, req *Request, out any) error {
 	resp, a, err := c.send(ctx, req, true)
 	if err != nil || resp == nil {
@@ -128,12 +129,12 @@ func (c *Client) Do(ctx context.Context, req *Request, out any) error {
 	return nil
 }
 
-// decoder is an answer with a decoder of its own for the shape that it usually
-// has. Decode reports whether it had it; if not, encoding/json decodes it.
+// decoder is a response with a fast decoder for its usual form. Decode reports
+// whether it succeeded; if not, encoding/json decodes it.
 type decoder interface{ Decode(data []byte) bool }
 
-// Stream performs an operation and returns its answer with the body unread;
-// the caller closes it. Errors are as those of Do.
+// Stream performs an operation and returns its response with the body unread;
+// the caller must close it. Errors are like those of Do.
 func (c *Client) Stream(ctx context.Context, req *Request) (*http.Response, error) {
 	resp, a, err := c.send(ctx, req, false)
 	if err != nil {
@@ -143,7 +144,7 @@ func (c *Client) Stream(ctx context.Context, req *Request) (*http.Response, erro
 		if media, _, err := mime.ParseMediaType(got); err != nil || media != req.Accept {
 			f := c.failure(req, a)
 			f.readError(resp)
-			// A success all the same: the operation may well have taken place.
+			// A success nevertheless: the operation may well have taken effect.
 			f.Err, f.Uncertain = &ContentTypeError{Got: got, Want: req.Accept}, true
 			return nil, c.shown(f)
 		}
@@ -152,9 +153,9 @@ func (c *Client) Stream(ctx context.Context, req *Request) (*http.Response, erro
 	return resp, nil
 }
 
-// send performs an operation; with whole, it returns when the answer has been
-// read, and otherwise with its head. It returns neither an answer nor an error
-// when a delete was found to be done already.
+// send performs an operation. If whole is set, it returns when the response has
+// been read, otherwise after its header. It returns neither a response nor an
+// error if a delete turned out to be done already.
 func (c *Client) send(ctx context.Context, req *Request, whole bool) (*http.Response, *attempts, error) {
 	c.changed(ctx, req)
 	defer c.changed(ctx, req)
@@ -176,8 +177,8 @@ func (c *Client) send(ctx context.Context, req *Request, whole bool) (*http.Resp
 	start, traced := time.Now(), a.trace(ctx)
 	resp, err := c.try(traced, req, auth, body)
 	if err == nil && (resp.StatusCode == http.StatusUnauthorized || resp.StatusCode == http.StatusForbidden) && c.cfg.Refresh != nil {
-		// The token was refused, so the operation did not act and may be sent
-		// again whatever its class.
+		// The token was rejected, so the operation had no effect and may be
+		// retried whatever its class.
 		if better, ok := c.cfg.Refresh(ctx, auth); ok {
 			c.cfg.Secrets.Add(better.Token)
 			resp.Body.Close()
@@ -194,8 +195,8 @@ func (c *Client) send(ctx context.Context, req *Request, whole bool) (*http.Resp
 	}
 	switch {
 	case err != nil:
-		// What breaks first when the context ends, the connection or an upload's
-		// source, is chance. The context is what the caller is told of.
+		// Whether the connection or an upload's source breaks first when the
+		// context ends is chance. Report the context's error.
 		if ctx.Err() != nil {
 			err = ContextError(ctx)
 		}
@@ -232,7 +233,7 @@ func (c *Client) try(ctx context.Context, req *Request, auth Auth, body []byte) 
 		resp.Body.Close()
 	}
 	if e, ok := errors.AsType[*url.Error](err); ok {
-		// Queries may hold secrets, all the more where a redirect led.
+		// Queries may contain secrets, in particular after a redirect.
 		e.URL, _, _ = strings.Cut(e.URL, "?")
 	}
 	return resp, err
@@ -249,12 +250,13 @@ func (c *Client) request(ctx context.Context, req *Request, auth Auth) *http.Req
 	header["Authorization"] = []string{"Bearer " + auth.Token}
 	header["User-Agent"] = []string{c.cfg.UserAgent()}
 	if req.Open == nil {
-		// The service answers 415 to a POST without one, body or not.
+		// The service responds with 415 to a POST without one, even without a
+		// body.
 		header["Content-Type"] = jsonType
 	}
 	if req.Op.Stream {
-		// A compressed stream would sit in the compressor's window, and a
-		// compressed file would lose its length.
+		// A compressed stream would be delayed by the compressor's window, and
+		// a compressed file would lose its length.
 		header["Accept-Encoding"] = identity
 	}
 	maps.Copy(header, req.Header)
@@ -269,8 +271,8 @@ func (c *Client) request(ctx context.Context, req *Request, auth Auth) *http.Req
 	}).WithContext(ctx)
 }
 
-// log writes one line an operation. Neither query, headers nor bodies are in
-// it: they may hold secrets.
+// log writes one line per operation, without query, headers and bodies, which
+// may contain secrets.
 func (c *Client) log(ctx context.Context, req *Request, resp *http.Response, err error, tries int, start time.Time) {
 	l := c.cfg.Logger
 	if l == nil {
@@ -307,15 +309,15 @@ func (c *Client) failure(req *Request, a *attempts) *Failure {
 	}
 }
 
-// broken is the failure of an operation that got no answer.
+// broken returns the failure of an operation that received no response.
 func (c *Client) broken(req *Request, a *attempts, err error) error {
 	f := c.failure(req, a)
 	f.Err = err
 	return c.shown(f)
 }
 
-// shown is a failure as it leaves the package: what the other end said in it has
-// no secret of ours.
+// shown returns a failure as it leaves the package, without secrets in what the
+// other end sent.
 func (c *Client) shown(f *Failure) *Failure {
 	known := c.cfg.Secrets
 	f.Code, f.Message, f.Err = known.Text(f.Code), known.Text(f.Message), known.Error(f.Err)
@@ -326,8 +328,8 @@ func (c *Client) shown(f *Failure) *Failure {
 	return f
 }
 
-// unusable is the failure of an operation whose successful answer can't be
-// used. What it did is unknown to the caller.
+// unusable returns the failure of an operation whose successful response can't
+// be used. The caller does not know its outcome.
 func (c *Client) unusable(req *Request, a *attempts, resp *http.Response, body []byte, err error) error {
 	f := c.failure(req, a)
 	f.Status, f.Header, f.Body, f.Err, f.Uncertain = resp.StatusCode, resp.Header, body, err, true

@@ -5,8 +5,8 @@ import (
 	"errors"
 )
 
-// ContextError is the error of a context that has ended: [errors.Is] matches
-// both its cause and what Err gives.
+// ContextError returns the error of a context that has ended. It matches both
+// its cause and its Err.
 func ContextError(ctx context.Context) error {
 	err, cause := ctx.Err(), context.Cause(ctx)
 	if err == nil || cause == nil || errors.Is(cause, err) {
@@ -15,7 +15,8 @@ func ContextError(ctx context.Context) error {
 	return &endedError{cause, err}
 }
 
-// endedError is a context's cause, which need not say that it is one.
+// endedError is a context's cause, which does not itself match the context's
+// error.
 type endedError struct{ cause, err error }
 
 func (e *endedError) Error() string   { return e.cause.Error() }

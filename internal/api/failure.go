@@ -12,19 +12,19 @@ import (
 	"github.com/go-vercel/sandbox/internal/wire"
 )
 
-// maxErrorBody bounds how much of an error answer is kept.
+// maxErrorBody limits how much of an error response is kept.
 const maxErrorBody = 64 << 10
 
-// Failure is what went wrong with an operation. The root package makes its
-// public errors of it.
+// Failure is the failure of an operation. The root package converts it to its
+// public errors.
 type Failure struct {
 	Op        *Op
-	Sandbox   string // the sandbox's name, when the path has one
-	Session   string // the session's ID, when the path has one
+	Sandbox   string // the sandbox's name, if the path has one
+	Session   string // the session's ID, if the path has one
 	Attempts  int
-	Uncertain bool // a request that may have acted got no clear answer
+	Uncertain bool // a request that may have taken effect received no clear response
 
-	// Of an answer; Status is 0 when there was none.
+	// Of the response; Status is 0 if there was none.
 	Status     int
 	Header     http.Header
 	Code       string
@@ -32,7 +32,7 @@ type Failure struct {
 	Body       []byte
 	RetryAfter time.Duration
 
-	// Err is the cause: a transport error, or why an answer is unusable.
+	// Err is the cause: a transport error, or why a response is unusable.
 	Err error
 }
 
@@ -47,12 +47,12 @@ func (f *Failure) Error() string {
 // Unwrap returns the cause.
 func (f *Failure) Unwrap() error { return f.Err }
 
-// OutcomeUnknown reports whether nobody can know if the operation took place.
+// OutcomeUnknown reports whether it is unknown if the operation took effect.
 func (f *Failure) OutcomeUnknown() bool { return f.Uncertain && f.Op.Class != Safe }
 
-// Refused reports whether the API refused the operation because the session is
-// not one that runs, before it or an earlier attempt could have acted. It is the
-// only place that decides this, of the very answer to this request.
+// Refused reports whether the API refused the operation because the session
+// does not run, before it or an earlier attempt could have any effect. It is
+// the only place that decides this, from the response to this very request.
 func (f *Failure) Refused() bool {
 	if f.Uncertain && f.Op.Class != Safe {
 		return false
@@ -66,14 +66,14 @@ func (f *Failure) Refused() bool {
 	return false
 }
 
-// Stopping reports whether the session is on its way out.
+// Stopping reports whether the session is ending.
 func (f *Failure) Stopping() bool {
 	return f.Status == http.StatusUnprocessableEntity && (f.Code == "sandbox_stopping" || f.Code == "sandbox_snapshotting")
 }
 
 // SnapshotGone reports whether the sandbox can't be resumed because its files
-// are gone. The service has said so with 400 and with 410, with and without a
-// code of its own.
+// are gone. The service has reported that with 400 and with 410, with and
+// without a specific code.
 func (f *Failure) SnapshotGone() bool {
 	if f.Status < 400 || f.Status >= 500 {
 		return false
@@ -82,17 +82,17 @@ func (f *Failure) SnapshotGone() bool {
 		f.Status == http.StatusBadRequest && strings.Contains(f.Message, "Cannot resume sandbox")
 }
 
-// Transient reports whether the answer says nothing of the operation: that of a
-// proxy or an overloaded server.
+// Transient reports whether the response says nothing about the operation: that
+// of a proxy or an overloaded server.
 func (f *Failure) Transient() bool { return transient(f.Status) }
 
-// errorBodyTime is how long the body of an answer that is no success is read.
+// errorBodyTime is how long the body of an error response is read.
 const errorBodyTime = 2 * time.Second
 
-// readError fills f from an answer that is not a success, and closes it.
+// readError fills f from an error response, and closes it.
 func (f *Failure) readError(resp *http.Response) {
 	f.Status, f.Header = resp.StatusCode, resp.Header
-	// Whatever this is may go on for ever.
+	// The body may never end.
 	stop := time.AfterFunc(errorBodyTime, func() { resp.Body.Close() })
 	defer func() {
 		stop.Stop()
@@ -118,7 +118,7 @@ func (f *Failure) readError(resp *http.Response) {
 	f.Code, f.Message = answer.Error.Code, answer.Error.Message
 }
 
-// AuthError reports that the credentials could not be had. Nothing was sent.
+// AuthError reports that there are no credentials. Nothing was sent.
 type AuthError struct{ Err error }
 
 func (e *AuthError) Error() string { return e.Err.Error() }
@@ -126,8 +126,8 @@ func (e *AuthError) Error() string { return e.Err.Error() }
 // Unwrap returns the cause.
 func (e *AuthError) Unwrap() error { return e.Err }
 
-// NoAnswer is the failure of an operation whose successful answer lacks what it
-// is about: as good as none.
+// NoAnswer returns the failure of an operation whose successful response lacks
+// its main content, which is as good as no response.
 func NoAnswer(req *Request, err error) error {
 	return &Failure{
 		Op: req.Op, Attempts: 1, Uncertain: true, Status: http.StatusOK, Err: err,
@@ -135,7 +135,7 @@ func NoAnswer(req *Request, err error) error {
 	}
 }
 
-// BodyError reports an answer whose body broke off.
+// BodyError reports a response whose body broke off.
 type BodyError struct{ Err error }
 
 func (e *BodyError) Error() string { return "reading the answer: " + e.Err.Error() }
@@ -143,7 +143,7 @@ func (e *BodyError) Error() string { return "reading the answer: " + e.Err.Error
 // Unwrap returns the cause.
 func (e *BodyError) Unwrap() error { return e.Err }
 
-// DecodeError reports an answer that is not the JSON it should be.
+// DecodeError reports a response that is not the expected JSON.
 type DecodeError struct{ Err error }
 
 func (e *DecodeError) Error() string { return "decoding the answer: " + e.Err.Error() }
@@ -151,12 +151,12 @@ func (e *DecodeError) Error() string { return "decoding the answer: " + e.Err.Er
 // Unwrap returns the cause.
 func (e *DecodeError) Unwrap() error { return e.Err }
 
-// ContentTypeError reports an answer of another kind than the operation's.
+// ContentTypeError reports a response of an unexpected media type.
 type ContentTypeError struct{ Got, Want string }
 
 func (e *ContentTypeError) Error() string {
 	return "the answer's content type is " + strconv.Quote(e.Got) + ", want " + strconv.Quote(e.Want)
 }
 
-// errTooLarge reports a JSON answer beyond maxAnswer.
-var errTooLarge = errors.New("the answer is larger than 64 MiB")
+// errTooLarge reports a JSON response larger than maxAnswer.
+var errTooLarge = errors.New("the response is larger than 64 MiB")

@@ -6,23 +6,24 @@ import (
 	"strings"
 )
 
-// Class says when an operation may be sent again.
+// Class determines when an operation may be retried.
 type Class int
 
 const (
 	// Safe operations have the same result however often they are delivered.
 	// They are retried after connection errors, 408, 425, 429 and 5xx.
 	Safe Class = iota
-	// Once operations must not act twice. They are retried only when the
-	// request surely did not act: it was never written to a connection, or it
-	// was answered 429.
+	// Once operations must not take effect twice. They are retried only if the
+	// request surely had no effect: it was never written to a connection, or
+	// the response was 429.
 	Once
-	// Settled operations are sent as Once. When an answer is lost, the SDK looks
-	// at what the operation was about, as the operation's Lost says.
+	// Settled operations are sent like Once. If a response is lost, the SDK
+	// looks at the object of the operation, as described by the operation's
+	// Lost.
 	Settled
 )
 
-// String returns the name that the documentation uses for the class.
+// String returns the name of the class as used in the documentation.
 func (c Class) String() string {
 	switch c {
 	case Safe:
@@ -42,22 +43,22 @@ type Op struct {
 	Method string
 	Path   string
 	Class  Class
-	// Stream marks answers that are handed over unread.
+	// Stream marks responses that are passed on unread.
 	Stream bool
-	// Delete marks operations whose answer may be empty. Of a Safe one, "not
-	// found" after an attempt with an unknown outcome means that the earlier
+	// Delete marks operations whose response may be empty. If one is Safe, "not
+	// found" after an attempt with unknown outcome means that the earlier
 	// attempt succeeded.
 	Delete bool
 	// Drive marks operations on drives, which not every project may use.
 	Drive bool
-	// Again is what a second delivery does, by our own retry or by a first
-	// attempt that arrives late. It argues the class.
+	// Again describes the effect of a second delivery, by a retry or by a first
+	// attempt that arrives late. It justifies the class.
 	Again string
-	// Lost is how the outcome is settled when the answer was lost.
+	// Lost describes how the outcome is determined if the response was lost.
 	Lost string
 }
 
-// Table lists every operation. It is the only place that decides how an
+// Table lists all operations. It is the only place that decides how an
 // operation is retried.
 var Table []*Op
 
@@ -106,8 +107,8 @@ func createNamed(path string) Op {
 var (
 	CreateSandbox = register(create("/v3/sandboxes"))
 	CreateNamed   = register(createNamed("/v3/sandboxes"))
-	// The same with a runtime, which the newer version of the route does not
-	// take. Fork and snapshot stay at this version: later ones keep snapshots
+	// Create with a runtime, which the newer version of the route does not
+	// accept. Fork and snapshot stay at this version: later ones keep snapshots
 	// for a shorter time.
 	CreateRuntime      = register(create("/v2/sandboxes"))
 	CreateRuntimeNamed = register(createNamed("/v2/sandboxes"))
@@ -129,7 +130,7 @@ var (
 	GetSession   = register(read("get session", session))
 	ListSessions = register(read("list sessions", "/v2/sandboxes/sessions"))
 	StopSession  = register(post("stop session", session+"/stop", Safe, "finds this session stopped, which is no error", askAgain))
-	// A session's end is moved by an amount, not to a moment.
+	// A session's end is moved by an amount, not to a point in time.
 	ExtendTimeout  = register(post("extend timeout", session+"/extend-timeout", Once, "extends twice", unknown))
 	SetPolicy      = register(post("update network policy", session+"/network-policy", Safe, "sets the same policy", askAgain))
 	CreateSnapshot = register(post("create snapshot", session+"/snapshot", Once,
@@ -144,16 +145,16 @@ var (
 	ListCommands = register(read("list commands", session+"/cmd"))
 	GetCommand   = register(read("get command", session+"/cmd/{command}"))
 	CommandLogs  = register(read("read command logs", session+"/cmd/{command}/logs").streamed())
-	// KillCommand delivers a signal of which a second one changes nothing:
-	// SIGKILL, SIGSTOP, SIGCONT.
+	// KillCommand sends a signal that can safely be sent twice: SIGKILL,
+	// SIGSTOP or SIGCONT.
 	KillCommand = register(post("kill command", session+"/cmd/{command}/kill", Safe,
 		"finds the process ended, stopped or running already", "sent again; that the command has ended then is no error"))
-	// SignalCommand delivers any other signal.
+	// SignalCommand sends any other signal.
 	SignalCommand = register(post("kill command", session+"/cmd/{command}/kill", Settled,
 		"delivers the signal twice, and many programs take a second SIGINT as an order to give up saving",
 		"the command is looked at: one that has ended needs no signal; for one that runs, ErrOutcomeUnknown"))
 
-	// WriteStdin says at which byte its data begin.
+	// WriteStdin includes the position of its data.
 	WriteStdin = register(post("write command input", session+"/cmd/{command}/stdin", Settled,
 		"writes nothing where the sandbox knows positions, since it has had these bytes; the same bytes twice where it does not",
 		"the same bytes are sent again at the same position; before the sandbox has shown that it counts, it is asked first, and ErrOutcomeUnknown if it does not"))
@@ -180,8 +181,8 @@ var (
 		Again: "finds nothing: an ID is never given a second time", Lost: "sent again; that there is none then means done"})
 )
 
-// expand fills the template's placeholders, in order, and returns the path
-// with its values as they are and with them escaped.
+// expand fills the template's placeholders, in order, and returns the path with
+// its values unescaped and escaped.
 func (op *Op) expand(values []string) (plain, escaped string) {
 	if len(values) == 0 {
 		return op.Path, op.Path
@@ -201,8 +202,8 @@ func (op *Op) expand(values []string) (plain, escaped string) {
 	return p.String(), e.String()
 }
 
-// escapeSegment escapes all that encodeURIComponent does, so that a name is
-// one segment of the path whatever is in it.
+// escapeSegment escapes everything that encodeURIComponent does, so that a name
+// is always one segment of the path.
 func escapeSegment(s string) string {
 	const hex = "0123456789ABCDEF"
 	plain := func(c byte) bool {
@@ -228,8 +229,7 @@ func escapeSegment(s string) string {
 	return string(b)
 }
 
-// Values gives the names of the template's placeholders with the values that are
-// given for them.
+// Values yields the names of the template's placeholders with their values.
 func (op *Op) Values(values []string) iter.Seq2[string, string] {
 	return func(yield func(name, value string) bool) {
 		rest := op.Path
@@ -246,7 +246,7 @@ func (op *Op) Values(values []string) iter.Seq2[string, string] {
 	}
 }
 
-// placeholder returns the value given for a placeholder of the template.
+// placeholder returns the value of a placeholder of the template.
 func (op *Op) placeholder(name string, values []string) string {
 	for n, v := range op.Values(values) {
 		if n == name {

@@ -6,16 +6,16 @@ import (
 	"time"
 )
 
-// RateLimit is what an answer said of the budget that its request was counted
-// against. Operations have different ones.
+// RateLimit is the rate limit reported by a response. Different operations have
+// different ones.
 type RateLimit struct {
-	Limit     int       // requests in a period
-	Remaining int       // of those, what is left
-	Reset     time.Time // when Remaining is Limit again; zero when not told
+	Limit     int       // requests per period
+	Remaining int       // requests left
+	Reset     time.Time // when the next period begins; zero if not reported
 }
 
-// ReadRateLimit reads the headers of an answer. It returns false when the
-// answer does not tell what is left.
+// ReadRateLimit reads the headers of a response. It returns false if they do
+// not report the remaining requests.
 func ReadRateLimit(h http.Header) (RateLimit, bool) {
 	remaining, err := strconv.Atoi(h.Get("X-Ratelimit-Remaining"))
 	if err != nil || remaining < 0 {
@@ -31,17 +31,16 @@ func ReadRateLimit(h http.Header) (RateLimit, bool) {
 	return r, true
 }
 
-// scarce is the part of a budget below which polling slows down.
+// scarce is the divisor of a limit below which polling slows down.
 const scarce = 10
 
-// maxPollPause is the longest pause that a small budget asks of a poll loop.
+// maxPollPause is the longest pause between polls.
 const maxPollPause = 15 * time.Second
 
-// PollPause is the pause before an operation is sent again only to look whether
-// something has changed: usual, or longer when the last answer to that
-// operation said that less than a tenth of the budget is left. What is left is
-// then spread over the time until the budget is whole again, because other
-// requests are counted against it too.
+// PollPause returns the pause between polls with an operation: usual, or longer
+// if its last response reported that less than a tenth of the limit is left.
+// The rest is then spread over the time until the next period, because other
+// requests count too.
 func (c *Client) PollPause(op *Op, usual time.Duration) time.Duration {
 	v, ok := c.limits.Load(op)
 	if !ok {
@@ -55,7 +54,7 @@ func (c *Client) PollPause(op *Op, usual time.Duration) time.Duration {
 	return max(usual, min(left/time.Duration(r.Remaining+1), maxPollPause))
 }
 
-// noteLimit remembers and reports the budget that an answer tells of.
+// noteLimit stores and reports the rate limit of a response.
 func (c *Client) noteLimit(op *Op, h http.Header) {
 	r, ok := ReadRateLimit(h)
 	if !ok {

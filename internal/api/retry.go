@@ -17,35 +17,35 @@ import (
 	"github.com/hashicorp/go-retryablehttp"
 )
 
-// maxRetryAfter is the longest wait that a server may ask of us. A longer one
-// is handed to the caller at once.
+// maxRetryAfter is the longest Retry-After that is honored. A longer one is
+// returned to the caller at once.
 const maxRetryAfter = 20 * time.Second
 
-// Retry holds the limits of retrying a request.
+// Retry limits the retries of a request.
 type Retry struct {
-	Max  int           // how often after the first attempt
+	Max  int           // maximum number of retries
 	Wait time.Duration // before the first retry; doubles each time
 }
 
-// attempts follows one operation through its attempts. It travels in the
-// request's context, because retryablehttp's CheckRetry sees nothing else.
+// attempts tracks one operation through its attempts. It is a value of the
+// request's context, because retryablehttp's CheckRetry receives nothing else.
 type attempts struct {
 	op        *Op
-	whole     bool        // the answer is read before it counts as one
-	count     int         // attempts begun
-	traced    atomic.Bool // the transport tells what it does
+	whole     bool        // the response counts once it has been read
+	count     int         // number of attempts
+	traced    atomic.Bool // the transport supports httptrace
 	wrote     atomic.Bool // this attempt's request reached a connection
-	uncertain bool        // an attempt may have acted without a clear answer
-	// uncertainBefore: so may one before the last.
+	uncertain bool        // an attempt may have taken effect without a clear response
+	// uncertainBefore is uncertain for the attempts before the last.
 	uncertainBefore bool
 }
 
 type attemptsKey struct{}
 
-// trace returns a context in which the attempts know whether a request was
-// written. WroteHeaders comes before any byte can act on the server; without
-// it the request surely did not, if the transport tells of such things at all:
-// one that does begins with GetConn.
+// trace returns a context that records whether a request was written.
+// WroteHeaders comes before any byte can have an effect on the server; without
+// it the request surely had none, provided that the transport supports
+// httptrace, in which case it calls GetConn first.
 func (a *attempts) trace(ctx context.Context) context.Context {
 	ctx = context.WithValue(ctx, attemptsKey{}, a)
 	if a.op.Class == Safe {
@@ -57,8 +57,8 @@ func (a *attempts) trace(ctx context.Context) context.Context {
 	})
 }
 
-// checkRetry decides by the operation's class whether it is sent once more after
-// an attempt that got an answer, or none because of err.
+// checkRetry decides by the operation's class whether it is retried after an
+// attempt that received a response or failed with err.
 func checkRetry(ctx context.Context, resp *http.Response, err error) (bool, error) {
 	a, _ := ctx.Value(attemptsKey{}).(*attempts)
 	a.count++
@@ -80,18 +80,19 @@ func checkRetry(ctx context.Context, resp *http.Response, err error) (bool, erro
 	case status == http.StatusTooManyRequests:
 		return patient(resp), nil
 	case status == http.StatusTooEarly:
-		// The server says that it did not act, but not that it will.
+		// The server says that the request had no effect, but not that a retry
+		// will.
 		return a.op.Class == Safe && patient(resp), nil
 	case transient(status):
-		// Whoever answers so may have passed the request on.
+		// A server that responds like this may have passed the request on.
 		a.uncertain = true
 		return a.op.Class == Safe && patient(resp), nil
 	}
 	return false, nil
 }
 
-// transient reports statuses that say nothing of the operation: those of a proxy
-// or an overloaded server.
+// transient reports statuses that say nothing about the operation: those of a
+// proxy or an overloaded server.
 func transient(status int) bool {
 	switch status {
 	case http.StatusRequestTimeout, http.StatusTooEarly, http.StatusTooManyRequests:
@@ -106,7 +107,7 @@ func patient(resp *http.Response) bool {
 	return after <= maxRetryAfter
 }
 
-// unconnected reports errors that say that no connection was made.
+// unconnected reports whether err says that no connection was made.
 func unconnected(err error) bool {
 	if _, ok := errors.AsType[*net.DNSError](err); ok {
 		return true
@@ -115,7 +116,7 @@ func unconnected(err error) bool {
 	return ok && e.Op == "dial" || untrusted(err)
 }
 
-// untrusted reports a server whose certificate is not accepted.
+// untrusted reports whether the server's certificate was rejected.
 func untrusted(err error) bool {
 	_, ok := errors.AsType[*tls.CertificateVerificationError](err)
 	if !ok {
@@ -124,15 +125,15 @@ func untrusted(err error) bool {
 	return ok
 }
 
-// permanent reports transport errors that another attempt would meet again.
+// permanent reports whether a retry would fail with the same transport error.
 func permanent(err error) bool {
 	return errors.Is(err, errRedirect) || errors.Is(err, errSource) || untrusted(err) ||
 		strings.Contains(err.Error(), "unsupported protocol scheme")
 }
 
-// backoff is the pause after attempt n (from 0): the server's Retry-After if it
-// gave one, and then Wait·2ⁿ times a random factor between 1 and 2, which keeps
-// many clients from coming back at once.
+// backoff returns the pause after attempt n (from 0): the server's Retry-After,
+// if any, plus Wait·2ⁿ times a random factor between 1 and 2, which keeps
+// clients from retrying at the same time.
 func (r Retry) backoff(_, _ time.Duration, n int, resp *http.Response) time.Duration {
 	pause := time.Duration(float64(r.Wait<<min(n, 16)) * (1 + rand.Float64()))
 	if resp != nil {
@@ -154,7 +155,7 @@ func newRetrier(hc *http.Client, r Retry) *retryablehttp.Client {
 	}
 }
 
-// Sleep waits for d, and reports false when ctx ends before.
+// Sleep waits for d. It returns false if ctx ends first.
 func Sleep(ctx context.Context, d time.Duration) bool {
 	timer := time.NewTimer(d)
 	defer timer.Stop()

@@ -14,12 +14,11 @@ import (
 )
 
 // DefaultTransport returns a transport for many goroutines that talk to one
-// host: an idle connection for each of them is kept, where the standard one
-// keeps two. There is no overall timeout, since streams last for hours; pings
-// notice a peer that is gone. The read buffer suits chunks of output, which are
-// read with their sizes in one go; so do the frames of HTTP/2, of which the
-// usual 16 KiB are as costly as four times that: a download takes one and a half
-// times as long.
+// host: unlike the standard transport it keeps an idle connection for each of
+// them. There is no overall timeout, since streams last for hours; pings detect
+// a dead peer. The read buffer suits chunks of output, which are read together
+// with their sizes. The same is true of HTTP/2 frames: with the usual 16 KiB a
+// download takes one and a half times as long.
 func DefaultTransport() *Transport {
 	t := &Transport{turns: make(chan struct{}, maxDials)}
 	t.Transport = &http.Transport{
@@ -36,11 +35,11 @@ func DefaultTransport() *Transport {
 	return t
 }
 
-// wholeAnswers is the transport beneath the retries: it reads answers that are
+// wholeAnswers is the transport below the retries: it reads responses that are
 // not streams to their end, so that one that breaks off counts as an attempt
-// that got no answer. It also hides CloseIdleConnections, which retryablehttp
-// calls whenever it gives up on a request: every other user of a shared
-// transport would lose its connections.
+// without a response. It also hides CloseIdleConnections, which retryablehttp
+// calls when it gives up on a request: other users of a shared transport would
+// lose their connections.
 type wholeAnswers struct{ next http.RoundTripper }
 
 func (t wholeAnswers) RoundTrip(req *http.Request) (*http.Response, error) {
@@ -58,7 +57,7 @@ func (t wholeAnswers) RoundTrip(req *http.Request) (*http.Response, error) {
 	} else if !a.whole {
 		return resp, nil
 	}
-	// Not every transport ends its bodies with the context.
+	// Not every transport ends the reading of bodies with the context.
 	body := resp.Body
 	stop := context.AfterFunc(req.Context(), func() { body.Close() })
 	defer stop()
@@ -71,7 +70,7 @@ func (t wholeAnswers) RoundTrip(req *http.Request) (*http.Response, error) {
 	body.Close()
 	if err != nil {
 		buffers.Put(buf)
-		a.wrote.Store(true) // it was answered, after all
+		a.wrote.Store(true) // there was a response
 		return nil, &BodyError{Err: err}
 	}
 	resp.Body = &answerBody{Reader: bytes.NewReader(buf.Bytes()), content: buf}
@@ -80,13 +79,13 @@ func (t wholeAnswers) RoundTrip(req *http.Request) (*http.Response, error) {
 
 var buffers = sync.Pool{New: func() any { return new(bytes.Buffer) }}
 
-// answerBody is the body of an answer that was read.
+// answerBody is the body of a response that was read.
 type answerBody struct {
 	*bytes.Reader
 	content *bytes.Buffer // nil after Close
 }
 
-// Close gives the buffer back.
+// Close releases the buffer.
 func (b *answerBody) Close() error {
 	if b.content != nil && b.content.Cap() <= 1<<20 {
 		buffers.Put(b.content)
@@ -98,15 +97,16 @@ func (b *answerBody) Close() error {
 
 var errRedirect = errors.New("refused to follow the redirect")
 
-// redirectPolicy lets redirects within the base host pass. To another host, or
-// down to plain HTTP, neither headers nor a request's body travel along.
+// redirectPolicy allows redirects within the base host. Neither headers nor a
+// body are sent to another host, or over plain HTTP.
 func redirectPolicy(base *url.URL, next func(*http.Request, []*http.Request) error) func(*http.Request, []*http.Request) error {
 	return func(req *http.Request, via []*http.Request) error {
 		if req.URL.Host != base.Host || req.URL.Scheme != base.Scheme {
 			if req.Body != nil && req.Body != http.NoBody || req.GetBody != nil && req.ContentLength != 0 {
 				return errRedirect
 			}
-			// The Referer has the request's path and query, where names and IDs are.
+			// The Referer contains the request's path and query, which include
+			// names and IDs.
 			maps.DeleteFunc(req.Header, func(name string, _ []string) bool {
 				return name != "Accept" && name != "Accept-Encoding"
 			})

@@ -10,29 +10,29 @@ import (
 	"sync/atomic"
 )
 
-// Transport makes no more connections over HTTP/2 than it needs. An
-// [http.Transport] dials for each request that finds no connection with room for
-// it: when a thousand come at once, it makes a thousand connections, and drops
-// all but a few of them again. Here a few dials are under way at a time, and by
-// the turn of another its request may have found room.
+// Transport makes no more HTTP/2 connections than it needs. An [http.Transport]
+// dials for each request that finds no connection with capacity: for a thousand
+// concurrent requests it makes a thousand connections, and closes all but a
+// few. This one dials only a few at a time, so that a request may find capacity
+// before its turn.
 type Transport struct {
 	*http.Transport
-	http2 atomic.Bool   // a host answered over HTTP/2
-	turns chan struct{} // holds an element for each dial that is under way
+	http2 atomic.Bool   // a host has responded over HTTP/2
+	turns chan struct{} // holds an element for each dial in progress
 }
 
-// maxDials is how many connections are made at a time where they can be shared.
+// maxDials is how many shareable connections are dialed at the same time.
 const maxDials = 4
 
-// need is what a dial is told of the request that it is for.
+// need describes the request that a dial is for.
 type need struct {
 	asked atomic.Int64 // how often the request asked for a connection
-	met   atomic.Int64 // for how many of these times that is settled
+	met   atomic.Int64 // how many of these were served
 }
 
 type needKey struct{}
 
-var errNotNeeded = errors.New("connection is not needed any more")
+var errNotNeeded = errors.New("connection is no longer needed")
 
 // RoundTrip implements [http.RoundTripper].
 func (t *Transport) RoundTrip(req *http.Request) (*http.Response, error) {
@@ -43,7 +43,7 @@ func (t *Transport) RoundTrip(req *http.Request) (*http.Response, error) {
 	settled := func() { n.met.Store(n.asked.Load()) }
 	defer settled()
 	ctx := context.WithValue(req.Context(), needKey{}, n)
-	// A request asks again if a connection refuses it.
+	// A request asks again if a connection rejects it.
 	ctx = httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{
 		GetConn: func(string) { settled(); n.asked.Add(1) },
 		GotConn: func(httptrace.GotConnInfo) { settled() },
@@ -82,7 +82,7 @@ func (t *Transport) dialInTurn(dial func(ctx context.Context, network, addr stri
 	}
 }
 
-// turnConn ends its turn when the handshake is over, which takes two writes.
+// turnConn ends its turn after the handshake, which takes two writes.
 type turnConn struct {
 	net.Conn
 	end    func()

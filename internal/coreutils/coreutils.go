@@ -1,6 +1,6 @@
 // Package coreutils works on the files of a Linux machine by running the
-// programs of GNU coreutils and findutils there, and by reading what they print.
-// How a program is run is none of its business: see [Runner].
+// programs of GNU coreutils and findutils there, and parsing their output. How
+// a program is run is left to the [Runner].
 package coreutils
 
 import (
@@ -12,14 +12,14 @@ import (
 	"unicode/utf8"
 )
 
-// Call is a program that is to be run. Name, Args and the values of Env are
-// valid UTF-8 without NUL.
+// Call is a program to run. Name, Args and the values of Env are valid UTF-8
+// without NUL.
 type Call struct {
 	Name string
 	Args []string
 	Env  map[string]string
-	// Stdout gets the standard output as it comes. Nil means that the result
-	// has it.
+	// Stdout receives the standard output as it arrives. Nil means that it is
+	// part of the result.
 	Stdout io.Writer
 }
 
@@ -29,12 +29,13 @@ type Result struct {
 	Stdout, Stderr string
 }
 
-// Runner runs a program to its end. An exit code other than zero is no error.
+// Runner runs a program and waits for it to end. A non-zero exit code is not an
+// error.
 type Runner func(ctx context.Context, c Call) (Result, error)
 
-// Operands puts "--" before paths when one of them would be taken for an
-// option. It is left out otherwise, so that ordinary requests are those of the
-// official SDK.
+// Operands puts "--" before paths if one of them could be taken for an option.
+// It is omitted otherwise, so that ordinary requests are those of the official
+// SDK.
 func Operands(paths ...string) []string {
 	for _, p := range paths {
 		if strings.HasPrefix(p, "-") {
@@ -44,9 +45,9 @@ func Operands(paths ...string) []string {
 	return paths
 }
 
-// Run runs a program and returns what it wrote to its standard output. A program
-// that fails is an [*Error]. One whose message is in another language is asked
-// once more in English, so it must not have done anything when it fails.
+// Run runs a program and returns its standard output. If the program fails, the
+// error is an [*Error]. A program whose message is in another language is run
+// once more in English, so it must not have done anything if it fails.
 func (run Runner) Run(ctx context.Context, name string, args ...string) (string, error) {
 	out, err := run.once(ctx, Call{Name: name, Args: args})
 	if again, ok := inEnglish(err); ok {
@@ -58,22 +59,22 @@ func (run Runner) Run(ctx context.Context, name string, args ...string) (string,
 	return out, err
 }
 
-// Script runs a shell script with arguments, in English from the start: it can
-// do several things, of which some may be done when another fails.
+// Script runs a shell script with arguments, in English from the start, since
+// it may have done a part of its work when it fails.
 func (run Runner) Script(ctx context.Context, script string, args ...string) (string, error) {
 	return run.once(ctx, Call{Name: "sh", Args: append([]string{"-c", "export LC_ALL=C\n" + script, "sh"}, args...)})
 }
 
-// inEnglish reports whether a program failed in words that were not understood,
-// and the environment to ask it again with.
+// inEnglish reports whether a program failed with a message that was not
+// recognized, and the environment to run it again with.
 func inEnglish(err error) (env map[string]string, again bool) {
 	e, ok := errors.AsType[*Error](err)
 	return map[string]string{"LC_ALL": "C"}, ok && !e.understood()
 }
 
-// Query is Run for programs that print a name and change nothing. Output that
-// was not UTF-8, and so did not survive the way here, is asked for again in an
-// encoding that does.
+// Query is like Run, for programs that print a name and change nothing. If the
+// output was not UTF-8, and so did not survive the transfer, the program is run
+// again with encoded output.
 func (run Runner) Query(ctx context.Context, name string, args ...string) (string, error) {
 	out, err := run.Run(ctx, name, args...)
 	if err != nil || !strings.ContainsRune(out, utf8.RuneError) {
@@ -112,12 +113,12 @@ func encoded(name string, args []string) (string, []string) {
 	return "bash", append([]string{"-c", script, "bash", name}, args...)
 }
 
-// line cuts the newline that ends a program's answer, and nothing else: a name
-// can begin and end with white space.
+// line removes the newline at the end of a program's output, and nothing else:
+// a name can begin and end with white space.
 func line(out string) string { return strings.TrimSuffix(out, "\n") }
 
-// Carry rewrites a command whose arguments JSON can't carry, because they are
-// not UTF-8, into one that says them in bash's quotes. Others stay as they are.
+// Carry rewrites a command whose arguments can't be sent in JSON, because they
+// are not UTF-8, into one that quotes them for bash. Others are unchanged.
 func Carry(name string, args []string) (string, []string) {
 	whole := true
 	for _, a := range args {

@@ -6,24 +6,24 @@ import (
 	"syscall"
 )
 
-// Error is a program that failed.
+// Error reports that a program failed.
 type Error struct {
-	// Errno says what was wrong. It is 0 when the program's words were not
-	// understood.
+	// Errno is the cause. It is zero if the program's message was not
+	// recognized.
 	Errno syscall.Errno
-	// Command is the program and ExitCode what it ended with.
+	// Command is the program and ExitCode its exit code.
 	Command  string
 	ExitCode int
 	// Message is what the program wrote to its standard error.
 	Message string
 }
 
-// NewError reads what a program that failed has written to its standard error.
+// NewError returns the error of a program, given its standard error.
 func NewError(command string, exitCode int, stderr string) *Error {
 	return &Error{Errno: Errno(stderr), Command: command, ExitCode: exitCode, Message: stderr}
 }
 
-// Error returns the errno in words, or else what the program said.
+// Error returns the text of Errno, or else the program's message.
 func (e *Error) Error() string {
 	if e.Errno != 0 {
 		return e.Errno.Error()
@@ -34,15 +34,15 @@ func (e *Error) Error() string {
 	return fmt.Sprintf("%s ended with exit code %d", e.Command, e.ExitCode)
 }
 
-// understood reports whether asking again for a message in English is of no
-// use: it was understood, there was none, or the program is missing.
+// understood reports whether running the program again in English would not
+// help: the message was recognized, there was none, or the program is missing.
 func (e *Error) understood() bool {
 	const notExecutable, notFound = 126, 127
 	return e.Errno != 0 || strings.TrimSpace(e.Message) == "" ||
 		e.ExitCode == notExecutable || e.ExitCode == notFound
 }
 
-// errnos are the C library's messages in lower case. Go's own are the same.
+// errnos are the C library's messages in lower case, which are also Go's.
 var errnos = map[string]syscall.Errno{
 	"no such file or directory":         syscall.ENOENT,
 	"file exists":                       syscall.EEXIST,
@@ -75,8 +75,8 @@ var errnos = map[string]syscall.Errno{
 	"cannot allocate memory":            syscall.ENOMEM,
 }
 
-// phrases are what coreutils says in its own words. They are looked for only
-// where no errno ends the line, as a file's name can hold anything.
+// phrases are messages of coreutils itself. They are considered only if no
+// errno ends the line, since a file's name can contain anything.
 var phrases = []struct {
 	text  string
 	errno syscall.Errno
@@ -93,8 +93,8 @@ var phrases = []struct {
 	{"invalid mode", syscall.EINVAL},
 }
 
-// Errno finds what a program's messages say: the first line that ends in the
-// words of an errno decides.
+// Errno returns the cause described by a program's messages: the first line
+// that ends with the text of an errno decides.
 func Errno(message string) syscall.Errno {
 	for line := range strings.Lines(message) {
 		line = strings.ToLower(strings.TrimSpace(line))

@@ -15,20 +15,20 @@ import (
 )
 
 // listFormat is printed for each entry of a directory. The name comes last and
-// is ended by NUL, the one byte that can't be part of it.
+// is terminated by NUL, the one byte that it can't contain.
 const listFormat = `%y %m %s %U %G %A@ %T@ %C@ %n %i %D %b %f\0`
 
-// Entry is a file in a directory. Its BirthTime is not known and its BlockSize
-// is 512.
+// Entry is a file in a directory. Its BirthTime is unknown and its BlockSize is
+// 512.
 type Entry struct {
 	Name string
 	Stat Stat
 }
 
-// listed is dir as find is to be given it.
+// listed returns dir as an argument of find.
 func listed(dir string) string {
 	if strings.ContainsRune("-()!,", rune(dir[0])) {
-		dir = "./" + dir // find would take it for a part of its expression
+		dir = "./" + dir // find would take it for part of its expression
 	}
 	if !strings.HasSuffix(dir, "/") {
 		dir += "/" // follow a link, and refuse what is not a directory
@@ -36,7 +36,7 @@ func listed(dir string) string {
 	return dir
 }
 
-// List returns what is in a directory, in any order.
+// List returns the entries of a directory, in any order.
 func (run Runner) List(ctx context.Context, dir string) ([]Entry, error) {
 	args := []string{listed(dir), "-maxdepth", "1", "-mindepth", "1", "-ignore_readdir_race", "-printf", listFormat}
 	entries, lossy, err := run.list(ctx, "find", args, func(w io.Writer) io.WriteCloser { return nopCloser{w} })
@@ -47,10 +47,10 @@ func (run Runner) List(ctx context.Context, dir string) ([]Entry, error) {
 	return entries, err
 }
 
-// Tree lists a directory and those in it, up to limit entries, by their paths
-// below it; its own is ".". Directories that are not listed to their ends are left
-// out. It fails if anything is odd about the tree, such as a directory that may
-// not be read.
+// Tree lists a directory and those below it, up to limit entries, keyed by
+// path; its own is ".". Directories that were not listed completely are
+// omitted. It fails if anything is unusual about the tree, such as a directory
+// that may not be read.
 func (run Runner) Tree(ctx context.Context, dir string, limit int) (map[string][]Entry, error) {
 	const script = `find "$1" -mindepth 1 -ignore_readdir_race -printf "$2" | head -z -n "$3"`
 	lists := map[string][]Entry{".": nil}
@@ -79,7 +79,7 @@ func (run Runner) Tree(ctx context.Context, dir string, limit int) (map[string][
 		return nil, NewError("find", res.ExitCode, res.Stderr)
 	}
 	if n >= limit {
-		// find goes down into each directory before it goes on.
+		// find descends into each directory before it continues.
 		for delete(lists, last); last != "."; {
 			last = path.Dir(last)
 			delete(lists, last)
@@ -95,8 +95,8 @@ func (run Runner) Tree(ctx context.Context, dir string, limit int) (map[string][
 	return lists, nil
 }
 
-// list runs a listing and parses it while it arrives. lossy is true when a name
-// may not have survived the way here.
+// list runs a listing and parses it as it arrives. lossy is set if a name may
+// not have survived the transfer.
 func (run Runner) list(ctx context.Context, name string, args []string, decode func(io.Writer) io.WriteCloser) (entries []Entry, lossy bool, err error) {
 	try := func(env map[string]string) error {
 		entries, lossy = nil, false
@@ -123,12 +123,12 @@ func (run Runner) list(ctx context.Context, name string, args []string, decode f
 	return entries, lossy, err
 }
 
-// maxListEntry bounds an entry of a listing: its numbers and a name, which Linux
-// limits to 255 bytes.
+// maxListEntry limits an entry of a listing: its numbers and a name, which
+// Linux limits to 255 bytes.
 const maxListEntry = 64 << 10
 
-// listParser cuts the output of listFormat into entries. A write that makes no
-// sense fails, which ends the command's output.
+// listParser splits the output of listFormat into entries. An invalid write
+// fails, which ends the command's output.
 type listParser struct {
 	emit func(Entry)
 	tree bool // names are paths
@@ -168,7 +168,7 @@ func (p *listParser) Write(b []byte) (int, error) {
 	return n, nil
 }
 
-// end reports what was wrong with the listing.
+// end returns what was wrong with the listing.
 func (p *listParser) end() error {
 	if p.err == nil && len(p.rest) > 0 {
 		p.err = fmt.Errorf("%w: the listing ends in the middle of an entry", ErrOutput)
@@ -227,8 +227,8 @@ type nopCloser struct{ io.Writer }
 
 func (nopCloser) Close() error { return nil }
 
-// base64Writer decodes what is written to it, line by line or in any other
-// pieces, and passes it on.
+// base64Writer decodes what is written to it, in pieces of any size, and passes
+// it on.
 type base64Writer struct {
 	w    io.Writer
 	rest []byte

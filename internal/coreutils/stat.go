@@ -10,11 +10,11 @@ import (
 	"time"
 )
 
-// statFormat is the official SDK's, but for the times, which that asks for in
-// whole seconds.
+// statFormat is that of the official SDK except for the times, which the
+// official SDK requests in whole seconds.
 const statFormat = "%s|%f|%u|%g|%.9X|%.9Y|%.9Z|%.9W|%h|%i|%d|%B|%b"
 
-// Stat is all that is known of a file.
+// Stat is everything that is known about a file.
 type Stat struct {
 	Size                                       int64
 	RawMode                                    uint32 // st_mode of Linux
@@ -37,10 +37,10 @@ func (run Runner) Stat(ctx context.Context, name string, follow bool) (*Stat, er
 	return parseStat(line(out))
 }
 
-// ErrOutput matches the error of an answer that no program of coreutils gives.
-var ErrOutput = errors.New("the sandbox's answer makes no sense")
+// ErrOutput matches the error of output that no program of coreutils writes.
+var ErrOutput = errors.New("the sandbox's output is not valid")
 
-// parseStat reads an answer to statFormat.
+// parseStat parses the output of statFormat.
 func parseStat(s string) (*Stat, error) {
 	const fields = 13
 	parts := strings.Split(s, "|")
@@ -89,8 +89,8 @@ func (p *fieldParser) uint(s string, base, bits int) uint64 {
 	return n
 }
 
-// time reads seconds with or without a fraction. "-" is a time that is not
-// known. Digits after the ninth of the fraction are dropped.
+// time parses seconds with or without a fraction. "-" is an unknown time.
+// Digits after the ninth of the fraction are dropped.
 func (p *fieldParser) time(s string) time.Time {
 	if s == "-" || s == "?" || s == "" {
 		return time.Time{}
@@ -164,7 +164,7 @@ func FileMode(raw uint32) fs.FileMode {
 	return mode
 }
 
-// PermBits converts the permissions of mode, as chmod and archives have them.
+// PermBits converts the permissions of mode to those of chmod and archives.
 func PermBits(mode fs.FileMode) uint32 {
 	bits := uint32(mode.Perm())
 	if mode&fs.ModeSetuid != 0 {
@@ -179,5 +179,5 @@ func PermBits(mode fs.FileMode) uint32 {
 	return bits
 }
 
-// Octal is how chmod and mkdir want the permissions of mode.
+// Octal returns the permissions of mode as an argument of chmod and mkdir.
 func Octal(mode fs.FileMode) string { return strconv.FormatUint(uint64(PermBits(mode)), 8) }

@@ -10,24 +10,24 @@ import (
 )
 
 // ErrLost matches the error of a script that did nothing because a file that it
-// was to work on is gone or is not what was put there: the machine is another
-// one than before, or somebody has cleaned up.
+// needed is gone or was changed: the machine is a new one, or somebody has
+// cleaned up.
 var ErrLost = errors.New("what was uploaded before is gone")
 
-// lost is the exit code by which a script says so: EX_TEMPFAIL.
+// lost is the exit code of a script in that case: EX_TEMPFAIL.
 const lost = 75
 
-// MaxWrite is how much package os writes at once.
+// MaxWrite is the largest write of package os.
 const MaxWrite = 1 << 30
 
-// Piece is an uploaded file that becomes a part of another one.
+// Piece is an uploaded file that becomes part of another one.
 type Piece struct {
 	Path string
 	Size int64
 	Sum  string // SHA-256 in hexadecimal
 }
 
-// mkdir makes the directory $d that a file is to be in, and says so.
+// mkdir creates the parent directory $d of a file, and prints that it did.
 const mkdir = `[ -e "$d" ] || [ -L "$d" ] || { mkdir -p -- "$d" && echo made; } || exit
 `
 
@@ -35,16 +35,16 @@ const mkdir = `[ -e "$d" ] || [ -L "$d" ] || { mkdir -p -- "$d" && echo made; } 
 const whole = `printf '%s  %s\n' "$s" "$p" | sha256sum -c --status 2>/dev/null || exit 75
 `
 
-// append1 appends its standard input, $n bytes, to $f: with one write(2), as
-// package os does, so that appends of several callers don't mix. dd says how
-// many blocks it wrote, which is wrong when its input was cut short.
+// append1 appends its standard input, $n bytes, to $f: with one write(2), like
+// package os, so that concurrent appends do not mix. dd reports how many blocks
+// it wrote, which is wrong if its input was cut short.
 const append1 = `dd of="$f" bs="$n" iflag=fullblock oflag=append conv=notrunc 2>&1) || { echo "$out" >&2; exit 1; }
 case $out in *'1+0 records out'*) ;; *) echo "$out" >&2; exit 1;; esac
 `
 
-// Append adds data, at most MaxWrite bytes of it, to the end of a file in one
-// write. A file that is missing is made, and so are the directories that lead to
-// it; made tells whether there were any. The data is in the arguments.
+// Append adds data, at most MaxWrite bytes, to the end of a file in one write.
+// A missing file is created, along with missing parent directories, which made
+// reports. The data is passed as an argument.
 func (run Runner) Append(ctx context.Context, name string, data []byte) (made bool, err error) {
 	const script = `f=$1 d=$2 n=$3
 ` + mkdir + `[ "$n" -gt 0 ] || exec dd if=/dev/null of="$f" conv=notrunc status=none
@@ -60,23 +60,24 @@ trap 'rm -f -- "$p"' EXIT
 	return run.write(ctx, script, name, Dir(name), strconv.FormatInt(p.Size, 10), p.Path, p.Sum)
 }
 
-// Placement is the name that a file gets when it is whole.
+// Placement is the final name of a file.
 type Placement struct {
 	Name string
-	Size int64 // that the whole has
+	Size int64 // of the complete file
 	Mode fs.FileMode
 }
 
-// Join writes pieces that were uploaded one behind another into a file, which is
-// said to have at bytes by then, and removes them. With at zero the file is
-// made, with permissions for its owner only.
+// Join appends uploaded pieces to a file whose size must be at, and removes
+// them. If at is zero, the file is created, with permissions for its owner
+// only.
 //
-// Then, if to is not nil, the file gets its mode and its name, provided that it
-// has the size that it should: it replaces a regular file that has the name. A
+// Then, if to is not nil, the file gets its mode and its final name, provided
+// that it has the expected size: it replaces a regular file of that name. A
 // symbolic link of that name is followed, as by package os.
 //
-// It can be run again when it is not known whether it was run, which again says:
-// a file of the right size that has the name already is then taken for this one.
+// It can be run again if it is not known whether it was run, which is what
+// again says: an existing file of the right size with the final name is then
+// assumed to be this one.
 func (run Runner) Join(ctx context.Context, name string, at int64, pieces []Piece, to *Placement, again bool) (made bool, err error) {
 	const script = `f=$1 d=$2 at=$3 to=$4 size=$5 mode=$6 again=$7; shift 7
 if [ -n "$again" ] && [ -n "$to" ] && [ ! -e "$f" ] && [ ! -e "$1" ] && [ -f "$to" ]; then
@@ -125,8 +126,8 @@ mv -f -T -- "$f" "$to" || { r=$?; rm -f -- "$f"; exit $r; }`
 	return run.write(ctx, script, args...)
 }
 
-// Truncate sets the length of a regular file, which has to exist. The program
-// truncate would make one that is missing, and dd wait for a reader of a pipe.
+// Truncate changes the size of an existing regular file. The program truncate
+// would create a missing one, and dd would wait for the reader of a pipe.
 func (run Runner) Truncate(ctx context.Context, name string, size int64) error {
 	const script = `if [ -e "$1" ] && [ ! -f "$1" ] && [ ! -d "$1" ]; then echo 'Invalid argument' >&2; exit 1; fi
 exec dd if=/dev/null of="$1" bs=1 count=0 seek="$2" conv=nocreat status=none`
@@ -134,14 +135,14 @@ exec dd if=/dev/null of="$1" bs=1 count=0 seek="$2" conv=nocreat status=none`
 	return err
 }
 
-// SameFile reports whether two names are hard links of one file.
+// SameFile reports whether two names are hard links to the same file.
 func (run Runner) SameFile(ctx context.Context, a, b string) (bool, error) {
 	out, err := run.Run(ctx, "stat", append([]string{"-c", "%d:%i"}, Operands(a, b)...)...)
 	first, second, _ := strings.Cut(line(out), "\n")
 	return err == nil && first == second, err
 }
 
-// write runs a script that may make directories.
+// write runs a script that may create directories.
 func (run Runner) write(ctx context.Context, script string, args ...string) (made bool, err error) {
 	out, err := run.Script(ctx, script, args...)
 	if e, ok := errors.AsType[*Error](err); ok && e.ExitCode == lost {
@@ -150,8 +151,8 @@ func (run Runner) write(ctx context.Context, script string, args ...string) (mad
 	return strings.HasPrefix(out, "made\n"), err
 }
 
-// Dir returns the directory that a file is in, with no symbolic link on the way
-// taken for a directory: "l/../x" is in "l/..".
+// Dir returns the directory that a file is in, without resolving symbolic links
+// in the path: "l/../x" is in "l/..".
 func Dir(name string) string {
 	i := strings.LastIndexByte(name, '/')
 	switch {

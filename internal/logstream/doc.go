@@ -1,11 +1,11 @@
-// Package logstream reads a command's output and repairs the stream when it
-// breaks: the log is replayed from its start, and of each stream the bytes that
-// were delivered before are skipped.
+// Package logstream reads a command's output and resumes the stream when it
+// breaks: the log is replayed from its start, and the bytes of each stream that
+// were already delivered are skipped.
 //
-// A stream is whole only when that is known. The stream of a command that is
-// waited for says so itself, by its last record. A log that merely ends may have
-// been cut, so its end is confirmed: by a replay that began after the command's
-// end and stops at the same place, or by the length that the answer announced.
+// A stream is complete only if that is certain. The stream of a waited command
+// ends with a record that says so. A log that just ends may have been cut, so
+// its end is confirmed: by a replay that began after the command's end and
+// stops at the same place, or by the length that the response announced.
 // Neither silence nor a refusal counts as an end.
 package logstream
 
@@ -19,49 +19,49 @@ import (
 	"github.com/go-vercel/sandbox/internal/wire"
 )
 
-// MediaType is that of a stream of records.
+// MediaType is the media type of a stream of records.
 const MediaType = "application/x-ndjson"
 
 const (
 	// maxPause is the longest pause between two attempts.
 	maxPause = 10 * time.Second
 	// longLived is how long a connection must have carried a request for its
-	// break to count as the platform's cut rather than as a failure to reach it.
-	// The time that it took to get a connection is no part of that.
+	// break to count as a cut by the platform and not as a failure to connect.
+	// The time to get a connection does not count.
 	longLived = 30 * time.Second
-	// endGrace is how long the end of a command is waited for when its log ended.
+	// endGrace is how long to wait for the end of a command whose log has
+	// ended.
 	endGrace = 2 * time.Second
-	// lookPatience is the least time for which LookNow waits for an end.
+	// lookPatience is the minimum time for which LookNow waits for an end.
 	lookPatience = 250 * time.Millisecond
-	// drainTime is how long the end of a stream is waited for behind its last
+	// drainTime is how long to wait for the end of a stream after its last
 	// record.
 	drainTime = 250 * time.Millisecond
-	// silence is how long a stream may bring nothing before the command is
-	// looked at; it doubles up to maxSilence while the command runs on.
+	// silence is how long a stream may be silent before the command is checked;
+	// it doubles up to maxSilence while the command runs.
 	silence    = 10 * time.Second
 	maxSilence = time.Minute
-	// maxRefusals is how often in a row an answer that is no success ends a
-	// repair when it does not say that the command is gone: proxies answer all
-	// kinds of things.
+	// maxRefusals is how many error responses in a row end a repair if they do
+	// not say that the command is gone: they may be those of proxies.
 	maxRefusals = 3
 )
 
-// Limits are those of a repair.
+// Limits are the limits of a repair.
 type Limits struct {
-	Attempts int           // how often in a row without any progress
-	Limit    time.Duration // how long without any progress
+	Attempts int           // attempts in a row without progress
+	Limit    time.Duration // time without progress
 	Wait     time.Duration // before the second attempt in a row; doubles
 }
 
-// Command says which command's output is meant, and how it is reached.
+// Command identifies a command and how to reach it.
 type Command struct {
 	Client      *api.Client
 	Session, ID string
 	Limits      Limits
 }
 
-// Look asks for the command's state; with wait, for its end. The service tells
-// of an end only to those who wait.
+// Look returns the command's state. If wait is set it waits for the command to
+// end: the service reports an end only to requests that wait.
 func (c *Command) Look(ctx context.Context, wait bool) (*wire.Command, error) {
 	req := &api.Request{Op: api.GetCommand, Path: []string{c.Session, c.ID}}
 	if wait {
@@ -77,8 +77,8 @@ func (c *Command) Look(ctx context.Context, wait bool) (*wire.Command, error) {
 	return &answer.Command, nil
 }
 
-// LookNow asks for the command's state, and for its end if that lies behind it:
-// by a wait that is given up soon, as long as the first look took twice.
+// LookNow returns the command's state, including its end if it has ended: it
+// waits for the end for twice the time that the first request took.
 func (c *Command) LookNow(ctx context.Context) (*wire.Command, error) {
 	start := time.Now()
 	cmd, err := c.Look(ctx, false)

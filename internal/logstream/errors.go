@@ -7,7 +7,7 @@ import (
 	"github.com/go-vercel/sandbox/internal/wire"
 )
 
-// Codes of errors that are found here rather than reported by the server.
+// Codes of errors that are detected here, not reported by the server.
 const (
 	CodeEndedEarly    = "stream_ended_early"
 	CodeInvalidRecord = "invalid_record"
@@ -17,11 +17,11 @@ const (
 	codeClosed = "sandbox_stream_closed"
 )
 
-var errNoCommand = errors.New("the answer does not name the command")
+var errNoCommand = errors.New("the response does not name the command")
 
-// Error reports a stream that failed and could not be repaired. Code is the
-// server's or one of this package. An error of the context, and one of a first
-// attempt that no repair could mend, are returned as they are.
+// Error reports a stream that failed and could not be resumed. Code is the
+// server's or one of this package. Errors of the context, and those of a first
+// attempt that a retry would not fix, are returned unchanged.
 type Error struct {
 	Code, Message string
 	Err           error
@@ -42,19 +42,19 @@ func isLineError(err error) bool {
 	return ok
 }
 
-// verdict is what a failed request means for a repair.
+// verdict is the meaning of a failed request for a repair.
 type verdict int
 
 const (
-	passing verdict = iota // may succeed another time
-	refusal                // unlikely to succeed, but it may be a proxy that says so
+	passing verdict = iota // may succeed if retried
+	refusal                // unlikely to succeed, but may come from a proxy
 	final                  // the API says that the command is out of reach
 )
 
 func judge(err error) verdict {
 	f, ok := err.(*api.Failure)
 	if !ok {
-		return refusal // no credentials: nothing was asked
+		return refusal // no credentials: nothing was sent
 	}
 	switch {
 	case f.Status == 0, f.Status < 300, f.Transient():

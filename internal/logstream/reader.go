@@ -11,32 +11,34 @@ import (
 	"github.com/go-vercel/sandbox/internal/wire"
 )
 
-// Reader reads a command's output. It is for one goroutine.
+// Reader reads a command's output. It is not safe for concurrent use.
 type Reader struct {
 	ctx context.Context
 	cmd Command
 
 	body *watched // nil while no stream is open
 	dec  *wire.LogDecoder
-	// waited: the stream is that of a waited command, which ends in a record of
-	// how the command ended. Otherwise it is the command's log.
+	// waited is set for the stream of a waited command, which ends with a
+	// record of how the command ended. Otherwise the stream is the command's
+	// log.
 	waited bool
-	// opened: there was a stream. replay: the log is opened again.
+	// opened is set once there was a stream. replay is set if the log is opened
+	// again.
 	opened, replay bool
 	// openedAt is when the stream was opened; zero while there is none.
 	openedAt time.Time
 
 	delivered, skip [2]int64
 	end             *wire.Command // how the command ended, once known
-	endedBefore     bool          // it was known when the stream was opened
-	length          int64         // of the stream, as the answer announced it; -1 for not
-	complete        [2]int64      // where the log ended the last time; -1 for not yet
+	endedBefore     bool          // end was known when the stream was opened
+	length          int64         // of the stream, as announced by the response; -1 if not
+	complete        [2]int64      // where the log ended the last time; -1 if it has not
 
 	attempts
-	closed int // streams in a row that the server gave up without any progress
+	closed int // streams in a row that the server closed without progress
 }
 
-// attempts counts what fails in a row without any progress.
+// attempts counts failures in a row without progress.
 type attempts struct {
 	limits   Limits
 	failures int
@@ -48,7 +50,7 @@ func newAttempts(l Limits) attempts { return attempts{limits: l, lastGain: time.
 
 func (a *attempts) gained() { a.failures, a.refusals, a.lastGain = 0, 0, time.Now() }
 
-// exhausted counts one more failure and reports whether it was one too many.
+// exhausted counts a failure and reports whether it was one too many.
 func (a *attempts) exhausted(err error) bool {
 	a.failures++
 	switch judgeOr(err) {
@@ -60,7 +62,7 @@ func (a *attempts) exhausted(err error) bool {
 	return a.failures > a.limits.Attempts || a.refusals >= maxRefusals || time.Since(a.lastGain) > a.limits.Limit
 }
 
-// judgeOr is judge for errors that may be those of a stream.
+// judgeOr is like judge, but also accepts errors of streams.
 func judgeOr(err error) verdict {
 	switch err.(type) {
 	case *api.Failure, *api.AuthError:
@@ -69,7 +71,7 @@ func judgeOr(err error) verdict {
 	return passing
 }
 
-// pause waits before the next attempt: not at all before the first.
+// pause waits before the next attempt, but not before the first.
 func (a *attempts) pause(ctx context.Context) bool {
 	if a.failures <= 1 {
 		return ctx.Err() == nil
@@ -78,14 +80,14 @@ func (a *attempts) pause(ctx context.Context) bool {
 	return api.Sleep(ctx, time.Duration(float64(wait)*(1+rand.Float64())))
 }
 
-// Follow reads the command's log from its start. The end is how the command
-// ended, nil if that is not known.
+// Follow returns a Reader of the command's log. end is how the command ended,
+// or nil if unknown.
 func Follow(ctx context.Context, cmd Command, end *wire.Command) *Reader {
 	return &Reader{ctx: ctx, cmd: cmd, end: end, complete: [2]int64{-1, -1}, attempts: newAttempts(cmd.Limits)}
 }
 
-// Waited reads the stream of a command that is waited for. [Reader.Start] comes
-// first; it learns the command's ID.
+// Waited returns a Reader of the stream of a waited command. [Reader.Start]
+// must be called first; it learns the command's ID.
 func Waited(ctx context.Context, cmd Command, body io.ReadCloser) *Reader {
 	r := Follow(ctx, cmd, nil)
 	r.waited, r.opened, r.openedAt = true, true, time.Now()
@@ -93,7 +95,7 @@ func Waited(ctx context.Context, cmd Command, body io.ReadCloser) *Reader {
 	return r
 }
 
-// use makes body the stream that is read.
+// use sets the stream to read.
 func (r *Reader) use(body io.ReadCloser) {
 	r.body = watch(r.ctx, body, &r.cmd)
 	r.dec = wire.NewLogDecoder(r.body)
@@ -111,14 +113,14 @@ func (r *Reader) Close() {
 	}
 }
 
-// End is how the command ended, once that is known.
+// End returns how the command ended, or nil if that is not known yet.
 func (r *Reader) End() *wire.Command { return r.end }
 
-// Delivered reports whether output of the two streams came.
+// Delivered reports whether there was output on each of the two streams.
 func (r *Reader) Delivered() (stdout, stderr bool) { return r.delivered[0] > 0, r.delivered[1] > 0 }
 
 // Start reads the first record of a waited command's stream: the command. Until
-// it has come nobody knows whether the command runs.
+// then it is unknown whether the command runs.
 func (r *Reader) Start() (*wire.Command, error) {
 	for {
 		rec, err := r.dec.Next()
@@ -148,8 +150,8 @@ func (r *Reader) Start() (*wire.Command, error) {
 	}
 }
 
-// Adopt goes on with the command's log instead of a stream that was lost before
-// its first record: the command is known to run otherwise.
+// Adopt continues with the command's log instead of a stream that was lost
+// before its first record: the command was found in another way.
 func (r *Reader) Adopt(cmd *wire.Command) {
 	r.Close()
 	r.cmd.ID = cmd.ID
@@ -159,9 +161,8 @@ func (r *Reader) Adopt(cmd *wire.Command) {
 	r.waited, r.openedAt = false, time.Time{}
 }
 
-// Next returns the next piece of output. The data is valid until the next call.
-// io.EOF is returned when the command has ended and all its output was
-// delivered.
+// Next returns the next piece of output, which is valid until the next call. It
+// returns io.EOF when the command has ended and all output was delivered.
 func (r *Reader) Next() (wire.Kind, []byte, error) {
 	for {
 		if r.body == nil {
@@ -211,9 +212,9 @@ func (r *Reader) Next() (wire.Kind, []byte, error) {
 	}
 }
 
-// fresh is what of a record was not delivered before, and false if all of it was.
-// Its capacity is its length: what is appended to it must not change what comes
-// next.
+// fresh returns the part of a record that was not delivered before. It returns
+// false if all of it was. The capacity of the result is limited to its length,
+// so that appending to it does not change what follows.
 func (r *Reader) fresh(rec *wire.Record) ([]byte, bool) {
 	i := 0
 	if rec.Kind == wire.KindStderr {
@@ -233,8 +234,8 @@ func (r *Reader) fresh(rec *wire.Record) ([]byte, bool) {
 	return slices.Clip(data), true
 }
 
-// reported handles an error record. The one that says that the stream was closed
-// may be about the stream alone: the log is opened again, once.
+// reported handles an error record. The one that says that the stream was
+// closed may be about the stream alone: the log is then reopened once.
 func (r *Reader) reported(rec *wire.Record) error {
 	err := &Error{Code: rec.Error.Code, Message: rec.Error.Message}
 	if rec.Error.Code != codeClosed || r.cmd.ID == "" {
@@ -246,21 +247,21 @@ func (r *Reader) reported(rec *wire.Record) error {
 	return r.broken(err)
 }
 
-// drain reads the little that follows the last record, so that the connection
-// can be used again. A server that does not end the stream costs it.
+// drain reads what follows the last record, so that the connection can be
+// reused. If the server does not end the stream, the connection is closed.
 func (r *Reader) drain() {
-	body := r.body // r is not the timer's to look at: it may be late
+	body := r.body // the timer must not use r, since it may fire late
 	stop := time.AfterFunc(drainTime, func() { body.Close() })
 	defer stop.Stop()
 	for {
 		if _, err := r.dec.Next(); err != nil {
-			break // after a line that is no record, too, the decoder is at its end
+			break // after an invalid line, too, the decoder has ended
 		}
 	}
 	r.Close()
 }
 
-// open opens the command's log, for as long as the limits allow.
+// open opens the command's log, within the limits.
 func (r *Reader) open() error {
 	for {
 		r.endedBefore = r.end != nil
@@ -284,8 +285,7 @@ func (r *Reader) open() error {
 	}
 }
 
-// lost is the error of a stream that can't be read any further because what is
-// asked for it can't be read.
+// lost returns the error of a stream that can't be continued.
 func (r *Reader) lost(what string, err error) error {
 	if !r.opened {
 		return err // there was no stream to lose
@@ -293,7 +293,7 @@ func (r *Reader) lost(what string, err error) error {
 	return &Error{Code: CodeLost, Message: "the output stream broke and the " + what + " can't be read", Err: err}
 }
 
-// broken closes the stream and decides whether to open the log again. The first
+// broken closes the stream and decides whether to reopen the log. The first
 // attempt after progress is made at once, later ones after a pause.
 func (r *Reader) broken(cause error) error {
 	r.Close()
@@ -320,19 +320,19 @@ func (r *Reader) broken(cause error) error {
 	return nil
 }
 
-// atEnd is called when the log ended cleanly, which a proxy's cut can look
-// like. It reports whether that was all.
+// atEnd is called when the log has ended cleanly, which may also be a cut by a
+// proxy. It reports whether the output is complete.
 //
-// A command that still runs has more to come. Of one that has ended, the end of
-// the log is believed when the answer announced where it would be, or when a
-// replay that began after the command's end stops where the log did before.
+// A command that is still running has more to come. Once it has ended, the end
+// of the log is trusted if the response announced its length, or if a replay
+// that began after the command's end stops where the log did before.
 func (r *Reader) atEnd() (bool, error) {
 	if r.skip != [2]int64{} {
 		return false, r.broken(io.ErrUnexpectedEOF)
 	}
 	if r.end == nil {
-		// Waiting bridges the moment in which the log is complete and the exit
-		// code not known yet, and costs little where the command runs on.
+		// Waiting covers the moment in which the log is complete but the exit
+		// code is not known yet, and costs little if the command keeps running.
 		ctx, cancel := context.WithTimeout(r.ctx, endGrace)
 		cmd, err := r.cmd.Look(ctx, true)
 		late := ctx.Err() != nil && err != nil

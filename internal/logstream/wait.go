@@ -13,18 +13,17 @@ import (
 
 const (
 	// waitLimit is how long one request waits for a command's end: the platform
-	// cuts what lasts for minutes, and an edge may forget a request altogether.
+	// cuts requests that last for minutes, and an edge may lose one altogether.
 	waitLimit = time.Minute
-	// lookLimit is how long a look at a command may take that waits for nothing.
+	// lookLimit is how long a request that does not wait for the end may take.
 	lookLimit = 10 * time.Second
-	// waitPause is the least time between two requests that wait.
+	// waitPause is the minimum time between two requests that wait.
 	waitPause = 500 * time.Millisecond
 )
 
 var errUnanswered = errors.New("no answer within a minute")
 
-// Wait waits for the command's end, for as long as ctx allows, under the limits
-// of a repair.
+// Wait waits for the command to end, within ctx and the limits of a repair.
 func Wait(ctx context.Context, cmd Command) (*wire.Command, error) {
 	a := newAttempts(cmd.Limits)
 	for {
@@ -59,10 +58,10 @@ func Wait(ctx context.Context, cmd Command) (*wire.Command, error) {
 	}
 }
 
-// waitOnce asks for the command's end once. A wait that gets no answer is
-// followed by a look: that it is answered tells a command that runs from an API
-// that is out of reach. It also returns how long the connection had carried the
-// request.
+// waitOnce waits for the command's end with one request. If that gets no
+// response, a request that does not wait follows: its response distinguishes a
+// running command from an unreachable API. waitOnce also returns how long the
+// connection had carried the request.
 func (c *Command) waitOnce(ctx context.Context) (*wire.Command, time.Duration, error) {
 	limited, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)

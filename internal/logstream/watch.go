@@ -11,15 +11,15 @@ import (
 	"github.com/go-vercel/sandbox/internal/wire"
 )
 
-// watched is the body of a stream that is looked after: an edge that has
-// forgotten a stream keeps its connection, and would keep the reader waiting for
-// ever. When the stream has been silent for a while the command is looked at; if
-// it has ended, and nothing follows, the stream is broken off, and repaired.
+// watched is the body of a stream that is checked for silence: an edge that has
+// lost a stream keeps its connection open, and the reader would wait forever.
+// If the stream has been silent for a while the command is checked; if it has
+// ended, and nothing follows, the stream is closed, and resumed.
 type watched struct {
 	io.ReadCloser
 	reading atomic.Bool
 	reads   atomic.Uint64 // begun
-	length  atomic.Int64  // of what was read
+	length  atomic.Int64  // bytes read
 	end     atomic.Pointer[wire.Command]
 
 	ctx    context.Context
@@ -28,8 +28,8 @@ type watched struct {
 
 	mu    sync.Mutex
 	cmd   Command
-	timer *time.Timer // nil as long as the command is not known
-	seen  uint64      // the read that was under way at the last tick
+	timer *time.Timer // nil until the command is known
+	seen  uint64      // the read that was in progress at the last tick
 	wait  time.Duration
 }
 
@@ -39,7 +39,7 @@ func watch(ctx context.Context, body io.ReadCloser, cmd *Command) *watched {
 	return w
 }
 
-// watch begins to look after the stream.
+// watch starts checking the stream.
 func (w *watched) watch(id string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -64,18 +64,18 @@ func (w *watched) Close() error {
 			w.timer.Stop()
 		}
 		w.mu.Unlock()
-		_ = w.ReadCloser.Close() // a stream that was read; nothing is lost by it
+		_ = w.ReadCloser.Close() // read-only: closing it can't lose data
 	})
 	return nil
 }
 
-// ended is how the command ended, if that was found out.
+// ended returns how the command ended, if that was found out.
 func (w *watched) ended() *wire.Command { return w.end.Load() }
 
-// silent reports whether the read that was under way then still is.
+// silent reports whether the same read is still in progress.
 func (w *watched) silent(since uint64) bool { return w.reading.Load() && w.reads.Load() == since }
 
-// tick looks whether the stream has been silent since the last time.
+// tick checks whether the stream has been silent since the last tick.
 func (w *watched) tick() {
 	if w.ctx.Err() != nil {
 		return
@@ -103,7 +103,7 @@ func (w *watched) tick() {
 			return
 		}
 	case err != nil && ctx.Err() == nil && judge(err) == final:
-		// There is nothing left to wait for; opening the log tells why.
+		// There is nothing to wait for; reopening the log reports why.
 		w.Close()
 		return
 	}

@@ -1,6 +1,7 @@
-// Package needs skips tests on machines that lack what they need, and says what
-// that is. With SANDBOX_TEST_NEEDS=all in the environment, as in CI, where all
-// of it was installed, a test fails instead: nothing is skipped unnoticed.
+// Package needs skips tests on machines that lack what they need, with a reason
+// that names it. With SANDBOX_TEST_NEEDS=all in the environment, as in CI,
+// where everything is installed, a test fails instead: nothing is skipped
+// unnoticed.
 package needs
 
 import (
@@ -12,7 +13,7 @@ import (
 	"github.com/go-vercel/sandbox"
 )
 
-// Missing skips the test for the reason that it is given.
+// Missing skips the test with the given reason.
 func Missing(tb testing.TB, format string, args ...any) {
 	tb.Helper()
 	if os.Getenv("SANDBOX_TEST_NEEDS") == "all" {
@@ -32,8 +33,8 @@ func Programs(tb testing.TB, names ...string) {
 	}
 }
 
-// Root skips the test unless Sudo gives commands of sb the right to change the
-// whole file system, which it doesn't where the emulator has no root.
+// Root skips the test unless commands of sb run with Sudo may change the whole
+// file system, which they may not if the emulator has no root.
 func Root(tb testing.TB, sb *sandbox.Sandbox) {
 	tb.Helper()
 	probe(tb, sb, "root in the sandbox", "touch /usr/local/needs-probe && rm /usr/local/needs-probe")

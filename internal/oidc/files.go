@@ -18,12 +18,13 @@ import (
 	"github.com/gofrs/flock"
 )
 
-// object is a JSON object whose unknown keys survive being written back.
+// object is a JSON object whose unknown keys are preserved when it is written
+// back.
 type object map[string]json.RawMessage
 
 // readObject reads a JSON object from a file. Errors name the file and never
-// show what is in it. A missing file matches fs.ErrNotExist; an empty one,
-// which the official tools leave behind, counts as an empty object.
+// show its content. A missing file matches fs.ErrNotExist; an empty one, which
+// the official tools leave behind, counts as an empty object.
 func readObject(file string) (object, error) {
 	f, err := os.OpenFile(file, openFlags, 0)
 	if err != nil {
@@ -51,8 +52,8 @@ func readObject(file string) (object, error) {
 	return o, nil
 }
 
-// get decodes the value of a key into v. A key that is absent or null leaves v
-// alone.
+// get decodes the value of a key into v. If the key is absent or null, v is not
+// changed.
 func (o object) get(file, key string, v any) error {
 	raw, ok := o[key]
 	if !ok {
@@ -74,15 +75,15 @@ func (o object) set(key string, v any) error {
 	return nil
 }
 
-// replacement is a file about to be replaced: everything that can fail for
-// want of a permission has been done when there is one.
+// replacement is a file that is about to be replaced. Once it exists,
+// everything that can fail for lack of permission has been done.
 type replacement struct {
 	file string
 	temp *os.File
 }
 
-// replace begins to replace a file, making its folder when needed. The caller
-// calls commit or drop.
+// replace starts replacing a file, creating its directory if needed. The caller
+// must call commit or drop.
 func replace(file string) (*replacement, error) {
 	file = resolved(file)
 	if err := os.MkdirAll(filepath.Dir(file), 0o700); err != nil {
@@ -96,9 +97,9 @@ func replace(file string) (*replacement, error) {
 	return &replacement{file, temp}, nil
 }
 
-// resolved is the file itself, where the name is a link: people keep their
-// settings elsewhere. The link stays, and under each of its names a file has one
-// lock.
+// resolved returns the target of a symbolic link: people keep their settings
+// elsewhere. The link is preserved, and a file has one lock for all of its
+// names.
 func resolved(file string) string {
 	if target, err := filepath.EvalSymlinks(file); err == nil {
 		return target
@@ -109,12 +110,11 @@ func resolved(file string) string {
 	return file
 }
 
-// leftoverAge is how old a file that was to replace another one must be for
-// whoever wrote it to be gone.
+// leftoverAge is how old a temporary file must be for its writer to be gone.
 const leftoverAge = time.Hour
 
-// sweep removes what processes that were killed have left beside a file: there
-// are secrets in it.
+// sweep removes what killed processes have left behind beside a file, since it
+// contains secrets.
 func sweep(file string) {
 	left, _ := filepath.Glob(filepath.Join(filepath.Dir(file), "."+filepath.Base(file)+".*"))
 	for _, name := range left {
@@ -124,8 +124,8 @@ func sweep(file string) {
 	}
 }
 
-// commit writes o and puts it in the file's place: whoever reads the file sees
-// the old content or the new one, whole.
+// commit writes o and replaces the file: readers see the complete old or the
+// complete new content.
 func (r *replacement) commit(o object) error {
 	defer r.drop()
 	var text bytes.Buffer
@@ -153,8 +153,8 @@ func (r *replacement) commit(o object) error {
 	return nil
 }
 
-// rename puts a file in another's place. Windows refuses while anybody reads the
-// other, which nobody does for long.
+// rename replaces a file with another. Windows refuses while anyone reads the
+// other, which never takes long.
 func rename(from, to string) error {
 	err := os.Rename(from, to)
 	for i := 0; i < 20 && err != nil && runtime.GOOS == "windows"; i++ {
@@ -164,18 +164,18 @@ func rename(from, to string) error {
 	return err
 }
 
-// drop gives up the replacement. After a commit it does nothing.
+// drop gives up the replacement. After a commit it has no effect.
 func (r *replacement) drop() {
 	_ = r.temp.Close()
 	_ = os.Remove(r.temp.Name())
 }
 
-// lockPoll is how often a lock that another process holds is tried again.
+// lockPoll is how often a lock held by another process is retried.
 const lockPoll = 20 * time.Millisecond
 
 // lock takes the lock of a file, which other processes respect, and waits for
 // it as long as ctx allows. The lock is a file beside it, because the file
-// itself gets replaced.
+// itself is replaced.
 func lock(ctx context.Context, file string) (unlock func(), err error) {
 	file = resolved(file)
 	if err := os.MkdirAll(filepath.Dir(file), 0o700); err != nil {
@@ -188,15 +188,15 @@ func lock(ctx context.Context, file string) (unlock func(), err error) {
 	return func() { _ = l.Close() }, nil
 }
 
-// refused remembers, for whoever takes the lock next, that a server refused what
-// is in the file: the lock's file holds a sum of it. Without it each of many
-// processes would send the same spent token once more.
+// refused reports whether a server has refused what is in the file: the lock's
+// file stores a hash of it for whoever takes the lock next. Otherwise many
+// processes would each send the same used token once more.
 func refused(file, secret string) bool {
 	kept, err := os.ReadFile(resolved(file) + ".lock")
 	return err == nil && string(kept) == sum(secret)
 }
 
-// refuse is called under the lock. It only saves requests.
+// refuse is called with the lock held. It only saves requests.
 func refuse(file, secret string) {
 	_ = os.WriteFile(resolved(file)+".lock", []byte(sum(secret)), 0o600)
 }
@@ -206,8 +206,8 @@ func sum(secret string) string {
 	return hex.EncodeToString(s[:])
 }
 
-// lockIfPossible is lock, except that on a disk where nothing can be written
-// there is nothing to protect either.
+// lockIfPossible is like lock, except that on a disk that is not writable there
+// is nothing to protect.
 func lockIfPossible(ctx context.Context, file string) (unlock func(), err error) {
 	unlock, err = lock(ctx, file)
 	if pathErr := (*fs.PathError)(nil); errors.As(err, &pathErr) {

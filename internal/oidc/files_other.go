@@ -9,8 +9,8 @@ import (
 
 const openFlags = os.O_RDONLY
 
-// owner is not known: who may write where is for the system's lists to say.
+// owner is not known: access is controlled by the system's own lists.
 func owner(fs.FileInfo) (uid uint32, known bool) { return 0, false }
 
-// syncDir does nothing: folders can't be opened.
+// syncDir does nothing: directories can't be opened.
 func syncDir(string) {}

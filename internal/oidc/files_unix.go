@@ -8,10 +8,10 @@ import (
 	"syscall"
 )
 
-// openFlags keep a pipe in the place of a file from waiting for a writer.
+// openFlags keep a pipe in place of a file from waiting for a writer.
 const openFlags = os.O_RDONLY | syscall.O_NONBLOCK
 
-// owner is the user that a file belongs to.
+// owner returns the user that a file belongs to.
 func owner(info fs.FileInfo) (uid uint32, known bool) {
 	stat, ok := info.Sys().(*syscall.Stat_t)
 	if !ok {
@@ -20,8 +20,8 @@ func owner(info fs.FileInfo) (uid uint32, known bool) {
 	return stat.Uid, true
 }
 
-// syncDir makes a rename in a folder last. That the file system can't is no
-// reason to fail: the new file is there.
+// syncDir makes a rename in a directory durable. If the file system does not
+// support that, the new file exists nevertheless.
 func syncDir(dir string) {
 	if d, err := os.Open(dir); err == nil {
 		_ = d.Sync()

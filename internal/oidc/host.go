@@ -15,24 +15,23 @@ import (
 	"github.com/go-vercel/sandbox/internal/redact"
 )
 
-// ErrNothing is matched by errors which say that there was nothing to begin
-// with: no linked project, nobody logged in. Others say that something is
-// there and does not work.
+// ErrNothing matches errors that say that there are no credentials: no linked
+// project, nobody logged in. Others say that credentials exist and do not work.
 var ErrNothing = errors.New("nothing found")
 
-// ErrRunOut is matched by errors which say that the CLI's login can not be
-// refreshed any more: somebody has to log in again.
+// ErrRunOut matches errors that say that the CLI's login can no longer be
+// refreshed: the user has to log in again.
 var ErrRunOut = errors.New("the login has run out")
 
 var (
-	// ErrNotLinked says that no folder from the working directory up is linked
-	// to a project.
+	// ErrNotLinked reports that neither the working directory nor a parent is
+	// linked to a project.
 	ErrNotLinked error = kind{ErrNothing, "no project is linked to this folder or a parent (run `vercel link`)"}
-	// ErrNotLoggedIn says that the CLI has no login.
+	// ErrNotLoggedIn reports that the CLI has no login.
 	ErrNotLoggedIn error = kind{ErrNothing, "nobody is logged in with the Vercel CLI (run `vercel login`)"}
 )
 
-// kind is an error with a text of its own that matches another.
+// kind is an error with its own text that matches another.
 type kind struct {
 	of   error
 	text string
@@ -41,29 +40,30 @@ type kind struct {
 func (k kind) Error() string { return k.text }
 func (k kind) Unwrap() error { return k.of }
 
-// requestTimeout bounds one request for a token, so that a server which never
-// answers does not hold a lock for ever.
+// requestTimeout limits one request for a token, so that a server that never
+// responds does not hold a lock forever.
 const requestTimeout = 30 * time.Second
 
-// maxBody bounds an answer and a file. Real ones have a few kilobytes.
+// maxBody limits a response and a file. Real ones have a few kilobytes.
 const maxBody = 1 << 20
 
-// Host is what tokens are looked up on: an environment, a folder, a network.
-// It is safe for concurrent use; its fields are not to be changed then.
+// Host is where tokens are looked up: an environment, a directory, a network.
+// It is safe for concurrent use; its fields must not be changed after first
+// use.
 type Host struct {
-	// Getenv reads a variable, "" when it is not set.
+	// Getenv returns the value of a variable, "" if it is not set.
 	Getenv func(key string) string
-	// Dir is where the search for a linked project begins; "" is the working
+	// Dir is where the search for a linked project begins; "" means the working
 	// directory.
 	Dir string
-	// GOOS is the system whose locations are used; "" is this one.
+	// GOOS is the system whose locations are used; "" means this one.
 	GOOS string
 
 	client *http.Client
 }
 
-// NewHost returns a Host that makes its requests with client, or with one of
-// its own when that is nil.
+// NewHost returns a Host that makes its requests with client, or with a new
+// client if that is nil.
 func NewHost(client *http.Client, getenv func(string) string, dir string) *Host {
 	c := &http.Client{}
 	if client != nil {
@@ -72,7 +72,7 @@ func NewHost(client *http.Client, getenv func(string) string, dir string) *Host 
 	if c.Timeout == 0 {
 		c.Timeout = requestTimeout
 	}
-	// No endpoint redirects. A redirect followed would carry a login elsewhere.
+	// No endpoint redirects. Following a redirect would send a login elsewhere.
 	c.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
 	return &Host{Getenv: getenv, Dir: dir, client: c}
 }
@@ -103,7 +103,7 @@ func (h *Host) home() (string, error) {
 	return "", fmt.Errorf("no folder for the user's data: %s is not set", key)
 }
 
-// DataDir is the folder in which the Vercel tools keep theirs.
+// DataDir returns the data directory of the Vercel tools.
 func (h *Host) DataDir() (string, error) {
 	if dir := h.Getenv("XDG_DATA_HOME"); dir != "" {
 		return dir, nil
@@ -127,7 +127,7 @@ func (h *Host) DataDir() (string, error) {
 	}
 }
 
-// LoginFile is the file in which the CLI keeps its login.
+// LoginFile returns the file with the CLI's login.
 func (h *Host) LoginFile() (string, error) {
 	if dir := h.Getenv("VERCEL_AUTH_CONFIG_DIR"); dir != "" {
 		return h.join(dir, "auth.json"), nil
@@ -138,7 +138,7 @@ func (h *Host) LoginFile() (string, error) {
 	}
 	file := h.join(data, "com.vercel.cli", "auth.json")
 	// On Windows the CLI and the package that refreshes tokens disagree about
-	// the folder: whoever has a login is right.
+	// the directory: the one with a login is used.
 	if roaming := h.Getenv("APPDATA"); h.goos() == "windows" && roaming != "" && !exists(file) {
 		if other := h.join(roaming, "xdg.data", "com.vercel.cli", "auth.json"); exists(other) {
 			return other, nil
@@ -147,7 +147,8 @@ func (h *Host) LoginFile() (string, error) {
 	return file, nil
 }
 
-// TokenFile is the file in which the tools keep the OIDC token of a project.
+// TokenFile returns the file in which the tools store the OIDC token of a
+// project.
 func (h *Host) TokenFile(projectID string) (string, error) {
 	if err := checkID("project ID", projectID); err != nil {
 		return "", err
@@ -160,7 +161,7 @@ func (h *Host) TokenFile(projectID string) (string, error) {
 }
 
 // checkID refuses an ID that could name another file or another route. IDs come
-// from files in folders that anybody may have sent.
+// from files in directories that anyone may have sent.
 func checkID(what, id string) error {
 	bad := func(r rune) bool { return r < ' ' || r == 0x7f || strings.ContainsRune(`/\:*?"<>|`, r) }
 	if id == "" || len(id) > 200 || strings.Trim(id, ". ") != id || strings.ContainsFunc(id, bad) {
@@ -174,23 +175,23 @@ func exists(file string) bool {
 	return err == nil
 }
 
-// RemoteError says that a server could not be asked or did not give what it
-// should have: asking again later may help, asking at once will not.
+// RemoteError reports that a server could not be reached or did not return what
+// it should: retrying later may help, retrying at once will not.
 type RemoteError struct {
-	// Doing is what it was asked for.
+	// Doing is what the request was for.
 	Doing string
-	// Err is a *StatusError, an error of the network, or what is wrong with the
-	// answer.
+	// Err is a *StatusError, a network error, or what is wrong with the
+	// response.
 	Err error
 }
 
 func (e *RemoteError) Error() string { return e.Doing + ": " + e.Err.Error() }
 func (e *RemoteError) Unwrap() error { return e.Err }
 
-// StatusError is an answer that is not a success.
+// StatusError is an unsuccessful response.
 type StatusError struct {
 	Status int
-	// Text is the server's code and message, or the beginning of its answer.
+	// Text is the server's code and message, or the beginning of its response.
 	Text string
 }
 
@@ -202,8 +203,8 @@ func (e *StatusError) Error() string {
 	return fmt.Sprintf("HTTP %d: %s", e.Status, text)
 }
 
-// do sends a request and reads its answer, which is a *RemoteError when it is
-// not a success.
+// do sends a request and reads the response. An unsuccessful one is a
+// *RemoteError.
 func (h *Host) do(req *http.Request, doing string) ([]byte, error) {
 	req.Header.Set("User-Agent", userAgent)
 	known := redact.Knowing(strings.TrimPrefix(req.Header.Get("Authorization"), "Bearer "))
@@ -222,10 +223,10 @@ func (h *Host) do(req *http.Request, doing string) ([]byte, error) {
 	return body, nil
 }
 
-// userAgent names the SDK to the servers that give out tokens.
+// userAgent identifies the SDK to the servers that issue tokens.
 var userAgent = "go-vercel/sandbox (" + runtime.GOOS + "/" + runtime.GOARCH + ")"
 
-// errorText is what an answer says went wrong, bounded and on one line.
+// errorText returns the error in a response, truncated and on one line.
 func errorText(body []byte) string {
 	var answer struct {
 		Error struct {
@@ -239,7 +240,7 @@ func errorText(body []byte) string {
 	return clip(string(body))
 }
 
-// clip makes a text of a server fit to be shown.
+// clip makes the text of a server safe to show.
 func clip(text string) string {
 	text = strings.Join(strings.Fields(strings.ToValidUTF8(text, "\uFFFD")), " ")
 	if runes := []rune(text); len(runes) > 300 {

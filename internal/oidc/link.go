@@ -14,9 +14,9 @@ type Scope struct {
 	TeamID, ProjectID string
 }
 
-// Link is the project that the folder, or the nearest of its parents that has
-// one, is linked to. The team may be empty. The error matches ErrNotLinked
-// when there is no link.
+// Link returns the project that the directory, or the nearest of its parents
+// that is linked, is linked to. The team may be empty. If there is no link, the
+// error matches ErrNotLinked.
 func (h *Host) Link() (Scope, error) {
 	dir := h.Dir
 	if dir == "" {
@@ -30,7 +30,7 @@ func (h *Host) Link() (Scope, error) {
 		return Scope{}, fmt.Errorf("looking for a linked project: %w", err)
 	}
 	start, strangers := dir, ""
-	// As in the official tools the root folder itself does not count.
+	// As in the official tools, the root directory itself does not count.
 	for ; dir != filepath.Dir(dir); dir = filepath.Dir(dir) {
 		file := filepath.Join(dir, ".vercel", "project.json")
 		if !trusted(file, start) {
@@ -51,7 +51,8 @@ func (h *Host) Link() (Scope, error) {
 		if scope.ProjectID == "" {
 			return Scope{}, fmt.Errorf("the linked project: %s is broken: it has no projectId (run `vercel link` again)", file)
 		}
-		// The folder may be anybody's work, and the IDs become parts of paths.
+		// The directory may be anyone's work, and the IDs become parts of
+		// paths.
 		err = checkID("projectId", scope.ProjectID)
 		if err == nil && scope.TeamID != "" {
 			err = checkID("orgId", scope.TeamID)
@@ -67,9 +68,9 @@ func (h *Host) Link() (Scope, error) {
 	return Scope{}, ErrNotLinked
 }
 
-// trusted reports whether a link is the user's, root's, or whose the folder is
-// that the user stands in. Above that folder others may have put one, as anybody
-// can in /tmp, and it would choose the project that the user's code goes to.
+// trusted reports whether a link belongs to the user, to root, or to the owner
+// of the working directory. Anyone may have put one in a directory above it,
+// such as /tmp, and it would choose the project that receives the user's code.
 func trusted(file, start string) bool {
 	mine := []uint32{0}
 	if uid := os.Geteuid(); uid >= 0 {
@@ -80,11 +81,11 @@ func trusted(file, start string) bool {
 			mine = append(mine, uid)
 		}
 	}
-	// The folder too: whoever owns it can put another file there.
+	// The directory too: its owner can put another file there.
 	for _, name := range []string{file, filepath.Dir(file)} {
 		info, err := os.Stat(name)
 		if err != nil {
-			return true // it is not there, or reading it says what is wrong
+			return true // it does not exist, or reading it reports what is wrong
 		}
 		if uid, ok := owner(info); ok && !slices.Contains(mine, uid) {
 			return false

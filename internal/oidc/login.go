@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// Login is what the CLI keeps about who is logged in.
+// Login is the login stored by the CLI.
 type Login struct {
 	Token        string
 	RefreshToken string
@@ -16,9 +16,9 @@ type Login struct {
 	Expiry time.Time
 }
 
-// Login gives the CLI's login, refreshed and written back when its token
-// expires within ahead or is the old one, which was refused. A failure leaves the file as it
-// was. The error matches ErrNotLoggedIn when there is no login.
+// Login returns the CLI's login. It is refreshed and written back if its token
+// expires within ahead, or is old, which was rejected. If that fails, the file
+// is unchanged. If there is no login, the error matches ErrNotLoggedIn.
 func (h *Host) Login(ctx context.Context, ahead time.Duration, old string) (Login, error) {
 	file, err := h.LoginFile()
 	if err != nil {
@@ -39,13 +39,13 @@ func (h *Host) Login(ctx context.Context, ahead time.Duration, old string) (Logi
 		return staleLogin(file, login, old, err)
 	}
 	defer unlock()
-	// Another process may have done the work while this one waited.
+	// Another process may have refreshed it while this one waited.
 	login, content, err := readLogin(file)
 	if err != nil || good(login) {
 		return login, err
 	}
-	// A refresh token works once. Before it is spent, it must be sure that the
-	// next one can be kept.
+	// A refresh token can be used once. Before it is used, it must be certain
+	// that the next one can be stored.
 	r, err := replace(file)
 	if err != nil {
 		return staleLogin(file, login, old, err)
@@ -67,8 +67,8 @@ func (h *Host) Login(ctx context.Context, ahead time.Duration, old string) (Logi
 	return fresh, nil
 }
 
-// staleLogin is the outcome when a login could not be refreshed: it still
-// serves until it really expires.
+// staleLogin is the result if a login could not be refreshed: it is used until
+// it really expires.
 func staleLogin(file string, login Login, refused string, err error) (Login, error) {
 	if login.Token != refused && !Expired(login.Expiry, time.Now()) {
 		return login, nil
@@ -76,8 +76,7 @@ func staleLogin(file string, login Login, refused string, err error) (Login, err
 	return Login{}, fmt.Errorf("the CLI's login in %s has expired: %w", file, err)
 }
 
-// SaveLogin keeps a new login, as `vercel login` would. Keys that it does not
-// know stay.
+// SaveLogin stores a new login like `vercel login`. Unknown keys are preserved.
 func (h *Host) SaveLogin(ctx context.Context, login Login) error {
 	file, err := h.LoginFile()
 	if err != nil {

@@ -9,9 +9,9 @@ import (
 	"strings"
 )
 
-// Logout revokes the CLI's login at the issuer and empties its file, as
-// `vercel logout` does. When the issuer can't be asked, the login stays as it
-// was. The error matches ErrNotLoggedIn when there is no login.
+// Logout revokes the CLI's login at the issuer and empties its file, like
+// `vercel logout`. If the issuer can't be reached, the login is unchanged. If
+// there is no login, the error matches ErrNotLoggedIn.
 func (h *Host) Logout(ctx context.Context) error {
 	file, err := h.LoginFile()
 	if err != nil {
@@ -44,7 +44,7 @@ func (h *Host) Logout(ctx context.Context) error {
 	return r.commit(content)
 }
 
-// revoke ends a token before its time (RFC 7009).
+// revoke revokes a token (RFC 7009).
 func (h *Host) revoke(ctx context.Context, token string) error {
 	const doing = "revoking the CLI's login"
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, issuer+"/.well-known/openid-configuration", nil)

@@ -23,8 +23,8 @@ const (
 	clientID = "cl_HYyOPBNtFMfHhaUn9L4QPfTZz6TP47bp"
 )
 
-// endpoints asks the issuer where its endpoints are. A login only ever goes to
-// a host of the issuer, whatever the answer says.
+// endpoints asks the issuer for its endpoints. A login is only ever sent to a
+// host of the issuer, whatever the response says.
 func (h *Host) endpoints(ctx context.Context) (oauth2.Endpoint, error) {
 	const doing = "discovering the OAuth endpoints of " + issuer
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, issuer+"/.well-known/openid-configuration", nil)
@@ -50,15 +50,16 @@ func (h *Host) endpoints(ctx context.Context) (oauth2.Endpoint, error) {
 	}, nil
 }
 
-// issuers tells whether an address is one of the issuer's.
+// issuers reports whether an address is one of the issuer's.
 func issuers(address string) bool {
 	u, err := url.Parse(address)
 	return err == nil && u.Scheme == "https" && u.Port() == "" &&
 		(u.Hostname() == "vercel.com" || strings.HasSuffix(u.Hostname(), ".vercel.com"))
 }
 
-// oauthContext is ctx for the oauth2 package: it makes its requests with the
-// host's client, under ctx, which that package forgets for some of them.
+// oauthContext returns ctx for the oauth2 package, which then makes its
+// requests with the host's client, and with ctx, which that package ignores for
+// some of them.
 func (h *Host) oauthContext(ctx context.Context) context.Context {
 	c := *h.client
 	base := c.Transport
@@ -66,7 +67,7 @@ func (h *Host) oauthContext(ctx context.Context) context.Context {
 		base = http.DefaultTransport
 	}
 	// That package does not close every body, so bodies are read here, and the
-	// time limit is kept here.
+	// timeout is enforced here.
 	timeout := c.Timeout
 	c.Timeout = 0
 	c.Transport = roundTripper(func(req *http.Request) (*http.Response, error) {
@@ -93,7 +94,7 @@ type roundTripper func(*http.Request) (*http.Response, error)
 
 func (f roundTripper) RoundTrip(req *http.Request) (*http.Response, error) { return f(req) }
 
-// refreshLogin trades a refresh token for a new login.
+// refreshLogin exchanges a refresh token for a new login.
 func (h *Host) refreshLogin(ctx context.Context, refreshToken string) (Login, error) {
 	endpoint, err := h.endpoints(ctx)
 	if err != nil {
@@ -104,8 +105,8 @@ func (h *Host) refreshLogin(ctx context.Context, refreshToken string) (Login, er
 	return toLogin(token, err, "refreshing the CLI's login", refreshToken)
 }
 
-// toLogin turns the oauth2 package's outcome into ours. Its errors may quote
-// the answer, in which tokens can be, so only the code and the description that
+// toLogin converts the result of the oauth2 package. Its errors may quote the
+// response, which can contain tokens, so only the code and the description that
 // the standard defines are kept, without the secrets that were sent.
 func toLogin(token *oauth2.Token, err error, doing string, sent ...string) (Login, error) {
 	if err != nil {
@@ -134,13 +135,13 @@ func oauthError(err error, sent *redact.Known) error {
 	return errors.New("the answer is not what the standard says")
 }
 
-// OAuthError is a refusal of the authorization server.
+// OAuthError is an error response of the authorization server.
 type OAuthError struct {
 	Status            int
 	Code, Description string
 }
 
-// Is tells that a login which the server does not know any more has run out.
+// Is reports that a login unknown to the server has expired for good.
 func (e *OAuthError) Is(target error) bool {
 	return target == ErrRunOut && e.Code == "invalid_grant"
 }
@@ -156,7 +157,7 @@ func (e *OAuthError) Error() string {
 	}
 }
 
-// DeviceCode is what somebody needs to log in a program on another device.
+// DeviceCode is what a user needs to log a program in on another device.
 type DeviceCode struct {
 	VerificationURI         string
 	VerificationURIComplete string
@@ -165,17 +166,16 @@ type DeviceCode struct {
 }
 
 const (
-	// loginTimeout is how long a login on a device may take when the server
-	// does not say.
+	// loginTimeout is how long a login on a device may take by default.
 	loginTimeout = 10 * time.Minute
-	// maxPollSeconds bounds the pause between two polls that a server may ask
-	// for: it multiplies to something a timer can hold.
+	// maxPollSeconds limits the pause between two polls that a server may
+	// request, which is multiplied to something a timer can hold.
 	maxPollSeconds = 300
 )
 
 // DeviceLogin logs in by the device flow (RFC 8628): prompt tells the user what
 // to do, then the server is polled until the user has done it. The login is
-// kept in the CLI's file.
+// stored in the CLI's file.
 func (h *Host) DeviceLogin(ctx context.Context, prompt func(context.Context, DeviceCode) error) (Login, error) {
 	const doing = "logging in to Vercel"
 	endpoint, err := h.endpoints(ctx)
@@ -186,7 +186,7 @@ func (h *Host) DeviceLogin(ctx context.Context, prompt func(context.Context, Dev
 		return Login{}, &RemoteError{doing, errors.New("the server has no usable device_authorization_endpoint")}
 	}
 	ctx = h.oauthContext(ctx)
-	// The scopes belong to the first request only.
+	// Scopes are part of the first request only.
 	config := oauth2.Config{ClientID: clientID, Endpoint: endpoint, Scopes: []string{"openid", "offline_access"}}
 	code, err := config.DeviceAuth(ctx)
 	if err != nil {
@@ -215,7 +215,7 @@ func (h *Host) DeviceLogin(ctx context.Context, prompt func(context.Context, Dev
 	}
 	token, err := config.DeviceAccessToken(ctx, code)
 	for isNetwork(err) && ctx.Err() == nil {
-		// A lost poll is not the user's refusal. This begins with a pause.
+		// A failed poll is not a refusal by the user. This begins with a pause.
 		token, err = config.DeviceAccessToken(ctx, code)
 	}
 	login, err := toLogin(token, err, doing, code.DeviceCode)

@@ -17,13 +17,13 @@ type ProjectToken struct {
 	Claims
 }
 
-// ProjectToken gets an OIDC token of a project: the one that the tools have
-// stored, or a new one for the CLI's login, which is then stored for them.
-// What is stored counts when it is good for longer than ahead and is not the
-// token refused. Processes that ask at the same time do so one after the other.
+// ProjectToken returns an OIDC token of a project: the one stored by the tools,
+// or a new one obtained with the CLI's login, which is then stored for them. A
+// stored token is used if it is valid for longer than ahead and is not the
+// rejected one. Concurrent processes take turns.
 //
-// When no new token can be had but the stored one has not expired yet, it is
-// returned together with the error.
+// If no new token is available but the stored one has not expired yet, it is
+// returned along with the error.
 func (h *Host) ProjectToken(ctx context.Context, scope Scope, ahead time.Duration, refused string) (ProjectToken, error) {
 	file, err := h.TokenFile(scope.ProjectID)
 	if err != nil {
@@ -51,8 +51,8 @@ func (h *Host) ProjectToken(ctx context.Context, scope Scope, ahead time.Duratio
 		}
 		return ProjectToken{}, err
 	}
-	// The store only saves work: a disk that can't be written to is no reason to
-	// do without the token.
+	// Storing only saves work: the token can be used even if the disk is not
+	// writable.
 	_ = storeToken(file, fresh.Token)
 	return fresh, nil
 }
@@ -93,8 +93,7 @@ func (h *Host) newProjectToken(ctx context.Context, scope Scope, ahead time.Dura
 	return ProjectToken{*answer.Token, claims}, nil
 }
 
-// readToken is the token that a file holds. A missing file or a file without a
-// token holds none.
+// readToken returns the token in a file, if any.
 func readToken(file string) (ProjectToken, error) {
 	o, err := readObject(file)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -117,7 +116,7 @@ func readToken(file string) (ProjectToken, error) {
 	return ProjectToken{token, claims}, nil
 }
 
-// storeToken keeps a token for other processes and the official tools.
+// storeToken stores a token for other processes and the official tools.
 func storeToken(file, token string) error {
 	o, err := readObject(file)
 	if err != nil {

@@ -17,25 +17,25 @@ import (
 
 const (
 	apiBase = "https://vercel.com/api"
-	// DefaultProject is the project used when none is named or linked.
+	// DefaultProject is the project used if none is named or linked.
 	DefaultProject = "vercel-sandbox-default-project"
-	// maxTeamPages bounds the search for a team, should the pages never end.
+	// maxTeamPages limits the search for a team.
 	maxTeamPages = 100
 )
 
-// Inferred is a scope that was worked out.
+// Inferred is an inferred scope.
 type Inferred struct {
 	Scope
-	// TeamSlug and ProjectName are readable names, when they are known.
+	// TeamSlug and ProjectName are readable names, if known.
 	TeamSlug, ProjectName string
-	// Created tells that the project was made for it.
+	// Created reports whether the project was created.
 	Created bool
 }
 
-// InferScope works out the project to use for a login: the linked one, else the
-// default project, made when missing, of the team given, of the user's default
+// InferScope determines the project of a login: the linked one, or else the
+// default project, created if missing, of the given team, of the user's default
 // team, or of a hobby team that the user owns. A link to another team than the
-// one given does not count.
+// given one is ignored.
 func (h *Host) InferScope(ctx context.Context, token, teamID string) (Inferred, error) {
 	link, err := h.Link()
 	switch {
@@ -96,7 +96,7 @@ func (h *Host) InferScope(ctx context.Context, token, teamID string) (Inferred, 
 	}
 }
 
-// tryTeam sees to it that the team has the default project.
+// tryTeam ensures that the team has the default project.
 func (h *Host) tryTeam(ctx context.Context, token, teamID, slug string) (Inferred, error) {
 	found := Inferred{
 		Scope:    Scope{TeamID: teamID, ProjectID: DefaultProject},
@@ -114,7 +114,7 @@ func (h *Host) tryTeam(ctx context.Context, token, teamID, slug string) (Inferre
 	return found, nil
 }
 
-// teamQuery names a team, by its ID or its slug.
+// teamQuery returns the query that selects a team by its ID or slug.
 func teamQuery(teamID string) string {
 	key := "slug"
 	if strings.HasPrefix(teamID, "team_") {
@@ -123,7 +123,7 @@ func teamQuery(teamID string) string {
 	return "?" + url.Values{key: {teamID}}.Encode()
 }
 
-// named finds the readable names of a linked project.
+// named returns the linked project with its readable names.
 func (h *Host) named(ctx context.Context, token string, link Scope) Inferred {
 	return Inferred{
 		Scope:       link,
@@ -132,8 +132,8 @@ func (h *Host) named(ctx context.Context, token string, link Scope) Inferred {
 	}
 }
 
-// name is the readable name of what is at path, or "" when it can't be had: it
-// is only ever shown.
+// name returns the readable name of the object at path, or "" if it is not
+// available: it is only ever shown.
 func (h *Host) name(ctx context.Context, token, path string) string {
 	var answer struct {
 		Slug string `json:"slug"`
@@ -162,8 +162,8 @@ type teamsPage struct {
 	next  string
 }
 
-// best is the team on the page that fits most: the user's personal one, else
-// the hobby team changed last.
+// best returns the best team on the page: the user's personal one, or else the
+// hobby team that was changed last.
 func (p teamsPage) best(username string) (team, bool) {
 	owned := slices.DeleteFunc(slices.Clone(p.teams), func(t team) bool {
 		return t.ID == "" || t.Membership.Role != "OWNER" || t.Billing.Plan != "hobby"
@@ -193,7 +193,7 @@ func (h *Host) teams(ctx context.Context, token, until string) (teamsPage, error
 	}
 	var page teamsPage
 	for _, raw := range answer.Teams {
-		// One team that does not decode is no reason to miss the others.
+		// One team that can't be decoded must not hide the others.
 		var t team
 		if json.Unmarshal(raw, &t) == nil {
 			page.teams = append(page.teams, t)
@@ -205,7 +205,7 @@ func (h *Host) teams(ctx context.Context, token, until string) (teamsPage, error
 	return page, nil
 }
 
-// unusable tells whether an error means that the team can't be used, and
+// unusable reports whether an error means that the team can't be used, while
 // another may.
 func unusable(err error) bool {
 	s := status(err)

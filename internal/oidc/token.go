@@ -11,8 +11,8 @@ import (
 	"time"
 )
 
-// Claims are what a project's OIDC token says about itself. Nothing here
-// verifies a signature: the API does, and these only say whom the token is for.
+// Claims are the claims of a project's OIDC token. Signatures are not verified
+// here: the API does that, and the claims only say whom the token is for.
 type Claims struct {
 	TeamID    string
 	ProjectID string
@@ -20,8 +20,8 @@ type Claims struct {
 	Expiry time.Time
 }
 
-// ParseClaims reads the claims of an OIDC token of a project. The error never
-// shows the token.
+// ParseClaims decodes the claims of an OIDC token of a project. The error never
+// contains the token.
 func ParseClaims(token string) (Claims, error) {
 	var claims struct {
 		TeamID    *string  `json:"owner_id"`
@@ -44,8 +44,8 @@ func ParseClaims(token string) (Claims, error) {
 	return c, nil
 }
 
-// Expiry is when a token expires by its own claims. It is false for one that is
-// not a JWT or says nothing about its end.
+// Expiry returns when a token expires by its own claims. It reports false if
+// the token is not a JWT or has no expiry.
 func Expiry(token string) (time.Time, bool) {
 	var claims struct {
 		Expiry *float64 `json:"exp"`
@@ -56,8 +56,8 @@ func Expiry(token string) (time.Time, bool) {
 	return unix(*claims.Expiry), true
 }
 
-// Expired tells whether t comes before now. The zero time never does: it stands
-// for no expiry.
+// Expired reports whether t is before now. The zero time never is: it means no
+// expiry.
 func Expired(t, now time.Time) bool {
 	return !t.IsZero() && !now.Before(t)
 }
@@ -68,7 +68,7 @@ func payload(token string, v any) error {
 		return errors.New("invalid Vercel OIDC token: it is not a JWT")
 	}
 	// Padding and the other alphabet are not allowed in a JWT, but the official
-	// tools take them.
+	// tools accept them.
 	text := strings.TrimRight(strings.NewReplacer("+", "-", "/", "_").Replace(parts[1]), "=")
 	data, err := base64.RawURLEncoding.DecodeString(text)
 	if err != nil {
@@ -80,8 +80,8 @@ func payload(token string, v any) error {
 	return nil
 }
 
-// unix is a time from seconds that anybody may have written: seconds outside
-// what a date can hold become the nearest that it can.
+// unix returns the time of a number of seconds, which may be any: those out of
+// range become the nearest valid time.
 func unix(seconds float64) time.Time {
 	const year9999 = 253402300799
 	whole, frac := math.Modf(min(max(seconds, 1), year9999))

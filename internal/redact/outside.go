@@ -12,13 +12,13 @@ import (
 	"unicode/utf8"
 )
 
-// What a server, a sandbox or the transport says passes through this file before
-// it becomes an error or a log record: Known takes out what must not be shown,
-// and Printable quotes what would act on a terminal or forge a line of a log.
+// Text from a server, a sandbox or the transport passes through this file
+// before it becomes an error or a log record: Known removes secrets, and
+// Printable quotes what could control a terminal or forge a line of a log.
 
-// Printable returns text with everything that is not printable as in a Go string
-// literal: line breaks, escape sequences, the controls of C1, marks that turn the
-// direction of text, and bytes that are not UTF-8.
+// Printable returns text with everything that is not printable escaped as in a
+// Go string literal: line breaks, escape sequences, C1 controls, marks that
+// change the direction of text, and invalid UTF-8.
 func Printable(text string) string {
 	plain := func(r rune) bool { return r == ' ' || unicode.IsPrint(r) && r != utf8.RuneError }
 	i := strings.IndexFunc(text, func(r rune) bool { return !plain(r) })
@@ -40,16 +40,16 @@ func Printable(text string) string {
 	return b.String()
 }
 
-// minSecret is how long a secret must be to be looked for. Shorter ones are not
-// secrets, but words that texts have anyway.
+// minSecret is the minimum length of a secret. Shorter ones are not secrets,
+// but words that occur in ordinary texts.
 const minSecret = 8
 
-// maxKnown bounds how many secrets are remembered. Tokens replace each other; who
-// sent an old one has its answer before so many came after it.
+// maxKnown limits how many secrets are remembered. Tokens replace each other; a
+// request with an old token has ended long before so many have followed.
 const maxKnown = 16
 
-// Known is what a client knows to be secret: the tokens that it has sent. The
-// zero value knows nothing. It is safe for concurrent use.
+// Known is the set of secrets that a client knows: the tokens that it has sent.
+// The zero value is empty. It is safe for concurrent use.
 type Known struct {
 	list atomic.Pointer[known]
 }
@@ -86,8 +86,8 @@ func (k *Known) Add(secret string) {
 		secrets = append([]string{secret}, secrets...)
 		var pairs []string
 		for _, s := range secrets {
-			// A secret also comes back as it was written into a query, a path or a
-			// quoted text.
+			// A secret may also come back as written in a query, a path or a
+			// quoted string.
 			quoted := strconv.Quote(s)
 			for _, form := range []string{s, url.QueryEscape(s), url.PathEscape(s), quoted[1 : len(quoted)-1]} {
 				pairs = append(pairs, form, Mark)
@@ -127,8 +127,8 @@ func (k *Known) Header(h http.Header) http.Header {
 }
 
 // Error returns an error that shows neither secrets nor control characters: err
-// itself if it doesn't either. One that held a secret still matches what err
-// matches, but does not lead to err, whose fields hold it.
+// itself if it has none. An error that contained a secret still matches what
+// err matches, but does not unwrap to err, whose fields contain the secret.
 func (k *Known) Error(err error) error {
 	if err == nil {
 		return nil
@@ -161,7 +161,7 @@ type redactedError struct {
 func (e *redactedError) Error() string        { return e.text }
 func (e *redactedError) Is(target error) bool { return errors.Is(*e.err(), target) }
 
-// Timeout reports whether the error is a timeout, as net.Error does.
+// Timeout reports whether the error is a timeout, like net.Error.
 func (e *redactedError) Timeout() bool {
 	var timeout interface{ Timeout() bool }
 	return errors.As(*e.err(), &timeout) && timeout.Timeout()

@@ -10,12 +10,12 @@ import (
 	"strings"
 )
 
-// Types with something in them that must not be shown have a method Format that
-// calls one of the functions here. Package fmt asks it for every verb, also for
-// a pointer inside of another value, where it asks for neither String nor
-// GoString and would print what is behind.
+// Types that contain secrets have a method Format that calls one of the
+// functions here. Package fmt calls it for every verb, and also for a pointer
+// inside of another value, where it calls neither String nor GoString and would
+// print the value.
 
-// String writes a type's description, as far as the verb lets choose like fmt.
+// String writes a type's description, formatted like a string by fmt.
 func String(f fmt.State, verb rune, description string) {
 	if verb == 'q' || verb == 's' {
 		_, _ = fmt.Fprintf(f, fmt.FormatString(f, verb), description)
@@ -24,8 +24,8 @@ func String(f fmt.State, verb rune, description string) {
 	_, _ = io.WriteString(f, description)
 }
 
-// Struct writes the exported fields of a struct, or of what a pointer leads to,
-// as fmt does for %v, %+v or %#v. A tag says what of a field is shown:
+// Struct writes the exported fields of a struct, or of what a pointer points
+// to, like fmt for %v, %+v or %#v. A tag selects what is shown of a field:
 //
 //	secret:"value"  that there is one
 //	secret:"names"  the keys of a map, or of a list of texts KEY=VALUE
@@ -70,7 +70,7 @@ func Struct(f fmt.State, verb rune, v any) {
 	_, _ = io.WriteString(f, "}")
 }
 
-// shown is what stands for a field's value.
+// shown returns the representation of a field's value.
 func shown(kind string, v reflect.Value) any {
 	switch {
 	case kind == "" && v.Kind() == reflect.Pointer && !v.IsNil() && v.Elem().Kind() != reflect.Struct:
@@ -99,13 +99,13 @@ func shown(kind string, v reflect.Value) any {
 	return Mark
 }
 
-// URL returns an address without its user, password, query and fragment: any of
-// them may be a token.
+// URL returns an address without its user, password, query and fragment, any of
+// which may be a token.
 func URL(address string) string {
 	if address == "" {
 		return ""
 	}
-	// The short form that git and scp understand, which is no URL.
+	// The short form that git and scp support, which is not a URL.
 	if user, rest, ok := strings.Cut(address, "@"); ok && !strings.ContainsAny(user, "/?#") {
 		if host, path, ok := strings.Cut(rest, ":"); ok && !strings.Contains(host, "/") && !strings.HasPrefix(path, "//") && !strings.Contains(user, ":") {
 			path, _, _ = strings.Cut(path, "?")

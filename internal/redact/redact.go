@@ -1,11 +1,11 @@
 // Package redact keeps secrets out of what is printed, logged and encoded.
 package redact
 
-// Mark stands for a secret wherever a value is formatted.
+// Mark replaces a secret wherever a value is formatted.
 const Mark = "REDACTED"
 
-// Hidden holds what secrets are in. Package fmt, which looks into unexported
-// fields and with some verbs behind pointers, shows a function's address only.
+// Hidden holds a value with secrets. Package fmt, which looks into unexported
+// fields and with some verbs behind pointers, shows only a function's address.
 type Hidden[T any] func() *T
 
 // Hide returns a Hidden that holds value.

@@ -39,6 +39,7 @@ type Start struct {
 // Conn is a program that runs in a terminal.
 type Conn struct {
 	ws     *websocket.Conn
+	body   io.Closer
 	ctx    context.Context // ends with the connection
 	cancel context.CancelCauseFunc
 	// describe makes the error of a connection that ended before the program.
@@ -68,7 +69,7 @@ type Conn struct {
 // zero if there was none.
 func Open(ctx context.Context, socket Socket, start *Start, describe func(err error, code int, reason string) error) (*Conn, error) {
 	socket.ws.SetReadLimit(maxFrame)
-	c := &Conn{ws: socket.ws, describe: describe, done: make(chan struct{})}
+	c := &Conn{ws: socket.ws, body: socket.body, describe: describe, done: make(chan struct{})}
 	c.out, c.feed = io.Pipe()
 	c.ctx, c.cancel = context.WithCancelCause(ctx)
 	err := c.send(struct {
@@ -180,7 +181,7 @@ func (c *Conn) Close() {
 		// handshake that takes too long.
 		timer := time.AfterFunc(goodbye, func() {
 			c.cancel(errClosed)
-			_ = c.ws.CloseNow() // the handshake has a longer timeout of its own
+			_ = c.body.Close()
 		})
 		_ = c.ws.Close(websocket.StatusNormalClosure, "") // may already be closed
 		timer.Stop()

@@ -54,7 +54,12 @@ type RefusedError struct {
 func (e *RefusedError) Error() string { return fmt.Sprintf("status %d", e.Status) }
 
 // Socket is a connection to a terminal service on which nothing runs yet.
-type Socket struct{ ws *websocket.Conn }
+type Socket struct {
+	ws *websocket.Conn
+	// body is what ws reads from and writes to. Closing it ends a closing
+	// handshake, for which ws has a timeout of its own.
+	body io.Closer
+}
 
 // Close closes the connection.
 func (s Socket) Close() { _ = s.ws.CloseNow() }
@@ -65,9 +70,9 @@ func (s Socket) Close() { _ = s.ws.CloseNow() }
 // is a [*RefusedError].
 func Dial(ctx context.Context, transport http.RoundTripper, address string) (Socket, error) {
 	for attempt, wait := 1, firstDialWait; ; attempt, wait = attempt+1, 2*wait {
-		ws, err := dial(ctx, transport, address)
+		socket, err := dial(ctx, transport, address)
 		if err == nil || attempt == dialAttempts || !again(err) {
-			return Socket{ws}, err
+			return socket, err
 		}
 		timer := time.NewTimer(wait)
 		select {
@@ -79,27 +84,46 @@ func Dial(ctx context.Context, transport http.RoundTripper, address string) (Soc
 	}
 }
 
-func dial(ctx context.Context, transport http.RoundTripper, address string) (*websocket.Conn, error) {
+func dial(ctx context.Context, transport http.RoundTripper, address string) (Socket, error) {
 	limited, cancel := context.WithTimeout(ctx, dialTimeout)
 	defer cancel()
+	upgrade := &upgrade{next: transport}
 	ws, resp, err := websocket.Dial(limited, address, &websocket.DialOptions{HTTPClient: &http.Client{
-		Transport: transport,
+		Transport: upgrade,
 		// A redirect would leak the token in the Referer header.
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 	}})
 	switch {
 	case err == nil:
-		return ws, nil
+		return Socket{ws, upgrade.body}, nil
 	case ctx.Err() != nil:
-		return nil, api.ContextError(ctx)
+		return Socket{}, api.ContextError(ctx)
 	case resp != nil && resp.StatusCode != http.StatusSwitchingProtocols:
 		body, _ := io.ReadAll(resp.Body) // at most a kilobyte, in memory
-		return nil, &RefusedError{Status: resp.StatusCode, ContentType: resp.Header.Get("Content-Type"), Body: body}
+		return Socket{}, &RefusedError{Status: resp.StatusCode, ContentType: resp.Header.Get("Content-Type"), Body: body}
 	}
 	if e, ok := errors.AsType[*url.Error](err); ok {
 		err = e.Err // without the address
 	}
-	return nil, err
+	return Socket{}, err
+}
+
+// upgrade is a transport that keeps the body of the last response.
+type upgrade struct {
+	next http.RoundTripper
+	body io.Closer
+}
+
+func (u *upgrade) RoundTrip(req *http.Request) (*http.Response, error) {
+	next := u.next
+	if next == nil {
+		next = http.DefaultTransport
+	}
+	resp, err := next.RoundTrip(req)
+	if err == nil {
+		u.body = resp.Body
+	}
+	return resp, err
 }
 
 // again reports whether connecting may succeed if retried.

@@ -10,10 +10,9 @@ import (
 
 var errClosed = errors.New("tarball: body is closed")
 
-// Body is a gzipped tarball that is made while it is read. Goroutines of its
-// own read the sources and compress; they end when it has been read to its end
-// or was closed. Read and WriteTo are for one goroutine at a time, Close may be
-// called by any.
+// Body is a gzipped tarball that is made as it is read. Its goroutines read the
+// sources and compress; they end when it has been read to its end or closed.
+// Only one goroutine at a time may call Read and WriteTo; any may call Close.
 type Body struct {
 	entries iter.Seq2[Entry, error]
 	start   sync.Once
@@ -23,15 +22,15 @@ type Body struct {
 
 	closing sync.Once
 	quit    chan struct{} // closed by Close
-	done    chan struct{} // closed when no goroutine is left
+	done    chan struct{} // closed when all goroutines have ended
 	err     error         // of the producer; set before the queue is closed
 
 	mu     sync.Mutex
-	source io.Closer // being read
+	source io.Closer // the source being read
 }
 
-// New returns a body with the given entries, which it goes through once. Nothing
-// is opened before the first read.
+// New returns a body with the given entries, which it iterates over once.
+// Nothing is opened before the first read.
 func New(entries iter.Seq2[Entry, error]) *Body {
 	b := &Body{entries: entries, quit: make(chan struct{}), done: make(chan struct{})}
 	b.c = newCompressor(b.quit)
@@ -80,7 +79,7 @@ func (b *Body) next() error {
 	}
 }
 
-// Read implements io.Reader. An error of a source comes out here.
+// Read implements io.Reader. It returns the errors of sources.
 func (b *Body) Read(p []byte) (int, error) {
 	for len(b.rest) == 0 {
 		if err := b.next(); err != nil {
@@ -92,7 +91,7 @@ func (b *Body) Read(p []byte) (int, error) {
 	return n, nil
 }
 
-// WriteTo writes all that is left, a block at a time and without a copy.
+// WriteTo writes the rest, a block at a time and without copying.
 func (b *Body) WriteTo(w io.Writer) (n int64, err error) {
 	for {
 		if len(b.rest) > 0 {
@@ -112,12 +111,12 @@ func (b *Body) WriteTo(w io.Writer) (n int64, err error) {
 	}
 }
 
-// closeGrace is how long Close waits for a source that is being read. Nearly
-// always it is over in no time.
+// closeGrace is how long Close waits for the read of a source, which usually
+// ends at once.
 const closeGrace = 100 * time.Millisecond
 
-// Close ends the reading of the sources. Where a source does not return from
-// Read for long, it is closed meanwhile and Close returns; Wait waits for it.
+// Close ends the reading of the sources. If a source does not return from Read
+// for long, it is closed meanwhile and Close returns; see Done.
 func (b *Body) Close() error {
 	b.closing.Do(func() {
 		close(b.quit)
@@ -127,7 +126,7 @@ func (b *Body) Close() error {
 		select {
 		case <-b.done:
 		case <-timer.C:
-			_ = b.closeSource() // its reading fails, which nobody asks for any more
+			_ = b.closeSource() // its read fails, which no longer matters
 		}
 	})
 	return nil
@@ -136,7 +135,7 @@ func (b *Body) Close() error {
 // Done returns a channel that is closed when the sources are no longer used.
 func (b *Body) Done() <-chan struct{} { return b.done }
 
-// openSource takes over a source, whose reading Close may have to end.
+// openSource registers a source, whose reading Close may have to end.
 func (b *Body) openSource(c io.Closer) {
 	b.mu.Lock()
 	defer b.mu.Unlock()

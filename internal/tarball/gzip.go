@@ -10,23 +10,22 @@ import (
 )
 
 const (
-	// level compresses within a few per cent of what zlib's default does, in a
-	// fifth of the time, and passes over what does not compress at the speed
-	// of memory.
+	// level compresses within a few percent of zlib's default in a fifth of the
+	// time, and skips incompressible data at the speed of memory.
 	level = 2
-	// blockSize is what is compressed at a time. A larger one compresses no
-	// better to speak of.
+	// blockSize is how much is compressed at a time. Larger blocks do not
+	// compress noticeably better.
 	blockSize = 512 << 10
-	// maxBlocks bounds how many blocks are compressed at once, and with them
-	// the memory.
+	// maxBlocks limits how many blocks are compressed at the same time, and
+	// thus memory use.
 	maxBlocks = 8
 )
 
-// compressor makes one gzip stream of what is written to it, several blocks at
-// a time. The blocks come out of the queue in order.
+// compressor makes one gzip stream of what is written to it, compressing
+// several blocks at the same time. The blocks leave the queue in order.
 //
 // Each block ends at a byte boundary and refers to nothing before itself, which
-// is what makes them independent; to a reader it is a stream like any other.
+// makes them independent; to a reader it is an ordinary stream.
 type compressor struct {
 	queue   chan *block
 	quit    <-chan struct{}
@@ -95,7 +94,7 @@ func (c *compressor) Close() error {
 // gzipHeader says deflate, no name, no time, an unknown system.
 var gzipHeader = []byte{0x1f, 0x8b, 8, 0, 0, 0, 0, 0, 0, 255}
 
-// push hands the current block over to be compressed.
+// push queues the current block for compression.
 func (c *compressor) push(last bool) error {
 	b := c.cur
 	c.cur = nil

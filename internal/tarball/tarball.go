@@ -1,4 +1,4 @@
-// Package tarball makes gzipped tarballs while they are sent: in one pass, in
+// Package tarball makes gzipped tarballs as they are sent: in one pass, in
 // constant memory, and on several cores.
 package tarball
 
@@ -17,26 +17,27 @@ import (
 
 // Entry is a file, directory or symbolic link in a tarball.
 type Entry struct {
-	// Name is relative to the root, with slashes and without one at its start.
+	// Name is relative to the root, slash-separated and without a leading
+	// slash.
 	Name string
-	// Mode has the type and the permissions, which are taken as they are.
+	// Mode holds the type and the permissions, which are used unchanged.
 	Mode fs.FileMode
-	// Size is the length of a file's content. A source that gives another
-	// length is an error.
+	// Size is the length of a file's content. A source of another length is an
+	// error.
 	Size int64
 	// ModTime is kept to the second; zero is the epoch.
 	ModTime time.Time
 	// Linkname is what a symbolic link points to.
 	Linkname string
-	// Open returns the content of a file; nil stands for an empty one. It is
-	// called once for each body, and what it returns is closed, which may
-	// happen during a Read that does not return after the body was closed.
+	// Open returns the content of a file; nil means an empty file. It is called
+	// once for each body. The result is closed, possibly during a Read that
+	// does not return after the body was closed.
 	Open func() (io.ReadCloser, error)
 }
 
-// Opener returns a function that makes a new body of the same entries at each
-// call, for another attempt. It waits, for as long as ctx allows, until the body
-// before is done with the sources, which may be the same readers.
+// Opener returns a function that returns a new body of the same entries for
+// each attempt. It waits, as long as ctx allows, until the previous body no
+// longer uses the sources, which may be the same readers.
 func Opener(ctx context.Context, entries func() iter.Seq2[Entry, error]) func() (io.ReadCloser, error) {
 	var last *Body
 	return func() (io.ReadCloser, error) {
@@ -144,8 +145,8 @@ func (b *Body) content(tw *tar.Writer, e *Entry, buf []byte) error {
 	return nil
 }
 
-// copyContent lets readers of memory write by themselves, without a copy in
-// between. A file would allocate a buffer to do so.
+// copyContent lets readers of memory write directly, without a copy. A file
+// would allocate a buffer to do so.
 func copyContent(w io.Writer, r io.Reader, buf []byte) (int64, error) {
 	w = struct{ io.Writer }{w}
 	if _, ok := r.(*os.File); ok {

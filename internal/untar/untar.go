@@ -1,5 +1,5 @@
-// Package untar unpacks tar archives that nobody vouches for into a local
-// directory, and nowhere else.
+// Package untar unpacks untrusted tar archives into a local directory, and
+// nowhere else.
 package untar
 
 import (
@@ -19,28 +19,26 @@ import (
 )
 
 // ErrUnsafe matches the error of an archive with an entry that would leave the
-// directory, that is neither a file nor a directory nor a link, or that exceeds
-// a limit.
+// directory, that is not a file, directory or link, or that exceeds a limit.
 var ErrUnsafe = errors.New("refused")
 
-// Options says what to take from an archive.
+// Options are the options of Extract.
 type Options struct {
-	// MaxEntries and MaxBytes limit the number of entries and the total length
-	// of the files as they are said to be, holes included. Directories that are
-	// made on the way count as entries; entries that Keep leaves out count as
-	// well. Both have to be set.
+	// MaxEntries and MaxBytes limit the number of entries and the total size of
+	// the files as announced, including holes. Directories created implicitly
+	// and entries that Keep omits count too. Both must be set.
 	MaxEntries int
 	MaxBytes   int64
-	// OutsideLinks keeps symbolic links whose target is absolute or outside of
-	// the directory. They are never followed.
+	// OutsideLinks permits symbolic links whose target is absolute or outside
+	// of the directory. They are never followed.
 	OutsideLinks bool
-	// Owners takes over owners, all permissions whatever the umask, set-id and
-	// sticky bits, and the capabilities of programs, as for a root file system.
-	// It needs the rights of root.
+	// Owners restores owners, all permissions regardless of the umask, set-id
+	// and sticky bits, and the capabilities of programs, as for a root file
+	// system. It requires root.
 	Owners bool
-	// Keep, if set, chooses entries by their clean names.
+	// Keep, if not nil, selects entries by their clean names.
 	Keep func(name string) bool
-	// Progress, if set, is told of the bytes written.
+	// Progress, if not nil, is called with the number of bytes written.
 	Progress func(name string, n int)
 }
 
@@ -48,19 +46,20 @@ type Options struct {
 const blockSize = 128 << 10
 
 const (
-	// maxName bounds the name of an entry, as Linux does.
+	// maxName limits the name of an entry, like Linux.
 	maxName = 4096
-	// maxDepth bounds how deep names go: each directory on the way costs system
-	// calls for every entry, and a few bytes of an archive make thousands of them.
+	// maxDepth limits the depth of names: each parent directory costs system
+	// calls for every entry, and a few bytes of an archive describe thousands
+	// of them.
 	maxDepth = 255
 )
 
-// Extract unpacks the archive that r reads into root, through which it can't
-// get out. Existing files are replaced, each when its new content is whole. It
-// stops at the first entry that it refuses; what was unpacked until then stays.
+// Extract unpacks the archive read from r into root, which it can't leave.
+// Existing files are replaced, each when its new content is complete. It stops
+// at the first entry that it refuses; what was unpacked until then remains.
 //
-// Permissions are taken over as far as the umask lets them. Set-id and sticky
-// bits and owners are not, except with [Options.Owners].
+// Permissions are subject to the umask. Set-id and sticky bits and owners are
+// not restored, except with [Options.Owners].
 func Extract(ctx context.Context, r io.Reader, root *os.Root, opts Options) (err error) {
 	x := &extractor{opts: opts, buf: make([]byte, blockSize), zeros: make([]byte, blockSize)}
 	x.way = []level{{name: ".", dir: root}}
@@ -86,8 +85,8 @@ func Extract(ctx context.Context, r io.Reader, root *os.Root, opts Options) (err
 	}
 }
 
-// drain reads the padding behind an archive, so that whoever makes the stream
-// comes to its end and can say how it went.
+// drain reads the padding after an archive, so that the sender of the stream
+// reaches its end and can report its result.
 func drain(r io.Reader) error {
 	const padding = 1 << 20
 	n, err := io.Copy(io.Discard, io.LimitReader(r, padding+1))
@@ -104,18 +103,19 @@ type extractor struct {
 	zeros   []byte
 	entries int
 	bytes   int64
-	// way are the directories that lead to the present entry, from the root on.
-	// Each is opened below the one before and only if it is a real directory, so
-	// that an entry costs as many steps as its name has that the last one had not.
+	// way holds the parent directories of the current entry, from the root on.
+	// Each is opened below the one before and only if it is a real directory,
+	// so that an entry costs as many steps as its name differs from the last
+	// one.
 	way []level
 }
 
-// level is a directory on the way.
+// level is one of the parent directories.
 type level struct {
-	name string // clean, from the root on
+	name string // clean, relative to the root
 	dir  *os.Root
-	// entry says that mode and modTime are to be set, which is done when it is
-	// certain that the directory is finished.
+	// entry is set if mode and modTime must be set, which is done when the
+	// directory is certain to be complete.
 	entry    bool
 	mode     fs.FileMode
 	uid, gid int
@@ -126,7 +126,7 @@ func unsafe(format string, args ...any) error {
 	return fmt.Errorf("%w: %s", ErrUnsafe, fmt.Sprintf(format, args...))
 }
 
-// count counts an entry, or a directory that is made on the way to one.
+// count counts an entry, or a directory that is created for one.
 func (x *extractor) count() error {
 	if x.entries++; x.entries > x.opts.MaxEntries {
 		return unsafe("the archive has more than %d entries", x.opts.MaxEntries)
@@ -178,7 +178,7 @@ func (x *extractor) entry(ctx context.Context, h *tar.Header, r io.Reader) error
 	return unsafe("type %q is not a file, directory or link", h.Typeflag)
 }
 
-// Clean checks the name of an entry and returns it without "./", doubled and
+// Clean checks the name of an entry and returns it without "./", double and
 // trailing slashes. "." is the directory itself.
 func Clean(name string) (string, error) {
 	switch {
@@ -200,18 +200,18 @@ func Clean(name string) (string, error) {
 	if depth := strings.Count(name, "/") + 1; depth > maxDepth {
 		return "", unsafe("its name is %d directories deep, more than %d", depth, maxDepth)
 	}
-	// filepath.Localize would not take names that are not UTF-8.
+	// filepath.Localize would not accept names that are not UTF-8.
 	if !filepath.IsLocal(filepath.FromSlash(name)) || foreign && strange(name) {
 		return "", unsafe("its name means something else on this system")
 	}
 	return name, nil
 }
 
-// foreign says that the system's paths are not those of the sandbox.
+// foreign is set if the system's paths are not those of the sandbox.
 const foreign = os.PathSeparator != '/'
 
-// strange reports whether a name means something else where paths are those of
-// Windows: other separators, drives and streams, and ends that are dropped.
+// strange reports whether a name means something else with Windows paths: other
+// separators, drives and streams, and trailing characters that are dropped.
 func strange(name string) bool {
 	if strings.ContainsAny(name, `\:`) {
 		return true
@@ -224,13 +224,13 @@ func strange(name string) bool {
 	return false
 }
 
-// umask finds out what the system takes away from permissions, by a directory
-// that it makes: to ask the system for it means to change it for all threads.
+// umask determines the umask by creating a directory: asking the system for it
+// means changing it for all threads.
 func umask(root *os.Root) fs.FileMode {
 	const usual = 0o022
 	name := ".download-" + rand.Text()
 	if err := root.Mkdir(name, 0o777); err != nil {
-		return usual // root itself can't be written to; what is below may be
+		return usual // root itself is not writable, but directories below it may be
 	}
 	info, err := root.Lstat(name)
 	if err := errors.Join(err, root.Remove(name)); err != nil {
@@ -239,10 +239,10 @@ func umask(root *os.Root) fs.FileMode {
 	return 0o777 &^ info.Mode().Perm()
 }
 
-// here is the directory that the last call of enter has led to.
+// here returns the directory that the last call of enter has opened.
 func (x *extractor) here() *level { return &x.way[len(x.way)-1] }
 
-// leave finishes the directories that do not lead to name.
+// leave completes the directories that are not parents of name.
 func (x *extractor) leave(name string) error {
 	for len(x.way) > 1 {
 		d := *x.here()
@@ -258,7 +258,7 @@ func (x *extractor) leave(name string) error {
 		}
 		in, base := x.here().dir, path.Base(d.name)
 		if info, err := in.Lstat(base); err != nil || !info.IsDir() {
-			continue // somebody else took it away
+			continue // somebody else removed it
 		}
 		if x.opts.Owners {
 			if err := in.Lchown(base, d.uid, d.gid); err != nil {
@@ -277,7 +277,7 @@ func (x *extractor) leave(name string) error {
 	return nil
 }
 
-// close closes the directories that are still open, after an error.
+// close closes the directories that are still open after an error.
 func (x *extractor) close() error {
 	var errs []error
 	for _, d := range x.way[1:] {
@@ -286,9 +286,9 @@ func (x *extractor) close() error {
 	return errors.Join(errs...)
 }
 
-// enter returns the directory of that name, which it makes unless it is there.
-// A symbolic link on the way is refused, even one that stays inside: what the
-// archive calls a name must be that name.
+// enter returns the directory of that name, creating it if necessary. Symbolic
+// links in the path are refused, even those that stay inside: what the archive
+// calls a name must be that name.
 func (x *extractor) enter(ctx context.Context, name string) (*os.Root, error) {
 	if err := x.leave(name); err != nil {
 		return nil, err
@@ -326,14 +326,14 @@ func (x *extractor) enter(ctx context.Context, name string) (*os.Root, error) {
 	return x.here().dir, nil
 }
 
-// open goes one directory down.
+// open descends into a directory.
 func (x *extractor) open(elem string) error {
 	in := x.here().dir
 	dir, err := in.OpenRoot(elem)
 	if err != nil {
 		return err
 	}
-	// OpenRoot follows a link that takes the directory's place at this moment.
+	// OpenRoot follows a link that replaces the directory at this moment.
 	now, err := in.Lstat(elem)
 	opened, oerr := dir.Stat(".")
 	if err = errors.Join(err, oerr); err == nil && !os.SameFile(now, opened) {
@@ -348,7 +348,7 @@ func (x *extractor) open(elem string) error {
 
 func (x *extractor) dir(in *os.Root, name string, h *tar.Header) error {
 	base := path.Base(name)
-	// Until its content is there we have to be able to write to it.
+	// Until its content is complete it must be writable for us.
 	err := in.Mkdir(base, 0o700)
 	if errors.Is(err, fs.ErrExist) {
 		info, lerr := in.Lstat(base)
@@ -356,7 +356,7 @@ func (x *extractor) dir(in *os.Root, name string, h *tar.Header) error {
 		case lerr != nil:
 			return lerr
 		case !info.IsDir():
-			// A link to a directory must not become the way into it.
+			// A link to a directory must not be used as one.
 			if err := in.Remove(base); err != nil {
 				return err
 			}
@@ -377,7 +377,7 @@ func (x *extractor) dir(in *os.Root, name string, h *tar.Header) error {
 	return nil
 }
 
-// mode is what is taken over of an entry's mode.
+// mode returns the part of an entry's mode that is restored.
 func (x *extractor) mode(h *tar.Header) fs.FileMode {
 	mode := h.FileInfo().Mode()
 	if x.opts.Owners {
@@ -386,11 +386,11 @@ func (x *extractor) mode(h *tar.Header) fs.FileMode {
 	return mode.Perm() &^ x.umask
 }
 
-// maxOwner is the greatest number of a user or a group: the next one means
-// that an owner is left as it is.
+// maxOwner is the greatest ID of a user or a group: the next one means no
+// change.
 const maxOwner = 1<<32 - 2
 
-// file writes a file under another name and renames it when it is whole.
+// file writes a file under a temporary name and renames it when it is complete.
 func (x *extractor) file(ctx context.Context, in *os.Root, name string, h *tar.Header, r io.Reader) (err error) {
 	tmp := ".download-" + rand.Text()
 	f, err := in.OpenFile(tmp, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
@@ -430,11 +430,11 @@ func (x *extractor) file(ctx context.Context, in *os.Root, name string, h *tar.H
 	return in.Rename(tmp, path.Base(name))
 }
 
-// capabilityRecord has what a program may do although root does not run it.
+// capabilityRecord holds the capabilities of a program.
 const capabilityRecord = "SCHILY.xattr.security.capability"
 
-// copy leaves out blocks of zeros, which are holes then: a file that is all hole
-// must not take up the disk.
+// copy skips blocks of zeros, which become holes: a file that is all holes must
+// not fill the disk.
 func (x *extractor) copy(ctx context.Context, f *os.File, name string, size int64, r io.Reader) error {
 	hole, pos := false, int64(0)
 	for pos < size {
@@ -485,9 +485,9 @@ func (x *extractor) symlink(in *os.Root, name string, h *tar.Header) error {
 	return in.Lchown(base, h.Uid, h.Gid)
 }
 
-// leads reports whether a symbolic link may lead out of the root. A ".." behind
-// a name counts as such: the name may be a link, and then nobody can tell from
-// the words where its parent is.
+// leads reports whether a symbolic link may lead out of the root. A ".." after
+// a name counts as such: the name may itself be a link, whose parent can't be
+// determined from the text.
 func leads(name, target string) bool {
 	if path.IsAbs(target) || filepath.IsAbs(filepath.FromSlash(target)) {
 		return true
@@ -507,8 +507,8 @@ func leads(name, target string) bool {
 	return false
 }
 
-// local reports whether the system takes the place that a link leads to for one
-// in the root: Windows has names that are devices wherever they stand.
+// local reports whether the system considers the target of a link to be inside
+// the root: on Windows some names are devices in any directory.
 func local(name, target string) bool {
 	return filepath.IsLocal(filepath.FromSlash(path.Join(path.Dir(name), target)))
 }
@@ -521,7 +521,7 @@ func (x *extractor) link(in *os.Root, name, target string) error {
 	if from == name {
 		return nil
 	}
-	// From the root on: the two may be in different directories.
+	// Relative to the root, since the two may be in different directories.
 	root, from, to := x.way[0].dir, filepath.FromSlash(from), filepath.FromSlash(name)
 	info, err := root.Lstat(from)
 	if err != nil {
@@ -536,7 +536,7 @@ func (x *extractor) link(in *os.Root, name, target string) error {
 	return root.Link(from, to)
 }
 
-// clearPlace removes what a link takes the place of.
+// clearPlace removes the file that a link replaces.
 func clearPlace(in *os.Root, base string) error {
 	info, err := in.Lstat(base)
 	if errors.Is(err, fs.ErrNotExist) {

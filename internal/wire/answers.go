@@ -1,7 +1,7 @@
 package wire
 
-// SandboxAnswer is the answer to create, fork and get. Resumed says whether
-// the call started a session.
+// SandboxAnswer is the response to create, fork and get. Resumed reports
+// whether the call started a session.
 type SandboxAnswer struct {
 	Sandbox Sandbox `json:"sandbox"`
 	Session Session `json:"session"`
@@ -9,8 +9,7 @@ type SandboxAnswer struct {
 	Resumed bool    `json:"resumed,omitempty"`
 }
 
-// UpdateAnswer is the answer to update and delete. Routes is nil when the API
-// left them out.
+// UpdateAnswer is the response to update and delete. Routes is nil if omitted.
 type UpdateAnswer struct {
 	Sandbox Sandbox `json:"sandbox"`
 	Routes  []Route `json:"routes,omitzero"`
@@ -22,7 +21,7 @@ type SandboxesPage struct {
 	Pagination Pagination `json:"pagination"`
 }
 
-// SessionAnswer is the answer to session operations. Only get session sends
+// SessionAnswer is the response to session operations. Only get session sends
 // routes.
 type SessionAnswer struct {
 	Session Session `json:"session"`
@@ -35,15 +34,15 @@ type SessionsPage struct {
 	Pagination Pagination `json:"pagination"`
 }
 
-// StopAnswer is the answer to stop.
+// StopAnswer is the response to stop.
 type StopAnswer struct {
 	Session  Session   `json:"session"`
 	Sandbox  *Sandbox  `json:"sandbox,omitempty"`
 	Snapshot *Snapshot `json:"snapshot,omitempty"`
 }
 
-// SnapshotAnswer is the answer to get and delete snapshot, and with Session to
-// create snapshot.
+// SnapshotAnswer is the response to get and delete snapshot, and with Session
+// to create snapshot.
 type SnapshotAnswer struct {
 	Snapshot Snapshot `json:"snapshot"`
 	Session  *Session `json:"session,omitempty"`
@@ -62,26 +61,26 @@ type SnapshotTreePage struct {
 	Pagination Pagination         `json:"pagination"`
 }
 
-// CommandAnswer is the answer to command operations, and the first and last
+// CommandAnswer is the response to command operations, and the first and last
 // record of a waited command's stream.
 type CommandAnswer struct {
 	Command Command `json:"command"`
 }
 
-// CommandsAnswer is the answer to list commands.
+// CommandsAnswer is the response to list commands.
 type CommandsAnswer struct {
 	Commands []Command `json:"commands"`
 }
 
-// StdinAnswer is the answer to a write to a command's standard input.
-// BytesWritten is all that the command was given so far; it is nil when the
+// StdinAnswer is the response to a write to a command's standard input.
+// BytesWritten is how much the command has received in total; nil if the
 // sandbox does not count.
 type StdinAnswer struct {
 	Command      Command `json:"command"`
 	BytesWritten *int64  `json:"bytesWritten,omitempty"`
 }
 
-// DriveAnswer is the answer to drive operations.
+// DriveAnswer is the response to drive operations.
 type DriveAnswer struct {
 	Drive Drive `json:"drive"`
 }
@@ -92,13 +91,13 @@ type DrivesPage struct {
 	Pagination Pagination `json:"pagination"`
 }
 
-// InteractiveAnswer is where a terminal is reached.
+// InteractiveAnswer is the address of a terminal service.
 type InteractiveAnswer struct {
 	URL   string `json:"url"`
 	Token string `json:"token"`
 }
 
-// ErrorAnswer is the body of an answer that is not 2xx.
+// ErrorAnswer is the body of a response that is not 2xx.
 type ErrorAnswer struct {
 	Error struct {
 		Code    string `json:"code"`

@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// Decode decodes data of the usual shape, and reports whether it was. If not,
-// the page is unchanged, and encoding/json is to be asked.
+// Decode decodes data of the usual form, and reports whether it could. If not,
+// the page is unchanged and encoding/json must be used.
 func (p *SandboxesPage) Decode(data []byte) bool {
 	s := scanner{b: data}
 	var page SandboxesPage
@@ -40,8 +40,8 @@ func (s *scanner) pagination() (p Pagination) {
 
 func (s *scanner) sandboxes() []Sandbox {
 	list := []Sandbox{}
-	// Most of what is said of a sandbox is said of the one before as well: such
-	// strings are shared.
+	// Most fields of a sandbox are the same as in the one before: such strings
+	// are shared.
 	var last Sandbox
 	s.array(func() {
 		start := s.i
@@ -61,8 +61,7 @@ var sandboxFields = []string{
 	"snapshotExpiration", "keepLastSnapshots", "createdAt", "updatedAt", "expiresAt",
 }
 
-// sandbox reads a sandbox in place of the one that it is given, whose strings
-// it uses again.
+// sandbox reads a sandbox into the given one, whose strings it reuses.
 func (s *scanner) sandbox(sb *Sandbox) {
 	last := *sb
 	*sb = Sandbox{}
@@ -149,8 +148,8 @@ func (s *scanner) tags() map[string]string {
 	return tags
 }
 
-// networkPolicy reads a network policy, which is likely to be of the given mode
-// and nothing else.
+// networkPolicy reads a network policy, which is likely to be just the given
+// mode.
 func (s *scanner) networkPolicy(mode string) *NetworkPolicy {
 	p := new(NetworkPolicy)
 	if usual := `{"mode":"` + mode + `"}`; s.peek() == '{' && bytes.HasPrefix(s.b[s.i:], []byte(usual)) {
@@ -162,7 +161,7 @@ func (s *scanner) networkPolicy(mode string) *NetworkPolicy {
 	return p
 }
 
-// rare has encoding/json decode one value.
+// rare decodes one value with encoding/json.
 func (s *scanner) rare(out any) {
 	if data := s.value(); !s.bad && json.Unmarshal(data, out) != nil {
 		s.fail()
@@ -219,8 +218,8 @@ func (s *scanner) command() *Command {
 	return c
 }
 
-// Decode decodes data of the usual shape, and reports whether it was. If not,
-// the answer is unchanged, and encoding/json is to be asked.
+// Decode decodes data of the usual form, and reports whether it could. If not,
+// the response is unchanged and encoding/json must be used.
 func (a *CommandAnswer) Decode(data []byte) bool {
 	c, ok := decodeCommand(data)
 	if ok {
@@ -229,8 +228,8 @@ func (a *CommandAnswer) Decode(data []byte) bool {
 	return ok
 }
 
-// decodeCommand decodes a record or an answer of the usual shape that holds a
-// command and nothing else, and reports whether it was one.
+// decodeCommand decodes a record or response of the usual form that contains
+// only a command, and reports whether it was one.
 func decodeCommand(data []byte) (c *Command, ok bool) {
 	s := scanner{b: data}
 	s.object([]string{"command", "stream", "data"}, func(field int) {

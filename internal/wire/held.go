@@ -7,16 +7,16 @@ import (
 	"os"
 )
 
-// heldData is output that waits in a file for the name of its stream. Its zero
-// value holds nothing.
+// heldData is output stored in a file until the name of its stream is known.
+// Its zero value holds nothing.
 type heldData struct {
 	file    *os.File
-	name    string // to be removed; "" if it has been
+	name    string // "" once the file was removed
 	size    int64
 	reading bool
 }
 
-// write adds data, up to limit bytes in all.
+// write adds data, up to limit bytes in total.
 func (h *heldData) write(data []byte, limit int64) error {
 	if h.size += int64(len(data)); h.size > limit {
 		return &LineError{Err: fmt.Errorf("more than %d bytes of data come before the name of their stream", limit)}
@@ -27,7 +27,7 @@ func (h *heldData) write(data []byte, limit int64) error {
 			return heldError(err)
 		}
 		h.file, h.name = f, f.Name()
-		// Where an open file can be removed, nothing is left of it even when the
+		// Where an open file can be removed, nothing is left behind even if the
 		// program is killed.
 		if os.Remove(h.name) == nil {
 			h.name = ""
@@ -39,7 +39,7 @@ func (h *heldData) write(data []byte, limit int64) error {
 	return nil
 }
 
-// read returns the next of what was written, in buf; nothing at its end.
+// read returns the next part of the data in buf, which is empty at the end.
 func (h *heldData) read(buf []byte) ([]byte, error) {
 	if !h.reading {
 		if _, err := h.file.Seek(0, io.SeekStart); err != nil {
@@ -54,7 +54,7 @@ func (h *heldData) read(buf []byte) ([]byte, error) {
 	return buf[:n], nil
 }
 
-// close gives up what is held.
+// close discards the data.
 func (h *heldData) close() error {
 	if h.file == nil {
 		return nil
@@ -70,7 +70,7 @@ func (h *heldData) close() error {
 	return nil
 }
 
-// heldError is a LineError since reading the log once more would not help.
+// heldError returns a LineError, since reading the log again would not help.
 func heldError(err error) error {
 	return &LineError{Err: fmt.Errorf("its data can't be held until its stream is named: %w", err)}
 }

@@ -9,11 +9,11 @@ import (
 	"sync"
 )
 
-// Kind says what a record of a log stream is.
+// Kind is the kind of a record of a log stream.
 type Kind int
 
-// The kinds of records. KindUnknown is a well-formed object that is none of the
-// others: the API may add kinds, and a client passes over them.
+// The kinds of records. KindUnknown is a well-formed object of another kind:
+// the API may add kinds, which a client ignores.
 const (
 	KindStdout Kind = iota
 	KindStderr
@@ -34,20 +34,20 @@ type Record struct {
 	Error *RecordError
 }
 
-// RecordError is what a record of KindError says.
+// RecordError is the content of a record of KindError.
 type RecordError struct {
 	Code    string `json:"code"`
 	Message string `json:"message"`
 }
 
-// LineError is a line of a log stream that is no record.
+// LineError reports an invalid line of a log stream.
 type LineError struct {
-	// NotJSON tells a line that is not JSON from one that is JSON of a wrong
-	// shape.
+	// NotJSON is set if the line is not JSON, as opposed to JSON of an
+	// unexpected form.
 	NotJSON bool
 	// Excerpt is the start of a line that is not JSON.
 	Excerpt string
-	// Err says what is wrong with it.
+	// Err is the cause.
 	Err error
 }
 
@@ -62,34 +62,33 @@ func (e *LineError) Unwrap() error { return e.Err }
 
 // limits bound a decoder's memory.
 type limits struct {
-	// first is enough for a log with a line now and then.
+	// first is enough for a log with occasional lines.
 	first int
-	// buffer suits the reads of much output: net/http fills it past its own
-	// buffer.
+	// buffer suits large output: net/http fills it bypassing its own buffer.
 	buffer int
-	// whole is the longest line that is surely delivered in one record. The
-	// output in a longer one comes in pieces.
+	// whole is the longest line that is guaranteed to be delivered in one
+	// record. The output in a longer line is delivered in pieces.
 	whole int
-	// line bounds what can't be delivered in pieces: commands and errors.
+	// line limits what can't be delivered in pieces: commands and errors.
 	line int
-	// tail bounds what follows the data in a longer line than whole. It is less
+	// tail limits what follows the data in a line longer than whole. It is less
 	// than buffer.
 	tail int
-	// held bounds the output in a line that names its stream after the data.
-	// Above whole it is held in a file.
+	// held limits the output in a line that names its stream after the data.
+	// Above whole it is stored in a file.
 	held int64
 }
 
 var defaultLimits = limits{first: 2 << 10, buffer: 64 << 10, whole: 1 << 20, line: 16 << 20, tail: 32 << 10, held: 8 << 30}
 
-// maxExcerpt bounds LineError.Excerpt.
+// maxExcerpt limits LineError.Excerpt.
 const maxExcerpt = 80
 
-// buffers belong to one decoder at a time: in for what was read, out for data
-// that differs from its encoding.
+// buffers belong to one decoder at a time: in for input, out for data that
+// differs from its encoding.
 type buffers struct{ in, out []byte }
 
-// Most streams that wait for output never need more than a little.
+// Most streams never need more than a small buffer.
 var (
 	firstBuffers = sync.Pool{New: func() any { return &buffers{in: make([]byte, defaultLimits.first)} }}
 	fullBuffers  = sync.Pool{New: func() any { return &buffers{in: make([]byte, defaultLimits.buffer)} }}
@@ -108,38 +107,39 @@ func (b *buffers) giveBack(keep int) {
 }
 
 // LogDecoder decodes the records of a log stream (application/x-ndjson). Its
-// memory is bounded whatever the length of a line. It is not safe for
+// memory use is bounded regardless of the length of lines. It is not safe for
 // concurrent use.
 //
-// A piece of output is delivered only when nothing that follows could change
-// it: when a stream breaks within a line, what was delivered is a prefix of what
-// the line would have given. A line of more than a megabyte comes in pieces: at
-// once where it names its stream before the data; after its end where it names
-// it behind, as the platform does. Until then its data is in a temporary file.
+// A piece of output is delivered only if nothing that follows could change it:
+// if a stream breaks within a line, what was delivered is a prefix of the
+// line's output. A line of more than a megabyte is delivered in pieces:
+// immediately if it names its stream before the data, or after its end if it
+// names it after, as the platform does. Until then its data is in a temporary
+// file.
 type LogDecoder struct {
 	r       io.Reader
 	limits  limits
 	pooled  *buffers
 	buf     []byte
-	pos     int // start of the line that is not decoded yet
-	end     int // end of what was read
+	pos     int // start of the next line
+	end     int // end of the input
 	looked  int // no newline in buf[pos:looked]; only while line.unusual
 	readErr error
-	err     error // the last thing that Next returns
+	err     error // returned by Next at the end
 	line    line
 	long    longLine
-	slow    int // lines that encoding/json had to decode; of use to tests
+	slow    int // lines decoded by encoding/json; for tests
 }
 
-// NewLogDecoder returns a decoder that reads from r. Close gives its buffers
-// back.
+// NewLogDecoder returns a decoder that reads from r. Close releases its
+// buffers.
 func NewLogDecoder(r io.Reader) *LogDecoder {
 	p := firstBuffers.Get().(*buffers)
 	return &LogDecoder{r: r, limits: defaultLimits, pooled: p, buf: p.in}
 }
 
-// Close makes the buffers available to other decoders. Next fails afterwards,
-// and data that it returned is no longer valid. The reader is not closed.
+// Close releases the buffers. Next fails afterwards, and data that it returned
+// is no longer valid. The reader is not closed.
 func (d *LogDecoder) Close() error {
 	if d.pooled == nil {
 		return nil
@@ -151,8 +151,8 @@ func (d *LogDecoder) Close() error {
 }
 
 // Next returns the next record, or the next piece of one. The error is io.EOF
-// at an end between two records, io.ErrUnexpectedEOF at one within a record,
-// what the reader returned, or a *LineError. It stays the same from then on.
+// at the end after a record, io.ErrUnexpectedEOF at the end within a record,
+// the reader's error, or a *LineError. It stays the same from then on.
 func (d *LogDecoder) Next() (Record, error) {
 	if d.err != nil {
 		return Record{}, d.err
@@ -205,8 +205,8 @@ func (d *LogDecoder) next() (Record, error) {
 	}
 }
 
-// more reads more of an unfinished line. It returns a record when it gets to
-// the end of the stream, or when the line is too long to wait for its end.
+// more reads more of an incomplete line. It returns a record at the end of the
+// stream, or if the line is too long to wait for its end.
 func (d *LogDecoder) more() (rec Record, ok bool, err error) {
 	if d.end-d.pos < len(d.buf) {
 		before := d.end - d.pos
@@ -242,8 +242,8 @@ func (d *LogDecoder) more() (rec Record, ok bool, err error) {
 	return Record{}, false, nil
 }
 
-// fill makes room behind an unfinished line and reads once. It sets readErr
-// when there is no more to come.
+// fill makes room after an incomplete line and reads once. It sets readErr at
+// the end of the input.
 func (d *LogDecoder) fill() {
 	if d.readErr != nil {
 		return
@@ -261,7 +261,7 @@ func (d *LogDecoder) fill() {
 		d.looked = max(0, d.looked-d.pos)
 		d.pos, d.end = 0, d.end-d.pos
 	}
-	// A reader may return nothing and no error, but not for ever.
+	// A reader may return nothing and no error, but not forever.
 	for range 100 {
 		n, err := d.r.Read(d.buf[d.end:])
 		d.end += n
@@ -273,18 +273,18 @@ func (d *LogDecoder) fill() {
 	d.readErr = io.ErrNoProgress
 }
 
-// widen goes over to a full buffer: a read has filled the first.
+// widen switches to a large buffer after a read has filled the first.
 func (d *LogDecoder) widen() {
 	full := fullBuffers.Get().(*buffers)
 	copy(full.in, d.buf[d.pos:d.end])
-	full.out, d.pooled.out = d.pooled.out, full.out // it may hold the start of a line
+	full.out, d.pooled.out = d.pooled.out, full.out // it may contain the start of a line
 	d.looked = max(0, d.looked-d.pos)
 	d.pos, d.end = 0, d.end-d.pos
 	d.pooled.giveBack(d.limits.first)
 	d.pooled, d.buf = full, full.in
 }
 
-// decode decodes a whole line, which output could not.
+// decode decodes a complete line that output could not decode.
 func (d *LogDecoder) decode(text []byte) (Record, error) {
 	s := scanner{b: text, scratch: d.pooled.out}
 	if rec, ok := s.output(); ok {
@@ -298,9 +298,8 @@ func (d *LogDecoder) decode(text []byte) (Record, error) {
 	return decodeAny(text)
 }
 
-// complete reports whether the last line of a stream, which no newline ends,
-// is to be taken for what it is, rather than for the start of a line that was
-// cut.
+// complete reports whether the last line of a stream without a newline is
+// complete, rather than the start of a line that was cut.
 func complete(line []byte) bool {
 	var v json.RawMessage
 	return json.NewDecoder(bytes.NewReader(line)).Decode(&v) != io.ErrUnexpectedEOF

@@ -6,14 +6,14 @@ import (
 	"fmt"
 )
 
-// fields are what a record of a log stream may hold.
+// fields are the fields of a record of a log stream.
 type fields struct {
 	Stream  json.RawMessage `json:"stream"`
 	Data    json.RawMessage `json:"data"`
 	Command *Command        `json:"command"`
 }
 
-// decodeAny decodes a line of any shape.
+// decodeAny decodes a line of any form.
 func decodeAny(text []byte) (Record, error) {
 	f, err := decodeFields(text)
 	if err != nil {
@@ -35,7 +35,7 @@ func decodeFields(text []byte) (f fields, err error) {
 	return f, nil
 }
 
-// stream returns the name of the stream, "" for none.
+// stream returns the name of the stream, "" if there is none.
 func (f *fields) stream() (name string, err error) {
 	if len(f.Stream) > 0 {
 		if err := json.Unmarshal(f.Stream, &name); err != nil {
@@ -45,7 +45,7 @@ func (f *fields) stream() (name string, err error) {
 	return name, nil
 }
 
-// record returns what the fields say.
+// record returns the record that the fields describe.
 func (f *fields) record() (Record, error) {
 	stream, err := f.stream()
 	if err != nil {
@@ -82,7 +82,7 @@ func (f *fields) record() (Record, error) {
 	return Record{Kind: KindUnknown}, nil
 }
 
-// outputKinds are the kinds of output by the names of their streams.
+// outputKinds maps the names of output streams to kinds.
 var outputKinds = map[string]Kind{"stdout": KindStdout, "stderr": KindStderr}
 
 func notJSON(text []byte, err error) *LineError {

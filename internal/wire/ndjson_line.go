@@ -3,39 +3,40 @@ package wire
 import "bytes"
 
 // line is how far the line at the decoder's position has been decoded, so that
-// no byte of the usual lines is looked at twice, however they arrive. Offsets
-// are from the start of the line.
+// no byte of usual lines is examined twice, however they arrive. Offsets are
+// relative to the start of the line.
 type line struct {
-	// unusual: output can't decode it, and it is decoded once it is whole.
+	// unusual is set if output can't decode the line, which is decoded once it
+	// is complete.
 	unusual bool
-	// data is where the string of the data begins; 0 if that is not known yet.
+	// data is the offset of the data's string; 0 if it is not known yet.
 	data int
-	// named: kind is known. Behind the data, as the platform writes it, the
-	// stream is named too late for that.
+	// named is set if kind is known. After the data, as the platform writes it,
+	// the name comes too late for that.
 	named bool
 	kind  Kind
-	// at is how far the string has been read. If it is decoded, buffers.out has
-	// what that stands for; otherwise the text stands for itself.
+	// at is how far the string has been read. If it is decoded, the result is
+	// in buffers.out; otherwise it is the text itself.
 	at      int
 	decoded bool
 }
 
 const (
-	// As the platform writes a record of output.
+	// Output as the platform writes it.
 	dataHead   = `{"data":"`
 	stdoutTail = `,"stream":"stdout"}` + "\n"
 	stderrTail = `,"stream":"stderr"}` + "\n"
-	// As it may be written as well.
+	// Output in another order.
 	stdoutHead = `{"stream":"stdout","data":"`
 	stderrHead = `{"stream":"stderr","data":"`
 )
 
-// maxAside is how much of a line may surround the data for output to read it.
+// maxAside limits the text around the data in a line decoded by output.
 const maxAside = 1 << 10
 
 // output decodes the line at the decoder's position as a record of output. The
-// state is stringClosed if it did, stringOpen if that takes more of the line,
-// and stringBad if the line is not such a record, or an odd one.
+// state is stringClosed if it succeeded, stringOpen if it needs more of the
+// line, and stringBad if the line is not such a record, or an unusual one.
 func (d *LogDecoder) output() (Record, stringState) {
 	b := d.buf[d.pos:d.end]
 	l := &d.line
@@ -59,7 +60,7 @@ func (d *LogDecoder) output() (Record, stringState) {
 		case rest[0] == '"':
 			data, quote = b[l.data:l.at], l.at
 		case len(rest) > 2 && rest[0] == '\\' && rest[1] == 'n' && rest[2] == '"':
-			// Most output ends in a newline, which is decoded in place.
+			// Most output ends with a newline, which is decoded in place.
 			data, quote = b[l.data:l.at+1], l.at+2
 		default:
 			if cap(d.pooled.out) < len(b) {
@@ -76,7 +77,7 @@ func (d *LogDecoder) output() (Record, stringState) {
 		if st != stringClosed {
 			return Record{}, st
 		}
-		l.at-- // the quote, where it is to go on if the rest is not there yet
+		l.at-- // the quote, where to continue if the rest has not arrived
 		data, quote = out, l.at
 	}
 	kind, end, st := l.tail(b, quote+1)
@@ -91,8 +92,8 @@ func (d *LogDecoder) output() (Record, stringState) {
 	return Record{Kind: kind, Data: data}, stringClosed
 }
 
-// usual decodes the line as most are: text that ends in a newline, all of it
-// there. It notes how far it came.
+// usual decodes the usual kind of line: a complete one with text that ends with
+// a newline. It records how far it got.
 func (d *LogDecoder) usual(b []byte) (rec Record, ok bool) {
 	if len(b) < len(dataHead) || string(b[:len(dataHead)]) != dataHead {
 		return Record{}, false
@@ -134,14 +135,14 @@ func (l *line) head(b []byte) stringState {
 	return stringClosed
 }
 
-// oddHead finds the start of the data behind spaces or other members.
+// oddHead finds the start of the data after spaces or other members.
 func (l *line) oddHead(b []byte) bool {
 	s := scanner{b: b}
 	if s.eat('{'); !s.members(true, l) {
 		return false
 	}
 	s.eat('"')
-	// To the scanner a newline is white space, too.
+	// To the scanner a newline is also white space.
 	if s.bad || bytes.IndexByte(b[:s.i], '\n') >= 0 {
 		return false
 	}
@@ -149,7 +150,7 @@ func (l *line) oddHead(b []byte) bool {
 	return true
 }
 
-// tail reads what is behind the data, from offset i on, and returns where the
+// tail reads what follows the data, from offset i on, and returns where the
 // line ends.
 func (l *line) tail(b []byte, i int) (kind Kind, end int, st stringState) {
 	rest := b[i:]
@@ -174,18 +175,18 @@ func (l *line) tail(b []byte, i int) (kind Kind, end int, st stringState) {
 		return 0, 0, stringBad
 	}
 	s := scanner{b: rest[:n]}
-	all := *l // l is unchanged if this is an odd line
+	all := *l // l is unchanged if this is an unusual line
 	if s.members(false, &all); !all.named || !s.done() {
 		return 0, 0, stringBad
 	}
 	return all.kind, i + n + 1, stringClosed
 }
 
-// recordFields are the members that a record may have at most once.
+// recordFields are members that a record may have at most once.
 var recordFields = []string{"data", "stream", "command"}
 
-// members reads the members of a record of output, whose stream it notes in l,
-// up to its data, or its end. It reports whether it came to a value of data.
+// members reads the members of a record of output, whose stream it stores in l,
+// up to its data or its end. It reports whether it found data.
 func (s *scanner) members(first bool, l *line) (data bool) {
 	for ; s.more(first, '}'); first = false {
 		key := s.text()
@@ -209,8 +210,8 @@ func (s *scanner) members(first bool, l *line) (data bool) {
 	return false
 }
 
-// output reads a record of output. What its data is decoded to is in the
-// scanner's scratch if it is not in its text.
+// output reads a record of output. Its decoded data is in the scanner's scratch
+// if it differs from the text.
 func (s *scanner) output() (rec Record, ok bool) {
 	var l line
 	if s.eat('{'); !s.members(true, &l) {

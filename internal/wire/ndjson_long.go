@@ -7,13 +7,13 @@ import (
 	"io"
 )
 
-// longLine is the line that is being delivered in pieces.
+// longLine is a line that is delivered in pieces.
 type longLine struct {
 	state longState
-	// named: kind is known, and data can be delivered.
+	// named is set if kind is known, so that data can be delivered.
 	named bool
 	kind  Kind
-	first []byte // what was decoded when the line turned out to be long
+	first []byte // what was decoded before the line turned out to be long
 	held  heldData
 }
 
@@ -27,12 +27,12 @@ type longState int
 const (
 	notLong longState = iota
 	inData            // within the string of the data
-	inTail            // behind it
-	inHeld            // at its end: what was held is delivered
+	inTail            // after it
+	inHeld            // at its end, delivering what was held
 )
 
-// lengthen makes the line at the decoder's position one that is delivered in
-// pieces. It reports false if the line is not a record of output.
+// lengthen starts delivering the line at the decoder's position in pieces. It
+// returns false if the line is not a record of output.
 func (d *LogDecoder) lengthen() bool {
 	b := d.buf[d.pos:d.end]
 	l := d.line
@@ -62,8 +62,8 @@ func (d *LogDecoder) deliver(data []byte) (rec Record, ok bool, err error) {
 	return Record{}, false, d.long.held.write(data, d.limits.held)
 }
 
-// piece returns the next piece of a long line. It returns no record when it has
-// come to the end of the line.
+// piece returns the next piece of a long line. It returns no record at the end
+// of the line.
 func (d *LogDecoder) piece() (rec Record, ok bool, err error) {
 	if first := d.long.first; first != nil {
 		d.long.first = nil
@@ -107,7 +107,7 @@ func (d *LogDecoder) piece() (rec Record, ok bool, err error) {
 	return Record{}, false, nil
 }
 
-// need reads on within a line. It is an error that there is no more.
+// need reads more of a line. The end of the input is an error.
 func (d *LogDecoder) need() error {
 	before := d.end - d.pos
 	d.fill()
@@ -147,8 +147,9 @@ func (d *LogDecoder) tail() (rec Record, ok bool, err error) {
 	}
 }
 
-// attribute ends a long line with what follows its data. Data that was held is
-// delivered next if that names its stream; what else the line may be is returned.
+// attribute ends a long line with what follows its data. If that names the
+// stream of held data, the data is delivered next; any other record is
+// returned.
 func (d *LogDecoder) attribute(rest []byte) (rec Record, ok bool, err error) {
 	f, err := decodeFields(asObject(rest))
 	if e, bad := errors.AsType[*LineError](err); bad && e.NotJSON {
@@ -182,5 +183,5 @@ func (d *LogDecoder) attribute(rest []byte) (rec Record, ok bool, err error) {
 	return rec, err == nil, err
 }
 
-// asObject makes an object of the end of one, whose start was a string.
+// asObject returns an object for the end of one whose start was a string.
 func asObject(rest []byte) []byte { return append([]byte(`{"":""`), rest...) }

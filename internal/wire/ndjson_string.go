@@ -7,21 +7,21 @@ import (
 	"unicode/utf8"
 )
 
-// stringState says how the decoding of a string ended.
+// stringState is how the decoding of a string ended.
 type stringState int
 
 const (
 	stringClosed stringState = iota // at the closing quote
 	stringOpen                      // at the end of the input
-	stringBad                       // at something that no JSON string holds
+	stringBad                       // at something invalid in a JSON string
 )
 
-// decodeString decodes the inside of a JSON string, exactly as encoding/json
-// does: what is not UTF-8, and surrogates without their other half, become
-// U+FFFD. It returns the decoded data and how much of s it stands for, the
-// closing quote included. The data is a part of s where nothing had to be
-// changed, and otherwise in scratch, which grows as needed. An open string ends
-// before an escape or a character that may go on in input to come.
+// decodeString decodes the inside of a JSON string exactly like encoding/json:
+// invalid UTF-8 and unpaired surrogates become U+FFFD. It returns the decoded
+// data and how much of s it represents, including the closing quote. The data
+// is part of s if nothing had to be changed, and otherwise in scratch, which
+// grows as needed. An open string ends before an escape or a character that may
+// continue in later input.
 func decodeString(scratch *[]byte, s []byte) (data []byte, n int, st stringState) {
 	n = textPrefix(s)
 	if n == len(s) {
@@ -39,7 +39,7 @@ func decodeString(scratch *[]byte, s []byte) (data []byte, n int, st stringState
 	return data, n + k, st
 }
 
-// unescape appends to data what s stands for; see decodeString.
+// unescape appends the decoded s to data; see decodeString.
 func unescape(data, s []byte) (_ []byte, n int, st stringState) {
 	for n < len(s) {
 		c := s[n]
@@ -78,17 +78,17 @@ func unescape(data, s []byte) (_ []byte, n int, st stringState) {
 	return data, n, stringOpen
 }
 
-// unescaped maps the second character of a short escape to what it stands for.
+// unescaped maps the second character of a short escape to its value.
 var unescaped = [256]byte{'"': '"', '\\': '\\', '/': '/', 'n': '\n', 'r': '\r', 't': '\t', 'b': '\b', 'f': '\f'}
 
-// unicodeEscape decodes a \u escape at the start of s, with that of the other
-// half if it is half of a pair. The state is stringClosed when it is whole.
+// unicodeEscape decodes a \u escape at the start of s, along with a second one
+// if they are a surrogate pair. The state is stringClosed if it is complete.
 func unicodeEscape(s []byte) (r rune, n int, st stringState) {
 	r, st = hex4(s)
 	if st != stringClosed {
 		return 0, 0, st
 	}
-	// Only the first half of a pair asks for what comes after it.
+	// Only the first half of a pair depends on what follows.
 	if r < 0xd800 || r >= 0xdc00 {
 		return r, 6, stringClosed // AppendRune makes U+FFFD of the second half
 	}
@@ -103,7 +103,7 @@ func unicodeEscape(s []byte) (r rune, n int, st stringState) {
 	return utf8.RuneError, 6, stringClosed
 }
 
-// hex4 reads \uXXXX at the start of s. The state is stringOpen when s ends in
+// hex4 reads \uXXXX at the start of s. The state is stringOpen if s ends within
 // it.
 func hex4(s []byte) (rune, stringState) {
 	var r rune
@@ -137,8 +137,8 @@ func hex4(s []byte) (rune, stringState) {
 	return r, stringClosed
 }
 
-// textPrefix returns the length of the prefix of s that stands for itself in a
-// JSON string: no quote, backslash or control character, and UTF-8.
+// textPrefix returns the length of the prefix of s that represents itself in a
+// JSON string: valid UTF-8 without quotes, backslashes and control characters.
 func textPrefix(s []byte) int {
 	n := plainPrefix(s)
 	for n < len(s) && s[n] >= utf8.RuneSelf {
@@ -159,8 +159,8 @@ const (
 	topBits  = 0x80 * eachByte
 )
 
-// plainPrefix returns the length of the prefix of s that is ASCII and stands
-// for itself in a JSON string. It looks at many bytes at a time.
+// plainPrefix returns the length of the prefix of s that is ASCII and
+// represents itself in a JSON string. It examines many bytes at a time.
 func plainPrefix(s []byte) int {
 	n := 0
 	for len(s)-n >= 32 {
@@ -183,10 +183,10 @@ func plainPrefix(s []byte) int {
 	return n
 }
 
-// special sets the top bit of those bytes in v that do not stand for themselves:
-// what is not ASCII, below a space, a quote, a backslash. A subtraction borrows
-// from the next byte only where there is one to be found below it, so that the
-// lowest bit is always a true one, and none is set when there is none.
+// special sets the top bit of those bytes in v that do not represent
+// themselves: non-ASCII, control characters, quotes and backslashes. A
+// subtraction borrows from the next byte only if such a byte is below it, so
+// that the lowest bit set is always correct, and none is set if there is none.
 func special(v uint64) uint64 {
 	return (v | (v - ' '*eachByte) | ((v ^ '"'*eachByte) - eachByte) | ((v ^ '\\'*eachByte) - eachByte)) & topBits
 }

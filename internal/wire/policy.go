@@ -7,8 +7,8 @@ import (
 	"strings"
 )
 
-// NetworkPolicy is a network policy as the API answers it. Header values never
-// come back, only the names.
+// NetworkPolicy is a network policy in a response of the API, which contains
+// only the names of headers, never their values.
 type NetworkPolicy struct {
 	Mode           string          `json:"mode"`
 	AllowedDomains []string        `json:"allowedDomains,omitzero"`
@@ -17,8 +17,8 @@ type NetworkPolicy struct {
 	InjectionRules []InjectionRule `json:"injectionRules,omitzero"`
 	ForwardRules   []ForwardRule   `json:"forwardRules,omitzero"`
 	ResponseRules  []ResponseRule  `json:"responseRules,omitzero"`
-	// Unknown holds the fields that are not above, and the lists with rules that
-	// have such fields.
+	// Unknown holds unknown fields, and the lists with rules that have unknown
+	// fields.
 	Unknown map[string]json.RawMessage `json:"-"`
 }
 
@@ -36,14 +36,14 @@ type ForwardRule struct {
 	Match      json.RawMessage `json:"match,omitempty"`
 }
 
-// ResponseRule answers requests to a domain without forwarding them.
+// ResponseRule responds to requests to a domain without forwarding them.
 type ResponseRule struct {
 	Domain   string          `json:"domain"`
 	Match    json.RawMessage `json:"match,omitempty"`
 	Response Response        `json:"response"`
 }
 
-// Response is what a response rule answers with.
+// Response is the response of a response rule.
 type Response struct {
 	StatusCode  int               `json:"statusCode"`
 	Headers     map[string]string `json:"headers,omitempty"`
@@ -62,7 +62,7 @@ var ruleKnown = map[string]map[string]bool{
 	"responseRules":  jsonNames(reflect.TypeFor[ResponseRule]()),
 }
 
-// UnmarshalJSON keeps what it does not know in Unknown.
+// UnmarshalJSON keeps unknown fields in Unknown.
 func (p *NetworkPolicy) UnmarshalJSON(data []byte) error {
 	var plain plainPolicy
 	if err := json.Unmarshal(data, &plain); err != nil {

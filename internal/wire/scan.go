@@ -5,11 +5,11 @@ import (
 	"strings"
 )
 
-// scanner reads JSON of a shape that is known beforehand, several times as fast
-// as encoding/json, which has to find its way by reflection. It reads the usual
-// only: at anything else it turns bad and stays so, and the caller has
-// encoding/json decode, or refuse, the text from its beginning. What it reads it
-// reads exactly as encoding/json does.
+// scanner reads JSON of a known form, several times as fast as encoding/json,
+// which uses reflection. It supports only what is usual: at anything else it
+// becomes bad and stays so, and the caller uses encoding/json to decode, or
+// refuse, the text from its beginning. What it reads it reads exactly like
+// encoding/json.
 type scanner struct {
 	b       []byte
 	i       int
@@ -17,10 +17,10 @@ type scanner struct {
 	scratch []byte
 }
 
-// maxDepth bounds the nesting of values that are passed over.
+// maxDepth limits the nesting of values that are skipped.
 const maxDepth = 100
 
-// peek returns the next byte that is not white space, 0 at the end.
+// peek returns the next byte that is not white space, or 0 at the end.
 func (s *scanner) peek() byte {
 	for ; s.i < len(s.b); s.i++ {
 		switch c := s.b[s.i]; c {
@@ -32,7 +32,7 @@ func (s *scanner) peek() byte {
 	return 0
 }
 
-// eat passes over c, which must come next.
+// eat skips c, which must come next.
 func (s *scanner) eat(c byte) {
 	if s.peek() != c {
 		s.fail()
@@ -41,16 +41,16 @@ func (s *scanner) eat(c byte) {
 	s.i++
 }
 
-// fail makes s bad. Nothing comes next any more.
+// fail makes s bad. Nothing follows.
 func (s *scanner) fail() {
 	s.bad = true
 	s.i = len(s.b)
 }
 
-// done reports whether all was read, and well.
+// done reports whether everything was read successfully.
 func (s *scanner) done() bool { return s.peek() == 0 && s.i == len(s.b) && !s.bad }
 
-// more reports whether a list that end closes goes on.
+// more reports whether a list that ends with end continues.
 func (s *scanner) more(first bool, end byte) bool {
 	switch c := s.peek(); {
 	case c == end:
@@ -63,9 +63,9 @@ func (s *scanner) more(first bool, end byte) bool {
 	return !s.bad
 }
 
-// object reads an object with the given fields, in the order in which they
-// usually come. For each field but null ones it calls read with its index, which
-// reads its value. Others are passed over.
+// object reads an object with the given fields, in their usual order. For each
+// field that is not null it calls read with its index, which reads its value.
+// Other fields are skipped.
 func (s *scanner) object(fields []string, read func(field int)) {
 	var seen uint64
 	next := 0
@@ -84,7 +84,7 @@ func (s *scanner) object(fields []string, read func(field int)) {
 		}
 		switch {
 		case field < 0 && similar(fields, key), field >= 0 && seen&(1<<field) != 0:
-			// encoding/json has rules for these.
+			// These are left to encoding/json.
 			s.fail()
 			return
 		case field >= 0:
@@ -102,7 +102,7 @@ func (s *scanner) object(fields []string, read func(field int)) {
 	}
 }
 
-// similar reports whether key is one of fields but for its case.
+// similar reports whether key equals one of fields except for case.
 func similar(fields []string, key []byte) bool {
 	for _, f := range fields {
 		if strings.EqualFold(f, string(key)) {
@@ -112,7 +112,7 @@ func similar(fields []string, key []byte) bool {
 	return false
 }
 
-// array reads an array whose elements read reads.
+// array reads an array, calling read for each element.
 func (s *scanner) array(read func()) {
 	s.eat('[')
 	for first := true; s.more(first, ']'); first = false {
@@ -124,7 +124,7 @@ func (s *scanner) array(read func()) {
 	}
 }
 
-// text reads a string. It is valid until the next is read.
+// text reads a string, which is valid until the next one is read.
 func (s *scanner) text() []byte {
 	s.eat('"')
 	data, n, st := decodeString(&s.scratch, s.b[s.i:])
@@ -136,7 +136,7 @@ func (s *scanner) text() []byte {
 	return data
 }
 
-// string reads a string, which is likely to be the one that is given.
+// string reads a string, which is likely to be the given one.
 func (s *scanner) string(likely string) string {
 	data := s.text()
 	if string(data) == likely {
@@ -162,7 +162,7 @@ func (s *scanner) literal(word string) {
 	s.i += len(word)
 }
 
-// int reads a whole number of up to 18 digits.
+// int reads an integer of up to 18 digits.
 func (s *scanner) int() int64 {
 	token := s.number()
 	digits, negative := bytes.CutPrefix(token, []byte("-"))
@@ -184,7 +184,7 @@ func (s *scanner) int() int64 {
 	return n
 }
 
-// count reads a whole number that an int holds.
+// count reads an integer that fits in an int.
 func (s *scanner) count() int {
 	n := s.int()
 	if int64(int(n)) != n {
@@ -193,7 +193,7 @@ func (s *scanner) count() int {
 	return int(n)
 }
 
-// number reads a number and returns it as it is written.
+// number reads a number and returns its text.
 func (s *scanner) number() []byte {
 	if s.peek() == 0 {
 		s.fail()
@@ -233,7 +233,7 @@ func (s *scanner) number() []byte {
 	return s.b[start:s.i]
 }
 
-// value passes over any value and returns it as it is written.
+// value skips any value and returns its text.
 func (s *scanner) value() []byte {
 	s.peek()
 	start := s.i

@@ -9,10 +9,10 @@ import (
 // plainSession is Session without its methods.
 type plainSession Session
 
-// sessionFields names the fields that Session knows.
+// sessionFields are the names of Session's fields in JSON.
 var sessionFields = jsonNames(reflect.TypeFor[Session]())
 
-// UnmarshalJSON keeps the fields that it does not know in Extra.
+// UnmarshalJSON keeps unknown fields in Extra.
 func (s *Session) UnmarshalJSON(data []byte) error {
 	var plain plainSession
 	if err := json.Unmarshal(data, &plain); err != nil {
@@ -30,7 +30,7 @@ func (s *Session) UnmarshalJSON(data []byte) error {
 	return nil
 }
 
-// MarshalJSON writes the fields in Extra beside the others.
+// MarshalJSON encodes the fields in Extra along with the others.
 func (s Session) MarshalJSON() ([]byte, error) {
 	data, err := json.Marshal(plainSession(s))
 	if err != nil || len(s.Extra) == 0 {

@@ -8,14 +8,14 @@ import (
 	"time"
 )
 
-// Time is an instant that travels as milliseconds since the Unix epoch. The
-// zero Time is "absent": fields of this type are tagged omitzero.
+// Time is a time that is encoded as milliseconds since the Unix epoch. The zero
+// Time means absent: fields of this type are tagged omitzero.
 type Time struct{ time.Time }
 
 // At wraps t.
 func At(t time.Time) Time { return Time{t} }
 
-// Ptr returns nil for an absent time and a pointer to the instant otherwise.
+// Ptr returns a pointer to the time, or nil if it is absent.
 func (t Time) Ptr() *time.Time {
 	if t.IsZero() {
 		return nil
@@ -23,7 +23,7 @@ func (t Time) Ptr() *time.Time {
 	return &t.Time
 }
 
-// MarshalJSON writes whole milliseconds.
+// MarshalJSON encodes whole milliseconds.
 func (t Time) MarshalJSON() ([]byte, error) {
 	if t.IsZero() {
 		return []byte("null"), nil
@@ -31,9 +31,9 @@ func (t Time) MarshalJSON() ([]byte, error) {
 	return strconv.AppendInt(nil, t.UnixMilli(), 10), nil
 }
 
-// UnmarshalJSON reads milliseconds, whole or with a fraction. The result is in
-// UTC. An instant outside the range of the calendar is kept as absent, so that
-// one odd field never fails an answer that is otherwise whole.
+// UnmarshalJSON decodes milliseconds, with or without a fraction. The result is
+// in UTC. A time out of range is treated as absent, so that one odd field does
+// not make a whole response fail.
 func (t *Time) UnmarshalJSON(data []byte) error {
 	ns, whole, null, err := parseMillis(data)
 	switch {
@@ -47,10 +47,10 @@ func (t *Time) UnmarshalJSON(data []byte) error {
 	return nil
 }
 
-// Duration is a length of time that travels as milliseconds.
+// Duration is a duration that is encoded as milliseconds.
 type Duration time.Duration
 
-// MarshalJSON writes milliseconds, with a fraction only where there is one.
+// MarshalJSON encodes milliseconds, with a fraction only if necessary.
 func (d Duration) MarshalJSON() ([]byte, error) {
 	ms := time.Duration(d) / time.Millisecond
 	if rest := time.Duration(d) % time.Millisecond; rest != 0 {
@@ -59,8 +59,8 @@ func (d Duration) MarshalJSON() ([]byte, error) {
 	return strconv.AppendInt(nil, int64(ms), 10), nil
 }
 
-// UnmarshalJSON reads milliseconds, whole or with a fraction. A length beyond
-// what a time.Duration holds becomes the longest one.
+// UnmarshalJSON decodes milliseconds, with or without a fraction. A duration
+// out of range becomes the longest one.
 func (d *Duration) UnmarshalJSON(data []byte) error {
 	ns, whole, null, err := parseMillis(data)
 	switch {
@@ -86,7 +86,7 @@ func DurationPtr(d *time.Duration) *Duration {
 	return new(Duration(*d))
 }
 
-// Std converts an optional duration of an answer.
+// Std converts an optional duration of a response.
 func (d *Duration) Std() *time.Duration {
 	if d == nil {
 		return nil
@@ -95,7 +95,7 @@ func (d *Duration) Std() *time.Duration {
 }
 
 // parseMillis splits a JSON number of milliseconds into whole ones and the
-// nanoseconds that are left.
+// remaining nanoseconds.
 func parseMillis(data []byte) (rest time.Duration, whole int64, null bool, err error) {
 	if bytes.Equal(data, []byte("null")) {
 		return 0, 0, true, nil

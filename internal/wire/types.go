@@ -1,13 +1,13 @@
-// Package wire holds the JSON types of the Vercel Sandbox API and the decoder
-// of its log streams. It is the only place that knows that times and durations
-// travel as milliseconds. Fields that the API leaves out stay zero (or nil
-// where zero means something); values that it adds later survive decoding.
+// Package wire has the JSON types of the Vercel Sandbox API and the decoder of
+// its log streams. It is the only place that knows that times and durations are
+// encoded as milliseconds. Fields that the API omits are zero (or nil where
+// zero has a meaning); unknown fields that it adds later are kept.
 package wire
 
 import "encoding/json"
 
-// Sandbox is a named sandbox as the API describes it. The order of the fields
-// is the one that the API writes.
+// Sandbox is a named sandbox as described by the API. The fields are in the
+// order in which the API writes them.
 type Sandbox struct {
 	Name                     string             `json:"name"`
 	CurrentSnapshotID        string             `json:"currentSnapshotId,omitempty"`
@@ -46,8 +46,8 @@ type Mount struct {
 	Mode  string `json:"mode,omitempty"`
 }
 
-// UnmarshalJSON also reads the modes of older answers: "read-only" for a
-// snapshot, and nothing for read-write.
+// UnmarshalJSON also accepts the modes of older responses: "read-only" for a
+// snapshot, and none for read-write.
 func (m *Mount) UnmarshalJSON(data []byte) error {
 	type plain Mount
 	if err := json.Unmarshal(data, (*plain)(m)); err != nil {
@@ -77,15 +77,15 @@ type Drive struct {
 	UpdatedAt          Time   `json:"updatedAt,omitzero"`
 }
 
-// KeepLastSnapshots is a sandbox's snapshot retention policy.
+// KeepLastSnapshots is a sandbox's retention policy of snapshots.
 type KeepLastSnapshots struct {
 	Count         int       `json:"count"`
 	Expiration    *Duration `json:"expiration,omitempty"`
 	DeleteEvicted *bool     `json:"deleteEvicted,omitempty"`
 }
 
-// Session is one run of a sandbox's virtual machine. The order of the fields
-// is the one that the API writes.
+// Session is one run of a sandbox's virtual machine. The fields are in the
+// order in which the API writes them.
 type Session struct {
 	ID                  string           `json:"id"`
 	Runtime             string           `json:"runtime,omitempty"`
@@ -112,7 +112,7 @@ type Session struct {
 	NetworkTransfer     *NetworkTransfer `json:"networkTransfer,omitempty"`
 	SourceSandboxName   string           `json:"sourceSandboxName,omitempty"`
 	ProjectID           string           `json:"projectId,omitempty"`
-	// Extra holds the fields that are not above.
+	// Extra holds unknown fields.
 	Extra map[string]json.RawMessage `json:"-"`
 }
 
@@ -147,7 +147,7 @@ type Snapshot struct {
 }
 
 // SnapshotTreeNode is a snapshot with those that share its parent. The API
-// sends the count as text.
+// sends the count as a string.
 type SnapshotTreeNode struct {
 	Snapshot Snapshot   `json:"snapshot"`
 	Siblings []Snapshot `json:"siblings"`

@@ -10,8 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// Machine is a home, a working directory below a folder of its own, and an
-// environment.
+// Machine is a home directory, a working directory and an environment.
 type Machine struct {
 	Home, Dir string
 
@@ -20,7 +19,7 @@ type Machine struct {
 	env map[string]string
 }
 
-// NewMachine makes a machine on which nothing is installed.
+// NewMachine returns a machine on which nothing is installed.
 func NewMachine(t testing.TB) *Machine {
 	t.Helper()
 	top := t.TempDir()
@@ -33,14 +32,14 @@ func NewMachine(t testing.TB) *Machine {
 	return m
 }
 
-// Set sets a variable; "" takes it away.
+// Set sets a variable; "" removes it.
 func (m *Machine) Set(key, value string) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.env[key] = value
 }
 
-// LookupEnv reads a variable.
+// LookupEnv looks up a variable.
 func (m *Machine) LookupEnv(key string) (string, bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -48,23 +47,23 @@ func (m *Machine) LookupEnv(key string) (string, bool) {
 	return value, value != ""
 }
 
-// Getenv reads a variable.
+// Getenv returns the value of a variable.
 func (m *Machine) Getenv(key string) string {
 	value, _ := m.LookupEnv(key)
 	return value
 }
 
-// LoginFile is where the CLI's login is.
+// LoginFile returns the file of the CLI's login.
 func (m *Machine) LoginFile() string {
 	return filepath.Join(m.Home, "data", "com.vercel.cli", "auth.json")
 }
 
-// TokenFile is where a project's token is stored.
+// TokenFile returns the file of a project's token.
 func (m *Machine) TokenFile(projectID string) string {
 	return filepath.Join(m.Home, "data", "com.vercel.token", projectID+".json")
 }
 
-// LinkFile links the working directory.
+// LinkFile returns the file that links the working directory.
 func (m *Machine) LinkFile() string {
 	return filepath.Join(m.Dir, ".vercel", "project.json")
 }
@@ -75,7 +74,7 @@ func (m *Machine) Link(teamID, projectID string) {
 	m.Write(m.LinkFile(), map[string]string{"projectId": projectID, "orgId": teamID})
 }
 
-// Write writes a file: a text as it is, another value as JSON.
+// Write writes a file: a string unchanged, any other value as JSON.
 func (m *Machine) Write(file string, content any) {
 	m.t.Helper()
 	text, ok := content.(string)
@@ -88,7 +87,7 @@ func (m *Machine) Write(file string, content any) {
 	require.NoError(m.t, os.WriteFile(file, []byte(text), 0o644))
 }
 
-// Read reads a file of JSON.
+// Read reads a JSON file.
 func (m *Machine) Read(file string) map[string]any {
 	m.t.Helper()
 	data, err := os.ReadFile(file)

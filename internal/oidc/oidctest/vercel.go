@@ -1,5 +1,5 @@
-// Package oidctest plays the servers and the machine that tokens come from, in
-// memory, for tests.
+// Package oidctest simulates, in memory, the servers and the machine that
+// tokens come from.
 package oidctest
 
 import (
@@ -15,7 +15,7 @@ import (
 	"time"
 )
 
-// Token makes a token with these claims that expires after d, or never when d
+// Token returns a token with these claims that expires after d, or never if d
 // is 0.
 func Token(teamID, projectID string, d time.Duration) string {
 	claims := map[string]any{"owner_id": teamID, "project_id": projectID, "nonce": time.Now().UnixNano()}
@@ -25,7 +25,8 @@ func Token(teamID, projectID string, d time.Duration) string {
 	return Sign(claims)
 }
 
-// Sign makes a token of claims, as unsigned as those of the conformance suite.
+// Sign returns a token with the given claims, unsigned like those of the
+// conformance suite.
 func Sign(claims map[string]any) string {
 	encode := func(v any) string {
 		data, _ := json.Marshal(v)
@@ -34,7 +35,7 @@ func Sign(claims map[string]any) string {
 	return encode(map[string]string{"alg": "none", "typ": "JWT"}) + "." + encode(claims) + ".sig"
 }
 
-// Request is what a server was asked.
+// Request is a request that a server received.
 type Request struct {
 	Method, Path  string // host and path without the query
 	Query, Form   url.Values
@@ -42,10 +43,10 @@ type Request struct {
 	Body          string
 }
 
-// String is short, for comparing lists of requests.
+// String returns a short form, for comparing lists of requests.
 func (r Request) String() string { return r.Method + " " + r.Path }
 
-// Answer is what a server answers: a value to encode, or a text as it is.
+// Answer is a response of a server: a value to encode, or a string as it is.
 type Answer struct {
 	Status int // 0 is 200
 	Body   any
