@@ -330,29 +330,36 @@ func TestLateUpload(t *testing.T) {
 		},
 		"AppendFile": func(ctx context.Context, f *sandbox.FileSystem) error { return f.AppendFile(ctx, "f", data) },
 	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			srv := sandboxtest.New(t, nil)
-			p := newLateProxy(t, srv.URL, 300_000)
-			client, err := sandbox.NewClient(&sandbox.ClientOptions{
-				BaseURL: p.url, Credentials: credentialsOf(srv),
-				HTTPClient: &http.Client{Transport: &http.Transport{DisableKeepAlives: true}},
-			})
-			require.NoError(t, err)
-			sb, err := client.Create(t.Context(), nil)
-			require.NoError(t, err)
-			p.armed.Store(true)
-			require.NoError(t, write(t.Context(), sb.FS()))
-			check := func(when string) {
-				got, err := sb.FS().ReadFile(t.Context(), "f")
+		for _, early := range []bool{false, true} {
+			t.Run(fmt.Sprintf("%s, before its command: %t", name, early), func(t *testing.T) {
+				t.Parallel()
+				srv := sandboxtest.New(t, nil)
+				p := newLateProxy(t, srv.URL, 300_000)
+				b := &before{op: "/cmd", RoundTripper: &http.Transport{DisableKeepAlives: true}}
+				client, err := sandbox.NewClient(&sandbox.ClientOptions{
+					BaseURL: p.url, Credentials: credentialsOf(srv), HTTPClient: &http.Client{Transport: b},
+				})
 				require.NoError(t, err)
-				assert.True(t, bytes.Equal(got, data), "%s: %d bytes", when, len(got))
-			}
-			check("at once")
-			close(p.deliver)
-			<-p.late
-			check("after the late delivery")
-		})
+				sb, err := client.Create(t.Context(), nil)
+				require.NoError(t, err)
+				p.armed.Store(true)
+				deliver := func() { close(p.deliver); <-p.late }
+				if early { // what was uploaded is there, and not yet used
+					b.arm(deliver)
+				}
+				require.NoError(t, write(t.Context(), sb.FS()))
+				check := func(when string) {
+					got, err := sb.FS().ReadFile(t.Context(), "f")
+					require.NoError(t, err)
+					assert.True(t, bytes.Equal(got, data), "%s: %d bytes", when, len(got))
+				}
+				check("at once")
+				if !early {
+					deliver()
+				}
+				check("after the late delivery")
+			})
+		}
 	}
 }
 

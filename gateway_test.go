@@ -1,6 +1,7 @@
 package sandbox_test
 
 import (
+	"bufio"
 	"fmt"
 	"io"
 	"net/http"
@@ -76,6 +77,20 @@ func cleanCut(body io.ReadCloser, after int64) io.ReadCloser {
 		io.Reader
 		io.Closer
 	}{io.LimitReader(body, after), body}
+}
+
+// firstRecord is a body that ends without an error behind its first record.
+func firstRecord(body io.ReadCloser) io.ReadCloser {
+	pr, pw := io.Pipe()
+	go func() {
+		line, err := bufio.NewReader(body).ReadString('\n')
+		if err == nil {
+			_, err = io.WriteString(pw, line)
+		}
+		pw.CloseWithError(err) // nil is io.EOF
+		body.Close()
+	}()
+	return pr
 }
 
 const manyLines = `i=0; while [ $i -lt 600 ]; do echo "line $i"; i=$((i+1)); done`

@@ -34,9 +34,14 @@ func TestCleanCuts(t *testing.T) {
 		"another page": func() (*http.Response, error) { return reply(200, "text/html", strings.NewReader("<html>")), nil },
 		"as it is":     nil,
 	}
+	type place struct{ name, tail, where string }
 	for name, answer := range answers {
-		for how, tail := range map[string]string{"ended": "", "runs": "; sleep 0.3; echo last"} {
-			t.Run(name+", "+how, func(t *testing.T) {
+		for _, p := range []place{
+			{"ended", "", "within"}, {"runs", "; sleep 0.3; echo last", "within"},
+			{"ended", "", "between"}, {"runs", "; sleep 0.3; echo last", "between"},
+		} {
+			tail := p.tail
+			t.Run(name+", "+p.name+", "+p.where, func(t *testing.T) {
 				t.Parallel()
 				_, gate, sb, _ := behind(t, sandbox.ClientOptions{Retry: &sandbox.RetryOptions{Max: -1}, Reattach: &sandbox.ReattachOptions{Wait: time.Millisecond}}, nil)
 				var cut, odd atomic.Bool
@@ -46,16 +51,21 @@ func TestCleanCuts(t *testing.T) {
 					}
 					resp, err := next.RoundTrip(req)
 					if err == nil && isLogs(req) && cut.CompareAndSwap(false, true) {
-						resp.Body, resp.ContentLength = cleanCut(resp.Body, 5000), -1
+						resp.ContentLength = -1
+						if p.where == "within" {
+							resp.Body = cleanCut(resp.Body, 5000)
+						} else {
+							resp.Body = firstRecord(resp.Body)
+						}
 					}
 					return resp, err
 				})
-				want := manyLinesText()
+				want := "first\n" + manyLinesText()
 				if tail != "" {
 					want += "last\n"
 				}
 				var out strings.Builder
-				cmd, err := sb.StartCommand(t.Context(), "sh", []string{"-c", manyLines + tail + "; exit 9"}, nil)
+				cmd, err := sb.StartCommand(t.Context(), "sh", []string{"-c", "echo first; sleep 0.1; " + manyLines + tail + "; exit 9"}, nil)
 				require.NoError(t, err)
 				for line, err := range cmd.Logs(t.Context()) {
 					require.NoError(t, err)
@@ -69,7 +79,7 @@ func TestCleanCuts(t *testing.T) {
 					require.NoError(t, err)
 					assert.Equal(t, want, text)
 					cut.Store(false)
-					cmdOut, err := sb.CommandContext(t.Context(), "sh", "-c", manyLines+tail).Output()
+					cmdOut, err := sb.CommandContext(t.Context(), "sh", "-c", "echo first; sleep 0.1; "+manyLines+tail).Output()
 					require.NoError(t, err)
 					assert.Equal(t, want, string(cmdOut))
 				}
@@ -174,10 +184,18 @@ func TestCopyingEndsWithItsContext(t *testing.T) {
 // TestChunksDoNotOverlap: what is appended to a chunk does not change the next.
 func TestChunksDoNotOverlap(t *testing.T) {
 	t.Parallel()
-	_, sb := start(t, nil)
-	cmd, err := sb.StartCommand(t.Context(), "sh", []string{"-c", manyLines}, nil)
-	require.NoError(t, err)
-	_, err = cmd.Wait(t.Context())
+	var log, want strings.Builder
+	for i := range 600 { // a record each, which the emulator would join
+		fmt.Fprintf(&want, "line %d\n", i)
+		fmt.Fprintf(&log, `{"stream":"stdout","data":"line %d\n"}`+"\n", i)
+	}
+	sb := hostile(func(req *http.Request) (*http.Response, error) {
+		if isLogs(req) {
+			return reply(200, "application/x-ndjson", strings.NewReader(log.String())), nil
+		}
+		return replyJSON(200, ended), nil
+	}).box(t)
+	cmd, err := sb.GetCommand(t.Context(), "c1")
 	require.NoError(t, err)
 	var out strings.Builder
 	for chunk, err := range cmd.LogChunks(t.Context()) {
@@ -187,5 +205,5 @@ func TestChunksDoNotOverlap(t *testing.T) {
 			_ = append(chunk.Data, strings.Repeat("x", length)...)
 		}
 	}
-	assert.Equal(t, manyLinesText(), out.String())
+	assert.Equal(t, want.String(), out.String())
 }
