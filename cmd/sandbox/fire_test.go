@@ -7,10 +7,13 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -98,12 +101,72 @@ func TestLostCreation(t *testing.T) {
 	assert.Equal(t, "named", d.ok("create", "--name", "named"))
 }
 
+// TestCutFiles cuts a download, and what is piped out of a sandbox, at each of
+// its bytes.
+func TestCutFiles(t *testing.T) {
+	t.Parallel()
+	d := newDesk(t, nil)
+	d.ok("create", "--name", "c")
+	const text = "one\ntwo ☃\nlast"
+	d.write("up", text)
+	d.ok("cp", "up", "c:file")
+	step := int64(1)
+	if testing.Short() {
+		step = 7
+	}
+	for n := int64(1); n <= int64(len(text)); n += step {
+		for _, destination := range []string{"-", "down", "c:copy"} {
+			remove := d.server.Inject(sandboxtest.Fault{Operation: sandboxtest.ReadFile, CutAfterBytes: n, Times: 1})
+			got := d.run("", "cp", "-q", "c:file", destination)
+			remove()
+			require.Zero(t, got.code, "%s, cut after %d bytes: %s", destination, n, got.stderr)
+			assert.Empty(t, got.stderr)
+			if destination == "down" {
+				data, err := os.ReadFile(filepath.Join(d.dir, "down"))
+				require.NoError(t, err)
+				got.stdout = string(data)
+			} else if destination == "c:copy" {
+				got.stdout = d.ok("fs", "cat", "c:copy")
+			}
+			assert.Equal(t, text, got.stdout, "%s, cut after %d bytes", destination, n)
+		}
+	}
+	// What can't be had is not there at all, not even in part.
+	remove := d.server.Inject(sandboxtest.Fault{Operation: sandboxtest.ReadFile, CutAfterBytes: 7})
+	for _, destination := range []string{"part", "c:part"} {
+		got := d.run("", "cp", "c:file", destination)
+		assert.NotZero(t, got.code)
+	}
+	remove()
+	assert.NoFileExists(t, filepath.Join(d.dir, "part"))
+	assert.Equal(t, 3, d.run("", "fs", "stat", "c:part").code)
+}
+
+// TestChangedFile cuts the connection to a file that is another one each time it
+// is read: two halves of two files are not one.
+func TestChangedFile(t *testing.T) {
+	t.Parallel()
+	d := newDesk(t, nil)
+	d.ok("create", "--name", "c")
+	id := strings.TrimSpace(d.ok("exec", "-d", "c", "--", "sh", "-c", "while :; do cat /proc/sys/kernel/random/uuid > next; mv next file; echo; done"))
+	d.ok("wait-for", "c", id, "--log", "^$")
+	d.server.Inject(sandboxtest.Fault{Operation: sandboxtest.ReadFile, CutAfterBytes: 20, Times: 1})
+	got := d.run("", "cp", "c:file", "-")
+	assert.Equal(t, 1, got.code)
+	assert.Len(t, got.stdout, 20)
+	assert.Contains(t, got.stderr, "has changed")
+}
+
 func TestRateLimit(t *testing.T) {
 	t.Parallel()
 	d := newDesk(t, nil)
 	d.ok("create", "--name", "c")
 	d.server.Inject(sandboxtest.Fault{Operation: sandboxtest.ListSandboxes, Status: 429, RetryAfter: time.Second, Times: 1})
 	assert.Equal(t, "c\n", d.ok("ls", "-q"))
+	// A start that was refused is sent again, and the command runs once.
+	d.server.Inject(sandboxtest.Fault{Operation: sandboxtest.RunCommand, Status: 429, RetryAfter: time.Second, Times: 1})
+	assert.Equal(t, outcome{3, chattyOut, "err\n"}, d.run("", "exec", "--no-echo", "c", "--", "sh", "-c", chatty))
+	assert.Equal(t, "ran\n", d.ok("cp", "c:runs", "-"))
 	remove := d.server.Inject(sandboxtest.Fault{Operation: sandboxtest.ListSandboxes, Status: 429})
 	defer remove()
 	got := d.run("", "ls")
@@ -122,6 +185,7 @@ func TestInterrupt(t *testing.T) {
 	}{
 		"before the creation": {},
 		"the creation":        {sandboxtest.CreateSandbox, slow},
+		"the upload":          {sandboxtest.WriteFiles, slow},
 		"the start":           {sandboxtest.RunCommand, slow},
 		"the run":             {sandboxtest.RunCommand, 0},
 		"the removal":         {sandboxtest.DeleteSandbox, slow},
@@ -133,11 +197,17 @@ func TestInterrupt(t *testing.T) {
 				if stage.delay > 0 {
 					d.server.Inject(sandboxtest.Fault{Operation: stage.op, Delay: stage.delay})
 				}
-				command := "exec sleep 4321"
+				sleep := endless()
+				command := "exec " + sleep
 				if stage.op == sandboxtest.DeleteSandbox {
 					command = "true"
 				}
-				cmd := d.command(t.Context(), "run", "--rm", "--no-echo", "--", "sh", "-c", command)
+				args := []string{"run", "--rm", "--no-echo"}
+				if stage.op == sandboxtest.WriteFiles {
+					d.write("up", "x")
+					args = append(args, "--upload", "up")
+				}
+				cmd := d.command(t.Context(), append(args, "--", "sh", "-c", command)...)
 				var stderr bytes.Buffer
 				cmd.Stderr = &stderr
 				require.NoError(t, cmd.Start())
@@ -158,9 +228,47 @@ func TestInterrupt(t *testing.T) {
 					assert.Equal(t, 128+int(sig), code, stderr.String())
 				}
 				d.empty()
+				assert.Empty(t, processes(t, sleep))
 			})
 		}
 	}
+}
+
+// TestBrokenPipe takes the reader of the output away: the command ends, as in a
+// pipe of a shell, and run --rm cleans up.
+func TestBrokenPipe(t *testing.T) {
+	t.Parallel()
+	d := newDesk(t, nil)
+	d.ok("create", "--name", "c")
+	for name, options := range map[string][]string{
+		"run": {"run", "--rm"}, "exec": {"exec", "c"}, "with input": {"exec", "-i", "c"}, "binary": {"exec", "--binary", "c"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			yes := strings.Replace(endless(), "sleep", "yes", 1)
+			cmd := d.command(t.Context(), append(append(options, "--no-echo", "--"), strings.Fields(yes)...)...)
+			out, err := cmd.StdoutPipe()
+			require.NoError(t, err)
+			var stderr bytes.Buffer
+			cmd.Stderr = &stderr
+			require.NoError(t, cmd.Start())
+			_, err = io.ReadFull(out, make([]byte, 5))
+			require.NoError(t, err)
+			require.NoError(t, out.Close())
+			_ = cmd.Wait() // the exit code tells
+			assert.Equal(t, 141, cmd.ProcessState.ExitCode(), stderr.String())
+			assert.NotContains(t, stderr.String(), "broken pipe")
+			assert.Eventually(t, func() bool { return len(processes(t, yes)) == 0 }, time.Minute, 20*time.Millisecond)
+		})
+	}
+	assert.Equal(t, "c\n", d.ok("ls", "-a", "-q"))
+	cmd := d.command(t.Context(), "ls")
+	read, write, err := os.Pipe()
+	require.NoError(t, err)
+	require.NoError(t, read.Close())
+	cmd.Stdout = write
+	_ = cmd.Run() // the exit code tells
+	require.NoError(t, write.Close())
+	assert.Equal(t, 141, cmd.ProcessState.ExitCode())
 }
 
 // TestSecondInterrupt kills a command that ignores the first signal.
@@ -217,6 +325,27 @@ func (d *desk) await(op sandboxtest.Operation) {
 		}
 		return false
 	}, time.Minute, 5*time.Millisecond, "%s did not come", op)
+}
+
+var sleeps atomic.Int64
+
+// endless is a command that goes on for ever, and like no other one.
+func endless() string {
+	return fmt.Sprintf("sleep %d.%d", 40_000+os.Getpid(), sleeps.Add(1))
+}
+
+// processes finds the processes of this machine with a command line.
+func processes(t *testing.T, line string) (found []string) {
+	t.Helper()
+	files, err := filepath.Glob("/proc/[0-9]*/cmdline")
+	require.NoError(t, err)
+	for _, file := range files {
+		text, err := os.ReadFile(file)
+		if err == nil && strings.ReplaceAll(strings.TrimRight(string(text), "\x00"), "\x00", " ") == line {
+			found = append(found, file)
+		}
+	}
+	return found
 }
 
 // empty wants no sandbox to be there, whatever its state.

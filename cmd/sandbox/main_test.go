@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -29,10 +30,12 @@ func TestMain(m *testing.M) {
 
 // desk is a folder to run the program in, with an emulator to run it against.
 type desk struct {
-	t      *testing.T
-	server *sandboxtest.Server
-	dir    string
-	env    []string
+	t         *testing.T
+	server    *sandboxtest.Server
+	dir, home string
+	env       []string
+
+	snapshot string // the first one of the sandbox c2, once it was asked for
 
 	mu       sync.Mutex
 	requests []sandboxtest.Request
@@ -42,7 +45,7 @@ type desk struct {
 // nil.
 func newDesk(t *testing.T, opts *sandboxtest.Options) *desk {
 	t.Helper()
-	d := &desk{t: t, dir: t.TempDir()}
+	d := &desk{t: t, dir: t.TempDir(), home: t.TempDir()}
 	var o sandboxtest.Options
 	if opts != nil {
 		o = *opts
@@ -53,16 +56,20 @@ func newDesk(t *testing.T, opts *sandboxtest.Options) *desk {
 		d.requests = append(d.requests, r)
 	}
 	d.server = sandboxtest.New(t, &o)
-	home := t.TempDir()
 	for _, key := range []string{"PATH", "TMPDIR", "SYSTEMROOT"} {
 		if v, ok := os.LookupEnv(key); ok {
 			d.env = append(d.env, key+"="+v)
 		}
 	}
-	d.env = append(d.env, asProgram+"=1", "HOME="+home, "TZ=UTC", "LANG=C.UTF-8",
+	d.env = append(d.env, asProgram+"=1", "HOME="+d.home, "TZ=UTC", "LANG=C.UTF-8",
 		"VERCEL_SANDBOX_BASE_URL="+d.server.URL, "VERCEL_AUTH_TOKEN="+d.server.Credentials().Token)
 	d.write(".vercel/project.json", `{"orgId":"team_emulator","projectId":"prj_emulator"}`)
 	return d
+}
+
+// unset takes a variable out of the environment.
+func (d *desk) unset(name string) {
+	d.env = slices.DeleteFunc(d.env, func(v string) bool { return strings.HasPrefix(v, name+"=") })
 }
 
 func (d *desk) write(name, content string) {
@@ -88,12 +95,19 @@ func (d *desk) command(ctx context.Context, args ...string) *exec.Cmd {
 func (d *desk) run(stdin string, args ...string) outcome {
 	d.t.Helper()
 	cmd := d.command(d.t.Context(), args...)
+	cmd.Stdin = strings.NewReader(stdin)
+	return finish(d.t, cmd)
+}
+
+// finish runs a program to its end, however it ends.
+func finish(t *testing.T, cmd *exec.Cmd) outcome {
+	t.Helper()
 	var stdout, stderr bytes.Buffer
-	cmd.Stdin, cmd.Stdout, cmd.Stderr = strings.NewReader(stdin), &stdout, &stderr
+	cmd.Stdout, cmd.Stderr = &stdout, &stderr
 	err := cmd.Run()
 	var exit *exec.ExitError
 	if err != nil && !errors.As(err, &exit) {
-		require.NoError(d.t, err)
+		require.NoError(t, err)
 	}
 	return outcome{cmd.ProcessState.ExitCode(), stdout.String(), stderr.String()}
 }

@@ -10,6 +10,8 @@ import (
 	"io"
 	"os"
 	"os/exec"
+	"os/signal"
+	"path/filepath"
 	"strings"
 	"sync"
 	"syscall"
@@ -20,6 +22,8 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"golang.org/x/term"
+
+	"github.com/go-vercel/sandbox/sandboxtest"
 )
 
 // screen is a terminal that the program runs in.
@@ -36,8 +40,9 @@ type screen struct {
 // inTerminal runs the program in a terminal of 24 rows and 80 columns.
 func (d *desk) inTerminal(args ...string) *screen {
 	d.t.Helper()
-	ours, own, err := pty.Open()
+	opened, own, err := pty.Open()
 	require.NoError(d.t, err)
+	ours := unblocked(d.t, opened)
 	require.NoError(d.t, pty.Setsize(own, &pty.Winsize{Rows: 24, Cols: 80}))
 	s := &screen{t: d.t, cmd: d.command(d.t.Context(), args...), ours: ours, own: own}
 	s.cmd.Stdin, s.cmd.Stdout, s.cmd.Stderr = own, own, own
@@ -61,6 +66,18 @@ func (d *desk) inTerminal(args ...string) *screen {
 		ours.Close()
 	})
 	return s
+}
+
+// unblocked makes a file whose reads end when it is closed: a terminal that is
+// still read from is not gone.
+func unblocked(t *testing.T, f *os.File) *os.File {
+	t.Helper()
+	fd, err := syscall.Dup(int(f.Fd()))
+	require.NoError(t, err)
+	syscall.CloseOnExec(fd)
+	require.NoError(t, syscall.SetNonblock(fd, true))
+	require.NoError(t, f.Close())
+	return os.NewFile(uintptr(fd), f.Name())
 }
 
 func (s *screen) text() string {
@@ -143,7 +160,7 @@ func TestTerminalSizeAndCode(t *testing.T) {
 	assert.True(t, s.raw())
 	s.press("stty size\r")
 	s.until("24 80")
-	require.NoError(t, pty.Setsize(s.ours, &pty.Winsize{Rows: 50, Cols: 132}))
+	require.NoError(t, pty.Setsize(s.own, &pty.Winsize{Rows: 50, Cols: 132}))
 	require.NoError(t, s.cmd.Process.Signal(syscall.SIGWINCH))
 	s.press("until [ \"$(stty size)\" = '50 132' ]; do sleep 0.05; done; echo resi''zed\r")
 	s.until("resized")
@@ -206,14 +223,163 @@ func TestTerminalSignals(t *testing.T) {
 	}
 }
 
-// TestTerminalLost lets the server go away: the loss is told, with a code of its
-// own.
+// panicking makes the program panic, on a goroutine of its own, when it gets
+// SIGUSR1.
+const panicking = "SANDBOX_TEST_PANICKING"
+
+func init() {
+	if os.Getenv(panicking) == "" {
+		return
+	}
+	c := make(chan os.Signal, 1)
+	signal.Notify(c, syscall.SIGUSR1)
+	go func() {
+		<-c
+		panic("as the test wants it")
+	}()
+}
+
+// TestTerminalCrash lets the program die without a chance to put the terminal
+// back, which a guard then does.
+func TestTerminalCrash(t *testing.T) {
+	t.Parallel()
+	for name, sig := range map[string]syscall.Signal{"killed": syscall.SIGKILL, "a panic": syscall.SIGUSR1} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			d := terminalDesk(t)
+			d.env = append(d.env, panicking+"=1")
+			s := d.open()
+			require.True(t, s.raw())
+			s.press("printf '\\033[?1049h\\033[?25l'; echo on another'' screen\r")
+			s.until("on another screen")
+			require.NoError(t, s.cmd.Process.Signal(sig))
+			var exit *exec.ExitError
+			require.ErrorAs(t, s.cmd.Wait(), &exit)
+			assert.NotZero(t, exit.ExitCode())
+			s.until("\x1b[?1049l\x1b[?25h")
+			assert.False(t, s.raw(), "the terminal is still raw")
+		})
+	}
+}
+
+// TestTerminalLost cuts the connection of a terminal: the loss is told, with a
+// code of its own, and --reconnect opens another one.
 func TestTerminalLost(t *testing.T) {
+	t.Parallel()
+	d := terminalDesk(t)
+	r := newRelay(t, d)
+	s := d.open()
+	r.cut()
+	s.until("sandbox connect opens a new terminal")
+	assert.Equal(t, 255, s.ended())
+
+	s = d.open("--reconnect")
+	s.press("echo $$ > first\r")
+	s.until("HERE>")
+	r.cut()
+	s.until("opening a new terminal")
+	s.press("export PS1='AGAIN''>'\r")
+	s.until("AGAIN>")
+	s.press("test $$ != $(cat first) && exit 7\r")
+	s.until("connection to")
+	assert.Equal(t, 7, s.ended())
+}
+
+// TestDeadTerminal takes the terminal away, as when its window is closed: neither
+// the sandbox nor what ran in it is left.
+func TestDeadTerminal(t *testing.T) {
+	t.Parallel()
+	for name, options := range map[string][]string{"in a terminal": {"-it"}, "beside one": nil} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			d := newDesk(t, nil)
+			sleep := endless()
+			s := d.inTerminal(append(append([]string{"run", "--rm"}, options...), "--", "sh", "-c", "echo be''gun; exec "+sleep)...)
+			s.until("begun")
+			assert.NotEmpty(t, processes(t, sleep))
+			require.NoError(t, s.own.Close())
+			require.NoError(t, s.ours.Close())
+			_ = s.cmd.Wait() // the exit code tells
+			assert.Equal(t, 128+int(syscall.SIGHUP), s.cmd.ProcessState.ExitCode(), s.cmd.ProcessState)
+			d.empty()
+			assert.Empty(t, processes(t, sleep))
+		})
+	}
+}
+
+// TestServerGone lets the server go away under a terminal.
+func TestServerGone(t *testing.T) {
 	t.Parallel()
 	d := terminalDesk(t)
 	s := d.open()
 	require.NoError(t, d.server.Close())
 	assert.Contains(t, []int{137, 255}, s.ended(), s.text())
+}
+
+// TestEdit edits files of the sandbox with a program of the user's.
+func TestEdit(t *testing.T) {
+	t.Parallel()
+	d := terminalDesk(t)
+	d.write("editor", "#!/bin/sh\ntest -t 0 && printf 'was: '; cat \"$2\"; printf '%s\\n' \"$1\" > \"$2\"\n")
+	require.NoError(t, os.Chmod(filepath.Join(d.dir, "editor"), 0o755))
+	d.write("run.sh", "one\n")
+	require.NoError(t, os.Chmod(filepath.Join(d.dir, "run.sh"), 0o755))
+	d.ok("cp", "run.sh", "c:run.sh")
+	d.env = append(d.env, "EDITOR="+filepath.Join(d.dir, "editor")+" two")
+	s := d.inTerminal("fs", "edit", "c:run.sh")
+	s.until("was: one")
+	assert.Equal(t, 0, s.ended())
+	assert.Equal(t, "two\n", d.ok("fs", "cat", "c:run.sh"))
+	assert.Contains(t, d.ok("fs", "stat", "c:run.sh"), "rwxr-xr-x", "the mode is kept")
+	s = d.inTerminal("fs", "edit", "c:fresh.txt")
+	s.until("was: ")
+	assert.Equal(t, 0, s.ended())
+	assert.Equal(t, "two\n", d.ok("fs", "cat", "c:fresh.txt"))
+
+	// What was written is not lost with the way to the sandbox.
+	d.server.Inject(sandboxtest.Fault{Operation: sandboxtest.WriteFiles, Status: 403})
+	d.env = append(d.env, "EDITOR="+filepath.Join(d.dir, "editor")+" three", "TMPDIR="+t.TempDir())
+	s = d.inTerminal("fs", "edit", "c:run.sh")
+	s.until("is kept in ")
+	require.Eventually(t, func() bool { return strings.Contains(s.text(), "\r\n") }, time.Minute, 5*time.Millisecond)
+	kept, _, _ := strings.Cut(s.text(), "\r\n")
+	assert.Equal(t, 4, s.ended())
+	text, err := os.ReadFile(kept)
+	require.NoError(t, err)
+	assert.Equal(t, "three\n", string(text))
+
+	got := d.run("", "fs", "edit", "c:run.sh")
+	assert.Equal(t, 2, got.code)
+	assert.Contains(t, got.stderr, "needs a terminal")
+}
+
+// TestCreateAgent starts an agent by its name in a sandbox that was furnished
+// with it.
+func TestCreateAgent(t *testing.T) {
+	t.Parallel()
+	d := newDesk(t, nil)
+	d.write("bin/codex", "#!/bin/sh\ncase $1 in --version) echo codex 1.0;; *) test -t 0 && read -p 'task? ' t && echo doing $t; exit 3;; esac\n")
+	require.NoError(t, os.Chmod(filepath.Join(d.dir, "bin/codex"), 0o755))
+	s := d.inTerminal("create", "codex", "--name", "agent", "--upload", "bin:/vercel/sandbox/bin", "-e", "PATH=/vercel/sandbox/bin:"+os.Getenv("PATH"))
+	s.until("created.")
+	s.until("task? ")
+	s.press("tests\r")
+	s.until("doing tests")
+	s.until("sandbox exec -it agent codex")
+	s.until("sandbox stop agent")
+	assert.Equal(t, 3, s.ended())
+	assert.Equal(t, "agent\n", d.ok("ls", "-q"))
+
+	// One that is not there is told, before a terminal is opened.
+	s = d.inTerminal("create", "pi", "--name", "none")
+	s.until("pi")
+	assert.Equal(t, 127, s.ended(), s.text())
+	got := d.run("", "create", "claude")
+	assert.Equal(t, 2, got.code)
+	assert.Contains(t, got.stderr, "needs a terminal")
+	s = d.inTerminal("create", "claude", "--image", "x")
+	s.until("can't be combined")
+	assert.Equal(t, 2, s.ended())
 }
 
 // TestExecInTerminal runs a program in a terminal by exec -it and run -it.

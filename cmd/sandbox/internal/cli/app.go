@@ -57,11 +57,18 @@ type app struct {
 // signal returns the signal that ended the program, or 0.
 func (a *app) signal() syscall.Signal { return syscall.Signal(a.caught.Load()) }
 
+// guardArgument makes the program the guard of a terminal; see guardTerminal.
+const guardArgument = "__guard-terminal"
+
 // Main runs the program with the arguments behind its name and returns the exit
 // code.
 func Main(args []string) int {
+	if len(args) == 1 && args[0] == guardArgument {
+		return runGuard()
+	}
 	a := &app{args: args, in: os.Stdin, now: time.Now, env: newEnvironment()}
 	a.setStreams(console.ColorAuto)
+	defer noticeBrokenPipes()()
 	ctx, cancel := context.WithCancelCause(context.Background())
 	defer cancel(nil)
 	defer a.watchSignals(cancel)()
@@ -70,6 +77,15 @@ func Main(args []string) int {
 		code = max(code, a.report(err))
 	}
 	return code
+}
+
+// noticeBrokenPipes makes a write to a pipe that nobody reads an error, where it
+// would end the program at once: what is to be cleaned up could not be. Programs
+// that are started are not concerned.
+func noticeBrokenPipes() (stop func()) {
+	broken := make(chan os.Signal, 1)
+	signal.Notify(broken, syscall.SIGPIPE)
+	return func() { signal.Stop(broken) }
 }
 
 func (a *app) setStreams(mode console.ColorMode) {

@@ -48,6 +48,7 @@ func (a *app) terminal(ctx context.Context, sb *sandbox.Sandbox, o *terminalOpti
 	if o.keepAlive {
 		shell.KeepAlive = &sandbox.KeepAliveOptions{Margin: 10 * time.Second, Step: keepAliveStep}
 	}
+	defer guardTerminal(a.in)()
 	for {
 		// Signals are the terminal's while it is open.
 		code, err := terminal.Run(context.WithoutCancel(ctx), sb, shell, nil)
@@ -182,6 +183,9 @@ func (a *app) createAgent(ctx context.Context, agent string, s *settingsOptions,
 	}
 	sb, err := a.create(ctx, o)
 	if err != nil {
+		return err
+	}
+	if err := a.furnish(ctx, sb, s); err != nil {
 		return err
 	}
 	if err := a.announce(sb, s, "created", false, false); err != nil {

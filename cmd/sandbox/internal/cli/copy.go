@@ -198,7 +198,7 @@ func (c *copying) fromStdin(ctx context.Context) error {
 }
 
 func (c *copying) toStdout(ctx context.Context) error {
-	r, err := c.source.ReadFile(ctx, c.from.path, nil)
+	r, err := openRemote(ctx, c.source.FS(), c.from.path)
 	if err != nil {
 		return c.missing(err)
 	}
@@ -380,7 +380,7 @@ func (c *copying) downloadDir(ctx context.Context, to string) error {
 
 // across copies from one sandbox to another, or within one.
 func (c *copying) across(ctx context.Context) error {
-	r, err := c.source.FS().Open(ctx, c.from.path)
+	r, err := openRemote(ctx, c.source.FS(), c.from.path)
 	if isDirError(err) || err == nil && c.from.content() {
 		if r != nil {
 			r.Close()

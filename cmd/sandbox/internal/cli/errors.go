@@ -8,9 +8,11 @@ import (
 	"net/http"
 	"os/exec"
 	"strings"
+	"syscall"
 
 	"github.com/go-vercel/sandbox"
 	"github.com/go-vercel/sandbox/cmd/sandbox/internal/console"
+	"github.com/go-vercel/sandbox/internal/oidc"
 )
 
 // The exit codes of the program itself. exec, run, connect and wait give those of
@@ -28,6 +30,7 @@ const (
 	exitNotRunnable = 126
 	exitNoProgram   = 127
 	exitInterrupted = 130
+	exitBrokenPipe  = 141
 	exitTerminated  = 143
 	exitTerminal    = 255
 )
@@ -109,15 +112,23 @@ func (a *app) explain(err error) failure {
 	var missing *exec.Error
 	var shell *sandbox.ShellError
 	var stream *sandbox.StreamError
+	var refused *oidc.OAuthError
+	var unpublished *sandbox.NoRouteError
 	switch {
 	case errors.As(err, &usage):
 		f.Code, f.exit, f.Hint = "usage", exitUsage, usage.hint
+	case errors.Is(err, sandbox.ErrInvalid):
+		f.Code, f.exit = "usage", exitUsage
+		f.Message = strings.TrimPrefix(f.Message, "sandbox: invalid argument: ")
 	case errors.Is(err, sandbox.ErrOutcomeUnknown):
 		f.Code, f.exit = "outcome_unknown", exitUnknown
 		f.Hint = "whether it was done is not known: look with sandbox ls --all or sandbox ps NAME"
 	case errors.Is(err, sandbox.ErrNoCredentials):
 		f.Code, f.exit = "no_credentials", exitLogin
 		f.Hint = "run sandbox login, or set VERCEL_AUTH_TOKEN, or try sandbox --local, which needs no account"
+	case errors.As(err, &refused):
+		f.Code, f.exit = "login_refused", exitLogin
+		f.Hint = "log in again with: sandbox login"
 	case errors.As(err, &missing):
 		f.Code, f.exit = "executable_not_found", exitNoProgram
 	case errors.As(err, &shell):
@@ -131,7 +142,7 @@ func (a *app) explain(err error) failure {
 		f.Code, f.exit, f.Message = "interrupted", exitInterrupted, "interrupted"
 	case api == nil && errors.Is(err, fs.ErrNotExist):
 		f.Code, f.exit = "not_found", exitNotFound
-	case errors.Is(err, sandbox.ErrNotFound):
+	case errors.Is(err, sandbox.ErrNotFound), errors.As(err, &unpublished):
 		f.exit = exitNotFound
 	}
 	if f.Code == "interrupted" && a.signal() != 0 {
@@ -180,6 +191,9 @@ func (a *app) report(err error) int {
 	var exit *exitError
 	if errors.As(err, &exit) && exit.err == nil {
 		return exit.code
+	}
+	if errors.Is(err, syscall.EPIPE) {
+		return exitBrokenPipe // as if the signal had ended the program, which says nothing either
 	}
 	f := a.explain(err)
 	if a.opts.wantsJSON() || a.opts.json {

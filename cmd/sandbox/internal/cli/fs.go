@@ -98,7 +98,7 @@ func (a *app) fsCommand() *cobra.Command {
 	}
 	ls := a.fsLeaf("ls <name:path> [...path]", "List directories", 1, a.fsList)
 	cat := a.fsLeaf("cat <name:path> [...path]", "Write files to standard output", 1, each(func(ctx context.Context, files *sandbox.FileSystem, p string) error {
-		r, err := files.Open(ctx, p)
+		r, err := openRemote(ctx, files, p)
 		if err != nil {
 			return err
 		}
@@ -192,7 +192,12 @@ func (a *app) fsEdit(ctx context.Context, files *sandbox.FileSystem, name string
 	if err != nil {
 		return err
 	}
-	defer os.RemoveAll(dir)
+	keep := false
+	defer func() {
+		if !keep {
+			os.RemoveAll(dir)
+		}
+	}()
 	before, err := files.ReadFile(ctx, name)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
@@ -215,5 +220,9 @@ func (a *app) fsEdit(ctx context.Context, files *sandbox.FileSystem, name string
 	if err != nil || string(after) == string(before) {
 		return err
 	}
-	return files.WriteFile(ctx, name, after, mode)
+	if err := files.WriteFile(ctx, name, after, mode); err != nil {
+		keep = true
+		return withHint(err, "what you have written is kept in %s", local)
+	}
+	return nil
 }

@@ -226,6 +226,10 @@ func (r *remoteRun) follow(ctx context.Context, target commandTarget, name strin
 	opts.ID = "cli" + strings.ToLower(rand.Text())
 	pass.started(func(s sandbox.Signal) error { return r.killByID(live, opts.ID, s) })
 	result, err := target.RunCommand(live, name, args, opts)
+	if errors.Is(err, syscall.EPIPE) {
+		// As in a pipe of a shell, what nobody reads is not to be made.
+		_ = r.killByID(live, opts.ID, sandbox.SIGTERM) // it may have ended
+	}
 	if err != nil {
 		return 0, pass.instead(err)
 	}
@@ -285,6 +289,9 @@ func (r *remoteRun) withInput(ctx context.Context, target commandTarget, name st
 	}
 	pass.started(func(s sandbox.Signal) error { return cmd.Process.Signal(s) })
 	err := cmd.Wait()
+	if errors.Is(err, syscall.EPIPE) {
+		_ = cmd.Process.Signal(sandbox.SIGTERM) // it may have ended
+	}
 	if _, exited := errors.AsType[*sandbox.ExitError](err); err != nil && !exited {
 		return 0, pass.instead(err)
 	}

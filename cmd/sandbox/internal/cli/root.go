@@ -188,6 +188,9 @@ func commandsWith(root *cobra.Command, option string) []string {
 	return names
 }
 
+// maxSuggestions is how many commands are named in the place of one that is none.
+const maxSuggestions = 3
+
 // group makes a command that only holds others show its help, and refuse what is
 // no command of it.
 func group(cmd *cobra.Command) *cobra.Command {
@@ -198,7 +201,8 @@ func group(cmd *cobra.Command) *cobra.Command {
 			return cmd.Help()
 		}
 		e := &usageError{message: fmt.Sprintf("%s is not a command of %s", quote(args[0]), cmd.CommandPath()), hint: moreAbout(cmd)}
-		if near := cmd.SuggestionsFor(args[0]); len(near) > 0 {
+		if near := cmd.SuggestionsFor(args[0]); args[0] != "" && len(near) > 0 {
+			near = near[:min(len(near), maxSuggestions)]
 			e.hint = "did you mean " + strings.Join(near, " or ") + "? " + e.hint
 		}
 		return e

@@ -44,7 +44,7 @@ func (a *app) publicURL(ctx context.Context, name, port string, publish, wait bo
 	}
 	if err != nil {
 		if errors.As(err, &none) {
-			err = &exitError{code: exitNotFound, err: withHint(err, "--publish publishes it; sandbox port-forward %s %d needs no publishing", name, number)}
+			err = withHint(err, "--publish publishes it; sandbox port-forward %s %d needs no publishing", name, number)
 		}
 		return "", err
 	}

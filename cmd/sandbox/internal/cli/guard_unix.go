@@ -1,0 +1,83 @@
+//go:build unix
+
+package cli
+
+import (
+	"io"
+	"os"
+	"os/exec"
+	"os/signal"
+	"reflect"
+	"syscall"
+
+	"golang.org/x/term"
+)
+
+// guardTerminal starts a process that puts the terminal back in order when this
+// one dies without having done so itself: when it is killed or panics. The
+// returned function ends it. Where it can't be started, there is none.
+func guardTerminal(terminal *os.File) (release func()) {
+	none := func() {}
+	program, err := os.Executable()
+	if err != nil {
+		return none
+	}
+	cmd := exec.Command(program, guardArgument)
+	cmd.ExtraFiles = []*os.File{terminal}
+	// What is sent to this program and all that it has started is not for it.
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	in, err := cmd.StdinPipe()
+	if err != nil {
+		return none
+	}
+	out, err := cmd.StdoutPipe()
+	if err != nil || cmd.Start() != nil {
+		return none
+	}
+	_, _ = io.ReadFull(out, make([]byte, 1)) // it has seen the terminal, or is of no use
+	return func() {
+		_, _ = in.Write([]byte{0}) // it may be gone
+		_ = in.Close()
+		_ = cmd.Wait()
+	}
+}
+
+// undoScreen undoes what a program that was cut off may have left: another
+// screen, a hidden cursor, mouse reports, bracketed paste, colors.
+const undoScreen = "\x1b[?1049l\x1b[?25h\x1b[?1000l\x1b[?1002l\x1b[?1003l\x1b[?1006l\x1b[?2004l\x1b[?1l\x1b>\x1b[0m\r\n"
+
+// runGuard is the guard's process. The terminal is its file 3.
+func runGuard() int {
+	signal.Ignore(syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGQUIT, syscall.SIGTSTP, syscall.SIGTTOU)
+	terminal := os.NewFile(3, "terminal")
+	if terminal == nil {
+		return exitFailure
+	}
+	fd := int(terminal.Fd())
+	before, err := term.GetState(fd)
+	if err != nil {
+		return exitFailure
+	}
+	if _, err := os.Stdout.Write([]byte{0}); err != nil {
+		return exitFailure
+	}
+	if n, _ := os.Stdin.Read(make([]byte, 1)); n == 1 {
+		return 0
+	}
+	// A shell that is there again may have a mode of its own, which is not to be
+	// disturbed.
+	now, err := term.MakeRaw(fd)
+	if err != nil {
+		return exitFailure
+	}
+	raw, err := term.GetState(fd)
+	if err != nil || !reflect.DeepEqual(now, raw) {
+		_ = term.Restore(fd, now) // nothing else can be done
+		return 0
+	}
+	if term.Restore(fd, before) != nil {
+		return exitFailure
+	}
+	_, _ = terminal.WriteString(undoScreen) // the mode matters more
+	return 0
+}

@@ -1,0 +1,103 @@
+package cli
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"hash"
+	"io"
+	"io/fs"
+	"time"
+
+	"github.com/go-vercel/sandbox"
+)
+
+const (
+	// fetchAttempts is how often a file is asked for when its connection breaks.
+	fetchAttempts = 3
+	fetchPause    = 400 * time.Millisecond
+)
+
+// remoteFile reads a file of a sandbox. When the connection breaks, the file is
+// fetched again and what was read already is skipped, if it is still the same.
+type remoteFile struct {
+	ctx   context.Context
+	files *sandbox.FileSystem
+	name  string
+
+	body     *sandbox.FileReader
+	size     int64 // what it has at least
+	read     int64
+	sum      hash.Hash
+	attempts int
+	err      error
+}
+
+// openRemote opens a file of a sandbox. The caller closes it.
+func openRemote(ctx context.Context, files *sandbox.FileSystem, name string) (*remoteFile, error) {
+	body, err := files.Open(ctx, name)
+	if err != nil {
+		return nil, err
+	}
+	f := &remoteFile{ctx: ctx, files: files, name: name, body: body, size: body.Size(), sum: sha256.New(), attempts: 1}
+	if f.size < 0 {
+		// An answer that does not tell its length may be cut without a sign.
+		if info, err := files.Stat(ctx, name); err == nil && info.Mode().IsRegular() {
+			f.size = info.Size()
+		}
+	}
+	return f, nil
+}
+
+func (f *remoteFile) Close() error { return f.body.Close() }
+
+func (f *remoteFile) Read(p []byte) (int, error) {
+	for f.err == nil {
+		n, err := f.body.Read(p)
+		f.sum.Write(p[:n])
+		f.read += int64(n)
+		switch {
+		case err == nil:
+		case errors.Is(err, io.EOF) && f.read >= f.size:
+			f.err = io.EOF
+		case errors.Is(err, io.EOF):
+			f.err = f.again(io.ErrUnexpectedEOF)
+		default:
+			f.err = f.again(err)
+		}
+		if n > 0 {
+			return n, nil
+		}
+	}
+	return 0, f.err
+}
+
+// again fetches the file again, up to where it broke off by cause.
+func (f *remoteFile) again(cause error) error {
+	for ; f.attempts < fetchAttempts; f.attempts++ {
+		select {
+		case <-time.After(time.Duration(f.attempts) * fetchPause):
+		case <-f.ctx.Done():
+			return cause
+		}
+		body, err := f.files.Open(f.ctx, f.name)
+		if err != nil {
+			return err
+		}
+		f.body.Close()
+		f.body = body
+		skipped := sha256.New()
+		n, err := io.CopyN(skipped, body, f.read)
+		switch {
+		case err == nil && bytes.Equal(skipped.Sum(nil), f.sum.Sum(nil)):
+			f.attempts++
+			return nil
+		case err == nil, errors.Is(err, io.EOF) && n < f.read && body.Size() >= 0:
+			return &fs.PathError{Op: "read", Path: f.name, Err: errors.New("the file has changed while it was read")}
+		}
+		cause = err
+	}
+	return fmt.Errorf("the connection broke %d times: %w", f.attempts, cause)
+}

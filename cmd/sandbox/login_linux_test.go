@@ -1,0 +1,196 @@
+package main
+
+import (
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/json"
+	"encoding/pem"
+	"io"
+	"math/big"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"net/http/httputil"
+	"net/url"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/go-vercel/sandbox/internal/oidc/oidctest"
+)
+
+// loginDesk is a desk where nobody is logged in, and whose way to vercel.com
+// leads to a server that plays it: through a proxy, by TLS, with a certificate
+// that the program trusts by SSL_CERT_FILE.
+func loginDesk(t *testing.T) (*desk, *oidctest.Vercel) {
+	t.Helper()
+	d := newDesk(t, nil)
+	d.unset("VERCEL_AUTH_TOKEN")
+	require.NoError(t, os.RemoveAll(filepath.Join(d.dir, ".vercel")))
+	v := new(oidctest.Vercel)
+	v.Say("GET vercel.com/.well-known/openid-configuration", map[string]string{
+		"issuer":                        "https://vercel.com",
+		"device_authorization_endpoint": "https://api.vercel.com/login/oauth/device-authorization",
+		"token_endpoint":                "https://api.vercel.com/login/oauth/token",
+		"revocation_endpoint":           "https://api.vercel.com/login/oauth/token/revoke",
+	})
+	v.Say("POST api.vercel.com/login/oauth/token/revoke", map[string]any{})
+	v.Say("POST api.vercel.com/login/oauth/device-authorization", map[string]any{
+		"device_code": "the-device", "user_code": "ABCD-EFGH", "expires_in": 600, "interval": 1,
+		"verification_uri": "https://vercel.com/oauth/device", "verification_uri_complete": "https://vercel.com/oauth/device?user_code=ABCD-EFGH",
+	})
+	v.Say("GET vercel.com/api/v2/user", map[string]any{"user": map[string]string{"defaultTeamId": "team_emulator", "username": "me"}})
+	v.Say("GET vercel.com/api/v2/teams/team_emulator", map[string]string{"slug": "my-team"})
+	v.Say("GET vercel.com/api/v2/projects/vercel-sandbox-default-project", map[string]string{"name": "default"})
+
+	certificate := vercelCertificate(t, filepath.Join(t.TempDir(), "ca.pem"), d)
+	platform := httptest.NewUnstartedServer(&httputil.ReverseProxy{
+		Rewrite: func(r *httputil.ProxyRequest) {
+			r.Out.URL = &url.URL{Scheme: "https", Host: r.In.Host, Path: r.In.URL.Path, RawQuery: r.In.URL.RawQuery}
+		},
+		Transport: v,
+	})
+	platform.TLS = &tls.Config{Certificates: []tls.Certificate{certificate}}
+	platform.StartTLS()
+	t.Cleanup(platform.Close)
+	proxy := httptest.NewServer(connectTo(platform.Listener.Addr().String()))
+	t.Cleanup(proxy.Close)
+	d.env = append(d.env, "HTTPS_PROXY="+proxy.URL)
+	return d, v
+}
+
+// connectTo is a proxy that leads every connection to one address.
+func connectTo(address string) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.Method != http.MethodConnect {
+			http.Error(w, "only CONNECT", http.StatusMethodNotAllowed)
+			return
+		}
+		there, err := net.Dial("tcp", address)
+		if err != nil {
+			http.Error(w, err.Error(), http.StatusBadGateway)
+			return
+		}
+		defer there.Close()
+		w.WriteHeader(http.StatusOK)
+		here, buffered, err := http.NewResponseController(w).Hijack()
+		if err != nil {
+			return
+		}
+		defer here.Close()
+		go func() {
+			_, _ = io.Copy(there, buffered) // either end may hang up
+			there.Close()
+		}()
+		_, _ = io.Copy(here, there)
+	})
+}
+
+// vercelCertificate makes a certificate for Vercel's names, and lets the
+// programs at the desk trust it.
+func vercelCertificate(t *testing.T, file string, d *desk) tls.Certificate {
+	t.Helper()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	require.NoError(t, err)
+	template := &x509.Certificate{
+		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "sandbox test"}, DNSNames: []string{"vercel.com", "api.vercel.com"},
+		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour), IsCA: true, BasicConstraintsValid: true,
+		KeyUsage: x509.KeyUsageDigitalSignature | x509.KeyUsageCertSign,
+	}
+	der, err := x509.CreateCertificate(rand.Reader, template, template, &key.PublicKey, key)
+	require.NoError(t, err)
+	require.NoError(t, os.WriteFile(file, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}), 0o600))
+	d.env = append(d.env, "SSL_CERT_FILE="+file)
+	return tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key}
+}
+
+// grant lets the login succeed at the second poll. What it gives is a token of
+// the emulator, so that the login can be used.
+func grant(d *desk, v *oidctest.Vercel) {
+	v.Say("POST api.vercel.com/login/oauth/token",
+		oidctest.Answer{Status: 400, Body: map[string]string{"error": "authorization_pending"}},
+		map[string]any{"access_token": d.server.Credentials().Token, "token_type": "Bearer", "expires_in": 28800, "refresh_token": "the-refresh"})
+}
+
+func (d *desk) loginFile() map[string]any {
+	d.t.Helper()
+	file := filepath.Join(d.home, ".local", "share", "com.vercel.cli", "auth.json")
+	data, err := os.ReadFile(file)
+	require.NoError(d.t, err)
+	info, err := os.Stat(file)
+	require.NoError(d.t, err)
+	assert.Equal(d.t, os.FileMode(0o600), info.Mode().Perm(), "a login is for its owner only")
+	var content map[string]any
+	require.NoError(d.t, json.Unmarshal(data, &content))
+	return content
+}
+
+// TestLogin logs in without a terminal, uses the login, and logs out.
+func TestLogin(t *testing.T) {
+	t.Parallel()
+	d, v := loginDesk(t)
+	grant(d, v)
+	got := d.run("", "login")
+	require.Zero(t, got.code, got.stderr)
+	assert.Empty(t, got.stdout)
+	for _, text := range []string{"https://vercel.com/oauth/device?user_code=ABCD-EFGH", "ABCD-EFGH", "You are logged in", "my-team", "vercel-sandbox-default-project"} {
+		assert.Contains(t, got.stderr, text)
+	}
+	assert.NotContains(t, got.stderr, "ENTER", "nobody is at a terminal")
+	assert.NotContains(t, got.stderr, d.server.Credentials().Token)
+	assert.Equal(t, d.server.Credentials().Token, d.loginFile()["token"])
+	assert.Equal(t, "the-refresh", d.loginFile()["refreshToken"])
+
+	d.ok("create", "--name", "mine", "--project", "prj_emulator")
+	assert.Contains(t, d.ok("whoami"), "the login of the Vercel CLI")
+
+	assert.Equal(t, "Logged out!\n", d.ok("logout"))
+	assert.NotContains(t, d.loginFile(), "token")
+	asked := v.Requests()
+	assert.Equal(t, "the-refresh", asked[len(asked)-1].Form.Get("token"))
+	got = d.run("", "ls")
+	assert.Equal(t, 4, got.code, got.stderr)
+}
+
+// TestLoginRefused: nothing is kept of a login that was refused.
+func TestLoginRefused(t *testing.T) {
+	t.Parallel()
+	d, v := loginDesk(t)
+	v.Say("POST api.vercel.com/login/oauth/token", oidctest.Answer{Status: 400, Body: map[string]string{"error": "access_denied", "error_description": "not today"}})
+	got := d.run("", "login")
+	assert.Equal(t, 4, got.code)
+	assert.Contains(t, got.stderr, "not today")
+	assert.NoFileExists(t, filepath.Join(d.home, ".local", "share", "com.vercel.cli", "auth.json"))
+}
+
+// TestLoginAtTerminal opens the page in the browser when ENTER is pressed, and
+// login --token - keeps a token without asking anybody.
+func TestLoginAtTerminal(t *testing.T) {
+	t.Parallel()
+	d, v := loginDesk(t)
+	grant(d, v)
+	opened := d.browser()
+	s := d.inTerminal("login")
+	s.until("Press ENTER")
+	s.press("\r")
+	s.until("You are logged in")
+	assert.Equal(t, 0, s.ended())
+	assert.Equal(t, "https://vercel.com/oauth/device?user_code=ABCD-EFGH", opened())
+
+	before := len(v.Requests())
+	got := d.run("a-token\n", "login", "--token", "-", "--scope", "team_emulator")
+	require.Zero(t, got.code, got.stderr)
+	assert.Equal(t, "a-token", d.loginFile()["token"])
+	for _, r := range v.Requests()[before:] {
+		assert.False(t, strings.Contains(r.Path, "oauth"), r.Path)
+	}
+}

@@ -1,0 +1,82 @@
+package main
+
+import (
+	"bytes"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"net/http/httputil"
+	"net/url"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// relay stands between the program and the emulator, and can cut every
+// connection that goes through it, terminals among them.
+type relay struct {
+	net.Listener
+
+	mu    sync.Mutex
+	conns []net.Conn
+}
+
+// newRelay puts a relay in the way of the desk's program.
+func newRelay(t *testing.T, d *desk) *relay {
+	t.Helper()
+	target, err := url.Parse(d.server.URL)
+	require.NoError(t, err)
+	server := httptest.NewUnstartedServer(nil)
+	r := &relay{Listener: server.Listener}
+	here := server.Listener.Addr().String()
+	server.Listener = r
+	server.Config.Handler = &httputil.ReverseProxy{
+		Rewrite:       func(p *httputil.ProxyRequest) { p.SetURL(&url.URL{Scheme: "http", Host: target.Host}) },
+		FlushInterval: -1,
+		// The address of a terminal is in the answer.
+		ModifyResponse: func(answer *http.Response) error {
+			if !strings.HasSuffix(answer.Request.URL.Path, "/interactive") {
+				return nil
+			}
+			body, err := io.ReadAll(answer.Body)
+			if err != nil {
+				return err
+			}
+			body = bytes.ReplaceAll(body, []byte(target.Host), []byte(here))
+			answer.Body, answer.ContentLength = io.NopCloser(bytes.NewReader(body)), int64(len(body))
+			answer.Header.Del("Content-Length")
+			return nil
+		},
+	}
+	server.Start()
+	t.Cleanup(func() {
+		r.cut()
+		server.Close()
+	})
+	d.env = append(d.env, "VERCEL_SANDBOX_BASE_URL=http://"+here+target.Path)
+	return r
+}
+
+// Accept notes the connection.
+func (r *relay) Accept() (net.Conn, error) {
+	c, err := r.Listener.Accept()
+	if err == nil {
+		r.mu.Lock()
+		r.conns = append(r.conns, c)
+		r.mu.Unlock()
+	}
+	return c, err
+}
+
+// cut ends all connections.
+func (r *relay) cut() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, c := range r.conns {
+		_ = c.Close() // it may be closed already
+	}
+	r.conns = nil
+}

@@ -1,0 +1,59 @@
+package main
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+// TestWatch changes files here while they are synced to a sandbox, and there
+// while they are synced back.
+func TestWatch(t *testing.T) {
+	t.Parallel()
+	d := newDesk(t, nil)
+	d.ok("create", "--name", "c")
+	d.write("tree/a.txt", "a\n")
+	d.write("tree/.gitignore", "ignored/\n")
+	d.write("tree/ignored/x", "x\n")
+	there := func(want map[string]string) {
+		t.Helper()
+		for name, text := range want {
+			require.Eventually(t, func() bool {
+				got := d.run("", "fs", "cat", "c:app/"+name)
+				return text == "" && got.code == 3 || got.code == 0 && got.stdout == text
+			}, time.Minute, 50*time.Millisecond, "%s is not %q", name, text)
+		}
+	}
+
+	cmd, lines := d.background("sync", "--watch", "--delete", "tree", "c:app")
+	for nextLine(t, lines) != "Watching tree." {
+	}
+	there(map[string]string{"a.txt": "a\n", "ignored/x": ""})
+	d.write("tree/a.txt", "changed\n")
+	d.write("tree/new/deep/b.txt", "b\n")
+	d.write("tree/ignored/y", "y\n")
+	there(map[string]string{"a.txt": "changed\n", "new/deep/b.txt": "b\n"})
+	// A directory that came while it was watched is watched as well.
+	d.write("tree/new/deep/c.txt", "c\n")
+	require.NoError(t, os.Remove(filepath.Join(d.dir, "tree/new/deep/b.txt")))
+	there(map[string]string{"new/deep/c.txt": "c\n", "new/deep/b.txt": "", "ignored/y": ""})
+	interrupt(t, cmd)
+
+	cmd, _ = d.background("sync", "--watch", "c:app", "back")
+	here := func(name, text string) {
+		t.Helper()
+		require.Eventually(t, func() bool {
+			data, err := os.ReadFile(filepath.Join(d.dir, "back", name))
+			return err == nil && string(data) == text
+		}, time.Minute, 20*time.Millisecond, "%s is not %q", name, text)
+	}
+	here("a.txt", "changed\n")
+	d.ok("exec", "c", "--", "sh", "-c", "echo made > app/made.txt")
+	here("made.txt", "made\n")
+	interrupt(t, cmd)
+	assert.NoFileExists(t, filepath.Join(d.dir, "back/ignored/x"))
+}
