@@ -67,7 +67,8 @@ func (c *call) createSandbox() error {
 				return err
 			}
 			version := c.version
-			fill = func(ctx context.Context, m *box.Box) error { return src.fill(ctx, m, policy, version) }
+			pause := c.s.opts.BodyTimeout
+			fill = func(ctx context.Context, m *box.Box) error { return src.fill(ctx, m, policy, version, pause) }
 		}
 	}
 	if err := set.boot(c.version, from, c.s.images); err != nil {

@@ -119,8 +119,8 @@ type Options struct {
 	// MaxUpload bounds the body of a file upload, compressed, in bytes. Zero
 	// means 8 GiB.
 	MaxUpload int64
-	// BodyTimeout is how long a JSON body may take, and how long an upload may
-	// pause. Zero means 30 seconds.
+	// BodyTimeout is how long a JSON body may take, and how long an upload, or
+	// the server of a tarball source, may pause. Zero means 30 seconds.
 	BodyTimeout time.Duration
 	// Logger gets what is odd about the machine. Nil is silent. Requests are
 	// not logged; see OnRequest.

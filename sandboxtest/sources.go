@@ -60,7 +60,8 @@ func (src *source) check() error {
 }
 
 // fill puts the source's files into the working directory of a new machine.
-func (src *source) fill(ctx context.Context, m *box.Box, policy *egress, version int) error {
+// pause is how long a server may say nothing.
+func (src *source) fill(ctx context.Context, m *box.Box, policy *egress, version int, pause time.Duration) error {
 	if src.Type == sourceGit {
 		// Newer versions of the API put a repository into a directory of its own.
 		dir := "."
@@ -69,7 +70,7 @@ func (src *source) fill(ctx context.Context, m *box.Box, policy *egress, version
 		}
 		return src.clone(ctx, m, dir)
 	}
-	return src.unpack(ctx, m, policy)
+	return src.unpack(ctx, m, policy, pause)
 }
 
 // repositoryName is the directory that git would clone into.
@@ -177,14 +178,13 @@ func (g *gitRun) run(ctx context.Context, args ...string) error {
 	return badRequest("git clone failed: exit status %d: %s", code, text)
 }
 
-// downloadTimeout bounds the download of a tarball, whose server may say
-// nothing for ever while its sandbox's name is taken.
-const downloadTimeout = 2 * time.Minute
-
-// unpack downloads a tarball and unpacks it.
-func (src *source) unpack(ctx context.Context, m *box.Box, policy *egress) error {
-	ctx, cancel := context.WithTimeout(ctx, downloadTimeout)
-	defer cancel()
+// unpack downloads a tarball and unpacks it. A server that says nothing for too
+// long is given up: the name of the sandbox is taken meanwhile.
+func (src *source) unpack(ctx context.Context, m *box.Box, policy *egress, pause time.Duration) error {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	silence := time.AfterFunc(pause, func() { cancel(fmt.Errorf("its server has sent nothing for %v", pause)) })
+	defer silence.Stop()
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, src.URL, nil)
 	if err != nil {
 		return invalid("`source.url` should match format \"uri\".")
@@ -204,6 +204,9 @@ func (src *source) unpack(ctx context.Context, m *box.Box, policy *egress) error
 		return nil
 	}}
 	resp, err := client.Do(req)
+	if err != nil && ctx.Err() != nil {
+		return badRequest("Downloading the tarball failed: %v", context.Cause(ctx))
+	}
 	if err != nil {
 		if ue, ok := errors.AsType[*url.Error](err); ok {
 			err = ue.Err // the URL may hold a password
@@ -214,16 +217,30 @@ func (src *source) unpack(ctx context.Context, m *box.Box, policy *egress) error
 	if resp.StatusCode != http.StatusOK {
 		return badRequest("Downloading the tarball failed: the server answered %d", resp.StatusCode)
 	}
-	archive, stop, err := gzipped(resp.Body)
-	if err != nil {
+	archive, stop, err := gzipped(readerFunc(func(p []byte) (int, error) {
+		silence.Reset(pause)
+		return resp.Body.Read(p)
+	}))
+	if err != nil && ctx.Err() == nil {
 		return badRequest("Uncompressing the tarball failed: %v", err)
 	}
-	defer stop()
-	if err := m.Extract(ctx, archive, ""); err != nil {
+	if err == nil {
+		defer stop()
+		err = m.Extract(ctx, archive, "")
+	}
+	if err != nil && ctx.Err() != nil {
+		return badRequest("Downloading the tarball failed: %v", context.Cause(ctx))
+	}
+	if err != nil {
 		return badRequest("Uncompressing the tarball failed: %v", err)
 	}
 	return nil
 }
+
+// readerFunc is an io.Reader.
+type readerFunc func(p []byte) (int, error)
+
+func (f readerFunc) Read(p []byte) (int, error) { return f(p) }
 
 // proxyBeyondHost is the environment's proxy, which knows nothing of HostName.
 func proxyBeyondHost(r *http.Request) (*url.URL, error) {

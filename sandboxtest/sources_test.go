@@ -13,6 +13,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -179,4 +180,40 @@ func TestTarballSource(t *testing.T) {
 	c.refused("POST", "/v2/sandboxes", obj{"projectId": "prj", "networkPolicy": obj{"mode": "deny-all"},
 		"source": obj{"type": "tarball", "url": files.URL + "/gz"}}, 400, "bad_request")
 	assert.Len(t, c.all(map[string][]string{"project": {"prj"}}), 3)
+}
+
+// TestSilentTarballServer: a server that stops in the middle does not hold a
+// sandbox's name for good, nor the one that never begins; one that is slow does.
+func TestSilentTarballServer(t *testing.T) {
+	t.Parallel()
+	const pause = time.Second
+	srv, c := start(t, &sandboxtest.Options{Mode: sandboxtest.Folder, BodyTimeout: pause})
+	archive := gz(t, tarball(t, entry{name: "file", content: "inside"}))
+	files := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		flush := func(p []byte) {
+			_, _ = w.Write(p)
+			_ = http.NewResponseController(w).Flush()
+		}
+		switch r.URL.Path {
+		case "/slow": // longer in all than a pause may be
+			for begin := time.Now(); time.Since(begin) < 2*pause; {
+				flush(archive[:1])
+				archive = archive[1:]
+				time.Sleep(pause / 10)
+			}
+			flush(archive)
+			return
+		case "/stops":
+			flush(archive[:30])
+		}
+		<-r.Context().Done()
+	}))
+	t.Cleanup(files.Close)
+	for _, path := range []string{"/never", "/stops"} {
+		message := c.refused("POST", "/v2/sandboxes", obj{"projectId": "prj", "name": "box", "source": obj{"type": "tarball", "url": files.URL + path}}, 400, "bad_request")
+		assert.Contains(t, message, "its server has sent nothing for 1s", path)
+	}
+	sess := c.create(obj{"name": "box", "source": obj{"type": "tarball", "url": files.URL + "/slow"}}).Session.ID
+	assert.Equal(t, "inside", c.sh(sess, "cat file"))
+	assert.Equal(t, sandboxtest.Folder, srv.Mode())
 }
