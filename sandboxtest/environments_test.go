@@ -135,8 +135,11 @@ var abilities = []struct {
 }{
 	{"commands", everywhere, "", func(ctx context.Context, w *world) error {
 		done, err := w.sb.RunCommand(ctx, "sh", []string{"-c", "echo out; echo err >&2; exit 3"}, nil)
-		if err != nil || done.ExitCode != 3 {
-			return fmt.Errorf("%v, %v", done, err)
+		if err != nil {
+			return err
+		}
+		if done.ExitCode != 3 {
+			return fmt.Errorf("exit code %d", done.ExitCode)
 		}
 		cmd, err := w.sb.StartCommand(ctx, "sleep", []string{"1000"}, nil)
 		if err == nil {
@@ -193,13 +196,14 @@ var abilities = []struct {
 			return err
 		}
 		out, err := io.ReadAll(shell)
-		if err != nil || strings.TrimSpace(string(out)) != "30 90" {
-			return fmt.Errorf("%q, %v", out, err)
+		if err != nil {
+			return err
 		}
-		if code, err := shell.Wait(ctx); err != nil || code != 5 {
-			return fmt.Errorf("%d, %v", code, err)
+		code, err := shell.Wait(ctx)
+		if err == nil && (code != 5 || strings.TrimSpace(string(out)) != "30 90") {
+			err = fmt.Errorf("exit code %d, %q", code, out)
 		}
-		return nil
+		return err
 	}},
 	{"the machine at host.internal", everywhere, "", func(_ context.Context, w *world) error { return w.fetch(w.sb) }},
 	{"ports", everywhere, "", func(ctx context.Context, w *world) error {
@@ -253,11 +257,15 @@ var abilities = []struct {
 			return err
 		}
 		done, err := user.RunCommand(ctx, "sh", []string{"-c", "echo $(id -un) $(pwd); touch " + group.SharedDir + "/x; echo private > file; chmod 600 file"}, nil)
-		if err != nil || done.ExitCode != 0 {
-			return fmt.Errorf("%v, %v", done, err)
+		if err != nil {
+			return err
 		}
-		if out, err := done.Stdout(ctx); err != nil || out != "bob /home/bob\n" {
-			return fmt.Errorf("%q, %v", out, err)
+		out, err := done.Output(ctx)
+		if err == nil && (done.ExitCode != 0 || out != "bob /home/bob\n") {
+			err = fmt.Errorf("exit code %d, %q", done.ExitCode, out)
+		}
+		if err != nil {
+			return err
 		}
 		return w.says(w.sb, "refused", "sudo -u daemon cat /home/bob/file 2>/dev/null || echo refused")
 	}},

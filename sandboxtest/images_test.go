@@ -3,8 +3,10 @@ package sandboxtest_test
 import (
 	"archive/tar"
 	"bytes"
+	"io"
 	"io/fs"
 	"net/http"
+	"net/http/httptest"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -427,6 +429,32 @@ func TestLinksOfAnImage(t *testing.T) {
 	link(etc, "/etc", dir)
 	_, err = sandboxtest.NewServer(&sandboxtest.Options{Mode: sandboxtest.Namespace, Images: map[string]string{"team/etc": etc}})
 	assert.ErrorContains(t, err, "/etc of the image is no directory")
+}
+
+// TestImageTrustsTheFirewall: what ends TLS for the machine's programs does so for
+// those of an image, which has no certificates of its own.
+func TestImageTrustsTheFirewall(t *testing.T) {
+	t.Parallel()
+	image := t.TempDir()
+	rootfs.Make(t, image, "curl")
+	api := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		_, _ = io.WriteString(w, r.Header.Get("Authorization"))
+	}))
+	t.Cleanup(api.Close)
+	srv := namespaceServer(t, &sandboxtest.Options{Names: map[string]string{"api.example.com": api.URL}, Images: map[string]string{"team/curl": image}})
+	if e := srv.Enforces(); !e.Policies {
+		needs.Missing(t, "%v", e.Missing)
+	}
+	sb, err := srv.Client().Create(t.Context(), &sandbox.CreateOptions{Image: "team/curl", NetworkPolicy: &sandbox.NetworkPolicy{
+		Rules: map[string][]sandbox.PolicyRule{"api.example.com": {{
+			Transform: []sandbox.PolicyTransform{{Headers: sandbox.PolicyHeaders{"Authorization": "Bearer secret"}}},
+		}}},
+	}})
+	require.NoError(t, err)
+	assert.Equal(t, "Bearer secret", printed(t, sb, nil, "curl", "-sS", "https://api.example.com/"))
+	done, err := sb.RunCommand(t.Context(), "curl", []string{"-sS", "https://other.example.com/"}, nil)
+	require.NoError(t, err)
+	assert.NotZero(t, done.ExitCode)
 }
 
 // TestNamesOfImages: what Options.Images takes, and what stands for the

@@ -204,10 +204,10 @@ func (src *source) unpack(ctx context.Context, m *box.Box, policy *egress, pause
 		return nil
 	}}
 	resp, err := client.Do(req)
-	if err != nil && ctx.Err() != nil {
-		return badRequest("Downloading the tarball failed: %v", context.Cause(ctx))
-	}
 	if err != nil {
+		if ctx.Err() != nil {
+			err = context.Cause(ctx)
+		}
 		if ue, ok := errors.AsType[*url.Error](err); ok {
 			err = ue.Err // the URL may hold a password
 		}
@@ -217,10 +217,7 @@ func (src *source) unpack(ctx context.Context, m *box.Box, policy *egress, pause
 	if resp.StatusCode != http.StatusOK {
 		return badRequest("Downloading the tarball failed: the server answered %d", resp.StatusCode)
 	}
-	archive, stop, err := gzipped(readerFunc(func(p []byte) (int, error) {
-		silence.Reset(pause)
-		return resp.Body.Read(p)
-	}))
+	archive, stop, err := gzipped(&heard{resp.Body, silence, pause})
 	if err != nil && ctx.Err() == nil {
 		return badRequest("Uncompressing the tarball failed: %v", err)
 	}
@@ -237,10 +234,17 @@ func (src *source) unpack(ctx context.Context, m *box.Box, policy *egress, pause
 	return nil
 }
 
-// readerFunc is an io.Reader.
-type readerFunc func(p []byte) (int, error)
+// heard is a stream whose sender is given a pause's time again by each read.
+type heard struct {
+	r       io.Reader
+	silence *time.Timer
+	pause   time.Duration
+}
 
-func (f readerFunc) Read(p []byte) (int, error) { return f(p) }
+func (h *heard) Read(p []byte) (int, error) {
+	h.silence.Reset(h.pause)
+	return h.r.Read(p)
+}
 
 // proxyBeyondHost is the environment's proxy, which knows nothing of HostName.
 func proxyBeyondHost(r *http.Request) (*url.URL, error) {

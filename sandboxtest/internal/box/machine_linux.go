@@ -298,11 +298,13 @@ func (m *namespaceMachine) launch(cmd *exec.Cmd, spec *Spec) (running, error) {
 			return notStarted(spec.Path, err)
 		}
 		prepare(cmd, spec.TTY != nil)
-		if !m.backend.rootless {
+		switch {
+		case !m.backend.rootless:
 			cmd.SysProcAttr.Credential = m.credential(spec.User)
-		} else if spec.User != rootUser && m.image == "" {
+		case spec.User == rootUser: // which everybody is here
+		case m.image == "":
 			asBoxUser(cmd, "/usr/bin/unshare")
-		} else if spec.User != rootUser {
+		default:
 			asBoxUser(cmd, m.backend.kit.command("unshare")...)
 		}
 		return startOrExplain(cmd, spec.Path)

@@ -1,7 +1,6 @@
 package box
 
 import (
-	"errors"
 	"fmt"
 	"io"
 	"io/fs"
@@ -126,17 +125,4 @@ func (r sysroot) lstat(name string) (fs.FileInfo, error) {
 func (r sysroot) executable(name string) bool {
 	info, err := r.stat(name)
 	return err == nil && !info.IsDir() && info.Mode()&0o111 != 0
-}
-
-// realDir reports whether a name is a directory and no link leads to it.
-func (r sysroot) realDir(name string) (bool, error) {
-	found, err := r.resolve(name)
-	if errors.Is(err, fs.ErrNotExist) {
-		return false, nil
-	}
-	if err != nil || found != name {
-		return false, err
-	}
-	info, err := r.stat(name)
-	return err == nil && info.IsDir(), err
 }
