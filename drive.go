@@ -151,7 +151,7 @@ func (c *Client) GetDrive(ctx context.Context, nameOrID string) (*Drive, error) 
 // [CodeDriveNotInitialized].
 //
 // If the response is lost, the request is not retried, and the error matches
-// [ErrOutcomeUnknown]; [Client.GetDrive] tells whether the fork exists.
+// [ErrOutcomeUnknown]; use [Client.GetDrive] to see whether the fork exists.
 func (c *Client) ForkDrive(ctx context.Context, source, name string) (*Drive, error) {
 	if err := errors.Join(checkDriveName("source", source), checkDriveName("name", name)); err != nil {
 		return nil, err

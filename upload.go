@@ -3,7 +3,6 @@ package sandbox
 import (
 	"bytes"
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"io/fs"
@@ -75,15 +74,6 @@ func uploadDir(ctx context.Context, t target, localDir, dir string, opts *Upload
 	}
 	defer root.Close()
 	return uploadTree(ctx, t, dir, localTree{root}, opts, func(m fs.FileMode) fs.FileMode { return m &^ fs.ModeType })
-}
-
-// newFilter checks the patterns of UploadOptions and DownloadDirOptions.
-func newFilter(include, exclude []string) (*glob.Filter, error) {
-	f, err := glob.New(include, exclude)
-	if e, ok := errors.AsType[*glob.Error](err); ok {
-		return nil, invalid(e.List, "%q: %v", e.Pattern, e.Err)
-	}
-	return f, err
 }
 
 // copiedMode returns the mode that os.CopyFS uses.

@@ -10,6 +10,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/go-vercel/sandbox/internal/api"
+	"github.com/go-vercel/sandbox/internal/glob"
 )
 
 // Limits of the API that apply to every plan. Limits that depend on the plan,
@@ -300,3 +301,12 @@ func isWithin(p, dir string) bool {
 
 // entryName returns the name in an archive that is unpacked at /.
 func entryName(abs string) string { return strings.TrimPrefix(abs, "/") }
+
+// newFilter checks the patterns of UploadOptions and DownloadDirOptions.
+func newFilter(include, exclude []string) (*glob.Filter, error) {
+	f, err := glob.New(include, exclude)
+	if e, ok := errors.AsType[*glob.Error](err); ok {
+		return nil, invalid(e.List, "%q: %v", e.Pattern, e.Err)
+	}
+	return f, err
+}

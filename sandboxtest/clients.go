@@ -12,15 +12,15 @@ const (
 )
 
 // Credentials returns the credentials that the server accepts: its token, which
-// is Options.Token or one made up for this server, with a team and a project of
-// the emulator's own. Another project is made by naming it.
+// is [Options].Token or one generated for this server, with a team and a
+// project of the emulator's own. Any other project is created by using it.
 func (s *Server) Credentials() auth.Credentials {
 	return auth.Credentials{Token: s.opts.Token, TeamID: teamID, ProjectID: projectID}
 }
 
-// Environ returns the variables that lead a program in another process to the
-// server, with Credentials, in the form of [os.Environ]. They are for this
-// module's clients and the tools that read the same variables:
+// Environ returns environment variables that lead a program in another process
+// to the server, with [Server.Credentials], in the form of [os.Environ]. They
+// are read by this module's clients and by tools with the same variables:
 //
 //	cmd.Env = append(os.Environ(), srv.Environ()...)
 func (s *Server) Environ() []string {
@@ -33,8 +33,8 @@ func (s *Server) Environ() []string {
 	}
 }
 
-// Client gives a client of the server, with Credentials. It is always the
-// same one, whose connections Close closes.
+// Client returns a client of the server, with [Server.Credentials]. It always
+// returns the same one, whose connections Close closes.
 func (s *Server) Client() *sandbox.Client { return s.client }
 
 func (s *Server) openClient() (err error) {

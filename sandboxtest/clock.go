@@ -28,7 +28,7 @@ type timer struct {
 
 func newClock() *clock { return &clock{} }
 
-// Now is the server's time.
+// Now returns the current time.
 func (c *clock) Now() time.Time {
 	c.mu.Lock()
 	defer c.mu.Unlock()

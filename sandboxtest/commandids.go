@@ -5,17 +5,17 @@ import (
 	"regexp"
 )
 
-// CommandIDs says what the service makes of an ID that the caller has chosen
-// for a command, the query parameter cmdId of its start.
+// CommandIDs is how the service treats an ID that the caller has chosen for a
+// command, the query parameter cmdId of its start.
 type CommandIDs string
 
 const (
-	// CommandIDsHonored gives the command that ID, and answers 409 when it is
-	// taken. It is the default.
+	// CommandIDsHonored gives the command that ID, and responds with 409 if it
+	// is taken. It is the default.
 	CommandIDsHonored CommandIDs = ""
 	// CommandIDsIgnored gives the command an ID of the service's own.
 	CommandIDsIgnored CommandIDs = "ignored"
-	// CommandIDsRefused answers 400.
+	// CommandIDsRefused responds with 400.
 	CommandIDsRefused CommandIDs = "refused"
 )
 

@@ -19,10 +19,10 @@ const tokenPrefix = "emu_"
 // newServerToken makes a token that nobody can guess.
 func newServerToken() string { return tokenPrefix + rand.Text() }
 
-// HostName is the name by which a sandbox, and the sources that it is made from,
-// reach what listens on the loopback interface of this machine: tests' servers
-// and the emulator itself. It holds in every mode, in [Folder] mode as far as it
-// stands in the arguments and the environment of commands.
+// HostName is the name by which a sandbox, and the sources that it is created
+// from, reach servers on the loopback interface of this machine: tests' servers
+// and the emulator itself. It works in every mode; in [Folder] mode only in the
+// arguments and the environment of commands.
 const HostName = box.HostName
 
 // authorize checks who is asking. The token alone does not keep web pages out:

@@ -7,23 +7,24 @@ import (
 	"sync"
 )
 
-// Enforcement says what of the platform is real on this machine. What is not is
-// accepted and answered by the API, and has no effect.
+// Enforcement reports which parts of the platform are real on this machine. The
+// others are accepted by the API, but have no effect.
 type Enforcement struct {
-	// Files: what sandboxes write is theirs alone and never reaches the host's.
+	// Files: what sandboxes write is visible to them alone and never reaches
+	// the host's files.
 	Files bool
-	// Users: sandboxes have root and users, by sudo and useradd. Otherwise
+	// Users: sandboxes have root and users, with sudo and useradd. Otherwise
 	// there is one user, and Sudo makes it root in name only.
 	Users bool
-	// Policies: network policies hold, also those that are changed while a
-	// session runs. Without it a policy deny-all that a session begins with
-	// still holds in [Namespace] mode.
+	// Policies: network policies are enforced, including changes while a
+	// session runs. Otherwise only a policy deny-all that a session starts with
+	// is enforced, in [Namespace] mode.
 	Policies bool
-	// Missing says why something is not enforced, and is nil when all is.
+	// Missing is why something is not enforced; nil if everything is.
 	Missing error
 }
 
-// Enforces reports what of the platform is real on this machine.
+// Enforces reports which parts of the platform are real on this machine.
 func (s *Server) Enforces() Enforcement {
 	e := Enforcement{
 		Files:    s.Mode() == Namespace,
@@ -45,8 +46,8 @@ func (s *Server) Enforces() Enforcement {
 }
 
 // HostAddress returns the host name or address by which commands in sandboxes,
-// git sources and tarball sources reach what listens on the loopback interface
-// of this machine: [HostName], and 127.0.0.1 in [Folder] mode.
+// git sources and tarball sources reach servers on the loopback interface of
+// this machine: [HostName], or 127.0.0.1 in [Folder] mode.
 func (s *Server) HostAddress() string {
 	if s.Mode() == Folder {
 		return "127.0.0.1"

@@ -9,42 +9,42 @@ import (
 	"time"
 )
 
-// Fault is a failure that the server plays, to see what a client makes of it.
-// The zero value does nothing; Delay combines with every other field, and of
-// the others one is meant to be set.
+// Fault is a failure that the server simulates. The zero value does nothing.
+// Delay can be combined with any other field; only one of the others should be
+// set.
 type Fault struct {
-	// Operation is which requests fail. Empty means all.
+	// Operation selects the requests that fail. Empty means all.
 	Operation Operation
-	// Match narrows it to requests for which it gives true. Nil means all. It
-	// is called with the request's body unread, and must leave it so.
+	// Match restricts the fault to requests for which it returns true. Nil
+	// means all. It is called before the request's body is read, and must not
+	// read it.
 	Match func(*http.Request) bool
-	// Times is how often the fault strikes. Zero means without end.
+	// Times is how often the fault occurs. Zero means always.
 	Times int
-	// Probability is how likely it is to strike a request that fits, between 0
-	// and 1. Zero means always.
+	// Probability is the probability, between 0 and 1, that the fault occurs
+	// for a matching request. Zero means always.
 	Probability float64
 
-	// Delay is how long the request waits, by the machine's clock, before
-	// anything else happens to it.
+	// Delay is how long the request waits first, by the machine's clock.
 	Delay time.Duration
-	// Status answers with this status instead of acting.
+	// Status is returned instead of acting on the request.
 	Status int
-	// ActThenStatus acts, and then answers with this status as if it had not:
-	// what a gateway does whose backend's answer got lost. A waited command is
-	// started and left running.
+	// ActThenStatus is returned after acting on the request, like a gateway
+	// whose backend's response was lost. A waited command is started and left
+	// running.
 	ActThenStatus int
-	// Code and Message are those of the error body that goes with Status and
-	// ActThenStatus. Empty means a fitting one.
+	// Code and Message are the error in the body that goes with Status and
+	// ActThenStatus. Empty means a suitable one.
 	Code, Message string
-	// RetryAfter is told in the Retry-After header, in whole seconds rounded
-	// up. Zero leaves the header out.
+	// RetryAfter is the Retry-After header, in whole seconds rounded up. Zero
+	// omits it.
 	RetryAfter time.Duration
-	// CutAfterBytes breaks the connection once this many bytes of the answer's
-	// body have been sent. Zero does not.
+	// CutAfterBytes breaks the connection after this many bytes of the response
+	// body were sent. Zero means never.
 	CutAfterBytes int64
 	// DropBefore breaks the connection without acting.
 	DropBefore bool
-	// DropAfter acts and breaks the connection without an answer.
+	// DropAfter acts and breaks the connection without a response.
 	DropAfter bool
 }
 
@@ -59,8 +59,8 @@ type injected struct {
 	left int // -1 is without end
 }
 
-// Inject puts a fault in force, and gives a function that takes it back. Of
-// several that fit a request the one that was injected first strikes.
+// Inject activates a fault, and returns a function that removes it. If several
+// match a request, the one that was injected first occurs.
 func (s *Server) Inject(f Fault) (remove func()) {
 	in := &injected{Fault: f, left: f.Times}
 	if f.Times <= 0 {

@@ -447,9 +447,7 @@ func answerByRule(w http.ResponseWriter, rule *egressRule) {
 	}
 }
 
-// Authority returns the authority that signs the tokens which the firewall sends
-// along to forward URLs: its Client gives [proxy.Handler] the keys to check them
-// with. It is Options.Authority, or one that is made at the first call.
-//
-// [proxy.Handler]: https://pkg.go.dev/github.com/go-vercel/sandbox/proxy#Handler
+// Authority returns the authority that signs the tokens which the firewall
+// sends to forward URLs: its Client provides [proxy.Handler] with the keys to
+// verify them. It is [Options].Authority, or one created by the first call.
 func (s *Server) Authority() (*proxytest.Authority, error) { return s.tokens() }

@@ -45,7 +45,7 @@ const (
 	GetDrive         Operation = "get drive"
 	ForkDrive        Operation = "fork drive"
 	DeleteDrive      Operation = "delete drive"
-	// GetFeatures is what a project may use.
+	// GetFeatures returns what a project may use.
 	GetFeatures Operation = "get features"
 )
 

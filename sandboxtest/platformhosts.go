@@ -48,9 +48,9 @@ func (s *Server) serveRoute(w http.ResponseWriter, r *http.Request, subdomain st
 }
 
 // OIDCToken returns a token in the form of the platform's OIDC tokens, for
-// clients that take nothing else (VERCEL_OIDC_TOKEN). The server accepts it like
-// the token of [Server.Credentials]. Nobody has signed it: in the place of the
-// signature is the server's token.
+// clients that accept nothing else (VERCEL_OIDC_TOKEN). The server accepts it
+// like the token of [Server.Credentials]. It is not signed: its signature is
+// the server's token.
 func (s *Server) OIDCToken() string { return s.oidcToken }
 
 // newOIDCToken makes the token of a server.

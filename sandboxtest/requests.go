@@ -17,28 +17,28 @@ const (
 
 // Request is a request that the server has received.
 type Request struct {
-	// Operation is what was asked for, empty when there is no such operation.
+	// Operation is the operation, empty if there is none for the request.
 	Operation Operation
 	Method    string
-	// Path is below the base URL, with its escapes.
+	// Path is the path below the base URL, escaped.
 	Path  string
 	Query url.Values
 	// Header has the request's headers, with Authorization redacted.
 	Header http.Header
-	// Body is a JSON body up to its first 16 KiB, and nil for other bodies.
-	// Like every body it may hold what a client has to keep secret.
+	// Body is the first 16 KiB of a JSON body, and nil for other bodies. It may
+	// contain what a client has to keep secret.
 	Body []byte
-	// Status is that of the answer, 0 while there is none and when the
+	// Status is the status of the response, zero if there is none yet or the
 	// connection was dropped before.
 	Status int
-	// Start is when it came and Duration how long it took, both by the
-	// machine's clock; Duration is 0 while the request lasts.
+	// Start is when the request arrived and Duration how long it took, both by
+	// the machine's clock; Duration is zero while the request is being handled.
 	Start    time.Time
 	Duration time.Duration
 }
 
-// Requests gives what was asked of the server so far, in the order in which it
-// came, those that still last included. It remembers the last 10000.
+// Requests returns the requests received so far, in order of arrival, including
+// those still being handled. It remembers the last 10000.
 func (s *Server) Requests() []Request {
 	s.requests.mu.Lock()
 	defer s.requests.mu.Unlock()

@@ -421,10 +421,10 @@ func (st *store) orphansLocked(key sandboxKey) (out []*snapshot) {
 	return out
 }
 
-// Crash lets the machine under a running sandbox die: its processes end, its
-// files since the last snapshot are lost, and its session has failed. Who was
-// waiting for a command learns that the sandbox has stopped, and no exit code.
-// It says whether there is such a sandbox with a session to fail.
+// Crash simulates the death of the machine of a running sandbox: its processes
+// end, its files since the last snapshot are lost, and its session has failed.
+// Callers waiting for a command receive the error that the sandbox has stopped,
+// and no exit code. It reports whether there was such a sandbox with a session.
 func (s *Server) Crash(name string) bool {
 	sb := s.store.find("", name)
 	if sb == nil || sb.lock() != nil {

@@ -20,113 +20,115 @@ import (
 	"github.com/go-vercel/sandbox/sandboxtest/internal/box"
 )
 
-// Mode says how the server runs commands.
+// Mode is how the server runs commands.
 type Mode string
 
 const (
-	// Auto is Namespace where it can be had, and Folder elsewhere.
+	// Auto is Namespace where available, and Folder elsewhere.
 	Auto Mode = ""
 	// Namespace gives each sandbox a root file system, processes and a network
 	// of its own, and copy-on-write snapshots. It needs Linux, and root or
 	// unprivileged user namespaces.
 	Namespace Mode = "namespace"
-	// Folder runs commands as processes of the host in a folder of their own,
-	// and translates /vercel/sandbox and the other directories of a sandbox in
-	// the working directory, the arguments and the environment. Snapshots are
-	// copies.
+	// Folder runs commands as processes of the host in a directory of their
+	// own, and translates /vercel/sandbox and the other directories of a
+	// sandbox in the working directory, the arguments and the environment.
+	// Snapshots are copies.
 	Folder Mode = "folder"
 )
 
-// Options configures a [Server]. The zero value works.
+// Options are the options of a Server. The zero value is ready to use.
 type Options struct {
 	// Addr is the TCP address to listen on. Empty means a free port of
-	// 127.0.0.1. Whoever can reach it and has the token can run commands on this
-	// machine.
+	// 127.0.0.1. Anyone who can reach it and has the token can run commands on
+	// this machine.
 	Addr string
-	// Mode insists on a way of running commands. Empty means [Auto].
+	// Mode requires a way of running commands. Empty means [Auto].
 	Mode Mode
 	// Dir keeps sandboxes and snapshots from one server to the next. It is
 	// created when missing and locked while the server is open. Empty means
 	// that nothing outlives Close.
 	Dir string
-	// Token is the bearer token that clients have to send. Empty means one that
-	// is made up for this server; see [Server.Credentials].
+	// Token is the bearer token that clients must send. Empty means one
+	// generated for this server; see [Server.Credentials].
 	Token string `secret:"value"`
 	// Hosts are names, without a port, by which requests may reach the server
 	// in addition to localhost, [HostName] and every numeric address, for
-	// example the name of the container it runs in. Requests with another name
-	// are refused, since a web page may have made it lead here.
+	// example the name of the container that it runs in. Requests with another
+	// name are refused, since they may come from a web page.
 	Hosts []string
 	// Names are servers that stand in for others: sandboxes find them under the
-	// name that is the key. The value is host:port, to which every connection to
-	// the name goes as it is, or http://host:port: there TLS ends before, with a
-	// certificate that programs in sandboxes trust, and the server is asked in
-	// plain HTTP, as an httptest.Server understands it. Forward URLs of network
-	// policies find them as well. It needs what [Enforcement].Policies needs.
+	// name that is the key. The value is host:port, to which every connection
+	// to the name is passed unchanged, or http://host:port: TLS then ends at
+	// the firewall, with a certificate that programs in sandboxes trust, and
+	// the server receives plain HTTP, like an httptest.Server. Forward URLs of
+	// network policies find them as well. It requires what
+	// [Enforcement].Policies requires.
 	Names map[string]string
-	// Images are images that sandboxes can be made of, besides those of the
-	// service: the key is a name as in CreateOptions.Image, for example
-	// "team/tools" or "team/tools:v1", and the value the path of its root file
-	// system: a directory, which is used as it is and must not change while the
-	// server is open, or a tar archive, plain or compressed by gzip, as "docker
-	// export" writes it. "/" stands for the programs of this machine, and so do
-	// the service's own images unless they are named here. Every other name is
-	// answered as an image that does not exist.
+	// Images are images that sandboxes can be created from, in addition to
+	// those of the service: the key is a name as in CreateOptions.Image, for
+	// example "team/tools" or "team/tools:v1", and the value the path of its
+	// root file system: a directory, which is used as it is and must not change
+	// while the server is open, or a tar archive, plain or gzipped, as written
+	// by "docker export". "/" stands for the programs of this machine, and so
+	// do the service's own images unless they are named here. Any other name is
+	// reported as an image that does not exist.
 	//
 	// The user of such a sandbox is ubuntu and its directory /vercel, as with
-	// the service's images; entry points and configuration are not known. An
-	// archive is unpacked when the server starts, into Dir if there is one, where
-	// it stays for as long as sandboxes and snapshots need it; of a directory they
-	// need that it is still there and named here. It needs [Namespace] mode.
-	// Without root all files of an image belong to the one user that there is.
+	// the service's images; entry points and configuration are ignored. An
+	// archive is unpacked when the server starts, into Dir if set, where it
+	// stays for as long as sandboxes and snapshots need it; a directory must
+	// stay in place, and named here, for as long as they need it. It requires
+	// [Namespace] mode. Without root all files of an image belong to the only
+	// user.
 	Images map[string]string
-	// RootCAs are trusted by the firewall where it speaks TLS itself: to the
-	// hosts of rules and to forward URLs. Nil means the machine's.
+	// RootCAs are trusted by the firewall when it makes TLS connections itself:
+	// to the hosts of rules and to forward URLs. Nil means the machine's.
 	RootCAs *x509.CertPool
-	// Authority signs the tokens that go along to forward URLs. Nil means one
-	// that is made when it is first needed; see [Server.Authority].
+	// Authority signs the tokens sent to forward URLs. Nil means one that is
+	// created when it is first needed; see [Server.Authority].
 	Authority *proxytest.Authority
-	// Start is where the server's clock begins. The zero time means the
+	// Start is the initial time of the server's clock. The zero value means the
 	// machine's clock.
 	Start time.Time
 
-	// Pending, Stopping and Snapshotting are how long, by the server's clock,
-	// a session stays in these states. Zero means for as long as the work
-	// takes, and that the answer waits for it. Otherwise the answer comes at
-	// once and shows the transitional state.
+	// Pending, Stopping and Snapshotting are how long, by the server's clock, a
+	// session stays in these states. Zero means for as long as the work takes,
+	// during which the response waits. Otherwise the response is immediate and
+	// shows the transitional state.
 	Pending, Stopping, Snapshotting time.Duration
 
-	// Stdin and CommandIDs are for a service that knows less of the standard
-	// input of commands, and of IDs that callers choose for them.
+	// Stdin and CommandIDs simulate a service that does not fully support the
+	// standard input of commands, and IDs that callers choose for them.
 	Stdin      StdinSupport
 	CommandIDs CommandIDs
 
 	// Realistic makes the server as slow as the service, by its clock: a stop
 	// takes 1 to 2.7 seconds, during which the session is stopping, and a
-	// snapshot 3.7. The answer to the stop of a persistent sandbox comes before
-	// its new snapshot is the current one, and a resume waits for the session
-	// before. It is not to be used with Stopping or Snapshotting. [New] sets it
-	// where neither of them is set and the environment variable
-	// SANDBOX_TEST_REALISTIC is 1: a whole test suite, run once in that way,
+	// snapshot 3.7. The response to the stop of a persistent sandbox comes
+	// before its new snapshot is the current one, and a resume waits for the
+	// previous session. It can't be combined with Stopping or Snapshotting.
+	// [New] sets it if neither of them is set and the environment variable
+	// SANDBOX_TEST_REALISTIC is 1: running a whole test suite once in that way
 	// shows what depends on a service that is faster than the real one.
 	Realistic bool
-	// RateLimits counts requests and answers 429 to those above the limits of
-	// the service: 20 creations in three seconds, 20 deletions in one, 1000
-	// other requests in a minute. Without it the headers tell of a quota that
-	// never runs low.
+	// RateLimits counts requests and responds with 429 to those above the
+	// limits of the service: 20 creations in three seconds, 20 deletions in
+	// one, 1000 other requests in a minute. Otherwise the headers report a
+	// quota that never runs low.
 	RateLimits bool
 
-	// MaxUpload bounds the body of a file upload, compressed, in bytes. Zero
-	// means 8 GiB.
+	// MaxUpload limits the size of the body of a file upload, compressed, in
+	// bytes. Zero means 8 GiB.
 	MaxUpload int64
 	// BodyTimeout is how long a JSON body may take, and how long an upload, or
 	// the server of a tarball source, may pause. Zero means 30 seconds.
 	BodyTimeout time.Duration
-	// Logger gets what is odd about the machine. Nil is silent. Requests are
-	// not logged; see OnRequest.
+	// Logger receives what is unusual about the machine. Nil disables logging.
+	// Requests are not logged; see OnRequest.
 	Logger *slog.Logger
-	// OnRequest is called at the end of each request, from its goroutine. Nil
-	// does nothing.
+	// OnRequest, if not nil, is called at the end of each request, by its
+	// goroutine.
 	OnRequest func(Request)
 }
 
@@ -134,9 +136,10 @@ type Options struct {
 func (o Options) Format(f fmt.State, verb rune) { redact.Struct(f, verb, o) }
 
 // Server is a local implementation of the Vercel Sandbox API that runs real
-// processes. Make one with [New] or [NewServer]. It is safe for concurrent use.
+// processes. Use [New] or [NewServer] to create one. It is safe for concurrent
+// use.
 type Server struct {
-	// URL is the base URL of the API, to be given to a client as it is, for
+	// URL is the base URL of the API, to be passed to a client unchanged, for
 	// example http://127.0.0.1:38331/api.
 	URL string
 
@@ -171,12 +174,11 @@ type Server struct {
 	client     *sandbox.Client
 }
 
-// Format writes where the server is, whatever the verb: the insides, with its
-// token among them, are of no use in a log.
+// Format writes the server's address, without its token, for every verb.
 func (s *Server) Format(f fmt.State, verb rune) { redact.String(f, verb, "emulator at "+s.URL) }
 
-// New starts a server for a test, which it fails when the server can't be
-// started, and closes it when the test ends. opts may be nil.
+// New starts a server for a test, which fails if the server can't be started,
+// and closes it when the test ends. opts may be nil.
 func New(tb testing.TB, opts *Options) *Server {
 	tb.Helper()
 	var o Options
@@ -201,7 +203,7 @@ func New(tb testing.TB, opts *Options) *Server {
 	return s
 }
 
-// NewServer starts a server. The caller closes it. opts may be nil.
+// NewServer starts a server. The caller must close it. opts may be nil.
 func NewServer(opts *Options) (*Server, error) {
 	var o Options
 	if opts != nil {
@@ -356,21 +358,21 @@ func (s *Server) address() string {
 	return addr.String()
 }
 
-// Mode says how commands are run: [Namespace] or [Folder].
+// Mode returns how commands are run: [Namespace] or [Folder].
 func (s *Server) Mode() Mode { return Mode(s.host.Mode()) }
 
-// Now is the server's time.
+// Now returns the current time of the server's clock.
 func (s *Server) Now() time.Time { return s.clock.Now() }
 
-// Advance moves the server's time on by d: sessions and commands reach their
-// timeouts, snapshots their expiry, transitional states their end. It returns
-// when all of that has happened.
+// Advance moves the server's clock forward by d: sessions and commands reach
+// their timeouts, snapshots their expiry, transitional states their end. It
+// returns when all of that has happened.
 func (s *Server) Advance(d time.Duration) { s.clock.Advance(d) }
 
-// Close stops the server: it ends every process, breaks the connections that
-// are left, and removes what was put on the machine. With Options.Dir set,
-// persistent sandboxes that run are stopped first as if by their API, with a
-// snapshot. Close may be called more than once.
+// Close stops the server: it ends all processes, closes all connections, and
+// removes its files and other resources from the machine. If [Options].Dir is
+// set, running persistent sandboxes are first stopped, with a snapshot. Close
+// may be called more than once.
 func (s *Server) Close() error {
 	s.closeOnce.Do(func() { s.closeErr = s.close() })
 	return s.closeErr

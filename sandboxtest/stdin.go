@@ -12,19 +12,19 @@ import (
 	"github.com/go-vercel/sandbox/internal/wire"
 )
 
-// StdinSupport says what the service knows of a command's standard input. The
-// hosted service learned it in steps, and a sandbox knows what was known when
-// it was made.
+// StdinSupport is how the service supports the standard input of commands. The
+// hosted service learned it in steps, and a sandbox supports what was known
+// when it was created.
 type StdinSupport string
 
 const (
-	// StdinWithOffsets is all of it. It is the default.
+	// StdinWithOffsets is full support. It is the default.
 	StdinWithOffsets StdinSupport = ""
-	// StdinWithoutOffsets takes no notice of a write's offset and does not tell
-	// how much was written, so that nothing can be sent again safely.
+	// StdinWithoutOffsets ignores the offset of a write and does not report how
+	// much was written, so that no write can safely be retried.
 	StdinWithoutOffsets StdinSupport = "without offsets"
 	// NoStdin refuses to start a command with an open standard input, and has
-	// no endpoint to write to.
+	// no endpoint to write to it.
 	NoStdin StdinSupport = "none"
 )
 

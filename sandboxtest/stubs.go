@@ -30,19 +30,20 @@ type Invocation struct {
 	Cwd string
 	// Env is the environment that the sandbox and the command have set.
 	Env map[string]string
-	// Sudo says that the command was to run as root.
+	// Sudo reports whether the command was to run as root.
 	Sudo bool
-	// Stdin is what clients write to a command that was started with an open
-	// standard input, until they close it. Of others it is empty.
+	// Stdin is the input that clients write to a command that was started with
+	// an open standard input, until they close it. For other commands it is
+	// empty.
 	Stdin io.Reader
-	// Stdout and Stderr take the output, which clients see at once.
+	// Stdout and Stderr receive the output, which clients see at once.
 	Stdout, Stderr io.Writer
 
 	machine *box.Box
 }
 
-// ReadFile reads a file of the sandbox, with the rights of its user. A
-// relative path is below Cwd. Errors match fs.ErrNotExist and the like.
+// ReadFile reads a file of the sandbox, with the permissions of its user. A
+// relative path is resolved in Cwd. Errors match [fs.ErrNotExist] and the like.
 func (inv *Invocation) ReadFile(name string) ([]byte, error) {
 	f, _, err := inv.machine.ReadFile(name, inv.Cwd)
 	if err != nil {
@@ -53,8 +54,8 @@ func (inv *Invocation) ReadFile(name string) ([]byte, error) {
 }
 
 // WriteFile writes a file of the sandbox, which belongs to its user, with the
-// permission bits of perm. Missing directories are made. A relative path is
-// below Cwd.
+// permission bits of perm. Missing directories are created. A relative path is
+// resolved in Cwd.
 func (inv *Invocation) WriteFile(name string, data []byte, perm fs.FileMode) error {
 	var archive bytes.Buffer
 	zw := gzip.NewWriter(&archive)
@@ -90,13 +91,13 @@ type stub struct {
 	handle CommandHandler
 }
 
-// HandleCommand lets handler stand in for the commands that fit pattern, in
-// all sandboxes. A pattern is words with spaces between them: the first is for
-// the name of the program, the others for its first arguments, and each may
-// have the wildcards of [path.Match], of which "*" here also stands for "/".
-// "npm install" fits npm install --save-dev x, and "git" all of git. Of
-// several patterns that fit, the one with the most words counts, and of those
-// the last one given. It panics when a pattern is empty or malformed.
+// HandleCommand makes handler stand in for the commands that match pattern, in
+// all sandboxes. A pattern consists of words separated by spaces: the first
+// matches the name of the program, the others its first arguments, and each may
+// have the wildcards of [path.Match], except that "*" also matches "/". "npm
+// install" matches npm install --save-dev x, and "git" all of git. Of several
+// matching patterns the one with the most words is used, and of those the last
+// one registered. It panics if the pattern is empty or malformed.
 func (s *Server) HandleCommand(pattern string, handler CommandHandler) {
 	words := strings.Fields(pattern)
 	if len(words) == 0 || handler == nil {
