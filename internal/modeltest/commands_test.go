@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net/http"
 	"regexp"
 	"slices"
 	"strings"
@@ -38,7 +39,7 @@ func (w *world) judge(got outcome, text string) error {
 	case err != nil:
 		return err
 	case runs > 1:
-		return fmt.Errorf("the command has run %d times; the call returned %v", runs, got.err)
+		return fmt.Errorf("the command has run %d times; the call returned %s", runs, said(got.err))
 	case runs > 0 && refused && !streamed && w.strike.When == Before:
 		return fmt.Errorf("the command ran, and the call returned %w", got.err)
 	case got.gone:
@@ -121,6 +122,9 @@ func (w *world) call(ctx context.Context, s Step, args []string) (got outcome) {
 		w.arm(s)
 		_, first := begin(ctx)
 		w.net.disarm()
+		if e, ok := errors.AsType[*sandbox.APIError](first); ok && s.Fault.What == Odd && e.Status == http.StatusForbidden {
+			first = nil // so it was told
+		}
 		if first != nil && !w.permits(first) && !w.is(ofTheBox...) && !errors.Is(first, sandbox.ErrOutcomeUnknown) {
 			return outcome{err: first}
 		}
@@ -199,7 +203,7 @@ func (w *world) kill(ctx context.Context, s Step) error {
 	}
 	out, outErr := cmd.Output(w.ctx)
 	if n := strings.Count(out, "signal"); outErr != nil || n > 1 || n == 0 && err == nil {
-		return fmt.Errorf("one Kill, which returned %v, delivered %d signals (reading what it did: %v)", err, n, outErr)
+		return fmt.Errorf("one Kill, which returned %s, delivered %d signals; reading what it did: %s", said(err), n, said(outErr))
 	}
 	return nil
 }
@@ -216,7 +220,7 @@ func (w *world) killed(ctx context.Context, s Step) error {
 	case runsErr != nil:
 		return runsErr
 	case runs > 1:
-		return fmt.Errorf("the command has run %d times; the call returned %v", runs, err)
+		return fmt.Errorf("the command has run %d times; the call returned %s", runs, said(err))
 	case err != nil && !errors.Is(err, errGivenUp) && !w.permits(err):
 		return wrong(err)
 	case w.is(Deleted) || s.Fault.What != GiveUp && (w.net.struck(w.strike, Signal) || s.Fault.On == Creds):
@@ -265,6 +269,14 @@ func (w *world) shell(ctx context.Context, s Step) error {
 		return onlyIf(e.SessionID != "", "the error does not name the session: %v", e)
 	}
 	return w.judge(got, w.text(s))
+}
+
+// said is what a call returned, for a finding.
+func said(err error) string {
+	if err == nil {
+		return "no error"
+	}
+	return err.Error()
 }
 
 func onlyIf(holds bool, format string, args ...any) error {

@@ -203,7 +203,7 @@ func (w *world) resume(ctx context.Context, s Step) error {
 	w.net.disarm()
 	switch {
 	case failure != nil && !errors.Is(err, failure):
-		return fmt.Errorf("the hook failed, and GetOrCreate returned %v", err)
+		return fmt.Errorf("the hook failed, and GetOrCreate returned %s", said(err))
 	case failure == nil && err != nil && !w.permits(err):
 		return wrong(err)
 	case err != nil:
@@ -212,7 +212,7 @@ func (w *world) resume(ctx context.Context, s Step) error {
 		}
 	}
 	if data, err := got.FS().ReadFile(w.ctx, "kept"); err != nil || string(data) != "kept" {
-		return fmt.Errorf("the file is gone: %q, %v", data, err)
+		return fmt.Errorf("the file is gone: %q, %s", data, said(err))
 	}
 	// A start whose answer nobody waited for is one that nobody can know of.
 	return onlyIf(failure == nil && runs == 1 || failure != nil && runs == 2 || w.is(GiveUp), "the hook ran %d times", runs)

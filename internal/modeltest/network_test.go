@@ -35,7 +35,6 @@ type strike struct {
 	gone  bool          // a request before it was refused, which was made good
 	first *http.Request // an upload that was lost, and half of what it held
 	half  []byte
-	late  chan struct{} // closed when that was delivered
 }
 
 // arm puts a fault in force, and disarm takes it back.

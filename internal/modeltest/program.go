@@ -181,6 +181,7 @@ func step(rng *rand.Rand) Step {
 		f.What = None
 	case chance < 6 && len(likely[s.Kind]) > 0:
 		f = pick(rng, likely[s.Kind])
+		f.Nth = max(f.Nth, 1)
 	case chance < 8 && !slices.Contains(lives, s.Kind):
 		f.What = pick(rng, ofTheBox)
 	}
@@ -193,7 +194,7 @@ func step(rng *rand.Rand) Step {
 	if f.What == Missing {
 		f.On = Creds
 	}
-	f.At = rng.IntN(8 * s.Size)
+	f.At = rng.IntN(pick(rng, []int{100, 8 * s.Size})) // much of what is printed comes in few records
 	s.Fault = f
 	return s
 }
