@@ -39,7 +39,7 @@ type Options struct {
 
 // ErrLeft is the error of a terminal that the user has left by "~."; see
 // [Options.NoEscape]. The program in the sandbox is hung up on.
-var ErrLeft = errors.New("terminal: left by ~.")
+var ErrLeft = errors.New("terminal: left by the user")
 
 func (o *Options) withDefaults() Options {
 	var f Options
