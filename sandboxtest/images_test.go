@@ -278,6 +278,13 @@ func TestImagesAreKept(t *testing.T) {
 		return done.Stdout(ctx)
 	}
 
+	parents, err := filepath.Glob(state + "/machines/*/i")
+	require.NoError(t, err)
+	require.Len(t, parents, 1)
+	info, err := os.Stat(parents[0])
+	require.NoError(t, err)
+	assert.Equal(t, fs.FileMode(0o700), info.Mode().Perm(), "programs in it may have the rights of root")
+
 	// Another version of the one under its name, and no more of the other.
 	require.NoError(t, os.WriteFile(image+"/version", []byte("2"), 0o644))
 	require.NoError(t, os.WriteFile(archive, tarball(t, entriesOf(t, image)...), 0o600))
