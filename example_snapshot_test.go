@@ -59,7 +59,7 @@ func ExampleUpdateOptions_rollback() {
 		log.Fatal(err)
 	}
 
-	if err := sb.Close(); err != nil { // before, because stopping saves the present state
+	if _, err := sb.Stop(ctx, nil); err != nil { // before, because stopping saves the present state
 		log.Fatal(err)
 	}
 	if err := sb.Update(ctx, &sandbox.UpdateOptions{CurrentSnapshotID: good.ID()}); err != nil {

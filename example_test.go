@@ -127,7 +127,7 @@ func ExampleFork() {
 	if err := base.FS().WriteFile(ctx, "data.txt", []byte("from the base\n"), 0o644); err != nil {
 		log.Fatal(err)
 	}
-	if err := base.Close(); err != nil { // saves the files
+	if _, err := base.Stop(ctx, nil); err != nil { // waits until the files are saved, unlike Close
 		log.Fatal(err)
 	}
 

@@ -47,7 +47,7 @@ func run(ctx context.Context, forks, parallel int) (err error) {
 	if err := base.WriteFiles(ctx, []sandbox.File{{Path: "numbers.txt", Text: numbers.String()}}, nil); err != nil {
 		return err
 	}
-	if err := base.Close(); err != nil { // saves the files for the forks
+	if _, err := base.Stop(ctx, nil); err != nil { // waits until the files are saved for the forks, unlike Close
 		return err
 	}
 

@@ -40,7 +40,8 @@ func run(ctx context.Context) (err error) {
 	defer func() { err = errors.Join(err, base.Delete(context.WithoutCancel(ctx), nil)) }()
 
 	// A fork starts from the base's current snapshot, which stopping creates.
-	if err := base.Close(); err != nil {
+	// Unlike Close, Stop waits for it.
+	if _, err := base.Stop(ctx, nil); err != nil {
 		return err
 	}
 	for _, name := range []string{"forks-red", "forks-blue"} {

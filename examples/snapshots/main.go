@@ -51,9 +51,9 @@ func run(ctx context.Context) (err error) {
 	}
 	if migration.ExitCode != 0 {
 		fmt.Println("It failed: rolling back")
-		// Stopping saves the current state, so stop first and then choose what
-		// the next session starts from.
-		if err := sb.Close(); err != nil {
+		// Stopping saves the current state, so stop first, wait for that, and
+		// then choose what the next session starts from.
+		if _, err := sb.Stop(ctx, nil); err != nil {
 			return err
 		}
 		if err := sb.Update(ctx, &sandbox.UpdateOptions{CurrentSnapshotID: good.ID()}); err != nil {
