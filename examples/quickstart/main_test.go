@@ -20,7 +20,11 @@ func TestQuickstart(t *testing.T) {
 
 	var ops []sandboxtest.Operation
 	for _, r := range srv.Requests() {
-		ops = append(ops, r.Operation)
+		// How often the stop has to look depends on how long the server takes.
+		looks := r.Operation == sandboxtest.GetSnapshot || r.Operation == sandboxtest.GetSandbox && r.Query.Get("resume") == "false"
+		if !looks {
+			ops = append(ops, r.Operation)
+		}
 	}
 	assert.Equal(t, []sandboxtest.Operation{
 		sandboxtest.GetSandbox, sandboxtest.CreateSandbox, sandboxtest.WriteFiles, sandboxtest.RunCommand,
