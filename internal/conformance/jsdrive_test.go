@@ -95,7 +95,13 @@ func TestOfficialSDKOnEmulator(t *testing.T) {
 			require.Equal(t, len(js), len(got))
 			require.Equal(t, len(s.Steps), len(js))
 			departed := reconcileSteps(t, s, js, got)
-			assert.Equal(t, life.departs, departed, "the differences that there are a reason for")
+			var expected []string
+			for _, rule := range life.departs {
+				if rule != ruleZero || !realistic() { // a slow stop is answered before there is any usage to tell
+					expected = append(expected, rule)
+				}
+			}
+			assert.Equal(t, expected, departed, "the differences that there are a reason for")
 			compareSteps(t, jsVarying.steps(js), gotVarying.steps(withoutNotes(got).([]any)))
 		})
 	}
@@ -190,11 +196,22 @@ func withoutResponses(allow map[string]any) (read any, answered bool) {
 	return domains, answered
 }
 
+// realistic reports whether emulators are as slow as the service, and each stop
+// takes another time.
+func realistic() bool { return os.Getenv("SANDBOX_TEST_REALISTIC") == "1" }
+
 // compareSteps compares what the official SDK reports with what this one does.
 func compareSteps(t *testing.T, js, got []any) {
 	ran := 0
 	for i := range js {
 		step, _ := js[i].(map[string]any)
+		if realistic() {
+			for _, r := range []any{js[i], got[i]} { // how far a stop has come when it is answered
+				if value, _ := r.(map[string]any)["value"].(map[string]any); value["status"] == "snapshotting" {
+					value["status"] = "stopping"
+				}
+			}
+		}
 		if step["op"] == "fs.readdir" {
 			for _, r := range []any{js[i], got[i]} {
 				m, _ := r.(map[string]any)

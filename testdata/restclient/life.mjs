@@ -107,6 +107,8 @@ await step('updateSessionNetworkPolicy', { sessionId, requestBody: { mode: 'deny
 await step('getSession', { sessionId })
 await step('stopSession', { sessionId })
 await step('stopSession', { sessionId })
+const fleeting = await create({ name: 'fleeting', persistent: false })
+await step('stopSession', { sessionId: fleeting.session.id })
 await step('getNamedSandbox', { name, projectId })
 for (const version of ['V2', 'V3']) {
   sessionId = (await step('getNamedSandbox', { name, projectId, resume: true })).session.id
