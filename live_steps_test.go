@@ -4,6 +4,7 @@ import (
 	"archive/tar"
 	"bytes"
 	"compress/gzip"
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -54,9 +55,17 @@ func (w *liveWalk) commands() {
 	if w.users {
 		w.row("user, home, directory", observed, "ubuntu /vercel /vercel, exit code 0", w.sh("id -un; echo $HOME; pwd", nil))
 		w.row("root", observed, "0, exit code 0", w.sh("id -u", &sandbox.CommandOptions{Sudo: true}))
+		w.row("root by the user's own sudo", published, "0, exit code 0", w.sh("sudo -n -- id -u", nil))
 	}
 	w.row("no such program", observed, "400 executable_not_found",
 		w.ask("POST", w.session("/cmd"), body{"command": "definitely-not-a-binary", "args": []string{}, "env": body{}, "sudo": false, "wait": true, "logs": true}))
+
+	watched, leave := context.WithCancel(w.ctx)
+	_, err := w.sb.StartCommand(watched, "sh", []string{"-c", "until [ -e left ]; do sleep 0.1; done; exit 5"}, &sandbox.CommandOptions{ID: "live-left", Stdout: io.Discard})
+	require.NoError(w.t, err)
+	leave()
+	w.sh("touch left", nil)
+	w.row("a command goes on when its waited stream is left", assumed, "5", w.waited(w.session("/cmd/live-left")))
 
 	trap := w.start(`trap 'exit 42' TERM; touch trap-set; while :; do sleep 0.1; done`, nil)
 	w.sh("until [ -e trap-set ]; do sleep 0.1; done", nil)
