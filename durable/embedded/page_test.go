@@ -2,6 +2,7 @@ package embedded_test
 
 import (
 	"context"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -43,7 +44,7 @@ func browser(t *testing.T) context.Context {
 		_ = chromedp.Cancel(ctx)
 		cancel()
 	})
-	ctx, cancel = context.WithTimeout(ctx, 2*time.Minute)
+	ctx, cancel = context.WithTimeout(ctx, 5*time.Minute)
 	t.Cleanup(cancel)
 	return ctx
 }
@@ -54,8 +55,8 @@ func browser(t *testing.T) context.Context {
 func TestPage(t *testing.T) {
 	ctx := browser(t)
 	_, config := startEmulator(t)
-	config.IdleAfter = 6 * time.Second
-	_, base := startService(t, config)
+	config.IdleAfter = 9 * time.Second
+	service, base := startService(t, config)
 
 	run := func(actions ...chromedp.Action) {
 		t.Helper()
@@ -68,7 +69,7 @@ func TestPage(t *testing.T) {
 	}
 	shows := func(selector, want string) {
 		t.Helper()
-		require.Eventually(t, func() bool { return strings.Contains(text(selector), want) }, 30*time.Second, 50*time.Millisecond, "%s shows %q", selector, want)
+		require.Eventually(t, func() bool { return strings.Contains(text(selector), want) }, time.Minute, 50*time.Millisecond, "%s shows %q", selector, want)
 	}
 	send := func(command string) { run(chromedp.SendKeys("#line", command+"\n")) }
 	picture := func(name string) {
@@ -84,19 +85,35 @@ func TestPage(t *testing.T) {
 
 	run(chromedp.Navigate(base + "/"))
 	shows("#state", "active")
-	send(`printf '\033[32mgreen\033[0m and \033[1mbold\033[0m\n'; ls /nowhere; for i in $(seq 20); do echo "line $i of 20"; sleep 0.1; done`)
-	shows("#log", "line 5 of 20")
+	send(`printf '\033[32mgreen\033[0m and \033[1mbold\033[0m\n'; ls /nowhere; for i in $(seq 12); do echo "line $i of 12"; sleep 0.1; done`)
+	shows("#log", "line 5 of 12")
 	run(chromedp.Reload())
 	shows("#log", "exit code 0")
 	log := text("#log")
-	assert.Equal(t, 1, strings.Count(log, "line 1 of 20"))
-	for _, line := range []string{"green and bold", "line 6 of 20\nline 7 of 20\nline 8 of 20", "No such file"} {
+	assert.Equal(t, 1, strings.Count(log, "line 1 of 12"))
+	for _, line := range []string{"green and bold", "line 6 of 12\nline 7 of 12\nline 8 of 12", "No such file"} {
 		assert.Contains(t, log, line)
 	}
 	var green bool
 	run(chromedp.Evaluate(`[...document.querySelectorAll("#log span")].some((s) => s.textContent === "green" && s.style.color)`, &green))
 	assert.True(t, green, "colours show")
+	shows("#when", "hibernates in 0:0")
 	picture("session")
+
+	// The service is killed, and started again.
+	send(`printf 'pi\303'; sleep 0.3; printf '\251ces \033['; sleep 0.3; printf '31mred\033[0m\n'; for i in $(seq 20); do echo "again $i of 20"; sleep 0.1; done; exit 4`)
+	shows("#log", "again 3 of 20")
+	require.NoError(t, service.Process.Kill())
+	_ = service.Wait()
+	shows("#when", "reconnecting")
+	config.Addr = strings.TrimPrefix(base, "http://")
+	_, _ = startService(t, config)
+	shows("#log", "exit code 4")
+	log = text("#log")
+	assert.Contains(t, log, "piéces red\n", "characters and colours that came in pieces")
+	for i := range 20 {
+		assert.Equal(t, 1, strings.Count(log, fmt.Sprintf("again %d of 20\n", i+1)))
+	}
 
 	send("exit 3")
 	shows("#log", "exit code 3")
@@ -118,17 +135,35 @@ func TestPage(t *testing.T) {
 	var wide bool
 	run(chromedp.Evaluate(`document.documentElement.scrollWidth > window.innerWidth`, &wide))
 	assert.False(t, wide, "nothing sticks out on a phone")
+	var below float64
+	run(chromedp.Evaluate(`((log) => log.scrollHeight - log.scrollTop - log.clientHeight)(document.querySelector("#log"))`, &below))
+	assert.Less(t, below, 2.0, "the end of the log is in sight")
 	picture("phone")
 	run(chromedp.Click("#int"))
 	shows("#log", "killed")
+
+	// A second session, beside the first, which is as it was left.
+	run(chromedp.Click("#new"))
+	require.Eventually(t, func() bool { return !strings.Contains(text("#log"), "killed") }, time.Minute, 50*time.Millisecond)
+	shows("#state", "active")
+	send("echo in the second")
+	shows("#log", "exit code 0")
+	run(chromedp.Evaluate(`((list) => { list.selectedIndex = 1; list.onchange() })(document.querySelector("#list"))`, nil))
+	shows("#log", "killed")
+	assert.NotContains(t, text("#log"), "in the second")
 
 	run(chromedp.Evaluate(`window.confirm = () => true`, nil), chromedp.Click("#destroy"))
 	shows("#state", "destroyed")
 	var disabled bool
 	run(chromedp.Evaluate(`document.querySelector("#line").disabled`, &disabled))
 	assert.True(t, disabled)
-	// What was destroyed is forgotten: a new visit begins anew.
+	// What was destroyed is forgotten: a new visit finds the other one, and the
+	// next one, when that is destroyed too, begins anew.
+	run(chromedp.Reload())
+	shows("#log", "in the second")
+	run(chromedp.Evaluate(`window.confirm = () => true`, nil), chromedp.Click("#destroy"))
+	shows("#state", "destroyed")
 	run(chromedp.Reload())
 	shows("#state", "active")
-	assert.NotContains(t, text("#log"), "line 1 of 20")
+	assert.NotContains(t, text("#log"), "in the second")
 }
