@@ -165,3 +165,48 @@ func TestStoreIsAway(t *testing.T) {
 	assert.Contains(t, lost, session.TypeOutputLost)
 	assert.NotContains(t, lost, session.TypeCommandOutput)
 }
+
+// TestTruncated: without a store a viewer that comes late is told what is gone, and
+// gets the rest at once, although nothing happens in the session any more.
+func TestTruncated(t *testing.T) {
+	l := startLocal(t, session.Policy{HistoryLimit: 40, KeepEvents: 1}, nil, nil)
+	id, err := l.sessions.Start(t.Context(), nil)
+	require.NoError(t, err)
+	run := func() string {
+		d, err := l.temporal.DescribeWorkflowExecution(t.Context(), id, "")
+		require.NoError(t, err)
+		return d.GetWorkflowExecutionInfo().GetExecution().GetRunId()
+	}
+	command := func() {
+		done, err := l.sessions.Command(t.Context(), id, session.Command{Command: "true"})
+		require.NoError(t, err)
+		require.Eventually(t, func() bool {
+			s, err := l.sessions.State(t.Context(), id)
+			return err == nil && s.Running != done && s.Queued == 0
+		}, time.Minute, 20*time.Millisecond)
+	}
+	first := run()
+	for run() == first {
+		command()
+	}
+	command()
+	s, err := l.sessions.State(t.Context(), id)
+	require.NoError(t, err)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	var next int
+	for e, err := range l.sessions.Events(ctx, id, session.Cursor{}) {
+		require.NoError(t, err)
+		switch {
+		case e.Type == session.TypeTruncated:
+			assert.Zero(t, next)
+			next = e.From
+		case e.Type != session.TypeCommandOutput && e.Type != session.TypeOutputLost:
+			assert.Equal(t, next, e.Seq)
+			next++
+		}
+		if next == s.Events {
+			return
+		}
+	}
+}

@@ -43,6 +43,7 @@ const (
 
 type serviceConfig struct {
 	Dir, Temporal, Sandbox, Token, Team, Project string
+	Addr                                         string // empty means a free one
 	HistoryLimit                                 int
 	IdleAfter                                    time.Duration
 }
@@ -103,12 +104,17 @@ func serve(c serviceConfig) error {
 		Sandbox: sandboxes, Output: output, Policy: session.Policy{HistoryLimit: c.HistoryLimit, QueueLimit: 1000, IdleAfter: c.IdleAfter},
 		Defaults: durable.Options{Heartbeat: 2 * time.Second},
 	})
-	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if c.Addr == "" {
+		c.Addr = "127.0.0.1:0"
+	}
+	l, err := net.Listen("tcp", c.Addr)
 	if err != nil {
 		return err
 	}
 	fmt.Println("http://" + l.Addr().String())
-	return http.Serve(l, sessions.Handler(&session.HandlerOptions{Page: true, PingInterval: time.Second})) //nolint:gosec // of a test
+	return http.Serve(l, sessions.Handler(&session.HandlerOptions{
+		Page: true, PingInterval: time.Second, Logger: slog.New(slog.NewTextHandler(os.Stderr, nil)),
+	})) //nolint:gosec // of a test
 }
 
 // service starts such a process.

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"io/fs"
 	"iter"
+	"time"
 	"unicode/utf8"
 
 	"go.temporal.io/api/serviceerror"
@@ -32,8 +33,8 @@ func (c *Client) Events(ctx context.Context, id string, from Cursor) iter.Seq2[E
 var (
 	// errLeft says that the loop has ended.
 	errLeft = errors.New("the viewer has left")
-	// errPending says that a command's output is to be had later.
-	errPending = errors.New("the output is not there yet")
+	// errPending says that what comes next is to be had later.
+	errPending = errors.New("it is not there yet")
 )
 
 // viewer is one reader of a session's events.
@@ -70,8 +71,13 @@ func (v *viewer) follow() error {
 		case err != nil && !errors.Is(err, errPending):
 			return err
 		}
+		var again <-chan time.Time
+		if err != nil { // it may come without a change that shows
+			again = time.After(time.Second)
+		}
 		select {
 		case <-changed:
+		case <-again:
 		case <-v.ctx.Done():
 			return v.ctx.Err()
 		}
@@ -95,7 +101,7 @@ func (v *viewer) page() ([]stored, bool, error) {
 	var p page
 	err := v.c.query(v.ctx, v.id, &p, queryEvents, v.at.Seq)
 	if _, ok := errors.AsType[*serviceerror.QueryFailed](err); ok {
-		return nil, false, nil // a run that begins; asked again at the next change
+		return nil, false, errPending // a run that begins, or a worker that was too busy
 	}
 	if err != nil || v.at.Seq >= p.Base {
 		return p.Events, p.Closed, err
@@ -105,7 +111,10 @@ func (v *viewer) page() ([]stored, bool, error) {
 		return events, false, err
 	}
 	v.at = Cursor{Seq: p.Base}
-	return nil, false, v.give(Event{Type: TypeTruncated, From: p.Base})
+	if err := v.give(Event{Type: TypeTruncated, From: p.Base}); err != nil {
+		return nil, false, err
+	}
+	return v.page()
 }
 
 // ended returns the end of a command among events.
