@@ -375,6 +375,25 @@ func TestContinueAsNew(t *testing.T) {
 	assert.Equal(t, "kept\n", again.output("cmd-3"))
 }
 
+// TestRollsWithQueue: a session in which commands wait all the time begins a new
+// history as well, with those that wait and what was sent to them.
+func TestRollsWithQueue(t *testing.T) {
+	p := newPlay(t, nil)
+	p.At(time.Minute, func() { p.SetCurrentHistoryLength(100) })
+	for i := range 4 {
+		p.send(2*time.Minute, fmt.Sprint(i), fmt.Sprintf("echo %d >> log; cat log", i))
+	}
+	p.At(2*time.Minute, func() { p.SignalWorkflow(signalInterrupt, interrupt{"cmd-3", 2}) })
+	p.ExecuteWorkflow(Workflow, input{Policy: Policy{HistoryLimit: 50}})
+	again, carried := p.continued()
+	assert.Len(t, carried.State.Queue, 3)
+	again.At(20*time.Minute, func() { again.SignalWorkflow(signalDestroy, DestroyOptions{}) })
+	again.ExecuteWorkflow(Workflow, carried)
+	require.NoError(t, again.GetWorkflowError())
+	assert.Equal(t, []string{"active", "cmd-1 exited 0", "cmd-2 exited 0", "cmd-3 killed", "cmd-4 exited 0", "destroyed", "destroyed"}, story(again.events()))
+	assert.Equal(t, "0\n1\n3\n", again.output("cmd-4"))
+}
+
 // TestTouchBeforeRolling: a session that is touched while its history has become
 // full continues as new all the same.
 func TestTouchBeforeRolling(t *testing.T) {

@@ -69,7 +69,10 @@ const (
 )
 
 // Changes of what the workflow decides, for workflow.GetVersion.
-const changeRollSignals = "signals-while-rolling"
+const (
+	changeRollSignals = "signals-while-rolling"
+	changeRollQueue   = "rolls-with-queue"
+)
 
 // input begins a run of the workflow; State is carried over continue-as-new.
 type input struct {
@@ -91,6 +94,8 @@ type state struct {
 	Queue   []queued `json:"queue,omitempty"`
 	// Keys are the last idempotency keys, with the command that each made.
 	Keys []keyed `json:"keys,omitempty"`
+	// Interrupts are those of commands in the queue.
+	Interrupts []interrupt `json:"interrupts,omitempty"`
 }
 
 // stored is an event as the workflow keeps it, with the handle that its stream
@@ -134,6 +139,7 @@ type run struct {
 	interrupts []interrupt
 	touched    bool
 	current    string // the command that runs
+	ran        bool   // a command has, in this run
 }
 
 // Workflow is the session. It is registered by [Register] and started by
@@ -148,6 +154,7 @@ func Workflow(ctx workflow.Context, in input) error {
 		now := workflow.Now(ctx)
 		s.state = &state{StartedAt: now, LastUse: now}
 	}
+	s.interrupts, s.Interrupts = s.Interrupts, nil
 	if err := s.listen(ctx); err != nil {
 		return err
 	}
@@ -267,7 +274,7 @@ func (s *run) live(ctx workflow.Context) error {
 	}
 	for s.destroy == nil {
 		switch {
-		case len(s.Queue) > 0:
+		case len(s.Queue) > 0 && !s.overdue(ctx):
 			next := s.Queue[0]
 			s.Queue = s.Queue[1:]
 			if err := s.command(ctx, next); err != nil {
@@ -347,7 +354,7 @@ func (s *run) command(ctx workflow.Context, c queued) error {
 			return err
 		}
 	}
-	s.current = c.ID
+	s.current, s.ran = c.ID, true
 	defer func() { s.current = "" }()
 	vm, resets := s.Sandbox.VM, s.Sandbox.Resets
 	cmd, err := s.Sandbox.Start(ctx, "bash", []string{"-c", c.Command}, &durable.RunOptions{
@@ -480,13 +487,20 @@ func (s *run) full(ctx workflow.Context) bool {
 	return info.GetContinueAsNewSuggested() || limit > 0 && info.GetCurrentHistoryLength() > limit || sizeOf(s.Events) > maxBytes
 }
 
+// overdue reports whether a new history is to begin although commands wait, which
+// some do all the time in a busy session. Runs of before this was seen to go on
+// for as long as any waits.
+func (s *run) overdue(ctx workflow.Context) bool {
+	return s.ran && s.full(ctx) && workflow.GetVersion(ctx, changeRollQueue, workflow.DefaultVersion, 1) == 1
+}
+
 // roll continues as new, with the oldest events put into the store.
 func (s *run) roll(ctx workflow.Context) error {
 	s.rolling = true
 	if err := workflow.Await(ctx, func() bool { return workflow.AllHandlersFinished(ctx) }); err != nil {
 		return err
 	}
-	if len(s.Queue) > 0 || s.destroy != nil || s.touched {
+	if len(s.Queue) > 0 && !s.overdue(ctx) || s.destroy != nil || s.touched {
 		return s.unroll(ctx)
 	}
 	brief := workflow.WithActivityOptions(ctx, workflow.ActivityOptions{StartToCloseTimeout: time.Minute})
@@ -510,6 +524,7 @@ func (s *run) roll(ctx workflow.Context) error {
 	if (s.destroy != nil || s.touched) && workflow.GetVersion(ctx, changeRollSignals, workflow.DefaultVersion, 1) == 1 {
 		return s.unroll(ctx)
 	}
+	s.Interrupts = s.interrupts
 	s.in.State = s.state
 	return workflow.NewContinueAsNewError(ctx, workflowName, s.in)
 }
