@@ -295,7 +295,7 @@ func TestCmdConversation(t *testing.T) {
 	}
 }
 
-// Wait ends when nobody reads the output any more, as by SIGPIPE, also of a
+// Wait ends when nobody reads the output anymore, as by SIGPIPE, also of a
 // program that ignores that signal.
 func TestCmdReaderGoesAway(t *testing.T) {
 	t.Parallel()

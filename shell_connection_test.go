@@ -346,7 +346,7 @@ func speechless(t *testing.T, w http.ResponseWriter, r *http.Request, reads bool
 	<-over
 }
 
-// TestShellCloseIsBounded: Close waits a second at the most for an other end
+// TestShellCloseIsBounded: Close waits a second at most for an other end
 // that has gone silent, whether it takes the farewell or not, and leaves nothing.
 func TestShellCloseIsBounded(t *testing.T) {
 	for name, reads := range map[string]bool{"it reads": true, "it does not": false} {

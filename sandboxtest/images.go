@@ -155,7 +155,7 @@ func (i *images) root(pinned string) (box.ImageID, error) {
 	return "", errImageNotFound
 }
 
-// keepImages removes what was unpacked of images that nothing needs any more.
+// keepImages removes what was unpacked of images that nothing needs anymore.
 func (st *store) keepImages() error {
 	var ids []box.ImageID
 	add := func(image string) {

@@ -41,7 +41,7 @@ type snapshot struct {
 	updatedAt  time.Time
 	lastUsedAt time.Time
 	expiresAt  time.Time
-	// ttl is how long it lasts after its last use. Zero is for ever.
+	// ttl is how long it lasts after its last use. Zero is forever.
 	ttl    time.Duration
 	expiry *timer
 }

@@ -265,7 +265,7 @@ func TestSnapshotExpiry(t *testing.T) {
 	assert.Equal(t, slides.UpdatedAt, moved.Snapshot.UpdatedAt)
 	assert.Equal(t, "iad1", used.Session.Region)
 
-	// Zero is for ever, and a snapshot's own counts more.
+	// Zero is forever, and a snapshot's own counts more.
 	sess = c.create(obj{"name": "three", "snapshotExpiration": 0}).Session.ID
 	third := c.snapshot(sess, obj{"expiration": day.Milliseconds()})
 	assert.Equal(t, third.CreatedAt.Add(day), third.ExpiresAt.Time)

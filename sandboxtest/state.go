@@ -86,7 +86,7 @@ type snapshotState struct {
 	UpdatedAt  time.Time   `json:"updatedAt"`
 	LastUsedAt time.Time   `json:"lastUsedAt"`
 	ExpiresAt  time.Time   `json:"expiresAt,omitzero"`
-	// TTL is how long it lasts after its last use, zero for ever.
+	// TTL is how long it lasts after its last use, zero forever.
 	TTL     time.Duration `json:"ttl,omitempty"`
 	Regions []string      `json:"regions"`
 	Runtime string        `json:"runtime,omitempty"`

@@ -48,7 +48,7 @@ func (s *stream) record(v any) error {
 }
 
 // broken ends a stream that can't go on, in the way that the protocol has for
-// that. It has begun, so that its status can't tell any more.
+// that. It has begun, so that its status can't tell anymore.
 func (s *stream) broken(err error) error {
 	switch {
 	case err == nil, s.c.r.Context().Err() != nil: // the client has gone

@@ -246,7 +246,7 @@ func TestPipes(t *testing.T) {
 	assert.Contains(t, <-text, "one\r\ntwo\r\n")
 }
 
-// TestOutputFails: a program whose output nobody takes any more does not hold
+// TestOutputFails: a program whose output nobody takes anymore does not hold
 // up the call, whether it goes on writing or not.
 func TestOutputFails(t *testing.T) {
 	sb := newSandbox(t)

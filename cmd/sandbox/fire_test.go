@@ -329,7 +329,7 @@ func (d *desk) await(op sandboxtest.Operation) {
 
 var sleeps atomic.Int64
 
-// endless is a command that goes on for ever, and like no other one.
+// endless is a command that goes on forever, and like no other one.
 func endless() string {
 	return fmt.Sprintf("sleep %d.%d", 40_000+os.Getpid(), sleeps.Add(1))
 }

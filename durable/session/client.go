@@ -21,7 +21,7 @@ import (
 
 // Errors of a [Client].
 var (
-	// ErrNoSession matches when there is no session of that ID, or none any more.
+	// ErrNoSession matches when there is no session of that ID, or none anymore.
 	ErrNoSession = errors.New("session: there is none of that ID")
 	// ErrDestroyed matches when the session was destroyed or has failed.
 	ErrDestroyed = errors.New("session: it is destroyed")

@@ -373,7 +373,7 @@ func refusesSession(ex *Exchange) bool {
 // awaitRefused waits, so long as an exchange may be held, until all calls that
 // the script refuses because their session is gone are there, those of the
 // session of e. They are made at the same time, and one that began after another
-// had been refused would know of that, and not ask the session any more.
+// had been refused would know of that, and not ask the session anymore.
 func (s *Server) awaitRefused(ctx context.Context, e *Entry) {
 	ctx, cancel := context.WithTimeout(ctx, holdLimit)
 	defer cancel()

@@ -138,7 +138,7 @@ func dial(ctx context.Context, o client.Options) (client.Client, error) {
 }
 
 // sweepEvery makes the cluster stop, now and then, the machines that nobody looks
-// after any more. The first process to come makes the schedule for all.
+// after anymore. The first process to come makes the schedule for all.
 func sweepEvery(ctx context.Context, c client.Client, every time.Duration) error {
 	_, err := c.ScheduleClient().Create(ctx, client.ScheduleOptions{
 		ID:     "sandbox-sweep",

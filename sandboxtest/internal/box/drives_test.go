@@ -23,7 +23,7 @@ func versions(t *testing.T, h *Host, id string) (names []string) {
 }
 
 // TestDriveVersions: boxes see a drive as it was when they were made, whatever
-// becomes of it meanwhile; what nobody sees any more is removed.
+// becomes of it meanwhile; what nobody sees anymore is removed.
 func TestDriveVersions(t *testing.T) {
 	eachMode(t, func(t *testing.T, h *Host) {
 		write := func(script string) {

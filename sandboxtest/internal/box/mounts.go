@@ -79,7 +79,7 @@ func (b *Box) keepMounts() error {
 	return errors.Join(errs...)
 }
 
-// letGoOfDrives ends the hold of the drives, when nothing shows them any more.
+// letGoOfDrives ends the hold of the drives, when nothing shows them anymore.
 func (b *Box) letGoOfDrives() error {
 	var errs []error
 	for _, dir := range b.drives {

@@ -141,7 +141,7 @@ func (p *pipes) finish() {
 
 // output copies what comes out of a pipe. Once the process has exited it stops
 // as soon as the pipe is silent, because a daemon that the process has left
-// behind may hold it open for ever.
+// behind may hold it open forever.
 type output struct {
 	r      *os.File
 	w      io.Writer

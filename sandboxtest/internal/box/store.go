@@ -126,7 +126,7 @@ func (s *store) clear() error {
 	return nil
 }
 
-// close waits until nothing of the store is in use any more.
+// close waits until nothing of the store is in use anymore.
 func (s *store) close() { s.clearing.Wait() }
 
 // keepOnly removes the layers that are not needed for those given.

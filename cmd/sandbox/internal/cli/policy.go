@@ -140,7 +140,7 @@ func allowed(p *sandbox.NetworkPolicy, domains []string) *sandbox.NetworkPolicy 
 	return &q
 }
 
-// denied is a policy that does not let domains through any more.
+// denied is a policy that does not let domains through anymore.
 func denied(p *sandbox.NetworkPolicy, domains []string) (*sandbox.NetworkPolicy, error) {
 	if p.Mode == sandbox.PolicyAllowAll {
 		return nil, withHint(usagef("everything can be reached; single domains can't be taken away from that"),
