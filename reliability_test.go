@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"io"
+	"log/slog"
 	"net/http"
 	"os"
 	"strings"
@@ -308,12 +309,18 @@ func TestCommandIDs(t *testing.T) {
 		t.Run(string(mode)+"mode", func(t *testing.T) {
 			t.Parallel()
 			srv := sandboxtest.New(t, &sandboxtest.Options{CommandIDs: mode})
-			sb, err := clientOf(t, srv, sandbox.ClientOptions{}).Create(t.Context(), nil)
+			var log lockedBuffer
+			sb, err := clientOf(t, srv, sandbox.ClientOptions{Logger: slog.New(slog.NewTextHandler(&log, nil))}).Create(t.Context(), nil)
 			require.NoError(t, err)
 			for range 3 {
 				_, err = sb.RunCommand(t.Context(), "true", nil, nil)
 				require.NoError(t, err)
 			}
+			told := 1
+			if mode == sandboxtest.CommandIDsHonored {
+				told = 0
+			}
+			assert.Equal(t, told, strings.Count(log.String(), "commands get their IDs from the service"), log.String())
 			want := 3
 			if mode == sandboxtest.CommandIDsRefused {
 				want = 4 // the first one was refused
