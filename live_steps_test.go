@@ -256,6 +256,15 @@ func (w *liveWalk) snapshot() {
 	data, err = forked.FS().ReadFile(w.ctx, "kept")
 	require.NoError(w.t, err)
 	w.row("what the source's stop has saved", observed, "more", string(data))
+	// A resume is held back until the session before has ended, and has its files.
+	require.NoError(w.t, second.FS().WriteFile(w.ctx, "kept", []byte("last"), 0o644))
+	_, err = second.Stop(w.ctx, &sandbox.StopOptions{NoWait: true})
+	require.NoError(w.t, err)
+	back := w.ask("GET", w.named(second.Name(), "")+"&resume=true", nil)
+	w.row("resume while the session before stops", published, "200 running true", fmt.Sprint(back, " ", back.at("session", "status"), " ", back.at("resumed")))
+	data, err = second.FS().ReadFile(w.ctx, "kept")
+	require.NoError(w.t, err)
+	w.row("… its file", published, "last", string(data))
 
 	gone := w.ask("DELETE", "/v2/sandboxes/snapshots/"+id, nil)
 	w.row("delete of a snapshot", observed, "200 deleted", fmt.Sprint(gone, " ", gone.at("snapshot", "status")))

@@ -37,10 +37,10 @@ var caller = func() map[string]string {
 }()
 
 // TestLive asks the hosted service what docs/platform.md says of it. It starts
-// six machines with one virtual CPU, for seconds each.
+// eight machines with one virtual CPU, for seconds each.
 func TestLive(t *testing.T) {
 	if caller["SANDBOX_LIVE"] != "1" {
-		t.Skip("needs an account that pays for six small machines: credentials, and SANDBOX_LIVE=1")
+		t.Skip("needs an account that pays for eight small machines: credentials, and SANDBOX_LIVE=1")
 	}
 	for _, name := range []string{"VERCEL_TOKEN", "VERCEL_TEAM_ID", "VERCEL_PROJECT_ID", "VERCEL_SANDBOX_BASE_URL"} {
 		t.Setenv(name, caller[name])
