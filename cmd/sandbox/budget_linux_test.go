@@ -1,12 +1,13 @@
 package main
 
 import (
+	"encoding/binary"
 	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"slices"
-	"strings"
+	"strconv"
 	"syscall"
 	"testing"
 	"time"
@@ -15,38 +16,73 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
+// maxCopyMemory is what a copy of any size may take.
+const maxCopyMemory = 64 << 20
+
 // TestCopyMemory copies a file that is larger than the memory that the copy may
-// take, both ways.
+// take, both ways. SANDBOX_COPY_MIB is another size, such as 4096.
 func TestCopyMemory(t *testing.T) {
 	t.Parallel()
-	const size, limit = 192 << 20, 64 << 20
+	mebibytes := 192
+	if v := os.Getenv("SANDBOX_COPY_MIB"); v != "" {
+		var err error
+		mebibytes, err = strconv.Atoi(v)
+		require.NoError(t, err)
+	}
 	d := newDesk(t, nil)
 	d.ok("create", "--name", "c")
-	f, err := os.Create(filepath.Join(d.dir, "big"))
-	require.NoError(t, err)
-	require.NoError(t, f.Truncate(size))
-	require.NoError(t, f.Close())
+	numbered(t, filepath.Join(d.dir, "big"), mebibytes)
 	for _, args := range [][]string{{"cp", "big", "c:big"}, {"cp", "c:big", "back"}} {
-		cmd := d.command(t.Context(), args...)
-		out, err := cmd.CombinedOutput()
-		require.NoError(t, err, string(out))
-		usage, ok := cmd.ProcessState.SysUsage().(*syscall.Rusage)
-		require.True(t, ok)
-		assert.Less(t, usage.Maxrss<<10, int64(limit), "%v", args)
-		t.Logf("%v: %d MiB of memory for %d MiB", args, usage.Maxrss>>10, size>>20)
+		peak := memoryOf(t, d.command(t.Context(), args...))
+		assert.Less(t, peak, int64(maxCopyMemory), "%v", args)
+		t.Logf("%v: %d MiB of memory for %d MiB", args, peak>>20, mebibytes)
 	}
-	back, err := os.Stat(filepath.Join(d.dir, "back"))
-	require.NoError(t, err)
-	assert.EqualValues(t, size, back.Size())
+	checkNumbered(t, filepath.Join(d.dir, "back"), mebibytes)
 }
 
-// TestBudgets builds the program as it is released, and holds it against the
-// official CLI in one run.
-func TestBudgets(t *testing.T) {
-	modules := os.Getenv("SANDBOX_JS_CLI")
-	if modules == "" {
-		t.Skip("SANDBOX_JS_CLI, the node_modules folder with npm's sandbox, is not set")
+// numbered makes a file in which each mebibyte begins with its number.
+func numbered(t *testing.T, name string, mebibytes int) {
+	t.Helper()
+	f, err := os.Create(name)
+	require.NoError(t, err)
+	for i := range mebibytes {
+		_, err := f.WriteAt(binary.BigEndian.AppendUint64(nil, uint64(i)), int64(i)<<20)
+		require.NoError(t, err)
 	}
+	require.NoError(t, f.Truncate(int64(mebibytes)<<20))
+	require.NoError(t, f.Close())
+}
+
+func checkNumbered(t *testing.T, name string, mebibytes int) {
+	t.Helper()
+	f, err := os.Open(name)
+	require.NoError(t, err)
+	defer f.Close()
+	info, err := f.Stat()
+	require.NoError(t, err)
+	require.Equal(t, int64(mebibytes)<<20, info.Size())
+	for i := range mebibytes {
+		var number [8]byte
+		_, err := f.ReadAt(number[:], int64(i)<<20)
+		require.NoError(t, err)
+		require.EqualValues(t, i, binary.BigEndian.Uint64(number[:]))
+	}
+}
+
+// memoryOf runs a program and returns the most memory that it has had.
+func memoryOf(t *testing.T, cmd *exec.Cmd) int64 {
+	t.Helper()
+	out, err := cmd.CombinedOutput()
+	require.NoError(t, err, "%v: %s", cmd.Args, out)
+	usage, ok := cmd.ProcessState.SysUsage().(*syscall.Rusage)
+	require.True(t, ok)
+	return usage.Maxrss << 10
+}
+
+// TestBudgets builds the program as it is released, and measures it beside the
+// official CLI.
+func TestBudgets(t *testing.T) {
+	official := officialCLI(t)
 	program := filepath.Join(t.TempDir(), "sandbox")
 	build := exec.Command("go", "build", "-trimpath", "-ldflags=-s -w", "-o", program, ".")
 	build.Env = append(os.Environ(), "CGO_ENABLED=0")
@@ -59,16 +95,17 @@ func TestBudgets(t *testing.T) {
 
 	d := newDesk(t, nil)
 	d.ok("create", "--name", "c")
-	median := func(n int, name string, args ...string) time.Duration {
+	d.unset(asProgram) // what follows runs the program itself
+	ours := func(args ...string) *exec.Cmd {
+		cmd := exec.CommandContext(t.Context(), program, args...)
+		cmd.Dir, cmd.Env = d.dir, d.env
+		return cmd
+	}
+	theirs := func(args ...string) *exec.Cmd { return d.officialCommand(official, args) }
+	median := func(n int, command func(...string) *exec.Cmd, args ...string) time.Duration {
 		var took []time.Duration
 		for range n {
-			cmd := exec.Command(name, args...)
-			cmd.Dir = d.dir
-			for _, v := range d.env {
-				if !strings.HasPrefix(v, asProgram) {
-					cmd.Env = append(cmd.Env, v)
-				}
-			}
+			cmd := command(args...)
 			cmd.Stdout = io.Discard
 			start := time.Now()
 			require.NoError(t, cmd.Run())
@@ -77,11 +114,19 @@ func TestBudgets(t *testing.T) {
 		slices.Sort(took)
 		return took[n/2]
 	}
-	ours := median(21, program, "--version")
-	theirs := median(5, "node", filepath.Join(modules, "sandbox", "bin", "sandbox.mjs"), "--version")
-	median(1, program, "__complete", "exec", "") // fills the cache
-	completion := median(11, program, "__complete", "exec", "")
-	t.Logf("start: %v, the official CLI %v; a completion %v", ours, theirs, completion)
-	assert.Less(t, ours, theirs/10)
-	assert.Less(t, completion, theirs)
+	start, theirStart := median(21, ours, "--version"), median(5, theirs, "--version")
+	list, theirList := median(11, ours, "ls"), median(3, theirs, "ls")
+	median(1, ours, "__complete", "exec", "") // fills the cache
+	completion := median(11, ours, "__complete", "exec", "")
+	t.Logf("start: %v, the official CLI %v; ls: %v, %v; a completion: %v", start, theirStart, list, theirList, completion)
+	assert.Less(t, start, theirStart/10)
+	assert.Less(t, list, theirList/4)
+	assert.Less(t, completion, theirStart/2)
+
+	const mebibytes = 96
+	numbered(t, filepath.Join(d.dir, "big"), mebibytes)
+	memory, theirMemory := memoryOf(t, ours("cp", "big", "c:/vercel/big")), memoryOf(t, theirs("cp", "big", "c:/vercel/theirs"))
+	t.Logf("memory to copy %d MiB: %d MiB, the official CLI %d MiB", mebibytes, memory>>20, theirMemory>>20)
+	assert.Less(t, memory, int64(maxCopyMemory))
+	assert.Less(t, memory, theirMemory/3)
 }

@@ -18,6 +18,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/charmbracelet/x/ansi"
 	"github.com/creack/pty"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -40,13 +41,19 @@ type screen struct {
 // inTerminal runs the program in a terminal of 24 rows and 80 columns.
 func (d *desk) inTerminal(args ...string) *screen {
 	d.t.Helper()
+	return d.inTerminalOf("xterm-256color", 80, args...)
+}
+
+// inTerminalOf runs the program in a terminal of a kind, and of so many columns.
+func (d *desk) inTerminalOf(kind string, columns uint16, args ...string) *screen {
+	d.t.Helper()
 	opened, own, err := pty.Open()
 	require.NoError(d.t, err)
 	ours := unblocked(d.t, opened)
-	require.NoError(d.t, pty.Setsize(own, &pty.Winsize{Rows: 24, Cols: 80}))
+	require.NoError(d.t, pty.Setsize(own, &pty.Winsize{Rows: 24, Cols: columns}))
 	s := &screen{t: d.t, cmd: d.command(d.t.Context(), args...), ours: ours, own: own}
 	s.cmd.Stdin, s.cmd.Stdout, s.cmd.Stderr = own, own, own
-	s.cmd.Env = append(s.cmd.Env, "TERM=xterm-256color")
+	s.cmd.Env = append(s.cmd.Env, "TERM="+kind)
 	s.cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Setctty: true}
 	require.NoError(d.t, s.cmd.Start())
 	go func() {
@@ -419,6 +426,36 @@ func TestQuestions(t *testing.T) {
 	s.press("y\r")
 	assert.Equal(t, 0, s.ended())
 	assert.Empty(t, d.ok("ls", "-a", "-q"))
+}
+
+// TestProgressFits copies at a narrow terminal: no line of the progress is longer
+// than the terminal is wide.
+func TestProgressFits(t *testing.T) {
+	t.Parallel()
+	d := terminalDesk(t)
+	d.write("a-file-whose-name-is-rather-long.bin", strings.Repeat("x", 8<<20))
+	for _, columns := range []uint16{60, 80, 120} {
+		s := d.inTerminalOf("xterm", columns, "cp", "--progress", "--color", "never", "a-file-whose-name-is-rather-long.bin", "c:/vercel/")
+		assert.Equal(t, 0, s.ended())
+		require.Eventually(t, func() bool { return strings.Contains(s.text(), "Copied") }, time.Minute, 5*time.Millisecond)
+		shown := 0
+		for _, line := range strings.FieldsFunc(s.text(), func(r rune) bool { return r == '\r' || r == '\n' }) {
+			if strings.Contains(line, "%") {
+				shown++
+				assert.LessOrEqual(t, ansi.StringWidth(line), int(columns), "%q", line)
+			}
+		}
+		assert.Positive(t, shown)
+	}
+}
+
+// TestDumbTerminal wants no escape sequence at a terminal that knows none.
+func TestDumbTerminal(t *testing.T) {
+	t.Parallel()
+	s := terminalDesk(t).inTerminalOf("dumb", 80, "ls")
+	assert.Equal(t, 0, s.ended())
+	require.Eventually(t, func() bool { return strings.Contains(s.text(), "running") }, time.Minute, 5*time.Millisecond)
+	assert.NotContains(t, s.text(), "\x1b")
 }
 
 // TestTableAtTerminal cuts lines to the width of the terminal, unless told not

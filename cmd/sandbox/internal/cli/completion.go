@@ -8,11 +8,11 @@ import (
 	"os"
 	"path"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
-	"github.com/spf13/cobra/doc"
 
 	"github.com/go-vercel/sandbox"
 )
@@ -44,20 +44,6 @@ func (a *app) completionCommand() *cobra.Command {
 				return root.GenPowerShellCompletionWithDesc(a.out)
 			}
 			return usagef("%s is not a shell that is known: bash, zsh, fish or powershell", quote(args[0]))
-		},
-	}
-}
-
-func (a *app) manCommand() *cobra.Command {
-	return &cobra.Command{
-		Use: "man <dir>", Short: "Write the manual pages to a directory", GroupID: groupTools, Args: positionals("dir"),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			if err := os.MkdirAll(args[0], 0o755); err != nil {
-				return err
-			}
-			root := cmd.Root()
-			root.DisableAutoGenTag = true
-			return doc.GenManTree(root, &doc.GenManHeader{Title: "SANDBOX", Section: "1", Source: "sandbox " + Version(), Manual: "Vercel Sandbox"}, args[0])
 		},
 	}
 }
@@ -188,7 +174,8 @@ func (a *app) cached(ctx context.Context, key string, find func(context.Context)
 	}
 	a.opts.noInput = true
 	sum := sha256.Sum256([]byte(strings.Join([]string{
-		key, a.opts.scope, a.opts.project, a.opts.profile, a.apiURL(), a.getenv("VERCEL_AUTH_TOKEN"), workingDir(),
+		key, a.opts.scope, a.opts.project, a.opts.profile, a.opts.token, strconv.FormatBool(a.opts.local), a.apiURL(), workingDir(),
+		a.getenv("VERCEL_AUTH_TOKEN"), a.getenv("SANDBOX_TOKEN"), a.getenv("SANDBOX_SCOPE"), a.getenv("SANDBOX_PROJECT"),
 	}, "\x00")))
 	file := filepath.Join(dirs.Cache, "completion", hex.EncodeToString(sum[:16])+".json")
 	var found []string

@@ -257,7 +257,10 @@ func configTable(v sandboxView) *table.Table {
 }
 
 func policyText(p *sandbox.NetworkPolicy) string {
-	if p != nil && p.Mode != "" {
+	switch {
+	case p == nil:
+		return string(sandbox.PolicyAllowAll) // the default
+	case p.Mode != "":
 		return string(p.Mode)
 	}
 	return "restricted"

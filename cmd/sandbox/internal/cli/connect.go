@@ -226,6 +226,15 @@ func (a *app) onlyName(args []string) (string, error) {
 	return a.resolveName(args[0])
 }
 
+// getOnly looks up the sandbox that was named, or the active one.
+func (a *app) getOnly(ctx context.Context, args []string, resume bool) (*sandbox.Sandbox, error) {
+	name, err := a.onlyName(args)
+	if err != nil {
+		return nil, err
+	}
+	return a.get(ctx, name, resume)
+}
+
 // resolveName replaces @ by the active sandbox.
 func (a *app) resolveName(name string) (string, error) {
 	if name != "@" {

@@ -227,15 +227,7 @@ func (a *app) createOptions(s *settingsOptions) (*sandbox.CreateOptions, error) 
 	case s.depth > 0 && s.git == "":
 		return nil, usagef("--depth needs --git")
 	}
-	keep, err := s.retention.policy()
-	if err != nil {
-		return nil, err
-	}
-	policy, err := s.policy.build()
-	if err != nil {
-		return nil, err
-	}
-	env, err := a.environ(s.env, s.envFiles)
+	keep, policy, env, err := a.common(s)
 	if err != nil {
 		return nil, err
 	}
@@ -256,6 +248,20 @@ func (a *app) createOptions(s *settingsOptions) (*sandbox.CreateOptions, error) 
 		o.Image, o.Runtime = "", ""
 	}
 	return o, nil
+}
+
+// common makes what create and fork make alike.
+func (a *app) common(s *settingsOptions) (*sandbox.KeepLastSnapshots, *sandbox.NetworkPolicy, sandbox.Env, error) {
+	keep, err := s.retention.policy()
+	if err != nil {
+		return nil, nil, nil, err
+	}
+	policy, err := s.policy.build()
+	if err != nil {
+		return nil, nil, nil, err
+	}
+	env, err := a.environ(s.env, s.envFiles)
+	return keep, policy, env, err
 }
 
 // doubtTimeout warns of a timeout that lacks its unit.

@@ -163,6 +163,9 @@ func (a *app) explainStatus(f *failure, api *sandbox.APIError) {
 	case http.StatusNotFound:
 		f.exit = exitNotFound
 		f.Hint = "run sandbox ls --all to see the sandboxes in this project"
+		if strings.HasPrefix(api.Message, "Command not found") {
+			f.Hint = "run sandbox ps --all NAME to see the commands of its session"
+		}
 	case http.StatusUnauthorized, http.StatusForbidden:
 		f.exit = exitLogin
 		f.Hint = a.credentialHint()

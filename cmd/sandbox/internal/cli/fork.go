@@ -61,15 +61,7 @@ func (a *app) forkCommand() *cobra.Command {
 }
 
 func (a *app) forkOptions(s *settingsOptions) (*sandbox.ForkOptions, error) {
-	keep, err := s.retention.policy()
-	if err != nil {
-		return nil, err
-	}
-	policy, err := s.policy.build()
-	if err != nil {
-		return nil, err
-	}
-	env, err := a.environ(s.env, s.envFiles)
+	keep, policy, env, err := a.common(s)
 	if err != nil {
 		return nil, err
 	}

@@ -17,22 +17,27 @@ const (
 	groupOutput     = "Output & Behavior"
 )
 
+// optionTitles are the groups in the order of the page.
+var optionTitles = []string{"Options", "Flags", groupScope, groupOutput}
+
 // help writes a command's page on standard output.
 func (a *app) help(cmd *cobra.Command) {
 	var b strings.Builder
 	bold := func(s string) string { return a.out.Paint(console.Bold, s) }
+	section := func(title string, lines [][2]string) {
+		if len(lines) > 0 {
+			fmt.Fprintf(&b, "%s\n\n", bold(title))
+			columns(&b, lines)
+			b.WriteByte('\n')
+		}
+	}
 	if cmd == cmd.Root() {
 		fmt.Fprintf(&b, "%s %s\n\n", bold("sandbox"), Version())
 	} else {
 		fmt.Fprintf(&b, "%s\n\n", bold(strings.TrimPrefix(cmd.CommandPath(), "sandbox ")))
 	}
 	line := "▲ " + cmd.CommandPath() + " [options]"
-	switch {
-	case cmd.HasAvailableSubCommands():
-		line += " <command>"
-	default:
-		line += strings.TrimPrefix(cmd.Use, cmd.Name())
-	}
+	line += arguments(cmd)
 	fmt.Fprintf(&b, "%s\n\n", line)
 	if cmd != cmd.Root() {
 		text := cmd.Short
@@ -46,15 +51,11 @@ func (a *app) help(cmd *cobra.Command) {
 	}
 	if cmd.HasAvailableSubCommands() {
 		fmt.Fprintf(&b, "For command help, run `%s <command> --help`\n\n", cmd.CommandPath())
-		commandList(&b, cmd, bold)
+		eachCommandGroup(cmd, section)
 	}
 	groups := optionGroups(cmd)
-	for _, name := range []string{"Options", "Flags", groupScope, groupOutput} {
-		if lines := groups[name]; len(lines) > 0 {
-			fmt.Fprintf(&b, "%s\n\n", bold(name+":"))
-			columns(&b, lines)
-			b.WriteByte('\n')
-		}
+	for _, title := range optionTitles {
+		section(title+":", groups[title])
 	}
 	if cmd.Example != "" {
 		fmt.Fprintf(&b, "%s\n\n%s\n\n", bold("Examples:"), strings.TrimRight(cmd.Example, "\n"))
@@ -62,7 +63,16 @@ func (a *app) help(cmd *cobra.Command) {
 	fmt.Fprint(a.out, b.String())
 }
 
-func commandList(b *strings.Builder, cmd *cobra.Command, bold func(string) string) {
+// arguments are what follows the options.
+func arguments(cmd *cobra.Command) string {
+	if cmd.HasAvailableSubCommands() {
+		return " <command>"
+	}
+	return strings.TrimPrefix(cmd.Use, cmd.Name())
+}
+
+// eachCommandGroup gives the commands below one, by the group that they are in.
+func eachCommandGroup(cmd *cobra.Command, do func(title string, lines [][2]string)) {
 	titled := map[string][][2]string{}
 	for _, c := range cmd.Commands() {
 		if !c.IsAvailableCommand() {
@@ -74,16 +84,9 @@ func commandList(b *strings.Builder, cmd *cobra.Command, bold func(string) strin
 		}
 		titled[c.GroupID] = append(titled[c.GroupID], [2]string{name + strings.TrimPrefix(c.Use, c.Name()), c.Short})
 	}
-	section := func(title string, lines [][2]string) {
-		if len(lines) > 0 {
-			fmt.Fprintf(b, "%s\n\n", bold(title))
-			columns(b, lines)
-			b.WriteByte('\n')
-		}
-	}
-	section("Commands:", titled[""])
+	do("Commands:", titled[""])
 	for _, g := range cmd.Groups() {
-		section(g.Title, titled[g.ID])
+		do(g.Title, titled[g.ID])
 	}
 }
 

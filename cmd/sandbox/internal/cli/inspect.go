@@ -20,11 +20,7 @@ func (a *app) inspectCommand() *cobra.Command {
 		Use: "inspect <name>", Aliases: []string{"get"}, Short: "Show everything about a sandbox and its session, as JSON", GroupID: groupManage,
 		Args: a.nameOrActive(),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			name, err := a.onlyName(args)
-			if err != nil {
-				return err
-			}
-			sb, err := a.get(cmd.Context(), name, false)
+			sb, err := a.getOnly(cmd.Context(), args, false)
 			if err != nil {
 				return err
 			}

@@ -165,6 +165,12 @@ func (s *selection) listOptions(tags map[string]string) sandbox.ListOptions {
 
 // find lists all sandboxes of a selection.
 func (a *app) find(ctx context.Context, s *selection) ([]sandbox.Info, error) {
+	for _, p := range s.tags {
+		// Left out, as elsewhere, it would select all: for removal, perhaps.
+		if _, ok := a.env.lookupAll(p.key); p.inherit && !ok {
+			return nil, withHint(usagef("--tag %s has no value", p.key), "--tag NAME is short for --tag NAME=$NAME, and %s is not set", p.key)
+		}
+	}
 	client, err := a.connect(ctx)
 	if err != nil {
 		return nil, err

@@ -65,11 +65,7 @@ func (a *app) policyCommand() *cobra.Command {
 	show := &cobra.Command{
 		Use: "show <name>", Short: "Write the network policy as JSON, without the values of headers", Args: a.nameOrActive(),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			name, err := a.onlyName(args)
-			if err != nil {
-				return err
-			}
-			sb, err := a.get(cmd.Context(), name, false)
+			sb, err := a.getOnly(cmd.Context(), args, false)
 			if err != nil {
 				return err
 			}

@@ -42,7 +42,7 @@ func (a *app) bar(o *copyOptions, total int64) bar {
 				}
 				p = newBar(a, total)
 			}
-			p.Describe(shorten(now.Path, 30))
+			p.Describe(shorten(now.Path, widestPath(a.err.Width())))
 			_ = p.Set64(now.Done) // what is shown can't fail the transfer
 		},
 		done: func() {
@@ -56,11 +56,21 @@ func (a *app) bar(o *copyOptions, total int64) bar {
 	}
 }
 
+// figures is how much of the line the numbers beside the bar take.
+const figures = 52
+
+// widestPath and widestBar divide what is left of a line of so many columns: one
+// that is broken in two can't be written over.
+func widestPath(columns int) int { return min(30, max(6, (columns-figures)/2)) }
+
+func widestBar(columns int) int { return min(30, max(2, columns-figures-widestPath(columns))) }
+
 func newBar(a *app, total int64) *progressbar.ProgressBar {
+	columns := a.err.Width()
 	return progressbar.NewOptions64(total,
 		progressbar.OptionSetWriter(a.err), progressbar.OptionShowBytes(true), progressbar.OptionShowTotalBytes(true), progressbar.OptionShowCount(),
-		progressbar.OptionSetPredictTime(true), progressbar.OptionShowElapsedTimeOnFinish(), progressbar.OptionThrottle(100*time.Millisecond),
-		progressbar.OptionSetWidth(30), progressbar.OptionUseANSICodes(a.err.Terminal), progressbar.OptionEnableColorCodes(false),
+		progressbar.OptionSetPredictTime(columns >= figures), progressbar.OptionSetElapsedTime(columns >= figures), progressbar.OptionThrottle(100*time.Millisecond),
+		progressbar.OptionSetWidth(widestBar(columns)), progressbar.OptionUseANSICodes(a.err.Terminal), progressbar.OptionEnableColorCodes(false),
 		progressbar.OptionSetRenderBlankState(false),
 		progressbar.OptionOnCompletion(func() { _, _ = a.err.Write([]byte("\n")) }),
 	)

@@ -146,6 +146,9 @@ func (a *app) settle() error {
 		}
 		o.output = "json"
 	}
+	if o.local && (o.apiURL != "" || o.token != "" || o.profile != "") {
+		return usagef("--local needs no --api-url, --token or --profile: everything is on this machine")
+	}
 	if o.color != "" {
 		a.setStreams(console.ColorMode(o.color))
 	}

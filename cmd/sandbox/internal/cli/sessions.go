@@ -25,11 +25,7 @@ func (a *app) sessionsListCommand() *cobra.Command {
 	toggle(cmd.Flags(), &all, "all", "a", "Show all sessions (default shows just running)")
 	pages.define(cmd.Flags(), "sessions")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		name, err := a.onlyName(args)
-		if err != nil {
-			return err
-		}
-		sb, err := a.get(cmd.Context(), name, false)
+		sb, err := a.getOnly(cmd.Context(), args, false)
 		if err != nil {
 			return err
 		}

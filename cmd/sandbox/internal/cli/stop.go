@@ -52,6 +52,9 @@ func (a *app) chosen(ctx context.Context, cmd *cobra.Command, args []string, sel
 	if len(args) > 0 && sel.given() {
 		return nil, usagef("give names or a selection, not both")
 	}
+	if slices.Contains(args, "") {
+		return nil, usagef("one of the names is empty")
+	}
 	if sel.given() {
 		found, err := a.find(ctx, sel)
 		names := mapped(found, func(i sandbox.Info) string { return i.Name })

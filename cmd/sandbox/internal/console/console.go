@@ -18,6 +18,7 @@ type Stream struct {
 	Color bool
 
 	file *os.File
+	dumb bool // a terminal that only goes on
 }
 
 // ColorMode is when colours are used.
@@ -40,7 +41,8 @@ func NewStream(f *os.File, mode ColorMode, lookup func(string) (string, bool)) *
 		return ok && v != "" && v != "0" && v != "false"
 	}
 	noColor, _ := lookup("NO_COLOR")
-	dumb, _ := lookup("TERM")
+	kind, _ := lookup("TERM")
+	s.dumb = kind == "dumb"
 	switch {
 	case mode == ColorAlways:
 		s.Color = true
@@ -48,7 +50,7 @@ func NewStream(f *os.File, mode ColorMode, lookup func(string) (string, bool)) *
 	case set("FORCE_COLOR"), set("CLICOLOR_FORCE"):
 		s.Color = true
 	default:
-		s.Color = s.Terminal && dumb != "dumb"
+		s.Color = s.Terminal && !s.dumb
 	}
 	return s
 }

@@ -1,0 +1,181 @@
+package main
+
+import (
+	"fmt"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/go-vercel/sandbox"
+	"github.com/go-vercel/sandbox/internal/needs"
+)
+
+// officialCLI is where npm's sandbox begins. The test is skipped where it is not
+// installed.
+func officialCLI(t *testing.T) string {
+	t.Helper()
+	needs.Programs(t, "node")
+	program := filepath.Join(os.Getenv("SANDBOX_JS_MODULES"), "sandbox", "bin", "sandbox.mjs")
+	if _, err := os.Stat(program); err != nil {
+		needs.Missing(t, "in SANDBOX_JS_MODULES a node_modules folder of testdata/npm, with sandbox")
+	}
+	return program
+}
+
+// official runs the official CLI at a desk.
+func (d *desk) official(program string, argv []string) outcome {
+	d.t.Helper()
+	return finish(d.t, d.officialCommand(program, argv))
+}
+
+func (d *desk) officialCommand(program string, argv []string) *exec.Cmd {
+	d.t.Helper()
+	hook, err := filepath.Abs("../sandbox-emulator/hook.mjs")
+	require.NoError(d.t, err)
+	cmd := exec.CommandContext(d.t.Context(), "node", append([]string{"--import", hook, program}, argv...)...)
+	cmd.Dir = d.dir
+	cmd.Env = append(slices.Clone(d.env), "SANDBOX_SKIP_VERSION_CHECK=1", "VERCEL_SANDBOX_TELEMETRY_DISABLED=1")
+	return cmd
+}
+
+// moreLines are run behind the recorded ones.
+var moreLines = [][]string{
+	{"create", "--name", "m1", "--image", "vercel/sandbox/node:24", "-p", "3000", "--tag", "k=v", "--timeout", "10m"},
+	{"exec", "m1", "--", "sh", "-c", "printf 'no newline'; printf '\\nsnow ☃\\r\\n\\ttab'; echo err >&2"},
+	{"exec", "m1", "-e", "A=x y", "-e", "B==", "--", "sh", "-c", `printf '%s|%s' "$A" "$B"`},
+	{"exec", "--workdir=/tmp", "m1", "pwd"},
+	{"exec", "m1", "sh", "-c", "seq 5000; exit 9"},
+	{"exec", "m1", "sh", "-c", "kill -9 $$"},
+	{"exec", "m1", "--", "cat"},
+	{"cp", "local-file.txt", "m1:sub dir/ü.txt"},
+	{"cp", "m1:sub dir/ü.txt", "with space.txt"},
+	{"cp", "m1:/etc/hostname", "nodir/x"},
+	{"ls", "--name-prefix", "m"},
+	{"ls", "--tag", "k=v", "-a"},
+	{"ls", "-a", "--sort-by", "createdAt", "--sort-order", "asc"},
+	{"ls", "-a", "--limit=2", "--sort-by=name"},
+	{"run", "--name", "m1", "-e", "C=3", "-w", "/", "--", "sh", "-c", "pwd; echo $C"},
+	{"run", "--rm", "--silent", "--vcpus", "2", "--", "sh", "-c", "echo gone; exit 2"},
+	{"fork", "m1", "--name", "m2", "--tag", "k=w", "-p", "8080", "--non-persistent"},
+	{"config", "list", "m2"},
+	{"config", "timeout", "m2", "1 hour"},
+	{"config", "network-policy", "m2", "--allowed-domain", "a.com", "--allowed-cidr", "10.0.0.0/8", "--denied-cidr", "10.0.0.0/9"},
+	{"config", "tags", "m2", "--tag", "a=b"},
+	{"config", "snapshot-expiration", "m1", "30 days"},
+	{"config", "keep-last-snapshots", "m1", "2"},
+	{"config", "keep-last-snapshots-for", "m1", "3d"},
+	{"snapshot", "m1", "--stop", "--expiration", "2d", "--silent"},
+	{"snapshots", "ls", "--name", "m1", "--sort-order", "asc", "--limit", "5"},
+	{"snapshots", "tree", "m1", "--limit", "3"},
+	{"exec", "m1", "cat", "sub dir/ü.txt"},
+	{"sessions", "ls", "m1", "-a"},
+	{"drives", "get-or-create", "m-drive"},
+	{"drives", "get-or-create", "m-drive"},
+	{"create", "--name", "m3", "--mount", "m-drive:/data"},
+	{"exec", "m3", "--", "sh", "-c", "echo kept > /data/f && cat /data/f"},
+	{"drives", "ls", "--name-prefix", "m-"},
+	{"drives", "rm", "m-drive"},
+	{"stop", "m1", "m2", "m3", "m1"},
+	{"rm", "m1", "m2", "m3"},
+	{"ls", "-a", "--name-prefix", "m"},
+}
+
+// TestLiveTwins runs the official CLI and this program side by side, each against
+// an emulator of its own, with the lines that were recorded, and compares
+// standard output, exit code, requests and the files that they leave.
+// Differences are those of departures.json, and each is seen.
+func TestLiveTwins(t *testing.T) {
+	t.Parallel()
+	program := officialCLI(t)
+	var lines []recordedLine
+	load(t, "testdata/record.json", &lines)
+	if testing.Short() {
+		// Those that fail, and those that ask for nothing, change nothing for the
+		// lines behind them.
+		lines = slices.DeleteFunc(lines, func(l recordedLine) bool { return l.RC != 0 || len(l.Calls) == 0 })
+	}
+	tw := liveTwins(t, program, lines)
+	if !testing.Short() {
+		tw.allSeen()
+	}
+}
+
+// TestMoreLiveTwins is TestLiveTwins with lines that were not recorded.
+func TestMoreLiveTwins(t *testing.T) {
+	t.Parallel()
+	program := officialCLI(t)
+	lines := make([]recordedLine, len(moreLines))
+	for i, argv := range moreLines {
+		lines[i].Argv = argv
+	}
+	liveTwins(t, program, lines)
+}
+
+func liveTwins(t *testing.T, program string, lines []recordedLine) *twins {
+	t.Helper()
+	tw := newTwins(t, "live")
+	there := twinDesk(t)
+	for i, l := range lines {
+		if i%keepEvery == 0 {
+			there.keep()
+			tw.desk.keep()
+		}
+		there.seen()
+		got := there.official(program, there.withSnapshot(l.Argv))
+		l.RC, l.Stdout, l.Calls = got.code, got.stdout, nil
+		for _, r := range there.seen() {
+			l.Calls = append(l.Calls, recordedCall{Method: r.Method, URL: r.Path + "?" + r.Query.Encode(), Body: string(r.Body), Status: r.Status})
+		}
+		tw.stderr = got.stderr
+		tw.replay(i, l)
+	}
+	// Only this program copies directories: this one as far as its links allow.
+	require.NoError(t, os.RemoveAll(filepath.Join(tw.desk.dir, "x")))
+	assert.Equal(t, there.files(), tw.desk.files())
+	return tw
+}
+
+// keepEvery is after how many lines the sandboxes get more time. Node is slow,
+// and a slow machine needs longer for all lines than a sandbox has.
+const keepEvery = 10
+
+// keep gives the running sandboxes of the desk's server more time, and the
+// directory that those of the recording had.
+func (d *desk) keep() {
+	d.t.Helper()
+	ctx := d.t.Context()
+	for info, err := range d.server.Client().List(ctx, nil) {
+		require.NoError(d.t, err)
+		if info.Status != sandbox.StatusRunning {
+			continue
+		}
+		resume := false
+		sb, err := d.server.Client().Get(ctx, info.Name, &sandbox.GetOptions{Resume: &resume})
+		require.NoError(d.t, err)
+		require.NoError(d.t, sb.ExtendTimeout(ctx, 30*time.Minute))
+		require.NoError(d.t, sb.FS().MkdirAll(ctx, "/vercel/sandbox", 0o755))
+	}
+}
+
+// files are the files at the desk, with what is in them.
+func (d *desk) files() map[string]string {
+	d.t.Helper()
+	found := map[string]string{}
+	require.NoError(d.t, filepath.WalkDir(d.dir, func(name string, e fs.DirEntry, err error) error {
+		if err != nil || e.IsDir() {
+			return err
+		}
+		data, err := os.ReadFile(name)
+		found[strings.TrimPrefix(name, d.dir)] = fmt.Sprint(e.Type(), " ", string(data))
+		return err
+	}))
+	return found
+}
