@@ -90,7 +90,7 @@ func (a *app) connectLocal() (*sandbox.Client, error) {
 		Dir: dir, Logger: slog.New(slog.NewTextHandler(a.err, &slog.HandlerOptions{Level: slog.LevelError})),
 	})
 	if err != nil {
-		return nil, withHint(err, "its files are in %s: another sandbox --local may use them, or an earlier version have made them", dir)
+		return nil, withHint(err, "its files are in %s: another sandbox --local may use them; if an earlier version has made them, remove that folder", dir)
 	}
 	a.server, a.source = server, "the local emulator"
 	a.scope = server.Credentials()
