@@ -36,6 +36,9 @@ const (
 	groupTools    = "tools"
 )
 
+// The commands stand in the order in which they are added.
+func init() { cobra.EnableCommandSorting = false }
+
 func (a *app) rootCommand() *cobra.Command {
 	root := &cobra.Command{
 		Use:           "sandbox",
@@ -72,7 +75,6 @@ func (a *app) rootCommand() *cobra.Command {
 		&cobra.Group{ID: groupTools, Title: "Tools:"},
 	)
 	a.globalOptions(root.PersistentFlags())
-	cobra.EnableCommandSorting = false
 	a.addCommands(root)
 	group(root)
 	root.SetGlobalNormalizationFunc(func(_ *pflag.FlagSet, name string) pflag.NormalizedName {
