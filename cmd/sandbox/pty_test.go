@@ -12,6 +12,7 @@ import (
 	"os/exec"
 	"os/signal"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"sync"
 	"syscall"
@@ -201,7 +202,7 @@ func TestTerminalPaste(t *testing.T) {
 	s := terminalDesk(t).open()
 	text := []byte(strings.Repeat("0123456789abcdef\n", 1<<20/17))
 	sum := sha256.Sum256(text)
-	s.press("stty -echo -icanon; head -c " + itoa(len(text)) + " | sha256sum; stty sane\r")
+	s.press("stty -echo -icanon; head -c " + strconv.Itoa(len(text)) + " | sha256sum; stty sane\r")
 	s.until("stty sane")
 	_, err := s.ours.Write(text)
 	require.NoError(t, err)
@@ -209,14 +210,6 @@ func TestTerminalPaste(t *testing.T) {
 	s.press("exit\r")
 	s.until("connection to")
 	assert.Equal(t, 0, s.ended())
-}
-
-func itoa(n int) string {
-	var b []byte
-	for ; n > 0; n /= 10 {
-		b = append([]byte{byte('0' + n%10)}, b...)
-	}
-	return string(b)
 }
 
 // TestTerminalSignals ends the program from outside: the terminal is put back.

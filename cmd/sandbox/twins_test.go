@@ -15,6 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/go-vercel/sandbox"
+	"github.com/go-vercel/sandbox/internal/needs"
 	"github.com/go-vercel/sandbox/sandboxtest"
 )
 
@@ -93,6 +94,12 @@ func newTwins(t *testing.T, comparison string) *twins {
 // twinDesk is where either program runs: with the files that the lines copy.
 func twinDesk(t *testing.T) *desk {
 	t.Helper()
+	// The lines name paths of the whole file system.
+	probe, err := sandboxtest.NewServer(&sandboxtest.Options{Mode: sandboxtest.Namespace})
+	if err != nil {
+		needs.Missing(t, "namespaces: %v", err)
+	}
+	require.NoError(t, probe.Close())
 	d := newDesk(t, &sandboxtest.Options{Mode: sandboxtest.Namespace})
 	d.write("local-file.txt", "local\n")
 	d.write("dir/inner.txt", "inner\n")
