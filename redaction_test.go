@@ -78,17 +78,38 @@ func TestSecretsDoNotShow(t *testing.T) {
 	require.NoError(t, err)
 	assert.NotContains(t, fmt.Sprintf("%v %+v %#v", interactive, interactive, *interactive), interactive.Token)
 
+	// A start whose outcome is unknown is looked for during seconds: the faults
+	// meet servers of their own, side by side.
+	var faults sync.WaitGroup
+	var mu sync.Mutex
 	for _, fault := range []sandboxtest.Fault{{Status: 500}, {Status: 401}, {Status: 429}, {ActThenStatus: 502}, {DropBefore: true}, {DropAfter: true}, {CutAfterBytes: 3}} {
-		remove := srv.Inject(fault)
-		_, err = client.Create(t.Context(), &sandbox.CreateOptions{Env: create.Env})
-		keep(err)
-		_, err = sb.RunCommand(t.Context(), "true", nil, opts)
-		keep(err)
-		_, err = sb.StartCommand(t.Context(), "true", nil, opts)
-		keep(err)
-		keep(sb.Update(t.Context(), &sandbox.UpdateOptions{Tags: map[string]string{"a": "b"}}))
-		remove()
+		srv := sandboxtest.New(t, &sandboxtest.Options{Token: plantedToken})
+		creds := srv.Credentials()
+		client := clientWith(t, srv, auth.Credentials{Token: plantedToken, TeamID: creds.TeamID, ProjectID: creds.ProjectID}, &logs)
+		sb, err := client.Create(t.Context(), &sandbox.CreateOptions{Env: create.Env})
+		require.NoError(t, err)
+		srv.Inject(fault)
+		for _, call := range []func() error{
+			func() error {
+				_, err := client.Create(t.Context(), &sandbox.CreateOptions{Env: create.Env})
+				return err
+			},
+			func() error { _, err := sb.RunCommand(t.Context(), "true", nil, opts); return err },
+			func() error { _, err := sb.StartCommand(t.Context(), "true", nil, opts); return err },
+			func() error {
+				return sb.Update(t.Context(), &sandbox.UpdateOptions{Tags: map[string]string{"a": "b"}})
+			},
+		} {
+			faults.Go(func() {
+				err := call()
+				assert.Error(t, err, "%+v", fault)
+				mu.Lock()
+				defer mu.Unlock()
+				keep(err)
+			})
+		}
 	}
+	faults.Wait()
 	for _, bad := range []map[string]string{{"A=B": plantedEnv}, {"A": plantedEnv + "\x00"}, {"A": plantedEnv + "\xff"}} {
 		_, err = sb.RunCommand(t.Context(), "true", nil, &sandbox.CommandOptions{Env: bad})
 		require.ErrorIs(t, err, sandbox.ErrInvalid)
