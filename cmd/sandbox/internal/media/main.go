@@ -13,9 +13,9 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"syscall"
-	"time"
 
 	"github.com/creack/pty"
 
@@ -38,8 +38,8 @@ type shot struct {
 	name string
 	args []string
 	cols int
-	// when takes the picture as soon as this is on the screen; empty waits for
-	// the end of the program.
+	// when is a pattern: the picture is taken as soon as it fits what is on the
+	// screen. Empty waits for the end of the program.
 	when string
 }
 
@@ -81,7 +81,7 @@ func run(program, dir string) error {
 	for _, p := range []shot{
 		{"ls", []string{"ls"}, 172, ""},
 		{"top", []string{"top", "--once"}, 110, ""},
-		{"cp", []string{"cp", "dataset.bin", "notebook:/vercel/"}, 120, "%"},
+		{"cp", []string{"cp", "dataset.bin", "notebook:/vercel/"}, 120, ` [4-8]\d% `},
 		{"doctor", []string{"doctor"}, 120, ""},
 	} {
 		picture, err := s.take(p)
@@ -107,7 +107,7 @@ func bigFile(name string) error {
 		return err
 	}
 	defer source.Close()
-	if _, err := io.CopyN(f, source, 256<<20); err != nil {
+	if _, err := io.CopyN(f, source, 512<<20); err != nil {
 		return err
 	}
 	return f.Close()
@@ -119,10 +119,6 @@ func (s *studio) command(args ...string) *exec.Cmd {
 	return cmd
 }
 
-// halfway is how long a picture of something that goes on waits for it to be well
-// under way.
-const halfway = 700 * time.Millisecond
-
 func (s *studio) take(p shot) (string, error) {
 	cmd := s.command(p.args...)
 	tty, err := pty.StartWithAttrs(cmd, &pty.Winsize{Rows: 40, Cols: uint16(p.cols)}, &syscall.SysProcAttr{Setsid: true, Setctty: true})
@@ -132,19 +128,14 @@ func (s *studio) take(p shot) (string, error) {
 	defer tty.Close()
 	var seen bytes.Buffer
 	buf := make([]byte, 4096)
-	var since time.Time
+	when, err := regexp.Compile(p.when)
+	if err != nil {
+		return "", err
+	}
 	for {
 		n, err := tty.Read(buf)
 		seen.Write(buf[:n])
-		if p.when != "" && strings.Contains(seen.String(), p.when) {
-			if since.IsZero() {
-				since = time.Now()
-			}
-			if time.Since(since) > halfway {
-				break
-			}
-		}
-		if err != nil {
+		if err != nil || p.when != "" && when.Match(seen.Bytes()) {
 			break
 		}
 	}
