@@ -22,9 +22,10 @@ import (
 // not root can write them. Renaming a directory of a lower layer is EXDEV.
 const rootlessOptions = "index=off,metacopy=off,volatile,userxattr"
 
-// ownDirs are the directories of a box that are not the host's.
+// ownDirs are the directories of a box that are not the host's. Those that a
+// machine has for what is mounted later are the box's to mount drives in.
 var ownDirs = []string{
-	"/dev", "/home" + "/" + User, "/lost+found", "/proc", "/run", "/shared", "/sys", "/tmp", "/var/lock", "/var/run", "/var/tmp", "/vercel",
+	"/dev", "/home" + "/" + User, "/lost+found", "/media", "/mnt", "/proc", "/run", "/shared", "/srv", "/sys", "/tmp", "/var/lock", "/var/run", "/var/tmp", "/vercel",
 }
 
 func (n *namespaceBackend) setUpRootless() error {
@@ -57,7 +58,7 @@ func (n *namespaceBackend) setUpRootless() error {
 // buildRootlessBase writes what a box has beside the host's directories, and
 // gives those that it shows.
 func buildRootlessBase(base string, account Account) (extra []string, err error) {
-	for _, dir := range append(account.dirs(), "/dev", "/home", "/proc", "/run/lock", "/shared", "/sys", "/tmp", "/var/tmp") {
+	for _, dir := range append(account.dirs(), "/dev", "/home", "/media", "/mnt", "/proc", "/run/lock", "/shared", "/srv", "/sys", "/tmp", "/var/tmp") {
 		if err := os.MkdirAll(base+dir, 0o755); err != nil {
 			return nil, err
 		}
