@@ -190,6 +190,11 @@ var programs = map[string]func(t *testing.T, mk makeCmd) cmdOutcome{
 		o.err = "" // the text is ours
 		return o
 	},
+	"stdin that fails after the end": func(t *testing.T, mk makeCmd) cmdOutcome {
+		o := run(mk(t.Context(), cmdFields{stdin: lateFailingReader{}}, "true"))
+		o.err = "" // the text is ours
+		return o
+	},
 	"stdin pipe": func(t *testing.T, mk makeCmd) cmdOutcome {
 		c := mk(t.Context(), cmdFields{}, "cat")
 		in, err := c.StdinPipe()
@@ -377,6 +382,15 @@ func (zeros) Read(p []byte) (int, error) {
 type failingReader struct{}
 
 func (failingReader) Read([]byte) (int, error) { return 0, errOwn }
+
+// lateFailingReader fails when a short program has ended, most likely; the
+// outcome is the same if it has not.
+type lateFailingReader struct{}
+
+func (lateFailingReader) Read([]byte) (int, error) {
+	time.Sleep(300 * time.Millisecond)
+	return 0, errOwn
+}
 
 // notifyWriter calls notify once when it sees a text.
 type notifyWriter struct {

@@ -208,13 +208,17 @@ func (r *execRun) feed(ctx context.Context) <-chan error {
 	go func() {
 		to := &inputWriter{Writer: w}
 		_, err := io.Copy(to, r.stdin)
-		if closeErr := w.Close(); to.err == nil {
+		if r.stdinPipe != nil {
+			err = nil // a pipe of ours fails only because Wait has closed it
+		}
+		closeErr := w.Close()
+		if to.err == nil && err == nil {
 			to.err = closeErr
 		}
 		_, gone := errors.AsType[closedPipeError](to.err)
 		switch {
 		case to.err == nil:
-			done <- err // of the reader
+			done <- err // of the reader, which counts also if the command has gone meanwhile
 		case gone || ctx.Err() != nil:
 			done <- nil // like os/exec, which ignores EPIPE
 		default:
