@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/go-vercel/sandbox"
+	"github.com/go-vercel/sandbox/internal/needs"
 	"github.com/go-vercel/sandbox/sandboxtest"
 	"go.uber.org/goleak"
 )
@@ -15,6 +16,7 @@ func TestMain(m *testing.M) {
 	if job := os.Getenv(restartEnv); job != "" {
 		os.Exit(runOnce(job)) // a program of a test's own
 	}
+	needs.Overlap()
 	goleak.VerifyTestMain(withEmulator{m})
 }
 

@@ -12,6 +12,8 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/go-vercel/sandbox/internal/needs"
 )
 
 // Environment variables of the run.
@@ -27,6 +29,7 @@ func TestMain(m *testing.M) {
 	if ChildMain() {
 		return
 	}
+	needs.Overlap()
 	os.Exit(m.Run())
 }
 

@@ -5,8 +5,11 @@
 package needs
 
 import (
+	"flag"
 	"os"
 	"os/exec"
+	"runtime"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -21,6 +24,18 @@ func Missing(tb testing.TB, format string, args ...any) {
 		return
 	}
 	tb.Skipf("needs "+format, args...)
+}
+
+// Overlap lets four parallel tests to a core run at a time, unless -parallel
+// says otherwise: most of the time these tests wait for processes. It is called
+// by TestMain.
+func Overlap() {
+	flag.Parse()
+	chosen := false
+	flag.Visit(func(f *flag.Flag) { chosen = chosen || f.Name == "test.parallel" })
+	if !chosen {
+		_ = flag.Set("test.parallel", strconv.Itoa(4*runtime.GOMAXPROCS(0))) // always there in a test
+	}
 }
 
 // Programs skips the test unless each of the programs is in PATH.
