@@ -5,6 +5,7 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -158,8 +159,10 @@ func sweep(parent, prefix string) {
 		if _, err := os.Lstat(name); err != nil {
 			continue // not locked yet by the one who is creating it
 		}
-		take := flock.New(filepath.Join(dir, takeName), flock.SetPermissions(0o600))
-		if ok, err := take.TryLock(); err != nil || !ok {
+		// Nothing is made here: the owner may be removing the directory. It has
+		// both files from before the lock is taken until then.
+		take := flock.New(filepath.Join(dir, takeName), flock.SetFlag(os.O_RDWR))
+		if ok, err := take.TryLock(); !ok && !errors.Is(err, fs.ErrNotExist) {
 			continue // about to be locked
 		}
 		lock := flock.New(name, flock.SetFlag(os.O_RDWR))

@@ -50,3 +50,19 @@ func TestSweepLeavesOthersAlone(t *testing.T) {
 	assert.NoDirExists(t, filepath.Join(parent, "prefix-mine"))
 	assert.DirExists(t, filepath.Join(parent, "prefix-other"))
 }
+
+// TestSweepBesideClosing: the owner of a directory has begun to remove it when
+// another process sweeps.
+func TestSweepBesideClosing(t *testing.T) {
+	t.Parallel()
+	parent := t.TempDir()
+	dir, unlock, err := TempDir(parent, "prefix-")
+	require.NoError(t, err)
+	require.NoError(t, os.Remove(filepath.Join(dir, takeName)))
+	sweep(parent, "prefix-")
+	assert.NoFileExists(t, filepath.Join(dir, takeName), "it would be in the way of the owner")
+	assert.DirExists(t, dir)
+	require.NoError(t, unlock())
+	sweep(parent, "prefix-")
+	assert.NoDirExists(t, dir, "the owner has died meanwhile")
+}
