@@ -244,7 +244,7 @@ func TestResumeWaitsForTransitions(t *testing.T) {
 	client := clientOf(t, srv, sandbox.ClientOptions{})
 	made := make(chan *sandbox.Sandbox)
 	go func() {
-		sb, err := client.Create(t.Context(), nil)
+		sb, err := client.Create(t.Context(), &sandbox.CreateOptions{Timeout: 5 * time.Hour})
 		assert.NoError(t, err)
 		made <- sb
 	}()
@@ -266,7 +266,9 @@ func TestResumeWaitsForTransitions(t *testing.T) {
 	assert.Equal(t, "kept\n", out)
 }
 
-// advanceWhile moves the emulator's clock on until it is told to end.
+// advanceWhile moves the emulator's clock on until it is told to end, 400 times
+// as fast as it goes by itself: sessions that are to outlive what happens
+// meanwhile on a busy machine need a long timeout.
 func advanceWhile(srv *sandboxtest.Server) (finish func()) {
 	stop, stopped := make(chan struct{}), make(chan struct{})
 	go func() {

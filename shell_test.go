@@ -333,7 +333,7 @@ func TestShellEnds(t *testing.T) {
 // TestShellPending: a sandbox that is being started is waited for.
 func TestShellPending(t *testing.T) {
 	srv := sandboxtest.New(t, &sandboxtest.Options{Pending: time.Minute})
-	sb, err := clientOf(t, srv, sandbox.ClientOptions{}).Create(t.Context(), nil)
+	sb, err := clientOf(t, srv, sandbox.ClientOptions{}).Create(t.Context(), &sandbox.CreateOptions{Timeout: 5 * time.Hour})
 	require.NoError(t, err)
 	require.Equal(t, sandbox.StatusPending, sb.Status())
 	finish := advanceWhile(srv)
