@@ -42,11 +42,11 @@ const (
 	cannedCommand = `{"command":{"id":"cmd_1","name":"echo","args":["hello"],"cwd":"/vercel/sandbox","sessionId":"sess_1","exitCode":%s,"startedAt":1760000001000}}`
 )
 
-func cannedClient(b testing.TB, answer cannedTransport) *sandbox.Client {
+func cannedClient(b testing.TB, resp cannedTransport) *sandbox.Client {
 	b.Helper()
 	c, err := sandbox.NewClient(&sandbox.ClientOptions{
 		BaseURL:     "https://api.test",
-		HTTPClient:  &http.Client{Transport: answer},
+		HTTPClient:  &http.Client{Transport: resp},
 		Credentials: auth.Static(auth.Credentials{Token: "token", TeamID: "team", ProjectID: "project"}),
 	})
 	if err != nil {
@@ -55,7 +55,7 @@ func cannedClient(b testing.TB, answer cannedTransport) *sandbox.Client {
 	return c
 }
 
-func cannedBox(b testing.TB, answer cannedTransport) *sandbox.Sandbox {
+func cannedBox(b testing.TB, resp cannedTransport) *sandbox.Sandbox {
 	b.Helper()
 	created := false
 	c := cannedClient(b, func(req *http.Request) (string, string) {
@@ -63,7 +63,7 @@ func cannedBox(b testing.TB, answer cannedTransport) *sandbox.Sandbox {
 			created = true
 			return "application/json", `{"sandbox":` + fmt.Sprintf(cannedSandbox, 0) + `,"session":` + cannedSession + `,"routes":[]}`
 		}
-		return answer(req)
+		return resp(req)
 	})
 	sb, err := c.Create(b.Context(), nil)
 	if err != nil {
@@ -94,8 +94,8 @@ func BenchmarkRunCommand(b *testing.B) {
 }
 
 func BenchmarkGetCommand(b *testing.B) {
-	answer := fmt.Sprintf(cannedCommand, "0")
-	sb := cannedBox(b, func(*http.Request) (string, string) { return "application/json", answer })
+	resp := fmt.Sprintf(cannedCommand, "0")
+	sb := cannedBox(b, func(*http.Request) (string, string) { return "application/json", resp })
 	b.ReportAllocs()
 	for b.Loop() {
 		if _, err := sb.GetCommand(b.Context(), "cmd_1"); err != nil {
@@ -197,8 +197,8 @@ func BenchmarkNetworkPolicy(b *testing.B) {
 		}}
 	}
 	b.Run("write", func(b *testing.B) {
-		answer := `{"session":` + cannedSession + `}`
-		sb := cannedBox(b, func(*http.Request) (string, string) { return "application/json", answer })
+		resp := `{"session":` + cannedSession + `}`
+		sb := cannedBox(b, func(*http.Request) (string, string) { return "application/json", resp })
 		b.ReportAllocs()
 		for b.Loop() {
 			if _, err := sb.UpdateNetworkPolicy(b.Context(), policy); err != nil {
@@ -212,8 +212,8 @@ func BenchmarkNetworkPolicy(b *testing.B) {
 			rules[i] = fmt.Sprintf(`{"domain":"host-%d.example.com","headerNames":["authorization"],"match":{"path":{"startsWith":"/v1/"},"method":["GET","POST"]}}`, i)
 		}
 		custom := `{"mode":"custom","injectionRules":[` + strings.Join(rules, ",") + `]}`
-		answer := `{"session":` + strings.TrimSuffix(cannedSession, "}") + `,"networkPolicy":` + custom + `},"routes":[]}`
-		sb := cannedBox(b, func(*http.Request) (string, string) { return "application/json", answer })
+		resp := `{"session":` + strings.TrimSuffix(cannedSession, "}") + `,"networkPolicy":` + custom + `},"routes":[]}`
+		sb := cannedBox(b, func(*http.Request) (string, string) { return "application/json", resp })
 		b.ReportAllocs()
 		for b.Loop() {
 			if err := sb.CurrentSession().Refresh(b.Context()); err != nil {

@@ -177,13 +177,13 @@ func TestCmdIsGivenUp(t *testing.T) {
 					<-r.Context().Done() // it never ends
 					return nil, r.Context().Err()
 				default:
-					resp, err := answer(200, command)
+					resp, err := respond(200, command)
 					resp.Header.Set("Content-Type", "application/x-ndjson")
 					body := &endlessBody{first: strings.NewReader(command + "\n"), done: r.Context().Done()}
 					resp.Body = body
 					return resp, err
 				}
-				return answer(200, command)
+				return respond(200, command)
 			})},
 		})
 		require.NoError(t, err)

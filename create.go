@@ -369,11 +369,11 @@ func (c *Client) create(ctx context.Context, o *CreateOptions) (*Sandbox, error)
 			c.secrets.Add(secret) // since the error of a failed clone may quote it
 		}
 	}
-	var answer wire.SandboxAnswer
-	if err := c.doWithImage(ctx, o.WaitForImage, &api.Request{Op: op, Body: full}, &answer); err != nil {
+	var resp wire.SandboxResponse
+	if err := c.doWithImage(ctx, o.WaitForImage, &api.Request{Op: op, Body: full}, &resp); err != nil {
 		return nil, err
 	}
-	return newSandbox(c, op, o.Name, project, &answer, o.OnResume)
+	return newSandbox(c, op, o.Name, project, &resp, o.OnResume)
 }
 
 // imageInterval is the pause between checks whether an image is ready.
@@ -465,12 +465,12 @@ func (c *Client) Fork(ctx context.Context, source string, opts *ForkOptions) (*S
 	if o.Name != "" {
 		op = api.ForkNamed
 	}
-	var answer wire.SandboxAnswer
+	var resp wire.SandboxResponse
 	req := &api.Request{Op: op, Path: []string{source}, Query: projectQuery(project), Body: full}
-	if err := c.doWithImage(ctx, o.WaitForImage, req, &answer); err != nil {
+	if err := c.doWithImage(ctx, o.WaitForImage, req, &resp); err != nil {
 		return nil, err
 	}
-	return newSandbox(c, op, o.Name, project, &answer, o.OnResume)
+	return newSandbox(c, op, o.Name, project, &resp, o.OnResume)
 }
 
 // GetOptions are the options of [Client.Get].
@@ -522,23 +522,23 @@ func (c *Client) lookUp(ctx context.Context, name string, opts *GetOptions) (sb 
 	if err != nil {
 		return nil, false, err
 	}
-	answer, req, err := c.getSandbox(ctx, name, project, o.Resume, o.Private)
+	resp, req, err := c.getSandbox(ctx, name, project, o.Resume, o.Private)
 	if err != nil {
 		return nil, false, err
 	}
-	if sb, err = newSandbox(c, api.GetSandbox, name, project, answer, o.OnResume); err != nil {
+	if sb, err = newSandbox(c, api.GetSandbox, name, project, resp, o.OnResume); err != nil {
 		return nil, false, err
 	}
-	resumed = answer.Resumed
-	if req.Uncertain && !resumed && Status(answer.Session.Status) == StatusRunning {
+	resumed = resp.Resumed
+	if req.Uncertain && !resumed && Status(resp.Session.Status) == StatusRunning {
 		// A response was lost. A session as young as this call was started by
 		// it.
-		resumed = answer.Session.CreatedAt.After(serverTime(req).Add(-time.Since(begin) - clockSlack))
+		resumed = resp.Session.CreatedAt.After(serverTime(req).Add(-time.Since(begin) - clockSlack))
 	}
 	return sb, resumed, nil
 }
 
-func (c *Client) getSandbox(ctx context.Context, name, project string, resume *bool, private map[string]any) (*wire.SandboxAnswer, *api.Request, error) {
+func (c *Client) getSandbox(ctx context.Context, name, project string, resume *bool, private map[string]any) (*wire.SandboxResponse, *api.Request, error) {
 	query := projectQuery(project)
 	for k, v := range private {
 		texts, err := queryTexts(v)
@@ -548,12 +548,12 @@ func (c *Client) getSandbox(ctx context.Context, name, project string, resume *b
 		query[k] = texts
 	}
 	query.Set("resume", strconv.FormatBool(resume == nil || *resume))
-	var answer wire.SandboxAnswer
+	var resp wire.SandboxResponse
 	req := &api.Request{Op: api.GetSandbox, Path: []string{name}, Query: query}
-	if err := c.do(ctx, req, &answer); err != nil {
+	if err := c.do(ctx, req, &resp); err != nil {
 		return nil, req, err
 	}
-	return &answer, req, nil
+	return &resp, req, nil
 }
 
 // queryTexts returns the values of a private parameter in a query: one for each

@@ -194,13 +194,13 @@ func (c *Client) DeleteDrive(ctx context.Context, name string) error {
 func (c *Client) deleteDrive(ctx context.Context, project, name, id string) (last wire.Drive, err error) {
 	req := &api.Request{Op: api.DeleteDrive, Path: []string{name}, Query: projectQuery(project)}
 	for attempt := 1; ; attempt++ {
-		var answer wire.DriveAnswer
-		err := c.do(ctx, req, &answer)
+		var resp wire.DriveResponse
+		err := c.do(ctx, req, &resp)
 		if attempt > 1 && errors.Is(err, ErrNotFound) {
 			return last, nil
 		}
 		if !errors.Is(err, ErrOutcomeUnknown) || attempt == 3 || ctx.Err() != nil {
-			return answer.Drive, err
+			return resp.Drive, err
 		}
 		now, lookErr := c.driveOp(ctx, project, &api.Request{Op: api.GetDrive, Path: []string{name}, Query: req.Query})
 		switch {
@@ -214,14 +214,14 @@ func (c *Client) deleteDrive(ctx context.Context, project, name, id string) (las
 
 // driveOp performs an operation whose response describes a drive.
 func (c *Client) driveOp(ctx context.Context, project string, req *api.Request) (*Drive, error) {
-	var answer wire.DriveAnswer
-	if err := c.do(ctx, req, &answer); err != nil {
+	var resp wire.DriveResponse
+	if err := c.do(ctx, req, &resp); err != nil {
 		return nil, err
 	}
-	if answer.Drive.Name == "" {
-		answer.Drive.Name = req.Path[0]
+	if resp.Drive.Name == "" {
+		resp.Drive.Name = req.Path[0]
 	}
-	return &Drive{c: c, project: project, data: answer.Drive}, nil
+	return &Drive{c: c, project: project, data: resp.Drive}, nil
 }
 
 // ListDrivesOptions filters a listing of drives. The zero value lists all of

@@ -364,7 +364,7 @@ func TestLateUpload(t *testing.T) {
 }
 
 // A command that joins pieces may be run again when its answer is lost.
-func TestWriterLosesAnswers(t *testing.T) {
+func TestWriterLosesResponses(t *testing.T) {
 	t.Parallel()
 	srv, sb := start(t, nil)
 	data := make([]byte, 21<<20)

@@ -115,12 +115,12 @@ func TestNonsense(t *testing.T) {
 	srv, sb := start(t, nil)
 	ctx := t.Context()
 	for _, out := range []string{"", "\x00", "nonsense", strings.Repeat("x", 1<<20), "f 644 1 0 0 0 0 0 1 1 1 1 ../evil\x00"} {
-		answer := func(_ context.Context, inv *sandboxtest.Invocation) int {
+		resp := func(_ context.Context, inv *sandboxtest.Invocation) int {
 			_, _ = io.WriteString(inv.Stdout, out)
 			return 0
 		}
-		srv.HandleCommand("stat", answer)
-		srv.HandleCommand("find", answer)
+		srv.HandleCommand("stat", resp)
+		srv.HandleCommand("find", resp)
 		_, err := sb.FS().Stat(ctx, "x")
 		assert.Error(t, err, "%.20q", out)
 		list, err := sb.FS().ReadDir(ctx, "x")

@@ -35,8 +35,8 @@ func gockClient(t *testing.T) *sandbox.Client {
 	return c
 }
 
-// gockAnswer makes gock answer a GET with a file of testdata/rest.
-func gockAnswer(path, file string) {
+// gockReply makes gock answer a GET with a file of testdata/rest.
+func gockReply(path, file string) {
 	gock.New("https://vercel.com").Get("^/api"+path+"$").
 		MatchHeader("Authorization", "^Bearer tok$").MatchHeader("User-Agent", "^go-vercel-sandbox/").
 		MatchParam("teamId", "^team$").
@@ -45,9 +45,9 @@ func gockAnswer(path, file string) {
 
 func gockTime(seconds int64) time.Time { return time.Unix(1700000000+seconds, 0).UTC() }
 
-func TestGettersOnAFullAnswer(t *testing.T) {
+func TestGettersOnAFullResponse(t *testing.T) {
 	c := gockClient(t)
-	gockAnswer("/v2/sandboxes/box", "sandbox-full.json")
+	gockReply("/v2/sandboxes/box", "sandbox-full.json")
 	sb, err := c.Get(t.Context(), "box", nil)
 	require.NoError(t, err)
 
@@ -93,9 +93,9 @@ func TestGettersOnAFullAnswer(t *testing.T) {
 	}, session)
 }
 
-func TestGettersOnAMinimalAnswer(t *testing.T) {
+func TestGettersOnAMinimalResponse(t *testing.T) {
 	c := gockClient(t)
-	gockAnswer("/v2/sandboxes/box", "sandbox-minimal.json")
+	gockReply("/v2/sandboxes/box", "sandbox-minimal.json")
 	sb, err := c.Get(t.Context(), "box", nil)
 	require.NoError(t, err, "a missing field never fails a call that succeeded")
 
@@ -113,7 +113,7 @@ func TestGettersOnAMinimalAnswer(t *testing.T) {
 
 func TestSnapshotGetters(t *testing.T) {
 	c := gockClient(t)
-	gockAnswer("/v2/sandboxes/snapshots/snap_1", "snapshot-full.json")
+	gockReply("/v2/sandboxes/snapshots/snap_1", "snapshot-full.json")
 	s, err := c.GetSnapshot(t.Context(), "snap_1")
 	require.NoError(t, err)
 	assert.Equal(t, sandbox.SnapshotInfo{
@@ -121,7 +121,7 @@ func TestSnapshotGetters(t *testing.T) {
 		ExpiresAt: gockTime(9000), CreatedAt: gockTime(0), UpdatedAt: gockTime(1), LastUsedAt: gockTime(2), CreationMethod: "manual", ParentID: "snap_0",
 	}, s.Info())
 
-	gockAnswer("/v2/sandboxes/snapshots/snap_1", "snapshot-minimal.json")
+	gockReply("/v2/sandboxes/snapshots/snap_1", "snapshot-minimal.json")
 	s, err = c.GetSnapshot(t.Context(), "snap_1")
 	require.NoError(t, err)
 	assert.Equal(t, "snap_1", s.ID())
@@ -130,11 +130,11 @@ func TestSnapshotGetters(t *testing.T) {
 
 func TestCommandGetters(t *testing.T) {
 	c := gockClient(t)
-	gockAnswer("/v2/sandboxes/box", "sandbox-full.json")
+	gockReply("/v2/sandboxes/box", "sandbox-full.json")
 	sb, err := c.Get(t.Context(), "box", nil)
 	require.NoError(t, err)
 
-	gockAnswer("/v2/sandboxes/sessions/sess_1/cmd/cmd_1", "command-full.json")
+	gockReply("/v2/sandboxes/sessions/sess_1/cmd/cmd_1", "command-full.json")
 	cmd, err := sb.GetCommand(t.Context(), "cmd_1")
 	require.NoError(t, err)
 	assert.Equal(t, "cmd_1", cmd.ID())
@@ -150,7 +150,7 @@ func TestCommandGetters(t *testing.T) {
 	assert.True(t, known)
 	assert.Equal(t, 1500*time.Millisecond, took)
 
-	gockAnswer("/v2/sandboxes/sessions/sess_1/cmd/cmd_1", "command-minimal.json")
+	gockReply("/v2/sandboxes/sessions/sess_1/cmd/cmd_1", "command-minimal.json")
 	cmd, err = sb.GetCommand(t.Context(), "cmd_1")
 	require.NoError(t, err)
 	assert.Equal(t, "sess_1", cmd.SessionID(), "that of the request")
@@ -163,7 +163,7 @@ func TestCommandGetters(t *testing.T) {
 	assert.False(t, known)
 }
 
-func TestErrorAnswers(t *testing.T) {
+func TestErrorResponses(t *testing.T) {
 	tests := []struct {
 		name, body string
 		status     int

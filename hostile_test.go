@@ -142,10 +142,10 @@ func TestUnknownTransport(t *testing.T) {
 	}
 }
 
-// TestWrongKindOfAnswer: a success of another kind than a stream may well have
+// TestWrongContentType: a success of another kind than a stream may well have
 // started the command, and its body is not waited for; nor are those of the
 // looks for it.
-func TestWrongKindOfAnswer(t *testing.T) {
+func TestWrongContentType(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		sb := hostile(func(*http.Request) (*http.Response, error) {
 			pr, pw := io.Pipe()
@@ -265,9 +265,9 @@ func TestHookThatIgnoresItsEnd(t *testing.T) {
 	}
 }
 
-// TestEmptyAnswers: an answer that leaves out what it is about does not make a
+// TestEmptyResponses: an answer that leaves out what it is about does not make a
 // handle forget it.
-func TestEmptyAnswers(t *testing.T) {
+func TestEmptyResponses(t *testing.T) {
 	var stopped atomic.Bool
 	sb := hostile(func(req *http.Request) (*http.Response, error) {
 		switch {

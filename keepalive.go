@@ -160,18 +160,18 @@ func (s *Session) timeLeft(ctx context.Context) (left time.Duration, running boo
 		return 0, false, err
 	}
 	defer resp.Body.Close()
-	var answer wire.SessionAnswer
-	if err := json.NewDecoder(io.LimitReader(resp.Body, 1<<20)).Decode(&answer); err != nil {
+	var response wire.SessionResponse
+	if err := json.NewDecoder(io.LimitReader(resp.Body, 1<<20)).Decode(&response); err != nil {
 		return 0, false, &RequestError{Operation: api.GetSession.Name, SessionID: s.ID(), Err: err}
 	}
-	s.set(answer.Session, answer.Routes)
+	s.set(response.Session, response.Routes)
 	now := time.Now()
 	if date, err := http.ParseTime(resp.Header.Get("Date")); err == nil {
 		now = date
 	}
-	begun := answer.Session.StartedAt.Time
+	begun := response.Session.StartedAt.Time
 	if begun.IsZero() {
-		begun = answer.Session.CreatedAt.Time
+		begun = response.Session.CreatedAt.Time
 	}
-	return begun.Add(time.Duration(answer.Session.Timeout)).Sub(now), Status(answer.Session.Status) == StatusRunning, nil
+	return begun.Add(time.Duration(response.Session.Timeout)).Sub(now), Status(response.Session.Status) == StatusRunning, nil
 }

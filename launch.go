@@ -122,15 +122,15 @@ func (l *launch) waited(ctx, open context.Context) (*follower, *wire.Command, er
 // detached starts the command and returns it.
 func (l *launch) detached(open context.Context) (*wire.Command, error) {
 	cmd, err := l.start(open, func() (*wire.Command, error) {
-		var answer wire.CommandAnswer
+		var response wire.CommandResponse
 		req := l.request(api.StartCommand)
-		if err := l.c.api.Do(open, req, &answer); err != nil {
+		if err := l.c.api.Do(open, req, &response); err != nil {
 			return nil, err
 		}
-		if answer.Command.ID == "" {
-			return nil, api.NoAnswer(req, errNoCommand)
+		if response.Command.ID == "" {
+			return nil, api.BadResponse(req, errNoCommand)
 		}
-		return &answer.Command, nil
+		return &response.Command, nil
 	})
 	if err != nil {
 		return nil, l.public(err)

@@ -113,7 +113,7 @@ func TestNetworkPolicyRefusals(t *testing.T) {
 
 func TestNetworkPolicyReadAndWriteBack(t *testing.T) {
 	for name, c := range map[string]struct {
-		answer, public, request string
+		response, public, request string
 	}{
 		"mode":          {`{"mode":"deny-all","allowedDomains":["x"]}`, `"deny-all"`, `{"mode":"deny-all"}`},
 		"domains":       {`{"mode":"custom","allowedDomains":["a.com","*.b.com"]}`, `{"allow":["a.com","*.b.com"]}`, `{"allow":["a.com","*.b.com"]}`},
@@ -128,9 +128,9 @@ func TestNetworkPolicyReadAndWriteBack(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			var answer wire.NetworkPolicy
-			require.NoError(t, json.Unmarshal([]byte(c.answer), &answer))
-			p := networkPolicyFromWire(&answer)
+			var resp wire.NetworkPolicy
+			require.NoError(t, json.Unmarshal([]byte(c.response), &resp))
+			p := networkPolicyFromWire(&resp)
 			text, err := json.Marshal(p)
 			require.NoError(t, err)
 			assert.JSONEq(t, c.public, string(text))
@@ -271,11 +271,11 @@ func FuzzNetworkPolicyFromWire(f *testing.F) {
 	f.Add([]byte(`{"mode":"custom","allowedDomains":["*"],"injectionRules":[{"domain":"a","headerNames":["h"],"match":{"path":{"exact":"/"}}}],"forwardRules":[{"domain":"b","forwardURL":"https://p.com","match":[1]}],"deniedCIDRs":["10.0.0.0/8"]}`))
 	f.Add([]byte(`{"mode":"allow-all"}`))
 	f.Fuzz(func(t *testing.T, data []byte) {
-		var answer wire.NetworkPolicy
-		if json.Unmarshal(data, &answer) != nil {
+		var resp wire.NetworkPolicy
+		if json.Unmarshal(data, &resp) != nil {
 			t.Skip()
 		}
-		p := networkPolicyFromWire(&answer)
+		p := networkPolicyFromWire(&resp)
 		text, err := json.Marshal(p)
 		require.NoError(t, err)
 		for _, rules := range p.Rules {

@@ -214,11 +214,11 @@ func fetchPage[A, T any](ctx context.Context, c *Client, op *api.Op, q listQuery
 	if err != nil {
 		return nil, err
 	}
-	var answer A
-	if err := c.do(ctx, &api.Request{Op: op, Query: values}, &answer); err != nil {
+	var resp A
+	if err := c.do(ctx, &api.Request{Op: op, Query: values}, &resp); err != nil {
 		return nil, err
 	}
-	list, pagination := convert(&answer)
+	list, pagination := convert(&resp)
 	page := &Page[T]{Items: list, Count: pagination.Count}
 	if pagination.Next != nil {
 		page.Next = *pagination.Next

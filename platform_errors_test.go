@@ -64,9 +64,9 @@ func TestPlatformErrors(t *testing.T) {
 		sandbox.ErrUnauthorized, sandbox.ErrOutcomeUnknown, sandbox.ErrInvalid, os.ErrProcessDone, exec.ErrNotFound, fs.ErrNotExist, fs.ErrExist,
 	}
 	for _, row := range []struct {
-		request, answer string
-		call            func(*testing.T, *sandbox.Client) error
-		matches         []error
+		request, response string
+		call              func(*testing.T, *sandbox.Client) error
+		matches           []error
 	}{
 		{creates, refusal("400", "bad_request", "Invalid request: should NOT have additional property `x`."), create, nil},
 		{creates, refusal("400", "bad_request", "A sandbox with the name 'box' already exists for this project."), create, nil},
@@ -100,9 +100,9 @@ func TestPlatformErrors(t *testing.T) {
 		{file, refusal("404", "not_found", "File not found."), read, []error{fs.ErrNotExist}},
 		{file, refusal("404", "not_found", "Vercel Sandbox not found"), read, []error{sandbox.ErrNotFound}},
 	} {
-		t.Run(row.answer, func(t *testing.T) {
+		t.Run(row.response, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				s := &service{t: t, answers: [][2]string{{row.request, row.answer}, {getBox, boxRuns}}}
+				s := &service{t: t, responses: [][2]string{{row.request, row.response}, {getBox, boxRuns}}}
 				err := row.call(t, s.client())
 				require.Error(t, err)
 				var matched []error

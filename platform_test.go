@@ -24,13 +24,13 @@ import (
 // answer to a request is that of the first pattern that fits, "METHOD /path" and,
 // after a ?, what its query has to hold. What comes is kept.
 type service struct {
-	t       *testing.T
-	answers [][2]string // pattern, "STATUS BODY"
-	header  http.Header
-	asked   []string // METHOD path?query
-	bodies  []string
-	types   []string
-	agents  []string
+	t         *testing.T
+	responses [][2]string // pattern, "STATUS BODY"
+	header    http.Header
+	asked     []string // METHOD path?query
+	bodies    []string
+	types     []string
+	agents    []string
 }
 
 func (s *service) RoundTrip(r *http.Request) (*http.Response, error) {
@@ -45,13 +45,13 @@ func (s *service) RoundTrip(r *http.Request) (*http.Response, error) {
 	asked := r.Method + " " + r.URL.Path + "?" + r.URL.RawQuery
 	s.asked, s.bodies, s.types = append(s.asked, asked), append(s.bodies, string(body)), append(s.types, r.Header.Get("Content-Type"))
 	s.agents = append(s.agents, r.Header.Get("User-Agent"))
-	for i, a := range s.answers {
+	for i, a := range s.responses {
 		path, query, _ := strings.Cut(strings.TrimSuffix(a[0], " once"), "?")
 		if r.Method+" "+r.URL.Path != path || !strings.Contains(r.URL.RawQuery, query) {
 			continue
 		}
 		if strings.HasSuffix(a[0], " once") {
-			s.answers = append(s.answers[:i:i], s.answers[i+1:]...)
+			s.responses = append(s.responses[:i:i], s.responses[i+1:]...)
 		}
 		status, text, _ := strings.Cut(a[1], " ")
 		code, err := strconv.Atoi(status)
@@ -117,7 +117,7 @@ const (
 func TestPlatform(t *testing.T) {
 	for _, row := range []struct {
 		number, what string
-		answers      [][2]string
+		responses    [][2]string
 		header       http.Header
 		check        func(t *testing.T, s *service, c *sandbox.Client)
 	}{
@@ -550,7 +550,7 @@ func TestPlatform(t *testing.T) {
 	} {
 		t.Run(row.number+" "+row.what, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				s := &service{t: t, answers: row.answers, header: row.header}
+				s := &service{t: t, responses: row.responses, header: row.header}
 				row.check(t, s, s.client())
 			})
 		})

@@ -83,7 +83,7 @@ type roundTripper func(*http.Request) (*http.Response, error)
 
 func (f roundTripper) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
 
-func answer(status int, body string) (*http.Response, error) {
+func respond(status int, body string) (*http.Response, error) {
 	return &http.Response{StatusCode: status, Header: http.Header{}, Body: io.NopCloser(strings.NewReader(body))}, nil
 }
 
@@ -98,7 +98,7 @@ func TestWaitForPortBacksOff(t *testing.T) {
 		client, err := sandbox.NewClient(&sandbox.ClientOptions{
 			BaseURL: "https://api.example.com", Credentials: auth.Static(auth.Credentials{Token: "t", TeamID: "m", ProjectID: "p"}),
 			HTTPClient: &http.Client{Transport: roundTripper(func(*http.Request) (*http.Response, error) {
-				return answer(200, `{"session":{"id":"sess_1","status":"`+status+`"},"routes":[]}`)
+				return respond(200, `{"session":{"id":"sess_1","status":"`+status+`"},"routes":[]}`)
 			})},
 		})
 		require.NoError(t, err)
@@ -112,16 +112,16 @@ func TestWaitForPortBacksOff(t *testing.T) {
 			at = append(at, time.Since(began))
 			switch len(at) {
 			case 1:
-				return answer(502, "")
+				return respond(502, "")
 			case 2:
 				return nil, errors.New("refused")
 			case 3:
 				<-r.Context().Done() // an attempt that hangs
 				return nil, r.Context().Err()
 			case 4, 5, 6, 7:
-				return answer(503+len(at)%2, "")
+				return respond(503+len(at)%2, "")
 			}
-			return answer(418, "")
+			return respond(418, "")
 		})}, Path: "/health?x=1", AttemptTimeout: time.Second}
 		_, err = sb.WaitForPort(t.Context(), 3000, opts)
 		require.NoError(t, err)
@@ -129,7 +129,7 @@ func TestWaitForPortBacksOff(t *testing.T) {
 		assert.Equal(t, []time.Duration{0, 100 * ms, 300 * ms, 1700 * ms, 2500 * ms, 4100 * ms, 6100 * ms, 8100 * ms}, at)
 
 		status = "stopped"
-		opts.HTTPClient.Transport = roundTripper(func(*http.Request) (*http.Response, error) { return answer(502, "nobody home") })
+		opts.HTTPClient.Transport = roundTripper(func(*http.Request) (*http.Response, error) { return respond(502, "nobody home") })
 		began = time.Now()
 		_, err = sb.WaitForPort(t.Context(), 3000, opts)
 		assert.ErrorIs(t, err, sandbox.ErrStopped)

@@ -288,15 +288,15 @@ func (s *Sandbox) startSession(ctx context.Context, stale *Session) (session *Se
 		return nil, false, err
 	}
 	for waited := false; ; waited = true {
-		answer, req, err := c.getSandbox(ctx, s.Name(), s.st.project, new(true), nil)
+		resp, req, err := c.getSandbox(ctx, s.Name(), s.st.project, new(true), nil)
 		ending := stale
 		switch refused, is := errors.AsType[*APIError](err); {
 		case err == nil:
-			if session = s.adopt(c, answer); session == nil {
+			if session = s.adopt(c, resp); session == nil {
 				return nil, false, &APIError{Operation: api.GetSandbox.Name, Status: http.StatusOK, SandboxName: s.Name(), Err: errNoSession}
 			}
 			// If a response was lost, the session that it started is taken for ours.
-			resumed = answer.Resumed || req.Uncertain && session != stale
+			resumed = resp.Resumed || req.Uncertain && session != stale
 			if ending = session; !session.ending() {
 				return session, resumed, nil
 			}

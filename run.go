@@ -261,12 +261,12 @@ func (s *Session) ListCommands(ctx context.Context) ([]*Command, error) {
 	if err != nil {
 		return nil, err
 	}
-	var answer wire.CommandsAnswer
-	if err := s.do(ctx, api.ListCommands, nil, &answer); err != nil {
+	var resp wire.CommandsResponse
+	if err := s.do(ctx, api.ListCommands, nil, &resp); err != nil {
 		return nil, err
 	}
-	cmds := make([]*Command, len(answer.Commands))
-	for i, data := range answer.Commands {
+	cmds := make([]*Command, len(resp.Commands))
+	for i, data := range resp.Commands {
 		cmds[i] = newCommand(c, s.ID(), data)
 	}
 	return cmds, nil

@@ -50,16 +50,16 @@ type sandboxState struct {
 
 // newSandbox makes a handle from a response. name is the requested name, for a
 // response that omits it.
-func newSandbox(c *Client, op *api.Op, name, project string, answer *wire.SandboxAnswer, onResume Hook) (*Sandbox, error) {
-	st := &sandboxState{project: project, onResume: onResume, client: c, info: answer.Sandbox}
+func newSandbox(c *Client, op *api.Op, name, project string, resp *wire.SandboxResponse, onResume Hook) (*Sandbox, error) {
+	st := &sandboxState{project: project, onResume: onResume, client: c, info: resp.Sandbox}
 	if st.info.Name == "" {
 		st.info.Name = name
 	}
 	if st.info.Name == "" {
 		return nil, &APIError{Operation: op.Name, Status: http.StatusOK, Err: errNoName, unknown: true}
 	}
-	if answer.Session.ID != "" {
-		st.current = newSession(c, answer.Session, answer.Routes)
+	if resp.Session.ID != "" {
+		st.current = newSession(c, resp.Session, resp.Routes)
 	}
 	return &Sandbox{st: st}, nil
 }
@@ -205,11 +205,11 @@ func (s *Sandbox) Refresh(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	answer, _, err := c.getSandbox(ctx, s.Name(), s.st.project, new(false), nil)
+	resp, _, err := c.getSandbox(ctx, s.Name(), s.st.project, new(false), nil)
 	if err != nil {
 		return err
 	}
-	s.adopt(c, answer)
+	s.adopt(c, resp)
 	return nil
 }
 
@@ -223,16 +223,16 @@ func (st *sandboxState) setInfo(info wire.Sandbox) {
 
 // adopt stores a response of get and returns its session. The current session's
 // handle is kept if it is the same session.
-func (s *Sandbox) adopt(c *Client, answer *wire.SandboxAnswer) *Session {
+func (s *Sandbox) adopt(c *Client, resp *wire.SandboxResponse) *Session {
 	s.st.mu.Lock()
 	defer s.st.mu.Unlock()
-	s.st.setInfo(answer.Sandbox)
+	s.st.setInfo(resp.Sandbox)
 	switch {
-	case answer.Session.ID == "":
-	case s.st.current != nil && s.st.current.ID() == answer.Session.ID:
-		s.st.current.set(answer.Session, answer.Routes)
+	case resp.Session.ID == "":
+	case s.st.current != nil && s.st.current.ID() == resp.Session.ID:
+		s.st.current.set(resp.Session, resp.Routes)
 	default:
-		s.st.current = newSession(c, answer.Session, answer.Routes)
+		s.st.current = newSession(c, resp.Session, resp.Routes)
 	}
 	return s.st.current
 }

@@ -103,7 +103,7 @@ func everyForm(err error) string {
 func TestEchoes(t *testing.T) {
 	t.Parallel()
 	token := func(r *http.Request) string { return strings.TrimPrefix(r.Header.Get("Authorization"), "Bearer ") }
-	for name, answer := range map[string]http.HandlerFunc{
+	for name, resp := range map[string]http.HandlerFunc{
 		"message": func(w http.ResponseWriter, r *http.Request) {
 			w.WriteHeader(403)
 			fmt.Fprintf(w, `{"error":{"code":"forbidden","message":"token %s is not valid"}}`, token(r))
@@ -154,7 +154,7 @@ func TestEchoes(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			srv := httptest.NewServer(answer)
+			srv := httptest.NewServer(resp)
 			defer srv.Close()
 			var logs lockedBuffer
 			for operation, do := range operations(t.Context(), plantedClient(t, srv.URL, nil, &logs)) {
@@ -424,7 +424,7 @@ func TestLoginStaysAtHome(t *testing.T) {
 	m.Link("team_a", "prj_a")
 	minted := oidctest.Token("team_a", "prj_a", time.Hour)
 	for name, exchange := range map[string]any{
-		"the login":                     oidctest.Answer{Status: 403, Body: map[string]any{"error": map[string]string{"code": "forbidden"}}},
+		"the login":                     oidctest.Response{Status: 403, Body: map[string]any{"error": map[string]string{"code": "forbidden"}}},
 		"a token for it":                map[string]string{"token": minted},
 		"the same one, as it is stored": nil,
 	} {

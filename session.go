@@ -147,11 +147,11 @@ func (s *Session) do(ctx context.Context, op *api.Op, body, out any) error {
 
 // update performs an operation whose response describes the session.
 func (s *Session) update(ctx context.Context, op *api.Op, body any) error {
-	var answer wire.SessionAnswer
-	if err := s.do(ctx, op, body, &answer); err != nil {
+	var response wire.SessionResponse
+	if err := s.do(ctx, op, body, &response); err != nil {
 		return err
 	}
-	s.set(answer.Session, answer.Routes)
+	s.set(response.Session, response.Routes)
 	return nil
 }
 
@@ -204,21 +204,21 @@ func (s *Session) Snapshot(ctx context.Context, opts *SnapshotOptions) (*Snapsho
 			Expiration wire.Duration `json:"expiration"`
 		}{wire.Duration(*opts.Expiration)}
 	}
-	var answer wire.SnapshotAnswer
-	if err := s.do(ctx, api.CreateSnapshot, body, &answer); err != nil {
+	var response wire.SnapshotResponse
+	if err := s.do(ctx, api.CreateSnapshot, body, &response); err != nil {
 		return nil, err
 	}
-	if answer.Snapshot.ID == "" {
-		return nil, publicError(api.NoAnswer(&api.Request{Op: api.CreateSnapshot, Path: []string{s.ID()}}, errors.New("the response does not name the snapshot")))
+	if response.Snapshot.ID == "" {
+		return nil, publicError(api.BadResponse(&api.Request{Op: api.CreateSnapshot, Path: []string{s.ID()}}, errors.New("the response does not name the snapshot")))
 	}
-	if answer.Session != nil {
-		s.set(*answer.Session, nil)
+	if response.Session != nil {
+		s.set(*response.Session, nil)
 	}
 	c, err := s.client()
 	if err != nil {
 		return nil, err
 	}
-	return &Snapshot{c: c, data: answer.Snapshot}, nil
+	return &Snapshot{c: c, data: response.Snapshot}, nil
 }
 
 // Interactive is the address of a terminal service; see [Sandbox.Shell] for a
@@ -250,14 +250,14 @@ func (i Interactive) LogValue() slog.Value { return slog.StringValue(i.String())
 
 // OpenInteractive starts a terminal service and returns its address.
 func (s *Session) OpenInteractive(ctx context.Context) (*Interactive, error) {
-	var answer wire.InteractiveAnswer
-	if err := s.do(ctx, api.OpenInteractive, struct{}{}, &answer); err != nil {
+	var response wire.InteractiveResponse
+	if err := s.do(ctx, api.OpenInteractive, struct{}{}, &response); err != nil {
 		return nil, err
 	}
-	if answer.URL == "" {
-		return nil, publicError(api.NoAnswer(&api.Request{Op: api.OpenInteractive, Path: []string{s.ID()}}, errors.New("the response has no address")))
+	if response.URL == "" {
+		return nil, publicError(api.BadResponse(&api.Request{Op: api.OpenInteractive, Path: []string{s.ID()}}, errors.New("the response has no address")))
 	}
-	return &Interactive{URL: answer.URL, Token: answer.Token}, nil
+	return &Interactive{URL: response.URL, Token: response.Token}, nil
 }
 
 func (s *Session) mkdir(ctx context.Context, path string) error {

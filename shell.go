@@ -182,9 +182,9 @@ func (s *Session) dialTerminal(ctx context.Context) (shell.Socket, error) {
 	socket, err := shell.Dial(ctx, c.http.Transport, address)
 	if refused, ok := errors.AsType[*shell.RefusedError](err); ok {
 		e := &APIError{Operation: operation, Status: refused.Status, SessionID: s.ID(), ContentType: refused.ContentType}
-		var answer wire.ErrorAnswer
-		if json.Unmarshal(refused.Body, &answer) == nil {
-			e.Code, e.Message = c.secrets.Text(answer.Error.Code), c.secrets.Text(answer.Error.Message)
+		var resp wire.ErrorResponse
+		if json.Unmarshal(refused.Body, &resp) == nil {
+			e.Code, e.Message = c.secrets.Text(resp.Error.Code), c.secrets.Text(resp.Error.Message)
 		}
 		e.refused = e.failure().Refused() // nothing runs before the connection is made
 		return socket, e

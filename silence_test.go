@@ -228,9 +228,9 @@ func TestWaitForPortOutlastsSilence(t *testing.T) {
 		defer cancel()
 		_, err = sb.WaitForPort(ctx, 3000, &sandbox.WaitForPortOptions{HTTPClient: &http.Client{Transport: roundTripper(func(*http.Request) (*http.Response, error) {
 			if time.Since(begin) < comesUp {
-				return answer(502, "")
+				return respond(502, "")
 			}
-			return answer(200, "hello")
+			return respond(200, "hello")
 		})}})
 		require.NoError(t, err)
 		assert.Positive(t, looks)

@@ -28,11 +28,11 @@ func (c *Client) GetSnapshot(ctx context.Context, id string) (*Snapshot, error) 
 	if err := checkID(id); err != nil {
 		return nil, err
 	}
-	var answer wire.SnapshotAnswer
-	if err := c.do(ctx, &api.Request{Op: api.GetSnapshot, Path: []string{id}}, &answer); err != nil {
+	var resp wire.SnapshotResponse
+	if err := c.do(ctx, &api.Request{Op: api.GetSnapshot, Path: []string{id}}, &resp); err != nil {
 		return nil, err
 	}
-	return &Snapshot{c: c, data: answer.Snapshot}, nil
+	return &Snapshot{c: c, data: resp.Snapshot}, nil
 }
 
 // ID returns the snapshot's ID.
@@ -86,14 +86,14 @@ func (s *Snapshot) Delete(ctx context.Context) error {
 			return err
 		}
 	}
-	var answer wire.SnapshotAnswer
-	if err := c.do(ctx, &api.Request{Op: api.DeleteSnapshot, Path: []string{id}}, &answer); err != nil {
+	var resp wire.SnapshotResponse
+	if err := c.do(ctx, &api.Request{Op: api.DeleteSnapshot, Path: []string{id}}, &resp); err != nil {
 		return err
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if answer.Snapshot.ID != "" {
-		s.data = answer.Snapshot
+	if resp.Snapshot.ID != "" {
+		s.data = resp.Snapshot
 	} else {
 		s.data.Status = string(SnapshotDeleted)
 	}

@@ -22,9 +22,9 @@ const (
 	stdinBatch = 512 << 10
 	// stdinDelay is how long a short write waits for more.
 	stdinDelay = 2 * time.Millisecond
-	// stdinAnswer is how long a response may take: the API responds after 30
+	// stdinTimeout is how long a response may take: the API responds after 30
 	// seconds at the latest if the command does not read.
-	stdinAnswer = 45 * time.Second
+	stdinTimeout = 45 * time.Second
 	// stdinHeld is the minimum duration of a request that failed because the
 	// command does not read, and not because something is broken.
 	stdinHeld = 5 * time.Second
@@ -280,12 +280,12 @@ func (w *stdinWriter) advance(written *int64) error {
 // request makes one request. written is how much the command has received so
 // far, which even an error response may report.
 func (w *stdinWriter) request(body *stdinBody) (written *int64, err error) {
-	ctx, cancel := context.WithTimeout(w.ctx, stdinAnswer)
+	ctx, cancel := context.WithTimeout(w.ctx, stdinTimeout)
 	defer cancel()
-	var answer wire.StdinAnswer
-	err = w.client.do(ctx, &api.Request{Op: api.WriteStdin, Path: []string{w.cmd.session, w.cmd.ID()}, Body: body}, &answer)
+	var resp wire.StdinResponse
+	err = w.client.do(ctx, &api.Request{Op: api.WriteStdin, Path: []string{w.cmd.session, w.cmd.ID()}, Body: body}, &resp)
 	if err == nil {
-		return answer.BytesWritten, nil
+		return resp.BytesWritten, nil
 	}
 	if e, ok := err.(*APIError); ok {
 		var told struct {

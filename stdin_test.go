@@ -221,7 +221,7 @@ func TestStdinWithoutSupport(t *testing.T) {
 // stdinAPI is a service whose answers to writes a test chooses. It keeps what a
 // command would have got.
 type stdinAPI struct {
-	answer func(offset int64, data []byte, end bool) (status int, told bool)
+	respond func(offset int64, data []byte, end bool) (status int, told bool)
 
 	got    bytes.Buffer
 	ends   int
@@ -230,7 +230,7 @@ type stdinAPI struct {
 
 func (a *stdinAPI) RoundTrip(r *http.Request) (*http.Response, error) {
 	if !strings.HasSuffix(r.URL.Path, "/stdin") {
-		return answer(200, `{"command":{"id":"cmd_1","name":"cat","args":[],"cwd":"/","sessionId":"sess_1","exitCode":null}}`)
+		return respond(200, `{"command":{"id":"cmd_1","name":"cat","args":[],"cwd":"/","sessionId":"sess_1","exitCode":null}}`)
 	}
 	var body struct {
 		Data   []byte
@@ -251,17 +251,17 @@ func (a *stdinAPI) RoundTrip(r *http.Request) (*http.Response, error) {
 	if body.Offset != nil {
 		at = *body.Offset
 	}
-	status, told := a.answer(at, body.Data, body.Close)
+	status, told := a.respond(at, body.Data, body.Close)
 	command := `"command":{"id":"cmd_1","name":"cat","args":[],"cwd":"/","sessionId":"sess_1","exitCode":null}`
 	switch {
 	case status == 200 && told:
-		return answer(200, fmt.Sprintf(`{%s,"bytesWritten":%d}`, command, a.got.Len()))
+		return respond(200, fmt.Sprintf(`{%s,"bytesWritten":%d}`, command, a.got.Len()))
 	case status == 200:
-		return answer(200, `{`+command+`}`)
+		return respond(200, `{`+command+`}`)
 	case told:
-		return answer(status, fmt.Sprintf(`{"error":{"code":"x","message":"x"},"bytesWritten":%d}`, a.got.Len()))
+		return respond(status, fmt.Sprintf(`{"error":{"code":"x","message":"x"},"bytesWritten":%d}`, a.got.Len()))
 	}
-	return answer(status, `{"error":{"code":"x","message":"x"}}`)
+	return respond(status, `{"error":{"code":"x","message":"x"}}`)
 }
 
 func (a *stdinAPI) take(offset int64, data []byte, end bool) {
@@ -299,7 +299,7 @@ func TestStdinHeldForAnHour(t *testing.T) {
 			if silent {
 				api.before = time.Hour
 			}
-			api.answer = func(offset int64, data []byte, end bool) (int, bool) {
+			api.respond = func(offset int64, data []byte, end bool) (int, bool) {
 				if time.Since(began) > time.Hour {
 					api.take(offset, data, end)
 					return 200, true
@@ -310,7 +310,7 @@ func TestStdinHeldForAnHour(t *testing.T) {
 				return 504, offset%2 == 0
 			}
 			if silent {
-				api.answer = nil
+				api.respond = nil
 			}
 			in := api.command(t).Stdin(t.Context())
 			text := strings.Repeat("0123456789", 100)
@@ -357,7 +357,7 @@ func TestStdinOdds(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				n := 0
 				api := &stdinAPI{}
-				api.answer = func(offset int64, data []byte, end bool) (int, bool) {
+				api.respond = func(offset int64, data []byte, end bool) (int, bool) {
 					if n++; n%4 != 0 {
 						return odd(api, n, offset, data, end)
 					}
@@ -521,9 +521,9 @@ func TestStdinOfAnInterpreter(t *testing.T) {
 	in, out := cmd.Stdin(t.Context()), bufio.NewReader(r)
 	ask := func(line string) string {
 		fmt.Fprintln(in, line)
-		answer, err := out.ReadString('\n')
+		response, err := out.ReadString('\n')
 		require.NoError(t, err)
-		return strings.TrimSpace(answer)
+		return strings.TrimSpace(response)
 	}
 	assert.Equal(t, "3", ask("x=3; echo $x"))
 	assert.Equal(t, "12", ask("echo $((x*4))"))

@@ -57,36 +57,36 @@ func (s *Sandbox) Stop(ctx context.Context, opts *StopOptions) (*StopResult, err
 		return nil, fmt.Errorf("sandbox: stop: %w: there is no session", ErrInvalid)
 	}
 	before := s.metadata()
-	answer, err := cur.stop(ctx)
+	resp, err := cur.stop(ctx)
 	if err != nil {
 		return nil, err
 	}
-	if answer.Sandbox != nil {
+	if resp.Sandbox != nil {
 		s.st.mu.Lock()
-		s.st.setInfo(*answer.Sandbox)
+		s.st.setInfo(*resp.Sandbox)
 		s.st.mu.Unlock()
 	}
 	if opts != nil && opts.NoWait {
-		return stopResult(answer), nil
+		return stopResult(resp), nil
 	}
-	err = s.awaitStopped(ctx, c, cur, &before, answer)
-	return stopResult(answer), err
+	err = s.awaitStopped(ctx, c, cur, &before, resp)
+	return stopResult(resp), err
 }
 
 // awaitStopped waits until the session has ended and, if its files are saved,
 // the snapshot with them is the sandbox's current one. It keeps answer up to
 // date.
-func (s *Sandbox) awaitStopped(ctx context.Context, c *Client, cur *Session, before *wire.Sandbox, answer *wire.StopAnswer) error {
+func (s *Sandbox) awaitStopped(ctx context.Context, c *Client, cur *Session, before *wire.Sandbox, resp *wire.StopResponse) error {
 	limited, cancel := context.WithTimeoutCause(ctx, stopLimit, errStopSlow)
 	defer cancel()
 	failed := func(err error) error {
 		return &RequestError{Operation: api.StopSession.Name, SandboxName: s.Name(), SessionID: cur.ID(), Err: err}
 	}
-	if answer.Sandbox != nil && !leaving(answer.Session.Status) {
-		switch info := answer.Sandbox; {
+	if resp.Sandbox != nil && !leaving(resp.Session.Status) {
+		switch info := resp.Sandbox; {
 		case !info.Persistent:
 			return nil
-		case answer.Snapshot != nil && info.CurrentSnapshotID == answer.Snapshot.ID:
+		case resp.Snapshot != nil && info.CurrentSnapshotID == resp.Snapshot.ID:
 			return nil
 		}
 	}
@@ -113,9 +113,9 @@ func (s *Sandbox) awaitStopped(ctx context.Context, c *Client, cur *Session, bef
 			return nil // the next session has begun, so this one has ended
 		}
 		s.adopt(c, now)
-		answer.Session = now.Session
-		if answer.Sandbox != nil {
-			*answer.Sandbox = now.Sandbox
+		resp.Session = now.Session
+		if resp.Sandbox != nil {
+			*resp.Sandbox = now.Sandbox
 		}
 		switch {
 		case leaving(now.Session.Status):
@@ -123,7 +123,7 @@ func (s *Sandbox) awaitStopped(ctx context.Context, c *Client, cur *Session, bef
 		case !now.Sandbox.Persistent:
 			return nil
 		}
-		current, err := savedBy(limited, c, cur.ID(), before, answer, &now.Sandbox)
+		current, err := savedBy(limited, c, cur.ID(), before, resp, &now.Sandbox)
 		switch {
 		case err != nil && limited.Err() != nil:
 			return failed(context.Cause(limited))
@@ -140,13 +140,13 @@ func (s *Sandbox) awaitStopped(ctx context.Context, c *Client, cur *Session, bef
 // savedBy reports whether the sandbox's current snapshot is that of the
 // session, and adds it to answer. If its ID has changed since the stop was
 // requested, it is; if not, it may be that of an earlier session.
-func savedBy(ctx context.Context, c *Client, session string, before *wire.Sandbox, answer *wire.StopAnswer, now *wire.Sandbox) (bool, error) {
+func savedBy(ctx context.Context, c *Client, session string, before *wire.Sandbox, resp *wire.StopResponse, now *wire.Sandbox) (bool, error) {
 	id := now.CurrentSnapshotID
 	switch {
 	case id == "":
 		return false, nil
-	case answer.Snapshot != nil:
-		return id == answer.Snapshot.ID, nil
+	case resp.Snapshot != nil:
+		return id == resp.Snapshot.ID, nil
 	}
 	changed := before.CurrentSessionID == session && id != before.CurrentSnapshotID
 	snapshot, err := c.GetSnapshot(ctx, id)
@@ -160,7 +160,7 @@ func savedBy(ctx context.Context, c *Client, session string, before *wire.Sandbo
 	if !changed && taken.SourceSessionID != session {
 		return false, nil
 	}
-	answer.Snapshot = &taken
+	resp.Snapshot = &taken
 	return true, nil
 }
 
@@ -177,32 +177,32 @@ func leaving(status string) bool {
 // [Sandbox.Stop], until the session has ended, but not until its snapshot is
 // the sandbox's current one.
 func (s *Session) Stop(ctx context.Context, opts *StopOptions) (*StopResult, error) {
-	answer, err := s.stop(ctx)
+	resp, err := s.stop(ctx)
 	if err != nil {
 		return nil, err
 	}
-	if (opts == nil || !opts.NoWait) && leaving(answer.Session.Status) {
+	if (opts == nil || !opts.NoWait) && leaving(resp.Session.Status) {
 		limited, cancel := context.WithTimeoutCause(ctx, stopLimit, errStopSlow)
 		defer cancel()
 		err = s.poll(limited, StatusPending, StatusRunning, StatusStopping, StatusSnapshotting)
-		answer.Session = s.wire()
+		resp.Session = s.wire()
 	}
-	return stopResult(answer), err
+	return stopResult(resp), err
 }
 
-func (s *Session) stop(ctx context.Context) (*wire.StopAnswer, error) {
-	var answer wire.StopAnswer
-	if err := s.do(ctx, api.StopSession, nil, &answer); err != nil {
+func (s *Session) stop(ctx context.Context) (*wire.StopResponse, error) {
+	var resp wire.StopResponse
+	if err := s.do(ctx, api.StopSession, nil, &resp); err != nil {
 		return nil, err
 	}
-	s.set(answer.Session, nil)
-	return &answer, nil
+	s.set(resp.Session, nil)
+	return &resp, nil
 }
 
-func stopResult(answer *wire.StopAnswer) *StopResult {
-	r := &StopResult{Session: sessionInfo(&answer.Session)}
-	if answer.Snapshot != nil {
-		r.Snapshot = new(snapshotInfo(answer.Snapshot))
+func stopResult(resp *wire.StopResponse) *StopResult {
+	r := &StopResult{Session: sessionInfo(&resp.Session)}
+	if resp.Snapshot != nil {
+		r.Snapshot = new(snapshotInfo(resp.Snapshot))
 	}
 	return r
 }
@@ -285,10 +285,10 @@ func (c *Client) deleteSandbox(ctx context.Context, name, project string, create
 	}
 	begin := time.Now()
 	for attempt := 1; ; attempt++ {
-		var answer wire.UpdateAnswer
-		err := c.do(ctx, &api.Request{Op: api.DeleteSandbox, Path: []string{name}, Query: query}, &answer)
+		var resp wire.UpdateResponse
+		err := c.do(ctx, &api.Request{Op: api.DeleteSandbox, Path: []string{name}, Query: query}, &resp)
 		if err == nil {
-			return &answer.Sandbox, nil
+			return &resp.Sandbox, nil
 		}
 		if !errors.Is(err, ErrOutcomeUnknown) || ctx.Err() != nil || attempt == deleteAttempts {
 			return nil, err

@@ -22,7 +22,7 @@ import (
 // whatever the look at it is answered.
 func TestCleanCuts(t *testing.T) {
 	t.Parallel()
-	answers := map[string]func() (*http.Response, error){
+	responses := map[string]func() (*http.Response, error){
 		"401": func() (*http.Response, error) { return replyJSON(401, ""), nil },
 		"403": func() (*http.Response, error) { return reply(403, "text/html", strings.NewReader("<html>")), nil },
 		"404": func() (*http.Response, error) { return replyJSON(404, ""), nil },
@@ -35,7 +35,7 @@ func TestCleanCuts(t *testing.T) {
 		"as it is":     nil,
 	}
 	type place struct{ name, tail, where string }
-	for name, answer := range answers {
+	for name, respond := range responses {
 		for _, p := range []place{
 			{"ended", "", "within"}, {"runs", "; sleep 0.3; echo last", "within"},
 			{"ended", "", "between"}, {"runs", "; sleep 0.3; echo last", "between"},
@@ -46,8 +46,8 @@ func TestCleanCuts(t *testing.T) {
 				_, gate, sb, _ := behind(t, sandbox.ClientOptions{Retry: &sandbox.RetryOptions{Max: -1}, Reattach: &sandbox.ReattachOptions{Wait: time.Millisecond}}, nil)
 				var cut, odd atomic.Bool
 				gate.set(func(req *http.Request, next http.RoundTripper) (*http.Response, error) {
-					if isLook(req) && answer != nil && cut.Load() && odd.CompareAndSwap(false, true) {
-						return answer()
+					if isLook(req) && respond != nil && cut.Load() && odd.CompareAndSwap(false, true) {
+						return respond()
 					}
 					resp, err := next.RoundTrip(req)
 					if err == nil && isLogs(req) && cut.CompareAndSwap(false, true) {
@@ -73,7 +73,7 @@ func TestCleanCuts(t *testing.T) {
 				}
 				assert.Equal(t, want, out.String())
 				assert.True(t, cut.Load())
-				if answer == nil {
+				if respond == nil {
 					cut.Store(false)
 					text, err := cmd.Stdout(t.Context())
 					require.NoError(t, err)
@@ -88,9 +88,9 @@ func TestCleanCuts(t *testing.T) {
 	}
 }
 
-// TestOddAnswersCostAnAttempt: while a stream is repaired, a log that is answered
+// TestOddResponsesCostAnAttempt: while a stream is repaired, a log that is answered
 // oddly once is asked for again; so is one that is opened for the first time.
-func TestOddAnswersCostAnAttempt(t *testing.T) {
+func TestOddResponsesCostAnAttempt(t *testing.T) {
 	t.Parallel()
 	for _, status := range []int{200, 403, 408, 425, 502} {
 		t.Run(fmt.Sprint(status), func(t *testing.T) {

@@ -141,20 +141,20 @@ func (s *Sandbox) Update(ctx context.Context, opts *UpdateOptions) error {
 	if err != nil {
 		return err
 	}
-	var answer wire.UpdateAnswer
+	var resp wire.UpdateResponse
 	if err := c.do(ctx, &api.Request{
 		Op: api.UpdateSandbox, Path: []string{s.Name()}, Query: projectQuery(s.st.project), Body: body,
-	}, &answer); err != nil {
+	}, &resp); err != nil {
 		return err
 	}
 	s.st.mu.Lock()
-	s.st.setInfo(answer.Sandbox)
+	s.st.setInfo(resp.Sandbox)
 	s.st.mu.Unlock()
 	cur := s.CurrentSession()
 	if cur == nil {
 		return nil
 	}
-	if id := answer.Sandbox.CurrentSessionID; id != "" && id != cur.ID() && (o.NetworkPolicy != nil || o.Timeout > 0) {
+	if id := resp.Sandbox.CurrentSessionID; id != "" && id != cur.ID() && (o.NetworkPolicy != nil || o.Timeout > 0) {
 		// Another client has started a session since. The settings must reach
 		// the machine that actually runs.
 		if err := s.Refresh(ctx); err != nil {
@@ -162,8 +162,8 @@ func (s *Sandbox) Update(ctx context.Context, opts *UpdateOptions) error {
 		}
 		cur = s.CurrentSession()
 	}
-	if o.Ports != nil && answer.Routes != nil {
-		cur.setRoutes(answer.Routes)
+	if o.Ports != nil && resp.Routes != nil {
+		cur.setRoutes(resp.Routes)
 	}
 	if info := cur.wire(); o.Timeout > 0 && Status(info.Status) == StatusRunning {
 		if more := o.Timeout - time.Duration(info.Timeout); more > 0 {

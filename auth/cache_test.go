@@ -58,22 +58,22 @@ func (a *authority) enter(failures bool) bool {
 
 func (a *authority) play(v *oidctest.Vercel, exchange string) {
 	v.Discover()
-	v.Handle(exchange, func(oidctest.Request) oidctest.Answer {
+	v.Handle(exchange, func(oidctest.Request) oidctest.Response {
 		if !a.enter(true) {
-			return oidctest.Answer{Status: http.StatusServiceUnavailable, Body: "busy"}
+			return oidctest.Response{Status: http.StatusServiceUnavailable, Body: "busy"}
 		}
-		return oidctest.Answer{Body: map[string]string{"token": oidctest.Token("team_a", "prj_a", time.Hour)}}
+		return oidctest.Response{Body: map[string]string{"token": oidctest.Token("team_a", "prj_a", time.Hour)}}
 	})
-	v.Handle(oauthToken, func(r oidctest.Request) oidctest.Answer {
+	v.Handle(oauthToken, func(r oidctest.Request) oidctest.Response {
 		if !a.enter(true) {
-			return oidctest.Answer{Err: errors.New("connection reset")}
+			return oidctest.Response{Err: errors.New("connection reset")}
 		}
 		a.mu.Lock()
 		defer a.mu.Unlock()
 		assert.Equal(a.t, a.refresh, r.Form.Get("refresh_token"), "a refresh token works once")
 		a.logins++
 		a.refresh = fmt.Sprintf("refresh_%d", a.logins)
-		return oidctest.Answer{Body: map[string]any{
+		return oidctest.Response{Body: map[string]any{
 			"access_token": fmt.Sprintf("login_%d", a.logins), "token_type": "Bearer", "expires_in": 8 * 3600, "refresh_token": a.refresh,
 		}}
 	})

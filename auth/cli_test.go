@@ -33,8 +33,8 @@ func user(defaultTeam any) any {
 	return map[string]any{"user": map[string]any{"defaultTeamId": defaultTeam, "username": "me"}}
 }
 
-func refusal(status int) oidctest.Answer {
-	return oidctest.Answer{Status: status, Body: json.RawMessage(`{"error":{"code":"forbidden","message":"no"}}`)}
+func refusal(status int) oidctest.Response {
+	return oidctest.Response{Status: status, Body: json.RawMessage(`{"error":{"code":"forbidden","message":"no"}}`)}
 }
 
 func TestCLIDefaultTeam(t *testing.T) {
@@ -109,10 +109,10 @@ func TestCLITeamSearch(t *testing.T) {
 		return map[string]any{"teams": teams, "pagination": map[string]any{"count": len(teams), "next": next}}
 	}
 	usable := func(v *oidctest.Vercel, teams ...string) {
-		v.Handle(getDefault, func(r oidctest.Request) oidctest.Answer {
+		v.Handle(getDefault, func(r oidctest.Request) oidctest.Response {
 			for _, team := range teams {
 				if r.Query.Get("teamId") == team || r.Query.Get("slug") == team {
-					return oidctest.Answer{Body: struct{}{}}
+					return oidctest.Response{Body: struct{}{}}
 				}
 			}
 			return refusal(http.StatusForbidden)
@@ -167,7 +167,7 @@ func TestCLIAPIError(t *testing.T) {
 		m.Write(m.LoginFile(), login())
 		p := auth.CLI(opts)
 		v.Say(getUser, refusal(http.StatusUnauthorized), user("team_d"))
-		v.Say(getDefault, oidctest.Answer{Status: 500, Body: "oops\x1b"})
+		v.Say(getDefault, oidctest.Response{Status: 500, Body: "oops\x1b"})
 		_, err := p.Credentials(t.Context())
 		require.ErrorContains(t, err, "HTTP 401: FORBIDDEN: no")
 		_, err = p.Credentials(t.Context())

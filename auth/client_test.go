@@ -43,14 +43,14 @@ func TestTokenThatExpiresInFlight(t *testing.T) {
 			m.Set("VERCEL_OIDC_TOKEN", old)
 			m.Write(m.LoginFile(), login())
 			// The refresh ahead fails, so the old token is used to its end.
-			v.Say(exchangeOIDC, oidctest.Answer{Status: 503, Body: "busy"}, map[string]string{"token": fresh})
+			v.Say(exchangeOIDC, oidctest.Response{Status: 503, Body: "busy"}, map[string]string{"token": fresh})
 			for _, on := range []string{listSandboxes, createSandbox} {
-				v.Handle(on, func(r oidctest.Request) oidctest.Answer {
+				v.Handle(on, func(r oidctest.Request) oidctest.Response {
 					if r.Authorization == "Bearer "+old {
 						time.Sleep(2 * time.Minute)
-						return oidctest.Answer{Status: status, Body: json.RawMessage(forbiddenError)}
+						return oidctest.Response{Status: status, Body: json.RawMessage(forbiddenError)}
 					}
-					return oidctest.Answer{Body: json.RawMessage(emptyListing)}
+					return oidctest.Response{Body: json.RawMessage(emptyListing)}
 				})
 			}
 			c, err := sandbox.NewClient(&sandbox.ClientOptions{Credentials: auth.Default(opts), HTTPClient: v.Client()})
@@ -67,7 +67,7 @@ func TestTokenRefusedBeforeItExpires(t *testing.T) {
 	m, v, opts := setup(t)
 	m.Set("VERCEL_OIDC_TOKEN", oidctest.Token("team_oidc", "prj_oidc", time.Hour))
 	m.Write(m.LoginFile(), login())
-	v.Say(listSandboxes, oidctest.Answer{Status: 403, Body: json.RawMessage(forbiddenError)})
+	v.Say(listSandboxes, oidctest.Response{Status: 403, Body: json.RawMessage(forbiddenError)})
 	c, err := sandbox.NewClient(&sandbox.ClientOptions{Credentials: auth.Default(opts), HTTPClient: v.Client()})
 	require.NoError(t, err)
 	err = list(t, c)
@@ -100,9 +100,9 @@ func TestTokenGoesNowhereElse(t *testing.T) {
 	const secret = "planted_secret"
 	v := &oidctest.Vercel{}
 	v.Say(listSandboxes,
-		oidctest.Answer{Status: 302, Body: "", Header: http.Header{"Location": {"https://evil.example/steal"}}},
-		oidctest.Answer{Status: 500, Body: "no"})
-	v.Say("GET evil.example/steal", oidctest.Answer{Status: 403, Body: "thanks"})
+		oidctest.Response{Status: 302, Body: "", Header: http.Header{"Location": {"https://evil.example/steal"}}},
+		oidctest.Response{Status: 500, Body: "no"})
+	v.Say("GET evil.example/steal", oidctest.Response{Status: 403, Body: "thanks"})
 	var log bytes.Buffer
 	c, err := sandbox.NewClient(&sandbox.ClientOptions{
 		Credentials: auth.Static(auth.Credentials{Token: secret, TeamID: "team", ProjectID: "prj"}),

@@ -25,11 +25,11 @@ func device(v *oidctest.Vercel, pending int, last any) {
 		"device_code": "dev_secret", "user_code": "U-C", "verification_uri": "https://vercel.com/device",
 		"verification_uri_complete": "https://vercel.com/device?c=U-C", "expires_in": 600, "interval": 0,
 	})
-	answers := make([]any, pending, pending+1)
-	for i := range answers {
-		answers[i] = oidctest.Answer{Status: 400, Body: map[string]string{"error": "authorization_pending"}}
+	responses := make([]any, pending, pending+1)
+	for i := range responses {
+		responses[i] = oidctest.Response{Status: 400, Body: map[string]string{"error": "authorization_pending"}}
 	}
-	v.Say(oauthToken, append(answers, last)...)
+	v.Say(oauthToken, append(responses, last)...)
 }
 
 func loggedIn(token string) any {
@@ -74,7 +74,7 @@ func TestDevice(t *testing.T) {
 func TestDeviceDenied(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m, v, opts := setup(t)
-		device(v, 2, oidctest.Answer{Status: 400, Body: map[string]string{"error": "access_denied", "error_description": "The user said no"}})
+		device(v, 2, oidctest.Response{Status: 400, Body: map[string]string{"error": "access_denied", "error_description": "The user said no"}})
 		var mu sync.Mutex
 		prompts := 0
 		p := auth.Device(func(context.Context, auth.DeviceCode) error {
@@ -143,19 +143,19 @@ func TestDeviceFailures(t *testing.T) {
 		{"a page elsewhere", authorization(func(a map[string]any) { a["verification_uri"] = "https://evil.example" }), "no usable device code"},
 		{"no code", authorization(func(a map[string]any) { delete(a, "device_code") }), "no usable device code"},
 		{"the code expires", func(v *oidctest.Vercel) {
-			device(v, 0, oidctest.Answer{Status: 400, Body: map[string]string{"error": "authorization_pending"}})
+			device(v, 0, oidctest.Response{Status: 400, Body: map[string]string{"error": "authorization_pending"}})
 		}, "deadline exceeded"},
 		{"polls get lost", func(v *oidctest.Vercel) {
 			device(v, 0, nil)
-			v.Say(oauthToken, oidctest.Answer{Err: http.ErrServerClosed}, oidctest.Answer{Err: http.ErrServerClosed}, loggedIn("dev_tok"))
+			v.Say(oauthToken, oidctest.Response{Err: http.ErrServerClosed}, oidctest.Response{Err: http.ErrServerClosed}, loggedIn("dev_tok"))
 		}, ""},
 		{"slow down", func(v *oidctest.Vercel) {
 			device(v, 0, nil)
-			v.Say(oauthToken, oidctest.Answer{Status: 400, Body: map[string]string{"error": "slow_down"}}, loggedIn("dev_tok"))
+			v.Say(oauthToken, oidctest.Response{Status: 400, Body: map[string]string{"error": "slow_down"}}, loggedIn("dev_tok"))
 		}, ""},
 		{"refused at once", func(v *oidctest.Vercel) {
 			v.Discover()
-			v.Say(authorizeLogin, oidctest.Answer{Status: 400, Body: map[string]string{"error": "invalid_client"}})
+			v.Say(authorizeLogin, oidctest.Response{Status: 400, Body: map[string]string{"error": "invalid_client"}})
 		}, "invalid_client"},
 	} {
 		t.Run(test.name, func(t *testing.T) {

@@ -178,7 +178,7 @@ func TestOIDCNearlyExpired(t *testing.T) {
 	assert.Empty(t, v.Asked(), "nobody is logged in")
 
 	m.Write(m.LoginFile(), login())
-	v.Say(exchange, oidctest.Answer{Status: http.StatusInternalServerError, Body: "no"})
+	v.Say(exchange, oidctest.Response{Status: http.StatusInternalServerError, Body: "no"})
 	for range 5 {
 		got, err = p.Credentials(t.Context())
 		require.NoError(t, err)
@@ -195,24 +195,24 @@ func TestOIDCNearlyExpired(t *testing.T) {
 
 func TestOIDCRefreshFails(t *testing.T) {
 	for _, test := range []struct {
-		name   string
-		answer any
-		text   string
+		name string
+		resp any
+		text string
 	}{
-		{"refused", oidctest.Answer{Status: 403, Body: json.RawMessage(`{"error":{"code":"forbidden","message":"not yours"}}`)}, "HTTP 403: FORBIDDEN: not yours"},
+		{"refused", oidctest.Response{Status: 403, Body: json.RawMessage(`{"error":{"code":"forbidden","message":"not yours"}}`)}, "HTTP 403: FORBIDDEN: not yours"},
 		{"wrong type", map[string]any{"token": 5}, "the answer has no token"},
 		{"null", nil, "the answer has no token"},
 		{"not a token", map[string]any{"token": "secret_text"}, "it is not a JWT"},
 		{"expired", map[string]any{"token": oidctest.Token("t", "p", -time.Second)}, "is this machine's clock right?"},
-		{"server error", oidctest.Answer{Status: 500, Body: json.RawMessage(`{}`)}, "HTTP 500"},
-		{"redirect", oidctest.Answer{Status: 307, Body: "", Header: http.Header{"Location": {"https://evil.example/"}}}, "HTTP 307"},
+		{"server error", oidctest.Response{Status: 500, Body: json.RawMessage(`{}`)}, "HTTP 500"},
+		{"redirect", oidctest.Response{Status: 307, Body: "", Header: http.Header{"Location": {"https://evil.example/"}}}, "HTTP 307"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			m, v, opts := setup(t)
 			m.Set("VERCEL_OIDC_TOKEN", oidctest.Token("team_oidc", "prj_oidc", -time.Minute))
 			m.Link("team_linked", "prj_linked")
 			m.Write(m.LoginFile(), login())
-			v.Say(exchangeLinked, test.answer)
+			v.Say(exchangeLinked, test.resp)
 			_, err := auth.OIDC(opts).Credentials(t.Context())
 			require.ErrorContains(t, err, test.text)
 			assert.NotErrorIs(t, err, auth.ErrNoCredentials)
@@ -382,22 +382,22 @@ func TestOIDCFailuresKeepTheLogin(t *testing.T) {
 		text string
 	}{
 		{"offline", func(v *oidctest.Vercel) {
-			v.Say("GET vercel.com/.well-known/openid-configuration", oidctest.Answer{Err: http.ErrServerClosed})
+			v.Say("GET vercel.com/.well-known/openid-configuration", oidctest.Response{Err: http.ErrServerClosed})
 		}, "discovering the OAuth endpoints"},
 		{"discovery names another host", func(v *oidctest.Vercel) {
 			v.Say("GET vercel.com/.well-known/openid-configuration", map[string]string{"token_endpoint": "https://evil.example/token"})
 		}, "no usable token_endpoint"},
 		{"refused", func(v *oidctest.Vercel) {
 			v.Discover()
-			v.Say("POST api.vercel.com/login/oauth/token", oidctest.Answer{Status: 400, Body: map[string]string{"error": "invalid_grant"}})
+			v.Say("POST api.vercel.com/login/oauth/token", oidctest.Response{Status: 400, Body: map[string]string{"error": "invalid_grant"}})
 		}, "invalid_grant"},
 		{"lost", func(v *oidctest.Vercel) {
 			v.Discover()
-			v.Say("POST api.vercel.com/login/oauth/token", oidctest.Answer{Err: http.ErrServerClosed})
+			v.Say("POST api.vercel.com/login/oauth/token", oidctest.Response{Err: http.ErrServerClosed})
 		}, "refreshing the CLI's login"},
 		{"a page of HTML that quotes the token", func(v *oidctest.Vercel) {
 			v.Discover()
-			v.Say("POST api.vercel.com/login/oauth/token", oidctest.Answer{Status: 502, Body: "<html>ref_1</html>"})
+			v.Say("POST api.vercel.com/login/oauth/token", oidctest.Response{Status: 502, Body: "<html>ref_1</html>"})
 		}, "HTTP 502"},
 		{"not a bearer", func(v *oidctest.Vercel) {
 			v.Discover()

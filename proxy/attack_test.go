@@ -41,7 +41,7 @@ type rawServer struct {
 	got      bytes.Buffer
 }
 
-func newRawServer(t *testing.T, answer func(request string) string) *rawServer {
+func newRawServer(t *testing.T, respond func(request string) string) *rawServer {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
@@ -54,13 +54,13 @@ func newRawServer(t *testing.T, answer func(request string) string) *rawServer {
 			if err != nil {
 				return
 			}
-			conns.Go(func() { s.serve(c, answer) })
+			conns.Go(func() { s.serve(c, respond) })
 		}
 	})
 	return s
 }
 
-func (s *rawServer) serve(c net.Conn, answer func(string) string) {
+func (s *rawServer) serve(c net.Conn, respond func(string) string) {
 	defer c.Close()
 	_ = c.SetDeadline(time.Now().Add(10 * time.Second))
 	var mine bytes.Buffer
@@ -74,7 +74,7 @@ func (s *rawServer) serve(c net.Conn, answer func(string) string) {
 		s.mu.Unlock()
 		if !answered && bytes.Contains(mine.Bytes(), []byte("\r\n\r\n")) {
 			answered = true
-			_, _ = io.WriteString(c, answer(mine.String()))
+			_, _ = io.WriteString(c, respond(mine.String()))
 			_ = c.(*net.TCPConn).CloseWrite()
 		}
 		if err != nil {
@@ -152,7 +152,7 @@ func (s *service) raw(t *testing.T, request string) string {
 	return string(b)
 }
 
-func statusLine(answer string) string { line, _, _ := strings.Cut(answer, "\r\n"); return line }
+func statusLine(response string) string { line, _, _ := strings.Cut(response, "\r\n"); return line }
 
 func plantedRules(to *url.URL) []proxy.Rule {
 	host := []string{to.Host}
@@ -163,9 +163,9 @@ func plantedRules(to *url.URL) []proxy.Rule {
 	}
 }
 
-// TestAnswersArePrivate: a shared cache in front keeps what it may, by the headers
+// TestResponsesArePrivate: a shared cache in front keeps what it may, by the headers
 // that the caches of the platforms look at.
-func TestAnswersArePrivate(t *testing.T) {
+func TestResponsesArePrivate(t *testing.T) {
 	inner := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		for line := range strings.SplitSeq(r.Header.Get("X-Say"), ";;") {
 			if name, value, ok := strings.Cut(line, ": "); ok {
@@ -226,10 +226,10 @@ func TestAnswersArePrivate(t *testing.T) {
 // URL and what Vary names; private and no-store are not kept.
 type sharedCache struct {
 	behind http.Handler
-	kept   map[string][]keptAnswer
+	kept   map[string][]keptResponse
 }
 
-type keptAnswer struct {
+type keptResponse struct {
 	request http.Header
 	vary    []string
 	body    string
@@ -251,7 +251,7 @@ func (c *sharedCache) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	c.behind.ServeHTTP(rec, r)
 	control := rec.Header().Get("Cache-Control") + rec.Header().Get("CDN-Cache-Control")
 	if rec.Code == 200 && strings.Contains(control, "max") && !strings.Contains(control, "private") && !strings.Contains(control, "no-store") {
-		c.kept[r.URL.String()] = append(c.kept[r.URL.String()], keptAnswer{r.Header.Clone(), rec.Header()["Vary"], rec.Body.String()})
+		c.kept[r.URL.String()] = append(c.kept[r.URL.String()], keptResponse{r.Header.Clone(), rec.Header()["Vary"], rec.Body.String()})
 	}
 	w.WriteHeader(rec.Code)
 	_, _ = w.Write(rec.Body.Bytes())
@@ -274,7 +274,7 @@ func TestSharedCacheInFront(t *testing.T) {
 		defer evil.Close()
 		apiURL, _ := url.Parse(api.URL)
 		s := newService(t, proxy.ForwarderOptions{Rules: plantedRules(apiURL)})
-		s.Config.Handler = &sharedCache{behind: s.Config.Handler, kept: map[string][]keptAnswer{}}
+		s.Config.Handler = &sharedCache{behind: s.Config.Handler, kept: map[string][]keptResponse{}}
 
 		evilURL, _ := url.Parse(evil.URL)
 		end := "Connection: close\r\n\r\n"
@@ -311,23 +311,23 @@ func TestPlaceholdersAreBounded(t *testing.T) {
 		request := head(t, "GET", up.url(), "/p", "Authorization: "+c.header, "Connection: close") + "\r\n"
 		var before, after runtime.MemStats
 		runtime.ReadMemStats(&before)
-		answer := s.raw(t, request)
+		response := s.raw(t, request)
 		runtime.ReadMemStats(&after)
-		assert.Equal(t, "HTTP/1.1 "+c.want, statusLine(answer), name)
+		assert.Equal(t, "HTTP/1.1 "+c.want, statusLine(response), name)
 		assert.Less(t, after.TotalAlloc-before.TotalAlloc, uint64(32<<20), name)
 		assert.Equal(t, strings.HasPrefix(c.want, "200"), strings.Contains(up.seen(), long[:100]) || strings.HasPrefix(name, "basic"), name)
 	}
 }
 
-// TestLogHasNothingOfTheAnswer: servers that send back what they were sent, so
+// TestLogOmitsResponses: servers that send back what they were sent, so
 // that errors of the transport quote it.
-func TestLogHasNothingOfTheAnswer(t *testing.T) {
+func TestLogOmitsResponses(t *testing.T) {
 	secretOf := func(request string) string {
 		_, after, _ := strings.Cut(request, "Authorization: ")
 		value, _, _ := strings.Cut(after, "\r\n")
 		return value
 	}
-	for name, answer := range map[string]func(string) string{
+	for name, response := range map[string]func(string) string{
 		"an echo":             func(s string) string { return s },
 		"a header line":       func(s string) string { return "HTTP/1.1 200 OK\r\n" + secretOf(s) + "\r\n\r\n" },
 		"a status":            func(s string) string { return "HTTP/1.1 " + secretOf(s) + "\r\n\r\n" },
@@ -344,7 +344,7 @@ func TestLogHasNothingOfTheAnswer(t *testing.T) {
 		"a long name": func(string) string { return "HTTP/1.1 200 OK\r\n" + strings.Repeat("A", 1<<21) + ": x\r\n\r\n" },
 	} {
 		t.Run(name, func(t *testing.T) {
-			up := newRawServer(t, answer)
+			up := newRawServer(t, response)
 			s := newService(t, proxy.ForwarderOptions{Rules: plantedRules(up.url())})
 			page := s.raw(t, head(t, "GET", up.url(), "/v1/things?token=QUERYSECRET", "Authorization: Bearer PLACEHOLDER", "Connection: close")+"\r\n")
 			lines := s.stop()
@@ -400,9 +400,9 @@ func TestTrailersAreFiltered(t *testing.T) {
 	for _, name := range append(forbidden, "X-Sum", "X-Unannounced") {
 		body += name + ": mine\r\n"
 	}
-	answer := s.raw(t, head(t, "POST", to, "/p", "Transfer-Encoding: chunked", "Connection: close",
+	response := s.raw(t, head(t, "POST", to, "/p", "Transfer-Encoding: chunked", "Connection: close",
 		"Trailer: X-Sum, "+strings.Join(forbidden[:len(forbidden)-2], ", "))+"\r\n"+body+"\r\n")
-	assert.Equal(t, "HTTP/1.1 200 OK", statusLine(answer))
+	assert.Equal(t, "HTTP/1.1 200 OK", statusLine(response))
 	assert.Equal(t, http.Header{"X-Sum": nil}, announced)
 	assert.Equal(t, http.Header{"X-Sum": {"mine"}}, got)
 }
@@ -447,7 +447,7 @@ func TestHeaderTricks(t *testing.T) {
 		"look-alikes of rules": {[]string{"X-Remove: evil", "X_Remove: evil", "x_api_key: evil", "X-Api_Key: evil"}, ""},
 		"hop by hop":           {[]string{"Connection: X-Evil, X-Api-Key", "X-Evil: evil", "Proxy-Authorization: evil", "Keep-Alive: evil"}, ""},
 	} {
-		answer := s.raw(t, head(t, "POST", up.url(), "/p", append(c.extra, "Connection: close")...)+"\r\n"+c.body)
+		response := s.raw(t, head(t, "POST", up.url(), "/p", append(c.extra, "Connection: close")...)+"\r\n"+c.body)
 		saw := up.seen()
 		assert.NotContains(t, strings.ToLower(saw), "evil", name)
 		assert.NotContains(t, saw, "smuggled", name)
@@ -455,7 +455,7 @@ func TestHeaderTricks(t *testing.T) {
 		if saw != "" {
 			assert.Contains(t, saw, "X-Api-Key: "+planted+"-key\r\n", name)
 		} else {
-			assert.Regexp(t, `^HTTP/1\.1 (400|403|501|502) `, statusLine(answer), name)
+			assert.Regexp(t, `^HTTP/1\.1 (400|403|501|502) `, statusLine(response), name)
 		}
 	}
 }
@@ -466,17 +466,17 @@ func TestOrdersToAServerInFront(t *testing.T) {
 	up := newRawServer(t, func(string) string {
 		return "HTTP/1.1 200 OK\r\nX-Accel-Redirect: /etc/passwd\r\nX-Sendfile: /etc/passwd\r\nX-Lighttpd-Send-File: /etc/passwd\r\nX-Ok: 1\r\nContent-Length: 0\r\n\r\n"
 	})
-	answer := newService(t, proxy.ForwarderOptions{}).raw(t, head(t, "GET", up.url(), "/", "Connection: close")+"\r\n")
-	assert.Contains(t, answer, "X-Ok: 1")
-	assert.NotContains(t, answer, "passwd")
+	response := newService(t, proxy.ForwarderOptions{}).raw(t, head(t, "GET", up.url(), "/", "Connection: close")+"\r\n")
+	assert.Contains(t, response, "X-Ok: 1")
+	assert.NotContains(t, response, "passwd")
 }
 
 func TestMethodsThatEcho(t *testing.T) {
 	up := newRawServer(t, func(string) string { return plainResponse })
 	s := newService(t, proxy.ForwarderOptions{Rules: plantedRules(up.url())})
 	for _, method := range []string{"TRACE", "trace", "Trace", "TRACK", "track", "CONNECT", "connect"} {
-		answer := s.raw(t, head(t, method, up.url(), "/p", "Authorization: Bearer PLACEHOLDER", "Connection: close")+"\r\n")
-		assert.Regexp(t, "^HTTP/1.1 40[05] ", statusLine(answer), method)
+		response := s.raw(t, head(t, method, up.url(), "/p", "Authorization: Bearer PLACEHOLDER", "Connection: close")+"\r\n")
+		assert.Regexp(t, "^HTTP/1.1 40[05] ", statusLine(response), method)
 		assert.Empty(t, up.seen(), method)
 	}
 }
@@ -506,8 +506,8 @@ func TestRedirectsAreNotFollowed(t *testing.T) {
 			return fmt.Sprintf("HTTP/1.1 %d X\r\nLocation: %s/x\r\nContent-Length: 0\r\nConnection: close\r\n\r\n", code, target.url())
 		})
 		s := newService(t, proxy.ForwarderOptions{Rules: plantedRules(up.url())})
-		answer := s.raw(t, head(t, "GET", up.url(), "/p", "Authorization: Bearer PLACEHOLDER", "Connection: close")+"\r\n")
-		assert.Contains(t, statusLine(answer), fmt.Sprint(code))
+		response := s.raw(t, head(t, "GET", up.url(), "/p", "Authorization: Bearer PLACEHOLDER", "Connection: close")+"\r\n")
+		assert.Contains(t, statusLine(response), fmt.Sprint(code))
 		assert.Contains(t, up.seen(), planted)
 		assert.Empty(t, target.seen())
 	}
@@ -515,7 +515,7 @@ func TestRedirectsAreNotFollowed(t *testing.T) {
 
 // TestMaxDuration: a WebSocket and a stream end in time.
 func TestMaxDuration(t *testing.T) {
-	for name, answer := range map[string]string{
+	for name, response := range map[string]string{
 		"websocket": "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\nhello",
 		"stream":    "HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\nhello",
 	} {
@@ -535,7 +535,7 @@ func TestMaxDuration(t *testing.T) {
 				if _, err := http.ReadRequest(r); err != nil {
 					return
 				}
-				_, _ = io.WriteString(c, answer)
+				_, _ = io.WriteString(c, response)
 				_, _ = io.Copy(io.Discard, r) // until the other side is gone
 			}()
 			s := newService(t, proxy.ForwarderOptions{MaxDuration: 300 * time.Millisecond})

@@ -32,8 +32,8 @@ func ExampleHandler() {
 		panic(err)
 	}
 	defer resp.Body.Close()
-	answer, _ := io.ReadAll(resp.Body)
-	fmt.Println(string(answer))
+	body, _ := io.ReadAll(resp.Body)
+	fmt.Println(string(body))
 
 	// Nobody else gets in.
 	resp, err = http.Get(service.URL + "/hook")

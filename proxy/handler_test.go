@@ -179,7 +179,7 @@ func TestHandlerForwardURLs(t *testing.T) {
 	}
 }
 
-func TestHandlerDefaultAnswer(t *testing.T) {
+func TestHandlerDefaultResponse(t *testing.T) {
 	h := proxy.Handler(http.NotFoundHandler(), nil)
 	w := httptest.NewRecorder()
 	h.ServeHTTP(w, httptest.NewRequest("GET", "/", nil))

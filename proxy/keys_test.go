@@ -46,12 +46,12 @@ func jwks(ids ...string) string {
 // keyServer is a transport that counts, and answers as it is told.
 type keyServer struct {
 	fetches atomic.Int64
-	answer  func(r *http.Request) (int, string, error)
+	respond func(r *http.Request) (int, string, error)
 }
 
 func (s *keyServer) RoundTrip(r *http.Request) (*http.Response, error) {
 	s.fetches.Add(1)
-	status, body, err := s.answer(r)
+	status, body, err := s.respond(r)
 	if err != nil {
 		return nil, err
 	}
@@ -60,7 +60,7 @@ func (s *keyServer) RoundTrip(r *http.Request) (*http.Response, error) {
 }
 
 func publishing(ids ...string) *keyServer {
-	return &keyServer{answer: func(*http.Request) (int, string, error) { return 200, jwks(ids...), nil }}
+	return &keyServer{respond: func(*http.Request) (int, string, error) { return 200, jwks(ids...), nil }}
 }
 
 func (s *keyServer) keys() *Keys { return &Keys{HTTPClient: &http.Client{Transport: s}} }
@@ -80,7 +80,7 @@ func TestKeysAreFetchedFromTheIssuer(t *testing.T) {
 		"https://oidc.vercel.com/team/": "https://oidc.vercel.com/team/.well-known/jwks",
 	} {
 		s := publishing("a")
-		s.answer = func(r *http.Request) (int, string, error) {
+		s.respond = func(r *http.Request) (int, string, error) {
 			assert.Equal(t, want, r.URL.String())
 			_, ok := r.Context().Deadline()
 			assert.True(t, ok)
@@ -96,7 +96,7 @@ func TestKeysRotate(t *testing.T) {
 		s := publishing("a")
 		k := s.keys()
 		require.NoError(t, k.has(t.Context(), testIssuer, "a"))
-		s.answer = publishing("b").answer
+		s.respond = publishing("b").respond
 		assert.ErrorIs(t, k.has(t.Context(), testIssuer, "b"), ErrInvalidToken, "looked a moment ago")
 		assert.EqualValues(t, 1, s.fetches.Load())
 		time.Sleep(refetchPause)
@@ -116,7 +116,7 @@ func TestKeysAreLookedAtAgain(t *testing.T) {
 		assert.EqualValues(t, 1, s.fetches.Load())
 
 		// Withdrawn: noticed within ten minutes, without an unknown key ID.
-		s.answer = publishing("b").answer
+		s.respond = publishing("b").respond
 		time.Sleep(time.Second)
 		assert.ErrorIs(t, k.has(t.Context(), testIssuer, "a"), ErrInvalidToken)
 		assert.EqualValues(t, 2, s.fetches.Load())
@@ -128,7 +128,7 @@ func TestKeysOutliveAnOutage(t *testing.T) {
 		s := publishing("a")
 		k := s.keys()
 		require.NoError(t, k.has(t.Context(), testIssuer, "a"))
-		s.answer = func(*http.Request) (int, string, error) { return 503, "", nil }
+		s.respond = func(*http.Request) (int, string, error) { return 503, "", nil }
 		for range 59 {
 			time.Sleep(time.Minute)
 			require.NoError(t, k.has(t.Context(), testIssuer, "a"))
@@ -137,7 +137,7 @@ func TestKeysOutliveAnOutage(t *testing.T) {
 		assert.EqualValues(t, 51, s.fetches.Load(), "one a minute, once the keys are ten minutes old")
 		time.Sleep(time.Minute)
 		assert.ErrorIs(t, k.has(t.Context(), testIssuer, "a"), ErrKeysUnavailable, "but not for ever")
-		s.answer = publishing("a").answer
+		s.respond = publishing("a").respond
 		time.Sleep(time.Minute)
 		assert.NoError(t, k.has(t.Context(), testIssuer, "a"))
 	})
@@ -145,7 +145,7 @@ func TestKeysOutliveAnOutage(t *testing.T) {
 
 func TestKeysFailAndRecover(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := &keyServer{answer: func(*http.Request) (int, string, error) { return 500, "", nil }}
+		s := &keyServer{respond: func(*http.Request) (int, string, error) { return 500, "", nil }}
 		k := s.keys()
 		// One failure does not shut anybody out: the next request tries again.
 		assert.ErrorIs(t, k.has(t.Context(), testIssuer, "a"), ErrKeysUnavailable)
@@ -160,7 +160,7 @@ func TestKeysFailAndRecover(t *testing.T) {
 			assert.ErrorIs(t, k.has(t.Context(), testIssuer, "a"), ErrKeysUnavailable)
 		}
 		assert.InDelta(t, 2+6+59, s.fetches.Load(), 2)
-		s.answer = publishing("a").answer
+		s.respond = publishing("a").respond
 		time.Sleep(time.Minute)
 		assert.NoError(t, k.has(t.Context(), testIssuer, "a"))
 	})
@@ -168,7 +168,7 @@ func TestKeysFailAndRecover(t *testing.T) {
 
 func TestKeysJoinFetches(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := &keyServer{answer: func(*http.Request) (int, string, error) {
+		s := &keyServer{respond: func(*http.Request) (int, string, error) {
 			time.Sleep(time.Second)
 			return 200, jwks("a"), nil
 		}}
@@ -186,7 +186,7 @@ func TestKeysJoinFetches(t *testing.T) {
 // be able to keep it from ever succeeding.
 func TestKeysFetchSurvivesItsRequest(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := &keyServer{answer: func(r *http.Request) (int, string, error) {
+		s := &keyServer{respond: func(r *http.Request) (int, string, error) {
 			select {
 			case <-time.After(time.Second):
 				return 200, jwks("a"), nil
@@ -212,7 +212,7 @@ func TestKeysFetchSurvivesItsRequest(t *testing.T) {
 
 func TestKeysGiveUp(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := &keyServer{answer: func(r *http.Request) (int, string, error) {
+		s := &keyServer{respond: func(r *http.Request) (int, string, error) {
 			<-r.Context().Done()
 			return 0, "", r.Context().Err()
 		}}
@@ -223,14 +223,14 @@ func TestKeysGiveUp(t *testing.T) {
 }
 
 func TestKeysSurviveAPanickingTransport(t *testing.T) {
-	s := &keyServer{answer: func(*http.Request) (int, string, error) { panic("transport") }}
+	s := &keyServer{respond: func(*http.Request) (int, string, error) { panic("transport") }}
 	k := s.keys()
 	assert.Panics(t, func() { _ = k.has(t.Context(), testIssuer, "a") })
-	s.answer = publishing("a").answer
+	s.respond = publishing("a").respond
 	assert.NoError(t, k.has(t.Context(), testIssuer, "a"))
 }
 
-func TestKeysBadAnswers(t *testing.T) {
+func TestKeysBadResponses(t *testing.T) {
 	small, err := rsa.GenerateKey(rand.Reader, 1024)
 	require.NoError(t, err)
 	one := func(change func(map[string]any)) string {
@@ -249,7 +249,7 @@ func TestKeysBadAnswers(t *testing.T) {
 	for i := range many {
 		many[i] = fmt.Sprint(i)
 	}
-	for name, answer := range map[string]string{
+	for name, resp := range map[string]string{
 		"nothing":           "",
 		"not JSON":          "<html>",
 		"null":              "null",
@@ -268,19 +268,19 @@ func TestKeysBadAnswers(t *testing.T) {
 		"no modulus":        one(func(k map[string]any) { delete(k, "n") }),
 	} {
 		t.Run(name, func(t *testing.T) {
-			s := &keyServer{answer: func(*http.Request) (int, string, error) { return 200, answer, nil }}
+			s := &keyServer{respond: func(*http.Request) (int, string, error) { return 200, resp, nil }}
 			assert.Error(t, s.keys().has(t.Context(), testIssuer, "a"))
 		})
 	}
 	for _, status := range []int{204, 301, 302, 307, 404, 500} {
-		s := &keyServer{answer: func(*http.Request) (int, string, error) { return status, jwks("a"), nil }}
+		s := &keyServer{respond: func(*http.Request) (int, string, error) { return status, jwks("a"), nil }}
 		assert.ErrorIs(t, s.keys().has(t.Context(), testIssuer, "a"), ErrKeysUnavailable)
 		assert.EqualValues(t, 1, s.fetches.Load(), "redirects are not followed")
 	}
 
 	// Others beside a good one do no harm.
 	mixed := strings.Replace(jwks("a"), `"keys":[`, `"keys":[null,{"kty":"XX"},{"kty":"RSA","kid":"b"},`, 1)
-	s := &keyServer{answer: func(*http.Request) (int, string, error) { return 200, mixed, nil }}
+	s := &keyServer{respond: func(*http.Request) (int, string, error) { return 200, mixed, nil }}
 	assert.NoError(t, s.keys().has(t.Context(), testIssuer, "a"))
 }
 
@@ -289,7 +289,7 @@ func TestKeysFlood(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var mu sync.Mutex
 		perIssuer := make(map[string]int)
-		s := &keyServer{answer: func(r *http.Request) (int, string, error) {
+		s := &keyServer{respond: func(r *http.Request) (int, string, error) {
 			mu.Lock()
 			defer mu.Unlock()
 			perIssuer[r.URL.Path]++

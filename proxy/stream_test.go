@@ -65,16 +65,16 @@ func TestForwarderStreamsBothWaysAtOnce(t *testing.T) {
 	resp, err := g.sandbox.Post(g.upstream.URL, "text/plain", body)
 	require.NoError(t, err)
 	defer resp.Body.Close()
-	answer := bufio.NewReader(resp.Body)
+	response := bufio.NewReader(resp.Body)
 	for _, word := range []string{"one\n", "two\n", "three\n"} {
 		_, err := io.WriteString(in, word)
 		require.NoError(t, err)
-		line, err := answer.ReadString('\n')
+		line, err := response.ReadString('\n')
 		require.NoError(t, err)
 		assert.Equal(t, strings.ToUpper(word), line)
 	}
 	in.Close()
-	_, err = answer.ReadByte()
+	_, err = response.ReadByte()
 	assert.Equal(t, io.EOF, err)
 }
 
@@ -112,9 +112,9 @@ func TestForwarderWebSocket(t *testing.T) {
 	assert.NoError(t, conn.Close(websocket.StatusNormalClosure, ""))
 }
 
-// TestForwarderEarlyAnswer: a server that answers before it has read the request
+// TestForwarderEarlyResponse: a server that answers before it has read the request
 // must not make anybody wait.
-func TestForwarderEarlyAnswer(t *testing.T) {
+func TestForwarderEarlyResponse(t *testing.T) {
 	g := newRig(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, "too much", 413)
 	}), proxy.ForwarderOptions{AllowPrivate: loopback})

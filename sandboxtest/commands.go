@@ -157,11 +157,11 @@ func (c *call) runCommand() error {
 		return sess.machineError(c.ctx, err)
 	}
 	if !p.Wait {
-		writeJSON(c.w, http.StatusOK, wire.CommandAnswer{Command: cmd.wire()})
+		writeJSON(c.w, http.StatusOK, wire.CommandResponse{Command: cmd.wire()})
 		return nil
 	}
 	stream := c.stream()
-	if err := stream.record(wire.CommandAnswer{Command: cmd.running()}); err != nil {
+	if err := stream.record(wire.CommandResponse{Command: cmd.running()}); err != nil {
 		return nil // the client has gone; the command goes on
 	}
 	if p.Logs {
@@ -177,7 +177,7 @@ func (c *call) runCommand() error {
 	if cmd.wasCut() {
 		return stream.broken(errSessionEnded)
 	}
-	_ = stream.record(wire.CommandAnswer{Command: cmd.ended()}) // as above
+	_ = stream.record(wire.CommandResponse{Command: cmd.ended()}) // as above
 	return nil
 }
 
@@ -367,12 +367,12 @@ func (c *call) listCommands() error {
 	c.s.store.mu.Lock()
 	order := slices.Clone(sess.order)
 	c.s.store.mu.Unlock()
-	answer := wire.CommandsAnswer{Commands: make([]wire.Command, 0, len(order))}
+	resp := wire.CommandsResponse{Commands: make([]wire.Command, 0, len(order))}
 	slices.Reverse(order) // newest first
 	for _, cmd := range order {
-		answer.Commands = append(answer.Commands, cmd.wire())
+		resp.Commands = append(resp.Commands, cmd.wire())
 	}
-	writeJSON(c.w, http.StatusOK, answer)
+	writeJSON(c.w, http.StatusOK, resp)
 	return nil
 }
 
@@ -396,7 +396,7 @@ func (c *call) getCommand() error {
 			return c.ctx.Err()
 		}
 	}
-	writeJSON(c.w, http.StatusOK, wire.CommandAnswer{Command: cmd.wire()})
+	writeJSON(c.w, http.StatusOK, wire.CommandResponse{Command: cmd.wire()})
 	return nil
 }
 
@@ -446,6 +446,6 @@ func (c *call) killCommand() error {
 	case err != nil:
 		return fmt.Errorf("signal: %w", err)
 	}
-	writeJSON(c.w, http.StatusOK, wire.CommandAnswer{Command: cmd.wire()})
+	writeJSON(c.w, http.StatusOK, wire.CommandResponse{Command: cmd.wire()})
 	return nil
 }

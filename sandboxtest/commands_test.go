@@ -41,7 +41,7 @@ func TestRunCommand(t *testing.T) {
 		c.refused("POST", session(sess)+"/cmd", obj{"command": "true", "cwd": "/no/such/dir"}, 400, "bad_request")
 		c.refused("POST", session(sess)+"/cmd", obj{"args": []string{"x"}}, 400, "bad_request")
 
-		var list wire.CommandsAnswer
+		var list wire.CommandsResponse
 		c.call("GET", session(sess)+"/cmd", nil, 200, &list)
 		assert.Len(t, list.Commands, 3)
 	})
@@ -146,7 +146,7 @@ func TestCommandTimeout(t *testing.T) {
 	sess := c.create(nil).Session.ID
 	cmd := c.detach(sess, obj{"command": "sh", "args": []string{"-c", "sleep 1000 & wait"}, "timeout": 60_000})
 	srv.Advance(59 * time.Second)
-	var out wire.CommandAnswer
+	var out wire.CommandResponse
 	c.call("GET", session(sess)+"/cmd/"+cmd.ID, nil, 200, &out)
 	require.Nil(t, out.Command.ExitCode)
 	srv.Advance(time.Second)
@@ -279,9 +279,9 @@ func TestExitIsHiddenUntilItWasWaitedFor(t *testing.T) {
 	for r := c.stream("GET", path+"/logs", nil); r.next() != nil; { // which end with the command
 	}
 	exits := func() []*int {
-		var one wire.CommandAnswer
+		var one wire.CommandResponse
 		c.call("GET", path, nil, 200, &one)
-		var all wire.CommandsAnswer
+		var all wire.CommandsResponse
 		c.call("GET", session(sess)+"/cmd", nil, 200, &all)
 		return []*int{one.Command.ExitCode, all.Commands[len(all.Commands)-1].ExitCode}
 	}
@@ -291,7 +291,7 @@ func TestExitIsHiddenUntilItWasWaitedFor(t *testing.T) {
 
 	srv.Advance(time.Second)
 	second := c.detach(sess, obj{"command": "true"})
-	var all wire.CommandsAnswer
+	var all wire.CommandsResponse
 	c.call("GET", session(sess)+"/cmd", nil, 200, &all)
 	assert.Equal(t, []string{second.ID, first.ID}, []string{all.Commands[0].ID, all.Commands[1].ID}, "the newest comes first")
 }
@@ -300,8 +300,8 @@ func TestExitIsHiddenUntilItWasWaitedFor(t *testing.T) {
 // even without one.
 func TestContentTypeIsNeeded(t *testing.T) {
 	_, c := start(t, nil)
-	answer := c.create(nil)
-	sess := answer.Session.ID
+	response := c.create(nil)
+	sess := response.Session.ID
 	for _, path := range []string{"/v2/sandboxes", session(sess) + "/stop", session(sess) + "/snapshot", session(sess) + "/cmd", session(sess) + "/fs/write"} {
 		for _, kind := range []string{"", "text/plain", "nonsense/"} {
 			req := c.request("POST", path, nil)
@@ -312,7 +312,7 @@ func TestContentTypeIsNeeded(t *testing.T) {
 			assert.Equal(t, http.StatusUnsupportedMediaType, c.send(req).StatusCode, "%s %q", path, kind)
 		}
 	}
-	req := c.request("PATCH", "/v2/sandboxes/"+answer.Sandbox.Name, nil)
+	req := c.request("PATCH", "/v2/sandboxes/"+response.Sandbox.Name, nil)
 	req.Header.Del("Content-Type")
 	assert.Equal(t, http.StatusUnsupportedMediaType, c.send(req).StatusCode)
 	req = c.request("GET", session(sess), nil)

@@ -71,9 +71,9 @@ func TestWebPagesAreKeptOut(t *testing.T) {
 	}
 	// A terminal has a token of its own, which a page can't come by.
 	sess := c.create(nil).Session.ID
-	var answer wire.InteractiveAnswer
-	c.call("POST", session(sess)+"/interactive", obj{}, 200, &answer)
-	_, resp, err := websocket.Dial(t.Context(), answer.URL+"?token="+srv.Credentials().Token, nil)
+	var response wire.InteractiveResponse
+	c.call("POST", session(sess)+"/interactive", obj{}, 200, &response)
+	_, resp, err := websocket.Dial(t.Context(), response.URL+"?token="+srv.Credentials().Token, nil)
 	require.Error(t, err)
 	assert.Equal(t, 401, resp.StatusCode)
 }

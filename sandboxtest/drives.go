@@ -131,7 +131,7 @@ func (c *call) getOrCreateDrive() error {
 		if p.Region != "" && p.Region != w.Region || p.MaxSizeBytes != nil && *p.MaxSizeBytes != w.MaxSizeBytes {
 			return fail(http.StatusConflict, "conflict", "A drive with the name '%s' already exists with another region or size.", name)
 		}
-		writeJSON(c.w, http.StatusOK, wire.DriveAnswer{Drive: w})
+		writeJSON(c.w, http.StatusOK, wire.DriveResponse{Drive: w})
 		return nil
 	}
 	d = c.newDrive(sandboxKey{p.ProjectID, name}, &p, defaultRegion, defaultDriveSize)
@@ -139,7 +139,7 @@ func (c *call) getOrCreateDrive() error {
 	w := d.wire()
 	st.changedLocked()
 	st.mu.Unlock()
-	writeJSON(c.w, http.StatusCreated, wire.DriveAnswer{Drive: w})
+	writeJSON(c.w, http.StatusCreated, wire.DriveResponse{Drive: w})
 	return nil
 }
 
@@ -166,7 +166,7 @@ func (c *call) getDrive() error {
 	}
 	w := d.wire()
 	st.mu.Unlock()
-	writeJSON(c.w, http.StatusOK, wire.DriveAnswer{Drive: w})
+	writeJSON(c.w, http.StatusOK, wire.DriveResponse{Drive: w})
 	return nil
 }
 
@@ -190,7 +190,7 @@ func (c *call) deleteDrive() error {
 	if err := c.s.host.RemoveDrive(d.id); err != nil {
 		return err
 	}
-	writeJSON(c.w, http.StatusOK, wire.DriveAnswer{Drive: w})
+	writeJSON(c.w, http.StatusOK, wire.DriveResponse{Drive: w})
 	return nil
 }
 
@@ -245,7 +245,7 @@ func (c *call) forkDrive() error {
 	if err != nil {
 		return err
 	}
-	writeJSON(c.w, http.StatusCreated, wire.DriveAnswer{Drive: w})
+	writeJSON(c.w, http.StatusCreated, wire.DriveResponse{Drive: w})
 	return nil
 }
 

@@ -20,7 +20,7 @@ func (c *raw) drive(name string, params obj, status int) wire.Drive {
 	c.t.Helper()
 	body := obj{"projectId": "prj"}
 	maps.Copy(body, params)
-	var out wire.DriveAnswer
+	var out wire.DriveResponse
 	c.call("POST", "/v2/sandboxes/drives/"+name, body, status, &out)
 	return out.Drive
 }
@@ -46,7 +46,7 @@ func TestDrives(t *testing.T) {
 	c.refused("POST", path+"a%2Fb", obj{"projectId": "prj"}, 400, "bad_request")
 	c.refused("POST", path+fmt.Sprintf("%065d", 1), obj{"projectId": "prj"}, 400, "bad_request")
 
-	var got wire.DriveAnswer
+	var got wire.DriveResponse
 	for _, id := range []string{"data", made.ID} {
 		c.call("GET", path+id+"?projectId=prj", nil, 200, &got)
 		assert.Equal(t, made, got.Drive)
@@ -104,7 +104,7 @@ func TestDriveOutlivesSandboxes(t *testing.T) {
 		resp := c.send(c.request("POST", session(one.Session.ID)+"/fs/read", obj{"path": "/data/file"}))
 		assert.Equal(t, 200, resp.StatusCode)
 
-		var d wire.DriveAnswer
+		var d wire.DriveResponse
 		c.call("GET", "/v2/sandboxes/drives/data?projectId=prj", nil, 200, &d)
 		assert.Equal(t, []string{"one", one.Session.ID}, []string{d.Drive.CurrentSandboxName, d.Drive.CurrentSessionID})
 		c.refused("DELETE", "/v2/sandboxes/drives/data?projectId=prj", nil, 409, "conflict")
@@ -133,7 +133,7 @@ func TestDriveOutlivesSandboxes(t *testing.T) {
 		assert.Equal(t, "later\nlocal\n", c.sh(back.Session.ID, "cat /data/file own"))
 
 		// Mounts change for the next session, and a snapshot has no drive in it.
-		var up wire.UpdateAnswer
+		var up wire.UpdateResponse
 		c.call("PATCH", "/v2/sandboxes/one?projectId=prj", obj{"mounts": obj{}}, 200, &up)
 		assert.Empty(t, up.Sandbox.Mounts)
 		assert.Equal(t, "later\n", c.sh(back.Session.ID, "cat /data/file"))
@@ -184,7 +184,7 @@ func TestForkDrive(t *testing.T) {
 		c.stop(one.Session.ID)
 		one = c.get(one.Sandbox.Name, "&resume=true", 200)
 		c.sh(one.Session.ID, "echo uncommitted > /d/file")
-		var out wire.DriveAnswer
+		var out wire.DriveResponse
 		c.call("POST", "/v2/sandboxes/drives/a/fork", obj{"projectId": "prj", "name": "b"}, 201, &out)
 		assert.Equal(t, []any{"b", "sfo1", int64(1 << 30)}, []any{out.Drive.Name, out.Drive.Region, out.Drive.MaxSizeBytes})
 		two := c.create(obj{"region": "sfo1", "mounts": obj{"/d": mounted("b", "read-write")}})

@@ -73,7 +73,7 @@ func TestRootOfAUserNamespace(t *testing.T) {
 	t.Parallel()
 	v := runVictim(t, sandboxtest.Auto, "", inUserNamespace(t, "-r", ""))
 	assert.Equal(t, sandboxtest.Namespace, v.mode)
-	var at wire.SandboxAnswer
+	var at wire.SandboxResponse
 	require.NoError(t, v.try("POST", "/v2/sandboxes", obj{"projectId": "prj"}, &at))
 	out, err := v.sh(at.Session.ID, "cd /vercel/sandbox; touch file; id -u")
 	require.NoError(t, err)

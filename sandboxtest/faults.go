@@ -96,8 +96,8 @@ func (f *faults) take(op Operation, r *http.Request) *Fault {
 	return nil
 }
 
-// errAnswered unwinds a handler whose answer a fault has replaced.
-var errAnswered = errors.New("answered by a fault")
+// errResponded unwinds a handler whose answer a fault has replaced.
+var errResponded = errors.New("answered by a fault")
 
 // faultWriter is the http.ResponseWriter of a request that a fault has struck.
 type faultWriter struct {
@@ -116,8 +116,8 @@ func (w *faultWriter) WriteHeader(status int) {
 	case w.fault.ActThenStatus != 0:
 		w.Header().Del("Content-Type")
 		w.Header().Del("Content-Length")
-		w.fault.answer(w.ResponseWriter, w.fault.ActThenStatus)
-		panic(errAnswered)
+		w.fault.respond(w.ResponseWriter, w.fault.ActThenStatus)
+		panic(errResponded)
 	}
 	w.ResponseWriter.WriteHeader(status)
 }
@@ -136,7 +136,7 @@ func (w *faultWriter) Write(p []byte) (int, error) {
 }
 
 // answer writes the fault's error.
-func (f *Fault) answer(w http.ResponseWriter, status int) {
+func (f *Fault) respond(w http.ResponseWriter, status int) {
 	if f.RetryAfter > 0 {
 		seconds := (f.RetryAfter + time.Second - 1) / time.Second
 		w.Header().Set("Retry-After", strconv.FormatInt(int64(seconds), 10))

@@ -155,7 +155,7 @@ func TestHandleCommand(t *testing.T) {
 	assert.Equal(t, 137, *c.wait(cmd).ExitCode)
 	l := c.stream("POST", session(sess)+"/cmd", obj{"command": "/opt/bin/slow", "wait": true, "logs": true})
 	require.NotNil(t, l.next().Command)
-	var out wire.StopAnswer
+	var out wire.StopResponse
 	c.call("POST", session(sess)+"/stop", nil, 200, &out)
 	assert.Equal(t, "error", l.next().Stream)
 

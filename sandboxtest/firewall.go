@@ -374,7 +374,7 @@ func (f *firewall) serveHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	rule := p.rule(fl.name, r)
 	if rule != nil && rule.response != nil {
-		answerByRule(w, rule)
+		respondByRule(w, rule)
 		return
 	}
 	host := fl.name
@@ -434,7 +434,7 @@ func cloneURL(u *url.URL) *url.URL {
 	return &out
 }
 
-func answerByRule(w http.ResponseWriter, rule *egressRule) {
+func respondByRule(w http.ResponseWriter, rule *egressRule) {
 	for name, value := range rule.response.Headers {
 		w.Header().Set(name, value)
 	}

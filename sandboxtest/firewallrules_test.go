@@ -295,9 +295,9 @@ func TestSecretsOfPoliciesAreKept(t *testing.T) {
 	}
 	c := newRaw(t, srv)
 	made := c.create(obj{"name": "one", "networkPolicy": obj{"allow": obj{"api.example.com": []obj{{"transform": transform(obj{"authorization": brokered})}}}}})
-	answer, err := json.Marshal(made)
+	response, err := json.Marshal(made)
 	require.NoError(t, err)
-	assert.NotContains(t, string(answer), brokered)
+	assert.NotContains(t, string(response), brokered)
 	c.stop(made.Session.ID)
 	require.NoError(t, srv.Close())
 	info, err := os.Stat(filepath.Join(opts.Dir, "authority.pem"))

@@ -37,7 +37,7 @@ func TestFullDisk(t *testing.T) {
 	// The disk is one of its own, in a mount namespace that goes with the server.
 	cmd := inUserNamespace(t, "-rm", "mount -t tmpfs -o size=24m disk "+dir+" && ")
 	v := runVictim(t, sandboxtest.Auto, dir+"/state", cmd, "TMPDIR="+dir)
-	var at wire.SandboxAnswer
+	var at wire.SandboxResponse
 	require.NoError(t, v.try("POST", "/v2/sandboxes", obj{"projectId": "prj", "name": "one"}, &at))
 	sess := at.Session.ID
 	_, err := v.sh(sess, "echo precious > file; dd if=/dev/zero of=big bs=1M count=40 2>/dev/null; echo full")
@@ -48,7 +48,7 @@ func TestFullDisk(t *testing.T) {
 	assert.Contains(t, out, "no space left")
 
 	for _, path := range []string{"/snapshot", "/stop"} {
-		err := v.try("POST", session(sess)+path, obj{}, new(wire.StopAnswer))
+		err := v.try("POST", session(sess)+path, obj{}, new(wire.StopResponse))
 		require.ErrorContains(t, err, "runs on with its files", path)
 		text, err := v.sh(sess, "cat file")
 		require.NoError(t, err)
@@ -57,7 +57,7 @@ func TestFullDisk(t *testing.T) {
 
 	_, err = v.sh(sess, "rm big; echo room")
 	require.NoError(t, err)
-	require.NoError(t, v.try("POST", session(sess)+"/stop", obj{}, new(wire.StopAnswer)))
+	require.NoError(t, v.try("POST", session(sess)+"/stop", obj{}, new(wire.StopResponse)))
 	require.NoError(t, v.try("GET", "/v2/sandboxes/one?projectId=prj&resume=true", nil, &at))
 	text, err := v.sh(at.Session.ID, "cat file")
 	require.NoError(t, err)

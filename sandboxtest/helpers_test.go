@@ -111,7 +111,7 @@ func (c *raw) call(method, path string, body any, status int, out any) {
 // the message.
 func (c *raw) refused(method, path string, body any, status int, code string) string {
 	c.t.Helper()
-	var out wire.ErrorAnswer
+	var out wire.ErrorResponse
 	c.call(method, path, body, status, &out)
 	assert.Equal(c.t, code, out.Error.Code, "%s", out.Error.Message)
 	assert.NotEmpty(c.t, out.Error.Message)
@@ -120,32 +120,32 @@ func (c *raw) refused(method, path string, body any, status int, code string) st
 
 type obj = map[string]any
 
-func (c *raw) create(params obj) *wire.SandboxAnswer {
+func (c *raw) create(params obj) *wire.SandboxResponse {
 	c.t.Helper()
 	body := obj{"projectId": "prj"}
 	maps.Copy(body, params)
-	out := new(wire.SandboxAnswer)
+	out := new(wire.SandboxResponse)
 	c.call("POST", "/v2/sandboxes", body, 200, out)
 	return out
 }
 
-func (c *raw) get(name, query string, status int) *wire.SandboxAnswer {
+func (c *raw) get(name, query string, status int) *wire.SandboxResponse {
 	c.t.Helper()
-	out := new(wire.SandboxAnswer)
+	out := new(wire.SandboxResponse)
 	c.call("GET", "/v2/sandboxes/"+name+"?projectId=prj"+query, nil, status, out)
 	return out
 }
 
 func (c *raw) session(id string) wire.Session {
 	c.t.Helper()
-	var out wire.SessionAnswer
+	var out wire.SessionResponse
 	c.call("GET", session(id), nil, 200, &out)
 	return out.Session
 }
 
-func (c *raw) stop(id string) *wire.StopAnswer {
+func (c *raw) stop(id string) *wire.StopResponse {
 	c.t.Helper()
-	out := new(wire.StopAnswer)
+	out := new(wire.StopResponse)
 	c.call("POST", session(id)+"/stop", nil, 200, out)
 	return out
 }
@@ -155,7 +155,7 @@ func session(id string) string { return "/v2/sandboxes/sessions/" + id }
 // detach starts a command.
 func (c *raw) detach(sess string, params obj) wire.Command {
 	c.t.Helper()
-	var out wire.CommandAnswer
+	var out wire.CommandResponse
 	c.call("POST", session(sess)+"/cmd", params, 200, &out)
 	assert.Nil(c.t, out.Command.ExitCode)
 	return out.Command
@@ -163,7 +163,7 @@ func (c *raw) detach(sess string, params obj) wire.Command {
 
 func (c *raw) wait(cmd wire.Command) wire.Command {
 	c.t.Helper()
-	var out wire.CommandAnswer
+	var out wire.CommandResponse
 	c.call("GET", session(cmd.SessionID)+"/cmd/"+cmd.ID+"?wait=true", nil, 200, &out)
 	require.NotNil(c.t, out.Command.ExitCode)
 	return out.Command

@@ -37,7 +37,7 @@ func (c *call) openInteractive() error {
 	if _, err := sess.use(c.ctx); err != nil {
 		return err
 	}
-	writeJSON(c.w, http.StatusOK, wire.InteractiveAnswer{
+	writeJSON(c.w, http.StatusOK, wire.InteractiveResponse{
 		URL:   "ws://" + c.s.address() + interactivePath + sess.id,
 		Token: sess.token,
 	})

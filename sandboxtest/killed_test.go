@@ -130,19 +130,19 @@ func (v *victim) try(method, path string, body, out any) error {
 		return err
 	}
 	defer resp.Body.Close()
-	answer, err := io.ReadAll(resp.Body)
+	response, err := io.ReadAll(resp.Body)
 	if err != nil {
 		return err
 	}
 	if resp.StatusCode >= 300 {
-		return fmt.Errorf("%s %s: %d %s", method, path, resp.StatusCode, answer)
+		return fmt.Errorf("%s %s: %d %s", method, path, resp.StatusCode, response)
 	}
-	return json.Unmarshal(answer, out)
+	return json.Unmarshal(response, out)
 }
 
 // sh runs a script to its end and gives the last word of what it has printed.
 func (v *victim) sh(sess, script string) (string, error) {
-	var started, ended wire.CommandAnswer
+	var started, ended wire.CommandResponse
 	if err := v.try("POST", session(sess)+"/cmd", obj{"command": "sh", "args": []string{"-c", script}}, &started); err != nil {
 		return "", err
 	}
@@ -221,14 +221,14 @@ func (l *ledger) get(name string) []string {
 
 // resume resumes a sandbox. One that was killed before it was first saved has
 // nothing to resume from, and is made again.
-func (v *victim) resume(name string, l *ledger, at *wire.SandboxAnswer) error {
+func (v *victim) resume(name string, l *ledger, at *wire.SandboxResponse) error {
 	path := "/v2/sandboxes/" + name + "?projectId=prj"
 	err := v.try("GET", path+"&resume=true", nil, at)
 	saved := l.get(name)
 	if err == nil || !strings.Contains(err.Error(), "no snapshot available") || len(saved) > 0 && !slices.Contains(saved, noFile) {
 		return err
 	}
-	if err := v.try("DELETE", path, nil, new(wire.UpdateAnswer)); err != nil {
+	if err := v.try("DELETE", path, nil, new(wire.UpdateResponse)); err != nil {
 		return err
 	}
 	return v.try("POST", "/v2/sandboxes", l.params(name), at)
@@ -237,7 +237,7 @@ func (v *victim) resume(name string, l *ledger, at *wire.SandboxAnswer) error {
 // work creates, changes, stops and snapshots a sandbox until it fails.
 func (v *victim) work(name string, l *ledger) error {
 	for i := 0; ; i++ {
-		var at wire.SandboxAnswer
+		var at wire.SandboxResponse
 		if len(l.get(name)) == 0 {
 			if err := v.try("POST", "/v2/sandboxes", l.params(name), &at); err != nil && !strings.Contains(err.Error(), "already exists") {
 				return err
@@ -262,16 +262,16 @@ func (v *victim) work(name string, l *ledger) error {
 		}
 		l.set(name, append(slices.Clip(known), fresh)...)
 		if i%3 == 2 {
-			var answer wire.SnapshotAnswer
-			if err := v.try("POST", session(at.Session.ID)+"/snapshot", obj{}, &answer); err != nil {
+			var response wire.SnapshotResponse
+			if err := v.try("POST", session(at.Session.ID)+"/snapshot", obj{}, &response); err != nil {
 				return err
 			}
 			if !strings.HasSuffix(name, "1") { // those are evicted
 				l.mu.Lock()
-				l.snapshots[answer.Snapshot.ID] = fresh
+				l.snapshots[response.Snapshot.ID] = fresh
 				l.mu.Unlock()
 			}
-		} else if err := v.try("POST", session(at.Session.ID)+"/stop", obj{}, new(wire.StopAnswer)); err != nil {
+		} else if err := v.try("POST", session(at.Session.ID)+"/stop", obj{}, new(wire.StopResponse)); err != nil {
 			return err
 		}
 		l.set(name, fresh)
@@ -332,25 +332,25 @@ func (v *victim) check(l *ledger, round int) (checked int) {
 		if len(sums) == 0 {
 			continue
 		}
-		var at wire.SandboxAnswer
+		var at wire.SandboxResponse
 		require.NoError(t, v.resume(name, l, &at), "round %d, %s", round, name)
 		got, err := v.sh(at.Session.ID, "test -e file && sha256sum < file | cut -d' ' -f1 || echo "+noFile)
 		require.NoError(t, err, "round %d, %s", round, name)
 		require.Contains(t, sums, got, "round %d, %s", round, name)
 		l.set(name, got)
-		require.NoError(t, v.try("POST", session(at.Session.ID)+"/stop", obj{}, new(wire.StopAnswer)))
+		require.NoError(t, v.try("POST", session(at.Session.ID)+"/stop", obj{}, new(wire.StopResponse)))
 		checked++
 	}
 	for id, sum := range l.snapshots {
-		var at wire.SandboxAnswer
+		var at wire.SandboxResponse
 		require.NoError(t, v.try("POST", "/v2/sandboxes", obj{"projectId": "prj", "persistent": false, "source": obj{"type": "snapshot", "snapshotId": id}}, &at), "round %d, %s", round, id)
 		got, err := v.sh(at.Session.ID, "sha256sum < file | cut -d' ' -f1")
 		require.NoError(t, err)
 		require.Equal(t, sum, got, "round %d, %s", round, id)
-		require.NoError(t, v.try("DELETE", "/v2/sandboxes/"+at.Sandbox.Name+"?projectId=prj", nil, new(wire.UpdateAnswer)))
+		require.NoError(t, v.try("DELETE", "/v2/sandboxes/"+at.Sandbox.Name+"?projectId=prj", nil, new(wire.UpdateResponse)))
 		checked++
 		if len(l.snapshots) > 8 { // enough of them
-			require.NoError(t, v.try("DELETE", "/v2/sandboxes/snapshots/"+id, nil, new(wire.SnapshotAnswer)))
+			require.NoError(t, v.try("DELETE", "/v2/sandboxes/snapshots/"+id, nil, new(wire.SnapshotResponse)))
 			delete(l.snapshots, id)
 		}
 	}
@@ -365,7 +365,7 @@ func TestNextStartSweeps(t *testing.T) {
 		temp := t.TempDir()
 		mark := fmt.Sprint(mathrand.IntN(1_000_000_000), ".25")
 		v := startVictim(t, probe.Mode(), "", "TMPDIR="+temp)
-		var at wire.SandboxAnswer
+		var at wire.SandboxResponse
 		require.NoError(t, v.try("POST", "/v2/sandboxes", obj{"projectId": "prj"}, &at))
 		_, err := v.sh(at.Session.ID, "seq 30000; (setsid sleep "+mark+" >/dev/null 2>&1 &); echo up")
 		require.NoError(t, err)
@@ -400,7 +400,7 @@ func TestStartAfterKill(t *testing.T) {
 		dir := filepath.Join(t.TempDir(), "state")
 		v := startVictim(t, probe.Mode(), dir)
 		for i := range n {
-			require.NoError(t, v.try("POST", "/v2/sandboxes", obj{"projectId": "prj", "name": fmt.Sprint("box-", i)}, new(wire.SandboxAnswer)))
+			require.NoError(t, v.try("POST", "/v2/sandboxes", obj{"projectId": "prj", "name": fmt.Sprint("box-", i)}, new(wire.SandboxResponse)))
 		}
 		require.NoError(t, v.cmd.Process.Kill()) // and no waiting for its end
 		next := startVictim(t, probe.Mode(), dir)

@@ -65,9 +65,9 @@ type term struct {
 }
 
 func (c *raw) terminal(t *testing.T, sess string, start any) *term {
-	var answer wire.InteractiveAnswer
-	c.call("POST", session(sess)+"/interactive", obj{}, 200, &answer)
-	conn, _, err := websocket.Dial(t.Context(), answer.URL+"?token="+answer.Token, nil)
+	var response wire.InteractiveResponse
+	c.call("POST", session(sess)+"/interactive", obj{}, 200, &response)
+	conn, _, err := websocket.Dial(t.Context(), response.URL+"?token="+response.Token, nil)
 	require.NoError(t, err)
 	t.Cleanup(func() { conn.CloseNow() })
 	x := &term{t: t, conn: conn}
@@ -176,9 +176,9 @@ func TestTerminal(t *testing.T) {
 func TestTerminalRefusals(t *testing.T) {
 	_, c := start(t, nil)
 	sess := c.create(nil).Session.ID
-	var answer wire.InteractiveAnswer
-	c.call("POST", session(sess)+"/interactive", obj{}, 200, &answer)
-	for _, url := range []string{answer.URL, answer.URL + "?token=wrong", answer.URL + "x?token=" + answer.Token} {
+	var response wire.InteractiveResponse
+	c.call("POST", session(sess)+"/interactive", obj{}, 200, &response)
+	for _, url := range []string{response.URL, response.URL + "?token=wrong", response.URL + "x?token=" + response.Token} {
 		_, resp, err := websocket.Dial(t.Context(), url, nil)
 		require.Error(t, err)
 		assert.Contains(t, []int{401, 404}, resp.StatusCode)

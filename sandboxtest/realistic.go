@@ -11,9 +11,9 @@ const (
 	minStopping      = time.Second
 	maxStopping      = 2700 * time.Millisecond
 	snapshottingTime = 3700 * time.Millisecond
-	// stopAnswer is when the answer to a stop comes at the latest where a
+	// stopResponse is when the answer to a stop comes at the latest where a
 	// snapshot follows: before it is there.
-	stopAnswer = 1500 * time.Millisecond
+	stopResponse = 1500 * time.Millisecond
 	// settleTime is how long a session goes on after its snapshot was taken.
 	settleTime = 400 * time.Millisecond
 )
@@ -86,7 +86,7 @@ func (c *call) awaitStop(sess *session, ours bool) error {
 	st.mu.Unlock()
 	if persistent {
 		var over bool
-		t := c.s.clock.AfterFunc(stopAnswer, func() {
+		t := c.s.clock.AfterFunc(stopResponse, func() {
 			st.mu.Lock()
 			defer st.mu.Unlock()
 			over = true

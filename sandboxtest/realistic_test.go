@@ -34,7 +34,7 @@ func TestRealistic(t *testing.T) {
 	}
 	fresh := c.create(obj{"name": "fresh", "persistent": false})
 	began := srv.Now()
-	var stopped *wire.StopAnswer
+	var stopped *wire.StopResponse
 	during(func() { stopped = c.stop(fresh.Session.ID) })
 	assert.Equal(t, []string{"stopped", "stopped"}, []string{stopped.Session.Status, stopped.Sandbox.Status})
 	assert.WithinRange(t, srv.Now(), began.Add(time.Second), began.Add(4*time.Second))
@@ -59,11 +59,11 @@ func TestRealistic(t *testing.T) {
 	require.NotEmpty(t, first)
 
 	// A resume waits for the session before.
-	var back *wire.SandboxAnswer
+	var back *wire.SandboxResponse
 	back = c.get("one", "&resume=true", 200)
 	c.sh(back.Session.ID, "echo second > file")
 	during(func() { stopped = c.stop(back.Session.ID) })
-	var fork wire.SandboxAnswer
+	var fork wire.SandboxResponse
 	c.call("POST", "/v2/sandboxes/one/fork?projectId=prj", obj{"name": "stale"}, 200, &fork)
 	assert.Equal(t, "first\n", c.sh(fork.Session.ID, "cat file"), "taken before the snapshot was current")
 	during(func() { back = c.get("one", "&resume=true", 200) })
@@ -71,7 +71,7 @@ func TestRealistic(t *testing.T) {
 
 	// A snapshot takes its time, and its session ends after the answer.
 	began = srv.Now()
-	var snap wire.SnapshotAnswer
+	var snap wire.SnapshotResponse
 	during(func() { c.call("POST", session(back.Session.ID)+"/snapshot", obj{}, 201, &snap) })
 	assert.GreaterOrEqual(t, srv.Now().Sub(began), 3700*time.Millisecond)
 	assert.Equal(t, "snapshotting", snap.Session.Status)

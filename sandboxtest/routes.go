@@ -117,7 +117,7 @@ func (s *Server) serveOther(w http.ResponseWriter, r *http.Request) {
 func (c *call) dispatch(e *endpoint) {
 	defer func() {
 		switch p := recover(); {
-		case p == nil, p == errAnswered:
+		case p == nil, p == errResponded:
 		case p == http.ErrAbortHandler:
 			panic(p)
 		default:
@@ -133,7 +133,7 @@ func (c *call) dispatch(e *endpoint) {
 		case f.DropBefore:
 			panic(http.ErrAbortHandler)
 		case f.Status != 0:
-			f.answer(c.w, f.Status)
+			f.respond(c.w, f.Status)
 			return
 		}
 		c.w = &faultWriter{ResponseWriter: c.w, fault: f}

@@ -174,24 +174,24 @@ func (c *call) detached() (context.Context, context.CancelFunc) {
 func (c *call) answerNew(sb *namedSandbox) error {
 	st := c.s.store
 	st.mu.Lock()
-	answer := wire.SandboxAnswer{Sandbox: sb.wire(), Session: sb.current.wire(), Routes: sb.wireRoutes()}
+	resp := wire.SandboxResponse{Sandbox: sb.wire(), Session: sb.current.wire(), Routes: sb.wireRoutes()}
 	st.mu.Unlock()
-	w := &answer.Sandbox
+	w := &resp.Sandbox
 	w.TotalEgressBytes, w.TotalIngressBytes, w.TotalActiveCPUDurationMs, w.TotalDurationMs = nil, nil, nil, nil
 	w.ExpiresAt = wire.Time{}
-	writeJSON(c.w, http.StatusOK, answer)
+	writeJSON(c.w, http.StatusOK, resp)
 	return nil
 }
 
 func (c *call) answerSandbox(sb *namedSandbox, resumed bool) error {
 	st := c.s.store
 	st.mu.Lock()
-	answer := wire.SandboxAnswer{Sandbox: sb.wire(), Session: sb.current.wire(), Routes: sb.wireRoutes()}
+	resp := wire.SandboxResponse{Sandbox: sb.wire(), Session: sb.current.wire(), Routes: sb.wireRoutes()}
 	st.mu.Unlock()
 	writeJSON(c.w, http.StatusOK, struct {
-		wire.SandboxAnswer
+		wire.SandboxResponse
 		Resumed bool `json:"resumed"` // also when it is false
-	}{answer, resumed})
+	}{resp, resumed})
 	return nil
 }
 
@@ -360,9 +360,9 @@ func (c *call) updateSandbox() error {
 		}
 	}
 	st.mu.Lock()
-	answer := wire.UpdateAnswer{Sandbox: sb.wire(), Routes: sb.wireRoutes()}
+	resp := wire.UpdateResponse{Sandbox: sb.wire(), Routes: sb.wireRoutes()}
 	st.mu.Unlock()
-	writeJSON(c.w, http.StatusOK, answer)
+	writeJSON(c.w, http.StatusOK, resp)
 	return nil
 }
 
@@ -391,7 +391,7 @@ func (c *call) deleteSandbox() error {
 	st.mu.Lock()
 	sb.deleted = true
 	delete(st.sandboxes, sb.key)
-	answer := wire.UpdateAnswer{Sandbox: sb.wire()}
+	resp := wire.UpdateResponse{Sandbox: sb.wire()}
 	var gone []*snapshot
 	if orphans {
 		gone = st.orphansLocked(sb.key)
@@ -401,7 +401,7 @@ func (c *call) deleteSandbox() error {
 	for _, sn := range gone {
 		st.removeSnapshot(sn)
 	}
-	writeJSON(c.w, http.StatusOK, answer)
+	writeJSON(c.w, http.StatusOK, resp)
 	return nil
 }
 

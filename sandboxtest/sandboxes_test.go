@@ -29,7 +29,7 @@ var (
 	laterFields = []string{"totalEgressBytes", "totalIngressBytes", "totalActiveCpuDurationMs", "totalDurationMs", "expiresAt"}
 )
 
-func TestCreateAnswersEveryField(t *testing.T) {
+func TestCreateReturnsEveryField(t *testing.T) {
 	_, c := start(t, nil)
 	var out map[string]map[string]any
 	resp := c.send(c.request("POST", "/v2/sandboxes", obj{"projectId": "prj"}))
@@ -191,11 +191,11 @@ func TestResumeHappensOnce(t *testing.T) {
 	resumed, sessions := 0, make(map[string]bool)
 	for range 20 {
 		wg.Go(func() {
-			answer := c.get("one", "&resume=true", 200)
+			response := c.get("one", "&resume=true", 200)
 			mu.Lock()
 			defer mu.Unlock()
-			sessions[answer.Session.ID] = true
-			if answer.Resumed {
+			sessions[response.Session.ID] = true
+			if response.Resumed {
 				resumed++
 			}
 		})
@@ -209,7 +209,7 @@ func TestUpdate(t *testing.T) {
 	_, c := start(t, nil)
 	made := c.create(obj{"name": "one", "ports": []int{3000}})
 	path := "/v2/sandboxes/one?projectId=prj"
-	var out wire.UpdateAnswer
+	var out wire.UpdateResponse
 	c.call("PATCH", path, obj{
 		"resources": obj{"vcpus": 4, "memory": 8192}, "runtime": "node22", "timeout": 60_000,
 		"networkPolicy": obj{"allow": []string{"a.com"}}, "tags": obj{"x": "y"}, "ports": []int{3000, 4000},
@@ -229,7 +229,7 @@ func TestUpdate(t *testing.T) {
 	back := c.get("one", "&resume=true", 200)
 	assert.Equal(t, wire.Duration(time.Minute), back.Session.Timeout)
 	assert.Equal(t, 4, back.Session.VCPUs)
-	out = wire.UpdateAnswer{}
+	out = wire.UpdateResponse{}
 	c.call("PATCH", path, obj{"tags": obj{}, "ports": []int{}, "persistent": false}, 200, &out)
 	assert.False(t, out.Sandbox.Persistent)
 	assert.Empty(t, out.Sandbox.Tags)

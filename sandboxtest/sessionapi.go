@@ -17,9 +17,9 @@ func (c *call) getSession() error {
 	}
 	st := c.s.store
 	st.mu.Lock()
-	answer := wire.SessionAnswer{Session: sess.wire(), Routes: sess.sb.wireRoutes()}
+	resp := wire.SessionResponse{Session: sess.wire(), Routes: sess.sb.wireRoutes()}
 	st.mu.Unlock()
-	writeJSON(c.w, http.StatusOK, answer)
+	writeJSON(c.w, http.StatusOK, resp)
 	return nil
 }
 
@@ -66,17 +66,17 @@ func (c *call) stopSession() error {
 	if sess.requestedStopAt.IsZero() { // something else has ended it
 		sess.requestedStopAt = c.s.clock.Now()
 	}
-	answer := wire.StopAnswer{Session: sess.wire()}
+	resp := wire.StopResponse{Session: sess.wire()}
 	if !sess.sb.deleted {
-		answer.Sandbox = new(sess.sb.wire())
+		resp.Sandbox = new(sess.sb.wire())
 	}
 	if sess.ended() {
 		if sess.taken != nil && sess.taken.method == methodAutomatic { // which this stop has made
-			answer.Snapshot = new(sess.taken.wire())
+			resp.Snapshot = new(sess.taken.wire())
 		}
 	}
 	st.mu.Unlock()
-	writeJSON(c.w, http.StatusOK, answer)
+	writeJSON(c.w, http.StatusOK, resp)
 	return nil
 }
 
@@ -120,7 +120,7 @@ func (c *call) answerSession(sess *session) error {
 	c.s.store.mu.Lock()
 	w := sess.wire()
 	c.s.store.mu.Unlock()
-	writeJSON(c.w, http.StatusOK, wire.SessionAnswer{Session: w})
+	writeJSON(c.w, http.StatusOK, wire.SessionResponse{Session: w})
 	return nil
 }
 

@@ -267,7 +267,7 @@ func (c *call) answerSnapshot(sn *snapshot) error {
 	c.s.store.mu.Lock()
 	w := sn.wire()
 	c.s.store.mu.Unlock()
-	writeJSON(c.w, http.StatusOK, wire.SnapshotAnswer{Snapshot: w})
+	writeJSON(c.w, http.StatusOK, wire.SnapshotResponse{Snapshot: w})
 	return nil
 }
 
@@ -320,7 +320,7 @@ func (c *call) createSnapshot() error {
 	if taken == nil || sn.Status == snapshotFailed {
 		return fail(http.StatusInternalServerError, "internal_server_error", "The snapshot could not be created.")
 	}
-	writeJSON(c.w, http.StatusCreated, wire.SnapshotAnswer{Snapshot: sn, Session: &w})
+	writeJSON(c.w, http.StatusCreated, wire.SnapshotResponse{Snapshot: sn, Session: &w})
 	return nil
 }
 

@@ -16,7 +16,7 @@ const day = 24 * time.Hour
 
 func (c *raw) snapshot(sess string, body any) wire.Snapshot {
 	c.t.Helper()
-	var out wire.SnapshotAnswer
+	var out wire.SnapshotResponse
 	c.call("POST", session(sess)+"/snapshot", body, 201, &out)
 	require.NotNil(c.t, out.Session)
 	assert.Equal(c.t, "created", out.Snapshot.Status)
@@ -26,7 +26,7 @@ func (c *raw) snapshot(sess string, body any) wire.Snapshot {
 
 func (c *raw) snapshotStatus(id string) string {
 	c.t.Helper()
-	var out wire.SnapshotAnswer
+	var out wire.SnapshotResponse
 	c.call("GET", "/v2/sandboxes/snapshots/"+id, nil, 200, &out)
 	return out.Snapshot.Status
 }
@@ -101,7 +101,7 @@ func TestSessionTimeout(t *testing.T) {
 	sess := made.Session.ID
 	cmd := c.detach(sess, obj{"command": "sleep", "args": []string{marked(2)}})
 	srv.Advance(9 * time.Minute)
-	var out wire.SessionAnswer
+	var out wire.SessionResponse
 	c.call("POST", session(sess)+"/extend-timeout", obj{"duration": 300_000}, 200, &out)
 	assert.Equal(t, wire.Duration(15*time.Minute), out.Session.Timeout)
 	srv.Advance(5 * time.Minute)
@@ -159,7 +159,7 @@ func TestTransitionalStates(t *testing.T) {
 	assert.True(t, back.Resumed)
 	srv.Advance(time.Minute)
 	assert.Equal(t, "1\n", c.sh(back.Session.ID, "cat file"))
-	var snap wire.SnapshotAnswer
+	var snap wire.SnapshotResponse
 	c.call("POST", session(back.Session.ID)+"/snapshot", nil, 201, &snap)
 	assert.Equal(t, "snapshotting", snap.Session.Status)
 	c.refused("POST", session(back.Session.ID)+"/snapshot", nil, 422, "sandbox_snapshotting")
@@ -184,13 +184,13 @@ func TestRollbackAndFork(t *testing.T) {
 		first := c.keepFile("one", "first")
 		second := c.keepFile("one", "second")
 
-		var out wire.UpdateAnswer
+		var out wire.UpdateResponse
 		c.call("PATCH", "/v2/sandboxes/one?projectId=prj", obj{"currentSnapshotId": first}, 200, &out)
 		assert.Equal(t, first, out.Sandbox.CurrentSnapshotID)
 		assert.Equal(t, "first\n", c.sh(c.get("one", "&resume=true", 200).Session.ID, "cat file"))
 		c.refused("PATCH", "/v2/sandboxes/one?projectId=prj", obj{"currentSnapshotId": "snap_none"}, 404, "not_found")
 
-		var fork wire.SandboxAnswer
+		var fork wire.SandboxResponse
 		c.call("POST", "/v2/sandboxes/one/fork?projectId=prj", obj{"name": "two", "tags": obj{"t": "2"}, "__private": 1}, 200, &fork)
 		assert.Equal(t, map[string]string{"t": "2"}, fork.Sandbox.Tags)
 		assert.Equal(t, 4, fork.Sandbox.VCPUs)
@@ -258,7 +258,7 @@ func TestSnapshotExpiry(t *testing.T) {
 	srv.Advance(20 * time.Hour)
 	used := c.create(obj{"source": obj{"type": "snapshot", "snapshotId": slides.ID}})
 	srv.Advance(20 * time.Hour)
-	var moved wire.SnapshotAnswer
+	var moved wire.SnapshotResponse
 	c.call("GET", "/v2/sandboxes/snapshots/"+slides.ID, nil, 200, &moved)
 	assert.Equal(t, "created", moved.Snapshot.Status)
 	assert.Equal(t, moved.Snapshot.LastUsedAt.Add(day), moved.Snapshot.ExpiresAt.Time)

@@ -108,12 +108,12 @@ func (c *call) writeStdin() error {
 		return errStdinUnavailable
 	}
 	written, err := cmd.input.write(c.s.clock, data, p.Offset, p.Close)
-	answer := wire.StdinAnswer{Command: cmd.wire(), BytesWritten: &written}
+	resp := wire.StdinResponse{Command: cmd.wire(), BytesWritten: &written}
 	if c.s.opts.Stdin == StdinWithoutOffsets {
-		answer.BytesWritten = nil
+		resp.BytesWritten = nil
 	}
 	if err == nil {
-		writeJSON(c.w, http.StatusOK, answer)
+		writeJSON(c.w, http.StatusOK, resp)
 		return nil
 	}
 	failure, ok := errors.AsType[*apiError](err)
@@ -122,7 +122,7 @@ func (c *call) writeStdin() error {
 		return errCommandGone
 	case !ok: // the command has closed its end
 		return errStdinUnavailable
-	case answer.BytesWritten != nil:
+	case resp.BytesWritten != nil:
 		told := *failure
 		told.extra = map[string]any{"bytesWritten": written}
 		failure = &told

@@ -24,7 +24,7 @@ func stdin(cmd wire.Command) string { return session(cmd.SessionID) + "/cmd/" + 
 // write gives how much the command was given in all.
 func (c *raw) write(cmd wire.Command, params obj) int64 {
 	c.t.Helper()
-	var out wire.StdinAnswer
+	var out wire.StdinResponse
 	c.call("POST", stdin(cmd), params, 200, &out)
 	assert.Equal(c.t, cmd.ID, out.Command.ID)
 	require.NotNil(c.t, out.BytesWritten)
@@ -174,7 +174,7 @@ func TestServiceWithLessStdin(t *testing.T) {
 	sess := c.create(nil).Session.ID
 	cmd := c.detach(sess, obj{"command": "cat", "attachStdin": true})
 	for range 2 {
-		var out wire.StdinAnswer
+		var out wire.StdinResponse
 		c.call("POST", stdin(cmd), obj{"data": encoded("a"), "offset": 0}, 200, &out)
 		assert.Nil(t, out.BytesWritten)
 	}
@@ -228,7 +228,7 @@ func TestCommandIDs(t *testing.T) {
 	_, c := start(t, nil)
 	sess := c.create(nil).Session.ID
 	path := session(sess) + "/cmd?cmdId="
-	var out wire.CommandAnswer
+	var out wire.CommandResponse
 	c.call("POST", path+"mine-1", obj{"command": "true"}, 200, &out)
 	assert.Equal(t, "mine-1", out.Command.ID)
 	c.refused("POST", path+"mine-1", obj{"command": "true"}, 409, "conflict")

@@ -30,27 +30,27 @@ func (c *call) snapshotTree() error {
 	if !q.Has("limit") {
 		page.limit = maxTreeLimit
 	}
-	answer := wire.SnapshotTreePage{Snapshots: []wire.SnapshotTreeNode{}}
+	resp := wire.SnapshotTreePage{Snapshots: []wire.SnapshotTreeNode{}}
 	st := c.s.store
 	st.mu.Lock()
 	anchor := st.snapshots[id]
 	if anchor != nil && (q.Get("project") == "" || anchor.key.project == q.Get("project")) {
-		answer.Anchor = new(st.treeNode(anchor))
+		resp.Anchor = new(st.treeNode(anchor))
 		step := st.newestChild
 		if page.desc {
 			step = func(sn *snapshot) *snapshot { return st.snapshots[sn.parent] }
 		}
 		at := step(anchor)
-		for ; at != nil && len(answer.Snapshots) < page.limit; at = step(at) {
-			answer.Snapshots = append(answer.Snapshots, st.treeNode(at))
+		for ; at != nil && len(resp.Snapshots) < page.limit; at = step(at) {
+			resp.Snapshots = append(resp.Snapshots, st.treeNode(at))
 		}
-		if n := len(answer.Snapshots); at != nil {
-			answer.Pagination.Next = new(answer.Snapshots[n-1].Snapshot.ID)
+		if n := len(resp.Snapshots); at != nil {
+			resp.Pagination.Next = new(resp.Snapshots[n-1].Snapshot.ID)
 		}
 	}
 	st.mu.Unlock()
-	answer.Pagination.Count = len(answer.Snapshots)
-	writeJSON(c.w, http.StatusOK, answer)
+	resp.Pagination.Count = len(resp.Snapshots)
+	writeJSON(c.w, http.StatusOK, resp)
 	return nil
 }
 

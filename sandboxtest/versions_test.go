@@ -19,11 +19,11 @@ import (
 	"github.com/go-vercel/sandbox/sandboxtest"
 )
 
-func (c *raw) createBy(version string, params obj) *wire.SandboxAnswer {
+func (c *raw) createBy(version string, params obj) *wire.SandboxResponse {
 	c.t.Helper()
 	body := obj{"projectId": "prj"}
 	maps.Copy(body, params)
-	out := new(wire.SandboxAnswer)
+	out := new(wire.SandboxResponse)
 	c.call("POST", "/"+version+"/sandboxes", body, 200, out)
 	return out
 }
@@ -32,8 +32,8 @@ func (c *raw) createBy(version string, params obj) *wire.SandboxAnswer {
 // and the newest one keeps less.
 func TestVersionsOfCreate(t *testing.T) {
 	inModes(t, sandboxtest.Options{}, func(t *testing.T, srv *sandboxtest.Server, c *raw) {
-		user := func(answer *wire.SandboxAnswer) string {
-			return c.sh(answer.Session.ID, `echo "$USER"`)
+		user := func(response *wire.SandboxResponse) string {
+			return c.sh(response.Session.ID, `echo "$USER"`)
 		}
 		old := c.createBy("v2", nil)
 		assert.Equal(t, []string{"node22", "", "/vercel/sandbox"}, []string{old.Sandbox.Runtime, old.Sandbox.Image, old.Session.Cwd})
@@ -94,18 +94,18 @@ func TestRetentionOfTheNewestVersions(t *testing.T) {
 		assert.Nil(t, sb.SnapshotExpiration)
 	}
 	c.createBy("v3", obj{"name": "one"})
-	var fork wire.SandboxAnswer
+	var fork wire.SandboxResponse
 	for version, want := range map[string]*wire.KeepLastSnapshots{"v2": nil, "v3": &keep} {
 		c.call("POST", "/"+version+"/sandboxes/one/fork?projectId=prj", obj{}, 200, &fork)
 		assert.Equal(t, want, fork.Sandbox.KeepLastSnapshots, version)
-		var snap wire.SnapshotAnswer
+		var snap wire.SnapshotResponse
 		c.call("POST", "/"+version+"/sandboxes/sessions/"+c.createBy("v2", nil).Session.ID+"/snapshot", obj{}, 201, &snap)
 		lasts := 30 * day
 		if version == "v3" {
 			lasts = 7 * day
 		}
 		assert.Equal(t, snap.Snapshot.CreatedAt.Add(lasts), snap.Snapshot.ExpiresAt.Time, version)
-		fork = wire.SandboxAnswer{}
+		fork = wire.SandboxResponse{}
 	}
 	// Of the rest there is one version.
 	c.refused("GET", "/v3/sandboxes/one?projectId=prj", nil, 404, "not_found")
@@ -122,7 +122,7 @@ func TestRegions(t *testing.T) {
 	assert.Equal(t, "sfo1", stopped.Snapshot.Region)
 	assert.Equal(t, []string{"sfo1", "iad1", "cdg1"}, stopped.Snapshot.Regions)
 
-	var fork wire.SandboxAnswer
+	var fork wire.SandboxResponse
 	c.call("POST", "/v2/sandboxes/one/fork?projectId=prj", obj{}, 200, &fork)
 	assert.Equal(t, []any{"sfo1", []string{"iad1", "cdg1"}, "net_1"},
 		[]any{fork.Sandbox.Region, fork.Sandbox.FailoverRegions, fork.Sandbox.NetworkID}, "what is not overridden is inherited")
@@ -132,7 +132,7 @@ func TestRegions(t *testing.T) {
 	c.refused("POST", "/v2/sandboxes", obj{"projectId": "prj", "region": "fra1", "source": source}, 422, "snapshot_region_mismatch")
 	assert.Equal(t, "cdg1", c.create(obj{"region": "cdg1", "source": source}).Session.Region)
 
-	var up wire.UpdateAnswer
+	var up wire.UpdateResponse
 	path := "/v2/sandboxes/one?projectId=prj"
 	c.refused("PATCH", path, obj{"failoverRegions": []string{"sfo1"}}, 400, "bad_request")
 	c.call("PATCH", path, obj{"region": "iad1", "failoverRegions": []string{}, "networkId": nil}, 200, &up)

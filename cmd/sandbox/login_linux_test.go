@@ -117,7 +117,7 @@ func vercelCertificate(t *testing.T, file string, d *desk) tls.Certificate {
 // the emulator, so that the login can be used.
 func grant(d *desk, v *oidctest.Vercel) {
 	v.Say("POST api.vercel.com/login/oauth/token",
-		oidctest.Answer{Status: 400, Body: map[string]string{"error": "authorization_pending"}},
+		oidctest.Response{Status: 400, Body: map[string]string{"error": "authorization_pending"}},
 		map[string]any{"access_token": d.server.Credentials().Token, "token_type": "Bearer", "expires_in": 28800, "refresh_token": "the-refresh"})
 }
 
@@ -165,7 +165,7 @@ func TestLogin(t *testing.T) {
 func TestLoginRefused(t *testing.T) {
 	t.Parallel()
 	d, v := loginDesk(t)
-	v.Say("POST api.vercel.com/login/oauth/token", oidctest.Answer{Status: 400, Body: map[string]string{"error": "access_denied", "error_description": "not today"}})
+	v.Say("POST api.vercel.com/login/oauth/token", oidctest.Response{Status: 400, Body: map[string]string{"error": "access_denied", "error_description": "not today"}})
 	got := d.run("", "login")
 	assert.Equal(t, 4, got.code)
 	assert.Contains(t, got.stderr, "not today")

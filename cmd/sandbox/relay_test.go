@@ -37,17 +37,17 @@ func newRelay(t *testing.T, d *desk) *relay {
 		Rewrite:       func(p *httputil.ProxyRequest) { p.SetURL(&url.URL{Scheme: "http", Host: target.Host}) },
 		FlushInterval: -1,
 		// The address of a terminal is in the answer.
-		ModifyResponse: func(answer *http.Response) error {
-			if !strings.HasSuffix(answer.Request.URL.Path, "/interactive") {
+		ModifyResponse: func(resp *http.Response) error {
+			if !strings.HasSuffix(resp.Request.URL.Path, "/interactive") {
 				return nil
 			}
-			body, err := io.ReadAll(answer.Body)
+			body, err := io.ReadAll(resp.Body)
 			if err != nil {
 				return err
 			}
 			body = bytes.ReplaceAll(body, []byte(target.Host), []byte(here))
-			answer.Body, answer.ContentLength = io.NopCloser(bytes.NewReader(body)), int64(len(body))
-			answer.Header.Del("Content-Length")
+			resp.Body, resp.ContentLength = io.NopCloser(bytes.NewReader(body)), int64(len(body))
+			resp.Header.Del("Content-Length")
 			return nil
 		},
 	}

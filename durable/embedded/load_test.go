@@ -108,9 +108,9 @@ func TestManySessions(t *testing.T) {
 			go ends(t, base, id, func(command string) { over <- command })
 			for i := range commands {
 				sent := time.Now()
-				answer := post(t, func() string { return base }, "/command", map[string]any{"runId": id, "command": "echo out", "key": strconv.Itoa(i)})
+				response := post(t, func() string { return base }, "/command", map[string]any{"runId": id, "command": "echo out", "key": strconv.Itoa(i)})
 				took := time.Since(sent)
-				if !assert.Equal(t, answer["id"], <-over) {
+				if !assert.Equal(t, response["id"], <-over) {
 					return
 				}
 				if i == 0 { // it waits for the machine too

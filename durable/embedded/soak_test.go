@@ -164,14 +164,14 @@ func post(t *testing.T, base func() string, path string, body any) map[string]an
 		if err != nil {
 			continue
 		}
-		var answer map[string]any
-		err = json.NewDecoder(resp.Body).Decode(&answer)
+		var response map[string]any
+		err = json.NewDecoder(resp.Body).Decode(&response)
 		resp.Body.Close()
 		if err != nil || resp.StatusCode >= 500 {
 			continue
 		}
-		assert.Equal(t, 200, resp.StatusCode, "%s: %v", path, answer)
-		return answer
+		assert.Equal(t, 200, resp.StatusCode, "%s: %v", path, response)
+		return response
 	}
 }
 

@@ -123,7 +123,7 @@ func (h *handler) read(w http.ResponseWriter, r *http.Request, needsRun bool) (b
 	return b, true
 }
 
-func (h *handler) answer(w http.ResponseWriter, status int, v any) {
+func (h *handler) respond(w http.ResponseWriter, status int, v any) {
 	w.Header().Set("Content-Type", "application/json")
 	w.Header().Set("Cache-Control", "no-store")
 	w.WriteHeader(status)
@@ -131,7 +131,7 @@ func (h *handler) answer(w http.ResponseWriter, status int, v any) {
 }
 
 func (h *handler) refuse(w http.ResponseWriter, status int, text string) {
-	h.answer(w, status, map[string]any{"ok": false, "error": text})
+	h.respond(w, status, map[string]any{"ok": false, "error": text})
 }
 
 // fail answers an error of the client.
@@ -288,7 +288,7 @@ func (h *handler) session(w http.ResponseWriter, r *http.Request) {
 		h.fail(w, r, err)
 		return
 	}
-	h.answer(w, http.StatusOK, s)
+	h.respond(w, http.StatusOK, s)
 }
 
 func (h *handler) command(w http.ResponseWriter, r *http.Request) {
@@ -309,7 +309,7 @@ func (h *handler) command(w http.ResponseWriter, r *http.Request) {
 		h.fail(w, r, err)
 		return
 	}
-	h.answer(w, http.StatusOK, map[string]any{"ok": true, "id": id})
+	h.respond(w, http.StatusOK, map[string]any{"ok": true, "id": id})
 }
 
 // done answers a request that has no more to say than that it was done.
@@ -318,7 +318,7 @@ func (h *handler) done(w http.ResponseWriter, r *http.Request, err error) {
 		h.fail(w, r, err)
 		return
 	}
-	h.answer(w, http.StatusOK, map[string]any{"ok": true})
+	h.respond(w, http.StatusOK, map[string]any{"ok": true})
 }
 
 func (h *handler) interrupt(w http.ResponseWriter, r *http.Request) {

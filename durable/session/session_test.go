@@ -30,7 +30,7 @@ import (
 type play struct {
 	t *testing.T
 	*durabletest.Env
-	answers map[string]string // by key: the command's ID, or the refusal
+	outcomes map[string]string // by key: the command's ID, or the refusal
 }
 
 func newPlay(t *testing.T, opts *durabletest.Options) *play {
@@ -45,10 +45,10 @@ func (p *play) send(at time.Duration, key, script string) {
 	p.At(at, func() {
 		p.UpdateWorkflow(updateCommand, "", &testsuite.TestUpdateCallback{
 			OnAccept: func() {},
-			OnReject: func(err error) { p.answers[key] = "refused: " + err.Error() },
+			OnReject: func(err error) { p.outcomes[key] = "refused: " + err.Error() },
 			OnComplete: func(v any, err error) {
 				if err == nil {
-					p.answers[key] = fmt.Sprint(v)
+					p.outcomes[key] = fmt.Sprint(v)
 				}
 			},
 		}, commandUpdate{key, script})
@@ -218,7 +218,7 @@ func TestWeek(t *testing.T) {
 	assert.Equal(t, "begun\n", again.output("cmd-7"))
 	assert.Equal(t, "5\n", again.output("cmd-8"), "as of the last snapshot")
 	assert.Equal(t, "kept\nmore\nmore\nmore\nmore\nmore\nmore\n8\n", again.output("cmd-12"))
-	assert.Equal(t, "cmd-1", again.answers["a"])
+	assert.Equal(t, "cmd-1", again.outcomes["a"])
 	for info, err := range p.Server.Client().List(t.Context(), nil) {
 		require.NoError(t, err)
 		assert.Equal(t, sandbox.StatusStopped, info.Status, "nothing runs on")
@@ -250,8 +250,8 @@ func (p *play) ends(events []Event) (n int) {
 	return n
 }
 
-// TestLostAnswers: a start whose answer is lost, in any way, runs once.
-func TestLostAnswers(t *testing.T) {
+// TestLostResponses: a start whose answer is lost, in any way, runs once.
+func TestLostResponses(t *testing.T) {
 	for name, f := range map[string]sandboxtest.Fault{
 		"dropped after": {DropAfter: true}, "502 although it acted": {ActThenStatus: 502},
 		"dropped before": {DropBefore: true}, "503": {Status: 503}, "429": {Status: 429, RetryAfter: time.Second},
@@ -324,9 +324,9 @@ func TestRefused(t *testing.T) {
 	p.At(20*time.Minute, func() { p.SignalWorkflow(signalDestroy, DestroyOptions{DeleteSandbox: true, RemoveOutput: true}) })
 	p.run(Policy{QueueLimit: 2})
 	refused := 0
-	for _, answer := range p.answers {
-		if strings.HasPrefix(answer, "refused") {
-			assert.Contains(t, answer, "queue is full")
+	for _, outcome := range p.outcomes {
+		if strings.HasPrefix(outcome, "refused") {
+			assert.Contains(t, outcome, "queue is full")
 			refused++
 		}
 	}
@@ -371,7 +371,7 @@ func TestContinueAsNew(t *testing.T) {
 	for i, e := range events {
 		require.Equal(t, i, e.Seq, "numbers go on")
 	}
-	assert.Equal(t, "cmd-1", again.answers["a"])
+	assert.Equal(t, "cmd-1", again.outcomes["a"])
 	assert.Equal(t, "kept\n", again.output("cmd-3"))
 }
 

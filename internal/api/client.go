@@ -23,8 +23,8 @@ import (
 	"github.com/hashicorp/go-retryablehttp"
 )
 
-// maxAnswer limits the size of a JSON response.
-const maxAnswer = 64 << 20
+// maxResponse limits the size of a JSON response.
+const maxResponse = 64 << 20
 
 // Auth is the part of the credentials that a request needs.
 type Auth struct{ Token, TeamID string }
@@ -70,7 +70,7 @@ func New(cfg Config) *Client {
 	if rt == nil {
 		rt = http.DefaultTransport
 	}
-	hc.Transport = wholeAnswers{rt}
+	hc.Transport = wholeResponses{rt}
 	hc.CheckRedirect = redirectPolicy(cfg.BaseURL, hc.CheckRedirect)
 	return &Client{
 		cfg:     cfg,
@@ -111,9 +111,9 @@ func (c *Client) Do(ctx context.Context, req *Request, out any) error {
 		return err
 	}
 	defer resp.Body.Close()
-	body := resp.Body.(*answerBody).content.Bytes()
+	body := resp.Body.(*responseBody).content.Bytes()
 	switch {
-	case len(body) > maxAnswer:
+	case len(body) > maxResponse:
 		return c.unusable(req, a, resp, nil, &DecodeError{Err: errTooLarge})
 	case out == nil || len(body) == 0 && req.Op.Delete:
 		return nil

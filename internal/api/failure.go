@@ -108,14 +108,14 @@ func (f *Failure) readError(resp *http.Response) {
 	if len(body) == 0 {
 		return
 	}
-	var answer wire.ErrorAnswer
-	if err := json.Unmarshal(body, &answer); err != nil {
+	var response wire.ErrorResponse
+	if err := json.Unmarshal(body, &response); err != nil {
 		if !json.Valid(body) {
 			f.Err = &DecodeError{Err: err}
 		}
 		return
 	}
-	f.Code, f.Message = answer.Error.Code, answer.Error.Message
+	f.Code, f.Message = response.Error.Code, response.Error.Message
 }
 
 // AuthError reports that there are no credentials. Nothing was sent.
@@ -126,9 +126,9 @@ func (e *AuthError) Error() string { return e.Err.Error() }
 // Unwrap returns the cause.
 func (e *AuthError) Unwrap() error { return e.Err }
 
-// NoAnswer returns the failure of an operation whose successful response lacks
+// BadResponse returns the failure of an operation whose successful response lacks
 // its main content, which is as good as no response.
-func NoAnswer(req *Request, err error) error {
+func BadResponse(req *Request, err error) error {
 	return &Failure{
 		Op: req.Op, Attempts: 1, Uncertain: true, Status: http.StatusOK, Err: err,
 		Sandbox: req.Op.placeholder("sandbox", req.Path), Session: req.Op.placeholder("session", req.Path),
@@ -158,5 +158,5 @@ func (e *ContentTypeError) Error() string {
 	return "the answer's content type is " + strconv.Quote(e.Got) + ", want " + strconv.Quote(e.Want)
 }
 
-// errTooLarge reports a JSON response larger than maxAnswer.
+// errTooLarge reports a JSON response larger than maxResponse.
 var errTooLarge = errors.New("the response is larger than 64 MiB")

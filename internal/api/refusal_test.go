@@ -18,7 +18,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-func answer(status int, body string) *http.Response {
+func respond(status int, body string) *http.Response {
 	return &http.Response{
 		StatusCode: status, Header: http.Header{"Content-Type": {"application/json"}}, Body: io.NopCloser(strings.NewReader(body)),
 		Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1,
@@ -64,7 +64,7 @@ func TestRefused(t *testing.T) {
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			t.Parallel()
-			c := testClient(roundTripper(func(*http.Request) (*http.Response, error) { return answer(tc.status, tc.body), nil }))
+			c := testClient(roundTripper(func(*http.Request) (*http.Response, error) { return respond(tc.status, tc.body), nil }))
 			c.retrier.Backoff = Retry{Wait: time.Microsecond}.backoff
 			f, ok := errors.AsType[*Failure](c.Do(t.Context(), &Request{Op: StartCommand, Path: []string{"s"}}, nil))
 			require.True(t, ok)
@@ -106,11 +106,11 @@ func TestBodyThatBreaks(t *testing.T) {
 		var sent atomic.Int64
 		c := testClient(roundTripper(func(*http.Request) (*http.Response, error) {
 			if sent.Add(1) == 1 {
-				resp := answer(200, "")
+				resp := respond(200, "")
 				resp.Body = io.NopCloser(io.MultiReader(strings.NewReader(`{"command":{"id":"c1"`), &failing{}))
 				return resp, nil
 			}
-			return answer(200, `{"command":{"id":"c1"}}`), nil
+			return respond(200, `{"command":{"id":"c1"}}`), nil
 		}))
 		c.retrier.Backoff = Retry{Wait: time.Microsecond}.backoff
 		req := &Request{Op: op, Path: values(op)}
@@ -166,7 +166,7 @@ func TestContextCause(t *testing.T) {
 	t.Parallel()
 	why := errors.New("the deploy was superseded")
 	for name, c := range map[string]*Client{
-		"before": testClient(roundTripper(func(*http.Request) (*http.Response, error) { return answer(200, "{}"), nil })),
+		"before": testClient(roundTripper(func(*http.Request) (*http.Response, error) { return respond(200, "{}"), nil })),
 		"while it waits": testClient(roundTripper(func(r *http.Request) (*http.Response, error) {
 			<-r.Context().Done()
 			return nil, r.Context().Err()
@@ -190,7 +190,7 @@ func TestContextCause(t *testing.T) {
 func TestNoCredentials(t *testing.T) {
 	t.Parallel()
 	inner := &Failure{Op: GetSandbox, Status: 410}
-	c := testClient(roundTripper(func(*http.Request) (*http.Response, error) { return answer(200, "{}"), nil }))
+	c := testClient(roundTripper(func(*http.Request) (*http.Response, error) { return respond(200, "{}"), nil }))
 	c.cfg.Auth = func(context.Context) (Auth, error) { return Auth{}, inner }
 	err := c.Do(t.Context(), &Request{Op: GetSandbox, Path: []string{"a"}}, nil)
 	_, ok := err.(*AuthError)

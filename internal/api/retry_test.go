@@ -24,7 +24,7 @@ type failure struct {
 	name string
 	// answer is written to the connection after the request was read; an empty
 	// one closes the connection instead.
-	answer string
+	response string
 	// refuse fails the dial; unwritten resets the connection at the first write.
 	refuse, unwritten bool
 
@@ -45,22 +45,22 @@ var failures = []failure{
 	// that one which broke early counts as one that may have acted.
 	{name: "reset before the request is written", unwritten: true, sent: 3, sentOnce: 1, unknownOnce: true},
 	{name: "closed after the request", sent: 3, sentOnce: 1, unknownOnce: true},
-	{name: "garbage", answer: "SSH-2.0-OpenSSH\r\n\r\n", sent: 3, sentOnce: 1, unknownOnce: true},
-	{name: "429", answer: "HTTP/1.1 429 Slow Down\r\n" + head + "2\r\n\r\n{}", sent: 3, sentOnce: 3, status: 429},
-	{name: "429 with Retry-After", answer: "HTTP/1.1 429 Slow Down\r\nRetry-After: 2\r\n" + head + "2\r\n\r\n{}", sent: 3, sentOnce: 3, status: 429},
-	{name: "429 with a long Retry-After", answer: "HTTP/1.1 429 Slow Down\r\nRetry-After: 21\r\n" + head + "2\r\n\r\n{}", sent: 1, sentOnce: 1, status: 429},
-	{name: "500", answer: "HTTP/1.1 500 Oh\r\n" + head + "2\r\n\r\n{}", sent: 3, sentOnce: 1, status: 500, unknownOnce: true},
-	{name: "502", answer: "HTTP/1.1 502 Oh\r\n" + head + "2\r\n\r\n{}", sent: 3, sentOnce: 1, status: 502, unknownOnce: true},
-	{name: "503", answer: "HTTP/1.1 503 Oh\r\n" + head + "2\r\n\r\n{}", sent: 3, sentOnce: 1, status: 503, unknownOnce: true},
-	{name: "503 with Retry-After", answer: "HTTP/1.1 503 Oh\r\nRetry-After: 20\r\n" + head + "2\r\n\r\n{}", sent: 3, sentOnce: 1, status: 503, unknownOnce: true},
-	{name: "503 with a long Retry-After", answer: "HTTP/1.1 503 Oh\r\nRetry-After: 21\r\n" + head + "2\r\n\r\n{}", sent: 1, sentOnce: 1, status: 503, unknownOnce: true},
-	{name: "504", answer: "HTTP/1.1 504 Oh\r\n" + head + "2\r\n\r\n{}", sent: 3, sentOnce: 1, status: 504, unknownOnce: true},
-	{name: "400", answer: "HTTP/1.1 400 No\r\n" + head + "2\r\n\r\n{}", sent: 1, sentOnce: 1, status: 400},
-	{name: "404", answer: "HTTP/1.1 404 No\r\n" + head + "2\r\n\r\n{}", sent: 1, sentOnce: 1, status: 404},
-	{name: "a success that breaks off", answer: "HTTP/1.1 200 OK\r\n" + head + "99\r\n\r\n{", sent: 3, sentOnce: 1, unknownOnce: true, streams: true},
-	{name: "a refusal that breaks off", answer: "HTTP/1.1 400 No\r\n" + head + "99\r\n\r\n{", sent: 3, sentOnce: 1, brokenRefusal: true},
-	{name: "408", answer: "HTTP/1.1 408 Late\r\n" + head + "2\r\n\r\n{}", sent: 3, sentOnce: 1, status: 408, unknownOnce: true},
-	{name: "425", answer: "HTTP/1.1 425 Early\r\n" + head + "2\r\n\r\n{}", sent: 3, sentOnce: 1, status: 425},
+	{name: "garbage", response: "SSH-2.0-OpenSSH\r\n\r\n", sent: 3, sentOnce: 1, unknownOnce: true},
+	{name: "429", response: "HTTP/1.1 429 Slow Down\r\n" + head + "2\r\n\r\n{}", sent: 3, sentOnce: 3, status: 429},
+	{name: "429 with Retry-After", response: "HTTP/1.1 429 Slow Down\r\nRetry-After: 2\r\n" + head + "2\r\n\r\n{}", sent: 3, sentOnce: 3, status: 429},
+	{name: "429 with a long Retry-After", response: "HTTP/1.1 429 Slow Down\r\nRetry-After: 21\r\n" + head + "2\r\n\r\n{}", sent: 1, sentOnce: 1, status: 429},
+	{name: "500", response: "HTTP/1.1 500 Oh\r\n" + head + "2\r\n\r\n{}", sent: 3, sentOnce: 1, status: 500, unknownOnce: true},
+	{name: "502", response: "HTTP/1.1 502 Oh\r\n" + head + "2\r\n\r\n{}", sent: 3, sentOnce: 1, status: 502, unknownOnce: true},
+	{name: "503", response: "HTTP/1.1 503 Oh\r\n" + head + "2\r\n\r\n{}", sent: 3, sentOnce: 1, status: 503, unknownOnce: true},
+	{name: "503 with Retry-After", response: "HTTP/1.1 503 Oh\r\nRetry-After: 20\r\n" + head + "2\r\n\r\n{}", sent: 3, sentOnce: 1, status: 503, unknownOnce: true},
+	{name: "503 with a long Retry-After", response: "HTTP/1.1 503 Oh\r\nRetry-After: 21\r\n" + head + "2\r\n\r\n{}", sent: 1, sentOnce: 1, status: 503, unknownOnce: true},
+	{name: "504", response: "HTTP/1.1 504 Oh\r\n" + head + "2\r\n\r\n{}", sent: 3, sentOnce: 1, status: 504, unknownOnce: true},
+	{name: "400", response: "HTTP/1.1 400 No\r\n" + head + "2\r\n\r\n{}", sent: 1, sentOnce: 1, status: 400},
+	{name: "404", response: "HTTP/1.1 404 No\r\n" + head + "2\r\n\r\n{}", sent: 1, sentOnce: 1, status: 404},
+	{name: "a success that breaks off", response: "HTTP/1.1 200 OK\r\n" + head + "99\r\n\r\n{", sent: 3, sentOnce: 1, unknownOnce: true, streams: true},
+	{name: "a refusal that breaks off", response: "HTTP/1.1 400 No\r\n" + head + "99\r\n\r\n{", sent: 3, sentOnce: 1, brokenRefusal: true},
+	{name: "408", response: "HTTP/1.1 408 Late\r\n" + head + "2\r\n\r\n{}", sent: 3, sentOnce: 1, status: 408, unknownOnce: true},
+	{name: "425", response: "HTTP/1.1 425 Early\r\n" + head + "2\r\n\r\n{}", sent: 3, sentOnce: 1, status: 425},
 }
 
 // dialer counts attempts and answers them over in-memory connections.
@@ -81,7 +81,7 @@ func (f failure) dialer(attempts *atomic.Int64) func(context.Context, string, st
 				return
 			}
 			_, _ = io.Copy(io.Discard, req.Body)
-			_, _ = io.WriteString(server, f.answer)
+			_, _ = io.WriteString(server, f.response)
 		}()
 		return client, nil
 	}
@@ -151,8 +151,8 @@ func TestRetryClasses(t *testing.T) {
 // TestDeleteFoundDone: a delete whose answer was lost and whose repetition finds
 // nothing has succeeded; one that finds nothing at first has not.
 func TestDeleteFoundDone(t *testing.T) {
-	notFound := failure{answer: "HTTP/1.1 404 No\r\n" + head + "2\r\n\r\n{}"}
-	for _, lost := range []failure{{}, {answer: "HTTP/1.1 502 Oh\r\n" + head + "2\r\n\r\n{}"}} {
+	notFound := failure{response: "HTTP/1.1 404 No\r\n" + head + "2\r\n\r\n{}"}
+	for _, lost := range []failure{{}, {response: "HTTP/1.1 502 Oh\r\n" + head + "2\r\n\r\n{}"}} {
 		synctest.Test(t, func(t *testing.T) {
 			var attempts atomic.Int64
 			transport := &http.Transport{DisableKeepAlives: true, DialContext: func(ctx context.Context, network, addr string) (net.Conn, error) {
@@ -175,8 +175,8 @@ func TestDeleteFoundDone(t *testing.T) {
 
 // TestPauses checks the waits between attempts by the fake clock.
 func TestPauses(t *testing.T) {
-	answer := func(header string) failure {
-		return failure{answer: "HTTP/1.1 429 Slow Down\r\n" + header + head + "2\r\n\r\n{}"}
+	response := func(header string) failure {
+		return failure{response: "HTTP/1.1 429 Slow Down\r\n" + header + head + "2\r\n\r\n{}"}
 	}
 	for _, tc := range []struct {
 		name     string
@@ -199,7 +199,7 @@ func TestPauses(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				var attempts atomic.Int64
 				start := time.Now()
-				transport := &http.Transport{DisableKeepAlives: true, DialContext: answer(tc.header()).dialer(&attempts)}
+				transport := &http.Transport{DisableKeepAlives: true, DialContext: response(tc.header()).dialer(&attempts)}
 				require.Error(t, testClient(transport).Do(t.Context(), &Request{Op: GetSandbox, Path: []string{"a"}}, nil))
 				assert.EqualValues(t, 3, attempts.Load())
 				waited := time.Since(start)
@@ -217,7 +217,7 @@ func TestCancelWhileWaiting(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), 7*time.Second)
 		defer cancel()
 		var attempts atomic.Int64
-		f := failure{answer: "HTTP/1.1 429 Slow Down\r\nRetry-After: 20\r\n" + head + "2\r\n\r\n{}"}
+		f := failure{response: "HTTP/1.1 429 Slow Down\r\nRetry-After: 20\r\n" + head + "2\r\n\r\n{}"}
 		start := time.Now()
 		err := testClient(&http.Transport{DisableKeepAlives: true, DialContext: f.dialer(&attempts)}).
 			Do(ctx, &Request{Op: GetSandbox, Path: []string{"a"}}, nil)

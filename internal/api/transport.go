@@ -35,20 +35,20 @@ func DefaultTransport() *Transport {
 	return t
 }
 
-// wholeAnswers is the transport below the retries: it reads responses that are
+// wholeResponses is the transport below the retries: it reads responses that are
 // not streams to their end, so that one that breaks off counts as an attempt
 // without a response. It also hides CloseIdleConnections, which retryablehttp
 // calls when it gives up on a request: other users of a shared transport would
 // lose their connections.
-type wholeAnswers struct{ next http.RoundTripper }
+type wholeResponses struct{ next http.RoundTripper }
 
-func (t wholeAnswers) RoundTrip(req *http.Request) (*http.Response, error) {
+func (t wholeResponses) RoundTrip(req *http.Request) (*http.Response, error) {
 	resp, err := t.next.RoundTrip(req)
 	a, ok := req.Context().Value(attemptsKey{}).(*attempts)
 	if err != nil || !ok {
 		return resp, err
 	}
-	limit, patience := int64(maxAnswer+1), time.Duration(0)
+	limit, patience := int64(maxResponse+1), time.Duration(0)
 	if resp.StatusCode < 200 || resp.StatusCode >= 300 {
 		if a.op.Class != Safe || resp.StatusCode < 400 || transient(resp.StatusCode) {
 			return resp, nil // its status says enough
@@ -73,20 +73,20 @@ func (t wholeAnswers) RoundTrip(req *http.Request) (*http.Response, error) {
 		a.wrote.Store(true) // there was a response
 		return nil, &BodyError{Err: err}
 	}
-	resp.Body = &answerBody{Reader: bytes.NewReader(buf.Bytes()), content: buf}
+	resp.Body = &responseBody{Reader: bytes.NewReader(buf.Bytes()), content: buf}
 	return resp, nil
 }
 
 var buffers = sync.Pool{New: func() any { return new(bytes.Buffer) }}
 
-// answerBody is the body of a response that was read.
-type answerBody struct {
+// responseBody is the body of a response that was read.
+type responseBody struct {
 	*bytes.Reader
 	content *bytes.Buffer // nil after Close
 }
 
 // Close releases the buffer.
-func (b *answerBody) Close() error {
+func (b *responseBody) Close() error {
 	if b.content != nil && b.content.Cap() <= 1<<20 {
 		buffers.Put(b.content)
 	}

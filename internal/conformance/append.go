@@ -50,7 +50,7 @@ func (s *Server) append(e *Entry, a appended) *Exchange {
 	before := s.match(read)
 	content := []byte{}
 	if before.Status != http.StatusNotFound {
-		_, pieces, err := before.answer()
+		_, pieces, err := before.response()
 		if err != nil || before.Status >= 300 {
 			return nil
 		}

@@ -20,9 +20,9 @@ type dialect struct {
 }
 
 type wording struct {
-	command string
-	args    []string
-	answer  func(lines []json.RawMessage) []json.RawMessage
+	command  string
+	args     []string
+	response func(lines []json.RawMessage) []json.RawMessage
 }
 
 func same(command string, args []string) []wording { return []wording{{command: command, args: args}} }
@@ -147,9 +147,9 @@ func relist(entry func(line string) (kind, name string)) func([]json.RawMessage)
 
 // translated is a request in the words of the official SDK.
 type translated struct {
-	rules  []string
-	entry  *Entry
-	answer func([]json.RawMessage) []json.RawMessage
+	rules    []string
+	entry    *Entry
+	response func([]json.RawMessage) []json.RawMessage
 }
 
 // plainLook gives a look at a sandbox that would start it as one that would not,
@@ -250,7 +250,7 @@ func (r *Rules) translate(e *Entry) []translated {
 		js["command"] = w.command
 		js["args"] = plain(w.args)
 		copied.Body = map[string]any{"json": js}
-		out = append(out, translated{rules, &copied, w.answer})
+		out = append(out, translated{rules, &copied, w.response})
 	}
 	return out
 }

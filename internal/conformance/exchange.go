@@ -49,7 +49,7 @@ type piece struct {
 }
 
 // answer expands what an exchange sends.
-func (ex *Exchange) answer() (http.Header, []piece, error) {
+func (ex *Exchange) response() (http.Header, []piece, error) {
 	header := http.Header{"Content-Type": nil} // nil: net/http must not guess one
 	var pieces []piece
 	one := func(data []byte, contentType string) {

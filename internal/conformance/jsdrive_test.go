@@ -143,8 +143,8 @@ func reconcileSteps(t *testing.T, s Scenario, js, got []any) []string {
 func shortMessage(w, g any) bool {
 	we, _ := w.(map[string]any)
 	ge, _ := g.(map[string]any)
-	answer, _ := we["json"].(map[string]any)
-	said, _ := answer["error"].(map[string]any)
+	resp, _ := we["json"].(map[string]any)
+	said, _ := resp["error"].(map[string]any)
 	short, _ := we["message"].(string)
 	words, _ := said["message"].(string)
 	if we["kind"] != "APIError" || strings.Contains(short, ":") || words == "" || ge["message"] != short+": "+words {

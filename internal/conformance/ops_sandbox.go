@@ -376,8 +376,8 @@ func once[T any](c *call, do func() (T, error)) (T, error) {
 			break
 		}
 		var req *sandbox.RequestError
-		var answer *sandbox.APIError
-		if !errors.As(err, &req) && (!errors.As(err, &answer) || answer.Status < 500) {
+		var resp *sandbox.APIError
+		if !errors.As(err, &req) && (!errors.As(err, &resp) || resp.Status < 500) {
 			break
 		}
 		c.rule(ruleOnce)

@@ -258,9 +258,9 @@ func (s *Server) take(e *Entry) *Exchange {
 			s.log = append(s.log, t.entry)
 			s.use(t.rules...)
 			s.remember(ex, e)
-			if t.answer != nil && ex.NDJSON != nil {
+			if t.response != nil && ex.NDJSON != nil {
 				ex = new(*ex)
-				ex.NDJSON = t.answer(ex.NDJSON)
+				ex.NDJSON = t.response(ex.NDJSON)
 			}
 			return ex
 		}
@@ -322,7 +322,7 @@ func (s *Server) send(w http.ResponseWriter, r *http.Request, ex *Exchange, e *E
 		closeConnection(w)
 		return
 	}
-	header, pieces, err := ex.answer()
+	header, pieces, err := ex.response()
 	if err != nil {
 		http.Error(w, err.Error(), http.StatusInternalServerError)
 		return

@@ -174,9 +174,9 @@ func (s *Server) started(alone *Entry) *Exchange {
 // scriptedEnd is the command as the script tells of it later, if it does.
 func (s *Server) scriptedEnd(e *Entry) map[string]any {
 	for _, sl := range s.script {
-		var answer struct{ Command map[string]any }
-		if sl.left > 0 && sl.matches(e) && json.Unmarshal(sl.JSON, &answer) == nil && answer.Command != nil {
-			return answer.Command
+		var resp struct{ Command map[string]any }
+		if sl.left > 0 && sl.matches(e) && json.Unmarshal(sl.JSON, &resp) == nil && resp.Command != nil {
+			return resp.Command
 		}
 	}
 	return nil
@@ -202,7 +202,7 @@ func (s *Server) remember(ex *Exchange, e *Entry) {
 	if slices.ContainsFunc(e.Query, func(p any) bool { return fmt.Sprint(p) == "[resume true]" }) {
 		s.resumes[e.Path] = ex
 	}
-	_, pieces, err := ex.answer()
+	_, pieces, err := ex.response()
 	if err != nil {
 		return
 	}
@@ -211,20 +211,20 @@ func (s *Server) remember(ex *Exchange, e *Entry) {
 		body = append(body, p.data...)
 	}
 	if present(ex.JSON) {
-		var answer struct {
+		var resp struct {
 			Session map[string]any `json:"session"`
 			Routes  []any          `json:"routes"`
 			Command map[string]any `json:"command"`
 		}
-		if json.Unmarshal(body, &answer) != nil {
+		if json.Unmarshal(body, &resp) != nil {
 			return
 		}
-		if id, ok := answer.Command["id"].(string); ok {
-			s.commands[id] = answer.Command
+		if id, ok := resp.Command["id"].(string); ok {
+			s.commands[id] = resp.Command
 		}
-		if answer.Session != nil {
-			if id, ok := answer.Session["id"].(string); ok {
-				s.sessions[id] = map[string]any{"session": answer.Session, "routes": append([]any{}, answer.Routes...)}
+		if resp.Session != nil {
+			if id, ok := resp.Session["id"].(string); ok {
+				s.sessions[id] = map[string]any{"session": resp.Session, "routes": append([]any{}, resp.Routes...)}
 			}
 		}
 		return

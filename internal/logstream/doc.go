@@ -67,14 +67,14 @@ func (c *Command) Look(ctx context.Context, wait bool) (*wire.Command, error) {
 	if wait {
 		req.Query = url.Values{"wait": {"true"}}
 	}
-	var answer wire.CommandAnswer
-	if err := c.Client.Do(ctx, req, &answer); err != nil {
+	var response wire.CommandResponse
+	if err := c.Client.Do(ctx, req, &response); err != nil {
 		return nil, err
 	}
-	if answer.Command.ID == "" {
-		return nil, api.NoAnswer(req, errNoCommand)
+	if response.Command.ID == "" {
+		return nil, api.BadResponse(req, errNoCommand)
 	}
-	return &answer.Command, nil
+	return &response.Command, nil
 }
 
 // LookNow returns the command's state, including its end if it has ended: it

@@ -21,7 +21,7 @@ const (
 	waitPause = 500 * time.Millisecond
 )
 
-var errUnanswered = errors.New("no answer within a minute")
+var errNoResponse = errors.New("no answer within a minute")
 
 // Wait waits for the command to end, within ctx and the limits of a repair.
 func Wait(ctx context.Context, cmd Command) (*wire.Command, error) {
@@ -81,7 +81,7 @@ func (c *Command) waitOnce(ctx context.Context) (*wire.Command, time.Duration, e
 	traced := httptrace.WithClientTrace(limited, &httptrace.ClientTrace{
 		GetConn: func(string) { reset(time.Time{}, nil) },
 		GotConn: func(httptrace.GotConnInfo) {
-			reset(time.Now(), time.AfterFunc(waitLimit, func() { cancel(errUnanswered) }))
+			reset(time.Now(), time.AfterFunc(waitLimit, func() { cancel(errNoResponse) }))
 		},
 	})
 	data, err := c.Look(traced, true)
@@ -93,8 +93,8 @@ func (c *Command) waitOnce(ctx context.Context) (*wire.Command, time.Duration, e
 	if !at.IsZero() {
 		lasted = time.Since(at)
 	}
-	if err != nil && context.Cause(limited) == errUnanswered {
-		look, cancel := context.WithTimeoutCause(ctx, lookLimit, errUnanswered)
+	if err != nil && context.Cause(limited) == errNoResponse {
+		look, cancel := context.WithTimeoutCause(ctx, lookLimit, errNoResponse)
 		defer cancel()
 		data, err = c.Look(look, false)
 		return data, 0, err

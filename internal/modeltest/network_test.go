@@ -137,7 +137,7 @@ func (n *network) RoundTrip(req *http.Request) (*http.Response, error) {
 }
 
 // answer is one that did not come from the API.
-func answer(req *http.Request, status int, kind, body string) (*http.Response, error) {
+func respond(req *http.Request, status int, kind, body string) (*http.Response, error) {
 	if req.Body != nil {
 		req.Body.Close()
 	}
@@ -159,9 +159,9 @@ func (n *network) strike(s *strike, req *http.Request) (*http.Response, error) {
 		}
 		return nil, errRefused
 	case Throttle:
-		return answer(req, http.StatusTooManyRequests, "application/json", `{"error":{"code":"rate_limited","message":"slow down"}}`)
+		return respond(req, http.StatusTooManyRequests, "application/json", `{"error":{"code":"rate_limited","message":"slow down"}}`)
 	case Odd:
-		return answer(req, http.StatusForbidden, "text/html", "<html>Access denied</html>")
+		return respond(req, http.StatusForbidden, "text/html", "<html>Access denied</html>")
 	case Late:
 		if Put.fits(req) {
 			body, err := io.ReadAll(req.Body)
@@ -187,7 +187,7 @@ func (n *network) strike(s *strike, req *http.Request) (*http.Response, error) {
 		if s.What == Lost {
 			return nil, syscall.ECONNRESET
 		}
-		return answer(req, http.StatusBadGateway, "text/html", "<html>Bad gateway</html>")
+		return respond(req, http.StatusBadGateway, "text/html", "<html>Bad gateway</html>")
 	case Cut, Clean:
 		return n.ending(s, req, func() error {
 			if s.What == Clean {

@@ -123,7 +123,7 @@ func TestLeftoversAreSwept(t *testing.T) {
 // TestEchoesOfTheAuthorizationServer: what was sent comes back in no error.
 func TestEchoesOfTheAuthorizationServer(t *testing.T) {
 	const secret = "SECRET-REFRESH"
-	for name, answer := range map[string]oidctest.Answer{
+	for name, resp := range map[string]oidctest.Response{
 		"a redirect":              {Status: 307, Header: http.Header{"Location": {"https://evil.example/" + secret}}, Body: "x"},
 		"the body":                {Status: 400, Body: "you sent refresh_token=" + secret},
 		"the description":         {Status: 400, Body: map[string]string{"error": "invalid_request", "error_description": "bad token " + secret}},
@@ -137,7 +137,7 @@ func TestEchoesOfTheAuthorizationServer(t *testing.T) {
 		m.Write(m.LoginFile(), map[string]any{"token": "old", "refreshToken": secret, "expiresAt": 1})
 		var v oidctest.Vercel
 		v.Discover()
-		v.Say("POST api.vercel.com/login/oauth/token", answer)
+		v.Say("POST api.vercel.com/login/oauth/token", resp)
 		_, err := oidc.NewHost(v.Client(), m.Getenv, m.Dir).Login(t.Context(), 0, "")
 		require.Error(t, err, name)
 		for e := err; e != nil; e = errors.Unwrap(e) {
@@ -150,7 +150,7 @@ func TestEchoesOfTheAuthorizationServer(t *testing.T) {
 	m := oidctest.NewMachine(t)
 	m.Write(m.LoginFile(), map[string]any{"token": "SECRET-LOGIN", "expiresAt": time.Now().Add(time.Hour).Unix()})
 	var v oidctest.Vercel
-	v.Say("POST api.vercel.com/v1/projects/p/token", oidctest.Answer{Status: 403, Body: map[string]any{
+	v.Say("POST api.vercel.com/v1/projects/p/token", oidctest.Response{Status: 403, Body: map[string]any{
 		"error": map[string]string{"code": "forbidden", "message": "SECRET-LOGIN is not valid"}}})
 	_, err := oidc.NewHost(v.Client(), m.Getenv, m.Dir).ProjectToken(t.Context(), oidc.Scope{ProjectID: "p"}, 0, "")
 	assert.ErrorContains(t, err, "is not valid")

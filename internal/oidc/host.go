@@ -228,14 +228,14 @@ var userAgent = "go-vercel/sandbox (" + runtime.GOOS + "/" + runtime.GOARCH + ")
 
 // errorText returns the error in a response, truncated and on one line.
 func errorText(body []byte) string {
-	var answer struct {
+	var resp struct {
 		Error struct {
 			Code    string `json:"code"`
 			Message string `json:"message"`
 		} `json:"error"`
 	}
-	if json.Unmarshal(body, &answer) == nil && answer.Error.Code != "" {
-		return clip(strings.ToUpper(answer.Error.Code) + ": " + answer.Error.Message)
+	if json.Unmarshal(body, &resp) == nil && resp.Error.Code != "" {
+		return clip(strings.ToUpper(resp.Error.Code) + ": " + resp.Error.Message)
 	}
 	return clip(string(body))
 }

@@ -55,14 +55,14 @@ func (h *Host) revoke(ctx context.Context, token string) error {
 	if err != nil {
 		return err
 	}
-	var answer struct {
+	var resp struct {
 		Revocation string `json:"revocation_endpoint"`
 	}
-	if json.Unmarshal(body, &answer) != nil || !issuers(answer.Revocation) {
+	if json.Unmarshal(body, &resp) != nil || !issuers(resp.Revocation) {
 		return &RemoteError{doing, errors.New("the answer has no usable revocation_endpoint")}
 	}
 	form := url.Values{"client_id": {clientID}, "token": {token}}
-	if req, err = http.NewRequestWithContext(ctx, http.MethodPost, answer.Revocation, strings.NewReader(form.Encode())); err != nil {
+	if req, err = http.NewRequestWithContext(ctx, http.MethodPost, resp.Revocation, strings.NewReader(form.Encode())); err != nil {
 		return err
 	}
 	req.Header.Set("Content-Type", "application/x-www-form-urlencoded")

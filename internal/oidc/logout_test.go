@@ -33,7 +33,7 @@ func TestLogout(t *testing.T) {
 	t.Run("kept when the issuer fails", func(t *testing.T) {
 		t.Parallel()
 		m, v, h := setUp(t, "https://api.vercel.com/login/oauth/token/revoke")
-		v.Say(revocation, oidctest.Answer{Status: 503})
+		v.Say(revocation, oidctest.Response{Status: 503})
 		assert.Error(t, h.Logout(t.Context()))
 		assert.Equal(t, "r1", m.Read(m.LoginFile())["refreshToken"])
 	})

@@ -35,18 +35,18 @@ func (h *Host) endpoints(ctx context.Context) (oauth2.Endpoint, error) {
 	if err != nil {
 		return oauth2.Endpoint{}, err
 	}
-	var answer struct {
+	var resp struct {
 		Device string `json:"device_authorization_endpoint"`
 		Token  string `json:"token_endpoint"`
 	}
-	if json.Unmarshal(body, &answer) != nil || !issuers(answer.Token) {
+	if json.Unmarshal(body, &resp) != nil || !issuers(resp.Token) {
 		return oauth2.Endpoint{}, &RemoteError{doing, errors.New("the answer has no usable token_endpoint")}
 	}
-	if !issuers(answer.Device) {
-		answer.Device = ""
+	if !issuers(resp.Device) {
+		resp.Device = ""
 	}
 	return oauth2.Endpoint{
-		TokenURL: answer.Token, DeviceAuthURL: answer.Device, AuthStyle: oauth2.AuthStyleInParams,
+		TokenURL: resp.Token, DeviceAuthURL: resp.Device, AuthStyle: oauth2.AuthStyleInParams,
 	}, nil
 }
 

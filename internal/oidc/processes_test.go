@@ -78,10 +78,10 @@ func TestProcessesRefreshTogether(t *testing.T) {
 	var mu sync.Mutex
 	logins, tokens := 0, 0
 	mux := http.NewServeMux()
-	answer := func(w http.ResponseWriter, v any) { assert.NoError(t, json.NewEncoder(w).Encode(v)) }
+	respond := func(w http.ResponseWriter, v any) { assert.NoError(t, json.NewEncoder(w).Encode(v)) }
 	mux.HandleFunc("GET /vercel.com/.well-known/openid-configuration", func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", "application/json")
-		answer(w, map[string]string{"token_endpoint": "https://api.vercel.com/login/oauth/token"})
+		respond(w, map[string]string{"token_endpoint": "https://api.vercel.com/login/oauth/token"})
 	})
 	mux.HandleFunc("POST /api.vercel.com/login/oauth/token", func(w http.ResponseWriter, r *http.Request) {
 		mu.Lock()
@@ -89,11 +89,11 @@ func TestProcessesRefreshTogether(t *testing.T) {
 		w.Header().Set("Content-Type", "application/json")
 		if !assert.Equal(t, fmt.Sprintf("refresh_%d", logins), r.FormValue("refresh_token"), "a refresh token works once") {
 			w.WriteHeader(http.StatusBadRequest)
-			answer(w, map[string]string{"error": "invalid_grant"})
+			respond(w, map[string]string{"error": "invalid_grant"})
 			return
 		}
 		logins++
-		answer(w, map[string]any{
+		respond(w, map[string]any{
 			// It expires within the time ahead that the processes ask for.
 			"access_token": fmt.Sprintf("login_%d", logins), "token_type": "Bearer", "expires_in": 1,
 			"refresh_token": fmt.Sprintf("refresh_%d", logins),
@@ -104,7 +104,7 @@ func TestProcessesRefreshTogether(t *testing.T) {
 		defer mu.Unlock()
 		tokens++
 		assert.Equal(t, fmt.Sprintf("Bearer login_%d", logins), r.Header.Get("Authorization"))
-		answer(w, map[string]string{"token": oidctest.Token("team_a", "prj_a", time.Hour)})
+		respond(w, map[string]string{"token": oidctest.Token("team_a", "prj_a", time.Hour)})
 	})
 	server := httptest.NewServer(mux)
 	defer server.Close()

@@ -77,20 +77,20 @@ func (h *Host) newProjectToken(ctx context.Context, scope Scope, ahead time.Dura
 	if err != nil {
 		return ProjectToken{}, err
 	}
-	var answer struct {
+	var resp struct {
 		Token *string `json:"token"`
 	}
-	if json.Unmarshal(body, &answer) != nil || answer.Token == nil {
+	if json.Unmarshal(body, &resp) != nil || resp.Token == nil {
 		return ProjectToken{}, &RemoteError{doing, errors.New("the answer has no token")}
 	}
-	claims, err := ParseClaims(*answer.Token)
+	claims, err := ParseClaims(*resp.Token)
 	if err != nil {
 		return ProjectToken{}, &RemoteError{doing, err}
 	}
 	if Expired(claims.Expiry, time.Now()) {
 		return ProjectToken{}, &RemoteError{doing, errors.New("the new token has already expired: is this machine's clock right?")}
 	}
-	return ProjectToken{*answer.Token, claims}, nil
+	return ProjectToken{*resp.Token, claims}, nil
 }
 
 // readToken returns the token in a file, if any.

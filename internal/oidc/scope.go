@@ -135,14 +135,14 @@ func (h *Host) named(ctx context.Context, token string, link Scope) Inferred {
 // name returns the readable name of the object at path, or "" if it is not
 // available: it is only ever shown.
 func (h *Host) name(ctx context.Context, token, path string) string {
-	var answer struct {
+	var resp struct {
 		Slug string `json:"slug"`
 		Name string `json:"name"`
 	}
-	if h.api(ctx, token, http.MethodGet, path, nil, &answer) != nil {
+	if h.api(ctx, token, http.MethodGet, path, nil, &resp) != nil {
 		return ""
 	}
-	return cmp.Or(answer.Slug, answer.Name)
+	return cmp.Or(resp.Slug, resp.Name)
 }
 
 type team struct {
@@ -182,25 +182,25 @@ func (h *Host) teams(ctx context.Context, token, until string) (teamsPage, error
 	if until != "" {
 		query.Set("until", until)
 	}
-	var answer struct {
+	var resp struct {
 		Teams      []json.RawMessage `json:"teams"`
 		Pagination struct {
 			Next *float64 `json:"next"`
 		} `json:"pagination"`
 	}
-	if err := h.api(ctx, token, http.MethodGet, "/v2/teams?"+query.Encode(), nil, &answer); err != nil {
+	if err := h.api(ctx, token, http.MethodGet, "/v2/teams?"+query.Encode(), nil, &resp); err != nil {
 		return teamsPage{}, err
 	}
 	var page teamsPage
-	for _, raw := range answer.Teams {
+	for _, raw := range resp.Teams {
 		// One team that can't be decoded must not hide the others.
 		var t team
 		if json.Unmarshal(raw, &t) == nil {
 			page.teams = append(page.teams, t)
 		}
 	}
-	if answer.Pagination.Next != nil {
-		page.next = strconv.FormatFloat(*answer.Pagination.Next, 'f', -1, 64)
+	if resp.Pagination.Next != nil {
+		page.next = strconv.FormatFloat(*resp.Pagination.Next, 'f', -1, 64)
 	}
 	return page, nil
 }
@@ -220,7 +220,7 @@ func status(err error) int {
 }
 
 // api calls the Vercel API. A nil answer is not decoded.
-func (h *Host) api(ctx context.Context, token, method, path string, body, answer any) error {
+func (h *Host) api(ctx context.Context, token, method, path string, body, resp any) error {
 	var reader io.Reader
 	if body != nil {
 		data, err := json.Marshal(body)
@@ -240,7 +240,7 @@ func (h *Host) api(ctx context.Context, token, method, path string, body, answer
 	if err != nil {
 		return err
 	}
-	if answer != nil && json.Unmarshal(data, answer) != nil {
+	if resp != nil && json.Unmarshal(data, resp) != nil {
 		return &RemoteError{doing, errors.New("the answer is not what it should be")}
 	}
 	return nil

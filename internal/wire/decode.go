@@ -220,7 +220,7 @@ func (s *scanner) command() *Command {
 
 // Decode decodes data of the usual form, and reports whether it could. If not,
 // the response is unchanged and encoding/json must be used.
-func (a *CommandAnswer) Decode(data []byte) bool {
+func (a *CommandResponse) Decode(data []byte) bool {
 	c, ok := decodeCommand(data)
 	if ok {
 		a.Command = *c

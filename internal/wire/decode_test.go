@@ -66,13 +66,13 @@ func TestDecodeCommand(t *testing.T) {
 		`{"command":{"args":[],"signal":9}} `,
 		`{"command":{},"more":1}`,
 	} {
-		var got, want CommandAnswer
+		var got, want CommandResponse
 		require.NoError(t, json.Unmarshal([]byte(data), &want))
 		assert.True(t, got.Decode([]byte(data)), data)
 		assert.Equal(t, want, got, data)
 	}
 	for _, data := range []string{"", "{}", `{"command":null}`, `{"command":5}`, `{"command":{"exitCode":"x"}}`, `{"command":{},"stream":"stdout"}`, `{"command":{}}}`} {
-		var got CommandAnswer
+		var got CommandResponse
 		assert.False(t, got.Decode([]byte(data)), data)
 	}
 }
@@ -88,10 +88,10 @@ func FuzzDecode(f *testing.F) {
 			require.NoError(t, json.Unmarshal(data, &want))
 			require.Equal(t, want, got)
 		}
-		var answer, wanted CommandAnswer
-		if answer.Decode(data) {
+		var resp, wanted CommandResponse
+		if resp.Decode(data) {
 			require.NoError(t, json.Unmarshal(data, &wanted))
-			require.Equal(t, wanted, answer)
+			require.Equal(t, wanted, resp)
 		}
 	})
 }

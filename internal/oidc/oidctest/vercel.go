@@ -47,7 +47,7 @@ type Request struct {
 func (r Request) String() string { return r.Method + " " + r.Path }
 
 // Answer is a response of a server: a value to encode, or a string as it is.
-type Answer struct {
+type Response struct {
 	Status int // 0 is 200
 	Body   any
 	Err    error // the connection fails
@@ -57,32 +57,32 @@ type Answer struct {
 // Vercel plays every server. Its zero value knows none; Handle adds answers.
 type Vercel struct {
 	mu       sync.Mutex
-	handlers map[string]func(Request) Answer
+	handlers map[string]func(Request) Response
 	requests []Request
 }
 
 // Handle answers requests such as "POST api.vercel.com/v1/projects/p/token".
-func (v *Vercel) Handle(on string, answer func(Request) Answer) {
+func (v *Vercel) Handle(on string, resp func(Request) Response) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	if v.handlers == nil {
-		v.handlers = map[string]func(Request) Answer{}
+		v.handlers = map[string]func(Request) Response{}
 	}
-	v.handlers[on] = answer
+	v.handlers[on] = resp
 }
 
 // Say answers requests with values, one after the other, the last for ever.
-func (v *Vercel) Say(on string, answers ...any) {
+func (v *Vercel) Say(on string, responses ...any) {
 	i := 0
-	v.Handle(on, func(Request) Answer {
+	v.Handle(on, func(Request) Response {
 		v.mu.Lock()
 		defer v.mu.Unlock()
-		body := answers[min(i, len(answers)-1)]
+		body := responses[min(i, len(responses)-1)]
 		i++
-		if a, ok := body.(Answer); ok {
+		if a, ok := body.(Response); ok {
 			return a
 		}
-		return Answer{Body: body}
+		return Response{Body: body}
 	})
 }
 
@@ -144,7 +144,7 @@ func (v *Vercel) RoundTrip(req *http.Request) (*http.Response, error) {
 		return nil, err
 	}
 	if handler == nil {
-		handler = func(Request) Answer { return Answer{Status: http.StatusTeapot, Body: "unscripted: " + r.String()} }
+		handler = func(Request) Response { return Response{Status: http.StatusTeapot, Body: "unscripted: " + r.String()} }
 	}
 	a := handler(r)
 	if a.Err != nil {

@@ -60,21 +60,21 @@ func (a *agent) serve(call *net.UnixConn) {
 	files, err := receive(call, &req)
 	defer closeAll(files)
 	var (
-		ans  answer
+		resp response
 		back []*os.File
 	)
 	if err == nil {
-		back, err = a.do(call, &req, files, &ans)
+		back, err = a.do(call, &req, files, &resp)
 	}
 	if err != nil {
-		ans = answer{Failure: newFailure(err)}
+		resp = response{Failure: newFailure(err)}
 	}
-	_ = send(call, &ans, back...) // who has asked may be gone
+	_ = send(call, &resp, back...) // who has asked may be gone
 	closeAll(back)
 }
 
 // do carries a request out.
-func (a *agent) do(call *net.UnixConn, req *request, files []*os.File, ans *answer) (back []*os.File, err error) {
+func (a *agent) do(call *net.UnixConn, req *request, files []*os.File, resp *response) (back []*os.File, err error) {
 	ctx := context.Background()
 	if req.Within > 0 {
 		var cancel context.CancelFunc
@@ -83,7 +83,7 @@ func (a *agent) do(call *net.UnixConn, req *request, files []*os.File, ans *answ
 	}
 	if req.Op == "open" {
 		a.backend, err = newLocalBackend(req.Dir, slog.New(slog.DiscardHandler), true, nil)
-		ans.Networked = err == nil && a.backend.networked()
+		resp.Networked = err == nil && a.backend.networked()
 		return nil, err
 	}
 	if req.Op == "make" {
@@ -111,7 +111,7 @@ func (a *agent) do(call *net.UnixConn, req *request, files []*os.File, ans *answ
 	case "boot":
 		return nil, m.boot(ctx)
 	case "launch":
-		return nil, a.launch(call, m, req.Spec, files, ans)
+		return nil, a.launch(call, m, req.Spec, files, resp)
 	case "terminal":
 		term, err := m.openTerminal(req.Size, req.Name)
 		if err != nil {
@@ -123,7 +123,7 @@ func (a *agent) do(call *net.UnixConn, req *request, files []*os.File, ans *answ
 		if err != nil {
 			return nil, err
 		}
-		ans.Size = size
+		resp.Size = size
 		return []*os.File{file.(*os.File)}, nil
 	case "mkdir":
 		return nil, m.mkdir(req.Name, req.Flag)
@@ -147,7 +147,7 @@ func (a *agent) do(call *net.UnixConn, req *request, files []*os.File, ans *answ
 	case "network":
 		return nil, m.setNetwork(req.Flag)
 	case "usage":
-		ans.In, ans.Out = m.network()
+		resp.In, resp.Out = m.network()
 		return nil, nil
 	case "halt":
 		return nil, m.halt(nil)
@@ -161,7 +161,7 @@ func (a *agent) do(call *net.UnixConn, req *request, files []*os.File, ans *answ
 }
 
 // launch answers twice: with the process, and when it has ended.
-func (a *agent) launch(call *net.UnixConn, m *namespaceMachine, spec *launchSpec, files []*os.File, ans *answer) error {
+func (a *agent) launch(call *net.UnixConn, m *namespaceMachine, spec *launchSpec, files []*os.File, resp *response) error {
 	if spec == nil {
 		return errors.New("no command")
 	}
@@ -200,7 +200,7 @@ func (a *agent) launch(call *net.UnixConn, m *namespaceMachine, spec *launchSpec
 	if err != nil {
 		return err
 	}
-	_ = send(call, &answer{Pid: proc.pid()})
-	ans.Exit = proc.wait()
+	_ = send(call, &response{Pid: proc.pid()})
+	resp.Exit = proc.wait()
 	return nil
 }

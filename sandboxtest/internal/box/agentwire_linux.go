@@ -50,7 +50,7 @@ type launchSpec struct {
 }
 
 // answer is what the agent says. One that has failed holds no more.
-type answer struct {
+type response struct {
 	Failure *failure `json:"failure,omitempty"`
 	Size    int64    `json:"size,omitempty"`
 	In      int64    `json:"in,omitempty"`

@@ -57,11 +57,11 @@ func newRemoteBackend(dir string, log *slog.Logger) (backend, error) {
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("make a user namespace: %w", err), ours.Close())
 	}
-	ans, _, err := r.call(&request{Op: "open", Dir: dir})
+	resp, _, err := r.call(&request{Op: "open", Dir: dir})
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("in a user namespace: %w", err), r.close())
 	}
-	r.tun = ans.Networked
+	r.tun = resp.Networked
 	return r, nil
 }
 
@@ -101,21 +101,21 @@ func (r *remoteBackend) begin(req *request, files ...*os.File) (*net.UnixConn, e
 }
 
 // end reads an answer.
-func end(call *net.UnixConn) (*answer, []*os.File, error) {
-	var ans answer
-	files, err := receive(call, &ans)
+func end(call *net.UnixConn) (*response, []*os.File, error) {
+	var resp response
+	files, err := receive(call, &resp)
 	if err != nil {
 		return nil, nil, fmt.Errorf("the agent has gone: %w", err)
 	}
-	if err := ans.Failure.err(); err != nil {
+	if err := resp.Failure.err(); err != nil {
 		closeAll(files)
 		return nil, nil, err
 	}
-	return &ans, files, nil
+	return &resp, files, nil
 }
 
 // call makes a call with one answer.
-func (r *remoteBackend) call(req *request, files ...*os.File) (*answer, []*os.File, error) {
+func (r *remoteBackend) call(req *request, files ...*os.File) (*response, []*os.File, error) {
 	call, err := r.begin(req, files...)
 	if err != nil {
 		return nil, nil, err
@@ -146,7 +146,7 @@ type remoteMachine struct {
 	id, dir string
 }
 
-func (m *remoteMachine) do(req *request, files ...*os.File) (*answer, []*os.File, error) {
+func (m *remoteMachine) do(req *request, files ...*os.File) (*response, []*os.File, error) {
 	req.Box = m.id
 	return m.backend.call(req, files...)
 }
@@ -172,11 +172,11 @@ func (m *remoteMachine) launch(cmd *exec.Cmd, spec *Spec) (running, error) {
 	if err != nil {
 		return nil, err
 	}
-	ans, _, err := end(call)
+	resp, _, err := end(call)
 	if err != nil {
 		return nil, errors.Join(err, call.Close())
 	}
-	return &remoteProcess{call: call, id: ans.Pid}, nil
+	return &remoteProcess{call: call, id: resp.Pid}, nil
 }
 
 // remoteProcess is a process of the agent's.
@@ -189,11 +189,11 @@ func (p *remoteProcess) pid() int { return p.id }
 
 func (p *remoteProcess) wait() exit {
 	defer p.call.Close()
-	ans, _, err := end(p.call)
+	resp, _, err := end(p.call)
 	if err != nil {
 		return exit{Code: 128 + int(syscall.SIGKILL)} // it can't outlive the agent
 	}
-	return ans.Exit
+	return resp.Exit
 }
 
 func (m *remoteMachine) openTerminal(size Size, user string) (*terminal, error) {
@@ -216,11 +216,11 @@ func (m *remoteMachine) openTerminal(size Size, user string) (*terminal, error) 
 }
 
 func (m *remoteMachine) readFile(name string) (io.ReadCloser, int64, error) {
-	ans, files, err := m.do(&request{Op: "read", Name: name})
+	resp, files, err := m.do(&request{Op: "read", Name: name})
 	if err != nil {
 		return nil, 0, err
 	}
-	return files[0], ans.Size, nil
+	return files[0], resp.Size, nil
 }
 
 func (m *remoteMachine) mkdir(name string, parents bool) error {
@@ -278,11 +278,11 @@ func (m *remoteMachine) setNetwork(deny bool) error {
 func (m *remoteMachine) disconnect() {}
 
 func (m *remoteMachine) network() (in, out int64) {
-	ans, _, err := m.do(&request{Op: "usage"})
+	resp, _, err := m.do(&request{Op: "usage"})
 	if err != nil {
 		return 0, 0
 	}
-	return ans.In, ans.Out
+	return resp.In, resp.Out
 }
 
 func (m *remoteMachine) ended(int) {}

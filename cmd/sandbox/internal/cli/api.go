@@ -168,5 +168,5 @@ func (a *app) jsonPage(body io.Reader) (next string, err error) {
 		_, err = a.out.Write(append(bytes.TrimRight(data, "\n"), '\n'))
 		return next, err
 	}
-	return next, a.print(answer{doc: doc})
+	return next, a.print(output{doc: doc})
 }

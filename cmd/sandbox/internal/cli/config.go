@@ -210,7 +210,7 @@ func (a *app) update(ctx context.Context, name, what string,
 		return err
 	}
 	if a.opts.structured() {
-		return a.print(answer{doc: viewHandle(sb), names: []string{sb.Name()}})
+		return a.print(output{doc: viewHandle(sb), names: []string{sb.Name()}})
 	}
 	fmt.Fprintf(a.err, "✅ %s updated for sandbox %s\n", strings.ToUpper(what[:1])+what[1:], a.err.Paint(console.Cyan, sb.Name()))
 	a.tree(lines(sb), func(s string) string { return a.err.Paint(console.Dim, s) })
@@ -232,7 +232,7 @@ func (a *app) configListCommand() *cobra.Command {
 				return err
 			}
 			v := viewHandle(sb)
-			return a.print(answer{doc: v, names: []string{v.Name}, table: func() *table.Table { return configTable(v) }})
+			return a.print(output{doc: v, names: []string{v.Name}, table: func() *table.Table { return configTable(v) }})
 		},
 	}
 }

@@ -348,7 +348,7 @@ func (a *app) createCommand() *cobra.Command {
 			return usagef("--or-get needs --name")
 		}
 		if dryRun {
-			return a.print(answer{doc: dryRunView(o)})
+			return a.print(output{doc: dryRunView(o)})
 		}
 		stop := a.spinUnless(s.silent, "Creating sandbox...")
 		var sb *sandbox.Sandbox
@@ -434,7 +434,7 @@ func (a *app) furnish(ctx context.Context, sb *sandbox.Sandbox, s *settingsOptio
 func (a *app) announce(sb *sandbox.Sandbox, s *settingsOptions, what string, hint, nameOut bool) error {
 	if a.opts.structured() && !a.opts.quiet {
 		if nameOut {
-			return a.print(answer{doc: viewHandle(sb), names: []string{sb.Name()}})
+			return a.print(output{doc: viewHandle(sb), names: []string{sb.Name()}})
 		}
 		return nil
 	}

@@ -115,7 +115,7 @@ func (a *app) drivesGetOrCreateCommand() *cobra.Command {
 		}
 		v := viewDrive(drive.Info())
 		if a.opts.structured() {
-			return a.print(answer{doc: v, names: []string{v.Name}})
+			return a.print(output{doc: v, names: []string{v.Name}})
 		}
 		fmt.Fprintf(a.err, "✅ Drive %s is ready.\n", v.Name)
 		a.tree([]string{"region: " + v.Region, "size: " + units.Bytes(v.MaxSizeBytes)}, func(s string) string { return s })

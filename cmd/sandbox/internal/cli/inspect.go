@@ -28,7 +28,7 @@ func (a *app) inspectCommand() *cobra.Command {
 			if s := sb.CurrentSession(); s != nil {
 				v.Session = viewSession(s.Info())
 			}
-			return a.print(answer{doc: v, names: []string{sb.Name()}})
+			return a.print(output{doc: v, names: []string{sb.Name()}})
 		},
 	}
 }
@@ -69,7 +69,7 @@ func (a *app) extendCommand() *cobra.Command {
 			i := s.Info()
 			end := i.StartedAt.Add(i.Timeout)
 			if a.opts.structured() {
-				return a.print(answer{doc: viewSession(i), names: []string{i.ID}})
+				return a.print(output{doc: viewSession(i), names: []string{i.ID}})
 			}
 			fmt.Fprintf(a.err, "The session ends %s, at %s.\n", distance(&end, a.now()), end.Local().Format(time.TimeOnly))
 			return nil

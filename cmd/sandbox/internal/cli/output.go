@@ -15,7 +15,7 @@ import (
 
 // answer is what a command has to say: as a document, as the names of what it is
 // about, or as a table.
-type answer struct {
+type output struct {
 	// doc is a value, or a slice when the answer is a list.
 	doc   any
 	names []string
@@ -25,7 +25,7 @@ type answer struct {
 }
 
 // list makes an answer of several things.
-func list[T any](items []T, name func(T) string, tbl func([]T) *table.Table) answer {
+func list[T any](items []T, name func(T) string, tbl func([]T) *table.Table) output {
 	if items == nil {
 		items = []T{}
 	}
@@ -33,7 +33,7 @@ func list[T any](items []T, name func(T) string, tbl func([]T) *table.Table) ans
 	for i, it := range items {
 		names[i] = name(it)
 	}
-	return answer{doc: items, names: names, table: func() *table.Table { return tbl(items) }}
+	return output{doc: items, names: names, table: func() *table.Table { return tbl(items) }}
 }
 
 func (o *globals) wantsJSON() bool {
@@ -44,14 +44,14 @@ func (o *globals) wantsJSON() bool {
 func (o *globals) structured() bool { return o.wantsJSON() || o.format != "" || o.quiet }
 
 // print writes an answer in the form that was asked for.
-func (a *app) print(ans answer) error {
+func (a *app) print(out output) error {
 	switch {
 	case a.opts.jq != "":
-		return a.query(ans.doc)
+		return a.query(out.doc)
 	case a.opts.format != "":
-		return a.fill(ans.doc)
+		return a.fill(out.doc)
 	case a.opts.output == "jsonl":
-		items, err := elements(ans.doc)
+		items, err := elements(out.doc)
 		if err != nil {
 			return err
 		}
@@ -62,20 +62,20 @@ func (a *app) print(ans answer) error {
 		}
 		return nil
 	case a.opts.output == "json":
-		return writeJSON(a.out, ans.doc, true)
+		return writeJSON(a.out, out.doc, true)
 	case a.opts.quiet:
-		for _, n := range ans.names {
+		for _, n := range out.names {
 			if _, err := fmt.Fprintln(a.out, n); err != nil {
 				return err
 			}
 		}
 		return nil
-	case ans.table == nil:
-		return writeJSON(a.out, ans.doc, true)
+	case out.table == nil:
+		return writeJSON(a.out, out.doc, true)
 	}
-	t := ans.table()
-	if len(t.Rows) == 0 && ans.empty != "" && a.out.Terminal {
-		fmt.Fprintln(a.err, ans.empty)
+	t := out.table()
+	if len(t.Rows) == 0 && out.empty != "" && a.out.Terminal {
+		fmt.Fprintln(a.err, out.empty)
 		return nil
 	}
 	opts := table.Options{NoHeader: a.opts.noHeader}

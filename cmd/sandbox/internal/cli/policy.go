@@ -69,7 +69,7 @@ func (a *app) policyCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return a.print(answer{doc: presentPolicy(sb), names: []string{policyText(presentPolicy(sb))}})
+			return a.print(output{doc: presentPolicy(sb), names: []string{policyText(presentPolicy(sb))}})
 		},
 	}
 	set := &cobra.Command{

@@ -193,7 +193,7 @@ func (a *app) whoamiCommand() *cobra.Command {
 			if at, ok := oidc.Expiry(a.scope.Token); ok {
 				v.Expires = at.UTC().Format("2006-01-02T15:04:05Z")
 			}
-			return a.print(answer{doc: v, names: []string{v.Team + "/" + v.Project}, table: func() *table.Table {
+			return a.print(output{doc: v, names: []string{v.Team + "/" + v.Project}, table: func() *table.Table {
 				t := table.New("TEAM", "PROJECT", "TOKEN FROM", "EXPIRES")
 				t.Row(v.Team, v.Project, v.Source, dash(v.Expires))
 				return t

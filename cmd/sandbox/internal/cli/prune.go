@@ -73,7 +73,7 @@ func (a *app) pruneCommand() *cobra.Command {
 
 func (a *app) showPruning(p pruning, what string) error {
 	if a.opts.structured() {
-		return a.print(answer{doc: p, names: append(append([]string{}, p.Sandboxes...), p.Snapshots...)})
+		return a.print(output{doc: p, names: append(append([]string{}, p.Sandboxes...), p.Snapshots...)})
 	}
 	fmt.Fprintf(a.err, "%s would be removed.\n", what)
 	for _, n := range append(append([]string{}, p.Sandboxes...), p.Snapshots...) {

@@ -203,7 +203,7 @@ func (r *remoteRun) detach(ctx context.Context, target commandTarget, name strin
 		return startError(err)
 	}
 	if r.app.opts.structured() && !r.app.opts.quiet {
-		return r.app.print(answer{doc: viewCommand(cmd), names: []string{cmd.ID()}})
+		return r.app.print(output{doc: viewCommand(cmd), names: []string{cmd.ID()}})
 	}
 	_, err = fmt.Fprintln(r.app.out, cmd.ID())
 	return err

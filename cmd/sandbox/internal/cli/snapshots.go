@@ -58,7 +58,7 @@ func (a *app) snapshotCommand() *cobra.Command {
 			return err
 		}
 		if a.opts.structured() {
-			return a.print(answer{doc: viewSnapshot(snap.Info()), names: []string{snap.ID()}})
+			return a.print(output{doc: viewSnapshot(snap.Info()), names: []string{snap.ID()}})
 		}
 		if silent {
 			return nil
@@ -170,7 +170,7 @@ func (a *app) snapshotsGetCommand() *cobra.Command {
 			}
 			v := viewSnapshot(snap.Info())
 			if a.opts.structured() {
-				return a.print(answer{doc: v, names: []string{v.ID}})
+				return a.print(output{doc: v, names: []string{v.ID}})
 			}
 			return a.printSnapshots([]snapshotView{v})
 		},
@@ -333,7 +333,7 @@ func (t *snapshotTree) print() error {
 			s := viewSnapshot(t.current.Snapshot)
 			v.Current, names = &s, []string{s.ID}
 		}
-		return a.print(answer{doc: v, names: names})
+		return a.print(output{doc: v, names: names})
 	}
 	if t.current == nil && !t.page {
 		_, err := fmt.Fprintln(a.out, "No snapshots found for this sandbox.")

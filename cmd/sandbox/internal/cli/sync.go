@@ -165,7 +165,7 @@ func (s *syncing) once(ctx context.Context) error {
 
 func (s *syncing) show(c mirror.Changes) error {
 	if s.app.opts.structured() {
-		return s.app.print(answer{doc: map[string][]string{"write": c.Write, "delete": c.Delete}, names: slices.Concat(c.Write, c.Delete)})
+		return s.app.print(output{doc: map[string][]string{"write": c.Write, "delete": c.Delete}, names: slices.Concat(c.Write, c.Delete)})
 	}
 	for _, p := range c.Write {
 		fmt.Fprintln(s.app.out, "copy  ", p)

@@ -67,7 +67,7 @@ func (a *app) urlCommand() *cobra.Command {
 			return err
 		}
 		if a.opts.structured() {
-			return a.print(answer{doc: map[string]string{"url": address}, names: []string{address}})
+			return a.print(output{doc: map[string]string{"url": address}, names: []string{address}})
 		}
 		_, err = fmt.Fprintln(a.out, address)
 		return err

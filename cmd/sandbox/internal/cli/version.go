@@ -29,7 +29,7 @@ func (a *app) versionCommand() *cobra.Command {
 				}
 			}
 			if a.opts.structured() {
-				return a.print(answer{doc: v, names: []string{v.Version}})
+				return a.print(output{doc: v, names: []string{v.Version}})
 			}
 			_, err := fmt.Fprintln(a.out, v.Version)
 			return err

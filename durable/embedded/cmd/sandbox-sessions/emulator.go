@@ -44,7 +44,7 @@ func readEmulator(dir string) (*emulator, error) {
 }
 
 // answers reports whether the emulator is there.
-func (e *emulator) answers(ctx context.Context) bool {
+func (e *emulator) alive(ctx context.Context) bool {
 	ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
 	defer cancel()
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, e.URL+"/v2/sandboxes?project="+e.ProjectID+"&limit=1", nil)
@@ -62,7 +62,7 @@ func (e *emulator) answers(ctx context.Context) bool {
 
 // startEmulator returns the emulator of a folder, which it starts unless it runs.
 func startEmulator(ctx context.Context, dir string) (*emulator, error) {
-	if e, err := readEmulator(dir); err == nil && e.answers(ctx) {
+	if e, err := readEmulator(dir); err == nil && e.alive(ctx) {
 		return e, nil
 	}
 	if err := os.MkdirAll(dir, 0o700); err != nil {
@@ -89,7 +89,7 @@ func startEmulator(ctx context.Context, dir string) (*emulator, error) {
 	for tick := time.NewTicker(50 * time.Millisecond); ; {
 		select {
 		case <-tick.C:
-			if e, err := readEmulator(dir); err == nil && e.answers(ctx) {
+			if e, err := readEmulator(dir); err == nil && e.alive(ctx) {
 				tick.Stop()
 				return e, nil
 			}

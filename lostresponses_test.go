@@ -23,9 +23,9 @@ type lostWorld struct {
 	snapshot string
 }
 
-// lostAnswer is what becomes of an operation whose first answer is lost although
+// lostResponse is what becomes of an operation whose first answer is lost although
 // it acted: how many requests are sent in all, and whether the outcome is unknown.
-type lostAnswer struct {
+type lostResponse struct {
 	op      sandboxtest.Operation
 	sent    int
 	unknown bool
@@ -34,8 +34,8 @@ type lostAnswer struct {
 
 func second[T any](_ T, err error) error { return err }
 
-// lostAnswers has each row of the table of operations.
-func lostAnswers() map[*api.Op]lostAnswer {
+// lostResponses has each row of the table of operations.
+func lostResponses() map[*api.Op]lostResponse {
 	const again, once = 2, 1
 	drain := func(r io.ReadCloser, err error) error {
 		if err == nil {
@@ -44,7 +44,7 @@ func lostAnswers() map[*api.Op]lostAnswer {
 		}
 		return err
 	}
-	return map[*api.Op]lostAnswer{
+	return map[*api.Op]lostResponse{
 		api.CreateSandbox: {sandboxtest.CreateSandbox, once, true, func(ctx context.Context, w *lostWorld) error {
 			return second(w.c.Create(ctx, nil))
 		}},
@@ -187,12 +187,12 @@ func newLostWorld(t *testing.T, srv *sandboxtest.Server) *lostWorld {
 	return &lostWorld{c: c, sb: sb, cmd: cmd, drive: drive, snapshot: stopped.Snapshot.ID}
 }
 
-// TestLostAnswers plays, for each row of the table of operations, an answer that
+// TestLostResponses plays, for each row of the table of operations, an answer that
 // is lost although the operation acted: what changes nothing is sent again, what
 // can be settled by a look is settled, and of the rest the outcome is unknown.
-func TestLostAnswers(t *testing.T) {
+func TestLostResponses(t *testing.T) {
 	t.Parallel()
-	rows := lostAnswers()
+	rows := lostResponses()
 	for _, op := range api.Table {
 		row, ok := rows[op]
 		if !assert.True(t, ok, "%s %s has no row", op.Method, op.Path) {

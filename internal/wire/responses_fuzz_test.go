@@ -9,10 +9,10 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// FuzzAnswers decodes every kind of answer. What was decoded can be encoded,
+// FuzzResponses decodes every kind of answer. What was decoded can be encoded,
 // and decodes to the same again, so that nothing gets lost on its way through
 // serialized handles and the emulator's state.
-func FuzzAnswers(f *testing.F) {
+func FuzzResponses(f *testing.F) {
 	files, err := filepath.Glob("../../testdata/rest/*.json")
 	require.NoError(f, err)
 	require.NotEmpty(f, files)
@@ -33,19 +33,19 @@ func FuzzAnswers(f *testing.F) {
 		f.Add([]byte(data))
 	}
 	f.Fuzz(func(t *testing.T, data []byte) {
-		roundTrip[SandboxAnswer](t, data)
-		roundTrip[UpdateAnswer](t, data)
+		roundTrip[SandboxResponse](t, data)
+		roundTrip[UpdateResponse](t, data)
 		roundTrip[SandboxesPage](t, data)
-		roundTrip[SessionAnswer](t, data)
+		roundTrip[SessionResponse](t, data)
 		roundTrip[SessionsPage](t, data)
-		roundTrip[StopAnswer](t, data)
-		roundTrip[SnapshotAnswer](t, data)
+		roundTrip[StopResponse](t, data)
+		roundTrip[SnapshotResponse](t, data)
 		roundTrip[SnapshotsPage](t, data)
 		roundTrip[SnapshotTreePage](t, data)
-		roundTrip[CommandAnswer](t, data)
-		roundTrip[CommandsAnswer](t, data)
-		roundTrip[InteractiveAnswer](t, data)
-		roundTrip[ErrorAnswer](t, data)
+		roundTrip[CommandResponse](t, data)
+		roundTrip[CommandsResponse](t, data)
+		roundTrip[InteractiveResponse](t, data)
+		roundTrip[ErrorResponse](t, data)
 	})
 }
 

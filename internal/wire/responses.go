@@ -1,16 +1,16 @@
 package wire
 
-// SandboxAnswer is the response to create, fork and get. Resumed reports
+// SandboxResponse is the response to create, fork and get. Resumed reports
 // whether the call started a session.
-type SandboxAnswer struct {
+type SandboxResponse struct {
 	Sandbox Sandbox `json:"sandbox"`
 	Session Session `json:"session"`
 	Routes  []Route `json:"routes"`
 	Resumed bool    `json:"resumed,omitempty"`
 }
 
-// UpdateAnswer is the response to update and delete. Routes is nil if omitted.
-type UpdateAnswer struct {
+// UpdateResponse is the response to update and delete. Routes is nil if omitted.
+type UpdateResponse struct {
 	Sandbox Sandbox `json:"sandbox"`
 	Routes  []Route `json:"routes,omitzero"`
 }
@@ -21,9 +21,9 @@ type SandboxesPage struct {
 	Pagination Pagination `json:"pagination"`
 }
 
-// SessionAnswer is the response to session operations. Only get session sends
+// SessionResponse is the response to session operations. Only get session sends
 // routes.
-type SessionAnswer struct {
+type SessionResponse struct {
 	Session Session `json:"session"`
 	Routes  []Route `json:"routes,omitzero"`
 }
@@ -34,16 +34,16 @@ type SessionsPage struct {
 	Pagination Pagination `json:"pagination"`
 }
 
-// StopAnswer is the response to stop.
-type StopAnswer struct {
+// StopResponse is the response to stop.
+type StopResponse struct {
 	Session  Session   `json:"session"`
 	Sandbox  *Sandbox  `json:"sandbox,omitempty"`
 	Snapshot *Snapshot `json:"snapshot,omitempty"`
 }
 
-// SnapshotAnswer is the response to get and delete snapshot, and with Session
+// SnapshotResponse is the response to get and delete snapshot, and with Session
 // to create snapshot.
-type SnapshotAnswer struct {
+type SnapshotResponse struct {
 	Snapshot Snapshot `json:"snapshot"`
 	Session  *Session `json:"session,omitempty"`
 }
@@ -61,27 +61,27 @@ type SnapshotTreePage struct {
 	Pagination Pagination         `json:"pagination"`
 }
 
-// CommandAnswer is the response to command operations, and the first and last
+// CommandResponse is the response to command operations, and the first and last
 // record of a waited command's stream.
-type CommandAnswer struct {
+type CommandResponse struct {
 	Command Command `json:"command"`
 }
 
-// CommandsAnswer is the response to list commands.
-type CommandsAnswer struct {
+// CommandsResponse is the response to list commands.
+type CommandsResponse struct {
 	Commands []Command `json:"commands"`
 }
 
-// StdinAnswer is the response to a write to a command's standard input.
+// StdinResponse is the response to a write to a command's standard input.
 // BytesWritten is how much the command has received in total; nil if the
 // sandbox does not count.
-type StdinAnswer struct {
+type StdinResponse struct {
 	Command      Command `json:"command"`
 	BytesWritten *int64  `json:"bytesWritten,omitempty"`
 }
 
-// DriveAnswer is the response to drive operations.
-type DriveAnswer struct {
+// DriveResponse is the response to drive operations.
+type DriveResponse struct {
 	Drive Drive `json:"drive"`
 }
 
@@ -91,14 +91,14 @@ type DrivesPage struct {
 	Pagination Pagination `json:"pagination"`
 }
 
-// InteractiveAnswer is the address of a terminal service.
-type InteractiveAnswer struct {
+// InteractiveResponse is the address of a terminal service.
+type InteractiveResponse struct {
 	URL   string `json:"url"`
 	Token string `json:"token"`
 }
 
-// ErrorAnswer is the body of a response that is not 2xx.
-type ErrorAnswer struct {
+// ErrorResponse is the body of a response that is not 2xx.
+type ErrorResponse struct {
 	Error struct {
 		Code    string `json:"code"`
 		Message string `json:"message"`
