@@ -9,13 +9,13 @@ import (
 	"strings"
 )
 
-// appended is what a command of this SDK adds to a file.
+// appended is what a command of this SDK appends to a file.
 type appended struct {
 	path string
 	data []byte
 }
 
-// appends reads the command by which this SDK adds to a file.
+// appends parses the command with which this SDK appends to a file.
 func appends(e *Entry) (appended, bool) {
 	body, ok := e.jsonBody()
 	list, _ := body["args"].([]any)
@@ -32,9 +32,9 @@ func appends(e *Entry) (appended, bool) {
 	return appended{name, data}, err == nil
 }
 
-// append does with the script what the official SDK does to add to a file: it
-// reads all of it and writes it anew. Both requests are logged as if they had
-// been made, with the contents that they would have.
+// append plays a command that appends to a file as the requests that the
+// official SDK makes for it: it reads the whole file and writes it again. Both
+// requests are logged, with the bodies that the official SDK would send.
 func (s *Server) append(e *Entry, a appended) *Exchange {
 	base := strings.TrimSuffix(e.Path, "/cmd")
 	read := new(*e)

@@ -14,7 +14,7 @@ var tarTypes = map[byte]string{
 	tar.TypeBlock: "block", tar.TypeDir: "directory", tar.TypeFifo: "fifo",
 }
 
-// readTarGz lists the entries of an archive as the log shows them.
+// readTarGz lists the entries of an archive in the form of the log.
 func readTarGz(data []byte) ([]any, error) {
 	zr, err := gzip.NewReader(bytes.NewReader(data))
 	if err != nil {
@@ -24,7 +24,7 @@ func readTarGz(data []byte) ([]any, error) {
 	for tr := tar.NewReader(zr); ; {
 		h, err := tr.Next()
 		if err == io.EOF {
-			// What follows the end of the archive must be whole too.
+			// Anything after the end of the archive must be intact, too.
 			if _, err := io.Copy(io.Discard, zr); err != nil {
 				return nil, err
 			}

@@ -9,9 +9,9 @@ import (
 	"unicode/utf8"
 )
 
-// CanonicalPath percent-decodes every segment and encodes it again as
-// JavaScript's encodeURIComponent does. A segment that can not be decoded
-// stays as it is.
+// CanonicalPath decodes every percent-encoded segment and encodes it again as
+// JavaScript's encodeURIComponent does. A segment that cannot be decoded is
+// left unchanged.
 func CanonicalPath(raw string) string {
 	segments := strings.Split(raw, "/")
 	for i, s := range segments {
@@ -40,7 +40,7 @@ func encodeURIComponent(s string) string {
 }
 
 // formPairs decodes a query or a form as URLSearchParams does, sorted by key
-// and then value. What can not be decoded stays as it is.
+// and then value. Whatever cannot be decoded is left unchanged.
 func formPairs(raw string) []any {
 	pairs := [][2]string{}
 	for part := range strings.SplitSeq(raw, "&") {
@@ -67,7 +67,7 @@ func formDecode(s string) string {
 	return s
 }
 
-// decodeBody gives the body of a request as the log shows it.
+// decodeBody returns the body of a request in the form of the log.
 func decodeBody(body []byte, contentType string) any {
 	if len(body) == 0 {
 		return nil

@@ -9,7 +9,7 @@ import (
 	"unicode/utf16"
 )
 
-// capture is a writer that keeps what it is given.
+// capture is a writer that records what is written to it.
 type capture struct {
 	mu  sync.Mutex
 	buf bytes.Buffer
@@ -27,9 +27,9 @@ func (c *capture) text() string {
 	return c.buf.String()
 }
 
-// capturePair is the writers of one command. failed is how the piping of a
-// detached command in the background has ended, when it has failed; ended is
-// closed when it has ended.
+// capturePair holds the writers of one command. When copying the output of a
+// detached command has ended, ended is closed, and failed holds the error, if
+// any.
 type capturePair struct {
 	stdout, stderr *capture
 	detached       bool
@@ -65,10 +65,11 @@ func (p *capturePair) value() map[string]any {
 	return out
 }
 
-// opPiped waits until the writers of a command have so much, 3 s at most. When
-// the stream isn't held open, it also waits for the copying to end: with all the
-// output written, this SDK still confirms that the log is at its end, and the
-// next step must not get in between.
+// opPiped waits until the writers of a command have received the given number
+// of characters, for at most 3 s. When the stream isn't held open, it also
+// waits until copying has ended: after all the output is written, this SDK
+// still confirms that the log is complete, and that request must not mix with
+// those of the next step.
 func opPiped(c *call) (any, error) {
 	var a struct {
 		Stdout int  `json:"stdout"`
@@ -97,8 +98,8 @@ func opPiped(c *call) (any, error) {
 	return p.value(), nil
 }
 
-// has says whether the writer got n characters; the one that was not given
-// never has any.
+// has reports whether at least n characters were written. A nil capture never
+// has any.
 func (c *capture) has(n int) bool {
 	if c == nil {
 		return n == 0

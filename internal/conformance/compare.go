@@ -14,12 +14,12 @@ type Recording struct {
 	Results  []any `json:"results"`
 }
 
-// Compare says in words where got first differs from want, and nothing when
-// the two agree by the rules of the format. With anyOrder the requests are
-// compared as a multiset.
+// Compare describes the first difference between got and want, or returns ""
+// when the two agree by the rules of the format. With anyOrder, the order of
+// requests is ignored.
 func Compare(want, got Recording, anyOrder bool) string {
 	if d := compareRequests(want.Requests, got.Requests, anyOrder); d != "" {
-		// A result that differs often explains the request that does.
+		// A difference in the results often explains one in the requests.
 		if r := compareLists("results", want.Results, got.Results); r != "" {
 			return d + "; and " + r
 		}
@@ -47,8 +47,8 @@ func compareRequests(want, got []any, anyOrder bool) string {
 	return ""
 }
 
-// pairUp reorders got so that equal requests stand where they are wanted. What
-// equals nothing fills the gaps in its own order.
+// pairUp reorders got so that requests equal to one in want have the same
+// index. The others fill the gaps in their original order.
 func pairUp(want, got []any) []any {
 	left := slices.Clone(got)
 	out := make([]any, len(want))
@@ -72,7 +72,7 @@ func pairUp(want, got []any) []any {
 	return slices.Concat(out, left)
 }
 
-// tolerant leaves out of a request what the format lets clients differ in: the
+// tolerant removes from a request what the format allows clients to vary: the
 // user agent, and the content type of a request without a body.
 func tolerant(request any) any {
 	r, ok := request.(map[string]any)
@@ -94,8 +94,8 @@ func compareLists(at string, want, got []any) string {
 }
 
 // differs compares decoded JSON values and describes the first difference. A
-// text that ends in an ellipsis matches whatever begins with what is before
-// it, and the cause of an error is not compared.
+// string that ends in an ellipsis matches any string with the prefix before it,
+// and the cause of an error is not compared.
 func differs(at string, want, got any) string {
 	switch w := want.(type) {
 	case map[string]any:

@@ -20,7 +20,7 @@ import (
 const (
 	dirEnv    = "SANDBOX_CONFORMANCE_DIR"    // another folder with scenarios/ and expected/
 	reportEnv = "SANDBOX_CONFORMANCE_REPORT" // a file to write the outcomes to, as JSON
-	recordEnv = "SANDBOX_CONFORMANCE_RECORD" // departures to record anew: names, or "all"
+	recordEnv = "SANDBOX_CONFORMANCE_RECORD" // departures to record again: names, or "all"
 )
 
 const dataDir = "../../testdata/conformance"
@@ -47,8 +47,8 @@ func suite(t *testing.T, dir string) *Suite {
 	}
 }
 
-// TestConformance plays every scenario and compares with what the official SDK
-// did.
+// TestConformance plays every scenario and compares the outcome with what the
+// official SDK did.
 func TestConformance(t *testing.T) {
 	if other := os.Getenv(dirEnv); other != "" {
 		play(t, suite(t, other), true)
@@ -61,13 +61,13 @@ func TestConformance(t *testing.T) {
 	play(t, s, true)
 }
 
-// TestMoreConformance plays the scenarios of this project's own.
+// TestMoreConformance plays the scenarios that this project added.
 func TestMoreConformance(t *testing.T) {
 	if os.Getenv(dirEnv) != "" {
 		t.Skip("another folder is played")
 	}
 	s := suite(t, filepath.Join(dataDir, "more"))
-	s.Departures.Scenarios = nil // they depart by rules only
+	s.Departures.Scenarios = nil // these depart by rules only
 	play(t, s, false)
 }
 

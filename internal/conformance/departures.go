@@ -11,8 +11,8 @@ import (
 	"strings"
 )
 
-// Departures are the differences that are meant. Scenarios lists those that
-// can be named; Rules hold for scenarios that nobody has seen yet as well.
+// Departures are the intended differences. Scenarios lists those of single
+// scenarios; Rules apply to every scenario, including new ones.
 type Departures struct {
 	Scenarios []Departure `json:"scenarios"`
 	Rules     *Rules      `json:"rules"`
@@ -20,26 +20,27 @@ type Departures struct {
 	dir string
 }
 
-// Departure is a scenario in which this SDK does something else on purpose.
+// Departure is a scenario in which this SDK intentionally does something else.
 type Departure struct {
 	Name string `json:"name"`
-	// Reason is what is wrong with what the official SDK does, and Instead is
-	// what this one does.
+	// Reason says what is wrong with what the official SDK does, and Instead what
+	// this SDK does.
 	Reason  string `json:"reason,omitempty"`
 	Instead string `json:"instead,omitempty"`
-	// Rules, in place of both, are those that account for all of it.
+	// Rules, given instead of Reason and Instead, are rules that together account
+	// for the whole difference.
 	Rules []string `json:"rules,omitempty"`
 
-	// Recording, Server and Unused are in a file of their own: what this SDK
-	// sends and returns, the exchanges that the script lacks for it, and those
-	// of the script that it does not ask for.
+	// Recording, Server and Unused are kept in a separate file: what this SDK
+	// sends and returns, the exchanges that it needs in addition to the script,
+	// and those of the script that it does not request.
 	Recording `json:"-"`
 	Server    json.RawMessage `json:"-"`
 	Unused    []string        `json:"-"`
 	missing   bool
 }
 
-// LoadDepartures reads departures.json of a folder, and nothing when there is
+// LoadDepartures reads departures.json in dir. Without that file there are
 // none.
 func LoadDepartures(dir string) (*Departures, error) {
 	d := &Departures{dir: dir}
@@ -101,7 +102,7 @@ func (d *Departures) path(name string) string {
 	return filepath.Join(d.dir, "departures", name+".json")
 }
 
-// why says in words why the scenario departs.
+// why explains why the scenario departs.
 func (d *Departures) why(dep *Departure) string {
 	if len(dep.Rules) > 0 {
 		return d.Rules.reasons(dep.Rules)
@@ -109,7 +110,7 @@ func (d *Departures) why(dep *Departure) string {
 	return dep.Reason + " " + dep.Instead
 }
 
-// save writes the recording of a departure, one element to a line as in the
+// save writes the recording of a departure, one element to a line like the
 // other recordings.
 func (d *Departures) save(dep *Departure) error {
 	var b strings.Builder

@@ -9,10 +9,10 @@ import (
 	"strings"
 )
 
-// dialect says how a command of this SDK is the official SDK's in other words.
-// It returns the arguments that the official SDK would send, in the order of
-// their likelihood, and how the scripted answer has to be put; nil leaves it as
-// it is.
+// dialect translates a command of this SDK into what the official SDK runs for
+// the same purpose. It returns the arguments that the official SDK would send,
+// the most likely first, and a function that converts the scripted response;
+// nil leaves the response unchanged.
 type dialect struct {
 	rule    string
 	command string
@@ -54,8 +54,8 @@ var dialects = []dialect{
 		return same("truncate", []string{"-s", args[4], args[3]})
 	}},
 	{ruleChown, "chown", func(args []string) []wording {
-		// -1 leaves the owner or the group as it is; the program knows it only
-		// as nothing.
+		// -1 keeps the owner or the group, which the program expresses by an empty
+		// name.
 		if len(args) == 0 || !strings.HasPrefix(args[0], ":") && !strings.HasSuffix(args[0], ":") {
 			return nil
 		}
@@ -77,7 +77,7 @@ var dialects = []dialect{
 	}},
 }
 
-// without drops an option that the official SDK does not give.
+// without drops an option that the official SDK does not use.
 func without(command, option string) func([]string) []wording {
 	return func(args []string) []wording {
 		i := slices.Index(args, option)
@@ -88,8 +88,8 @@ func without(command, option string) func([]string) []wording {
 	}
 }
 
-// listing1 is the listing of a directory, which the official SDK asks of ls or
-// of find, depending on whether the types are wanted.
+// listing1 is the listing of a directory, for which the official SDK runs ls or
+// find, depending on whether types are wanted.
 func listing1(args []string) []wording {
 	if len(args) < 6 || !strings.HasSuffix(args[len(args)-1], `\0`) {
 		return nil
@@ -111,8 +111,8 @@ func listing1(args []string) []wording {
 	return out
 }
 
-// relist turns the scripted listing, one entry a line, into the form that this
-// SDK asks for. What the official SDK does not ask for is zero.
+// relist converts the scripted listing, one entry per line, to the form that
+// this SDK requests. Fields that the official SDK does not request are zero.
 func relist(entry func(line string) (kind, name string)) func([]json.RawMessage) []json.RawMessage {
 	return func(lines []json.RawMessage) []json.RawMessage {
 		out := slices.Clone(lines)
@@ -145,15 +145,15 @@ func relist(entry func(line string) (kind, name string)) func([]json.RawMessage)
 	}
 }
 
-// translated is a request in the words of the official SDK.
+// translated is a request as the official SDK would make it.
 type translated struct {
 	rules    []string
 	entry    *Entry
 	response func([]json.RawMessage) []json.RawMessage
 }
 
-// plainLook gives a look at a sandbox that would start it as one that would not,
-// and other requests as they are.
+// plainLook returns a GET of a sandbox that would resume it as one that would
+// not, and other requests unchanged.
 func (r *Rules) plainLook(e *Entry) *Entry {
 	if !r.has(ruleStarts) || e.Method != "GET" {
 		return e
@@ -161,7 +161,7 @@ func (r *Rules) plainLook(e *Entry) *Entry {
 	return e.without("[resume true]")
 }
 
-// unsorted gives a listing by a prefix of the name without the order that this
+// unsorted returns a listing by name prefix without the sort order that this
 // SDK adds.
 func (r *Rules) unsorted(e *Entry) *Entry {
 	if !r.has(ruleSorted) || e.Method != "GET" || !slices.ContainsFunc(e.Query, func(p any) bool { return strings.HasPrefix(fmt.Sprint(p), "[namePrefix ") }) {
@@ -170,7 +170,7 @@ func (r *Rules) unsorted(e *Entry) *Entry {
 	return e.without("[sortBy name]")
 }
 
-// without leaves a pair out of the query.
+// without returns the request without a pair of the query.
 func (e *Entry) without(pair string) *Entry {
 	i := slices.IndexFunc(e.Query, func(p any) bool { return fmt.Sprint(p) == pair })
 	if i < 0 {
@@ -181,8 +181,8 @@ func (e *Entry) without(pair string) *Entry {
 	return rest
 }
 
-// translate gives the ways in which the official SDK may have made the request,
-// most likely first; none when it is not in other words.
+// translate returns the requests that the official SDK may have made instead,
+// the most likely first, or none if the request needs no translation.
 func (r *Rules) translate(e *Entry) []translated {
 	var rules []string
 	said := e

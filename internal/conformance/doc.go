@@ -4,6 +4,6 @@
 // The format is described in testdata/conformance/README.md. A scenario is
 // played against [Server], a scripted server, in a process of its own, because
 // the credentials code reads the environment, the home directory and the
-// working directory. What differs on purpose is listed, with its reason, in
-// testdata/conformance/departures.json. README.md has a picture of the parts.
+// working directory. Intended differences are listed with their reasons in
+// testdata/conformance/departures.json. README.md has a diagram of the package.
 package conformance

@@ -20,8 +20,8 @@ import (
 	"github.com/go-vercel/sandbox/proxy"
 )
 
-// ChildMain runs the steps of a scenario when this process was started to do
-// so, and reports whether it was.
+// ChildMain runs the steps of a scenario if this process was started to do so,
+// and reports whether it was.
 func ChildMain() bool {
 	file := os.Getenv(childEnv)
 	if file == "" {
@@ -64,23 +64,23 @@ func runChild(file string) error {
 // driver runs the steps of one scenario with the SDK.
 type driver struct {
 	scenario *Scenario
-	base     string       // of the scripted server; "" when the API is a real one
-	api      string       // of a real API; "" when the server is scripted
-	http     *http.Client // what the SDK asks with: everything goes to the server
+	base     string       // URL of the scripted server; "" when the API is a real one
+	api      string       // URL of a real API; "" when the server is scripted
+	http     *http.Client // the client that the SDK uses: everything goes to the server
 	control  *http.Client // asks the server about its log
 
 	mu         sync.Mutex
 	saved      map[string]any
 	piped      map[string]*capturePair
-	waited     map[*sandbox.CommandResult]bool // run with their output
+	waited     map[*sandbox.CommandResult]bool // waited for with output
 	inParallel int
-	current    *frame // of the step that runs
+	current    *frame // of the running step
 	fetches    atomic.Int64
 	keys       *proxy.Keys
 	creds      auth.Provider
 }
 
-// frame gathers what happens while a step runs: the hooks that fire.
+// frame collects the hooks that fire during a step.
 type frame struct {
 	mu    sync.Mutex
 	hooks []any
@@ -100,7 +100,7 @@ func (f *frame) list() []any {
 
 func newDriver(s *Scenario, spec childSpec) *driver {
 	transport := localTransport("127.0.0.1:" + strconv.Itoa(spec.Port))
-	// Whatever makes a client of its own must not reach the real hosts.
+	// No other client in this process may reach the real hosts.
 	http.DefaultTransport = transport
 	http.DefaultClient.Transport = transport
 	return &driver{
@@ -114,23 +114,23 @@ func newDriver(s *Scenario, spec childSpec) *driver {
 	}
 }
 
-// localTransport sends every request, to whatever host, to addr in the clear.
-// The server tells the hosts apart by the Host header.
+// localTransport sends every request, for any host, to addr without TLS. The
+// server distinguishes hosts by the Host header.
 func localTransport(addr string) *http.Transport {
 	dial := func(ctx context.Context, network, _ string) (net.Conn, error) {
 		var d net.Dialer
 		return d.DialContext(ctx, network, addr)
 	}
 	return &http.Transport{
-		// A GET on a kept connection that turns out closed is repeated by
-		// net/http itself. The scenarios are about the repeats of the SDK.
+		// net/http itself retries a GET on an idle connection that turns out to be
+		// closed. The scenarios are about the SDK's retries.
 		DisableKeepAlives: true,
 		DialContext:       dial, DialTLSContext: dial,
 		MaxIdleConnsPerHost: 64, IdleConnTimeout: time.Minute,
 	}
 }
 
-// newRealDriver takes steps against a real API.
+// newRealDriver returns a driver that runs steps against a real API.
 func newRealDriver(s *Scenario, api string, hc *http.Client) *driver {
 	return &driver{
 		scenario: s, api: api, http: hc,
@@ -151,7 +151,7 @@ func (d *driver) run(ctx context.Context) []any {
 	settle := 30 * time.Millisecond
 	for _, ex := range d.scenario.Server {
 		if ex.Hold {
-			settle = 150 * time.Millisecond // closed connections surface
+			settle = 150 * time.Millisecond // closed connections are noticed by then
 		}
 	}
 	time.Sleep(settle)
@@ -159,7 +159,7 @@ func (d *driver) run(ctx context.Context) []any {
 	return results
 }
 
-// seen asks the server how many requests its log has.
+// seen asks the server how many requests it has logged.
 func (d *driver) seen() int {
 	n, err := strconv.Atoi(d.ask("/__wire/count"))
 	if err != nil {
@@ -168,7 +168,7 @@ func (d *driver) seen() int {
 	return n
 }
 
-// ask makes a request to the server itself.
+// ask sends a request to the server itself.
 func (d *driver) ask(path string) string {
 	if d.base == "" {
 		return ""
@@ -182,7 +182,8 @@ func (d *driver) ask(path string) string {
 	return string(text)
 }
 
-// proxyKeys are those of the handlers of all steps: keys are fetched once.
+// proxyKeys returns the keys that the handlers of all steps share: keys are
+// fetched once.
 func (d *driver) proxyKeys() *proxy.Keys {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -192,10 +193,10 @@ func (d *driver) proxyKeys() *proxy.Keys {
 	return d.keys
 }
 
-// environment is the provider of a call without credentials of its own. At a
-// terminal, outside of CI and of production, the official SDK goes on to log
-// somebody in; here a program asks for that, and the driver is such a program.
-// What was found for a terminal is remembered for later calls, but no failure.
+// environment returns the provider of a call without credentials of its own. At
+// a terminal, outside CI and production, the official SDK starts a login; with
+// this SDK a program must ask for that, and the driver does. Credentials found
+// at a terminal are remembered for later calls; failures are not.
 func (d *driver) environment() auth.Provider {
 	opts := &auth.Options{HTTPClient: d.http}
 	found := auth.Default(opts)
@@ -228,14 +229,14 @@ func (d *driver) environment() auth.Provider {
 	})
 }
 
-// rule notes that a rule accounts for what the step did.
+// rule records that a rule accounts for what the step did.
 func (c *call) rule(name string) { c.out["#rule"] = name }
 
-// errHang is what a step gives that has not ended when it is given up.
+// errHang is the result of a step that did not end within its time limit.
 var errHang = errors.New("conformance: the call has not ended")
 
-// step runs one step and returns its result. A branch is a step directly
-// inside parallel: the hooks that it fires are listed with the parallel step.
+// step runs one step and returns its result. A branch is a step directly inside
+// parallel: the hooks that it fires are listed with the parallel step.
 func (d *driver) step(ctx context.Context, s *Step, branch bool) map[string]any {
 	out := map[string]any{"op": s.Op}
 	if d.api != "" {
@@ -274,7 +275,7 @@ func (d *driver) step(ctx context.Context, s *Step, branch bool) map[string]any 
 	return out
 }
 
-// enter makes f the frame of the step that runs and returns the one before.
+// enter makes f the frame of the running step and returns the previous one.
 func (d *driver) enter(f *frame) *frame {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -285,8 +286,8 @@ func (d *driver) enter(f *frame) *frame {
 
 var snapshotOf = regexp.MustCompile(`@snapshot:(\w+)`)
 
-// withIDs puts the ID of a snapshot that was saved where the arguments name it:
-// a real API chooses it.
+// withIDs replaces the name of a saved snapshot in the arguments by its ID,
+// since a real API chooses IDs itself.
 func (d *driver) withIDs(s *Step) *Step {
 	s = new(*s)
 	s.Args = snapshotOf.ReplaceAllFunc(s.Args, func(m []byte) []byte {
@@ -305,23 +306,23 @@ func (d *driver) parallelRunning() bool {
 	return d.inParallel > 0
 }
 
-// call is one step that runs.
+// call is one running step.
 type call struct {
 	d       *driver
 	ctx     context.Context
 	step    *Step
 	out     map[string]any
 	target  any
-	partial []any // what came before an error
+	partial []any // results that preceded an error
 	pair    *capturePair
 }
 
-// hangFactor is how much longer than the official SDK, which hangs there, a call
-// may take before it is given up: one that ends must not be taken for one that
-// hangs because the machine is busy.
+// hangFactor multiplies the time that a call may take before it is considered
+// hanging, compared with the official SDK, which does hang there: on a busy
+// machine, a slow call must not be taken for a hanging one.
 const hangFactor = 10
 
-// do runs the step's operation, under its abort signal and its time limit.
+// do runs the step's operation under its abort signal and its time limit.
 func (c *call) do() (any, error) {
 	op, ok := ops[c.step.Op]
 	if !ok {
@@ -352,7 +353,7 @@ func (c *call) do() (any, error) {
 		stop(c.step.Background)
 		return r.value, r.err
 	case <-time.After(hangFactor * millis(c.step.GiveUpMs)):
-		return nil, errHang // its context stays: nobody aborted it
+		return nil, errHang // the context stays as it is: nobody aborted the call
 	}
 }
 
@@ -397,9 +398,8 @@ func (d *driver) load(name string) (any, bool) {
 	return v, ok
 }
 
-// abortable makes the context of a call. What it returns ends the wait for the
-// moment of the abort; the context of a call whose work goes on in the
-// background stays.
+// abortable returns the context of a call and a function that releases it. With
+// keep, the context stays alive for work that continues in the background.
 func (d *driver) abortable(parent context.Context, spec *AbortSpec) (context.Context, func(keep bool)) {
 	ctx, cancel := context.WithCancel(parent)
 	if spec == nil {
@@ -430,7 +430,7 @@ func (d *driver) abortable(parent context.Context, spec *AbortSpec) (context.Con
 	return ctx, func(bool) {}
 }
 
-// hook makes the callback that a scenario gives to the SDK.
+// hook returns the callback that a scenario passes to the SDK.
 func (d *driver) hook(name string, raw json.RawMessage) func(context.Context, any) error {
 	var spec struct {
 		Bind  string  `json:"bind"`

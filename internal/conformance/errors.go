@@ -20,7 +20,7 @@ import (
 	"github.com/go-vercel/sandbox/internal/wire"
 )
 
-// textError gives an error of the SDK the text that the same refusal has in
+// textError replaces the text of an SDK error by that of the same error in
 // JavaScript.
 type textError struct {
 	text string
@@ -35,9 +35,8 @@ type thrown struct{ text string }
 
 func (e *thrown) Error() string { return e.text }
 
-// normError gives an error of the SDK as results hold it: in the kinds and
-// words of the JavaScript SDK, which are worked out from the error's type and
-// fields.
+// normError converts an error of the SDK to the form of results: the kinds and
+// texts of the JavaScript SDK, derived from the error's type and fields.
 func normError(err error, c *call) map[string]any {
 	if errors.Is(err, errHang) {
 		return map[string]any{"kind": "Hang"}
@@ -61,7 +60,7 @@ func normError(err error, c *call) map[string]any {
 	return map[string]any{"kind": "Error", "message": normText(err.Error())}
 }
 
-// apiError words an answer that is no success as the official SDK does.
+// apiError describes an error response as the official SDK does.
 func apiError(err error, c *call) map[string]any {
 	e, ok := errors.AsType[*sandbox.APIError](err)
 	if !ok {
@@ -84,7 +83,7 @@ func apiError(err error, c *call) map[string]any {
 	decoded, isJSON := decodeJSON(body)
 	switch {
 	case e.Operation == api.ReadFile.Name:
-		// These errors say nothing of the session there.
+		// In JavaScript these errors do not name the session.
 		delete(out, "sessionId")
 		out["message"] = "Unexpected response reading file: status " + strconv.Itoa(e.Status) + ", content-type " + cmp.Or(e.ContentType, "(none)")
 	case errors.As(e.Err, &contentType) && e.Status < 300:
@@ -121,7 +120,7 @@ func apiError(err error, c *call) map[string]any {
 	return out
 }
 
-// serverWords is the message of an error's body.
+// serverWords returns the message in the body of an error response.
 func serverWords(body any) string {
 	m, _ := body.(map[string]any)
 	inner, _ := m["error"].(map[string]any)
@@ -129,8 +128,8 @@ func serverWords(body any) string {
 	return words
 }
 
-// streamError words a failure of an output stream. A line that does not fit is
-// an error of the parser or of the validator there.
+// streamError describes a failure of an output stream. In JavaScript, an
+// invalid line is an error of the parser or of the validation.
 func streamError(err error, c *call) map[string]any {
 	e, ok := errors.AsType[*sandbox.StreamError](err)
 	if !ok {
@@ -152,7 +151,7 @@ func streamError(err error, c *call) map[string]any {
 	return out
 }
 
-// userError words a failed step of an operation on users and groups.
+// userError describes a failed step of an operation on users and groups.
 func userError(err error, c *call) map[string]any {
 	if errors.Is(err, sandbox.ErrUserExists) {
 		var a struct {
@@ -191,9 +190,9 @@ var jsSyscalls = map[string]string{
 	"fs.readlink": "readlink", "fs.realpath": "realpath", "fs.truncate": "truncate", "fs.mkdtemp": "mkdtemp",
 }
 
-// fileError words the refusal of a file operation. The official SDK looks for
-// a few phrases in what the program said; everything else is EACCES there, with
-// those words.
+// fileError describes the failure of a file operation. The official SDK looks
+// for a few phrases in the program's output; anything else is EACCES with that
+// output.
 func fileError(err error, c *call) map[string]any {
 	e, ok := errors.AsType[*sandbox.FSError](err)
 	op := jsSyscalls[c.step.Op]
@@ -234,7 +233,7 @@ func fileError(err error, c *call) map[string]any {
 	}
 }
 
-// errnoNames are the codes of Node for errors of the local disk.
+// errnoNames are the Node codes of errors of the local disk.
 var errnoNames = []struct {
 	errno syscall.Errno
 	name  string
@@ -257,8 +256,8 @@ func errnoName(err error) string {
 	return ""
 }
 
-// localError words an error of the local disk, and Access of a file that is
-// missing in the sandbox, which has an errno and nothing else.
+// localError describes an error of the local disk, and that of Access for a
+// file missing in the sandbox, which has an errno and nothing else.
 func localError(err error, c *call) map[string]any {
 	pe, ok := errors.AsType[*fs.PathError](err)
 	if !ok {
@@ -280,7 +279,7 @@ func localError(err error, c *call) map[string]any {
 	return map[string]any{"kind": "LocalFsError", "code": code, "syscall": pe.Op, "path": pe.Path}
 }
 
-// argumentError words what is refused before any request.
+// argumentError describes what is refused before any request.
 func argumentError(err error, c *call) map[string]any {
 	if errors.Is(err, errInvalidPolicy) {
 		return map[string]any{"kind": "ValidationError"}
@@ -313,7 +312,7 @@ func argumentError(err error, c *call) map[string]any {
 	return map[string]any{"kind": "Refused", "message": err.Error()}
 }
 
-// networkError is a connection that failed or broke.
+// networkError describes a connection that failed or broke.
 func networkError(err error, _ *call) map[string]any {
 	var (
 		urlErr *url.Error
@@ -327,7 +326,7 @@ func networkError(err error, _ *call) map[string]any {
 	return nil
 }
 
-// credentialsError words what is missing or wrong about the credentials.
+// credentialsError describes missing or invalid credentials.
 func credentialsError(err error, _ *call) map[string]any {
 	if e, ok := errors.AsType[*auth.MissingError](err); ok {
 		names := map[string]string{"Token": "token", "TeamID": "teamId", "ProjectID": "projectId"}

@@ -42,13 +42,13 @@ func (ex *Exchange) matches(e *Entry) bool {
 	return true
 }
 
-// piece is a part of an answer that is sent, and flushed, on its own.
+// piece is a part of a response that is sent, and flushed, separately.
 type piece struct {
 	data  []byte
 	delay time.Duration
 }
 
-// answer expands what an exchange sends.
+// response returns the header and the pieces of the response to send.
 func (ex *Exchange) response() (http.Header, []piece, error) {
 	header := http.Header{"Content-Type": nil} // nil: net/http must not guess one
 	var pieces []piece

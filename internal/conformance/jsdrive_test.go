@@ -28,8 +28,8 @@ import (
 // jsModulesEnv names the node_modules folder that holds the official SDK.
 const jsModulesEnv = "SANDBOX_JS_MODULES"
 
-// officialLives are the versions of the official SDK that take steps, and which
-// ones.
+// officialLives lists the versions of the official SDK that are run, with their
+// steps.
 var officialLives = []struct {
 	version, name string // of the package, and of its folder in node_modules
 	steps         string // a file in testdata/jsdrive
@@ -41,9 +41,9 @@ var officialLives = []struct {
 	{"3.5.0", "vercel-sandbox-3", "version3.json", "", []string{ruleDriveErrors, "response-rules-told", ruleZero}},
 }
 
-// TestOfficialSDKOnEmulator takes the same steps with each version of the
-// official SDK and with this one, each on an emulator of its own, and compares
-// what they report.
+// TestOfficialSDKOnEmulator runs the same steps with each version of the
+// official SDK and with this SDK, each against its own emulator, and compares
+// the reports.
 func TestOfficialSDKOnEmulator(t *testing.T) {
 	needs.Programs(t, "node", "git")
 	modules := os.Getenv(jsModulesEnv)
@@ -67,8 +67,8 @@ func TestOfficialSDKOnEmulator(t *testing.T) {
 			require.NoError(t, json.Unmarshal(raw, &installed))
 			require.Equal(t, life.version, installed.Version)
 
-			// play gives the steps, what taking them gave, and what is different
-			// each time.
+			// play returns the steps, their results, and the normalizer of values that
+			// vary between runs.
 			play := func(run func(t *testing.T, scenario []byte, url, dir string) []any) (Scenario, []any, *normalizer) {
 				srv := sandboxtest.New(t, nil)
 				dir := t.TempDir()
@@ -97,7 +97,7 @@ func TestOfficialSDKOnEmulator(t *testing.T) {
 			departed := reconcileSteps(t, s, js, got)
 			var expected []string
 			for _, rule := range life.departs {
-				if rule != ruleZero || !realistic() { // a slow stop is answered before there is any usage to tell
+				if rule != ruleZero || !realistic() { // a slow stop responds before any usage is known
 					expected = append(expected, rule)
 				}
 			}
@@ -107,9 +107,8 @@ func TestOfficialSDKOnEmulator(t *testing.T) {
 	}
 }
 
-// reconcileSteps changes what the official SDK reports by what this one does
-// otherwise for a reason. It tells each such step, and gives the names of the
-// rules.
+// reconcileSteps applies intended differences to what the official SDK reports.
+// It logs each such step and returns the names of the rules.
 func reconcileSteps(t *testing.T, s Scenario, js, got []any) []string {
 	departures, err := LoadDepartures(dataDir)
 	require.NoError(t, err)
@@ -138,8 +137,8 @@ func reconcileSteps(t *testing.T, s Scenario, js, got []any) []string {
 	return slices.Sorted(maps.Keys(departed))
 }
 
-// shortMessage takes over into the error w the server's words, if that is all
-// that its message lacks.
+// shortMessage adds the server's message to the error w if nothing else is
+// missing from w.
 func shortMessage(w, g any) bool {
 	we, _ := w.(map[string]any)
 	ge, _ := g.(map[string]any)
@@ -154,8 +153,8 @@ func shortMessage(w, g any) bool {
 	return true
 }
 
-// responsesUnread takes over into w the policies whose response rules it lacks,
-// if they are all that it lacks.
+// responsesUnread adds to w the policies whose response rules it lacks if
+// nothing else is missing from w.
 func responsesUnread(w, g any) bool {
 	wv, _ := w.(map[string]any)
 	gv, _ := g.(map[string]any)
@@ -174,8 +173,8 @@ func responsesUnread(w, g any) bool {
 	return used
 }
 
-// withoutResponses gives the domains of a policy as one reads them who knows no
-// response rules, and reports whether it has such rules.
+// withoutResponses returns the domains of a policy as a client without response
+// rules reads them, and reports whether there are such rules.
 func withoutResponses(allow map[string]any) (read any, answered bool) {
 	domains, byDomain, ruled := []any{}, map[string]any{}, false
 	for _, domain := range sortedKeys(allow) {
@@ -196,17 +195,18 @@ func withoutResponses(allow map[string]any) (read any, answered bool) {
 	return domains, answered
 }
 
-// realistic reports whether emulators are as slow as the service, and each stop
-// takes another time.
+// realistic reports whether emulators are as slow as the service, so that the
+// duration of a stop varies.
 func realistic() bool { return os.Getenv("SANDBOX_TEST_REALISTIC") == "1" }
 
-// compareSteps compares what the official SDK reports with what this one does.
+// compareSteps compares what the official SDK reports with what this SDK
+// reports.
 func compareSteps(t *testing.T, js, got []any) {
 	ran := 0
 	for i := range js {
 		step, _ := js[i].(map[string]any)
 		if realistic() {
-			for _, r := range []any{js[i], got[i]} { // how far a stop has come when it is answered
+			for _, r := range []any{js[i], got[i]} { // how far a stop has come when its response arrives
 				if value, _ := r.(map[string]any)["value"].(map[string]any); value["status"] == "snapshotting" {
 					value["status"] = "stopping"
 				}
@@ -215,7 +215,7 @@ func compareSteps(t *testing.T, js, got []any) {
 		if step["op"] == "fs.readdir" {
 			for _, r := range []any{js[i], got[i]} {
 				m, _ := r.(map[string]any)
-				sortByName(m["value"]) // find has an order of its own
+				sortByName(m["value"]) // the order of find's output varies
 			}
 		}
 		if d := differs("", js[i], got[i]); d != "" {
@@ -231,9 +231,9 @@ func compareSteps(t *testing.T, js, got []any) {
 	assert.Greater(t, ran, len(js)/2, "most of the steps succeed")
 }
 
-// driveSteps reads the steps, and tells which ones it leaves out because this
-// machine has no users for them. With a runtime, all sandboxes that have none of
-// a snapshot's are created with it.
+// driveSteps reads the steps, without those for which this machine has no
+// users, which it logs. With a runtime, all sandboxes that are not created from
+// a snapshot are created with it.
 func driveSteps(t *testing.T, name, runtime string, users bool, vars map[string]string) []byte {
 	raw, err := os.ReadFile(filepath.Join("../../testdata/jsdrive", name))
 	require.NoError(t, err)
@@ -268,8 +268,8 @@ func driveSteps(t *testing.T, name, runtime string, users bool, vars map[string]
 	return data
 }
 
-// sources makes what sandboxes are created from: a git repository and a
-// tarball behind an address.
+// sources provides what sandboxes are created from: the URLs of a git
+// repository and a tarball.
 func sources(t *testing.T) (git, tarball string) {
 	repo := t.TempDir()
 	require.NoError(t, os.WriteFile(filepath.Join(repo, "README"), []byte("from git\n"), 0o644))
@@ -292,8 +292,7 @@ func sources(t *testing.T) (git, tarball string) {
 	mux.Handle("/repo/", http.StripPrefix("/repo/", http.FileServer(http.Dir(filepath.Join(repo, ".git")))))
 	mux.HandleFunc("/a.tgz", func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write(archive.Bytes()) })
 	srv := httptest.NewUnstartedServer(mux)
-	// A sandbox with a network of its own does not reach this machine's
-	// loopback.
+	// A sandbox with its own network does not reach this machine's loopback.
 	l, err := net.Listen("tcp", net.JoinHostPort(hostAddress(t), "0"))
 	require.NoError(t, err)
 	require.NoError(t, srv.Listener.Close())
@@ -303,7 +302,8 @@ func sources(t *testing.T) (git, tarball string) {
 	return srv.URL + "/repo", srv.URL + "/a.tgz"
 }
 
-// hostAddress is an address of this machine beside the loopback, if it has one.
+// hostAddress returns an address of this machine other than the loopback, if
+// there is one.
 func hostAddress(t *testing.T) string {
 	addrs, err := net.InterfaceAddrs()
 	require.NoError(t, err)
@@ -315,7 +315,8 @@ func hostAddress(t *testing.T) string {
 	return "127.0.0.1"
 }
 
-// runNode takes the steps with the official SDK that has that name in modules.
+// runNode runs the steps with the official SDK installed under that name in
+// modules.
 func runNode(t *testing.T, modules, name string, scenario []byte, url, dir string) []any {
 	recorder, err := filepath.Abs("../../testdata/conformance/record")
 	require.NoError(t, err)
@@ -340,8 +341,8 @@ func runNode(t *testing.T, modules, name string, scenario []byte, url, dir strin
 	return got.Results
 }
 
-// normalizer replaces what is different each time: IDs by their order, moments,
-// lengths of time, inode numbers and addresses by what they are.
+// normalizer replaces values that vary between runs: IDs by their order; times,
+// durations, inode numbers and addresses by their kind.
 type normalizer struct {
 	replace *strings.Replacer
 	ids     map[string]string
@@ -358,7 +359,7 @@ var (
 	port      = regexp.MustCompile(`\d+\.\d+\.\d+\.\d+:\d+`)
 )
 
-// varying are fields whose values differ each time.
+// varying are the fields whose values vary between runs.
 var varying = map[string]bool{
 	"durationMs": true, "duration": true, "startedAt": true, "dev": true, "ino": true, "blocks": true, "token": true,
 	"sizeBytes": true, "activeCpuDurationMs": true, "totalActiveCpuDurationMs": true, "totalDurationMs": true, "nlink": true,

@@ -9,7 +9,8 @@ import (
 	"unicode/utf16"
 )
 
-// compactJSON writes a JSON value without spaces, in its own order of keys.
+// compactJSON returns a JSON value without white space, with its keys in their
+// original order.
 func compactJSON(raw json.RawMessage) []byte {
 	var buf bytes.Buffer
 	if err := json.Compact(&buf, raw); err != nil {
@@ -28,7 +29,7 @@ func decodeJSON(data []byte) (any, bool) {
 	return v, true
 }
 
-// plain turns any value into the types that JSON decodes to.
+// plain converts any value to the types that JSON decodes to.
 func plain(v any) any {
 	data, err := marshal(v)
 	if err != nil {
@@ -38,7 +39,7 @@ func plain(v any) any {
 	return out
 }
 
-// marshal writes JSON without escaping HTML.
+// marshal encodes JSON without escaping HTML.
 func marshal(v any) ([]byte, error) {
 	var buf bytes.Buffer
 	enc := json.NewEncoder(&buf)
@@ -49,7 +50,7 @@ func marshal(v any) ([]byte, error) {
 	return bytes.TrimRight(buf.Bytes(), "\n"), nil
 }
 
-// show writes a value for a message, cut at a readable length.
+// show formats a value for a message, truncated to a readable length.
 func show(v any) string {
 	data, err := marshal(v)
 	if err != nil {
@@ -79,11 +80,11 @@ func sortedByValueLength(m map[string]string) []string {
 	return names
 }
 
-// long is the length, in UTF-16 units or bytes, beyond which results hold a
-// digest in place of a text or of bytes.
+// long is the length, in UTF-16 units or bytes, above which results hold a
+// digest instead of a string or bytes.
 const long = 1024
 
-// normText gives a text as results hold it.
+// normText returns a string in the form of results.
 func normText(s string) any {
 	if len(utf16.Encode([]rune(s))) > long {
 		return map[string]any{"utf8Size": float64(len(s)), "sha256": sha256Hex([]byte(s))}
@@ -91,8 +92,8 @@ func normText(s string) any {
 	return s
 }
 
-// normDeep gives a decoded JSON value as results hold it: long texts become
-// digests.
+// normDeep returns a decoded JSON value in the form of results: long strings
+// become digests.
 func normDeep(v any) any {
 	switch v := v.(type) {
 	case string:
@@ -114,5 +115,5 @@ func normDeep(v any) any {
 	}
 }
 
-// sortedKeys lists the keys of an object in their order.
+// sortedKeys returns the sorted keys of an object.
 func sortedKeys(m map[string]any) []string { return slices.Sorted(maps.Keys(m)) }

@@ -12,7 +12,7 @@ import (
 	"github.com/go-vercel/sandbox"
 )
 
-// normValue gives a value of the SDK as results hold it.
+// normValue returns a value of the SDK in the form of results.
 func normValue(v any) any {
 	switch v := v.(type) {
 	case nil:
@@ -72,7 +72,7 @@ func commandValue(c *sandbox.Command) map[string]any {
 	return out
 }
 
-// ms is a length of time in milliseconds, or nil.
+// ms returns a duration in milliseconds, or nil.
 func ms(d *time.Duration) any {
 	if d == nil {
 		return nil
@@ -80,7 +80,7 @@ func ms(d *time.Duration) any {
 	return float64(*d) / float64(time.Millisecond)
 }
 
-// orNil is nil for the zero value: what the API left out.
+// orNil returns nil for the zero value, which stands for what the API omitted.
 func orNil[T comparable](v T) any {
 	var zero T
 	if v == zero {
@@ -96,7 +96,7 @@ func ptr[T any](v *T) any {
 	return plain(*v)
 }
 
-// isoTime is a moment as results hold it.
+// isoTime returns a time in the form of results.
 func isoTime(t time.Time) any {
 	if t.IsZero() {
 		return nil
@@ -104,7 +104,7 @@ func isoTime(t time.Time) any {
 	return t.UTC().Format("2006-01-02T15:04:05.000Z")
 }
 
-// timeMillis is a moment as the API gives it.
+// timeMillis returns a time in the form of the API.
 func timeMillis(t time.Time) any {
 	if t.IsZero() {
 		return nil
@@ -119,7 +119,7 @@ func durationMillis(d time.Duration) any {
 	return ms(&d)
 }
 
-// present leaves out of an object what is nil.
+// withoutNil removes nil members from an object.
 func withoutNil(m map[string]any) map[string]any {
 	for k, v := range m {
 		if v == nil {
@@ -129,7 +129,7 @@ func withoutNil(m map[string]any) map[string]any {
 	return m
 }
 
-// sandboxData gives a sandbox of a listing as the API does.
+// sandboxData returns a listed sandbox in the form of the API.
 func sandboxData(i sandbox.Info) map[string]any {
 	return withoutNil(map[string]any{
 		"name": i.Name, "persistent": i.Persistent, "region": orNil(i.Region), "vcpus": orNil(i.VCPUs),
@@ -145,7 +145,7 @@ func sandboxData(i sandbox.Info) map[string]any {
 	})
 }
 
-// list keeps nil and empty apart.
+// list distinguishes nil from empty.
 func list(l []string) any {
 	if l == nil {
 		return nil
@@ -169,8 +169,8 @@ func keepLastValue(k *sandbox.KeepLastSnapshots) any {
 	})
 }
 
-// sessionData gives a session as the API does, with the fields that the SDK
-// does not know.
+// sessionData returns a session in the form of the API, including fields that
+// the SDK does not know.
 func sessionData(i sandbox.SessionInfo) map[string]any {
 	out := map[string]any{}
 	for k, raw := range i.Extra {
@@ -198,7 +198,7 @@ func transfer(t sandbox.NetworkTransfer) any {
 	return map[string]any{"ingress": float64(t.Ingress), "egress": float64(t.Egress)}
 }
 
-// listedSession is a session of a listing: its policy is in the API's form.
+// listedSession is a listed session: its policy has the API's form.
 func listedSession(i sandbox.SessionInfo) map[string]any {
 	out := sessionData(i)
 	if p := policyAsAPI(i.NetworkPolicy); p != nil {
@@ -207,7 +207,7 @@ func listedSession(i sandbox.SessionInfo) map[string]any {
 	return out
 }
 
-// snapshotData gives a snapshot as the API does.
+// snapshotData returns a snapshot in the form of the API.
 func snapshotData(i sandbox.SnapshotInfo) map[string]any {
 	return withoutNil(map[string]any{
 		"id": i.ID, "sourceSessionId": i.SourceSessionID, "region": orNil(i.Region), "status": string(i.Status),
@@ -225,7 +225,7 @@ func treeNode(n sandbox.SnapshotTreeNode) map[string]any {
 	return map[string]any{"snapshot": snapshotData(n.Snapshot), "siblings": siblings, "count": strconv.Itoa(n.Count)}
 }
 
-// policyValue is a policy in its public form.
+// policyValue returns a policy in its public form.
 func policyValue(p *sandbox.NetworkPolicy) any {
 	if p == nil {
 		return nil
@@ -233,7 +233,7 @@ func policyValue(p *sandbox.NetworkPolicy) any {
 	return plain(p)
 }
 
-// policyAsAPI is a policy in the form of the API's answers.
+// policyAsAPI returns a policy in the form of API responses.
 func policyAsAPI(p *sandbox.NetworkPolicy) any {
 	switch v := policyValue(p).(type) {
 	case string:
@@ -319,6 +319,6 @@ func routes(list []sandbox.Route) any {
 	return out
 }
 
-// errNoSession is what JavaScript throws for a getter of the session, on a
-// sandbox that was revived without one.
+// errNoSession is what JavaScript throws for a session getter of a sandbox that
+// was revived without a session.
 var errNoSession = fmt.Errorf("No active session. Run a command or call resume first.") //nolint:staticcheck // the text of another SDK

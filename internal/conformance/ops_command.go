@@ -9,7 +9,7 @@ import (
 	"github.com/go-vercel/sandbox"
 )
 
-// runner is what commands are run on: a sandbox, a session or a user.
+// runner is what runs commands: a sandbox, a session or a user.
 type runner interface {
 	RunCommand(ctx context.Context, name string, args []string, opts *sandbox.CommandOptions) (*sandbox.CommandResult, error)
 	StartCommand(ctx context.Context, name string, args []string, opts *sandbox.CommandOptions) (*sandbox.Command, error)
@@ -58,7 +58,7 @@ func opRunCommand(c *call) (any, error) {
 	return done, err
 }
 
-// pipe gives the command writers, kept under the name that the command is
+// pipe sets the writers of a command, kept under the name that the command is
 // saved under.
 func (c *call) pipe(o *sandbox.CommandOptions, stdout, stderr, detached bool) {
 	c.pair = &capturePair{detached: detached, ended: make(chan struct{})}
@@ -77,8 +77,8 @@ func (c *call) pipe(o *sandbox.CommandOptions, stdout, stderr, detached bool) {
 	}
 }
 
-// watch notes how the copying of a detached command's output has ended: what
-// JavaScript emits as an error of the writer.
+// watch records how copying a detached command's output ended, which JavaScript
+// emits as an error of the writer.
 func (c *call) watch(cmd *sandbox.Command) {
 	if c.pair == nil {
 		return
@@ -108,7 +108,7 @@ func opGetCommand(c *call) (any, error) {
 	return t.GetCommand(c.ctx, a.CmdID)
 }
 
-// command is what a started and a finished command have in common.
+// command is what a running and a finished command have in common.
 type command interface {
 	Stdout(context.Context) (string, error)
 	Stderr(context.Context) (string, error)
@@ -157,9 +157,9 @@ func opOutput(c *call) (any, error) {
 	}
 }
 
-// bothStreams gives the output in the order in which it came. For a command
-// that was waited for, JavaScript puts stderr behind stdout; when that is all
-// the difference, the rule says so.
+// bothStreams returns the output in the order in which it arrived. For a
+// command that was waited for, JavaScript puts stderr after stdout; if that is
+// the only difference, the rule accounts for it.
 func (c *call) bothStreams(t command) (any, error) {
 	both, err := t.Output(c.ctx)
 	if err != nil {
@@ -187,12 +187,12 @@ func (c *call) bothStreams(t command) (any, error) {
 	return both, nil
 }
 
-// interleaved says whether both is made of a and b, each in its own order.
+// interleaved reports whether both consists of a and b, each in its own order.
 func interleaved(both, a, b string) bool {
 	if len(both) != len(a)+len(b) {
 		return false
 	}
-	// reach[j] says whether the text so far can be a[:i] and b[:j].
+	// reach[j] reports whether a[:i] and b[:j] can form the text so far.
 	reach := make([]bool, len(b)+1)
 	for i := 0; i <= len(a); i++ {
 		for j := 0; j <= len(b); j++ {
@@ -273,8 +273,8 @@ func opLogs(c *call) (any, error) {
 	return map[string]any{"lines": lines}, nil
 }
 
-// closedLogs reads some lines, closes the logs by their context, which is how
-// that is done in Go, and asks for one more.
+// closedLogs reads some lines, closes the logs by cancelling their context, as
+// Go programs do, and reads once more.
 func (c *call) closedLogs(t command, take *int, line func(sandbox.LogEntry), lines *[]any) (any, error) {
 	ctx, cancel := context.WithCancel(c.ctx)
 	defer cancel()

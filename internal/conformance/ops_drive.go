@@ -33,8 +33,8 @@ func opDriveGetOrCreate(c *call) (any, error) {
 	return client.GetOrCreateDrive(c.ctx, s.text("name"), &o)
 }
 
-// opDriveList gathers drives. The official SDK's listing has handles; here it
-// has what is known of each.
+// opDriveList lists drives. The official SDK's listing has handles; this SDK's
+// has their data.
 func opDriveList(c *call) (any, error) {
 	s, client, err := c.static()
 	if err != nil {
@@ -76,7 +76,7 @@ func opDriveList(c *call) (any, error) {
 	return gather(c, l, "drives", first, client.ListDrives(c.ctx, &o), item, nil)
 }
 
-// revived makes a handle of a listed drive without asking for it.
+// revived returns a handle for a listed drive without a request.
 func revived(client *sandbox.Client, project string, i sandbox.DriveInfo) (*sandbox.Drive, error) {
 	known := wire.Drive{
 		ID: i.ID, Name: i.Name, ProjectID: i.ProjectID, Region: i.Region, MaxSizeBytes: i.MaxSizeBytes,
@@ -96,8 +96,8 @@ func revived(client *sandbox.Client, project string, i sandbox.DriveInfo) (*sand
 	return drive, nil
 }
 
-// mounts decodes the mounts of a sandbox. A drive that was saved is mounted
-// read-write, like in the official SDK.
+// mounts decodes the mounts of a sandbox. Like in the official SDK, a saved
+// drive is mounted read-write.
 func (c *call) mounts(s statics) (map[string]sandbox.Mount, error) {
 	raw, ok := s["mounts"]
 	if !ok || isNull(raw) {
@@ -134,7 +134,7 @@ func (c *call) mounts(s statics) (map[string]sandbox.Mount, error) {
 	return out, nil
 }
 
-// errInvalidMount is a mount that the SDK's type can't hold.
+// errInvalidMount reports a mount that the SDK's type cannot represent.
 var errInvalidMount = errors.New("conformance: invalid mount")
 
 func mountsValue(mounts map[string]sandbox.Mount) any {

@@ -62,8 +62,8 @@ type filePath struct {
 	Cwd  string `json:"cwd"`
 }
 
-// orMissing makes null of the error of a missing file, as JavaScript does. The
-// reason why a user could not read a file gets the words that it has there.
+// orMissing returns null for a missing file, as JavaScript does. The reason why
+// a user could not read a file gets the text that it has in JavaScript.
 func (c *call) orMissing(err error, src filePath) (any, error) {
 	if errors.Is(err, fs.ErrNotExist) && !isLocal(err) {
 		return nil, nil
@@ -99,7 +99,7 @@ func opDownloadFile(c *call) (any, error) {
 	if a.Dst != nil {
 		dst = *a.Dst
 	}
-	// A destination with a directory of its own is, in Go, a joined path.
+	// In Go, a destination with a directory of its own is a joined path.
 	local := dst.Path
 	if dst.Cwd != "" && local != "" && !filepath.IsAbs(local) {
 		local = filepath.Join(dst.Cwd, local)
@@ -122,7 +122,7 @@ func opDownloadFile(c *call) (any, error) {
 	}
 }
 
-// isLocal says whether a file error is of the local disk.
+// isLocal reports whether a file error is about the local disk.
 func isLocal(err error) bool {
 	pe, ok := errors.AsType[*fs.PathError](err)
 	if !ok {
@@ -161,7 +161,7 @@ func opWriteFiles(c *call) (any, error) {
 	return nil, t.WriteFiles(c.ctx, list, nil)
 }
 
-// goMode converts the permissions of a number, as programs of Unix have them.
+// goMode converts Unix permission bits to a file mode.
 func goMode(bits uint32) os.FileMode {
 	mode := os.FileMode(bits & 0o777)
 	if bits&0o4000 != 0 {

@@ -36,7 +36,7 @@ type fsArgs struct {
 	Prefix        string          `json:"prefix"`
 }
 
-// fsCall gives the file system that an fs operation is about, and its
+// fsCall returns the file system that an fs operation works on, and its
 // arguments.
 func (c *call) fsCall() (*sandbox.FileSystem, fsArgs, error) {
 	var a fsArgs
@@ -178,7 +178,7 @@ var (
 	})
 )
 
-// data expands what is written. The text of utf8 is turned into bytes by the
+// data returns the bytes to write. The text in utf8 is decoded with the
 // encoding, as Buffer.from does.
 func (a *fsArgs) data() ([]byte, error) {
 	if a.Data.Base64 != nil || a.Encoding == "" {
@@ -207,7 +207,7 @@ func (a *fsArgs) data() ([]byte, error) {
 	}
 }
 
-// decodeText turns bytes into a text as Buffer.toString does.
+// decodeText converts bytes to a string as Buffer.toString does.
 func decodeText(data []byte, encoding string) (any, error) {
 	switch encoding {
 	case "utf8", "utf-8":
@@ -227,7 +227,7 @@ func decodeText(data []byte, encoding string) (any, error) {
 	}
 }
 
-// validUTF8 puts U+FFFD where the bytes are not UTF-8.
+// validUTF8 replaces invalid UTF-8 by U+FFFD.
 func validUTF8(data []byte) string {
 	var b strings.Builder
 	for len(data) > 0 {
@@ -238,8 +238,8 @@ func validUTF8(data []byte) string {
 	return b.String()
 }
 
-// kinds names the tests of JavaScript's Stats and Dirent that hold. What a
-// listing does not know counts as a file there.
+// kinds names the methods of JavaScript's Stats and Dirent that return true. An
+// entry whose type a listing omits counts as a file there.
 func kinds(mode fs.FileMode, listed bool) []any {
 	switch {
 	case mode&fs.ModeDir != 0:

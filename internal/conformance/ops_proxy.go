@@ -12,8 +12,8 @@ import (
 	"github.com/go-vercel/sandbox/proxy"
 )
 
-// proxyTexts are the reasons of JavaScript for the errors of package proxy.
-// Other reasons there are texts of a library, and not compared.
+// proxyTexts are JavaScript's reasons for the errors of package proxy. Its
+// other reasons are texts of a library and are not compared.
 var proxyTexts = []struct {
 	err  error
 	text string
@@ -48,7 +48,7 @@ func opProxy(c *call) (any, error) {
 	}
 	r := httptest.NewRequest(cmp.Or(a.Request.Method, http.MethodGet), a.Request.URL, body)
 	if a.Request.Body != nil {
-		// What a Request of JavaScript has for a body that is a text.
+		// A JavaScript Request sets this for a string body.
 		r.Header.Set("Content-Type", "text/plain;charset=UTF-8")
 	}
 	for k, v := range a.Request.Headers {
@@ -96,8 +96,9 @@ func opProxy(c *call) (any, error) {
 	return value, nil
 }
 
-// seenRequest describes a request that a handler saw. In JavaScript the
-// original host is in a header, while the host that the request came to is not.
+// seenRequest describes a request that a handler received. In JavaScript the
+// original host is in a header, while the host that received the request is
+// not.
 func seenRequest(r *http.Request, original bool) map[string]any {
 	body, _ := io.ReadAll(r.Body)
 	headers := []any{}

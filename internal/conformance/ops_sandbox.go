@@ -10,7 +10,7 @@ import (
 	"github.com/go-vercel/sandbox"
 )
 
-// on gives the object that the call is made on.
+// on returns the object that the call is made on.
 func on[T any](c *call) (T, error) {
 	t, ok := c.target.(T)
 	if !ok {
@@ -53,7 +53,7 @@ func opStop(c *call) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	// The official SDK returns what the order was answered with.
+	// The official SDK returns the response to the request.
 	r, err := sb.Stop(c.ctx, &sandbox.StopOptions{NoWait: true})
 	if err != nil && sb.CurrentSession() == nil {
 		return nil, &textError{"No active session to stop.", err}
@@ -328,7 +328,7 @@ func opSnapshotTree(c *call) (any, error) {
 	return gather(c, l, "snapshots", first, client.SnapshotTree(c.ctx, id, &o), treeNode, withAnchor)
 }
 
-// treePages goes through a tree page by page, each with its own anchor.
+// treePages pages through a tree, where each page has its own anchor.
 func (c *call) treePages(client *sandbox.Client, l listing, id string, o *sandbox.SnapshotTreeOptions) (any, error) {
 	out := []any{}
 	if l.Take != nil && *l.Take == 0 {
@@ -365,9 +365,9 @@ func opSnapshotGet(c *call) (any, error) {
 	return client.GetSnapshot(c.ctx, s.text("snapshotId"))
 }
 
-// once makes a call that the SDK does not repeat by itself. The official SDK
-// repeats it after a failure that may have had an effect; here the driver is
-// the caller who takes that risk, so that all else of the scenario is compared.
+// once makes a call that the SDK does not retry by itself. The official SDK
+// retries it after a failure that may have had an effect; here the driver takes
+// that risk as a caller may, so that the rest of the scenario can be compared.
 func once[T any](c *call, do func() (T, error)) (T, error) {
 	v, err := do()
 	pause := 440 * time.Millisecond

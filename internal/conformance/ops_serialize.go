@@ -15,8 +15,8 @@ func opSerialize(c *call) (any, error) {
 	return json.RawMessage(data), nil
 }
 
-// opDeserialize revives an object. In JavaScript it makes a client of its own
-// from the environment; here it is attached to one.
+// opDeserialize revives an object. In JavaScript the object makes a client from
+// the environment; here it is attached to one.
 func opDeserialize(c *call) (any, error) {
 	var a struct {
 		Class string          `json:"class"`

@@ -15,7 +15,7 @@ import (
 	"github.com/go-vercel/sandbox/auth"
 )
 
-// ops is the vocabulary of the scenarios.
+// ops maps the operations of the scenarios to their functions.
 var ops map[string]func(*call) (any, error)
 
 func init() {
@@ -54,8 +54,8 @@ func init() {
 	}
 }
 
-// statics are the arguments of a static call: the SDK's parameters, with the
-// credentials among them.
+// statics are the arguments of a static call: the SDK's parameters together
+// with the credentials.
 type statics map[string]json.RawMessage
 
 // statics joins the credentials and the arguments of the step.
@@ -75,7 +75,7 @@ func (c *call) statics() (statics, error) {
 			all[k] = raw
 		}
 	}
-	if all == nil { // null: none
+	if all == nil { // null: no credentials
 		all = statics{}
 	}
 	own := statics{}
@@ -86,7 +86,7 @@ func (c *call) statics() (statics, error) {
 	return all, nil
 }
 
-// get decodes one argument. One that is absent or null leaves into as it is.
+// get decodes one argument. If it is absent or null, into is unchanged.
 func (s statics) get(name string, into any) error {
 	raw, ok := s[name]
 	if !ok || isNull(raw) {
@@ -98,7 +98,7 @@ func (s statics) get(name string, into any) error {
 	return nil
 }
 
-// text returns an argument that is a text. Anything else counts as not given.
+// text returns a string argument. Anything else counts as absent.
 func (s statics) text(name string) string {
 	var v string
 	if json.Unmarshal(s[name], &v) != nil {
@@ -107,7 +107,7 @@ func (s statics) text(name string) string {
 	return v
 }
 
-// millis returns an optional length of time in milliseconds.
+// millis returns an optional duration in milliseconds.
 func (s statics) millis(name string) (*time.Duration, error) {
 	var ms *float64
 	if err := s.get(name, &ms); err != nil || ms == nil {
@@ -116,7 +116,7 @@ func (s statics) millis(name string) (*time.Duration, error) {
 	return new(millis(*ms)), nil
 }
 
-// private gathers the parameters whose names begin with two underscores.
+// private returns the parameters whose names begin with two underscores.
 func (s statics) private() map[string]any {
 	var out map[string]any
 	for k, raw := range s {
@@ -130,7 +130,7 @@ func (s statics) private() map[string]any {
 	return out
 }
 
-// static gives a static call its arguments and its client.
+// static returns the arguments and the client of a static call.
 func (c *call) static() (statics, *sandbox.Client, error) {
 	s, err := c.statics()
 	if err != nil {
@@ -140,7 +140,7 @@ func (c *call) static() (statics, *sandbox.Client, error) {
 	return s, client, err
 }
 
-// client makes the client that a static call stands for in JavaScript.
+// client returns the client that JavaScript makes for a static call.
 func (c *call) client(s statics) (*sandbox.Client, error) {
 	hc := c.d.http
 	if s.text("fetch") == "counting" {
@@ -164,7 +164,7 @@ func (t countingTransport) RoundTrip(r *http.Request) (*http.Response, error) {
 	return t.d.http.Transport.RoundTrip(r)
 }
 
-// hooks decodes a callback argument.
+// sandboxHook decodes a callback argument.
 func (c *call) sandboxHook(s statics, name string) sandbox.Hook {
 	raw, ok := s[name]
 	if !ok || isNull(raw) {
@@ -174,7 +174,7 @@ func (c *call) sandboxHook(s statics, name string) sandbox.Hook {
 	return func(ctx context.Context, sb *sandbox.Sandbox) error { return h(ctx, sb) }
 }
 
-// createOptions decodes what create, fork and getOrCreate share.
+// createOptions decodes the options that create, fork and getOrCreate share.
 func (c *call) createOptions(s statics) (sandbox.CreateOptions, error) {
 	var (
 		o    sandbox.CreateOptions
@@ -266,10 +266,10 @@ func source(raw json.RawMessage) (sandbox.Source, error) {
 	}
 }
 
-// errInvalidPolicy is a policy that the SDK's type can't hold.
+// errInvalidPolicy reports a policy that the SDK's type cannot represent.
 var errInvalidPolicy = errors.New("conformance: invalid network policy")
 
-// policy decodes a policy in the public form that it shares with JavaScript.
+// policy decodes a policy in the public form, which JavaScript shares.
 func policy(raw json.RawMessage) (*sandbox.NetworkPolicy, error) {
 	var p sandbox.NetworkPolicy
 	if err := json.Unmarshal(raw, &p); err != nil {
@@ -343,7 +343,7 @@ func opGetOrCreate(c *call) (any, error) {
 	return once(c, func() (*sandbox.Sandbox, error) { return client.GetOrCreate(c.ctx, s.text("name"), &o) })
 }
 
-// listing says how a listing is gathered.
+// listing says which items and fields of a listing a step wants.
 type listing struct {
 	Collect string   `json:"collect"`
 	Take    *int     `json:"take"`
@@ -355,7 +355,7 @@ func (s statics) listing() (listing, error) {
 	return l, errors.Join(s.get("collect", &l.Collect), s.get("take", &l.Take), s.get("pick", &l.Pick))
 }
 
-// item turns an item of a listing into a result, with the picked fields only.
+// item converts an item of a listing to a result with only the selected fields.
 func (l listing) item(v map[string]any) any {
 	v = normDeep(v).(map[string]any)
 	if l.Pick == nil {
@@ -368,8 +368,8 @@ func (l listing) item(v map[string]any) any {
 	return out
 }
 
-// gather asks for a listing in the way that the step wants it. extra adds what
-// a page has besides its items.
+// gather lists items the way the step wants. extra returns what a page has
+// besides its items.
 func gather[T any](
 	c *call, l listing, key string, first func() (*sandbox.Page[T], error), all iter.Seq2[T, error],
 	item func(T) map[string]any, extra func(page *sandbox.Page[T], out map[string]any),

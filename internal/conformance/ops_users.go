@@ -13,8 +13,7 @@ type names struct {
 	Groupname string `json:"groupname"`
 }
 
-// named gives a call the object that it is made on and the names that it is
-// given.
+// named returns the object that a call is made on and the names passed to it.
 func named[T any](c *call) (T, names, error) {
 	var n names
 	t, err := on[T](c)
@@ -26,8 +25,8 @@ func named[T any](c *call) (T, names, error) {
 
 var linuxName = regexp.MustCompile(`^[a-z_][a-z0-9_-]*$`)
 
-// badName gives the refusal of a name of a user or a group the words that it
-// has in JavaScript.
+// badName replaces the text of the error for an invalid user or group name by
+// JavaScript's.
 func badName(err error, kind, name string) error {
 	if err == nil || !errors.Is(err, sandbox.ErrInvalid) {
 		return err
@@ -46,8 +45,8 @@ func badName(err error, kind, name string) error {
 	}
 }
 
-// badNames is badName for calls with a user and a group, of which the user is
-// looked at first.
+// badNames is badName for calls with a user and a group; the user is checked
+// first.
 func badNames(err error, n names) error {
 	if n.Username == "" || len(n.Username) > 32 || !linuxName.MatchString(n.Username) {
 		return badName(err, "username", n.Username)

@@ -6,7 +6,7 @@ import (
 	"github.com/go-vercel/sandbox"
 )
 
-// getters of each class by their names in JavaScript.
+// The getters of each class, by their names in JavaScript.
 var (
 	sandboxGetters = map[string]func(*sandbox.Sandbox, sandbox.Info) any{
 		"name":                     func(s *sandbox.Sandbox, _ sandbox.Info) any { return s.Name() },
@@ -34,7 +34,7 @@ var (
 		"networkId":                func(_ *sandbox.Sandbox, i sandbox.Info) any { return orNil(i.NetworkID) },
 		"mounts":                   func(_ *sandbox.Sandbox, i sandbox.Info) any { return mountsValue(i.Mounts) },
 	}
-	// sandboxSessionGetters are those that a sandbox passes on to its session.
+	// sandboxSessionGetters are those that a sandbox forwards to its session.
 	sandboxSessionGetters = map[string]bool{
 		"routes": true, "interactivePort": true, "cwd": true, "status": true, "sourceSnapshotId": true,
 		"activeCpuUsageMs": true, "networkTransfer": true,
@@ -98,8 +98,8 @@ func opProps(c *call) (any, error) {
 	return out, nil
 }
 
-// prop gives one getter. A name that the class does not have gives nothing, as
-// in JavaScript.
+// prop returns the value of one getter. As in JavaScript, a name that the class
+// lacks has no value.
 func prop(target any, name string) (any, error) {
 	switch t := target.(type) {
 	case *sandbox.Sandbox:

@@ -7,8 +7,8 @@ import (
 	"strings"
 )
 
-// reconcile changes the recording that is wanted by what the rules account
-// for, and returns the rules that were used.
+// reconcile applies the differences that the rules account for to the wanted
+// recording, and returns the rules used.
 func (r *Rules) reconcile(p *Played, want *Recording) []string {
 	used := slices.Clone(p.Rules)
 	add := func(name string) {
@@ -36,7 +36,7 @@ type reconciler struct {
 	used   func(string)
 }
 
-// lists goes through the results of a list of steps.
+// lists visits the results of a list of steps.
 func (x *reconciler) lists(want, got []any, steps []Step, top bool) {
 	for i := range min(len(want), len(got), len(steps)) {
 		w, ok1 := want[i].(map[string]any)
@@ -52,7 +52,7 @@ func (x *reconciler) lists(want, got []any, steps []Step, top bool) {
 	}
 }
 
-// nested goes through the branches of parallel and the steps of hooks.
+// nested visits the branches of parallel and the steps of hooks.
 func (x *reconciler) nested(w, g map[string]any, s *Step) {
 	if s.Op == "parallel" {
 		var a struct {
@@ -86,7 +86,7 @@ func (x *reconciler) nested(w, g map[string]any, s *Step) {
 	}
 }
 
-// entry applies the rules that are about one result.
+// entry applies the rules about one result.
 func (x *reconciler) entry(w, g map[string]any, before []Step, s *Step) {
 	wantErr, _ := w["error"].(map[string]any)
 	gotErr, _ := g["error"].(map[string]any)
@@ -117,7 +117,7 @@ func (x *reconciler) entry(w, g map[string]any, before []Step, s *Step) {
 	}
 }
 
-// unusable says whether the official SDK found fault with the answer of an
+// unusable reports whether the official SDK rejected the response to an
 // operation that had succeeded.
 func unusable(e map[string]any, message string) bool {
 	status, _ := e["status"].(float64)
@@ -140,7 +140,7 @@ func sortByName(v any) {
 	slices.SortStableFunc(list, func(a, b any) int { return strings.Compare(name(a), name(b)) })
 }
 
-// localFile applies the rules about files that are left on the local disk.
+// localFile applies the rules about files left on the local disk.
 func (x *reconciler) localFile(w, g map[string]any, before []Step, s *Step) {
 	wv, _ := w["value"].(map[string]any)
 	gv, _ := g["value"].(map[string]any)
@@ -186,8 +186,8 @@ func sameKeys(laid map[string]any, got any) bool {
 	return true
 }
 
-// refused takes out of what is wanted the requests of a call that this SDK
-// refuses before it asks anything, and with them the exchanges that were left.
+// refused removes from the wanted recording the requests of a call that this
+// SDK refuses without any request, and the exchanges that remained for it.
 func (x *reconciler) refused(rule string, i int) {
 	from := 0
 	for j := i - 1; j >= 0; j-- {

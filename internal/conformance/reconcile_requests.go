@@ -8,7 +8,7 @@ import (
 	"strings"
 )
 
-// requests applies the rules that are about requests.
+// requests applies the rules about requests.
 func (x *reconciler) requests() {
 	if x.rules.has(ruleExplicit) {
 		x.explicit()
@@ -35,7 +35,7 @@ func (x *reconciler) requests() {
 	}
 }
 
-// modeZero is about files that nobody shall be able to use.
+// modeZero is about files that nobody may use.
 func (x *reconciler) modeZero(w, g map[string]any) {
 	if !x.rules.has(ruleModeZero) {
 		return
@@ -57,7 +57,7 @@ func tarOf(r map[string]any) []any {
 	return list
 }
 
-// agent is about a text that is no name.
+// agent is about a text that is not a product name.
 func (x *reconciler) agent(w, g map[string]any) {
 	text, ok := w["agent"].(string)
 	if ok && g["agent"] == nil && x.rules.has(ruleAgent) && strings.ContainsFunc(text, func(r rune) bool { return r <= ' ' || r > '~' }) {
@@ -78,7 +78,7 @@ func (x *reconciler) forkMounts(w, g map[string]any) {
 	}
 }
 
-// jsonOf is the JSON that a request sends.
+// jsonOf returns the JSON body of a request.
 func jsonOf(r map[string]any) map[string]any {
 	body, _ := r["body"].(map[string]any)
 	sent, _ := body["json"].(map[string]any)
@@ -113,8 +113,8 @@ func sudoArgs(r map[string]any) []any {
 	return args
 }
 
-// shared is about calls that find the sandbox stopped at the same time: what
-// the official SDK asks once for each of them is asked once for all.
+// shared is about calls that find the sandbox stopped at the same time: the
+// official SDK makes some requests once for each call, this SDK once for all.
 func (x *reconciler) shared() {
 	got := slices.Clone(x.played.Recording.Requests)
 	var kept []any
@@ -138,16 +138,16 @@ func (x *reconciler) shared() {
 	x.used(ruleShared)
 	x.want.Requests = kept
 	for _, r := range x.want.Results {
-		// The requests are those of the parallel calls; what comes before has
-		// no concurrent calls.
+		// These are the requests of the parallel calls; earlier ones have no
+		// concurrent calls.
 		if n, ok := seenOf(r); ok && n > len(kept) {
 			r.(map[string]any)["seen"] = float64(n - dropped)
 		}
 	}
 }
 
-// knownEnd is about the end of a command that is asked for again after its log was
-// read to the end, by which this SDK knows it.
+// knownEnd is about requesting the end of a command again after its log was
+// read to the end, when this SDK already knows it.
 func (x *reconciler) knownEnd() {
 	got := x.played.Recording.Requests
 	for i := 0; i < len(x.want.Requests); i++ {
@@ -170,7 +170,7 @@ func (x *reconciler) knownEnd() {
 	}
 }
 
-// drop takes a request out of what is wanted.
+// drop removes a request from the wanted recording.
 func (x *reconciler) drop(i int) {
 	x.want.Requests = slices.Delete(x.want.Requests, i, i+1)
 	for _, r := range x.want.Results {
@@ -180,7 +180,7 @@ func (x *reconciler) drop(i int) {
 	}
 }
 
-// isResume says whether a request looks at a session or starts one.
+// isResume reports whether a request looks at a session or starts one.
 func isResume(r any) bool {
 	m, _ := r.(map[string]any)
 	path, _ := m["path"].(string)
@@ -192,8 +192,8 @@ func isResume(r any) bool {
 	return !strings.Contains(rest, "/")
 }
 
-// release takes an exchange that is accounted for off those that were not
-// asked for.
+// release removes an exchange that is accounted for from those that were not
+// requested.
 func (x *reconciler) release(request any) {
 	m, _ := request.(map[string]any)
 	on := fmt.Sprintf("%v %v", m["method"], m["path"])
@@ -202,9 +202,9 @@ func (x *reconciler) release(request any) {
 	}
 }
 
-// explicit is about a token that was given by the caller and looks like one of
-// Vercel's own: the official SDK takes the team out of it and replaces it by a
-// fresh one. Here it is sent as it was given.
+// explicit is about a token passed by the caller that looks like one of
+// Vercel's own: the official SDK takes the team from it and replaces it by a
+// fresh one. This SDK sends it unchanged.
 func (x *reconciler) explicit() {
 	given := map[string]bool{}
 	for _, creds := range x.credentials() {
@@ -237,7 +237,7 @@ func (x *reconciler) explicit() {
 	}
 }
 
-// asGiven takes over what was sent of the credentials that were given.
+// asGiven copies the parts of the given credentials that were sent.
 func (x *reconciler) asGiven(w, g map[string]any, given map[string]bool) {
 	wh, _ := w["headers"].(map[string]any)
 	gh, _ := g["headers"].(map[string]any)
@@ -258,7 +258,7 @@ func (x *reconciler) asGiven(w, g map[string]any, given map[string]bool) {
 	}
 }
 
-// credentials gathers those that the scenario gives anywhere.
+// credentials returns all those that the scenario passes.
 func (x *reconciler) credentials() []map[string]any {
 	all := []map[string]any{x.played.Scenario.Credentials}
 	for _, s := range x.played.Scenario.Steps {
@@ -279,7 +279,7 @@ func (x *reconciler) credentials() []map[string]any {
 	return out
 }
 
-// hasOwner says whether a token is a JWT that names its team.
+// hasOwner reports whether a token is a JWT that names its team.
 func hasOwner(token string) bool {
 	parts := strings.Split(token, ".")
 	if len(parts) != 3 {

@@ -7,8 +7,8 @@ import (
 	"strings"
 )
 
-// failure applies the rules about a call that fails with the official SDK, or
-// with this one, or with both but otherwise.
+// failure applies the rules about a call that fails with either SDK, or with
+// both in different ways.
 func (x *reconciler) failure(w, g map[string]any, s *Step, wantErr, gotErr map[string]any) {
 	kind, _ := wantErr["kind"].(string)
 	message, _ := wantErr["message"].(string)
@@ -59,14 +59,14 @@ func (x *reconciler) failure(w, g map[string]any, s *Step, wantErr, gotErr map[s
 	}
 }
 
-// transient says whether an error is one that both SDKs try again.
+// transient reports whether both SDKs retry after an error.
 func transient(e map[string]any) bool {
 	status, _ := e["status"].(float64)
 	return e["kind"] == "NetworkError" || e["kind"] == "APIError" && (status >= 500 || status == 429)
 }
 
-// looseMediaType says whether the script has a stream whose content type is
-// right but not written in the one way that the official SDK takes.
+// looseMediaType reports whether the script has a stream with a valid content
+// type that is not spelled in the only way the official SDK accepts.
 func (x *reconciler) looseMediaType() bool {
 	for _, ex := range x.played.Scenario.Server {
 		for k, v := range ex.Headers {
@@ -80,8 +80,8 @@ func (x *reconciler) looseMediaType() bool {
 	return false
 }
 
-// unknownRecords says whether the script has a record of an output stream that
-// this version does not know.
+// unknownRecords reports whether the script has a record of an output stream
+// that this version does not know.
 func (x *reconciler) unknownRecords() bool {
 	for _, ex := range x.played.Scenario.Server {
 		for _, raw := range ex.NDJSON {
@@ -96,7 +96,7 @@ func (x *reconciler) unknownRecords() bool {
 	return false
 }
 
-// errorFirst says whether the script has a stream that begins with an error.
+// errorFirst reports whether the script has a stream that begins with an error.
 func (x *reconciler) errorFirst() bool {
 	for _, ex := range x.played.Scenario.Server {
 		var rec struct {
@@ -109,8 +109,8 @@ func (x *reconciler) errorFirst() bool {
 	return false
 }
 
-// logLost is about the output of a command that was started with writers, whose
-// log is answered by an error: here it is the log of a stream that was lost.
+// logLost is about the output of a command that was started with writers and
+// whose log returns an error: here it is reported as a lost stream.
 func logLost(want, got any) bool {
 	w, _ := want.(map[string]any)
 	g, _ := got.(map[string]any)
@@ -174,7 +174,8 @@ func (x *reconciler) success(w, g map[string]any, before []Step, s *Step) {
 	}
 }
 
-// unreadTold takes over into w what a policy says of parts that are not known.
+// unreadTold copies to w the parts of a policy that the official SDK does not
+// know.
 func unreadTold(w, g any) bool {
 	wv, ok1 := w.(map[string]any)
 	gv, ok2 := g.(map[string]any)
@@ -191,14 +192,14 @@ func unreadTold(w, g any) bool {
 	return used
 }
 
-// usage are the fields that say how much was used so far.
+// usage are the fields that report how much was used so far.
 var usage = []string{
 	"totalEgressBytes", "totalIngressBytes", "totalActiveCpuDurationMs", "totalDurationMs", "duration", "activeCpuDurationMs",
 	"activeCpuUsageMs", "networkTransfer",
 }
 
-// zeroUsage takes over into w that nothing was used, which is the same here as
-// that nobody said.
+// zeroUsage copies to w usage of zero, which this SDK does not distinguish from
+// unknown usage.
 func zeroUsage(w, g any) bool {
 	used := false
 	switch wv := w.(type) {
@@ -225,7 +226,7 @@ func zeroUsage(w, g any) bool {
 	return used
 }
 
-// regionsTold takes over into w the list of regions of a snapshot that has none
+// regionsTold copies to w the list of regions of a snapshot that has none
 // there.
 func regionsTold(w, g any) bool {
 	used := false
@@ -249,7 +250,7 @@ func regionsTold(w, g any) bool {
 	return used
 }
 
-// routeHas says whether the script has a route with both.
+// routeHas reports whether the script has a route with both.
 func (x *reconciler) routeHas(subdomain, url string) bool {
 	var find func(v any) bool
 	find = func(v any) bool {
@@ -276,7 +277,7 @@ func (x *reconciler) routeHas(subdomain, url string) bool {
 	return false
 }
 
-// started takes over into w that a session has started.
+// started sets in w that a session has started.
 func started(w, g any) {
 	wm, _ := w.(map[string]any)
 	gm, _ := g.(map[string]any)
@@ -285,7 +286,7 @@ func started(w, g any) {
 	}
 }
 
-// handleEnd takes over into w what a handle knows of its command's end.
+// handleEnd copies to w what a handle knows about its command's end.
 func handleEnd(w, g any) bool {
 	wm, _ := w.(map[string]any)
 	gm, _ := g.(map[string]any)
@@ -305,8 +306,8 @@ func handleEnd(w, g any) bool {
 
 var replacement = regexp.MustCompile("\uFFFD+")
 
-// mended gives v with every text in which the official SDK has lost a character
-// as this one has it: all else of the text must be the same.
+// mended returns v with every string in which the official SDK lost a character
+// as this SDK has it; the rest of the string must be equal.
 func mended(w, g any) (any, bool) {
 	switch wv := w.(type) {
 	case string:

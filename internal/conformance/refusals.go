@@ -7,7 +7,7 @@ import (
 	"strings"
 )
 
-// limits are the arguments of a step that the API has limits for.
+// limits are the arguments of a step for which the API has limits.
 type limits struct {
 	Name      string              `json:"name"`
 	Source    any                 `json:"sourceSandbox"`
@@ -41,15 +41,15 @@ var (
 	plainNames = regexp.MustCompile(`^[a-zA-Z0-9_-]*$`)
 )
 
-// mayRefuse says whether a refusal is one that the rule is about: of arguments
-// that the API refuses as well, or that have a meaning that nobody can want.
+// mayRefuse reports whether a refusal is one that the rule is about: of
+// arguments that the API refuses as well, or whose meaning nobody can want.
 func mayRefuse(rule string, w map[string]any, s *Step) bool {
 	if rule != ruleRefused || w["error"] != nil {
 		return true
 	}
 	var a limits
 	if json.Unmarshal(s.Args, &a) != nil {
-		return strings.Contains(s.Op, "rive") // sizes that are no numbers
+		return strings.Contains(s.Op, "rive") // sizes that are not numbers
 	}
 	beyond := func(d *float64, least, most float64) bool {
 		return d != nil && *d != 0 && (*d < least || *d > most)
@@ -79,8 +79,8 @@ func tooLarge(env map[string]string) bool {
 	return size > 4096
 }
 
-// oddMounts says whether there are too many, or one at a place or of a kind that
-// can't be.
+// oddMounts reports whether there are too many mounts, two at one place, or one
+// of an invalid kind.
 func oddMounts(mounts map[string]json.RawMessage) bool {
 	for at, raw := range mounts {
 		var m struct {
@@ -104,8 +104,8 @@ func oddMounts(mounts map[string]json.RawMessage) bool {
 	return len(mounts) > 4
 }
 
-// oddResponses says whether a rule answers with headers or in a way that no
-// answer can have.
+// oddResponses reports whether a rule responds with headers or in a way that no
+// response can have.
 func oddResponses(policy json.RawMessage) bool {
 	var p struct {
 		Allow map[string][]struct {

@@ -23,15 +23,14 @@ var restOperations = []string{
 	"listSessionCommands", "listSessionSnapshots", "listSessions", "readSessionFile", "stopSession", "updateSessionNetworkPolicy", "writeSessionFiles",
 }
 
-// restLacks are members that the schema does not have although they are known
-// from recorded exchanges of the service, among them the sandbox in the answer to
-// a stop that has no snapshot, and, the rules of a sandbox, from the official
-// client.
+// restLacks are members that the schema omits although recorded exchanges of
+// the service have them, such as the sandbox in the response to a stop without
+// a snapshot. The rules of a sandbox are known from the official client.
 var restLacks = []string{"architecture", "interactivePort", "networkPolicy.injectionRules", "stopSession.sandbox"}
 
-// TestGeneratedClientOnEmulator: the client that is generated from the schema
-// of the REST API, which refuses answers that do not fit it, accepts every
-// answer of the emulator, and knows every member of them.
+// TestGeneratedClientOnEmulator runs the client generated from the schema of
+// the REST API, which refuses responses that do not match it. It must accept
+// every response of the emulator and know every member of them.
 func TestGeneratedClientOnEmulator(t *testing.T) {
 	needs.Programs(t, "node")
 	modules := os.Getenv(jsModulesEnv)

@@ -9,8 +9,8 @@ import (
 	"strings"
 )
 
-// The rules that are known. A rule works only when departures.json lists it
-// with its reason.
+// The known rules. A rule works only when departures.json lists it with its
+// reason.
 const (
 	ruleLogsEnd     = "logs-end-confirmed"
 	ruleRepair      = "stream-repaired"
@@ -85,32 +85,35 @@ var knownRules = []string{
 	ruleStarts, ruleAgent, ruleRegion, ruleRegions, ruleDriveErrors, ruleForkMounts, ruleSorted, rulePolicyParts, ruleZero, ruleSteps, ruleFollowed, ruleKnownEnd,
 }
 
-// Rule is a departure that is the same in every scenario. It accounts for one
-// kind of difference exactly, and leaves all others to be found.
+// Rule is a departure that is the same in every scenario. It accounts for
+// exactly one kind of difference and leaves all others to be found.
 type Rule struct {
 	Rule string `json:"rule"`
 	// Reason is why this SDK departs, in a sentence or two.
 	Reason string `json:"reason"`
 	// Unscripted are the requests that this SDK makes and the official one does
-	// not: "METHOD /path" with * for one segment of the path, and ?key=value
-	// for a pair of the query. They are answered 418, do not count, and must
-	// not change what the call gives.
+	// not: "METHOD /path" with * for one segment of the path, and ?key=value for a
+	// pair of the query. They get status 418, do not count, and must not change
+	// the result of the call.
 	Unscripted []string `json:"unscripted"`
 	// Env is the environment that unscripted commands have.
 	Env map[string]string `json:"env"`
 	// Ops are the operations that the unscripted requests belong to; none
 	// means any.
 	Ops []string `json:"ops"`
-	// Answer is what such a request is answered instead of 418: "replay" for the
-	// output of the command as its run had it, "stopped" for a session that was
-	// not starting, stopped now, and "running" for one that was, "ended" for the
-	// log that was read, once more, and for its command's end, "no snapshot" for
-	// a sandbox without files, "again" for what the same request was answered
-	// before a session was looked at, and "done" for an empty success.
+	// Answer is the response to such a request instead of 418:
+	//
+	//   - "replay": the output of the command as its run had it
+	//   - "stopped": a session that was not starting, now stopped
+	//   - "running": a session that was starting, now running
+	//   - "ended": the log that was read, once more, and the command's end
+	//   - "no snapshot": a sandbox without files
+	//   - "again": the response to the same request before a session was looked at
+	//   - "done": an empty success
 	Answer string `json:"answer"`
-	// Everywhere marks a departure that most scenarios begin with: one that
-	// departs by it alone counts as passed, or nothing else could be told from
-	// the counts.
+	// Everywhere marks a departure with which most scenarios begin: a scenario
+	// that departs by it alone counts as passed, or else the counts would mean
+	// nothing.
 	Everywhere bool `json:"everywhere"`
 }
 
@@ -140,14 +143,14 @@ func (r *Rules) has(name string) bool {
 	return r != nil && slices.ContainsFunc(r.list, func(x Rule) bool { return x.Rule == name })
 }
 
-// telling leaves out the rules that hold everywhere.
+// telling returns the rules without those that apply everywhere.
 func (r *Rules) telling(used []string) []string {
 	return slices.DeleteFunc(slices.Clone(used), func(name string) bool {
 		return r != nil && slices.ContainsFunc(r.list, func(x Rule) bool { return x.Rule == name && x.Everywhere })
 	})
 }
 
-// reasons says in words why a scenario departs.
+// reasons explains why a scenario departs.
 func (r *Rules) reasons(used []string) string {
 	var out []string
 	for _, rule := range r.list {
@@ -158,9 +161,9 @@ func (r *Rules) reasons(used []string) string {
 	return strings.Join(out, " ")
 }
 
-// unscripted gives the rule by which a request may have no exchange, or nil. The
-// operations are those that are under way.
-// can says whether a rule that answers has an answer.
+// unscripted returns the rule that allows a request without an exchange, or
+// nil. ops are the operations under way; can reports whether there is a
+// response for a rule that needs one.
 func (r *Rules) unscripted(e *Entry, ops []string, can func(*Rule) bool) *Rule {
 	if r == nil {
 		return nil

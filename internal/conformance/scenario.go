@@ -15,8 +15,7 @@ import (
 	"time"
 )
 
-// Scenario is one recorded list of calls and the script of the server that
-// answers them.
+// Scenario is one recorded list of calls and the script of the server for them.
 type Scenario struct {
 	Name        string                     `json:"name"`
 	Area        string                     `json:"area"`
@@ -33,7 +32,7 @@ type Scenario struct {
 	Server      []Exchange                 `json:"server"`
 }
 
-// TokenSpec says what a token claims; ExpIn is added to the present.
+// TokenSpec describes the claims of a token; ExpIn is added to the present.
 type TokenSpec struct {
 	Claims map[string]json.RawMessage `json:"claims"`
 	ExpIn  *float64                   `json:"expIn"`
@@ -45,8 +44,8 @@ type Step struct {
 	On   *string         `json:"on"`
 	Save string          `json:"save"`
 	Args json.RawMessage `json:"args"`
-	// Credentials replaces those of the scenario when it is present; the JSON
-	// null stands for none.
+	// Credentials replaces those of the scenario when it is present; the JSON null
+	// stands for none.
 	Credentials json.RawMessage `json:"credentials"`
 	Abort       *AbortSpec      `json:"abort"`
 	MinMs       *float64        `json:"minMs"`
@@ -63,7 +62,7 @@ type AbortSpec struct {
 	PlusMs   *float64 `json:"plusMs"`
 }
 
-// Exchange is one request that the server expects, and its answer.
+// Exchange is one request that the server expects, and its response.
 type Exchange struct {
 	On    string            `json:"on"`
 	Query map[string]string `json:"query"`
@@ -84,7 +83,7 @@ type Exchange struct {
 	Hold          bool              `json:"hold"`
 }
 
-// ByteSpec describes the content of a file or a part of an answer.
+// ByteSpec describes the content of a file or a part of a response.
 type ByteSpec struct {
 	UTF8    *string         `json:"utf8"`
 	Base64  *string         `json:"base64"`
@@ -94,7 +93,7 @@ type ByteSpec struct {
 	DelayMs *float64        `json:"delayMs"`
 }
 
-// Bytes expands the specification.
+// Bytes returns the described bytes.
 func (b *ByteSpec) Bytes() ([]byte, error) {
 	switch {
 	case b == nil:
@@ -112,9 +111,9 @@ func (b *ByteSpec) Bytes() ([]byte, error) {
 	}
 }
 
-// Load reads a scenario and replaces its {{NAMES}}. The replacement works on
-// the JSON text, so that the answers keep their order of keys and their
-// spelling of numbers. It returns the names and their values too.
+// Load reads a scenario and replaces its {{NAMES}}, and also returns the names
+// with their values. It replaces them in the JSON text, to preserve the order
+// of keys and the spelling of numbers in responses.
 func Load(path, home, cwd string, now time.Time) (*Scenario, map[string]string, error) {
 	raw, err := os.ReadFile(path)
 	if err != nil {
@@ -145,7 +144,7 @@ func parse(raw []byte, vars map[string]string) (*Scenario, error) {
 	return &s, nil
 }
 
-// token makes the unsigned token that the specification asks for.
+// token returns the unsigned token that the specification describes.
 func (t TokenSpec) token(name string, now time.Time) string {
 	claims := map[string]json.RawMessage{}
 	maps.Copy(claims, t.Claims)
@@ -172,7 +171,7 @@ func Substitute(text []byte, vars map[string]string) []byte {
 	})
 }
 
-// Unsubstitute puts {{NAME}} back wherever a value occurs in v, longest value
+// Unsubstitute replaces every value in v by its {{NAME}}, the longest value
 // first.
 func Unsubstitute(v any, vars map[string]string) any {
 	names := sortedByValueLength(vars)
@@ -221,7 +220,7 @@ func (s *Scenario) LayOut() error {
 	return nil
 }
 
-// decodeBase64 reads base64 with or without padding, as Node does.
+// decodeBase64 decodes base64 with or without padding, as Node does.
 func decodeBase64(s string) ([]byte, error) {
 	return base64.RawStdEncoding.DecodeString(strings.TrimRight(s, "="))
 }
@@ -231,8 +230,8 @@ func sha256Hex(data []byte) string {
 	return hex.EncodeToString(sum[:])
 }
 
-// present says whether a JSON value was given at all, be it null.
+// present reports whether a JSON value exists, even if it is null.
 func present(raw json.RawMessage) bool { return len(raw) > 0 }
 
-// isNull says whether a value is absent or the JSON null.
+// isNull reports whether a value is absent or the JSON null.
 func isNull(raw json.RawMessage) bool { return len(raw) == 0 || string(raw) == "null" }

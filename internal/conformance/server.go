@@ -38,8 +38,7 @@ func (e *Entry) jsonBody() (map[string]any, bool) {
 	return m, ok
 }
 
-// Server plays the script of one scenario on 127.0.0.1 and logs what it is
-// asked.
+// Server plays the script of one scenario on 127.0.0.1 and logs the requests.
 type Server struct {
 	opts     ServerOptions
 	http     *http.Server
@@ -48,25 +47,25 @@ type Server struct {
 
 	mu     sync.Mutex
 	script []*slot
-	taken  chan struct{} // closed when the next exchange is
-	step   int           // the step that runs
-	log    []*Entry      // in the words of the official SDK, as far as rules go
-	raw    []*Entry      // as they came
-	// What rules answer with: the output of commands, and sessions.
+	taken  chan struct{} // closed when the next exchange is taken
+	step   int           // the running step
+	log    []*Entry      // as the official SDK would make them, as far as rules allow
+	raw    []*Entry      // as received
+	// What rules respond with: the output of commands, and sessions.
 	outputs  map[string][]json.RawMessage // of commands that were waited for
 	logs     map[string][]json.RawMessage // of commands whose log was read
 	commands map[string]map[string]any
 	sessions map[string]map[string]any
 	resumes  map[string]*Exchange // of sandboxes, by their paths
-	used     []string             // rules
+	used     []string             // names of rules
 	held     []*Entry
 }
 
-// ServerOptions are what a [Server] knows besides its script.
+// ServerOptions configure a [Server] besides its script.
 type ServerOptions struct {
-	// UserAgent is what the client's user agent is expected to start with.
+	// UserAgent is the expected prefix of the client's user agent.
 	UserAgent string
-	// Rules may be nil. With them, Steps are those of the scenario and Want is
+	// Rules may be nil. With rules, Steps are those of the scenario and Want is
 	// what the official SDK did.
 	Rules *Rules
 	Steps []Step
@@ -108,37 +107,37 @@ func newServer(script []Exchange, opts ServerOptions) *Server {
 	return s
 }
 
-// Port is where the server listens.
+// Port is the port of the server.
 func (s *Server) Port() int { return s.listener.Addr().(*net.TCPAddr).Port }
 
-// Close ends the server, after the answers that are still being sent.
+// Close shuts the server down after the responses in progress are sent.
 func (s *Server) Close() {
 	s.sending.Wait()
 	_ = s.http.Close()
 }
 
-// Log returns the requests so far, those kept aside under a rule left out.
+// Log returns the requests so far, without those set aside under a rule.
 func (s *Server) Log() []*Entry {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return append([]*Entry(nil), s.log...)
 }
 
-// Raw returns all requests so far, just as they came.
+// Raw returns all requests so far, as received.
 func (s *Server) Raw() []*Entry {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return append([]*Entry(nil), s.raw...)
 }
 
-// Used names the rules by which requests were understood or kept aside.
+// Used names the rules by which requests were translated or set aside.
 func (s *Server) Used() []string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return append([]string(nil), s.used...)
 }
 
-// Unused names the exchanges of the script that were not asked for.
+// Unused names the exchanges of the script that were not requested.
 func (s *Server) Unused() []string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -151,7 +150,7 @@ func (s *Server) Unused() []string {
 	return out
 }
 
-// ServeHTTP answers one request by the script.
+// ServeHTTP responds to one request according to the script.
 func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	switch r.URL.Path {
 	case "/__wire/count":
@@ -171,7 +170,7 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	body, err := io.ReadAll(r.Body)
 	if err != nil {
-		return // the client went away while it was sending
+		return // the client went away during the response
 	}
 	entry := s.entry(r, body)
 	s.sending.Add(1)
@@ -187,7 +186,8 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	s.send(w, r, ex, entry)
 }
 
-// finish marks what is still held open: the client has not closed it.
+// finish marks the exchanges that are still held open: the client has not
+// closed them.
 func (s *Server) finish() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -216,7 +216,7 @@ func (s *Server) entry(r *http.Request, body []byte) *Entry {
 	}
 }
 
-// agentOf is the agent phrase of a user agent; nil when there is none.
+// agentOf returns the agent part of a user agent, or nil.
 func agentOf(userAgent string) *string {
 	_, rest, ok := strings.Cut(userAgent, " agent/")
 	if !ok {
@@ -228,8 +228,8 @@ func agentOf(userAgent string) *string {
 	return &rest
 }
 
-// take logs the request and finds its exchange. A request without one is kept
-// aside when a rule allows it, and is unscripted when none does.
+// take logs the request and finds its exchange. A request without one is set
+// aside if a rule allows it, and is unscripted otherwise.
 func (s *Server) take(e *Entry) *Exchange {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -278,7 +278,7 @@ func (s *Server) take(e *Entry) *Exchange {
 	return nil
 }
 
-// looks says whether a sandbox may be looked up by the step that runs.
+// looks reports whether the running step may look up a sandbox.
 func (s *Server) looks() bool {
 	return slices.ContainsFunc(s.ops(), func(op string) bool { return op == "get" || op == "getOrCreate" })
 }
@@ -343,7 +343,7 @@ func (s *Server) send(w http.ResponseWriter, r *http.Request, ex *Exchange, e *E
 		}
 		_, _ = w.Write(all[:min(*ex.CutAfterBytes, len(all))])
 		flush()
-		pause(gone, 40*time.Millisecond) // let the bytes arrive before the connection goes
+		pause(gone, 40*time.Millisecond) // let the bytes arrive before the connection is closed
 		panic(http.ErrAbortHandler)
 	}
 	if ex.Chunks == nil && !ex.Hold {
@@ -365,15 +365,15 @@ func (s *Server) send(w http.ResponseWriter, r *http.Request, ex *Exchange, e *E
 	}
 }
 
-// refusesSession reports whether the answer says that a session is gone.
+// refusesSession reports whether the response says that a session is gone.
 func refusesSession(ex *Exchange) bool {
 	return ex.Status == http.StatusGone || ex.Status == http.StatusUnprocessableEntity
 }
 
-// awaitRefused waits, so long as an exchange may be held, until all calls that
-// the script refuses because their session is gone are there, those of the
-// session of e. They are made at the same time, and one that began after another
-// had been refused would know of that, and not ask the session anymore.
+// awaitRefused waits, for at most holdLimit, until all calls that the script
+// refuses because their session is gone have arrived, including that of e. They
+// are made at the same time; one that began after another was refused would
+// know about that and not ask the session.
 func (s *Server) awaitRefused(ctx context.Context, e *Entry) {
 	ctx, cancel := context.WithTimeout(ctx, holdLimit)
 	defer cancel()
@@ -397,7 +397,7 @@ func (s *Server) awaitRefused(ctx context.Context, e *Entry) {
 	}
 }
 
-// sessionPath is the path of the session that a call is made on.
+// sessionPath returns the path of the session that a call is made on.
 func sessionPath(path string) string {
 	before, after, _ := strings.Cut(path, "/sessions/")
 	id, _, _ := strings.Cut(after, "/")
@@ -427,7 +427,7 @@ func pause(ctx context.Context, d time.Duration) bool {
 	}
 }
 
-// closeConnection drops the connection without an answer.
+// closeConnection drops the connection without a response.
 func closeConnection(w http.ResponseWriter) {
 	if conn, _, err := http.NewResponseController(w).Hijack(); err == nil {
 		_ = conn.Close()

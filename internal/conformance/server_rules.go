@@ -9,7 +9,7 @@ import (
 	"strings"
 )
 
-// ops are the operations of the step that runs.
+// ops are the operations of the running step.
 func (s *Server) ops() []string {
 	if s.step >= len(s.opts.Steps) {
 		return nil
@@ -43,8 +43,8 @@ func (s *Step) ops() []string {
 	return out
 }
 
-// skip takes the exchanges off the script that the official SDK has for the step
-// that runs, which this one refused: they are not for the next steps.
+// skip removes from the script the exchanges of a step that the official SDK
+// makes and this SDK refused, so that they don't serve the next steps.
 func (s *Server) skip() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -70,14 +70,14 @@ func (s *Server) skip() {
 	}
 }
 
-// setAside keeps a request out of the log, and gives the answer of the rule.
+// setAside keeps a request out of the log and returns the response of the rule.
 func (s *Server) setAside(e *Entry, rule *Rule) *Exchange {
 	e.Unscripted = true
 	s.use(rule.Rule)
 	return s.ruled(e, rule)
 }
 
-// ruled is what a rule answers, or nil when it has nothing to answer with.
+// ruled returns the response of a rule, or nil when it has none.
 func (s *Server) ruled(e *Entry, rule *Rule) *Exchange {
 	last := func(path string) string { return path[strings.LastIndexByte(path, '/')+1:] }
 	switch rule.Answer {
@@ -93,7 +93,7 @@ func (s *Server) ruled(e *Entry, rule *Rule) *Exchange {
 			return nil
 		}
 		if s.logs[last(e.Path)] == nil {
-			return nil // what is asked for is not the end of a log
+			return nil // the request is not for the end of a log
 		}
 		cmd := map[string]any{"id": last(e.Path), "name": "x", "args": []any{}, "cwd": "/", "sessionId": "", "startedAt": 1}
 		maps.Copy(cmd, s.commands[last(e.Path)])
@@ -128,8 +128,9 @@ func (s *Server) ruled(e *Entry, rule *Rule) *Exchange {
 	return nil
 }
 
-// withoutOutput gives the start of a command with writers, of which this SDK asks
-// for the output at once, as the official SDK makes it; nil for anything else.
+// withoutOutput returns the start of a command with writers, for which this SDK
+// requests the output at once, as the official SDK makes it, or nil for any
+// other request.
 func (s *Server) withoutOutput(e *Entry) *Entry {
 	body, ok := e.jsonBody()
 	if !ok || !s.opts.Rules.has(ruleFollowed) || body["wait"] != true || !strings.HasSuffix(e.Path, "/cmd") {
@@ -153,8 +154,8 @@ func (s *Server) withoutOutput(e *Entry) *Entry {
 	return nil
 }
 
-// started answers such a start: with a stream that breaks behind the command, as
-// the script has its output in the log.
+// started returns the response to such a start: a stream that breaks after the
+// command, since the script has the output in the log.
 func (s *Server) started(alone *Entry) *Exchange {
 	s.use(ruleFollowed)
 	s.log = append(s.log, alone)
@@ -171,7 +172,8 @@ func (s *Server) started(alone *Entry) *Exchange {
 	return ex
 }
 
-// scriptedEnd is the command as the script tells of it later, if it does.
+// scriptedEnd returns the command with its end from a later exchange of the
+// script, if there is one.
 func (s *Server) scriptedEnd(e *Entry) map[string]any {
 	for _, sl := range s.script {
 		var resp struct{ Command map[string]any }
@@ -182,8 +184,8 @@ func (s *Server) scriptedEnd(e *Entry) map[string]any {
 	return nil
 }
 
-// lookedAtSince says whether a rule's look at a session has come since the last
-// request like this one.
+// lookedAtSince reports whether a rule's request for a session has arrived
+// since the last request like this one.
 func (s *Server) lookedAtSince(e *Entry) bool {
 	for _, before := range slices.Backward(s.raw[:len(s.raw)-1]) {
 		switch {
@@ -196,8 +198,8 @@ func (s *Server) lookedAtSince(e *Entry) bool {
 	return false
 }
 
-// remember keeps what rules answer with: the output of commands that ran,
-// sessions as they were described last, and answers to resumes.
+// remember records what rules respond with: the output of commands that ran,
+// the last state of sessions, and responses to resumes.
 func (s *Server) remember(ex *Exchange, e *Entry) {
 	if slices.ContainsFunc(e.Query, func(p any) bool { return fmt.Sprint(p) == "[resume true]" }) {
 		s.resumes[e.Path] = ex
@@ -253,7 +255,8 @@ func (s *Server) remember(ex *Exchange, e *Entry) {
 	}
 }
 
-// unmark takes out of a request the mark by which a create knows its sandbox.
+// unmark removes from a request the mark by which a create recognizes its
+// sandbox.
 func (s *Server) unmark(e *Entry) {
 	const mark = "go-sandbox-creation"
 	body, _ := e.jsonBody()
@@ -267,8 +270,8 @@ func (s *Server) unmark(e *Entry) {
 	}
 }
 
-// awaited says whether the official SDK makes this request too, before the next
-// moment at which its requests were counted.
+// awaited reports whether the official SDK makes this request, too, before its
+// requests are counted the next time.
 func (s *Server) awaited(e *Entry) bool {
 	if s.opts.Want == nil {
 		return true
@@ -299,20 +302,20 @@ func (s *Server) awaited(e *Entry) bool {
 	return open > 0
 }
 
-// question is what a request asks, whatever became of it.
+// question returns what a request asks, without its outcome.
 func question(request any) any {
 	r, _ := request.(map[string]any)
 	return map[string]any{"method": r["method"], "path": r["path"], "query": r["query"], "body": r["body"]}
 }
 
-// likely puts first what the official SDK asks next.
+// likely moves what the official SDK requests next to the front.
 func (s *Server) likely(e *Entry, list []translated) []translated {
 	if s.opts.Want == nil || len(s.log) >= len(s.opts.Want.Requests) {
 		return list
 	}
 	next := tolerant(s.opts.Want.Requests[len(s.log)])
 	if differs("", next, tolerant(plain(e))) == "" && !(s.opts.AnyOrder && s.looks()) {
-		return nil // the same words
+		return nil // the same request
 	}
 	i := slices.IndexFunc(list, func(t translated) bool { return differs("", next, tolerant(plain(t.entry))) == "" })
 	if i > 0 {

@@ -117,8 +117,8 @@ func TestMended(t *testing.T) {
 	}
 }
 
-// TestRefusedTogether has two calls at the same time: none is told that its
-// session is gone before the other has asked it.
+// TestRefusedTogether makes two calls at the same time: neither is told that
+// its session is gone before the other has arrived.
 func TestRefusedTogether(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -148,8 +148,8 @@ func TestRefusedTogether(t *testing.T) {
 	})
 }
 
-// TestPipedIsSettled has writers that have it all already, while the command
-// still asks whether that was all.
+// TestPipedIsSettled has writers that already received everything, while the
+// command still checks whether that was all.
 func TestPipedIsSettled(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -176,6 +176,6 @@ func TestGivenUp(t *testing.T) {
 		assert.Equal(t, map[string]any{"op": "sleep", "value": nil}, slow, "slower than the limit on a busy machine")
 		hung := d.step(t.Context(), &Step{Op: "sleep", Args: []byte(`{"ms":3600000}`), GiveUpMs: 400}, true)
 		assert.Equal(t, map[string]any{"kind": "Hang"}, hung["error"])
-		time.Sleep(time.Hour) // until the call that was given up has ended
+		time.Sleep(time.Hour) // until the abandoned call has ended
 	})
 }

@@ -8,20 +8,20 @@ import (
 	"strings"
 )
 
-// userStep is one program of those that this SDK runs in one command.
+// userStep is one of the programs that this SDK runs in one command.
 type userStep struct {
 	kind  string
 	args  []string
-	owner int // of args, what is completed
+	owner int // index in args of the argument to complete
 }
 
-// userList are the steps of a command, and the names that they complete.
+// userList holds the steps of a command, and the names that complete them.
 type userList struct {
 	steps                []userStep
 	user, group, primary string
 }
 
-// userSteps reads the command by which this SDK works on users and groups.
+// userSteps parses the command with which this SDK changes users and groups.
 func userSteps(e *Entry) (userList, bool) {
 	var l userList
 	body, ok := e.jsonBody()
@@ -52,9 +52,9 @@ func userSteps(e *Entry) (userList, bool) {
 	return l, true
 }
 
-// steps does with the script what the official SDK does: a command for each step,
-// up to the first that fails. They are logged as if they had been asked for, and
-// what they answer is put together as the script does.
+// steps plays such a command as the official SDK's commands, one for each step
+// up to the first that fails. They are logged as if they had been requested,
+// and their output is combined in the way of the command's shell script.
 func (s *Server) steps(e *Entry, l userList) *Exchange {
 	s.use(ruleSteps)
 	body, _ := e.jsonBody()
@@ -92,7 +92,7 @@ func (s *Server) steps(e *Entry, l userList) *Exchange {
 	return &Exchange{NDJSON: append(append([]json.RawMessage{started}, lines...), ended)}
 }
 
-// command is what the official SDK runs for a step.
+// command returns what the official SDK runs for a step.
 func (l *userList) command(st userStep) (command []string, sudo bool) {
 	switch st.kind {
 	case "whoami":
@@ -112,8 +112,8 @@ func (l *userList) command(st userStep) (command []string, sudo bool) {
 	return command, true
 }
 
-// learn takes in what a step that asks has said, and reports whether there is
-// something to go on with.
+// learn records the output of a step that asks for a name, and reports whether
+// the steps can continue.
 func (l *userList) learn(st userStep, out string) bool {
 	first, rest, _ := strings.Cut(strings.TrimSpace(out), "\n")
 	second, _, _ := strings.Cut(rest, "\n")
@@ -128,7 +128,7 @@ func (l *userList) learn(st userStep, out string) bool {
 	return true
 }
 
-// streamsOf is what a command wrote, and its exit code.
+// streamsOf returns the output of a command and its exit code.
 func streamsOf(lines []json.RawMessage) (said map[string]string, exitCode float64) {
 	said = map[string]string{}
 	for _, raw := range lines {

@@ -27,30 +27,30 @@ const (
 	Failed   = "failed"
 )
 
-// Outcome is how one scenario went. Difference is the first one in words, for
-// a departure why it departs, and for a skipped scenario why it was skipped.
+// Outcome is the result of one scenario. Difference describes the first
+// difference, or why the scenario departs, or why it was skipped.
 type Outcome struct {
 	Name       string `json:"name"`
 	Outcome    string `json:"outcome"`
 	Difference string `json:"difference,omitempty"`
 }
 
-// Suite is a folder of scenarios and how to play them.
+// Suite is a folder of scenarios with the settings for playing them.
 type Suite struct {
 	// Dir holds scenarios/ and expected/.
 	Dir string
-	// Departures are what differs on purpose; nil allows nothing.
+	// Departures are the intended differences; nil allows none.
 	Departures *Departures
-	// UserAgent is what the client's user agent starts with.
+	// UserAgent is the prefix of the client's user agent.
 	UserAgent string
-	// Child starts a process that runs [ChildMain]; its environment and
-	// working directory are set by the suite.
+	// Child starts a process that runs [ChildMain]; its environment and working
+	// directory are set by the suite.
 	Child func(ctx context.Context) *exec.Cmd
-	// TTY says that the scenarios of a terminal are played too.
+	// TTY says that the scenarios of a terminal are played, too.
 	TTY bool
 }
 
-// Files lists the scenario files, in order.
+// Files returns the scenario files in order.
 func (s *Suite) Files() ([]string, error) {
 	entries, err := os.ReadDir(filepath.Join(s.Dir, "scenarios"))
 	if err != nil {
@@ -66,18 +66,18 @@ func (s *Suite) Files() ([]string, error) {
 	return out, nil
 }
 
-// Played is what playing a scenario gave.
+// Played is the result of playing a scenario.
 type Played struct {
 	Scenario  *Scenario
 	Recording Recording
-	Unused    []string // exchanges of the script that were not asked for
-	Rules     []string // rules that were used
+	Unused    []string // exchanges of the script that were not requested
+	Rules     []string // rules used
 	Problem   string   // what went wrong in the playing itself
 	Vars      map[string]string
-	Raw       []any // the requests as they came, those of rules among them
+	Raw       []any // the requests as received, including those set aside under rules
 }
 
-// Run plays one scenario file and judges it.
+// Run plays one scenario file and judges the outcome.
 func (s *Suite) Run(ctx context.Context, file string) Outcome {
 	name := strings.TrimSuffix(file, ".json")
 	var head struct {
@@ -123,8 +123,8 @@ func (s *Suite) expected(file string) (Recording, error) {
 	return want, json.Unmarshal(raw, &want)
 }
 
-// judge compares with the recording of the official SDK, as far as it goes
-// under the rules of departure.
+// judge compares with the recording of the official SDK, as far as the rules of
+// departure allow.
 func (s *Suite) judge(name string, want Recording, played *Played) Outcome {
 	strict := Compare(want, cleaned(played.Recording), played.Scenario.Order == "any")
 	if strict == "" && len(played.Unused) == 0 && len(played.Rules) == 0 {
@@ -150,7 +150,7 @@ func (s *Suite) judge(name string, want Recording, played *Played) Outcome {
 	return Outcome{name, Failed, strict}
 }
 
-// judgeDeparture compares strictly with the recording of our own.
+// judgeDeparture compares strictly with this project's own recording.
 func (s *Suite) judgeDeparture(name string, js Recording, dep *Departure, played *Played) Outcome {
 	anyOrder := played.Scenario.Order == "any"
 	got := cleaned(Recording{Requests: played.Raw, Results: played.Recording.Results})
@@ -169,7 +169,7 @@ func (s *Suite) judgeDeparture(name string, js Recording, dep *Departure, played
 		}
 		return Outcome{name, Departed, s.Departures.why(dep)}
 	}
-	// The rules must account for all that differs, and all of them be needed.
+	// The rules must account for every difference, and each rule must be needed.
 	o := s.judge(name, js, played)
 	if o.Outcome == Departed && o.Difference != s.Departures.why(dep) {
 		return Outcome{name, Failed, "departs by other rules than its departure says: " + o.Difference}
@@ -199,7 +199,7 @@ func (s *Suite) Record(ctx context.Context, name string) error {
 	return s.Departures.save(dep)
 }
 
-// cleaned leaves out what the driver notes for the rules.
+// cleaned removes what the driver records for the rules.
 func cleaned(r Recording) Recording {
 	return Recording{Requests: r.Requests, Results: withoutNotes(r.Results).([]any)}
 }
@@ -225,8 +225,8 @@ func withoutNotes(v any) any {
 	}
 }
 
-// Play plays a scenario, in a fresh home and working directory, against its
-// script and the exchanges that a departure adds.
+// Play plays a scenario, in a new home and working directory, with its script
+// and the exchanges that a departure adds.
 func (s *Suite) Play(ctx context.Context, file string, want Recording, dep *Departure) *Played {
 	p, err := s.play(ctx, file, want, dep)
 	if err != nil {
@@ -290,7 +290,7 @@ func (s *Suite) play(ctx context.Context, file string, want Recording, dep *Depa
 	return p, nil
 }
 
-// notedRules gathers the rules that the driver used.
+// notedRules returns the rules that the driver used.
 func notedRules(v any) []string {
 	var out []string
 	switch v := v.(type) {
@@ -329,7 +329,8 @@ func (s *Suite) child(ctx context.Context, sc *Scenario, vars map[string]string,
 	cmd := s.Child(ctx)
 	cmd.Dir = vars["CWD"]
 	cmd.Env = []string{"PATH=" + os.Getenv("PATH"), "HOME=" + vars["HOME"], childEnv + "=" + specFile}
-	// A process under the race detector would linger for a second at its end.
+	// Otherwise a process under the race detector waits for a second before it
+	// exits.
 	cmd.Env = append(cmd.Env, "GORACE=atexit_sleep_ms=0")
 	for k, v := range sc.Env {
 		cmd.Env = append(cmd.Env, k+"="+v)
@@ -346,7 +347,7 @@ func (s *Suite) child(ctx context.Context, sc *Scenario, vars map[string]string,
 	return results, json.Unmarshal(raw, &results)
 }
 
-// run runs the child, at a terminal if need be, and returns what it printed.
+// run runs the child, at a terminal if needed, and returns its output.
 func run(cmd *exec.Cmd, atTerminal bool) ([]byte, error) {
 	if !atTerminal {
 		return cmd.CombinedOutput()
@@ -358,7 +359,7 @@ func run(cmd *exec.Cmd, atTerminal bool) ([]byte, error) {
 		return nil, err
 	}
 	defer func() { _ = tty.Close() }()
-	// Reading ends with an error of the terminal when the child is gone.
+	// Reading fails with an error of the terminal once the child is gone.
 	printed, _ := io.ReadAll(tty)
 	err = cmd.Wait()
 	return append(printed, errors.Bytes()...), err

@@ -4,6 +4,6 @@ package conformance
 
 import "syscall"
 
-// setUmask sets the mask that the recordings were made with: the modes of
+// setUmask sets the umask that the recordings were made with: the modes of
 // local files are part of some results.
 func setUmask() { syscall.Umask(0o022) }
