@@ -365,7 +365,9 @@ func publicError(err error) error {
 		Operation: f.Op.Name, Status: f.Status, Code: f.Code, Message: f.Message,
 		RequestID: f.Header.Get("X-Vercel-Id"), RetryAfter: f.RetryAfter,
 		SandboxName: f.Sandbox, SessionID: f.Session, ContentType: f.Header.Get("Content-Type"),
-		Body: f.Body, Err: f.Err, unknown: f.OutcomeUnknown(), refused: f.Refused(),
+		Body: f.Body, Err: f.Err, unknown: f.OutcomeUnknown(),
+		// A log that is refused says nothing of the start of its command.
+		refused: f.Refused() && f.Op != api.CommandLogs,
 	}
 	if r, ok := api.ReadRateLimit(f.Header); ok {
 		e.RateLimit = new(RateLimit(r))

@@ -110,11 +110,7 @@ func (l *launch) waited(ctx, open context.Context) (*follower, *wire.Command, er
 		return nil, nil, l.public(err)
 	}
 	if r == nil { // it was found by its ID
-		var end *wire.Command
-		if cmd.ExitCode != nil {
-			end = cmd
-		}
-		r = logstream.Follow(ctx, l.c.logStream(l.session, cmd.ID), end)
+		r = logstream.Adopt(ctx, l.c.logStream(l.session, cmd.ID), cmd)
 	}
 	return &follower{r, ctx, l.c, l.session, cmd.ID}, cmd, nil
 }

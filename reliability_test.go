@@ -71,6 +71,67 @@ func TestRunOnceThoughSessionEnds(t *testing.T) {
 	assert.Equal(t, "once\n", fetch(t, sb, "cat", "charged"))
 }
 
+// TestRunOnceThoughItsAnswerIsLost: nor is it when the answer to its start is
+// lost, a look finds it by its ID, and its log is refused because the session has
+// ended since, or is ending.
+func TestRunOnceThoughItsAnswerIsLost(t *testing.T) {
+	t.Parallel()
+	const script = "echo once >> charged"
+	for name, run := range map[string]func(sb *sandbox.Sandbox) error{
+		"RunCommand": func(sb *sandbox.Sandbox) error {
+			_, err := sb.RunCommand(t.Context(), "sh", []string{"-c", script}, nil)
+			return err
+		},
+		"StartCommand": func(sb *sandbox.Sandbox) error {
+			cmd, err := sb.StartCommand(t.Context(), "sh", []string{"-c", script}, &sandbox.CommandOptions{Stdout: io.Discard})
+			if err == nil {
+				_, err = cmd.Wait(t.Context())
+			}
+			return err
+		},
+		"Cmd": func(sb *sandbox.Sandbox) error {
+			return sb.CommandContext(t.Context(), "sh", "-c", script).Run()
+		},
+		"AppendFile": func(sb *sandbox.Sandbox) error {
+			return sb.FS().AppendFile(t.Context(), "charged", []byte("once\n"))
+		},
+	} {
+		for _, lost := range []string{"broken", "cut"} {
+			t.Run(name+", "+lost, func(t *testing.T) {
+				t.Parallel()
+				_, gate, sb, direct := behind(t, sandbox.ClientOptions{}, nil)
+				var first, stopped atomic.Bool
+				gate.set(func(req *http.Request, next http.RoundTripper) (*http.Response, error) {
+					if isLogs(req) && stopped.CompareAndSwap(false, true) {
+						_, err := direct.Stop(t.Context(), nil)
+						assert.NoError(t, err)
+					}
+					resp, err := next.RoundTrip(req)
+					if err == nil && isRun(req) && first.CompareAndSwap(false, true) {
+						// Until the command has run: a session that ends takes it along.
+						assert.NoError(t, waitAll(t.Context(), direct))
+						if lost == "cut" {
+							resp.Body = cleanCut(resp.Body, 0)
+							return resp, nil
+						}
+						resp.Body.Close()
+						return nil, errReset
+					}
+					return resp, err
+				})
+				err := run(sb)
+				gate.set(nil)
+				if stopped.Load() {
+					require.ErrorIs(t, err, sandbox.ErrStopped)
+				} else {
+					require.NoError(t, err, "it was found, and needs no log")
+				}
+				assert.Equal(t, "once\n", fetch(t, sb, "cat", "charged"))
+			})
+		}
+	}
+}
+
 // TestReplacedMeanwhile: a caller who finds that a sandbox's files are gone, and
 // is overtaken by another one who replaces it, gets what the other has made. When
 // it is overtaken in the moment before its delete, it says so.

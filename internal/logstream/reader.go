@@ -95,6 +95,20 @@ func Waited(ctx context.Context, cmd Command, body io.ReadCloser) *Reader {
 	return r
 }
 
+// Adopt returns a Reader of the output of a command that was started by a stream
+// which broke before its first record, and was found in another way. What its
+// log is refused with is therefore an [Error], as of any stream that can't be
+// repaired: it must not be taken for a refusal of the start.
+func Adopt(ctx context.Context, cmd Command, found *wire.Command) *Reader {
+	var end *wire.Command
+	if found.ExitCode != nil {
+		end = found
+	}
+	r := Follow(ctx, cmd, end)
+	r.opened = true
+	return r
+}
+
 // use sets the stream to read.
 func (r *Reader) use(body io.ReadCloser) {
 	r.body = watch(r.ctx, body, &r.cmd)
@@ -148,17 +162,6 @@ func (r *Reader) Start() (*wire.Command, error) {
 		}
 		return nil, &Error{Code: CodeEndedEarly, Message: "Stream ended before command data was received", Err: err}
 	}
-}
-
-// Adopt continues with the command's log instead of a stream that was lost
-// before its first record: the command was found in another way.
-func (r *Reader) Adopt(cmd *wire.Command) {
-	r.Close()
-	r.cmd.ID = cmd.ID
-	if cmd.ExitCode != nil {
-		r.end = cmd
-	}
-	r.waited, r.openedAt = false, time.Time{}
 }
 
 // Next returns the next piece of output, which is valid until the next call. It

@@ -185,6 +185,22 @@ func TestRefusals(t *testing.T) {
 	}
 }
 
+// TestAdopted: the refusal of a log is that of a stream, where the command was
+// started by a stream that nobody has seen.
+func TestAdopted(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		for _, end := range []*int{nil, new(3)} {
+			s := threeLines()
+			s.strikes = append(s.strikes, instead(func() *http.Response { return refused(410, "sandbox_stopped") }))
+			_, _, err := drain(Adopt(t.Context(), s.reach(t), &wire.Command{ID: "c1", ExitCode: end}))
+			e, ok := err.(*Error)
+			require.True(t, ok, "%v", err)
+			assert.Equal(t, CodeLost, e.Code)
+			s.whole(t, Adopt(t.Context(), s.reach(t), &wire.Command{ID: "c1", ExitCode: end}))
+		}
+	})
+}
+
 func repeat[T any](n int, v T) []T {
 	all := make([]T, n)
 	for i := range all {
