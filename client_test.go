@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"testing"
 
+	"github.com/go-vercel/sandbox/internal/testkit"
+
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
@@ -13,7 +15,7 @@ import (
 // TestLines: whole lines of either stream, however they were sent.
 func TestLines(t *testing.T) {
 	t.Parallel()
-	_, sb := start(t, nil)
+	_, sb := testkit.Start(t, nil)
 	cmd, err := sb.StartCommand(t.Context(), "sh", []string{"-c",
 		`printf 'a'; sleep 0.1; printf 'b\r\n\nc\n'; printf 'e1\ne2' >&2; printf 'last'`}, nil)
 	require.NoError(t, err)
@@ -34,7 +36,7 @@ func TestLines(t *testing.T) {
 // TestResultPrints: a result tells how the command ended.
 func TestResultPrints(t *testing.T) {
 	t.Parallel()
-	_, sb := start(t, nil)
+	_, sb := testkit.Start(t, nil)
 	done, err := sb.RunCommand(t.Context(), "sh", []string{"-c", "exit 3"}, nil)
 	require.NoError(t, err)
 	for _, text := range []string{fmt.Sprint(done), fmt.Sprint(*done), fmt.Sprintf("%#v", done)} {
@@ -45,7 +47,7 @@ func TestResultPrints(t *testing.T) {
 // TestContextWithClient: package functions use the client of their context.
 func TestContextWithClient(t *testing.T) {
 	t.Parallel()
-	srv, _ := start(t, nil)
+	srv, _ := testkit.Start(t, nil)
 	ctx := sandbox.ContextWithClient(t.Context(), srv.Client())
 	sb, err := sandbox.GetOrCreate(ctx, "of-this-context", nil)
 	require.NoError(t, err)

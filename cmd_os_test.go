@@ -14,6 +14,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/go-vercel/sandbox/internal/testkit"
+
 	"github.com/go-vercel/sandbox"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -428,7 +430,7 @@ func ask(c anyCmd) error {
 // TestCmdLikeOSExec runs the same programs with exec.Cmd and with Cmd.
 func TestCmdLikeOSExec(t *testing.T) {
 	t.Parallel()
-	_, sb := start(t, nil)
+	_, sb := testkit.Start(t, nil)
 	_, err := sb.RunCommand(t.Context(), "mkdir", []string{"-p", "work"}, nil)
 	require.NoError(t, err)
 	dir := filepath.Join(t.TempDir(), "work")

@@ -19,6 +19,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/go-vercel/sandbox/internal/testkit"
+
 	"github.com/go-vercel/sandbox"
 	"github.com/go-vercel/sandbox/auth"
 	"github.com/go-vercel/sandbox/internal/needs"
@@ -28,7 +30,7 @@ import (
 )
 
 func TestCmdKill(t *testing.T) {
-	_, sb := start(t, nil)
+	_, sb := testkit.Start(t, nil)
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	c := sb.CommandContext(ctx, "sh", "-c", "echo ready; exec sleep 60")
@@ -58,7 +60,7 @@ func TestCmdKill(t *testing.T) {
 
 // Output that is not delivered within WaitDelay of the command's end is given up.
 func TestCmdWaitDelayEndsCopying(t *testing.T) {
-	_, sb := start(t, nil)
+	_, sb := testkit.Start(t, nil)
 	c := sb.CommandContext(t.Context(), "sh", "-c", "yes x | head -c 1000000")
 	c.Stdout = &notifyWriter{text: "x", notify: func() { time.Sleep(time.Second) }}
 	c.WaitDelay = 200 * time.Millisecond
@@ -68,7 +70,7 @@ func TestCmdWaitDelayEndsCopying(t *testing.T) {
 
 // A command that does not heed Cancel is killed after WaitDelay.
 func TestCmdWaitDelayKills(t *testing.T) {
-	_, sb := start(t, nil)
+	_, sb := testkit.Start(t, nil)
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	c := sb.CommandContext(ctx, "sh", "-c", "trap '' INT; echo ready; while :; do sleep .02; done")
@@ -81,7 +83,7 @@ func TestCmdWaitDelayKills(t *testing.T) {
 // Standard input is in no argument, in no log, and in no file afterwards.
 func TestCmdStdinIsHidden(t *testing.T) {
 	const secret = "hunter2 of the input"
-	srv, sb := start(t, nil)
+	srv, sb := testkit.Start(t, nil)
 	c := sb.CommandContext(t.Context(), "sh", "-c", `cat; ls -A /tmp; ls -l /proc/self/fd/0`)
 	c.Stdin = strings.NewReader(secret + "\n")
 	out, err := c.Output()
@@ -112,7 +114,7 @@ func must[T any](v T, err error) T {
 }
 
 func TestCmdOfUserAndSession(t *testing.T) {
-	_, sb := start(t, nil)
+	_, sb := testkit.Start(t, nil)
 	needs.Users(t, sb)
 	alice, err := sb.CreateUser(t.Context(), "alice")
 	require.NoError(t, err)
@@ -142,7 +144,7 @@ func TestCmdOfUserAndSession(t *testing.T) {
 
 // Output comes once and whole although the connection is cut again and again.
 func TestCmdSurvivesCuts(t *testing.T) {
-	srv, sb := start(t, nil)
+	srv, sb := testkit.Start(t, nil)
 	srv.Inject(sandboxtest.Fault{Operation: sandboxtest.CommandLogs, CutAfterBytes: 3000, Times: 4})
 	srv.Inject(sandboxtest.Fault{Operation: sandboxtest.CommandLogs, Status: http.StatusBadGateway, Times: 2})
 	srv.Inject(sandboxtest.Fault{Operation: sandboxtest.GetCommand, Status: http.StatusServiceUnavailable, Times: 1})
@@ -153,7 +155,7 @@ func TestCmdSurvivesCuts(t *testing.T) {
 	out, err := sb.CommandContext(t.Context(), "sh", "-c", "seq -f 'ligne n° %.0f' 1 2000; exit 4").Output()
 	assert.EqualError(t, err, "exit status 4")
 	assert.True(t, want.String() == string(out), "%d bytes instead of %d", len(out), want.Len())
-	assert.Equal(t, 1, count(srv, sandboxtest.RunCommand))
+	assert.Equal(t, 1, testkit.Count(srv, sandboxtest.RunCommand))
 }
 
 // A cancelled command whose end the API does not tell is given up.
@@ -164,7 +166,7 @@ func TestCmdIsGivenUp(t *testing.T) {
 		kills, silent := 0, false
 		client, err := sandbox.NewClient(&sandbox.ClientOptions{
 			BaseURL: "https://api.example.com", Credentials: auth.Static(auth.Credentials{Token: "t", TeamID: "m", ProjectID: "p"}),
-			HTTPClient: &http.Client{Transport: roundTripper(func(r *http.Request) (*http.Response, error) {
+			HTTPClient: &http.Client{Transport: testkit.RoundTripper(func(r *http.Request) (*http.Response, error) {
 				const command = `{"command":{"id":"cmd_1","name":"sleep","args":[],"cwd":"/","sessionId":"sess_1","exitCode":null}}`
 				switch {
 				case strings.HasSuffix(r.URL.Path, "/kill"):
@@ -231,7 +233,7 @@ func (b *endlessBody) Close() error { return nil }
 func TestCmdWithoutStdin(t *testing.T) {
 	srv := sandboxtest.New(t, &sandboxtest.Options{Stdin: sandboxtest.NoStdin})
 	t.Setenv("TMPDIR", t.TempDir()) // what the emulator keeps is elsewhere
-	sb, err := clientOf(t, srv, sandbox.ClientOptions{}).Create(t.Context(), nil)
+	sb, err := testkit.Client(t, srv, sandbox.ClientOptions{}).Create(t.Context(), nil)
 	require.NoError(t, err)
 	c := sb.CommandContext(t.Context(), "cat")
 	in, err := c.StdinPipe()
@@ -254,7 +256,7 @@ func TestCmdWithoutStdin(t *testing.T) {
 	assert.Nil(t, c.Process.Command())
 	_, err = io.WriteString(w, "secret")
 	require.NoError(t, err)
-	assert.Empty(t, dirNames(t, os.Getenv("TMPDIR")), "the local copy has no name")
+	assert.Empty(t, testkit.DirNames(t, os.Getenv("TMPDIR")), "the local copy has no name")
 	cancel()
 	assert.ErrorIs(t, c.Wait(), context.Canceled)
 	assert.Nil(t, c.ProcessState)
@@ -273,7 +275,7 @@ func TestCmdWithoutStdin(t *testing.T) {
 // A conversation with a program, as with os/exec.
 func TestCmdConversation(t *testing.T) {
 	t.Parallel()
-	_, sb := start(t, nil)
+	_, sb := testkit.Start(t, nil)
 	for name, mk := range map[string]makeCmd{"os/exec": localCmd(t.TempDir()), "sandbox": remoteCmd(sb, ".")} {
 		c := mk(t.Context(), cmdFields{}, "sh", "-c", `while read -r a b; do echo $((a+b)); done; exit 4`)
 		in, err := c.StdinPipe()
@@ -299,7 +301,7 @@ func TestCmdConversation(t *testing.T) {
 // program that ignores that signal.
 func TestCmdReaderGoesAway(t *testing.T) {
 	t.Parallel()
-	_, sb := start(t, nil)
+	_, sb := testkit.Start(t, nil)
 	for name, c := range map[string]struct {
 		program []string
 		pipe    bool
@@ -336,7 +338,7 @@ func TestCmdReaderGoesAway(t *testing.T) {
 // What a Cmd costs: one request for the start, the output and the end.
 func TestCmdCosts(t *testing.T) {
 	t.Parallel()
-	srv, sb := start(t, nil)
+	srv, sb := testkit.Start(t, nil)
 	for name, c := range map[string]struct {
 		cost int
 		run  func(c *sandbox.Cmd) error
@@ -366,7 +368,7 @@ func TestCmdCosts(t *testing.T) {
 // Files that tell nothing of their length, or lie, are read to their end.
 func TestCmdStdinOfOddFiles(t *testing.T) {
 	t.Parallel()
-	_, sb := start(t, nil)
+	_, sb := testkit.Start(t, nil)
 	for _, name := range []string{"/dev/zero", "/dev/null", "/proc/version", "/sys/kernel/mm/transparent_hugepage/enabled", "/proc/self/maps"} {
 		if _, err := os.Stat(name); err != nil {
 			continue // of another system, or a machine without it
@@ -415,9 +417,9 @@ func TestCmdEndsWithItsContext(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			srv := sandboxtest.New(t, nil)
-			tr := transport(t)
+			tr := testkit.Transport(t)
 			var hole atomic.Bool
-			sb, err := clientOf(t, srv, sandbox.ClientOptions{HTTPClient: &http.Client{Transport: roundTripper(func(r *http.Request) (*http.Response, error) {
+			sb, err := testkit.Client(t, srv, sandbox.ClientOptions{HTTPClient: &http.Client{Transport: testkit.RoundTripper(func(r *http.Request) (*http.Response, error) {
 				if hole.Load() && c.silent(r.URL.Path) {
 					<-r.Context().Done()
 					return nil, r.Context().Err()
@@ -444,7 +446,7 @@ func always(string) bool { return true }
 // what it can then, and waits on.)
 func TestCmdStdinThatBlocks(t *testing.T) {
 	t.Parallel()
-	_, sb := start(t, nil)
+	_, sb := testkit.Start(t, nil)
 	r, w := io.Pipe()
 	defer w.Close()
 	c := sb.CommandContext(t.Context(), "true")
@@ -456,7 +458,7 @@ func TestCmdStdinThatBlocks(t *testing.T) {
 // call that starts a command.
 func TestStartErrors(t *testing.T) {
 	t.Parallel()
-	_, sb := start(t, nil)
+	_, sb := testkit.Start(t, nil)
 	_, err := sb.RunCommand(t.Context(), "no-such-program", nil, nil)
 	assert.ErrorIs(t, err, exec.ErrNotFound)
 	assert.NotErrorIs(t, err, sandbox.ErrNotFound)
@@ -471,7 +473,7 @@ func TestStartErrors(t *testing.T) {
 }
 
 func TestCmdShowsNoEnvironment(t *testing.T) {
-	_, sb := start(t, nil)
+	_, sb := testkit.Start(t, nil)
 	c := sb.CommandContext(t.Context(), "env", "-0")
 	c.Env = []string{"KEY=hunter2"}
 	assert.Equal(t, "env -0", c.String())

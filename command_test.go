@@ -16,6 +16,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/go-vercel/sandbox/internal/testkit"
+
 	"github.com/go-vercel/sandbox"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -31,7 +33,7 @@ func (g gate) Write(p []byte) (int, error) { g <- string(p); return len(p), nil 
 // It waits for each line's answer before it writes the next, so that the order
 // of the two channels shows it, and not the clock.
 func TestOutputWhileRunning(t *testing.T) {
-	_, sb := start(t, nil)
+	_, sb := testkit.Start(t, nil)
 	lines := make(gate)
 	result := make(chan error, 1)
 	go func() {
@@ -55,7 +57,7 @@ func TestOutputWhileRunning(t *testing.T) {
 // after Stop, and its child after the latter two: Kill signals the process
 // alone, as on the platform.
 func TestProcessesEnd(t *testing.T) {
-	srv, sb := start(t, nil)
+	srv, sb := testkit.Start(t, nil)
 	args := []string{"-c", "sleep 1000 & echo started; wait"}
 	for name, end := range map[string]func(*sandbox.Command) error{
 		"kill": func(c *sandbox.Command) error { return c.Kill(t.Context(), sandbox.SIGKILL) },
@@ -78,7 +80,7 @@ func TestProcessesEnd(t *testing.T) {
 				require.Equal(t, "started\n", line.Data)
 				break
 			}
-			pids := processesWith(t, "MARKER="+marker)
+			pids := testkit.ProcessesWith(t, "MARKER="+marker)
 			require.GreaterOrEqual(t, len(pids), 2, "the shell and its child run")
 			require.NoError(t, end(cmd))
 			left := 0
@@ -99,7 +101,7 @@ func alive(pid int) bool {
 
 // TestExitCodes: exit codes and signals come back as a shell gives them.
 func TestExitCodes(t *testing.T) {
-	srv, sb := start(t, nil)
+	srv, sb := testkit.Start(t, nil)
 	for script, want := range map[string]int{"exit 0": 0, "exit 7": 7, "kill -9 $$": 137, "kill -15 $$": 143} {
 		done, err := sb.RunCommand(t.Context(), "bash", []string{"-c", script}, nil)
 		require.NoError(t, err)
@@ -118,7 +120,7 @@ func TestExitCodes(t *testing.T) {
 // seen.
 func TestOutputOrder(t *testing.T) {
 	t.Parallel()
-	_, sb := start(t, nil)
+	_, sb := testkit.Start(t, nil)
 	script := []string{"-c", `go() { until [ -e "$0-$1" ]; do sleep 0.01; done; }
 		for i in 1 2 3; do echo out $i; go o$i; echo err $i >&2; go e$i; done`}
 	for _, name := range []string{"waited", "detached"} {
@@ -164,7 +166,7 @@ func TestOutputOrder(t *testing.T) {
 // TestKillOnCancel: the context of a waited command ends the wait, and with the
 // option the process too.
 func TestKillOnCancel(t *testing.T) {
-	_, sb := start(t, nil)
+	_, sb := testkit.Start(t, nil)
 	for _, kill := range []bool{false, true} {
 		ctx, cancel := context.WithCancel(t.Context())
 		lines := make(gate)
@@ -177,7 +179,7 @@ func TestKillOnCancel(t *testing.T) {
 			result <- err
 		}()
 		<-lines
-		pids := processesWith(t, "MARKER="+marker)
+		pids := testkit.ProcessesWith(t, "MARKER="+marker)
 		require.NotEmpty(t, pids)
 		cancel()
 		require.ErrorIs(t, <-result, context.Canceled)
@@ -196,7 +198,7 @@ func (f failing) Write([]byte) (int, error) { return 0, f.err }
 
 // TestWriterFails: the error of a writer is the caller's to see.
 func TestWriterFails(t *testing.T) {
-	_, sb := start(t, nil)
+	_, sb := testkit.Start(t, nil)
 	full := errors.New("disk full")
 	_, err := sb.RunCommand(t.Context(), "echo", []string{"x"}, &sandbox.CommandOptions{Stdout: failing{full}})
 	require.ErrorIs(t, err, full)
@@ -213,7 +215,7 @@ func TestWriterFails(t *testing.T) {
 // reading.
 func TestStartCommandCosts(t *testing.T) {
 	t.Parallel()
-	srv, sb := start(t, nil)
+	srv, sb := testkit.Start(t, nil)
 	ctx := t.Context()
 	logs := func(cmd *sandbox.Command) error {
 		for _, err := range cmd.Logs(ctx) {
@@ -261,7 +263,7 @@ func TestStartCommandCosts(t *testing.T) {
 
 // TestDeleted: a handle refuses use after Delete, and the sandbox is gone.
 func TestDeleted(t *testing.T) {
-	_, sb := start(t, nil)
+	_, sb := testkit.Start(t, nil)
 	require.NoError(t, sb.Delete(t.Context(), nil))
 	_, err := sb.RunCommand(t.Context(), "true", nil, nil)
 	require.ErrorIs(t, err, sandbox.ErrDeleted)
@@ -273,8 +275,8 @@ func TestDeleted(t *testing.T) {
 // TestGetOrCreateRace: of several callers at once one creates, and all get the
 // same sandbox.
 func TestGetOrCreateRace(t *testing.T) {
-	srv, _ := start(t, nil)
-	client := clientOf(t, srv, sandbox.ClientOptions{})
+	srv, _ := testkit.Start(t, nil)
+	client := testkit.Client(t, srv, sandbox.ClientOptions{})
 	var created atomic.Int64
 	opts := &sandbox.CreateOptions{OnCreate: func(context.Context, *sandbox.Sandbox) error { created.Add(1); return nil }}
 	results := make(chan string, 16)
@@ -305,8 +307,8 @@ func TestLogChunks(t *testing.T) {
 	for i := range 500 {
 		log += fmt.Sprintf(`{"stream":"stdout","data":"line %d\n"}`+"\n"+`{"stream":"stderr","data":"\u00e9 \"%d\""}`+"\n", i, i)
 	}
-	command := fmt.Sprintf(cannedCommand, "0")
-	sb := cannedBox(t, cannedLog(command, log))
+	command := fmt.Sprintf(testkit.CannedCommand, "0")
+	sb := testkit.CannedBox(t, testkit.CannedLog(command, log))
 	cmd, err := sb.GetCommand(t.Context(), "cmd_1")
 	require.NoError(t, err)
 	var lines, chunks []sandbox.LogEntry
@@ -327,7 +329,7 @@ func TestLogChunks(t *testing.T) {
 func TestLogChunksAllocateNothing(t *testing.T) {
 	allocs := func(lines int) float64 {
 		log := strings.Repeat(`{"stream":"stdout","data":"some text, é\n"}`+"\n", lines)
-		sb := cannedBox(t, cannedLog(fmt.Sprintf(cannedCommand, "0"), log))
+		sb := testkit.CannedBox(t, testkit.CannedLog(fmt.Sprintf(testkit.CannedCommand, "0"), log))
 		cmd, err := sb.GetCommand(t.Context(), "cmd_1")
 		require.NoError(t, err)
 		return testing.AllocsPerRun(5, func() {

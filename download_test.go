@@ -16,6 +16,8 @@ import (
 	"syscall"
 	"testing"
 
+	"github.com/go-vercel/sandbox/internal/testkit"
+
 	"github.com/go-vercel/sandbox"
 	"github.com/go-vercel/sandbox/auth"
 	"github.com/go-vercel/sandbox/sandboxtest"
@@ -23,20 +25,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// dirNames lists a local directory, temporary files of ours included.
-func dirNames(t *testing.T, dir string) []string {
-	t.Helper()
-	list, err := os.ReadDir(dir)
-	require.NoError(t, err)
-	names := []string{}
-	for _, d := range list {
-		names = append(names, d.Name())
-	}
-	return names
-}
-
 func TestDownloadFile(t *testing.T) {
-	_, sb := start(t, nil)
+	_, sb := testkit.Start(t, nil)
 	ctx := t.Context()
 	content := strings.Repeat("\x00\xff0123456789", 50_000)
 	require.NoError(t, sb.WriteFiles(ctx, []sandbox.File{{Path: "dir/a", Text: content}, {Path: "empty"}}, nil))
@@ -58,7 +48,7 @@ func TestDownloadFile(t *testing.T) {
 	data, err := os.ReadFile(dst)
 	require.NoError(t, err)
 	assert.Equal(t, content, string(data))
-	assert.Equal(t, []string{"a"}, dirNames(t, filepath.Dir(dst)))
+	assert.Equal(t, []string{"a"}, testkit.DirNames(t, filepath.Dir(dst)))
 
 	// What is replaced keeps its permissions, and a link to it stays.
 	script := filepath.Join(dir, "script")
@@ -77,7 +67,7 @@ func TestDownloadFile(t *testing.T) {
 }
 
 func TestDownloadFileRefusals(t *testing.T) {
-	srv, sb := start(t, nil)
+	srv, sb := testkit.Start(t, nil)
 	ctx := t.Context()
 	require.NoError(t, sb.FS().WriteFile(ctx, "a", []byte("x"), 0o644))
 	dir := t.TempDir()
@@ -96,14 +86,14 @@ func TestDownloadFileRefusals(t *testing.T) {
 	assert.ErrorIs(t, err, sandbox.ErrNotFound, "it is the session that is missing")
 	assert.NotErrorIs(t, err, fs.ErrNotExist)
 	remove()
-	assert.Empty(t, dirNames(t, dir))
+	assert.Empty(t, testkit.DirNames(t, dir))
 }
 
 // TestDownloadCut cuts a download at random places: the file comes whole in the
 // end or, when the connection breaks each time, not at all.
 func TestDownloadCut(t *testing.T) {
 	t.Parallel()
-	srv, sb := start(t, nil)
+	srv, sb := testkit.Start(t, nil)
 	ctx := t.Context()
 	content := make([]byte, 3<<20)
 	rand.NewChaCha8([32]byte{7}).Read(content)
@@ -127,7 +117,7 @@ func TestDownloadCut(t *testing.T) {
 		require.NoError(t, os.Remove(dst))
 	}
 
-	before := count(srv, sandboxtest.ReadFile)
+	before := testkit.Count(srv, sandboxtest.ReadFile)
 	remove := srv.Inject(sandboxtest.Fault{Operation: sandboxtest.ReadFile, CutAfterBytes: 1 << 20})
 	err := sb.DownloadFile(ctx, "a", dst, nil)
 	remove()
@@ -135,13 +125,13 @@ func TestDownloadCut(t *testing.T) {
 	pe, ok := errors.AsType[*fs.PathError](err)
 	require.True(t, ok)
 	assert.Equal(t, "a", pe.Path)
-	assert.Equal(t, before+3, count(srv, sandboxtest.ReadFile))
-	assert.Empty(t, dirNames(t, dir))
+	assert.Equal(t, before+3, testkit.Count(srv, sandboxtest.ReadFile))
+	assert.Empty(t, testkit.DirNames(t, dir))
 }
 
 // A file that was there stays what it was.
 func TestDownloadCancelled(t *testing.T) {
-	_, sb := start(t, nil)
+	_, sb := testkit.Start(t, nil)
 	require.NoError(t, sb.FS().WriteFile(t.Context(), "a", make([]byte, 30<<20), 0o644))
 	dir := t.TempDir()
 	dst := filepath.Join(dir, "dst")
@@ -157,7 +147,7 @@ func TestDownloadCancelled(t *testing.T) {
 	data, err := os.ReadFile(dst)
 	require.NoError(t, err)
 	assert.Equal(t, "old", string(data))
-	assert.Equal(t, []string{"dst"}, dirNames(t, dir))
+	assert.Equal(t, []string{"dst"}, testkit.DirNames(t, dir))
 
 	require.NoError(t, sb.FS().MkdirAll(t.Context(), "big", 0o777))
 	require.NoError(t, sb.FS().Rename(t.Context(), "a", "big/a"))
@@ -165,13 +155,13 @@ func TestDownloadCancelled(t *testing.T) {
 	out := filepath.Join(dir, "out")
 	err = sb.DownloadDir(ctx, "big", out, &sandbox.DownloadDirOptions{Progress: func(sandbox.Progress) { cancel(why) }})
 	assert.ErrorIs(t, err, why)
-	assert.Empty(t, dirNames(t, out))
+	assert.Empty(t, testkit.DirNames(t, out))
 }
 
 // TestDownloadDirHostile plays a sandbox that sends what it likes: its tar is
 // not ours to trust.
 func TestDownloadDirHostile(t *testing.T) {
-	_, sb := start(t, nil)
+	_, sb := testkit.Start(t, nil)
 	ctx := t.Context()
 	f := sb.FS()
 	require.NoError(t, f.MkdirAll(ctx, "evil", 0o777))
@@ -181,9 +171,9 @@ func TestDownloadDirHostile(t *testing.T) {
 	err := sb.DownloadDir(ctx, "evil", dst, nil)
 	assert.ErrorIs(t, err, sandbox.ErrUnsafeArchive)
 	assert.ErrorContains(t, err, "/etc/passwd")
-	assert.Empty(t, dirNames(t, dst))
+	assert.Empty(t, testkit.DirNames(t, dst))
 	require.NoError(t, sb.DownloadDir(ctx, "evil", dst, &sandbox.DownloadDirOptions{OutsideLinks: true}))
-	assert.Equal(t, []string{"absolute"}, dirNames(t, dst))
+	assert.Equal(t, []string{"absolute"}, testkit.DirNames(t, dst))
 
 	require.NoError(t, f.Remove(ctx, "evil/absolute"))
 	done, err := sb.RunCommand(ctx, "mkfifo", []string{"evil/pipe"}, nil)
@@ -199,12 +189,12 @@ func TestDownloadDirHostile(t *testing.T) {
 	require.NoError(t, f.Truncate(ctx, "evil/a", 10))
 	require.NoError(t, f.CopyFile(ctx, "evil/a", "evil/b"))
 	assert.ErrorIs(t, sb.DownloadDir(ctx, "evil", dst, &sandbox.DownloadDirOptions{MaxEntries: 2}), sandbox.ErrUnsafeArchive)
-	assert.Equal(t, []string{"dst"}, dirNames(t, dir))
+	assert.Equal(t, []string{"dst"}, testkit.DirNames(t, dir))
 }
 
 // TestDownloadDirScripted answers with archives that no tar would make.
 func TestDownloadDirScripted(t *testing.T) {
-	srv, sb := start(t, nil)
+	srv, sb := testkit.Start(t, nil)
 	ctx := t.Context()
 	dst := filepath.Join(t.TempDir(), "dst")
 	for name, out := range map[string]string{
@@ -236,7 +226,7 @@ func TestReadFileCopied(t *testing.T) {
 	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
 		if !strings.HasSuffix(req.URL.Path, "/fs/read") {
 			w.Header().Set("Content-Type", "application/json")
-			fmt.Fprintf(w, `{"sandbox":%s,"session":%s,"routes":[]}`, fmt.Sprintf(cannedSandbox, 0), cannedSession)
+			fmt.Fprintf(w, `{"sandbox":%s,"session":%s,"routes":[]}`, fmt.Sprintf(testkit.CannedSandbox, 0), testkit.CannedSession)
 			return
 		}
 		w.Header().Set("Content-Type", "application/octet-stream")
@@ -286,8 +276,8 @@ func TestReadFileCopied(t *testing.T) {
 func changed(t *testing.T, create *sandbox.CreateOptions, change func(*http.Response)) *sandbox.Sandbox {
 	t.Helper()
 	srv := sandboxtest.New(t, nil)
-	tr := transport(t)
-	sb, err := clientOf(t, srv, sandbox.ClientOptions{HTTPClient: &http.Client{Transport: roundTripper(func(r *http.Request) (*http.Response, error) {
+	tr := testkit.Transport(t)
+	sb, err := testkit.Client(t, srv, sandbox.ClientOptions{HTTPClient: &http.Client{Transport: testkit.RoundTripper(func(r *http.Request) (*http.Response, error) {
 		resp, err := tr.RoundTrip(r)
 		if err == nil && strings.HasSuffix(r.URL.Path, "/fs/read") {
 			change(resp)
@@ -330,7 +320,7 @@ func TestDownloadWithoutLength(t *testing.T) {
 	got, err := os.ReadFile(dst)
 	require.NoError(t, err)
 	assert.Equal(t, "old", string(got))
-	assert.Equal(t, []string{"f"}, dirNames(t, dir))
+	assert.Equal(t, []string{"f"}, testkit.DirNames(t, dir))
 
 	// A sandbox that can't tell is believed.
 	sb = changed(t, &sandbox.CreateOptions{Env: sandbox.Env{"PATH": "/nowhere"}}, func(resp *http.Response) {
@@ -350,14 +340,14 @@ func TestDownloadCompressed(t *testing.T) {
 	assert.ErrorContains(t, err, "gzip")
 	dir := t.TempDir()
 	assert.ErrorContains(t, sb.DownloadFile(t.Context(), "f", filepath.Join(dir, "f"), nil), "gzip")
-	assert.Empty(t, dirNames(t, dir))
+	assert.Empty(t, testkit.DirNames(t, dir))
 }
 
 // The directory is the one that was named, whatever the shell makes of CDPATH
 // and "-".
 func TestDownloadDirNames(t *testing.T) {
 	t.Parallel()
-	_, sb := start(t, &sandbox.CreateOptions{Env: sandbox.Env{"CDPATH": "/tmp", "OLDPWD": "/tmp"}})
+	_, sb := testkit.Start(t, &sandbox.CreateOptions{Env: sandbox.Env{"CDPATH": "/tmp", "OLDPWD": "/tmp"}})
 	for _, name := range []string{"data", "-", "-P", "/tmp/data"} {
 		require.NoError(t, sb.FS().WriteFile(t.Context(), name+"/f", []byte(name), 0o644))
 	}

@@ -5,6 +5,8 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/go-vercel/sandbox/internal/testkit"
+
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
@@ -16,7 +18,7 @@ import (
 // region and size.
 func TestDriveGetOrCreate(t *testing.T) {
 	t.Parallel()
-	c := clientOf(t, sandboxtest.New(t, nil), sandbox.ClientOptions{})
+	c := testkit.Client(t, sandboxtest.New(t, nil), sandbox.ClientOptions{})
 	ctx := t.Context()
 	_, err := c.GetDrive(ctx, "data")
 	require.ErrorIs(t, err, sandbox.ErrNotFound)
@@ -37,7 +39,7 @@ func TestDriveGetOrCreate(t *testing.T) {
 	}
 	for _, other := range []sandbox.DriveOptions{{Region: sandbox.RegionIAD1}, {MaxSizeBytes: 1 << 31}} {
 		_, err := c.GetOrCreateDrive(ctx, "data", &other)
-		assert.Equal(t, sandbox.CodeConflict, apiError(t, err).Code)
+		assert.Equal(t, sandbox.CodeConflict, testkit.APIError(t, err).Code)
 		assert.ErrorContains(t, err, "already exists with another region or size")
 	}
 
@@ -57,7 +59,7 @@ func TestDriveGetOrCreate(t *testing.T) {
 func TestListDrives(t *testing.T) {
 	t.Parallel()
 	srv := sandboxtest.New(t, nil)
-	c := clientOf(t, srv, sandbox.ClientOptions{})
+	c := testkit.Client(t, srv, sandbox.ClientOptions{})
 	for _, name := range []string{"logs-b", "data", "logs-a", "logs-d", "logs-c"} {
 		_, err := c.GetOrCreateDrive(t.Context(), name, nil)
 		require.NoError(t, err)
@@ -74,14 +76,14 @@ func TestListDrives(t *testing.T) {
 		{&sandbox.ListDrivesOptions{NamePrefix: "logs-", SortOrder: sandbox.Ascending, Limit: 3}, []string{"logs-a", "logs-b", "logs-c", "logs-d"}, 2},
 		{&sandbox.ListDrivesOptions{NamePrefix: "nothing"}, nil, 1},
 	} {
-		before := count(srv, sandboxtest.ListDrives)
+		before := testkit.Count(srv, sandboxtest.ListDrives)
 		var names []string
 		for d, err := range c.ListDrives(t.Context(), want.opts) {
 			require.NoError(t, err)
 			names = append(names, d.Name)
 		}
 		assert.Equal(t, want.names, names)
-		assert.Equal(t, want.pages, count(srv, sandboxtest.ListDrives)-before, "requests for %+v", want.opts)
+		assert.Equal(t, want.pages, testkit.Count(srv, sandboxtest.ListDrives)-before, "requests for %+v", want.opts)
 	}
 	// A later program goes on where a page has ended.
 	page, err := c.ListDrivesPage(t.Context(), &sandbox.ListDrivesOptions{Limit: 2})
@@ -102,7 +104,7 @@ func TestListDrives(t *testing.T) {
 func TestDriveMounts(t *testing.T) {
 	t.Parallel()
 	srv := sandboxtest.New(t, nil)
-	c := clientOf(t, srv, sandbox.ClientOptions{})
+	c := testkit.Client(t, srv, sandbox.ClientOptions{})
 	ctx := t.Context()
 	drive, err := c.GetOrCreateDrive(ctx, "data", nil)
 	require.NoError(t, err)
@@ -127,12 +129,12 @@ func TestDriveMounts(t *testing.T) {
 
 	// Nobody else can write then, nor take the drive away.
 	_, err = c.Create(ctx, &sandbox.CreateOptions{Name: "second", Mounts: at(drive.ReadWrite())})
-	assert.Equal(t, sandbox.CodeConflict, apiError(t, err).Code)
+	assert.Equal(t, sandbox.CodeConflict, testkit.APIError(t, err).Code)
 	assert.ErrorContains(t, err, "attached to the sandbox 'writer'")
 	_, err = c.Get(ctx, "second", nil)
 	require.ErrorIs(t, err, sandbox.ErrNotFound, "it was not made")
 	err = drive.Delete(ctx)
-	assert.Equal(t, sandbox.CodeConflict, apiError(t, err).Code)
+	assert.Equal(t, sandbox.CodeConflict, testkit.APIError(t, err).Code)
 	assert.ErrorContains(t, err, "'data' is attached to a sandbox")
 
 	// A snapshot is of what earlier sessions have left.
@@ -187,7 +189,7 @@ func TestDriveMounts(t *testing.T) {
 	require.NoError(t, err)
 	assert.Equal(t, "file more \nfile \n", sh(reader, "echo $(ls /a) ''; echo $(ls /b) ''"))
 	_, err = c.ForkDrive(ctx, "data", "copy")
-	assert.Equal(t, sandbox.CodeConflict, apiError(t, err).Code)
+	assert.Equal(t, sandbox.CodeConflict, testkit.APIError(t, err).Code)
 	require.NoError(t, drive.Delete(ctx))
 }
 
@@ -196,7 +198,7 @@ func TestDriveMounts(t *testing.T) {
 func TestDriveMountsRefused(t *testing.T) {
 	t.Parallel()
 	srv := sandboxtest.New(t, nil)
-	c := clientOf(t, srv, sandbox.ClientOptions{})
+	c := testkit.Client(t, srv, sandbox.ClientOptions{})
 	ctx := t.Context()
 	west, err := c.GetOrCreateDrive(ctx, "west", &sandbox.DriveOptions{Region: sandbox.RegionSFO1})
 	require.NoError(t, err)
@@ -210,7 +212,7 @@ func TestDriveMountsRefused(t *testing.T) {
 	require.ErrorIs(t, err, sandbox.ErrNotFound)
 	assert.ErrorContains(t, err, "Drive 'none' not found")
 	err = create(sandbox.CreateOptions{Mounts: map[string]sandbox.Mount{"/d": {Drive: "west"}}})
-	assert.Equal(t, 400, apiError(t, err).Status)
+	assert.Equal(t, 400, testkit.APIError(t, err).Status)
 	assert.ErrorContains(t, err, "region 'sfo1'")
 
 	asked := len(srv.Requests())
@@ -256,7 +258,7 @@ func TestDriveMountsRefused(t *testing.T) {
 func TestDrivesNotEnabled(t *testing.T) {
 	t.Parallel()
 	srv := sandboxtest.New(t, nil)
-	c := clientOf(t, srv, sandbox.ClientOptions{})
+	c := testkit.Client(t, srv, sandbox.ClientOptions{})
 	srv.Inject(sandboxtest.Fault{Operation: sandboxtest.GetOrCreateDrive, Status: 403, Code: "forbidden", Message: "Not authorized", Times: 1})
 	_, err := c.GetOrCreateDrive(t.Context(), "data", nil)
 	require.ErrorIs(t, err, sandbox.ErrUnauthorized)

@@ -20,6 +20,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/go-vercel/sandbox/internal/testkit"
+
 	"github.com/go-vercel/sandbox"
 	"github.com/go-vercel/sandbox/auth"
 	"github.com/go-vercel/sandbox/sandboxtest"
@@ -59,8 +61,8 @@ func (b *before) arm(do func()) {
 func startBefore(t *testing.T, b *before, create *sandbox.CreateOptions) (*sandboxtest.Server, *sandbox.Sandbox) {
 	t.Helper()
 	srv := sandboxtest.New(t, nil)
-	b.RoundTripper = transport(t)
-	sb, err := clientOf(t, srv, sandbox.ClientOptions{HTTPClient: &http.Client{Transport: b}}).Create(t.Context(), create)
+	b.RoundTripper = testkit.Transport(t)
+	sb, err := testkit.Client(t, srv, sandbox.ClientOptions{HTTPClient: &http.Client{Transport: b}}).Create(t.Context(), create)
 	require.NoError(t, err)
 	return srv, sb
 }
@@ -116,7 +118,7 @@ func TestAppendKeepsTheFile(t *testing.T) {
 			if gone.Swap(false) {
 				return auth.Credentials{}, &fs.PathError{Op: "open", Path: "token", Err: syscall.ENOENT}
 			}
-			return credentialsOf(srv).Credentials(ctx)
+			return testkit.Credentials(srv).Credentials(ctx)
 		})})
 		require.NoError(t, err)
 		t.Cleanup(client.CloseIdleConnections)
@@ -132,7 +134,7 @@ func TestAppendKeepsTheFile(t *testing.T) {
 
 	t.Run("a program that speaks another language", func(t *testing.T) {
 		t.Parallel()
-		_, sb := start(t, &sandbox.CreateOptions{Env: sandbox.Env{"PATH": "/vercel/bin:/usr/local/bin:/usr/bin:/bin"}})
+		_, sb := testkit.Start(t, &sandbox.CreateOptions{Env: sandbox.Env{"PATH": "/vercel/bin:/usr/local/bin:/usr/bin:/bin"}})
 		require.NoError(t, sb.FS().WriteFile(t.Context(), "bin/dd", []byte(`#!/bin/sh
 [ "$LC_ALL" = C ] && m='Permission denied' || m='Keine Berechtigung'
 echo "dd: $m" >&2
@@ -153,7 +155,7 @@ exit 1
 // directory too that all of them find missing.
 func TestAppendConcurrently(t *testing.T) {
 	t.Parallel()
-	_, sb := start(t, nil)
+	_, sb := testkit.Start(t, nil)
 	const writers, each = 8, 4
 	line := func(w, i int) string {
 		return fmt.Sprintf("%02d-%02d:%s\n", w, i, strings.Repeat(string(rune('a'+w)), 20_000+30_000*(i%2)))
@@ -204,7 +206,7 @@ func TestWriterAcrossSessions(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			srv, sb := start(t, &sandbox.CreateOptions{Persistent: &c.persistent})
+			srv, sb := testkit.Start(t, &sandbox.CreateOptions{Persistent: &c.persistent})
 			if c.persistent { // so that there is a snapshot to come back from
 				_, err := sb.Stop(t.Context(), nil)
 				require.NoError(t, err)
@@ -337,7 +339,7 @@ func TestLateUpload(t *testing.T) {
 				p := newLateProxy(t, srv.URL, 300_000)
 				b := &before{op: "/cmd", RoundTripper: &http.Transport{DisableKeepAlives: true}}
 				client, err := sandbox.NewClient(&sandbox.ClientOptions{
-					BaseURL: p.url, Credentials: credentialsOf(srv), HTTPClient: &http.Client{Transport: b},
+					BaseURL: p.url, Credentials: testkit.Credentials(srv), HTTPClient: &http.Client{Transport: b},
 				})
 				require.NoError(t, err)
 				sb, err := client.Create(t.Context(), nil)
@@ -366,7 +368,7 @@ func TestLateUpload(t *testing.T) {
 // A command that joins pieces may be run again when its answer is lost.
 func TestWriterLosesResponses(t *testing.T) {
 	t.Parallel()
-	srv, sb := start(t, nil)
+	srv, sb := testkit.Start(t, nil)
 	data := make([]byte, 21<<20)
 	_, err := rand.Read(data)
 	require.NoError(t, err)
@@ -395,7 +397,7 @@ func TestWriterLosesResponses(t *testing.T) {
 // A small file is two requests, and what is wrong with the name is told.
 func TestCreateNames(t *testing.T) {
 	t.Parallel()
-	srv, sb := start(t, nil)
+	srv, sb := testkit.Start(t, nil)
 	f := sb.FS()
 	create := func(name string) error {
 		w, err := f.Create(t.Context(), name, nil)
@@ -439,7 +441,7 @@ func TestCreateNames(t *testing.T) {
 // A slash at the end of a path means the same as to package os, or is refused.
 func TestTrailingSlash(t *testing.T) {
 	t.Parallel()
-	_, sb := start(t, nil)
+	_, sb := testkit.Start(t, nil)
 	f := sb.FS()
 	require.NoError(t, f.WriteFile(t.Context(), "store/data", []byte("x"), 0o644))
 	require.NoError(t, f.Symlink(t.Context(), "store", "link"))
@@ -460,7 +462,7 @@ func TestTrailingSlash(t *testing.T) {
 // Renaming a file to another of its hard links does nothing, as rename(2).
 func TestRenameOfTwins(t *testing.T) {
 	t.Parallel()
-	_, sb := start(t, nil)
+	_, sb := testkit.Start(t, nil)
 	f := sb.FS()
 	require.NoError(t, f.WriteFile(t.Context(), "one", []byte("x"), 0o644))
 	_, err := sb.RunCommand(t.Context(), "ln", []string{"one", "two"}, nil)
@@ -477,7 +479,7 @@ func TestRenameOfTwins(t *testing.T) {
 // sandbox when its context ends.
 func TestPipesOfTheSandbox(t *testing.T) {
 	t.Parallel()
-	_, sb := start(t, nil)
+	_, sb := testkit.Start(t, nil)
 	_, err := sb.RunCommand(t.Context(), "mkfifo", []string{"pipe"}, nil)
 	require.NoError(t, err)
 	assert.ErrorIs(t, sb.FS().Truncate(t.Context(), "pipe", 0), syscall.EINVAL)
@@ -495,9 +497,9 @@ func TestPipesOfTheSandbox(t *testing.T) {
 func TestRelativeAfterResume(t *testing.T) {
 	t.Parallel()
 	srv := sandboxtest.New(t, nil)
-	moved := transport(t)
+	moved := testkit.Transport(t)
 	var move atomic.Bool
-	client := clientOf(t, srv, sandbox.ClientOptions{HTTPClient: &http.Client{Transport: roundTripper(func(r *http.Request) (*http.Response, error) {
+	client := testkit.Client(t, srv, sandbox.ClientOptions{HTTPClient: &http.Client{Transport: testkit.RoundTripper(func(r *http.Request) (*http.Response, error) {
 		resp, err := moved.RoundTrip(r)
 		if err != nil || !move.Load() || !strings.Contains(r.URL.RawQuery, "resume=true") {
 			return resp, err
@@ -565,9 +567,9 @@ func TestFilesEndWithTheirContext(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			srv := sandboxtest.New(t, nil)
-			tr := transport(t)
+			tr := testkit.Transport(t)
 			var silent atomic.Bool
-			sb, err := clientOf(t, srv, sandbox.ClientOptions{HTTPClient: &http.Client{Transport: roundTripper(func(r *http.Request) (*http.Response, error) {
+			sb, err := testkit.Client(t, srv, sandbox.ClientOptions{HTTPClient: &http.Client{Transport: testkit.RoundTripper(func(r *http.Request) (*http.Response, error) {
 				if silent.Load() {
 					<-r.Context().Done()
 					return nil, r.Context().Err()

@@ -15,6 +15,8 @@ import (
 	"syscall"
 	"testing"
 
+	"github.com/go-vercel/sandbox/internal/testkit"
+
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
@@ -178,7 +180,7 @@ func (r remote) Create(name, content string) error {
 // expects the same results and the same kinds of errors.
 func TestFileSystemIsLikeOS(t *testing.T) {
 	t.Parallel()
-	_, sb := start(t, nil)
+	_, sb := testkit.Start(t, nil)
 	localRoot, err := filepath.EvalSymlinks(t.TempDir())
 	require.NoError(t, err)
 	remoteRoot := "/vercel/table"
@@ -307,7 +309,7 @@ func TestFileSystemIsLikeOS(t *testing.T) {
 		return fmt.Sprint(ok, i.Mode()), f.Remove(name)
 	})
 	add("MkdirTemp missing", func(f osLike, root string) (any, error) { return str(f.MkdirTemp(root+"/missing", "x")) })
-	for _, n := range oddNames {
+	for _, n := range testkit.OddNames {
 		add(fmt.Sprintf("odd name %q", n), func(f osLike, root string) (any, error) {
 			p := root + "/dir/" + n
 			var out []any

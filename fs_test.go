@@ -9,6 +9,8 @@ import (
 	"syscall"
 	"testing"
 
+	"github.com/go-vercel/sandbox/internal/testkit"
+
 	"github.com/go-vercel/sandbox"
 	"github.com/go-vercel/sandbox/internal/needs"
 	"github.com/go-vercel/sandbox/sandboxtest"
@@ -18,7 +20,7 @@ import (
 
 // TestOneRequest shows that each method makes one request.
 func TestOneRequest(t *testing.T) {
-	srv, sb := start(t, nil)
+	srv, sb := testkit.Start(t, nil)
 	ctx := t.Context()
 	f := sb.FS()
 	require.NoError(t, f.WriteFile(ctx, "d/file", []byte("x"), 0o644))
@@ -68,7 +70,7 @@ func TestOneRequest(t *testing.T) {
 
 // Programs that speak another language are asked again in English.
 func TestErrorsInOtherLanguages(t *testing.T) {
-	srv, sb := start(t, nil)
+	srv, sb := testkit.Start(t, nil)
 	ctx := t.Context()
 	asked := 0
 	german := func(english, other string) sandboxtest.CommandHandler {
@@ -112,7 +114,7 @@ func TestErrorsInOtherLanguages(t *testing.T) {
 
 // Answers that make no sense are errors, however long.
 func TestNonsense(t *testing.T) {
-	srv, sb := start(t, nil)
+	srv, sb := testkit.Start(t, nil)
 	ctx := t.Context()
 	for _, out := range []string{"", "\x00", "nonsense", strings.Repeat("x", 1<<20), "f 644 1 0 0 0 0 0 1 1 1 1 ../evil\x00"} {
 		resp := func(_ context.Context, inv *sandboxtest.Invocation) int {
@@ -133,7 +135,7 @@ func TestNonsense(t *testing.T) {
 
 // The files of a sandbox resume it, and those of a session don't.
 func TestFilesResume(t *testing.T) {
-	_, sb := start(t, nil)
+	_, sb := testkit.Start(t, nil)
 	ctx := t.Context()
 	require.NoError(t, sb.FS().WriteFile(ctx, "a", []byte("kept"), 0o644))
 	old := sb.CurrentSession()
@@ -153,7 +155,7 @@ func TestFilesResume(t *testing.T) {
 }
 
 func TestPermissionErrors(t *testing.T) {
-	_, sb := start(t, nil)
+	_, sb := testkit.Start(t, nil)
 	ctx := t.Context()
 	f := sb.FS()
 	for name, err := range map[string]error{
@@ -172,11 +174,4 @@ func TestPermissionErrors(t *testing.T) {
 		}
 		assert.ErrorIs(t, err, fs.ErrPermission, name)
 	}
-}
-
-// oddNames are names that shells, options and line-based listings get wrong.
-var oddNames = []string{
-	"with space", " leading", "trailing ", "new\nline", "tab\t", "quote'", `double"`, "pipe|f", "-rf", "--help", "-", ".hidden", "...",
-	"$HOME", "`id`", "*", "?", "[a]", "~", "#", "a\\b", "é", "日本語", "emoji🙂", "\u202e", "!", "(", "&", ";", "%s", "a=b", "\x01", "\\x41",
-	strings.Repeat("n", 255),
 }

@@ -9,6 +9,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/go-vercel/sandbox/internal/testkit"
+
 	"github.com/go-vercel/sandbox"
 	"github.com/go-vercel/sandbox/sandboxtest"
 	"github.com/stretchr/testify/assert"
@@ -27,10 +29,10 @@ func TestHookErrorsAreNotTheAPIs(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			srv := sandboxtest.New(t, nil)
-			c := clientOf(t, srv, sandbox.ClientOptions{})
+			c := testkit.Client(t, srv, sandbox.ClientOptions{})
 			sb, err := c.Create(t.Context(), &sandbox.CreateOptions{Name: "work"})
 			require.NoError(t, err)
-			fetch(t, sb, "sh", "-c", "echo chapter > thesis")
+			testkit.Output(t, sb, "sh", "-c", "echo chapter > thesis")
 			_, err = sb.Stop(t.Context(), nil)
 			require.NoError(t, err)
 			var runs atomic.Int64
@@ -42,12 +44,12 @@ func TestHookErrorsAreNotTheAPIs(t *testing.T) {
 			}}
 			_, err = c.GetOrCreate(t.Context(), "work", opts)
 			require.ErrorIs(t, err, broken)
-			assert.Zero(t, count(srv, sandboxtest.DeleteSandbox))
+			assert.Zero(t, testkit.Count(srv, sandboxtest.DeleteSandbox))
 			// The hook is due: it runs again with the next call.
 			sb, err = c.GetOrCreate(t.Context(), "work", opts)
 			require.NoError(t, err)
 			assert.EqualValues(t, 2, runs.Load())
-			assert.Equal(t, "chapter\n", fetch(t, sb, "cat", "thesis"))
+			assert.Equal(t, "chapter\n", testkit.Output(t, sb, "cat", "thesis"))
 		})
 	}
 }
@@ -57,7 +59,7 @@ func TestHookErrorsAreNotTheAPIs(t *testing.T) {
 func TestOnCreateOnce(t *testing.T) {
 	t.Parallel()
 	srv := sandboxtest.New(t, nil)
-	c := clientOf(t, srv, sandbox.ClientOptions{Retry: &sandbox.RetryOptions{Max: -1}})
+	c := testkit.Client(t, srv, sandbox.ClientOptions{Retry: &sandbox.RetryOptions{Max: -1}})
 	rounds := 12
 	if testing.Short() {
 		rounds = 4
@@ -98,7 +100,7 @@ func TestOnCreateOnce(t *testing.T) {
 func TestOnCreateFails(t *testing.T) {
 	t.Parallel()
 	srv := sandboxtest.New(t, nil)
-	c := clientOf(t, srv, sandbox.ClientOptions{})
+	c := testkit.Client(t, srv, sandbox.ClientOptions{})
 	var runs atomic.Int64
 	opts := &sandbox.CreateOptions{OnCreate: func(context.Context, *sandbox.Sandbox) error {
 		if runs.Add(1) == 1 {
@@ -119,10 +121,10 @@ func TestOnCreateFails(t *testing.T) {
 // the hook has returned, with its output and KillOnCancel, as with a Cmd.
 func TestHookStartsServers(t *testing.T) {
 	t.Parallel()
-	var out lockedBuffer
+	var out testkit.LockedBuffer
 	var server *sandbox.Command
 	var cmd *sandbox.Cmd
-	srv, sb := start(t, &sandbox.CreateOptions{OnResume: func(ctx context.Context, sb *sandbox.Sandbox) error {
+	srv, sb := testkit.Start(t, &sandbox.CreateOptions{OnResume: func(ctx context.Context, sb *sandbox.Sandbox) error {
 		var err error
 		server, err = sb.StartCommand(ctx, "sh", []string{"-c", "while [ ! -e say ]; do sleep 0.05; done; echo served; sleep 1000"}, &sandbox.CommandOptions{Stdout: &out, KillOnCancel: true})
 		if err != nil {
@@ -131,8 +133,8 @@ func TestHookStartsServers(t *testing.T) {
 		cmd = sb.CommandContext(ctx, "sh", "-c", "while [ ! -e say ]; do sleep 0.05; done; exit 5")
 		return cmd.Start()
 	}})
-	stopElsewhere(t, srv, sb)
-	fetch(t, sb, "touch", "say")
+	testkit.StopElsewhere(t, srv, sb)
+	testkit.Output(t, sb, "touch", "say")
 	assert.Eventually(t, func() bool { return out.String() == "served\n" }, 10*time.Second, 10*time.Millisecond)
 	var exit *sandbox.ExitError
 	require.ErrorAs(t, cmd.Wait(), &exit)
@@ -148,7 +150,7 @@ func TestCallsWaitForHook(t *testing.T) {
 	t.Parallel()
 	inHook, release := make(chan struct{}), make(chan struct{})
 	var runs atomic.Int64
-	srv, sb := start(t, &sandbox.CreateOptions{OnResume: func(ctx context.Context, sb *sandbox.Sandbox) error {
+	srv, sb := testkit.Start(t, &sandbox.CreateOptions{OnResume: func(ctx context.Context, sb *sandbox.Sandbox) error {
 		if runs.Add(1) > 1 {
 			return nil
 		}
@@ -157,7 +159,7 @@ func TestCallsWaitForHook(t *testing.T) {
 		_, err := sb.RunCommand(ctx, "touch", []string{"warm"}, nil)
 		return err
 	}})
-	stopElsewhere(t, srv, sb)
+	testkit.StopElsewhere(t, srv, sb)
 	results := make(chan string, 2)
 	call := func() {
 		done, err := sb.RunCommand(t.Context(), "ls", nil, nil)
@@ -171,10 +173,10 @@ func TestCallsWaitForHook(t *testing.T) {
 	}
 	go call()
 	<-inHook
-	before := count(srv, sandboxtest.RunCommand)
+	before := testkit.Count(srv, sandboxtest.RunCommand)
 	go call()
 	time.Sleep(50 * time.Millisecond) // for the call to go ahead, if it does
-	assert.Equal(t, before, count(srv, sandboxtest.RunCommand))
+	assert.Equal(t, before, testkit.Count(srv, sandboxtest.RunCommand))
 	close(release)
 	assert.Equal(t, "warm\n", <-results)
 	assert.Equal(t, "warm\n", <-results)

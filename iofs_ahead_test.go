@@ -6,6 +6,8 @@ import (
 	"path"
 	"testing"
 
+	"github.com/go-vercel/sandbox/internal/testkit"
+
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
@@ -32,7 +34,7 @@ func names(t *testing.T, fsys fs.FS, at func(name string)) (list []string) {
 // TestIOFSWalkIsFewRequests walks 1,000 files in 50 directories.
 func TestIOFSWalkIsFewRequests(t *testing.T) {
 	t.Parallel()
-	srv, sb := start(t, nil)
+	srv, sb := testkit.Start(t, nil)
 	var files []sandbox.File
 	want := map[string]bool{".": true}
 	for i := range 1000 {
@@ -56,7 +58,7 @@ func TestIOFSWalkIsFewRequests(t *testing.T) {
 // is done.
 func TestIOFSWalkSeesChanges(t *testing.T) {
 	t.Parallel()
-	_, sb := start(t, nil)
+	_, sb := testkit.Start(t, nil)
 	ctx := t.Context()
 	f := sb.FS()
 	require.NoError(t, sb.WriteFiles(ctx, []sandbox.File{{Path: "t/a/x"}, {Path: "t/b/x"}, {Path: "t/c/x"}, {Path: "t/d/x"}, {Path: "t/e/x"}, {Path: "t/f/x"}}, nil))
@@ -84,7 +86,7 @@ func TestIOFSWalkSeesChanges(t *testing.T) {
 // if nobody had tried, with the errors that belong to each directory.
 func TestIOFSWalkOddTrees(t *testing.T) {
 	t.Parallel()
-	_, sb := start(t, nil)
+	_, sb := testkit.Start(t, nil)
 	ctx := t.Context()
 	run := func(script string) {
 		done, err := sb.RunCommand(ctx, "bash", []string{"-c", script}, nil)
@@ -130,7 +132,7 @@ func TestIOFSWalkOddTrees(t *testing.T) {
 // TestIOFSReadsOneDirectory: nobody pays for a tree who reads a directory.
 func TestIOFSReadsOneDirectory(t *testing.T) {
 	t.Parallel()
-	srv, sb := start(t, nil)
+	srv, sb := testkit.Start(t, nil)
 	require.NoError(t, sb.WriteFiles(t.Context(), []sandbox.File{{Path: "t/a/b/x"}}, nil))
 	_, err := fs.ReadDir(sb.FS().IOFS(t.Context(), "t"), ".")
 	require.NoError(t, err)

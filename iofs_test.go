@@ -12,6 +12,8 @@ import (
 	"testing"
 	"testing/fstest"
 
+	"github.com/go-vercel/sandbox/internal/testkit"
+
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
@@ -26,7 +28,7 @@ func TestIOFS(t *testing.T) {
 	if testing.Short() {
 		count = 200
 	}
-	_, sb := start(t, nil)
+	_, sb := testkit.Start(t, nil)
 	ctx := t.Context()
 	var files []sandbox.File
 	var expected []string
@@ -45,7 +47,7 @@ func TestIOFS(t *testing.T) {
 			expected = append(expected, name)
 		}
 	}
-	for _, n := range oddNames {
+	for _, n := range testkit.OddNames {
 		if !strings.Contains(n, `\`) { // not for TestFS
 			files = append(files, sandbox.File{Path: "tree/odd/" + n, Text: n})
 			expected = append(expected, "odd/"+n)
@@ -63,7 +65,7 @@ func TestIOFS(t *testing.T) {
 }
 
 func TestIOFSUses(t *testing.T) {
-	_, sb := start(t, nil)
+	_, sb := testkit.Start(t, nil)
 	ctx := t.Context()
 	require.NoError(t, sb.WriteFiles(ctx, []sandbox.File{
 		{Path: "site/index.html", Text: "<h1>home</h1>"},
@@ -120,7 +122,7 @@ func TestIOFSUses(t *testing.T) {
 }
 
 func TestIOFSErrors(t *testing.T) {
-	_, sb := start(t, nil)
+	_, sb := testkit.Start(t, nil)
 	ctx := t.Context()
 	require.NoError(t, sb.FS().WriteFile(ctx, "d/file", []byte("x"), 0o644))
 	fsys := sb.FS().IOFS(ctx, "d")

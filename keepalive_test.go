@@ -7,6 +7,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/go-vercel/sandbox/internal/testkit"
+
 	"github.com/go-vercel/sandbox"
 	"github.com/go-vercel/sandbox/sandboxtest"
 	"github.com/stretchr/testify/assert"
@@ -17,14 +19,14 @@ import (
 // the emulator's clock, and acted on it.
 func looked(t *testing.T, srv *sandboxtest.Server) {
 	t.Helper()
-	before := count(srv, sandboxtest.GetSession)
-	require.Eventually(t, func() bool { return count(srv, sandboxtest.GetSession) >= before+2 }, 20*time.Second, time.Millisecond)
+	before := testkit.Count(srv, sandboxtest.GetSession)
+	require.Eventually(t, func() bool { return testkit.Count(srv, sandboxtest.GetSession) >= before+2 }, 20*time.Second, time.Millisecond)
 }
 
 // A session of one minute lives for an hour, also across a resume, and ends when
 // KeepAlive does.
 func TestKeepAlive(t *testing.T) {
-	srv, sb := start(t, &sandbox.CreateOptions{Timeout: time.Minute})
+	srv, sb := testkit.Start(t, &sandbox.CreateOptions{Timeout: time.Minute})
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	ended := make(chan error, 1)
@@ -64,7 +66,7 @@ func TestKeepAlive(t *testing.T) {
 }
 
 func TestKeepAliveEndsWithAnError(t *testing.T) {
-	srv, sb := start(t, &sandbox.CreateOptions{Timeout: time.Minute})
+	srv, sb := testkit.Start(t, &sandbox.CreateOptions{Timeout: time.Minute})
 	// The plan's limit.
 	err := sb.KeepAlive(t.Context(), &sandbox.KeepAliveOptions{Margin: 2 * time.Minute, Step: 1000 * time.Hour})
 	assert.ErrorContains(t, err, "can't be extended any further, and ends in 1m")

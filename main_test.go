@@ -6,18 +6,13 @@ import (
 	"testing"
 
 	"github.com/go-vercel/sandbox"
-	"github.com/go-vercel/sandbox/internal/needs"
+	"github.com/go-vercel/sandbox/internal/testkit"
 	"github.com/go-vercel/sandbox/sandboxtest"
-	"go.uber.org/goleak"
 )
 
 // TestMain fails the run when a goroutine is left.
 func TestMain(m *testing.M) {
-	if job := os.Getenv(restartEnv); job != "" {
-		os.Exit(runOnce(job)) // a program of a test's own
-	}
-	needs.Overlap()
-	goleak.VerifyTestMain(withEmulator{m})
+	testkit.Main(withEmulator{m})
 }
 
 // withEmulator runs tests while the default client is that of an emulator, so

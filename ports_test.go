@@ -12,6 +12,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/go-vercel/sandbox/internal/testkit"
+
 	"github.com/go-vercel/sandbox"
 	"github.com/go-vercel/sandbox/auth"
 	"github.com/stretchr/testify/assert"
@@ -36,7 +38,7 @@ s.serve_forever()
 // A server that begins to listen after two seconds, and one that never does.
 func TestWaitForPort(t *testing.T) {
 	t.Parallel()
-	_, sb := start(t, &sandbox.CreateOptions{Ports: []int{38517, 38518}})
+	_, sb := testkit.Start(t, &sandbox.CreateOptions{Ports: []int{38517, 38518}})
 	began := time.Now()
 	server, err := sb.StartCommand(t.Context(), "python3", []string{"-c", devServer, "38517"}, nil)
 	require.NoError(t, err)
@@ -79,10 +81,6 @@ func TestWaitForPort(t *testing.T) {
 	require.NoError(t, server.Kill(t.Context(), sandbox.SIGKILL))
 }
 
-type roundTripper func(*http.Request) (*http.Response, error)
-
-func (f roundTripper) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
-
 func respond(status int, body string) (*http.Response, error) {
 	return &http.Response{StatusCode: status, Header: http.Header{}, Body: io.NopCloser(strings.NewReader(body))}, nil
 }
@@ -97,7 +95,7 @@ func TestWaitForPortBacksOff(t *testing.T) {
 		status := "running"
 		client, err := sandbox.NewClient(&sandbox.ClientOptions{
 			BaseURL: "https://api.example.com", Credentials: auth.Static(auth.Credentials{Token: "t", TeamID: "m", ProjectID: "p"}),
-			HTTPClient: &http.Client{Transport: roundTripper(func(*http.Request) (*http.Response, error) {
+			HTTPClient: &http.Client{Transport: testkit.RoundTripper(func(*http.Request) (*http.Response, error) {
 				return respond(200, `{"session":{"id":"sess_1","status":"`+status+`"},"routes":[]}`)
 			})},
 		})
@@ -106,7 +104,7 @@ func TestWaitForPortBacksOff(t *testing.T) {
 
 		began := time.Now()
 		var at []time.Duration
-		opts := &sandbox.WaitForPortOptions{HTTPClient: &http.Client{Transport: roundTripper(func(r *http.Request) (*http.Response, error) {
+		opts := &sandbox.WaitForPortOptions{HTTPClient: &http.Client{Transport: testkit.RoundTripper(func(r *http.Request) (*http.Response, error) {
 			assert.Equal(t, "https://a-3000.example.com/health?x=1", r.URL.String())
 			assert.Empty(t, r.Header.Get("Authorization"))
 			at = append(at, time.Since(began))
@@ -129,7 +127,7 @@ func TestWaitForPortBacksOff(t *testing.T) {
 		assert.Equal(t, []time.Duration{0, 100 * ms, 300 * ms, 1700 * ms, 2500 * ms, 4100 * ms, 6100 * ms, 8100 * ms}, at)
 
 		status = "stopped"
-		opts.HTTPClient.Transport = roundTripper(func(*http.Request) (*http.Response, error) { return respond(502, "nobody home") })
+		opts.HTTPClient.Transport = testkit.RoundTripper(func(*http.Request) (*http.Response, error) { return respond(502, "nobody home") })
 		began = time.Now()
 		_, err = sb.WaitForPort(t.Context(), 3000, opts)
 		assert.ErrorIs(t, err, sandbox.ErrStopped)
@@ -139,7 +137,7 @@ func TestWaitForPortBacksOff(t *testing.T) {
 }
 
 func TestWaitForLog(t *testing.T) {
-	_, sb := start(t, nil)
+	_, sb := testkit.Start(t, nil)
 	cmd, err := sb.StartCommand(t.Context(), "sh", []string{"-c", `printf 'par'; echo error >&2; sleep .1; printf 'tial\r\nready at 1234'; sleep .1; printf '5\nmore'; exit 3`}, nil)
 	require.NoError(t, err)
 	for pattern, want := range map[string]string{"ready at": "ready at 12345", "^partial$": "partial", "err": "error", "^more": "more"} {

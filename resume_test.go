@@ -11,6 +11,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/go-vercel/sandbox/internal/testkit"
+
 	"github.com/go-vercel/sandbox"
 	"github.com/go-vercel/sandbox/sandboxtest"
 	"github.com/stretchr/testify/assert"
@@ -21,16 +23,16 @@ import (
 // under them. Every command is right, one resume happened, the hook ran once.
 func TestSharedResume(t *testing.T) {
 	var hooks atomic.Int64
-	srv, sb := start(t, &sandbox.CreateOptions{OnResume: func(ctx context.Context, sb *sandbox.Sandbox) error {
+	srv, sb := testkit.Start(t, &sandbox.CreateOptions{OnResume: func(ctx context.Context, sb *sandbox.Sandbox) error {
 		hooks.Add(1)
 		_, err := sb.RunCommand(ctx, "touch", []string{"resumed"}, nil)
 		return err
 	}})
-	other, err := clientOf(t, srv, sandbox.ClientOptions{}).Get(t.Context(), sb.Name(), nil)
+	other, err := testkit.Client(t, srv, sandbox.ClientOptions{}).Get(t.Context(), sb.Name(), nil)
 	require.NoError(t, err)
 	_, err = other.Stop(t.Context(), nil)
 	require.NoError(t, err)
-	before := count(srv, sandboxtest.GetSandbox)
+	before := testkit.Count(srv, sandboxtest.GetSandbox)
 
 	var group sync.WaitGroup
 	errs := make([]error, 200)
@@ -50,7 +52,7 @@ func TestSharedResume(t *testing.T) {
 	group.Wait()
 	require.NoError(t, errors.Join(errs...))
 	assert.EqualValues(t, 1, hooks.Load(), "runs of OnResume")
-	assert.Equal(t, 1, count(srv, sandboxtest.GetSandbox)-before, "resumes")
+	assert.Equal(t, 1, testkit.Count(srv, sandboxtest.GetSandbox)-before, "resumes")
 	assert.Equal(t, sandbox.StatusRunning, sb.Status())
 	assert.Equal(t, sb.CurrentSession().ID(), sb.Info().CurrentSessionID, "the metadata is the resumed sandbox's")
 }
@@ -59,12 +61,12 @@ func TestSharedResume(t *testing.T) {
 // the others go on.
 func TestResumeCancelledCaller(t *testing.T) {
 	inHook, release := make(chan struct{}), make(chan struct{})
-	srv, sb := start(t, &sandbox.CreateOptions{OnResume: func(context.Context, *sandbox.Sandbox) error {
+	srv, sb := testkit.Start(t, &sandbox.CreateOptions{OnResume: func(context.Context, *sandbox.Sandbox) error {
 		close(inHook)
 		<-release
 		return nil
 	}})
-	stopElsewhere(t, srv, sb)
+	testkit.StopElsewhere(t, srv, sb)
 	ctx, cancel := context.WithCancel(t.Context())
 	first, second := make(chan error, 1), make(chan error, 1)
 	go func() { _, err := sb.RunCommand(ctx, "true", nil, nil); first <- err }()
@@ -86,7 +88,7 @@ func TestResumeCancelledCaller(t *testing.T) {
 func TestResumeAbandoned(t *testing.T) {
 	entered, ended := make(chan struct{}, 1), make(chan error, 1)
 	var runs atomic.Int64
-	srv, sb := start(t, &sandbox.CreateOptions{OnResume: func(ctx context.Context, _ *sandbox.Sandbox) error {
+	srv, sb := testkit.Start(t, &sandbox.CreateOptions{OnResume: func(ctx context.Context, _ *sandbox.Sandbox) error {
 		if runs.Add(1) > 1 {
 			return nil
 		}
@@ -95,7 +97,7 @@ func TestResumeAbandoned(t *testing.T) {
 		ended <- ctx.Err()
 		return ctx.Err()
 	}})
-	stopElsewhere(t, srv, sb)
+	testkit.StopElsewhere(t, srv, sb)
 	ctx, cancel := context.WithCancel(t.Context())
 	result := make(chan error, 1)
 	go func() { _, err := sb.RunCommand(ctx, "true", nil, nil); result <- err }()
@@ -124,16 +126,16 @@ func TestHookUsesSandbox(t *testing.T) {
 				} else if way == "handle" {
 					ctx = context.Background()
 				}
-				stopElsewhere(t, srv, sb) // the session dies inside the hook
+				testkit.StopElsewhere(t, srv, sb) // the session dies inside the hook
 				if _, err := sb.RunCommand(ctx, "sh", []string{"-c", "echo from the hook > hooked"}, nil); err != nil {
 					return err
 				}
-				stopElsewhere(t, srv, sb)
+				testkit.StopElsewhere(t, srv, sb)
 				_, err := sb.RunCommand(ctx, "true", nil, nil)
 				return err
 			}
-			srv, outer = start(t, &sandbox.CreateOptions{OnResume: hook})
-			stopElsewhere(t, srv, outer)
+			srv, outer = testkit.Start(t, &sandbox.CreateOptions{OnResume: hook})
+			testkit.StopElsewhere(t, srv, outer)
 			done, err := outer.RunCommand(t.Context(), "cat", []string{"hooked"}, nil)
 			require.NoError(t, err)
 			out, err := done.Stdout(t.Context())
@@ -149,13 +151,13 @@ func TestHookUsesSandbox(t *testing.T) {
 func TestHookFails(t *testing.T) {
 	broken := errors.New("no licence")
 	var runs atomic.Int64
-	srv, sb := start(t, &sandbox.CreateOptions{OnResume: func(context.Context, *sandbox.Sandbox) error {
+	srv, sb := testkit.Start(t, &sandbox.CreateOptions{OnResume: func(context.Context, *sandbox.Sandbox) error {
 		if runs.Add(1) < 3 {
 			return broken
 		}
 		return nil
 	}})
-	stopElsewhere(t, srv, sb)
+	testkit.StopElsewhere(t, srv, sb)
 	for range 2 {
 		_, err := sb.RunCommand(t.Context(), "true", nil, nil)
 		require.ErrorIs(t, err, broken)
@@ -175,24 +177,24 @@ func TestSessionStoppedDuringHook(t *testing.T) {
 	var runs atomic.Int64
 	refused := make(chan struct{})
 	var waiting sync.Once
-	srv, gate, sb, direct := behind(t, sandbox.ClientOptions{}, &sandbox.CreateOptions{OnResume: func(context.Context, *sandbox.Sandbox) error {
+	srv, gate, sb, direct := testkit.Behind(t, sandbox.ClientOptions{}, &sandbox.CreateOptions{OnResume: func(context.Context, *sandbox.Sandbox) error {
 		if runs.Add(1) == 1 {
 			close(inHook)
 			<-release
 		}
 		return nil
 	}})
-	stopElsewhere(t, srv, sb)
+	testkit.StopElsewhere(t, srv, sb)
 	first, second := make(chan error, 1), make(chan error, 1)
 	call := func(to chan<- error) { _, err := sb.RunCommand(t.Context(), "true", nil, nil); to <- err }
 	go call(first)
 	<-inHook
 	old := sb.CurrentSession().ID()
 	require.NoError(t, direct.Refresh(t.Context()))
-	stopElsewhere(t, srv, direct)
-	gate.set(func(req *http.Request, next http.RoundTripper) (*http.Response, error) {
+	testkit.StopElsewhere(t, srv, direct)
+	gate.Set(func(req *http.Request, next http.RoundTripper) (*http.Response, error) {
 		resp, err := next.RoundTrip(req)
-		if isRun(req) && strings.Contains(req.URL.Path, old) {
+		if testkit.IsRun(req) && strings.Contains(req.URL.Path, old) {
 			waiting.Do(func() { close(refused) })
 		}
 		return resp, err
@@ -210,8 +212,8 @@ func TestSessionStoppedDuringHook(t *testing.T) {
 // next that is got of the sandbox, and not once it has succeeded.
 func TestHookOfSeveralHandles(t *testing.T) {
 	t.Parallel()
-	srv, sb := start(t, nil)
-	c := clientOf(t, srv, sandbox.ClientOptions{})
+	srv, sb := testkit.Start(t, nil)
+	c := testkit.Client(t, srv, sandbox.ClientOptions{})
 	_, err := sb.Stop(t.Context(), nil)
 	require.NoError(t, err)
 	broken := errors.New("no licence")
@@ -231,7 +233,7 @@ func TestHookOfSeveralHandles(t *testing.T) {
 	for range 3 {
 		again, err := get()
 		require.NoError(t, err)
-		fetch(t, again, "true")
+		testkit.Output(t, again, "true")
 	}
 	assert.EqualValues(t, 3, runs.Load())
 }
@@ -241,7 +243,7 @@ func TestHookOfSeveralHandles(t *testing.T) {
 func TestResumeWaitsForTransitions(t *testing.T) {
 	t.Parallel()
 	srv := sandboxtest.New(t, &sandboxtest.Options{Stopping: time.Minute, Snapshotting: time.Minute, Pending: time.Minute})
-	client := clientOf(t, srv, sandbox.ClientOptions{})
+	client := testkit.Client(t, srv, sandbox.ClientOptions{})
 	made := make(chan *sandbox.Sandbox)
 	go func() {
 		sb, err := client.Create(t.Context(), &sandbox.CreateOptions{Timeout: 5 * time.Hour})
@@ -256,7 +258,7 @@ func TestResumeWaitsForTransitions(t *testing.T) {
 	require.NoError(t, err)
 
 	// Another client stops it; this handle still believes that it runs.
-	stopElsewhere(t, srv, sb)
+	testkit.StopElsewhere(t, srv, sb)
 	finish = advanceWhile(srv)
 	done, err := sb.RunCommand(t.Context(), "ls", nil, nil)
 	finish()
@@ -285,13 +287,4 @@ func advanceWhile(srv *sandboxtest.Server) (finish func()) {
 		}
 	}()
 	return func() { close(stop); <-stopped }
-}
-
-// stopElsewhere stops a sandbox by another client, unseen by this handle.
-func stopElsewhere(t *testing.T, srv *sandboxtest.Server, sb *sandbox.Sandbox) {
-	t.Helper()
-	other, err := clientOf(t, srv, sandbox.ClientOptions{}).Get(context.Background(), sb.Name(), &sandbox.GetOptions{Resume: new(false)})
-	require.NoError(t, err)
-	_, err = other.Stop(context.Background(), &sandbox.StopOptions{NoWait: true})
-	require.NoError(t, err)
 }

@@ -18,6 +18,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/go-vercel/sandbox/internal/testkit"
+
 	"github.com/coder/websocket"
 	"github.com/go-vercel/sandbox"
 	"github.com/go-vercel/sandbox/auth"
@@ -100,15 +102,15 @@ func (r *relay) silence() {
 
 // through returns a sandbox whose terminals are reached through a relay.
 func through(t *testing.T) (*sandbox.Sandbox, *relay) {
-	srv, sb := start(t, nil)
+	srv, sb := testkit.Start(t, nil)
 	host := strings.TrimSuffix(strings.TrimPrefix(srv.URL, "http://"), "/api")
 	r := newRelay(t, host)
-	tr := transport(t)
+	tr := testkit.Transport(t)
 	tr.DialContext = func(ctx context.Context, network, _ string) (net.Conn, error) {
 		var d net.Dialer
 		return d.DialContext(ctx, network, r.Addr().String())
 	}
-	sb.SetClient(clientOf(t, srv, sandbox.ClientOptions{HTTPClient: &http.Client{Transport: tr}}))
+	sb.SetClient(testkit.Client(t, srv, sandbox.ClientOptions{HTTPClient: &http.Client{Transport: tr}}))
 	return sb, r
 }
 
@@ -142,7 +144,7 @@ func TestShellLost(t *testing.T) {
 
 // terminalService is an API whose terminal does what the test wants.
 func terminalService(t *testing.T, terminal http.HandlerFunc) *sandbox.Sandbox {
-	srv, sb := start(t, nil)
+	srv, sb := testkit.Start(t, nil)
 	var back *httptest.Server
 	back = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		switch {
@@ -158,7 +160,7 @@ func terminalService(t *testing.T, terminal http.HandlerFunc) *sandbox.Sandbox {
 		}
 	}))
 	t.Cleanup(back.Close)
-	client, err := sandbox.NewClient(&sandbox.ClientOptions{BaseURL: back.URL, Credentials: credentialsOf(srv), HTTPClient: &http.Client{Transport: transport(t)}})
+	client, err := sandbox.NewClient(&sandbox.ClientOptions{BaseURL: back.URL, Credentials: testkit.Credentials(srv), HTTPClient: &http.Client{Transport: testkit.Transport(t)}})
 	require.NoError(t, err)
 	sb.SetClient(client)
 	return sb
@@ -360,7 +362,7 @@ func TestShellCloseIsBounded(t *testing.T) {
 					case r.URL.Path == "/terminal":
 						speechless(t, w, r, reads, l.over)
 					default:
-						_, _ = io.WriteString(w, runningBox)
+						_, _ = io.WriteString(w, testkit.RunningSandbox)
 					}
 				})}
 				var group sync.WaitGroup

@@ -14,6 +14,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/go-vercel/sandbox/internal/testkit"
+
 	"github.com/go-vercel/sandbox"
 	"github.com/go-vercel/sandbox/internal/needs"
 	"github.com/go-vercel/sandbox/sandboxtest"
@@ -117,7 +119,7 @@ func bash() *sandbox.ShellOptions {
 // TestShell: a prompt comes, what is typed is run, the size changes, Ctrl-C
 // stops a sleep, and the exit code comes back.
 func TestShell(t *testing.T) {
-	_, sb := start(t, nil)
+	_, sb := testkit.Start(t, nil)
 	o := bash()
 	o.Cols, o.Rows = 100, 30
 	x := openScreen(t, sb, o)
@@ -152,7 +154,7 @@ func TestShell(t *testing.T) {
 
 // TestShellOptions: the login shell, arguments, directory, environment, sudo.
 func TestShellOptions(t *testing.T) {
-	_, sb := start(t, &sandbox.CreateOptions{Env: sandbox.Env{"FROM": "sandbox"}})
+	_, sb := testkit.Start(t, &sandbox.CreateOptions{Env: sandbox.Env{"FROM": "sandbox"}})
 	require.NoError(t, sb.Mkdir(t.Context(), "/vercel/sub dir"))
 
 	x := openScreen(t, sb, nil)
@@ -199,7 +201,7 @@ func TestShellOptions(t *testing.T) {
 
 // TestShellEditors: programs that draw on the whole terminal open and quit.
 func TestShellEditors(t *testing.T) {
-	_, sb := start(t, nil)
+	_, sb := testkit.Start(t, nil)
 	var lines strings.Builder
 	for i := range 500 {
 		fmt.Fprintf(&lines, "line %d\n", i+1)
@@ -243,7 +245,7 @@ func TestShellEditors(t *testing.T) {
 // TestShellOutputWhole: all that a program writes at its end is read, though
 // the reader is slow, and the peer is not taken for dead meanwhile.
 func TestShellOutputWhole(t *testing.T) {
-	_, sb := start(t, nil)
+	_, sb := testkit.Start(t, nil)
 	sh, err := sb.Shell(t.Context(), &sandbox.ShellOptions{
 		Command: "sh", Args: []string{"-c", "stty -opost; seq 100000; exit 5"}, PingInterval: 200 * time.Millisecond,
 	})
@@ -266,7 +268,7 @@ func TestShellOutputWhole(t *testing.T) {
 // TestShellEnds: by its context and by Close the terminal ends, the program is
 // hung up, and the errors say what it was.
 func TestShellEnds(t *testing.T) {
-	_, sb := start(t, nil)
+	_, sb := testkit.Start(t, nil)
 	gone := func(mark string) {
 		t.Helper()
 		require.Eventually(t, func() bool {
@@ -333,7 +335,7 @@ func TestShellEnds(t *testing.T) {
 // TestShellPending: a sandbox that is being started is waited for.
 func TestShellPending(t *testing.T) {
 	srv := sandboxtest.New(t, &sandboxtest.Options{Pending: time.Minute})
-	sb, err := clientOf(t, srv, sandbox.ClientOptions{}).Create(t.Context(), &sandbox.CreateOptions{Timeout: 5 * time.Hour})
+	sb, err := testkit.Client(t, srv, sandbox.ClientOptions{}).Create(t.Context(), &sandbox.CreateOptions{Timeout: 5 * time.Hour})
 	require.NoError(t, err)
 	require.Equal(t, sandbox.StatusPending, sb.Status())
 	finish := advanceWhile(srv)

@@ -20,6 +20,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/go-vercel/sandbox/internal/testkit"
+
 	"github.com/go-vercel/sandbox"
 	"github.com/go-vercel/sandbox/auth"
 	"github.com/go-vercel/sandbox/sandboxtest"
@@ -30,7 +32,7 @@ import (
 // A conversation works: what is written arrives while the command runs.
 func TestStdinConversation(t *testing.T) {
 	t.Parallel()
-	srv, sb := start(t, nil)
+	srv, sb := testkit.Start(t, nil)
 	cmd, err := sb.StartCommand(t.Context(), "sh", []string{"-c", `while read -r line; do echo "got $line"; done; echo end`}, &sandbox.CommandOptions{AttachStdin: true})
 	require.NoError(t, err)
 	in := cmd.Stdin(t.Context())
@@ -57,13 +59,13 @@ func TestStdinConversation(t *testing.T) {
 	assert.Equal(t, "end", <-said)
 	_, open := <-said
 	assert.False(t, open)
-	assert.Equal(t, 6, count(srv, sandboxtest.WriteStdin), "a request for each line, and the end")
+	assert.Equal(t, 6, testkit.Count(srv, sandboxtest.WriteStdin), "a request for each line, and the end")
 }
 
 // Short writes travel together.
 func TestStdinBatches(t *testing.T) {
 	t.Parallel()
-	srv, sb := start(t, nil)
+	srv, sb := testkit.Start(t, nil)
 	cmd, err := sb.StartCommand(t.Context(), "wc", []string{"-lc"}, &sandbox.CommandOptions{AttachStdin: true})
 	require.NoError(t, err)
 	in := cmd.Stdin(t.Context())
@@ -75,14 +77,14 @@ func TestStdinBatches(t *testing.T) {
 	out, err := cmd.Stdout(t.Context())
 	require.NoError(t, err)
 	assert.Equal(t, []string{"100000", "1300000"}, strings.Fields(out))
-	assert.Less(t, count(srv, sandboxtest.WriteStdin), 200)
+	assert.Less(t, testkit.Count(srv, sandboxtest.WriteStdin), 200)
 }
 
 // A writer that is closed early, or in another process, leaves the input to the
 // next one.
 func TestStdinGoesOn(t *testing.T) {
 	t.Parallel()
-	_, sb := start(t, nil)
+	_, sb := testkit.Start(t, nil)
 	cmd, err := sb.StartCommand(t.Context(), "cat", nil, &sandbox.CommandOptions{AttachStdin: true})
 	require.NoError(t, err)
 	ctx, cancel := context.WithCancel(t.Context())
@@ -126,7 +128,7 @@ func TestStdinGoesOn(t *testing.T) {
 // has ended or closed its input is a closed pipe.
 func TestStdinOfACommandThatDoesNotRead(t *testing.T) {
 	t.Parallel()
-	_, sb := start(t, nil)
+	_, sb := testkit.Start(t, nil)
 	cmd, err := sb.StartCommand(t.Context(), "sh", []string{"-c", "while [ ! -e go ]; do sleep .01; done; exec wc -c"}, &sandbox.CommandOptions{AttachStdin: true})
 	require.NoError(t, err)
 	in := cmd.Stdin(t.Context())
@@ -175,7 +177,7 @@ func TestStdinOfACommandThatDoesNotRead(t *testing.T) {
 // What a command has no input for is told before a byte is lost.
 func TestStdinWithoutSupport(t *testing.T) {
 	t.Parallel()
-	_, sb := start(t, nil)
+	_, sb := testkit.Start(t, nil)
 	cmd, err := sb.StartCommand(t.Context(), "sleep", []string{"1000"}, nil)
 	require.NoError(t, err)
 	in := cmd.Stdin(t.Context())
@@ -194,7 +196,7 @@ func TestStdinWithoutSupport(t *testing.T) {
 		if f.Operation != "" {
 			srv.Inject(f)
 		}
-		sb, err := clientOf(t, srv, sandbox.ClientOptions{}).Create(t.Context(), nil)
+		sb, err := testkit.Client(t, srv, sandbox.ClientOptions{}).Create(t.Context(), nil)
 		require.NoError(t, err)
 		cmd, err := sb.StartCommand(t.Context(), "cat", nil, &sandbox.CommandOptions{AttachStdin: true})
 		require.NoError(t, err)
@@ -449,8 +451,8 @@ func TestStdinUnderFire(t *testing.T) {
 		f.Operation, f.Probability = sandboxtest.WriteStdin, .03
 		srv.Inject(f)
 	}
-	cutter := &stdinCutter{RoundTripper: transport(t), rng: rand.New(rand.NewPCG(18, 21))}
-	sb, err := clientOf(t, srv, sandbox.ClientOptions{
+	cutter := &stdinCutter{RoundTripper: testkit.Transport(t), rng: rand.New(rand.NewPCG(18, 21))}
+	sb, err := testkit.Client(t, srv, sandbox.ClientOptions{
 		HTTPClient: &http.Client{Transport: cutter},
 		Reattach:   &sandbox.ReattachOptions{Wait: 5 * time.Millisecond},
 	}).Create(t.Context(), nil)
@@ -496,13 +498,13 @@ func TestStdinUnderFire(t *testing.T) {
 		})
 	}
 	group.Wait()
-	t.Logf("%d of %d sums right, %d MiB, %d requests", right.Load(), commands, bytesSent.Load()>>20, count(srv, sandboxtest.WriteStdin))
+	t.Logf("%d of %d sums right, %d MiB, %d requests", right.Load(), commands, bytesSent.Load()>>20, testkit.Count(srv, sandboxtest.WriteStdin))
 }
 
 // A REPL of Python answers while it is asked, as with a pipe.
 func TestStdinOfAnInterpreter(t *testing.T) {
 	t.Parallel()
-	_, sb := start(t, nil)
+	_, sb := testkit.Start(t, nil)
 	cmd, err := sb.StartCommand(t.Context(), "sh", []string{"-i"}, &sandbox.CommandOptions{AttachStdin: true, Env: sandbox.Env{"PS1": "", "ENV": ""}})
 	require.NoError(t, err)
 	r, w := io.Pipe()

@@ -9,6 +9,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/go-vercel/sandbox/internal/testkit"
+
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
@@ -26,9 +28,9 @@ func TestStopThenFork(t *testing.T) {
 		rounds = 8
 	}
 	srv := sandboxtest.New(t, &sandboxtest.Options{Realistic: true})
-	real := transport(t)
+	real := testkit.Transport(t)
 	var looks atomic.Int64
-	client := clientOf(t, srv, sandbox.ClientOptions{HTTPClient: &http.Client{Transport: roundTripper(func(r *http.Request) (*http.Response, error) {
+	client := testkit.Client(t, srv, sandbox.ClientOptions{HTTPClient: &http.Client{Transport: testkit.RoundTripper(func(r *http.Request) (*http.Response, error) {
 		if r.Method == http.MethodGet && strings.Contains(r.URL.RawQuery, "resume=false") {
 			looks.Add(1)
 			srv.Advance(1500 * time.Millisecond)
@@ -88,7 +90,7 @@ func stopAndFork(t *testing.T, client *sandbox.Client, name string) error {
 func TestStopWithoutWaiting(t *testing.T) {
 	t.Parallel()
 	srv := sandboxtest.New(t, &sandboxtest.Options{Realistic: true})
-	client := clientOf(t, srv, sandbox.ClientOptions{})
+	client := testkit.Client(t, srv, sandbox.ClientOptions{})
 	sb, err := client.Create(t.Context(), &sandbox.CreateOptions{Name: "base"})
 	require.NoError(t, err)
 	require.NoError(t, sb.FS().WriteFile(t.Context(), "made", []byte("x"), 0o644))

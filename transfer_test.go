@@ -19,6 +19,8 @@ import (
 	"testing/fstest"
 	"time"
 
+	"github.com/go-vercel/sandbox/internal/testkit"
+
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
@@ -79,7 +81,7 @@ func oddTree(t *testing.T, files int) string {
 			require.NoError(t, os.Symlink(fmt.Sprintf("../s0/f%d", i), filepath.Join(root, fmt.Sprintf("d%02d/s%d/link%d", i%40, i%3, i))))
 		}
 	}
-	for i, n := range oddNames {
+	for i, n := range testkit.OddNames {
 		write("odd/"+n, []byte(n), modes[i%len(modes)])
 		require.NoError(t, os.Symlink(n, filepath.Join(root, "odd", "to"+n[:min(len(n), 200)])))
 	}
@@ -103,7 +105,7 @@ func TestDirectoryRoundTrip(t *testing.T) {
 	if testing.Short() {
 		count = 500
 	}
-	_, sb := start(t, nil)
+	_, sb := testkit.Start(t, nil)
 	ctx := t.Context()
 	local := oddTree(t, count)
 
@@ -132,7 +134,7 @@ func TestDirectoryRoundTrip(t *testing.T) {
 }
 
 func TestUploadDirPatterns(t *testing.T) {
-	_, sb := start(t, nil)
+	_, sb := testkit.Start(t, nil)
 	ctx := t.Context()
 	local := t.TempDir()
 	for _, name := range []string{"main.go", "pkg/a.go", "pkg/a_test.go", "node_modules/x/y.go", "README.md", "pkg/data.bin"} {
@@ -174,7 +176,7 @@ func sortedKeys(m map[string]string) []string {
 
 func TestCopyFS(t *testing.T) {
 	t.Parallel()
-	_, sb := start(t, nil)
+	_, sb := testkit.Start(t, nil)
 	ctx := t.Context()
 	fsys := fstest.MapFS{
 		"bin/run":  {Data: []byte("#!/bin/sh\necho hi"), Mode: 0o555},
@@ -225,7 +227,7 @@ type closeFunc func() error
 func (f closeFunc) Close() error { return f() }
 
 func TestWriteFilesSources(t *testing.T) {
-	srv, sb := start(t, nil)
+	srv, sb := testkit.Start(t, nil)
 	ctx := t.Context()
 	// The first attempt is refused, so all sources are read twice.
 	srv.Inject(sandboxtest.Fault{Operation: sandboxtest.WriteFiles, ActThenStatus: 502, Times: 1})
@@ -288,7 +290,7 @@ func (s *endless) Close() error {
 
 // An upload that is refused, or given up, leaves its sources alone.
 func TestWriteFilesRefusedEarly(t *testing.T) {
-	srv, sb := start(t, nil)
+	srv, sb := testkit.Start(t, nil)
 	upload := func(t *testing.T, ctx context.Context, source *endless) error {
 		ended := false
 		err := sb.WriteFiles(ctx, []sandbox.File{{
@@ -319,7 +321,7 @@ func TestWriteFilesRefusedEarly(t *testing.T) {
 
 func TestWriteFilesRefusals(t *testing.T) {
 	t.Parallel()
-	srv, sb := start(t, nil)
+	srv, sb := testkit.Start(t, nil)
 	ctx := t.Context()
 	before := len(srv.Requests())
 	for _, f := range []sandbox.File{
@@ -342,7 +344,7 @@ func TestWriteFilesRefusals(t *testing.T) {
 }
 
 func TestCreateStream(t *testing.T) {
-	srv, sb := start(t, nil)
+	srv, sb := testkit.Start(t, nil)
 	ctx := t.Context()
 	f := sb.FS()
 	list := func() []string {
@@ -411,7 +413,7 @@ func btoi(b bool) int {
 // TestAppendCosts shows that appending sends what is appended, in one request,
 // and leaves the mode alone.
 func TestAppendCosts(t *testing.T) {
-	srv, sb := start(t, nil)
+	srv, sb := testkit.Start(t, nil)
 	ctx := t.Context()
 	f := sb.FS()
 	require.NoError(t, f.WriteFile(ctx, "log", bytes.Repeat([]byte("x"), 5<<20), 0o600))
@@ -440,7 +442,7 @@ func TestAppendCosts(t *testing.T) {
 // TestNamesThatAreNotUTF8 goes through the operations with names that JSON can't
 // carry.
 func TestNamesThatAreNotUTF8(t *testing.T) {
-	_, sb := start(t, nil)
+	_, sb := testkit.Start(t, nil)
 	ctx := t.Context()
 	f := sb.FS()
 	name := "dir\xff/caf\xe9 'x'"

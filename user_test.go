@@ -12,6 +12,8 @@ import (
 	"testing"
 	"testing/fstest"
 
+	"github.com/go-vercel/sandbox/internal/testkit"
+
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
@@ -30,7 +32,7 @@ func owners(t *testing.T, sb *sandbox.Sandbox, path string) string {
 }
 
 func TestUsers(t *testing.T) {
-	_, sb := start(t, nil)
+	_, sb := testkit.Start(t, nil)
 	needs.Users(t, sb)
 	ctx := t.Context()
 	alice, err := sb.CreateUser(ctx, "alice")
@@ -87,7 +89,7 @@ func TestUsers(t *testing.T) {
 
 func TestUserFiles(t *testing.T) {
 	t.Parallel()
-	_, sb := start(t, nil)
+	_, sb := testkit.Start(t, nil)
 	needs.Users(t, sb)
 	ctx := t.Context()
 	alice, err := sb.CreateUser(ctx, "alice")
@@ -161,7 +163,7 @@ func TestUserFiles(t *testing.T) {
 // TestUserPathsOutside shows that a path that leaves the home directory changes
 // the owner of nothing but the file itself.
 func TestUserPathsOutside(t *testing.T) {
-	_, sb := start(t, nil)
+	_, sb := testkit.Start(t, nil)
 	needs.Users(t, sb)
 	ctx := t.Context()
 	alice, err := sb.CreateUser(ctx, "alice")
@@ -191,7 +193,7 @@ func TestUserPathsOutside(t *testing.T) {
 // which the file API can go on writing.
 func TestUserMakesDirectories(t *testing.T) {
 	t.Parallel()
-	_, sb := start(t, nil)
+	_, sb := testkit.Start(t, nil)
 	needs.Users(t, sb)
 	alice, err := sb.CreateUser(t.Context(), "alice")
 	require.NoError(t, err)
@@ -226,7 +228,7 @@ func TestUserMakesDirectories(t *testing.T) {
 // What users and groups cost: their steps are run by one command.
 func TestUserCosts(t *testing.T) {
 	t.Parallel()
-	srv, sb := start(t, nil)
+	srv, sb := testkit.Start(t, nil)
 	needs.Users(t, sb)
 	ctx := t.Context()
 	var alice *sandbox.User
@@ -265,7 +267,7 @@ func TestUserCosts(t *testing.T) {
 // behind it are not taken.
 func TestUserStepFails(t *testing.T) {
 	t.Parallel()
-	_, sb := start(t, nil)
+	_, sb := testkit.Start(t, nil)
 	needs.Users(t, sb)
 	ctx := t.Context()
 	done, err := sb.RunCommand(ctx, "sh", []string{"-c", "mkdir -p /shared && touch /shared/devs"}, &sandbox.CommandOptions{Sudo: true})
@@ -293,9 +295,9 @@ func TestUserStepFails(t *testing.T) {
 // taken, a step at a time.
 func TestUsersWithoutSudo(t *testing.T) {
 	t.Parallel()
-	_, plain := start(t, nil)
+	_, plain := testkit.Start(t, nil)
 	needs.Users(t, plain)
-	srv, sb := start(t, &sandbox.CreateOptions{Env: sandbox.Env{"PATH": "/tmp/first:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"}})
+	srv, sb := testkit.Start(t, &sandbox.CreateOptions{Env: sandbox.Env{"PATH": "/tmp/first:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"}})
 	ctx := t.Context()
 	require.NoError(t, sb.WriteFiles(ctx, []sandbox.File{{Path: "/tmp/first/sudo", Text: "#!/bin/sh\necho sudo: no >&2\nexit 1\n", Mode: new(fs.FileMode(0o755))}}, nil))
 	before := len(srv.Requests())
@@ -314,7 +316,7 @@ func TestUsersWithoutSudo(t *testing.T) {
 // command takes go into several.
 func TestUserPaths(t *testing.T) {
 	t.Parallel()
-	srv, sb := start(t, nil)
+	srv, sb := testkit.Start(t, nil)
 	needs.Users(t, sb)
 	ctx := t.Context()
 	alice, err := sb.CreateUser(ctx, "alice")

@@ -6,6 +6,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/go-vercel/sandbox/internal/testkit"
+
 	"github.com/go-vercel/sandbox"
 	"github.com/go-vercel/sandbox/auth"
 	"github.com/go-vercel/sandbox/sandboxtest"
@@ -16,8 +18,8 @@ import (
 // TestInvalidArguments: what no server could accept is refused before any
 // request, with an error that names the argument.
 func TestInvalidArguments(t *testing.T) {
-	srv, sb := start(t, nil)
-	client := clientOf(t, srv, sandbox.ClientOptions{})
+	srv, sb := testkit.Start(t, nil)
+	client := testkit.Client(t, srv, sandbox.ClientOptions{})
 	ctx := t.Context()
 	create := func(o sandbox.CreateOptions) error { _, err := client.Create(ctx, &o); return err }
 	get := func(name string) error { _, err := client.Get(ctx, name, nil); return err }
@@ -139,28 +141,21 @@ func TestInvalidArguments(t *testing.T) {
 // TestServerRefuses: limits that the platform may move are its own to say, in
 // its own words.
 func TestServerRefuses(t *testing.T) {
-	srv, sb := start(t, &sandbox.CreateOptions{Name: "taken"})
-	client := clientOf(t, srv, sandbox.ClientOptions{})
+	srv, sb := testkit.Start(t, &sandbox.CreateOptions{Name: "taken"})
+	client := testkit.Client(t, srv, sandbox.ClientOptions{})
 	_, err := client.Create(t.Context(), &sandbox.CreateOptions{Name: sb.Name()})
-	e := apiError(t, err)
+	e := testkit.APIError(t, err)
 	assert.Equal(t, 400, e.Status)
 	assert.Equal(t, "bad_request", e.Code)
 	assert.Contains(t, err.Error(), e.Message)
 	assert.NotEmpty(t, e.Message)
 
 	_, err = client.Create(t.Context(), &sandbox.CreateOptions{VCPUs: 1 << 20})
-	assert.Contains(t, strings.ToLower(apiError(t, err).Message), "vcpus")
+	assert.Contains(t, strings.ToLower(testkit.APIError(t, err).Message), "vcpus")
 
 	_, err = client.Get(t.Context(), "missing", nil)
 	require.ErrorIs(t, err, sandbox.ErrNotFound)
-	assert.Equal(t, "missing", apiError(t, err).SandboxName)
-}
-
-func apiError(t *testing.T, err error) *sandbox.APIError {
-	t.Helper()
-	var e *sandbox.APIError
-	require.ErrorAs(t, err, &e)
-	return e
+	assert.Equal(t, "missing", testkit.APIError(t, err).SandboxName)
 }
 
 // TestClientOptions: a client that could not work is refused when it is made.
@@ -185,11 +180,11 @@ func TestRetryOptions(t *testing.T) {
 	srv := sandboxtest.New(t, nil)
 	srv.Inject(sandboxtest.Fault{Operation: sandboxtest.ListSandboxes, Status: http.StatusBadGateway})
 	for limit, want := range map[int]int{0: 3, 1: 2, -1: 1} {
-		before := count(srv, sandboxtest.ListSandboxes)
-		client := clientOf(t, srv, sandbox.ClientOptions{Retry: &sandbox.RetryOptions{Max: limit, Wait: time.Millisecond}})
+		before := testkit.Count(srv, sandboxtest.ListSandboxes)
+		client := testkit.Client(t, srv, sandbox.ClientOptions{Retry: &sandbox.RetryOptions{Max: limit, Wait: time.Millisecond}})
 		_, err := client.ListPage(t.Context(), nil)
 		require.Error(t, err)
-		assert.Equal(t, want, count(srv, sandboxtest.ListSandboxes)-before, "Max %d", limit)
+		assert.Equal(t, want, testkit.Count(srv, sandboxtest.ListSandboxes)-before, "Max %d", limit)
 	}
 }
 

@@ -1,0 +1,57 @@
+package project_test
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/go-vercel/sandbox/sandboxtest"
+)
+
+// TestImporter builds, tests and runs a program in a module of its own, with
+// what is in the module cache.
+func TestImporter(t *testing.T) {
+	t.Parallel()
+	dir := importingModule(t)
+	for _, name := range []string{"main.go", "main_test.go"} {
+		code, err := os.ReadFile(filepath.Join("testdata/importer", name))
+		require.NoError(t, err)
+		require.NoError(t, os.WriteFile(filepath.Join(dir, name), code, 0o644))
+	}
+	srv := sandboxtest.New(t, nil)
+	c := srv.Credentials()
+	run := func(args ...string) string {
+		t.Helper()
+		cmd := exec.CommandContext(t.Context(), "go", args...)
+		cmd.Dir = dir
+		cmd.Env = append(os.Environ(), "GOFLAGS=", "GOWORK=off", "GOPROXY=off",
+			"VERCEL_SANDBOX_BASE_URL="+srv.URL, "VERCEL_TOKEN="+c.Token, "VERCEL_TEAM_ID="+c.TeamID, "VERCEL_PROJECT_ID="+c.ProjectID)
+		out, err := cmd.CombinedOutput()
+		require.NoError(t, err, "go %s\n%s", strings.Join(args, " "), out)
+		return string(out)
+	}
+	assert.Contains(t, run("run", "."), "hello from a stranger, gone: true\n")
+	run("test", ".")
+
+	// Nine modules, as the README says.
+	modules := strings.Fields(run("list", "-deps", "-f", "{{with .Module}}{{.Path}}{{end}}", "github.com/go-vercel/sandbox"))
+	slices.Sort(modules)
+	assert.Equal(t, []string{
+		"github.com/coder/websocket", "github.com/go-vercel/sandbox", "github.com/gofrs/flock", "github.com/google/go-querystring",
+		"github.com/hashicorp/go-cleanhttp", "github.com/hashicorp/go-retryablehttp", "github.com/klauspost/compress",
+		"golang.org/x/oauth2", "golang.org/x/sys", "golang.org/x/term",
+	}, slices.Compact(modules))
+
+	// Who uses the client alone links no terminals, JWT verifiers or test helpers.
+	deps := strings.Fields(run("list", "-deps", "github.com/go-vercel/sandbox"))
+	for _, heavy := range []string{"github.com/creack/pty", "github.com/go-jose/go-jose/v4", "github.com/stretchr/testify/assert", "testing",
+		"github.com/go-vercel/sandbox/sandboxtest"} {
+		assert.False(t, slices.Contains(deps, heavy), heavy)
+	}
+}

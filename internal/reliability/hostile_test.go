@@ -1,0 +1,326 @@
+package reliability_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptrace"
+	"runtime"
+	"strings"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/go-vercel/sandbox/internal/testkit"
+
+	"github.com/go-vercel/sandbox"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+// slowEnd is a body that ends some time after what is in it.
+type slowEnd struct {
+	io.Reader
+	after time.Duration
+}
+
+func (s *slowEnd) Read(p []byte) (int, error) {
+	n, err := s.Reader.Read(p)
+	if n == 0 && err == io.EOF {
+		time.Sleep(s.after)
+	}
+	return n, err
+}
+
+// TestBehindTheLastRecord: what follows the record of a command's end is not
+// looked at, and neither holds the call up nor breaks it, whenever it ends.
+func TestBehindTheLastRecord(t *testing.T) {
+	for name, rest := range map[string]string{"nothing": "", "garbage": "garbage\n", "garbage without an end": "garbage"} {
+		for _, after := range []time.Duration{0, 250 * time.Millisecond} {
+			t.Run(name+" "+after.String(), func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					sb := testkit.API(func(*http.Request) (*http.Response, error) {
+						return testkit.Response(200, "application/x-ndjson", &slowEnd{strings.NewReader(testkit.Begun + testkit.Ended + rest), after}), nil
+					}).Sandbox(t)
+					done, err := sb.RunCommand(t.Context(), "x", nil, nil)
+					require.NoError(t, err)
+					assert.Equal(t, 3, done.ExitCode)
+				})
+			})
+		}
+	}
+}
+
+// TestUnknownTransport: a transport that does not tell whether it sent a request
+// is not trusted to have not sent it.
+func TestUnknownTransport(t *testing.T) {
+	for name, c := range map[string]struct {
+		err     error
+		sent    int
+		unknown bool
+	}{
+		"lost":    {syscall.ECONNRESET, 1, true},
+		"refused": {&net.OpError{Op: "dial", Net: "tcp", Err: syscall.ECONNREFUSED}, 3, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				sent := 0
+				sb := testkit.API(func(req *http.Request) (*http.Response, error) {
+					if req.Method == http.MethodPost {
+						sent++
+					}
+					return nil, c.err
+				}).Sandbox(t)
+				_, err := sb.StartCommand(t.Context(), "x", nil, nil)
+				require.ErrorIs(t, err, c.err)
+				assert.Equal(t, c.unknown, errors.Is(err, sandbox.ErrOutcomeUnknown))
+				assert.Equal(t, c.sent, sent, "requests")
+			})
+		})
+	}
+}
+
+// TestWrongContentType: a success of another kind than a stream may well have
+// started the command, and its body is not waited for; nor are those of the
+// looks for it.
+func TestWrongContentType(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		sb := testkit.API(func(*http.Request) (*http.Response, error) {
+			pr, pw := io.Pipe()
+			t.Cleanup(func() { pw.Close() })
+			resp := testkit.Response(200, "text/html", nil)
+			resp.Body = pr
+			return resp, nil
+		}).Sandbox(t)
+		_, err := sb.RunCommand(t.Context(), "x", nil, nil)
+		require.ErrorContains(t, err, "text/html")
+		require.ErrorIs(t, err, sandbox.ErrOutcomeUnknown)
+	})
+}
+
+// TestReattachLimits: a network that is gone is given up, however long each
+// attempt to reach it takes.
+func TestReattachLimits(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		begin := time.Now()
+		sb := testkit.API(func(req *http.Request) (*http.Response, error) {
+			if req.Method == http.MethodPost {
+				return testkit.Response(200, "application/x-ndjson", strings.NewReader(testkit.Begun)), nil
+			}
+			if time.Since(begin) > 24*time.Hour {
+				t.Error("it goes on for ever")
+				return testkit.Response(200, "application/x-ndjson", strings.NewReader(testkit.Begun+testkit.Ended)), nil
+			}
+			time.Sleep(40 * time.Second)
+			return nil, &net.OpError{Op: "dial", Net: "tcp", Err: syscall.ETIMEDOUT}
+		}).Sandbox(t)
+		_, err := sb.RunCommand(t.Context(), "x", nil, nil)
+		e, ok := errors.AsType[*sandbox.StreamError](err)
+		require.True(t, ok, "%v", err)
+		assert.Equal(t, "c1", e.CommandID)
+	})
+}
+
+// TestWaitLimits: waiting for a command ends when the API can't be reached, and
+// not when the platform cuts a request that lasted.
+func TestWaitLimits(t *testing.T) {
+	for name, cut := range map[string]bool{"unreachable": false, "cut": true} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				waits := 0
+				sb := testkit.API(func(req *http.Request) (*http.Response, error) {
+					if req.Method == http.MethodPost {
+						return testkit.JSON(200, testkit.Begun), nil
+					}
+					if req.URL.Query().Get("wait") == "" {
+						return testkit.JSON(200, testkit.Begun), nil // a look, which waits for nothing
+					}
+					waits++
+					trace := httptrace.ContextClientTrace(req.Context())
+					if waits > 30 && trace.GotConn == nil {
+						return testkit.JSON(200, testkit.Ended), nil
+					}
+					if trace.GetConn != nil {
+						trace.GetConn("api.test:443")
+					}
+					switch {
+					case waits > 30:
+						return testkit.JSON(200, testkit.Ended), nil
+					case cut:
+						trace.GotConn(httptrace.GotConnInfo{})
+						time.Sleep(5 * time.Minute)
+						return nil, syscall.ECONNRESET
+					}
+					time.Sleep(40 * time.Second)
+					return nil, &net.OpError{Op: "dial", Net: "tcp", Err: syscall.ETIMEDOUT}
+				}).Sandbox(t)
+				cmd, err := sb.StartCommand(t.Context(), "x", nil, nil)
+				require.NoError(t, err)
+				done, err := cmd.Wait(t.Context())
+				if cut {
+					require.NoError(t, err)
+					assert.Equal(t, 3, done.ExitCode)
+					return
+				}
+				require.ErrorIs(t, err, syscall.ETIMEDOUT)
+			})
+		})
+	}
+}
+
+// TestHookThatIgnoresItsEnd: a hook that waits for the resume that it is part
+// of, by a handle and a context that are not its own, is given up; so is one
+// that leaves its goroutine.
+func TestHookThatIgnoresItsEnd(t *testing.T) {
+	for name, hook := range map[string]func(sb *sandbox.Sandbox) error{
+		"waits for itself": func(outer *sandbox.Sandbox) error {
+			_, err := outer.StartCommand(context.Background(), "hook", nil, nil)
+			return err
+		},
+		"leaves": func(*sandbox.Sandbox) error { runtime.Goexit(); return nil },
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				var outer *sandbox.Sandbox
+				c := testkit.API(func(req *http.Request) (*http.Response, error) {
+					if req.URL.Query().Get("resume") == "true" {
+						return testkit.JSON(200, strings.Replace(testkit.RunningSandbox, `"routes"`, `"resumed":true,"routes"`, 1)), nil
+					}
+					if req.Method == http.MethodGet {
+						return testkit.JSON(200, testkit.RunningSandbox), nil
+					}
+					return testkit.JSON(410, `{"error":{"code":"sandbox_stopped","message":"stopped"}}`), nil
+				}).Client(t)
+				outer, err := c.Get(t.Context(), "box", &sandbox.GetOptions{Resume: new(false), OnResume: func(context.Context, *sandbox.Sandbox) error {
+					return hook(outer)
+				}})
+				require.NoError(t, err)
+				_, err = outer.StartCommand(t.Context(), "x", nil, nil)
+				require.Error(t, err)
+				t.Log(err)
+			})
+		})
+	}
+}
+
+// TestEmptyResponses: an answer that leaves out what it is about does not make a
+// handle forget it.
+func TestEmptyResponses(t *testing.T) {
+	var stopped atomic.Bool
+	sb := testkit.API(func(req *http.Request) (*http.Response, error) {
+		switch {
+		case strings.HasSuffix(req.URL.Path, "/stop"):
+			stopped.Store(true)
+		case strings.HasSuffix(req.URL.Path, "/cmd"):
+			return testkit.JSON(200, testkit.Begun), nil
+		}
+		return testkit.JSON(200, "{}"), nil
+	}).Sandbox(t)
+	_, err := sb.Stop(t.Context(), &sandbox.StopOptions{NoWait: true})
+	require.NoError(t, err)
+	require.NoError(t, sb.Update(t.Context(), &sandbox.UpdateOptions{VCPUs: 2}))
+	require.NoError(t, sb.ExtendTimeout(t.Context(), time.Minute))
+	require.NoError(t, sb.Refresh(t.Context()))
+	assert.Equal(t, "box", sb.Name())
+	assert.Equal(t, "s1", sb.CurrentSession().ID())
+	_, err = sb.StartCommand(t.Context(), "x", nil, nil)
+	require.NoError(t, err)
+
+	c := testkit.API(func(*http.Request) (*http.Response, error) { return testkit.JSON(200, "{}"), nil }).Client(t)
+	sb, err = c.Create(t.Context(), &sandbox.CreateOptions{Name: "mine"})
+	require.NoError(t, err, "a sandbox that runs is not lost for what its answer left out")
+	assert.Equal(t, "mine", sb.Name())
+	_, err = c.Create(t.Context(), nil)
+	require.ErrorIs(t, err, sandbox.ErrOutcomeUnknown, "without a name the handle could not be used")
+}
+
+// TestQueryStaysOutOfErrors: queries can hold what is nobody else's business.
+func TestQueryStaysOutOfErrors(t *testing.T) {
+	c := testkit.API(func(*http.Request) (*http.Response, error) { return nil, context.Canceled }).Client(t)
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	_, err := c.Get(ctx, "box", &sandbox.GetOptions{Private: map[string]any{"__key": "planted"}})
+	require.ErrorIs(t, err, context.Canceled)
+	assert.NotContains(t, err.Error(), "planted")
+}
+
+// TestFinishedByValue: a result is marshalled alike by value and by pointer, and
+// an empty one does not bring the program down.
+func TestFinishedByValue(t *testing.T) {
+	sb := testkit.API(func(*http.Request) (*http.Response, error) {
+		return testkit.Response(200, "application/x-ndjson", strings.NewReader(testkit.Begun+testkit.Ended)), nil
+	}).Sandbox(t)
+	done, err := sb.RunCommand(t.Context(), "x", nil, nil)
+	require.NoError(t, err)
+	byPointer, err := json.Marshal(done)
+	require.NoError(t, err)
+	byValue, err := json.Marshal(map[string]any{"done": *done})
+	require.NoError(t, err)
+	assert.JSONEq(t, `{"done":`+string(byPointer)+`}`, string(byValue))
+	_, err = json.Marshal(&sandbox.CommandResult{})
+	require.Error(t, err)
+}
+
+// TestPageFromElsewhere: a page that was kept as JSON has lost its way to the
+// next one, and says so.
+func TestPageFromElsewhere(t *testing.T) {
+	page := &sandbox.Page[int]{Items: []int{1}, Next: "cursor"}
+	got, err := sandbox.Collect(page.All(t.Context()))
+	assert.Equal(t, []int{1}, got)
+	require.ErrorIs(t, err, sandbox.ErrInvalid)
+}
+
+// TestBackPressure: while a writer does not take what it is given, no more is
+// read from the connection than fits into the buffer, and nothing is lost.
+func TestBackPressure(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		line := `{"stream":"stdout","data":"` + strings.Repeat("x", 1023) + `\n"}` + "\n"
+		const count = 1000
+		var sent atomic.Int64
+		sb := testkit.API(func(*http.Request) (*http.Response, error) {
+			pr, pw := io.Pipe()
+			go func() {
+				_, _ = io.WriteString(pw, testkit.Begun)
+				for range count {
+					if _, err := io.WriteString(pw, line); err != nil {
+						return
+					}
+					sent.Add(1)
+				}
+				_, _ = io.WriteString(pw, testkit.Ended)
+				pw.Close()
+			}()
+			resp := testkit.Response(200, "application/x-ndjson", nil)
+			resp.Body = pr
+			return resp, nil
+		}).Sandbox(t)
+		slow := &slowWriter{open: make(chan struct{})}
+		result := make(chan error, 1)
+		go func() {
+			_, err := sb.RunCommand(t.Context(), "x", nil, &sandbox.CommandOptions{Stdout: slow})
+			result <- err
+		}()
+		synctest.Wait()
+		assert.LessOrEqual(t, sent.Load(), int64(64), "lines that were read ahead")
+		close(slow.open)
+		require.NoError(t, <-result)
+		assert.Equal(t, count*1024, slow.n)
+	})
+}
+
+// slowWriter takes nothing until it is open.
+type slowWriter struct {
+	open chan struct{}
+	n    int
+}
+
+func (w *slowWriter) Write(p []byte) (int, error) {
+	<-w.open
+	w.n += len(p)
+	return len(p), nil
+}

@@ -1,0 +1,235 @@
+package reliability_test
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"io"
+	"net/http"
+	"reflect"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/go-vercel/sandbox/internal/testkit"
+
+	"github.com/go-vercel/sandbox"
+	"github.com/go-vercel/sandbox/auth"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+// allowed is how much later than its context a method may return while the API
+// is silent, as docs/reliability.md has it.
+func allowed(typ, method string) time.Duration {
+	runs := method == "DownloadDir"
+	switch typ {
+	case "FileSystem":
+		runs = method != "ReadFile" && method != "WriteFile" && method != "Open"
+	case "User":
+		runs = runs || method == "ReadFile" || method == "DownloadFile"
+	}
+	if runs {
+		return 5 * time.Second // a command, which is killed
+	}
+	return 0
+}
+
+// withoutRequest are methods that take a context for what comes later.
+var withoutRequest = map[string]bool{
+	"Sandbox.CommandContext": true, "Session.CommandContext": true, "FileSystem.IOFS": true, "FileSystem.Create": true,
+	"Command.Stdin": true, "Command.WaitOutput": true, "User.CommandContext": true,
+}
+
+// handles are one of each type whose methods take a context, with an API that is
+// silent.
+func handles(t *testing.T) []any {
+	t.Helper()
+	c, err := sandbox.NewClient(&sandbox.ClientOptions{
+		HTTPClient: &http.Client{Transport: testkit.Silent{}}, BaseURL: "https://api.test",
+		Credentials: auth.Static(auth.Credentials{Token: "tok", TeamID: "team", ProjectID: "prj"}),
+	})
+	require.NoError(t, err)
+	box := strings.Replace(testkit.RunningSandbox, `"routes":[]`, `"routes":[{"url":"https://a-1000.example.com","subdomain":"a","port":1000}]`, 1)
+	first := testkit.API(func(req *http.Request) (*http.Response, error) {
+		if testkit.IsRun(req) {
+			return testkit.JSON(200, testkit.Begun), nil
+		}
+		return testkit.JSON(200, box), nil
+	}).Client(t)
+	sb, err := first.Get(t.Context(), "box", &sandbox.GetOptions{Resume: new(false)})
+	require.NoError(t, err)
+	cmd, err := sb.StartCommand(t.Context(), "x", nil, nil)
+	require.NoError(t, err)
+	sb.SetClient(c)
+	cmd.SetClient(c)
+	snapshot := &sandbox.Snapshot{}
+	require.NoError(t, json.Unmarshal([]byte(`{"snapshot":{"id":"snap_1"}}`), snapshot))
+	snapshot.SetClient(c)
+	drive := &sandbox.Drive{}
+	require.NoError(t, json.Unmarshal([]byte(`{"drive":{"name":"drive","id":"drive_1"}}`), drive))
+	drive.SetClient(c)
+	user, err := sb.AsUser("alice")
+	require.NoError(t, err)
+	return []any{c, sb, sb.CurrentSession(), sb.FS(), cmd, snapshot, drive, user}
+}
+
+// TestEveryCallReturns calls every method that takes a context while the API is
+// silent: each returns when its context ends, with its error.
+func TestEveryCallReturns(t *testing.T) {
+	const deadline = 300 * time.Millisecond
+	var names []string
+	for _, h := range []any{&sandbox.Client{}, &sandbox.Sandbox{}, &sandbox.Session{}, &sandbox.FileSystem{}, &sandbox.Command{}, &sandbox.Snapshot{}, &sandbox.Drive{}, &sandbox.User{}} {
+		typ := reflect.TypeOf(h)
+		for m := range typ.Methods() {
+			name := typ.Elem().Name() + "." + m.Name
+			if m.Type.NumIn() > 1 && m.Type.In(1) == reflect.TypeFor[context.Context]() && !withoutRequest[name] {
+				names = append(names, name)
+			}
+		}
+	}
+	assert.Greater(t, len(names), 90)
+	for _, name := range names {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				typ, method, _ := strings.Cut(name, ".")
+				var call reflect.Value
+				for _, h := range handles(t) {
+					if reflect.TypeOf(h).Elem().Name() == typ {
+						call = reflect.ValueOf(h).MethodByName(method)
+					}
+				}
+				ctx, cancel := context.WithTimeout(t.Context(), deadline)
+				defer cancel()
+				in := []reflect.Value{reflect.ValueOf(ctx)}
+				for i := 1; i < call.Type().NumIn() && !(call.Type().IsVariadic() && i == call.Type().NumIn()-1); i++ {
+					in = append(in, testkit.Argument(t, method, i, call.Type().In(i)))
+				}
+				begin := time.Now()
+				out := call.Call(in)
+				last := out[len(out)-1]
+				if last.Kind() == reflect.Func {
+					for _, err := range last.Seq2() {
+						last = err
+					}
+				}
+				late := time.Since(begin) - deadline
+				if method == "KeepAlive" {
+					assert.True(t, last.IsNil(), "%v", last)
+				} else {
+					err, _ := reflect.TypeAssert[error](last)
+					require.ErrorIs(t, err, context.DeadlineExceeded)
+					assert.NotErrorIs(t, err, context.Canceled)
+				}
+				assert.GreaterOrEqual(t, late, time.Duration(0))
+				assert.LessOrEqual(t, late, allowed(typ, method))
+			})
+		})
+	}
+}
+
+// boxed is a sandbox, and a client of the same API.
+type boxed struct {
+	*sandbox.Sandbox
+	client *sandbox.Client
+}
+
+// isWaited reports whether a command's start asks for the stream of its output.
+func isWaited(t *testing.T, req *http.Request) bool {
+	body, err := req.GetBody()
+	require.NoError(t, err)
+	text, err := io.ReadAll(body)
+	require.NoError(t, err)
+	return bytes.Contains(text, []byte(`"wait":true`))
+}
+
+// TestLateReturns: what a call does behind the end of its context is over within
+// the time that its documentation names.
+func TestLateReturns(t *testing.T) {
+	const deadline = 300 * time.Millisecond
+	kill := &sandbox.CommandOptions{KillOnCancel: true}
+	all := func(*http.Request) bool { return true }
+	run := func(c *sandbox.Cmd) error { return c.Run() }
+	for name, c := range map[string]struct {
+		silent  func(*http.Request) bool // what is not answered; nil for all but the start
+		allowed time.Duration
+		call    func(context.Context, boxed) error
+	}{
+		"RunCommand, KillOnCancel": {all, 5 * time.Second, func(ctx context.Context, sb boxed) error {
+			_, err := sb.RunCommand(ctx, "x", nil, kill)
+			return err
+		}},
+		"RunCommand, KillOnCancel, started": {nil, 5 * time.Second, func(ctx context.Context, sb boxed) error {
+			_, err := sb.RunCommand(ctx, "x", nil, kill)
+			return err
+		}},
+		"StartCommand, KillOnCancel": {all, 5 * time.Second, func(ctx context.Context, sb boxed) error {
+			_, err := sb.StartCommand(ctx, "x", nil, kill)
+			return err
+		}},
+		"Cmd.Start": {all, 5 * time.Second, func(ctx context.Context, sb boxed) error { return sb.CommandContext(ctx, "x").Start() }},
+		"Cmd.Start, file as Stdin": {all, 5 * time.Second, func(ctx context.Context, sb boxed) error {
+			c := sb.CommandContext(ctx, "x")
+			c.Stdin = strings.NewReader("text")
+			return c.Start()
+		}},
+		"Cmd.Run": {nil, 5 * time.Second, func(ctx context.Context, sb boxed) error { return run(sb.CommandContext(ctx, "x")) }},
+		"Cmd.Run, kill answered": {func(req *http.Request) bool { return !testkit.IsRun(req) && !strings.HasSuffix(req.URL.Path, "/kill") }, 35 * time.Second, func(ctx context.Context, sb boxed) error {
+			return run(sb.CommandContext(ctx, "x"))
+		}},
+		"Cmd.Run, WaitDelay": {func(req *http.Request) bool { return !testkit.IsRun(req) && !strings.HasSuffix(req.URL.Path, "/kill") }, 6 * time.Second, func(ctx context.Context, sb boxed) error {
+			c := sb.CommandContext(ctx, "x")
+			c.WaitDelay = time.Second
+			return run(c)
+		}},
+		"Cmd.Run, pipe as Stdin": {nil, 5 * time.Second, func(ctx context.Context, sb boxed) error {
+			c := sb.CommandContext(ctx, "x")
+			c.Stdin = io.MultiReader(strings.NewReader("text"))
+			return run(c)
+		}},
+		"FileWriter": {all, 5 * time.Second, func(ctx context.Context, sb boxed) error {
+			w, err := sb.FS().Create(ctx, "x", nil)
+			if err != nil {
+				return err
+			}
+			_, err = w.Write(make([]byte, 5<<20))
+			return errors.Join(err, w.Close())
+		}},
+		"GetOrCreate, OnCreate failed": {func(req *http.Request) bool { return req.Method == http.MethodDelete }, 10 * time.Second, func(ctx context.Context, sb boxed) error {
+			_, err := sb.client.GetOrCreate(ctx, "new", &sandbox.CreateOptions{OnCreate: func(ctx context.Context, _ *sandbox.Sandbox) error {
+				<-ctx.Done()
+				return ctx.Err()
+			}})
+			return err
+		}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				api := testkit.API(func(req *http.Request) (*http.Response, error) {
+					switch {
+					case c.silent == nil && !testkit.IsRun(req), c.silent != nil && c.silent(req):
+						return testkit.Unanswered(req)
+					case testkit.IsRun(req) && isWaited(t, req):
+						return forgotten(req, testkit.Begun)
+					case req.Method == http.MethodGet:
+						return testkit.JSON(404, `{"error":{"code":"not_found","message":"not found"}}`), nil
+					case strings.HasSuffix(req.URL.Path, "/sandboxes"):
+						return testkit.JSON(200, strings.ReplaceAll(testkit.RunningSandbox, `"name":"box"`, `"name":"new"`)), nil
+					}
+					return testkit.JSON(200, testkit.Begun), nil
+				})
+				sb := boxed{api.Sandbox(t), api.Client(t)}
+				ctx, cancel := context.WithTimeout(t.Context(), deadline)
+				defer cancel()
+				begin := time.Now()
+				err := c.call(ctx, sb)
+				late := time.Since(begin) - deadline
+				require.ErrorIs(t, err, context.DeadlineExceeded)
+				assert.GreaterOrEqual(t, late, time.Duration(0))
+				assert.LessOrEqual(t, late, c.allowed)
+			})
+		})
+	}
+}

@@ -1,0 +1,15 @@
+package reliability_test
+
+import (
+	"os"
+	"testing"
+
+	"github.com/go-vercel/sandbox/internal/testkit"
+)
+
+func TestMain(m *testing.M) {
+	if job := os.Getenv(restartEnv); job != "" {
+		os.Exit(runOnce(job)) // a program of a test's own
+	}
+	testkit.Main(m)
+}

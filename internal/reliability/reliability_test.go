@@ -1,0 +1,483 @@
+package reliability_test
+
+import (
+	"context"
+	"errors"
+	"io"
+	"log/slog"
+	"net/http"
+	"os"
+	"regexp"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/go-vercel/sandbox/internal/testkit"
+
+	"github.com/go-vercel/sandbox"
+	"github.com/go-vercel/sandbox/sandboxtest"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+// TestRunOnceThoughSessionEnds: when a session ends while a command's stream
+// breaks, the refusal that the repair meets is not taken for one of the command:
+// it is not run again in the next session.
+func TestRunOnceThoughSessionEnds(t *testing.T) {
+	t.Parallel()
+	srv, gate, sb, direct := testkit.Behind(t, sandbox.ClientOptions{}, nil)
+	cut, stopped, delivered := make(chan struct{}), make(chan struct{}), make(chan struct{})
+	var first atomic.Bool
+	gate.Set(func(req *http.Request, next http.RoundTripper) (*http.Response, error) {
+		if testkit.IsLogs(req) {
+			<-stopped
+		}
+		resp, err := next.RoundTrip(req)
+		if err == nil && testkit.IsRun(req) && first.CompareAndSwap(false, true) {
+			pr, pw := io.Pipe()
+			body := resp.Body
+			go func() {
+				var once sync.Once
+				buf := make([]byte, 4<<10)
+				for {
+					n, err := body.Read(buf)
+					if _, writeErr := pw.Write(buf[:n]); err != nil || writeErr != nil {
+						return
+					}
+					once.Do(func() { close(delivered) }) // the command's record
+				}
+			}()
+			go func() { <-cut; <-delivered; pw.CloseWithError(io.ErrUnexpectedEOF); body.Close() }()
+			resp.Body = pr
+		}
+		return resp, err
+	})
+	go func() {
+		defer close(stopped)
+		assert.Eventually(t, func() bool { return testkit.Count(srv, sandboxtest.RunCommand) == 1 }, 10*time.Second, 10*time.Millisecond)
+		_, err := direct.FS().ReadFile(t.Context(), "charged")
+		for err != nil && t.Context().Err() == nil {
+			_, err = direct.FS().ReadFile(t.Context(), "charged")
+		}
+		close(cut)
+		_, err = direct.Stop(t.Context(), nil)
+		assert.NoError(t, err)
+	}()
+	_, err := sb.RunCommand(t.Context(), "sh", []string{"-c", "echo once >> charged; sleep 60"}, nil)
+	e, ok := errors.AsType[*sandbox.StreamError](err)
+	require.True(t, ok, "%v", err)
+	assert.NotEmpty(t, e.CommandID)
+	require.ErrorIs(t, err, sandbox.ErrStopped)
+	gate.Set(nil)
+	assert.Equal(t, "once\n", testkit.Output(t, sb, "cat", "charged"))
+}
+
+// TestRunOnceThoughItsAnswerIsLost: nor is it when the answer to its start is
+// lost, a look finds it by its ID, and its log is refused because the session has
+// ended since, or is ending.
+func TestRunOnceThoughItsAnswerIsLost(t *testing.T) {
+	t.Parallel()
+	const script = "echo once >> charged"
+	for name, run := range map[string]func(sb *sandbox.Sandbox) error{
+		"RunCommand": func(sb *sandbox.Sandbox) error {
+			_, err := sb.RunCommand(t.Context(), "sh", []string{"-c", script}, nil)
+			return err
+		},
+		"StartCommand": func(sb *sandbox.Sandbox) error {
+			cmd, err := sb.StartCommand(t.Context(), "sh", []string{"-c", script}, &sandbox.CommandOptions{Stdout: io.Discard})
+			if err == nil {
+				_, err = cmd.Wait(t.Context())
+			}
+			return err
+		},
+		"Cmd": func(sb *sandbox.Sandbox) error {
+			return sb.CommandContext(t.Context(), "sh", "-c", script).Run()
+		},
+		"AppendFile": func(sb *sandbox.Sandbox) error {
+			return sb.FS().AppendFile(t.Context(), "charged", []byte("once\n"))
+		},
+	} {
+		for _, lost := range []string{"broken", "cut"} {
+			t.Run(name+", "+lost, func(t *testing.T) {
+				t.Parallel()
+				_, gate, sb, direct := behind(t, sandbox.ClientOptions{}, nil)
+				var first, stopped atomic.Bool
+				gate.set(func(req *http.Request, next http.RoundTripper) (*http.Response, error) {
+					if isLogs(req) && stopped.CompareAndSwap(false, true) {
+						_, err := direct.Stop(t.Context(), nil)
+						assert.NoError(t, err)
+					}
+					resp, err := next.RoundTrip(req)
+					if err == nil && isRun(req) && first.CompareAndSwap(false, true) {
+						// Until the command has run: a session that ends takes it along.
+						assert.NoError(t, waitAll(t.Context(), direct))
+						if lost == "cut" {
+							resp.Body = cleanCut(resp.Body, 0)
+							return resp, nil
+						}
+						resp.Body.Close()
+						return nil, errReset
+					}
+					return resp, err
+				})
+				err := run(sb)
+				gate.set(nil)
+				if stopped.Load() {
+					require.ErrorIs(t, err, sandbox.ErrStopped)
+				} else {
+					require.NoError(t, err, "it was found, and needs no log")
+				}
+				assert.Equal(t, "once\n", fetch(t, sb, "cat", "charged"))
+			})
+		}
+	}
+}
+
+// TestReplacedMeanwhile: a caller who finds that a sandbox's files are gone, and
+// is overtaken by another one who replaces it, gets what the other has made. When
+// it is overtaken in the moment before its delete, it says so.
+func TestReplacedMeanwhile(t *testing.T) {
+	t.Parallel()
+	for name, overtaken := range map[string]func(req *http.Request) (before, behind bool){
+		"behind the answer": func(req *http.Request) (bool, bool) { return false, req.URL.Query().Get("resume") == "true" },
+		"before the delete": func(req *http.Request) (bool, bool) { return req.Method == http.MethodDelete, false },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			srv := sandboxtest.New(t, nil)
+			a := testkit.Client(t, srv, sandbox.ClientOptions{})
+			sb, err := a.Create(t.Context(), &sandbox.CreateOptions{Name: "work"})
+			require.NoError(t, err)
+			res, err := sb.Stop(t.Context(), nil)
+			require.NoError(t, err)
+			snap, err := a.GetSnapshot(t.Context(), res.Snapshot.ID)
+			require.NoError(t, err)
+			require.NoError(t, snap.Delete(t.Context()))
+
+			opts := func() *sandbox.CreateOptions { return &sandbox.CreateOptions{Resume: new(true)} }
+			var once sync.Once
+			replace := func() {
+				once.Do(func() {
+					made, err := a.GetOrCreate(t.Context(), "work", opts())
+					if assert.NoError(t, err) {
+						assert.NoError(t, made.FS().WriteFile(t.Context(), "important", []byte("an hour of work"), 0o644))
+					}
+				})
+			}
+			gate := &testkit.Gateway{Next: testkit.Transport(t)}
+			gate.Set(func(req *http.Request, next http.RoundTripper) (*http.Response, error) {
+				before, behind := overtaken(req)
+				if before {
+					replace()
+				}
+				resp, err := next.RoundTrip(req)
+				if behind {
+					replace()
+				}
+				return resp, err
+			})
+			b := testkit.Client(t, srv, sandbox.ClientOptions{HTTPClient: &http.Client{Transport: gate}})
+			got, err := b.GetOrCreate(t.Context(), "work", opts())
+			if name == "before the delete" {
+				e, ok := errors.AsType[*sandbox.ReplacedError](err)
+				require.True(t, ok, "%v", err)
+				assert.Equal(t, "work", e.SandboxName)
+				return
+			}
+			require.NoError(t, err)
+			assert.Equal(t, "an hour of work", testkit.Output(t, got, "cat", "important"))
+		})
+	}
+}
+
+// TestDeleteOnlyOurs: a delete whose answer was lost is not sent again to a
+// sandbox that has taken the name since.
+func TestDeleteOnlyOurs(t *testing.T) {
+	t.Parallel()
+	for _, way := range []string{"handle", "name"} {
+		for _, lost := range []string{"before it acted", "after it acted", "and the name was taken"} {
+			t.Run(way+" "+lost, func(t *testing.T) {
+				t.Parallel()
+				srv := sandboxtest.New(t, nil)
+				other := testkit.Client(t, srv, sandbox.ClientOptions{})
+				gate := &testkit.Gateway{Next: testkit.Transport(t)}
+				c := testkit.Client(t, srv, sandbox.ClientOptions{HTTPClient: &http.Client{Transport: gate}})
+				sb, err := c.Create(t.Context(), &sandbox.CreateOptions{Name: "shared"})
+				require.NoError(t, err)
+				if way == "name" { // by the server's clock, which HTTP tells in whole seconds
+					time.Sleep(time.Until(sb.Info().CreatedAt.Add(5 * time.Second)))
+				}
+				var once atomic.Bool
+				gate.Set(func(req *http.Request, next http.RoundTripper) (*http.Response, error) {
+					if req.Method != http.MethodDelete || !once.CompareAndSwap(false, true) {
+						return next.RoundTrip(req)
+					}
+					if lost != "before it acted" {
+						resp, err := next.RoundTrip(req)
+						if err != nil {
+							return nil, err
+						}
+						resp.Body.Close()
+					}
+					if lost == "and the name was taken" {
+						_, err := other.Create(t.Context(), &sandbox.CreateOptions{Name: "shared"})
+						assert.NoError(t, err)
+					}
+					return nil, errReset
+				})
+				if way == "handle" {
+					err = sb.Delete(t.Context(), nil)
+				} else {
+					err = c.Delete(t.Context(), "shared", nil)
+				}
+				_, getErr := other.Get(t.Context(), "shared", nil)
+				if lost == "and the name was taken" {
+					require.NoError(t, getErr, "the new sandbox is somebody else's")
+					if way == "name" {
+						require.ErrorIs(t, err, sandbox.ErrOutcomeUnknown, "nobody can tell by the name alone")
+						return
+					}
+				} else {
+					require.ErrorIs(t, getErr, sandbox.ErrNotFound)
+				}
+				require.NoError(t, err)
+			})
+		}
+	}
+}
+
+// TestKillOnce: a signal that means something the second time is delivered once,
+// whatever becomes of its answer, and a kill that worked is no error.
+func TestKillOnce(t *testing.T) {
+	t.Parallel()
+	srv, sb := testkit.Start(t, nil)
+	for _, f := range []sandboxtest.Fault{{ActThenStatus: 502}, {DropAfter: true}} {
+		f.Operation, f.Times = sandboxtest.KillCommand, 1
+		cmd, err := sb.StartCommand(t.Context(), "bash", []string{"-c", `trap 'echo got one' INT; echo ready; while [ ! -e go ]; do sleep 0.05; done; rm go; echo over`}, nil)
+		require.NoError(t, err)
+		_, err = cmd.WaitForLog(t.Context(), regexp.MustCompile("ready"))
+		require.NoError(t, err)
+		srv.Inject(f)
+		require.ErrorIs(t, cmd.Kill(t.Context(), sandbox.SIGINT), sandbox.ErrOutcomeUnknown)
+		testkit.Output(t, sb, "touch", "go")
+		out, err := cmd.Output(t.Context())
+		require.NoError(t, err)
+		assert.Equal(t, "ready\ngot one\nover\n", out)
+
+		cmd, err = sb.StartCommand(t.Context(), "sleep", []string{"1000"}, nil)
+		require.NoError(t, err)
+		srv.Inject(f)
+		require.NoError(t, cmd.Kill(t.Context(), sandbox.SIGKILL))
+		done, err := cmd.Wait(t.Context())
+		require.NoError(t, err)
+		assert.Equal(t, 137, done.ExitCode)
+		require.ErrorIs(t, cmd.Kill(t.Context(), sandbox.SIGTERM), os.ErrProcessDone)
+	}
+}
+
+// TestKillOnCancelEarly: a command whose context ends before its first record
+// came is killed all the same.
+func TestKillOnCancelEarly(t *testing.T) {
+	t.Parallel()
+	srv, sb := testkit.Start(t, nil)
+	defer srv.Inject(sandboxtest.Fault{Operation: sandboxtest.RunCommand, Delay: 100 * time.Millisecond})()
+	for name, run := range map[string]func(context.Context) error{
+		"RunCommand": func(ctx context.Context) error {
+			_, err := sb.RunCommand(ctx, "sleep", []string{"1000"}, &sandbox.CommandOptions{KillOnCancel: true})
+			return err
+		},
+		"StartCommand": func(ctx context.Context) error {
+			_, err := sb.StartCommand(ctx, "sleep", []string{"1000"}, &sandbox.CommandOptions{KillOnCancel: true})
+			return err
+		},
+	} {
+		ctx, cancel := context.WithTimeout(t.Context(), 30*time.Millisecond)
+		require.ErrorIs(t, run(ctx), context.DeadlineExceeded, name)
+		cancel()
+	}
+	cmds, err := sb.ListCommands(t.Context())
+	require.NoError(t, err)
+	assert.Len(t, cmds, 2)
+	for _, cmd := range cmds {
+		done, err := cmd.Wait(t.Context())
+		require.NoError(t, err)
+		assert.Equal(t, 137, done.ExitCode)
+	}
+}
+
+// TestContextCauses: every call whose context ended with a cause matches both.
+func TestContextCauses(t *testing.T) {
+	t.Parallel()
+	_, sb := testkit.Start(t, nil)
+	cmd, err := sb.StartCommand(t.Context(), "sleep", []string{"1000"}, nil)
+	require.NoError(t, err)
+	why := errors.New("superseded")
+	for name, call := range map[string]func(context.Context) error{
+		"RunCommand": func(ctx context.Context) error {
+			_, err := sb.RunCommand(ctx, "sleep", []string{"1000"}, nil)
+			return err
+		},
+		"Wait":   func(ctx context.Context) error { _, err := cmd.Wait(ctx); return err },
+		"Stdout": func(ctx context.Context) error { _, err := cmd.Stdout(ctx); return err },
+		"Logs": func(ctx context.Context) (last error) {
+			for _, err := range cmd.Logs(ctx) {
+				last = err
+			}
+			return last
+		},
+		"WaitForLog": func(ctx context.Context) error {
+			_, err := cmd.WaitForLog(ctx, regexp.MustCompile("never"))
+			return err
+		},
+	} {
+		ctx, cancel := context.WithCancelCause(t.Context())
+		time.AfterFunc(50*time.Millisecond, func() { cancel(why) })
+		err := call(ctx)
+		require.ErrorIs(t, err, why, name)
+		require.ErrorIs(t, err, context.Canceled, name)
+	}
+}
+
+// TestLooksDoNotResume: looking commands up starts no machine, tells of their
+// end, and finds the session that another client has started.
+func TestLooksDoNotResume(t *testing.T) {
+	t.Parallel()
+	srv, sb := testkit.Start(t, nil)
+	cmd, err := sb.StartCommand(t.Context(), "sh", []string{"-c", "exit 6"}, nil)
+	require.NoError(t, err)
+	require.Eventually(t, func() bool {
+		again, err := sb.GetCommand(t.Context(), cmd.ID())
+		if !assert.NoError(t, err) {
+			return true
+		}
+		code, over := again.ExitStatus()
+		return over && code == 6
+	}, 20*time.Second, 10*time.Millisecond)
+	testkit.StopElsewhere(t, srv, sb)
+	_, err = sb.GetCommand(t.Context(), cmd.ID())
+	require.ErrorIs(t, err, sandbox.ErrStopped)
+	_, err = sb.ListCommands(t.Context())
+	require.ErrorIs(t, err, sandbox.ErrStopped)
+	other, err := testkit.Client(t, srv, sandbox.ClientOptions{}).Get(t.Context(), sb.Name(), &sandbox.GetOptions{Resume: new(true)})
+	require.NoError(t, err)
+	later, err := other.StartCommand(t.Context(), "true", nil, nil)
+	require.NoError(t, err)
+	_, err = sb.GetCommand(t.Context(), later.ID())
+	require.NoError(t, err)
+}
+
+// TestCommandIDs: a command has the ID that it was given; a service that ignores
+// or refuses IDs is noticed, once, and served as before.
+func TestCommandIDs(t *testing.T) {
+	t.Parallel()
+	for _, mode := range []sandboxtest.CommandIDs{sandboxtest.CommandIDsHonored, sandboxtest.CommandIDsIgnored, sandboxtest.CommandIDsRefused} {
+		t.Run(string(mode)+"mode", func(t *testing.T) {
+			t.Parallel()
+			srv := sandboxtest.New(t, &sandboxtest.Options{CommandIDs: mode})
+			var log testkit.LockedBuffer
+			sb, err := testkit.Client(t, srv, sandbox.ClientOptions{Logger: slog.New(slog.NewTextHandler(&log, nil))}).Create(t.Context(), nil)
+			require.NoError(t, err)
+			for range 3 {
+				_, err = sb.RunCommand(t.Context(), "true", nil, nil)
+				require.NoError(t, err)
+			}
+			told := 1
+			if mode == sandboxtest.CommandIDsHonored {
+				told = 0
+			}
+			assert.Equal(t, told, strings.Count(log.String(), "commands get their IDs from the service"), log.String())
+			want := 3
+			if mode == sandboxtest.CommandIDsRefused {
+				want = 4 // the first one was refused
+			}
+			assert.Equal(t, want, testkit.Count(srv, sandboxtest.RunCommand))
+			if mode != sandboxtest.CommandIDsHonored {
+				return
+			}
+			done, err := sb.RunCommand(t.Context(), "true", nil, &sandbox.CommandOptions{ID: "mine-1"})
+			require.NoError(t, err)
+			assert.Equal(t, "mine-1", done.ID())
+			_, err = sb.RunCommand(t.Context(), "true", nil, &sandbox.CommandOptions{ID: "mine-1"})
+			e, ok := errors.AsType[*sandbox.APIError](err)
+			require.True(t, ok, "%v", err)
+			assert.Equal(t, http.StatusConflict, e.Status)
+			for _, bad := range []string{"a/b", "..", strings.Repeat("x", 65), "é"} {
+				_, err := sb.RunCommand(t.Context(), "true", nil, &sandbox.CommandOptions{ID: bad})
+				require.ErrorIs(t, err, sandbox.ErrInvalid)
+			}
+		})
+	}
+}
+
+// TestLostMkdir: of a directory that is there nobody can tell who made it.
+func TestLostMkdir(t *testing.T) {
+	t.Parallel()
+	srv, sb := testkit.Start(t, nil)
+	defer srv.Inject(sandboxtest.Fault{Operation: sandboxtest.MakeDir, ActThenStatus: 502, Times: 1})()
+	require.ErrorIs(t, sb.FS().Mkdir(t.Context(), "lock", 0o755), sandbox.ErrOutcomeUnknown)
+	assert.Equal(t, 1, testkit.Count(srv, sandboxtest.MakeDir))
+}
+
+// TestDeletedSandboxIsNoMissingFile: reading a file of a sandbox that another
+// client has deleted is no missing file.
+func TestDeletedSandboxIsNoMissingFile(t *testing.T) {
+	t.Parallel()
+	srv, sb := testkit.Start(t, nil)
+	require.NoError(t, testkit.Client(t, srv, sandbox.ClientOptions{}).Delete(t.Context(), sb.Name(), nil))
+	_, err := sb.FS().ReadFile(t.Context(), "x")
+	require.ErrorIs(t, err, sandbox.ErrNotFound)
+	assert.NotErrorIs(t, err, os.ErrNotExist)
+}
+
+// TestFilesOfAnEndedSession: a file operation whose program was killed because
+// its session ended says so, and one that was killed alone does not.
+func TestFilesOfAnEndedSession(t *testing.T) {
+	t.Parallel()
+	for name, end := range map[string]func(t *testing.T, srv *sandboxtest.Server, sb *sandbox.Sandbox){
+		"stopped": func(t *testing.T, _ *sandboxtest.Server, sb *sandbox.Sandbox) {
+			_, err := sb.Stop(t.Context(), nil)
+			require.NoError(t, err)
+		},
+		"crashed": func(t *testing.T, srv *sandboxtest.Server, sb *sandbox.Sandbox) {
+			require.True(t, srv.Crash(sb.Name()))
+		},
+		"alone": func(t *testing.T, _ *sandboxtest.Server, sb *sandbox.Sandbox) {
+			cmds, err := sb.ListCommands(t.Context())
+			require.NoError(t, err)
+			for _, cmd := range cmds {
+				if err := cmd.Kill(t.Context(), sandbox.SIGKILL); err != nil {
+					require.ErrorIs(t, err, os.ErrProcessDone)
+				}
+			}
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			srv, sb := testkit.Start(t, nil)
+			testkit.Output(t, sb, "mkfifo", "pipe")
+			result := make(chan error, 1)
+			go func() { result <- sb.FS().AppendFile(t.Context(), "pipe", []byte("nobody reads")) }()
+			testkit.Output(t, sb, "sh", "-c", "until pgrep -x dd; do sleep 0.01; done")
+			end(t, srv, sb)
+			err := <-result
+			require.Error(t, err)
+			assert.Equal(t, name != "alone", errors.Is(err, sandbox.ErrStopped), "%v", err)
+		})
+	}
+}
+
+// TestEmptySuccesses: an answer that leaves out what was made is none.
+func TestEmptySuccesses(t *testing.T) {
+	t.Parallel()
+	sb := testkit.API(func(*http.Request) (*http.Response, error) { return testkit.JSON(200, "{}"), nil }).Sandbox(t)
+	_, err := sb.StartCommand(t.Context(), "x", nil, nil)
+	require.ErrorIs(t, err, sandbox.ErrOutcomeUnknown)
+	_, err = sb.Snapshot(t.Context(), nil)
+	require.ErrorIs(t, err, sandbox.ErrOutcomeUnknown)
+	_, err = sb.GetCommand(t.Context(), "c1")
+	require.Error(t, err)
+	_, err = sb.OpenInteractive(t.Context())
+	require.Error(t, err)
+}

@@ -1,0 +1,135 @@
+package security_test
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/go-vercel/sandbox/internal/testkit"
+
+	"github.com/go-vercel/sandbox"
+	"github.com/go-vercel/sandbox/auth"
+	"github.com/go-vercel/sandbox/sandboxtest"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+// The planted secrets. Nothing that the SDK prints may contain them.
+const (
+	plantedToken    = "planted-token-5f1c"
+	plantedEnv      = "planted-env-9a2d"
+	plantedPassword = "planted-password-77be"
+	plantedHeader   = "planted-header-31c0"
+)
+
+var planted = []string{plantedToken, plantedEnv, plantedPassword, plantedHeader}
+
+// TestSecretsDoNotShow makes every kind of success and failure with planted
+// secrets, and looks at every way of printing what comes of it.
+func TestSecretsDoNotShow(t *testing.T) {
+	t.Parallel()
+	srv := sandboxtest.New(t, &sandboxtest.Options{Token: plantedToken})
+	var logs testkit.LockedBuffer
+	creds := srv.Credentials()
+	given := auth.Credentials{Token: plantedToken, TeamID: creds.TeamID, ProjectID: creds.ProjectID}
+	client := clientWith(t, srv, given, &logs)
+
+	var seen []any
+	keep := func(v ...any) { seen = append(seen, v...) }
+
+	create := &sandbox.CreateOptions{
+		Name: "secrets", Env: map[string]string{"SECRET": plantedEnv},
+		Source: sandbox.GitSource{URL: "https://user:" + plantedPassword + "@127.0.0.1:1/r.git", Username: "u", Password: plantedPassword},
+	}
+	_, err := client.Create(t.Context(), create)
+	require.Error(t, err, "there is no such repository")
+	keep(err, create, *create, create.Source, create.Env)
+	create.Source = nil
+
+	sb, err := client.Create(t.Context(), create)
+	require.NoError(t, err)
+	opts := &sandbox.CommandOptions{Env: map[string]string{"SECRET": plantedEnv}}
+	done, err := sb.RunCommand(t.Context(), "sh", []string{"-c", `test "$SECRET" = "` + plantedEnv[:7] + `"`}, opts)
+	require.NoError(t, err)
+	keep(sb, sb.Info(), sb.CurrentSession(), sb.CurrentSession().Info(), done, done.Command, opts, *opts, given, &given, client)
+
+	interactive, err := sb.OpenInteractive(t.Context())
+	require.NoError(t, err)
+	assert.NotContains(t, fmt.Sprintf("%v %+v %#v", interactive, interactive, *interactive), interactive.Token)
+
+	// A start whose outcome is unknown is looked for during seconds: the faults
+	// meet servers of their own, side by side.
+	var faults sync.WaitGroup
+	var mu sync.Mutex
+	for _, fault := range []sandboxtest.Fault{{Status: 500}, {Status: 401}, {Status: 429}, {ActThenStatus: 502}, {DropBefore: true}, {DropAfter: true}, {CutAfterBytes: 3}} {
+		srv := sandboxtest.New(t, &sandboxtest.Options{Token: plantedToken})
+		creds := srv.Credentials()
+		client := clientWith(t, srv, auth.Credentials{Token: plantedToken, TeamID: creds.TeamID, ProjectID: creds.ProjectID}, &logs)
+		sb, err := client.Create(t.Context(), &sandbox.CreateOptions{Env: create.Env})
+		require.NoError(t, err)
+		srv.Inject(fault)
+		for _, call := range []func() error{
+			func() error {
+				_, err := client.Create(t.Context(), &sandbox.CreateOptions{Env: create.Env})
+				return err
+			},
+			func() error { _, err := sb.RunCommand(t.Context(), "true", nil, opts); return err },
+			func() error { _, err := sb.StartCommand(t.Context(), "true", nil, opts); return err },
+			func() error {
+				return sb.Update(t.Context(), &sandbox.UpdateOptions{Tags: map[string]string{"a": "b"}})
+			},
+		} {
+			faults.Go(func() {
+				err := call()
+				assert.Error(t, err, "%+v", fault)
+				mu.Lock()
+				defer mu.Unlock()
+				keep(err)
+			})
+		}
+	}
+	faults.Wait()
+	for _, bad := range []map[string]string{{"A=B": plantedEnv}, {"A": plantedEnv + "\x00"}, {"A": plantedEnv + "\xff"}} {
+		_, err = sb.RunCommand(t.Context(), "true", nil, &sandbox.CommandOptions{Env: bad})
+		require.ErrorIs(t, err, sandbox.ErrInvalid)
+		keep(err)
+	}
+
+	text := &strings.Builder{}
+	handler := slog.New(slog.NewJSONHandler(text, nil))
+	for _, v := range seen {
+		fmt.Fprintf(text, "%v\n%+v\n%#v\n%s\n%q\n", v, v, v, v, v)
+		handler.Info("value", "v", v)
+		if err, ok := v.(error); ok {
+			for ; err != nil; err = errors.Unwrap(err) {
+				fmt.Fprintf(text, "%+v\n", err)
+			}
+			continue
+		}
+		// Options with hooks can't be marshalled at all.
+		if data, err := json.Marshal(v); err == nil {
+			text.Write(data)
+		}
+	}
+	for _, secret := range planted {
+		assert.NotContains(t, text.String(), secret)
+		assert.NotContains(t, logs.String(), secret)
+	}
+	assert.Contains(t, logs.String(), "operation=\"run command\"", "requests are logged")
+}
+
+// clientWith returns a client with credentials of its own and a log.
+func clientWith(t *testing.T, srv *sandboxtest.Server, creds auth.Credentials, logs *testkit.LockedBuffer) *sandbox.Client {
+	t.Helper()
+	client, err := sandbox.NewClient(&sandbox.ClientOptions{
+		BaseURL: srv.URL, Credentials: auth.Static(creds), Retry: &sandbox.RetryOptions{Max: -1},
+		Logger: slog.New(slog.NewTextHandler(logs, &slog.HandlerOptions{Level: slog.LevelDebug})),
+	})
+	require.NoError(t, err)
+	t.Cleanup(client.CloseIdleConnections)
+	return client
+}

@@ -1,0 +1,138 @@
+package testkit
+
+import (
+	"io"
+	"io/fs"
+	"net/http"
+	"os"
+	"path/filepath"
+	"reflect"
+	"regexp"
+	"strings"
+	"testing"
+	"testing/fstest"
+	"time"
+
+	"github.com/go-vercel/sandbox"
+	"github.com/go-vercel/sandbox/auth"
+	"github.com/stretchr/testify/require"
+)
+
+// API is a transport that answers by a function. It need not know of
+// httptrace, like many transports that are not net/http's own.
+type API func(*http.Request) (*http.Response, error)
+
+func (s API) RoundTrip(req *http.Request) (*http.Response, error) {
+	if req.Body != nil {
+		defer req.Body.Close()
+		if _, err := io.Copy(io.Discard, req.Body); err != nil {
+			return nil, err
+		}
+	}
+	return s(req)
+}
+
+// Client returns a client whose requests go to the function.
+func (s API) Client(t *testing.T) *sandbox.Client {
+	t.Helper()
+	c, err := sandbox.NewClient(&sandbox.ClientOptions{
+		HTTPClient: &http.Client{Transport: s}, BaseURL: "https://api.test",
+		Credentials: auth.Static(auth.Credentials{Token: "tok", TeamID: "team", ProjectID: "prj"}),
+	})
+	require.NoError(t, err)
+	return c
+}
+
+// Response makes an answer of the given kind.
+func Response(status int, kind string, body io.Reader) *http.Response {
+	return &http.Response{
+		StatusCode: status, Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1,
+		Header: http.Header{"Content-Type": {kind}}, Body: io.NopCloser(body), ContentLength: -1,
+	}
+}
+
+// JSON makes a response of JSON.
+func JSON(status int, body string) *http.Response {
+	return Response(status, "application/json", strings.NewReader(body))
+}
+
+const (
+	RunningSandbox = `{"sandbox":{"name":"box","status":"running","currentSessionId":"s1"},"session":{"id":"s1","status":"running"},"routes":[]}`
+	Begun          = `{"command":{"id":"c1","name":"x","args":[],"cwd":"/","sessionId":"s1","exitCode":null,"startedAt":1}}` + "\n"
+	Ended          = `{"command":{"id":"c1","name":"x","args":[],"cwd":"/","sessionId":"s1","exitCode":3,"startedAt":1}}` + "\n"
+)
+
+// Sandbox returns a sandbox whose get is answered, and whose other requests go to
+// the function.
+func (s API) Sandbox(t *testing.T) *sandbox.Sandbox {
+	t.Helper()
+	c := API(func(req *http.Request) (*http.Response, error) {
+		if req.Method == http.MethodGet && req.URL.Path == "/v2/sandboxes/box" && req.URL.Query().Get("resume") == "false" {
+			return JSON(200, RunningSandbox), nil
+		}
+		return s(req)
+	}).Client(t)
+	sb, err := c.Get(t.Context(), "box", &sandbox.GetOptions{Resume: new(false)})
+	require.NoError(t, err)
+	return sb
+}
+
+// Silent is the transport of an API that answers nothing. It reads what it is
+// sent for as long as somebody waits for the answer.
+type Silent struct{}
+
+func (Silent) RoundTrip(req *http.Request) (*http.Response, error) {
+	if req.Body != nil {
+		go func() { _, _ = io.Copy(io.Discard, req.Body) }()
+		defer req.Body.Close()
+	}
+	return Unanswered(req)
+}
+
+// Argument makes an argument that passes the checks before a request.
+func Argument(t *testing.T, method string, i int, typ reflect.Type) reflect.Value {
+	t.Helper()
+	switch v := reflect.New(typ).Elem(); {
+	case typ == reflect.TypeFor[fs.FS]():
+		v.Set(reflect.ValueOf(fstest.MapFS{"file": {Data: []byte("x")}}))
+		return v
+	case typ == reflect.TypeFor[[]sandbox.File]():
+		return reflect.ValueOf([]sandbox.File{{Path: "file", Content: []byte("x")}})
+	case typ == reflect.TypeFor[sandbox.Signal]():
+		return reflect.ValueOf(sandbox.SIGTERM)
+	case typ == reflect.TypeFor[time.Duration]():
+		return reflect.ValueOf(time.Minute)
+	case typ == reflect.TypeFor[*sandbox.NetworkPolicy]():
+		return reflect.ValueOf(&sandbox.NetworkPolicy{Mode: sandbox.PolicyDenyAll})
+	case typ == reflect.TypeFor[*sandbox.UpdateOptions]():
+		return reflect.ValueOf(&sandbox.UpdateOptions{VCPUs: 2})
+	case reflect.TypeOf(regexp.MustCompile("")) == typ:
+		return reflect.ValueOf(regexp.MustCompile("never"))
+	case typ == reflect.TypeFor[[]byte]():
+		return reflect.ValueOf(make([]byte, 100<<10))
+	case typ == reflect.TypeFor[*sandbox.WaitForPortOptions]():
+		return reflect.ValueOf(&sandbox.WaitForPortOptions{HTTPClient: &http.Client{Transport: Silent{}}})
+	case method == "UploadDir" && i == 1:
+		dir := t.TempDir()
+		require.NoError(t, os.WriteFile(filepath.Join(dir, "file"), []byte("x"), 0o600))
+		return reflect.ValueOf(dir)
+	case strings.HasPrefix(method, "Download") && i == 2:
+		return reflect.ValueOf(filepath.Join(t.TempDir(), "x"))
+	case method == "ChmodSymbolic" && i == 2:
+		return reflect.ValueOf("u+x")
+	case typ.Kind() == reflect.String:
+		v.SetString("x")
+		return v
+	case v.CanInt():
+		v.SetInt(1000)
+		return v
+	default:
+		return v
+	}
+}
+
+// Unanswered is the answer of an API that has gone silent.
+func Unanswered(req *http.Request) (*http.Response, error) {
+	<-req.Context().Done()
+	return nil, req.Context().Err()
+}

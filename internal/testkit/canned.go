@@ -1,0 +1,82 @@
+package testkit
+
+import (
+	"fmt"
+	"io"
+	"net/http"
+	"strings"
+	"testing"
+
+	"github.com/go-vercel/sandbox"
+	"github.com/go-vercel/sandbox/auth"
+)
+
+// Canned answers every request from memory, so that a benchmark
+// measures what the SDK does around it.
+type Canned func(*http.Request) (contentType, body string)
+
+func (f Canned) RoundTrip(req *http.Request) (*http.Response, error) {
+	if req.Body != nil {
+		if _, err := io.Copy(io.Discard, req.Body); err != nil {
+			return nil, err
+		}
+		if err := req.Body.Close(); err != nil {
+			return nil, err
+		}
+	}
+	contentType, body := f(req)
+	return &http.Response{
+		StatusCode: http.StatusOK, Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1, Request: req,
+		Header: http.Header{"Content-Type": {contentType}},
+		Body:   io.NopCloser(strings.NewReader(body)), ContentLength: int64(len(body)),
+	}, nil
+}
+
+const (
+	CannedSession = `{"id":"sess_1","memory":4096,"vcpus":2,"region":"iad1","runtime":"node24","timeout":300000,"status":"running",` +
+		`"requestedAt":1760000000000,"startedAt":1760000000500,"createdAt":1760000000000,"cwd":"/vercel/sandbox","updatedAt":1760000000500}`
+	CannedSandbox = `{"name":"box-%d","persistent":true,"region":"iad1","vcpus":2,"memory":4096,"runtime":"node24","timeout":300000,` +
+		`"networkPolicy":{"mode":"allow-all"},"totalEgressBytes":1000,"totalIngressBytes":2000,"createdAt":1760000000000,"updatedAt":1760000000500,` +
+		`"currentSessionId":"sess_1","status":"running","statusUpdatedAt":1760000000200,"cwd":"/vercel/sandbox","tags":{"env":"test","team":"sdk"}}`
+	CannedCommand = `{"command":{"id":"cmd_1","name":"echo","args":["hello"],"cwd":"/vercel/sandbox","sessionId":"sess_1","exitCode":%s,"startedAt":1760000001000}}`
+)
+
+func CannedClient(b testing.TB, resp Canned) *sandbox.Client {
+	b.Helper()
+	c, err := sandbox.NewClient(&sandbox.ClientOptions{
+		BaseURL:     "https://api.test",
+		HTTPClient:  &http.Client{Transport: resp},
+		Credentials: auth.Static(auth.Credentials{Token: "token", TeamID: "team", ProjectID: "project"}),
+	})
+	if err != nil {
+		b.Fatal(err)
+	}
+	return c
+}
+
+func CannedBox(b testing.TB, resp Canned) *sandbox.Sandbox {
+	b.Helper()
+	created := false
+	c := CannedClient(b, func(req *http.Request) (string, string) {
+		if !created {
+			created = true
+			return "application/json", `{"sandbox":` + fmt.Sprintf(CannedSandbox, 0) + `,"session":` + CannedSession + `,"routes":[]}`
+		}
+		return resp(req)
+	})
+	sb, err := c.Create(b.Context(), nil)
+	if err != nil {
+		b.Fatal(err)
+	}
+	return sb
+}
+
+// CannedLog answers with a command and its log.
+func CannedLog(command, log string) Canned {
+	return func(req *http.Request) (string, string) {
+		if strings.HasSuffix(req.URL.Path, "/logs") {
+			return "application/x-ndjson", log
+		}
+		return "application/json", command
+	}
+}

@@ -1,0 +1,89 @@
+package testkit
+
+import (
+	"bufio"
+	"io"
+	"net/http"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/go-vercel/sandbox"
+	"github.com/go-vercel/sandbox/sandboxtest"
+	"github.com/stretchr/testify/require"
+)
+
+// Gateway is a transport that a test puts between a client and the emulator. Its
+// function may answer by itself, and is nil for none.
+type Gateway struct {
+	Next http.RoundTripper
+	mu   sync.Mutex
+	via  func(req *http.Request, next http.RoundTripper) (*http.Response, error)
+}
+
+func (g *Gateway) RoundTrip(req *http.Request) (*http.Response, error) {
+	g.mu.Lock()
+	via := g.via
+	g.mu.Unlock()
+	if via == nil {
+		return g.Next.RoundTrip(req)
+	}
+	return via(req, g.Next)
+}
+
+// Set sets the function; nil lets everything through.
+func (g *Gateway) Set(via func(*http.Request, http.RoundTripper) (*http.Response, error)) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.via = via
+}
+
+// Behind returns a sandbox whose client goes through a gateway, and the same one
+// reached directly.
+func Behind(t *testing.T, opts sandbox.ClientOptions, create *sandbox.CreateOptions) (*sandboxtest.Server, *Gateway, *sandbox.Sandbox, *sandbox.Sandbox) {
+	t.Helper()
+	srv := sandboxtest.New(t, nil)
+	gate := &Gateway{Next: Transport(t)}
+	opts.HTTPClient = &http.Client{Transport: gate}
+	sb, err := Client(t, srv, opts).Create(t.Context(), create)
+	require.NoError(t, err)
+	direct, err := Client(t, srv, sandbox.ClientOptions{}).Get(t.Context(), sb.Name(), &sandbox.GetOptions{Resume: new(false)})
+	require.NoError(t, err)
+	return srv, gate, sb, direct
+}
+
+// IsRun reports whether a request starts a command.
+func IsRun(req *http.Request) bool {
+	return req.Method == http.MethodPost && strings.HasSuffix(req.URL.Path, "/cmd")
+}
+
+// IsLogs reports whether a request reads a log.
+func IsLogs(req *http.Request) bool { return strings.HasSuffix(req.URL.Path, "/logs") }
+
+// IsLook reports whether a request asks for a command.
+func IsLook(req *http.Request) bool {
+	_, id, ok := strings.Cut(req.URL.Path, "/cmd/")
+	return req.Method == http.MethodGet && ok && !strings.Contains(id, "/")
+}
+
+// CleanCut is a body that ends without an error behind so many bytes.
+func CleanCut(body io.ReadCloser, after int64) io.ReadCloser {
+	return struct {
+		io.Reader
+		io.Closer
+	}{io.LimitReader(body, after), body}
+}
+
+// FirstRecord is a body that ends without an error behind its first record.
+func FirstRecord(body io.ReadCloser) io.ReadCloser {
+	pr, pw := io.Pipe()
+	go func() {
+		line, err := bufio.NewReader(body).ReadString('\n')
+		if err == nil {
+			_, err = io.WriteString(pw, line)
+		}
+		pw.CloseWithError(err) // nil is io.EOF
+		body.Close()
+	}()
+	return pr
+}

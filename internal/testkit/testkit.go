@@ -1,0 +1,150 @@
+// Package testkit is what tests of several packages share: sandboxes of an
+// emulator, a gateway between it and a client, and an API that is a function.
+package testkit
+
+import (
+	"bytes"
+	"context"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/go-vercel/sandbox"
+	"github.com/go-vercel/sandbox/auth"
+	"github.com/go-vercel/sandbox/sandboxtest"
+	"github.com/stretchr/testify/require"
+)
+
+// LockedBuffer takes what many goroutines write.
+type LockedBuffer struct {
+	mu sync.Mutex
+	b  bytes.Buffer
+}
+
+func (b *LockedBuffer) Write(p []byte) (int, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.b.Write(p)
+}
+
+func (b *LockedBuffer) String() string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.b.String()
+}
+
+// DirNames lists a local directory, temporary files of ours included.
+func DirNames(t *testing.T, dir string) []string {
+	t.Helper()
+	list, err := os.ReadDir(dir)
+	require.NoError(t, err)
+	names := []string{}
+	for _, d := range list {
+		names = append(names, d.Name())
+	}
+	return names
+}
+
+// ProcessesWith returns the host's IDs of processes that have a variable.
+func ProcessesWith(t *testing.T, variable string) []int {
+	t.Helper()
+	files, err := filepath.Glob("/proc/[0-9]*/environ")
+	require.NoError(t, err)
+	var pids []int
+	for _, file := range files {
+		env, err := os.ReadFile(file)
+		if err == nil && bytes.Contains(append(env, 0), []byte(variable+"\x00")) {
+			pid, err := strconv.Atoi(filepath.Base(filepath.Dir(file)))
+			require.NoError(t, err)
+			pids = append(pids, pid)
+		}
+	}
+	return pids
+}
+
+// Output runs a command and returns its output.
+func Output(t *testing.T, sb *sandbox.Sandbox, name string, args ...string) string {
+	t.Helper()
+	done, err := sb.RunCommand(t.Context(), name, args, nil)
+	require.NoError(t, err)
+	out, err := done.Output(t.Context())
+	require.NoError(t, err)
+	return out
+}
+
+// Start returns an emulator for a test with a sandbox on it.
+func Start(t *testing.T, create *sandbox.CreateOptions) (*sandboxtest.Server, *sandbox.Sandbox) {
+	t.Helper()
+	srv := sandboxtest.New(t, nil)
+	sb, err := Client(t, srv, sandbox.ClientOptions{}).Create(t.Context(), create)
+	require.NoError(t, err)
+	return srv, sb
+}
+
+// Client returns a client of the emulator with options of its own.
+func Client(t *testing.T, srv *sandboxtest.Server, opts sandbox.ClientOptions) *sandbox.Client {
+	t.Helper()
+	opts.BaseURL, opts.Credentials = srv.URL, Credentials(srv)
+	client, err := sandbox.NewClient(&opts)
+	require.NoError(t, err)
+	t.Cleanup(client.CloseIdleConnections)
+	return client
+}
+
+// Transport returns a transport that is closed with the test.
+func Transport(t *testing.T) *http.Transport {
+	t.Helper()
+	tr := &http.Transport{MaxIdleConnsPerHost: 64}
+	t.Cleanup(tr.CloseIdleConnections)
+	return tr
+}
+
+// Count returns how many requests of an operation the emulator got.
+func Count(srv *sandboxtest.Server, op sandboxtest.Operation) int {
+	n := 0
+	for _, r := range srv.Requests() {
+		if r.Operation == op {
+			n++
+		}
+	}
+	return n
+}
+
+// Credentials are those of an emulator.
+func Credentials(srv *sandboxtest.Server) auth.Provider {
+	c := srv.Credentials()
+	return auth.Static(auth.Credentials{Token: c.Token, TeamID: c.TeamID, ProjectID: c.ProjectID})
+}
+
+// OddNames are names that shells, options and line-based listings get wrong.
+var OddNames = []string{
+	"with space", " leading", "trailing ", "new\nline", "tab\t", "quote'", `double"`, "pipe|f", "-rf", "--help", "-", ".hidden", "...",
+	"$HOME", "`id`", "*", "?", "[a]", "~", "#", "a\\b", "é", "日本語", "emoji🙂", "\u202e", "!", "(", "&", ";", "%s", "a=b", "\x01", "\\x41",
+	strings.Repeat("n", 255),
+}
+
+// StopElsewhere stops a sandbox by another client, unseen by this handle.
+func StopElsewhere(t *testing.T, srv *sandboxtest.Server, sb *sandbox.Sandbox) {
+	t.Helper()
+	other, err := Client(t, srv, sandbox.ClientOptions{}).Get(context.Background(), sb.Name(), &sandbox.GetOptions{Resume: new(false)})
+	require.NoError(t, err)
+	_, err = other.Stop(context.Background(), &sandbox.StopOptions{NoWait: true})
+	require.NoError(t, err)
+}
+
+// APIError returns the API's error that err wraps.
+func APIError(t *testing.T, err error) *sandbox.APIError {
+	t.Helper()
+	var e *sandbox.APIError
+	require.ErrorAs(t, err, &e)
+	return e
+}
+
+// RoundTripper is a transport that is a function.
+type RoundTripper func(*http.Request) (*http.Response, error)
+
+func (f RoundTripper) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
