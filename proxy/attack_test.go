@@ -62,7 +62,7 @@ func newRawServer(t *testing.T, respond func(request string) string) *rawServer 
 
 func (s *rawServer) serve(c net.Conn, respond func(string) string) {
 	defer c.Close()
-	_ = c.SetDeadline(time.Now().Add(10 * time.Second))
+	_ = c.SetDeadline(time.Now().Add(time.Minute))
 	var mine bytes.Buffer
 	buf := make([]byte, 64<<10)
 	answered := false
@@ -144,7 +144,7 @@ func (s *service) raw(t *testing.T, request string) string {
 	c, err := net.Dial("tcp", s.Listener.Addr().String())
 	require.NoError(t, err)
 	defer c.Close()
-	_ = c.SetDeadline(time.Now().Add(20 * time.Second))
+	_ = c.SetDeadline(time.Now().Add(time.Minute))
 	// A service that refuses need not read all of a request.
 	go func() { _, _ = io.WriteString(c, request) }()
 	b, err := io.ReadAll(c)

@@ -11,6 +11,7 @@ import (
 // at once.
 type clock struct {
 	mu     sync.Mutex
+	now    func() time.Time // the machine's
 	offset time.Duration
 	timers timerHeap
 	wake   *time.Timer
@@ -26,7 +27,7 @@ type timer struct {
 	index int // in the heap, -1 when it is not there
 }
 
-func newClock() *clock { return &clock{} }
+func newClock() *clock { return &clock{now: time.Now} }
 
 // Now returns the current time.
 func (c *clock) Now() time.Time {
@@ -35,7 +36,7 @@ func (c *clock) Now() time.Time {
 	return c.nowLocked()
 }
 
-func (c *clock) nowLocked() time.Time { return time.Now().Add(c.offset).Round(0) }
+func (c *clock) nowLocked() time.Time { return c.now().Add(c.offset).Round(0) }
 
 // Offset is what was added to the machine's time.
 func (c *clock) Offset() time.Duration {

@@ -143,13 +143,13 @@ func TestKill(t *testing.T) {
 
 func TestCommandTimeout(t *testing.T) {
 	srv, c := start(t, nil)
-	sess := c.create(nil).Session.ID
-	cmd := c.detach(sess, obj{"command": "sh", "args": []string{"-c", "sleep 1000 & wait"}, "timeout": 60_000})
-	srv.Advance(59 * time.Second)
+	sess := c.create(obj{"timeout": day.Milliseconds()}).Session.ID
+	cmd := c.detach(sess, obj{"command": "sh", "args": []string{"-c", "sleep 1000 & wait"}, "timeout": time.Hour.Milliseconds()})
+	srv.Advance(59 * time.Minute)
 	var out wire.CommandResponse
 	c.call("GET", session(sess)+"/cmd/"+cmd.ID, nil, 200, &out)
 	require.Nil(t, out.Command.ExitCode)
-	srv.Advance(time.Second)
+	srv.Advance(time.Minute)
 	assert.Equal(t, 137, *c.wait(cmd).ExitCode)
 	c.refused("POST", session(sess)+"/cmd", obj{"command": "true", "timeout": -1}, 400, "bad_request")
 }

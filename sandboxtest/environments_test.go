@@ -116,8 +116,9 @@ func (w *world) says(sb *sandbox.Sandbox, want, text string) error {
 	return err
 }
 
-func (w *world) fetch(sb *sandbox.Sandbox) error {
-	return w.says(sb, "here", "curl -sS -m 3 --noproxy '*' "+w.page)
+// fetch gets the machine's page, within that many seconds.
+func (w *world) fetch(sb *sandbox.Sandbox, seconds int) error {
+	return w.says(sb, "here", fmt.Sprintf("curl -sS -m %d --noproxy '*' %s", seconds, w.page))
 }
 
 const (
@@ -205,9 +206,9 @@ var abilities = []struct {
 		}
 		return err
 	}},
-	{"the machine at host.internal", everywhere, "", func(_ context.Context, w *world) error { return w.fetch(w.sb) }},
+	{"the machine at host.internal", everywhere, "", func(_ context.Context, w *world) error { return w.fetch(w.sb, 60) }},
 	{"ports", everywhere, "", func(ctx context.Context, w *world) error {
-		const port = 18_734
+		port := needs.Port(w.t)
 		sb, err := w.c.Create(ctx, &sandbox.CreateOptions{Ports: []int{port}})
 		if err != nil {
 			return err
@@ -278,7 +279,7 @@ var abilities = []struct {
 		if err != nil {
 			return err
 		}
-		if w.fetch(sb) == nil {
+		if w.fetch(sb, 3) == nil {
 			return errors.New("it reached the machine")
 		}
 		return nil
@@ -288,19 +289,19 @@ var abilities = []struct {
 		if err != nil {
 			return err
 		}
-		if err := w.fetch(sb); err != nil {
+		if err := w.fetch(sb, 60); err != nil {
 			return err
 		}
 		if _, err := sb.UpdateNetworkPolicy(ctx, sandbox.AllowDomains("example.com")); err != nil {
 			return err
 		}
-		if w.fetch(sb) == nil {
+		if w.fetch(sb, 3) == nil {
 			return errors.New("it reached the machine")
 		}
 		if _, err := sb.UpdateNetworkPolicy(ctx, sandbox.AllowAll()); err != nil {
 			return err
 		}
-		return w.fetch(sb)
+		return w.fetch(sb, 60)
 	}},
 }
 

@@ -29,7 +29,7 @@ func TestMain(m *testing.M) {
 }
 
 // eventually is for what another process has to do first.
-const eventually = 20 * time.Second
+const eventually = time.Minute
 
 // raw is a client of the API that knows nothing of it.
 type raw struct {

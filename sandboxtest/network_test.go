@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"io"
 	"regexp"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -13,13 +14,14 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/go-vercel/sandbox/internal/needs"
 	"github.com/go-vercel/sandbox/internal/wire"
 	"github.com/go-vercel/sandbox/sandboxtest"
 )
 
 func TestRoutes(t *testing.T) {
 	inModes(t, sandboxtest.Options{}, func(t *testing.T, srv *sandboxtest.Server, c *raw) {
-		const port = 38471
+		port := needs.Port(t)
 		made := c.create(obj{"name": "one", "ports": []int{port}})
 		url := made.Routes[0].URL
 		get := func() (int, string) {
@@ -35,7 +37,7 @@ func TestRoutes(t *testing.T) {
 
 		serve := func(sess string) {
 			c.sh(sess, "echo served > file")
-			c.detach(sess, obj{"command": "python3", "args": []string{"-m", "http.server", "38471", "--bind", "127.0.0.1"}})
+			c.detach(sess, obj{"command": "python3", "args": []string{"-m", "http.server", strconv.Itoa(port), "--bind", "127.0.0.1"}})
 			require.Eventually(t, func() bool {
 				status, body := get()
 				return status == 200 && body == "served\n"

@@ -16,32 +16,26 @@ import (
 // then has the files of the snapshot before.
 func TestRealistic(t *testing.T) {
 	srv, c := start(t, &sandboxtest.Options{Mode: sandboxtest.Folder, Realistic: true})
-	// pass lets the server's time go by until done is closed.
-	pass := func(done <-chan struct{}) {
-		for {
-			select {
-			case <-done:
-				return
-			case <-time.After(time.Millisecond):
-				srv.Advance(100 * time.Millisecond)
-			}
-		}
-	}
-	during := func(f func()) {
+	srv.Freeze() // no state lasts longer because the machine is busy
+	// during lets d go by in a call, once that waits.
+	during := func(waits func() bool, d time.Duration, f func()) {
 		done := make(chan struct{})
 		go func() { defer close(done); f() }()
-		pass(done)
+		require.Eventually(t, waits, eventually, time.Millisecond)
+		srv.Advance(d)
+		<-done
 	}
+	timers := func(n int) func() bool { return func() bool { return srv.Due(4*time.Second) == n } }
 	fresh := c.create(obj{"name": "fresh", "persistent": false})
-	began := srv.Now()
+	began := srv.Now().Truncate(time.Millisecond) // as answers tell it
 	var stopped *wire.StopResponse
-	during(func() { stopped = c.stop(fresh.Session.ID) })
+	during(timers(1), 3*time.Second, func() { stopped = c.stop(fresh.Session.ID) })
 	assert.Equal(t, []string{"stopped", "stopped"}, []string{stopped.Session.Status, stopped.Sandbox.Status})
-	assert.WithinRange(t, srv.Now(), began.Add(time.Second), began.Add(4*time.Second))
+	assert.WithinRange(t, stopped.Session.StoppedAt.Time, began.Add(time.Second), began.Add(2700*time.Millisecond))
 
 	one := c.create(obj{"name": "one"})
 	c.sh(one.Session.ID, "echo first > file")
-	during(func() { stopped = c.stop(one.Session.ID) })
+	during(timers(2), 1500*time.Millisecond, func() { stopped = c.stop(one.Session.ID) }) // for its own state, and for the answer
 	assert.NotEqual(t, "stopped", stopped.Session.Status)
 	assert.Equal(t, "stopping", stopped.Sandbox.Status)
 	assert.Empty(t, stopped.Sandbox.CurrentSnapshotID)
@@ -62,18 +56,18 @@ func TestRealistic(t *testing.T) {
 	var back *wire.SandboxResponse
 	back = c.get("one", "&resume=true", 200)
 	c.sh(back.Session.ID, "echo second > file")
-	during(func() { stopped = c.stop(back.Session.ID) })
+	during(timers(2), 1500*time.Millisecond, func() { stopped = c.stop(back.Session.ID) })
 	var fork wire.SandboxResponse
 	c.call("POST", "/v2/sandboxes/one/fork?projectId=prj", obj{"name": "stale"}, 200, &fork)
 	assert.Equal(t, "first\n", c.sh(fork.Session.ID, "cat file"), "taken before the snapshot was current")
-	during(func() { back = c.get("one", "&resume=true", 200) })
+	during(func() bool { return inFlight(srv, sandboxtest.GetSandbox) }, 10*time.Second, func() { back = c.get("one", "&resume=true", 200) })
 	assert.Equal(t, "second\n", c.sh(back.Session.ID, "cat file"))
 
 	// A snapshot takes its time, and its session ends after the answer.
-	began = srv.Now()
+	began = srv.Now().Truncate(time.Millisecond)
 	var snap wire.SnapshotResponse
-	during(func() { c.call("POST", session(back.Session.ID)+"/snapshot", obj{}, 201, &snap) })
-	assert.GreaterOrEqual(t, srv.Now().Sub(began), 3700*time.Millisecond)
+	during(timers(1), 3700*time.Millisecond, func() { c.call("POST", session(back.Session.ID)+"/snapshot", obj{}, 201, &snap) })
+	assert.WithinDuration(t, began.Add(3700*time.Millisecond), snap.Snapshot.CreatedAt.Time, 0)
 	assert.Equal(t, "snapshotting", snap.Session.Status)
 	assert.Equal(t, "created", snap.Snapshot.Status)
 	srv.Advance(time.Second)

@@ -3,6 +3,7 @@ package sandboxtest_test
 import (
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -81,12 +82,12 @@ func TestRefusalsInTheServicesWords(t *testing.T) {
 // TestTransitionsInTheServicesWords: a session that is stopping, or saves its
 // files, refuses calls by its state.
 func TestTransitionsInTheServicesWords(t *testing.T) {
-	srv, c := start(t, &sandboxtest.Options{Mode: sandboxtest.Folder, Stopping: 1e9, Snapshotting: 1e9})
+	srv, c := start(t, &sandboxtest.Options{Mode: sandboxtest.Folder, Stopping: time.Hour, Snapshotting: time.Hour})
 	box := c.create(obj{"name": "box"})
 	path := session(box.Session.ID)
 	c.stop(box.Session.ID)
 	assert.Equal(t, "Sandbox is stopping and is no longer available", c.refused("POST", path+"/cmd", obj{"command": "true"}, 422, "sandbox_stopping"))
-	srv.Advance(15e8)
+	srv.Advance(90 * time.Minute)
 	require.Equal(t, "snapshotting", c.session(box.Session.ID).Status)
 	for _, call := range []string{"/cmd", "/snapshot"} {
 		body := obj{}

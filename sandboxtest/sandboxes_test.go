@@ -312,7 +312,7 @@ func TestDenyAllCutsTheNetwork(t *testing.T) {
 	_, port, err := net.SplitHostPort(l.Addr().String())
 	require.NoError(t, err)
 	connects := func(sess string) bool {
-		res := c.run(sess, obj{"command": "bash", "args": []string{"-c", "exec 3<>/dev/tcp/" + addr + "/" + port}, "timeout": 5000})
+		res := c.run(sess, obj{"command": "bash", "args": []string{"-c", "exec 3<>/dev/tcp/" + addr + "/" + port}, "timeout": 60_000})
 		return res.code == 0
 	}
 	allowed := c.create(nil).Session.ID

@@ -6,6 +6,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"runtime"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -101,12 +102,12 @@ func modules(t *testing.T, names ...string) (dir string) {
 // life is a program that knows nothing of emulators.
 const life = `
 import { Sandbox } from "PACKAGE";
-const sandbox = await Sandbox.create({ ports: [38473], CREATE });
+const sandbox = await Sandbox.create({ ports: [PORT], CREATE });
 const done = await sandbox.runCommand("sh", ["-c", "echo out; echo err >&2; exit 3"]);
 console.log(done.exitCode, JSON.stringify(await done.stdout()), JSON.stringify(await done.stderr()));
 await sandbox.writeFiles([{ path: "index.html", content: Buffer.from("served") }]);
-await sandbox.runCommand({ cmd: "python3", args: ["-m", "http.server", "38473"], detached: true });
-const url = sandbox.domain(38473);
+await sandbox.runCommand({ cmd: "python3", args: ["-m", "http.server", "PORT"], detached: true });
+const url = sandbox.domain(PORT);
 console.log(url.endsWith(".vercel.run"));
 for (;;) {
   const page = await fetch(url);
@@ -129,7 +130,7 @@ func TestOfficialSDKs(t *testing.T) {
 		t.Run(x.pkg+" "+x.create, func(t *testing.T) {
 			t.Parallel()
 			dir := modules(t, x.pkg)
-			text := strings.NewReplacer("PACKAGE", x.pkg, "CREATE", x.create).Replace(life)
+			text := strings.NewReplacer("PACKAGE", x.pkg, "CREATE", x.create, "PORT", strconv.Itoa(needs.Port(t))).Replace(life)
 			require.NoError(t, os.WriteFile(filepath.Join(dir, "main.mjs"), []byte(text), 0o600))
 			out := runIn(t, dir, "node", "main.mjs")
 			assert.Equal(t, "3 \"out\\n\" \"err\\n\"\ntrue\nserved\nstopped\n", out)

@@ -6,6 +6,8 @@ package needs
 
 import (
 	"flag"
+	"math/rand/v2"
+	"net"
 	"os"
 	"os/exec"
 	"runtime"
@@ -46,6 +48,22 @@ func Programs(tb testing.TB, names ...string) {
 			Missing(tb, "%s in PATH", name)
 		}
 	}
+}
+
+// Port returns a TCP port of this machine's loopback interface that nothing
+// listens on, for sandboxes that share the network with it. It is below those
+// that systems give to connections, of which tests make many.
+func Port(tb testing.TB) int {
+	tb.Helper()
+	for range 1000 {
+		port := 10_000 + rand.IntN(20_000)
+		if l, err := net.Listen("tcp", net.JoinHostPort("127.0.0.1", strconv.Itoa(port))); err == nil {
+			_ = l.Close()
+			return port
+		}
+	}
+	Missing(tb, "a free port")
+	return 0
 }
 
 // Root skips the test unless commands of sb run with Sudo may change the whole
