@@ -63,9 +63,6 @@ func (d *LogDecoder) output() (Record, stringState) {
 			// Most output ends with a newline, which is decoded in place.
 			data, quote = b[l.data:l.at+1], l.at+2
 		default:
-			if cap(d.pooled.out) < len(b) {
-				d.pooled.out = make([]byte, 0, max(len(b), 4096))
-			}
 			d.pooled.out = append(d.pooled.out[:0], b[l.data:l.at]...)
 			l.decoded = true
 		}

@@ -3,6 +3,7 @@ package wire
 import (
 	"encoding/binary"
 	"math/bits"
+	"slices"
 	"unicode/utf16"
 	"unicode/utf8"
 )
@@ -30,52 +31,106 @@ func decodeString(scratch *[]byte, s []byte) (data []byte, n int, st stringState
 	if s[n] == '"' {
 		return s[:n], n + 1, stringClosed
 	}
-	if cap(*scratch) < len(s) {
-		*scratch = make([]byte, 0, max(len(s), 4096))
-	}
-	*scratch = append((*scratch)[:0], s[:n]...)
-	data, k, st := unescape(*scratch, s[n:])
+	data, k, st := unescape(append((*scratch)[:0], s[:n]...), s[n:])
 	*scratch = data[:0]
 	return data, n + k, st
 }
 
 // unescape appends the decoded s to data; see decodeString.
+//
+// Where there are escapes or characters that are not ASCII, they are rarely far
+// apart. So text is copied while it is examined, always the same number of
+// bytes: to search and then copy each stretch would take longer.
 func unescape(data, s []byte) (_ []byte, n int, st stringState) {
+	const step = 16
+	w := len(data)
+	// There is always room for the rest of s and a step more, since only what is
+	// not valid UTF-8 becomes longer.
+	out := slices.Grow(data, len(s)+step)
+	out = out[:cap(out)]
 	for n < len(s) {
+		if len(s)-n >= step {
+			from, to := s[n:n+step:n+step], out[w:w+step:w+step]
+			v, next := binary.LittleEndian.Uint64(from), binary.LittleEndian.Uint64(from[8:])
+			binary.LittleEndian.PutUint64(to, v)
+			binary.LittleEndian.PutUint64(to[8:], next)
+			k := 0
+			m := special(v)
+			if m == 0 {
+				if m = special(next); m == 0 {
+					n += step
+					w += step
+					continue
+				}
+				k = 8
+			}
+			k += bits.TrailingZeros64(m) / 8
+			n += k
+			w += k
+		}
 		c := s[n]
 		switch {
 		case c == '"':
-			return data, n + 1, stringClosed
+			return out[:w], n + 1, stringClosed
 		case c == '\\':
 			if n+1 < len(s) && unescaped[s[n+1]] != 0 {
-				data = append(data, unescaped[s[n+1]])
+				out[w] = unescaped[s[n+1]]
+				w++
 				n += 2
 				break
 			}
 			r, size, st := unicodeEscape(s[n:])
 			if st != stringClosed {
-				return data, n, st
+				return out[:w], n, st
 			}
-			data = utf8.AppendRune(data, r)
+			w += utf8.EncodeRune(out[w:], r)
 			n += size
 		case c < ' ':
-			return data, n, stringBad
+			return out[:w], n, stringBad
 		case c < utf8.RuneSelf:
-			data = append(data, c)
+			out[w] = c
+			w++
 			n++
+		case len(s)-n >= 4 && sequence(binary.LittleEndian.Uint32(s[n:])) > 0:
+			for len(s)-n >= 4 {
+				v := binary.LittleEndian.Uint32(s[n:])
+				size := sequence(v)
+				if size == 0 {
+					break
+				}
+				binary.LittleEndian.PutUint32(out[w:], v)
+				w += size
+				n += size
+			}
 		default:
 			if !utf8.FullRune(s[n:]) {
-				return data, n, stringOpen
+				return out[:w], n, stringOpen
 			}
 			r, size := utf8.DecodeRune(s[n:])
-			data = utf8.AppendRune(data, r)
+			if r == utf8.RuneError {
+				out = slices.Grow(out[:w], 3*(len(s)-n)+step) // U+FFFD has three bytes
+				out = out[:cap(out)]
+			}
+			w += utf8.EncodeRune(out[w:], r)
 			n += size
 		}
-		k := textPrefix(s[n:])
-		data = append(data, s[n:n+k]...)
-		n += k
 	}
-	return data, n, stringOpen
+	return out[:w], n, stringOpen
+}
+
+// sequence returns the length of the character of two to four bytes that v
+// begins with, from its lowest byte on. It returns 0 for any other: ASCII and
+// what is not valid UTF-8, such as longer forms than needed and surrogates.
+func sequence(v uint32) int {
+	switch {
+	case v&0xc0e0 == 0x80c0 && v&0x1e != 0:
+		return 2
+	case v&0xc0c0f0 == 0x8080e0 && v&0x200f != 0 && v&0x200f != 0x200d:
+		return 3
+	case v&0xc0c0c0f8 == 0x808080f0 && v&0x3007 != 0 && (v&7 < 4 || v&0x3007 == 4):
+		return 4
+	}
+	return 0
 }
 
 // unescaped maps the second character of a short escape to its value.
