@@ -277,7 +277,11 @@ func clientOf(ctx context.Context) (*Client, error) {
 }
 
 // CloseIdleConnections closes connections that are not in use.
-func (c *Client) CloseIdleConnections() { c.http.CloseIdleConnections() }
+func (c *Client) CloseIdleConnections() {
+	if c != nil && c.http != nil {
+		c.http.CloseIdleConnections()
+	}
+}
 
 // projectID asks the provider for the project that calls are made for.
 func (c *Client) projectID(ctx context.Context) (string, error) {

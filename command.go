@@ -38,6 +38,9 @@ type Command struct {
 	// pump copies the output of a detached command to its writers; nil if it
 	// has none.
 	pump *pump
+	// release ends what kills the command with its context; nil if nothing does,
+	// or no longer.
+	release func() bool
 	// stdinOpen is set while there is a writer for standard input. stdinAt is
 	// the position of the next byte, if stdinKnown.
 	stdinOpen, stdinKnown bool
@@ -268,6 +271,10 @@ func (c *Command) finish(data wire.Command) *CommandResult {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.data = data
+	if c.release != nil && data.ExitCode != nil {
+		c.release() // a context may outlive many commands
+		c.release = nil
+	}
 	return finished(c)
 }
 

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"runtime"
 	"slices"
 	"strconv"
 	"strings"
@@ -15,6 +16,7 @@ import (
 	"syscall"
 	"testing"
 	"time"
+	"weak"
 
 	"github.com/go-vercel/sandbox/internal/testkit"
 
@@ -341,4 +343,25 @@ func TestLogChunksAllocateNothing(t *testing.T) {
 		})
 	}
 	assert.Less(t, allocs(10_000), allocs(10)+100, "whatever the number of lines")
+}
+
+// TestEndedCommandIsLetGo: a context that lives on does not keep the commands
+// that it would have killed.
+func TestEndedCommandIsLetGo(t *testing.T) {
+	t.Parallel()
+	_, sb := testkit.Start(t, nil)
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	run := func() weak.Pointer[sandbox.Command] {
+		cmd, err := sb.StartCommand(ctx, "true", nil, &sandbox.CommandOptions{KillOnCancel: true})
+		require.NoError(t, err)
+		_, err = cmd.Wait(ctx)
+		require.NoError(t, err)
+		return weak.Make(cmd)
+	}
+	kept := run()
+	for i := 0; i < 20 && kept.Value() != nil; i++ {
+		runtime.GC()
+	}
+	assert.Nil(t, kept.Value(), "the context holds a command that has ended")
 }

@@ -58,8 +58,11 @@ func (c *Client) GetOrCreate(ctx context.Context, name string, opts *CreateOptio
 	}
 	for round := 0; ; round++ {
 		sb, unseen, err := c.getOrCreate(ctx, name, &o)
-		if !unseen || round == adoptRounds || !api.Sleep(ctx, c.api.PollPause(api.GetSandbox, pollInterval)) {
+		if !unseen || round == adoptRounds {
 			return sb, err
+		}
+		if !api.Sleep(ctx, c.api.PollPause(api.GetSandbox, pollInterval)) {
+			return nil, &RequestError{Operation: api.GetSandbox.Name, SandboxName: name, Err: errors.Join(api.ContextError(ctx), err)}
 		}
 	}
 }
@@ -75,7 +78,8 @@ func (e *ReplacedError) Error() string {
 }
 
 // getOrCreate makes one attempt. unseen means that the name is taken by a
-// sandbox that can't be found, as while another client is creating it.
+// sandbox that can't be found, as while another client is creating it, and comes
+// with an error.
 func (c *Client) getOrCreate(ctx context.Context, name string, o *CreateOptions) (sb *Sandbox, unseen bool, err error) {
 	get := &GetOptions{Resume: o.Resume, OnResume: o.OnResume, Private: o.Private}
 	// Only an error of the request counts: one of a hook says nothing about
@@ -87,8 +91,12 @@ func (c *Client) getOrCreate(ctx context.Context, name string, o *CreateOptions)
 		return sb, false, err
 	case errors.Is(err, ErrNotFound):
 	case errors.Is(err, ErrSnapshotNotFound):
-		if again, err := c.makeRoom(ctx, name); again || err != nil {
-			return nil, again, err
+		again, roomErr := c.makeRoom(ctx, name)
+		if roomErr != nil {
+			return nil, false, roomErr
+		}
+		if again {
+			return nil, true, err
 		}
 	default:
 		return nil, false, err

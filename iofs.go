@@ -436,7 +436,7 @@ func (a *ahead) put(lists map[string][]fs.DirEntry, since time.Time, mark uint64
 // rest of which it stores. It fails if that is not possible with one request;
 // the directory is then listed by itself.
 func (x *ioFS) listAhead(name string) (list []fs.DirEntry, ok bool) {
-	c, err := x.fsys.t.client()
+	c, err := x.fsys.on().client()
 	if err != nil {
 		return nil, false
 	}

@@ -224,7 +224,9 @@ func (s *Session) StartCommand(ctx context.Context, name string, args []string, 
 	}
 	release()
 	if o.KillOnCancel {
-		context.AfterFunc(ctx, func() {
+		cmd.mu.Lock()
+		defer cmd.mu.Unlock()
+		cmd.release = context.AfterFunc(ctx, func() {
 			if _, over := cmd.ExitStatus(); !over {
 				cmd.killLate(ctx)
 			}

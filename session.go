@@ -344,7 +344,7 @@ func sessionFromJSON(data json.RawMessage, routes []wire.Route) (*Session, error
 	if s.data.ID == "" {
 		return nil, fmt.Errorf("sandbox: JSON is not a serialized session: id is missing")
 	}
-	if len(policy) > 0 {
+	if len(policy) > 0 && string(policy) != "null" {
 		var p NetworkPolicy
 		if err := json.Unmarshal(policy, &p); err != nil {
 			return nil, err

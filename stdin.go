@@ -244,8 +244,13 @@ func (w *stdinWriter) send(data []byte, last bool) error {
 			return nil
 		case err == nil && w.at == w.end:
 			return nil
-		case err == nil:
+		case err == nil && w.at > offset:
 			continue // the rest was not accepted
+		case err == nil:
+			if err := w.pause(fmt.Errorf("sandbox: writing to command %s: the sandbox accepts nothing", w.cmd.ID()), 0); err != nil {
+				return err
+			}
+			continue
 		}
 		if err = w.again(err, time.Since(began)); err == nil {
 			continue
@@ -329,18 +334,23 @@ func (w *stdinWriter) again(err error, lasted time.Duration) error {
 			}
 		}
 	}
-	limits := w.client.reattach
 	if answered && e.Status == http.StatusGatewayTimeout && lasted >= stdinHeld {
 		w.failures, w.lastGain = 0, time.Now() // the command does not read
 	}
+	if answered {
+		return w.pause(err, e.RetryAfter)
+	}
+	return w.pause(err, 0)
+}
+
+// pause waits before the next attempt, for the given time at least. It returns
+// err if that was the last one.
+func (w *stdinWriter) pause(err error, least time.Duration) error {
+	limits := w.client.reattach
 	if w.failures++; w.failures > limits.Attempts || time.Since(w.lastGain) > limits.Limit {
 		return err
 	}
-	wait := min(limits.Wait<<min(w.failures-1, 16), stdinMaxWait)
-	if answered {
-		wait = max(wait, e.RetryAfter)
-	}
-	return pause(w.ctx, wait)
+	return pause(w.ctx, max(least, min(limits.Wait<<min(w.failures-1, 16), stdinMaxWait)))
 }
 
 // ask asks how much the command has received. For a sandbox that does not

@@ -534,3 +534,33 @@ func TestStdinOfAnInterpreter(t *testing.T) {
 	require.NoError(t, err)
 	assert.Zero(t, done.ExitCode)
 }
+
+// TestStdinWithoutProgress: a sandbox that accepts a write and none of its bytes
+// is not asked again without a pause, nor for ever.
+func TestStdinWithoutProgress(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var writes atomic.Int32
+		sb := testkit.API(func(req *http.Request) (*http.Response, error) {
+			switch {
+			case testkit.IsRun(req):
+				return testkit.JSON(200, strings.TrimSpace(testkit.Begun)), nil
+			case strings.HasSuffix(req.URL.Path, "/stdin"):
+				if writes.Add(1) > 1000 {
+					<-req.Context().Done()
+					return nil, req.Context().Err()
+				}
+				return testkit.JSON(200, strings.Replace(strings.TrimSpace(testkit.Begun), `{"command"`, `{"bytesWritten":0,"command"`, 1)), nil
+			}
+			return testkit.JSON(404, `{}`), nil
+		}).Sandbox(t)
+		cmd, err := sb.StartCommand(t.Context(), "x", nil, &sandbox.CommandOptions{AttachStdin: true})
+		require.NoError(t, err)
+		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Minute)
+		defer cancel()
+		in := cmd.Stdin(ctx)
+		_, err = in.Write([]byte("hello"))
+		require.NoError(t, err)
+		require.ErrorContains(t, in.Close(), "accepts nothing")
+		assert.Less(t, writes.Load(), int32(100))
+	})
+}

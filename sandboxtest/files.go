@@ -70,7 +70,7 @@ func (c *call) readFile() error {
 	if err != nil {
 		return err
 	}
-	f, size, err := machine.ReadFile(p.Path, p.Cwd)
+	f, _, err := machine.ReadFile(p.Path, p.Cwd)
 	if err != nil {
 		if errors.Is(err, fs.ErrNotExist) {
 			return notFound("File not found.")
@@ -85,12 +85,12 @@ func (c *call) readFile() error {
 	if err := http.NewResponseController(c.w).Flush(); err != nil {
 		return nil // the client has gone
 	}
-	n, err := io.Copy(c.w, io.LimitReader(f, size))
-	if err == nil && n < size {
-		// It was cut short meanwhile.
-		panic(http.ErrAbortHandler)
+	// To the end, not by the size, which the files below /proc and /sys do not
+	// know.
+	if _, err := io.Copy(c.w, f); err != nil {
+		panic(http.ErrAbortHandler) // what the client has is not the whole
 	}
-	return nil // else the client has gone
+	return nil
 }
 
 // attachment is the Content-Disposition of a file with that name. What a quoted

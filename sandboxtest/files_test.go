@@ -16,6 +16,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/go-vercel/sandbox/internal/needs"
 	"github.com/go-vercel/sandbox/sandboxtest"
 )
 
@@ -175,6 +176,23 @@ func TestHostileNames(t *testing.T) {
 		for _, path := range []string{"sessions/" + name, "sessions/" + name + "/cmd/" + name, "snapshots/" + name} {
 			resp := c.send(c.request("GET", "/v2/sandboxes/"+path, nil))
 			assert.Contains(t, []int{400, 404}, resp.StatusCode, path)
+		}
+	}
+}
+
+// A file of the kernel's is as long as what comes, whatever it says.
+func TestReadKernelFiles(t *testing.T) {
+	t.Parallel()
+	srv, c := start(t, nil)
+	if srv.Mode() != sandboxtest.Namespace {
+		needs.Missing(t, "namespace mode")
+	}
+	sess := c.create(nil).Session.ID
+	for _, name := range []string{"/proc/version", "/proc/sys/kernel/ostype", "/sys/kernel/mm/transparent_hugepage/enabled"} {
+		if want := c.sh(sess, "cat "+name+" 2>/dev/null"); want != "" {
+			status, got := c.readFile(sess, name)
+			assert.Equal(t, 200, status, name)
+			assert.Equal(t, want, string(got), name)
 		}
 	}
 }

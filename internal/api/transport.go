@@ -51,6 +51,7 @@ func (t wholeResponses) RoundTrip(req *http.Request) (*http.Response, error) {
 	limit, patience := int64(maxResponse+1), time.Duration(0)
 	if resp.StatusCode < 200 || resp.StatusCode >= 300 {
 		if a.op.Class != Safe || resp.StatusCode < 400 || transient(resp.StatusCode) {
+			resp.Body = &briefBody{ReadCloser: resp.Body}
 			return resp, nil // its status says enough
 		}
 		limit, patience = maxErrorBody, errorBodyTime
@@ -75,6 +76,29 @@ func (t wholeResponses) RoundTrip(req *http.Request) (*http.Response, error) {
 	}
 	resp.Body = &responseBody{Reader: bytes.NewReader(buf.Bytes()), content: buf}
 	return resp, nil
+}
+
+// briefBody is the body of an error response, which may never end: whoever
+// reads it, as retryablehttp does before a retry, does so for a limited time.
+type briefBody struct {
+	io.ReadCloser
+	start sync.Once
+	timer *time.Timer // nil if it is closed without having been read
+}
+
+func (b *briefBody) Read(p []byte) (int, error) {
+	b.start.Do(func() {
+		b.timer = time.AfterFunc(errorBodyTime, func() { b.ReadCloser.Close() })
+	})
+	return b.ReadCloser.Read(p)
+}
+
+func (b *briefBody) Close() error {
+	b.start.Do(func() {})
+	if b.timer != nil {
+		b.timer.Stop()
+	}
+	return b.ReadCloser.Close()
 }
 
 var buffers = sync.Pool{New: func() any { return new(bytes.Buffer) }}

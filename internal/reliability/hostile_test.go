@@ -324,3 +324,61 @@ func (w *slowWriter) Write(p []byte) (int, error) {
 	w.n += len(p)
 	return len(p), nil
 }
+
+// TestGetOrCreateFindsNoEnd: the files of a sandbox are gone whenever it is to
+// be resumed, but its session runs whenever it is looked at.
+func TestGetOrCreateFindsNoEnd(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := testkit.API(func(req *http.Request) (*http.Response, error) {
+			if req.URL.Query().Get("resume") == "true" {
+				return testkit.JSON(410, `{"error":{"code":"snapshot_not_found","message":"Cannot resume sandbox: no snapshot available."}}`), nil
+			}
+			return testkit.JSON(200, testkit.RunningSandbox), nil
+		}).Client(t)
+		sb, err := c.GetOrCreate(t.Context(), "box", nil)
+		assert.Nil(t, sb)
+		assert.ErrorIs(t, err, sandbox.ErrSnapshotNotFound)
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		sb, err = c.GetOrCreate(ctx, "box", nil)
+		assert.Nil(t, sb)
+		assert.ErrorIs(t, err, context.DeadlineExceeded)
+		assert.ErrorIs(t, err, sandbox.ErrSnapshotNotFound)
+	})
+}
+
+// TestOddTimes: a time that no time.Time can be encoded in counts as absent.
+func TestOddTimes(t *testing.T) {
+	t.Parallel()
+	for _, odd := range []string{"9e300", "1e400", "-1e400", "900000000000000000", "-900000000000000000"} {
+		box := `{"name":"box","createdAt":` + odd + `,"updatedAt":1700000000000}`
+		c := testkit.API(func(req *http.Request) (*http.Response, error) {
+			if req.URL.Path == "/v2/sandboxes" {
+				return testkit.JSON(200, `{"sandboxes":[`+box+`],"pagination":{"count":1,"next":null}}`), nil
+			}
+			return testkit.JSON(200, `{"sandbox":`+box+`,"session":{"id":"s1","status":"running","createdAt":`+odd+`},"routes":[]}`), nil
+		}).Client(t)
+		sb, err := c.Get(t.Context(), "box", nil)
+		require.NoError(t, err, odd)
+		page, err := c.ListPage(t.Context(), nil)
+		require.NoError(t, err, odd)
+		for _, info := range append(page.Items, sb.Info()) {
+			assert.Zero(t, info.CreatedAt, odd)
+			assert.EqualValues(t, 1700000000, info.UpdatedAt.Unix(), odd)
+			_, err := json.Marshal(info)
+			assert.NoError(t, err, odd)
+		}
+		_, err = json.Marshal(sb)
+		assert.NoError(t, err, odd)
+	}
+}
+
+// TestNullPolicy: other clients may write an absent policy as null.
+func TestNullPolicy(t *testing.T) {
+	t.Parallel()
+	var s sandbox.Session
+	require.NoError(t, json.Unmarshal([]byte(`{"session":{"id":"s1","status":"running","networkPolicy":null},"routes":[]}`), &s))
+	assert.Nil(t, s.Info().NetworkPolicy)
+	var sb sandbox.Sandbox
+	require.NoError(t, json.Unmarshal([]byte(`{"metadata":{"id":"s1","status":"running","networkPolicy":null},"sandboxMetadata":{"name":"x"}}`), &sb))
+}

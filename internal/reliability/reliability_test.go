@@ -102,19 +102,19 @@ func TestRunOnceThoughItsAnswerIsLost(t *testing.T) {
 		for _, lost := range []string{"broken", "cut"} {
 			t.Run(name+", "+lost, func(t *testing.T) {
 				t.Parallel()
-				_, gate, sb, direct := behind(t, sandbox.ClientOptions{}, nil)
+				_, gate, sb, direct := testkit.Behind(t, sandbox.ClientOptions{}, nil)
 				var first, stopped atomic.Bool
-				gate.set(func(req *http.Request, next http.RoundTripper) (*http.Response, error) {
-					if isLogs(req) && stopped.CompareAndSwap(false, true) {
+				gate.Set(func(req *http.Request, next http.RoundTripper) (*http.Response, error) {
+					if testkit.IsLogs(req) && stopped.CompareAndSwap(false, true) {
 						_, err := direct.Stop(t.Context(), nil)
 						assert.NoError(t, err)
 					}
 					resp, err := next.RoundTrip(req)
-					if err == nil && isRun(req) && first.CompareAndSwap(false, true) {
+					if err == nil && testkit.IsRun(req) && first.CompareAndSwap(false, true) {
 						// Until the command has run: a session that ends takes it along.
 						assert.NoError(t, waitAll(t.Context(), direct))
 						if lost == "cut" {
-							resp.Body = cleanCut(resp.Body, 0)
+							resp.Body = testkit.CleanCut(resp.Body, 0)
 							return resp, nil
 						}
 						resp.Body.Close()
@@ -123,13 +123,13 @@ func TestRunOnceThoughItsAnswerIsLost(t *testing.T) {
 					return resp, err
 				})
 				err := run(sb)
-				gate.set(nil)
+				gate.Set(nil)
 				if stopped.Load() {
 					require.ErrorIs(t, err, sandbox.ErrStopped)
 				} else {
 					require.NoError(t, err, "it was found, and needs no log")
 				}
-				assert.Equal(t, "once\n", fetch(t, sb, "cat", "charged"))
+				assert.Equal(t, "once\n", testkit.Output(t, sb, "cat", "charged"))
 			})
 		}
 	}

@@ -4,12 +4,14 @@ import (
 	"bytes"
 	"context"
 	"fmt"
+	"io/fs"
 	"log/slog"
 	"reflect"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/go-vercel/sandbox"
 	"github.com/go-vercel/sandbox/internal/testkit"
 
 	"github.com/stretchr/testify/assert"
@@ -64,4 +66,14 @@ func TestZeroHandles(t *testing.T) {
 			cancel()
 		}
 	}
+}
+
+// TestZeroHandlesOtherwise: nor do the methods without a context.
+func TestZeroHandlesOtherwise(t *testing.T) {
+	t.Parallel()
+	assert.NotPanics(t, func() {
+		_, err := fs.ReadDir((&sandbox.FileSystem{}).IOFS(t.Context(), "/"), ".")
+		assert.Error(t, err)
+	})
+	assert.NotPanics(t, func() { (&sandbox.Client{}).CloseIdleConnections() })
 }

@@ -3,7 +3,6 @@ package wire
 import (
 	"bytes"
 	"encoding/json"
-	"time"
 )
 
 // Decode decodes data of the usual form, and reports whether it could. If not,
@@ -175,7 +174,7 @@ func (s *scanner) time() (t Time) {
 	}
 	whole := scanner{b: token}
 	if ms := whole.int(); !whole.bad {
-		t.Time = time.UnixMilli(ms).UTC()
+		t.Time = atMilli(ms)
 	} else if t.UnmarshalJSON(token) != nil {
 		s.fail()
 	}

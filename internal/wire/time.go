@@ -2,6 +2,7 @@ package wire
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"math"
 	"strconv"
@@ -42,9 +43,21 @@ func (t *Time) UnmarshalJSON(data []byte) error {
 	case null:
 		t.Time = time.Time{}
 	default:
-		t.Time = time.UnixMilli(whole).Add(ns).UTC()
+		if t.Time = atMilli(whole); !t.IsZero() {
+			t.Time = t.Add(ns)
+		}
 	}
 	return nil
+}
+
+// atMilli returns the time that is so many milliseconds after the Unix epoch, or
+// the zero Time if it is out of the range that a time.Time can be encoded in.
+func atMilli(ms int64) time.Time {
+	const year0, year9999 = -62167219200000, 253402300799999
+	if ms < year0 || ms > year9999 {
+		return time.Time{}
+	}
+	return time.UnixMilli(ms).UTC()
 }
 
 // Duration is a duration that is encoded as milliseconds.
@@ -104,7 +117,7 @@ func parseMillis(data []byte) (rest time.Duration, whole int64, null bool, err e
 		return 0, whole, false, nil
 	}
 	f, err := strconv.ParseFloat(string(data), 64)
-	if err != nil {
+	if err != nil && !errors.Is(err, strconv.ErrRange) { // which gives an infinite one
 		return 0, 0, false, fmt.Errorf("wire: %.40q is not a number of milliseconds", data)
 	}
 	switch i, frac := math.Modf(f); {
