@@ -133,6 +133,11 @@ type Client struct {
 	// hooksDue holds the IDs of sessions whose OnResume failed in Get, which
 	// then returns no handle to remember it.
 	hooksDue sync.Map
+	// lateStarts are resumes whose responses were lost.
+	lateStarts lateStarts
+	// lateCreates holds the marks of creates of GetOrCreate whose outcome is
+	// unknown: they are the tags of sandboxes that OnCreate has yet to set up.
+	lateCreates sync.Map
 }
 
 // NewClient returns a client. A nil opts takes everything from the

@@ -320,10 +320,11 @@ func (c *CommandResult) Wait(context.Context) (*CommandResult, error) { return c
 // it. It does not wait for the command to end. If the command has already
 // ended, the error matches [os.ErrProcessDone].
 //
-// A signal is delivered at most once, except for SIGKILL, SIGSTOP and SIGCONT,
-// which can safely be sent again. If the response is lost, the command is
-// looked up: if it has ended the error is nil, and if it still runs the error
-// matches [ErrOutcomeUnknown].
+// A signal is delivered at most once, except for SIGKILL, which can safely be
+// sent again. If the response is lost, the command is looked up: if it has
+// ended the error is nil, and if it still runs the error matches
+// [ErrOutcomeUnknown]. The signal may then be delivered later: a SIGSTOP even
+// after the SIGCONT that was to end it.
 func (c *Command) Kill(ctx context.Context, sig Signal) error {
 	if sig <= 0 || sig > 64 {
 		return invalid("sig", "%d is not a Linux signal", int(sig))
@@ -333,8 +334,7 @@ func (c *Command) Kill(ctx context.Context, sig Signal) error {
 		return err
 	}
 	op := api.SignalCommand
-	switch sig {
-	case SIGKILL, SIGSTOP, SIGCONT:
+	if sig == SIGKILL {
 		op = api.KillCommand
 	}
 	req := &api.Request{Op: op, Path: []string{c.session, c.ID()}, Body: struct {

@@ -510,7 +510,6 @@ func (c *Client) Get(ctx context.Context, name string, opts *GetOptions) (*Sandb
 
 // lookUp is Get without the hook. It reports whether a session was started.
 func (c *Client) lookUp(ctx context.Context, name string, opts *GetOptions) (sb *Sandbox, resumed bool, err error) {
-	begin := time.Now()
 	var o GetOptions
 	if opts != nil {
 		o = *opts
@@ -529,13 +528,7 @@ func (c *Client) lookUp(ctx context.Context, name string, opts *GetOptions) (sb 
 	if sb, err = newSandbox(c, api.GetSandbox, name, project, resp, o.OnResume); err != nil {
 		return nil, false, err
 	}
-	resumed = resp.Resumed
-	if req.Uncertain && !resumed && Status(resp.Session.Status) == StatusRunning {
-		// A response was lost. A session as young as this call was started by
-		// it.
-		resumed = resp.Session.CreatedAt.After(serverTime(req).Add(-time.Since(begin) - clockSlack))
-	}
-	return sb, resumed, nil
+	return sb, c.lateStarts.started(project, name, resp, req), nil
 }
 
 func (c *Client) getSandbox(ctx context.Context, name, project string, resume *bool, private map[string]any) (*wire.SandboxResponse, *api.Request, error) {
@@ -550,7 +543,12 @@ func (c *Client) getSandbox(ctx context.Context, name, project string, resume *b
 	query.Set("resume", strconv.FormatBool(resume == nil || *resume))
 	var resp wire.SandboxResponse
 	req := &api.Request{Op: api.GetSandbox, Path: []string{name}, Query: query}
-	if err := c.do(ctx, req, &resp); err != nil {
+	begin := time.Now()
+	err := c.do(ctx, req, &resp)
+	if req.Uncertain && (resume == nil || *resume) {
+		c.lateStarts.add(project, name, begin)
+	}
+	if err != nil {
 		return nil, req, err
 	}
 	return &resp, req, nil

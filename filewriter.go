@@ -161,7 +161,9 @@ func (w *FileWriter) Close() error {
 		return err
 	}
 	var last []coreutils.Piece
-	if len(w.buf) > 0 {
+	// Of an empty file, too, a piece is uploaded: what joins it can be told by
+	// that from a request that arrives late and must do nothing.
+	if len(w.buf) > 0 || w.sent == 0 {
 		if piece, err := w.upload(w.buf); err != nil {
 			w.fail("write", err)
 		} else {

@@ -86,6 +86,9 @@ func (c *Client) getOrCreate(ctx context.Context, name string, o *CreateOptions)
 	// this sandbox.
 	sb, resumed, err := c.lookUp(ctx, name, get)
 	switch {
+	case err == nil && o.OnCreate != nil && c.createdLate(sb):
+		sb, err = sb.setUp(ctx, o.OnCreate)
+		return sb, false, err
 	case err == nil:
 		sb, err = sb.resumedFor(ctx, resumed)
 		return sb, false, err
@@ -115,6 +118,9 @@ func (c *Client) getOrCreate(ctx context.Context, name string, o *CreateOptions)
 	switch {
 	case err == nil:
 	case nameTaken(err), errors.Is(err, ErrOutcomeUnknown):
+		if mark != "" && !nameTaken(err) {
+			c.lateCreates.Store(mark, true) // until it is found
+		}
 		sb, resumed, getErr := c.lookUp(ctx, name, get)
 		switch {
 		case getErr == nil:
@@ -125,7 +131,8 @@ func (c *Client) getOrCreate(ctx context.Context, name string, o *CreateOptions)
 		default:
 			return nil, false, fmt.Errorf("%w; looking it up: %w", err, getErr)
 		}
-		if !nameTaken(err) && sb.bears(mark) {
+		// What could not be marked is assumed to be ours.
+		if o.OnCreate != nil && c.createdLate(sb) || mark == "" && !nameTaken(err) {
 			sb, err := sb.setUp(ctx, o.OnCreate)
 			return sb, false, err
 		}
@@ -139,10 +146,11 @@ func (c *Client) getOrCreate(ctx context.Context, name string, o *CreateOptions)
 	return sb, false, err
 }
 
-// bears reports whether the sandbox was created by the create with this mark. A
-// create that could not be marked assumes that it was.
-func (s *Sandbox) bears(mark string) bool {
-	return mark == "" || s.metadata().Tags[creationMark] == mark
+// createdLate reports, once, whether the sandbox was created by a create of this
+// client whose response was lost, so that it has yet to be set up.
+func (c *Client) createdLate(sb *Sandbox) bool {
+	_, ours := c.lateCreates.LoadAndDelete(sb.metadata().Tags[creationMark])
+	return ours
 }
 
 // makeRoom deletes a sandbox whose files are gone. again means that it has

@@ -295,8 +295,7 @@ func (s *Sandbox) startSession(ctx context.Context, stale *Session) (session *Se
 			if session = s.adopt(c, resp); session == nil {
 				return nil, false, &APIError{Operation: api.GetSandbox.Name, Status: http.StatusOK, SandboxName: s.Name(), Err: errNoSession}
 			}
-			// If a response was lost, the session that it started is taken for ours.
-			resumed = resp.Resumed || req.Uncertain && session != stale
+			resumed = session != stale && c.lateStarts.started(s.st.project, s.Name(), resp, req)
 			if ending = session; !session.ending() {
 				return session, resumed, nil
 			}

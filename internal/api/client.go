@@ -90,8 +90,8 @@ type Request struct {
 	Header http.Header // added to the request; keys in canonical form
 	Accept string      // required media type of a stream's response
 
-	// Uncertain is set when the operation is over, if an attempt before the
-	// last one may have taken effect without a clear response. Date is the
+	// Uncertain is set when the operation is over, if an attempt may have taken
+	// effect, or may still do so, without a clear response. Date is the
 	// server's time in the last response; zero if not reported.
 	Uncertain bool
 	Date      time.Time
@@ -186,7 +186,7 @@ func (c *Client) send(ctx context.Context, req *Request, whole bool) (*http.Resp
 		}
 	}
 	c.log(ctx, req, resp, err, a.count, start)
-	req.Uncertain = a.uncertainBefore
+	req.Uncertain = a.uncertain
 	if resp != nil {
 		c.noteLimit(req.Op, resp.Header)
 		if date, err := http.ParseTime(resp.Header.Get("Date")); err == nil {
@@ -332,6 +332,7 @@ func (c *Client) shown(f *Failure) *Failure {
 // be used. The caller does not know its outcome.
 func (c *Client) unusable(req *Request, a *attempts, resp *http.Response, body []byte, err error) error {
 	f := c.failure(req, a)
+	req.Uncertain = true
 	f.Status, f.Header, f.Body, f.Err, f.Uncertain = resp.StatusCode, resp.Header, body, err, true
 	return c.shown(f)
 }

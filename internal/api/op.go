@@ -51,11 +51,15 @@ type Op struct {
 	Delete bool
 	// Drive marks operations on drives, which not every project may use.
 	Drive bool
-	// Again describes the effect of a second delivery, by a retry or by a first
-	// attempt that arrives late. It justifies the class.
+	// Again describes the effect of a second delivery. It justifies the class.
 	Again string
 	// Lost describes how the outcome is determined if the response was lost.
 	Lost string
+	// Late describes the effect of a first attempt that arrives when the caller
+	// has gone on and done the next thing. It is empty where there is none,
+	// because the object has an ID or a name that is given once, or the data a
+	// position.
+	Late string
 }
 
 // Table lists all operations. It is the only place that decides how an
@@ -73,6 +77,7 @@ const (
 	reads    = "reads once more"
 	askAgain = "sent again"
 	unknown  = "ErrOutcomeUnknown"
+	madeLate = "makes a sandbox that nobody knows of; the caller was told that it may"
 )
 
 func read(name, path string) Op {
@@ -88,13 +93,18 @@ func (op Op) streamed() Op {
 	return op
 }
 
+func (op Op) late(effect string) Op {
+	op.Late = effect
+	return op
+}
+
 func (op Op) ofDrives() Op {
 	op.Drive = true
 	return op
 }
 
 func create(path string) Op {
-	return post("create sandbox", path, Once, "makes a second sandbox, which costs and which nobody knows of", unknown)
+	return post("create sandbox", path, Once, "makes a second sandbox, which costs and which nobody knows of", unknown).late(madeLate)
 }
 
 func createNamed(path string) Op {
@@ -114,27 +124,32 @@ var (
 	CreateRuntimeNamed = register(createNamed("/v2/sandboxes"))
 
 	ForkSandbox = register(post("fork sandbox", "/v2/sandboxes/{sandbox}/fork", Once,
-		"makes a second sandbox", unknown))
+		"makes a second sandbox", unknown).late(madeLate))
 	ForkNamed = register(post("fork sandbox", "/v2/sandboxes/{sandbox}/fork", Settled,
 		"is refused, since the name is taken", "ErrOutcomeUnknown; the caller looks the name up"))
 	GetSandbox = register(Op{Name: "get sandbox", Method: http.MethodGet, Path: "/v2/sandboxes/{sandbox}", Class: Safe,
 		Again: "reads once more; with resume it finds the session that the first one started",
-		Lost:  "sent again; a session that was started meanwhile counts as started by this call, so that its hook runs"})
+		Lost:  "sent again; a session that was started meanwhile counts as started by this client, so that its hook runs",
+		Late:  "starts a session of a sandbox that was stopped since; its hook runs with the next call of this client that finds it"})
 	ListSandboxes = register(read("list sandboxes", "/v2/sandboxes"))
 	UpdateSandbox = register(Op{Name: "update sandbox", Method: http.MethodPatch, Path: "/v2/sandboxes/{sandbox}", Class: Safe,
-		Again: "sets the same values", Lost: askAgain})
+		Again: "sets the same values", Lost: askAgain, Late: "sets the old values again: the API knows no versions"})
 	DeleteSandbox = register(Op{Name: "delete sandbox", Method: http.MethodDelete, Path: "/v2/sandboxes/{sandbox}", Class: Settled, Delete: true,
 		Again: "deletes whatever bears the name by then, which may be somebody else's new sandbox",
-		Lost:  "the name is looked up: none, or one that was made since, means done; the same one is deleted again"})
+		Lost:  "the name is looked up: none, or one that was made since, means done; the same one is deleted again",
+		Late:  "deletes a sandbox that has taken the name since: the API deletes by name alone"})
 
 	GetSession   = register(read("get session", session))
 	ListSessions = register(read("list sessions", "/v2/sandboxes/sessions"))
 	StopSession  = register(post("stop session", session+"/stop", Safe, "finds this session stopped, which is no error", askAgain))
 	// A session's end is moved by an amount, not to a point in time.
-	ExtendTimeout  = register(post("extend timeout", session+"/extend-timeout", Once, "extends twice", unknown))
-	SetPolicy      = register(post("update network policy", session+"/network-policy", Safe, "sets the same policy", askAgain))
+	ExtendTimeout = register(post("extend timeout", session+"/extend-timeout", Once, "extends twice", unknown).
+			late("extends; the caller was told that it may"))
+	SetPolicy = register(post("update network policy", session+"/network-policy", Safe, "sets the same policy", askAgain).
+			late("sets the old policy again: the API knows no versions"))
 	CreateSnapshot = register(post("create snapshot", session+"/snapshot", Once,
-		"makes a second snapshot, or is refused by the session that the first one ends", unknown))
+		"makes a second snapshot, or is refused by the session that the first one ends", unknown).
+		late("makes the snapshot and ends the session; the caller was told that it may"))
 	OpenInteractive = register(post("open interactive session", session+"/interactive", Safe,
 		"names the same service once more; nothing runs in it before it is dialled", askAgain))
 
@@ -145,14 +160,14 @@ var (
 	ListCommands = register(read("list commands", session+"/cmd"))
 	GetCommand   = register(read("get command", session+"/cmd/{command}"))
 	CommandLogs  = register(read("read command logs", session+"/cmd/{command}/logs").streamed())
-	// KillCommand sends a signal that can safely be sent twice: SIGKILL,
-	// SIGSTOP or SIGCONT.
+	// KillCommand sends SIGKILL, which can safely be sent twice.
 	KillCommand = register(post("kill command", session+"/cmd/{command}/kill", Safe,
-		"finds the process ended, stopped or running already", "sent again; that the command has ended then is no error"))
+		"finds the process ended", "sent again; that the command has ended then is no error"))
 	// SignalCommand sends any other signal.
 	SignalCommand = register(post("kill command", session+"/cmd/{command}/kill", Settled,
 		"delivers the signal twice, and many programs take a second SIGINT as an order to give up saving",
-		"the command is looked at: one that has ended needs no signal; for one that runs, ErrOutcomeUnknown"))
+		"the command is looked at: one that has ended needs no signal; for one that runs, ErrOutcomeUnknown").
+		late("delivers the signal, such as a SIGSTOP after the SIGCONT; the caller was told that it may"))
 
 	// WriteStdin includes the position of its data.
 	WriteStdin = register(post("write command input", session+"/cmd/{command}/stdin", Settled,
@@ -162,17 +177,20 @@ var (
 	MakeDir = register(post("make directory", session+"/fs/mkdir", Settled,
 		"finds the directory there, and can't tell who made it", "ErrOutcomeUnknown: a directory that is there does not tell who made it"))
 	WriteFiles = register(post("write files", session+"/fs/write", Safe,
-		"unpacks the same files once more; a first attempt that arrives late could put back what it has of them", askAgain))
+		"unpacks the same files once more", askAgain).
+		late("puts back what it has of the files; FileWriter, AppendFile and the input of a Cmd upload each attempt under a name of its own"))
 	ReadFile = register(post("read file", session+"/fs/read", Safe, reads, askAgain).streamed())
 
 	ListDrives       = register(read("list drives", "/v2/sandboxes/drives").ofDrives())
-	GetOrCreateDrive = register(post("get or create drive", drive, Safe, "finds the drive that the first one made", askAgain).ofDrives())
-	GetDrive         = register(read("get drive", drive).ofDrives())
-	ForkDrive        = register(post("fork drive", drive+"/fork", Settled,
+	GetOrCreateDrive = register(post("get or create drive", drive, Safe, "finds the drive that the first one made", askAgain).
+				late("makes a drive of that name, empty, if it was deleted since").ofDrives())
+	GetDrive  = register(read("get drive", drive).ofDrives())
+	ForkDrive = register(post("fork drive", drive+"/fork", Settled,
 		"is refused, since the name is taken", "ErrOutcomeUnknown; the caller looks the name up").ofDrives())
 	DeleteDrive = register(Op{Name: "delete drive", Method: http.MethodDelete, Path: drive, Class: Settled, Delete: true, Drive: true,
 		Again: "deletes whatever bears the name by then, with all that it holds",
-		Lost:  "the name is looked up: none, or another drive, means done; the same one is deleted again"})
+		Lost:  "the name is looked up: none, or another drive, means done; the same one is deleted again",
+		Late:  "deletes a drive that has taken the name since: the API deletes by name alone"})
 
 	ListSnapshots  = register(read("list snapshots", "/v2/sandboxes/snapshots"))
 	SnapshotTree   = register(read("read snapshot tree", "/v2/sandboxes/snapshots/tree"))

@@ -36,8 +36,6 @@ type attempts struct {
 	traced    atomic.Bool // the transport supports httptrace
 	wrote     atomic.Bool // this attempt's request reached a connection
 	uncertain bool        // an attempt may have taken effect without a clear response
-	// uncertainBefore is uncertain for the attempts before the last.
-	uncertainBefore bool
 }
 
 type attemptsKey struct{}
@@ -62,7 +60,6 @@ func (a *attempts) trace(ctx context.Context) context.Context {
 func checkRetry(ctx context.Context, resp *http.Response, err error) (bool, error) {
 	a, _ := ctx.Value(attemptsKey{}).(*attempts)
 	a.count++
-	a.uncertainBefore = a.uncertain
 	wrote := a.wrote.Swap(false)
 	if err != nil {
 		if !a.traced.Load() && !unconnected(err) {

@@ -77,12 +77,15 @@ type Placement struct {
 //
 // It can be run again if it is not known whether it was run, which is what
 // again says: an existing file of the right size with the final name is then
-// assumed to be this one.
+// assumed to be this one. If neither name nor the first piece exists, as for a
+// run that comes after the one that has done the work, nothing is done. So a
+// file that is created, even an empty one, needs a piece.
 func (run Runner) Join(ctx context.Context, name string, at int64, pieces []Piece, to *Placement, again bool) (made bool, err error) {
 	const script = `f=$1 d=$2 at=$3 to=$4 size=$5 mode=$6 again=$7; shift 7
 if [ -n "$again" ] && [ -n "$to" ] && [ ! -e "$f" ] && [ ! -e "$1" ] && [ -f "$to" ]; then
 [ "$(stat -L -c %s -- "$to")" = "$size" ]; exit $(($? * 75))
 fi
+[ -e "$f" ] || [ -e "$1" ] || exit 75
 if [ "$at" = 0 ]; then
 ` + mkdir + `(umask 077; dd if=/dev/null of="$f" conv=notrunc status=none) || exit
 fi

@@ -163,9 +163,26 @@ func TestJoin(t *testing.T) {
 
 	_, err = run.Join(t.Context(), "gone/.part", 5, []Piece{piece(t, "x")}, nil, false)
 	assert.ErrorIs(t, err, ErrLost, "another machine does not have the beginning")
-	_, err = run.Join(t.Context(), ".part", 0, nil, &Placement{Name: "empty", Mode: 0o600}, false)
+	none, empty := piece(t, ""), &Placement{Name: "empty", Mode: 0o600}
+	_, err = run.Join(t.Context(), ".part", 0, []Piece{none}, empty, false)
 	require.NoError(t, err)
 	assert.Empty(t, content(t, filepath.Join(dir, "empty")))
+
+	// A run that comes late does nothing to what has been written since, nor when
+	// that was removed, and leaves nothing.
+	for _, again := range []bool{false, true} {
+		require.NoError(t, os.WriteFile(filepath.Join(dir, "empty"), []byte("later"), 0o600))
+		_, err = run.Join(t.Context(), ".part", 0, []Piece{none}, empty, again)
+		assert.ErrorIs(t, err, ErrLost)
+		assert.Equal(t, "later", content(t, filepath.Join(dir, "empty")))
+		require.NoError(t, os.Remove(filepath.Join(dir, "empty")))
+		for _, p := range []Piece{none, first} {
+			_, err = run.Join(t.Context(), ".part", 0, []Piece{p}, &Placement{Name: "empty", Size: p.Size, Mode: 0o600}, again)
+			assert.ErrorIs(t, err, ErrLost)
+		}
+		assert.NoFileExists(t, filepath.Join(dir, "empty"))
+		assert.NoFileExists(t, filepath.Join(dir, ".part"))
+	}
 }
 
 // Links are followed, and what is no regular file is left alone.
