@@ -20,7 +20,7 @@ import (
 )
 
 func TestStatic(t *testing.T) {
-	// The token's own claims do not override what is given, nor its expiry.
+	// What is given explicitly overrides the token's claims, including its expiry.
 	token := oidctest.Token("team_claim", "prj_claim", -time.Hour)
 	given := auth.Credentials{Token: token, TeamID: "team_param", ProjectID: "prj_param"}
 	t.Setenv("VERCEL_OIDC_TOKEN", oidctest.Token("team_env", "prj_env", time.Hour))
@@ -189,7 +189,7 @@ func TestTokenHandler(t *testing.T) {
 		{"garbage", 500, ""},
 		{oidctest.Token("team_a", "p", time.Hour), 200, "team_a"},
 		{oidctest.Token("team_b", "p", time.Hour), 200, "team_b"},
-		{"", 500, ""}, // the last request's token is gone
+		{"", 500, ""}, // the last request has no token
 	} {
 		r := httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/", nil)
 		if test.token != "" {

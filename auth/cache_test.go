@@ -20,8 +20,9 @@ import (
 	"github.com/go-vercel/sandbox/internal/oidc/oidctest"
 )
 
-// authority plays the servers for a long time: tokens of an hour, a login of
-// eight, refresh tokens that work once, and one request in five that fails.
+// authority plays the servers for a long time: access tokens valid for an hour,
+// logins valid for eight, refresh tokens that work once, and one request in
+// five fails.
 type authority struct {
 	t        *testing.T
 	mu       sync.Mutex
@@ -34,7 +35,7 @@ type authority struct {
 }
 
 // enter checks that requests for tokens come one at a time, and not soon after
-// one has failed. It is false when the request fails.
+// a failure. It returns false when the request fails.
 func (a *authority) enter(failures bool) bool {
 	a.mu.Lock()
 	a.active++
@@ -107,7 +108,7 @@ func TestAWeekOfTokens(t *testing.T) {
 					expiry, ok := oidc.Expiry(c.Token)
 					assert.True(t, ok)
 					assert.True(t, time.Now().Before(expiry), "no expired token is sent")
-					// At night nobody works, and in the morning all begin at once.
+					// Nobody works at night, and everybody starts at once in the morning.
 					if now := time.Now(); now.Hour() >= 20 {
 						time.Sleep(time.Until(now.Truncate(24 * time.Hour).Add(32 * time.Hour)))
 					}
@@ -117,8 +118,8 @@ func TestAWeekOfTokens(t *testing.T) {
 		}
 		wg.Wait()
 		assert.Greater(t, used.Load(), int64(20000))
-		// Errors come only in the mornings, when the token of the evening has
-		// expired and its refresh fails: for everybody at once, a few times.
+		// Errors only come in the mornings, when the token of the evening has expired
+		// and refreshing it fails: for everybody at once, a few times.
 		assert.Less(t, failed.Load(), int64(100*7*5))
 		assert.Less(t, a.attempts, 2*7*24, "about one refresh an hour, and some that failed")
 		assert.Greater(t, a.logins, 7)
@@ -146,7 +147,7 @@ func TestCache(t *testing.T) {
 			return c.Token
 		}
 
-		// A caller who gives up fails nobody else.
+		// A caller whose context ends makes no other call fail.
 		ctx, cancel := context.WithTimeout(context.WithValue(t.Context(), t, 1), time.Millisecond)
 		defer cancel()
 		var wg sync.WaitGroup

@@ -46,7 +46,7 @@ func TestCLIDefaultTeam(t *testing.T) {
 	var log bytes.Buffer
 	opts.Logger = slog.New(slog.NewTextHandler(&log, nil))
 
-	// The default chain does so only at a terminal.
+	// The default chain uses the login only at a terminal.
 	_, err := auth.Default(opts).Credentials(t.Context())
 	require.ErrorIs(t, err, auth.ErrNoCredentials)
 	require.Empty(t, v.Asked())
@@ -192,7 +192,7 @@ func TestCLILinkedProject(t *testing.T) {
 	assert.Equal(t, auth.Credentials{Token: "cli_tok", TeamID: "team_l", ProjectID: "prj_l"}, given(got))
 	assert.Equal(t, []string{"GET vercel.com/api/v2/teams/team_l", "GET vercel.com/api/v2/projects/prj_l"}, v.Asked())
 
-	// At a terminal it serves when the project gets no OIDC token.
+	// At a terminal the login is used when the project gets no OIDC token.
 	v.Say("POST api.vercel.com/v1/projects/prj_l/token", refusal(http.StatusForbidden))
 	_, err = auth.Default(opts).Credentials(t.Context())
 	require.ErrorContains(t, err, "HTTP 403")
@@ -241,7 +241,7 @@ func TestCLILoginIsRefreshedWhenRefused(t *testing.T) {
 	v.Say(oauthToken, map[string]any{"access_token": "cli_2", "token_type": "Bearer", "refresh_token": "r1"})
 	for _, p := range []auth.Refresher{
 		auth.CLI(opts),
-		auth.Device(nil, opts), // finds the work done
+		auth.Device(nil, opts), // finds that the login already exists
 	} {
 		got, err := p.Refresh(t.Context(), auth.Credentials{Token: "cli_tok"})
 		require.NoError(t, err)

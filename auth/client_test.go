@@ -42,7 +42,7 @@ func TestTokenThatExpiresInFlight(t *testing.T) {
 			fresh := oidctest.Token("team_oidc", "prj_oidc", 2*time.Hour)
 			m.Set("VERCEL_OIDC_TOKEN", old)
 			m.Write(m.LoginFile(), login())
-			// The refresh ahead fails, so the old token is used to its end.
+			// Refreshing early fails, so the old token is used until it expires.
 			v.Say(exchangeOIDC, oidctest.Response{Status: 503, Body: "busy"}, map[string]string{"token": fresh})
 			for _, on := range []string{listSandboxes, createSandbox} {
 				v.Handle(on, func(r oidctest.Request) oidctest.Response {

@@ -18,7 +18,8 @@ import (
 	"github.com/go-vercel/sandbox/internal/oidc/oidctest"
 )
 
-// device answers the device flow: pending that often, then the last answer.
+// device makes v respond to the device flow: with pending responses first, then
+// with last.
 func device(v *oidctest.Vercel, pending int, last any) {
 	v.Discover()
 	v.Say(authorizeLogin, map[string]any{
@@ -135,7 +136,7 @@ func TestDeviceFailures(t *testing.T) {
 	for _, test := range []struct {
 		name string
 		play func(*oidctest.Vercel)
-		text string // "" is success
+		text string // "" means success
 	}{
 		{"a negative interval", authorization(func(a map[string]any) { a["interval"] = -5 }), ""},
 		{"a huge interval", authorization(func(a map[string]any) { a["interval"] = int64(1) << 62 }), ""},
@@ -163,7 +164,7 @@ func TestDeviceFailures(t *testing.T) {
 				m, v, opts := setup(t)
 				opts.TeamID, opts.ProjectID = "x", "p"
 				test.play(v)
-				// A login that has run out is replaced too.
+				// An expired login is replaced, too.
 				m.Write(m.LoginFile(), login("token", "run_out", "expiresAt", time.Now().Add(-time.Hour).Unix()))
 				got, err := auth.Device(func(context.Context, auth.DeviceCode) error { return nil }, opts).Credentials(t.Context())
 				if test.text == "" {

@@ -12,7 +12,7 @@ import (
 	"github.com/go-vercel/sandbox/auth"
 )
 
-// Credentials given in code are used as they are.
+// Credentials given in code are used unchanged.
 func ExampleStatic() {
 	client, err := sandbox.NewClient(&sandbox.ClientOptions{
 		Credentials: auth.Static(auth.Credentials{
@@ -25,7 +25,7 @@ func ExampleStatic() {
 	defer client.CloseIdleConnections()
 }
 
-// A program for terminals may ask its user to log in.
+// A terminal program can ask its user to log in.
 func ExampleDevice() {
 	client, err := sandbox.NewClient(&sandbox.ClientOptions{
 		Credentials: auth.Chain(
@@ -39,7 +39,7 @@ func ExampleDevice() {
 	defer client.CloseIdleConnections()
 }
 
-// A function deployed on Vercel gets its token with each request.
+// A function deployed on Vercel receives its token with each request.
 func ExampleTokenHandler() {
 	handler := auth.TokenHandler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if err := sandbox.Delete(r.Context(), "my-sandbox", nil); err != nil {
@@ -49,7 +49,7 @@ func ExampleTokenHandler() {
 	log.Fatal(http.ListenAndServe(":8080", handler))
 }
 
-// A cache makes a provider that asks a secret store fit for every request.
+// A cache keeps a provider from asking a secret store for every request.
 func ExampleCache() {
 	provider := auth.Cache(auth.ProviderFunc(
 		func(context.Context) (auth.Credentials, error) {

@@ -17,7 +17,7 @@ import (
 
 const exchangeLinked = "POST api.vercel.com/v1/projects/prj_linked/token"
 
-// setup is a machine on which the Vercel servers are v.
+// setup returns a machine whose Vercel servers are v.
 func setup(t *testing.T) (*oidctest.Machine, *oidctest.Vercel, *auth.Options) {
 	m, v := oidctest.NewMachine(t), &oidctest.Vercel{}
 	return m, v, &auth.Options{
@@ -25,7 +25,7 @@ func setup(t *testing.T) (*oidctest.Machine, *oidctest.Vercel, *auth.Options) {
 	}
 }
 
-// given is what credentials say, without where they are from.
+// given returns credentials without their source.
 func given(c auth.Credentials) auth.Credentials {
 	return auth.Credentials{Token: c.Token, TeamID: c.TeamID, ProjectID: c.ProjectID}
 }
@@ -66,7 +66,7 @@ func TestOIDCMalformedTokens(t *testing.T) {
 	} {
 		m, v, opts := setup(t)
 		m.Set("VERCEL_OIDC_TOKEN", token)
-		// Even where other credentials could be found, a broken one is not covered up.
+		// A broken token is reported even where other credentials could be found.
 		m.Link("team_linked", "prj_linked")
 		m.Write(m.LoginFile(), login())
 		_, err := auth.OIDC(opts).Credentials(t.Context())
@@ -169,7 +169,7 @@ func TestOIDCNearlyExpired(t *testing.T) {
 	m, v, opts := setup(t)
 	near := oidctest.Token("team_oidc", "prj_oidc", 4*time.Minute)
 	m.Set("VERCEL_OIDC_TOKEN", near)
-	m.Link("team_linked", "prj_linked") // not asked: a handle stays in its project
+	m.Link("team_linked", "prj_linked") // not asked for: a handle stays in its project
 	p := auth.OIDC(opts)
 
 	got, err := p.Credentials(t.Context())
@@ -200,8 +200,8 @@ func TestOIDCRefreshFails(t *testing.T) {
 		text string
 	}{
 		{"refused", oidctest.Response{Status: 403, Body: json.RawMessage(`{"error":{"code":"forbidden","message":"not yours"}}`)}, "HTTP 403: FORBIDDEN: not yours"},
-		{"wrong type", map[string]any{"token": 5}, "the answer has no token"},
-		{"null", nil, "the answer has no token"},
+		{"wrong type", map[string]any{"token": 5}, "the response has no token"},
+		{"null", nil, "the response has no token"},
 		{"not a token", map[string]any{"token": "secret_text"}, "it is not a JWT"},
 		{"expired", map[string]any{"token": oidctest.Token("t", "p", -time.Second)}, "is this machine's clock right?"},
 		{"server error", oidctest.Response{Status: 500, Body: json.RawMessage(`{}`)}, "HTTP 500"},
@@ -274,7 +274,7 @@ func TestOIDCUnreadableFilesAreNamed(t *testing.T) {
 		if file(m) != m.LinkFile() {
 			m.Link("team_linked", "prj_linked")
 		}
-		// A folder can't be read as a file, even by root.
+		// A directory can't be read as a file, even by root.
 		require.NoError(t, os.MkdirAll(file(m), 0o755))
 		_, err := auth.OIDC(opts).Credentials(t.Context())
 		require.ErrorContains(t, err, file(m))

@@ -52,8 +52,8 @@ func TestMayDial(t *testing.T) {
 	}
 }
 
-// TestForwarderLooksAtWhatItDials has a name server that gives a public address
-// to whoever asks first, and the loopback address afterwards.
+// TestForwarderLooksAtWhatItDials has a name server that returns a public
+// address to the first query, and the loopback address afterwards.
 func TestForwarderLooksAtWhatItDials(t *testing.T) {
 	dns, err := net.ListenPacket("udp", "127.0.0.1:0")
 	require.NoError(t, err)
@@ -93,14 +93,14 @@ func TestForwarderLooksAtWhatItDials(t *testing.T) {
 		f.ServeHTTP(w, r)
 		return w.Code
 	}
-	asked.Store(1) // whoever checked the name before has had the public address
+	asked.Store(1) // an earlier check of the name got the public address
 	assert.Equal(t, http.StatusBadGateway, send())
 	assert.Zero(t, hits.Load())
 	assert.Equal(t, http.StatusOK, send(netip.MustParsePrefix("127.0.0.0/8")), "the rig works")
 	assert.EqualValues(t, 1, hits.Load())
 }
 
-// dnsAnswer answers a question for an A record; others get none.
+// dnsAnswer answers a question for an A record; others get an empty answer.
 func dnsAnswer(query []byte, address func() [4]byte) []byte {
 	if len(query) < 12 {
 		return nil
@@ -148,7 +148,7 @@ func TestMayDialAttacks(t *testing.T) {
 	}
 }
 
-// TestOwnAddresses: an address that is public by its number may be this machine's.
+// TestOwnAddresses: a public address may belong to this machine.
 func TestOwnAddresses(t *testing.T) {
 	own := func() []netip.Addr {
 		return []netip.Addr{netip.MustParseAddr("52.1.2.3"), netip.MustParseAddr("2600:1f18::aa")}
@@ -163,11 +163,11 @@ func TestOwnAddresses(t *testing.T) {
 	assert.Contains(t, here.get(), netip.MustParseAddr("127.0.0.1"), "every machine has this one")
 }
 
-// inNamespace makes a process of this test one that has a network of its own.
+// inNamespace marks a process of this test that runs in a network of its own.
 const inNamespace = "PROXY_TEST_IN_NAMESPACE"
 
-// TestOwnPublicAddressIsRefused gives this machine public addresses, in a network
-// of its own.
+// TestOwnPublicAddressIsRefused gives this machine public addresses, in a
+// network of its own.
 func TestOwnPublicAddressIsRefused(t *testing.T) {
 	if os.Getenv(inNamespace) == "" {
 		needs.Programs(t, "unshare", "ip")
@@ -202,7 +202,7 @@ func TestOwnPublicAddressIsRefused(t *testing.T) {
 	}
 }
 
-// TestIdleConnectionsAreBounded: a sandbox thinks of hosts without number.
+// TestIdleConnectionsAreBounded: a sandbox can invent any number of hosts.
 func TestIdleConnectionsAreBounded(t *testing.T) {
 	if runtime.GOOS != "linux" {
 		needs.Missing(t, "all of 127.0.0.0/8 to be this machine's, as on Linux")

@@ -33,7 +33,7 @@ const (
 	plainResponse = "HTTP/1.1 200 OK\r\nContent-Length: 2\r\nConnection: close\r\n\r\nok"
 )
 
-// rawServer records the bytes that it gets and answers with bytes of its choice,
+// rawServer records the bytes that it receives and responds with chosen bytes,
 // once on each connection.
 type rawServer struct {
 	listener net.Listener
@@ -65,15 +65,15 @@ func (s *rawServer) serve(c net.Conn, respond func(string) string) {
 	_ = c.SetDeadline(time.Now().Add(time.Minute))
 	var mine bytes.Buffer
 	buf := make([]byte, 64<<10)
-	answered := false
+	responded := false
 	for {
 		n, err := c.Read(buf)
 		mine.Write(buf[:n])
 		s.mu.Lock()
 		s.got.Write(buf[:n])
 		s.mu.Unlock()
-		if !answered && bytes.Contains(mine.Bytes(), []byte("\r\n\r\n")) {
-			answered = true
+		if !responded && bytes.Contains(mine.Bytes(), []byte("\r\n\r\n")) {
+			responded = true
 			_, _ = io.WriteString(c, respond(mine.String()))
 			_ = c.(*net.TCPConn).CloseWrite()
 		}
@@ -87,7 +87,7 @@ func (s *rawServer) url() *url.URL {
 	return &url.URL{Scheme: "http", Host: s.listener.Addr().String()}
 }
 
-// seen returns what came since it was last asked.
+// seen returns what was received since the last call.
 func (s *rawServer) seen() string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -95,7 +95,7 @@ func (s *rawServer) seen() string {
 	return s.got.String()
 }
 
-// service is a handler with a forwarder behind it, on a server whose bytes can be
+// service is a handler in front of a forwarder, on a server whose bytes can be
 // seen.
 type service struct {
 	*httptest.Server
@@ -125,7 +125,7 @@ func (s *service) stop() string {
 	return s.log.String()
 }
 
-// head is the beginning of a forwarded request to a server.
+// head returns the beginning of a forwarded request to a server.
 func head(t *testing.T, method string, to *url.URL, path string, extra ...string) string {
 	t.Helper()
 	token, err := authority().Token(proxytest.Claims{Audience: plantedAudit})
@@ -138,17 +138,17 @@ func head(t *testing.T, method string, to *url.URL, path string, extra ...string
 	return strings.Join(lines, "\r\n") + "\r\n"
 }
 
-// raw sends bytes to the service and returns the bytes that come back.
+// raw sends bytes to the service and returns the bytes of the response.
 func (s *service) raw(t *testing.T, request string) string {
 	t.Helper()
 	c, err := net.Dial("tcp", s.Listener.Addr().String())
 	require.NoError(t, err)
 	defer c.Close()
 	_ = c.SetDeadline(time.Now().Add(time.Minute))
-	// A service that refuses need not read all of a request.
+	// A service that refuses a request need not read all of it.
 	go func() { _, _ = io.WriteString(c, request) }()
 	b, err := io.ReadAll(c)
-	require.NotErrorIs(t, err, os.ErrDeadlineExceeded, "the service does not end its answer")
+	require.NotErrorIs(t, err, os.ErrDeadlineExceeded, "the service does not end its response")
 	return string(b)
 }
 
@@ -163,8 +163,8 @@ func plantedRules(to *url.URL) []proxy.Rule {
 	}
 }
 
-// TestResponsesArePrivate: a shared cache in front keeps what it may, by the headers
-// that the caches of the platforms look at.
+// TestResponsesArePrivate: a shared cache in front stores what the headers that
+// platforms' caches look at allow.
 func TestResponsesArePrivate(t *testing.T) {
 	inner := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		for line := range strings.SplitSeq(r.Header.Get("X-Say"), ";;") {
@@ -222,8 +222,9 @@ func TestResponsesArePrivate(t *testing.T) {
 	assert.Equal(t, "private", refused.Header.Get("Cache-Control"), "a refusal is for whoever asked, too")
 }
 
-// sharedCache is the least of a shared cache (RFC 9111) for GET: the key is the
-// URL and what Vary names; private and no-store are not kept.
+// sharedCache is a minimal shared cache (RFC 9111) for GET: the key is the URL
+// and the headers that Vary names; private and no-store responses are not
+// stored.
 type sharedCache struct {
 	behind http.Handler
 	kept   map[string][]keptResponse
@@ -257,8 +258,9 @@ func (c *sharedCache) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	_, _ = w.Write(rec.Body.Bytes())
 }
 
-// TestSharedCacheInFront: a sandbox's answer, with the data of an account, is not
-// for a stranger; and what a sandbox's own host says is not for other sandboxes.
+// TestSharedCacheInFront: a response to a sandbox, with an account's data, must
+// not reach a stranger; and a response of a sandbox's own host must not reach
+// other sandboxes.
 func TestSharedCacheInFront(t *testing.T) {
 	for _, control := range []string{"Cache-Control: public, s-maxage=60", "CDN-Cache-Control: max-age=60"} {
 		name, value, _ := strings.Cut(control, ": ")
@@ -287,8 +289,8 @@ func TestSharedCacheInFront(t *testing.T) {
 	}
 }
 
-// TestPlaceholdersAreBounded: a header full of placeholders costs about as much as
-// it has bytes.
+// TestPlaceholdersAreBounded: the cost of a header full of placeholders is
+// proportional to its size.
 func TestPlaceholdersAreBounded(t *testing.T) {
 	up := newRawServer(t, func(string) string { return plainResponse })
 	long := strings.Repeat("k", 2000)
@@ -319,8 +321,8 @@ func TestPlaceholdersAreBounded(t *testing.T) {
 	}
 }
 
-// TestLogOmitsResponses: servers that send back what they were sent, so
-// that errors of the transport quote it.
+// TestLogOmitsResponses: servers echo what they received, so that errors of the
+// transport quote it.
 func TestLogOmitsResponses(t *testing.T) {
 	secretOf := func(request string) string {
 		_, after, _ := strings.Cut(request, "Authorization: ")
@@ -362,7 +364,7 @@ func TestLogOmitsResponses(t *testing.T) {
 	assert.Less(t, len(s.stop()), 2000, "the method is the sandbox's choice")
 }
 
-// TestOddStatuses: none makes the server panic.
+// TestOddStatuses: no status makes the server panic.
 func TestOddStatuses(t *testing.T) {
 	for code, want := range map[string]string{
 		"000": "502", "099": "502", "1000": "502", "-1": "502", "101": "502",
@@ -380,8 +382,8 @@ func TestOddStatuses(t *testing.T) {
 	}
 }
 
-// TestTrailersAreFiltered: what is kept out of the header does not come in behind
-// the body, announced or not.
+// TestTrailersAreFiltered: what is removed from the header does not pass as a
+// trailer, announced or not.
 func TestTrailersAreFiltered(t *testing.T) {
 	var got, announced http.Header
 	api := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -407,7 +409,7 @@ func TestTrailersAreFiltered(t *testing.T) {
 	assert.Equal(t, http.Header{"X-Sum": {"mine"}}, got)
 }
 
-// TestHeaderTricks sends what servers read differently.
+// TestHeaderTricks sends headers that servers interpret differently.
 func TestHeaderTricks(t *testing.T) {
 	up := newRawServer(t, func(string) string { return plainResponse })
 	s := newService(t, proxy.ForwarderOptions{Rules: plantedRules(up.url())})
@@ -460,8 +462,8 @@ func TestHeaderTricks(t *testing.T) {
 	}
 }
 
-// TestOrdersToAServerInFront: a server of the sandbox's choice must not have the
-// web server in front of the service hand out its files.
+// TestOrdersToAServerInFront: a server chosen by the sandbox must not make the
+// web server in front of the service serve its files.
 func TestOrdersToAServerInFront(t *testing.T) {
 	up := newRawServer(t, func(string) string {
 		return "HTTP/1.1 200 OK\r\nX-Accel-Redirect: /etc/passwd\r\nX-Sendfile: /etc/passwd\r\nX-Lighttpd-Send-File: /etc/passwd\r\nX-Ok: 1\r\nContent-Length: 0\r\n\r\n"
@@ -481,7 +483,8 @@ func TestMethodsThatEcho(t *testing.T) {
 	}
 }
 
-// TestSecretsStayUnderTheirPath: paths that some server might take to climb.
+// TestSecretsStayUnderTheirPath: paths that some servers may resolve to a
+// parent.
 func TestSecretsStayUnderTheirPath(t *testing.T) {
 	up := newRawServer(t, func(string) string { return plainResponse })
 	s := newService(t, proxy.ForwarderOptions{Rules: []proxy.Rule{
@@ -498,7 +501,8 @@ func TestSecretsStayUnderTheirPath(t *testing.T) {
 	}
 }
 
-// TestRedirectsAreNotFollowed: a secret goes to nobody whom a server names.
+// TestRedirectsAreNotFollowed: a secret is not sent to a host that a server
+// names.
 func TestRedirectsAreNotFollowed(t *testing.T) {
 	target := newRawServer(t, func(string) string { return plainResponse })
 	for _, code := range []int{301, 302, 303, 307, 308} {
@@ -513,7 +517,7 @@ func TestRedirectsAreNotFollowed(t *testing.T) {
 	}
 }
 
-// TestMaxDuration: a WebSocket and a stream end in time.
+// TestMaxDuration: a WebSocket and a stream are ended at the limit.
 func TestMaxDuration(t *testing.T) {
 	for name, response := range map[string]string{
 		"websocket": "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\nhello",
@@ -546,7 +550,8 @@ func TestMaxDuration(t *testing.T) {
 	}
 }
 
-// TestClientCertificates is for what ForwarderOptions.TLSConfig says of them.
+// TestClientCertificates tests what the documentation of
+// ForwarderOptions.TLSConfig says.
 func TestClientCertificates(t *testing.T) {
 	var shown int
 	api := httptest.NewUnstartedServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { shown = len(r.TLS.PeerCertificates) }))
@@ -563,7 +568,7 @@ func TestClientCertificates(t *testing.T) {
 	}
 }
 
-// TestNoAudience: a variable that was not set is no forward URL.
+// TestNoAudience: an unset variable is not a valid forward URL.
 func TestNoAudience(t *testing.T) {
 	for _, audience := range []string{"", "/", "//"} {
 		r := forwardedTo(t, plantedAudit, "GET", "https://api.example.com/x", "")

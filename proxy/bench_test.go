@@ -10,8 +10,8 @@ import (
 	"testing"
 )
 
-// The three benchmarks are for comparing: what the cryptography costs by itself,
-// a verification with it, and a whole request through the handler.
+// These three benchmarks are meant to be compared: the cryptography alone, a
+// verification with it, and a whole request through the handler.
 
 func BenchmarkRSAVerify(b *testing.B) {
 	token := testToken("k1", testIssuer)

@@ -35,7 +35,7 @@ func ExampleHandler() {
 	body, _ := io.ReadAll(resp.Body)
 	fmt.Println(string(body))
 
-	// Nobody else gets in.
+	// Requests without a token are refused.
 	resp, err = http.Get(service.URL + "/hook")
 	if err != nil {
 		panic(err)

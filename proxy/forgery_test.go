@@ -28,7 +28,7 @@ import (
 	"github.com/go-vercel/sandbox/proxy/proxytest"
 )
 
-// goodClaims are claims that are accepted for forwardURL.
+// goodClaims returns claims that are accepted for forwardURL.
 func goodClaims() map[string]any {
 	return map[string]any{
 		"iss": proxytest.DefaultIssuer, "aud": forwardURL, "exp": time.Now().Add(time.Minute).Unix(),
@@ -53,7 +53,7 @@ func segment(v any) string {
 	return base64.RawURLEncoding.EncodeToString(b)
 }
 
-// sign signs header and claims with a key, as RS256 whatever the header says.
+// sign signs a header and claims with a key, as RS256 whatever the header says.
 func sign(key *rsa.PrivateKey, header map[string]any, claims any) string {
 	input := segment(header) + "." + segment(claims)
 	sum := sha256.Sum256([]byte(input))
@@ -64,7 +64,7 @@ func sign(key *rsa.PrivateKey, header map[string]any, claims any) string {
 	return input + "." + base64.RawURLEncoding.EncodeToString(sig)
 }
 
-// header is the right one, changed.
+// header returns a valid header with changes.
 func header(changes ...map[string]any) map[string]any {
 	id, _ := authority().Key()
 	h := map[string]any{"alg": "RS256", "kid": id, "typ": "JWT"}
@@ -83,7 +83,7 @@ var strangersKey = sync.OnceValue(func() *rsa.PrivateKey {
 	return key
 })
 
-// forgeSignature returns tokens that no key of the issuer vouches for.
+// forgeSignature returns tokens without a valid signature of the issuer.
 func forgeSignature(t *testing.T) map[string]string {
 	_, key := authority().Key()
 	claims := goodClaims()
@@ -125,7 +125,8 @@ func forgeSignature(t *testing.T) map[string]string {
 	require.NoError(t, err)
 	ecSig := append(ecR.FillBytes(make([]byte, 32)), ecS.FillBytes(make([]byte, 32))...)
 	const alphabet = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_"
-	// The last character has bits that no byte needs: one signature, another text.
+	// The last character has bits that no byte needs: the same signature spelled
+	// differently.
 	otherEnd := good[:len(good)-1] + string(alphabet[strings.IndexByte(alphabet, good[len(good)-1])^1])
 	ownKey := map[string]any{
 		"kty": "RSA", "e": "AQAB", "n": base64.RawURLEncoding.EncodeToString(strangersKey().N.Bytes()),
@@ -206,7 +207,7 @@ func TestForgedSignatures(t *testing.T) {
 	}
 }
 
-// assertRefused checks that a request came to the invalid handler, and nowhere else.
+// assertRefused checks that a request reached only the invalid handler.
 func assertRefused(t *testing.T, o outcome) {
 	t.Helper()
 	assert.False(t, o.reached)
@@ -296,7 +297,7 @@ func TestForgedClaims(t *testing.T) {
 	})
 }
 
-// TestClaimsThatAreFine keeps the table above honest: it would pass as well if
+// TestClaimsThatAreFine keeps the tests above honest: they would also pass if
 // everything were refused.
 func TestClaimsThatAreFine(t *testing.T) {
 	now := time.Now()
@@ -376,8 +377,8 @@ type roundTripper func(*http.Request) (*http.Response, error)
 
 func (f roundTripper) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
 
-// TestForgedPaths plays with the path at which a request arrives, and with the
-// forwarded one, which together say what the audience should be.
+// TestForgedPaths varies the path at which a request arrives and the forwarded
+// path, which together determine the audience.
 func TestForgedPaths(t *testing.T) {
 	for name, c := range map[string]struct{ received, forwarded string }{
 		"another forward URL":            {"/other/some/path", "/some/path"},
@@ -485,8 +486,8 @@ func TestForgedReceivingHost(t *testing.T) {
 	})
 }
 
-// TestSmuggledHeaders sends headers of which this and other software could read
-// different values.
+// TestSmuggledHeaders sends headers that this and other software could
+// interpret differently.
 func TestSmuggledHeaders(t *testing.T) {
 	for _, name := range []string{"Vercel-Forwarded-Host", "Vercel-Forwarded-Scheme", "Vercel-Forwarded-Port",
 		"Vercel-Forwarded-Path", "Vercel-Sandbox-Oidc-Token"} {

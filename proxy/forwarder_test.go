@@ -46,7 +46,8 @@ func (b *syncBuffer) String() string {
 	return b.b.String()
 }
 
-// rig is a server, a forwarder to it, and a sandbox's client that reaches it.
+// rig is a server, a forwarder to it, and a sandbox's client that uses the
+// forwarder.
 type rig struct {
 	upstream *httptest.Server
 	host     string // of the upstream
@@ -102,7 +103,7 @@ func (g *rig) do(t testing.TB, method, url string, header http.Header, body io.R
 	return resp, string(b)
 }
 
-// echoHeader answers with a header of the request.
+// echoHeader responds with a header of the request.
 func echoHeader(name string) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		fmt.Fprintf(w, "%q", r.Header[http.CanonicalHeaderKey(name)])
@@ -229,7 +230,7 @@ func TestForwarderRefusesPrivateAddresses(t *testing.T) {
 		resp, body := g.do(t, "GET", target, nil, nil)
 		want := 403
 		if strings.Contains(target, "localhost") {
-			want = 502 // like a name that there is not
+			want = 502 // like a name that does not exist
 		}
 		assert.Equal(t, want, resp.StatusCode, target)
 		assert.Equal(t, http.StatusText(want)+"\n", body)

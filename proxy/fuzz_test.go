@@ -9,9 +9,10 @@ import (
 	"time"
 )
 
-// FuzzHeaders tries to get an unexpected request through. The token GOOD stands
-// for one with a good signature, so that everything depends on the rest. (Each
-// fuzzing process makes a key of its own; a token in the corpus is of no use.)
+// FuzzHeaders tries to get an invalid request through. The token GOOD stands
+// for one with a valid signature, so that everything depends on the rest. (Each
+// fuzzing process generates its own key; a token in the corpus would be
+// useless.)
 func FuzzHeaders(f *testing.F) {
 	token := testToken("k1", testIssuer)
 	const uri = "/hook/some/path?x=1"
@@ -61,7 +62,7 @@ func FuzzHeaders(f *testing.F) {
 	})
 }
 
-// checkOriginal checks what every request that comes through must be like.
+// checkOriginal checks a request that got through.
 func checkOriginal(t *testing.T, r *http.Request) {
 	if m, ok := FromContext(r.Context()); !ok || m.TeamID != "team_p" || m.Host != "proxy.example.com" {
 		t.Errorf("meta %+v", m)
@@ -74,7 +75,7 @@ func checkOriginal(t *testing.T, r *http.Request) {
 	checkAddress(t, r)
 }
 
-// checkAddress checks that a request's address can be read in one way only.
+// checkAddress checks that a request's address is unambiguous.
 func checkAddress(t *testing.T, r *http.Request) {
 	again, err := url.Parse(r.URL.String())
 	if err != nil {
@@ -104,7 +105,7 @@ func checkAddress(t *testing.T, r *http.Request) {
 	}
 }
 
-// FuzzToken takes tokens apart that have no signature worth checking.
+// FuzzToken parses tokens that have no signature worth checking.
 func FuzzToken(f *testing.F) {
 	good := testToken("k1", testIssuer)
 	f.Add(good)
@@ -139,7 +140,7 @@ func FuzzToken(f *testing.F) {
 	})
 }
 
-// FuzzForwardedURL puts addresses together that a sandbox may have chosen.
+// FuzzForwardedURL builds URLs from parts that a sandbox may have chosen.
 func FuzzForwardedURL(f *testing.F) {
 	f.Add("https", "api.example.com", "443", "/v1/x?y=z")
 	f.Add("http", "[::ffff:127.0.0.1]", "80", "/%2e%2e/")
@@ -160,7 +161,7 @@ func FuzzForwardedURL(f *testing.F) {
 	})
 }
 
-// FuzzCacheControl: no answer may be shared, whatever a server says.
+// FuzzCacheControl: no response may be shared, whatever a server sends.
 func FuzzCacheControl(f *testing.F) {
 	f.Add("public, s-maxage=60", "private=\"a, public\", max-age=1")
 	f.Add("S-MAXAGE = 5,, ,PUBLIC", "no-store")

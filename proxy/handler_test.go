@@ -22,7 +22,7 @@ import (
 
 const forwardURL = "https://proxy.example.com/hook"
 
-// authority makes one key for all tests.
+// authority creates one key for all tests.
 var authority = sync.OnceValue(func() *proxytest.Authority {
 	a, err := proxytest.NewAuthority()
 	if err != nil {
@@ -31,21 +31,21 @@ var authority = sync.OnceValue(func() *proxytest.Authority {
 	return a
 })
 
-// outcome is what a handler made of a request.
+// outcome is the result of a request to a handler.
 type outcome struct {
 	status  int
 	body    string
-	reached bool  // the inner handler
-	err     error // as seen by the invalid handler
+	reached bool  // whether the inner handler was called
+	err     error // as passed to the invalid handler
 	log     string
 
-	// the request that either of them saw
+	// the request that either of them received
 	request *http.Request
 	meta    proxy.Meta
 	sent    string // its body
 }
 
-// serve runs a request through a handler.
+// serve passes a request through a handler.
 func serve(t testing.TB, r *http.Request, opts proxy.Options) outcome {
 	t.Helper()
 	var o outcome
@@ -86,7 +86,8 @@ func serve(t testing.TB, r *http.Request, opts proxy.Options) outcome {
 	return o
 }
 
-// forwardedTo makes the request that the forward URL gets for a sandbox's request.
+// forwardedTo returns the request that arrives at the forward URL for a
+// sandbox's request.
 func forwardedTo(t testing.TB, forward, method, url, body string) *http.Request {
 	t.Helper()
 	var reader io.Reader
@@ -154,7 +155,7 @@ func TestHandlerForwardURLs(t *testing.T) {
 		t.Run(forward, func(t *testing.T) {
 			for _, original := range []string{"/", "/some/path?x=1", "/some/path/", "/a%2Fb"} {
 				f := &proxytest.Firewall{Authority: authority(), ForwardURL: forward}
-				// What tokens are for is the forward URL to the letter.
+				// The audience of a token is the forward URL to the letter.
 				f.Audience = strings.NewReplacer("PROXY", "proxy", ":443", "").Replace(forward)
 				r, err := f.Forward(httptest.NewRequest("GET", "https://api.example.com"+original, nil))
 				require.NoError(t, err)
@@ -166,8 +167,8 @@ func TestHandlerForwardURLs(t *testing.T) {
 					assert.True(t, o.reached, "the option as %s: %s", written, o.log)
 				}
 
-				// The firewall may also send it to the bare forward URL, or leave
-				// the slash at the end of that in.
+				// The firewall may also use the bare forward URL, or keep the trailing
+				// slash.
 				base := strings.TrimSuffix(r.RequestURI, original)
 				for _, received := range []string{base + "/", base + "/" + original} {
 					r.RequestURI = received
@@ -243,8 +244,8 @@ func TestHandlerAudience(t *testing.T) {
 	assert.ErrorIs(t, serve(t, r, proxy.Options{Audience: []string{}}).err, proxy.ErrInvalidToken)
 	assert.ErrorIs(t, serve(t, r, proxy.Options{}).err, proxy.ErrInvalidToken)
 
-	// A sandbox whose forward URL is the host's root chooses a path that another
-	// forward URL has. The request alone does not tell the two apart.
+	// A sandbox whose forward URL is the host's root chooses the path of another
+	// forward URL. The request alone does not distinguish the two.
 	r = forwardedTo(t, "https://proxy.example.com", "GET", "https://api.example.com/hook/x", "")
 	assert.True(t, serve(t, r, proxy.Options{}).reached)
 	assert.ErrorIs(t, serve(t, r, proxy.Options{Audience: []string{forwardURL}}).err, proxy.ErrInvalidToken)

@@ -43,7 +43,7 @@ func jwks(ids ...string) string {
 	return string(b)
 }
 
-// keyServer is a transport that counts, and answers as it is told.
+// keyServer is a transport that counts requests and responds with respond.
 type keyServer struct {
 	fetches atomic.Int64
 	respond func(r *http.Request) (int, string, error)
@@ -115,7 +115,7 @@ func TestKeysAreLookedAtAgain(t *testing.T) {
 		require.NoError(t, k.has(t.Context(), testIssuer, "a"))
 		assert.EqualValues(t, 1, s.fetches.Load())
 
-		// Withdrawn: noticed within ten minutes, without an unknown key ID.
+		// A withdrawn key is noticed within ten minutes, without an unknown key ID.
 		s.respond = publishing("b").respond
 		time.Sleep(time.Second)
 		assert.ErrorIs(t, k.has(t.Context(), testIssuer, "a"), ErrInvalidToken)
@@ -147,7 +147,7 @@ func TestKeysFailAndRecover(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &keyServer{respond: func(*http.Request) (int, string, error) { return 500, "", nil }}
 		k := s.keys()
-		// One failure does not shut anybody out: the next request tries again.
+		// A single failure does not lock anybody out: the next request tries again.
 		assert.ErrorIs(t, k.has(t.Context(), testIssuer, "a"), ErrKeysUnavailable)
 		assert.ErrorIs(t, k.has(t.Context(), testIssuer, "a"), ErrKeysUnavailable)
 		assert.EqualValues(t, 2, s.fetches.Load())
@@ -182,8 +182,8 @@ func TestKeysJoinFetches(t *testing.T) {
 	})
 }
 
-// TestKeysFetchSurvivesItsRequest: whoever begins a fetch and goes away must not
-// be able to keep it from ever succeeding.
+// TestKeysFetchSurvivesItsRequest: a client that starts a fetch and disconnects
+// must not be able to prevent its success forever.
 func TestKeysFetchSurvivesItsRequest(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &keyServer{respond: func(r *http.Request) (int, string, error) {
@@ -278,13 +278,13 @@ func TestKeysBadResponses(t *testing.T) {
 		assert.EqualValues(t, 1, s.fetches.Load(), "redirects are not followed")
 	}
 
-	// Others beside a good one do no harm.
+	// Invalid keys next to a valid one do no harm.
 	mixed := strings.Replace(jwks("a"), `"keys":[`, `"keys":[null,{"kty":"XX"},{"kty":"RSA","kid":"b"},`, 1)
 	s := &keyServer{respond: func(*http.Request) (int, string, error) { return 200, mixed, nil }}
 	assert.NoError(t, s.keys().has(t.Context(), testIssuer, "a"))
 }
 
-// TestKeysFlood: random key IDs and issuers, from everywhere, for an hour.
+// TestKeysFlood: random key IDs and issuers, from many addresses, for an hour.
 func TestKeysFlood(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var mu sync.Mutex
@@ -296,7 +296,7 @@ func TestKeysFlood(t *testing.T) {
 			if strings.HasPrefix(r.URL.Path, "/team/") {
 				return 200, jwks("a"), nil
 			}
-			if strings.HasPrefix(r.URL.Path, "/real") { // a stranger's, which exists
+			if strings.HasPrefix(r.URL.Path, "/real") { // a stranger's issuer, which exists
 				return 200, jwks("a"), nil
 			}
 			return 404, "", nil
@@ -326,8 +326,8 @@ func TestKeysFlood(t *testing.T) {
 	})
 }
 
-// TestKeysColdStart: a stranger keeps asking for issuers that he makes up while
-// a sandbox, whose issuer's keys are not there yet, asks for the first time.
+// TestKeysColdStart: a stranger keeps asking for invented issuers while a
+// sandbox, whose issuer's keys are not there yet, asks for the first time.
 func TestKeysColdStart(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := publishing("a")
@@ -348,7 +348,7 @@ func TestKeysColdStart(t *testing.T) {
 		_, _, err = k.find(t.Context(), "198.51.100.7:1", testIssuer, "a")
 		assert.NoError(t, err, "a client at another address has an allowance of its own")
 
-		// A stranger with many addresses is bounded too.
+		// A stranger with many addresses is limited, too.
 		before := s.fetches.Load()
 		for i := range 5000 {
 			_, _, _ = k.find(t.Context(), fmt.Sprintf("100.%d.%d.1:1", i/250, i%250), fmt.Sprint("https://oidc.vercel.com/many-", i), "a")
@@ -358,7 +358,8 @@ func TestKeysColdStart(t *testing.T) {
 	})
 }
 
-// TestHandlerFlood sends tokens from 64 clients at once, most of them made up.
+// TestHandlerFlood sends tokens, most of them invented, from 64 clients at
+// once.
 func TestHandlerFlood(t *testing.T) {
 	s := publishing("k1")
 	reached := atomic.Int64{}
@@ -386,7 +387,7 @@ func TestHandlerFlood(t *testing.T) {
 	assert.EqualValues(t, 1, s.fetches.Load())
 }
 
-// discardWriter is a ResponseWriter that costs nothing.
+// discardWriter is a ResponseWriter that discards everything.
 type discardWriter struct{}
 
 func (discardWriter) Header() http.Header         { return make(http.Header) }

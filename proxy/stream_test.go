@@ -35,7 +35,7 @@ func TestForwarderServerSentEvents(t *testing.T) {
 	events := bufio.NewScanner(resp.Body)
 	for i := range 100 {
 		if i > 0 {
-			next <- fmt.Sprint(i) // the server writes an event only when the one before has arrived
+			next <- fmt.Sprint(i) // the server writes an event only after the previous one has arrived
 		}
 		require.True(t, events.Scan())
 		assert.Equal(t, fmt.Sprintf("data: %d", i), events.Text())
@@ -112,8 +112,8 @@ func TestForwarderWebSocket(t *testing.T) {
 	assert.NoError(t, conn.Close(websocket.StatusNormalClosure, ""))
 }
 
-// TestForwarderEarlyResponse: a server that answers before it has read the request
-// must not make anybody wait.
+// TestForwarderEarlyResponse: a server that responds before it has read the
+// request must not block anybody.
 func TestForwarderEarlyResponse(t *testing.T) {
 	g := newRig(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, "too much", 413)
@@ -126,12 +126,12 @@ func TestForwarderEarlyResponse(t *testing.T) {
 	assert.Equal(t, 413, resp.StatusCode)
 }
 
-// zeros is an endless body that costs nothing.
+// zeros is an endless body that needs no memory.
 type zeros struct{}
 
 func (zeros) Read(p []byte) (int, error) { return len(p), nil }
 
-// peakHeap runs f, and returns by how much the heap grew at most meanwhile.
+// peakHeap runs f and returns the growth of the heap at its peak.
 func peakHeap(f func()) uint64 {
 	heap := func() uint64 {
 		var m runtime.MemStats
@@ -160,8 +160,8 @@ func peakHeap(f func()) uint64 {
 	return max(peak.Load(), before) - before
 }
 
-// TestForwarderLargeBodies sends 1 GiB up and 1 GiB down; 64 MiB with -short or
-// under the race detector, which slows TLS down too much.
+// TestForwarderLargeBodies sends 1 GiB in each direction, or 64 MiB with -short
+// or under the race detector, which slows TLS down too much.
 func TestForwarderLargeBodies(t *testing.T) {
 	size := int64(1 << 30)
 	if testing.Short() || raceEnabled {

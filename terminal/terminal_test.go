@@ -23,12 +23,12 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// TestMain fails the run when a goroutine is left.
+// TestMain fails the run when a goroutine is leaked.
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 const patience = 30 * time.Second
 
-// window is a local terminal with somebody in front of it.
+// window is a local terminal with a user in front of it.
 type window struct {
 	t         *testing.T
 	user, tty *os.File
@@ -110,7 +110,7 @@ type result struct {
 	err  error
 }
 
-// run joins a shell to the window and waits for its prompt.
+// run connects a shell with the window and waits for its prompt.
 func (w *window) run(ctx context.Context, sb *sandbox.Sandbox) <-chan result {
 	done := make(chan result, 1)
 	go func() {
@@ -142,8 +142,8 @@ func newSandbox(t *testing.T) *sandbox.Sandbox {
 	return sb
 }
 
-// TestRun: keys go to the sandbox, Ctrl-C among them, the size follows the
-// window, and the exit code comes back.
+// TestRun: key presses reach the sandbox, including Ctrl-C; the size follows
+// the window; and the exit code is returned.
 func TestRun(t *testing.T) {
 	w := openWindow(t, 31, 101)
 	done := w.run(t.Context(), newSandbox(t))
@@ -168,7 +168,7 @@ func TestRun(t *testing.T) {
 	assert.Equal(t, 7, r.code)
 }
 
-// TestWaysOut: the terminal is put back in order by whatever it ends.
+// TestWaysOut: the terminal is restored however the call ends.
 func TestWaysOut(t *testing.T) {
 	t.Run("context", func(t *testing.T) {
 		w := openWindow(t, 24, 80)
@@ -220,8 +220,7 @@ func TestWaysOut(t *testing.T) {
 	})
 }
 
-// TestPipes: without a terminal the input is sent to its end, and Ctrl-D after
-// it.
+// TestPipes: without a terminal the whole input is sent, followed by Ctrl-D.
 func TestPipes(t *testing.T) {
 	in, feed, err := os.Pipe()
 	require.NoError(t, err)
@@ -246,8 +245,8 @@ func TestPipes(t *testing.T) {
 	assert.Contains(t, <-text, "one\r\ntwo\r\n")
 }
 
-// TestOutputFails: a program whose output nobody takes anymore does not hold
-// up the call, whether it goes on writing or not.
+// TestOutputFails: a program whose output can no longer be written does not
+// block the call, whether or not it continues to write.
 func TestOutputFails(t *testing.T) {
 	sb := newSandbox(t)
 	for _, program := range []string{"yes", "echo up; exec sleep 1000"} {

@@ -10,13 +10,13 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// roundTripper is a function as an http.RoundTripper.
+// roundTripper is a function that implements http.RoundTripper.
 type roundTripper func(*http.Request) (*http.Response, error)
 
 func (f roundTripper) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
 
-// TestContentType: every request says that it is JSON, with a body or without,
-// except for uploads, which say what they are.
+// TestContentType: every request has the content type of JSON, with or without
+// a body, except for uploads, which have their own.
 func TestContentType(t *testing.T) {
 	t.Parallel()
 	var got *http.Request

@@ -14,8 +14,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestRetryClassesHTTP2: over HTTP/2, too, a request that may have acted is sent
-// again only where that does no harm, and the connection is shared.
+// TestRetryClassesHTTP2: over HTTP/2, too, a request that may have taken effect
+// is retried only where that does no harm, and the connection is shared.
 func TestRetryClassesHTTP2(t *testing.T) {
 	var acted, connections atomic.Int64
 	var healthy atomic.Bool
@@ -52,7 +52,7 @@ func TestRetryClassesHTTP2(t *testing.T) {
 		assert.EqualValues(t, want, acted.Load(), op.Name)
 		assert.Equal(t, op.Class != Safe, f.OutcomeUnknown(), op.Name)
 	}
-	// Many at once share a connection, and each acts once.
+	// Concurrent requests share a connection, and each takes effect once.
 	healthy.Store(true)
 	require.NoError(t, c.Do(t.Context(), &Request{Op: GetSandbox, Path: []string{"a"}}, nil))
 	acted.Store(0)
@@ -68,7 +68,7 @@ func TestRetryClassesHTTP2(t *testing.T) {
 	assert.Zero(t, connections.Load(), "more connections")
 }
 
-// TestRedirects: neither credentials nor a body go to another host.
+// TestRedirects: neither credentials nor a body are sent to another host.
 func TestRedirects(t *testing.T) {
 	var strangers []*http.Request
 	to := "https://other.test/x"

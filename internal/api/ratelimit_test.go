@@ -46,8 +46,8 @@ func TestReadRateLimit(t *testing.T) {
 	}
 }
 
-// TestPollPause: what little is left of a budget is spread over the time until
-// it is whole again.
+// TestPollPause: a nearly used-up budget is spread over the time until it is
+// renewed.
 func TestPollPause(t *testing.T) {
 	const usual = 500 * time.Millisecond
 	for _, tc := range []struct {
@@ -67,7 +67,7 @@ func TestPollPause(t *testing.T) {
 		t.Run(tc.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				c := testClient(nil)
-				assert.Equal(t, usual, c.PollPause(GetSession, usual), "before any answer")
+				assert.Equal(t, usual, c.PollPause(GetSession, usual), "before any response")
 				c.noteLimit(GetSession, http.Header{
 					"X-Ratelimit-Limit":     {fmt.Sprint(tc.limit)},
 					"X-Ratelimit-Remaining": {fmt.Sprint(tc.remaining)},
@@ -80,7 +80,8 @@ func TestPollPause(t *testing.T) {
 	}
 }
 
-// TestOnRateLimit: the budget of every answer is told, those of errors too.
+// TestOnRateLimit: the budget of every response is reported, including error
+// responses.
 func TestOnRateLimit(t *testing.T) {
 	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("X-Ratelimit-Limit", "1000")

@@ -25,8 +25,9 @@ func respond(status int, body string) *http.Response {
 	}
 }
 
-// TestTableArgued: each operation says what a second delivery of it does and how
-// a lost answer is settled, and only those that say so are settled by a look.
+// TestTableArgued: each operation says what a second delivery does and how a
+// lost response is resolved, and only those that say so are resolved by a
+// lookup.
 func TestTableArgued(t *testing.T) {
 	t.Parallel()
 	for _, op := range Table {
@@ -41,9 +42,9 @@ func TestTableArgued(t *testing.T) {
 	}
 }
 
-// TestRefused: an answer counts as a refusal before the operation acted only when
-// it says that the session is not one that runs, and no earlier attempt may have
-// acted.
+// TestRefused: a response counts as a refusal before the operation took effect
+// only if it says that the session isn't running, and no earlier attempt may
+// have taken effect.
 func TestRefused(t *testing.T) {
 	t.Parallel()
 	for _, tc := range []struct {
@@ -75,7 +76,8 @@ func TestRefused(t *testing.T) {
 	assert.True(t, (&Failure{Op: WriteFiles, Status: 410, Uncertain: true}).Refused(), "what may be done twice may be done in the next session")
 }
 
-// TestSnapshotGone: the ways in which the service has told that files are gone.
+// TestSnapshotGone: the ways in which the service has reported that files are
+// gone.
 func TestSnapshotGone(t *testing.T) {
 	t.Parallel()
 	const text = "Cannot resume sandbox: no snapshot available."
@@ -98,8 +100,9 @@ func TestSnapshotGone(t *testing.T) {
 	}
 }
 
-// TestBodyThatBreaks: a safe operation is sent again when the answer breaks off,
-// and succeeds; another one's outcome is unknown, whatever had come of it.
+// TestBodyThatBreaks: a safe operation is retried when the response breaks off,
+// and succeeds; the outcome of any other is unknown, whether or not it took
+// effect.
 func TestBodyThatBreaks(t *testing.T) {
 	t.Parallel()
 	for _, op := range []*Op{GetCommand, StartCommand, SignalCommand} {
@@ -125,7 +128,7 @@ func TestBodyThatBreaks(t *testing.T) {
 		f, ok := errors.AsType[*Failure](err)
 		require.True(t, ok)
 		assert.True(t, f.OutcomeUnknown())
-		assert.Zero(t, f.Status, "an answer that breaks off is no answer")
+		assert.Zero(t, f.Status, "a response that breaks off does not count")
 		assert.EqualValues(t, 1, sent.Load())
 	}
 }
@@ -134,8 +137,8 @@ type failing struct{}
 
 func (*failing) Read([]byte) (int, error) { return 0, io.ErrUnexpectedEOF }
 
-// TestUntrustedCertificate: a server whose certificate is refused is asked once,
-// and it is known that nothing was sent.
+// TestUntrustedCertificate: a server with an untrusted certificate is tried
+// once, and the error says that nothing was sent.
 func TestUntrustedCertificate(t *testing.T) {
 	t.Parallel()
 	var connections atomic.Int64
@@ -161,7 +164,8 @@ func TestUntrustedCertificate(t *testing.T) {
 	assert.EqualValues(t, 1, connections.Load())
 }
 
-// TestContextCause: an operation whose context ended with a cause matches both.
+// TestContextCause: the error of an operation whose context ended with a cause
+// matches both.
 func TestContextCause(t *testing.T) {
 	t.Parallel()
 	why := errors.New("the deploy was superseded")
@@ -185,8 +189,8 @@ func TestContextCause(t *testing.T) {
 	}
 }
 
-// TestNoCredentials: an error of the provider is known as one, so that nobody
-// takes it for an answer of the API.
+// TestNoCredentials: an error of the provider can be told from a response of
+// the API.
 func TestNoCredentials(t *testing.T) {
 	t.Parallel()
 	inner := &Failure{Op: GetSandbox, Status: 410}

@@ -22,18 +22,19 @@ import (
 // failure is a way in which an attempt fails.
 type failure struct {
 	name string
-	// answer is written to the connection after the request was read; an empty
-	// one closes the connection instead.
+	// response is written to the connection after the request was read; if it is
+	// empty, the connection is closed instead.
 	response string
 	// refuse fails the dial; unwritten resets the connection at the first write.
 	refuse, unwritten bool
 
 	sent        int  // attempts of a safe operation
-	sentOnce    int  // attempts of one that must not be done twice
+	sentOnce    int  // attempts of an operation that must not be done twice
 	status      int  // of the error; 0 for none
-	unknownOnce bool // whether nobody can know what such a one did
-	streams     bool // a success for a stream, whose body is its reader's
-	// brokenRefusal: for what must not be done twice the status says enough.
+	unknownOnce bool // whether the outcome of such an operation is unknown
+	streams     bool // a success for a stream, whose body is for the caller to read
+	// brokenRefusal: the status is enough for an operation that must not be done
+	// twice.
 	brokenRefusal bool
 }
 
@@ -41,8 +42,9 @@ const head = "Content-Type: application/json\r\nContent-Length: "
 
 var failures = []failure{
 	{name: "refused", refuse: true, sent: 3, sentOnce: 3},
-	// net/http does not say how much of a request reached a new connection, so
-	// that one which broke early counts as one that may have acted.
+	// net/http does not report how much of a request was written to a new
+	// connection, so one that broke early counts as one that may have taken
+	// effect.
 	{name: "reset before the request is written", unwritten: true, sent: 3, sentOnce: 1, unknownOnce: true},
 	{name: "closed after the request", sent: 3, sentOnce: 1, unknownOnce: true},
 	{name: "garbage", response: "SSH-2.0-OpenSSH\r\n\r\n", sent: 3, sentOnce: 1, unknownOnce: true},
@@ -63,7 +65,7 @@ var failures = []failure{
 	{name: "425", response: "HTTP/1.1 425 Early\r\n" + head + "2\r\n\r\n{}", sent: 3, sentOnce: 1, status: 425},
 }
 
-// dialer counts attempts and answers them over in-memory connections.
+// dialer counts attempts and serves them over in-memory connections.
 func (f failure) dialer(attempts *atomic.Int64) func(context.Context, string, string) (net.Conn, error) {
 	return func(context.Context, string, string) (net.Conn, error) {
 		attempts.Add(1)
@@ -148,8 +150,8 @@ func TestRetryClasses(t *testing.T) {
 	}
 }
 
-// TestDeleteFoundDone: a delete whose answer was lost and whose repetition finds
-// nothing has succeeded; one that finds nothing at first has not.
+// TestDeleteFoundDone: a delete has succeeded if its response was lost and the
+// retry finds nothing; one that finds nothing at first has not.
 func TestDeleteFoundDone(t *testing.T) {
 	notFound := failure{response: "HTTP/1.1 404 No\r\n" + head + "2\r\n\r\n{}"}
 	for _, lost := range []failure{{}, {response: "HTTP/1.1 502 Oh\r\n" + head + "2\r\n\r\n{}"}} {
@@ -210,8 +212,8 @@ func TestPauses(t *testing.T) {
 	}
 }
 
-// TestCancelWhileWaiting: a context that ends during the pause ends the call at
-// that moment.
+// TestCancelWhileWaiting: a context that ends during the pause ends the call
+// immediately.
 func TestCancelWhileWaiting(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), 7*time.Second)

@@ -95,7 +95,7 @@ func errnoIn(err error) error {
 	return err
 }
 
-// Appends are one write each, in a directory that all of them find missing.
+// Each append is a single write, in a directory that is missing at first.
 func TestAppendIsOneWrite(t *testing.T) {
 	dir := t.TempDir()
 	run := local(t, dir)
@@ -104,7 +104,8 @@ func TestAppendIsOneWrite(t *testing.T) {
 	want := map[string]bool{}
 	for w := range writers {
 		text := strings.Repeat(string(rune('a'+w)), 20_000) + "\n"
-		// So much in blocks takes long enough to be interrupted by others.
+		// Writing this much in blocks takes long enough to be interleaved with other
+		// writes.
 		long := strings.Repeat(string(rune('A'+w)), 4<<20) + "\n"
 		want[text], want[long] = true, true
 		for i := range each {
@@ -185,7 +186,7 @@ func TestJoin(t *testing.T) {
 	}
 }
 
-// Links are followed, and what is no regular file is left alone.
+// Links are followed, and anything but a regular file is left alone.
 func TestJoinFollowsLinks(t *testing.T) {
 	dir := t.TempDir()
 	run := local(t, dir)

@@ -44,7 +44,7 @@ func TestFilter(t *testing.T) {
 	}
 }
 
-// A pattern of many "**" must not make matching exponential.
+// A pattern with many "**" must not make matching exponential.
 func TestFilterIsLinear(t *testing.T) {
 	p, err := newPattern(strings.Repeat("**/a/", 30) + "b")
 	require.NoError(t, err)

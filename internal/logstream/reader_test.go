@@ -17,14 +17,15 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// threeLines are printed at once, and the command ends a second later.
+// threeLines returns a command that prints three lines at once and ends a
+// second later.
 func threeLines() *service {
 	return &service{begin: time.Now(), ends: time.Second, code: 3, lines: []line{
 		{0, "stdout", "one\n"}, {0, "stderr", "zwei €\n"}, {0, "stdout", "three\n"},
 	}}
 }
 
-// whole checks that all of the command was delivered.
+// whole checks that all output of the command was delivered.
 func (s *service) whole(t *testing.T, r *Reader) {
 	t.Helper()
 	stdout, stderr, err := drain(r)
@@ -35,8 +36,8 @@ func (s *service) whole(t *testing.T, r *Reader) {
 	assert.Equal(t, s.code, *r.End().ExitCode)
 }
 
-// TestEndIsConfirmed: the end of a log is believed when its length was announced
-// behind the command's end, or when a second reading stops at the same place.
+// TestEndIsConfirmed: a log counts as complete when its length was announced
+// after the command's end, or when a second reading stops at the same place.
 func TestEndIsConfirmed(t *testing.T) {
 	for name, c := range map[string]struct {
 		later          bool // than the command's end
@@ -73,7 +74,7 @@ func TestEndIsConfirmed(t *testing.T) {
 	})
 }
 
-// TestEveryCut: whatever byte a log breaks off at, and in whatever way, all of
+// TestEveryCut: at whatever byte a log breaks off, and in whatever way, all of
 // it is delivered once.
 func TestEveryCut(t *testing.T) {
 	for _, how := range []error{syscall.ECONNRESET, io.ErrUnexpectedEOF, io.EOF} {
@@ -96,9 +97,9 @@ func TestEveryCut(t *testing.T) {
 	}
 }
 
-// TestRandomTrouble plays thousands of commands under cuts, proxies' pages,
-// refusals and looks that fail: what is delivered is whole, or a beginning and
-// an error.
+// TestRandomTrouble runs thousands of commands with cuts, proxies' error pages,
+// refusals and failed lookups: the output is either complete, or a prefix
+// followed by an error.
 func TestRandomTrouble(t *testing.T) {
 	rounds := 5000
 	if testing.Short() {
@@ -134,7 +135,7 @@ func TestRandomTrouble(t *testing.T) {
 				s.looks = append(s.looks, trouble(false))
 			}
 			if rng.IntN(4) == 0 {
-				time.Sleep(s.ends) // it has ended before anybody looks
+				time.Sleep(s.ends) // it has ended before the first lookup
 			}
 			stdout, stderr, err := drain(Follow(t.Context(), s.reach(t), nil))
 			if err != nil {
@@ -150,8 +151,8 @@ func TestRandomTrouble(t *testing.T) {
 	})
 }
 
-// TestRefusals: three answers of a proxy in a row end a repair, and so does one
-// in the API's own words; fewer, and those that say nothing, do not.
+// TestRefusals: three responses of a proxy in a row end a repair, and so does a
+// single error of the API itself; fewer, and those without a meaning, do not.
 func TestRefusals(t *testing.T) {
 	broken := cut(30, syscall.ECONNRESET)
 	forbidden := instead(func() *http.Response { return page(403) })
@@ -209,8 +210,8 @@ func repeat[T any](n int, v T) []T {
 	return all
 }
 
-// TestNeverRepairs: without attempts the first break is the error, and a first
-// opening that fails is returned as it is.
+// TestNeverRepairs: without attempts the first break is the error, and a
+// failure to open the log is returned unchanged.
 func TestNeverRepairs(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := threeLines()
@@ -229,8 +230,8 @@ func TestNeverRepairs(t *testing.T) {
 
 const first = `{"command":{"id":"c1","name":"x","args":[],"cwd":"/","sessionId":"s1","exitCode":null,"startedAt":1}}` + "\n"
 
-// TestStart: the first record of a waited command's stream is the command, and
-// anything else says what it was.
+// TestStart: the first record in the stream of a command that is waited for is
+// the command; anything else is an error that describes the record.
 func TestStart(t *testing.T) {
 	for name, c := range map[string]struct{ stream, code string }{
 		"the command":           {first, ""},
@@ -264,13 +265,13 @@ func TestStart(t *testing.T) {
 	}
 }
 
-// TestSilence: a stream that brings nothing is looked after, at most a minute
-// apart, and broken off when its command has ended.
+// TestSilence: when a stream is silent, the command is looked up at least once
+// a minute, and the stream is closed when the command has ended.
 func TestSilence(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &service{begin: time.Now(), ends: time.Hour, code: 3, lines: []line{{0, "stdout", "one\n"}, {59 * time.Minute, "stdout", "two\n"}}}
 		s.strikes = append(s.strikes, func(req *http.Request, resp *http.Response) (*http.Response, error) {
-			// Behind the first line the edge has forgotten the stream.
+			// After the first line the edge has forgotten the stream.
 			pr, pw := io.Pipe()
 			go func() {
 				_, _ = io.WriteString(pw, s.lines[0].record())
@@ -290,7 +291,8 @@ func TestSilence(t *testing.T) {
 	})
 }
 
-// TestContextEnds: a reader and a wait end with their context, and say why.
+// TestContextEnds: a reader and a wait end with their context, and return its
+// cause.
 func TestContextEnds(t *testing.T) {
 	why := errors.New("enough")
 	for name, call := range map[string]func(context.Context, Command) error{
@@ -313,8 +315,8 @@ func TestContextEnds(t *testing.T) {
 	}
 }
 
-// TestWait: a wait outlasts an API that is out of reach or silent for a while,
-// and not one that says that the command is gone.
+// TestWait: a wait continues while the API is unreachable or silent for some
+// time, but not when it reports that the command is gone.
 func TestWait(t *testing.T) {
 	down := func(*http.Request, *http.Response) (*http.Response, error) { return nil, syscall.ECONNREFUSED }
 	silent := func(req *http.Request, _ *http.Response) (*http.Response, error) {
@@ -348,8 +350,8 @@ func TestWait(t *testing.T) {
 	}
 }
 
-// TestLookNow: the end of a command that has ended is told, though the service
-// tells it only to those who wait, and one that runs holds nobody up.
+// TestLookNow: the end of a finished command is reported, although the service
+// reports it only to those who wait, and a running command blocks nobody.
 func TestLookNow(t *testing.T) {
 	for name, over := range map[string]bool{"it runs": false, "it has ended": true} {
 		t.Run(name, func(t *testing.T) {
@@ -359,7 +361,7 @@ func TestLookNow(t *testing.T) {
 				if over {
 					time.Sleep(2 * time.Hour)
 				}
-				// Who does not wait is told nothing of an end.
+				// A request that doesn't wait learns nothing about an end.
 				s.looks = append(s.looks, instead(func() *http.Response {
 					return reply(200, "application/json", strings.NewReader(strings.Replace(s.command(), `"exitCode":3`, `"exitCode":null`, 1)))
 				}))

@@ -18,16 +18,16 @@ import (
 )
 
 // service is an API with one command, which prints its lines at given times and
-// then ends. Time is the bubble's.
+// then ends. It runs on the fake clock.
 type service struct {
 	begin time.Time
 	lines []line
 	ends  time.Duration
 	code  int
-	// length: the answer says how long the log is, once that is known.
+	// length: the response has the length of the log, once that is known.
 	length bool
-	// strikes says what happens to the next logs, and looks to the next looks at
-	// the command; nil leaves one alone.
+	// strikes decide what happens to the next log requests, and looks to the next
+	// lookups of the command; nil lets one pass unchanged.
 	strikes, looks []func(*http.Request, *http.Response) (*http.Response, error)
 
 	mu     sync.Mutex
@@ -51,7 +51,7 @@ func (l line) record() string {
 
 func (s *service) over() bool { return time.Since(s.begin) >= s.ends }
 
-// want is what a stream has in all.
+// want returns the complete output of a stream.
 func (s *service) want(stream string) string {
 	var b strings.Builder
 	for _, l := range s.lines {
@@ -85,7 +85,7 @@ func refused(status int, code string) *http.Response {
 	return reply(status, "application/json", strings.NewReader(fmt.Sprintf(`{"error":{"code":%q,"message":"no"}}`, code)))
 }
 
-// take returns what happens next to a request.
+// take returns what happens to the next request.
 func take(plan *[]func(*http.Request, *http.Response) (*http.Response, error)) func(*http.Request, *http.Response) (*http.Response, error) {
 	if len(*plan) == 0 {
 		return nil
@@ -125,7 +125,7 @@ func (s *service) RoundTrip(req *http.Request) (*http.Response, error) {
 	return reply(200, "application/json", strings.NewReader(s.command())), nil
 }
 
-// log is the answer to a reading of the log.
+// log returns the response to a request for the log.
 func (s *service) log(ctx context.Context) *http.Response {
 	b := &logBody{s: s, ctx: ctx, closed: make(chan struct{})}
 	resp := reply(200, MediaType, nil)
@@ -140,7 +140,7 @@ func (s *service) log(ctx context.Context) *http.Response {
 	return resp
 }
 
-// logBody brings the lines when their time has come.
+// logBody delivers the lines when their time has come.
 type logBody struct {
 	s      *service
 	ctx    context.Context
@@ -182,7 +182,7 @@ func (b *logBody) Close() error {
 	return nil
 }
 
-// ending lets so many bytes of a body pass, and then gives an error.
+// ending lets a number of bytes of a body pass, and then returns an error.
 type ending struct {
 	io.ReadCloser
 	left int
@@ -198,7 +198,7 @@ func (e *ending) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// cut ends the answer behind so many bytes.
+// cut ends the response after a number of bytes.
 func cut(after int, err error) func(*http.Request, *http.Response) (*http.Response, error) {
 	return func(_ *http.Request, resp *http.Response) (*http.Response, error) {
 		resp.Body, resp.ContentLength = &ending{resp.Body, after, err}, -1
@@ -206,12 +206,12 @@ func cut(after int, err error) func(*http.Request, *http.Response) (*http.Respon
 	}
 }
 
-// instead is another answer.
+// instead replaces the response.
 func instead(resp func() *http.Response) func(*http.Request, *http.Response) (*http.Response, error) {
 	return func(*http.Request, *http.Response) (*http.Response, error) { return resp(), nil }
 }
 
-// command is the service's, as the package reaches it.
+// reach returns the service's command in the form that the package uses.
 func (s *service) reach(t *testing.T) Command {
 	t.Helper()
 	base, err := url.Parse("https://api.test")
@@ -225,7 +225,7 @@ func (s *service) reach(t *testing.T) Command {
 	return Command{Client: client, Session: "s1", ID: "c1", Limits: Limits{Attempts: 20, Limit: 5 * time.Minute, Wait: 400 * time.Millisecond}}
 }
 
-// drain reads to the end, and returns what came of each stream.
+// drain reads to the end, and returns the output of each stream.
 func drain(r *Reader) (stdout, stderr string, err error) {
 	defer r.Close()
 	for {

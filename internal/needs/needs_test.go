@@ -8,7 +8,7 @@ import (
 	"github.com/go-vercel/sandbox/internal/needs"
 )
 
-// recorder notes what a test would have done.
+// recorder records what a test would have done.
 type recorder struct {
 	testing.TB
 	skipped, failed bool

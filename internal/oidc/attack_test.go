@@ -20,7 +20,7 @@ import (
 	"github.com/go-vercel/sandbox/internal/oidc/oidctest"
 )
 
-// singleUse is a server whose refresh tokens work once.
+// singleUse is a server whose refresh tokens work only once.
 type singleUse struct {
 	mu             sync.Mutex
 	refreshes, bad int
@@ -43,7 +43,7 @@ func (s *singleUse) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// hostOn is a host whose requests go to one server.
+// hostOn returns a host whose requests all go to one server.
 func hostOn(t *testing.T, server http.Handler, getenv func(string) string) *oidc.Host {
 	srv := httptest.NewServer(server)
 	t.Cleanup(srv.Close)
@@ -52,8 +52,8 @@ func hostOn(t *testing.T, server http.Handler, getenv func(string) string) *oidc
 	return oidc.NewHost(&http.Client{Transport: toServer{address}}, getenv, t.TempDir())
 }
 
-// TestOneLoginUnderTwoNames: a login that is a link into another folder, and the
-// folder itself, have one lock, so that no refresh token is spent twice.
+// TestOneLoginUnderTwoNames: a login folder and a symbolic link to it share one
+// lock, so no refresh token is used twice.
 func TestOneLoginUnderTwoNames(t *testing.T) {
 	m := oidctest.NewMachine(t)
 	dotfiles := filepath.Join(m.Home, "dotfiles")
@@ -85,8 +85,8 @@ func TestOneLoginUnderTwoNames(t *testing.T) {
 	assert.Zero(t, server.bad)
 }
 
-// TestARefusedTokenIsSentOnce: processes that wait for the lock do not each send
-// what was refused.
+// TestARefusedTokenIsSentOnce: processes that wait for the lock do not send a
+// refused token again.
 func TestARefusedTokenIsSentOnce(t *testing.T) {
 	m := oidctest.NewMachine(t)
 	m.Write(m.LoginFile(), map[string]any{"token": "old", "refreshToken": "spent", "expiresAt": 1})
@@ -96,7 +96,7 @@ func TestARefusedTokenIsSentOnce(t *testing.T) {
 		assert.ErrorIs(t, err, oidc.ErrRunOut)
 	}
 	assert.Equal(t, 1, server.bad)
-	// Whoever logs in again has another one.
+	// Whoever logs in again has a new token.
 	m.Write(m.LoginFile(), map[string]any{"token": "old", "refreshToken": "refresh_0", "expiresAt": 1})
 	_, err := hostOn(t, server, m.Getenv).Login(t.Context(), 0, "")
 	assert.NoError(t, err)
@@ -120,7 +120,7 @@ func TestLeftoversAreSwept(t *testing.T) {
 	assert.FileExists(t, fresh, "somebody may be writing it")
 }
 
-// TestEchoesOfTheAuthorizationServer: what was sent comes back in no error.
+// TestEchoesOfTheAuthorizationServer: no error contains what was sent.
 func TestEchoesOfTheAuthorizationServer(t *testing.T) {
 	const secret = "SECRET-REFRESH"
 	for name, resp := range map[string]oidctest.Response{

@@ -15,8 +15,8 @@ import (
 	"github.com/go-vercel/sandbox/internal/oidc"
 )
 
-// TestLinksOfOthers: in a folder that others may write to, as /tmp is, one of
-// them has put a link to a project.
+// TestLinksOfOthers: in a folder that others can write to, such as /tmp,
+// another user has created a symbolic link to a project.
 func TestLinksOfOthers(t *testing.T) {
 	if os.Geteuid() != 0 {
 		needs.Missing(t, "root, to give files to another user")
@@ -47,14 +47,14 @@ func TestLinksOfOthers(t *testing.T) {
 	_, err = h.Link()
 	assert.ErrorIs(t, err, oidc.ErrNotLinked, "the folder is another's, who can put another file there")
 
-	// Another user's folder in which one stands on purpose.
+	// Another user's folder that this user entered on purpose.
 	require.NoError(t, os.Chown(file, nobody, nobody))
 	require.NoError(t, os.Chown(work, nobody, nobody))
 	_, err = h.Link()
 	assert.NoError(t, err)
 }
 
-// TestAPipeInThePlaceOfAFile: nobody writes to it.
+// TestAPipeInThePlaceOfAFile: a named pipe without a writer does not block.
 func TestAPipeInThePlaceOfAFile(t *testing.T) {
 	dir := t.TempDir()
 	require.NoError(t, os.Mkdir(filepath.Join(dir, ".vercel"), 0o755))

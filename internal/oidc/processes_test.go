@@ -24,7 +24,7 @@ import (
 	"github.com/go-vercel/sandbox/internal/oidc/oidctest"
 )
 
-// TestMain lets the test program be the other processes too.
+// TestMain lets the test program run as the other processes, too.
 func TestMain(m *testing.M) {
 	if address := os.Getenv("OIDC_TEST_SERVER"); address != "" {
 		if err := refresher(address); err != nil {
@@ -39,7 +39,7 @@ func TestMain(m *testing.M) {
 // rounds is how often each process refreshes.
 const rounds = 10
 
-// refresher replaces the login and the token again and again, when told to.
+// refresher keeps replacing the login and the token.
 func refresher(address string) error {
 	server, err := url.Parse(address)
 	if err != nil {
@@ -61,7 +61,7 @@ func refresher(address string) error {
 	return nil
 }
 
-// toServer sends everything to one server.
+// toServer sends all requests to one server.
 type toServer struct{ server *url.URL }
 
 func (s toServer) RoundTrip(req *http.Request) (*http.Response, error) {
@@ -94,7 +94,7 @@ func TestProcessesRefreshTogether(t *testing.T) {
 		}
 		logins++
 		respond(w, map[string]any{
-			// It expires within the time ahead that the processes ask for.
+			// It expires so soon that the processes refresh it at once.
 			"access_token": fmt.Sprintf("login_%d", logins), "token_type": "Bearer", "expires_in": 1,
 			"refresh_token": fmt.Sprintf("refresh_%d", logins),
 		})
@@ -130,7 +130,7 @@ func TestProcessesRefreshTogether(t *testing.T) {
 		require.NoError(t, err)
 	}
 
-	// All the while, whoever reads a file finds it whole.
+	// Meanwhile, readers of the files always find them complete.
 	done := make(chan struct{})
 	var reader sync.WaitGroup
 	reader.Go(func() {
@@ -156,7 +156,7 @@ func TestProcessesRefreshTogether(t *testing.T) {
 	close(done)
 	reader.Wait()
 
-	// A process may find that another has just done its work.
+	// A process may find that another has just refreshed.
 	assert.GreaterOrEqual(t, tokens, rounds)
 	assert.LessOrEqual(t, tokens, 4*rounds)
 	assert.Equal(t, tokens, logins)

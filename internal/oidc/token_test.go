@@ -66,7 +66,7 @@ func FuzzParseClaims(f *testing.F) {
 			assert.NotEmpty(t, claims.ProjectID)
 			return
 		}
-		// The texts of the errors are fixed, so they show no part of a token.
+		// The texts of the errors are fixed, so they contain no part of a token.
 		assert.True(t, strings.HasPrefix(err.Error(), "invalid Vercel OIDC token: "))
 	})
 }

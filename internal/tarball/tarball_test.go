@@ -43,7 +43,7 @@ func file(name string, content []byte) Entry {
 	}}
 }
 
-// someText compresses about as well as source code.
+// someText returns text that compresses about as well as source code.
 func someText(n int) []byte {
 	r := rand.New(rand.NewPCG(1, 2))
 	words := make([]string, 500)
@@ -69,8 +69,8 @@ func noise(n int) []byte {
 	return b
 }
 
-// unpack reads a body by way of the standard library, and insists that it is a
-// single gzip stream.
+// unpack reads a body with the standard library, and checks that it is a single
+// gzip stream.
 func unpack(t *testing.T, r io.Reader) (headers []*tar.Header, contents [][]byte) {
 	t.Helper()
 	in := bufio.NewReader(r)
@@ -152,7 +152,7 @@ func writtenTo(b *Body) io.Reader {
 	return &buf
 }
 
-// deferred is what WriteTo gives, asked for when it is needed.
+// deferred returns the output of WriteTo, produced as it is read.
 func deferred(b *Body) io.Reader {
 	var r io.Reader
 	return readerFunc(func(p []byte) (int, error) {
@@ -257,7 +257,7 @@ type closer func()
 
 func (c closer) Close() error { c(); return nil }
 
-// A source that does not return from Read is closed, and keeps nobody waiting.
+// A source whose Read does not return is closed, and blocks nobody.
 func TestBodyClosedWhileASourceBlocks(t *testing.T) {
 	pr, pw := io.Pipe()
 	defer pw.Close()
@@ -288,7 +288,7 @@ func TestOpenerWaitsForTheSources(t *testing.T) {
 		require.NoError(t, err)
 		_, err = io.CopyN(io.Discard, b, 1000)
 		require.NoError(t, err)
-		// Not closed: a transport may be late with that.
+		// Not closed: a transport may close it late.
 	}
 	b, err := open()
 	require.NoError(t, err)

@@ -17,13 +17,13 @@ import (
 	"github.com/go-vercel/sandbox/internal/untar"
 )
 
-// TestOwners unpacks what only root can.
+// TestOwners unpacks what only root can unpack.
 func TestOwners(t *testing.T) {
 	t.Parallel()
 	if os.Geteuid() != 0 {
 		needs.Missing(t, "root")
 	}
-	// cap_net_raw, permitted and effective, as ping has it.
+	// cap_net_raw, permitted and effective, like ping's.
 	capability, err := hex.DecodeString("0100000200200000000000000000000000000000")
 	require.NoError(t, err)
 	pack := func(headers ...tar.Header) *bytes.Buffer {

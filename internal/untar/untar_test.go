@@ -55,12 +55,12 @@ func archive(t testing.TB, entries ...entry) *bytes.Buffer {
 
 var lax = Options{MaxEntries: 1000, MaxBytes: 1 << 40}
 
-// extract unpacks into "in" of a fresh directory, beside which nothing may
-// appear.
+// extract unpacks into the folder "in" of a new directory, next to which
+// nothing may appear.
 func extract(t testing.TB, r io.Reader, opts Options) (in string, err error) {
 	outer := t.TempDir()
 	in = filepath.Join(outer, "in")
-	t.Cleanup(func() { // before that of TempDir, which can't remove what may not be written
+	t.Cleanup(func() { // runs before that of TempDir, which can't remove read-only directories
 		_ = filepath.WalkDir(in, func(path string, d fs.DirEntry, err error) error {
 			if d != nil && d.IsDir() {
 				_ = os.Chmod(path, 0o755)
@@ -153,7 +153,8 @@ func TestExtractRefuses(t *testing.T) {
 	}
 }
 
-// TestExtractLinksOfTheUser: what is in the directory already may lead out of it.
+// TestExtractLinksOfTheUser: links that are already in the directory may lead
+// out of it.
 func TestExtractLinksOfTheUser(t *testing.T) {
 	for name, entries := range map[string][]entry{
 		"a file in a linked directory":  {file("dir/evil", "x")},
@@ -189,7 +190,8 @@ func TestExtractLinksOfTheUser(t *testing.T) {
 	}
 }
 
-// TestExtractDeep: bombs of a few hundred bytes, compressed.
+// TestExtractDeep: compressed archives of a few hundred bytes that would use up
+// resources.
 func TestExtractDeep(t *testing.T) {
 	at := func(depth int) (list []entry) {
 		for i := range 20 {
@@ -217,7 +219,7 @@ func TestExtractDeep(t *testing.T) {
 	assert.NoError(t, err)
 	assert.Less(t, allocations()-before, uint64(15_000)) // 39,000 without the limit
 
-	// Directories that are made on the way count, and the limit is named.
+	// Directories created on the way count, and the error names the limit.
 	opts := lax
 	opts.MaxEntries = 100
 	in, err = extract(t, archive(t, file(strings.Repeat("a/", 60)+"f", ""), file(strings.Repeat("b/", 60)+"f", "")), opts)
@@ -228,7 +230,7 @@ func TestExtractDeep(t *testing.T) {
 	assert.LessOrEqual(t, made, 100)
 }
 
-// TestExtractCountsEverything: what is not unpacked costs as well.
+// TestExtractCountsEverything: entries that are not unpacked count, too.
 func TestExtractCountsEverything(t *testing.T) {
 	var globals []entry
 	for range 11 {
@@ -242,7 +244,7 @@ func TestExtractCountsEverything(t *testing.T) {
 	assert.ErrorContains(t, err, "more than 1000 bytes")
 }
 
-// TestExtractHeedsTheContext: within one entry, too.
+// TestExtractHeedsTheContext: also within one entry.
 func TestExtractHeedsTheContext(t *testing.T) {
 	root, err := os.OpenRoot(t.TempDir())
 	require.NoError(t, err)
@@ -256,7 +258,7 @@ func TestExtractHeedsTheContext(t *testing.T) {
 	assert.NoError(t, x.close())
 }
 
-// TestStrange: names and targets that Windows takes for others.
+// TestStrange: names and targets that Windows interprets as others.
 func TestStrange(t *testing.T) {
 	for _, s := range []string{
 		`..\..\x`, `..\x`, `a\..\..\..\x`, `C:x`, `\x`, `\\host\share\x`, `C:\x`, `sub\..\..`, `a:b`, `file:stream`,
@@ -293,7 +295,7 @@ func TestExtractOutsideLinks(t *testing.T) {
 }
 
 func TestExtractEntryLimit(t *testing.T) {
-	// The same directory a million times, which is made only once.
+	// The same directory a million times, which is created only once.
 	pr, pw := io.Pipe()
 	go func() {
 		w := tar.NewWriter(pw)
@@ -310,7 +312,7 @@ func TestExtractEntryLimit(t *testing.T) {
 	assert.ErrorContains(t, err, "more than 10000 entries")
 }
 
-// zeros is an archive of one file that is a hole of that size.
+// zeros returns an archive of one sparse file of that size.
 func zeros(size int64) io.Reader {
 	pr, pw := io.Pipe()
 	go func() {
@@ -375,7 +377,7 @@ func FuzzName(f *testing.F) {
 	})
 }
 
-// FuzzExtract unpacks archives of three entries, and looks for whatever was
+// FuzzExtract unpacks archives of three entries, and checks that nothing was
 // written outside.
 func FuzzExtract(f *testing.F) {
 	f.Add("l", "..", byte('2'), "l/x", "", byte('0'), "l", "x", byte('1'))

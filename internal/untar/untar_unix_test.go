@@ -28,8 +28,8 @@ func TestExtractHole(t *testing.T) {
 	assert.Less(t, info.Sys().(*syscall.Stat_t).Blocks*512, int64(1<<20), "the hole takes up the disk")
 }
 
-// TestExtractUmask: an archive does not make anything writable for others that
-// the user's programs would not.
+// TestExtractUmask: an archive makes nothing writable for others that the umask
+// forbids.
 func TestExtractUmask(t *testing.T) {
 	old := syscall.Umask(0o027)
 	defer syscall.Umask(old)

@@ -6,7 +6,7 @@ import (
 	"github.com/stretchr/testify/assert"
 )
 
-// TestWindowsLinks: targets that Windows takes for ways out of the directory.
+// TestWindowsLinks: targets by which Windows would leave the directory.
 func TestWindowsLinks(t *testing.T) {
 	for _, target := range []string{
 		`..\..\x`, `..\x`, `a\..\..\..\x`, `C:x`, `\x`, `\\host\share\x`, `C:\x`, `//host/share/x`, `NUL`, `sub\..\..`, `x.`,

@@ -21,7 +21,7 @@ func page(sandboxes ...string) string {
 	return `{"sandboxes":[` + strings.Join(sandboxes, ",") + `],"pagination":{"count":` + fmt.Sprint(len(sandboxes)) + `,"next":"abc"}}`
 }
 
-// usual is what Decode reads by itself.
+// usual are inputs that Decode reads itself.
 var usual = []string{
 	page(),
 	page(sandboxJSON),
@@ -35,7 +35,7 @@ var usual = []string{
 	"{}",
 }
 
-// unusual is valid or not, and left to encoding/json.
+// unusual are inputs, valid or not, that are left to encoding/json.
 var unusual = []string{
 	"", "null", "[]", "5", "{", "{}{}", "{}x", `{"sandboxes":[`, `{"sandboxes":[{}`, `{"sandboxes":{}}`, `{"sandboxes":[null]}`, `{"sandboxes":[],}`,
 	`{"sandboxes":[{"name":5}]}`, `{"sandboxes":[{"name":"a","name":"b"}]}`, `{"sandboxes":[{"Name":"a"}]}`, `{"sandboxes":[{"vcpus":1.5}]}`,

@@ -17,7 +17,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// event is a record with its data kept; pieces of one line are joined.
+// event is a record with its data; pieces of one line are joined.
 type event struct {
 	Kind          Kind
 	Data          string
@@ -25,8 +25,8 @@ type event struct {
 	Code, Message string
 }
 
-// smallLimits makes every line but the shortest a long one. Such a decoder must
-// not be closed: its buffers do not belong into the pool.
+// smallLimits makes every line but the shortest a long one. Do not close such a
+// decoder: its buffers must not get into the pool.
 var smallLimits = limits{first: 48, buffer: 48, whole: 48, line: 4 << 10, tail: 40, held: 16 << 10}
 
 func newSmallDecoder(r io.Reader) *LogDecoder {
@@ -86,7 +86,7 @@ const sample = `{"command":{"id":"cmd_1","name":"x","args":["a b"],"cwd":"/","se
 {"command":{"id":"cmd_1","exitCode":3}}
 `
 
-// ofLine decodes one line with encoding/json alone.
+// ofLine decodes one line with encoding/json only.
 func ofLine(line []byte) (e event, err error) {
 	if !json.Valid(line) {
 		return e, errNotJSON
@@ -133,7 +133,7 @@ var (
 	errShape   = errors.New("wrong shape")
 )
 
-// ofStream decodes a stream with encoding/json alone.
+// ofStream decodes a stream with encoding/json only.
 func ofStream(stream []byte) (events []event, err error) {
 	for len(stream) > 0 {
 		line, rest, ended := bytes.Cut(stream, []byte("\n"))
@@ -194,7 +194,7 @@ func TestLogDecoderRecords(t *testing.T) {
 }
 
 // A stream may be cut anywhere and be read in any two parts: what was delivered
-// before the cut is a prefix of what the whole stream gives.
+// before the cut is a prefix of the data of the whole stream.
 func TestLogDecoderCutAtEveryByte(t *testing.T) {
 	want, _ := ofStream([]byte(sample))
 	whole := joined(want)
@@ -285,7 +285,7 @@ func TestLogDecoderExcerptIsBounded(t *testing.T) {
 	assert.Less(t, len(e.Error()), 300)
 }
 
-// repeat is an endless supply of a text, cut at n bytes.
+// repeat returns a reader of text repeated up to n bytes.
 func repeat(text string, n int64) io.Reader {
 	return io.LimitReader(&repeater{text: text}, n)
 }
@@ -427,8 +427,8 @@ func TestLogDecoderAllocatesNothingPerLine(t *testing.T) {
 	assert.Zero(t, testing.AllocsPerRun(5000, func() { _, _ = d.Next() }))
 }
 
-// The lines are written as the platform writes them, in order, spacing and
-// members, and encoding/json is not needed for any.
+// Lines in the exact form of the platform, in order, spacing and members, never
+// need encoding/json.
 func TestLogDecoderKnowsThePlatformsLines(t *testing.T) {
 	stream := `{"command":{"id":"cmd_5a1d","name":"sh","args":["-c","echo \"a\"; ls | wc"],"cwd":"/vercel","sessionId":"sbx_9Yk2","startedAt":1760000000123,"exitCode":null}}
 {"data":"one\n","stream":"stdout"}
@@ -454,9 +454,9 @@ func TestLogDecoderKnowsThePlatformsLines(t *testing.T) {
 	}
 }
 
-// The same holds of the lines that the hosted service was recorded sending, byte
-// for byte. SANDBOX_LIVE_TRACES names the folder of the recordings; they are not
-// part of this module.
+// The same applies to the lines that were recorded from the hosted service,
+// byte for byte. SANDBOX_LIVE_TRACES names the folder of the recordings; they
+// are not part of this module.
 func TestLogDecoderKnowsRecordedLines(t *testing.T) {
 	dir := os.Getenv("SANDBOX_LIVE_TRACES")
 	if dir == "" {
@@ -490,8 +490,8 @@ func TestLogDecoderKnowsRecordedLines(t *testing.T) {
 	t.Logf("%d records of %d streams", records, streams)
 }
 
-// Nor is it needed where members come in another order, or with others, or with
-// spaces between the tokens.
+// Nor is it needed for members in another order, additional members, or spaces
+// between tokens.
 func TestLogDecoderKnowsOddLines(t *testing.T) {
 	for _, line := range []string{
 		`{"stream":"stderr","data":"text\n"}`,
@@ -512,8 +512,8 @@ func TestLogDecoderKnowsOddLines(t *testing.T) {
 	}
 }
 
-// Data whose stream is named too late waits in a file, of which nothing is left,
-// whether or not it was ever delivered.
+// Data whose stream is named too late is kept in a file, which is removed
+// whether or not the data was delivered.
 func TestLogDecoderLeavesNoFiles(t *testing.T) {
 	dir := t.TempDir()
 	t.Setenv("TMPDIR", dir)
@@ -572,8 +572,8 @@ func FuzzLogDecoder(f *testing.F) {
 		require.Equal(t, want, got)
 		require.Equal(t, wantErr, kindOfError(err), "%v", err)
 
-		// In pieces, what comes is at least what came before a bad line, and
-		// never anything else.
+		// Read in pieces, the data is at least what preceded a bad line, and never
+		// anything else.
 		got, err = readAll(t, newSmallDecoder(reader()))
 		wantData, gotData := joined(want), joined(got)
 		if err == io.EOF && wantErr == io.EOF {
@@ -585,8 +585,8 @@ func FuzzLogDecoder(f *testing.F) {
 	})
 }
 
-// FuzzOutput puts any text, as it would be within a string, into records of
-// output of many forms, and reads them in two parts.
+// FuzzOutput puts any text into output records of many forms, and reads them in
+// two parts.
 func FuzzOutput(f *testing.F) {
 	forms := []string{
 		`{"data":"%s","stream":"stdout"}`,
@@ -610,7 +610,7 @@ func FuzzOutput(f *testing.F) {
 		f.Add([]byte(text), uint(i), 12)
 	}
 	f.Fuzz(func(t *testing.T, text []byte, form uint, split int) {
-		// Lines before and after must not suffer.
+		// Lines before and after must not be affected.
 		frame := `{"data":"frame\n","stream":"stdout"}` + "\n"
 		line := strings.Replace(forms[form%uint(len(forms))], "%s", string(text), 1)
 		stream := frame + line + "\n" + frame

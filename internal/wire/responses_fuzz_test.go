@@ -9,9 +9,9 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// FuzzResponses decodes every kind of answer. What was decoded can be encoded,
-// and decodes to the same again, so that nothing gets lost on its way through
-// serialized handles and the emulator's state.
+// FuzzResponses decodes every kind of response. A decoded response can be
+// encoded, and decodes to the same value, so that nothing is lost in serialized
+// handles and the emulator's state.
 func FuzzResponses(f *testing.F) {
 	files, err := filepath.Glob("../../testdata/rest/*.json")
 	require.NoError(f, err)
