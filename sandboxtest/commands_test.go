@@ -50,7 +50,7 @@ func TestRunCommand(t *testing.T) {
 func TestOutputArrivesWhileTheCommandRuns(t *testing.T) {
 	_, c := start(t, nil)
 	sess := c.create(nil).Session.ID
-	// Each line is written only once the one before was seen here.
+	// Each line is written only after the previous one was received here.
 	l := c.stream("POST", session(sess)+"/cmd", obj{
 		"command": "sh", "args": []string{"-c", `for i in 1 2 3; do echo $i; while [ ! -e go$i ]; do sleep 0.01; done; done`},
 		"wait": true, "logs": true,
@@ -101,7 +101,7 @@ func TestDisconnectDoesNotKill(t *testing.T) {
 func TestUnicodeStaysWhole(t *testing.T) {
 	_, c := start(t, nil)
 	sess := c.create(nil).Session.ID
-	// The two halves of é are written apart, and a lone half at the end.
+	// The two halves of é are written separately, with a lone half at the end.
 	res := c.run(sess, obj{"command": "sh", "args": []string{"-c", `printf 'caf\303'; sleep 0.2; printf '\251 \377 end\303'`}})
 	assert.Equal(t, "café \ufffd end\ufffd", res.stdout)
 	res = c.run(sess, obj{"command": "printf", "args": []string{`\000\001\037"\\</\342\200\250`}})
@@ -117,7 +117,7 @@ func TestKill(t *testing.T) {
 			assert.Equal(t, 128+signal, *c.wait(cmd).ExitCode)
 			c.refused("POST", session(sess)+"/cmd/"+cmd.ID+"/kill", obj{"signal": 9}, 404, "command_not_found_or_exited")
 		}
-		// One that is caught, and one that stops and goes on.
+		// One signal is caught; another stops and continues the process.
 		cmd := c.detach(sess, obj{"command": "sh", "args": []string{"-c", `trap 'echo caught; exit 7' TERM; echo ready; while :; do sleep 0.01; done`}})
 		l := c.stream("GET", session(sess)+"/cmd/"+cmd.ID+"/logs", nil)
 		assert.Equal(t, "ready\n", l.next().text(t))
@@ -125,7 +125,7 @@ func TestKill(t *testing.T) {
 		c.kill(cmd, 18, 200)
 		c.kill(cmd, 15, 200)
 		r := l.next()
-		for r.Stream == "stderr" { // the shell may tell of its sleep's end
+		for r.Stream == "stderr" { // the shell may report the end of its sleep
 			r = l.next()
 		}
 		assert.Equal(t, "caught\n", r.text(t))
@@ -154,7 +154,7 @@ func TestCommandTimeout(t *testing.T) {
 	c.refused("POST", session(sess)+"/cmd", obj{"command": "true", "timeout": -1}, 400, "bad_request")
 }
 
-// alive says whether there is a process whose arguments hold the text.
+// alive reports whether there is a process whose arguments contain the text.
 func alive(t *testing.T, text string) bool {
 	if runtime.GOOS != "linux" {
 		t.Skip("needs /proc")
@@ -173,7 +173,7 @@ func alive(t *testing.T, text string) bool {
 	return false
 }
 
-// marked is a sleep that can be found again.
+// marked returns an argument for sleep that identifies the process.
 func marked(n int) string { return fmt.Sprintf("%d.%d", 100_000+n, os.Getpid()) }
 
 func TestStopEndsEveryProcess(t *testing.T) {
@@ -255,7 +255,7 @@ func TestWaitParameter(t *testing.T) {
 	c.refused("GET", path+"?wait=yes", nil, 400, "bad_request")
 	c.refused("GET", session(sess)+"/cmd/none", nil, 404, "not_found")
 	c.refused("GET", session("none")+"/cmd/none", nil, 404, "not_found")
-	// Nobody has to wait for one who does.
+	// A request that doesn't wait returns while another one waits.
 	req := c.request("GET", path+"?wait=true", nil)
 	done := make(chan *http.Response, 1)
 	go func() {
@@ -269,14 +269,14 @@ func TestWaitParameter(t *testing.T) {
 	assert.Equal(t, 200, (<-done).StatusCode)
 }
 
-// TestExitIsHiddenUntilItWasWaitedFor: as long as nobody has waited for the end
-// of a command, reads show it running.
+// TestExitIsHiddenUntilItWasWaitedFor: until somebody has waited for the end of
+// a command, reads show it running.
 func TestExitIsHiddenUntilItWasWaitedFor(t *testing.T) {
 	srv, c := start(t, nil)
 	sess := c.create(nil).Session.ID
 	first := c.detach(sess, obj{"command": "true"})
 	path := session(sess) + "/cmd/" + first.ID
-	for r := c.stream("GET", path+"/logs", nil); r.next() != nil; { // which end with the command
+	for r := c.stream("GET", path+"/logs", nil); r.next() != nil; { // until the command ends
 	}
 	exits := func() []*int {
 		var one wire.CommandResponse
@@ -296,8 +296,8 @@ func TestExitIsHiddenUntilItWasWaitedFor(t *testing.T) {
 	assert.Equal(t, []string{second.ID, first.ID}, []string{all.Commands[0].ID, all.Commands[1].ID}, "the newest comes first")
 }
 
-// TestContentTypeIsNeeded: what changes something has to say what its body is,
-// even without one.
+// TestContentTypeIsNeeded: a request that changes something must have a content
+// type, even without a body.
 func TestContentTypeIsNeeded(t *testing.T) {
 	_, c := start(t, nil)
 	response := c.create(nil)

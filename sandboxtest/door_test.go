@@ -43,8 +43,8 @@ func TestTokenIsMadeUp(t *testing.T) {
 	}
 }
 
-// TestWebPagesAreKeptOut sends what a page sends whose name was pointed to this
-// machine, and what honest clients send.
+// TestWebPagesAreKeptOut sends the requests of a web page whose host name
+// points to this machine (DNS rebinding), and those of honest clients.
 func TestWebPagesAreKeptOut(t *testing.T) {
 	t.Parallel()
 	srv, c := start(t, &sandboxtest.Options{Mode: sandboxtest.Folder, Hosts: []string{"ci-emulator"}})
@@ -69,7 +69,7 @@ func TestWebPagesAreKeptOut(t *testing.T) {
 		}
 		assert.Equal(t, x.status, c.send(req).StatusCode, "Host %s, Origin %s", x.host, x.origin)
 	}
-	// A terminal has a token of its own, which a page can't come by.
+	// A terminal has its own token, which a page can't obtain.
 	sess := c.create(nil).Session.ID
 	var response wire.InteractiveResponse
 	c.call("POST", session(sess)+"/interactive", obj{}, 200, &response)
@@ -90,7 +90,7 @@ func TestWarnsBeyondLoopback(t *testing.T) {
 	}
 }
 
-// TestStateIsForItsOwner: what a server keeps holds environments and files.
+// TestStateIsForItsOwner: the saved state contains environments and files.
 func TestStateIsForItsOwner(t *testing.T) {
 	t.Parallel()
 	if runtime.GOOS == "windows" {

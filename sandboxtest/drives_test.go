@@ -15,7 +15,7 @@ import (
 	"github.com/go-vercel/sandbox/sandboxtest"
 )
 
-// drive makes a drive, or finds it.
+// drive gets or creates a drive.
 func (c *raw) drive(name string, params obj, status int) wire.Drive {
 	c.t.Helper()
 	body := obj{"projectId": "prj"}
@@ -89,7 +89,7 @@ func TestDrives(t *testing.T) {
 }
 
 // TestDriveOutlivesSandboxes: what one sandbox writes the next one reads, while
-// snapshots have nothing of it.
+// snapshots contain nothing of it.
 func TestDriveOutlivesSandboxes(t *testing.T) {
 	inModes(t, sandboxtest.Options{}, func(t *testing.T, srv *sandboxtest.Server, c *raw) {
 		c.drive("data", nil, 201)
@@ -99,7 +99,7 @@ func TestDriveOutlivesSandboxes(t *testing.T) {
 		c.sh(one.Session.ID, "echo first > /data/file; mkdir /data/dir; echo local > own")
 		res := c.run(one.Session.ID, obj{"command": "pwd", "cwd": "/data/dir"})
 		assert.Contains(t, res.stdout, "dir")
-		// The file API is on the drive as well.
+		// The file API also works on the drive.
 		c.call("POST", session(one.Session.ID)+"/fs/mkdir", obj{"path": "/data/made"}, 200, nil)
 		resp := c.send(c.request("POST", session(one.Session.ID)+"/fs/read", obj{"path": "/data/file"}))
 		assert.Equal(t, 200, resp.StatusCode)
@@ -111,8 +111,8 @@ func TestDriveOutlivesSandboxes(t *testing.T) {
 		c.refused("POST", "/v2/sandboxes", obj{"projectId": "prj", "name": "two", "mounts": mounts}, 409, "conflict")
 		c.get("two", "", 404)
 
-		// Others see what it has written once its session has ended, and keep what
-		// they write to themselves.
+		// Others see what it wrote once its session has ended, and keep their own
+		// changes to themselves.
 		early := c.create(obj{"mounts": obj{"/data": mounted("data", "snapshot")}})
 		assert.Empty(t, c.sh(early.Session.ID, "ls /data"))
 		c.stop(one.Session.ID)
@@ -132,7 +132,7 @@ func TestDriveOutlivesSandboxes(t *testing.T) {
 		back = c.get("one", "&resume=true", 200)
 		assert.Equal(t, "later\nlocal\n", c.sh(back.Session.ID, "cat /data/file own"))
 
-		// Mounts change for the next session, and a snapshot has no drive in it.
+		// Mounts change with the next session, and a snapshot contains no drive.
 		var up wire.UpdateResponse
 		c.call("PATCH", "/v2/sandboxes/one?projectId=prj", obj{"mounts": obj{}}, 200, &up)
 		assert.Empty(t, up.Sandbox.Mounts)

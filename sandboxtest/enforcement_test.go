@@ -18,7 +18,7 @@ import (
 )
 
 // TestHostAddress: one address leads from commands to this machine's loopback.
-// That it does so for sources is seen in their tests.
+// The tests of sources check that it works for them, too.
 func TestHostAddress(t *testing.T) {
 	t.Parallel()
 	needs.Programs(t, "curl")
@@ -38,7 +38,7 @@ func TestHostAddress(t *testing.T) {
 	})
 }
 
-// TestEnforces compares what a server says of itself with what it does.
+// TestEnforces compares what a server reports about itself with what it does.
 func TestEnforces(t *testing.T) {
 	t.Parallel()
 	inModes(t, sandboxtest.Options{}, func(t *testing.T, srv *sandboxtest.Server, c *raw) {
@@ -53,8 +53,8 @@ func TestEnforces(t *testing.T) {
 	})
 }
 
-// inUserNamespace makes a command that runs a server as root of a user
-// namespace, which is root nowhere else, after a script; flags are those of
+// inUserNamespace returns a command that runs a server, after a script, as root
+// of a user namespace, without privileges outside it; flags are those of
 // unshare.
 func inUserNamespace(t *testing.T, flags, script string) *exec.Cmd {
 	t.Helper()
@@ -68,7 +68,7 @@ func inUserNamespace(t *testing.T, flags, script string) *exec.Cmd {
 	return exec.Command("unshare", flags, "sh", "-c", script+`exec "$0" "$@"`, os.Args[0], "-test.run=^TestVictim$")
 }
 
-// TestRootOfAUserNamespace: as in a rootless container.
+// TestRootOfAUserNamespace runs the server as in a rootless container.
 func TestRootOfAUserNamespace(t *testing.T) {
 	t.Parallel()
 	v := runVictim(t, sandboxtest.Auto, "", inUserNamespace(t, "-r", ""))
@@ -82,8 +82,8 @@ func TestRootOfAUserNamespace(t *testing.T) {
 	assert.NotContains(t, v.said.String(), "folder mode")
 }
 
-// TestFolderModeIsTold: where namespaces can't be had, nobody has to find out
-// by what happens to his files.
+// TestFolderModeIsTold: where namespaces are unavailable, nobody has to notice
+// by losing files.
 func TestFolderModeIsTold(t *testing.T) {
 	t.Parallel()
 	cmd := inUserNamespace(t, "-r", "echo 0 > /proc/sys/user/max_user_namespaces && echo 0 > /proc/sys/user/max_mnt_namespaces && ")

@@ -23,14 +23,14 @@ import (
 	"github.com/go-vercel/sandbox/sandboxtest"
 )
 
-// asNobody makes a command that runs a server as an ordinary user.
+// asNobody returns a command that runs a server as an ordinary user.
 func asNobody(t *testing.T) (cmd *exec.Cmd, env string) {
 	t.Helper()
 	needs.Programs(t, "setpriv")
 	if os.Geteuid() != 0 {
 		needs.Missing(t, "root, to become somebody else")
 	}
-	// A directory and a copy of this program that anybody may use.
+	// A directory and a copy of this program that every user can use.
 	dir, err := os.MkdirTemp("", "nobody-") //nolint:usetesting // what t.TempDir makes, its owner alone can enter
 	require.NoError(t, err)
 	t.Cleanup(func() { assert.NoError(t, os.RemoveAll(dir)) })
@@ -48,7 +48,7 @@ func asNobody(t *testing.T) (cmd *exec.Cmd, env string) {
 	return cmd, "TMPDIR=" + dir
 }
 
-// withoutSudo makes a command that runs a server on this machine without its
+// withoutSudo returns a command that runs a server on this machine without its
 // sudo.
 func withoutSudo(t *testing.T) *exec.Cmd {
 	t.Helper()
@@ -58,7 +58,7 @@ func withoutSudo(t *testing.T) *exec.Cmd {
 	return inUserNamespace(t, "-m", `for sudo in $(IFS=:; for dir in $PATH; do echo "$dir/sudo"; done); do test ! -e "$sudo" || mount --bind /dev/null "$sudo"; done && `)
 }
 
-// machine is one that gives the emulator more or less.
+// machine is a machine that offers the emulator more or fewer features.
 type machine struct {
 	name  string
 	mode  sandboxtest.Mode
@@ -83,18 +83,18 @@ var machines = []machine{
 	{"folder mode", sandboxtest.Folder, func(t *testing.T) *victim { return startVictim(t, sandboxtest.Folder, "") }},
 }
 
-// world is what there is to try on a machine.
+// world is what a test can use on a machine.
 type world struct {
 	t    *testing.T
 	v    *victim
 	c    *sandbox.Client
 	sb   *sandbox.Sandbox
-	host string // where sandboxes find the machine
+	host string // where sandboxes reach the machine
 	page string // a URL on it
-	dir  string // one of its directories, which everybody may write to
+	dir  string // one of its directories, writable by everybody
 }
 
-// script runs one in a sandbox, and gives what it prints or why it has failed.
+// script runs a script in a sandbox, and returns its output or why it failed.
 func script(ctx context.Context, sb *sandbox.Sandbox, text string) (string, error) {
 	done, err := sb.RunCommand(ctx, "sh", []string{"-c", text}, nil)
 	if err != nil {
@@ -128,8 +128,8 @@ const (
 )
 
 // abilities are the rows of the table, with the machines that have them. On the
-// others they are tried as well, and have to fail, except where untried: those
-// would change the machine itself.
+// others they are tried, too, and must fail, except for those marked untried,
+// which would change the machine itself.
 var abilities = []struct {
 	name, works, untried string
 	try                  func(ctx context.Context, w *world) error
@@ -305,8 +305,9 @@ var abilities = []struct {
 	}},
 }
 
-// TestWhatWorksWhere is the table of docs/testing.md, by the client of this
-// module: what sandboxes can do on machines that give the emulator more or less.
+// TestWhatWorksWhere checks the table of docs/testing.md with this module's
+// client: what sandboxes can do on machines that offer the emulator more or
+// fewer features.
 func TestWhatWorksWhere(t *testing.T) {
 	t.Parallel()
 	needs.Programs(t, "curl", "git", "dpkg", "/usr/bin/python3")
@@ -327,7 +328,7 @@ func TestWhatWorksWhere(t *testing.T) {
 				needs.Missing(t, "namespaces: %s", &v.said)
 			}
 			require.Equal(t, m.mode, v.mode)
-			w := &world{t: t, v: v, c: v.sdk(), host: sandboxtest.HostName, dir: openToAll(t, "/var/tmp")} // not /tmp, which sandboxes have of their own in every mode
+			w := &world{t: t, v: v, c: v.sdk(), host: sandboxtest.HostName, dir: openToAll(t, "/var/tmp")} // not in /tmp, which is a sandbox's own in every mode
 			if m.mode == sandboxtest.Folder {
 				w.host = "127.0.0.1"
 			}

@@ -13,7 +13,7 @@ import (
 	"github.com/go-vercel/sandbox/sandboxtest"
 )
 
-// In a test, use [sandboxtest.New], which closes the server by itself.
+// In a test, use [sandboxtest.New], which closes the server itself.
 func Example() {
 	srv, err := sandboxtest.NewServer(nil)
 	if err != nil {
@@ -32,8 +32,8 @@ func Example() {
 	}
 	fmt.Println("exit code", done.ExitCode)
 
-	// The session reaches its timeout at once; the next call starts another,
-	// with the files of the first.
+	// The session reaches its timeout at once; the next call starts another with
+	// the files of the first.
 	srv.Advance(time.Hour)
 	done, err = sb.RunCommand(ctx, "cat", []string{"result"}, nil)
 	if err != nil {
@@ -89,7 +89,8 @@ func ExampleServer_Inject() {
 		log.Fatal(err)
 	}
 
-	// The connection breaks in the middle of the output. The client repairs it.
+	// The connection breaks in the middle of the output. The client resumes the
+	// stream.
 	srv.Inject(sandboxtest.Fault{Operation: sandboxtest.RunCommand, CutAfterBytes: 1000, Times: 1})
 	done, err := sb.RunCommand(ctx, "seq", []string{"1000"}, &sandbox.CommandOptions{Stdout: io.Discard})
 	if err != nil {
@@ -99,8 +100,9 @@ func ExampleServer_Inject() {
 	// Output: exit code 0
 }
 
-// A program that asks for an image of its own finds it under that name. The path
-// is a directory or a tar archive; here it is "/", this machine's own programs.
+// A program whose sandboxes use their own image finds it under that name. The
+// path is a directory or a tar archive; here it is "/", this machine's own
+// programs.
 func ExampleOptions_images() {
 	srv, err := sandboxtest.NewServer(&sandboxtest.Options{
 		Images: map[string]string{"team/toolchain:v1": "/"},

@@ -20,7 +20,7 @@ import (
 	"github.com/go-vercel/sandbox/sandboxtest"
 )
 
-// upload sends an archive and gives the status.
+// upload sends an archive and returns the status.
 func (c *raw) upload(sess string, cwd string, archive io.Reader) (int, string) {
 	c.t.Helper()
 	req := c.request("POST", session(sess)+"/fs/write", archive)
@@ -115,7 +115,7 @@ func TestHostileArchives(t *testing.T) {
 	})
 }
 
-// endless is a body that never ends.
+// endless is a body without an end.
 type endless struct{ drip time.Duration }
 
 func (e endless) Read(p []byte) (int, error) {
@@ -132,7 +132,8 @@ func (e endless) Read(p []byte) (int, error) {
 func TestHostileBodies(t *testing.T) {
 	_, c := start(t, &sandboxtest.Options{Mode: sandboxtest.Folder, BodyTimeout: 300 * time.Millisecond, MaxUpload: 1 << 20})
 	sess := c.create(nil).Session.ID
-	// status is 0 when the server has cut the connection while we were sending.
+	// status returns 0 when the server closed the connection while the request was
+	// being sent.
 	status := func(req *http.Request) int {
 		resp, err := c.client.Do(req)
 		if err != nil {
@@ -142,7 +143,7 @@ func TestHostileBodies(t *testing.T) {
 		return resp.StatusCode
 	}
 	big := `{"projectId":"prj","name":"` + strings.Repeat("x", 10<<20) + `"}`
-	// A busy machine may need longer than the server waits.
+	// A busy machine may take longer than the server waits.
 	assert.Contains(t, []int{0, 408, 413}, status(c.request("POST", "/v2/sandboxes", big)))
 	assert.Contains(t, []int{0, 408, 413}, status(c.request("POST", "/v2/sandboxes", io.MultiReader(strings.NewReader("{"), endless{}))))
 	assert.Contains(t, []int{0, 408}, status(c.request("POST", "/v2/sandboxes", io.MultiReader(strings.NewReader("{"), endless{20 * time.Millisecond}))))
@@ -158,7 +159,8 @@ func TestHostileBodies(t *testing.T) {
 	assert.Contains(t, []int{0, 400, 408}, status(upload(endless{})))
 	pr, pw := io.Pipe()
 	defer pw.Close()
-	// The client itself waits for its body when the server has cut it off.
+	// The client itself waits for its body after the server has closed the
+	// connection.
 	time.AfterFunc(2*time.Second, func() { pw.CloseWithError(io.ErrUnexpectedEOF) })
 	go func() { _, _ = pw.Write([]byte("\x1f\x8b")) }()
 	assert.Contains(t, []int{0, 400, 408}, status(upload(pr)))

@@ -18,13 +18,13 @@ import (
 	"github.com/go-vercel/sandbox/sandboxtest"
 )
 
-// outside is what lies beyond the firewall: servers that note who came.
+// outside is the world beyond the firewall: servers that record their visitors.
 type outside struct {
 	plain, secure *httptest.Server
 	banner, udp   int // ports of a server that speaks first, and of an echo
 
 	mu   sync.Mutex
-	came []string // paths, and "tcp" and "udp"
+	came []string // paths, "tcp" and "udp"
 }
 
 func (o *outside) note(what string) {
@@ -33,7 +33,7 @@ func (o *outside) note(what string) {
 	o.came = append(o.came, what)
 }
 
-// visits counts who came for something.
+// visits counts the visits of a path or protocol.
 func (o *outside) visits(what string) (n int) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -127,8 +127,8 @@ for patience, name, *args in json.loads(sys.argv[1]):
 print(json.dumps(out))
 `
 
-// attempt is a row of the table: what is tried, and what comes of it. A want
-// that ends in a star is a beginning.
+// attempt is a row of the table: what is attempted, and its result. A want that
+// ends in a star is a prefix.
 type attempt struct {
 	try  []any
 	want string
@@ -140,8 +140,8 @@ const (
 	resolves = "resolves"
 )
 
-// TestPolicyTable tries ways out under policies, one after the other in a
-// session that runs on. What is blocked must not have come to any server.
+// TestPolicyTable attempts ways out under policies, one after the other in a
+// running session. What is blocked must not reach any server.
 func TestPolicyTable(t *testing.T) {
 	t.Parallel()
 	needs.Programs(t, "python3")
@@ -186,19 +186,19 @@ func TestPolicyTable(t *testing.T) {
 			row(resolves, "resolve", api), row(resolves, "resolve", "API.Example.COM"), row(resolves, "resolve", "api.example.com."),
 			row(unknown, "resolve", "www.example.com"), row(unknown, "resolve", "example.com"), row(unknown, "resolve", "xapi.example.com"),
 			row(unknown, "resolve", "api.example.com.evil.test"), row(unknown, "resolve", evil), row(resolves, "resolve", "host.internal"),
-			// Questions that carry something out.
+			// Queries that carry data out.
 			row("code 3, 0 records", "dns", "c2VjcmV0.evil.test", 16), row("code 3, 0 records", "dns", "c2VjcmV0.api.example.com", 1),
 			row("code 0, 1 records", "dns", api, 1), row("code 0, 0 records", "dns", api, 28), row("code 2, 0 records", "dns", api, 1, "10.0.2.3", 53, false, 2),
 			row(blocked, "dns", evil, 1, host, o.udp), row(blocked, "dns", evil, 1, "10.0.2.3", 53, true), row(blocked, "dns", evil, 1, "192.0.2.53"),
-			// The server's name of TLS, whatever the address.
+			// The server name of TLS, whatever the address.
 			row("200 plain "+api, "tls", api, 443, api, api, "/"), row("200 plain "+api, "tls", api, 443, "API.example.com", api, "/"),
 			row("200 plain api.example.com:8443", "tls", api, 8443, api, "api.example.com:8443", "/"),
 			row(blocked, "tls", api, 443, evil, evil, "/"), row(blocked, "tls", api, 443, evil, api, "/"), row(blocked, "tls", api, 443, "", api, "/"),
 			row(blocked, "tls", api, 443, "www.example.com", api, "/"), row(blocked, "tls", api, 443, "api.example.com.evil.test", api, "/"),
 			row("200 plain "+api, "tls", host, securePort, api, api, "/"), // to the server of that name, not to the address
-			// The name of HTTP against that of TLS.
+			// The HTTP host compared with the TLS server name.
 			row("421 *", "tls", api, 443, api, evil, "/"), row("421 *", "tls", api, 443, api, "www.example.com", "/"),
-			// What has no server name.
+			// Traffic without a server name.
 			row(blocked, "http", api, 80, api, "/"), row(blocked, "http", api, 8080, api, "/"), row(blocked, "http", api, 443, api, "/"),
 			row(blocked, "tcp", "192.0.2.1", 22), row(blocked, "udp", api, 443), row(blocked, "tcp", "2001:db8::1", 443), row(blocked, "tcp", "::ffff:10.0.2.2", o.banner),
 			row("200 secure raw.example.com", "tls", "raw.example.com", 443, "raw.example.com", "raw.example.com", "/"),
@@ -280,7 +280,7 @@ func TestPolicyTable(t *testing.T) {
 	t.Logf("%d rows", total)
 }
 
-// port is that of a URL.
+// port returns the port of a URL.
 func port(t *testing.T, url string) int {
 	t.Helper()
 	_, text, err := net.SplitHostPort(strings.TrimPrefix(strings.TrimPrefix(url, "https://"), "http://"))

@@ -23,7 +23,7 @@ import (
 
 const brokered = "the-secret-that-no-sandbox-sees"
 
-// guarded starts a server whose sandboxes find servers of the test under names.
+// guarded starts a server whose sandboxes reach servers of the test by name.
 func guarded(t *testing.T, opts sandboxtest.Options) *raw {
 	t.Helper()
 	srv, c := start(t, &opts)
@@ -33,15 +33,15 @@ func guarded(t *testing.T, opts sandboxtest.Options) *raw {
 	return c
 }
 
-// echo tells what came in.
+// echo describes the request that it received.
 func echo(w http.ResponseWriter, r *http.Request) {
-	body, _ := io.ReadAll(r.Body) // what came is told
+	body, _ := io.ReadAll(r.Body) // the body received is reported
 	fmt.Fprintf(w, "%s %s host=%s auth=%q extra=%q body=%q", r.Method, r.URL.RequestURI(), r.Host, r.Header.Get("Authorization"), r.Header["X-Extra"], body)
 }
 
 func transform(headers obj) []obj { return []obj{{"headers": headers}} }
 
-// TestFirewallRules: what rules do to requests that curl makes.
+// TestFirewallRules: the effect of rules on requests of curl.
 func TestFirewallRules(t *testing.T) {
 	t.Parallel()
 	needs.Programs(t, "curl")
@@ -71,16 +71,16 @@ func TestFirewallRules(t *testing.T) {
 		{[]string{"/v1/get"}, `GET /v1/get host=api.example.com auth="Bearer one" extra=["1"] body=""`},
 		{[]string{"/v1/get", "-H", "Authorization: mine", "-H", "X-Extra: mine"}, `GET /v1/get host=api.example.com auth="Bearer one" extra=["1"] body=""`},
 		{[]string{"/v1/put", "-X", "PUT", "-d", "data"}, `PUT /v1/put host=api.example.com auth="Bearer one" extra=["1"] body="data"`},
-		{[]string{"/v1/post", "-X", "GET"}, `GET /v1/post host=api.example.com auth="Bearer one" extra=["1"] body=""`},    // the first that fits
-		{[]string{"/v1/post", "-d", "data"}, `POST /v1/post host=api.example.com auth="Bearer two" extra=[] body="data"`}, // the method does not fit the first
-		{[]string{"/v1/other", "-d", "data"}, `POST /v1/other host=api.example.com auth="" extra=[] body="data"`},         // none fits, which blocks nothing
+		{[]string{"/v1/post", "-X", "GET"}, `GET /v1/post host=api.example.com auth="Bearer one" extra=["1"] body=""`},    // the first that matches
+		{[]string{"/v1/post", "-d", "data"}, `POST /v1/post host=api.example.com auth="Bearer two" extra=[] body="data"`}, // the method does not match the first
+		{[]string{"/v1/other", "-d", "data"}, `POST /v1/other host=api.example.com auth="" extra=[] body="data"`},         // none matches, which blocks nothing
 		{[]string{"/v2?a=xy&b="}, `GET /v2?a=xy&b= host=api.example.com auth="query" extra=[] body=""`},                   // both parameters
 		{[]string{"/v2?a=xy"}, `GET /v2?a=xy host=api.example.com auth="" extra=[] body=""`},                              // one of them
-		{[]string{"/v2", "-H", "x-key: k12"}, `GET /v2 host=api.example.com auth="header" extra=[] body=""`},              // names of headers have no case
-		{[]string{"/v2", "-H", "x-key: k"}, `GET /v2 host=api.example.com auth="" extra=[] body=""`},                      // the value does not fit
+		{[]string{"/v2", "-H", "x-key: k12"}, `GET /v2 host=api.example.com auth="header" extra=[] body=""`},              // header names are case-insensitive
+		{[]string{"/v2", "-H", "x-key: k"}, `GET /v2 host=api.example.com auth="" extra=[] body=""`},                      // the value does not match
 		{[]string{"/blocked"}, "not from here"}, //
 		{[]string{"/v1/get", "--http1.1"}, `GET /v1/get host=api.example.com auth="Bearer one" extra=["1"] body=""`},                          //
-		{[]string{"/a%2Fb/%20?q=%2F", "-H", "Authorization: mine"}, `GET /a%2Fb/%20?q=%2F host=api.example.com auth="mine" extra=[] body=""`}, // as it was written
+		{[]string{"/a%2Fb/%20?q=%2F", "-H", "Authorization: mine"}, `GET /a%2Fb/%20?q=%2F host=api.example.com auth="mine" extra=[] body=""`}, // the path is kept as written
 	} {
 		args := append([]string{"https://api.example.com" + x.args[0]}, x.args[1:]...)
 		assert.Equal(t, x.want, curl(args...), "%v", x.args)
@@ -89,19 +89,20 @@ func TestFirewallRules(t *testing.T) {
 	assert.Contains(t, curl("-o", "/dev/null", "-w", "%{http_code} %{content_type} %{http_version}", "https://api.example.com/blocked"), "451 text/plain 2")
 	assert.Contains(t, curl("https://www.example.com/"), `auth="wildcard"`)
 
-	// A policy of headers alone, in the form of before, and while it runs.
+	// A policy with headers only, in the older form, changed while the session
+	// runs.
 	c.call("POST", session(sess)+"/network-policy", obj{"mode": "custom", "allowedDomains": []string{"api.example.com"},
 		"injectionRules": []obj{{"domain": "api.example.com", "headers": obj{"Authorization": "injected"}}}}, 200, nil)
 	assert.Contains(t, curl("https://api.example.com/v1/get"), `auth="injected" extra=[]`)
 	assert.NotContains(t, curl("https://www.example.com/"), "auth")
 
-	// Sessions that come after have it as well, with the values.
+	// Later sessions have it as well, with the values.
 	c.stop(sess)
 	sess = c.get(c.sandboxOf(sess), "&resume=true", 200).Session.ID
 	assert.Contains(t, curl("https://api.example.com/v1/get"), `auth="injected" extra=[]`)
 }
 
-// sandboxOf is the name of the sandbox of a session.
+// sandboxOf returns the name of the sandbox of a session.
 func (c *raw) sandboxOf(sess string) string {
 	c.t.Helper()
 	var out struct {
@@ -113,7 +114,7 @@ func (c *raw) sandboxOf(sess string) string {
 	return out.Session.SourceSandboxName
 }
 
-// TestCredentialsAreBrokered goes the whole way: a program in a sandbox, the
+// TestCredentialsAreBrokered covers the whole path: a program in a sandbox, the
 // policy, our handler behind the forward URL, our forwarder, and the server.
 func TestCredentialsAreBrokered(t *testing.T) {
 	t.Parallel()
@@ -127,10 +128,10 @@ func TestCredentialsAreBrokered(t *testing.T) {
 		echo(w, r)
 	}))
 	t.Cleanup(server.Close)
-	// The forwarder finds the server by a name that this machine knows.
+	// The forwarder finds the server by a name that this machine resolves.
 	api := fmt.Sprint("localhost:", port(t, server.URL))
 	tlsConfig := server.Client().Transport.(*http.Transport).TLSClientConfig.Clone()
-	tlsConfig.ServerName = "example.com" // which its certificate is for
+	tlsConfig.ServerName = "example.com" // the name in its certificate
 	forwarder, err := proxy.NewForwarder(&proxy.ForwarderOptions{
 		Rules: []proxy.Rule{{
 			Hosts: []string{api}, Header: "Authorization", Placeholder: "PLACEHOLDER", Secret: proxy.StaticSecret(brokered),
@@ -174,7 +175,8 @@ func TestCredentialsAreBrokered(t *testing.T) {
 	<-metas
 	assert.NotContains(t, c.sh(sess, "env; cat /proc/self/environ; ls -R /run/sandbox; cat /run/sandbox/ca.pem"), brokered)
 
-	// The broker serves nobody without the firewall, nor tokens for another URL.
+	// The broker serves nobody but the firewall, and accepts no token for another
+	// URL.
 	resp, err := http.Post(broker.URL+"/hook/secure/thing", "text/plain", nil)
 	require.NoError(t, err)
 	require.NoError(t, resp.Body.Close())
@@ -187,7 +189,7 @@ func TestCredentialsAreBrokered(t *testing.T) {
 // getEnv names a URL for TestGoClient.
 const getEnv = "SANDBOXTEST_GET"
 
-// TestGoClient is a program in a sandbox that is written in Go.
+// TestGoClient is a Go program that runs in a sandbox.
 func TestGoClient(t *testing.T) {
 	url := os.Getenv(getEnv)
 	if url == "" {
@@ -202,8 +204,8 @@ func TestGoClient(t *testing.T) {
 	http.DefaultClient.CloseIdleConnections()
 }
 
-// TestFirewallClients: programs that people use, whose TLS the firewall ends,
-// trust it.
+// TestFirewallClients: common programs trust the firewall's certificate when it
+// terminates TLS.
 func TestFirewallClients(t *testing.T) {
 	t.Parallel()
 	mux := http.NewServeMux()
@@ -279,8 +281,8 @@ func TestFirewallClients(t *testing.T) {
 	}
 }
 
-// TestSecretsOfPoliciesAreKept: the values of headers, which no answer has, last
-// with the state, whose file is its owner's alone.
+// TestSecretsOfPoliciesAreKept: header values, which no response contains, are
+// saved with the state, whose file only its owner can read.
 func TestSecretsOfPoliciesAreKept(t *testing.T) {
 	t.Parallel()
 	needs.Programs(t, "curl")

@@ -13,7 +13,7 @@ import (
 	"github.com/go-vercel/sandbox/sandboxtest"
 )
 
-// stream gives the whole of a command's stream.
+// stream returns everything in a command's stream.
 func (v *victim) stream(sess, script string) string {
 	v.t.Helper()
 	req, err := http.NewRequest("POST", v.url+session(sess)+"/cmd",
@@ -29,12 +29,12 @@ func (v *victim) stream(sess, script string) string {
 	return string(data)
 }
 
-// TestFullDisk: what a full disk makes impossible is told, and costs nothing
-// that was there.
+// TestFullDisk: a failure because the disk is full is reported, and loses
+// nothing that was there.
 func TestFullDisk(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
-	// The disk is one of its own, in a mount namespace that goes with the server.
+	// The disk is a separate one, in a mount namespace that ends with the server.
 	cmd := inUserNamespace(t, "-rm", "mount -t tmpfs -o size=24m disk "+dir+" && ")
 	v := runVictim(t, sandboxtest.Auto, dir+"/state", cmd, "TMPDIR="+dir)
 	var at wire.SandboxResponse

@@ -21,17 +21,17 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	// The emulator's own tests say themselves how slow it is to be.
+	// The emulator's own tests choose themselves how slow it is.
 	if err := os.Unsetenv("SANDBOX_TEST_REALISTIC"); err != nil {
 		panic(err)
 	}
 	goleak.VerifyTestMain(m)
 }
 
-// eventually is for what another process has to do first.
+// eventually is the time limit for what another process has to do first.
 const eventually = time.Minute
 
-// raw is a client of the API that knows nothing of it.
+// raw is an HTTP client without knowledge of the API.
 type raw struct {
 	t      testing.TB
 	srv    *sandboxtest.Server
@@ -49,7 +49,7 @@ func start(t testing.TB, opts *sandboxtest.Options) (*sandboxtest.Server, *raw) 
 	return srv, newRaw(t, srv)
 }
 
-// inModes runs a test in each mode that can be had here.
+// inModes runs a test in each mode that this machine supports.
 func inModes(t *testing.T, opts sandboxtest.Options, f func(t *testing.T, srv *sandboxtest.Server, c *raw)) {
 	for _, mode := range []sandboxtest.Mode{sandboxtest.Folder, sandboxtest.Namespace} {
 		t.Run(string(mode), func(t *testing.T) {
@@ -94,7 +94,7 @@ func (c *raw) send(req *http.Request) *http.Response {
 	return resp
 }
 
-// call sends JSON and decodes the answer, which has to have that status.
+// call sends JSON and decodes the response, which must have the given status.
 func (c *raw) call(method, path string, body any, status int, out any) {
 	c.t.Helper()
 	resp := c.send(c.request(method, path, body))
@@ -107,8 +107,8 @@ func (c *raw) call(method, path string, body any, status int, out any) {
 	}
 }
 
-// refused sends what has to be answered with that status and code, and gives
-// the message.
+// refused sends a request that must fail with the given status and code, and
+// returns the error's message.
 func (c *raw) refused(method, path string, body any, status int, code string) string {
 	c.t.Helper()
 	var out wire.ErrorResponse
@@ -202,7 +202,7 @@ func (c *raw) stream(method, path string, body any) *lines {
 	return &lines{c.t, json.NewDecoder(resp.Body), resp.Body}
 }
 
-// next gives nil at the end.
+// next returns nil at the end.
 func (l *lines) next() *record {
 	l.t.Helper()
 	r := new(record)
@@ -214,7 +214,7 @@ func (l *lines) next() *record {
 	return r
 }
 
-// result is what a waited command has given.
+// result is the output and the end of a command that was waited for.
 type result struct {
 	stdout, stderr string
 	code           int
@@ -249,7 +249,7 @@ func (c *raw) run(sess string, params obj) result {
 	}
 }
 
-// sh runs a script, which has to succeed, and gives its output.
+// sh runs a script, which must succeed, and returns its output.
 func (c *raw) sh(sess, script string) string {
 	c.t.Helper()
 	res := c.run(sess, obj{"command": "sh", "args": []string{"-c", script}})

@@ -24,7 +24,7 @@ import (
 	"github.com/go-vercel/sandbox/sandboxtest/internal/rootfs"
 )
 
-// tool is a program that needs no library, and tells of which image it is.
+// tool is a program that needs no library, and prints the name of its image.
 const tool = `package main
 
 import (
@@ -54,7 +54,7 @@ func buildTool(t *testing.T, to string) {
 	require.NoError(t, err, "%s", out)
 }
 
-// openToAll makes a directory that every user of the machine can enter.
+// openToAll creates a directory that every user of the machine can enter.
 func openToAll(t *testing.T, parent string) string {
 	t.Helper()
 	dir, err := os.MkdirTemp(parent, "sandboxtest-") //nolint:usetesting // what t.TempDir makes, its owner alone can enter
@@ -64,7 +64,7 @@ func openToAll(t *testing.T, parent string) string {
 	return dir
 }
 
-// entriesOf are the files of a directory, as root's.
+// entriesOf returns the files of a directory as owned by root.
 func entriesOf(t *testing.T, dir string) (entries []entry) {
 	t.Helper()
 	require.NoError(t, filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
@@ -85,7 +85,7 @@ func entriesOf(t *testing.T, dir string) (entries []entry) {
 	return entries
 }
 
-// printed runs a command, which has to succeed, and gives its output.
+// printed runs a command, which must succeed, and returns its output.
 func printed(t *testing.T, sb *sandbox.Sandbox, opts *sandbox.CommandOptions, name string, args ...string) string {
 	t.Helper()
 	done, err := sb.RunCommand(t.Context(), name, args, opts)
@@ -96,7 +96,7 @@ func printed(t *testing.T, sb *sandbox.Sandbox, opts *sandbox.CommandOptions, na
 	return strings.TrimSpace(out)
 }
 
-// sdk is a client of this module for a server in another process.
+// sdk returns a client of this module for a server in another process.
 func (v *victim) sdk() *sandbox.Client {
 	v.t.Helper()
 	transport := new(http.Transport)
@@ -110,7 +110,7 @@ func (v *victim) sdk() *sandbox.Client {
 }
 
 // TestImages runs the programs of two images, and of none, on machines that
-// give the emulator more or less.
+// offer the emulator more or fewer features.
 func TestImages(t *testing.T) {
 	t.Parallel()
 	if runtime.GOOS != "linux" {
@@ -133,7 +133,7 @@ func TestImages(t *testing.T) {
 		entry{name: "dev/null", kind: tar.TypeChar},
 	)...))
 	require.NoError(t, os.WriteFile(dir+"/three.tar.gz", three, 0o644))
-	require.NoError(t, os.Symlink(one, dir+"/link")) // to a name that overlayfs could misread
+	require.NoError(t, os.Symlink(one, dir+"/link")) // with a name that overlayfs could misinterpret
 	images := victimImagesEnv + "=team/one:v1=" + dir + "/link"
 	images += ",team/two=" + two + ",team/three=" + dir + "/three.tar.gz"
 	for name, x := range map[string]struct {
@@ -172,7 +172,7 @@ func TestImages(t *testing.T) {
 			_, err := second.RunCommand(ctx, "sh", []string{"-c", "true"}, nil)
 			assert.ErrorContains(t, err, "executable_not_found", "the machine's programs are not there")
 
-			// Its user, and what makes a sandbox of it.
+			// Its user, and its other settings of a sandbox.
 			assert.Equal(t, "ubuntu /vercel /vercel /bin/sh /vercel/bin:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
 				strings.ReplaceAll(printed(t, first, nil, "sh", "-c", "echo $(id -un) $HOME $PWD $SHELL $PATH"), "/run/sandbox/bin:", ""))
 			assert.Equal(t, "ok", printed(t, first, nil, "sh", "-c", "cat /dev/null /proc/version /etc/resolv.conf >/dev/null && touch /tmp/x && echo ok"))
@@ -240,8 +240,8 @@ func namespaceServer(t *testing.T, opts *sandboxtest.Options) *sandboxtest.Serve
 	return srv
 }
 
-// TestImagesAreKept: what was made of an image stands on it for good, whatever
-// becomes of the archive, and a directory that is gone costs nothing but time.
+// TestImagesAreKept: sandboxes made from an image keep working, whatever
+// happens to the archive; if the directory is gone, that only costs time.
 func TestImagesAreKept(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -285,7 +285,7 @@ func TestImagesAreKept(t *testing.T) {
 	require.NoError(t, err)
 	assert.Equal(t, fs.FileMode(0o700), info.Mode().Perm(), "programs in it may have the rights of root")
 
-	// Another version of the one under its name, and no more of the other.
+	// A new version of one image under its name, and the other one removed.
 	require.NoError(t, os.WriteFile(image+"/version", []byte("2"), 0o644))
 	require.NoError(t, os.WriteFile(archive, tarball(t, entriesOf(t, image)...), 0o600))
 	srv = namespaceServer(t, opts(map[string]string{"team/packed": archive}))
@@ -330,7 +330,7 @@ func TestImagesAreKept(t *testing.T) {
 	assert.Empty(t, unpacked(), "nothing needs it any more")
 }
 
-// TestHostileImages: archives that reach for what is not theirs are refused, and
+// TestHostileImages: archives that try to reach other files are refused, and
 // leave nothing behind.
 func TestHostileImages(t *testing.T) {
 	t.Parallel()
@@ -391,7 +391,7 @@ func TestHostileImages(t *testing.T) {
 	}
 }
 
-// hugeEntry is the head of a file of a pebibyte.
+// hugeEntry returns the header of a file of one pebibyte.
 func hugeEntry(t *testing.T) []byte {
 	t.Helper()
 	var buf bytes.Buffer
@@ -399,8 +399,8 @@ func hugeEntry(t *testing.T) []byte {
 	return buf.Bytes()
 }
 
-// TestLinksOfAnImage: those that lead out of it lead nowhere else, when the
-// emulator reads an image's files either.
+// TestLinksOfAnImage: links that lead out of an image lead nowhere, also when
+// the emulator reads an image's files.
 func TestLinksOfAnImage(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -438,8 +438,8 @@ func TestLinksOfAnImage(t *testing.T) {
 	assert.ErrorContains(t, err, "/etc of the image is no directory")
 }
 
-// TestImageTrustsTheFirewall: what ends TLS for the machine's programs does so for
-// those of an image, which has no certificates of its own.
+// TestImageTrustsTheFirewall: an image without certificates trusts the
+// firewall's as the machine's programs do.
 func TestImageTrustsTheFirewall(t *testing.T) {
 	t.Parallel()
 	image := t.TempDir()
@@ -464,8 +464,8 @@ func TestImageTrustsTheFirewall(t *testing.T) {
 	assert.NotZero(t, done.ExitCode)
 }
 
-// TestNamesOfImages: what Options.Images takes, and what stands for the
-// machine's programs.
+// TestNamesOfImages: the names that Options.Images accepts, and those that
+// stand for the machine's programs.
 func TestNamesOfImages(t *testing.T) {
 	t.Parallel()
 	for name, images := range map[string]map[string]string{

@@ -31,18 +31,19 @@ import (
 )
 
 const (
-	// victimEnv holds the state directory and the mode of a server that this
-	// test binary serves until it is killed.
+	// victimEnv holds the state directory and the mode of a server that this test
+	// binary runs until it is killed.
 	victimEnv = "SANDBOXTEST_VICTIM"
-	// victimImagesEnv are its images, as NAME=PATH between commas.
+	// victimImagesEnv holds its images, as comma-separated NAME=PATH.
 	victimImagesEnv = "SANDBOXTEST_VICTIM_IMAGES"
-	// killRoundsEnv is how often TestKilledUnderLoad kills.
+	// killRoundsEnv is the number of times that TestKilledUnderLoad kills the
+	// server.
 	killRoundsEnv = "SANDBOXTEST_KILL_ROUNDS"
-	// killBoxesEnv is how many sandboxes TestStartAfterKill has running.
+	// killBoxesEnv is the number of sandboxes that TestStartAfterKill runs.
 	killBoxesEnv = "SANDBOXTEST_KILL_BOXES"
 )
 
-// TestVictim is the process that others kill.
+// TestVictim is the process that other tests kill.
 func TestVictim(t *testing.T) {
 	arg := os.Getenv(victimEnv)
 	if arg == "" {
@@ -64,15 +65,15 @@ func TestVictim(t *testing.T) {
 	select {}
 }
 
-// victim is a server in a process of its own.
+// victim is a server in its own process.
 type victim struct {
 	t          *testing.T
 	cmd        *exec.Cmd
 	url, token string
 	mode       sandboxtest.Mode
-	said       bytes.Buffer // on standard error
+	said       bytes.Buffer // written to standard error
 	client     *http.Client
-	took       time.Duration // to start
+	took       time.Duration // time to start
 }
 
 func startVictim(t *testing.T, mode sandboxtest.Mode, dir string, env ...string) *victim {
@@ -80,7 +81,7 @@ func startVictim(t *testing.T, mode sandboxtest.Mode, dir string, env ...string)
 	return runVictim(t, mode, dir, exec.Command(os.Args[0], "-test.run=^TestVictim$"), env...)
 }
 
-// runVictim starts a command that ends in the server.
+// runVictim starts a command that executes the server.
 func runVictim(t *testing.T, mode sandboxtest.Mode, dir string, cmd *exec.Cmd, env ...string) *victim {
 	t.Helper()
 	v := &victim{t: t, cmd: cmd}
@@ -113,7 +114,7 @@ func (v *victim) kill() {
 	_ = v.cmd.Wait()
 }
 
-// try makes a request; it fails when the server is killed meanwhile.
+// try sends a request; it fails when the server is killed meanwhile.
 func (v *victim) try(method, path string, body, out any) error {
 	data, err := json.Marshal(body)
 	if err != nil {
@@ -140,7 +141,7 @@ func (v *victim) try(method, path string, body, out any) error {
 	return json.Unmarshal(response, out)
 }
 
-// sh runs a script to its end and gives the last word of what it has printed.
+// sh runs a script to its end and returns the last word of its output.
 func (v *victim) sh(sess, script string) (string, error) {
 	var started, ended wire.CommandResponse
 	if err := v.try("POST", session(sess)+"/cmd", obj{"command": "sh", "args": []string{"-c", script}}, &started); err != nil {
@@ -180,22 +181,22 @@ func (v *victim) sh(sess, script string) (string, error) {
 	return words[len(words)-1], nil
 }
 
-// noFile stands for the sum of a file that is not there yet.
+// noFile stands for the checksum of a file that does not exist yet.
 const noFile = "none"
 
-// ledger is what the server has confirmed: the sum of the file in each stopped
-// sandbox and snapshot.
+// ledger is what the server has confirmed: the checksum of the file in each
+// stopped sandbox and snapshot.
 type ledger struct {
 	mu sync.Mutex
-	// sandboxes has for each name the sums that its file may have: the last
-	// that was confirmed, and after it those whose confirmation has not come.
+	// sandboxes holds, by name, the checksums that its file may have: the last
+	// confirmed one, and later ones whose confirmation has not arrived.
 	sandboxes map[string][]string
 	snapshots map[string]string
-	// image is what some of them are made of, if the server has one.
+	// image is the image that some of them are made from, if the server has one.
 	image string
 }
 
-// params are those by which a sandbox is made.
+// params are the parameters for creating a sandbox.
 func (l *ledger) params(name string) obj {
 	params := obj{"projectId": "prj", "name": name}
 	switch {
@@ -220,7 +221,7 @@ func (l *ledger) get(name string) []string {
 }
 
 // resume resumes a sandbox. One that was killed before it was first saved has
-// nothing to resume from, and is made again.
+// nothing to resume from, and is created again.
 func (v *victim) resume(name string, l *ledger, at *wire.SandboxResponse) error {
 	path := "/v2/sandboxes/" + name + "?projectId=prj"
 	err := v.try("GET", path+"&resume=true", nil, at)
@@ -234,7 +235,7 @@ func (v *victim) resume(name string, l *ledger, at *wire.SandboxResponse) error 
 	return v.try("POST", "/v2/sandboxes", l.params(name), at)
 }
 
-// work creates, changes, stops and snapshots a sandbox until it fails.
+// work creates, changes, stops and snapshots a sandbox until a request fails.
 func (v *victim) work(name string, l *ledger) error {
 	for i := 0; ; i++ {
 		var at wire.SandboxResponse
@@ -278,8 +279,8 @@ func (v *victim) work(name string, l *ledger) error {
 	}
 }
 
-// TestKilledUnderLoad kills a server at random moments: what it has said to have
-// stopped or saved is there afterwards, byte for byte.
+// TestKilledUnderLoad kills a server at random moments: afterwards, everything
+// whose stop or snapshot was confirmed is there, byte for byte.
 func TestKilledUnderLoad(t *testing.T) {
 	t.Parallel()
 	rounds := 2
@@ -357,8 +358,8 @@ func (v *victim) check(l *ledger, round int) (checked int) {
 	return checked
 }
 
-// TestNextStartSweeps: what a killed server leaves is gone after the next start,
-// its directories and its processes.
+// TestNextStartSweeps: the next start removes the directories and processes
+// that a killed server leaves.
 func TestNextStartSweeps(t *testing.T) {
 	t.Parallel()
 	inModes(t, sandboxtest.Options{}, func(t *testing.T, probe *sandboxtest.Server, _ *raw) {
@@ -386,8 +387,8 @@ func TestNextStartSweeps(t *testing.T) {
 	})
 }
 
-// TestStartAfterKill: the kernel may take long to bury a server with many
-// sandboxes. The next start waits for it, and no longer.
+// TestStartAfterKill: the kernel may take long to clean up after a server with
+// many sandboxes. The next start waits for that, and no longer.
 func TestStartAfterKill(t *testing.T) {
 	t.Parallel()
 	n := 30
@@ -402,7 +403,7 @@ func TestStartAfterKill(t *testing.T) {
 		for i := range n {
 			require.NoError(t, v.try("POST", "/v2/sandboxes", obj{"projectId": "prj", "name": fmt.Sprint("box-", i)}, new(wire.SandboxResponse)))
 		}
-		require.NoError(t, v.cmd.Process.Kill()) // and no waiting for its end
+		require.NoError(t, v.cmd.Process.Kill()) // without waiting for its end
 		next := startVictim(t, probe.Mode(), dir)
 		t.Logf("%d sandboxes: the next start took %v", n, next.took)
 		var all wire.SandboxesPage

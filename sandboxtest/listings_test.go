@@ -22,7 +22,7 @@ func (c *raw) list(query url.Values) wire.SandboxesPage {
 	return out
 }
 
-// all follows the cursors.
+// all follows the cursors and returns all names.
 func (c *raw) all(query url.Values) (names []string) {
 	c.t.Helper()
 	for {
@@ -73,7 +73,7 @@ func TestListSandboxes(t *testing.T) {
 	c.stop(c.get("box-3", "", 200).Session.ID)
 	assert.Equal(t, "box-3", c.all(project("sortBy", "statusUpdatedAt"))[0])
 
-	// What is made between two pages changes nothing of the rest.
+	// Sandboxes created between two pages don't change the remaining pages.
 	page := c.list(project("limit", "2"))
 	c.create(obj{"name": "late"})
 	rest := c.all(project("limit", "2", "cursor", *page.Pagination.Next))

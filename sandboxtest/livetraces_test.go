@@ -14,9 +14,10 @@ import (
 )
 
 // TestLiveTraces sends the requests of recorded exchanges of the hosted API to
-// the emulator, and compares the answers: fields and their presence, statuses,
-// codes, texts, headers. SANDBOX_LIVE_TRACES names the folder of the traces,
-// with the script replay.py that compares; they are not part of this module.
+// the emulator, and compares the responses: fields and their presence,
+// statuses, codes, texts, headers. SANDBOX_LIVE_TRACES names the folder of the
+// traces, with the script replay.py that compares; they are not part of this
+// module.
 func TestLiveTraces(t *testing.T) {
 	dir := os.Getenv("SANDBOX_LIVE_TRACES")
 	if dir == "" {

@@ -18,7 +18,7 @@ import (
 
 func noFlush() error { return nil }
 
-// decoded is the text of the records of a log.
+// decoded returns the text in the records of a log.
 func decoded(t *testing.T, data []byte) string {
 	var out strings.Builder
 	for line := range bytes.Lines(data) {
@@ -67,7 +67,7 @@ func TestCommandLog(t *testing.T) {
 	_, err := w.Write([]byte("late"))
 	require.Error(t, err)
 
-	// It is removed once its last reader is done.
+	// It is removed after its last reader has finished.
 	require.True(t, log.open())
 	log.Remove()
 	assert.Equal(t, 1, files())
@@ -130,7 +130,7 @@ func TestClock(t *testing.T) {
 		c.Advance(2*time.Hour + time.Minute)
 		assert.Equal(t, []string{"a", "b"}, fired)
 		assert.Equal(t, begin.Add(2*time.Hour+time.Minute), c.Now())
-		// The rest passes by itself.
+		// The rest of the time passes by itself.
 		time.Sleep(59 * time.Minute)
 		synctest.Wait()
 		mu.Lock()

@@ -87,13 +87,13 @@ func (x *term) input(s string) {
 	require.NoError(x.t, x.conn.Write(x.t.Context(), websocket.MessageBinary, []byte(s)))
 }
 
-// until reads until the output has the text.
+// until reads until the output contains the text.
 func (x *term) until(text string) {
 	x.t.Helper()
 	x.match(regexp.QuoteMeta(text))
 }
 
-// match reads until the output fits.
+// match reads until the output matches the pattern.
 func (x *term) match(pattern string) {
 	x.t.Helper()
 	want := regexp.MustCompile(pattern)
@@ -107,7 +107,7 @@ func (x *term) match(pattern string) {
 	}
 }
 
-// exit reads to the end and gives the exit code.
+// exit reads to the end and returns the exit code.
 func (x *term) exit() int {
 	x.t.Helper()
 	ctx, cancel := context.WithTimeout(x.t.Context(), eventually)
@@ -141,7 +141,7 @@ func TestTerminal(t *testing.T) {
 		x.until("30 100")
 		x.until("/dev/pts/")
 		x.until("from sandbox, from start d")
-		// Before its prompt, bash sets the size that it has just asked for.
+		// Before its prompt, bash sets the size that it has just queried.
 		x.match(`from start d\r\n.*\$ $`)
 		x.send(obj{"type": "resize", "cols": 120, "rows": 40})
 		x.input("stty size\n")
@@ -149,7 +149,7 @@ func TestTerminal(t *testing.T) {
 		x.input("exit 9\n")
 		assert.Equal(t, 9, x.exit())
 
-		// The terminal makes a signal of ^C.
+		// The terminal turns ^C into a signal.
 		x = c.terminal(t, sess, obj{"type": "start", "command": "sh",
 			"args": []string{"-c", "trap 'echo caught; exit 5' INT; echo up; while :; do sleep 0.01; done"}})
 		x.until("up")
@@ -157,7 +157,7 @@ func TestTerminal(t *testing.T) {
 		assert.Equal(t, 5, x.exit())
 		assert.Contains(t, x.out.String(), "caught")
 
-		// A client that leaves takes the program along.
+		// A client that disconnects ends the program.
 		mark := marked(4)
 		x = c.terminal(t, sess, obj{"type": "start", "command": "sh", "args": []string{"-c", "echo up; sleep " + mark}})
 		x.until("up")

@@ -11,9 +11,9 @@ import (
 	"github.com/go-vercel/sandbox/sandboxtest"
 )
 
-// TestRealistic: a stop shows itself while it lasts, that of a persistent
-// sandbox is answered before its snapshot is the current one, and a fork taken
-// then has the files of the snapshot before.
+// TestRealistic: a stop is visible while it lasts; that of a persistent sandbox
+// returns before its snapshot becomes the current one, and a fork made then has
+// the files of the previous snapshot.
 func TestRealistic(t *testing.T) {
 	srv, c := start(t, &sandboxtest.Options{Mode: sandboxtest.Folder, Realistic: true})
 	srv.Freeze() // no state lasts longer because the machine is busy
@@ -52,7 +52,7 @@ func TestRealistic(t *testing.T) {
 	first := c.get("one", "&resume=false", 200).Sandbox.CurrentSnapshotID
 	require.NotEmpty(t, first)
 
-	// A resume waits for the session before.
+	// A resume waits for the previous session.
 	var back *wire.SandboxResponse
 	back = c.get("one", "&resume=true", 200)
 	c.sh(back.Session.ID, "echo second > file")
@@ -63,7 +63,7 @@ func TestRealistic(t *testing.T) {
 	during(func() bool { return inFlight(srv, sandboxtest.GetSandbox) }, 10*time.Second, func() { back = c.get("one", "&resume=true", 200) })
 	assert.Equal(t, "second\n", c.sh(back.Session.ID, "cat file"))
 
-	// A snapshot takes its time, and its session ends after the answer.
+	// A snapshot takes some time, and its session ends after the response.
 	began = srv.Now().Truncate(time.Millisecond)
 	var snap wire.SnapshotResponse
 	during(timers(1), 3700*time.Millisecond, func() { c.call("POST", session(back.Session.ID)+"/snapshot", obj{}, 201, &snap) })

@@ -11,9 +11,9 @@ import (
 	"github.com/go-vercel/sandbox/sandboxtest"
 )
 
-// TestRefusalsInTheServicesWords: refusals whose texts are known, from exchanges
-// that others have recorded or quoted and from the published schema, are answered
-// to the letter.
+// TestRefusalsInTheServicesWords: errors whose texts are known, from exchanges
+// that others recorded or quoted and from the published schema, are returned to
+// the letter.
 func TestRefusalsInTheServicesWords(t *testing.T) {
 	_, c := start(t, &sandboxtest.Options{Mode: sandboxtest.Folder})
 	box := c.create(obj{"name": "box", "persistent": false})
@@ -79,8 +79,8 @@ func TestRefusalsInTheServicesWords(t *testing.T) {
 	}
 }
 
-// TestTransitionsInTheServicesWords: a session that is stopping, or saves its
-// files, refuses calls by its state.
+// TestTransitionsInTheServicesWords: a session that is stopping, or saving its
+// files, refuses calls according to its state.
 func TestTransitionsInTheServicesWords(t *testing.T) {
 	srv, c := start(t, &sandboxtest.Options{Mode: sandboxtest.Folder, Stopping: time.Hour, Snapshotting: time.Hour})
 	box := c.create(obj{"name": "box"})

@@ -18,14 +18,14 @@ import (
 	"github.com/go-vercel/sandbox/sandboxtest"
 )
 
-// fields are those that every sandbox and session has to have, as the official
+// fields are those that every sandbox and session must have, as the official
 // client checks them.
 var (
 	sandboxFields = []string{"name", "persistent", "region", "failoverRegions", "vcpus", "memory", "runtime", "architecture", "timeout",
 		"createdAt", "updatedAt", "currentSessionId", "status", "statusUpdatedAt", "cwd"}
 	sessionFields = []string{"id", "memory", "vcpus", "region", "runtime", "architecture", "timeout", "status", "requestedAt", "startedAt",
 		"createdAt", "cwd", "updatedAt", "interactivePort", "sourceSandboxName", "projectId"}
-	// laterFields are not in the answer to a create.
+	// laterFields are not in the response to a create.
 	laterFields = []string{"totalEgressBytes", "totalIngressBytes", "totalActiveCpuDurationMs", "totalDurationMs", "expiresAt"}
 )
 
@@ -326,7 +326,7 @@ func TestDenyAllCutsTheNetwork(t *testing.T) {
 	assert.True(t, connects(denied))
 }
 
-// hostAddress is an address of this machine that is not loopback.
+// hostAddress returns an address of this machine that is not loopback.
 func hostAddress(t *testing.T) string {
 	addrs, err := net.InterfaceAddrs()
 	require.NoError(t, err)

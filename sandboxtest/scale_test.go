@@ -17,7 +17,7 @@ import (
 	"github.com/go-vercel/sandbox/sandboxtest"
 )
 
-// leftovers are the mounts and temporary folders of emulators.
+// leftovers returns the mounts and temporary folders of emulators.
 func leftovers(t *testing.T) (out []string) {
 	for _, pattern := range []string{"sandbox-host-*", "sandbox-logs-*"} {
 		found, err := filepath.Glob(filepath.Join(os.TempDir(), pattern))
@@ -34,7 +34,7 @@ func leftovers(t *testing.T) (out []string) {
 	return out
 }
 
-// sandboxesEnv is how many sandboxes TestManySandboxes has at once.
+// sandboxesEnv is the number of sandboxes that TestManySandboxes runs at once.
 const sandboxesEnv = "SANDBOXTEST_SANDBOXES"
 
 func TestManySandboxes(t *testing.T) {
@@ -74,7 +74,7 @@ func TestManySandboxes(t *testing.T) {
 		c.detach(sessions[i], obj{"command": "sleep", "args": []string{mark(i)}})
 	})
 	t.Logf("%d sandboxes, each with a file and a process, after %v", n, time.Since(begin))
-	// All alive at once, each with its own files.
+	// All are running at once, each with its own files.
 	each(func(i int) {
 		assert.Equal(t, strconv.Itoa(i)+"\n", c.sh(sessions[i], "cat file"))
 	})
@@ -99,7 +99,7 @@ func TestManySandboxes(t *testing.T) {
 	}
 }
 
-// BenchmarkSnapshot is to take about as long for either size in namespace
+// BenchmarkSnapshot should take about as long for either size in namespace
 // mode.
 func BenchmarkSnapshot(b *testing.B) {
 	for _, size := range []int{1, 1024} {

@@ -31,7 +31,7 @@ func (c *raw) snapshotStatus(id string) string {
 	return out.Snapshot.Status
 }
 
-// keepFile resumes, writes and stops, and gives the snapshot of the stop.
+// keepFile resumes, writes and stops, and returns the snapshot of the stop.
 func (c *raw) keepFile(name, content string) string {
 	c.t.Helper()
 	sess := c.get(name, "&resume=true", 200).Session.ID
@@ -53,7 +53,7 @@ func TestPersistence(t *testing.T) {
 		assert.NotNil(t, stopped.Session.NetworkTransfer)
 		require.NotNil(t, stopped.Snapshot)
 		assert.Equal(t, made.Session.ID, stopped.Snapshot.SourceSessionID)
-		assert.Equal(t, stopped, c.stop(made.Session.ID), "a second stop answers the same")
+		assert.Equal(t, stopped, c.stop(made.Session.ID), "a second stop returns the same")
 
 		for _, query := range []string{"", "&resume=false"} {
 			idle := c.get("one", query, 200)
@@ -123,7 +123,8 @@ func TestSessionTimeout(t *testing.T) {
 	assert.Contains(t, message, "extension would exceed maximum execution timeout")
 }
 
-// edge gives the error that the edge answers with in place of a server.
+// edge returns the status and the error code with which the edge responds in
+// place of a server.
 func (c *raw) edge(route wire.Route) string {
 	c.t.Helper()
 	resp, err := c.client.Get(route.URL)
@@ -242,7 +243,7 @@ func TestSnapshotExpiry(t *testing.T) {
 	assert.Equal(t, "deleted", c.snapshotStatus(first))
 	c.refused("GET", "/v2/sandboxes/one?projectId=prj&resume=true", nil, 410, "snapshot_not_found")
 
-	// Without one, it is thirty days from the last use.
+	// Without one, it is thirty days after the last use.
 	c.create(obj{"name": "two"})
 	second := c.keepFile("two", "second")
 	srv.Advance(29 * day)
@@ -252,7 +253,8 @@ func TestSnapshotExpiry(t *testing.T) {
 	srv.Advance(day)
 	assert.Equal(t, "deleted", c.snapshotStatus(second))
 
-	// Every expiry counts from the last use, and no answer tells of an update.
+	// Every expiry counts from the last use, and no response shows it as an
+	// update.
 	sess := c.create(obj{"name": "slides"}).Session.ID
 	slides := c.snapshot(sess, obj{"expiration": day.Milliseconds()})
 	srv.Advance(20 * time.Hour)
@@ -265,7 +267,7 @@ func TestSnapshotExpiry(t *testing.T) {
 	assert.Equal(t, slides.UpdatedAt, moved.Snapshot.UpdatedAt)
 	assert.Equal(t, "iad1", used.Session.Region)
 
-	// Zero is forever, and a snapshot's own counts more.
+	// Zero means forever, and a snapshot's own expiry takes precedence.
 	sess = c.create(obj{"name": "three", "snapshotExpiration": 0}).Session.ID
 	third := c.snapshot(sess, obj{"expiration": day.Milliseconds()})
 	assert.Equal(t, third.CreatedAt.Add(day), third.ExpiresAt.Time)
@@ -287,7 +289,7 @@ func TestKeepLastSnapshots(t *testing.T) {
 	}
 	assert.Equal(t, []string{"deleted", "deleted", "created", "created"}, c.statuses(ids))
 
-	// Kept ones may live longer than evicted ones, which then only expire.
+	// Kept snapshots may live longer than evicted ones, which then only expire.
 	c.create(obj{"name": "two", "snapshotExpiration": day.Milliseconds(),
 		"keepLastSnapshots": obj{"count": 1, "deleteEvicted": false, "expiration": 0}})
 	ids = []string{c.keepFile("two", "a")}
@@ -368,7 +370,8 @@ func TestCrash(t *testing.T) {
 	c.keepFile("one", "saved")
 	sess := c.get("one", "&resume=true", 200).Session.ID
 	c.sh(sess, "echo lost > file")
-	// Who waits for a command learns that the machine is gone, not an exit code.
+	// A request that waits for a command learns that the machine is gone, not an
+	// exit code.
 	l := c.stream("POST", session(sess)+"/cmd", obj{"command": "sleep", "args": []string{"1000"}, "wait": true, "logs": true})
 	cmd := l.next().Command
 	waiting := make(chan int, 1)

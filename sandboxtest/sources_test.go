@@ -24,9 +24,9 @@ import (
 
 const gitPassword = "planted-p@ss word"
 
-// gitServer serves a repository with two commits, a tag and a branch, over
-// HTTP with a password, on this machine's loopback interface. host is what that
-// is called where the URL is used.
+// gitServer serves a repository with two commits, a tag and a branch, over HTTP
+// with a password, on this machine's loopback interface. host is its name where
+// the URL is used.
 func gitServer(t *testing.T, host string) (url string, first string) {
 	needs.Programs(t, "git")
 	git := "git"
@@ -182,8 +182,8 @@ func TestTarballSource(t *testing.T) {
 	assert.Len(t, c.all(map[string][]string{"project": {"prj"}}), 3)
 }
 
-// TestSilentTarballServer: a server that stops in the middle does not hold a
-// sandbox's name for good, nor the one that never begins; one that is slow does.
+// TestSilentTarballServer: neither a server that stops in the middle nor one
+// that never begins holds a sandbox's name forever; a slow one may.
 func TestSilentTarballServer(t *testing.T) {
 	t.Parallel()
 	const pause = 5 * time.Second // a busy machine is silent for a while, too
@@ -195,7 +195,7 @@ func TestSilentTarballServer(t *testing.T) {
 			_ = http.NewResponseController(w).Flush()
 		}
 		switch r.URL.Path {
-		case "/slow": // longer in all than a pause may be
+		case "/slow": // longer in total than a pause may be
 			rest := archive
 			for begin := time.Now(); time.Since(begin) < 2*pause; {
 				flush(rest[:1])

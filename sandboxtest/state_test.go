@@ -73,7 +73,7 @@ func TestStateAfterACrash(t *testing.T) {
 	c.keepFile("one", "saved")
 	sess := c.get("one", "&resume=true", 200).Session.ID
 	c.sh(sess, "echo lost > file")
-	// What the server has saved while the session ran is what a crash leaves.
+	// What the server saved while the session was running is what a crash leaves.
 	var crashed []byte
 	require.Eventually(t, func() bool {
 		crashed, err = os.ReadFile(filepath.Join(dir, "state.json"))
@@ -90,7 +90,7 @@ func TestStateAfterACrash(t *testing.T) {
 	assert.Equal(t, "saved\n", c.sh(back.Session.ID, "cat file"))
 }
 
-// contents are the files of a directory, with their content.
+// contents returns the files of a directory with their content.
 func contents(t *testing.T, dir string) map[string]string {
 	t.Helper()
 	all := make(map[string]string)
@@ -105,7 +105,7 @@ func contents(t *testing.T, dir string) map[string]string {
 	return all
 }
 
-// kept makes a state with a stopped sandbox and its snapshot.
+// kept creates a state with a stopped sandbox and its snapshot.
 func kept(t *testing.T, opts *sandboxtest.Options) (snapshot string) {
 	t.Helper()
 	srv, err := sandboxtest.NewServer(opts)
@@ -117,7 +117,7 @@ func kept(t *testing.T, opts *sandboxtest.Options) (snapshot string) {
 	return snapshot
 }
 
-// isKept checks what kept has made.
+// isKept checks what kept has created.
 func isKept(t *testing.T, opts *sandboxtest.Options, snapshot string) {
 	t.Helper()
 	srv, err := sandboxtest.NewServer(opts)
@@ -128,7 +128,8 @@ func isKept(t *testing.T, opts *sandboxtest.Options, snapshot string) {
 	require.NoError(t, srv.Close())
 }
 
-// TestFailedStartKeepsTheState: whatever a start fails of, all is as it was.
+// TestFailedStartKeepsTheState: whatever makes a start fail, the state is
+// unchanged.
 func TestFailedStartKeepsTheState(t *testing.T) {
 	t.Parallel()
 	inModes(t, sandboxtest.Options{}, func(t *testing.T, probe *sandboxtest.Server, _ *raw) {
@@ -171,8 +172,8 @@ func TestFailedStartKeepsTheState(t *testing.T) {
 	})
 }
 
-// TestOtherModeKeepsTheState: the layers of one mode are of no use to another,
-// which is no reason to forget them.
+// TestOtherModeKeepsTheState: the layers of one mode are useless to the other,
+// which must keep them nevertheless.
 func TestOtherModeKeepsTheState(t *testing.T) {
 	t.Parallel()
 	inModes(t, sandboxtest.Options{}, func(t *testing.T, probe *sandboxtest.Server, _ *raw) {

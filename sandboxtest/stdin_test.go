@@ -21,7 +21,7 @@ func encoded(s string) string { return base64.StdEncoding.EncodeToString([]byte(
 
 func stdin(cmd wire.Command) string { return session(cmd.SessionID) + "/cmd/" + cmd.ID + "/stdin" }
 
-// write gives how much the command was given in all.
+// write returns the total number of bytes written to the command.
 func (c *raw) write(cmd wire.Command, params obj) int64 {
 	c.t.Helper()
 	var out wire.StdinResponse
@@ -31,7 +31,7 @@ func (c *raw) write(cmd wire.Command, params obj) int64 {
 	return *out.BytesWritten
 }
 
-// reader is a command that repeats its input line by line.
+// reader is a command that echoes its input line by line.
 func reader() obj {
 	return obj{"command": "sh", "args": []string{"-c", `while read -r l; do echo "got $l"; done; echo end`}, "attachStdin": true}
 }
@@ -45,7 +45,7 @@ func TestStdin(t *testing.T) {
 		assert.Equal(t, "got one\n", l.next().text(t)) // it runs while it is fed
 		assert.EqualValues(t, 4, c.write(cmd, obj{}), "a query")
 
-		// A resend is skipped, in whole and in part.
+		// A resend is skipped, in whole or in part.
 		assert.EqualValues(t, 4, c.write(cmd, obj{"data": encoded("one\n"), "offset": 0}))
 		assert.EqualValues(t, 8, c.write(cmd, obj{"data": encoded("ne\ntwo\n"), "offset": 1}))
 		assert.Equal(t, "got two\n", l.next().text(t))
@@ -65,13 +65,13 @@ func TestStdin(t *testing.T) {
 		c.refused("POST", stdin(cmd), obj{"data": encoded("x")}, 404, "command_not_found_or_exited")
 		c.refused("POST", stdin(wire.Command{SessionID: sess, ID: "cmd_none"}), obj{}, 404, "command_not_found_or_exited")
 
-		// One without an open input, and one that has closed its end.
+		// A command without an open input, and one that closed its end.
 		cmd = c.detach(sess, obj{"command": "sleep", "args": []string{"1000"}})
 		c.refused("POST", stdin(cmd), obj{"data": encoded("x")}, 400, "command_stdin_unavailable")
 		cmd = c.detach(sess, obj{"command": "sh", "args": []string{"-c", "exec <&-; echo closed; sleep 1000"}, "attachStdin": true})
 		assert.Equal(t, "closed\n", c.stream("GET", session(sess)+"/cmd/"+cmd.ID+"/logs", nil).next().text(t))
 		c.refused("POST", stdin(cmd), obj{"data": encoded("x")}, 400, "command_stdin_unavailable")
-		// What was closed is closed for new data, not for a resend.
+		// A closed input refuses new data, but not a resend.
 		cmd = c.detach(sess, obj{"command": "sh", "args": []string{"-c", "cat; sleep 1000"}, "attachStdin": true})
 		assert.EqualValues(t, 2, c.write(cmd, obj{"data": encoded("ab"), "offset": 0, "close": true}))
 		assert.EqualValues(t, 2, c.write(cmd, obj{"data": encoded("ab"), "offset": 0, "close": true}))
@@ -81,43 +81,43 @@ func TestStdin(t *testing.T) {
 	})
 }
 
-// TestStdinOfACommandThatDoesNotRead: the write is held until the command
-// reads or ends, and given up after thirty seconds of the server's clock.
+// TestStdinOfACommandThatDoesNotRead: a write blocks until the command reads or
+// ends, for at most thirty seconds of the server's clock.
 func TestStdinOfACommandThatDoesNotRead(t *testing.T) {
 	inModes(t, sandboxtest.Options{}, func(t *testing.T, srv *sandboxtest.Server, c *raw) {
-		sess := c.create(obj{"timeout": day.Milliseconds()}).Session.ID // the clock is moved on until the write gives up
+		sess := c.create(obj{"timeout": day.Milliseconds()}).Session.ID // advances the clock until the write fails
 		script := `while [ ! -e go ]; do sleep 0.01; done; cat | wc -c`
 		cmd := c.detach(sess, obj{"command": "sh", "args": []string{"-c", script}, "attachStdin": true})
 		text := strings.Repeat("x", 500<<10)
-		type answer struct {
+		type response struct {
 			status int
 			body   string
 		}
-		write := func() answer {
+		write := func() response {
 			resp, err := c.client.Do(c.request("POST", stdin(cmd), obj{"data": encoded(text), "offset": 0}))
 			if err != nil {
-				return answer{body: err.Error()}
+				return response{body: err.Error()}
 			}
 			defer resp.Body.Close()
 			data, err := io.ReadAll(resp.Body)
 			if err != nil {
 				data = []byte(err.Error())
 			}
-			return answer{resp.StatusCode, string(data)}
+			return response{resp.StatusCode, string(data)}
 		}
-		done := make(chan answer, 1)
+		done := make(chan response, 1)
 		go func() { done <- write() }()
-		var a answer
+		var a response
 		for a.status == 0 {
 			select {
 			case a = <-done:
-			case <-time.After(10 * time.Millisecond): // until the request has come
+			case <-time.After(10 * time.Millisecond): // until the request has arrived
 				srv.Advance(30 * time.Second)
 			}
 		}
 		assert.Equal(t, 504, a.status, a.body)
 		assert.Contains(t, a.body, `"bytesWritten":`)
-		// The rest is read as soon as the command does.
+		// The rest is accepted as soon as the command reads.
 		go func() { done <- write() }()
 		c.sh(sess, "touch go")
 		a = <-done
@@ -136,7 +136,7 @@ func TestStdinOfACommandThatDoesNotRead(t *testing.T) {
 	})
 }
 
-// inFlight reports whether a request for the operation lasts.
+// inFlight reports whether a request for the operation is in progress.
 func inFlight(srv *sandboxtest.Server, op sandboxtest.Operation) bool {
 	for _, r := range srv.Requests() {
 		if r.Operation == op && r.Status == 0 {
@@ -146,8 +146,8 @@ func inFlight(srv *sandboxtest.Server, op sandboxtest.Operation) bool {
 	return false
 }
 
-// TestStdinOneByOne: writes at the same time are applied one after another,
-// each whole.
+// TestStdinOneByOne: concurrent writes are applied one after another, each as a
+// whole.
 func TestStdinOneByOne(t *testing.T) {
 	_, c := start(t, nil)
 	sess := c.create(nil).Session.ID
@@ -236,11 +236,11 @@ func TestCommandIDs(t *testing.T) {
 	c.refused("POST", path+"mine-1", obj{"command": "true"}, 409, "conflict")
 	c.refused("POST", path+"a/b", obj{"command": "true"}, 400, "bad_request")
 	c.refused("POST", path, obj{"command": "true"}, 400, "bad_request")
-	// One that did not start has taken nothing.
+	// A command that did not start does not use up its ID.
 	c.refused("POST", path+"mine-2", obj{"command": "no-such-program"}, 400, "executable_not_found")
 	c.call("POST", path+"mine-2", obj{"command": "true"}, 200, nil)
 
-	// Of many at once with one ID a single one starts.
+	// Of many concurrent starts with one ID, exactly one succeeds.
 	statuses := make(chan int, 20)
 	var group sync.WaitGroup
 	for range cap(statuses) {

@@ -28,8 +28,8 @@ func (c *raw) createBy(version string, params obj) *wire.SandboxResponse {
 	return out
 }
 
-// TestVersionsOfCreate: the versions boot another machine when none is named,
-// and the newest one keeps less.
+// TestVersionsOfCreate: the default machine depends on the version, and the
+// newest version keeps less.
 func TestVersionsOfCreate(t *testing.T) {
 	inModes(t, sandboxtest.Options{}, func(t *testing.T, srv *sandboxtest.Server, c *raw) {
 		user := func(response *wire.SandboxResponse) string {
@@ -49,7 +49,7 @@ func TestVersionsOfCreate(t *testing.T) {
 			named := c.createBy(version, obj{"runtime": "python3.13"})
 			assert.Equal(t, []string{"python3.13", "", "/vercel/sandbox"}, []string{named.Sandbox.Runtime, named.Sandbox.Image, named.Sandbox.Cwd})
 		}
-		// What is made of a snapshot has its user, whatever the version.
+		// A sandbox made from a snapshot has its user, whatever the version.
 		image := c.createBy("v3", nil)
 		c.sh(image.Session.ID, "echo kept > file")
 		stopped := c.stop(image.Session.ID)
@@ -76,7 +76,7 @@ func TestManagedImages(t *testing.T) {
 	assert.Len(t, pins, 7, "universal and universal:latest are one")
 }
 
-// TestRetentionOfTheNewestVersions: what they keep when they are told nothing.
+// TestRetentionOfTheNewestVersions: their defaults for retention.
 func TestRetentionOfTheNewestVersions(t *testing.T) {
 	_, c := start(t, &sandboxtest.Options{Mode: sandboxtest.Folder})
 	keep := wire.KeepLastSnapshots{Count: 1, DeleteEvicted: new(true)}
@@ -107,7 +107,7 @@ func TestRetentionOfTheNewestVersions(t *testing.T) {
 		assert.Equal(t, snap.Snapshot.CreatedAt.Add(lasts), snap.Snapshot.ExpiresAt.Time, version)
 		fork = wire.SandboxResponse{}
 	}
-	// Of the rest there is one version.
+	// Other operations exist in one version only.
 	c.refused("GET", "/v3/sandboxes/one?projectId=prj", nil, 404, "not_found")
 	c.refused("POST", "/v5/sandboxes", obj{}, 404, "not_found")
 	assert.Contains(t, c.refused("POST", "/v1/sandboxes", obj{}, 404, "not_found"), "version 1")
@@ -156,7 +156,7 @@ func TestResponseRules(t *testing.T) {
 	want := `{"mode":"custom","allowedDomains":["a.com"],"responseRules":[{"domain":"a.com","match":{"method":["POST"]},
 		"response":{"statusCode":403,"headers":{"x-why":"no"},"body":"","contentType":"text/plain"}}]}`
 	assert.JSONEq(t, want, string(set(rule, 200)))
-	// It is the sandbox's from now on.
+	// From now on it is the sandbox's.
 	c.stop(sess)
 	back := c.get("one", "&resume=true", 200)
 	for _, policy := range []*wire.NetworkPolicy{back.Sandbox.NetworkPolicy, back.Session.NetworkPolicy} {
@@ -186,7 +186,7 @@ func TestDeleteOrphanSnapshots(t *testing.T) {
 }
 
 // TestWhereARepositoryLands: in the working directory itself, or below it in
-// the newer versions.
+// newer versions.
 func TestWhereARepositoryLands(t *testing.T) {
 	needs.Programs(t, "git")
 	repo := filepath.Join(t.TempDir(), "tools.git")

@@ -7,8 +7,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestAccounts: each account has its user, home and working directory, and of
-// the other account nothing is there.
+// TestAccounts: each account has its user, home and working directory, and
+// nothing of the other account.
 func TestAccounts(t *testing.T) {
 	eachMode(t, func(t *testing.T, h *Host) {
 		for account, other := range map[Account]string{RuntimeAccount: "", ImageAccount: WorkDir} {

@@ -23,8 +23,8 @@ func BenchmarkCommand(b *testing.B) {
 	}
 }
 
-// BenchmarkFreeze shows that a snapshot and what starts from it cost the same
-// whatever the size.
+// BenchmarkFreeze shows that the cost of a snapshot, and of a box started from
+// it, does not depend on its size.
 func BenchmarkFreeze(b *testing.B) {
 	for _, mib := range []int{1, 1024} {
 		b.Run(fmt.Sprintf("%dMiB", mib), func(b *testing.B) {

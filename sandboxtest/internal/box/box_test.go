@@ -20,7 +20,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// eachMode runs a test in every mode that can be had here.
+// eachMode runs a test in every mode that this machine supports.
 func eachMode(t *testing.T, f func(t *testing.T, h *Host)) {
 	for _, mode := range []Mode{Namespace, Folder} {
 		t.Run(string(mode), func(t *testing.T) {
@@ -77,7 +77,7 @@ func run(t testing.TB, b *Box, spec Spec) (stdout, stderr string, res Result) {
 	return out.String(), errOut.String(), res
 }
 
-// sh runs a shell script that has to succeed and gives its output.
+// sh runs a shell script, which must succeed, and returns its output.
 func sh(t testing.TB, b *Box, script string, args ...string) string {
 	t.Helper()
 	out, errOut, res := run(t, b, Spec{Path: "sh", Args: append([]string{"-c", script, "sh"}, args...)})
@@ -96,7 +96,7 @@ func read(t testing.TB, b *Box, path string) string {
 	return string(data)
 }
 
-// archive makes a gzipped tar archive.
+// archive returns a gzipped tar archive.
 func archive(t testing.TB, entries ...tar.Header) io.Reader {
 	t.Helper()
 	var buf bytes.Buffer

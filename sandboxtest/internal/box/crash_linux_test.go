@@ -15,7 +15,8 @@ import (
 
 const crashEnv = "BOX_TEST_CRASH"
 
-// TestKilledHost is both the one who is killed and the one who looks after.
+// TestKilledHost runs both as the process that is killed and as the one that
+// checks what it left.
 func TestKilledHost(t *testing.T) {
 	if seconds := os.Getenv(crashEnv); seconds != "" {
 		h, err := NewHost(Options{Mode: Namespace})
@@ -27,7 +28,7 @@ func TestKilledHost(t *testing.T) {
 		fmt.Println("ready", h.dir)
 		select {}
 	}
-	h := openHost(t, Options{Mode: Namespace}) // skips where there is none
+	h := openHost(t, Options{Mode: Namespace}) // skips where there are no namespaces
 	before := mounts(t)
 	seconds := mark()
 	cmd := exec.Command(os.Args[0], "-test.run=^TestKilledHost$")
@@ -46,10 +47,10 @@ func TestKilledHost(t *testing.T) {
 	assert.True(t, isRunning(t, seconds))
 	require.NoError(t, cmd.Process.Kill())
 	_ = cmd.Wait()
-	// Its variable is in no command line but those of the boxes' processes.
+	// Only the command lines of the boxes' processes contain its variable.
 	assertGone(t, "sleep\x00"+seconds)
 	assert.Equal(t, before, mounts(t))
-	// The next host sweeps what is left in the temporary directory.
+	// The next host removes what is left in the temporary directory.
 	assert.DirExists(t, dir)
 	require.NoError(t, h.Close())
 	openHost(t, Options{Mode: Folder})

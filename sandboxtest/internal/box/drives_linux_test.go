@@ -8,7 +8,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestDriveCopyOnWrite: what a box only reads of a drive is not copied for it.
+// TestDriveCopyOnWrite: what a box only reads from a drive is not copied for
+// it.
 func TestDriveCopyOnWrite(t *testing.T) {
 	h := openHost(t, Options{Mode: Namespace})
 	const size = 16 << 20
@@ -20,7 +21,7 @@ func TestDriveCopyOnWrite(t *testing.T) {
 		assert.Equal(t, "16777216", sh(t, b, "cat /data/* | wc -c"))
 		assert.Equal(t, "4194305", sh(t, b, "echo >> /data/1; cat /data/1 | wc -c"))
 	}
-	// Of an overlay's work directory nobody but root can see the inside.
+	// Only root can look into an overlay's work directory.
 	changed, err := filepath.Glob(filepath.Join(h.store.dir, "b", "*", "m0", "u"))
 	require.NoError(t, err)
 	require.Len(t, changed, 8)

@@ -9,7 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// versions lists what a host keeps of a drive.
+// versions lists the versions of a drive that a host keeps.
 func versions(t *testing.T, h *Host, id string) (names []string) {
 	t.Helper()
 	entries, err := os.ReadDir(h.drives.dirOf(id))
@@ -22,8 +22,9 @@ func versions(t *testing.T, h *Host, id string) (names []string) {
 	return names
 }
 
-// TestDriveVersions: boxes see a drive as it was when they were made, whatever
-// becomes of it meanwhile; what nobody sees anymore is removed.
+// TestDriveVersions: a box sees a drive as it was when the box was made,
+// whatever happens to the drive meanwhile; a version that no box uses anymore
+// is removed.
 func TestDriveVersions(t *testing.T) {
 	eachMode(t, func(t *testing.T, h *Host) {
 		write := func(script string) {
@@ -41,7 +42,7 @@ func TestDriveVersions(t *testing.T) {
 		assert.Empty(t, sh(t, empty, "ls /data"))
 		assert.Equal(t, "one\n750\nx", sh(t, one, "cat /data/link; stat -c %a /data/dir; cat /data/dir/x"))
 		assert.Equal(t, "two\nfile\nlink\nnew", sh(t, two, "cat /data/link; ls /data"))
-		// What they make of it is theirs, and stays when they are started again.
+		// Their changes are their own, and remain after a restart.
 		sh(t, one, "echo mine > /data/file; rm -r /data/dir; mkdir /data/dir; echo y > /data/dir/y")
 		require.NoError(t, one.Stop(t.Context()))
 		require.NoError(t, one.Restart(t.Context()))
@@ -65,8 +66,8 @@ func TestDriveVersions(t *testing.T) {
 	})
 }
 
-// TestDrivesAfterKill: what a run that was killed has left beside the drives'
-// content is removed, and so are drives that nobody knows.
+// TestDrivesAfterKill: files that a killed run left next to the drives' content
+// are removed, and so are unknown drives.
 func TestDrivesAfterKill(t *testing.T) {
 	dir := t.TempDir()
 	d := newDrives(dir)

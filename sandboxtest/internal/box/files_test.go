@@ -40,7 +40,7 @@ func TestExtract(t *testing.T) {
 			assert.Equal(t, User+" "+User, sh(t, b, "stat -c '%U %G' on/the on/the/way | sort -u"))
 		}
 
-		// What is there is replaced, and links are not followed.
+		// Existing files are replaced, and links are not followed.
 		sh(t, b, "echo precious > precious; ln -sf precious pointer; echo old > readonly; chmod 400 readonly; mkdir -p full/of")
 		require.NoError(t, b.Extract(t.Context(), archive(t, tar.Header{Name: "pointer"}, tar.Header{Name: "readonly"}, tar.Header{Name: "full/", Typeflag: tar.TypeDir, Mode: 0o755}), WorkDir))
 		assert.Equal(t, "precious\n", read(t, b, "precious"))
@@ -86,7 +86,7 @@ func TestHostileArchives(t *testing.T) {
 		}
 		require.ErrorIs(t, b.Extract(t.Context(), &compressed, "a\x00b"), ErrBadPath)
 
-		// These stay inside or fail, but nothing happens outside.
+		// These stay inside or fail; nothing happens outside.
 		for name, entries := range map[string][]tar.Header{
 			"absolute":             {{Name: canary}},
 			"through a link":       {{Name: "esc", Typeflag: tar.TypeSymlink, Linkname: outside}, {Name: "esc/canary"}},

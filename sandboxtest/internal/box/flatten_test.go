@@ -12,18 +12,18 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// listing is all that a box's programs can tell of the files that the tests of
-// chains change, except for how many names a file has: layers share files. ls
-// tells names that a directory lists and that are not there.
+// listing prints all that programs in a box can see of the files that the tests
+// of chains change, except for link counts: layers share files. ls shows names
+// that a directory lists although they don't exist.
 const listing = `ls -1RA /vercel; cd / && find vercel home/keep etc/zz opt/zz usr/share/zz* -printf '%p %y %m %U:%G %T@ %s %l\n' 2>/dev/null | sort
 find /vercel/sandbox -type f ! -perm 0 | sort | xargs -r -d '\n' sha256sum`
 
-// hosted is a directory of the host with directories in it, where boxes can
-// rename what lies below their layers.
+// hosted is a directory of the host with subdirectories, where boxes can rename
+// what is in lower layers.
 const hosted = "/usr/share"
 
-// TestFlattenedChain makes one layer of a chain in which all has happened that
-// overlayfs keeps notes of, and compares what boxes see before and after.
+// TestFlattenedChain makes one layer of a chain that contains everything that
+// overlayfs records, and compares what boxes see before and after.
 func TestFlattenedChain(t *testing.T) {
 	h := openHost(t, Options{Mode: Namespace})
 	scripts := []string{
@@ -36,7 +36,7 @@ func TestFlattenedChain(t *testing.T) {
 		"rm late/x/1; chmod 700 moved; mv late later 2>/dev/null; setfattr -n user.note -v hello d 2>/dev/null || true",
 	}
 	if !h.Rootless() {
-		// Whiteouts, renames and new directories over what is the host's.
+		// Whiteouts, renames and new directories on top of the host's files.
 		h2 := func(script string) string { return "cd " + hosted + " && " + script }
 		scripts = append(scripts,
 			h2("set -- $(find . -mindepth 2 -maxdepth 2 -type f | sort | head -40); rm -f \"$@\"; d=$(find . -mindepth 1 -maxdepth 1 -type d | sort | head -1); mv \"$d\" zz1; d=$(find . -mindepth 1 -maxdepth 1 -type d | sort | head -1); rm -r \"$d\"; mkdir \"$d\"; echo own > \"$d/own\"; chown 1 \"$d/own\""),
@@ -86,8 +86,8 @@ func TestFlattenedChain(t *testing.T) {
 			h.store.release(flat)
 		}
 	}
-	// What is flat is the beginning of a chain like any other, and can be
-	// changed in the same ways.
+	// A flattened layer is the start of a chain like any other, and can be changed
+	// in the same ways.
 	last := layers[len(layers)-1]
 	b := newBox(t, h, Config{Layer: last})
 	before := shRoot(t, h, b, "cd /vercel/sandbox && mv later latest; rm -r latest gone; mkdir gone; rm link; ls -A gone d; "+listing)
@@ -108,7 +108,7 @@ func TestFlattenedChain(t *testing.T) {
 	assert.Empty(t, list, "layers that nobody needs are left")
 }
 
-// shRoot runs a script as the root of a box, or as the one user that it has.
+// shRoot runs a script as a box's root, or as its only user.
 func shRoot(t testing.TB, h *Host, b *Box, script string) string {
 	t.Helper()
 	if h.Rootless() {
@@ -119,8 +119,8 @@ func shRoot(t testing.TB, h *Host, b *Box, script string) string {
 
 func quote(s string) string { return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'" }
 
-// TestFlattenedLayersOutliveTheHost: what stands for a chain is found again,
-// and a box that runs on it keeps it.
+// TestFlattenedLayersOutliveTheHost: the layer that replaces a chain is found
+// again after a restart, and a box that uses it keeps it.
 func TestFlattenedLayersOutliveTheHost(t *testing.T) {
 	dir := t.TempDir()
 	h := openHost(t, Options{Mode: Namespace, Dir: dir})
@@ -148,8 +148,9 @@ func TestFlattenedLayersOutliveTheHost(t *testing.T) {
 	assert.NoDirExists(t, h.store.treeDir(flat))
 }
 
-// TestStoppedManyTimes goes far beyond what the kernel stacks, with the last
-// snapshot alone kept, as a sandbox that is stopped and resumed does.
+// TestStoppedManyTimes goes far beyond the number of layers that the kernel
+// supports, keeping only the last snapshot, like a sandbox that is stopped and
+// resumed.
 func TestStoppedManyTimes(t *testing.T) {
 	t.Parallel()
 	if testing.Short() {

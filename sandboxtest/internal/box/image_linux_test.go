@@ -13,8 +13,8 @@ import (
 	"github.com/go-vercel/sandbox/sandboxtest/internal/rootfs"
 )
 
-// newImage is a directory with a shell and a few programs, and a host that
-// knows it.
+// newImage creates a directory with a shell and a few programs, and adds it to
+// a host.
 func newImage(t *testing.T, h *Host, programs ...string) (dir string, id ImageID) {
 	t.Helper()
 	dir = t.TempDir()
@@ -40,7 +40,7 @@ func TestImage(t *testing.T) {
 	require.NoError(t, b.Stop(t.Context()))
 	layer, _, err := b.Freeze(t.Context())
 	require.NoError(t, err)
-	// A layer stands on its image, whatever is said.
+	// A layer stays on its image, whatever the configuration says.
 	b = newBox(t, h, Config{Layer: layer, Account: ImageAccount})
 	assert.Equal(t, "kept\nmine", sh(t, b, "cat file /bin/mine"))
 	b = newBox(t, h, Config{})
@@ -49,7 +49,7 @@ func TestImage(t *testing.T) {
 	assert.ErrorIs(t, err, ErrNoImage)
 }
 
-// TestOrphansInAnImage: the first process of a box needs nothing of an image.
+// TestOrphansInAnImage: the first process of a box needs nothing from an image.
 func TestOrphansInAnImage(t *testing.T) {
 	t.Parallel()
 	h := openHost(t, Options{Mode: Namespace})
@@ -74,7 +74,8 @@ func TestOrphansInAnImage(t *testing.T) {
 	assert.Less(t, pid()-first, 60)
 }
 
-// TestFlattenedChainOfAnImage: what was removed of the image stays removed.
+// TestFlattenedChainOfAnImage: files that were removed from the image stay
+// removed.
 func TestFlattenedChainOfAnImage(t *testing.T) {
 	t.Parallel()
 	h := openHost(t, Options{Mode: Namespace})
@@ -103,7 +104,7 @@ func TestFlattenedChainOfAnImage(t *testing.T) {
 	assert.Equal(t, id, h.store.imageOf(flat))
 }
 
-// TestStarterOfSeveralWords: as where the machine's sudo needs its own loader.
+// TestStarterOfSeveralWords: as on a machine whose sudo needs its own loader.
 func TestStarterOfSeveralWords(t *testing.T) {
 	t.Parallel()
 	program, ok := starter("/bin/echo", "one", "two  three", "four")

@@ -22,7 +22,7 @@ func TestUsersInsideTheBox(t *testing.T) {
 	assert.Equal(t, "0\n/root\n", out)
 
 	if h.Rootless() {
-		return // one user owns everything then
+		return // then a single user owns everything
 	}
 	sh(t, b, "! touch /shared/f 2>/dev/null")
 	sh(t, b, "sudo groupadd team && sudo useradd -m -s /bin/bash alice && sudo usermod -aG team alice && sudo usermod -aG team vercel-sandbox")
@@ -47,17 +47,17 @@ func TestNothingReachesTheHost(t *testing.T) {
 	}
 	assert.FileExists(t, "/etc/passwd")
 	assert.True(t, b.Running())
-	// The other boxes' files and processes are not to be seen.
+	// The files and processes of other boxes are invisible.
 	other := newBox(t, h, Config{})
 	_, _, res = run(t, other, Spec{User: "root", Path: "sh", Args: []string{"-c", `! test -e "$1" && ! test -e "$2"`, "sh", name, h.dir}})
 	assert.Zero(t, res.ExitCode)
 	assert.Less(t, len(strings.Fields(sh(t, other, "cd /proc; echo [0-9]*"))), 6)
-	// No zombies gather under the first process.
+	// The first process reaps zombies.
 	sh(t, b, `for i in 1 2 3 4 5; do (setsid sh -c 'echo >> ended' &); done; until test "$(wc -l < ended)" = 5; do sleep 0.01; done 2>/dev/null`)
 	assert.Eventually(t, func() bool { return sh(t, b, `grep -l '^State:.Z' /proc/[0-9]*/status 2>/dev/null | wc -l`) == "0" }, wait, tick)
 }
 
-// mounts are those of this process.
+// mounts returns the mounts of this process.
 func mounts(t testing.TB) string {
 	t.Helper()
 	data, err := os.ReadFile("/proc/self/mountinfo")

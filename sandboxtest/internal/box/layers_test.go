@@ -10,7 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// freeze runs a script in a new box and makes a layer of it.
+// freeze runs a script in a new box and makes a layer from it.
 func freeze(t testing.TB, h *Host, from LayerID, script string) LayerID {
 	t.Helper()
 	b := newBox(t, h, Config{Layer: from})
@@ -39,7 +39,7 @@ func TestLongChain(t *testing.T) {
 	const length = 120
 	var layer LayerID
 	for i := range length {
-		// By hand, since a hundred boxes tell nothing more.
+		// Made without boxes, since a hundred of them would show nothing more.
 		dir := filepath.Join(h.store.dir, "b", newID())
 		require.NoError(t, os.MkdirAll(filepath.Join(dir, "vercel/sandbox"), 0o755))
 		require.NoError(t, os.WriteFile(filepath.Join(dir, "vercel/sandbox", fmt.Sprint("f", i)), nil, 0o644))
@@ -98,7 +98,7 @@ func TestLayersOutliveTheHost(t *testing.T) {
 			newBox(t, h, Config{Layer: second})
 			require.NoError(t, h.Close())
 
-			// What a host that was killed leaves behind.
+			// What a killed host leaves behind.
 			litter := filepath.Join(dir, h.Kind(), "l", "litter")
 			require.NoError(t, os.Mkdir(litter, 0o755))
 			h = openHost(t, Options{Mode: mode, Dir: dir})

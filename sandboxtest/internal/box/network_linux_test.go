@@ -11,7 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// openNetworked skips where boxes have no networks of their own.
+// openNetworked skips the test where boxes have no networks of their own.
 func openNetworked(t *testing.T) *Host {
 	h := openHost(t, Options{Mode: Namespace})
 	if !haveTUN() {
@@ -20,7 +20,7 @@ func openNetworked(t *testing.T) *Host {
 	return h
 }
 
-// needPython skips where there is no interpreter to write servers in.
+// needPython skips the test without an interpreter for its servers.
 func needPython(t *testing.T, b *Box) {
 	t.Helper()
 	if _, _, res := run(t, b, Spec{Path: "python3", Args: []string{"-c", "1"}}); res.ExitCode != 0 {
@@ -89,7 +89,7 @@ func TestDialInFolderMode(t *testing.T) {
 	require.NoError(t, b.SetNetwork(false))
 }
 
-// client talks to the host: what it sends comes back, over TCP and over UDP.
+// client talks to the host, which echoes what it sends, over TCP and UDP.
 const client = `
 import socket, sys
 host, tcp, udp, size = sys.argv[1], int(sys.argv[2]), int(sys.argv[3]), int(sys.argv[4])
@@ -177,7 +177,7 @@ func TestNetworkLeadsOutsideUntilDenied(t *testing.T) {
 	out, code = try(tcp)
 	require.Zero(t, code, out)
 
-	// What is open when the network is denied breaks.
+	// Denying the network breaks open connections.
 	ready, w := io.Pipe()
 	p := start(t, b, Spec{Path: "python3", Args: []string{"-c", `
 import socket, sys
@@ -195,7 +195,7 @@ while True:
 	require.NoError(t, b.SetNetwork(true))
 	assert.Zero(t, p.Wait().ExitCode)
 
-	// Both hold over a restart.
+	// Both survive a restart.
 	require.NoError(t, b.Stop(t.Context()))
 	assert.GreaterOrEqual(t, b.Usage().NetworkIn, int64(2*size))
 	require.NoError(t, b.Restart(t.Context()))

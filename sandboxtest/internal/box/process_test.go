@@ -18,7 +18,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// wait is longer than anything takes; tick is how often it is looked for.
+// wait is longer than anything takes; tick is the interval of checks.
 const (
 	wait = 30 * time.Second
 	tick = 5 * time.Millisecond
@@ -26,10 +26,11 @@ const (
 
 var marks atomic.Int64
 
-// mark is a number of seconds to sleep that no other process has as argument.
+// mark returns a number of seconds to sleep that no other process has as its
+// argument.
 func mark() string { return fmt.Sprintf("%d.%d", 100000+os.Getpid(), marks.Add(1)) }
 
-// isRunning says whether any process of the machine has that argument.
+// isRunning reports whether any process of the machine has that argument.
 func isRunning(t testing.TB, mark string) bool {
 	t.Helper()
 	if runtime.GOOS != "linux" {
@@ -183,7 +184,7 @@ func TestDaemons(t *testing.T) {
 	eachMode(t, func(t *testing.T, h *Host) {
 		b := newBox(t, h, Config{})
 		plain, away := mark(), mark()
-		// The first holds the pipes open, the second has left its session.
+		// The first keeps the pipes open, the second has left its session.
 		out, _, res := run(t, b, Spec{Path: "sh", Args: []string{"-c", `sleep ` + plain + ` & (setsid sleep ` + away + ` >/dev/null 2>&1 &) ; echo started`}})
 		assert.Zero(t, res.ExitCode)
 		assert.Equal(t, "started\n", out)
@@ -216,7 +217,7 @@ func TestCloseEndsEverything(t *testing.T) {
 	}
 }
 
-// slowWriter takes longer than the grace after an exit.
+// slowWriter takes longer than the grace period after an exit.
 type slowWriter struct{ n int }
 
 func (w *slowWriter) Write(p []byte) (int, error) {
@@ -325,8 +326,9 @@ func TestStopWhileCommandsStart(t *testing.T) {
 	})
 }
 
-// TestOutputInOrder: what a command has written first comes first, whichever of
-// its two outputs it was. Reading each by itself shows them in any order.
+// TestOutputInOrder: output is delivered in the order in which the command
+// wrote it, to either stream. Reading the two streams separately would return
+// any order.
 func TestOutputInOrder(t *testing.T) {
 	t.Parallel()
 	if runtime.GOOS != "linux" {

@@ -14,8 +14,8 @@ import (
 	"github.com/gofrs/flock"
 )
 
-// TestRemoveAll removes what its owner made unwritable, and changes nothing that
-// a link leads to.
+// TestRemoveAll removes what its owner made unwritable, and changes nothing
+// behind a link.
 func TestRemoveAll(t *testing.T) {
 	base := t.TempDir()
 	outside, dir := filepath.Join(base, "outside"), filepath.Join(base, "dir")
@@ -31,8 +31,8 @@ func TestRemoveAll(t *testing.T) {
 	assert.Equal(t, os.FileMode(0o555), info.Mode().Perm())
 }
 
-// TestSweepLeavesOthersAlone: in a folder for all, somebody else has put what
-// looks like a directory of ours.
+// TestSweepLeavesOthersAlone: in a shared folder, another user has created what
+// looks like one of our directories.
 func TestSweepLeavesOthersAlone(t *testing.T) {
 	if os.Geteuid() != 0 {
 		needs.Missing(t, "root, to give a directory to another user")
@@ -51,8 +51,8 @@ func TestSweepLeavesOthersAlone(t *testing.T) {
 	assert.DirExists(t, filepath.Join(parent, "prefix-other"))
 }
 
-// TestSweepBesideClosing: the owner of a directory has begun to remove it when
-// another process sweeps.
+// TestSweepBesideClosing: the owner of a directory is removing it when another
+// process sweeps.
 func TestSweepBesideClosing(t *testing.T) {
 	t.Parallel()
 	parent := t.TempDir()

@@ -10,7 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// openWithUsers skips where boxes have one user only.
+// openWithUsers skips the test where boxes have only one user.
 func openWithUsers(t *testing.T) *Host {
 	h := openHost(t, Options{Mode: Namespace})
 	if h.Rootless() {
@@ -19,7 +19,7 @@ func openWithUsers(t *testing.T) *Host {
 	return h
 }
 
-// needTools skips where the host lacks programs that a test runs in boxes.
+// needTools skips the test where the host lacks programs that it runs in boxes.
 func needTools(t *testing.T, b *Box, names ...string) {
 	t.Helper()
 	for _, name := range names {
@@ -29,8 +29,8 @@ func needTools(t *testing.T, b *Box, names ...string) {
 	}
 }
 
-// TestSudo runs what SDKs, official tools and people write, with the host's
-// sudo or, where it has none, with the box's own.
+// TestSudo runs the command lines that SDKs, official tools and people use,
+// with the host's sudo or, where there is none, with the box's own.
 func TestSudo(t *testing.T) {
 	t.Parallel()
 	h := openWithUsers(t)
@@ -38,7 +38,7 @@ func TestSudo(t *testing.T) {
 	needTools(t, b, "useradd", "groupadd", "usermod", "bash")
 	sh(t, b, "sudo useradd -m -s /bin/bash alice && sudo groupadd team && sudo usermod -aG team alice && sudo mkdir -p '/opt/a dir'")
 	type row struct{ script, want string }
-	rows := []row{ // of any sudo
+	rows := []row{ // with either sudo
 		{"sudo id -un", "root"},
 		{"sudo -n id -u", "0"},
 		{"sudo -- id -un", "root"},
@@ -58,7 +58,7 @@ func TestSudo(t *testing.T) {
 	}
 	version, _, _ := run(t, b, Spec{Path: "sudo", Args: []string{"-V"}})
 	own := strings.Contains(version, "sandbox emulator")
-	if own { // where that of the machine depends on how it is set up
+	if own { // for these the machine's sudo depends on its configuration
 		rows = append(rows, []row{
 			{"sudo -g team id -gn", "team"},
 			{"sudo -u alice -g team id -gn", "team"},
@@ -96,14 +96,15 @@ func TestSudo(t *testing.T) {
 		assert.Equal(t, path, sh(t, b, "PATH=/evil:$PATH sudo sh -c 'echo $PATH'"), "a secure path")
 	}
 
-	// It lasts with the files, and the next box of the layer has it as well.
+	// The change lasts with the files, and the next box of the layer has it as
+	// well.
 	layer := freeze(t, h, "", "true")
 	next := newBox(t, h, Config{Layer: layer, Account: ImageAccount})
 	assert.Equal(t, "root ubuntu", sh(t, next, "sudo sh -c 'echo $(id -un) $SUDO_USER'"))
 }
 
-// TestSudoWithOneUser: where the box has one user there is nobody to become,
-// which is said.
+// TestSudoWithOneUser: where the box has one user, there is no other user to
+// become, and the error says so.
 func TestSudoWithOneUser(t *testing.T) {
 	t.Parallel()
 	h := openHost(t, Options{Mode: Namespace})
