@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"net/http"
+	"slices"
 	"time"
 
 	"go.temporal.io/sdk/activity"
@@ -171,11 +173,17 @@ func (w *Worker) kill(ctx context.Context, c Command, sig int) error {
 		return classify(err)
 	}
 	err = cmd.Kill(ctx, sandbox.Signal(sig))
-	if api, ok := errors.AsType[*sandbox.APIError](err); ok && api.Status/100 == 4 && api.Status != 429 {
-		return nil // it is over
-	}
 	if gone(err) {
 		return nil
 	}
+	if api, ok := errors.AsType[*sandbox.APIError](err); ok && api.Status/100 == 4 && !slices.Contains(notOver, api.Status) {
+		return nil // it is over
+	}
 	return classify(err)
+}
+
+// notOver are statuses that say nothing of the command.
+var notOver = []int{
+	http.StatusUnauthorized, http.StatusPaymentRequired, http.StatusForbidden,
+	http.StatusRequestTimeout, http.StatusTooEarly, http.StatusTooManyRequests,
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/go-vercel/sandbox"
 	"github.com/go-vercel/sandbox/durable"
 	"github.com/go-vercel/sandbox/durable/durabletest"
+	"github.com/go-vercel/sandbox/sandboxtest"
 )
 
 // TestLease: when everything of ours is gone, the machine stops by itself within
@@ -100,4 +101,24 @@ func TestSandboxInWorkflow(t *testing.T) {
 	for range env.Server.Client().List(t.Context(), nil) {
 		assert.Fail(t, "a sandbox is left")
 	}
+}
+
+// TestKillRefused: that a signal was refused for want of a right says nothing of
+// the command.
+func TestKillRefused(t *testing.T) {
+	env := durabletest.New(t, nil)
+	env.ExecuteWorkflow(func(ctx workflow.Context) error {
+		sb, err := durable.Open(ctx, nil)
+		if err != nil {
+			return err
+		}
+		defer sb.Delete(ctx)
+		cmd, err := sb.Start(ctx, "sleep", []string{"1000"}, nil)
+		require.NoError(t, err)
+		env.Server.Inject(sandboxtest.Fault{Operation: sandboxtest.KillCommand, Status: 403, Code: "forbidden", Times: 1})
+		require.ErrorContains(t, sb.Kill(ctx, cmd, sandbox.SIGKILL), "403")
+		env.Server.Inject(sandboxtest.Fault{Operation: sandboxtest.KillCommand, Status: 408, Times: 3})
+		return sb.Kill(ctx, cmd, sandbox.SIGKILL)
+	})
+	require.NoError(t, env.GetWorkflowError())
 }

@@ -68,7 +68,7 @@ func (d dir) Create(_ context.Context, key string) (OutputWriter, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &fileWriter{f, name}, nil
+	return &fileWriter{File: f, name: name}, nil
 }
 
 // unfinished is how the names of files begin that become name when they are
@@ -81,11 +81,18 @@ const leftAfter = time.Hour
 
 type fileWriter struct {
 	*os.File
-	name string
+	name   string
+	closed bool
 }
 
 func (w *fileWriter) Commit() error {
 	if err := w.Sync(); err != nil {
+		return err
+	}
+	// First, since not every system renames an open file, and some tell only now
+	// that it could not be written.
+	w.closed = true
+	if err := w.File.Close(); err != nil {
 		return err
 	}
 	if err := os.Rename(w.File.Name(), w.name); err != nil {
@@ -113,8 +120,13 @@ func (w *fileWriter) clean() {
 }
 
 func (w *fileWriter) Close() error {
+	var err error
+	if !w.closed {
+		w.closed = true
+		err = w.File.Close()
+	}
 	_ = os.Remove(w.File.Name()) // gone already when it was committed
-	return w.File.Close()
+	return err
 }
 
 func (d dir) Open(_ context.Context, key string) (io.ReadCloser, error) {

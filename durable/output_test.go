@@ -49,3 +49,15 @@ func TestDirCleans(t *testing.T) {
 	require.NoError(t, write("a").Commit())
 	assert.Len(t, files(), 3, "a, b, and the one that has begun")
 }
+
+// TestDirCommitCloses: the file is closed before it gets its name.
+func TestDirCommitCloses(t *testing.T) {
+	t.Parallel()
+	w, err := durable.Dir(t.TempDir()).Create(t.Context(), "a")
+	require.NoError(t, err)
+	require.NoError(t, w.Commit())
+	_, err = w.Write([]byte("late"))
+	require.ErrorIs(t, err, os.ErrClosed)
+	require.NoError(t, w.Close())
+	require.NoError(t, w.Close())
+}
