@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"syscall"
@@ -124,11 +125,6 @@ func output(c anyCmd) cmdOutcome {
 	return cmdOutcomeOf(out, nil, err)
 }
 
-func combined(c anyCmd) cmdOutcome {
-	out, err := c.CombinedOutput()
-	return cmdOutcomeOf(out, nil, err)
-}
-
 func run(c anyCmd) cmdOutcome { return cmdOutcomeOf(nil, nil, c.Run()) }
 
 // programs are run on both.
@@ -155,7 +151,19 @@ var programs = map[string]func(t *testing.T, mk makeCmd) cmdOutcome{
 		return cmdOutcomeOf(out, stderr.Bytes(), err)
 	},
 	"combined output": func(t *testing.T, mk makeCmd) cmdOutcome {
-		return combined(mk(t.Context(), cmdFields{}, "sh", "-c", "echo one; sleep .05; echo two >&2; sleep .05; echo three; exit 3"))
+		out, err := mk(t.Context(), cmdFields{}, "sh", "-c", "echo one; echo two >&2; echo three; exit 3").CombinedOutput()
+		lines := strings.SplitAfter(string(out), "\n")
+		slices.Sort(lines) // of two streams, written at once
+		return cmdOutcomeOf([]byte(strings.Join(lines, "")), nil, err)
+	},
+	"both streams in their order": func(t *testing.T, mk makeCmd) cmdOutcome {
+		both := &answering{}
+		c := mk(t.Context(), cmdFields{stdout: both, stderr: both}, "sh", "-c", "echo one; read x; echo two >&2; read x; echo three; exit 3")
+		in, err := c.StdinPipe()
+		require.NoError(t, err)
+		both.to = in
+		err = c.Run()
+		return cmdOutcomeOf(both.seen.Bytes(), nil, err)
 	},
 	"no program": func(t *testing.T, mk makeCmd) cmdOutcome { return run(mk(t.Context(), cmdFields{}, "")) },
 	"a program that is missing": func(t *testing.T, mk makeCmd) cmdOutcome {
@@ -329,16 +337,12 @@ var programs = map[string]func(t *testing.T, mk makeCmd) cmdOutcome{
 	"a Cancel that fails": func(t *testing.T, mk makeCmd) cmdOutcome {
 		ctx, cancel := context.WithCancel(t.Context())
 		defer cancel()
-		c := mk(ctx, cmdFields{stdout: &notifyWriter{text: "ready", notify: cancel}, cancel: func() error { return errOwn }},
-			"sh", "-c", "echo ready; sleep .3")
-		return cmdOutcomeOf(nil, nil, c.Run())
+		return cmdOutcomeOf(nil, nil, endedByCancel(t, ctx, mk, cancel, errOwn))
 	},
 	"a Cancel that finds the process done": func(t *testing.T, mk makeCmd) cmdOutcome {
 		ctx, cancel := context.WithCancel(t.Context())
 		defer cancel()
-		c := mk(ctx, cmdFields{stdout: &notifyWriter{text: "ready", notify: cancel}, cancel: func() error { return os.ErrProcessDone }},
-			"sh", "-c", "echo ready; sleep .3")
-		return cmdOutcomeOf(nil, nil, c.Run())
+		return cmdOutcomeOf(nil, nil, endedByCancel(t, ctx, mk, cancel, os.ErrProcessDone))
 	},
 	"no Cancel": func(t *testing.T, mk makeCmd) cmdOutcome {
 		ctx, cancel := context.WithCancel(t.Context())
@@ -408,6 +412,33 @@ func (w *notifyWriter) Write(p []byte) (int, error) {
 		w.notify()
 	}
 	return len(p), nil
+}
+
+// answering answers each line that it gets with an empty one.
+type answering struct {
+	seen bytes.Buffer
+	to   io.Writer
+}
+
+func (w *answering) Write(p []byte) (int, error) {
+	for range bytes.Count(p, []byte("\n")) {
+		_, _ = io.WriteString(w.to, "\n") // the program may have gone
+	}
+	return w.seen.Write(p)
+}
+
+// endedByCancel runs a command whose context is cancelled once it is ready, and
+// which ends by itself when its Cancel is called, which returns result.
+func endedByCancel(t *testing.T, ctx context.Context, mk makeCmd, cancel func(), result error) error {
+	var in io.WriteCloser
+	c := mk(ctx, cmdFields{
+		stdout: &notifyWriter{text: "ready", notify: cancel},
+		cancel: func() error { assert.NoError(t, in.Close()); return result },
+	}, "sh", "-c", "echo ready; cat")
+	var err error
+	in, err = c.StdinPipe()
+	require.NoError(t, err)
+	return c.Run()
 }
 
 // waits is a shell script that says when it is ready, and what it does on

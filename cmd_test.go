@@ -13,7 +13,6 @@ import (
 	"os"
 	"os/exec"
 	"strings"
-	"sync/atomic"
 	"syscall"
 	"testing"
 	"testing/synctest"
@@ -60,12 +59,20 @@ func TestCmdKill(t *testing.T) {
 
 // Output that is not delivered within WaitDelay of the command's end is given up.
 func TestCmdWaitDelayEndsCopying(t *testing.T) {
-	_, sb := testkit.Start(t, nil)
-	c := sb.CommandContext(t.Context(), "sh", "-c", "yes x | head -c 1000000")
-	c.Stdout = &notifyWriter{text: "x", notify: func() { time.Sleep(time.Second) }}
-	c.WaitDelay = 200 * time.Millisecond
-	assert.ErrorIs(t, c.Run(), exec.ErrWaitDelay)
-	assert.True(t, c.ProcessState.Success())
+	synctest.Test(t, func(t *testing.T) {
+		success := strings.Replace(testkit.Ended, `"exitCode":3`, `"exitCode":0`, 1)
+		sb := testkit.API(func(req *http.Request) (*http.Response, error) {
+			if testkit.IsRun(req) {
+				return testkit.Response(200, "application/x-ndjson", strings.NewReader(testkit.Begun+strings.Repeat(`{"stream":"stdout","data":"one\n"}`+"\n", 1000)+success)), nil
+			}
+			return testkit.JSON(200, success), nil
+		}).Sandbox(t)
+		c := sb.CommandContext(t.Context(), "x")
+		c.Stdout = &notifyWriter{text: "one", notify: func() { time.Sleep(time.Second) }}
+		c.WaitDelay = 200 * time.Millisecond
+		assert.ErrorIs(t, c.Run(), exec.ErrWaitDelay)
+		assert.True(t, c.ProcessState.Success())
+	})
 }
 
 // A command that does not heed Cancel is killed after WaitDelay.
@@ -415,27 +422,21 @@ func TestCmdEndsWithItsContext(t *testing.T) {
 		}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			srv := sandboxtest.New(t, nil)
-			tr := testkit.Transport(t)
-			var hole atomic.Bool
-			sb, err := testkit.Client(t, srv, sandbox.ClientOptions{HTTPClient: &http.Client{Transport: testkit.RoundTripper(func(r *http.Request) (*http.Response, error) {
-				if hole.Load() && c.silent(r.URL.Path) {
-					<-r.Context().Done()
-					return nil, r.Context().Err()
-				}
-				return tr.RoundTrip(r)
-			})}}).Create(t.Context(), nil)
-			require.NoError(t, err)
-			hole.Store(true)
-			ctx, cancel := context.WithCancel(t.Context())
-			defer cancel()
-			cmd := sb.CommandContext(ctx, "sleep", "1000")
-			var ended time.Time
-			time.AfterFunc(200*time.Millisecond, func() { ended = time.Now(); cancel() })
-			err = c.run(cmd)
-			require.ErrorIs(t, err, context.Canceled)
-			assert.Less(t, time.Since(ended), c.bound+time.Second, "%v", err)
+			synctest.Test(t, func(t *testing.T) {
+				sb := testkit.API(func(req *http.Request) (*http.Response, error) {
+					if c.silent(req.URL.Path) {
+						return testkit.Unanswered(req)
+					}
+					return testkit.Forgotten(req, testkit.Begun)
+				}).Sandbox(t)
+				ctx, cancel := context.WithCancel(t.Context())
+				defer cancel()
+				var ended time.Time
+				time.AfterFunc(200*time.Millisecond, func() { ended = time.Now(); cancel() })
+				err := c.run(sb.CommandContext(ctx, "sleep", "1000"))
+				require.ErrorIs(t, err, context.Canceled)
+				assert.LessOrEqual(t, time.Since(ended), c.bound, "%v", err)
+			})
 		})
 	}
 }

@@ -82,8 +82,11 @@ func TestProcessesEnd(t *testing.T) {
 				require.Equal(t, "started\n", line.Data)
 				break
 			}
-			pids := testkit.ProcessesWith(t, "MARKER="+marker)
-			require.GreaterOrEqual(t, len(pids), 2, "the shell and its child run")
+			var pids []int
+			require.Eventually(t, func() bool { // one that is just being executed shows no environment
+				pids = testkit.ProcessesWith(t, "MARKER="+marker)
+				return len(pids) >= 2
+			}, testkit.Patience, 10*time.Millisecond, "the shell and its child run")
 			require.NoError(t, end(cmd))
 			left := 0
 			if name == "kill" || name == "term" {
@@ -91,7 +94,7 @@ func TestProcessesEnd(t *testing.T) {
 			}
 			require.Eventually(t, func() bool {
 				return len(slices.DeleteFunc(slices.Clone(pids), func(pid int) bool { return !alive(pid) })) == left
-			}, 10*time.Second, 10*time.Millisecond, "of the processes %v all are gone but %d", pids, left)
+			}, testkit.Patience, 10*time.Millisecond, "of the processes %v all are gone but %d", pids, left)
 		})
 	}
 }
@@ -146,7 +149,7 @@ func TestOutputOrder(t *testing.T) {
 			var err error
 			other, err = sb.GetCommand(t.Context(), id)
 			return err == nil
-		}, 20*time.Second, 10*time.Millisecond)
+		}, testkit.Patience, 10*time.Millisecond)
 		for line, err := range other.Lines(t.Context()) {
 			require.NoError(t, err)
 			require.NoError(t, sb.FS().WriteFile(t.Context(), name+"-"+line.Data[:1]+line.Data[4:], nil, 0o644))
@@ -175,18 +178,21 @@ func TestKillOnCancel(t *testing.T) {
 		result := make(chan error, 1)
 		marker := "kill-" + strconv.FormatBool(kill) + fmt.Sprint(time.Now().UnixNano())
 		go func() {
-			_, err := sb.RunCommand(ctx, "sh", []string{"-c", "echo started; sleep 1000"}, &sandbox.CommandOptions{
+			_, err := sb.RunCommand(ctx, "sh", []string{"-c", "echo started; exec sleep 1000"}, &sandbox.CommandOptions{
 				Stdout: lines, KillOnCancel: kill, Env: map[string]string{"MARKER": marker},
 			})
 			result <- err
 		}()
 		<-lines
-		pids := testkit.ProcessesWith(t, "MARKER="+marker)
-		require.NotEmpty(t, pids)
+		var pids []int
+		require.Eventually(t, func() bool {
+			pids = testkit.ProcessesWith(t, "MARKER="+marker)
+			return len(pids) == 1
+		}, testkit.Patience, 10*time.Millisecond)
 		cancel()
 		require.ErrorIs(t, <-result, context.Canceled)
 		if kill {
-			require.Eventually(t, func() bool { return !alive(pids[0]) }, 10*time.Second, 10*time.Millisecond)
+			require.Eventually(t, func() bool { return !alive(pids[0]) }, testkit.Patience, 10*time.Millisecond)
 		} else {
 			assert.True(t, alive(pids[0]), "the command goes on")
 		}

@@ -283,7 +283,7 @@ func changed(t *testing.T, create *sandbox.CreateOptions, change func(*http.Resp
 			change(resp)
 		}
 		return resp, err
-	})}}).Create(t.Context(), create)
+	})}}).Create(t.Context(), testkit.Lasting(create))
 	require.NoError(t, err)
 	return sb
 }

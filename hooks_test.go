@@ -135,7 +135,7 @@ func TestHookStartsServers(t *testing.T) {
 	}})
 	testkit.StopElsewhere(t, srv, sb)
 	testkit.Output(t, sb, "touch", "say")
-	assert.Eventually(t, func() bool { return out.String() == "served\n" }, 10*time.Second, 10*time.Millisecond)
+	assert.Eventually(t, func() bool { return out.String() == "served\n" }, testkit.Patience, 10*time.Millisecond)
 	var exit *sandbox.ExitError
 	require.ErrorAs(t, cmd.Wait(), &exit)
 	assert.Equal(t, 5, exit.ExitCode())

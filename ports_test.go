@@ -55,15 +55,13 @@ func TestWaitForPort(t *testing.T) {
 
 	_, err = sb.WaitForPort(t.Context(), 38517, &sandbox.WaitForPortOptions{Path: "/ready", Status: 200})
 	require.NoError(t, err)
-	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
-	defer cancel()
-	_, err = sb.WaitForPort(ctx, 38517, &sandbox.WaitForPortOptions{Path: "/other", Status: 200})
+	ctx, client := untilSecondAttempt(t)
+	_, err = sb.WaitForPort(ctx, 38517, &sandbox.WaitForPortOptions{Path: "/other", Status: 200, HTTPClient: client})
 	assert.ErrorIs(t, err, context.DeadlineExceeded)
 	assert.ErrorContains(t, err, "status 404 instead of 200: hello")
 
-	ctx, cancel = context.WithTimeout(t.Context(), 2*time.Second)
-	defer cancel()
-	_, err = sb.WaitForPort(ctx, 38518, nil)
+	ctx, client = untilSecondAttempt(t)
+	_, err = sb.WaitForPort(ctx, 38518, &sandbox.WaitForPortOptions{HTTPClient: client})
 	assert.ErrorIs(t, err, context.DeadlineExceeded)
 	assert.ErrorContains(t, err, "waiting for port 38518")
 	assert.ErrorContains(t, err, "status 502")
@@ -79,6 +77,20 @@ func TestWaitForPort(t *testing.T) {
 	_, err = sb.WaitForPort(t.Context(), 70000, nil)
 	assert.ErrorIs(t, err, sandbox.ErrInvalid)
 	require.NoError(t, server.Kill(t.Context(), sandbox.SIGKILL))
+}
+
+// untilSecondAttempt returns a context that ends as by a deadline when the
+// second request of a client is about to be made.
+func untilSecondAttempt(t *testing.T) (context.Context, *http.Client) {
+	t.Helper()
+	ctx, end := context.WithCancelCause(t.Context())
+	tr, attempts := testkit.Transport(t), 0
+	return ctx, &http.Client{Transport: testkit.RoundTripper(func(r *http.Request) (*http.Response, error) {
+		if attempts++; attempts == 2 {
+			end(context.DeadlineExceeded)
+		}
+		return tr.RoundTrip(r)
+	})}
 }
 
 func respond(status int, body string) (*http.Response, error) {
@@ -158,10 +170,24 @@ func TestWaitForLog(t *testing.T) {
 	line, err = long.WaitForLog(t.Context(), regexp.MustCompile("after"))
 	require.NoError(t, err)
 	assert.Equal(t, "after", line)
-	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
-	defer cancel()
-	_, err = long.WaitForLog(ctx, regexp.MustCompile("never"))
-	assert.ErrorIs(t, err, context.DeadlineExceeded)
-	assert.ErrorContains(t, err, "the last line was: after")
 	require.NoError(t, long.Kill(t.Context(), sandbox.SIGKILL))
+}
+
+// A wait for a line ends with its context, and says what it has seen last.
+func TestWaitForLogEndsWithItsContext(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		sb := testkit.API(func(req *http.Request) (*http.Response, error) {
+			if testkit.IsLogs(req) {
+				return testkit.Forgotten(req, `{"stream":"stdout","data":"one\n"}`+"\n"+`{"stream":"stderr","data":"two\n"}`+"\n")
+			}
+			return testkit.JSON(200, testkit.Begun), nil
+		}).Sandbox(t)
+		cmd, err := sb.StartCommand(t.Context(), "x", nil, nil)
+		require.NoError(t, err)
+		ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+		defer cancel()
+		_, err = cmd.WaitForLog(ctx, regexp.MustCompile("never"))
+		assert.ErrorIs(t, err, context.DeadlineExceeded)
+		assert.ErrorContains(t, err, "the last line was: two")
+	})
 }

@@ -9,6 +9,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/go-vercel/sandbox/internal/testkit"
@@ -58,29 +59,38 @@ func TestSharedResume(t *testing.T) {
 }
 
 // TestResumeCancelledCaller: one of the callers that share a resume gives up;
-// the others go on.
+// the others go on, with what the one hook has prepared.
 func TestResumeCancelledCaller(t *testing.T) {
-	inHook, release := make(chan struct{}), make(chan struct{})
-	srv, sb := testkit.Start(t, &sandbox.CreateOptions{OnResume: func(context.Context, *sandbox.Sandbox) error {
-		close(inHook)
-		<-release
-		return nil
-	}})
-	testkit.StopElsewhere(t, srv, sb)
-	ctx, cancel := context.WithCancel(t.Context())
-	first, second := make(chan error, 1), make(chan error, 1)
-	go func() { _, err := sb.RunCommand(ctx, "true", nil, nil); first <- err }()
-	<-inHook
-	go func() {
-		// The session is new already: what makes this call wait is that the
-		// old one refused it.
-		_, err := sb.RunCommand(t.Context(), "true", nil, nil)
-		second <- err
-	}()
-	cancel()
-	require.ErrorIs(t, <-first, context.Canceled)
-	close(release)
-	require.NoError(t, <-second)
+	synctest.Test(t, func(t *testing.T) {
+		inHook, release := make(chan struct{}), make(chan struct{})
+		c := testkit.API(func(req *http.Request) (*http.Response, error) {
+			switch {
+			case req.URL.Query().Get("resume") == "true":
+				return testkit.JSON(200, strings.NewReplacer(`"s1"`, `"s2"`, `"routes"`, `"resumed":true,"routes"`).Replace(testkit.RunningSandbox)), nil
+			case req.Method == http.MethodGet:
+				return testkit.JSON(200, testkit.RunningSandbox), nil
+			case strings.Contains(req.URL.Path, "/s2/"):
+				return testkit.Response(200, "application/x-ndjson", strings.NewReader(testkit.Begun+testkit.Ended)), nil
+			}
+			return testkit.JSON(410, `{"error":{"code":"sandbox_stopped","message":"stopped"}}`), nil
+		}).Client(t)
+		sb, err := c.Get(t.Context(), "box", &sandbox.GetOptions{Resume: new(false), OnResume: func(context.Context, *sandbox.Sandbox) error {
+			close(inHook)
+			<-release
+			return nil
+		}})
+		require.NoError(t, err)
+		ctx, cancel := context.WithCancel(t.Context())
+		first, second := make(chan error, 1), make(chan error, 1)
+		go func() { _, err := sb.RunCommand(ctx, "true", nil, nil); first <- err }()
+		<-inHook
+		go func() { _, err := sb.RunCommand(t.Context(), "true", nil, nil); second <- err }()
+		synctest.Wait() // for the second caller to share the resume
+		cancel()
+		require.ErrorIs(t, <-first, context.Canceled)
+		close(release)
+		require.NoError(t, <-second)
+	})
 }
 
 // TestResumeAbandoned: when the last caller gives up, the resume and its hook

@@ -30,13 +30,12 @@ import (
 // These tests are about the connection of a terminal: cut, silent, refused, or
 // with somebody hostile at its other end.
 
-// relay passes connections on to the emulator until they are cut or silenced.
+// relay passes connections on to the emulator until they are cut.
 type relay struct {
 	net.Listener
-	mu     sync.Mutex
-	conns  []net.Conn
-	silent bool
-	group  sync.WaitGroup
+	mu    sync.Mutex
+	conns []net.Conn
+	group sync.WaitGroup
 }
 
 func newRelay(t *testing.T, to string) *relay {
@@ -70,20 +69,8 @@ func newRelay(t *testing.T, to string) *relay {
 }
 
 func (r *relay) pass(to, from net.Conn) {
-	buf := make([]byte, 4096)
-	for {
-		n, err := from.Read(buf)
-		if err != nil {
-			to.Close()
-			return
-		}
-		r.mu.Lock()
-		silent := r.silent
-		r.mu.Unlock()
-		if !silent {
-			_, _ = to.Write(buf[:n])
-		}
-	}
+	_, _ = io.Copy(to, from)
+	to.Close()
 }
 
 func (r *relay) cut() {
@@ -92,12 +79,6 @@ func (r *relay) cut() {
 	for _, c := range r.conns {
 		c.Close()
 	}
-}
-
-func (r *relay) silence() {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.silent = true
 }
 
 // through returns a sandbox whose terminals are reached through a relay.
@@ -114,32 +95,31 @@ func through(t *testing.T) (*sandbox.Sandbox, *relay) {
 	return sb, r
 }
 
-// TestShellLost: a cut connection and one that went dead are errors of Read,
-// Write and Wait, never a success.
+// TestShellLost: a cut connection is an error of Read, Write and Wait, never a
+// success.
 func TestShellLost(t *testing.T) {
-	for name, end := range map[string]func(*relay){"cut": (*relay).cut, "dead": (*relay).silence} {
-		t.Run(name, func(t *testing.T) {
-			sb, r := through(t)
-			o := bash()
-			o.PingInterval = 500 * time.Millisecond
-			x := openScreen(t, sb, o)
-			x.until("ready> ")
-			end(r)
-			ctx, cancel := context.WithTimeout(t.Context(), patience)
-			defer cancel()
-			_, err := x.Wait(ctx)
-			require.ErrorIs(t, err, io.ErrUnexpectedEOF)
-			lost, ok := errors.AsType[*sandbox.ShellError](err)
-			require.True(t, ok)
-			assert.Equal(t, sb.CurrentSession().ID(), lost.SessionID)
-			assert.Equal(t, sb.Name(), lost.SandboxName)
-			require.ErrorIs(t, <-x.over, io.ErrUnexpectedEOF)
-			_, err = x.Shell.Write([]byte("x"))
-			require.ErrorIs(t, err, io.ErrUnexpectedEOF)
-			require.ErrorIs(t, x.Resize(80, 24), io.ErrUnexpectedEOF)
-			t.Log(err)
-		})
-	}
+	sb, r := through(t)
+	x := openScreen(t, sb, bash())
+	x.until("ready> ")
+	r.cut()
+	assertLost(t, sb, x)
+}
+
+func assertLost(t *testing.T, sb *sandbox.Sandbox, x *screen) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), testkit.Patience)
+	defer cancel()
+	_, err := x.Wait(ctx)
+	require.ErrorIs(t, err, io.ErrUnexpectedEOF)
+	lost, ok := errors.AsType[*sandbox.ShellError](err)
+	require.True(t, ok)
+	assert.Equal(t, sb.CurrentSession().ID(), lost.SessionID)
+	assert.Equal(t, sb.Name(), lost.SandboxName)
+	require.ErrorIs(t, <-x.over, io.ErrUnexpectedEOF)
+	_, err = x.Shell.Write([]byte("x"))
+	require.ErrorIs(t, err, io.ErrUnexpectedEOF)
+	require.ErrorIs(t, x.Resize(80, 24), io.ErrUnexpectedEOF)
+	t.Log(err)
 }
 
 // terminalService is an API whose terminal does what the test wants.
@@ -324,8 +304,9 @@ func (p *pipes) dial(ctx context.Context, _, _ string) (net.Conn, error) {
 }
 
 // speechless is a terminal service that completes the handshake, takes the start
-// of the program and says nothing ever. Unless it reads, it takes no more either.
-func speechless(t *testing.T, w http.ResponseWriter, r *http.Request, reads bool, over <-chan struct{}) {
+// of the program and, after a word, says nothing ever. Unless it reads, it takes
+// no more either.
+func speechless(t *testing.T, w http.ResponseWriter, r *http.Request, word string, reads bool, over <-chan struct{}) {
 	sum := sha1.Sum([]byte(r.Header.Get("Sec-WebSocket-Key") + "258EAFA5-E914-47DA-95CA-C5AB0DC85B11"))
 	conn, buf, err := http.NewResponseController(w).Hijack()
 	if !assert.NoError(t, err) {
@@ -341,11 +322,48 @@ func speechless(t *testing.T, w http.ResponseWriter, r *http.Request, reads bool
 	assert.EqualValues(t, 126, head[1]&0x7f)
 	_, err = io.CopyN(io.Discard, buf, 4+int64(head[2])<<8+int64(head[3])) // with its mask
 	assert.NoError(t, err)
+	if word != "" {
+		_, err = fmt.Fprintf(conn, "\x82%c%s", len(word), word) // a binary message
+		assert.NoError(t, err)
+	}
 	if reads {
 		_, _ = io.Copy(io.Discard, buf) // until the other side has closed
 		return
 	}
 	<-over
+}
+
+// piped returns a sandbox whose API and terminals are reached by pipes, and what
+// ends them. The terminal's last argument is closed then.
+func piped(t *testing.T, terminal func(http.ResponseWriter, *http.Request, <-chan struct{})) (sb *sandbox.Sandbox, end func()) {
+	t.Helper()
+	l := &pipes{conns: make(chan net.Conn), over: make(chan struct{})}
+	service := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		switch {
+		case strings.HasSuffix(r.URL.Path, "/interactive"):
+			_, _ = io.WriteString(w, `{"url":"http://terminal.test/terminal","token":"tok"}`)
+		case r.URL.Path == "/terminal":
+			terminal(w, r, l.over)
+		default:
+			_, _ = io.WriteString(w, testkit.RunningSandbox)
+		}
+	})}
+	var group sync.WaitGroup
+	group.Go(func() { _ = service.Serve(l) })
+	tr := &http.Transport{DialContext: l.dial}
+	client, err := sandbox.NewClient(&sandbox.ClientOptions{
+		BaseURL: "http://localhost", HTTPClient: &http.Client{Transport: tr},
+		Credentials: auth.Static(auth.Credentials{Token: "tok", TeamID: "team", ProjectID: "prj"}),
+	})
+	require.NoError(t, err)
+	sb, err = client.Get(t.Context(), "box", &sandbox.GetOptions{Resume: new(false)})
+	require.NoError(t, err)
+	return sb, func() {
+		assert.NoError(t, l.Close())
+		tr.CloseIdleConnections()
+		_ = service.Close() // the listener is closed already
+		group.Wait()
+	}
 }
 
 // TestShellCloseIsBounded: Close waits a second at most for an other end
@@ -354,27 +372,10 @@ func TestShellCloseIsBounded(t *testing.T) {
 	for name, reads := range map[string]bool{"it reads": true, "it does not": false} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				l := &pipes{conns: make(chan net.Conn), over: make(chan struct{})}
-				service := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-					switch {
-					case strings.HasSuffix(r.URL.Path, "/interactive"):
-						_, _ = io.WriteString(w, `{"url":"http://terminal.test/terminal","token":"tok"}`)
-					case r.URL.Path == "/terminal":
-						speechless(t, w, r, reads, l.over)
-					default:
-						_, _ = io.WriteString(w, testkit.RunningSandbox)
-					}
-				})}
-				var group sync.WaitGroup
-				group.Go(func() { _ = service.Serve(l) })
-				tr := &http.Transport{DialContext: l.dial}
-				client, err := sandbox.NewClient(&sandbox.ClientOptions{
-					BaseURL: "http://localhost", HTTPClient: &http.Client{Transport: tr},
-					Credentials: auth.Static(auth.Credentials{Token: "tok", TeamID: "team", ProjectID: "prj"}),
+				sb, end := piped(t, func(w http.ResponseWriter, r *http.Request, over <-chan struct{}) {
+					speechless(t, w, r, "", reads, over)
 				})
-				require.NoError(t, err)
-				sb, err := client.Get(t.Context(), "box", &sandbox.GetOptions{Resume: new(false)})
-				require.NoError(t, err)
+				defer end()
 				sh, err := sb.Shell(t.Context(), &sandbox.ShellOptions{Env: sandbox.Env{"LONG": strings.Repeat("x", 200)}})
 				require.NoError(t, err)
 				begin := time.Now()
@@ -383,11 +384,61 @@ func TestShellCloseIsBounded(t *testing.T) {
 				require.NoError(t, sh.Close(), "again")
 				_, err = sh.Wait(t.Context())
 				require.ErrorIs(t, err, io.ErrClosedPipe)
-				require.NoError(t, l.Close())
-				tr.CloseIdleConnections()
-				_ = service.Close() // the listener is closed already
-				group.Wait()
 			})
 		})
 	}
+}
+
+// TestShellPings: an other end that has gone silent is given up, never a success,
+// and one whose output waits to be read is not.
+func TestShellPings(t *testing.T) {
+	const interval = 500 * time.Millisecond
+	t.Run("silent", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			sb, end := piped(t, func(w http.ResponseWriter, r *http.Request, over <-chan struct{}) {
+				speechless(t, w, r, "ready> ", true, over)
+			})
+			defer end()
+			sh, err := sb.Shell(t.Context(), &sandbox.ShellOptions{PingInterval: interval, Env: sandbox.Env{"LONG": strings.Repeat("x", 200)}})
+			require.NoError(t, err)
+			x := watchShell(t, sh)
+			x.until("ready> ")
+			begin := time.Now()
+			assertLost(t, sb, x)
+			assert.LessOrEqual(t, time.Since(begin), 2*interval)
+		})
+	})
+	t.Run("slow reader", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			block := []byte(strings.Repeat("0123456789", 1000))
+			sb, end := piped(t, func(w http.ResponseWriter, r *http.Request, _ <-chan struct{}) {
+				conn, err := websocket.Accept(w, r, nil)
+				if !assert.NoError(t, err) {
+					return
+				}
+				defer conn.CloseNow()
+				_, _, err = conn.Read(r.Context())
+				assert.NoError(t, err)
+				for range 100 {
+					assert.NoError(t, conn.Write(r.Context(), websocket.MessageBinary, block))
+				}
+				assert.NoError(t, conn.Write(r.Context(), websocket.MessageText, []byte(`{"type":"exit","code":5}`)))
+				_, _, _ = conn.Read(r.Context()) // until the other side has closed
+			})
+			defer end()
+			sh, err := sb.Shell(t.Context(), &sandbox.ShellOptions{PingInterval: interval})
+			require.NoError(t, err)
+			defer sh.Close()
+			first := make([]byte, 1)
+			_, err = io.ReadFull(sh, first)
+			require.NoError(t, err)
+			time.Sleep(time.Hour) // pings go testkit.Unanswered
+			rest, err := io.ReadAll(sh)
+			require.NoError(t, err)
+			assert.Len(t, rest, 100*len(block)-1)
+			code, err := sh.Wait(t.Context())
+			require.NoError(t, err)
+			assert.Equal(t, 5, code)
+		})
+	})
 }

@@ -1,7 +1,10 @@
 package sandbox_test
 
 import (
+	"bytes"
+	"encoding/json"
 	"fmt"
+	"io"
 	"net/http"
 	"strings"
 	"sync"
@@ -15,31 +18,43 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/go-vercel/sandbox"
+	"github.com/go-vercel/sandbox/internal/wire"
 	"github.com/go-vercel/sandbox/sandboxtest"
 )
 
 // TestStopThenFork: what was written before a stop is in the fork that is made
 // right behind it, on a server that answers a stop before the snapshot is there,
-// as the service does. Its clock moves with each look at it.
+// as the service does. Its clock moves with each look at it. Each worker has a
+// server of its own, so that the others' looks do not bring its stops to their end.
 func TestStopThenFork(t *testing.T) {
 	t.Parallel()
 	rounds := 200
 	if testing.Short() {
 		rounds = 8
 	}
-	srv := sandboxtest.New(t, &sandboxtest.Options{Realistic: true})
-	real := testkit.Transport(t)
-	var looks atomic.Int64
-	client := testkit.Client(t, srv, sandbox.ClientOptions{HTTPClient: &http.Client{Transport: testkit.RoundTripper(func(r *http.Request) (*http.Response, error) {
-		if r.Method == http.MethodGet && strings.Contains(r.URL.RawQuery, "resume=false") {
-			looks.Add(1)
-			srv.Advance(1500 * time.Millisecond)
-		}
-		return real.RoundTrip(r)
-	})}})
+	var early atomic.Int64
 	var wg sync.WaitGroup
 	work := make(chan int)
 	for range 4 {
+		srv := sandboxtest.New(t, &sandboxtest.Options{Realistic: true})
+		real := testkit.Transport(t)
+		client := testkit.Client(t, srv, sandbox.ClientOptions{HTTPClient: &http.Client{Transport: testkit.RoundTripper(func(r *http.Request) (*http.Response, error) {
+			if r.Method == http.MethodGet && strings.Contains(r.URL.RawQuery, "resume=false") {
+				srv.Advance(1500 * time.Millisecond)
+			}
+			resp, err := real.RoundTrip(r)
+			if err != nil || !strings.HasSuffix(r.URL.Path, "/stop") {
+				return resp, err
+			}
+			text, err := io.ReadAll(resp.Body)
+			resp.Body.Close()
+			resp.Body = io.NopCloser(bytes.NewReader(text))
+			var stop wire.SessionResponse
+			if assert.NoError(t, json.Unmarshal(text, &stop)) && stop.Session.Status != string(sandbox.StatusStopped) {
+				early.Add(1)
+			}
+			return resp, err
+		})}})
 		wg.Go(func() {
 			for i := range work {
 				assert.NoError(t, stopAndFork(t, client, fmt.Sprintf("base-%d", i)), "round %d", i)
@@ -51,14 +66,14 @@ func TestStopThenFork(t *testing.T) {
 	}
 	close(work)
 	wg.Wait()
-	assert.Greater(t, looks.Load(), int64(rounds), "stops were answered early, or nothing was tested")
+	assert.EqualValues(t, rounds, early.Load(), "stops that were answered early: else nothing was tested")
 }
 
 // stopAndFork makes a sandbox with a file, stops and forks it, and looks for the
 // file in the fork.
 func stopAndFork(t *testing.T, client *sandbox.Client, name string) error {
 	ctx := t.Context()
-	sb, err := client.Create(ctx, &sandbox.CreateOptions{Name: name})
+	sb, err := client.Create(ctx, &sandbox.CreateOptions{Name: name, Timeout: time.Hour})
 	if err != nil {
 		return err
 	}
@@ -85,11 +100,12 @@ func stopAndFork(t *testing.T, client *sandbox.Client, name string) error {
 	return err
 }
 
-// TestStopWithoutWaiting: with a server like the service, a fork that does not
-// wait has the files of the session before. That is what Stop is there for.
+// TestStopWithoutWaiting: with a server that takes its time, as the service does,
+// a fork that does not wait has the files of the session before. That is what
+// Stop is there for.
 func TestStopWithoutWaiting(t *testing.T) {
 	t.Parallel()
-	srv := sandboxtest.New(t, &sandboxtest.Options{Realistic: true})
+	srv := sandboxtest.New(t, &sandboxtest.Options{Stopping: time.Hour})
 	client := testkit.Client(t, srv, sandbox.ClientOptions{})
 	sb, err := client.Create(t.Context(), &sandbox.CreateOptions{Name: "base"})
 	require.NoError(t, err)

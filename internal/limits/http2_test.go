@@ -127,7 +127,7 @@ func TestHTTP2CommandsAtOnce(t *testing.T) {
 				s.Config.HTTP2 = &http.HTTP2Config{MaxConcurrentStreams: limit}
 			})
 			sb := srv.sandbox(t, true)
-			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+			ctx, cancel := context.WithTimeout(t.Context(), testkit.Patience)
 			defer cancel()
 			var group sync.WaitGroup
 			for range commands {

@@ -174,7 +174,7 @@ func cutSandbox(t *testing.T) (*sandboxtest.Server, *sandbox.Sandbox, *cutter) {
 		Retry:      &sandbox.RetryOptions{Max: 2, Wait: time.Millisecond},
 		Reattach:   &sandbox.ReattachOptions{Wait: time.Millisecond},
 	})
-	sb, err := client.Create(t.Context(), nil)
+	sb, err := client.Create(t.Context(), testkit.Lasting(nil))
 	require.NoError(t, err)
 	return srv, sb, cuts
 }
@@ -407,7 +407,7 @@ func atMostOnce(t *testing.T, serverIDs bool) {
 		total = 100
 	}
 	srv := sandboxtest.New(t, nil)
-	sb, err := testkit.Client(t, srv, sandbox.ClientOptions{ServerCommandIDs: serverIDs}).Create(t.Context(), nil)
+	sb, err := testkit.Client(t, srv, sandbox.ClientOptions{ServerCommandIDs: serverIDs}).Create(t.Context(), testkit.Lasting(nil))
 	require.NoError(t, err)
 	for _, f := range []sandboxtest.Fault{{ActThenStatus: 502, Probability: 0.15}, {DropAfter: true, Probability: 0.18}} {
 		f.Operation = sandboxtest.RunCommand

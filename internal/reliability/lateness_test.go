@@ -212,7 +212,7 @@ func TestLateReturns(t *testing.T) {
 					case c.silent == nil && !testkit.IsRun(req), c.silent != nil && c.silent(req):
 						return testkit.Unanswered(req)
 					case testkit.IsRun(req) && isWaited(t, req):
-						return forgotten(req, testkit.Begun)
+						return testkit.Forgotten(req, testkit.Begun)
 					case req.Method == http.MethodGet:
 						return testkit.JSON(404, `{"error":{"code":"not_found","message":"not found"}}`), nil
 					case strings.HasSuffix(req.URL.Path, "/sandboxes"):

@@ -3,6 +3,7 @@ package reliability_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"log/slog"
 	"net/http"
@@ -12,6 +13,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/go-vercel/sandbox/internal/testkit"
@@ -29,6 +31,7 @@ func TestRunOnceThoughSessionEnds(t *testing.T) {
 	t.Parallel()
 	srv, gate, sb, direct := testkit.Behind(t, sandbox.ClientOptions{}, nil)
 	cut, stopped, delivered := make(chan struct{}), make(chan struct{}), make(chan struct{})
+	deliver := sync.OnceFunc(func() { close(delivered) })
 	var first atomic.Bool
 	gate.Set(func(req *http.Request, next http.RoundTripper) (*http.Response, error) {
 		if testkit.IsLogs(req) {
@@ -39,14 +42,14 @@ func TestRunOnceThoughSessionEnds(t *testing.T) {
 			pr, pw := io.Pipe()
 			body := resp.Body
 			go func() {
-				var once sync.Once
+				defer deliver() // it may come with the stream's end
 				buf := make([]byte, 4<<10)
 				for {
 					n, err := body.Read(buf)
 					if _, writeErr := pw.Write(buf[:n]); err != nil || writeErr != nil {
 						return
 					}
-					once.Do(func() { close(delivered) }) // the command's record
+					deliver() // the command's record
 				}
 			}()
 			go func() { <-cut; <-delivered; pw.CloseWithError(io.ErrUnexpectedEOF); body.Close() }()
@@ -56,7 +59,7 @@ func TestRunOnceThoughSessionEnds(t *testing.T) {
 	})
 	go func() {
 		defer close(stopped)
-		assert.Eventually(t, func() bool { return testkit.Count(srv, sandboxtest.RunCommand) == 1 }, 10*time.Second, 10*time.Millisecond)
+		assert.Eventually(t, func() bool { return testkit.Count(srv, sandboxtest.RunCommand) == 1 }, testkit.Patience, 10*time.Millisecond)
 		_, err := direct.FS().ReadFile(t.Context(), "charged")
 		for err != nil && t.Context().Err() == nil {
 			_, err = direct.FS().ReadFile(t.Context(), "charged")
@@ -278,33 +281,43 @@ func TestKillOnce(t *testing.T) {
 }
 
 // TestKillOnCancelEarly: a command whose context ends before its first record
-// came is killed all the same.
+// came is killed all the same. For how long the call goes on is limited, by the
+// time of a bubble, which stands still while connections lead out of it.
 func TestKillOnCancelEarly(t *testing.T) {
 	t.Parallel()
-	srv, sb := testkit.Start(t, nil)
-	defer srv.Inject(sandboxtest.Fault{Operation: sandboxtest.RunCommand, Delay: 100 * time.Millisecond})()
-	for name, run := range map[string]func(context.Context) error{
-		"RunCommand": func(ctx context.Context) error {
-			_, err := sb.RunCommand(ctx, "sleep", []string{"1000"}, &sandbox.CommandOptions{KillOnCancel: true})
-			return err
-		},
-		"StartCommand": func(ctx context.Context) error {
-			_, err := sb.StartCommand(ctx, "sleep", []string{"1000"}, &sandbox.CommandOptions{KillOnCancel: true})
-			return err
-		},
-	} {
-		ctx, cancel := context.WithTimeout(t.Context(), 30*time.Millisecond)
-		require.ErrorIs(t, run(ctx), context.DeadlineExceeded, name)
-		cancel()
-	}
-	cmds, err := sb.ListCommands(t.Context())
-	require.NoError(t, err)
-	assert.Len(t, cmds, 2)
-	for _, cmd := range cmds {
-		done, err := cmd.Wait(t.Context())
+	srv, outer := testkit.Start(t, nil)
+	synctest.Test(t, func(t *testing.T) {
+		gate := &testkit.Gateway{Next: testkit.Transport(t)}
+		sb, err := testkit.Client(t, srv, sandbox.ClientOptions{HTTPClient: &http.Client{Transport: gate}}).Get(t.Context(), outer.Name(), nil)
 		require.NoError(t, err)
-		assert.Equal(t, 137, done.ExitCode)
-	}
+		for name, run := range map[string]func(context.Context) error{
+			"RunCommand": func(ctx context.Context) error {
+				_, err := sb.RunCommand(ctx, "sleep", []string{"1000"}, &sandbox.CommandOptions{KillOnCancel: true})
+				return err
+			},
+			"StartCommand": func(ctx context.Context) error {
+				_, err := sb.StartCommand(ctx, "sleep", []string{"1000"}, &sandbox.CommandOptions{KillOnCancel: true})
+				return err
+			},
+		} {
+			ctx, end := context.WithCancelCause(t.Context())
+			gate.Set(func(req *http.Request, next http.RoundTripper) (*http.Response, error) {
+				if testkit.IsRun(req) {
+					end(context.DeadlineExceeded)
+				}
+				return next.RoundTrip(req)
+			})
+			require.ErrorIs(t, run(ctx), context.DeadlineExceeded, name)
+		}
+		cmds, err := sb.ListCommands(t.Context())
+		require.NoError(t, err)
+		assert.Len(t, cmds, 2)
+		for _, cmd := range cmds {
+			done, err := cmd.Wait(t.Context())
+			require.NoError(t, err)
+			assert.Equal(t, 137, done.ExitCode)
+		}
+	})
 }
 
 // TestContextCauses: every call whose context ended with a cause matches both.
@@ -354,7 +367,7 @@ func TestLooksDoNotResume(t *testing.T) {
 		}
 		code, over := again.ExitStatus()
 		return over && code == 6
-	}, 20*time.Second, 10*time.Millisecond)
+	}, testkit.Patience, 10*time.Millisecond)
 	testkit.StopElsewhere(t, srv, sb)
 	_, err = sb.GetCommand(t.Context(), cmd.ID())
 	require.ErrorIs(t, err, sandbox.ErrStopped)
@@ -456,10 +469,11 @@ func TestFilesOfAnEndedSession(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			srv, sb := testkit.Start(t, nil)
-			testkit.Output(t, sb, "mkfifo", "pipe")
+			pipe := fmt.Sprintf("pipe-%s-%d", name, os.Getpid()) // without namespaces others' processes show
+			testkit.Output(t, sb, "mkfifo", pipe)
 			result := make(chan error, 1)
-			go func() { result <- sb.FS().AppendFile(t.Context(), "pipe", []byte("nobody reads")) }()
-			testkit.Output(t, sb, "sh", "-c", "until pgrep -x dd; do sleep 0.01; done")
+			go func() { result <- sb.FS().AppendFile(t.Context(), pipe, []byte("nobody reads")) }()
+			testkit.Output(t, sb, "sh", "-c", "until pgrep -f '^dd of=.*"+pipe+"'; do sleep 0.01; done")
 			end(t, srv, sb)
 			err := <-result
 			require.Error(t, err)

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"net"
 	"net/http"
 	"strings"
@@ -23,19 +22,6 @@ import (
 
 // These tests are about requests and streams that stay open and bring nothing:
 // an edge that has forgotten them keeps their connection. Time is the bubble's.
-
-// forgotten is a stream that goes silent behind what it has brought.
-func forgotten(req *http.Request, text string) (*http.Response, error) {
-	pr, pw := io.Pipe()
-	go func() {
-		_, _ = io.WriteString(pw, text)
-		<-req.Context().Done()
-		pw.CloseWithError(req.Context().Err())
-	}()
-	resp := testkit.Response(200, "application/x-ndjson", nil)
-	resp.Body = pr
-	return resp, nil
-}
 
 const (
 	firstOutput  = `{"stream":"stdout","data":"one\n"}` + "\n"
@@ -72,10 +58,10 @@ func TestForgottenStream(t *testing.T) {
 						over := time.Since(begin) >= runs
 						switch {
 						case testkit.IsRun(req):
-							return forgotten(req, testkit.Begun+brought)
+							return testkit.Forgotten(req, testkit.Begun+brought)
 						case testkit.IsLogs(req):
 							if logs++; logs == 1 && name != "RunCommand" {
-								return forgotten(req, brought)
+								return testkit.Forgotten(req, brought)
 							}
 							return testkit.Response(200, "application/x-ndjson", strings.NewReader(firstOutput+secondOutput)), nil
 						case over:
@@ -241,7 +227,7 @@ func TestErrorWithoutEnd(t *testing.T) {
 		var tries atomic.Int32
 		c := testkit.API(func(req *http.Request) (*http.Response, error) {
 			if tries.Add(1) == 1 {
-				brief, err := forgotten(req, "{")
+				brief, err := testkit.Forgotten(req, "{")
 				brief.StatusCode = http.StatusServiceUnavailable
 				return brief, err
 			}

@@ -175,7 +175,7 @@ func TestCopyingEndsWithItsContext(t *testing.T) {
 	var out testkit.LockedBuffer
 	cmd, err := sb.StartCommand(ctx, "sh", []string{"-c", "echo one; while [ ! -e go ]; do sleep 0.05; done; echo two"}, &sandbox.CommandOptions{Stdout: &out})
 	require.NoError(t, err)
-	require.Eventually(t, func() bool { return out.String() != "" }, 10*time.Second, 10*time.Millisecond)
+	require.Eventually(t, func() bool { return out.String() != "" }, testkit.Patience, 10*time.Millisecond)
 	cancel(why)
 	err = cmd.WaitOutput(t.Context())
 	require.ErrorIs(t, err, why)

@@ -16,13 +16,13 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/go-vercel/sandbox"
 	"github.com/go-vercel/sandbox/internal/needs"
+	"github.com/go-vercel/sandbox/internal/testkit"
 	"github.com/go-vercel/sandbox/sandboxtest"
 )
 
@@ -68,7 +68,7 @@ func TestDownloadDirOfABomb(t *testing.T) {
 				names = append(names, fmt.Sprint(i, "/", strings.Repeat("d/", c.depth), "f"))
 			}
 			sb := sends(t, names)
-			ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+			ctx, cancel := context.WithTimeout(t.Context(), testkit.Patience)
 			defer cancel()
 			dst := t.TempDir()
 			err := sb.DownloadDir(ctx, "/vercel", dst, &sandbox.DownloadDirOptions{MaxEntries: 1000})

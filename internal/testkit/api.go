@@ -136,3 +136,16 @@ func Unanswered(req *http.Request) (*http.Response, error) {
 	<-req.Context().Done()
 	return nil, req.Context().Err()
 }
+
+// Forgotten is a stream that goes silent behind what it has brought.
+func Forgotten(req *http.Request, text string) (*http.Response, error) {
+	pr, pw := io.Pipe()
+	go func() {
+		_, _ = io.WriteString(pw, text)
+		<-req.Context().Done()
+		pw.CloseWithError(req.Context().Err())
+	}()
+	resp := Response(200, "application/x-ndjson", nil)
+	resp.Body = pr
+	return resp, nil
+}

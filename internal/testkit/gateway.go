@@ -45,7 +45,7 @@ func Behind(t *testing.T, opts sandbox.ClientOptions, create *sandbox.CreateOpti
 	srv := sandboxtest.New(t, nil)
 	gate := &Gateway{Next: Transport(t)}
 	opts.HTTPClient = &http.Client{Transport: gate}
-	sb, err := Client(t, srv, opts).Create(t.Context(), create)
+	sb, err := Client(t, srv, opts).Create(t.Context(), Lasting(create))
 	require.NoError(t, err)
 	direct, err := Client(t, srv, sandbox.ClientOptions{}).Get(t.Context(), sb.Name(), &sandbox.GetOptions{Resume: new(false)})
 	require.NoError(t, err)

@@ -12,6 +12,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/go-vercel/sandbox"
 	"github.com/go-vercel/sandbox/auth"
@@ -76,13 +77,30 @@ func Output(t *testing.T, sb *sandbox.Sandbox, name string, args ...string) stri
 	return out
 }
 
+// Patience is how long a test waits for what has to happen in the end. Only a
+// test that fails takes that long, on a machine of any speed.
+const Patience = 2 * time.Minute
+
 // Start returns an emulator for a test with a sandbox on it.
 func Start(t *testing.T, create *sandbox.CreateOptions) (*sandboxtest.Server, *sandbox.Sandbox) {
 	t.Helper()
 	srv := sandboxtest.New(t, nil)
-	sb, err := Client(t, srv, sandbox.ClientOptions{}).Create(t.Context(), create)
+	sb, err := Client(t, srv, sandbox.ClientOptions{}).Create(t.Context(), Lasting(create))
 	require.NoError(t, err)
 	return srv, sb
+}
+
+// Lasting returns options for sessions of an hour, unless they have a timeout: no
+// session of a test is to end because the machine is slow.
+func Lasting(create *sandbox.CreateOptions) *sandbox.CreateOptions {
+	var opts sandbox.CreateOptions
+	if create != nil {
+		opts = *create
+	}
+	if opts.Timeout == 0 {
+		opts.Timeout = time.Hour
+	}
+	return &opts
 }
 
 // Client returns a client of the emulator with options of its own.
