@@ -194,7 +194,7 @@ func TestAdopted(t *testing.T) {
 			s := threeLines()
 			s.strikes = append(s.strikes, instead(func() *http.Response { return refused(410, "sandbox_stopped") }))
 			_, _, err := drain(Adopt(t.Context(), s.reach(t), &wire.Command{ID: "c1", ExitCode: end}))
-			e, ok := err.(*Error)
+			e, ok := errors.AsType[*Error](err)
 			require.True(t, ok, "%v", err)
 			assert.Equal(t, CodeLost, e.Code)
 			s.whole(t, Adopt(t.Context(), s.reach(t), &wire.Command{ID: "c1", ExitCode: end}))

@@ -22,6 +22,7 @@ import (
 // httptrace, like many transports that are not net/http's own.
 type API func(*http.Request) (*http.Response, error)
 
+// RoundTrip reads the request and calls the function.
 func (s API) RoundTrip(req *http.Request) (*http.Response, error) {
 	if req.Body != nil {
 		defer req.Body.Close()
@@ -56,6 +57,7 @@ func JSON(status int, body string) *http.Response {
 	return Response(status, "application/json", strings.NewReader(body))
 }
 
+// A sandbox that runs, and a command of it that has begun and ended.
 const (
 	RunningSandbox = `{"sandbox":{"name":"box","status":"running","currentSessionId":"s1"},"session":{"id":"s1","status":"running"},"routes":[]}`
 	Begun          = `{"command":{"id":"c1","name":"x","args":[],"cwd":"/","sessionId":"s1","exitCode":null,"startedAt":1}}` + "\n"
@@ -81,6 +83,7 @@ func (s API) Sandbox(t *testing.T) *sandbox.Sandbox {
 // sent for as long as somebody waits for the answer.
 type Silent struct{}
 
+// RoundTrip never returns before the request's context ends.
 func (Silent) RoundTrip(req *http.Request) (*http.Response, error) {
 	if req.Body != nil {
 		go func() { _, _ = io.Copy(io.Discard, req.Body) }()

@@ -15,6 +15,7 @@ import (
 // measures what the SDK does around it.
 type Canned func(*http.Request) (contentType, body string)
 
+// RoundTrip reads the request and responds with what the function returns.
 func (f Canned) RoundTrip(req *http.Request) (*http.Response, error) {
 	if req.Body != nil {
 		if _, err := io.Copy(io.Discard, req.Body); err != nil {
@@ -32,6 +33,8 @@ func (f Canned) RoundTrip(req *http.Request) (*http.Response, error) {
 	}, nil
 }
 
+// Objects as the API sends them: the sandbox lacks the number in its name, the
+// command its exit code.
 const (
 	CannedSession = `{"id":"sess_1","memory":4096,"vcpus":2,"region":"iad1","runtime":"node24","timeout":300000,"status":"running",` +
 		`"requestedAt":1760000000000,"startedAt":1760000000500,"createdAt":1760000000000,"cwd":"/vercel/sandbox","updatedAt":1760000000500}`
@@ -41,6 +44,7 @@ const (
 	CannedCommand = `{"command":{"id":"cmd_1","name":"echo","args":["hello"],"cwd":"/vercel/sandbox","sessionId":"sess_1","exitCode":%s,"startedAt":1760000001000}}`
 )
 
+// CannedClient returns a client of canned responses.
 func CannedClient(b testing.TB, resp Canned) *sandbox.Client {
 	b.Helper()
 	c, err := sandbox.NewClient(&sandbox.ClientOptions{
@@ -54,6 +58,8 @@ func CannedClient(b testing.TB, resp Canned) *sandbox.Client {
 	return c
 }
 
+// CannedBox returns a sandbox whose requests, after its creation, are responded
+// to as given.
 func CannedBox(b testing.TB, resp Canned) *sandbox.Sandbox {
 	b.Helper()
 	created := false

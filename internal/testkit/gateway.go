@@ -21,6 +21,7 @@ type Gateway struct {
 	via  func(req *http.Request, next http.RoundTripper) (*http.Response, error)
 }
 
+// RoundTrip implements [http.RoundTripper].
 func (g *Gateway) RoundTrip(req *http.Request) (*http.Response, error) {
 	g.mu.Lock()
 	via := g.via

@@ -165,4 +165,5 @@ func APIError(t *testing.T, err error) *sandbox.APIError {
 // RoundTripper is a transport that is a function.
 type RoundTripper func(*http.Request) (*http.Response, error)
 
+// RoundTrip calls the function.
 func (f RoundTripper) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }

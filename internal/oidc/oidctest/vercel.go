@@ -46,7 +46,7 @@ type Request struct {
 // String returns a short form, for comparing lists of requests.
 func (r Request) String() string { return r.Method + " " + r.Path }
 
-// Answer is a response of a server: a value to encode, or a string as it is.
+// Response is what a server responds with: a value to encode, or a string as it is.
 type Response struct {
 	Status int // 0 is 200
 	Body   any
