@@ -55,9 +55,9 @@ func unescape(data, s []byte) (_ []byte, n int, st stringState) {
 			binary.LittleEndian.PutUint64(to, v)
 			binary.LittleEndian.PutUint64(to[8:], next)
 			k := 0
-			m := special(v)
+			m := marks(v) & topBits
 			if m == 0 {
-				if m = special(next); m == 0 {
+				if m = marks(next) & topBits; m == 0 {
 					n += step
 					w += step
 					continue
@@ -220,14 +220,14 @@ func plainPrefix(s []byte) int {
 	n := 0
 	for len(s)-n >= 32 {
 		w := s[n : n+32 : n+32]
-		if special(binary.LittleEndian.Uint64(w))|special(binary.LittleEndian.Uint64(w[8:]))|
-			special(binary.LittleEndian.Uint64(w[16:]))|special(binary.LittleEndian.Uint64(w[24:])) != 0 {
+		if (marks(binary.LittleEndian.Uint64(w))|marks(binary.LittleEndian.Uint64(w[8:]))|
+			marks(binary.LittleEndian.Uint64(w[16:]))|marks(binary.LittleEndian.Uint64(w[24:])))&topBits != 0 {
 			break
 		}
 		n += 32
 	}
 	for len(s)-n >= 8 {
-		if m := special(binary.LittleEndian.Uint64(s[n:])); m != 0 {
+		if m := marks(binary.LittleEndian.Uint64(s[n:])) & topBits; m != 0 {
 			return n + bits.TrailingZeros64(m)/8
 		}
 		n += 8
@@ -238,10 +238,12 @@ func plainPrefix(s []byte) int {
 	return n
 }
 
-// special sets the top bit of those bytes in v that do not represent
-// themselves: non-ASCII, control characters, quotes and backslashes. A
-// subtraction borrows from the next byte only if such a byte is below it, so
-// that the lowest bit set is always correct, and none is set if there is none.
-func special(v uint64) uint64 {
-	return (v | (v - ' '*eachByte) | ((v ^ '"'*eachByte) - eachByte) | ((v ^ '\\'*eachByte) - eachByte)) & topBits
+// marks sets the top bit of those bytes in v that do not represent themselves:
+// non-ASCII, control characters, quotes and backslashes. The other bits mean
+// nothing. With their second bit flipped, control characters and the quote are
+// below '!'. A subtraction borrows from the next byte only if such a byte is
+// below it, so that the lowest top bit set is always correct, and none is set if
+// there is none.
+func marks(v uint64) uint64 {
+	return v | ((v ^ 2*eachByte) - '!'*eachByte) | ((v ^ '\\'*eachByte) - eachByte)
 }

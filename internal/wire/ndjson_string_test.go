@@ -70,3 +70,27 @@ func TestSequence(t *testing.T) {
 		}
 	}
 }
+
+// Every byte is known for what it is, whichever bytes are beside it.
+func TestPlainPrefix(t *testing.T) {
+	t.Parallel()
+	plain := func(c byte) bool { return c >= ' ' && c < utf8.RuneSelf && c != '"' && c != '\\' }
+	for first := range 256 {
+		for second := range 256 {
+			for _, at := range []int{0, 6, 7, 30, 31, 38, 40} {
+				s := []byte(strings.Repeat("a", 42))
+				s[at], s[at+1] = byte(first), byte(second)
+				want := len(s)
+				if !plain(byte(second)) {
+					want = at + 1
+				}
+				if !plain(byte(first)) {
+					want = at
+				}
+				if got := plainPrefix(s); got != want {
+					t.Fatalf("%d of %q, want %d", got, s, want)
+				}
+			}
+		}
+	}
+}
