@@ -384,6 +384,11 @@ func (a *app) configTagsCommand() *cobra.Command {
 	cmd := &cobra.Command{Use: "tags <name>", Short: "Set the tags; without any, there are none", Args: positionals("name")}
 	options(cmd.Flags(), &tags, "tag", "t", "key=value", "A tag (repeatable)", parsePair)
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		// Left out, as elsewhere, a tag would be deleted, and with it all others
+		// that are not named.
+		if err := a.haveValues(tags); err != nil {
+			return err
+		}
 		return a.update(cmd.Context(), args[0], "tags", func(*sandbox.Sandbox) (*sandbox.UpdateOptions, func(*sandbox.Sandbox) []string, error) {
 			set := a.pairs(tags, "--tag")
 			if set == nil {

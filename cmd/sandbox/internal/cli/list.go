@@ -163,13 +163,21 @@ func (s *selection) listOptions(tags map[string]string) sandbox.ListOptions {
 	return o
 }
 
+// haveValues refuses tags that stand for variables which are not set.
+func (a *app) haveValues(tags []pair) error {
+	for _, p := range tags {
+		if _, ok := a.env.lookupAll(p.key); p.inherit && !ok {
+			return withHint(usagef("--tag %s has no value", p.key), "--tag NAME is short for --tag NAME=$NAME, and %s is not set", p.key)
+		}
+	}
+	return nil
+}
+
 // find lists all sandboxes of a selection.
 func (a *app) find(ctx context.Context, s *selection) ([]sandbox.Info, error) {
-	for _, p := range s.tags {
-		// Left out, as elsewhere, it would select all: for removal, perhaps.
-		if _, ok := a.env.lookupAll(p.key); p.inherit && !ok {
-			return nil, withHint(usagef("--tag %s has no value", p.key), "--tag NAME is short for --tag NAME=$NAME, and %s is not set", p.key)
-		}
+	// Left out, as elsewhere, a tag would select all: for removal, perhaps.
+	if err := a.haveValues(s.tags); err != nil {
+		return nil, err
 	}
 	client, err := a.connect(ctx)
 	if err != nil {
