@@ -4,10 +4,12 @@ import (
 	"bufio"
 	"bytes"
 	"context"
+	"crypto/rand"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
+	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -146,10 +148,15 @@ func TestCutFiles(t *testing.T) {
 // is read: two halves of two files are not one.
 func TestChangedFile(t *testing.T) {
 	t.Parallel()
-	d := newDesk(t, nil)
+	d := newDesk(t, &sandboxtest.Options{Mode: sandboxtest.Folder}) // whose files are this machine's
 	d.ok("create", "--name", "c")
-	id := strings.TrimSpace(d.ok("exec", "-d", "c", "--", "sh", "-c", "while :; do cat /proc/sys/kernel/random/uuid > next; mv next file; echo; done"))
-	d.ok("wait-for", "c", id, "--log", "^$")
+	file := filepath.Join(strings.TrimSpace(d.ok("exec", "--no-echo", "c", "--", "pwd")), "file")
+	change := func(*http.Request) bool {
+		assert.NoError(t, os.WriteFile(file+".next", []byte(rand.Text()), 0o644))
+		assert.NoError(t, os.Rename(file+".next", file))
+		return false // only the next fault strikes
+	}
+	d.server.Inject(sandboxtest.Fault{Operation: sandboxtest.ReadFile, Match: change})
 	d.server.Inject(sandboxtest.Fault{Operation: sandboxtest.ReadFile, CutAfterBytes: 20, Times: 1})
 	got := d.run("", "cp", "c:file", "-")
 	assert.Equal(t, 1, got.code)

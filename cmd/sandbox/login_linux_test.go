@@ -113,11 +113,13 @@ func vercelCertificate(t *testing.T, file string, d *desk) tls.Certificate {
 	return tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key}
 }
 
+// pending is what a poll is told until the login is granted.
+var pending = oidctest.Response{Status: 400, Body: map[string]string{"error": "authorization_pending"}}
+
 // grant lets the login succeed at the second poll. What it gives is a token of
 // the emulator, so that the login can be used.
 func grant(d *desk, v *oidctest.Vercel) {
-	v.Say("POST api.vercel.com/login/oauth/token",
-		oidctest.Response{Status: 400, Body: map[string]string{"error": "authorization_pending"}},
+	v.Say("POST api.vercel.com/login/oauth/token", pending,
 		map[string]any{"access_token": d.server.Credentials().Token, "token_type": "Bearer", "expires_in": 28800, "refresh_token": "the-refresh"})
 }
 
@@ -177,14 +179,15 @@ func TestLoginRefused(t *testing.T) {
 func TestLoginAtTerminal(t *testing.T) {
 	t.Parallel()
 	d, v := loginDesk(t)
-	grant(d, v)
+	v.Say("POST api.vercel.com/login/oauth/token", pending)
 	opened := d.browser()
 	s := d.inTerminal("login")
 	s.until("Press ENTER")
 	s.press("\r")
+	assert.Equal(t, "https://vercel.com/oauth/device?user_code=ABCD-EFGH", opened())
+	grant(d, v)
 	s.until("You are logged in")
 	assert.Equal(t, 0, s.ended())
-	assert.Equal(t, "https://vercel.com/oauth/device?user_code=ABCD-EFGH", opened())
 
 	before := len(v.Requests())
 	got := d.run("a-token\n", "login", "--token", "-", "--scope", "team_emulator")

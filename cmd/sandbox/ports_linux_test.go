@@ -128,7 +128,7 @@ func TestPortForward(t *testing.T) {
 	assert.Error(t, err)
 	interrupt(t, cmd)
 	// Nothing is left of it in the sandbox but the server.
-	assert.Len(t, strings.Fields(d.ok("ps", "-q", "c")), 1)
+	assert.Eventually(t, func() bool { return len(strings.Fields(d.ok("ps", "-q", "c"))) == 1 }, time.Minute, 20*time.Millisecond)
 }
 
 // TestPortForwardMistakes wants mistakes to be told before anything is asked for.

@@ -3,9 +3,11 @@ package embedded_test
 import (
 	"context"
 	"fmt"
+	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -15,6 +17,8 @@ import (
 	"github.com/chromedp/chromedp/kb"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/go-vercel/sandbox/internal/needs"
 )
 
 // browser starts a headless Chromium, or skips the test.
@@ -56,6 +60,7 @@ func TestPage(t *testing.T) {
 	ctx := browser(t)
 	_, config := startEmulator(t)
 	config.IdleAfter = 9 * time.Second
+	config.Addr = net.JoinHostPort("127.0.0.1", strconv.Itoa(needs.Port(t))) // which nobody takes while the service is down
 	service, base := startService(t, config)
 
 	run := func(actions ...chromedp.Action) {
@@ -106,7 +111,6 @@ func TestPage(t *testing.T) {
 	require.NoError(t, service.Process.Kill())
 	_ = service.Wait()
 	shows("#when", "reconnecting")
-	config.Addr = strings.TrimPrefix(base, "http://")
 	_, _ = startService(t, config)
 	shows("#log", "exit code 4")
 	log = text("#log")
@@ -135,9 +139,19 @@ func TestPage(t *testing.T) {
 	var wide bool
 	run(chromedp.Evaluate(`document.documentElement.scrollWidth > window.innerWidth`, &wide))
 	assert.False(t, wide, "nothing sticks out on a phone")
-	var below float64
-	run(chromedp.Evaluate(`((log) => log.scrollHeight - log.scrollTop - log.clientHeight)(document.querySelector("#log"))`, &below))
-	assert.Less(t, below, 2.0, "the end of the log is in sight")
+	inSight := func() {
+		t.Helper()
+		require.Eventually(t, func() bool {
+			var below float64
+			run(chromedp.Evaluate(`((log) => log.scrollHeight - log.scrollTop - log.clientHeight)(document.querySelector("#log"))`, &below))
+			return below < 2
+		}, time.Minute, 50*time.Millisecond, "the end of the log is not in sight")
+	}
+	inSight()
+	for i := range 10 { // it is turned around
+		run(chromedp.EmulateViewport(390+410*int64(i%2), 800-410*int64(i%2), chromedp.EmulateMobile))
+		inSight()
+	}
 	picture("phone")
 	run(chromedp.Click("#int"))
 	shows("#log", "killed")

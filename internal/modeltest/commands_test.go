@@ -237,7 +237,7 @@ func (w *world) killed(ctx context.Context, s Step) error {
 		if args := cmd.Args(); len(args) != 3 || args[2] != w.name() {
 			continue
 		}
-		limited, cancel := context.WithTimeout(w.ctx, 15*time.Second)
+		limited, cancel := context.WithTimeout(w.ctx, stepTime)
 		_, err := cmd.Wait(limited)
 		cancel()
 		if err != nil {

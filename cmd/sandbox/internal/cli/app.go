@@ -6,6 +6,7 @@ import (
 	"errors"
 	"os"
 	"os/signal"
+	"sync"
 	"sync/atomic"
 	"syscall"
 	"time"
@@ -48,10 +49,11 @@ type app struct {
 	started bool // whether a command was chosen and its options were right
 	caught  atomic.Int32
 
-	client *sandbox.Client
-	scope  auth.Credentials
-	source string // where the credentials come from
-	server *sandboxtest.Server
+	connecting sync.Mutex // several sandboxes may be looked for at the same time
+	client     *sandbox.Client
+	scope      auth.Credentials
+	source     string // where the credentials come from
+	server     *sandboxtest.Server
 }
 
 // signal returns the signal that ended the program, or 0.

@@ -21,6 +21,8 @@ import (
 // connect makes the client of the run, once. The credentials are looked for
 // first, so that the user hears of missing ones before anything else.
 func (a *app) connect(ctx context.Context) (*sandbox.Client, error) {
+	a.connecting.Lock()
+	defer a.connecting.Unlock()
 	if a.client != nil {
 		return a.client, nil
 	}
