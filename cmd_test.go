@@ -29,6 +29,7 @@ import (
 )
 
 func TestCmdKill(t *testing.T) {
+	t.Parallel()
 	_, sb := testkit.Start(t, nil)
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
@@ -77,6 +78,7 @@ func TestCmdWaitDelayEndsCopying(t *testing.T) {
 
 // A command that does not heed Cancel is killed after WaitDelay.
 func TestCmdWaitDelayKills(t *testing.T) {
+	t.Parallel()
 	_, sb := testkit.Start(t, nil)
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
@@ -89,6 +91,7 @@ func TestCmdWaitDelayKills(t *testing.T) {
 
 // Standard input is in no argument, in no log, and in no file afterwards.
 func TestCmdStdinIsHidden(t *testing.T) {
+	t.Parallel()
 	const secret = "hunter2 of the input"
 	srv, sb := testkit.Start(t, nil)
 	c := sb.CommandContext(t.Context(), "sh", "-c", `cat; ls -A /tmp; ls -l /proc/self/fd/0`)
@@ -121,6 +124,7 @@ func must[T any](v T, err error) T {
 }
 
 func TestCmdOfUserAndSession(t *testing.T) {
+	t.Parallel()
 	_, sb := testkit.Start(t, nil)
 	needs.Users(t, sb)
 	alice, err := sb.CreateUser(t.Context(), "alice")
@@ -151,6 +155,7 @@ func TestCmdOfUserAndSession(t *testing.T) {
 
 // Output comes once and whole although the connection is cut again and again.
 func TestCmdSurvivesCuts(t *testing.T) {
+	t.Parallel()
 	srv, sb := testkit.Start(t, nil)
 	srv.Inject(sandboxtest.Fault{Operation: sandboxtest.CommandLogs, CutAfterBytes: 3000, Times: 4})
 	srv.Inject(sandboxtest.Fault{Operation: sandboxtest.CommandLogs, Status: http.StatusBadGateway, Times: 2})
@@ -474,6 +479,7 @@ func TestStartErrors(t *testing.T) {
 }
 
 func TestCmdShowsNoEnvironment(t *testing.T) {
+	t.Parallel()
 	_, sb := testkit.Start(t, nil)
 	c := sb.CommandContext(t.Context(), "env", "-0")
 	c.Env = []string{"KEY=hunter2"}

@@ -35,6 +35,7 @@ func (g gate) Write(p []byte) (int, error) { g <- string(p); return len(p), nil 
 // It waits for each line's answer before it writes the next, so that the order
 // of the two channels shows it, and not the clock.
 func TestOutputWhileRunning(t *testing.T) {
+	t.Parallel()
 	_, sb := testkit.Start(t, nil)
 	lines := make(gate)
 	result := make(chan error, 1)
@@ -59,6 +60,7 @@ func TestOutputWhileRunning(t *testing.T) {
 // after Stop, and its child after the latter two: Kill signals the process
 // alone, as on the platform.
 func TestProcessesEnd(t *testing.T) {
+	t.Parallel()
 	srv, sb := testkit.Start(t, nil)
 	args := []string{"-c", "sleep 1000 & echo started; wait"}
 	for name, end := range map[string]func(*sandbox.Command) error{
@@ -106,6 +108,7 @@ func alive(pid int) bool {
 
 // TestExitCodes: exit codes and signals come back as a shell gives them.
 func TestExitCodes(t *testing.T) {
+	t.Parallel()
 	srv, sb := testkit.Start(t, nil)
 	for script, want := range map[string]int{"exit 0": 0, "exit 7": 7, "kill -9 $$": 137, "kill -15 $$": 143} {
 		done, err := sb.RunCommand(t.Context(), "bash", []string{"-c", script}, nil)
@@ -171,6 +174,7 @@ func TestOutputOrder(t *testing.T) {
 // TestKillOnCancel: the context of a waited command ends the wait, and with the
 // option the process too.
 func TestKillOnCancel(t *testing.T) {
+	t.Parallel()
 	_, sb := testkit.Start(t, nil)
 	for _, kill := range []bool{false, true} {
 		ctx, cancel := context.WithCancel(t.Context())
@@ -206,6 +210,7 @@ func (f failing) Write([]byte) (int, error) { return 0, f.err }
 
 // TestWriterFails: the error of a writer is the caller's to see.
 func TestWriterFails(t *testing.T) {
+	t.Parallel()
 	_, sb := testkit.Start(t, nil)
 	full := errors.New("disk full")
 	_, err := sb.RunCommand(t.Context(), "echo", []string{"x"}, &sandbox.CommandOptions{Stdout: failing{full}})
@@ -271,6 +276,7 @@ func TestStartCommandCosts(t *testing.T) {
 
 // TestDeleted: a handle refuses use after Delete, and the sandbox is gone.
 func TestDeleted(t *testing.T) {
+	t.Parallel()
 	_, sb := testkit.Start(t, nil)
 	require.NoError(t, sb.Delete(t.Context(), nil))
 	_, err := sb.RunCommand(t.Context(), "true", nil, nil)
@@ -283,6 +289,7 @@ func TestDeleted(t *testing.T) {
 // TestGetOrCreateRace: of several callers at once one creates, and all get the
 // same sandbox.
 func TestGetOrCreateRace(t *testing.T) {
+	t.Parallel()
 	srv, _ := testkit.Start(t, nil)
 	client := testkit.Client(t, srv, sandbox.ClientOptions{})
 	var created atomic.Int64

@@ -26,6 +26,7 @@ import (
 )
 
 func TestDownloadFile(t *testing.T) {
+	t.Parallel()
 	_, sb := testkit.Start(t, nil)
 	ctx := t.Context()
 	content := strings.Repeat("\x00\xff0123456789", 50_000)
@@ -67,6 +68,7 @@ func TestDownloadFile(t *testing.T) {
 }
 
 func TestDownloadFileRefusals(t *testing.T) {
+	t.Parallel()
 	srv, sb := testkit.Start(t, nil)
 	ctx := t.Context()
 	require.NoError(t, sb.FS().WriteFile(ctx, "a", []byte("x"), 0o644))
@@ -131,6 +133,7 @@ func TestDownloadCut(t *testing.T) {
 
 // A file that was there stays what it was.
 func TestDownloadCancelled(t *testing.T) {
+	t.Parallel()
 	_, sb := testkit.Start(t, nil)
 	require.NoError(t, sb.FS().WriteFile(t.Context(), "a", make([]byte, 30<<20), 0o644))
 	dir := t.TempDir()
@@ -161,6 +164,7 @@ func TestDownloadCancelled(t *testing.T) {
 // TestDownloadDirHostile plays a sandbox that sends what it likes: its tar is
 // not ours to trust.
 func TestDownloadDirHostile(t *testing.T) {
+	t.Parallel()
 	_, sb := testkit.Start(t, nil)
 	ctx := t.Context()
 	f := sb.FS()
@@ -194,6 +198,7 @@ func TestDownloadDirHostile(t *testing.T) {
 
 // TestDownloadDirScripted answers with archives that no tar would make.
 func TestDownloadDirScripted(t *testing.T) {
+	t.Parallel()
 	srv, sb := testkit.Start(t, nil)
 	ctx := t.Context()
 	dst := filepath.Join(t.TempDir(), "dst")

@@ -20,6 +20,7 @@ import (
 
 // TestOneRequest shows that each method makes one request.
 func TestOneRequest(t *testing.T) {
+	t.Parallel()
 	srv, sb := testkit.Start(t, nil)
 	ctx := t.Context()
 	f := sb.FS()
@@ -70,6 +71,7 @@ func TestOneRequest(t *testing.T) {
 
 // Programs that speak another language are asked again in English.
 func TestErrorsInOtherLanguages(t *testing.T) {
+	t.Parallel()
 	srv, sb := testkit.Start(t, nil)
 	ctx := t.Context()
 	asked := 0
@@ -114,6 +116,7 @@ func TestErrorsInOtherLanguages(t *testing.T) {
 
 // Answers that make no sense are errors, however long.
 func TestNonsense(t *testing.T) {
+	t.Parallel()
 	srv, sb := testkit.Start(t, nil)
 	ctx := t.Context()
 	for _, out := range []string{"", "\x00", "nonsense", strings.Repeat("x", 1<<20), "f 644 1 0 0 0 0 0 1 1 1 1 ../evil\x00"} {
@@ -135,6 +138,7 @@ func TestNonsense(t *testing.T) {
 
 // The files of a sandbox resume it, and those of a session don't.
 func TestFilesResume(t *testing.T) {
+	t.Parallel()
 	_, sb := testkit.Start(t, nil)
 	ctx := t.Context()
 	require.NoError(t, sb.FS().WriteFile(ctx, "a", []byte("kept"), 0o644))
@@ -155,6 +159,7 @@ func TestFilesResume(t *testing.T) {
 }
 
 func TestPermissionErrors(t *testing.T) {
+	t.Parallel()
 	_, sb := testkit.Start(t, nil)
 	ctx := t.Context()
 	f := sb.FS()

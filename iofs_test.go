@@ -65,6 +65,7 @@ func TestIOFS(t *testing.T) {
 }
 
 func TestIOFSUses(t *testing.T) {
+	t.Parallel()
 	_, sb := testkit.Start(t, nil)
 	ctx := t.Context()
 	require.NoError(t, sb.WriteFiles(ctx, []sandbox.File{
@@ -122,6 +123,7 @@ func TestIOFSUses(t *testing.T) {
 }
 
 func TestIOFSErrors(t *testing.T) {
+	t.Parallel()
 	_, sb := testkit.Start(t, nil)
 	ctx := t.Context()
 	require.NoError(t, sb.FS().WriteFile(ctx, "d/file", []byte("x"), 0o644))

@@ -27,6 +27,7 @@ func looked(t *testing.T, srv *sandboxtest.Server) {
 // KeepAlive does. The clock never moves to within two minutes of the end: that is
 // how long the machine may take to extend the session.
 func TestKeepAlive(t *testing.T) {
+	t.Parallel()
 	srv, sb := testkit.Start(t, &sandbox.CreateOptions{Timeout: 5 * time.Minute})
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
@@ -66,6 +67,7 @@ func TestKeepAlive(t *testing.T) {
 }
 
 func TestKeepAliveEndsWithAnError(t *testing.T) {
+	t.Parallel()
 	srv, sb := testkit.Start(t, &sandbox.CreateOptions{Timeout: 90 * time.Minute})
 	// The plan's limit.
 	err := sb.KeepAlive(t.Context(), &sandbox.KeepAliveOptions{Margin: 2 * time.Hour, Step: 1000 * time.Hour})

@@ -149,6 +149,7 @@ func TestWaitForPortBacksOff(t *testing.T) {
 }
 
 func TestWaitForLog(t *testing.T) {
+	t.Parallel()
 	_, sb := testkit.Start(t, nil)
 	cmd, err := sb.StartCommand(t.Context(), "sh", []string{"-c", `printf 'par'; echo error >&2; sleep .1; printf 'tial\r\nready at 1234'; sleep .1; printf '5\nmore'; exit 3`}, nil)
 	require.NoError(t, err)

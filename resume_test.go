@@ -23,6 +23,7 @@ import (
 // TestSharedResume: 200 goroutines share a sandbox whose session is stopped
 // under them. Every command is right, one resume happened, the hook ran once.
 func TestSharedResume(t *testing.T) {
+	t.Parallel()
 	var hooks atomic.Int64
 	srv, sb := testkit.Start(t, &sandbox.CreateOptions{OnResume: func(ctx context.Context, sb *sandbox.Sandbox) error {
 		hooks.Add(1)
@@ -96,6 +97,7 @@ func TestResumeCancelledCaller(t *testing.T) {
 // TestResumeAbandoned: when the last caller gives up, the resume and its hook
 // are told to end, and a later call starts anew: the hook runs again.
 func TestResumeAbandoned(t *testing.T) {
+	t.Parallel()
 	entered, ended := make(chan struct{}, 1), make(chan error, 1)
 	var runs atomic.Int64
 	srv, sb := testkit.Start(t, &sandbox.CreateOptions{OnResume: func(ctx context.Context, _ *sandbox.Sandbox) error {
@@ -124,6 +126,7 @@ func TestResumeAbandoned(t *testing.T) {
 // session itself, and never waits for the resume that it is part of: neither
 // by its context, nor by its handle, nor by both.
 func TestHookUsesSandbox(t *testing.T) {
+	t.Parallel()
 	for _, way := range []string{"context", "handle", "both"} {
 		t.Run(way, func(t *testing.T) {
 			var srv *sandboxtest.Server
@@ -159,6 +162,7 @@ func TestHookUsesSandbox(t *testing.T) {
 // TestHookFails: the error of a hook is the call's, and the hook runs again with
 // the next call, until it has succeeded.
 func TestHookFails(t *testing.T) {
+	t.Parallel()
 	broken := errors.New("no licence")
 	var runs atomic.Int64
 	srv, sb := testkit.Start(t, &sandbox.CreateOptions{OnResume: func(context.Context, *sandbox.Sandbox) error {

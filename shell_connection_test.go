@@ -98,6 +98,7 @@ func through(t *testing.T) (*sandbox.Sandbox, *relay) {
 // TestShellLost: a cut connection is an error of Read, Write and Wait, never a
 // success.
 func TestShellLost(t *testing.T) {
+	t.Parallel()
 	sb, r := through(t)
 	x := openScreen(t, sb, bash())
 	x.until("ready> ")
@@ -198,6 +199,7 @@ func TestShellRefused(t *testing.T) {
 // TestShellServiceStarts: a service that does not listen yet is asked again,
 // and a program is started once.
 func TestShellServiceStarts(t *testing.T) {
+	t.Parallel()
 	var mu sync.Mutex
 	asked, begun := 0, 0
 	sb := terminalService(t, func(w http.ResponseWriter, r *http.Request) {
@@ -241,6 +243,7 @@ func TestShellServiceStarts(t *testing.T) {
 // TestShellHostile: an exit without a code, a message without end and a close
 // that looks clean are no success.
 func TestShellHostile(t *testing.T) {
+	t.Parallel()
 	for name, send := range map[string]func(context.Context, *websocket.Conn){
 		"no code": func(ctx context.Context, c *websocket.Conn) {
 			_ = c.Write(ctx, websocket.MessageText, []byte(`{"type":"exit"}`))

@@ -116,6 +116,7 @@ func bash() *sandbox.ShellOptions {
 // TestShell: a prompt comes, what is typed is run, the size changes, Ctrl-C
 // stops a sleep, and the exit code comes back.
 func TestShell(t *testing.T) {
+	t.Parallel()
 	_, sb := testkit.Start(t, nil)
 	o := bash()
 	o.Cols, o.Rows = 100, 30
@@ -151,6 +152,7 @@ func TestShell(t *testing.T) {
 
 // TestShellOptions: the login shell, arguments, directory, environment, sudo.
 func TestShellOptions(t *testing.T) {
+	t.Parallel()
 	_, sb := testkit.Start(t, &sandbox.CreateOptions{Env: sandbox.Env{"FROM": "sandbox"}})
 	require.NoError(t, sb.Mkdir(t.Context(), "/vercel/sub dir"))
 
@@ -198,6 +200,7 @@ func TestShellOptions(t *testing.T) {
 
 // TestShellEditors: programs that draw on the whole terminal open and quit.
 func TestShellEditors(t *testing.T) {
+	t.Parallel()
 	_, sb := testkit.Start(t, nil)
 	var lines strings.Builder
 	for i := range 500 {
@@ -241,6 +244,7 @@ func TestShellEditors(t *testing.T) {
 
 // TestShellOutputWhole: all that a program writes at its end is read.
 func TestShellOutputWhole(t *testing.T) {
+	t.Parallel()
 	_, sb := testkit.Start(t, nil)
 	sh, err := sb.Shell(t.Context(), &sandbox.ShellOptions{
 		Command: "sh", Args: []string{"-c", "stty -opost; seq 100000; exit 5"},
@@ -260,6 +264,7 @@ func TestShellOutputWhole(t *testing.T) {
 // TestShellEnds: by its context and by Close the terminal ends, the program is
 // hung up, and the errors say what it was.
 func TestShellEnds(t *testing.T) {
+	t.Parallel()
 	_, sb := testkit.Start(t, nil)
 	gone := func(mark string) {
 		t.Helper()
@@ -326,6 +331,7 @@ func TestShellEnds(t *testing.T) {
 
 // TestShellPending: a sandbox that is being started is waited for.
 func TestShellPending(t *testing.T) {
+	t.Parallel()
 	srv := sandboxtest.New(t, &sandboxtest.Options{Pending: time.Minute})
 	sb, err := testkit.Client(t, srv, sandbox.ClientOptions{}).Create(t.Context(), &sandbox.CreateOptions{Timeout: 5 * time.Hour})
 	require.NoError(t, err)

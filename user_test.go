@@ -32,6 +32,7 @@ func owners(t *testing.T, sb *sandbox.Sandbox, path string) string {
 }
 
 func TestUsers(t *testing.T) {
+	t.Parallel()
 	_, sb := testkit.Start(t, nil)
 	needs.Users(t, sb)
 	ctx := t.Context()
@@ -163,6 +164,7 @@ func TestUserFiles(t *testing.T) {
 // TestUserPathsOutside shows that a path that leaves the home directory changes
 // the owner of nothing but the file itself.
 func TestUserPathsOutside(t *testing.T) {
+	t.Parallel()
 	_, sb := testkit.Start(t, nil)
 	needs.Users(t, sb)
 	ctx := t.Context()

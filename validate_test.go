@@ -18,6 +18,7 @@ import (
 // TestInvalidArguments: what no server could accept is refused before any
 // request, with an error that names the argument.
 func TestInvalidArguments(t *testing.T) {
+	t.Parallel()
 	srv, sb := testkit.Start(t, nil)
 	client := testkit.Client(t, srv, sandbox.ClientOptions{})
 	ctx := t.Context()
@@ -141,6 +142,7 @@ func TestInvalidArguments(t *testing.T) {
 // TestServerRefuses: limits that the platform may move are its own to say, in
 // its own words.
 func TestServerRefuses(t *testing.T) {
+	t.Parallel()
 	srv, sb := testkit.Start(t, &sandbox.CreateOptions{Name: "taken"})
 	client := testkit.Client(t, srv, sandbox.ClientOptions{})
 	_, err := client.Create(t.Context(), &sandbox.CreateOptions{Name: sb.Name()})
@@ -177,6 +179,7 @@ func TestClientOptions(t *testing.T) {
 }
 
 func TestRetryOptions(t *testing.T) {
+	t.Parallel()
 	srv := sandboxtest.New(t, nil)
 	srv.Inject(sandboxtest.Fault{Operation: sandboxtest.ListSandboxes, Status: http.StatusBadGateway})
 	for limit, want := range map[int]int{0: 3, 1: 2, -1: 1} {
@@ -191,6 +194,7 @@ func TestRetryOptions(t *testing.T) {
 // TestCredentialsBeforeRequests: missing and malformed credentials are told
 // before any request.
 func TestCredentialsBeforeRequests(t *testing.T) {
+	t.Parallel()
 	srv := sandboxtest.New(t, nil)
 	for name, creds := range map[string]auth.Provider{
 		"none":      auth.Default(&auth.Options{LookupEnv: func(string) (string, bool) { return "", false }}),
