@@ -12,6 +12,7 @@ import (
 	"net/http"
 	"os"
 	"os/exec"
+	"runtime"
 	"strings"
 	"syscall"
 	"testing"
@@ -447,6 +448,47 @@ func TestCmdEndsWithItsContext(t *testing.T) {
 }
 
 func always(string) bool { return true }
+
+// The file of an input is opened and removed by programs that are looked for
+// where they are, whatever the command's PATH is.
+func TestCmdStdinWithAnotherPath(t *testing.T) {
+	t.Parallel()
+	_, sb := testkit.Start(t, nil)
+	c := sb.CommandContext(t.Context(), "/bin/cat")
+	c.Env, c.Stdin = []string{"PATH=/no/such/directory"}, strings.NewReader("text")
+	got, err := c.Output()
+	require.NoError(t, err)
+	assert.Equal(t, "text", string(got))
+	assert.NotContains(t, testkit.Output(t, sb, "ls", "-A", "/tmp"), "stdin")
+}
+
+// The local file that an input is kept in where the service takes none while the
+// command runs has no name, so that nothing can leave it behind.
+func TestCmdStdinKeepsNoLocalFile(t *testing.T) {
+	if runtime.GOOS == "windows" {
+		t.Skip("files that are open can't be removed on Windows")
+	}
+	dir := t.TempDir()
+	srv := sandboxtest.New(t, &sandboxtest.Options{Stdin: sandboxtest.NoStdin})
+	sb, err := testkit.Client(t, srv, sandbox.ClientOptions{}).Create(t.Context(), nil)
+	require.NoError(t, err)
+	t.Setenv("TMPDIR", dir)
+	c := sb.CommandContext(t.Context(), "cat")
+	in, err := c.StdinPipe()
+	require.NoError(t, err)
+	var out bytes.Buffer
+	c.Stdout = &out
+	require.NoError(t, c.Start())
+	piece := strings.Repeat("x", 64<<10)
+	for range 3 { // more than the pipe holds, so that it is being copied
+		_, err = io.WriteString(in, piece)
+		require.NoError(t, err)
+	}
+	assert.Empty(t, testkit.DirNames(t, dir))
+	require.NoError(t, in.Close())
+	require.NoError(t, c.Wait())
+	assert.Equal(t, 3*len(piece), out.Len())
+}
 
 // A reader that does not return is given up after WaitDelay. (os/exec closes
 // what it can then, and waits on.)

@@ -170,24 +170,30 @@ func TestErrorResponses(t *testing.T) {
 		header     map[string]string
 		is         []error
 		want       sandbox.APIError
+		text       string
 	}{
 		{
 			name: "not found", status: 404, body: `{"error":{"code":"not_found","message":"Sandbox not found"}}`,
 			header: map[string]string{"X-Vercel-Id": "iad1::x"}, is: []error{sandbox.ErrNotFound},
 			want: sandbox.APIError{Status: 404, Code: "not_found", Message: "Sandbox not found", RequestID: "iad1::x"},
+			text: `sandbox: get sandbox "box": Sandbox not found (status 404, code not_found, request iad1::x)`,
 		},
 		{
 			name: "snapshot gone", status: 410, body: `{"error":{"code":"snapshot_not_found","message":"gone"}}`,
 			is:   []error{sandbox.ErrSnapshotNotFound},
 			want: sandbox.APIError{Status: 410, Code: "snapshot_not_found", Message: "gone"},
+			text: `sandbox: get sandbox "box": gone (status 410, code snapshot_not_found)`,
 		},
 		{
 			name: "asked to wait for long", status: 429, header: map[string]string{"Retry-After": "60"}, is: []error{sandbox.ErrRateLimited},
 			want: sandbox.APIError{Status: 429, RetryAfter: time.Minute},
+			text: `sandbox: get sandbox "box": too many requests (status 429, retry after 1m0s)`,
 		},
 		{
-			name: "not allowed", status: 403, body: "Forbidden", is: []error{sandbox.ErrUnauthorized},
+			name: "the page of a gateway", status: 403, body: "<html>Forbidden</html>", header: map[string]string{"Content-Type": "text/html"},
+			is:   []error{sandbox.ErrUnauthorized},
 			want: sandbox.APIError{Status: 403},
+			text: `sandbox: get sandbox "box": forbidden, answered as text/html (status 403)`,
 		},
 	}
 	for _, tt := range tests {
@@ -200,6 +206,7 @@ func TestErrorResponses(t *testing.T) {
 			}
 			e, ok := errors.AsType[*sandbox.APIError](err)
 			require.True(t, ok, "%v", err)
+			assert.EqualError(t, err, tt.text)
 			assert.Equal(t, tt.want.Status, e.Status)
 			assert.Equal(t, tt.want.Code, e.Code)
 			assert.Equal(t, tt.want.Message, e.Message)

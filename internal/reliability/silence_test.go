@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"net"
 	"net/http"
 	"strings"
@@ -150,8 +151,9 @@ func TestKeepAliveOutlastsSilence(t *testing.T) {
 				session := func() string {
 					return fmt.Sprintf(`{"session":{"id":"s1","status":"running","startedAt":%d,"timeout":%d},"routes":[]}`, begin.UnixMilli(), time.Duration(life.Load()).Milliseconds())
 				}
+				var log testkit.LockedBuffer
 				c, err := sandbox.NewClient(&sandbox.ClientOptions{
-					BaseURL: "https://api.test",
+					BaseURL: "https://api.test", Logger: slog.New(slog.NewTextHandler(&log, nil)),
 					Credentials: auth.ProviderFunc(func(context.Context) (auth.Credentials, error) {
 						if what == "the credentials" && trouble() {
 							return auth.Credentials{}, &net.OpError{Op: "dial", Net: "tcp", Err: errors.New("network is unreachable")}
@@ -185,6 +187,7 @@ func TestKeepAliveOutlastsSilence(t *testing.T) {
 					require.Less(t, time.Since(begin), time.Duration(life.Load()), "the session has timed out")
 				}
 				require.NoError(t, <-ended)
+				assert.Contains(t, log.String(), "KeepAlive failed", "what it outlasts is logged")
 			})
 		})
 	}

@@ -117,10 +117,13 @@ func TestOddResponsesCostAnAttempt(t *testing.T) {
 			_, err := sb.RunCommand(t.Context(), "sh", []string{"-c", manyLines}, &sandbox.CommandOptions{Stdout: &out})
 			require.NoError(t, err)
 			assert.Equal(t, manyLinesText(), out.String())
-			odd.Store(false)
-			text, err := sb.CommandContext(t.Context(), "sh", "-c", manyLines).Output()
+			cmd, err := sb.StartCommand(t.Context(), "sh", []string{"-c", manyLines}, nil)
 			require.NoError(t, err)
-			assert.Equal(t, manyLinesText(), string(text))
+			odd.Store(false)
+			text, err := cmd.Stdout(t.Context())
+			require.NoError(t, err, "the log is opened for the first time")
+			assert.Equal(t, manyLinesText(), text)
+			assert.True(t, odd.Load())
 		})
 	}
 }
@@ -154,15 +157,29 @@ func (refusingWriter) Write([]byte) (int, error) { return 0, io.ErrClosedPipe }
 func TestFailedWriterNamesTheCommand(t *testing.T) {
 	t.Parallel()
 	_, sb := testkit.Start(t, nil)
-	_, err := sb.RunCommand(t.Context(), "sh", []string{"-c", "echo; sleep 1000"}, &sandbox.CommandOptions{Stdout: refusingWriter{}, KillOnCancel: true})
-	e, ok := errors.AsType[*sandbox.StreamError](err)
-	require.True(t, ok, "%v", err)
-	require.ErrorIs(t, err, io.ErrClosedPipe)
-	cmd, err := sb.GetCommand(t.Context(), e.CommandID)
-	require.NoError(t, err)
-	done, err := cmd.Wait(t.Context())
-	require.NoError(t, err)
-	assert.Equal(t, 137, done.ExitCode)
+	args, opts := []string{"-c", "echo; sleep 1000"}, &sandbox.CommandOptions{Stdout: refusingWriter{}, KillOnCancel: true}
+	for name, run := range map[string]func() error{
+		"RunCommand": func() error { _, err := sb.RunCommand(t.Context(), "sh", args, opts); return err },
+		"StartCommand": func() error {
+			cmd, err := sb.StartCommand(t.Context(), "sh", args, opts)
+			if err != nil {
+				return err
+			}
+			return cmd.WaitOutput(t.Context())
+		},
+	} {
+		err := run()
+		e, ok := errors.AsType[*sandbox.StreamError](err)
+		require.True(t, ok, "%s: %v", name, err)
+		require.ErrorIs(t, err, io.ErrClosedPipe, name)
+		cmd, err := sb.GetCommand(t.Context(), e.CommandID)
+		require.NoError(t, err, name)
+		limited, cancel := context.WithTimeout(t.Context(), time.Minute)
+		done, err := cmd.Wait(limited)
+		cancel()
+		require.NoError(t, err, name)
+		assert.Equal(t, 137, done.ExitCode, name)
+	}
 }
 
 // TestCopyingEndsWithItsContext: that the writers have not got all of the output
