@@ -490,6 +490,36 @@ func TestCmdStdinKeepsNoLocalFile(t *testing.T) {
 	assert.Equal(t, 3*len(piece), out.Len())
 }
 
+// A pipe of this process is copied while the command runs, not read to its end
+// first.
+func TestCmdStdinOfAPipe(t *testing.T) {
+	t.Parallel()
+	_, sb := testkit.Start(t, nil)
+	r, w, err := os.Pipe()
+	require.NoError(t, err)
+	defer r.Close()
+	c := sb.CommandContext(t.Context(), "cat")
+	c.Stdin = r
+	out, err := c.StdoutPipe()
+	require.NoError(t, err)
+	started := make(chan error, 1)
+	go func() { started <- c.Start() }()
+	select {
+	case err := <-started:
+		require.NoError(t, err)
+	case <-time.After(time.Minute):
+		w.Close()
+		t.Fatal("Start waits for the end of the input")
+	}
+	_, err = io.WriteString(w, "one\n")
+	require.NoError(t, err)
+	line, err := bufio.NewReader(out).ReadString('\n')
+	require.NoError(t, err)
+	assert.Equal(t, "one\n", line)
+	require.NoError(t, w.Close())
+	require.NoError(t, c.Wait())
+}
+
 // A reader that does not return is given up after WaitDelay. (os/exec closes
 // what it can then, and waits on.)
 func TestCmdStdinThatBlocks(t *testing.T) {

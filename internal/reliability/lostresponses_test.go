@@ -120,7 +120,7 @@ func lostResponses() map[*api.Op]lostResponse {
 			return w.cmd.Kill(ctx, sandbox.SIGKILL)
 		}},
 		api.SignalCommand: {sandboxtest.KillCommand, once, true, func(ctx context.Context, w *lostWorld) error {
-			return w.cmd.Kill(ctx, sandbox.Signal(28)) // SIGWINCH, which nobody minds
+			return w.cmd.Kill(ctx, sandbox.SIGSTOP) // a second one could come behind the SIGCONT
 		}},
 		api.WriteStdin: {sandboxtest.WriteStdin, again + 1, false, func(ctx context.Context, w *lostWorld) error { // it asks how much has arrived
 			in := w.cmd.Stdin(ctx)

@@ -482,6 +482,24 @@ func TestFilesOfAnEndedSession(t *testing.T) {
 	}
 }
 
+// TestProgramKilledWithItsSession: the same where the stream tells of the kill
+// before it breaks, and the session has to be looked at.
+func TestProgramKilledWithItsSession(t *testing.T) {
+	t.Parallel()
+	for _, status := range []sandbox.Status{sandbox.StatusStopped, sandbox.StatusStopping, sandbox.StatusFailed, sandbox.StatusRunning} {
+		sb := testkit.API(func(req *http.Request) (*http.Response, error) {
+			if testkit.IsRun(req) {
+				killed := strings.Replace(testkit.Ended, `"exitCode":3`, `"exitCode":137`, 1)
+				return testkit.Response(200, "application/x-ndjson", strings.NewReader(testkit.Begun+killed)), nil
+			}
+			return testkit.JSON(200, `{"session":{"id":"s1","status":"`+string(status)+`"},"routes":[]}`), nil
+		}).Sandbox(t)
+		err := sb.FS().Remove(t.Context(), "x")
+		require.Error(t, err, status)
+		assert.Equal(t, status != sandbox.StatusRunning, errors.Is(err, sandbox.ErrStopped), "%s: %v", status, err)
+	}
+}
+
 // TestEmptySuccesses: an answer that leaves out what was made is none.
 func TestEmptySuccesses(t *testing.T) {
 	t.Parallel()

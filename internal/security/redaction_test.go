@@ -4,7 +4,9 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
+	"net/http"
 	"strings"
 	"sync"
 	"testing"
@@ -132,4 +134,37 @@ func clientWith(t *testing.T, srv *sandboxtest.Server, creds auth.Credentials, l
 	require.NoError(t, err)
 	t.Cleanup(client.CloseIdleConnections)
 	return client
+}
+
+// TestSecretsOfSourcesAreNotEchoed: a service that quotes what it was given, as in
+// the error of a clone, quotes no secret of it.
+func TestSecretsOfSourcesAreNotEchoed(t *testing.T) {
+	t.Parallel()
+	for name, source := range map[string]sandbox.Source{
+		"token as the user":   sandbox.GitSource{URL: "https://" + plantedToken + "@git.example/r.git"},
+		"password":            sandbox.GitSource{URL: "https://user:" + plantedPassword + "@git.example/r.git"},
+		"token in the query":  sandbox.GitSource{URL: "https://git.example/r.git?private_token=" + plantedToken},
+		"password beside it":  sandbox.GitSource{URL: "https://git.example/r.git", Username: "u", Password: plantedPassword},
+		"signature":           sandbox.TarballSource{URL: "https://host.example/x.tgz?X-Amz-Signature=" + plantedToken},
+		"user of a tarball":   sandbox.TarballSource{URL: "https://" + plantedToken + "@host.example/x.tgz"},
+		"password of one too": sandbox.TarballSource{URL: "https://user:" + plantedPassword + "@host.example/x.tgz"},
+	} {
+		c := testkit.API(func(req *http.Request) (*http.Response, error) {
+			sent, err := req.GetBody()
+			if err != nil {
+				return nil, err
+			}
+			body, err := io.ReadAll(sent)
+			if err != nil {
+				return nil, err
+			}
+			text, err := json.Marshal(string(body))
+			return testkit.JSON(400, `{"error":{"code":"bad_request","message":`+string(text)+`}}`), err
+		}).Client(t)
+		_, err := c.Create(t.Context(), &sandbox.CreateOptions{Source: source})
+		require.ErrorContains(t, err, ".example", name)
+		for _, secret := range planted {
+			assert.NotContains(t, everyForm(err), secret, name)
+		}
+	}
 }

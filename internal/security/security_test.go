@@ -310,6 +310,9 @@ func TestHandlesFromJSON(t *testing.T) {
 				}
 				s.SetClient(c)
 				_, err := s.RunCommand(ctx, "true", nil, nil)
+				if _, getErr := s.GetCommand(ctx, "cmd_1"); getErr == nil {
+					return nil
+				}
 				return err
 			},
 			"a command's ID": func() error {
