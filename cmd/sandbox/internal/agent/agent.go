@@ -75,15 +75,24 @@ type Target struct {
 
 var errName = errors.New("the name of a sandbox is needed; list_sandboxes lists them")
 
-func (t *tools) get(ctx context.Context, target Target) (*sandbox.Sandbox, error) {
-	name := target.Sandbox
-	switch {
+// name is the name of the sandbox that is meant.
+func (t *tools) name(target Target) (string, error) {
+	switch name := target.Sandbox; {
 	case t.only != "" && name != "" && name != t.only:
-		return nil, fmt.Errorf("only the sandbox %s can be used", t.only)
+		return "", fmt.Errorf("only the sandbox %s can be used", t.only)
 	case t.only != "":
-		name = t.only
+		return t.only, nil
 	case name == "":
-		return nil, errName
+		return "", errName
+	default:
+		return name, nil
+	}
+}
+
+func (t *tools) get(ctx context.Context, target Target) (*sandbox.Sandbox, error) {
+	name, err := t.name(target)
+	if err != nil {
+		return nil, err
 	}
 	return t.client.Get(ctx, name, nil)
 }
@@ -457,12 +466,9 @@ func (t *tools) snapshot(ctx context.Context, _ *mcp.CallToolRequest, in Target)
 
 // stop and remove look the sandbox up without starting it.
 func (t *tools) stop(ctx context.Context, _ *mcp.CallToolRequest, in Target) (*mcp.CallToolResult, Done, error) {
-	name := in.Sandbox
-	if t.only != "" {
-		name = t.only
-	}
-	if name == "" {
-		return nil, Done{}, errName
+	name, err := t.name(in)
+	if err != nil {
+		return nil, Done{}, err
 	}
 	sb, err := t.client.Get(ctx, name, &sandbox.GetOptions{Resume: new(bool)})
 	if err != nil {

@@ -106,8 +106,13 @@ func TestOneSandbox(t *testing.T) {
 	for _, tool := range listed.Tools {
 		assert.False(t, slices.Contains([]string{"create_sandbox", "list_sandboxes", "remove_sandbox"}, tool.Name), tool.Name)
 	}
-	result, err := cs.CallTool(t.Context(), &mcp.CallToolParams{Name: "run_command", Arguments: map[string]any{"sandbox": "other", "command": "true"}})
-	require.NoError(t, err)
-	assert.True(t, result.IsError)
+	for tool, args := range map[string]map[string]any{
+		"run_command":  {"sandbox": "other", "command": "true"},
+		"stop_sandbox": {"sandbox": "other"},
+	} {
+		result, err := cs.CallTool(t.Context(), &mcp.CallToolParams{Name: tool, Arguments: args})
+		require.NoError(t, err)
+		assert.True(t, result.IsError, tool)
+	}
 	assert.Empty(t, server.Requests())
 }

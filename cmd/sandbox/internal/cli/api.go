@@ -147,9 +147,12 @@ func statusExit(status int) int {
 }
 
 func (a *app) jsonPage(body io.Reader) (next string, err error) {
-	data, err := io.ReadAll(io.LimitReader(body, maxPageBody))
+	data, err := io.ReadAll(io.LimitReader(body, maxPageBody+1))
 	if err != nil {
 		return "", err
+	}
+	if len(data) > maxPageBody {
+		return "", withHint(fmt.Errorf("the answer has more than %d MiB", maxPageBody>>20), "without --paginate and --json it is passed on as it comes")
 	}
 	var doc any
 	if err := json.Unmarshal(data, &doc); err != nil {

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -59,6 +60,13 @@ func FuzzArrange(f *testing.F) {
 			t.Fatalf("%q became %q", in, out)
 		}
 	})
+}
+
+// TestLargePage wants no part of an answer to pass for all of it.
+func TestLargePage(t *testing.T) {
+	t.Parallel()
+	_, err := new(app).jsonPage(bytes.NewReader(make([]byte, maxPageBody+1)))
+	require.ErrorContains(t, err, "64 MiB")
 }
 
 func TestExitCodes(t *testing.T) {

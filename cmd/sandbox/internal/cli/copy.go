@@ -8,6 +8,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 
@@ -184,6 +185,9 @@ func (c *copying) fromStdin(ctx context.Context) error {
 	if c.to.intoDir() {
 		return usagef("standard input needs the name of a file, not of a directory")
 	}
+	if have, err := c.keeps(ctx, c.to.path); have || err != nil {
+		return err
+	}
 	bar := c.app.bar(c.o, -1)
 	defer bar.done()
 	w, err := c.target.FS().Create(ctx, c.to.path, &sandbox.WriterOptions{Progress: bar.update})
@@ -247,10 +251,8 @@ func (c *copying) upload(ctx context.Context) error {
 }
 
 func (c *copying) uploadFile(ctx context.Context, to string, info fs.FileInfo) error {
-	if c.o.noClobber {
-		if ok, err := c.target.FS().Exists(ctx, to); ok || err != nil {
-			return err
-		}
+	if have, err := c.keeps(ctx, to); have || err != nil {
+		return err
 	}
 	bar := c.app.bar(c.o, info.Size())
 	defer bar.done()
@@ -259,6 +261,14 @@ func (c *copying) uploadFile(ctx context.Context, to string, info fs.FileInfo) e
 		Path: to, Size: info.Size(), Mode: &mode, ModTime: info.ModTime(),
 		Open: func() (io.ReadCloser, error) { return os.Open(c.from.path) },
 	}}, &sandbox.WriteFilesOptions{Progress: bar.update})
+}
+
+// keeps reports whether a path of the sandbox is there already and stays as it is.
+func (c *copying) keeps(ctx context.Context, to string) (bool, error) {
+	if !c.o.noClobber {
+		return false, nil
+	}
+	return c.target.FS().Exists(ctx, to)
 }
 
 // uploadDir copies a directory: into one that exists, or as the destination.
@@ -272,14 +282,8 @@ func (c *copying) uploadDir(ctx context.Context) error {
 	bar := c.app.bar(c.o, -1)
 	defer bar.done()
 	o := &sandbox.UploadOptions{Exclude: c.o.exclude, Include: c.o.include, Progress: bar.update}
-	if c.o.noClobber {
-		have, err := c.target.FS().Exists(ctx, to.path)
-		if err != nil {
-			return err
-		}
-		if have {
-			return c.uploadMissing(ctx, to.path, o)
-		}
+	if err := c.excludeThere(ctx, to.path, o); err != nil {
+		return err
 	}
 	if c.o.follow {
 		return c.target.CopyFS(ctx, to.path, following{os.DirFS(c.from.path)}, o)
@@ -287,18 +291,26 @@ func (c *copying) uploadDir(ctx context.Context) error {
 	return c.target.UploadDir(ctx, c.from.path, to.path, o)
 }
 
-// uploadMissing uploads what the sandbox does not have yet.
-func (c *copying) uploadMissing(ctx context.Context, to string, o *sandbox.UploadOptions) error {
-	err := fs.WalkDir(c.target.FS().IOFS(ctx, to), ".", func(name string, d fs.DirEntry, err error) error {
+// excludeThere leaves out what the sandbox has already, with --no-clobber.
+func (c *copying) excludeThere(ctx context.Context, to string, o *sandbox.UploadOptions) error {
+	have, err := c.keeps(ctx, to)
+	if err != nil || !have {
+		return err
+	}
+	there, err := filesIn(c.target.FS().IOFS(ctx, to))
+	o.Exclude = slices.Concat(o.Exclude, there)
+	return err
+}
+
+// filesIn returns patterns of all files in a directory.
+func filesIn(dir fs.FS) (patterns []string, err error) {
+	err = fs.WalkDir(dir, ".", func(name string, d fs.DirEntry, err error) error {
 		if err == nil && !d.IsDir() {
-			o.Exclude = append(o.Exclude, literal(name))
+			patterns = append(patterns, literal(name))
 		}
 		return err
 	})
-	if err != nil {
-		return err
-	}
-	return c.target.UploadDir(ctx, c.from.path, to, o)
+	return patterns, err
 }
 
 // literal makes a pattern that matches nothing but the path. A slash in front
@@ -328,7 +340,7 @@ func (c *copying) download(ctx context.Context) error {
 		return c.downloadDir(ctx, to.path)
 	}
 	if c.o.noClobber {
-		if _, err := os.Lstat(to.path); err == nil {
+		if _, err := os.Lstat(to.path); err == nil && !isLocalDir(to.path) {
 			return nil
 		}
 	}
@@ -366,8 +378,16 @@ func (c *copying) keepMode(ctx context.Context, name string) error {
 func (c *copying) downloadDir(ctx context.Context, to string) error {
 	bar := c.app.bar(c.o, -1)
 	defer bar.done()
+	exclude := c.o.exclude
+	if c.o.noClobber && isLocalDir(to) {
+		here, err := filesIn(os.DirFS(to))
+		if err != nil {
+			return err
+		}
+		exclude = slices.Concat(exclude, here)
+	}
 	err := c.source.DownloadDir(ctx, c.from.path, to, &sandbox.DownloadDirOptions{
-		Exclude: c.o.exclude, Include: c.o.include, Progress: bar.update, OutsideLinks: c.o.outsideLinks,
+		Exclude: exclude, Include: c.o.include, Progress: bar.update, OutsideLinks: c.o.outsideLinks,
 	})
 	if errors.Is(err, sandbox.ErrUnsafeArchive) {
 		return withHint(err, "--outside-links keeps such links, --exclude leaves them out")
@@ -394,6 +414,9 @@ func (c *copying) across(ctx context.Context) error {
 	to := c.to
 	if to.intoDir() || c.several || c.remoteDir(ctx, to.path) {
 		to = to.within(c.from.base())
+	}
+	if have, err := c.keeps(ctx, to.path); have || err != nil {
+		return err
 	}
 	info, err := c.source.FS().Stat(ctx, c.from.path)
 	if err != nil {
@@ -430,7 +453,11 @@ func (c *copying) acrossDir(ctx context.Context) error {
 	}
 	bar := c.app.bar(c.o, -1)
 	defer bar.done()
-	return c.target.UploadDir(ctx, dir, to.path, &sandbox.UploadOptions{Progress: bar.update})
+	o := &sandbox.UploadOptions{Progress: bar.update}
+	if err := c.excludeThere(ctx, to.path, o); err != nil {
+		return err
+	}
+	return c.target.UploadDir(ctx, dir, to.path, o)
 }
 
 // following is a file system in which symbolic links are what they lead to.

@@ -155,7 +155,7 @@ func (s *syncing) once(ctx context.Context) error {
 	if s.upward {
 		err = s.push(ctx, c, from)
 	} else {
-		err = s.pull(ctx, c, from)
+		err = s.pull(ctx, c)
 	}
 	if err == nil && len(c.Write)+len(c.Delete) > 0 && !s.app.opts.quiet {
 		fmt.Fprintf(s.app.err, "%s copied, %d deleted\n", plural(len(c.Write), "file", "files"), len(c.Delete))
@@ -226,7 +226,7 @@ func (s *syncing) push(ctx context.Context, c mirror.Changes, tree mirror.Tree) 
 }
 
 // pull makes the changes here.
-func (s *syncing) pull(ctx context.Context, c mirror.Changes, tree mirror.Tree) error {
+func (s *syncing) pull(ctx context.Context, c mirror.Changes) error {
 	for _, p := range c.Delete {
 		if err := os.Remove(filepath.Join(s.here, filepath.FromSlash(p))); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return err
@@ -238,12 +238,6 @@ func (s *syncing) pull(ctx context.Context, c mirror.Changes, tree mirror.Tree) 
 	include := make([]string, len(c.Write))
 	for i, p := range c.Write {
 		include[i] = literal(p)
-		if _, link := tree[p]; link && tree[p].Mode&fs.ModeSymlink != 0 {
-			// A link in place of a file, or the other way round.
-			if err := os.Remove(filepath.Join(s.here, filepath.FromSlash(p))); err != nil && !errors.Is(err, fs.ErrNotExist) {
-				return err
-			}
-		}
 	}
 	bar := s.app.bar(&copyOptions{}, -1)
 	defer bar.done()

@@ -139,6 +139,9 @@ func (d Dirs) readActive() (map[string]string, error) {
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", d.activeFile(), err)
 	}
+	if all == nil { // the file says null
+		all = map[string]string{}
+	}
 	return all, nil
 }
 

@@ -26,6 +26,9 @@ func (d Dirs) SetTelemetry(enabled bool) error {
 		if err := json.Unmarshal(data, &all); err != nil {
 			return fmt.Errorf("%s: %w", d.telemetryFile(), err)
 		}
+		if all == nil { // the file says null
+			all = map[string]any{}
+		}
 	}
 	all["enabled"] = enabled
 	if data, err = json.MarshalIndent(all, "", "  "); err != nil {

@@ -145,9 +145,11 @@ func Join(local net.Conn, remote *Conn) error {
 		mu.Lock()
 		defer mu.Unlock()
 		said = true
-		if err == nil {
-			timer.Reset(lingering)
+		if err != nil {
+			remote.Close()
+			return
 		}
+		timer.Reset(lingering)
 	})
 	_, err := io.Copy(local, readerFunc(func(p []byte) (int, error) {
 		n, err := remote.Read(p)

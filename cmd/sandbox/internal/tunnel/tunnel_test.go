@@ -6,6 +6,7 @@ import (
 	"io"
 	"net"
 	"strconv"
+	"syscall"
 	"testing"
 	"time"
 
@@ -123,4 +124,26 @@ func TestRun(t *testing.T) {
 	text, err := sb.FS().ReadFile(t.Context(), "/tmp/err")
 	require.NoError(t, err)
 	assert.Equal(t, "oops\n", string(text))
+}
+
+// reset is a connection that the other end has reset.
+type reset struct{ net.Conn }
+
+func (reset) Read([]byte) (int, error) { return 0, syscall.ECONNRESET }
+
+// TestJoinReset lets a connection break while the sandbox says nothing.
+func TestJoinReset(t *testing.T) {
+	t.Parallel()
+	sb := newSandbox(t)
+	c, err := tunnel.Dial(t.Context(), sb, startEcho(t, sb))
+	require.NoError(t, err)
+	here, there := net.Pipe()
+	defer here.Close()
+	done := make(chan error, 1)
+	go func() { done <- tunnel.Join(reset{there}, c) }()
+	select {
+	case <-done:
+	case <-time.After(time.Minute):
+		t.Fatal("the tunnel is still there")
+	}
 }
