@@ -66,7 +66,7 @@ func (p *capturePair) value() map[string]any {
 }
 
 // opPiped waits until the writers of a command have received the given number
-// of characters, for at most 3 s. When the stream isn't held open, it also
+// of characters, for at most a minute. When the stream isn't held open, it also
 // waits until copying has ended: after all the output is written, this SDK
 // still confirms that the log is complete, and that request must not mix with
 // those of the next step.
@@ -82,7 +82,7 @@ func opPiped(c *call) (any, error) {
 	c.d.mu.Lock()
 	p := c.d.piped[*c.step.On]
 	c.d.mu.Unlock()
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(c.ctx), 3*time.Second)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(c.ctx), time.Minute)
 	defer cancel()
 	for !(p.stdout.has(a.Stdout) && p.stderr.has(a.Stderr) && (!a.Error || p.failure() != nil)) {
 		if !pause(ctx, 20*time.Millisecond) {

@@ -423,7 +423,12 @@ func (d *driver) abortable(parent context.Context, spec *AbortSpec) (context.Con
 			for d.seen() < spec.WhenSeen {
 				time.Sleep(10 * time.Millisecond)
 			}
-			time.Sleep(millis(plus))
+			// In small steps: a machine that is busy, or stops for a moment, is
+			// given more time for what was sent to arrive.
+			const steps = 20
+			for range steps {
+				time.Sleep(millis(plus) / steps)
+			}
 			cancel()
 		}()
 	}
