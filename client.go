@@ -299,7 +299,7 @@ func (c *Client) projectID(ctx context.Context) (string, error) {
 
 var errZeroClient = fmt.Errorf("sandbox: %w: the Client was not made by NewClient", ErrInvalid)
 
-// do performs an operation and decodes its answer.
+// do performs an operation and decodes its response.
 func (c *Client) do(ctx context.Context, req *api.Request, out any) error {
 	if c == nil || c.api == nil {
 		return errZeroClient

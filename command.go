@@ -345,7 +345,7 @@ func (c *Command) Kill(ctx context.Context, sig Signal) error {
 	case err == nil || ctx.Err() != nil:
 		return err
 	case req.Uncertain && errors.Is(err, os.ErrProcessDone):
-		return nil // the signal whose answer was lost may have done it
+		return nil // the signal whose response was lost may have done it
 	case isUnknown(err):
 		if data, lookErr := client.lookAtCommand(ctx, c.session, c.ID()); lookErr == nil && data.ExitCode != nil {
 			c.finish(*data)

@@ -44,8 +44,8 @@
 //	delete of a sandbox, signals, mkdir            as above, then settled by looking
 //
 // A Retry-After of up to 20 seconds is honored; a longer one is returned at once,
-// in [APIError]. A command carries an ID, so that one whose answer was lost is
-// found again instead of being started again. Where the outcome can't be known,
+// in [APIError]. A command carries an ID, so that one whose response was lost
+// is found instead of being started again. Where the outcome can't be known,
 // the error matches [ErrOutcomeUnknown].
 //
 // A command's output survives cut connections, such as those that the platform's

@@ -173,7 +173,7 @@ func (l *launch) refusedID(err error) bool {
 // distrustIDs stops generating IDs for commands, and logs that once.
 func (c *Client) distrustIDs(ctx context.Context, why string) {
 	if !c.serverIDs.Swap(true) && c.log != nil {
-		c.log.LogAttrs(ctx, slog.LevelWarn, "sandbox: commands get their IDs from the service from now on; the outcome of a start whose answer is lost stays unknown",
+		c.log.LogAttrs(ctx, slog.LevelWarn, "sandbox: commands get their IDs from the service from now on; the outcome of a start whose response is lost stays unknown",
 			slog.String("reason", why))
 	}
 }

@@ -68,8 +68,8 @@ type NetworkPolicy struct {
 }
 
 // PolicySubnets allows and denies addresses by ranges in CIDR notation. IPv6
-// ranges are sent as they are: the platform's documentation mentions them, but
-// its API was seen to answer them with 400, "Invalid CIDR".
+// ranges are sent unchanged: the platform's documentation mentions them, but
+// its API was seen to refuse them with 400, "Invalid CIDR".
 type PolicySubnets struct {
 	// Allow lists ranges that can be reached regardless of domains.
 	Allow []string
@@ -367,7 +367,7 @@ func (r *PolicyResponse) check(at string) error {
 	if r.Body != nil {
 		switch r.StatusCode {
 		case http.StatusNoContent, http.StatusResetContent, http.StatusNotModified:
-			return invalid(at+".Body", "an answer of status %d has none", r.StatusCode)
+			return invalid(at+".Body", "a response of status %d has none", r.StatusCode)
 		}
 		if r.ContentType == "" {
 			return invalid(at+".ContentType", "is empty; a Body needs one")

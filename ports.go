@@ -134,7 +134,7 @@ func (s *Sandbox) WaitForPort(ctx context.Context, port int, opts *WaitForPortOp
 
 // attempt makes one request and returns nil if it received the wanted response.
 func (o *WaitForPortOptions) attempt(ctx context.Context, address string) error {
-	ctx, cancel := context.WithTimeoutCause(ctx, o.AttemptTimeout, fmt.Errorf("no answer within %v", o.AttemptTimeout))
+	ctx, cancel := context.WithTimeoutCause(ctx, o.AttemptTimeout, fmt.Errorf("no response within %v", o.AttemptTimeout))
 	defer cancel()
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, address, nil)
 	if err != nil {

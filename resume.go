@@ -279,9 +279,8 @@ func (s *Sandbox) setHookDue(due bool) {
 }
 
 // startSession asks the API for a running session, and reports whether one was
-// started. The API is expected to answer only once the previous session has
-// ended; if it does not, that session is waited for here, and the API is asked
-// again.
+// started. The API is expected to respond only once the previous session has
+// ended; if it does not, startSession waits for that session and asks again.
 func (s *Sandbox) startSession(ctx context.Context, stale *Session) (session *Session, resumed bool, err error) {
 	c, err := s.client()
 	if err != nil {

@@ -74,7 +74,7 @@ func (s *Sandbox) Stop(ctx context.Context, opts *StopOptions) (*StopResult, err
 }
 
 // awaitStopped waits until the session has ended and, if its files are saved,
-// the snapshot with them is the sandbox's current one. It keeps answer up to
+// the snapshot with them is the sandbox's current one. It keeps resp up to
 // date.
 func (s *Sandbox) awaitStopped(ctx context.Context, c *Client, cur *Session, before *wire.Sandbox, resp *wire.StopResponse) error {
 	limited, cancel := context.WithTimeoutCause(ctx, stopLimit, errStopSlow)
@@ -138,8 +138,9 @@ func (s *Sandbox) awaitStopped(ctx context.Context, c *Client, cur *Session, bef
 }
 
 // savedBy reports whether the sandbox's current snapshot is that of the
-// session, and adds it to answer. If its ID has changed since the stop was
-// requested, it is; if not, it may be that of an earlier session.
+// session, and adds it to resp. If its ID has changed since the stop was
+// requested, it is that of the session; otherwise it may be that of an earlier
+// one.
 func savedBy(ctx context.Context, c *Client, session string, before *wire.Sandbox, resp *wire.StopResponse, now *wire.Sandbox) (bool, error) {
 	id := now.CurrentSnapshotID
 	switch {

@@ -101,9 +101,9 @@ func (w *Worker) renew(ctx context.Context, o Options, vm string) (machine, erro
 	return machine{ID: vm, ExpiresAt: w.extend(ctx, cur, o.lease())}, nil
 }
 
-// extend makes a session last for at least d more, or for as long as the platform
-// allows, and returns when it ends. A lost answer costs at most that the machine
-// runs longer than it has to, so it is no error.
+// extend makes a session last for at least d more, or for as long as the
+// platform allows, and returns when it ends. A lost response is not an error:
+// at worst, the machine runs longer than it has to.
 func (w *Worker) extend(ctx context.Context, s *sandbox.Session, d time.Duration) time.Time {
 	if need := d - expiry(s).Sub(w.now()); need > 10*time.Second {
 		if err := s.ExtendTimeout(ctx, need); err != nil {

@@ -128,7 +128,7 @@ var programs = []struct {
 	},
 	{
 		name: "devserver", need: "node", args: []string{"-once"},
-		want:  []string{"The server says: ready on port 3000", "It answers at http", "Hello from the sandbox, /first"},
+		want:  []string{"The server says: ready on port 3000", "It listens at http", "Hello from the sandbox, /first"},
 		setUp: namespaces, // else the port is the host's
 	},
 	{

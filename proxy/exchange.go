@@ -62,11 +62,11 @@ func reasonFor(err error) string {
 	case errors.As(err, &number):
 		return number.Error()
 	case errors.As(err, &protocol):
-		return "malformed answer"
+		return "malformed response"
 	case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF):
 		return "the server closed the connection"
 	}
-	return "malformed answer or broken connection"
+	return "malformed response or broken connection"
 }
 
 // exchange describes one forwarded request. The transport's goroutines may

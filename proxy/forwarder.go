@@ -166,7 +166,7 @@ func NewForwarder(opts *ForwarderOptions) (*Forwarder, error) {
 		Transport:      f.transport,
 		Rewrite:        rewrite,
 		ModifyResponse: f.modifyResponse,
-		ErrorHandler:   answerError,
+		ErrorHandler:   respondError,
 		FlushInterval:  -1,
 		BufferPool:     &f.buffers,
 		ErrorLog:       log.New(io.Discard, "", 0), // errors are logged by logLine
@@ -293,8 +293,8 @@ func (f *Forwarder) modifyResponse(resp *http.Response) error {
 	return nil
 }
 
-// answerError responds to a request that could not be passed on.
-func answerError(w http.ResponseWriter, r *http.Request, err error) {
+// respondError responds to a request that could not be forwarded.
+func respondError(w http.ResponseWriter, r *http.Request, err error) {
 	status := http.StatusBadGateway
 	reason := reasonFor(err)
 	switch reason {

@@ -71,7 +71,7 @@ func (c *call) wellTyped(e *endpoint) bool {
 	return err == nil && kind == want
 }
 
-// bodyError makes the answer to a body that can't be read.
+// bodyError returns the error for a body that can't be read.
 func bodyError(err error) error {
 	if _, ok := errors.AsType[*http.MaxBytesError](err); ok {
 		return errTooLarge

@@ -127,7 +127,7 @@ func (p *commandParams) check() error {
 	return checkEnv(p.Env)
 }
 
-// runCommand answers POST …/cmd, waited and detached.
+// runCommand handles POST …/cmd, waited and detached.
 func (c *call) runCommand() error {
 	sess, err := c.session()
 	if err != nil {

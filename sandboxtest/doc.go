@@ -52,9 +52,9 @@
 // decided by address ranges, of which the denied ones take precedence. Where a
 // domain has rules, TLS ends at the firewall, with a certificate that curl,
 // git, Node, Python and Go trust in the sandbox: headers are set, and requests
-// are answered, or sent to a forward URL with a token for which
-// [Server.Authority] has the keys, so that package proxy can be tested from end
-// to end. A request that matches no rule is sent unchanged.
+// get a fixed response or are sent to a forward URL with a token for which
+// [Server.Authority] has the keys, so that package proxy can be tested from
+// end to end. A request that matches no rule is sent unchanged.
 //
 // [Options].Names lets servers of the test stand in for those of the internet:
 //

@@ -105,7 +105,7 @@ func (st *store) findDrive(project, nameOrID string) *drive {
 	return nil
 }
 
-// getOrCreateDrive answers POST /v2/sandboxes/drives/{name}.
+// getOrCreateDrive handles POST /v2/sandboxes/drives/{name}.
 func (c *call) getOrCreateDrive() error {
 	name := c.values[0]
 	var p driveParams
@@ -155,7 +155,7 @@ func (c *call) newDrive(key sandboxKey, p *driveParams, region string, size int6
 	return d
 }
 
-// getDrive answers GET /v2/sandboxes/drives/{nameOrId}.
+// getDrive handles GET /v2/sandboxes/drives/{nameOrId}.
 func (c *call) getDrive() error {
 	st := c.s.store
 	st.mu.Lock()
@@ -170,7 +170,7 @@ func (c *call) getDrive() error {
 	return nil
 }
 
-// deleteDrive answers DELETE /v2/sandboxes/drives/{name}.
+// deleteDrive handles DELETE /v2/sandboxes/drives/{name}.
 func (c *call) deleteDrive() error {
 	st := c.s.store
 	st.mu.Lock()
@@ -194,7 +194,7 @@ func (c *call) deleteDrive() error {
 	return nil
 }
 
-// forkDrive answers POST /v2/sandboxes/drives/{name}/fork: a copy under
+// forkDrive handles POST /v2/sandboxes/drives/{name}/fork: a copy under
 // another name.
 func (c *call) forkDrive() error {
 	var p driveParams
@@ -249,7 +249,7 @@ func (c *call) forkDrive() error {
 	return nil
 }
 
-// listDrives answers GET /v2/sandboxes/drives.
+// listDrives handles GET /v2/sandboxes/drives.
 func (c *call) listDrives() error {
 	q := c.r.URL.Query()
 	by := q.Get("sortBy")
@@ -287,8 +287,8 @@ func (c *call) listDrives() error {
 	return nil
 }
 
-// mountParam is a mount as a request has it: without the leniency of clients
-// towards older answers.
+// mountParam is a mount in a request: without the leniency of clients towards
+// older responses.
 type mountParam wire.Mount
 
 // checkMountParams checks mounts as far as they can be without knowing the
@@ -417,7 +417,7 @@ func (sess *session) detachLocked() {
 	sess.drives = nil
 }
 
-// features answers GET /v2/sandboxes/features: what the project may use.
+// features handles GET /v2/sandboxes/features: what the project may use.
 func (c *call) features() error {
 	writeJSON(c.w, http.StatusOK, map[string]any{"features": map[string]bool{"drives": true}})
 	return nil

@@ -9,7 +9,7 @@ import (
 	"strconv"
 )
 
-// apiError is an answer that is not 2xx, as the API writes it.
+// apiError is an error response of the API.
 type apiError struct {
 	status  int
 	code    string
@@ -57,9 +57,9 @@ var (
 	errStopped          = fail(http.StatusGone, "sandbox_stopped", "Sandbox has stopped execution and is no longer available")
 	errStopping         = fail(http.StatusUnprocessableEntity, "sandbox_stopping", "Sandbox is stopping and is no longer available")
 	errSnapshotting     = fail(http.StatusUnprocessableEntity, "sandbox_snapshotting", "Sandbox is creating a snapshot and will be stopped shortly")
-	// The three answers to a resume of a sandbox without files that the service
-	// was seen to give: to one that keeps none, to one that has none yet, and to
-	// one whose snapshot was deleted or has expired.
+	// The three errors for resuming a sandbox without files that were observed:
+	// for one that keeps none, for one that has none yet, and for one whose
+	// snapshot was deleted or has expired.
 	errNothingKept  = fail(http.StatusBadRequest, "snapshot_not_found", noSnapshot)
 	errNothingYet   = badRequest(noSnapshot)
 	errSnapshotGone = fail(http.StatusGone, "snapshot_not_found", noSnapshot)
@@ -72,18 +72,18 @@ var (
 	errClosing    = fail(http.StatusServiceUnavailable, "service_unavailable", "The emulator is closing.")
 )
 
-// writeError answers with e.
+// writeError responds with e.
 func writeError(w http.ResponseWriter, e *apiError) {
 	body := map[string]any{"code": e.code, "message": e.message}
 	maps.Copy(body, e.extra)
 	writeJSON(w, e.status, map[string]any{"error": body})
 }
 
-// writeJSON answers with v.
+// writeJSON responds with v.
 func writeJSON(w http.ResponseWriter, status int, v any) {
 	data, err := encode(v)
 	if err != nil { // our own types always encode
-		status, data = http.StatusInternalServerError, []byte(`{"error":{"code":"internal_server_error","message":"the answer can't be encoded"}}`)
+		status, data = http.StatusInternalServerError, []byte(`{"error":{"code":"internal_server_error","message":"the response can't be encoded"}}`)
 	}
 	w.Header().Set("Content-Type", "application/json; charset=utf-8")
 	w.Header().Set("Content-Length", strconv.Itoa(len(data)))

@@ -96,8 +96,8 @@ func (f *faults) take(op Operation, r *http.Request) *Fault {
 	return nil
 }
 
-// errResponded unwinds a handler whose answer a fault has replaced.
-var errResponded = errors.New("answered by a fault")
+// errResponded unwinds a handler whose response a fault has replaced.
+var errResponded = errors.New("replaced by a fault")
 
 // faultWriter is the http.ResponseWriter of a request that a fault has struck.
 type faultWriter struct {
@@ -135,7 +135,7 @@ func (w *faultWriter) Write(p []byte) (int, error) {
 	return n, err
 }
 
-// answer writes the fault's error.
+// respond writes the fault's error.
 func (f *Fault) respond(w http.ResponseWriter, status int) {
 	if f.RetryAfter > 0 {
 		seconds := (f.RetryAfter + time.Second - 1) / time.Second

@@ -47,7 +47,7 @@ func (c *call) fileCall() (*session, *box.Box, *pathParams, error) {
 	return sess, machine, p, err
 }
 
-// makeDir answers POST …/fs/mkdir.
+// makeDir handles POST …/fs/mkdir.
 func (c *call) makeDir() error {
 	sess, machine, p, err := c.fileCall()
 	if err != nil {
@@ -64,7 +64,7 @@ func (c *call) makeDir() error {
 	return nil
 }
 
-// readFile answers POST …/fs/read.
+// readFile handles POST …/fs/read.
 func (c *call) readFile() error {
 	sess, machine, p, err := c.fileCall()
 	if err != nil {
@@ -114,7 +114,7 @@ func attachment(name string) string {
 	return value
 }
 
-// writeFiles answers POST …/fs/write.
+// writeFiles handles POST …/fs/write.
 func (c *call) writeFiles() error {
 	sess, err := c.session()
 	if err != nil {
@@ -146,7 +146,7 @@ func (c *call) writeFiles() error {
 	return nil
 }
 
-// fileError makes the answer to what the file system has refused.
+// fileError returns the error for what the file system refused.
 func (c *call) fileError(sess *session, what string, err error) error {
 	if c.ctx.Err() != nil {
 		return c.ctx.Err()

@@ -357,7 +357,7 @@ func (fl *flow) Close() error {
 	return fl.Conn.Close()
 }
 
-// serveHTTP answers a request of the sandbox by the first rule that it fits.
+// serveHTTP applies the first rule that matches a request of the sandbox.
 func (f *firewall) serveHTTP(w http.ResponseWriter, r *http.Request) {
 	fl, _ := r.Context().Value(flowKey{}).(*flow)
 	p := f.policy.Load()

@@ -25,7 +25,7 @@ const (
 	maxCells = 10_000
 )
 
-// openInteractive answers POST …/interactive.
+// openInteractive handles POST …/interactive.
 func (c *call) openInteractive() error {
 	sess, err := c.session()
 	if err != nil {
@@ -90,7 +90,7 @@ func (s *Server) serveInteractive(w http.ResponseWriter, r *http.Request, id str
 	}
 	conn, err := websocket.Accept(w, r, &websocket.AcceptOptions{InsecureSkipVerify: true}) // the token is what counts
 	if err != nil {
-		return // Accept has answered
+		return // Accept has responded
 	}
 	defer conn.CloseNow()
 	conn.SetReadLimit(maxFrame)

@@ -15,8 +15,8 @@ import (
 const memoryLog = 16 << 10
 
 // commandLog is what a command has written, as the NDJSON records that the API
-// answers with. It only grows, always by whole records; any number of readers
-// follow it, each from its own position.
+// returns. It only grows, always by whole records; any number of readers follow
+// it, each from its own position.
 type commandLog struct {
 	dir string
 

@@ -19,8 +19,8 @@ const (
 	modeCustom   = "custom"
 )
 
-// policyRequest is a policy in both forms that the API takes: the one of the
-// SDKs, and the one that it answers with.
+// policyRequest is a policy in either form that the API accepts: that of the
+// SDKs, and that of its responses.
 type policyRequest struct {
 	Mode    string          `json:"mode"`
 	Allow   json.RawMessage `json:"allow"`
@@ -35,7 +35,8 @@ type policyRequest struct {
 	InjectionRules []injectionRule `json:"injectionRules"`
 }
 
-// injectionRule has the values of headers, of which answers have the names.
+// injectionRule has the values of headers, of which responses have only the
+// names.
 type injectionRule struct {
 	Domain  string            `json:"domain"`
 	Headers map[string]string `json:"headers"`
@@ -70,8 +71,8 @@ type (
 	}
 )
 
-// parsePolicy checks a policy and gives it in the form of answers. The values
-// of headers are not kept: no answer has them.
+// parsePolicy checks a policy and returns it in the form of responses. The
+// values of headers are not kept: no response has them.
 func parsePolicy(data []byte) (*wire.NetworkPolicy, error) {
 	var p policyRequest
 	if err := strict(data, &p); err != nil {
@@ -230,7 +231,7 @@ func checkPolicy(p *wire.NetworkPolicy) error {
 	return checkCIDRs(slices.Concat(p.AllowedCIDRs, p.DeniedCIDRs))
 }
 
-// checkResponse checks what the firewall is to answer with.
+// checkResponse checks what the firewall is to respond with.
 func checkResponse(r *wire.Response, match json.RawMessage) error {
 	if r.StatusCode < 200 || r.StatusCode > 599 {
 		return invalid("`response.statusCode` should be between 200 and 599.")

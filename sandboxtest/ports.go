@@ -130,7 +130,7 @@ func (sb *namedSandbox) openRoute(port int) (*route, error) {
 	return r, nil
 }
 
-// unreachable is what the edge answers in place of a sandbox that does not run.
+// unreachable is the edge's error in place of a sandbox that isn't running.
 func (sb *namedSandbox) unreachable() *apiError {
 	st := sb.s.store
 	st.mu.Lock()
@@ -148,7 +148,7 @@ func (sb *namedSandbox) unreachable() *apiError {
 	return fail(http.StatusGone, "SANDBOX_STOPPED", "The sandbox has stopped.")
 }
 
-// writeEdgeError answers with an error of the edge, which also names it in a
+// writeEdgeError responds with an error of the edge, which also names it in a
 // header, as the platform does with its own errors.
 func writeEdgeError(w http.ResponseWriter, e *apiError) {
 	w.Header().Set("X-Vercel-Error", e.code)

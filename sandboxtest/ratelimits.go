@@ -58,7 +58,7 @@ func (l *rateLimits) take(q quota, now time.Time) (left int, ends time.Time) {
 	return q.limit - w.used, w.ends
 }
 
-// limitRate tells of the quota in the headers of an answer. Without
+// limitRate sets the rate limit headers of a response. Without
 // Options.RateLimits it is one that never runs low: clients that slow down when
 // little is left have no reason to.
 func (c *call) limitRate(op Operation) *apiError {

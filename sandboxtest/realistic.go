@@ -11,8 +11,8 @@ const (
 	minStopping      = time.Second
 	maxStopping      = 2700 * time.Millisecond
 	snapshottingTime = 3700 * time.Millisecond
-	// stopResponse is when the answer to a stop comes at the latest where a
-	// snapshot follows: before it is there.
+	// stopResponse is the latest time of the response to a stop that is followed
+	// by a snapshot: before the snapshot is there.
 	stopResponse = 1500 * time.Millisecond
 	// settleTime is how long a session goes on after its snapshot was taken.
 	settleTime = 400 * time.Millisecond
@@ -69,8 +69,7 @@ func (sb *namedSandbox) awaitEnd(ctx context.Context) error {
 	return current.await(ctx, func() bool { return current.live() })
 }
 
-// awaitStop waits for as long as a stop does before it is answered. ours says
-// that this stop has begun it.
+// awaitStop waits until a stop responds. ours says that this stop has begun it.
 func (c *call) awaitStop(sess *session, ours bool) error {
 	o := &c.s.opts
 	if !o.Realistic {

@@ -25,8 +25,7 @@ type call struct {
 type statusWriter struct {
 	http.ResponseWriter
 	status int
-	// settle is called before an answer that says that something was done. Nil
-	// does nothing.
+	// settle is called before a response that reports success. Nil does nothing.
 	settle func()
 }
 
@@ -163,8 +162,7 @@ func (c *call) wait(d time.Duration) bool {
 	}
 }
 
-// fail answers with an error, of which what is not the API's is our own
-// trouble.
+// fail responds with an error; any that is not the API's is an internal one.
 func (c *call) fail(e *endpoint, err error) {
 	failure, ok := errors.AsType[*apiError](err)
 	switch {
@@ -172,8 +170,8 @@ func (c *call) fail(e *endpoint, err error) {
 	case c.s.ctx.Err() != nil:
 		failure = errClosing
 	case c.ctx.Err() != nil:
-		// The client has gone, or its connection has failed us. Were it still
-		// there, an answer without content would tell it that all was well.
+		// The client has gone, or its connection has failed us. If it were still
+		// there, a response without content would look like success.
 		panic(http.ErrAbortHandler)
 	default:
 		c.s.opts.Logger.Error("operation failed", slog.String("operation", string(e.op)), slog.Any("error", err))

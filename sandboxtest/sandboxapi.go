@@ -10,7 +10,7 @@ import (
 	"github.com/go-vercel/sandbox/sandboxtest/internal/box"
 )
 
-// createSandbox answers POST /v2/sandboxes, /v3/sandboxes and /v4/sandboxes,
+// createSandbox handles POST /v2/sandboxes, /v3/sandboxes and /v4/sandboxes,
 // which boot a runtime or an image when neither is named.
 func (c *call) createSandbox() error {
 	var p createParams
@@ -116,7 +116,7 @@ func (st *store) usable(project, id string) (*snapshot, error) {
 	return sn, nil
 }
 
-// makeSandbox makes a sandbox with its first session and answers with it.
+// makeSandbox makes a sandbox with its first session and responds with it.
 func (c *call) makeSandbox(project, name string, set settings, from *snapshot, fill func(context.Context, *box.Box) error) error {
 	if name == "" {
 		name = newName()
@@ -159,7 +159,7 @@ func (c *call) makeSandbox(project, name string, set settings, from *snapshot, f
 	st.sandboxes[key] = sb
 	st.changedLocked()
 	st.mu.Unlock()
-	return c.answerNew(sb)
+	return c.respondNew(sb)
 }
 
 // detached is a context for the work on a session: a client that gives up
@@ -170,8 +170,9 @@ func (c *call) detached() (context.Context, context.CancelFunc) {
 	return ctx, func() { stop(); cancel() }
 }
 
-// answerNew answers with a sandbox that was made, without what adds up later.
-func (c *call) answerNew(sb *namedSandbox) error {
+// respondNew responds with a new sandbox, without the totals that later
+// responses have.
+func (c *call) respondNew(sb *namedSandbox) error {
 	st := c.s.store
 	st.mu.Lock()
 	resp := wire.SandboxResponse{Sandbox: sb.wire(), Session: sb.current.wire(), Routes: sb.wireRoutes()}
@@ -183,7 +184,7 @@ func (c *call) answerNew(sb *namedSandbox) error {
 	return nil
 }
 
-func (c *call) answerSandbox(sb *namedSandbox, resumed bool) error {
+func (c *call) respondSandbox(sb *namedSandbox, resumed bool) error {
 	st := c.s.store
 	st.mu.Lock()
 	resp := wire.SandboxResponse{Sandbox: sb.wire(), Session: sb.current.wire(), Routes: sb.wireRoutes()}
@@ -221,7 +222,7 @@ func (sb *namedSandbox) lock() error {
 	return nil
 }
 
-// getSandbox answers GET /v2/sandboxes/{name}, which resumes only when asked to.
+// getSandbox handles GET /v2/sandboxes/{name}, which resumes only when asked to.
 func (c *call) getSandbox() error {
 	sb, err := c.sandbox()
 	if err != nil {
@@ -243,10 +244,10 @@ func (c *call) getSandbox() error {
 			return err
 		}
 	}
-	return c.answerSandbox(sb, resumed)
+	return c.respondSandbox(sb, resumed)
 }
 
-// forkSandbox answers POST /v2/sandboxes/{name}/fork.
+// forkSandbox handles POST /v2/sandboxes/{name}/fork.
 func (c *call) forkSandbox() error {
 	source, err := c.sandbox()
 	if err != nil {
@@ -286,7 +287,7 @@ func (c *call) forkSandbox() error {
 	return c.makeSandbox(source.key.project, p.Name, set, from, nil)
 }
 
-// updateSandbox answers PATCH /v2/sandboxes/{name}. What a session is made
+// updateSandbox handles PATCH /v2/sandboxes/{name}. What a session is made
 // with changes for the next one.
 func (c *call) updateSandbox() error {
 	sb, err := c.sandbox()
@@ -366,7 +367,7 @@ func (c *call) updateSandbox() error {
 	return nil
 }
 
-// deleteSandbox answers DELETE /v2/sandboxes/{name}. Snapshots stay, since
+// deleteSandbox handles DELETE /v2/sandboxes/{name}. Snapshots stay, since
 // other sandboxes may be made from them, unless those that no other sandbox
 // needs are to go.
 func (c *call) deleteSandbox() error {

@@ -45,7 +45,7 @@ func (c *call) listSessions() error {
 	return nil
 }
 
-// stopSession answers POST …/stop. Stopping a stopped session is no error.
+// stopSession handles POST …/stop. Stopping a stopped session is no error.
 func (c *call) stopSession() error {
 	sess, err := c.session()
 	if err != nil {
@@ -113,10 +113,10 @@ func (c *call) extendTimeout() error {
 		st.changedLocked()
 	}
 	st.mu.Unlock()
-	return c.answerSession(sess)
+	return c.respondSession(sess)
 }
 
-func (c *call) answerSession(sess *session) error {
+func (c *call) respondSession(sess *session) error {
 	c.s.store.mu.Lock()
 	w := sess.wire()
 	c.s.store.mu.Unlock()
@@ -124,7 +124,7 @@ func (c *call) answerSession(sess *session) error {
 	return nil
 }
 
-// setPolicy answers POST …/network-policy, which holds for this session and
+// setPolicy handles POST …/network-policy, which holds for this session and
 // for those that come after it.
 func (c *call) setPolicy() error {
 	sess, err := c.session()
@@ -151,5 +151,5 @@ func (c *call) setPolicy() error {
 	sess.policy, sess.sb.settings.Policy, sess.sb.settings.PolicyRequest = policy, policy, raw
 	st.changedLocked()
 	st.mu.Unlock()
-	return c.answerSession(sess)
+	return c.respondSession(sess)
 }

@@ -257,8 +257,8 @@ func (sess *session) scheduleExpiry() {
 	})
 }
 
-// use waits until the session runs, and gives its machine. It answers as the
-// API does to what needs a machine when there is none.
+// use waits until the session runs, and returns its machine, or the API's error
+// when there is none.
 func (sess *session) use(ctx context.Context) (*box.Box, error) {
 	st := sess.sb.s.store
 	for {
@@ -284,8 +284,8 @@ func (sess *session) use(ctx context.Context) (*box.Box, error) {
 	}
 }
 
-// machineError makes the answer to what a machine has refused: when it was
-// stopped meanwhile, that counts.
+// machineError returns the error for what a machine refused; if the machine was
+// stopped meanwhile, that takes precedence.
 func (sess *session) machineError(ctx context.Context, err error) error {
 	if errors.Is(err, box.ErrStopped) {
 		if _, err := sess.use(ctx); err != nil {

@@ -249,7 +249,7 @@ func (c *call) getSnapshot() error {
 	if err != nil {
 		return err
 	}
-	return c.answerSnapshot(sn)
+	return c.respondSnapshot(sn)
 }
 
 func (c *call) deleteSnapshot() error {
@@ -260,10 +260,10 @@ func (c *call) deleteSnapshot() error {
 	if !c.s.store.removeSnapshot(sn) {
 		return errSnapshotNotFound
 	}
-	return c.answerSnapshot(sn)
+	return c.respondSnapshot(sn)
 }
 
-func (c *call) answerSnapshot(sn *snapshot) error {
+func (c *call) respondSnapshot(sn *snapshot) error {
 	c.s.store.mu.Lock()
 	w := sn.wire()
 	c.s.store.mu.Unlock()
@@ -271,7 +271,7 @@ func (c *call) answerSnapshot(sn *snapshot) error {
 	return nil
 }
 
-// createSnapshot answers POST …/snapshot.
+// createSnapshot handles POST …/snapshot.
 func (c *call) createSnapshot() error {
 	sess, err := c.session()
 	if err != nil {
@@ -315,7 +315,7 @@ func (c *call) createSnapshot() error {
 	if notSaved {
 		return errNotSaved
 	}
-	// The answer is of the moment of the snapshot, with which the session ends.
+	// The response shows the moment of the snapshot, with which the session ends.
 	w.Status, w.StoppedAt, w.Duration, w.ActiveCPUDurationMs, w.NetworkTransfer = statusSnapshotting, wire.Time{}, nil, nil, nil
 	if taken == nil || sn.Status == snapshotFailed {
 		return fail(http.StatusInternalServerError, "internal_server_error", "The snapshot could not be created.")

@@ -145,8 +145,8 @@ func (st *store) saveChanges() {
 	}
 }
 
-// durable reports whether what an operation has done is saved before it is
-// answered, so that it outlives whatever happens to the server after.
+// durable reports whether the effect of an operation is saved before its
+// response, so that it survives a crash of the server.
 func (op Operation) durable() bool {
 	switch op {
 	case CreateSandbox, ForkSandbox, GetSandbox, UpdateSandbox, DeleteSandbox, StopSession, ExtendTimeout, SetPolicy, CreateSnapshot, DeleteSnapshot,

@@ -72,7 +72,7 @@ func (in *commandInput) await() (expire func()) {
 
 var errStdinUnavailable = fail(http.StatusBadRequest, "command_stdin_unavailable", "The command's standard input is not available.")
 
-// writeStdin answers POST …/cmd/{id}/stdin.
+// writeStdin handles POST …/cmd/{id}/stdin.
 func (c *call) writeStdin() error {
 	if c.s.opts.Stdin == NoStdin {
 		return notFound("Not Found")

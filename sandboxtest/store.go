@@ -204,7 +204,7 @@ func (sb *namedSandbox) wireRoutes() []wire.Route {
 	return routes
 }
 
-// listSandboxes answers GET /v2/sandboxes.
+// listSandboxes handles GET /v2/sandboxes.
 func (c *call) listSandboxes() error {
 	q := c.r.URL.Query()
 	by := q.Get("sortBy")

@@ -9,7 +9,7 @@ import (
 	"sync"
 )
 
-// stream is an answer of NDJSON records.
+// stream is a response of NDJSON records.
 type stream struct {
 	c   *call
 	ctl *http.ResponseController

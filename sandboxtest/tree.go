@@ -12,7 +12,7 @@ import (
 // only a count.
 const maxSiblings = 50
 
-// snapshotTree answers GET /v2/sandboxes/snapshots/tree: the ancestors of a
+// snapshotTree handles GET /v2/sandboxes/snapshots/tree: the ancestors of a
 // snapshot, nearest first, or its descendants, of which the newest child is
 // followed and the others are its siblings. The cursor of the next page is the
 // ID of the last snapshot of this one.

@@ -41,10 +41,10 @@ const maxBody = 256 << 10
 // and /destroy, GET /events and /session, and the page. Requests from pages of
 // other origins are refused. opts may be nil.
 //
-// /start and /events answer with a stream of a JSON object a line, or, where the
-// request accepts text/event-stream, with server-sent events whose IDs are
-// cursors. A stream that breaks is continued by asking again with the cursor of
-// the last object that came.
+// /start and /events respond with a stream of one JSON object per line or, if
+// the request accepts text/event-stream, with server-sent events whose IDs are
+// cursors. To continue a broken stream, repeat the request with the cursor of
+// the last object received.
 func (c *Client) Handler(opts *HandlerOptions) http.Handler {
 	h := &handler{c: c}
 	if opts != nil {
@@ -91,8 +91,8 @@ type body struct {
 	DestroyOptions
 }
 
-// read reads the body of a request and asks whether it may be served. It has
-// answered when it returns false.
+// read reads the body of a request and checks whether it may be served. It has
+// responded when it returns false.
 func (h *handler) read(w http.ResponseWriter, r *http.Request, needsRun bool) (b body, ok bool) {
 	if r.Method == http.MethodGet {
 		q := r.URL.Query()
@@ -134,7 +134,7 @@ func (h *handler) refuse(w http.ResponseWriter, status int, text string) {
 	h.respond(w, status, map[string]any{"ok": false, "error": text})
 }
 
-// fail answers an error of the client.
+// fail responds with an error of the client.
 func (h *handler) fail(w http.ResponseWriter, r *http.Request, err error) {
 	switch {
 	case errors.Is(err, ErrNoSession), errors.Is(err, ErrDestroyed):
@@ -144,9 +144,9 @@ func (h *handler) fail(w http.ResponseWriter, r *http.Request, err error) {
 	case errors.Is(err, ErrCursor), errors.Is(err, sandbox.ErrInvalid):
 		h.refuse(w, http.StatusBadRequest, err.Error())
 	default:
-		h.opts.Logger.WarnContext(r.Context(), "the engine did not answer", "path", r.URL.Path, "error", err)
+		h.opts.Logger.WarnContext(r.Context(), "the engine did not respond", "path", r.URL.Path, "error", err)
 		w.Header().Set("Retry-After", "1")
-		h.refuse(w, http.StatusServiceUnavailable, "the engine did not answer; try again")
+		h.refuse(w, http.StatusServiceUnavailable, "the engine did not respond; try again")
 	}
 }
 
@@ -312,7 +312,7 @@ func (h *handler) command(w http.ResponseWriter, r *http.Request) {
 	h.respond(w, http.StatusOK, map[string]any{"ok": true, "id": id})
 }
 
-// done answers a request that has no more to say than that it was done.
+// done responds to a request that has no result.
 func (h *handler) done(w http.ResponseWriter, r *http.Request, err error) {
 	if err != nil {
 		h.fail(w, r, err)

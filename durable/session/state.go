@@ -2,7 +2,7 @@ package session
 
 import "slices"
 
-// page is the answer of the query for events: those from a number on.
+// page is the response to the query for events: those from a number on.
 type page struct {
 	Events []stored `json:"events"`
 	// Base is the first event that the workflow has. Those before it are in the

@@ -447,8 +447,8 @@ func (s *run) follow(ctx workflow.Context, cmd *durable.Command) (*durable.Resul
 }
 
 const (
-	// eventPage is how many events a page holds at most, pageBytes about how
-	// many bytes: an answer of Temporal's is at most 4 MiB.
+	// eventPage is how many events a page holds at most, pageBytes about how many
+	// bytes: a response of Temporal is at most 4 MiB.
 	eventPage = 500
 	pageBytes = 256 << 10
 	// keepBytes is about how many bytes of events are carried over

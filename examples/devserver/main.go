@@ -29,7 +29,7 @@ const port = 3000
 var program string
 
 func main() {
-	once := flag.Bool("once", false, "end after the first answer")
+	once := flag.Bool("once", false, "end after the first response")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	err := run(ctx, *once)
@@ -65,7 +65,7 @@ func run(ctx context.Context, once bool) (err error) {
 	if err != nil {
 		return err
 	}
-	fmt.Println("It answers at", address)
+	fmt.Println("It listens at", address)
 	if err := show(ctx, address+"/first"); err != nil || once {
 		return err
 	}

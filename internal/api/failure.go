@@ -138,7 +138,7 @@ func BadResponse(req *Request, err error) error {
 // BodyError reports a response whose body broke off.
 type BodyError struct{ Err error }
 
-func (e *BodyError) Error() string { return "reading the answer: " + e.Err.Error() }
+func (e *BodyError) Error() string { return "reading the response: " + e.Err.Error() }
 
 // Unwrap returns the cause.
 func (e *BodyError) Unwrap() error { return e.Err }
@@ -146,7 +146,7 @@ func (e *BodyError) Unwrap() error { return e.Err }
 // DecodeError reports a response that is not the expected JSON.
 type DecodeError struct{ Err error }
 
-func (e *DecodeError) Error() string { return "decoding the answer: " + e.Err.Error() }
+func (e *DecodeError) Error() string { return "decoding the response: " + e.Err.Error() }
 
 // Unwrap returns the cause.
 func (e *DecodeError) Unwrap() error { return e.Err }
@@ -155,7 +155,7 @@ func (e *DecodeError) Unwrap() error { return e.Err }
 type ContentTypeError struct{ Got, Want string }
 
 func (e *ContentTypeError) Error() string {
-	return "the answer's content type is " + strconv.Quote(e.Got) + ", want " + strconv.Quote(e.Want)
+	return "the response's content type is " + strconv.Quote(e.Got) + ", want " + strconv.Quote(e.Want)
 }
 
 // errTooLarge reports a JSON response larger than maxResponse.

@@ -21,7 +21,7 @@ const (
 	waitPause = 500 * time.Millisecond
 )
 
-var errNoResponse = errors.New("no answer within a minute")
+var errNoResponse = errors.New("no response within a minute")
 
 // Wait waits for the command to end, within ctx and the limits of a repair.
 func Wait(ctx context.Context, cmd Command) (*wire.Command, error) {

@@ -78,9 +78,9 @@ const (
 	Throttle What = "throttled" // 429
 	Odd      What = "odd"       // 403 and a page of HTML, without acting
 	Lost     What = "lost"      // it acts and the connection breaks
-	Gateway  What = "gateway"   // it acts and the answer is 502
-	Cut      What = "cut"       // the answer breaks off
-	Clean    What = "clean cut" // the answer ends early, without an error
+	Gateway  What = "gateway"   // it acts and the response is 502
+	Cut      What = "cut"       // the response breaks off
+	Clean    What = "clean cut" // the response ends early, without an error
 	Late     What = "late"      // half of it arrives behind the second attempt
 	Missing  What = "missing"   // credentials whose file is missing for a moment
 	GiveUp   What = "given up"  // the caller's context ends

@@ -59,7 +59,7 @@ func (h *Host) revoke(ctx context.Context, token string) error {
 		Revocation string `json:"revocation_endpoint"`
 	}
 	if json.Unmarshal(body, &resp) != nil || !issuers(resp.Revocation) {
-		return &RemoteError{doing, errors.New("the answer has no usable revocation_endpoint")}
+		return &RemoteError{doing, errors.New("the response has no usable revocation_endpoint")}
 	}
 	form := url.Values{"client_id": {clientID}, "token": {token}}
 	if req, err = http.NewRequestWithContext(ctx, http.MethodPost, resp.Revocation, strings.NewReader(form.Encode())); err != nil {

@@ -40,7 +40,7 @@ func (h *Host) endpoints(ctx context.Context) (oauth2.Endpoint, error) {
 		Token  string `json:"token_endpoint"`
 	}
 	if json.Unmarshal(body, &resp) != nil || !issuers(resp.Token) {
-		return oauth2.Endpoint{}, &RemoteError{doing, errors.New("the answer has no usable token_endpoint")}
+		return oauth2.Endpoint{}, &RemoteError{doing, errors.New("the response has no usable token_endpoint")}
 	}
 	if !issuers(resp.Device) {
 		resp.Device = ""
@@ -113,7 +113,7 @@ func toLogin(token *oauth2.Token, err error, doing string, sent ...string) (Logi
 		return Login{}, &RemoteError{doing, oauthError(err, redact.Knowing(sent...))}
 	}
 	if !strings.EqualFold(token.Type(), "Bearer") {
-		return Login{}, &RemoteError{doing, errors.New("the answer has a token of an unknown type")}
+		return Login{}, &RemoteError{doing, errors.New("the response has a token of an unknown type")}
 	}
 	return Login{Token: token.AccessToken, RefreshToken: token.RefreshToken, Expiry: token.Expiry}, nil
 }
@@ -132,7 +132,7 @@ func oauthError(err error, sent *redact.Known) error {
 	if errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
 		return err
 	}
-	return errors.New("the answer is not what the standard says")
+	return errors.New("the response does not conform to the standard")
 }
 
 // OAuthError is an error response of the authorization server.
@@ -194,7 +194,7 @@ func (h *Host) DeviceLogin(ctx context.Context, prompt func(context.Context, Dev
 	}
 	config.Scopes = nil
 	if code.DeviceCode == "" || code.UserCode == "" || !issuers(code.VerificationURI) {
-		return Login{}, &RemoteError{doing, errors.New("the answer has no usable device code")}
+		return Login{}, &RemoteError{doing, errors.New("the response has no usable device code")}
 	}
 	if !issuers(code.VerificationURIComplete) {
 		code.VerificationURIComplete = ""

@@ -81,7 +81,7 @@ func (h *Host) newProjectToken(ctx context.Context, scope Scope, ahead time.Dura
 		Token *string `json:"token"`
 	}
 	if json.Unmarshal(body, &resp) != nil || resp.Token == nil {
-		return ProjectToken{}, &RemoteError{doing, errors.New("the answer has no token")}
+		return ProjectToken{}, &RemoteError{doing, errors.New("the response has no token")}
 	}
 	claims, err := ParseClaims(*resp.Token)
 	if err != nil {

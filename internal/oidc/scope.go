@@ -219,7 +219,7 @@ func status(err error) int {
 	return 0
 }
 
-// api calls the Vercel API. A nil answer is not decoded.
+// api calls the Vercel API. The response is not decoded if resp is nil.
 func (h *Host) api(ctx context.Context, token, method, path string, body, resp any) error {
 	var reader io.Reader
 	if body != nil {
@@ -241,7 +241,7 @@ func (h *Host) api(ctx context.Context, token, method, path string, body, resp a
 		return err
 	}
 	if resp != nil && json.Unmarshal(data, resp) != nil {
-		return &RemoteError{doing, errors.New("the answer is not what it should be")}
+		return &RemoteError{doing, errors.New("the response is invalid")}
 	}
 	return nil
 }

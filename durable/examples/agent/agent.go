@@ -23,7 +23,7 @@ type Turn struct {
 	ExitCode int
 }
 
-// Move is what a model wants: a command, or to answer.
+// Move is what a model wants to do: run a command, or give its answer.
 type Move struct {
 	Command string
 	Answer  string
@@ -36,7 +36,7 @@ type Model func(ctx context.Context, task string, turns []Turn) (Move, error)
 // maxTurns ends loops that lead nowhere.
 const maxTurns = 20
 
-// Solve works on a task until the model answers.
+// Solve works on a task until the model gives an answer.
 func Solve(ctx workflow.Context, task string) (answer string, err error) {
 	sb, err := durable.Open(ctx, &durable.Options{})
 	if err != nil {

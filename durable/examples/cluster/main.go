@@ -90,7 +90,7 @@ func run(ctx context.Context, addr string, store durable.OutputStore) (err error
 	mux.Handle("/api/sandbox/", http.StripPrefix("/api/sandbox", sessions.Handler(&session.HandlerOptions{Page: true})))
 	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, r *http.Request) {
 		if _, err := c.CheckHealth(r.Context(), nil); err != nil {
-			http.Error(w, "Temporal does not answer", http.StatusServiceUnavailable)
+			http.Error(w, "Temporal does not respond", http.StatusServiceUnavailable)
 		}
 	})
 	return serve(ctx, addr, mux)

@@ -46,7 +46,8 @@ type Request struct {
 // String returns a short form, for comparing lists of requests.
 func (r Request) String() string { return r.Method + " " + r.Path }
 
-// Response is what a server responds with: a value to encode, or a string as it is.
+// Response is a server's response: a value to encode, or a string to send
+// unchanged.
 type Response struct {
 	Status int // 0 is 200
 	Body   any
@@ -54,14 +55,15 @@ type Response struct {
 	Header http.Header
 }
 
-// Vercel plays every server. Its zero value knows none; Handle adds answers.
+// Vercel plays every server. Its zero value knows none; Handle adds responses.
 type Vercel struct {
 	mu       sync.Mutex
 	handlers map[string]func(Request) Response
 	requests []Request
 }
 
-// Handle answers requests such as "POST api.vercel.com/v1/projects/p/token".
+// Handle sets the response to requests such as "POST
+// api.vercel.com/v1/projects/p/token".
 func (v *Vercel) Handle(on string, resp func(Request) Response) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -71,7 +73,8 @@ func (v *Vercel) Handle(on string, resp func(Request) Response) {
 	v.handlers[on] = resp
 }
 
-// Say answers requests with values, one after the other, the last for ever.
+// Say sets the responses to requests: one value after the other, and the last
+// one for all further requests.
 func (v *Vercel) Say(on string, responses ...any) {
 	i := 0
 	v.Handle(on, func(Request) Response {
@@ -86,7 +89,7 @@ func (v *Vercel) Say(on string, responses ...any) {
 	})
 }
 
-// Discover answers the discovery of OAuth endpoints like Vercel.
+// Discover responds to the discovery of OAuth endpoints like Vercel.
 func (v *Vercel) Discover() {
 	v.Say("GET vercel.com/.well-known/openid-configuration", map[string]string{
 		"issuer":                        "https://vercel.com",

@@ -160,7 +160,7 @@ func (a *agent) do(call *net.UnixConn, req *request, files []*os.File, resp *res
 	return nil, errors.New("unknown operation " + req.Op)
 }
 
-// launch answers twice: with the process, and when it has ended.
+// launch responds twice: with the process, and when it has ended.
 func (a *agent) launch(call *net.UnixConn, m *namespaceMachine, spec *launchSpec, files []*os.File, resp *response) error {
 	if spec == nil {
 		return errors.New("no command")

@@ -49,14 +49,14 @@ type launchSpec struct {
 	Files           [3]bool // which of the standard ones
 }
 
-// answer is what the agent says. One that has failed holds no more.
+// response is what the agent returns. A failed one has no other field.
 type response struct {
 	Failure *failure `json:"failure,omitempty"`
 	Size    int64    `json:"size,omitempty"`
 	In      int64    `json:"in,omitempty"`
 	Out     int64    `json:"out,omitempty"`
 	Pid     int      `json:"pid,omitempty"`
-	// Networked answers "open": boxes have networks of their own.
+	// Networked is the result of "open": boxes have their own networks.
 	Networked bool `json:"networked,omitempty"`
 	Exit      exit `json:"exit"`
 }

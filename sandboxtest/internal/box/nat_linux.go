@@ -156,7 +156,7 @@ func (n *nat) tcpBack(p packet) {
 	}
 }
 
-// openLocked dials before the box's connection is answered, so that a refusal
+// openLocked dials before the box's connection is accepted, so that a refusal
 // is one for the box too.
 func (n *nat) openLocked(key flow, syn packet) {
 	port := n.freePortLocked()
@@ -374,7 +374,7 @@ func (c counter) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// udpOut passes a datagram on, and what is answered back.
+// udpOut forwards a datagram, and its replies.
 func (n *nat) udpOut(p packet) {
 	key := flow{p.src(), p.dst()}
 	if key.to.Addr() == resolverAddr {

@@ -81,7 +81,7 @@ func (r *remoteBackend) close() error {
 	return err
 }
 
-// begin makes a call; the caller reads the answers and closes it.
+// begin makes a call; the caller reads the responses and closes it.
 func (r *remoteBackend) begin(req *request, files ...*os.File) (*net.UnixConn, error) {
 	ours, theirs, err := socketPair()
 	if err != nil {
@@ -100,7 +100,7 @@ func (r *remoteBackend) begin(req *request, files ...*os.File) (*net.UnixConn, e
 	return ours, nil
 }
 
-// end reads an answer.
+// end reads a response.
 func end(call *net.UnixConn) (*response, []*os.File, error) {
 	var resp response
 	files, err := receive(call, &resp)
@@ -114,7 +114,7 @@ func end(call *net.UnixConn) (*response, []*os.File, error) {
 	return &resp, files, nil
 }
 
-// call makes a call with one answer.
+// call makes a call with one response.
 func (r *remoteBackend) call(req *request, files ...*os.File) (*response, []*os.File, error) {
 	call, err := r.begin(req, files...)
 	if err != nil {

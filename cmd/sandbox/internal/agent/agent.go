@@ -16,7 +16,7 @@ import (
 	"github.com/go-vercel/sandbox"
 )
 
-// Limits of what a tool answers: an agent reads it all.
+// Limits of a tool's result: an agent reads all of it.
 const (
 	maxOutput  = 256 << 10
 	maxFile    = 1 << 20

@@ -27,8 +27,8 @@ func (a *app) apiCommand() *cobra.Command {
 	var r apiRequest
 	cmd := &cobra.Command{
 		Use: "api <method> <path>", Short: "Make a request of the API", GroupID: groupTools, Args: positionals("method", "path"),
-		Long: "Make a request of the API with the token in use, and write the answer to standard output. The team is added to the query. " +
-			"--jq and --format work on the answer.",
+		Long: "Make a request of the API with the token in use, and write the response to standard output. The team is added to the query. " +
+			"--jq and --format work on the response.",
 		Example: "  $ sandbox api GET /v2/sandboxes -f project=my-project --paginate --jq '.sandboxes[].name'\n" +
 			"  $ sandbox api PATCH /v2/sandboxes/web --data '{\"timeout\":600000}'",
 	}
@@ -118,7 +118,7 @@ func (a *app) onePage(ctx context.Context, r *apiRequest, address string, body [
 	defer resp.Body.Close()
 	if r.include {
 		fmt.Fprintln(a.err, resp.Proto, resp.Status)
-		_ = resp.Header.Write(a.err) // what is shown beside the answer can't fail it
+		_ = resp.Header.Write(a.err) // failing to show the headers is not an error
 	}
 	if !r.paginate && !a.opts.structured() {
 		_, err = io.Copy(a.out, resp.Body)

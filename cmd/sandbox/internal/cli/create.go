@@ -292,7 +292,8 @@ func (s *settingsOptions) source() (sandbox.Source, error) {
 	return nil, nil
 }
 
-// create makes a sandbox. With a name, a lost answer is settled by looking.
+// create creates a sandbox. With a name, a lost response is resolved by a
+// lookup.
 func (a *app) create(ctx context.Context, o *sandbox.CreateOptions) (*sandbox.Sandbox, error) {
 	client, err := a.connect(ctx)
 	if err != nil {
@@ -328,7 +329,7 @@ func (a *app) createCommand() *cobra.Command {
 	toggle(cmd.Flags(), &connect, "connect", "", "Start a shell in the new sandbox")
 	toggle(cmd.Flags(), &orGet, "or-get", "", "Take the sandbox of that name if there is one")
 	toggle(cmd.Flags(), &dryRun, "dry-run", "", "Check the options and show what would be created")
-	option(cmd.Flags(), &s.waitPort, "wait-port", "", "PORT", "", "Wait until the server behind a published port answers", parsePort)
+	option(cmd.Flags(), &s.waitPort, "wait-port", "", "PORT", "", "Wait until the server behind a published port responds", parsePort)
 	cmd.Args = func(cmd *cobra.Command, args []string) error {
 		if len(args) == 1 && createAgents[args[0]] {
 			return nil

@@ -115,7 +115,7 @@ func (a *app) checkNetwork(ctx context.Context) []finding {
 	}
 	defer resp.Body.Close()
 	took := time.Since(start)
-	found := []finding{{"network", foundOK, fmt.Sprintf("%s answers in %d ms", address.Host, took.Milliseconds())}}
+	found := []finding{{"network", foundOK, fmt.Sprintf("%s responds in %d ms", address.Host, took.Milliseconds())}}
 	date, err := http.ParseTime(resp.Header.Get("Date"))
 	if err != nil {
 		return append(found, finding{"clock", foundWarning, "the server does not tell the time"})

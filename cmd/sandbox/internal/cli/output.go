@@ -13,10 +13,10 @@ import (
 	"github.com/go-vercel/sandbox/cmd/sandbox/internal/table"
 )
 
-// answer is what a command has to say: as a document, as the names of what it is
+// output is the result of a command: as a document, as the names of what it is
 // about, or as a table.
 type output struct {
-	// doc is a value, or a slice when the answer is a list.
+	// doc is a value, or a slice for a list.
 	doc   any
 	names []string
 	table func() *table.Table
@@ -24,7 +24,7 @@ type output struct {
 	empty string
 }
 
-// list makes an answer of several things.
+// list returns the output for several things.
 func list[T any](items []T, name func(T) string, tbl func([]T) *table.Table) output {
 	if items == nil {
 		items = []T{}
@@ -40,10 +40,10 @@ func (o *globals) wantsJSON() bool {
 	return o.output == "json" || o.output == "jsonl" || o.jq != ""
 }
 
-// structured reports whether the answer is for a program.
+// structured reports whether the output is for a program.
 func (o *globals) structured() bool { return o.wantsJSON() || o.format != "" || o.quiet }
 
-// print writes an answer in the form that was asked for.
+// print writes output in the requested form.
 func (a *app) print(out output) error {
 	switch {
 	case a.opts.jq != "":

@@ -10,8 +10,7 @@ import (
 	"github.com/go-vercel/sandbox/cmd/sandbox/internal/settings"
 )
 
-// confirm asks a question that is answered with yes or no. Without a terminal,
-// --yes has to say yes.
+// confirm asks a yes-or-no question. Without a terminal, --yes must be given.
 func (a *app) confirm(ctx context.Context, question string) error {
 	if a.opts.yes {
 		return nil

@@ -43,7 +43,7 @@ func openRemote(ctx context.Context, files *sandbox.FileSystem, name string) (*r
 	}
 	f := &remoteFile{ctx: ctx, files: files, name: name, body: body, size: body.Size(), sum: sha256.New(), attempts: 1}
 	if f.size < 0 {
-		// An answer that does not tell its length may be cut without a sign.
+		// A response without its length may be cut without a sign.
 		if info, err := files.Stat(ctx, name); err == nil && info.Mode().IsRegular() {
 			f.size = info.Size()
 		}

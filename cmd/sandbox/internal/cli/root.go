@@ -124,10 +124,10 @@ func (a *app) globalOptions(flags *pflag.FlagSet) {
 		option(flags, &o.apiURL, "api-url", "", "url", "", "The address of the API", parseText)
 	})
 	in(groupOutput, func() {
-		option(flags, &o.output, "output", "o", "format", "", "Form of the answer: table, wide, json or jsonl", parseOneOf("table", "wide", "json", "jsonl"))
+		option(flags, &o.output, "output", "o", "format", "", "Form of the output: table, wide, json or jsonl", parseOneOf("table", "wide", "json", "jsonl"))
 		toggle(flags, &o.json, "json", "", "Short for --output json")
-		option(flags, &o.jq, "jq", "", "expr", "", "Apply a jq expression to the JSON answer", parseText)
-		option(flags, &o.format, "format", "", "template", "", "Fill a Go template with each item of the answer", parseText)
+		option(flags, &o.jq, "jq", "", "expr", "", "Apply a jq expression to the JSON output", parseText)
+		option(flags, &o.format, "format", "", "template", "", "Fill a Go template with each item of the output", parseText)
 		toggle(flags, &o.quiet, "quiet", "q", "Write names and IDs only")
 		toggle(flags, &o.noHeader, "no-header", "", "Leave the header of tables out")
 		option(flags, &o.color, "color", "", "when", "", "Use colors: auto, always or never", parseOneOf("auto", "always", "never"))

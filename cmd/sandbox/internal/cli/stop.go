@@ -175,7 +175,7 @@ func viewStop(name string, r *sandbox.StopResult) stopView {
 	return v
 }
 
-// wouldBe answers a dry run.
+// wouldBe prints what a dry run would do.
 func (a *app) wouldBe(what string, names []string) error {
 	if a.opts.structured() {
 		return a.print(list(names, func(n string) string { return n }, nil))

@@ -60,7 +60,7 @@ func (a *app) urlCommand() *cobra.Command {
 		Use: "url <name> <port>", Short: "Write the public address of a port", GroupID: groupFiles, Args: positionals("name", "port"),
 	}
 	toggle(cmd.Flags(), &publish, "publish", "", "Publish the port if it is not")
-	toggle(cmd.Flags(), &wait, "wait", "", "Wait until its server answers")
+	toggle(cmd.Flags(), &wait, "wait", "", "Wait until its server responds")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		address, err := a.publicURL(cmd.Context(), args[0], args[1], publish, wait)
 		if err != nil {

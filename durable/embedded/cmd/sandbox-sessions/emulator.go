@@ -43,7 +43,7 @@ func readEmulator(dir string) (*emulator, error) {
 	return e, json.Unmarshal(data, e)
 }
 
-// answers reports whether the emulator is there.
+// alive reports whether the emulator responds.
 func (e *emulator) alive(ctx context.Context) bool {
 	ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
 	defer cancel()

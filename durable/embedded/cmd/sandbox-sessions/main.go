@@ -154,7 +154,7 @@ func onlyHost(addr net.Addr, next http.Handler) http.Handler {
 			host = r.Host
 		}
 		if ip := net.ParseIP(host); host != "localhost" && (ip == nil || !ip.IsLoopback()) {
-			http.Error(w, "this server answers to localhost alone", http.StatusForbidden)
+			http.Error(w, "this server accepts requests to localhost only", http.StatusForbidden)
 			return
 		}
 		next.ServeHTTP(w, r)
