@@ -406,7 +406,7 @@ func TestOIDCFailuresKeepTheLogin(t *testing.T) {
 		{"no token", func(v *oidctest.Vercel) {
 			v.Discover()
 			v.Say("POST api.vercel.com/login/oauth/token", map[string]string{"refresh_token": "ref_1"})
-		}, "not what the standard says"},
+		}, "does not conform to the standard"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			m, v, opts := setup(t)
