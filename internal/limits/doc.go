@@ -1,3 +1,3 @@
-// Package limits has tests of how much the client needs: memory, connections
-// and goroutines, while output and files are large and sandboxes many.
+// Package limits tests how much the client needs: memory, connections and
+// goroutines, with large output and files and with many sandboxes.
 package limits

@@ -27,16 +27,16 @@ import (
 	"github.com/go-vercel/sandbox/internal/api"
 )
 
-// tlsServer is an API over TLS whose commands are answered by a function.
+// tlsServer is an API over TLS whose commands are run by a function.
 type tlsServer struct {
 	*httptest.Server
 	connections atomic.Int64 // made so far
 	commands    atomic.Int64 // started so far
-	drain       int64        // after how many commands a connection is drained; 0 for never
+	drain       int64        // number of commands after which a connection is drained; 0 for never
 }
 
-// newTLSServer serves the files /N, of N bytes, and commands, whose answer
-// begins with the record of the command and ends in that of its exit.
+// newTLSServer serves the files /N, of N bytes, and commands, whose response
+// begins with the record of the command and ends with that of its exit.
 func newTLSServer(t testing.TB, command func(ctx context.Context, w http.ResponseWriter, args []string), configure func(*httptest.Server)) *tlsServer {
 	t.Helper()
 	s := &tlsServer{}
@@ -75,7 +75,7 @@ func newTLSServer(t testing.TB, command func(ctx context.Context, w http.Respons
 			s.connections.Add(1)
 		}
 	}
-	s.Config.ErrorLog = log.New(io.Discard, "", 0) // of handshakes with connections that nobody needs any more
+	s.Config.ErrorLog = log.New(io.Discard, "", 0) // about handshakes of connections that are no longer needed
 	s.EnableHTTP2 = true
 	if configure != nil {
 		configure(s.Server)
@@ -85,7 +85,7 @@ func newTLSServer(t testing.TB, command func(ctx context.Context, w http.Respons
 	return s
 }
 
-// sandbox returns a sandbox of the server, by way of the default transport.
+// sandbox returns a sandbox of the server, using the default transport.
 func (s *tlsServer) sandbox(t testing.TB, http2 bool) *sandbox.Sandbox {
 	t.Helper()
 	tr := api.DefaultTransport()
@@ -106,7 +106,7 @@ func (s *tlsServer) sandbox(t testing.TB, http2 bool) *sandbox.Sandbox {
 }
 
 // TestHTTP2CommandsAtOnce has 64 commands wait for one another, over one
-// connection, and over as many as it takes with a server that allows 20 requests
+// connection, and over as many as needed with a server that allows 20 requests
 // on each.
 func TestHTTP2CommandsAtOnce(t *testing.T) {
 	t.Parallel()
@@ -147,7 +147,7 @@ func TestHTTP2CommandsAtOnce(t *testing.T) {
 	}
 }
 
-// TestHTTP2SlowReader: a reader that does not take its output stalls nobody who
+// TestHTTP2SlowReader: a reader that does not read its output blocks nobody who
 // shares its connection.
 func TestHTTP2SlowReader(t *testing.T) {
 	t.Parallel()
@@ -186,7 +186,7 @@ func TestHTTP2SlowReader(t *testing.T) {
 	assert.EqualValues(t, 1, srv.connections.Load())
 }
 
-// counter counts what is written to it.
+// counter counts the bytes written to it.
 type counter int64
 
 func (c *counter) Write(p []byte) (int, error) {
@@ -194,7 +194,7 @@ func (c *counter) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// pausedWriter takes nothing more, once it has something, until it is resumed.
+// pausedWriter blocks after its first write until it is resumed.
 type pausedWriter struct {
 	n              counter
 	once           sync.Once
@@ -207,8 +207,8 @@ func (w *pausedWriter) Write(p []byte) (int, error) {
 	return w.n.Write(p)
 }
 
-// TestHTTP2Draining has a server drain its connection (GOAWAY) over and over,
-// while 64 goroutines use it: each command runs, and runs once.
+// TestHTTP2Draining has a server drain its connection (GOAWAY) again and again
+// while 64 goroutines use it: each command runs exactly once.
 func TestHTTP2Draining(t *testing.T) {
 	t.Parallel()
 	const workers, each = 64, 20
@@ -241,18 +241,18 @@ func TestHTTP2Draining(t *testing.T) {
 	assert.Greater(t, srv.connections.Load(), int64(10), "connections were drained")
 }
 
-// protocols compares them within one run.
+// protocols compares HTTP/1.1 and HTTP/2 within one run.
 func protocols(b *testing.B, f func(b *testing.B, http2 bool)) {
 	b.Run("HTTP2", func(b *testing.B) { f(b, true) })
 	b.Run("HTTP1", func(b *testing.B) { f(b, false) })
 }
 
-// BenchmarkCommandsAtOnce runs 64 commands at a time that take a moment: over
-// one connection, and over 64.
+// BenchmarkCommandsAtOnce runs 64 short commands at a time: over one
+// connection, and over 64.
 func BenchmarkCommandsAtOnce(b *testing.B) {
 	protocols(b, func(b *testing.B, http2 bool) {
 		srv := newTLSServer(b, func(_ context.Context, w http.ResponseWriter, _ []string) {
-			time.Sleep(5 * time.Millisecond) // what the command takes
+			time.Sleep(5 * time.Millisecond) // the duration of the command
 			_, _ = io.WriteString(w, `{"data":"hello\n","stream":"stdout"}`+"\n")
 		}, nil)
 		sb := srv.sandbox(b, http2)

@@ -27,14 +27,14 @@ import (
 // measured, which is this test binary.
 const longRecordEnv = "SANDBOX_TEST_LONG_RECORD"
 
-// longText is what a long record repeats, as it is and as JSON has it.
+// longText is the text that a long record repeats, plain and encoded as JSON.
 const (
 	longText    = "A line of output, with é and \"quotes\".\n"
 	longEncoded = `A line of output, with é and \"quotes\".\n`
 )
 
-// TestLongRecordClient runs one command and reports what came, and the peak of
-// its memory.
+// TestLongRecordClient runs one command and reports the output received and its
+// peak memory.
 func TestLongRecordClient(t *testing.T) {
 	url := os.Getenv(longRecordEnv)
 	if url == "" {
@@ -51,17 +51,17 @@ func TestLongRecordClient(t *testing.T) {
 	fmt.Printf("\nREPORT %x %x %f %f\n", stdout.Sum(nil), stderr.Sum(nil), ownedMB(), peakMB(t))
 }
 
-// ownedMB is what the Go runtime has had from the system so far. The peak of
-// what is resident counts the program's text besides, and the race detector's
-// shadows.
+// ownedMB returns the memory that the Go runtime has obtained from the system
+// so far. The peak of resident memory would include the program's text and the
+// race detector's shadow memory.
 func ownedMB() float64 {
 	total := []metrics.Sample{{Name: "/memory/classes/total:bytes"}}
 	metrics.Read(total)
 	return float64(total[0].Value.Uint64()) / (1 << 20)
 }
 
-// TestLongRecord has a command print 1 GiB in one record, whichever member of it
-// comes first, to a client that may have 24 MB.
+// TestLongRecord has a command print 1 GiB in one record, with its members in
+// any order, to a client limited to 24 MB.
 func TestLongRecord(t *testing.T) {
 	t.Parallel()
 	times := 1 << 30 / len(longText)

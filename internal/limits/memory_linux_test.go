@@ -28,15 +28,15 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// The memory of a transfer is measured in a process that does nothing else, and
-// the emulator is another one. Both are this test binary.
+// The memory of a transfer is measured in a process of its own, with the
+// emulator in another one. Both are this test binary.
 const (
 	serverEnv = "SANDBOX_TEST_SERVER"
 	clientEnv = "SANDBOX_TEST_CLIENT"
 )
 
-// transferJob is what the client process is to do, and transferReport what it
-// says.
+// transferJob tells the client process what to do, and transferReport is its
+// result.
 type transferJob struct {
 	URL   string
 	Sizes []int64
@@ -45,7 +45,7 @@ type transferJob struct {
 
 type transferReport struct {
 	Size int64
-	// Up and Down are of one file, Dir of the directory that it is in.
+	// Up and Down are for one file, Dir for the directory that contains it.
 	Up, Down, Dir time.Duration
 	PeakMB        float64
 }
@@ -99,7 +99,7 @@ func TestMemoryClient(t *testing.T) {
 	require.NoError(t, sb.Delete(context.WithoutCancel(t.Context()), nil))
 }
 
-// pattern gives the same bytes each time, of which gzip makes half.
+// pattern is a reproducible stream of bytes that gzip compresses by half.
 type pattern struct{ at uint64 }
 
 func (p *pattern) Read(b []byte) (int, error) {
@@ -128,7 +128,7 @@ func assertPattern(t *testing.T, path string, size int64) {
 	assert.Equal(t, sum(io.LimitReader(&pattern{}, size)).Sum(nil), sum(f).Sum(nil))
 }
 
-// peakMB is the peak of this process's resident memory.
+// peakMB returns the peak of this process's resident memory.
 func peakMB(t *testing.T) float64 {
 	status, err := os.ReadFile("/proc/self/status")
 	require.NoError(t, err)
@@ -185,8 +185,8 @@ func transfers(t testing.TB, sizes ...int64) []transferReport {
 	return reports
 }
 
-// TestTransferMemory shows that memory does not grow with the data: eight times
-// as much up and down takes about the same.
+// TestTransferMemory shows that memory does not grow with the data:
+// transferring eight times as much takes about the same memory.
 func TestTransferMemory(t *testing.T) {
 	t.Parallel()
 	r := transfers(t, 24<<20, 192<<20)
@@ -194,8 +194,8 @@ func TestTransferMemory(t *testing.T) {
 	assert.Less(t, r[1].PeakMB-r[0].PeakMB, 16.0)
 }
 
-// BenchmarkLargeFile sends 4 GiB there, and back as a file and as a directory. It fails when the peak of the
-// resident memory reaches 48 MB.
+// BenchmarkLargeFile uploads 4 GiB and downloads it as a file and in a
+// directory. It fails when the peak of the resident memory reaches 48 MB.
 func BenchmarkLargeFile(b *testing.B) {
 	const size = 4 << 30
 	for b.Loop() {
@@ -210,8 +210,8 @@ func BenchmarkLargeFile(b *testing.B) {
 
 const diskEnv = "SANDBOX_TEST_DISK"
 
-// TestDownloadDisk downloads to a full disk and to one that can't be written to.
-// It mounts them in a namespace of its own, in a process of its own.
+// TestDownloadDisk downloads to a full disk and to a read-only one. It mounts
+// them in a namespace of its own, in a separate process.
 func TestDownloadDisk(t *testing.T) {
 	if os.Getenv(diskEnv) != "" {
 		downloadDisk(t, os.Getenv(diskEnv))

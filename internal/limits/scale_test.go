@@ -23,11 +23,11 @@ import (
 	"github.com/go-vercel/sandbox/internal/api"
 )
 
-// TestScale follows the commands of many sandboxes at once. What each of them
-// takes does not grow with their number. The server is in this process, too, and
-// takes as much again; perf has the case at its full size.
+// TestScale follows the commands of many sandboxes at once. The memory that
+// each of them takes does not grow with their number. The server is in this
+// process, too, and takes as much again; perf has the full-size case.
 //
-// It does not run beside other tests, whose goroutines would count.
+// It does not run in parallel with other tests, whose goroutines would count.
 func TestScale(t *testing.T) {
 	few, many := followed(t, 50), followed(t, 450)
 	goroutines := (many.goroutines - few.goroutines) / 400
@@ -43,8 +43,8 @@ type following struct {
 	connections        int64
 }
 
-// followed follows n commands, and returns what that took when each had printed
-// its first line.
+// followed follows n commands, and returns the resources in use when each has
+// printed its first line.
 func followed(t *testing.T, n int) (f following) {
 	const line = `{"data":"a line\n","stream":"stdout"}` + "\n"
 	var connections atomic.Int64

@@ -1,3 +1,4 @@
-// Package platform has tests of what the hosted service does: as it was
-// observed, played back, and asked again of the service or the emulator.
+// Package platform tests how the hosted service behaves: recorded or documented
+// exchanges are replayed, and the same questions are put to the service or the
+// emulator.
 package platform

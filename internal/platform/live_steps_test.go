@@ -20,8 +20,8 @@ import (
 	"github.com/go-vercel/sandbox"
 )
 
-// The steps of a liveWalk. Its sandbox runs until snapshot ends the session; what
-// comes behind has sandboxes of its own.
+// The steps of a liveWalk. Its sandbox runs until the step snapshot ends the
+// session; later steps have sandboxes of their own.
 
 func (w *liveWalk) created() {
 	info := w.sb.Info()
@@ -77,7 +77,7 @@ func (w *liveWalk) commands() {
 	w.row("the newest is listed first", observed, "true", w.session("/cmd/"+w.first(w.ask("GET", w.session("/cmd"), nil))) == sleeper)
 }
 
-// first gives the ID of the first command of a list.
+// first returns the ID of the first command of a list.
 func (w *liveWalk) first(r liveReply) string {
 	list, _ := r.body["commands"].([]any)
 	require.NotEmpty(w.t, list)
@@ -85,7 +85,7 @@ func (w *liveWalk) first(r liveReply) string {
 	return fmt.Sprint(command["id"])
 }
 
-// ends looks at commands that are over.
+// ends checks commands that have ended.
 func (w *liveWalk) ends() {
 	over := w.start("echo done; exit 7", nil)
 	logs := w.ask("GET", over+"/logs", nil)
@@ -135,7 +135,7 @@ func (w *liveWalk) stdin() {
 	w.row("the end", published, "200", write(body{"offset": 3, "close": true}))
 	w.row("the end of a command that got all", published, "0", w.waited(reader))
 
-	// One that goes on after its input has ended.
+	// One that keeps running after its input has ended.
 	reader = w.start("cat; sleep 300", body{"attachStdin": true})
 	w.row("data with the end", published, "200", write(body{"data": "YWJj", "offset": 0, "close": true}))
 	w.row("… sent again", assumed, "200", write(body{"data": "YWJj", "offset": 0, "close": true}))
@@ -146,7 +146,7 @@ func (w *liveWalk) stdin() {
 	w.ask("POST", deaf+"/kill", body{"signal": 9})
 }
 
-// archive is a compressed tar of one file.
+// archive returns a compressed tar archive of one file.
 func (w *liveWalk) archive(name, content string) []byte {
 	w.t.Helper()
 	var data bytes.Buffer
@@ -256,7 +256,7 @@ func (w *liveWalk) snapshot() {
 	data, err = forked.FS().ReadFile(w.ctx, "kept")
 	require.NoError(w.t, err)
 	w.row("what the source's stop has saved", observed, "more", string(data))
-	// A resume is held back until the session before has ended, and has its files.
+	// A resume is delayed until the previous session has ended, and has its files.
 	require.NoError(w.t, second.FS().WriteFile(w.ctx, "kept", []byte("last"), 0o644))
 	_, err = second.Stop(w.ctx, &sandbox.StopOptions{NoWait: true})
 	require.NoError(w.t, err)
@@ -271,7 +271,7 @@ func (w *liveWalk) snapshot() {
 	w.row("create from it", published, "410 snapshot_not_found", from(id, nil))
 	w.row("create from an unknown one", published, "404", from("snap_none", nil).status)
 
-	// The fork's own files, saved and taken away.
+	// The fork's own files, saved and deleted.
 	_, err = forked.Stop(w.ctx, nil)
 	require.NoError(w.t, err)
 	own := forked.Info().CurrentSnapshotID

@@ -27,8 +27,8 @@ import (
 	"github.com/go-vercel/sandbox/sandboxtest"
 )
 
-// caller is the environment that the tests were started with: TestMain puts an
-// emulator's credentials into it.
+// caller is the environment in which the tests were started: TestMain adds an
+// emulator's credentials to it.
 var caller = func() map[string]string {
 	vars := map[string]string{}
 	for _, kv := range os.Environ() {
@@ -38,8 +38,8 @@ var caller = func() map[string]string {
 	return vars
 }()
 
-// TestLive asks the hosted service what docs/platform.md says of it. It starts
-// eight machines with one virtual CPU, for seconds each.
+// TestLive checks what docs/platform.md says against the hosted service. It
+// starts eight machines with one virtual CPU, for a few seconds each.
 func TestLive(t *testing.T) {
 	if caller["SANDBOX_LIVE"] != "1" {
 		t.Skip("needs an account that pays for eight small machines: credentials, and SANDBOX_LIVE=1")
@@ -52,14 +52,14 @@ func TestLive(t *testing.T) {
 	newWalk(t, cmp.Or(caller["VERCEL_SANDBOX_BASE_URL"], sandbox.DefaultBaseURL), creds).all()
 }
 
-// TestLiveWalkOnEmulator takes the steps of TestLive on the emulator, so that
-// they work on the day somebody has an account.
+// TestLiveWalkOnEmulator runs the steps of TestLive on the emulator, so that
+// they are known to work once somebody has an account.
 func TestLiveWalkOnEmulator(t *testing.T) {
 	t.Parallel()
 	srv := sandboxtest.New(t, nil)
 	c := srv.Credentials()
 	w := newWalk(t, srv.URL, auth.Credentials{Token: c.Token, TeamID: c.TeamID, ProjectID: c.ProjectID})
-	// An earlier run that was killed has left this, and somebody else that.
+	// An earlier run that was killed left the first, and somebody else the second.
 	_, err := w.client.Create(t.Context(), &sandbox.CreateOptions{Name: livePrefix + "old", Tags: liveTags})
 	require.NoError(t, err)
 	_, err = w.client.Create(t.Context(), &sandbox.CreateOptions{Name: livePrefix + "theirs"})
@@ -88,18 +88,18 @@ func TestLiveWalkOnEmulator(t *testing.T) {
 	assert.Equal(t, []string{livePrefix + "theirs"}, left)
 }
 
-// What the walk makes is known by its names and, as far as it can have them, its
+// Whatever the walk creates is recognized by its name and, where possible, its
 // tags.
 const livePrefix = "go-live-walk-"
 
 var liveTags = map[string]string{"made-by": "go-live-walk"}
 
-// liveRow is one answer: what was asked, where the expectation is from, which
-// one that is, and what came.
+// liveRow is one checked response: what was checked, the source of the
+// expectation, the expectation, and the result.
 type liveRow struct{ asked, known, expected, came string }
 
-// liveWalk goes through the life of a sandbox and asks on its way what the
-// client hides. Its steps go on when one of them fails.
+// liveWalk follows the life of a sandbox and checks on the way what the client
+// hides. Its steps continue when one of them fails.
 type liveWalk struct {
 	t      *testing.T
 	ctx    context.Context
@@ -110,7 +110,7 @@ type liveWalk struct {
 	prefix string // of this run
 	sb     *sandbox.Sandbox
 	rows   []liveRow
-	// users: there are root and the image's user. network: a sandbox's ports are
+	// users: there are root and the image's user. network: a sandbox has ports of
 	// its own. The hosted service has both.
 	users, network bool
 }
@@ -150,7 +150,7 @@ func (w *liveWalk) all() {
 	w.print()
 }
 
-// print shows the table, those that differ marked.
+// print prints the table, with the differing rows marked.
 func (w *liveWalk) print() {
 	var text strings.Builder
 	tab := tabwriter.NewWriter(&text, 0, 0, 2, ' ', 0)
@@ -179,8 +179,8 @@ func (w *liveWalk) row(asked, known, expected string, came any) {
 	assert.Equal(w.t, r.expected, r.came, "%s (%s)", asked, known)
 }
 
-// sweep deletes what this run and earlier ones have made: sandboxes by prefix
-// and tag, with their snapshots, and drives by prefix.
+// sweep deletes what this run and earlier ones created: sandboxes by prefix and
+// tag, with their snapshots, and drives by prefix.
 func (w *liveWalk) sweep() {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(w.ctx), time.Minute)
 	defer cancel()
@@ -209,7 +209,7 @@ func (w *liveWalk) sweep() {
 	for _, name := range sandboxes {
 		done(name, w.client.Delete(ctx, name, nil))
 	}
-	for _, id := range snapshots { // one may be another one's base, so it goes last
+	for _, id := range snapshots { // one may be the base of another, so it comes last
 		s, err := w.client.GetSnapshot(ctx, id)
 		if err == nil {
 			err = s.Delete(ctx)
@@ -218,7 +218,7 @@ func (w *liveWalk) sweep() {
 	}
 	for d, err := range w.client.ListDrives(ctx, &sandbox.ListDrivesOptions{NamePrefix: livePrefix}) {
 		if errors.Is(err, sandbox.ErrUnauthorized) || errors.Is(err, sandbox.ErrNotFound) {
-			return // the project has no drives
+			return // drives are not enabled for the project
 		}
 		if !assert.NoError(w.t, err, "drives can't be looked for") {
 			return
@@ -230,12 +230,12 @@ func (w *liveWalk) sweep() {
 	}
 }
 
-// liveReply is an answer of the API, String its status and code.
+// liveReply is a response of the API; String returns its status and code.
 type liveReply struct {
 	status int
 	header http.Header
 	text   string
-	body   map[string]any // of a JSON answer
+	body   map[string]any // of a JSON response
 }
 
 func (r liveReply) String() string {
@@ -245,7 +245,7 @@ func (r liveReply) String() string {
 	return fmt.Sprint(r.status)
 }
 
-// at gives a value within the answer as text, empty when it is not there.
+// at returns a value within the response as text, or "" if it is missing.
 func (r liveReply) at(keys ...string) string {
 	var v any = r.body
 	for _, key := range keys {
@@ -265,7 +265,8 @@ func (r liveReply) at(keys ...string) string {
 	return string(data)
 }
 
-// ask sends a request as it is. A body that is no []byte is sent as JSON.
+// ask sends a request without the client's checks. A body other than []byte is
+// sent as JSON.
 func (w *liveWalk) ask(method, path string, body any, header ...string) liveReply {
 	w.t.Helper()
 	u, err := url.Parse(w.base + path)
@@ -305,17 +306,17 @@ func (w *liveWalk) do(req *http.Request) liveReply {
 
 type body = map[string]any
 
-// session is the path of what is asked of the session of the walk.
+// session returns the path of a route of the walk's session.
 func (w *liveWalk) session(rest string) string {
 	return "/v2/sandboxes/sessions/" + w.sb.CurrentSession().ID() + rest
 }
 
-// named is the path of what is asked of a sandbox.
+// named returns the path of a route of a sandbox.
 func (w *liveWalk) named(name, rest string) string {
 	return "/v2/sandboxes/" + name + rest + "?projectId=" + url.QueryEscape(w.creds.ProjectID)
 }
 
-// sh runs a script and gives what it writes and its exit code.
+// sh runs a script and returns its output and exit code.
 func (w *liveWalk) sh(script string, opts *sandbox.CommandOptions) string {
 	w.t.Helper()
 	done, err := w.sb.RunCommand(w.ctx, "sh", []string{"-c", script}, opts)
@@ -325,7 +326,7 @@ func (w *liveWalk) sh(script string, opts *sandbox.CommandOptions) string {
 	return fmt.Sprintf("%s, exit code %d", strings.Join(strings.Fields(out), " "), done.ExitCode)
 }
 
-// start starts a detached command and gives the path of its resource.
+// start starts a detached command and returns the path of its resource.
 func (w *liveWalk) start(script string, more body) string {
 	w.t.Helper()
 	params := body{"command": "sh", "args": []string{"-c", script}, "env": body{}, "sudo": false}

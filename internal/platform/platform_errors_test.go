@@ -14,8 +14,8 @@ import (
 	"github.com/go-vercel/sandbox"
 )
 
-// TestPlatformErrors has a row for each refusal of the service that is known:
-// what asked for it, and the errors that the call's matches, and no others.
+// TestPlatformErrors has a row for each known error of the service: the
+// request, and which errors the call's error matches, and no others.
 func TestPlatformErrors(t *testing.T) {
 	get := func(t *testing.T, c *sandbox.Client) error {
 		_, err := c.Get(t.Context(), "box", nil)
@@ -29,7 +29,7 @@ func TestPlatformErrors(t *testing.T) {
 		_, err := c.GetOrCreateDrive(t.Context(), "data", nil)
 		return err
 	}
-	// session is for calls on a session, which are not made again in another.
+	// session is for calls on a session, which are not retried in another session.
 	session := func(f func(*testing.T, *sandbox.Session) error) func(*testing.T, *sandbox.Client) error {
 		return func(t *testing.T, c *sandbox.Client) error {
 			sb, err := c.Get(t.Context(), "box", &sandbox.GetOptions{Resume: new(false)})

@@ -22,9 +22,10 @@ import (
 	"github.com/go-vercel/sandbox/auth"
 )
 
-// service plays the API by exchanges as they were seen or are documented: the
-// answer to a request is that of the first pattern that fits, "METHOD /path" and,
-// after a ?, what its query has to hold. What comes is kept.
+// service plays the API with exchanges that were observed or are documented:
+// the response to a request is that of the first matching pattern, "METHOD
+// /path", optionally followed by ? and what the query must contain. Requests
+// are recorded.
 type service struct {
 	t         *testing.T
 	responses [][2]string // pattern, "STATUS BODY"
@@ -78,7 +79,7 @@ func (s *service) client() *sandbox.Client {
 	return c
 }
 
-// count counts the requests that begin with the text.
+// count counts the requests with a prefix.
 func (s *service) count(begin string) (n int) {
 	for _, a := range s.asked {
 		if strings.HasPrefix(a, begin) {
@@ -88,7 +89,7 @@ func (s *service) count(begin string) (n int) {
 	return n
 }
 
-// sent is the body of the last request that begins with the text.
+// sent returns the body of the last request with a prefix.
 func (s *service) sent(begin string) (body map[string]any) {
 	for i, a := range s.asked {
 		if strings.HasPrefix(a, begin) {
@@ -113,8 +114,8 @@ const (
 	stopBox   = "POST /v2/sandboxes/sessions/s1/stop"
 )
 
-// TestPlatform has a row for each difference between the service, as others saw
-// it, and what its documents or this SDK said. The numbers are those of
+// TestPlatform has a row for each difference between the service, as others
+// observed it, and its documentation or this SDK. The numbers are those of
 // docs/platform.md.
 func TestPlatform(t *testing.T) {
 	for _, row := range []struct {
@@ -559,7 +560,7 @@ func TestPlatform(t *testing.T) {
 	}
 }
 
-// filesGone: a sandbox that can't be resumed is there, but its files are not.
+// filesGone: a sandbox that can't be resumed exists, but its files do not.
 func filesGone(t *testing.T, _ *service, c *sandbox.Client) {
 	_, err := c.Get(t.Context(), "box", nil)
 	require.ErrorIs(t, err, sandbox.ErrSnapshotNotFound)

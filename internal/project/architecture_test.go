@@ -14,8 +14,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestImportRules holds the code against the table of packages in
-// docs/architecture.md: each import between packages of this module is in it.
+// TestImportRules compares the imports between packages of this module with the
+// table in docs/architecture.md: each must be in it.
 func TestImportRules(t *testing.T) {
 	t.Parallel()
 	const module = "github.com/go-vercel/sandbox"
@@ -60,7 +60,7 @@ func TestImportRules(t *testing.T) {
 			assert.True(t, ok, "docs/architecture.md does not allow %s to import %s", name, short(imported))
 		}
 	}
-	// What the heavy modules need stays out of the root module.
+	// The dependencies of the heavy modules stay out of the root module.
 	sum, err := os.ReadFile("go.sum")
 	require.NoError(t, err)
 	for _, heavy := range []string{"go.temporal.io/", "github.com/spf13/cobra", "github.com/modelcontextprotocol/"} {

@@ -20,7 +20,7 @@ import (
 
 var (
 	goBlock = regexp.MustCompile("(?ms)^```go\n(.*?)^```$")
-	// imports are the packages that a fragment may use by name.
+	// imports are the packages that a fragment may use without importing them.
 	imports = map[string]string{
 		"context": "context", "errors": "errors", "fmt": "fmt", "io": "io", "fs": "io/fs", "json": "encoding/json", "log": "log",
 		"http": "net/http", "httputil": "net/http/httputil", "url": "net/url", "os": "os", "regexp": "regexp", "slog": "log/slog", "strings": "strings", "time": "time",
@@ -28,7 +28,7 @@ var (
 	}
 )
 
-// ofAnotherModule are documents about modules of their own, which test them.
+// ofAnotherModule are documents about other modules, which test them.
 var ofAnotherModule = map[string]bool{"docs/durable.md": true, "docs/cli.md": true}
 
 // TestDocsCompile compiles every block of Go in the README and in docs. A block
@@ -93,12 +93,12 @@ func fragment(code string) string {
 	return b.String() + "}\n"
 }
 
-// goProgram is a whole program of a document with, if there is one, the block
-// behind it that shows its output.
+// goProgram matches a whole program in a document, followed by the block with
+// its output, if there is one.
 var goProgram = regexp.MustCompile("(?ms)^```go\n(package main\n.*?)^```$(?:\n\n^```\n(.*?)^```$)?")
 
 // TestDocsPrograms runs the whole programs of the README and of docs on the
-// emulator, each with the output that the document shows.
+// emulator and compares their output with the document.
 func TestDocsPrograms(t *testing.T) {
 	t.Parallel()
 	files, err := filepath.Glob("docs/*.md")
@@ -148,14 +148,14 @@ func TestDocsPrograms(t *testing.T) {
 	}
 }
 
-// varying replaces what differs from run to run: command IDs and durations.
+// varying replaces what varies between runs: command IDs and durations.
 func varying(output string) string {
 	output = regexp.MustCompile(`\bc[0-9a-f]{32}\b`).ReplaceAllString(output, "ID")
 	return regexp.MustCompile(`\b[0-9.]+(ms|s)\b`).ReplaceAllString(output, "TIME")
 }
 
-// TestDocsBeginWithPrograms: every page shows something that can be run before
-// it explains, and what a page has one run is there.
+// TestDocsBeginWithPrograms: every page begins with something that can be run,
+// and the commands on a page refer to things that exist.
 func TestDocsBeginWithPrograms(t *testing.T) {
 	t.Parallel()
 	files, err := filepath.Glob("docs/*.md")
@@ -214,8 +214,8 @@ var testFunctions = func() func(t *testing.T) string {
 	}
 }()
 
-// TestDocsLinks: what documents link to within the repository is there, down to
-// the heading, and every page of docs is in the index.
+// TestDocsLinks: links within the repository have a target, including headings,
+// and every page of docs is in the index.
 func TestDocsLinks(t *testing.T) {
 	t.Parallel()
 	var files []string
@@ -269,7 +269,8 @@ func TestDocsLinks(t *testing.T) {
 	}
 }
 
-// headings are the names by which GitHub links to the headings of a document.
+// headings returns the anchors that GitHub generates for the headings of a
+// document.
 func headings(text string) []string {
 	var names []string
 	for _, m := range regexp.MustCompile(`(?m)^#+ (.*)$`).FindAllStringSubmatch(text, -1) {
@@ -280,7 +281,7 @@ func headings(text string) []string {
 	return names
 }
 
-// TestDocsNameTests: a test that the documentation names as its proof exists.
+// TestDocsNameTests: every test that the documentation names exists.
 func TestDocsNameTests(t *testing.T) {
 	t.Parallel()
 	files, err := filepath.Glob("docs/*.md")
@@ -297,8 +298,8 @@ func TestDocsNameTests(t *testing.T) {
 	assert.Greater(t, named, 5)
 }
 
-// importingModule makes a module in a folder of the test's own that imports this
-// one, with the same requirements, so that nothing has to be looked up.
+// importingModule creates a module in a temporary folder that imports this one,
+// with the same requirements, so that nothing needs to be downloaded.
 func importingModule(t *testing.T) string {
 	t.Helper()
 	here, err := os.Getwd()
@@ -315,7 +316,7 @@ func importingModule(t *testing.T) string {
 	return dir
 }
 
-// TestSecurityModel: the tests that docs/security.md names are there.
+// TestSecurityModel: the tests that docs/security.md names exist.
 func TestSecurityModel(t *testing.T) {
 	t.Parallel()
 	text, err := os.ReadFile(filepath.Join("docs", "security.md"))

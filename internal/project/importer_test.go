@@ -14,7 +14,7 @@ import (
 	"github.com/go-vercel/sandbox/sandboxtest"
 )
 
-// TestImporter builds, tests and runs a program in a module of its own, with
+// TestImporter builds, tests and runs a program in a separate module with only
 // what is in the module cache.
 func TestImporter(t *testing.T) {
 	t.Parallel()
@@ -48,7 +48,8 @@ func TestImporter(t *testing.T) {
 		"golang.org/x/oauth2", "golang.org/x/sys", "golang.org/x/term",
 	}, slices.Compact(modules))
 
-	// Who uses the client alone links no terminals, JWT verifiers or test helpers.
+	// A program that uses only the client links no terminals, JWT verifiers or
+	// test helpers.
 	deps := strings.Fields(run("list", "-deps", "github.com/go-vercel/sandbox"))
 	for _, heavy := range []string{"github.com/creack/pty", "github.com/go-jose/go-jose/v4", "github.com/stretchr/testify/assert", "testing",
 		"github.com/go-vercel/sandbox/sandboxtest"} {

@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// TestMain runs the tests where the repository begins: they look at its files.
+// TestMain runs the tests in the root of the repository, whose files they read.
 func TestMain(m *testing.M) {
 	if err := os.Chdir("../.."); err != nil {
 		fmt.Fprintln(os.Stderr, err)

@@ -18,15 +18,15 @@ import (
 // jsModulesEnv names the node_modules folder that holds the official SDK.
 const jsModulesEnv = "SANDBOX_JS_MODULES"
 
-// declarationFiles are the package's declarations that users meet: those that
-// its index exports, and what their members take and give.
+// declarationFiles are the package's declarations that users see: those that
+// its index exports, and the types of their members.
 var declarationFiles = []string{
 	"sandbox", "session", "snapshot", "drive", "command", "filesystem", "sandbox-user", "network-policy", "proxy",
 	"api-client/api-error", "utils/paginator", "execution-context",
 }
 
-// notPublic are declarations in those files that users can't name and that
-// add nothing to the others.
+// notPublic are declarations in those files that users can't name and that add
+// nothing to the others.
 var notPublic = []string{"SandboxHandle", "Options", "HasPagination", "ItemOf", "WriteFileData", "RuntimeOrImage"}
 
 // TestParity checks docs/parity.md: every public member of the official SDK has a
@@ -44,7 +44,7 @@ func TestParity(t *testing.T) {
 	}
 
 	modules := os.Getenv(jsModulesEnv)
-	// A folder with both versions has the newer one under a name of its own.
+	// A folder with both versions has the newer one under a separate name.
 	dist := filepath.Join(modules, "vercel-sandbox-3", "dist")
 	if _, err := os.Stat(dist); err != nil {
 		dist = filepath.Join(modules, "@vercel", "sandbox", "dist")
@@ -77,8 +77,8 @@ func TestParity(t *testing.T) {
 	}
 }
 
-// parityRows reads the table: JavaScript member to Go symbols. A row without a
-// symbol has a note that says why.
+// parityRows reads the table of JavaScript members and their Go symbols. A row
+// without a symbol has a note with the reason.
 func parityRows(t *testing.T) map[string][]string {
 	text, err := os.ReadFile("docs/parity.md")
 	require.NoError(t, err)
@@ -125,9 +125,9 @@ func exportedNames(text string) []string {
 	return out
 }
 
-// declaredMembers reads the names of what a .d.ts file declares: Type, and
-// Type.member for each public one. The fields of listed items and of update's
-// parameter are members as well.
+// declaredMembers returns the names that a .d.ts file declares: Type, and
+// Type.member for each public member. The fields of listed items and of
+// update's parameter count as members.
 func declaredMembers(text string) []string {
 	const internal = "@internal "
 	text = comment.ReplaceAllStringFunc(text, func(c string) string {
@@ -198,8 +198,8 @@ func members(body string) []member {
 	return out
 }
 
-// fields are the names inside the types that are written out in place: what a
-// listing gives, and what update takes.
+// fields returns the names inside inline types: the items of a listing, and the
+// parameter of update.
 func (m member) fields() []string {
 	var body string
 	if _, listed, ok := strings.Cut(m.text, "Paginator<"); ok {
@@ -228,7 +228,7 @@ func (m member) fields() []string {
 	return out
 }
 
-// braced returns what is between the brace that s begins with and its match.
+// braced returns the text between the brace at the start of s and its match.
 func braced(s string) string {
 	depth := 0
 	for i := range len(s) {
@@ -262,8 +262,8 @@ func statement(s string) string {
 	return s
 }
 
-// goSymbols gathers the exported names of packages: Name, Type.Method and
-// Type.Field, with the prefix "pkg." outside of this package.
+// goSymbols returns the exported names of packages: Name, Type.Method and
+// Type.Field, with the prefix "pkg." for packages other than this one.
 func goSymbols(t *testing.T, dirs map[string]string) map[string]bool {
 	symbols := map[string]bool{}
 	for pkg, dir := range dirs {
@@ -298,7 +298,8 @@ func goSymbols(t *testing.T, dirs map[string]string) map[string]bool {
 	return symbols
 }
 
-// declared names what a declaration exports, and notes embedded types.
+// declared returns the names that a declaration exports, and records embedded
+// types.
 func declared(decl ast.Decl, embedded map[string][]string) []string {
 	var out []string
 	switch d := decl.(type) {

@@ -25,27 +25,26 @@ import (
 )
 
 // cutter is a transport that breaks the streams of commands at chosen places,
-// as the platform's edge and bad networks do. It leaves other answers alone.
+// as the platform's edge and bad networks do. Other responses pass unchanged.
 type cutter struct {
 	next http.RoundTripper
 	mu   sync.Mutex
-	// plan says what happens to the next streams; those behind its end are
-	// whole.
+	// plan says what happens to the next streams; later ones are complete.
 	plan []cut
-	// stream is what passed of the last stream of a waited command.
+	// stream is what has passed of the last stream of a waited command.
 	stream []byte
 }
 
 func (c *cutter) client() *http.Client { return &http.Client{Transport: c} }
 
-// lastStream is the length of the last stream of a waited command.
+// lastStream returns the length of the last stream of a waited command.
 func (c *cutter) lastStream() int64 {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return int64(len(c.stream))
 }
 
-// firstRecord is the length of its first record.
+// firstRecord returns the length of its first record.
 func (c *cutter) firstRecord() int64 {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -54,9 +53,9 @@ func (c *cutter) firstRecord() int64 {
 
 // cut is what happens to one stream.
 type cut struct {
-	after  int64 // bytes that pass before
-	how    error // what reading gives then; io.EOF is a clean end
-	status int   // instead of a stream: an answer with this status
+	after  int64 // bytes that pass first
+	how    error // the error that reading returns then; io.EOF is a clean end
+	status int   // instead of a stream: a response with this status
 }
 
 var (
@@ -72,8 +71,7 @@ func (c *cutter) RoundTrip(req *http.Request) (*http.Response, error) {
 	if !logs && !(req.Method == http.MethodPost && strings.HasSuffix(req.URL.Path, "/cmd")) {
 		return c.next.RoundTrip(req)
 	}
-	// Only what answers a stream can be cut: the detached form has another
-	// content type, which shows in its body.
+	// Only streams can be cut: the request for the detached form has another body.
 	if !logs {
 		body, err := req.GetBody()
 		if err != nil {
@@ -114,7 +112,7 @@ func (c *cutter) RoundTrip(req *http.Request) (*http.Response, error) {
 	return resp, nil
 }
 
-// cutBody lets so many bytes pass and then breaks.
+// cutBody passes a number of bytes and then breaks.
 type cutBody struct {
 	io.ReadCloser
 	left int64
@@ -130,7 +128,7 @@ func (b *cutBody) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// recordedBody remembers what passes.
+// recordedBody records what passes.
 type recordedBody struct {
 	io.ReadCloser
 	cutter *cutter
@@ -151,7 +149,7 @@ func (c *cutter) set(plan ...cut) {
 	c.plan = plan
 }
 
-// randomPlan makes several cuts of a stream of about size bytes.
+// randomPlan returns several cuts of a stream of about size bytes.
 func randomPlan(rng *rand.Rand, from, size int64) []cut {
 	plan := []cut{{after: from + rng.Int64N(size), how: ways[rng.IntN(len(ways))]}}
 	for range rng.IntN(4) {
@@ -180,7 +178,8 @@ func cutSandbox(t *testing.T) (*sandboxtest.Server, *sandbox.Sandbox, *cutter) {
 }
 
 // script is a command with output on both streams, characters of one to four
-// bytes, and an exit code of its own. Its output is what a run without cuts gave.
+// bytes, and an exit code of its own. Its output is known from a run without
+// cuts.
 type script struct {
 	args           []string
 	stdout, stderr string
@@ -194,7 +193,7 @@ func smallScript() script {
 	}
 }
 
-// bigScript writes about n bytes.
+// bigScript returns a script that writes about n bytes.
 func bigScript(n int) script {
 	lines := n / 100
 	args := fmt.Sprintf(`i=0; while [ $i -lt %d ]; do echo "line $i of standard output: åäö 日本語 🚀 \"quoted\" \\ back"; [ $((i %% 7)) = 0 ] && echo "error $i" >&2; i=$((i+1)); done; exit 7`, lines)
@@ -208,7 +207,7 @@ func bigScript(n int) script {
 	return script{args: []string{"-c", args}, stdout: out.String(), stderr: errs.String(), code: 7}
 }
 
-// run runs the script waited with writers, and checks all that it gives.
+// run runs the script waited with writers, and checks its whole result.
 func (s script) run(t *testing.T, sb *sandbox.Sandbox, why string) {
 	t.Helper()
 	var stdout, stderr bytes.Buffer
@@ -225,7 +224,7 @@ func (s script) check(t *testing.T, why, stdout, stderr string, code int) {
 }
 
 // TestExactlyOnceWaited cuts the stream of a waited command at every offset
-// behind its first record, in every way.
+// after its first record, in every way.
 func TestExactlyOnceWaited(t *testing.T) {
 	t.Parallel()
 	_, sb, cuts := cutSandbox(t)
@@ -241,14 +240,14 @@ func TestExactlyOnceWaited(t *testing.T) {
 	}
 }
 
-// TestExactlyOnceLogs cuts the log of a command that still runs, and that of one
-// that a repair meets after its end, at every offset.
+// TestExactlyOnceLogs cuts the log of a running command, and that of one that
+// has ended before the repair, at every offset.
 func TestExactlyOnceLogs(t *testing.T) {
 	t.Parallel()
 	_, sb, cuts := cutSandbox(t)
 	s := smallScript()
-	// The command waits behind its output for a file, so that a clean cut of
-	// its log can be told from its end.
+	// After its output, the command waits for a file, so that a clean cut of its
+	// log can be told from its end.
 	hold := []string{"-c", strings.Replace(s.args[1], "exit 3", "while [ ! -e go ]; do sleep 0.01; done; exit 3", 1)}
 	cmd, err := sb.StartCommand(t.Context(), "bash", hold, nil)
 	require.NoError(t, err)
@@ -282,7 +281,8 @@ func TestExactlyOnceLogs(t *testing.T) {
 }
 
 // TestExactlyOnceRandom makes 2,000 cuts at random places of larger streams,
-// several each, of waited commands, of output copied to writers and of logs.
+// several in each: of waited commands, of output copied to writers, and of
+// logs.
 func TestExactlyOnceRandom(t *testing.T) {
 	t.Parallel()
 	_, sb, cuts := cutSandbox(t)
@@ -329,8 +329,8 @@ func TestExactlyOnceRandom(t *testing.T) {
 	}
 }
 
-// TestReattachGivesUp: a stream that can't be repaired is an error that says
-// which command it was.
+// TestReattachGivesUp: a stream that can't be repaired is an error that names
+// the command.
 func TestReattachGivesUp(t *testing.T) {
 	srv := sandboxtest.New(t, nil)
 	cuts := &cutter{next: testkit.Transport(t)}
@@ -360,9 +360,9 @@ func TestReattachGivesUp(t *testing.T) {
 	assert.Equal(t, "out\n", out)
 }
 
-// TestCutBeforeTheCommand: when a stream breaks before the command is known, the
-// command is found by its ID; without one the outcome is unknown. Nothing is
-// sent again.
+// TestCutBeforeTheCommand: when a stream breaks before the command is known,
+// the command is found by its ID; without an ID the outcome is unknown. Nothing
+// is sent again.
 func TestCutBeforeTheCommand(t *testing.T) {
 	srv, sb, cuts := cutSandbox(t)
 	for i, how := range ways {
@@ -387,11 +387,10 @@ func TestCutBeforeTheCommand(t *testing.T) {
 	assert.Equal(t, 2*len(ways), testkit.Count(srv, sandboxtest.RunCommand))
 }
 
-// TestAtMostOnce runs commands that append a line each to a file, while the API
-// acts and then answers 502, or drops the connection after acting, three times
-// in ten: no line stands twice. With IDs the outcome of every command is known,
-// and it is that it ran; without, the lines that are missing are those whose
-// commands failed.
+// TestAtMostOnce runs commands that each append a line to a file, while three
+// times in ten the API executes a request and then returns 502 or drops the
+// connection: no line appears twice. With IDs, every command is known to have
+// run; without, the missing lines are those of failed commands.
 func TestAtMostOnce(t *testing.T) {
 	for name, serverIDs := range map[string]bool{"with IDs": false, "without": true} {
 		t.Run(name, func(t *testing.T) {
@@ -457,7 +456,7 @@ func atMostOnce(t *testing.T, serverIDs bool) {
 	}
 }
 
-// officialAtMostOnce runs the official SDK through the same faults. Its count is
+// officialAtMostOnce runs the official SDK with the same faults. Its count is
 // for comparison.
 func officialAtMostOnce(t *testing.T, srv *sandboxtest.Server, total int) {
 	modules := jsModules(t)
@@ -482,7 +481,7 @@ func twice(counts map[string]int) int {
 	return n
 }
 
-// lines counts the lines that a sandbox's commands have written.
+// lines counts the lines written by a sandbox's commands.
 func lines(t *testing.T, sb *sandbox.Sandbox) map[string]int {
 	t.Helper()
 	require.NoError(t, waitAll(t.Context(), sb))
@@ -493,8 +492,8 @@ func lines(t *testing.T, sb *sandbox.Sandbox) map[string]int {
 	return counts
 }
 
-// jsModules returns the folder with the official SDK, which .ci/run installs and
-// names in SANDBOX_JS_MODULES. Without it the comparison is left out, but not
+// jsModules returns the folder with the official SDK, which .ci/run installs
+// and names in SANDBOX_JS_MODULES. Without it the comparison is skipped, except
 // in CI.
 func jsModules(t *testing.T) string {
 	t.Helper()
@@ -523,8 +522,8 @@ func waitAll(ctx context.Context, sb *sandbox.Sandbox) error {
 	return nil
 }
 
-// read returns a file's content, by a command that is repeated until it gets
-// through the faults.
+// read returns a file's content, using a command that is repeated until it
+// succeeds in spite of the faults.
 func read(t *testing.T, sb *sandbox.Sandbox, path string) string {
 	t.Helper()
 	for {

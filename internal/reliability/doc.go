@@ -1,4 +1,4 @@
-// Package reliability has tests of what docs/reliability.md promises: commands
-// run at most once, no output is lost, every call returns, whatever happens to
+// Package reliability tests what docs/reliability.md promises: commands run at
+// most once, no output is lost, and every call returns, whatever happens to
 // connections, responses and sessions.
 package reliability

@@ -23,7 +23,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// slowEnd is a body that ends some time after what is in it.
+// slowEnd is a body that ends some time after its content.
 type slowEnd struct {
 	io.Reader
 	after time.Duration
@@ -37,8 +37,8 @@ func (s *slowEnd) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// TestBehindTheLastRecord: what follows the record of a command's end is not
-// looked at, and neither holds the call up nor breaks it, whenever it ends.
+// TestBehindTheLastRecord: data after the record of a command's end is ignored,
+// and neither delays the call nor makes it fail, whenever it ends.
 func TestBehindTheLastRecord(t *testing.T) {
 	for name, rest := range map[string]string{"nothing": "", "garbage": "garbage\n", "garbage without an end": "garbage"} {
 		for _, after := range []time.Duration{0, 250 * time.Millisecond} {
@@ -56,8 +56,8 @@ func TestBehindTheLastRecord(t *testing.T) {
 	}
 }
 
-// TestUnknownTransport: a transport that does not tell whether it sent a request
-// is not trusted to have not sent it.
+// TestUnknownTransport: a transport that does not report whether it sent a
+// request is assumed to have sent it.
 func TestUnknownTransport(t *testing.T) {
 	for name, c := range map[string]struct {
 		err     error
@@ -85,9 +85,9 @@ func TestUnknownTransport(t *testing.T) {
 	}
 }
 
-// TestWrongContentType: a success of another kind than a stream may well have
-// started the command, and its body is not waited for; nor are those of the
-// looks for it.
+// TestWrongContentType: a successful response that isn't a stream may have
+// started the command; its body is not awaited, nor are those of the lookups
+// for it.
 func TestWrongContentType(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		sb := testkit.API(func(*http.Request) (*http.Response, error) {
@@ -103,8 +103,8 @@ func TestWrongContentType(t *testing.T) {
 	})
 }
 
-// TestReattachLimits: a network that is gone is given up, however long each
-// attempt to reach it takes.
+// TestReattachLimits: the client gives up on a lost network, however long each
+// attempt takes.
 func TestReattachLimits(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		begin := time.Now()
@@ -126,8 +126,8 @@ func TestReattachLimits(t *testing.T) {
 	})
 }
 
-// TestWaitLimits: waiting for a command ends when the API can't be reached, and
-// not when the platform cuts a request that lasted.
+// TestWaitLimits: waiting for a command ends when the API can't be reached, but
+// not when the platform cuts a long request.
 func TestWaitLimits(t *testing.T) {
 	for name, cut := range map[string]bool{"unreachable": false, "cut": true} {
 		t.Run(name, func(t *testing.T) {
@@ -138,7 +138,7 @@ func TestWaitLimits(t *testing.T) {
 						return testkit.JSON(200, testkit.Begun), nil
 					}
 					if req.URL.Query().Get("wait") == "" {
-						return testkit.JSON(200, testkit.Begun), nil // a look, which waits for nothing
+						return testkit.JSON(200, testkit.Begun), nil // a lookup, which doesn't wait
 					}
 					waits++
 					trace := httptrace.ContextClientTrace(req.Context())
@@ -174,8 +174,8 @@ func TestWaitLimits(t *testing.T) {
 }
 
 // TestHookThatIgnoresItsEnd: a hook that waits for the resume that it is part
-// of, by a handle and a context that are not its own, is given up; so is one
-// that leaves its goroutine.
+// of, with another handle and context, is abandoned; so is one that exits its
+// goroutine.
 func TestHookThatIgnoresItsEnd(t *testing.T) {
 	for name, hook := range map[string]func(sb *sandbox.Sandbox) error{
 		"waits for itself": func(outer *sandbox.Sandbox) error {
@@ -208,8 +208,7 @@ func TestHookThatIgnoresItsEnd(t *testing.T) {
 	}
 }
 
-// TestEmptyResponses: an answer that leaves out what it is about does not make a
-// handle forget it.
+// TestEmptyResponses: a response without its object does not clear a handle.
 func TestEmptyResponses(t *testing.T) {
 	var stopped atomic.Bool
 	sb := testkit.API(func(req *http.Request) (*http.Response, error) {
@@ -239,7 +238,7 @@ func TestEmptyResponses(t *testing.T) {
 	require.ErrorIs(t, err, sandbox.ErrOutcomeUnknown, "without a name the handle could not be used")
 }
 
-// TestQueryStaysOutOfErrors: queries can hold what is nobody else's business.
+// TestQueryStaysOutOfErrors: queries can be confidential.
 func TestQueryStaysOutOfErrors(t *testing.T) {
 	c := testkit.API(func(*http.Request) (*http.Response, error) { return nil, context.Canceled }).Client(t)
 	ctx, cancel := context.WithCancel(t.Context())
@@ -249,8 +248,8 @@ func TestQueryStaysOutOfErrors(t *testing.T) {
 	assert.NotContains(t, err.Error(), "planted")
 }
 
-// TestFinishedByValue: a result is marshalled alike by value and by pointer, and
-// an empty one does not bring the program down.
+// TestFinishedByValue: a result is marshalled alike by value and by pointer,
+// and an empty one does not panic.
 func TestFinishedByValue(t *testing.T) {
 	sb := testkit.API(func(*http.Request) (*http.Response, error) {
 		return testkit.Response(200, "application/x-ndjson", strings.NewReader(testkit.Begun+testkit.Ended)), nil
@@ -266,8 +265,8 @@ func TestFinishedByValue(t *testing.T) {
 	require.Error(t, err)
 }
 
-// TestPageFromElsewhere: a page that was kept as JSON has lost its way to the
-// next one, and says so.
+// TestPageFromElsewhere: a page unmarshalled from JSON can't fetch the next
+// one, and says so.
 func TestPageFromElsewhere(t *testing.T) {
 	page := &sandbox.Page[int]{Items: []int{1}, Next: "cursor"}
 	got, err := sandbox.Collect(page.All(t.Context()))
@@ -275,8 +274,8 @@ func TestPageFromElsewhere(t *testing.T) {
 	require.ErrorIs(t, err, sandbox.ErrInvalid)
 }
 
-// TestBackPressure: while a writer does not take what it is given, no more is
-// read from the connection than fits into the buffer, and nothing is lost.
+// TestBackPressure: while a writer blocks, no more is read from the connection
+// than fits into the buffer, and nothing is lost.
 func TestBackPressure(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		line := `{"stream":"stdout","data":"` + strings.Repeat("x", 1023) + `\n"}` + "\n"
@@ -313,7 +312,7 @@ func TestBackPressure(t *testing.T) {
 	})
 }
 
-// slowWriter takes nothing until it is open.
+// slowWriter blocks until it is opened.
 type slowWriter struct {
 	open chan struct{}
 	n    int

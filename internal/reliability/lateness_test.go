@@ -21,8 +21,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// allowed is how much later than its context a method may return while the API
-// is silent, as docs/reliability.md has it.
+// allowed returns how long after the end of its context a method may return
+// while the API is silent, according to docs/reliability.md.
 func allowed(typ, method string) time.Duration {
 	runs := method == "DownloadDir"
 	switch typ {
@@ -37,14 +37,14 @@ func allowed(typ, method string) time.Duration {
 	return 0
 }
 
-// withoutRequest are methods that take a context for what comes later.
+// withoutRequest are methods that only keep their context for later.
 var withoutRequest = map[string]bool{
 	"Sandbox.CommandContext": true, "Session.CommandContext": true, "FileSystem.IOFS": true, "FileSystem.Create": true,
 	"Command.Stdin": true, "Command.WaitOutput": true, "User.CommandContext": true,
 }
 
-// handles are one of each type whose methods take a context, with an API that is
-// silent.
+// handles returns one value of each type whose methods take a context, with an
+// API that is silent.
 func handles(t *testing.T) []any {
 	t.Helper()
 	c, err := sandbox.NewClient(&sandbox.ClientOptions{
@@ -77,7 +77,7 @@ func handles(t *testing.T) []any {
 }
 
 // TestEveryCallReturns calls every method that takes a context while the API is
-// silent: each returns when its context ends, with its error.
+// silent: each returns when its context ends, with the context's error.
 func TestEveryCallReturns(t *testing.T) {
 	const deadline = 300 * time.Millisecond
 	var names []string
@@ -136,7 +136,8 @@ type boxed struct {
 	client *sandbox.Client
 }
 
-// isWaited reports whether a command's start asks for the stream of its output.
+// isWaited reports whether the start of a command requests the stream of its
+// output.
 func isWaited(t *testing.T, req *http.Request) bool {
 	body, err := req.GetBody()
 	require.NoError(t, err)
@@ -145,15 +146,15 @@ func isWaited(t *testing.T, req *http.Request) bool {
 	return bytes.Contains(text, []byte(`"wait":true`))
 }
 
-// TestLateReturns: what a call does behind the end of its context is over within
-// the time that its documentation names.
+// TestLateReturns: what a call does after the end of its context is finished
+// within the time that its documentation names.
 func TestLateReturns(t *testing.T) {
 	const deadline = 300 * time.Millisecond
 	kill := &sandbox.CommandOptions{KillOnCancel: true}
 	all := func(*http.Request) bool { return true }
 	run := func(c *sandbox.Cmd) error { return c.Run() }
 	for name, c := range map[string]struct {
-		silent  func(*http.Request) bool // what is not answered; nil for all but the start
+		silent  func(*http.Request) bool // requests that get no response; nil for all but the start
 		allowed time.Duration
 		call    func(context.Context, boxed) error
 	}{

@@ -16,7 +16,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// lostWorld is what a call whose answer is lost may be about.
+// lostWorld has the objects that a call whose response is lost may be about.
 type lostWorld struct {
 	c        *sandbox.Client
 	sb       *sandbox.Sandbox
@@ -25,8 +25,9 @@ type lostWorld struct {
 	snapshot string
 }
 
-// lostResponse is what becomes of an operation whose first answer is lost although
-// it acted: how many requests are sent in all, and whether the outcome is unknown.
+// lostResponse describes an operation that took effect although its first
+// response was lost: how many requests are sent in total, and whether the
+// outcome is unknown.
 type lostResponse struct {
 	op      sandboxtest.Operation
 	sent    int
@@ -107,7 +108,7 @@ func lostResponses() map[*api.Op]lostResponse {
 		api.ListCommands: {sandboxtest.ListCommands, again, false, func(ctx context.Context, w *lostWorld) error {
 			return second(w.sb.ListCommands(ctx))
 		}},
-		api.GetCommand: {sandboxtest.GetCommand, again + 1, false, func(ctx context.Context, w *lostWorld) error { // it looks for an end, too
+		api.GetCommand: {sandboxtest.GetCommand, again + 1, false, func(ctx context.Context, w *lostWorld) error { // it looks for the end, too
 			return second(w.sb.GetCommand(ctx, w.cmd.ID()))
 		}},
 		api.CommandLogs: {sandboxtest.CommandLogs, again, false, func(ctx context.Context, w *lostWorld) error {
@@ -168,7 +169,7 @@ func lostResponses() map[*api.Op]lostResponse {
 	}
 }
 
-// newLostWorld makes one of each thing.
+// newLostWorld creates one of each object.
 func newLostWorld(t *testing.T, srv *sandboxtest.Server) *lostWorld {
 	t.Helper()
 	c := testkit.Client(t, srv, sandbox.ClientOptions{Retry: &sandbox.RetryOptions{Wait: time.Millisecond}, Reattach: &sandbox.ReattachOptions{Wait: time.Millisecond}})
@@ -189,9 +190,10 @@ func newLostWorld(t *testing.T, srv *sandboxtest.Server) *lostWorld {
 	return &lostWorld{c: c, sb: sb, cmd: cmd, drive: drive, snapshot: stopped.Snapshot.ID}
 }
 
-// TestLostResponses plays, for each row of the table of operations, an answer that
-// is lost although the operation acted: what changes nothing is sent again, what
-// can be settled by a look is settled, and of the rest the outcome is unknown.
+// TestLostResponses loses, for each row of the table of operations, the
+// response to an operation that took effect: operations that change nothing are
+// retried, those that a lookup can resolve are resolved, and the outcome of the
+// rest is unknown.
 func TestLostResponses(t *testing.T) {
 	t.Parallel()
 	rows := lostResponses()
@@ -221,8 +223,8 @@ func TestLostResponses(t *testing.T) {
 	}
 }
 
-// TestDeleteDriveOnlyOurs: a delete whose answer was lost is not sent again to a
-// drive that has taken the name since.
+// TestDeleteDriveOnlyOurs: a delete whose response was lost is not retried on
+// another drive that has taken the name since.
 func TestDeleteDriveOnlyOurs(t *testing.T) {
 	t.Parallel()
 	srv := sandboxtest.New(t, nil)

@@ -9,7 +9,7 @@ import (
 
 func TestMain(m *testing.M) {
 	if job := os.Getenv(restartEnv); job != "" {
-		os.Exit(runOnce(job)) // a program of a test's own
+		os.Exit(runOnce(job)) // the separate program of a test
 	}
 	testkit.Main(m)
 }

@@ -25,8 +25,8 @@ import (
 )
 
 // TestRunOnceThoughSessionEnds: when a session ends while a command's stream
-// breaks, the refusal that the repair meets is not taken for one of the command:
-// it is not run again in the next session.
+// breaks, the error that the repair meets is not taken for a refusal of the
+// command: the command is not run again in the next session.
 func TestRunOnceThoughSessionEnds(t *testing.T) {
 	t.Parallel()
 	srv, gate, sb, direct := testkit.Behind(t, sandbox.ClientOptions{}, nil)
@@ -77,9 +77,9 @@ func TestRunOnceThoughSessionEnds(t *testing.T) {
 	assert.Equal(t, "once\n", testkit.Output(t, sb, "cat", "charged"))
 }
 
-// TestRunOnceThoughItsAnswerIsLost: nor is it when the answer to its start is
-// lost, a look finds it by its ID, and its log is refused because the session has
-// ended since, or is ending.
+// TestRunOnceThoughItsAnswerIsLost: nor is it run again when the response to
+// its start is lost, a lookup finds it by its ID, and its log is refused
+// because the session has ended since, or is ending.
 func TestRunOnceThoughItsAnswerIsLost(t *testing.T) {
 	t.Parallel()
 	const script = "echo once >> charged"
@@ -114,7 +114,7 @@ func TestRunOnceThoughItsAnswerIsLost(t *testing.T) {
 					}
 					resp, err := next.RoundTrip(req)
 					if err == nil && testkit.IsRun(req) && first.CompareAndSwap(false, true) {
-						// Until the command has run: a session that ends takes it along.
+						// Wait until the command has run: it would end with its session.
 						assert.NoError(t, waitAll(t.Context(), direct))
 						if lost == "cut" {
 							resp.Body = testkit.CleanCut(resp.Body, 0)
@@ -138,9 +138,9 @@ func TestRunOnceThoughItsAnswerIsLost(t *testing.T) {
 	}
 }
 
-// TestReplacedMeanwhile: a caller who finds that a sandbox's files are gone, and
-// is overtaken by another one who replaces it, gets what the other has made. When
-// it is overtaken in the moment before its delete, it says so.
+// TestReplacedMeanwhile: a caller who finds that a sandbox's files are gone,
+// while another caller replaces the sandbox, gets the new sandbox. If that
+// happens in the moment before its delete, the error says so.
 func TestReplacedMeanwhile(t *testing.T) {
 	t.Parallel()
 	for name, overtaken := range map[string]func(req *http.Request) (before, behind bool){
@@ -195,8 +195,8 @@ func TestReplacedMeanwhile(t *testing.T) {
 	}
 }
 
-// TestDeleteOnlyOurs: a delete whose answer was lost is not sent again to a
-// sandbox that has taken the name since.
+// TestDeleteOnlyOurs: a delete whose response was lost is not retried on
+// another sandbox that has taken the name since.
 func TestDeleteOnlyOurs(t *testing.T) {
 	t.Parallel()
 	for _, way := range []string{"handle", "name"} {
@@ -251,8 +251,8 @@ func TestDeleteOnlyOurs(t *testing.T) {
 	}
 }
 
-// TestKillOnce: a signal that means something the second time is delivered once,
-// whatever becomes of its answer, and a kill that worked is no error.
+// TestKillOnce: a signal for which a second delivery matters is delivered once,
+// whatever happens to its response, and a kill that worked is not an error.
 func TestKillOnce(t *testing.T) {
 	t.Parallel()
 	srv, sb := testkit.Start(t, nil)
@@ -320,7 +320,8 @@ func TestKillOnCancelEarly(t *testing.T) {
 	})
 }
 
-// TestContextCauses: every call whose context ended with a cause matches both.
+// TestContextCauses: the error of every call whose context ended with a cause
+// matches both.
 func TestContextCauses(t *testing.T) {
 	t.Parallel()
 	_, sb := testkit.Start(t, nil)
@@ -353,7 +354,7 @@ func TestContextCauses(t *testing.T) {
 	}
 }
 
-// TestLooksDoNotResume: looking commands up starts no machine, tells of their
+// TestLooksDoNotResume: looking up commands starts no machine, reports their
 // end, and finds the session that another client has started.
 func TestLooksDoNotResume(t *testing.T) {
 	t.Parallel()
@@ -381,8 +382,8 @@ func TestLooksDoNotResume(t *testing.T) {
 	require.NoError(t, err)
 }
 
-// TestCommandIDs: a command has the ID that it was given; a service that ignores
-// or refuses IDs is noticed, once, and served as before.
+// TestCommandIDs: a command has the ID that was passed; a service that ignores
+// or refuses IDs is noticed, once, and used without them.
 func TestCommandIDs(t *testing.T) {
 	t.Parallel()
 	for _, mode := range []sandboxtest.CommandIDs{sandboxtest.CommandIDsHonored, sandboxtest.CommandIDsIgnored, sandboxtest.CommandIDsRefused} {
@@ -424,7 +425,7 @@ func TestCommandIDs(t *testing.T) {
 	}
 }
 
-// TestLostMkdir: of a directory that is there nobody can tell who made it.
+// TestLostMkdir: if the directory exists, nobody can know who created it.
 func TestLostMkdir(t *testing.T) {
 	t.Parallel()
 	srv, sb := testkit.Start(t, nil)
@@ -434,7 +435,7 @@ func TestLostMkdir(t *testing.T) {
 }
 
 // TestDeletedSandboxIsNoMissingFile: reading a file of a sandbox that another
-// client has deleted is no missing file.
+// client deleted is not reported as a missing file.
 func TestDeletedSandboxIsNoMissingFile(t *testing.T) {
 	t.Parallel()
 	srv, sb := testkit.Start(t, nil)
@@ -445,7 +446,7 @@ func TestDeletedSandboxIsNoMissingFile(t *testing.T) {
 }
 
 // TestFilesOfAnEndedSession: a file operation whose program was killed because
-// its session ended says so, and one that was killed alone does not.
+// its session ended says so; one whose program alone was killed does not.
 func TestFilesOfAnEndedSession(t *testing.T) {
 	t.Parallel()
 	for name, end := range map[string]func(t *testing.T, srv *sandboxtest.Server, sb *sandbox.Sandbox){

@@ -22,11 +22,11 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// restartEnv makes this test binary the program that is killed, and begun again.
+// restartEnv makes this test binary the program that is killed and restarted.
 const restartEnv = "SANDBOX_TEST_RESTART"
 
-// restartJob is what that program is to do: to run a command once, whatever
-// happened to those that tried before.
+// restartJob tells that program what to do: to run a command once, whatever
+// happened to its predecessors.
 type restartJob struct {
 	URL     string
 	Token   string
@@ -71,7 +71,7 @@ func (j *restartJob) run(ctx context.Context) error {
 			cmd, err = session.StartCommand(ctx, "sh", []string{"-c", `echo "$0" >> started; exit 3`, j.ID}, &sandbox.CommandOptions{ID: j.ID})
 		}
 		if e, ok := errors.AsType[*sandbox.APIError](err); ok && e.Code == sandbox.CodeConflict {
-			continue // the start of the one before has arrived meanwhile
+			continue // the start of the previous process has arrived meanwhile
 		}
 		if err != nil {
 			return err
@@ -85,9 +85,8 @@ func (j *restartJob) run(ctx context.Context) error {
 	}
 }
 
-// mortal counts what the process does on the network, and kills it at a point:
-// before a connection, before, within or behind what is written, or when
-// something was read.
+// mortal counts the process's network operations, and kills it at a point:
+// before a connection, before, within or after a write, or after a read.
 type mortal struct {
 	mu    sync.Mutex
 	point int
@@ -142,8 +141,8 @@ func (c *mortalConn) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// TestKilledAtEveryPoint: a program that keeps an ID is killed at every point of
-// a start, and begun again: its command runs exactly once.
+// TestKilledAtEveryPoint: a program that keeps an ID is killed at every point
+// of a start and restarted: its command runs exactly once.
 func TestKilledAtEveryPoint(t *testing.T) {
 	t.Parallel()
 	srv, sb := testkit.Start(t, nil)
@@ -166,7 +165,7 @@ func TestKilledAtEveryPoint(t *testing.T) {
 	for ; ; point++ {
 		job.ID = fmt.Sprintf("point-%d", point)
 		out, failed := begin(point)
-		if failed == nil { // it has come to its end before
+		if failed == nil { // it ended before that point
 			assert.Equal(t, "exit code 3\n", out)
 			break
 		}

@@ -21,16 +21,17 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// These tests are about requests and streams that stay open and bring nothing:
-// an edge that has forgotten them keeps their connection. Time is the bubble's.
+// These tests are about requests and streams that stay open without data: an
+// edge that has forgotten them keeps their connection. They run on the fake
+// clock.
 
 const (
 	firstOutput  = `{"stream":"stdout","data":"one\n"}` + "\n"
 	secondOutput = `{"stream":"stderr","data":"two\n"}` + "\n"
 )
 
-// TestForgottenStream: the command of a stream that has gone silent is looked
-// at, and when it has ended its output is whole and its end known.
+// TestForgottenStream: when a stream has gone silent, its command is looked up;
+// if it has ended, the output is complete and the end is known.
 func TestForgottenStream(t *testing.T) {
 	for name, run := range map[string]func(context.Context, *sandbox.Sandbox) (string, int, error){
 		"RunCommand": func(ctx context.Context, sb *sandbox.Sandbox) (string, int, error) {
@@ -90,12 +91,12 @@ func TestForgottenStream(t *testing.T) {
 	}
 }
 
-// TestStreamClosedByServer: a stream that the server says it has closed is opened
-// again, once without any progress; then the server's word is the error.
+// TestStreamClosedByServer: a stream that the server reports as closed is
+// opened again, once without any progress; then the server's error is returned.
 func TestStreamClosedByServer(t *testing.T) {
 	const closed = `{"stream":"error","data":{"code":"sandbox_stream_closed","message":"Sandbox stream closed"}}` + "\n"
 	for name, c := range map[string]struct {
-		logs  []string // one answer after the other
+		logs  []string // one response after the other
 		fails bool
 	}{
 		"once":               {logs: []string{firstOutput + secondOutput, firstOutput + secondOutput}},
@@ -137,8 +138,8 @@ func TestStreamClosedByServer(t *testing.T) {
 	}
 }
 
-// TestKeepAliveOutlastsSilence: neither a request that is never answered nor
-// credentials that can't be had for a moment end KeepAlive, and the session is
+// TestKeepAliveOutlastsSilence: neither a request that never gets a response
+// nor temporarily missing credentials end KeepAlive, and the session is
 // extended in time.
 func TestKeepAliveOutlastsSilence(t *testing.T) {
 	for _, what := range []string{"the look", "the extension", "the credentials"} {
@@ -193,8 +194,8 @@ func TestKeepAliveOutlastsSilence(t *testing.T) {
 	}
 }
 
-// TestWaitForPortOutlastsSilence: a look at the session that is never answered
-// does not keep the wait from seeing the server that has come up meanwhile.
+// TestWaitForPortOutlastsSilence: a lookup of the session that never gets a
+// response does not prevent the wait from noticing that the server is up.
 func TestWaitForPortOutlastsSilence(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		begin, looks := time.Now(), 0

@@ -19,9 +19,9 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestCleanCuts: a log that ends without an error, between two records or within
-// one, is not taken for whole, whether the command has ended or runs, and
-// whatever the look at it is answered.
+// TestCleanCuts: a log that ends without an error, between two records or
+// within one, is not taken as complete, whether or not the command has ended,
+// and whatever the response to the lookup.
 func TestCleanCuts(t *testing.T) {
 	t.Parallel()
 	responses := map[string]func() (*http.Response, error){
@@ -94,8 +94,8 @@ func TestCleanCuts(t *testing.T) {
 	}
 }
 
-// TestOddResponsesCostAnAttempt: while a stream is repaired, a log that is answered
-// oddly once is asked for again; so is one that is opened for the first time.
+// TestOddResponsesCostAnAttempt: while a stream is repaired, or opened for the
+// first time, a single odd response for its log leads to another attempt.
 func TestOddResponsesCostAnAttempt(t *testing.T) {
 	t.Parallel()
 	for _, status := range []int{200, 403, 408, 425, 502} {
@@ -128,8 +128,8 @@ func TestOddResponsesCostAnAttempt(t *testing.T) {
 	}
 }
 
-// TestWaitThroughOutage: waiting for a command outlasts an outage that the retries
-// of a request do not.
+// TestWaitThroughOutage: waiting for a command survives an outage that the
+// retries of a request do not.
 func TestWaitThroughOutage(t *testing.T) {
 	t.Parallel()
 	_, gate, sb, _ := testkit.Behind(t, sandbox.ClientOptions{Retry: &sandbox.RetryOptions{Max: -1}, Reattach: &sandbox.ReattachOptions{Wait: time.Millisecond}}, nil)
@@ -148,12 +148,13 @@ func TestWaitThroughOutage(t *testing.T) {
 	assert.EqualValues(t, 4, refused.Load())
 }
 
-// refusingWriter takes nothing.
+// refusingWriter fails every write.
 type refusingWriter struct{}
 
 func (refusingWriter) Write([]byte) (int, error) { return 0, io.ErrClosedPipe }
 
-// TestFailedWriterNamesTheCommand: the error says which command it was, and KillOnCancel kills it.
+// TestFailedWriterNamesTheCommand: the error names the command, and
+// KillOnCancel kills it.
 func TestFailedWriterNamesTheCommand(t *testing.T) {
 	t.Parallel()
 	_, sb := testkit.Start(t, nil)
@@ -182,8 +183,8 @@ func TestFailedWriterNamesTheCommand(t *testing.T) {
 	}
 }
 
-// TestCopyingEndsWithItsContext: that the writers have not got all of the output
-// is told by WaitOutput and by Wait.
+// TestCopyingEndsWithItsContext: WaitOutput and Wait report that the writers
+// have not received all of the output.
 func TestCopyingEndsWithItsContext(t *testing.T) {
 	t.Parallel()
 	_, sb := testkit.Start(t, nil)
@@ -204,11 +205,11 @@ func TestCopyingEndsWithItsContext(t *testing.T) {
 	assert.Equal(t, "one\n", out.String())
 }
 
-// TestChunksDoNotOverlap: what is appended to a chunk does not change the next.
+// TestChunksDoNotOverlap: appending to a chunk does not change the next.
 func TestChunksDoNotOverlap(t *testing.T) {
 	t.Parallel()
 	var log, want strings.Builder
-	for i := range 600 { // a record each, which the emulator would join
+	for i := range 600 { // one record each, which the emulator would join
 		fmt.Fprintf(&want, "line %d\n", i)
 		fmt.Fprintf(&log, `{"stream":"stdout","data":"line %d\n"}`+"\n", i)
 	}
@@ -224,7 +225,7 @@ func TestChunksDoNotOverlap(t *testing.T) {
 	for chunk, err := range cmd.LogChunks(t.Context()) {
 		require.NoError(t, err)
 		out.Write(chunk.Data)
-		for _, length := range []int{1, 10, 100, 1000} { // within whatever room there is behind it
+		for _, length := range []int{1, 10, 100, 1000} { // within the spare capacity after it
 			_ = append(chunk.Data, strings.Repeat("x", length)...)
 		}
 	}
@@ -241,7 +242,7 @@ func manyLinesText() string {
 	return b.String()
 }
 
-// broken is a body that breaks.
+// broken is a body whose Read fails.
 type broken struct{}
 
 func (broken) Read([]byte) (int, error) { return 0, io.ErrUnexpectedEOF }

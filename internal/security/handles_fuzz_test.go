@@ -12,7 +12,7 @@ import (
 	"github.com/go-vercel/sandbox/auth"
 )
 
-// asked is a transport that refuses everything, and remembers what was asked.
+// asked is a transport that refuses all requests and records their paths.
 type asked struct{ paths []string }
 
 func (a *asked) RoundTrip(r *http.Request) (*http.Response, error) {
@@ -23,8 +23,8 @@ func (a *asked) RoundTrip(r *http.Request) (*http.Response, error) {
 	}, nil
 }
 
-// FuzzHandleJSON reads handles that somebody may have changed. Whatever is in
-// them, calls reach the routes that they are for.
+// FuzzHandleJSON unmarshals handles that somebody may have changed. Whatever
+// they contain, calls only reach the routes that they are meant for.
 func FuzzHandleJSON(f *testing.F) {
 	f.Add(`{"metadata":{"id":"sbx_1","status":"running","timeout":300000,"cwd":"/vercel/sandbox","createdAt":1795292481861},` +
 		`"routes":[],"sandboxMetadata":{"name":"thename","currentSessionId":"sbx_1","status":"running","persistent":true},"projectId":"prj"}`)
@@ -79,7 +79,7 @@ func FuzzHandleJSON(f *testing.F) {
 	})
 }
 
-// sameAgain writes a handle, reads it, and writes it again.
+// sameAgain marshals a handle, unmarshals it, and marshals it again.
 func sameAgain(t *testing.T, handle, other interface {
 	json.Marshaler
 	json.Unmarshaler
@@ -87,7 +87,7 @@ func sameAgain(t *testing.T, handle, other interface {
 	t.Helper()
 	first, err := handle.MarshalJSON()
 	if err != nil {
-		return // it was not a handle of anything
+		return // it was not a handle
 	}
 	if err := other.UnmarshalJSON(first); err != nil {
 		t.Errorf("%s can't be read again: %v", first, err)

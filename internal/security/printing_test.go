@@ -31,7 +31,7 @@ import (
 
 const (
 	module = "github.com/go-vercel/sandbox"
-	// plantedMark stands wherever a type may hold a secret.
+	// plantedMark is in every place where a type may hold a secret.
 	plantedMark = "PLANTED-SECRET"
 )
 
@@ -41,8 +41,8 @@ var publicPackages = map[string]bool{
 	module + "/sandboxtest": true, module + "/terminal": true,
 }
 
-// publicRoots are types from which the others are reached, through fields and
-// methods, and those that are not.
+// publicRoots returns types from which the others are reached through fields
+// and methods, and those that are not reached.
 func publicRoots() []reflect.Type {
 	return []reflect.Type{
 		reflect.TypeFor[sandbox.Client](), reflect.TypeFor[sandbox.ClientOptions](),
@@ -60,7 +60,7 @@ func publicRoots() []reflect.Type {
 	}
 }
 
-// publicTypes are all exported types that hold something.
+// publicTypes returns all exported types with content.
 func publicTypes(t *testing.T) map[string]reflect.Type {
 	found := map[string]reflect.Type{}
 	seen := map[reflect.Type]bool{}
@@ -112,7 +112,8 @@ func publicTypes(t *testing.T) map[string]reflect.Type {
 	return found
 }
 
-// exportedTypes are the names of a package's exported structs, maps and lists.
+// exportedTypes returns the names of a package's exported structs, maps and
+// slices.
 func exportedTypes(t *testing.T, dir string) (names []string) {
 	entries, err := os.ReadDir(dir)
 	require.NoError(t, err)
@@ -142,11 +143,11 @@ func exportedTypes(t *testing.T, dir string) (names []string) {
 	return names
 }
 
-// sensitive are names of fields that hold secrets.
+// sensitive matches names of fields that hold secrets.
 var sensitive = regexp.MustCompile(`(?i)token|password|secret|^private$|^env$`)
 
-// plant fills a value: with the mark wherever there may be a secret, and with
-// other text elsewhere. Unexported fields are filled too.
+// plant fills a value, including unexported fields: with the mark wherever
+// there may be a secret, and with other text elsewhere.
 func plant(v reflect.Value, secret bool, depth int) {
 	if depth > 6 {
 		return
@@ -208,11 +209,12 @@ func plant(v reflect.Value, secret bool, depth int) {
 	}
 }
 
-// waysToPrint are what programs do with a value, by accident or not.
+// waysToPrint returns the output of everything that programs may print a value
+// with, by accident or not.
 func waysToPrint(v any) map[string]string {
 	shown := map[string]string{}
 	try := func(way string, print func() string) {
-		defer func() { _ = recover() }() // what panics shows nothing
+		defer func() { _ = recover() }() // a panic shows nothing
 		shown[way] = print()
 	}
 	for _, verb := range []string{"%v", "%+v", "%#v", "%s", "%q", "%d", "%x", "%X", "%t", "%5.2v"} {
@@ -233,7 +235,7 @@ func waysToPrint(v any) map[string]string {
 	return shown
 }
 
-// assertHidden prints a value in all ways, alone and inside of others.
+// assertHidden prints a value in all ways, alone and inside other values.
 func assertHidden(t *testing.T, name string, v any) {
 	t.Helper()
 	rv := reflect.ValueOf(v)
@@ -246,8 +248,8 @@ func assertHidden(t *testing.T, name string, v any) {
 	inside := map[string]any{
 		"alone": v, "in a field": typed.Interface(), "in a list": list.Interface(), "in a map": table.Interface(), "as any": struct{ V any }{v},
 	}
-	// A handle that only prints itself by its pointer has a lock in it, and vet
-	// does not let it be copied.
+	// A handle that only redacts itself through its pointer contains a lock, and
+	// vet prevents copying it.
 	formatter := reflect.TypeFor[fmt.Formatter]()
 	if rv.Kind() == reflect.Pointer && !rv.IsNil() && (rv.Elem().Type().Implements(formatter) || !rv.Type().Implements(formatter)) {
 		inside["by value"] = rv.Elem().Interface()
@@ -272,7 +274,7 @@ func TestPrintingEveryType(t *testing.T) {
 		plant(v.Elem(), false, 0)
 		assertHidden(t, name, v.Interface())
 		if typ.Kind() != reflect.Struct || typ == reflect.TypeFor[sandboxtest.Invocation]() {
-			continue // what a command of a test was started with, for the test to look at
+			continue // set by tests for their own commands
 		}
 		for field := range typ.Fields() {
 			kind := field.Type.Kind()
@@ -284,8 +286,8 @@ func TestPrintingEveryType(t *testing.T) {
 	}
 }
 
-// TestPrintingValuesInUse prints what programs have: values that were made and
-// used, not only filled.
+// TestPrintingValuesInUse prints values that were created and used, not only
+// filled.
 func TestPrintingValuesInUse(t *testing.T) {
 	t.Parallel()
 	srv := sandboxtest.New(t, &sandboxtest.Options{Token: plantedMark})

@@ -30,8 +30,8 @@ const (
 
 var planted = []string{plantedToken, plantedEnv, plantedPassword, plantedHeader}
 
-// TestSecretsDoNotShow makes every kind of success and failure with planted
-// secrets, and looks at every way of printing what comes of it.
+// TestSecretsDoNotShow causes every kind of success and failure with planted
+// secrets, and prints the results in every way.
 func TestSecretsDoNotShow(t *testing.T) {
 	t.Parallel()
 	srv := sandboxtest.New(t, &sandboxtest.Options{Token: plantedToken})
@@ -63,8 +63,8 @@ func TestSecretsDoNotShow(t *testing.T) {
 	require.NoError(t, err)
 	assert.NotContains(t, fmt.Sprintf("%v %+v %#v", interactive, interactive, *interactive), interactive.Token)
 
-	// A start whose outcome is unknown is looked for during seconds: the faults
-	// meet servers of their own, side by side.
+	// A start whose outcome is unknown is looked up for seconds, so each fault
+	// gets its own server and they run in parallel.
 	var faults sync.WaitGroup
 	var mu sync.Mutex
 	for _, fault := range []sandboxtest.Fault{{Status: 500}, {Status: 401}, {Status: 429}, {ActThenStatus: 502}, {DropBefore: true}, {DropAfter: true}, {CutAfterBytes: 3}} {
@@ -124,7 +124,7 @@ func TestSecretsDoNotShow(t *testing.T) {
 	assert.Contains(t, logs.String(), "operation=\"run command\"", "requests are logged")
 }
 
-// clientWith returns a client with credentials of its own and a log.
+// clientWith returns a client with the given credentials and log.
 func clientWith(t *testing.T, srv *sandboxtest.Server, creds auth.Credentials, logs *testkit.LockedBuffer) *sandbox.Client {
 	t.Helper()
 	client, err := sandbox.NewClient(&sandbox.ClientOptions{

@@ -26,8 +26,8 @@ import (
 	"github.com/go-vercel/sandbox/sandboxtest"
 )
 
-// sends makes a sandbox whose tar, gzip and base64 are programs of its own, which
-// send an archive of its choice.
+// sends returns a sandbox whose tar, gzip and base64 are replaced by programs
+// that send a chosen archive.
 func sends(t *testing.T, names []string) *sandbox.Sandbox {
 	t.Helper()
 	var archive bytes.Buffer
@@ -51,7 +51,8 @@ func sends(t *testing.T, names []string) *sandbox.Sandbox {
 	return sb
 }
 
-// TestDownloadDirOfABomb: a few hundred bytes cost neither minutes nor inodes.
+// TestDownloadDirOfABomb: a few hundred bytes use up neither minutes nor
+// inodes.
 func TestDownloadDirOfABomb(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
@@ -81,8 +82,8 @@ func TestDownloadDirOfABomb(t *testing.T) {
 	}
 }
 
-// TestUploadFollowsNoLinks: files and folders of the tree are swapped for links
-// out of it while it is read.
+// TestUploadFollowsNoLinks: while a tree is read, its files and folders are
+// replaced by links that lead out of it.
 func TestUploadFollowsNoLinks(t *testing.T) {
 	t.Parallel()
 	sb, err := sandboxtest.New(t, nil).Client().Create(t.Context(), nil)
@@ -140,7 +141,7 @@ func TestUploadFollowsNoLinks(t *testing.T) {
 	assert.Equal(t, mine, string(data), "%d of 10 uploads went through meanwhile", sent)
 }
 
-// TestDownloadFileMaxBytes: a file that has no end does not fill the disk.
+// TestDownloadFileMaxBytes: an endless file does not fill the disk.
 func TestDownloadFileMaxBytes(t *testing.T) {
 	t.Parallel()
 	sb, err := sandboxtest.New(t, nil).Client().Create(t.Context(), nil)

@@ -28,7 +28,8 @@ import (
 	"github.com/go-vercel/sandbox/sandboxtest"
 )
 
-// plantedClient is a client with a planted token of an API that may say anything.
+// plantedClient returns a client with a planted token for an API that may
+// respond with anything.
 func plantedClient(t *testing.T, base string, hc *http.Client, logs *testkit.LockedBuffer) *sandbox.Client {
 	t.Helper()
 	c, err := sandbox.NewClient(&sandbox.ClientOptions{
@@ -41,7 +42,7 @@ func plantedClient(t *testing.T, base string, hc *http.Client, logs *testkit.Loc
 	return c
 }
 
-// operations are one of each kind.
+// operations returns one operation of each kind.
 func operations(ctx context.Context, c *sandbox.Client) map[string]func() error {
 	first := func(_ any, err error) error { return err }
 	return map[string]func() error{
@@ -77,7 +78,7 @@ func operations(ctx context.Context, c *sandbox.Client) map[string]func() error 
 	}
 }
 
-// everyForm prints an error and all that it wraps.
+// everyForm prints an error and everything that it wraps.
 func everyForm(err error) string {
 	var b strings.Builder
 	for todo := []error{err}; len(todo) > 0; {
@@ -97,7 +98,7 @@ func everyForm(err error) string {
 	return b.String()
 }
 
-// TestEchoes: servers and boxes in between that send back what they were sent.
+// TestEchoes: servers and proxies that echo what they received.
 func TestEchoes(t *testing.T) {
 	t.Parallel()
 	token := func(r *http.Request) string { return strings.TrimPrefix(r.Header.Get("Authorization"), "Bearer ") }
@@ -157,7 +158,7 @@ func TestEchoes(t *testing.T) {
 			var logs testkit.LockedBuffer
 			for operation, do := range operations(t.Context(), plantedClient(t, srv.URL, nil, &logs)) {
 				err := do()
-				if operation != "delete" { // of its answer nothing is read
+				if operation != "delete" { // its response is not read
 					require.Error(t, err, operation)
 				}
 				assert.NotContains(t, everyForm(err), plantedToken, operation)
@@ -168,7 +169,7 @@ func TestEchoes(t *testing.T) {
 	}
 }
 
-// TestRedirects: nothing that is ours goes to where an answer points.
+// TestRedirects: no credentials or data are sent to the target of a redirect.
 func TestRedirects(t *testing.T) {
 	t.Parallel()
 	for _, status := range []int{301, 302, 303, 307, 308} {
@@ -216,8 +217,8 @@ func TestRedirects(t *testing.T) {
 	}
 }
 
-// TestErrorsArePrintable: what a hostile sandbox or API says does not reach
-// a terminal as it is, and forges no line of a log.
+// TestErrorsArePrintable: text of a hostile sandbox or API is escaped before it
+// reaches a terminal, and cannot forge lines of a log.
 func TestErrorsArePrintable(t *testing.T) {
 	t.Parallel()
 	sb, err := sandboxtest.New(t, nil).Client().Create(t.Context(), nil)
@@ -355,7 +356,7 @@ func TestHandlesFromJSON(t *testing.T) {
 	assert.Empty(t, asked, "nothing is sent, %s", snapshot)
 }
 
-// TestTerminalInTheClear: an API that is asked by https names a terminal without.
+// TestTerminalInTheClear: an API reached by https names a terminal without TLS.
 func TestTerminalInTheClear(t *testing.T) {
 	t.Parallel()
 	srv := sandboxtest.New(t, nil)
@@ -385,7 +386,7 @@ func TestTerminalInTheClear(t *testing.T) {
 	assert.False(t, reached)
 }
 
-// TestBaseURLs: credentials travel encrypted, or stay on this machine.
+// TestBaseURLs: credentials are sent encrypted, or stay on this machine.
 func TestBaseURLs(t *testing.T) {
 	t.Parallel()
 	creds := auth.Static(auth.Credentials{Token: plantedToken, TeamID: "t", ProjectID: "p"})
@@ -411,8 +412,8 @@ func TestBaseURLs(t *testing.T) {
 	assert.NotContains(t, everyForm(err), plantedToken)
 }
 
-// TestLoginStaysAtHome: the environment, which may be a file of the repository
-// that one happens to stand in, does not choose where the CLI's login goes.
+// TestLoginStaysAtHome: the environment, which may come from a file of the
+// current repository, does not decide where the CLI's login is sent.
 func TestLoginStaysAtHome(t *testing.T) {
 	var got []string
 	evil := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -453,7 +454,7 @@ func TestLoginStaysAtHome(t *testing.T) {
 			}
 		}
 	}
-	// What the environment gives goes to where it says.
+	// What comes from the environment is sent where the environment says.
 	m.Set("VERCEL_TOKEN", "of-the-environment")
 	m.Set("VERCEL_TEAM_ID", "t")
 	m.Set("VERCEL_PROJECT_ID", "p")

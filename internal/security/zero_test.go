@@ -17,13 +17,13 @@ import (
 	"github.com/stretchr/testify/assert"
 )
 
-// TestNilAndZeroInLogs: what is logged beside an error may be nil or empty.
+// TestNilAndZeroInLogs: values logged along with an error may be nil or empty.
 func TestNilAndZeroInLogs(t *testing.T) {
 	t.Parallel()
 	for name, typ := range publicTypes(t) {
 		values := map[string]any{"zero": reflect.New(typ).Interface()}
 		if !typ.Implements(reflect.TypeFor[slog.LogValuer]()) {
-			values["nil"] = reflect.Zero(reflect.PointerTo(typ)).Interface() // log/slog itself tells of a nil pointer to a value that logs itself
+			values["nil"] = reflect.Zero(reflect.PointerTo(typ)).Interface() // log/slog itself reports a nil pointer to a LogValuer
 		}
 		for what, v := range values {
 			var b bytes.Buffer
@@ -40,8 +40,8 @@ func TestNilAndZeroInLogs(t *testing.T) {
 	}
 }
 
-// TestZeroHandles: the methods of a handle that nobody has made return an error,
-// and bring nothing down.
+// TestZeroHandles: the methods of a zero handle return an error, and do not
+// panic.
 func TestZeroHandles(t *testing.T) {
 	t.Parallel()
 	for name, typ := range publicTypes(t) {

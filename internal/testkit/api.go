@@ -18,8 +18,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// API is a transport that answers by a function. It need not know of
-// httptrace, like many transports that are not net/http's own.
+// API is a transport that is a function. It need not support httptrace, like
+// many transports other than net/http's.
 type API func(*http.Request) (*http.Response, error)
 
 // RoundTrip reads the request and calls the function.
@@ -44,7 +44,7 @@ func (s API) Client(t *testing.T) *sandbox.Client {
 	return c
 }
 
-// Response makes an answer of the given kind.
+// Response returns a response with the given content type.
 func Response(status int, kind string, body io.Reader) *http.Response {
 	return &http.Response{
 		StatusCode: status, Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1,
@@ -52,7 +52,7 @@ func Response(status int, kind string, body io.Reader) *http.Response {
 	}
 }
 
-// JSON makes a response of JSON.
+// JSON returns a JSON response.
 func JSON(status int, body string) *http.Response {
 	return Response(status, "application/json", strings.NewReader(body))
 }
@@ -64,7 +64,7 @@ const (
 	Ended          = `{"command":{"id":"c1","name":"x","args":[],"cwd":"/","sessionId":"s1","exitCode":3,"startedAt":1}}` + "\n"
 )
 
-// Sandbox returns a sandbox whose get is answered, and whose other requests go to
+// Sandbox returns a sandbox whose get succeeds, and whose other requests go to
 // the function.
 func (s API) Sandbox(t *testing.T) *sandbox.Sandbox {
 	t.Helper()
@@ -79,8 +79,8 @@ func (s API) Sandbox(t *testing.T) *sandbox.Sandbox {
 	return sb
 }
 
-// Silent is the transport of an API that answers nothing. It reads what it is
-// sent for as long as somebody waits for the answer.
+// Silent is the transport of an API that never responds. It reads requests for
+// as long as somebody waits for the response.
 type Silent struct{}
 
 // RoundTrip never returns before the request's context ends.
@@ -92,7 +92,7 @@ func (Silent) RoundTrip(req *http.Request) (*http.Response, error) {
 	return Unanswered(req)
 }
 
-// Argument makes an argument that passes the checks before a request.
+// Argument returns an argument that passes the checks before a request.
 func Argument(t *testing.T, method string, i int, typ reflect.Type) reflect.Value {
 	t.Helper()
 	switch v := reflect.New(typ).Elem(); {
@@ -134,7 +134,8 @@ func Argument(t *testing.T, method string, i int, typ reflect.Type) reflect.Valu
 	}
 }
 
-// Unanswered is the answer of an API that has gone silent.
+// Unanswered waits for the end of a request's context, like a request to an API
+// that has gone silent.
 func Unanswered(req *http.Request) (*http.Response, error) {
 	<-req.Context().Done()
 	return nil, req.Context().Err()

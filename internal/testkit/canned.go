@@ -11,8 +11,8 @@ import (
 	"github.com/go-vercel/sandbox/auth"
 )
 
-// Canned answers every request from memory, so that a benchmark
-// measures what the SDK does around it.
+// Canned responds to every request from memory, so that a benchmark measures
+// only the SDK.
 type Canned func(*http.Request) (contentType, body string)
 
 // RoundTrip reads the request and responds with what the function returns.
@@ -77,7 +77,7 @@ func CannedBox(b testing.TB, resp Canned) *sandbox.Sandbox {
 	return sb
 }
 
-// CannedLog answers with a command and its log.
+// CannedLog responds with a command and its log.
 func CannedLog(command, log string) Canned {
 	return func(req *http.Request) (string, string) {
 		if strings.HasSuffix(req.URL.Path, "/logs") {

@@ -13,8 +13,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// Gateway is a transport that a test puts between a client and the emulator. Its
-// function may answer by itself, and is nil for none.
+// Gateway is a transport between a client and the emulator. Its function, which
+// may be nil, can respond itself.
 type Gateway struct {
 	Next http.RoundTripper
 	mu   sync.Mutex
@@ -61,13 +61,13 @@ func IsRun(req *http.Request) bool {
 // IsLogs reports whether a request reads a log.
 func IsLogs(req *http.Request) bool { return strings.HasSuffix(req.URL.Path, "/logs") }
 
-// IsLook reports whether a request asks for a command.
+// IsLook reports whether a request gets a command.
 func IsLook(req *http.Request) bool {
 	_, id, ok := strings.Cut(req.URL.Path, "/cmd/")
 	return req.Method == http.MethodGet && ok && !strings.Contains(id, "/")
 }
 
-// CleanCut is a body that ends without an error behind so many bytes.
+// CleanCut returns a body that ends without an error after a number of bytes.
 func CleanCut(body io.ReadCloser, after int64) io.ReadCloser {
 	return struct {
 		io.Reader
@@ -75,7 +75,7 @@ func CleanCut(body io.ReadCloser, after int64) io.ReadCloser {
 	}{io.LimitReader(body, after), body}
 }
 
-// FirstRecord is a body that ends without an error behind its first record.
+// FirstRecord returns a body that ends without an error after its first record.
 func FirstRecord(body io.ReadCloser) io.ReadCloser {
 	pr, pw := io.Pipe()
 	go func() {

@@ -6,8 +6,8 @@ import (
 	"github.com/go-vercel/sandbox/internal/needs"
 )
 
-// Main runs the tests of a package, several to a core, and fails them when a
-// goroutine is left. It is called by TestMain.
+// Main runs the tests of a package, several per core, and fails if a goroutine
+// is leaked. TestMain calls it.
 func Main(m goleak.TestingM) {
 	needs.Overlap()
 	goleak.VerifyTestMain(m)

@@ -1,4 +1,4 @@
-// Package testkit is what tests of several packages share: sandboxes of an
+// Package testkit has what tests of several packages share: sandboxes of an
 // emulator, a gateway between it and a client, and an API that is a function.
 package testkit
 
@@ -20,7 +20,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// LockedBuffer takes what many goroutines write.
+// LockedBuffer is a buffer for concurrent writers.
 type LockedBuffer struct {
 	mu sync.Mutex
 	b  bytes.Buffer
@@ -38,7 +38,7 @@ func (b *LockedBuffer) String() string {
 	return b.b.String()
 }
 
-// DirNames lists a local directory, temporary files of ours included.
+// DirNames lists a local directory, including temporary files of the SDK.
 func DirNames(t *testing.T, dir string) []string {
 	t.Helper()
 	list, err := os.ReadDir(dir)
@@ -50,7 +50,8 @@ func DirNames(t *testing.T, dir string) []string {
 	return names
 }
 
-// ProcessesWith returns the host's IDs of processes that have a variable.
+// ProcessesWith returns the IDs, on the host, of processes that have an
+// environment variable.
 func ProcessesWith(t *testing.T, variable string) []int {
 	t.Helper()
 	files, err := filepath.Glob("/proc/[0-9]*/environ")
@@ -81,7 +82,7 @@ func Output(t *testing.T, sb *sandbox.Sandbox, name string, args ...string) stri
 // test that fails takes that long, on a machine of any speed.
 const Patience = 2 * time.Minute
 
-// Start returns an emulator for a test with a sandbox on it.
+// Start returns an emulator for a test and a sandbox of it.
 func Start(t *testing.T, create *sandbox.CreateOptions) (*sandboxtest.Server, *sandbox.Sandbox) {
 	t.Helper()
 	srv := sandboxtest.New(t, nil)
@@ -103,7 +104,7 @@ func Lasting(create *sandbox.CreateOptions) *sandbox.CreateOptions {
 	return &opts
 }
 
-// Client returns a client of the emulator with options of its own.
+// Client returns a client of the emulator with the given options.
 func Client(t *testing.T, srv *sandboxtest.Server, opts sandbox.ClientOptions) *sandbox.Client {
 	t.Helper()
 	opts.BaseURL, opts.Credentials = srv.URL, Credentials(srv)
@@ -121,7 +122,7 @@ func Transport(t *testing.T) *http.Transport {
 	return tr
 }
 
-// Count returns how many requests of an operation the emulator got.
+// Count returns how many requests for an operation the emulator has received.
 func Count(srv *sandboxtest.Server, op sandboxtest.Operation) int {
 	n := 0
 	for _, r := range srv.Requests() {
@@ -132,20 +133,22 @@ func Count(srv *sandboxtest.Server, op sandboxtest.Operation) int {
 	return n
 }
 
-// Credentials are those of an emulator.
+// Credentials returns those of an emulator.
 func Credentials(srv *sandboxtest.Server) auth.Provider {
 	c := srv.Credentials()
 	return auth.Static(auth.Credentials{Token: c.Token, TeamID: c.TeamID, ProjectID: c.ProjectID})
 }
 
-// OddNames are names that shells, options and line-based listings get wrong.
+// OddNames are file names that shells, options and line-based listings may
+// mishandle.
 var OddNames = []string{
 	"with space", " leading", "trailing ", "new\nline", "tab\t", "quote'", `double"`, "pipe|f", "-rf", "--help", "-", ".hidden", "...",
 	"$HOME", "`id`", "*", "?", "[a]", "~", "#", "a\\b", "é", "日本語", "emoji🙂", "\u202e", "!", "(", "&", ";", "%s", "a=b", "\x01", "\\x41",
 	strings.Repeat("n", 255),
 }
 
-// StopElsewhere stops a sandbox by another client, unseen by this handle.
+// StopElsewhere stops a sandbox through another client, unnoticed by this
+// handle.
 func StopElsewhere(t *testing.T, srv *sandboxtest.Server, sb *sandbox.Sandbox) {
 	t.Helper()
 	other, err := Client(t, srv, sandbox.ClientOptions{}).Get(context.Background(), sb.Name(), &sandbox.GetOptions{Resume: new(false)})
