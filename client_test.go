@@ -12,7 +12,7 @@ import (
 	"github.com/go-vercel/sandbox"
 )
 
-// TestLines: whole lines of either stream, however they were sent.
+// TestLines: Lines yields whole lines of either stream, however they were sent.
 func TestLines(t *testing.T) {
 	t.Parallel()
 	_, sb := testkit.Start(t, nil)
@@ -33,7 +33,7 @@ func TestLines(t *testing.T) {
 	}
 }
 
-// TestResultPrints: a result tells how the command ended.
+// TestResultPrints: a printed result shows how the command ended.
 func TestResultPrints(t *testing.T) {
 	t.Parallel()
 	_, sb := testkit.Start(t, nil)

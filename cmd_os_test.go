@@ -75,7 +75,7 @@ func remoteCmd(sb *sandbox.Sandbox, dir string) makeCmd {
 	}
 }
 
-// cmdOutcome is what is compared of a run.
+// cmdOutcome is the part of a run that is compared.
 type cmdOutcome struct {
 	stdout, stderr string
 	err            string
@@ -127,7 +127,7 @@ func output(c anyCmd) cmdOutcome {
 
 func run(c anyCmd) cmdOutcome { return cmdOutcomeOf(nil, nil, c.Run()) }
 
-// programs are run on both.
+// programs are run with both.
 var programs = map[string]func(t *testing.T, mk makeCmd) cmdOutcome{
 	"nothing": func(t *testing.T, mk makeCmd) cmdOutcome { return run(mk(t.Context(), cmdFields{}, "true")) },
 	"exit 1":  func(t *testing.T, mk makeCmd) cmdOutcome { return run(mk(t.Context(), cmdFields{}, "false")) },
@@ -197,7 +197,7 @@ var programs = map[string]func(t *testing.T, mk makeCmd) cmdOutcome{
 	},
 	"stdin that can't be read": func(t *testing.T, mk makeCmd) cmdOutcome {
 		o := run(mk(t.Context(), cmdFields{stdin: io.MultiReader(strings.NewReader("a"), failingReader{})}, "cat"))
-		o.err = "" // the text is ours
+		o.err = "" // the text is this package's own
 		return o
 	},
 	"stdin that fails after the end": func(t *testing.T, mk makeCmd) cmdOutcome {
@@ -235,7 +235,7 @@ var programs = map[string]func(t *testing.T, mk makeCmd) cmdOutcome{
 		require.NoError(t, c.Start())
 		_, err = io.WriteString(in, "one\ntwo\n")
 		require.NoError(t, err)
-		err = c.Wait() // the command ends by itself, and closes the pipe
+		err = c.Wait() // the command ends by itself and closes the pipe
 		_, writeErr := io.WriteString(in, "three\n")
 		assert.Error(t, writeErr)
 		_ = in.Close()
@@ -377,7 +377,7 @@ var programs = map[string]func(t *testing.T, mk makeCmd) cmdOutcome{
 	},
 }
 
-// zeros is an input without end.
+// zeros is an endless input.
 type zeros struct{}
 
 func (zeros) Read(p []byte) (int, error) {
@@ -389,8 +389,8 @@ type failingReader struct{}
 
 func (failingReader) Read([]byte) (int, error) { return 0, errOwn }
 
-// lateFailingReader fails when a short program has ended, most likely; the
-// outcome is the same if it has not.
+// lateFailingReader most likely fails after a short program has ended; the
+// outcome is the same if it fails earlier.
 type lateFailingReader struct{}
 
 func (lateFailingReader) Read([]byte) (int, error) {
@@ -441,9 +441,9 @@ func endedByCancel(t *testing.T, ctx context.Context, mk makeCmd, cancel func(),
 	return c.Run()
 }
 
-// waits is a shell script that says when it is ready, and what it does on
+// waits is a shell script that reports when it is ready, and runs then on
 // SIGTERM. A loop of short sleeps would not do: some versions of dash lose
-// signals that come while they start a program.
+// signals that arrive while they start a program.
 func waits(then string) string {
 	return "trap 'kill $!; " + then + "' TERM; sleep 60 >/dev/null 2>&1 & echo ready; wait"
 }

@@ -59,7 +59,8 @@ func TestCmdKill(t *testing.T) {
 	assert.Equal(t, "<nil>", none.String())
 }
 
-// Output that is not delivered within WaitDelay of the command's end is given up.
+// Wait stops waiting for output that is not delivered within WaitDelay of the
+// command's end.
 func TestCmdWaitDelayEndsCopying(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		success := strings.Replace(testkit.Ended, `"exitCode":3`, `"exitCode":0`, 1)
@@ -77,7 +78,7 @@ func TestCmdWaitDelayEndsCopying(t *testing.T) {
 	})
 }
 
-// A command that does not heed Cancel is killed after WaitDelay.
+// A command that ignores Cancel is killed after WaitDelay.
 func TestCmdWaitDelayKills(t *testing.T) {
 	t.Parallel()
 	_, sb := testkit.Start(t, nil)
@@ -90,7 +91,7 @@ func TestCmdWaitDelayKills(t *testing.T) {
 	assert.EqualError(t, c.Run(), "exit status 137")
 }
 
-// Standard input is in no argument, in no log, and in no file afterwards.
+// Standard input appears in no argument and no log, and in no file afterwards.
 func TestCmdStdinIsHidden(t *testing.T) {
 	t.Parallel()
 	const secret = "hunter2 of the input"
@@ -108,7 +109,7 @@ func TestCmdStdinIsHidden(t *testing.T) {
 		assert.NotContains(t, string(r.Body), "hunter2")
 	}
 
-	// The file does not stay when the start is refused.
+	// The file does not remain when the start is refused.
 	c = sb.CommandContext(t.Context(), "cat")
 	c.Dir, c.Stdin = "/no/such/directory", strings.NewReader(secret)
 	require.Error(t, c.Run())
@@ -154,7 +155,8 @@ func TestCmdOfUserAndSession(t *testing.T) {
 	assert.Equal(t, "resumed\n", string(out))
 }
 
-// Output comes once and whole although the connection is cut again and again.
+// Output is delivered once and completely although the connection breaks again
+// and again.
 func TestCmdSurvivesCuts(t *testing.T) {
 	t.Parallel()
 	srv, sb := testkit.Start(t, nil)
@@ -171,7 +173,7 @@ func TestCmdSurvivesCuts(t *testing.T) {
 	assert.Equal(t, 1, testkit.Count(srv, sandboxtest.RunCommand))
 }
 
-// A cancelled command whose end the API does not tell is given up.
+// Wait gives up on a cancelled command whose end the API does not report.
 func TestCmdIsGivenUp(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var sb sandbox.Sandbox
@@ -224,7 +226,7 @@ func TestCmdIsGivenUp(t *testing.T) {
 	})
 }
 
-// endlessBody is the beginning of a stream of which nothing more comes.
+// endlessBody is the beginning of a stream that then stays silent.
 type endlessBody struct {
 	first io.Reader
 	done  <-chan struct{}
@@ -240,12 +242,12 @@ func (b *endlessBody) Read(p []byte) (int, error) {
 
 func (b *endlessBody) Close() error { return nil }
 
-// Where the service does not know of an input that is written to, a command whose
-// input never ends is not begun, and Kill or the context end it. One that does
-// end works as ever, and nothing of it stays on the local disk.
+// On a service without writable standard input, a command with an endless input
+// is not started, and Kill or the context ends it. One whose input ends works
+// as usual, and leaves nothing on the local disk.
 func TestCmdWithoutStdin(t *testing.T) {
 	srv := sandboxtest.New(t, &sandboxtest.Options{Stdin: sandboxtest.NoStdin})
-	t.Setenv("TMPDIR", t.TempDir()) // what the emulator keeps is elsewhere
+	t.Setenv("TMPDIR", t.TempDir()) // the emulator's files are elsewhere
 	sb, err := testkit.Client(t, srv, sandbox.ClientOptions{}).Create(t.Context(), nil)
 	require.NoError(t, err)
 	c := sb.CommandContext(t.Context(), "cat")
@@ -285,7 +287,7 @@ func TestCmdWithoutStdin(t *testing.T) {
 	assert.Len(t, must(sb.ListCommands(t.Context())), asked)
 }
 
-// A conversation with a program, as with os/exec.
+// A dialog with a program, as with os/exec.
 func TestCmdConversation(t *testing.T) {
 	t.Parallel()
 	_, sb := testkit.Start(t, nil)
@@ -310,8 +312,8 @@ func TestCmdConversation(t *testing.T) {
 	}
 }
 
-// Wait ends when nobody reads the output anymore, as by SIGPIPE, also of a
-// program that ignores that signal.
+// Wait returns when nobody reads the output anymore, as after SIGPIPE, even if
+// the program ignores that signal.
 func TestCmdReaderGoesAway(t *testing.T) {
 	t.Parallel()
 	_, sb := testkit.Start(t, nil)
@@ -348,7 +350,7 @@ func TestCmdReaderGoesAway(t *testing.T) {
 	}
 }
 
-// What a Cmd costs: one request for the start, the output and the end.
+// A Cmd costs one request for the start, the output and the end.
 func TestCmdCosts(t *testing.T) {
 	t.Parallel()
 	srv, sb := testkit.Start(t, nil)
@@ -378,13 +380,13 @@ func TestCmdCosts(t *testing.T) {
 	}
 }
 
-// Files that tell nothing of their length, or lie, are read to their end.
+// Files that report no length, or a wrong one, are read to their end.
 func TestCmdStdinOfOddFiles(t *testing.T) {
 	t.Parallel()
 	_, sb := testkit.Start(t, nil)
 	for _, name := range []string{"/dev/zero", "/dev/null", "/proc/version", "/sys/kernel/mm/transparent_hugepage/enabled", "/proc/self/maps"} {
 		if _, err := os.Stat(name); err != nil {
-			continue // of another system, or a machine without it
+			continue // of another system, or missing on this machine
 		}
 		file, err := os.Open(name)
 		require.NoError(t, err)
@@ -404,8 +406,8 @@ func TestCmdStdinOfOddFiles(t *testing.T) {
 	}
 }
 
-// Calls end with their context, at the latest within what is documented, when
-// the API is silent.
+// While the API is silent, calls return after the end of their context, within
+// the documented time.
 func TestCmdEndsWithItsContext(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
@@ -532,8 +534,8 @@ func TestCmdStdinThatBlocks(t *testing.T) {
 	assert.ErrorIs(t, c.Run(), exec.ErrWaitDelay)
 }
 
-// A missing program and a missing directory are those of package os, from every
-// call that starts a command.
+// Every call that starts a command reports a missing program or directory with
+// the errors of package os.
 func TestStartErrors(t *testing.T) {
 	t.Parallel()
 	_, sb := testkit.Start(t, nil)

@@ -31,9 +31,9 @@ type gate chan string
 
 func (g gate) Write(p []byte) (int, error) { g <- string(p); return len(p), nil }
 
-// TestOutputWhileRunning: output is seen line by line while the command runs.
-// It waits for each line's answer before it writes the next, so that the order
-// of the two channels shows it, and not the clock.
+// TestOutputWhileRunning: output arrives line by line while the command runs.
+// The command waits for a reply to each line before it writes the next, so that
+// the order of the two channels proves it without a clock.
 func TestOutputWhileRunning(t *testing.T) {
 	t.Parallel()
 	_, sb := testkit.Start(t, nil)
@@ -57,8 +57,8 @@ func TestOutputWhileRunning(t *testing.T) {
 }
 
 // TestProcessesEnd: a process is really gone after Kill, after its timeout and
-// after Stop, and its child after the latter two: Kill signals the process
-// alone, as on the platform.
+// after Stop. Its child is gone after the latter two: as on the platform, Kill
+// signals only the process itself.
 func TestProcessesEnd(t *testing.T) {
 	t.Parallel()
 	srv, sb := testkit.Start(t, nil)
@@ -106,7 +106,7 @@ func alive(pid int) bool {
 	return err == nil || !errors.Is(err, syscall.ESRCH)
 }
 
-// TestExitCodes: exit codes and signals come back as a shell gives them.
+// TestExitCodes: exit codes and signals are reported as in a shell.
 func TestExitCodes(t *testing.T) {
 	t.Parallel()
 	srv, sb := testkit.Start(t, nil)
@@ -123,9 +123,9 @@ func TestExitCodes(t *testing.T) {
 	assert.Equal(t, 137, done.ExitCode)
 }
 
-// TestOutputOrder: what was kept comes back by stream, and both streams in the
-// order in which they came: each piece is written when the one before it has been
-// seen.
+// TestOutputOrder: kept output is returned separately for each stream, and for
+// both streams in the order of arrival: each piece is written after the
+// previous one has been received.
 func TestOutputOrder(t *testing.T) {
 	t.Parallel()
 	_, sb := testkit.Start(t, nil)
@@ -171,8 +171,8 @@ func TestOutputOrder(t *testing.T) {
 	}
 }
 
-// TestKillOnCancel: the context of a waited command ends the wait, and with the
-// option the process too.
+// TestKillOnCancel: the context of a waited command ends the wait and, with the
+// option, the process.
 func TestKillOnCancel(t *testing.T) {
 	t.Parallel()
 	_, sb := testkit.Start(t, nil)
@@ -203,12 +203,12 @@ func TestKillOnCancel(t *testing.T) {
 	}
 }
 
-// failing is a writer that breaks.
+// failing is a writer that fails.
 type failing struct{ err error }
 
 func (f failing) Write([]byte) (int, error) { return 0, f.err }
 
-// TestWriterFails: the error of a writer is the caller's to see.
+// TestWriterFails: the error of a writer is returned to the caller.
 func TestWriterFails(t *testing.T) {
 	t.Parallel()
 	_, sb := testkit.Start(t, nil)
@@ -222,10 +222,10 @@ func TestWriterFails(t *testing.T) {
 	assert.Equal(t, 0, done.ExitCode)
 }
 
-// What a command that is started costs, until its end or its output is known. The
-// output that writers get ends in a record of how the command ended; a log has
-// none, so that its end is confirmed by a look at the command and a second
-// reading.
+// The number of requests of a started command, until its end or its output is
+// known. The output for writers ends with a record of how the command ended; a
+// log has none, so its end is confirmed by looking up the command and reading
+// it again.
 func TestStartCommandCosts(t *testing.T) {
 	t.Parallel()
 	srv, sb := testkit.Start(t, nil)
@@ -274,7 +274,8 @@ func TestStartCommandCosts(t *testing.T) {
 	assert.Len(t, both.String(), len("one\ntwo\n"))
 }
 
-// TestDeleted: a handle refuses use after Delete, and the sandbox is gone.
+// TestDeleted: a handle refuses to be used after Delete, and the sandbox is
+// gone.
 func TestDeleted(t *testing.T) {
 	t.Parallel()
 	_, sb := testkit.Start(t, nil)
@@ -286,8 +287,8 @@ func TestDeleted(t *testing.T) {
 	require.NoError(t, sb.Close())
 }
 
-// TestGetOrCreateRace: of several callers at once one creates, and all get the
-// same sandbox.
+// TestGetOrCreateRace: of several concurrent callers one creates the sandbox,
+// and all get the same one.
 func TestGetOrCreateRace(t *testing.T) {
 	t.Parallel()
 	srv, _ := testkit.Start(t, nil)
@@ -316,7 +317,7 @@ func TestGetOrCreateRace(t *testing.T) {
 	}
 }
 
-// The chunks are the lines, for the time of one turn of the loop.
+// Each chunk is a line, and valid until the next iteration.
 func TestLogChunks(t *testing.T) {
 	log := ""
 	for i := range 500 {

@@ -51,7 +51,7 @@ func TestDownloadFile(t *testing.T) {
 	assert.Equal(t, content, string(data))
 	assert.Equal(t, []string{"a"}, testkit.DirNames(t, filepath.Dir(dst)))
 
-	// What is replaced keeps its permissions, and a link to it stays.
+	// A replaced file keeps its permissions, and a link to it remains.
 	script := filepath.Join(dir, "script")
 	require.NoError(t, os.WriteFile(script, []byte("old"), 0o600))
 	require.NoError(t, os.Chmod(script, 0o751))
@@ -91,8 +91,8 @@ func TestDownloadFileRefusals(t *testing.T) {
 	assert.Empty(t, testkit.DirNames(t, dir))
 }
 
-// TestDownloadCut cuts a download at random places: the file comes whole in the
-// end or, when the connection breaks each time, not at all.
+// TestDownloadCut cuts a download at random places: in the end the file is
+// complete or, when the connection breaks each time, unchanged.
 func TestDownloadCut(t *testing.T) {
 	t.Parallel()
 	srv, sb := testkit.Start(t, nil)
@@ -131,7 +131,7 @@ func TestDownloadCut(t *testing.T) {
 	assert.Empty(t, testkit.DirNames(t, dir))
 }
 
-// A file that was there stays what it was.
+// An existing file is unchanged.
 func TestDownloadCancelled(t *testing.T) {
 	t.Parallel()
 	_, sb := testkit.Start(t, nil)
@@ -161,8 +161,8 @@ func TestDownloadCancelled(t *testing.T) {
 	assert.Empty(t, testkit.DirNames(t, out))
 }
 
-// TestDownloadDirHostile plays a sandbox that sends what it likes: its tar is
-// not ours to trust.
+// TestDownloadDirHostile: the sandbox's tar is replaced by one that sends
+// anything: its output can't be trusted.
 func TestDownloadDirHostile(t *testing.T) {
 	t.Parallel()
 	_, sb := testkit.Start(t, nil)
@@ -196,7 +196,7 @@ func TestDownloadDirHostile(t *testing.T) {
 	assert.Equal(t, []string{"dst"}, testkit.DirNames(t, dir))
 }
 
-// TestDownloadDirScripted answers with archives that no tar would make.
+// TestDownloadDirScripted downloads archives that no tar would create.
 func TestDownloadDirScripted(t *testing.T) {
 	t.Parallel()
 	srv, sb := testkit.Start(t, nil)
@@ -224,7 +224,8 @@ func TestDownloadDirScripted(t *testing.T) {
 	assert.ErrorIs(t, err, fs.ErrPermission)
 }
 
-// io.Copy and Read give the same, for whole files and for those that break off.
+// io.Copy and Read return the same, for complete files and for those that break
+// off.
 func TestReadFileCopied(t *testing.T) {
 	content := strings.Repeat("0123456789abcdef", 100_000)
 	size := len(content)
@@ -277,7 +278,7 @@ func TestReadFileCopied(t *testing.T) {
 	}
 }
 
-// changed lets a test change the answers of the file API.
+// changed lets a test change the responses of the file API.
 func changed(t *testing.T, create *sandbox.CreateOptions, change func(*http.Response)) *sandbox.Sandbox {
 	t.Helper()
 	srv := sandboxtest.New(t, nil)
@@ -293,8 +294,8 @@ func changed(t *testing.T, create *sandbox.CreateOptions, change func(*http.Resp
 	return sb
 }
 
-// A file that comes without its length is whole only when it is as long as the
-// sandbox says.
+// A file without a known length is complete only when it is as long as the
+// sandbox reports.
 func TestDownloadWithoutLength(t *testing.T) {
 	t.Parallel()
 	cuts := 0
@@ -327,7 +328,7 @@ func TestDownloadWithoutLength(t *testing.T) {
 	assert.Equal(t, "old", string(got))
 	assert.Equal(t, []string{"f"}, testkit.DirNames(t, dir))
 
-	// A sandbox that can't tell is believed.
+	// If the sandbox can't report the length, the download is accepted.
 	sb = changed(t, &sandbox.CreateOptions{Env: sandbox.Env{"PATH": "/nowhere"}}, func(resp *http.Response) {
 		resp.Header.Del("Content-Length")
 		resp.ContentLength = -1
@@ -336,7 +337,7 @@ func TestDownloadWithoutLength(t *testing.T) {
 	require.NoError(t, sb.DownloadFile(t.Context(), "f", dst, nil))
 }
 
-// Content that is compressed although that was not asked for is no content.
+// Content with an unrequested compression is an error.
 func TestDownloadCompressed(t *testing.T) {
 	t.Parallel()
 	sb := changed(t, nil, func(resp *http.Response) { resp.Header.Set("Content-Encoding", "gzip") })
@@ -348,8 +349,8 @@ func TestDownloadCompressed(t *testing.T) {
 	assert.Empty(t, testkit.DirNames(t, dir))
 }
 
-// The directory is the one that was named, whatever the shell makes of CDPATH
-// and "-".
+// The downloaded directory is the named one, whatever CDPATH and "-" mean to
+// the shell.
 func TestDownloadDirNames(t *testing.T) {
 	t.Parallel()
 	_, sb := testkit.Start(t, &sandbox.CreateOptions{Env: sandbox.Env{"CDPATH": "/tmp", "OLDPWD": "/tmp"}})

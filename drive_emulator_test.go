@@ -14,8 +14,8 @@ import (
 	"github.com/go-vercel/sandbox/sandboxtest"
 )
 
-// A drive is made once, found from then on, and kept apart from others by its
-// region and size.
+// A drive is created once and found afterwards, unless its region or size
+// differs.
 func TestDriveGetOrCreate(t *testing.T) {
 	t.Parallel()
 	c := testkit.Client(t, sandboxtest.New(t, nil), sandbox.ClientOptions{})
@@ -85,7 +85,7 @@ func TestListDrives(t *testing.T) {
 		assert.Equal(t, want.names, names)
 		assert.Equal(t, want.pages, testkit.Count(srv, sandboxtest.ListDrives)-before, "requests for %+v", want.opts)
 	}
-	// A later program goes on where a page has ended.
+	// A later program continues after the last page.
 	page, err := c.ListDrivesPage(t.Context(), &sandbox.ListDrivesOptions{Limit: 2})
 	require.NoError(t, err)
 	page, err = c.ListDrivesPage(t.Context(), &sandbox.ListDrivesOptions{Limit: 2, Cursor: page.Next})
@@ -99,8 +99,7 @@ func TestListDrives(t *testing.T) {
 	assert.Len(t, srv.Requests(), asked)
 }
 
-// What sandboxes do with drives that they are given when they are made, forked
-// and updated.
+// The effect of mounts when sandboxes are created, forked and updated.
 func TestDriveMounts(t *testing.T) {
 	t.Parallel()
 	srv := sandboxtest.New(t, nil)
@@ -119,7 +118,7 @@ func TestDriveMounts(t *testing.T) {
 		return out
 	}
 
-	// A mount without a mode can write.
+	// A mount without a mode is read-write.
 	writer, err := c.Create(ctx, &sandbox.CreateOptions{Name: "writer", Mounts: at(sandbox.Mount{Drive: "data"})})
 	require.NoError(t, err)
 	assert.Equal(t, told(drive.ReadWrite()), writer.Info().Mounts)
@@ -127,7 +126,7 @@ func TestDriveMounts(t *testing.T) {
 	require.NoError(t, drive.Refresh(ctx))
 	assert.Equal(t, []string{"writer", writer.CurrentSession().ID()}, []string{drive.Info().CurrentSandboxName, drive.Info().CurrentSessionID})
 
-	// Nobody else can write then, nor take the drive away.
+	// Then nobody else can write to the drive or delete it.
 	_, err = c.Create(ctx, &sandbox.CreateOptions{Name: "second", Mounts: at(drive.ReadWrite())})
 	assert.Equal(t, sandbox.CodeConflict, testkit.APIError(t, err).Code)
 	assert.ErrorContains(t, err, "attached to the sandbox 'writer'")
@@ -137,7 +136,7 @@ func TestDriveMounts(t *testing.T) {
 	assert.Equal(t, sandbox.CodeConflict, testkit.APIError(t, err).Code)
 	assert.ErrorContains(t, err, "'data' is attached to a sandbox")
 
-	// A snapshot is of what earlier sessions have left.
+	// A snapshot mount shows what earlier sessions have left.
 	early, err := c.Create(ctx, &sandbox.CreateOptions{Mounts: at(drive.Snapshot())})
 	require.NoError(t, err)
 	assert.Empty(t, sh(early, "ls /data"))
@@ -151,8 +150,8 @@ func TestDriveMounts(t *testing.T) {
 	require.NoError(t, drive.Refresh(ctx))
 	assert.Empty(t, drive.Info().CurrentSandboxName, "snapshots attach nothing")
 
-	// A fork of a stopped source can have its drive, and what it writes is there
-	// for the source's next session; what a reader wrote is nowhere.
+	// A fork of a stopped source can mount its drive, and what it writes is there
+	// for the source's next session; what a snapshot mount wrote is lost.
 	heir, err := c.Fork(ctx, "writer", &sandbox.ForkOptions{Name: "heir"})
 	require.NoError(t, err)
 	assert.Equal(t, told(drive.ReadWrite()), heir.Info().Mounts)
@@ -160,7 +159,7 @@ func TestDriveMounts(t *testing.T) {
 	require.NoError(t, heir.Delete(ctx, nil))
 	assert.Equal(t, "first\nheir\n", sh(writer, "cat /data/file"))
 
-	// An update is for the next session.
+	// An update applies to the next session.
 	require.NoError(t, writer.Update(ctx, &sandbox.UpdateOptions{Mounts: map[string]sandbox.Mount{}}))
 	assert.Empty(t, writer.Info().Mounts)
 	assert.Equal(t, "first\nheir\n", sh(writer, "cat /data/file"))
@@ -193,8 +192,8 @@ func TestDriveMounts(t *testing.T) {
 	require.NoError(t, drive.Delete(ctx))
 }
 
-// Mounts that can't be are refused, here where that can be known and by the API
-// where not; either way nothing is left.
+// Invalid mounts are refused, by this package where it can know and by the API
+// otherwise; in either case nothing is left.
 func TestDriveMountsRefused(t *testing.T) {
 	t.Parallel()
 	srv := sandboxtest.New(t, nil)
@@ -220,7 +219,7 @@ func TestDriveMountsRefused(t *testing.T) {
 	for _, at := range []string{"/1", "/2", "/3", "/4", "/5"} {
 		five[at] = sandbox.Mount{Drive: "west", Mode: sandbox.MountSnapshot}
 	}
-	// The regions of drives in hand are known.
+	// The regions of known drives are checked.
 	inEast := map[string]sandbox.Mount{"/w": west.Snapshot()}
 	_, forked := c.Fork(ctx, "source", &sandbox.ForkOptions{Region: sandbox.RegionIAD1, Mounts: inEast})
 	_, got := c.GetOrCreate(ctx, "other", &sandbox.CreateOptions{Region: sandbox.RegionIAD1, Mounts: inEast})
@@ -253,8 +252,8 @@ func TestDriveMountsRefused(t *testing.T) {
 	}))
 }
 
-// Where drives are not to be had, the error says what is missing: the API's own
-// words may not.
+// Where drives are unavailable, the error says what is missing, which the API's
+// error may not.
 func TestDrivesNotEnabled(t *testing.T) {
 	t.Parallel()
 	srv := sandboxtest.New(t, nil)

@@ -10,7 +10,7 @@ import (
 	"github.com/stretchr/testify/assert"
 )
 
-// failed is a program that failed.
+// failed is the error of a program that failed.
 func failed(exitCode int, stderr string) error {
 	return reason(coreutils.NewError("rm", exitCode, stderr))
 }

@@ -81,7 +81,7 @@ func (local) RealPath(name string) (string, error) {
 	if errno, ok := errors.AsType[syscall.Errno](err); ok {
 		return "", &fs.PathError{Op: "realpath", Path: name, Err: errno}
 	}
-	if err != nil { // its own words for a loop
+	if err != nil { // package os has its own error for a loop
 		return "", &fs.PathError{Op: "realpath", Path: name, Err: syscall.ELOOP}
 	}
 	return real, nil
@@ -176,8 +176,8 @@ func (r remote) Create(name, content string) error {
 	return errors.Join(err, w.Close())
 }
 
-// TestFileSystemIsLikeOS runs each operation on package os and on a sandbox, and
-// expects the same results and the same kinds of errors.
+// TestFileSystemIsLikeOS runs each operation with package os and in a sandbox,
+// and expects the same results and the same kinds of errors.
 func TestFileSystemIsLikeOS(t *testing.T) {
 	t.Parallel()
 	_, sb := testkit.Start(t, nil)
@@ -225,15 +225,14 @@ func TestFileSystemIsLikeOS(t *testing.T) {
 	str := func(s string, err error) (any, error) { return s, err }
 	var ops []op
 	add := func(name string, do func(f osLike, root string) (any, error)) { ops = append(ops, op{name, do}) }
-	// Each operation is tried on each kind of file. The tree is made anew for
-	// each.
+	// Each operation is tried on each kind of file, in a new tree each time.
 	kinds := []string{"file", "dir", "full", "link", "dirlink", "dangling", "loop", "missing", "missing/x", "file/x", "full/inner", "exec"}
 	for _, k := range kinds {
 		add("ReadFile "+k, func(f osLike, root string) (any, error) { return text(f.ReadFile(root + "/" + k)) })
 		add("Open "+k, func(f osLike, root string) (any, error) { return str(f.Read(root + "/" + k)) })
 		add("Mkdir "+k, func(f osLike, root string) (any, error) { return none(f.Mkdir(root+"/"+k, 0o755)) })
 		add("Mkdir 0700 "+k, func(f osLike, root string) (any, error) { return none(f.Mkdir(root+"/"+k, 0o700)) })
-		if k != "dangling" && k != "loop" { // errors there as well, but others
+		if k != "dangling" && k != "loop" { // both are errors, but different ones
 			add("MkdirAll "+k, func(f osLike, root string) (any, error) { return none(f.MkdirAll(root+"/"+k, 0o777)) })
 			add("MkdirAll 0700 "+k, func(f osLike, root string) (any, error) { return none(f.MkdirAll(root+"/"+k, 0o700)) })
 		}
@@ -241,7 +240,7 @@ func TestFileSystemIsLikeOS(t *testing.T) {
 		add("Stat "+k, func(f osLike, root string) (any, error) { return info(f.Stat(root + "/" + k)) })
 		add("Lstat "+k, func(f osLike, root string) (any, error) { return info(f.Lstat(root + "/" + k)) })
 		add("Remove "+k, func(f osLike, root string) (any, error) { return none(f.Remove(root + "/" + k)) })
-		if k != "file/x" { // rm -f takes it for missing, package os for an error
+		if k != "file/x" { // rm -f treats it as missing, package os as an error
 			add("RemoveAll "+k, func(f osLike, root string) (any, error) { return none(f.RemoveAll(root + "/" + k)) })
 		}
 		add("Chmod "+k, func(f osLike, root string) (any, error) { return none(f.Chmod(root+"/"+k, 0o600)) })
@@ -255,7 +254,7 @@ func TestFileSystemIsLikeOS(t *testing.T) {
 			add("Truncate "+k, func(f osLike, root string) (any, error) { return none(f.Truncate(root+"/"+k, 2)) })
 			add("Truncate longer "+k, func(f osLike, root string) (any, error) { return none(f.Truncate(root+"/"+k, 20)) })
 		}
-		if k != "missing/x" { // the directory is made, as it is by the API
+		if k != "missing/x" { // the directory is created, as by the API
 			add("Append "+k, func(f osLike, root string) (any, error) { return none(f.Append(root+"/"+k, []byte("more"))) })
 		}
 		for _, to := range kinds {
@@ -265,10 +264,10 @@ func TestFileSystemIsLikeOS(t *testing.T) {
 				// empty or the same.
 				continue
 			case "link file":
-				// mv refuses to replace a file by a link to it.
+				// mv refuses to replace a file by a hard link to it.
 				continue
 			case "full full/inner", "missing file/x":
-				// Both sides see two things wrong, and name another one.
+				// Two things are wrong here, and the two sides report different ones.
 				continue
 			}
 			add("Rename "+k+" "+to, func(f osLike, root string) (any, error) { return none(f.Rename(root+"/"+k, root+"/"+to)) })
@@ -352,7 +351,7 @@ func TestFileSystemIsLikeOS(t *testing.T) {
 		return strings.ReplaceAll(`set -e; umask 022; cd ROOT; chmod -R u+rwx . 2>/dev/null || true; rm -rf -- * .[!.]*; mkdir dir full; printf 'some content' > file; printf x > full/inner;
 			printf '#!/bin/sh\n' > exec; chmod 755 exec; ln -s file link; ln -s full dirlink; ln -s nowhere dangling; ln -s loop loop`, "ROOT", root)
 	}
-	// After each operation the trees have to be the same as well.
+	// After each operation the trees must be equal, too.
 	var tree func(f osLike, dir string) []string
 	tree = func(f osLike, dir string) []string {
 		list, err := f.ReadDir(dir)
@@ -413,7 +412,7 @@ type outcome struct {
 	err   error
 }
 
-// kindsOf lists what an error is to errors.Is and errors.As.
+// kindsOf lists the kinds of an error according to errors.Is and errors.As.
 func kindsOf(err error) []string {
 	var out []string
 	for name, kind := range map[string]error{"not exist": fs.ErrNotExist, "exist": fs.ErrExist, "permission": fs.ErrPermission} {
@@ -421,8 +420,7 @@ func kindsOf(err error) []string {
 			out = append(out, name)
 		}
 	}
-	// Whether a name is taken says package os with one errno, the system with
-	// another.
+	// For an existing file, package os has one errno, the system another.
 	if errno, ok := errors.AsType[syscall.Errno](err); ok && !errors.Is(err, fs.ErrExist) {
 		out = append(out, errno.Error())
 	}

@@ -69,7 +69,8 @@ func TestOneRequest(t *testing.T) {
 	}
 }
 
-// Programs that speak another language are asked again in English.
+// When a program's messages are in another language, it is run again in
+// English.
 func TestErrorsInOtherLanguages(t *testing.T) {
 	t.Parallel()
 	srv, sb := testkit.Start(t, nil)
@@ -94,7 +95,7 @@ func TestErrorsInOtherLanguages(t *testing.T) {
 	assert.ErrorIs(t, err, fs.ErrPermission)
 	assert.Equal(t, 4, asked)
 
-	// What can't be understood even so is shown.
+	// A message that is unknown even then is shown unchanged.
 	srv.HandleCommand("mv", german("mv: the disk is on fire", "mv: es brennt"))
 	err = sb.FS().Rename(ctx, "a", "b")
 	assert.ErrorContains(t, err, "the disk is on fire")
@@ -103,7 +104,7 @@ func TestErrorsInOtherLanguages(t *testing.T) {
 	assert.Zero(t, fe.Errno)
 	assert.Equal(t, 1, fe.ExitCode)
 
-	// A program that is not there is not asked again.
+	// A missing program is not run again.
 	asked = 0
 	srv.HandleCommand("cp", func(_ context.Context, inv *sandboxtest.Invocation) int {
 		asked++
@@ -114,7 +115,7 @@ func TestErrorsInOtherLanguages(t *testing.T) {
 	assert.Equal(t, 1, asked)
 }
 
-// Answers that make no sense are errors, however long.
+// Output that makes no sense is an error, however long it is.
 func TestNonsense(t *testing.T) {
 	t.Parallel()
 	srv, sb := testkit.Start(t, nil)
@@ -136,7 +137,7 @@ func TestNonsense(t *testing.T) {
 	}
 }
 
-// The files of a sandbox resume it, and those of a session don't.
+// Using a sandbox's files resumes it, using a session's does not.
 func TestFilesResume(t *testing.T) {
 	t.Parallel()
 	_, sb := testkit.Start(t, nil)

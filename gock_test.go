@@ -15,9 +15,9 @@ import (
 	"github.com/go-vercel/sandbox/auth"
 )
 
-// gockClient is a client whose every request has to be one that gock was told
-// of. These tests are about single exchanges; everything that is about more is
-// tested against the emulator or the recordings.
+// gockClient returns a client for which gock must know every request. These
+// tests are about single exchanges; everything else is tested with the emulator
+// or the recordings.
 func gockClient(t *testing.T) *sandbox.Client {
 	t.Helper()
 	hc := &http.Client{}
@@ -35,7 +35,7 @@ func gockClient(t *testing.T) *sandbox.Client {
 	return c
 }
 
-// gockReply makes gock answer a GET with a file of testdata/rest.
+// gockReply makes gock reply to a GET with a file of testdata/rest.
 func gockReply(path, file string) {
 	gock.New("https://vercel.com").Get("^/api"+path+"$").
 		MatchHeader("Authorization", "^Bearer tok$").MatchHeader("User-Agent", "^go-vercel-sandbox/").

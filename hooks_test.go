@@ -17,8 +17,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestHookErrorsAreNotTheAPIs: what a hook returns is never taken for what the
-// API says of the sandbox, whatever it wraps.
+// TestHookErrorsAreNotTheAPIs: the error of a hook is never taken for an error
+// of the API, whatever it wraps.
 func TestHookErrorsAreNotTheAPIs(t *testing.T) {
 	t.Parallel()
 	for name, broken := range map[string]error{
@@ -45,7 +45,7 @@ func TestHookErrorsAreNotTheAPIs(t *testing.T) {
 			_, err = c.GetOrCreate(t.Context(), "work", opts)
 			require.ErrorIs(t, err, broken)
 			assert.Zero(t, testkit.Count(srv, sandboxtest.DeleteSandbox))
-			// The hook is due: it runs again with the next call.
+			// The hook has not succeeded: it runs again with the next call.
 			sb, err = c.GetOrCreate(t.Context(), "work", opts)
 			require.NoError(t, err)
 			assert.EqualValues(t, 2, runs.Load())
@@ -54,8 +54,9 @@ func TestHookErrorsAreNotTheAPIs(t *testing.T) {
 	}
 }
 
-// TestOnCreateOnce: OnCreate runs for the caller that created and for no other,
-// however many creates get no answer, having acted or not.
+// TestOnCreateOnce: OnCreate runs for the caller that created the sandbox and
+// for no other, however many creates get no response, whether or not they took
+// effect.
 func TestOnCreateOnce(t *testing.T) {
 	t.Parallel()
 	srv := sandboxtest.New(t, nil)
@@ -95,8 +96,8 @@ func TestOnCreateOnce(t *testing.T) {
 	}
 }
 
-// TestOnCreateFails: a sandbox whose OnCreate failed is taken away, so that the
-// next call begins anew.
+// TestOnCreateFails: a sandbox whose OnCreate failed is deleted, so that the
+// next call starts over.
 func TestOnCreateFails(t *testing.T) {
 	t.Parallel()
 	srv := sandboxtest.New(t, nil)
@@ -117,8 +118,9 @@ func TestOnCreateFails(t *testing.T) {
 	assert.EqualValues(t, 2, runs.Load())
 }
 
-// TestHookStartsServers: what OnResume has started with its context lives on when
-// the hook has returned, with its output and KillOnCancel, as with a Cmd.
+// TestHookStartsServers: a command that OnResume starts with its context
+// continues after the hook has returned, including its output and KillOnCancel,
+// as with a Cmd.
 func TestHookStartsServers(t *testing.T) {
 	t.Parallel()
 	var out testkit.LockedBuffer
@@ -144,8 +146,9 @@ func TestHookStartsServers(t *testing.T) {
 	require.NoError(t, err)
 }
 
-// TestCallsWaitForHook: a call that begins while a hook runs goes on when the
-// hook is done, and one that the new session has refused meanwhile gets the next.
+// TestCallsWaitForHook: a call that begins while a hook runs continues after
+// the hook, and one that the new session has refused meanwhile uses the next
+// session.
 func TestCallsWaitForHook(t *testing.T) {
 	t.Parallel()
 	inHook, release := make(chan struct{}), make(chan struct{})
@@ -175,7 +178,7 @@ func TestCallsWaitForHook(t *testing.T) {
 	<-inHook
 	before := testkit.Count(srv, sandboxtest.RunCommand)
 	go call()
-	time.Sleep(50 * time.Millisecond) // for the call to go ahead, if it does
+	time.Sleep(50 * time.Millisecond) // time for the call to proceed, if it does
 	assert.Equal(t, before, testkit.Count(srv, sandboxtest.RunCommand))
 	close(release)
 	assert.Equal(t, "warm\n", <-results)

@@ -17,7 +17,7 @@ import (
 	"github.com/go-vercel/sandbox/sandboxtest"
 )
 
-// names walks a tree and returns what it came to.
+// names walks a tree and returns the names visited.
 func names(t *testing.T, fsys fs.FS, at func(name string)) (list []string) {
 	t.Helper()
 	require.NoError(t, fs.WalkDir(fsys, ".", func(name string, d fs.DirEntry, err error) error {
@@ -62,8 +62,8 @@ func TestIOFSWalkIsFewRequests(t *testing.T) {
 	})
 }
 
-// TestIOFSWalkSeesChanges: what the program does itself, a walk sees, however it
-// is done.
+// TestIOFSWalkSeesChanges: a walk sees the changes that the program makes, in
+// whatever way.
 func TestIOFSWalkSeesChanges(t *testing.T) {
 	t.Parallel()
 	_, sb := testkit.Start(t, nil)
@@ -90,8 +90,8 @@ func TestIOFSWalkSeesChanges(t *testing.T) {
 	assert.Equal(t, []string{".", "a", "a/x", "b", "b/new", "b/x", "c", "c/sub", "c/sub/y", "c/x", "d", "e", "e/slow", "e/x", "f", "f/x"}, list)
 }
 
-// TestIOFSWalkOddTrees: where a tree can't be listed ahead, the walk goes on as
-// if nobody had tried, with the errors that belong to each directory.
+// TestIOFSWalkOddTrees: where a tree can't be listed ahead, the walk continues
+// as if it had not been tried, with the errors of each directory.
 func TestIOFSWalkOddTrees(t *testing.T) {
 	t.Parallel()
 	_, sb := testkit.Start(t, nil)
@@ -137,7 +137,8 @@ func TestIOFSWalkOddTrees(t *testing.T) {
 	})
 }
 
-// TestIOFSReadsOneDirectory: nobody pays for a tree who reads a directory.
+// TestIOFSReadsOneDirectory: reading a single directory does not list the whole
+// tree.
 func TestIOFSReadsOneDirectory(t *testing.T) {
 	t.Parallel()
 	srv, sb := testkit.Start(t, nil)

@@ -20,8 +20,8 @@ import (
 	"github.com/go-vercel/sandbox"
 )
 
-// TestIOFS lets testing/fstest loose on a tree with links, odd names and empty
-// files: 2,000 files, or 200 with -short.
+// TestIOFS runs testing/fstest on a tree with links, odd names and empty files:
+// 2,000 files, or 200 with -short.
 func TestIOFS(t *testing.T) {
 	t.Parallel()
 	count := 2000

@@ -15,8 +15,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// looked waits until KeepAlive has looked at the session at the present time of
-// the emulator's clock, and acted on it.
+// looked waits until KeepAlive has checked the session at the current time of
+// the emulator's clock, and has acted on it.
 func looked(t *testing.T, srv *sandboxtest.Server) {
 	t.Helper()
 	before := testkit.Count(srv, sandboxtest.GetSession)
@@ -74,7 +74,7 @@ func TestKeepAliveEndsWithAnError(t *testing.T) {
 	assert.ErrorContains(t, err, "can't be extended any further, and ends in 1h")
 	assert.ErrorContains(t, err, "extension would exceed maximum execution timeout")
 
-	// A failure that passes is no reason to stop.
+	// A temporary failure is no reason to stop.
 	remove := srv.Inject(sandboxtest.Fault{Operation: sandboxtest.ExtendTimeout, Status: http.StatusServiceUnavailable, Times: 2})
 	defer remove()
 	ctx, cancel := context.WithCancel(t.Context())
@@ -86,7 +86,7 @@ func TestKeepAliveEndsWithAnError(t *testing.T) {
 	require.Eventually(t, func() bool { return time.Until(sb.ExpiresAt()) > 100*time.Minute }, testkit.Patience, time.Millisecond)
 
 	require.NoError(t, sb.Delete(t.Context(), nil))
-	// The request that is under way finds it gone.
+	// The request in progress finds the session gone.
 	err = <-ended
 	assert.True(t, errors.Is(err, sandbox.ErrDeleted) || errors.Is(err, sandbox.ErrNotFound), "%v", err)
 

@@ -10,13 +10,13 @@ import (
 	"github.com/go-vercel/sandbox/sandboxtest"
 )
 
-// TestMain fails the run when a goroutine is left.
+// TestMain fails the run when a goroutine is leaked.
 func TestMain(m *testing.M) {
 	testkit.Main(withEmulator{m})
 }
 
-// withEmulator runs tests while the default client is that of an emulator, so
-// that the examples need nothing that their readers would have to leave out.
+// withEmulator runs tests with an emulator's client as the default client, so
+// that the examples need nothing that their readers would have to remove.
 type withEmulator struct{ tests *testing.M }
 
 func (m withEmulator) Run() int {
@@ -51,7 +51,7 @@ func (m withEmulator) run() (code int, err error) {
 		return 0, err
 	}
 	defer client.CloseIdleConnections()
-	// Other clients of the tests are given their server, or use the default.
+	// Other clients of the tests are passed their server, or use the default.
 	if err := os.Unsetenv("VERCEL_SANDBOX_BASE_URL"); err != nil {
 		return 0, err
 	}

@@ -265,8 +265,8 @@ func TestNetworkPolicyIsCopied(t *testing.T) {
 	assert.Nil(t, (*NetworkPolicy)(nil).clone())
 }
 
-// What the API answers becomes a policy that survives JSON, and that is either
-// refused or written without a placeholder.
+// Whatever the API returns becomes a policy that survives JSON, and that is
+// either refused or written without a placeholder.
 func FuzzNetworkPolicyFromWire(f *testing.F) {
 	f.Add([]byte(`{"mode":"custom","allowedDomains":["*"],"injectionRules":[{"domain":"a","headerNames":["h"],"match":{"path":{"exact":"/"}}}],"forwardRules":[{"domain":"b","forwardURL":"https://p.com","match":[1]}],"deniedCIDRs":["10.0.0.0/8"]}`))
 	f.Add([]byte(`{"mode":"allow-all"}`))
@@ -297,7 +297,8 @@ func FuzzNetworkPolicyFromWire(f *testing.F) {
 	})
 }
 
-// A policy that is read from JSON and can be written says the same as before.
+// A policy that is read from JSON and can be written has the same meaning as
+// before.
 func FuzzNetworkPolicyJSON(f *testing.F) {
 	f.Add([]byte(`"deny-all"`))
 	f.Add([]byte(`{"allow":{"a.com":[{"match":{"path":{"startsWith":"/"}},"transform":[{"headers":{"h":"v"}}]}]},"subnets":{"deny":["10.0.0.0/8"]},"x":null}`))

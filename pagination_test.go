@@ -8,8 +8,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// FuzzListQuery sends every filter of a listing through the query of a URL: each
-// value arrives as it was given, and what was not given is not sent.
+// FuzzListQuery sends every filter of a listing in the query of a URL: each
+// value arrives unchanged, and unset filters are not sent.
 func FuzzListQuery(f *testing.F) {
 	f.Add("prj", "box", "a b&c=d", "pre%2ffix", "k", "v:é", 10)
 	f.Add("", "", "", "", "", "", 0)

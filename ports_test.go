@@ -35,7 +35,7 @@ print("listening on port", sys.argv[1], flush=True)
 s.serve_forever()
 `
 
-// A server that begins to listen after two seconds, and one that never does.
+// A server that starts to listen after two seconds, and one that never does.
 func TestWaitForPort(t *testing.T) {
 	t.Parallel()
 	_, sb := testkit.Start(t, &sandbox.CreateOptions{Ports: []int{38517, 38518}})
@@ -97,8 +97,8 @@ func respond(status int, body string) (*http.Response, error) {
 	return &http.Response{StatusCode: status, Header: http.Header{}, Body: io.NopCloser(strings.NewReader(body))}, nil
 }
 
-// The pauses double up to their limit, and a session that has ended ends the
-// wait.
+// The pauses double up to their limit, and the wait ends when the session has
+// ended.
 func TestWaitForPortBacksOff(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var sb sandbox.Sandbox

@@ -21,7 +21,8 @@ import (
 )
 
 // TestSharedResume: 200 goroutines share a sandbox whose session is stopped
-// under them. Every command is right, one resume happened, the hook ran once.
+// meanwhile. Every command succeeds, there is one resume, and the hook runs
+// once.
 func TestSharedResume(t *testing.T) {
 	t.Parallel()
 	var hooks atomic.Int64
@@ -95,7 +96,7 @@ func TestResumeCancelledCaller(t *testing.T) {
 }
 
 // TestResumeAbandoned: when the last caller gives up, the resume and its hook
-// are told to end, and a later call starts anew: the hook runs again.
+// are cancelled, and a later call starts over: the hook runs again.
 func TestResumeAbandoned(t *testing.T) {
 	t.Parallel()
 	entered, ended := make(chan struct{}, 1), make(chan error, 1)
@@ -122,9 +123,9 @@ func TestResumeAbandoned(t *testing.T) {
 	assert.EqualValues(t, 2, runs.Load())
 }
 
-// TestHookUsesSandbox: a hook runs commands and writes files, meets a stopped
-// session itself, and never waits for the resume that it is part of: neither
-// by its context, nor by its handle, nor by both.
+// TestHookUsesSandbox: a hook runs commands and writes files, encounters a
+// stopped session itself, and never waits for the resume that it is part of,
+// whether it uses the resume's context, its handle, or both.
 func TestHookUsesSandbox(t *testing.T) {
 	t.Parallel()
 	for _, way := range []string{"context", "handle", "both"} {
@@ -139,7 +140,7 @@ func TestHookUsesSandbox(t *testing.T) {
 				} else if way == "handle" {
 					ctx = context.Background()
 				}
-				testkit.StopElsewhere(t, srv, sb) // the session dies inside the hook
+				testkit.StopElsewhere(t, srv, sb) // the session ends inside the hook
 				if _, err := sb.RunCommand(ctx, "sh", []string{"-c", "echo from the hook > hooked"}, nil); err != nil {
 					return err
 				}
@@ -159,8 +160,8 @@ func TestHookUsesSandbox(t *testing.T) {
 	}
 }
 
-// TestHookFails: the error of a hook is the call's, and the hook runs again with
-// the next call, until it has succeeded.
+// TestHookFails: the error of a hook is returned by the call, and the hook runs
+// again with the next call until it succeeds.
 func TestHookFails(t *testing.T) {
 	t.Parallel()
 	broken := errors.New("no licence")
@@ -183,8 +184,8 @@ func TestHookFails(t *testing.T) {
 	assert.EqualValues(t, 3, runs.Load())
 }
 
-// TestSessionStoppedDuringHook: a call that is refused by the very session whose
-// hook runs is not given that session again, but the next one.
+// TestSessionStoppedDuringHook: a call refused by the session whose hook is
+// running does not get that session again, but the next one.
 func TestSessionStoppedDuringHook(t *testing.T) {
 	t.Parallel()
 	inHook, release := make(chan struct{}), make(chan struct{})
@@ -222,8 +223,8 @@ func TestSessionStoppedDuringHook(t *testing.T) {
 	assert.EqualValues(t, 2, runs.Load(), "each session that was started has its hook")
 }
 
-// TestHookOfSeveralHandles: a hook that failed for one handle runs again for the
-// next that is got of the sandbox, and not once it has succeeded.
+// TestHookOfSeveralHandles: a hook that failed for one handle runs again for
+// the next handle of the sandbox, but not after it has succeeded.
 func TestHookOfSeveralHandles(t *testing.T) {
 	t.Parallel()
 	srv, sb := testkit.Start(t, nil)
@@ -253,7 +254,7 @@ func TestHookOfSeveralHandles(t *testing.T) {
 }
 
 // TestResumeWaitsForTransitions: a session that is stopping or being
-// snapshotted is waited for, whatever the handle believed.
+// snapshotted is awaited, whatever the handle's state.
 func TestResumeWaitsForTransitions(t *testing.T) {
 	t.Parallel()
 	srv := sandboxtest.New(t, &sandboxtest.Options{Stopping: time.Minute, Snapshotting: time.Minute, Pending: time.Minute})
@@ -271,7 +272,7 @@ func TestResumeWaitsForTransitions(t *testing.T) {
 	finish()
 	require.NoError(t, err)
 
-	// Another client stops it; this handle still believes that it runs.
+	// Another client stops it; for this handle it is still running.
 	testkit.StopElsewhere(t, srv, sb)
 	finish = advanceWhile(srv)
 	done, err := sb.RunCommand(t.Context(), "ls", nil, nil)
@@ -282,9 +283,9 @@ func TestResumeWaitsForTransitions(t *testing.T) {
 	assert.Equal(t, "kept\n", out)
 }
 
-// advanceWhile moves the emulator's clock on until it is told to end, 400 times
-// as fast as it goes by itself: sessions that are to outlive what happens
-// meanwhile on a busy machine need a long timeout.
+// advanceWhile advances the emulator's clock until finish is called, 400 times
+// as fast as real time: sessions that must survive this on a busy machine need
+// a long timeout.
 func advanceWhile(srv *sandboxtest.Server) (finish func()) {
 	stop, stopped := make(chan struct{}), make(chan struct{})
 	go func() {

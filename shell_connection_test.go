@@ -4,7 +4,7 @@ package sandbox_test
 
 import (
 	"context"
-	"crypto/sha1" // the handshake of RFC 6455 is made of it
+	"crypto/sha1" // required for the handshake of RFC 6455
 	"encoding/base64"
 	"errors"
 	"fmt"
@@ -27,8 +27,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// These tests are about the connection of a terminal: cut, silent, refused, or
-// with somebody hostile at its other end.
+// These tests are about the connection of a terminal: broken, silent, refused,
+// or with a hostile peer.
 
 // relay passes connections on to the emulator until they are cut.
 type relay struct {
@@ -123,7 +123,7 @@ func assertLost(t *testing.T, sb *sandbox.Sandbox, x *screen) {
 	t.Log(err)
 }
 
-// terminalService is an API whose terminal does what the test wants.
+// terminalService returns a sandbox of an API with the given terminal.
 func terminalService(t *testing.T, terminal http.HandlerFunc) *sandbox.Sandbox {
 	srv, sb := testkit.Start(t, nil)
 	var back *httptest.Server
@@ -147,8 +147,8 @@ func terminalService(t *testing.T, terminal http.HandlerFunc) *sandbox.Sandbox {
 	return sb
 }
 
-// TestShellRefused: the token of a terminal is in no error, whatever happens to
-// the connection.
+// TestShellRefused: no error contains the token of a terminal, whatever happens
+// to the connection.
 func TestShellRefused(t *testing.T) {
 	t.Parallel()
 	for name, terminal := range map[string]http.HandlerFunc{
@@ -196,7 +196,7 @@ func TestShellRefused(t *testing.T) {
 	}
 }
 
-// TestShellServiceStarts: a service that does not listen yet is asked again,
+// TestShellServiceStarts: a service that does not listen yet is dialed again,
 // and a program is started once.
 func TestShellServiceStarts(t *testing.T) {
 	t.Parallel()
@@ -240,8 +240,8 @@ func TestShellServiceStarts(t *testing.T) {
 	assert.Equal(t, 1, begun)
 }
 
-// TestShellHostile: an exit without a code, a message without end and a close
-// that looks clean are no success.
+// TestShellHostile: an exit without a code, an endless message and a seemingly
+// clean close are not a success.
 func TestShellHostile(t *testing.T) {
 	t.Parallel()
 	for name, send := range map[string]func(context.Context, *websocket.Conn){
@@ -274,8 +274,8 @@ func TestShellHostile(t *testing.T) {
 	}
 }
 
-// pipes is a listener whose connections never leave the process, so that time
-// can be the bubble's.
+// pipes is a listener whose connections stay within the process, so that a test
+// can use the fake clock.
 type pipes struct {
 	net.Listener
 	conns chan net.Conn
@@ -369,8 +369,8 @@ func piped(t *testing.T, terminal func(http.ResponseWriter, *http.Request, <-cha
 	}
 }
 
-// TestShellCloseIsBounded: Close waits a second at most for an other end
-// that has gone silent, whether it takes the farewell or not, and leaves nothing.
+// TestShellCloseIsBounded: Close waits at most a second for a silent peer,
+// whether or not it accepts the closing message, and leaves nothing behind.
 func TestShellCloseIsBounded(t *testing.T) {
 	for name, reads := range map[string]bool{"it reads": true, "it does not": false} {
 		t.Run(name, func(t *testing.T) {

@@ -23,14 +23,14 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// screen is a terminal with somebody who watches it.
+// screen is a terminal with a user who watches it.
 type screen struct {
 	*sandbox.Shell
 	t    *testing.T
 	mu   sync.Mutex
 	text bytes.Buffer
-	more chan struct{} // gets a value when something was written
-	over chan error    // the error that reading ended with
+	more chan struct{} // receives a value after each write
+	over chan error    // the error with which reading ended
 }
 
 func openScreen(t *testing.T, sb *sandbox.Sandbox, opts *sandbox.ShellOptions) *screen {
@@ -55,7 +55,7 @@ func watchShell(t *testing.T, sh *sandbox.Shell) *screen {
 	return s
 }
 
-// Write takes what the program shows. Type is for what it reads.
+// Write accepts the program's output. Type is for its input.
 func (s *screen) Write(p []byte) (int, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -73,8 +73,8 @@ func (s *screen) Type(text string) {
 	require.NoError(s.t, err)
 }
 
-// until waits until the screen shows a text that was not there at an earlier
-// call, and returns all that came up to then.
+// until waits until the screen shows new text that contains the argument, and
+// returns everything up to it.
 func (s *screen) until(text string) string {
 	s.t.Helper()
 	for deadline := time.After(testkit.Patience); ; {
@@ -106,15 +106,15 @@ func (s *screen) exit() int {
 	return code
 }
 
-// bash is a shell whose prompt is known.
+// bash returns the options of a shell with a known prompt.
 func bash() *sandbox.ShellOptions {
 	return &sandbox.ShellOptions{
 		Command: "bash", Args: []string{"--norc", "--noprofile"}, Env: sandbox.Env{"PS1": "ready> "},
 	}
 }
 
-// TestShell: a prompt comes, what is typed is run, the size changes, Ctrl-C
-// stops a sleep, and the exit code comes back.
+// TestShell: a prompt appears, typed commands run, the size changes, Ctrl-C
+// stops a sleep, and the exit code is returned.
 func TestShell(t *testing.T) {
 	t.Parallel()
 	_, sb := testkit.Start(t, nil)
@@ -198,7 +198,7 @@ func TestShellOptions(t *testing.T) {
 	}
 }
 
-// TestShellEditors: programs that draw on the whole terminal open and quit.
+// TestShellEditors: full-screen programs open and quit.
 func TestShellEditors(t *testing.T) {
 	t.Parallel()
 	_, sb := testkit.Start(t, nil)
@@ -261,8 +261,8 @@ func TestShellOutputWhole(t *testing.T) {
 	assert.Equal(t, 5, code)
 }
 
-// TestShellEnds: by its context and by Close the terminal ends, the program is
-// hung up, and the errors say what it was.
+// TestShellEnds: the context or Close ends the terminal and hangs up the
+// program, and the errors say which it was.
 func TestShellEnds(t *testing.T) {
 	t.Parallel()
 	_, sb := testkit.Start(t, nil)
@@ -306,7 +306,7 @@ func TestShellEnds(t *testing.T) {
 		_, err := sb.Stop(t.Context(), nil)
 		require.NoError(t, err)
 		code, err := x.Wait(t.Context())
-		// The machine may still tell how the program ended.
+		// The machine may still report how the program ended.
 		if err == nil {
 			assert.NotZero(t, code)
 		} else {
@@ -329,7 +329,7 @@ func TestShellEnds(t *testing.T) {
 	})
 }
 
-// TestShellPending: a sandbox that is being started is waited for.
+// TestShellPending: a starting sandbox is awaited.
 func TestShellPending(t *testing.T) {
 	t.Parallel()
 	srv := sandboxtest.New(t, &sandboxtest.Options{Pending: time.Minute})

@@ -29,7 +29,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// A conversation works: what is written arrives while the command runs.
+// What is written arrives while the command runs.
 func TestStdinConversation(t *testing.T) {
 	t.Parallel()
 	srv, sb := testkit.Start(t, nil)
@@ -62,7 +62,7 @@ func TestStdinConversation(t *testing.T) {
 	assert.Equal(t, 6, testkit.Count(srv, sandboxtest.WriteStdin), "a request for each line, and the end")
 }
 
-// Short writes travel together.
+// Short writes are sent together.
 func TestStdinBatches(t *testing.T) {
 	t.Parallel()
 	srv, outer := testkit.Start(t, nil)
@@ -86,8 +86,8 @@ func TestStdinBatches(t *testing.T) {
 	})
 }
 
-// A writer that is closed early, or in another process, leaves the input to the
-// next one.
+// A writer that is closed early, or in another process, leaves the input open
+// for the next one.
 func TestStdinGoesOn(t *testing.T) {
 	t.Parallel()
 	_, sb := testkit.Start(t, nil)
@@ -130,8 +130,8 @@ func TestStdinGoesOn(t *testing.T) {
 	assert.Equal(t, "one part 0 part 1 ", out)
 }
 
-// A command that does not read holds the writer up, not memory, and one that
-// has ended or closed its input is a closed pipe.
+// A command that does not read blocks the writer instead of using memory, and
+// one that has ended or closed its input is a closed pipe.
 func TestStdinOfACommandThatDoesNotRead(t *testing.T) {
 	t.Parallel()
 	_, sb := testkit.Start(t, nil)
@@ -172,7 +172,7 @@ func TestStdinOfACommandThatDoesNotRead(t *testing.T) {
 		assert.ErrorIs(t, err, io.ErrClosedPipe, script)
 		assert.ErrorIs(t, in.Close(), io.ErrClosedPipe, script)
 	}
-	// To end the input of what has ended is no error.
+	// Closing the input of an ended command is not an error.
 	cmd, err = sb.StartCommand(t.Context(), "true", nil, &sandbox.CommandOptions{AttachStdin: true})
 	require.NoError(t, err)
 	_, err = cmd.Wait(t.Context())
@@ -180,7 +180,7 @@ func TestStdinOfACommandThatDoesNotRead(t *testing.T) {
 	assert.NoError(t, cmd.Stdin(t.Context()).Close())
 }
 
-// What a command has no input for is told before a byte is lost.
+// A command without an input is reported before a byte is lost.
 func TestStdinWithoutSupport(t *testing.T) {
 	t.Parallel()
 	_, sb := testkit.Start(t, nil)
@@ -195,8 +195,8 @@ func TestStdinWithoutSupport(t *testing.T) {
 	_, err = new(sandbox.Command).Stdin(t.Context()).Write(nil)
 	assert.ErrorIs(t, err, sandbox.ErrInvalid)
 
-	// A sandbox that does not count is written to as long as answers come. One
-	// that is lost is told, and nothing is sent again.
+	// To a sandbox that does not count, data is sent as long as responses arrive.
+	// A lost response is reported, and nothing is sent again.
 	for _, f := range []sandboxtest.Fault{{}, {Operation: sandboxtest.WriteStdin, ActThenStatus: 502, Times: 1}} {
 		srv := sandboxtest.New(t, &sandboxtest.Options{Stdin: sandboxtest.StdinWithoutOffsets})
 		if f.Operation != "" {
@@ -209,7 +209,7 @@ func TestStdinWithoutSupport(t *testing.T) {
 		in := cmd.Stdin(t.Context())
 		_, err = io.WriteString(in, "once")
 		require.NoError(t, err)
-		for entry, err := range cmd.Logs(t.Context()) { // it has arrived, whatever the answer was
+		for entry, err := range cmd.Logs(t.Context()) { // it has arrived, whatever the response was
 			require.NoError(t, err)
 			require.Equal(t, "once", entry.Data)
 			break
@@ -226,14 +226,14 @@ func TestStdinWithoutSupport(t *testing.T) {
 	}
 }
 
-// stdinAPI is a service whose answers to writes a test chooses. It keeps what a
-// command would have got.
+// stdinAPI is a service whose responses to writes a test chooses. It records
+// what a command would have received.
 type stdinAPI struct {
 	respond func(offset int64, data []byte, end bool) (status int, told bool)
 
 	got    bytes.Buffer
 	ends   int
-	before time.Duration // each answer takes
+	before time.Duration // the duration of each response
 }
 
 func (a *stdinAPI) RoundTrip(r *http.Request) (*http.Response, error) {
@@ -297,8 +297,8 @@ func (a *stdinAPI) command(t *testing.T) *sandbox.Command {
 }
 
 // A command that does not read for an hour gets its input when it does: the
-// service gives up each request after thirty seconds, having taken a little or
-// nothing, and may never answer one.
+// service ends each request after thirty seconds, having accepted a little or
+// nothing, and may never respond to one.
 func TestStdinHeldForAnHour(t *testing.T) {
 	for _, silent := range []bool{false, true} {
 		synctest.Test(t, func(t *testing.T) {
@@ -337,7 +337,7 @@ func TestStdinHeldForAnHour(t *testing.T) {
 	}
 }
 
-// Whatever becomes of a request, each byte is delivered once.
+// Whatever happens to a request, each byte is delivered once.
 func TestStdinOdds(t *testing.T) {
 	for name, odd := range map[string]func(a *stdinAPI, n int, offset int64, data []byte, end bool) (int, bool){
 		"502 before it acts": func(a *stdinAPI, n int, offset int64, data []byte, end bool) (int, bool) {
@@ -385,8 +385,8 @@ func TestStdinOdds(t *testing.T) {
 	}
 }
 
-// stdinCutter breaks connections of writes: before the answer, or within what is
-// sent.
+// stdinCutter breaks the connections of writes: before the response, or within
+// the request.
 type stdinCutter struct {
 	http.RoundTripper
 	mu  sync.Mutex
@@ -421,7 +421,7 @@ func (c *stdinCutter) RoundTrip(r *http.Request) (*http.Response, error) {
 	return c.RoundTripper.RoundTrip(r)
 }
 
-// cutUpload ends a request after some of its body.
+// cutUpload ends a request within its body.
 type cutUpload struct {
 	io.ReadCloser
 	left   int64
@@ -439,8 +439,8 @@ func (c *cutUpload) Read(p []byte) (int, error) {
 }
 
 // TestStdinUnderFire feeds many commands through connections that break and
-// answers that lie: every sum is right, so no byte is lost and none comes twice.
-// SANDBOX_STDIN_COMMANDS sets how many; the largest get 64 MiB.
+// responses that lie: every sum is right, so no byte is lost or delivered
+// twice. SANDBOX_STDIN_COMMANDS sets their number; the largest get 64 MiB.
 func TestStdinUnderFire(t *testing.T) {
 	t.Parallel()
 	commands, largest := 60, 4<<20
@@ -507,7 +507,7 @@ func TestStdinUnderFire(t *testing.T) {
 	t.Logf("%d of %d sums right, %d MiB, %d requests", right.Load(), commands, bytesSent.Load()>>20, testkit.Count(srv, sandboxtest.WriteStdin))
 }
 
-// A REPL of Python answers while it is asked, as with a pipe.
+// A Python REPL replies interactively, as with a pipe.
 func TestStdinOfAnInterpreter(t *testing.T) {
 	t.Parallel()
 	_, sb := testkit.Start(t, nil)

@@ -69,7 +69,7 @@ func TestStopThenFork(t *testing.T) {
 	assert.EqualValues(t, rounds, early.Load(), "stops that were answered early: else nothing was tested")
 }
 
-// stopAndFork makes a sandbox with a file, stops and forks it, and looks for the
+// stopAndFork creates a sandbox with a file, stops and forks it, and reads the
 // file in the fork.
 func stopAndFork(t *testing.T, client *sandbox.Client, name string) error {
 	ctx := t.Context()

@@ -28,7 +28,8 @@ import (
 	"github.com/go-vercel/sandbox/sandboxtest"
 )
 
-// describe lists all of a tree: type, permissions, content, where links go.
+// describe lists everything in a tree: type, permissions, content, link
+// targets.
 func describe(t *testing.T, root string) map[string]string {
 	t.Helper()
 	out := make(map[string]string)
@@ -57,7 +58,7 @@ func describe(t *testing.T, root string) map[string]string {
 	return out
 }
 
-// oddTree makes a local tree with modes, links and odd names.
+// oddTree creates a local tree with modes, links and odd names.
 func oddTree(t *testing.T, files int) string {
 	t.Helper()
 	root := t.TempDir()
@@ -97,8 +98,8 @@ func oddTree(t *testing.T, files int) string {
 	return root
 }
 
-// TestDirectoryRoundTrip sends a tree there and back: 5,000 files, or 500 with
-// -short.
+// TestDirectoryRoundTrip uploads a tree and downloads it again: 5,000 files, or
+// 500 with -short.
 func TestDirectoryRoundTrip(t *testing.T) {
 	t.Parallel()
 	count := 5000
@@ -126,7 +127,7 @@ func TestDirectoryRoundTrip(t *testing.T) {
 		assert.Equal(t, w, got[name], "%q", name)
 	}
 
-	// Again, over what is there.
+	// Again, with existing files.
 	require.NoError(t, sb.FS().Chmod(ctx, "tree/readonly", 0o755))
 	require.NoError(t, sb.UploadDir(ctx, local, "tree", nil))
 	require.NoError(t, sb.DownloadDir(ctx, "tree", back, nil))
@@ -209,7 +210,8 @@ func TestCopyFS(t *testing.T) {
 	assert.ErrorContains(t, err, "pipe")
 }
 
-// once gives its content at the first reading only, in pieces, and counts.
+// once returns its content only on the first read, in pieces, and counts the
+// reads.
 type once struct {
 	opens, closes int
 	content       string
@@ -266,8 +268,8 @@ func TestWriteFilesSources(t *testing.T) {
 	assert.Zero(t, info.Mode())
 }
 
-// endless is a source that goes on until it is closed. One that is stuck gives a
-// little and then nothing.
+// endless is a source without an end until it is closed. A stuck one returns a
+// little and then blocks.
 type endless struct {
 	stuck  bool
 	given  int
@@ -290,7 +292,7 @@ func (s *endless) Close() error {
 	return nil
 }
 
-// An upload that is refused, or given up, leaves its sources alone.
+// An upload that is refused, or cancelled, stops using its sources.
 func TestWriteFilesRefusedEarly(t *testing.T) {
 	t.Parallel()
 	srv, sb := testkit.Start(t, nil)
@@ -382,7 +384,7 @@ func TestCreateStream(t *testing.T) {
 		assert.Equal(t, []string{"big"}, list())
 	}
 
-	// Giving up leaves what was there, and nothing else.
+	// Aborting leaves the old file, and nothing else.
 	w, err := f.Create(ctx, "big", nil)
 	require.NoError(t, err)
 	_, err = w.Write(make([]byte, 9<<20))
@@ -407,8 +409,8 @@ func TestCreateStream(t *testing.T) {
 	assert.EqualValues(t, 11<<20, info.Size())
 }
 
-// TestAppendCosts shows that appending sends what is appended, in one request,
-// and leaves the mode alone.
+// TestAppendCosts shows that appending sends only the new data, in one request,
+// and keeps the mode.
 func TestAppendCosts(t *testing.T) {
 	t.Parallel()
 	srv, sb := testkit.Start(t, nil)
@@ -437,8 +439,8 @@ func TestAppendCosts(t *testing.T) {
 	assert.ErrorIs(t, f.AppendFile(ctx, "no/such", []byte("x")), syscall.EISDIR)
 }
 
-// TestNamesThatAreNotUTF8 goes through the operations with names that JSON can't
-// carry.
+// TestNamesThatAreNotUTF8 tries all operations with names that JSON can't
+// represent.
 func TestNamesThatAreNotUTF8(t *testing.T) {
 	t.Parallel()
 	_, sb := testkit.Start(t, nil)

@@ -126,7 +126,7 @@ func TestUserFiles(t *testing.T) {
 	require.NoError(t, err)
 	require.NoError(t, r.Close(), "in the middle")
 
-	// The whole of FileSystem works, in the home directory.
+	// The whole FileSystem works in the home directory.
 	require.NoError(t, f.Mkdir(ctx, "made/", 0o777))
 	require.NoError(t, f.Mkdir(ctx, "private", 0o700))
 	assert.Equal(t, "alice:alice 700", owners(t, sb, "/home/alice/private"))
@@ -162,7 +162,7 @@ func TestUserFiles(t *testing.T) {
 }
 
 // TestUserPathsOutside shows that a path that leaves the home directory changes
-// the owner of nothing but the file itself.
+// the owner of the file only.
 func TestUserPathsOutside(t *testing.T) {
 	t.Parallel()
 	_, sb := testkit.Start(t, nil)
@@ -191,8 +191,8 @@ func TestUserPathsOutside(t *testing.T) {
 	}
 }
 
-// What a user's FileSystem makes is the user's, directories on the way too, in
-// which the file API can go on writing.
+// What a user's FileSystem creates belongs to the user, including parent
+// directories, where the file API can then write.
 func TestUserMakesDirectories(t *testing.T) {
 	t.Parallel()
 	_, sb := testkit.Start(t, nil)
@@ -227,7 +227,7 @@ func TestUserMakesDirectories(t *testing.T) {
 	assert.Empty(t, left)
 }
 
-// What users and groups cost: their steps are run by one command.
+// The requests of users and groups: all steps run in one command.
 func TestUserCosts(t *testing.T) {
 	t.Parallel()
 	srv, sb := testkit.Start(t, nil)
@@ -256,7 +256,7 @@ func TestUserCosts(t *testing.T) {
 	}
 	assert.Equal(t, "alice:alice 644", owners(t, sb, "/home/alice/a/b/x"))
 
-	// One who existed before, of whom nothing is known.
+	// A user who existed before, about whom nothing is known.
 	again, err := sb.AsUser("alice")
 	require.NoError(t, err)
 	before := len(srv.Requests())
@@ -265,8 +265,8 @@ func TestUserCosts(t *testing.T) {
 	assert.Equal(t, "alice:alice 644", owners(t, sb, "/home/alice/c/x"))
 }
 
-// A step that fails is told as if it had been a command of its own, and those
-// behind it are not taken.
+// A failing step is reported as if it had been a separate command, and the
+// steps after it do not run.
 func TestUserStepFails(t *testing.T) {
 	t.Parallel()
 	_, sb := testkit.Start(t, nil)
@@ -293,8 +293,8 @@ func TestUserStepFails(t *testing.T) {
 	assert.Contains(t, e.Stderr, "no such user")
 }
 
-// Where no sudo lets the sandbox's user be root, the API's own way to be root is
-// taken, a step at a time.
+// Where sudo can't make the sandbox's user root, the API's own sudo is used,
+// one step at a time.
 func TestUsersWithoutSudo(t *testing.T) {
 	t.Parallel()
 	_, plain := testkit.Start(t, nil)
@@ -314,8 +314,8 @@ func TestUsersWithoutSudo(t *testing.T) {
 	require.ErrorIs(t, err, sandbox.ErrUserExists)
 }
 
-// Names are words of the script, whatever is in them, and more of them than a
-// command takes go into several.
+// Names are words of the script, whatever they contain, and those that don't
+// fit into one command are split into several.
 func TestUserPaths(t *testing.T) {
 	t.Parallel()
 	srv, sb := testkit.Start(t, nil)

@@ -139,8 +139,8 @@ func TestInvalidArguments(t *testing.T) {
 	assert.Len(t, srv.Requests(), before, "no request was made")
 }
 
-// TestServerRefuses: limits that the platform may move are its own to say, in
-// its own words.
+// TestServerRefuses: limits that the platform may change are left to the server
+// and its errors.
 func TestServerRefuses(t *testing.T) {
 	t.Parallel()
 	srv, sb := testkit.Start(t, &sandbox.CreateOptions{Name: "taken"})
@@ -160,7 +160,8 @@ func TestServerRefuses(t *testing.T) {
 	assert.Equal(t, "missing", testkit.APIError(t, err).SandboxName)
 }
 
-// TestClientOptions: a client that could not work is refused when it is made.
+// TestClientOptions: a client that could not work is refused when it is
+// created.
 func TestClientOptions(t *testing.T) {
 	for name, opts := range map[string]sandbox.ClientOptions{
 		"scheme":   {BaseURL: "ftp://example.com"},
@@ -191,7 +192,7 @@ func TestRetryOptions(t *testing.T) {
 	}
 }
 
-// TestCredentialsBeforeRequests: missing and malformed credentials are told
+// TestCredentialsBeforeRequests: missing and malformed credentials are reported
 // before any request.
 func TestCredentialsBeforeRequests(t *testing.T) {
 	t.Parallel()
