@@ -15,10 +15,29 @@ import (
 )
 
 // unidiomatic matches phrases for which the standard library has plain ones:
-// forever, no longer, at most, is like, is not an error, reports whether.
-var unidiomatic = regexp.MustCompile(`(?i)\bfor ever\b|\bany more\b|\bat the (most|least)\b|\bis as \[|\bis no (error|[a-z]+ at all)\b|\bsave (for|that)\b|\b(says|tells) (whether|if)\b`)
+// forever, no longer, at most, is like, is not an error, reports whether, and
+// response for what a server sends.
+var unidiomatic = regexp.MustCompile(`(?i)\banswer(s|ed|ing)?\b|\btells of\b|\bgone on with\b|\bby stream\b|\bhad by\b|\bfor ever\b|\bany more\b|\bat the (most|least)\b|\bis as \[|\bis no (error|[a-z]+ at all)\b|\bsave (for|that)\b|\b(says|tells) (whether|if)\b`)
 
-// TestWords: the documentation of exported names is in the standard library's
+// code matches blocks and spans of code in Markdown.
+var code = regexp.MustCompile("(?ms)^```.*?^```$|`[^`\n]*`")
+
+// TestWordsOfDocs: the README, the changelog and the pages of docs use the
+// standard library's words.
+func TestWordsOfDocs(t *testing.T) {
+	t.Parallel()
+	names, err := filepath.Glob("docs/*.md")
+	require.NoError(t, err)
+	for _, name := range append(names, "README.md", "CONTRIBUTING.md", "CHANGELOG.md") {
+		text, err := os.ReadFile(name)
+		require.NoError(t, err)
+		for _, line := range strings.Split(code.ReplaceAllString(string(text), ""), "\n") {
+			assert.Empty(t, unidiomatic.FindString(line), "%s: %s", name, line)
+		}
+	}
+}
+
+// TestWords: the documentation of exported names uses the standard library's
 // words.
 func TestWords(t *testing.T) {
 	t.Parallel()
