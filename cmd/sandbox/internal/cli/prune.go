@@ -3,6 +3,7 @@ package cli
 import (
 	"context"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -89,15 +90,7 @@ func (a *app) orphans(ctx context.Context, going []string, olderThan time.Durati
 	for _, n := range going {
 		gone[n] = true
 	}
-	used := map[string]bool{}
-	for i, err := range a.client.List(ctx, nil) {
-		if err != nil {
-			return nil, err
-		}
-		if !gone[i.Name] {
-			used[i.CurrentSnapshotID] = true
-		}
-	}
+	// The snapshots first: the one of a sandbox that stops meanwhile is in no list.
 	ids := []string{}
 	for s, err := range a.client.ListSnapshots(ctx, nil) {
 		if err != nil {
@@ -107,9 +100,18 @@ func (a *app) orphans(ctx context.Context, going []string, olderThan time.Durati
 		if last.IsZero() {
 			last = s.CreatedAt
 		}
-		if s.Status == sandbox.SnapshotCreated && !used[s.ID] && a.now().Sub(last) >= olderThan {
+		if s.Status == sandbox.SnapshotCreated && a.now().Sub(last) >= olderThan {
 			ids = append(ids, s.ID)
 		}
 	}
-	return ids, nil
+	used := map[string]bool{}
+	for i, err := range a.client.List(ctx, nil) {
+		if err != nil {
+			return nil, err
+		}
+		if !gone[i.Name] {
+			used[i.CurrentSnapshotID] = true
+		}
+	}
+	return slices.DeleteFunc(ids, func(id string) bool { return used[id] }), nil
 }
