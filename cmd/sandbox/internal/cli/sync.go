@@ -80,6 +80,9 @@ func (a *app) syncCommand() *cobra.Command {
 				return usagef("%s is not a directory", s.here)
 			}
 		}
+		if real, err := filepath.EvalSymlinks(s.here); err == nil {
+			s.here = real // what walks a directory does not follow a link to it
+		}
 		s.there = remote.path
 		if s.ignore, err = mirror.ReadIgnore(s.here, exclude); err != nil {
 			return err
@@ -125,6 +128,12 @@ func (s *syncing) remoteTree(ctx context.Context) (mirror.Tree, error) {
 	if err != nil {
 		return nil, err
 	}
+	if result.ExitCode == mirror.ExitMissing {
+		if s.upward {
+			return mirror.Tree{}, nil
+		}
+		return nil, &exitError{code: exitNotFound, err: fmt.Errorf("there is no directory %s in sandbox %s", s.there, s.sb.Name())}
+	}
 	if result.ExitCode != 0 {
 		return nil, withHint(fmt.Errorf("listing %s in the sandbox failed: %s", s.there, strings.TrimSpace(stderr.String())), "sync needs bash and GNU find there")
 	}
@@ -134,7 +143,7 @@ func (s *syncing) remoteTree(ctx context.Context) (mirror.Tree, error) {
 // once makes the destination like the source.
 func (s *syncing) once(ctx context.Context) error {
 	local, err := mirror.Local(s.here, s.ignore)
-	if err != nil {
+	if err != nil && (s.upward || !errors.Is(err, fs.ErrNotExist)) {
 		return err
 	}
 	remote, err := s.remoteTree(ctx)

@@ -120,7 +120,7 @@ func Local(dir string, ignore *Ignore) (Tree, error) {
 	tree := Tree{}
 	err := filepath.WalkDir(dir, func(name string, d fs.DirEntry, err error) error {
 		if err != nil {
-			if os.IsNotExist(err) {
+			if os.IsNotExist(err) && name != dir {
 				return nil // it went away meanwhile
 			}
 			return err
@@ -162,8 +162,11 @@ func Local(dir string, ignore *Ignore) (Tree, error) {
 }
 
 // ListScript lists a directory of a sandbox, its argument, in the form that
-// ParseList reads. A directory that does not exist is empty.
-const ListScript = `[ -d "$1" ] || exit 0; cd -- "$1" && find . \( -type f -o -type l \) -printf '%P\0%y\0%s\0%T@\0%m\0%l\0'`
+// ParseList reads. Without that directory it exits with ExitMissing.
+const ListScript = `[ -d "$1" ] || exit 44; cd -- "$1" && find . \( -type f -o -type l \) -printf '%P\0%y\0%s\0%T@\0%m\0%l\0'`
+
+// ExitMissing is the exit code of ListScript when there is no such directory.
+const ExitMissing = 44
 
 // ParseList reads what ListScript writes.
 func ParseList(text string, ignore *Ignore) (Tree, error) {

@@ -57,8 +57,12 @@ func TestListing(t *testing.T) {
 	assert.Equal(t, Changes{}, Diff(local, remote))
 	assert.Equal(t, Changes{}, Diff(remote, local))
 	missing, err := exec.Command("bash", "-c", ListScript, "bash", filepath.Join(dir, "none")).Output()
-	require.NoError(t, err)
+	var exit *exec.ExitError
+	require.ErrorAs(t, err, &exit)
+	assert.Equal(t, ExitMissing, exit.ExitCode())
 	assert.Empty(t, missing)
+	_, err = Local(filepath.Join(dir, "none"), nil)
+	require.ErrorIs(t, err, fs.ErrNotExist)
 }
 
 func TestDiff(t *testing.T) {
