@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"go.temporal.io/sdk/testsuite"
+	"go.temporal.io/sdk/worker"
 
 	"github.com/go-vercel/sandbox/durable"
 	"github.com/go-vercel/sandbox/sandboxtest"
@@ -55,6 +56,8 @@ func New(tb testing.TB, opts *Options) *Env {
 		Worker:                  &durable.Worker{Client: srv.Client(), Output: o.Output, Now: srv.Now},
 	}
 	e.SetTestTimeout(o.Timeout)
+	// A second, which is the default, may pass on a machine that does other things.
+	e.SetWorkerOptions(worker.Options{DeadlockDetectionTimeout: o.Timeout})
 	e.SetStartTime(start)
 	e.Worker.Register(e.TestWorkflowEnvironment)
 	return e

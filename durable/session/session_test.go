@@ -17,6 +17,7 @@ import (
 	"go.temporal.io/sdk/client"
 	"go.temporal.io/sdk/converter"
 	"go.temporal.io/sdk/testsuite"
+	"go.temporal.io/sdk/worker"
 	"go.temporal.io/sdk/workflow"
 
 	"github.com/go-vercel/sandbox"
@@ -347,6 +348,8 @@ func (p *play) continued() (*play, input) {
 	again := &play{p.t, &durabletest.Env{
 		TestWorkflowEnvironment: new(testsuite.WorkflowTestSuite).NewTestWorkflowEnvironment(), Server: p.Server, Worker: p.Worker,
 	}, map[string]string{}}
+	again.SetTestTimeout(time.Minute)
+	again.SetWorkerOptions(worker.Options{DeadlockDetectionTimeout: time.Minute})
 	again.SetStartTime(p.Now())
 	again.SetStartWorkflowOptions(client.StartWorkflowOptions{ID: "ses-1", TaskQueue: "sandbox"})
 	Register(again, again.Worker)
