@@ -150,7 +150,7 @@ func (e *APIError) Error() string {
 		// its text.
 		b.WriteString(strings.ToLower(http.StatusText(e.Status)))
 		if e.ContentType != "" {
-			b.WriteString(", answered as " + e.ContentType)
+			b.WriteString(", content type " + e.ContentType)
 		}
 	case e.Err != nil:
 		b.WriteString(e.Err.Error())

@@ -184,7 +184,7 @@ func ExampleSandbox_CommandContext() {
 	// true
 }
 
-// A server, from its start to its first answer.
+// A server, from its start to its first response.
 func ExampleSandbox_WaitForPort() {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
@@ -269,8 +269,8 @@ func ExampleSandbox_Shell() {
 	fmt.Println("exit code", code)
 }
 
-// When the answer to a command is lost, nobody knows whether it runs. The SDK
-// does not send it again; this program looks first.
+// When the response to a command is lost, nobody knows whether it runs. The
+// SDK does not send it again; this program looks first.
 func ExampleRequestError() {
 	ctx := context.Background()
 	sb, err := sandbox.Create(ctx, nil)

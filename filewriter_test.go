@@ -366,7 +366,7 @@ func TestLateUpload(t *testing.T) {
 	}
 }
 
-// A command that joins pieces may be run again when its answer is lost.
+// A command that joins pieces may be run again when its response is lost.
 func TestWriterLosesResponses(t *testing.T) {
 	t.Parallel()
 	srv, sb := testkit.Start(t, nil)

@@ -193,7 +193,7 @@ func TestErrorResponses(t *testing.T) {
 			name: "the page of a gateway", status: 403, body: "<html>Forbidden</html>", header: map[string]string{"Content-Type": "text/html"},
 			is:   []error{sandbox.ErrUnauthorized},
 			want: sandbox.APIError{Status: 403},
-			text: `sandbox: get sandbox "box": forbidden, answered as text/html (status 403)`,
+			text: `sandbox: get sandbox "box": forbidden, content type text/html (status 403)`,
 		},
 	}
 	for _, tt := range tests {

@@ -91,7 +91,7 @@ func TestOnCreateOnce(t *testing.T) {
 		remove()
 		assert.LessOrEqual(t, runs.Load(), int64(1), "round %d", round)
 		if fault.ActThenStatus != 0 {
-			assert.EqualValues(t, 1, runs.Load(), "round %d: the one whose answer was lost knows its own", round)
+			assert.EqualValues(t, 1, runs.Load(), "round %d: the one whose response was lost knows its own", round)
 		}
 	}
 }

@@ -435,7 +435,7 @@ func TestShellPings(t *testing.T) {
 			first := make([]byte, 1)
 			_, err = io.ReadFull(sh, first)
 			require.NoError(t, err)
-			time.Sleep(time.Hour) // pings go testkit.Unanswered
+			time.Sleep(time.Hour) // pings get no reply
 			rest, err := io.ReadAll(sh)
 			require.NoError(t, err)
 			assert.Len(t, rest, 100*len(block)-1)

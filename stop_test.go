@@ -23,9 +23,10 @@ import (
 )
 
 // TestStopThenFork: what was written before a stop is in the fork that is made
-// right behind it, on a server that answers a stop before the snapshot is there,
-// as the service does. Its clock moves with each look at it. Each worker has a
-// server of its own, so that the others' looks do not bring its stops to their end.
+// right behind it, on a server that responds to a stop before the snapshot is
+// there, as the service does. Its clock moves with each look at it. Each
+// worker has a server of its own, so that the others' looks do not bring its
+// stops to their end.
 func TestStopThenFork(t *testing.T) {
 	t.Parallel()
 	rounds := 200
@@ -66,7 +67,7 @@ func TestStopThenFork(t *testing.T) {
 	}
 	close(work)
 	wg.Wait()
-	assert.EqualValues(t, rounds, early.Load(), "stops that were answered early: else nothing was tested")
+	assert.EqualValues(t, rounds, early.Load(), "stops that returned early: else nothing was tested")
 }
 
 // stopAndFork creates a sandbox with a file, stops and forks it, and reads the

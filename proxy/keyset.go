@@ -70,7 +70,7 @@ func fetchKeys(ctx context.Context, client *http.Client, issuer string) (keySet,
 	}
 	defer resp.Body.Close()
 	if resp.StatusCode != http.StatusOK {
-		return nil, fmt.Errorf("fetching keys: %s answered %d", req.URL, resp.StatusCode)
+		return nil, fmt.Errorf("fetching keys: %s returned %d", req.URL, resp.StatusCode)
 	}
 	body, err := io.ReadAll(io.LimitReader(resp.Body, maxKeysSize+1))
 	if err != nil {

@@ -27,7 +27,7 @@ func TestRealistic(t *testing.T) {
 	}
 	timers := func(n int) func() bool { return func() bool { return srv.Due(4*time.Second) == n } }
 	fresh := c.create(obj{"name": "fresh", "persistent": false})
-	began := srv.Now().Truncate(time.Millisecond) // as answers tell it
+	began := srv.Now().Truncate(time.Millisecond) // as in responses
 	var stopped *wire.StopResponse
 	during(timers(1), 3*time.Second, func() { stopped = c.stop(fresh.Session.ID) })
 	assert.Equal(t, []string{"stopped", "stopped"}, []string{stopped.Session.Status, stopped.Sandbox.Status})
@@ -35,7 +35,7 @@ func TestRealistic(t *testing.T) {
 
 	one := c.create(obj{"name": "one"})
 	c.sh(one.Session.ID, "echo first > file")
-	during(timers(2), 1500*time.Millisecond, func() { stopped = c.stop(one.Session.ID) }) // for its own state, and for the answer
+	during(timers(2), 1500*time.Millisecond, func() { stopped = c.stop(one.Session.ID) }) // for its own state, and for the response
 	assert.NotEqual(t, "stopped", stopped.Session.Status)
 	assert.Equal(t, "stopping", stopped.Sandbox.Status)
 	assert.Empty(t, stopped.Sandbox.CurrentSnapshotID)

@@ -68,11 +68,11 @@ func TestCutStreams(t *testing.T) {
 	assert.Equal(t, strings.Repeat("ran\n", runs), d.ok("cp", "c:runs", "-"))
 }
 
-// TestNeverTwice loses the answer of the request that starts a command.
+// TestNeverTwice loses the response to the request that starts a command.
 func TestNeverTwice(t *testing.T) {
 	t.Parallel()
 	for name, fault := range map[string]sandboxtest.Fault{
-		"502 after acting": {ActThenStatus: 502}, "504 after acting": {ActThenStatus: 504}, "cut without an answer": {DropAfter: true},
+		"502 after acting": {ActThenStatus: 502}, "504 after acting": {ActThenStatus: 504}, "cut without a response": {DropAfter: true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -90,8 +90,8 @@ func TestNeverTwice(t *testing.T) {
 	}
 }
 
-// TestLostCreation loses the answer of a creation: with a name it is found, and
-// nothing is left of a sandbox that is to be removed.
+// TestLostCreation loses the response to a creation: with a name it is found,
+// and nothing is left of a sandbox that is to be removed.
 func TestLostCreation(t *testing.T) {
 	t.Parallel()
 	d := newDesk(t, nil)

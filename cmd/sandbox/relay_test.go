@@ -36,7 +36,7 @@ func newRelay(t *testing.T, d *desk) *relay {
 	server.Config.Handler = &httputil.ReverseProxy{
 		Rewrite:       func(p *httputil.ProxyRequest) { p.SetURL(&url.URL{Scheme: "http", Host: target.Host}) },
 		FlushInterval: -1,
-		// The address of a terminal is in the answer.
+		// The address of a terminal is in the response.
 		ModifyResponse: func(resp *http.Response) error {
 			if !strings.HasSuffix(resp.Request.URL.Path, "/interactive") {
 				return nil

@@ -251,7 +251,7 @@ func (p *play) ends(events []Event) (n int) {
 	return n
 }
 
-// TestLostResponses: a start whose answer is lost, in any way, runs once.
+// TestLostResponses: a start whose response is lost, in any way, runs once.
 func TestLostResponses(t *testing.T) {
 	for name, f := range map[string]sandboxtest.Fault{
 		"dropped after": {DropAfter: true}, "502 although it acted": {ActThenStatus: 502},
@@ -492,8 +492,8 @@ func TestArchive(t *testing.T) {
 	assert.Empty(t, events)
 }
 
-// TestPagesAreBounded: whatever commands are sent, no answer and no payload is
-// larger than Temporal takes.
+// TestPagesAreBounded: whatever commands are sent, no response and no payload
+// is larger than Temporal takes.
 func TestPagesAreBounded(t *testing.T) {
 	var events []stored
 	for i := range 100 {

@@ -214,7 +214,7 @@ func (w *world) resume(ctx context.Context, s Step) error {
 	if data, err := got.FS().ReadFile(w.ctx, "kept"); err != nil || string(data) != "kept" {
 		return fmt.Errorf("the file is gone: %q, %s", data, said(err))
 	}
-	// A start whose answer nobody waited for is one that nobody can know of.
+	// Nobody can know of a start whose response nobody waited for.
 	return onlyIf(failure == nil && runs == 1 || failure != nil && runs == 2 || w.is(GiveUp), "the hook ran %d times", runs)
 }
 

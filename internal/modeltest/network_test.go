@@ -30,8 +30,8 @@ type strike struct {
 	left  int    // requests that fit and go free
 	done  bool
 	req   *http.Request // the one that was struck
-	real  int           // the status of the answer that was lost
-	boxes int           // answers about a sandbox that had come before
+	real  int           // the status of the response that was lost
+	boxes int           // responses about a sandbox that came before
 	gone  bool          // a request before it was refused, which was made good
 	first *http.Request // an upload that was lost, and half of what it held
 	half  []byte
@@ -136,7 +136,7 @@ func (n *network) RoundTrip(req *http.Request) (*http.Response, error) {
 	return resp, err
 }
 
-// answer is one that did not come from the API.
+// respond returns a response that is not the API's.
 func respond(req *http.Request, status int, kind, body string) (*http.Response, error) {
 	if req.Body != nil {
 		req.Body.Close()
@@ -214,14 +214,14 @@ func (n *network) strike(s *strike, req *http.Request) (*http.Response, error) {
 		n.mu.Unlock()
 	}
 	s.event()
-	if s.What == Rival && s.On == Gone && err == nil { // whose answer is lost, too
+	if s.What == Rival && s.On == Gone && err == nil { // whose response is lost, too
 		resp.Body.Close()
 		return nil, syscall.ECONNRESET
 	}
 	return resp, err
 }
 
-// ending sends the request, and has the answer end early.
+// ending sends the request, and ends the response early.
 func (n *network) ending(s *strike, req *http.Request, end func() error) (*http.Response, error) {
 	resp, err := n.next.RoundTrip(req)
 	if err != nil {

@@ -18,8 +18,8 @@ type Step struct {
 }
 
 // Fault is what goes wrong, and when: at the Nth request of those that On
-// selects, before it is sent, behind its answer, or when At bytes of the answer
-// have come.
+// selects, before it is sent, after its response, or after At bytes of the
+// response.
 type Fault struct {
 	What What
 	When When

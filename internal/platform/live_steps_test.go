@@ -69,7 +69,7 @@ func (w *liveWalk) commands() {
 
 	trap := w.start(`trap 'exit 42' TERM; touch trap-set; while :; do sleep 0.1; done`, nil)
 	w.sh("until [ -e trap-set ]; do sleep 0.1; done", nil)
-	w.row("signal 15 is answered at once", observed, "200, exit code none", w.ask("POST", trap+"/kill", body{"signal": 15}).String()+", exit code "+w.exitCode(trap))
+	w.row("signal 15 returns at once", observed, "200, exit code none", w.ask("POST", trap+"/kill", body{"signal": 15}).String()+", exit code "+w.exitCode(trap))
 	w.row("the trap's exit code", observed, "42", w.waited(trap))
 	sleeper := w.start("exec sleep 600", nil)
 	w.row("signal 9", observed, "200", w.ask("POST", sleeper+"/kill", body{"signal": 9}))
@@ -250,7 +250,7 @@ func (w *liveWalk) snapshot() {
 	require.NoError(w.t, err)
 	fork := w.ask("POST", w.named(second.Name(), "/fork"), body{"name": w.prefix + "fork", "tags": liveTags})
 	w.row("fork", published, "200", fork)
-	w.row("totals of its answer", assumed, "", fork.at("sandbox", "totalDurationMs"))
+	w.row("totals of its response", assumed, "", fork.at("sandbox", "totalDurationMs"))
 	forked, err := w.client.Get(w.ctx, w.prefix+"fork", nil)
 	require.NoError(w.t, err)
 	data, err = forked.FS().ReadFile(w.ctx, "kept")

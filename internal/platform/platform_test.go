@@ -208,7 +208,7 @@ func TestPlatform(t *testing.T) {
 			r, err := sb.Stop(t.Context(), nil)
 			require.NoError(t, err)
 			assert.Equal(t, sandbox.StatusStopped, r.Session.Status)
-			require.NotNil(t, r.Snapshot, "the answer came too early to tell of it")
+			require.NotNil(t, r.Snapshot, "the response came too early to report it")
 			assert.Equal(t, "new", r.Snapshot.ID)
 			assert.Equal(t, "new", sb.Info().CurrentSnapshotID)
 		}},
@@ -287,7 +287,7 @@ func TestPlatform(t *testing.T) {
 			require.ErrorIs(t, err, os.ErrProcessDone)
 			assert.NotErrorIs(t, err, sandbox.ErrNotFound)
 		}},
-		{"10", "the edge's own answers are none of the server", [][2]string{
+		{"10", "the edge's own responses are not the server's", [][2]string{
 			{getBox, boxRuns}, {"GET /", "410 SANDBOX_STOPPED"}, {"GET /v2/sandboxes/sessions/s1", `200 {"session":{"id":"s1","status":"stopped"},"routes":[]}`},
 		}, nil, func(t *testing.T, s *service, c *sandbox.Client) {
 			sb, err := c.Get(t.Context(), "box", nil)
@@ -377,7 +377,7 @@ func TestPlatform(t *testing.T) {
 			require.ErrorIs(t, sb.Update(t.Context(), &sandbox.UpdateOptions{NetworkPolicy: &again}), sandbox.ErrInvalid, "nor by way of JSON")
 			assert.Len(t, s.asked, 1)
 		}},
-		{"19b", "rules that answer are sent in the API's form", [][2]string{{"POST /v3/sandboxes", boxRuns}}, nil,
+		{"19b", "rules with a response are sent in the API's form", [][2]string{{"POST /v3/sandboxes", boxRuns}}, nil,
 			func(t *testing.T, s *service, c *sandbox.Client) {
 				_, err := c.Create(t.Context(), &sandbox.CreateOptions{NetworkPolicy: &sandbox.NetworkPolicy{Rules: map[string][]sandbox.PolicyRule{
 					"a.com": {{Match: &sandbox.PolicyMatch{Method: []string{"POST"}}, Response: &sandbox.PolicyResponse{StatusCode: 403, Body: new("no"), ContentType: "text/plain"}}},
@@ -498,7 +498,7 @@ func TestPlatform(t *testing.T) {
 			require.NoError(t, sb.Mkdir(t.Context(), "dir"))
 			assert.Len(t, s.asked, 7)
 		}},
-		{"422c", "nor is one that it answers with the session that stops", [][2]string{
+		{"422c", "nor is one for which it returns the stopping session", [][2]string{
 			{getBox + " once", boxRuns}, {"POST /v2/sandboxes/sessions/s1/fs/mkdir", `422 {"error":{"code":"sandbox_stopping","message":"Sandbox is stopping."}}`},
 			{getBox + "?resume=true once", boxStops}, {"GET /v2/sandboxes/sessions/s1", `200 {"session":{"id":"s1","status":"stopped"},"routes":[]}`},
 			{getBox + "?resume=true", strings.ReplaceAll(boxRuns, `"s1"`, `"s2"`)}, {"POST /v2/sandboxes/sessions/s2/fs/mkdir", `200 {}`},

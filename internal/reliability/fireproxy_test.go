@@ -94,8 +94,8 @@ type fireCall struct {
 	mu      sync.Mutex
 	what    trouble
 	skip    int  // requests that go free before
-	within  int  // bytes of the answer before the session ends; negative for before the request
-	breaks  bool // the answer breaks off there as well
+	within  int  // bytes of the response before the session ends; negative for before the request
+	breaks  bool // the response breaks off there as well
 	due     int  // requests before what was held back is delivered; 0 for after the call
 	early   bool // before the last of these rather than behind it
 	half    bool // of an upload that is held back, only half is ever delivered
@@ -220,7 +220,7 @@ func (f *fire) begin(ctx context.Context, n int) (context.Context, *fireCall, fu
 	}
 }
 
-// note keeps what a request was answered, for those who look for a cause.
+// note records the response to a request, to help find the cause of a failure.
 func (c *fireCall) note(req *http.Request, resp *http.Response, err error) {
 	what := fmt.Sprint(err)
 	if err == nil {
@@ -314,7 +314,7 @@ func (f *fire) hold(c *fireCall, r *http.Request) {
 	c.deliver = func() {
 		if resp, err := f.back.RoundTrip(again); err == nil {
 			f.late.Add(1)
-			resp.Body.Close() // nobody waits for the answer
+			resp.Body.Close() // nobody waits for the response
 			c.mu.Lock()
 			defer c.mu.Unlock()
 			c.late = true
@@ -346,7 +346,7 @@ func (f *fire) end(c *fireCall) {
 	}
 }
 
-// endingWriter ends the session behind so many bytes of the answer.
+// endingWriter ends the session after a number of bytes of the response.
 type endingWriter struct {
 	http.ResponseWriter
 	left   int

@@ -232,7 +232,7 @@ func TestEmptyResponses(t *testing.T) {
 
 	c := testkit.API(func(*http.Request) (*http.Response, error) { return testkit.JSON(200, "{}"), nil }).Client(t)
 	sb, err = c.Create(t.Context(), &sandbox.CreateOptions{Name: "mine"})
-	require.NoError(t, err, "a sandbox that runs is not lost for what its answer left out")
+	require.NoError(t, err, "a running sandbox is not lost for what its response left out")
 	assert.Equal(t, "mine", sb.Name())
 	_, err = c.Create(t.Context(), nil)
 	require.ErrorIs(t, err, sandbox.ErrOutcomeUnknown, "without a name the handle could not be used")

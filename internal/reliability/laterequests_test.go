@@ -66,7 +66,7 @@ func (l *latecomer) RoundTrip(req *http.Request) (*http.Response, error) {
 }
 
 // deliver sends what was held back and returns the status that it was answered
-// with, when all of the answer has come.
+// with, when all of the response has arrived.
 func (l *latecomer) deliver(t *testing.T) int {
 	t.Helper()
 	l.mu.Lock()
@@ -99,7 +99,7 @@ type lateRequest struct {
 	unknown bool // what the call returns
 	call    func(ctx context.Context, w *lateWorld) error
 	next    func(ctx context.Context, w *lateWorld) error // what the program does then; nil for nothing
-	status  int                                           // of the answer that the late request gets; 0 for 200
+	status  int                                           // of the response to the late request; 0 for 200
 	// changes is what the late request does to what lateWorld.state describes.
 	// Without it, it does nothing.
 	changes string
@@ -358,7 +358,7 @@ func TestLateRequests(t *testing.T) {
 				if want == 0 {
 					want = http.StatusOK
 				}
-				assert.Equal(t, want, late.deliver(t), "what the late request is answered")
+				assert.Equal(t, want, late.deliver(t), "the response to the late request")
 				assert.Equal(t, row.changes, difference(before, w.state(t)))
 				if op == api.WriteStdin {
 					require.NoError(t, w.input.Close())

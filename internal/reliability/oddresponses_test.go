@@ -72,9 +72,9 @@ func oddResponses() []oddResponse {
 	)
 }
 
-// TestOddResponses: whatever is answered to a start, it is sent once, except
-// after a 429; whether it may have begun is told; neither the token nor what is
-// sent goes to another host.
+// TestOddResponses: whatever the response to a start, it is sent once, except
+// after a 429; whether it may have begun is told; neither the token nor what
+// is sent goes to another host.
 func TestOddResponses(t *testing.T) {
 	calls := map[string]func(ctx context.Context, sb *sandbox.Sandbox) error{
 		"StartCommand": func(ctx context.Context, sb *sandbox.Sandbox) error {

@@ -144,8 +144,8 @@ func TestRunOnceThoughItsAnswerIsLost(t *testing.T) {
 func TestReplacedMeanwhile(t *testing.T) {
 	t.Parallel()
 	for name, overtaken := range map[string]func(req *http.Request) (before, behind bool){
-		"behind the answer": func(req *http.Request) (bool, bool) { return false, req.URL.Query().Get("resume") == "true" },
-		"before the delete": func(req *http.Request) (bool, bool) { return req.Method == http.MethodDelete, false },
+		"after the response": func(req *http.Request) (bool, bool) { return false, req.URL.Query().Get("resume") == "true" },
+		"before the delete":  func(req *http.Request) (bool, bool) { return req.Method == http.MethodDelete, false },
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -501,7 +501,7 @@ func TestProgramKilledWithItsSession(t *testing.T) {
 	}
 }
 
-// TestEmptySuccesses: an answer that leaves out what was made is none.
+// TestEmptySuccesses: a response without the created object is an error.
 func TestEmptySuccesses(t *testing.T) {
 	t.Parallel()
 	sb := testkit.API(func(*http.Request) (*http.Response, error) { return testkit.JSON(200, "{}"), nil }).Sandbox(t)

@@ -126,7 +126,7 @@ func (a *app) onePage(ctx context.Context, r *apiRequest, address string, body [
 		next, err = a.jsonPage(resp.Body)
 	}
 	if err == nil && resp.StatusCode/100 != 2 {
-		err = &exitError{code: statusExit(resp.StatusCode), err: fmt.Errorf("the API answered %s", resp.Status)}
+		err = &exitError{code: statusExit(resp.StatusCode), err: fmt.Errorf("the API returned %s", resp.Status)}
 	}
 	return next, err
 }
@@ -152,7 +152,7 @@ func (a *app) jsonPage(body io.Reader) (next string, err error) {
 		return "", err
 	}
 	if len(data) > maxPageBody {
-		return "", withHint(fmt.Errorf("the answer has more than %d MiB", maxPageBody>>20), "without --paginate and --json it is passed on as it comes")
+		return "", withHint(fmt.Errorf("the response has more than %d MiB", maxPageBody>>20), "without --paginate and --json it is passed on as it comes")
 	}
 	var doc any
 	if err := json.Unmarshal(data, &doc); err != nil {

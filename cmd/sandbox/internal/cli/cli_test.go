@@ -62,7 +62,7 @@ func FuzzArrange(f *testing.F) {
 	})
 }
 
-// TestLargePage wants no part of an answer to pass for all of it.
+// TestLargePage: a part of a response must not pass for all of it.
 func TestLargePage(t *testing.T) {
 	t.Parallel()
 	_, err := new(app).jsonPage(bytes.NewReader(make([]byte, maxPageBody+1)))
