@@ -272,6 +272,7 @@ func TestWriteFilesSources(t *testing.T) {
 // little and then blocks.
 type endless struct {
 	stuck  bool
+	read   func() // called by Read unless nil
 	given  int
 	once   sync.Once
 	closed chan struct{}
@@ -281,6 +282,9 @@ func (s *endless) Read(p []byte) (int, error) {
 	if s.stuck && s.given > 0 {
 		<-s.closed
 		return 0, errors.New("closed")
+	}
+	if s.read != nil {
+		s.read()
 	}
 	n := min(len(p), 1000)
 	s.given += n
@@ -316,9 +320,8 @@ func TestWriteFilesRefusedEarly(t *testing.T) {
 	})
 	t.Run("cancelled", func(t *testing.T) {
 		for _, stuck := range []bool{false, true} {
-			ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
-			err := upload(t, ctx, &endless{stuck: stuck, closed: make(chan struct{})})
-			cancel()
+			ctx, cancel := context.WithCancelCause(t.Context())
+			err := upload(t, ctx, &endless{stuck: stuck, closed: make(chan struct{}), read: func() { cancel(context.DeadlineExceeded) }})
 			assert.ErrorIs(t, err, context.DeadlineExceeded)
 		}
 	})
