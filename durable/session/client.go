@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"regexp"
+	"strings"
 	"sync"
 	"time"
 
@@ -241,11 +242,34 @@ func (c *Client) State(ctx context.Context, id string) (*State, error) {
 	return &s, c.query(ctx, id, &s, queryState)
 }
 
+// A query that the history has outgrown is asked again: so often, and after such
+// a pause.
+const (
+	queryAttempts = 5
+	queryPause    = 200 * time.Millisecond
+)
+
+// outgrown reports whether a query failed as it does when the history that the
+// worker reads has grown since it was asked, which Temporal's SDK takes for a
+// workflow that is not deterministic. A query changes nothing.
+func outgrown(err error) bool {
+	failed, ok := errors.AsType[*serviceerror.QueryFailed](err)
+	return ok && strings.Contains(failed.Error(), "[TMPRL1100]")
+}
+
 func (c *Client) query(ctx context.Context, id string, out any, name string, args ...any) error {
 	if err := checkID(id); err != nil {
 		return err
 	}
 	v, err := c.temporal.QueryWorkflow(ctx, id, "", name, args...)
+	for again := 1; again < queryAttempts && outgrown(err); again++ {
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-time.After(queryPause):
+		}
+		v, err = c.temporal.QueryWorkflow(ctx, id, "", name, args...)
+	}
 	if _, ok := errors.AsType[*serviceerror.NotFound](err); ok {
 		return fmt.Errorf("%w (%s)", ErrNoSession, id)
 	}

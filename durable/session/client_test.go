@@ -1,0 +1,63 @@
+package session_test
+
+import (
+	"context"
+	"testing"
+	"testing/synctest"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"go.temporal.io/api/serviceerror"
+	"go.temporal.io/sdk/client"
+	"go.temporal.io/sdk/converter"
+
+	"github.com/go-vercel/sandbox/durable/session"
+)
+
+// queried is a cluster that answers queries with the errors given, then with an
+// empty state.
+type queried struct {
+	client.Client
+	errs  []error
+	asked int
+}
+
+func (q *queried) QueryWorkflow(context.Context, string, string, string, ...any) (converter.EncodedValue, error) {
+	q.asked++
+	if q.asked <= len(q.errs) {
+		return nil, q.errs[q.asked-1]
+	}
+	payloads, err := converter.GetDefaultDataConverter().ToPayloads(session.State{})
+	return client.NewValue(payloads), err
+}
+
+// TestOutgrownQuery: a query fails while the history grows under the worker that
+// replays it, and is asked again; one that fails otherwise is not.
+func TestOutgrownQuery(t *testing.T) {
+	outgrown := serviceerror.NewQueryFailed("[TMPRL1100] lookup failed for scheduledEventID to activityID")
+	for name, c := range map[string]struct {
+		errs  []error
+		asked int
+		fails bool
+	}{
+		"never":     {nil, 1, false},
+		"twice":     {[]error{outgrown, outgrown}, 3, false},
+		"always":    {[]error{outgrown, outgrown, outgrown, outgrown, outgrown, outgrown}, 5, true},
+		"otherwise": {[]error{serviceerror.NewQueryFailed("unknown queryType state")}, 1, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				q := &queried{errs: c.errs}
+				_, err := session.New(q, nil).State(t.Context(), "a")
+				assert.Equal(t, c.fails, err != nil, "%v", err)
+				assert.Equal(t, c.asked, q.asked)
+			})
+		})
+	}
+	t.Run("given up", func(t *testing.T) {
+		ctx, cancel := context.WithCancel(t.Context())
+		cancel()
+		_, err := session.New(&queried{errs: []error{outgrown, outgrown}}, nil).State(ctx, "a")
+		require.ErrorIs(t, err, context.Canceled)
+	})
+}
