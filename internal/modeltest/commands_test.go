@@ -26,12 +26,13 @@ func (w *world) name() string { return fmt.Sprintf("c%d", w.n) }
 type outcome struct {
 	code int
 	out  string
+	errs string // standard error
 	err  error
 	gone bool // with its session, as the call said
 }
 
 // judge compares it with the journal and with what the command prints.
-func (w *world) judge(got outcome, text string) error {
+func (w *world) judge(got outcome, text, errs string) error {
 	runs, err := w.runs(w.name())
 	_, streamed := errors.AsType[*sandbox.StreamError](got.err)
 	refused := errors.Is(got.err, errMissing) || errors.Is(got.err, errHook)
@@ -46,26 +47,35 @@ func (w *world) judge(got outcome, text string) error {
 	case got.err != nil && !w.permits(got.err):
 		return wrong(got.err)
 	case got.err != nil:
-	case got.code == 3 && got.out != text:
-		return fmt.Errorf("%d of %d bytes of output, and no error", len(got.out), len(text))
-	case got.code != 3 && !(ended && strings.HasPrefix(text, got.out)):
-		return fmt.Errorf("exit code %d, %d of %d bytes of output, and no error", got.code, len(got.out), len(text))
+	case got.code == 3 && (got.out != text || got.errs != errs):
+		return fmt.Errorf("%d of %d bytes of output, %d of %d of errors, and no error", len(got.out), len(text), len(got.errs), len(errs))
+	case got.code != 3 && !(ended && strings.HasPrefix(text, got.out) && strings.HasPrefix(errs, got.errs)):
+		return fmt.Errorf("exit code %d, %d of %d bytes of output, %d of %d of errors, and no error", got.code, len(got.out), len(text), len(got.errs), len(errs))
 	case runs != 1 && !w.is(Crashed, Deleted):
 		return fmt.Errorf("the command has run %d times, and no error", runs)
 	}
 	return nil
 }
 
-// command runs a command that prints so many lines.
+// command runs a command that prints so many lines, to both of its outputs by
+// turns: their records can't be joined, so that a log has many.
 func (w *world) command(ctx context.Context, s Step) error {
 	last := "exit 3"
 	if s.Fault.When == Within && slices.Contains(ofTheBox, s.Fault.What) {
 		last = "sleep 2; exit 3" // for the session to end first
 	}
-	args := []string{"-c", record + fmt.Sprintf(`i=0; while [ $i -lt %d ]; do echo "$0 $i"; i=$((i+1)); [ $((i %% 20)) = 0 ] && sleep 0.01; done; %s`, s.Size, last), w.name()}
+	args := []string{"-c", record + fmt.Sprintf(`i=0; while [ $i -lt %d ]; do i=$((i+1)); if [ $((i %% 20)) = 0 ]; then echo "$0 $i" >&2; sleep 0.01; else echo "$0 $i"; fi; done; %s`, s.Size, last), w.name()}
 	got := w.call(ctx, s, args)
 	w.net.disarm()
-	return w.judge(got, w.text(s))
+	var out, errs strings.Builder
+	for i := 1; i <= s.Size; i++ {
+		to := &out
+		if i%20 == 0 {
+			to = &errs
+		}
+		fmt.Fprintf(to, "%s %d\n", w.name(), i)
+	}
+	return w.judge(got, out.String(), errs.String())
 }
 
 func (w *world) call(ctx context.Context, s Step, args []string) (got outcome) {
@@ -76,16 +86,16 @@ func (w *world) call(ctx context.Context, s Step, args []string) (got outcome) {
 		w.arm(s)
 		if done, got.err = w.box.RunCommand(ctx, "sh", args, nil); got.err == nil {
 			got.code = done.ExitCode
-			got.out, got.err = done.Stdout(ctx)
+			got.read(ctx, done.Command)
 		}
 	case Start:
 		w.arm(s)
-		var b bytes.Buffer
-		if cmd, got.err = w.box.StartCommand(ctx, "sh", args, &sandbox.CommandOptions{Stdout: &b}); got.err == nil {
+		var out, errs bytes.Buffer
+		if cmd, got.err = w.box.StartCommand(ctx, "sh", args, &sandbox.CommandOptions{Stdout: &out, Stderr: &errs}); got.err == nil {
 			if done, got.err = cmd.Wait(ctx); got.err == nil {
-				got.code, got.out = done.ExitCode, b.String()
+				got.code, got.out, got.errs = done.ExitCode, out.String(), errs.String()
 			} else {
-				_ = cmd.WaitOutput(ctx) // b is its own until then
+				_ = cmd.WaitOutput(ctx) // the buffers are its own until then
 			}
 		}
 	case Fetch:
@@ -93,10 +103,31 @@ func (w *world) call(ctx context.Context, s Step, args []string) (got outcome) {
 			if done, got.err = cmd.Wait(ctx); got.err == nil {
 				w.arm(s)
 				got.code = done.ExitCode
-				got.out, got.err = cmd.Stdout(ctx)
+				got.read(ctx, cmd)
 			}
 		}
 		if w.is(Stopped, Expired, Crashed, Hooked) && errors.Is(got.err, sandbox.ErrStopped) {
+			got.gone = true
+		}
+	case Follow:
+		if cmd, got.err = w.box.StartCommand(ctx, "sh", args, nil); got.err == nil {
+			w.arm(s)
+			for entry, err := range cmd.Logs(ctx) {
+				if got.err = err; entry.Stream == sandbox.Stderr {
+					got.errs += entry.Data
+				} else {
+					got.out += entry.Data
+				}
+			}
+			w.net.disarm()
+			if got.err == nil {
+				if done, got.err = cmd.Wait(w.ctx); got.err == nil {
+					got.code = done.ExitCode
+				}
+			}
+		}
+		// With its session a command is gone, and its log.
+		if w.is(ofTheBox...) && (errors.Is(got.err, sandbox.ErrStopped) || errors.Is(got.err, sandbox.ErrNotFound)) {
 			got.gone = true
 		}
 	case Exec:
@@ -104,7 +135,7 @@ func (w *world) call(ctx context.Context, s Step, args []string) (got outcome) {
 		var b []byte
 		b, got.err = w.box.CommandContext(ctx, "sh", args...).Output()
 		if e, ok := errors.AsType[*sandbox.ExitError](got.err); ok {
-			got = outcome{code: e.ExitCode(), out: string(b)}
+			got = outcome{code: e.ExitCode(), out: string(b), errs: string(e.Stderr)}
 		}
 	case Keep:
 		id := fmt.Sprintf("keep-%d", w.n)
@@ -131,7 +162,7 @@ func (w *world) call(ctx context.Context, s Step, args []string) (got outcome) {
 		if cmd, got.err = begin(w.ctx); got.err == nil {
 			if done, got.err = cmd.Wait(w.ctx); got.err == nil {
 				got.code = done.ExitCode
-				got.out, got.err = cmd.Stdout(w.ctx)
+				got.read(w.ctx, cmd)
 			}
 		}
 		if w.is(ofTheBox...) && errors.Is(got.err, sandbox.ErrStopped) || w.is(Deleted) && errors.Is(got.err, sandbox.ErrNotFound) {
@@ -139,6 +170,31 @@ func (w *world) call(ctx context.Context, s Step, args []string) (got outcome) {
 		}
 	}
 	return got
+}
+
+// read takes the output of a command that has ended.
+func (o *outcome) read(ctx context.Context, cmd *sandbox.Command) {
+	if o.out, o.err = cmd.Stdout(ctx); o.err == nil {
+		o.errs, o.err = cmd.Stderr(ctx)
+	}
+}
+
+// feed gives a command an input whose length is known, in a file.
+func (w *world) feed(ctx context.Context, s Step) error {
+	text := strings.Repeat(w.name()+"\n", 200*s.Size)
+	cmd := w.box.CommandContext(ctx, "sh", "-c", record+"cat; exit 3", w.name())
+	cmd.Stdin = strings.NewReader(text)
+	w.arm(s)
+	out, err := cmd.Output()
+	w.net.disarm()
+	got := outcome{err: err}
+	if e, ok := errors.AsType[*sandbox.ExitError](err); ok {
+		got = outcome{code: e.ExitCode(), out: string(out)}
+	}
+	if got.code == 126 && w.is(Cleaned, Crashed) {
+		return nil // the file was gone with the session that it was in
+	}
+	return w.judge(got, text, "")
 }
 
 // talk has a conversation with a command that says what it hears.
@@ -172,7 +228,7 @@ func (w *world) talk(ctx context.Context, s Step) error {
 	if got.err != nil && w.is(ofTheBox...) {
 		return nil // what was said to a session that has ended is of no use
 	}
-	return w.judge(got, text.String())
+	return w.judge(got, text.String(), "")
 }
 
 var ready = regexp.MustCompile("^ready$")
@@ -268,7 +324,7 @@ func (w *world) shell(ctx context.Context, s Step) error {
 		// A terminal ends with its session, and says so.
 		return onlyIf(e.SessionID != "", "the error does not name the session: %v", e)
 	}
-	return w.judge(got, w.text(s))
+	return w.judge(got, w.text(s), "")
 }
 
 // said is what a call returned, for a finding.

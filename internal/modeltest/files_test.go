@@ -51,23 +51,26 @@ func (w *world) file(ctx context.Context, s Step) error {
 	case Replace:
 		changes, whole = map[string]func(string) string{name: become(line)}, false
 		call = func() error { return fsys.WriteFile(ctx, name, []byte(line), 0o644) }
-	case Truncate, Remove:
+	case Truncate, Remove, Sweep:
 		if slices.Contains(w.files.of(name), missing) {
 			if err := w.same.FS().WriteFile(w.ctx, name, []byte(line), 0o644); err != nil {
 				return err
 			}
 			w.files[name] = []string{line}
 		}
-		if s.Kind == Remove {
+		if s.Kind != Truncate {
 			changes = map[string]func(string) string{name: become(missing)}
 			call = func() error { return fsys.Remove(ctx, name) }
+			if s.Kind == Sweep {
+				call = func() error { return fsys.RemoveAll(ctx, name) }
+			}
 			break
 		}
 		changes = map[string]func(string) string{name: func(old string) string {
 			return (old + strings.Repeat("\x00", s.Size))[:s.Size]
 		}}
 		call = func() error { return fsys.Truncate(ctx, name, int64(s.Size)) }
-	case Rename:
+	case Rename, Copy:
 		from, to := fmt.Sprintf("from%d", w.n), fmt.Sprintf("to%d", w.n)
 		if err := w.same.FS().WriteFile(w.ctx, from, []byte(line), 0o644); err != nil {
 			return err
@@ -75,6 +78,11 @@ func (w *world) file(ctx context.Context, s Step) error {
 		w.files[from] = []string{line}
 		changes = map[string]func(string) string{from: become(missing), to: become(line)}
 		call = func() error { return fsys.Rename(ctx, from, to) }
+		if s.Kind == Copy {
+			delete(changes, from)
+			name, whole = to, false
+			call = func() error { return fsys.CopyFile(ctx, from, to) }
+		}
 	}
 	w.pending = changes
 	w.arm(s)
@@ -236,6 +244,41 @@ func (w *world) lock(ctx context.Context, s Step) error {
 	return onlyIf(err != nil || there, "the directory is not there, and no error")
 }
 
+// link makes directories, links and a temporary directory, and changes modes.
+func (w *world) link(ctx context.Context, s Step) error {
+	dir, fsys := fmt.Sprintf("linked%d", w.n), w.box.FS()
+	var temporary string
+	w.arm(s)
+	for _, call := range []func() error{
+		func() error { return fsys.MkdirAll(ctx, dir+"/a/b", 0o750) },
+		func() error { return fsys.Symlink(ctx, "b", dir+"/a/link") },
+		func() error { return fsys.Chmod(ctx, dir+"/a/link", 0o700) },
+		func() error { return fsys.Chown(ctx, dir+"/a/b", -1, -1) },
+		func() (err error) { temporary, err = fsys.MkdirTemp(ctx, dir, "t*"); return err },
+	} {
+		// Where one of them has failed, or what it had made is gone with the
+		// machine, the rest have nothing to work on.
+		if err := call(); err != nil {
+			w.net.disarm()
+			return onlyIf(w.permits(err) || w.is(Crashed, Deleted), "it failed: %v", err)
+		}
+	}
+	w.net.disarm()
+	if w.is(Crashed, Deleted) {
+		return nil
+	}
+	for name, mode := range map[string]fs.FileMode{dir + "/a/b": fs.ModeDir | 0o700, dir + "/a/link": fs.ModeDir | 0o700, temporary: fs.ModeDir | 0o700} {
+		info, err := w.same.FS().Stat(w.ctx, name)
+		if err != nil {
+			return err
+		}
+		if info.Mode() != mode {
+			return fmt.Errorf("the mode of %s is %v, and no error", name, info.Mode())
+		}
+	}
+	return nil
+}
+
 // tree uploads a directory and downloads it again.
 func (w *world) tree(ctx context.Context, s Step) error {
 	tmp, err := os.MkdirTemp("", "modeltest-")
@@ -252,9 +295,16 @@ func (w *world) tree(ctx context.Context, s Step) error {
 	}
 	dir := fmt.Sprintf("tree%d", w.n)
 	w.arm(s)
-	err = w.box.UploadDir(ctx, filepath.Join(tmp, "up"), dir, nil)
+	if s.Size%2 == 0 {
+		err = w.box.UploadDir(ctx, filepath.Join(tmp, "up"), dir, nil)
+	} else {
+		err = w.box.CopyFS(ctx, dir, os.DirFS(filepath.Join(tmp, "up")), nil)
+	}
 	if err == nil && !w.is(Crashed) {
 		err = w.box.DownloadDir(ctx, dir, filepath.Join(tmp, "down"), nil)
+	}
+	if err == nil && !w.is(Crashed) { // once more, over what is there
+		err = w.box.DownloadFile(ctx, dir+"/sub/b", filepath.Join(tmp, "down/sub/b"), nil)
 	}
 	w.net.disarm()
 	if w.is(Crashed) {

@@ -52,6 +52,9 @@ func (w *world) session(ctx context.Context, s Step) error {
 		now := w.same.Info().Tags
 		return onlyIf(maps.Equal(now, want) || err != nil && maps.Equal(now, before), "the tags are %v, the error is %v", now, err)
 	}
+	if s.Kind == Policy || s.Kind == Save {
+		return w.sessionOnce(ctx, s)
+	}
 	// Extend: a session runs, and nothing but the call moves its end.
 	if _, err := w.same.RunCommand(w.ctx, "true", nil, nil); err != nil {
 		return err
@@ -77,6 +80,42 @@ func (w *world) session(ctx context.Context, s Step) error {
 	}
 	moved := after.Sub(before).Round(time.Second)
 	return onlyIf(moved == more || extendErr != nil && moved == 0, "the session ends %v later, the error is %v", moved, extendErr)
+}
+
+// sessionOnce changes the policy of the session, or ends it by a snapshot.
+func (w *world) sessionOnce(ctx context.Context, s Step) error {
+	if _, err := w.same.RunCommand(w.ctx, "true", nil, nil); err != nil { // a session runs
+		return err
+	}
+	if s.Kind == Policy {
+		before, want := w.same.CurrentSession().Info().NetworkPolicy, []sandbox.PolicyMode{sandbox.PolicyAllowAll, sandbox.PolicyDenyAll}[s.File%2]
+		w.arm(s)
+		_, err := w.box.UpdateNetworkPolicy(ctx, &sandbox.NetworkPolicy{Mode: want})
+		w.net.disarm()
+		if err != nil && !w.permits(err) {
+			return wrong(err)
+		}
+		if err := w.same.Refresh(w.ctx); err != nil {
+			return err
+		}
+		now := w.same.CurrentSession().Info().NetworkPolicy
+		return onlyIf(now != nil && now.Mode == want || err != nil && fmt.Sprint(now) == fmt.Sprint(before), "the policy is %v, the error is %v", now, err)
+	}
+	w.arm(s)
+	snapshot, err := w.box.Snapshot(ctx, nil)
+	w.net.disarm()
+	if err != nil && !w.permits(err) {
+		return wrong(err)
+	}
+	if err != nil { // there may be a snapshot, or none
+		for name := range w.files {
+			w.saved[name] = append(slices.Clone(w.saved.of(name)), w.files.of(name)...)
+		}
+		return nil
+	}
+	w.save()
+	_, err = w.sane.GetSnapshot(w.ctx, snapshot.ID())
+	return err
 }
 
 // make makes a sandbox that others may be making at the same time.
@@ -214,8 +253,7 @@ func (w *world) resume(ctx context.Context, s Step) error {
 	if data, err := got.FS().ReadFile(w.ctx, "kept"); err != nil || string(data) != "kept" {
 		return fmt.Errorf("the file is gone: %q, %s", data, said(err))
 	}
-	// Nobody can know of a start whose response nobody waited for.
-	return onlyIf(failure == nil && runs == 1 || failure != nil && runs == 2 || w.is(GiveUp), "the hook ran %d times", runs)
+	return onlyIf(failure == nil && runs == 1 || failure != nil && runs == 2, "the hook ran %d times", runs)
 }
 
 // fork forks a sandbox once.
@@ -253,8 +291,10 @@ func (w *world) drive(ctx context.Context, s Step) error {
 	if err == nil {
 		err = drive.Refresh(ctx)
 	}
-	if err == nil {
+	if err == nil && s.Size%2 == 0 {
 		err = drive.Delete(ctx)
+	} else if err == nil {
+		err = w.faulty.DeleteDrive(ctx, name)
 	}
 	w.net.disarm()
 	if err != nil {
@@ -279,10 +319,17 @@ func (w *world) discard(ctx context.Context, s Step) error {
 		return err
 	}
 	w.arm(s)
-	err = box.Delete(ctx, nil)
+	if s.Kind == Drop {
+		err = w.faulty.Delete(ctx, name, nil)
+	} else {
+		err = box.Delete(ctx, nil)
+	}
 	w.net.disarm()
 	if err != nil {
-		return onlyIf(w.permits(err), "it failed: %v", err)
+		// By the name alone nobody can tell a sandbox from its young successor, or
+		// from one that was made a moment before.
+		young := s.Kind == Drop && errors.Is(err, sandbox.ErrOutcomeUnknown) && w.net.struck(w.strike, Gone)
+		return onlyIf(w.permits(err) || young, "it failed: %v", err)
 	}
 	_, err = w.sane.Get(w.ctx, name, nil)
 	if w.is(Rival) {

@@ -42,6 +42,8 @@ const (
 	Kill   Kind = "kill"   // one SIGINT to a command that counts them
 	Cancel Kind = "cancel" // RunCommand with KillOnCancel
 	Keep   Kind = "keep"   // a command with an ID of the caller's, begun twice
+	Follow Kind = "follow" // the logs of a command while it runs
+	Feed   Kind = "feed"   // Cmd with a Stdin of known length
 	Shell  Kind = "shell"  // a program in a terminal
 	// Files.
 	Append   Kind = "append"   // AppendFile of a line
@@ -52,19 +54,25 @@ const (
 	Truncate Kind = "truncate" // FileSystem.Truncate
 	Remove   Kind = "remove"   // FileSystem.Remove
 	Rename   Kind = "rename"   // FileSystem.Rename
+	Copy     Kind = "copy"     // FileSystem.CopyFile
+	Sweep    Kind = "sweep"    // FileSystem.RemoveAll
+	Link     Kind = "link"     // MkdirAll, Symlink, Chmod, Chown and MkdirTemp
 	Read     Kind = "read"     // ReadFile, Stat and ReadDir
 	Mkdir    Kind = "mkdir"    // Mkdir as a lock
-	Tree     Kind = "tree"     // UploadDir and DownloadDir
+	Tree     Kind = "tree"     // UploadDir, CopyFS, DownloadDir and DownloadFile
 	// Lives.
 	Stop    Kind = "stop"    // Stop and what comes next
 	Update  Kind = "update"  // Update of the tags
 	Extend  Kind = "extend"  // ExtendTimeout
+	Policy  Kind = "policy"  // UpdateNetworkPolicy
+	Save    Kind = "save"    // Snapshot
 	Make    Kind = "make"    // GetOrCreate of a new sandbox with OnCreate
 	Remake  Kind = "remake"  // GetOrCreate of a sandbox whose files are gone
 	Resume  Kind = "resume"  // GetOrCreate of a stopped sandbox with OnResume
 	Fork    Kind = "fork"    // Fork
 	Drive   Kind = "drive"   // GetOrCreateDrive, Fork and Delete of a drive
 	Discard Kind = "discard" // Sandbox.Delete
+	Drop    Kind = "drop"    // Client.Delete, by name
 )
 
 // What goes wrong.
@@ -123,11 +131,11 @@ const (
 	Creds   Class = "credentials"
 )
 
-var commands = []Kind{Run, Start, Fetch, Exec, Talk, Kill, Cancel, Keep, Shell}
+var commands = []Kind{Run, Start, Fetch, Follow, Exec, Feed, Talk, Kill, Cancel, Keep, Shell}
 
-var files = []Kind{Append, Upload, Appends, Write, Replace, Truncate, Remove, Rename, Read, Mkdir, Tree}
+var files = []Kind{Append, Upload, Appends, Write, Replace, Truncate, Remove, Rename, Copy, Sweep, Link, Read, Mkdir, Tree}
 
-var lives = []Kind{Stop, Update, Extend, Make, Remake, Resume, Fork, Drive, Discard}
+var lives = []Kind{Stop, Update, Extend, Policy, Save, Make, Remake, Resume, Fork, Drive, Discard, Drop}
 
 // anywhere are faults that any step may meet.
 var anywhere = []What{Refuse, Throttle, Odd, Lost, Gateway, Cut, Missing, GiveUp}
@@ -140,7 +148,9 @@ var ofTheBox = []What{Stopped, Expired, Crashed, Deleted, Hooked}
 var likely = map[Kind][]Fault{
 	Run:     {{What: Cut, On: Logs}, {What: Stopped, When: Within, On: Logs}, {What: Lost, On: Cmd}, {What: Crashed, When: Within, On: Logs}},
 	Start:   {{What: Cut, On: Logs}, {What: Clean, On: Logs}, {What: Odd, On: Logs}},
-	Fetch:   {{What: Clean, On: Logs}, {What: Cut, On: Logs}, {What: Odd, On: Look}},
+	Fetch:   {{What: Clean, On: Logs}, {What: Clean, On: Logs}, {What: Cut, On: Logs}, {What: Odd, On: Look}},
+	Follow:  {{What: Clean, On: Logs}, {What: Cut, On: Logs}, {What: Stopped, When: Within, On: Logs}},
+	Feed:    {{What: Late, On: Put}, {What: Lost, On: Cmd}, {What: Stopped, When: Before, On: Cmd}},
 	Exec:    {{What: Clean, On: Logs}, {What: Lost, On: Cmd}, {What: Cut, On: Look}},
 	Talk:    {{What: Lost, On: Stdin}, {What: Gateway, On: Stdin}},
 	Kill:    {{What: Lost, On: Signal}, {What: Gateway, On: Signal}},
@@ -151,6 +161,8 @@ var likely = map[Kind][]Fault{
 	Write:   {{What: Late, On: Put}, {What: Crashed, When: Before, On: Put, Nth: 3}, {What: Crashed, When: Before, On: Cmd, Nth: 2}, {What: Lost, On: Cmd}},
 	Mkdir:   {{What: Lost, On: Any}},
 	Rename:  {{What: Lost, On: Cmd}},
+	Copy:    {{What: Lost, On: Cmd}},
+	Save:    {{What: Lost, On: Any}, {What: Gateway, On: Any}},
 	Make:    {{What: Lost, On: Born}, {What: Gateway, On: Born}, {What: Rival, When: Before, On: Born}, {What: Rival, When: Behind, On: Box}},
 	Remake:  {{What: Rival, When: Behind, On: Box}, {What: Rival, When: Before, On: Gone}, {What: Lost, On: Gone}, {What: Rival, When: Before, On: Born}},
 	Resume:  {{What: Hooked, When: Before, On: Any}, {What: Lost, On: Box}},
@@ -158,6 +170,7 @@ var likely = map[Kind][]Fault{
 	Extend:  {{What: Lost, On: Any}},
 	Drive:   {{What: Lost, On: Any}},
 	Discard: {{What: Rival, When: Behind, On: Gone}, {What: Lost, On: Gone}},
+	Drop:    {{What: Rival, When: Behind, On: Gone}, {What: Lost, On: Gone}},
 }
 
 // Program makes the steps of a seed.

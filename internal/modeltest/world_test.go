@@ -190,8 +190,10 @@ var errGivenUp = errors.New("the caller has given up")
 
 func (w *world) perform(ctx context.Context, s Step) error {
 	switch s.Kind {
-	case Run, Start, Fetch, Exec, Keep:
+	case Run, Start, Fetch, Follow, Exec, Keep:
 		return w.command(ctx, s)
+	case Feed:
+		return w.feed(ctx, s)
 	case Talk:
 		return w.talk(ctx, s)
 	case Kill:
@@ -200,15 +202,17 @@ func (w *world) perform(ctx context.Context, s Step) error {
 		return w.killed(ctx, s)
 	case Shell:
 		return w.shell(ctx, s)
-	case Append, Upload, Appends, Write, Replace, Truncate, Remove, Rename:
+	case Append, Upload, Appends, Write, Replace, Truncate, Remove, Rename, Copy, Sweep:
 		return w.file(ctx, s)
 	case Read:
 		return w.read(ctx, s)
 	case Mkdir:
 		return w.lock(ctx, s)
+	case Link:
+		return w.link(ctx, s)
 	case Tree:
 		return w.tree(ctx, s)
-	case Stop, Update, Extend:
+	case Stop, Update, Extend, Policy, Save:
 		return w.session(ctx, s)
 	case Make:
 		return w.make(ctx, s)
@@ -220,7 +224,7 @@ func (w *world) perform(ctx context.Context, s Step) error {
 		return w.fork(ctx, s)
 	case Drive:
 		return w.drive(ctx, s)
-	case Discard:
+	case Discard, Drop:
 		return w.discard(ctx, s)
 	}
 	return fmt.Errorf("no such step: %s", s.Kind)
@@ -334,7 +338,7 @@ func (w *world) permits(err error) bool {
 			return true // it was refused; but of a session that has ended nobody can learn that
 		}
 		path := s.req.URL.Path
-		for _, unsettled := range []string{"/kill", "/fs/mkdir", "/extend-timeout", "/fork", "/sandboxes"} {
+		for _, unsettled := range []string{"/kill", "/fs/mkdir", "/extend-timeout", "/snapshot", "/fork", "/sandboxes"} {
 			if s.req.Method == http.MethodPost && strings.HasSuffix(path, unsettled) {
 				return true
 			}
