@@ -337,12 +337,12 @@ var programs = map[string]func(t *testing.T, mk makeCmd) cmdOutcome{
 	"a Cancel that fails": func(t *testing.T, mk makeCmd) cmdOutcome {
 		ctx, cancel := context.WithCancel(t.Context())
 		defer cancel()
-		return cmdOutcomeOf(nil, nil, endedByCancel(t, ctx, mk, cancel, errOwn))
+		return cmdOutcomeOf(nil, nil, endedByCancel(ctx, t, mk, cancel, errOwn))
 	},
 	"a Cancel that finds the process done": func(t *testing.T, mk makeCmd) cmdOutcome {
 		ctx, cancel := context.WithCancel(t.Context())
 		defer cancel()
-		return cmdOutcomeOf(nil, nil, endedByCancel(t, ctx, mk, cancel, os.ErrProcessDone))
+		return cmdOutcomeOf(nil, nil, endedByCancel(ctx, t, mk, cancel, os.ErrProcessDone))
 	},
 	"no Cancel": func(t *testing.T, mk makeCmd) cmdOutcome {
 		ctx, cancel := context.WithCancel(t.Context())
@@ -429,7 +429,7 @@ func (w *answering) Write(p []byte) (int, error) {
 
 // endedByCancel runs a command whose context is cancelled once it is ready, and
 // which ends by itself when its Cancel is called, which returns result.
-func endedByCancel(t *testing.T, ctx context.Context, mk makeCmd, cancel func(), result error) error {
+func endedByCancel(ctx context.Context, t *testing.T, mk makeCmd, cancel func(), result error) error {
 	var in io.WriteCloser
 	c := mk(ctx, cmdFields{
 		stdout: &notifyWriter{text: "ready", notify: cancel},

@@ -31,7 +31,7 @@ func TestWordsOfDocs(t *testing.T) {
 	for _, name := range append(names, "README.md", "CONTRIBUTING.md", "CHANGELOG.md") {
 		text, err := os.ReadFile(name)
 		require.NoError(t, err)
-		for _, line := range strings.Split(code.ReplaceAllString(string(text), ""), "\n") {
+		for line := range strings.SplitSeq(code.ReplaceAllString(string(text), ""), "\n") {
 			assert.Empty(t, unidiomatic.FindString(line), "%s: %s", name, line)
 		}
 	}

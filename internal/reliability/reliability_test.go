@@ -60,12 +60,12 @@ func TestRunOnceThoughSessionEnds(t *testing.T) {
 	go func() {
 		defer close(stopped)
 		assert.Eventually(t, func() bool { return testkit.Count(srv, sandboxtest.RunCommand) == 1 }, testkit.Patience, 10*time.Millisecond)
-		_, err := direct.FS().ReadFile(t.Context(), "charged")
-		for err != nil && t.Context().Err() == nil {
-			_, err = direct.FS().ReadFile(t.Context(), "charged")
+		// The shell makes the file before it writes to it.
+		for charged, _ := direct.FS().ReadFile(t.Context(), "charged"); string(charged) != "once\n" && t.Context().Err() == nil; {
+			charged, _ = direct.FS().ReadFile(t.Context(), "charged")
 		}
 		close(cut)
-		_, err = direct.Stop(t.Context(), nil)
+		_, err := direct.Stop(t.Context(), nil)
 		assert.NoError(t, err)
 	}()
 	_, err := sb.RunCommand(t.Context(), "sh", []string{"-c", "echo once >> charged; sleep 60"}, nil)
