@@ -14,6 +14,7 @@ import (
 	"net/http/httptest"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -408,7 +409,41 @@ func TestShellPings(t *testing.T) {
 			x.until("ready> ")
 			begin := time.Now()
 			assertLost(t, sb, x)
-			assert.LessOrEqual(t, time.Since(begin), 2*interval)
+			assert.LessOrEqual(t, time.Since(begin), 3*interval)
+		})
+	})
+	t.Run("one missed", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			var pings atomic.Int64
+			sb, end := piped(t, func(w http.ResponseWriter, r *http.Request, _ <-chan struct{}) {
+				conn, err := websocket.Accept(w, r, &websocket.AcceptOptions{OnPingReceived: func(context.Context, []byte) bool {
+					return pings.Add(1)%2 == 0 // every other one gets its reply
+				}})
+				if !assert.NoError(t, err) {
+					return
+				}
+				defer conn.CloseNow()
+				_, _, err = conn.Read(r.Context())
+				assert.NoError(t, err)
+				read := conn.CloseRead(r.Context())
+				select {
+				case <-time.After(time.Minute):
+				case <-read.Done():
+					t.Error("the terminal was abandoned")
+				}
+				assert.NoError(t, conn.Write(r.Context(), websocket.MessageText, []byte(`{"type":"exit","code":5}`)))
+				<-read.Done() // until the other side has closed
+			})
+			defer end()
+			sh, err := sb.Shell(t.Context(), &sandbox.ShellOptions{PingInterval: interval})
+			require.NoError(t, err)
+			defer sh.Close()
+			_, err = io.ReadAll(sh)
+			require.NoError(t, err)
+			code, err := sh.Wait(t.Context())
+			require.NoError(t, err)
+			assert.Equal(t, 5, code)
+			assert.Greater(t, pings.Load(), int64(60))
 		})
 	})
 	t.Run("slow reader", func(t *testing.T) {

@@ -294,12 +294,13 @@ func (c *Conn) lost(err error) error {
 // errSilent is the cause of abandoning a dead connection.
 var errSilent = errors.New("the other end no longer responds")
 
-// Watch abandons the connection if the other end is silent. It returns when ctx
-// ends.
+// Watch abandons the connection if the other end is silent, through two pings in
+// a row: a process that was suspended finds one that is overdue, whose response
+// waits to be read. It returns when ctx ends.
 func (c *Conn) Watch(ctx context.Context, every time.Duration) {
 	tick := time.NewTicker(every)
 	defer tick.Stop()
-	for {
+	for missed := 0; ; {
 		select {
 		case <-tick.C:
 		case <-ctx.Done():
@@ -308,6 +309,7 @@ func (c *Conn) Watch(ctx context.Context, every time.Duration) {
 		// While output waits to be read, a response could not be noticed, and
 		// some servers fail if they can't send theirs.
 		if c.feeding.Load() {
+			missed = 0
 			continue
 		}
 		heard := c.heard.Load()
@@ -316,9 +318,12 @@ func (c *Conn) Watch(ctx context.Context, every time.Duration) {
 		cancel()
 		// Any other failure is noticed by the reader.
 		if !errors.Is(err, context.DeadlineExceeded) || c.feeding.Load() || c.heard.Load() != heard {
+			missed = 0
 			continue
 		}
-		c.cancel(errSilent)
-		return
+		if missed++; missed == 2 {
+			c.cancel(errSilent)
+			return
+		}
 	}
 }
