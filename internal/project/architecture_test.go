@@ -18,6 +18,7 @@ import (
 // table in docs/architecture.md: each must be in it.
 func TestImportRules(t *testing.T) {
 	t.Parallel()
+	atRoot(t)
 	const module = "github.com/go-vercel/sandbox"
 	text, err := os.ReadFile("docs/architecture.md")
 	require.NoError(t, err)

@@ -35,6 +35,7 @@ var ofAnotherModule = map[string]bool{"docs/durable.md": true, "docs/cli.md": tr
 // without a package clause is a fragment of a function that has a context, a
 // sandbox and a client.
 func TestDocsCompile(t *testing.T) {
+	atRoot(t)
 	files, err := filepath.Glob("docs/*.md")
 	require.NoError(t, err)
 	dir := importingModule(t)
@@ -101,6 +102,7 @@ var goProgram = regexp.MustCompile("(?ms)^```go\n(package main\n.*?)^```$(?:\n\n
 // emulator and compares their output with the document.
 func TestDocsPrograms(t *testing.T) {
 	t.Parallel()
+	atRoot(t)
 	files, err := filepath.Glob("docs/*.md")
 	require.NoError(t, err)
 	dir := importingModule(t)
@@ -158,6 +160,7 @@ func varying(output string) string {
 // and the commands on a page refer to things that exist.
 func TestDocsBeginWithPrograms(t *testing.T) {
 	t.Parallel()
+	atRoot(t)
 	files, err := filepath.Glob("docs/*.md")
 	require.NoError(t, err)
 	require.Greater(t, len(files), 10)
@@ -218,6 +221,7 @@ var testFunctions = func() func(t *testing.T) string {
 // and every page of docs is in the index.
 func TestDocsLinks(t *testing.T) {
 	t.Parallel()
+	atRoot(t)
 	var files []string
 	require.NoError(t, filepath.WalkDir(".", func(path string, d os.DirEntry, err error) error {
 		if err == nil && d.IsDir() && (d.Name() == ".git" || d.Name() == "testdata" || d.Name() == "node_modules") {
@@ -284,6 +288,7 @@ func headings(text string) []string {
 // TestDocsNameTests: every test that the documentation names exists.
 func TestDocsNameTests(t *testing.T) {
 	t.Parallel()
+	atRoot(t)
 	files, err := filepath.Glob("docs/*.md")
 	require.NoError(t, err)
 	named := 0
@@ -319,6 +324,7 @@ func importingModule(t *testing.T) string {
 // TestSecurityModel: the tests that docs/security.md names exist.
 func TestSecurityModel(t *testing.T) {
 	t.Parallel()
+	atRoot(t)
 	text, err := os.ReadFile(filepath.Join("docs", "security.md"))
 	require.NoError(t, err)
 	defined := map[string]bool{}

@@ -18,6 +18,7 @@ import (
 // what is in the module cache.
 func TestImporter(t *testing.T) {
 	t.Parallel()
+	atRoot(t)
 	dir := importingModule(t)
 	for _, name := range []string{"main.go", "main_test.go"} {
 		code, err := os.ReadFile(filepath.Join("testdata/importer", name))

@@ -32,6 +32,7 @@ var notPublic = []string{"SandboxHandle", "Options", "HasPagination", "ItemOf", 
 // TestParity checks docs/parity.md: every public member of the official SDK has a
 // row, and every Go symbol in it exists.
 func TestParity(t *testing.T) {
+	atRoot(t)
 	rows := parityRows(t)
 	symbols := goSymbols(t, map[string]string{"": ".", "proxy": "proxy"})
 	for member, row := range rows {

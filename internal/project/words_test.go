@@ -26,6 +26,7 @@ var code = regexp.MustCompile("(?ms)^```.*?^```$|`[^`\n]*`")
 // standard library's words.
 func TestWordsOfDocs(t *testing.T) {
 	t.Parallel()
+	atRoot(t)
 	names, err := filepath.Glob("docs/*.md")
 	require.NoError(t, err)
 	for _, name := range append(names, "README.md", "CONTRIBUTING.md", "CHANGELOG.md") {
@@ -41,6 +42,7 @@ func TestWordsOfDocs(t *testing.T) {
 // words.
 func TestWords(t *testing.T) {
 	t.Parallel()
+	atRoot(t)
 	for _, dir := range []string{".", "auth", "proxy", "proxy/proxytest", "terminal", "sandboxtest"} {
 		names, err := filepath.Glob(filepath.Join(dir, "*.go"))
 		require.NoError(t, err)
