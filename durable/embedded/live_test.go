@@ -5,6 +5,8 @@ import (
 	"errors"
 	"io"
 	"io/fs"
+	"net/http"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -15,6 +17,8 @@ import (
 	"go.temporal.io/sdk/client"
 	"go.temporal.io/sdk/worker"
 
+	"github.com/go-vercel/sandbox"
+	"github.com/go-vercel/sandbox/auth"
 	"github.com/go-vercel/sandbox/durable"
 	"github.com/go-vercel/sandbox/durable/embedded"
 	"github.com/go-vercel/sandbox/durable/session"
@@ -32,6 +36,12 @@ type local struct {
 // from another, or from a view of it.
 func startLocal(t *testing.T, policy session.Policy, write, read durable.OutputStore) *local {
 	t.Helper()
+	return startLocalVia(t, http.DefaultTransport.(*http.Transport).Clone(), policy, write, read)
+}
+
+// startLocalVia is startLocal with the transport of the workers.
+func startLocalVia(t *testing.T, via http.RoundTripper, policy session.Policy, write, read durable.OutputStore) *local {
+	t.Helper()
 	l := &local{emulator: sandboxtest.New(t, nil)}
 	srv, err := embedded.Start(t.Context(), nil)
 	require.NoError(t, err)
@@ -40,13 +50,47 @@ func startLocal(t *testing.T, policy session.Policy, write, read durable.OutputS
 	require.NoError(t, err)
 	t.Cleanup(l.temporal.Close)
 	w := worker.New(l.temporal, queue, worker.Options{MaxConcurrentActivityExecutionSize: 1000, StickyScheduleToStartTimeout: time.Second})
-	session.Register(w, &durable.Worker{Client: l.emulator.Client(), Output: write})
+	hc := &http.Client{Transport: via}
+	t.Cleanup(hc.CloseIdleConnections)
+	c, err := sandbox.NewClient(&sandbox.ClientOptions{BaseURL: l.emulator.URL, Credentials: auth.Static(l.emulator.Credentials()), HTTPClient: hc})
+	require.NoError(t, err)
+	session.Register(w, &durable.Worker{Client: c, Output: write})
 	require.NoError(t, w.Start())
 	t.Cleanup(w.Stop)
 	l.sessions = session.New(l.temporal, &session.Options{
 		Sandbox: l.emulator.Client(), Output: read, Policy: policy, Defaults: durable.Options{Heartbeat: 2 * time.Second},
 	})
 	return l
+}
+
+// followed is a transport that tells when what a log begins with was read and the
+// reader wants more, so that it has done with it.
+type followed struct {
+	*http.Transport
+	tell func()
+}
+
+func (f followed) RoundTrip(req *http.Request) (*http.Response, error) {
+	resp, err := f.Transport.RoundTrip(req)
+	if err == nil && strings.HasSuffix(req.URL.Path, "/logs") {
+		resp.Body = &followedBody{ReadCloser: resp.Body, tell: f.tell}
+	}
+	return resp, err
+}
+
+type followedBody struct {
+	io.ReadCloser
+	tell func()
+	some bool
+}
+
+func (b *followedBody) Read(p []byte) (int, error) {
+	if b.some {
+		b.tell()
+	}
+	n, err := b.ReadCloser.Read(p)
+	b.some = b.some || n > 0
+	return n, err
 }
 
 // heldStore commits when it is told to.
@@ -87,8 +131,9 @@ func TestViewerOfALostMachine(t *testing.T) {
 	dir := durable.Dir(t.TempDir())
 	var crashed atomic.Bool
 	var once sync.Once
-	release := make(chan struct{})
-	l := startLocal(t, session.Policy{}, heldStore{dir, release}, askedStore{dir, func(r io.ReadCloser, err error) (io.ReadCloser, error) {
+	release, read := make(chan struct{}), make(chan struct{})
+	via := followed{http.DefaultTransport.(*http.Transport).Clone(), sync.OnceFunc(func() { close(read) })}
+	l := startLocalVia(t, via, session.Policy{}, heldStore{dir, release}, askedStore{dir, func(r io.ReadCloser, err error) (io.ReadCloser, error) {
 		if crashed.Load() && err != nil { // only now it is stored
 			once.Do(func() { close(release) })
 		}
@@ -104,6 +149,7 @@ func TestViewerOfALostMachine(t *testing.T) {
 		require.NotEqual(t, session.TypeOutputLost, e.Type, "%s", e.Error)
 		output += e.Data
 		if e.Type == session.TypeCommandOutput {
+			<-read // the viewer may be ahead of the worker
 			crashed.Store(true)
 			require.True(t, l.emulator.Crash("durable-"+id))
 		}
