@@ -443,10 +443,13 @@ func (l *lateStarts) started(project, name string, resp *wire.SandboxResponse, r
 	}
 	begin := serverTime(req).Add(-time.Since(s.since) - clockSlack)
 	ours := resp.Resumed || time.Since(s.since) <= lateLimit && session.ID != s.handled &&
-		Status(session.Status) == StatusRunning && session.CreatedAt.After(begin)
+		begun(Status(session.Status)) && session.CreatedAt.After(begin)
 	if ours {
 		s.handled = session.ID
 		l.lost[key] = s
 	}
 	return ours
 }
+
+// begun reports whether a session of that status runs or is about to.
+func begun(status Status) bool { return status == StatusPending || status == StatusRunning }

@@ -67,7 +67,7 @@ func (c *fireCall) script() (name string, args []string, out, errs string) {
 	}
 }
 
-// slowly is a reader that takes its time.
+// slowly is a writer that takes its time.
 type slowly struct {
 	io.Writer
 	pauses int

@@ -464,6 +464,63 @@ func TestLateResume(t *testing.T) {
 	}
 }
 
+// TestLostResumeThatTakesTime: the hook runs also for a session that still starts
+// when the retry of a resume finds it.
+func TestLostResumeThatTakesTime(t *testing.T) {
+	t.Parallel()
+	for _, by := range []string{"Get", "a call"} {
+		t.Run(by, func(t *testing.T) {
+			t.Parallel()
+			srv := sandboxtest.New(t, &sandboxtest.Options{Pending: time.Minute})
+			gate := &testkit.Gateway{Next: testkit.Transport(t)}
+			c := testkit.Client(t, srv, sandbox.ClientOptions{HTTPClient: &http.Client{Transport: gate}, Retry: &sandbox.RetryOptions{Wait: time.Millisecond}})
+			sb, err := c.Create(t.Context(), &sandbox.CreateOptions{Name: "work", Timeout: time.Hour})
+			require.NoError(t, err)
+			srv.Advance(time.Minute)
+			_, err = sb.Stop(t.Context(), nil)
+			require.NoError(t, err)
+			runs := 0
+			opts := &sandbox.GetOptions{OnResume: func(context.Context, *sandbox.Sandbox) error {
+				runs++
+				return nil
+			}}
+			if by == "a call" {
+				opts.Resume = new(false)
+				sb, err = c.Get(t.Context(), "work", opts)
+				require.NoError(t, err)
+			}
+			lost, pending := false, false
+			gate.Set(func(req *http.Request, next http.RoundTripper) (*http.Response, error) {
+				resp, err := next.RoundTrip(req)
+				if err != nil || req.URL.Query().Get("resume") != "true" {
+					return resp, err
+				}
+				body, err := io.ReadAll(resp.Body)
+				if err != nil {
+					return nil, err
+				}
+				resp.Body = io.NopCloser(bytes.NewReader(body))
+				if !lost {
+					lost = true
+					return nil, errReset
+				}
+				if bytes.Contains(body, []byte(`"status":"pending"`)) {
+					pending = true
+					srv.Advance(time.Minute)
+				}
+				return resp, nil
+			})
+			if by == "Get" {
+				sb, err = c.Get(t.Context(), "work", opts)
+				require.NoError(t, err)
+			}
+			testkit.Output(t, sb, "true")
+			assert.Equal(t, 1, runs)
+			assert.True(t, pending, "it was found while it started")
+		})
+	}
+}
+
 // TestLateJoin: a command of a FileWriter that arrives when it was run again does
 // nothing to what has been written or removed since, and leaves nothing.
 func TestLateJoin(t *testing.T) {
