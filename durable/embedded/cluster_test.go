@@ -51,16 +51,17 @@ func TestCluster(t *testing.T) {
 		fmt.Fprintln(&want, i+1)
 	}
 	// During runs a command, and calls end while it is followed by the one process
-	// that there is; then there is another one.
+	// that there is; then there is another one, and the rest of the command.
 	during := func(n int, end func()) {
 		command := fmt.Sprintf("cmd-%d", n)
-		post(t, get, "/command", map[string]any{"runId": id, "command": `for i in $(seq 40); do echo $i; sleep 0.1; done`, "key": command})
-		require.Eventually(t, func() bool { return strings.Contains(v.wrote(command), "5\n") }, time.Minute, 20*time.Millisecond)
+		post(t, get, "/command", map[string]any{"runId": id, "command": held(command, 40), "key": command})
+		require.Eventually(t, func() bool { return strings.Contains(v.wrote(command), "5\n") }, 5*time.Minute, 20*time.Millisecond)
 		cmd, next := start()
 		base.Store(next)
 		began := time.Now()
 		end()
-		require.Eventually(t, func() bool { return v.done() == n }, time.Minute, 20*time.Millisecond)
+		release(t, emulator, id, command)
+		require.Eventually(t, func() bool { return v.done() == n }, 5*time.Minute, 20*time.Millisecond)
 		t.Logf("%s: the end was seen %v after the process was ended", command, time.Since(began).Round(10*time.Millisecond))
 		assert.Equal(t, want.String(), v.wrote(command))
 		one = cmd
@@ -73,15 +74,28 @@ func TestCluster(t *testing.T) {
 	post(t, get, "/destroy", map[string]any{"runId": id})
 	<-v.over
 
-	// The processes have made one schedule for what nobody looks after.
-	c, err := client.DialContext(t.Context(), client.Options{HostPort: address, Logger: quiet})
+	// The processes have made one schedule for what nobody looks after, which has
+	// run once beside each quarter of an hour that has passed meanwhile.
+	c, err := client.DialContext(t.Context(), client.Options{
+		HostPort: address, Logger: quiet, ConnectionOptions: client.ConnectionOptions{GetSystemInfoTimeout: time.Minute},
+	})
 	require.NoError(t, err)
 	defer c.Close()
+	var atOnce int
 	require.Eventually(t, func() bool {
 		d, err := c.ScheduleClient().GetHandle(t.Context(), "sandbox-sweep").Describe(t.Context())
-		require.NoError(t, err)
-		return d.Info.NumActions == 1 && len(d.Info.RunningWorkflows) == 0
-	}, time.Minute, 100*time.Millisecond)
+		if err != nil || len(d.Info.RunningWorkflows) > 0 {
+			return false // the server may be busy
+		}
+		atOnce = 0
+		for _, action := range d.Info.RecentActions {
+			if at := action.ScheduleTime; !at.Equal(at.Truncate(15 * time.Minute)) {
+				atOnce++
+			}
+		}
+		return atOnce > 0
+	}, 5*time.Minute, 100*time.Millisecond)
+	assert.Equal(t, 1, atOnce)
 	for _, r := range emulator.Requests() {
 		if r.Operation == sandboxtest.ListSandboxes {
 			return

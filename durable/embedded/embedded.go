@@ -270,6 +270,11 @@ func (s *Server) Dial(ctx context.Context, o client.Options) (client.Client, err
 	if o.Namespace == "" {
 		o.Namespace = s.namespace
 	}
+	// The server has just started on a machine that may be busy with other
+	// things: five seconds, which is the default, may not be enough. ctx bounds it.
+	if o.ConnectionOptions.GetSystemInfoTimeout == 0 {
+		o.ConnectionOptions.GetSystemInfoTimeout = time.Minute
+	}
 	return client.DialContext(ctx, o)
 }
 

@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"encoding/json"
 	"fmt"
+	"io"
 	"io/fs"
 	"net/http"
 	"os"
@@ -190,11 +191,18 @@ func TestAsleep(t *testing.T) {
 	}
 	wg.Wait()
 	state := func(id string) (s session.State) {
-		resp, err := http.Get(base + "/session?runId=" + id)
-		require.NoError(t, err)
-		defer resp.Body.Close()
-		require.NoError(t, json.NewDecoder(resp.Body).Decode(&s))
-		return s
+		for { // until the service is not too busy
+			resp, err := http.Get(base + "/session?runId=" + id)
+			require.NoError(t, err)
+			data, err := io.ReadAll(resp.Body)
+			resp.Body.Close()
+			require.NoError(t, err)
+			if resp.StatusCode != http.StatusServiceUnavailable {
+				require.Equal(t, http.StatusOK, resp.StatusCode, "%s", data)
+				require.NoError(t, json.Unmarshal(data, &s))
+				return s
+			}
+		}
 	}
 	for _, id := range ids {
 		require.Eventually(t, func() bool { return state(id).State == session.StateHibernated }, 10*time.Minute, 50*time.Millisecond)

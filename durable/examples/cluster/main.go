@@ -122,7 +122,8 @@ func serve(ctx context.Context, addr string, h http.Handler) error {
 
 func dial(ctx context.Context, o client.Options) (client.Client, error) {
 	o.HostPort, o.Namespace = os.Getenv("TEMPORAL_ADDRESS"), os.Getenv("TEMPORAL_NAMESPACE")
-	o.Logger = sdklog.NewStructuredLogger(slog.Default()) // to standard error
+	o.Logger = sdklog.NewStructuredLogger(slog.Default())  // to standard error
+	o.ConnectionOptions.GetSystemInfoTimeout = time.Minute // the cluster may be busy, or just starting
 	if o.HostPort == "" {
 		return nil, errors.New("TEMPORAL_ADDRESS is not set: the address of the cluster's frontend, host:port")
 	}
