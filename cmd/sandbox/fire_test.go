@@ -303,6 +303,18 @@ func TestSecondInterrupt(t *testing.T) {
 	assert.Eventually(t, func() bool { return d.ok("ps", "-q", "c") == "" }, time.Minute, 50*time.Millisecond)
 }
 
+// TestSlowLog: output that comes late, because the API takes its time, is not
+// taken for the silence of a command.
+func TestSlowLog(t *testing.T) {
+	t.Parallel()
+	d := newDesk(t, nil)
+	d.ok("create", "--name", "c")
+	id := strings.TrimSpace(d.ok("exec", "-d", "c", "--", "sh", "-c", "echo begun; exec sleep 1000"))
+	d.ok("wait-for", "c", id, "--log", "begun")
+	d.server.Inject(sandboxtest.Fault{Operation: sandboxtest.CommandLogs, Delay: 2 * time.Second})
+	assert.Equal(t, outcome{0, "begun\n", ""}, d.run("", "logs", "c"))
+}
+
 // TestCrash lets the machine die under a command.
 func TestCrash(t *testing.T) {
 	t.Parallel()

@@ -4,9 +4,11 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"net/http/httptrace"
 	"slices"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -125,9 +127,13 @@ func (a *app) commandTable(views []commandView) *table.Table {
 	return t
 }
 
-// logQuiet is how long a command that runs has to be silent until its output so
-// far counts as read: the API has no other way to tell.
-const logQuiet = 500 * time.Millisecond
+const (
+	// logQuiet is how long a command that runs has to be silent until its output
+	// so far counts as read: the API has no other way to tell.
+	logQuiet = 500 * time.Millisecond
+	// logPatience is how long the API may take until it begins to respond.
+	logPatience = 10 * time.Second
+)
 
 func (a *app) logsCommand() *cobra.Command {
 	var (
@@ -178,9 +184,18 @@ func (l *logReader) run(ctx context.Context) error {
 	live, cancel := context.WithCancel(ctx)
 	defer cancel()
 	if _, ended := l.command.ExitStatus(); !ended && !l.follow {
-		quiet := time.AfterFunc(logQuiet, cancel)
+		var begun atomic.Bool
+		quiet := time.AfterFunc(logPatience, cancel)
 		defer quiet.Stop()
-		return l.read(ctx, live, func() { quiet.Reset(logQuiet) })
+		heard := func() {
+			begun.Store(true)
+			quiet.Reset(logQuiet)
+		}
+		err := l.read(ctx, httptrace.WithClientTrace(live, &httptrace.ClientTrace{GotFirstResponseByte: heard}), heard)
+		if err == nil && !begun.Load() {
+			l.app.warn(fmt.Sprintf("the API has not responded within %v", logPatience), "with --follow it is waited for")
+		}
+		return err
 	}
 	return l.read(ctx, live, func() {})
 }
