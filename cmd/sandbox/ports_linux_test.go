@@ -9,6 +9,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -153,22 +154,22 @@ func TestPortForwardMistakes(t *testing.T) {
 }
 
 // webServer serves a port of the sandbox c, which is published.
-func webServer(t *testing.T, port string) *desk {
+func webServer(t *testing.T) (d *desk, port string) {
 	t.Helper()
 	needs.Programs(t, "python3")
-	d := newDesk(t, nil)
+	d, port = newDesk(t, nil), strconv.Itoa(needs.Port(t))
 	d.ok("create", "--name", "c", "-p", port)
 	d.write("index.html", "served\n")
 	d.ok("cp", "index.html", "c:/vercel/web/")
 	d.ok("exec", "-d", "c", "-w", "/vercel/web", "--", "python3", "-m", "http.server", port)
 	d.ok("url", "--wait", "c", port)
-	return d
+	return d, port
 }
 
 func TestPortForwardHTTP(t *testing.T) {
 	t.Parallel()
-	d := webServer(t, "38561")
-	cmd, lines := d.background("port-forward", "--http", "c", ":38561")
+	d, port := webServer(t)
+	cmd, lines := d.background("port-forward", "--http", "c", ":"+port)
 	m := regexp.MustCompile(`127\.0\.0\.1:\d+`).FindString(nextLine(t, lines))
 	require.NotEmpty(t, m)
 	response, err := http.Get("http://" + m + "/")
@@ -185,9 +186,9 @@ func TestPortForwardHTTP(t *testing.T) {
 
 func TestOpen(t *testing.T) {
 	t.Parallel()
-	d := webServer(t, "38562")
+	d, port := webServer(t)
 	opened := d.browser()
-	got := d.run("", "open", "c", "38562")
+	got := d.run("", "open", "c", port)
 	require.Zero(t, got.code, got.stderr)
 	assert.Empty(t, got.stdout)
 	address := opened()

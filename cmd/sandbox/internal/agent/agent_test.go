@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"slices"
 	"testing"
+	"time"
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 	"github.com/stretchr/testify/assert"
@@ -73,7 +74,11 @@ func TestTools(t *testing.T) {
 	var started agent.Started
 	call(t, cs, "start_command", on(map[string]any{"command": "echo begun; exec sleep 1000"}), &started)
 	var output agent.Output
-	call(t, cs, "read_output", on(map[string]any{"commandId": started.CommandID}), &output)
+	require.Eventually(t, func() bool { // a second may pass before it writes
+		output = agent.Output{}
+		call(t, cs, "read_output", on(map[string]any{"commandId": started.CommandID}), &output)
+		return output.Stdout != ""
+	}, 5*time.Minute, time.Millisecond)
 	assert.Equal(t, agent.Output{Stdout: "begun\n"}, output)
 	call(t, cs, "kill_command", on(map[string]any{"commandId": started.CommandID}), &done)
 	call(t, cs, "read_output", on(map[string]any{"commandId": started.CommandID, "waitSeconds": 60}), &output)
