@@ -357,12 +357,6 @@ func List(ctx context.Context, opts *ListOptions) iter.Seq2[Info, error] {
 	return listWith(ctx, func(c *Client) iter.Seq2[Info, error] { return c.List(ctx, opts) })
 }
 
-// ListPage returns one page of [List] with the default client; see
-// [Client.ListPage].
-func ListPage(ctx context.Context, opts *ListOptions) (*Page[Info], error) {
-	return with(ctx, func(c *Client) (*Page[Info], error) { return c.ListPage(ctx, opts) })
-}
-
 // Delete deletes a sandbox by name with the default client; see
 // [Client.Delete].
 func Delete(ctx context.Context, name string, opts *DeleteOptions) error {
@@ -405,12 +399,6 @@ func DeleteDrive(ctx context.Context, name string) error {
 // [Client.ListDrives].
 func ListDrives(ctx context.Context, opts *ListDrivesOptions) iter.Seq2[DriveInfo, error] {
 	return listWith(ctx, func(c *Client) iter.Seq2[DriveInfo, error] { return c.ListDrives(ctx, opts) })
-}
-
-// ListDrivesPage returns one page of [ListDrives] with the default client; see
-// [Client.ListDrivesPage].
-func ListDrivesPage(ctx context.Context, opts *ListDrivesOptions) (*Page[DriveInfo], error) {
-	return with(ctx, func(c *Client) (*Page[DriveInfo], error) { return c.ListDrivesPage(ctx, opts) })
 }
 
 // GetSnapshot returns a snapshot by ID, using the default client; see

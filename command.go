@@ -225,8 +225,9 @@ func (c *Command) LogValue() slog.Value {
 // writers given to [Sandbox.StartCommand], if any. If ctx ends it returns at
 // once, and the command continues. An error of a writer, of the stream that
 // feeds it, or of the context of StartCommand, which ended the copying, is
-// returned along with the result. Failed requests are retried within the limits
-// of [ReattachOptions].
+// returned along with the result. It makes one request, and two more for each
+// minute that the command continues; failed requests are retried within the
+// limits of [ReattachOptions].
 //
 // If the command is known to have ended, from an earlier Wait or because its
 // output was read to the end, no request is made.
@@ -357,8 +358,8 @@ func (c *Command) Kill(ctx context.Context, sig Signal) error {
 
 // Stdout waits for the command to end and returns what it wrote to standard
 // output. Output that was not kept, because there was a writer or the command
-// was detached, is fetched once, for all callers, and held in memory; use
-// [Command.Logs] or a writer for large output.
+// was detached, is fetched once, with the requests of [Command.Logs], for all
+// callers, and held in memory; use Logs or a writer for large output.
 func (c *Command) Stdout(ctx context.Context) (string, error) {
 	return c.output(ctx, (*output).stdout)
 }

@@ -435,7 +435,12 @@ func (o ForkOptions) Format(f fmt.State, verb rune) { redact.Struct(f, verb, o) 
 // image or runtime if it has none, and starts its first session, which is
 // billed until it ends. What a running source has changed since its last
 // snapshot is not included: stop the source first, see [Sandbox.Stop]. The
-// snapshot must be in the fork's region.
+// snapshot must be in the fork's region. A nil opts copies everything from the
+// source.
+//
+// If there is no source of that name, the error matches [ErrNotFound]; if the
+// name of the fork is taken, it is an [*APIError] with [CodeConflict]; if the
+// response is lost, it matches [ErrOutcomeUnknown], and the fork may exist.
 func (c *Client) Fork(ctx context.Context, source string, opts *ForkOptions) (*Sandbox, error) {
 	var o ForkOptions
 	if opts != nil {

@@ -62,7 +62,8 @@
 // # Contexts
 //
 // Every call takes a context and returns when it ends; methods that take longer
-// say so. The end of a context does not end the remote process by itself: kill
+// say so. Unless documented otherwise, a method that takes a context makes one
+// request, and one that returns an iterator one for each page. The end of a context does not end the remote process by itself: kill
 // it, or set KillOnCancel in [CommandOptions].
 //
 // # Errors

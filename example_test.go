@@ -188,10 +188,14 @@ func ExampleCollect() {
 }
 
 // Pages, for a user interface that shows one at a time.
-func ExampleListPage() {
+func ExampleClient_ListPage() {
 	ctx := context.Background()
+	client, err := sandbox.DefaultClient()
+	if err != nil {
+		log.Fatal(err)
+	}
 	for i := range 3 {
-		sb, err := sandbox.Create(ctx, &sandbox.CreateOptions{Name: fmt.Sprintf("page-%d", i)})
+		sb, err := client.Create(ctx, &sandbox.CreateOptions{Name: fmt.Sprintf("page-%d", i)})
 		if err != nil {
 			log.Fatal(err)
 		}
@@ -199,7 +203,7 @@ func ExampleListPage() {
 	}
 	opts := &sandbox.ListOptions{NamePrefix: "page-", SortBy: sandbox.SortByName, SortOrder: sandbox.Ascending, Limit: 2}
 	for {
-		page, err := sandbox.ListPage(ctx, opts)
+		page, err := client.ListPage(ctx, opts)
 		if err != nil {
 			log.Fatal(err)
 		}

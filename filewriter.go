@@ -36,7 +36,8 @@ const (
 
 // WriterOptions are the options of [FileSystem.Create].
 type WriterOptions struct {
-	// Mode is the mode of the file; nil means 0644.
+	// Mode is the mode of the file, also of one that replaces another; nil means
+	// 0644.
 	Mode *fs.FileMode
 	// Progress, if not nil, is called as the upload proceeds.
 	Progress ProgressFunc

@@ -211,8 +211,8 @@ func (f *FileSystem) Remove(ctx context.Context, name string) error {
 	return f.pathOp(ctx, "remove", name, "rm", append([]string{"-d"}, coreutils.Operands(name)...)...)
 }
 
-// RemoveAll removes path and any children it contains. If path does not exist,
-// it returns nil.
+// RemoveAll removes the named file, or directory with everything in it. If it
+// does not exist, RemoveAll returns nil.
 func (f *FileSystem) RemoveAll(ctx context.Context, name string) error {
 	if name == "" {
 		return nil // like os.RemoveAll

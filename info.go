@@ -125,7 +125,8 @@ type SessionInfo struct {
 	// architecture.
 	MemoryMB, VCPUs int
 	Architecture    string
-	// Region is where the session runs.
+	// Region is where the session runs, and Runtime its runtime; with an image,
+	// it has no meaning.
 	Region, Runtime string
 	// Timeout is how long the session runs after StartedAt before it is
 	// stopped.

@@ -41,9 +41,9 @@ type ShellOptions struct {
 	// terminal is open, like [Sandbox.KeepAlive].
 	KeepAlive *KeepAliveOptions
 	// PingInterval is how often the connection is checked. If the other end
-	// neither responds to two such checks nor sends anything within another
-	// two intervals, the connection is abandoned. Zero means 20 seconds; a negative duration
-	// disables the check.
+	// neither responds to two such checks nor sends anything within another two
+	// intervals, the connection is abandoned. Zero means 20 seconds; a negative
+	// duration disables the check.
 	PingInterval time.Duration
 }
 

@@ -72,7 +72,8 @@ func (s *Snapshot) SetClient(c *Client) {
 }
 
 // Delete deletes the snapshot. Sandboxes that would resume from it no longer
-// can; see [ErrSnapshotNotFound].
+// can; see [ErrSnapshotNotFound]. If it does not exist, the error matches
+// [ErrNotFound].
 func (s *Snapshot) Delete(ctx context.Context) error {
 	s.mu.Lock()
 	c, id := s.c, s.data.ID

@@ -38,7 +38,8 @@ var (
 
 // Stop stops the current session and every process in it. The files of a
 // persistent sandbox are saved, and the next call on the sandbox starts it
-// again. If the session is already stopped, Stop does nothing and returns nil.
+// again. If the session is already stopped, Stop changes nothing and returns its
+// last state.
 //
 // The API may respond while the session is still stopping, and before the
 // snapshot of a persistent sandbox is the one that forks and new sessions start

@@ -83,7 +83,7 @@ func checkUserName(field, name string) error {
 		case 'a' <= c && c <= 'z', c == '_':
 		case i > 0 && ('0' <= c && c <= '9' || c == '-'):
 		default:
-			return invalid(field, "%q has to begin with a lowercase letter or underscore and go on with those, digits and hyphens", name)
+			return invalid(field, "%q must begin with a lowercase letter or underscore and contain only those, digits and hyphens", name)
 		}
 	}
 	return nil
@@ -96,8 +96,10 @@ func checkUserName(field, name string) error {
 // If the name is taken, the error matches [ErrUserExists]. If a later step
 // fails, the error is a [*UserError]; the user then exists, and
 // [Sandbox.AsUser] returns it.
-// The steps are run by one command, as are those of the other calls that need
-// several; if the sandbox's user may not use sudo, each is a command of its own.
+//
+// It makes one request: all steps are run by one command, as are those of the
+// other calls that need several. If the sandbox's user may not use sudo, each
+// step is a command of its own.
 func (s *Sandbox) CreateUser(ctx context.Context, username string) (*User, error) {
 	const taken = 9 // useradd's exit code
 	if err := checkUserName("username", username); err != nil {
@@ -277,7 +279,7 @@ func (u *User) abs(name string) (string, error) { return absolutePath(u.home, na
 
 // Mkdir creates a directory that belongs to the user and is accessible to the
 // sandbox's own user. Directories between the home directory and the new one
-// are given to the user as well.
+// are given to the user as well. It makes two requests.
 func (u *User) Mkdir(ctx context.Context, path string) error { return u.mkdir(ctx, path) }
 
 func (u *User) mkdir(ctx context.Context, name string) error {
@@ -324,22 +326,22 @@ func (u *User) DownloadDir(ctx context.Context, src, dst string, opts *DownloadD
 // ones; they get mode 0770, since the sandbox's own user must be able to write
 // there.
 //
-// The files are written first, and their owner is changed afterwards. If that
-// fails, the error is a [*UserError].
+// The files are written first, and a second request changes their owner. If
+// that fails, the error is a [*UserError].
 func (u *User) WriteFiles(ctx context.Context, files []File, opts *WriteFilesOptions) error {
 	return writeFiles(ctx, u, files, opts)
 }
 
-// CopyFS is like [Sandbox.CopyFS], but the files belong to the user.
-// Directories get mode 0770, since the sandbox's own user must be able to write
-// there.
+// CopyFS is like [Sandbox.CopyFS], but the files belong to the user, which takes
+// another request. Directories get mode 0770, since the sandbox's own user must
+// be able to write there.
 func (u *User) CopyFS(ctx context.Context, dir string, fsys fs.FS, opts *UploadOptions) error {
 	return copyFS(ctx, u, dir, fsys, opts)
 }
 
-// UploadDir is like [Sandbox.UploadDir], but the files belong to the user.
-// Directories get mode 0770, since the sandbox's own user must be able to write
-// there.
+// UploadDir is like [Sandbox.UploadDir], but the files belong to the user, which
+// takes another request. Directories get mode 0770, since the sandbox's own user
+// must be able to write there.
 func (u *User) UploadDir(ctx context.Context, localDir, dir string, opts *UploadOptions) error {
 	return uploadDir(ctx, u, localDir, dir, opts)
 }
