@@ -99,17 +99,19 @@ func TestSessionTimeout(t *testing.T) {
 	made := c.create(obj{"name": "one", "timeout": 600_000})
 	assert.Equal(t, made.Session.StartedAt.Add(10*time.Minute), c.get("one", "", 200).Sandbox.ExpiresAt.Time)
 	sess := made.Session.ID
-	cmd := c.detach(sess, obj{"command": "sleep", "args": []string{marked(2)}})
+	mark := marked(2)
+	cmd := c.detach(sess, obj{"command": "sh", "args": []string{"-c", "echo up; sleep " + mark}})
+	assert.Equal(t, "up\n", c.stream("GET", session(sess)+"/cmd/"+cmd.ID+"/logs", nil).next().text(t))
 	srv.Advance(9 * time.Minute)
 	var out wire.SessionResponse
 	c.call("POST", session(sess)+"/extend-timeout", obj{"duration": 300_000}, 200, &out)
 	assert.Equal(t, wire.Duration(15*time.Minute), out.Session.Timeout)
 	srv.Advance(5 * time.Minute)
 	assert.Equal(t, "running", c.session(sess).Status)
-	assert.True(t, alive(t, cmd.Args[0]))
+	assert.True(t, alive(t, mark))
 	srv.Advance(time.Minute)
 	assert.Equal(t, "stopped", c.session(sess).Status)
-	assert.False(t, alive(t, cmd.Args[0]))
+	assert.False(t, alive(t, mark))
 	sb := c.get("one", "&resume=false", 200).Sandbox
 	assert.NotEmpty(t, sb.CurrentSnapshotID, "a persistent sandbox is saved when it times out")
 	assert.GreaterOrEqual(t, *sb.TotalDurationMs, wire.Duration(15*time.Minute))
