@@ -370,7 +370,7 @@ func TestLateUpload(t *testing.T) {
 func TestWriterLosesResponses(t *testing.T) {
 	t.Parallel()
 	srv, sb := testkit.Start(t, nil)
-	data := make([]byte, 21<<20)
+	data := make([]byte, 9<<20) // three pieces, the last one short
 	_, err := rand.Read(data)
 	require.NoError(t, err)
 	for i, f := range []sandboxtest.Fault{
