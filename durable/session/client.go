@@ -109,7 +109,10 @@ func (c *Client) Start(ctx context.Context, opts *StartOptions) (id string, err 
 		id = NewID()
 	}
 	if !validID.MatchString(id) {
-		return "", fmt.Errorf("session: %.100q is no ID: it may have letters, digits, - and _, at most 100", id)
+		return "", fmt.Errorf("%w: %.100q is no ID of a session: it may have letters, digits, - and _, at most 100", sandbox.ErrInvalid, id)
+	}
+	if err := in.Policy.check(); err != nil {
+		return "", err
 	}
 	_, err = c.temporal.ExecuteWorkflow(ctx, client.StartWorkflowOptions{
 		ID: id, TaskQueue: c.opts.TaskQueue,

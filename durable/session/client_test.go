@@ -4,6 +4,7 @@ import (
 	"context"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -11,6 +12,7 @@ import (
 	"go.temporal.io/sdk/client"
 	"go.temporal.io/sdk/converter"
 
+	"github.com/go-vercel/sandbox"
 	"github.com/go-vercel/sandbox/durable/session"
 )
 
@@ -60,4 +62,22 @@ func TestOutgrownQuery(t *testing.T) {
 		_, err := session.New(&queried{errs: []error{outgrown, outgrown}}, nil).State(ctx, "a")
 		require.ErrorIs(t, err, context.Canceled)
 	})
+}
+
+// TestStartRefuses: what no session can live by is refused before any request:
+// there is no cluster here.
+func TestStartRefuses(t *testing.T) {
+	for name, o := range map[string]*session.StartOptions{
+		"an ID with a slash":       {ID: "a/b"},
+		"a margin above the cap":   {Policy: &session.Policy{MaxLifetime: 4 * time.Minute}},
+		"a margin of the cap":      {Policy: &session.Policy{MaxLifetime: time.Hour, RefreshMargin: time.Hour}},
+		"a negative time":          {Policy: &session.Policy{IdleAfter: -time.Second}},
+		"a negative limit":         {Policy: &session.Policy{QueueLimit: -1}},
+		"a negative history limit": {Policy: &session.Policy{HistoryLimit: -1}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			_, err := session.New(nil, nil).Start(t.Context(), o)
+			require.ErrorIs(t, err, sandbox.ErrInvalid)
+		})
+	}
 }

@@ -160,6 +160,12 @@ func (h *handler) start(w http.ResponseWriter, r *http.Request) {
 		h.fail(w, r, err)
 		return
 	}
+	if b.StartIndex != nil && *b.StartIndex != 0 {
+		// Lines have no fixed numbers: how many an output makes depends on where
+		// it is read from.
+		h.refuse(w, http.StatusBadRequest, "startIndex can only be 0, the start; elsewhere a stream is continued by its cursor")
+		return
+	}
 	id := b.RunID
 	if id != "" {
 		_, err := h.c.State(r.Context(), id)

@@ -397,6 +397,38 @@ func TestRollsWithQueue(t *testing.T) {
 	assert.Equal(t, "0\n1\n3\n", again.output("cmd-4"))
 }
 
+// TestRefreshesWithQueue: a session in which commands wait when its machine comes
+// near the cap moves to a new one between two of them, with its files.
+func TestRefreshesWithQueue(t *testing.T) {
+	policy := Policy{MaxLifetime: 2 * time.Hour, HistoryLimit: 50}
+	p := newPlay(t, nil)
+	p.At(time.Minute, func() { p.SetCurrentHistoryLength(100) })
+	for i := range 3 {
+		p.send(2*time.Minute, fmt.Sprint(i), fmt.Sprintf("echo %d >> log; cat log", i))
+	}
+	p.ExecuteWorkflow(Workflow, input{Policy: policy, Options: durable.Options{Lease: 3 * time.Hour}})
+	again, carried := p.continued()
+	require.Len(t, carried.State.Queue, 2)
+	again.SetStartTime(p.Now().Add(115 * time.Minute)) // nothing of ours ran for so long
+	again.Join()
+	again.At(time.Minute, func() { again.SignalWorkflow(signalDestroy, DestroyOptions{}) })
+	again.ExecuteWorkflow(Workflow, carried)
+	require.NoError(t, again.GetWorkflowError())
+	events := again.events()
+	assert.Equal(t, []string{
+		"active", "cmd-1 exited 0", "refreshing", "active", "cmd-2 exited 0", "cmd-3 exited 0", "destroyed", "destroyed"}, story(events))
+	assert.Equal(t, "0\n1\n2\n", again.output("cmd-3"))
+	var machines []string
+	for _, e := range events {
+		if e.Type == TypeCommandStart {
+			machines = append(machines, e.SessionID)
+		}
+	}
+	require.Len(t, machines, 3)
+	assert.NotEqual(t, machines[0], machines[1])
+	assert.Equal(t, machines[1], machines[2])
+}
+
 // TestTouchBeforeRolling: a session that is touched while its history has become
 // full continues as new all the same.
 func TestTouchBeforeRolling(t *testing.T) {

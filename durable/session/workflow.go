@@ -51,6 +51,22 @@ func (p Policy) withDefaults() Policy {
 	return p
 }
 
+// check refuses what no session can live by.
+func (p Policy) check() error {
+	for name, v := range map[string]int64{
+		"IdleAfter": int64(p.IdleAfter), "MaxLifetime": int64(p.MaxLifetime), "RefreshMargin": int64(p.RefreshMargin),
+		"QueueLimit": int64(p.QueueLimit), "KeepEvents": int64(p.KeepEvents), "HistoryLimit": int64(p.HistoryLimit),
+	} {
+		if v < 0 {
+			return fmt.Errorf("%w: Policy.%s is negative", sandbox.ErrInvalid, name)
+		}
+	}
+	if p = p.withDefaults(); p.RefreshMargin >= p.MaxLifetime {
+		return fmt.Errorf("%w: Policy: a RefreshMargin of %v leaves no time of a MaxLifetime of %v", sandbox.ErrInvalid, p.RefreshMargin, p.MaxLifetime)
+	}
+	return nil
+}
+
 // Names of the workflow, its messages and its activity. They are part of
 // histories, and stay as they are.
 const (
@@ -70,8 +86,9 @@ const (
 
 // Changes of what the workflow decides, for workflow.GetVersion.
 const (
-	changeRollSignals = "signals-while-rolling"
-	changeRollQueue   = "rolls-with-queue"
+	changeRollSignals  = "signals-while-rolling"
+	changeRollQueue    = "rolls-with-queue"
+	changeRefreshQueue = "refreshes-with-queue"
 )
 
 // input begins a run of the workflow; State is carried over continue-as-new.
@@ -274,6 +291,10 @@ func (s *run) live(ctx workflow.Context) error {
 	}
 	for s.destroy == nil {
 		switch {
+		case len(s.Queue) > 0 && s.aging(ctx):
+			if err := s.refresh(ctx); err != nil {
+				return err
+			}
 		case len(s.Queue) > 0 && !s.overdue(ctx):
 			next := s.Queue[0]
 			s.Queue = s.Queue[1:]
@@ -302,7 +323,7 @@ func (s *run) rest(ctx workflow.Context) error {
 		return workflow.Await(ctx, s.ready)
 	}
 	idle := s.LastUse.Add(s.in.Policy.IdleAfter)
-	refresh := s.Sandbox.StartedAt.Add(s.in.Policy.MaxLifetime - s.in.Policy.RefreshMargin)
+	refresh := s.refreshAt()
 	wake := idle
 	if refresh.Before(wake) {
 		wake = refresh
@@ -317,18 +338,37 @@ func (s *run) rest(ctx workflow.Context) error {
 	case ok:
 		return nil
 	case refresh.Before(idle):
-		s.status(ctx, StateRefreshing)
-		if err := s.Sandbox.Refresh(ctx); err != nil {
-			return err
-		}
-		s.status(ctx, StateActive)
-		return nil
+		return s.refresh(ctx)
 	}
 	s.status(ctx, StateHibernating)
 	if err := s.Sandbox.Hibernate(ctx); err != nil {
 		return err
 	}
 	s.status(ctx, StateHibernated)
+	return nil
+}
+
+// refreshAt is when the machine is left for a new one.
+func (s *run) refreshAt() time.Time {
+	return s.Sandbox.StartedAt.Add(s.in.Policy.MaxLifetime - s.in.Policy.RefreshMargin)
+}
+
+// aging reports whether the machine is too old for a command that waits. Runs of
+// before this was seen to moved to a new one only when none did, which in a busy
+// session is never.
+func (s *run) aging(ctx workflow.Context) bool {
+	return s.Sandbox.VM != "" && !workflow.Now(ctx).Before(s.refreshAt()) &&
+		workflow.GetVersion(ctx, changeRefreshQueue, workflow.DefaultVersion, 1) == 1
+}
+
+// refresh moves to a new machine.
+func (s *run) refresh(ctx workflow.Context) error {
+	resets := s.Sandbox.Resets
+	s.status(ctx, StateRefreshing)
+	if err := s.Sandbox.Refresh(ctx); err != nil {
+		return err
+	}
+	s.awake(ctx, resets)
 	return nil
 }
 
