@@ -26,7 +26,8 @@ import (
 // streams of the process.
 type Options struct {
 	// Stdin is the program's input. Nil means [os.Stdin]. A terminal is put
-	// into raw mode. At the end of any other file, a Ctrl-D is sent.
+	// into raw mode. At the end of any other file, a Ctrl-D is sent; two if the
+	// file does not end in a newline, since the first then ends the line only.
 	Stdin *os.File
 	// Stdout receives the output. Nil means [os.Stdout]. The window's size is
 	// that of Stdout or else of Stdin, whichever is a terminal.
@@ -161,9 +162,14 @@ func Attach(ctx context.Context, sh *sandbox.Shell, opts *Options) (exitCode int
 		typed = &escapes{typed: input, leave: func() { cancel(ErrLeft) }, newline: true}
 	}
 	input.start(func() {
-		_, err := io.Copy(sh, typed)
+		to := &lastByte{w: sh, last: '\n'}
+		_, err := io.Copy(to, typed)
 		if err == nil && ctx.Err() == nil && !term.IsTerminal(int(o.Stdin.Fd())) {
-			_, _ = sh.Write([]byte{4}) // Ctrl-D; Wait reports what is wrong
+			end := []byte{ctrlD}
+			if to.last != '\n' {
+				end = []byte{ctrlD, ctrlD}
+			}
+			_, _ = sh.Write(end) // Wait reports what is wrong
 		}
 	})
 
@@ -191,6 +197,23 @@ func Attach(ctx context.Context, sh *sandbox.Shell, opts *Options) (exitCode int
 	}
 	orderly = true
 	return code, nil
+}
+
+// ctrlD ends the input of a program that reads lines from a terminal.
+const ctrlD = 4
+
+// lastByte remembers the last byte that was written.
+type lastByte struct {
+	w    io.Writer
+	last byte
+}
+
+func (l *lastByte) Write(p []byte) (int, error) {
+	n, err := l.w.Write(p)
+	if n > 0 {
+		l.last = p[n-1]
+	}
+	return n, err
 }
 
 // escapes passes on what is typed and looks for "~." at the beginning of a line.

@@ -220,29 +220,36 @@ func TestWaysOut(t *testing.T) {
 	})
 }
 
-// TestPipes: without a terminal the whole input is sent, followed by Ctrl-D.
+// TestPipes: without a terminal the whole input is sent, and its end, whether or
+// not it ends in a newline.
 func TestPipes(t *testing.T) {
-	in, feed, err := os.Pipe()
-	require.NoError(t, err)
-	defer in.Close()
-	show, out, err := os.Pipe()
-	require.NoError(t, err)
-	defer show.Close()
-	text := make(chan string, 1)
-	go func() {
-		all, _ := io.ReadAll(show)
-		text <- string(all)
-	}()
-	_, err = io.WriteString(feed, "one\ntwo\n")
-	require.NoError(t, err)
-	require.NoError(t, feed.Close())
-	code, err := terminal.Run(t.Context(), newSandbox(t), &sandbox.ShellOptions{
-		Command: "sh", Args: []string{"-c", "stty -echo; echo up; cat; exit 3"},
-	}, &terminal.Options{Stdin: in, Stdout: out})
-	require.NoError(t, err)
-	assert.Equal(t, 3, code)
-	require.NoError(t, out.Close())
-	assert.Contains(t, <-text, "one\r\ntwo\r\n")
+	sb := newSandbox(t)
+	for input, want := range map[string]string{"one\ntwo\n": "one\r\ntwo\r\n", "one\ntwo": "one\r\ntwo", "": ""} {
+		in, feed, err := os.Pipe()
+		require.NoError(t, err)
+		defer in.Close()
+		show, out, err := os.Pipe()
+		require.NoError(t, err)
+		defer show.Close()
+		text := make(chan string, 1)
+		go func() {
+			all, _ := io.ReadAll(show)
+			text <- string(all)
+		}()
+		_, err = io.WriteString(feed, input)
+		require.NoError(t, err)
+		require.NoError(t, feed.Close())
+		ctx, cancel := context.WithTimeout(t.Context(), patience)
+		code, err := terminal.Run(ctx, sb, &sandbox.ShellOptions{
+			Command: "sh", Args: []string{"-c", "stty -echo; echo up; cat; exit 3"},
+		}, &terminal.Options{Stdin: in, Stdout: out})
+		cancel()
+		require.NoError(t, err, "%q", input)
+		assert.Equal(t, 3, code)
+		require.NoError(t, out.Close())
+		_, shown, _ := strings.Cut(<-text, "up\r\n")
+		assert.Equal(t, want, shown)
+	}
 }
 
 // TestOutputFails: a program whose output can no longer be written does not
