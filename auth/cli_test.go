@@ -207,6 +207,15 @@ func TestCLILinkedProject(t *testing.T) {
 	require.NoError(t, err)
 	assert.Equal(t, "team_other", got.TeamID)
 	assert.Equal(t, "vercel-sandbox-default-project", got.ProjectID, "another team's project is not used")
+
+	for id, project := range map[string]string{"team_l": "prj_l", "team_other": "vercel-sandbox-default-project"} {
+		opts.TeamID = "slug-of-" + id
+		v.Say("GET vercel.com/api/v2/teams/"+opts.TeamID, map[string]string{"id": id})
+		got, err = auth.CLI(opts).Credentials(t.Context())
+		require.NoError(t, err)
+		assert.Equal(t, opts.TeamID, got.TeamID)
+		assert.Equal(t, project, got.ProjectID, "a team may be given by its slug")
+	}
 }
 
 func TestCLILoginIsRefreshedAhead(t *testing.T) {

@@ -39,7 +39,7 @@ type Inferred struct {
 func (h *Host) InferScope(ctx context.Context, token, teamID string) (Inferred, error) {
 	link, err := h.Link()
 	switch {
-	case err == nil && (teamID == "" || teamID == link.TeamID) && link.TeamID != "":
+	case err == nil && link.TeamID != "" && (teamID == "" || teamID == link.TeamID || h.isTeam(ctx, token, teamID, link.TeamID)):
 		return h.named(ctx, token, link), nil
 	case err != nil && !errors.Is(err, ErrNothing):
 		return Inferred{}, err
@@ -121,6 +121,16 @@ func teamQuery(teamID string) string {
 		key = "teamId"
 	}
 	return "?" + url.Values{key: {teamID}}.Encode()
+}
+
+// isTeam reports whether a slug is that of a team. One that can't be looked up is
+// not.
+func (h *Host) isTeam(ctx context.Context, token, slug, teamID string) bool {
+	if strings.HasPrefix(slug, "team_") {
+		return false
+	}
+	var resp team
+	return h.api(ctx, token, http.MethodGet, "/v2/teams/"+url.PathEscape(slug), nil, &resp) == nil && resp.ID == teamID
 }
 
 // named returns the linked project with its readable names.
