@@ -152,8 +152,17 @@ func TestLogin(t *testing.T) {
 	assert.Equal(t, d.server.Credentials().Token, d.loginFile()["token"])
 	assert.Equal(t, "the-refresh", d.loginFile()["refreshToken"])
 
-	d.ok("create", "--name", "mine", "--project", "prj_emulator")
-	assert.Contains(t, d.ok("whoami"), "the login of the Vercel CLI")
+	// The environment may be anybody's; an address that the user gives is not.
+	d.seen()
+	for _, argv := range [][]string{{"ls"}, {"api", "GET", "/v2/sandboxes"}, {"exec", "mine", "ls"}} {
+		got = d.run("", append(argv, "--project", "prj_emulator")...)
+		assert.Equal(t, 4, got.code, got.stderr)
+		assert.Contains(t, got.stderr, "the login of the Vercel CLI is not sent to "+d.server.URL)
+		assert.Contains(t, got.stderr, "--api-url")
+	}
+	assert.Empty(t, d.seen())
+	d.ok("create", "--name", "mine", "--project", "prj_emulator", "--api-url", d.server.URL)
+	assert.Contains(t, d.ok("whoami", "--api-url", d.server.URL), "the login of the Vercel CLI")
 
 	assert.Equal(t, "Logged out!\n", d.ok("logout"))
 	assert.NotContains(t, d.loginFile(), "token")
@@ -161,6 +170,26 @@ func TestLogin(t *testing.T) {
 	assert.Equal(t, "the-refresh", asked[len(asked)-1].Form.Get("token"))
 	got = d.run("", "ls")
 	assert.Equal(t, 4, got.code, got.stderr)
+}
+
+// TestTokenOfAnotherService: a token that is for an address other than Vercel's is
+// not sent to Vercel, neither to name the linked project nor to find one.
+func TestTokenOfAnotherService(t *testing.T) {
+	t.Parallel()
+	d, v := loginDesk(t)
+	d.env = append(d.env, "VERCEL_AUTH_TOKEN="+d.server.Credentials().Token)
+	got := d.run("", "ls")
+	assert.Equal(t, 1, got.code)
+	assert.Contains(t, got.stderr, "give them with --scope and --project")
+	assert.Empty(t, d.seen())
+	d.write(".vercel/project.json", `{"orgId":"team_emulator","projectId":"prj_emulator"}`)
+	d.ok("ls")
+	d.ok("ls", "--project", "prj_emulator")
+	d.ok("ls", "--scope", "team_emulator")
+	got = d.run("", "ls", "--scope", "team_other")
+	assert.Equal(t, 1, got.code, "the project is one of another team")
+	assert.Len(t, d.seen(), 3, "each asked once")
+	assert.Empty(t, v.Requests())
 }
 
 // TestLoginRefused: nothing is kept of a login that was refused.

@@ -18,6 +18,10 @@ func arrange(root *cobra.Command, args []string) []string {
 	for len(rest) > 0 && cmd.HasSubCommands() {
 		word := rest[0]
 		if word == "--" {
+			if len(rest) > 1 && child(cmd, rest[1]) != nil {
+				rest = rest[1:]
+				continue
+			}
 			break
 		}
 		if strings.HasPrefix(word, "-") && word != "-" {

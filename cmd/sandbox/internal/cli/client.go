@@ -7,14 +7,17 @@ import (
 	"io"
 	"log/slog"
 	"net/http"
+	"net/url"
 	"os"
 	"path/filepath"
+	"strings"
 	"time"
 
 	"github.com/go-vercel/sandbox"
 	"github.com/go-vercel/sandbox/auth"
 	"github.com/go-vercel/sandbox/cmd/sandbox/internal/settings"
 	"github.com/go-vercel/sandbox/internal/oidc"
+	"github.com/go-vercel/sandbox/internal/redact"
 	"github.com/go-vercel/sandbox/sandboxtest"
 )
 
@@ -36,7 +39,36 @@ func (a *app) connect(ctx context.Context) (*sandbox.Client, error) {
 	if a.scope, err = provider.Credentials(ctx); err != nil {
 		return nil, err
 	}
-	return a.newClient(provider, a.apiURL())
+	if a.scope.FromLogin() && !a.mayHaveLogin() {
+		return nil, &exitError{code: exitLogin, err: withHint(
+			fmt.Errorf("the login of the Vercel CLI is not sent to %s, which %s names", redact.URL(a.apiURL()), baseURLVariable),
+			"give a token for it, such as VERCEL_AUTH_TOKEN, or agree to the address with --api-url")}
+	}
+	base := a.apiURL()
+	if a.urlFromEnvironment() {
+		base = "" // the client looks there itself, and is as careful with tokens that it refreshes
+	}
+	return a.newClient(provider, base)
+}
+
+// baseURLVariable names the address of the API.
+const baseURLVariable = "VERCEL_SANDBOX_BASE_URL"
+
+// urlFromEnvironment reports whether the address of the API is one that whoever
+// has set up this environment chose, and not the user.
+func (a *app) urlFromEnvironment() bool {
+	v, _ := a.env.lookup(baseURLVariable)
+	return a.opts.apiURL == "" && v != ""
+}
+
+// mayHaveLogin reports whether the address of the API is to get the login, as in
+// the SDK.
+func (a *app) mayHaveLogin() bool { return !a.urlFromEnvironment() || a.atVercel() }
+
+// atVercel reports whether the address of the API is one of Vercel's.
+func (a *app) atVercel() bool {
+	u, err := url.Parse(a.base())
+	return err == nil && (u.Hostname() == "vercel.com" || strings.HasSuffix(u.Hostname(), ".vercel.com"))
 }
 
 // apiURL is the address of the API, "" for the SDK's own choice. The .env files
@@ -45,7 +77,7 @@ func (a *app) apiURL() string {
 	if a.opts.apiURL != "" {
 		return a.opts.apiURL
 	}
-	if v, ok := a.env.lookup("VERCEL_SANDBOX_BASE_URL"); ok && v != "" {
+	if v, _ := a.env.lookup(baseURLVariable); v != "" {
 		return v
 	}
 	if p, err := a.profile(); err == nil {
@@ -54,8 +86,8 @@ func (a *app) apiURL() string {
 	return ""
 }
 
-func (a *app) newClient(provider auth.Provider, url string) (*sandbox.Client, error) {
-	opts := &sandbox.ClientOptions{Credentials: provider, BaseURL: url, UserAgent: "sandbox-cli/" + Version()}
+func (a *app) newClient(provider auth.Provider, base string) (*sandbox.Client, error) {
+	opts := &sandbox.ClientOptions{Credentials: provider, BaseURL: base, UserAgent: "sandbox-cli/" + Version()}
 	if d := a.opts.requestTimeout; d > 0 {
 		transport := http.DefaultTransport.(*http.Transport).Clone()
 		transport.ResponseHeaderTimeout = d
@@ -107,19 +139,25 @@ func (a *app) credentials(ctx context.Context) (auth.Provider, error) {
 	}
 	host := oidc.NewHost(nil, a.getenv, "")
 	token, source := a.token(profile)
-	scope := a.givenScope(profile, token)
+	scope, err := a.linkedScope(host, a.givenScope(profile, token))
+	if err != nil {
+		return nil, err
+	}
 	a.source = source
 	switch {
 	case token == "":
 		login := &auth.Options{TeamID: scope.TeamID, ProjectID: scope.ProjectID}
 		a.source = "the login of the Vercel CLI"
 		provider := auth.CLI(login)
-		if a.asks() {
+		if a.asks() && a.mayHaveLogin() {
 			return auth.Chain(provider, auth.Device(a.showCode, login)), nil
 		}
 		return provider, nil
 	case source == "VERCEL_OIDC_TOKEN" && a.opts.scope == "" && a.opts.project == "":
 		return auth.OIDC(&auth.Options{LookupEnv: a.env.lookupAll}), nil
+	case (scope.TeamID == "" || scope.ProjectID == "") && !a.atVercel():
+		// Only Vercel knows, and a token of another service is not for it.
+		return nil, withHint(errors.New("could not determine the team and project"), "give them with --scope and --project")
 	case scope.TeamID == "" || scope.ProjectID == "":
 		found, err := host.InferScope(ctx, token, scope.TeamID)
 		if err != nil {
@@ -169,6 +207,24 @@ func (a *app) token(profile settings.Profile) (token, source string) {
 		return profile.Token, "the default profile"
 	}
 	return "", ""
+}
+
+// linkedScope completes a team and a project by those that the folder is linked
+// to. A link of another team than the given one is left alone.
+func (a *app) linkedScope(host *oidc.Host, s oidc.Scope) (oidc.Scope, error) {
+	if s.TeamID != "" && s.ProjectID != "" {
+		return s, nil
+	}
+	link, err := host.Link()
+	switch {
+	case errors.Is(err, oidc.ErrNothing):
+		return s, nil
+	case err != nil:
+		return s, err
+	case link.TeamID != "" && (s.TeamID == "" || s.TeamID == link.TeamID):
+		return oidc.Scope{TeamID: link.TeamID, ProjectID: first(s.ProjectID, link.ProjectID)}, nil
+	}
+	return s, nil
 }
 
 // givenScope is what is known of the team and the project without asking anybody.

@@ -60,9 +60,9 @@ var configSettings = []setting{
 		},
 	},
 	{
-		name: "timeout", kind: "num UNIT", short: "Set how long sessions run at most; a longer one also extends the running session", check: checked(parseDuration),
+		name: "timeout", kind: "num UNIT", short: "Set how long sessions run at most; a longer one also extends the running session", check: checked(parseTimeout),
 		change: func(_ *sandbox.Sandbox, s string) (*sandbox.UpdateOptions, string, error) {
-			d, err := parseDuration(s)
+			d, err := parseTimeout(s)
 			return &sandbox.UpdateOptions{Timeout: d}, s, err
 		},
 	},
@@ -76,23 +76,25 @@ var configSettings = []setting{
 	{
 		name: "region", kind: "REGION", short: "Set the region of new sessions", check: checked(parseRegion),
 		change: func(_ *sandbox.Sandbox, s string) (*sandbox.UpdateOptions, string, error) {
-			return &sandbox.UpdateOptions{Region: s}, s, nil
+			region, err := parseRegion(s)
+			return &sandbox.UpdateOptions{Region: region}, region, err
 		},
 	},
 	{
 		name: "failover-regions", kind: "REGION,...|none", short: "Set the regions to run in when the first one fails", check: checked(parseRegions),
 		change: func(_ *sandbox.Sandbox, s string) (*sandbox.UpdateOptions, string, error) {
 			regions, err := parseRegions(s)
-			return &sandbox.UpdateOptions{FailoverRegions: regions}, s, err
+			return &sandbox.UpdateOptions{FailoverRegions: regions}, first(strings.Join(regions, ", "), "none"), err
 		},
 	},
 	{
 		name: "network-id", alias: []string{"network"}, kind: "NETWORK_ID|none", short: "Set the private network of Secure Compute", check: checked(parseNetworkID),
 		change: func(_ *sandbox.Sandbox, s string) (*sandbox.UpdateOptions, string, error) {
-			if s == "none" {
-				return &sandbox.UpdateOptions{NetworkID: new(string)}, "cleared", nil
+			id, err := parseNetworkID(s)
+			if id == "none" {
+				return &sandbox.UpdateOptions{NetworkID: new(string)}, "cleared", err
 			}
-			return &sandbox.UpdateOptions{NetworkID: &s}, s, nil
+			return &sandbox.UpdateOptions{NetworkID: &id}, id, err
 		},
 	},
 	{

@@ -37,8 +37,8 @@ const prompt = "▲ \x01\x1b[2m\x02$PWD/\x01\x1b[0m\x02 "
 // terminal joins a terminal in the sandbox to the one of this program. The error
 // carries the exit code of what ran there.
 func (a *app) terminal(ctx context.Context, sb *sandbox.Sandbox, o *terminalOptions) error {
-	if !isTerminal(a.in) || !a.out.Terminal {
-		return withHint(&usageError{message: "an interactive shell needs a terminal"}, "sandbox exec NAME -- COMMAND runs a command without one")
+	if err := a.needTerminal("sandbox exec NAME -- COMMAND runs a command without one"); err != nil {
+		return err
 	}
 	shell := &sandbox.ShellOptions{Command: o.command, Args: o.args, Env: o.env, Cwd: o.workdir, Sudo: o.sudo}
 	if o.command == "sh" && len(o.args) == 0 {
@@ -73,6 +73,15 @@ func (a *app) terminal(ctx context.Context, sb *sandbox.Sandbox, o *terminalOpti
 	}
 }
 
+// needTerminal refuses to go on without a terminal, and says what to do instead:
+// before a sandbox is made for it.
+func (a *app) needTerminal(instead string, args ...any) error {
+	if isTerminal(a.in) && a.out.Terminal {
+		return nil
+	}
+	return withHint(&usageError{message: "an interactive shell needs a terminal"}, instead, args...)
+}
+
 func (a *app) connectCommand() *cobra.Command {
 	var (
 		o       terminalOptions
@@ -103,8 +112,8 @@ func (a *app) connectCommand() *cobra.Command {
 		if err != nil {
 			return err
 		}
-		if !isTerminal(a.in) || !a.out.Terminal {
-			return withHint(&usageError{message: "an interactive shell needs a terminal"}, "sandbox exec %s -- COMMAND runs a command without one", name)
+		if err := a.needTerminal("sandbox exec %s -- COMMAND runs a command without one", name); err != nil {
+			return err
 		}
 		sb, err := a.get(cmd.Context(), name, true)
 		if err != nil {
@@ -144,8 +153,8 @@ func (a *app) shCommand() *cobra.Command {
 	s.define(cmd.Flags(), "An environment variable for all commands of the sandbox (repeatable)")
 	toggle(cmd.Flags(), &remove, "rm", "", "Remove the sandbox when the shell has ended")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		if !isTerminal(a.in) || !a.out.Terminal {
-			return withHint(&usageError{message: "an interactive shell needs a terminal"}, "sandbox run -- COMMAND runs a command without one")
+		if err := a.needTerminal("sandbox run -- COMMAND runs a command without one"); err != nil {
+			return err
 		}
 		o := &runOptions{settings: s, rm: remove}
 		if remove {
@@ -178,8 +187,8 @@ func (a *app) createAgent(ctx context.Context, agent string, s *settingsOptions,
 	if s.runtime != "" || s.image != "" || s.snapshot != "" {
 		return usagef("create %s can't be combined with --runtime, --image or --snapshot", agent)
 	}
-	if !isTerminal(a.in) || !a.out.Terminal {
-		return withHint(&usageError{message: "create " + agent + " needs a terminal"}, "sandbox create makes a sandbox without one")
+	if err := a.needTerminal("sandbox create makes a sandbox without an agent"); err != nil {
+		return err
 	}
 	sb, err := a.create(ctx, o)
 	if err != nil {

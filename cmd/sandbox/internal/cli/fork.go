@@ -21,7 +21,7 @@ func (a *app) forkCommand() *cobra.Command {
 	flags := cmd.Flags()
 	option(flags, &s.name, "name", "", "str", "", "The copy's name, unique in the project", parseText)
 	toggle(flags, &s.nonPersistent, "non-persistent", "", "Don't keep the files from one session to the next")
-	option(flags, &s.timeout, "timeout", "", "num UNIT", "", "How long a session runs at most, such as 30m; as in the source by default", parseDuration)
+	optional(flags, &s.timeout, "timeout", "", "num UNIT", "", "How long a session runs at most, such as 30m; as in the source by default", parseTimeout)
 	s.defineShared(flags, "An environment variable (repeatable); replaces those of the source", "A tag (repeatable); replaces those of the source")
 	toggle(flags, &connect, "connect", "", "Start a shell in the copy")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
@@ -29,6 +29,11 @@ func (a *app) forkCommand() *cobra.Command {
 		o, err := a.forkOptions(&s)
 		if err != nil {
 			return err
+		}
+		if connect {
+			if err := a.needTerminal("leave --connect out"); err != nil {
+				return err
+			}
 		}
 		source, err := a.resolveName(args[0])
 		if err != nil {

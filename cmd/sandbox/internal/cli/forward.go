@@ -92,7 +92,9 @@ func (a *app) forwardCommand() *cobra.Command {
 				return err
 			}
 			context.AfterFunc(ctx, func() { listener.Close() })
-			serve := a.serveTunnel
+			serve := func(ctx context.Context, l net.Listener, sb *sandbox.Sandbox, port int) error {
+				return a.serveTunnel(ctx, l, sb, name, port, &wg)
+			}
 			if overWeb {
 				serve = a.serveWeb
 			}
@@ -110,10 +112,9 @@ func (a *app) forwardCommand() *cobra.Command {
 	return cmd
 }
 
-// serveTunnel gives each connection a tunnel.
-func (a *app) serveTunnel(ctx context.Context, listener net.Listener, sb *sandbox.Sandbox, port int) error {
-	var wg sync.WaitGroup
-	defer wg.Wait()
+// serveTunnel gives each connection a tunnel. Those that are open when it returns
+// end with ctx, and are waited for by the caller.
+func (a *app) serveTunnel(ctx context.Context, listener net.Listener, sb tunnel.Opener, name string, port int, tunnels *sync.WaitGroup) error {
 	for {
 		local, err := listener.Accept()
 		if err != nil {
@@ -122,12 +123,12 @@ func (a *app) serveTunnel(ctx context.Context, listener net.Listener, sb *sandbo
 			}
 			return err
 		}
-		wg.Go(func() {
+		tunnels.Go(func() {
 			remote, err := tunnel.Dial(ctx, sb, port)
 			if err != nil {
 				local.Close()
 				if errors.Is(err, tunnel.ErrRefused) {
-					a.warn(fmt.Sprintf("nothing listens on port %d of %s", port, sb.Name()), "start the server, then connect again")
+					a.warn(fmt.Sprintf("nothing listens on port %d of %s", port, name), "start the server, then connect again")
 				} else if ctx.Err() == nil {
 					a.warn("the tunnel failed: "+a.explain(err).Message, "it needs bash and stty in the sandbox")
 				}

@@ -4,11 +4,9 @@ import (
 	"context"
 	"fmt"
 	"io"
-	"net/http/httptrace"
 	"slices"
 	"strconv"
 	"strings"
-	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -127,14 +125,6 @@ func (a *app) commandTable(views []commandView) *table.Table {
 	return t
 }
 
-const (
-	// logQuiet is how long a command that runs has to be silent until its output
-	// so far counts as read: the API has no other way to tell.
-	logQuiet = 500 * time.Millisecond
-	// logPatience is how long the API may take until it begins to respond.
-	logPatience = 10 * time.Second
-)
-
 func (a *app) logsCommand() *cobra.Command {
 	var (
 		follow bool
@@ -143,7 +133,7 @@ func (a *app) logsCommand() *cobra.Command {
 	)
 	cmd := &cobra.Command{
 		Use: "logs <name> [command_id]", Short: "Show the output of a command", GroupID: groupCommands, Args: cobra.RangeArgs(1, 2),
-		Long: "Show the output of a command from its start; without an ID, of the one that was started last. " +
+		Long: "Show the output that a command has written so far; without an ID, of the one that was started last. " +
 			"Standard output and standard error come on those of this program.",
 	}
 	toggle(cmd.Flags(), &follow, "follow", "f", "Go on until the command has ended")
@@ -181,34 +171,14 @@ type tailLine struct {
 }
 
 func (l *logReader) run(ctx context.Context) error {
-	live, cancel := context.WithCancel(ctx)
-	defer cancel()
+	entries := l.command.Logs(ctx)
 	if _, ended := l.command.ExitStatus(); !ended && !l.follow {
-		var begun atomic.Bool
-		quiet := time.AfterFunc(logPatience, cancel)
-		defer quiet.Stop()
-		heard := func() {
-			begun.Store(true)
-			quiet.Reset(logQuiet)
-		}
-		err := l.read(ctx, httptrace.WithClientTrace(live, &httptrace.ClientTrace{GotFirstResponseByte: heard}), heard)
-		if err == nil && !begun.Load() {
-			l.app.warn(fmt.Sprintf("the API has not responded within %v", logPatience), "with --follow it is waited for")
-		}
-		return err
+		entries = soFar(ctx, l.command.Logs)
 	}
-	return l.read(ctx, live, func() {})
-}
-
-func (l *logReader) read(ctx, live context.Context, heard func()) error {
-	for e, err := range l.command.Logs(live) {
+	for e, err := range entries {
 		if err != nil {
-			if live.Err() != nil && ctx.Err() == nil {
-				break // the command has gone quiet
-			}
 			return err
 		}
-		heard()
 		if l.stream != "" && e.Stream != l.stream {
 			continue
 		}

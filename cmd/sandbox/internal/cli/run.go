@@ -36,7 +36,7 @@ func (a *app) runCommand() *cobra.Command {
 	o.command.define(flags, "")
 	toggle(flags, &o.connect, "connect", "", "Start a shell first, and then the command")
 	toggle(flags, &o.rm, "rm", "", "Remove the sandbox when the command has ended")
-	option(flags, &o.command.timeout, "exec-timeout", "", "num UNIT", "", "How long the command may run; it is then killed", parseDuration)
+	option(flags, &o.command.timeout, "exec-timeout", "", "num UNIT", "", "How long the command may run; it is then killed", parseTimeout)
 	options(flags, &o.downloads, "download", "", "PATH[:DEST]", "Copy a file or directory out of the sandbox when the command has ended (repeatable)", parseText)
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		words, err := a.optionsBehindCommand(cmd, args)
@@ -101,6 +101,11 @@ func (a *app) runInNew(ctx context.Context, o *runOptions, words []string) error
 	}
 	if o.rm && o.command.detach {
 		return usagef("--rm would remove the sandbox under the command that -d leaves running")
+	}
+	if o.connect {
+		if err := a.needTerminal("leave --connect out"); err != nil {
+			return err
+		}
 	}
 	s := &o.settings
 	o.command.env, o.command.envFiles = s.env, s.envFiles

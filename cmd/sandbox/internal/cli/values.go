@@ -22,17 +22,22 @@ type single[T any] struct {
 	kind   string
 	text   string
 	given  bool
+	// blank says that an empty value is none.
+	blank bool
 }
 
 func (v *single[T]) Set(text string) error {
 	if v.given {
 		return errors.New("it may be given only once")
 	}
+	if v.given = true; v.blank && text == "" {
+		return nil
+	}
 	parsed, err := v.parse(text)
 	if err != nil {
 		return err
 	}
-	*v.target, v.text, v.given = parsed, text, true
+	*v.target, v.text = parsed, text
 	return nil
 }
 
@@ -40,7 +45,7 @@ func (v *single[T]) String() string { return v.text }
 func (v *single[T]) Type() string   { return v.kind }
 
 // option defines an option with a value of the type that parse gives.
-func option[T any](flags *pflag.FlagSet, target *T, name, short, kind, def, usage string, parse func(string) (T, error)) {
+func option[T any](flags *pflag.FlagSet, target *T, name, short, kind, def, usage string, parse func(string) (T, error)) *single[T] {
 	v := &single[T]{target: target, parse: parse, kind: kind}
 	if def != "" {
 		parsed, err := parse(def)
@@ -50,6 +55,13 @@ func option[T any](flags *pflag.FlagSet, target *T, name, short, kind, def, usag
 		*target, v.text = parsed, def
 	}
 	flags.VarP(v, name, short, usage)
+	return v
+}
+
+// optional is an option of the official CLI, where an empty value is none: scripts
+// give --region "$REGION" whether or not the variable is set.
+func optional[T any](flags *pflag.FlagSet, target *T, name, short, kind, def, usage string, parse func(string) (T, error)) {
+	option(flags, target, name, short, kind, def, usage, parse).blank = true
 }
 
 // toggle defines an option without a value.
@@ -167,37 +179,57 @@ func parseSnapshotID(s string) (string, error) {
 }
 
 func parseNetworkID(s string) (string, error) {
-	if s == "" || len(s) > 255 {
+	if s = strings.TrimSpace(s); s == "" || len(s) > 255 {
 		return "", errors.New("a network ID has between 1 and 255 characters")
 	}
 	return s, nil
 }
 
 func parseRegion(s string) (string, error) {
-	if strings.TrimSpace(s) == "" {
+	if s = strings.TrimSpace(s); s == "" {
 		return "", errors.New("the region is empty")
 	}
 	return s, nil
 }
 
-// parseRegions reads "A,B" or "none".
+// parseRegions reads "A,B" or "none". Empty ones, and those that come again, are
+// left out.
 func parseRegions(s string) ([]string, error) {
-	if s == "none" {
+	if strings.TrimSpace(s) == "none" {
 		return []string{}, nil
 	}
 	var regions []string
 	for r := range strings.SplitSeq(s, ",") {
-		if r = strings.TrimSpace(r); r == "" {
-			return nil, fmt.Errorf("%q has an empty region; use A,B or none", s)
+		if r = strings.TrimSpace(r); r != "" && !slices.Contains(regions, r) {
+			regions = append(regions, r)
 		}
-		regions = append(regions, r)
+	}
+	if len(regions) == 0 || slices.Contains(regions, "none") {
+		return nil, fmt.Errorf("%q is no list of regions; use A,B or none", s)
 	}
 	return regions, nil
 }
 
-// parseDuration reads a duration and refuses a bare number that is less than a
-// second: seconds were meant.
+// parseDuration reads a duration.
 func parseDuration(s string) (time.Duration, error) { return units.ParseDuration(s) }
+
+// parseTimeout reads the duration of a time limit.
+func parseTimeout(s string) (time.Duration, error) {
+	d, err := units.ParseDuration(s)
+	if err == nil && d == 0 {
+		err = errors.New("a time limit of 0 ends everything at once; leave it out for the default")
+	}
+	return d, err
+}
+
+// parseSize reads the size of something that is not empty.
+func parseSize(s string) (int64, error) {
+	n, err := units.ParseBytes(s)
+	if err == nil && n == 0 {
+		err = fmt.Errorf("%q is no size", s)
+	}
+	return n, err
+}
 
 // parseExpiration reads a duration or "none".
 func parseExpiration(s string) (time.Duration, error) {

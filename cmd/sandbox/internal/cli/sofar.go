@@ -1,0 +1,69 @@
+package cli
+
+import (
+	"context"
+	"fmt"
+	"iter"
+	"net/http/httptrace"
+	"sync/atomic"
+	"time"
+
+	"github.com/go-vercel/sandbox"
+)
+
+// The API does not tell how much output there is of a command that runs: it sends
+// what there is, and goes on with what comes. The output so far has been read when
+// the command is silent, or writes no faster than a command does whose output is
+// looked at. One that writes as fast as it is read ends only by the last limit.
+const (
+	// logPatience is how long the API may take until it begins to respond.
+	logPatience = 10 * time.Second
+
+	logQuiet  = 500 * time.Millisecond
+	logWindow = time.Second
+	logPace   = 16 << 10 // bytes within a window
+	logMost   = 10 * time.Second
+)
+
+// soFar ends the output of a command that runs where the output so far ends. It
+// counts the time that is spent waiting for output, not what the reader takes.
+func soFar(ctx context.Context, logs func(context.Context) iter.Seq2[sandbox.LogEntry, error]) iter.Seq2[sandbox.LogEntry, error] {
+	return func(yield func(sandbox.LogEntry, error) bool) {
+		live, cancel := context.WithCancel(ctx)
+		defer cancel()
+		var responds atomic.Bool
+		quiet := time.AfterFunc(logPatience, cancel)
+		defer quiet.Stop()
+		trace := &httptrace.ClientTrace{GotFirstResponseByte: func() {
+			responds.Store(true)
+			quiet.Reset(logQuiet)
+		}}
+		var waited, window time.Duration
+		bytes := 0
+		since := time.Now()
+		for e, err := range logs(httptrace.WithClientTrace(live, trace)) {
+			quiet.Stop()
+			if err != nil {
+				switch {
+				case live.Err() == nil || ctx.Err() != nil:
+					yield(e, err)
+				case !responds.Load():
+					yield(e, &exitError{code: exitTimeout, err: withHint(
+						fmt.Errorf("the API has not responded within %v", logPatience), "with --follow it is waited for")})
+				}
+				return
+			}
+			waited += time.Since(since)
+			window += time.Since(since)
+			bytes += len(e.Data)
+			if !yield(e, nil) || waited >= logMost || window >= logWindow && bytes < logPace {
+				return
+			}
+			if window >= logWindow {
+				window, bytes = 0, 0
+			}
+			since = time.Now()
+			quiet.Reset(logQuiet)
+		}
+	}
+}
