@@ -400,3 +400,17 @@ func TestLiveInput(t *testing.T) {
 	require.ErrorAs(t, cmd.Wait(), &exit)
 	assert.Equal(t, 4, exit.ExitCode())
 }
+
+// TestLogsOfABusyCommand: the logs of a command that prints all the time end, with
+// what it had printed.
+func TestLogsOfABusyCommand(t *testing.T) {
+	t.Parallel()
+	d := newDesk(t, nil)
+	d.ok("create", "--name", "c")
+	id := strings.TrimSpace(d.ok("exec", "-d", "c", "--", "sh", "-c", "seq 1000; while :; do echo more; sleep 0.02; done"))
+	d.ok("wait-for", "c", id, "--log", "more")
+	got := d.run("", "logs", "c", id)
+	require.Zero(t, got.code, got.stderr)
+	assert.True(t, strings.HasPrefix(got.stdout, "1\n2\n3\n"))
+	assert.Contains(t, got.stdout, "\n1000\nmore\n")
+}
