@@ -12,16 +12,18 @@ import (
 	"os"
 	"path"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"sync"
 	"syscall"
 	"time"
 	"unicode/utf8"
 
-	"github.com/go-vercel/sandbox/internal/untar"
 	"github.com/klauspost/compress/gzip"
 
 	"github.com/go-vercel/sandbox/internal/api"
+	"github.com/go-vercel/sandbox/internal/coreutils"
+	"github.com/go-vercel/sandbox/internal/untar"
 )
 
 // DownloadFileOptions are the options of DownloadFile. The zero value is ready
@@ -49,8 +51,10 @@ type DownloadFileOptions struct {
 //
 // It makes one request, and a second one at the same time for the file's size
 // if the response does not report it. (In a sandbox without the program stat,
-// the size is not checked.) If the connection breaks, the file is requested
-// again, up to twice, from its beginning.
+// the size is not checked. For a file that has no blocks on a disk and turns
+// out to be shorter than reported, like those below /sys, a third request
+// counts its bytes.) If the connection breaks, the file is requested again, up
+// to twice, from its beginning.
 //
 // If src does not exist, the error is an [*fs.PathError] for src that matches
 // [fs.ErrNotExist]. Errors of the local disk name dst.
@@ -149,8 +153,19 @@ func pause(ctx context.Context, d time.Duration) error {
 // while the content is transferred. It is nil for other files.
 type length struct {
 	asked  context.CancelFunc
-	answer chan int64
-	least  int64 // -1 if not known
+	answer chan reported
+	known  reported
+	// count returns the number of bytes that reading the file gives.
+	count func() (int64, error)
+}
+
+// reported is what stat says of a file.
+type reported struct {
+	size int64 // -1 if not known
+	// empty says that the file has no blocks on a disk: it consists of holes, or
+	// its content is made when it is read, as below /sys, where the size says
+	// little about it.
+	empty bool
 }
 
 func newLength(ctx context.Context, t target, r *FileReader, path string) *length {
@@ -158,16 +173,31 @@ func newLength(ctx context.Context, t target, r *FileReader, path string) *lengt
 		return nil
 	}
 	ctx, cancel := context.WithCancel(ctx)
-	l := &length{asked: cancel, answer: make(chan int64, 1), least: -1}
+	l := &length{asked: cancel, answer: make(chan reported, 1), known: reported{size: -1}}
+	l.count = func() (int64, error) { return countBytes(ctx, t, path) }
 	go func() {
-		n := int64(-1)
+		said := reported{size: -1}
 		if info, err := (&FileSystem{t: t}).Stat(ctx, path); err == nil && info.Mode().IsRegular() {
-			n = info.Size()
+			said = reported{info.Size(), info.Sys().(*FileStat).Blocks == 0}
 		}
-		l.answer <- n
+		l.answer <- said
 		close(l.answer)
 	}()
 	return l
+}
+
+// countBytes reads the file in the sandbox, and returns how long it is.
+func countBytes(ctx context.Context, t target, path string) (int64, error) {
+	name, args := coreutils.Carry("sh", []string{"-c", `cat -- "$1" | wc -c`, "sh", path})
+	done, err := t.RunCommand(ctx, name, args, nil)
+	if err != nil {
+		return 0, err
+	}
+	out, err := done.Stdout(ctx)
+	if err != nil {
+		return 0, err
+	}
+	return strconv.ParseInt(strings.TrimSpace(out), 10, 64)
 }
 
 // check returns an error if the content is shorter than the reported size. That
@@ -176,13 +206,18 @@ func (l *length) check(n int64) error {
 	if l == nil {
 		return nil
 	}
-	if least, first := <-l.answer; first {
-		l.least = least
+	if said, first := <-l.answer; first {
+		l.known = said
 	}
-	if n < l.least {
-		return brokenError{fmt.Errorf("%d of %d bytes have come: %w", n, l.least, io.ErrUnexpectedEOF)}
+	if n >= l.known.size {
+		return nil
 	}
-	return nil
+	if l.known.empty {
+		if really, err := l.count(); err == nil && n == really {
+			return nil
+		}
+	}
+	return brokenError{fmt.Errorf("%d of %d bytes have come: %w", n, l.known.size, io.ErrUnexpectedEOF)}
 }
 
 // stop waits for the request for the size to end.

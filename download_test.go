@@ -16,6 +16,7 @@ import (
 	"syscall"
 	"testing"
 
+	"github.com/go-vercel/sandbox/internal/needs"
 	"github.com/go-vercel/sandbox/internal/testkit"
 
 	"github.com/go-vercel/sandbox"
@@ -328,6 +329,15 @@ func TestDownloadWithoutLength(t *testing.T) {
 	assert.Equal(t, "old", string(got))
 	assert.Equal(t, []string{"f"}, testkit.DirNames(t, dir))
 
+	// A file of holes has no blocks either, and is not taken for one below /sys.
+	require.NoError(t, sb.FS().Truncate(t.Context(), "d/f", 0))
+	require.NoError(t, sb.FS().Truncate(t.Context(), "d/f", 100_000))
+	cuts = 1
+	require.NoError(t, sb.DownloadFile(t.Context(), "d/f", dst, nil))
+	got, err = os.ReadFile(dst)
+	require.NoError(t, err)
+	assert.Equal(t, make([]byte, 100_000), got)
+
 	// If the sandbox can't report the length, the download is accepted.
 	sb = changed(t, &sandbox.CreateOptions{Env: sandbox.Env{"PATH": "/nowhere"}}, func(resp *http.Response) {
 		resp.Header.Del("Content-Length")
@@ -335,6 +345,32 @@ func TestDownloadWithoutLength(t *testing.T) {
 	})
 	require.NoError(t, sb.WriteFiles(t.Context(), []sandbox.File{{Path: "f", Content: content}}, nil))
 	require.NoError(t, sb.DownloadFile(t.Context(), "f", dst, nil))
+}
+
+// TestDownloadKernelFile: files below /sys report the size of a page, whatever
+// is in them.
+func TestDownloadKernelFile(t *testing.T) {
+	t.Parallel()
+	_, sb := testkit.Start(t, nil)
+	done, err := sb.RunCommand(t.Context(), "sh", []string{"-c", `
+for f in /sys/kernel/mm/transparent_hugepage/enabled /sys/kernel/notes /sys/kernel/* /sys/module/*/parameters/*; do
+	[ -f "$f" ] && [ -r "$f" ] && [ "$(stat -c %s "$f")" = 4096 ] && n=$(cat "$f" 2>/dev/null | wc -c) && [ "$n" -gt 0 ] && [ "$n" -lt 4096 ] && echo "$f" && exit
+done`}, nil)
+	require.NoError(t, err)
+	out, err := done.Stdout(t.Context())
+	require.NoError(t, err)
+	name := strings.TrimSpace(out)
+	if name == "" {
+		needs.Missing(t, "a file below /sys that is shorter than it says")
+	}
+	want, err := sb.FS().ReadFile(t.Context(), name)
+	require.NoError(t, err)
+	dst := filepath.Join(t.TempDir(), "f")
+	require.NoError(t, sb.DownloadFile(t.Context(), name, dst, nil))
+	got, err := os.ReadFile(dst)
+	require.NoError(t, err)
+	assert.Equal(t, string(want), string(got))
+	assert.Less(t, len(got), 4096)
 }
 
 // Content with an unrequested compression is an error.

@@ -58,6 +58,7 @@ func (s *Sandbox) Stop(ctx context.Context, opts *StopOptions) (*StopResult, err
 		return nil, fmt.Errorf("sandbox: stop: %w: there is no session", ErrInvalid)
 	}
 	before := s.metadata()
+	over := !leaving(string(cur.Info().Status))
 	resp, err := cur.stop(ctx)
 	if err != nil {
 		return nil, err
@@ -70,14 +71,16 @@ func (s *Sandbox) Stop(ctx context.Context, opts *StopOptions) (*StopResult, err
 	if opts != nil && opts.NoWait {
 		return stopResult(resp), nil
 	}
-	err = s.awaitStopped(ctx, c, cur, &before, resp)
+	// A session that had ended before has saved its files long since, if it did.
+	over = over || !resp.Session.StoppedAt.IsZero() && resp.Session.RequestedStopAt.After(resp.Session.StoppedAt.Time)
+	err = s.awaitStopped(ctx, c, cur, over, &before, resp)
 	return stopResult(resp), err
 }
 
 // awaitStopped waits until the session has ended and, if its files are saved,
 // the snapshot with them is the sandbox's current one. It keeps resp up to
-// date.
-func (s *Sandbox) awaitStopped(ctx context.Context, c *Client, cur *Session, before *wire.Sandbox, resp *wire.StopResponse) error {
+// date. over says that the session had ended before it was told to stop.
+func (s *Sandbox) awaitStopped(ctx context.Context, c *Client, cur *Session, over bool, before *wire.Sandbox, resp *wire.StopResponse) error {
 	limited, cancel := context.WithTimeoutCause(ctx, stopLimit, errStopSlow)
 	defer cancel()
 	failed := func(err error) error {
@@ -100,7 +103,7 @@ func (s *Sandbox) awaitStopped(ctx context.Context, c *Client, cur *Session, bef
 			}
 		}
 		first = false
-		now, _, err := c.getSandbox(limited, s.Name(), s.st.project, new(false), nil)
+		now, req, err := c.getSandbox(limited, s.Name(), s.st.project, new(false), nil)
 		switch {
 		case errors.Is(err, ErrNotFound), errors.Is(err, ErrSnapshotNotFound):
 			return nil // deleted meanwhile, or nothing can be saved
@@ -126,22 +129,32 @@ func (s *Sandbox) awaitStopped(ctx context.Context, c *Client, cur *Session, bef
 		}
 		current, err := savedBy(limited, c, cur.ID(), before, resp, &now.Sandbox)
 		switch {
+		case over && errors.Is(err, ErrNotFound):
+			return nil // the snapshot was deleted since
 		case err != nil && limited.Err() != nil:
 			return failed(context.Cause(limited))
-		case err != nil:
+		case err != nil && !errors.Is(err, ErrNotFound):
 			return err
 		case current:
 			return nil
 		case Status(now.Session.Status) == StatusFailed || Status(now.Session.Status) == StatusAborted:
 			return failed(errNotSaved)
+		case longOver(&now.Session, req):
+			return nil // what is current by now is what there is
 		}
 	}
+}
+
+// longOver reports whether the session ended so long ago that nothing more is
+// to be expected of it.
+func longOver(session *wire.Session, req *api.Request) bool {
+	return !session.StoppedAt.IsZero() && serverTime(req).Sub(session.StoppedAt.Time) > stopLimit
 }
 
 // savedBy reports whether the sandbox's current snapshot is that of the
 // session, and adds it to resp. If its ID has changed since the stop was
 // requested, it is that of the session; otherwise it may be that of an earlier
-// one.
+// one. The error matches ErrNotFound if that snapshot no longer exists.
 func savedBy(ctx context.Context, c *Client, session string, before *wire.Sandbox, resp *wire.StopResponse, now *wire.Sandbox) (bool, error) {
 	id := now.CurrentSnapshotID
 	switch {
@@ -153,8 +166,8 @@ func savedBy(ctx context.Context, c *Client, session string, before *wire.Sandbo
 	changed := before.CurrentSessionID == session && id != before.CurrentSnapshotID
 	snapshot, err := c.GetSnapshot(ctx, id)
 	switch {
-	case errors.Is(err, ErrNotFound):
-		return changed, nil
+	case changed && errors.Is(err, ErrNotFound):
+		return true, nil
 	case err != nil:
 		return false, err
 	}

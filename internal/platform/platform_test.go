@@ -221,6 +221,18 @@ func TestPlatform(t *testing.T) {
 			_, err = sb.Stop(t.Context(), nil)
 			require.NoError(t, err)
 		}},
+		{"5e", "nor for one that was deleted", [][2]string{
+			{getBox + "?resume=false", boxSaved}, {stopBox, `200 {"session":{"id":"s1","status":"stopped"}}`},
+			{"GET /v2/sandboxes/snapshots/new", `404 {"error":{"code":"not_found","message":"Snapshot not found."}}`},
+		}, nil, stopsAtOnce},
+		{"5f", "nor for one that was deleted after another caller's stop", [][2]string{
+			{getBox + " once", boxRuns}, {stopBox, `200 {"session":{"id":"s1","status":"stopped","stoppedAt":1790987510557,"requestedStopAt":1790987521623}}`}, {getBox, boxStale},
+			{"GET /v2/sandboxes/snapshots/old", `404 {"error":{"code":"not_found","message":"Snapshot not found."}}`},
+		}, nil, stopsAtOnce},
+		{"5g", "nor when the session ended long ago, and the sandbox was rolled back since", [][2]string{
+			{getBox, strings.Replace(boxStale, `"status":"stopped"},"routes"`, `"status":"stopped","stoppedAt":946684000000},"routes"`, 1)},
+			{stopBox, `200 {"session":{"id":"s1","status":"stopped"}}`}, {"GET /v2/sandboxes/snapshots/old", oldIsTwos},
+		}, nil, stopsAtOnce},
 		{"5c", "Stop gives up after three minutes and says so", [][2]string{{getBox + " once", boxRuns}, {stopBox, stopped}, {getBox, boxStops}}, nil,
 			func(t *testing.T, s *service, c *sandbox.Client) {
 				sb, err := c.Get(t.Context(), "box", nil)
@@ -558,6 +570,16 @@ func TestPlatform(t *testing.T) {
 			})
 		})
 	}
+}
+
+// stopsAtOnce: a Stop that has nothing to wait for does not poll.
+func stopsAtOnce(t *testing.T, _ *service, c *sandbox.Client) {
+	sb, err := c.Get(t.Context(), "box", &sandbox.GetOptions{Resume: new(false)})
+	require.NoError(t, err)
+	begun := time.Now()
+	_, err = sb.Stop(t.Context(), nil)
+	require.NoError(t, err)
+	assert.Zero(t, time.Since(begun))
 }
 
 // filesGone: a sandbox that can't be resumed exists, but its files do not.
