@@ -39,7 +39,7 @@ func TestMissingFile(t *testing.T) {
 		{"file_not_found", "", false},
 		{"session_not_found", "no such session", true},
 		{"sandbox_not_found", "", true},
-		{"not_found", "Vercel Sandbox not found.", true},
+		{"not_found", "Vercel Sandbox not found", true},
 		{"not_found", "/vercel/sandbox not found", false},
 	} {
 		err := missingFile(&APIError{Status: 404, Code: tc.code, Message: tc.message})

@@ -167,7 +167,7 @@ func (s *Sandbox) Update(ctx context.Context, opts *UpdateOptions) error {
 	}
 	if info := cur.wire(); o.Timeout > 0 && Status(info.Status) == StatusRunning {
 		if more := o.Timeout - time.Duration(info.Timeout); more > 0 {
-			if err := unlessStopped(cur.ExtendTimeout(ctx, more)); err != nil {
+			if err := unlessStopped(cur.ExtendTimeout(ctx, max(more, minExtension))); err != nil {
 				return err
 			}
 		}
@@ -197,8 +197,12 @@ func (s *Sandbox) UpdateNetworkPolicy(ctx context.Context, policy *NetworkPolicy
 	return withResume(ctx, s, func(cur *Session) (*NetworkPolicy, error) { return cur.UpdateNetworkPolicy(ctx, policy) })
 }
 
+// minExtension is the shortest extension that the API accepts.
+const minExtension = time.Second
+
 // ExtendTimeout moves the end of the running session by d, resuming the sandbox
-// if it is stopped. The plan limits how far it can be moved.
+// if it is stopped. The platform refuses less than a second, and the plan limits
+// how far the end can be moved.
 func (s *Sandbox) ExtendTimeout(ctx context.Context, d time.Duration) error {
 	return withResumeDo(ctx, s, func(cur *Session) error { return cur.ExtendTimeout(ctx, d) })
 }

@@ -36,15 +36,32 @@ func (s *Server) authorize(r *http.Request) *apiError {
 	if origin := r.Header.Get("Origin"); origin != "" {
 		return forbidden("invalidOrigin", "The emulator takes no requests from web pages (Origin: %.100q).", origin)
 	}
-	scheme, token, _ := strings.Cut(r.Header.Get("Authorization"), " ")
-	token = strings.TrimSpace(token)
-	if !strings.EqualFold(scheme, "Bearer") || token == "" {
+	token := bearer(r)
+	if token == "" {
 		return forbidden("missingToken", "The request is missing an authentication token")
 	}
 	if !sameSecret(token, s.opts.Token) && !sameSecret(token, s.oidcToken) {
 		return forbidden("invalidToken", "Not authorized")
 	}
 	return nil
+}
+
+// bearer is the token of a request, empty when it has none.
+func bearer(r *http.Request) string {
+	scheme, token, _ := strings.Cut(r.Header.Get("Authorization"), " ")
+	if !strings.EqualFold(scheme, "Bearer") {
+		return ""
+	}
+	return strings.TrimSpace(token)
+}
+
+// inProject is the project that a body names, or that the token is for when it
+// names none: an OIDC token says which.
+func (c *call) inProject(named string) string {
+	if named == "" && sameSecret(bearer(c.r), c.s.oidcToken) {
+		return projectID
+	}
+	return named
 }
 
 // forbidden is a 403 of that kind.

@@ -2,6 +2,7 @@ package sandboxtest_test
 
 import (
 	"bytes"
+	"encoding/json"
 	"log/slog"
 	"net"
 	"os"
@@ -27,6 +28,29 @@ func TestAuthorization(t *testing.T) {
 		assert.Equal(t, code, c.send(req).StatusCode, header)
 	}
 	assert.Equal(t, "right", c.srv.Credentials().Token)
+}
+
+// TestTokenNamesItsProject: with an OIDC token no request has to say which
+// project it is for.
+func TestTokenNamesItsProject(t *testing.T) {
+	t.Parallel()
+	srv, c := start(t, &sandboxtest.Options{Mode: sandboxtest.Folder})
+	ask := func(token, method, path string, body any, status int) *wire.SandboxResponse {
+		req := c.request(method, path, body)
+		req.Header.Set("Authorization", "Bearer "+token)
+		resp := c.send(req)
+		require.Equal(t, status, resp.StatusCode, "%s %s", method, path)
+		out := new(wire.SandboxResponse)
+		require.NoError(t, json.NewDecoder(resp.Body).Decode(out))
+		return out
+	}
+	made := ask(srv.OIDCToken(), "POST", "/v3/sandboxes", obj{"name": "box"}, 200)
+	assert.Equal(t, srv.Credentials().ProjectID, made.Session.ProjectID)
+	ask(srv.OIDCToken(), "GET", "/v2/sandboxes/box", nil, 200)
+	ask(srv.OIDCToken(), "POST", "/v2/sandboxes/drives/data", obj{}, 201)
+	ask(srv.OIDCToken(), "POST", "/v2/sandboxes/drives/data/fork", obj{"name": "copy"}, 201)
+	ask(srv.Credentials().Token, "POST", "/v3/sandboxes", obj{}, 400)
+	ask(srv.Credentials().Token, "POST", "/v2/sandboxes/drives/data", obj{}, 400)
 }
 
 func TestTokenIsMadeUp(t *testing.T) {

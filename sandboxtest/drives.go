@@ -119,6 +119,7 @@ func (c *call) getOrCreateDrive() error {
 	if err := checkDriveName(name); err != nil {
 		return err
 	}
+	p.ProjectID = c.inProject(p.ProjectID)
 	if err := p.check(); err != nil {
 		return err
 	}
@@ -202,7 +203,7 @@ func (c *call) forkDrive() error {
 		return err
 	}
 	if p.ProjectID == "" {
-		p.ProjectID = c.project()
+		p.ProjectID = c.inProject(c.project())
 	}
 	if err := p.check(); err != nil {
 		return err

@@ -50,7 +50,7 @@ func fileError(format string, args ...any) *apiError {
 const noSnapshot = "Cannot resume sandbox: no snapshot available."
 
 var (
-	errSessionNotFound  = notFound("Vercel Sandbox not found.")
+	errSessionNotFound  = notFound("Vercel Sandbox not found")
 	errSnapshotNotFound = notFound("Snapshot not found.")
 	errCommandNotFound  = notFound("Command not found.")
 	errCommandGone      = fail(http.StatusNotFound, "command_not_found_or_exited", "Command not found or has exited.")

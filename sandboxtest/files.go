@@ -154,6 +154,10 @@ func (c *call) fileError(sess *session, what string, err error) error {
 	if errors.Is(err, box.ErrStopped) {
 		return sess.machineError(c.ctx, err)
 	}
+	// A machine that goes down in the middle fails in any way.
+	if _, gone := sess.use(c.ctx); gone != nil {
+		return gone
+	}
 	reason := strings.TrimPrefix(err.Error(), "box: ")
 	if pe, ok := errors.AsType[*fs.PathError](err); ok {
 		reason = capital(pe.Err.Error())

@@ -3,6 +3,7 @@ package sandboxtest_test
 import (
 	"archive/tar"
 	"bytes"
+	"compress/gzip"
 	"crypto/rand"
 	"fmt"
 	"io"
@@ -197,4 +198,43 @@ func TestReadKernelFiles(t *testing.T) {
 			assert.Equal(t, want, string(got), name)
 		}
 	}
+}
+
+// TestUploadOfAnEndingSession: an upload whose session ends meanwhile is told
+// so, whatever it has met on the way.
+func TestUploadOfAnEndingSession(t *testing.T) {
+	inModes(t, sandboxtest.Options{}, func(t *testing.T, _ *sandboxtest.Server, c *raw) {
+		for range 5 {
+			made := c.create(nil)
+			sess, first := made.Session.ID, made.Session.Cwd+"/first"
+
+			body, w := io.Pipe()
+			type response struct {
+				status int
+				text   string
+			}
+			responded := make(chan response, 1)
+			go func() {
+				status, text := c.upload(sess, "/", body)
+				responded <- response{status, text}
+			}()
+			// An archive without its end: a second one would follow in the same stream.
+			zip := gzip.NewWriter(w)
+			pack := tar.NewWriter(zip)
+			require.NoError(t, pack.WriteHeader(&tar.Header{Name: strings.TrimPrefix(first, "/"), Mode: 0o644, Size: 1}))
+			_, err := io.WriteString(pack, "x")
+			require.NoError(t, err)
+			require.NoError(t, pack.WriteHeader(&tar.Header{Name: strings.TrimPrefix(first, "/") + "2", Mode: 0o644, Size: 1 << 20}))
+			require.NoError(t, zip.Flush())
+			for status := 0; status != 200; {
+				status, _ = c.readFile(sess, first)
+			}
+
+			c.stop(sess)
+			_ = w.Close()
+			got := <-responded
+			assert.Contains(t, []int{410, 422}, got.status, got.text)
+			assert.Regexp(t, "sandbox_(stopped|stopping|snapshotting)", got.text)
+		}
+	})
 }

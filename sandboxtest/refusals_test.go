@@ -35,8 +35,8 @@ func TestRefusalsInTheServicesWords(t *testing.T) {
 	}{
 		{"GET", "/v2/sandboxes/none?projectId=prj", nil, 404, "not_found", "Named sandbox 'none' not found for this project."},
 		{"DELETE", "/v2/sandboxes/none?projectId=prj", nil, 404, "not_found", "Named sandbox 'none' not found for this project."},
-		{"GET", "/v2/sandboxes/sessions/sbx_none", nil, 404, "not_found", "Vercel Sandbox not found."},
-		{"POST", "/v2/sandboxes/sessions/sbx_none/stop", nil, 404, "not_found", "Vercel Sandbox not found."},
+		{"GET", "/v2/sandboxes/sessions/sbx_none", nil, 404, "not_found", "Vercel Sandbox not found"},
+		{"POST", "/v2/sandboxes/sessions/sbx_none/stop", nil, 404, "not_found", "Vercel Sandbox not found"},
 		{"GET", "/v2/nothing", nil, 404, "not_found", "Not Found"},
 		{"GET", "/v2/sandboxes/over?projectId=prj&resume=true", nil, 400, "snapshot_not_found", "Cannot resume sandbox: no snapshot available."},
 		{"GET", "/v2/sandboxes?project=prj&namePrefix=b", nil, 400, "bad_request", "Invalid request: `namePrefix` is only valid when `sortBy` is `name`"},
@@ -60,6 +60,7 @@ func TestRefusalsInTheServicesWords(t *testing.T) {
 		{"POST", live + "/fs/mkdir", obj{"path": "dir"}, 400, "file_error", "error creating directory: " + box.Session.Cwd + "/dir: File exists"},
 		{"POST", live + "/fs/mkdir", obj{"path": "no/such"}, 400, "file_error", "error creating directory: No such file or directory"},
 		{"POST", live + "/snapshot", obj{"expiration": 5}, 400, "bad_request", "`expiration` must be 0 (no expiration) or >= 86400000 ms (1 day)."},
+		{"POST", live + "/extend-timeout", obj{"duration": 999}, 400, "bad_request", "Invalid request: `duration` should be >= 1000."},
 		{"POST", gone + "/cmd", obj{"command": "true"}, 410, "sandbox_stopped", stopped},
 		{"GET", gone + "/cmd", nil, 410, "sandbox_stopped", stopped},
 		{"GET", gone + "/cmd/cmd_1", nil, 410, "sandbox_stopped", stopped},

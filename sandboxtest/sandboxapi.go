@@ -19,7 +19,7 @@ func (c *call) createSandbox() error {
 		return err
 	}
 	p.present = present
-	if p.ProjectID == "" {
+	if p.ProjectID = c.inProject(p.ProjectID); p.ProjectID == "" {
 		return invalid("missing required property `projectId`.")
 	}
 	if p.Runtime != "" && p.Image != "" {

@@ -95,8 +95,8 @@ func (c *call) extendTimeout() error {
 		return invalid("missing required property `duration`.")
 	}
 	d := time.Duration(*p.Duration)
-	if d < time.Millisecond {
-		return invalid("`duration` should be >= 1.")
+	if d < minTimeout {
+		return invalid("`duration` should be >= %d.", minTimeout.Milliseconds())
 	}
 	if _, err := sess.use(c.ctx); err != nil {
 		return err

@@ -116,7 +116,7 @@ func TestSessionTimeout(t *testing.T) {
 	assert.NotEmpty(t, sb.CurrentSnapshotID, "a persistent sandbox is saved when it times out")
 	assert.GreaterOrEqual(t, *sb.TotalDurationMs, wire.Duration(15*time.Minute))
 
-	c.refused("POST", session(sess)+"/extend-timeout", obj{"duration": 1}, 410, "sandbox_stopped")
+	c.refused("POST", session(sess)+"/extend-timeout", obj{"duration": 1000}, 410, "sandbox_stopped")
 	sess = c.get("one", "&resume=true", 200).Session.ID
 	for _, bad := range []any{obj{}, obj{"duration": 0}, obj{"duration": -1}, obj{"duration": "x"}} {
 		c.refused("POST", session(sess)+"/extend-timeout", bad, 400, "bad_request")

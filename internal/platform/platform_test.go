@@ -372,6 +372,16 @@ func TestPlatform(t *testing.T) {
 			assert.Equal(t, "ab", out)
 			assert.Equal(t, 1, s.count("POST /v2/sandboxes/sessions/s1/cmd"), "it ran once")
 		}},
+		{"16b", "a session is extended by no less than the service takes", [][2]string{
+			{getBox, strings.Replace(boxRuns, `"session":{"id":"s1",`, `"session":{"id":"s1","timeout":300000,`, 1)},
+			{"PATCH /v2/sandboxes/box", `200 {"sandbox":{"name":"box","timeout":300500}}`},
+			{"POST /v2/sandboxes/sessions/s1/extend-timeout", `200 {"session":{"id":"s1","status":"running","timeout":301000}}`},
+		}, nil, func(t *testing.T, s *service, c *sandbox.Client) {
+			sb, err := c.Get(t.Context(), "box", nil)
+			require.NoError(t, err)
+			require.NoError(t, sb.Update(t.Context(), &sandbox.UpdateOptions{Timeout: 300_500 * time.Millisecond}))
+			assert.Equal(t, map[string]any{"duration": 1000.0}, s.sent("POST /v2/sandboxes/sessions/s1/extend-timeout"))
+		}},
 		{"19", "a policy that was not understood is not written back", [][2]string{
 			{getBox, strings.Replace(boxRuns, `"name":"box",`, `"name":"box","networkPolicy":{"mode":"custom","allowedDomains":["a.com"],"quotas":[{"domain":"a.com"}]},`, 1)},
 		}, nil, func(t *testing.T, s *service, c *sandbox.Client) {
