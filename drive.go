@@ -475,7 +475,7 @@ func mountsToWire(mounts map[string]Mount, region string, failover []string) (ma
 			region = m.Region // the others have to be there too
 			regionOf = fmt.Sprintf("drive %q", m.Drive)
 		case m.Region != region:
-			return nil, invalid(fmt.Sprintf("%s[%q]", field, at), "drive %q is in region %q, %s in %q; a sandbox and its drives have to be in one region", m.Drive, m.Region, regionOf, region)
+			return nil, invalid(fmt.Sprintf("%s[%q]", field, at), "drive %q is in region %q, %s in %q; a sandbox and its drives must be in the same region", m.Drive, m.Region, regionOf, region)
 		}
 		out[at] = wire.Mount{Drive: m.Drive, Mode: string(m.Mode)}
 	}

@@ -230,7 +230,7 @@ func TestDriveMountsRefused(t *testing.T) {
 	} {
 		require.ErrorIs(t, err, sandbox.ErrInvalid, what)
 		assert.ErrorContains(t, err, `Mounts["/w"]: drive "west" is in region "sfo1"`, what)
-		assert.ErrorContains(t, err, `in "iad1"; a sandbox and its drives have to be in one region`, what)
+		assert.ErrorContains(t, err, `in "iad1"; a sandbox and its drives must be in the same region`, what)
 	}
 	for words, err := range map[string]error{
 		"at most 4":                         create(sandbox.CreateOptions{Mounts: five}),
@@ -262,7 +262,7 @@ func TestDrivesNotEnabled(t *testing.T) {
 	_, err := c.GetOrCreateDrive(t.Context(), "data", nil)
 	require.ErrorIs(t, err, sandbox.ErrUnauthorized)
 	assert.ErrorContains(t, err, "Not authorized")
-	assert.ErrorContains(t, err, "drives have to be enabled for the project")
+	assert.ErrorContains(t, err, "drives are not enabled for this project")
 
 	srv.Inject(sandboxtest.Fault{Operation: sandboxtest.CreateSandbox, Status: 403, Code: "forbidden", Message: "Not authorized", Times: 1})
 	_, err = c.Create(t.Context(), nil)

@@ -373,7 +373,7 @@ func publicError(err error) error {
 		e.RateLimit = new(RateLimit(r))
 	}
 	if f.Status == http.StatusForbidden && (f.Op.Drive || strings.Contains(f.Message, "Drives are")) {
-		e.hint = "drives have to be enabled for the project, which its team's plan or a beta may not be"
+		e.hint = "drives are not enabled for this project; they may need another plan or access to a beta"
 	}
 	return e
 }

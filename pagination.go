@@ -192,7 +192,7 @@ func (q listQuery) values() (url.Values, error) {
 	case q.Limit < 0:
 		return nil, invalid("Limit", "%d is negative", q.Limit)
 	case q.Limit > maxPageSize:
-		return nil, invalid("Limit", "%d is above %d, which is the most that a page can have", q.Limit, maxPageSize)
+		return nil, invalid("Limit", "%d is above %d, the maximum for a page", q.Limit, maxPageSize)
 	case len(q.Tags) > 1:
 		return nil, invalid("Tags", "has %d tags; listings can be filtered by one", len(q.Tags))
 	}

@@ -99,7 +99,7 @@ func (s *Sandbox) WaitForPort(ctx context.Context, port int, opts *WaitForPortOp
 	}
 	target, err := url.Parse(strings.TrimSuffix(address, "/") + o.Path)
 	if err != nil {
-		return "", invalid("Path", "%q can't be asked for", o.Path)
+		return "", invalid("Path", "%q is not a path of a URL", o.Path)
 	}
 	pauseFor := o.Interval
 	checked := time.Now()

@@ -74,7 +74,7 @@ func (r *replayed) Read(p []byte) (int, error) {
 	return r.Conn.Read(p)
 }
 
-// CloseWrite ends what is sent, where that can be told apart.
+// CloseWrite ends what is sent, where the connection has an end for each direction.
 func (r *replayed) CloseWrite() error {
 	if w, ok := r.Conn.(interface{ CloseWrite() error }); ok {
 		return w.CloseWrite()

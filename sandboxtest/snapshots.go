@@ -148,7 +148,7 @@ func (sess *session) goOn() bool {
 		return false
 	}
 	if err := machine.Restart(context.Background()); err != nil {
-		s.opts.Logger.Error("go on without a snapshot", "session", sess.id, "error", err)
+		s.opts.Logger.Error("continuing without a snapshot", "session", sess.id, "error", err)
 		return false
 	}
 	st.mu.Lock()
