@@ -4,11 +4,13 @@ import (
 	"context"
 	"crypto/rand"
 	"encoding/hex"
+	"errors"
 	"fmt"
 	"io"
 	"log/slog"
 	"net/http"
 	"net/url"
+	"slices"
 	"strings"
 	"time"
 
@@ -24,8 +26,8 @@ const (
 	openGrace = 3 * time.Second
 	// killGrace is how long such a call continues after its context in total.
 	killGrace = 5 * time.Second
-	// settleTime is how long a command is searched for if the response to its
-	// start was lost.
+	// settleTime is how long after the loss of the response to its start a
+	// command may appear. Until then, nothing can be concluded from its absence.
 	settleTime = 5 * time.Second
 )
 
@@ -156,11 +158,25 @@ func (l *launch) start(ctx context.Context, send func() (*wire.Command, error)) 
 		}
 		return cmd, nil
 	case l.id != "" && startUnknown(err):
-		if found := l.settle(ctx); found != nil {
+		found := logstream.Find(ctx, l.c.logStream(l.session, l.id), settleTime)
+		switch {
+		case found != nil && l.mayBe(found):
 			return found, nil
+		case found != nil:
+			l.id = "" // it is not ours to kill
+			err = fmt.Errorf("%w; a command of this ID runs another program", err)
+		case ctx.Err() != nil:
+			err = errors.Join(api.ContextError(ctx), err)
 		}
 	}
 	return nil, err
+}
+
+// mayBe reports whether a command that has the launch's ID may be the one that
+// it started. An ID of the caller's may belong to an earlier command, because of
+// which the API has refused this one.
+func (l *launch) mayBe(found *wire.Command) bool {
+	return !l.chosen || found.Name == l.body.Command && slices.Equal(found.Args, l.body.Args)
 }
 
 // refusedID reports whether the service refused the request because of a
@@ -187,23 +203,6 @@ func startUnknown(err error) bool {
 		return false
 	}
 	return true // a stream that broke before it named the command
-}
-
-// settle looks for the command for a while. A first look that finds nothing
-// proves little: the request may still be on its way.
-func (l *launch) settle(ctx context.Context) *wire.Command {
-	ctx, cancel := context.WithTimeout(ctx, settleTime)
-	defer cancel()
-	cmd := l.c.logStream(l.session, l.id)
-	for pause := 100 * time.Millisecond; ; pause *= 2 {
-		found, err := cmd.Look(ctx, false)
-		if err == nil {
-			return found
-		}
-		if f, ok := err.(*api.Failure); ok && f.Refused() || !api.Sleep(ctx, pause) {
-			return nil
-		}
-	}
 }
 
 // public converts an error of a start to the one that users see.

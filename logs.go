@@ -15,7 +15,8 @@ import (
 )
 
 // ReattachOptions limits how a command's output stream is resumed after its
-// connection broke. The limits apply to attempts without progress: a stream
+// connection broke, and how a command is searched for if the response to its
+// start was lost and the API can't be reached. The limits apply to attempts without progress: a stream
 // that advances a little each time is resumed for as long as the command runs.
 type ReattachOptions struct {
 	// Attempts is how often in a row a broken stream is reopened without

@@ -44,7 +44,8 @@ type CommandOptions struct {
 	// underscores and dashes, not used before in this session. A program that
 	// stores it first can find the command again with [Session.GetCommand],
 	// even if the program was killed before it learned that the command had
-	// started. If empty, an ID is generated; see
+	// started. A start whose response is lost takes a command that has the ID,
+	// the program and the arguments for its own. If empty, an ID is generated; see
 	// [ClientOptions.ServerCommandIDs].
 	ID string
 	// AttachStdin keeps the standard input of a command started by StartCommand
@@ -103,12 +104,14 @@ func newCommandBody(name string, args []string, o *CommandOptions) (*commandBody
 // nil opts means the defaults. It makes one request.
 //
 // The request is sent once. If its response is lost, the command is looked up
-// by its ID for five seconds, and adopted if it is found; if it remains unknown
-// whether it started, the error matches [ErrOutcomeUnknown]. Once it has
-// started, nothing is lost: a broken connection is reestablished, each byte of
-// the output is delivered once, and the exit code is the process's own. If that
-// fails permanently, or if a writer fails, the error is a [*StreamError] with
-// the command's ID.
+// by its ID, and adopted if it is found. The search ends when the API reports
+// after five seconds that there is no such command or, if the API can't be
+// reached, by the limits of [ClientOptions.Reattach]; whether the command
+// started is then unknown, and the error matches [ErrOutcomeUnknown]. Once it
+// has started, nothing is lost: a broken connection is reestablished, each byte
+// of the output is delivered once, and the exit code is the process's own. If
+// that fails permanently, or if a writer fails, the error is a [*StreamError]
+// with the command's ID.
 //
 // If ctx ends, RunCommand returns as soon as a pending Write has returned, and
 // the command continues unless KillOnCancel is set.

@@ -344,10 +344,10 @@ func (w *stdinWriter) again(err error, lasted time.Duration) error {
 }
 
 // pause waits before the next attempt, for the given time at least. It returns
-// err if that was the last one.
+// err if that was the last one, or if the wait would exceed the limits.
 func (w *stdinWriter) pause(err error, least time.Duration) error {
 	limits := w.client.reattach
-	if w.failures++; w.failures > limits.Attempts || time.Since(w.lastGain) > limits.Limit {
+	if w.failures++; w.failures > limits.Attempts || time.Since(w.lastGain)+least > limits.Limit {
 		return err
 	}
 	return pause(w.ctx, max(least, min(limits.Wait<<min(w.failures-1, 16), stdinMaxWait)))

@@ -1,6 +1,7 @@
 package api
 
 import (
+	"compress/gzip"
 	"encoding/json"
 	"errors"
 	"io"
@@ -99,7 +100,13 @@ func (f *Failure) readError(resp *http.Response) {
 		resp.Body.Close()
 	}()
 	f.RetryAfter, _ = retryAfter(resp, time.Now())
-	body, err := io.ReadAll(io.LimitReader(resp.Body, maxErrorBody))
+	content := io.Reader(resp.Body)
+	if strings.EqualFold(resp.Header.Get("Content-Encoding"), "gzip") {
+		// Streams are asked for uncompressed, which proxies ignore in the errors
+		// that they pass on.
+		content = &unzipping{from: resp.Body}
+	}
+	body, err := io.ReadAll(io.LimitReader(content, maxErrorBody))
 	if err != nil {
 		f.Err = &BodyError{Err: err}
 		return
@@ -116,6 +123,23 @@ func (f *Failure) readError(resp *http.Response) {
 		return
 	}
 	f.Code, f.Message = response.Error.Code, response.Error.Message
+}
+
+// unzipping decompresses from the first Read on.
+type unzipping struct {
+	from io.Reader
+	zip  *gzip.Reader
+}
+
+func (u *unzipping) Read(p []byte) (int, error) {
+	if u.zip == nil {
+		zip, err := gzip.NewReader(u.from)
+		if err != nil {
+			return 0, err
+		}
+		u.zip = zip
+	}
+	return u.zip.Read(p)
 }
 
 // AuthError reports that there are no credentials. Nothing was sent.

@@ -12,6 +12,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/go-vercel/sandbox/internal/api"
 	"github.com/go-vercel/sandbox/internal/wire"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -298,6 +299,12 @@ func TestContextEnds(t *testing.T) {
 	for name, call := range map[string]func(context.Context, Command) error{
 		"read": func(ctx context.Context, cmd Command) error { _, _, err := drain(Follow(ctx, cmd, nil)); return err },
 		"wait": func(ctx context.Context, cmd Command) error { _, err := Wait(ctx, cmd); return err },
+		"find": func(ctx context.Context, cmd Command) error {
+			down := func(*http.Request, *http.Response) (*http.Response, error) { return nil, syscall.ECONNREFUSED }
+			cmd.Client = (&service{begin: time.Now(), looks: repeat(1000, down)}).reach(t).Client
+			assert.Nil(t, Find(ctx, cmd, time.Second))
+			return api.ContextError(ctx)
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -345,6 +352,71 @@ func TestWait(t *testing.T) {
 				}
 				require.NoError(t, err)
 				assert.Equal(t, 3, *end.ExitCode)
+			})
+		})
+	}
+}
+
+// TestFind: a command that appears late, or that could not be looked for, is
+// found. That there is none is only believed after the patience, and from the
+// API itself.
+func TestFind(t *testing.T) {
+	const patience = 5 * time.Second
+	type look = func(*http.Request, *http.Response) (*http.Response, error)
+	down := func(*http.Request, *http.Response) (*http.Response, error) { return nil, syscall.ECONNREFUSED }
+	silent := func(req *http.Request, _ *http.Response) (*http.Response, error) {
+		<-req.Context().Done()
+		return nil, req.Context().Err()
+	}
+	none := instead(func() *http.Response { return refused(404, "not_found") })
+	bad := instead(func() *http.Response { return page(502) })
+	blocked := instead(func() *http.Response { return page(403) })
+	// until makes looks fail until so much time has passed.
+	until := func(after time.Duration, fails look, then ...look) []look {
+		begin := time.Now()
+		return repeat(1000, func(req *http.Request, resp *http.Response) (*http.Response, error) {
+			switch {
+			case time.Since(begin) < after:
+				return fails(req, resp)
+			case len(then) > 0:
+				return then[0](req, resp)
+			}
+			return resp, nil
+		})
+	}
+	for name, c := range map[string]struct {
+		looks       func() []look
+		attempts    int
+		found       bool
+		least, most time.Duration
+	}{
+		"at once":                     {func() []look { return nil }, 20, true, 0, 0},
+		"it arrives late":             {func() []look { return until(4*time.Second, none) }, 20, true, 4 * time.Second, patience},
+		"it never arrives":            {func() []look { return repeat(1000, none) }, 20, false, patience, patience},
+		"behind an outage":            {func() []look { return until(40*time.Second, down) }, 20, true, 40 * time.Second, time.Minute},
+		"behind silence":              {func() []look { return until(40*time.Second, silent) }, 20, true, 40 * time.Second, time.Minute},
+		"behind a broken proxy":       {func() []look { return until(40*time.Second, bad) }, 20, true, 40 * time.Second, time.Minute},
+		"behind a proxy that blocks":  {func() []look { return until(4*time.Second, blocked) }, 20, true, 4 * time.Second, 10 * time.Second},
+		"an outage, and none":         {func() []look { return until(40*time.Second, down, none) }, 20, false, 40 * time.Second, time.Minute},
+		"down for good":               {func() []look { return repeat(1000, down) }, 20, false, time.Minute, 6 * time.Minute},
+		"down, and nothing to resume": {func() []look { return until(time.Hour, down) }, -1, false, patience, 4 * patience},
+		"the session is gone": {func() []look {
+			return repeat(1000, instead(func() *http.Response { return refused(410, "sandbox_stopped") }))
+		}, 20, false, 0, 0},
+		"the session is being stopped": {func() []look {
+			return repeat(1000, instead(func() *http.Response { return refused(422, "sandbox_stopping") }))
+		}, 20, false, 0, 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s := threeLines()
+				s.ends, s.looks = time.Hour, c.looks()
+				cmd := s.reach(t)
+				cmd.Limits.Attempts = c.attempts
+				begin := time.Now()
+				assert.Equal(t, c.found, Find(t.Context(), cmd, patience) != nil)
+				assert.GreaterOrEqual(t, time.Since(begin), c.least)
+				assert.LessOrEqual(t, time.Since(begin), c.most)
 			})
 		})
 	}

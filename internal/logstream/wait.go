@@ -17,6 +17,9 @@ const (
 	waitLimit = time.Minute
 	// lookLimit is how long a request that does not wait for the end may take.
 	lookLimit = 10 * time.Second
+	// findPause is the first pause between two requests for a command that is
+	// not known; it doubles.
+	findPause = 100 * time.Millisecond
 	// waitPause is the minimum time between two requests that wait.
 	waitPause = 500 * time.Millisecond
 )
@@ -94,10 +97,48 @@ func (c *Command) waitOnce(ctx context.Context) (*wire.Command, time.Duration, e
 		lasted = time.Since(at)
 	}
 	if err != nil && context.Cause(limited) == errNoResponse {
-		look, cancel := context.WithTimeoutCause(ctx, lookLimit, errNoResponse)
-		defer cancel()
-		data, err = c.Look(look, false)
+		data, err = c.lookWithin(ctx)
 		return data, 0, err
 	}
 	return data, lasted, err
+}
+
+// Find looks for a command whose start received no response, within ctx and the
+// limits of a repair. A response that there is no such command proves little at
+// first, since the start may still be on its way: it counts if the request for
+// it was sent after patience. A request that did not reach the API does not
+// count. Find returns nil if the command remains unknown.
+func Find(ctx context.Context, cmd Command, patience time.Duration) *wire.Command {
+	a := newAttempts(cmd.Limits)
+	begin := time.Now()
+	for pause := findPause; ; {
+		asked := time.Since(begin)
+		found, err := cmd.lookWithin(ctx)
+		f, _ := err.(*api.Failure)
+		switch {
+		case err == nil:
+			return found
+		case ctx.Err() != nil, f != nil && f.Refused():
+			return nil
+		case f != nil && f.Code != "" && !f.Transient():
+			if asked >= patience {
+				return nil
+			}
+			a.gained()
+			if !api.Sleep(ctx, min(pause, max(0, patience-time.Since(begin)))) {
+				return nil
+			}
+			pause *= 2
+		case a.exhausted(err) && asked >= patience, !a.pause(ctx):
+			return nil
+		}
+	}
+}
+
+// lookWithin is Look without waiting for the end of the command, for at most
+// lookLimit.
+func (c *Command) lookWithin(ctx context.Context) (*wire.Command, error) {
+	limited, cancel := context.WithTimeoutCause(ctx, lookLimit, errNoResponse)
+	defer cancel()
+	return c.Look(limited, false)
 }
