@@ -11,6 +11,7 @@ import (
 	"net/http/httptest"
 	"net/http/httputil"
 	"net/url"
+	"path"
 	"strings"
 	"sync"
 	"testing"
@@ -464,4 +465,34 @@ func TestLoginStaysAtHome(t *testing.T) {
 	_, err = c.Get(t.Context(), "x", nil)
 	assert.ErrorIs(t, err, sandbox.ErrNotFound)
 	assert.Equal(t, []string{"Bearer of-the-environment"}, got)
+}
+
+// TestIDsOfStreamsChooseNoRoute: when a stream breaks, the ID in its first
+// record, which is what the API says it is, leads to no other route.
+func TestIDsOfStreamsChooseNoRoute(t *testing.T) {
+	t.Parallel()
+	_, gate, sb, _ := testkit.Behind(t, sandbox.ClientOptions{}, nil)
+	var mu sync.Mutex
+	var paths []string
+	gate.Set(func(req *http.Request, next http.RoundTripper) (*http.Response, error) {
+		mu.Lock()
+		paths = append(paths, req.URL.Path)
+		mu.Unlock()
+		if !testkit.IsRun(req) {
+			return next.RoundTrip(req)
+		}
+		const first = `{"command":{"id":"..","name":"true","args":[],"cwd":"/","sessionId":"sbx_1","exitCode":null,"startedAt":1}}` + "\n"
+		return testkit.Response(http.StatusOK, "application/x-ndjson", strings.NewReader(first)), nil
+	})
+	_, err := sb.RunCommand(t.Context(), "true", nil, nil)
+	assert.Error(t, err)
+	_, err = sb.StartCommand(t.Context(), "true", nil, &sandbox.CommandOptions{Stdout: io.Discard})
+	assert.Error(t, err)
+	_, err = sb.CommandContext(t.Context(), "true").Output()
+	assert.Error(t, err)
+	mu.Lock()
+	defer mu.Unlock()
+	for _, p := range paths {
+		assert.Equal(t, path.Clean(p), p)
+	}
 }
