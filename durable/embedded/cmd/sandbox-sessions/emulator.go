@@ -110,7 +110,7 @@ func (e *emulator) stop() error {
 	if err != nil {
 		return err
 	}
-	if err := p.Signal(os.Interrupt); err != nil && !errors.Is(err, os.ErrProcessDone) {
+	if err := askToEnd(p); err != nil && !errors.Is(err, os.ErrProcessDone) {
 		return err
 	}
 	return nil

@@ -2,7 +2,13 @@
 
 package main
 
-import "syscall"
+import (
+	"os"
+	"syscall"
+)
 
 // ofItsOwn keeps the signals of a terminal from a child.
 func ofItsOwn() *syscall.SysProcAttr { return &syscall.SysProcAttr{Setsid: true} }
+
+// askToEnd asks a process to end in order.
+func askToEnd(p *os.Process) error { return p.Signal(os.Interrupt) }
