@@ -399,6 +399,22 @@ func TestExecInTerminal(t *testing.T) {
 	assert.Equal(t, "c\n", d.ok("ls", "-a", "-q"))
 }
 
+// TestNoTerminal: what needs a terminal is refused without one before anything is
+// asked of the API: no sandbox is made for nothing.
+func TestNoTerminal(t *testing.T) {
+	t.Parallel()
+	d := newDesk(t, nil)
+	for _, line := range []string{
+		"sh", "sh --rm", "connect c", "ssh c", "create --connect", "create claude", "fork c --connect", "run --connect -- true", "run --rm --connect -- true",
+	} {
+		got := d.run("", strings.Fields(line)...)
+		assert.Equal(t, 2, got.code, "%s: %s", line, got.stderr)
+		assert.Contains(t, got.stderr, "needs a terminal", line)
+		assert.Empty(t, got.stdout, line)
+		assert.Empty(t, d.seen(), line)
+	}
+}
+
 // TestQuestions answers what is asked at a terminal.
 func TestQuestions(t *testing.T) {
 	t.Parallel()
