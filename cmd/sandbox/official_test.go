@@ -1,6 +1,8 @@
 package main
 
 import (
+	"bytes"
+	"encoding/json"
 	"fmt"
 	"io/fs"
 	"os"
@@ -46,48 +48,6 @@ func (d *desk) officialCommand(program string, argv []string) *exec.Cmd {
 	return cmd
 }
 
-// moreLines are run behind the recorded ones.
-var moreLines = [][]string{
-	{"create", "--name", "m1", "--image", "vercel/sandbox/node:24", "-p", "3000", "--tag", "k=v", "--timeout", "10m"},
-	{"exec", "m1", "--", "sh", "-c", "printf 'no newline'; printf '\\nsnow ☃\\r\\n\\ttab'; echo err >&2"},
-	{"exec", "m1", "-e", "A=x y", "-e", "B==", "--", "sh", "-c", `printf '%s|%s' "$A" "$B"`},
-	{"exec", "--workdir=/tmp", "m1", "pwd"},
-	{"exec", "m1", "sh", "-c", "seq 5000; exit 9"},
-	{"exec", "m1", "sh", "-c", "kill -9 $$"},
-	{"exec", "m1", "--", "cat"},
-	{"cp", "local-file.txt", "m1:sub dir/ü.txt"},
-	{"cp", "m1:sub dir/ü.txt", "with space.txt"},
-	{"cp", "m1:/etc/hostname", "nodir/x"},
-	{"ls", "--name-prefix", "m"},
-	{"ls", "--tag", "k=v", "-a"},
-	{"ls", "-a", "--sort-by", "createdAt", "--sort-order", "asc"},
-	{"ls", "-a", "--limit=2", "--sort-by=name"},
-	{"run", "--name", "m1", "-e", "C=3", "-w", "/", "--", "sh", "-c", "pwd; echo $C"},
-	{"run", "--rm", "--silent", "--vcpus", "2", "--", "sh", "-c", "echo gone; exit 2"},
-	{"fork", "m1", "--name", "m2", "--tag", "k=w", "-p", "8080", "--non-persistent"},
-	{"config", "list", "m2"},
-	{"config", "timeout", "m2", "1 hour"},
-	{"config", "network-policy", "m2", "--allowed-domain", "a.com", "--allowed-cidr", "10.0.0.0/8", "--denied-cidr", "10.0.0.0/9"},
-	{"config", "tags", "m2", "--tag", "a=b"},
-	{"config", "snapshot-expiration", "m1", "30 days"},
-	{"config", "keep-last-snapshots", "m1", "2"},
-	{"config", "keep-last-snapshots-for", "m1", "3d"},
-	{"snapshot", "m1", "--stop", "--expiration", "2d", "--silent"},
-	{"snapshots", "ls", "--name", "m1", "--sort-order", "asc", "--limit", "5"},
-	{"snapshots", "tree", "m1", "--limit", "3"},
-	{"exec", "m1", "cat", "sub dir/ü.txt"},
-	{"sessions", "ls", "m1", "-a"},
-	{"drives", "get-or-create", "m-drive"},
-	{"drives", "get-or-create", "m-drive"},
-	{"create", "--name", "m3", "--mount", "m-drive:/data"},
-	{"exec", "m3", "--", "sh", "-c", "echo kept > /data/f && cat /data/f"},
-	{"drives", "ls", "--name-prefix", "m-"},
-	{"drives", "rm", "m-drive"},
-	{"stop", "m1", "m2", "m3", "m1"},
-	{"rm", "m1", "m2", "m3"},
-	{"ls", "-a", "--name-prefix", "m"},
-}
-
 // TestLiveTwins runs the official CLI and this program side by side, each against
 // an emulator of its own, with the lines that were recorded, and compares
 // standard output, exit code, requests and the files that they leave.
@@ -102,26 +62,34 @@ func TestLiveTwins(t *testing.T) {
 		// lines behind them.
 		lines = slices.DeleteFunc(lines, func(l recordedLine) bool { return l.RC != 0 || len(l.Calls) == 0 })
 	}
-	tw := liveTwins(t, program, lines)
+	tw := liveTwins(t, program, "live", lines)
 	if !testing.Short() {
 		tw.allSeen()
 	}
 }
 
-// TestMoreLiveTwins is TestLiveTwins with lines that were not recorded.
+// TestMoreLiveTwins is TestLiveTwins with the lines of TestMoreTwins. With
+// SANDBOX_RECORD_TWINS set to the path of a file, what the official CLI does is
+// recorded there.
 func TestMoreLiveTwins(t *testing.T) {
 	t.Parallel()
 	program := officialCLI(t)
-	lines := make([]recordedLine, len(moreLines))
-	for i, argv := range moreLines {
-		lines[i].Argv = argv
+	var lines []recordedLine
+	load(t, "testdata/more.json", &lines)
+	liveTwins(t, program, "more", lines)
+	if file := os.Getenv("SANDBOX_RECORD_TWINS"); file != "" {
+		var text bytes.Buffer
+		enc := json.NewEncoder(&text)
+		enc.SetEscapeHTML(false)
+		enc.SetIndent("", " ")
+		require.NoError(t, enc.Encode(lines))
+		require.NoError(t, os.WriteFile(file, text.Bytes(), 0o600))
 	}
-	liveTwins(t, program, lines)
 }
 
-func liveTwins(t *testing.T, program string, lines []recordedLine) *twins {
+func liveTwins(t *testing.T, program, comparison string, lines []recordedLine) *twins {
 	t.Helper()
-	tw := newTwins(t, "live")
+	tw := newTwins(t, comparison)
 	there := twinDesk(t)
 	for i, l := range lines {
 		if i%keepEvery == 0 {
@@ -136,6 +104,7 @@ func liveTwins(t *testing.T, program string, lines []recordedLine) *twins {
 		}
 		tw.stderr = got.stderr
 		tw.replay(i, l)
+		lines[i] = l
 	}
 	// Only this program copies directories: this one as far as its links allow.
 	require.NoError(t, os.RemoveAll(filepath.Join(tw.desk.dir, "x")))

@@ -56,13 +56,13 @@ type retention struct {
 }
 
 func (r *retention) define(flags *pflag.FlagSet) {
-	optional(flags, &r.expiration, "snapshot-expiration", "", "DURATION|none", "",
+	option(flags, &r.expiration, "snapshot-expiration", "", "DURATION|none", "",
 		`How long snapshots are kept by default, such as 7d; "none" or 0 keeps them`, pointerTo(parseExpiration))
-	optional(flags, &r.keep, "keep-last-snapshots", "", "COUNT", "", "Keep only the COUNT most recent snapshots (1-10)",
+	option(flags, &r.keep, "keep-last-snapshots", "", "COUNT", "", "Keep only the COUNT most recent snapshots (1-10)",
 		parseBetween(1, 10, "--keep-last-snapshots value"))
-	optional(flags, &r.keepFor, "keep-last-snapshots-for", "", "DURATION|none", "",
+	option(flags, &r.keepFor, "keep-last-snapshots-for", "", "DURATION|none", "",
 		`How long the kept snapshots live; "none" or 0 keeps them`, pointerTo(parseExpiration))
-	optional(flags, &r.deleteEvicted, "delete-evicted-snapshots", "", "true|false", "",
+	option(flags, &r.deleteEvicted, "delete-evicted-snapshots", "", "true|false", "",
 		"Whether snapshots that are no longer kept are deleted at once (the default) or keep their expiration", pointerTo(parseBool))
 }
 
@@ -140,11 +140,11 @@ func readPolicy(name string) (*sandbox.NetworkPolicy, error) {
 func (s *settingsOptions) define(flags *pflag.FlagSet, envText string) {
 	option(flags, &s.name, "name", "", "str", "", "The sandbox's name, unique in the project", parseText)
 	toggle(flags, &s.nonPersistent, "non-persistent", "", "Don't keep the files from one session to the next")
-	optional(flags, &s.runtime, "runtime", "", "runtime", "", "Deprecated, use --image. Options: node22, node24, node26, python3.13",
+	option(flags, &s.runtime, "runtime", "", "runtime", "", "Deprecated, use --image. Options: node22, node24, node26, python3.13",
 		parseOneOf("node22", "node24", "node26", "python3.13"))
 	option(flags, &s.image, "image", "", "str", "", "An image of the Vercel Container Registry, such as my-repo:v1", parseText)
-	optional(flags, &s.timeout, "timeout", "", "num UNIT", "5 minutes", "How long a session runs at most, such as 30m", parseTimeout)
-	optional(flags, &s.snapshot, "snapshot", "s", "snapshot_id", "", "Start from a snapshot", parseSnapshotID)
+	option(flags, &s.timeout, "timeout", "", "num UNIT", "5 minutes", "How long a session runs at most, such as 30m", parseTimeout)
+	option(flags, &s.snapshot, "snapshot", "s", "snapshot_id", "", "Start from a snapshot", parseSnapshotID)
 	options(flags, &s.mounts, "mount", "", "drive:path[:mode]", "Attach a drive at a path; the mode is snapshot or read-write (repeatable)", parseMount)
 	s.defineShared(flags, envText, "")
 	option(flags, &s.git, "git", "", "URL[#REV]", "", "Clone a repository into the sandbox", parseText)
@@ -155,7 +155,7 @@ func (s *settingsOptions) define(flags *pflag.FlagSet, envText string) {
 
 // defineShared defines the options that fork has too.
 func (s *settingsOptions) defineShared(flags *pflag.FlagSet, envText, tagText string) {
-	optional(flags, &s.vcpus, "vcpus", "", "COUNT", "", "Number of vCPUs; each has 2048 MB of memory", parseVCPUs)
+	option(flags, &s.vcpus, "vcpus", "", "COUNT", "", "Number of vCPUs; each has 2048 MB of memory", parseVCPUs)
 	options(flags, &s.ports, "publish-port", "p", "PORT", "Publish a port at an address of its own (repeatable)", parsePort)
 	options(flags, &s.env, "env", "e", "key=value", envText, parsePair)
 	options(flags, &s.envFiles, "env-file", "", "FILE", "Read environment variables from a file (repeatable)", parseText)
@@ -163,9 +163,9 @@ func (s *settingsOptions) defineShared(flags *pflag.FlagSet, envText, tagText st
 		tagText = "A tag of the sandbox (repeatable)"
 	}
 	options(flags, &s.tags, "tag", "t", "key=value", tagText, parsePair)
-	optional(flags, &s.region, "region", "", "REGION", "", "The region to run in, such as sfo1; iad1 by default", parseRegion)
-	optional(flags, &s.failover, "failover-regions", "", "REGION,...|none", "", "Regions to run in when the first one fails", parseRegions)
-	optional(flags, &s.networkID, "network-id", "", "NETWORK_ID", "", "The private network of Secure Compute to join", parseNetworkID)
+	option(flags, &s.region, "region", "", "REGION", "", "The region to run in, such as sfo1; iad1 by default", parseRegion)
+	option(flags, &s.failover, "failover-regions", "", "REGION,...|none", "", "Regions to run in when the first one fails", parseRegions)
+	option(flags, &s.networkID, "network-id", "", "NETWORK_ID", "", "The private network of Secure Compute to join", parseNetworkID)
 	s.retention.define(flags)
 	s.policy.define(flags)
 	toggle(flags, &s.silent, "silent", "", "Don't write the sandbox's name to standard output")

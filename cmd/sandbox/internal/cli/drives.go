@@ -100,8 +100,8 @@ func (a *app) drivesGetOrCreateCommand() *cobra.Command {
 			return nil
 		},
 	}
-	optional(cmd.Flags(), &o.MaxSizeBytes, "max-size", "", "BYTES", "", "The largest size, in bytes or with a unit such as 200GiB", parseSize)
-	optional(cmd.Flags(), &o.Region, "region", "", "REGION", "", "The region of the drive", parseRegion)
+	option(cmd.Flags(), &o.MaxSizeBytes, "max-size", "", "BYTES", "", "The largest size, in bytes or with a unit such as 200GiB", parseSize)
+	option(cmd.Flags(), &o.Region, "region", "", "REGION", "", "The region of the drive", parseRegion)
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		client, err := a.connect(cmd.Context())
 		if err != nil {

@@ -30,7 +30,7 @@ func (a *app) execCommand() *cobra.Command {
 	o.define(flags, "t")
 	options(flags, &o.env, "env", "e", "key=value", "An environment variable for the command (repeatable)", parsePair)
 	options(flags, &o.envFiles, "env-file", "", "FILE", "Read environment variables from a file (repeatable)", parseText)
-	optional(flags, &o.timeout, "timeout", "", "num UNIT", "", "How long the command may run, such as 30s; it is then killed", parseTimeout)
+	option(flags, &o.timeout, "timeout", "", "num UNIT", "", "How long the command may run, such as 30s; it is then killed", parseTimeout)
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		name, words, err := afterName(cmd, args)
 		if helpWanted(cmd) {

@@ -21,7 +21,7 @@ func (a *app) forkCommand() *cobra.Command {
 	flags := cmd.Flags()
 	option(flags, &s.name, "name", "", "str", "", "The copy's name, unique in the project", parseText)
 	toggle(flags, &s.nonPersistent, "non-persistent", "", "Don't keep the files from one session to the next")
-	optional(flags, &s.timeout, "timeout", "", "num UNIT", "", "How long a session runs at most, such as 30m; as in the source by default", parseTimeout)
+	option(flags, &s.timeout, "timeout", "", "num UNIT", "", "How long a session runs at most, such as 30m; as in the source by default", parseTimeout)
 	s.defineShared(flags, "An environment variable (repeatable); replaces those of the source", "A tag (repeatable); replaces those of the source")
 	toggle(flags, &connect, "connect", "", "Start a shell in the copy")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {

@@ -31,8 +31,8 @@ type paging struct {
 }
 
 func (p *paging) define(flags *pflag.FlagSet, what string) {
-	optional(flags, &p.sortOrder, "sort-order", "", "value", "", "Sort order. Options: asc, desc (default)", parseOneOf("asc", "desc"))
-	optional(flags, &p.limit, "limit", "", "number", "", "Maximum number of "+what+" (default 50)", parsePositive)
+	option(flags, &p.sortOrder, "sort-order", "", "value", "", "Sort order. Options: asc, desc (default)", parseOneOf("asc", "desc"))
+	option(flags, &p.limit, "limit", "", "number", "", "Maximum number of "+what+" (default 50)", parsePositive)
 	toggle(flags, &p.noLimit, "no-limit", "", "List all, however many there are")
 	option(flags, &p.cursor, "cursor", "", "str", "", "Go on from the 'More results' hint of an earlier call", parseText)
 }
@@ -212,7 +212,7 @@ func (a *app) listCommand() *cobra.Command {
 	flags := cmd.Flags()
 	toggle(flags, &sel.all, "all", "a", "Show all sandboxes (default shows just running)")
 	option(flags, &sel.namePrefix, "name-prefix", "", "str", "", "Filter sandboxes by name prefix", parseText)
-	optional(flags, &sortBy, "sort-by", "", "value", "",
+	option(flags, &sortBy, "sort-by", "", "value", "",
 		"Sort sandboxes by field. Options: createdAt (default), name, statusUpdatedAt, currentSnapshotId",
 		parseOneOf("createdAt", "name", "statusUpdatedAt", "currentSnapshotId"))
 	options(flags, &sel.tags, "tag", "", "key=value", "Filter sandboxes by tag (repeatable)", parsePair)

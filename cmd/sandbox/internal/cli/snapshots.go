@@ -28,7 +28,7 @@ func (a *app) snapshotCommand() *cobra.Command {
 	flags := cmd.Flags()
 	toggle(flags, &stop, "stop", "", "Agree to the end of the session")
 	toggle(flags, &silent, "silent", "", "Don't write the snapshot's ID to standard output")
-	optional(flags, &expiration, "expiration", "", "num UNIT", "", "How long the snapshot is kept; 0 keeps it", pointerTo(parseExpiration))
+	option(flags, &expiration, "expiration", "", "num UNIT", "", "How long the snapshot is kept; 0 keeps it", pointerTo(parseExpiration))
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		ctx := cmd.Context()
 		if !stop {

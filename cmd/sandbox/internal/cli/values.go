@@ -22,22 +22,17 @@ type single[T any] struct {
 	kind   string
 	text   string
 	given  bool
-	// blank says that an empty value is none.
-	blank bool
 }
 
 func (v *single[T]) Set(text string) error {
 	if v.given {
 		return errors.New("it may be given only once")
 	}
-	if v.given = true; v.blank && text == "" {
-		return nil
-	}
 	parsed, err := v.parse(text)
 	if err != nil {
 		return err
 	}
-	*v.target, v.text = parsed, text
+	*v.target, v.text, v.given = parsed, text, true
 	return nil
 }
 
@@ -45,7 +40,7 @@ func (v *single[T]) String() string { return v.text }
 func (v *single[T]) Type() string   { return v.kind }
 
 // option defines an option with a value of the type that parse gives.
-func option[T any](flags *pflag.FlagSet, target *T, name, short, kind, def, usage string, parse func(string) (T, error)) *single[T] {
+func option[T any](flags *pflag.FlagSet, target *T, name, short, kind, def, usage string, parse func(string) (T, error)) {
 	v := &single[T]{target: target, parse: parse, kind: kind}
 	if def != "" {
 		parsed, err := parse(def)
@@ -55,13 +50,6 @@ func option[T any](flags *pflag.FlagSet, target *T, name, short, kind, def, usag
 		*target, v.text = parsed, def
 	}
 	flags.VarP(v, name, short, usage)
-	return v
-}
-
-// optional is an option of the official CLI, where an empty value is none: scripts
-// give --region "$REGION" whether or not the variable is set.
-func optional[T any](flags *pflag.FlagSet, target *T, name, short, kind, def, usage string, parse func(string) (T, error)) {
-	option(flags, target, name, short, kind, def, usage, parse).blank = true
 }
 
 // toggle defines an option without a value.
