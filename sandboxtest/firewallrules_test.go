@@ -1,6 +1,8 @@
 package sandboxtest_test
 
 import (
+	"bytes"
+	"compress/gzip"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -246,9 +248,20 @@ func TestFirewallClients(t *testing.T) {
 	sess := c.create(obj{"networkPolicy": obj{"allow": obj{
 		"registry.example.com": rule, "git.example.com": []obj{{"transform": transform(obj{"x-extra": "1"})}},
 	}}}).Session.ID
+	self, err := os.ReadFile(os.Args[0])
+	require.NoError(t, err)
+	var archive bytes.Buffer
+	zw, err := gzip.NewWriterLevel(&archive, gzip.NoCompression)
+	require.NoError(t, err)
+	_, err = zw.Write(tarball(t, entry{name: "tmp/go-client", content: string(self), mode: 0o755}))
+	require.NoError(t, err)
+	require.NoError(t, zw.Close())
+	status, body := c.upload(sess, "/", &archive)
+	require.Equal(t, 200, status, body)
 	const want = "auth Bearer " + brokered
 	for _, x := range []struct{ program, script, want string }{
 		{"curl", "curl -sS https://registry.example.com/", want},
+		{"curl", "curl -sS --http2 -w ' over %{http_version}' https://registry.example.com/", want + " over 2"},
 		{"curl", "curl -sSL https://registry.example.com/redirect 2>&1 | grep -o 'Could not resolve host: evil.test'", "Could not resolve host: evil.test"},
 		{"wget", "wget -qO- https://registry.example.com/", want},
 		{"openssl", "openssl s_client -connect registry.example.com:443 -servername registry.example.com -verify_return_error </dev/null 2>/dev/null | grep -o 'Verify return code: 0' | head -1", "Verify return code: 0"},
@@ -258,7 +271,13 @@ func TestFirewallClients(t *testing.T) {
 		{"npm", "npm view left-pad version --registry https://registry.example.com/npm/ --cache /tmp/npm 2>/dev/null", "9.8.7"},
 		{"pip", "python3 -m pip index versions left-pad --index-url https://registry.example.com/simple 2>/dev/null | head -1", "left-pad (9.8.7)"},
 		{"git", "git clone -q https://git.example.com/repo/.git cloned && cat cloned/file", "second"},
-		{"/run/sandbox/exe", getEnv + "=https://registry.example.com/ /run/sandbox/exe -test.run='^TestGoClient$' | head -1", want}, // Go: this program
+		{"/tmp/go-client", getEnv + "=https://registry.example.com/ /tmp/go-client -test.run='^TestGoClient$' | head -1", want},
+		{"node", `node --input-type=module -e '
+			import http2 from "node:http2";
+			const session = http2.connect("https://registry.example.com");
+			for (const authority of ["registry.example.com", "evil.test", "git.example.com"])
+				await new Promise((done) => session.request({ ":path": "/", ":authority": authority }).on("response", (h) => console.log(authority, h[":status"])).on("close", done).resume());
+			session.close();'`, "registry.example.com 200\nevil.test 421\ngit.example.com 421"},
 		{"node", `node --input-type=module -e '
 			import tls from "node:tls";
 			const s = tls.connect({ host: "registry.example.com", port: 443, servername: "registry.example.com", ALPNProtocols: ["http/1.1"] }, () => {

@@ -74,7 +74,7 @@ func parse(args []string, stderr io.Writer) (*options, error) {
 	flags.SetOutput(stderr)
 	flags.StringVar(&o.addr, "addr", "", "listen on `ADDR` instead of a free port of 127.0.0.1")
 	flags.StringVar(&o.mode, "mode", "", "insist on a `MODE` of running commands: namespace or folder")
-	flags.Func("image", "let sandboxes be made of the image `NAME=PATH`, a directory or a tar archive; may be given several times", func(arg string) error {
+	flags.Func("image", "let sandboxes be made of an image of your own, `NAME=PATH`: PATH is a directory or a tar archive; may be given several times", func(arg string) error {
 		name, path, ok := strings.Cut(arg, "=")
 		switch {
 		case !ok || name == "" || path == "":
