@@ -213,7 +213,10 @@ func TestWaitersLearnOfTheStop(t *testing.T) {
 }
 
 func TestMuchOutput(t *testing.T) {
-	const size = 256 << 20
+	size := 256 << 20
+	if testing.Short() {
+		size = 80 << 20
+	}
 	_, c := start(t, nil)
 	sess := c.create(nil).Session.ID
 	var before, after runtime.MemStats
