@@ -305,6 +305,9 @@ func (c *Client) deleteSandbox(ctx context.Context, name, project string, create
 		if err == nil {
 			return &resp.Sandbox, nil
 		}
+		if attempt > 1 && errors.Is(err, ErrNotFound) {
+			return nil, nil // an earlier attempt arrived late
+		}
 		if !errors.Is(err, ErrOutcomeUnknown) || ctx.Err() != nil || attempt == deleteAttempts {
 			return nil, err
 		}

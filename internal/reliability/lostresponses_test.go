@@ -248,3 +248,36 @@ func TestDeleteDriveOnlyOurs(t *testing.T) {
 	require.NoError(t, err, "the new drive is somebody else's")
 	assert.NotEqual(t, drive.ID(), theirs.ID())
 }
+
+// TestDeleteArrivesLate: a delete whose connection broke deletes the sandbox, or
+// the drive, only after the look that found it still there. The second delete
+// finds nothing, and both have done what they were for.
+func TestDeleteArrivesLate(t *testing.T) {
+	t.Parallel()
+	srv := sandboxtest.New(t, nil)
+	gate := &testkit.Gateway{Next: testkit.Transport(t)}
+	c := testkit.Client(t, srv, sandbox.ClientOptions{HTTPClient: &http.Client{Transport: gate}})
+	sb, err := c.Create(t.Context(), nil)
+	require.NoError(t, err)
+	drive, err := c.GetOrCreateDrive(t.Context(), "data", nil)
+	require.NoError(t, err)
+	for _, remove := range []func() error{func() error { return sb.Delete(t.Context(), nil) }, func() error { return drive.Delete(t.Context()) }} {
+		deletes := 0
+		gate.Set(func(req *http.Request, next http.RoundTripper) (*http.Response, error) {
+			if req.Method != http.MethodDelete {
+				return next.RoundTrip(req)
+			}
+			if deletes++; deletes == 1 {
+				return nil, errReset
+			}
+			late, err := next.RoundTrip(req.Clone(req.Context()))
+			if assert.NoError(t, err) {
+				late.Body.Close()
+				assert.Equal(t, http.StatusOK, late.StatusCode)
+			}
+			return next.RoundTrip(req)
+		})
+		require.NoError(t, remove())
+		assert.Equal(t, 2, deletes)
+	}
+}
