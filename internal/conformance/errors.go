@@ -303,6 +303,9 @@ func argumentError(err error, c *call) map[string]any {
 			}
 			return map[string]any{"kind": "ValidationError"}
 		}
+		if strings.Contains(err.Error(), "can't be combined with Runtime") {
+			return map[string]any{"kind": "Error", "message": "`runtime` and `image` cannot be used together.", "name": "TypeError"}
+		}
 	case "writeFiles", "fs.writeFile":
 		if strings.Contains(err.Error(), "working directory") {
 			return map[string]any{"kind": "Error", "message": "cwd dir must be absolute"}

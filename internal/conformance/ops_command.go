@@ -239,7 +239,7 @@ func opKill(c *call) (any, error) {
 			return nil, err
 		}
 	}
-	return nil, t.Kill(c.ctx, sig)
+	return once(c, func() (any, error) { return nil, t.Kill(c.ctx, sig) })
 }
 
 func opLogs(c *call) (any, error) {

@@ -27,6 +27,8 @@ func (x *reconciler) requests() {
 			x.envOrder(w, g)
 			x.agent(w, g)
 			x.forkMounts(w, g)
+			x.empty(w, g)
+			x.second(w, g)
 			if x.rules.has(ruleCloses) && w["clientClosed"] == false && g["clientClosed"] == true && w["method"] == "GET" {
 				x.used(ruleCloses)
 				w["clientClosed"] = true
@@ -76,6 +78,43 @@ func (x *reconciler) forkMounts(w, g map[string]any) {
 		x.used(ruleForkMounts)
 		sent["mounts"] = mounts
 	}
+}
+
+// second is about an extension that is shorter than any that the API takes.
+func (x *reconciler) second(w, g map[string]any) {
+	sent, ours := jsonOf(w), jsonOf(g)
+	path, _ := w["path"].(string)
+	less, _ := sent["duration"].(float64)
+	if x.rules.has(ruleSecond) && strings.HasSuffix(path, "/extend-timeout") && less > 0 && less < 1000 && ours["duration"] == 1000.0 {
+		x.used(ruleSecond)
+		sent["duration"] = 1000.0
+	}
+}
+
+// empty is about text and numbers that say nothing, for which the API has no
+// use.
+func (x *reconciler) empty(w, g map[string]any) {
+	if !x.rules.has(ruleEmpty) {
+		return
+	}
+	sent, ours := jsonOf(w), jsonOf(g)
+	for k, v := range sent {
+		if _, there := ours[k]; !there && ours != nil && (v == "" || v == 0.0) {
+			x.used(ruleEmpty)
+			delete(sent, k)
+		}
+	}
+	query, _ := w["query"].([]any)
+	also, _ := g["query"].([]any)
+	w["query"] = slices.DeleteFunc(query, func(p any) bool {
+		pair, _ := p.([]any)
+		says := len(pair) == 2 && pair[1] != "" && pair[1] != "0"
+		if says || slices.ContainsFunc(also, func(q any) bool { return differs("", p, q) == "" }) {
+			return false
+		}
+		x.used(ruleEmpty)
+		return true
+	})
 }
 
 // jsonOf returns the JSON body of a request.

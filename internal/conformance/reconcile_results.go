@@ -2,6 +2,7 @@ package conformance
 
 import (
 	"encoding/json"
+	"fmt"
 	"regexp"
 	"slices"
 	"strings"
@@ -44,6 +45,10 @@ func (x *reconciler) failure(w, g map[string]any, s *Step, wantErr, gotErr map[s
 		}
 	case slices.Contains(x.played.Rules, ruleDownload) && s.Op == "downloadFile" && kind == "NetworkError" && gotStatus == 418:
 		accept(ruleDownload)
+	case slices.Contains(x.played.Rules, ruleWait) && s.Op == "wait" && transient(wantErr) && gotStatus == 418:
+		accept(ruleWait)
+	case x.rules.has(ruleDeletes) && s.Op == "delete" && wantErr["status"] == 404.0 && gaveValue && x.deletedTwice():
+		accept(ruleDeletes)
 	case x.rules.has(ruleFirstError) && kind == "ValidationError" && gotErr["kind"] == "StreamError" && x.errorFirst():
 		accept(ruleFirstError)
 	case x.rules.has(ruleClose) && s.Op == "dispose" && gaveValue && (wantErr["status"] == 410.0 || wantErr["status"] == 404.0):
@@ -152,6 +157,12 @@ func (x *reconciler) success(w, g map[string]any, before []Step, s *Step) {
 			wm["region"] = nil
 		}
 	}
+	if s.Op == "props" {
+		wm, _ := w["value"].(map[string]any)
+		gm, _ := g["value"].(map[string]any)
+		x.renewed(wm, gm)
+		x.project(wm, gm)
+	}
 	if x.rules.has(rulePolicyParts) && unreadTold(w["value"], g["value"]) {
 		x.used(rulePolicyParts)
 	}
@@ -171,6 +182,50 @@ func (x *reconciler) success(w, g map[string]any, before []Step, s *Step) {
 				w[k] = v
 			}
 		}
+	}
+}
+
+// deletedTwice reports whether the official SDK sent a delete again.
+func (x *reconciler) deletedTwice() bool {
+	sent := map[any]int{}
+	for _, r := range x.want.Requests {
+		if m, _ := r.(map[string]any); m["method"] == "DELETE" {
+			sent[m["path"]]++
+		}
+	}
+	for _, n := range sent {
+		if n > 1 {
+			return true
+		}
+	}
+	return false
+}
+
+// renewed copies to w the metadata of a sandbox that a response to a resume
+// has, and that the official SDK does not look at.
+func (x *reconciler) renewed(w, g map[string]any) {
+	if !x.rules.has(ruleRenewed) {
+		return
+	}
+	for _, ex := range x.played.Scenario.Server {
+		var resp struct{ Sandbox map[string]any }
+		if fmt.Sprint(ex.Query["resume"]) != "true" || json.Unmarshal(ex.JSON, &resp) != nil {
+			continue
+		}
+		for k, now := range g {
+			if old, there := w[k]; there && differs("", old, now) != "" && differs("", resp.Sandbox[k], now) == "" {
+				x.used(ruleRenewed)
+				w[k] = now
+			}
+		}
+	}
+}
+
+// project copies to w the project that a drive says it is in.
+func (x *reconciler) project(w, g map[string]any) {
+	if told, ok := g["projectId"]; ok && x.rules.has(ruleProject) && g["driveId"] != nil && w["projectId"] != told {
+		x.used(ruleProject)
+		w["projectId"] = told
 	}
 }
 

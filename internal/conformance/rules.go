@@ -74,6 +74,14 @@ const (
 	ruleSteps       = "steps-in-one-command"
 	ruleFollowed    = "started-with-its-output"
 	ruleKnownEnd    = "known-end-not-asked-for"
+	ruleDeletes     = "delete-settled"
+	ruleKills       = "signal-settled"
+	ruleRenewed     = "metadata-renewed"
+	ruleProject     = "project-of-the-drive"
+	ruleEmpty       = "empty-is-none"
+	ruleLookUps     = "look-ups-do-not-start"
+	ruleTooLate     = "time-out-retried"
+	ruleSecond      = "extended-by-a-second"
 )
 
 var knownRules = []string{
@@ -83,6 +91,7 @@ var knownRules = []string{
 	ruleRedacted, ruleTarget, ruleNames, ruleDashes, ruleTruncate, ruleChown, ruleRemove, ruleStat, ruleReaddir, ruleAppend, ruleIDs, ruleEnvOrder, ruleMark, ruleTakenAway,
 	ruleSpared, ruleAsked,
 	ruleStarts, ruleAgent, ruleRegion, ruleRegions, ruleDriveErrors, ruleForkMounts, ruleSorted, rulePolicyParts, ruleZero, ruleSteps, ruleFollowed, ruleKnownEnd,
+	ruleDeletes, ruleKills, ruleRenewed, ruleProject, ruleEmpty, ruleLookUps, ruleTooLate, ruleSecond,
 }
 
 // Rule is a departure that is the same in every scenario. It accounts for
@@ -108,6 +117,7 @@ type Rule struct {
 	//   - "running": a session that was starting, now running
 	//   - "ended": the log that was read, once more, and the command's end
 	//   - "no snapshot": a sandbox without files
+	//   - "known": the sandbox, drive or command as it was last seen
 	//   - "again": the response to the same request before a session was looked at
 	//   - "done": an empty success
 	Answer string `json:"answer"`

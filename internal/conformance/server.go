@@ -56,8 +56,10 @@ type Server struct {
 	logs     map[string][]json.RawMessage // of commands whose log was read
 	commands map[string]map[string]any
 	sessions map[string]map[string]any
-	resumes  map[string]*Exchange // of sandboxes, by their paths
-	used     []string             // names of rules
+	resumes  map[string]*Exchange       // of sandboxes, by their paths
+	known    map[string]json.RawMessage // sandboxes, drives and commands, by their paths
+	late     map[string]*Exchange       // what came too late, by the request
+	used     []string                   // names of rules
 	held     []*Entry
 }
 
@@ -96,6 +98,7 @@ func newServer(script []Exchange, opts ServerOptions) *Server {
 	s := &Server{
 		opts: opts, taken: make(chan struct{}), outputs: map[string][]json.RawMessage{}, logs: map[string][]json.RawMessage{},
 		commands: map[string]map[string]any{}, sessions: map[string]map[string]any{}, resumes: map[string]*Exchange{},
+		known: map[string]json.RawMessage{}, late: map[string]*Exchange{},
 	}
 	for _, ex := range script {
 		times := 1
@@ -271,6 +274,9 @@ func (s *Server) take(e *Entry) *Exchange {
 			s.held = append(s.held, e)
 		}
 		s.remember(ex, e)
+		return ex
+	}
+	if ex := s.tooLate(e); ex != nil {
 		return ex
 	}
 	e.Unscripted = true

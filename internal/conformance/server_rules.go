@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"maps"
+	"net/http"
 	"slices"
 	"strings"
 )
@@ -113,6 +114,10 @@ func (s *Server) ruled(e *Entry, rule *Rule) *Exchange {
 		if s.lookedAtSince(e) {
 			return s.resumes[e.Path]
 		}
+	case "known":
+		if raw := s.known[strings.TrimPrefix(e.Path, "/api/v2/sandboxes/")]; raw != nil {
+			return &Exchange{JSON: raw}
+		}
 	case "done":
 		return &Exchange{JSON: json.RawMessage("{}")}
 	case "stopped", "running":
@@ -201,6 +206,9 @@ func (s *Server) lookedAtSince(e *Entry) bool {
 // remember records what rules respond with: the output of commands that ran,
 // the last state of sessions, and responses to resumes.
 func (s *Server) remember(ex *Exchange, e *Entry) {
+	if ex.Status == http.StatusRequestTimeout || ex.Status == http.StatusTooEarly {
+		s.late[fmt.Sprint(question(plain(e)))] = ex
+	}
 	if slices.ContainsFunc(e.Query, func(p any) bool { return fmt.Sprint(p) == "[resume true]" }) {
 		s.resumes[e.Path] = ex
 	}
@@ -213,6 +221,7 @@ func (s *Server) remember(ex *Exchange, e *Entry) {
 		body = append(body, p.data...)
 	}
 	if present(ex.JSON) {
+		s.keep(e, ex)
 		var resp struct {
 			Session map[string]any `json:"session"`
 			Routes  []any          `json:"routes"`
@@ -253,6 +262,46 @@ func (s *Server) remember(ex *Exchange, e *Entry) {
 	if id != "" {
 		outputs[id] = lines
 	}
+}
+
+// keep records a sandbox, drive or command as the response to a look at it.
+func (s *Server) keep(e *Entry, ex *Exchange) {
+	var resp struct {
+		Sandbox, Session, Drive, Command map[string]any
+		Routes                           []any
+	}
+	if ex.Status >= 300 || json.Unmarshal(ex.JSON, &resp) != nil {
+		return
+	}
+	store := func(path, name any, value map[string]any) {
+		if text, ok := name.(string); ok {
+			s.known[fmt.Sprint(path, text)], _ = marshal(value)
+		}
+	}
+	if resp.Sandbox != nil && resp.Session != nil {
+		store("", resp.Sandbox["name"], map[string]any{"sandbox": resp.Sandbox, "session": resp.Session, "routes": append([]any{}, resp.Routes...)})
+	}
+	if resp.Drive != nil {
+		store("drives/", resp.Drive["name"], map[string]any{"drive": resp.Drive})
+	}
+	if rest, ok := strings.CutPrefix(e.Path, "/api/v2/sandboxes/sessions/"); ok && resp.Command != nil {
+		session, _, _ := strings.Cut(rest, "/")
+		store("sessions/"+session+"/cmd/", resp.Command["id"], map[string]any{"command": resp.Command})
+	}
+}
+
+// tooLate returns the response to a request that was refused because it came
+// too late, and is made again.
+func (s *Server) tooLate(e *Entry) *Exchange {
+	if !s.opts.Rules.has(ruleTooLate) {
+		return nil
+	}
+	ex := s.late[fmt.Sprint(question(plain(e)))]
+	if ex != nil {
+		e.Unscripted = true
+		s.use(ruleTooLate)
+	}
+	return ex
 }
 
 // unmark removes from a request the mark by which a create recognizes its
