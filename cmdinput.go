@@ -11,6 +11,7 @@ import (
 	"os"
 	"time"
 
+	"github.com/go-vercel/sandbox/internal/accounts"
 	"github.com/go-vercel/sandbox/internal/api"
 	"github.com/go-vercel/sandbox/internal/tarball"
 )
@@ -44,7 +45,7 @@ func (u *User) onSession(_ context.Context, fn func(target) (*Command, error)) (
 }
 
 func (u *User) giveFile(ctx context.Context, path string) error {
-	return u.steps(ctx, u.owners(), chownSteps(stepPlain, u.username, path))
+	return u.accountSteps(ctx, u.accountNames(), accounts.Chown(accounts.Plain, u.username, path))
 }
 
 func (s *Sandbox) giveFile(context.Context, string) error { return nil }

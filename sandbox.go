@@ -11,6 +11,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/go-vercel/sandbox/internal/accounts"
 	"github.com/go-vercel/sandbox/internal/api"
 	"github.com/go-vercel/sandbox/internal/redact"
 	"github.com/go-vercel/sandbox/internal/wire"
@@ -45,7 +46,7 @@ type sandboxState struct {
 	// not yet succeeded for the session that was started.
 	hookDue bool
 
-	defaultUser atomic.Pointer[userAndGroup] // nil until it is known
+	defaultUser atomic.Pointer[accounts.Identity] // nil until it is known
 }
 
 // newSandbox makes a handle from a response. name is the requested name, for a

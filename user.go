@@ -13,6 +13,7 @@ import (
 	"strings"
 	"sync/atomic"
 
+	"github.com/go-vercel/sandbox/internal/accounts"
 	"github.com/go-vercel/sandbox/internal/redact"
 	"github.com/go-vercel/sandbox/internal/tarball"
 )
@@ -45,8 +46,8 @@ type Group struct {
 	SharedDir string
 }
 
-// userStep runs one program of an operation on users and returns its output.
-func (s *Sandbox) userStep(ctx context.Context, action string, sudo bool, name string, args ...string) (string, error) {
+// accountStep runs one program of an operation on users and returns its output.
+func (s *Sandbox) accountStep(ctx context.Context, action string, sudo bool, name string, args ...string) (string, error) {
 	done, err := s.RunCommand(ctx, name, args, &CommandOptions{Sudo: sudo})
 	if err != nil {
 		return "", err
@@ -60,9 +61,38 @@ func (s *Sandbox) userStep(ctx context.Context, action string, sudo bool, name s
 		if err != nil {
 			return "", err
 		}
-		return "", &UserError{Action: action, ExitCode: done.ExitCode, Stdout: stdout, Stderr: stderr}
+		return "", &accounts.Failure{Action: action, ExitCode: done.ExitCode, Stdout: stdout, Stderr: stderr}
 	}
 	return stdout, nil
+}
+
+// accountSteps runs the steps of an operation on users, and keeps what they
+// learn of the sandbox.
+func (s *Sandbox) accountSteps(ctx context.Context, names *accounts.Names, steps []accounts.Step) error {
+	err := accounts.Runner(s.accountStep).Run(ctx, names, steps)
+	if s.st != nil && names.Me.User != "" {
+		s.st.defaultUser.Store(&names.Me)
+	}
+	return userError(err)
+}
+
+// userError returns err, as a *UserError if a program failed.
+func userError(err error) error {
+	if f, ok := errors.AsType[*accounts.Failure](err); ok {
+		return (*UserError)(f)
+	}
+	return err
+}
+
+// accountNames are the names that are known of the sandbox.
+func (s *Sandbox) accountNames() *accounts.Names {
+	names := &accounts.Names{}
+	if s.st != nil {
+		if me := s.st.defaultUser.Load(); me != nil {
+			names.Me = *me
+		}
+	}
+	return names
 }
 
 // maxUserName is the limit of useradd and groupadd.
@@ -107,10 +137,10 @@ func (s *Sandbox) CreateUser(ctx context.Context, username string) (*User, error
 	}
 	create := fmt.Sprintf("create user %q", username)
 	home := "/home/" + username
-	names := s.owners()
-	steps := append(names.whoami(), step{kind: stepPlain, action: create, args: []string{"useradd", "-m", "-s", "/bin/bash", username}})
-	steps = append(steps, chownSteps(stepGroup, username, home)...)
-	err := s.steps(ctx, names, append(steps, chmodSteps("770", home)...))
+	names := s.accountNames()
+	steps := append(names.Whoami(), accounts.Program(create, "useradd", "-m", "-s", "/bin/bash", username))
+	steps = append(steps, accounts.Chown(accounts.Group, username, home)...)
+	err := s.accountSteps(ctx, names, append(steps, accounts.Chmod("770", home)...))
 	if e, ok := errors.AsType[*UserError](err); ok && e.Action == create && e.ExitCode == taken {
 		return nil, fmt.Errorf("sandbox: %s: %w", create, ErrUserExists)
 	}
@@ -141,12 +171,12 @@ func (s *Sandbox) CreateGroup(ctx context.Context, groupname string) (*Group, er
 		return nil, err
 	}
 	g := &Group{Name: groupname, SharedDir: "/shared/" + groupname}
-	names := s.owners()
-	steps := append(names.whoami(),
-		step{kind: stepPlain, action: fmt.Sprintf("create group %q", groupname), args: []string{"groupadd", groupname}},
-		step{kind: stepPlain, action: "create shared directory " + g.SharedDir, args: []string{"mkdir", "-p", g.SharedDir}})
-	steps = append(steps, chownSteps(stepMine, groupname, g.SharedDir)...)
-	if err := s.steps(ctx, names, append(steps, chmodSteps("2770", g.SharedDir)...)); err != nil {
+	names := s.accountNames()
+	steps := append(names.Whoami(),
+		accounts.Program(fmt.Sprintf("create group %q", groupname), "groupadd", groupname),
+		accounts.Program("create shared directory "+g.SharedDir, "mkdir", "-p", g.SharedDir))
+	steps = append(steps, accounts.Chown(accounts.Mine, groupname, g.SharedDir)...)
+	if err := s.accountSteps(ctx, names, append(steps, accounts.Chmod("2770", g.SharedDir)...)); err != nil {
 		return nil, err
 	}
 	return g, nil
@@ -161,8 +191,8 @@ func (s *Sandbox) AddUserToGroup(ctx context.Context, username, groupname string
 	if err := checkUserName("groupname", groupname); err != nil {
 		return err
 	}
-	_, err := s.userStep(ctx, fmt.Sprintf("add %q to group %q", username, groupname), true, "usermod", "-aG", groupname, username)
-	return err
+	_, err := s.accountStep(ctx, fmt.Sprintf("add %q to group %q", username, groupname), true, "usermod", "-aG", groupname, username)
+	return userError(err)
 }
 
 // RemoveUserFromGroup removes a user from a group. Running processes of the
@@ -174,8 +204,8 @@ func (s *Sandbox) RemoveUserFromGroup(ctx context.Context, username, groupname s
 	if err := checkUserName("groupname", groupname); err != nil {
 		return err
 	}
-	_, err := s.userStep(ctx, fmt.Sprintf("remove %q from group %q", username, groupname), true, "gpasswd", "-d", username, groupname)
-	return err
+	_, err := s.accountStep(ctx, fmt.Sprintf("remove %q from group %q", username, groupname), true, "gpasswd", "-d", username, groupname)
+	return userError(err)
 }
 
 // User is a user of a sandbox: its commands run as that user, in the user's
@@ -381,53 +411,49 @@ func (u *User) own(ctx context.Context, written iter.Seq2[tarball.Entry, error])
 	if len(all) == 0 {
 		return nil
 	}
-	var steps []step
-	names := u.owners()
-	if names.primary == "" {
-		steps = append(steps, step{kind: stepLookup, action: "resolve the primary group of \"" + u.username + "\"", args: []string{u.username}})
-	}
-	steps = append(steps, chownSteps(stepPrimary, u.username, files...)...)
+	names := u.accountNames()
+	steps := append(names.PrimaryGroup(u.username), accounts.Chown(accounts.Primary, u.username, files...)...)
 	// What a link points to is not the user's.
-	steps = append(steps, onPaths(stepPrimary, "set ownership on ", []string{"chown", "-h", u.username}, links)...)
+	steps = append(steps, accounts.ChownLinks(accounts.Primary, u.username, links...)...)
 	for _, dir := range u.ancestors(all) {
 		if !slices.Contains(dirs, dir) {
 			dirs = append(dirs, dir)
 		}
 	}
-	return u.steps(ctx, names, append(steps, u.dirSteps(names, dirs)...))
+	return u.accountSteps(ctx, names, append(steps, u.dirSteps(names, dirs)...))
 }
 
 // ownDirs changes the owner of directories.
 func (u *User) ownDirs(ctx context.Context, dirs []string) error {
-	names := u.owners()
-	return u.steps(ctx, names, u.dirSteps(names, dirs))
+	names := u.accountNames()
+	return u.accountSteps(ctx, names, u.dirSteps(names, dirs))
 }
 
-// dirSteps are those that change the owner of directories. The group is the sandbox's, so
-// that the API can go on writing there.
-func (u *User) dirSteps(names *owners, dirs []string) []step {
+// dirSteps are those that change the owner of directories. The group is the
+// sandbox's, so that the API can continue to write there.
+func (u *User) dirSteps(names *accounts.Names, dirs []string) []accounts.Step {
 	if len(dirs) == 0 {
 		return nil
 	}
-	steps := append(names.whoami(), chownSteps(stepGroup, u.username, dirs...)...)
-	return append(steps, chmodSteps("770", dirs...)...)
+	steps := append(names.Whoami(), accounts.Chown(accounts.Group, u.username, dirs...)...)
+	return append(steps, accounts.Chmod("770", dirs...)...)
 }
 
-// owners are the names that are known: the sandbox's, and the user's own group,
-// which need not have the name of the user, who may have existed before.
-func (u *User) owners() *owners {
-	names := u.sandbox.owners()
+// accountNames are the names that are known: the sandbox's, and the user's own
+// group, which need not have the name of the user, who may have existed before.
+func (u *User) accountNames() *accounts.Names {
+	names := u.sandbox.accountNames()
 	if group := u.group.Load(); group != nil {
-		names.primary = *group
+		names.Primary = *group
 	}
 	return names
 }
 
-// steps goes through the steps, and keeps what they learn.
-func (u *User) steps(ctx context.Context, names *owners, steps []step) error {
-	err := u.sandbox.steps(ctx, names, steps)
-	if names.primary != "" {
-		u.group.Store(&names.primary)
+// accountSteps runs the steps, and keeps what they learn.
+func (u *User) accountSteps(ctx context.Context, names *accounts.Names, steps []accounts.Step) error {
+	err := u.sandbox.accountSteps(ctx, names, steps)
+	if names.Primary != "" {
+		u.group.Store(&names.Primary)
 	}
 	return err
 }

@@ -1,0 +1,278 @@
+// Package accounts makes users and groups in a sandbox, and gives them files. An
+// operation is a list of steps, each one program; together they take as few
+// commands as their length allows.
+package accounts
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/go-vercel/sandbox/internal/coreutils"
+)
+
+// Identity is who the sandbox's commands run as.
+type Identity struct{ User, Group string }
+
+// Names are the names by which steps say whose something becomes; empty ones
+// are not known yet.
+type Names struct {
+	Me      Identity
+	Primary string // the group of the user that the steps are about
+}
+
+// Kind says what a step does, and what completes the word of its command that
+// says whose something becomes.
+type Kind string
+
+const (
+	whoami Kind = "whoami" // asks who the sandbox's commands run as
+	lookup Kind = "lookup" // asks for the primary group of the user args[0]
+
+	Plain   Kind = "plain"   // runs args
+	Mine    Kind = "mine"    // runs args, of which the owner is a group, with the sandbox's user before it
+	Group   Kind = "group"   // runs args, of which the owner is a user, with the sandbox's group after it
+	Primary Kind = "primary" // runs args, of which the owner is a user, with the user's own group after it
+)
+
+// Step is one program of an operation on users or groups. All run as root,
+// except for those that ask.
+type Step struct {
+	kind   Kind
+	action string // for errors
+	args   []string
+	owner  int // which of args it is
+}
+
+// Failure is the error of a step whose program failed.
+type Failure struct {
+	Action         string
+	ExitCode       int
+	Stdout, Stderr string
+}
+
+func (f *Failure) Error() string { return fmt.Sprintf("%s: exit code %d", f.Action, f.ExitCode) }
+
+// Runner runs a program in the sandbox and returns its standard output. The
+// error is a *Failure if the program fails.
+type Runner func(ctx context.Context, action string, sudo bool, name string, args ...string) (string, error)
+
+// size is about how much of a command the step takes.
+func (s *Step) size() int {
+	n := 0
+	for _, a := range s.args {
+		n += len(a) + 1
+	}
+	return n
+}
+
+// words is the step as words of the script.
+func (s *Step) words() []string {
+	return append([]string{string(s.kind), strconv.Itoa(len(s.args)), strconv.Itoa(s.owner + 1)}, s.args...)
+}
+
+// command is the step as a command of its own.
+func (s *Step) command(names *Names) (name string, args []string, sudo bool) {
+	switch s.kind {
+	case whoami:
+		return "sh", []string{"-c", "id -un; id -gn"}, false
+	case lookup:
+		return "id", []string{"-gn", s.args[0]}, false
+	}
+	all := slices.Clone(s.args)
+	switch s.kind {
+	case Mine:
+		all[s.owner] = names.Me.User + ":" + all[s.owner]
+	case Group:
+		all[s.owner] += ":" + names.Me.Group
+	case Primary:
+		all[s.owner] += ":" + names.Primary
+	}
+	return all[0], all[1:], true
+}
+
+// learn takes in what a step that asks has said.
+func (s *Step) learn(names *Names, out string) error {
+	first, rest, _ := strings.Cut(strings.TrimSpace(out), "\n")
+	second, _, _ := strings.Cut(rest, "\n")
+	switch {
+	case s.kind == whoami && first != "" && second != "":
+		names.Me = Identity{first, second}
+	case s.kind == lookup && first != "":
+		names.Primary = first
+	case s.kind == whoami || s.kind == lookup:
+		return &Failure{Action: s.action, Stdout: out}
+	}
+	return nil
+}
+
+// Steps run in one command: a script of the sandbox's user finds out who that is,
+// and has root run the steps up to the first that fails. What each writes
+// follows a mark, on both streams, so that it is known which step said what, and
+// whether any was begun.
+const (
+	stepMark = "\x1e\n"
+
+	stepsBegin = `inner=$1; shift
+[ -n "$2" ] || { user=$(id -un) && group=$(id -gn) || exit; primary=$3; shift 3; set -- "$user" "$group" "$primary" "$@"; }
+as=; [ "$(id -u)" = 0 ] || as="sudo -n --"
+exec $as sh -c "$inner" sh "$@"`
+
+	stepsRun = `user=$1 group=$2 primary=$3; shift 3
+while [ $# -gt 0 ]; do
+	kind=$1 n=$2 owner=$3; shift 3
+	printf '\036\n'; printf '\036\n' >&2
+	case $kind in
+	whoami) printf '%s\n%s\n' "$user" "$group"; [ -n "$user" ] && [ -n "$group" ] || exit 0;;
+	lookup) primary=$(id -gn "$1") || exit; printf '%s\n' "$primary"; [ -n "$primary" ] || exit 0;;
+	*)
+		cmd= i=0
+		while [ $i -lt $n ]; do
+			i=$((i+1)) before= after=
+			[ $i != $owner ] || case $kind in
+			mine) before=\$user: ;;
+			group) after=:\$group ;;
+			primary) after=:\$primary ;;
+			esac
+			cmd="$cmd \"$before\${$i}$after\""
+		done
+		eval "$cmd" || exit;;
+	esac
+	shift $n
+done`
+)
+
+// maxArguments bounds the paths of one command, far below what Linux takes.
+const maxArguments = 64 << 10
+
+// onPaths are the steps that run args on paths, a good number of them at a time.
+// The owner among args, if any, is the last of them.
+func onPaths(kind Kind, action string, args, paths []string) []Step {
+	var list []Step
+	for len(paths) > 0 {
+		n, size := 0, 0
+		for n < len(paths) && (n == 0 || size+len(paths[n]) < maxArguments) {
+			size += len(paths[n]) + 1
+			n++
+		}
+		list = append(list, Step{
+			kind: kind, action: action + strings.Join(paths[:n], ", "),
+			args: append(slices.Clip(args), paths[:n]...), owner: len(args) - 1,
+		})
+		paths = paths[n:]
+	}
+	return list
+}
+
+// Chown returns the steps that change the owner of paths.
+func Chown(kind Kind, owner string, paths ...string) []Step {
+	return onPaths(kind, "set ownership on ", []string{"chown", owner}, paths)
+}
+
+// ChownLinks is like Chown for symbolic links themselves.
+func ChownLinks(kind Kind, owner string, paths ...string) []Step {
+	return onPaths(kind, "set ownership on ", []string{"chown", "-h", owner}, paths)
+}
+
+// Chmod returns the steps that change the permissions of paths.
+func Chmod(mode string, paths ...string) []Step {
+	return onPaths(Plain, "set permissions on ", []string{"chmod", mode}, paths)
+}
+
+// Program returns the step that runs a program as root.
+func Program(action string, args ...string) Step {
+	return Step{kind: Plain, action: action, args: args}
+}
+
+// PrimaryGroup returns the steps that ask for the user's own group; none if it
+// is known.
+func (n *Names) PrimaryGroup(user string) []Step {
+	if n.Primary != "" {
+		return nil
+	}
+	return []Step{{kind: lookup, action: fmt.Sprintf("resolve the primary group of %q", user), args: []string{user}}}
+}
+
+// Whoami returns the steps that ask who the sandbox's commands run as; none if
+// that is known.
+func (n *Names) Whoami() []Step {
+	if n.Me.User != "" {
+		return nil
+	}
+	return []Step{{kind: whoami, action: "resolve the default sandbox user"}}
+}
+
+// Run runs the steps, in as few commands as their length allows, and notes in
+// names what it learns.
+func (run Runner) Run(ctx context.Context, names *Names, steps []Step) error {
+	for len(steps) > 0 {
+		n := 1
+		for size := steps[0].size(); n < len(steps) && size+steps[n].size() < maxArguments; n++ {
+			size += steps[n].size()
+		}
+		if err := run.together(ctx, names, steps[:n]); err != nil {
+			return err
+		}
+		steps = steps[n:]
+	}
+	return nil
+}
+
+// together runs steps in one command, or one by one where that can't begin,
+// because there is no sudo that lets the sandbox's user be root: the API may
+// know another way. The error is then that of the first of them.
+func (run Runner) together(ctx context.Context, names *Names, steps []Step) error {
+	if len(steps) == 1 {
+		return run.alone(ctx, names, &steps[0])
+	}
+	args := []string{"-c", stepsBegin, "sh", stepsRun, names.Me.User, names.Me.Group, names.Primary}
+	for i := range steps {
+		args = append(args, steps[i].words()...)
+	}
+	name, args := coreutils.Carry("sh", args)
+	out, err := run(ctx, "", false, name, args...)
+	failed, ok := errors.AsType[*Failure](err)
+	if err != nil && !ok {
+		return err
+	}
+	if ok {
+		out = failed.Stdout
+	}
+	said := strings.Split(out, stepMark)[1:]
+	begun := min(len(said), len(steps))
+	if ok && begun == 0 {
+		for i := range steps {
+			if err := run.alone(ctx, names, &steps[i]); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+	for i := range steps[:begun] {
+		if ok && i == begun-1 {
+			complaints := strings.Split(failed.Stderr, stepMark)
+			return &Failure{Action: steps[i].action, ExitCode: failed.ExitCode, Stdout: said[i], Stderr: complaints[len(complaints)-1]}
+		}
+		if err := steps[i].learn(names, said[i]); err != nil {
+			return err
+		}
+	}
+	if begun < len(steps) {
+		return &Failure{Action: steps[begun].action, Stdout: out}
+	}
+	return nil
+}
+
+// alone runs a step as a command of its own.
+func (run Runner) alone(ctx context.Context, names *Names, st *Step) error {
+	name, args, sudo := st.command(names)
+	name, args = coreutils.Carry(name, args)
+	out, err := run(ctx, st.action, sudo, name, args...)
+	if err != nil {
+		return err
+	}
+	return st.learn(names, out)
+}

@@ -1,0 +1,74 @@
+package accounts
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"os/exec"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+// here returns a Runner of programs of this machine, which counts them.
+func here(t *testing.T, runs *int) Runner {
+	for _, name := range []string{"sh", "id"} {
+		if _, err := exec.LookPath(name); err != nil {
+			t.Skip(err)
+		}
+	}
+	return func(ctx context.Context, action string, _ bool, name string, args ...string) (string, error) {
+		*runs++
+		var stdout, stderr bytes.Buffer
+		cmd := exec.CommandContext(ctx, name, args...)
+		cmd.Stdout, cmd.Stderr = &stdout, &stderr
+		err := cmd.Run()
+		if e, ok := errors.AsType[*exec.ExitError](err); ok {
+			return "", &Failure{Action: action, ExitCode: e.ExitCode(), Stdout: stdout.String(), Stderr: stderr.String()}
+		}
+		return stdout.String(), err
+	}
+}
+
+func TestRun(t *testing.T) {
+	t.Parallel()
+	var runs int
+	run := here(t, &runs)
+	me, err := run(t.Context(), "", false, "id", "-un")
+	require.NoError(t, err)
+	runs = 0
+	names := &Names{}
+	steps := append(names.Whoami(), names.PrimaryGroup("root")...)
+	steps = append(steps, Program("first", "sh", "-c", "echo fine"), Program("second", "sh", "-c", "echo said; echo no >&2; exit 3"), Program("third", "false"))
+	err = run.Run(t.Context(), names, steps)
+	failed, ok := errors.AsType[*Failure](err)
+	require.True(t, ok, "%v", err)
+	assert.Equal(t, &Failure{Action: "second", ExitCode: 3, Stdout: "said\n", Stderr: "no\n"}, failed)
+	assert.Equal(t, strings.TrimSpace(me), names.Me.User)
+	assert.NotEmpty(t, names.Me.Group)
+	assert.NotEmpty(t, names.Primary)
+	// One command; or, where this user may not use sudo, one that shows that and
+	// one for each step.
+	assert.Contains(t, []int{1, 5}, runs)
+	assert.Empty(t, names.Whoami())
+	assert.Empty(t, names.PrimaryGroup("root"))
+}
+
+func TestLongListsOfPaths(t *testing.T) {
+	t.Parallel()
+	paths := make([]string, 3000)
+	for i := range paths {
+		paths[i] = "/home/alice/" + strings.Repeat("x", 50)
+	}
+	var all []string
+	for _, s := range Chown(Group, "alice", paths...) {
+		assert.Less(t, s.size(), maxArguments+100)
+		_, args, sudo := s.command(&Names{Me: Identity{"me", "us"}})
+		assert.True(t, sudo)
+		assert.Equal(t, "alice:us", args[0])
+		all = append(all, args[1:]...)
+	}
+	assert.Equal(t, paths, all)
+}
