@@ -131,8 +131,9 @@ func (c *Client) getOrCreate(ctx context.Context, name string, o *CreateOptions)
 		default:
 			return nil, false, fmt.Errorf("%w; looking it up: %w", err, getErr)
 		}
-		// What could not be marked is assumed to be ours.
-		if o.OnCreate != nil && c.createdLate(sb) || mark == "" && !nameTaken(err) {
+		// What could not be marked is assumed to be ours. The name of what we
+		// have marked is taken if a proxy has delivered the create twice.
+		if o.OnCreate != nil && c.createdLate(sb) || mark != "" && sb.metadata().Tags[creationMark] == mark || mark == "" && !nameTaken(err) {
 			sb, err := sb.setUp(ctx, o.OnCreate)
 			return sb, false, err
 		}

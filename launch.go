@@ -157,19 +157,31 @@ func (l *launch) start(ctx context.Context, send func() (*wire.Command, error)) 
 			l.id = ""
 		}
 		return cmd, nil
-	case l.id != "" && startUnknown(err):
-		found := logstream.Find(ctx, l.c.logStream(l.session, l.id), settleTime)
+	case l.id != "" && (startUnknown(err) || l.twice(err)):
+		patience := settleTime
+		if !startUnknown(err) {
+			patience = 0 // it is there, or the conflict is another one
+		}
+		found := logstream.Find(ctx, l.c.logStream(l.session, l.id), patience)
 		switch {
 		case found != nil && l.mayBe(found):
 			return found, nil
 		case found != nil:
 			l.id = "" // it is not ours to kill
 			err = fmt.Errorf("%w; a command of this ID runs another program", err)
-		case ctx.Err() != nil:
+		case ctx.Err() != nil && startUnknown(err):
 			err = errors.Join(api.ContextError(ctx), err)
 		}
 	}
 	return nil, err
+}
+
+// twice reports whether the service refused the request because of a command
+// that has the generated ID already: a proxy has delivered the request before,
+// and passes on the response to its retry.
+func (l *launch) twice(err error) bool {
+	f, ok := err.(*api.Failure)
+	return ok && !l.chosen && f.Status == http.StatusConflict
 }
 
 // mayBe reports whether a command that has the launch's ID may be the one that

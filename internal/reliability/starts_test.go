@@ -70,6 +70,51 @@ func TestContextEndsWhileCommandIsLookedFor(t *testing.T) {
 	}
 }
 
+// TestDeliveredTwice: a proxy that delivers a request twice, and passes on the
+// response to the second, is told apart from an ID or a name that is taken.
+func TestDeliveredTwice(t *testing.T) {
+	t.Parallel()
+	srv, gate, sb, direct := testkit.Behind(t, sandbox.ClientOptions{}, nil)
+	gate.Set(func(req *http.Request, next http.RoundTripper) (*http.Response, error) {
+		if req.Method != http.MethodPost || !testkit.IsRun(req) && !strings.HasSuffix(req.URL.Path, "/sandboxes") {
+			return next.RoundTrip(req)
+		}
+		content, err := io.ReadAll(req.Body)
+		if err != nil {
+			return nil, err
+		}
+		for range 2 {
+			again := req.Clone(req.Context())
+			again.Body = io.NopCloser(bytes.NewReader(content))
+			resp, err := next.RoundTrip(again)
+			if err != nil || resp.StatusCode >= 400 {
+				return resp, err
+			}
+			if err := resp.Body.Close(); err != nil {
+				return nil, err
+			}
+		}
+		return nil, errors.New("the second request was not refused")
+	})
+	done, err := sb.RunCommand(t.Context(), "sh", []string{"-c", "echo x >> runs; echo out"}, nil)
+	require.NoError(t, err)
+	out, err := done.Stdout(t.Context())
+	require.NoError(t, err)
+	assert.Equal(t, "out\n", out)
+	require.NoError(t, sb.FS().AppendFile(t.Context(), "runs", []byte("y\n")))
+	assert.Equal(t, "x\ny\n", testkit.Output(t, direct, "cat", "runs"))
+
+	made := 0
+	_, err = testkit.Client(t, srv, sandbox.ClientOptions{HTTPClient: &http.Client{Transport: gate}}).GetOrCreate(t.Context(), "twice", &sandbox.CreateOptions{
+		OnCreate: func(context.Context, *sandbox.Sandbox) error {
+			made++
+			return nil
+		},
+	})
+	require.NoError(t, err)
+	assert.Equal(t, 1, made, "the one that was made is set up")
+}
+
 // TestCompressedErrors: an error that a proxy has compressed is the same error,
 // also where an uncompressed response was asked for.
 func TestCompressedErrors(t *testing.T) {
