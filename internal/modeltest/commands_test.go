@@ -15,14 +15,14 @@ import (
 	"github.com/go-vercel/sandbox"
 )
 
-// record lets a script tell that it has run: by a line of its own in the
+// record lets a script report that it has run, by a line of its own in the
 // journal, so that two runs can't be taken for one.
 const record = `read -r u < /proc/sys/kernel/random/uuid; echo "$0 $u" >> ` + journal + `; `
 
 // name is that of the step's command in the journal.
 func (w *world) name() string { return fmt.Sprintf("c%d", w.n) }
 
-// outcome is what a call said of a command.
+// outcome is what a call reported about a command.
 type outcome struct {
 	code int
 	out  string
@@ -280,7 +280,7 @@ func (w *world) killed(ctx context.Context, s Step) error {
 	case err != nil && !errors.Is(err, errGivenUp) && !w.permits(err):
 		return wrong(err)
 	case w.is(Deleted) || s.Fault.What != GiveUp && (w.net.struck(w.strike, Signal) || s.Fault.On == Creds):
-		return nil // there was no killing it
+		return nil // it could not be killed
 	}
 	if _, err := w.same.RunCommand(w.ctx, "true", nil, nil); err != nil { // in the session that there is now
 		return err
@@ -327,7 +327,7 @@ func (w *world) shell(ctx context.Context, s Step) error {
 	return w.judge(got, w.text(s), "")
 }
 
-// said is what a call returned, for a finding.
+// said describes what a call returned.
 func said(err error) string {
 	if err == nil {
 		return "no error"

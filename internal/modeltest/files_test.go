@@ -11,10 +11,16 @@ import (
 	"slices"
 	"strings"
 	"sync"
+
+	"github.com/go-vercel/sandbox"
 )
 
-// pieces is more than three pieces of a FileWriter.
-const pieces = 13 << 20
+const (
+	// pieces is more than three pieces of a FileWriter.
+	pieces = 13 << 20
+	// written is two of them.
+	written = 8 << 20
+)
 
 // file changes a file and keeps its history.
 func (w *world) file(ctx context.Context, s Step) error {
@@ -27,6 +33,15 @@ func (w *world) file(ctx context.Context, s Step) error {
 	var changes map[string]func(string) string
 	var call func() error
 	whole := true // the file is never seen half-changed
+	switch s.Kind {
+	case Append, Truncate, Remove, Sweep: // of a file that exists
+		if slices.Contains(w.files.of(name), missing) {
+			if err := w.same.FS().WriteFile(w.ctx, name, []byte(line), 0o644); err != nil {
+				return err
+			}
+			w.files[name] = []string{line}
+		}
+	}
 	switch s.Kind {
 	case Append:
 		changes = map[string]func(string) string{name: appended(line)}
@@ -45,19 +60,21 @@ func (w *world) file(ctx context.Context, s Step) error {
 			if err != nil {
 				return err
 			}
-			_, err = f.Write([]byte(data))
+			_, err = f.Write([]byte(data[:written]))
+			if err == nil && s.Fault.On == Pause {
+				if err := w.pause(); err != nil {
+					return err
+				}
+			}
+			if err == nil {
+				_, err = f.Write([]byte(data[written:]))
+			}
 			return errors.Join(err, f.Close())
 		}
 	case Replace:
 		changes, whole = map[string]func(string) string{name: become(line)}, false
 		call = func() error { return fsys.WriteFile(ctx, name, []byte(line), 0o644) }
 	case Truncate, Remove, Sweep:
-		if slices.Contains(w.files.of(name), missing) {
-			if err := w.same.FS().WriteFile(w.ctx, name, []byte(line), 0o644); err != nil {
-				return err
-			}
-			w.files[name] = []string{line}
-		}
 		if s.Kind != Truncate {
 			changes = map[string]func(string) string{name: become(missing)}
 			call = func() error { return fsys.Remove(ctx, name) }
@@ -92,7 +109,7 @@ func (w *world) file(ctx context.Context, s Step) error {
 		w.changed(changes, false) // what it had written may be gone with the session
 		return nil
 	}
-	// A file that a crash has taken can be neither renamed, nor cut short, nor removed.
+	// A file that a crash has reverted can't be renamed, truncated or removed.
 	if s.Fault.What == Crashed && w.is(Crashed) && errors.Is(err, fs.ErrNotExist) && !errors.Is(err, errMissing) {
 		w.changed(changes, false)
 		return nil
@@ -103,9 +120,20 @@ func (w *world) file(ctx context.Context, s Step) error {
 	if err != nil && !whole {
 		return w.reread(name)
 	}
-	// What was done before the sandbox was snapshot or crashed is known; what a
-	// crash behind it has taken back is not.
+	// A change is known to be there, unless the machine crashed after it and may
+	// have reverted it.
 	w.changed(changes, err == nil && !(w.is(Crashed) && s.Fault.When != Before))
+	return nil
+}
+
+// pause waits until the pieces that a FileWriter has written are joined, and then
+// triggers the fault.
+func (w *world) pause() error {
+	const size = `until [ "$(stat -c %s .write-* 2>/dev/null)" = "$0" ]; do sleep 0.02; done`
+	if _, err := w.same.RunCommand(w.ctx, "sh", []string{"-c", size, fmt.Sprint(written)}, &sandbox.CommandOptions{Timeout: stepTime}); err != nil {
+		return err
+	}
+	w.net.strikeNow()
 	return nil
 }
 
@@ -115,7 +143,7 @@ func (w *world) changed(changes map[string]func(string) string, known bool) {
 	}
 }
 
-// reread takes the content of a file as it is: nothing was promised.
+// reread accepts the content of a file as it is, where nothing is promised.
 func (w *world) reread(name string) error {
 	if w.is(Deleted) {
 		return nil
@@ -183,7 +211,7 @@ func (w *world) together(ctx context.Context, s Step) error {
 	return onlyIf(len(have) == 0, "%d lines are torn", len(have))
 }
 
-// read reads what is known.
+// read reads a file whose content is known.
 func (w *world) read(ctx context.Context, s Step) error {
 	name, fsys := fmt.Sprintf("known%d", w.n), w.box.FS()
 	want := strings.Repeat("known\n", s.Size)
@@ -198,7 +226,8 @@ func (w *world) read(ctx context.Context, s Step) error {
 	if err == nil && string(data) != want {
 		return fmt.Errorf("read %d of %d bytes, and no error", len(data), len(want))
 	}
-	// Who reads a file to its end is told when it breaks off, and reads it again.
+	// A caller that reads a file to its end gets an error when the response breaks
+	// off, and reads the file again.
 	brokeOff := s.Fault.What == Cut || s.Fault.What == Clean || s.Fault.When == Within
 	if err != nil && !gone && !w.permits(err) && !(brokeOff && w.net.struck(w.strike, Fetched)) {
 		return wrong(err)
@@ -221,8 +250,8 @@ func (w *world) read(ctx context.Context, s Step) error {
 	return onlyIf(err != nil || gone || there, "%s is not listed", name)
 }
 
-// lock makes a directory that others take for a lock: who is told that it is
-// there already must not have made it.
+// lock makes a directory as a lock: a caller that is told that it exists already
+// must not have made it.
 func (w *world) lock(ctx context.Context, s Step) error {
 	name := fmt.Sprintf("lock%d", w.n)
 	w.arm(s)

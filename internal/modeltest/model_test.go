@@ -56,7 +56,7 @@ func TestModel(t *testing.T) {
 				_, err := play(t.Context(), s)
 				return err != nil
 			}
-			// What comes behind the step that failed has no part in it.
+			// The steps after the one that failed play no part.
 			shrunk := Shrink(program[:max(at, 1)], fails)
 			t.Fatalf("seed %d, after %d steps: %v\nthe steps that it takes:\n%s", seed, steps+at, err, Describe(shrunk))
 		}
@@ -65,7 +65,7 @@ func TestModel(t *testing.T) {
 	t.Logf("%d programs of %d steps held, from seed %d on", played, steps, first)
 }
 
-// TestShrink: what a program fails without is left out of it.
+// TestShrink: a program is shrunk to what it needs to fail.
 func TestShrink(t *testing.T) {
 	t.Parallel()
 	program := Program(7, 30)
@@ -79,8 +79,8 @@ func TestShrink(t *testing.T) {
 	assert.Equal(t, program, Program(7, 30), "a seed gives one program")
 }
 
-// TestProgramsMeetAll: every kind of step and every fault comes up within a
-// minute's programs.
+// TestProgramsMeetAll: every kind of step and every fault comes up within the
+// programs of a minute.
 func TestProgramsMeetAll(t *testing.T) {
 	t.Parallel()
 	kinds, whats := map[Kind]int{}, map[What]int{}
@@ -93,6 +93,11 @@ func TestProgramsMeetAll(t *testing.T) {
 	for _, kind := range slices.Concat(commands, files, lives) {
 		assert.Positive(t, kinds[kind], kind)
 	}
+	var dealt []card
+	for n := range uint64(len(deck)) {
+		dealt = append(dealt, deal(n))
+	}
+	assert.ElementsMatch(t, deck, dealt, "each card is dealt once")
 	for _, what := range slices.Concat([]What{None, Clean, Late, Cleaned, Rival}, anywhere, ofTheBox) {
 		assert.Positive(t, whats[what], what)
 	}

@@ -27,22 +27,31 @@ type network struct {
 type strike struct {
 	Fault
 	event func() // what happens in the sandbox
-	left  int    // requests that fit and go free
+	left  int    // matching requests that are let through first
 	done  bool
 	req   *http.Request // the one that was struck
 	real  int           // the status of the response that was lost
 	boxes int           // responses about a sandbox that came before
-	gone  bool          // a request before it was refused, which was made good
+	gone  bool          // an earlier request was refused, and the call made again
 	first *http.Request // an upload that was lost, and half of what it held
 	half  []byte
 }
 
-// arm puts a fault in force, and disarm takes it back.
+// arm puts a fault in force; disarm removes it.
 func (n *network) arm(f Fault, event func()) *strike {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	n.armed = &strike{Fault: f, event: event, left: f.Nth - 1}
 	return n.armed
+}
+
+// strikeNow triggers a fault that does not wait for a request.
+func (n *network) strikeNow() {
+	n.mu.Lock()
+	s := n.armed
+	n.mu.Unlock()
+	s.done = true
+	s.event()
 }
 
 func (n *network) disarm() {
@@ -51,7 +60,7 @@ func (n *network) disarm() {
 	n.armed = nil
 }
 
-// fits reports whether the class has the request.
+// fits reports whether the request is of the class.
 func (c Class) fits(req *http.Request) bool {
 	path, post := req.URL.Path, req.Method == http.MethodPost
 	_, id, command := strings.Cut(path, "/cmd/")
@@ -214,9 +223,14 @@ func (n *network) strike(s *strike, req *http.Request) (*http.Response, error) {
 		n.mu.Unlock()
 	}
 	s.event()
-	if s.What == Rival && s.On == Gone && err == nil { // whose response is lost, too
+	switch {
+	case err != nil:
+	case s.What == Rival && s.On == Gone: // whose response is lost, too
 		resp.Body.Close()
 		return nil, syscall.ECONNRESET
+	case req.Context().Err() != nil: // nobody waits for the response any more
+		resp.Body.Close()
+		return nil, req.Context().Err()
 	}
 	return resp, err
 }
@@ -229,8 +243,8 @@ func (n *network) ending(s *strike, req *http.Request, end func() error) (*http.
 	}
 	resp.ContentLength = -1
 	resp.Header.Del("Content-Length")
-	// A stream is cut behind its first record and the one that crosses At: what
-	// has not begun is another matter.
+	// A stream is cut after its first record at the earliest: a cut before that is
+	// a lost response, which is another fault.
 	records := 0
 	if resp.Header.Get("Content-Type") == "application/x-ndjson" {
 		records = 1
@@ -275,7 +289,8 @@ func (e *ending) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// struck reports whether the fault has struck, and a request of that class.
+// struck reports whether the fault has struck, and whether it struck a request of
+// that class.
 func (n *network) struck(s *strike, c Class) bool {
 	n.mu.Lock()
 	defer n.mu.Unlock()

@@ -17,9 +17,8 @@ type Step struct {
 	Fault      Fault
 }
 
-// Fault is what goes wrong, and when: at the Nth request of those that On
-// selects, before it is sent, after its response, or after At bytes of the
-// response.
+// Fault is what goes wrong, and when: at the Nth of the requests that On selects,
+// before it is sent, after its response, or after At bytes of its response.
 type Fault struct {
 	What What
 	When When
@@ -46,7 +45,7 @@ const (
 	Feed   Kind = "feed"   // Cmd with a Stdin of known length
 	Shell  Kind = "shell"  // a program in a terminal
 	// Files.
-	Append   Kind = "append"   // AppendFile of a line
+	Append   Kind = "append"   // AppendFile of a line to a file that exists
 	Upload   Kind = "upload"   // AppendFile of more than travels with a command
 	Appends  Kind = "appends"  // AppendFile by several goroutines
 	Write    Kind = "write"    // a FileWriter of several pieces
@@ -78,8 +77,8 @@ const (
 // What goes wrong.
 type What string
 
-// The faults. Those of a request strike it; those of the sandbox, or of another
-// client, happen at that moment.
+// The faults. Some strike a request; others happen to the sandbox, or are done by
+// another client, at the moment of that request.
 const (
 	None     What = "nothing"
 	Refuse   What = "refused"   // no connection is made
@@ -129,6 +128,9 @@ const (
 	Born    Class = "create"
 	Gone    Class = "delete"
 	Creds   Class = "credentials"
+	// Pause is no request: the caller has written two pieces of a file, which
+	// are joined, and has not yet the rest.
+	Pause Class = "pause"
 )
 
 var commands = []Kind{Run, Start, Fetch, Follow, Exec, Feed, Talk, Kill, Cancel, Keep, Shell}
@@ -143,8 +145,7 @@ var anywhere = []What{Refuse, Throttle, Odd, Lost, Gateway, Cut, Missing, GiveUp
 // ofTheBox are what may happen to the sandbox that commands and files are in.
 var ofTheBox = []What{Stopped, Expired, Crashed, Deleted, Hooked}
 
-// likely are faults that a step of a kind is more likely to meet than by
-// chance, since it is about them.
+// likely are the faults that a kind of step is about.
 var likely = map[Kind][]Fault{
 	Run:     {{What: Cut, On: Logs}, {What: Stopped, When: Within, On: Logs}, {What: Lost, On: Cmd}, {What: Crashed, When: Within, On: Logs}},
 	Start:   {{What: Cut, On: Logs}, {What: Clean, On: Logs}, {What: Odd, On: Logs}},
@@ -156,16 +157,16 @@ var likely = map[Kind][]Fault{
 	Kill:    {{What: Lost, On: Signal}, {What: Gateway, On: Signal}},
 	Cancel:  {{What: GiveUp, When: Before, On: Cmd}, {What: GiveUp, When: Behind, On: Cmd}, {What: GiveUp, When: Within, On: Logs}},
 	Keep:    {{What: Lost, On: Cmd}, {What: GiveUp, When: Behind, On: Cmd}},
-	Append:  {{What: Missing, On: Creds}, {What: Lost, On: Cmd}},
+	Append:  {{What: Missing, On: Creds}, {What: Missing, On: Creds}, {What: Lost, On: Cmd}},
 	Upload:  {{What: Late, On: Put}, {What: Crashed, When: Before, On: Cmd}, {What: Cleaned, When: Before, On: Cmd}},
-	Write:   {{What: Late, On: Put}, {What: Crashed, When: Before, On: Put, Nth: 3}, {What: Crashed, When: Before, On: Cmd, Nth: 2}, {What: Lost, On: Cmd}},
+	Write:   {{What: Late, On: Put}, {What: Crashed, When: Before, On: Put, Nth: 3}, {What: Crashed, When: Behind, On: Pause}, {What: Lost, On: Cmd}},
 	Mkdir:   {{What: Lost, On: Any}},
 	Rename:  {{What: Lost, On: Cmd}},
 	Copy:    {{What: Lost, On: Cmd}},
 	Save:    {{What: Lost, On: Any}, {What: Gateway, On: Any}},
 	Make:    {{What: Lost, On: Born}, {What: Gateway, On: Born}, {What: Rival, When: Before, On: Born}, {What: Rival, When: Behind, On: Box}},
 	Remake:  {{What: Rival, When: Behind, On: Box}, {What: Rival, When: Before, On: Gone}, {What: Lost, On: Gone}, {What: Rival, When: Before, On: Born}},
-	Resume:  {{What: Hooked, When: Before, On: Any}, {What: Lost, On: Box}},
+	Resume:  {{What: Hooked, When: Before, On: Any}, {What: Hooked, When: Before, On: Any}, {What: Lost, On: Box}},
 	Fork:    {{What: Lost, On: Any}},
 	Extend:  {{What: Lost, On: Any}},
 	Drive:   {{What: Lost, On: Any}},
@@ -173,37 +174,81 @@ var likely = map[Kind][]Fault{
 	Drop:    {{What: Rival, When: Behind, On: Gone}, {What: Lost, On: Gone}},
 }
 
-// Program makes the steps of a seed.
+// card is a kind of step with a fault that it is about.
+type card struct {
+	kind  Kind
+	fault Fault // the zero value is any fault
+}
+
+// deck has a card for each kind and each of its likely faults.
+var deck = func() (cards []card) {
+	for _, kind := range slices.Concat(commands, files, lives) {
+		for _, f := range likely[kind] {
+			cards = append(cards, card{kind, f})
+		}
+		if len(likely[kind]) == 0 {
+			cards = append(cards, card{kind: kind})
+		}
+	}
+	return cards
+}()
+
+// Program makes the steps of a seed. Every second step is random; the others
+// are dealt from the deck, which the programs of successive seeds go through in
+// turn, shuffled anew each time. So a mistake that only one kind of step under
+// one fault can show does not wait for chance.
 func Program(seed uint64, length int) []Step {
 	rng := rand.New(rand.NewPCG(seed, 17))
 	steps := make([]Step, length)
 	for i := range steps {
-		steps[i] = step(rng)
+		if n := seed*uint64(length) + uint64(i); n%2 == 0 {
+			steps[i] = step(rng, deal(n/2))
+		} else {
+			steps[i] = step(rng, draw(rng))
+		}
 	}
 	return steps
 }
 
+// deal returns card n of all that are dealt.
+func deal(n uint64) card {
+	size := uint64(len(deck))
+	order := rand.New(rand.NewPCG(n/size, 18)).Perm(len(deck))
+	return deck[order[n%size]]
+}
+
 func pick[T any](rng *rand.Rand, of []T) T { return of[rng.IntN(len(of))] }
 
-func step(rng *rand.Rand) Step {
+// draw returns a card of any kind, whose fault is one that it is about, one that
+// ends the session, any or none.
+func draw(rng *rand.Rand) card {
 	of := pick(rng, [][]Kind{commands, commands, files, files, {Write}, lives})
-	s := Step{Kind: pick(rng, of), File: rng.IntN(3), Size: 1 + rng.IntN(400)}
-	f := Fault{What: pick(rng, anywhere), On: Any}
+	c := card{kind: pick(rng, of)}
 	switch chance := rng.IntN(10); {
 	case chance < 1:
-		f.What = None
-	case chance < 6 && len(likely[s.Kind]) > 0:
-		f = pick(rng, likely[s.Kind])
-		f.Nth = max(f.Nth, 1)
-	case chance < 8 && !slices.Contains(lives, s.Kind):
-		f.What = pick(rng, ofTheBox)
+		c.fault = Fault{What: None, On: Any}
+	case chance < 6 && len(likely[c.kind]) > 0:
+		c.fault = pick(rng, likely[c.kind])
+	case chance < 8 && !slices.Contains(lives, c.kind):
+		c.fault = Fault{What: pick(rng, ofTheBox), On: Any, Nth: early(rng)}
+	}
+	return c
+}
+
+// early returns which of the first three requests is struck.
+func early(rng *rand.Rand) int { return 1 + min(rng.IntN(3), rng.IntN(3)) }
+
+// step makes a step of a card, and chooses at random what the card leaves open.
+func step(rng *rand.Rand, c card) Step {
+	s := Step{Kind: c.kind, File: rng.IntN(3), Size: 1 + rng.IntN(400)}
+	f := c.fault
+	if f == (Fault{}) {
+		f = Fault{What: pick(rng, anywhere), On: Any, Nth: early(rng)}
 	}
 	if f.When == "" {
 		f.When = pick(rng, []When{Before, Behind, Within})
 	}
-	if f.Nth == 0 {
-		f.Nth = 1 + min(rng.IntN(3), rng.IntN(3))
-	}
+	f.Nth = max(f.Nth, 1)
 	if f.What == Missing {
 		f.On = Creds
 	}
@@ -212,8 +257,8 @@ func step(rng *rand.Rand) Step {
 	return s
 }
 
-// Shrink leaves out of a failing program what it fails without: first steps,
-// then faults, then size. Fails runs a program.
+// Shrink removes from a failing program whatever it fails without: first steps,
+// then faults, then sizes. fails plays a program and reports whether it fails.
 func Shrink(steps []Step, fails func([]Step) bool) []Step {
 	for i := 0; i < len(steps); {
 		shorter := append(append([]Step{}, steps[:i]...), steps[i+1:]...)

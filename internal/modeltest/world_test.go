@@ -67,7 +67,7 @@ func (h history) of(name string) []string {
 	return []string{missing}
 }
 
-// change applies f to what a file may hold; unless it is known that it was
+// change applies f to what a file may hold. Unless it is known that the file was
 // changed, it may also be as before.
 func (h history) change(name string, f func(string) string, known bool) {
 	var after []string
@@ -240,7 +240,8 @@ func (w *world) arm(s Step) {
 	})
 }
 
-// event is what happens to the sandbox, or to the caller.
+// event lets a fault happen that is not one of a request: to the sandbox, or to
+// the caller.
 func (w *world) event(what What) error {
 	switch what {
 	case GiveUp:
@@ -277,8 +278,8 @@ func (w *world) event(what What) error {
 	return nil
 }
 
-// save notes what a snapshot holds that is taken now: what the step is about to
-// do may be in it.
+// save records what a snapshot taken now holds; the effect of the current step
+// may be in it.
 func (w *world) save() {
 	w.saved = maps.Clone(w.files)
 	for name, f := range w.pending {
@@ -286,8 +287,8 @@ func (w *world) save() {
 	}
 }
 
-// collect adds what the journal has of runs to what was seen of them before: a
-// crash takes the journal back.
+// collect adds the runs in the journal to those seen before, since a crash
+// reverts the journal.
 func (w *world) collect(ctx context.Context) error {
 	data, err := w.same.FS().ReadFile(ctx, journal)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -303,7 +304,8 @@ func (w *world) collect(ctx context.Context) error {
 	return err
 }
 
-// runs counts the runs of a command. A sandbox that was deleted has told before.
+// runs counts the runs of a command. The journal of a deleted sandbox was read
+// before it was deleted.
 func (w *world) runs(name string) (int, error) {
 	if !w.is(Deleted) {
 		if err := w.collect(w.ctx); err != nil {
@@ -320,8 +322,9 @@ func (w *world) is(whats ...What) bool {
 	return w.happened && slices.Contains(whats, w.strike.What)
 }
 
-// permits reports whether the docs let a call fail so, whose session's end is
-// mended by a resume if it comes before.
+// permits reports whether the docs let a call fail with err under the step's
+// fault. A session that ends before the request does not permit an error where a
+// resume makes up for it.
 func (w *world) permits(err error) bool {
 	s := w.strike
 	switch s.What {
@@ -358,9 +361,9 @@ func (w *world) permits(err error) bool {
 	return false
 }
 
-// mended reports whether the session ended before a request that a resume makes
-// good: one that begins something, and whose refusal says that it has not begun.
-// A call is made again once.
+// mended reports whether a resume makes up for the end of the session: it ended
+// before a request whose refusal says that nothing has begun, and the call has
+// not been made again already, since that is done once.
 func (w *world) mended() bool {
 	if w.strike.When != Before || w.strike.gone {
 		return false
@@ -368,7 +371,7 @@ func (w *world) mended() bool {
 	return slices.ContainsFunc([]Class{Cmd, Put, Fetched, Box}, func(c Class) bool { return w.net.struck(w.strike, c) })
 }
 
-// wrong is the finding of a call that failed although it must not.
+// wrong is the finding that a call failed which must not fail.
 func wrong(err error) error { return fmt.Errorf("it failed: %w", err) }
 
 // verify compares every file with its history.
