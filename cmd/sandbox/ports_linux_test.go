@@ -21,7 +21,7 @@ import (
 	"github.com/go-vercel/sandbox/internal/needs"
 )
 
-// browser puts a program in the place of the browser, which notes what it is to
+// browser replaces the browser by a program that notes what it is to
 // open. The returned function waits for that.
 func (d *desk) browser() (opened func() string) {
 	d.t.Helper()

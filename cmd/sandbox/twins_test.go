@@ -212,7 +212,7 @@ func (tw *twins) runRefused(l recordedLine, line string, argv []string) bool {
 	})
 }
 
-// withSnapshot puts the desk's own snapshot of c2 in the place of the recorded one.
+// withSnapshot replaces the recorded snapshot by the desk's own one of c2.
 func (d *desk) withSnapshot(argv []string) []string {
 	d.t.Helper()
 	argv = slices.Clone(argv)
