@@ -56,13 +56,20 @@ func (c *Client) GetOrCreate(ctx context.Context, name string, opts *CreateOptio
 	if name == "" {
 		return c.Create(ctx, &o)
 	}
+	var why error // why there was another round
 	for round := 0; ; round++ {
 		sb, unseen, err := c.getOrCreate(ctx, name, &o)
 		if !unseen || round == adoptRounds {
+			// A ctx that ends during a request hides the reason no more than one
+			// that ends between two.
+			if ended, ok := err.(*RequestError); ok && why != nil && ctx.Err() != nil {
+				ended.Err = errors.Join(ended.Err, why)
+			}
 			return sb, err
 		}
+		why = err
 		if !api.Sleep(ctx, c.api.PollPause(api.GetSandbox, pollInterval)) {
-			return nil, &RequestError{Operation: api.GetSandbox.Name, SandboxName: name, Err: errors.Join(api.ContextError(ctx), err)}
+			return nil, &RequestError{Operation: api.GetSandbox.Name, SandboxName: name, Err: errors.Join(api.ContextError(ctx), why)}
 		}
 	}
 }

@@ -328,8 +328,13 @@ func (w *slowWriter) Write(p []byte) (int, error) {
 // be resumed, but its session runs whenever it is looked at.
 func TestGetOrCreateFindsNoEnd(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
+		var lookups atomic.Int64
+		var silent int64 // the lookup to which there is no response
 		c := testkit.API(func(req *http.Request) (*http.Response, error) {
 			if req.URL.Query().Get("resume") == "true" {
+				if lookups.Add(1) == silent {
+					return testkit.Unanswered(req)
+				}
 				return testkit.JSON(410, `{"error":{"code":"snapshot_not_found","message":"Cannot resume sandbox: no snapshot available."}}`), nil
 			}
 			return testkit.JSON(200, testkit.RunningSandbox), nil
@@ -337,12 +342,15 @@ func TestGetOrCreateFindsNoEnd(t *testing.T) {
 		sb, err := c.GetOrCreate(t.Context(), "box", nil)
 		assert.Nil(t, sb)
 		assert.ErrorIs(t, err, sandbox.ErrSnapshotNotFound)
-		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
-		defer cancel()
-		sb, err = c.GetOrCreate(ctx, "box", nil)
-		assert.Nil(t, sb)
-		assert.ErrorIs(t, err, context.DeadlineExceeded)
-		assert.ErrorIs(t, err, sandbox.ErrSnapshotNotFound)
+		for _, silent = range []int64{0, 2} { // in a pause, and in a request
+			lookups.Store(0)
+			ctx, cancel := context.WithTimeout(t.Context(), 1100*time.Millisecond)
+			sb, err = c.GetOrCreate(ctx, "box", nil)
+			cancel()
+			assert.Nil(t, sb)
+			assert.ErrorIs(t, err, context.DeadlineExceeded)
+			assert.ErrorIs(t, err, sandbox.ErrSnapshotNotFound)
+		}
 	})
 }
 
