@@ -56,7 +56,7 @@ func (a *arrivals) exit() {
 	for _, o := range a.outs {
 		o.exited.Store(true)
 	}
-	_ = a.poll.SetReadDeadline(time.Now().Add(graceAfterExit))
+	_ = a.poll.SetReadDeadline(time.Now().Add(a.outs[0].grace))
 }
 
 // copy copies what comes out of all the pipes, as output.copy does, in the order
@@ -72,13 +72,19 @@ func (a *arrivals) copy() {
 	for slices.Contains(done, false) {
 		exited := a.outs[0].exited.Load()
 		if exited {
-			_ = a.poll.SetReadDeadline(time.Now().Add(graceAfterExit))
+			_ = a.poll.SetReadDeadline(time.Now().Add(a.outs[0].grace))
 		}
 		n, err := a.wait(events, len(ready) == 0)
-		switch {
-		case errors.Is(err, os.ErrDeadlineExceeded) && !exited:
-			continue
-		case err != nil:
+		if errors.Is(err, os.ErrDeadlineExceeded) {
+			if !exited {
+				continue
+			}
+			// As in output.copy.
+			if n, err = a.look(events); n == 0 {
+				return
+			}
+		}
+		if err != nil {
 			return
 		}
 		for _, e := range events[:n] {
@@ -108,15 +114,27 @@ func (a *arrivals) copy() {
 	}
 }
 
+// look tells where something has come by now.
+func (a *arrivals) look(events []unix.EpollEvent) (n int, err error) {
+	cerr := a.raw.Control(func(fd uintptr) { n, err = epollNow(fd, events) })
+	return n, errors.Join(cerr, err)
+}
+
+// epollNow returns events without waiting for any.
+func epollNow(fd uintptr, events []unix.EpollEvent) (n int, err error) {
+	for {
+		if n, err = unix.EpollWait(int(fd), events, 0); err != unix.EINTR {
+			return max(n, 0), err
+		}
+	}
+}
+
 // wait tells where something has come, the first first; with block it waits for
 // it.
 func (a *arrivals) wait(events []unix.EpollEvent, block bool) (n int, err error) {
 	look := func(fd uintptr) bool {
-		for {
-			if n, err = unix.EpollWait(int(fd), events, 0); err != unix.EINTR {
-				return n != 0 || err != nil || !block
-			}
-		}
+		n, err = epollNow(fd, events)
+		return n != 0 || err != nil || !block
 	}
 	if rerr := a.raw.Read(look); rerr != nil && (block || !errors.Is(rerr, os.ErrDeadlineExceeded)) {
 		return 0, rerr
@@ -126,22 +144,9 @@ func (a *arrivals) wait(events []unix.EpollEvent, block bool) (n int, err error)
 
 // read copies once what is in a pipe.
 func (a *arrivals) read(i int32, buf []byte) (n int, err error) {
-	raw, err := a.outs[i].r.SyscallConn()
-	if err != nil {
-		return 0, err
-	}
-	rerr := raw.Read(func(fd uintptr) bool {
-		for {
-			if n, err = unix.Read(int(fd), buf); err != unix.EINTR {
-				return true
-			}
-		}
-	})
-	if rerr != nil {
-		return 0, rerr
-	}
+	n, err = readNow(a.outs[i].r, buf)
 	if err == nil {
 		_, _ = a.outs[i].w.Write(buf[:n])
 	}
-	return max(n, 0), err
+	return n, err
 }

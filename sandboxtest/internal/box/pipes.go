@@ -108,7 +108,7 @@ func (p *pipes) output(r *os.File, w io.Writer) {
 	if w == nil {
 		w = io.Discard
 	}
-	p.outs = append(p.outs, &output{r: r, w: w})
+	p.outs = append(p.outs, &output{r: r, w: w, grace: graceAfterExit})
 }
 
 // run starts the copying.
@@ -140,11 +140,12 @@ func (p *pipes) finish() {
 }
 
 // output copies what comes out of a pipe. Once the process has exited it stops
-// as soon as the pipe is silent, because a daemon that the process has left
-// behind may hold it open forever.
+// as soon as the pipe has been silent for the grace period, because a daemon
+// that the process has left behind may hold it open forever.
 type output struct {
 	r      *os.File
 	w      io.Writer
+	grace  time.Duration
 	exited atomic.Bool
 }
 
@@ -154,8 +155,8 @@ func (o *output) exit() {
 	o.exited.Store(true)
 	// It also wakes a read that waits. Where pipes have no deadlines, closing
 	// is what wakes it.
-	if o.r.SetReadDeadline(time.Now().Add(graceAfterExit)) != nil {
-		time.AfterFunc(graceAfterExit, func() { _ = o.r.Close() })
+	if o.r.SetReadDeadline(time.Now().Add(o.grace)) != nil {
+		time.AfterFunc(o.grace, func() { _ = o.r.Close() })
 	}
 }
 
@@ -167,9 +168,16 @@ func (o *output) copy() {
 		exited := o.exited.Load()
 		if exited {
 			// A write may have taken longer than the deadline lasts.
-			_ = o.r.SetReadDeadline(time.Now().Add(graceAfterExit))
+			_ = o.r.SetReadDeadline(time.Now().Add(o.grace))
 		}
 		n, err := o.r.Read(buf[:])
+		if exited && errors.Is(err, os.ErrDeadlineExceeded) {
+			// That nothing has come is sure only by a look: on a busy machine
+			// the deadline may have passed before the read has had one.
+			if n, err = readNow(o.r, buf[:]); n == 0 {
+				return
+			}
+		}
 		if n > 0 {
 			_, _ = o.w.Write(buf[:n])
 		}

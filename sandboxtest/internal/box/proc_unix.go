@@ -33,6 +33,26 @@ func signalProcess(pid int, sig syscall.Signal) error {
 	return err
 }
 
+// readNow reads what is in a pipe, whatever its deadline. With nothing in it the
+// error is EAGAIN, at the end there is neither bytes nor an error.
+func readNow(pipe *os.File, buf []byte) (n int, err error) {
+	raw, err := pipe.SyscallConn()
+	if err != nil {
+		return 0, err
+	}
+	cerr := raw.Control(func(fd uintptr) {
+		for {
+			if n, err = unix.Read(int(fd), buf); err != unix.EINTR {
+				return
+			}
+		}
+	})
+	if cerr != nil {
+		return 0, cerr
+	}
+	return max(n, 0), err
+}
+
 func openTerminal(size Size) (*terminal, error) {
 	master, slave, err := pty.Open()
 	if err != nil {

@@ -3,6 +3,7 @@ package box
 import (
 	"bufio"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -234,6 +235,47 @@ func TestOutputIsCompleteForASlowReader(t *testing.T) {
 		assert.Zero(t, p.Wait().ExitCode)
 		assert.Equal(t, 150000, w.n)
 	})
+}
+
+// TestOutputIsLookedFor: what the process has written is delivered even if the
+// grace period is over before anybody has looked, as on a machine that stops
+// for a moment. A daemon holds the pipes open.
+func TestOutputIsLookedFor(t *testing.T) {
+	t.Parallel()
+	if runtime.GOOS == "windows" {
+		t.Skip("pipes have no deadlines")
+	}
+	const late = time.Nanosecond
+	pipe := func() (*output, *os.File, *buffer) {
+		r, w, err := os.Pipe()
+		require.NoError(t, err)
+		t.Cleanup(func() { _, _ = r.Close(), w.Close() })
+		got := new(buffer)
+		return &output{r: r, w: got, grace: late}, w, got
+	}
+	text := strings.Repeat("0123456789abcdef", 3<<10) // more than one read takes
+	single, w, got := pipe()
+	_, err := io.WriteString(w, text)
+	require.NoError(t, err)
+	single.exit()
+	single.copy()
+	assert.Equal(t, text, got.String())
+
+	one, w1, got1 := pipe()
+	two, w2, got2 := pipe()
+	order, err := newArrivals([]*output{one, two})
+	if err != nil {
+		require.ErrorIs(t, err, errors.ErrUnsupported)
+		return
+	}
+	defer order.close()
+	_, err = io.WriteString(w1, text)
+	require.NoError(t, err)
+	_, err = io.WriteString(w2, text)
+	require.NoError(t, err)
+	order.exit()
+	order.copy()
+	assert.Equal(t, []string{text, text}, []string{got1.String(), got2.String()})
 }
 
 func TestEnvironment(t *testing.T) {
