@@ -44,7 +44,7 @@ func TestKilledHost(t *testing.T) {
 		}
 	}
 	require.NotEmpty(t, dir)
-	assert.True(t, isRunning(t, seconds))
+	assertRuns(t, seconds)
 	require.NoError(t, cmd.Process.Kill())
 	_ = cmd.Wait()
 	// Only the command lines of the boxes' processes contain its variable.

@@ -19,6 +19,7 @@ type procStat struct {
 	flags                  int
 	parent, group, session int
 	cpu                    time.Duration
+	envStart, envEnd       uint64 // where the environment is; 0 of one that is being executed
 }
 
 // clockTick is the unit of times in /proc; it is the same on every Linux that
@@ -40,11 +41,21 @@ func readStat(pid int) (procStat, bool) {
 		return procStat{}, false
 	}
 	num := func(i int) int { n, _ := strconv.Atoi(fields[i]); return n }
-	return procStat{
+	s := procStat{
 		state: fields[0][0], flags: num(6),
 		parent: num(1), group: num(2), session: num(3),
 		cpu: time.Duration(num(11)+num(12)+num(13)+num(14)) * clockTick,
-	}, true
+	}
+	if len(fields) > 48 {
+		s.envStart, _ = strconv.ParseUint(fields[47], 10, 64)
+		s.envEnd, _ = strconv.ParseUint(fields[48], 10, 64)
+	}
+	return s, true
+}
+
+// isEnding reports whether a process does nothing but end.
+func (s procStat) isEnding() bool {
+	return s.state == 'Z' || s.state == 'X' || s.flags&exiting != 0
 }
 
 // allPIDs lists the processes that the host sees.
@@ -141,20 +152,36 @@ func (r *reaper) kill(id string) {
 
 func killMarked(ids map[string]bool) {
 	for range 100 {
-		alive := false
+		again := false
 		for _, pid := range allPIDs() {
-			env, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/environ") // empty for a zombie
-			if err != nil || !ids[marker(env)] {
-				continue
+			env, unsure := environment(pid)
+			if ids[marker(env)] {
+				again = true
+				_ = syscall.Kill(pid, syscall.SIGKILL)
 			}
-			alive = true
-			_ = syscall.Kill(pid, syscall.SIGKILL)
+			again = again || unsure
 		}
-		if !alive {
+		if !again {
 			return
 		}
 		time.Sleep(2 * time.Millisecond)
 	}
+}
+
+// environment returns the environment of a process, and reports whether it may
+// have another: the kernel shows an empty one from when it has dropped the
+// former program until it has set up the next.
+func environment(pid int) (env []byte, unsure bool) {
+	env, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/environ")
+	if err != nil || len(env) > 0 {
+		return env, false
+	}
+	s, ok := readStat(pid)
+	if !ok || s.isEnding() || s.flags&kernelThread != 0 {
+		return nil, false
+	}
+	// By now it may have one.
+	return nil, s.envEnd == 0 || s.envStart != s.envEnd
 }
 
 // marker is the box that an environment belongs to, or "".
@@ -169,14 +196,18 @@ func marker(env []byte) string {
 	return ""
 }
 
-// exiting is the kernel's flag of a process that is about to end.
-const exiting = 4
+// The kernel's flags of a process that is about to end, and of one that is no
+// program.
+const (
+	exiting      = 0x4
+	kernelThread = 0x200000
+)
 
 // isGone reports whether there is no such process, or one that does nothing but
 // end.
 func isGone(pid int) bool {
 	s, ok := readStat(pid)
-	return !ok || s.state == 'Z' || s.state == 'X' || s.flags&exiting != 0
+	return !ok || s.isEnding()
 }
 
 // processCPU is the CPU time of a running process and its dead children.
