@@ -154,7 +154,15 @@ func TestCommandTimeout(t *testing.T) {
 	c.refused("POST", session(sess)+"/cmd", obj{"command": "true", "timeout": -1}, 400, "bad_request")
 }
 
-// alive reports whether there is a process whose arguments contain the text.
+// assertRuns waits until a process is seen whose arguments contain the text. One
+// that the emulator has started may not be seen yet: from when exec succeeds
+// until the kernel has put the arguments in place, a process shows none.
+func assertRuns(t *testing.T, text string) {
+	t.Helper()
+	require.Eventually(t, func() bool { return alive(t, text) }, eventually, time.Millisecond, "no process has %q", text)
+}
+
+// alive reports whether a process is seen whose arguments contain the text.
 func alive(t *testing.T, text string) bool {
 	if runtime.GOOS != "linux" {
 		t.Skip("needs /proc")
@@ -184,7 +192,7 @@ func TestStopEndsEveryProcess(t *testing.T) {
 		cmd := c.detach(sess, obj{"command": "sh", "args": []string{"-c", "sleep " + mark + " & setsid sleep " + mark + " & echo up; sleep " + mark}})
 		l := c.stream("GET", session(sess)+"/cmd/"+cmd.ID+"/logs", nil)
 		assert.Equal(t, "up\n", l.next().text(t))
-		require.True(t, alive(t, mark))
+		assertRuns(t, mark)
 		assert.Equal(t, "stopped", c.stop(sess).Session.Status)
 		assert.False(t, alive(t, mark))
 

@@ -29,7 +29,7 @@ func TestMain(m *testing.M) {
 }
 
 // eventually is the time limit for what another process has to do first.
-const eventually = time.Minute
+const eventually = 2 * time.Minute
 
 // raw is an HTTP client without knowledge of the API.
 type raw struct {

@@ -370,7 +370,7 @@ func TestNextStartSweeps(t *testing.T) {
 		require.NoError(t, v.try("POST", "/v2/sandboxes", obj{"projectId": "prj"}, &at))
 		_, err := v.sh(at.Session.ID, "seq 30000; (setsid sleep "+mark+" >/dev/null 2>&1 &); echo up")
 		require.NoError(t, err)
-		require.True(t, alive(t, mark))
+		assertRuns(t, mark)
 		left := func() []string {
 			all, err := filepath.Glob(filepath.Join(temp, "sandbox-*"))
 			require.NoError(t, err)

@@ -161,7 +161,7 @@ func TestTerminal(t *testing.T) {
 		mark := marked(4)
 		x = c.terminal(t, sess, obj{"type": "start", "command": "sh", "args": []string{"-c", "echo up; sleep " + mark}})
 		x.until("up")
-		require.True(t, alive(t, mark))
+		assertRuns(t, mark)
 		require.NoError(t, x.conn.CloseNow())
 		assert.Eventually(t, func() bool { return !alive(t, mark) }, eventually, 10*time.Millisecond)
 

@@ -108,7 +108,7 @@ func TestSessionTimeout(t *testing.T) {
 	assert.Equal(t, wire.Duration(15*time.Minute), out.Session.Timeout)
 	srv.Advance(5 * time.Minute)
 	assert.Equal(t, "running", c.session(sess).Status)
-	assert.True(t, alive(t, mark))
+	assertRuns(t, mark)
 	srv.Advance(time.Minute)
 	assert.Equal(t, "stopped", c.session(sess).Status)
 	assert.False(t, alive(t, mark))
