@@ -9,6 +9,7 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptrace"
+	"net/url"
 	"strconv"
 	"strings"
 	"sync/atomic"
@@ -62,7 +63,10 @@ func checkRetry(ctx context.Context, resp *http.Response, err error) (bool, erro
 	a.count++
 	wrote := a.wrote.Swap(false)
 	if err != nil {
-		if !a.traced.Load() && !unconnected(err) {
+		switch {
+		case unprocessed(err):
+			wrote = false
+		case !a.traced.Load() && !unconnected(err):
 			wrote = true
 		}
 		if wrote {
@@ -111,6 +115,39 @@ func unconnected(err error) bool {
 	}
 	e, ok := errors.AsType[*net.OpError](err)
 	return ok && e.Op == "dial" || untrusted(err)
+}
+
+// The errors of net/http after HTTP/2's two ways of saying that a request was
+// not processed. Neither is exported; the second can be had in any type that is
+// like it.
+const gotGoAway = "http2: Transport received Server's graceful shutdown GOAWAY"
+
+type streamError struct {
+	StreamID uint32
+	Code     uint32
+	Cause    error
+}
+
+func (e streamError) Error() string { return "stream error" }
+
+const refusedStream = 7
+
+// unprocessed reports whether err says that the server has not processed the
+// request, although it was sent: its stream was refused (RFC 9113, 8.7), or is
+// above the last that a closing connection processes (6.8). net/http itself
+// sends such requests again, but gives up after the eighth time.
+func unprocessed(err error) bool {
+	if _, begun := errors.AsType[*BodyError](err); begun {
+		return false // there was a response
+	}
+	if e, ok := errors.AsType[streamError](err); ok {
+		return e.Code == refusedStream
+	}
+	if e, ok := errors.AsType[*url.Error](err); ok {
+		err = e.Err
+	}
+	// Not part of the text: other errors quote what the server has sent.
+	return err.Error() == gotGoAway
 }
 
 // untrusted reports whether the server's certificate was rejected.
