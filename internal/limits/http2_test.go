@@ -229,7 +229,7 @@ func TestHTTP2Draining(t *testing.T) {
 		i, _ := strconv.Atoi(args[0])
 		ran[i].Add(1)
 		fmt.Fprintf(w, `{"data":"%d","stream":"stdout"}`+"\n", i)
-	}, nil)
+	}, func(s *httptest.Server) { s.Listener = lingeringListener{s.Listener} })
 	srv.drain = 16
 	sb := srv.sandbox(t, true)
 	var group sync.WaitGroup
@@ -251,6 +251,38 @@ func TestHTTP2Draining(t *testing.T) {
 		require.EqualValues(t, 1, ran[i].Load(), i)
 	}
 	assert.Greater(t, srv.connections.Load(), int64(10), "connections were drained")
+}
+
+// lingeringListener makes connections that are closed by the client. The server
+// of net/http closes one a second after the last response, even if the client,
+// on a machine that stops for a moment, has yet to read that and the GOAWAY. A
+// client that then writes finds the connection reset, and can't know what became
+// of its requests.
+type lingeringListener struct{ net.Listener }
+
+func (l lingeringListener) Accept() (net.Conn, error) {
+	c, err := l.Listener.Accept()
+	if err != nil {
+		return nil, err
+	}
+	return &lingeringConn{TCPConn: c.(*net.TCPConn)}, nil
+}
+
+type lingeringConn struct {
+	*net.TCPConn
+	once sync.Once
+}
+
+// Close ends what is sent, and leaves the rest to the other side.
+func (c *lingeringConn) Close() (err error) {
+	c.once.Do(func() {
+		err = c.CloseWrite()
+		go func() {
+			_, _ = io.Copy(io.Discard, c.TCPConn)
+			c.TCPConn.Close()
+		}()
+	})
+	return err
 }
 
 // protocols compares HTTP/1.1 and HTTP/2 within one run.
