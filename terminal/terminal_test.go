@@ -15,18 +15,18 @@ import (
 
 	"github.com/creack/pty"
 	"github.com/go-vercel/sandbox"
+	"github.com/go-vercel/sandbox/internal/leaks"
 	"github.com/go-vercel/sandbox/sandboxtest"
 	"github.com/go-vercel/sandbox/terminal"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
-	"go.uber.org/goleak"
 	"golang.org/x/sys/unix"
 )
 
 // TestMain fails the run when a goroutine is leaked.
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { leaks.Main(m) }
 
-const patience = 30 * time.Second
+const patience = 2 * time.Minute
 
 // window is a local terminal with a user in front of it.
 type window struct {

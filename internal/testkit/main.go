@@ -3,6 +3,7 @@ package testkit
 import (
 	"go.uber.org/goleak"
 
+	"github.com/go-vercel/sandbox/internal/leaks"
 	"github.com/go-vercel/sandbox/internal/needs"
 )
 
@@ -10,5 +11,5 @@ import (
 // is leaked. TestMain calls it.
 func Main(m goleak.TestingM) {
 	needs.Overlap()
-	goleak.VerifyTestMain(m)
+	leaks.Main(m)
 }

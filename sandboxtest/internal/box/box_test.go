@@ -15,10 +15,11 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
-	"go.uber.org/goleak"
+
+	"github.com/go-vercel/sandbox/internal/leaks"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { leaks.Main(m) }
 
 // eachMode runs a test in every mode that this machine supports.
 func eachMode(t *testing.T, f func(t *testing.T, h *Host)) {
