@@ -109,6 +109,26 @@ func runVictim(t *testing.T, mode sandboxtest.Mode, dir string, cmd *exec.Cmd, e
 	return v
 }
 
+// victimsDir returns a temporary directory for servers that are killed. They
+// leave directories that not even their owner may enter, and processes of
+// sandboxes that the kernel has yet to end may still write to it.
+func victimsDir(t *testing.T) string {
+	t.Helper()
+	dir := t.TempDir()
+	t.Cleanup(func() { // when the servers have been killed
+		assert.Eventually(t, func() bool {
+			_ = filepath.WalkDir(dir, func(path string, d os.DirEntry, err error) error {
+				if err == nil && d.IsDir() {
+					return os.Chmod(path, 0o700)
+				}
+				return nil
+			})
+			return os.RemoveAll(dir) == nil
+		}, eventually, 10*time.Millisecond)
+	})
+	return dir
+}
+
 func (v *victim) kill() {
 	_ = v.cmd.Process.Kill()
 	_ = v.cmd.Wait()
@@ -291,7 +311,7 @@ func TestKilledUnderLoad(t *testing.T) {
 	}
 	inModes(t, sandboxtest.Options{}, func(t *testing.T, probe *sandboxtest.Server, _ *raw) {
 		t.Parallel()
-		dir := filepath.Join(t.TempDir(), "state")
+		dir := filepath.Join(victimsDir(t), "state")
 		l := &ledger{sandboxes: make(map[string][]string), snapshots: make(map[string]string)}
 		var images []string
 		if probe.Mode() == sandboxtest.Namespace {
@@ -363,7 +383,7 @@ func (v *victim) check(l *ledger, round int) (checked int) {
 func TestNextStartSweeps(t *testing.T) {
 	t.Parallel()
 	inModes(t, sandboxtest.Options{}, func(t *testing.T, probe *sandboxtest.Server, _ *raw) {
-		temp := t.TempDir()
+		temp := victimsDir(t)
 		mark := fmt.Sprint(mathrand.IntN(1_000_000_000), ".25")
 		v := startVictim(t, probe.Mode(), "", "TMPDIR="+temp)
 		var at wire.SandboxResponse
@@ -398,7 +418,7 @@ func TestStartAfterKill(t *testing.T) {
 		require.NoError(t, err)
 	}
 	inModes(t, sandboxtest.Options{}, func(t *testing.T, probe *sandboxtest.Server, _ *raw) {
-		dir := filepath.Join(t.TempDir(), "state")
+		dir := filepath.Join(victimsDir(t), "state")
 		v := startVictim(t, probe.Mode(), dir)
 		for i := range n {
 			require.NoError(t, v.try("POST", "/v2/sandboxes", obj{"projectId": "prj", "name": fmt.Sprint("box-", i)}, new(wire.SandboxResponse)))
