@@ -88,8 +88,9 @@ func note(ctx context.Context, sb *sandbox.Sandbox) error {
 	if err != nil {
 		return err
 	}
-	worker, err := sb.RunCommand(ctx, "sh", []string{"-c", "until test -s /tmp/worker.pid; do sleep 0.1; done; kill -0 $(cat /tmp/worker.pid)"},
-		&sandbox.CommandOptions{Timeout: 10 * time.Second})
+	// The file may still be that of the session before, whose worker is gone.
+	worker, err := sb.RunCommand(ctx, "sh", []string{"-c", "until kill -0 $(cat /tmp/worker.pid); do sleep 0.1; done 2>/dev/null"},
+		&sandbox.CommandOptions{Timeout: time.Minute})
 	if err != nil {
 		return err
 	}
