@@ -228,6 +228,7 @@ func TestUploadOfAnEndingSession(t *testing.T) {
 			require.NoError(t, zip.Flush())
 			for status := 0; status != 200; {
 				status, _ = c.readFile(sess, first)
+				require.Empty(t, responded, "the upload is under way")
 			}
 
 			c.stop(sess)
