@@ -61,7 +61,7 @@ func (s *Sandbox) accountStep(ctx context.Context, action string, sudo bool, nam
 		if err != nil {
 			return "", err
 		}
-		return "", &accounts.Failure{Action: action, ExitCode: done.ExitCode, Stdout: stdout, Stderr: stderr}
+		return "", &accounts.StepError{Action: action, ExitCode: done.ExitCode, Stdout: stdout, Stderr: stderr}
 	}
 	return stdout, nil
 }
@@ -78,7 +78,7 @@ func (s *Sandbox) accountSteps(ctx context.Context, names *accounts.Names, steps
 
 // userError returns err, as a *UserError if a program failed.
 func userError(err error) error {
-	if f, ok := errors.AsType[*accounts.Failure](err); ok {
+	if f, ok := errors.AsType[*accounts.StepError](err); ok {
 		return (*UserError)(f)
 	}
 	return err

@@ -28,6 +28,7 @@ type Names struct {
 // says whose something becomes.
 type Kind string
 
+// The kinds of steps.
 const (
 	whoami Kind = "whoami" // asks who the sandbox's commands run as
 	lookup Kind = "lookup" // asks for the primary group of the user args[0]
@@ -47,17 +48,18 @@ type Step struct {
 	owner  int // which of args it is
 }
 
-// Failure is the error of a step whose program failed.
-type Failure struct {
+// StepError is the error of a step whose program failed.
+type StepError struct {
 	Action         string
 	ExitCode       int
 	Stdout, Stderr string
 }
 
-func (f *Failure) Error() string { return fmt.Sprintf("%s: exit code %d", f.Action, f.ExitCode) }
+// Error names the step and the exit code.
+func (e *StepError) Error() string { return fmt.Sprintf("%s: exit code %d", e.Action, e.ExitCode) }
 
 // Runner runs a program in the sandbox and returns its standard output. The
-// error is a *Failure if the program fails.
+// error is a *StepError if the program fails.
 type Runner func(ctx context.Context, action string, sudo bool, name string, args ...string) (string, error)
 
 // size is about how much of a command the step takes.
@@ -104,7 +106,7 @@ func (s *Step) learn(names *Names, out string) error {
 	case s.kind == lookup && first != "":
 		names.Primary = first
 	case s.kind == whoami || s.kind == lookup:
-		return &Failure{Action: s.action, Stdout: out}
+		return &StepError{Action: s.action, Stdout: out}
 	}
 	return nil
 }
@@ -234,7 +236,7 @@ func (run Runner) together(ctx context.Context, names *Names, steps []Step) erro
 	}
 	name, args := coreutils.Carry("sh", args)
 	out, err := run(ctx, "", false, name, args...)
-	failed, ok := errors.AsType[*Failure](err)
+	failed, ok := errors.AsType[*StepError](err)
 	if err != nil && !ok {
 		return err
 	}
@@ -254,14 +256,14 @@ func (run Runner) together(ctx context.Context, names *Names, steps []Step) erro
 	for i := range steps[:begun] {
 		if ok && i == begun-1 {
 			complaints := strings.Split(failed.Stderr, stepMark)
-			return &Failure{Action: steps[i].action, ExitCode: failed.ExitCode, Stdout: said[i], Stderr: complaints[len(complaints)-1]}
+			return &StepError{Action: steps[i].action, ExitCode: failed.ExitCode, Stdout: said[i], Stderr: complaints[len(complaints)-1]}
 		}
 		if err := steps[i].learn(names, said[i]); err != nil {
 			return err
 		}
 	}
 	if begun < len(steps) {
-		return &Failure{Action: steps[begun].action, Stdout: out}
+		return &StepError{Action: steps[begun].action, Stdout: out}
 	}
 	return nil
 }

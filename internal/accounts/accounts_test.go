@@ -26,7 +26,7 @@ func here(t *testing.T, runs *int) Runner {
 		cmd.Stdout, cmd.Stderr = &stdout, &stderr
 		err := cmd.Run()
 		if e, ok := errors.AsType[*exec.ExitError](err); ok {
-			return "", &Failure{Action: action, ExitCode: e.ExitCode(), Stdout: stdout.String(), Stderr: stderr.String()}
+			return "", &StepError{Action: action, ExitCode: e.ExitCode(), Stdout: stdout.String(), Stderr: stderr.String()}
 		}
 		return stdout.String(), err
 	}
@@ -43,9 +43,9 @@ func TestRun(t *testing.T) {
 	steps := append(names.Whoami(), names.PrimaryGroup("root")...)
 	steps = append(steps, Program("first", "sh", "-c", "echo fine"), Program("second", "sh", "-c", "echo said; echo no >&2; exit 3"), Program("third", "false"))
 	err = run.Run(t.Context(), names, steps)
-	failed, ok := errors.AsType[*Failure](err)
+	failed, ok := errors.AsType[*StepError](err)
 	require.True(t, ok, "%v", err)
-	assert.Equal(t, &Failure{Action: "second", ExitCode: 3, Stdout: "said\n", Stderr: "no\n"}, failed)
+	assert.Equal(t, &StepError{Action: "second", ExitCode: 3, Stdout: "said\n", Stderr: "no\n"}, failed)
 	assert.Equal(t, strings.TrimSpace(me), names.Me.User)
 	assert.NotEmpty(t, names.Me.Group)
 	assert.NotEmpty(t, names.Primary)
