@@ -93,10 +93,10 @@ func TestInvalidArguments(t *testing.T) {
 		{"create: mounts and failover", "one region", create(sandbox.CreateOptions{
 			Mounts: map[string]sandbox.Mount{"/a": {Drive: "d"}}, FailoverRegions: []string{"sfo1"},
 		})},
-		{"create: mount in another region", "one region", create(sandbox.CreateOptions{
+		{"create: mount in another region", "same region", create(sandbox.CreateOptions{
 			Region: sandbox.RegionIAD1, Mounts: map[string]sandbox.Mount{"/a": {Drive: "d", Region: sandbox.RegionSFO1}},
 		})},
-		{"create: mounts in two regions", "one region", create(sandbox.CreateOptions{
+		{"create: mounts in two regions", "same region", create(sandbox.CreateOptions{
 			Mounts: map[string]sandbox.Mount{"/a": {Drive: "d", Region: "iad1"}, "/b": {Drive: "e", Region: "sfo1"}},
 		})},
 		{"create: relative mount", "absolute", create(sandbox.CreateOptions{Mounts: map[string]sandbox.Mount{"a": {Drive: "d"}}})},
