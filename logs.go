@@ -16,8 +16,9 @@ import (
 
 // ReattachOptions limits how a command's output stream is resumed after its
 // connection broke, and how a command is searched for if the response to its
-// start was lost and the API can't be reached. The limits apply to attempts without progress: a stream
-// that advances a little each time is resumed for as long as the command runs.
+// start was lost and the API can't be reached, which takes at most 45 seconds.
+// The limits apply to attempts without progress: a stream that advances a little
+// each time is resumed for as long as the command runs.
 type ReattachOptions struct {
 	// Attempts is how often in a row a broken stream is reopened without
 	// progress. Zero means 20; a negative number disables resuming.

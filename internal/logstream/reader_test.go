@@ -393,12 +393,13 @@ func TestFind(t *testing.T) {
 		"at once":                     {func() []look { return nil }, 20, true, 0, 0},
 		"it arrives late":             {func() []look { return until(4*time.Second, none) }, 20, true, 4 * time.Second, patience},
 		"it never arrives":            {func() []look { return repeat(1000, none) }, 20, false, patience, patience},
-		"behind an outage":            {func() []look { return until(40*time.Second, down) }, 20, true, 40 * time.Second, time.Minute},
-		"behind silence":              {func() []look { return until(40*time.Second, silent) }, 20, true, 40 * time.Second, time.Minute},
-		"behind a broken proxy":       {func() []look { return until(40*time.Second, bad) }, 20, true, 40 * time.Second, time.Minute},
+		"behind an outage":            {func() []look { return until(35*time.Second, down) }, 20, true, 35 * time.Second, findLimit},
+		"behind silence":              {func() []look { return until(35*time.Second, silent) }, 20, true, 35 * time.Second, findLimit},
+		"behind a broken proxy":       {func() []look { return until(35*time.Second, bad) }, 20, true, 35 * time.Second, findLimit},
 		"behind a proxy that blocks":  {func() []look { return until(4*time.Second, blocked) }, 20, true, 4 * time.Second, 10 * time.Second},
-		"an outage, and none":         {func() []look { return until(40*time.Second, down, none) }, 20, false, 40 * time.Second, time.Minute},
-		"down for good":               {func() []look { return repeat(1000, down) }, 20, false, time.Minute, 6 * time.Minute},
+		"an outage, and none":         {func() []look { return until(35*time.Second, down, none) }, 20, false, 35 * time.Second, findLimit},
+		"down for good":               {func() []look { return repeat(1000, down) }, 20, false, findLimit, findLimit},
+		"silent for good":             {func() []look { return repeat(1000, silent) }, 20, false, findLimit, findLimit},
 		"down, and nothing to resume": {func() []look { return until(time.Hour, down) }, -1, false, patience, 4 * patience},
 		"the session is gone": {func() []look {
 			return repeat(1000, instead(func() *http.Response { return refused(410, "sandbox_stopped") }))

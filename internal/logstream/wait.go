@@ -3,6 +3,7 @@ package logstream
 import (
 	"context"
 	"errors"
+	"math/rand/v2"
 	"net/http/httptrace"
 	"sync"
 	"time"
@@ -18,8 +19,11 @@ const (
 	// lookLimit is how long a request that does not wait for the end may take.
 	lookLimit = 10 * time.Second
 	// findPause is the first pause between two requests for a command that is
-	// not known; it doubles.
-	findPause = 100 * time.Millisecond
+	// not known; it doubles, up to findMaxPause, to which up to as much is added
+	// at random.
+	findPause, findMaxPause = 100 * time.Millisecond, 2500 * time.Millisecond
+	// findLimit is how long a command that is not known is looked for in all.
+	findLimit = 45 * time.Second
 	// waitPause is the minimum time between two requests that wait.
 	waitPause = 500 * time.Millisecond
 )
@@ -103,12 +107,14 @@ func (c *Command) waitOnce(ctx context.Context) (*wire.Command, time.Duration, e
 	return data, lasted, err
 }
 
-// Find looks for a command whose start received no response, within ctx and the
-// limits of a repair. A response that there is no such command proves little at
+// Find looks for a command whose start received no response, within ctx, the
+// limits of a repair and findLimit. A response that there is no such command proves little at
 // first, since the start may still be on its way: it counts if the request for
 // it was sent after patience. A request that did not reach the API does not
 // count. Find returns nil if the command remains unknown.
 func Find(ctx context.Context, cmd Command, patience time.Duration) *wire.Command {
+	ctx, cancel := context.WithTimeout(ctx, findLimit)
+	defer cancel()
 	a := newAttempts(cmd.Limits)
 	begin := time.Now()
 	for pause := findPause; ; {
@@ -128,10 +134,10 @@ func Find(ctx context.Context, cmd Command, patience time.Duration) *wire.Comman
 			if !api.Sleep(ctx, min(pause, max(0, patience-time.Since(begin)))) {
 				return nil
 			}
-			pause *= 2
-		case a.exhausted(err) && asked >= patience, !a.pause(ctx):
+		case a.exhausted(err) && asked >= patience, !api.Sleep(ctx, time.Duration(float64(pause)*(1+rand.Float64()))):
 			return nil
 		}
+		pause = min(2*pause, findMaxPause)
 	}
 }
 

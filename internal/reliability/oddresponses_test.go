@@ -140,9 +140,7 @@ func (o oddResponse) play(t *testing.T, name string, call func(context.Context, 
 	require.NoError(t, err)
 	telling = false
 	tr.CloseIdleConnections()
-	// Where every look for the command gets the same, it is the limits of
-	// ReattachOptions that end the call.
-	ctx, cancel := context.WithTimeout(t.Context(), 6*time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	err = call(ctx, sb)
 	require.NoError(t, ctx.Err(), "it goes on for ever")

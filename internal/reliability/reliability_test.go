@@ -503,14 +503,15 @@ func TestProgramKilledWithItsSession(t *testing.T) {
 
 // TestEmptySuccesses: a response without the created object is an error.
 func TestEmptySuccesses(t *testing.T) {
-	t.Parallel()
-	sb := testkit.API(func(*http.Request) (*http.Response, error) { return testkit.JSON(200, "{}"), nil }).Sandbox(t)
-	_, err := sb.StartCommand(t.Context(), "x", nil, nil)
-	require.ErrorIs(t, err, sandbox.ErrOutcomeUnknown)
-	_, err = sb.Snapshot(t.Context(), nil)
-	require.ErrorIs(t, err, sandbox.ErrOutcomeUnknown)
-	_, err = sb.GetCommand(t.Context(), "c1")
-	require.Error(t, err)
-	_, err = sb.OpenInteractive(t.Context())
-	require.Error(t, err)
+	synctest.Test(t, func(t *testing.T) {
+		sb := testkit.API(func(*http.Request) (*http.Response, error) { return testkit.JSON(200, "{}"), nil }).Sandbox(t)
+		_, err := sb.StartCommand(t.Context(), "x", nil, nil)
+		require.ErrorIs(t, err, sandbox.ErrOutcomeUnknown)
+		_, err = sb.Snapshot(t.Context(), nil)
+		require.ErrorIs(t, err, sandbox.ErrOutcomeUnknown)
+		_, err = sb.GetCommand(t.Context(), "c1")
+		require.Error(t, err)
+		_, err = sb.OpenInteractive(t.Context())
+		require.Error(t, err)
+	})
 }

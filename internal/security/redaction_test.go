@@ -10,6 +10,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/go-vercel/sandbox/internal/testkit"
 
@@ -63,8 +64,8 @@ func TestSecretsDoNotShow(t *testing.T) {
 	require.NoError(t, err)
 	assert.NotContains(t, fmt.Sprintf("%v %+v %#v", interactive, interactive, *interactive), interactive.Token)
 
-	// A start whose outcome is unknown is looked up for seconds, so each fault
-	// gets its own server and they run in parallel.
+	// A start whose outcome is unknown is looked up for five seconds at least, so
+	// each fault gets its own server and they run in parallel.
 	var faults sync.WaitGroup
 	var mu sync.Mutex
 	for _, fault := range []sandboxtest.Fault{{Status: 500}, {Status: 401}, {Status: 429}, {ActThenStatus: 502}, {DropBefore: true}, {DropAfter: true}, {CutAfterBytes: 3}} {
@@ -128,7 +129,7 @@ func TestSecretsDoNotShow(t *testing.T) {
 func clientWith(t *testing.T, srv *sandboxtest.Server, creds auth.Credentials, logs *testkit.LockedBuffer) *sandbox.Client {
 	t.Helper()
 	client, err := sandbox.NewClient(&sandbox.ClientOptions{
-		BaseURL: srv.URL, Credentials: auth.Static(creds), Retry: &sandbox.RetryOptions{Max: -1},
+		BaseURL: srv.URL, Credentials: auth.Static(creds), Retry: &sandbox.RetryOptions{Max: -1}, Reattach: &sandbox.ReattachOptions{Limit: time.Second},
 		Logger: slog.New(slog.NewTextHandler(logs, &slog.HandlerOptions{Level: slog.LevelDebug})),
 	})
 	require.NoError(t, err)
