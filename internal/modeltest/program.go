@@ -201,7 +201,7 @@ func Program(seed uint64, length int) []Step {
 	rng := rand.New(rand.NewPCG(seed, 17))
 	steps := make([]Step, length)
 	for i := range steps {
-		if n := seed*uint64(length) + uint64(i); n%2 == 0 {
+		if n := seed*uint64(len(steps)) + uint64(i); n%2 == 0 {
 			steps[i] = step(rng, deal(n/2))
 		} else {
 			steps[i] = step(rng, draw(rng))
