@@ -170,7 +170,9 @@ func killMarked(ids map[string]bool) {
 
 // environment returns the environment of a process, and reports whether it may
 // have another: the kernel shows an empty one from when it has dropped the
-// former program until it has set up the next.
+// former program until it has set up the next. At the end of that time it knows
+// where the next one will be, but not yet how long; then the process is busy,
+// whereas a program without any environment sleeps now and then.
 func environment(pid int) (env []byte, unsure bool) {
 	env, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/environ")
 	if err != nil || len(env) > 0 {
@@ -180,8 +182,9 @@ func environment(pid int) (env []byte, unsure bool) {
 	if !ok || s.isEnding() || s.flags&kernelThread != 0 {
 		return nil, false
 	}
+	busy := s.state == 'R' || s.state == 'D'
 	// By now it may have one.
-	return nil, s.envEnd == 0 || s.envStart != s.envEnd
+	return nil, s.envEnd == 0 || s.envStart != s.envEnd || busy
 }
 
 // marker is the box that an environment belongs to, or "".
