@@ -28,6 +28,8 @@ func TestKilledHost(t *testing.T) {
 		fmt.Println("ready", h.dir)
 		select {}
 	}
+	// A host of another test would remove what is left.
+	t.Setenv("TMPDIR", t.TempDir())
 	h := openHost(t, Options{Mode: Namespace}) // skips where there are no namespaces
 	before := mounts(t)
 	seconds := mark()
