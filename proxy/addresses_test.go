@@ -190,6 +190,14 @@ func TestOwnPublicAddressIsRefused(t *testing.T) {
 	defer inside.Close()
 	port := strconv.Itoa(l.Addr().(*net.TCPAddr).Port)
 	for _, host := range []string{"52.1.2.3", "[2600:1f18::aa]"} {
+		// The kernel makes the route to a new address in the background.
+		require.Eventually(t, func() bool {
+			conn, err := net.Dial("tcp", host+":"+port)
+			if err == nil {
+				conn.Close()
+			}
+			return err == nil
+		}, time.Minute, 10*time.Millisecond)
 		for _, allow := range [][]netip.Prefix{nil, {netip.MustParsePrefix("52.1.2.3/32"), netip.MustParsePrefix("2600:1f18::aa/128")}} {
 			f, err := NewForwarder(&ForwarderOptions{AllowPrivate: allow})
 			require.NoError(t, err)
