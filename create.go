@@ -439,8 +439,9 @@ func (o ForkOptions) Format(f fmt.State, verb rune) { redact.Struct(f, verb, o) 
 // source.
 //
 // If there is no source of that name, the error matches [ErrNotFound]; if the
-// name of the fork is taken, it is an [*APIError] with [CodeConflict]; if the
-// response is lost, it matches [ErrOutcomeUnknown], and the fork may exist.
+// name of the fork is taken, it is an [*APIError] with [CodeBadRequest] whose
+// message says so; if the response is lost, it matches [ErrOutcomeUnknown], and
+// the fork may exist.
 func (c *Client) Fork(ctx context.Context, source string, opts *ForkOptions) (*Sandbox, error) {
 	var o ForkOptions
 	if opts != nil {

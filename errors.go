@@ -68,7 +68,7 @@ var (
 // Values of [APIError.Code] that programs may want to distinguish and that have
 // no Err value, or share one. The API has others.
 const (
-	CodeConflict            = "conflict"                    // a drive exists with other properties, or the name of a fork is taken
+	CodeConflict            = "conflict"                    // a drive of that name exists, with other properties
 	CodeDriveNotInitialized = "drive_not_initialized"       // the drive was never written to
 	CodeSnapshotNotFound    = "snapshot_not_found"          // see ErrSnapshotNotFound
 	CodeRegionMismatch      = "snapshot_region_mismatch"    // the snapshot is not in the sandbox's region
@@ -83,7 +83,7 @@ const (
 	CodeStreamClosed        = "sandbox_stream_closed"       // in a StreamError: the session ended, or its stream broke
 	CodeRateLimited         = "rate_limited"                // see ErrRateLimited
 	CodeForbidden           = "forbidden"                   // see ErrUnauthorized
-	CodeBadRequest          = "bad_request"                 // the message says what is wrong with the request
+	CodeBadRequest          = "bad_request"                 // the message says what is wrong with the request, or that a sandbox of that name exists
 )
 
 // RateLimit is the rate limit reported by a response. Creating, deleting and
