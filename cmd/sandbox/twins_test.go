@@ -128,12 +128,8 @@ func (tw *twins) allSeen() {
 // there has to be seen.
 func TestTwins(t *testing.T) {
 	t.Parallel()
-	var lines []recordedLine
-	load(t, "testdata/record.json", &lines)
 	tw := newTwins(t, "recorded")
-	for i, l := range lines {
-		tw.replay(i, l)
-	}
+	tw.replayAll("testdata/record.json")
 	tw.allSeen()
 }
 
@@ -141,12 +137,8 @@ func TestTwins(t *testing.T) {
 // the official CLI 4.5 with this emulator.
 func TestMoreTwins(t *testing.T) {
 	t.Parallel()
-	var lines []recordedLine
-	load(t, "testdata/more.json", &lines)
 	tw := newTwins(t, "more")
-	for i, l := range lines {
-		tw.replay(i, l)
-	}
+	tw.replayAll("testdata/more.json")
 	tw.departures = slices.DeleteFunc(tw.departures, func(d *departure) bool { return d.Only != "more" })
 	tw.allSeen()
 }
@@ -159,6 +151,15 @@ func load(t *testing.T, name string, v any) {
 }
 
 var snapshotID = regexp.MustCompile(`snap_[A-Za-z0-9]{20,}`)
+
+// replayAll replays the lines of a file.
+func (tw *twins) replayAll(name string) {
+	var lines []recordedLine
+	load(tw.t, name, &lines)
+	for i, l := range lines {
+		tw.replay(i, l)
+	}
+}
 
 // replay runs a line and compares it with what the official CLI did.
 func (tw *twins) replay(i int, l recordedLine) {

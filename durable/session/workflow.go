@@ -12,61 +12,6 @@ import (
 	"github.com/go-vercel/sandbox/durable"
 )
 
-// Policy says how sessions live. The zero value works.
-type Policy struct {
-	// IdleAfter is after how long without a command or a touch the machine is
-	// stopped. Zero means 30 minutes.
-	IdleAfter time.Duration `json:"idleAfter,omitempty"`
-	// MaxLifetime is the platform's cap on a machine's time. Between commands the
-	// session moves to a new machine RefreshMargin before it. Zero means 5 hours,
-	// and a margin of 5 minutes.
-	MaxLifetime   time.Duration `json:"maxLifetime,omitempty"`
-	RefreshMargin time.Duration `json:"refreshMargin,omitempty"`
-	// QueueLimit is how many commands may wait for their turn. Zero means 100.
-	QueueLimit int `json:"queueLimit,omitempty"`
-	// KeepEvents is how many events the workflow itself keeps when it continues
-	// as new, but not above 256 KiB; older ones go to the store, or are truncated
-	// without one. Zero means 1000.
-	KeepEvents int `json:"keepEvents,omitempty"`
-	// HistoryLimit is after how many events of Temporal's history the workflow
-	// continues as new. Zero leaves that to the server.
-	HistoryLimit int `json:"historyLimit,omitempty"`
-}
-
-func (p Policy) withDefaults() Policy {
-	set := func(d *time.Duration, value time.Duration) {
-		if *d == 0 {
-			*d = value
-		}
-	}
-	set(&p.IdleAfter, 30*time.Minute)
-	set(&p.MaxLifetime, 5*time.Hour)
-	set(&p.RefreshMargin, 5*time.Minute)
-	if p.QueueLimit == 0 {
-		p.QueueLimit = 100
-	}
-	if p.KeepEvents == 0 {
-		p.KeepEvents = 1000
-	}
-	return p
-}
-
-// check refuses what no session can live by.
-func (p Policy) check() error {
-	for name, v := range map[string]int64{
-		"IdleAfter": int64(p.IdleAfter), "MaxLifetime": int64(p.MaxLifetime), "RefreshMargin": int64(p.RefreshMargin),
-		"QueueLimit": int64(p.QueueLimit), "KeepEvents": int64(p.KeepEvents), "HistoryLimit": int64(p.HistoryLimit),
-	} {
-		if v < 0 {
-			return fmt.Errorf("%w: Policy.%s is negative", sandbox.ErrInvalid, name)
-		}
-	}
-	if p = p.withDefaults(); p.RefreshMargin >= p.MaxLifetime {
-		return fmt.Errorf("%w: Policy: a RefreshMargin of %v leaves no time of a MaxLifetime of %v", sandbox.ErrInvalid, p.RefreshMargin, p.MaxLifetime)
-	}
-	return nil
-}
-
 // Names of the workflow, its messages and its activity. They are part of
 // histories, and stay as they are.
 const (

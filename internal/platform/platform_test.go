@@ -2,12 +2,9 @@ package platform_test
 
 import (
 	"encoding/json"
-	"io"
-	"maps"
 	"net/http"
 	"os"
 	"slices"
-	"strconv"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -19,86 +16,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/go-vercel/sandbox"
-	"github.com/go-vercel/sandbox/auth"
 )
-
-// service plays the API with exchanges that were observed or are documented:
-// the response to a request is that of the first matching pattern, "METHOD
-// /path", optionally followed by ? and what the query must contain. Requests
-// are recorded.
-type service struct {
-	t         *testing.T
-	responses [][2]string // pattern, "STATUS BODY"
-	header    http.Header
-	asked     []string // METHOD path?query
-	bodies    []string
-	types     []string
-	agents    []string
-}
-
-func (s *service) RoundTrip(r *http.Request) (*http.Response, error) {
-	var body []byte
-	if r.Body != nil {
-		defer r.Body.Close()
-		var err error
-		if body, err = io.ReadAll(r.Body); err != nil {
-			return nil, err
-		}
-	}
-	asked := r.Method + " " + r.URL.Path + "?" + r.URL.RawQuery
-	s.asked, s.bodies, s.types = append(s.asked, asked), append(s.bodies, string(body)), append(s.types, r.Header.Get("Content-Type"))
-	s.agents = append(s.agents, r.Header.Get("User-Agent"))
-	for i, a := range s.responses {
-		path, query, _ := strings.Cut(strings.TrimSuffix(a[0], " once"), "?")
-		if r.Method+" "+r.URL.Path != path || !strings.Contains(r.URL.RawQuery, query) {
-			continue
-		}
-		if strings.HasSuffix(a[0], " once") {
-			s.responses = append(s.responses[:i:i], s.responses[i+1:]...)
-		}
-		status, text, _ := strings.Cut(a[1], " ")
-		code, err := strconv.Atoi(status)
-		require.NoError(s.t, err)
-		resp := testkit.JSON(code, text)
-		if strings.Contains(text, "}\n") {
-			resp.Header.Set("Content-Type", "application/x-ndjson")
-		}
-		maps.Copy(resp.Header, s.header)
-		return resp, nil
-	}
-	s.t.Errorf("not expected: %s %s", asked, body)
-	return testkit.JSON(418, `{}`), nil
-}
-
-func (s *service) client() *sandbox.Client {
-	c, err := sandbox.NewClient(&sandbox.ClientOptions{
-		HTTPClient: &http.Client{Transport: s}, BaseURL: "https://api.test",
-		Credentials: auth.Static(auth.Credentials{Token: "tok", TeamID: "team", ProjectID: "prj"}),
-	})
-	require.NoError(s.t, err)
-	return c
-}
-
-// count counts the requests with a prefix.
-func (s *service) count(begin string) (n int) {
-	for _, a := range s.asked {
-		if strings.HasPrefix(a, begin) {
-			n++
-		}
-	}
-	return n
-}
-
-// sent returns the body of the last request with a prefix.
-func (s *service) sent(begin string) (body map[string]any) {
-	for i, a := range s.asked {
-		if strings.HasPrefix(a, begin) {
-			body = nil
-			require.NoError(s.t, json.Unmarshal([]byte(s.bodies[i]), &body))
-		}
-	}
-	return body
-}
 
 const (
 	boxRuns   = `200 {"sandbox":{"name":"box","persistent":true,"status":"running","currentSessionId":"s1","currentSnapshotId":"old"},"session":{"id":"s1","status":"running"},"routes":[{"port":3000,"url":"https://sb-1.vercel.run","subdomain":"sb-1"}],"resumed":false}`

@@ -1,0 +1,150 @@
+package sandbox
+
+import (
+	"context"
+	"errors"
+	"io"
+	"io/fs"
+	"net/http"
+	"strings"
+	"sync"
+	"syscall"
+	"unicode/utf8"
+)
+
+// ReadFileOptions are the options of ReadFile. The zero value is ready to use.
+type ReadFileOptions struct {
+	// Cwd is the directory in the sandbox that a relative path is resolved in.
+	// Empty means the working directory of the session, or the home directory
+	// of the user.
+	Cwd string
+	// Progress, if not nil, is called as the file is read.
+	Progress ProgressFunc
+}
+
+// ReadFile opens a file in the sandbox for reading, with one request. The
+// content is streamed. The caller must close the returned reader.
+//
+// If the file does not exist, the error is an [*fs.PathError] that matches
+// [fs.ErrNotExist]; if the sandbox or session does not exist and the API says
+// so, it matches [ErrNotFound] instead. If the connection breaks while the file
+// is read, Read returns an error; [Sandbox.DownloadFile] retries.
+func (s *Sandbox) ReadFile(ctx context.Context, path string, opts *ReadFileOptions) (io.ReadCloser, error) {
+	return readFile(ctx, s, path, opts)
+}
+
+// ReadFile is like [Sandbox.ReadFile], but does not resume a stopped session.
+func (s *Session) ReadFile(ctx context.Context, path string, opts *ReadFileOptions) (io.ReadCloser, error) {
+	return readFile(ctx, s, path, opts)
+}
+
+// readFile avoids a nil *FileReader in a non-nil interface.
+func readFile(ctx context.Context, t target, path string, opts *ReadFileOptions) (io.ReadCloser, error) {
+	r, err := openFile(ctx, t, path, opts)
+	if err != nil {
+		return nil, err
+	}
+	return r, nil
+}
+
+// FileReader reads a file of a sandbox. It is not safe for concurrent use.
+type FileReader struct {
+	name  string
+	body  io.ReadCloser
+	size  int64
+	read  int64
+	meter *meter
+}
+
+// openFile starts to read a file.
+func openFile(ctx context.Context, t target, name string, opts *ReadFileOptions) (*FileReader, error) {
+	if opts == nil {
+		opts = &ReadFileOptions{}
+	}
+	if err := checkPath("open", name); err != nil {
+		return nil, err
+	}
+	var (
+		body io.ReadCloser
+		size int64
+		err  error
+	)
+	if utf8.ValidString(name) && utf8.ValidString(opts.Cwd) {
+		body, size, err = t.openFile(ctx, name, opts.Cwd)
+	} else {
+		body, size, err = openEncoded(ctx, t, joinCwd(opts.Cwd, name))
+	}
+	if err != nil {
+		return nil, &fs.PathError{Op: "open", Path: name, Err: missingFile(err)}
+	}
+	return &FileReader{name: name, body: body, size: size, meter: newMeter(opts.Progress, size)}, nil
+}
+
+// joinCwd leaves a path unchanged where possible, as the API would.
+func joinCwd(cwd, name string) string {
+	if cwd == "" || strings.HasPrefix(name, "/") {
+		return name
+	}
+	return cwd + "/" + name
+}
+
+// missingFile converts a 404 to fs.ErrNotExist, unless the API says that it was
+// the sandbox or the session that was not found.
+func missingFile(err error) error {
+	e, ok := errors.AsType[*APIError](err)
+	if !ok {
+		return err
+	}
+	if e.Status == http.StatusNotFound {
+		what, found := strings.CutSuffix(e.Code, "_not_found")
+		if found && what != "file" && what != "path" || sandboxGone(e.Message) {
+			return err
+		}
+		return &FSError{Errno: syscall.ENOENT, Message: e.Message}
+	}
+	return fileReason(err)
+}
+
+// sandboxGone inspects the message of a 404 whose code is not specific.
+func sandboxGone(message string) bool {
+	message = strings.TrimPrefix(strings.ToLower(message), "vercel ")
+	return strings.HasPrefix(message, "sandbox not found") || strings.HasPrefix(message, "session not found") ||
+		strings.HasPrefix(message, "named sandbox ")
+}
+
+// Name returns the path that was passed to the method that opened the file.
+func (r *FileReader) Name() string { return r.name }
+
+// Size returns the length of the file in bytes, or -1 if the sandbox did not
+// report it.
+func (r *FileReader) Size() int64 { return r.size }
+
+// Read implements [io.Reader]. If the file turns out shorter than reported, the
+// error at its end is [io.ErrUnexpectedEOF].
+func (r *FileReader) Read(p []byte) (int, error) {
+	n, err := r.body.Read(p)
+	r.read += int64(n)
+	r.meter.add(r.name, n)
+	if err == io.EOF && r.size >= 0 && r.read < r.size {
+		err = io.ErrUnexpectedEOF
+	}
+	if err != nil && err != io.EOF {
+		err = &fs.PathError{Op: "read", Path: r.name, Err: err}
+	}
+	return n, err
+}
+
+// transferBuffers are larger than a connection's read buffer, so that content
+// bypasses it.
+var transferBuffers = sync.Pool{New: func() any { return new([256 << 10]byte) }}
+
+// WriteTo implements [io.WriterTo], so that [io.Copy] reads in larger pieces.
+func (r *FileReader) WriteTo(w io.Writer) (int64, error) {
+	buf := transferBuffers.Get().(*[256 << 10]byte)
+	defer transferBuffers.Put(buf)
+	// The wrappers hide WriteTo and ReadFrom, which would not use the buffer.
+	return io.CopyBuffer(struct{ io.Writer }{w}, struct{ io.Reader }{r}, buf[:])
+}
+
+// Close ends the transfer. It may be called more than once.
+func (r *FileReader) Close() error { return r.body.Close() }
