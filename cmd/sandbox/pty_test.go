@@ -481,3 +481,29 @@ func TestTableAtTerminal(t *testing.T) {
 	s.until("TAGS")
 	assert.Equal(t, 0, s.ended())
 }
+
+// TestPruneStarted starts a sandbox while prune and rm ask whether it is to go.
+func TestPruneStarted(t *testing.T) {
+	t.Parallel()
+	d := newDesk(t, nil)
+	d.ok("create", "--name", "again", "--tag", "env=ci")
+	d.ok("create", "--name", "idle", "--tag", "env=ci")
+	for _, command := range [][]string{
+		{"prune", "--tag", "env=ci", "--snapshots"},
+		{"rm", "--status", "stopped", "--tag", "env=ci"},
+		{"rm", "--older-than", "1ms", "--tag", "env=ci"},
+	} {
+		d.run("", "create", "--name", "idle", "--tag", "env=ci")
+		d.ok("stop", "again", "idle")
+		screen := d.inTerminal(command...)
+		screen.until("again")
+		screen.until("[y/N]")
+		d.ok("exec", "again", "--", "true")
+		d.ok("stop", "again") // with new work, and stopped as before
+		screen.press("y\n")
+		assert.Equal(t, 5, screen.ended(), "%s: %s", command, screen.text())
+		assert.Contains(t, screen.text(), "left alone", command)
+		assert.Equal(t, "again\n", d.ok("ls", "-a", "-q"), command)
+		d.ok("exec", "again", "--", "true")
+	}
+}

@@ -37,7 +37,7 @@ func (a *app) startCommand() *cobra.Command {
 	return &cobra.Command{
 		Use: "start <name> [...name]", Short: "Start sandboxes that are stopped", GroupID: groupManage, Args: cobra.ArbitraryArgs,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			names, err := a.chosen(cmd.Context(), cmd, args, &selection{})
+			names, _, err := a.chosen(cmd.Context(), cmd, args, &selection{})
 			if err != nil {
 				return err
 			}

@@ -2,8 +2,10 @@ package cli
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -11,107 +13,239 @@ import (
 	"github.com/go-vercel/sandbox"
 )
 
-// pruning is what prune removes.
+// errInUse is why something that was to be removed is left alone.
+var errInUse = &exitError{code: exitConflict, err: errors.New("it has been used since it was found, and is left alone")}
+
+// pruning removes sandboxes that are stopped, and their snapshots.
 type pruning struct {
+	app       *app
+	sel       selection
+	snapshots bool // also automatic snapshots of the sandboxes
+	manual    bool // also those that somebody has taken
+	dryRun    bool
+
+	owners map[string]string // the sandboxes of the snapshots that were found
+}
+
+// pruned is what goes.
+type pruned struct {
 	Sandboxes []string `json:"sandboxes"`
 	Snapshots []string `json:"snapshots"`
 }
 
+func (p *pruned) all() []string { return slices.Concat(p.Sandboxes, p.Snapshots) }
+
 func (a *app) pruneCommand() *cobra.Command {
-	var (
-		sel       selection
-		dryRun    bool
-		snapshots bool
-	)
+	p := &pruning{app: a, owners: map[string]string{}}
 	cmd := &cobra.Command{
-		Use: "prune", Short: "Remove sandboxes that are stopped, and snapshots that no sandbox uses", GroupID: groupManage, Args: positionals(),
-		Long: "Remove sandboxes that are stopped, narrowed by the options, and with --snapshots also snapshots that no sandbox starts from. " +
-			"It asks before it does so; --dry-run only shows what would go.",
+		Use: "prune", Short: "Remove sandboxes that are stopped, and their snapshots", GroupID: groupManage, Args: positionals(),
+		Long: "Remove sandboxes that are stopped, narrowed by the options, and with --snapshots also the snapshots that were taken when they stopped. " +
+			"A snapshot that another sandbox or snapshot was made from stays. It asks before it does so, and leaves alone what is in use again by then; " +
+			"--dry-run only shows what would go.",
 		Example: "  $ sandbox prune --dry-run --older-than 7d\n  $ sandbox prune --older-than 7d --tag env=ci --snapshots --yes",
+		RunE:    func(cmd *cobra.Command, _ []string) error { return p.run(cmd.Context()) },
 	}
-	options(cmd.Flags(), &sel.tags, "tag", "t", "key=value", "Only sandboxes with this tag (repeatable)", parsePair)
-	option(cmd.Flags(), &sel.namePrefix, "name-prefix", "", "str", "", "Only sandboxes whose name begins so", parseText)
-	option(cmd.Flags(), &sel.olderThan, "older-than", "", "duration", "", "Only what was last in use longer ago", parseDuration)
-	toggle(cmd.Flags(), &snapshots, "snapshots", "", "Also remove snapshots that no sandbox starts from")
-	toggle(cmd.Flags(), &dryRun, "dry-run", "", "Show what would be removed")
-	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		ctx := cmd.Context()
-		sel.statuses = []string{string(sandbox.StatusStopped), string(sandbox.StatusFailed), string(sandbox.StatusAborted)}
-		found, err := a.find(ctx, &sel)
-		if err != nil {
-			return err
-		}
-		p := pruning{Sandboxes: mapped(found, func(i sandbox.Info) string { return i.Name }), Snapshots: []string{}}
-		if snapshots {
-			if p.Snapshots, err = a.orphans(ctx, p.Sandboxes, sel.olderThan); err != nil {
-				return err
-			}
-		}
-		what := fmt.Sprintf("%s and %s", plural(len(p.Sandboxes), "sandbox", "sandboxes"), plural(len(p.Snapshots), "snapshot", "snapshots"))
-		if dryRun {
-			return a.showPruning(p, what)
-		}
-		if len(p.Sandboxes)+len(p.Snapshots) == 0 {
-			fmt.Fprintln(a.err, "There is nothing to remove.")
-			return nil
-		}
-		if err := a.confirm(ctx, "Remove "+what+" for good?"); err != nil {
-			return err
-		}
-		if err := a.tasks(p.Sandboxes, "Removing sandbox ", func(name string) error { return a.remove(ctx, name, false) }); err != nil {
-			return err
-		}
-		return a.tasks(p.Snapshots, "Deleting snapshot ", func(id string) error {
-			snap, err := a.client.GetSnapshot(ctx, id)
-			if err != nil {
-				return err
-			}
-			return snap.Delete(ctx)
-		})
-	}
+	flags := cmd.Flags()
+	options(flags, &p.sel.tags, "tag", "t", "key=value", "Only sandboxes with this tag (repeatable)", parsePair)
+	option(flags, &p.sel.namePrefix, "name-prefix", "", "str", "", "Only sandboxes whose name begins so", parseText)
+	option(flags, &p.sel.olderThan, "older-than", "", "duration", "", "Only what was last in use longer ago", parseDuration)
+	toggle(flags, &p.snapshots, "snapshots", "", "Also delete the snapshots taken when these sandboxes stopped")
+	toggle(flags, &p.manual, "manual-snapshots", "", "Like --snapshots, and also those taken by sandbox snapshot")
+	toggle(flags, &p.dryRun, "dry-run", "", "Show what would be removed")
 	return cmd
 }
 
-func (a *app) showPruning(p pruning, what string) error {
-	if a.opts.structured() {
-		return a.print(output{doc: p, names: append(append([]string{}, p.Sandboxes...), p.Snapshots...)})
+func (p *pruning) run(ctx context.Context) error {
+	a := p.app
+	p.sel.statuses = []string{string(sandbox.StatusStopped), string(sandbox.StatusFailed), string(sandbox.StatusAborted)}
+	found, err := a.find(ctx, &p.sel)
+	if err != nil {
+		return err
 	}
-	fmt.Fprintf(a.err, "%s would be removed.\n", what)
-	for _, n := range append(append([]string{}, p.Sandboxes...), p.Snapshots...) {
-		fmt.Fprintln(a.out, n)
+	var snapshots []sandbox.SnapshotInfo
+	if p.snapshots || p.manual {
+		if snapshots, err = p.ownSnapshots(ctx, found); err != nil {
+			return err
+		}
+		if snapshots, err = p.unused(ctx, snapshots, found); err != nil {
+			return err
+		}
+	}
+	goes := pruned{
+		Sandboxes: mapped(found, func(i sandbox.Info) string { return i.Name }),
+		Snapshots: mapped(snapshots, func(s sandbox.SnapshotInfo) string { return s.ID }),
+	}
+	what := fmt.Sprintf("%s and %s", plural(len(goes.Sandboxes), "sandbox", "sandboxes"), plural(len(goes.Snapshots), "snapshot", "snapshots"))
+	if p.dryRun {
+		return p.show(goes, what)
+	}
+	if len(goes.all()) == 0 {
+		fmt.Fprintln(a.err, "There is nothing to remove.")
+		return nil
+	}
+	if err := a.confirm(ctx, "Remove "+what+" for good: "+strings.Join(goes.all(), ", ")+"?"); err != nil {
+		return err
+	}
+	removed, err := a.removeFound(ctx, found, &p.sel, false)
+	gone := pruned{mapped(removed, func(i sandbox.Info) string { return i.Name }), []string{}}
+	if len(snapshots) > 0 {
+		var serr error
+		gone.Snapshots, serr = p.deleteSnapshots(ctx, snapshots, removed)
+		err = errors.Join(err, serr)
+	}
+	if a.opts.structured() {
+		return errors.Join(err, a.print(output{doc: gone, names: gone.all()}))
+	}
+	return errors.Join(err, a.printDone(gone.all()))
+}
+
+func (p *pruning) show(goes pruned, what string) error {
+	if p.app.opts.structured() {
+		return p.app.print(output{doc: goes, names: goes.all()})
+	}
+	fmt.Fprintf(p.app.err, "%s would be removed.\n", what)
+	for _, n := range goes.all() {
+		fmt.Fprintln(p.app.out, n)
 	}
 	return nil
 }
 
-// orphans are the snapshots that no sandbox starts from, those left out of
-// account that are going to be removed.
-func (a *app) orphans(ctx context.Context, going []string, olderThan time.Duration) ([]string, error) {
-	gone := map[string]bool{}
-	for _, n := range going {
-		gone[n] = true
+// ownSnapshots are those that the sandboxes have made of themselves, of the kind
+// that is asked for.
+func (p *pruning) ownSnapshots(ctx context.Context, of []sandbox.Info) ([]sandbox.SnapshotInfo, error) {
+	var own []sandbox.SnapshotInfo
+	for _, i := range of {
+		for s, err := range p.app.client.ListSnapshots(ctx, &sandbox.ListSnapshotsOptions{Name: i.Name}) {
+			if err != nil {
+				return nil, err
+			}
+			// An earlier sandbox of that name may have left some.
+			asked := s.CreationMethod == "automatic" || p.manual && s.CreationMethod == "manual"
+			if asked && s.Status == sandbox.SnapshotCreated && !s.CreatedAt.Before(i.CreatedAt) {
+				own = append(own, s)
+				p.owners[s.ID] = i.Name
+			}
+		}
 	}
-	// The snapshots first: the one of a sandbox that stops meanwhile is in no list.
-	ids := []string{}
-	for s, err := range a.client.ListSnapshots(ctx, nil) {
+	return own, nil
+}
+
+// unused are those snapshots that nothing which stays was made from, when the
+// sandboxes have gone.
+func (p *pruning) unused(ctx context.Context, own []sandbox.SnapshotInfo, going []sandbox.Info) ([]sandbox.SnapshotInfo, error) {
+	// The snapshots first: that of a sandbox that stops meanwhile is its current
+	// one by the time that sandboxes are listed.
+	var all []sandbox.SnapshotInfo
+	for s, err := range p.app.client.ListSnapshots(ctx, nil) {
 		if err != nil {
 			return nil, err
 		}
+		all = append(all, s)
+	}
+	used := map[string]bool{}
+	for i, err := range p.app.client.List(ctx, nil) {
+		if err != nil {
+			return nil, err
+		}
+		if !slices.ContainsFunc(going, func(g sandbox.Info) bool { return sameSandbox(g, i) }) {
+			used[i.CurrentSnapshotID] = true
+		}
+	}
+	return unusedSnapshots(own, all, used, p.sel.olderThan, p.app.now()), nil
+}
+
+// unusedSnapshots are those of own that are not used, that no snapshot which
+// stays comes from, and that were not used after the last snapshot of their own
+// line was taken: what was made from them then may have left no other trace.
+func unusedSnapshots(own, all []sandbox.SnapshotInfo, used map[string]bool, olderThan time.Duration, now time.Time) []sandbox.SnapshotInfo {
+	going := map[string]bool{}
+	for _, s := range own {
+		going[s.ID] = true
+	}
+	lastOwn := map[string]time.Time{}
+	for _, s := range all {
+		if going[s.ID] && s.CreatedAt.After(lastOwn[s.ParentID]) {
+			lastOwn[s.ParentID] = s.CreatedAt
+		}
+	}
+	for _, s := range all {
 		last := s.LastUsedAt
 		if last.IsZero() {
 			last = s.CreatedAt
 		}
-		if s.Status == sandbox.SnapshotCreated && a.now().Sub(last) >= olderThan {
-			ids = append(ids, s.ID)
+		elsewhere := last.After(s.CreatedAt) && last.After(lastOwn[s.ID])
+		if used[s.ID] || elsewhere || now.Sub(last) < olderThan {
+			delete(going, s.ID)
 		}
 	}
-	used := map[string]bool{}
-	for i, err := range a.client.List(ctx, nil) {
+	for kept := true; kept; {
+		kept = false
+		for _, s := range all {
+			if going[s.ParentID] && !going[s.ID] && s.Status != sandbox.SnapshotDeleted {
+				delete(going, s.ParentID)
+				kept = true
+			}
+		}
+	}
+	return slices.DeleteFunc(slices.Clone(own), func(s sandbox.SnapshotInfo) bool { return !going[s.ID] })
+}
+
+// deleteSnapshots deletes those of the sandboxes that are gone and that nothing
+// has been made from since they were found.
+func (p *pruning) deleteSnapshots(ctx context.Context, found []sandbox.SnapshotInfo, removed []sandbox.Info) ([]string, error) {
+	found = slices.DeleteFunc(slices.Clone(found), func(s sandbox.SnapshotInfo) bool {
+		return !slices.ContainsFunc(removed, func(i sandbox.Info) bool { return i.Name == p.owners[s.ID] })
+	})
+	still, err := p.unused(ctx, found, removed)
+	if err != nil {
+		return []string{}, err
+	}
+	ids := mapped(found, func(s sandbox.SnapshotInfo) string { return s.ID })
+	return p.app.each(ids, "Deleting snapshot ", func(id string) error {
+		if !slices.ContainsFunc(still, func(s sandbox.SnapshotInfo) bool { return s.ID == id }) {
+			return errInUse
+		}
+		snap, err := p.app.client.GetSnapshot(ctx, id)
 		if err != nil {
-			return nil, err
+			return err
 		}
-		if !gone[i.Name] {
-			used[i.CurrentSnapshotID] = true
+		return snap.Delete(ctx)
+	})
+}
+
+// sameSandbox reports whether a sandbox is the one that was found, and has not
+// been started since.
+func sameSandbox(found, now sandbox.Info) bool {
+	return found.Name == now.Name && found.CreatedAt.Equal(now.CreatedAt) && found.CurrentSessionID == now.CurrentSessionID
+}
+
+// removeFound removes sandboxes that a selection has found, and returns those
+// that are gone. What is not selected any more, or has been started since, is
+// left alone, which is an error.
+func (a *app) removeFound(ctx context.Context, found []sandbox.Info, sel *selection, orphans bool) ([]sandbox.Info, error) {
+	match := sel.matcher(a.pairs(sel.tags, "--tag"), a.now())
+	gone := make([]bool, len(found))
+	names := mapped(found, func(i sandbox.Info) string { return i.Name })
+	_, err := a.each(names, "Removing sandbox ", func(name string) error {
+		i := slices.Index(names, name)
+		sb, err := a.get(ctx, name, false)
+		if err != nil {
+			return err
+		}
+		if now := sb.Info(); !sameSandbox(found[i], now) || !match(now) {
+			return errInUse
+		}
+		if err := sb.Delete(ctx, &sandbox.DeleteOptions{DeleteOrphanSnapshots: orphans}); err != nil {
+			return err
+		}
+		gone[i] = true
+		return nil
+	})
+	var removed []sandbox.Info
+	for i, f := range found {
+		if gone[i] {
+			removed = append(removed, f)
 		}
 	}
-	return slices.DeleteFunc(ids, func(id string) bool { return used[id] }), nil
+	return removed, err
 }

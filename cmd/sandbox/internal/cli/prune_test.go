@@ -18,12 +18,46 @@ type roundTripper func(*http.Request) (*http.Response, error)
 
 func (f roundTripper) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
 
-// TestOrphansMeanwhile stops a sandbox between two requests of the search for
-// snapshots that no sandbox uses. Its snapshot is not one of them.
-func TestOrphansMeanwhile(t *testing.T) {
+// TestUnusedSnapshots has a row for each reason why a snapshot stays.
+func TestUnusedSnapshots(t *testing.T) {
+	t.Parallel()
+	at := func(minute int) time.Time { return time.Unix(0, 0).Add(time.Duration(minute) * time.Minute) }
+	snap := func(id, parent string, taken, used int) sandbox.SnapshotInfo {
+		return sandbox.SnapshotInfo{ID: id, ParentID: parent, Status: sandbox.SnapshotCreated, CreatedAt: at(taken), LastUsedAt: at(used)}
+	}
+	gone := snap("other", "a", 3, 3)
+	gone.Status = sandbox.SnapshotDeleted
+	for name, test := range map[string]struct {
+		own, others []sandbox.SnapshotInfo
+		used        string
+		olderThan   time.Duration
+		want        []string
+	}{
+		"one that nothing uses goes":            {own: []sandbox.SnapshotInfo{snap("a", "", 1, 1)}, want: []string{"a"}},
+		"a line of its own goes":                {own: []sandbox.SnapshotInfo{snap("a", "", 1, 2), snap("b", "a", 3, 3)}, want: []string{"a", "b"}},
+		"another sandbox starts from it":        {own: []sandbox.SnapshotInfo{snap("a", "", 1, 1)}, used: "a"},
+		"another snapshot comes from it":        {own: []sandbox.SnapshotInfo{snap("a", "", 1, 1)}, others: []sandbox.SnapshotInfo{snap("other", "a", 3, 3)}},
+		"one that stays comes from it":          {own: []sandbox.SnapshotInfo{snap("a", "", 1, 2), snap("b", "a", 3, 3)}, used: "b"},
+		"a deleted one came from it":            {own: []sandbox.SnapshotInfo{snap("a", "", 1, 1)}, others: []sandbox.SnapshotInfo{gone}, want: []string{"a"}},
+		"something that is gone started of it":  {own: []sandbox.SnapshotInfo{snap("a", "", 1, 2)}},
+		"the same, beside its own line":         {own: []sandbox.SnapshotInfo{snap("a", "", 1, 4), snap("b", "a", 3, 3)}, want: []string{"b"}},
+		"it is too young":                       {own: []sandbox.SnapshotInfo{snap("a", "", 1, 1)}, olderThan: time.Hour},
+		"another one's snapshot is not touched": {own: nil, others: []sandbox.SnapshotInfo{snap("other", "", 1, 1)}},
+	} {
+		all := append(append([]sandbox.SnapshotInfo{}, test.own...), test.others...)
+		got := unusedSnapshots(test.own, all, map[string]bool{test.used: true}, test.olderThan, at(30))
+		assert.ElementsMatch(t, test.want, mapped(got, func(s sandbox.SnapshotInfo) string { return s.ID }), name)
+	}
+}
+
+// TestUnusedMeanwhile makes a sandbox from a snapshot between two requests of the
+// search for snapshots that nothing uses.
+func TestUnusedMeanwhile(t *testing.T) {
 	t.Parallel()
 	server := sandboxtest.New(t, nil)
 	sb, err := server.Client().Create(t.Context(), nil)
+	require.NoError(t, err)
+	stopped, err := sb.Stop(t.Context(), nil)
 	require.NoError(t, err)
 	var once sync.Once
 	client, err := sandbox.NewClient(&sandbox.ClientOptions{
@@ -31,7 +65,7 @@ func TestOrphansMeanwhile(t *testing.T) {
 		HTTPClient: &http.Client{Transport: roundTripper(func(r *http.Request) (*http.Response, error) {
 			resp, err := http.DefaultTransport.RoundTrip(r)
 			once.Do(func() {
-				_, err := sb.Stop(t.Context(), nil)
+				_, err := server.Client().Create(t.Context(), &sandbox.CreateOptions{Source: &sandbox.SnapshotSource{SnapshotID: stopped.Snapshot.ID}})
 				assert.NoError(t, err)
 			})
 			return resp, err
@@ -39,8 +73,8 @@ func TestOrphansMeanwhile(t *testing.T) {
 	})
 	require.NoError(t, err)
 	t.Cleanup(client.CloseIdleConnections)
-	a := &app{client: client, now: func() time.Time { return time.Now().Add(time.Minute) }}
-	ids, err := a.orphans(t.Context(), nil, 0)
+	p := &pruning{app: &app{client: client, now: time.Now}}
+	unused, err := p.unused(t.Context(), []sandbox.SnapshotInfo{*stopped.Snapshot}, []sandbox.Info{sb.Info()})
 	require.NoError(t, err)
-	assert.Empty(t, ids)
+	assert.Empty(t, unused)
 }

@@ -47,38 +47,38 @@ func distinct(names []string) []string {
 	return out
 }
 
-// chosen are the sandboxes that arguments or a selection name.
-func (a *app) chosen(ctx context.Context, cmd *cobra.Command, args []string, sel *selection) ([]string, error) {
+// chosen are the names of the sandboxes that arguments or a selection mean, and
+// what a selection has found.
+func (a *app) chosen(ctx context.Context, cmd *cobra.Command, args []string, sel *selection) ([]string, []sandbox.Info, error) {
 	if len(args) > 0 && sel.given() {
-		return nil, usagef("give names or a selection, not both")
+		return nil, nil, usagef("give names or a selection, not both")
 	}
 	if slices.Contains(args, "") {
-		return nil, usagef("one of the names is empty")
+		return nil, nil, usagef("one of the names is empty")
 	}
 	if sel.given() {
 		found, err := a.find(ctx, sel)
-		names := mapped(found, func(i sandbox.Info) string { return i.Name })
-		slices.Sort(names)
-		return names, err
+		slices.SortFunc(found, func(x, y sandbox.Info) int { return strings.Compare(x.Name, y.Name) })
+		return mapped(found, func(i sandbox.Info) string { return i.Name }), found, err
 	}
 	if len(args) == 0 {
 		active, err := a.activeSandbox()
 		if err != nil {
-			return nil, err
+			return nil, nil, err
 		}
 		if active == "" {
-			return nil, &usageError{message: "no value provided for name", hint: moreAbout(cmd)}
+			return nil, nil, &usageError{message: "no value provided for name", hint: moreAbout(cmd)}
 		}
-		return []string{active}, nil
+		return []string{active}, nil, nil
 	}
 	for i, name := range args {
 		resolved, err := a.resolveName(name)
 		if err != nil {
-			return nil, err
+			return nil, nil, err
 		}
 		args[i] = resolved
 	}
-	return distinct(args), nil
+	return distinct(args), nil, nil
 }
 
 // failAfter is the error of a command that has told about each failure.
@@ -114,7 +114,7 @@ func (a *app) stopCommand() *cobra.Command {
 		if sel.given() && len(sel.statuses) == 0 {
 			sel.statuses = []string{string(sandbox.StatusRunning)}
 		}
-		names, err := a.chosen(ctx, cmd, args, &sel)
+		names, _, err := a.chosen(ctx, cmd, args, &sel)
 		if err != nil {
 			return err
 		}
@@ -249,7 +249,7 @@ func (a *app) removeCommand() *cobra.Command {
 	toggle(cmd.Flags(), &dryRun, "dry-run", "", "Show which would be removed")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		ctx := cmd.Context()
-		names, err := a.chosen(ctx, cmd, args, &sel)
+		names, found, err := a.chosen(ctx, cmd, args, &sel)
 		if err != nil {
 			return err
 		}
@@ -261,10 +261,17 @@ func (a *app) removeCommand() *cobra.Command {
 				return err
 			}
 		}
+		if sel.given() {
+			removed, err := a.removeFound(ctx, found, &sel, orphans)
+			return errors.Join(err, a.printDone(mapped(removed, func(i sandbox.Info) string { return i.Name })))
+		}
 		return a.tasks(names, "Removing sandbox ", func(name string) error {
-			err := a.remove(ctx, name, orphans)
+			sb, err := a.get(ctx, name, false)
+			if err == nil {
+				err = sb.Delete(ctx, &sandbox.DeleteOptions{DeleteOrphanSnapshots: orphans})
+			}
 			if force && errors.Is(err, sandbox.ErrNotFound) {
-				return nil
+				return errNothing
 			}
 			return err
 		})
@@ -272,41 +279,60 @@ func (a *app) removeCommand() *cobra.Command {
 	return cmd
 }
 
+// errNothing is the result of a task that had nothing to do.
+var errNothing = errors.New("nothing to do")
+
 // tasks does something to each of several, tells how it went on standard error,
-// and writes the names of those that went well to standard output.
+// and writes the names of those that it was done to to standard output.
 func (a *app) tasks(names []string, title string, do func(name string) error) error {
+	done, err := a.each(names, title, do)
+	return errors.Join(err, a.printDone(done))
+}
+
+// each does what tasks does, and returns the names.
+func (a *app) each(names []string, title string, do func(name string) error) (done []string, err error) {
+	tell := func(style console.Style, mark, name, result string) {
+		fmt.Fprintf(a.err, "%s %s%s%s\n", a.err.Paint(style, mark), title, name, result)
+	}
 	if !a.opts.structured() {
 		for _, n := range names {
-			fmt.Fprintf(a.err, "%s %s%s\n", a.err.Paint(console.Yellow, "❯"), title, n)
+			tell(console.Yellow, "❯", n, "")
 		}
 	}
 	_, errs := forEach(names, func(_ int, name string) (struct{}, error) { return struct{}{}, do(name) })
-	done := []string{}
+	done = []string{}
 	for i, n := range names {
-		if errs[i] != nil {
-			fmt.Fprintf(a.err, "%s %s%s [FAILED: %s]\n", a.err.Paint(console.Red, "✖"), title, n, a.explain(errs[i]).Message)
-			continue
-		}
-		done = append(done, n)
-		if !a.opts.structured() {
-			fmt.Fprintf(a.err, "%s %s%s\n", a.err.Paint(console.Green, "✔"), title, n)
-		}
-	}
-	var err error
-	if a.opts.structured() {
-		err = a.print(list(done, func(n string) string { return n }, nil))
-	} else {
-		for _, n := range done {
-			fmt.Fprintln(a.out, n)
+		switch {
+		case errors.Is(errs[i], errNothing):
+			errs[i] = nil
+			if !a.opts.structured() {
+				tell(console.Gray, "-", n, " (it does not exist)")
+			}
+		case errs[i] != nil:
+			tell(console.Red, "✖", n, " [FAILED: "+a.explain(errs[i]).Message+"]")
+		default:
+			done = append(done, n)
+			if !a.opts.structured() {
+				tell(console.Green, "✔", n, "")
+			}
 		}
 	}
-	return errors.Join(failAfter(a, errs), err)
+	return done, failAfter(a, errs)
 }
 
-func (a *app) remove(ctx context.Context, name string, orphans bool) error {
-	sb, err := a.get(ctx, name, false)
-	if err != nil {
-		return err
+// printDone writes the names of what is done to standard output, unless somebody
+// has just seen them there.
+func (a *app) printDone(names []string) error {
+	if a.opts.structured() {
+		return a.print(list(names, func(n string) string { return n }, nil))
 	}
-	return sb.Delete(ctx, &sandbox.DeleteOptions{DeleteOrphanSnapshots: orphans})
+	if a.out.Terminal && a.err.Terminal {
+		return nil
+	}
+	for _, n := range names {
+		if _, err := fmt.Fprintln(a.out, n); err != nil {
+			return err
+		}
+	}
+	return nil
 }
