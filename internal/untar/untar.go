@@ -38,6 +38,9 @@ type Options struct {
 	Owners bool
 	// Keep, if not nil, selects entries by their clean names.
 	Keep func(name string) bool
+	// Check, if not nil, is called with the clean name of each entry that Keep
+	// selects. Its error ends the unpacking before anything is done for it.
+	Check func(name string, h *tar.Header) error
 	// Progress, if not nil, is called with the number of bytes written.
 	Progress func(name string, n int)
 }
@@ -157,6 +160,11 @@ func (x *extractor) entry(ctx context.Context, h *tar.Header, r io.Reader) error
 	}
 	if x.opts.Keep != nil && !x.opts.Keep(name) {
 		return nil
+	}
+	if x.opts.Check != nil {
+		if err := x.opts.Check(name, h); err != nil {
+			return err
+		}
 	}
 	if x.opts.Owners && (h.Uid < 0 || int64(h.Uid) > maxOwner || h.Gid < 0 || int64(h.Gid) > maxOwner) {
 		return unsafe("it belongs to user %d and group %d", h.Uid, h.Gid)

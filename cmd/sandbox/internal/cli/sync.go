@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"archive/tar"
 	"context"
 	"errors"
 	"fmt"
@@ -18,6 +19,9 @@ import (
 
 	"github.com/go-vercel/sandbox"
 	"github.com/go-vercel/sandbox/cmd/sandbox/internal/mirror"
+	"github.com/go-vercel/sandbox/cmd/sandbox/internal/units"
+	"github.com/go-vercel/sandbox/internal/redact"
+	"github.com/go-vercel/sandbox/internal/untar"
 )
 
 // syncing keeps a directory like another one.
@@ -39,7 +43,27 @@ const (
 	pollTime = 2 * time.Second
 	// deletedAtOnce is how many files one command deletes.
 	deletedAtOnce = 500
+	// maxListing limits the listing of a sandbox, some 500,000 files.
+	maxListing = 64 << 20
 )
+
+type writerFunc func(p []byte) (int, error)
+
+func (f writerFunc) Write(p []byte) (int, error) { return f(p) }
+
+// capped keeps the first words of what a program says about an error, of which a
+// hostile one has no end.
+type capped struct{ text []byte }
+
+const maxComplaint = 4 << 10
+
+func (c *capped) Write(p []byte) (int, error) {
+	c.text = append(c.text, p[:min(len(p), maxComplaint-len(c.text))]...)
+	return len(p), nil
+}
+
+// String returns the text as one that a terminal can be given.
+func (c *capped) String() string { return redact.Printable(strings.TrimSpace(string(c.text))) }
 
 func (a *app) syncCommand() *cobra.Command {
 	var (
@@ -123,8 +147,23 @@ func (a *app) repeatQuietly(ctx context.Context, every time.Duration, do func(co
 
 // remoteTree lists the directory of the sandbox.
 func (s *syncing) remoteTree(ctx context.Context) (mirror.Tree, error) {
-	var stdout, stderr strings.Builder
-	result, err := s.sb.RunCommand(ctx, "bash", []string{"-c", mirror.ListScript, "bash", s.there}, &sandbox.CommandOptions{Stdout: &stdout, Stderr: &stderr})
+	var stdout strings.Builder
+	var stderr capped
+	limited, end := context.WithCancelCause(ctx)
+	defer end(nil)
+	result, err := s.sb.RunCommand(limited, "bash", []string{"-c", mirror.ListScript, "bash", s.there}, &sandbox.CommandOptions{
+		Stdout: writerFunc(func(p []byte) (int, error) {
+			if stdout.Len()+len(p) > maxListing {
+				end(fmt.Errorf("the listing of %s in the sandbox is longer than %s", s.there, units.Bytes(maxListing)))
+				return 0, context.Cause(limited)
+			}
+			return stdout.Write(p)
+		}),
+		Stderr: &stderr,
+	})
+	if cause := context.Cause(limited); cause != nil && ctx.Err() == nil {
+		return nil, cause
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -135,7 +174,7 @@ func (s *syncing) remoteTree(ctx context.Context) (mirror.Tree, error) {
 		return nil, &exitError{code: exitNotFound, err: fmt.Errorf("there is no directory %s in sandbox %s", s.there, s.sb.Name())}
 	}
 	if result.ExitCode != 0 {
-		return nil, withHint(fmt.Errorf("listing %s in the sandbox failed: %s", s.there, strings.TrimSpace(stderr.String())), "sync needs bash and GNU find there")
+		return nil, withHint(fmt.Errorf("listing %s in the sandbox failed: %s", s.there, stderr.String()), "sync needs bash and GNU find there")
 	}
 	return mirror.ParseList(stdout.String(), s.ignore)
 }
@@ -164,7 +203,7 @@ func (s *syncing) once(ctx context.Context) error {
 	if s.upward {
 		err = s.push(ctx, c, from)
 	} else {
-		err = s.pull(ctx, c)
+		err = s.pull(ctx, c, from)
 	}
 	if err == nil && len(c.Write)+len(c.Delete) > 0 && !s.app.opts.quiet {
 		fmt.Fprintf(s.app.err, "%s copied, %d deleted\n", plural(len(c.Write), "file", "files"), len(c.Delete))
@@ -235,7 +274,7 @@ func (s *syncing) push(ctx context.Context, c mirror.Changes, tree mirror.Tree) 
 }
 
 // pull makes the changes here.
-func (s *syncing) pull(ctx context.Context, c mirror.Changes) error {
+func (s *syncing) pull(ctx context.Context, c mirror.Changes, tree mirror.Tree) error {
 	for _, p := range c.Delete {
 		if err := os.Remove(filepath.Join(s.here, filepath.FromSlash(p))); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return err
@@ -244,13 +283,70 @@ func (s *syncing) pull(ctx context.Context, c mirror.Changes) error {
 	if len(c.Write) == 0 {
 		return nil
 	}
-	include := make([]string, len(c.Write))
-	for i, p := range c.Write {
-		include[i] = literal(p)
+	if err := os.MkdirAll(s.here, 0o777); err != nil {
+		return err
 	}
+	root, err := os.OpenRoot(s.here)
+	if err != nil {
+		return err
+	}
+	defer root.Close()
 	bar := s.app.bar(&copyOptions{}, -1)
 	defer bar.done()
-	return s.sb.DownloadDir(ctx, s.there, s.here, &sandbox.DownloadDirOptions{Include: include, Progress: bar.update})
+	return s.unpack(ctx, root, c.Write, tree, bar.update)
+}
+
+// maxUnpacked is how much a sandbox may send in one go.
+const maxUnpacked = 64 << 30
+
+// unpack copies files of the sandbox. It takes what the listing has and nothing
+// else: neither was written by anybody to be trusted.
+func (s *syncing) unpack(ctx context.Context, root *os.Root, names []string, tree mirror.Tree, progress sandbox.ProgressFunc) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	wanted := map[string]fs.FileMode{}
+	var list strings.Builder
+	for _, p := range names {
+		wanted[p] = tree[p].Mode.Type()
+		list.WriteString("./" + p + "\x00")
+	}
+	var stderr capped
+	cmd := s.sb.CommandContext(ctx, "bash", "-c", mirror.PackScript, "bash", s.there)
+	cmd.Stdin, cmd.Stderr = strings.NewReader(list.String()), &stderr
+	stdout, err := cmd.StdoutPipe()
+	if err != nil {
+		return err
+	}
+	if err := cmd.Start(); err != nil {
+		return err
+	}
+	done := int64(0)
+	err = mirror.Unpack(ctx, stdout, root, untar.Options{
+		MaxEntries: len(names) + 500_000, MaxBytes: maxUnpacked,
+		Check: func(name string, h *tar.Header) error {
+			kind, listed := wanted[name]
+			regular := h.Typeflag == tar.TypeReg || h.Typeflag == tar.TypeGNUSparse
+			switch {
+			case !listed:
+				return fmt.Errorf("%w: it was not asked for", untar.ErrUnsafe)
+			case kind == 0 && !regular, kind == fs.ModeSymlink && h.Typeflag != tar.TypeSymlink:
+				return fmt.Errorf("%w: it is not of the kind that was listed", untar.ErrUnsafe)
+			}
+			return nil
+		},
+		Progress: func(name string, n int) {
+			if done += int64(n); progress != nil {
+				progress(sandbox.Progress{Path: name, Done: done, Total: -1})
+			}
+		},
+	})
+	if err != nil {
+		cancel()
+	}
+	if werr := cmd.Wait(); err == nil && werr != nil {
+		return fmt.Errorf("reading %s in the sandbox failed: %w: %s", s.there, werr, stderr.String())
+	}
+	return err
 }
 
 // watchHere syncs whenever something here has changed and settled.

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"path"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -67,9 +68,10 @@ type Ignore struct {
 // ignoreFiles are read, where they are, from the top of a local tree.
 var ignoreFiles = []string{".gitignore", ".sandboxignore"}
 
-// ReadIgnore reads the ignore files of a directory; .git is always left out.
+// ReadIgnore reads the ignore files of a directory. Whatever they say, what Git
+// keeps for itself is always left out.
 func ReadIgnore(dir string, more []string) (*Ignore, error) {
-	patterns := []string{".git"}
+	var patterns []string
 	for _, name := range ignoreFiles {
 		data, err := os.ReadFile(filepath.Join(dir, name))
 		if os.IsNotExist(err) {
@@ -107,12 +109,39 @@ func anywhere(pattern string) string {
 }
 
 // Match reports whether a path is left out.
-func (i *Ignore) Match(path string) bool {
+func (i *Ignore) Match(name string) bool {
+	if git(name) {
+		return true
+	}
 	if i == nil {
 		return false
 	}
-	matched, err := i.matcher.MatchesOrParentMatches(path)
+	matched, err := i.matcher.MatchesOrParentMatches(name)
 	return err == nil && matched
+}
+
+// git reports whether a path leads into what Git runs programs from, on any file
+// system: some do not tell upper from lower case, drop points and spaces at the
+// end and characters that can't be seen, have short names, or take what is
+// behind a colon for a part of the file.
+func git(name string) bool {
+	for elem := range strings.FieldsFuncSeq(name, func(r rune) bool { return r == '/' || r == '\\' }) {
+		elem, _, _ = strings.Cut(elem, ":")
+		elem = strings.TrimRight(strings.Map(visible, elem), ". ")
+		if strings.EqualFold(elem, ".git") || strings.EqualFold(elem, "git~1") {
+			return true
+		}
+	}
+	return false
+}
+
+// visible drops the characters that HFS+ ignores.
+func visible(r rune) rune {
+	switch {
+	case r >= 0x200c && r <= 0x200f, r >= 0x202a && r <= 0x202e, r >= 0x206a && r <= 0x206f, r == 0xfeff:
+		return -1
+	}
+	return r
 }
 
 // Local reads a tree of this machine. A directory that does not exist is empty.
@@ -183,7 +212,7 @@ func ParseList(text string, ignore *Ignore) (Tree, error) {
 		seconds, _, _ := strings.Cut(f[3], ".")
 		at, err2 := strconv.ParseInt(seconds, 10, 64)
 		mode, err3 := strconv.ParseUint(f[4], 8, 32)
-		if err1 != nil || err2 != nil || err3 != nil || !filepath.IsLocal(filepath.FromSlash(f[0])) {
+		if err1 != nil || err2 != nil || err3 != nil || !filepath.IsLocal(filepath.FromSlash(f[0])) || path.Clean(f[0]) != f[0] {
 			return nil, fmt.Errorf("the listing of the sandbox has an entry that can't be: %q", f)
 		}
 		if ignore.Match(f[0]) {

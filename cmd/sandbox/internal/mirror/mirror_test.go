@@ -76,8 +76,27 @@ func TestDiff(t *testing.T) {
 
 func TestHostileListing(t *testing.T) {
 	t.Parallel()
-	for _, text := range []string{"../x\x00f\x001\x001\x00644\x00\x00", "/etc/passwd\x00f\x001\x001\x00644\x00\x00", "x\x00f\x00", "a\x00f\x00z\x001\x00644\x00\x00"} {
+	for _, text := range []string{"../x\x00f\x001\x001\x00644\x00\x00", "/etc/passwd\x00f\x001\x001\x00644\x00\x00", "x\x00f\x00", "a\x00f\x00z\x001\x00644\x00\x00",
+		"a/./b\x00f\x001\x001\x00644\x00\x00", "./a\x00f\x001\x001\x00644\x00\x00", "a//b\x00f\x001\x001\x00644\x00\x00", "a/\x00f\x001\x001\x00644\x00\x00"} {
 		_, err := ParseList(text, nil)
 		assert.Error(t, err, text)
+	}
+}
+
+// TestGit spells the directory that Git runs programs from in every way that
+// some file system takes for it.
+func TestGit(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	write(t, dir, ".sandboxignore", "!.git\n!**/.git\n")
+	reinclude, err := ReadIgnore(dir, nil)
+	require.NoError(t, err)
+	for path, want := range map[string]bool{
+		".git": true, "lib/.git/hooks/post-checkout": true, "a/b/.GIT/config": true, "GIT~1/hooks/x": true, "x/.git./config": true, ".git . ./x": true,
+		".g\u200cit/hooks": true, "\ufeff.git/x": true, ".git::$INDEX_ALLOCATION/config": true, `a\.git\hooks`: true, "sub/.git": true,
+		".github/workflows/x": false, ".gitignore": false, "git": false, "x.git": false, ".git2/x": false, "git~10": false,
+	} {
+		assert.Equal(t, want, reinclude.Match(path), "%q", path)
+		assert.Equal(t, want, (*Ignore)(nil).Match(path), "%q", path)
 	}
 }
