@@ -40,6 +40,7 @@ import (
 	"os"
 	"os/exec"
 	"os/signal"
+	"runtime"
 	"strings"
 	"sync"
 	"syscall"
@@ -190,6 +191,10 @@ func runCommand(server *sandboxtest.Server, command []string, stderr io.Writer, 
 		}
 	}()
 	cmd.Env = files.environment(server, os.Environ())
+	// The thread that starts the command has to outlive it: a command that asks
+	// for a signal when its parent dies would get it at the thread's end.
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
 	if err := cmd.Start(); err != nil {
 		fmt.Fprintln(stderr, "sandbox-emulator:", err)
 		if errors.Is(err, exec.ErrNotFound) || errors.Is(err, os.ErrNotExist) {

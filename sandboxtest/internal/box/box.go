@@ -73,25 +73,6 @@ type exit struct {
 	CPU  time.Duration
 }
 
-// child is a process of our own.
-type child struct{ cmd *exec.Cmd }
-
-func (c child) pid() int { return c.cmd.Process.Pid }
-
-func (c child) wait() exit {
-	_ = c.cmd.Wait() // says no more than the state
-	state := c.cmd.ProcessState
-	return exit{exitCode(state), state.UserTime() + state.SystemTime()}
-}
-
-// started makes a running of what Start has returned.
-func started(cmd *exec.Cmd, err error) (running, error) {
-	if err != nil {
-		return nil, err
-	}
-	return child{cmd}, nil
-}
-
 // ID is unique among the boxes of all hosts.
 func (b *Box) ID() string { return b.id }
 

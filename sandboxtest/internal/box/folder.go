@@ -201,7 +201,7 @@ func (m *folderMachine) launch(cmd *exec.Cmd, spec *Spec) (running, error) {
 		return nil, notStarted(spec.Path, err)
 	}
 	prepare(cmd, spec.TTY != nil)
-	return started(cmd, startOrExplain(cmd, spec.Path))
+	return startChild(lockThread, cmd, func() error { return startOrExplain(cmd, spec.Path) })
 }
 
 func (m *folderMachine) files(f func(fsys) error) error {

@@ -274,7 +274,7 @@ func (m *namespaceMachine) namespaces() int {
 }
 
 func (m *namespaceMachine) launch(cmd *exec.Cmd, spec *Spec) (running, error) {
-	return started(cmd, onThread(func() (err error) {
+	return startChild(lockAway, cmd, func() (err error) {
 		if err := m.enter(m.namespaces()); err != nil {
 			return err
 		}
@@ -308,7 +308,7 @@ func (m *namespaceMachine) launch(cmd *exec.Cmd, spec *Spec) (running, error) {
 			asBoxUser(cmd, m.backend.kit.command("unshare")...)
 		}
 		return startOrExplain(cmd, spec.Path)
-	}))
+	})
 }
 
 // credential is a user of the box, with the groups that its files say. It runs

@@ -1,0 +1,46 @@
+package box
+
+import (
+	"os/exec"
+	"runtime"
+)
+
+// child is a process of our own.
+type child struct {
+	cmd   *exec.Cmd
+	ended chan exit
+}
+
+// startChild starts cmd by start, and waits for it, on one OS thread that
+// nothing else uses meanwhile. The kernel takes the thread for the parent: a
+// program that asks for a signal when its parent dies (PR_SET_PDEATHSIG, as
+// setpriv and bubblewrap do) would get it when that thread ends.
+func startChild(thread func(func()), cmd *exec.Cmd, start func() error) (running, error) {
+	c := child{cmd, make(chan exit, 1)}
+	started := make(chan error, 1)
+	go thread(func() {
+		err := start()
+		started <- err
+		if err != nil {
+			return
+		}
+		_ = cmd.Wait() // says no more than the state
+		state := cmd.ProcessState
+		c.ended <- exit{exitCode(state), state.UserTime() + state.SystemTime()}
+	})
+	if err := <-started; err != nil {
+		return nil, err
+	}
+	return c, nil
+}
+
+// lockThread calls f on an OS thread that nothing else uses meanwhile.
+func lockThread(f func()) {
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	f()
+}
+
+func (c child) pid() int { return c.cmd.Process.Pid }
+
+func (c child) wait() exit { return <-c.ended }

@@ -1,0 +1,45 @@
+package box
+
+import (
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+
+	"github.com/go-vercel/sandbox/internal/needs"
+)
+
+// TestParentDeathSignal: a command that asks to die with its parent lives as
+// long as the machine, whoever runs it and whatever else is started meanwhile.
+func TestParentDeathSignal(t *testing.T) {
+	needs.Programs(t, "setpriv")
+	eachMode(t, func(t *testing.T, h *Host) {
+		b := newBox(t, h, Config{})
+		const clients, each = 8, 15
+		var mu sync.Mutex
+		ends := make(map[string]map[int]int)
+		var all sync.WaitGroup
+		for range clients {
+			all.Go(func() {
+				for range each {
+					go lockAway(func() {}) // ends a thread, as whatever changes one does
+					for _, user := range []string{"", rootUser} {
+						_, errOut, res := run(t, b, Spec{Path: "setpriv", Args: strings.Fields("--pdeathsig KILL -- sleep 0.05"), User: user})
+						mu.Lock()
+						if ends[user] == nil {
+							ends[user] = make(map[int]int)
+						}
+						ends[user][res.ExitCode]++
+						mu.Unlock()
+						assert.Empty(t, errOut)
+					}
+				}
+			})
+		}
+		all.Wait()
+		for _, user := range []string{"", rootUser} {
+			assert.Equal(t, map[int]int{0: clients * each}, ends[user], "exit codes of user %q", user)
+		}
+	})
+}
