@@ -136,6 +136,10 @@ func (c *call) getOrCreateDrive() error {
 		return nil
 	}
 	d = c.newDrive(sandboxKey{p.ProjectID, name}, &p, defaultRegion, defaultDriveSize)
+	if err := c.s.host.MakeDrive(d.id); err != nil {
+		st.mu.Unlock()
+		return err
+	}
 	st.drives[d.key] = d
 	w := d.wire()
 	st.changedLocked()
@@ -186,11 +190,10 @@ func (c *call) deleteDrive() error {
 	}
 	w := d.wire()
 	delete(st.drives, d.key)
+	st.saver.doomed = append(st.saver.doomed, func() error { return c.s.host.RemoveDrive(d.id) })
 	st.changedLocked()
 	st.mu.Unlock()
-	if err := c.s.host.RemoveDrive(d.id); err != nil {
-		return err
-	}
+	_ = st.flush() // which the response waits for as well
 	writeJSON(c.w, http.StatusOK, wire.DriveResponse{Drive: w})
 	return nil
 }
@@ -433,22 +436,31 @@ type driveState struct {
 	MaxSize   int64     `json:"maxSizeBytes"`
 	CreatedAt time.Time `json:"createdAt"`
 	UpdatedAt time.Time `json:"updatedAt"`
+	// Made says that there is a directory of it: earlier servers made none before
+	// the drive was used.
+	Made bool `json:"made,omitempty"`
 }
 
 // driveStates describes the drives that are whole. The store's lock is held.
 func (st *store) driveStates() (out []driveState) {
 	for _, d := range st.drives {
 		if !d.making {
-			out = append(out, driveState{d.id, d.key.project, d.key.name, d.region, d.maxSize, d.createdAt, d.updatedAt})
+			out = append(out, driveState{d.id, d.key.project, d.key.name, d.region, d.maxSize, d.createdAt, d.updatedAt, true})
 		}
 	}
 	return out
 }
 
 // restoreDrives takes up drives. The store's lock is held.
-func (st *store) restoreDrives(in []driveState) {
+func (st *store) restoreDrives(in []driveState) error {
 	for _, x := range in {
 		key := sandboxKey{x.Project, x.Name}
+		if !x.Made {
+			if err := st.s.host.MakeDrive(x.ID); err != nil {
+				return err
+			}
+		}
 		st.drives[key] = &drive{id: x.ID, key: key, region: x.Region, maxSize: x.MaxSize, createdAt: x.CreatedAt, updatedAt: x.UpdatedAt}
 	}
+	return nil
 }

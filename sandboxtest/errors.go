@@ -63,6 +63,9 @@ var (
 	errNothingKept  = fail(http.StatusBadRequest, "snapshot_not_found", noSnapshot)
 	errNothingYet   = badRequest(noSnapshot)
 	errSnapshotGone = fail(http.StatusGone, "snapshot_not_found", noSnapshot)
+	// errNotKept is the emulator's own: the service has room.
+	errNotKept = fail(http.StatusInsufficientStorage, "insufficient_storage",
+		"The emulator could not save the change, for example because the disk is full. It is forgotten when the emulator ends, unless a later one is saved.")
 	// errSourceGone is for a new sandbox from a deleted snapshot.
 	errSourceGone = fail(http.StatusGone, "snapshot_not_found", "Snapshot not found.")
 	errMediaType  = fail(http.StatusUnsupportedMediaType, "unsupported_media_type", "Unsupported Media Type")

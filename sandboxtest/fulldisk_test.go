@@ -55,6 +55,10 @@ func TestFullDisk(t *testing.T) {
 		assert.Equal(t, "precious", text)
 	}
 
+	// Nothing is confirmed that is not kept.
+	require.ErrorContains(t, v.try("PATCH", "/v2/sandboxes/one?projectId=prj", obj{"timeout": 600_000}, nil), "507 ")
+	require.ErrorContains(t, v.try("POST", "/v2/sandboxes/drives/disk?projectId=prj", obj{"projectId": "prj"}, nil), "507 ")
+
 	_, err = v.sh(sess, "rm big; echo room")
 	require.NoError(t, err)
 	require.NoError(t, v.try("POST", session(sess)+"/stop", obj{}, new(wire.StopResponse)))

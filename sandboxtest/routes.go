@@ -25,18 +25,24 @@ type call struct {
 type statusWriter struct {
 	http.ResponseWriter
 	status int
-	// settle is called before a response that reports success. Nil does nothing.
-	settle func()
+	// settle is called before a response that reports success, which becomes
+	// errNotKept if it fails. Nil does nothing.
+	settle func() error
+	failed bool // what is written of the response is dropped
 }
 
 // Unwrap lets http.ResponseController reach the connection.
 func (w *statusWriter) Unwrap() http.ResponseWriter { return w.ResponseWriter }
 
 func (w *statusWriter) WriteHeader(status int) {
+	if w.status == 0 && w.settle != nil && status < 300 && w.settle() != nil {
+		writeError(w, errNotKept)
+		w.failed = true
+	}
+	if w.failed {
+		return
+	}
 	if w.status == 0 {
-		if w.settle != nil && status < 300 {
-			w.settle()
-		}
 		w.status = status
 	}
 	w.ResponseWriter.WriteHeader(status)
@@ -44,7 +50,10 @@ func (w *statusWriter) WriteHeader(status int) {
 
 func (w *statusWriter) Write(p []byte) (int, error) {
 	if w.status == 0 {
-		w.status = http.StatusOK
+		w.WriteHeader(http.StatusOK)
+	}
+	if w.failed {
+		return len(p), nil
 	}
 	return w.ResponseWriter.Write(p)
 }

@@ -162,6 +162,7 @@ type Server struct {
 	stubs       stubs
 	rates       rateLimits
 	store       *store
+	found       *state // in Options.Dir; nil if there was none
 
 	// ctx ends when the server closes; background holds what Close waits for.
 	ctx        context.Context
@@ -277,7 +278,10 @@ func (s *Server) open() (err error) {
 	sparedSignals()
 	config := box.Options{Mode: box.Mode(s.opts.Mode), Logger: s.opts.Logger}
 	if s.opts.Dir != "" {
-		config.Dir = filepath.Join(s.opts.Dir, "machines")
+		config.Dir, config.Contents = filepath.Join(s.opts.Dir, machinesDir), s.contents
+		if err := checkDir(s.opts.Dir); err != nil {
+			return err
+		}
 		if err := os.MkdirAll(s.opts.Dir, 0o711); err != nil {
 			return err
 		}

@@ -222,10 +222,10 @@ func (st *store) removeSnapshot(sn *snapshot) bool {
 	}
 	sn.status = snapshotDeleted
 	sn.expiry.Stop()
-	st.saver.doomed = append(st.saver.doomed, sn.layer)
+	st.saver.doomed = append(st.saver.doomed, func() error { return sn.s.host.RemoveLayer(sn.layer) })
 	st.changedLocked()
 	st.mu.Unlock()
-	st.flush()
+	_ = st.flush() // which the response waits for as well
 	return true
 }
 

@@ -9,6 +9,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"strings"
 	"sync"
 	"time"
 
@@ -18,6 +19,7 @@ import (
 
 const (
 	stateFile    = "state.json"
+	machinesDir  = "machines"
 	stateVersion = 3
 	// saveDelay gathers changes that come together into one write.
 	saveDelay = 50 * time.Millisecond
@@ -111,9 +113,10 @@ type saver struct {
 	wake   chan struct{}
 	// changes counts what there was to save; saved is how far that is done.
 	changes, saved uint64
-	// doomed are layers of deleted snapshots. They go once no saved state names
-	// them: after a crash the state before the deletion still has to be whole.
-	doomed []box.LayerID
+	// doomed remove the files of snapshots and drives that were deleted, once no
+	// saved state names them: after a crash the state before the deletion still
+	// has to be whole.
+	doomed []func() error
 
 	writing sync.Mutex // held while the file is written
 }
@@ -141,7 +144,7 @@ func (st *store) saveChanges() {
 		case <-st.s.ctx.Done():
 			return
 		}
-		st.flush()
+		_ = st.flush() // which has logged it
 	}
 }
 
@@ -157,8 +160,8 @@ func (op Operation) durable() bool {
 }
 
 // flush returns when all changes up to now are saved. What can't be saved, for
-// example because the disk is full, is logged and saved with the next change.
-func (st *store) flush() {
+// example because the disk is full, is saved with the next change.
+func (st *store) flush() error {
 	st.mu.Lock()
 	want := st.saver.changes
 	st.mu.Unlock()
@@ -168,11 +171,13 @@ func (st *store) flush() {
 	done := st.saver.saved >= want
 	st.mu.Unlock()
 	if done {
-		return // by another who was waiting for the same
+		return nil // by another who was waiting for the same
 	}
-	if err := st.saveLocked(); err != nil {
+	err := st.saveLocked()
+	if err != nil {
 		st.s.opts.Logger.Error("save the state", "error", err)
 	}
+	return err
 }
 
 // save writes the state.
@@ -204,8 +209,8 @@ func (st *store) saveLocked() error {
 	if err != nil {
 		return err
 	}
-	for _, layer := range doomed {
-		if rerr := st.s.host.RemoveLayer(layer); rerr != nil && !errors.Is(rerr, box.ErrNoLayer) {
+	for _, remove := range doomed {
+		if rerr := remove(); rerr != nil && !errors.Is(rerr, box.ErrNoLayer) {
 			err = errors.Join(err, rerr)
 		}
 	}
@@ -291,33 +296,79 @@ func (st *store) state() *state {
 	return out
 }
 
-// load takes up what an earlier server has left in Options.Dir. Sessions that
-// it had no time to stop were aborted. Until it has succeeded nothing is saved.
-func (s *Server) load() error {
-	if s.opts.Dir != "" {
-		in, err := readState(filepath.Join(s.opts.Dir, stateFile))
-		if err != nil {
-			return err
+// checkDir refuses a directory without a state in which there are files that a
+// server with its state, or somebody else, must have put there.
+func checkDir(dir string) error {
+	if _, err := os.Lstat(filepath.Join(dir, stateFile)); err == nil || !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	entries, err := os.ReadDir(dir)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	for _, e := range entries {
+		switch name := strings.TrimSuffix(e.Name(), box.HalfWritten); name {
+		case stateFile, authorityFile, machinesDir, "lost+found":
+		default:
+			return fmt.Errorf("%s holds %s, which is not the emulator's: use an empty directory", dir, e.Name())
 		}
-		if in != nil {
-			if err := s.takeUp(in); err != nil {
-				return err
-			}
+	}
+	kept, err := box.HasContents(filepath.Join(dir, machinesDir))
+	if err == nil && kept {
+		err = fmt.Errorf("%s has the files of snapshots or drives, but no %s that says whose they are; nothing was changed: "+
+			"put it back, or use another directory", dir, stateFile)
+	}
+	return err
+}
+
+// contents reads what an earlier server has left in Options.Dir, which is
+// locked, and says what the host has to have for it. Layers of another kind of
+// host are none of its business.
+func (s *Server) contents(kind string) (want box.Contents, err error) {
+	if s.found, err = readState(filepath.Join(s.opts.Dir, stateFile)); err != nil || s.found == nil {
+		return want, err
+	}
+	if s.found.Kind == kind {
+		want.Layers = s.found.layers()
+	}
+	for _, d := range s.found.Drives {
+		if d.Made {
+			want.Drives = append(want.Drives, d.ID)
+		}
+	}
+	return want, nil
+}
+
+// layers are those of the snapshots.
+func (in *state) layers() (ids []box.LayerID) {
+	for _, sn := range in.Snapshots {
+		if sn.Status == snapshotCreated {
+			ids = append(ids, sn.Layer)
+		}
+	}
+	return ids
+}
+
+// load takes up what an earlier server has left. Sessions that it had no time to
+// stop were aborted. Until it has succeeded nothing is saved; then there is a
+// state, so that one that is missing later is missed.
+func (s *Server) load() error {
+	if s.found != nil {
+		if err := s.takeUp(s.found); err != nil {
+			return err
 		}
 	}
 	s.store.mu.Lock()
 	s.store.saver.loaded = true
 	s.store.mu.Unlock()
-	return s.store.keepImages()
+	if err := s.store.keepImages(); err != nil || s.found != nil {
+		return err
+	}
+	return s.store.save()
 }
 
 func (s *Server) takeUp(in *state) error {
-	layers := make([]box.LayerID, 0, len(in.Snapshots))
-	for _, sn := range in.Snapshots {
-		if sn.Status == snapshotCreated {
-			layers = append(layers, sn.Layer)
-		}
-	}
+	layers := in.layers()
 	if in.Kind != s.host.Kind() {
 		if len(layers) > 0 {
 			return fmt.Errorf("%s has snapshots that were made in %s mode, which %s mode can't use: "+
@@ -342,7 +393,9 @@ func (s *Server) takeUp(in *state) error {
 func (st *store) restore(in *state) error {
 	st.mu.Lock()
 	defer st.mu.Unlock()
-	st.restoreDrives(in.Drives)
+	if err := st.restoreDrives(in.Drives); err != nil {
+		return err
+	}
 	for _, x := range in.Snapshots {
 		sn := &snapshot{
 			s: st.s, id: x.ID, key: sandboxKey{x.Project, x.Name}, session: x.Session, parent: x.Parent,
@@ -394,9 +447,8 @@ func (st *store) restore(in *state) error {
 func (st *store) restoreRoutes() error {
 	var all []*namedSandbox
 	for key, sb := range st.sandboxes {
-		if sb.current == nil { // a damaged file
-			delete(st.sandboxes, key)
-			continue
+		if sb.current == nil {
+			return fmt.Errorf("%s is damaged: sandbox %s has no session", stateFile, key.name)
 		}
 		all = append(all, sb)
 	}

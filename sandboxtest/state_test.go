@@ -2,10 +2,12 @@ package sandboxtest_test
 
 import (
 	"bytes"
+	"log/slog"
 	"net"
 	"os"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"testing"
 	"time"
 
@@ -90,12 +92,13 @@ func TestStateAfterACrash(t *testing.T) {
 	assert.Equal(t, "saved\n", c.sh(back.Session.ID, "cat file"))
 }
 
-// contents returns the files of a directory with their content.
+// contents returns the files of a directory, except for those that lock it, with
+// their content.
 func contents(t *testing.T, dir string) map[string]string {
 	t.Helper()
 	all := make(map[string]string)
 	require.NoError(t, filepath.WalkDir(dir, func(path string, d os.DirEntry, err error) error {
-		if err != nil || !d.Type().IsRegular() || filepath.Base(path) == "owner" || filepath.Base(path) == "take" {
+		if err != nil || !d.Type().IsRegular() || slices.Contains([]string{"owner", "take", "lock"}, filepath.Base(path)) {
 			return err
 		}
 		data, err := os.ReadFile(path)
@@ -203,4 +206,98 @@ func TestBadOptions(t *testing.T) {
 	require.Error(t, err)
 	_, err = sandboxtest.NewServer(&sandboxtest.Options{Addr: "256.0.0.1:0"})
 	require.Error(t, err)
+}
+
+// TestIncompleteState: a state of which a part is missing is refused, at each
+// start, and is whole again when the part is back.
+func TestIncompleteState(t *testing.T) {
+	t.Parallel()
+	inModes(t, sandboxtest.Options{}, func(t *testing.T, probe *sandboxtest.Server, _ *raw) {
+		opts := &sandboxtest.Options{Mode: probe.Mode(), Dir: filepath.Join(t.TempDir(), "state")}
+		srv, err := sandboxtest.NewServer(opts)
+		require.NoError(t, err)
+		newRaw(t, srv).call("POST", "/v2/sandboxes/drives/disk?projectId=prj", obj{"projectId": "prj"}, 201, nil)
+		require.NoError(t, srv.Close())
+		snapshot := kept(t, opts)
+		for what, pattern := range map[string]string{
+			"state.json":       "state.json",
+			"all machines":     "machines",
+			"a record":         "machines/*/m/*.json",
+			"a snapshot":       "machines/*/l/*",
+			"all records":      "machines/*/m",
+			"all snapshots":    "machines/*/l",
+			"a drive":          "machines/drives/*",
+			"all drives":       "machines/drives",
+			"machines of kind": "machines/[fnr]*",
+		} {
+			found, err := filepath.Glob(filepath.Join(opts.Dir, pattern))
+			require.NoError(t, err)
+			require.NotEmpty(t, found, what)
+			away := filepath.Join(filepath.Dir(opts.Dir), "away")
+			require.NoError(t, os.Rename(found[0], away), what)
+			before := contents(t, opts.Dir)
+			for range 2 {
+				srv, err := sandboxtest.NewServer(opts)
+				if err == nil {
+					require.NoError(t, srv.Close())
+				}
+				require.ErrorContains(t, err, "nothing was changed", what)
+				assert.Equal(t, before, contents(t, opts.Dir), what)
+			}
+			require.NoError(t, os.RemoveAll(found[0])) // an empty directory that holds the lock
+			require.NoError(t, os.Rename(away, found[0]), what)
+		}
+		isKept(t, opts, snapshot)
+	})
+}
+
+// TestDamagedRecord: what can't be read of one snapshot costs that one, until it
+// is repaired.
+func TestDamagedRecord(t *testing.T) {
+	t.Parallel()
+	inModes(t, sandboxtest.Options{}, func(t *testing.T, probe *sandboxtest.Server, _ *raw) {
+		var log bytes.Buffer
+		opts := &sandboxtest.Options{Mode: probe.Mode(), Dir: filepath.Join(t.TempDir(), "state"), Logger: slog.New(slog.NewTextHandler(&log, nil))}
+		snapshot := kept(t, opts)
+		records, err := filepath.Glob(filepath.Join(opts.Dir, "machines/*/m/*.json"))
+		require.NoError(t, err)
+		require.Len(t, records, 1)
+		whole, err := os.ReadFile(records[0])
+		require.NoError(t, err)
+		require.NoError(t, os.WriteFile(records[0], whole[:len(whole)/2], 0o600))
+		before := contents(t, filepath.Join(opts.Dir, "machines"))
+
+		srv, err := sandboxtest.NewServer(opts)
+		require.NoError(t, err)
+		c := newRaw(t, srv)
+		assert.Contains(t, log.String(), records[0])
+		c.refused("GET", "/v2/sandboxes/one?projectId=prj&resume=true", nil, 410, "snapshot_not_found")
+		c.refused("POST", "/v2/sandboxes", obj{"projectId": "prj", "source": obj{"type": "snapshot", "snapshotId": snapshot}}, 410, "snapshot_not_found")
+		c.refused("POST", "/v2/sandboxes/one/fork?projectId=prj", obj{"name": "fork"}, 410, "snapshot_not_found")
+		other := c.create(obj{"name": "two"})
+		c.stop(other.Session.ID)
+		require.NoError(t, srv.Close())
+		after := contents(t, filepath.Join(opts.Dir, "machines"))
+		for name, content := range before {
+			assert.Equal(t, content, after[name], name)
+		}
+		require.NoError(t, os.WriteFile(records[0], whole, 0o600))
+		isKept(t, opts, snapshot)
+	})
+}
+
+// TestForeignDirectory: a directory of somebody else's is not taken for a state.
+func TestForeignDirectory(t *testing.T) {
+	dir := t.TempDir()
+	require.NoError(t, os.Mkdir(filepath.Join(dir, "lost+found"), 0o700))
+	srv, err := sandboxtest.NewServer(&sandboxtest.Options{Mode: sandboxtest.Folder, Dir: dir})
+	require.NoError(t, err)
+	require.NoError(t, srv.Close())
+
+	dir = t.TempDir()
+	require.NoError(t, os.WriteFile(filepath.Join(dir, "stdio.h"), nil, 0o600))
+	before := contents(t, dir)
+	_, err = sandboxtest.NewServer(&sandboxtest.Options{Mode: sandboxtest.Folder, Dir: dir})
+	require.ErrorContains(t, err, "stdio.h")
+	assert.Equal(t, before, contents(t, dir))
 }

@@ -24,8 +24,21 @@ type drives struct {
 	removed map[string]bool // drives of which versions are held
 }
 
+// drivesName is the directory of the drives, below the host's.
+const drivesName = "drives"
+
 func newDrives(dir string) *drives {
 	return &drives{dir: dir, held: make(map[string]int), removed: make(map[string]bool)}
+}
+
+// check reports the first of the drives that is missing.
+func (d *drives) check(ids []string) error {
+	for _, id := range ids {
+		if _, err := os.Stat(d.dirOf(id)); err != nil {
+			return missing("a drive", err)
+		}
+	}
+	return nil
 }
 
 func (d *drives) dirOf(id string) string { return filepath.Join(d.dir, id) }
@@ -173,6 +186,9 @@ func (d *drives) keepOnly(ids []string) error {
 	}
 	return errors.Join(errs...)
 }
+
+// MakeDrive makes an empty drive.
+func (h *Host) MakeDrive(id string) error { return os.MkdirAll(h.drives.dirOf(id), 0o711) }
 
 // RemoveDrive removes a drive. Removing one that is not there is no error. Boxes
 // that have it mounted to read keep what they see.

@@ -77,8 +77,18 @@ type Options struct {
 	// beside those of the machine. It needs namespace mode and root. Nil is
 	// none.
 	Trusted []byte
+	// Contents says what has to be in Dir for a host of that kind. It is called
+	// when the directory is locked, and if something is missing NewHost fails
+	// before it has changed anything. Nil needs nothing.
+	Contents func(kind string) (Contents, error)
 	// Logger gets what is worth knowing when something is odd. Nil is silent.
 	Logger *slog.Logger
+}
+
+// Contents are layers and drives.
+type Contents struct {
+	Layers []LayerID
+	Drives []string
 }
 
 // Host owns a directory of layers and the boxes that run on them. It is safe
@@ -197,11 +207,23 @@ func open(opts Options, way way, parent string) (*Host, error) {
 }
 
 func (h *Host) openBackend(opts Options) (err error) {
-	dir := filepath.Join(h.dir, h.way.kind())
-	if h.store, err = openStore(dir); err != nil {
+	var want Contents
+	if opts.Contents != nil {
+		if want, err = opts.Contents(h.way.kind()); err != nil {
+			return err
+		}
+	}
+	h.drives = newDrives(filepath.Join(h.dir, drivesName))
+	if err := h.drives.check(want.Drives); err != nil {
 		return err
 	}
-	h.drives = newDrives(filepath.Join(h.dir, "drives"))
+	dir := filepath.Join(h.dir, h.way.kind())
+	if h.store, err = openStore(dir, want.Layers); err != nil {
+		return err
+	}
+	for _, err := range h.store.damaged {
+		h.log.Error("a snapshot is lost, and those that stand on it; its files are left as they are", "error", err)
+	}
 	if h.way.mode == Folder {
 		h.backend = &folderBackend{log: h.log}
 		return nil
@@ -324,6 +346,10 @@ func (h *Host) forget(b *Box) {
 // RemoveLayer removes a layer. Its files go as soon as no box and no other
 // layer stands on it; the ID is gone at once.
 func (h *Host) RemoveLayer(id LayerID) error { return h.store.remove(id) }
+
+// HasLayer reports whether boxes can start from a layer: not from one that was
+// removed, or whose record is damaged.
+func (h *Host) HasLayer(id LayerID) bool { return h.store.has(id) }
 
 // KeepOnly removes every layer but those given and what they stand on.
 func (h *Host) KeepOnly(ids []LayerID) error { return h.store.keepOnly(ids) }

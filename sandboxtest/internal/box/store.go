@@ -24,6 +24,9 @@ type store struct {
 
 	mu     sync.Mutex
 	layers map[LayerID]*layer
+	// damaged are layers that can't be used, with the reason. While there are any
+	// nothing is collected: nobody knows what they stand on.
+	damaged map[LayerID]error
 
 	longest int // chain of layers that boxes are started on
 
@@ -46,8 +49,22 @@ type layer struct {
 	boxes, children int
 }
 
-func openStore(dir string) (*store, error) {
-	s := &store{dir: dir, layers: make(map[LayerID]*layer), longest: longestChain}
+// openStore opens the store in dir. Without one of the layers that are wanted it
+// changes nothing.
+func openStore(dir string, want []LayerID) (*store, error) {
+	s := &store{dir: dir, layers: make(map[LayerID]*layer), damaged: make(map[LayerID]error), longest: longestChain}
+	litter, err := s.readRecords()
+	if err != nil {
+		return nil, err
+	}
+	if err := s.check(want); err != nil {
+		return nil, err
+	}
+	for _, name := range litter {
+		if err := os.Remove(name); err != nil {
+			return nil, err
+		}
+	}
 	if err := s.clear(); err != nil {
 		return nil, err
 	}
@@ -55,29 +72,6 @@ func openStore(dir string) (*store, error) {
 		if err := os.MkdirAll(filepath.Join(dir, sub), 0o711); err != nil {
 			return nil, err
 		}
-	}
-	metas, err := os.ReadDir(filepath.Join(dir, "m"))
-	if err != nil {
-		return nil, err
-	}
-	for _, meta := range metas {
-		id, ok := strings.CutSuffix(meta.Name(), ".json")
-		name := s.metaName(LayerID(id))
-		if !ok { // half-written
-			if err := os.Remove(filepath.Join(dir, "m", meta.Name())); err != nil {
-				return nil, err
-			}
-			continue
-		}
-		data, err := os.ReadFile(name)
-		if err != nil {
-			return nil, err
-		}
-		var l layer
-		if err := json.Unmarshal(data, &l); err != nil {
-			return nil, fmt.Errorf("%s: %w", name, err)
-		}
-		s.layers[LayerID(id)] = &l
 	}
 	for _, l := range s.layers {
 		for _, below := range []LayerID{l.Parent, l.Flat} {
@@ -91,7 +85,7 @@ func openStore(dir string) (*store, error) {
 		return nil, err
 	}
 	for _, t := range trees {
-		if s.layers[LayerID(t.Name())] == nil { // a freeze that was cut short
+		if id := LayerID(t.Name()); s.layers[id] == nil && s.damaged[id] == nil { // a freeze that was cut short
 			if err := removeAll(filepath.Join(dir, "l", t.Name())); err != nil {
 				return nil, err
 			}
@@ -101,6 +95,91 @@ func openStore(dir string) (*store, error) {
 		s.collectLocked(id)
 	}
 	return s, nil
+}
+
+// HasContents reports whether a host's directory has layers or drives.
+func HasContents(dir string) (bool, error) {
+	all := []string{drivesName}
+	for _, way := range []way{{mode: Namespace}, {mode: Namespace, rootless: true}, {mode: Folder}} {
+		all = append(all, filepath.Join(way.kind(), "l"), filepath.Join(way.kind(), "m"))
+	}
+	for _, sub := range all {
+		entries, err := os.ReadDir(filepath.Join(dir, sub))
+		if err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return false, err
+		}
+		if len(entries) > 0 {
+			return true, nil
+		}
+	}
+	return false, nil
+}
+
+// readRecords reads what is known of the layers, and gives the names of records
+// that are half-written. One that can't be read costs its layer and those that
+// stand on it, and nothing is removed of them: they may be repaired.
+func (s *store) readRecords() (litter []string, err error) {
+	dir := filepath.Join(s.dir, "m")
+	records, err := os.ReadDir(dir)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil, err
+	}
+	for _, r := range records {
+		name := filepath.Join(dir, r.Name())
+		id, ok := strings.CutSuffix(r.Name(), ".json")
+		if !ok {
+			litter = append(litter, name)
+			continue
+		}
+		data, err := os.ReadFile(name)
+		l := new(layer)
+		if err == nil {
+			err = json.Unmarshal(data, l)
+		}
+		if err != nil {
+			s.damaged[LayerID(id)] = fmt.Errorf("%s is damaged: %w", name, err)
+			continue
+		}
+		s.layers[LayerID(id)] = l
+	}
+	for again := len(s.damaged) > 0; again; {
+		again = false
+		for id, l := range s.layers {
+			if err := s.damaged[l.Parent]; err != nil {
+				s.damaged[id], again = err, true
+				delete(s.layers, id)
+			}
+		}
+	}
+	return litter, nil
+}
+
+// check reports the first of the layers, and of what they stand on, of which the
+// record or the files are missing.
+func (s *store) check(ids []LayerID) error {
+	for _, id := range ids {
+		for id != "" && s.damaged[id] == nil {
+			l := s.layers[id]
+			if l == nil {
+				return missing("a snapshot", &fs.PathError{Op: "stat", Path: s.metaName(id), Err: fs.ErrNotExist})
+			}
+			for _, tree := range []LayerID{id, l.Flat} {
+				if s.layers[tree] == nil {
+					continue
+				}
+				if _, err := os.Stat(s.treeDir(tree)); err != nil {
+					return missing("a snapshot", err)
+				}
+			}
+			id = l.Parent
+		}
+	}
+	return nil
+}
+
+// missing is the error for something that is not where it was left.
+func missing(what string, err error) error {
+	return fmt.Errorf("%s is incomplete, and nothing was changed: put back what is missing, or use another directory: %w", what, err)
 }
 
 // clear puts what boxes of an earlier run have left aside, and removes it in the
@@ -133,6 +212,9 @@ func (s *store) close() { s.clearing.Wait() }
 func (s *store) keepOnly(ids []LayerID) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if len(s.damaged) > 0 {
+		return nil
+	}
 	for id, l := range s.layers {
 		if l.Removed || slices.Contains(ids, id) {
 			continue
@@ -255,11 +337,15 @@ func (s *store) save(id LayerID, l *layer) error {
 	return WriteFile(s.metaName(id), data, false)
 }
 
+// HalfWritten ends the names of files that WriteFile was writing when its process
+// died.
+const HalfWritten = ".new"
+
 // WriteFile replaces a file as a whole: if this process dies meanwhile, or the
 // disk is full, there is the old content or the new; with sync even if the
 // machine dies. The file is its owner's alone.
 func WriteFile(name string, data []byte, sync bool) (err error) {
-	temp := name + ".new"
+	temp := name + HalfWritten
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, os.RemoveAll(temp))
@@ -307,7 +393,7 @@ func (s *store) remove(id LayerID) error {
 // and then of what it stood on.
 func (s *store) collectLocked(id LayerID) {
 	l := s.layers[id]
-	if l == nil || !l.Removed || l.boxes > 0 || l.children > 0 {
+	if l == nil || !l.Removed || l.boxes > 0 || l.children > 0 || len(s.damaged) > 0 {
 		return
 	}
 	// The tree goes last: a tree without its entry is swept on opening.
