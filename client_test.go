@@ -59,5 +59,5 @@ func TestContextWithClient(t *testing.T) {
 	assert.Contains(t, names, sb.Name())
 	_, err = sandbox.Get(t.Context(), "of-this-context", nil)
 	assert.ErrorIs(t, err, sandbox.ErrNotFound, "the default client has another server")
-	require.NoError(t, sandbox.Delete(ctx, "of-this-context", nil))
+	require.NoError(t, sb.Delete(ctx, nil))
 }

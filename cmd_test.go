@@ -204,7 +204,7 @@ func TestCmdIsGivenUp(t *testing.T) {
 			})},
 		})
 		require.NoError(t, err)
-		sb.SetClient(client)
+		client.Bind(&sb)
 		for _, stdout := range []io.Writer{nil, io.Discard} {
 			for _, silent = range []bool{false, true} {
 				kills = 0

@@ -127,9 +127,7 @@ func newCommand(c *Client, session string, data wire.Command) *Command {
 	return &Command{c: c, session: session, data: data}
 }
 
-// SetClient sets the client of a handle that came from JSON, which otherwise
-// uses [DefaultClient].
-func (c *Command) SetClient(client *Client) {
+func (c *Command) bind(client *Client) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.c = client
@@ -317,7 +315,10 @@ func (c *CommandResult) LogValue() slog.Value {
 // Wait returns c, since the command has already ended.
 func (c *CommandResult) Wait(context.Context) (*CommandResult, error) { return c, nil }
 
-// Kill sends a signal to the command: [SIGTERM] asks it to end, [SIGKILL] ends
+// Kill ends the command with [SIGKILL]; see [Command.Signal].
+func (c *Command) Kill(ctx context.Context) error { return c.Signal(ctx, SIGKILL) }
+
+// Signal sends a signal to the command: [SIGTERM] asks it to end, [SIGKILL] ends
 // it. It does not wait for the command to end. If the command has already
 // ended, the error matches [os.ErrProcessDone].
 //
@@ -326,7 +327,7 @@ func (c *CommandResult) Wait(context.Context) (*CommandResult, error) { return c
 // ended the error is nil, and if it still runs the error matches
 // [ErrOutcomeUnknown]. The signal may then be delivered later: a SIGSTOP even
 // after the SIGCONT that was to end it.
-func (c *Command) Kill(ctx context.Context, sig Signal) error {
+func (c *Command) Signal(ctx context.Context, sig Signal) error {
 	if sig <= 0 || sig > 64 {
 		return invalid("sig", "%d is not a Linux signal", int(sig))
 	}
@@ -483,7 +484,7 @@ func (c *Command) revive(s *serializedCommand) error {
 func (c *Command) MarshalJSON() ([]byte, error) { return json.Marshal(c.serialized()) }
 
 // UnmarshalJSON decodes a handle. It uses [DefaultClient] unless
-// [Command.SetClient] is called.
+// [Client.Bind] is called.
 func (c *Command) UnmarshalJSON(data []byte) error {
 	var s serializedCommand
 	if err := json.Unmarshal(data, &s); err != nil {

@@ -64,8 +64,8 @@ func TestProcessesEnd(t *testing.T) {
 	srv, sb := testkit.Start(t, nil)
 	args := []string{"-c", "sleep 1000 & echo started; wait"}
 	for name, end := range map[string]func(*sandbox.Command) error{
-		"kill": func(c *sandbox.Command) error { return c.Kill(t.Context(), sandbox.SIGKILL) },
-		"term": func(c *sandbox.Command) error { return c.Kill(t.Context(), sandbox.SIGTERM) },
+		"kill": func(c *sandbox.Command) error { return c.Kill(t.Context()) },
+		"term": func(c *sandbox.Command) error { return c.Signal(t.Context(), sandbox.SIGTERM) },
 		"timeout": func(*sandbox.Command) error {
 			srv.Advance(time.Hour) // beyond the command's timeout, not the session's
 			return nil

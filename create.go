@@ -26,7 +26,7 @@ type CreateOptions struct {
 	// Source is where the files come from: a [GitSource], [TarballSource] or
 	// [SnapshotSource]. Nil means the image's own files.
 	Source Source
-	// Ports are exposed, each at its own address; see [Sandbox.Domain]. At most
+	// Ports are exposed, each at its own address; see [Sandbox.URL]. At most
 	// 15 ports from 1024 up are allowed, of which the service has been observed
 	// to accept 14.
 	Ports []int
@@ -42,14 +42,14 @@ type CreateOptions struct {
 	// constants, or an image in the project's registry. Empty means
 	// ImageUniversal, or that of the Source.
 	Image string
-	// Runtime, such as [RuntimeNode24], is the predecessor of Image, deprecated
+	// Runtime, such as "node24", is the predecessor of Image, deprecated
 	// by the platform. It can't be combined with Image.
 	Runtime string
 	// WaitForImage retries, for as long as the context allows, while the image
 	// has been pushed but not prepared, which takes minutes. Otherwise the
 	// error matches [ErrImageNotReady].
 	WaitForImage bool
-	// Region is where sessions are started, for example [RegionIAD1]; empty
+	// Region is where sessions are started, for example "iad1"; empty
 	// means the platform's default. FailoverRegions are used when that is not
 	// possible. Not every plan supports them.
 	Region          string

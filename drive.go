@@ -84,7 +84,7 @@ type Mount struct {
 	// Mode is how it is mounted; empty means [MountReadWrite].
 	Mode MountMode
 	// Region is where the drive is, if that is known, as it is to
-	// [Drive.ReadWrite] and [Drive.Snapshot]: options that ask for a sandbox of
+	// [Drive.Mount]: options that ask for a sandbox of
 	// another region are refused before a request. It is not sent, and empty in
 	// what the API says of a sandbox.
 	Region string
@@ -93,14 +93,10 @@ type Mount struct {
 // maxMounts is the number of drives that a sandbox can have.
 const maxMounts = 4
 
-// ReadWrite returns a read-write mount of the drive. It makes no request.
-func (d *Drive) ReadWrite() Mount { return d.mount(MountReadWrite) }
-
-// Snapshot returns a read-only mount of the drive; see [MountSnapshot]. It
-// makes no request: each session takes the snapshot when it starts.
-func (d *Drive) Snapshot() Mount { return d.mount(MountSnapshot) }
-
-func (d *Drive) mount(mode MountMode) Mount {
+// Mount returns a mount of the drive for [CreateOptions.Mounts]; an empty mode
+// means [MountReadWrite]. It makes no request: a session that mounts a snapshot
+// takes it when it starts.
+func (d *Drive) Mount(mode MountMode) Mount {
 	w := d.wire()
 	return Mount{Drive: w.Name, Mode: mode, Region: w.Region}
 }
@@ -305,9 +301,7 @@ func (d *Drive) wire() wire.Drive {
 	return d.data
 }
 
-// SetClient sets the client of a handle that came from JSON, which otherwise
-// uses [DefaultClient].
-func (d *Drive) SetClient(c *Client) {
+func (d *Drive) bind(c *Client) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.c = c
@@ -385,7 +379,7 @@ func (d *Drive) MarshalJSON() ([]byte, error) {
 }
 
 // UnmarshalJSON decodes a handle. It uses [DefaultClient] unless
-// [Drive.SetClient] is called.
+// [Client.Bind] is called.
 func (d *Drive) UnmarshalJSON(data []byte) error {
 	var in serializedDrive
 	if err := json.Unmarshal(data, &in); err != nil {

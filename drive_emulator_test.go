@@ -23,10 +23,10 @@ func TestDriveGetOrCreate(t *testing.T) {
 	_, err := c.GetDrive(ctx, "data")
 	require.ErrorIs(t, err, sandbox.ErrNotFound)
 	assert.ErrorContains(t, err, "'data' not found")
-	made, err := c.GetOrCreateDrive(ctx, "data", &sandbox.DriveOptions{Region: sandbox.RegionSFO1, MaxSizeBytes: 1 << 30})
+	made, err := c.GetOrCreateDrive(ctx, "data", &sandbox.DriveOptions{Region: "sfo1", MaxSizeBytes: 1 << 30})
 	require.NoError(t, err)
 	info := made.Info()
-	assert.Equal(t, []any{"data", sandbox.RegionSFO1, int64(1 << 30)}, []any{info.Name, info.Region, info.MaxSizeBytes})
+	assert.Equal(t, []any{"data", "sfo1", int64(1 << 30)}, []any{info.Name, info.Region, info.MaxSizeBytes})
 	assert.Empty(t, info.CurrentSandboxName)
 
 	again, err := c.GetOrCreateDrive(ctx, "data", nil)
@@ -37,7 +37,7 @@ func TestDriveGetOrCreate(t *testing.T) {
 		require.NoError(t, err)
 		assert.Equal(t, info, found.Info(), id)
 	}
-	for _, other := range []sandbox.DriveOptions{{Region: sandbox.RegionIAD1}, {MaxSizeBytes: 1 << 31}} {
+	for _, other := range []sandbox.DriveOptions{{Region: "iad1"}, {MaxSizeBytes: 1 << 31}} {
 		_, err := c.GetOrCreateDrive(ctx, "data", &other)
 		assert.Equal(t, sandbox.CodeConflict, testkit.APIError(t, err).Code)
 		assert.ErrorContains(t, err, "already exists with another region or size")
@@ -121,13 +121,13 @@ func TestDriveMounts(t *testing.T) {
 	// A mount without a mode is read-write.
 	writer, err := c.Create(ctx, &sandbox.CreateOptions{Name: "writer", Mounts: at(sandbox.Mount{Drive: "data"})})
 	require.NoError(t, err)
-	assert.Equal(t, told(drive.ReadWrite()), writer.Info().Mounts)
+	assert.Equal(t, told(drive.Mount(sandbox.MountReadWrite)), writer.Info().Mounts)
 	sh(writer, "echo first > /data/file; echo own > own")
 	require.NoError(t, drive.Refresh(ctx))
 	assert.Equal(t, []string{"writer", writer.CurrentSession().ID()}, []string{drive.Info().CurrentSandboxName, drive.Info().CurrentSessionID})
 
 	// Then nobody else can write to the drive or delete it.
-	_, err = c.Create(ctx, &sandbox.CreateOptions{Name: "second", Mounts: at(drive.ReadWrite())})
+	_, err = c.Create(ctx, &sandbox.CreateOptions{Name: "second", Mounts: at(drive.Mount(sandbox.MountReadWrite))})
 	assert.Equal(t, sandbox.CodeConflict, testkit.APIError(t, err).Code)
 	assert.ErrorContains(t, err, "attached to the sandbox 'writer'")
 	_, err = c.Get(ctx, "second", nil)
@@ -137,15 +137,15 @@ func TestDriveMounts(t *testing.T) {
 	assert.ErrorContains(t, err, "'data' is attached to a sandbox")
 
 	// A snapshot mount shows what earlier sessions have left.
-	early, err := c.Create(ctx, &sandbox.CreateOptions{Mounts: at(drive.Snapshot())})
+	early, err := c.Create(ctx, &sandbox.CreateOptions{Mounts: at(drive.Mount(sandbox.MountSnapshot))})
 	require.NoError(t, err)
 	assert.Empty(t, sh(early, "ls /data"))
 	_, err = writer.Stop(ctx, nil)
 	require.NoError(t, err)
 	assert.Empty(t, sh(early, "ls /data"), "it stays as it was")
-	late, err := c.Fork(ctx, "writer", &sandbox.ForkOptions{Name: "late", Mounts: at(drive.Snapshot())})
+	late, err := c.Fork(ctx, "writer", &sandbox.ForkOptions{Name: "late", Mounts: at(drive.Mount(sandbox.MountSnapshot))})
 	require.NoError(t, err)
-	assert.Equal(t, told(drive.Snapshot()), late.Info().Mounts)
+	assert.Equal(t, told(drive.Mount(sandbox.MountSnapshot)), late.Info().Mounts)
 	assert.Equal(t, "first\nown\n", sh(late, "cat /data/file own; echo mine > /data/file 2>/dev/null || true"))
 	require.NoError(t, drive.Refresh(ctx))
 	assert.Empty(t, drive.Info().CurrentSandboxName, "snapshots attach nothing")
@@ -154,7 +154,7 @@ func TestDriveMounts(t *testing.T) {
 	// for the source's next session; what a snapshot mount wrote is lost.
 	heir, err := c.Fork(ctx, "writer", &sandbox.ForkOptions{Name: "heir"})
 	require.NoError(t, err)
-	assert.Equal(t, told(drive.ReadWrite()), heir.Info().Mounts)
+	assert.Equal(t, told(drive.Mount(sandbox.MountReadWrite)), heir.Info().Mounts)
 	assert.Equal(t, "first\n", sh(heir, "cat /data/file; echo heir >> /data/file"))
 	require.NoError(t, heir.Delete(ctx, nil))
 	assert.Equal(t, "first\nheir\n", sh(writer, "cat /data/file"))
@@ -166,7 +166,7 @@ func TestDriveMounts(t *testing.T) {
 	_, err = writer.Stop(ctx, nil)
 	require.NoError(t, err)
 	assert.Equal(t, "own\n", sh(writer, "cat own /data/file 2>/dev/null"))
-	require.NoError(t, writer.Update(ctx, &sandbox.UpdateOptions{Mounts: map[string]sandbox.Mount{"/shared": drive.ReadWrite()}}))
+	require.NoError(t, writer.Update(ctx, &sandbox.UpdateOptions{Mounts: map[string]sandbox.Mount{"/shared": drive.Mount(sandbox.MountReadWrite)}}))
 	_, err = writer.Stop(ctx, nil)
 	require.NoError(t, err)
 	assert.Equal(t, "first\nheir\n", sh(writer, "cat /shared/file"))
@@ -184,7 +184,7 @@ func TestDriveMounts(t *testing.T) {
 	copied, err := drive.Fork(ctx, "copy")
 	require.NoError(t, err)
 	require.NoError(t, writer.Delete(ctx, nil))
-	reader, err := c.Create(ctx, &sandbox.CreateOptions{Mounts: map[string]sandbox.Mount{"/a": drive.Snapshot(), "/b": copied.Snapshot()}})
+	reader, err := c.Create(ctx, &sandbox.CreateOptions{Mounts: map[string]sandbox.Mount{"/a": drive.Mount(sandbox.MountSnapshot), "/b": copied.Mount(sandbox.MountSnapshot)}})
 	require.NoError(t, err)
 	assert.Equal(t, "file more \nfile \n", sh(reader, "echo $(ls /a) ''; echo $(ls /b) ''"))
 	_, err = c.ForkDrive(ctx, "data", "copy")
@@ -199,11 +199,11 @@ func TestDriveMountsRefused(t *testing.T) {
 	srv := sandboxtest.New(t, nil)
 	c := testkit.Client(t, srv, sandbox.ClientOptions{})
 	ctx := t.Context()
-	west, err := c.GetOrCreateDrive(ctx, "west", &sandbox.DriveOptions{Region: sandbox.RegionSFO1})
+	west, err := c.GetOrCreateDrive(ctx, "west", &sandbox.DriveOptions{Region: "sfo1"})
 	require.NoError(t, err)
 	east, err := c.GetOrCreateDrive(ctx, "east", nil)
 	require.NoError(t, err)
-	sb, err := c.Create(ctx, &sandbox.CreateOptions{Name: "source", Region: sandbox.RegionSFO1, Mounts: map[string]sandbox.Mount{"/d": west.ReadWrite()}})
+	sb, err := c.Create(ctx, &sandbox.CreateOptions{Name: "source", Region: "sfo1", Mounts: map[string]sandbox.Mount{"/d": west.Mount(sandbox.MountReadWrite)}})
 	require.NoError(t, err, "in its own region it can be mounted")
 	create := func(o sandbox.CreateOptions) error { _, err := c.Create(ctx, &o); return err }
 
@@ -220,13 +220,13 @@ func TestDriveMountsRefused(t *testing.T) {
 		five[at] = sandbox.Mount{Drive: "west", Mode: sandbox.MountSnapshot}
 	}
 	// The regions of known drives are checked.
-	inEast := map[string]sandbox.Mount{"/w": west.Snapshot()}
-	_, forked := c.Fork(ctx, "source", &sandbox.ForkOptions{Region: sandbox.RegionIAD1, Mounts: inEast})
-	_, got := c.GetOrCreate(ctx, "other", &sandbox.CreateOptions{Region: sandbox.RegionIAD1, Mounts: inEast})
+	inEast := map[string]sandbox.Mount{"/w": west.Mount(sandbox.MountSnapshot)}
+	_, forked := c.Fork(ctx, "source", &sandbox.ForkOptions{Region: "iad1", Mounts: inEast})
+	_, got := c.GetOrCreate(ctx, "other", &sandbox.CreateOptions{Region: "iad1", Mounts: inEast})
 	for what, err := range map[string]error{
-		"create": create(sandbox.CreateOptions{Region: sandbox.RegionIAD1, Mounts: inEast}), "get or create": got, "fork": forked,
-		"update":     sb.Update(ctx, &sandbox.UpdateOptions{Region: sandbox.RegionIAD1, Mounts: inEast}),
-		"two drives": create(sandbox.CreateOptions{Mounts: map[string]sandbox.Mount{"/e": east.Snapshot(), "/w": west.Snapshot()}}),
+		"create": create(sandbox.CreateOptions{Region: "iad1", Mounts: inEast}), "get or create": got, "fork": forked,
+		"update":     sb.Update(ctx, &sandbox.UpdateOptions{Region: "iad1", Mounts: inEast}),
+		"two drives": create(sandbox.CreateOptions{Mounts: map[string]sandbox.Mount{"/e": east.Mount(sandbox.MountSnapshot), "/w": west.Mount(sandbox.MountSnapshot)}}),
 	} {
 		require.ErrorIs(t, err, sandbox.ErrInvalid, what)
 		assert.ErrorContains(t, err, `Mounts["/w"]: drive "west" is in region "sfo1"`, what)
@@ -237,7 +237,7 @@ func TestDriveMountsRefused(t *testing.T) {
 		`"drives" can't be the name of a`:   create(sandbox.CreateOptions{Name: "drives"}),
 		`"features" can't be the name of a`: create(sandbox.CreateOptions{Name: "features"}),
 		`".." can't be the name of a`:       create(sandbox.CreateOptions{Mounts: map[string]sandbox.Mount{"/d": {Drive: ".."}}}),
-		"FailoverRegions":                   create(sandbox.CreateOptions{Mounts: map[string]sandbox.Mount{"/d": {Drive: "west"}}, FailoverRegions: []string{sandbox.RegionSFO1}}),
+		"FailoverRegions":                   create(sandbox.CreateOptions{Mounts: map[string]sandbox.Mount{"/d": {Drive: "west"}}, FailoverRegions: []string{"sfo1"}}),
 	} {
 		require.ErrorIs(t, err, sandbox.ErrInvalid, words)
 		assert.ErrorContains(t, err, words)

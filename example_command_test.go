@@ -123,7 +123,7 @@ func ExampleCommand_Kill() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	if err := cmd.Kill(ctx, sandbox.SIGTERM); err != nil {
+	if err := cmd.Signal(ctx, sandbox.SIGTERM); err != nil {
 		log.Fatal(err)
 	}
 	done, err := cmd.Wait(ctx)

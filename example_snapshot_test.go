@@ -73,9 +73,13 @@ func ExampleUpdateOptions_rollback() {
 	// Output: good
 }
 
-func ExampleGetSnapshot() {
+func ExampleClient_GetSnapshot() {
 	ctx := context.Background()
-	sb, err := sandbox.Create(ctx, nil)
+	client, err := sandbox.NewClient(nil)
+	if err != nil {
+		log.Fatal(err)
+	}
+	sb, err := client.Create(ctx, nil)
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -84,7 +88,7 @@ func ExampleGetSnapshot() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	snapshot, err := sandbox.GetSnapshot(ctx, made.ID())
+	snapshot, err := client.GetSnapshot(ctx, made.ID())
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -96,9 +100,13 @@ func ExampleGetSnapshot() {
 }
 
 // The states that led to a snapshot.
-func ExampleSnapshotTree() {
+func ExampleClient_SnapshotTree() {
 	ctx := context.Background()
-	sb, err := sandbox.Create(ctx, nil)
+	client, err := sandbox.NewClient(nil)
+	if err != nil {
+		log.Fatal(err)
+	}
+	sb, err := client.Create(ctx, nil)
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -110,7 +118,7 @@ func ExampleSnapshotTree() {
 		}
 	}
 	ancestors := 0
-	for node, err := range sandbox.SnapshotTree(ctx, last.ID(), &sandbox.SnapshotTreeOptions{SortOrder: sandbox.Descending}) {
+	for node, err := range client.SnapshotTree(ctx, last.ID(), &sandbox.SnapshotTreeOptions{SortOrder: sandbox.Descending}) {
 		if err != nil {
 			log.Fatal(err)
 		}

@@ -145,14 +145,18 @@ func ExampleFork() {
 }
 
 // Delete what a run of tests left behind.
-func ExampleList() {
+func ExampleClient_List() {
 	ctx := context.Background()
+	client, err := sandbox.DefaultClient()
+	if err != nil {
+		log.Fatal(err)
+	}
 	for _, name := range []string{"e2e-1", "e2e-2"} {
-		if _, err := sandbox.Create(ctx, &sandbox.CreateOptions{Name: name, Tags: map[string]string{"suite": "e2e"}}); err != nil {
+		if _, err := client.Create(ctx, &sandbox.CreateOptions{Name: name, Tags: map[string]string{"suite": "e2e"}}); err != nil {
 			log.Fatal(err)
 		}
 	}
-	stale := sandbox.List(ctx, &sandbox.ListOptions{
+	stale := client.List(ctx, &sandbox.ListOptions{
 		NamePrefix: "e2e-",
 		Tags:       map[string]string{"suite": "e2e"},
 		SortBy:     sandbox.SortByName,
@@ -162,7 +166,7 @@ func ExampleList() {
 		if err != nil {
 			log.Fatal(err)
 		}
-		if err := sandbox.Delete(ctx, info.Name, nil); err != nil && !errors.Is(err, sandbox.ErrNotFound) {
+		if err := client.Delete(ctx, info.Name, nil); err != nil && !errors.Is(err, sandbox.ErrNotFound) {
 			log.Fatal(err)
 		}
 		fmt.Println("deleted", info.Name)
@@ -287,16 +291,16 @@ func ExampleSandbox_Stop() {
 	// running
 }
 
-func ExampleSandbox_Domain() {
+func ExampleSandbox_URL() {
 	ctx := context.Background()
 	sb, err := sandbox.Create(ctx, &sandbox.CreateOptions{Ports: []int{3000}, Persistent: new(false)})
 	if err != nil {
 		log.Fatal(err)
 	}
 	defer sb.Close()
-	address, err := sb.Domain(3000)
+	address, err := sb.URL(3000)
 	fmt.Println(address != "", err)
-	_, err = sb.Domain(4000)
+	_, err = sb.URL(4000)
 	missing, ok := errors.AsType[*sandbox.NoRouteError](err)
 	fmt.Println(ok, missing.Port)
 	// Output:

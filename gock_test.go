@@ -58,7 +58,7 @@ func TestGettersOnAFullResponse(t *testing.T) {
 	assert.Equal(t, []sandbox.Route{
 		{Port: 3000, URL: "https://abc-3000.vercel.run", Subdomain: "abc-3000"}, {Port: 80, Subdomain: "abc-80"},
 	}, sb.Routes())
-	address, err := sb.Domain(80)
+	address, err := sb.URL(80)
 	require.NoError(t, err)
 	assert.Equal(t, "https://abc-80.vercel.run", address)
 
@@ -105,7 +105,7 @@ func TestGettersOnAMinimalResponse(t *testing.T) {
 	assert.Zero(t, sb.ExpiresAt())
 	assert.Empty(t, sb.Routes())
 	assert.Empty(t, sb.Cwd())
-	_, err = sb.Domain(80)
+	_, err = sb.URL(80)
 	noRoute, ok := errors.AsType[*sandbox.NoRouteError](err)
 	require.True(t, ok)
 	assert.Equal(t, 80, noRoute.Port)

@@ -141,7 +141,7 @@ func TestHookStartsServers(t *testing.T) {
 	var exit *sandbox.ExitError
 	require.ErrorAs(t, cmd.Wait(), &exit)
 	assert.Equal(t, 5, exit.ExitCode())
-	require.NoError(t, server.Kill(t.Context(), sandbox.SIGKILL))
+	require.NoError(t, server.Kill(t.Context()))
 	_, err := server.Wait(t.Context())
 	require.NoError(t, err)
 }

@@ -273,7 +273,7 @@ func opening(ctx context.Context, o *CommandOptions) (open context.Context, know
 func (c *Command) killLate(ctx context.Context) {
 	late, cancel := context.WithTimeout(context.WithoutCancel(ctx), killGrace-openGrace)
 	defer cancel()
-	_ = c.Kill(late, SIGKILL)
+	_ = c.Kill(late)
 }
 
 // killUnknown kills the command of a start whose outcome is unknown, in case it

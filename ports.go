@@ -73,7 +73,7 @@ func (o *WaitForPortOptions) withDefaults() (WaitForPortOptions, error) {
 const sessionCheck = 10 * time.Second
 
 // WaitForPort waits until the server behind an exposed port responds, and
-// returns the port's public address like [Sandbox.Domain]. A nil opts waits for
+// returns the port's public address like [Sandbox.URL]. A nil opts waits for
 // any response. If the port is not exposed, the error is a [*NoRouteError]. If
 // ctx ends, the error wraps the context's and includes why the last attempt
 // failed; without a deadline, WaitForPort waits for as long as the session
@@ -93,7 +93,7 @@ func (s *Sandbox) WaitForPort(ctx context.Context, port int, opts *WaitForPortOp
 	if _, err := s.client(); err != nil {
 		return "", err
 	}
-	address, err := s.Domain(port)
+	address, err := s.URL(port)
 	if err != nil {
 		return "", err
 	}

@@ -45,7 +45,7 @@ func TestWaitForPort(t *testing.T) {
 	address, err := sb.WaitForPort(t.Context(), 38517, nil)
 	require.NoError(t, err)
 	assert.GreaterOrEqual(t, time.Since(began), 2*time.Second)
-	domain, err := sb.Domain(38517)
+	domain, err := sb.URL(38517)
 	require.NoError(t, err)
 	assert.Equal(t, domain, address)
 
@@ -76,7 +76,7 @@ func TestWaitForPort(t *testing.T) {
 	}
 	_, err = sb.WaitForPort(t.Context(), 70000, nil)
 	assert.ErrorIs(t, err, sandbox.ErrInvalid)
-	require.NoError(t, server.Kill(t.Context(), sandbox.SIGKILL))
+	require.NoError(t, server.Kill(t.Context()))
 }
 
 // untilSecondAttempt returns a context that ends as by a deadline when the
@@ -112,7 +112,7 @@ func TestWaitForPortBacksOff(t *testing.T) {
 			})},
 		})
 		require.NoError(t, err)
-		sb.SetClient(client)
+		client.Bind(&sb)
 
 		began := time.Now()
 		var at []time.Duration
@@ -171,7 +171,7 @@ func TestWaitForLog(t *testing.T) {
 	line, err = long.WaitForLog(t.Context(), regexp.MustCompile("after"))
 	require.NoError(t, err)
 	assert.Equal(t, "after", line)
-	require.NoError(t, long.Kill(t.Context(), sandbox.SIGKILL))
+	require.NoError(t, long.Kill(t.Context()))
 }
 
 // A wait for a line ends with its context, and says what it has seen last.

@@ -579,7 +579,7 @@ func (r *execRun) signal(ctx context.Context, sig Signal) error {
 	}
 	ctx, cancel := context.WithTimeout(ctx, killTimeout)
 	defer cancel()
-	err := cmd.Kill(ctx, sig)
+	err := cmd.Signal(ctx, sig)
 	if errors.Is(err, os.ErrProcessDone) {
 		return os.ErrProcessDone
 	}

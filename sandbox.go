@@ -89,9 +89,7 @@ func (s *Sandbox) client() (*Client, error) {
 	return s.st.client, nil
 }
 
-// SetClient sets the client of a handle that came from JSON, which otherwise
-// uses [DefaultClient].
-func (s *Sandbox) SetClient(c *Client) {
+func (s *Sandbox) bind(c *Client) {
 	if s.st == nil {
 		return
 	}
@@ -99,7 +97,7 @@ func (s *Sandbox) SetClient(c *Client) {
 	defer s.st.mu.Unlock()
 	s.st.client = c
 	if s.st.current != nil {
-		s.st.current.SetClient(c)
+		s.st.current.bind(c)
 	}
 }
 
@@ -161,12 +159,12 @@ func (s *Sandbox) Routes() []Route {
 	return nil
 }
 
-// Domain returns the public address of an exposed port, such as
+// URL returns the public address of an exposed port, such as
 // "https://abc-3000.vercel.run". If the port is not exposed, the error is a
 // [*NoRouteError]. It makes no request.
-func (s *Sandbox) Domain(port int) (string, error) {
+func (s *Sandbox) URL(port int) (string, error) {
 	if cur := s.CurrentSession(); cur != nil {
-		return cur.Domain(port)
+		return cur.URL(port)
 	}
 	return "", &NoRouteError{Port: port}
 }
@@ -265,7 +263,7 @@ func (s *Sandbox) MarshalJSON() ([]byte, error) {
 }
 
 // UnmarshalJSON decodes a handle, which has no hooks. It uses [DefaultClient]
-// unless [Sandbox.SetClient] is called.
+// unless [Client.Bind] is called.
 func (s *Sandbox) UnmarshalJSON(data []byte) error {
 	var in serializedSandbox
 	if err := json.Unmarshal(data, &in); err != nil {

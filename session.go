@@ -35,9 +35,7 @@ func newSession(c *Client, data wire.Session, routes []wire.Route) *Session {
 	return &Session{c: c, data: data, routes: routes}
 }
 
-// SetClient sets the client of a handle that came from JSON, which otherwise
-// uses [DefaultClient].
-func (s *Session) SetClient(c *Client) {
+func (s *Session) bind(c *Client) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.c = c
@@ -117,9 +115,9 @@ func (s *Session) Cwd() string { return s.wire().Cwd }
 // Routes returns the public addresses of the exposed ports.
 func (s *Session) Routes() []Route { return routesFromWire(s.wireRoutes()) }
 
-// Domain returns the public address of an exposed port. If the port is not
+// URL returns the public address of an exposed port. If the port is not
 // exposed, the error is a [*NoRouteError]. It makes no request.
-func (s *Session) Domain(port int) (string, error) { return domain(s.wireRoutes(), port) }
+func (s *Session) URL(port int) (string, error) { return domain(s.wireRoutes(), port) }
 
 // String returns a short description of the session.
 func (s *Session) String() string {
@@ -370,7 +368,7 @@ func (s *Session) MarshalJSON() ([]byte, error) {
 }
 
 // UnmarshalJSON decodes a handle. It uses [DefaultClient] unless
-// [Session.SetClient] is called.
+// [Client.Bind] is called.
 func (s *Session) UnmarshalJSON(data []byte) error {
 	var in serializedSession
 	if err := json.Unmarshal(data, &in); err != nil {

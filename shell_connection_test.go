@@ -92,7 +92,7 @@ func through(t *testing.T) (*sandbox.Sandbox, *relay) {
 		var d net.Dialer
 		return d.DialContext(ctx, network, r.Addr().String())
 	}
-	sb.SetClient(testkit.Client(t, srv, sandbox.ClientOptions{HTTPClient: &http.Client{Transport: tr}}))
+	testkit.Client(t, srv, sandbox.ClientOptions{HTTPClient: &http.Client{Transport: tr}}).Bind(sb)
 	return sb, r
 }
 
@@ -144,7 +144,7 @@ func terminalService(t *testing.T, terminal http.HandlerFunc) *sandbox.Sandbox {
 	t.Cleanup(back.Close)
 	client, err := sandbox.NewClient(&sandbox.ClientOptions{BaseURL: back.URL, Credentials: testkit.Credentials(srv), HTTPClient: &http.Client{Transport: testkit.Transport(t)}})
 	require.NoError(t, err)
-	sb.SetClient(client)
+	client.Bind(sb)
 	return sb
 }
 

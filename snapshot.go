@@ -63,9 +63,7 @@ func (s *Snapshot) wire() wire.Snapshot {
 	return s.data
 }
 
-// SetClient sets the client of a handle that came from JSON, which otherwise
-// uses [DefaultClient].
-func (s *Snapshot) SetClient(c *Client) {
+func (s *Snapshot) bind(c *Client) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.c = c
@@ -111,7 +109,7 @@ func (s *Snapshot) MarshalJSON() ([]byte, error) {
 }
 
 // UnmarshalJSON decodes a handle. It uses [DefaultClient] unless
-// [Snapshot.SetClient] is called.
+// [Client.Bind] is called.
 func (s *Snapshot) UnmarshalJSON(data []byte) error {
 	var in serializedSnapshot
 	if err := json.Unmarshal(data, &in); err != nil {

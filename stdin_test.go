@@ -218,7 +218,7 @@ func TestStdinWithoutSupport(t *testing.T) {
 			require.NoError(t, in.Close())
 		} else {
 			require.ErrorIs(t, in.Close(), sandbox.ErrOutcomeUnknown)
-			require.NoError(t, cmd.Kill(t.Context(), sandbox.SIGKILL))
+			require.NoError(t, cmd.Kill(t.Context()))
 		}
 		out, err := cmd.Stdout(t.Context())
 		require.NoError(t, err)
@@ -290,7 +290,7 @@ func (a *stdinAPI) command(t *testing.T) *sandbox.Command {
 	require.NoError(t, err)
 	var sb sandbox.Sandbox
 	require.NoError(t, sb.UnmarshalJSON([]byte(`{"metadata":{"id":"sess_1","status":"running","cwd":"/"},"sandboxMetadata":{"name":"a"},"routes":[]}`)))
-	sb.SetClient(client)
+	client.Bind(&sb)
 	cmd, err := sb.StartCommand(t.Context(), "cat", nil, &sandbox.CommandOptions{AttachStdin: true})
 	require.NoError(t, err)
 	return cmd

@@ -88,13 +88,13 @@ func TestInvalidArguments(t *testing.T) {
 		{"create: long value", "at most 256", create(sandbox.CreateOptions{Tags: map[string]string{"k": strings.Repeat("v", 257)}})},
 		{"create: short expiration", "below 24h", create(sandbox.CreateOptions{SnapshotExpiration: new(time.Hour)})},
 		{"create: keep 11", "1 to 10", create(sandbox.CreateOptions{KeepLastSnapshots: &sandbox.KeepLastSnapshots{Count: 11}})},
-		{"create: region twice", "FailoverRegions", create(sandbox.CreateOptions{Region: sandbox.RegionIAD1, FailoverRegions: []string{"iad1"}})},
+		{"create: region twice", "FailoverRegions", create(sandbox.CreateOptions{Region: "iad1", FailoverRegions: []string{"iad1"}})},
 		{"create: 5 mounts", "at most 4", create(sandbox.CreateOptions{Mounts: map[string]sandbox.Mount{"/a": {}, "/b": {}, "/c": {}, "/d": {}, "/e": {}}})},
 		{"create: mounts and failover", "one region", create(sandbox.CreateOptions{
 			Mounts: map[string]sandbox.Mount{"/a": {Drive: "d"}}, FailoverRegions: []string{"sfo1"},
 		})},
 		{"create: mount in another region", "same region", create(sandbox.CreateOptions{
-			Region: sandbox.RegionIAD1, Mounts: map[string]sandbox.Mount{"/a": {Drive: "d", Region: sandbox.RegionSFO1}},
+			Region: "iad1", Mounts: map[string]sandbox.Mount{"/a": {Drive: "d", Region: "sfo1"}},
 		})},
 		{"create: mounts in two regions", "same region", create(sandbox.CreateOptions{
 			Mounts: map[string]sandbox.Mount{"/a": {Drive: "d", Region: "iad1"}, "/b": {Drive: "e", Region: "sfo1"}},

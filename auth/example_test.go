@@ -41,8 +41,12 @@ func ExampleDevice() {
 
 // A function deployed on Vercel receives its token with each request.
 func ExampleTokenHandler() {
+	client, err := sandbox.NewClient(nil)
+	if err != nil {
+		log.Fatal(err)
+	}
 	handler := auth.TokenHandler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if err := sandbox.Delete(r.Context(), "my-sandbox", nil); err != nil {
+		if err := client.Delete(r.Context(), "my-sandbox", nil); err != nil {
 			http.Error(w, "could not delete the sandbox", http.StatusBadGateway)
 		}
 	}))

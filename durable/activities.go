@@ -172,7 +172,7 @@ func (w *Worker) kill(ctx context.Context, c Command, sig int) error {
 	if err != nil {
 		return classify(err)
 	}
-	err = cmd.Kill(ctx, sandbox.Signal(sig))
+	err = cmd.Signal(ctx, sandbox.Signal(sig))
 	if gone(err) {
 		return nil
 	}

@@ -28,7 +28,7 @@ func (w *Worker) command(c Command) (*sandbox.Command, error) {
 	if err := json.Unmarshal(c.Handle, cmd); err != nil {
 		return nil, err
 	}
-	cmd.SetClient(w.Client)
+	w.Client.Bind(cmd)
 	return cmd, nil
 }
 

@@ -144,7 +144,7 @@ var abilities = []struct {
 		}
 		cmd, err := w.sb.StartCommand(ctx, "sleep", []string{"1000"}, nil)
 		if err == nil {
-			err = cmd.Kill(ctx, sandbox.SIGKILL)
+			err = cmd.Kill(ctx)
 		}
 		if err != nil {
 			return err
@@ -218,7 +218,7 @@ var abilities = []struct {
 			return err
 		}
 		_, err = sb.WaitForPort(ctx, port, nil)
-		return errors.Join(err, server.Kill(ctx, sandbox.SIGTERM))
+		return errors.Join(err, server.Signal(ctx, sandbox.SIGTERM))
 	}},
 	{"sources", everywhere, "", func(ctx context.Context, w *world) error {
 		git, _ := gitServer(w.t, w.host)

@@ -227,7 +227,7 @@ func (o *outputs) live(handle []byte) error {
 	if err := json.Unmarshal(handle, &cmd); err != nil {
 		return err
 	}
-	cmd.SetClient(o.v.c.opts.Sandbox)
+	o.v.c.opts.Sandbox.Bind(&cmd)
 	o.pos = 0
 	for chunk, err := range cmd.LogChunks(o.v.ctx) {
 		if err != nil {

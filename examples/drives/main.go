@@ -25,9 +25,13 @@ func main() {
 }
 
 func run(ctx context.Context) (err error) {
+	client, err := sandbox.NewClient(nil)
+	if err != nil {
+		return err
+	}
 	// Created by the first run. Sandboxes can only mount drives of their own
 	// region, so it is best to name the region on both sides.
-	drive, err := sandbox.GetOrCreateDrive(ctx, "drives-shared", &sandbox.DriveOptions{Region: sandbox.RegionIAD1})
+	drive, err := client.GetOrCreateDrive(ctx, "drives-shared", &sandbox.DriveOptions{Region: "iad1"})
 	if err != nil {
 		return err
 	}
@@ -36,22 +40,22 @@ func run(ctx context.Context) (err error) {
 
 	// Each sandbox is deleted before the next one is created: the drive
 	// remains, and only one session at a time can write to it.
-	if err := with(ctx, "drives-first", drive.ReadWrite(), "echo 'measured by the first' > /data/log.txt"); err != nil {
+	if err := with(ctx, "drives-first", drive.Mount(sandbox.MountReadWrite), "echo 'measured by the first' > /data/log.txt"); err != nil {
 		return err
 	}
-	if err := with(ctx, "drives-second", drive.ReadWrite(), "cat /data/log.txt; echo 'measured by the second' >> /data/log.txt"); err != nil {
+	if err := with(ctx, "drives-second", drive.Mount(sandbox.MountReadWrite), "cat /data/log.txt; echo 'measured by the second' >> /data/log.txt"); err != nil {
 		return err
 	}
 	// A snapshot is the drive as it is when the session starts. Any number of
 	// sandboxes can have one, even while another one writes.
-	return with(ctx, "drives-reader", drive.Snapshot(), "cat /data/log.txt")
+	return with(ctx, "drives-reader", drive.Mount(sandbox.MountSnapshot), "cat /data/log.txt")
 }
 
 // with runs a script in a sandbox created for it.
 func with(ctx context.Context, name string, mount sandbox.Mount, script string) (err error) {
 	sb, err := sandbox.Create(ctx, &sandbox.CreateOptions{
 		Name:       name,
-		Region:     sandbox.RegionIAD1,
+		Region:     "iad1",
 		Persistent: new(false), // its files are on the drive
 		Mounts:     map[string]sandbox.Mount{"/data": mount},
 	})

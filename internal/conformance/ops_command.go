@@ -114,7 +114,7 @@ type command interface {
 	Stderr(context.Context) (string, error)
 	Output(context.Context) (string, error)
 	Wait(context.Context) (*sandbox.CommandResult, error)
-	Kill(context.Context, sandbox.Signal) error
+	Signal(context.Context, sandbox.Signal) error
 	Logs(context.Context) iter.Seq2[sandbox.LogEntry, error]
 }
 
@@ -239,7 +239,7 @@ func opKill(c *call) (any, error) {
 			return nil, err
 		}
 	}
-	return once(c, func() (any, error) { return nil, t.Kill(c.ctx, sig) })
+	return once(c, func() (any, error) { return nil, t.Signal(c.ctx, sig) })
 }
 
 func opLogs(c *call) (any, error) {

@@ -92,7 +92,7 @@ func revived(client *sandbox.Client, project string, i sandbox.DriveInfo) (*sand
 	if err := json.Unmarshal(data, drive); err != nil {
 		return nil, err
 	}
-	drive.SetClient(client)
+	client.Bind(drive)
 	return drive, nil
 }
 
@@ -124,7 +124,7 @@ func (c *call) mounts(s statics) (map[string]sandbox.Mount, error) {
 		saved, _ := c.d.load(m.Saved)
 		switch v := saved.(type) {
 		case *sandbox.Drive:
-			out[at] = v.ReadWrite()
+			out[at] = v.Mount(sandbox.MountReadWrite)
 		case sandbox.Mount:
 			out[at] = v
 		default:

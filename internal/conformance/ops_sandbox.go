@@ -32,7 +32,7 @@ func opCurrentSession(c *call) (any, error) {
 }
 
 func opDomain(c *call) (any, error) {
-	t, err := on[interface{ Domain(int) (string, error) }](c)
+	t, err := on[interface{ URL(int) (string, error) }](c)
 	if err != nil {
 		return nil, err
 	}
@@ -45,7 +45,7 @@ func opDomain(c *call) (any, error) {
 	if sb, ok := t.(*sandbox.Sandbox); ok && sb.CurrentSession() == nil {
 		return nil, errNoSession
 	}
-	return t.Domain(a.Port)
+	return t.URL(a.Port)
 }
 
 func opStop(c *call) (any, error) {
@@ -182,7 +182,7 @@ func opExtendTimeout(c *call) (any, error) {
 
 func opSnapshot(c *call) (any, error) {
 	if drive, ok := c.target.(*sandbox.Drive); ok {
-		return drive.Snapshot(), nil
+		return drive.Mount(sandbox.MountSnapshot), nil
 	}
 	t, err := on[interface {
 		Snapshot(context.Context, *sandbox.SnapshotOptions) (*sandbox.Snapshot, error)

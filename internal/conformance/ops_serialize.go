@@ -39,7 +39,7 @@ func opDeserialize(c *call) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	var v interface{ SetClient(*sandbox.Client) }
+	var v sandbox.Handle
 	switch a.Class {
 	case "Sandbox":
 		v = &sandbox.Sandbox{}
@@ -59,6 +59,6 @@ func opDeserialize(c *call) (any, error) {
 	if err := json.Unmarshal(data, v); err != nil {
 		return nil, err
 	}
-	v.SetClient(client)
+	client.Bind(v)
 	return v, nil
 }

@@ -140,7 +140,7 @@ const elsewhere = "the emulator would look for it on the network"
 
 // firsts are the rows of a sandbox that is no copy of another.
 var firsts = append(slices.Clone(creations), []row{
-	{field: "Runtime", value: sandbox.RuntimeNode24, sent: `{"runtime":"node24"}`, at: "POST /v2/sandboxes"},
+	{field: "Runtime", value: "node24", sent: `{"runtime":"node24"}`, at: "POST /v2/sandboxes"},
 	{
 		field: "Source", value: snapshotSource, sent: `{"source":{"type":"snapshot","snapshotId":"SNAPSHOT"}}`,
 		state: "none", info: hidden{}, reads: func(t *testing.T, w *world, sb *sandbox.Sandbox) {

@@ -216,7 +216,7 @@ func (w *world) talk(ctx context.Context, s Step) error {
 	w.net.disarm()
 	got := outcome{err: err}
 	if err != nil {
-		if killErr := cmd.Kill(w.ctx, sandbox.SIGKILL); killErr != nil && !w.is(ofTheBox...) {
+		if killErr := cmd.Kill(w.ctx); killErr != nil && !w.is(ofTheBox...) {
 			return killErr
 		}
 	} else if done, err := cmd.Wait(w.ctx); err == nil {
@@ -246,7 +246,7 @@ func (w *world) kill(ctx context.Context, s Step) error {
 		return wrong(err)
 	}
 	w.arm(s)
-	err = cmd.Kill(ctx, sandbox.SIGINT)
+	err = cmd.Signal(ctx, sandbox.SIGINT)
 	w.net.disarm()
 	if w.is(ofTheBox...) {
 		return nil // the command has gone with its session

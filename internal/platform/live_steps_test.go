@@ -37,7 +37,7 @@ func (w *liveWalk) created() {
 	w.row("POST that does not say what it carries", observed+"; the code assumed", "415 unsupported_media_type",
 		w.ask("POST", w.session("/fs/mkdir"), []byte(`{"path":"untyped"}`), "Content-Type", "text/plain"))
 	w.row("unknown property", observed, "400 bad_request", w.ask("POST", w.session("/fs/mkdir"), body{"path": "x", "odd": 1}))
-	route, err := w.sb.Domain(3000)
+	route, err := w.sb.URL(3000)
 	require.NoError(w.t, err)
 	if w.network {
 		req, err := http.NewRequestWithContext(w.ctx, "GET", route, nil)
@@ -211,7 +211,7 @@ func (w *liveWalk) settings() {
 
 func (w *liveWalk) snapshot() {
 	require.NoError(w.t, w.sb.WriteFiles(w.ctx, []sandbox.File{{Path: "kept", Text: "kept"}}, nil))
-	route, err := w.sb.Domain(3000)
+	route, err := w.sb.URL(3000)
 	require.NoError(w.t, err)
 	taken := w.ask("POST", w.session("/snapshot"), body{"expiration": (24 * time.Hour).Milliseconds()})
 	w.row("snapshot", observed, "201 created snapshotting", fmt.Sprint(taken, " ", taken.at("snapshot", "status"), " ", taken.at("session", "status")))
@@ -234,7 +234,7 @@ func (w *liveWalk) snapshot() {
 		maps.Copy(params, more)
 		return w.ask("POST", "/v3/sandboxes", params)
 	}
-	w.row("its files in another region", assumed, "422 snapshot_region_mismatch", from(id, body{"region": sandbox.RegionSFO1}))
+	w.row("its files in another region", assumed, "422 snapshot_region_mismatch", from(id, body{"region": "sfo1"}))
 	w.row("its files with an image", assumed, "400 bad_request", from(id, body{"image": sandbox.ImageUniversal}))
 
 	second, err := w.client.Create(w.ctx, &sandbox.CreateOptions{
@@ -308,9 +308,9 @@ func (w *liveWalk) drives() {
 	w.row("a drive by its name", published, "true", w.ask("GET", path(""), nil).at("drive", "id") == drive.ID())
 	w.row("… by its ID", published, "true", w.ask("GET", w.named("drives/"+drive.ID(), ""), nil).at("drive", "name") == drive.Name())
 	w.row("another region", published, "409 conflict",
-		w.ask("POST", "/v2/sandboxes/drives/"+drive.Name(), body{"projectId": w.creds.ProjectID, "region": sandbox.RegionSFO1}))
+		w.ask("POST", "/v2/sandboxes/drives/"+drive.Name(), body{"projectId": w.creds.ProjectID, "region": "sfo1"}))
 
-	mounts := map[string]sandbox.Mount{"/data": drive.ReadWrite()}
+	mounts := map[string]sandbox.Mount{"/data": drive.Mount(sandbox.MountReadWrite)}
 	sb, err := w.client.Create(w.ctx, &sandbox.CreateOptions{
 		Name: w.prefix + "drive", VCPUs: 1, Timeout: time.Minute, Tags: liveTags, Mounts: mounts, SnapshotExpiration: new(24 * time.Hour),
 	})

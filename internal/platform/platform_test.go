@@ -213,7 +213,7 @@ func TestPlatform(t *testing.T) {
 			require.NoError(t, err)
 			cmd, err := sb.GetCommand(t.Context(), "c1")
 			require.NoError(t, err)
-			err = cmd.Kill(t.Context(), sandbox.SIGTERM)
+			err = cmd.Signal(t.Context(), sandbox.SIGTERM)
 			require.ErrorIs(t, err, os.ErrProcessDone)
 			assert.NotErrorIs(t, err, sandbox.ErrNotFound)
 		}},
@@ -258,7 +258,7 @@ func TestPlatform(t *testing.T) {
 				}
 				assert.Equal(t, 4, s.count("POST /v3/sandboxes"))
 				for _, name := range []string{"", "box"} {
-					_, err := c.Create(t.Context(), &sandbox.CreateOptions{Name: name, Runtime: sandbox.RuntimeNode24})
+					_, err := c.Create(t.Context(), &sandbox.CreateOptions{Name: name, Runtime: "node24"})
 					require.NoError(t, err)
 				}
 				assert.Equal(t, 2, s.count("POST /v2/sandboxes"))
@@ -459,7 +459,7 @@ func TestPlatform(t *testing.T) {
 			{"POST /v2/sandboxes/drives/data", `409 {"error":{"code":"conflict","message":"Drive \"data\" already exists in another region."}}`},
 			{"POST /v2/sandboxes/drives/data/fork", `409 {"error":{"code":"drive_not_initialized","message":"The source drive has no committed data."}}`},
 		}, nil, func(t *testing.T, s *service, c *sandbox.Client) {
-			_, err := c.GetOrCreateDrive(t.Context(), "data", &sandbox.DriveOptions{Region: sandbox.RegionSFO1})
+			_, err := c.GetOrCreateDrive(t.Context(), "data", &sandbox.DriveOptions{Region: "sfo1"})
 			assert.Equal(t, sandbox.CodeConflict, testkit.APIError(t, err).Code)
 			assert.Equal(t, map[string]any{"projectId": "prj", "region": "sfo1"}, s.sent("POST /v2/sandboxes/drives/data?"))
 			_, err = c.ForkDrive(t.Context(), "data", "copy")

@@ -236,7 +236,7 @@ func (f *fire) cancel(ctx context.Context, t *testing.T, c *fireCall, name strin
 		return
 	}
 	if c.wasTooLate() || took >= 3*time.Second { // the documented limits were reached
-		err := cmd.Kill(t.Context(), sandbox.SIGKILL)
+		err := cmd.Kill(t.Context())
 		assert.True(t, err == nil || errors.Is(err, sandbox.ErrStopped) || errors.Is(err, os.ErrProcessDone), "%s: %v", name, err)
 		return
 	}
@@ -245,7 +245,7 @@ func (f *fire) cancel(ctx context.Context, t *testing.T, c *fireCall, name strin
 	if _, err := cmd.Wait(patience); patience.Err() != nil {
 		f.left.Add(1)
 		t.Errorf("%s was to be killed, and runs on: %v", name, err)
-		_ = cmd.Kill(t.Context(), sandbox.SIGKILL) // for the other calls to be judged
+		_ = cmd.Kill(t.Context()) // for the other calls to be judged
 	}
 }
 

@@ -63,14 +63,14 @@ func handles(t *testing.T) []any {
 	require.NoError(t, err)
 	cmd, err := sb.StartCommand(t.Context(), "x", nil, nil)
 	require.NoError(t, err)
-	sb.SetClient(c)
-	cmd.SetClient(c)
+	c.Bind(sb)
+	c.Bind(cmd)
 	snapshot := &sandbox.Snapshot{}
 	require.NoError(t, json.Unmarshal([]byte(`{"snapshot":{"id":"snap_1"}}`), snapshot))
-	snapshot.SetClient(c)
+	c.Bind(snapshot)
 	drive := &sandbox.Drive{}
 	require.NoError(t, json.Unmarshal([]byte(`{"drive":{"name":"drive","id":"drive_1"}}`), drive))
-	drive.SetClient(c)
+	c.Bind(drive)
 	user, err := sb.AsUser("alice")
 	require.NoError(t, err)
 	return []any{c, sb, sb.CurrentSession(), sb.FS(), cmd, snapshot, drive, user}

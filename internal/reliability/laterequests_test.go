@@ -235,7 +235,7 @@ func lateRequests() map[*api.Op]lateRequest {
 	rows[api.ForkSandbox] = lateRequest{unknown: true, call: as(api.ForkSandbox), changes: "new sandbox"}
 	// A name is given once.
 	rows[api.CreateNamed] = lateRequest{unknown: true, call: as(api.CreateNamed), next: named(""), status: taken}
-	rows[api.CreateRuntimeNamed] = lateRequest{unknown: true, call: as(api.CreateRuntimeNamed), next: named(sandbox.RuntimeNode24), status: taken}
+	rows[api.CreateRuntimeNamed] = lateRequest{unknown: true, call: as(api.CreateRuntimeNamed), next: named("node24"), status: taken}
 	rows[api.ForkNamed] = lateRequest{unknown: true, call: as(api.ForkNamed), next: as(api.ForkNamed), status: taken}
 	rows[api.ForkDrive] = lateRequest{unknown: true, call: as(api.ForkDrive), next: as(api.ForkDrive), status: conflict}
 	rows[api.MakeDir] = lateRequest{unknown: true, call: as(api.MakeDir), next: as(api.MakeDir), status: taken}
@@ -245,7 +245,7 @@ func lateRequests() map[*api.Op]lateRequest {
 	rows[api.StartCommand] = lateRequest{unknown: true, call: start("mine"), next: start("mine"), status: conflict}
 	rows[api.RunCommand] = lateRequest{unknown: true, call: run("mine"), next: run("mine"), status: conflict}
 	rows[api.KillCommand] = lateRequest{call: func(ctx context.Context, w *lateWorld) error {
-		if err := w.cmd.Kill(ctx, sandbox.SIGKILL); err != nil {
+		if err := w.cmd.Kill(ctx); err != nil {
 			return err
 		}
 		return second(w.cmd.Wait(ctx))
@@ -270,7 +270,7 @@ func lateRequests() map[*api.Op]lateRequest {
 	rows[api.CreateSnapshot] = lateRequest{unknown: true, call: as(api.CreateSnapshot), status: http.StatusCreated,
 		changes: "new snapshot, no sandbox work: commands, no sandbox work: files, no sandbox work: timeout, sandbox work"}
 	rows[api.SignalCommand] = lateRequest{unknown: true,
-		call:    func(ctx context.Context, w *lateWorld) error { return w.cmd.Kill(ctx, sandbox.SIGTERM) },
+		call:    func(ctx context.Context, w *lateWorld) error { return w.cmd.Signal(ctx, sandbox.SIGTERM) },
 		changes: "sandbox work: commands"}
 	// Only the service could tell that these are late.
 	rows[api.GetSandbox] = lateRequest{
@@ -315,9 +315,9 @@ func newLateWorld(t *testing.T) (*lateWorld, *latecomer) {
 	w := &lateWorld{lostWorld: newLostWorld(t, srv), eye: testkit.Client(t, srv, sandbox.ClientOptions{})}
 	c := testkit.Client(t, srv, sandbox.ClientOptions{HTTPClient: &http.Client{Transport: late}, Retry: &sandbox.RetryOptions{Wait: time.Millisecond}})
 	w.c = c
-	w.sb.SetClient(c)
-	w.cmd.SetClient(c)
-	w.drive.SetClient(c)
+	c.Bind(w.sb)
+	c.Bind(w.cmd)
+	c.Bind(w.drive)
 	reader, err := w.sb.StartCommand(t.Context(), "cat", nil, &sandbox.CommandOptions{AttachStdin: true})
 	require.NoError(t, err)
 	w.reader, w.input = reader, reader.Stdin(t.Context())

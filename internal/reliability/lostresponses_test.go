@@ -55,10 +55,10 @@ func lostResponses() map[*api.Op]lostResponse {
 			return second(w.c.Create(ctx, &sandbox.CreateOptions{Name: "new"}))
 		}},
 		api.CreateRuntime: {sandboxtest.CreateSandbox, once, true, func(ctx context.Context, w *lostWorld) error {
-			return second(w.c.Create(ctx, &sandbox.CreateOptions{Runtime: sandbox.RuntimeNode24}))
+			return second(w.c.Create(ctx, &sandbox.CreateOptions{Runtime: "node24"}))
 		}},
 		api.CreateRuntimeNamed: {sandboxtest.CreateSandbox, once, true, func(ctx context.Context, w *lostWorld) error {
-			return second(w.c.Create(ctx, &sandbox.CreateOptions{Name: "new", Runtime: sandbox.RuntimeNode24}))
+			return second(w.c.Create(ctx, &sandbox.CreateOptions{Name: "new", Runtime: "node24"}))
 		}},
 		api.ForkSandbox: {sandboxtest.ForkSandbox, once, true, func(ctx context.Context, w *lostWorld) error {
 			return second(w.c.Fork(ctx, "kept", nil))
@@ -118,10 +118,10 @@ func lostResponses() map[*api.Op]lostResponse {
 			return nil
 		}},
 		api.KillCommand: {sandboxtest.KillCommand, again, false, func(ctx context.Context, w *lostWorld) error {
-			return w.cmd.Kill(ctx, sandbox.SIGKILL)
+			return w.cmd.Kill(ctx)
 		}},
 		api.SignalCommand: {sandboxtest.KillCommand, once, true, func(ctx context.Context, w *lostWorld) error {
-			return w.cmd.Kill(ctx, sandbox.SIGSTOP) // a second one could come behind the SIGCONT
+			return w.cmd.Signal(ctx, sandbox.SIGSTOP) // a second one could come behind the SIGCONT
 		}},
 		api.WriteStdin: {sandboxtest.WriteStdin, again + 1, false, func(ctx context.Context, w *lostWorld) error { // it asks how much has arrived
 			in := w.cmd.Stdin(ctx)
@@ -179,7 +179,7 @@ func newLostWorld(t *testing.T, srv *sandboxtest.Server) *lostWorld {
 	require.NoError(t, err)
 	drive, err := c.GetOrCreateDrive(t.Context(), "data", nil)
 	require.NoError(t, err)
-	sb, err := c.Create(t.Context(), &sandbox.CreateOptions{Name: "work", Mounts: map[string]sandbox.Mount{"/mnt/data": drive.ReadWrite()}})
+	sb, err := c.Create(t.Context(), &sandbox.CreateOptions{Name: "work", Mounts: map[string]sandbox.Mount{"/mnt/data": drive.Mount(sandbox.MountReadWrite)}})
 	require.NoError(t, err)
 	testkit.Output(t, sb, "sh", "-c", "echo x > /mnt/data/x; echo x > there")
 	_, err = sb.Stop(t.Context(), nil) // the drive can be forked and deleted from now on

@@ -263,7 +263,7 @@ func TestKillOnce(t *testing.T) {
 		_, err = cmd.WaitForLog(t.Context(), regexp.MustCompile("ready"))
 		require.NoError(t, err)
 		srv.Inject(f)
-		require.ErrorIs(t, cmd.Kill(t.Context(), sandbox.SIGINT), sandbox.ErrOutcomeUnknown)
+		require.ErrorIs(t, cmd.Signal(t.Context(), sandbox.SIGINT), sandbox.ErrOutcomeUnknown)
 		testkit.Output(t, sb, "touch", "go")
 		out, err := cmd.Output(t.Context())
 		require.NoError(t, err)
@@ -272,11 +272,11 @@ func TestKillOnce(t *testing.T) {
 		cmd, err = sb.StartCommand(t.Context(), "sleep", []string{"1000"}, nil)
 		require.NoError(t, err)
 		srv.Inject(f)
-		require.NoError(t, cmd.Kill(t.Context(), sandbox.SIGKILL))
+		require.NoError(t, cmd.Kill(t.Context()))
 		done, err := cmd.Wait(t.Context())
 		require.NoError(t, err)
 		assert.Equal(t, 137, done.ExitCode)
-		require.ErrorIs(t, cmd.Kill(t.Context(), sandbox.SIGTERM), os.ErrProcessDone)
+		require.ErrorIs(t, cmd.Signal(t.Context(), sandbox.SIGTERM), os.ErrProcessDone)
 	}
 }
 
@@ -461,7 +461,7 @@ func TestFilesOfAnEndedSession(t *testing.T) {
 			cmds, err := sb.ListCommands(t.Context())
 			require.NoError(t, err)
 			for _, cmd := range cmds {
-				if err := cmd.Kill(t.Context(), sandbox.SIGKILL); err != nil {
+				if err := cmd.Kill(t.Context()); err != nil {
 					require.ErrorIs(t, err, os.ErrProcessDone)
 				}
 			}

@@ -64,7 +64,7 @@ func (j *restartJob) run(ctx context.Context) error {
 	if err := json.Unmarshal(j.Session, session); err != nil {
 		return err
 	}
-	session.SetClient(client)
+	client.Bind(session)
 	for {
 		cmd, err := session.GetCommand(ctx, j.ID)
 		if errors.Is(err, sandbox.ErrNotFound) {

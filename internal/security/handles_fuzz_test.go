@@ -48,26 +48,26 @@ func FuzzHandleJSON(f *testing.F) {
 		ctx := t.Context()
 		var sb sandbox.Sandbox
 		if json.Unmarshal([]byte(text), &sb) == nil {
-			sb.SetClient(client)
+			client.Bind(&sb)
 			_ = sb.Update(ctx, &sandbox.UpdateOptions{Tags: map[string]string{"a": "b"}})
 			_ = sb.Delete(ctx, nil)
 			sameAgain(t, &sb, new(sandbox.Sandbox))
 		}
 		var session sandbox.Session
 		if json.Unmarshal([]byte(text), &session) == nil {
-			session.SetClient(client)
+			client.Bind(&session)
 			_, _ = session.StartCommand(ctx, "true", nil, nil)
 			sameAgain(t, &session, new(sandbox.Session))
 		}
 		var command sandbox.Command
 		if json.Unmarshal([]byte(text), &command) == nil {
-			command.SetClient(client)
-			_ = command.Kill(ctx, sandbox.SIGTERM)
+			client.Bind(&command)
+			_ = command.Signal(ctx, sandbox.SIGTERM)
 			sameAgain(t, &command, new(sandbox.Command))
 		}
 		var snapshot sandbox.Snapshot
 		if json.Unmarshal([]byte(text), &snapshot) == nil {
-			snapshot.SetClient(client)
+			client.Bind(&snapshot)
 			_ = snapshot.Delete(ctx)
 			sameAgain(t, &snapshot, new(sandbox.Snapshot))
 		}

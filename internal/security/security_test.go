@@ -273,7 +273,7 @@ func TestHandlesFromJSON(t *testing.T) {
 	require.NoError(t, err)
 	command, err := sb.StartCommand(t.Context(), "sleep", []string{"5"}, nil)
 	require.NoError(t, err)
-	defer func() { _ = command.Kill(t.Context(), sandbox.SIGKILL) }()
+	defer func() { _ = command.Kill(t.Context()) }()
 	session, snapshot := sb.CurrentSession().ID(), "snap_0123"
 
 	var asked []string
@@ -302,7 +302,7 @@ func TestHandlesFromJSON(t *testing.T) {
 				if err := s.UnmarshalJSON(with(sb, "thename", id)); err != nil {
 					return err
 				}
-				s.SetClient(c)
+				c.Bind(&s)
 				return s.Delete(ctx, nil)
 			},
 			"a session's ID": func() error {
@@ -310,7 +310,7 @@ func TestHandlesFromJSON(t *testing.T) {
 				if err := s.UnmarshalJSON(with(sb.CurrentSession(), session, id)); err != nil {
 					return err
 				}
-				s.SetClient(c)
+				c.Bind(&s)
 				_, err := s.RunCommand(ctx, "true", nil, nil)
 				if _, getErr := s.GetCommand(ctx, "cmd_1"); getErr == nil {
 					return nil
@@ -322,15 +322,15 @@ func TestHandlesFromJSON(t *testing.T) {
 				if err := s.UnmarshalJSON(with(command, command.ID(), id)); err != nil {
 					return err
 				}
-				s.SetClient(c)
-				return s.Kill(ctx, sandbox.SIGTERM)
+				c.Bind(&s)
+				return s.Signal(ctx, sandbox.SIGTERM)
 			},
 			"a command's session": func() error {
 				var s sandbox.Command
 				if err := s.UnmarshalJSON(with(command, session, id)); err != nil {
 					return err
 				}
-				s.SetClient(c)
+				c.Bind(&s)
 				_, err := s.Wait(ctx)
 				return err
 			},
@@ -339,7 +339,7 @@ func TestHandlesFromJSON(t *testing.T) {
 				if err := s.UnmarshalJSON([]byte(`{"snapshot":{"id":"` + id + `","status":"created"}}`)); err != nil {
 					return err
 				}
-				s.SetClient(c)
+				c.Bind(&s)
 				return s.Delete(ctx)
 			},
 		} {
@@ -349,7 +349,7 @@ func TestHandlesFromJSON(t *testing.T) {
 	for _, name := range []string{"sessions", "snapshots"} {
 		var s sandbox.Sandbox
 		require.NoError(t, s.UnmarshalJSON(with(sb, "thename", name)))
-		s.SetClient(c)
+		c.Bind(&s)
 		assert.ErrorIs(t, s.Delete(ctx, nil), sandbox.ErrInvalid, name)
 	}
 	mu.Lock()

@@ -321,7 +321,7 @@ func (t *tools) kill(ctx context.Context, _ *mcp.CallToolRequest, in CommandInpu
 	if err != nil {
 		return nil, Done{}, err
 	}
-	return nil, Done{"killed " + in.CommandID}, cmd.Kill(ctx, sandbox.SIGKILL)
+	return nil, Done{"killed " + in.CommandID}, cmd.Kill(ctx)
 }
 
 // FileInput names a file.
@@ -432,7 +432,7 @@ func (t *tools) portURL(ctx context.Context, _ *mcp.CallToolRequest, in PortInpu
 	if err != nil {
 		return nil, URL{}, err
 	}
-	address, err := sb.Domain(in.Port)
+	address, err := sb.URL(in.Port)
 	if _, none := errors.AsType[*sandbox.NoRouteError](err); none {
 		ports := []int{in.Port}
 		for _, r := range sb.Routes() {
@@ -441,7 +441,7 @@ func (t *tools) portURL(ctx context.Context, _ *mcp.CallToolRequest, in PortInpu
 		if err := sb.Update(ctx, &sandbox.UpdateOptions{Ports: ports}); err != nil {
 			return nil, URL{}, err
 		}
-		address, err = sb.Domain(in.Port)
+		address, err = sb.URL(in.Port)
 	}
 	return nil, URL{address}, err
 }

@@ -141,7 +141,7 @@ func (a *app) serveTunnel(ctx context.Context, listener net.Listener, sb tunnel.
 
 // serveWeb passes HTTP requests on to the published address of a port.
 func (a *app) serveWeb(ctx context.Context, listener net.Listener, sb *sandbox.Sandbox, port int) error {
-	published, err := sb.Domain(port)
+	published, err := sb.URL(port)
 	if err != nil {
 		return withHint(err, "publish it with: sandbox url --publish %s %d", sb.Name(), port)
 	}

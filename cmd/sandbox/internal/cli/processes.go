@@ -256,7 +256,7 @@ func (a *app) killCommand() *cobra.Command {
 		if err != nil {
 			return err
 		}
-		return remote.Kill(cmd.Context(), send)
+		return remote.Signal(cmd.Context(), send)
 	}
 	return cmd
 }

@@ -248,7 +248,7 @@ func (r *remoteRun) killByID(live context.Context, id string, sig sandbox.Signal
 	for {
 		cmd, err := r.sb.CurrentSession().GetCommand(ctx, id)
 		if err == nil {
-			return cmd.Kill(ctx, sig)
+			return cmd.Signal(ctx, sig)
 		}
 		if !errors.Is(err, sandbox.ErrNotFound) {
 			return err
@@ -382,7 +382,7 @@ func (p *signalPass) command(cmd *sandbox.Command) {
 	p.started(func(s sandbox.Signal) error {
 		ctx, cancel := context.WithTimeout(context.Background(), killTimeout)
 		defer cancel()
-		return cmd.Kill(ctx, s)
+		return cmd.Signal(ctx, s)
 	})
 }
 

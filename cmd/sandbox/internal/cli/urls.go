@@ -29,7 +29,7 @@ func (a *app) publicURL(ctx context.Context, name, port string, publish, wait bo
 	if err != nil {
 		return "", err
 	}
-	address, err := sb.Domain(number)
+	address, err := sb.URL(number)
 	var none *sandbox.NoRouteError
 	if errors.As(err, &none) && publish {
 		ports := []int{number}
@@ -40,7 +40,7 @@ func (a *app) publicURL(ctx context.Context, name, port string, publish, wait bo
 		if err := sb.Update(ctx, &sandbox.UpdateOptions{Ports: ports}); err != nil {
 			return "", err
 		}
-		address, err = sb.Domain(number)
+		address, err = sb.URL(number)
 	}
 	if err != nil {
 		if errors.As(err, &none) {
