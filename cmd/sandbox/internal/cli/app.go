@@ -4,12 +4,15 @@ package cli
 import (
 	"context"
 	"errors"
+	"fmt"
 	"os"
 	"os/signal"
 	"sync"
 	"sync/atomic"
 	"syscall"
 	"time"
+
+	"github.com/spf13/cobra"
 
 	"github.com/go-vercel/sandbox"
 	"github.com/go-vercel/sandbox/auth"
@@ -122,8 +125,7 @@ func (a *app) watchSignals(cancel context.CancelCauseFunc) (stop func()) {
 
 func (a *app) run(ctx context.Context) int {
 	root := a.rootCommand()
-	root.SetArgs(arrange(root, a.args))
-	err := root.ExecuteContext(ctx)
+	err := a.execute(ctx, root)
 	if err == nil {
 		return 0
 	}
@@ -132,6 +134,22 @@ func (a *app) run(ctx context.Context) int {
 		err = &usageError{message: err.Error(), hint: "for more information, try 'sandbox --help'"}
 	}
 	return a.report(err)
+}
+
+func (a *app) execute(ctx context.Context, root *cobra.Command) error {
+	if n := len(a.args); n > 1 && (a.args[0] == cobra.ShellCompRequestCmd || a.args[0] == cobra.ShellCompNoDescRequestCmd) {
+		root.SetArgs(append(a.args[:1:1], arrangeForCompletion(root, a.args[1:])...))
+		return root.ExecuteContext(ctx)
+	}
+	args, taken, err := arrange(root, a.args)
+	if err != nil {
+		return err
+	}
+	if len(taken) > 0 {
+		fmt.Fprintf(a.err, "note: %s is taken for sandbox run; write -- before the command to pass options to it\n", shellWords(taken))
+	}
+	root.SetArgs(args)
+	return root.ExecuteContext(ctx)
 }
 
 func (a *app) close() error {

@@ -9,6 +9,7 @@ import (
 	"io/fs"
 	"slices"
 	"strconv"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -18,46 +19,68 @@ import (
 	"github.com/go-vercel/sandbox/auth"
 )
 
-// TestArrange moves options behind the command, and settles what -t means.
+// TestArrange moves options behind the command and before its arguments, and
+// settles what -t means.
 func TestArrange(t *testing.T) {
 	t.Parallel()
-	root := testTree(t)
-	for _, test := range [][2][]string{
-		{{"--scope", "t", "ls"}, {"ls", "--scope", "t"}},
-		{{"--name", "x", "-p", "3000", "create", "--silent"}, {"create", "--name", "x", "-p", "3000", "--silent"}},
-		{{"--token=t", "config", "--project", "p", "list", "c"}, {"config", "list", "--token=t", "--project", "p", "c"}},
-		{{"--sudo", "exec", "c", "--", "ls"}, {"exec", "--sudo", "c", "--", "ls"}},
-		{{"run", "-t", "--", "ls"}, {"run", "--tty", "--", "ls"}},
-		{{"run", "-t", "a=b", "-it", "--", "ls", "-t"}, {"run", "--tag", "a=b", "--interactive", "--tty", "--", "ls", "-t"}},
-		{{"run", "-e", "A=1", "ls", "-t"}, {"run", "-e", "A=1", "ls", "-t"}},
-		{{"run", "-ta=b", "x"}, {"run", "--tag", "a=b", "x"}},
-		{{"create", "-t", "a=b"}, {"create", "-t", "a=b"}},
-		{{"rollback", "c", "-2"}, {"rollback", "c", "--back=2"}},
-		{{"--help"}, {"--help"}},
-		{{"nonsense", "ls"}, {"nonsense", "ls"}},
-		{{"--", "ls", "-a"}, {"ls", "-a"}},
-		{{"--", "-a", "ls"}, {"--", "-a", "ls"}},
-		{{"--name"}, {"--name"}},
+	for _, test := range [][2]string{
+		{"--scope t ls", "ls --scope t"},
+		{"--name x -p 3000 create --silent", "create --name x -p 3000 --silent"},
+		{"--token=t config --project p list c", "config list --token=t --project p c"},
+		{"--sudo exec c -- ls", "exec --sudo -- c ls"},
+		{"exec c --sudo -w /tmp ls -l", "exec --sudo -w /tmp -- c ls -l"},
+		{"exec c ls -- -l --help", "exec -- c ls -- -l --help"},
+		{"exec -- c ls", "exec -- c ls"},
+		{"exec c --help", "exec --help -- c"},
+		{"run -t -- ls", "run --tty -- ls"},
+		{"run -t a=b -it -- ls -t", "run --tag a=b --interactive --tty -- ls -t"},
+		{"run -e A=1 ls -t", "run -e A=1 -- ls -t"},
+		{"run -ta=b x", "run --tag a=b -- x"},
+		{"run echo --timeout 5m --name=x hello --silent", "run --timeout 5m --name=x -- echo hello --silent"},
+		{"run -- echo --timeout 5m", "run -- echo --timeout 5m"},
+		{"create -t a=b -t c=d", "create -t a=b -t c=d"},
+		{"rollback c -2", "rollback -- c -2"},
+		{"config keep-last-snapshots k -1", "config keep-last-snapshots -- k -1"},
+		{"ls --scope T --team T", "ls --scope T"},
+		{"emulator -v npm test -v", "emulator -v -- npm test -v"},
+		{"cp -r -- -x c:y", "cp -r -- -x c:y"},
+		{"ls --bogus x", "ls --bogus x"},
+		{"ls -ab x", "ls -ab x"},
+		{"--help", "--help"},
+		{"nonsense ls", "nonsense ls"},
+		{"-- ls -a", "ls -a"},
+		{"-- -a ls", "-- -a ls"},
+		{"--name", "--name"},
+		{"create --name", "create --name"},
 	} {
-		assert.Equal(t, test[1], arrange(root, test[0]))
+		got, _, err := arrange(testTree(t), strings.Fields(test[0]))
+		require.NoError(t, err, test[0])
+		assert.Equal(t, strings.Fields(test[1]), got, test[0])
+	}
+	for _, words := range []string{"ls --scope a --scope b", "ls --scope a --team b", "create --name x --name x", "rm -y x -y", "--name x create --name y", "run echo --name x --name y"} {
+		_, _, err := arrange(testTree(t), strings.Fields(words))
+		assert.ErrorContains(t, err, "only once", words)
 	}
 }
 
 // FuzzArrange takes any words, and neither loses one nor makes one up, but for a
-// -- before the command.
+// -- before the arguments.
 func FuzzArrange(f *testing.F) {
 	a := &app{env: newEnvironment()}
 	a.setStreams("never")
-	root := a.rootCommand()
 	f.Add("--scope", "ls", "-p", "--")
 	f.Add("exec", "-it", "--name", "")
 	f.Fuzz(func(t *testing.T, w, x, y, z string) {
 		in := []string{w, x, y, z}
-		if slices.Contains(in, "run") || slices.Contains(in, "rollback") {
-			return // these two write options in another way
+		if slices.Contains(in, "run") || slices.Contains(in, "--team") {
+			return // these two are written in another way
 		}
 		dashes := func(word string) bool { return word == "--" }
-		out := slices.DeleteFunc(arrange(root, slices.Clone(in)), dashes)
+		out, _, err := arrange(a.rootCommand(), slices.Clone(in))
+		if err != nil {
+			return
+		}
+		out = slices.DeleteFunc(out, dashes)
 		in = slices.DeleteFunc(in, dashes)
 		slices.Sort(in)
 		slices.Sort(out)

@@ -5,16 +5,22 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
+	"errors"
+	"io"
+	"maps"
 	"os"
 	"path"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"github.com/go-vercel/sandbox"
+	"github.com/go-vercel/sandbox/internal/redact"
 )
 
 const (
@@ -35,7 +41,7 @@ func (a *app) completionCommand() *cobra.Command {
 			root := cmd.Root()
 			switch args[0] {
 			case "bash":
-				return root.GenBashCompletionV2(a.out, true)
+				return writeBashCompletion(root, a.out)
 			case "zsh":
 				return root.GenZshCompletion(a.out)
 			case "fish":
@@ -48,9 +54,92 @@ func (a *app) completionCommand() *cobra.Command {
 	}
 }
 
+// bashWords divides the line as bash-completion does, for shells without it: bash
+// itself breaks words at = and : as well.
+const bashWords = `local i n=-1 line=$COMP_LINE w
+    words=()
+    for ((i = 0; i < ${#COMP_WORDS[@]}; i++)); do
+        w=${COMP_WORDS[i]}
+        if ((n > 0)) && [[ $line != [[:space:]]* && ( $w == [=:]* || ${words[n]} == *[=:] ) ]]; then
+            words[n]+=$w
+        else
+            n=$((n + 1))
+            words[n]=$w
+        fi
+        ((i == COMP_CWORD)) && cword=$n
+        line=${line#"${line%%[![:space:]]*}"}
+        line=${line#"$w"}
+    done
+    cur=${words[cword]} prev=${words[cword-1]}`
+
+// writeBashCompletion writes cobra's script so that it does not need the package
+// bash-completion, where it is not there.
+func writeBashCompletion(root *cobra.Command, w io.Writer) error {
+	var script strings.Builder
+	if err := root.GenBashCompletionV2(&script, true); err != nil {
+		return err
+	}
+	const needed = `_get_comp_words_by_ref "$@" cur prev words cword`
+	if !strings.Contains(script.String(), needed) {
+		return errors.New("the script of cobra is not the one that is known")
+	}
+	_, err := io.WriteString(w, strings.Replace(script.String(), needed, bashWords, 1))
+	return err
+}
+
+// completeValues gives the options of a command completions of their values.
+func (a *app) completeValues(cmd *cobra.Command, flags *pflag.FlagSet) {
+	ids := func(key string, find func(context.Context) ([]string, error)) cobra.CompletionFunc {
+		return func(cmd *cobra.Command, _ []string, _ string) ([]string, cobra.ShellCompDirective) {
+			return a.cached(cmd.Context(), key, find), cobra.ShellCompDirectiveNoFileComp
+		}
+	}
+	statuses := []string{"running", "stopped", "stopping", "pending", "snapshotting", "failed", "aborted"}
+	regions := []string{"iad1", "sfo1", "fra1"}
+	flags.VisitAll(func(f *pflag.Flag) {
+		if f.NoOptDefVal != "" {
+			return
+		}
+		find := cobra.FixedCompletions(f.Annotations[choicesAnnotation], cobra.ShellCompDirectiveNoFileComp)
+		switch f.Name {
+		case "status":
+			find = cobra.FixedCompletions(statuses, cobra.ShellCompDirectiveNoFileComp)
+		case "region", "failover-regions":
+			find = cobra.FixedCompletions(regions, cobra.ShellCompDirectiveNoFileComp)
+		case "signal":
+			find = cobra.FixedCompletions([]string{"TERM", "KILL", "INT", "HUP", "USR1", "USR2"}, cobra.ShellCompDirectiveNoFileComp)
+		case "snapshot":
+			find = ids("snapshots", a.snapshotIDs)
+		case "only", "name-prefix":
+			find = ids("names", a.findNames)
+		case "name":
+			if cmd.Name() == "run" || cmd.Name() == "list" {
+				find = ids("names", a.findNames)
+			}
+		case "profile":
+			find = ids("profiles", a.profileNames)
+		case "upload", "env-file", "policy", "state", "input":
+			return // files, as by default
+		}
+		// It fails for an option that has one already, which then stays.
+		_ = cmd.RegisterFlagCompletionFunc(f.Name, find)
+	})
+}
+
+func (a *app) profileNames(context.Context) ([]string, error) {
+	dirs, err := a.dirs()
+	if err != nil {
+		return nil, err
+	}
+	config, err := dirs.ReadConfig()
+	return slices.Sorted(maps.Keys(config.Profiles)), err
+}
+
 // complete gives commands their completions of arguments, by what their use line
 // says that they take.
 func (a *app) complete(cmd *cobra.Command) {
+	a.completeValues(cmd, cmd.Flags())
+	a.completeValues(cmd, cmd.PersistentFlags())
 	for _, c := range cmd.Commands() {
 		a.complete(c)
 		if c.ValidArgsFunction != nil || c.ValidArgs != nil || c.HasSubCommands() {
@@ -67,40 +156,76 @@ func (a *app) complete(cmd *cobra.Command) {
 				}
 				return a.cached(cmd.Context(), "snapshots", a.snapshotIDs), cobra.ShellCompDirectiveNoFileComp
 			}
-		case c.Parent().Name() == "drives", c.Parent().Name() == "profile":
+		case c.Name() == "run":
+			c.ValidArgsFunction = cobra.NoFileCompletions // its words are the sandbox's
+		case c.Parent().Name() == "drives":
+			c.ValidArgsFunction = a.completeFound("drives", a.driveNames, strings.Contains(use, "...name"))
+		case c.Parent().Name() == "profile":
+			c.ValidArgsFunction = a.completeFound("profiles", a.profileNames, false)
+		case c.Parent().Name() == "config" && strings.Contains(use, "<true|false>"):
+			c.ValidArgsFunction = a.completeNames(false, nil, "true", "false")
 		case strings.Contains(use, "<name>"), strings.Contains(use, "[name"), strings.Contains(use, "<source>"):
-			c.ValidArgsFunction = a.completeNames(strings.Contains(use, "...name"), strings.Contains(use, "command_id"))
+			var second func(context.Context, string) ([]string, error)
+			if strings.Contains(use, "command_id") {
+				second = a.commandIDs
+			}
+			c.ValidArgsFunction = a.completeNames(strings.Contains(use, "...name"), second)
 		}
 	}
 }
 
-// completeNames completes names of sandboxes, and behind one the IDs of commands.
-func (a *app) completeNames(several, commands bool) cobra.CompletionFunc {
+// completeFound completes an argument, or all, by what is found.
+func (a *app) completeFound(key string, find func(context.Context) ([]string, error), several bool) cobra.CompletionFunc {
+	return func(cmd *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
+		if len(args) > 0 && !several {
+			return nil, cobra.ShellCompDirectiveNoFileComp
+		}
+		return a.cached(cmd.Context(), key, find), cobra.ShellCompDirectiveNoFileComp
+	}
+}
+
+// completeNames completes names of sandboxes, and behind one what belongs to it,
+// or some words.
+func (a *app) completeNames(several bool, second func(context.Context, string) ([]string, error), words ...string) cobra.CompletionFunc {
 	return func(cmd *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
 		switch {
 		case len(args) == 0 || several:
 			return a.names(cmd.Context()), cobra.ShellCompDirectiveNoFileComp
-		case commands && len(args) == 1:
-			return a.cached(cmd.Context(), "commands "+args[0], func(ctx context.Context) ([]string, error) {
-				return a.commandIDs(ctx, args[0])
+		case len(args) == 1 && second != nil:
+			return a.cached(cmd.Context(), cmd.Name()+" "+args[0], func(ctx context.Context) ([]string, error) {
+				return second(ctx, args[0])
 			}), cobra.ShellCompDirectiveNoFileComp
+		case len(args) == 1:
+			return words, cobra.ShellCompDirectiveNoFileComp
 		}
 		return nil, cobra.ShellCompDirectiveNoFileComp
 	}
 }
 
-func (a *app) names(ctx context.Context) []string {
-	return a.cached(ctx, "names", func(ctx context.Context) ([]string, error) {
-		client, err := a.connect(ctx)
-		if err != nil {
-			return nil, err
-		}
-		page, err := client.ListPage(ctx, &sandbox.ListOptions{Limit: maxPage})
-		if err != nil {
-			return nil, err
-		}
-		return mapped(page.Items, func(i sandbox.Info) string { return i.Name + "\t" + string(i.Status) }), nil
-	})
+func (a *app) names(ctx context.Context) []string { return a.cached(ctx, "names", a.findNames) }
+
+func (a *app) findNames(ctx context.Context) ([]string, error) {
+	client, err := a.connect(ctx)
+	if err != nil {
+		return nil, err
+	}
+	page, err := client.ListPage(ctx, &sandbox.ListOptions{Limit: maxPage})
+	if err != nil {
+		return nil, err
+	}
+	return mapped(page.Items, func(i sandbox.Info) string { return i.Name + "\t" + string(i.Status) }), nil
+}
+
+func (a *app) driveNames(ctx context.Context) ([]string, error) {
+	client, err := a.connect(ctx)
+	if err != nil {
+		return nil, err
+	}
+	page, err := client.ListDrivesPage(ctx, &sandbox.ListDrivesOptions{Limit: maxPage})
+	if err != nil {
+		return nil, err
+	}
+	return mapped(page.Items, func(d sandbox.DriveInfo) string { return d.Name + "\t" + d.Region }), nil
 }
 
 func (a *app) snapshotIDs(ctx context.Context) ([]string, error) {
@@ -189,6 +314,12 @@ func (a *app) cached(ctx context.Context, key string, find func(context.Context)
 	if found, err = find(ctx); err != nil {
 		return nil
 	}
+	// A shell may come to harm by a name that has more than letters in it, and
+	// sandboxes choose the names of their files.
+	found = slices.DeleteFunc(found, func(s string) bool {
+		name, about, _ := strings.Cut(s, "\t")
+		return redact.Printable(name) != name || redact.Printable(about) != about
+	})
 	if data, err := json.Marshal(found); err == nil && os.MkdirAll(filepath.Dir(file), 0o700) == nil {
 		_ = os.WriteFile(file, data, 0o600) // without a cache it is only slower
 	}

@@ -138,7 +138,7 @@ func (a *app) shCommand() *cobra.Command {
 	)
 	cmd := &cobra.Command{
 		Use: "sh", Short: "Create a sandbox and start a shell in it",
-		Long: "Create a sandbox and start a shell in it. With --rm the sandbox is removed when the shell ends.",
+		Long: "Create a sandbox and start a shell in it. With --rm the sandbox is removed when the shell ends.", Annotations: map[string]string{ownWords: "0"},
 		Args: func(_ *cobra.Command, args []string) error {
 			if len(args) > 0 {
 				return &usageError{
@@ -149,7 +149,6 @@ func (a *app) shCommand() *cobra.Command {
 			return nil
 		},
 	}
-	cmd.Flags().SetInterspersed(false)
 	s.define(cmd.Flags(), "An environment variable for all commands of the sandbox (repeatable)")
 	toggle(cmd.Flags(), &remove, "rm", "", "Remove the sandbox when the shell has ended")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {

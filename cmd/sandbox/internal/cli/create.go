@@ -64,6 +64,7 @@ func (r *retention) define(flags *pflag.FlagSet) {
 		`How long the kept snapshots live; "none" or 0 keeps them`, pointerTo(parseExpiration))
 	option(flags, &r.deleteEvicted, "delete-evicted-snapshots", "", "true|false", "",
 		"Whether snapshots that are no longer kept are deleted at once (the default) or keep their expiration", pointerTo(parseBool))
+	offer(flags, "delete-evicted-snapshots", "true", "false")
 }
 
 func pointerTo[T any](parse func(string) (T, error)) func(string) (*T, error) {
@@ -94,6 +95,7 @@ type policyOptions struct {
 func (p *policyOptions) define(flags *pflag.FlagSet) {
 	option(flags, &p.mode, "network-policy", "", "MODE", "", "What the sandbox can reach: allow-all (any address) or deny-all (none); "+
 		"for more use --allowed-domain, --allowed-cidr and --denied-cidr, or --policy", parsePolicyMode)
+	offer(flags, "network-policy", "allow-all", "deny-all")
 	options(flags, &p.domains, "allowed-domain", "", "str", "A domain that can be reached (repeatable); * stands for a part of the name", parseText)
 	options(flags, &p.allowed, "allowed-cidr", "", "str", "A network that can be reached (repeatable)", parseCIDR)
 	options(flags, &p.denied, "denied-cidr", "", "str", "A network that can't be reached (repeatable); wins over what is allowed", parseCIDR)
@@ -140,8 +142,7 @@ func readPolicy(name string) (*sandbox.NetworkPolicy, error) {
 func (s *settingsOptions) define(flags *pflag.FlagSet, envText string) {
 	option(flags, &s.name, "name", "", "str", "", "The sandbox's name, unique in the project", parseText)
 	toggle(flags, &s.nonPersistent, "non-persistent", "", "Don't keep the files from one session to the next")
-	option(flags, &s.runtime, "runtime", "", "runtime", "", "Deprecated, use --image. Options: node22, node24, node26, python3.13",
-		parseOneOf("node22", "node24", "node26", "python3.13"))
+	choice(flags, &s.runtime, "runtime", "", "runtime", "Deprecated, use --image. Options: node22, node24, node26, python3.13", "node22", "node24", "node26", "python3.13")
 	option(flags, &s.image, "image", "", "str", "", "An image of the Vercel Container Registry, such as my-repo:v1", parseText)
 	option(flags, &s.timeout, "timeout", "", "num UNIT", "5 minutes", "How long a session runs at most, such as 30m", parseTimeout)
 	option(flags, &s.snapshot, "snapshot", "s", "snapshot_id", "", "Start from a snapshot", parseSnapshotID)

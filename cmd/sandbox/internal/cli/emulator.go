@@ -23,16 +23,16 @@ func (a *app) emulatorCommand() *cobra.Command {
 		verbose bool
 	)
 	cmd := &cobra.Command{
-		Use: "emulator [command] [...args]", Short: "Serve the API on this machine, for any program and without an account", GroupID: groupTools,
+		Annotations: map[string]string{ownWords: "0"},
+		Use:         "emulator [command] [...args]", Short: "Serve the API on this machine, for any program and without an account", GroupID: groupTools,
 		Long: "Serve the API on this machine with real processes. With a command, it is run with the environment that leads to the emulator, " +
 			"and the emulator ends with it; without one it serves until Ctrl-C. It is no security boundary: what runs in its sandboxes runs here.",
 		Example: "  $ sandbox emulator -- npm test\n  $ sandbox emulator --addr 127.0.0.1:7070",
 	}
 	flags := cmd.Flags()
-	flags.SetInterspersed(false)
 	option(flags, &o.Addr, "addr", "", "host:port", "", "Listen here instead of on a free port of the loopback interface", parseText)
 	option(flags, &o.Dir, "state", "", "dir", "", "Keep sandboxes and snapshots from one run to the next", parseText)
-	option(flags, &mode, "mode", "", "mode", "", "Insist on a way of running commands: namespace or folder", parseOneOf("namespace", "folder"))
+	choice(flags, &mode, "mode", "", "mode", "Insist on a way of running commands: namespace or folder", "namespace", "folder")
 	toggle(flags, &verbose, "verbose", "v", "Show each request")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		o.Mode = sandboxtest.Mode(mode)

@@ -21,31 +21,22 @@ func (a *app) execCommand() *cobra.Command {
 	var o commandOptions
 	cmd := &cobra.Command{
 		Use: "exec <name> <command> [...args]", Short: "Run a command in a sandbox",
+		Args: positionals("name", "command", "[...args]"), Annotations: map[string]string{ownWords: "1"},
 		Long: "Run a command in a sandbox, which is started if it is stopped. Options come before the command; " +
 			"whatever follows it is the command's own. The exit code is that of the command.",
 		Example: "– Run the tests\n\n  $ sandbox exec my-app -- npm test\n\n– Use standard input\n\n  $ sandbox exec -i my-app -- psql < dump.sql",
 	}
 	flags := cmd.Flags()
-	flags.SetInterspersed(false)
 	o.define(flags, "t")
 	options(flags, &o.env, "env", "e", "key=value", "An environment variable for the command (repeatable)", parsePair)
 	options(flags, &o.envFiles, "env-file", "", "FILE", "Read environment variables from a file (repeatable)", parseText)
 	option(flags, &o.timeout, "timeout", "", "num UNIT", "", "How long the command may run, such as 30s; it is then killed", parseTimeout)
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		name, words, err := afterName(cmd, args)
-		if helpWanted(cmd) {
-			return cmd.Help()
-		}
-		if err != nil {
-			return err
-		}
-		if err := a.settle(); err != nil {
-			return err
-		}
 		if err := a.check(&o); err != nil {
 			return err
 		}
-		if name, err = a.resolveName(name); err != nil {
+		name, err := a.resolveName(args[0])
+		if err != nil {
 			return err
 		}
 		a.doubtTimeout(o.timeout)
@@ -54,7 +45,7 @@ func (a *app) execCommand() *cobra.Command {
 		if err != nil {
 			return err
 		}
-		return a.andThen(ctx, sb, func() error { return a.runRemote(ctx, sb, &o, words[0], words[1:]) }, a.stopAfter(&o))
+		return a.andThen(ctx, sb, func() error { return a.runRemote(ctx, sb, &o, args[1], args[2:]) }, a.stopAfter(&o))
 	}
 	return cmd
 }

@@ -82,7 +82,8 @@ func TestHelpPages(t *testing.T) {
 				}
 				short := f.Shorthand
 				if cmd.Name() == "run" && o.Name == "tty" {
-					assert.Equal(t, "--tty", terminalOrTag([]string{"-" + o.Short}, func(string) bool { return false })[0])
+					words, _ := (&line{cmd: cmd}).terminalOrTag([]string{"-" + o.Short})
+					assert.Equal(t, []string{"--tty"}, words)
 					short = o.Short
 				}
 				assert.Equal(t, o.Short, short, "short of --%s", o.Name)
@@ -96,7 +97,7 @@ func TestHelpPages(t *testing.T) {
 				if o.Alias != "" {
 					assert.Equal(t, f.Name, string(cmd.Root().GlobalNormalizationFunc()(nil, o.Alias)))
 				}
-				_, repeatable := f.Value.(interface{ repeatable() })
+				_, repeatable := f.Value.(pflag.SliceValue)
 				if o.Kind != "" && cmd.Root().PersistentFlags().Lookup(o.Name) == nil {
 					assert.True(t, repeatable || !o.Repeatable, "--%s may be given several times", o.Name)
 				}

@@ -3,6 +3,7 @@ package cli
 import (
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -95,7 +96,12 @@ func (a *app) rollbackCommand() *cobra.Command {
 		}
 		id := ""
 		if len(args) == 2 {
-			if id, err = parseSnapshotID(args[1]); err != nil {
+			if n, ok := strings.CutPrefix(args[1], "-"); ok {
+				back, err = parsePositive(n)
+			} else {
+				id, err = parseSnapshotID(args[1])
+			}
+			if err != nil {
 				return usagef("%v", err)
 			}
 		}

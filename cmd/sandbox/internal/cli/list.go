@@ -31,7 +31,7 @@ type paging struct {
 }
 
 func (p *paging) define(flags *pflag.FlagSet, what string) {
-	option(flags, &p.sortOrder, "sort-order", "", "value", "", "Sort order. Options: asc, desc (default)", parseOneOf("asc", "desc"))
+	choice(flags, &p.sortOrder, "sort-order", "", "value", "Sort order. Options: asc, desc (default)", "asc", "desc")
 	option(flags, &p.limit, "limit", "", "number", "", "Maximum number of "+what+" (default 50)", parsePositive)
 	toggle(flags, &p.noLimit, "no-limit", "", "List all, however many there are")
 	option(flags, &p.cursor, "cursor", "", "str", "", "Go on from the 'More results' hint of an earlier call", parseText)
@@ -212,9 +212,7 @@ func (a *app) listCommand() *cobra.Command {
 	flags := cmd.Flags()
 	toggle(flags, &sel.all, "all", "a", "Show all sandboxes (default shows just running)")
 	option(flags, &sel.namePrefix, "name-prefix", "", "str", "", "Filter sandboxes by name prefix", parseText)
-	option(flags, &sortBy, "sort-by", "", "value", "",
-		"Sort sandboxes by field. Options: createdAt (default), name, statusUpdatedAt, currentSnapshotId",
-		parseOneOf("createdAt", "name", "statusUpdatedAt", "currentSnapshotId"))
+	choice(flags, &sortBy, "sort-by", "", "value", "Sort sandboxes by field. Options: createdAt (default), name, statusUpdatedAt, currentSnapshotId", "createdAt", "name", "statusUpdatedAt", "currentSnapshotId")
 	options(flags, &sel.tags, "tag", "", "key=value", "Filter sandboxes by tag (repeatable)", parsePair)
 	options(flags, &sel.statuses, "status", "", "status,...", "Show sandboxes in these states, such as stopped", parseText)
 	toggle(flags, &watch, "watch", "w", "Show the list again every two seconds")

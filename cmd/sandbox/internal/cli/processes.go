@@ -138,7 +138,7 @@ func (a *app) logsCommand() *cobra.Command {
 	}
 	toggle(cmd.Flags(), &follow, "follow", "f", "Go on until the command has ended")
 	option(cmd.Flags(), &tail, "tail", "n", "number", "", "Show only the last lines", parsePositive)
-	option(cmd.Flags(), &stream, "stream", "", "stream", "", "Show only stdout or stderr", parseOneOf("stdout", "stderr"))
+	choice(cmd.Flags(), &stream, "stream", "", "stream", "Show only stdout or stderr", "stdout", "stderr")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		id := ""
 		if len(args) == 2 {

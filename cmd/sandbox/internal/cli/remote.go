@@ -15,7 +15,6 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
 	"github.com/go-vercel/sandbox"
@@ -410,27 +409,4 @@ func decodeBase64(out io.Writer) (io.Writer, func() error) {
 		pw.Close()
 		return <-done
 	}
-}
-
-// afterName parses the options between a sandbox's name and the command, and
-// returns the name and the command with its arguments.
-func afterName(cmd *cobra.Command, args []string) (name string, words []string, err error) {
-	if len(args) == 0 || args[0] == "" {
-		return "", nil, &usageError{message: "no value provided for name", hint: moreAbout(cmd)}
-	}
-	flags := cmd.Flags()
-	if err := flags.Parse(args[1:]); err != nil {
-		return "", nil, cmd.FlagErrorFunc()(cmd, err)
-	}
-	words = flags.Args()
-	if len(words) == 0 || words[0] == "" {
-		return "", nil, &usageError{message: "no value provided for command", hint: moreAbout(cmd)}
-	}
-	return args[0], words, nil
-}
-
-// helpWanted reports whether help was asked for in a second parse.
-func helpWanted(cmd *cobra.Command) bool {
-	f := cmd.Flags().Lookup("help")
-	return f != nil && strings.EqualFold(f.Value.String(), "true")
 }

@@ -110,7 +110,10 @@ func (a *app) globalOptions(flags *pflag.FlagSet) {
 		define()
 		flags.VisitAll(func(f *pflag.Flag) {
 			if !before[f.Name] {
-				f.Annotations = map[string][]string{groupAnnotation: {group}}
+				if f.Annotations == nil {
+					f.Annotations = map[string][]string{}
+				}
+				f.Annotations[groupAnnotation] = []string{group}
 			}
 		})
 	}
@@ -124,13 +127,13 @@ func (a *app) globalOptions(flags *pflag.FlagSet) {
 		option(flags, &o.apiURL, "api-url", "", "url", "", "The address of the API", parseText)
 	})
 	in(groupOutput, func() {
-		option(flags, &o.output, "output", "o", "format", "", "Form of the output: table, wide, json or jsonl", parseOneOf("table", "wide", "json", "jsonl"))
+		choice(flags, &o.output, "output", "o", "format", "Form of the output: table, wide, json or jsonl", "table", "wide", "json", "jsonl")
 		toggle(flags, &o.json, "json", "", "Short for --output json")
 		option(flags, &o.jq, "jq", "", "expr", "", "Apply a jq expression to the JSON output", parseText)
 		option(flags, &o.format, "format", "", "template", "", "Fill a Go template with each item of the output", parseText)
 		toggle(flags, &o.quiet, "quiet", "q", "Write names and IDs only")
 		toggle(flags, &o.noHeader, "no-header", "", "Leave the header of tables out")
-		option(flags, &o.color, "color", "", "when", "", "Use colors: auto, always or never", parseOneOf("auto", "always", "never"))
+		choice(flags, &o.color, "color", "", "when", "Use colors: auto, always or never", "auto", "always", "never")
 		toggle(flags, &o.noInput, "no-input", "", "Never ask a question")
 		toggle(flags, &o.yes, "yes", "y", "Answer questions with yes")
 		option(flags, &o.debug, "debug", "", "file", "", "Log requests to standard error, or to a file", parseText)

@@ -4,11 +4,9 @@ import (
 	"context"
 	"crypto/rand"
 	"errors"
-	"fmt"
 	"strings"
 
 	"github.com/spf13/cobra"
-	"github.com/spf13/pflag"
 
 	"github.com/go-vercel/sandbox"
 )
@@ -25,69 +23,21 @@ func (a *app) runCommand() *cobra.Command {
 	var o runOptions
 	cmd := &cobra.Command{
 		Use: "run <command> [...args]", Short: "Run a command in a new sandbox",
+		Args: positionals("command", "[...args]"), Annotations: map[string]string{ownWords: "0"},
 		Long: "Create a sandbox and run a command in it; with --name, take the sandbox of that name if there is one. " +
 			"The exit code is that of the command, and standard output holds nothing but what the command writes.",
-		Example: "– Build and throw the sandbox away\n\n  $ sandbox run --rm --upload .:/vercel/sandbox -- npm run build\n\n" +
+		Example: "– Build and throw the sandbox away\n\n  $ sandbox run --rm --upload . -- npm run build\n\n" +
 			"– A shell\n\n  $ sandbox run --rm -it -- bash",
 	}
 	flags := cmd.Flags()
-	flags.SetInterspersed(false)
 	o.settings.define(flags, "An environment variable for the command (repeatable)")
 	o.command.define(flags, "")
 	toggle(flags, &o.connect, "connect", "", "Start a shell first, and then the command")
 	toggle(flags, &o.rm, "rm", "", "Remove the sandbox when the command has ended")
 	option(flags, &o.command.timeout, "exec-timeout", "", "num UNIT", "", "How long the command may run; it is then killed", parseTimeout)
 	options(flags, &o.downloads, "download", "", "PATH[:DEST]", "Copy a file or directory out of the sandbox when the command has ended (repeatable)", parseText)
-	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		words, err := a.optionsBehindCommand(cmd, args)
-		if err != nil {
-			return err
-		}
-		if len(words) == 0 || words[0] == "" {
-			return &usageError{message: "no value provided for command", hint: moreAbout(cmd)}
-		}
-		if err := a.settle(); err != nil {
-			return err
-		}
-		return a.runInNew(cmd.Context(), &o, words)
-	}
+	cmd.RunE = func(cmd *cobra.Command, args []string) error { return a.runInNew(cmd.Context(), &o, args) }
 	return cmd
-}
-
-// optionsBehindCommand takes long options of the sandbox that stand right behind
-// the command word, as the official CLI does: "run echo --timeout 5m hello".
-// Behind a -- everything is the command's.
-func (a *app) optionsBehindCommand(cmd *cobra.Command, args []string) ([]string, error) {
-	flags := cmd.Flags()
-	if len(args) < 2 || flags.ArgsLenAtDash() >= 0 {
-		return args, nil
-	}
-	rest := args[1:]
-	var taken []string
-	for len(rest) > 0 && strings.HasPrefix(rest[0], "--") && len(rest[0]) > 2 {
-		name, _, withValue := strings.Cut(rest[0][2:], "=")
-		f := flags.Lookup(name)
-		if f == nil || name == "help" {
-			break
-		}
-		n := 1
-		if !withValue && f.NoOptDefVal == "" {
-			n = 2
-		}
-		if n > len(rest) {
-			break
-		}
-		taken = append(taken, rest[:n]...)
-		rest = rest[n:]
-	}
-	if len(taken) == 0 {
-		return args, nil
-	}
-	if err := flags.Parse(taken); err != nil && !errors.Is(err, pflag.ErrHelp) {
-		return nil, cmd.FlagErrorFunc()(cmd, err)
-	}
-	fmt.Fprintf(a.err, "note: %s is taken for sandbox run; write -- before the command to pass options to it\n", shellWords(taken))
-	return append([]string{args[0]}, rest...), nil
 }
 
 // runInNew makes or finds the sandbox, runs the command and cleans up. From the

@@ -211,7 +211,7 @@ func (a *app) snapshotsTreeCommand() *cobra.Command {
 		Use: "tree <name>", Short: "Show where a sandbox's snapshot comes from, and what came of it", Args: a.nameOrActive(),
 	}
 	flags := cmd.Flags()
-	option(flags, &order, "sort-order", "", "value", "", "desc (default) walks the ancestors, asc the descendants. Needs --cursor", parseOneOf("asc", "desc"))
+	choice(flags, &order, "sort-order", "", "value", "desc (default) walks the ancestors, asc the descendants. Needs --cursor", "asc", "desc")
 	option(flags, &limit, "limit", "", "number", "10", "Maximum number of snapshots in each direction (1-10)", parseBetween(1, maxTree, "--limit"))
 	option(flags, &cursor, "cursor", "", "str", "", "Go on from the hint of an earlier call", parseText)
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {

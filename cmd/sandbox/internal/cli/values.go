@@ -21,18 +21,17 @@ type single[T any] struct {
 	parse  func(string) (T, error)
 	kind   string
 	text   string
-	given  bool
 }
 
+// once marks options that may be given once, which arrange sees to.
+func (v *single[T]) once() {}
+
 func (v *single[T]) Set(text string) error {
-	if v.given {
-		return errors.New("it may be given only once")
-	}
 	parsed, err := v.parse(text)
 	if err != nil {
 		return err
 	}
-	*v.target, v.text, v.given = parsed, text, true
+	*v.target, v.text = parsed, text
 	return nil
 }
 
@@ -50,6 +49,24 @@ func option[T any](flags *pflag.FlagSet, target *T, name, short, kind, def, usag
 		*target, v.text = parsed, def
 	}
 	flags.VarP(v, name, short, usage)
+}
+
+// choicesAnnotation has the values that an option can have.
+const choicesAnnotation = "choices"
+
+// choice defines an option whose value is one of several.
+func choice(flags *pflag.FlagSet, target *string, name, short, kind, usage string, allowed ...string) {
+	option(flags, target, name, short, kind, "", usage, parseOneOf(allowed...))
+	offer(flags, name, allowed...)
+}
+
+// offer says which values an option can have, for completions.
+func offer(flags *pflag.FlagSet, name string, values ...string) {
+	f := flags.Lookup(name)
+	if f.Annotations == nil {
+		f.Annotations = map[string][]string{}
+	}
+	f.Annotations[choicesAnnotation] = values
 }
 
 // toggle defines an option without a value.
@@ -84,11 +101,24 @@ func (v *many[T]) Set(text string) error {
 	return nil
 }
 
-// repeatable marks options that may be given several times.
-func (v *many[T]) repeatable() {}
-
 func (v *many[T]) String() string { return strings.Join(v.texts, ", ") }
 func (v *many[T]) Type() string   { return v.kind }
+
+// many is a pflag.SliceValue, by which a completion knows that it may be given
+// again.
+
+func (v *many[T]) GetSlice() []string       { return v.texts }
+func (v *many[T]) Append(text string) error { return v.Set(text) }
+
+func (v *many[T]) Replace(texts []string) error {
+	*v.target, v.texts = nil, nil
+	for _, t := range texts {
+		if err := v.Set(t); err != nil {
+			return err
+		}
+	}
+	return nil
+}
 
 func options[T any](flags *pflag.FlagSet, target *[]T, name, short, kind, usage string, parse func(string) (T, error)) {
 	flags.VarP(&many[T]{target: target, parse: parse, kind: kind}, name, short, usage)

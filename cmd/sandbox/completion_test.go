@@ -1,0 +1,98 @@
+package main
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/go-vercel/sandbox/internal/needs"
+)
+
+// TestCompletion completes lines with options in every place, and values of
+// options.
+func TestCompletion(t *testing.T) {
+	t.Parallel()
+	d := newDesk(t, nil)
+	d.ok("create", "--name", "box-1")
+	d.ok("exec", "box-1", "--", "sh", "-c", `mkdir f && touch f/plain "f/$(printf '\033]0;x')" f/a:b`)
+	d.ok("drives", "get-or-create", "disk")
+	for line, want := range map[string]string{
+		"":                                  "list",
+		"exec ":                             "box-1",
+		"create --name x --re":              "--region",
+		"create --name x -e A=1 -":          "--env",
+		"--json inspect ":                   "box-1",
+		"ls -a --stat":                      "--status",
+		"exec --sudo ":                      "box-1",
+		"exec box-1 --su":                   "--sudo",
+		"rm -y ":                            "box-1",
+		"--scope team_emulator exec ":       "box-1",
+		"--project prj_emulator -q stop ":   "box-1",
+		"ls --sort-by ":                     "statusUpdatedAt",
+		"ls --status ":                      "stopped",
+		"ls --json --status ":               "stopped",
+		"create --region ":                  "iad1",
+		"create --runtime n":                "node24",
+		"create --network-policy ":          "deny-all",
+		"config network-policy box-1 --mo":  "--mode",
+		"create --delete-evicted-snapshots": "--delete-evicted-snapshots",
+		"ls --output ":                      "jsonl",
+		"--color ":                          "never",
+		"run --name ":                       "box-1",
+		"config persistent ":                "box-1",
+		"config persistent box-1 ":          "true",
+		"drives delete ":                    "disk",
+		"logs --stream ":                    "stderr",
+		"completion ":                       "fish",
+		"cp -r b":                           "box-1:",
+		"cp box-1:f/":                       "box-1:f/a:b",
+		"kill -s ":                          "KILL",
+	} {
+		words := strings.Split(line, " ")
+		got := d.ok(append([]string{"__completeNoDesc"}, words...)...)
+		assert.Contains(t, strings.Split(got, "\n"), want, "%q", line)
+	}
+	for _, line := range []string{"exec box-1 -- --su", "exec box-1 ls --su", "run -- --na", "create --timeout ", "create --name ", "ls --limit ", "--jq "} {
+		got := d.ok(append([]string{"__completeNoDesc"}, strings.Split(line, " ")...)...)
+		assert.Regexp(t, `^:4\n`, got, "%q offers neither options nor files", line)
+	}
+	// A name that acts on terminals, and ends a fish, is not offered.
+	got := d.ok("__completeNoDesc", "cp", "box-1:f/")
+	assert.Contains(t, got, "box-1:f/plain\n")
+	assert.NotContains(t, got, "]0;x")
+}
+
+// TestBashAlone completes in a bash that has nothing but the script.
+func TestBashAlone(t *testing.T) {
+	t.Parallel()
+	needs.Programs(t, "bash")
+	d := newDesk(t, nil)
+	d.ok("create", "--name", "box-1", "--tag", "k=v")
+	d.ok("exec", "box-1", "--", "mkdir", "-p", "/tmp/some")
+	d.write("complete.bash", d.ok("completion", "bash"))
+	require.NoError(t, os.Symlink(os.Args[0], filepath.Join(d.dir, "sandbox")))
+	for line, want := range map[string]string{
+		"sandbox exec b":                       "box-1",
+		"sandbox cp box-1:/tmp/so":             "/tmp/some/",
+		"sandbox ls --tag k=v --sort-by statu": "statusUpdatedAt",
+		"sandbox ls --tag=k=v --sort":          "--sort",
+	} {
+		cmd := exec.CommandContext(t.Context(), "bash", "--norc", "--noprofile", "-c", `
+source ./complete.bash
+COMP_LINE=$1 COMP_POINT=${#1} COMP_TYPE=9
+set -f
+text=${1//:/ : }; text=${text//=/ = }
+COMP_WORDS=($text); COMP_CWORD=$((${#COMP_WORDS[@]} - 1))
+__start_sandbox
+printf '%s\n' "${COMPREPLY[@]}"`, "bash", line)
+		cmd.Dir, cmd.Env = d.dir, append(d.env, "PATH="+d.dir+":"+os.Getenv("PATH"))
+		got := finish(t, cmd)
+		assert.Contains(t, got.stdout, want, "%s: %s", line, got.stderr)
+		assert.NotContains(t, got.stderr, "not found", line)
+	}
+}
