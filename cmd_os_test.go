@@ -394,7 +394,7 @@ func (failingReader) Read([]byte) (int, error) { return 0, errOwn }
 type lateFailingReader struct{}
 
 func (lateFailingReader) Read([]byte) (int, error) {
-	time.Sleep(300 * time.Millisecond)
+	testkit.Linger(300 * time.Millisecond)
 	return 0, errOwn
 }
 

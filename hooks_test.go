@@ -178,7 +178,7 @@ func TestCallsWaitForHook(t *testing.T) {
 	<-inHook
 	before := testkit.Count(srv, sandboxtest.RunCommand)
 	go call()
-	time.Sleep(50 * time.Millisecond) // time for the call to proceed, if it does
+	testkit.Linger(50 * time.Millisecond) // time for the call to proceed, if it does
 	assert.Equal(t, before, testkit.Count(srv, sandboxtest.RunCommand))
 	close(release)
 	assert.Equal(t, "warm\n", <-results)

@@ -152,7 +152,7 @@ func TestStdinOfACommandThatDoesNotRead(t *testing.T) {
 		done <- in.Close()
 	}()
 	// The writer stops when the pipe and both batches are full.
-	for last := int64(-1); last != written.Load(); time.Sleep(200 * time.Millisecond) {
+	for last := int64(-1); last != written.Load(); testkit.Linger(200 * time.Millisecond) {
 		last = written.Load()
 	}
 	assert.LessOrEqual(t, written.Load(), int64(1<<20+64<<10+64<<10))

@@ -145,12 +145,14 @@ func peakHeap(f func()) uint64 {
 	stopped := make(chan struct{})
 	go func() {
 		defer close(stopped)
+		tick := time.NewTicker(20 * time.Millisecond)
+		defer tick.Stop()
 		for {
 			peak.Store(max(peak.Load(), heap()))
 			select {
 			case <-done:
 				return
-			case <-time.After(20 * time.Millisecond):
+			case <-tick.C:
 			}
 		}
 	}()

@@ -54,7 +54,8 @@ func buildTool(t *testing.T, to string) {
 	require.NoError(t, err, "%s", out)
 }
 
-// openToAll creates a directory that every user of the machine can enter.
+// openToAll creates a directory that every user of the machine can enter, below
+// parent or the temporary one.
 func openToAll(t *testing.T, parent string) string {
 	t.Helper()
 	dir, err := os.MkdirTemp(parent, "sandboxtest-") //nolint:usetesting // what t.TempDir makes, its owner alone can enter
@@ -116,7 +117,7 @@ func TestImages(t *testing.T) {
 	if runtime.GOOS != "linux" {
 		needs.Missing(t, "Linux")
 	}
-	dir := openToAll(t, os.TempDir())
+	dir := openToAll(t, "")
 	one, two := dir+"/one: a,b", dir+"/two"
 	buildTool(t, one+"/bin/tool")
 	rootfs.Make(t, one, "sh", "cat", "id", "ls", "touch", "useradd", "stat")

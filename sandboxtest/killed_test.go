@@ -25,6 +25,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/go-vercel/sandbox/internal/testkit"
 	"github.com/go-vercel/sandbox/internal/wire"
 	"github.com/go-vercel/sandbox/sandboxtest"
 	"github.com/go-vercel/sandbox/sandboxtest/internal/rootfs"
@@ -333,7 +334,7 @@ func TestKilledUnderLoad(t *testing.T) {
 					assert.NotContains(t, err.Error(), "has failed", "round %d", round)
 				})
 			}
-			time.Sleep(time.Duration(100+mathrand.IntN(900)) * time.Millisecond) // the random moment
+			testkit.Linger(time.Duration(100+mathrand.IntN(900)) * time.Millisecond) // the random moment
 			v.kill()
 			workers.Wait()
 

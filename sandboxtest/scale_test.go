@@ -17,10 +17,10 @@ import (
 	"github.com/go-vercel/sandbox/sandboxtest"
 )
 
-// leftovers returns the mounts and temporary folders of emulators.
-func leftovers(t *testing.T) (out []string) {
+// leftovers returns the mounts of emulators, and their folders in temp.
+func leftovers(t *testing.T, temp string) (out []string) {
 	for _, pattern := range []string{"sandbox-host-*", "sandbox-logs-*"} {
-		found, err := filepath.Glob(filepath.Join(os.TempDir(), pattern))
+		found, err := filepath.Glob(filepath.Join(temp, pattern))
 		require.NoError(t, err)
 		out = append(out, found...)
 	}
@@ -47,8 +47,9 @@ func TestManySandboxes(t *testing.T) {
 		n, err = strconv.Atoi(text)
 		require.NoError(t, err)
 	}
-	t.Setenv("TMPDIR", t.TempDir())
-	require.Empty(t, leftovers(t))
+	temp := t.TempDir()
+	t.Setenv("TMPDIR", temp)
+	require.Empty(t, leftovers(t, temp))
 	srv, err := sandboxtest.NewServer(nil)
 	require.NoError(t, err)
 	t.Logf("%s mode", srv.Mode())
@@ -89,7 +90,7 @@ func TestManySandboxes(t *testing.T) {
 		}
 	})
 	require.NoError(t, srv.Close())
-	assert.Empty(t, leftovers(t))
+	assert.Empty(t, leftovers(t, temp))
 	if runtime.GOOS == "linux" {
 		for i := range n {
 			if !assert.False(t, alive(t, mark(i))) {

@@ -108,10 +108,12 @@ func TestStdinOfACommandThatDoesNotRead(t *testing.T) {
 		done := make(chan response, 1)
 		go func() { done <- write() }()
 		var a response
+		tick := time.NewTicker(10 * time.Millisecond)
+		defer tick.Stop()
 		for a.status == 0 {
 			select {
 			case a = <-done:
-			case <-time.After(10 * time.Millisecond): // until the request has arrived
+			case <-tick.C: // until the request has arrived
 				srv.Advance(30 * time.Second)
 			}
 		}

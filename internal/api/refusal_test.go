@@ -169,18 +169,15 @@ func TestUntrustedCertificate(t *testing.T) {
 func TestContextCause(t *testing.T) {
 	t.Parallel()
 	why := errors.New("the deploy was superseded")
-	for name, c := range map[string]*Client{
-		"before": testClient(roundTripper(func(*http.Request) (*http.Response, error) { return respond(200, "{}"), nil })),
-		"while it waits": testClient(roundTripper(func(r *http.Request) (*http.Response, error) {
+	for _, name := range []string{"before", "while it waits"} {
+		ctx, cancel := context.WithCancelCause(t.Context())
+		c := testClient(roundTripper(func(r *http.Request) (*http.Response, error) {
+			cancel(why)
 			<-r.Context().Done()
 			return nil, r.Context().Err()
-		})),
-	} {
-		ctx, cancel := context.WithCancelCause(t.Context())
+		}))
 		if name == "before" {
 			cancel(why)
-		} else {
-			time.AfterFunc(time.Millisecond, func() { cancel(why) })
 		}
 		err := c.Do(ctx, &Request{Op: GetSandbox, Path: []string{"a"}}, nil)
 		require.ErrorIs(t, err, why, name)

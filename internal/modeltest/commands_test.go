@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/go-vercel/sandbox"
+	"github.com/go-vercel/sandbox/internal/testkit"
 )
 
 // record lets a script report that it has run, by a line of its own in the
@@ -210,7 +211,7 @@ func (w *world) talk(ctx context.Context, s Step) error {
 		if _, err = fmt.Fprintf(io.MultiWriter(&text, in), "%s %s %d\n", w.name(), strings.Repeat("x", s.Size), i); err != nil {
 			break
 		}
-		time.Sleep(5 * time.Millisecond) // for a request of its own
+		testkit.Linger(5 * time.Millisecond) // for a request of its own
 	}
 	err = errors.Join(err, in.Close())
 	w.net.disarm()

@@ -22,6 +22,7 @@ import (
 
 	"github.com/go-vercel/sandbox/internal/oidc"
 	"github.com/go-vercel/sandbox/internal/oidc/oidctest"
+	"github.com/go-vercel/sandbox/internal/testkit"
 )
 
 // TestMain lets the test program run as the other processes, too.
@@ -147,7 +148,7 @@ func TestProcessesRefreshTogether(t *testing.T) {
 			}
 			assert.Equal(t, strings.TrimPrefix(fmt.Sprint(content["token"]), "login_"),
 				strings.TrimPrefix(fmt.Sprint(content["refreshToken"]), "refresh_"))
-			time.Sleep(time.Millisecond)
+			testkit.Linger(time.Millisecond)
 		}
 	})
 	for i, cmd := range processes {

@@ -76,7 +76,7 @@ type slowly struct {
 func (w *slowly) Write(p []byte) (int, error) {
 	if w.pauses > 0 {
 		w.pauses--
-		time.Sleep(5 * time.Millisecond)
+		testkit.Linger(5 * time.Millisecond)
 	}
 	return w.Writer.Write(p)
 }
@@ -240,7 +240,7 @@ func (f *fire) cancel(ctx context.Context, t *testing.T, c *fireCall, name strin
 		assert.True(t, err == nil || errors.Is(err, sandbox.ErrStopped) || errors.Is(err, os.ErrProcessDone), "%s: %v", name, err)
 		return
 	}
-	patience, done := context.WithTimeout(t.Context(), 30*time.Second)
+	patience, done := context.WithTimeout(t.Context(), testkit.Patience)
 	defer done()
 	if _, err := cmd.Wait(patience); patience.Err() != nil {
 		f.left.Add(1)

@@ -209,13 +209,14 @@ func TestDeleteOnlyOurs(t *testing.T) {
 				c := testkit.Client(t, srv, sandbox.ClientOptions{HTTPClient: &http.Client{Transport: gate}})
 				sb, err := c.Create(t.Context(), &sandbox.CreateOptions{Name: "shared"})
 				require.NoError(t, err)
-				if way == "name" { // by the server's clock, which HTTP tells in whole seconds
-					time.Sleep(time.Until(sb.Info().CreatedAt.Add(5 * time.Second)))
-				}
 				var once atomic.Bool
 				gate.Set(func(req *http.Request, next http.RoundTripper) (*http.Response, error) {
 					if req.Method != http.MethodDelete || !once.CompareAndSwap(false, true) {
-						return next.RoundTrip(req)
+						resp, err := next.RoundTrip(req)
+						if err == nil && lost == "before it acted" { // an hour after the sandbox was created
+							resp.Header.Set("Date", time.Now().Add(time.Hour).UTC().Format(http.TimeFormat))
+						}
+						return resp, err
 					}
 					if lost != "before it acted" {
 						resp, err := next.RoundTrip(req)
@@ -347,7 +348,7 @@ func TestContextCauses(t *testing.T) {
 		},
 	} {
 		ctx, cancel := context.WithCancelCause(t.Context())
-		time.AfterFunc(50*time.Millisecond, func() { cancel(why) })
+		go func() { testkit.Linger(50 * time.Millisecond); cancel(why) }()
 		err := call(ctx)
 		require.ErrorIs(t, err, why, name)
 		require.ErrorIs(t, err, context.Canceled, name)

@@ -82,6 +82,12 @@ func Output(t *testing.T, sb *sandbox.Sandbox, name string, args ...string) stri
 // test that fails takes that long, on a machine of any speed.
 const Patience = 2 * time.Minute
 
+// Linger waits in real time: for a moment of chance, between two looks, or to
+// give what must not happen the time to happen. It is the only place where
+// tests do (a check of the repository looks for others): a wait that is too
+// short or too long for a machine may show less there, and fails nothing.
+func Linger(d time.Duration) { time.Sleep(d) }
+
 // Start returns an emulator for a test and a sandbox of it.
 func Start(t *testing.T, create *sandbox.CreateOptions) (*sandboxtest.Server, *sandbox.Sandbox) {
 	t.Helper()

@@ -141,9 +141,10 @@ func TestBoxStates(t *testing.T) {
 }
 
 func TestSweepOfDeadHosts(t *testing.T) {
-	t.Setenv("TMPDIR", t.TempDir())
+	temp := t.TempDir()
+	t.Setenv("TMPDIR", temp)
 	alive := openHost(t, Options{Mode: Folder})
-	dead := filepath.Join(os.TempDir(), tempPrefix+"dead")
+	dead := filepath.Join(temp, tempPrefix+"dead")
 	require.NoError(t, os.Mkdir(dead, 0o700))
 	require.NoError(t, os.WriteFile(filepath.Join(dead, lockName), nil, 0o600))
 	openHost(t, Options{Mode: Folder})

@@ -374,6 +374,7 @@ func TestStopWhileCommandsStart(t *testing.T) {
 		b := newBox(t, h, Config{})
 		seconds := mark()
 		var wg sync.WaitGroup
+		var started atomic.Int64
 		for range 16 {
 			wg.Go(func() {
 				for {
@@ -382,11 +383,12 @@ func TestStopWhileCommandsStart(t *testing.T) {
 						assert.ErrorIs(t, err, ErrStopped)
 						return
 					}
+					started.Add(1)
 					go p.Wait()
 				}
 			})
 		}
-		time.Sleep(50 * time.Millisecond)
+		assert.Eventually(t, func() bool { return started.Load() > 32 }, wait, tick)
 		require.NoError(t, b.Stop(t.Context()))
 		wg.Wait()
 		assert.False(t, isRunning(t, seconds))
