@@ -70,7 +70,7 @@ func New(cfg Config) *Client {
 	if rt == nil {
 		rt = http.DefaultTransport
 	}
-	hc.Transport = wholeResponses{rt}
+	hc.Transport = wholeResponses{once{next: rt, http1: new(atomic.Bool)}}
 	hc.CheckRedirect = redirectPolicy(cfg.BaseURL, hc.CheckRedirect)
 	return &Client{
 		cfg:     cfg,
@@ -115,8 +115,10 @@ func (c *Client) Do(ctx context.Context, req *Request, out any) error {
 	switch {
 	case len(body) > maxResponse:
 		return c.unusable(req, a, resp, nil, &DecodeError{Err: errTooLarge})
-	case out == nil || len(body) == 0 && req.Op.Delete:
+	case len(body) == 0 && (req.Op.Delete || out == nil && resp.StatusCode != http.StatusOK):
 		return nil
+	case out == nil:
+		out = new(struct{}) // where nothing is needed, the API sends {}
 	case len(body) == 0:
 		body = []byte("{}")
 	}

@@ -60,7 +60,9 @@ func (f *Failure) Refused() bool {
 	}
 	switch f.Status {
 	case http.StatusGone:
-		return !f.SnapshotGone()
+		// Without a code it may be a gateway's page, which follows an operation
+		// that has acted.
+		return f.Code != "" && !f.SnapshotGone()
 	case http.StatusUnprocessableEntity:
 		return f.Stopping()
 	}

@@ -2,10 +2,12 @@ package api
 
 import (
 	"errors"
+	"io"
 	"net"
 	"net/http"
 	"net/http/httptest"
 	"net/url"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -19,10 +21,11 @@ import (
 func TestRetryClassesHTTP2(t *testing.T) {
 	var acted, connections atomic.Int64
 	var healthy atomic.Bool
-	srv := httptest.NewUnstartedServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+	srv := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		assert.Equal(t, 2, r.ProtoMajor)
 		acted.Add(1)
 		if healthy.Load() {
+			_, _ = io.WriteString(w, "{}")
 			return
 		}
 		panic(http.ErrAbortHandler) // resets the stream
@@ -75,7 +78,7 @@ func TestRedirects(t *testing.T) {
 	c := testClient(roundTrip(func(r *http.Request) (*http.Response, error) {
 		if r.URL.Host != "api.test" || r.URL.Path == "/moved" {
 			strangers = append(strangers, r)
-			return &http.Response{StatusCode: 200, Header: http.Header{}, Body: http.NoBody}, nil
+			return &http.Response{StatusCode: 200, Header: http.Header{}, Body: io.NopCloser(strings.NewReader("{}"))}, nil
 		}
 		return &http.Response{StatusCode: 307, Header: http.Header{"Location": {to}}, Body: http.NoBody}, nil
 	}))

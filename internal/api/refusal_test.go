@@ -54,7 +54,9 @@ func TestRefused(t *testing.T) {
 		refused bool
 	}{
 		{"stopped", 410, `{"error":{"code":"sandbox_stopped","message":"Sandbox has stopped"}}`, true},
-		{"gone without a word", 410, ``, true},
+		{"a page", 410, `<html>Gone</html>`, false},
+		{"an object that is not the API's", 410, `{"message":"Gone"}`, false},
+		{"gone without a word", 410, ``, false},
 		{"stopping", 422, `{"error":{"code":"sandbox_stopping","message":"x"}}`, true},
 		{"snapshotting", 422, `{"error":{"code":"sandbox_snapshotting","message":"x"}}`, true},
 		{"another 422", 422, `{"error":{"code":"snapshot_region_mismatch","message":"x"}}`, false},
@@ -72,8 +74,8 @@ func TestRefused(t *testing.T) {
 			assert.Equal(t, tc.refused, f.Refused())
 		})
 	}
-	assert.False(t, (&Failure{Op: StartCommand, Status: 410, Uncertain: true}).Refused(), "an earlier attempt may have acted")
-	assert.True(t, (&Failure{Op: WriteFiles, Status: 410, Uncertain: true}).Refused(), "what may be done twice may be done in the next session")
+	assert.False(t, (&Failure{Op: StartCommand, Status: 410, Code: "sandbox_stopped", Uncertain: true}).Refused(), "an earlier attempt may have acted")
+	assert.True(t, (&Failure{Op: WriteFiles, Status: 410, Code: "sandbox_stopped", Uncertain: true}).Refused(), "what may be done twice may be done in the next session")
 }
 
 // TestSnapshotGone: the ways in which the service has reported that files are

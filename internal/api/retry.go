@@ -36,6 +36,7 @@ type attempts struct {
 	count     int         // number of attempts
 	traced    atomic.Bool // the transport supports httptrace
 	wrote     atomic.Bool // this attempt's request reached a connection
+	http2     atomic.Bool // one did so over HTTP/2
 	uncertain bool        // an attempt may have taken effect without a clear response
 }
 
@@ -53,6 +54,11 @@ func (a *attempts) trace(ctx context.Context) context.Context {
 	return httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{
 		GetConn:      func(string) { a.traced.Store(true) },
 		WroteHeaders: func() { a.wrote.Store(true) },
+		WroteHeaderField: func(name string, _ []string) {
+			if strings.HasPrefix(name, ":") {
+				a.http2.Store(true)
+			}
+		},
 	})
 }
 
@@ -118,36 +124,30 @@ func unconnected(err error) bool {
 }
 
 // The errors of net/http after HTTP/2's two ways of saying that a request was
-// not processed. Neither is exported; the second can be had in any type that is
-// like it.
-const gotGoAway = "http2: Transport received Server's graceful shutdown GOAWAY"
-
-type streamError struct {
-	StreamID uint32
-	Code     uint32
-	Cause    error
-}
-
-func (e streamError) Error() string { return "stream error" }
-
-const refusedStream = 7
+// not processed, of which neither is exported. Where net/http can't send the
+// request again, it quotes them.
+const (
+	gotGoAway     = "http2: Transport received Server's graceful shutdown GOAWAY"
+	refusedStream = "; REFUSED_STREAM; received from peer"
+	notSentAgain  = "http2: Transport: cannot retry err ["
+)
 
 // unprocessed reports whether err says that the server has not processed the
 // request, although it was sent: its stream was refused (RFC 9113, 8.7), or is
-// above the last that a closing connection processes (6.8). net/http itself
-// sends such requests again, but gives up after the eighth time.
+// above the last that a closing connection processes (6.8).
 func unprocessed(err error) bool {
 	if _, begun := errors.AsType[*BodyError](err); begun {
 		return false // there was a response
 	}
-	if e, ok := errors.AsType[streamError](err); ok {
-		return e.Code == refusedStream
-	}
 	if e, ok := errors.AsType[*url.Error](err); ok {
 		err = e.Err
 	}
-	// Not part of the text: other errors quote what the server has sent.
-	return err.Error() == gotGoAway
+	// The text begins with it: other errors quote what the server has sent.
+	text := strings.TrimPrefix(err.Error(), notSentAgain)
+	if strings.HasPrefix(text, "stream error: ") {
+		return strings.Contains(text, refusedStream)
+	}
+	return text == gotGoAway || strings.HasPrefix(text, gotGoAway+"]")
 }
 
 // untrusted reports whether the server's certificate was rejected.

@@ -40,13 +40,16 @@ func DefaultTransport() *Transport {
 // without a response. It also hides CloseIdleConnections, which retryablehttp
 // calls when it gives up on a request: other users of a shared transport would
 // lose their connections.
-type wholeResponses struct{ next http.RoundTripper }
+type wholeResponses struct{ once }
 
 func (t wholeResponses) RoundTrip(req *http.Request) (*http.Response, error) {
-	resp, err := t.next.RoundTrip(req)
 	a, ok := req.Context().Value(attemptsKey{}).(*attempts)
-	if err != nil || !ok {
-		return resp, err
+	if !ok {
+		return t.next.RoundTrip(req)
+	}
+	resp, err := t.once.send(req, a)
+	if err != nil {
+		return nil, err
 	}
 	limit, patience := int64(maxResponse+1), time.Duration(0)
 	if resp.StatusCode < 200 || resp.StatusCode >= 300 {

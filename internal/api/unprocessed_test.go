@@ -1,13 +1,16 @@
 package api
 
 import (
+	"bufio"
 	"bytes"
 	"context"
 	"encoding/binary"
 	"errors"
+	"fmt"
 	"io"
 	"net"
 	"net/http"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -21,6 +24,8 @@ const (
 	frameData, frameHeaders, frameReset, frameSettings, frameGoAway = 0, 1, 3, 4, 7
 
 	endStream, endHeaders, ack = 0x1, 0x4, 0x1
+
+	codeProtocol, codeRefused, codeMax = 1, 7, 13
 )
 
 // frame returns a frame of HTTP/2.
@@ -90,8 +95,8 @@ func (s *http2Server) client(t *testing.T) *Client {
 
 // ok is a success without a body.
 func ok(stream uint32) []byte {
-	const status200 = 0x88 // of HPACK's static table
-	return frame(frameHeaders, endHeaders|endStream, stream, status200)
+	const status204 = 0x89 // of HPACK's static table
+	return frame(frameHeaders, endHeaders|endStream, stream, status204)
 }
 
 // goAway closes a connection of which the given stream is the last that is
@@ -102,9 +107,6 @@ func goAway(last uint32, why string) []byte {
 
 func reset(stream uint32, code byte) []byte { return frame(frameReset, 0, stream, 0, 0, 0, code) }
 
-// byItself is how often net/http sends a request that is not processed.
-const byItself = 8
-
 // TestUnprocessed: a request of which the server says that it has not processed
 // it is sent again, whatever the operation, and is not one whose outcome is
 // unknown.
@@ -113,13 +115,13 @@ func TestUnprocessed(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			for _, op := range []*Op{GetSandbox, StartCommand, CreateSnapshot} {
 				srv := &http2Server{respond: func(n int64, stream uint32) ([]byte, bool) {
-					if n <= byItself {
-						return reset(stream, refusedStream), false
+					if n <= maxUnprocessed {
+						return reset(stream, codeRefused), false
 					}
 					return ok(stream), false
 				}}
 				require.NoError(t, srv.client(t).Do(t.Context(), &Request{Op: op, Path: values(op), Body: struct{}{}}, nil), op.Name)
-				assert.EqualValues(t, byItself+1, srv.requests.Load(), op.Name)
+				assert.EqualValues(t, maxUnprocessed+1, srv.requests.Load(), op.Name)
 			}
 		})
 	})
@@ -128,7 +130,7 @@ func TestUnprocessed(t *testing.T) {
 			for _, op := range []*Op{GetSandbox, StartCommand, CreateSnapshot} {
 				// net/http counts only while it has a further connection. Each of
 				// these carries one request, and all but the last close at the next.
-				const pool = byItself + 1
+				const pool = maxUnprocessed + 1
 				release := make(chan struct{})
 				srv := &http2Server{respond: func(n int64, stream uint32) ([]byte, bool) {
 					if n <= pool {
@@ -155,12 +157,12 @@ func TestUnprocessed(t *testing.T) {
 	})
 	t.Run("never", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
-			srv := &http2Server{respond: func(_ int64, stream uint32) ([]byte, bool) { return reset(stream, refusedStream), false }}
+			srv := &http2Server{respond: func(_ int64, stream uint32) ([]byte, bool) { return reset(stream, codeRefused), false }}
 			err := srv.client(t).Do(t.Context(), &Request{Op: StartCommand, Path: values(StartCommand), Body: struct{}{}}, nil)
 			f, ok := errors.AsType[*Failure](err)
 			require.True(t, ok, "%v", err)
 			assert.False(t, f.OutcomeUnknown())
-			assert.EqualValues(t, 3*byItself, srv.requests.Load())
+			assert.EqualValues(t, 3*maxUnprocessed, srv.requests.Load())
 		})
 	})
 }
@@ -168,26 +170,89 @@ func TestUnprocessed(t *testing.T) {
 // TestPerhapsProcessed: nothing else that ends a stream or a connection says that
 // the request was not processed.
 func TestPerhapsProcessed(t *testing.T) {
-	const internalError = 2
-	for name, respond := range map[string]func(int64, uint32) ([]byte, bool){
-		"an error":                         func(_ int64, stream uint32) ([]byte, bool) { return reset(stream, internalError), false },
+	cases := map[string]func(int64, uint32) ([]byte, bool){
 		"a connection that processes it":   func(_ int64, stream uint32) ([]byte, bool) { return goAway(stream, ""), true },
 		"a connection that quotes another": func(_ int64, stream uint32) ([]byte, bool) { return goAway(stream, gotGoAway), true },
 		"a refusal behind a response": func(_ int64, stream uint32) ([]byte, bool) {
 			begun := bytes.Clone(ok(stream))
 			begun[4] = endHeaders
-			return append(begun, reset(stream, refusedStream)...), false
+			return append(begun, reset(stream, codeRefused)...), false
 		},
-	} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				srv := &http2Server{respond: respond}
-				err := srv.client(t).Do(t.Context(), &Request{Op: CreateSnapshot, Path: values(CreateSnapshot), Body: struct{}{}}, nil)
-				f, ok := errors.AsType[*Failure](err)
-				require.True(t, ok, "%v", err)
-				assert.True(t, f.OutcomeUnknown(), "%v", err)
-				assert.EqualValues(t, 1, srv.requests.Load())
-			})
-		})
 	}
+	for code := byte(0); code <= codeMax; code++ {
+		if code != codeRefused {
+			cases[fmt.Sprintf("a reset with code %d", code)] = func(_ int64, stream uint32) ([]byte, bool) { return reset(stream, code), false }
+		}
+	}
+	for name, respond := range cases {
+		for _, req := range []*Request{
+			{Op: CreateSnapshot, Path: values(CreateSnapshot), Body: struct{}{}},
+			{Op: DeleteSandbox, Path: values(DeleteSandbox)}, // has no body
+			{Op: SignalCommand, Path: values(SignalCommand), Open: func() (io.ReadCloser, error) { return io.NopCloser(strings.NewReader("x")), nil }},
+		} {
+			t.Run(name+", "+req.Op.Name, func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					for _, usedToHTTP1 := range []bool{false, true} {
+						srv := &http2Server{respond: respond}
+						c := srv.client(t)
+						c.retrier.HTTPClient.Transport.(wholeResponses).http1.Store(usedToHTTP1)
+						err := c.Do(t.Context(), req, nil)
+						f, ok := errors.AsType[*Failure](err)
+						require.True(t, ok, "%v", err)
+						assert.True(t, f.OutcomeUnknown(), "%v", err)
+						assert.EqualValues(t, 1, srv.requests.Load())
+					}
+				})
+			})
+		}
+	}
+}
+
+// TestNothingWritten: a request of which no byte was written, because the kept
+// connection turned out to be broken, is sent on another one, whatever the
+// operation.
+func TestNothingWritten(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var requests atomic.Int64
+		var conns []*breaking
+		transport := &http.Transport{DialContext: func(context.Context, string, string) (net.Conn, error) {
+			client, server := net.Pipe()
+			t.Cleanup(func() { client.Close() })
+			go func() {
+				defer server.Close()
+				for from := bufio.NewReader(server); ; requests.Add(1) {
+					req, err := http.ReadRequest(from)
+					if err != nil {
+						return
+					}
+					_, _ = io.Copy(io.Discard, req.Body)
+					_, _ = io.WriteString(server, "HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: 2\r\n\r\n{}")
+				}
+			}()
+			conn := &breaking{Conn: client}
+			conns = append(conns, conn)
+			return conn, nil
+		}}
+		c := testClient(transport)
+		for n, op := range []*Op{GetSandbox, StartCommand, DeleteSandbox} {
+			require.NoError(t, c.Do(t.Context(), &Request{Op: op, Path: values(op), Body: struct{}{}}, nil), op.Name)
+			synctest.Wait() // the connection is kept
+			assert.Len(t, conns, n+1)
+			assert.EqualValues(t, n+1, requests.Load())
+			conns[n].broken.Store(true)
+		}
+	})
+}
+
+// breaking is a connection that can break before the next byte is written.
+type breaking struct {
+	net.Conn
+	broken atomic.Bool
+}
+
+func (c *breaking) Write(p []byte) (int, error) {
+	if c.broken.Load() {
+		return 0, io.ErrClosedPipe
+	}
+	return c.Conn.Write(p)
 }
