@@ -33,13 +33,17 @@ func (w *Worker) open(ctx context.Context, o Options) (machine, error) {
 	defer stop()
 	create := &sandbox.CreateOptions{
 		Runtime: o.Runtime, Image: o.Image, Ports: o.Ports, VCPUs: o.VCPUs, Timeout: o.lease(),
-		KeepLastSnapshots: &sandbox.KeepLastSnapshots{Count: 1}, Tags: map[string]string{},
+		KeepLastSnapshots: &sandbox.KeepLastSnapshots{Count: 1}, Tags: map[string]string{}, NetworkPolicy: o.NetworkPolicy,
 	}
 	if o.SnapshotID != "" {
 		create.Source = sandbox.SnapshotSource{SnapshotID: o.SnapshotID}
 	}
+	fleet, err := w.fleet(ctx)
+	if err != nil {
+		return machine{}, classify(err)
+	}
 	maps.Copy(create.Tags, o.Tags)
-	create.Tags[tagFleet], create.Tags[tagWorkflow] = w.fleet(), activity.GetInfo(ctx).WorkflowExecution.ID
+	create.Tags[tagFleet], create.Tags[tagWorkflow] = fleet, activity.GetInfo(ctx).WorkflowExecution.ID
 	sb, err := w.Client.GetOrCreate(ctx, o.Name, create)
 	if err != nil {
 		return machine{}, classify(err)

@@ -125,10 +125,9 @@ func (s *Sandbox) Start(ctx workflow.Context, name string, args []string, o *Run
 				return nil, err
 			}
 		}
-		var got started
-		err := workflow.ExecuteActivity(s.brief(ctx), activityStart, startInput{
+		got, err := s.start(ctx, startInput{
 			Sandbox: s.Options.Name, VM: s.VM, EnvFrom: s.Options.EnvFrom, Name: name, Args: args, Options: opts, Shared: shared,
-		}).Get(ctx, &got)
+		})
 		if err != nil {
 			return nil, err
 		}
@@ -144,10 +143,30 @@ func (s *Sandbox) Start(ctx workflow.Context, name string, args []string, o *Run
 	}
 }
 
+// start executes the activity. What is wrong with the command itself is its
+// error; another refusal is outlasted.
+func (s *Sandbox) start(ctx workflow.Context, in startInput) (got started, err error) {
+	for again := true; again; {
+		err = workflow.ExecuteActivity(s.brief(ctx), activityStart, in).Get(ctx, &got)
+		if refusal(err) == errInvalid {
+			break
+		}
+		again, err = s.Outlast(ctx, err)
+		in.Again = again // an attempt before the refused one may have started it
+	}
+	return got, err
+}
+
 // Wait waits for the command's end, while its output goes to the store. When ctx
 // is cancelled the command goes on; see [Sandbox.Kill].
 func (s *Sandbox) Wait(ctx workflow.Context, c *Command) (*Result, error) {
-	return s.Result(ctx, c, s.Follow(ctx, c))
+	for {
+		res, err := s.Result(ctx, c, s.Follow(ctx, c))
+		again, err := s.Outlast(ctx, err)
+		if !again {
+			return res, err
+		}
+	}
 }
 
 // Follow begins to follow the command and returns the future of its end, for

@@ -7,6 +7,8 @@ import (
 
 	"go.temporal.io/sdk/temporal"
 	"go.temporal.io/sdk/workflow"
+
+	"github.com/go-vercel/sandbox"
 )
 
 // Options describes the sandbox of a workflow. Everything in it becomes part of
@@ -23,6 +25,9 @@ type Options struct {
 	SnapshotID string `json:"snapshotId,omitempty"`
 	// Ports are exposed.
 	Ports []int `json:"ports,omitempty"`
+	// NetworkPolicy is that of a new sandbox. Values of headers are left out of
+	// its JSON, so that a policy must have none. Nil allows everything.
+	NetworkPolicy *sandbox.NetworkPolicy `json:"networkPolicy,omitempty"`
 	// VCPUs is the size. Zero means the platform's default.
 	VCPUs int `json:"vcpus,omitempty"`
 	// Tags are kept beside those that this package adds to find its sandboxes:
@@ -69,6 +74,16 @@ type Sandbox struct {
 	Resets    int       `json:"resets,omitempty"`
 	// Commands is how many were started, and numbers their keys.
 	Commands int `json:"commands,omitempty"`
+
+	// OnRefused, if not nil, is called when the platform refuses what was asked of
+	// a sandbox that it had opened, for want of a right, a quota or a deployment
+	// that works: err says why. It waits, for pause unless it knows better, and
+	// returns nil to have it tried again, or the error to give up with. It is
+	// called with a nil err once that is over. Nil waits for pause. It is not
+	// part of the JSON.
+	OnRefused func(ctx workflow.Context, err error, pause time.Duration) error `json:"-"`
+
+	refusals int // in a row
 }
 
 // Open makes the sandbox of that name, or starts the one that there is.
@@ -87,7 +102,7 @@ func Open(ctx workflow.Context, o *Options) (*Sandbox, error) {
 // themselves.
 func (s *Sandbox) Resume(ctx workflow.Context) error {
 	var m machine
-	if err := workflow.ExecuteActivity(s.brief(ctx), activityOpen, s.Options).Get(ctx, &m); err != nil {
+	if err := s.do(ctx, &m, activityOpen, s.Options); err != nil {
 		return err
 	}
 	if !s.CreatedAt.IsZero() && !m.CreatedAt.Equal(s.CreatedAt) {
@@ -105,7 +120,7 @@ func (s *Sandbox) Renew(ctx workflow.Context) (runs bool, err error) {
 		return false, nil
 	}
 	var m machine
-	if err := workflow.ExecuteActivity(s.brief(ctx), activityRenew, s.Options, s.VM).Get(ctx, &m); err != nil {
+	if err := s.do(ctx, &m, activityRenew, s.Options, s.VM); err != nil {
 		return false, err
 	}
 	s.VM, s.ExpiresAt = m.ID, m.ExpiresAt
@@ -118,7 +133,7 @@ func (s *Sandbox) Hibernate(ctx workflow.Context) error {
 	if s.VM == "" {
 		return nil
 	}
-	if err := workflow.ExecuteActivity(s.brief(ctx), activityStop, s.Options.Name, s.VM).Get(ctx, nil); err != nil {
+	if err := s.do(ctx, nil, activityStop, s.Options.Name, s.VM); err != nil {
 		return err
 	}
 	s.VM = ""
@@ -144,7 +159,7 @@ func (s *Sandbox) Snapshot(ctx workflow.Context) (string, error) {
 		}
 	}
 	var id string
-	if err := workflow.ExecuteActivity(s.brief(ctx), activitySnapshot, s.Options.Name, s.VM).Get(ctx, &id); err != nil {
+	if err := s.do(ctx, &id, activitySnapshot, s.Options.Name, s.VM); err != nil {
 		return "", err
 	}
 	s.VM = ""
@@ -163,24 +178,17 @@ func (s *Sandbox) Close(ctx workflow.Context) error {
 func (s *Sandbox) Delete(ctx workflow.Context) error {
 	ctx, cancel := workflow.NewDisconnectedContext(ctx)
 	defer cancel()
-	if err := workflow.ExecuteActivity(s.brief(ctx), activityDelete, s.Options.Name).Get(ctx, nil); err != nil {
+	if err := s.do(ctx, nil, activityDelete, s.Options.Name); err != nil {
 		return err
 	}
 	s.VM = ""
 	return nil
 }
 
-// Types of errors that are not retried.
-const (
-	errInvalid      = "Invalid"
-	errUnauthorized = "Unauthorized"
-	errQuota        = "Quota"
-)
-
 func retries() *temporal.RetryPolicy {
 	return &temporal.RetryPolicy{
 		InitialInterval: 200 * time.Millisecond, MaximumInterval: 10 * time.Second,
-		NonRetryableErrorTypes: []string{errInvalid, errUnauthorized, errQuota},
+		NonRetryableErrorTypes: []string{errInvalid, errUnauthorized, errQuota, errRefused},
 	}
 }
 

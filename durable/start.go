@@ -24,6 +24,8 @@ type startInput struct {
 	Options                    RunOptions
 	// Shared says that other calls may have the same key.
 	Shared bool `json:",omitempty"`
+	// Again says that the activity was executed before, and refused in the end.
+	Again bool `json:",omitempty"`
 }
 
 type started struct {
@@ -80,7 +82,7 @@ func (w *Worker) start(ctx context.Context, in startInput) (started, error) {
 	if !validKey.MatchString(key) || key == "." || key == ".." {
 		return started{}, classify(fmt.Errorf("%w: the key %q has characters that no key may have", sandbox.ErrInvalid, key))
 	}
-	first := activity.GetInfo(ctx).Attempt == 1
+	first := activity.GetInfo(ctx).Attempt == 1 && !in.Again
 	ended := func() (started, error) { return started{Refused: first, Lost: !first}, nil }
 	vm, err := w.session(ctx, in.Sandbox, in.VM)
 	if gone(err) {
@@ -134,6 +136,9 @@ func (w *Worker) start(ctx context.Context, in startInput) (started, error) {
 		return started{}, classify(errors.New(err.Error()))
 	case gone(err):
 		return ended()
+	}
+	if api, ok := errors.AsType[*sandbox.APIError](err); ok && api.Status == http.StatusBadRequest && api.Code != "" {
+		return started{}, invalid(err) // the API's own words, about this command
 	}
 	return started{}, classify(err)
 }

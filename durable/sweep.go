@@ -3,10 +3,12 @@ package durable
 import (
 	"context"
 	"errors"
+	"fmt"
 	"time"
 
 	"go.temporal.io/api/enums/v1"
 	"go.temporal.io/api/serviceerror"
+	"go.temporal.io/api/workflowservice/v1"
 	"go.temporal.io/sdk/activity"
 	"go.temporal.io/sdk/client"
 	"go.temporal.io/sdk/workflow"
@@ -16,12 +18,16 @@ import (
 
 // Sweep stops the sandboxes of this fleet that run although their workflow has
 // ended or is gone, as after a termination or the loss of the database, and
-// returns how many. c has to be a client of the namespace of their workflows. It
-// costs a request for every 50 sandboxes of the fleet and one to Temporal for
-// each that runs.
+// returns how many. c has to be a client of the namespace of their workflows;
+// outside of an activity Fleet has to be set. It costs a request for every 50
+// sandboxes of the fleet and one to Temporal for each that runs.
 func (w *Worker) Sweep(ctx context.Context, c client.Client) (stopped int, err error) {
+	fleet, err := w.fleet(ctx)
+	if err != nil {
+		return 0, err
+	}
 	var errs []error
-	for info, err := range w.Client.List(ctx, &sandbox.ListOptions{Tags: map[string]string{tagFleet: w.fleet()}, Limit: 50}) {
+	for info, err := range w.Client.List(ctx, &sandbox.ListOptions{Tags: map[string]string{tagFleet: fleet}, Limit: 50}) {
 		if err != nil {
 			return stopped, errors.Join(append(errs, err)...)
 		}
@@ -48,6 +54,31 @@ func (w *Worker) Sweep(ctx context.Context, c client.Client) (stopped int, err e
 		}
 	}
 	return stopped, errors.Join(errs...)
+}
+
+// fleet is what the sandboxes of this worker are tagged with: what they are found
+// by must not be that of another Temporal, which does not know their workflows.
+func (w *Worker) fleet(ctx context.Context) (string, error) {
+	if w.Fleet != "" {
+		return w.Fleet, nil
+	}
+	if !activity.IsActivity(ctx) {
+		return "", fmt.Errorf("%w: Worker.Fleet is empty, and only an activity knows its namespace: execute SweepWorkflow", sandbox.ErrInvalid)
+	}
+	name := activity.GetInfo(ctx).Namespace
+	if id, ok := w.namespaces.Load(name); ok {
+		return id.(string), nil
+	}
+	got, err := activity.GetClient(ctx).WorkflowService().DescribeNamespace(ctx, &workflowservice.DescribeNamespaceRequest{Namespace: name})
+	if err != nil {
+		return "", fmt.Errorf("the ID of namespace %q: %w", name, err)
+	}
+	id := got.GetNamespaceInfo().GetId()
+	if id == "" {
+		return "", fmt.Errorf("%w: namespace %q has no ID: set Worker.Fleet", sandbox.ErrInvalid, name)
+	}
+	w.namespaces.Store(name, id)
+	return id, nil
 }
 
 // lives reports whether a workflow runs.

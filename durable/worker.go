@@ -3,6 +3,8 @@ package durable
 import (
 	"context"
 	"errors"
+	"net/http"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -25,20 +27,17 @@ type Worker struct {
 	// Its values never become part of a history.
 	Env func(ctx context.Context, name string) (map[string]string, error)
 	// Fleet tells the sandboxes of this Temporal namespace from those of others
-	// in the same project, for [Worker.Sweep]. Empty means "default".
+	// in the same project, for [Worker.Sweep]. Empty means the namespace's ID,
+	// which no two servers share. Give two namespaces one Fleet and each sweeps
+	// the other's machines.
 	Fleet string
 	// Now is the time by which leases are renewed. Nil means time.Now.
 	Now func() time.Time
 
 	// idsRefused: the service knows no IDs of the caller's for commands.
 	idsRefused atomic.Bool
-}
-
-func (w *Worker) fleet() string {
-	if w.Fleet == "" {
-		return "default"
-	}
-	return w.Fleet
+	// namespaces are the IDs of namespaces, by their names.
+	namespaces sync.Map
 }
 
 func (w *Worker) now() time.Time {
@@ -101,16 +100,23 @@ func classify(err error) error {
 	}
 	api, isAPI := errors.AsType[*sandbox.APIError](err)
 	switch {
-	case errors.Is(err, sandbox.ErrInvalid), isAPI && api.Status == 400:
-		return temporal.NewNonRetryableApplicationError(err.Error(), errInvalid, nil)
+	case errors.Is(err, sandbox.ErrInvalid):
+		return invalid(err)
+	case isAPI && api.Status == http.StatusBadRequest:
+		return temporal.NewNonRetryableApplicationError(err.Error(), errRefused, nil)
 	case errors.Is(err, sandbox.ErrUnauthorized):
 		return temporal.NewNonRetryableApplicationError(err.Error(), errUnauthorized, nil)
-	case isAPI && api.Status == 402:
+	case errors.Is(err, sandbox.ErrQuotaExceeded):
 		return temporal.NewNonRetryableApplicationError(err.Error(), errQuota, nil)
 	case isAPI && api.RetryAfter > 0:
 		return temporal.NewApplicationErrorWithOptions(err.Error(), "RetryAfter", temporal.ApplicationErrorOptions{NextRetryDelay: api.RetryAfter})
 	}
 	return temporal.NewApplicationError(err.Error(), "Sandbox")
+}
+
+// invalid is the error of what can't ever be done.
+func invalid(err error) error {
+	return temporal.NewNonRetryableApplicationError(err.Error(), errInvalid, nil)
 }
 
 // alive sends heartbeats, and ends the context that it gives when the worker is

@@ -53,7 +53,7 @@ func New(tb testing.TB, opts *Options) *Env {
 	e := &Env{
 		TestWorkflowEnvironment: new(testsuite.WorkflowTestSuite).NewTestWorkflowEnvironment(),
 		Server:                  srv,
-		Worker:                  &durable.Worker{Client: srv.Client(), Output: o.Output, Now: srv.Now},
+		Worker:                  &durable.Worker{Client: srv.Client(), Output: o.Output, Now: srv.Now, Fleet: "durabletest"},
 	}
 	e.SetTestTimeout(o.Timeout)
 	// A second, which is the default, may pass on a machine that does other things.

@@ -33,6 +33,7 @@ const (
 	StateResuming    = "resuming"
 	StateRefreshing  = "refreshing"
 	StateReset       = "reset"
+	StateBlocked     = "blocked" // by the platform's refusal, which Error gives
 	StateDestroyed   = "destroyed"
 )
 
@@ -88,7 +89,9 @@ type Event struct {
 	From int `json:"from,omitempty"`
 	// Of result: destroyed or failed.
 	Status string `json:"status,omitempty"`
-	Error  string `json:"error,omitempty"`
+	// Of a result that is failed, a status that is blocked, an end that is
+	// rejected, and output_lost.
+	Error string `json:"error,omitempty"`
 }
 
 // MarshalJSON writes what the type of the event has: the exit code of a command's

@@ -17,7 +17,8 @@ type Policy struct {
 	// and a margin of 5 minutes.
 	MaxLifetime   time.Duration `json:"maxLifetime,omitempty"`
 	RefreshMargin time.Duration `json:"refreshMargin,omitempty"`
-	// QueueLimit is how many commands may wait for their turn. Zero means 100.
+	// QueueLimit is how many commands may wait for their turn, and not above
+	// 768 KiB of them, as JSON. Zero means 100.
 	QueueLimit int `json:"queueLimit,omitempty"`
 	// KeepEvents is how many events the workflow itself keeps when it continues
 	// as new, but not above 256 KiB; older ones go to the store, or are truncated

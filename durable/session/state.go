@@ -27,8 +27,9 @@ func (s *run) page(from int) page {
 
 // State is what a session is at the moment.
 type State struct {
-	// State is that of the last status event.
+	// State is that of the last status event, and Error its error.
 	State            string `json:"state"`
+	Error            string `json:"error,omitempty"`
 	SandboxID        string `json:"sandboxId,omitempty"`
 	SessionID        string `json:"sessionId,omitempty"`
 	StartedAt        Millis `json:"startedAt"`
@@ -47,7 +48,7 @@ func (s *run) describe() State {
 	d := State{StartedAt: millis(s.StartedAt), LastUse: millis(s.LastUse), Running: s.current, Queued: len(s.Queue), Events: s.Base + len(s.Events)}
 	for _, e := range slices.Backward(s.Events) {
 		if e.Event.Type == TypeStatus {
-			d.State = e.Event.State
+			d.State, d.Error = e.Event.State, e.Event.Error
 			break
 		}
 	}

@@ -1,6 +1,7 @@
 package session
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 	"time"
@@ -34,6 +35,8 @@ const (
 	changeRollSignals  = "signals-while-rolling"
 	changeRollQueue    = "rolls-with-queue"
 	changeRefreshQueue = "refreshes-with-queue"
+	changeRefusedKill  = "outlasts-refused-signals"
+	changeSwollen      = "measures-events-as-json"
 )
 
 // input begins a run of the workflow; State is carried over continue-as-new.
@@ -102,6 +105,7 @@ type run struct {
 	touched    bool
 	current    string // the command that runs
 	ran        bool   // a command has, in this run
+	refused    refused
 }
 
 // Workflow is the session. It is registered by [Register] and started by
@@ -120,9 +124,15 @@ func Workflow(ctx workflow.Context, in input) error {
 	if err := s.listen(ctx); err != nil {
 		return err
 	}
+	if s.Sandbox != nil {
+		s.Sandbox.OnRefused = s.onRefused
+	}
 	err := s.live(ctx)
 	if workflow.IsContinueAsNewError(err) {
 		return err
+	}
+	if errors.Is(err, errGivenUp) {
+		err = nil
 	}
 	return s.end(ctx, err)
 }
@@ -147,7 +157,7 @@ func (s *run) listen(ctx workflow.Context) error {
 		})
 		sel.AddReceive(workflow.GetSignalChannel(ctx, signalTouch), func(c workflow.ReceiveChannel, _ bool) {
 			c.Receive(ctx, nil)
-			s.touched = true
+			s.touched, s.refused.hurry = true, true
 		})
 		sel.AddReceive(workflow.GetSignalChannel(ctx, signalInterrupt), func(c workflow.ReceiveChannel, _ bool) {
 			var i interrupt
@@ -176,14 +186,16 @@ func (s *run) accept(_ workflow.Context, c commandUpdate) error {
 		return temporal.NewApplicationError("the session is destroyed", errDestroyedType)
 	case s.rolling:
 		return temporal.NewApplicationError("the session is continuing as new", errRollingType)
-	case len(s.Queue) >= s.in.Policy.QueueLimit && s.known(c.Key) == "":
+	case s.known(c.Key) != "":
+	case len(s.Queue) >= s.in.Policy.QueueLimit, len(s.Queue) > 0 && s.queueSize()+queued{Command: c.Command}.size() > queueBytes:
 		return temporal.NewApplicationError("the session's queue is full", errQueueFullType)
 	}
 	return nil
 }
 
 func (s *run) known(key string) string {
-	if i := slices.IndexFunc(s.Keys, func(k keyed) bool { return k.Key == key }); key != "" && i >= 0 {
+	short := keyOf(key)
+	if i := slices.IndexFunc(s.Keys, func(k keyed) bool { return k.Key == short || k.Key == key }); key != "" && i >= 0 {
 		return s.Keys[i].ID
 	}
 	return ""
@@ -197,9 +209,10 @@ func (s *run) enqueue(ctx workflow.Context, c commandUpdate) (string, error) {
 	s.Counter++
 	id := fmt.Sprintf("cmd-%d", s.Counter)
 	if c.Key != "" {
-		s.Keys = append(s.Keys[max(len(s.Keys)+1-keepKeys, 0):], keyed{c.Key, id})
+		s.Keys = append(s.Keys[max(len(s.Keys)+1-keepKeys, 0):], keyed{keyOf(c.Key), id})
 	}
 	s.Queue = append(s.Queue, queued{id, c.Command})
+	s.refused.hurry = true
 	s.emit(ctx, Event{Type: TypeCommandQueued, ID: id, Command: c.Command})
 	return id, nil
 }
@@ -228,6 +241,7 @@ func (s *run) live(ctx workflow.Context) error {
 			return err
 		}
 		s.Sandbox = sb
+		sb.OnRefused = s.onRefused
 		s.emit(ctx, Event{
 			Type: TypeCreated, SandboxID: sb.Options.Name, Runtime: sb.Options.Runtime, StartedAt: millis(s.StartedAt),
 			SandboxExpiresAt: millis(sb.ExpiresAt), HibernateAfterMs: s.in.Policy.IdleAfter.Milliseconds(),
@@ -345,8 +359,11 @@ func (s *run) command(ctx workflow.Context, c queued) error {
 	cmd, err := s.Sandbox.Start(ctx, "bash", []string{"-c", c.Command}, &durable.RunOptions{
 		Key: workflow.GetInfo(ctx).FirstRunID + "." + c.ID, Output: s.id + "/" + c.ID,
 	})
+	if errors.Is(err, errGivenUp) {
+		s.emit(ctx, Event{Type: TypeCommandEnd, ID: c.ID, Outcome: durable.Lost})
+	}
 	if err != nil {
-		if ctx.Err() != nil {
+		if ctx.Err() != nil || errors.Is(err, errGivenUp) {
 			return err
 		}
 		s.emit(ctx, Event{Type: TypeCommandEnd, ID: c.ID, Outcome: "rejected", Error: durable.Message(err)})
@@ -360,6 +377,9 @@ func (s *run) command(ctx workflow.Context, c queued) error {
 		Type: TypeCommandStart, ID: c.ID, Command: c.Command, SessionID: cmd.VM, CommandID: cmd.ID, Output: cmd.Output,
 	}, cmd.Handle})
 	res, err := s.follow(ctx, cmd)
+	if errors.Is(err, errGivenUp) {
+		s.emit(ctx, Event{Type: TypeCommandEnd, ID: c.ID, Outcome: durable.Lost, Truncated: true})
+	}
 	if err != nil {
 		return err
 	}
@@ -414,10 +434,18 @@ func (s *run) follow(ctx workflow.Context, cmd *durable.Command) (*durable.Resul
 			_ = s.Sandbox.Kill(ctx, cmd, sandbox.SIGKILL)
 			return nil, err
 		case done.IsReady():
-			return s.Sandbox.Result(ctx, cmd, done)
+			res, err := s.Sandbox.Result(ctx, cmd, done)
+			again, err := s.Sandbox.Outlast(ctx, err)
+			if !again {
+				return res, err
+			}
+			done = s.Sandbox.Follow(ctx, cmd)
 		case s.destroy != nil && !killed:
 			killed = true
 			if err := s.Sandbox.Kill(ctx, cmd, sandbox.SIGKILL); err != nil {
+				if s.outlastsKills(ctx) {
+					err = errGivenUp // the machine is stopped, and ends it
+				}
 				return nil, err
 			}
 		default:
@@ -425,44 +453,20 @@ func (s *run) follow(ctx workflow.Context, cmd *durable.Command) (*durable.Resul
 			sig := s.interrupts[i].Signal
 			s.interrupts = slices.Delete(s.interrupts, i, i+1)
 			if err := s.Sandbox.Kill(ctx, cmd, sandbox.Signal(sig)); err != nil {
-				return nil, err
+				if !s.outlastsKills(ctx) {
+					return nil, err
+				}
+				s.emit(ctx, Event{Type: TypeStatus, State: StateBlocked, Error: durable.Message(err)})
+				s.status(ctx, StateActive)
 			}
 		}
 	}
 }
 
-const (
-	// eventPage is how many events a page holds at most, pageBytes about how many
-	// bytes: a response of Temporal is at most 4 MiB.
-	eventPage = 500
-	pageBytes = 256 << 10
-	// keepBytes is about how many bytes of events are carried over
-	// continue-as-new: a payload is at most 2 MiB.
-	keepBytes = 256 << 10
-	// maxBytes of events begin a new history.
-	maxBytes = 4 * keepBytes
-)
-
-// size is about how many bytes an event has.
-func (e stored) size() int {
-	return 300 + len(e.Event.Command) + len(e.Event.Tail) + len(e.Event.Error) + len(e.Handle)
-}
-
-// pageOf returns how many of the events make a page.
-func pageOf(events []stored) (n int) {
-	for bytes := 0; n < min(len(events), eventPage); n++ {
-		if bytes += events[n].size(); bytes > pageBytes && n > 0 {
-			break
-		}
-	}
-	return n
-}
-
-func sizeOf(events []stored) (bytes int) {
-	for _, e := range events {
-		bytes += e.size()
-	}
-	return bytes
+// outlastsKills reports whether the session goes on after a signal that was
+// refused, as those of before this was seen to did not.
+func (s *run) outlastsKills(ctx workflow.Context) bool {
+	return ctx.Err() == nil && workflow.GetVersion(ctx, changeRefusedKill, workflow.DefaultVersion, 1) == 1
 }
 
 // full reports whether the history is long enough to begin a new one.
@@ -489,7 +493,7 @@ func (s *run) roll(ctx workflow.Context) error {
 		return s.unroll(ctx)
 	}
 	brief := workflow.WithActivityOptions(ctx, workflow.ActivityOptions{StartToCloseTimeout: time.Minute})
-	for len(s.Events) > s.in.Policy.KeepEvents || sizeOf(s.Events) > keepBytes {
+	for len(s.Events) > s.in.Policy.KeepEvents || sizeOf(s.Events) > keepBytes || s.swollen(ctx) {
 		n := pageOf(s.Events)
 		var kept bool
 		if err := workflow.ExecuteActivity(brief, activityArchive, s.id, s.Base, s.Events[:n]).Get(ctx, &kept); err != nil {
@@ -509,9 +513,31 @@ func (s *run) roll(ctx workflow.Context) error {
 	if (s.destroy != nil || s.touched) && workflow.GetVersion(ctx, changeRollSignals, workflow.DefaultVersion, 1) == 1 {
 		return s.unroll(ctx)
 	}
-	s.Interrupts = s.interrupts
+	s.Interrupts = s.waiting()
 	s.in.State = s.state
 	return workflow.NewContinueAsNewError(ctx, workflowName, s.in)
+}
+
+// swollen reports whether the events are too large for a payload although their
+// texts are not, because of what JSON escapes. Runs of before this was seen to
+// kept them.
+func (s *run) swollen(ctx workflow.Context) bool {
+	return jsonSizeOf(s.Events) > 2*keepBytes && workflow.GetVersion(ctx, changeSwollen, workflow.DefaultVersion, 1) == 1
+}
+
+// waiting returns the interrupts of commands in the queue, one each: those of
+// others are over, or are of none.
+func (s *run) waiting() (kept []interrupt) {
+	first := map[string]interrupt{}
+	for _, i := range slices.Backward(s.interrupts) {
+		first[i.ID] = i
+	}
+	for _, q := range s.Queue {
+		if i, ok := first[q.ID]; ok {
+			kept = append(kept, i)
+		}
+	}
+	return kept
 }
 
 // unroll goes on with this run for what came in while it was about to end.
@@ -544,8 +570,10 @@ func (s *run) end(ctx workflow.Context, cause error) error {
 	}
 	if s.Sandbox != nil {
 		stop := s.Sandbox.Close
+		s.refused.until = workflow.Now(ctx).Add(s.in.Options.Lease) // it has stopped by itself then
 		if destroy.DeleteSandbox {
 			stop = s.Sandbox.Delete
+			s.refused.until = workflow.Now(ctx).Add(deleteWithin)
 		}
 		if err := stop(ctx); err != nil && cause == nil {
 			cause = err

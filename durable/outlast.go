@@ -1,0 +1,81 @@
+package durable
+
+import (
+	"errors"
+	"time"
+
+	"go.temporal.io/sdk/temporal"
+	"go.temporal.io/sdk/workflow"
+)
+
+// Types of errors that an activity is not repeated for. Each may pass all the
+// same: a token is renewed, a quota raised, a deployment taken back.
+const (
+	errInvalid      = "Invalid"
+	errUnauthorized = "Unauthorized"
+	errQuota        = "Quota"
+	errRefused      = "Refused" // with status 400
+)
+
+// changeOutlast is a change of what workflows decide, for workflow.GetVersion.
+// Before, a refusal was the error of the call.
+const changeOutlast = "sandbox-outlasts-refusals"
+
+// The pauses before what was refused is tried again.
+const (
+	firstPause = time.Second
+	lastPause  = 15 * time.Minute
+)
+
+// refusal returns the type of an error that says that the platform, or whatever
+// stands before it, refuses; empty if err says something else.
+func refusal(err error) string {
+	app, ok := errors.AsType[*temporal.ApplicationError](err)
+	if !ok {
+		return ""
+	}
+	switch app.Type() {
+	case errInvalid, errUnauthorized, errQuota, errRefused:
+		return app.Type()
+	}
+	return ""
+}
+
+// Outlast decides about the error of an activity of the sandbox, or nil. When the
+// platform refuses (401, 402, 403, 400) a sandbox that it had opened, Outlast
+// waits, longer each time up to 15 minutes, and reports that the activity is to be
+// executed again. All methods use it but [Sandbox.Kill]; it is exported for
+// workflows that use the future of [Sandbox.Follow] themselves.
+func (s *Sandbox) Outlast(ctx workflow.Context, err error) (again bool, _ error) {
+	if s.CreatedAt.IsZero() || refusal(err) == "" ||
+		workflow.GetVersion(ctx, changeOutlast, workflow.DefaultVersion, 1) == workflow.DefaultVersion {
+		if s.refusals > 0 && err == nil {
+			s.refusals = 0
+			if s.OnRefused != nil {
+				return false, s.OnRefused(ctx, nil, 0)
+			}
+		}
+		return false, err
+	}
+	pause := min(firstPause<<min(s.refusals, 20), lastPause)
+	s.refusals++
+	wait := func(ctx workflow.Context, _ error, pause time.Duration) error { return workflow.Sleep(ctx, pause) }
+	if s.OnRefused != nil {
+		wait = s.OnRefused
+	}
+	if err := wait(ctx, err, pause); err != nil {
+		return false, err
+	}
+	return true, nil
+}
+
+// do executes an activity, and again for as long as it is refused.
+func (s *Sandbox) do(ctx workflow.Context, result any, activity string, args ...any) error {
+	for {
+		err := workflow.ExecuteActivity(s.brief(ctx), activity, args...).Get(ctx, result)
+		again, err := s.Outlast(ctx, err)
+		if !again {
+			return err
+		}
+	}
+}

@@ -1,0 +1,124 @@
+package session
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"go.temporal.io/sdk/converter"
+
+	"github.com/go-vercel/sandbox"
+	"github.com/go-vercel/sandbox/sandboxtest"
+)
+
+// TestOutlastsRefusals: a session waits, and says why, while the platform refuses
+// to stop, start or run anything, or to tell how a command ended; it goes on when
+// it is used, or by itself. One that is destroyed meanwhile ends its machine once
+// it may.
+func TestOutlastsRefusals(t *testing.T) {
+	for _, status := range []int{http.StatusUnauthorized, http.StatusPaymentRequired, http.StatusForbidden, http.StatusBadRequest} {
+		t.Run(fmt.Sprint(status), func(t *testing.T) {
+			t.Parallel()
+			p := newPlay(t, nil)
+			refuse := func(from, to time.Duration, operation sandboxtest.Operation) {
+				var stop func()
+				p.At(from, func() {
+					stop = p.Server.Inject(sandboxtest.Fault{Operation: operation, Status: status, Message: "not now"})
+				})
+				p.At(to, func() { stop() })
+			}
+			const minute = time.Minute
+			p.send(minute, "a", "echo kept > f")
+			refuse(30*minute, 40*minute, "") // it hibernates
+			p.At(40*minute+time.Second, func() { p.SignalWorkflow(signalTouch, nil) })
+			refuse(60*minute, 70*minute, "") // it wakes
+			p.send(61*minute, "b", "cat f")
+			refuse(80*minute, 82*minute, "") // a command starts
+			p.send(81*minute, "c", "cat f")
+			refuse(90*minute, 95*minute, sandboxtest.GetCommand) // one ends
+			p.send(91*minute, "d", "echo out; exit 4")
+			refuse(110*minute, 120*minute, "") // it is destroyed
+			p.send(111*minute, "e", "echo never")
+			p.At(115*minute, func() { p.SignalWorkflow(signalDestroy, DestroyOptions{}) })
+			events := p.run(Policy{})
+			require.NoError(t, p.GetWorkflowError())
+
+			assert.Equal(t, []string{
+				"active", "cmd-1 exited 0", "hibernating", "blocked", "hibernating", "hibernated",
+				"resuming", "blocked", "resuming", "active", "cmd-2 exited 0",
+				"blocked", "active", "cmd-3 exited 0",
+				"blocked", "active", "cmd-4 exited 4",
+				"blocked", "cmd-5 lost", "destroyed", "destroyed",
+			}, story(events))
+			assert.Equal(t, "kept\n", p.output("cmd-2"))
+			assert.Equal(t, "out\n", p.output("cmd-4"))
+			for _, e := range events {
+				if e.State == StateBlocked {
+					assert.Contains(t, e.Error, "not now")
+				}
+				if e.State == StateHibernated {
+					assert.Less(t, e.At.Time().Sub(events[0].At.Time()), 41*minute, "at the touch, not at the end of the pause")
+				}
+			}
+			for info, err := range p.Server.Client().List(t.Context(), nil) {
+				require.NoError(t, err)
+				assert.Equal(t, sandbox.StatusStopped, info.Status)
+			}
+		})
+	}
+}
+
+// TestCarriedStateIsBounded: whatever is sent to a session, what it carries over
+// continue-as-new is less than Temporal takes of one payload: commands and keys that
+// JSON makes six times as long, and events of them.
+func TestCarriedStateIsBounded(t *testing.T) {
+	const payload = 2 << 20
+	for name, text := range map[string]string{"plain": "x", "escaped": "<", "control": "\x01", "wide": "\u2028", "broken": "\xff"} {
+		for _, size := range []int{1, 100, 60 << 10, MaxCommand} {
+			t.Run(fmt.Sprint(name, " ", size), func(t *testing.T) {
+				r := &run{state: &state{}, in: input{Policy: Policy{QueueLimit: 1_000_000}.withDefaults()}}
+				script := strings.Repeat(text, size/len(text)+1)[:size]
+				taken := 0
+				for taken < queueBytes/(queued{Command: script}.size())-3 || r.accept(nil, commandUpdate{Command: script}) == nil {
+					taken++
+					r.Queue = append(r.Queue, queued{fmt.Sprintf("cmd-%d", taken), script})
+					r.interrupts = append(r.interrupts, interrupt{fmt.Sprintf("cmd-%d", taken), 9}, interrupt{fmt.Sprintf("cmd-%d", taken), 9}, interrupt{"cmd-none", 9})
+				}
+				require.Positive(t, taken)
+				for i := range 2 * keepKeys {
+					r.Keys = append(r.Keys[max(len(r.Keys)+1-keepKeys, 0):], keyed{keyOf(fmt.Sprint(i, strings.Repeat(text, 190))), fmt.Sprintf("cmd-%d", 1_000_000+i)})
+				}
+				for n := 0; n == 0 || sizeOf(r.Events) < keepBytes; n++ {
+					r.Events = append(r.Events, stored{Event: Event{Command: script, Type: TypeCommandQueued}})
+				}
+				for len(r.Events) > r.in.Policy.KeepEvents || sizeOf(r.Events) > keepBytes || jsonSizeOf(r.Events) > 2*keepBytes {
+					n := pageOf(r.Events)
+					data, err := json.Marshal(r.Events[:n])
+					require.NoError(t, err)
+					assert.Less(t, len(data), payload, "a page")
+					r.Events = r.Events[n:]
+				}
+				r.Interrupts = r.waiting()
+				r.in.State = r.state
+				carried, err := converter.GetDefaultDataConverter().ToPayload(r.in)
+				require.NoError(t, err)
+				assert.Less(t, len(carried.GetData()), payload, "with %d commands", taken)
+			})
+		}
+	}
+}
+
+// TestKeysStayKnown: a key is known by what is kept of it, and as older versions
+// kept it.
+func TestKeysStayKnown(t *testing.T) {
+	long := strings.Repeat("<", 200)
+	r := &run{state: &state{Keys: []keyed{{long, "cmd-1"}, {keyOf(long + "x"), "cmd-2"}, {"short", "cmd-3"}}}}
+	for key, id := range map[string]string{long: "cmd-1", long + "x": "cmd-2", "short": "cmd-3", "other": "", "": ""} {
+		assert.Equal(t, id, r.known(key), "%.10q", key)
+	}
+}
