@@ -2,6 +2,8 @@ package session
 
 import (
 	"context"
+	"crypto/sha256"
+	"crypto/subtle"
 	_ "embed" // the page
 	"encoding/json"
 	"errors"
@@ -20,10 +22,16 @@ var pageHTML []byte
 
 // HandlerOptions configures [Client.Handler].
 type HandlerOptions struct {
-	// Authorize is asked before a request for a session is served, with an empty
-	// id for one that starts a new one. An error refuses it with status 403. Nil
-	// lets everybody in who knows a session's ID: treat IDs as secrets then.
+	// Authorize is asked before a request for a session is served, and with an
+	// empty id before a new one is started, also by a request whose ID is not
+	// known. An error refuses it with status 403, or 401 if it matches
+	// [ErrToken]. Nil lets everybody in who knows a session's ID, and everybody
+	// start sessions. [Token] is one for a single user.
 	Authorize func(r *http.Request, id string) error
+	// Started is told the ID of each new session before its stream begins, for
+	// example to keep whose it is. An error destroys it and refuses the request
+	// with status 403.
+	Started func(r *http.Request, id string) error
 	// Page serves the web page at "/".
 	Page bool
 	// PingInterval is how often a silent stream gets a ping, so that proxies
@@ -34,8 +42,30 @@ type HandlerOptions struct {
 	Logger *slog.Logger
 }
 
-// maxBody bounds the body of a request.
-const maxBody = 256 << 10
+// ErrToken matches when a request does not have the token that [Token] asks for.
+var ErrToken = errors.New("the request needs the token of this service, as Authorization: Bearer")
+
+// Token returns a function for [HandlerOptions].Authorize that lets requests in
+// which have a token: "Authorization: Bearer" and the token. The page sends the
+// one of its address, "#token=" and the token behind it. An empty token lets
+// nobody in.
+func Token(token string) func(*http.Request, string) error {
+	want := sha256.Sum256([]byte(token))
+	return func(r *http.Request, _ string) error {
+		scheme, got, _ := strings.Cut(r.Header.Get("Authorization"), " ")
+		has := sha256.Sum256([]byte(got))
+		if token == "" || !strings.EqualFold(scheme, "Bearer") || subtle.ConstantTimeCompare(has[:], want[:]) != 1 {
+			return ErrToken
+		}
+		return nil
+	}
+}
+
+// A body may have maxBody bytes, and take bodyTimeout to come.
+const (
+	maxBody     = 256 << 10
+	bodyTimeout = 10 * time.Second
+)
 
 // Handler serves sessions over HTTP: POST /start, /command, /interrupt, /touch
 // and /destroy, GET /events and /session, and the page. Requests from pages of
@@ -98,9 +128,19 @@ func (h *handler) read(w http.ResponseWriter, r *http.Request, needsRun bool) (b
 		q := r.URL.Query()
 		b.RunID, b.Cursor = q.Get("runId"), q.Get("cursor")
 	} else {
+		control := http.NewResponseController(w) // no server of ours, no deadline
+		_ = control.SetReadDeadline(time.Now().Add(bodyTimeout))
 		data, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxBody))
+		if err == nil {
+			_ = control.SetReadDeadline(time.Time{})
+		}
 		if _, large := errors.AsType[*http.MaxBytesError](err); large {
 			h.refuse(w, http.StatusRequestEntityTooLarge, fmt.Sprintf("a body of more than %d bytes", maxBody))
+			return b, false
+		}
+		if err != nil {
+			w.Header().Set("Connection", "close")
+			h.refuse(w, http.StatusRequestTimeout, "the body did not come")
 			return b, false
 		}
 		// A start without a body, or with one that can't be read, starts a new
@@ -114,13 +154,26 @@ func (h *handler) read(w http.ResponseWriter, r *http.Request, needsRun bool) (b
 		h.refuse(w, http.StatusBadRequest, "runId is missing")
 		return b, false
 	}
-	if h.opts.Authorize != nil {
-		if err := h.opts.Authorize(r, b.RunID); err != nil {
-			h.refuse(w, http.StatusForbidden, err.Error())
-			return b, false
-		}
+	return b, h.allowed(w, r, b.RunID)
+}
+
+// allowed asks whether a request may be served. It has responded when it returns
+// false.
+func (h *handler) allowed(w http.ResponseWriter, r *http.Request, id string) bool {
+	if h.opts.Authorize == nil {
+		return true
 	}
-	return b, true
+	err := h.opts.Authorize(r, id)
+	switch {
+	case err == nil:
+		return true
+	case errors.Is(err, ErrToken):
+		w.Header().Set("WWW-Authenticate", "Bearer")
+		h.refuse(w, http.StatusUnauthorized, err.Error())
+	default:
+		h.refuse(w, http.StatusForbidden, err.Error())
+	}
+	return false
 }
 
 func (h *handler) respond(w http.ResponseWriter, status int, v any) {
@@ -174,18 +227,40 @@ func (h *handler) start(w http.ResponseWriter, r *http.Request) {
 			w.Header().Set("X-Workflow-Reconnected", "true")
 		case errors.Is(err, ErrNoSession):
 			id, at = "", Cursor{} // an ID of long ago: a new session
+			if !h.allowed(w, r, "") {
+				return
+			}
 		default:
 			h.fail(w, r, err)
 			return
 		}
 	}
 	if id == "" {
-		if id, err = h.c.Start(r.Context(), nil); err != nil {
-			h.fail(w, r, err)
+		if id, ok = h.startNew(w, r); !ok {
 			return
 		}
 	}
 	h.stream(w, r, id, at)
+}
+
+// startNew starts a session. It has responded when it returns false.
+func (h *handler) startNew(w http.ResponseWriter, r *http.Request) (id string, ok bool) {
+	id, err := h.c.Start(r.Context(), nil)
+	if err != nil {
+		h.fail(w, r, err)
+		return "", false
+	}
+	if h.opts.Started == nil {
+		return id, true
+	}
+	if err := h.opts.Started(r, id); err != nil {
+		if err := h.c.Destroy(r.Context(), id, &DestroyOptions{DeleteSandbox: true, RemoveOutput: true}); err != nil {
+			h.opts.Logger.WarnContext(r.Context(), "a session that nobody keeps was not destroyed", "session", id, "error", err)
+		}
+		h.refuse(w, http.StatusForbidden, err.Error())
+		return "", false
+	}
+	return id, true
 }
 
 func (h *handler) events(w http.ResponseWriter, r *http.Request) {

@@ -3,12 +3,16 @@ package session_test
 import (
 	"context"
 	"errors"
+	"fmt"
+	"io"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 	"go.temporal.io/api/serviceerror"
 	"go.temporal.io/sdk/client"
 	"go.temporal.io/sdk/converter"
@@ -69,6 +73,108 @@ func TestAuthorize(t *testing.T) {
 		assert.Contains(t, w.Body.String(), "who are you?")
 	}
 	assert.Equal(t, []string{"", "a", "a", "a", "a", "a", "a", "a"}, asked)
+}
+
+// TestToken: every route that does something wants the token, and the page, which
+// has to be there to send it, has nothing in it.
+func TestToken(t *testing.T) {
+	h := session.New(failing{err: serviceerror.NewUnavailable("nobody listens")}, nil).Handler(&session.HandlerOptions{Authorize: session.Token("right"), Page: true})
+	ask := func(method, path, body, authorization string) *httptest.ResponseRecorder {
+		w, r := httptest.NewRecorder(), httptest.NewRequest(method, path, strings.NewReader(body))
+		if authorization != "" {
+			r.Header.Set("Authorization", authorization)
+		}
+		h.ServeHTTP(w, r)
+		return w
+	}
+	for _, r := range routes {
+		for _, wrong := range []string{"", "right", "Bearer", "Bearer ", "Bearer wrong", "Bearer right ", "Basic right", "Bearer rightright"} {
+			w := ask(r.method, r.path, r.body, wrong)
+			assert.Equal(t, http.StatusUnauthorized, w.Code, "%s %s with %q", r.method, r.path, wrong)
+			assert.Equal(t, "Bearer", w.Header().Get("WWW-Authenticate"))
+			assert.NotContains(t, w.Body.String(), "right")
+		}
+		w := ask(r.method, r.path, r.body, "Bearer right")
+		assert.Equal(t, http.StatusServiceUnavailable, w.Code, "%s %s", r.method, r.path)
+	}
+	assert.Equal(t, http.StatusOK, ask("GET", "/", "", "").Code)
+	none := session.Token("")
+	for _, header := range []string{"", "Bearer ", "Bearer"} {
+		r := httptest.NewRequest("GET", "/", nil)
+		r.Header.Set("Authorization", header)
+		assert.ErrorIs(t, none(r, ""), session.ErrToken, "no token is no open door")
+	}
+}
+
+// unknown is a cluster that has no sessions, and counts those that are started.
+type unknown struct {
+	client.Client
+	started, destroyed int
+}
+
+func (u *unknown) QueryWorkflow(context.Context, string, string, string, ...any) (converter.EncodedValue, error) {
+	return nil, serviceerror.NewNotFound("none")
+}
+
+func (u *unknown) ExecuteWorkflow(context.Context, client.StartWorkflowOptions, any, ...any) (client.WorkflowRun, error) {
+	u.started++
+	return nil, nil
+}
+
+func (u *unknown) SignalWorkflow(context.Context, string, string, string, any) error {
+	u.destroyed++
+	return nil
+}
+
+// TestAuthorizeNewSession: who may use a session may not start others by an ID that
+// nobody has; and a session that its program can't keep is destroyed.
+func TestAuthorizeNewSession(t *testing.T) {
+	u := &unknown{}
+	var asked, told []string
+	h := session.New(u, nil).Handler(&session.HandlerOptions{
+		Authorize: func(_ *http.Request, id string) error {
+			if asked = append(asked, id); id == "" {
+				return errors.New("no new ones")
+			}
+			return nil
+		},
+	})
+	for _, body := range []string{"", "{}", `{"runId":"made-up"}`} {
+		w := serve(h, "POST", "/start", body)
+		assert.Equal(t, http.StatusForbidden, w.Code, body)
+	}
+	assert.Equal(t, []string{"", "", "made-up", ""}, asked)
+	assert.Zero(t, u.started)
+
+	h = session.New(u, nil).Handler(&session.HandlerOptions{Started: func(_ *http.Request, id string) error {
+		told = append(told, id)
+		return errors.New("the database is away")
+	}})
+	w := serve(h, "POST", "/start", `{"runId":"made-up"}`)
+	assert.Equal(t, http.StatusForbidden, w.Code)
+	assert.Len(t, told, 1)
+	assert.NotContains(t, told, "made-up")
+	assert.Equal(t, 1, u.started)
+	assert.Equal(t, 1, u.destroyed)
+}
+
+// TestSlowBodies: a body that does not come ends its connection, and with it what a
+// stranger can hold.
+func TestSlowBodies(t *testing.T) {
+	if testing.Short() {
+		t.Skip("waits for a deadline")
+	}
+	t.Parallel()
+	srv := httptest.NewServer(session.New(failing{err: serviceerror.NewUnavailable("nobody listens")}, nil).Handler(nil))
+	defer srv.Close()
+	conn, err := net.Dial("tcp", srv.Listener.Addr().String())
+	require.NoError(t, err)
+	defer conn.Close()
+	_, err = fmt.Fprintf(conn, "POST /start HTTP/1.1\r\nHost: x\r\nContent-Length: 100\r\n\r\n{")
+	require.NoError(t, err)
+	answer, err := io.ReadAll(conn) // to its end
+	require.NoError(t, err)
+	assert.Contains(t, string(answer), "408 Request Timeout")
 }
 
 // TestEngineAway: while the engine does not respond, every route says so and when
