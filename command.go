@@ -1,13 +1,10 @@
 package sandbox
 
 import (
-	"bufio"
 	"context"
-	"encoding/base64"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"log/slog"
 	"os"
 	"slices"
@@ -15,7 +12,6 @@ import (
 	"time"
 
 	"github.com/go-vercel/sandbox/internal/api"
-	"github.com/go-vercel/sandbox/internal/coreutils"
 	"github.com/go-vercel/sandbox/internal/redact"
 	"github.com/go-vercel/sandbox/internal/wire"
 )
@@ -523,73 +519,4 @@ func (c *CommandResult) UnmarshalJSON(data []byte) error {
 	}
 	*c = *finished(c.Command)
 	return nil
-}
-
-// commandReader reads the output of a running command in constant memory. It
-// has one goroutine until Close, which ends the command.
-type commandReader struct {
-	*bufio.Reader
-	cancel context.CancelFunc
-	pipe   *io.PipeReader
-	done   chan struct{}
-}
-
-// readCommand starts a command and returns when it has written something or
-// ended. Its error is an *FSError, returned at once or after the output.
-func readCommand(ctx context.Context, t target, name string, args []string) (*commandReader, error) {
-	ctx, cancel := context.WithCancel(ctx)
-	pr, pw := io.Pipe()
-	r := &commandReader{
-		Reader: bufio.NewReaderSize(pr, 64<<10),
-		cancel: cancel, pipe: pr, done: make(chan struct{}),
-	}
-	go func() {
-		defer close(r.done)
-		name, args := coreutils.Carry(name, args)
-		var stderr headBuffer
-		done, err := t.RunCommand(ctx, name, args, &CommandOptions{Stdout: pw, Stderr: &stderr, KillOnCancel: true})
-		if err == nil && done.ExitCode != 0 {
-			err = reason(coreutils.NewError(name, done.ExitCode, string(stderr.buf)))
-		}
-		pw.CloseWithError(err) // nil is io.EOF
-	}()
-	if _, err := r.Peek(1); err != nil && err != io.EOF {
-		r.Close()
-		return nil, err
-	}
-	return r, nil
-}
-
-// Close ends the command and waits for the goroutine.
-func (r *commandReader) Close() error {
-	r.cancel()
-	r.pipe.CloseWithError(errors.New("sandbox: read after Close"))
-	<-r.done
-	return nil
-}
-
-// headBuffer keeps the beginning of what is written to it.
-type headBuffer struct{ buf []byte }
-
-func (b *headBuffer) Write(p []byte) (int, error) {
-	const limit = 64 << 10
-	b.buf = append(b.buf, p[:min(len(p), limit-len(b.buf))]...)
-	return len(p), nil
-}
-
-// openEncoded reads a file through a command's output, as base64, since output
-// is always UTF-8.
-func openEncoded(ctx context.Context, t target, path string) (io.ReadCloser, int64, error) {
-	r, err := readCommand(ctx, t, "base64", coreutils.Operands(path))
-	if err != nil {
-		return nil, -1, err
-	}
-	return encodedBody{base64.NewDecoder(base64.StdEncoding, r), r}, -1, nil
-}
-
-// encodedBody is a file read through a command's output. It ends when the
-// command does, so it is known to be complete.
-type encodedBody struct {
-	io.Reader
-	io.Closer
 }

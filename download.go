@@ -187,15 +187,11 @@ func newLength(ctx context.Context, t target, r *FileReader, path string) *lengt
 // countBytes reads the file in the sandbox, and returns how long it is.
 func countBytes(ctx context.Context, t target, path string) (int64, error) {
 	name, args := coreutils.Carry("sh", []string{"-c", `cat -- "$1" | wc -c`, "sh", path})
-	done, err := t.RunCommand(ctx, name, args, nil)
+	done, err := program{name: name, args: args}.run(ctx, t)
 	if err != nil {
 		return 0, err
 	}
-	out, err := done.Stdout(ctx)
-	if err != nil {
-		return 0, err
-	}
-	return strconv.ParseInt(strings.TrimSpace(out), 10, 64)
+	return strconv.ParseInt(strings.TrimSpace(done.Stdout), 10, 64)
 }
 
 // check returns an error if the content is shorter than the reported size. That

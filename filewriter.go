@@ -383,7 +383,7 @@ func (f *FileSystem) discard(ctx context.Context, paths ...string) {
 		}
 	}
 	name, args := coreutils.Carry("rm", append([]string{"-f", "--"}, paths...))
-	_, _ = on.RunCommand(ctx, name, args, nil)
+	_, _ = program{name: name, args: args, spared: true}.run(ctx, on)
 }
 
 // maxInline is how much data is passed as an argument of a command. The system

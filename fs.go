@@ -393,6 +393,8 @@ func (f *FileSystem) Exists(ctx context.Context, name string) (bool, error) {
 
 // ReadDir reads the named directory and returns its entries, sorted by
 // filename, with one request. The Info methods of the entries make no request.
+// The list is held in memory: one of more than 250,000 entries, or 32 MiB, is an
+// error.
 func (f *FileSystem) ReadDir(ctx context.Context, name string) ([]fs.DirEntry, error) {
 	if err := checkPath("open", name); err != nil {
 		return nil, err

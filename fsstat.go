@@ -85,18 +85,7 @@ func fileStat(s *coreutils.Stat) FileStat {
 // tools returns a Runner of programs where the files are.
 func (f *FileSystem) tools() coreutils.Runner {
 	return func(ctx context.Context, c coreutils.Call) (coreutils.Result, error) {
-		done, err := f.on().RunCommand(ctx, c.Name, c.Args, &CommandOptions{Env: c.Env, Stdout: c.Stdout, KillOnCancel: true})
-		if err != nil {
-			return coreutils.Result{}, err
-		}
-		if err := done.endedWithSession(ctx); err != nil {
-			return coreutils.Result{}, err
-		}
-		res := coreutils.Result{ExitCode: done.ExitCode}
-		if res.Stderr, err = done.Stderr(ctx); err == nil && c.Stdout == nil {
-			res.Stdout, err = done.Stdout(ctx)
-		}
-		return res, err
+		return program{name: c.Name, args: c.Args, env: c.Env, stdout: c.Stdout}.run(ctx, f.on())
 	}
 }
 

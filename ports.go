@@ -64,6 +64,11 @@ func (o *WaitForPortOptions) withDefaults() (WaitForPortOptions, error) {
 	}
 	if w.HTTPClient == nil {
 		w.HTTPClient = &http.Client{CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
+		if standard, ok := http.DefaultTransport.(*http.Transport); ok {
+			limited := standard.Clone()
+			limited.MaxResponseHeaderBytes = api.MaxHeader
+			w.HTTPClient.Transport = limited
+		}
 	}
 	return w, nil
 }

@@ -48,22 +48,14 @@ type Group struct {
 
 // accountStep runs one program of an operation on users and returns its output.
 func (s *Sandbox) accountStep(ctx context.Context, action string, sudo bool, name string, args ...string) (string, error) {
-	done, err := s.RunCommand(ctx, name, args, &CommandOptions{Sudo: sudo})
-	if err != nil {
-		return "", err
-	}
-	stdout, err := done.Stdout(ctx)
+	done, err := program{name: name, args: args, sudo: sudo, spared: true}.run(ctx, s)
 	if err != nil {
 		return "", err
 	}
 	if done.ExitCode != 0 {
-		stderr, err := done.Stderr(ctx)
-		if err != nil {
-			return "", err
-		}
-		return "", &accounts.StepError{Action: action, ExitCode: done.ExitCode, Stdout: stdout, Stderr: stderr}
+		return "", &accounts.StepError{Action: action, ExitCode: done.ExitCode, Stdout: done.Stdout, Stderr: done.Stderr}
 	}
-	return stdout, nil
+	return done.Stdout, nil
 }
 
 // accountSteps runs the steps of an operation on users, and keeps what they

@@ -13,6 +13,10 @@ import (
 	"time"
 )
 
+// MaxHeader limits the header of a response. Under net/http's own limit of 10 MB
+// it could take 60 MB of memory.
+const MaxHeader = 1 << 20
+
 // DefaultTransport returns a transport for many goroutines that talk to one
 // host: unlike the standard transport it keeps an idle connection for each of
 // them. There is no overall timeout, since streams last for hours; pings detect
@@ -22,15 +26,16 @@ import (
 func DefaultTransport() *Transport {
 	t := &Transport{turns: make(chan struct{}, maxDials)}
 	t.Transport = &http.Transport{
-		Proxy:                 http.ProxyFromEnvironment,
-		DialContext:           t.dialInTurn((&net.Dialer{Timeout: 30 * time.Second, KeepAlive: 15 * time.Second}).DialContext),
-		ForceAttemptHTTP2:     true,
-		MaxIdleConnsPerHost:   1024,
-		IdleConnTimeout:       90 * time.Second,
-		ReadBufferSize:        64 << 10,
-		TLSHandshakeTimeout:   10 * time.Second,
-		ExpectContinueTimeout: time.Second,
-		HTTP2:                 &http.HTTP2Config{MaxReadFrameSize: 256 << 10, SendPingTimeout: 30 * time.Second, PingTimeout: 15 * time.Second},
+		Proxy:                  http.ProxyFromEnvironment,
+		DialContext:            t.dialInTurn((&net.Dialer{Timeout: 30 * time.Second, KeepAlive: 15 * time.Second}).DialContext),
+		ForceAttemptHTTP2:      true,
+		MaxIdleConnsPerHost:    1024,
+		IdleConnTimeout:        90 * time.Second,
+		ReadBufferSize:         64 << 10,
+		TLSHandshakeTimeout:    10 * time.Second,
+		ExpectContinueTimeout:  time.Second,
+		MaxResponseHeaderBytes: MaxHeader,
+		HTTP2:                  &http.HTTP2Config{MaxReadFrameSize: 256 << 10, SendPingTimeout: 30 * time.Second, PingTimeout: 15 * time.Second},
 	}
 	return t
 }

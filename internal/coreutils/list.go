@@ -2,6 +2,7 @@ package coreutils
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/base64"
 	"errors"
@@ -56,7 +57,7 @@ func (run Runner) Tree(ctx context.Context, dir string, limit int) (map[string][
 	lists := map[string][]Entry{".": nil}
 	var last string
 	n := 0
-	p := &listParser{tree: true, emit: func(e Entry) {
+	p := &listParser{tree: true, limit: limit, emit: func(e Entry) {
 		n++
 		last = e.Name
 		parent, name := path.Split(e.Name)
@@ -123,17 +124,24 @@ func (run Runner) list(ctx context.Context, name string, args []string, decode f
 	return entries, lossy, err
 }
 
-// maxListEntry limits an entry of a listing: its numbers and a name, which
-// Linux limits to 255 bytes.
-const maxListEntry = 64 << 10
+const (
+	// maxListEntry limits an entry of a listing: its numbers and a name, which
+	// Linux limits to 255 bytes.
+	maxListEntry = 64 << 10
+	// maxEntries and maxListing limit a listing, which is held in memory: to
+	// about 200 MB.
+	maxEntries, maxListing = 250_000, 32 << 20
+)
 
 // listParser splits the output of listFormat into entries. An invalid write
 // fails, which ends the command's output.
 type listParser struct {
 	emit func(Entry)
 	tree bool // names are paths
-	rest []byte
-	err  error
+	// limit is how many entries there may be; zero means maxEntries.
+	limit, entries, size int
+	rest                 []byte
+	err                  error
 }
 
 func (p *listParser) Write(b []byte) (int, error) {
@@ -141,6 +149,10 @@ func (p *listParser) Write(b []byte) (int, error) {
 		return 0, p.err
 	}
 	n := len(b)
+	if p.size += n; p.size > maxListing {
+		p.err = fmt.Errorf("%w: the listing is longer than %d bytes", ErrOutput, maxListing)
+		return 0, p.err
+	}
 	for {
 		i := bytes.IndexByte(b, 0)
 		if i < 0 {
@@ -155,6 +167,10 @@ func (p *listParser) Write(b []byte) (int, error) {
 		if err != nil {
 			p.err = err
 			return 0, err
+		}
+		if p.entries++; p.entries > cmp.Or(p.limit, maxEntries) {
+			p.err = fmt.Errorf("%w: the listing has more than %d entries", ErrOutput, cmp.Or(p.limit, maxEntries))
+			return 0, p.err
 		}
 		p.emit(e)
 		p.rest = p.rest[:0]

@@ -143,8 +143,8 @@ func peakMB(t *testing.T) float64 {
 	return 0
 }
 
-// transfers runs both processes.
-func transfers(t testing.TB, sizes ...int64) []transferReport {
+// startServer runs the emulator in a process of its own and returns its address.
+func startServer(t testing.TB) string {
 	server := exec.Command(os.Args[0], "-test.run=^TestMemoryServer$", "-test.timeout=30m")
 	server.Env = append(os.Environ(), serverEnv+"=1")
 	server.Stderr = os.Stderr
@@ -153,20 +153,23 @@ func transfers(t testing.TB, sizes ...int64) []transferReport {
 	stdout, err := server.StdoutPipe()
 	require.NoError(t, err)
 	require.NoError(t, server.Start())
-	defer func() {
+	t.Cleanup(func() {
 		stdin.Close()
 		assert.NoError(t, server.Wait())
-	}()
+	})
 	lines := bufio.NewScanner(stdout)
-	url := ""
-	for url == "" && lines.Scan() {
-		url, _ = strings.CutPrefix(lines.Text(), "URL ")
-		if url == lines.Text() {
-			url = ""
+	for lines.Scan() {
+		if url, ok := strings.CutPrefix(lines.Text(), "URL "); ok {
+			return url
 		}
 	}
-	require.NotEmpty(t, url)
+	t.Fatal("the emulator names no address")
+	return ""
+}
 
+// transfers runs both processes.
+func transfers(t testing.TB, sizes ...int64) []transferReport {
+	url := startServer(t)
 	job, err := json.Marshal(transferJob{URL: url, Sizes: sizes, Dir: t.TempDir()})
 	require.NoError(t, err)
 	client := exec.Command(os.Args[0], "-test.run=^TestMemoryClient$", "-test.timeout=30m")

@@ -1,0 +1,144 @@
+package sandbox
+
+import (
+	"bufio"
+	"cmp"
+	"context"
+	"encoding/base64"
+	"errors"
+	"fmt"
+	"io"
+
+	"github.com/go-vercel/sandbox/internal/coreutils"
+	"github.com/go-vercel/sandbox/internal/wire"
+)
+
+const (
+	// maxReply is how much a program that the client runs for itself may write
+	// to standard output, unless something reads it as it arrives: the longest
+	// replies are a path, or what useradd says.
+	maxReply = 64 << 10
+	// maxComplaints is how much such a program may write to standard error, of
+	// which the last keptComplaints are kept. rm writes a line for each file.
+	maxComplaints, keptComplaints = 16 << 20, 64 << 10
+)
+
+// program is a program of the sandbox that the client runs for itself. The
+// sandbox may have replaced it by one that writes without end: beyond the limits
+// it is killed, and the error says so.
+type program struct {
+	name string
+	args []string
+	env  Env
+	sudo bool
+	// stdout reads standard output as it arrives. Nil makes it part of the
+	// result.
+	stdout io.Writer
+	// spared programs continue when the context ends, as they change something
+	// that is better finished.
+	spared bool
+}
+
+// run runs the program and waits for its end. A non-zero exit code is a result.
+func (p program) run(ctx context.Context, on target) (coreutils.Result, error) {
+	reply := &limitedOutput{from: "standard output of " + p.name, limit: maxReply, keep: maxReply}
+	complaints := &limitedOutput{from: "standard error of " + p.name, limit: maxComplaints, keep: keptComplaints}
+	o := &CommandOptions{Env: p.env, Sudo: p.sudo, Stdout: p.stdout, Stderr: complaints, KillOnCancel: !p.spared}
+	if o.Stdout == nil {
+		o.Stdout = reply
+	}
+	done, err := on.RunCommand(ctx, p.name, p.args, o)
+	if err != nil {
+		if broken, ok := errors.AsType[*StreamError](err); ok && p.spared && broken.Code == codeWriteFailed {
+			if c, clientErr := on.client(); clientErr == nil {
+				newCommand(c, broken.SessionID, wire.Command{ID: broken.CommandID}).killLate(ctx)
+			}
+		}
+		return coreutils.Result{}, cmp.Or(reply.err, complaints.err, err)
+	}
+	if err := done.endedWithSession(ctx); err != nil {
+		return coreutils.Result{}, err
+	}
+	return coreutils.Result{ExitCode: done.ExitCode, Stdout: string(reply.kept), Stderr: string(complaints.kept)}, nil
+}
+
+// limitedOutput keeps the end of what is written to it, and fails beyond its
+// limit.
+type limitedOutput struct {
+	from              string
+	limit, keep, seen int
+	kept              []byte
+	err               error
+}
+
+func (l *limitedOutput) Write(p []byte) (int, error) {
+	if l.seen += len(p); l.seen > l.limit {
+		l.err = fmt.Errorf("%w: the %s is longer than %d bytes", coreutils.ErrOutput, l.from, l.limit)
+		return 0, l.err
+	}
+	if over := len(l.kept) + len(p) - l.keep; over >= len(l.kept) {
+		l.kept = append(l.kept[:0], p[max(0, len(p)-l.keep):]...)
+	} else {
+		l.kept = append(l.kept[:copy(l.kept, l.kept[max(0, over):])], p...)
+	}
+	return len(p), nil
+}
+
+// commandReader reads the output of a running command in constant memory. It
+// has one goroutine until Close, which ends the command.
+type commandReader struct {
+	*bufio.Reader
+	cancel context.CancelFunc
+	pipe   *io.PipeReader
+	done   chan struct{}
+}
+
+// readCommand starts a command and returns when it has written something or
+// ended. Its error is an *FSError, returned at once or after the output.
+func readCommand(ctx context.Context, t target, name string, args []string) (*commandReader, error) {
+	ctx, cancel := context.WithCancel(ctx)
+	pr, pw := io.Pipe()
+	r := &commandReader{
+		Reader: bufio.NewReaderSize(pr, 64<<10),
+		cancel: cancel, pipe: pr, done: make(chan struct{}),
+	}
+	go func() {
+		defer close(r.done)
+		name, args := coreutils.Carry(name, args)
+		done, err := program{name: name, args: args, stdout: pw}.run(ctx, t)
+		if err == nil && done.ExitCode != 0 {
+			err = reason(coreutils.NewError(name, done.ExitCode, done.Stderr))
+		}
+		pw.CloseWithError(err) // nil is io.EOF
+	}()
+	if _, err := r.Peek(1); err != nil && err != io.EOF {
+		r.Close()
+		return nil, err
+	}
+	return r, nil
+}
+
+// Close ends the command and waits for the goroutine.
+func (r *commandReader) Close() error {
+	r.cancel()
+	r.pipe.CloseWithError(errors.New("sandbox: read after Close"))
+	<-r.done
+	return nil
+}
+
+// openEncoded reads a file through a command's output, as base64, since output
+// is always UTF-8.
+func openEncoded(ctx context.Context, t target, path string) (io.ReadCloser, int64, error) {
+	r, err := readCommand(ctx, t, "base64", coreutils.Operands(path))
+	if err != nil {
+		return nil, -1, err
+	}
+	return encodedBody{base64.NewDecoder(base64.StdEncoding, r), r}, -1, nil
+}
+
+// encodedBody is a file read through a command's output. It ends when the
+// command does, so it is known to be complete.
+type encodedBody struct {
+	io.Reader
+	io.Closer
+}
