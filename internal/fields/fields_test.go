@@ -9,7 +9,10 @@ import (
 	"io"
 	"net/http"
 	"net/url"
+	"os"
+	"path/filepath"
 	"reflect"
+	"regexp"
 	"slices"
 	"strings"
 	"sync"
@@ -47,7 +50,7 @@ type row struct {
 	// not value. A func(*sandbox.Sandbox) any reads something else than Info.
 	info any
 	// reads replaces info, for what is found somewhere else than in Info.
-	reads func(*testing.T, *world, *sandbox.Sandbox)
+	reads func(*testing.T, *world, any)
 	// alone are rows that are not sent to the emulator, with the reason.
 	alone string
 }
@@ -59,12 +62,17 @@ type hidden struct{}
 type method struct {
 	name    string
 	opts    any    // a pointer to the options of a call without options
-	request string // the request that has the options, SANDBOX for the name of the method's sandbox
+	request string // the request that has the options, with SANDBOX and SESSION for world.box
 	before  func(*testing.T, *world)
-	call    func(*world, any) (*sandbox.Sandbox, error)
+	call    func(*world, any) (any, error)
 	rows    []row
+	// silent is set if what is returned has none of the fields.
+	silent bool
 	// local holds the fields that are in no request, each with its own test.
 	local map[string]func(*testing.T, *world, method)
+	// held holds the fields that are in no request either, each with the test
+	// that gives it a value: a folder of this module and a function.
+	held map[string]string
 	// never are fields that are not sent by this method, with the reason.
 	never map[string]string
 }
@@ -77,6 +85,7 @@ type world struct {
 	client   *sandbox.Client
 	box      *sandbox.Sandbox // the source of a fork, the target of an update
 	snapshot string
+	cursor   string // of a listing
 
 	mu       sync.Mutex
 	via      func(*http.Request) (*http.Response, error)
@@ -168,15 +177,13 @@ func (m *method) with(w *world, fields map[string]any) any {
 }
 
 // play calls the method and returns its request, all others, and the handle.
-func (m *method) play(t *testing.T, w *world, at string, fields map[string]any) (main request, others []request, sb *sandbox.Sandbox) {
+func (m *method) play(t *testing.T, w *world, at string, fields map[string]any) (main request, others []request, handle any) {
 	t.Helper()
 	w.recorded()
-	sb, err := m.call(w, m.with(w, fields))
+	handle, err := m.call(w, m.with(w, fields))
 	require.NoError(t, err)
 	want := cmp.Or(at, m.request)
-	if w.box != nil {
-		want = strings.ReplaceAll(want, "SANDBOX", w.box.Name())
-	}
+	want = w.expand(want)
 	found := false
 	for _, r := range w.recorded() {
 		switch {
@@ -187,11 +194,17 @@ func (m *method) play(t *testing.T, w *world, at string, fields map[string]any) 
 		}
 	}
 	require.True(t, found, "there is no %s", want)
-	return main, others, sb
+	return main, others, handle
 }
 
 func (m *method) test(t *testing.T) {
 	t.Run("complete", func(t *testing.T) { m.complete(t) })
+	for field, by := range m.held {
+		checkHeld(t, field, by)
+	}
+	if len(m.rows) == 0 && len(m.local) == 0 {
+		return
+	}
 	w := newWorld(t)
 	for _, r := range m.rows {
 		t.Run(r.field, func(t *testing.T) { m.row(t, w, r) })
@@ -217,28 +230,24 @@ func (m *method) row(t *testing.T, w *world, r row) {
 	for name, v := range r.and {
 		fields[name] = v
 	}
-	with, others, sb := m.play(t, w, r.at, fields)
-
-	expand := func(s string) string {
-		return strings.NewReplacer("SNAPSHOT", w.snapshot, "SESSION", sb.CurrentSession().ID()).Replace(s)
-	}
+	with, others, handle := m.play(t, w, r.at, fields)
 	query, body := base.query, base.body
 	switch {
 	case strings.HasPrefix(r.sent, "?"):
-		more, err := url.ParseQuery(r.sent[1:])
+		more, err := url.ParseQuery(w.expand(r.sent[1:]))
 		require.NoError(t, err)
 		for name, v := range more {
 			query[name] = v
 		}
 	default:
-		body = merged(t, base.body, expand(r.sent))
+		body = merged(t, base.body, w.expand(r.sent))
 	}
 	assert.Equal(t, query, with.query, "the query")
 	if body != with.body {
 		assert.JSONEq(t, body, with.body, "the body")
 	}
 	for _, more := range r.also {
-		at, body, _ := strings.Cut(expand(more), " {")
+		at, body, _ := strings.Cut(w.expand(more), " {")
 		assert.True(t, slices.ContainsFunc(others, func(o request) bool {
 			return o.at == at && reflect.DeepEqual(decoded(t, "{"+body), decoded(t, o.body))
 		}), "%s %s is not among %v", at, body, others)
@@ -246,31 +255,34 @@ func (m *method) row(t *testing.T, w *world, r row) {
 	if r.alone != "" {
 		return
 	}
-	if r.state != "none" {
+	if sb, ok := handle.(*sandbox.Sandbox); ok && !m.silent && r.state != "none" {
 		state := w.state(t, sb.Name())
-		want := decoded(t, expand(cmp.Or(r.state, r.sent)))
+		want := decoded(t, w.expand(cmp.Or(r.state, r.sent)))
 		assert.Empty(t, missing("", want, state), "of the emulator's state")
 	}
-	switch want := r.info.(type) {
-	case hidden:
-	case nil:
-		m.inInfo(t, sb, r.field, fields[r.field], w)
-	default:
-		m.inInfo(t, sb, r.field, want, w)
+	want := r.info
+	if want == nil {
+		want = r.value
 	}
-	if r.reads != nil {
-		r.reads(t, w, sb)
-	}
-}
-
-func (m *method) inInfo(t *testing.T, sb *sandbox.Sandbox, field string, want any, w *world) {
-	t.Helper()
 	if f, ok := want.(func(*world) any); ok {
 		want = f(w)
 	}
-	got := reflect.ValueOf(sb.Info()).FieldByName(field)
-	require.True(t, got.IsValid(), "Info has no field %s", field)
-	assert.Equal(t, pointedTo(reflect.ValueOf(want)), pointedTo(got), "Info().%s", field)
+	if _, ok := want.(hidden); !ok && !m.silent {
+		info := reflect.ValueOf(handle).MethodByName("Info").Call(nil)[0].FieldByName(r.field)
+		require.True(t, info.IsValid(), "Info has no field %s", r.field)
+		assert.Equal(t, pointedTo(reflect.ValueOf(want)), pointedTo(info), "Info().%s", r.field)
+	}
+	if r.reads != nil {
+		r.reads(t, w, handle)
+	}
+}
+
+// expand puts what the emulator has chosen into the text of a row.
+func (w *world) expand(text string) string {
+	if w.box != nil {
+		text = strings.NewReplacer("SANDBOX", w.box.Name(), "SESSION", w.box.CurrentSession().ID()).Replace(text)
+	}
+	return strings.NewReplacer("SNAPSHOT", w.snapshot, "CURSOR", w.cursor).Replace(text)
 }
 
 func pointedTo(v reflect.Value) any {
@@ -341,13 +353,19 @@ func (m *method) complete(t *testing.T) {
 		require.True(t, ok, "%s has no field %s", typ, r.field)
 		v := r.value
 		if later, ok := v.(func(*world) any); ok {
-			v = later(&world{snapshot: "x"})
+			v = later(&world{snapshot: "x", cursor: "x"})
 		}
 		holder := reflect.New(f.Type).Elem()
 		holder.Set(reflect.ValueOf(v))
 		filled(holder, r.field, func(path string) { delete(want, path) })
 	}
 	for path := range m.local {
+		f, _, _ := strings.Cut(path, ".")
+		_, ok := typ.FieldByName(f)
+		assert.True(t, ok, "%s is not a field", path)
+		delete(want, path)
+	}
+	for path := range m.held {
 		assert.True(t, want[path], "%s is not a field, or in a request as well", path)
 		delete(want, path)
 	}
@@ -430,4 +448,22 @@ func filled(v reflect.Value, at string, visit func(string)) {
 			filled(v.Index(i), at, visit)
 		}
 	}
+}
+
+// checkHeld fails if there is no such test, or if it does not set the field.
+func checkHeld(t *testing.T, field, by string) {
+	t.Helper()
+	dir, test, _ := strings.Cut(by, " ")
+	files, err := filepath.Glob(filepath.Join("..", "..", dir, "*_test.go"))
+	require.NoError(t, err)
+	for _, file := range files {
+		text, err := os.ReadFile(file)
+		require.NoError(t, err)
+		if body := regexp.MustCompile(`(?s)\nfunc ` + test + `\(t \*testing\.T\) \{\n.*?\n\}\n`).Find(text); body != nil {
+			set := regexp.MustCompile(`\b` + field[strings.LastIndex(field, ".")+1:] + `:`)
+			assert.True(t, set.Match(body), "%s does not set %s", test, field)
+			return
+		}
+	}
+	t.Errorf("there is no %s in %s, which is to hold %s", test, dir, field)
 }

@@ -20,7 +20,8 @@ import (
 
 // settings are the rows that create, fork and update have in common.
 var settings = []row{
-	{field: "Ports", value: []int{3001, 8080}, sent: `{"ports":[3001,8080]}`, state: "none", info: hidden{}, reads: func(t *testing.T, w *world, sb *sandbox.Sandbox) {
+	{field: "Ports", value: []int{3001, 8080}, sent: `{"ports":[3001,8080]}`, state: "none", info: hidden{}, reads: func(t *testing.T, w *world, handle any) {
+		sb := handle.(*sandbox.Sandbox)
 		require.NoError(t, sb.CurrentSession().Refresh(t.Context()))
 		for _, routes := range [][]sandbox.Route{sb.Routes(), sb.CurrentSession().Routes()} {
 			ports := []int{}
@@ -109,7 +110,8 @@ func policyOf(kind string, match func(string) *sandbox.PolicyMatcher) row {
 }
 
 // hasEnv looks for the variable where programs find it, since no response has it.
-func hasEnv(t *testing.T, w *world, sb *sandbox.Sandbox) {
+func hasEnv(t *testing.T, w *world, handle any) {
+	sb := handle.(*sandbox.Sandbox)
 	if w.box != nil && sb.Name() == w.box.Name() { // an update counts from the next session on
 		_, err := sb.Stop(t.Context(), nil)
 		require.NoError(t, err)
@@ -123,7 +125,8 @@ var creations = append(slices.Clone(settings), []row{
 	{field: "VCPUs", value: 4, sent: `{"resources":{"vcpus":4}}`, state: `{"vcpus":4,"memory":8192}`},
 	{
 		field: "Image", value: sandbox.ImageUbuntu, sent: `{"image":"vercel/sandbox/ubuntu"}`, state: "none", info: hidden{},
-		reads: func(t *testing.T, w *world, sb *sandbox.Sandbox) {
+		reads: func(t *testing.T, w *world, handle any) {
+			sb := handle.(*sandbox.Sandbox)
 			state, ok := w.state(t, sb.Name()).(map[string]any)
 			require.True(t, ok)
 			assert.Contains(t, sb.Info().Image, "vercel/sandbox/ubuntu@sha256:") // the API pins it
@@ -143,7 +146,8 @@ var firsts = append(slices.Clone(creations), []row{
 	{field: "Runtime", value: "node24", sent: `{"runtime":"node24"}`, at: "POST /v2/sandboxes"},
 	{
 		field: "Source", value: snapshotSource, sent: `{"source":{"type":"snapshot","snapshotId":"SNAPSHOT"}}`,
-		state: "none", info: hidden{}, reads: func(t *testing.T, w *world, sb *sandbox.Sandbox) {
+		state: "none", info: hidden{}, reads: func(t *testing.T, w *world, handle any) {
+			sb := handle.(*sandbox.Sandbox)
 			assert.Equal(t, w.snapshot, sb.CurrentSession().Info().SourceSnapshotID)
 		},
 	},
@@ -185,7 +189,7 @@ func TestCreate(t *testing.T) {
 	t.Parallel()
 	create := method{
 		name: "Create", opts: &sandbox.CreateOptions{}, request: "POST /v3/sandboxes", rows: firsts, before: source,
-		call: func(w *world, opts any) (*sandbox.Sandbox, error) {
+		call: func(w *world, opts any) (any, error) {
 			return w.client.Create(w.ctx, opts.(*sandbox.CreateOptions))
 		},
 		local: map[string]func(*testing.T, *world, method){
@@ -207,13 +211,14 @@ func TestGetOrCreate(t *testing.T) {
 				require.NoError(t, err)
 			}
 		},
-		call: func(w *world, opts any) (*sandbox.Sandbox, error) {
+		call: func(w *world, opts any) (any, error) {
 			return w.client.GetOrCreate(w.ctx, "taken", opts.(*sandbox.CreateOptions))
 		},
 		local: map[string]func(*testing.T, *world, method){
 			"WaitForImage": waitForImage, "OnCreate": onCreate, "OnResume": onResume, "Mounts.Region": mountRegion,
 			"Resume": func(t *testing.T, w *world, m method) {
-				_, _, sb := m.play(t, w, "", nil)
+				_, _, handle := m.play(t, w, "", nil)
+				sb := handle.(*sandbox.Sandbox)
 				testkit.StopElsewhere(t, w.srv, sb)
 				for _, opts := range []struct {
 					resume *bool
@@ -221,7 +226,7 @@ func TestGetOrCreate(t *testing.T) {
 				}{{new(false), sandbox.StatusStopped}, {nil, sandbox.StatusRunning}} {
 					again, err := m.call(w, &sandbox.CreateOptions{Resume: opts.resume})
 					require.NoError(t, err)
-					assert.Equal(t, opts.status, again.Status())
+					assert.Equal(t, opts.status, again.(*sandbox.Sandbox).Status())
 				}
 			},
 		},
@@ -246,7 +251,7 @@ func TestFork(t *testing.T) {
 	}
 	fork := method{
 		name: "Fork", opts: &sandbox.ForkOptions{}, request: "POST /v2/sandboxes/SANDBOX/fork", rows: creations, before: plain,
-		call: func(w *world, opts any) (*sandbox.Sandbox, error) {
+		call: func(w *world, opts any) (any, error) {
 			return w.client.Fork(w.ctx, w.box.Name(), opts.(*sandbox.ForkOptions))
 		},
 		local: map[string]func(*testing.T, *world, method){
@@ -279,7 +284,7 @@ func TestUpdate(t *testing.T) {
 	}...)
 	update := method{
 		name: "Update", opts: &sandbox.UpdateOptions{}, request: "PATCH /v2/sandboxes/SANDBOX", rows: rows, before: running,
-		call: func(w *world, opts any) (*sandbox.Sandbox, error) {
+		call: func(w *world, opts any) (any, error) {
 			return w.box, w.box.Update(w.ctx, opts.(*sandbox.UpdateOptions))
 		},
 		local: map[string]func(*testing.T, *world, method){"Mounts.Region": mountRegion},
@@ -317,22 +322,23 @@ func waitForImage(t *testing.T, w *world, m method) {
 
 func onCreate(t *testing.T, w *world, m method) {
 	var made *sandbox.Sandbox
-	_, _, sb := m.play(t, w, "", map[string]any{"OnCreate": sandbox.Hook(func(_ context.Context, sb *sandbox.Sandbox) error {
+	_, _, handle := m.play(t, w, "", map[string]any{"OnCreate": sandbox.Hook(func(_ context.Context, sb *sandbox.Sandbox) error {
 		made = sb
 		return nil
 	})})
 	require.NotNil(t, made)
-	assert.Equal(t, sb.Name(), made.Name())
+	assert.Equal(t, handle.(*sandbox.Sandbox).Name(), made.Name())
 }
 
 func onResume(t *testing.T, w *world, m method) {
-	source(t, w)
+	running(t, w)
 	resumed := 0
-	_, _, sb := m.play(t, w, "", map[string]any{"OnResume": sandbox.Hook(func(context.Context, *sandbox.Sandbox) error {
+	_, _, handle := m.play(t, w, "", map[string]any{"OnResume": sandbox.Hook(func(context.Context, *sandbox.Sandbox) error {
 		resumed++
 		return nil
 	})})
 	assert.Zero(t, resumed)
+	sb := handle.(*sandbox.Sandbox)
 	testkit.StopElsewhere(t, w.srv, sb)
 	testkit.Output(t, sb, "true")
 	assert.Equal(t, 1, resumed)

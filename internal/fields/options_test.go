@@ -1,0 +1,265 @@
+package fields
+
+import (
+	"errors"
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"io/fs"
+	"log/slog"
+	"maps"
+	"net/http"
+	"os"
+	"path/filepath"
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/go-vercel/sandbox"
+	"github.com/go-vercel/sandbox/auth"
+	"github.com/go-vercel/sandbox/internal/testkit"
+)
+
+// onlyHere are options that are in no request of the API: what they do is done
+// by this SDK, and seen by the test that is named.
+var onlyHere = []method{
+	{name: "DownloadDir", opts: &sandbox.DownloadDirOptions{}, held: map[string]string{
+		"Exclude": ". TestDownloadDirHostile", "MaxEntries": ". TestDownloadDirHostile",
+		"MaxBytes": ". TestDownloadDirHostile", "OutsideLinks": ". TestDownloadDirHostile", "Progress": ". TestDirectoryRoundTrip",
+	}, local: local{"Include": func(t *testing.T, w *world, _ method) {
+		running(t, w)
+		require.NoError(t, w.box.WriteFiles(t.Context(), []sandbox.File{{Path: "d/a.go"}, {Path: "d/b.txt"}, {Path: "d/e/c.go"}}, nil))
+		dst := t.TempDir()
+		require.NoError(t, w.box.DownloadDir(t.Context(), "d", dst, &sandbox.DownloadDirOptions{Include: []string{"*.go"}}))
+		var got []string
+		require.NoError(t, filepath.WalkDir(dst, func(name string, d fs.DirEntry, err error) error {
+			if err == nil && !d.IsDir() {
+				got = append(got, strings.TrimPrefix(filepath.ToSlash(name), filepath.ToSlash(dst)))
+			}
+			return err
+		}))
+		assert.Equal(t, []string{"/a.go", "/e/c.go"}, got)
+	}}},
+	{name: "DownloadFile", opts: &sandbox.DownloadFileOptions{}, held: map[string]string{
+		"MkdirAll": ". TestDownloadFile", "MaxBytes": "internal/security TestDownloadFileMaxBytes", "Progress": ". TestDownloadFile",
+	}, local: local{"Cwd": func(t *testing.T, w *world, _ method) {
+		file(t, w)
+		require.NoError(t, w.box.FS().WriteFile(t.Context(), "/tmp/field.txt", []byte("there"), 0o644))
+		dst := filepath.Join(t.TempDir(), "x")
+		require.NoError(t, w.box.DownloadFile(t.Context(), "field.txt", dst, &sandbox.DownloadFileOptions{Cwd: "/tmp"}))
+		data, err := os.ReadFile(dst)
+		require.NoError(t, err)
+		assert.Equal(t, "there", string(data))
+	}}},
+	{name: "UploadDir", opts: &sandbox.UploadOptions{}, held: map[string]string{
+		"Include": ". TestUploadDirPatterns", "Exclude": ". TestUploadDirPatterns", "Progress": ". TestDirectoryRoundTrip",
+	}},
+	{name: "WriteFiles", opts: &sandbox.WriteFilesOptions{}, held: map[string]string{"Progress": ". TestWriteFilesRefusedEarly"}},
+	{name: "Files", opts: &sandbox.File{}, local: local{
+		"Path": written(sandbox.File{Text: "x"}, "x", 0o644), "Content": written(sandbox.File{Content: []byte("bytes")}, "bytes", 0o644),
+		"Text":   written(sandbox.File{Text: "text"}, "text", 0o644),
+		"Reader": written(sandbox.File{Reader: strings.NewReader("read")}, "read", 0o644),
+		"Mode":   written(sandbox.File{Text: "x", Mode: new(os.FileMode(0o751))}, "x", 0o751),
+		"ModTime": func(t *testing.T, w *world, m method) {
+			at := time.Date(2020, 2, 3, 4, 5, 6, 0, time.UTC)
+			written(sandbox.File{Text: "x", ModTime: at}, "x", 0o644)(t, w, m)
+			info, err := w.box.FS().Stat(t.Context(), "f")
+			require.NoError(t, err)
+			assert.True(t, at.Equal(info.ModTime()), "%v", info.ModTime())
+		},
+	}, held: map[string]string{"Open": ". TestWriteFilesSources", "Size": ". TestWriteFilesSources"}},
+	{name: "Writer", opts: &sandbox.WriterOptions{}, held: map[string]string{"Mode": ". TestCreateStream"}, local: local{
+		"Progress": func(t *testing.T, w *world, _ method) {
+			running(t, w)
+			var last sandbox.Progress
+			f, err := w.box.FS().Create(t.Context(), "f", &sandbox.WriterOptions{Progress: func(p sandbox.Progress) { last = p }})
+			require.NoError(t, err)
+			_, err = f.Write([]byte("12345"))
+			require.NoError(t, errors.Join(err, f.Close()))
+			assert.EqualValues(t, 5, last.Done)
+		},
+	}},
+	{name: "KeepAlive", opts: &sandbox.KeepAliveOptions{}, held: map[string]string{
+		"Margin": ". TestKeepAlive", "Step": ". TestKeepAlive", "Interval": ". TestKeepAlive",
+	}},
+	{name: "WaitForPort", opts: &sandbox.WaitForPortOptions{}, held: map[string]string{
+		"Path": ". TestWaitForPort", "Status": ". TestWaitForPort", "Interval": ". TestWaitForPort", "HTTPClient": ". TestWaitForPort",
+		"AttemptTimeout": ". TestWaitForPortBacksOff",
+	}, local: local{"MaxInterval": maxInterval}},
+	{name: "Shell", opts: &sandbox.ShellOptions{}, held: map[string]string{
+		"Command": ". TestShellOptions", "Args": ". TestShellOptions", "Env": ". TestShellOptions", "Cwd": ". TestShellOptions",
+		"Sudo": ". TestShellOptions", "Cols": ". TestShellOptions", "Rows": ". TestShellOptions", "PingInterval": ". TestShellPings",
+		"KeepAlive.Margin": ". TestKeepAlive", "KeepAlive.Step": ". TestShellOptions", "KeepAlive.Interval": ". TestKeepAlive",
+	}},
+	{name: "Retry", opts: &sandbox.RetryOptions{}, held: map[string]string{
+		"Max": "internal/reliability TestReattachGivesUp", "Wait": "internal/reliability TestReattachGivesUp",
+	}},
+	{name: "Reattach", opts: &sandbox.ReattachOptions{}, held: map[string]string{
+		"Attempts": "internal/reliability TestReattachGivesUp", "Wait": "internal/reliability TestReattachGivesUp",
+	}, local: local{"Limit": reattachLimit}},
+	{name: "NewClient", opts: &sandbox.ClientOptions{}, held: map[string]string{
+		"AllowHTTP": "internal/security TestBaseURLs", "Retry.Max": "internal/reliability TestReattachGivesUp", "Retry.Wait": "internal/reliability TestReattachGivesUp",
+		"Reattach.Attempts": "internal/reliability TestReattachGivesUp", "Reattach.Wait": "internal/reliability TestReattachGivesUp",
+	}, local: local{
+		"Reattach.Limit": reattachLimit, "ServerCommandIDs": func(t *testing.T, w *world, _ method) {
+			running(t, w)
+			for theirs, sent := range map[bool]bool{false: true, true: false} {
+				c := testkit.Client(t, w.srv, sandbox.ClientOptions{ServerCommandIDs: theirs})
+				sb, err := c.Get(t.Context(), "box", nil)
+				require.NoError(t, err)
+				testkit.Output(t, sb, "true")
+				all := w.srv.Requests()
+				assert.Equal(t, sent, all[len(all)-1].Query.Has("cmdId"))
+			}
+		},
+		"Credentials": clientOption, "BaseURL": clientOption, "HTTPClient": clientOption, "UserAgent": clientOption, "Logger": clientOption,
+		"OnRateLimit": clientOption,
+	}},
+}
+
+func TestOnlyHere(t *testing.T) {
+	t.Parallel()
+	for _, m := range onlyHere {
+		t.Run(m.name, func(t *testing.T) { m.test(t) })
+	}
+}
+
+// written returns a test that a file arrives as it is described.
+func written(f sandbox.File, content string, mode os.FileMode) func(*testing.T, *world, method) {
+	return func(t *testing.T, w *world, _ method) {
+		running(t, w)
+		f.Path = "f"
+		require.NoError(t, w.box.WriteFiles(t.Context(), []sandbox.File{f}, nil))
+		data, err := w.box.FS().ReadFile(t.Context(), "f")
+		require.NoError(t, err)
+		assert.Equal(t, content, string(data))
+		info, err := w.box.FS().Stat(t.Context(), "f")
+		require.NoError(t, err)
+		assert.Equal(t, mode, info.Mode().Perm())
+	}
+}
+
+// maxInterval looks at the pauses between attempts.
+func maxInterval(t *testing.T, _ *world, _ method) {
+	synctest.Test(t, func(t *testing.T) {
+		sb, err := testkit.API(func(*http.Request) (*http.Response, error) { return testkit.JSON(200, withPort), nil }).Client(t).Create(t.Context(), nil)
+		require.NoError(t, err)
+		began := time.Now()
+		var at []time.Duration
+		_, err = sb.WaitForPort(t.Context(), 3000, &sandbox.WaitForPortOptions{
+			Interval: 100 * time.Millisecond, MaxInterval: 250 * time.Millisecond,
+			HTTPClient: &http.Client{Transport: testkit.RoundTripper(func(*http.Request) (*http.Response, error) {
+				at = append(at, time.Since(began))
+				if len(at) < 5 {
+					return testkit.JSON(502, ""), nil
+				}
+				return testkit.JSON(200, ""), nil
+			})},
+		})
+		require.NoError(t, err)
+		assert.Equal(t, []time.Duration{0, 1e8, 3e8, 55e7, 8e8}, at)
+	})
+}
+
+// reattachLimit looks at how long a broken stream is tried again.
+func reattachLimit(t *testing.T, _ *world, _ method) {
+	synctest.Test(t, func(t *testing.T) {
+		c, err := sandbox.NewClient(&sandbox.ClientOptions{
+			Credentials: auth.Static(auth.Credentials{Token: "tok", TeamID: "team", ProjectID: "prj"}), BaseURL: "https://api.test",
+			Retry: &sandbox.RetryOptions{Max: -1}, Reattach: &sandbox.ReattachOptions{Attempts: 1000, Limit: 30 * time.Second, Wait: time.Second},
+			HTTPClient: &http.Client{Transport: testkit.API(func(r *http.Request) (*http.Response, error) {
+				switch {
+				case testkit.IsRun(r):
+					return testkit.Response(200, "application/x-ndjson", strings.NewReader(testkit.Begun)), nil
+				case r.Method == http.MethodPost:
+					return testkit.JSON(200, testkit.RunningSandbox), nil
+				}
+				return testkit.JSON(502, ""), nil
+			})},
+		})
+		require.NoError(t, err)
+		sb, err := c.Create(t.Context(), nil)
+		require.NoError(t, err)
+		began := time.Now()
+		_, err = sb.RunCommand(t.Context(), "x", nil, nil)
+		var lost *sandbox.StreamError
+		require.ErrorAs(t, err, &lost)
+		took := time.Since(began)
+		assert.True(t, 30*time.Second <= took && took < time.Minute, "%v", took) // the last pause may go beyond the limit
+	})
+}
+
+const withPort = `{"sandbox":{"name":"box","status":"running","currentSessionId":"s1"},"session":{"id":"s1","status":"running"},` +
+	`"routes":[{"url":"https://a.test","subdomain":"a","port":3000}]}`
+
+// clientOption looks for what each field does to one request.
+func clientOption(t *testing.T, _ *world, _ method) {
+	var log strings.Builder
+	limits := 0
+	var seen *http.Request
+	c, err := sandbox.NewClient(&sandbox.ClientOptions{
+		Credentials: auth.Static(auth.Credentials{Token: "tok", TeamID: "team", ProjectID: "prj"}),
+		BaseURL:     "https://api.test/base", UserAgent: "mine/1", Logger: slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{Level: slog.LevelDebug})),
+		OnRateLimit: func(operation string, limit sandbox.RateLimit) {
+			limits++
+			assert.Equal(t, "get sandbox", operation)
+			assert.Equal(t, 7, limit.Remaining)
+		},
+		HTTPClient: &http.Client{Transport: testkit.API(func(r *http.Request) (*http.Response, error) {
+			seen = r
+			resp := testkit.JSON(200, testkit.RunningSandbox)
+			resp.Header.Set("X-RateLimit-Limit", "10")
+			resp.Header.Set("X-RateLimit-Remaining", "7")
+			resp.Header.Set("X-RateLimit-Reset", "1900000000")
+			return resp, nil
+		})},
+	})
+	require.NoError(t, err)
+	_, err = c.Get(t.Context(), "box", nil)
+	require.NoError(t, err)
+	assert.Equal(t, "https://api.test/base/v2/sandboxes/box", seen.URL.Scheme+"://"+seen.URL.Host+seen.URL.Path)
+	assert.Equal(t, "Bearer tok", seen.Header.Get("Authorization"))
+	assert.Equal(t, []string{"team", "prj"}, []string{seen.URL.Query().Get("teamId"), seen.URL.Query().Get("projectId")})
+	assert.True(t, strings.HasPrefix(seen.UserAgent(), "mine/1 "), seen.UserAgent())
+	assert.Equal(t, 1, limits)
+	assert.Contains(t, log.String(), "get sandbox")
+}
+
+// TestEveryStruct fails for a struct of options that no method of these tests
+// has.
+func TestEveryStruct(t *testing.T) {
+	t.Parallel()
+	tested := map[string]bool{}
+	for _, m := range slices.Concat(calls, onlyHere) {
+		tested[reflect.TypeOf(m.opts).Elem().Name()] = true
+	}
+	for _, in := range []any{sandbox.CreateOptions{}, sandbox.ForkOptions{}, sandbox.UpdateOptions{}} { // tests of their own
+		tested[reflect.TypeOf(in).Name()] = true
+	}
+	files, err := filepath.Glob("../../*.go")
+	require.NoError(t, err)
+	found := map[string]bool{}
+	for _, file := range files {
+		if strings.HasSuffix(file, "_test.go") {
+			continue
+		}
+		parsed, err := parser.ParseFile(token.NewFileSet(), file, nil, parser.SkipObjectResolution)
+		require.NoError(t, err)
+		ast.Inspect(parsed, func(n ast.Node) bool {
+			if spec, ok := n.(*ast.TypeSpec); ok && spec.Name.IsExported() && strings.HasSuffix(spec.Name.Name, "Options") {
+				found[spec.Name.Name] = true
+			}
+			return true
+		})
+	}
+	require.Greater(t, len(found), 20)
+	for _, name := range slices.Sorted(maps.Keys(found)) {
+		assert.True(t, tested[name], "no test sets the fields of %s", name)
+	}
+}
