@@ -40,9 +40,9 @@ var codingAgent = sync.OnceValue(func() string {
 	})
 })
 
-// agentName matches names that can appear in the header without another
-// meaning.
-var agentName = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$`)
+// agentName matches names, with or without a version after an @, that can appear
+// in the header without another meaning.
+var agentName = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._@-]{0,63}$`)
 
 // agentMarks are variables that identify agents that do not set AI_AGENT, in
 // order of precedence.

@@ -11,6 +11,8 @@ func TestFindAgent(t *testing.T) {
 	for _, tc := range []struct{ name, env, want string }{
 		{"none", "", ""},
 		{"told", "AI_AGENT=my-agent_1.0", "my-agent_1.0"},
+		{"with a version, as agents are told to give it", "AI_AGENT=my-agent@1.2", "my-agent@1.2"},
+		{"a version alone", "AI_AGENT=@1.2", ""},
 		{"told with space around", "AI_AGENT=  robot ", "robot"},
 		{"an older name", "AI_AGENT=github-copilot-cli", "github-copilot"},
 		{"told before known", "AI_AGENT=robot;CLAUDECODE=1", "robot"},

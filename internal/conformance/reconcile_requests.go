@@ -68,15 +68,21 @@ func (x *reconciler) agent(w, g map[string]any) {
 	}
 }
 
-// forkMounts is about the mounts of a fork.
+// forkMounts is about the mounts of a fork, which are sent as they were given.
 func (x *reconciler) forkMounts(w, g map[string]any) {
 	if path, _ := w["path"].(string); !x.rules.has(ruleForkMounts) || !strings.HasSuffix(path, "/fork") {
 		return
 	}
 	sent, ours := jsonOf(w), jsonOf(g)
 	if mounts, ok := ours["mounts"]; ok && sent != nil && sent["mounts"] == nil {
-		x.used(ruleForkMounts)
-		sent["mounts"] = mounts
+		for _, s := range x.played.Scenario.Steps {
+			args, _ := decodeJSON(s.Args)
+			if given, _ := args.(map[string]any); s.Op == "fork" && differs("", given["mounts"], mounts) == "" {
+				x.used(ruleForkMounts)
+				sent["mounts"] = mounts
+				return
+			}
+		}
 	}
 }
 
@@ -245,11 +251,11 @@ func (x *reconciler) release(request any) {
 // Vercel's own: the official SDK takes the team from it and replaces it by a
 // fresh one. This SDK sends it unchanged.
 func (x *reconciler) explicit() {
-	given := map[string]bool{}
+	given := map[string]any{} // the team, by the header
 	for _, creds := range x.credentials() {
 		if token, _ := creds["token"].(string); hasOwner(token) {
 			text, _ := Unsubstitute("Bearer "+token, x.played.Vars).(string)
-			given[text] = true
+			given[text] = creds["teamId"]
 		}
 	}
 	if len(given) == 0 {
@@ -276,23 +282,22 @@ func (x *reconciler) explicit() {
 	}
 }
 
-// asGiven copies the parts of the given credentials that were sent.
-func (x *reconciler) asGiven(w, g map[string]any, given map[string]bool) {
+// asGiven puts the given credentials in place of those that the official SDK made
+// of them.
+func (x *reconciler) asGiven(w, g map[string]any, given map[string]any) {
 	wh, _ := w["headers"].(map[string]any)
 	gh, _ := g["headers"].(map[string]any)
 	auth, _ := gh["authorization"].(string)
-	if wh == nil || !given[auth] || differs("", w["headers"], g["headers"]) == "" && differs("", w["query"], g["query"]) == "" {
+	team, ours := given[auth]
+	if wh == nil || !ours || differs("", w["headers"], g["headers"]) == "" && differs("", w["query"], g["query"]) == "" {
 		return
 	}
 	x.used(ruleExplicit)
 	wh["authorization"] = auth
-	wq, _ := w["query"].([]any)
-	gq, _ := g["query"].([]any)
-	for i := range min(len(wq), len(gq)) {
-		wp, _ := wq[i].([]any)
-		gp, _ := gq[i].([]any)
-		if len(wp) == 2 && len(gp) == 2 && wp[0] == "teamId" && gp[0] == "teamId" {
-			wp[1] = gp[1]
+	query, _ := w["query"].([]any)
+	for _, p := range query {
+		if pair, _ := p.([]any); len(pair) == 2 && pair[0] == "teamId" {
+			pair[1] = team
 		}
 	}
 }

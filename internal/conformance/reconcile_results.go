@@ -3,6 +3,7 @@ package conformance
 import (
 	"encoding/json"
 	"fmt"
+	"maps"
 	"regexp"
 	"slices"
 	"strings"
@@ -134,7 +135,7 @@ func (x *reconciler) success(w, g map[string]any, before []Step, s *Step) {
 		ws, _ := w["value"].(string)
 		gs, _ := g["value"].(string)
 		if sub, ok := strings.CutPrefix(ws, "https://"); ok && ws != gs && gs != "" {
-			if sub, ok = strings.CutSuffix(sub, ".vercel.run"); ok && x.routeHas(sub, gs) {
+			if sub, ok = strings.CutSuffix(sub, ".vercel.run"); ok && x.scriptHas(map[string]any{"subdomain": sub, "url": gs}) {
 				x.used(ruleDomain)
 				w["value"] = gs
 			}
@@ -221,9 +222,10 @@ func (x *reconciler) renewed(w, g map[string]any) {
 	}
 }
 
-// project copies to w the project that a drive says it is in.
+// project copies to w the project that the API says a drive is in.
 func (x *reconciler) project(w, g map[string]any) {
-	if told, ok := g["projectId"]; ok && x.rules.has(ruleProject) && g["driveId"] != nil && w["projectId"] != told {
+	told, ok := g["projectId"]
+	if ok && x.rules.has(ruleProject) && g["driveId"] != nil && w["projectId"] != told && x.scriptHas(map[string]any{"id": g["driveId"], "projectId": told}) {
 		x.used(ruleProject)
 		w["projectId"] = told
 	}
@@ -305,22 +307,20 @@ func regionsTold(w, g any) bool {
 	return used
 }
 
-// routeHas reports whether the script has a route with both.
-func (x *reconciler) routeHas(subdomain, url string) bool {
+// scriptHas reports whether the script, or an argument, has an object with these
+// fields.
+func (x *reconciler) scriptHas(fields map[string]any) bool {
 	var find func(v any) bool
 	find = func(v any) bool {
 		switch v := v.(type) {
 		case []any:
 			return slices.ContainsFunc(v, find)
 		case map[string]any:
-			if v["subdomain"] == subdomain && v["url"] == url {
-				return true
+			all := true
+			for k, want := range fields {
+				all = all && v[k] == want
 			}
-			for _, e := range v {
-				if find(e) {
-					return true
-				}
-			}
+			return all || slices.ContainsFunc(slices.Collect(maps.Values(v)), find)
 		}
 		return false
 	}
@@ -329,7 +329,10 @@ func (x *reconciler) routeHas(subdomain, url string) bool {
 			return true
 		}
 	}
-	return false
+	return slices.ContainsFunc(x.played.Scenario.Steps, func(s Step) bool {
+		v, ok := decodeJSON(s.Args)
+		return ok && find(v)
+	})
 }
 
 // started sets in w that a session has started.

@@ -108,10 +108,19 @@ func (s *Suite) Run(ctx context.Context, file string) Outcome {
 	if played.Problem != "" {
 		return Outcome{name, Failed, played.Problem}
 	}
+	var o Outcome
 	if departure != nil {
-		return s.judgeDeparture(name, want, departure, played)
+		o = s.judgeDeparture(name, want, departure, played)
+	} else {
+		o = s.judge(name, want, played)
 	}
-	return s.judge(name, want, played)
+	// What is refused was not compared.
+	if o.Outcome == Departed && strings.Contains(o.Difference, ruleRefused+": ") {
+		if legal := s.runLegal(ctx, file); legal.Outcome == Failed {
+			return legal
+		}
+	}
+	return o
 }
 
 func (s *Suite) expected(file string) (Recording, error) {
