@@ -78,11 +78,7 @@ func (a *app) forwardCommand() *cobra.Command {
 		var wg sync.WaitGroup
 		defer wg.Wait()
 		if !noKeep {
-			wg.Go(func() {
-				if err := sb.KeepAlive(ctx, &sandbox.KeepAliveOptions{Step: keepAliveStep}); err != nil && ctx.Err() == nil {
-					a.warn("the sandbox's timeout can't be extended any further: "+err.Error(), "the ports end with the session")
-				}
-			})
+			defer a.keepAlive(ctx, sb, "the ports end with the session")()
 		}
 		failed := make(chan error, len(forwards))
 		for _, f := range forwards {

@@ -3,9 +3,9 @@
 package mirror
 
 import (
+	"errors"
 	"fmt"
 	"io/fs"
-	"os"
 	"path"
 	"path/filepath"
 	"slices"
@@ -16,7 +16,7 @@ import (
 	"github.com/moby/patternmatcher"
 )
 
-// Entry is a file or symbolic link of a tree.
+// Entry is a directory, file or symbolic link of a tree.
 type Entry struct {
 	// Size and ModTime, in whole seconds, tell whether a file has changed.
 	Size    int64
@@ -27,8 +27,13 @@ type Entry struct {
 }
 
 func (e Entry) same(f Entry) bool {
-	if e.Mode&fs.ModeSymlink != 0 || f.Mode&fs.ModeSymlink != 0 {
-		return e.Mode&fs.ModeSymlink == f.Mode&fs.ModeSymlink && e.Link == f.Link
+	switch {
+	case e.Mode.Type() != f.Mode.Type():
+		return false
+	case e.Mode.IsDir():
+		return true
+	case e.Mode&fs.ModeSymlink != 0:
+		return e.Link == f.Link
 	}
 	return e.Size == f.Size && e.Mode.Perm() == f.Mode.Perm() && e.ModTime.Unix() == f.ModTime.Unix()
 }
@@ -36,72 +41,125 @@ func (e Entry) same(f Entry) bool {
 // Tree has the entries of a directory, by their paths with slashes.
 type Tree map[string]Entry
 
-// Changes are what makes a tree like another.
+// Changes are what makes a tree like another, in the order in which they are
+// made. Each list is sorted.
 type Changes struct {
-	// Write has the paths to copy and Delete those to delete, both in order.
-	Write, Delete []string
+	// Replace has files in whose place a directory comes, and Clear directories
+	// in whose place a file comes.
+	Replace, Clear []string
+	// Delete has the files, and Remove the directories, that are not in the
+	// other tree. Those below a directory of Clear are among them.
+	Delete, Remove []string
+	// Make has the directories to make and Write the files to copy.
+	Make, Write []string
 }
 
 // Diff says what makes the tree to like from.
 func Diff(from, to Tree) Changes {
 	var c Changes
 	for p, e := range from {
-		if old, ok := to[p]; !ok || !e.same(old) {
+		old, ok := to[p]
+		switch {
+		case ok && e.same(old):
+			continue
+		case ok && old.Mode.IsDir():
+			c.Clear = append(c.Clear, p)
+		case ok && e.Mode.IsDir():
+			c.Replace = append(c.Replace, p)
+		}
+		if e.Mode.IsDir() {
+			c.Make = append(c.Make, p)
+		} else {
 			c.Write = append(c.Write, p)
 		}
 	}
-	for p := range to {
-		if _, ok := from[p]; !ok {
+	for p, e := range to {
+		if _, ok := from[p]; ok {
+			continue
+		}
+		if e.Mode.IsDir() {
+			c.Remove = append(c.Remove, p)
+		} else {
 			c.Delete = append(c.Delete, p)
 		}
 	}
-	slices.Sort(c.Write)
-	slices.Sort(c.Delete)
+	for _, l := range []*[]string{&c.Replace, &c.Clear, &c.Delete, &c.Remove, &c.Make, &c.Write} {
+		slices.Sort(*l)
+	}
 	return c
 }
 
 // Ignore tells which paths are left out.
 type Ignore struct {
-	matcher *patternmatcher.PatternMatcher
+	patterns []string
+	matcher  *patternmatcher.PatternMatcher
 }
 
-// ignoreFiles are read, where they are, from the top of a local tree.
+// ignoreFiles are read in each directory of a local tree.
 var ignoreFiles = []string{".gitignore", ".sandboxignore"}
 
-// ReadIgnore reads the ignore files of a directory. Whatever they say, what Git
-// keeps for itself is always left out.
-func ReadIgnore(dir string, more []string) (*Ignore, error) {
-	var patterns []string
-	for _, name := range ignoreFiles {
-		data, err := os.ReadFile(filepath.Join(dir, name))
-		if os.IsNotExist(err) {
-			continue
-		}
-		if err != nil {
-			return nil, err
-		}
-		for l := range strings.Lines(string(data)) {
-			if l = strings.TrimSpace(l); l != "" && !strings.HasPrefix(l, "#") {
-				patterns = append(patterns, anywhere(l))
-			}
-		}
-	}
+// excludeFile is one that Git reads for the whole tree.
+const excludeFile = ".git/info/exclude"
+
+// NewIgnore leaves out what the patterns match, which count more than those of
+// ignore files.
+func NewIgnore(more []string) (*Ignore, error) {
 	for _, p := range more {
-		patterns = append(patterns, anywhere(p))
+		if _, err := patternmatcher.New([]string{anywhere("", p)}); err != nil {
+			return nil, fmt.Errorf("%q: %w", p, err)
+		}
 	}
-	m, err := patternmatcher.New(patterns)
-	return &Ignore{m}, err
+	i := &Ignore{}
+	return i, i.add("", strings.Join(more, "\n"))
 }
 
-// anywhere makes of a pattern without a slash one for every directory, as in
-// .gitignore.
-func anywhere(pattern string) string {
+// read reads the ignore files of a directory of root.
+func (i *Ignore) read(root fs.FS, dir string) error {
+	names := ignoreFiles
+	if dir == "." {
+		names = append([]string{excludeFile}, names...)
+	}
+	for _, name := range names {
+		info, err := fs.Lstat(root, path.Join(dir, name))
+		if err != nil || !info.Mode().IsRegular() {
+			continue
+		}
+		data, err := fs.ReadFile(root, path.Join(dir, name))
+		if err != nil {
+			return err
+		}
+		if err := i.add(dir, string(data)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (i *Ignore) add(dir, text string) error {
+	for l := range strings.Lines(text) {
+		if l = strings.TrimSpace(l); l != "" && !strings.HasPrefix(l, "#") {
+			i.patterns = append(i.patterns, anywhere(dir, l))
+		}
+	}
+	m, err := patternmatcher.New(i.patterns)
+	if err == nil {
+		i.matcher = m
+	}
+	return err
+}
+
+// anywhere makes of a pattern of a directory's .gitignore one for the whole tree:
+// one without a slash is for every directory below.
+func anywhere(dir, pattern string) string {
 	not := strings.HasPrefix(pattern, "!")
 	p := strings.TrimSuffix(strings.TrimPrefix(pattern, "!"), "/")
 	if !strings.Contains(p, "/") {
 		p = "**/" + p
 	}
 	p = strings.TrimPrefix(p, "/")
+	if dir != "" && dir != "." {
+		p = strings.NewReplacer(`\`, `\\`, "*", `\*`, "?", `\?`, "[", `\[`).Replace(dir) + "/" + p
+	}
 	if not {
 		return "!" + p
 	}
@@ -113,7 +171,7 @@ func (i *Ignore) Match(name string) bool {
 	if git(name) {
 		return true
 	}
-	if i == nil {
+	if i == nil || i.matcher == nil {
 		return false
 	}
 	matched, err := i.matcher.MatchesOrParentMatches(name)
@@ -144,32 +202,28 @@ func visible(r rune) rune {
 	return r
 }
 
-// Local reads a tree of this machine. A directory that does not exist is empty.
-func Local(dir string, ignore *Ignore) (Tree, error) {
-	tree := Tree{}
-	err := filepath.WalkDir(dir, func(name string, d fs.DirEntry, err error) error {
+// Local reads a tree of this machine, and the ignore files in it. What more
+// leaves out is left out in any case.
+func Local(root fs.FS, more *Ignore) (Tree, *Ignore, error) {
+	tree, ignore := Tree{}, &Ignore{}
+	err := fs.WalkDir(root, ".", func(name string, d fs.DirEntry, err error) error {
 		if err != nil {
-			if os.IsNotExist(err) && name != dir {
+			if errors.Is(err, fs.ErrNotExist) && name != "." {
 				return nil // it went away meanwhile
 			}
 			return err
 		}
-		rel, err := filepath.Rel(dir, name)
-		if err != nil || rel == "." {
-			return err
+		if name == "." {
+			return ignore.read(root, name)
 		}
-		rel = filepath.ToSlash(rel)
-		if ignore.Match(rel) {
+		if ignore.Match(name) || more.Match(name) {
 			if d.IsDir() {
-				return filepath.SkipDir
+				return fs.SkipDir
 			}
 			return nil
 		}
-		if d.IsDir() {
-			return nil
-		}
 		info, err := d.Info()
-		if os.IsNotExist(err) {
+		if errors.Is(err, fs.ErrNotExist) {
 			return nil
 		}
 		if err != nil {
@@ -177,28 +231,32 @@ func Local(dir string, ignore *Ignore) (Tree, error) {
 		}
 		e := Entry{Size: info.Size(), ModTime: info.ModTime(), Mode: info.Mode()}
 		switch {
+		case info.IsDir():
+			if err := ignore.read(root, name); err != nil {
+				return err
+			}
 		case info.Mode()&fs.ModeSymlink != 0:
-			if e.Link, err = os.Readlink(name); err != nil {
+			if e.Link, err = fs.ReadLink(root, name); err != nil {
 				return err
 			}
 		case !info.Mode().IsRegular():
 			return nil
 		}
-		tree[rel] = e
+		tree[name] = e
 		return nil
 	})
-	return tree, err
+	return tree, ignore, err
 }
 
 // ListScript lists a directory of a sandbox, its argument, in the form that
 // ParseList reads. Without that directory it exits with ExitMissing.
-const ListScript = `[ -d "$1" ] || exit 44; cd -- "$1" && find . \( -type f -o -type l \) -printf '%P\0%y\0%s\0%T@\0%m\0%l\0'`
+const ListScript = `[ -d "$1" ] || exit 44; cd -- "$1" && find . -mindepth 1 \( -type f -o -type l -o -type d \) -printf '%P\0%y\0%s\0%T@\0%m\0%l\0'`
 
 // ExitMissing is the exit code of ListScript when there is no such directory.
 const ExitMissing = 44
 
 // ParseList reads what ListScript writes.
-func ParseList(text string, ignore *Ignore) (Tree, error) {
+func ParseList(text string, ignore ...*Ignore) (Tree, error) {
 	tree := Tree{}
 	fields := strings.Split(strings.TrimSuffix(text, "\x00"), "\x00")
 	if text == "" {
@@ -215,12 +273,15 @@ func ParseList(text string, ignore *Ignore) (Tree, error) {
 		if err1 != nil || err2 != nil || err3 != nil || !filepath.IsLocal(filepath.FromSlash(f[0])) || path.Clean(f[0]) != f[0] {
 			return nil, fmt.Errorf("the listing of the sandbox has an entry that can't be: %q", f)
 		}
-		if ignore.Match(f[0]) {
+		if (*Ignore)(nil).Match(f[0]) || slices.ContainsFunc(ignore, func(i *Ignore) bool { return i.Match(f[0]) }) {
 			continue
 		}
 		e := Entry{Size: size, ModTime: time.Unix(at, 0), Mode: fs.FileMode(mode) & fs.ModePerm}
-		if f[1] == "l" {
+		switch f[1] {
+		case "l":
 			e.Mode, e.Link = fs.ModeSymlink, f[5]
+		case "d":
+			e.Mode |= fs.ModeDir
 		}
 		tree[f[0]] = e
 	}

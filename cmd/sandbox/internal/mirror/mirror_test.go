@@ -21,19 +21,42 @@ func write(t *testing.T, dir, name, content string) {
 	require.NoError(t, os.WriteFile(name, []byte(content), 0o644))
 }
 
+// ignored reads a directory and returns both of what it leaves out and a match.
+func local(t *testing.T, dir string, more ...string) (Tree, func(string) bool) {
+	t.Helper()
+	extra, err := NewIgnore(more)
+	require.NoError(t, err)
+	tree, ignore, err := Local(os.DirFS(dir), extra)
+	require.NoError(t, err)
+	return tree, func(name string) bool { return ignore.Match(name) || extra.Match(name) }
+}
+
 func TestIgnore(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	write(t, dir, ".gitignore", "node_modules/\n*.log\n!keep.log\n# note\n/top.txt\nbuild/out\n")
 	write(t, dir, ".sandboxignore", "secret\n")
-	ignore, err := ReadIgnore(dir, []string{"extra"})
-	require.NoError(t, err)
+	write(t, dir, ".git/info/exclude", "mine\n")
+	write(t, dir, "api/.gitignore", ".env\n/local\n*.tmp\n!keep.tmp\n")
+	write(t, dir, "odd[*]/.gitignore", "x\n")
+	write(t, dir, "node_modules/.gitignore", "!../main.go\n*\n")
+	for _, name := range []string{"api/.env", "api/v1/.env", "api/local", "api/v1/local", "api/a.tmp", "api/keep.tmp", ".env", "odd[*]/x", "oddy/x"} {
+		write(t, dir, name, "")
+	}
+	tree, match := local(t, dir, "extra")
 	for path, want := range map[string]bool{
 		".git/config": true, "node_modules/a/b": true, "sub/node_modules/a": true, "a.log": true, "sub/a.log": true, "sub/keep.log": false,
-		"top.txt": true, "sub/top.txt": false, "build/out/x": true, "secret": true, "extra": true, "main.go": false,
+		"top.txt": true, "sub/top.txt": false, "build/out/x": true, "secret": true, "extra": true, "main.go": false, "mine": true,
+		"api/.env": true, "api/v1/.env": true, ".env": false, "api/local": true, "api/v1/local": false, "api/a.tmp": true, "api/keep.tmp": false, "a.tmp": false,
+		"odd[*]/x": true, "oddy/x": false,
 	} {
-		assert.Equal(t, want, ignore.Match(path), path)
+		assert.Equal(t, want, match(path), path)
+		if _, there := tree[path]; there {
+			assert.False(t, want, path)
+		}
 	}
+	assert.Contains(t, tree, "api/v1/local")
+	assert.NotContains(t, tree, "api/.env")
 }
 
 // TestListing compares the listing of find with that of this process.
@@ -45,23 +68,23 @@ func TestListing(t *testing.T) {
 	dir := t.TempDir()
 	write(t, dir, "a b/c\nd", "x")
 	write(t, dir, "run.sh", "#!/bin/sh\n")
+	require.NoError(t, os.Mkdir(filepath.Join(dir, "empty"), 0o755))
 	require.NoError(t, os.Chmod(filepath.Join(dir, "run.sh"), 0o755))
 	require.NoError(t, os.Symlink("run.sh", filepath.Join(dir, "link")))
 	out, err := exec.Command("bash", "-c", ListScript, "bash", dir).Output()
 	require.NoError(t, err)
-	remote, err := ParseList(string(out), nil)
+	remote, err := ParseList(string(out))
 	require.NoError(t, err)
-	local, err := Local(dir, nil)
-	require.NoError(t, err)
-	assert.Len(t, remote, 3)
-	assert.Equal(t, Changes{}, Diff(local, remote))
-	assert.Equal(t, Changes{}, Diff(remote, local))
+	here, _ := local(t, dir)
+	assert.Len(t, remote, 5)
+	assert.Equal(t, Changes{}, Diff(here, remote))
+	assert.Equal(t, Changes{}, Diff(remote, here))
 	missing, err := exec.Command("bash", "-c", ListScript, "bash", filepath.Join(dir, "none")).Output()
 	var exit *exec.ExitError
 	require.ErrorAs(t, err, &exit)
 	assert.Equal(t, ExitMissing, exit.ExitCode())
 	assert.Empty(t, missing)
-	_, err = Local(filepath.Join(dir, "none"), nil)
+	_, _, err = Local(os.DirFS(filepath.Join(dir, "none")), nil)
 	require.ErrorIs(t, err, fs.ErrNotExist)
 }
 
@@ -69,16 +92,20 @@ func TestDiff(t *testing.T) {
 	t.Parallel()
 	at := time.Unix(1000, 0)
 	file := Entry{Size: 1, ModTime: at, Mode: 0o644}
-	from := Tree{"same": file, "new": file, "grown": {Size: 2, ModTime: at, Mode: 0o644}, "mode": {Size: 1, ModTime: at, Mode: 0o755}, "link": {Mode: fs.ModeSymlink, Link: "b"}}
-	to := Tree{"same": file, "old": file, "grown": file, "mode": file, "link": {Mode: fs.ModeSymlink, Link: "a"}}
-	assert.Equal(t, Changes{Write: []string{"grown", "link", "mode", "new"}, Delete: []string{"old"}}, Diff(from, to))
+	dir := Entry{Mode: fs.ModeDir | 0o755}
+	from := Tree{"now-dir": dir, "now-dir/x": file, "now-file": file, "empty": dir, "dir": {Mode: fs.ModeDir | 0o700}, "same": file, "new": file, "grown": {Size: 2, ModTime: at, Mode: 0o644}, "mode": {Size: 1, ModTime: at, Mode: 0o755}, "link": {Mode: fs.ModeSymlink, Link: "b"}}
+	to := Tree{"now-dir": file, "now-file": dir, "now-file/x": file, "gone": dir, "dir": dir, "same": file, "old": file, "grown": file, "mode": file, "link": {Mode: fs.ModeSymlink, Link: "a"}}
+	assert.Equal(t, Changes{
+		Replace: []string{"now-dir"}, Clear: []string{"now-file"}, Make: []string{"empty", "now-dir"}, Remove: []string{"gone"},
+		Write: []string{"grown", "link", "mode", "new", "now-dir/x", "now-file"}, Delete: []string{"now-file/x", "old"},
+	}, Diff(from, to))
 }
 
 func TestHostileListing(t *testing.T) {
 	t.Parallel()
 	for _, text := range []string{"../x\x00f\x001\x001\x00644\x00\x00", "/etc/passwd\x00f\x001\x001\x00644\x00\x00", "x\x00f\x00", "a\x00f\x00z\x001\x00644\x00\x00",
 		"a/./b\x00f\x001\x001\x00644\x00\x00", "./a\x00f\x001\x001\x00644\x00\x00", "a//b\x00f\x001\x001\x00644\x00\x00", "a/\x00f\x001\x001\x00644\x00\x00"} {
-		_, err := ParseList(text, nil)
+		_, err := ParseList(text)
 		assert.Error(t, err, text)
 	}
 }
@@ -89,14 +116,13 @@ func TestGit(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	write(t, dir, ".sandboxignore", "!.git\n!**/.git\n")
-	reinclude, err := ReadIgnore(dir, nil)
-	require.NoError(t, err)
+	_, reinclude := local(t, dir)
 	for path, want := range map[string]bool{
 		".git": true, "lib/.git/hooks/post-checkout": true, "a/b/.GIT/config": true, "GIT~1/hooks/x": true, "x/.git./config": true, ".git . ./x": true,
 		".g\u200cit/hooks": true, "\ufeff.git/x": true, ".git::$INDEX_ALLOCATION/config": true, `a\.git\hooks`: true, "sub/.git": true,
 		".github/workflows/x": false, ".gitignore": false, "git": false, "x.git": false, ".git2/x": false, "git~10": false,
 	} {
-		assert.Equal(t, want, reinclude.Match(path), "%q", path)
+		assert.Equal(t, want, reinclude(path), "%q", path)
 		assert.Equal(t, want, (*Ignore)(nil).Match(path), "%q", path)
 	}
 }
