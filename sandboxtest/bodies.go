@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"io"
+	"maps"
 	"mime"
 	"net/http"
 	"os"
@@ -83,47 +84,61 @@ func bodyError(err error) error {
 }
 
 // decode reads a JSON object of the usual size into v; see decodeUpTo.
-func (c *call) decode(v any) (present map[string]json.RawMessage, err error) {
-	return c.decodeUpTo(maxJSON, v)
-}
+func (c *call) decode(v any) error { return c.decodeUpTo(maxJSON, v) }
 
-// decodeUpTo reads a JSON object of at most limit bytes into v. Keys that begin with "__" are private
-// parameters, which the service takes and this server ignores. An empty body
-// is an empty object.
-func (c *call) decodeUpTo(limit int64, v any) (present map[string]json.RawMessage, err error) {
+// decodeUpTo reads a JSON object of at most limit bytes into v. Keys that begin
+// with "__" are private parameters, which the service takes and this server
+// ignores. An empty body is an empty object, and null is as good as nothing
+// except in a [nullable].
+func (c *call) decodeUpTo(limit int64, v any) error {
 	data, err := io.ReadAll(c.shortBody(limit))
 	if err != nil {
 		if e, ok := errors.AsType[*apiError](err); ok {
-			return nil, e
+			return e
 		}
-		return nil, badRequest("The request body could not be read.")
+		return badRequest("The request body could not be read.")
 	}
 	c.s.requests.body(c.record, data)
 	if len(bytes.TrimSpace(data)) == 0 {
 		data = []byte("{}")
 	}
+	var present map[string]json.RawMessage
 	if err := json.Unmarshal(data, &present); err != nil || present == nil {
-		return nil, badRequest("Invalid JSON: the request body should be an object.")
+		return badRequest("Invalid JSON: the request body should be an object.")
 	}
-	for key, value := range present {
-		if strings.HasPrefix(key, "__") || string(value) == "null" && key != "keepLastSnapshots" && key != "networkId" {
-			delete(present, key)
-		}
-	}
+	maps.DeleteFunc(present, func(key string, _ json.RawMessage) bool { return strings.HasPrefix(key, "__") })
 	if data, err = json.Marshal(present); err != nil {
-		return nil, badRequest("Invalid JSON: the request body should be an object.")
+		return badRequest("Invalid JSON: the request body should be an object.")
 	}
 	dec := json.NewDecoder(bytes.NewReader(data))
 	dec.DisallowUnknownFields()
 	if err := dec.Decode(v); err != nil {
 		for _, field := range durationFields {
 			if value := present[field]; len(value) > 0 && strings.ContainsAny(string(value[:1]), `"{[tf`) {
-				return nil, invalid("`%s` should be number.", field)
+				return invalid("`%s` should be number.", field)
 			}
 		}
-		return nil, decodeError(err)
+		return decodeError(err)
 	}
-	return present, nil
+	return nil
+}
+
+// nullable is a field for which null means something other than its absence,
+// in which both Null and Given are false.
+type nullable[T any] struct {
+	Value       T
+	Given, Null bool
+}
+
+// UnmarshalJSON is called for null as well, and not for a field that is absent.
+func (n *nullable[T]) UnmarshalJSON(data []byte) error {
+	if n.Null = string(data) == "null"; n.Null {
+		return nil
+	}
+	n.Given = true
+	dec := json.NewDecoder(bytes.NewReader(data))
+	dec.DisallowUnknownFields()
+	return dec.Decode(&n.Value)
 }
 
 // durationFields are milliseconds, whose decoder does not tell the field.
@@ -157,9 +172,10 @@ func decodeError(err error) *apiError {
 // object reads a JSON object as it is, without its private parameters.
 func (c *call) object() ([]byte, error) {
 	raw := make(rawObject)
-	if _, err := c.decode(&raw); err != nil {
+	if err := c.decode(&raw); err != nil {
 		return nil, err
 	}
+	maps.DeleteFunc(raw, func(_ string, value json.RawMessage) bool { return string(value) == "null" })
 	return json.Marshal(raw)
 }
 

@@ -1,11 +1,8 @@
 package sandboxtest
 
 import (
-	"context"
 	"errors"
 	"fmt"
-	"maps"
-	"net"
 	"net/http"
 	"os"
 	"slices"
@@ -14,7 +11,6 @@ import (
 	"time"
 
 	"github.com/go-vercel/sandbox/internal/wire"
-	"github.com/go-vercel/sandbox/sandboxtest/internal/box"
 )
 
 // command is a process in a session, or a stub in its place. What is not
@@ -50,29 +46,14 @@ func (cmd *command) exited() bool {
 	return cmd.exitCode != nil
 }
 
-// ended describes a command that has ended to who has waited for it, and from
+// report describes a command that has ended to who has waited for it, and from
 // now on to everybody.
-func (cmd *command) ended() wire.Command {
+func (cmd *command) report() wire.Command {
 	cmd.mu.Lock()
 	cmd.waited = true
 	cmd.mu.Unlock()
 	return cmd.wire()
 }
-
-// runner is what a command runs on.
-type runner interface {
-	// Signal is for the process alone, and os.ErrProcessDone once it has ended.
-	Signal(n int) error
-	// SignalGroup is for its children as well.
-	SignalGroup(n int) error
-	// Wait waits for the end and gives the exit code.
-	Wait() int
-}
-
-// process is the runner that is a real process.
-type process struct{ *box.Process }
-
-func (p process) Wait() int { return p.Process.Wait().ExitCode }
 
 func (cmd *command) wire() wire.Command {
 	cmd.mu.Lock()
@@ -106,8 +87,10 @@ type commandParams struct {
 	Wait    bool              `json:"wait"`
 	Logs    bool              `json:"logs"`
 	// AttachStdin leaves the standard input open for writes.
-	AttachStdin bool `json:"attachStdin"`
+	AttachStdin *bool `json:"attachStdin"`
 }
+
+func (p *commandParams) attachesStdin() bool { return p.AttachStdin != nil && *p.AttachStdin }
 
 func (p *commandParams) check() error {
 	if p.Command == "" {
@@ -134,11 +117,10 @@ func (c *call) runCommand() error {
 		return err
 	}
 	var p commandParams
-	present, err := c.decode(&p)
-	if err != nil {
+	if err := c.decode(&p); err != nil {
 		return err
 	}
-	if _, ok := present["attachStdin"]; ok && c.s.opts.Stdin == NoStdin {
+	if p.AttachStdin != nil && c.s.opts.Stdin == NoStdin {
 		return invalid("should NOT have additional property `attachStdin`.")
 	}
 	if err := p.check(); err != nil {
@@ -177,7 +159,7 @@ func (c *call) runCommand() error {
 	if cmd.wasCut() {
 		return stream.broken(errSessionEnded)
 	}
-	_ = stream.record(wire.CommandResponse{Command: cmd.ended()}) // as above
+	_ = stream.record(wire.CommandResponse{Command: cmd.report()}) // as above
 	return nil
 }
 
@@ -193,138 +175,6 @@ func (cmd *command) wasCut() bool {
 	cmd.mu.Lock()
 	defer cmd.mu.Unlock()
 	return cmd.cut
-}
-
-// launchCommand starts a command on the machine, with an ID that the caller
-// has chosen or one of our own.
-func (sess *session) launchCommand(ctx context.Context, machine *box.Box, chosen string, p *commandParams) (*command, error) {
-	id, err := sess.takeID(chosen)
-	if err != nil {
-		return nil, err
-	}
-	defer sess.dropID(id) // unless it has started
-	s, st := sess.sb.s, sess.sb.s.store
-	st.mu.Lock()
-	env := maps.Clone(sess.sb.settings.Env)
-	st.mu.Unlock()
-	if env == nil {
-		env = make(map[string]string, len(p.Env))
-	}
-	maps.Copy(env, p.Env)
-	cmd := &command{
-		sess: sess, id: id, name: p.Command, args: p.Args, cwd: absolute(machine.Account(), p.Cwd),
-		startedAt: s.clock.Now(), began: time.Now(), log: newCommandLog(s.spool), done: make(chan struct{}),
-	}
-	stdout, stderr := newOutputWriter(cmd.log, "stdout"), newOutputWriter(cmd.log, "stderr")
-	if !s.enter() {
-		return nil, errClosing
-	}
-	proc, err := sess.launch(ctx, machine, cmd, p, env, stdout, stderr)
-	if err != nil {
-		s.leave()
-		cmd.log.Remove()
-		return nil, err
-	}
-	cmd.mu.Lock()
-	cmd.proc = proc
-	if p.Timeout != nil {
-		cmd.timeout = s.clock.AfterFunc(time.Duration(*p.Timeout), func() { _ = proc.SignalGroup(sigKill) })
-	}
-	cmd.mu.Unlock()
-	st.mu.Lock()
-	sess.commands[id] = cmd
-	sess.order = append(sess.order, cmd)
-	st.mu.Unlock()
-	go func() {
-		defer s.leave()
-		code := proc.Wait()
-		stdout.Flush()
-		stderr.Flush()
-		cmd.finish(code)
-		st.mu.Lock()
-		late := sess.machine == nil
-		st.mu.Unlock()
-		if late { // it was started while the session ended
-			cmd.log.Remove()
-		}
-	}()
-	return cmd, nil
-}
-
-// launch starts the stub that fits the command, or a process.
-func (sess *session) launch(ctx context.Context, machine *box.Box, cmd *command, p *commandParams, env map[string]string, stdout, stderr *outputWriter) (runner, error) {
-	if h := sess.sb.s.stubs.find(p.Command, p.Args); h != nil {
-		inv := &Invocation{
-			Sandbox: sess.sb.key.name, Session: sess.id, Name: p.Command, Args: slices.Clone(p.Args),
-			Cwd: cmd.cwd, Env: env, Sudo: p.Sudo, Stdin: strings.NewReader(""), Stdout: stdout, Stderr: stderr,
-			machine: machine,
-		}
-		if !p.AttachStdin {
-			return startStub(h, inv), nil
-		}
-		ours, its := net.Pipe()
-		cmd.input, inv.Stdin = &commandInput{pipe: ours}, its
-		return startStub(func(ctx context.Context, inv *Invocation) int {
-			defer ours.Close()
-			defer its.Close()
-			return h(ctx, inv)
-		}, inv), nil
-	}
-	early := &firstLine{}
-	spec := box.Spec{
-		Path: p.Command, Args: p.Args, Dir: p.Cwd, Env: environ(env),
-		Stdout: stdout, Stderr: early.tee(stderr), OpenStdin: p.AttachStdin,
-	}
-	if p.Sudo {
-		spec.User = "root"
-	}
-	proc, err := machine.Start(ctx, spec)
-	if err != nil {
-		return nil, err
-	}
-	if proc.Pid() == 0 {
-		// The machine tells it as a shell does; the API refuses the request.
-		if res := proc.Wait(); res.ExitCode == 127 {
-			return nil, fail(http.StatusBadRequest, "executable_not_found", "[invalid_argument] executable file not found in $PATH: %s", p.Command)
-		}
-		return nil, badRequest("[invalid_argument] %s", early.text())
-	}
-	if p.AttachStdin {
-		cmd.input = &commandInput{pipe: proc.Input()}
-	}
-	return process{proc}, nil
-}
-
-// environ makes KEY=value entries, in a fixed order.
-func environ(env map[string]string) []string {
-	out := make([]string, 0, len(env))
-	for _, k := range slices.Sorted(maps.Keys(env)) {
-		out = append(out, k+"="+env[k])
-	}
-	return out
-}
-
-func (cmd *command) finish(code int) {
-	cut := cmd.sess.isEnding()
-	cmd.mu.Lock()
-	cmd.exitCode, cmd.cut = &code, cut
-	cmd.duration = max(0, cmd.sess.sb.s.clock.Now().Sub(cmd.startedAt))
-	cmd.timeout.Stop()
-	cmd.mu.Unlock()
-	cmd.log.Close()
-	close(cmd.done)
-}
-
-// awaitCommands waits until the commands of a machine that was stopped have
-// noticed.
-func (sess *session) awaitCommands() {
-	st := sess.sb.s.store
-	st.mu.Lock()
-	commands := slices.Clone(sess.order)
-	st.mu.Unlock()
-	for _, cmd := range commands {
-		<-cmd.done
-	}
 }
 
 // command gives the command that the path names.
@@ -391,7 +241,7 @@ func (c *call) getCommand() error {
 			if cmd.sess.hasFailed() {
 				return errStopped
 			}
-			cmd.ended()
+			cmd.report()
 		case <-c.ctx.Done():
 			return c.ctx.Err()
 		}
@@ -424,7 +274,7 @@ func (c *call) killCommand() error {
 	var p struct {
 		Signal *int `json:"signal"`
 	}
-	if _, err := c.decode(&p); err != nil {
+	if err := c.decode(&p); err != nil {
 		return err
 	}
 	if p.Signal == nil {

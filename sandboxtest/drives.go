@@ -44,7 +44,7 @@ type drive struct {
 	making bool
 }
 
-func (d *drive) wire() wire.Drive {
+func (d *drive) wireLocked() wire.Drive {
 	w := wire.Drive{
 		ID: d.id, Name: d.key.name, ProjectID: d.key.project, Region: d.region, MaxSizeBytes: d.maxSize,
 		CreatedAt: wire.At(d.createdAt), UpdatedAt: wire.At(d.updatedAt),
@@ -91,9 +91,9 @@ func driveInMaking(d *drive) *apiError {
 	return fail(http.StatusConflict, "conflict", "The drive '%s' is still being made.", d.key.name)
 }
 
-// findDrive gives the drive with that name or ID. Without a project it is
-// looked for in all of them. The store's lock is held.
-func (st *store) findDrive(project, nameOrID string) *drive {
+// findDriveLocked gives the drive with that name or ID. Without a project it is
+// looked for in all of them.
+func (st *store) findDriveLocked(project, nameOrID string) *drive {
 	if d := st.drives[sandboxKey{project, nameOrID}]; d != nil {
 		return d
 	}
@@ -109,11 +109,10 @@ func (st *store) findDrive(project, nameOrID string) *drive {
 func (c *call) getOrCreateDrive() error {
 	name := c.values[0]
 	var p driveParams
-	present, err := c.decode(&p)
-	if err != nil {
+	if err := c.decode(&p); err != nil {
 		return err
 	}
-	if _, ok := present["name"]; ok {
+	if p.Name != "" {
 		return invalid("should NOT have additional property `name`.")
 	}
 	if err := checkDriveName(name); err != nil {
@@ -127,7 +126,7 @@ func (c *call) getOrCreateDrive() error {
 	st.mu.Lock()
 	d := st.drives[sandboxKey{p.ProjectID, name}]
 	if d != nil {
-		w := d.wire()
+		w := d.wireLocked()
 		st.mu.Unlock()
 		if p.Region != "" && p.Region != w.Region || p.MaxSizeBytes != nil && *p.MaxSizeBytes != w.MaxSizeBytes {
 			return fail(http.StatusConflict, "conflict", "A drive with the name '%s' already exists with another region or size.", name)
@@ -141,7 +140,7 @@ func (c *call) getOrCreateDrive() error {
 		return err
 	}
 	st.drives[d.key] = d
-	w := d.wire()
+	w := d.wireLocked()
 	st.changedLocked()
 	st.mu.Unlock()
 	writeJSON(c.w, http.StatusCreated, wire.DriveResponse{Drive: w})
@@ -164,12 +163,12 @@ func (c *call) newDrive(key sandboxKey, p *driveParams, region string, size int6
 func (c *call) getDrive() error {
 	st := c.s.store
 	st.mu.Lock()
-	d := st.findDrive(c.project(), c.values[0])
+	d := st.findDriveLocked(c.project(), c.values[0])
 	if d == nil {
 		st.mu.Unlock()
 		return driveNotFound(c.values[0])
 	}
-	w := d.wire()
+	w := d.wireLocked()
 	st.mu.Unlock()
 	writeJSON(c.w, http.StatusOK, wire.DriveResponse{Drive: w})
 	return nil
@@ -179,7 +178,7 @@ func (c *call) getDrive() error {
 func (c *call) deleteDrive() error {
 	st := c.s.store
 	st.mu.Lock()
-	d := st.findDrive(c.project(), c.values[0])
+	d := st.findDriveLocked(c.project(), c.values[0])
 	switch {
 	case d == nil:
 		st.mu.Unlock()
@@ -188,7 +187,7 @@ func (c *call) deleteDrive() error {
 		st.mu.Unlock()
 		return fail(http.StatusConflict, "conflict", "The drive '%s' is attached to a sandbox.", d.key.name)
 	}
-	w := d.wire()
+	w := d.wireLocked()
 	delete(st.drives, d.key)
 	st.saver.doomed = append(st.saver.doomed, func() error { return c.s.host.RemoveDrive(d.id) })
 	st.changedLocked()
@@ -202,7 +201,7 @@ func (c *call) deleteDrive() error {
 // another name.
 func (c *call) forkDrive() error {
 	var p driveParams
-	if _, err := c.decode(&p); err != nil {
+	if err := c.decode(&p); err != nil {
 		return err
 	}
 	if p.ProjectID == "" {
@@ -217,7 +216,7 @@ func (c *call) forkDrive() error {
 	st := c.s.store
 	key := sandboxKey{p.ProjectID, p.Name}
 	st.mu.Lock()
-	source := st.findDrive(p.ProjectID, c.values[0])
+	source := st.findDriveLocked(p.ProjectID, c.values[0])
 	switch {
 	case source == nil:
 		st.mu.Unlock()
@@ -243,7 +242,7 @@ func (c *call) forkDrive() error {
 	if err != nil {
 		delete(st.drives, key)
 	}
-	w := d.wire()
+	w := d.wireLocked()
 	st.changedLocked()
 	st.mu.Unlock()
 	if err != nil {
@@ -282,7 +281,7 @@ func (c *call) listDrives() error {
 	st.mu.Lock()
 	for k, d := range st.drives {
 		if (project == "" || k.project == project) && strings.HasPrefix(k.name, prefix) {
-			items = append(items, d.wire())
+			items = append(items, d.wireLocked())
 		}
 	}
 	st.mu.Unlock()
@@ -345,7 +344,7 @@ func (st *store) checkMounts(project string, set *settings) error {
 	defer st.mu.Unlock()
 	for _, p := range slices.Sorted(maps.Keys(set.Mounts)) {
 		name := set.Mounts[p].Drive
-		d := st.findDrive(project, name)
+		d := st.findDriveLocked(project, name)
 		switch {
 		case d == nil:
 			return driveNotFound(name)
@@ -365,7 +364,7 @@ func (sess *session) attach(mounts map[string]wire.Mount) ([]box.Mount, error) {
 	out := make([]box.Mount, 0, len(mounts))
 	for _, p := range slices.Sorted(maps.Keys(mounts)) {
 		m := mounts[p]
-		d := st.findDrive(project, m.Drive)
+		d := st.findDriveLocked(project, m.Drive)
 		var err error
 		switch {
 		case d == nil:
@@ -441,8 +440,8 @@ type driveState struct {
 	Made bool `json:"made,omitempty"`
 }
 
-// driveStates describes the drives that are whole. The store's lock is held.
-func (st *store) driveStates() (out []driveState) {
+// driveStatesLocked describes the drives that are whole.
+func (st *store) driveStatesLocked() (out []driveState) {
 	for _, d := range st.drives {
 		if !d.making {
 			out = append(out, driveState{d.id, d.key.project, d.key.name, d.region, d.maxSize, d.createdAt, d.updatedAt, true})
@@ -451,8 +450,8 @@ func (st *store) driveStates() (out []driveState) {
 	return out
 }
 
-// restoreDrives takes up drives. The store's lock is held.
-func (st *store) restoreDrives(in []driveState) error {
+// restoreDrivesLocked takes up drives.
+func (st *store) restoreDrivesLocked(in []driveState) error {
 	for _, x := range in {
 		key := sandboxKey{x.Project, x.Name}
 		if !x.Made {

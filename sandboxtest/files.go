@@ -37,7 +37,7 @@ func (c *call) fileCall() (*session, *box.Box, *pathParams, error) {
 		return nil, nil, nil, err
 	}
 	p := new(pathParams)
-	if _, err := c.decode(p); err != nil {
+	if err := c.decode(p); err != nil {
 		return nil, nil, nil, err
 	}
 	if err := p.check(); err != nil {

@@ -31,7 +31,7 @@ func (c *call) openInteractive() error {
 	if err != nil {
 		return err
 	}
-	if _, err := c.decode(&struct{}{}); err != nil {
+	if err := c.decode(&struct{}{}); err != nil {
 		return err
 	}
 	if _, err := sess.use(c.ctx); err != nil {

@@ -44,26 +44,21 @@ var (
 
 // sandboxParams are the fields that create, fork and update have in common.
 type sandboxParams struct {
-	Ports              *[]int                  `json:"ports"`
-	Timeout            *wire.Duration          `json:"timeout"`
-	Resources          *resources              `json:"resources"`
-	Image              string                  `json:"image"`
-	Persistent         *bool                   `json:"persistent"`
-	NetworkPolicy      json.RawMessage         `json:"networkPolicy"`
-	Env                map[string]string       `json:"env"`
-	Tags               *map[string]string      `json:"tags"`
-	SnapshotExpiration *wire.Duration          `json:"snapshotExpiration"`
-	KeepLastSnapshots  *wire.KeepLastSnapshots `json:"keepLastSnapshots"`
-	Region             string                  `json:"region"`
-	FailoverRegions    *[]string               `json:"failoverRegions"`
-	NetworkID          string                  `json:"networkId"`
-	Mounts             *map[string]mountParam  `json:"mounts"`
-
-	present map[string]json.RawMessage
+	Ports              *[]int                           `json:"ports"`
+	Timeout            *wire.Duration                   `json:"timeout"`
+	Resources          *resources                       `json:"resources"`
+	Image              string                           `json:"image"`
+	Persistent         *bool                            `json:"persistent"`
+	NetworkPolicy      nullable[json.RawMessage]        `json:"networkPolicy"`
+	Env                map[string]string                `json:"env"`
+	Tags               *map[string]string               `json:"tags"`
+	SnapshotExpiration *wire.Duration                   `json:"snapshotExpiration"`
+	KeepLastSnapshots  nullable[wire.KeepLastSnapshots] `json:"keepLastSnapshots"`
+	Region             string                           `json:"region"`
+	FailoverRegions    *[]string                        `json:"failoverRegions"`
+	NetworkID          nullable[string]                 `json:"networkId"`
+	Mounts             *map[string]mountParam           `json:"mounts"`
 }
-
-// cleared reports whether the field was given as null.
-func (p *sandboxParams) cleared(field string) bool { return string(p.present[field]) == "null" }
 
 type resources struct {
 	VCPUs  *int `json:"vcpus"`
@@ -101,13 +96,6 @@ type source struct {
 	SnapshotID string `json:"snapshotId"`
 }
 
-// defaultSettings are those of a sandbox whose creator has none to give.
-func defaultSettings() settings {
-	return settings{
-		Persistent: true, VCPUs: defaultVCPUs, Timeout: defaultTimeout, Region: defaultRegion,
-	}
-}
-
 // checkName says what is wrong with a name.
 func checkName(name string) error {
 	switch {
@@ -123,12 +111,22 @@ func checkName(name string) error {
 
 // apply checks the parameters and puts those that are given into set.
 func (p *sandboxParams) apply(set *settings, images *images) error {
-	if p.Ports != nil {
-		if err := checkPorts(*p.Ports); err != nil {
+	if p.Image != "" {
+		image, err := images.pin(p.Image)
+		if err != nil {
 			return err
 		}
-		set.Ports = slices.Clone(*p.Ports)
+		set.Image, set.Runtime = image, ""
 	}
+	for _, part := range []func(*settings) error{p.applyMachine, p.applyPlace, p.applyNetwork, p.applyLabels, p.applyRetention} {
+		if err := part(set); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (p *sandboxParams) applyMachine(set *settings) error {
 	if p.Timeout != nil {
 		switch t := time.Duration(*p.Timeout); {
 		case t < minTimeout:
@@ -139,18 +137,17 @@ func (p *sandboxParams) apply(set *settings, images *images) error {
 			set.Timeout = t
 		}
 	}
+	if p.Persistent != nil {
+		set.Persistent = *p.Persistent
+	}
 	if p.Resources != nil {
-		if err := p.Resources.apply(set); err != nil {
-			return err
-		}
+		return p.Resources.apply(set)
 	}
-	if p.Image != "" {
-		image, err := images.pin(p.Image)
-		if err != nil {
-			return err
-		}
-		set.Image, set.Runtime = image, ""
-	}
+	return nil
+}
+
+// applyPlace takes up where the sandbox is, and with which drives.
+func (p *sandboxParams) applyPlace(set *settings) error {
 	if p.Region != "" {
 		if err := checkRegion("region", p.Region); err != nil {
 			return err
@@ -160,9 +157,6 @@ func (p *sandboxParams) apply(set *settings, images *images) error {
 	if p.FailoverRegions != nil {
 		set.FailoverRegions = slices.Clone(*p.FailoverRegions)
 	}
-	if p.NetworkID != "" {
-		set.NetworkID = p.NetworkID
-	}
 	if p.Mounts != nil {
 		mounts, err := checkMountParams(*p.Mounts)
 		if err != nil {
@@ -170,16 +164,31 @@ func (p *sandboxParams) apply(set *settings, images *images) error {
 		}
 		set.Mounts = mounts
 	}
-	if p.Persistent != nil {
-		set.Persistent = *p.Persistent
+	return nil
+}
+
+func (p *sandboxParams) applyNetwork(set *settings) error {
+	if p.Ports != nil {
+		if err := checkPorts(*p.Ports); err != nil {
+			return err
+		}
+		set.Ports = slices.Clone(*p.Ports)
 	}
-	if p.NetworkPolicy != nil {
-		policy, err := parsePolicy(p.NetworkPolicy)
+	if p.NetworkID.Null || p.NetworkID.Value != "" {
+		set.NetworkID = p.NetworkID.Value
+	}
+	if p.NetworkPolicy.Given {
+		policy, err := parsePolicy(p.NetworkPolicy.Value)
 		if err != nil {
 			return err
 		}
-		set.Policy, set.PolicyRequest = policy, p.NetworkPolicy
+		set.Policy, set.PolicyRequest = policy, p.NetworkPolicy.Value
 	}
+	return nil
+}
+
+// applyLabels takes up the environment and the tags.
+func (p *sandboxParams) applyLabels(set *settings) error {
 	if p.Env != nil {
 		if err := checkEnv(p.Env); err != nil {
 			return err
@@ -195,6 +204,11 @@ func (p *sandboxParams) apply(set *settings, images *images) error {
 		}
 		set.Tags = maps.Clone(*p.Tags)
 	}
+	return nil
+}
+
+// applyRetention takes up how long snapshots are kept, and how many.
+func (p *sandboxParams) applyRetention(set *settings) error {
 	if p.SnapshotExpiration != nil {
 		d := time.Duration(*p.SnapshotExpiration)
 		if err := checkExpiration("snapshotExpiration", d); err != nil {
@@ -202,20 +216,25 @@ func (p *sandboxParams) apply(set *settings, images *images) error {
 		}
 		set.SnapshotExpiration = &d
 	}
-	if k := p.KeepLastSnapshots; k != nil {
-		if k.Count < 1 || k.Count > maxKeep {
-			return invalid("`keepLastSnapshots.count` should be between 1 and %d.", maxKeep)
-		}
-		if k.Expiration != nil {
-			if err := checkExpiration("keepLastSnapshots.expiration", time.Duration(*k.Expiration)); err != nil {
-				return err
-			}
-		}
-		if k.DeleteEvicted == nil {
-			k.DeleteEvicted = new(true)
-		}
-		set.KeepLast = k
+	if p.KeepLastSnapshots.Null {
+		set.KeepLast = nil
 	}
+	if !p.KeepLastSnapshots.Given {
+		return nil
+	}
+	k := &p.KeepLastSnapshots.Value
+	if k.Count < 1 || k.Count > maxKeep {
+		return invalid("`keepLastSnapshots.count` should be between 1 and %d.", maxKeep)
+	}
+	if k.Expiration != nil {
+		if err := checkExpiration("keepLastSnapshots.expiration", time.Duration(*k.Expiration)); err != nil {
+			return err
+		}
+	}
+	if k.DeleteEvicted == nil {
+		k.DeleteEvicted = new(true)
+	}
+	set.KeepLast = k
 	return nil
 }
 

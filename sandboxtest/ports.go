@@ -48,9 +48,8 @@ type traffic struct{ in, out atomic.Int64 }
 
 func (t *traffic) load() (in, out int64) { return t.in.Load(), t.out.Load() }
 
-// setPorts makes routes for ports and closes those of others. The caller holds
-// sb.op.
-func (sb *namedSandbox) setPorts(ports []int) error {
+// setPortsInOp makes routes for ports and closes those of others.
+func (sb *namedSandbox) setPortsInOp(ports []int) error {
 	st := sb.s.store
 	st.mu.Lock()
 	old := slices.Clone(sb.routes)
@@ -82,9 +81,9 @@ func (sb *namedSandbox) setPorts(ports []int) error {
 	return nil
 }
 
-func (sb *namedSandbox) closeRoutes() {
+func (sb *namedSandbox) closeRoutesInOp() {
 	// Without ports there is nothing to open that could fail.
-	_ = sb.setPorts(nil)
+	_ = sb.setPortsInOp(nil)
 }
 
 func (sb *namedSandbox) openRoute(port int) (*route, error) {
@@ -138,7 +137,7 @@ func (sb *namedSandbox) unreachable() *apiError {
 	switch {
 	case sb.deleted || sb.current == nil:
 		return fail(http.StatusNotFound, "SANDBOX_NOT_FOUND", "The sandbox was not found.")
-	case sb.current.live():
+	case sb.current.liveLocked():
 		return nil
 	case sb.current.status == statusStopping:
 		return fail(http.StatusUnprocessableEntity, "SANDBOX_STOPPING", "The sandbox is stopping.")

@@ -48,7 +48,7 @@ func (sess *session) await(ctx context.Context, done func() bool) error {
 	st := sess.sb.s.store
 	for {
 		st.mu.Lock()
-		over, changed := sess.ended() || sess.live() || done(), sess.changed
+		over, changed := sess.endedLocked() || sess.liveLocked() || done(), sess.changed
 		st.mu.Unlock()
 		if over {
 			return nil
@@ -66,7 +66,7 @@ func (sb *namedSandbox) awaitEnd(ctx context.Context) error {
 	sb.s.store.mu.Lock()
 	current := sb.current
 	sb.s.store.mu.Unlock()
-	return current.await(ctx, func() bool { return current.live() })
+	return current.await(ctx, func() bool { return current.liveLocked() })
 }
 
 // awaitStop waits until a stop responds. ours says that this stop has begun it.

@@ -3,10 +3,22 @@ package sandboxtest
 import (
 	"context"
 	"errors"
+	"net/http"
 	"time"
 
 	"github.com/go-vercel/sandbox/internal/wire"
 	"github.com/go-vercel/sandbox/sandboxtest/internal/box"
+)
+
+// The status values of a session.
+const (
+	statusPending      = "pending"
+	statusRunning      = "running"
+	statusStopping     = "stopping"
+	statusSnapshotting = "snapshotting"
+	statusStopped      = "stopped"
+	statusFailed       = "failed"
+	statusAborted      = "aborted"
 )
 
 // session is one run of a sandbox. Its fields are guarded by the store's lock,
@@ -55,13 +67,13 @@ type snapshotPlan struct {
 	expiration *time.Duration // nil means the sandbox's own
 }
 
-func (sess *session) live() bool {
+func (sess *session) liveLocked() bool {
 	return sess.status == statusPending || sess.status == statusRunning
 }
 
-// sandboxStatus is the status of the session's sandbox, of which there are
+// sandboxStatusLocked is the status of the session's sandbox, of which there are
 // fewer.
-func (sess *session) sandboxStatus() string {
+func (sess *session) sandboxStatusLocked() string {
 	switch sess.status {
 	case statusPending, statusRunning:
 		return statusRunning
@@ -76,7 +88,7 @@ func (sess *session) isEnding() bool {
 	st := sess.sb.s.store
 	st.mu.Lock()
 	defer st.mu.Unlock()
-	return !sess.live()
+	return !sess.liveLocked()
 }
 
 // hasFailed reports whether the session's machine has died.
@@ -87,8 +99,8 @@ func (sess *session) hasFailed() bool {
 	return sess.failed
 }
 
-// ended says whether the session has come to its end.
-func (sess *session) ended() bool {
+// endedLocked says whether the session has come to its end.
+func (sess *session) endedLocked() bool {
 	switch sess.status {
 	case statusStopped, statusFailed, statusAborted:
 		return true
@@ -96,16 +108,16 @@ func (sess *session) ended() bool {
 	return false
 }
 
-// began is what the timeout counts from.
-func (sess *session) began() time.Time {
+// beganLocked is what the timeout counts from.
+func (sess *session) beganLocked() time.Time {
 	if sess.startedAt.IsZero() {
 		return sess.requestedAt
 	}
 	return sess.startedAt
 }
 
-// setStatus changes the status, of which those who wait are told.
-func (sess *session) setStatus(status string) {
+// setStatusLocked changes the status, of which those who wait are told.
+func (sess *session) setStatusLocked(status string) {
 	sess.status = status
 	if sess.sb.current == sess {
 		sess.sb.statusUpdatedAt = sess.sb.s.clock.Now()
@@ -119,7 +131,7 @@ func (sess *session) wakeLocked() {
 	sess.changed = make(chan struct{})
 }
 
-func (sess *session) wire() wire.Session {
+func (sess *session) wireLocked() wire.Session {
 	w := wire.Session{
 		ID: sess.id, Memory: sess.vcpus * memoryPer, VCPUs: sess.vcpus, Region: sess.region,
 		Runtime: sess.runtime, Architecture: architecture, Timeout: wire.Duration(sess.timeout), Status: sess.status,
@@ -130,7 +142,7 @@ func (sess *session) wire() wire.Session {
 		Cwd: sess.cwd, UpdatedAt: wire.At(sess.updatedAt), InteractivePort: terminalPort,
 		NetworkPolicy: sess.policy, SourceSandboxName: sess.sb.key.name, ProjectID: sess.sb.key.project,
 	}
-	if sess.ended() {
+	if sess.endedLocked() {
 		w.Duration = new(wholeMillis(sess.used.Duration))
 		w.ActiveCPUDurationMs = new(wholeMillis(sess.used.CPU))
 		w.NetworkTransfer = &wire.NetworkTransfer{Ingress: sess.used.Ingress, Egress: sess.used.Egress}
@@ -138,123 +150,15 @@ func (sess *session) wire() wire.Session {
 	return w
 }
 
-// measure is what a session with a machine has used so far.
-func (sess *session) measure() usage {
+// measureLocked is what a session with a machine has used so far.
+func (sess *session) measureLocked() usage {
 	u := sess.machine.Usage()
 	in, out := sess.streams.load()
 	return usage{
 		CPU:      u.CPU,
-		Duration: sess.sb.s.clock.Now().Sub(sess.began()),
+		Duration: sess.sb.s.clock.Now().Sub(sess.beganLocked()),
 		Ingress:  max(u.NetworkIn, in), Egress: max(u.NetworkOut, out),
 	}
-}
-
-// start boots a session of the sandbox from a layer. The caller holds sb.op.
-// fill, when given, puts the first files in place before anybody else can
-// reach the machine.
-func (sb *namedSandbox) start(ctx context.Context, from *snapshot, fill func(context.Context, *box.Box) error) error {
-	st := sb.s.store
-	st.mu.Lock()
-	set := sb.settings.clone()
-	st.mu.Unlock()
-	sess := &session{
-		sb: sb, id: newSessionID(), vcpus: set.VCPUs, runtime: set.Runtime, timeout: set.Timeout,
-		policy: set.Policy, region: set.Region, cwd: set.account().WorkDir, requestedAt: sb.s.clock.Now(), status: statusPending,
-		commands: make(map[string]*command), changed: make(chan struct{}), token: newToken(),
-	}
-	sess.updatedAt = sess.requestedAt
-	config := box.Config{Hostname: sb.key.name, DenyNetwork: set.deniesAll(), Account: set.account()}
-	if err := sess.guard(&config, set.PolicyRequest); err != nil {
-		return err
-	}
-	if from != nil {
-		if err := set.reach(from); err != nil {
-			sess.unguard()
-			return err
-		}
-		sess.sourceSnapshot, config.Layer = from.id, from.layer // and what that stands on
-	} else if set.Image != "" {
-		root, err := sb.s.images.root(set.Image)
-		if err != nil {
-			sess.unguard()
-			return err
-		}
-		config.Image = root
-	}
-	mounts, err := sess.attach(set.Mounts)
-	if err != nil {
-		sess.unguard()
-		return err
-	}
-	config.Mounts = mounts
-	machine, err := sb.s.host.New(ctx, config)
-	if err != nil {
-		sess.detach()
-		sess.unguard()
-		switch {
-		case errors.Is(err, box.ErrNoLayer):
-			return errSnapshotGone
-		case errors.Is(err, box.ErrNoImage):
-			return badRequest("The image that the snapshot stands on is not on this machine: %s. Start the emulator with the directory in Options.Images again.", set.Image)
-		case errors.Is(err, box.ErrTooManyLayers):
-			return badRequest("The snapshot has too many ancestors for this machine: %v", err)
-		}
-		return err
-	}
-	sess.haveTaken()
-	if fill != nil {
-		if err := fill(ctx, machine); err != nil {
-			err = errors.Join(err, machine.Remove())
-			sess.detach()
-			sess.unguard()
-			return err
-		}
-	}
-	st.mu.Lock()
-	defer st.mu.Unlock()
-	sess.machine = machine
-	if from != nil {
-		from.use(sb.s.clock.Now())
-	}
-	sb.current = sess
-	st.sessions[sess.id] = sess
-	if d := sb.s.opts.Pending; d > 0 {
-		sess.setStatus(statusPending)
-		sess.next = sb.s.clock.AfterFunc(d, sess.run)
-	} else {
-		sess.runLocked()
-	}
-	st.changedLocked()
-	return nil
-}
-
-func (sess *session) run() {
-	st := sess.sb.s.store
-	st.mu.Lock()
-	defer st.mu.Unlock()
-	if sess.status == statusPending {
-		sess.runLocked()
-		st.changedLocked()
-	}
-}
-
-func (sess *session) runLocked() {
-	sess.startedAt = sess.sb.s.clock.Now()
-	sess.updatedAt = sess.startedAt
-	sess.setStatus(statusRunning)
-	sess.scheduleExpiry()
-}
-
-// scheduleExpiry lets the clock stop the session once its timeout is over.
-func (sess *session) scheduleExpiry() {
-	sess.expiry.Stop()
-	left := sess.began().Add(sess.timeout).Sub(sess.sb.s.clock.Now())
-	sess.expiry = sess.sb.s.clock.AfterFunc(left, func() {
-		if sess.sb.s.enter() {
-			defer sess.sb.s.leave()
-			sess.stop(nil)
-		}
-	})
 }
 
 // use waits until the session runs, and returns its machine, or the API's error
@@ -296,182 +200,149 @@ func (sess *session) machineError(ctx context.Context, err error) error {
 	return err
 }
 
-// stop begins to end the session, with a snapshot when the plan says so, and
-// goes as far as the durations of the states let it. A nil plan makes a
-// snapshot where the sandbox is persistent. On a session that is about to end
-// it does nothing.
-func (sess *session) stop(plan *snapshotPlan) bool {
-	s, st := sess.sb.s, sess.sb.s.store
-	st.mu.Lock()
-	if !sess.live() {
-		st.mu.Unlock()
-		return false
-	}
-	sess.expiry.Stop()
-	sess.next.Stop()
-	explicit := plan != nil
-	if explicit {
-		sess.snapshottedAt = s.clock.Now() // when it was asked for
-	} else {
-		sess.requestedStopAt = s.clock.Now()
-	}
-	if plan == nil && sess.sb.settings.Persistent {
-		plan = &snapshotPlan{method: methodAutomatic}
-	}
-	sess.plan = plan
-	if explicit {
-		sess.setStatus(statusSnapshotting)
-	} else {
-		sess.setStatus(statusStopping)
-	}
-	machine := sess.machine
-	st.mu.Unlock()
+// session gives the session that the path names.
+func (c *call) session() (*session, error) { return c.s.store.session(c.values[0]) }
 
-	sess.haltStubs()
-	if err := machine.Stop(context.Background()); err != nil {
-		s.opts.Logger.Error("stop", "session", sess.id, "error", err)
+func (c *call) respondSession(sess *session) error {
+	c.s.store.mu.Lock()
+	w := sess.wireLocked()
+	c.s.store.mu.Unlock()
+	writeJSON(c.w, http.StatusOK, wire.SessionResponse{Session: w})
+	return nil
+}
+
+func (c *call) getSession() error {
+	sess, err := c.session()
+	if err != nil {
+		return err
 	}
-	sess.awaitCommands()
-	if explicit {
-		sess.snapshotAndFinish()
-		return true
+	st := c.s.store
+	st.mu.Lock()
+	resp := wire.SessionResponse{Session: sess.wireLocked(), Routes: sess.sb.wireRoutesLocked()}
+	st.mu.Unlock()
+	writeJSON(c.w, http.StatusOK, resp)
+	return nil
+}
+
+func (c *call) listSessions() error {
+	q := c.r.URL.Query()
+	page, err := parsePage(q, "sessions", maxLimit)
+	if err != nil {
+		return err
 	}
-	sess.after(s.stoppingTime(), func() {
-		if !sess.toSnapshotting() {
-			sess.finish()
-			return
+	project, name := q.Get("project"), q.Get("name")
+	items := []wire.Session{}
+	st := c.s.store
+	st.mu.Lock()
+	for _, sess := range st.sessions {
+		key := sess.sb.key
+		if (project == "" || key.project == project) && (name == "" || key.name == name) && !sess.sb.deleted {
+			items = append(items, sess.wireLocked())
 		}
-		sess.snapshotAndFinish()
-	})
-	return true
-}
-
-// after goes on at once, or once the transitional state has lasted for d.
-func (sess *session) after(d time.Duration, f func()) {
-	if d <= 0 {
-		f()
-		return
 	}
-	st := sess.sb.s.store
-	st.mu.Lock()
-	defer st.mu.Unlock()
-	if sess.machine != nil {
-		sess.next = sess.sb.s.clock.AfterFunc(d, f)
-	}
-}
-
-func (sess *session) toSnapshotting() bool {
-	st := sess.sb.s.store
-	st.mu.Lock()
-	defer st.mu.Unlock()
-	if sess.plan == nil || sess.machine == nil {
-		return false
-	}
-	sess.setStatus(statusSnapshotting)
-	return true
-}
-
-// finish ends the session. It does nothing when that was done already.
-func (sess *session) finish() { sess.end(statusStopped) }
-
-func (sess *session) end(status string) {
-	st := sess.sb.s.store
-	st.mu.Lock()
-	machine := sess.machine
-	if machine == nil {
-		st.mu.Unlock()
-		return
-	}
-	sess.used = sess.measure()
-	sess.machine = nil
-	sess.sb.past.add(sess.used)
-	sess.expiry.Stop()
-	sess.next.Stop()
-	commands := sess.order
 	st.mu.Unlock()
-	// Whoever hears that the session has ended may have its drives.
-	if err := machine.Remove(); err != nil {
-		sess.sb.s.opts.Logger.Error("remove", "session", sess.id, "error", err)
+	items, pagination := cut(page, "sessions", items, func(s wire.Session) sortKey { return sortKey{timeKey(s.CreatedAt), s.ID} })
+	writeJSON(c.w, http.StatusOK, wire.SessionsPage{Sessions: items, Pagination: pagination})
+	return nil
+}
+
+// stopSession handles POST …/stop. Stopping a stopped session is no error.
+func (c *call) stopSession() error {
+	sess, err := c.session()
+	if err != nil {
+		return err
 	}
-	sess.detach()
-	sess.unguard()
+	if err := c.decode(&struct{}{}); err != nil {
+		return err
+	}
+	st := c.s.store
+	if err := c.awaitStop(sess, sess.stop(nil)); err != nil {
+		return err
+	}
 	st.mu.Lock()
-	now := sess.sb.s.clock.Now()
-	if sess.stoppedAt = now; status == statusAborted {
-		sess.abortedAt = now
+	if sess.notSavedLocked() {
+		st.mu.Unlock()
+		return errNotSaved
 	}
-	sess.setStatus(status)
+	if sess.requestedStopAt.IsZero() { // something else has ended it
+		sess.requestedStopAt = c.s.clock.Now()
+	}
+	resp := wire.StopResponse{Session: sess.wireLocked()}
+	if !sess.sb.deleted {
+		resp.Sandbox = new(sess.sb.wireLocked())
+	}
+	if sess.endedLocked() {
+		if sess.taken != nil && sess.taken.method == methodAutomatic { // which this stop has made
+			resp.Snapshot = new(sess.taken.wireLocked())
+		}
+	}
+	st.mu.Unlock()
+	writeJSON(c.w, http.StatusOK, resp)
+	return nil
+}
+
+func (c *call) extendTimeout() error {
+	sess, err := c.session()
+	if err != nil {
+		return err
+	}
+	var p struct {
+		Duration *wire.Duration `json:"duration"`
+	}
+	if err := c.decode(&p); err != nil {
+		return err
+	}
+	if p.Duration == nil {
+		return invalid("missing required property `duration`.")
+	}
+	d := time.Duration(*p.Duration)
+	if d < minTimeout {
+		return invalid("`duration` should be >= %d.", minTimeout.Milliseconds())
+	}
+	if _, err := sess.use(c.ctx); err != nil {
+		return err
+	}
+	st := c.s.store
+	st.mu.Lock()
+	if d > maxTimeout-sess.timeout {
+		st.mu.Unlock()
+		return fail(http.StatusBadRequest, "sandbox_timeout_invalid", "extension would exceed maximum execution timeout")
+	}
+	if sess.liveLocked() {
+		sess.timeout += d
+		sess.scheduleExpiryLocked()
+		st.changedLocked()
+	}
+	st.mu.Unlock()
+	return c.respondSession(sess)
+}
+
+// setPolicy handles POST …/network-policy, which holds for this session and
+// for those that come after it.
+func (c *call) setPolicy() error {
+	sess, err := c.session()
+	if err != nil {
+		return err
+	}
+	raw, err := c.object()
+	if err != nil {
+		return err
+	}
+	policy, err := parsePolicy(raw)
+	if err != nil {
+		return err
+	}
+	machine, err := sess.use(c.ctx)
+	if err != nil {
+		return err
+	}
+	if err := sess.enforce(machine, policy, raw); err != nil {
+		return sess.machineError(c.ctx, err)
+	}
+	st := c.s.store
+	st.mu.Lock()
+	sess.policy, sess.sb.settings.Policy, sess.sb.settings.PolicyRequest = policy, policy, raw
 	st.changedLocked()
 	st.mu.Unlock()
-	for _, cmd := range commands {
-		cmd.log.Remove()
-	}
-}
-
-// kill ends the session at once and without a snapshot.
-func (sess *session) kill(status string) {
-	st := sess.sb.s.store
-	st.mu.Lock()
-	machine := sess.machine
-	if machine == nil {
-		ended := sess.ended()
-		st.mu.Unlock()
-		if !ended {
-			_ = sess.await(context.Background(), func() bool { return false }) // for what is ending it
-		}
-		return
-	}
-	switch {
-	case status == statusFailed: // a machine that dies does not tell before
-		sess.setStatus(status)
-	case sess.live():
-		sess.requestedStopAt = sess.sb.s.clock.Now()
-		sess.setStatus(statusStopping)
-	}
-	st.mu.Unlock()
-	sess.haltStubs()
-	if err := machine.Stop(context.Background()); err != nil {
-		sess.sb.s.opts.Logger.Error("stop", "session", sess.id, "error", err)
-	}
-	sess.awaitCommands()
-	sess.end(status)
-}
-
-// sourceLocked gives the snapshot that the sandbox's files are in.
-func (sb *namedSandbox) sourceLocked() (*snapshot, error) {
-	if sb.currentSnapshot == "" {
-		if sb.settings.Persistent {
-			return nil, errNothingYet
-		}
-		return nil, errNothingKept
-	}
-	from := sb.s.store.snapshots[sb.currentSnapshot]
-	if from == nil || from.status != snapshotCreated {
-		return nil, errSnapshotGone
-	}
-	return from, nil
-}
-
-// resume gives the sandbox a running session, and says whether it is a new
-// one. A session that is about to end is left to do so; where the server is
-// realistic, the resume waits for that. The caller holds sb.op.
-func (sb *namedSandbox) resume(ctx context.Context) (bool, error) {
-	if sb.s.opts.Realistic {
-		if err := sb.awaitEnd(ctx); err != nil {
-			return false, err
-		}
-	}
-	st := sb.s.store
-	st.mu.Lock()
-	if !sb.current.ended() {
-		st.mu.Unlock()
-		return false, nil
-	}
-	from, err := sb.sourceLocked()
-	st.mu.Unlock()
-	if err != nil {
-		return false, err
-	}
-	err = sb.start(ctx, from, nil)
-	return err == nil, err
+	return c.respondSession(sess)
 }

@@ -46,7 +46,7 @@ type snapshot struct {
 	expiry *timer
 }
 
-func (sn *snapshot) wire() wire.Snapshot {
+func (sn *snapshot) wireLocked() wire.Snapshot {
 	return wire.Snapshot{
 		ID: sn.id, SourceSessionID: sn.session, Architecture: architecture, Region: sn.regions[0], Regions: slices.Clone(sn.regions),
 		Status: sn.status, SizeBytes: sn.size,
@@ -55,24 +55,24 @@ func (sn *snapshot) wire() wire.Snapshot {
 	}
 }
 
-// use notes that a session was started from the snapshot.
-func (sn *snapshot) use(now time.Time) {
+// useLocked notes that a session was started from the snapshot.
+func (sn *snapshot) useLocked(now time.Time) {
 	sn.lastUsedAt = now
-	sn.expireAfter(sn.ttl)
+	sn.expireAfterLocked(sn.ttl)
 }
 
-// expireAfter sets how long after its last use the snapshot expires; zero is
+// expireAfterLocked sets how long after its last use the snapshot expires; zero is
 // never.
-func (sn *snapshot) expireAfter(ttl time.Duration) {
+func (sn *snapshot) expireAfterLocked(ttl time.Duration) {
 	if sn.ttl = ttl; ttl > 0 {
-		sn.expireAt(sn.lastUsedAt.Add(ttl))
+		sn.expireAtLocked(sn.lastUsedAt.Add(ttl))
 	} else {
-		sn.expireAt(time.Time{})
+		sn.expireAtLocked(time.Time{})
 	}
 }
 
-// expireAt sets when the snapshot expires; the zero time is never.
-func (sn *snapshot) expireAt(at time.Time) {
+// expireAtLocked sets when the snapshot expires; the zero time is never.
+func (sn *snapshot) expireAtLocked(at time.Time) {
 	sn.expiry.Stop()
 	sn.expiresAt = at
 	if !at.IsZero() {
@@ -124,7 +124,7 @@ func (sess *session) takeSnapshot() bool {
 		}
 	}
 	sess.sb.currentSnapshot = sn.id
-	evicted := sess.sb.keep(sn, plan.expiration)
+	evicted := sess.sb.keepLocked(sn, plan.expiration)
 	st.changedLocked()
 	st.mu.Unlock()
 	for _, old := range evicted {
@@ -155,26 +155,26 @@ func (sess *session) goOn() bool {
 	defer st.mu.Unlock()
 	sess.plan = nil
 	sess.requestedStopAt, sess.snapshottedAt = time.Time{}, time.Time{}
-	sess.setStatus(statusRunning)
-	if over := sess.began().Add(sess.timeout); !over.After(s.clock.Now()) {
+	sess.setStatusLocked(statusRunning)
+	if over := sess.beganLocked().Add(sess.timeout); !over.After(s.clock.Now()) {
 		sess.timeout += s.clock.Now().Sub(over) + snapshotRetry
 	}
-	sess.scheduleExpiry()
+	sess.scheduleExpiryLocked()
 	st.changedLocked()
 	return true
 }
 
-// notSaved reports whether the session runs on since its last snapshot failed.
-func (sess *session) notSaved() bool {
-	return sess.live() && sess.taken != nil && sess.taken.status == snapshotFailed
+// notSavedLocked reports whether the session runs on since its last snapshot failed.
+func (sess *session) notSavedLocked() bool {
+	return sess.liveLocked() && sess.taken != nil && sess.taken.status == snapshotFailed
 }
 
 var errNotSaved = fail(http.StatusInternalServerError, "internal_server_error",
 	"The snapshot could not be created, for example because the disk is full. The sandbox runs on with its files.")
 
-// keep sets the expiry of a new snapshot, and applies the retention policy of
+// keepLocked sets the expiry of a new snapshot, and applies the retention policy of
 // the sandbox. It gives the snapshots that have to go.
-func (sb *namedSandbox) keep(sn *snapshot, expiration *time.Duration) (evicted []*snapshot) {
+func (sb *namedSandbox) keepLocked(sn *snapshot, expiration *time.Duration) (evicted []*snapshot) {
 	keep := sb.settings.KeepLast
 	if expiration == nil && keep != nil && keep.Expiration != nil {
 		expiration = keep.Expiration.Std()
@@ -185,7 +185,7 @@ func (sb *namedSandbox) keep(sn *snapshot, expiration *time.Duration) (evicted [
 	if expiration == nil {
 		expiration = new(defaultExpiration)
 	}
-	sn.expireAfter(*expiration)
+	sn.expireAfterLocked(*expiration)
 	if keep == nil {
 		return nil
 	}
@@ -208,7 +208,7 @@ func (sb *namedSandbox) keep(sn *snapshot, expiration *time.Duration) (evicted [
 		if e := sb.settings.SnapshotExpiration; e != nil {
 			d = *e
 		}
-		old.expireAfter(d)
+		old.expireAfterLocked(d)
 	}
 	return evicted
 }
@@ -265,7 +265,7 @@ func (c *call) deleteSnapshot() error {
 
 func (c *call) respondSnapshot(sn *snapshot) error {
 	c.s.store.mu.Lock()
-	w := sn.wire()
+	w := sn.wireLocked()
 	c.s.store.mu.Unlock()
 	writeJSON(c.w, http.StatusOK, wire.SnapshotResponse{Snapshot: w})
 	return nil
@@ -280,7 +280,7 @@ func (c *call) createSnapshot() error {
 	var p struct {
 		Expiration *wire.Duration `json:"expiration"`
 	}
-	if _, err := c.decode(&p); err != nil {
+	if err := c.decode(&p); err != nil {
 		return err
 	}
 	plan := &snapshotPlan{method: methodManual, expiration: p.Expiration.Std()}
@@ -306,10 +306,10 @@ func (c *call) createSnapshot() error {
 	}
 	st := c.s.store
 	st.mu.Lock()
-	w, taken, notSaved := sess.wire(), sess.taken, sess.notSaved()
+	w, taken, notSaved := sess.wireLocked(), sess.taken, sess.notSavedLocked()
 	var sn wire.Snapshot
 	if taken != nil {
-		sn = taken.wire()
+		sn = taken.wireLocked()
 	}
 	st.mu.Unlock()
 	if notSaved {
@@ -336,7 +336,7 @@ func (c *call) listSnapshots() error {
 	st.mu.Lock()
 	for _, sn := range st.snapshots {
 		if (project == "" || sn.key.project == project) && (name == "" || sn.key.name == name) {
-			items = append(items, sn.wire())
+			items = append(items, sn.wireLocked())
 		}
 	}
 	st.mu.Unlock()

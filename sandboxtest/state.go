@@ -7,8 +7,10 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -173,7 +175,7 @@ func (st *store) flush() error {
 	if done {
 		return nil // by another who was waiting for the same
 	}
-	err := st.saveLocked()
+	err := st.saveWriting()
 	if err != nil {
 		st.s.opts.Logger.Error("save the state", "error", err)
 	}
@@ -184,12 +186,12 @@ func (st *store) flush() error {
 func (st *store) save() error {
 	st.saver.writing.Lock()
 	defer st.saver.writing.Unlock()
-	return st.saveLocked()
+	return st.saveWriting()
 }
 
-// saveLocked writes the state in one step, and then removes the layers that it
-// no longer names. saver.writing is held.
-func (st *store) saveLocked() error {
+// saveWriting writes the state in one step, and then removes the layers that it
+// no longer names. It is called with saver.writing held.
+func (st *store) saveWriting() error {
 	st.mu.Lock()
 	changes, doomed := st.saver.changes, st.saver.doomed
 	st.saver.doomed = nil
@@ -284,7 +286,7 @@ func (st *store) state() *state {
 		}
 		out.Sessions = append(out.Sessions, s)
 	}
-	out.Drives = st.driveStates()
+	out.Drives = st.driveStatesLocked()
 	for _, sn := range st.snapshots {
 		out.Snapshots = append(out.Snapshots, snapshotState{
 			Project: sn.key.project, Name: sn.key.name, ID: sn.id, Session: sn.session, Parent: sn.parent,
@@ -390,10 +392,24 @@ func (s *Server) takeUp(in *state) error {
 	return s.store.restore(in)
 }
 
+// restore takes the state up. The routes of its sandboxes get new addresses.
 func (st *store) restore(in *state) error {
 	st.mu.Lock()
-	defer st.mu.Unlock()
-	if err := st.restoreDrives(in.Drives); err != nil {
+	err := st.restoreLocked(in)
+	all := slices.Collect(maps.Values(st.sandboxes))
+	st.mu.Unlock()
+	for _, sb := range all {
+		sb.op.Lock()
+		if err == nil {
+			err = sb.setPortsInOp(sb.settings.Ports)
+		}
+		sb.op.Unlock()
+	}
+	return err
+}
+
+func (st *store) restoreLocked(in *state) error {
+	if err := st.restoreDrivesLocked(in.Drives); err != nil {
 		return err
 	}
 	for _, x := range in.Snapshots {
@@ -404,7 +420,7 @@ func (st *store) restore(in *state) error {
 			regions: x.Regions, runtime: x.Runtime, image: x.Image,
 		}
 		if sn.expiresAt = x.ExpiresAt; sn.status == snapshotCreated {
-			sn.expireAt(x.ExpiresAt)
+			sn.expireAtLocked(x.ExpiresAt)
 		}
 		st.snapshots[sn.id] = sn
 	}
@@ -431,7 +447,7 @@ func (st *store) restore(in *state) error {
 			abortedAt: x.AbortedAt, snapshottedAt: x.SnapshottedAt, updatedAt: x.UpdatedAt, used: x.Used,
 			taken: st.snapshots[x.Taken], token: newToken(), changed: make(chan struct{}),
 		}
-		if !sess.ended() {
+		if !sess.endedLocked() {
 			sess.status, sess.abortedAt, sess.stoppedAt = statusAborted, st.s.clock.Now(), x.UpdatedAt
 		}
 		st.sessions[sess.id] = sess
@@ -439,24 +455,9 @@ func (st *store) restore(in *state) error {
 			sb.current = sess
 		}
 	}
-	return st.restoreRoutes()
-}
-
-// restoreRoutes opens the routes of restored sandboxes, which get new
-// addresses. The store's lock is held, and let go meanwhile.
-func (st *store) restoreRoutes() error {
-	var all []*namedSandbox
 	for key, sb := range st.sandboxes {
 		if sb.current == nil {
 			return fmt.Errorf("%s is damaged: sandbox %s has no session", stateFile, key.name)
-		}
-		all = append(all, sb)
-	}
-	st.mu.Unlock()
-	defer st.mu.Lock()
-	for _, sb := range all {
-		if err := sb.setPorts(sb.settings.Ports); err != nil {
-			return err
 		}
 	}
 	return nil

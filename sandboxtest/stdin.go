@@ -86,7 +86,7 @@ func (c *call) writeStdin() error {
 		Offset *int64  `json:"offset"`
 		Close  bool    `json:"close"`
 	}
-	if _, err := c.decodeUpTo(maxStdinBody, &p); err != nil {
+	if err := c.decodeUpTo(maxStdinBody, &p); err != nil {
 		return err
 	}
 	var data []byte

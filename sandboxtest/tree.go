@@ -35,14 +35,14 @@ func (c *call) snapshotTree() error {
 	st.mu.Lock()
 	anchor := st.snapshots[id]
 	if anchor != nil && (q.Get("project") == "" || anchor.key.project == q.Get("project")) {
-		resp.Anchor = new(st.treeNode(anchor))
+		resp.Anchor = new(st.treeNodeLocked(anchor))
 		step := st.newestChild
 		if page.desc {
 			step = func(sn *snapshot) *snapshot { return st.snapshots[sn.parent] }
 		}
 		at := step(anchor)
 		for ; at != nil && len(resp.Snapshots) < page.limit; at = step(at) {
-			resp.Snapshots = append(resp.Snapshots, st.treeNode(at))
+			resp.Snapshots = append(resp.Snapshots, st.treeNodeLocked(at))
 		}
 		if n := len(resp.Snapshots); at != nil {
 			resp.Pagination.Next = new(resp.Snapshots[n-1].Snapshot.ID)
@@ -80,10 +80,10 @@ func (st *store) newestChild(sn *snapshot) *snapshot {
 	return children[len(children)-1]
 }
 
-// treeNode is a snapshot with its siblings. The count includes itself, and
+// treeNodeLocked is a snapshot with its siblings. The count includes itself, and
 // ends in "+" when there are more than are shown.
-func (st *store) treeNode(sn *snapshot) wire.SnapshotTreeNode {
-	node := wire.SnapshotTreeNode{Snapshot: sn.wire(), Siblings: []wire.Snapshot{}}
+func (st *store) treeNodeLocked(sn *snapshot) wire.SnapshotTreeNode {
+	node := wire.SnapshotTreeNode{Snapshot: sn.wireLocked(), Siblings: []wire.Snapshot{}}
 	more := ""
 	for _, other := range st.children(sn.parent) {
 		switch {
@@ -91,7 +91,7 @@ func (st *store) treeNode(sn *snapshot) wire.SnapshotTreeNode {
 		case len(node.Siblings) >= maxSiblings:
 			more = "+"
 		default:
-			node.Siblings = append(node.Siblings, other.wire())
+			node.Siblings = append(node.Siblings, other.wireLocked())
 		}
 	}
 	node.Count = strconv.Itoa(len(node.Siblings)+1) + more

@@ -13,6 +13,17 @@ import (
 	"golang.org/x/sys/unix"
 )
 
+// Each stop of a sandbox adds a layer, and the kernel stacks no more than 500,
+// so chains have to be made shorter. A copy of what a mounted chain shows would
+// lose what makes it a layer: which files of the machine's root are deleted, and
+// which directories hide those below. It would also write every byte again, and
+// the whole of an image. Tools that merge layers (containers/storage,
+// overlayfs-tools) merge one into the one below it, in place, while others may
+// stand on that; they want root, and know neither the notes of an unprivileged
+// overlay nor a base that stays below. So the merge is done here, by the rules of
+// the kernel's documentation of overlayfs, into a new layer that shares the files
+// with the old ones by hard links. TestFlattenedChain compares the trees before and after.
+
 // merger makes one layer of a chain, by the rules by which overlayfs looks
 // names up in it, short of what the layers all stand on: the base.
 type merger struct {

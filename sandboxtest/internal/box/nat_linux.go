@@ -26,6 +26,13 @@ const (
 	mtu         = 9000
 )
 
+// A box's network is made here, and not by slirp4netns or pasta: few machines
+// have them, and the firewall decides on each connection by what is said in it,
+// which a program of its own can't be asked for. A library that speaks TCP, as
+// gvisor's, would be the largest dependency of a module that tests import, and
+// is not needed: the kernel speaks TCP at both ends, and what is left is to
+// change the addresses of packets.
+
 // nat carries a box's connections to the outside by the host's own sockets, so
 // that nothing of the host's network has to be set up. The box's packets come
 // from device. Those of a TCP connection are sent back with other addresses to

@@ -91,6 +91,8 @@ func openStore(dir string, want []LayerID) (*store, error) {
 			}
 		}
 	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	for _, id := range slices.Collect(maps.Keys(s.layers)) {
 		s.collectLocked(id)
 	}

@@ -15,10 +15,24 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A file that is bound has the mode that it has on the host, so the bit that
-// gives sudo its rights has to be on another: a program of its own that does
-// nothing but start a command with the arguments and the environment that it
-// was given. It is made here, since it is too small to be worth a compiler.
+// A sandbox has sudo without a password, and programs count on it: so boxes need
+// a program that has the rights of root whoever starts it. What there is does
+// not serve:
+//
+//   - The host's sudo is taken where there is one: few containers have it.
+//   - This program itself can be sudo, but a file that is bound into a box has the
+//     mode that it has on the host, where it must not have that bit. A copy with
+//     the bit would be tens of megabytes for each host directory, and a program
+//     of that size with the rights of root is more than is needed.
+//   - A compiler is not there, and a binary that is embedded in the source can't
+//     be reviewed, and would be one for each kind of machine.
+//
+// So the bit is on a program that does nothing but start a command with the
+// arguments and the environment that it was given: some 60 bytes of machine code
+// behind the smallest header that the kernel takes. That command is this program,
+// bound into the box without the bit, which then acts as sudo. Each byte has its
+// instruction beside it, TestStarter runs the code, and on other kinds of machines
+// there is no sudo but the host's.
 
 // elfAddr is where it is loaded.
 const elfAddr = 0x400000

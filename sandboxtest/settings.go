@@ -1,0 +1,73 @@
+package sandboxtest
+
+import (
+	"encoding/json"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/go-vercel/sandbox/internal/wire"
+)
+
+// settings are what a sandbox is configured with: what create takes, update
+// changes and fork copies.
+type settings struct {
+	Persistent         bool                    `json:"persistent"`
+	VCPUs              int                     `json:"vcpus"`
+	Runtime            string                  `json:"runtime,omitempty"`
+	Image              string                  `json:"image,omitempty"`
+	Timeout            time.Duration           `json:"timeout"`
+	Region             string                  `json:"region"`
+	FailoverRegions    []string                `json:"failoverRegions,omitempty"`
+	NetworkID          string                  `json:"networkId,omitempty"`
+	Mounts             map[string]wire.Mount   `json:"mounts,omitempty"`
+	Policy             *wire.NetworkPolicy     `json:"networkPolicy,omitempty"` // nil was never set
+	PolicyRequest      json.RawMessage         `json:"policyRequest,omitempty"` // what Policy was made of, with the values of headers
+	Env                map[string]string       `json:"env,omitempty"`
+	Tags               map[string]string       `json:"tags,omitempty"`
+	Ports              []int                   `json:"ports,omitempty"`
+	SnapshotExpiration *time.Duration          `json:"snapshotExpiration,omitempty"`
+	KeepLast           *wire.KeepLastSnapshots `json:"keepLastSnapshots,omitempty"`
+}
+
+// clone copies the settings so far that no change to one shows in the other.
+func (c settings) clone() settings {
+	c.Env, c.Tags, c.Ports = maps.Clone(c.Env), maps.Clone(c.Tags), slices.Clone(c.Ports)
+	c.FailoverRegions, c.Mounts = slices.Clone(c.FailoverRegions), maps.Clone(c.Mounts)
+	return c
+}
+
+// deniesAll reports whether the policy cuts the network off.
+func (c *settings) deniesAll() bool { return c.Policy != nil && c.Policy.Mode == modeDenyAll }
+
+// defaultSettings are those of a sandbox whose creator has none to give.
+func defaultSettings() settings {
+	return settings{
+		Persistent: true, VCPUs: defaultVCPUs, Timeout: defaultTimeout, Region: defaultRegion,
+	}
+}
+
+// boot settles on the runtime or the image of a new sandbox.
+func (c *settings) boot(version int, from *snapshot, images *images) (err error) {
+	if from == nil && c.Runtime == "" && c.Image == "" && version >= 3 {
+		c.Image, err = images.pin(defaultImage)
+	}
+	if c.Runtime == "" {
+		c.Runtime = defaultRuntime
+	}
+	if err == nil {
+		err = c.checkPlace()
+	}
+	return err
+}
+
+// shortenRetention sets what the newest versions of the API keep of snapshots
+// when they are told nothing else.
+func (c *settings) shortenRetention() {
+	if c.SnapshotExpiration == nil {
+		c.SnapshotExpiration = new(shortExpiration)
+	}
+	if c.KeepLast == nil && c.Persistent {
+		c.KeepLast = &wire.KeepLastSnapshots{Count: 1, DeleteEvicted: new(true)}
+	}
+}
