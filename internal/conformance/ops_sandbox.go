@@ -371,7 +371,8 @@ func opSnapshotGet(c *call) (any, error) {
 func once[T any](c *call, do func() (T, error)) (T, error) {
 	v, err := do()
 	pause := 440 * time.Millisecond
-	for range 2 {
+	for n := 1; n < 3; n++ {
+		c.out["#sent"] = n
 		if !errors.Is(err, sandbox.ErrOutcomeUnknown) || c.ctx.Err() != nil {
 			break
 		}
@@ -381,6 +382,7 @@ func once[T any](c *call, do func() (T, error)) (T, error) {
 			break
 		}
 		c.rule(ruleOnce)
+		c.out["#sent"] = n + 1
 		time.Sleep(pause)
 		pause *= 2
 		v, err = do()

@@ -46,12 +46,44 @@ func (x *reconciler) lists(want, got []any, steps []Step, top bool) {
 			continue
 		}
 		x.nested(w, g, &steps[i])
+		if top {
+			x.sentAgain(w, g, i)
+		}
 		x.entry(w, g, steps[:i], &steps[i])
 		if gotErr, _ := g["error"].(map[string]any); top && gotErr["code"] == "sandbox_stopped" && steps[i].Op == "getCommand" && x.rules.has(ruleLookUps) {
 			x.notStarted(i)
 		}
 		if rule, ok := g["#refused"].(string); ok && top && x.rules.has(rule) && mayRefuse(rule, w, &steps[i]) {
 			x.refused(rule, i)
+		}
+	}
+}
+
+// sentAgain is about calls that the driver repeats: this SDK may not have sent
+// more requests than the driver has made calls.
+func (x *reconciler) sentAgain(w, g map[string]any, i int) {
+	calls, counted := g["#sent"].(float64)
+	to, ok := seenOf(g)
+	if !counted || !ok || !slices.Contains(x.played.Rules, ruleOnce) {
+		return
+	}
+	from := 0
+	for _, before := range slices.Backward(x.played.Recording.Results[:i]) {
+		if n, ok := seenOf(before); ok {
+			from = n
+			break
+		}
+	}
+	sent := x.played.Recording.Requests[min(from, to):min(to, len(x.played.Recording.Requests))]
+	for _, r := range sent {
+		n := 0.0
+		for _, other := range sent {
+			if m, _ := other.(map[string]any); m["method"] == "POST" && differs("", question(r), question(other)) == "" {
+				n++
+			}
+		}
+		if n > calls {
+			w["sent again by itself"] = n - calls
 		}
 	}
 }
