@@ -82,16 +82,20 @@ func sites(number int) ([]site, error) {
 		if err != nil {
 			return nil, err
 		}
-		f := finder{heart: number, file: file, fset: fset, seen: map[string]int{}}
-		for _, decl := range parsed.Decls {
-			if fn, ok := decl.(*ast.FuncDecl); ok && fn.Body != nil {
-				f.function = fn.Name.Name
-				ast.Inspect(fn.Body, f.visit)
-			}
-		}
-		out = append(out, f.found...)
+		out = append(out, inFile(number, file, fset, parsed)...)
 	}
 	return out, nil
+}
+
+func inFile(heart int, name string, fset *token.FileSet, file *ast.File) []site {
+	f := finder{heart: heart, file: name, fset: fset, seen: map[string]int{}}
+	for _, decl := range file.Decls {
+		if fn, ok := decl.(*ast.FuncDecl); ok && fn.Body != nil {
+			f.function = fn.Name.Name
+			ast.Inspect(fn.Body, f.visit)
+		}
+	}
+	return f.found
 }
 
 type finder struct {
