@@ -91,6 +91,7 @@ func (w *watched) tick() {
 	}
 	ctx, cancel := context.WithTimeout(w.ctx, endGrace)
 	cmd, err := w.cmd.Look(ctx, true)
+	late := ctx.Err() != nil
 	cancel()
 	switch {
 	case w.ctx.Err() != nil:
@@ -102,7 +103,7 @@ func (w *watched) tick() {
 			w.Close()
 			return
 		}
-	case err != nil && ctx.Err() == nil && judge(err) == final:
+	case err != nil && !late && judge(err) == final:
 		// There is nothing to wait for; reopening the log reports why.
 		w.Close()
 		return

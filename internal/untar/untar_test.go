@@ -106,6 +106,15 @@ func TestExtract(t *testing.T) {
 	}
 }
 
+// TestExtractReturns unpacks into a directory that it has left before.
+func TestExtractReturns(t *testing.T) {
+	in, err := extract(t, archive(t, file("a/b/x", "1"), file("c/y", "2"), file("a/b/z", "3")), lax)
+	require.NoError(t, err)
+	data, err := os.ReadFile(filepath.Join(in, "a", "b", "z"))
+	require.NoError(t, err)
+	assert.Equal(t, "3", string(data))
+}
+
 func TestExtractReplaces(t *testing.T) {
 	in, err := extract(t, archive(t, file("a", "old"), file("a", "new"), symlink("l", "a"), file("l", "file")), lax)
 	require.NoError(t, err)

@@ -1,0 +1,156 @@
+package logstream
+
+import (
+	"errors"
+	"io"
+	"net/http"
+	"strings"
+	"syscall"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+const record = `{"stream":"stdout","data":"one\n"}` + "\n"
+
+// TestWaitedStreamEnds: the record of its end completes the stream of a waited
+// command, and no log is asked for.
+func TestWaitedStreamEnds(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := threeLines()
+		r := Waited(t.Context(), s.reach(t), io.NopCloser(strings.NewReader(first+record+strings.Replace(first, "null", "3", 1))))
+		_, err := r.Start()
+		require.NoError(t, err)
+		assert.Nil(t, r.End(), "a command that has just started has no end")
+		stdout, _, err := drain(r)
+		require.NoError(t, err)
+		assert.Equal(t, "one\n", stdout)
+		assert.Zero(t, s.opened)
+		assert.Zero(t, s.looked)
+	})
+	synctest.Test(t, func(t *testing.T) {
+		s := threeLines()
+		r := Waited(t.Context(), s.reach(t), io.NopCloser(strings.NewReader(strings.Replace(first, "null", "3", 1))))
+		defer r.Close()
+		_, err := r.Start()
+		require.NoError(t, err)
+		assert.NotNil(t, r.End(), "the first record of a short command may have its end")
+	})
+}
+
+// TestStartReasons: a stream that ends before its first record has no cause
+// but its end, which says nothing; any other cause is kept.
+func TestStartReasons(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		for _, cause := range []error{io.EOF, syscall.ECONNRESET} {
+			r := Waited(t.Context(), threeLines().reach(t), io.NopCloser(&ending{err: cause}))
+			_, err := r.Start()
+			r.Close()
+			e, ok := errors.AsType[*Error](err)
+			require.True(t, ok)
+			if cause == io.EOF {
+				assert.NoError(t, e.Err)
+			} else {
+				assert.ErrorIs(t, e.Err, cause)
+			}
+		}
+	})
+}
+
+// TestDelivered: each stream has its own count, also of what a replay skips.
+func TestDelivered(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &service{begin: time.Now(), ends: time.Second, lines: []line{{0, "stderr", "five!\n"}, {0, "stdout", "ab\n"}}}
+		s.strikes = append(s.strikes, cut(len(s.lines[0].record()), syscall.ECONNRESET))
+		r := Follow(t.Context(), s.reach(t), nil)
+		_, _, err := r.Next()
+		require.NoError(t, err)
+		stdout, stderr := r.Delivered()
+		assert.Equal(t, [2]bool{false, true}, [2]bool{stdout, stderr})
+		s.lines[0], s.lines[1] = s.lines[1], s.lines[0] // a log may have its streams in another order
+		out, more, err := drain(r)
+		require.NoError(t, err)
+		assert.Equal(t, [2]string{"ab\n", ""}, [2]string{out, more})
+	})
+}
+
+// TestTalkingStream: a stream that goes on is not looked after.
+func TestTalkingStream(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &service{begin: time.Now(), ends: 2 * time.Minute, length: true}
+		for at := range 40 {
+			s.lines = append(s.lines, line{time.Duration(at) * 3 * time.Second, "stdout", "x\n"})
+		}
+		s.whole(t, Follow(t.Context(), s.reach(t), nil))
+		assert.LessOrEqual(t, s.looked, 1, "for the end of the log alone")
+	})
+}
+
+// TestSilentThroughOutage: that the command can't be looked up for a while is no
+// reason to close its stream, which is only silent.
+func TestSilentThroughOutage(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &service{begin: time.Now(), ends: 5 * time.Minute, length: true, lines: []line{{0, "stdout", "a\n"}, {4 * time.Minute, "stdout", "b\n"}}}
+		for range 6 {
+			s.looks = append(s.looks, instead(func() *http.Response { return page(404) })) // a proxy, of which no retry is made
+		}
+		s.whole(t, Follow(t.Context(), s.reach(t), nil))
+		assert.LessOrEqual(t, s.opened, 2, "the log, and its replay at the end")
+	})
+}
+
+// TestSilentAndGone: a silent stream of a command that is gone ends at the first
+// look, and not when the connection does.
+func TestSilentAndGone(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &service{begin: time.Now(), ends: 5 * time.Hour, lines: []line{{0, "stdout", "one\n"}}}
+		gone := instead(func() *http.Response { return refused(410, "sandbox_stopped") })
+		s.looks = append(s.looks, gone)
+		s.strikes = append(s.strikes, forgotten(s.lines[0].record()), gone)
+		_, _, err := drain(Follow(t.Context(), s.reach(t), nil))
+		require.Error(t, err)
+		assert.Less(t, time.Since(s.begin), time.Minute)
+	})
+}
+
+// TestForgottenEnd: an end that was learned while the stream was silent is not
+// asked for again.
+func TestForgottenEnd(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &service{begin: time.Now(), ends: 5 * time.Second, code: 3, length: true, lines: []line{{0, "stdout", "one\n"}}}
+		s.strikes = append(s.strikes, forgotten(s.lines[0].record()))
+		s.whole(t, Follow(t.Context(), s.reach(t), nil))
+		assert.LessOrEqual(t, s.looked, 1)
+	})
+}
+
+// TestLookNowAsksOnce: an end that is there is not waited for.
+func TestLookNowAsksOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := threeLines()
+		time.Sleep(time.Minute)
+		cmd := s.reach(t)
+		got, err := cmd.LookNow(t.Context())
+		require.NoError(t, err)
+		assert.Equal(t, s.code, *got.ExitCode)
+		assert.Equal(t, 1, s.looked)
+	})
+}
+
+// forgotten brings some of a log and then nothing more, not even its end.
+func forgotten(text string) func(*http.Request, *http.Response) (*http.Response, error) {
+	return func(req *http.Request, resp *http.Response) (*http.Response, error) {
+		resp.Body.Close()
+		pr, pw := io.Pipe()
+		go func() {
+			_, _ = io.WriteString(pw, text)
+			<-req.Context().Done()
+			pw.CloseWithError(req.Context().Err())
+		}()
+		resp.Body = pr
+		return resp, nil
+	}
+}
