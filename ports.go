@@ -2,6 +2,7 @@ package sandbox
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -14,6 +15,7 @@ import (
 
 	"github.com/go-vercel/sandbox/internal/api"
 	"github.com/go-vercel/sandbox/internal/redact"
+	"github.com/go-vercel/sandbox/internal/wire"
 )
 
 // WaitForPortOptions are the options of [Sandbox.WaitForPort]. The zero value
@@ -119,8 +121,8 @@ func (s *Sandbox) WaitForPort(ctx context.Context, port int, opts *WaitForPortOp
 		if reason == nil || ctx.Err() == nil {
 			reason = err
 		}
-		_, edge := errors.AsType[edgeError](err)
-		if ctx.Err() == nil && (edge || time.Since(checked) >= sessionCheck) {
+		e, edge := errors.AsType[edgeError](err)
+		if ctx.Err() == nil && (edge && e.code != edgeNotListening || time.Since(checked) >= sessionCheck) {
 			checked = time.Now()
 			if err := s.stillRuns(ctx); err != nil {
 				return "", fmt.Errorf("sandbox: waiting for port %d: %w; the last attempt: %w", port, err, reason)
@@ -191,21 +193,49 @@ func (e edgeError) Error() string {
 	return fmt.Sprintf("status %d of the platform: %s", e.status, e.code)
 }
 
-// edgeCodes are the documented reasons of such responses, except the usual one,
-// that nothing listens yet.
-var edgeCodes = []string{"SANDBOX_STOPPED", "SANDBOX_STOPPING", "SANDBOX_SNAPSHOTTING", "SANDBOX_NOT_FOUND"}
+// Is makes the error match [ErrStopped] or [ErrNotFound] where that is what the
+// edge reports.
+func (e edgeError) Is(target error) bool {
+	switch e.code {
+	case edgeNotFound:
+		return target == ErrNotFound
+	case edgeStopped, edgeStopping, edgeSnapshotting:
+		return target == ErrStopped
+	}
+	return false
+}
 
-// edgeCode returns the edge's reason for a response, from its header or its
-// page, and "" for a response of a server. Only statuses that the edge uses are
-// considered, since a server's page may contain anything.
+// What the edge says in place of a server, as documented.
+const (
+	edgeStopped      = "SANDBOX_STOPPED"
+	edgeStopping     = "SANDBOX_STOPPING"
+	edgeSnapshotting = "SANDBOX_SNAPSHOTTING"
+	edgeNotFound     = "SANDBOX_NOT_FOUND"
+	edgeNotListening = "SANDBOX_NOT_LISTENING"
+)
+
+// edgeStatuses are the statuses with which it does.
+var edgeStatuses = []int{http.StatusNotFound, http.StatusGone, http.StatusUnprocessableEntity, http.StatusBadGateway}
+
+// edgeCode returns the edge's reason for a response, and "" for a response of a
+// server: a status alone says nothing, since servers use the same. The reason is
+// in the header, in the error's code if the body is JSON, or on a line of its
+// own.
 func edgeCode(resp *http.Response, text string) string {
-	switch resp.StatusCode {
-	case http.StatusNotFound, http.StatusGone, http.StatusUnprocessableEntity:
-	default:
+	if !slices.Contains(edgeStatuses, resp.StatusCode) {
 		return ""
 	}
-	for _, code := range edgeCodes {
-		if resp.Header.Get("X-Vercel-Error") == code || strings.Contains(text, code) {
+	said := resp.Header.Values("X-Vercel-Error")
+	if len(said) == 0 {
+		var body wire.ErrorResponse
+		if json.Unmarshal([]byte(text), &body) == nil {
+			said = []string{body.Error.Code}
+		} else {
+			said = strings.Fields(text)
+		}
+	}
+	for _, code := range []string{edgeStopped, edgeStopping, edgeSnapshotting, edgeNotFound, edgeNotListening} {
+		if slices.Contains(said, code) {
 			return code
 		}
 	}

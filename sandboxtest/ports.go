@@ -97,7 +97,13 @@ func (sb *namedSandbox) openRoute(port int) (*route, error) {
 		return nil, err
 	}
 	transport := &http.Transport{
-		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) { return sb.dial(ctx, port) },
+		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+			conn, err := sb.dial(ctx, port)
+			if err != nil {
+				return nil, dialError{err}
+			}
+			return conn, nil
+		},
 		// A session that has ended must not be kept by an idle connection.
 		DisableKeepAlives: true,
 	}
@@ -110,8 +116,14 @@ func (sb *namedSandbox) openRoute(port int) (*route, error) {
 		},
 		Transport:     transport,
 		FlushInterval: -1,
-		ErrorHandler: func(w http.ResponseWriter, _ *http.Request, _ error) {
-			writeEdgeError(w, fail(http.StatusBadGateway, "SANDBOX_NOT_LISTENING", "Nothing listens on port %d of the sandbox.", port))
+		ErrorHandler: func(w http.ResponseWriter, _ *http.Request, err error) {
+			e := fail(http.StatusBadGateway, "SANDBOX_NOT_LISTENING", "Nothing listens on port %d of the sandbox.", port)
+			// A server that was reached may have acted, so that nobody may take
+			// its end for "not delivered".
+			if _, unreached := errors.AsType[dialError](err); !unreached {
+				e = fail(http.StatusBadGateway, "ROUTER_EXTERNAL_TARGET_ERROR", "The server on port %d of the sandbox closed the connection.", port)
+			}
+			writeEdgeError(w, e)
 		},
 		ErrorLog: slog.NewLogLogger(s.opts.Logger.Handler(), slog.LevelDebug),
 	}
@@ -153,6 +165,9 @@ func writeEdgeError(w http.ResponseWriter, e *apiError) {
 	w.Header().Set("X-Vercel-Error", e.code)
 	writeError(w, e)
 }
+
+// dialError is a failure to connect.
+type dialError struct{ error }
 
 // dial connects to a port of the sandbox's running session.
 func (sb *namedSandbox) dial(ctx context.Context, port int) (net.Conn, error) {

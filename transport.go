@@ -1,0 +1,376 @@
+package sandbox
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httputil"
+	"net/url"
+	"slices"
+	"sync"
+	"time"
+)
+
+// TransportOptions are the options of [Sandbox.Transport] and
+// [Sandbox.ReverseProxy]. The zero value is ready to use.
+type TransportOptions struct {
+	// MaxWait limits how long one request waits for a stopped sandbox to wake
+	// and for its server to listen. Zero means one minute.
+	MaxWait time.Duration
+	// Idle extends the session's timeout while requests are in flight, and for
+	// this long after the last one. Zero leaves the timeout alone.
+	Idle time.Duration
+	// Base sends the requests, which carry none of this package's credentials.
+	// Nil means a copy of [http.DefaultTransport].
+	Base http.RoundTripper
+}
+
+// maxReplay is how much of a request's body is kept to send it again when the
+// edge has refused it.
+const maxReplay = 1 << 20
+
+// Transport returns an [http.RoundTripper] that sends every request to the
+// server behind an exposed port, whatever the host of its URL: a request to
+// "http://app/users" asks the server for "/users". A nil opts means the
+// defaults.
+//
+// If the platform's edge reports that the sandbox has stopped, the sandbox is
+// resumed as by [Sandbox.Resume], with its hooks; if nothing listens on the
+// port yet, the request waits. It is sent again only if the edge said, by its
+// own error code, that the server has not received it, so the server receives
+// each request at most once. A body is sent again as long as no more than 1 MiB
+// of it was read. Any other response, including a 410, 422 or 502 of the server
+// itself, is returned as it is.
+//
+// A request that is still refused after MaxWait fails with an error that says
+// why; it matches [ErrStopped] or [ErrNotFound] where those apply, and if the
+// port is not exposed it is a [*NoRouteError]. WebSockets and server-sent events
+// pass through. A request to a running server costs no request to the API.
+//
+// The transport is safe for concurrent use. With Idle, one goroutine extends
+// the session until the transport has been idle for that long, or
+// CloseIdleConnections is called on its client.
+func (s *Sandbox) Transport(port int, opts *TransportOptions) http.RoundTripper {
+	t := &portTransport{sb: s, port: port, opts: TransportOptions{MaxWait: time.Minute}}
+	if opts != nil {
+		t.opts.Idle, t.opts.Base = opts.Idle, opts.Base
+		if opts.MaxWait != 0 {
+			t.opts.MaxWait = opts.MaxWait
+		}
+		t.err = errors.Join(checkDuration("MaxWait", opts.MaxWait), checkDuration("Idle", opts.Idle))
+	}
+	t.err = errors.Join(checkPort("port", port), t.err)
+	if t.opts.Base == nil {
+		t.opts.Base = http.DefaultTransport
+		if d, ok := http.DefaultTransport.(*http.Transport); ok {
+			t.opts.Base = d.Clone()
+		}
+	}
+	return t
+}
+
+// ReverseProxy returns a handler that passes requests on to the server behind
+// an exposed port, by [Sandbox.Transport], so that visitors wake a stopped
+// sandbox. The server receives the visitor's address, host and scheme in
+// X-Forwarded headers. Replace its ErrorHandler to change what a visitor sees
+// when the server can't be reached. It lets everybody in: put a handler that
+// checks who asks in front.
+func (s *Sandbox) ReverseProxy(port int, opts *TransportOptions) *httputil.ReverseProxy {
+	return &httputil.ReverseProxy{
+		Transport:     s.Transport(port, opts),
+		FlushInterval: -1,
+		Rewrite: func(r *httputil.ProxyRequest) {
+			r.Out.URL.Scheme, r.Out.URL.Host = "http", "sandbox"
+			r.Out.Host = ""
+			r.SetXForwarded()
+		},
+	}
+}
+
+type portTransport struct {
+	sb   *Sandbox
+	port int
+	opts TransportOptions
+	err  error // of the arguments
+
+	mu       sync.Mutex
+	inFlight int
+	idle     *time.Timer
+	// stop ends the goroutine that keeps the session alive; nil while there is
+	// none.
+	stop context.CancelFunc
+}
+
+func (t *portTransport) RoundTrip(req *http.Request) (*http.Response, error) {
+	body := &replayBody{}
+	if req.Body != nil && req.Body != http.NoBody {
+		body.src = req.Body
+	}
+	resp, err := t.roundTrip(req, body)
+	body.finish(err != nil)
+	if err != nil {
+		return nil, fmt.Errorf("sandbox: port %d of %q: %w", t.port, t.sb.Name(), err)
+	}
+	return resp, nil
+}
+
+func (t *portTransport) roundTrip(req *http.Request, body *replayBody) (*http.Response, error) {
+	if t.err != nil {
+		return nil, t.err
+	}
+	done := t.use()
+	// The limit is of the waiting only: a response may stream for hours.
+	var giveUp time.Time
+	pause := 100 * time.Millisecond
+	for {
+		resp, err := t.send(req, body)
+		refused, ok := errors.AsType[edgeError](err)
+		if !ok {
+			if err != nil {
+				done()
+				return nil, err
+			}
+			resp.Body = whenClosed(resp.Body, done)
+			return resp, nil
+		}
+		if giveUp.IsZero() {
+			giveUp = time.Now().Add(t.opts.MaxWait)
+		}
+		if err := t.wait(req.Context(), refused, giveUp, pause, body); err != nil {
+			done()
+			return nil, err
+		}
+		pause = min(2*pause, 2*time.Second)
+	}
+}
+
+// send makes one attempt. The error is an edgeError if the edge has refused it.
+func (t *portTransport) send(req *http.Request, body *replayBody) (*http.Response, error) {
+	address, err := t.sb.Domain(t.port)
+	if err != nil {
+		return nil, err
+	}
+	base, err := url.Parse(address)
+	if err != nil {
+		return nil, err
+	}
+	out := req.Clone(req.Context())
+	out.URL.Scheme, out.URL.Host, out.Host = base.Scheme, base.Host, ""
+	out.Body, out.GetBody = body.attempt(), nil
+	resp, err := t.opts.Base.RoundTrip(out)
+	if err != nil {
+		return nil, err
+	}
+	if !slices.Contains(edgeStatuses, resp.StatusCode) {
+		return resp, nil
+	}
+	// The beginning tells an error of the edge from one of the server.
+	text, err := io.ReadAll(io.LimitReader(resp.Body, 512))
+	if code := edgeCode(resp, string(text)); code != "" {
+		_ = resp.Body.Close()
+		return nil, edgeError{resp.StatusCode, code}
+	}
+	rest := io.Reader(resp.Body)
+	if err != nil {
+		rest = failingReader{err}
+	}
+	resp.Body = struct {
+		io.Reader
+		io.Closer
+	}{io.MultiReader(bytes.NewReader(text), rest), resp.Body}
+	return resp, nil
+}
+
+// wait does what makes the next attempt succeed where this one was refused.
+func (t *portTransport) wait(ctx context.Context, refused edgeError, giveUp time.Time, pause time.Duration, body *replayBody) error {
+	switch {
+	case refused.code == edgeNotFound:
+		return refused
+	case body.lost():
+		return fmt.Errorf("%w; the request's body is too large to be sent again", refused)
+	}
+	ctx, cancel := context.WithDeadlineCause(ctx, giveUp, fmt.Errorf("%w for %v", refused, t.opts.MaxWait))
+	defer cancel()
+	if refused.code != edgeNotListening {
+		if err := t.sb.Resume(ctx); err != nil {
+			if ctx.Err() != nil {
+				return context.Cause(ctx)
+			}
+			return err
+		}
+	}
+	timer := time.NewTimer(pause)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
+// use counts a request in flight, until the returned function is called.
+func (t *portTransport) use() (done func()) {
+	if t.opts.Idle == 0 {
+		return func() {}
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.inFlight++
+	if t.idle != nil {
+		t.idle.Stop()
+	}
+	if t.stop == nil {
+		ctx, cancel := context.WithCancel(context.Background())
+		t.stop = cancel
+		// It ends early where the plan allows no more: the session then stops,
+		// and the next request wakes the sandbox.
+		go func() { _ = t.sb.KeepAlive(ctx, nil) }()
+	}
+	return sync.OnceFunc(func() {
+		t.mu.Lock()
+		defer t.mu.Unlock()
+		if t.inFlight--; t.inFlight > 0 || t.stop == nil {
+			return
+		}
+		t.idle = time.AfterFunc(t.opts.Idle, t.rest)
+	})
+}
+
+// rest stops extending the session unless a request is in flight.
+func (t *portTransport) rest() {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.inFlight == 0 && t.stop != nil {
+		t.stop()
+		t.stop = nil
+	}
+}
+
+// CloseIdleConnections is what [http.Client.CloseIdleConnections] calls.
+func (t *portTransport) CloseIdleConnections() {
+	t.rest()
+	if c, ok := t.opts.Base.(interface{ CloseIdleConnections() }); ok {
+		c.CloseIdleConnections()
+	}
+}
+
+// whenClosed calls done when a body is closed. It keeps the body of an upgraded
+// connection writable.
+func whenClosed(body io.ReadCloser, done func()) io.ReadCloser {
+	c := closeNotifier{body, done}
+	if conn, ok := body.(io.ReadWriteCloser); ok {
+		return struct {
+			closeNotifier
+			io.Writer
+		}{c, conn}
+	}
+	return c
+}
+
+type closeNotifier struct {
+	io.ReadCloser
+	done func()
+}
+
+func (c closeNotifier) Close() error {
+	defer c.done()
+	return c.ReadCloser.Close()
+}
+
+type failingReader struct{ err error }
+
+func (r failingReader) Read([]byte) (int, error) { return 0, r.err }
+
+// replayBody is a request's body that can be read again from its start, as long
+// as the part that was read fits into maxReplay. Each attempt has a reader of
+// its own; one that net/http still reads when the next attempt has begun gets an
+// error, so that no byte is lost to it.
+type replayBody struct {
+	src io.ReadCloser // nil for a request without a body
+
+	mu      sync.Mutex
+	kept    []byte
+	gone    bool  // more was read than is kept
+	err     error // of src
+	current *attemptBody
+	over    bool // there is no other attempt
+	closed  bool // the current attempt's reader is closed
+}
+
+func (b *replayBody) attempt() io.ReadCloser {
+	if b.src == nil {
+		return nil
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.current, b.closed = &attemptBody{b: b}, false
+	return b.current
+}
+
+func (b *replayBody) lost() bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.gone
+}
+
+// finish closes the source, at once or when net/http has read it.
+func (b *replayBody) finish(failed bool) {
+	if b.src == nil {
+		return
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.over = true; failed || b.closed {
+		_ = b.src.Close()
+	}
+}
+
+var errSuperseded = errors.New("sandbox: the request has been sent again")
+
+type attemptBody struct {
+	b  *replayBody
+	at int // in kept
+}
+
+func (a *attemptBody) Read(p []byte) (int, error) {
+	b := a.b
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	switch {
+	case b.current != a:
+		return 0, errSuperseded
+	case a.at < len(b.kept):
+		n := copy(p, b.kept[a.at:])
+		a.at += n
+		return n, nil
+	case b.err != nil:
+		return 0, b.err
+	}
+	n, err := b.src.Read(p)
+	b.err = err
+	if b.gone = b.gone || len(b.kept)+n > maxReplay; b.gone {
+		b.kept, a.at = nil, 0
+	} else {
+		b.kept = append(b.kept, p[:n]...)
+		a.at += n
+	}
+	return n, err
+}
+
+// Close leaves the source open for the next attempt, if there may be one.
+func (a *attemptBody) Close() error {
+	b := a.b
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.current != a || b.closed {
+		return nil
+	}
+	if b.closed = true; b.over {
+		return b.src.Close()
+	}
+	return nil
+}

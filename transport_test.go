@@ -1,0 +1,345 @@
+package sandbox_test
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/go-vercel/sandbox"
+	"github.com/go-vercel/sandbox/internal/needs"
+	"github.com/go-vercel/sandbox/internal/testkit"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+// portApp appends the body of each POST to the file "posts" and responds with the
+// status that its path names; /echo is upgraded, and /die ends the server.
+const portApp = `
+import http.server, os, sys
+class H(http.server.BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+    def do_POST(self):
+        body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
+        with open("posts", "ab") as f: f.write(body[:20] + b"\n")
+        if self.path == "/die": os._exit(0)
+        self.respond(int(self.path[1:]), b"the app's own " + str(len(body)).encode())
+    def do_GET(self):
+        if self.headers.get("Upgrade"):
+            self.wfile.write(b"HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: echo\r\n\r\n")
+            self.wfile.write(self.rfile.readline()); self.close_connection = True
+            return
+        self.respond(200, b"")
+    def respond(self, status, text):
+        self.send_response(status)
+        self.send_header("Content-Length", str(len(text)))
+        self.end_headers()
+        self.wfile.write(text)
+    def log_message(self, *a): pass
+class S(http.server.ThreadingHTTPServer): request_queue_size = 128 # connections that wait
+S(("0.0.0.0", int(sys.argv[1])), H).serve_forever()
+`
+
+// portSandbox starts a sandbox with the app on a port, in each session.
+func portSandbox(t *testing.T) (*sandbox.Sandbox, int) {
+	t.Helper()
+	needs.Programs(t, "python3")
+	port := needs.Port(t)
+	serve := func(ctx context.Context, sb *sandbox.Sandbox) error {
+		if err := sb.FS().WriteFile(ctx, "app.py", []byte(portApp), 0o644); err != nil {
+			return err
+		}
+		_, err := sb.StartCommand(ctx, "python3", []string{"app.py", strconv.Itoa(port)}, nil)
+		return err
+	}
+	_, sb := testkit.Start(t, &sandbox.CreateOptions{Ports: []int{port}, OnResume: serve})
+	require.NoError(t, serve(t.Context(), sb))
+	return sb, port
+}
+
+func posts(t *testing.T, sb *sandbox.Sandbox) []string {
+	t.Helper()
+	data, err := sb.FS().ReadFile(t.Context(), "posts")
+	require.NoError(t, err)
+	return strings.Split(strings.TrimSuffix(string(data), "\n"), "\n")
+}
+
+// TestReverseProxyWakes: statuses of the app itself pass, each POST arrives once,
+// and visitors of any kind wake the sandbox.
+func TestReverseProxyWakes(t *testing.T) {
+	t.Parallel()
+	sb, port := portSandbox(t)
+	front := httptest.NewServer(sb.ReverseProxy(port, nil))
+	defer front.Close()
+	post := func(path, body string) (int, string) {
+		t.Helper()
+		resp, err := front.Client().Post(front.URL+path, "text/plain", strings.NewReader(body))
+		require.NoError(t, err)
+		defer resp.Body.Close()
+		text, err := io.ReadAll(resp.Body)
+		require.NoError(t, err)
+		return resp.StatusCode, string(text)
+	}
+	var want []string
+	for _, status := range []int{404, 410, 422, 502, 503} {
+		body := fmt.Sprintf("awake %d", status)
+		got, text := post(fmt.Sprintf("/%d", status), body)
+		assert.Equal(t, status, got)
+		assert.Equal(t, fmt.Sprintf("the app's own %d", len(body)), text)
+		want = append(want, body)
+	}
+	// The server goes away after it has received a request: sent once all the
+	// same.
+	status, _ := post("/die", "fatal")
+	assert.Equal(t, http.StatusBadGateway, status)
+	want = append(want, "fatal")
+
+	_, err := sb.Stop(t.Context(), nil)
+	require.NoError(t, err)
+	big := "asleep " + strings.Repeat("x", 200_000)
+	status, text := post("/200", big)
+	assert.Equal(t, 200, status)
+	assert.Equal(t, fmt.Sprintf("the app's own %d", len(big)), text)
+	want = append(want, big[:20])
+	assert.Equal(t, want, posts(t, sb))
+
+	_, err = sb.Stop(t.Context(), nil)
+	require.NoError(t, err)
+	conn, err := net.Dial("tcp", front.Listener.Addr().String())
+	require.NoError(t, err)
+	defer conn.Close()
+	_, err = io.WriteString(conn, "GET /echo HTTP/1.1\r\nHost: front\r\nConnection: Upgrade\r\nUpgrade: echo\r\n\r\n")
+	require.NoError(t, err)
+	r := bufio.NewReader(conn)
+	resp, err := http.ReadResponse(r, nil)
+	require.NoError(t, err)
+	require.Equal(t, http.StatusSwitchingProtocols, resp.StatusCode)
+	_, err = io.WriteString(conn, "hello\n")
+	require.NoError(t, err)
+	line, err := r.ReadString('\n')
+	require.NoError(t, err)
+	assert.Equal(t, "hello\n", line)
+}
+
+// TestTransportManyAsleep: requests that meet a stopped sandbox at once resume it
+// once, and each arrives once.
+func TestTransportManyAsleep(t *testing.T) {
+	t.Parallel()
+	sb, port := portSandbox(t)
+	client := &http.Client{Transport: sb.Transport(port, nil)}
+	defer client.CloseIdleConnections()
+	var want []string
+	for round := range 2 {
+		_, err := sb.Stop(t.Context(), nil)
+		require.NoError(t, err)
+		var group sync.WaitGroup
+		for i := range 20 {
+			want = append(want, fmt.Sprintf("%d.%d", round, i))
+			body := want[len(want)-1]
+			group.Go(func() {
+				resp, err := client.Post("http://app/200", "text/plain", strings.NewReader(body))
+				if assert.NoError(t, err) {
+					assert.Equal(t, 200, resp.StatusCode)
+					assert.NoError(t, resp.Body.Close())
+				}
+			})
+		}
+		group.Wait()
+	}
+	assert.ElementsMatch(t, want, posts(t, sb))
+	sessions := 0
+	for _, err := range sb.ListSessions(t.Context(), nil) {
+		require.NoError(t, err)
+		sessions++
+	}
+	assert.Equal(t, 3, sessions, "one for each round and the first")
+}
+
+// TestTransportGivesUp: nothing listens, the sandbox is gone, arguments are wrong.
+func TestTransportGivesUp(t *testing.T) {
+	t.Parallel()
+	port := needs.Port(t)
+	_, sb := testkit.Start(t, &sandbox.CreateOptions{Ports: []int{port}})
+	base := testkit.Transport(t)
+	get := func(tr http.RoundTripper, body io.Reader) error {
+		req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, "http://app/", body)
+		require.NoError(t, err)
+		resp, err := tr.RoundTrip(req)
+		if err == nil {
+			err = errors.Join(fmt.Errorf("status %d", resp.StatusCode), resp.Body.Close())
+		}
+		return err
+	}
+	tr := sb.Transport(port, &sandbox.TransportOptions{MaxWait: 300 * time.Millisecond, Base: base})
+	err := get(tr, nil)
+	assert.ErrorContains(t, err, fmt.Sprintf("port %d of %q", port, sb.Name()))
+	assert.ErrorContains(t, err, "SANDBOX_NOT_LISTENING for 300ms")
+	_, noRoute := errors.AsType[*sandbox.NoRouteError](get(sb.Transport(9, nil), nil))
+	assert.True(t, noRoute)
+	for _, bad := range []sandbox.TransportOptions{{MaxWait: -1}, {Idle: -1}} {
+		assert.ErrorIs(t, get(sb.Transport(port, &bad), nil), sandbox.ErrInvalid)
+	}
+	assert.ErrorIs(t, get(sb.Transport(0, nil), nil), sandbox.ErrInvalid)
+	require.NoError(t, sb.Delete(t.Context(), nil))
+	assert.Error(t, get(tr, nil))
+}
+
+// edgeSandbox is a sandbox whose port is served by a function in place of the
+// edge.
+func edgeSandbox(t *testing.T, edge testkit.RoundTripper) (*http.Client, *int) {
+	t.Helper()
+	resumes := 0
+	client := testkit.API(func(*http.Request) (*http.Response, error) {
+		resumes++
+		return testkit.JSON(200, `{"session":{"id":"sess_1","status":"running"},"sandbox":{"name":"box","currentSessionId":"sess_1"},
+			"routes":[{"url":"https://a-3000.example.com","subdomain":"a","port":3000}]}`), nil
+	}).Client(t)
+	sb, err := client.Get(t.Context(), "box", nil)
+	require.NoError(t, err)
+	resumes = 0
+	return &http.Client{Transport: sb.Transport(3000, &sandbox.TransportOptions{Base: edge})}, &resumes
+}
+
+// TestTransportBelievesTheEdge: what is the edge's word, and what a server's.
+func TestTransportBelievesTheEdge(t *testing.T) {
+	header := func(code string) http.Header { return http.Header{"X-Vercel-Error": {code}} }
+	for _, test := range []struct {
+		name   string
+		status int
+		header http.Header
+		body   string
+		again  bool
+	}{
+		{"header", 410, header("SANDBOX_STOPPED"), "<html>", true},
+		{"JSON", 422, nil, `{"error":{"code":"SANDBOX_STOPPING","message":"m"}}`, true},
+		{"text", 502, nil, "Nothing listens.\n\nSANDBOX_NOT_LISTENING\n\niad1::x", true},
+		{"other code", 502, header("ROUTER_EXTERNAL_TARGET_ERROR"), "SANDBOX_NOT_LISTENING", false},
+		{"status alone", 410, nil, "gone", false},
+		{"part of a message", 422, nil, `{"message":"SANDBOX_STOPPED is no name"}`, false},
+		{"other status", 500, header("SANDBOX_STOPPED"), "", false},
+		{"success", 200, header("SANDBOX_STOPPED"), "", false},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				var bodies []string
+				client, _ := edgeSandbox(t, func(r *http.Request) (*http.Response, error) {
+					assert.Empty(t, r.Header.Get("Authorization"))
+					assert.Equal(t, "https://a-3000.example.com/x?y=1", r.URL.String())
+					data, err := io.ReadAll(r.Body)
+					assert.NoError(t, errors.Join(err, r.Body.Close()))
+					bodies = append(bodies, string(data))
+					if len(bodies) == 1 {
+						resp := testkit.Response(test.status, "text/plain", strings.NewReader(test.body))
+						resp.Header = test.header.Clone()
+						if resp.Header == nil {
+							resp.Header = http.Header{}
+						}
+						return resp, nil
+					}
+					return testkit.Response(201, "text/plain", strings.NewReader("done")), nil
+				})
+				// Without GetBody, as a reverse proxy has it.
+				resp, err := client.Post("http://app/x?y=1", "text/plain", io.MultiReader(strings.NewReader("bo"), strings.NewReader("dy")))
+				require.NoError(t, err)
+				text, err := io.ReadAll(resp.Body)
+				require.NoError(t, errors.Join(err, resp.Body.Close()))
+				if test.again {
+					assert.Equal(t, 201, resp.StatusCode)
+					assert.Equal(t, []string{"body", "body"}, bodies)
+				} else {
+					assert.Equal(t, test.status, resp.StatusCode)
+					assert.Equal(t, test.body, string(text), "as the server sent it")
+					assert.Equal(t, []string{"body"}, bodies)
+				}
+			})
+		})
+	}
+}
+
+// TestTransportLargeBody: what was read beyond the limit can't be sent again; a
+// body that the edge refused unread can, whatever its size.
+func TestTransportLargeBody(t *testing.T) {
+	const size = 3 << 20
+	for _, read := range []int64{0, 1 << 20, 1<<20 + 1, size} {
+		synctest.Test(t, func(t *testing.T) {
+			attempts := 0
+			client, resumes := edgeSandbox(t, func(r *http.Request) (*http.Response, error) {
+				defer r.Body.Close()
+				if attempts++; attempts == 1 {
+					_, err := io.CopyN(io.Discard, r.Body, read)
+					assert.NoError(t, err)
+					resp := testkit.Response(410, "text/plain", http.NoBody)
+					resp.Header.Set("X-Vercel-Error", "SANDBOX_STOPPED")
+					return resp, nil
+				}
+				n, err := io.Copy(io.Discard, r.Body)
+				assert.NoError(t, err)
+				assert.EqualValues(t, size, n)
+				return testkit.Response(200, "text/plain", http.NoBody), nil
+			})
+			source := &closeCounter{Reader: io.LimitReader(bytes.NewReader(make([]byte, size)), size)}
+			resp, err := client.Post("http://app/", "text/plain", source)
+			if read > 1<<20 {
+				assert.ErrorIs(t, err, sandbox.ErrStopped)
+				assert.ErrorContains(t, err, "too large to be sent again")
+				assert.Zero(t, *resumes)
+			} else if assert.NoError(t, err) {
+				assert.NoError(t, resp.Body.Close())
+				assert.Equal(t, 1, *resumes)
+			}
+			assert.Equal(t, 1, source.closed)
+		})
+	}
+}
+
+type closeCounter struct {
+	io.Reader
+	closed int
+}
+
+func (c *closeCounter) Close() error { c.closed++; return nil }
+
+// TestTransportKeepsAlive: with Idle, the session is extended while a response
+// streams and for a while after it, and then no longer.
+func TestTransportKeepsAlive(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		began := time.Now()
+		var extended []time.Duration
+		end := began.Add(5 * time.Minute)
+		api := testkit.API(func(r *http.Request) (*http.Response, error) {
+			if strings.HasSuffix(r.URL.Path, "/extend-timeout") {
+				extended = append(extended, time.Since(began))
+				end = end.Add(5 * time.Minute)
+			}
+			return testkit.JSON(200, fmt.Sprintf(`{"session":{"id":"sess_1","status":"running","startedAt":%d,"timeout":%d},
+				"sandbox":{"name":"box","currentSessionId":"sess_1"},"routes":[{"url":"https://a.example.com","subdomain":"a","port":3000}]}`,
+				began.UnixMilli(), end.Sub(began).Milliseconds())), nil
+		}).Client(t)
+		sb, err := api.Get(t.Context(), "box", nil)
+		require.NoError(t, err)
+		streaming, finish := io.Pipe()
+		client := &http.Client{Transport: sb.Transport(3000, &sandbox.TransportOptions{Idle: 10 * time.Minute, Base: testkit.RoundTripper(
+			func(*http.Request) (*http.Response, error) {
+				return testkit.Response(200, "text/plain", streaming), nil
+			})})}
+		resp, err := client.Get("http://app/")
+		require.NoError(t, err)
+		time.Sleep(30 * time.Minute)
+		require.NoError(t, errors.Join(finish.Close(), resp.Body.Close()))
+		time.Sleep(time.Hour)
+		require.NotEmpty(t, extended)
+		assert.Greater(t, extended[len(extended)-1], 30*time.Minute)
+		assert.Less(t, extended[len(extended)-1], 40*time.Minute)
+	})
+}
