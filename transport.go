@@ -149,7 +149,7 @@ func (t *portTransport) roundTrip(req *http.Request, body *replayBody) (*http.Re
 
 // send makes one attempt. The error is an edgeError if the edge has refused it.
 func (t *portTransport) send(req *http.Request, body *replayBody) (*http.Response, error) {
-	address, err := t.sb.Domain(t.port)
+	address, err := t.sb.URL(t.port)
 	if err != nil {
 		return nil, err
 	}

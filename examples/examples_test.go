@@ -132,6 +132,11 @@ var programs = []struct {
 		setUp: namespaces, // else the port is the host's
 	},
 	{
+		name: "preview", need: "python3", args: []string{"-once", "-addr", "127.0.0.1:0"},
+		want:  []string{"new: 200 OK, Hello from hello", "stopped: 200 OK, Hello from hello"},
+		setUp: namespaces, // else the port is the host's
+	},
+	{
 		name: "agent", need: "python3", args: []string{"-idle", "200ms", "-pause", "2s"},
 		want: []string{"TypeError", "correct", "idle: stopping", "back, with all files", "sum: 129", "primes.py"},
 	},
