@@ -21,12 +21,13 @@ import (
 
 	"github.com/go-vercel/sandbox"
 	"github.com/go-vercel/sandbox/durable/session"
+	"github.com/go-vercel/sandbox/internal/testkit"
 )
 
 // ends follows a session through every break, and tells of each command's end,
 // until the session or the test is over.
 func ends(t *testing.T, base, id string, ended func(command string)) {
-	for cursor := ""; t.Context().Err() == nil; time.Sleep(20 * time.Millisecond) {
+	for cursor := ""; t.Context().Err() == nil; testkit.Linger(20 * time.Millisecond) {
 		req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, base+"/events?runId="+id+"&cursor="+cursor, nil)
 		require.NoError(t, err)
 		resp, err := http.DefaultClient.Do(req)

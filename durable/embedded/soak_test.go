@@ -30,6 +30,7 @@ import (
 	"github.com/go-vercel/sandbox/durable"
 	"github.com/go-vercel/sandbox/durable/embedded"
 	"github.com/go-vercel/sandbox/durable/session"
+	"github.com/go-vercel/sandbox/internal/testkit"
 	"github.com/go-vercel/sandbox/sandboxtest"
 )
 
@@ -158,7 +159,7 @@ func post(t *testing.T, base func() string, path string, body any) map[string]an
 	data, err := json.Marshal(body)
 	assert.NoError(t, err)
 	failed := false
-	for began := time.Now(); ; time.Sleep(50 * time.Millisecond) {
+	for began := time.Now(); ; testkit.Linger(50 * time.Millisecond) {
 		if time.Since(began) > 10*time.Minute {
 			t.Errorf("%s is not answered", path)
 			return nil
@@ -200,7 +201,7 @@ func view(ctx context.Context, base func() string, id string) *viewer {
 	go func() {
 		defer close(v.over)
 		for ctx.Err() == nil && !v.read(ctx, base(), id) {
-			time.Sleep(20 * time.Millisecond)
+			testkit.Linger(20 * time.Millisecond)
 		}
 	}()
 	return v
@@ -318,7 +319,7 @@ func TestKilledService(t *testing.T) {
 				once.Unlock()
 				script := fmt.Sprintf(`echo %d >> "$HOME/record"; for i in $(seq %d); do echo "line $i of %d"; sleep 0.0%d; done; exit %d`, n, lines, n, n%6, n%3)
 				post(t, get, "/command", map[string]any{"runId": id, "command": script, "key": fmt.Sprintf("k%d", n)})
-				time.Sleep(pause)
+				testkit.Linger(pause)
 			}
 		})
 	}
@@ -326,7 +327,7 @@ func TestKilledService(t *testing.T) {
 		once.Lock()
 		pause := 300*time.Millisecond + time.Duration(random.IntN(1700))*time.Millisecond
 		once.Unlock()
-		time.Sleep(pause)
+		testkit.Linger(pause)
 		require.NoError(t, cmd.Process.Kill())
 		_ = cmd.Wait()
 		next, addr := startService(t, config)
