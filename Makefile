@@ -1,5 +1,5 @@
 # The same commands that .ci/run uses, one by one.
-.PHONY: test race lint conformance bench ci
+.PHONY: test race lint conformance bench ci slow hogs
 
 test:
 	go test ./...
@@ -19,3 +19,9 @@ bench:
 
 ci:
 	bash .ci/run
+
+slow:
+	bash .ci/slow
+
+hogs:
+	bash .ci/hogs

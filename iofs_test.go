@@ -21,12 +21,12 @@ import (
 )
 
 // TestIOFS runs testing/fstest on a tree with links, odd names and empty files:
-// 2,000 files, or 200 with -short.
+// 2,000 files, or 60 with -short.
 func TestIOFS(t *testing.T) {
 	t.Parallel()
 	count := 2000
 	if testing.Short() {
-		count = 200
+		count = 60
 	}
 	_, sb := testkit.Start(t, nil)
 	ctx := t.Context()

@@ -1,16 +1,26 @@
-// Testlog reads what `go test -json` prints and prints what a reader needs: each
-// package's result, the whole output of tests that failed, the slowest tests,
-// and what was skipped, with the reasons. Its exit code is 1 when a test failed
-// or none ran.
+// Testlog runs a go test command with -json and prints what a reader needs: each
+// package's result, the slowest tests, what was skipped, with the reasons, and
+// last, of each test that failed, its own lines and the command that repeats it,
+// with its seed. Its exit code is 1 when a test failed or none ran.
+//
+//	testlog [-failures FILE] [-whole FILE] [-as COMMAND] go test …
+//
+// -failures also appends what is said of failed tests to a file. -whole writes
+// the packages of which no test was skipped. -as is the command to show instead
+// of the one that is run.
 package main
 
 import (
 	"bufio"
+	"bytes"
 	"cmp"
 	"encoding/json"
+	"flag"
 	"fmt"
+	"io"
 	"maps"
 	"os"
+	"os/exec"
 	"regexp"
 	"slices"
 	"strings"
@@ -21,70 +31,212 @@ type event struct {
 	Elapsed                       float64
 }
 
-func main() {
-	outputs := map[string][]string{} // by package and test
-	counts := map[string]int{}
-	reasons := map[string]int{}
-	took := map[string]float64{}
-	reason := regexp.MustCompile(`^ +\S+\.go:\d+: (.*)\n$`)
-	in := bufio.NewScanner(os.Stdin)
-	in.Buffer(nil, 64<<20)
-	for in.Scan() {
+var (
+	reason = regexp.MustCompile(`^ +\S+\.go:\d+: (.*)\n$`)
+	seed   = regexp.MustCompile(`\bSANDBOX_\w*SEED=\d+\b`)
+	order  = regexp.MustCompile(`-test\.shuffle (\d+)`)
+	frame  = regexp.MustCompile(`^(=== (RUN|PAUSE|CONT|NAME) |--- (PASS|SKIP): |\s+--- (PASS|SKIP): )`)
+)
+
+type log struct {
+	out             io.Writer
+	again           string              // the command that runs the tests again, up to what names them
+	outputs         map[string][]string // by package and test
+	passed, skipped int
+	failed          []event // in the order of their ends
+	reasons         map[string]int
+	took            map[string]float64
+	incomplete      map[string]bool // packages of which a test was skipped, or failed
+	packages        []string
+}
+
+func newLog(out io.Writer, again string) *log {
+	return &log{out: out, again: again, outputs: map[string][]string{}, reasons: map[string]int{}, took: map[string]float64{}, incomplete: map[string]bool{}}
+}
+
+func key(e event) string { return e.Package + " " + e.Test }
+
+// read takes in what go test -json prints.
+func (l *log) read(in io.Reader) error {
+	lines := bufio.NewScanner(in)
+	lines.Buffer(nil, 64<<20)
+	for lines.Scan() {
 		var e event
-		if json.Unmarshal(in.Bytes(), &e) != nil {
-			fmt.Println(in.Text()) // what the go command itself says
+		if json.Unmarshal(lines.Bytes(), &e) != nil {
+			fmt.Fprintln(l.out, lines.Text()) // what the go command itself says
 			continue
 		}
-		key := e.Package + " " + e.Test
-		switch e.Action {
-		case "output", "build-output":
-			outputs[key] = append(outputs[key], e.Output)
-			if e.Action == "build-output" {
-				fmt.Print(e.Output)
-			}
-		case "build-fail":
-			counts["fail"]++
-		case "pass", "fail", "skip":
-			if e.Test == "" {
-				if e.Action != "skip" { // without test files
-					fmt.Printf("%-4s %-70s %6.1fs\n", e.Action, e.Package, e.Elapsed)
-				}
-				if e.Action == "fail" {
-					counts["fail"]++
-					fmt.Print(strings.Join(outputs[key], ""))
-				}
-				break
-			}
-			counts[e.Action]++
-			took[key] = e.Elapsed
-			switch e.Action {
-			case "fail":
-				fmt.Printf("--- FAIL: %s\n%s", key, strings.Join(outputs[key], ""))
-			case "skip":
-				text := "without a reason"
-				for _, line := range outputs[key] {
-					if m := reason.FindStringSubmatch(line); m != nil {
-						text = m[1]
-					}
-				}
-				reasons[text]++
-			}
-			delete(outputs, key)
+		l.event(e)
+	}
+	return lines.Err()
+}
+
+func (l *log) event(e event) {
+	switch e.Action {
+	case "output", "build-output":
+		l.outputs[key(e)] = append(l.outputs[key(e)], e.Output)
+		if e.Action == "build-output" {
+			fmt.Fprint(l.out, e.Output)
 		}
+		return
+	case "build-fail":
+		l.failed = append(l.failed, e)
+		return
+	case "pass", "fail", "skip":
+	default:
+		return
 	}
-	fmt.Println("slowest:")
-	slowest := slices.SortedFunc(maps.Keys(took), func(a, b string) int { return cmp.Compare(took[b], took[a]) })
-	for _, key := range slowest[:min(8, len(slowest))] {
-		fmt.Printf("%7.1fs %s\n", took[key], key)
+	if e.Test == "" {
+		if e.Action != "skip" { // without test files
+			fmt.Fprintf(l.out, "%-4s %-70s %6.1fs\n", e.Action, e.Package, e.Elapsed)
+			l.packages = append(l.packages, e.Package)
+		}
+		// A package fails by itself when it panics, leaks or runs out of time.
+		if e.Action == "fail" && !slices.ContainsFunc(l.failed, func(f event) bool { return f.Package == e.Package }) {
+			l.failed = append(l.failed, e)
+		}
+		return
 	}
-	if len(reasons) > 0 {
-		fmt.Println("skipped, because:")
+	l.took[key(e)] = e.Elapsed
+	switch e.Action {
+	case "pass":
+		l.passed++
+		delete(l.outputs, key(e))
+	case "fail":
+		l.failed = append(l.failed, e)
+		l.incomplete[e.Package] = true
+	case "skip":
+		l.skipped++
+		l.incomplete[e.Package] = true
+		text := "without a reason"
+		for _, line := range l.outputs[key(e)] {
+			if m := reason.FindStringSubmatch(line); m != nil {
+				text = m[1]
+			}
+		}
+		l.reasons[text]++
+		delete(l.outputs, key(e))
 	}
-	for _, text := range slices.Sorted(maps.Keys(reasons)) {
-		fmt.Printf("%6d × %s\n", reasons[text], text)
+}
+
+func (l *log) summary() {
+	fmt.Fprintln(l.out, "slowest:")
+	slowest := slices.SortedFunc(maps.Keys(l.took), func(a, b string) int { return cmp.Compare(l.took[b], l.took[a]) })
+	for _, name := range slowest[:min(8, len(slowest))] {
+		fmt.Fprintf(l.out, "%7.1fs %s\n", l.took[name], name)
 	}
-	fmt.Printf("%d passed, %d failed, %d skipped\n", counts["pass"], counts["fail"], counts["skip"])
-	if counts["fail"] > 0 || counts["pass"] == 0 || in.Err() != nil {
+	if len(l.reasons) > 0 {
+		fmt.Fprintln(l.out, "skipped, because:")
+	}
+	for _, text := range slices.Sorted(maps.Keys(l.reasons)) {
+		fmt.Fprintf(l.out, "%6d × %s\n", l.reasons[text], text)
+	}
+	fmt.Fprintf(l.out, "%d passed, %d failed, %d skipped\n", l.passed, len(l.failed), l.skipped)
+}
+
+// failures describes each test that failed: not those that failed because a part
+// of them did and have nothing to say of their own.
+func (l *log) failures() string {
+	var text strings.Builder
+	for _, e := range l.failed {
+		var own []string
+		for _, line := range l.outputs[key(e)] {
+			if !frame.MatchString(line) {
+				own = append(own, line)
+			}
+		}
+		inner := slices.ContainsFunc(l.failed, func(f event) bool { return f.Package == e.Package && strings.HasPrefix(f.Test, e.Test+"/") })
+		if inner && len(own) <= 1 { // "--- FAIL"
+			continue
+		}
+		said := strings.Join(own, "")
+		fmt.Fprintf(&text, "\n%s\n%s", strings.TrimSpace(key(e)), said)
+		if e.Action == "build-fail" {
+			continue
+		}
+		again := l.again
+		if m := seed.FindString(said); m != "" {
+			again = m + " " + again
+		}
+		if m := order.FindStringSubmatch(strings.Join(l.outputs[e.Package+" "], "")); m != nil {
+			again = strings.ReplaceAll(again, "-shuffle=on", "-shuffle="+m[1])
+		}
+		if e.Test != "" {
+			again += " -run '^" + strings.ReplaceAll(regexp.QuoteMeta(e.Test), "/", "$/^") + "$'"
+		}
+		fmt.Fprintf(&text, "again: %s %s\n", again, e.Package)
+	}
+	return text.String()
+}
+
+func main() {
+	failures := flag.String("failures", "", "")
+	whole := flag.String("whole", "", "")
+	as := flag.String("as", "", "")
+	flag.Parse()
+	args := flag.Args()
+	at := slices.Index(args, "test")
+	if at < 1 {
+		fmt.Fprintln(os.Stderr, "usage: testlog [-failures FILE] [-whole FILE] [-as COMMAND] go test …")
+		os.Exit(2)
+	}
+	cmd := exec.Command(args[0], slices.Insert(slices.Clone(args[1:]), at, "-json")...)
+	cmd.Stderr = os.Stderr
+	out, err := cmd.StdoutPipe()
+	if err == nil {
+		err = cmd.Start()
+	}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "testlog:", err)
 		os.Exit(1)
 	}
+	l := newLog(os.Stdout, command(cmp.Or(*as, strings.Join(args, " ")), os.Getenv("SANDBOX_TEST_NEEDS")))
+	err = l.read(out)
+	_ = cmd.Wait() // it says by events what failed
+	l.summary()
+	said := l.failures()
+	fmt.Print(said)
+	if *failures != "" {
+		err = cmp.Or(err, appendTo(*failures, said))
+	}
+	if *whole != "" {
+		entire := slices.DeleteFunc(l.packages, func(p string) bool { return l.incomplete[p] })
+		err = cmp.Or(err, os.WriteFile(*whole, []byte(strings.Join(entire, "\n")+"\n"), 0o600))
+	}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "testlog:", err)
+	}
+	if err != nil || len(l.failed) > 0 || l.passed == 0 {
+		os.Exit(1)
+	}
+}
+
+// command is the one that repeats a test: without the packages and what chooses
+// among the tests, and not from the cache.
+func command(line, needs string) string {
+	var kept []string
+	words := strings.Fields(line)
+	for i := 0; i < len(words); i++ {
+		switch w := words[i]; {
+		case w == "-run" || w == "-skip" || w == "-timeout" || w == "-parallel" || w == "-count":
+			i++
+		case strings.HasPrefix(w, "./") || strings.HasPrefix(w, "github.com/") || w == "." || strings.HasPrefix(w, "-count="):
+		default:
+			kept = append(kept, w)
+		}
+	}
+	text := strings.Join(kept, " ") + " -count=1"
+	if needs != "" {
+		text = "SANDBOX_TEST_NEEDS=" + needs + " " + text
+	}
+	return text
+}
+
+func appendTo(name, text string) error {
+	f, err := os.OpenFile(name, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
+	if err != nil {
+		return err
+	}
+	_, err = io.Copy(f, bytes.NewBufferString(text))
+	return cmp.Or(err, f.Close())
 }

@@ -191,6 +191,9 @@ func runCommand(server *sandboxtest.Server, command []string, stderr io.Writer, 
 		}
 	}()
 	cmd.Env = files.environment(server, os.Environ())
+	if term.IsTerminal(int(os.Stderr.Fd())) { // whoever has waited for go run learns what is next
+		fmt.Fprintf(stderr, "sandbox-emulator: serving %s (%s mode); running %s\n", server.URL, server.Mode(), strings.Join(command, " "))
+	}
 	// The thread that starts the command has to outlive it: a command that asks
 	// for a signal when its parent dies would get it at the thread's end.
 	runtime.LockOSThread()

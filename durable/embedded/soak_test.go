@@ -283,9 +283,7 @@ func TestKilledService(t *testing.T) {
 	kills, commands := number(t, "SANDBOX_DURABLE_KILLS", 4, 15), number(t, "SANDBOX_DURABLE_COMMANDS", 20, 100)
 	emu, config := startEmulator(t)
 	config.HistoryLimit = 150 // continue as new on the way
-	seed := uint64(time.Now().UnixNano())
-	t.Logf("seed %d", seed)
-	random := rand.New(rand.NewPCG(seed, 1))
+	random := rand.New(rand.NewPCG(testkit.Seed(t), 1))
 
 	var mu sync.Mutex
 	var base string

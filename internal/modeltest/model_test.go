@@ -58,7 +58,7 @@ func TestModel(t *testing.T) {
 			}
 			// The steps after the one that failed play no part.
 			shrunk := Shrink(program[:max(at, 1)], fails)
-			t.Fatalf("seed %d, after %d steps: %v\nthe steps that it takes:\n%s", seed, steps+at, err, Describe(shrunk))
+			t.Fatalf("SANDBOX_MODEL_SEED=%d, after %d steps: %v\nthe steps that it takes:\n%s", seed, steps+at, err, Describe(shrunk))
 		}
 		played, steps = played+1, steps+len(program)
 	}

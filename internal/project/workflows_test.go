@@ -14,7 +14,8 @@ import (
 )
 
 // TestWorkflows: what others wrote is pinned in the workflows by its digest, no
-// job runs without end, and only that of a release may write.
+// job runs without end, and only that of a release may write, besides the issues
+// of a job at night.
 func TestWorkflows(t *testing.T) {
 	t.Parallel()
 	atRoot(t)
@@ -23,7 +24,8 @@ func TestWorkflows(t *testing.T) {
 	require.Len(t, files, 3)
 	uses := regexp.MustCompile(`(?m)^.*\buses:.*$`)
 	pinned := regexp.MustCompile(`uses: [\w./-]+@[0-9a-f]{40} # v\d+\.\d+\.\d+$`)
-	writes := 0
+	writes := regexp.MustCompile(`(?m)^ +([\w-]+): write\b`)
+	may := map[string][]string{"release.yml": {"contents", "id-token", "attestations"}, "nightly.yml": {"issues"}}
 	for _, file := range files {
 		data, err := os.ReadFile(file)
 		require.NoError(t, err)
@@ -34,9 +36,32 @@ func TestWorkflows(t *testing.T) {
 		}
 		assert.Contains(t, text, "\npermissions:\n  contents: read\n", file)
 		assert.Equal(t, strings.Count(text, " runs-on: "), strings.Count(text, " timeout-minutes: "), "%s has a job without a time limit", file)
-		writes += strings.Count(text, ": write")
+		var granted []string
+		for _, m := range writes.FindAllStringSubmatch(text, -1) {
+			granted = append(granted, m[1])
+		}
+		assert.Equal(t, may[filepath.Base(file)], granted, file)
+		assert.NotContains(t, text, "write-all", file)
+		assert.NotContains(t, text, "pull_request_target", file)
 	}
-	assert.Equal(t, 1, writes)
+}
+
+// TestReleasesAreSigned: a release waits for a reviewer, is a draft until its
+// files are attested, and is then published.
+func TestReleasesAreSigned(t *testing.T) {
+	t.Parallel()
+	atRoot(t)
+	data, err := os.ReadFile(".github/workflows/release.yml")
+	require.NoError(t, err)
+	rest := string(data)
+	for _, step := range []string{"\n    environment: release\n", "run: .ci/files publish", "uses: actions/attest-build-provenance@", "subject-checksums: cmd/sandbox/dist/checksums.txt", "--draft=false"} {
+		_, after, found := strings.Cut(rest, step)
+		require.True(t, found, "%q is missing, or too early", step)
+		rest = after
+	}
+	config, err := os.ReadFile("cmd/sandbox/.goreleaser.yaml")
+	require.NoError(t, err)
+	assert.Contains(t, string(config), "\nrelease:\n  draft: true")
 }
 
 // TestDependenciesAreWatched: Dependabot looks after every module and every lock

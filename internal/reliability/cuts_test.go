@@ -293,9 +293,7 @@ func TestExactlyOnceRandom(t *testing.T) {
 	s := bigScript(20_000)
 	s.run(t, sb, "no cut")
 	size, first := cuts.lastStream(), cuts.firstRecord()
-	seed := uint64(time.Now().UnixNano())
-	t.Logf("seed %d", seed)
-	rng := rand.New(rand.NewPCG(seed, 0))
+	rng := rand.New(rand.NewPCG(testkit.Seed(t), 0))
 	for i, made := 0, 0; made < want; i++ {
 		plan := randomPlan(rng, first, size)
 		made += len(plan)

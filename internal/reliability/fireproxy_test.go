@@ -122,13 +122,7 @@ var errHangs = fmt.Errorf("not done after %v", fireTime)
 // newFire returns a proxy with sandboxes behind it.
 func newFire(t *testing.T, http2 bool, boxes int, least, most int64) *fire {
 	t.Helper()
-	f := &fire{srv: sandboxtest.New(t, nil), seed: uint64(time.Now().UnixNano()), least: least, most: most}
-	if text := os.Getenv("SANDBOX_FIRE_SEED"); text != "" {
-		var err error
-		f.seed, err = strconv.ParseUint(text, 10, 64)
-		require.NoError(t, err)
-	}
-	t.Logf("SANDBOX_FIRE_SEED=%d", f.seed)
+	f := &fire{srv: sandboxtest.New(t, nil), seed: testkit.Seed(t), least: least, most: most}
 	var err error
 	f.target, err = url.Parse(f.srv.URL)
 	require.NoError(t, err)

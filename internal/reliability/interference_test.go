@@ -53,7 +53,7 @@ func TestPageBehindAStart(t *testing.T) {
 			_ = run(t.Context())
 			gate.Set(nil)
 			assert.Equal(t, 1, pages)
-			assert.Eventually(t, func() bool { return testkit.Output(t, direct, "cat", "runs") == "x\n" }, 10*time.Second, 10*time.Millisecond, "%s, %d", name, status)
+			assert.Eventually(t, func() bool { return testkit.Output(t, direct, "cat", "runs") == "x\n" }, testkit.Patience, 10*time.Millisecond, "%s, %d", name, status)
 		}
 	}
 }

@@ -5,6 +5,7 @@ package testkit
 import (
 	"bytes"
 	"context"
+	"math/rand/v2"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -87,6 +88,20 @@ const Patience = 2 * time.Minute
 // tests do (a check of the repository looks for others): a wait that is too
 // short or too long for a machine may show less there, and fails nothing.
 func Linger(d time.Duration) { time.Sleep(d) }
+
+// Seed returns the seed of a test that goes by chance: another one in each run,
+// or SANDBOX_TEST_SEED, which a test that fails shows.
+func Seed(t *testing.T) uint64 {
+	t.Helper()
+	seed := rand.Uint64()
+	if text := os.Getenv("SANDBOX_TEST_SEED"); text != "" {
+		var err error
+		seed, err = strconv.ParseUint(text, 10, 64)
+		require.NoError(t, err)
+	}
+	t.Logf("SANDBOX_TEST_SEED=%d", seed)
+	return seed
+}
 
 // Start returns an emulator for a test and a sandbox of it.
 func Start(t *testing.T, create *sandbox.CreateOptions) (*sandboxtest.Server, *sandbox.Sandbox) {

@@ -1,0 +1,51 @@
+package main
+
+import (
+	"bytes"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+// TestFailuresExplainThemselves: of a failed test its own lines come last, with
+// its seed and the command that repeats it.
+func TestFailuresExplainThemselves(t *testing.T) {
+	t.Parallel()
+	var out bytes.Buffer
+	l := newLog(&out, command("go test -race -short -shuffle=on -skip ^TestLong$ -timeout 20m ./...", "all"))
+	require.NoError(t, l.read(strings.NewReader(`go: downloading something
+{"Action":"output","Package":"x/p","Test":"TestA","Output":"=== RUN   TestA\n"}
+{"Action":"output","Package":"x/p","Test":"TestA/one_(b)","Output":"    a_test.go:7: SANDBOX_TEST_SEED=42\n"}
+{"Action":"output","Package":"x/p","Test":"TestA/one_(b)","Output":"    a_test.go:9: it differs\n"}
+{"Action":"output","Package":"x/p","Test":"TestA/one_(b)","Output":"    --- FAIL: TestA/one_(b) (0.10s)\n"}
+{"Action":"fail","Package":"x/p","Test":"TestA/one_(b)","Elapsed":0.1}
+{"Action":"output","Package":"x/p","Test":"TestA","Output":"--- FAIL: TestA (0.10s)\n"}
+{"Action":"fail","Package":"x/p","Test":"TestA","Elapsed":0.1}
+{"Action":"output","Package":"x/p","Test":"TestB","Output":"    b_test.go:3: needs a printer\n"}
+{"Action":"skip","Package":"x/p","Test":"TestB"}
+{"Action":"pass","Package":"x/q","Test":"TestC","Elapsed":3}
+{"Action":"pass","Package":"x/q","Elapsed":3}
+{"Action":"fail","Package":"x/p","Elapsed":0.2}
+{"Action":"output","Package":"x/r","Output":"-test.shuffle 1234\n"}
+{"Action":"output","Package":"x/r","Output":"goleak: found unexpected goroutines\n"}
+{"Action":"fail","Package":"x/r","Elapsed":0.2}
+`)))
+	l.summary()
+	assert.Contains(t, out.String(), "go: downloading something\n")
+	assert.Contains(t, out.String(), "     1 × needs a printer\n1 passed, 3 failed, 1 skipped\n")
+	assert.Equal(t, `
+x/p TestA/one_(b)
+    a_test.go:7: SANDBOX_TEST_SEED=42
+    a_test.go:9: it differs
+    --- FAIL: TestA/one_(b) (0.10s)
+again: SANDBOX_TEST_SEED=42 SANDBOX_TEST_NEEDS=all go test -race -short -shuffle=on -count=1 -run '^TestA$/^one_\(b\)$' x/p
+
+x/r
+-test.shuffle 1234
+goleak: found unexpected goroutines
+again: SANDBOX_TEST_NEEDS=all go test -race -short -shuffle=1234 -count=1 x/r
+`, l.failures())
+	assert.Equal(t, map[string]bool{"x/p": true}, l.incomplete)
+}
