@@ -16,6 +16,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/go-vercel/sandbox/internal/engine"
 	"github.com/go-vercel/sandbox/internal/redact"
 	"github.com/go-vercel/sandbox/internal/wire"
 )
@@ -321,13 +322,6 @@ func (c *Cmd) StdinPipe() (io.WriteCloser, error) {
 	return &stdinPipe{p: c.stdin}, nil
 }
 
-// copied is how the copying of the output ended.
-type copied struct {
-	end *wire.Command
-	// stream is an error of the stream, writer one of a writer.
-	stream, writer error
-}
-
 func (r *execRun) waitEnd(ctx context.Context) (*wire.Command, error) {
 	client, err := r.remote.client()
 	if err != nil {
@@ -336,92 +330,56 @@ func (r *execRun) waitEnd(ctx context.Context) (*wire.Command, error) {
 	return client.waitCommand(ctx, r.remote.session, r.remote.ID())
 }
 
-// copy copies the output to its writers until it ends.
-func (r *execRun) copy(ctx context.Context) copied {
-	if r.stream == nil && r.stdout == nil && r.stderr == nil {
-		end, err := r.waitEnd(ctx)
-		return copied{end: end, stream: err}
-	}
+// copy copies the output to its writers until it ends. After a writer has
+// failed, the other one still gets its output.
+func (r *execRun) copy(ctx context.Context) (res engine.Copied) {
 	f := r.stream
-	if f == nil {
+	switch {
+	case f != nil:
+	case r.stdout == nil && r.stderr == nil:
+		res.End, res.Stream = r.waitEnd(ctx)
+		return res
+	default:
 		client, err := r.remote.client()
 		if err != nil {
-			return copied{stream: err}
+			return engine.Copied{Stream: err}
 		}
 		f = newFollower(ctx, client, r.remote)
 	}
 	defer f.Close()
-	res := r.deliver(f)
-	if res.end == nil && ctx.Err() == nil {
-		// The output may be lost, but the exit code need not be.
-		var err error
-		if res.end, err = r.waitEnd(ctx); res.stream == nil {
-			res.stream = err
-		}
-	}
-	return res
-}
-
-// deliver writes the output to the writers. After a writer has failed, the
-// other one still gets its output.
-func (r *execRun) deliver(f *follower) (res copied) {
+	unread := &engine.Unread{Signal: func(sig int) { _ = r.signal(r.live, Signal(sig)) }}
+	r.unread.Store(unread)
 	writers := map[LogStream]io.Writer{Stdout: r.stdout, Stderr: r.stderr}
 	failed := map[LogStream]bool{}
-	var ignored unreadOutput
-	for {
-		stream, data, err := f.next()
-		switch {
-		case err == io.EOF:
-			res.end = f.End()
-			return res
-		case err != nil:
-			res.stream = err
-			return res
-		}
+	res.Stream = f.each(func(stream LogStream, data []byte) error {
 		w := writers[stream]
 		if w == nil {
 			if failed[stream] {
-				r.unread(&ignored)
+				unread.Output()
 			}
-			continue
+			return nil
 		}
-		n, err := w.Write(data)
-		if err == nil && n < len(data) {
-			err = io.ErrShortWrite
-		}
-		if err != nil {
+		if err := writeAll(w, data); err != nil {
 			writers[stream], failed[stream] = nil, true
 			if _, pipe := w.(*pipe); pipe {
-				r.unread(&ignored)
-			} else if res.writer == nil {
-				res.writer = err
+				unread.Output()
+			} else if res.Writer == nil {
+				res.Writer = err
 			}
 		}
+		return nil
+	})
+	if res.Stream == nil {
+		res.End = f.End()
 	}
-}
-
-// unreadOutput counts the signals sent to a command for output that nobody
-// reads.
-type unreadOutput struct {
-	since time.Time
-	sent  int
-}
-
-// unread is called for output of the command that nobody reads.
-func (r *execRun) unread(u *unreadOutput) {
-	steps := [...]struct {
-		sig   Signal
-		after time.Duration
-	}{{brokenPipe, 0}, {SIGTERM, termAfter}, {SIGKILL, killAfter}}
-	if u.sent == 0 {
-		u.since = time.Now()
+	if res.End == nil && ctx.Err() == nil {
+		// The output may be lost, but the exit code need not be.
+		var err error
+		if res.End, err = r.waitEnd(ctx); res.Stream == nil {
+			res.Stream = err
+		}
 	}
-	if u.sent == len(steps) || time.Since(u.since) < steps[u.sent].after {
-		return
-	}
-	sig := steps[u.sent].sig
-	u.sent++
-	r.signals.Go(func() { _ = r.signal(r.live, sig) }) // what comes next shows whether it helped
+	return res
 }
 
 // pipeBuffer is the capacity of a pipe. It is that of a pipe on Linux, so that

@@ -13,6 +13,7 @@ import (
 
 	"github.com/go-vercel/sandbox/internal/accounts"
 	"github.com/go-vercel/sandbox/internal/api"
+	"github.com/go-vercel/sandbox/internal/engine"
 	"github.com/go-vercel/sandbox/internal/tarball"
 )
 
@@ -193,40 +194,26 @@ func startWithInput(ctx context.Context, on execTarget, in *input, name string, 
 	})
 }
 
-// inputError is the error of an input that was not delivered completely.
-type inputError struct{ error }
-
-func (e *inputError) Unwrap() error { return e.error }
-
-// feed starts copying the input to the command. The returned channel, which is
-// nil if there is no input, receives the error at the end.
-func (r *execRun) feed(ctx context.Context) <-chan error {
-	if r.stdin == nil {
-		return nil
-	}
-	done := make(chan error, 1)
+// feed copies the input to the command.
+func (r *execRun) feed(ctx context.Context) error {
 	w := r.remote.Stdin(ctx)
-	go func() {
-		to := &inputWriter{Writer: w}
-		_, err := io.Copy(to, r.stdin)
-		if r.stdinPipe != nil {
-			err = nil // a pipe of ours fails only because Wait has closed it
-		}
-		closeErr := w.Close()
-		if to.err == nil && err == nil {
-			to.err = closeErr
-		}
-		_, gone := errors.AsType[closedPipeError](to.err)
-		switch {
-		case to.err == nil:
-			done <- err // of the reader, which counts also if the command has gone meanwhile
-		case gone || ctx.Err() != nil:
-			done <- nil // like os/exec, which ignores EPIPE
-		default:
-			done <- &inputError{fmt.Errorf("sandbox: delivering standard input: %w", to.err)}
-		}
-	}()
-	return done
+	to := &inputWriter{Writer: w}
+	_, err := io.Copy(to, r.stdin)
+	if r.stdinPipe != nil {
+		err = nil // a pipe of ours fails only because Wait has closed it
+	}
+	closeErr := w.Close()
+	if to.err == nil && err == nil {
+		to.err = closeErr
+	}
+	_, gone := errors.AsType[closedPipeError](to.err)
+	switch {
+	case to.err == nil:
+		return err // of the reader, which counts also if the command has gone meanwhile
+	case gone || ctx.Err() != nil:
+		return nil // like os/exec, which ignores EPIPE
+	}
+	return &engine.InputError{Err: fmt.Errorf("sandbox: delivering standard input: %w", to.err)}
 }
 
 // inputWriter keeps a writer's error apart from a reader's.

@@ -4,58 +4,58 @@ import (
 	"context"
 	"crypto/rand"
 	"encoding/hex"
-	"errors"
-	"fmt"
 	"io"
 	"log/slog"
-	"net/http"
-	"net/url"
-	"slices"
 	"strings"
-	"time"
 
 	"github.com/go-vercel/sandbox/internal/api"
+	"github.com/go-vercel/sandbox/internal/engine"
 	"github.com/go-vercel/sandbox/internal/logstream"
 	"github.com/go-vercel/sandbox/internal/wire"
 )
 
-const (
-	// openGrace is how long a call with KillOnCancel waits for the response to
-	// a start after its context has ended, so that a command that did start can
-	// be killed.
-	openGrace = 3 * time.Second
-	// killGrace is how long such a call continues after its context in total.
-	killGrace = 5 * time.Second
-	// settleTime is how long after the loss of the response to its start a
-	// command may appear. Until then, nothing can be concluded from its absence.
-	settleTime = 5 * time.Second
-)
-
-// launch is one start of a command. The request is sent once. If the response
-// is lost, the command's ID, which is part of the request, tells whether it
-// started.
-type launch struct {
-	c       *Client
-	session string
-	body    *commandBody
-	id      string // empty if the service chooses it
-	chosen  bool   // by the caller
-}
-
-func (s *Session) newLaunch(name string, args []string, o *CommandOptions) (*launch, error) {
+// begin starts a command: RunCommand, StartCommand and Cmd are layers over it.
+// The start is given up when ctx ends. If followed is set, the response is the
+// output of the command, which the follower reads until live ends; it is nil
+// otherwise.
+func (s *Session) begin(ctx, live context.Context, name string, args []string, o *CommandOptions, followed bool) (*Command, *follower, error) {
 	body, err := newCommandBody(name, args, o)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	c, err := s.client()
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	l := &launch{c: c, session: s.ID(), body: body, id: o.ID, chosen: o.ID != ""}
-	if l.id == "" && !c.serverIDs.Load() {
-		l.id = newCommandID()
+	session := s.ID()
+	body.Wait, body.Logs = followed, followed
+	start := &engine.Start{
+		Stream: c.logStream(session, o.ID), Chosen: o.ID != "", Body: body, Distrust: c.distrustIDs,
+		Check: func(id string) error {
+			return checkRoute(&api.Request{Op: api.GetCommand, Path: []string{session, id}})
+		},
 	}
-	return l, checkRoute(l.request(api.StartCommand))
+	if o.ID == "" && !c.serverIDs.Load() {
+		start.Stream.ID = newCommandID()
+	}
+	if o.KillOnCancel {
+		start.Kill = func(ctx context.Context, id string) {
+			newCommand(c, session, wire.Command{ID: id}).killLate(ctx)
+		}
+	}
+	if err := checkRoute(start.Request(api.StartCommand)); err != nil {
+		return nil, nil, err
+	}
+	data, r, release, err := start.Begin(ctx, live)
+	if err != nil {
+		return nil, nil, c.startError(session, err)
+	}
+	cmd := newCommand(c, session, *data)
+	if r == nil {
+		release()
+		return cmd, nil, nil
+	}
+	return cmd, &follower{r, live, c, session, data.ID, release}, nil
 }
 
 // newCommandID returns a new ID of the form that the service accepts.
@@ -81,123 +81,6 @@ func checkCommandID(id string) error {
 	return nil
 }
 
-func (l *launch) request(op *api.Op) *api.Request {
-	req := &api.Request{Op: op, Path: []string{l.session}, Body: l.body}
-	if l.id != "" {
-		req.Query = url.Values{"cmdId": {l.id}}
-	}
-	return req
-}
-
-// waited starts the command and returns the stream of its output and its first
-// record. The request is made with open; the stream continues with ctx.
-func (l *launch) waited(ctx, open context.Context) (*follower, *wire.Command, error) {
-	var r *logstream.Reader
-	cmd, err := l.start(open, func() (*wire.Command, error) {
-		req := l.request(api.RunCommand)
-		req.Accept = logstream.MediaType
-		resp, err := l.c.api.Stream(open, req)
-		if err != nil {
-			return nil, err
-		}
-		r = logstream.Waited(ctx, l.c.logStream(l.session, ""), resp.Body)
-		first, err := r.Start()
-		if err != nil {
-			r.Close()
-			r = nil
-		}
-		return first, err
-	})
-	if err != nil {
-		return nil, nil, l.public(err)
-	}
-	if r == nil { // it was found by its ID
-		r = logstream.Adopt(ctx, l.c.logStream(l.session, cmd.ID), cmd)
-	}
-	return &follower{r, ctx, l.c, l.session, cmd.ID}, cmd, nil
-}
-
-// detached starts the command and returns it.
-func (l *launch) detached(open context.Context) (*wire.Command, error) {
-	cmd, err := l.start(open, func() (*wire.Command, error) {
-		var response wire.CommandResponse
-		req := l.request(api.StartCommand)
-		if err := l.c.api.Do(open, req, &response); err != nil {
-			return nil, err
-		}
-		if response.Command.ID == "" {
-			return nil, api.BadResponse(req, errNoCommand)
-		}
-		return &response.Command, nil
-	})
-	if err != nil {
-		return nil, l.public(err)
-	}
-	return cmd, nil
-}
-
-var errNoCommand = fmt.Errorf("the response does not name the command")
-
-// start sends the request and, if the response does not tell whether it took
-// effect, looks for the command.
-func (l *launch) start(ctx context.Context, send func() (*wire.Command, error)) (*wire.Command, error) {
-	cmd, err := send()
-	if l.refusedID(err) {
-		l.c.distrustIDs(ctx, "the service refused an ID for a command")
-		l.id = ""
-		cmd, err = send()
-	}
-	switch {
-	case err == nil:
-		if err := checkRoute(&api.Request{Op: api.GetCommand, Path: []string{l.session, cmd.ID}}); err != nil {
-			return nil, err
-		}
-		if l.id != "" && cmd.ID != l.id {
-			l.c.distrustIDs(ctx, "the service gave a command another ID than was asked for")
-			l.id = ""
-		}
-		return cmd, nil
-	case l.id != "" && (startUnknown(err) || l.twice(err)):
-		patience := settleTime
-		if !startUnknown(err) {
-			patience = 0 // it is there, or the conflict is another one
-		}
-		found := logstream.Find(ctx, l.c.logStream(l.session, l.id), patience)
-		switch {
-		case found != nil && l.mayBe(found):
-			return found, nil
-		case found != nil:
-			l.id = "" // it is not ours to kill
-			err = fmt.Errorf("%w; a command of this ID runs another program", err)
-		case ctx.Err() != nil && startUnknown(err):
-			err = errors.Join(api.ContextError(ctx), err)
-		}
-	}
-	return nil, err
-}
-
-// twice reports whether the service refused the request because of a command
-// that has the generated ID already: a proxy has delivered the request before,
-// and passes on the response to its retry.
-func (l *launch) twice(err error) bool {
-	f, ok := err.(*api.Failure)
-	return ok && !l.chosen && f.Status == http.StatusConflict
-}
-
-// mayBe reports whether a command that has the launch's ID may be the one that
-// it started. An ID of the caller's may belong to an earlier command, because of
-// which the API has refused this one.
-func (l *launch) mayBe(found *wire.Command) bool {
-	return !l.chosen || found.Name == l.body.Command && slices.Equal(found.Args, l.body.Args)
-}
-
-// refusedID reports whether the service refused the request because of a
-// generated ID.
-func (l *launch) refusedID(err error) bool {
-	f, ok := err.(*api.Failure)
-	return ok && l.id != "" && !l.chosen && !f.Uncertain && f.Status == http.StatusBadRequest && strings.Contains(f.Message, "cmdId")
-}
-
 // distrustIDs stops generating IDs for commands, and logs that once.
 func (c *Client) distrustIDs(ctx context.Context, why string) {
 	if !c.serverIDs.Swap(true) && c.log != nil {
@@ -206,117 +89,66 @@ func (c *Client) distrustIDs(ctx context.Context, why string) {
 	}
 }
 
-// startUnknown reports whether a failed start may have taken effect.
-func startUnknown(err error) bool {
-	switch e := err.(type) {
-	case *api.Failure:
-		return e.OutcomeUnknown()
-	case *api.AuthError:
-		return false
-	}
-	return true // a stream that broke before it named the command
-}
-
-// public converts an error of a start to the one that users see.
-func (l *launch) public(err error) error {
+// startError converts an error of a start to the one that users see.
+func (c *Client) startError(session string, err error) error {
+	unknown := engine.Unknown(err)
 	switch e := err.(type) {
 	case *logstream.Error:
-		return l.c.streamError(e, l.session, "")
+		return c.streamError(e, session, "")
+	case *engine.TwiceError:
+		err = publicError(e.Err)
 	case *api.Failure, *api.AuthError:
 		return publicError(err)
 	}
-	return &RequestError{Operation: api.RunCommand.Name, SessionID: l.session, Err: err, unknown: startUnknown(err)}
-}
-
-// outlive returns a context that ends d after ctx does, with the error of ctx.
-func outlive(ctx context.Context, d time.Duration) (context.Context, context.CancelFunc) {
-	long, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
-	stop := context.AfterFunc(ctx, func() {
-		timer := time.AfterFunc(d, func() { cancel(api.ContextError(ctx)) })
-		context.AfterFunc(long, func() { timer.Stop() })
-	})
-	return outliving{long, ctx}, func() { stop(); cancel(nil) }
-}
-
-// outliving is a context that ends later than another, with that one's error.
-type outliving struct {
-	context.Context
-	other context.Context
-}
-
-func (o outliving) Err() error {
-	if err := o.other.Err(); err != nil && o.Context.Err() != nil {
-		return err
-	}
-	return o.Context.Err()
-}
-
-// opening returns the context in which a command is started. With KillOnCancel
-// the request outlives ctx until known is called, when the command is known.
-func opening(ctx context.Context, o *CommandOptions) (open context.Context, known, release func()) {
-	if !o.KillOnCancel {
-		return ctx, func() {}, func() {}
-	}
-	open, closeIt := outlive(ctx, openGrace)
-	var stop func() bool
-	return open, func() { stop = context.AfterFunc(ctx, closeIt) }, func() {
-		if stop != nil {
-			stop()
-		}
-		closeIt()
-	}
+	return &RequestError{Operation: api.RunCommand.Name, SessionID: session, Err: err, unknown: unknown}
 }
 
 // killLate kills a command of a call with KillOnCancel whose context has ended
 // or whose output can't be delivered. The caller learns of that; an error of
 // the kill would not help it.
 func (c *Command) killLate(ctx context.Context) {
-	late, cancel := context.WithTimeout(context.WithoutCancel(ctx), killGrace-openGrace)
+	late, cancel := engine.Late(ctx)
 	defer cancel()
 	_ = c.Kill(late)
-}
-
-// killUnknown kills the command of a start whose outcome is unknown, in case it
-// runs.
-func (l *launch) killUnknown(ctx context.Context, err error) {
-	if l.id != "" && ctx.Err() != nil && isUnknown(err) {
-		newCommand(l.c, l.session, wire.Command{ID: l.id}).killLate(ctx)
-	}
 }
 
 // deliver writes the output to the writers, and returns the output that has
 // none.
 func (f *follower) deliver(o *CommandOptions) (*output, error) {
 	kept := &output{noStdout: o.Stdout != nil, noStderr: o.Stderr != nil}
-	for {
-		stream, data, err := f.next()
-		if err == io.EOF {
-			// A stream that produced nothing is known, even though it has a
-			// writer.
-			stdout, stderr := f.Delivered()
-			kept.noStdout = kept.noStdout && stdout
-			kept.noStderr = kept.noStderr && stderr
-			return kept, nil
-		}
-		if err != nil {
-			return nil, err
-		}
+	err := f.each(func(stream LogStream, data []byte) error {
 		w := o.Stdout
 		if stream == Stderr {
 			w = o.Stderr
 		}
 		if w == nil {
 			kept.addBytes(stream, data)
-		} else if n, err := w.Write(data); err != nil || n < len(data) {
-			if err == nil {
-				err = io.ErrShortWrite
-			}
-			return nil, &StreamError{
+			return nil
+		}
+		if err := writeAll(w, data); err != nil {
+			return &StreamError{
 				Code: codeWriteFailed, Message: "the " + string(stream) + " can't be written",
 				SessionID: f.session, CommandID: f.id, Err: err,
 			}
 		}
+		return nil
+	})
+	if err != nil {
+		return nil, err
 	}
+	// A stream that produced nothing is known, even though it has a writer.
+	stdout, stderr := f.Delivered()
+	kept.noStdout = kept.noStdout && stdout
+	kept.noStderr = kept.noStderr && stderr
+	return kept, nil
+}
+
+func writeAll(w io.Writer, data []byte) error {
+	n, err := w.Write(data)
+	if err == nil && n < len(data) {
+		err = io.ErrShortWrite
+	}
+	return err
 }
 
 // codeWriteFailed is the code of a failed writer.
@@ -330,8 +162,8 @@ type pump struct {
 	err error
 }
 
-// startPump copies what f reads, and calls release when nothing is left to copy.
-func startPump(ctx context.Context, f *follower, cmd *Command, o *CommandOptions, release func()) *pump {
+// startPump copies what f reads.
+func startPump(ctx context.Context, f *follower, cmd *Command, o *CommandOptions) *pump {
 	p := &pump{done: make(chan struct{})}
 	writers := *o
 	if writers.Stdout == nil {
@@ -342,7 +174,6 @@ func startPump(ctx context.Context, f *follower, cmd *Command, o *CommandOptions
 	}
 	go func() {
 		defer close(p.done)
-		defer release()
 		_, p.err = f.deliver(&writers)
 		f.Close()
 		p.end = f.End()

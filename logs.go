@@ -3,6 +3,7 @@ package sandbox
 import (
 	"bytes"
 	"context"
+	"errors"
 	"io"
 	"iter"
 	"maps"
@@ -67,6 +68,18 @@ type follower struct {
 	ctx         context.Context
 	c           *Client
 	session, id string
+	release     func() // nil if nothing is to be freed
+}
+
+// Close ends the reading. A nil follower has nothing to close.
+func (f *follower) Close() {
+	if f == nil {
+		return
+	}
+	f.Reader.Close()
+	if f.release != nil {
+		f.release()
+	}
 }
 
 // newFollower follows a command's log from its start.
@@ -75,7 +88,7 @@ func newFollower(ctx context.Context, c *Client, cmd *Command) *follower {
 	if data := cmd.wire(); data.ExitCode != nil {
 		end = &data
 	}
-	return &follower{logstream.Follow(ctx, c.logStream(cmd.session, cmd.ID()), end), ctx, c, cmd.session, cmd.ID()}
+	return &follower{logstream.Follow(ctx, c.logStream(cmd.session, cmd.ID()), end), ctx, c, cmd.session, cmd.ID(), nil}
 }
 
 // next returns the next piece of output, which is valid until the next call. It
@@ -91,6 +104,23 @@ func (f *follower) next() (LogStream, []byte, error) {
 		return Stderr, data, nil
 	}
 	return Stdout, data, nil
+}
+
+// each calls sink for each piece of output, until the command has ended.
+func (f *follower) each(sink func(LogStream, []byte) error) error {
+	for {
+		stream, data, err := f.next()
+		if err == nil {
+			err = sink(stream, data)
+		}
+		switch err {
+		case nil:
+		case io.EOF:
+			return nil
+		default:
+			return err
+		}
+	}
 }
 
 // public converts an error of the reader to the one that users see.
@@ -221,21 +251,21 @@ func (c *Command) LogChunks(ctx context.Context) iter.Seq2[LogChunk, error] {
 		}
 		f := newFollower(ctx, client, c)
 		defer f.Close()
-		for {
-			stream, data, err := f.next()
-			if err == io.EOF {
-				if end := f.End(); end != nil {
-					c.finish(*end)
-				}
-				return
-			}
-			if err != nil {
-				yield(LogChunk{}, err)
-				return
-			}
+		err = f.each(func(stream LogStream, data []byte) error {
 			if !yield(LogChunk{Stream: stream, Data: data}, nil) {
-				return
+				return errBreak
 			}
+			return nil
+		})
+		switch end := f.End(); {
+		case err == errBreak:
+		case err != nil:
+			yield(LogChunk{}, err)
+		case end != nil:
+			c.finish(*end)
 		}
 	}
 }
+
+// errBreak ends a loop over output.
+var errBreak = errors.New("break")

@@ -11,26 +11,12 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
-	"github.com/go-vercel/sandbox/internal/wire"
-
 	"github.com/go-vercel/sandbox/internal/api"
-)
-
-const (
-	// startGrace is how long the response to a start is waited for after the
-	// context has ended, so that a command that did start can be killed.
-	startGrace = 3 * time.Second
-	// cancelGrace is how long a canceled command is waited for.
-	cancelGrace = 30 * time.Second
-	// killTimeout is how long the request to kill a command may take.
-	killTimeout = 5 * time.Second
-	// brokenPipe is SIGPIPE, the signal of a write that nobody reads.
-	brokenPipe Signal = 13
-	// termAfter and killAfter are how long after SIGPIPE a command that keeps
-	// writing is sent SIGTERM and SIGKILL.
-	termAfter, killAfter = time.Second, 5 * time.Second
+	"github.com/go-vercel/sandbox/internal/engine"
+	"github.com/go-vercel/sandbox/internal/wire"
 )
 
 var errDropped = errors.New("exec: killed before its standard input came to an end")
@@ -66,10 +52,10 @@ type execRun struct {
 	dropped bool     // killed before it began
 	state   *ProcessState
 
-	signals sync.WaitGroup // requests of unread
-	stream  *follower      // the output from the start on; nil for none yet
-	waiting chan struct{}  // closed by Wait
-	exited  chan struct{}  // closed when the end of the command is known, or never will be
+	unread  atomic.Pointer[engine.Unread]
+	stream  *follower     // the output from the start on; nil for none yet
+	waiting chan struct{} // closed by Wait
+	exited  chan struct{} // closed when the end of the command is known, or never will be
 	exit    sync.Once
 	done    chan struct{} // closed at the end; then:
 	err     error
@@ -122,6 +108,7 @@ func (c *Cmd) start() error {
 		stdinPipe: c.stdin, cancel: c.Cancel, waitDelay: c.WaitDelay,
 		waiting: make(chan struct{}), exited: make(chan struct{}), done: make(chan struct{}),
 	}
+	r.options.KillOnCancel = true // a start that is not known yet when ctx ends
 	r.live, r.abandon = context.WithCancel(context.WithoutCancel(c.ctx))
 	r.inputCtx, r.stopWaitingForInput = context.WithCancel(c.ctx)
 	c.run, c.Process = r, &Process{r}
@@ -179,47 +166,25 @@ func (r *execRun) command() *Command {
 }
 
 // launch asks the API to start the command.
-func (r *execRun) launch(in *input) error {
-	// The request is not canceled with the context, since it would then be
-	// unknown whether there is a command to kill.
-	var late *time.Timer
-	var mu sync.Mutex
-	started := false
-	stop := context.AfterFunc(r.ctx, func() {
-		mu.Lock()
-		defer mu.Unlock()
-		if !started {
-			late = time.AfterFunc(startGrace, r.abandon)
-		}
-	})
+func (r *execRun) launch(in *input) (err error) {
 	begin := func(t target, name string, args []string) (cmd *Command, err error) {
-		if r.detached || r.options.AttachStdin {
-			return t.StartCommand(r.live, name, args, r.options)
-		}
-		cmd, r.stream, err = t.startFollowed(r.live, name, args, r.options)
+		cmd, r.stream, err = t.begin(r.ctx, r.live, name, args, r.options, !r.detached && !r.options.AttachStdin)
 		return cmd, err
 	}
 	var cmd *Command
-	var err error
 	if in == nil {
 		cmd, err = begin(r.on, r.name, r.args)
 	} else {
 		cmd, err = startWithInput(r.ctx, r.on, in, r.name, r.args, begin)
 		in.close()
 	}
-	stop()
-	mu.Lock()
-	started = true
-	if late != nil {
-		late.Stop()
-	}
-	mu.Unlock()
 	if err != nil {
 		if r.ctx.Err() != nil {
 			return api.ContextError(r.ctx)
 		}
 		return execError(r.name, err)
 	}
+	cmd.stdinKnown = r.options.AttachStdin
 	r.mu.Lock()
 	r.remote = cmd
 	dropped := r.dropped
@@ -258,140 +223,38 @@ func (r *execRun) notStarted(err error) {
 	close(r.done)
 }
 
-// supervise copies the output and the input, waits for the command to end, and
-// calls Cancel.
+// supervise waits for the end of the command and of everything that is copied.
 func (r *execRun) supervise() {
-	defer r.signals.Wait()
-	defer r.abandon()
-	feeding, stopFeeding := context.WithCancel(r.live)
-	defer stopFeeding()
-	fed := r.feed(feeding)
-	copying := make(chan copied, 1)
-	go func() { copying <- r.copy(r.live) }()
-	watch := (<-chan struct{})(r.waiting)
-	if r.waitDelay > 0 {
-		now := make(chan struct{})
-		close(now)
-		watch = now
-	} else if len(r.pipes) == 0 {
-		watch = nil // nothing delays the output, which ends with the command
-	}
-	ended := make(chan *wire.Command, 1)
-
-	var (
-		res       copied
-		inErr     error
-		watchErr  error
-		overrun   bool
-		cancelled chan error
-		timer     <-chan time.Time
-		killed    bool
-		killing   sync.WaitGroup
-	)
-	ctxDone := r.ctx.Done()
-	if r.cancel == nil && r.waitDelay == 0 {
-		ctxDone = nil
-	}
-	for copying != nil || fed != nil {
-		select {
-		case res = <-copying:
-			copying, watch = nil, nil
-			r.setEnd(res.end)
+	run := &engine.Run{
+		Ctx: r.ctx, Live: r.live, Abandon: r.abandon, Cancel: r.cancel, WaitDelay: r.waitDelay,
+		Copy: r.copy, End: r.waitEnd,
+		Kill: func(ctx context.Context) error { return r.signal(ctx, SIGKILL) },
+		Silent: func(err error) bool {
+			_, silent := errors.AsType[*RequestError](err)
+			return silent
+		},
+		OnEnd: r.setEnd, CloseOutput: r.closePipes,
+		OnOutput: func() {
 			r.exit.Do(func() { close(r.exited) })
 			r.endPipes()
-			stopFeeding() // what is not delivered by now never will be
+		},
+		CloseInput: func() {
 			if r.stdinPipe != nil {
 				_ = r.stdinPipe.Close()
 			}
-			switch {
-			case overrun || r.ctx.Err() != nil:
-				fed = nil // a reader can't be interrupted
-			case timer == nil && r.waitDelay > 0:
-				timer = time.After(r.waitDelay)
-			}
-		case inErr = <-fed:
-			fed = nil
-			if _, lost := errors.AsType[*inputError](inErr); lost && copying != nil {
-				// Otherwise the command would wait forever for the rest.
-				killing.Go(func() { _ = r.signal(r.live, SIGKILL) })
-			}
-		case <-watch:
-			watch = nil
-			go func() {
-				// If this fails, the end of the output has to show how it
-				// ended.
-				if data, err := r.waitEnd(r.live); err == nil {
-					ended <- data
-				}
-			}()
-		case data := <-ended:
-			r.setEnd(data)
-			if timer == nil && r.waitDelay > 0 {
-				timer = time.After(r.waitDelay)
-			}
-			if killed {
-				r.abandon()
-			}
-		case <-ctxDone:
-			ctxDone = nil
-			if copying == nil {
-				fed = nil
-				continue
-			}
-			if timer == nil {
-				delay := r.waitDelay
-				if delay == 0 {
-					delay = cancelGrace
-				}
-				timer = time.After(delay)
-			}
-			if r.cancel != nil {
-				cancelled = make(chan error, 1)
-				go func() { cancelled <- r.cancel() }()
-			}
-		case err := <-cancelled:
-			cancelled = nil
-			watchErr = r.cancelError(err)
-			if _, silent := errors.AsType[*RequestError](err); silent && r.waitDelay == 0 {
-				r.abandon() // an API that does not respond will not report the end either
-			}
-		case <-timer:
-			timer, overrun = nil, true
-			r.closePipes()
-			if copying == nil {
-				fed = nil
-				continue
-			}
-			if r.hasEnded() || killed {
-				r.abandon()
-				continue
-			}
-			// A command that ignores Cancel is killed, and abandoned if it does
-			// not end even then.
-			killed = true
-			killing.Go(func() { _ = r.signal(r.live, SIGKILL) })
-			timer = time.After(killTimeout)
-		}
+		},
 	}
-	if cancelled != nil {
-		watchErr = r.cancelError(<-cancelled)
+	if r.stdin != nil {
+		run.Feed = r.feed
 	}
-	killing.Wait()
-	r.finish(res, inErr, watchErr, overrun)
-}
-
-// cancelError returns the error of Wait for a command that Cancel was called
-// for.
-func (r *execRun) cancelError(err error) error {
-	switch _, silent := errors.AsType[*RequestError](err); {
-	case err == nil:
-		return r.ctx.Err()
-	case errors.Is(err, os.ErrProcessDone):
-		return nil
-	case silent:
-		return errors.Join(r.ctx.Err(), errCancelling(err))
+	if len(r.pipes) > 0 {
+		run.Waiting = r.waiting
 	}
-	return errCancelling(err)
+	res := run.Supervise()
+	r.finish(res, run.Cancellation(res, errCancelling))
+	if unread := r.unread.Load(); unread != nil {
+		unread.Wait()
+	}
 }
 
 // setEnd records how the command ended; nil means unknown.
@@ -408,12 +271,6 @@ func (r *execRun) setEnd(data *wire.Command) {
 	r.exit.Do(func() { close(r.exited) })
 }
 
-func (r *execRun) hasEnded() bool {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return r.state != nil
-}
-
 func (r *execRun) closePipes() {
 	for _, p := range r.pipes {
 		_ = p.Close()
@@ -428,37 +285,34 @@ func (r *execRun) endPipes() {
 }
 
 // finish determines what Wait returns.
-func (r *execRun) finish(res copied, inErr, watchErr error, overrun bool) {
-	if r.live.Err() != nil {
-		res.stream = nil
-	}
+func (r *execRun) finish(res engine.Result, cancelErr error) {
 	r.mu.Lock()
 	state := r.state
 	r.mu.Unlock()
 	r.exit.Do(func() { close(r.exited) })
-	_, lost := errors.AsType[*inputError](inErr)
+	_, lost := errors.AsType[*engine.InputError](res.Input)
 	switch {
 	case lost:
-		r.err = inErr
+		r.err = res.Input
 	case state != nil && !state.Success():
 		r.err = &ExitError{ProcessState: state}
-		if res.stream != nil {
-			r.err = errors.Join(r.err, res.stream)
+		if res.Stream != nil {
+			r.err = errors.Join(r.err, res.Stream)
 		}
-	case watchErr != nil:
-		r.err = watchErr
-	case state == nil && res.stream != nil:
-		r.err = res.stream
+	case cancelErr != nil:
+		r.err = cancelErr
+	case state == nil && res.Stream != nil:
+		r.err = res.Stream
 	case state == nil && r.ctx.Err() != nil:
 		r.err = r.ctx.Err()
-	case overrun:
+	case res.Overrun:
 		r.err = exec.ErrWaitDelay
-	case res.stream != nil:
-		r.err = res.stream
-	case res.writer != nil:
-		r.err = res.writer
+	case res.Stream != nil:
+		r.err = res.Stream
+	case res.Writer != nil:
+		r.err = res.Writer
 	default:
-		r.err = inErr
+		r.err = res.Input
 	}
 	close(r.done)
 }
@@ -577,7 +431,7 @@ func (r *execRun) signal(ctx context.Context, sig Signal) error {
 	case cmd == nil:
 		return nil
 	}
-	ctx, cancel := context.WithTimeout(ctx, killTimeout)
+	ctx, cancel := context.WithTimeout(ctx, engine.KillTimeout)
 	defer cancel()
 	err := cmd.Signal(ctx, sig)
 	if errors.Is(err, os.ErrProcessDone) {

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/go-vercel/sandbox/internal/api"
+	"github.com/go-vercel/sandbox/internal/engine"
 	"github.com/go-vercel/sandbox/internal/redact"
 	"github.com/go-vercel/sandbox/internal/wire"
 )
@@ -58,21 +59,9 @@ type CommandOptions struct {
 // Format prints the options without values that may be secret, for every verb.
 func (o CommandOptions) Format(f fmt.State, verb rune) { redact.Struct(f, verb, o) }
 
-type commandBody struct {
-	Command string            `json:"command"`
-	Args    []string          `json:"args"`
-	Cwd     string            `json:"cwd,omitempty"`
-	Env     map[string]string `json:"env"`
-	Sudo    bool              `json:"sudo"`
-	Wait    bool              `json:"wait,omitempty"`
-	Logs    bool              `json:"logs,omitempty"`
-	Timeout wire.Duration     `json:"timeout,omitzero"`
-	Stdin   bool              `json:"attachStdin,omitempty"`
-}
-
 var noEnv = map[string]string{}
 
-func newCommandBody(name string, args []string, o *CommandOptions) (*commandBody, error) {
+func newCommandBody(name string, args []string, o *CommandOptions) (*engine.Body, error) {
 	if name == "" {
 		return nil, invalid("name", "is empty; the name of a program is needed")
 	}
@@ -89,7 +78,7 @@ func newCommandBody(name string, args []string, o *CommandOptions) (*commandBody
 	); err != nil {
 		return nil, err
 	}
-	b := &commandBody{Command: name, Args: args, Cwd: o.Cwd, Env: o.Env, Sudo: o.Sudo, Timeout: wire.Duration(o.Timeout), Stdin: o.AttachStdin}
+	b := &engine.Body{Command: name, Args: args, Cwd: o.Cwd, Env: o.Env, Sudo: o.Sudo, Timeout: wire.Duration(o.Timeout), Stdin: o.AttachStdin}
 	if b.Args == nil {
 		b.Args = []string{}
 	}
@@ -120,26 +109,14 @@ func (s *Session) RunCommand(ctx context.Context, name string, args []string, op
 	if opts != nil {
 		o = *opts
 	}
-	l, err := s.newLaunch(name, args, &o)
-	if err != nil {
-		return nil, err
-	}
 	if o.AttachStdin {
 		return nil, invalid("AttachStdin", "is for StartCommand: the input is written while the command runs")
 	}
-	l.body.Wait, l.body.Logs = true, true
-	open, known, release := opening(ctx, &o)
-	defer release()
-	f, first, err := l.waited(ctx, open)
+	cmd, f, err := s.begin(ctx, ctx, name, args, &o, true)
 	if err != nil {
-		if o.KillOnCancel {
-			l.killUnknown(ctx, err)
-		}
 		return nil, err
 	}
 	defer f.Close()
-	known()
-	cmd := newCommand(l.c, l.session, *first)
 	kept, err := f.deliver(&o)
 	if err != nil {
 		if e, ok := err.(*StreamError); o.KillOnCancel && (ctx.Err() != nil || ok && e.Code == codeWriteFailed) {
@@ -152,21 +129,6 @@ func (s *Session) RunCommand(ctx context.Context, name string, args []string, op
 	}
 	cmd.kept = kept
 	return finished(cmd), nil
-}
-
-// startFollowed starts a command and returns it with its stream once the first
-// record has arrived.
-func (s *Session) startFollowed(ctx context.Context, name string, args []string, o *CommandOptions) (*Command, *follower, error) {
-	l, err := s.newLaunch(name, args, o)
-	if err != nil {
-		return nil, nil, err
-	}
-	l.body.Wait, l.body.Logs = true, true
-	f, first, err := l.waited(ctx, ctx)
-	if err != nil {
-		return nil, nil, err
-	}
-	return newCommand(l.c, l.session, *first), f, nil
 }
 
 // StartCommand starts a program with arguments but does not wait for it to end.
@@ -184,48 +146,25 @@ func (s *Session) StartCommand(ctx context.Context, name string, args []string, 
 	if opts != nil {
 		o = *opts
 	}
-	l, err := s.newLaunch(name, args, &o)
-	if err != nil {
-		return nil, err
-	}
 	copied := o.Stdout != nil || o.Stderr != nil
 	// Whether a command that is waited for can have an input is not known.
-	l.body.Wait = copied && !o.AttachStdin
-	l.body.Logs = l.body.Wait
-	open, known, release := opening(ctx, &o)
-	var f *follower
-	var data *wire.Command
-	if l.body.Wait {
-		f, data, err = l.waited(ctx, open)
-	} else {
-		data, err = l.detached(open)
-	}
+	cmd, f, err := s.begin(ctx, ctx, name, args, &o, copied && !o.AttachStdin)
 	if err != nil {
-		release()
-		if o.KillOnCancel {
-			l.killUnknown(ctx, err)
-		}
 		return nil, err
 	}
-	cmd := newCommand(l.c, l.session, *data)
 	cmd.stdinKnown = o.AttachStdin
 	if o.KillOnCancel && ctx.Err() != nil {
-		if f != nil {
-			f.Close()
-		}
-		release()
+		f.Close()
 		cmd.killLate(ctx)
-		return nil, &RequestError{Operation: api.StartCommand.Name, SessionID: l.session, Err: api.ContextError(ctx)}
+		return nil, &RequestError{Operation: api.StartCommand.Name, SessionID: s.ID(), Err: api.ContextError(ctx)}
 	}
 	if copied {
 		if f == nil {
-			f = newFollower(ctx, l.c, cmd)
+			f = newFollower(ctx, cmd.c, cmd)
 		}
-		known()
-		cmd.pump = startPump(ctx, f, cmd, &o, release)
+		cmd.pump = startPump(ctx, f, cmd, &o)
 		return cmd, nil
 	}
-	release()
 	if o.KillOnCancel {
 		cmd.mu.Lock()
 		defer cmd.mu.Unlock()

@@ -388,10 +388,8 @@ func (s *Session) UnmarshalJSON(data []byte) error {
 // resumed, a Session, which is not, or a User of a sandbox.
 type target interface {
 	RunCommand(ctx context.Context, name string, args []string, opts *CommandOptions) (*CommandResult, error)
-	StartCommand(ctx context.Context, name string, args []string, opts *CommandOptions) (*Command, error)
-	// startFollowed starts a command and returns it with the stream of its
-	// output, which continues until ctx ends.
-	startFollowed(ctx context.Context, name string, args []string, opts *CommandOptions) (*Command, *follower, error)
+	// begin starts a command; see Session.begin.
+	begin(ctx, live context.Context, name string, args []string, o *CommandOptions, followed bool) (*Command, *follower, error)
 	// mkdir creates one directory through the file API.
 	mkdir(ctx context.Context, path string) error
 	// openFile opens a file through the file API. The size is -1 if unknown.
@@ -409,10 +407,10 @@ var (
 	_ target = (*Session)(nil)
 )
 
-func (s *Sandbox) startFollowed(ctx context.Context, name string, args []string, opts *CommandOptions) (*Command, *follower, error) {
+func (s *Sandbox) begin(ctx, live context.Context, name string, args []string, o *CommandOptions, followed bool) (*Command, *follower, error) {
 	var f *follower
 	cmd, err := withResume(ctx, s, func(cur *Session) (cmd *Command, err error) {
-		cmd, f, err = cur.startFollowed(ctx, name, args, opts)
+		cmd, f, err = cur.begin(ctx, live, name, args, o, followed)
 		return cmd, err
 	})
 	return cmd, f, err

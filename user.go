@@ -260,12 +260,12 @@ func (u *User) StartCommand(ctx context.Context, name string, args []string, opt
 	return u.sandbox.StartCommand(ctx, name, args, opts)
 }
 
-func (u *User) startFollowed(ctx context.Context, name string, args []string, opts *CommandOptions) (*Command, *follower, error) {
-	name, args, opts, err := u.wrap(name, args, opts)
+func (u *User) begin(ctx, live context.Context, name string, args []string, o *CommandOptions, followed bool) (*Command, *follower, error) {
+	name, args, o, err := u.wrap(name, args, o)
 	if err != nil {
 		return nil, nil, err
 	}
-	return u.sandbox.startFollowed(ctx, name, args, opts)
+	return u.sandbox.begin(ctx, live, name, args, o, followed)
 }
 
 // wrap converts a command of the user to one of the sandbox.

@@ -1,0 +1,317 @@
+package engine_test
+
+import (
+	"context"
+	"errors"
+	"os"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+
+	"github.com/go-vercel/sandbox/internal/engine"
+	"github.com/go-vercel/sandbox/internal/wire"
+)
+
+var (
+	errFull   = errors.New("disk full")
+	errSilent = errors.New("no response")
+)
+
+// story is a command whose life a test tells.
+type story struct {
+	run    engine.Run
+	cancel context.CancelFunc
+
+	// The command and its output end at these times; the output's end is
+	// sooner if it is abandoned.
+	exit, output time.Duration
+	code         int
+	unreported   bool // its end is not reported by the output
+	dies         bool // when it is killed
+	killed       chan struct{}
+
+	at     time.Time
+	mu     sync.Mutex
+	events map[string]time.Duration // when what was called first
+}
+
+func newStory() *story {
+	s := &story{events: map[string]time.Duration{}, killed: make(chan struct{}), at: time.Now()}
+	note := func(name string) func() {
+		return func() { s.note(name) }
+	}
+	r := &s.run
+	r.Ctx, s.cancel = context.WithCancel(context.Background())
+	live, abandon := context.WithCancel(context.Background())
+	r.Live, r.Abandon = live, func() { s.note("abandon"); abandon() }
+	r.Copy = func(ctx context.Context) engine.Copied {
+		if !s.sleep(ctx, s.output) {
+			return engine.Copied{Stream: ctx.Err()}
+		}
+		if s.unreported {
+			return engine.Copied{Stream: errSilent}
+		}
+		return engine.Copied{End: s.end()}
+	}
+	r.End = func(ctx context.Context) (*wire.Command, error) {
+		if !s.sleep(ctx, s.exit) {
+			return nil, ctx.Err()
+		}
+		return s.end(), nil
+	}
+	r.Kill = func(context.Context) error {
+		if s.note("kill") && s.dies {
+			close(s.killed)
+		}
+		return nil
+	}
+	r.Silent = func(err error) bool { return err == errSilent }
+	r.OnEnd = func(end *wire.Command) {
+		if end != nil {
+			s.note("end")
+		}
+	}
+	r.OnOutput, r.CloseOutput, r.CloseInput = note("output"), note("close output"), note("close input")
+	return s
+}
+
+func (s *story) note(name string) (first bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if _, ok := s.events[name]; ok {
+		return false
+	}
+	s.events[name] = time.Since(s.at)
+	return true
+}
+
+// sleep reports whether the command has got there by itself, or was killed.
+func (s *story) sleep(ctx context.Context, d time.Duration) bool {
+	select {
+	case <-time.After(d):
+		return true
+	case <-s.killed:
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}
+
+func (s *story) end() *wire.Command {
+	code := s.code
+	return &wire.Command{ExitCode: &code}
+}
+
+// TestRun tells the life of commands, event by event, with what is called when
+// and what becomes of it.
+func TestRun(t *testing.T) {
+	t.Parallel()
+	const hour = time.Hour
+	forever := func(ctx context.Context) error { <-ctx.Done(); return nil }
+	for name, tc := range map[string]struct {
+		tell   func(s *story)
+		after  time.Duration // the whole
+		events map[string]time.Duration
+		check  func(t *testing.T, s *story, res engine.Result)
+	}{
+		"it ends with its output": {
+			tell:   func(s *story) { s.exit, s.output, s.code = 2*time.Second, 2*time.Second, 3 },
+			after:  2 * time.Second,
+			events: map[string]time.Duration{"end": 2 * time.Second, "output": 2 * time.Second},
+			check: func(t *testing.T, _ *story, res engine.Result) {
+				assert.Equal(t, 3, *res.End.ExitCode)
+				assert.False(t, res.Called || res.Overrun)
+			},
+		},
+		"the input is no longer delivered when the output has ended": {
+			tell:   func(s *story) { s.run.Feed = forever },
+			events: map[string]time.Duration{"end": 0, "close input": 0},
+		},
+		"a reader that does not return is waited for": {
+			tell: func(s *story) {
+				s.run.Feed = func(context.Context) error { time.Sleep(hour); return errFull }
+			},
+			after: hour,
+			check: func(t *testing.T, _ *story, res engine.Result) { assert.Equal(t, errFull, res.Input) },
+		},
+		"but no longer than WaitDelay after the output": {
+			tell: func(s *story) {
+				s.run.WaitDelay = time.Second
+				s.run.Feed = func(context.Context) error { time.Sleep(hour); return nil }
+			},
+			after: time.Second,
+			check: func(t *testing.T, _ *story, res engine.Result) { assert.True(t, res.Overrun) },
+		},
+		"input that can't be delivered kills the command": {
+			tell: func(s *story) {
+				s.exit, s.output, s.dies = hour, hour, true
+				s.run.Feed = func(context.Context) error { return &engine.InputError{Err: errFull} }
+			},
+			events: map[string]time.Duration{"kill": 0},
+			check:  func(t *testing.T, _ *story, res engine.Result) { assert.ErrorIs(t, res.Input, errFull) },
+		},
+		"a reader's error does not": {
+			tell: func(s *story) {
+				s.exit, s.output = hour, hour
+				s.run.Feed = func(context.Context) error { return errFull }
+			},
+			after:  hour,
+			events: map[string]time.Duration{"kill": -1},
+		},
+		"the end is reported although the output goes on": {
+			tell: func(s *story) {
+				s.exit, s.output = time.Second, hour
+				waiting := make(chan struct{})
+				close(waiting)
+				s.run.Waiting = waiting
+			},
+			after:  hour,
+			events: map[string]time.Duration{"end": time.Second, "output": hour, "abandon": hour},
+		},
+		"children that hold the output are left after WaitDelay": {
+			tell:   func(s *story) { s.exit, s.output, s.run.WaitDelay = time.Second, hour, 2*time.Second },
+			after:  3 * time.Second,
+			events: map[string]time.Duration{"end": time.Second, "close output": 3 * time.Second, "abandon": 3 * time.Second, "kill": -1},
+			check: func(t *testing.T, _ *story, res engine.Result) {
+				assert.True(t, res.Overrun)
+				assert.NoError(t, res.Stream)
+			},
+		},
+		"the context cancels": {
+			tell: func(s *story) {
+				s.exit, s.output, s.dies = hour, hour, true
+				s.run.Cancel = func() error { return s.run.Kill(nil) }
+				time.AfterFunc(time.Second, s.cancel)
+			},
+			after:  time.Second,
+			events: map[string]time.Duration{"kill": time.Second},
+			check: func(t *testing.T, s *story, res engine.Result) {
+				assert.Equal(t, context.Canceled, s.run.Cancellation(res, func(err error) error { return err }))
+			},
+		},
+		"a command that ignores Cancel is killed, and abandoned if it does not die": {
+			tell: func(s *story) {
+				s.exit, s.output = hour, hour
+				s.run.Cancel = func() error { return nil }
+				s.cancel()
+			},
+			after:  35 * time.Second,
+			events: map[string]time.Duration{"kill": 30 * time.Second, "close output": 30 * time.Second, "abandon": 35 * time.Second},
+		},
+		"an abandoned command is told by its kill": {
+			tell: func(s *story) {
+				s.exit, s.output, s.dies, s.run.WaitDelay = hour, hour, true, time.Second
+				s.run.Cancel = func() error { return nil }
+				s.cancel()
+			},
+			after:  time.Second,
+			events: map[string]time.Duration{"kill": time.Second, "end": time.Second},
+		},
+		"the output of a command that was killed is left to its children": {
+			tell: func(s *story) {
+				s.exit, s.dies, s.run.WaitDelay = hour, true, time.Second
+				s.run.Copy = func(ctx context.Context) engine.Copied { <-ctx.Done(); return engine.Copied{Stream: ctx.Err()} }
+				s.cancel()
+			},
+			after:  time.Second,
+			events: map[string]time.Duration{"kill": time.Second, "end": time.Second, "abandon": time.Second},
+			check:  func(t *testing.T, _ *story, res engine.Result) { assert.NoError(t, res.Stream) },
+		},
+		"an API that does not respond to Cancel is not waited for": {
+			tell: func(s *story) {
+				s.exit, s.output = hour, hour
+				s.run.Cancel = func() error { time.Sleep(5 * time.Second); return errSilent }
+				s.cancel()
+			},
+			after:  5 * time.Second,
+			events: map[string]time.Duration{"abandon": 5 * time.Second, "kill": -1},
+			check: func(t *testing.T, s *story, res engine.Result) {
+				err := s.run.Cancellation(res, func(err error) error { return err })
+				assert.ErrorIs(t, err, errSilent)
+				assert.ErrorIs(t, err, context.Canceled)
+			},
+		},
+		"with WaitDelay it is": {
+			tell: func(s *story) {
+				s.exit, s.output, s.run.WaitDelay = 7*time.Second, 7*time.Second, 10*time.Second
+				s.run.Cancel = func() error { time.Sleep(5 * time.Second); return errSilent }
+				s.cancel()
+			},
+			after: 7 * time.Second,
+		},
+		"Cancel of a command that is over changes nothing": {
+			tell: func(s *story) {
+				s.exit, s.output = time.Second, time.Second
+				s.run.Cancel = func() error { return os.ErrProcessDone }
+				s.cancel()
+			},
+			after: time.Second,
+			check: func(t *testing.T, s *story, res engine.Result) {
+				assert.True(t, res.Called)
+				assert.NoError(t, s.run.Cancellation(res, func(err error) error { return err }))
+			},
+		},
+		"a Cancel that has not returned is waited for": {
+			tell: func(s *story) {
+				s.run.Cancel = func() error { time.Sleep(2 * time.Second); return errFull }
+				s.exit, s.output = time.Second, time.Second
+				s.cancel()
+			},
+			after: 2 * time.Second,
+			check: func(t *testing.T, _ *story, res engine.Result) { assert.Equal(t, errFull, res.Canceled) },
+		},
+		"without Cancel and WaitDelay the context means nothing": {
+			tell:   func(s *story) { s.exit, s.output = hour, hour; s.cancel() },
+			after:  hour,
+			events: map[string]time.Duration{"kill": -1, "close output": -1},
+		},
+		"output that is lost": {
+			tell:  func(s *story) { s.output, s.unreported = time.Second, true },
+			after: time.Second,
+			check: func(t *testing.T, _ *story, res engine.Result) { assert.Equal(t, errSilent, res.Stream) },
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				s := newStory()
+				defer s.cancel()
+				tc.tell(s)
+				res := s.run.Supervise()
+				assert.Equal(t, tc.after, time.Since(s.at))
+				for event, at := range tc.events {
+					got, ok := s.events[event]
+					if at < 0 {
+						assert.False(t, ok, event)
+					} else {
+						assert.True(t, ok, event)
+						assert.Equal(t, at, got, event)
+					}
+				}
+				if tc.check != nil {
+					tc.check(t, s, res)
+				}
+				time.Sleep(2 * hour) // what was not waited for
+			})
+		})
+	}
+}
+
+// TestUnread is the escalation against a command that keeps writing.
+func TestUnread(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		begin := time.Now()
+		got := map[int]time.Duration{}
+		u := &engine.Unread{Signal: func(sig int) { got[sig] = time.Since(begin) }}
+		for range 100 {
+			u.Output()
+			u.Wait()
+			time.Sleep(100 * time.Millisecond)
+		}
+		assert.Equal(t, map[int]time.Duration{13: 0, 15: time.Second, 9: 5 * time.Second}, got)
+	})
+}

@@ -1,0 +1,218 @@
+package engine
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/url"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/go-vercel/sandbox/internal/api"
+	"github.com/go-vercel/sandbox/internal/logstream"
+	"github.com/go-vercel/sandbox/internal/wire"
+)
+
+const (
+	// OpenGrace is how long the response to a start is waited for after the
+	// context has ended, so that a command that did start can be killed.
+	OpenGrace = 3 * time.Second
+	// KillGrace is how long a call continues after its context in total.
+	KillGrace = 5 * time.Second
+	// settleTime is how long after the loss of the response to its start a
+	// command may appear. Until then, nothing can be concluded from its absence.
+	settleTime = 5 * time.Second
+)
+
+// Body is the request that starts a command.
+type Body struct {
+	Command string            `json:"command"`
+	Args    []string          `json:"args"`
+	Cwd     string            `json:"cwd,omitempty"`
+	Env     map[string]string `json:"env"`
+	Sudo    bool              `json:"sudo"`
+	Wait    bool              `json:"wait,omitempty"`
+	Logs    bool              `json:"logs,omitempty"`
+	Timeout wire.Duration     `json:"timeout,omitzero"`
+	Stdin   bool              `json:"attachStdin,omitempty"`
+}
+
+// Start is one start of a command. The request is sent once. If the response is
+// lost, the command's ID, which is part of the request, tells whether it
+// started.
+type Start struct {
+	// Stream gives access to the session. Its ID is the command's: empty if the
+	// service chooses it.
+	Stream logstream.Command
+	// Chosen is set if the caller has chosen the ID.
+	Chosen bool
+	Body   *Body
+	// Check refuses an ID that would lead a request elsewhere.
+	Check func(id string) error
+	// Distrust is told that the service does not honor generated IDs.
+	Distrust func(ctx context.Context, why string)
+	// Kill, if not nil, kills the command whose start was given up: the request
+	// then outlives its context, so that a command that did start is known.
+	Kill func(ctx context.Context, id string)
+}
+
+// Request is the request of the start.
+func (s *Start) Request(op *api.Op) *api.Request {
+	req := &api.Request{Op: op, Path: []string{s.Stream.Session}, Body: s.Body}
+	if s.Stream.ID != "" {
+		req.Query = url.Values{"cmdId": {s.Stream.ID}}
+	}
+	return req
+}
+
+// Begin starts the command and returns it. If the body asks for the output, r
+// reads it until live ends; release frees what that needs. The start itself is
+// given up when ctx ends, or shortly after if the command is to be killed then.
+func (s *Start) Begin(ctx, live context.Context) (cmd *wire.Command, r *logstream.Reader, release func(), err error) {
+	open := &opening{Context: ctx}
+	if s.Kill != nil {
+		open = newOpening(ctx, OpenGrace)
+	}
+	if s.Body.Logs {
+		cmd, r, err = s.followed(open, live)
+	} else {
+		cmd, err = s.send(open, func() (*wire.Command, error) { return s.detached(open) })
+	}
+	if err != nil {
+		open.release()
+		if s.Kill != nil && s.Stream.ID != "" && ctx.Err() != nil && Unknown(err) {
+			s.Kill(ctx, s.Stream.ID)
+		}
+		return nil, nil, nil, err
+	}
+	open.follow(live)
+	return cmd, r, open.release, nil
+}
+
+// Late returns the context of a kill after ctx has ended.
+func Late(ctx context.Context) (context.Context, context.CancelFunc) {
+	return context.WithTimeout(context.WithoutCancel(ctx), KillGrace-OpenGrace)
+}
+
+func (s *Start) followed(open, live context.Context) (*wire.Command, *logstream.Reader, error) {
+	var r *logstream.Reader
+	cmd, err := s.send(open, func() (*wire.Command, error) {
+		req := s.Request(api.RunCommand)
+		req.Accept = logstream.MediaType
+		resp, err := s.Stream.Client.Stream(open, req)
+		if err != nil {
+			return nil, err
+		}
+		stream := s.Stream
+		stream.ID = ""
+		r = logstream.Waited(live, stream, resp.Body)
+		first, err := r.Start()
+		if err != nil {
+			r.Close()
+			r = nil
+		}
+		return first, err
+	})
+	if err == nil && r == nil { // it was found by its ID
+		stream := s.Stream
+		stream.ID = cmd.ID
+		r = logstream.Adopt(live, stream, cmd)
+	}
+	return cmd, r, err
+}
+
+func (s *Start) detached(open context.Context) (*wire.Command, error) {
+	var response wire.CommandResponse
+	req := s.Request(api.StartCommand)
+	if err := s.Stream.Client.Do(open, req, &response); err != nil {
+		return nil, err
+	}
+	if response.Command.ID == "" {
+		return nil, api.BadResponse(req, errNoCommand)
+	}
+	return &response.Command, nil
+}
+
+var errNoCommand = errors.New("the response does not name the command")
+
+// send sends the request and, if the response does not tell whether it took
+// effect, looks for the command.
+func (s *Start) send(ctx context.Context, once func() (*wire.Command, error)) (*wire.Command, error) {
+	cmd, err := once()
+	if s.refusedID(err) {
+		s.Distrust(ctx, "the service refused an ID for a command")
+		s.Stream.ID = ""
+		cmd, err = once()
+	}
+	if err == nil {
+		if err := s.Check(cmd.ID); err != nil {
+			return nil, err
+		}
+		if s.Stream.ID != "" && cmd.ID != s.Stream.ID {
+			s.Distrust(ctx, "the service gave a command another ID than was asked for")
+			s.Stream.ID = ""
+		}
+		return cmd, nil
+	}
+	if s.Stream.ID == "" || !Unknown(err) && !s.twice(err) {
+		return nil, err
+	}
+	found := logstream.Find(ctx, s.Stream, settleTime)
+	switch {
+	case found != nil && s.mayBe(found):
+		return found, nil
+	case found != nil:
+		s.Stream.ID = "" // it is not ours to kill
+		return nil, fmt.Errorf("%w; a command of this ID runs another program", err)
+	case !Unknown(err):
+		// The one that was delivered before may still be carried out.
+		err = &TwiceError{err}
+	}
+	if ctx.Err() != nil {
+		err = errors.Join(api.ContextError(ctx), err)
+	}
+	return nil, err
+}
+
+// TwiceError is the error of a start that the service has refused because of a
+// command that has the generated ID already, which was not found: the request
+// was delivered twice, and the outcome of the first is unknown.
+type TwiceError struct{ Err error }
+
+func (e *TwiceError) Error() string { return e.Err.Error() }
+func (e *TwiceError) Unwrap() error { return e.Err }
+
+// twice reports whether the service refused the request because of a command
+// that has the generated ID already: a proxy has delivered the request before,
+// and passes on the response to its retry.
+func (s *Start) twice(err error) bool {
+	f, ok := err.(*api.Failure)
+	return ok && !s.Chosen && f.Status == http.StatusConflict
+}
+
+// mayBe reports whether a command that has the start's ID may be the one that it
+// started. An ID of the caller's may belong to an earlier command, because of
+// which the API has refused this one.
+func (s *Start) mayBe(found *wire.Command) bool {
+	return !s.Chosen || found.Name == s.Body.Command && slices.Equal(found.Args, s.Body.Args)
+}
+
+// refusedID reports whether the service refused the request because of a
+// generated ID.
+func (s *Start) refusedID(err error) bool {
+	f, ok := err.(*api.Failure)
+	return ok && s.Stream.ID != "" && !s.Chosen && !f.Uncertain && f.Status == http.StatusBadRequest && strings.Contains(f.Message, "cmdId")
+}
+
+// Unknown reports whether a failed start may have taken effect.
+func Unknown(err error) bool {
+	switch e := err.(type) {
+	case *api.Failure:
+		return e.OutcomeUnknown()
+	case *api.AuthError:
+		return false
+	}
+	return true // a stream that broke before it named the command
+}
