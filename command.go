@@ -41,6 +41,7 @@ type Command struct {
 	// the position of the next byte, if stdinKnown.
 	stdinOpen, stdinKnown bool
 	stdinAt               int64
+	stdinLost             lostInput // of the last writer
 }
 
 // CommandResult is a command that has ended. A non-zero exit code is a result

@@ -1,6 +1,7 @@
 package sandbox
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -49,7 +50,13 @@ const (
 //
 // The writer is not safe for concurrent use, and only one can be open at a
 // time: until it is closed and its last request has ended, Stdin returns a
-// writer that fails. Later writers continue where it stopped.
+// writer that fails. Later writers continue where it stopped: if the outcome of
+// its last request is unknown, what that contained is sent again first, since
+// the request may still arrive, and what it contained then stands at its
+// position. Close returns nil only if the API has confirmed every byte and the
+// end of the input. If the command is gone instead, and nothing tells whether
+// the last request arrived, the error matches [io.ErrClosedPipe] and
+// [ErrOutcomeUnknown].
 func (c *Command) Stdin(ctx context.Context) io.WriteCloser {
 	w := &stdinWriter{ctx: ctx, cmd: c, wake: make(chan struct{}, 1), room: make(chan struct{}, 1), done: make(chan struct{})}
 	client, err := c.client()
@@ -69,6 +76,7 @@ func (c *Command) Stdin(ctx context.Context) io.WriteCloser {
 	if c.stdinKnown {
 		w.at = c.stdinAt
 	}
+	w.lost, c.stdinLost = c.stdinLost, lostInput{}
 	go w.run()
 	return w
 }
@@ -94,13 +102,36 @@ type stdinWriter struct {
 	uncertain bool  // a request that may have taken effect received no response
 	failures  int
 	lastGain  time.Time
+	lost      lostInput
 }
 
-// closedPipeError is io.ErrClosedPipe with the API's error.
-type closedPipeError struct{ api error }
+// lostInput is what a request contained of which nobody knows whether it has
+// arrived, or will.
+type lostInput struct {
+	at   int64
+	data []byte
+}
 
-func (e closedPipeError) Error() string   { return io.ErrClosedPipe.Error() }
-func (e closedPipeError) Unwrap() []error { return []error{io.ErrClosedPipe, e.api} }
+// closedPipeError is io.ErrClosedPipe with the API's error. unsure is set if the
+// last request may have been delivered before.
+type closedPipeError struct {
+	api    error
+	unsure bool
+}
+
+func (e closedPipeError) Error() string {
+	if e.unsure {
+		return io.ErrClosedPipe.Error() + ": the command is gone, and what became of the end of its input is not known"
+	}
+	return io.ErrClosedPipe.Error()
+}
+
+func (e closedPipeError) Unwrap() []error {
+	if e.unsure {
+		return []error{io.ErrClosedPipe, e.api, ErrOutcomeUnknown}
+	}
+	return []error{io.ErrClosedPipe, e.api}
+}
 
 func notify(c chan struct{}) {
 	select {
@@ -155,7 +186,8 @@ func (w *stdinWriter) Close() error {
 
 func (w *stdinWriter) run() {
 	spare := make([]byte, 0, stdinBatch)
-	var err error
+	w.lastGain = time.Now()
+	err := w.resend()
 	for last := false; err == nil && !last; {
 		var data []byte
 		if data, last, err = w.next(spare[:0]); err != nil {
@@ -172,6 +204,7 @@ func (w *stdinWriter) run() {
 	w.cmd.stdinOpen = false
 	// After an error, how much of the last request arrived is unknown.
 	w.cmd.stdinAt, w.cmd.stdinKnown = w.at, err == nil
+	w.cmd.stdinLost = w.lost
 	w.cmd.mu.Unlock()
 	close(w.done)
 }
@@ -222,9 +255,32 @@ type stdinBody struct {
 	Close  bool   `json:"close,omitempty"`
 }
 
+// resend delivers what an earlier writer has lost: if it arrived after other data
+// at its position, the sandbox would skip one of them as known.
+func (w *stdinWriter) resend() error {
+	if len(w.lost.data) == 0 {
+		return nil
+	}
+	if err := w.ask(); err != nil {
+		return err
+	}
+	lost := w.lost
+	if known := w.at - lost.at; known >= 0 && known < int64(len(lost.data)) {
+		return w.send(lost.data[known:], false)
+	}
+	w.lost = lostInput{}
+	return nil
+}
+
 // send delivers data, followed by the end of the input if last is set.
-func (w *stdinWriter) send(data []byte, last bool) error {
+func (w *stdinWriter) send(data []byte, last bool) (err error) {
 	w.uncertain = false
+	defer func() {
+		w.lost = lostInput{}
+		if left := w.end - w.at; err != nil && w.at >= 0 && left > 0 && (w.uncertain || w.ctx.Err() != nil) {
+			w.lost = lostInput{w.at, bytes.Clone(data[int64(len(data))-left:])}
+		}
+	}()
 	if w.at < 0 { // an earlier writer did not learn how much had arrived
 		if err := w.ask(); err != nil {
 			return err
@@ -255,10 +311,12 @@ func (w *stdinWriter) send(data []byte, last bool) error {
 		if err = w.again(err, time.Since(began)); err == nil {
 			continue
 		}
-		if _, gone := errors.AsType[closedPipeError](err); gone && (w.at == w.end || w.uncertain && last) {
-			// The command received the end of its input, by the request whose
-			// response was lost, or closed its input.
-			return nil
+		if gone, ok := errors.AsType[closedPipeError](err); ok {
+			if w.at == w.end {
+				return nil // it had everything
+			}
+			gone.unsure = w.uncertain && last
+			return gone
 		}
 		return err
 	}
@@ -289,6 +347,12 @@ func (w *stdinWriter) request(body *stdinBody) (written *int64, err error) {
 	defer cancel()
 	var resp wire.StdinResponse
 	err = w.client.do(ctx, &api.Request{Op: api.WriteStdin, Path: []string{w.cmd.session, w.cmd.ID()}, Body: body}, &resp)
+	if err == nil && (resp.Command.ID != w.cmd.ID() || w.counted && resp.BytesWritten == nil) {
+		err = &RequestError{
+			Operation: api.WriteStdin.Name, SessionID: w.cmd.session, unknown: true,
+			Err: errors.New("the response does not say what the command has received"),
+		}
+	}
 	if err == nil {
 		return resp.BytesWritten, nil
 	}
@@ -317,7 +381,7 @@ func (w *stdinWriter) again(err error, lasted time.Duration) error {
 	}
 	e, answered := err.(*APIError)
 	if answered && (e.Code == "command_not_found_or_exited" || e.Code == "command_stdin_unavailable" || errors.Is(e, ErrStopped)) {
-		return closedPipeError{e}
+		return closedPipeError{api: e}
 	}
 	_, unanswered := err.(*RequestError)
 	if !unanswered && !(answered && (e.Err != nil || e.Status >= 500 || e.Status < 300 || e.Status == http.StatusRequestTimeout || e.Status == http.StatusTooEarly || e.Status == http.StatusTooManyRequests)) {
