@@ -144,6 +144,7 @@ func (a *app) credentials(ctx context.Context) (auth.Provider, error) {
 		return nil, err
 	}
 	a.source = source
+	a.tellOfFiles(host, profile, source)
 	switch {
 	case token == "":
 		login := &auth.Options{TeamID: scope.TeamID, ProjectID: scope.ProjectID}
@@ -153,7 +154,7 @@ func (a *app) credentials(ctx context.Context) (auth.Provider, error) {
 			return auth.Chain(provider, auth.Device(a.showCode, login)), nil
 		}
 		return provider, nil
-	case source == "VERCEL_OIDC_TOKEN" && a.opts.scope == "" && a.opts.project == "":
+	case strings.HasPrefix(source, "VERCEL_OIDC_TOKEN") && a.opts.scope == "" && a.opts.project == "":
 		return auth.OIDC(&auth.Options{LookupEnv: a.env.lookupAll}), nil
 	case (scope.TeamID == "" || scope.ProjectID == "") && !a.atVercel():
 		// Only Vercel knows, and a token of another service is not for it.
@@ -173,6 +174,31 @@ func (a *app) credentials(ctx context.Context) (auth.Provider, error) {
 	return auth.Static(auth.Credentials{Token: token, TeamID: scope.TeamID, ProjectID: scope.ProjectID}), nil
 }
 
+// ofFile marks credentials that come from a .env file of the folder.
+const ofFile = " (of a .env file)"
+
+// tellOfFiles says that the folder one happens to stand in, and not one's login or
+// profile, has chosen the account that everything goes to.
+func (a *app) tellOfFiles(host *oidc.Host, profile settings.Profile, source string) {
+	what := ""
+	if strings.HasSuffix(source, ofFile) {
+		what = strings.TrimSuffix(source, ofFile)
+	}
+	for _, key := range []string{"SANDBOX_SCOPE", "SANDBOX_PROJECT"} {
+		_, own := a.env.lookup(key)
+		if v, _ := a.env.lookupFiles(key); what == "" && v != "" && !own && a.opts.scope == "" && a.opts.project == "" {
+			what = key
+		}
+	}
+	login, err := host.LoginFile()
+	if err == nil {
+		_, err = os.Stat(login)
+	}
+	if what != "" && (err == nil || profile != (settings.Profile{})) {
+		a.warn(what+" of this folder's .env files is used, and not your login or profile", "sandbox whoami shows the account")
+	}
+}
+
 func (a *app) getenv(key string) string {
 	v, _ := a.env.lookup(key)
 	return v
@@ -189,7 +215,7 @@ func (a *app) token(profile settings.Profile) (token, source string) {
 	for _, from := range []struct {
 		lookup func(string) (string, bool)
 		suffix string
-	}{{a.env.lookup, ""}, {a.env.lookupFiles, " (of a .env file)"}} {
+	}{{a.env.lookup, ""}, {a.env.lookupFiles, ofFile}} {
 		get := func(key string) string { v, _ := from.lookup(key); return v }
 		for _, key := range []string{"SANDBOX_TOKEN", "VERCEL_AUTH_TOKEN"} {
 			if v := get(key); v != "" {
@@ -200,7 +226,7 @@ func (a *app) token(profile settings.Profile) (token, source string) {
 			return v, "VERCEL_TOKEN" + from.suffix
 		}
 		if v := get("VERCEL_OIDC_TOKEN"); v != "" {
-			return v, "VERCEL_OIDC_TOKEN"
+			return v, "VERCEL_OIDC_TOKEN" + from.suffix
 		}
 	}
 	if profile.Token != "" {

@@ -155,6 +155,7 @@ func (a *app) shCommand() *cobra.Command {
 		if err := a.needTerminal("sandbox run -- COMMAND runs a command without one"); err != nil {
 			return err
 		}
+		a.doubtTimeout(given(cmd, "timeout"))
 		o := &runOptions{settings: s, rm: remove}
 		if remove {
 			o.settings.nonPersistent = true
@@ -245,6 +246,9 @@ func (a *app) getOnly(ctx context.Context, args []string, resume bool) (*sandbox
 
 // resolveName replaces @ by the active sandbox.
 func (a *app) resolveName(name string) (string, error) {
+	if strings.ContainsAny(name, "/\\?#%") {
+		return "", usagef("%s can't be the name of a sandbox", quote(name))
+	}
 	if name != "@" {
 		return name, nil
 	}
@@ -290,7 +294,8 @@ func (a *app) nearestName(ctx context.Context, client *sandbox.Client, name stri
 }
 
 // editDistance is the number of letters to insert, delete or replace.
-func editDistance(a, b string) int {
+func editDistance(s, t string) int {
+	a, b := []rune(s), []rune(t)
 	row := make([]int, len(b)+1)
 	for j := range row {
 		row[j] = j

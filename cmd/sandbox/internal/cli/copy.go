@@ -2,15 +2,19 @@ package cli
 
 import (
 	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"io"
 	"io/fs"
 	"os"
+	"path"
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"syscall"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -36,11 +40,11 @@ func (a *app) copyCommand() *cobra.Command {
 	)
 	cmd := &cobra.Command{
 		Use: "copy <src> <dst>", Aliases: []string{"cp"}, Short: "Copy files and directories to, from and between sandboxes",
-		Long: "Copy files and directories to, from and between sandboxes. A path in a sandbox is NAME:PATH; - is standard input or output. " +
+		Long: "Copy files and directories to, from and between sandboxes. A path in a sandbox is NAME:PATH; - is standard input or output, to which a directory goes as a tar archive. " +
 			"As with cp, something is copied into a directory that exists, or that ends in a slash; DIR/. is what is in a directory. " +
 			"Several sources may be given. Modes, times and symbolic links are kept.",
-		Example: "– A file, a directory, what is in a directory\n\n  $ sandbox cp app.js web:/vercel/sandbox/\n  $ sandbox cp ./app web:app\n" +
-			"  $ sandbox cp ./app/. web:/vercel/sandbox\n\n– Out of a sandbox, and through a pipe\n\n  $ sandbox cp web:build ./out\n" +
+		Example: "– A file, a directory, what is in a directory\n\n  $ sandbox cp app.js web:src/\n  $ sandbox cp ./app web:app\n" +
+			"  $ sandbox cp ./app/. web:.\n\n– Out of a sandbox, and through a pipe\n\n  $ sandbox cp web:build ./out\n" +
 			"  $ sandbox cp web:log.txt - | grep error",
 		Args: func(cmd *cobra.Command, args []string) error {
 			names := []string{"src", "dst"}
@@ -165,7 +169,7 @@ type copying struct {
 func (c *copying) run(ctx context.Context) error {
 	switch {
 	case c.source == nil && c.from.stream:
-		return c.fromStdin(ctx)
+		return c.fromStream(ctx, c.app.in, c.to.path)
 	case c.source == nil:
 		return c.upload(ctx)
 	case c.to.stream:
@@ -181,28 +185,36 @@ func isDirError(err error) bool {
 	return errors.Is(err, syscall.EISDIR) || errors.As(err, &api) && api.Code == "is_directory"
 }
 
-func (c *copying) fromStdin(ctx context.Context) error {
-	if c.to.intoDir() {
+// fromStream uploads what a stream has to its end.
+func (c *copying) fromStream(ctx context.Context, r io.Reader, to string) error {
+	if strings.HasSuffix(to, "/") || to == "." {
 		return usagef("standard input needs the name of a file, not of a directory")
 	}
-	if have, err := c.keeps(ctx, c.to.path); have || err != nil {
+	if have, err := c.keeps(ctx, to); have || err != nil {
 		return err
 	}
 	bar := c.app.bar(c.o, -1)
 	defer bar.done()
-	w, err := c.target.FS().Create(ctx, c.to.path, &sandbox.WriterOptions{Progress: bar.update})
+	w, err := c.target.FS().Create(ctx, to, &sandbox.WriterOptions{Progress: bar.update})
 	if err != nil {
 		return err
 	}
 	defer w.Abort()
-	if _, err := io.Copy(w, c.app.in); err != nil {
+	if _, err := io.Copy(w, r); err != nil {
 		return err
 	}
 	return w.Close()
 }
 
 func (c *copying) toStdout(ctx context.Context) error {
+	if c.from.content() {
+		return c.archiveToStdout(ctx, c.from.path, ".")
+	}
 	r, err := openRemote(ctx, c.source.FS(), c.from.path)
+	if isDirError(err) {
+		clean := path.Clean(c.from.path)
+		return c.archiveToStdout(ctx, path.Dir(clean), path.Base(clean))
+	}
 	if err != nil {
 		return c.missing(err)
 	}
@@ -211,8 +223,33 @@ func (c *copying) toStdout(ctx context.Context) error {
 	return err
 }
 
+// archiveToStdout writes something in a directory as a tar archive.
+func (c *copying) archiveToStdout(ctx context.Context, dir, name string) error {
+	if c.app.out.Terminal {
+		return withHint(usagef("a directory goes to standard output as an archive, which is not for a terminal"), "sandbox cp %s - | tar -t", shellWord(c.from.String()))
+	}
+	stdout, finish := decodeBase64(c.app.out)
+	var stderr capped
+	result, err := c.source.RunCommand(ctx, "bash", []string{
+		"-c", `set -o pipefail; cd -- "$1" && tar --format=posix -cf - -- "$2" | base64 -w 8192`, "bash", dir, name,
+	}, &sandbox.CommandOptions{Stdout: stdout, Stderr: &stderr})
+	if finishErr := finish(); err == nil {
+		err = finishErr
+	}
+	if err == nil && result.ExitCode != 0 {
+		err = fmt.Errorf("packing %s in the sandbox failed: %s", c.from.path, stderr.String())
+	}
+	return err
+}
+
 // missing gives the error of a file that is not in the sandbox a hint.
 func (c *copying) missing(err error) error {
+	if pe, ok := errors.AsType[*fs.PathError](err); ok && pe.Path != c.from.path {
+		if errors.Is(err, fs.ErrNotExist) {
+			return withHint(err, "--mkdir makes the directories that lead to it")
+		}
+		return err
+	}
 	if errors.Is(err, fs.ErrNotExist) {
 		return &exitError{code: exitNotFound, err: withHint(fmt.Errorf("file not found: %s in sandbox %s", c.from.path, c.from.sandbox),
 			"look with: sandbox exec %s ls %s", c.from.sandbox, shellWord(parentOf(c.from.path)))}
@@ -236,13 +273,28 @@ func (c *copying) upload(ctx context.Context) error {
 	if info.IsDir() {
 		return c.uploadDir(ctx)
 	}
-	if !info.Mode().IsRegular() {
-		return usagef("%s is not a regular file", c.from.path)
-	}
 	to := c.to
 	if to.intoDir() || c.several {
 		to = to.within(c.from.base())
 	}
+	if mode := info.Mode(); mode&(fs.ModeNamedPipe|fs.ModeCharDevice) != 0 {
+		f, err := os.Open(c.from.path) // as "<(command)" of a shell is
+		if err != nil {
+			return err
+		}
+		defer f.Close()
+		return c.fromStream(ctx, f, to.path)
+	}
+	if !info.Mode().IsRegular() {
+		return usagef("%s is neither a file nor a directory", c.from.path)
+	}
+	// What can't be read is this side's fault, and is said before the sandbox is
+	// asked for anything.
+	f, err := os.Open(c.from.path)
+	if err != nil {
+		return err
+	}
+	f.Close()
 	err = c.uploadFile(ctx, to.path, info)
 	if isDirError(err) && !to.intoDir() && !c.several {
 		return c.uploadFile(ctx, c.to.within(c.from.base()).path, info)
@@ -250,12 +302,42 @@ func (c *copying) upload(ctx context.Context) error {
 	return err
 }
 
+// wholeSize is the size from which a file is written beside its place, and then
+// moved there: smaller ones go in one request, which takes too short a time to be
+// interrupted.
+const wholeSize = 1 << 20
+
 func (c *copying) uploadFile(ctx context.Context, to string, info fs.FileInfo) error {
 	if have, err := c.keeps(ctx, to); have || err != nil {
 		return err
 	}
 	bar := c.app.bar(c.o, info.Size())
 	defer bar.done()
+	if info.Size() < wholeSize {
+		return c.writeFile(ctx, to, info, bar)
+	}
+	files := c.target.FS()
+	if there, err := files.Stat(ctx, to); err == nil && there.IsDir() {
+		return &fs.PathError{Op: "open", Path: to, Err: syscall.EISDIR}
+	} else if err == nil {
+		if to, err = files.RealPath(ctx, to); err != nil {
+			return err
+		}
+	}
+	part := path.Join(path.Dir(to), ".upload-"+strings.ToLower(rand.Text()))
+	err := c.writeFile(ctx, part, info, bar)
+	if err == nil {
+		err = files.Rename(ctx, part, to)
+	}
+	if err != nil {
+		late, cancel := withDeadline(ctx, cleanupTime)
+		defer cancel()
+		_ = files.Remove(late, part) // it may not be there
+	}
+	return err
+}
+
+func (c *copying) writeFile(ctx context.Context, to string, info fs.FileInfo, bar bar) error {
 	mode := info.Mode().Perm()
 	return c.target.WriteFiles(ctx, []sandbox.File{{
 		Path: to, Size: info.Size(), Mode: &mode, ModTime: info.ModTime(),
@@ -344,35 +426,86 @@ func (c *copying) download(ctx context.Context) error {
 			return nil
 		}
 	}
-	bar := c.app.bar(c.o, -1)
-	defer bar.done()
-	err := c.source.DownloadFile(ctx, c.from.path, to.path, &sandbox.DownloadFileOptions{MkdirAll: c.o.mkdir, Progress: bar.update})
-	if isDirError(err) {
-		bar.done()
+	err := c.downloadFile(ctx, to.path)
+	if isDirError(err) && !isLocalDir(to.path) || isDirError(err) && c.remoteIsDir(ctx) {
 		return c.downloadDir(ctx, to.path)
 	}
-	if err != nil {
-		return c.missing(err)
-	}
-	return c.keepMode(ctx, to.path)
+	return err
 }
 
-// keepMode gives a downloaded file the permissions that it has in the sandbox, as
-// far as the umask lets it.
-func (c *copying) keepMode(ctx context.Context, name string) error {
-	remote, err := c.source.FS().Stat(ctx, c.from.path)
+func (c *copying) remoteIsDir(ctx context.Context) bool {
+	info, err := c.source.FS().Stat(ctx, c.from.path)
+	return err == nil && info.IsDir()
+}
+
+// downloadFile downloads a file with the permissions and the time that it has in
+// the sandbox. A new one is not to be seen before it has them.
+func (c *copying) downloadFile(ctx context.Context, to string) error {
+	place := to
+	if _, err := os.Lstat(to); errors.Is(err, fs.ErrNotExist) {
+		dir, err := os.MkdirTemp(filepath.Dir(to), ".sandbox-cp-*")
+		if err != nil {
+			return c.missing(&fs.PathError{Op: "open", Path: to, Err: errors.Unwrap(err)})
+		}
+		defer os.RemoveAll(dir)
+		place = filepath.Join(dir, "file")
+	}
+	describe := sync.OnceValues(func() (fs.FileInfo, error) { return c.source.FS().Stat(ctx, c.from.path) })
+	bar := c.app.bar(c.o, -1)
+	defer bar.done()
+	if err := c.source.DownloadFile(ctx, c.from.path, place, &sandbox.DownloadFileOptions{Progress: withTotal(bar.update, describe)}); err != nil {
+		return c.missing(err)
+	}
+	remote, err := describe()
 	if err != nil {
 		return err
 	}
+	if err := c.keepMode(place, remote); err != nil || place == to {
+		return err
+	}
+	return os.Rename(place, to)
+}
+
+// withTotal asks how long a file is for the one who looks at its progress.
+func withTotal(update sandbox.ProgressFunc, describe func() (fs.FileInfo, error)) sandbox.ProgressFunc {
+	if update == nil {
+		return nil
+	}
+	total := make(chan int64, 1)
+	var once sync.Once
+	known := int64(-1)
+	return func(p sandbox.Progress) {
+		once.Do(func() {
+			go func() {
+				if info, err := describe(); err == nil {
+					total <- info.Size()
+				}
+			}()
+		})
+		select {
+		case known = <-total:
+		default:
+		}
+		if p.Total < 0 {
+			p.Total = known
+		}
+		update(p)
+	}
+}
+
+// keepMode gives a downloaded file the permissions and the time that it has in the
+// sandbox, as far as the umask lets it.
+func (c *copying) keepMode(name string, remote fs.FileInfo) error {
 	local, err := os.Stat(name)
 	if err != nil {
 		return err
 	}
-	if remote.Mode().Perm()&0o111 == 0 {
-		return nil
+	// What the umask leaves shows in a new file, which is no program yet.
+	allowed := local.Mode().Perm() | local.Mode().Perm()&0o444>>2
+	if err := os.Chmod(name, remote.Mode().Perm()&allowed); err != nil {
+		return err
 	}
-	readable := local.Mode().Perm() & 0o444 >> 2
-	return os.Chmod(name, local.Mode().Perm()|readable&remote.Mode().Perm())
+	return os.Chtimes(name, time.Time{}, remote.ModTime())
 }
 
 func (c *copying) downloadDir(ctx context.Context, to string) error {

@@ -217,7 +217,7 @@ func (a *app) environ(pairs []pair, files []string) (sandbox.Env, error) {
 }
 
 func (a *app) warn(text, hint string) {
-	fmt.Fprintf(a.err, "%s %s\n%s hint: %s\n", a.err.Paint(console.Yellow, "warn:"), text, a.err.Paint(console.Dim, "╰▶"), hint)
+	fmt.Fprintf(a.err, "%s %s\n%s hint: %s\n", a.err.Paint(console.Yellow, "warn:"), lines(text), a.err.Paint(console.Dim, "╰▶"), lines(hint))
 }
 
 // createOptions makes the SDK's options of the command line's.
@@ -236,7 +236,6 @@ func (a *app) createOptions(s *settingsOptions) (*sandbox.CreateOptions, error) 
 	if err != nil {
 		return nil, err
 	}
-	a.doubtTimeout(s.timeout)
 	persistent := !s.nonPersistent
 	o := &sandbox.CreateOptions{
 		Name: s.name, Source: source, Ports: s.ports, Timeout: s.timeout, VCPUs: s.vcpus, Runtime: s.runtime, Image: s.image,
@@ -266,10 +265,15 @@ func (a *app) common(s *settingsOptions) (*sandbox.KeepLastSnapshots, *sandbox.N
 }
 
 // doubtTimeout warns of a timeout that lacks its unit.
-func (a *app) doubtTimeout(d time.Duration) {
-	if d > 0 && d < time.Second {
+func (a *app) doubtTimeout(text string) {
+	if d, err := units.ParseDuration(text); err == nil && units.BareNumber(text, d) {
 		a.warn(fmt.Sprintf("the timeout is %d ms", d.Milliseconds()), fmt.Sprintf("did you mean %ds?", d.Milliseconds()))
 	}
+}
+
+// given is the text of an option.
+func given(cmd *cobra.Command, option string) string {
+	return cmd.Flags().Lookup(option).Value.String()
 }
 
 func (s *settingsOptions) source() (sandbox.Source, error) {
@@ -339,6 +343,7 @@ func (a *app) createCommand() *cobra.Command {
 	}
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		ctx := cmd.Context()
+		a.doubtTimeout(given(cmd, "timeout"))
 		o, err := a.createOptions(&s)
 		if err != nil {
 			return err
@@ -447,7 +452,7 @@ func (a *app) announce(sb *sandbox.Sandbox, s *settingsOptions, what string, hin
 	}
 	if s.silent || a.opts.quiet {
 		if nameOut && !s.silent {
-			_, err := fmt.Fprint(a.out, sb.Name())
+			_, err := fmt.Fprint(a.shown(), sb.Name())
 			return err
 		}
 		return nil
@@ -457,7 +462,7 @@ func (a *app) announce(sb *sandbox.Sandbox, s *settingsOptions, what string, hin
 	cyan := func(s string) string { return e.Paint(console.Cyan, s) }
 	fmt.Fprint(e, "✅ Sandbox ")
 	if nameOut {
-		if _, err := fmt.Fprint(a.out, sb.Name()); err != nil {
+		if _, err := fmt.Fprint(a.shown(), sb.Name()); err != nil {
 			return err
 		}
 	} else {

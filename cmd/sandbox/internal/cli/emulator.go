@@ -31,6 +31,7 @@ func (a *app) emulatorCommand() *cobra.Command {
 	}
 	flags := cmd.Flags()
 	option(flags, &o.Addr, "addr", "", "host:port", "", "Listen here instead of on a free port of the loopback interface", parseText)
+	option(flags, &o.Token, "token", "", "token", "", "The token that clients must send; a new one by default", parseText)
 	option(flags, &o.Dir, "state", "", "dir", "", "Keep sandboxes and snapshots from one run to the next", parseText)
 	choice(flags, &mode, "mode", "", "mode", "Insist on a way of running commands: namespace or folder", "namespace", "folder")
 	toggle(flags, &verbose, "verbose", "v", "Show each request")

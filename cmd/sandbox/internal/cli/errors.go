@@ -13,6 +13,7 @@ import (
 	"github.com/go-vercel/sandbox"
 	"github.com/go-vercel/sandbox/cmd/sandbox/internal/console"
 	"github.com/go-vercel/sandbox/internal/oidc"
+	"github.com/go-vercel/sandbox/internal/redact"
 )
 
 // The exit codes of the program itself. exec, run, connect and wait give those of
@@ -94,6 +95,29 @@ type failure struct {
 	body []byte
 }
 
+// exitCodes are the codes of errors that have none of their own.
+var exitCodes = map[int]string{
+	exitNotFound: "not_found", exitLogin: "no_credentials", exitConflict: "conflict", exitTimeout: "timeout", exitRateLimit: "rate_limited",
+	exitUnknown: "outcome_unknown",
+}
+
+// fieldOptions are the options that set the fields which the SDK names.
+var fieldOptions = map[string]string{
+	"Timeout": "timeout", "VCPUs": "vcpus", "KeepLastSnapshots.Expiration": "keep-last-snapshots-for", "KeepLastSnapshots.Count": "keep-last-snapshots",
+	"SnapshotExpiration": "snapshot-expiration", "Expiration": "expiration", "Ports": "publish-port", "Env": "env", "Tags": "tag", "Name": "name",
+	"Region": "region", "FailoverRegions": "failover-regions", "NetworkID": "network-id", "Mounts": "mount", "NetworkPolicy": "network-policy",
+	"Image": "image", "Runtime": "runtime", "MaxSizeBytes": "max-size", "Cwd": "workdir", "Source.URL": "git", "Limit": "limit",
+}
+
+// inOptions names the option where the SDK names its field.
+func inOptions(message string) string {
+	field, rest, ok := strings.Cut(message, ": ")
+	if option := fieldOptions[field]; ok && option != "" {
+		return "--" + option + ": " + rest
+	}
+	return message
+}
+
 // explain finds out what to tell about an error and how to end.
 func (a *app) explain(err error) failure {
 	f := failure{Code: "failure", Message: err.Error(), exit: exitFailure}
@@ -119,7 +143,7 @@ func (a *app) explain(err error) failure {
 		f.Code, f.exit, f.Hint = "usage", exitUsage, usage.hint
 	case errors.Is(err, sandbox.ErrInvalid):
 		f.Code, f.exit = "usage", exitUsage
-		f.Message = strings.TrimPrefix(f.Message, "sandbox: invalid argument: ")
+		f.Message = inOptions(strings.TrimPrefix(f.Message, "sandbox: invalid argument: "))
 	case errors.Is(err, sandbox.ErrOutcomeUnknown):
 		f.Code, f.exit = "outcome_unknown", exitUnknown
 		f.Hint = "whether it was done is not known: look with sandbox ls --all or sandbox ps NAME"
@@ -142,6 +166,8 @@ func (a *app) explain(err error) failure {
 		f.Code, f.exit, f.Message = "interrupted", exitInterrupted, "interrupted"
 	case api == nil && errors.Is(err, fs.ErrNotExist):
 		f.Code, f.exit = "not_found", exitNotFound
+	case errors.Is(err, syscall.ECONNREFUSED):
+		f.Code, f.Hint = "connection_refused", "nothing answers there; sandbox doctor looks what is wrong"
 	case errors.Is(err, sandbox.ErrNotFound), errors.As(err, &unpublished):
 		f.exit = exitNotFound
 	}
@@ -151,11 +177,23 @@ func (a *app) explain(err error) failure {
 	if exit, ok := errors.AsType[*exitError](err); ok {
 		f.exit = exit.code
 	}
+	if code := exitCodes[f.exit]; f.Code == "failure" && code != "" {
+		f.Code = code
+	}
 	if advice, ok := errors.AsType[*hinted](err); ok {
 		f.Hint = advice.hint
 	}
 	f.Message = strings.TrimPrefix(f.Message, "sandbox: ")
 	return f
+}
+
+// lines is text of somebody else that does nothing but show on a terminal.
+func lines(text string) string {
+	parts := strings.Split(text, "\n")
+	for i, p := range parts {
+		parts[i] = redact.Printable(p)
+	}
+	return strings.Join(parts, "\n")
 }
 
 func (a *app) explainStatus(f *failure, api *sandbox.APIError) {
@@ -189,6 +227,20 @@ func (a *app) explainStatus(f *failure, api *sandbox.APIError) {
 	}
 }
 
+// asksForJSON looks at the command line itself, whose error may be that it could
+// not be read.
+func (a *app) asksForJSON() bool {
+	for _, w := range a.args {
+		if w == "--" || a.started {
+			return false
+		}
+		if w == "--json" {
+			return true
+		}
+	}
+	return false
+}
+
 // report tells about an error on standard error and returns the exit code.
 func (a *app) report(err error) int {
 	var exit *exitError
@@ -199,10 +251,13 @@ func (a *app) report(err error) int {
 		return exitBrokenPipe // as if the signal had ended the program, which says nothing either
 	}
 	f := a.explain(err)
-	if a.opts.wantsJSON() || a.opts.json {
-		_ = writeJSON(a.err, map[string]any{"error": f}, false)
+	if a.opts.wantsJSON() || a.opts.json || a.asksForJSON() {
+		text := &strings.Builder{}
+		_ = writeJSON(text, map[string]any{"error": f}, false)
+		fmt.Fprint(a.err, lines(text.String()))
 		return f.exit
 	}
+	f.Message, f.Hint, f.RequestID = lines(f.Message), lines(f.Hint), lines(f.RequestID)
 	if f.Code == "usage" {
 		fmt.Fprintf(a.err, "%s %s\n", a.err.Paint(console.Red, "error:"), f.Message)
 		if f.Hint != "" {
@@ -211,25 +266,25 @@ func (a *app) report(err error) int {
 		return f.exit
 	}
 	fmt.Fprintf(a.err, "\n%s\n", a.err.Paint(console.Red, f.Message))
-	var lines []string
+	var more []string
 	if f.Status != 0 {
-		lines = append(lines, fmt.Sprintf("status code: %d %s", f.Status, http.StatusText(f.Status)))
+		more = append(more, fmt.Sprintf("status code: %d %s", f.Status, http.StatusText(f.Status)))
 	}
 	if f.RequestID != "" {
-		lines = append(lines, "request id: "+f.RequestID)
+		more = append(more, "request id: "+f.RequestID)
 	}
 	if f.Hint != "" {
-		lines = append(lines, "hint: "+f.Hint)
+		more = append(more, "hint: "+f.Hint)
 	}
-	for i, l := range lines {
+	for i, l := range more {
 		mark := "├▶ "
-		if i == len(lines)-1 {
+		if i == len(more)-1 {
 			mark = "╰▶ "
 		}
 		fmt.Fprintf(a.err, "%s%s\n", a.err.Paint(console.Dim, mark), l)
 	}
 	if a.opts.debug != "" && len(f.body) > 0 {
-		fmt.Fprintf(a.err, "%s\n", f.body)
+		fmt.Fprintf(a.err, "%s\n", lines(string(f.body)))
 	}
 	return f.exit
 }

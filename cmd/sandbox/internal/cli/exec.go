@@ -39,7 +39,7 @@ func (a *app) execCommand() *cobra.Command {
 		if err != nil {
 			return err
 		}
-		a.doubtTimeout(o.timeout)
+		a.doubtTimeout(given(cmd, "timeout"))
 		ctx := cmd.Context()
 		sb, err := a.get(ctx, name, true)
 		if err != nil {

@@ -26,6 +26,7 @@ func (a *app) forkCommand() *cobra.Command {
 	toggle(flags, &connect, "connect", "", "Start a shell in the copy")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		ctx := cmd.Context()
+		a.doubtTimeout(given(cmd, "timeout"))
 		o, err := a.forkOptions(&s)
 		if err != nil {
 			return err
@@ -70,7 +71,6 @@ func (a *app) forkOptions(s *settingsOptions) (*sandbox.ForkOptions, error) {
 	if err != nil {
 		return nil, err
 	}
-	a.doubtTimeout(s.timeout)
 	o := &sandbox.ForkOptions{
 		Name: s.name, Ports: s.ports, Timeout: s.timeout, VCPUs: s.vcpus, NetworkPolicy: policy, Env: env, Tags: a.pairs(s.tags, "--tag"),
 		Region: s.region, FailoverRegions: s.failover, NetworkID: s.networkID,

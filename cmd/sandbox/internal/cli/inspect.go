@@ -59,7 +59,7 @@ func (a *app) extendCommand() *cobra.Command {
 			if err != nil {
 				return usagef("%v", err)
 			}
-			a.doubtTimeout(d)
+			a.doubtTimeout(args[1])
 			s, err := a.session(cmd.Context(), args[0])
 			if err != nil {
 				return err
@@ -134,7 +134,7 @@ func (a *app) rollbackCommand() *cobra.Command {
 			return err
 		}
 		fmt.Fprintf(a.err, "%s starts from %s next time.\n", name, id)
-		_, err = fmt.Fprintln(a.out, id)
+		_, err = fmt.Fprintln(a.shown(), id)
 		return err
 	}
 	return cmd

@@ -117,7 +117,7 @@ func (s *selection) define(flags *pflag.FlagSet) {
 	options(flags, &s.statuses, "status", "", "status,...", "Only sandboxes in this state (repeatable)", parseText)
 	options(flags, &s.tags, "tag", "t", "key=value", "Only sandboxes with this tag (repeatable)", parsePair)
 	option(flags, &s.namePrefix, "name-prefix", "", "str", "", "Only sandboxes whose name begins so", parseText)
-	option(flags, &s.olderThan, "older-than", "", "duration", "", "Only sandboxes that were last in use longer ago", parseDuration)
+	option(flags, &s.olderThan, "older-than", "", "duration", "", "Only sandboxes that were last in use longer ago", parseAge)
 	toggle(flags, &s.all, "all", "a", "All sandboxes of the project")
 }
 

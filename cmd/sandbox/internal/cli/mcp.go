@@ -22,12 +22,15 @@ func (a *app) mcpCommand() *cobra.Command {
 		if err != nil {
 			return err
 		}
+		if a.opts.local {
+			a.warn("the sandboxes of --local are processes of this machine, and not isolated from it", "let only agents use them that may run commands here")
+		}
 		if only != "" {
 			if only, err = a.resolveName(only); err != nil {
 				return err
 			}
 		}
-		return agent.NewServer(client, agent.Options{Version: Version(), Sandbox: only}).Run(cmd.Context(), &mcp.StdioTransport{})
+		return agent.NewServer(client, agent.Options{Version: Version(), Sandbox: only, Local: a.opts.local}).Run(cmd.Context(), &mcp.StdioTransport{})
 	}
 	return cmd
 }

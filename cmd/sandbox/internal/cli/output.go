@@ -43,6 +43,20 @@ func (o *globals) wantsJSON() bool {
 // structured reports whether the output is for a program.
 func (o *globals) structured() bool { return o.wantsJSON() || o.format != "" || o.quiet }
 
+// shown is standard output for texts of the API and of sandboxes: nothing in them
+// acts on a terminal. A program gets them as they are.
+func (a *app) shown() io.Writer {
+	if !a.out.Terminal {
+		return a.out
+	}
+	return writerFunc(func(p []byte) (int, error) {
+		if _, err := io.WriteString(a.out, lines(string(p))); err != nil {
+			return 0, err
+		}
+		return len(p), nil
+	})
+}
+
 // print writes output in the requested form.
 func (a *app) print(out output) error {
 	switch {
@@ -56,22 +70,22 @@ func (a *app) print(out output) error {
 			return err
 		}
 		for _, it := range items {
-			if err := writeJSON(a.out, it, false); err != nil {
+			if err := writeJSON(a.shown(), it, false); err != nil {
 				return err
 			}
 		}
 		return nil
 	case a.opts.output == "json":
-		return writeJSON(a.out, out.doc, true)
+		return writeJSON(a.shown(), out.doc, true)
 	case a.opts.quiet:
 		for _, n := range out.names {
-			if _, err := fmt.Fprintln(a.out, n); err != nil {
+			if _, err := fmt.Fprintln(a.shown(), n); err != nil {
 				return err
 			}
 		}
 		return nil
 	case out.table == nil:
-		return writeJSON(a.out, out.doc, true)
+		return writeJSON(a.shown(), out.doc, true)
 	}
 	t := out.table()
 	if len(t.Rows) == 0 && out.empty != "" && a.out.Terminal {
@@ -140,9 +154,9 @@ func (a *app) query(doc any) error {
 			return fmt.Errorf("--jq: %w", err)
 		}
 		if text, ok := r.(string); ok {
-			_, err = fmt.Fprintln(a.out, text)
+			_, err = fmt.Fprintln(a.shown(), text)
 		} else {
-			err = writeJSON(a.out, r, false)
+			err = writeJSON(a.shown(), r, false)
 		}
 		if err != nil {
 			return err
@@ -170,10 +184,13 @@ func (a *app) fill(doc any) error {
 		return err
 	}
 	for _, it := range items {
-		if err := t.Execute(a.out, it); err != nil {
+		var text strings.Builder
+		if err := t.Execute(&text, it); err != nil {
 			return err
 		}
-		fmt.Fprintln(a.out)
+		if _, err := fmt.Fprintln(a.shown(), text.String()); err != nil {
+			return err
+		}
 	}
 	return nil
 }

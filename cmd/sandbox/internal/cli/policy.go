@@ -33,10 +33,10 @@ func (a *app) configKeysCommands() []*cobra.Command {
 				return &exitError{code: exitNotFound, err: withHint(fmt.Errorf("there is no setting %s", quote(args[1])), "see sandbox config list %s --json", name)}
 			}
 			if text, ok := value.(string); ok {
-				_, err = fmt.Fprintln(a.out, text)
+				_, err = fmt.Fprintln(a.shown(), text)
 				return err
 			}
-			return writeJSON(a.out, value, false)
+			return writeJSON(a.shown(), value, false)
 		},
 	}
 	set := &cobra.Command{

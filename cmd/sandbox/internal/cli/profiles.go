@@ -48,7 +48,7 @@ func (a *app) useCommand() *cobra.Command {
 		if name == "" {
 			return &exitError{code: exitNotFound, err: withHint(fmt.Errorf("there is no active sandbox"), "choose one with: sandbox use NAME")}
 		}
-		_, err = fmt.Fprintln(a.out, name)
+		_, err = fmt.Fprintln(a.shown(), name)
 		return err
 	}
 	return cmd

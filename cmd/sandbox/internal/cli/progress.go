@@ -1,12 +1,14 @@
 package cli
 
 import (
+	"fmt"
 	"sync"
 	"time"
 
 	"github.com/schollz/progressbar/v3"
 
 	"github.com/go-vercel/sandbox"
+	"github.com/go-vercel/sandbox/internal/redact"
 )
 
 // bar shows how far a transfer has come.
@@ -33,6 +35,9 @@ func (a *app) bar(o *copyOptions, total int64) bar {
 		update: func(now sandbox.Progress) {
 			mu.Lock()
 			defer mu.Unlock()
+			if p != nil && now.Total > 0 && now.Total != p.GetMax64() {
+				p.ChangeMax64(now.Total)
+			}
 			if p == nil {
 				if time.Since(begun) < progressAfter && !o.progress {
 					return
@@ -42,16 +47,17 @@ func (a *app) bar(o *copyOptions, total int64) bar {
 				}
 				p = newBar(a, total)
 			}
-			p.Describe(shorten(now.Path, widestPath(a.err.Width())))
+			p.Describe(shorten(redact.Printable(now.Path), widestPath(a.err.Width())))
 			_ = p.Set64(now.Done) // what is shown can't fail the transfer
 		},
 		done: func() {
 			mu.Lock()
 			defer mu.Unlock()
-			if p != nil {
-				_ = p.Finish() // as above
-				p = nil
+			if p != nil && !p.IsFinished() {
+				_ = p.Exit() // as above; what did not come to its end is not shown as if it had
+				fmt.Fprintln(a.err)
 			}
+			p = nil
 		},
 	}
 }

@@ -18,7 +18,7 @@ func (a *app) confirm(ctx context.Context, question string) error {
 	if !a.asks() {
 		return withHint(usagef("%s", question), "add --yes to say yes without a terminal")
 	}
-	fmt.Fprintf(a.err, "%s [y/N] ", question)
+	fmt.Fprintf(a.err, "%s [y/N] ", lines(question))
 	answer := make(chan string, 1)
 	go func() {
 		line, _ := bufio.NewReader(a.in).ReadString('\n') // the end of the input says no

@@ -48,7 +48,7 @@ func (a *app) pruneCommand() *cobra.Command {
 	flags := cmd.Flags()
 	options(flags, &p.sel.tags, "tag", "t", "key=value", "Only sandboxes with this tag (repeatable)", parsePair)
 	option(flags, &p.sel.namePrefix, "name-prefix", "", "str", "", "Only sandboxes whose name begins so", parseText)
-	option(flags, &p.sel.olderThan, "older-than", "", "duration", "", "Only what was last in use longer ago", parseDuration)
+	option(flags, &p.sel.olderThan, "older-than", "", "duration", "", "Only what was last in use longer ago", parseAge)
 	toggle(flags, &p.snapshots, "snapshots", "", "Also delete the snapshots taken when these sandboxes stopped")
 	toggle(flags, &p.manual, "manual-snapshots", "", "Like --snapshots, and also those taken by sandbox snapshot")
 	toggle(flags, &p.dryRun, "dry-run", "", "Show what would be removed")
@@ -105,7 +105,7 @@ func (p *pruning) show(goes pruned, what string) error {
 	}
 	fmt.Fprintf(p.app.err, "%s would be removed.\n", what)
 	for _, n := range goes.all() {
-		fmt.Fprintln(p.app.out, n)
+		fmt.Fprintln(p.app.shown(), n)
 	}
 	return nil
 }

@@ -10,6 +10,7 @@ import (
 	"os"
 	"os/exec"
 	"os/signal"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -137,7 +138,7 @@ func (r *remoteRun) target() (commandTarget, error) {
 // echo shows the command line.
 func (r *remoteRun) echo() {
 	if !r.o.noEcho && !r.app.opts.quiet {
-		line := shellWords(append([]string{r.name}, r.args...))
+		line := lines(shellWords(append([]string{r.name}, r.args...)))
 		fmt.Fprintln(r.app.err, r.app.err.Paint(console.Gray, "$ "+line))
 	}
 }
@@ -170,12 +171,24 @@ func (r *remoteRun) run(ctx context.Context) error {
 		err = finishErr
 	}
 	if err != nil {
-		return startError(err)
+		return r.shellHint(startError(err))
 	}
 	if code == 128+int(syscall.SIGKILL) && r.o.timeout > 0 {
 		fmt.Fprintln(r.app.err, "Command was killed (SIGKILL, exit code 137).")
 	}
 	return exitWith(code)
+}
+
+// builtins are commands that only a shell has.
+var builtins = []string{"cd", "export", "source", ".", "alias", "set", "unset", "eval", "exec", "ulimit", "umask"}
+
+// shellHint says what to do when a command line was given for a program.
+func (r *remoteRun) shellHint(err error) error {
+	exit, ok := errors.AsType[*exitError](err)
+	if ok && exit.code == exitNoProgram && (strings.ContainsAny(r.name, " ;|&<>$") || slices.Contains(builtins, r.name)) {
+		return &exitError{code: exit.code, err: withHint(exit.err, "a command line needs a shell: sh -c %s", shellWord(strings.Join(append([]string{r.name}, r.args...), " ")))}
+	}
+	return err
 }
 
 // startError gives the errors of a command that did not start exit codes of

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"runtime/debug"
+	"slices"
 	"strings"
 	"time"
 
@@ -59,7 +60,7 @@ func (a *app) rootCommand() *cobra.Command {
 
 – Copy a directory into a sandbox
 
-  $ sandbox cp ./app my-sandbox:/vercel/sandbox/app`,
+  $ sandbox cp ./app my-sandbox:app`,
 		PersistentPreRunE: func(*cobra.Command, []string) error { return a.settle() },
 	}
 	root.SetVersionTemplate("{{.Version}}\n")
@@ -172,12 +173,34 @@ func (a *app) settle() error {
 
 func (a *app) flagError(cmd *cobra.Command, err error) error {
 	hint := moreAbout(cmd)
+	message := err.Error()
 	if unknown, ok := errors.AsType[*pflag.NotExistError](err); ok {
 		if others := commandsWith(cmd.Root(), unknown.GetSpecifiedName()); len(others) > 0 {
 			hint = fmt.Sprintf("it is an option of %s; %s", strings.Join(others, ", "), hint)
+		} else if near := nearestOption(cmd, unknown.GetSpecifiedName()); near != "" {
+			hint = fmt.Sprintf("did you mean --%s? %s", near, hint)
 		}
 	}
-	return &usageError{message: cmd.CommandPath() + ": " + err.Error(), hint: hint}
+	if invalid, ok := errors.AsType[*pflag.InvalidValueError](err); ok {
+		message = "--" + invalid.GetFlag().Name + ": " + invalid.Unwrap().Error()
+	}
+	return &usageError{message: cmd.CommandPath() + ": " + message, hint: hint}
+}
+
+// nearestOption is the option of a command whose name is most like another one.
+func nearestOption(cmd *cobra.Command, name string) string {
+	best, least := "", 3
+	look := func(f *pflag.Flag) {
+		d := editDistance(name, f.Name)
+		if strings.HasPrefix(f.Name, name) && len(name) > 2 {
+			d = 1
+		}
+		if d < least {
+			best, least = f.Name, d
+		}
+	}
+	cmd.Flags().VisitAll(look)
+	return best
 }
 
 // commandsWith names the commands that have an option.
@@ -209,13 +232,35 @@ func group(cmd *cobra.Command) *cobra.Command {
 			return cmd.Help()
 		}
 		e := &usageError{message: fmt.Sprintf("%s is not a command of %s", quote(args[0]), cmd.CommandPath()), hint: moreAbout(cmd)}
-		if near := cmd.SuggestionsFor(args[0]); args[0] != "" && len(near) > 0 {
-			near = near[:min(len(near), maxSuggestions)]
+		if near := suggestions(cmd, strings.TrimSpace(args[0])); len(near) > 0 {
 			e.hint = "did you mean " + strings.Join(near, " or ") + "? " + e.hint
 		}
 		return e
 	}
 	return cmd
+}
+
+// suggestions are the commands whose name, or another name of theirs, is like a
+// word.
+func suggestions(cmd *cobra.Command, word string) (near []string) {
+	if word == "" {
+		return nil
+	}
+	for distance := range cmd.SuggestionsMinimumDistance + 1 {
+		for _, c := range cmd.Commands() {
+			like := func(name string) bool {
+				d := editDistance(word, name)
+				if strings.HasPrefix(name, word) {
+					d = min(d, 1)
+				}
+				return d == distance
+			}
+			if c.IsAvailableCommand() && !slices.Contains(near, c.Name()) && (like(c.Name()) || slices.ContainsFunc(c.Aliases, like)) && len(near) < maxSuggestions {
+				near = append(near, c.Name())
+			}
+		}
+	}
+	return near
 }
 
 // withDeadline is a context for cleaning up, which the end of the command's own

@@ -51,7 +51,7 @@ func (a *app) rshCommand() *cobra.Command {
 		Use: "rsh <name> <command> [...args]", Short: "Run a command for rsync, git and others that know ssh", GroupID: groupFiles,
 		Long: "Run a command with its standard input and output carried byte by byte, in both directions at the same time. It takes ssh's " +
 			"options, of which it heeds -l. It needs bash and stty in the sandbox. Standard error comes when the command has ended.",
-		Example:            "  $ rsync -a -e 'sandbox rsh' ./app/ web:/vercel/sandbox/app\n  $ GIT_SSH_COMMAND='sandbox rsh' GIT_SSH_VARIANT=simple git clone web:repo",
+		Example:            "  $ rsync -a -e 'sandbox rsh' ./app/ web:app\n  $ GIT_SSH_COMMAND='sandbox rsh' GIT_SSH_VARIANT=simple git clone web:repo",
 		DisableFlagParsing: true,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if len(args) == 1 && (args[0] == "--help" || args[0] == "-h") {

@@ -36,13 +36,20 @@ func (a *app) runCommand() *cobra.Command {
 	toggle(flags, &o.rm, "rm", "", "Remove the sandbox when the command has ended")
 	option(flags, &o.command.timeout, "exec-timeout", "", "num UNIT", "", "How long the command may run; it is then killed", parseTimeout)
 	options(flags, &o.downloads, "download", "", "PATH[:DEST]", "Copy a file or directory out of the sandbox when the command has ended (repeatable)", parseText)
-	cmd.RunE = func(cmd *cobra.Command, args []string) error { return a.runInNew(cmd.Context(), &o, args) }
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		a.doubtTimeout(given(cmd, "timeout"))
+		a.doubtTimeout(given(cmd, "exec-timeout"))
+		return a.runInNew(cmd.Context(), &o, args)
+	}
 	return cmd
 }
 
 // runInNew makes or finds the sandbox, runs the command and cleans up. From the
 // moment that a sandbox may exist, --rm removes it.
 func (a *app) runInNew(ctx context.Context, o *runOptions, words []string) error {
+	if _, err := a.resolveName(o.settings.name); err != nil {
+		return err
+	}
 	if o.rm && o.command.stop {
 		return usagef("--rm and --stop exclude each other")
 	}
@@ -105,6 +112,9 @@ func (a *app) sandboxForRun(ctx context.Context, o *runOptions, create *sandbox.
 	s := &o.settings
 	if s.name != "" {
 		sb, err := a.getExisting(ctx, s.name)
+		if sb != nil && o.rm {
+			a.warn("sandbox "+s.name+" was there before, and --rm will remove it in the end", "leave --rm out to keep it")
+		}
 		if sb != nil || err != nil {
 			return sb, err
 		}

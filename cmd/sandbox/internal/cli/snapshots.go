@@ -64,7 +64,7 @@ func (a *app) snapshotCommand() *cobra.Command {
 			return nil
 		}
 		fmt.Fprintf(a.err, "%s Snapshot %s created.\n", a.err.Paint(console.Green, "✔"), snap.ID())
-		_, err = fmt.Fprintln(a.out, snap.ID())
+		_, err = fmt.Fprintln(a.shown(), snap.ID())
 		return err
 	}
 	return cmd

@@ -142,7 +142,7 @@ func (a *app) stopCommand() *cobra.Command {
 		views := []stopView{}
 		for i, r := range results {
 			if errs[i] != nil {
-				fmt.Fprintf(a.err, "%s %s\n", a.err.Paint(console.Red, "✖"), a.explain(errs[i]).Message)
+				fmt.Fprintf(a.err, "%s %s\n", a.err.Paint(console.Red, "✖"), lines(a.explain(errs[i]).Message))
 				continue
 			}
 			views = append(views, viewStop(names[i], r.result))
@@ -182,7 +182,7 @@ func (a *app) wouldBe(what string, names []string) error {
 	}
 	fmt.Fprintf(a.err, "%s would be %s%s\n", plural(len(names), "sandbox", "sandboxes"), what, map[bool]string{true: ":", false: "."}[len(names) > 0])
 	for _, n := range names {
-		fmt.Fprintln(a.out, n)
+		fmt.Fprintln(a.shown(), n)
 	}
 	return nil
 }
@@ -292,7 +292,7 @@ func (a *app) tasks(names []string, title string, do func(name string) error) er
 // each does what tasks does, and returns the names.
 func (a *app) each(names []string, title string, do func(name string) error) (done []string, err error) {
 	tell := func(style console.Style, mark, name, result string) {
-		fmt.Fprintf(a.err, "%s %s%s%s\n", a.err.Paint(style, mark), title, name, result)
+		fmt.Fprintf(a.err, "%s %s%s%s\n", a.err.Paint(style, mark), title, lines(name), lines(result))
 	}
 	if !a.opts.structured() {
 		for _, n := range names {
@@ -330,7 +330,7 @@ func (a *app) printDone(names []string) error {
 		return nil
 	}
 	for _, n := range names {
-		if _, err := fmt.Fprintln(a.out, n); err != nil {
+		if _, err := fmt.Fprintln(a.shown(), n); err != nil {
 			return err
 		}
 	}

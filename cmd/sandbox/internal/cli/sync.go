@@ -212,7 +212,7 @@ func (s *syncing) show(c mirror.Changes) error {
 		names []string
 	}{{"copy  ", c.Write}, {"mkdir ", c.Make}, {"delete", gone}} {
 		for _, p := range l.names {
-			fmt.Fprintln(s.app.out, l.what, p)
+			fmt.Fprintln(s.app.shown(), l.what, p)
 		}
 	}
 	return nil

@@ -69,7 +69,7 @@ func (a *app) urlCommand() *cobra.Command {
 		if a.opts.structured() {
 			return a.print(output{doc: map[string]string{"url": address}, names: []string{address}})
 		}
-		_, err = fmt.Fprintln(a.out, address)
+		_, err = fmt.Fprintln(a.shown(), address)
 		return err
 	}
 	return cmd
@@ -159,7 +159,7 @@ func (a *app) waitFor(ctx context.Context, w *waiting, args []string) error {
 		if err != nil {
 			return err
 		}
-		_, err = fmt.Fprintln(a.out, line)
+		_, err = fmt.Fprintln(a.shown(), line)
 		return err
 	case w.port != 0:
 		name, err := a.resolveName(args[0])

@@ -231,6 +231,15 @@ func parseRegions(s string) ([]string, error) {
 // parseDuration reads a duration.
 func parseDuration(s string) (time.Duration, error) { return units.ParseDuration(s) }
 
+// parseAge reads a duration that narrows a selection.
+func parseAge(s string) (time.Duration, error) {
+	d, err := units.ParseDuration(s)
+	if err == nil && d == 0 {
+		err = errors.New("an age of 0 narrows nothing; leave it out, or use --all")
+	}
+	return d, err
+}
+
 // parseTimeout reads the duration of a time limit.
 func parseTimeout(s string) (time.Duration, error) {
 	d, err := units.ParseDuration(s)

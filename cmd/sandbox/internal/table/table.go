@@ -5,6 +5,7 @@ package table
 import (
 	"io"
 	"strings"
+	"unicode"
 
 	"github.com/charmbracelet/x/ansi"
 
@@ -46,7 +47,7 @@ func (t *Table) Row(cells ...any) {
 func printable(s string) string {
 	s = ansi.Strip(s)
 	return strings.Map(func(r rune) rune {
-		if r < ' ' || r == 0x7f || (r >= 0x80 && r < 0xa0) {
+		if !unicode.IsPrint(r) {
 			return ' '
 		}
 		return r

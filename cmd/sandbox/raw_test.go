@@ -1,0 +1,64 @@
+//go:build unix
+
+package main
+
+import (
+	"encoding/json"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+)
+
+// TestNothingRaw lets the API, and a sandbox, say what acts on a terminal.
+func TestNothingRaw(t *testing.T) {
+	t.Parallel()
+	const evil = "\x1b]52;c;aGVsbG8=\x07\x1b[2J\u202e"
+	d := newDesk(t, nil)
+	d.ok("create", "--name", "c", "--tag", "k="+"v")
+	d.ok("exec", "c", "--", "sh", "-c", `mkdir f && echo x >"f/$1"`, "sh", evil)
+	silent := func(where string, s *screen) {
+		t.Helper()
+		s.ended()
+		text := s.text()
+		for _, part := range []string{"\x1b]52", "\x1b[2J", "\u202e"} {
+			assert.NotContains(t, text, part, where)
+		}
+	}
+	for _, args := range [][]string{
+		{"fs", "ls", "c:f"}, {"cp", "--progress", "c:f", "here"}, {"sync", "--dry-run", "c:f", "there"}, {"exec", "c", "--", "true", evil},
+		{"exec", "c", "--", evil}, {"cp", "c:" + evil, "x"}, {"exec", "c" + evil, "x"}, {"nonsense" + evil}, {"ls", "--" + evil},
+	} {
+		silent(strings.Join(args, " "), d.inTerminal(args...))
+	}
+
+	refuses := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Content-Type", "application/json")
+		w.Header().Set("X-Vercel-Id", "request")
+		w.WriteHeader(http.StatusForbidden)
+		assert.NoError(t, json.NewEncoder(w).Encode(map[string]any{"error": map[string]any{"code": "x" + evil, "message": "no" + evil + "\nsecond line"}}))
+	}))
+	t.Cleanup(refuses.Close)
+	lists := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Content-Type", "application/json")
+		assert.NoError(t, json.NewEncoder(w).Encode(map[string]any{
+			"sandboxes": []any{map[string]any{
+				"name": "n" + evil, "status": "running" + evil, "region": evil, "image": evil, "tags": map[string]any{"k" + evil: evil},
+				"currentSessionId": "sbx_x", "createdAt": 1, "updatedAt": 1, "statusUpdatedAt": 1,
+			}},
+			"pagination": map[string]any{"count": 1, "next": nil, "prev": nil},
+		}))
+	}))
+	t.Cleanup(lists.Close)
+	for url, lines := range map[string][][]string{
+		refuses.URL: {{"ls"}, {"exec", "c", "true"}, {"rm", "c", "d"}, {"stop", "c"}, {"ls", "--debug"}, {"ls", "--json"}, {"cp", "c:x", "y"}, {"create"}},
+		lists.URL:   {{"ls", "-a"}, {"ls", "-aq"}, {"ls", "-a", "--format", "{{.name}}{{.tags}}"}, {"ls", "-a", "--jq", ".[].name"}, {"ls", "-a", "--json"}, {"prune", "--dry-run"}, {"rm", "--all", "--dry-run"}, {"rm", "--all", "--no-input"}},
+	} {
+		d.env = append(d.env, "VERCEL_SANDBOX_BASE_URL="+url)
+		for _, args := range lines {
+			silent(strings.Join(args, " "), d.inTerminal(args...))
+		}
+	}
+}
