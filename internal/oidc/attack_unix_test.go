@@ -47,6 +47,25 @@ func TestLinksOfOthers(t *testing.T) {
 	_, err = h.Link()
 	assert.ErrorIs(t, err, oidc.ErrNotLinked, "the folder is another's, who can put another file there")
 
+	// Another user's symbolic links to what is mine: to a folder, then to a file.
+	require.NoError(t, os.Chown(link, 0, 0))
+	mine := filepath.Join(t.TempDir(), ".vercel")
+	require.NoError(t, os.Rename(link, mine))
+	require.NoError(t, os.Symlink(mine, link))
+	_, err = h.Link()
+	require.NoError(t, err, "a link of mine")
+	require.NoError(t, os.Lchown(link, nobody, nobody))
+	_, err = h.Link()
+	assert.ErrorIs(t, err, oidc.ErrNotLinked, "the link of the folder is another's")
+	require.NoError(t, os.Remove(link))
+	require.NoError(t, os.Mkdir(link, 0o755))
+	require.NoError(t, os.Symlink(filepath.Join(mine, "project.json"), file))
+	require.NoError(t, os.Lchown(file, nobody, nobody))
+	_, err = h.Link()
+	assert.ErrorIs(t, err, oidc.ErrNotLinked, "the link of the file is another's")
+	require.NoError(t, os.Remove(file))
+	require.NoError(t, os.Rename(filepath.Join(mine, "project.json"), file))
+
 	// Another user's folder that this user entered on purpose.
 	require.NoError(t, os.Chown(file, nobody, nobody))
 	require.NoError(t, os.Chown(work, nobody, nobody))

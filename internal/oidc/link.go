@@ -81,14 +81,17 @@ func trusted(file, start string) bool {
 			mine = append(mine, uid)
 		}
 	}
-	// The directory too: its owner can put another file there.
+	// The directory too: its owner can put another file there. A link also belongs
+	// to who made it, who may have chosen another of the user's own projects.
 	for _, name := range []string{file, filepath.Dir(file)} {
-		info, err := os.Stat(name)
-		if err != nil {
-			return true // it does not exist, or reading it reports what is wrong
-		}
-		if uid, ok := owner(info); ok && !slices.Contains(mine, uid) {
-			return false
+		for _, stat := range []func(string) (fs.FileInfo, error){os.Lstat, os.Stat} {
+			info, err := stat(name)
+			if err != nil {
+				return true // it does not exist, or reading it reports what is wrong
+			}
+			if uid, ok := owner(info); ok && !slices.Contains(mine, uid) {
+				return false
+			}
 		}
 	}
 	return true

@@ -137,6 +137,7 @@ func TestExtractRefuses(t *testing.T) {
 		"link out":               {symlink("l", "../evil")},
 		"link out by a detour":   {dir("d", 0o755), symlink("d/l", "../../evil")},
 		"link out by a link":     {symlink("here", "."), symlink("l", "here/../evil")},
+		"link out by a name":     {dir("d", 0o755), symlink("d/s", ".."), symlink("d/l", "s/../victim")},
 		"absolute link":          {symlink("l", "/etc/passwd")},
 		"empty link":             {entry{tar.Header{Name: "l", Typeflag: tar.TypeSymlink, Linkname: ""}, ""}},
 		"write through a link":   {dir("d", 0o755), symlink("l", "d"), file("l/x", "x")},
@@ -160,6 +161,22 @@ func TestExtractRefuses(t *testing.T) {
 			}))
 		})
 	}
+}
+
+// TestOpenFollowsNoLink: a directory that is replaced by a link, at the moment at
+// which it is entered, is not.
+func TestOpenFollowsNoLink(t *testing.T) {
+	in := t.TempDir()
+	require.NoError(t, os.Mkdir(filepath.Join(in, "d"), 0o755))
+	require.NoError(t, os.Symlink("d", filepath.Join(in, "l")))
+	root, err := os.OpenRoot(in)
+	require.NoError(t, err)
+	defer root.Close()
+	x := &extractor{way: []level{{dir: root}}}
+	require.ErrorIs(t, x.open("l"), ErrUnsafe)
+	require.Len(t, x.way, 1)
+	require.NoError(t, x.open("d"))
+	require.NoError(t, x.here().dir.Close())
 }
 
 // TestExtractLinksOfTheUser: links that are already in the directory may lead
