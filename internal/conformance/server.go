@@ -61,6 +61,7 @@ type Server struct {
 	late     map[string]*Exchange       // what came too late, by the request
 	used     []string                   // names of rules
 	held     []*Entry
+	logged   map[*Entry]*Entry // what is logged in place of a request
 }
 
 // ServerOptions configure a [Server] besides its script.
@@ -98,7 +99,7 @@ func newServer(script []Exchange, opts ServerOptions) *Server {
 	s := &Server{
 		opts: opts, taken: make(chan struct{}), outputs: map[string][]json.RawMessage{}, logs: map[string][]json.RawMessage{},
 		commands: map[string]map[string]any{}, sessions: map[string]map[string]any{}, resumes: map[string]*Exchange{},
-		known: map[string]json.RawMessage{}, late: map[string]*Exchange{},
+		known: map[string]json.RawMessage{}, late: map[string]*Exchange{}, logged: map[*Entry]*Entry{},
 	}
 	for _, ex := range script {
 		times := 1
@@ -195,8 +196,16 @@ func (s *Server) finish() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, e := range s.held {
-		if e.Closed == nil {
-			e.Closed = new(false)
+		s.closed(e, false)
+	}
+}
+
+// closed notes, once, how a held exchange has ended: in the request, and in what
+// was logged in its place.
+func (s *Server) closed(e *Entry, byClient bool) {
+	for _, e := range []*Entry{e, s.logged[e]} {
+		if e != nil && e.Closed == nil {
+			e.Closed = &byClient
 		}
 	}
 }
@@ -259,6 +268,10 @@ func (s *Server) take(e *Entry) *Exchange {
 		}
 		if ex := s.match(t.entry); ex != nil {
 			s.log = append(s.log, t.entry)
+			s.logged[e] = t.entry
+			if ex.Hold {
+				s.held = append(s.held, e)
+			}
 			s.use(t.rules...)
 			s.remember(ex, e)
 			if t.response != nil && ex.NDJSON != nil {
@@ -413,9 +426,7 @@ func sessionPath(path string) string {
 func (s *Server) setClosed(e *Entry, closed bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if e.Closed == nil {
-		e.Closed = &closed
-	}
+	s.closed(e, closed)
 }
 
 // pause waits, and reports whether the client is still there.

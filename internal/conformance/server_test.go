@@ -1,6 +1,7 @@
 package conformance
 
 import (
+	"context"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -10,6 +11,7 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 )
 
 func TestCanonicalPath(t *testing.T) {
@@ -178,4 +180,24 @@ func TestGivenUp(t *testing.T) {
 		assert.Equal(t, map[string]any{"kind": "Hang"}, hung["error"])
 		time.Sleep(time.Hour) // until the abandoned call has ended
 	})
+}
+
+// TestAbortOfATranslatedRequest: that the client has closed a request shows in
+// what is logged for it, also where that is another request.
+func TestAbortOfATranslatedRequest(t *testing.T) {
+	t.Parallel()
+	for _, rules := range []*Rules{nil, {list: []Rule{{Rule: ruleStarts}}}} {
+		path := "/api/v2/sandboxes/box"
+		s := newServer([]Exchange{{On: "GET " + path, Hold: true, JSON: []byte("{}")}}, ServerOptions{Rules: rules, Steps: []Step{{Op: "get"}}})
+		ctx, cancel := context.WithCancel(t.Context())
+		cancel()
+		if rules != nil {
+			path += "?resume=true"
+		}
+		r := httptest.NewRequestWithContext(ctx, http.MethodGet, path, nil)
+		r.Host = "127.0.0.1:1"
+		s.ServeHTTP(httptest.NewRecorder(), r)
+		require.Len(t, s.Log(), 1)
+		assert.Equal(t, new(true), s.Log()[0].Closed, "rules: %v", rules)
+	}
 }
