@@ -97,6 +97,9 @@ var onlyHere = []method{
 		"Sudo": ". TestShellOptions", "Cols": ". TestShellOptions", "Rows": ". TestShellOptions", "PingInterval": ". TestShellPings",
 		"KeepAlive.Margin": ". TestKeepAlive", "KeepAlive.Step": ". TestShellOptions", "KeepAlive.Interval": ". TestKeepAlive",
 	}},
+	{name: "Transport", opts: &sandbox.TransportOptions{}, held: map[string]string{
+		"MaxWait": ". TestTransportGivesUp", "Base": ". TestTransportGivesUp", "Idle": ". TestTransportKeepsAlive",
+	}},
 	{name: "Retry", opts: &sandbox.RetryOptions{}, held: map[string]string{
 		"Max": "internal/reliability TestReattachGivesUp", "Wait": "internal/reliability TestReattachGivesUp",
 	}},

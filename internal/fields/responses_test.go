@@ -29,6 +29,7 @@ var unread = map[string]string{
 
 const (
 	unheard = "made up by a recording, to show that unknown fields do no harm"
+	failed  = "this response is refused: "
 	values  = "the value of a header, which nothing may show"
 )
 
@@ -60,6 +61,7 @@ func TestResponses(t *testing.T) {
 		t.Run(kind, func(t *testing.T) {
 			require.NotEmpty(t, objects[kind])
 			same := fmt.Sprint(show(t, shown, objects))
+			require.NotContains(t, same, failed)
 			require.Equal(t, same, fmt.Sprint(show(t, shown, objects)), "two looks at the same response")
 			for _, path := range leafPaths(objects[kind], nil) {
 				name := kind
@@ -255,7 +257,7 @@ func clientOf(t *testing.T, response map[string]any) *sandbox.Client {
 func shownSandbox(t *testing.T, o map[string]any) any {
 	sb, err := clientOf(t, map[string]any{"sandbox": o["sandbox"], "session": o["session"], "routes": []any{o["route"]}}).Create(t.Context(), nil)
 	if err != nil {
-		return err.Error()
+		return failed + err.Error()
 	}
 	return []any{sb.Info(), sb.CurrentSession().Info(), sb.Routes()}
 }
@@ -263,15 +265,17 @@ func shownSandbox(t *testing.T, o map[string]any) any {
 func shownSnapshot(t *testing.T, o map[string]any) any {
 	s, err := clientOf(t, map[string]any{"snapshot": o["snapshot"]}).GetSnapshot(t.Context(), "snap")
 	if err != nil {
-		return err.Error()
+		return failed + err.Error()
 	}
 	return s.Info()
 }
 
 func shownDrive(t *testing.T, o map[string]any) any {
-	d, err := clientOf(t, map[string]any{"drive": o["drive"]}).GetDrive(t.Context(), "d")
+	name, ok := o["drive"].(map[string]any)["name"].(string) // the one that is asked for
+	require.True(t, ok)
+	d, err := clientOf(t, map[string]any{"drive": o["drive"]}).GetDrive(t.Context(), name)
 	if err != nil {
-		return err.Error()
+		return failed + err.Error()
 	}
 	return d.Info()
 }
@@ -279,7 +283,7 @@ func shownDrive(t *testing.T, o map[string]any) any {
 func shownPage(t *testing.T, o map[string]any) any {
 	p, err := clientOf(t, map[string]any{"sandboxes": []any{}, "pagination": o["pagination"]}).ListPage(t.Context(), nil)
 	if err != nil {
-		return err.Error()
+		return failed + err.Error()
 	}
 	return []any{p.Count, p.Next}
 }
@@ -288,11 +292,11 @@ func shownCommand(t *testing.T, o map[string]any) any {
 	response := map[string]any{"session": o["session"], "sandbox": o["sandbox"], "routes": []any{}, "command": o["command"]}
 	sb, err := clientOf(t, response).Create(t.Context(), nil)
 	if err != nil {
-		return err.Error()
+		return failed + err.Error()
 	}
 	c, err := sb.GetCommand(t.Context(), "cmd")
 	if err != nil {
-		return err.Error()
+		return failed + err.Error()
 	}
 	elapsed, _ := c.Elapsed()
 	code, exited := c.ExitStatus()
