@@ -493,7 +493,9 @@ func TestStdinUnderFire(t *testing.T) {
 				}
 				left -= n
 			}
-			if !assert.NoError(t, in.Close(), "%d bytes", size) {
+			// A command ends with its input, so that nothing can tell about a last
+			// request whose response was lost.
+			if err := in.Close(); err != nil && !assert.ErrorIs(t, err, sandbox.ErrOutcomeUnknown, "%d bytes", size) {
 				return
 			}
 			out, err := cmd.Stdout(t.Context())
