@@ -16,6 +16,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.temporal.io/sdk/client"
 
+	"github.com/go-vercel/sandbox/durable/embedded"
 	"github.com/go-vercel/sandbox/sandboxtest"
 )
 
@@ -25,17 +26,21 @@ import (
 func TestCluster(t *testing.T) {
 	emulator := sandboxtest.New(t, nil)
 	server := exec.Command(os.Args[0])
-	server.Env = append(os.Environ(), envServer+"=1")
+	folder := t.TempDir()
+	server.Env = append(os.Environ(), envServer+"="+folder)
 	address := startProcess(t, server)
-	dir := t.TempDir()
+	dir, key := t.TempDir(), filepath.Join(folder, embedded.KeyFile)
 	program := filepath.Join(dir, "cluster")
 	out, err := exec.Command("go", "build", "-o", program, "github.com/go-vercel/sandbox/durable/examples/cluster").CombinedOutput()
 	require.NoError(t, err, "%s", out)
 	start := func() (*exec.Cmd, string) {
 		cmd := exec.Command(program, "-addr", "127.0.0.1:0", "-output", filepath.Join(dir, "output"))
-		cmd.Env = append(append(os.Environ(), emulator.Environ()...), "TEMPORAL_ADDRESS="+address)
+		cmd.Env = append(append(os.Environ(), emulator.Environ()...), "TOKEN=secret", "TEMPORAL_ADDRESS="+address,
+			"TEMPORAL_TLS_CLIENT_CERT_PATH="+key, "TEMPORAL_TLS_CLIENT_KEY_PATH="+key, "TEMPORAL_TLS_SERVER_CA_CERT_PATH="+key)
 		return cmd, strings.TrimSuffix(startProcess(t, cmd), "/")
 	}
+	http.DefaultClient.Transport = bearer("secret")
+	t.Cleanup(func() { http.DefaultClient.Transport = nil })
 	one, at := start()
 	var base atomic.Value // where the viewer and the user are
 	base.Store(at)
@@ -76,8 +81,12 @@ func TestCluster(t *testing.T) {
 
 	// The processes have made one schedule for what nobody looks after, which has
 	// run once beside each quarter of an hour that has passed meanwhile.
+	pem, err := os.ReadFile(key)
+	require.NoError(t, err)
+	secure, err := embedded.TLS(pem)
+	require.NoError(t, err)
 	c, err := client.DialContext(t.Context(), client.Options{
-		HostPort: address, Logger: quiet, ConnectionOptions: client.ConnectionOptions{GetSystemInfoTimeout: time.Minute},
+		HostPort: address, Logger: quiet, ConnectionOptions: client.ConnectionOptions{TLS: secure, GetSystemInfoTimeout: time.Minute},
 	})
 	require.NoError(t, err)
 	defer c.Close()
@@ -102,4 +111,13 @@ func TestCluster(t *testing.T) {
 		}
 	}
 	assert.Fail(t, "nothing was swept")
+}
+
+// bearer is a transport whose requests have a token.
+type bearer string
+
+func (b bearer) RoundTrip(r *http.Request) (*http.Response, error) {
+	r = r.Clone(r.Context())
+	r.Header.Set("Authorization", "Bearer "+string(b))
+	return http.DefaultTransport.RoundTrip(r)
 }

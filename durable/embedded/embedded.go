@@ -3,12 +3,14 @@
 // SQLite fit for testing and development only; beyond one machine connect to a
 // cluster: nothing but the client's address changes.
 //
-// The server listens on loopback, without authentication: every user of the
-// machine can reach it.
+// The server listens on loopback, behind mutual TLS with a key that each start
+// makes: every user of the machine, and every sandbox of an emulator, can reach its
+// ports, and none without the key can use them.
 package embedded
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -29,16 +31,19 @@ import (
 	"go.temporal.io/server/common/membership/static"
 	sqliteplugin "go.temporal.io/server/common/persistence/sql/sqlplugin/sqlite"
 	"go.temporal.io/server/common/primitives"
+	"go.temporal.io/server/common/rpc/encryption"
 	"go.temporal.io/server/schema/sqlite"
 	"go.temporal.io/server/temporal"
 	"google.golang.org/protobuf/types/known/durationpb"
+
+	"github.com/go-vercel/sandbox/durable/embedded/internal/mutual"
 )
 
 // Options configures a [Server]. The zero value keeps everything in memory.
 type Options struct {
-	// Dir keeps the database from one start to the next. It is created when
-	// missing, for its owner alone, and locked while the server runs. Empty means
-	// memory.
+	// Dir keeps the database from one start to the next, and in tls.pem the key
+	// of the server that runs. It is created when missing, and is for its owner
+	// alone; it is locked while the server runs. Empty means memory.
 	Dir string
 	// Namespace is the one that is made. Empty means "default".
 	Namespace string
@@ -54,6 +59,7 @@ type Server struct {
 	lock      *flock.Flock
 	addr      string
 	namespace string
+	key       []byte
 }
 
 // Errors of [Start].
@@ -87,6 +93,9 @@ func Start(ctx context.Context, opts *Options) (_ *Server, err error) {
 	if err != nil {
 		return nil, err
 	}
+	if err := s.makeKey(o.Dir); err != nil {
+		return nil, fmt.Errorf("embedded: %w", err)
+	}
 	// Ports are chosen before the server binds them, so that another program may
 	// be quicker.
 	for try := 1; ; try++ {
@@ -100,6 +109,38 @@ func Start(ctx context.Context, opts *Options) (_ *Server, err error) {
 	return s, nil
 }
 
+// KeyFile is the name of the file in Options.Dir that has the server's key and
+// certificate, for other programs of the same user:
+//
+//	temporal --address ADDRESS --tls-cert-path FILE --tls-key-path FILE --tls-ca-path FILE workflow list
+const KeyFile = "tls.pem"
+
+// makeKey makes the key of this start. A file of the start before has a key that
+// opens nothing anymore.
+func (s *Server) makeKey(dir string) (err error) {
+	if s.key, err = mutual.NewKey(); err != nil || dir == "" {
+		return err
+	}
+	return mutual.WriteKey(filepath.Join(dir, KeyFile), s.key)
+}
+
+// secure returns the configurations of the server's four services and of those
+// who talk to them, which are all the same.
+func (s *Server) secure() (encryption.TLSConfigProvider, error) {
+	client, err := mutual.Client(s.key)
+	if err != nil {
+		return nil, err
+	}
+	server, err := mutual.Server(s.key)
+	return &encryption.FixedTLSConfigProvider{
+		InternodeServerConfig: server, InternodeClientConfig: client, FrontendServerConfig: server, FrontendClientConfig: client,
+	}, err
+}
+
+// TLS returns the configuration for clients of a server with that key; see
+// [Server.Key].
+func TLS(key []byte) (*tls.Config, error) { return mutual.Client(key) }
+
 // database opens the tables, and makes them when they are missing.
 func (s *Server) database(o Options) (*config.SQL, error) {
 	db := &config.SQL{PluginName: sqliteplugin.PluginName, ConnectAttributes: map[string]string{}}
@@ -108,6 +149,10 @@ func (s *Server) database(o Options) (*config.SQL, error) {
 		db.ConnectAttributes["mode"], db.ConnectAttributes["cache"] = "memory", "shared"
 	} else {
 		if err := os.MkdirAll(o.Dir, 0o700); err != nil {
+			return nil, err
+		}
+		// One that was there is made ours alone: the database has every command.
+		if err := os.Chmod(o.Dir, 0o700); err != nil { //nolint:gosec // a folder is entered
 			return nil, err
 		}
 		s.lock = flock.New(filepath.Join(o.Dir, "lock"))
@@ -181,7 +226,11 @@ func checkVersion(file string) error {
 }
 
 func (s *Server) start(db *config.SQL, o Options) error {
-	const ip = "127.0.0.1"
+	const ip = mutual.IP
+	secure, err := s.secure()
+	if err != nil {
+		return err
+	}
 	services := []primitives.ServiceName{primitives.FrontendService, primitives.HistoryService, primitives.MatchingService, primitives.WorkerService}
 	ports, err := freePorts(ip, len(services))
 	if err != nil {
@@ -234,6 +283,7 @@ func (s *Server) start(db *config.SQL, o Options) error {
 	srv, err := temporal.NewServer(
 		temporal.WithConfig(conf), temporal.ForServices(temporal.DefaultServices),
 		temporal.WithStaticHosts(hosts), temporal.WithLogger(to), temporal.WithDynamicConfigClient(dynamic),
+		temporal.WithTLSConfigFactory(secure),
 	)
 	if err != nil {
 		return err
@@ -259,14 +309,23 @@ func freePorts(ip string, n int) ([]int, error) {
 	return ports, nil
 }
 
-// Address returns where the server is reached, for example by `temporal
-// --address`.
+// Address returns where the server is reached, by those who have its key.
 func (s *Server) Address() string { return s.addr }
 
-// Dial connects a client to the server. HostPort and, when it is empty,
-// Namespace are set here. The caller closes the client before the server.
+// Key returns the server's key and certificate as PEM, for clients in other
+// processes; see [TLS]. Who has it can run commands in every session, and be taken
+// for the server.
+func (s *Server) Key() []byte { return s.key }
+
+// Dial connects a client to the server. HostPort, the TLS configuration and, when
+// it is empty, Namespace are set here. The caller closes the client before the
+// server.
 func (s *Server) Dial(ctx context.Context, o client.Options) (client.Client, error) {
-	o.HostPort = s.addr
+	secure, err := TLS(s.key)
+	if err != nil {
+		return nil, err
+	}
+	o.HostPort, o.ConnectionOptions.TLS = s.addr, secure
 	if o.Namespace == "" {
 		o.Namespace = s.namespace
 	}

@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"bytes"
 	"context"
+	"crypto/tls"
 	"encoding/json"
 	"fmt"
 	"log/slog"
@@ -38,13 +39,14 @@ import (
 // server of its own in a folder, or that of another process.
 const (
 	envService = "DURABLE_TEST_SERVICE" // as JSON
-	envServer  = "DURABLE_TEST_SERVER"  // a Temporal server alone
+	envServer  = "DURABLE_TEST_SERVER"  // a Temporal server alone, in that folder
 	queue      = "sandbox"
 )
 
 type serviceConfig struct {
 	Dir, Temporal, Sandbox, Token, Team, Project string
 	Addr                                         string // empty means a free one
+	Key                                          []byte // of Temporal
 	HistoryLimit                                 int
 	IdleAfter                                    time.Duration
 }
@@ -59,8 +61,8 @@ func TestMain(m *testing.M) {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
 	}
-	if os.Getenv(envServer) != "" {
-		srv, err := embedded.Start(context.Background(), nil)
+	if dir := os.Getenv(envServer); dir != "" {
+		srv, err := embedded.Start(context.Background(), &embedded.Options{Dir: dir})
 		if err != nil {
 			fmt.Fprintln(os.Stderr, err)
 			os.Exit(1)
@@ -84,8 +86,12 @@ func serve(c serviceConfig) error {
 	}
 	var temporal client.Client
 	if c.Temporal != "" {
+		var secure *tls.Config
+		if secure, err = embedded.TLS(c.Key); err != nil {
+			return err
+		}
 		temporal, err = client.DialContext(ctx, client.Options{
-			HostPort: c.Temporal, Logger: quiet, ConnectionOptions: client.ConnectionOptions{GetSystemInfoTimeout: time.Minute},
+			HostPort: c.Temporal, Logger: quiet, ConnectionOptions: client.ConnectionOptions{TLS: secure, GetSystemInfoTimeout: time.Minute},
 		})
 	} else {
 		var srv *embedded.Server
@@ -399,7 +405,7 @@ func TestTwoServices(t *testing.T) {
 	srv, err := embedded.Start(t.Context(), nil)
 	require.NoError(t, err)
 	defer func() { assert.NoError(t, srv.Close()) }()
-	config.Temporal = srv.Address()
+	config.Temporal, config.Key = srv.Address(), srv.Key()
 	first, one := startService(t, config)
 	resp, err := http.Post(one+"/start", "application/json", nil)
 	require.NoError(t, err)
@@ -467,40 +473,57 @@ func TestFolder(t *testing.T) {
 }
 
 // TestSweep: a sandbox whose workflow was terminated is found and stopped; one
-// whose workflow lives is left alone.
+// whose workflow lives is left alone, and so are all of another Temporal with the
+// same project, which does not know their workflows.
 func TestSweep(t *testing.T) {
-	emu, config := startEmulator(t)
-	srv, err := embedded.Start(t.Context(), nil)
-	require.NoError(t, err)
-	defer func() { assert.NoError(t, srv.Close()) }()
-	config.Temporal = srv.Address()
-	_, base := startService(t, config)
-	c, err := srv.Dial(t.Context(), client.Options{Logger: quiet})
-	require.NoError(t, err)
-	defer c.Close()
-	sessions := session.New(c, nil)
+	emu := sandboxtest.New(t, nil)
+	temporal := func() (client.Client, *session.Client) {
+		srv, err := embedded.Start(t.Context(), nil)
+		require.NoError(t, err)
+		t.Cleanup(func() { assert.NoError(t, srv.Close()) })
+		c, err := srv.Dial(t.Context(), client.Options{Logger: quiet})
+		require.NoError(t, err)
+		t.Cleanup(c.Close)
+		w := worker.New(c, queue, worker.Options{})
+		session.Register(w, &durable.Worker{Client: emu.Client()})
+		require.NoError(t, w.Start())
+		t.Cleanup(w.Stop)
+		return c, session.New(c, nil)
+	}
+	c, sessions := temporal()
 	for _, id := range []string{"lives", "terminated"} {
 		_, err := sessions.Start(t.Context(), &session.StartOptions{ID: id})
 		require.NoError(t, err)
-		post(t, func() string { return base }, "/command", map[string]any{"runId": id, "command": "true"})
-		ctx, leave := context.WithCancel(t.Context())
-		v := view(ctx, func() string { return base }, id)
-		require.Eventually(t, func() bool { return v.done() == 1 }, 5*time.Minute, 20*time.Millisecond, "its machine runs")
-		leave()
-		<-v.over
+		for e, err := range sessions.Events(t.Context(), id, session.Cursor{}) {
+			require.NoError(t, err)
+			if e.State == session.StateActive {
+				break
+			}
+		}
 	}
 	require.NoError(t, c.TerminateWorkflow(t.Context(), "terminated", "", "the test says so"))
-	w := &durable.Worker{Client: emu.Client()}
-	require.Eventually(t, func() bool {
-		n, err := w.Sweep(t.Context(), c)
-		return assert.NoError(t, err) && n == 1
-	}, 5*time.Minute, 100*time.Millisecond)
-	status := map[string]sandbox.Status{}
-	for info, err := range emu.Client().List(t.Context(), nil) {
+	sweep := func(c client.Client) (n int) {
+		run, err := c.ExecuteWorkflow(t.Context(), client.StartWorkflowOptions{TaskQueue: queue}, durable.SweepWorkflow)
 		require.NoError(t, err)
-		status[info.Name] = info.Status
+		require.NoError(t, run.Get(t.Context(), &n))
+		return n
 	}
-	assert.Equal(t, map[string]sandbox.Status{"durable-lives": sandbox.StatusRunning, "durable-terminated": sandbox.StatusStopped}, status)
+	status := func() map[string]sandbox.Status {
+		all := map[string]sandbox.Status{}
+		for info, err := range emu.Client().List(t.Context(), nil) {
+			require.NoError(t, err)
+			all[info.Name] = info.Status
+		}
+		return all
+	}
+	stranger, _ := temporal()
+	assert.Zero(t, sweep(stranger))
+	assert.Equal(t, map[string]sandbox.Status{"durable-lives": sandbox.StatusRunning, "durable-terminated": sandbox.StatusRunning}, status())
+	assert.Equal(t, 1, sweep(c))
+	assert.Equal(t, map[string]sandbox.Status{"durable-lives": sandbox.StatusRunning, "durable-terminated": sandbox.StatusStopped}, status())
+
+	_, err := (&durable.Worker{Client: emu.Client()}).Sweep(t.Context(), c)
+	require.ErrorIs(t, err, sandbox.ErrInvalid, "outside of an activity nobody knows whose sandboxes are meant")
 }
 
 // TestRefusals: what the routes say to what they can't do.

@@ -5,14 +5,15 @@
 //
 //	TEMPORAL_ADDRESS=temporal.internal:7233 go run ./examples/cluster -addr :8088 -output /mnt/shared/output
 //
-// TEMPORAL_NAMESPACE and TEMPORAL_API_KEY are for Temporal Cloud. The output's
+// TEMPORAL_NAMESPACE and TEMPORAL_API_KEY are for Temporal Cloud;
+// TEMPORAL_TLS_CLIENT_CERT_PATH, TEMPORAL_TLS_CLIENT_KEY_PATH and
+// TEMPORAL_TLS_SERVER_CA_CERT_PATH for a cluster behind mutual TLS. The output's
 // folder is a volume that all of them share; with a store from examples/stores in
 // its place they share nothing but Temporal.
 package main
 
 import (
 	"context"
-	"crypto/tls"
 	"errors"
 	"flag"
 	"fmt"
@@ -26,6 +27,7 @@ import (
 	"time"
 
 	"go.temporal.io/sdk/client"
+	"go.temporal.io/sdk/contrib/envconfig"
 	sdklog "go.temporal.io/sdk/log"
 	"go.temporal.io/sdk/temporal"
 	"go.temporal.io/sdk/worker"
@@ -38,7 +40,7 @@ import (
 const taskQueue = "sandbox"
 
 func main() {
-	addr := flag.String("addr", "127.0.0.1:8088", "address to serve at")
+	addr := flag.String("addr", "127.0.0.1:8088", "address to serve at; TOKEN in the environment is what requests need")
 	output := flag.String("output", "output", "folder of the commands' output, shared by all processes")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
@@ -87,7 +89,9 @@ func run(ctx context.Context, addr string, store durable.OutputStore) (err error
 		TaskQueue: taskQueue, Sandbox: sandboxes, Output: store, Policy: session.Policy{IdleAfter: 15 * time.Minute},
 	})
 	mux := http.NewServeMux()
-	mux.Handle("/api/sandbox/", http.StripPrefix("/api/sandbox", sessions.Handler(&session.HandlerOptions{Page: true})))
+	mux.Handle("/api/sandbox/", http.StripPrefix("/api/sandbox", sessions.Handler(&session.HandlerOptions{
+		Page: true, Authorize: session.Token(os.Getenv("TOKEN")), // without one nobody gets in
+	})))
 	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, r *http.Request) {
 		if _, err := c.CheckHealth(r.Context(), nil); err != nil {
 			http.Error(w, "Temporal does not respond", http.StatusServiceUnavailable)
@@ -121,15 +125,15 @@ func serve(ctx context.Context, addr string, h http.Handler) error {
 }
 
 func dial(ctx context.Context, o client.Options) (client.Client, error) {
-	o.HostPort, o.Namespace = os.Getenv("TEMPORAL_ADDRESS"), os.Getenv("TEMPORAL_NAMESPACE")
+	env, err := envconfig.LoadClientOptions(envconfig.LoadClientOptionsRequest{DisableFile: true})
+	if err != nil {
+		return nil, err
+	}
+	o.HostPort, o.Namespace, o.Credentials, o.ConnectionOptions = env.HostPort, env.Namespace, env.Credentials, env.ConnectionOptions
 	o.Logger = sdklog.NewStructuredLogger(slog.Default())  // to standard error
 	o.ConnectionOptions.GetSystemInfoTimeout = time.Minute // the cluster may be busy, or just starting
 	if o.HostPort == "" {
 		return nil, errors.New("TEMPORAL_ADDRESS is not set: the address of the cluster's frontend, host:port")
-	}
-	if key := os.Getenv("TEMPORAL_API_KEY"); key != "" {
-		o.Credentials = client.NewAPIKeyStaticCredentials(key)
-		o.ConnectionOptions.TLS = &tls.Config{MinVersion: tls.VersionTLS12}
 	}
 	c, err := client.DialContext(ctx, o)
 	if err != nil {

@@ -2,16 +2,22 @@ package main
 
 import (
 	"context"
+	"crypto/tls"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
+	"log"
 	"net/http"
+	"net/http/httputil"
+	"net/url"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"time"
 
 	"github.com/go-vercel/sandbox"
+	"github.com/go-vercel/sandbox/durable/embedded/internal/mutual"
 	"github.com/go-vercel/sandbox/sandboxtest"
 )
 
@@ -21,10 +27,13 @@ import (
 // emulatorArg makes this program the emulator.
 const emulatorArg = "-serve-emulator"
 
-// emulator is how a running one is reached. It is kept in the emulator's folder.
+// emulator is how a running one is reached. It is kept in the emulator's folder,
+// with the key that it proves itself by: whoever listens at the port of one that
+// was killed gets no token.
 type emulator struct {
 	PID                           int
 	URL, Token, TeamID, ProjectID string
+	Key                           []byte
 }
 
 const (
@@ -43,8 +52,24 @@ func readEmulator(dir string) (*emulator, error) {
 	return e, json.Unmarshal(data, e)
 }
 
+// client returns an HTTP client that talks to that emulator and no other.
+func (e *emulator) client() (*http.Client, error) {
+	secure, err := mutual.Client(e.Key)
+	if err != nil {
+		return nil, err
+	}
+	t := http.DefaultTransport.(*http.Transport).Clone()
+	t.TLSClientConfig, t.Proxy = secure, nil
+	return &http.Client{Transport: t}, nil
+}
+
 // alive reports whether the emulator responds.
 func (e *emulator) alive(ctx context.Context) bool {
+	hc, err := e.client()
+	if err != nil {
+		return false // of an older version
+	}
+	defer hc.CloseIdleConnections()
 	ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
 	defer cancel()
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, e.URL+"/v2/sandboxes?project="+e.ProjectID+"&limit=1", nil)
@@ -52,7 +77,7 @@ func (e *emulator) alive(ctx context.Context) bool {
 		return false
 	}
 	req.Header.Set("Authorization", "Bearer "+e.Token)
-	resp, err := http.DefaultClient.Do(req)
+	resp, err := hc.Do(req)
 	if err != nil {
 		return false
 	}
@@ -73,13 +98,13 @@ func startEmulator(ctx context.Context, dir string) (*emulator, error) {
 	if err != nil {
 		return nil, err
 	}
-	log, err := os.OpenFile(filepath.Join(dir, "log"), os.O_CREATE|os.O_WRONLY|os.O_TRUNC, 0o600)
+	said, err := os.OpenFile(filepath.Join(dir, "log"), os.O_CREATE|os.O_WRONLY|os.O_TRUNC, 0o600)
 	if err != nil {
 		return nil, err
 	}
-	defer log.Close()
+	defer said.Close()
 	cmd := exec.Command(self, emulatorArg, dir) //nolint:gosec // this program
-	cmd.Stdout, cmd.Stderr = log, log
+	cmd.Stdout, cmd.Stderr = said, said
 	cmd.SysProcAttr = ofItsOwn()
 	if err := cmd.Start(); err != nil {
 		return nil, err
@@ -95,7 +120,7 @@ func startEmulator(ctx context.Context, dir string) (*emulator, error) {
 			}
 		case err := <-ended:
 			tick.Stop()
-			text, _ := os.ReadFile(log.Name())
+			text, _ := os.ReadFile(said.Name())
 			return nil, fmt.Errorf("it ended at once: %w\n%s", err, text)
 		case <-ctx.Done():
 			tick.Stop()
@@ -132,16 +157,21 @@ func serveEmulator(ctx context.Context, dir string) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, srv.Close()) }()
+	key, err := mutual.NewKey()
+	if err != nil {
+		return err
+	}
+	addr, err := front(ctx, key, srv)
+	if err != nil {
+		return err
+	}
 	c := srv.Credentials()
-	data, err := json.Marshal(emulator{PID: os.Getpid(), URL: srv.URL, Token: c.Token, TeamID: c.TeamID, ProjectID: c.ProjectID})
+	data, err := json.Marshal(emulator{PID: os.Getpid(), URL: "https://" + addr, Token: c.Token, TeamID: c.TeamID, ProjectID: c.ProjectID, Key: key})
 	if err != nil {
 		return err
 	}
 	file := filepath.Join(dir, emulatorFile)
-	if err := os.WriteFile(file+".new", data, 0o600); err != nil {
-		return err
-	}
-	if err := os.Rename(file+".new", file); err != nil {
+	if err := mutual.WriteKey(file, data); err != nil {
 		return err
 	}
 	defer os.Remove(file)
@@ -160,6 +190,30 @@ func serveEmulator(ctx context.Context, dir string) (err error) {
 			idle.Reset(emulatorIdle)
 		}
 	}
+}
+
+// front serves the emulator at another address, to those who have the key.
+func front(ctx context.Context, key []byte, srv *sandboxtest.Server) (addr string, err error) {
+	secure, err := mutual.Server(key)
+	if err != nil {
+		return "", err
+	}
+	to, err := url.Parse(srv.URL)
+	if err != nil {
+		return "", err
+	}
+	l, err := tls.Listen("tcp", mutual.IP+":0", secure)
+	if err != nil {
+		return "", err
+	}
+	proxy := &httputil.ReverseProxy{
+		Rewrite:       func(r *httputil.ProxyRequest) { r.SetURL(to) },
+		FlushInterval: -1, ErrorLog: log.New(io.Discard, "", 0), // a client that left
+	}
+	hs := &http.Server{Handler: proxy, ReadHeaderTimeout: 10 * time.Second, IdleTimeout: 2 * time.Minute, ErrorLog: proxy.ErrorLog}
+	context.AfterFunc(ctx, func() { _ = hs.Close() })
+	go func() { _ = hs.Serve(l) }()
+	return l.Addr().String(), nil
 }
 
 func runsAny(ctx context.Context, c *sandbox.Client) bool {

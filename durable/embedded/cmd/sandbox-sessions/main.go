@@ -2,18 +2,23 @@
 // process. Stop it at any moment, also with kill -9, and start it again: sessions
 // go on, and no command runs twice.
 //
-//	sandbox-sessions [-addr ADDR] [-dir DIR] [-emulator] [-idle DURATION]
+//	sandbox-sessions [-addr ADDR] [-host NAME,…] [-dir DIR] [-emulator] [-idle DURATION]
 //
-// With TEMPORAL_ADDRESS in the environment (and TEMPORAL_NAMESPACE and
-// TEMPORAL_API_KEY if need be) sessions live on that cluster, which any number
-// of these processes can share if they share the output's folder. Without it
-// they live in an embedded server, which is for trying things out, development,
-// CI and one small machine.
+// It prints an address with a token, which every request needs: any user of the
+// machine can reach a port. The token is made up and kept in DIR, for its owner
+// alone, until the program is told to stop: one that was killed is continued with
+// the same.
+//
+// With TEMPORAL_ADDRESS in the environment (and TEMPORAL_NAMESPACE,
+// TEMPORAL_API_KEY, TEMPORAL_TLS_CLIENT_CERT_PATH and what else Temporal's tools
+// read there) sessions live on that cluster, which any number of these processes
+// can share if they share DIR; the token is kept for all of them. Without it they
+// live in an embedded server, which is for trying things out, development, CI and
+// one small machine.
 package main
 
 import (
 	"context"
-	"crypto/tls"
 	"errors"
 	"flag"
 	"fmt"
@@ -28,6 +33,7 @@ import (
 	"time"
 
 	"go.temporal.io/sdk/client"
+	"go.temporal.io/sdk/contrib/envconfig"
 	sdklog "go.temporal.io/sdk/log"
 	"go.temporal.io/sdk/worker"
 
@@ -58,23 +64,29 @@ func main() {
 
 type config struct {
 	addr, dir, queue string
+	hosts            string
 	emulator         bool
 	idle, heartbeat  time.Duration
 	verbose          bool
 }
 
-func run(ctx context.Context, args []string, stdout, stderr io.Writer) (err error) {
-	var c config
+func flags(args []string, stderr io.Writer) (c config, err error) {
 	flags := flag.NewFlagSet("sandbox-sessions", flag.ContinueOnError)
 	flags.SetOutput(stderr)
-	flags.StringVar(&c.addr, "addr", "127.0.0.1:8088", "address to serve at; whoever reaches it can start sandboxes")
-	flags.StringVar(&c.dir, "dir", filepath.Join(cacheDir(), "sandbox-sessions"), "folder for the embedded server, the output and the emulator")
+	flags.StringVar(&c.addr, "addr", "127.0.0.1:8088", "address to serve at")
+	flags.StringVar(&c.hosts, "host", "", "names, with commas between them, by which requests may reach it beside localhost and numeric addresses")
+	flags.StringVar(&c.dir, "dir", filepath.Join(cacheDir(), "sandbox-sessions"), "folder for the token, the embedded server, the output and the emulator")
 	flags.StringVar(&c.queue, "queue", "sandbox", "Temporal task queue")
 	flags.BoolVar(&c.emulator, "emulator", false, "run sandboxes on this machine, without an account")
 	flags.DurationVar(&c.idle, "idle", 30*time.Minute, "hibernate after")
 	flags.DurationVar(&c.heartbeat, "heartbeat", 5*time.Second, "take over from a process that was silent for")
 	flags.BoolVar(&c.verbose, "v", false, "log more")
-	if err := flags.Parse(args); err != nil {
+	return c, flags.Parse(args)
+}
+
+func run(ctx context.Context, args []string, stdout, stderr io.Writer) (err error) {
+	c, err := flags(args, stderr)
+	if err != nil {
 		return err
 	}
 	level := slog.LevelWarn
@@ -98,6 +110,11 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) (err erro
 		return err
 	}
 	defer func() { err = errors.Join(err, closeTemporal()) }()
+	// Only now: the embedded server's folder has one process at a time.
+	token, forget, err := keptToken(c.dir)
+	if err != nil {
+		return err
+	}
 
 	output := durable.Dir(filepath.Join(c.dir, "output"))
 	w := worker.New(temporal, c.queue, worker.Options{MaxConcurrentActivityExecutionSize: 1000, WorkerStopTimeout: 5 * time.Second, StickyScheduleToStartTimeout: time.Second})
@@ -108,26 +125,46 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) (err erro
 	defer w.Stop()
 
 	sessions := session.New(temporal, &session.Options{
-		TaskQueue: c.queue, Sandbox: sandboxes, Output: output, Policy: session.Policy{IdleAfter: c.idle},
-		Defaults: durable.Options{Heartbeat: c.heartbeat},
+		TaskQueue: c.queue, Sandbox: sandboxes, Output: output, Policy: session.Policy{IdleAfter: c.idle}, Defaults: c.defaults(),
 	})
-	if ip := l.Addr().(*net.TCPAddr).IP; !ip.IsLoopback() {
-		fmt.Fprintf(stderr, "warning: %s is not loopback: everybody who reaches it can start sandboxes. Put something in front that knows its users.\n", l.Addr())
+	handler := onlyHosts(c.hosts, sessions.Handler(&session.HandlerOptions{Page: true, Logger: log, Authorize: session.Token(token)}))
+	fmt.Fprintf(stdout, "http://%s/#token=%s\n", l.Addr(), token)
+	if err := serve(ctx, l, handler); err != nil {
+		return err
 	}
-	// Requests end with the process, streams too: their clients ask again.
+	if os.Getenv("TEMPORAL_ADDRESS") == "" {
+		return forget()
+	}
+	return nil
+}
+
+// defaults are for new sandboxes. Those of an emulator run on this machine, and
+// have nothing to do with its other programs, this one among them.
+func (c config) defaults() durable.Options {
+	o := durable.Options{Heartbeat: c.heartbeat}
+	if c.emulator {
+		o.NetworkPolicy = &sandbox.NetworkPolicy{
+			Allow:   []string{"*"},
+			Subnets: &sandbox.PolicySubnets{Allow: []string{"0.0.0.0/0"}, Deny: []string{machineAddr + "/32"}},
+		}
+	}
+	return o
+}
+
+// serve serves until ctx ends. Requests end with it, streams too: their clients
+// ask again.
+func serve(ctx context.Context, l net.Listener, h http.Handler) error {
 	serving, stop := context.WithCancel(context.Background())
 	defer stop()
 	srv := &http.Server{
-		Handler:           onlyHost(l.Addr(), sessions.Handler(&session.HandlerOptions{Page: true, Logger: log})),
-		ReadHeaderTimeout: 10 * time.Second,
-		BaseContext:       func(net.Listener) context.Context { return serving },
+		Handler: h, ReadHeaderTimeout: 10 * time.Second, IdleTimeout: time.Minute,
+		BaseContext: func(net.Listener) context.Context { return serving },
 	}
-	fmt.Fprintf(stdout, "http://%s/\n", l.Addr())
 	failed := make(chan error, 1)
 	go func() { failed <- srv.Serve(l) }()
 	select {
 	case <-ctx.Done():
-	case err = <-failed:
+	case err := <-failed:
 		return err
 	}
 	stop()
@@ -143,24 +180,6 @@ func cacheDir() string {
 	return os.TempDir()
 }
 
-// onlyHost refuses names that a page could have pointed to this machine.
-func onlyHost(addr net.Addr, next http.Handler) http.Handler {
-	if !addr.(*net.TCPAddr).IP.IsLoopback() {
-		return next // it has a name of its own
-	}
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		host, _, err := net.SplitHostPort(r.Host)
-		if err != nil {
-			host = r.Host
-		}
-		if ip := net.ParseIP(host); host != "localhost" && (ip == nil || !ip.IsLoopback()) {
-			http.Error(w, "this server accepts requests to localhost only", http.StatusForbidden)
-			return
-		}
-		next.ServeHTTP(w, r)
-	})
-}
-
 // sandboxClient returns the client of the sandboxes: of an emulator on this
 // machine, or of the environment.
 func sandboxClient(ctx context.Context, c config, log *slog.Logger) (*sandbox.Client, func() error, error) {
@@ -172,8 +191,13 @@ func sandboxClient(ctx context.Context, c config, log *slog.Logger) (*sandbox.Cl
 	if err != nil {
 		return nil, nil, fmt.Errorf("emulator: %w", err)
 	}
+	hc, err := emu.client()
+	if err != nil {
+		return nil, nil, err
+	}
 	client, err := sandbox.NewClient(&sandbox.ClientOptions{
-		BaseURL: emu.URL, Credentials: auth.Static(auth.Credentials{Token: emu.Token, TeamID: emu.TeamID, ProjectID: emu.ProjectID}), Logger: log,
+		BaseURL: emu.URL, Credentials: auth.Static(auth.Credentials{Token: emu.Token, TeamID: emu.TeamID, ProjectID: emu.ProjectID}),
+		HTTPClient: hc, Logger: log,
 	})
 	return client, emu.stop, err
 }
@@ -181,19 +205,22 @@ func sandboxClient(ctx context.Context, c config, log *slog.Logger) (*sandbox.Cl
 // temporalClient connects to the cluster of the environment, or to an embedded
 // server.
 func temporalClient(ctx context.Context, c config, log *slog.Logger) (client.Client, func() error, error) {
-	opts := client.Options{Logger: sdklog.NewStructuredLogger(log), HostPort: os.Getenv("TEMPORAL_ADDRESS"), Namespace: os.Getenv("TEMPORAL_NAMESPACE")}
+	// The environment alone: a file of the command line's does not make a cluster
+	// of a program that works without one.
+	opts, err := envconfig.LoadClientOptions(envconfig.LoadClientOptionsRequest{DisableFile: true})
+	if err != nil {
+		return nil, nil, err
+	}
+	opts.Logger = sdklog.NewStructuredLogger(log)
 	if opts.HostPort != "" {
-		if key := os.Getenv("TEMPORAL_API_KEY"); key != "" {
-			opts.Credentials = client.NewAPIKeyStaticCredentials(key)
-			opts.ConnectionOptions.TLS = &tls.Config{MinVersion: tls.VersionTLS12}
-		}
 		t, err := client.DialContext(ctx, opts)
 		if err != nil {
 			return nil, nil, fmt.Errorf("TEMPORAL_ADDRESS=%s: %w", opts.HostPort, err)
 		}
 		return t, func() error { t.Close(); return nil }, nil
 	}
-	o := &embedded.Options{Dir: filepath.Join(c.dir, "temporal")}
+	opts = client.Options{Logger: opts.Logger, Namespace: opts.Namespace}
+	o := &embedded.Options{Dir: filepath.Join(c.dir, "temporal"), Namespace: opts.Namespace}
 	if c.verbose {
 		o.Logger = log
 	}
@@ -205,6 +232,6 @@ func temporalClient(ctx context.Context, c config, log *slog.Logger) (client.Cli
 	if err != nil {
 		return nil, nil, errors.Join(err, srv.Close())
 	}
-	log.Info("embedded Temporal server", "address", srv.Address())
+	log.Info("embedded Temporal server", "address", srv.Address(), "key", filepath.Join(o.Dir, embedded.KeyFile))
 	return t, func() error { t.Close(); return srv.Close() }, nil
 }

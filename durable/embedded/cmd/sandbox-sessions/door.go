@@ -1,0 +1,62 @@
+package main
+
+import (
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"io/fs"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strings"
+
+	"github.com/go-vercel/sandbox/durable/embedded/internal/mutual"
+)
+
+// machineAddr is the address of this machine in the network of an emulator's
+// sandboxes.
+const machineAddr = "10.0.2.2"
+
+// keptToken returns the token of a folder, which it makes up unless a run that was
+// killed has left one, or another process shares it. forget removes it.
+func keptToken(dir string) (token string, forget func() error, err error) {
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return "", nil, err
+	}
+	file := filepath.Join(dir, "token")
+	forget = func() error { return os.Remove(file) }
+	info, err := os.Lstat(file)
+	switch {
+	case err == nil && info.Mode().IsRegular() && (info.Mode().Perm()&0o077 == 0 || runtime.GOOS == "windows"):
+		data, err := os.ReadFile(file)
+		if token = strings.TrimSpace(string(data)); err != nil || token != "" {
+			return token, forget, err
+		}
+	case err != nil && !errors.Is(err, fs.ErrNotExist):
+		return "", nil, err
+	}
+	token = rand.Text()
+	return token, forget, mutual.WriteKey(file, []byte(token+"\n"))
+}
+
+// onlyHosts refuses names that a page could have pointed to this machine: with the
+// token in its own place a page has no use for it, but what is served here is
+// none of its business.
+func onlyHosts(names string, next http.Handler) http.Handler {
+	allowed := append(strings.Split(strings.ToLower(names), ","), "localhost")
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		host, _, err := net.SplitHostPort(r.Host)
+		if err != nil {
+			host = r.Host
+		}
+		host = strings.ToLower(strings.Trim(host, "[]"))
+		if host == "" || net.ParseIP(host) == nil && !slices.Contains(allowed, host) {
+			http.Error(w, fmt.Sprintf("%q is no name of this service; -host adds one", host), http.StatusForbidden)
+			return
+		}
+		next.ServeHTTP(w, r)
+	})
+}
