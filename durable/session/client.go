@@ -14,6 +14,7 @@ import (
 	"go.temporal.io/api/enums/v1"
 	"go.temporal.io/api/serviceerror"
 	"go.temporal.io/sdk/client"
+	"go.temporal.io/sdk/converter"
 	"go.temporal.io/sdk/temporal"
 
 	"github.com/go-vercel/sandbox"
@@ -55,6 +56,7 @@ type Client struct {
 
 	mu      sync.Mutex
 	watches map[string]*watch
+	cost    time.Duration // of a query, on the average
 }
 
 // New returns a client of the sessions in the namespace of c. It makes no
@@ -150,7 +152,7 @@ func (c *Client) Command(ctx context.Context, id string, cmd Command) (commandID
 	if len(cmd.Key) > 200 {
 		return "", fmt.Errorf("%w: a key of %d bytes; at most 200 are taken", sandbox.ErrInvalid, len(cmd.Key))
 	}
-	for {
+	for wait := 20 * time.Millisecond; ; wait = min(2*wait, time.Second) {
 		up, err := c.temporal.UpdateWorkflow(ctx, client.UpdateWorkflowOptions{
 			WorkflowID: id, UpdateName: updateCommand, WaitForStage: client.WorkflowUpdateStageCompleted,
 			Args: []any{commandUpdate{cmd.Key, cmd.Command}},
@@ -176,7 +178,7 @@ func (c *Client) Command(ctx context.Context, id string, cmd Command) (commandID
 		}
 		// It continues as new in a moment.
 		select {
-		case <-time.After(20 * time.Millisecond):
+		case <-time.After(wait):
 		case <-ctx.Done():
 			return "", ctx.Err()
 		}
@@ -245,6 +247,9 @@ func (c *Client) State(ctx context.Context, id string) (*State, error) {
 	return &s, c.query(ctx, id, &s, queryState)
 }
 
+// within is how long the engine may take for one answer of a route.
+const within = 10 * time.Second
+
 // A query that the history has outgrown is asked again: so often, and after such
 // a pause.
 const (
@@ -264,20 +269,48 @@ func (c *Client) query(ctx context.Context, id string, out any, name string, arg
 	if err := checkID(id); err != nil {
 		return err
 	}
-	v, err := c.temporal.QueryWorkflow(ctx, id, "", name, args...)
+	v, err := c.queryOnce(ctx, id, out, name, args)
 	for again := 1; again < queryAttempts && outgrown(err); again++ {
 		select {
 		case <-ctx.Done():
 			return ctx.Err()
 		case <-time.After(queryPause):
 		}
-		v, err = c.temporal.QueryWorkflow(ctx, id, "", name, args...)
+		v, err = c.queryOnce(ctx, id, out, name, args)
 	}
 	if _, ok := errors.AsType[*serviceerror.NotFound](err); ok {
 		return fmt.Errorf("%w (%s)", ErrNoSession, id)
 	}
-	if err != nil {
+	if err != nil || v == nil {
 		return err
 	}
 	return v.Get(out)
+}
+
+// queryOnce asks once. The code of a session that was terminated doesn't know that:
+// its state is set here, and no value returned.
+func (c *Client) queryOnce(ctx context.Context, id string, out any, name string, args []any) (converter.EncodedValue, error) {
+	req := &client.QueryWorkflowWithOptionsRequest{WorkflowID: id, QueryType: name, Args: args}
+	state, isState := out.(*State)
+	if isState {
+		req.QueryRejectCondition = enums.QUERY_REJECT_CONDITION_NOT_COMPLETED_CLEANLY
+	}
+	resp, err := c.temporal.QueryWorkflowWithOptions(ctx, req)
+	if err != nil || resp.QueryRejected == nil {
+		return value(resp), err
+	}
+	if cut(resp.QueryRejected.GetStatus()) != "" {
+		*state = State{State: StateTerminated}
+		return nil, nil
+	}
+	req.QueryRejectCondition = enums.QUERY_REJECT_CONDITION_NONE
+	resp, err = c.temporal.QueryWorkflowWithOptions(ctx, req)
+	return value(resp), err
+}
+
+func value(resp *client.QueryWorkflowWithOptionsResponse) converter.EncodedValue {
+	if resp == nil {
+		return nil
+	}
+	return resp.QueryResult
 }

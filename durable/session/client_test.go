@@ -24,13 +24,13 @@ type queried struct {
 	asked int
 }
 
-func (q *queried) QueryWorkflow(context.Context, string, string, string, ...any) (converter.EncodedValue, error) {
+func (q *queried) QueryWorkflowWithOptions(context.Context, *client.QueryWorkflowWithOptionsRequest) (*client.QueryWorkflowWithOptionsResponse, error) {
 	q.asked++
 	if q.asked <= len(q.errs) {
 		return nil, q.errs[q.asked-1]
 	}
 	payloads, err := converter.GetDefaultDataConverter().ToPayloads(session.State{})
-	return client.NewValue(payloads), err
+	return &client.QueryWorkflowWithOptionsResponse{QueryResult: client.NewValue(payloads)}, err
 }
 
 // TestOutgrownQuery: a query fails while the history grows under the worker that

@@ -35,6 +35,7 @@ const (
 	StateReset       = "reset"
 	StateBlocked     = "blocked" // by the platform's refusal, which Error gives
 	StateDestroyed   = "destroyed"
+	StateTerminated  = "terminated" // not by the session itself: in a State only
 )
 
 // Millis is a time in milliseconds since 1970, as JavaScript has it.
@@ -111,12 +112,22 @@ func (e Event) MarshalJSON() ([]byte, error) {
 
 // Cursor is a place in a session's stream: an event's number and, within the
 // output of a command, a byte. The zero value is the start of the stream. As text
-// it is "SEQ.BYTE".
+// it is "SEQ.BYTE", or "SEQ.BYTE.AHEAD".
 type Cursor struct {
 	Seq int
 	// Byte is 0 before the event, and otherwise 1 and the bytes of its output
 	// that came, of both streams together.
 	Byte int64
+	// Ahead is how many events behind the event came while its output did.
+	Ahead int
+}
+
+// next is the number of the first event that did not come.
+func (c Cursor) next() int {
+	if c.Byte == 0 {
+		return c.Seq
+	}
+	return c.Seq + 1 + c.Ahead
 }
 
 // ErrCursor matches the error of a text that is no cursor.
@@ -127,21 +138,29 @@ func ParseCursor(text string) (Cursor, error) {
 	if text == "" {
 		return Cursor{}, nil
 	}
-	a, b, found := strings.Cut(text, ".")
-	seq, err1 := strconv.ParseUint(a, 10, 31)
-	var at uint64
-	var err2 error
-	if found {
-		at, err2 = strconv.ParseUint(b, 10, 63)
+	var n [3]uint64
+	parts := strings.Split(text, ".")
+	bad := len(parts) > len(n)
+	for i, bits := range []int{31, 63, 30} {
+		if i < len(parts) && !bad {
+			var err error
+			n[i], err = strconv.ParseUint(parts[i], 10, bits)
+			bad = err != nil
+		}
 	}
-	if err1 != nil || err2 != nil {
+	if bad || n[1] == 0 && n[2] > 0 {
 		return Cursor{}, fmt.Errorf("%w: %.40q", ErrCursor, text)
 	}
-	return Cursor{int(seq), int64(at)}, nil
+	return Cursor{int(n[0]), int64(n[1]), int(n[2])}, nil
 }
 
 // String returns the cursor's text.
-func (c Cursor) String() string { return fmt.Sprintf("%d.%d", c.Seq, c.Byte) }
+func (c Cursor) String() string {
+	if c.Ahead > 0 {
+		return fmt.Sprintf("%d.%d.%d", c.Seq, c.Byte, c.Ahead)
+	}
+	return fmt.Sprintf("%d.%d", c.Seq, c.Byte)
+}
 
 // MarshalText writes the cursor's text.
 func (c Cursor) MarshalText() ([]byte, error) { return []byte(c.String()), nil }

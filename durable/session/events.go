@@ -1,6 +1,7 @@
 package session
 
 import (
+	"bytes"
 	"context"
 	"encoding/base64"
 	"encoding/json"
@@ -10,6 +11,7 @@ import (
 	"time"
 	"unicode/utf8"
 
+	"go.temporal.io/api/enums/v1"
 	"go.temporal.io/api/serviceerror"
 
 	"github.com/go-vercel/sandbox"
@@ -40,10 +42,17 @@ var (
 // viewer is one reader of a session's events.
 type viewer struct {
 	c     *Client
+	w     *watch
 	ctx   context.Context
 	id    string
 	at    Cursor
 	yield func(Event, error) bool
+	// start is the command whose output the cursor is in, and out reads it; both
+	// are nil if it is in none.
+	start *stored
+	out   *outputs
+	// failed counts queries in a row that a worker could not answer.
+	failed int
 }
 
 func (v *viewer) give(e Event) error {
@@ -55,10 +64,13 @@ func (v *viewer) give(e Event) error {
 }
 
 func (v *viewer) follow() error {
-	next, leave := v.c.watch(v.id)
+	w, leave := v.c.watch(v.id)
 	defer leave()
+	v.w = w
+	defer func() { v.out.stop() }()
 	for {
-		changed := next()
+		changed := w.next()
+		over := w.ended()
 		events, closed, err := v.page()
 		if err == nil {
 			err = v.events(events)
@@ -68,29 +80,104 @@ func (v *viewer) follow() error {
 			return nil
 		case err == nil && len(events) > 0:
 			continue
+		case err == nil && cut(over) != "":
+			return v.cut(cut(over))
 		case err != nil && !errors.Is(err, errPending):
 			return err
 		}
-		var again <-chan time.Time
-		if err != nil { // it may come without a change that shows
-			again = time.After(time.Second)
+		if err := v.wait(changed, err != nil); err != nil {
+			return err
+		}
+	}
+}
+
+// cut says how a workflow has ended whose code had no last word.
+func cut(over enums.WorkflowExecutionStatus) string {
+	switch over {
+	case enums.WORKFLOW_EXECUTION_STATUS_TERMINATED:
+		return StateTerminated
+	case enums.WORKFLOW_EXECUTION_STATUS_TIMED_OUT:
+		return "timed out"
+	}
+	return ""
+}
+
+// cut gives the end of a session that somebody else has ended.
+func (v *viewer) cut(how string) error {
+	v.at = Cursor{Seq: v.at.next()}
+	return v.give(Event{Type: TypeResult, Seq: v.at.Seq, Status: "failed", Error: "the session's workflow was " + how})
+}
+
+// wait gives output until the session has changed, or it is time to look again.
+func (v *viewer) wait(changed <-chan struct{}, pending bool) error {
+	var again <-chan time.Time
+	if pending { // it may come without a change that shows
+		again = time.After(time.Second)
+	}
+	for {
+		var pieces <-chan piece
+		if v.out != nil && !v.out.given {
+			pieces = v.out.pieces
 		}
 		select {
-		case <-changed:
+		case p, more := <-pieces:
+			if !more {
+				if err := v.finished(); errors.Is(err, errPending) {
+					again = time.After(time.Second)
+				} else if err != nil {
+					return err
+				}
+				continue
+			}
+			if err := v.piece(p); err != nil {
+				return err
+			}
+		case <-changed: // seldom alone
+			changed, again = nil, time.After(v.c.pause())
 		case <-again:
+			return nil
 		case <-v.ctx.Done():
 			return v.ctx.Err()
 		}
 	}
 }
 
-// events gives events, with the output of commands.
+// events gives events, with the output of commands: what else happens while a
+// command runs does not wait for its output, but its end does.
 func (v *viewer) events(events []stored) error {
 	for i, e := range events {
-		// The end of a command is among what is known already, or to come.
-		if err := v.event(e, ended(events[i+1:], e.Event.ID)); err != nil {
-			return err
+		seq := e.Event.Seq
+		switch {
+		case v.at.Byte > 0 && seq == v.at.Seq:
+			v.start = &events[i]
+		case seq < v.at.next():
+			continue
+		case e.Event.Type == TypeCommandStart:
+			if err := v.finish(nil); err != nil {
+				return err
+			}
+			v.at, v.start = Cursor{Seq: seq, Byte: 1}, &events[i]
+			if err := v.give(e.Event); err != nil {
+				return err
+			}
+		default:
+			if v.start != nil && e.Event.Type == TypeCommandEnd && e.Event.ID == v.start.Event.ID {
+				if err := v.finish(&e.Event); err != nil {
+					return err
+				}
+			}
+			if v.at.Byte > 0 {
+				v.at.Ahead++
+			} else {
+				v.at = Cursor{Seq: seq + 1}
+			}
+			if err := v.give(e.Event); err != nil {
+				return err
+			}
 		}
+	}
+	if v.start != nil && v.out == nil {
+		v.begin(nil)
 	}
 	return nil
 }
@@ -98,18 +185,34 @@ func (v *viewer) events(events []stored) error {
 // page returns events from the cursor on, and whether there will be no more
 // behind them.
 func (v *viewer) page() ([]stored, bool, error) {
-	var p page
-	err := v.c.query(v.ctx, v.id, &p, queryEvents, v.at.Seq)
+	from := v.at.next()
+	if v.at.Byte > 0 && v.start == nil {
+		from = v.at.Seq // for the command's handle
+	}
+	p, err := v.w.ask(v.ctx, from)
 	if _, ok := errors.AsType[*serviceerror.QueryFailed](err); ok {
-		return nil, false, errPending // a run that begins, or a worker that was too busy
+		// A run that begins, or a worker that was too busy; or one whose code does
+		// not fit the history, which does not pass.
+		if v.failed++; v.failed < maxFailed {
+			return nil, false, errPending
+		}
 	}
-	if err != nil || v.at.Seq >= p.Base {
-		return p.Events, p.Closed, err
+	if err != nil {
+		return nil, false, err
 	}
-	events, err := v.c.archive.get(v.ctx, v.id, p.Stored, v.at.Seq)
+	v.failed = 0
+	if from >= p.Base {
+		events, all := v.w.reached(p)
+		if !all && len(events) == 0 {
+			return nil, false, errPending
+		}
+		return events, p.Closed && all, nil
+	}
+	events, err := v.c.archive.get(v.ctx, v.id, p.Stored, from)
 	if err != nil || len(events) > 0 {
 		return events, false, err
 	}
+	v.leave()
 	v.at = Cursor{Seq: p.Base}
 	if err := v.give(Event{Type: TypeTruncated, From: p.Base}); err != nil {
 		return nil, false, err
@@ -117,74 +220,87 @@ func (v *viewer) page() ([]stored, bool, error) {
 	return v.page()
 }
 
-// ended returns the end of a command among events.
-func ended(events []stored, id string) *Event {
-	for _, e := range events {
-		if e.Event.Type == TypeCommandEnd && e.Event.ID == id {
-			return &e.Event
-		}
-	}
-	return nil
+// maxFailed is how many queries in a row may fail, a second apart.
+const maxFailed = 30
+
+// begin begins to read the output of the command that the cursor is in, behind
+// what the viewer has of it.
+func (v *viewer) begin(end *Event) {
+	ctx, cancel := context.WithCancel(v.ctx)
+	o := &outputs{v: v, ctx: ctx, cancel: cancel, skip: v.at.Byte - 1, pieces: make(chan piece)}
+	v.out = o
+	start := *v.start
+	go func() {
+		defer close(o.pieces)
+		o.err = o.read(start, end)
+	}()
 }
 
-// event gives one event, unless the cursor is behind it, and the output that
-// follows it.
-func (v *viewer) event(e stored, end *Event) error {
-	seq := e.Event.Seq
-	if e.Event.Type != TypeCommandStart {
-		v.at = Cursor{Seq: seq + 1}
-		return v.give(e.Event)
-	}
-	if v.at.Seq != seq || v.at.Byte == 0 {
-		v.at = Cursor{seq, 1}
-		if err := v.give(e.Event); err != nil {
-			return err
+// finish gives the rest of the output of the command that the cursor is in. What
+// is known of its end is in end.
+func (v *viewer) finish(end *Event) error {
+	for v.start != nil {
+		if v.out == nil {
+			v.begin(end)
 		}
-	}
-	err := v.output(e, end)
-	if err != nil {
-		return err
-	}
-	v.at = Cursor{Seq: seq + 1}
-	return nil
-}
-
-// output gives a command's output from the cursor on: from the store when it is
-// there, from the platform otherwise. An error is of something that may be there
-// at the next try; what is lost for good is an event.
-func (v *viewer) output(e stored, end *Event) error {
-	o := &outputs{v: v, id: e.Event.ID, seq: e.Event.Seq, skip: v.at.Byte - 1}
-	err := o.stored(e.Event.Output)
-	if errors.Is(err, fs.ErrNotExist) && (end == nil || !end.Archived) {
-		err = o.live(e.Handle)
-	}
-	if gone(err) || errors.Is(err, fs.ErrNotExist) {
-		// The machine has ended. What was read of it is in the store once the
-		// command's end is known, if anything is.
-		running := false
-		if end == nil {
-			if running, err = v.runs(e.Event.ID); err != nil {
+		if !v.out.given {
+			for p := range v.out.pieces {
+				if err := v.piece(p); err != nil {
+					return err
+				}
+			}
+			err := v.finished()
+			if errors.Is(err, errPending) && end != nil {
+				continue // now its end is known
+			}
+			if err != nil || v.start == nil {
 				return err
 			}
 		}
-		if err = o.stored(e.Event.Output); running && errors.Is(err, fs.ErrNotExist) {
-			return errPending
-		}
+		v.leave()
 	}
-	if _, broken := errors.AsType[*json.SyntaxError](err); err != nil && !broken && !errors.Is(err, fs.ErrNotExist) {
-		return err
-	}
-	if err == nil {
+	return nil
+}
+
+// leave moves the cursor behind the output that it is in.
+func (v *viewer) leave() {
+	v.out.stop()
+	v.at, v.start, v.out = Cursor{Seq: v.at.next()}, nil, nil
+}
+
+// finished is called when the reader of the output has ended. What is lost for good
+// is an event; another error is of something that may be there at the next try.
+func (v *viewer) finished() error {
+	err := v.out.err
+	_, broken := errors.AsType[*json.SyntaxError](err)
+	switch {
+	case err == nil:
+		v.out.given = true
 		return nil
+	case broken, errors.Is(err, fs.ErrNotExist):
+		id := v.start.Event.ID
+		v.leave()
+		return v.give(Event{Type: TypeOutputLost, ID: id, Error: err.Error()})
 	}
-	v.at = Cursor{Seq: e.Event.Seq + 1}
-	return v.give(Event{Type: TypeOutputLost, ID: e.Event.ID, Error: err.Error()})
+	v.out.stop()
+	v.out = nil
+	return err
+}
+
+// piece gives a piece of output.
+func (v *viewer) piece(p piece) error {
+	v.at.Byte = p.end + 1
+	e := Event{Type: TypeCommandOutput, Seq: v.at.Seq, ID: v.start.Event.ID, Stream: p.stream, Data: string(p.data)}
+	if !utf8.Valid(p.data) {
+		e.Data, e.Encoding = base64.StdEncoding.EncodeToString(p.data), "base64"
+	}
+	return v.give(e)
 }
 
 // runs reports whether a command has not ended. It may report so for a moment
 // after its end; a change follows.
-func (v *viewer) runs(command string) (bool, error) {
-	s, err := v.c.State(v.ctx, v.id)
+func (v *viewer) runs(ctx context.Context, command string) (bool, error) {
+	s, err := v.c.State(ctx, v.id)
 	if err != nil {
 		return false, err
 	}
@@ -196,19 +312,62 @@ func gone(err error) bool {
 	return errors.Is(err, sandbox.ErrStopped) || errors.Is(err, sandbox.ErrNotFound) || ok && stream.Code == "sandbox_stream_closed"
 }
 
-// outputs turns pieces of a command's output, from wherever they come, into
-// events. Their borders differ from source to source; their bytes don't.
+// piece is a piece of a command's output that the viewer does not have.
+type piece struct {
+	stream string
+	data   []byte
+	end    int64 // behind it, of both streams together
+}
+
+// outputs reads the output of a command, from wherever it is. The borders of its
+// pieces differ from source to source; their bytes don't.
 type outputs struct {
-	v    *viewer
-	id   string
-	seq  int
-	pos  int64 // behind the pieces so far
-	skip int64 // bytes that the viewer has
+	v      *viewer
+	ctx    context.Context
+	cancel context.CancelFunc
+	pos    int64 // behind the pieces so far
+	skip   int64 // bytes that the viewer has
+	pieces chan piece
+	err    error // once pieces is closed
+	given  bool  // all of it, to the viewer
+}
+
+// stop ends the reader. It may be nil.
+func (o *outputs) stop() {
+	if o == nil {
+		return
+	}
+	o.cancel()
+	for range o.pieces { // until it has seen that
+	}
+}
+
+// read reads the output from the store if it is there, from the platform
+// otherwise.
+func (o *outputs) read(start stored, end *Event) error {
+	err := o.stored(start.Event.Output)
+	if errors.Is(err, fs.ErrNotExist) && (end == nil || !end.Archived) {
+		err = o.live(start.Handle)
+	}
+	if gone(err) || errors.Is(err, fs.ErrNotExist) {
+		// The machine has ended. What was read of it is in the store once the
+		// command's end is known, if anything is.
+		running := false
+		if end == nil {
+			if running, err = o.v.runs(o.ctx, start.Event.ID); err != nil {
+				return err
+			}
+		}
+		if err = o.stored(start.Event.Output); running && errors.Is(err, fs.ErrNotExist) {
+			return errPending
+		}
+	}
+	return err
 }
 
 func (o *outputs) stored(key string) error {
 	o.pos = 0
-	for rec, err := range durable.ReadOutput(o.v.ctx, o.v.c.opts.Output, key) {
+	for rec, err := range durable.ReadOutput(o.ctx, o.v.c.opts.Output, key) {
 		if err != nil {
 			return err
 		}
@@ -229,7 +388,7 @@ func (o *outputs) live(handle []byte) error {
 	}
 	o.v.c.opts.Sandbox.Bind(&cmd)
 	o.pos = 0
-	for chunk, err := range cmd.LogChunks(o.v.ctx) {
+	for chunk, err := range cmd.LogChunks(o.ctx) {
 		if err != nil {
 			return err
 		}
@@ -240,7 +399,7 @@ func (o *outputs) live(handle []byte) error {
 	return nil
 }
 
-// piece gives what the viewer does not have of a piece.
+// piece passes on what the viewer does not have of a piece.
 func (o *outputs) piece(stream string, data []byte) error {
 	start := o.pos
 	o.pos += int64(len(data))
@@ -254,10 +413,10 @@ func (o *outputs) piece(stream string, data []byte) error {
 	if len(data) == 0 {
 		return nil
 	}
-	o.v.at = Cursor{o.seq, o.pos + 1}
-	e := Event{Type: TypeCommandOutput, Seq: o.seq, ID: o.id, Stream: stream, Data: string(data)}
-	if !utf8.Valid(data) {
-		e.Data, e.Encoding = base64.StdEncoding.EncodeToString(data), "base64"
+	select {
+	case o.pieces <- piece{stream, bytes.Clone(data), o.pos}:
+		return nil
+	case <-o.ctx.Done():
+		return o.ctx.Err()
 	}
-	return o.v.give(e)
 }

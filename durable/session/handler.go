@@ -89,11 +89,15 @@ func (c *Client) Handler(opts *HandlerOptions) http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("POST /start", h.start)
 	mux.HandleFunc("GET /events", h.events)
-	mux.HandleFunc("GET /session", h.session)
-	mux.HandleFunc("POST /command", h.command)
-	mux.HandleFunc("POST /interrupt", h.interrupt)
-	mux.HandleFunc("POST /touch", h.touch)
-	mux.HandleFunc("POST /destroy", h.destroy)
+	for route, serve := range map[string]http.HandlerFunc{
+		"GET /session": h.session, "POST /command": h.command, "POST /interrupt": h.interrupt, "POST /touch": h.touch, "POST /destroy": h.destroy,
+	} {
+		mux.HandleFunc(route, func(w http.ResponseWriter, r *http.Request) {
+			ctx, cancel := context.WithTimeout(r.Context(), within)
+			defer cancel()
+			serve(w, r.WithContext(ctx))
+		})
+	}
 	if h.opts.Page {
 		mux.HandleFunc("GET /{$}", func(w http.ResponseWriter, _ *http.Request) {
 			w.Header().Set("Content-Type", "text/html; charset=utf-8")
@@ -219,9 +223,11 @@ func (h *handler) start(w http.ResponseWriter, r *http.Request) {
 		h.refuse(w, http.StatusBadRequest, "startIndex can only be 0, the start; elsewhere a stream is continued by its cursor")
 		return
 	}
+	ctx, cancel := context.WithTimeout(r.Context(), within)
+	defer cancel()
 	id := b.RunID
 	if id != "" {
-		_, err := h.c.State(r.Context(), id)
+		_, err := h.c.State(ctx, id)
 		switch {
 		case err == nil:
 			w.Header().Set("X-Workflow-Reconnected", "true")
@@ -236,7 +242,7 @@ func (h *handler) start(w http.ResponseWriter, r *http.Request) {
 		}
 	}
 	if id == "" {
-		if id, ok = h.startNew(w, r); !ok {
+		if id, ok = h.startNew(ctx, w, r); !ok {
 			return
 		}
 	}
@@ -244,8 +250,8 @@ func (h *handler) start(w http.ResponseWriter, r *http.Request) {
 }
 
 // startNew starts a session. It has responded when it returns false.
-func (h *handler) startNew(w http.ResponseWriter, r *http.Request) (id string, ok bool) {
-	id, err := h.c.Start(r.Context(), nil)
+func (h *handler) startNew(ctx context.Context, w http.ResponseWriter, r *http.Request) (id string, ok bool) {
+	id, err := h.c.Start(ctx, nil)
 	if err != nil {
 		h.fail(w, r, err)
 		return "", false
@@ -254,7 +260,7 @@ func (h *handler) startNew(w http.ResponseWriter, r *http.Request) (id string, o
 		return id, true
 	}
 	if err := h.opts.Started(r, id); err != nil {
-		if err := h.c.Destroy(r.Context(), id, &DestroyOptions{DeleteSandbox: true, RemoveOutput: true}); err != nil {
+		if err := h.c.Destroy(ctx, id, &DestroyOptions{DeleteSandbox: true, RemoveOutput: true}); err != nil {
 			h.opts.Logger.WarnContext(r.Context(), "a session that nobody keeps was not destroyed", "session", id, "error", err)
 		}
 		h.refuse(w, http.StatusForbidden, err.Error())
@@ -271,9 +277,11 @@ func (h *handler) events(w http.ResponseWriter, r *http.Request) {
 	if last := r.Header.Get("Last-Event-ID"); last != "" {
 		b.Cursor = last // what EventSource sends when it connects again
 	}
+	ctx, cancel := context.WithTimeout(r.Context(), within)
+	defer cancel()
 	at, err := ParseCursor(b.Cursor)
 	if err == nil {
-		_, err = h.c.State(r.Context(), b.RunID)
+		_, err = h.c.State(ctx, b.RunID)
 	}
 	if err != nil {
 		h.fail(w, r, err)

@@ -15,7 +15,6 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.temporal.io/api/serviceerror"
 	"go.temporal.io/sdk/client"
-	"go.temporal.io/sdk/converter"
 	"go.temporal.io/sdk/temporal"
 
 	"github.com/go-vercel/sandbox/durable/session"
@@ -27,7 +26,7 @@ type failing struct {
 	err error
 }
 
-func (f failing) QueryWorkflow(context.Context, string, string, string, ...any) (converter.EncodedValue, error) {
+func (f failing) QueryWorkflowWithOptions(context.Context, *client.QueryWorkflowWithOptionsRequest) (*client.QueryWorkflowWithOptionsResponse, error) {
 	return nil, f.err
 }
 
@@ -112,7 +111,7 @@ type unknown struct {
 	started, destroyed int
 }
 
-func (u *unknown) QueryWorkflow(context.Context, string, string, string, ...any) (converter.EncodedValue, error) {
+func (u *unknown) QueryWorkflowWithOptions(context.Context, *client.QueryWorkflowWithOptionsRequest) (*client.QueryWorkflowWithOptionsResponse, error) {
 	return nil, serviceerror.NewNotFound("none")
 }
 

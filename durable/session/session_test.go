@@ -542,18 +542,18 @@ func TestPagesAreBounded(t *testing.T) {
 }
 
 func TestEventJSON(t *testing.T) {
-	data, err := json.Marshal(Event{Type: TypeCommandEnd, Seq: 3, ID: "cmd-1", Outcome: durable.Lost, Cursor: Cursor{4, 0}})
+	data, err := json.Marshal(Event{Type: TypeCommandEnd, Seq: 3, ID: "cmd-1", Outcome: durable.Lost, Cursor: Cursor{Seq: 4}})
 	require.NoError(t, err)
 	assert.JSONEq(t, `{"type":"command_end","seq":3,"cursor":"4.0","id":"cmd-1","outcome":"lost","exitCode":null,"durationMs":0,"bytes":0}`, string(data))
-	data, err = json.Marshal(stored{Event{Type: TypeCommandStart, Seq: 1}, []byte(`{"a":1}`)})
+	data, err = json.Marshal(stored{Event: Event{Type: TypeCommandStart, Seq: 1}, Handle: []byte(`{"a":1}`)})
 	require.NoError(t, err)
 	var back stored
 	require.NoError(t, json.Unmarshal(data, &back))
-	assert.Equal(t, stored{Event{Type: TypeCommandStart, Seq: 1}, []byte(`{"a":1}`)}, back)
+	assert.Equal(t, stored{Event: Event{Type: TypeCommandStart, Seq: 1}, Handle: []byte(`{"a":1}`)}, back)
 }
 
 func FuzzCursor(f *testing.F) {
-	for _, text := range []string{"", "0.0", "12.345", "1", "-1.0", "1.-2", "9999999999.1", "1.99999999999999999999", "a.b", "1.2.3"} {
+	for _, text := range []string{"", "0.0", "12.345", "12.345.6", "1.0.2", "1", "-1.0", "1.-2", "9999999999.1", "1.99999999999999999999", "a.b", "1.2.3"} {
 		f.Add(text)
 	}
 	f.Fuzz(func(t *testing.T, text string) {
@@ -564,6 +564,7 @@ func FuzzCursor(f *testing.F) {
 		}
 		assert.GreaterOrEqual(t, c.Seq, 0)
 		assert.GreaterOrEqual(t, c.Byte, int64(0))
+		assert.GreaterOrEqual(t, c.Ahead, 0)
 		again, err := ParseCursor(c.String())
 		require.NoError(t, err)
 		assert.Equal(t, c, again)

@@ -10,10 +10,12 @@ type page struct {
 	Base   int  `json:"base"`
 	Stored int  `json:"stored"`
 	Closed bool `json:"closed,omitempty"` // and there will be no more
+	// Run is the run of the workflow that answers.
+	Run string `json:"run,omitempty"`
 }
 
 func (s *run) page(from int) page {
-	p := page{Base: s.Base, Stored: -1}
+	p := page{Base: s.Base, Stored: -1, Run: s.run}
 	for _, base := range s.Pages {
 		if base <= from && from < s.Base {
 			p.Stored = base

@@ -68,6 +68,9 @@ type state struct {
 type stored struct {
 	Event  Event  `json:"event"`
 	Handle []byte `json:"handle,omitempty"`
+	// Decision is the number of the event of Temporal's history with which the
+	// decision began that made the event; 0 if it is of a run before.
+	Decision int `json:"decision,omitempty"`
 }
 
 type queued struct{ ID, Command string }
@@ -97,7 +100,7 @@ type DestroyOptions struct {
 type run struct {
 	*state
 	in         input
-	id         string
+	id, run    string
 	closed     bool
 	rolling    bool
 	destroy    *DestroyOptions
@@ -115,7 +118,7 @@ func Workflow(ctx workflow.Context, in input) error {
 	if in.Options.Lease == 0 {
 		in.Options.Lease = in.Policy.IdleAfter + 2*time.Minute
 	}
-	s := &run{state: in.State, in: in, id: workflow.GetInfo(ctx).WorkflowExecution.ID}
+	s := &run{state: in.State, in: in, id: workflow.GetInfo(ctx).WorkflowExecution.ID, run: workflow.GetInfo(ctx).OriginalRunID}
 	if s.state == nil {
 		now := workflow.Now(ctx)
 		s.state = &state{StartedAt: now, LastUse: now}
@@ -221,6 +224,7 @@ func (s *run) emit(ctx workflow.Context, e Event) { s.keep(ctx, stored{Event: e}
 
 func (s *run) keep(ctx workflow.Context, e stored) {
 	e.Event.Seq, e.Event.At = s.Base+len(s.Events), millis(workflow.Now(ctx))
+	e.Decision = workflow.GetInfo(ctx).GetCurrentHistoryLength()
 	s.Events = append(s.Events, e)
 }
 
@@ -373,9 +377,9 @@ func (s *run) command(ctx workflow.Context, c queued) error {
 		s.status(ctx, StateResuming) // the machine had ended by itself
 		s.awake(ctx, resets)
 	}
-	s.keep(ctx, stored{Event{
+	s.keep(ctx, stored{Event: Event{
 		Type: TypeCommandStart, ID: c.ID, Command: c.Command, SessionID: cmd.VM, CommandID: cmd.ID, Output: cmd.Output,
-	}, cmd.Handle})
+	}, Handle: cmd.Handle})
 	res, err := s.follow(ctx, cmd)
 	if errors.Is(err, errGivenUp) {
 		s.emit(ctx, Event{Type: TypeCommandEnd, ID: c.ID, Outcome: durable.Lost, Truncated: true})
@@ -514,7 +518,12 @@ func (s *run) roll(ctx workflow.Context) error {
 		return s.unroll(ctx)
 	}
 	s.Interrupts = s.waiting()
-	s.in.State = s.state
+	carried := *s.state
+	carried.Events = slices.Clone(s.Events) // queries still see those of this run
+	for i := range carried.Events {
+		carried.Events[i].Decision = 0
+	}
+	s.in.State = &carried
 	return workflow.NewContinueAsNewError(ctx, workflowName, s.in)
 }
 

@@ -1,0 +1,372 @@
+package session
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"go.temporal.io/api/enums/v1"
+	"go.temporal.io/api/history/v1"
+	"go.temporal.io/api/query/v1"
+	"go.temporal.io/api/serviceerror"
+	"go.temporal.io/sdk/client"
+	"go.temporal.io/sdk/converter"
+
+	"github.com/go-vercel/sandbox/durable"
+)
+
+// cluster plays the part of Temporal: a history that grows, and workers that
+// answer queries from what they have in memory.
+type cluster struct {
+	client.Client
+	mu      sync.Mutex
+	grown   chan struct{}
+	history []*history.HistoryEvent
+	events  []stored
+	failing error // of queries
+	status  enums.WorkflowExecutionStatus
+	queries int
+}
+
+func newCluster() *cluster {
+	c := &cluster{grown: make(chan struct{})}
+	c.happens(&history.HistoryEvent{
+		EventType:  enums.EVENT_TYPE_WORKFLOW_EXECUTION_STARTED,
+		Attributes: &history.HistoryEvent_WorkflowExecutionStartedEventAttributes{WorkflowExecutionStartedEventAttributes: &history.WorkflowExecutionStartedEventAttributes{OriginalExecutionRunId: "run"}},
+	})
+	return c
+}
+
+func (c *cluster) happens(e *history.HistoryEvent) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.history = append(c.history, e)
+	close(c.grown)
+	c.grown = make(chan struct{})
+}
+
+// commits puts the decision that began with an event into the history.
+func (c *cluster) commits(started int64) {
+	c.happens(&history.HistoryEvent{
+		EventType:  enums.EVENT_TYPE_WORKFLOW_TASK_COMPLETED,
+		Attributes: &history.HistoryEvent_WorkflowTaskCompletedEventAttributes{WorkflowTaskCompletedEventAttributes: &history.WorkflowTaskCompletedEventAttributes{StartedEventId: started}},
+	})
+}
+
+// knows sets what the worker has in memory.
+func (c *cluster) knows(events ...stored) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for i := range events {
+		events[i].Event.Seq = i
+	}
+	c.events = events
+}
+
+func (c *cluster) QueryWorkflowWithOptions(_ context.Context, req *client.QueryWorkflowWithOptionsRequest) (*client.QueryWorkflowWithOptionsResponse, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.queries++
+	if c.failing != nil {
+		return nil, c.failing
+	}
+	if req.QueryRejectCondition != enums.QUERY_REJECT_CONDITION_UNSPECIFIED && c.status != 0 {
+		return &client.QueryWorkflowWithOptionsResponse{QueryRejected: &query.QueryRejected{Status: c.status}}, nil
+	}
+	var v any = State{State: StateActive, Running: "cmd-1"}
+	if req.QueryType == queryEvents {
+		r := &run{run: "run", state: &state{Events: c.events}}
+		v = r.page(req.Args[0].(int))
+	}
+	payloads, err := converter.GetDefaultDataConverter().ToPayloads(v)
+	return &client.QueryWorkflowWithOptionsResponse{QueryResult: client.NewValue(payloads)}, err
+}
+
+func (c *cluster) GetWorkflowHistory(ctx context.Context, _, _ string, _ bool, _ enums.HistoryEventFilterType) client.HistoryEventIterator {
+	return &iterator{c: c, ctx: ctx}
+}
+
+type iterator struct {
+	c   *cluster
+	ctx context.Context
+	at  int
+}
+
+func (i *iterator) HasNext() bool {
+	i.c.mu.Lock()
+	defer i.c.mu.Unlock()
+	return i.at == 0 || i.at < len(i.c.history) || i.c.status == 0
+}
+
+func (i *iterator) Next() (*history.HistoryEvent, error) {
+	for {
+		i.c.mu.Lock()
+		grown := i.c.grown
+		if i.at < len(i.c.history) {
+			i.at++
+			e := i.c.history[i.at-1]
+			i.c.mu.Unlock()
+			return e, nil
+		}
+		i.c.mu.Unlock()
+		select {
+		case <-grown:
+		case <-i.ctx.Done():
+			return nil, i.ctx.Err()
+		}
+	}
+}
+
+// watcher is a viewer in the background.
+type watcher struct {
+	mu    sync.Mutex
+	words []string
+	last  []Cursor // of each word
+	err   error
+	over  bool
+	stop  context.CancelFunc
+}
+
+func watchFrom(c *Client, from Cursor) *watcher {
+	ctx, cancel := context.WithCancel(context.Background())
+	w := &watcher{stop: cancel}
+	go func() {
+		for e, err := range c.Events(ctx, "a", from) {
+			w.mu.Lock()
+			word := strings.Join(strings.Fields(fmt.Sprint(e.Type, " ", e.ID, e.State, e.Data, e.Error)), " ")
+			if w.err = err; err == nil {
+				w.words, w.last = append(w.words, word), append(w.last, e.Cursor)
+			}
+			w.mu.Unlock()
+		}
+		w.mu.Lock()
+		w.over = true
+		w.mu.Unlock()
+	}()
+	return w
+}
+
+// saw returns what came after everything has come to rest for a while.
+func (w *watcher) saw() []string {
+	time.Sleep(5 * time.Second)
+	synctest.Wait()
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return slices.Clone(w.words)
+}
+
+func of(decision int, e Event) stored { return stored{Event: e, Decision: decision} }
+
+func queuedEvent(id string) Event { return Event{Type: TypeCommandQueued, ID: id} }
+
+// TestOnlyCommitted: a viewer gets no event of a decision that is in no history,
+// however long a worker that lost it goes on telling of it, and then the one that was
+// made in its place.
+func TestOnlyCommitted(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		temporal := newCluster()
+		v := watchFrom(New(temporal, nil), Cursor{})
+		defer v.stop()
+		temporal.knows(of(3, Event{Type: TypeCreated}), of(9, Event{Type: TypeCommandQueued, ID: "lost"}))
+		temporal.commits(3)
+		assert.Equal(t, []string{"created"}, v.saw())
+		temporal.commits(7) // of another one
+		assert.Equal(t, []string{"created"}, v.saw())
+		temporal.knows(of(3, Event{Type: TypeCreated}), of(13, queuedEvent("cmd-1")), of(13, queuedEvent("lost")), of(0, queuedEvent("carried")))
+		temporal.commits(13)
+		assert.Equal(t, []string{"created", "command_queued cmd-1", "command_queued lost", "command_queued carried"}, v.saw())
+	})
+}
+
+// pipes are a store whose outputs are still being written.
+type pipes struct {
+	durable.OutputStore
+	content func() io.ReadCloser
+}
+
+func (p pipes) Open(context.Context, string) (io.ReadCloser, error) { return p.content(), nil }
+
+func record(data string) string {
+	line, _ := json.Marshal(durable.Record{Stream: "stdout", Data: []byte(data)})
+	return string(line) + "\n"
+}
+
+// TestAheadOfOutput: what happens while a command runs is shown at once, its end
+// behind all of its output; and a viewer who comes back at any place gets the rest.
+func TestAheadOfOutput(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		temporal := newCluster()
+		r, w := io.Pipe()
+		v := watchFrom(New(temporal, &Options{Output: pipes{content: func() io.ReadCloser { return r }}}), Cursor{})
+		write := func(data string) { _, err := io.WriteString(w, record(data)); require.NoError(t, err) }
+		all := []stored{of(3, Event{Type: TypeCreated}), of(3, Event{Type: TypeCommandStart, ID: "cmd-1", Output: "a/cmd-1"})}
+		happens := func(decision int, e Event) {
+			all = append(all, of(decision, e))
+			temporal.knows(slices.Clone(all)...)
+			temporal.commits(int64(decision))
+		}
+		temporal.knows(slices.Clone(all)...)
+		temporal.commits(3)
+		write("one")
+		happens(7, queuedEvent("cmd-2"))
+		want := []string{"created", "command_start cmd-1", "command_output cmd-1one", "command_queued cmd-2"}
+		assert.Equal(t, want, v.saw(), "while it runs")
+		write("two")
+		happens(11, Event{Type: TypeStatus, State: StateBlocked})
+		assert.Len(t, v.saw(), 6)
+		happens(15, Event{Type: TypeCommandEnd, ID: "cmd-1", Archived: true})
+		assert.Len(t, v.saw(), 6, "its end waits for its output")
+		write("three")
+		require.NoError(t, w.Close())
+		happens(19, Event{Type: TypeActivity})
+		words := v.saw()
+		assert.Equal(t, []string{"command_output cmd-1three", "command_end cmd-1", "activity"}, words[6:])
+		v.stop()
+
+		// From each place on, the same bytes and events follow.
+		split := func(words []string) (events []string, bytes string) {
+			for _, word := range words {
+				if data, ok := strings.CutPrefix(word, "command_output cmd-1"); ok {
+					bytes += data
+				} else {
+					events = append(events, word)
+				}
+			}
+			return events, bytes
+		}
+		whole := record("one") + record("two") + record("three")
+		stored := New(temporal, &Options{Output: pipes{content: func() io.ReadCloser { return io.NopCloser(strings.NewReader(whole)) }}})
+		for i, at := range v.last {
+			text, err := ParseCursor(at.String())
+			require.NoError(t, err)
+			again := watchFrom(stored, text)
+			events, bytes := split(again.saw())
+			wantEvents, wantBytes := split(words[i+1:])
+			assert.Equal(t, wantEvents, events, "behind %s at %s", words[i], at)
+			assert.Equal(t, wantBytes, bytes, "behind %s at %s", words[i], at)
+			again.stop()
+		}
+	})
+}
+
+// TestTerminated: the viewers of a session that somebody else has ended are told so,
+// and cost nothing afterwards.
+func TestTerminated(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		temporal := newCluster()
+		c := New(temporal, nil)
+		v := watchFrom(c, Cursor{})
+		temporal.knows(of(3, Event{Type: TypeCreated}))
+		temporal.commits(3)
+		assert.Equal(t, []string{"created"}, v.saw())
+		temporal.mu.Lock()
+		temporal.status = enums.WORKFLOW_EXECUTION_STATUS_TERMINATED
+		temporal.mu.Unlock()
+		temporal.happens(&history.HistoryEvent{EventType: enums.EVENT_TYPE_WORKFLOW_EXECUTION_TERMINATED})
+		assert.Equal(t, []string{"created", "result the session's workflow was terminated"}, v.saw())
+		assert.True(t, v.over)
+		asked := temporal.queries
+		assert.Less(t, asked, 6)
+		late := watchFrom(c, Cursor{})
+		assert.Len(t, late.saw(), 2)
+		s, err := c.State(t.Context(), "a")
+		require.NoError(t, err)
+		assert.Equal(t, StateTerminated, s.State)
+		time.Sleep(time.Hour)
+		assert.LessOrEqual(t, temporal.queries-asked, 4)
+	})
+}
+
+// TestFailingQueries: a query that fails for good ends the stream with its error.
+func TestFailingQueries(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		temporal := newCluster()
+		temporal.failing = serviceerror.NewQueryFailed("[TMPRL1100] nondeterministic workflow")
+		v := watchFrom(New(temporal, nil), Cursor{})
+		defer v.stop()
+		v.saw()
+		assert.False(t, v.over, "it may pass")
+		time.Sleep(2 * time.Minute)
+		v.saw()
+		assert.True(t, v.over)
+		assert.ErrorContains(t, v.err, "TMPRL1100")
+	})
+}
+
+// TestSharedQueries: viewers of one session in a process ask once, not each.
+func TestSharedQueries(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		temporal := newCluster()
+		c := New(temporal, nil)
+		temporal.knows(of(3, Event{Type: TypeCreated}))
+		temporal.commits(3)
+		var all []*watcher
+		for range 50 {
+			all = append(all, watchFrom(c, Cursor{}))
+		}
+		for _, v := range all {
+			assert.Equal(t, []string{"created"}, v.saw())
+		}
+		before := temporal.queries
+		temporal.knows(of(3, Event{Type: TypeCreated}), of(7, queuedEvent("cmd-1")))
+		temporal.commits(7)
+		for _, v := range all {
+			assert.Len(t, v.saw(), 2)
+			v.stop()
+		}
+		assert.LessOrEqual(t, temporal.queries-before, 4, "of 50 viewers")
+	})
+}
+
+// silent is a cluster that does not answer.
+type silent struct{ client.Client }
+
+var errSilent = errors.New("no answer")
+
+func (silent) QueryWorkflowWithOptions(ctx context.Context, _ *client.QueryWorkflowWithOptionsRequest) (*client.QueryWorkflowWithOptionsResponse, error) {
+	<-ctx.Done()
+	return nil, errSilent
+}
+
+func (silent) UpdateWorkflow(ctx context.Context, _ client.UpdateWorkflowOptions) (client.WorkflowUpdateHandle, error) {
+	<-ctx.Done()
+	return nil, errSilent
+}
+
+func (silent) SignalWorkflow(ctx context.Context, _, _, _ string, _ any) error {
+	<-ctx.Done()
+	return errSilent
+}
+
+func (silent) ExecuteWorkflow(ctx context.Context, _ client.StartWorkflowOptions, _ any, _ ...any) (client.WorkflowRun, error) {
+	<-ctx.Done()
+	return nil, errSilent
+}
+
+// TestRoutesAnswer: every route answers within ten seconds, whatever is away.
+func TestRoutesAnswer(t *testing.T) {
+	for _, r := range []struct{ method, path, body string }{
+		{"POST", "/start", ""}, {"POST", "/start", `{"runId":"a"}`}, {"POST", "/command", `{"runId":"a","command":"true"}`}, {"GET", "/events?runId=a", ""},
+		{"GET", "/session?runId=a", ""}, {"POST", "/interrupt", `{"runId":"a"}`}, {"POST", "/touch", `{"runId":"a"}`}, {"POST", "/destroy", `{"runId":"a"}`},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			w, began := httptest.NewRecorder(), time.Now()
+			New(silent{}, nil).Handler(nil).ServeHTTP(w, httptest.NewRequestWithContext(t.Context(), r.method, r.path, strings.NewReader(r.body)))
+			assert.Equal(t, http.StatusServiceUnavailable, w.Code, "%s %s", r.method, r.path)
+			assert.Equal(t, "1", w.Header().Get("Retry-After"))
+			assert.LessOrEqual(t, time.Since(began), 10*time.Second)
+		})
+	}
+}
