@@ -87,7 +87,7 @@ func TestGuideClient(t *testing.T) {
 	srv, err := embedded.Start(t.Context(), nil)
 	require.NoError(t, err)
 	defer func() { assert.NoError(t, srv.Close()) }()
-	config.Temporal, config.IdleAfter = srv.Address(), 2*time.Second
+	config.Temporal, config.Key, config.IdleAfter = srv.Address(), srv.Key(), 2*time.Second
 	_, base := startService(t, config)
 	c := &guideClient{t: t, base: base}
 	assert.False(t, c.open(""))

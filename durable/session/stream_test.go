@@ -220,10 +220,12 @@ func TestAheadOfOutput(t *testing.T) {
 		temporal.knows(slices.Clone(all)...)
 		temporal.commits(3)
 		write("one")
+		v.saw()
 		happens(7, queuedEvent("cmd-2"))
 		want := []string{"created", "command_start cmd-1", "command_output cmd-1one", "command_queued cmd-2"}
 		assert.Equal(t, want, v.saw(), "while it runs")
 		write("two")
+		v.saw()
 		happens(11, Event{Type: TypeStatus, State: StateBlocked})
 		assert.Len(t, v.saw(), 6)
 		happens(15, Event{Type: TypeCommandEnd, ID: "cmd-1", Archived: true})
