@@ -24,7 +24,7 @@ import (
 func main() {
 	sample := flag.Int("sample", 0, "`number` of rows to run, chosen at random; zero means all")
 	only := flag.String("only", "", "run only rows that contain this `text`")
-	near := flag.Bool("near", false, "run only the nearest tests of a guard")
+	near := flag.Bool("near", false, "leave out the tests under faults, which take minutes each")
 	limit := flag.Duration("limit", 2*time.Minute, "`time` after which a run counts as noticed: the break made it hang")
 	flag.Parse()
 	if err := run(flag.Arg(0), *sample, *only, *near, *limit); err != nil {
