@@ -29,7 +29,6 @@ var outsideRules = map[string]string{
 	"sandboxtest/openToAll":                          "what t.TempDir makes its owner alone can enter",
 	"internal/logstream/TestFind":                    "its responses are made in a bubble",
 	"internal/logstream/service.over":                "runs in bubbles",
-	"internal/platform/TestPlatform":                 "its rows run in bubbles",
 	"internal/platform/stopsAtOnce":                  "is a row of TestPlatform",
 	"internal/modeltest/world.killed":                "a caller gives up, whatever has happened until then",
 	"internal/reliability/fire.cancel":               "a caller gives up, whatever has happened until then; what took longer is not judged",
@@ -102,7 +101,7 @@ func clockFindings(fset *token.FileSet, files map[string]*ast.File) []clockFindi
 			c.function = declName(decl)
 			measures := strings.HasPrefix(c.function, "Example") || strings.HasPrefix(c.function, "Benchmark")
 			if !c.bubbles[c.function] && !measures {
-				c.measured = map[string]bool{}
+				c.measured, c.inBubbles = map[string]bool{}, bubbled(decl)
 				ast.Inspect(decl, c.visit)
 			}
 		}
@@ -116,6 +115,7 @@ type clockRules struct {
 	constants map[string]ast.Expr // of the folder
 	function  string              // that is being visited
 	measured  map[string]bool     // variables of it that hold how long something took
+	inBubbles bool                // it has a bubble, for the rows of its table
 	found     []clockFinding
 }
 
@@ -130,6 +130,8 @@ func (c *clockRules) visit(n ast.Node) bool {
 			return false
 		}
 		c.call(n)
+	case *ast.CompositeLit:
+		return !c.inBubbles
 	case *ast.AssignStmt:
 		for i, right := range n.Rhs {
 			if name, ok := n.Lhs[min(i, len(n.Lhs)-1)].(*ast.Ident); ok && c.measures(right) {
@@ -205,6 +207,15 @@ func (c *clockRules) assertion(n *ast.CallExpr, name string) {
 func (c *clockRules) patient(e ast.Expr) bool {
 	d, ok := c.duration(e)
 	return ok && d >= minute
+}
+
+func bubbled(decl ast.Decl) (found bool) {
+	ast.Inspect(decl, func(n ast.Node) bool {
+		call, ok := n.(*ast.CallExpr)
+		found = found || ok && isCall(call, "synctest", "Test")
+		return !found
+	})
+	return found
 }
 
 // measures reports whether an expression, or what a function returns, is how long

@@ -43,7 +43,7 @@ func TestConflictWhileStarting(t *testing.T) {
 						if after < 0 {
 							return
 						}
-						time.Sleep(after)
+						testkit.Linger(after)
 						if resp, err := next.RoundTrip(first); err == nil {
 							_, _ = io.Copy(io.Discard, resp.Body)
 							resp.Body.Close()
