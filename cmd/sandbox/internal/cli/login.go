@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net/url"
 	"os/exec"
 	"runtime"
 	"strings"
@@ -93,13 +94,26 @@ func first(values ...string) string {
 
 // openPage opens an address in the browser.
 func openPage(address string) error {
+	cmd, err := pageCommand(address)
+	if err != nil {
+		return err
+	}
+	return cmd.Start()
+}
+
+// pageCommand returns what opens a page. The address is a server's: to the
+// programs that open pages it may also be a file, which they run, or an option.
+func pageCommand(address string) (*exec.Cmd, error) {
+	if u, err := url.Parse(address); err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" {
+		return nil, fmt.Errorf("%q is not the address of a page", address)
+	}
 	switch runtime.GOOS {
 	case "darwin":
-		return exec.Command("open", address).Start()
+		return exec.Command("open", address), nil
 	case "windows":
-		return exec.Command("rundll32", "url.dll,FileProtocolHandler", address).Start()
+		return exec.Command("rundll32", "url.dll,FileProtocolHandler", address), nil
 	}
-	return exec.Command("xdg-open", address).Start()
+	return exec.Command("xdg-open", address), nil
 }
 
 func (a *app) logoutCommand() *cobra.Command {
