@@ -37,6 +37,8 @@ type command struct {
 	waited bool
 	// cut says that the end of the session has ended it.
 	cut bool
+	// signalled is when it last got a signal, by the machine's clock.
+	signalled time.Time
 }
 
 // exited reports whether the command has ended.
@@ -290,6 +292,9 @@ func (c *call) killCommand() error {
 	if early := minSignalAge - time.Since(cmd.began); early > 0 && !c.wait(early) {
 		return c.ctx.Err()
 	}
+	cmd.mu.Lock()
+	cmd.signalled = time.Now()
+	cmd.mu.Unlock()
 	switch err := proc.Signal(*p.Signal); {
 	case errors.Is(err, os.ErrProcessDone):
 		return errCommandGone

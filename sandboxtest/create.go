@@ -85,6 +85,7 @@ func (c *call) forkSandbox() error {
 	st.mu.Lock()
 	set, snapshotID := source.settings.clone(), source.currentSnapshot
 	st.mu.Unlock()
+	set.Mounts = nil // forks have the drives that they ask for
 	if err := p.apply(&set, c.s.images); err != nil {
 		return err
 	}

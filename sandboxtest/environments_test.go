@@ -213,7 +213,7 @@ var abilities = []struct {
 		if err != nil {
 			return err
 		}
-		server, err := sb.StartCommand(ctx, "/usr/bin/python3", []string{"-m", "http.server", "--bind", "127.0.0.1", strconv.Itoa(port)}, nil)
+		server, err := sb.StartCommand(ctx, "/usr/bin/python3", []string{"-m", "http.server", strconv.Itoa(port)}, nil)
 		if err != nil {
 			return err
 		}

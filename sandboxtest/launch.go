@@ -147,6 +147,32 @@ func (cmd *command) finish(code int) {
 	close(cmd.done)
 }
 
+// signalGrace is how long the end of a session waits for a command that got a
+// signal before: over a network the one would not come on the heels of the other.
+const signalGrace = 250 * time.Millisecond
+
+// awaitSignals lets commands end of the signals that they got a moment ago.
+func (sess *session) awaitSignals() {
+	st := sess.sb.s.store
+	st.mu.Lock()
+	commands := slices.Clone(sess.order)
+	st.mu.Unlock()
+	for _, cmd := range commands {
+		cmd.mu.Lock()
+		left := signalGrace - time.Since(cmd.signalled)
+		cmd.mu.Unlock()
+		if left <= 0 {
+			continue
+		}
+		t := time.NewTimer(left)
+		select {
+		case <-cmd.done:
+		case <-t.C:
+		}
+		t.Stop()
+	}
+}
+
 // awaitCommands waits until the commands of a machine that was stopped have
 // noticed.
 func (sess *session) awaitCommands() {

@@ -125,6 +125,7 @@ func (sess *session) scheduleExpiryLocked() {
 // it does nothing.
 func (sess *session) stop(plan *snapshotPlan) bool {
 	s, st := sess.sb.s, sess.sb.s.store
+	sess.awaitSignals()
 	st.mu.Lock()
 	if !sess.liveLocked() {
 		st.mu.Unlock()

@@ -37,7 +37,7 @@ func TestRoutes(t *testing.T) {
 
 		serve := func(sess string) {
 			c.sh(sess, "echo served > file")
-			c.detach(sess, obj{"command": "python3", "args": []string{"-m", "http.server", strconv.Itoa(port), "--bind", "127.0.0.1"}})
+			c.detach(sess, obj{"command": "python3", "args": []string{"-m", "http.server", strconv.Itoa(port)}})
 			require.Eventually(t, func() bool {
 				status, body := get()
 				return status == 200 && body == "served\n"
@@ -57,6 +57,39 @@ func TestRoutes(t *testing.T) {
 		_, err := c.client.Get(url)
 		require.Error(t, err, "the route is gone")
 	})
+}
+
+// TestRouteToLoopback: a server that listens on 127.0.0.1 alone is not reached
+// from outside its sandbox, whether the sandbox has a network or not.
+func TestRouteToLoopback(t *testing.T) {
+	for _, policy := range []string{"allow-all", "deny-all"} {
+		inModes(t, sandboxtest.Options{}, func(t *testing.T, srv *sandboxtest.Server, c *raw) {
+			if !srv.Enforces().Policies {
+				t.Skip("sandboxes may not have networks of their own")
+			}
+			made := c.create(obj{"ports": []int{3000, 4000, 5000}, "networkPolicy": obj{"mode": policy}})
+			get := func(i int) (int, string) {
+				resp, err := c.client.Get(made.Routes[i].URL)
+				require.NoError(t, err)
+				defer resp.Body.Close()
+				data, err := io.ReadAll(resp.Body)
+				require.NoError(t, err)
+				return resp.StatusCode, string(data)
+			}
+			for port, addr := range map[string]string{"3000": "127.0.0.1", "4000": "0.0.0.0", "5000": "::1"} {
+				c.detach(made.Session.ID, obj{"command": "python3", "args": []string{"-m", "http.server", port, "--bind", addr}})
+			}
+			require.Eventually(t, func() bool { status, _ := get(1); return status == 200 }, eventually, 20*time.Millisecond)
+			for _, i := range []int{0, 2} {
+				require.Eventually(t, func() bool {
+					status, body := get(i)
+					return status == 502 && strings.Contains(body, "let it listen on 0.0.0.0")
+				}, eventually, 20*time.Millisecond)
+			}
+			out := c.sh(made.Session.ID, "python3 -c 'import urllib.request as u; print(u.urlopen(\"http://127.0.0.1:3000\").status)'")
+			assert.Equal(t, "200\n", out)
+		})
+	}
 }
 
 // term is a client of a terminal.

@@ -132,7 +132,7 @@ func (p *sandboxParams) applyMachine(set *settings) error {
 		case t < minTimeout:
 			return invalid("`timeout` should be >= %d.", minTimeout.Milliseconds())
 		case t > maxTimeout:
-			return badRequest("timeout restricted to <= %dh", maxTimeout/time.Hour)
+			return invalid("`timeout` should be <= %dd", maxTimeout/day)
 		default:
 			set.Timeout = t
 		}

@@ -3,6 +3,7 @@ package sandboxtest
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"net"
 	"net/http"
@@ -13,6 +14,7 @@ import (
 	"time"
 
 	"github.com/go-vercel/sandbox/internal/wire"
+	"github.com/go-vercel/sandbox/sandboxtest/internal/box"
 )
 
 // route makes a port of a sandbox reachable: a listener of its own whose
@@ -118,9 +120,13 @@ func (sb *namedSandbox) openRoute(port int) (*route, error) {
 		FlushInterval: -1,
 		ErrorHandler: func(w http.ResponseWriter, _ *http.Request, err error) {
 			e := fail(http.StatusBadGateway, "SANDBOX_NOT_LISTENING", "Nothing listens on port %d of the sandbox.", port)
-			// A server that was reached may have acted, so that nobody may take
-			// its end for "not delivered".
-			if _, unreached := errors.AsType[dialError](err); !unreached {
+			_, unreached := errors.AsType[dialError](err)
+			switch {
+			case errors.Is(err, box.ErrLoopbackOnly):
+				e.message = fmt.Sprintf("What listens on port %d of the sandbox does so on 127.0.0.1, where only the sandbox itself reaches it: let it listen on 0.0.0.0.", port)
+			case !unreached:
+				// A server that was reached may have acted, so that nobody may take
+				// its end for "not delivered".
 				e = fail(http.StatusBadGateway, "ROUTER_EXTERNAL_TARGET_ERROR", "The server on port %d of the sandbox closed the connection.", port)
 			}
 			writeEdgeError(w, e)
@@ -168,6 +174,8 @@ func writeEdgeError(w http.ResponseWriter, e *apiError) {
 
 // dialError is a failure to connect.
 type dialError struct{ error }
+
+func (e dialError) Unwrap() error { return e.error }
 
 // dial connects to a port of the sandbox's running session.
 func (sb *namedSandbox) dial(ctx context.Context, port int) (net.Conn, error) {

@@ -11,6 +11,10 @@ const (
 	minStopping      = time.Second
 	maxStopping      = 2700 * time.Millisecond
 	snapshottingTime = 3700 * time.Millisecond
+	// snapshotTimePerGiB comes on top, and with maxSnapshotting of it a stop
+	// takes the 18 seconds that it took for 1.3 GB.
+	snapshotTimePerGiB = 12 * time.Second
+	maxSnapshotting    = 20 * time.Second
 	// stopResponse is the latest time of the response to a stop that is followed
 	// by a snapshot: before the snapshot is there.
 	stopResponse = 1500 * time.Millisecond
@@ -26,11 +30,18 @@ func (s *Server) stoppingTime() time.Duration {
 	return s.opts.Stopping
 }
 
+// snapshottingTimeOf is how long a realistic session with so many bytes of its
+// own is saved.
+func snapshottingTimeOf(size int64) time.Duration {
+	const mega = 1 << 20
+	return min(snapshottingTime+time.Duration(size/mega)*snapshotTimePerGiB/1024, maxSnapshotting)
+}
+
 // snapshotAndFinish takes the session's snapshot and ends it. A realistic
 // snapshot is there only at the end of its time, others are from the start.
 func (sess *session) snapshotAndFinish() {
 	if sess.sb.s.opts.Realistic {
-		sess.after(snapshottingTime, func() {
+		sess.after(snapshottingTimeOf(sess.freeze().size), func() {
 			if sess.takeSnapshot() || !sess.goOn() {
 				sess.after(settleTime, sess.finish)
 			}

@@ -309,6 +309,7 @@ func (c *call) deleteSandbox() error {
 	st.mu.Lock()
 	current := sb.current
 	st.mu.Unlock()
+	current.awaitSignals()
 	current.kill(statusStopped)
 	sb.closeRoutesInOp()
 	st.mu.Lock()

@@ -105,7 +105,7 @@ type Options struct {
 
 	// Realistic makes the server as slow as the service, by its clock: a stop
 	// takes 1 to 2.7 seconds, during which the session is stopping, and a
-	// snapshot 3.7. The response to the stop of a persistent sandbox comes
+	// snapshot 3.7 and another 12 for each GiB of new files. The response to the stop of a persistent sandbox comes
 	// before its new snapshot is the current one, and a resume waits for the
 	// previous session. It can't be combined with Stopping or Snapshotting.
 	// [New] sets it if neither of them is set and the environment variable

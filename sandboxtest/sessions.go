@@ -52,6 +52,7 @@ type session struct {
 	expiry   *timer
 	next     *timer // of the transitional state
 	plan     *snapshotPlan
+	frozen   *frozen // nil until its files are a layer
 	taken    *snapshot
 	token    string // of the terminal
 	commands map[string]*command
@@ -306,7 +307,7 @@ func (c *call) extendTimeout() error {
 	st.mu.Lock()
 	if d > maxTimeout-sess.timeout {
 		st.mu.Unlock()
-		return fail(http.StatusBadRequest, "sandbox_timeout_invalid", "extension would exceed maximum execution timeout")
+		return fail(http.StatusBadRequest, "sandbox_timeout_invalid", "Failed to extend timeout: extension would exceed maximum execution timeout")
 	}
 	if sess.liveLocked() {
 		sess.timeout += d

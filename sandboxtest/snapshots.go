@@ -47,9 +47,13 @@ type snapshot struct {
 }
 
 func (sn *snapshot) wireLocked() wire.Snapshot {
+	size := sn.size
+	if sn.status != snapshotCreated { // what is left is a tombstone
+		size = 0
+	}
 	return wire.Snapshot{
 		ID: sn.id, SourceSessionID: sn.session, Architecture: architecture, Region: sn.regions[0], Regions: slices.Clone(sn.regions),
-		Status: sn.status, SizeBytes: sn.size,
+		Status: sn.status, SizeBytes: size,
 		ExpiresAt: wire.At(sn.expiresAt), CreatedAt: wire.At(sn.createdAt), UpdatedAt: wire.At(sn.updatedAt),
 		LastUsedAt: wire.At(sn.lastUsedAt), CreationMethod: sn.method, ParentID: sn.parent,
 	}
@@ -80,6 +84,33 @@ func (sn *snapshot) expireAtLocked(at time.Time) {
 	}
 }
 
+// frozen is what has become of the files of a machine.
+type frozen struct {
+	layer box.LayerID
+	size  int64 // of what was written in this session
+	err   error
+}
+
+// freeze makes the files of the stopped machine a layer, once.
+func (sess *session) freeze() frozen {
+	st := sess.sb.s.store
+	st.mu.Lock()
+	machine, done := sess.machine, sess.frozen
+	st.mu.Unlock()
+	switch {
+	case done != nil:
+		return *done
+	case machine == nil:
+		return frozen{}
+	}
+	var f frozen
+	f.layer, f.size, f.err = machine.Freeze(context.Background())
+	st.mu.Lock()
+	defer st.mu.Unlock()
+	sess.frozen = &f
+	return f
+}
+
 // takeSnapshot makes the files of the stopped machine a snapshot, as planned. It
 // is false when that has failed.
 func (sess *session) takeSnapshot() bool {
@@ -94,14 +125,14 @@ func (sess *session) takeSnapshot() bool {
 	if machine == nil {
 		return true
 	}
-	layer, size, err := machine.Freeze(context.Background())
+	files := sess.freeze()
 	st.mu.Lock()
 	now := s.clock.Now()
 	set := &sess.sb.settings
 	sn := &snapshot{
-		regions: append([]string{sess.region}, set.FailoverRegions...), runtime: sess.runtime, image: set.Image,
+		regions: []string{sess.region}, runtime: sess.runtime, image: set.Image,
 		s: s, id: newSnapshotID(), key: sess.sb.key, session: sess.id, parent: sess.sourceSnapshot,
-		method: plan.method, layer: layer, size: size, status: snapshotCreated,
+		method: plan.method, layer: files.layer, size: files.size, status: snapshotCreated,
 		createdAt: now, updatedAt: now, lastUsedAt: now,
 	}
 	st.snapshots[sn.id] = sn
@@ -110,8 +141,8 @@ func (sess *session) takeSnapshot() bool {
 	if sess.snapshottedAt.IsZero() {
 		sess.snapshottedAt = now
 	}
-	if err != nil {
-		s.opts.Logger.Error("snapshot", "session", sess.id, "error", err)
+	if files.err != nil {
+		s.opts.Logger.Error("snapshot", "session", sess.id, "error", files.err)
 		sn.status = snapshotFailed
 		st.changedLocked()
 		st.mu.Unlock()
@@ -153,7 +184,7 @@ func (sess *session) goOn() bool {
 	}
 	st.mu.Lock()
 	defer st.mu.Unlock()
-	sess.plan = nil
+	sess.plan, sess.frozen = nil, nil
 	sess.requestedStopAt, sess.snapshottedAt = time.Time{}, time.Time{}
 	sess.setStatusLocked(statusRunning)
 	if over := sess.beganLocked().Add(sess.timeout); !over.After(s.clock.Now()) {
@@ -258,7 +289,7 @@ func (c *call) deleteSnapshot() error {
 		return err
 	}
 	if !c.s.store.removeSnapshot(sn) {
-		return errSnapshotNotFound
+		return badRequest("Snapshot is already deleted.")
 	}
 	return c.respondSnapshot(sn)
 }

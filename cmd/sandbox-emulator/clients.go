@@ -5,6 +5,7 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/go-vercel/sandbox/sandboxtest"
@@ -42,25 +43,32 @@ func (h *hooks) remove() error { return os.RemoveAll(h.dir) }
 // environment is that of the command: the caller's, with what leads every
 // client to the server.
 func (h *hooks) environment(server *sandboxtest.Server, base []string) []string {
-	var env []string
+	env := slices.DeleteFunc(slices.Clone(base), func(kv string) bool {
+		key, _, _ := strings.Cut(kv, "=")
+		switch key {
+		case "VERCEL_OIDC_TOKEN", "VERCEL_AUTH_TOKEN", "NODE_OPTIONS", "PYTHONPATH":
+			return true // a token of the user's own would come before ours
+		}
+		return false
+	})
+	return append(append(env, server.Environ()...), h.clients(server, base)...)
+}
+
+// clients are the variables that lead the clients of other languages to the
+// server, in addition to those of [sandboxtest.Server.Environ]. Options in base
+// are kept.
+func (h *hooks) clients(server *sandboxtest.Server, base []string) []string {
 	set := make(map[string]string)
 	for _, kv := range base {
 		key, value, _ := strings.Cut(kv, "=")
 		set[key] = value
-		switch key {
-		case "VERCEL_OIDC_TOKEN", "VERCEL_AUTH_TOKEN", "NODE_OPTIONS", "PYTHONPATH":
-			// A token of the user's own would come before ours.
-		default:
-			env = append(env, kv)
-		}
 	}
 	hook := (&url.URL{Scheme: "file", Path: filepath.ToSlash(filepath.Join(h.dir, "hook.mjs"))}).String()
-	env = append(env, server.Environ()...)
-	return append(env,
-		"VERCEL_OIDC_TOKEN="+server.OIDCToken(),
-		"NODE_OPTIONS="+strings.TrimSpace(set["NODE_OPTIONS"]+" --import="+hook),
-		"PYTHONPATH="+strings.TrimSuffix(h.dir+string(os.PathListSeparator)+set["PYTHONPATH"], string(os.PathListSeparator)),
+	return []string{
+		"VERCEL_OIDC_TOKEN=" + server.OIDCToken(),
+		"NODE_OPTIONS=" + strings.TrimSpace(set["NODE_OPTIONS"]+" --import="+hook),
+		"PYTHONPATH=" + strings.TrimSuffix(h.dir+string(os.PathListSeparator)+set["PYTHONPATH"], string(os.PathListSeparator)),
 		// What an emulator is used for is nobody's business.
 		"VERCEL_SANDBOX_TELEMETRY_DISABLED=1",
-	)
+	}
 }

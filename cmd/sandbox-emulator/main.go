@@ -140,7 +140,7 @@ func run(args []string, stdout, stderr io.Writer) int {
 	}
 	code := 0
 	if len(o.command) == 0 {
-		serve(server, stdout, signals)
+		code = serve(server, stdout, stderr, signals)
 	} else {
 		code = runCommand(server, o.command, stderr, signals)
 	}
@@ -167,14 +167,38 @@ func printer(w io.Writer) func(sandboxtest.Request) {
 }
 
 // serve prints how to use the server and waits for a signal.
-func serve(server *sandboxtest.Server, stdout io.Writer, signals <-chan os.Signal) {
-	fmt.Fprintf(stdout, "Serving the Sandbox API at %s (%s mode).\n\nPoint a program at it with:\n\n", server.URL, server.Mode())
-	for _, kv := range server.Environ() {
-		fmt.Fprintf(stdout, "export %s\n", kv)
+func serve(server *sandboxtest.Server, stdout, stderr io.Writer, signals <-chan os.Signal) int {
+	files, err := writeHooks()
+	if err != nil {
+		fmt.Fprintln(stderr, "sandbox-emulator:", err)
+		return exitFailure
 	}
+	fmt.Fprintf(stdout, "Serving the Sandbox API at %s (%s mode).\n\nPoint a program at it with:\n\n", server.URL, server.Mode())
+	printExports(stdout, server.Environ())
+	fmt.Fprint(stdout, "\nPrograms in Node and Python, which have the platform's address built in, need these too:\n\n")
+	printExports(stdout, files.clients(server, os.Environ()))
 	fmt.Fprint(stdout, "\nInterrupt to stop.\n")
 	<-signals
+	if err := files.remove(); err != nil {
+		fmt.Fprintln(stderr, "sandbox-emulator:", err)
+		return exitFailure
+	}
+	return 0
 }
+
+// printExports prints variables as a shell takes them.
+func printExports(w io.Writer, env []string) {
+	for _, kv := range env {
+		key, value, _ := strings.Cut(kv, "=")
+		if strings.ContainsFunc(value, func(r rune) bool { return !strings.ContainsRune(plain, r) }) {
+			value = "'" + strings.ReplaceAll(value, "'", `'\''`) + "'"
+		}
+		fmt.Fprintf(w, "export %s=%s\n", key, value)
+	}
+}
+
+// plain are the characters that mean themselves to a shell.
+const plain = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-./:=,+@%"
 
 // runCommand runs a command that finds the server in its environment.
 func runCommand(server *sandboxtest.Server, command []string, stderr io.Writer, signals <-chan os.Signal) int {

@@ -37,7 +37,7 @@ func program(t *testing.T, args ...string) *exec.Cmd {
 		t.Skip("the commands of these tests are those of Unix")
 	}
 	cmd := exec.Command(os.Args[0], args...)
-	cmd.Env = append(os.Environ(), asProgram+"=1", "VERCEL_OIDC_TOKEN=the-users-own")
+	cmd.Env = append(os.Environ(), asProgram+"=1", "VERCEL_OIDC_TOKEN=the-users-own", "NODE_OPTIONS=", "PYTHONPATH=")
 	return cmd
 }
 
@@ -126,10 +126,10 @@ func serving(t *testing.T, args ...string) (*exec.Cmd, map[string]string) {
 	for lines.Scan() && !strings.Contains(lines.Text(), "Interrupt to stop") {
 		if kv, ok := strings.CutPrefix(lines.Text(), "export "); ok {
 			k, v, _ := strings.Cut(kv, "=")
-			env[k] = v
+			env[k] = strings.Trim(v, "'")
 		}
 	}
-	require.Len(t, env, 4)
+	require.Len(t, env, 8)
 	go func() { _, _ = io.Copy(io.Discard, stdout) }()
 	return cmd, env
 }
@@ -151,12 +151,17 @@ func TestServesUntilInterrupted(t *testing.T) {
 		return client
 	}
 	cmd, env := serving(t, args...)
+	hook := strings.TrimPrefix(env["NODE_OPTIONS"], "--import=file://")
+	assert.FileExists(t, hook)
+	assert.FileExists(t, filepath.Join(env["PYTHONPATH"], "sitecustomize.py"))
+	assert.Equal(t, 2, strings.Count(env["VERCEL_OIDC_TOKEN"], "."))
 	sb, err := connect(env).Create(t.Context(), &sandbox.CreateOptions{Name: "kept"})
 	require.NoError(t, err)
 	_, err = sb.RunCommand(t.Context(), "sh", []string{"-c", "echo kept > file"}, nil)
 	require.NoError(t, err)
 	require.NoError(t, cmd.Process.Signal(os.Interrupt))
 	require.NoError(t, cmd.Wait())
+	assert.NoFileExists(t, hook)
 
 	cmd, env = serving(t, args...)
 	sb, err = connect(env).Get(t.Context(), "kept", nil)

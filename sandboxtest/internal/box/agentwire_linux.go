@@ -70,7 +70,7 @@ type failure struct {
 
 // kinds are the errors that callers tell apart.
 var kinds = []error{
-	ErrStopped, ErrNoImage, ErrBadPath, ErrBadArchive, ErrUnsupported, ErrTooManyLayers, errIsDir, errNotDir, errNotRegular,
+	ErrStopped, ErrLoopbackOnly, ErrNoImage, ErrBadPath, ErrBadArchive, ErrUnsupported, ErrTooManyLayers, errIsDir, errNotDir, errNotRegular,
 	fs.ErrNotExist, fs.ErrExist, fs.ErrPermission, syscall.ECONNREFUSED, context.DeadlineExceeded,
 }
 

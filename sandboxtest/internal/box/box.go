@@ -240,7 +240,9 @@ func (b *Box) Usage() Usage {
 	return u
 }
 
-// Dial connects to a server that listens on a TCP port of the box's loopback.
+// Dial connects to a server that listens on a TCP port of the box. Where boxes
+// have networks of their own, one that listens on loopback addresses alone is
+// ErrLoopbackOnly.
 func (b *Box) Dial(ctx context.Context, port int) (net.Conn, error) {
 	if port < 1 || port > 65535 {
 		return nil, fmt.Errorf("box: dial: port %d is not in 1..65535", port)

@@ -2,59 +2,85 @@ package box
 
 import (
 	"errors"
-	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
 )
 
-// copyTree copies files, directories and symlinks with modes and times. What
-// is neither (sockets, pipes) belongs to processes that are gone.
+// treeCopy is a copy of a tree in the making.
+type treeCopy struct {
+	from, to string
+	dirs     []copiedDir
+	links    map[fileID]string // what is there already, of files with several names
+}
+
+// copiedDir is a directory that gets its mode and times once it is full.
+type copiedDir struct {
+	from, to string
+	info     fs.FileInfo
+}
+
+// fileID tells files apart, whatever their names.
+type fileID struct{ device, inode uint64 }
+
+// copyTree copies files, directories, symlinks and pipes with modes and times,
+// holes and hard links, and on Linux with extended attributes as far as the file
+// system and the rights of this process let it. Sockets belong to processes that
+// are gone, and are left out.
 func copyTree(from, to string) error {
-	type stamp struct {
-		name string
-		info fs.FileInfo
-	}
-	var dirs []stamp
-	err := filepath.WalkDir(from, func(name string, d fs.DirEntry, err error) error {
-		if err != nil {
-			return err
-		}
-		sub, err := filepath.Rel(from, name)
-		if err != nil {
-			return err
-		}
-		target := filepath.Join(to, sub)
-		info, err := d.Info()
-		if err != nil {
-			return err
-		}
-		switch {
-		case d.IsDir():
-			dirs = append(dirs, stamp{target, info})
-			return os.MkdirAll(target, 0o755)
-		case info.Mode()&fs.ModeSymlink != 0:
-			link, err := os.Readlink(name)
-			if err != nil {
-				return err
-			}
-			return os.Symlink(link, target)
-		case info.Mode().IsRegular():
-			return copyFile(name, target, info)
-		}
-		return nil
-	})
-	if err != nil {
+	c := &treeCopy{from: from, to: to, links: make(map[fileID]string)}
+	if err := filepath.WalkDir(from, c.visit); err != nil {
 		return err
 	}
-	for _, d := range slices.Backward(dirs) {
-
-		if err := errors.Join(os.Chmod(d.name, d.info.Mode().Perm()), os.Chtimes(d.name, d.info.ModTime(), d.info.ModTime())); err != nil {
+	for _, d := range slices.Backward(c.dirs) {
+		if err := copyStamps(d.from, d.to, d.info); err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+func (c *treeCopy) visit(name string, d fs.DirEntry, err error) error {
+	if err != nil {
+		return err
+	}
+	sub, err := filepath.Rel(c.from, name)
+	if err != nil {
+		return err
+	}
+	target := filepath.Join(c.to, sub)
+	info, err := d.Info()
+	if err != nil {
+		return err
+	}
+	id, linked := severalNames(info)
+	linked = linked && !d.IsDir()
+	if first := c.links[id]; linked && first != "" {
+		return os.Link(first, target)
+	}
+	switch {
+	case d.IsDir():
+		c.dirs = append(c.dirs, copiedDir{name, target, info})
+		return os.MkdirAll(target, 0o755)
+	case info.Mode()&fs.ModeSymlink != 0:
+		var link string
+		if link, err = os.Readlink(name); err == nil {
+			err = os.Symlink(link, target)
+		}
+	case info.Mode().IsRegular():
+		err = copyFile(name, target, info)
+	case info.Mode()&fs.ModeNamedPipe != 0:
+		if err = makePipe(target); err == nil {
+			err = copyStamps(name, target, info)
+		}
+	default:
+		return nil
+	}
+	if linked && err == nil {
+		c.links[id] = target
+	}
+	return err
 }
 
 func copyFile(from, to string, info fs.FileInfo) error {
@@ -67,10 +93,16 @@ func copyFile(from, to string, info fs.FileInfo) error {
 	if err != nil {
 		return err
 	}
-	_, err = io.Copy(dst, src) // shares the blocks where the file system can
-	err = errors.Join(err, dst.Close(), os.Chmod(to, info.Mode().Perm()))
-	if err != nil {
+	err = copyData(dst, src, info.Size())
+	if err = errors.Join(err, dst.Close()); err != nil {
 		return err
 	}
-	return os.Chtimes(to, info.ModTime(), info.ModTime())
+	return copyStamps(from, to, info)
+}
+
+// copyStamps gives a copy the attributes, the mode and the times of the original.
+func copyStamps(from, to string, info fs.FileInfo) error {
+	const bits = fs.ModePerm | fs.ModeSetuid | fs.ModeSetgid | fs.ModeSticky
+	copyAttributes(from, to)
+	return errors.Join(os.Chmod(to, info.Mode()&bits), os.Chtimes(to, info.ModTime(), info.ModTime()))
 }

@@ -299,7 +299,7 @@ func (m *folderMachine) freeze() (string, int64, error) {
 			return nil
 		}
 		if err == nil && info.Mode().IsRegular() {
-			size += info.Size()
+			size += storedSize(info)
 		}
 		return err
 	})

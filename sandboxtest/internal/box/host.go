@@ -46,6 +46,9 @@ var (
 	ErrStopped = errors.New("box is stopped")
 	// ErrRunning means that the box has to be stopped first.
 	ErrRunning = errors.New("box is running")
+	// ErrLoopbackOnly means that a server is not to be reached from outside the
+	// box, since it listens on loopback addresses alone.
+	ErrLoopbackOnly = errors.New("listens on the loopback interface only")
 	// ErrNoLayer means that there is no layer with that ID.
 	ErrNoLayer = errors.New("no such layer")
 	// ErrNoImage means that the image that a box stands on is not there.

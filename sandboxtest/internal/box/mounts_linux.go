@@ -112,6 +112,9 @@ func copyOwners(from, to string) error {
 			return err
 		}
 		st := info.Sys().(*unixStat)
-		return os.Lchown(name, int(st.Uid), int(st.Gid))
+		if err := os.Lchown(name, int(st.Uid), int(st.Gid)); err != nil || info.Mode()&fs.ModeSymlink != 0 {
+			return err
+		}
+		return copyStamps(filepath.Join(from, sub), name, info) // some of which a change of the owner has taken
 	})
 }

@@ -184,6 +184,9 @@ func (n *network) inside(f func() error) error {
 
 func (n *network) dial(ctx context.Context, port int) (conn net.Conn, err error) {
 	err = n.inside(func() error {
+		if !n.shared && onLoopbackOnly(port) {
+			return ErrLoopbackOnly
+		}
 		if conn, err = dialLoopback(ctx, port); err == nil || n.nat == nil {
 			return err
 		}

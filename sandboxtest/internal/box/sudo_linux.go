@@ -30,11 +30,22 @@ const (
 	ownBin   = ownRun + "/bin"
 )
 
+// userTools are the programs that need more than one user. Where a box has one,
+// they are this program too, since the machine's would only say that they can't
+// lock a file.
+var userTools = []string{"useradd", "userdel", "usermod", "groupadd", "groupdel", "groupmod", "gpasswd", "chpasswd", "adduser", "deluser", "addgroup", "delgroup"}
+
 func init() {
-	if filepath.Base(os.Args[0]) != "sudo" {
+	name := filepath.Base(os.Args[0])
+	isTool := slices.Contains(userTools, name)
+	if name != "sudo" && !isTool {
 		return
 	}
 	if self, err := os.Readlink("/proc/self/exe"); err == nil && (self == sudoProgram || strings.HasPrefix(self, kitDir+"/")) {
+		if isTool {
+			fmt.Fprintf(os.Stderr, "%s: this sandbox has one user only, since the emulator runs as an ordinary user: start it as root on Linux to have users\n", name)
+			os.Exit(1)
+		}
 		s := &sudo{stdout: os.Stdout}
 		os.Exit(s.main(os.Args[1:], os.Environ()))
 	}

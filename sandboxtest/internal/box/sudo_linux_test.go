@@ -119,6 +119,11 @@ func TestSudoWithOneUser(t *testing.T) {
 	assert.Equal(t, "vercel-sandbox", sh(t, b, "sudo -n -u vercel-sandbox id -un"))
 	_, errOut, _ = run(t, b, Spec{Path: "sudo", Args: []string{"true"}})
 	assert.Contains(t, errOut, "one user only")
+	for _, spec := range []Spec{{Path: "useradd", Args: []string{"alice"}, User: rootUser}, {Path: "sh", Args: []string{"-c", "groupadd friends"}}} {
+		_, errOut, res = run(t, b, spec)
+		assert.Equal(t, 1, res.ExitCode)
+		assert.Contains(t, errOut, "add: this sandbox has one user only, since the emulator runs as an ordinary user")
+	}
 }
 
 func TestStarter(t *testing.T) {

@@ -191,8 +191,11 @@ func (b baseLayer) writeStarter(name string, mode fs.FileMode, words ...string) 
 
 // makeOwnRun makes the directory of what a box needs to be one in a base layer.
 func (b baseLayer) makeOwnRun() error {
-	return errors.Join(os.MkdirAll(b.name(ownBin), 0o755), os.WriteFile(b.name(sudoProgram), nil, 0o755),
-		os.Symlink(sudoProgram, b.name(ownBin+"/sudo")))
+	err := errors.Join(os.MkdirAll(b.name(ownBin), 0o755), os.WriteFile(b.name(sudoProgram), nil, 0o755))
+	for _, name := range append([]string{"sudo"}, userTools...) {
+		err = errors.Join(err, os.Symlink(sudoProgram, b.name(ownBin+"/"+name)))
+	}
+	return err
 }
 
 // showSelf binds this program into a box, unless the box has removed its place.

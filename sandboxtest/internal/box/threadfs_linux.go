@@ -48,7 +48,7 @@ func diskUsage(dir string) (int64, error) {
 			return err
 		}
 		if info.Mode().IsRegular() {
-			size += info.Size()
+			size += storedSize(info)
 		}
 		return nil
 	})

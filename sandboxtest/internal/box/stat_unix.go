@@ -1,0 +1,37 @@
+//go:build unix
+
+package box
+
+import (
+	"io/fs"
+	"os"
+	"syscall"
+)
+
+// mine reports whether a file belongs to the user of this process.
+func mine(info fs.FileInfo) bool {
+	stat, ok := info.Sys().(*syscall.Stat_t)
+	return ok && int(stat.Uid) == os.Geteuid()
+}
+
+// storedSize is what a file takes on the disk, of which a sparse one takes less
+// than it is long.
+func storedSize(info fs.FileInfo) int64 {
+	const block = 512 // of Blocks, whatever the file system's are
+	if stat, ok := info.Sys().(*syscall.Stat_t); ok {
+		return min(info.Size(), int64(stat.Blocks)*block)
+	}
+	return info.Size()
+}
+
+// severalNames identifies a file that has more than one name.
+func severalNames(info fs.FileInfo) (fileID, bool) {
+	stat, ok := info.Sys().(*syscall.Stat_t)
+	if !ok || stat.Nlink < 2 {
+		return fileID{}, false
+	}
+	return fileID{uint64(stat.Dev), stat.Ino}, true
+}
+
+// makePipe makes a named pipe.
+func makePipe(name string) error { return syscall.Mkfifo(name, 0o600) }

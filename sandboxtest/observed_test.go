@@ -1,0 +1,123 @@
+package sandboxtest_test
+
+import (
+	"io"
+	"net/http"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/go-vercel/sandbox/internal/wire"
+	"github.com/go-vercel/sandbox/sandboxtest"
+)
+
+// The tests of this file hold the emulator to what others saw of the service.
+
+func TestSnapshotStaysInItsRegion(t *testing.T) {
+	_, c := start(t, &sandboxtest.Options{Mode: sandboxtest.Folder})
+	c.create(obj{"name": "golden", "failoverRegions": []string{"sfo1"}})
+	id := c.keepFile("golden", "text")
+	var got wire.SnapshotResponse
+	c.call("GET", "/v2/sandboxes/snapshots/"+id, nil, 200, &got)
+	assert.Equal(t, []string{"iad1"}, got.Snapshot.Regions)
+	from := obj{"type": "snapshot", "snapshotId": id}
+	c.refused("POST", "/v2/sandboxes", obj{"projectId": "prj", "region": "sfo1", "source": from}, 422, "snapshot_region_mismatch")
+	assert.Equal(t, "iad1", c.create(obj{"source": from}).Sandbox.Region)
+}
+
+// TestDeletedSnapshot: what is left of a snapshot is still found, and says so;
+// and the snapshot that a sandbox was made of is its current one.
+func TestDeletedSnapshot(t *testing.T) {
+	_, c := start(t, &sandboxtest.Options{Mode: sandboxtest.Folder})
+	c.create(obj{"name": "one"})
+	id := c.keepFile("one", "text")
+	made := c.create(obj{"name": "two", "source": obj{"type": "snapshot", "snapshotId": id}})
+	assert.Equal(t, []string{id, id}, []string{made.Sandbox.CurrentSnapshotID, made.Session.SourceSnapshotID})
+	c.call("DELETE", "/v2/sandboxes/two?projectId=prj&deleteOrphanSnapshots=true", nil, 200, nil)
+	var got wire.SnapshotResponse
+	c.call("GET", "/v2/sandboxes/snapshots/"+id, nil, 200, &got)
+	assert.Equal(t, "created", got.Snapshot.Status, "it belongs to another sandbox")
+	assert.Positive(t, got.Snapshot.SizeBytes)
+
+	c.call("DELETE", "/v2/sandboxes/snapshots/"+id, nil, 200, nil)
+	c.call("GET", "/v2/sandboxes/snapshots/"+id, nil, 200, &got)
+	assert.Equal(t, "deleted", got.Snapshot.Status)
+	assert.Zero(t, got.Snapshot.SizeBytes)
+	c.refused("DELETE", "/v2/sandboxes/snapshots/"+id, nil, 400, "bad_request")
+	c.refused("DELETE", "/v2/sandboxes/snapshots/snap_none", nil, 404, "not_found")
+}
+
+func TestForkHasNoDrives(t *testing.T) {
+	_, c := start(t, &sandboxtest.Options{Mode: sandboxtest.Folder})
+	c.call("POST", "/v2/sandboxes/drives/disk?projectId=prj", obj{"projectId": "prj"}, 201, nil)
+	c.create(obj{"name": "one", "mounts": obj{"/mnt/disk": obj{"drive": "disk", "mode": "read-write"}}})
+	var fork wire.SandboxResponse
+	c.call("POST", "/v2/sandboxes/one/fork?projectId=prj", obj{"name": "two"}, 200, &fork) // though the drive is in use
+	assert.Empty(t, fork.Sandbox.Mounts)
+	c.call("POST", "/v2/sandboxes/one/fork?projectId=prj", obj{"name": "three", "mounts": obj{"/mnt/disk": obj{"drive": "disk", "mode": "snapshot"}}}, 200, &fork)
+	assert.Len(t, fork.Sandbox.Mounts, 1)
+}
+
+// TestSignalThenDelete: a command that ends of a signal has ended when the
+// session does, though the one comes on the heels of the other.
+func TestSignalThenDelete(t *testing.T) {
+	_, c := start(t, &sandboxtest.Options{Mode: sandboxtest.Folder})
+	for _, end := range []string{"DELETE", "stop"} {
+		made := c.create(obj{"name": "box", "persistent": false})
+		sess := session(made.Session.ID)
+		cmd := c.detach(made.Session.ID, obj{"command": "sh", "args": []string{"-c", "trap 'sleep 0.1; echo trapped; exit 3' TERM; echo set; while :; do sleep 0.01; done"}})
+		logs := c.send(c.request("GET", sess+"/cmd/"+cmd.ID+"/logs", nil))
+		first := make([]byte, 100)
+		n, err := logs.Body.Read(first)
+		require.NoError(t, err)
+		require.Contains(t, string(first[:n]), "set")
+		c.kill(cmd, 15, 200)
+		if end == "stop" {
+			c.stop(made.Session.ID)
+		}
+		c.call("DELETE", "/v2/sandboxes/box?projectId=prj", nil, 200, nil)
+		text, err := io.ReadAll(logs.Body)
+		require.NoError(t, err)
+		assert.Contains(t, string(text), "trapped", end)
+		assert.NotContains(t, string(text), "sandbox_stream_closed", end)
+	}
+}
+
+// TestWhatSurvivesAResume: files do, those of /run and /tmp too; processes don't.
+func TestWhatSurvivesAResume(t *testing.T) {
+	inModes(t, sandboxtest.Options{}, func(t *testing.T, srv *sandboxtest.Server, c *raw) {
+		if srv.Mode() == sandboxtest.Folder {
+			t.Skip("/run is the machine's")
+		}
+		made := c.create(obj{"name": "box"})
+		c.sh(made.Session.ID, "echo pid > /tmp/server.pid; echo lock > /run/server.lock 2>/dev/null || echo lock > /tmp/server.lock; (setsid sleep 1000 >/dev/null 2>&1 &)")
+		c.stop(made.Session.ID)
+		back := c.get("box", "&resume=true", 200)
+		assert.Equal(t, "pid\nlock\n", c.sh(back.Session.ID, "cat /tmp/server.pid; cat /run/server.lock 2>/dev/null || cat /tmp/server.lock"))
+		assert.Equal(t, "none\n", c.sh(back.Session.ID, "cat /proc/[0-9]*/cmdline 2>/dev/null | tr '\\0' ' ' | grep -q '[s]leep 1000' || echo none"))
+	})
+}
+
+// TestDeniedNames: without a network no name can be looked up.
+func TestDeniedNames(t *testing.T) {
+	inModes(t, sandboxtest.Options{}, func(t *testing.T, srv *sandboxtest.Server, c *raw) {
+		if !srv.Enforces().Policies {
+			t.Skip("policies are not enforced")
+		}
+		made := c.create(obj{"networkPolicy": obj{"mode": "deny-all"}})
+		out := c.sh(made.Session.ID, "getent hosts example.com || echo unresolvable")
+		assert.Equal(t, "unresolvable\n", out)
+	})
+}
+
+// TestPaymentRequired shows the failure of a plan that is used up.
+func TestPaymentRequired(t *testing.T) {
+	srv, c := start(t, &sandboxtest.Options{Mode: sandboxtest.Folder})
+	defer srv.Inject(sandboxtest.Fault{
+		Operation: sandboxtest.CreateSandbox, Status: http.StatusPaymentRequired, Code: "payment_required",
+		Message: "Hobby plan usage limit exceeded for Snapshots Storage.",
+	})()
+	require.True(t, strings.HasPrefix(c.refused("POST", "/v2/sandboxes", obj{"projectId": "prj"}, 402, "payment_required"), "Hobby plan"))
+}
