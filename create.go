@@ -413,9 +413,9 @@ type ForkOptions struct {
 	// FailoverRegions replaces those of the source; a non-nil empty slice
 	// removes them.
 	FailoverRegions []string
-	// Mounts replaces the drives of the source; a non-nil empty map mounts
-	// none. A drive that a running source has mounted read-write can only be
-	// mounted as a snapshot.
+	// Mounts are the drives of the fork, which has none of the source's. A drive
+	// that a running source has mounted read-write can only be mounted as a
+	// snapshot.
 	Mounts map[string]Mount
 	// Env and Tags replace those of the source; a non-nil empty map clears
 	// them.

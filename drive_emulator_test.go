@@ -150,9 +150,13 @@ func TestDriveMounts(t *testing.T) {
 	require.NoError(t, drive.Refresh(ctx))
 	assert.Empty(t, drive.Info().CurrentSandboxName, "snapshots attach nothing")
 
-	// A fork of a stopped source can mount its drive, and what it writes is there
-	// for the source's next session; what a snapshot mount wrote is lost.
-	heir, err := c.Fork(ctx, "writer", &sandbox.ForkOptions{Name: "heir"})
+	// A fork has the drives that it asks for alone. That of a stopped source can
+	// mount its drive, and what it writes is there for the source's next session;
+	// what a snapshot mount wrote is lost.
+	bare, err := c.Fork(ctx, "writer", &sandbox.ForkOptions{Name: "bare"})
+	require.NoError(t, err)
+	assert.Empty(t, bare.Info().Mounts)
+	heir, err := c.Fork(ctx, "writer", &sandbox.ForkOptions{Name: "heir", Mounts: at(drive.Mount(sandbox.MountReadWrite))})
 	require.NoError(t, err)
 	assert.Equal(t, told(drive.Mount(sandbox.MountReadWrite)), heir.Info().Mounts)
 	assert.Equal(t, "first\n", sh(heir, "cat /data/file; echo heir >> /data/file"))

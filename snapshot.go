@@ -71,7 +71,8 @@ func (s *Snapshot) bind(c *Client) {
 
 // Delete deletes the snapshot. Sandboxes that would resume from it no longer
 // can; see [ErrSnapshotNotFound]. If it does not exist, the error matches
-// [ErrNotFound].
+// [ErrNotFound]; one that is deleted already is no error. It is one request, and
+// another one after a failure, which looks whether the snapshot is deleted.
 func (s *Snapshot) Delete(ctx context.Context) error {
 	s.mu.Lock()
 	c, id := s.c, s.data.ID
@@ -87,7 +88,12 @@ func (s *Snapshot) Delete(ctx context.Context) error {
 	}
 	var resp wire.SnapshotResponse
 	if err := c.do(ctx, &api.Request{Op: api.DeleteSnapshot, Path: []string{id}}, &resp); err != nil {
-		return err
+		// A snapshot that is deleted is refused, though it is still found: this
+		// delete may have been sent twice.
+		gerr := c.do(ctx, &api.Request{Op: api.GetSnapshot, Path: []string{id}}, &resp)
+		if gerr != nil || resp.Snapshot.Status != string(SnapshotDeleted) {
+			return err
+		}
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/go-vercel/sandbox"
 	"github.com/go-vercel/sandbox/internal/wire"
 	"github.com/go-vercel/sandbox/sandboxtest"
 )
@@ -47,6 +48,19 @@ func TestDeletedSnapshot(t *testing.T) {
 	assert.Zero(t, got.Snapshot.SizeBytes)
 	c.refused("DELETE", "/v2/sandboxes/snapshots/"+id, nil, 400, "bad_request")
 	c.refused("DELETE", "/v2/sandboxes/snapshots/snap_none", nil, 404, "not_found")
+}
+
+// TestClientDeletesASnapshotTwice: a second delete is refused, and the client
+// looks why.
+func TestClientDeletesASnapshotTwice(t *testing.T) {
+	srv, c := start(t, &sandboxtest.Options{Mode: sandboxtest.Folder})
+	c.create(obj{"name": "one"})
+	id := c.keepFile("one", "text")
+	snapshot, err := srv.Client().GetSnapshot(t.Context(), id)
+	require.NoError(t, err)
+	require.NoError(t, snapshot.Delete(t.Context()))
+	require.NoError(t, snapshot.Delete(t.Context()))
+	assert.Equal(t, sandbox.SnapshotDeleted, snapshot.Info().Status)
 }
 
 func TestForkHasNoDrives(t *testing.T) {

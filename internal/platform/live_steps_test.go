@@ -268,6 +268,9 @@ func (w *liveWalk) snapshot() {
 
 	gone := w.ask("DELETE", "/v2/sandboxes/snapshots/"+id, nil)
 	w.row("delete of a snapshot", observed, "200 deleted", fmt.Sprint(gone, " ", gone.at("snapshot", "status")))
+	w.row("another delete of it", observed, "400", w.ask("DELETE", "/v2/sandboxes/snapshots/"+id, nil).status)
+	w.row("what is left of it", observed, "deleted 0", fmt.Sprint(w.ask("GET", "/v2/sandboxes/snapshots/"+id, nil).at("snapshot", "status"), " ",
+		w.ask("GET", "/v2/sandboxes/snapshots/"+id, nil).at("snapshot", "sizeBytes")))
 	w.row("create from it", published, "410 snapshot_not_found", from(id, nil))
 	w.row("create from an unknown one", published, "404", from("snap_none", nil).status)
 
@@ -329,7 +332,9 @@ func (w *liveWalk) drives() {
 	w.row("fork of a drive", assumed, "201", w.ask("POST", path("/fork"), body{"name": w.prefix + "copy"}))
 	forked, err := w.client.Fork(w.ctx, sb.Name(), &sandbox.ForkOptions{Name: w.prefix + "heir", Tags: liveTags})
 	require.NoError(w.t, err)
-	w.row("mounts of a fork", assumed, drive.Name()+" read-write", fmt.Sprint(forked.Info().Mounts["/data"].Drive, " ", forked.Info().Mounts["/data"].Mode))
+	w.row("mounts of a fork", observed, "0", fmt.Sprint(len(forked.Info().Mounts)))
+	forked, err = w.client.Fork(w.ctx, sb.Name(), &sandbox.ForkOptions{Name: w.prefix + "reader", Tags: liveTags, Mounts: mounts})
+	require.NoError(w.t, err)
 	data, err := forked.FS().ReadFile(w.ctx, "/data/file")
 	w.row("what was written", "documented", "written <nil>", fmt.Sprint(strings.TrimSpace(string(data)), " ", err))
 }

@@ -241,7 +241,7 @@ func lateRequests() map[*api.Op]lateRequest {
 	rows[api.MakeDir] = lateRequest{unknown: true, call: as(api.MakeDir), next: as(api.MakeDir), status: taken}
 	// So is an ID, of a session, a snapshot or a command.
 	rows[api.StopSession] = lateRequest{call: as(api.StopSession), next: as(api.RunCommand)}
-	rows[api.DeleteSnapshot] = lateRequest{call: as(api.DeleteSnapshot), status: notFound}
+	rows[api.DeleteSnapshot] = lateRequest{call: as(api.DeleteSnapshot), status: http.StatusBadRequest}
 	rows[api.StartCommand] = lateRequest{unknown: true, call: start("mine"), next: start("mine"), status: conflict}
 	rows[api.RunCommand] = lateRequest{unknown: true, call: run("mine"), next: run("mine"), status: conflict}
 	rows[api.KillCommand] = lateRequest{call: func(ctx context.Context, w *lateWorld) error {
