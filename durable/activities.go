@@ -1,6 +1,7 @@
 package durable
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -19,6 +20,7 @@ import (
 type machine struct {
 	ID                              string
 	StartedAt, ExpiresAt, CreatedAt time.Time
+	Runtime                         string
 }
 
 // Tags by which Sweep finds sandboxes.
@@ -31,19 +33,10 @@ const (
 func (w *Worker) open(ctx context.Context, o Options) (machine, error) {
 	ctx, stop := alive(ctx)
 	defer stop()
-	create := &sandbox.CreateOptions{
-		Runtime: o.Runtime, Image: o.Image, Ports: o.Ports, VCPUs: o.VCPUs, Timeout: o.lease(),
-		KeepLastSnapshots: &sandbox.KeepLastSnapshots{Count: 1}, Tags: map[string]string{}, NetworkPolicy: o.NetworkPolicy,
-	}
-	if o.SnapshotID != "" {
-		create.Source = sandbox.SnapshotSource{SnapshotID: o.SnapshotID}
-	}
-	fleet, err := w.fleet(ctx)
+	create, err := w.create(ctx, o)
 	if err != nil {
 		return machine{}, classify(err)
 	}
-	maps.Copy(create.Tags, o.Tags)
-	create.Tags[tagFleet], create.Tags[tagWorkflow] = fleet, activity.GetInfo(ctx).WorkflowExecution.ID
 	sb, err := w.Client.GetOrCreate(ctx, o.Name, create)
 	if err != nil {
 		return machine{}, classify(err)
@@ -57,11 +50,39 @@ func (w *Worker) open(ctx context.Context, o Options) (machine, error) {
 	return runs(sb), nil
 }
 
+// create returns what a sandbox is made with.
+func (w *Worker) create(ctx context.Context, o Options) (*sandbox.CreateOptions, error) {
+	create := &sandbox.CreateOptions{
+		Runtime: o.Runtime, Image: o.Image, Ports: o.Ports, VCPUs: o.VCPUs, Timeout: o.lease(), Region: o.Region, FailoverRegions: o.FailoverRegions,
+		Mounts: o.Mounts, NetworkPolicy: o.NetworkPolicy, KeepLastSnapshots: &sandbox.KeepLastSnapshots{Count: 1}, Tags: map[string]string{},
+	}
+	maps.Copy(create.Tags, o.Tags)
+	switch {
+	case o.SnapshotID != "" && o.Git != nil:
+		return nil, fmt.Errorf("%w: Options has a SnapshotID and Git", sandbox.ErrInvalid)
+	case o.SnapshotID != "":
+		create.Source = sandbox.SnapshotSource{SnapshotID: o.SnapshotID}
+	case o.Git != nil:
+		create.Source = sandbox.GitSource{URL: o.Git.URL, Revision: o.Git.Revision, Depth: o.Git.Depth}
+	}
+	if w.Prepare != nil {
+		if err := w.Prepare(ctx, o, create); err != nil {
+			return nil, err
+		}
+	}
+	fleet, err := w.fleet(ctx)
+	if err != nil {
+		return nil, err
+	}
+	create.Tags[tagFleet], create.Tags[tagWorkflow] = fleet, activity.GetInfo(ctx).WorkflowExecution.ID
+	return create, nil
+}
+
 // runs describes the session that runs.
 func runs(sb *sandbox.Sandbox) machine {
 	cur := sb.CurrentSession()
 	info := cur.Info()
-	return machine{ID: cur.ID(), StartedAt: info.StartedAt, ExpiresAt: expiry(cur), CreatedAt: sb.Info().CreatedAt}
+	return machine{ID: cur.ID(), StartedAt: info.StartedAt, ExpiresAt: expiry(cur), CreatedAt: sb.Info().CreatedAt, Runtime: cmp.Or(sb.Info().Image, sb.Info().Runtime)}
 }
 
 func expiry(s *sandbox.Session) time.Time {

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	"go.temporal.io/sdk/workflow"
@@ -21,7 +22,9 @@ type RunOptions struct {
 	Timeout time.Duration `json:"timeout,omitempty"`
 	// Key makes the start idempotent beyond this workflow: of all starts with
 	// the same key in one machine, one runs. Empty means a key of this call's
-	// own. It has letters, digits, "-", "_" and ".", at most 128.
+	// own, and one that begins with the workflow's first run ID and a dot is
+	// taken for this workflow's own, which saves a look for it. It has letters,
+	// digits, "-", "_" and ".", at most 128.
 	Key string `json:"key,omitempty"`
 	// RerunIfLost runs the command again, once for each time that its machine
 	// ends, instead of reporting it as lost. It is for what may run twice.
@@ -29,6 +32,9 @@ type RunOptions struct {
 	// Output is the key that the output is stored under. Empty means the
 	// workflow's ID, the sandbox's name and the command's number.
 	Output string `json:"output,omitempty"`
+	// NoTail leaves the tail out of the result, and so out of the workflow's
+	// history, if the output is stored.
+	NoTail bool `json:"noTail,omitempty"`
 }
 
 // Outcome says how a command came to its end.
@@ -59,6 +65,8 @@ type Command struct {
 	Handle json.RawMessage `json:"handle,omitempty"`
 	// Signaled is set by Kill.
 	Signaled bool `json:"signaled,omitempty"`
+	// NoTail is that of the RunOptions.
+	NoTail bool `json:"noTail,omitempty"`
 }
 
 // Result is what became of a command.
@@ -112,8 +120,8 @@ func (s *Sandbox) Start(ctx workflow.Context, name string, args []string, o *Run
 	}
 	info := workflow.GetInfo(ctx)
 	s.Commands++
-	shared := opts.Key != ""
-	if !shared {
+	shared := opts.Key != "" && !strings.HasPrefix(opts.Key, info.FirstRunID+".")
+	if opts.Key == "" {
 		opts.Key = fmt.Sprintf("%s.%d", info.FirstRunID, s.Commands)
 	}
 	if opts.Output == "" {
@@ -139,7 +147,7 @@ func (s *Sandbox) Start(ctx workflow.Context, name string, args []string, o *Run
 			s.VM = ""
 			return &Command{Key: opts.Key, Output: opts.Output}, nil
 		}
-		return &Command{ID: got.ID, VM: s.VM, Key: opts.Key, Output: opts.Output, Handle: got.Handle}, nil
+		return &Command{ID: got.ID, VM: s.VM, Key: opts.Key, Output: opts.Output, Handle: got.Handle, NoTail: opts.NoTail}, nil
 	}
 }
 

@@ -43,7 +43,7 @@ func (w *Worker) follow(ctx context.Context, in followInput) (Result, error) {
 	}
 	keep := w.keepLease(ctx, in)
 	defer keep()
-	res, err := w.read(ctx, cmd, in.Command.Output)
+	res, err := w.read(ctx, cmd, in.Command)
 	if err != nil {
 		return Result{}, classify(err)
 	}
@@ -60,7 +60,7 @@ func (w *Worker) follow(ctx context.Context, in followInput) (Result, error) {
 				return Result{}, classify(err)
 			}
 			if won != nil && won.ID() != cmd.ID() {
-				if res, err = w.read(ctx, won, in.Command.Output); err != nil {
+				if res, err = w.read(ctx, won, in.Command); err != nil {
 					return Result{}, classify(err)
 				}
 			}
@@ -70,11 +70,11 @@ func (w *Worker) follow(ctx context.Context, in followInput) (Result, error) {
 }
 
 // read copies the log to the store and waits for the end.
-func (w *Worker) read(ctx context.Context, cmd *sandbox.Command, output string) (*Result, error) {
-	res := &Result{Outcome: Exited, Output: output}
+func (w *Worker) read(ctx context.Context, cmd *sandbox.Command, c Command) (*Result, error) {
+	res := &Result{Outcome: Exited, Output: c.Output}
 	var out *recordWriter
 	if w.Output != nil {
-		dst, err := w.Output.Create(ctx, output)
+		dst, err := w.Output.Create(ctx, c.Output)
 		if err != nil {
 			return nil, err
 		}
@@ -118,6 +118,9 @@ func (w *Worker) read(ctx context.Context, cmd *sandbox.Command, output string) 
 		}
 		res.Archived = true
 	}
+	if res.Archived && c.NoTail {
+		return res, nil
+	}
 	res.Tail = strings.ToValidUTF8(string(tail[max(len(tail)-tailSize, 0):]), "\uFFFD")
 	return res, nil
 }
@@ -129,14 +132,14 @@ func closedStream(err error) bool {
 	return ok && e.Code == "sandbox_stream_closed"
 }
 
-// keepLease renews the machine's lease while the command runs, and once more at
-// its end. The caller calls the function that it returns.
+// keepLease renews the machine's lease while the command runs, when half of it is
+// left. The caller calls the function that it returns.
 func (w *Worker) keepLease(ctx context.Context, in followInput) (stop func()) {
 	ctx, cancel := context.WithCancel(ctx)
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		tick := time.NewTicker(time.Minute)
+		tick := time.NewTicker(min(time.Minute, max(in.Lease/5, time.Second)))
 		defer tick.Stop()
 		for {
 			select {
@@ -151,8 +154,8 @@ func (w *Worker) keepLease(ctx context.Context, in followInput) (stop func()) {
 				}
 				continue
 			}
-			if expiry(cur).Sub(w.now()) < 5*time.Minute {
-				w.extend(ctx, cur, 10*time.Minute)
+			if expiry(cur).Sub(w.now()) < in.Lease/2 {
+				w.extend(ctx, cur, in.Lease)
 			}
 		}
 	}()

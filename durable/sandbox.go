@@ -21,12 +21,20 @@ type Options struct {
 	// Runtime and Image exclude each other; see sandbox.CreateOptions.
 	Runtime string `json:"runtime,omitempty"`
 	Image   string `json:"image,omitempty"`
-	// SnapshotID is a snapshot to begin from.
+	// SnapshotID is a snapshot to begin from, Git a repository; they exclude each
+	// other.
 	SnapshotID string `json:"snapshotId,omitempty"`
+	Git        *Git   `json:"git,omitempty"`
+	// Region is where machines are started, FailoverRegions where that is not
+	// possible.
+	Region          string   `json:"region,omitempty"`
+	FailoverRegions []string `json:"failoverRegions,omitempty"`
+	// Mounts maps directories to drives.
+	Mounts map[string]sandbox.Mount `json:"mounts,omitempty"`
 	// Ports are exposed.
 	Ports []int `json:"ports,omitempty"`
 	// NetworkPolicy is that of a new sandbox. Values of headers are left out of
-	// its JSON, so that a policy must have none. Nil allows everything.
+	// its JSON: [Worker.Prepare] sets them. Nil allows everything.
 	NetworkPolicy *sandbox.NetworkPolicy `json:"networkPolicy,omitempty"`
 	// VCPUs is the size. Zero means the platform's default.
 	VCPUs int `json:"vcpus,omitempty"`
@@ -41,6 +49,21 @@ type Options struct {
 	// Heartbeat is after how long without a sign of life a worker's activity is
 	// given to another worker. Zero means 10 seconds.
 	Heartbeat time.Duration `json:"heartbeat,omitempty"`
+	// FollowQueue is the task queue of the workers that follow commands, which
+	// have [Worker.RegisterFollow]. Following takes a slot of a worker for as
+	// long as the command runs: on a queue of its own it takes none from what
+	// starts, interrupts and ends others. Empty means the workflow's queue.
+	FollowQueue string `json:"followQueue,omitempty"`
+}
+
+// Git is a repository that a sandbox begins with. [Worker.Prepare] sets the
+// credentials of one that is private.
+type Git struct {
+	URL string `json:"url"`
+	// Revision is a branch, tag or commit. Empty means the default branch.
+	Revision string `json:"revision,omitempty"`
+	// Depth limits the history to that many commits. Zero fetches all of it.
+	Depth int `json:"depth,omitempty"`
 }
 
 func (o Options) lease() time.Duration {
@@ -74,6 +97,8 @@ type Sandbox struct {
 	Resets    int       `json:"resets,omitempty"`
 	// Commands is how many were started, and numbers their keys.
 	Commands int `json:"commands,omitempty"`
+	// Runtime is the image or runtime that it was made with.
+	Runtime string `json:"runtime,omitempty"`
 
 	// OnRefused, if not nil, is called when the platform refuses what was asked of
 	// a sandbox that it had opened, for want of a right, a quota or a deployment
@@ -108,7 +133,7 @@ func (s *Sandbox) Resume(ctx workflow.Context) error {
 	if !s.CreatedAt.IsZero() && !m.CreatedAt.Equal(s.CreatedAt) {
 		s.Resets++
 	}
-	s.VM, s.StartedAt, s.ExpiresAt, s.CreatedAt = m.ID, m.StartedAt, m.ExpiresAt, m.CreatedAt
+	s.VM, s.StartedAt, s.ExpiresAt, s.CreatedAt, s.Runtime = m.ID, m.StartedAt, m.ExpiresAt, m.CreatedAt, m.Runtime
 	return nil
 }
 
@@ -203,7 +228,7 @@ func (s *Sandbox) brief(ctx workflow.Context) workflow.Context {
 // long is for following a command.
 func (s *Sandbox) long(ctx workflow.Context) workflow.Context {
 	return workflow.WithActivityOptions(ctx, workflow.ActivityOptions{
-		StartToCloseTimeout: 24 * time.Hour, HeartbeatTimeout: s.Options.heartbeat(), RetryPolicy: retries(),
+		TaskQueue: s.Options.FollowQueue, StartToCloseTimeout: 24 * time.Hour, HeartbeatTimeout: s.Options.heartbeat(), RetryPolicy: retries(),
 	})
 }
 

@@ -26,6 +26,11 @@ type Worker struct {
 	// Env gives the environment of commands whose sandbox names it by EnvFrom.
 	// Its values never become part of a history.
 	Env func(ctx context.Context, name string) (map[string]string, error)
+	// Prepare, if not nil, changes what a sandbox is made with: it is the place for
+	// what no history may hold, such as the credentials of a repository and the
+	// headers of a network policy, and for what Options does not have. It is
+	// called at each opening; Tags is not nil.
+	Prepare func(ctx context.Context, o Options, create *sandbox.CreateOptions) error
 	// Fleet tells the sandboxes of this Temporal namespace from those of others
 	// in the same project, for [Worker.Sweep]. Empty means the namespace's ID,
 	// which no two servers share. Give two namespaces one Fleet and each sweeps
@@ -79,6 +84,12 @@ func (w *Worker) Register(r Registry) {
 		r.RegisterActivityWithOptions(f, activity.RegisterOptions{Name: name})
 	}
 	r.RegisterWorkflowWithOptions(SweepWorkflow, workflow.RegisterOptions{Name: "sandbox.Sweep"})
+}
+
+// RegisterFollow registers the activity that follows commands, on workers of
+// [Options].FollowQueue: give them as many slots as commands may run at once.
+func (w *Worker) RegisterFollow(r Registry) {
+	r.RegisterActivityWithOptions(w.follow, activity.RegisterOptions{Name: activityFollow})
 }
 
 // Plugin registers them on every worker of a client that is dialed with it, by

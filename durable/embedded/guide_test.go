@@ -93,7 +93,7 @@ func TestGuideClient(t *testing.T) {
 	assert.False(t, c.open(""))
 	created := c.next()
 	assert.Equal(t, "created", created["type"])
-	for _, field := range []string{"sandboxId", "startedAt", "sandboxExpiresAt", "hibernateAfterMs"} {
+	for _, field := range []string{"sandboxId", "runtime", "startedAt", "sandboxExpiresAt", "hibernateAfterMs"} {
 		assert.Contains(t, created, field)
 	}
 	active, _ := c.until("status", "active")

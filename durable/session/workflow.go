@@ -1,6 +1,7 @@
 package session
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"slices"
@@ -109,6 +110,7 @@ type run struct {
 	current    string // the command that runs
 	ran        bool   // a command has, in this run
 	refused    refused
+	rollAfter  time.Time // not before, since the store was away
 }
 
 // Workflow is the session. It is registered by [Register] and started by
@@ -247,7 +249,7 @@ func (s *run) live(ctx workflow.Context) error {
 		s.Sandbox = sb
 		sb.OnRefused = s.onRefused
 		s.emit(ctx, Event{
-			Type: TypeCreated, SandboxID: sb.Options.Name, Runtime: sb.Options.Runtime, StartedAt: millis(s.StartedAt),
+			Type: TypeCreated, SandboxID: sb.Options.Name, Runtime: cmp.Or(sb.Options.Runtime, sb.Runtime), StartedAt: millis(s.StartedAt),
 			SandboxExpiresAt: millis(sb.ExpiresAt), HibernateAfterMs: s.in.Policy.IdleAfter.Milliseconds(),
 		})
 		s.status(ctx, StateActive)
@@ -361,7 +363,7 @@ func (s *run) command(ctx workflow.Context, c queued) error {
 	defer func() { s.current = "" }()
 	vm, resets := s.Sandbox.VM, s.Sandbox.Resets
 	cmd, err := s.Sandbox.Start(ctx, "bash", []string{"-c", c.Command}, &durable.RunOptions{
-		Key: workflow.GetInfo(ctx).FirstRunID + "." + c.ID, Output: s.id + "/" + c.ID,
+		Key: workflow.GetInfo(ctx).FirstRunID + "." + c.ID, Output: s.id + "/" + c.ID, NoTail: true,
 	})
 	if errors.Is(err, errGivenUp) {
 		s.emit(ctx, Event{Type: TypeCommandEnd, ID: c.ID, Outcome: durable.Lost})
@@ -475,6 +477,9 @@ func (s *run) outlastsKills(ctx workflow.Context) bool {
 
 // full reports whether the history is long enough to begin a new one.
 func (s *run) full(ctx workflow.Context) bool {
+	if workflow.Now(ctx).Before(s.rollAfter) {
+		return false
+	}
 	info := workflow.GetInfo(ctx)
 	limit := s.in.Policy.HistoryLimit
 	return info.GetContinueAsNewSuggested() || limit > 0 && info.GetCurrentHistoryLength() > limit || sizeOf(s.Events) > maxBytes
@@ -496,17 +501,24 @@ func (s *run) roll(ctx workflow.Context) error {
 	if len(s.Queue) > 0 && !s.overdue(ctx) || s.destroy != nil || s.touched {
 		return s.unroll(ctx)
 	}
-	brief := workflow.WithActivityOptions(ctx, workflow.ActivityOptions{StartToCloseTimeout: time.Minute})
-	for len(s.Events) > s.in.Policy.KeepEvents || sizeOf(s.Events) > keepBytes || s.swollen(ctx) {
-		n := pageOf(s.Events)
-		var kept bool
-		if err := workflow.ExecuteActivity(brief, activityArchive, s.id, s.Base, s.Events[:n]).Get(ctx, &kept); err != nil {
+	had := len(s.Queue)
+	s.rolling = false // the store may take its time
+	if err := s.archive(ctx); err != nil {
+		if ctx.Err() != nil {
 			return err
 		}
-		if kept {
-			s.Pages = append(s.Pages, s.Base)
-		}
-		s.Base, s.Events = s.Base+n, s.Events[n:]
+		s.rollAfter = workflow.Now(ctx).Add(rollPause)
+		before := s.describe().State
+		s.emit(ctx, Event{Type: TypeStatus, State: StateBlocked, Error: durable.Message(err)})
+		s.status(ctx, before)
+		return s.unroll(ctx)
+	}
+	s.rolling = true
+	if err := workflow.Await(ctx, func() bool { return workflow.AllHandlersFinished(ctx) }); err != nil {
+		return err
+	}
+	if had == 0 && len(s.Queue) > 0 {
+		return s.unroll(ctx)
 	}
 	// A signal that came in meanwhile would end with this run. Runs of before
 	// this was seen to did continue as new, and do so again when they are
@@ -525,6 +537,32 @@ func (s *run) roll(ctx workflow.Context) error {
 	}
 	s.in.State = &carried
 	return workflow.NewContinueAsNewError(ctx, workflowName, s.in)
+}
+
+// A store that fails for archiveWithin is away, and the session goes on with the
+// history that it has for rollPause.
+const (
+	archiveWithin = time.Minute
+	rollPause     = 5 * time.Minute
+)
+
+// archive puts the oldest events into the store.
+func (s *run) archive(ctx workflow.Context) error {
+	brief := workflow.WithActivityOptions(ctx, workflow.ActivityOptions{
+		StartToCloseTimeout: archiveWithin, ScheduleToCloseTimeout: archiveWithin, RetryPolicy: &temporal.RetryPolicy{MaximumInterval: 10 * time.Second},
+	})
+	for len(s.Events) > s.in.Policy.KeepEvents || sizeOf(s.Events) > keepBytes || s.swollen(ctx) {
+		n := pageOf(s.Events)
+		var kept bool
+		if err := workflow.ExecuteActivity(brief, activityArchive, s.id, s.Base, s.Events[:n]).Get(ctx, &kept); err != nil {
+			return err
+		}
+		if kept {
+			s.Pages = append(s.Pages, s.Base)
+		}
+		s.Base, s.Events = s.Base+n, s.Events[n:]
+	}
+	return nil
 }
 
 // swollen reports whether the events are too large for a payload although their
@@ -590,9 +628,10 @@ func (s *run) end(ctx workflow.Context, cause error) error {
 		}
 	}
 	if destroy.RemoveOutput {
-		brief := workflow.WithActivityOptions(ctx, workflow.ActivityOptions{StartToCloseTimeout: time.Minute})
-		if err := workflow.ExecuteActivity(brief, activityClear, s.id).Get(ctx, nil); err != nil {
-			return err
+		brief := workflow.WithActivityOptions(ctx, workflow.ActivityOptions{StartToCloseTimeout: time.Minute, ScheduleToCloseTimeout: deleteWithin})
+		if err := workflow.ExecuteActivity(brief, activityClear, s.id).Get(ctx, nil); err != nil && cause == nil {
+			cause = err
+			result.Status, result.Error = "failed", durable.Message(err)
 		}
 	}
 	s.status(ctx, StateDestroyed)

@@ -37,7 +37,7 @@ import (
 	"github.com/go-vercel/sandbox/durable/session"
 )
 
-const taskQueue = "sandbox"
+const taskQueue, followQueue = "sandbox", "sandbox-follow"
 
 func main() {
 	addr := flag.String("addr", "127.0.0.1:8088", "address to serve at; TOKEN in the environment is what requests need")
@@ -58,7 +58,8 @@ func run(ctx context.Context, addr string, store durable.OutputStore) (err error
 	}
 	// The plugin registers the activities of package durable on the workers of
 	// this client, and on those of the program's own workflows.
-	plugin, err := (&durable.Worker{Client: sandboxes, Output: store}).Plugin()
+	activities := &durable.Worker{Client: sandboxes, Output: store}
+	plugin, err := activities.Plugin()
 	if err != nil {
 		return err
 	}
@@ -79,14 +80,20 @@ func run(ctx context.Context, addr string, store durable.OutputStore) (err error
 		// before it asks any other.
 		StickyScheduleToStartTimeout: time.Second,
 	})
-	session.RegisterOnly(w, &durable.Worker{Output: store})
-	if err := w.Start(); err != nil {
-		return err
+	session.RegisterOnly(w, activities)
+	// Following a command takes a slot for as long as it runs. The plugin
+	// registers that here too.
+	follow := worker.New(c, followQueue, worker.Options{MaxConcurrentActivityExecutionSize: 10_000, WorkerStopTimeout: 10 * time.Second})
+	for _, w := range []worker.Worker{w, follow} {
+		if err := w.Start(); err != nil {
+			return err
+		}
+		defer w.Stop()
 	}
-	defer w.Stop()
 
 	sessions := session.New(c, &session.Options{
 		TaskQueue: taskQueue, Sandbox: sandboxes, Output: store, Policy: session.Policy{IdleAfter: 15 * time.Minute},
+		Defaults: durable.Options{FollowQueue: followQueue},
 	})
 	mux := http.NewServeMux()
 	mux.Handle("/api/sandbox/", http.StripPrefix("/api/sandbox", sessions.Handler(&session.HandlerOptions{

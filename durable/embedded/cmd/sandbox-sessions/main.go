@@ -118,11 +118,16 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) (err erro
 
 	output := durable.Dir(filepath.Join(c.dir, "output"))
 	w := worker.New(temporal, c.queue, worker.Options{MaxConcurrentActivityExecutionSize: 1000, WorkerStopTimeout: 5 * time.Second, StickyScheduleToStartTimeout: time.Second})
-	session.Register(w, &durable.Worker{Client: sandboxes, Output: output})
-	if err := w.Start(); err != nil {
-		return err
+	activities := &durable.Worker{Client: sandboxes, Output: output}
+	session.Register(w, activities)
+	follow := worker.New(temporal, c.followQueue(), worker.Options{MaxConcurrentActivityExecutionSize: commandsAtOnce, WorkerStopTimeout: 5 * time.Second})
+	activities.RegisterFollow(follow)
+	for _, w := range []worker.Worker{w, follow} {
+		if err := w.Start(); err != nil {
+			return err
+		}
+		defer w.Stop()
 	}
-	defer w.Stop()
 
 	sessions := session.New(temporal, &session.Options{
 		TaskQueue: c.queue, Sandbox: sandboxes, Output: output, Policy: session.Policy{IdleAfter: c.idle}, Defaults: c.defaults(),
@@ -138,10 +143,16 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) (err erro
 	return nil
 }
 
+// commandsAtOnce is how many commands may run, of all sessions of this process.
+const commandsAtOnce = 10_000
+
+// followQueue is for following commands alone, which takes as long as they run.
+func (c config) followQueue() string { return c.queue + "-follow" }
+
 // defaults are for new sandboxes. Those of an emulator run on this machine, and
 // have nothing to do with its other programs, this one among them.
 func (c config) defaults() durable.Options {
-	o := durable.Options{Heartbeat: c.heartbeat}
+	o := durable.Options{Heartbeat: c.heartbeat, FollowQueue: c.followQueue()}
 	if c.emulator {
 		o.NetworkPolicy = &sandbox.NetworkPolicy{
 			Allow:   []string{"*"},

@@ -1,0 +1,162 @@
+package durable_test
+
+import (
+	"context"
+	"encoding/json"
+	"io"
+	"net/http"
+	"reflect"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"go.temporal.io/sdk/activity"
+	"go.temporal.io/sdk/client"
+	"go.temporal.io/sdk/converter"
+	"go.temporal.io/sdk/workflow"
+
+	"github.com/go-vercel/sandbox"
+	"github.com/go-vercel/sandbox/durable"
+	"github.com/go-vercel/sandbox/durable/durabletest"
+	"github.com/go-vercel/sandbox/sandboxtest"
+)
+
+// TestOptionsAreObeyed: each field of the options is in the request that makes the
+// sandbox, or is named here with what looks for it; and a worker adds what no
+// history may hold.
+func TestOptionsAreObeyed(t *testing.T) {
+	policy := &sandbox.NetworkPolicy{Rules: map[string][]sandbox.PolicyRule{"api.example.com": {{Transform: []sandbox.PolicyTransform{{Headers: sandbox.PolicyHeaders{"authorization": ""}}}}}}}
+	o := durable.Options{
+		Name: "all", Image: "vercel/sandbox-universal:latest", Git: &durable.Git{URL: "https://example.com/repo.git", Revision: "main", Depth: 7},
+		Region: "iad1", Mounts: map[string]sandbox.Mount{"/data": {Drive: "d"}}, Ports: []int{3000}, NetworkPolicy: policy, VCPUs: 4,
+		Tags: map[string]string{"mine": "yes"}, Lease: 7 * time.Minute,
+	}
+	looked := map[string]string{
+		"Runtime": "TestWeek", "SnapshotID": "TestSandboxInWorkflow", "EnvFrom": "TestSandboxInWorkflow", "FailoverRegions": "below",
+		"Heartbeat": "TestTwoServices", "FollowQueue": "TestFollowQueue",
+	}
+	for i := range reflect.TypeFor[durable.Options]().NumField() {
+		field := reflect.TypeFor[durable.Options]().Field(i)
+		assert.NotEqual(t, reflect.ValueOf(o).Field(i).IsZero(), looked[field.Name] == "", "%s is set, or looked for elsewhere", field.Name)
+	}
+	env := durabletest.New(t, nil)
+	var sent []byte
+	env.Worker.Prepare = func(_ context.Context, _ durable.Options, create *sandbox.CreateOptions) error {
+		git := create.Source.(sandbox.GitSource)
+		git.Username, git.Password = "me", "s3cret"
+		create.Source = git
+		create.NetworkPolicy = &sandbox.NetworkPolicy{Rules: map[string][]sandbox.PolicyRule{"api.example.com": {{Transform: []sandbox.PolicyTransform{{Headers: sandbox.PolicyHeaders{"authorization": "Bearer s3cret"}}}}}}}
+		return nil
+	}
+	env.Worker.Client = clientThrough(t, env.Server, roundTripper(func(r *http.Request) (*http.Response, error) {
+		if r.Method == http.MethodPost && r.Body != nil {
+			var err error
+			sent, err = io.ReadAll(r.Body)
+			require.NoError(t, err)
+			return &http.Response{StatusCode: http.StatusBadRequest, Header: http.Header{}, Body: io.NopCloser(strings.NewReader("{}")), Request: r}, nil
+		}
+		return http.DefaultTransport.RoundTrip(r)
+	}))
+	env.SetOnActivityStartedListener(func(_ *activity.Info, _ context.Context, args converter.EncodedValues) {
+		var in durable.Options
+		require.NoError(t, args.Get(&in))
+		data, err := json.Marshal(in)
+		require.NoError(t, err)
+		assert.NotContains(t, string(data), "s3cret", "what becomes part of the history")
+	})
+	env.ExecuteWorkflow(func(ctx workflow.Context) error {
+		_, err := durable.Open(ctx, &o)
+		return err
+	})
+	require.NotEmpty(t, sent)
+	for _, want := range []string{"\"all\"", "vercel/sandbox-universal", "https://example.com/repo.git", "\"main\"", "7", "iad1", "/data", "3000", "api.example.com", "s3cret", "4", "mine", "420000"} {
+		assert.Contains(t, string(sent), want)
+	}
+}
+
+type roundTripper func(*http.Request) (*http.Response, error)
+
+func (f roundTripper) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
+
+// TestFollowQueue: a command is followed on the queue that the options name, and
+// nothing else is done there.
+func TestFollowQueue(t *testing.T) {
+	env := durabletest.New(t, nil)
+	env.SetStartWorkflowOptions(client.StartWorkflowOptions{ID: "queues", TaskQueue: "all"})
+	queues := map[string]string{}
+	env.SetOnActivityStartedListener(func(info *activity.Info, _ context.Context, _ converter.EncodedValues) {
+		queues[info.ActivityType.Name] = info.TaskQueue
+	})
+	env.ExecuteWorkflow(func(ctx workflow.Context) error {
+		sb, err := durable.Open(ctx, &durable.Options{FollowQueue: "follow"})
+		if err != nil {
+			return err
+		}
+		defer sb.Delete(ctx)
+		_, err = sb.Run(ctx, "true", nil, nil)
+		return err
+	})
+	require.NoError(t, env.GetWorkflowError())
+	assert.Equal(t, map[string]string{"sandbox.Open": "all", "sandbox.Start": "all", "sandbox.Follow": "follow", "sandbox.Delete": "all"}, queues)
+}
+
+// TestLeaseIsRenewed: the lease that was asked for is the one that is renewed while
+// a command runs.
+func TestLeaseIsRenewed(t *testing.T) {
+	env := durabletest.New(t, nil)
+	env.SetStartWorkflowOptions(client.StartWorkflowOptions{ID: "long"})
+	env.ExecuteWorkflow(func(ctx workflow.Context) error {
+		sb, err := durable.Open(ctx, &durable.Options{Lease: 30 * time.Second})
+		if err != nil {
+			return err
+		}
+		defer sb.Delete(ctx)
+		cmd, err := sb.Start(ctx, "sh", []string{"-c", "until [ -e go ]; do sleep 0.05; done; echo done"}, nil)
+		require.NoError(t, err)
+		env.Server.Advance(16 * time.Second)
+		go func() {
+			for ctx := t.Context(); ctx.Err() == nil; time.Sleep(50 * time.Millisecond) {
+				for _, r := range env.Server.Requests() {
+					if r.Operation != sandboxtest.ExtendTimeout {
+						continue
+					}
+					if got, err := env.Server.Client().Get(ctx, sb.Options.Name, nil); assert.NoError(t, err) {
+						assert.NoError(t, got.FS().WriteFile(ctx, "go", nil, 0o600))
+					}
+					return
+				}
+			}
+		}()
+		res, err := sb.Wait(ctx, cmd)
+		require.NoError(t, err)
+		assert.Equal(t, durable.Exited, res.Outcome)
+		return nil
+	})
+	require.NoError(t, env.GetWorkflowError())
+}
+
+// TestNoTail: what is stored need not be in the history as well; what is not, is.
+func TestNoTail(t *testing.T) {
+	for _, stored := range []bool{true, false} {
+		env := durabletest.New(t, nil)
+		env.SetStartWorkflowOptions(client.StartWorkflowOptions{ID: "tail"})
+		if !stored {
+			env.Worker.Output = nil
+		}
+		env.ExecuteWorkflow(func(ctx workflow.Context) error {
+			sb, err := durable.Open(ctx, nil)
+			if err != nil {
+				return err
+			}
+			defer sb.Delete(ctx)
+			res, err := sb.Run(ctx, "echo", []string{"secret"}, &durable.RunOptions{NoTail: true})
+			require.NoError(t, err)
+			assert.Equal(t, stored, res.Archived)
+			assert.Equal(t, stored, !strings.Contains(res.Tail, "secret"))
+			return nil
+		})
+		require.NoError(t, env.GetWorkflowError())
+	}
+}

@@ -1,0 +1,70 @@
+package session
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/go-vercel/sandbox/durable"
+	"github.com/go-vercel/sandbox/durable/durabletest"
+)
+
+// awayStore is one that takes no events for some time.
+type awayStore struct {
+	durable.OutputStore
+	away  atomic.Bool
+	tried atomic.Int32
+}
+
+func (s *awayStore) Create(ctx context.Context, key string) (durable.OutputWriter, error) {
+	if strings.Contains(key, "/events/") && s.away.Load() {
+		s.tried.Add(1)
+		return nil, errors.New("the store is away")
+	}
+	return s.OutputStore.Create(ctx, key)
+}
+
+// TestArchiveIsAway: while the store takes no events a session goes on with the
+// history that it has, says why, and takes commands; then it continues as new.
+func TestArchiveIsAway(t *testing.T) {
+	store := &awayStore{OutputStore: durable.Dir(t.TempDir())}
+	store.away.Store(true)
+	p := newPlay(t, &durabletest.Options{Output: store})
+	for i := range 3 {
+		p.send(time.Minute, fmt.Sprint(i), "true")
+	}
+	p.At(2*time.Minute, func() { p.SetCurrentHistoryLength(100) })
+	p.send(3*time.Minute, "rolls", "true")
+	p.send(4*time.Minute+30*time.Second, "meanwhile", "echo out")
+	p.At(20*time.Minute, func() { store.away.Store(false) })
+	p.send(21*time.Minute, "last", "true")
+	p.ExecuteWorkflow(Workflow, input{Policy: Policy{HistoryLimit: 50, KeepEvents: 3}})
+	_, carried := p.continued()
+	assert.Positive(t, carried.State.Base)
+	assert.Equal(t, "cmd-5", p.outcomes["meanwhile"])
+	var all []Event
+	for seq := 0; seq < carried.State.Base; seq = len(all) {
+		events, err := archive{store}.get(t.Context(), "ses-1", (&run{state: carried.State}).page(seq).Stored, seq)
+		require.NoError(t, err)
+		require.NotEmpty(t, events)
+		for _, e := range events {
+			all = append(all, e.Event)
+		}
+	}
+	for _, e := range carried.State.Events {
+		all = append(all, e.Event)
+	}
+	assert.Contains(t, story(all), "cmd-5 exited 0")
+	i := slices.IndexFunc(all, func(e Event) bool { return e.State == StateBlocked })
+	require.Positive(t, i)
+	assert.Contains(t, all[i].Error, "the store is away")
+	assert.Less(t, int(store.tried.Load()), 60, "it is not asked all the time")
+}
