@@ -143,6 +143,9 @@ func (m *namespaceMachine) bootOnThread() (err error) {
 	if err := show(root.target); err != nil {
 		return err
 	}
+	if err := n.coverShown(root.target, root.extra); err != nil {
+		return err
+	}
 	if n.rootless && m.image == "" {
 		if err := n.accountFiles(root.target, m.account); err != nil {
 			return err

@@ -126,7 +126,7 @@ func (n *namespaceBackend) setUp() error {
 	if err != nil {
 		return err
 	}
-	dirs := []string{"dev", "root"}
+	dirs := []string{"dev", "root", nothingName}
 	for _, a := range accounts {
 		dirs = append(dirs, a.baseName(), a.viewName(), a.etcName())
 	}
@@ -166,6 +166,9 @@ func (n *namespaceBackend) setUpAsRoot() error {
 		base := baseLayer{dir: filepath.Join(n.mounts, a.baseName()), root: machineRoot, owners: true}
 		err := errors.Join(base.build(filepath.Dir(n.dir), a), writeAccounts(base.name("/etc"), base.root, n.tun, searchPath(), a), base.makeOwnRun(),
 			base.addSudo(searchPath(), sudoProgram), base.trust(n.trusted))
+		if err == nil {
+			err = base.coverPrivate()
+		}
 		if err == nil {
 			err = n.chooseLower(a)
 		}

@@ -1,0 +1,86 @@
+package box
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+)
+
+// privateNames are what boxes don't see of the homes of the machine's users:
+// keys, logins and tokens, and what agents and browsers remember.
+var privateNames = []string{
+	".aws", ".azure", ".bash_history", ".cargo/credentials", ".cargo/credentials.toml", ".claude", ".claude.json", ".codex",
+	".config/1Password", ".config/BraveSoftware", ".config/chromium", ".config/com.vercel.cli", ".config/gcloud", ".config/gh", ".config/git/credentials",
+	".config/google-chrome", ".config/op", ".config/opencode", ".cursor", ".docker/config.json", ".gem/credentials", ".gemini", ".git-credentials",
+	".gnupg", ".kube", ".local/share/com.vercel.cli", ".local/share/keyrings", ".local/share/opencode", ".mozilla", ".netrc", ".npmrc",
+	".password-store", ".pgpass", ".pi", ".pypirc", ".ssh", ".terraform.d", ".vault-token", ".vercel", ".yarnrc.yml", ".zsh_history",
+}
+
+// privatePaths are those of privateNames that there are, and what they lead to
+// where they are links.
+func privatePaths() (paths []string) {
+	homes := []string{"/root"}
+	if home, err := os.UserHomeDir(); err == nil && home != "/" && filepath.IsAbs(home) {
+		homes = append(homes, filepath.Clean(home))
+	}
+	users, _ := os.ReadDir("/home") // a machine may have none
+	for _, user := range users {
+		homes = append(homes, filepath.Join("/home", user.Name()))
+	}
+	slices.Sort(homes)
+	for _, home := range slices.Compact(homes) {
+		if real, err := filepath.EvalSymlinks(home); err == nil {
+			home = real
+		}
+		for _, name := range privateNames {
+			path := filepath.Join(home, name)
+			if _, err := os.Lstat(path); err != nil {
+				continue
+			}
+			paths = append(paths, path)
+			if real, err := filepath.EvalSymlinks(path); err == nil && real != path && !isBelow(home, real) {
+				paths = append(paths, real)
+			}
+		}
+	}
+	return paths
+}
+
+// coverPrivate hides what is private in the layer: boxes can put their own there.
+func (b baseLayer) coverPrivate() error {
+	var errs []error
+	for _, path := range privatePaths() {
+		errs = append(errs, b.cover(path))
+	}
+	return errors.Join(errs...)
+}
+
+// coverShown hides what is private in the machine's directories that are bound
+// into a box's root, below which no layer hides anything.
+func (n *namespaceBackend) coverShown(root string, shown []string) error {
+	for _, path := range privatePaths() {
+		if !slices.ContainsFunc(shown, func(dir string) bool { return strings.HasPrefix(path, dir+"/") }) {
+			continue
+		}
+		target := filepath.Join(root, path)
+		info, err := os.Lstat(target)
+		if err != nil {
+			continue // which the box's user can't get to either
+		}
+		cover := "/dev/null"
+		if info.IsDir() {
+			cover = filepath.Join(n.mounts, nothingName)
+		} else if !info.Mode().IsRegular() {
+			continue // a link, whose place is covered itself
+		}
+		if err := bindReadOnly(cover, target); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// nothingName is an empty directory among the backend's mounts.
+const nothingName = "nothing"

@@ -1,0 +1,45 @@
+package box
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+// TestPrivateFiles: a box sees the files of the machine, but not the keys and
+// logins in the homes of its users, not even as root.
+func TestPrivateFiles(t *testing.T) {
+	real, err := os.UserHomeDir()
+	require.NoError(t, err)
+	home, err := os.MkdirTemp(real, ".sandbox-test-home-")
+	if err != nil || strings.HasPrefix(home, "/tmp/") {
+		t.Skip("no home to have secrets in: ", err)
+	}
+	t.Cleanup(func() { assert.NoError(t, os.RemoveAll(home)) })
+	for name, text := range map[string]string{
+		".ssh/id_ed25519": "secret", ".npmrc": "secret", ".config/gh/hosts.yml": "secret", ".local/share/com.vercel.cli/auth.json": "secret",
+		".claude/settings.json": "secret", ".config/plain": "plain", "file": "plain",
+	} {
+		require.NoError(t, os.MkdirAll(filepath.Dir(filepath.Join(home, name)), 0o755))
+		require.NoError(t, os.WriteFile(filepath.Join(home, name), []byte(text+"\n"), 0o644))
+	}
+	require.NoError(t, os.Mkdir(filepath.Join(home, "dotfiles"), 0o755))
+	require.NoError(t, os.WriteFile(filepath.Join(home, "dotfiles/netrc"), []byte("secret\n"), 0o644))
+	require.NoError(t, os.Symlink("dotfiles/netrc", filepath.Join(home, ".netrc")))
+	t.Setenv("HOME", home)
+	h := openHost(t, Options{Mode: Namespace})
+	b := newBox(t, h, Config{})
+	out, errOut, res := run(t, b, Spec{Path: "sh", Args: []string{"-c", `cd "$1" && cat file .config/plain && grep -rs secret . ; ls -A .ssh`, "sh", home}, User: rootUser})
+	assert.Equal(t, "plain\nplain\n", out, errOut)
+	if h.Rootless() {
+		return // what is shown there is to read only
+	}
+	assert.NotZero(t, res.ExitCode, "there is no .ssh")
+	out, errOut, res = run(t, b, Spec{Path: "sh", Args: []string{"-c", `cd "$1" && mkdir .ssh && echo own > .ssh/config && echo own > .npmrc && cat .ssh/* .npmrc`, "sh", home}, User: rootUser})
+	assert.Zero(t, res.ExitCode, errOut)
+	assert.Equal(t, "own\nown\n", out)
+}
