@@ -10,6 +10,7 @@ import (
 	"io"
 
 	"github.com/go-vercel/sandbox/internal/coreutils"
+	"github.com/go-vercel/sandbox/internal/engine"
 	"github.com/go-vercel/sandbox/internal/wire"
 )
 
@@ -51,7 +52,9 @@ func (p program) run(ctx context.Context, on target) (coreutils.Result, error) {
 	if err != nil {
 		if broken, ok := errors.AsType[*StreamError](err); ok && p.spared && broken.Code == codeWriteFailed {
 			if c, clientErr := on.client(); clientErr == nil {
-				newCommand(c, broken.SessionID, wire.Command{ID: broken.CommandID}).killLate(ctx)
+				late, cancel := engine.Late(ctx)
+				defer cancel()
+				_ = newCommand(c, broken.SessionID, wire.Command{ID: broken.CommandID}).Signal(late, SIGKILL)
 			}
 		}
 		return coreutils.Result{}, cmp.Or(reply.err, complaints.err, err)
