@@ -41,6 +41,14 @@ func TestScripts(t *testing.T) {
 			e.Setenv("SANDBOX_PROJECT", c.ProjectID)
 			e.Setenv("HOME", filepath.Join(e.WorkDir, ".home"))
 			e.Setenv("SCHEMAS", schemas)
+			e.Setenv(asProgram, "1") // the daemon of --local is this program, too
+			e.Defer(func() {
+				stop := exec.Command(os.Args[0], "local", "stop")
+				stop.Env = e.Vars
+				if out, err := stop.CombinedOutput(); err != nil {
+					t.Errorf("sandbox local stop: %v: %s", err, out)
+				}
+			})
 			return nil
 		},
 		Condition: func(cond string) (bool, error) {

@@ -52,8 +52,8 @@ func (a *app) callAPI(ctx context.Context, r *apiRequest) error {
 		return err
 	}
 	base := a.base()
-	if a.server != nil {
-		base = a.server.URL
+	if a.emulator != nil {
+		base = a.emulator.Address.URL
 	}
 	address, err := url.Parse(base + r.path)
 	if err != nil {

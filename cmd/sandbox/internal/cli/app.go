@@ -17,7 +17,7 @@ import (
 	"github.com/go-vercel/sandbox"
 	"github.com/go-vercel/sandbox/auth"
 	"github.com/go-vercel/sandbox/cmd/sandbox/internal/console"
-	"github.com/go-vercel/sandbox/sandboxtest"
+	"github.com/go-vercel/sandbox/cmd/sandbox/internal/local"
 )
 
 // globals are the options that every command has.
@@ -55,8 +55,9 @@ type app struct {
 	connecting sync.Mutex // several sandboxes may be looked for at the same time
 	client     *sandbox.Client
 	scope      auth.Credentials
-	source     string // where the credentials come from
-	server     *sandboxtest.Server
+	source     string            // where the credentials come from
+	emulator   *local.Connection // of --local
+	completes  bool              // nothing is started for a completion
 }
 
 // signal returns the signal that ended the program, or 0.
@@ -70,6 +71,9 @@ const guardArgument = "__guard-terminal"
 func Main(args []string) int {
 	if len(args) == 1 && args[0] == guardArgument {
 		return runGuard()
+	}
+	if len(args) == 4 && args[0] == daemonArgument {
+		return runDaemon(args[1:])
 	}
 	a := &app{args: args, in: os.Stdin, now: time.Now, env: newEnvironment()}
 	a.setStreams(console.ColorAuto)
@@ -138,6 +142,7 @@ func (a *app) run(ctx context.Context) int {
 
 func (a *app) execute(ctx context.Context, root *cobra.Command) error {
 	if n := len(a.args); n > 1 && (a.args[0] == cobra.ShellCompRequestCmd || a.args[0] == cobra.ShellCompNoDescRequestCmd) {
+		a.completes = true
 		root.SetArgs(append(a.args[:1:1], arrangeForCompletion(root, a.args[1:])...))
 		return root.ExecuteContext(ctx)
 	}
@@ -156,8 +161,8 @@ func (a *app) close() error {
 	if a.client != nil {
 		a.client.CloseIdleConnections()
 	}
-	if a.server != nil {
-		return a.server.Close()
+	if a.emulator != nil {
+		return a.emulator.Close()
 	}
 	return nil
 }

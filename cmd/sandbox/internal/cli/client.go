@@ -9,7 +9,6 @@ import (
 	"net/http"
 	"net/url"
 	"os"
-	"path/filepath"
 	"strings"
 	"time"
 
@@ -18,7 +17,6 @@ import (
 	"github.com/go-vercel/sandbox/cmd/sandbox/internal/settings"
 	"github.com/go-vercel/sandbox/internal/oidc"
 	"github.com/go-vercel/sandbox/internal/redact"
-	"github.com/go-vercel/sandbox/sandboxtest"
 )
 
 // connect makes the client of the run, once. The credentials are looked for
@@ -30,7 +28,7 @@ func (a *app) connect(ctx context.Context) (*sandbox.Client, error) {
 		return a.client, nil
 	}
 	if a.opts.local {
-		return a.connectLocal()
+		return a.connectLocal(ctx)
 	}
 	provider, err := a.credentials(ctx)
 	if err != nil {
@@ -107,28 +105,6 @@ func (a *app) newClient(provider auth.Provider, base string) (*sandbox.Client, e
 	client, err := sandbox.NewClient(opts)
 	a.client = client
 	return client, err
-}
-
-// connectLocal starts the emulator in this process. Persistent sandboxes are kept
-// from one run of the program to the next.
-func (a *app) connectLocal() (*sandbox.Client, error) {
-	dirs, err := settings.FindDirs(a.env.lookup)
-	if err != nil {
-		return nil, err
-	}
-	dir := filepath.Join(dirs.State, "local")
-	if err := os.MkdirAll(dir, 0o700); err != nil {
-		return nil, err
-	}
-	server, err := sandboxtest.NewServer(&sandboxtest.Options{
-		Dir: dir, Logger: slog.New(slog.NewTextHandler(a.err, &slog.HandlerOptions{Level: slog.LevelError})),
-	})
-	if err != nil {
-		return nil, withHint(err, "its files are in %s: another sandbox --local may use them; if an earlier version has made them, remove that folder", dir)
-	}
-	a.server, a.source = server, "the local emulator"
-	a.scope = server.Credentials()
-	return a.newClient(auth.Static(a.scope), server.URL)
 }
 
 // credentials finds the token and the project in the order that docs/cli.md has.

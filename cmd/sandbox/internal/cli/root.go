@@ -98,7 +98,7 @@ func (a *app) addCommands(root *cobra.Command) {
 		a.psCommand(), a.logsCommand(), a.waitCommand(), a.killCommand(), a.attachCommand(), a.waitForCommand(),
 		a.syncCommand(), a.fsCommand(), a.forwardCommand(), a.urlCommand(), a.openCommand(), a.rshCommand(),
 		a.inspectCommand(), a.startCommand(), a.extendCommand(), a.rollbackCommand(), a.topCommand(), a.pruneCommand(),
-		a.useCommand(), a.profileCommand(), a.whoamiCommand(), a.doctorCommand(), a.apiCommand(), a.emulatorCommand(), a.mcpCommand(),
+		a.useCommand(), a.profileCommand(), a.whoamiCommand(), a.doctorCommand(), a.apiCommand(), a.emulatorCommand(), a.localCommand(), a.mcpCommand(),
 		a.completionCommand(), a.manCommand(), a.versionCommand(),
 	)
 	a.complete(root)
@@ -124,7 +124,7 @@ func (a *app) globalOptions(flags *pflag.FlagSet) {
 		option(flags, &o.project, "project", "", "my-project", "", "The name or ID of the project", parseText)
 		option(flags, &o.scope, "scope", "", "my-team", "", "The slug or ID of the team [alias: --team]", parseText)
 		option(flags, &o.profile, "profile", "", "name", "", "Take team, project and token from a profile", parseText)
-		toggle(flags, &o.local, "local", "", "Run everything on a private emulator on this machine, without an account")
+		toggle(flags, &o.local, "local", "", "Run everything on an emulator on this machine, without an account and without isolation; see sandbox local")
 		option(flags, &o.apiURL, "api-url", "", "url", "", "The address of the API", parseText)
 	})
 	in(groupOutput, func() {

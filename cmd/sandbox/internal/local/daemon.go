@@ -1,0 +1,226 @@
+// Package local runs an emulator in the background, for all processes of a user:
+// commands, ports and terminals of its sandboxes outlive the process that has
+// started them.
+//
+// The daemon listens on a socket in a directory that only its user can enter. A
+// client sends one line, gets one back, and holds the connection for as long as it
+// uses the emulator. The address and the token are told there and kept nowhere, so
+// that nobody can put a server of their own where an emulator was.
+package local
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"net"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/gofrs/flock"
+
+	"github.com/go-vercel/sandbox"
+	"github.com/go-vercel/sandbox/sandboxtest"
+)
+
+const (
+	socketName = "socket"
+	logName    = "log"
+	lockName   = "lock"
+	// exitInUse is the exit code of a daemon whose directory another one uses.
+	exitInUse = 75
+	// IdleTime is how long a daemon waits, without a client and without a sandbox
+	// that runs, until it ends.
+	IdleTime = 10 * time.Minute
+	// requestTime is how long a client may take to say what it wants.
+	requestTime = 10 * time.Second
+)
+
+// Address is what a client is told of the emulator.
+type Address struct {
+	URL       string `json:"url"`
+	Token     string `json:"token"`
+	TeamID    string `json:"teamId"`
+	ProjectID string `json:"projectId"`
+	Mode      string `json:"mode"`
+	Version   string `json:"version"`
+	PID       int    `json:"pid"`
+}
+
+// The requests.
+const (
+	askUse  = "use"
+	askStop = "stop"
+)
+
+type daemon struct {
+	server   *sandboxtest.Server
+	listener net.Listener
+	address  Address
+	idle     time.Duration
+	socket   string
+
+	mu      sync.Mutex
+	clients int
+	last    time.Time // at which there was a client or a sandbox that ran
+	ending  bool
+	end     chan struct{} // closed when it is to end
+}
+
+// Serve runs the daemon of a directory, with the emulator's state in another one,
+// until it is told to end or is idle. It returns the exit code of the process.
+func Serve(dir, state, version string, idle time.Duration) int {
+	lock := flock.New(filepath.Join(dir, lockName), flock.SetPermissions(0o600))
+	locked, err := lock.TryLock()
+	if err == nil && !locked {
+		return exitInUse
+	}
+	if err == nil {
+		err = errors.Join(serve(dir, state, version, idle), lock.Unlock())
+	}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	return 0
+}
+
+func serve(dir, state, version string, idle time.Duration) error {
+	signals := make(chan os.Signal, 1)
+	signal.Notify(signals, os.Interrupt, syscall.SIGTERM)
+	signal.Ignore(syscall.SIGHUP)
+	server, err := sandboxtest.NewServer(&sandboxtest.Options{
+		Dir: state, Logger: slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelError})),
+	})
+	if err != nil {
+		return err
+	}
+	c := server.Credentials()
+	d := &daemon{
+		server: server, idle: idle, socket: filepath.Join(dir, socketName), last: time.Now(), end: make(chan struct{}),
+		address: Address{
+			URL: server.URL, Token: c.Token, TeamID: c.TeamID, ProjectID: c.ProjectID, Mode: string(server.Mode()), Version: version, PID: os.Getpid(),
+		},
+	}
+	if err := os.Truncate(filepath.Join(dir, logName), 0); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return errors.Join(err, server.Close())
+	}
+	// Whoever has the lock has the socket: what is there was left by one that was
+	// killed.
+	if err := os.Remove(d.socket); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return errors.Join(err, server.Close())
+	}
+	path, release, err := reachable(dir)
+	if err != nil {
+		return errors.Join(err, server.Close())
+	}
+	defer release()
+	if d.listener, err = net.Listen("unix", path); err == nil {
+		err = os.Chmod(d.socket, 0o600)
+	}
+	if err != nil {
+		return errors.Join(err, server.Close())
+	}
+	go d.accept()
+	tick := time.NewTicker(max(idle/10, 100*time.Millisecond))
+	defer tick.Stop()
+	for ending := false; !ending; {
+		select {
+		case <-signals:
+			ending = true
+		case <-d.end:
+			ending = true
+		case <-tick.C:
+			ending = d.isIdle()
+		}
+	}
+	d.mu.Lock()
+	d.ending = true
+	d.mu.Unlock()
+	d.listener.Close() // which removes the socket, so that the next client starts a daemon of its own
+	_ = os.Remove(d.socket)
+	return server.Close()
+}
+
+// isIdle reports whether nobody has used the emulator for long enough. One whose
+// directory was removed is of no use to anybody.
+func (d *daemon) isIdle() bool {
+	if _, err := os.Lstat(d.socket); err != nil {
+		return true
+	}
+	running := d.running()
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.clients > 0 || running {
+		d.last = time.Now()
+	}
+	d.ending = time.Since(d.last) >= d.idle
+	return d.ending
+}
+
+func (d *daemon) running() bool {
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	for i, err := range d.server.Client().List(ctx, nil) {
+		if err != nil || i.Status != sandbox.StatusStopped && i.Status != sandbox.StatusFailed && i.Status != sandbox.StatusAborted {
+			return true
+		}
+	}
+	return false
+}
+
+func (d *daemon) accept() {
+	for {
+		conn, err := d.listener.Accept()
+		if err != nil {
+			return
+		}
+		go d.handle(conn)
+	}
+}
+
+// handle tells a client the address, and waits until it is gone.
+func (d *daemon) handle(conn net.Conn) {
+	defer conn.Close()
+	_ = conn.SetReadDeadline(time.Now().Add(requestTime)) // a connection of a socket has deadlines
+	r := bufio.NewReader(conn)
+	ask, err := r.ReadString('\n')
+	if err != nil {
+		return
+	}
+	_ = conn.SetReadDeadline(time.Time{})
+	switch strings.TrimSpace(ask) {
+	case askUse:
+		d.mu.Lock()
+		if d.ending {
+			d.mu.Unlock()
+			return
+		}
+		d.clients++
+		d.mu.Unlock()
+		if json.NewEncoder(conn).Encode(d.address) == nil {
+			_, _ = r.ReadByte() // until the client closes it, or ends
+		}
+		d.mu.Lock()
+		d.clients--
+		d.last = time.Now()
+		d.mu.Unlock()
+	case askStop:
+		d.mu.Lock()
+		select {
+		case <-d.end:
+		default:
+			close(d.end)
+		}
+		d.mu.Unlock()
+		_, _ = r.ReadByte() // the end of the connection, with this process, is the response
+	}
+}
