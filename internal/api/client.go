@@ -26,6 +26,10 @@ import (
 // maxResponse limits the size of a JSON response.
 const maxResponse = 64 << 20
 
+// maxObjects limits the number of objects in one. An object of a listing takes
+// about a KiB, of which its sender has to send two bytes.
+const maxObjects = 100_000
+
 // Auth is the part of the credentials that a request needs.
 type Auth struct{ Token, TeamID string }
 
@@ -115,6 +119,8 @@ func (c *Client) Do(ctx context.Context, req *Request, out any) error {
 	switch {
 	case len(body) > maxResponse:
 		return c.unusable(req, a, resp, nil, &DecodeError{Err: errTooLarge})
+	case bytes.Count(body, []byte("{")) > maxObjects:
+		return c.unusable(req, a, resp, nil, &DecodeError{Err: errTooMany})
 	case len(body) == 0 && (req.Op.Delete || out == nil && resp.StatusCode != http.StatusOK):
 		return nil
 	case out == nil:

@@ -186,3 +186,6 @@ func (e *ContentTypeError) Error() string {
 
 // errTooLarge reports a JSON response larger than maxResponse.
 var errTooLarge = errors.New("the response is larger than 64 MiB")
+
+// errTooMany reports one with more objects than maxObjects.
+var errTooMany = errors.New("the response holds more than 100,000 objects")
