@@ -23,6 +23,7 @@ func TestFindAgent(t *testing.T) {
 		{"empty", "AI_AGENT= ;CODEX_CI=1", "codex"},
 		{"known", "CLAUDE_CODE=1", "claude"},
 		{"by two variables", "CLAUDECODE=1;CLAUDE_CODE_IS_COWORK=1", "cowork"},
+		{"the second beside another", "GEMINI_CLI=1;CLAUDE_CODE_IS_COWORK=1", "gemini"},
 		{"the second alone", "CLAUDE_CODE_IS_COWORK=1", ""},
 		{"by a value", "CURSOR_EXTENSION_HOST_ROLE=agent-exec", "cursor-cli"},
 		{"another value", "CURSOR_EXTENSION_HOST_ROLE=user", ""},

@@ -1,0 +1,108 @@
+package api
+
+import (
+	"bytes"
+	"errors"
+	"io"
+	"net/http"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+// closable notes that it was closed, which ends a read that waits.
+type closable struct {
+	io.Reader
+	closed atomic.Bool
+	ended  chan struct{}
+}
+
+func (c *closable) Read(p []byte) (int, error) {
+	if c.Reader != nil {
+		return c.Reader.Read(p)
+	}
+	<-c.ended
+	return 0, errors.New("closed")
+}
+
+func (c *closable) Close() error {
+	if !c.closed.Swap(true) {
+		close(c.ended)
+	}
+	return nil
+}
+
+type answer func(*http.Request) (*http.Response, error)
+
+func (f answer) RoundTrip(r *http.Request) (*http.Response, error) {
+	if r.Body != nil {
+		_ = r.Body.Close()
+	}
+	return f(r)
+}
+
+func answering(status int, body io.ReadCloser) *Client {
+	return testClient(answer(func(r *http.Request) (*http.Response, error) {
+		return &http.Response{
+			StatusCode: status, Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1, Request: r, Body: body, ContentLength: -1,
+			Header: http.Header{"Content-Type": {"application/json"}},
+		}, nil
+	}))
+}
+
+// TestBodiesAreClosed: whatever the status, a response keeps no connection.
+func TestBodiesAreClosed(t *testing.T) {
+	for _, status := range []int{200, 404, 410} {
+		body := &closable{Reader: strings.NewReader(`{"error":{"code":"x","message":"y"}}`), ended: make(chan struct{})}
+		c := answering(status, body)
+		_ = c.Do(t.Context(), &Request{Op: GetSession, Path: []string{"a"}}, nil)
+		assert.True(t, body.closed.Load(), status)
+		body = &closable{Reader: strings.NewReader(strings.Repeat("x", 10<<20)), ended: make(chan struct{})}
+		if status != 200 {
+			_, err := answering(status, body).Stream(t.Context(), &Request{Op: CommandLogs, Path: []string{"a", "b"}})
+			require.Error(t, err)
+			assert.True(t, body.closed.Load(), "an endless page with status %d", status)
+		}
+	}
+}
+
+// TestErrorBodyThatNeverEnds: the text of an error is waited for, but not long.
+func TestErrorBodyThatNeverEnds(t *testing.T) {
+	for name, call := range map[string]func(*testing.T, *Client) error{
+		"read": func(t *testing.T, c *Client) error {
+			return c.Do(t.Context(), &Request{Op: GetSession, Path: []string{"a"}}, nil)
+		},
+		"stream": func(t *testing.T, c *Client) error {
+			_, err := c.Stream(t.Context(), &Request{Op: CommandLogs, Path: []string{"a", "b"}})
+			return err
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				began := time.Now()
+				require.Error(t, call(t, answering(404, &closable{ended: make(chan struct{})})))
+				assert.Less(t, time.Since(began), 5*errorBodyTime, "retries included")
+			})
+		})
+	}
+}
+
+// TestBodyClosedTwice: the buffer of a response that is closed twice must not
+// become that of two others.
+func TestBodyClosedTwice(t *testing.T) {
+	own := bytes.NewBufferString("x")
+	b := &responseBody{Reader: bytes.NewReader(nil), content: own}
+	require.NoError(t, errors.Join(b.Close(), b.Close()))
+	n := 0
+	for range 4 {
+		if buffers.Get().(*bytes.Buffer) == own {
+			n++
+		}
+	}
+	assert.LessOrEqual(t, n, 1)
+}
