@@ -130,7 +130,10 @@ func runTests(binary, pkg, pattern string, limit time.Duration, env []string) (s
 	if exit := new(exec.ExitError); err != nil && !errors.As(err, &exit) && ctx.Err() == nil {
 		return "", err
 	}
-	if err != nil {
+	switch {
+	case ctx.Err() != nil:
+		return hung, nil
+	case err != nil:
 		return noticed, nil
 	}
 	return survived, nil

@@ -278,7 +278,7 @@ func tryGuards(work string, rows []site, near bool, limit time.Duration) error {
 				return fmt.Errorf("%s with the breaks of %s: %s", test[0], h.dir, out)
 			}
 			binaries[fmt.Sprint(i, test[0])] = binary
-			if outcome, err := h.tryOne(binary, test, 5*limit, 0); err != nil || outcome == noticed {
+			if outcome, err := h.tryOne(binary, test, 5*limit, 0); err != nil || outcome != survived {
 				return errors.Join(err, fmt.Errorf("%s %s fails without a break", test[0], test[1]))
 			}
 		}
@@ -287,7 +287,7 @@ func tryGuards(work string, rows []site, near bool, limit time.Duration) error {
 		h := hearts[s.heart]
 		for _, test := range h.tests {
 			outcome, err := h.tryOne(binaries[fmt.Sprint(s.heart, test[0])], test, limit, 1+slices.IndexFunc(rows, func(r site) bool { return r.row == s.row }))
-			if err != nil || outcome == noticed {
+			if err != nil || outcome != survived {
 				return outcome, err
 			}
 		}

@@ -25,7 +25,7 @@ func main() {
 	sample := flag.Int("sample", 0, "`number` of rows to run, chosen at random; zero means all")
 	only := flag.String("only", "", "run only rows that contain this `text`")
 	near := flag.Bool("near", false, "leave out the tests under faults, which take minutes each")
-	limit := flag.Duration("limit", 2*time.Minute, "`time` after which a run counts as noticed: the break made it hang")
+	limit := flag.Duration("limit", 2*time.Minute, "`time` that one run may take")
 	flag.Parse()
 	if err := run(flag.Arg(0), *sample, *only, *near, *limit); err != nil {
 		fmt.Fprintln(os.Stderr, "mutation:", err)
@@ -78,6 +78,7 @@ func chosen[T fmt.Stringer](rows []T, sample int, only string) []T {
 const (
 	noticed  = "noticed"
 	survived = "SURVIVED"
+	hung     = "HUNG" // which counts as neither: a busy machine looks the same
 )
 
 // report tries each row, prints its outcome and then the score.
