@@ -106,3 +106,20 @@ func TestBodyClosedTwice(t *testing.T) {
 	}
 	assert.LessOrEqual(t, n, 1)
 }
+
+// TestPaths: each placeholder becomes one segment of the path, whatever it holds.
+func TestPaths(t *testing.T) {
+	var got string
+	c := testClient(answer(func(r *http.Request) (*http.Response, error) {
+		got = r.Method + " " + r.URL.EscapedPath()
+		return &http.Response{
+			StatusCode: 404, Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1, Request: r, Header: http.Header{"Content-Type": {"application/json"}},
+			Body: io.NopCloser(strings.NewReader(`{"error":{"code":"not_found","message":"no"}}`)),
+		}, nil
+	}))
+	err := c.Do(t.Context(), &Request{Op: CommandLogs, Path: []string{"a/b-1", "c d?"}}, nil)
+	assert.Equal(t, "GET /api/v2/sandboxes/sessions/a%2Fb-1/cmd/c%20d%3F/logs", got)
+	f, ok := errors.AsType[*Failure](err)
+	require.True(t, ok, "%v", err)
+	assert.Equal(t, `{"error":{"code":"not_found","message":"no"}}`, string(f.Body), "what the API said, word for word")
+}
