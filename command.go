@@ -47,7 +47,8 @@ type Command struct {
 // CommandResult is a command that has ended. A non-zero exit code is a result
 // like any other, not an error.
 type CommandResult struct {
-	*Command
+	// Command is the command, whose output can be read again.
+	Command *Command
 	// ExitCode is the process's exit code: 128 plus the signal's number if it
 	// was ended by a signal.
 	ExitCode int
@@ -309,8 +310,16 @@ func (c *CommandResult) LogValue() slog.Value {
 	return slog.GroupValue(append(c.Command.LogValue().Group(), slog.Int("exitCode", c.ExitCode), slog.Duration("duration", c.Duration))...)
 }
 
-// Wait returns c, since the command has already ended.
-func (c *CommandResult) Wait(context.Context) (*CommandResult, error) { return c, nil }
+// Stdout is short for Command.Stdout.
+func (c *CommandResult) Stdout(ctx context.Context) (string, error) { return c.Command.Stdout(ctx) }
+
+// Stderr is short for Command.Stderr.
+func (c *CommandResult) Stderr(ctx context.Context) (string, error) { return c.Command.Stderr(ctx) }
+
+// Output is short for Command.Output.
+func (c *CommandResult) Output(ctx context.Context) (string, error) { return c.Command.Output(ctx) }
+
+func (c *CommandResult) bind(client *Client) { c.Command.bind(client) }
 
 // Kill ends the command with [SIGKILL]; see [Command.Signal].
 func (c *Command) Kill(ctx context.Context) error { return c.Signal(ctx, SIGKILL) }
@@ -496,7 +505,7 @@ func (c CommandResult) MarshalJSON() ([]byte, error) {
 	if c.Command == nil {
 		return nil, fmt.Errorf("sandbox: %w: the CommandResult was not made by a Sandbox or from JSON", ErrInvalid)
 	}
-	s := c.serialized()
+	s := c.Command.serialized()
 	s.ExitCode = &c.ExitCode
 	s.Duration = s.Cmd.DurationMs
 	return json.Marshal(s)
@@ -515,7 +524,7 @@ func (c *CommandResult) UnmarshalJSON(data []byte) error {
 		s.Cmd.DurationMs = s.Duration
 	}
 	c.Command = &Command{}
-	if err := c.revive(&s); err != nil {
+	if err := c.Command.revive(&s); err != nil {
 		return err
 	}
 	*c = *finished(c.Command)

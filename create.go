@@ -68,13 +68,13 @@ type CreateOptions struct {
 	Env Env
 	// Tags are at most 5 key-value pairs that [List] can filter by.
 	Tags map[string]string
-	// Persistent reports whether the files outlive a session. Nil means the
-	// platform's default, which is true.
-	Persistent *bool
-	// SnapshotExpiration is how long snapshots are kept, at least a day. Zero
-	// means forever, and nil the platform's default of 30 days after the last
+	// Ephemeral is set for a sandbox whose files need not outlive a session.
+	// Otherwise they are saved when a session ends.
+	Ephemeral bool
+	// SnapshotExpiration is how long snapshots are kept: at least a day, or
+	// [Forever]. Zero means the platform's default of 30 days after the last
 	// use.
-	SnapshotExpiration *time.Duration
+	SnapshotExpiration time.Duration
 	// KeepLastSnapshots is the retention policy of snapshots. Nil keeps all.
 	KeepLastSnapshots *KeepLastSnapshots
 	// OnCreate is called by [Client.Create] and [Client.GetOrCreate] to set up
@@ -86,9 +86,9 @@ type CreateOptions struct {
 	// OnResume is called when a call found the sandbox stopped and a new
 	// session was started, before that call continues; see [GetOptions].
 	OnResume Hook
-	// Resume controls whether [Client.GetOrCreate] starts an existing sandbox
-	// that is stopped. Nil means true. [Client.Create] ignores it.
-	Resume *bool
+	// NoResume lets [Client.GetOrCreate] return an existing sandbox that is
+	// stopped without starting it. The other methods ignore it.
+	NoResume bool
 	// Private holds parameters that are not part of the documented API. Their
 	// names begin with two underscores, and they are sent as they are.
 	Private map[string]any `secret:"names"`
@@ -277,12 +277,15 @@ func (o *CreateOptions) body() (*createBody, error) {
 	}
 	b := &createBody{
 		Ports: o.Ports, Timeout: wire.Duration(o.Timeout), Runtime: o.Runtime, Image: o.Image, Name: o.Name,
-		Persistent: o.Persistent, Env: o.Env, Tags: o.Tags,
-		SnapshotExpiration: wire.DurationPtr(o.SnapshotExpiration), KeepLastSnapshots: o.KeepLastSnapshots.toWire(),
+		Env: o.Env, Tags: o.Tags,
+		SnapshotExpiration: expirationToWire(o.SnapshotExpiration), KeepLastSnapshots: o.KeepLastSnapshots.toWire(),
 		Region: o.Region, FailoverRegions: o.FailoverRegions, NetworkID: o.NetworkID,
 	}
 	if o.VCPUs > 0 {
 		b.Resources = &resources{VCPUs: o.VCPUs}
+	}
+	if o.Ephemeral {
+		b.Persistent = new(false)
 	}
 	var err error
 	if b.Mounts, err = mountsToWire(o.Mounts, o.Region, o.FailoverRegions); err != nil {
@@ -394,68 +397,41 @@ func (c *Client) doWithImage(ctx context.Context, wait bool, req *api.Request, o
 	}
 }
 
-// ForkOptions overrides what a fork copies from its source. The zero value
-// copies everything: size, timeout, ports, tags, network policy, image, region,
-// network, persistence, snapshot settings and environment. The fields have the
-// same meaning as in [CreateOptions]; those that are nil or zero are copied.
-type ForkOptions struct {
-	// Name is the fork's name; if empty, the API chooses one.
-	Name string
-	// Ports replaces the exposed ports; a non-nil empty slice exposes none.
-	Ports         []int
-	Timeout       time.Duration
-	VCPUs         int
-	Image         string
-	WaitForImage  bool
-	Region        string
-	NetworkID     string
-	NetworkPolicy *NetworkPolicy
-	// FailoverRegions replaces those of the source; a non-nil empty slice
-	// removes them.
-	FailoverRegions []string
-	// Mounts are the drives of the fork, which has none of the source's. A drive
-	// that a running source has mounted read-write can only be mounted as a
-	// snapshot.
-	Mounts map[string]Mount
-	// Env and Tags replace those of the source; a non-nil empty map clears
-	// them.
-	Env                Env
-	Tags               map[string]string
-	Persistent         *bool
-	SnapshotExpiration *time.Duration
-	KeepLastSnapshots  *KeepLastSnapshots
-	OnResume           Hook
-	Private            map[string]any `secret:"names"`
-}
-
-// Format prints the options without values that may be secret, for every verb.
-func (o ForkOptions) Format(f fmt.State, verb rune) { redact.Struct(f, verb, o) }
-
 // Fork creates a sandbox from the current snapshot of another, or from its
 // image or runtime if it has none, and starts its first session, which is
 // billed until it ends. What a running source has changed since its last
 // snapshot is not included: stop the source first, see [Sandbox.Stop]. The
-// snapshot must be in the fork's region. A nil opts copies everything from the
-// source.
+// snapshot must be in the fork's region.
+//
+// The options replace what is copied: size, timeout, ports, tags, network
+// policy, image, region, network, persistence, snapshot settings and
+// environment. What is nil or zero is copied, as is everything if opts is nil; a
+// non-nil empty slice or map clears what the source has. Drives are not copied:
+// Mounts are those of the fork. Source, Runtime and
+// OnCreate can't be set. A drive that a running source has mounted read-write
+// can only be mounted as a snapshot.
 //
 // If there is no source of that name, the error matches [ErrNotFound]; if the
 // name of the fork is taken, it is an [*APIError] with [CodeBadRequest] whose
 // message says so; if the response is lost, it matches [ErrOutcomeUnknown], and
 // the fork may exist.
-func (c *Client) Fork(ctx context.Context, source string, opts *ForkOptions) (*Sandbox, error) {
-	var o ForkOptions
+func (c *Client) Fork(ctx context.Context, source string, opts *CreateOptions) (*Sandbox, error) {
+	var o CreateOptions
 	if opts != nil {
 		o = *opts
 	}
 	if err := checkName("source", source); err != nil {
 		return nil, err
 	}
-	body, err := (&CreateOptions{
-		Name: o.Name, Ports: o.Ports, Timeout: o.Timeout, VCPUs: o.VCPUs, Image: o.Image, NetworkPolicy: o.NetworkPolicy,
-		Env: o.Env, Tags: o.Tags, Persistent: o.Persistent, SnapshotExpiration: o.SnapshotExpiration,
-		KeepLastSnapshots: o.KeepLastSnapshots, Region: o.Region, FailoverRegions: o.FailoverRegions, NetworkID: o.NetworkID,
-		Mounts: o.Mounts, Private: o.Private,
-	}).body()
+	switch {
+	case o.Source != nil:
+		return nil, invalid("Source", "a fork has the files of its source")
+	case o.Runtime != "":
+		return nil, invalid("Runtime", "a fork can be given another Image only")
+	case o.OnCreate != nil:
+		return nil, invalid("OnCreate", "a fork has been set up with its source")
+	}
+	body, err := o.body()
 	if err != nil {
 		return nil, err
 	}
@@ -481,10 +457,9 @@ func (c *Client) Fork(ctx context.Context, source string, opts *ForkOptions) (*S
 
 // GetOptions are the options of [Client.Get].
 type GetOptions struct {
-	// Resume controls whether a stopped sandbox is started. Nil means true, so
-	// that a sandbox whose files are gone is noticed at once. The API's own
-	// default is false.
-	Resume *bool
+	// NoResume returns a stopped sandbox without starting it. By default it is
+	// started, so that a sandbox whose files are gone is noticed at once.
+	NoResume bool
 	// OnResume is called when a session was started for a stopped sandbox, by
 	// this call or by a later one on the returned handle. Use it to start what
 	// does not outlive a session, such as servers.
@@ -527,7 +502,7 @@ func (c *Client) lookUp(ctx context.Context, name string, opts *GetOptions) (sb 
 	if err != nil {
 		return nil, false, err
 	}
-	resp, req, err := c.getSandbox(ctx, name, project, o.Resume, o.Private)
+	resp, req, err := c.getSandbox(ctx, name, project, !o.NoResume, o.Private)
 	if err != nil {
 		return nil, false, err
 	}
@@ -537,7 +512,7 @@ func (c *Client) lookUp(ctx context.Context, name string, opts *GetOptions) (sb 
 	return sb, c.lateStarts.started(project, name, resp, req), nil
 }
 
-func (c *Client) getSandbox(ctx context.Context, name, project string, resume *bool, private map[string]any) (*wire.SandboxResponse, *api.Request, error) {
+func (c *Client) getSandbox(ctx context.Context, name, project string, resume bool, private map[string]any) (*wire.SandboxResponse, *api.Request, error) {
 	query := projectQuery(project)
 	for k, v := range private {
 		texts, err := queryTexts(v)
@@ -546,12 +521,12 @@ func (c *Client) getSandbox(ctx context.Context, name, project string, resume *b
 		}
 		query[k] = texts
 	}
-	query.Set("resume", strconv.FormatBool(resume == nil || *resume))
+	query.Set("resume", strconv.FormatBool(resume))
 	var resp wire.SandboxResponse
 	req := &api.Request{Op: api.GetSandbox, Path: []string{name}, Query: query}
 	begin := time.Now()
 	err := c.do(ctx, req, &resp)
-	if req.Uncertain && (resume == nil || *resume) {
+	if req.Uncertain && resume {
 		c.lateStarts.add(project, name, begin)
 	}
 	if err != nil {

@@ -37,8 +37,11 @@ type DownloadFileOptions struct {
 	// kept and the error wraps an [*http.MaxBytesError]. Zero means no limit.
 	MaxBytes int64
 	// Progress, if not nil, is called as the download proceeds.
-	Progress ProgressFunc
+	Progress func(Progress)
 }
+
+// downloadAttempts is how often a file is requested if its connection breaks.
+const downloadAttempts = 3
 
 // DownloadFile copies the file src of the sandbox to the local file dst.
 //
@@ -56,20 +59,8 @@ type DownloadFileOptions struct {
 //
 // If src does not exist, the error is an [*fs.PathError] for src that matches
 // [fs.ErrNotExist]. Errors of the local disk name dst.
-func (s *Sandbox) DownloadFile(ctx context.Context, src, dst string, opts *DownloadFileOptions) error {
-	return downloadFile(ctx, s, src, dst, opts)
-}
-
-// DownloadFile is like [Sandbox.DownloadFile], but does not resume a stopped
-// session.
-func (s *Session) DownloadFile(ctx context.Context, src, dst string, opts *DownloadFileOptions) error {
-	return downloadFile(ctx, s, src, dst, opts)
-}
-
-// downloadAttempts is how often a file is requested if its connection breaks.
-const downloadAttempts = 3
-
-func downloadFile(ctx context.Context, t target, src, dst string, opts *DownloadFileOptions) error {
+func (f *FileSystem) DownloadFile(ctx context.Context, src, dst string, opts *DownloadFileOptions) error {
+	t := f.on()
 	var o DownloadFileOptions
 	if opts != nil {
 		o = *opts
@@ -84,7 +75,7 @@ func downloadFile(ctx context.Context, t target, src, dst string, opts *Download
 		return invalid("MaxBytes", "%d is negative", o.MaxBytes)
 	}
 	open := func() (*FileReader, error) {
-		return openFile(ctx, t, src, &ReadFileOptions{Cwd: o.Cwd, Progress: o.Progress})
+		return openFile(ctx, t, src, &OpenOptions{Cwd: o.Cwd, Progress: o.Progress})
 	}
 	r, err := open()
 	if err != nil {
@@ -346,7 +337,7 @@ func (p *part) discard() {
 	os.Remove(p.file.Name())
 }
 
-// ErrUnsafeArchive matches the error of [Sandbox.DownloadDir] if the sandbox
+// ErrUnsafeArchive matches the error of [FileSystem.DownloadDir] if the sandbox
 // sends an entry that would leave the local directory, that is not a file,
 // directory or link, or that exceeds a limit.
 var ErrUnsafeArchive = untar.ErrUnsafe
@@ -375,8 +366,13 @@ type DownloadDirOptions struct {
 	OutsideLinks bool
 	// Progress, if not nil, is called as files are unpacked. The total is not
 	// known.
-	Progress ProgressFunc
+	Progress func(Progress)
 }
+
+// packScript writes a directory to standard output as a compressed archive, in
+// base64, since output carries only text. Lines are long, as each may become a
+// record of the stream.
+const packScript = `set -o pipefail; unset CDPATH; d=$1; [ "$d" != - ] || d=./-; cd -- "$d" && tar --format=posix --pax-option=delete=atime,delete=ctime --hard-dereference -cf - . | gzip -1 | base64 -w 8192`
 
 // DownloadDir copies the directory src of the sandbox to the local directory
 // dst, which is created if it does not exist. Existing files are replaced,
@@ -392,22 +388,8 @@ type DownloadDirOptions struct {
 //
 // The sandbox needs bash, GNU tar, gzip and base64. If src does not exist, the
 // error is an [*fs.PathError] that matches [fs.ErrNotExist].
-func (s *Sandbox) DownloadDir(ctx context.Context, src, dst string, opts *DownloadDirOptions) error {
-	return downloadDir(ctx, s, src, dst, opts)
-}
-
-// DownloadDir is like [Sandbox.DownloadDir], but does not resume a stopped
-// session.
-func (s *Session) DownloadDir(ctx context.Context, src, dst string, opts *DownloadDirOptions) error {
-	return downloadDir(ctx, s, src, dst, opts)
-}
-
-// packScript writes a directory to standard output as a compressed archive, in
-// base64, since output carries only text. Lines are long, as each may become a
-// record of the stream.
-const packScript = `set -o pipefail; unset CDPATH; d=$1; [ "$d" != - ] || d=./-; cd -- "$d" && tar --format=posix --pax-option=delete=atime,delete=ctime --hard-dereference -cf - . | gzip -1 | base64 -w 8192`
-
-func downloadDir(ctx context.Context, t target, src, dst string, opts *DownloadDirOptions) error {
+func (f *FileSystem) DownloadDir(ctx context.Context, src, dst string, opts *DownloadDirOptions) error {
+	t := f.on()
 	var o DownloadDirOptions
 	if opts != nil {
 		o = *opts

@@ -31,18 +31,18 @@ func TestDownloadFile(t *testing.T) {
 	_, sb := testkit.Start(t, nil)
 	ctx := t.Context()
 	content := strings.Repeat("\x00\xff0123456789", 50_000)
-	require.NoError(t, sb.WriteFiles(ctx, []sandbox.File{{Path: "dir/a", Text: content}, {Path: "empty"}}, nil))
+	require.NoError(t, sb.WriteFiles(ctx, []sandbox.File{{Path: "dir/a", Content: []byte(content)}, {Path: "empty"}}, nil))
 	dir := t.TempDir()
 	dst := filepath.Join(dir, "new/dirs/a")
 
-	err := sb.DownloadFile(ctx, "dir/a", dst, nil)
+	err := sb.FS().DownloadFile(ctx, "dir/a", dst, nil)
 	pe, ok := errors.AsType[*fs.PathError](err)
 	require.True(t, ok, "%v", err)
 	assert.Equal(t, dst, pe.Path, "the caller's name, not that of a temporary file")
 	assert.ErrorIs(t, err, fs.ErrNotExist)
 
 	var last sandbox.Progress
-	require.NoError(t, sb.DownloadFile(ctx, "a", dst, &sandbox.DownloadFileOptions{
+	require.NoError(t, sb.FS().DownloadFile(ctx, "a", dst, &sandbox.DownloadFileOptions{
 		Cwd: "/vercel/dir", MkdirAll: true, Progress: func(p sandbox.Progress) { last = p },
 	}))
 	assert.EqualValues(t, len(content), last.Done)
@@ -58,7 +58,7 @@ func TestDownloadFile(t *testing.T) {
 	require.NoError(t, os.Chmod(script, 0o751))
 	link := filepath.Join(dir, "link")
 	require.NoError(t, os.Symlink("script", link))
-	require.NoError(t, sb.DownloadFile(ctx, "/vercel/empty", link, nil))
+	require.NoError(t, sb.FS().DownloadFile(ctx, "/vercel/empty", link, nil))
 	info, err := os.Lstat(script)
 	require.NoError(t, err)
 	assert.Equal(t, fs.FileMode(0o751), info.Mode())
@@ -76,16 +76,16 @@ func TestDownloadFileRefusals(t *testing.T) {
 	dir := t.TempDir()
 	dst := filepath.Join(dir, "dst")
 
-	err := sb.DownloadFile(ctx, "missing", dst, nil)
+	err := sb.FS().DownloadFile(ctx, "missing", dst, nil)
 	assert.ErrorIs(t, err, fs.ErrNotExist)
 	assert.NotErrorIs(t, err, sandbox.ErrNotFound)
-	assert.ErrorIs(t, sb.DownloadFile(ctx, "/etc", dst, nil), syscall.EISDIR)
-	assert.ErrorIs(t, sb.DownloadFile(ctx, "a", dir, nil), syscall.EISDIR)
-	assert.ErrorIs(t, sb.DownloadFile(ctx, "", dst, nil), sandbox.ErrInvalid)
-	assert.ErrorIs(t, sb.DownloadFile(ctx, "a", "", nil), sandbox.ErrInvalid)
+	assert.ErrorIs(t, sb.FS().DownloadFile(ctx, "/etc", dst, nil), syscall.EISDIR)
+	assert.ErrorIs(t, sb.FS().DownloadFile(ctx, "a", dir, nil), syscall.EISDIR)
+	assert.ErrorIs(t, sb.FS().DownloadFile(ctx, "", dst, nil), sandbox.ErrInvalid)
+	assert.ErrorIs(t, sb.FS().DownloadFile(ctx, "a", "", nil), sandbox.ErrInvalid)
 
 	remove := srv.Inject(sandboxtest.Fault{Operation: sandboxtest.ReadFile, Status: 404, Code: "session_not_found"})
-	err = sb.DownloadFile(ctx, "a", dst, nil)
+	err = sb.FS().DownloadFile(ctx, "a", dst, nil)
 	assert.ErrorIs(t, err, sandbox.ErrNotFound, "it is the session that is missing")
 	assert.NotErrorIs(t, err, fs.ErrNotExist)
 	remove()
@@ -108,7 +108,7 @@ func TestDownloadCut(t *testing.T) {
 		remove := srv.Inject(sandboxtest.Fault{Operation: sandboxtest.ReadFile, CutAfterBytes: 1 + rnd.Int64N(int64(len(content))-1), Times: 1})
 		var fellBack bool
 		last := int64(0)
-		require.NoError(t, sb.DownloadFile(ctx, "a", dst, &sandbox.DownloadFileOptions{Progress: func(p sandbox.Progress) {
+		require.NoError(t, sb.FS().DownloadFile(ctx, "a", dst, &sandbox.DownloadFileOptions{Progress: func(p sandbox.Progress) {
 			fellBack = fellBack || p.Done < last
 			last = p.Done
 		}}))
@@ -122,7 +122,7 @@ func TestDownloadCut(t *testing.T) {
 
 	before := testkit.Count(srv, sandboxtest.ReadFile)
 	remove := srv.Inject(sandboxtest.Fault{Operation: sandboxtest.ReadFile, CutAfterBytes: 1 << 20})
-	err := sb.DownloadFile(ctx, "a", dst, nil)
+	err := sb.FS().DownloadFile(ctx, "a", dst, nil)
 	remove()
 	require.Error(t, err)
 	pe, ok := errors.AsType[*fs.PathError](err)
@@ -142,7 +142,7 @@ func TestDownloadCancelled(t *testing.T) {
 	require.NoError(t, os.WriteFile(dst, []byte("old"), 0o644))
 	ctx, cancel := context.WithCancelCause(t.Context())
 	why := errors.New("enough")
-	err := sb.DownloadFile(ctx, "a", dst, &sandbox.DownloadFileOptions{Progress: func(p sandbox.Progress) {
+	err := sb.FS().DownloadFile(ctx, "a", dst, &sandbox.DownloadFileOptions{Progress: func(p sandbox.Progress) {
 		if p.Done > 1<<20 {
 			cancel(why)
 		}
@@ -251,7 +251,7 @@ func TestReadFileCopied(t *testing.T) {
 	require.NoError(t, err)
 
 	read := func(t *testing.T, hide bool) (string, error) {
-		rc, err := sb.ReadFile(t.Context(), "/file", nil)
+		rc, err := sb.FS().Open(t.Context(), "/file", nil)
 		require.NoError(t, err)
 		defer rc.Close()
 		var src io.Reader = rc
@@ -316,14 +316,14 @@ func TestDownloadWithoutLength(t *testing.T) {
 	dir := t.TempDir()
 	dst := filepath.Join(dir, "f")
 	for _, cuts = range []int{0, 1, 2} {
-		require.NoError(t, sb.DownloadFile(t.Context(), "f", dst, &sandbox.DownloadFileOptions{Cwd: "d"}))
+		require.NoError(t, sb.FS().DownloadFile(t.Context(), "f", dst, &sandbox.DownloadFileOptions{Cwd: "d"}))
 		got, err := os.ReadFile(dst)
 		require.NoError(t, err)
 		assert.True(t, bytes.Equal(content, got))
 	}
 	require.NoError(t, os.WriteFile(dst, []byte("old"), 0o600))
 	cuts = 3
-	assert.ErrorIs(t, sb.DownloadFile(t.Context(), "d/f", dst, nil), io.ErrUnexpectedEOF)
+	assert.ErrorIs(t, sb.FS().DownloadFile(t.Context(), "d/f", dst, nil), io.ErrUnexpectedEOF)
 	got, err := os.ReadFile(dst)
 	require.NoError(t, err)
 	assert.Equal(t, "old", string(got))
@@ -333,7 +333,7 @@ func TestDownloadWithoutLength(t *testing.T) {
 	require.NoError(t, sb.FS().Truncate(t.Context(), "d/f", 0))
 	require.NoError(t, sb.FS().Truncate(t.Context(), "d/f", 100_000))
 	cuts = 1
-	require.NoError(t, sb.DownloadFile(t.Context(), "d/f", dst, nil))
+	require.NoError(t, sb.FS().DownloadFile(t.Context(), "d/f", dst, nil))
 	got, err = os.ReadFile(dst)
 	require.NoError(t, err)
 	assert.Equal(t, make([]byte, 100_000), got)
@@ -344,7 +344,7 @@ func TestDownloadWithoutLength(t *testing.T) {
 		resp.ContentLength = -1
 	})
 	require.NoError(t, sb.WriteFiles(t.Context(), []sandbox.File{{Path: "f", Content: content}}, nil))
-	require.NoError(t, sb.DownloadFile(t.Context(), "f", dst, nil))
+	require.NoError(t, sb.FS().DownloadFile(t.Context(), "f", dst, nil))
 }
 
 // TestDownloadKernelFile: files below /sys report the size of a page, whatever
@@ -366,7 +366,7 @@ done`}, nil)
 	want, err := sb.FS().ReadFile(t.Context(), name)
 	require.NoError(t, err)
 	dst := filepath.Join(t.TempDir(), "f")
-	require.NoError(t, sb.DownloadFile(t.Context(), name, dst, nil))
+	require.NoError(t, sb.FS().DownloadFile(t.Context(), name, dst, nil))
 	got, err := os.ReadFile(dst)
 	require.NoError(t, err)
 	assert.Equal(t, string(want), string(got))
@@ -381,7 +381,7 @@ func TestDownloadCompressed(t *testing.T) {
 	_, err := sb.FS().ReadFile(t.Context(), "f")
 	assert.ErrorContains(t, err, "gzip")
 	dir := t.TempDir()
-	assert.ErrorContains(t, sb.DownloadFile(t.Context(), "f", filepath.Join(dir, "f"), nil), "gzip")
+	assert.ErrorContains(t, sb.FS().DownloadFile(t.Context(), "f", filepath.Join(dir, "f"), nil), "gzip")
 	assert.Empty(t, testkit.DirNames(t, dir))
 }
 

@@ -221,40 +221,21 @@ func (c *Client) driveOp(ctx context.Context, project, name string, req *api.Req
 	return &Drive{c: c, project: project, data: resp.Drive}, nil
 }
 
-// ListDrivesOptions filters a listing of drives. The zero value lists all of
-// them in the API's default order.
-type ListDrivesOptions struct {
-	// Limit is the maximum number of items per page, at most 50. Zero means the
-	// API's default.
-	Limit int
-	// SortBy is [SortByCreatedAt], [SortByUpdatedAt] or [SortByName], and
-	// SortOrder its direction. Empty means the API's default.
-	SortBy    SortBy
-	SortOrder SortOrder
-	// NamePrefix selects drives whose names begin with it. It requires
-	// SortByName, which is then the default for SortBy.
-	NamePrefix string
-	// Cursor continues a listing after the page whose Next it is.
-	Cursor string
-}
-
 // ListDrives returns an iterator over the project's drives, like [Client.List]
 // for sandboxes.
-func (c *Client) ListDrives(ctx context.Context, opts *ListDrivesOptions) iter.Seq2[DriveInfo, error] {
+func (c *Client) ListDrives(ctx context.Context, opts *ListOptions) iter.Seq2[DriveInfo, error] {
 	return listAll(ctx, func() (*Page[DriveInfo], error) { return c.ListDrivesPage(ctx, opts) })
 }
 
 // ListDrivesPage returns one page of [Client.ListDrives].
-func (c *Client) ListDrivesPage(ctx context.Context, opts *ListDrivesOptions) (*Page[DriveInfo], error) {
-	var o ListDrivesOptions
-	if opts != nil {
-		o = *opts
-	}
-	project, err := c.projectID(ctx)
+func (c *Client) ListDrivesPage(ctx context.Context, opts *ListOptions) (*Page[DriveInfo], error) {
+	q, err := opts.query(withCursor | withSortBy | withNamePrefix)
 	if err != nil {
 		return nil, err
 	}
-	q := listQuery{ProjectID: project, Limit: o.Limit, SortBy: o.SortBy, SortOrder: o.SortOrder, NamePrefix: o.NamePrefix, Cursor: o.Cursor}
+	if q.ProjectID, err = c.projectID(ctx); err != nil {
+		return nil, err
+	}
 	return fetchPage(ctx, c, api.ListDrives, q, func(a *wire.DrivesPage) ([]DriveInfo, wire.Pagination) {
 		return convertAll(a.Drives, driveInfo), a.Pagination
 	})

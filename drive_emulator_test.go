@@ -66,15 +66,15 @@ func TestListDrives(t *testing.T) {
 		srv.Advance(1e9)
 	}
 	for _, want := range []struct {
-		opts  *sandbox.ListDrivesOptions
+		opts  *sandbox.ListOptions
 		names []string
 		pages int
 	}{
 		{nil, []string{"logs-c", "logs-d", "logs-a", "data", "logs-b"}, 1},
-		{&sandbox.ListDrivesOptions{Limit: 2}, []string{"logs-c", "logs-d", "logs-a", "data", "logs-b"}, 3},
-		{&sandbox.ListDrivesOptions{SortBy: sandbox.SortByUpdatedAt, SortOrder: sandbox.Ascending, Limit: 4}, []string{"logs-b", "data", "logs-a", "logs-d", "logs-c"}, 2},
-		{&sandbox.ListDrivesOptions{NamePrefix: "logs-", SortOrder: sandbox.Ascending, Limit: 3}, []string{"logs-a", "logs-b", "logs-c", "logs-d"}, 2},
-		{&sandbox.ListDrivesOptions{NamePrefix: "nothing"}, nil, 1},
+		{&sandbox.ListOptions{Limit: 2}, []string{"logs-c", "logs-d", "logs-a", "data", "logs-b"}, 3},
+		{&sandbox.ListOptions{SortBy: sandbox.SortByUpdatedAt, SortOrder: sandbox.Ascending, Limit: 4}, []string{"logs-b", "data", "logs-a", "logs-d", "logs-c"}, 2},
+		{&sandbox.ListOptions{NamePrefix: "logs-", SortOrder: sandbox.Ascending, Limit: 3}, []string{"logs-a", "logs-b", "logs-c", "logs-d"}, 2},
+		{&sandbox.ListOptions{NamePrefix: "nothing"}, nil, 1},
 	} {
 		before := testkit.Count(srv, sandboxtest.ListDrives)
 		var names []string
@@ -86,15 +86,15 @@ func TestListDrives(t *testing.T) {
 		assert.Equal(t, want.pages, testkit.Count(srv, sandboxtest.ListDrives)-before, "requests for %+v", want.opts)
 	}
 	// A later program continues after the last page.
-	page, err := c.ListDrivesPage(t.Context(), &sandbox.ListDrivesOptions{Limit: 2})
+	page, err := c.ListDrivesPage(t.Context(), &sandbox.ListOptions{Limit: 2})
 	require.NoError(t, err)
-	page, err = c.ListDrivesPage(t.Context(), &sandbox.ListDrivesOptions{Limit: 2, Cursor: page.Next})
+	page, err = c.ListDrivesPage(t.Context(), &sandbox.ListOptions{Limit: 2, Cursor: page.Next})
 	require.NoError(t, err)
 	assert.Equal(t, []string{"logs-a", "data"}, []string{page.Items[0].Name, page.Items[1].Name})
 	asked := len(srv.Requests())
-	_, err = c.ListDrivesPage(t.Context(), &sandbox.ListDrivesOptions{NamePrefix: "logs-", SortBy: sandbox.SortByCreatedAt})
+	_, err = c.ListDrivesPage(t.Context(), &sandbox.ListOptions{NamePrefix: "logs-", SortBy: sandbox.SortByCreatedAt})
 	require.ErrorIs(t, err, sandbox.ErrInvalid)
-	_, err = c.ListDrivesPage(t.Context(), &sandbox.ListDrivesOptions{Limit: 51})
+	_, err = c.ListDrivesPage(t.Context(), &sandbox.ListOptions{Limit: 51})
 	require.ErrorIs(t, err, sandbox.ErrInvalid)
 	assert.Len(t, srv.Requests(), asked)
 }
@@ -143,7 +143,7 @@ func TestDriveMounts(t *testing.T) {
 	_, err = writer.Stop(ctx, nil)
 	require.NoError(t, err)
 	assert.Empty(t, sh(early, "ls /data"), "it stays as it was")
-	late, err := c.Fork(ctx, "writer", &sandbox.ForkOptions{Name: "late", Mounts: at(drive.Mount(sandbox.MountSnapshot))})
+	late, err := c.Fork(ctx, "writer", &sandbox.CreateOptions{Name: "late", Mounts: at(drive.Mount(sandbox.MountSnapshot))})
 	require.NoError(t, err)
 	assert.Equal(t, told(drive.Mount(sandbox.MountSnapshot)), late.Info().Mounts)
 	assert.Equal(t, "first\nown\n", sh(late, "cat /data/file own; echo mine > /data/file 2>/dev/null || true"))
@@ -153,10 +153,10 @@ func TestDriveMounts(t *testing.T) {
 	// A fork has the drives that it asks for alone. That of a stopped source can
 	// mount its drive, and what it writes is there for the source's next session;
 	// what a snapshot mount wrote is lost.
-	bare, err := c.Fork(ctx, "writer", &sandbox.ForkOptions{Name: "bare"})
+	bare, err := c.Fork(ctx, "writer", &sandbox.CreateOptions{Name: "bare"})
 	require.NoError(t, err)
 	assert.Empty(t, bare.Info().Mounts)
-	heir, err := c.Fork(ctx, "writer", &sandbox.ForkOptions{Name: "heir", Mounts: at(drive.Mount(sandbox.MountReadWrite))})
+	heir, err := c.Fork(ctx, "writer", &sandbox.CreateOptions{Name: "heir", Mounts: at(drive.Mount(sandbox.MountReadWrite))})
 	require.NoError(t, err)
 	assert.Equal(t, told(drive.Mount(sandbox.MountReadWrite)), heir.Info().Mounts)
 	assert.Equal(t, "first\n", sh(heir, "cat /data/file; echo heir >> /data/file"))
@@ -225,7 +225,7 @@ func TestDriveMountsRefused(t *testing.T) {
 	}
 	// The regions of known drives are checked.
 	inEast := map[string]sandbox.Mount{"/w": west.Mount(sandbox.MountSnapshot)}
-	_, forked := c.Fork(ctx, "source", &sandbox.ForkOptions{Region: "iad1", Mounts: inEast})
+	_, forked := c.Fork(ctx, "source", &sandbox.CreateOptions{Region: "iad1", Mounts: inEast})
 	_, got := c.GetOrCreate(ctx, "other", &sandbox.CreateOptions{Region: "iad1", Mounts: inEast})
 	for what, err := range map[string]error{
 		"create": create(sandbox.CreateOptions{Region: "iad1", Mounts: inEast}), "get or create": got, "fork": forked,

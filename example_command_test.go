@@ -18,7 +18,7 @@ import (
 // Without writers the output is kept, and asked for afterwards.
 func ExampleSandbox_RunCommand() {
 	ctx := context.Background()
-	sb, err := sandbox.Create(ctx, &sandbox.CreateOptions{Persistent: new(false)})
+	sb, err := sandbox.Create(ctx, &sandbox.CreateOptions{Ephemeral: true})
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -62,7 +62,7 @@ func ExampleSandbox_RunCommand_sudo() {
 // its ID, picks it up.
 func ExampleSandbox_StartCommand() {
 	ctx := context.Background()
-	sb, err := sandbox.Create(ctx, &sandbox.CreateOptions{Persistent: new(false)})
+	sb, err := sandbox.Create(ctx, &sandbox.CreateOptions{Ephemeral: true})
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -91,7 +91,7 @@ func ExampleSandbox_StartCommand() {
 
 func ExampleCommand_Logs() {
 	ctx := context.Background()
-	sb, err := sandbox.Create(ctx, &sandbox.CreateOptions{Persistent: new(false)})
+	sb, err := sandbox.Create(ctx, &sandbox.CreateOptions{Ephemeral: true})
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -114,7 +114,7 @@ func ExampleCommand_Logs() {
 
 func ExampleCommand_Kill() {
 	ctx := context.Background()
-	sb, err := sandbox.Create(ctx, &sandbox.CreateOptions{Persistent: new(false)})
+	sb, err := sandbox.Create(ctx, &sandbox.CreateOptions{Ephemeral: true})
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -137,7 +137,7 @@ func ExampleCommand_Kill() {
 // What a program that was interrupted finds in its sandbox.
 func ExampleSandbox_ListCommands() {
 	ctx := context.Background()
-	sb, err := sandbox.Create(ctx, &sandbox.CreateOptions{Persistent: new(false)})
+	sb, err := sandbox.Create(ctx, &sandbox.CreateOptions{Ephemeral: true})
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -159,7 +159,7 @@ func ExampleSandbox_ListCommands() {
 // Code for os/exec moves over by taking its Cmd from a sandbox.
 func ExampleSandbox_CommandContext() {
 	ctx := context.Background()
-	sb, err := sandbox.Create(ctx, &sandbox.CreateOptions{Persistent: new(false)})
+	sb, err := sandbox.Create(ctx, &sandbox.CreateOptions{Ephemeral: true})
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -188,7 +188,7 @@ func ExampleSandbox_CommandContext() {
 func ExampleSandbox_WaitForPort() {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
-	sb, err := sandbox.Create(ctx, &sandbox.CreateOptions{Ports: []int{8000}, Persistent: new(false)})
+	sb, err := sandbox.Create(ctx, &sandbox.CreateOptions{Ports: []int{8000}, Ephemeral: true})
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -206,7 +206,7 @@ func ExampleSandbox_WaitForPort() {
 func ExampleCommand_WaitForLog() {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
-	sb, err := sandbox.Create(ctx, &sandbox.CreateOptions{Persistent: new(false)})
+	sb, err := sandbox.Create(ctx, &sandbox.CreateOptions{Ephemeral: true})
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -226,7 +226,7 @@ func ExampleCommand_WaitForLog() {
 // The sandbox lives for as long as the work goes on.
 func ExampleSandbox_KeepAlive() {
 	ctx := context.Background()
-	sb, err := sandbox.Create(ctx, &sandbox.CreateOptions{Persistent: new(false)})
+	sb, err := sandbox.Create(ctx, &sandbox.CreateOptions{Ephemeral: true})
 	if err != nil {
 		log.Fatal(err)
 	}

@@ -16,13 +16,13 @@ import (
 
 func ExampleSandbox_WriteFiles() {
 	ctx := context.Background()
-	sb, err := sandbox.Create(ctx, &sandbox.CreateOptions{Persistent: new(false)})
+	sb, err := sandbox.Create(ctx, &sandbox.CreateOptions{Ephemeral: true})
 	if err != nil {
 		log.Fatal(err)
 	}
 	defer sb.Close()
 	err = sb.WriteFiles(ctx, []sandbox.File{
-		{Path: "bin/greet", Text: "#!/bin/sh\necho \"hello, $1\"\n", Mode: new(fs.FileMode(0o755))},
+		{Path: "bin/greet", Content: []byte("#!/bin/sh\necho \"hello, $1\"\n"), Mode: new(fs.FileMode(0o755))},
 		{Path: "name.txt", Content: []byte("gopher")},
 	}, nil)
 	if err != nil {
@@ -34,9 +34,9 @@ func ExampleSandbox_WriteFiles() {
 	// Output: hello, gopher
 }
 
-func ExampleSandbox_ReadFile() {
+func ExampleFileSystem_Open() {
 	ctx := context.Background()
-	sb, err := sandbox.Create(ctx, &sandbox.CreateOptions{Persistent: new(false)})
+	sb, err := sandbox.Create(ctx, &sandbox.CreateOptions{Ephemeral: true})
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -44,7 +44,7 @@ func ExampleSandbox_ReadFile() {
 	if err := sb.FS().WriteFile(ctx, "report.txt", []byte("all is well\n"), 0o644); err != nil {
 		log.Fatal(err)
 	}
-	r, err := sb.ReadFile(ctx, "report.txt", nil)
+	r, err := sb.FS().Open(ctx, "report.txt", nil)
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -53,16 +53,16 @@ func ExampleSandbox_ReadFile() {
 		log.Fatal(err)
 	}
 
-	_, err = sb.ReadFile(ctx, "missing.txt", nil)
+	_, err = sb.FS().Open(ctx, "missing.txt", nil)
 	fmt.Println(errors.Is(err, fs.ErrNotExist))
 	// Output:
 	// all is well
 	// true
 }
 
-func ExampleSandbox_DownloadFile() {
+func ExampleFileSystem_DownloadFile() {
 	ctx := context.Background()
-	sb, err := sandbox.Create(ctx, &sandbox.CreateOptions{Persistent: new(false)})
+	sb, err := sandbox.Create(ctx, &sandbox.CreateOptions{Ephemeral: true})
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -76,7 +76,7 @@ func ExampleSandbox_DownloadFile() {
 	}
 	defer os.RemoveAll(dir)
 	local := filepath.Join(dir, "numbers.txt")
-	if err := sb.DownloadFile(ctx, "numbers.txt", local, nil); err != nil {
+	if err := sb.FS().DownloadFile(ctx, "numbers.txt", local, nil); err != nil {
 		log.Fatal(err)
 	}
 	data, err := os.ReadFile(local)
@@ -90,7 +90,7 @@ func ExampleSandbox_DownloadFile() {
 // A folder goes there, is worked on, and comes back.
 func ExampleSandbox_UploadDir() {
 	ctx := context.Background()
-	sb, err := sandbox.Create(ctx, &sandbox.CreateOptions{Persistent: new(false)})
+	sb, err := sandbox.Create(ctx, &sandbox.CreateOptions{Ephemeral: true})
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -126,9 +126,9 @@ func ExampleSandbox_UploadDir() {
 }
 
 // Any fs.FS will do: an embed.FS, a zip archive, one that a test makes up.
-func ExampleSandbox_CopyFS() {
+func ExampleFileSystem_CopyFS() {
 	ctx := context.Background()
-	sb, err := sandbox.Create(ctx, &sandbox.CreateOptions{Persistent: new(false)})
+	sb, err := sandbox.Create(ctx, &sandbox.CreateOptions{Ephemeral: true})
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -137,7 +137,7 @@ func ExampleSandbox_CopyFS() {
 		"index.html":    {Data: []byte("<h1>Hello</h1>")},
 		"css/style.css": {Data: []byte("h1 { color: teal }")},
 	}
-	if err := sb.CopyFS(ctx, "public", site, nil); err != nil {
+	if err := sb.FS().CopyFS(ctx, "public", site, nil); err != nil {
 		log.Fatal(err)
 	}
 	if _, err := sb.RunCommand(ctx, "find", []string{"public", "-type", "f"}, &sandbox.CommandOptions{Stdout: os.Stdout}); err != nil {
@@ -150,7 +150,7 @@ func ExampleSandbox_CopyFS() {
 
 func ExampleFileSystem() {
 	ctx := context.Background()
-	sb, err := sandbox.Create(ctx, &sandbox.CreateOptions{Persistent: new(false)})
+	sb, err := sandbox.Create(ctx, &sandbox.CreateOptions{Ephemeral: true})
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -183,7 +183,7 @@ func ExampleFileSystem() {
 // A file of any size is written as it is made.
 func ExampleFileSystem_Create() {
 	ctx := context.Background()
-	sb, err := sandbox.Create(ctx, &sandbox.CreateOptions{Persistent: new(false)})
+	sb, err := sandbox.Create(ctx, &sandbox.CreateOptions{Ephemeral: true})
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -210,12 +210,12 @@ func ExampleFileSystem_Create() {
 // The files of a sandbox for everything that takes an fs.FS.
 func ExampleFileSystem_IOFS() {
 	ctx := context.Background()
-	sb, err := sandbox.Create(ctx, &sandbox.CreateOptions{Persistent: new(false)})
+	sb, err := sandbox.Create(ctx, &sandbox.CreateOptions{Ephemeral: true})
 	if err != nil {
 		log.Fatal(err)
 	}
 	defer sb.Close()
-	if err := sb.WriteFiles(ctx, []sandbox.File{{Path: "site/a.md", Text: "# A"}, {Path: "site/b.txt", Text: "B"}, {Path: "site/c.md", Text: "# C"}}, nil); err != nil {
+	if err := sb.WriteFiles(ctx, []sandbox.File{{Path: "site/a.md", Content: []byte("# A")}, {Path: "site/b.txt", Content: []byte("B")}, {Path: "site/c.md", Content: []byte("# C")}}, nil); err != nil {
 		log.Fatal(err)
 	}
 	pages, err := fs.Glob(sb.FS().IOFS(ctx, "site"), "*.md")

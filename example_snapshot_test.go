@@ -20,15 +20,15 @@ func ExampleSandbox_Snapshot() {
 	if err := sb.FS().WriteFile(ctx, "model.bin", []byte("weights"), 0o644); err != nil {
 		log.Fatal(err)
 	}
-	snapshot, err := sb.Snapshot(ctx, &sandbox.SnapshotOptions{Expiration: new(30 * 24 * time.Hour)})
+	snapshot, err := sb.Snapshot(ctx, &sandbox.SnapshotOptions{Expiration: 30 * 24 * time.Hour})
 	if err != nil {
 		log.Fatal(err)
 	}
 	defer snapshot.Delete(ctx)
 
 	twin, err := sandbox.Create(ctx, &sandbox.CreateOptions{
-		Source:     sandbox.SnapshotSource{SnapshotID: snapshot.ID()},
-		Persistent: new(false),
+		Source:    sandbox.SnapshotSource{SnapshotID: snapshot.ID()},
+		Ephemeral: true,
 	})
 	if err != nil {
 		log.Fatal(err)
@@ -118,7 +118,7 @@ func ExampleClient_SnapshotTree() {
 		}
 	}
 	ancestors := 0
-	for node, err := range client.SnapshotTree(ctx, last.ID(), &sandbox.SnapshotTreeOptions{SortOrder: sandbox.Descending}) {
+	for node, err := range client.SnapshotTree(ctx, last.ID(), &sandbox.ListOptions{SortOrder: sandbox.Descending}) {
 		if err != nil {
 			log.Fatal(err)
 		}
@@ -135,7 +135,7 @@ func ExampleDenyAll() {
 	ctx := context.Background()
 	sb, err := sandbox.Create(ctx, &sandbox.CreateOptions{
 		NetworkPolicy: sandbox.AllowDomains("registry.npmjs.org", "*.npmjs.org"),
-		Persistent:    new(false),
+		Ephemeral:     true,
 	})
 	if err != nil {
 		log.Fatal(err)

@@ -52,7 +52,7 @@ func ExampleCreate() {
 		Ports:         []int{8000},
 		Env:           map[string]string{"MODE": "test"},
 		Tags:          map[string]string{"team": "search"},
-		Persistent:    new(false), // its files go when it stops
+		Ephemeral:     true, // its files go when it stops
 		NetworkPolicy: sandbox.AllowDomains("pypi.org", "files.pythonhosted.org"),
 	})
 	if err != nil {
@@ -131,7 +131,7 @@ func ExampleFork() {
 		log.Fatal(err)
 	}
 
-	fork, err := sandbox.Fork(ctx, base.Name(), &sandbox.ForkOptions{Persistent: new(false)})
+	fork, err := sandbox.Fork(ctx, base.Name(), &sandbox.CreateOptions{Ephemeral: true})
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -293,7 +293,7 @@ func ExampleSandbox_Stop() {
 
 func ExampleSandbox_URL() {
 	ctx := context.Background()
-	sb, err := sandbox.Create(ctx, &sandbox.CreateOptions{Ports: []int{3000}, Persistent: new(false)})
+	sb, err := sandbox.Create(ctx, &sandbox.CreateOptions{Ports: []int{3000}, Ephemeral: true})
 	if err != nil {
 		log.Fatal(err)
 	}

@@ -12,39 +12,15 @@ import (
 	"unicode/utf8"
 )
 
-// ReadFileOptions are the options of ReadFile. The zero value is ready to use.
-type ReadFileOptions struct {
+// OpenOptions are the options of [FileSystem.Open]. The zero value is ready to
+// use.
+type OpenOptions struct {
 	// Cwd is the directory in the sandbox that a relative path is resolved in.
 	// Empty means the working directory of the session, or the home directory
 	// of the user.
 	Cwd string
 	// Progress, if not nil, is called as the file is read.
-	Progress ProgressFunc
-}
-
-// ReadFile opens a file in the sandbox for reading, with one request. The
-// content is streamed. The caller must close the returned reader.
-//
-// If the file does not exist, the error is an [*fs.PathError] that matches
-// [fs.ErrNotExist]; if the sandbox or session does not exist and the API says
-// so, it matches [ErrNotFound] instead. If the connection breaks while the file
-// is read, Read returns an error; [Sandbox.DownloadFile] retries.
-func (s *Sandbox) ReadFile(ctx context.Context, path string, opts *ReadFileOptions) (io.ReadCloser, error) {
-	return readFile(ctx, s, path, opts)
-}
-
-// ReadFile is like [Sandbox.ReadFile], but does not resume a stopped session.
-func (s *Session) ReadFile(ctx context.Context, path string, opts *ReadFileOptions) (io.ReadCloser, error) {
-	return readFile(ctx, s, path, opts)
-}
-
-// readFile avoids a nil *FileReader in a non-nil interface.
-func readFile(ctx context.Context, t target, path string, opts *ReadFileOptions) (io.ReadCloser, error) {
-	r, err := openFile(ctx, t, path, opts)
-	if err != nil {
-		return nil, err
-	}
-	return r, nil
+	Progress func(Progress)
 }
 
 // FileReader reads a file of a sandbox. It is not safe for concurrent use.
@@ -57,9 +33,9 @@ type FileReader struct {
 }
 
 // openFile starts to read a file.
-func openFile(ctx context.Context, t target, name string, opts *ReadFileOptions) (*FileReader, error) {
+func openFile(ctx context.Context, t target, name string, opts *OpenOptions) (*FileReader, error) {
 	if opts == nil {
-		opts = &ReadFileOptions{}
+		opts = &OpenOptions{}
 	}
 	if err := checkPath("open", name); err != nil {
 		return nil, err

@@ -40,7 +40,7 @@ type WriterOptions struct {
 	// 0644.
 	Mode *fs.FileMode
 	// Progress, if not nil, is called as the upload proceeds.
-	Progress ProgressFunc
+	Progress func(Progress)
 }
 
 // Create returns a writer for a file of any size, in constant memory. The file

@@ -208,7 +208,7 @@ func TestWriterAcrossSessions(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			srv, sb := testkit.Start(t, &sandbox.CreateOptions{Persistent: &c.persistent})
+			srv, sb := testkit.Start(t, &sandbox.CreateOptions{Ephemeral: !c.persistent})
 			if c.persistent { // so that there is a snapshot to come back from
 				_, err := sb.Stop(t.Context(), nil)
 				require.NoError(t, err)
@@ -528,7 +528,7 @@ func TestRelativeAfterResume(t *testing.T) {
 		"CopyFS": func(sb *sandbox.Sandbox) error {
 			dir := t.TempDir()
 			require.NoError(t, os.WriteFile(path.Join(dir, "f"), []byte("x"), 0o600))
-			return sb.CopyFS(t.Context(), ".", os.DirFS(dir), nil)
+			return sb.FS().CopyFS(t.Context(), ".", os.DirFS(dir), nil)
 		},
 	} {
 		move.Store(false)
@@ -569,7 +569,7 @@ func TestFilesEndWithTheirContext(t *testing.T) {
 			return errors.Join(err, w.Close())
 		}},
 		"DownloadFile": {0, func(ctx context.Context, sb *sandbox.Sandbox) error {
-			return sb.DownloadFile(ctx, "f", path.Join(t.TempDir(), "f"), nil)
+			return sb.FS().DownloadFile(ctx, "f", path.Join(t.TempDir(), "f"), nil)
 		}},
 		"DownloadDir": {kill, func(ctx context.Context, sb *sandbox.Sandbox) error {
 			return sb.DownloadDir(ctx, ".", t.TempDir(), nil)

@@ -56,6 +56,21 @@ func (f *FileSystem) on() target {
 	return f.t
 }
 
+// WriteFiles is short for the method of [Sandbox.FS].
+func (s *Sandbox) WriteFiles(ctx context.Context, files []File, opts *UploadOptions) error {
+	return s.FS().WriteFiles(ctx, files, opts)
+}
+
+// UploadDir is short for the method of [Sandbox.FS].
+func (s *Sandbox) UploadDir(ctx context.Context, localDir, dir string, opts *UploadOptions) error {
+	return s.FS().UploadDir(ctx, localDir, dir, opts)
+}
+
+// DownloadDir is short for the method of [Sandbox.FS].
+func (s *Sandbox) DownloadDir(ctx context.Context, src, dst string, opts *DownloadDirOptions) error {
+	return s.FS().DownloadDir(ctx, src, dst, opts)
+}
+
 // FS returns the sandbox's files.
 func (s *Sandbox) FS() *FileSystem { return &FileSystem{t: s} }
 
@@ -66,7 +81,7 @@ func (s *Session) FS() *FileSystem { return &FileSystem{t: s} }
 // ReadFile reads the named file and returns its content. Use [FileSystem.Open]
 // for a file that may not fit into memory.
 func (f *FileSystem) ReadFile(ctx context.Context, name string) ([]byte, error) {
-	r, err := f.Open(ctx, name)
+	r, err := f.Open(ctx, name, nil)
 	if err != nil {
 		return nil, err
 	}
@@ -95,9 +110,15 @@ func readAll(r io.Reader, size int64) ([]byte, error) {
 }
 
 // Open opens the named file for reading, with one request of the file API. The
-// content is streamed. The caller must close the file.
-func (f *FileSystem) Open(ctx context.Context, name string) (*FileReader, error) {
-	return openFile(ctx, f.on(), name, nil)
+// content is streamed. The caller must close the file. If the connection breaks
+// while the file is read, Read returns an error; [FileSystem.DownloadFile]
+// retries.
+//
+// If the file does not exist, the error matches [fs.ErrNotExist]; if the sandbox
+// or session does not exist and the API says so, it matches [ErrNotFound]
+// instead.
+func (f *FileSystem) Open(ctx context.Context, name string, opts *OpenOptions) (*FileReader, error) {
+	return openFile(ctx, f.on(), name, opts)
 }
 
 // WriteFile writes data to the named file, replacing it if it exists and
@@ -106,13 +127,13 @@ func (f *FileSystem) Open(ctx context.Context, name string) (*FileReader, error)
 // existing file; a symbolic link, or anything else but a directory, is replaced
 // instead of followed; and ".." in name removes the preceding element even if
 // that is a symbolic link. For what happens when a connection breaks, see
-// [Sandbox.WriteFiles]. [FileSystem.Create] has none of these differences, at
+// [FileSystem.WriteFiles]. [FileSystem.Create] has none of these differences, at
 // the cost of another request.
 func (f *FileSystem) WriteFile(ctx context.Context, name string, data []byte, perm fs.FileMode) error {
 	if err := checkFile("open", name); err != nil {
 		return err
 	}
-	err := writeFiles(ctx, f.on(), []File{{Path: name, Content: data, Mode: &perm}}, nil)
+	err := f.WriteFiles(ctx, []File{{Path: name, Content: data, Mode: &perm}}, nil)
 	if err == nil || errors.Is(err, ErrInvalid) {
 		return err
 	}
@@ -415,12 +436,3 @@ func dirEntries(list []coreutils.Entry) []fs.DirEntry {
 	slices.SortFunc(entries, func(a, b fs.DirEntry) int { return strings.Compare(a.Name(), b.Name()) })
 	return entries
 }
-
-// Mkdir creates a directory, with one request of the file API. The path is sent
-// as it is. The [*APIError] matches [io/fs.ErrExist] or [io/fs.ErrNotExist] if the
-// API's message says so. Use [FileSystem.Mkdir] or [FileSystem.MkdirAll] for
-// errors like those of package os.
-func (s *Sandbox) Mkdir(ctx context.Context, path string) error { return s.mkdir(ctx, path) }
-
-// Mkdir is like [Sandbox.Mkdir], but does not resume a stopped session.
-func (s *Session) Mkdir(ctx context.Context, path string) error { return s.mkdir(ctx, path) }

@@ -159,7 +159,7 @@ func (r remote) Truncate(name string, size int64) error {
 }
 
 func (r remote) Read(name string) (string, error) {
-	f, err := r.Open(r.ctx, name)
+	f, err := r.Open(r.ctx, name, nil)
 	if err != nil {
 		return "", err
 	}

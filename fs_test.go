@@ -149,9 +149,9 @@ func TestFilesResume(t *testing.T) {
 
 	_, err = old.FS().Stat(ctx, "a")
 	assert.ErrorIs(t, err, sandbox.ErrStopped)
-	_, err = old.ReadFile(ctx, "a", nil)
+	_, err = old.FS().Open(ctx, "a", nil)
 	assert.ErrorIs(t, err, sandbox.ErrStopped)
-	assert.ErrorIs(t, old.WriteFiles(ctx, []sandbox.File{{Path: "b"}}, nil), sandbox.ErrStopped)
+	assert.ErrorIs(t, old.FS().WriteFiles(ctx, []sandbox.File{{Path: "b"}}, nil), sandbox.ErrStopped)
 
 	data, err := sb.FS().ReadFile(ctx, "a")
 	require.NoError(t, err)

@@ -96,17 +96,17 @@ func (c *CommandResult) endedWithSession(ctx context.Context) error {
 	if c.ExitCode != 128+int(SIGKILL) && c.ExitCode != 128+int(SIGTERM) {
 		return nil
 	}
-	client, err := c.client()
+	client, err := c.Command.client()
 	if err != nil {
 		return err
 	}
-	session := newSession(client, wire.Session{ID: c.SessionID()}, nil)
+	session := newSession(client, wire.Session{ID: c.Command.SessionID()}, nil)
 	if err := session.Refresh(ctx); err != nil || session.Status() == StatusRunning {
 		return nil // the exit code is all that is known
 	}
 	return &StreamError{
 		Code: CodeSandboxStopped, Message: "the program was killed when its session ended",
-		SessionID: c.SessionID(), CommandID: c.ID(), Err: ErrStopped,
+		SessionID: c.Command.SessionID(), CommandID: c.Command.ID(), Err: ErrStopped,
 	}
 }
 

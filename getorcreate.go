@@ -28,7 +28,7 @@ const (
 // is none or its files are gone. An empty name always creates a new sandbox. If
 // several callers do so at the same time, one of them creates the sandbox and
 // the others get it. It makes one request for an existing sandbox and two for a
-// new one, and starts a machine unless one runs or Resume is false.
+// new one, and starts a machine unless one runs or NoResume is set.
 //
 // The options describe the sandbox that is created. An existing one is returned
 // as it is: [Sandbox.Info] has its image, region and mounts, for example, and
@@ -88,7 +88,7 @@ func (e *ReplacedError) Error() string {
 // sandbox that can't be found, as while another client is creating it, and comes
 // with an error.
 func (c *Client) getOrCreate(ctx context.Context, name string, o *CreateOptions) (sb *Sandbox, unseen bool, err error) {
-	get := &GetOptions{Resume: o.Resume, OnResume: o.OnResume, Private: o.Private}
+	get := &GetOptions{NoResume: o.NoResume, OnResume: o.OnResume, Private: o.Private}
 	// Only an error of the request counts: one of a hook says nothing about
 	// this sandbox.
 	sb, resumed, err := c.lookUp(ctx, name, get)
@@ -169,7 +169,7 @@ func (c *Client) makeRoom(ctx context.Context, name string) (again bool, err err
 		return false, err
 	}
 	// Look once more just before: the API can delete only by name.
-	there, _, err := c.getSandbox(ctx, name, project, new(false), nil)
+	there, _, err := c.getSandbox(ctx, name, project, false, nil)
 	switch {
 	case errors.Is(err, ErrNotFound):
 		return false, nil

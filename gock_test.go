@@ -73,8 +73,8 @@ func TestGettersOnAFullResponse(t *testing.T) {
 		TotalActiveCPU: 1500500 * time.Microsecond, TotalDuration: time.Minute,
 		CreatedAt: gockTime(0), UpdatedAt: gockTime(1).Add(500 * time.Millisecond), ExpiresAt: gockTime(9000),
 		CurrentSessionID: "sess_1", CurrentSnapshotID: "snap_1", Status: sandbox.StatusRunning, StatusUpdatedAt: gockTime(1),
-		Cwd: "/vercel/sandbox", Tags: map[string]string{"team": "infra"}, SnapshotExpiration: new(time.Duration(0)),
-		KeepLastSnapshots: &sandbox.KeepLastSnapshots{Count: 3, Expiration: new(time.Second), DeleteEvicted: new(false)},
+		Cwd: "/vercel/sandbox", Tags: map[string]string{"team": "infra"}, SnapshotExpiration: sandbox.Forever,
+		KeepLastSnapshots: &sandbox.KeepLastSnapshots{Count: 3, Expiration: time.Second, KeepEvicted: true},
 	}, info)
 
 	s := sb.CurrentSession()

@@ -36,7 +36,7 @@ func TestHookErrorsAreNotTheAPIs(t *testing.T) {
 			_, err = sb.Stop(t.Context(), nil)
 			require.NoError(t, err)
 			var runs atomic.Int64
-			opts := &sandbox.CreateOptions{Resume: new(true), OnResume: func(context.Context, *sandbox.Sandbox) error {
+			opts := &sandbox.CreateOptions{NoResume: false, OnResume: func(context.Context, *sandbox.Sandbox) error {
 				if runs.Add(1) == 1 {
 					return broken
 				}

@@ -71,11 +71,51 @@ type Info struct {
 	// resolved in.
 	Cwd  string
 	Tags map[string]string
-	// SnapshotExpiration is how long snapshots are kept by default. Zero means
-	// forever, and nil the platform's default.
-	SnapshotExpiration *time.Duration
+	// SnapshotExpiration is how long snapshots are kept by default; it may be
+	// [Forever]. Zero means the platform's default.
+	SnapshotExpiration time.Duration
 	// KeepLastSnapshots is the retention policy; nil if there is none.
 	KeepLastSnapshots *KeepLastSnapshots
+}
+
+// Forever is the expiration of snapshots that are kept until they are deleted.
+const Forever time.Duration = -1
+
+// checkExpiration refuses an expiration that no snapshot can have.
+func checkExpiration(field string, d time.Duration) error {
+	if d == Forever {
+		return nil
+	}
+	if err := checkDuration(field, d); err != nil {
+		return err
+	}
+	if d > 0 && d < minExpiration {
+		return invalid(field, "%v is below %v; use Forever to keep snapshots", d, minExpiration)
+	}
+	return nil
+}
+
+// expirationToWire returns the milliseconds of an expiration, which are zero for
+// one that never happens, and nil for none.
+func expirationToWire(d time.Duration) *wire.Duration {
+	switch {
+	case d == 0:
+		return nil
+	case d == Forever:
+		d = 0
+	}
+	return wire.DurationPtr(&d)
+}
+
+func expirationFromWire(w *wire.Duration) time.Duration {
+	switch d := w.Std(); {
+	case d == nil:
+		return 0
+	case *d == 0:
+		return Forever
+	default:
+		return *d
+	}
 }
 
 // KeepLastSnapshots is a retention policy that keeps the last Count snapshots
@@ -83,19 +123,23 @@ type Info struct {
 type KeepLastSnapshots struct {
 	// Count is how many snapshots are kept.
 	Count int
-	// Expiration is how long these snapshots are kept. Zero means forever, and
-	// nil the sandbox's default.
-	Expiration *time.Duration
-	// DeleteEvicted reports whether older snapshots are deleted at once or
-	// expire as usual. Nil means the API's default, which is true.
-	DeleteEvicted *bool
+	// Expiration is how long these snapshots are kept; it may be [Forever]. Zero
+	// means the sandbox's default.
+	Expiration time.Duration
+	// KeepEvicted lets older snapshots expire as usual. By default they are
+	// deleted at once.
+	KeepEvicted bool
 }
 
 func (k *KeepLastSnapshots) toWire() *wire.KeepLastSnapshots {
 	if k == nil {
 		return nil
 	}
-	return &wire.KeepLastSnapshots{Count: k.Count, Expiration: wire.DurationPtr(k.Expiration), DeleteEvicted: clonePtr(k.DeleteEvicted)}
+	w := &wire.KeepLastSnapshots{Count: k.Count, Expiration: expirationToWire(k.Expiration)}
+	if k.KeepEvicted {
+		w.DeleteEvicted = new(false)
+	}
+	return w
 }
 
 func (k *KeepLastSnapshots) check(field string) error {
@@ -112,7 +156,7 @@ func keepLastSnapshotsFromWire(k *wire.KeepLastSnapshots) *KeepLastSnapshots {
 	if k == nil {
 		return nil
 	}
-	return &KeepLastSnapshots{Count: k.Count, Expiration: k.Expiration.Std(), DeleteEvicted: clonePtr(k.DeleteEvicted)}
+	return &KeepLastSnapshots{Count: k.Count, Expiration: expirationFromWire(k.Expiration), KeepEvicted: k.DeleteEvicted != nil && !*k.DeleteEvicted}
 }
 
 // SessionInfo describes a session: one run of a sandbox's virtual machine.
@@ -223,7 +267,7 @@ func sandboxInfo(w *wire.Sandbox) Info {
 		CreatedAt: w.CreatedAt.Time, UpdatedAt: w.UpdatedAt.Time, ExpiresAt: w.ExpiresAt.Time,
 		CurrentSessionID: w.CurrentSessionID, CurrentSnapshotID: w.CurrentSnapshotID,
 		Status: Status(w.Status), StatusUpdatedAt: w.StatusUpdatedAt.Time, Cwd: w.Cwd, Tags: shownTags(w.Tags),
-		SnapshotExpiration: w.SnapshotExpiration.Std(), KeepLastSnapshots: keepLastSnapshotsFromWire(w.KeepLastSnapshots),
+		SnapshotExpiration: expirationFromWire(w.SnapshotExpiration), KeepLastSnapshots: keepLastSnapshotsFromWire(w.KeepLastSnapshots),
 	}
 }
 

@@ -251,7 +251,7 @@ func (f *ioFile) start() (*FileReader, error) {
 	if err != nil {
 		return nil, err
 	}
-	return f.fsys.fsys.Open(f.fsys.ctx, p)
+	return f.fsys.fsys.Open(f.fsys.ctx, p, nil)
 }
 
 // keep reads a file that is reported to be small. One that has grown since is

@@ -41,7 +41,7 @@ func TestIOFSWalkIsFewRequests(t *testing.T) {
 	want := map[string]bool{".": true}
 	for i := range 1000 {
 		name := fmt.Sprintf("d%02d/sub %d/f%03d", i%50, i%2, i)
-		files = append(files, sandbox.File{Path: "tree/" + name, Text: name})
+		files = append(files, sandbox.File{Path: "tree/" + name, Content: []byte(name)})
 		for ; name != "."; name = path.Dir(name) {
 			want[name] = true
 		}

@@ -38,9 +38,9 @@ func TestIOFS(t *testing.T) {
 		switch {
 		case i%7 == 0: // empty
 		case i%500 == 1:
-			f.Text = strings.Repeat("large ", 100_000)
+			f.Content = []byte(strings.Repeat("large ", 100_000))
 		default:
-			f.Text = "content of " + name
+			f.Content = []byte("content of " + name)
 		}
 		files = append(files, f)
 		if i%100 == 0 {
@@ -49,7 +49,7 @@ func TestIOFS(t *testing.T) {
 	}
 	for _, n := range testkit.OddNames {
 		if !strings.Contains(n, `\`) { // not for TestFS
-			files = append(files, sandbox.File{Path: "tree/odd/" + n, Text: n})
+			files = append(files, sandbox.File{Path: "tree/odd/" + n, Content: []byte(n)})
 			expected = append(expected, "odd/"+n)
 		}
 	}
@@ -69,10 +69,10 @@ func TestIOFSUses(t *testing.T) {
 	_, sb := testkit.Start(t, nil)
 	ctx := t.Context()
 	require.NoError(t, sb.WriteFiles(ctx, []sandbox.File{
-		{Path: "site/index.html", Text: "<h1>home</h1>"},
-		{Path: "site/t/a.tmpl", Text: `{{define "a"}}a: {{.}}{{end}}`},
-		{Path: "site/t/b.tmpl", Text: `{{template "a" .}}!`},
-		{Path: "site/large", Text: strings.Repeat("0123456789", 100_000)},
+		{Path: "site/index.html", Content: []byte("<h1>home</h1>")},
+		{Path: "site/t/a.tmpl", Content: []byte(`{{define "a"}}a: {{.}}{{end}}`)},
+		{Path: "site/t/b.tmpl", Content: []byte(`{{template "a" .}}!`)},
+		{Path: "site/large", Content: []byte(strings.Repeat("0123456789", 100_000))},
 	}, nil))
 	fsys := sb.FS().IOFS(ctx, "/vercel/site/")
 

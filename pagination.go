@@ -22,6 +22,9 @@ type Page[T any] struct {
 	Next string
 	// Count is the number of items on the page as reported by the API.
 	Count int
+	// Anchor is where a tree of snapshots was walked from; nil for other
+	// listings, and if the API omitted it.
+	Anchor *T
 	// fetch returns the page after a cursor.
 	fetch func(ctx context.Context, cursor string) (*Page[T], error)
 }
@@ -128,49 +131,63 @@ const (
 	SortByUpdatedAt       SortBy = "updatedAt" // for drives only
 )
 
-// ListOptions filters a listing of sandboxes. The zero value lists all of them
-// in the API's default order.
+// ListOptions filters a listing. The zero value lists everything in the API's
+// default order. Fields that a listing does not have are refused.
 type ListOptions struct {
 	// Limit is the maximum number of items per page, at most 50. Zero means the
 	// API's default, 20.
 	Limit int
-	// SortBy and SortOrder choose the order; empty means the API's default.
-	SortBy    SortBy
-	SortOrder SortOrder
-	// NamePrefix selects sandboxes whose names begin with it. It requires
-	// SortByName, which is then the default for SortBy.
-	NamePrefix string
-	// Cursor continues a listing after the page whose Next it is.
+	// Cursor continues a listing after the page whose Next it is. A tree of
+	// snapshots has none: walk it from another snapshot.
 	Cursor string
+	// SortOrder is the direction, by age unless SortBy says otherwise; empty
+	// means the API's default. In a tree of snapshots [Descending] is for
+	// ancestors and [Ascending] for descendants.
+	SortOrder SortOrder
+	// SortBy is what sandboxes and drives are sorted by; empty means the API's
+	// default.
+	SortBy SortBy
+	// NamePrefix selects sandboxes or drives whose names begin with it. It
+	// requires SortByName, which is then the default for SortBy.
+	NamePrefix string
 	// Tags selects sandboxes with this tag. The API filters by at most one.
 	Tags map[string]string
+	// Sandbox selects the snapshots of the sandbox of that name.
+	Sandbox string
 }
 
-// ListSessionsOptions are the options of a listing of sessions. The zero value
-// lists all of them in the API's default order.
-type ListSessionsOptions struct {
-	// Limit is the maximum number of items per page, at most 50. Zero means the
-	// API's default, 20.
-	Limit int
-	// Cursor continues a listing after the page whose Next it is.
-	Cursor string
-	// SortOrder sorts by age; empty means the API's default.
-	SortOrder SortOrder
-}
+// The fields of ListOptions that not all listings have.
+const (
+	withCursor = 1 << iota
+	withSortBy
+	withNamePrefix
+	withTags
+	withSandbox
+)
 
-// ListSnapshotsOptions filters a listing of snapshots. The zero value lists all
-// of them in the API's default order.
-type ListSnapshotsOptions struct {
-	// Name selects the snapshots of the sandbox with that name.
-	// [Sandbox.ListSnapshots] sets it.
-	Name string
-	// Limit is the maximum number of items per page, at most 50. Zero means the
-	// API's default, 20.
-	Limit int
-	// Cursor continues a listing after the page whose Next it is.
-	Cursor string
-	// SortOrder sorts by age; empty means the API's default.
-	SortOrder SortOrder
+// query checks the options of a listing that has the given fields, and returns
+// its query.
+func (o *ListOptions) query(has int) (listQuery, error) {
+	if o == nil {
+		return listQuery{}, nil
+	}
+	for _, f := range []struct {
+		name string
+		bit  int
+		set  bool
+	}{
+		{"Cursor", withCursor, o.Cursor != ""}, {"SortBy", withSortBy, o.SortBy != ""}, {"NamePrefix", withNamePrefix, o.NamePrefix != ""},
+		{"Tags", withTags, len(o.Tags) > 0}, {"Sandbox", withSandbox, o.Sandbox != ""},
+	} {
+		if f.set && has&f.bit == 0 {
+			return listQuery{}, invalid(f.name, "is not an option of this listing")
+		}
+	}
+	q := listQuery{Name: o.Sandbox, Limit: o.Limit, SortBy: o.SortBy, SortOrder: o.SortOrder, NamePrefix: o.NamePrefix, Cursor: o.Cursor}
+	for _, k := range slices.Sorted(maps.Keys(o.Tags)) {
+		q.Tags = append(q.Tags, k+":"+o.Tags[k])
+	}
+	return q, nil
 }
 
 // listQuery is the query of all listings.
@@ -254,19 +271,12 @@ func (c *Client) List(ctx context.Context, opts *ListOptions) iter.Seq2[Info, er
 // ListPage returns one page of [Client.List], which [Page.All] and [Page.Pages]
 // continue.
 func (c *Client) ListPage(ctx context.Context, opts *ListOptions) (*Page[Info], error) {
-	var o ListOptions
-	if opts != nil {
-		o = *opts
-	}
-	project, err := c.projectID(ctx)
+	q, err := opts.query(withCursor | withSortBy | withNamePrefix | withTags)
 	if err != nil {
 		return nil, err
 	}
-	q := listQuery{
-		Project: project, Limit: o.Limit, SortBy: o.SortBy, SortOrder: o.SortOrder, NamePrefix: o.NamePrefix, Cursor: o.Cursor,
-	}
-	for _, k := range slices.Sorted(maps.Keys(o.Tags)) {
-		q.Tags = append(q.Tags, k+":"+o.Tags[k])
+	if q.Project, err = c.projectID(ctx); err != nil {
+		return nil, err
 	}
 	return fetchPage(ctx, c, api.ListSandboxes, q, func(a *wire.SandboxesPage) ([]Info, wire.Pagination) {
 		return convertAll(a.Sandboxes, sandboxInfo), a.Pagination
@@ -275,25 +285,23 @@ func (c *Client) ListPage(ctx context.Context, opts *ListOptions) (*Page[Info], 
 
 // ListSnapshots returns an iterator over the project's snapshots, like
 // [Client.List] for sandboxes.
-func (c *Client) ListSnapshots(ctx context.Context, opts *ListSnapshotsOptions) iter.Seq2[SnapshotInfo, error] {
+func (c *Client) ListSnapshots(ctx context.Context, opts *ListOptions) iter.Seq2[SnapshotInfo, error] {
 	return listAll(ctx, func() (*Page[SnapshotInfo], error) { return c.ListSnapshotsPage(ctx, opts) })
 }
 
 // ListSnapshotsPage returns one page of [Client.ListSnapshots].
-func (c *Client) ListSnapshotsPage(ctx context.Context, opts *ListSnapshotsOptions) (*Page[SnapshotInfo], error) {
-	project, err := c.projectID(ctx)
+func (c *Client) ListSnapshotsPage(ctx context.Context, opts *ListOptions) (*Page[SnapshotInfo], error) {
+	q, err := opts.query(withCursor | withSandbox)
 	if err != nil {
 		return nil, err
 	}
-	return listSnapshots(ctx, c, project, opts)
+	if q.Project, err = c.projectID(ctx); err != nil {
+		return nil, err
+	}
+	return listSnapshots(ctx, c, q)
 }
 
-func listSnapshots(ctx context.Context, c *Client, project string, opts *ListSnapshotsOptions) (*Page[SnapshotInfo], error) {
-	var o ListSnapshotsOptions
-	if opts != nil {
-		o = *opts
-	}
-	q := listQuery{Project: project, Name: o.Name, Limit: o.Limit, Cursor: o.Cursor, SortOrder: o.SortOrder}
+func listSnapshots(ctx context.Context, c *Client, q listQuery) (*Page[SnapshotInfo], error) {
 	return fetchPage(ctx, c, api.ListSnapshots, q, func(a *wire.SnapshotsPage) ([]SnapshotInfo, wire.Pagination) {
 		return convertAll(a.Snapshots, snapshotInfo), a.Pagination
 	})
@@ -301,41 +309,41 @@ func listSnapshots(ctx context.Context, c *Client, project string, opts *ListSna
 
 // ListSnapshots returns an iterator over the sandbox's snapshots, like
 // [Client.List] for sandboxes.
-func (s *Sandbox) ListSnapshots(ctx context.Context, opts *ListSnapshotsOptions) iter.Seq2[SnapshotInfo, error] {
+func (s *Sandbox) ListSnapshots(ctx context.Context, opts *ListOptions) iter.Seq2[SnapshotInfo, error] {
 	return listAll(ctx, func() (*Page[SnapshotInfo], error) { return s.ListSnapshotsPage(ctx, opts) })
 }
 
 // ListSnapshotsPage returns one page of [Sandbox.ListSnapshots].
-func (s *Sandbox) ListSnapshotsPage(ctx context.Context, opts *ListSnapshotsOptions) (*Page[SnapshotInfo], error) {
+func (s *Sandbox) ListSnapshotsPage(ctx context.Context, opts *ListOptions) (*Page[SnapshotInfo], error) {
 	c, err := s.client()
 	if err != nil {
 		return nil, err
 	}
-	var o ListSnapshotsOptions
-	if opts != nil {
-		o = *opts
+	q, err := opts.query(withCursor)
+	if err != nil {
+		return nil, err
 	}
-	o.Name = s.Name()
-	return listSnapshots(ctx, c, s.st.project, &o)
+	q.Project, q.Name = s.st.project, s.Name()
+	return listSnapshots(ctx, c, q)
 }
 
 // ListSessions returns an iterator over the sandbox's sessions, past and
 // present, like [Client.List] for sandboxes.
-func (s *Sandbox) ListSessions(ctx context.Context, opts *ListSessionsOptions) iter.Seq2[SessionInfo, error] {
+func (s *Sandbox) ListSessions(ctx context.Context, opts *ListOptions) iter.Seq2[SessionInfo, error] {
 	return listAll(ctx, func() (*Page[SessionInfo], error) { return s.ListSessionsPage(ctx, opts) })
 }
 
 // ListSessionsPage returns one page of [Sandbox.ListSessions].
-func (s *Sandbox) ListSessionsPage(ctx context.Context, opts *ListSessionsOptions) (*Page[SessionInfo], error) {
+func (s *Sandbox) ListSessionsPage(ctx context.Context, opts *ListOptions) (*Page[SessionInfo], error) {
 	c, err := s.client()
 	if err != nil {
 		return nil, err
 	}
-	var o ListSessionsOptions
-	if opts != nil {
-		o = *opts
+	q, err := opts.query(withCursor)
+	if err != nil {
+		return nil, err
 	}
-	q := listQuery{Project: s.st.project, Name: s.Name(), Limit: o.Limit, Cursor: o.Cursor, SortOrder: o.SortOrder}
+	q.Project, q.Name = s.st.project, s.Name()
 	return fetchPage(ctx, c, api.ListSessions, q, func(a *wire.SessionsPage) ([]SessionInfo, wire.Pagination) {
 		return convertAll(a.Sessions, sessionInfo), a.Pagination
 	})

@@ -289,7 +289,7 @@ func (s *Sandbox) startSession(ctx context.Context, stale *Session) (session *Se
 		return nil, false, err
 	}
 	for waited := false; ; waited = true {
-		resp, req, err := c.getSandbox(ctx, s.Name(), s.st.project, new(true), nil)
+		resp, req, err := c.getSandbox(ctx, s.Name(), s.st.project, true, nil)
 		ending := stale
 		switch refused, is := errors.AsType[*APIError](err); {
 		case err == nil:

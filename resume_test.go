@@ -76,7 +76,7 @@ func TestResumeCancelledCaller(t *testing.T) {
 			}
 			return testkit.JSON(410, `{"error":{"code":"sandbox_stopped","message":"stopped"}}`), nil
 		}).Client(t)
-		sb, err := c.Get(t.Context(), "box", &sandbox.GetOptions{Resume: new(false), OnResume: func(context.Context, *sandbox.Sandbox) error {
+		sb, err := c.Get(t.Context(), "box", &sandbox.GetOptions{NoResume: true, OnResume: func(context.Context, *sandbox.Sandbox) error {
 			close(inHook)
 			<-release
 			return nil
@@ -234,7 +234,7 @@ func TestHookOfSeveralHandles(t *testing.T) {
 	broken := errors.New("no licence")
 	var runs atomic.Int64
 	get := func() (*sandbox.Sandbox, error) {
-		return c.Get(t.Context(), sb.Name(), &sandbox.GetOptions{Resume: new(true), OnResume: func(context.Context, *sandbox.Sandbox) error {
+		return c.Get(t.Context(), sb.Name(), &sandbox.GetOptions{NoResume: false, OnResume: func(context.Context, *sandbox.Sandbox) error {
 			if runs.Add(1) < 3 {
 				return broken
 			}

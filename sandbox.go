@@ -204,7 +204,7 @@ func (s *Sandbox) Refresh(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	resp, _, err := c.getSandbox(ctx, s.Name(), s.st.project, new(false), nil)
+	resp, _, err := c.getSandbox(ctx, s.Name(), s.st.project, false, nil)
 	if err != nil {
 		return err
 	}

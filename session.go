@@ -184,9 +184,9 @@ func (s *Session) UpdateNetworkPolicy(ctx context.Context, policy *NetworkPolicy
 
 // SnapshotOptions are the options of [Sandbox.Snapshot].
 type SnapshotOptions struct {
-	// Expiration is how long the snapshot is kept. Zero means forever, and nil
-	// the sandbox's default.
-	Expiration *time.Duration
+	// Expiration is how long the snapshot is kept; it may be [Forever]. Zero
+	// means the sandbox's default.
+	Expiration time.Duration
 }
 
 // Snapshot saves the session's files, which stops the session. A nil opts means
@@ -194,13 +194,15 @@ type SnapshotOptions struct {
 // lost, the request is not retried, and the error matches [ErrOutcomeUnknown].
 func (s *Session) Snapshot(ctx context.Context, opts *SnapshotOptions) (*Snapshot, error) {
 	var body any
-	if opts != nil && opts.Expiration != nil {
-		if err := checkDuration("Expiration", *opts.Expiration); err != nil {
-			return nil, err
+	if opts != nil && opts.Expiration != 0 {
+		if opts.Expiration != Forever {
+			if err := checkDuration("Expiration", opts.Expiration); err != nil {
+				return nil, err
+			}
 		}
 		body = struct {
-			Expiration wire.Duration `json:"expiration"`
-		}{wire.Duration(*opts.Expiration)}
+			Expiration *wire.Duration `json:"expiration"`
+		}{expirationToWire(opts.Expiration)}
 	}
 	var response wire.SnapshotResponse
 	if err := s.do(ctx, api.CreateSnapshot, body, &response); err != nil {

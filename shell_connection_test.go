@@ -360,7 +360,7 @@ func piped(t *testing.T, terminal func(http.ResponseWriter, *http.Request, <-cha
 		Credentials: auth.Static(auth.Credentials{Token: "tok", TeamID: "team", ProjectID: "prj"}),
 	})
 	require.NoError(t, err)
-	sb, err = client.Get(t.Context(), "box", &sandbox.GetOptions{Resume: new(false)})
+	sb, err = client.Get(t.Context(), "box", &sandbox.GetOptions{NoResume: true})
 	require.NoError(t, err)
 	return sb, func() {
 		assert.NoError(t, l.Close())

@@ -154,7 +154,7 @@ func TestShell(t *testing.T) {
 func TestShellOptions(t *testing.T) {
 	t.Parallel()
 	_, sb := testkit.Start(t, &sandbox.CreateOptions{Env: sandbox.Env{"FROM": "sandbox"}})
-	require.NoError(t, sb.Mkdir(t.Context(), "/vercel/sub dir"))
+	require.NoError(t, sb.FS().Mkdir(t.Context(), "/vercel/sub dir", 0o777))
 
 	x := openScreen(t, sb, nil)
 	x.Type("shopt -q login_shell && echo \"a login\" shell; stty size; exit\n")
@@ -206,7 +206,7 @@ func TestShellEditors(t *testing.T) {
 	for i := range 500 {
 		fmt.Fprintf(&lines, "line %d\n", i+1)
 	}
-	require.NoError(t, sb.WriteFiles(t.Context(), []sandbox.File{{Path: "long.txt", Text: lines.String()}}, nil))
+	require.NoError(t, sb.WriteFiles(t.Context(), []sandbox.File{{Path: "long.txt", Content: []byte(lines.String())}}, nil))
 
 	t.Run("less", func(t *testing.T) {
 		needs.Programs(t, "less")

@@ -130,16 +130,6 @@ func (s *Snapshot) UnmarshalJSON(data []byte) error {
 	return nil
 }
 
-// SnapshotTreeOptions are the options of [Client.SnapshotTree].
-type SnapshotTreeOptions struct {
-	// Limit is the maximum number of items per page. Zero means the API's
-	// default.
-	Limit int
-	// SortOrder is the direction: [Descending] for ancestors, [Ascending] for
-	// descendants. Empty means the API's default.
-	SortOrder SortOrder
-}
-
 // SnapshotTreeNode is a snapshot along with those that have the same parent.
 type SnapshotTreeNode struct {
 	Snapshot SnapshotInfo
@@ -149,51 +139,36 @@ type SnapshotTreeNode struct {
 	Count int
 }
 
-// SnapshotTreePage is a page of a snapshot's ancestors or descendants.
-type SnapshotTreePage struct {
-	Page[SnapshotTreeNode]
-	// Anchor is the snapshot that the walk started from; nil if the API omitted
-	// it.
-	Anchor *SnapshotTreeNode
-}
-
 // SnapshotTree returns an iterator over the ancestors or descendants of a
 // snapshot, like [Client.List] for sandboxes.
-func (c *Client) SnapshotTree(ctx context.Context, id string, opts *SnapshotTreeOptions) iter.Seq2[SnapshotTreeNode, error] {
-	return listAll(ctx, func() (*Page[SnapshotTreeNode], error) {
-		page, err := c.SnapshotTreePage(ctx, id, opts)
-		if err != nil {
-			return nil, err
-		}
-		return &page.Page, nil
-	})
+func (c *Client) SnapshotTree(ctx context.Context, id string, opts *ListOptions) iter.Seq2[SnapshotTreeNode, error] {
+	return listAll(ctx, func() (*Page[SnapshotTreeNode], error) { return c.SnapshotTreePage(ctx, id, opts) })
 }
 
 // SnapshotTreePage returns one page of [Client.SnapshotTree].
-func (c *Client) SnapshotTreePage(ctx context.Context, id string, opts *SnapshotTreeOptions) (*SnapshotTreePage, error) {
-	var o SnapshotTreeOptions
-	if opts != nil {
-		o = *opts
+func (c *Client) SnapshotTreePage(ctx context.Context, id string, opts *ListOptions) (*Page[SnapshotTreeNode], error) {
+	q, err := opts.query(0)
+	if err != nil {
+		return nil, err
 	}
 	if err := checkID(id); err != nil {
 		return nil, err
 	}
-	project, err := c.projectID(ctx)
-	if err != nil {
+	if q.Project, err = c.projectID(ctx); err != nil {
 		return nil, err
 	}
+	q.SnapshotID = id
 	var anchor *SnapshotTreeNode
-	q := listQuery{Project: project, SnapshotID: id, Limit: o.Limit, SortOrder: o.SortOrder}
 	page, err := fetchPage(ctx, c, api.SnapshotTree, q, func(a *wire.SnapshotTreePage) ([]SnapshotTreeNode, wire.Pagination) {
 		if a.Anchor != nil && anchor == nil {
 			anchor = new(snapshotTreeNode(a.Anchor))
 		}
 		return convertAll(a.Snapshots, snapshotTreeNode), a.Pagination
 	})
-	if err != nil {
-		return nil, err
+	if err == nil {
+		page.Anchor = anchor
 	}
-	return &SnapshotTreePage{Page: *page, Anchor: anchor}, nil
+	return page, err
 }
 
 func snapshotTreeNode(w *wire.SnapshotTreeNode) SnapshotTreeNode {

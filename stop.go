@@ -103,7 +103,7 @@ func (s *Sandbox) awaitStopped(ctx context.Context, c *Client, cur *Session, ove
 			}
 		}
 		first = false
-		now, req, err := c.getSandbox(limited, s.Name(), s.st.project, new(false), nil)
+		now, req, err := c.getSandbox(limited, s.Name(), s.st.project, false, nil)
 		switch {
 		case errors.Is(err, ErrNotFound), errors.Is(err, ErrSnapshotNotFound):
 			return nil // deleted meanwhile, or nothing can be saved
@@ -311,7 +311,7 @@ func (c *Client) deleteSandbox(ctx context.Context, name, project string, create
 		if !errors.Is(err, ErrOutcomeUnknown) || ctx.Err() != nil || attempt == deleteAttempts {
 			return nil, err
 		}
-		there, req, lookErr := c.getSandbox(ctx, name, project, new(false), nil)
+		there, req, lookErr := c.getSandbox(ctx, name, project, false, nil)
 		switch {
 		case errors.Is(lookErr, ErrNotFound):
 			return nil, nil

@@ -17,6 +17,7 @@ import (
 	"syscall"
 	"testing"
 	"testing/fstest"
+	"testing/iotest"
 	"time"
 
 	"github.com/go-vercel/sandbox/internal/testkit"
@@ -187,7 +188,7 @@ func TestCopyFS(t *testing.T) {
 		"empty":    {Mode: fs.ModeDir | 0o700},
 	}
 	var last sandbox.Progress
-	require.NoError(t, sb.CopyFS(ctx, "/tmp/copied", fsys, &sandbox.UploadOptions{Progress: func(p sandbox.Progress) { last = p }}))
+	require.NoError(t, sb.FS().CopyFS(ctx, "/tmp/copied", fsys, &sandbox.UploadOptions{Progress: func(p sandbox.Progress) { last = p }}))
 	assert.EqualValues(t, 20, last.Done)
 	f := sb.FS()
 	for name, mode := range map[string]fs.FileMode{
@@ -201,33 +202,27 @@ func TestCopyFS(t *testing.T) {
 	require.NoError(t, err)
 	assert.Equal(t, "a=b", string(data))
 
-	require.NoError(t, sb.CopyFS(ctx, "nothing", fstest.MapFS{}, nil))
+	require.NoError(t, sb.FS().CopyFS(ctx, "nothing", fstest.MapFS{}, nil))
 	info, err := f.Stat(ctx, "nothing")
 	require.NoError(t, err)
 	assert.True(t, info.IsDir())
 
-	err = sb.CopyFS(ctx, "x", fstest.MapFS{"pipe": {Mode: fs.ModeNamedPipe}}, nil)
+	err = sb.FS().CopyFS(ctx, "x", fstest.MapFS{"pipe": {Mode: fs.ModeNamedPipe}}, nil)
 	assert.ErrorContains(t, err, "pipe")
 }
 
-// once returns its content only on the first read, in pieces, and counts the
-// reads.
-type once struct {
-	opens, closes int
-	content       string
+// sized is a source that says how long it is, right or wrong.
+type sized struct {
+	io.Reader
+	size int64
 }
 
-func (o *once) open() (io.ReadCloser, error) {
-	o.opens++
-	return struct {
-		io.Reader
-		io.Closer
-	}{strings.NewReader(o.content), closeFunc(func() error { o.closes++; return nil })}, nil
+func (s *sized) Seek(_ int64, whence int) (int64, error) {
+	if whence == io.SeekEnd {
+		return s.size, nil
+	}
+	return 0, nil
 }
-
-type closeFunc func() error
-
-func (f closeFunc) Close() error { return f() }
 
 func TestWriteFilesSources(t *testing.T) {
 	t.Parallel()
@@ -238,23 +233,22 @@ func TestWriteFilesSources(t *testing.T) {
 	reader := strings.NewReader("skipped:rest")
 	_, err := reader.Seek(8, io.SeekStart)
 	require.NoError(t, err)
-	opened := &once{content: strings.Repeat("x", 100_000)}
+	long := strings.Repeat("x", 100_000)
 	when := time.Unix(1600000000, 0)
 	var total, done int64
 	require.NoError(t, sb.WriteFiles(ctx, []sandbox.File{
 		{Path: "bytes", Content: []byte{0, 0xff}},
-		{Path: "text", Text: "text", ModTime: when},
+		{Path: "text", Content: []byte("text"), ModTime: when},
 		{Path: "reader", Reader: reader, Mode: new(fs.FileMode(0o600))},
-		{Path: "opened", Open: opened.open, Size: int64(len(opened.content)), Mode: new(fs.FileMode(0o755))},
+		{Path: "long", Reader: strings.NewReader(long), Mode: new(fs.FileMode(0o755))},
 		{Path: "nothing"},
-		{Path: "inaccessible", Text: "x", Mode: new(fs.FileMode(0))},
-	}, &sandbox.WriteFilesOptions{Progress: func(p sandbox.Progress) { total, done = p.Total, p.Done }}))
+		{Path: "inaccessible", Content: []byte("x"), Mode: new(fs.FileMode(0))},
+	}, &sandbox.UploadOptions{Progress: func(p sandbox.Progress) { total, done = p.Total, p.Done }}))
 	assert.Equal(t, total, done)
 	assert.EqualValues(t, 2+4+4+100_000+1, total)
-	assert.Equal(t, opened.opens, opened.closes)
 
 	f := sb.FS()
-	for name, want := range map[string]string{"bytes": "\x00\xff", "text": "text", "reader": "rest", "opened": opened.content, "nothing": ""} {
+	for name, want := range map[string]string{"bytes": "\x00\xff", "text": "text", "reader": "rest", "long": long, "nothing": ""} {
 		data, err := f.ReadFile(ctx, name)
 		require.NoError(t, err, name)
 		assert.Equal(t, want, string(data), name)
@@ -267,6 +261,23 @@ func TestWriteFilesSources(t *testing.T) {
 	require.NoError(t, err)
 	assert.Zero(t, info.Mode())
 }
+
+// oneFile is a file system with one file, a, of 32 GiB.
+type oneFile struct{ source *endless }
+
+func (f oneFile) Open(string) (fs.File, error) { return f, nil }
+func (f oneFile) ReadDir(string) ([]fs.DirEntry, error) {
+	return []fs.DirEntry{fs.FileInfoToDirEntry(f)}, nil
+}
+func (f oneFile) Stat() (fs.FileInfo, error) { return f, nil }
+func (f oneFile) Read(p []byte) (int, error) { return f.source.Read(p) }
+func (f oneFile) Close() error               { return f.source.Close() }
+func (f oneFile) Name() string               { return "a" }
+func (f oneFile) Size() int64                { return 32 << 30 }
+func (f oneFile) Mode() fs.FileMode          { return 0o644 }
+func (f oneFile) ModTime() time.Time         { return time.Time{} }
+func (f oneFile) IsDir() bool                { return false }
+func (f oneFile) Sys() any                   { return nil }
 
 // endless is a source without an end until it is closed. A stuck one returns a
 // little and then blocks.
@@ -302,9 +313,7 @@ func TestWriteFilesRefusedEarly(t *testing.T) {
 	srv, sb := testkit.Start(t, nil)
 	upload := func(t *testing.T, ctx context.Context, source *endless) error {
 		ended := false
-		err := sb.WriteFiles(ctx, []sandbox.File{{
-			Path: "a", Size: 32 << 30, Open: func() (io.ReadCloser, error) { return source, nil },
-		}}, &sandbox.WriteFilesOptions{Progress: func(sandbox.Progress) { assert.False(t, ended) }})
+		err := sb.FS().CopyFS(ctx, ".", oneFile{source}, &sandbox.UploadOptions{Progress: func(sandbox.Progress) { assert.False(t, ended) }})
 		ended = true
 		select {
 		case <-source.closed:
@@ -334,20 +343,19 @@ func TestWriteFilesRefusals(t *testing.T) {
 	before := len(srv.Requests())
 	for _, f := range []sandbox.File{
 		{}, {Path: "."}, {Path: "/"}, {Path: "a\x00"},
-		{Path: "a", Text: "x", Content: []byte("x")},
+		{Path: "a", Content: []byte("x"), Reader: strings.NewReader("x")},
 		{Path: "a", Mode: new(fs.ModeDir)},
-		{Path: "a", Open: func() (io.ReadCloser, error) { return nil, nil }, Size: -1},
 	} {
 		assert.ErrorIs(t, sb.WriteFiles(ctx, []sandbox.File{{Path: "fine"}, f}, nil), sandbox.ErrInvalid, "%+v", f.Path)
 	}
 	assert.Len(t, srv.Requests(), before, "a request was made")
 
 	broken := errors.New("broken source")
-	err := sb.WriteFiles(ctx, []sandbox.File{{Path: "a", Open: func() (io.ReadCloser, error) { return nil, broken }, Size: 1}}, nil)
+	err := sb.WriteFiles(ctx, []sandbox.File{{Path: "a", Reader: &sized{Reader: iotest.ErrReader(broken), size: 1}}}, nil)
 	assert.ErrorIs(t, err, broken)
-	err = sb.WriteFiles(ctx, []sandbox.File{{Path: "a", Open: (&once{content: "four"}).open, Size: 5}}, nil)
+	err = sb.WriteFiles(ctx, []sandbox.File{{Path: "a", Reader: &sized{Reader: strings.NewReader("four"), size: 5}}}, nil)
 	assert.Error(t, err, "a source that is shorter than announced")
-	err = sb.WriteFiles(ctx, []sandbox.File{{Path: "a", Open: (&once{content: "four"}).open, Size: 3}}, nil)
+	err = sb.WriteFiles(ctx, []sandbox.File{{Path: "a", Reader: &sized{Reader: strings.NewReader("four"), size: 3}}}, nil)
 	assert.Error(t, err, "a source that is longer than announced")
 }
 
@@ -482,7 +490,7 @@ func TestNamesThatAreNotUTF8(t *testing.T) {
 
 	dst := filepath.Join(t.TempDir(), "local")
 	require.NoError(t, f.WriteFile(ctx, "other\xff", []byte("y"), 0o644))
-	require.NoError(t, sb.DownloadFile(ctx, "other\xff", dst, nil))
+	require.NoError(t, sb.FS().DownloadFile(ctx, "other\xff", dst, nil))
 	got, err := os.ReadFile(dst)
 	require.NoError(t, err)
 	assert.Equal(t, "y", string(got))

@@ -13,7 +13,8 @@ import (
 )
 
 // UpdateOptions are the settings to change. Those that are zero or nil are not
-// changed. The limits are those of [CreateOptions].
+// changed; a value that is empty but not nil clears its setting: Env{}, []int{},
+// new(""), &KeepLastSnapshots{}. The limits are those of [CreateOptions].
 type UpdateOptions struct {
 	// Persistent sets whether the files outlive a session.
 	Persistent *bool
@@ -44,9 +45,9 @@ type UpdateOptions struct {
 	// NetworkID moves the sandbox to a Secure Compute network from the next
 	// session on; a pointer to "" removes it from its network.
 	NetworkID *string
-	// SnapshotExpiration is how long new snapshots are kept, at least a day.
-	// Zero means forever.
-	SnapshotExpiration *time.Duration
+	// SnapshotExpiration is how long new snapshots are kept: at least a day, or
+	// [Forever].
+	SnapshotExpiration time.Duration
 	// KeepLastSnapshots replaces the retention policy; a pointer to the zero
 	// value removes it.
 	KeepLastSnapshots *KeepLastSnapshots
@@ -89,7 +90,7 @@ func (o *UpdateOptions) body() (*updateBody, error) {
 	b := &updateBody{
 		Persistent: o.Persistent, Timeout: wire.Duration(o.Timeout), Env: o.Env, Tags: o.Tags, Ports: o.Ports,
 		Region: o.Region, FailoverRegions: o.FailoverRegions,
-		SnapshotExpiration: wire.DurationPtr(o.SnapshotExpiration), CurrentSnapshotID: o.CurrentSnapshotID,
+		SnapshotExpiration: expirationToWire(o.SnapshotExpiration), CurrentSnapshotID: o.CurrentSnapshotID,
 	}
 	if o.VCPUs > 0 {
 		b.Resources = &resources{VCPUs: o.VCPUs, Memory: 2048 * o.VCPUs}

@@ -21,8 +21,8 @@ import (
 	"github.com/go-vercel/sandbox/internal/api"
 )
 
-// UploadOptions are the options of CopyFS and UploadDir. The zero value uploads
-// everything.
+// UploadOptions are the options of UploadDir, CopyFS and WriteFiles. The zero
+// value uploads everything.
 type UploadOptions struct {
 	// Include, if not empty, lists patterns of what to upload, and Exclude
 	// lists patterns of what to leave out, which takes precedence. The syntax
@@ -32,22 +32,7 @@ type UploadOptions struct {
 	// slash is matched against each of their names.
 	Include, Exclude []string
 	// Progress, if not nil, is called as the upload proceeds.
-	Progress ProgressFunc
-}
-
-// CopyFS copies the file system fsys into the directory dir of the sandbox,
-// with one request and in constant memory. Existing files are replaced.
-//
-// As with [os.CopyFS], files are created with mode 0644, or 0755 if anyone may
-// execute them, and directories with mode 0755. Symbolic links are preserved if
-// fsys is an [fs.ReadLinkFS]; other files that are not regular are an error.
-func (s *Sandbox) CopyFS(ctx context.Context, dir string, fsys fs.FS, opts *UploadOptions) error {
-	return copyFS(ctx, s, dir, fsys, opts)
-}
-
-// CopyFS is like [Sandbox.CopyFS], but does not resume a stopped session.
-func (s *Session) CopyFS(ctx context.Context, dir string, fsys fs.FS, opts *UploadOptions) error {
-	return copyFS(ctx, s, dir, fsys, opts)
+	Progress func(Progress)
 }
 
 // UploadDir copies the local directory localDir into the directory dir of the
@@ -55,16 +40,7 @@ func (s *Session) CopyFS(ctx context.Context, dir string, fsys fs.FS, opts *Uplo
 // replaced, others are left alone. Permissions, modification times and symbolic
 // links are preserved. Local files that are not regular files, directories or
 // symbolic links are an error.
-func (s *Sandbox) UploadDir(ctx context.Context, localDir, dir string, opts *UploadOptions) error {
-	return uploadDir(ctx, s, localDir, dir, opts)
-}
-
-// UploadDir is like [Sandbox.UploadDir], but does not resume a stopped session.
-func (s *Session) UploadDir(ctx context.Context, localDir, dir string, opts *UploadOptions) error {
-	return uploadDir(ctx, s, localDir, dir, opts)
-}
-
-func uploadDir(ctx context.Context, t target, localDir, dir string, opts *UploadOptions) error {
+func (f *FileSystem) UploadDir(ctx context.Context, localDir, dir string, opts *UploadOptions) error {
 	if localDir == "" {
 		return invalid("localDir", "is empty; the path of a local directory is needed")
 	}
@@ -73,7 +49,7 @@ func uploadDir(ctx context.Context, t target, localDir, dir string, opts *Upload
 		return err
 	}
 	defer root.Close()
-	return uploadTree(ctx, t, dir, localTree{root}, opts, func(m fs.FileMode) fs.FileMode { return m &^ fs.ModeType })
+	return uploadTree(ctx, f.on(), dir, localTree{root}, opts, func(m fs.FileMode) fs.FileMode { return m &^ fs.ModeType })
 }
 
 // copiedMode returns the mode that os.CopyFS uses.
@@ -84,8 +60,14 @@ func copiedMode(m fs.FileMode) fs.FileMode {
 	return (0o666 | m.Perm()) &^ umask
 }
 
-func copyFS(ctx context.Context, t target, dir string, fsys fs.FS, opts *UploadOptions) error {
-	return uploadTree(ctx, t, dir, fsTree{fsys}, opts, copiedMode)
+// CopyFS copies the file system fsys into the directory dir of the sandbox, with
+// one request and in constant memory. Existing files are replaced.
+//
+// As with [os.CopyFS], files are created with mode 0644, or 0755 if anyone may
+// execute them, and directories with mode 0755. Symbolic links are preserved if
+// fsys is an [fs.ReadLinkFS]; other files that are not regular are an error.
+func (f *FileSystem) CopyFS(ctx context.Context, dir string, fsys fs.FS, opts *UploadOptions) error {
+	return uploadTree(ctx, f.on(), dir, fsTree{fsys}, opts, copiedMode)
 }
 
 // tree is a tree of files to upload. Its methods take slash-separated names
@@ -244,8 +226,8 @@ func (w *walker) entry(name string, d fs.DirEntry) (tarball.Entry, error) {
 	return e, err
 }
 
-// File is a file to write to a sandbox. At most one of Content, Text, Reader
-// and Open may be set; without any of them the file is empty.
+// File is a file to write to a sandbox. Its content is Content or what Reader
+// reads; without either the file is empty.
 type File struct {
 	// Path is the file's path. A relative path is resolved in the working
 	// directory of the session, or in the home directory of the user. Missing
@@ -254,16 +236,9 @@ type File struct {
 
 	// Content is the content of the file.
 	Content []byte
-	// Text is the content of the file.
-	Text string
 	// Reader is read from its current position to its end, where it is left. It
 	// is read again from that position if the upload is retried.
 	Reader io.ReadSeeker
-	// Open opens the content, which is Size bytes long. It is called again if
-	// the upload is retried. The reader that it returns is closed.
-	Open func() (io.ReadCloser, error)
-	// Size is the size in bytes of the content returned by Open.
-	Size int64
 
 	// Mode holds the file's permissions and its set-id and sticky bits; nil
 	// means 0644. A file of mode 0 is accessible only to root.
@@ -272,18 +247,11 @@ type File struct {
 	ModTime time.Time
 }
 
-// WriteFilesOptions are the options of WriteFiles. The zero value is ready to
-// use.
-type WriteFilesOptions struct {
-	// Progress, if not nil, is called as the upload proceeds.
-	Progress ProgressFunc
-}
-
 // WriteFiles writes files to the sandbox with one request, replacing existing
-// files and symbolic links. The sources are streamed, and opened again if the
+// files and symbolic links. The sources are streamed, and read again if the
 // request is retried; memory use does not grow with their size. If a source's
 // Read does not return when ctx ends, WriteFiles returns within a second
-// nevertheless.
+// nevertheless. Patterns in opts are refused: files lists what is written.
 //
 // A path that is empty or names a known directory is refused before anything is
 // sent; trailing slashes are ignored. A relative path is resolved in the
@@ -296,18 +264,15 @@ type WriteFilesOptions struct {
 // connection broke and the request was retried, data of the first attempt that
 // the network delivers late can truncate a file even after the call has
 // succeeded. [FileSystem.Create] writes a file without any of these effects.
-func (s *Sandbox) WriteFiles(ctx context.Context, files []File, opts *WriteFilesOptions) error {
-	return writeFiles(ctx, s, files, opts)
-}
-
-// WriteFiles is like [Sandbox.WriteFiles], but does not resume a stopped
-// session.
-func (s *Session) WriteFiles(ctx context.Context, files []File, opts *WriteFilesOptions) error {
-	return writeFiles(ctx, s, files, opts)
-}
-
-func writeFiles(ctx context.Context, t target, files []File, opts *WriteFilesOptions) error {
+func (f *FileSystem) WriteFiles(ctx context.Context, files []File, opts *UploadOptions) error {
+	t := f.on()
 	cwd := t.Cwd()
+	if opts == nil {
+		opts = &UploadOptions{}
+	}
+	if len(opts.Include) > 0 || len(opts.Exclude) > 0 {
+		return invalid("Include", "WriteFiles takes no patterns: list the files that are to be written")
+	}
 	entries := make([]tarball.Entry, len(files))
 	total := int64(0)
 	now := time.Now()
@@ -318,10 +283,6 @@ func writeFiles(ctx context.Context, t target, files []File, opts *WriteFilesOpt
 		}
 		entries[i] = e
 		total += e.Size
-	}
-	var report ProgressFunc
-	if opts != nil {
-		report = opts.Progress
 	}
 	return upload(ctx, t, func(dir string) iter.Seq2[tarball.Entry, error] {
 		if dir == cwd {
@@ -337,7 +298,7 @@ func writeFiles(ctx context.Context, t target, files []File, opts *WriteFilesOpt
 			moved[i].Name = entryName(abs)
 		}
 		return all(moved, nil)
-	}, newMeter(report, total))
+	}, newMeter(opts.Progress, total))
 }
 
 // all yields entries, or an error instead.
@@ -371,38 +332,15 @@ func (f *File) entry(cwd string, now time.Time) (tarball.Entry, error) {
 	if e.ModTime.IsZero() {
 		e.ModTime = now
 	}
-	sources := 0
-	if f.Content != nil {
-		sources++
-		data := f.Content
-		e.Size = int64(len(data))
-		e.Open = func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(data)), nil }
-	}
-	if f.Text != "" {
-		sources++
-		text := f.Text
-		e.Size = int64(len(text))
-		e.Open = func() (io.ReadCloser, error) { return io.NopCloser(strings.NewReader(text)), nil }
-	}
 	if f.Reader != nil {
-		sources++
-		if err := f.seekable(&e); err != nil {
-			return e, err
+		if f.Content != nil {
+			return e, invalid("File", "%q has both Content and Reader", f.Path)
 		}
+		return e, f.seekable(&e)
 	}
-	if f.Open != nil {
-		sources++
-		if f.Size < 0 {
-			return e, invalid("Size", "%d of %q is negative", f.Size, f.Path)
-		}
-		e.Size, e.Open = f.Size, f.Open
-	}
-	if sources > 1 {
-		return e, invalid("File", "%q has more than one of Content, Text, Reader and Open", f.Path)
-	}
-	if e.Open == nil {
-		e.Open = func() (io.ReadCloser, error) { return io.NopCloser(strings.NewReader("")), nil }
-	}
+	data := f.Content
+	e.Size = int64(len(data))
+	e.Open = func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(data)), nil }
 	return e, nil
 }
 
@@ -540,17 +478,13 @@ type Progress struct {
 	Total int64
 }
 
-// ProgressFunc is called repeatedly during a transfer, which waits for it to
-// return. At most one goroutine at a time calls it.
-type ProgressFunc func(Progress)
-
 // meter counts the bytes transferred. A nil meter counts nothing.
 type meter struct {
-	report      ProgressFunc
+	report      func(Progress)
 	done, total int64
 }
 
-func newMeter(report ProgressFunc, total int64) *meter {
+func newMeter(report func(Progress), total int64) *meter {
 	if report == nil {
 		return nil
 	}

@@ -299,11 +299,6 @@ func (u *User) wrap(name string, args []string, opts *CommandOptions) (string, [
 // abs resolves a path in the home directory.
 func (u *User) abs(name string) (string, error) { return absolutePath(u.home, name) }
 
-// Mkdir creates a directory that belongs to the user and is accessible to the
-// sandbox's own user. Directories between the home directory and the new one
-// are given to the user as well. It makes two requests.
-func (u *User) Mkdir(ctx context.Context, path string) error { return u.mkdir(ctx, path) }
-
 func (u *User) mkdir(ctx context.Context, name string) error {
 	if name == "" {
 		return invalid("path", "is empty")
@@ -318,54 +313,11 @@ func (u *User) mkdir(ctx context.Context, name string) error {
 	return u.ownDirs(ctx, append([]string{abs}, u.ancestors([]string{abs})...))
 }
 
-// ReadFile is like [Sandbox.ReadFile], but reads files that the user may read.
-// The content is transferred as the output of a command.
-func (u *User) ReadFile(ctx context.Context, path string, opts *ReadFileOptions) (io.ReadCloser, error) {
-	return readFile(ctx, u, path, opts)
-}
-
 func (u *User) openFile(ctx context.Context, name, cwd string) (io.ReadCloser, int64, error) {
 	if cwd == "" {
 		cwd = u.home
 	}
 	return openEncoded(ctx, u, joinCwd(cwd, name))
-}
-
-// DownloadFile is like [Sandbox.DownloadFile], but reads files that the user
-// may read.
-func (u *User) DownloadFile(ctx context.Context, src, dst string, opts *DownloadFileOptions) error {
-	return downloadFile(ctx, u, src, dst, opts)
-}
-
-// DownloadDir is like [Sandbox.DownloadDir], but reads files that the user may
-// read.
-func (u *User) DownloadDir(ctx context.Context, src, dst string, opts *DownloadDirOptions) error {
-	return downloadDir(ctx, u, src, dst, opts)
-}
-
-// WriteFiles is like [Sandbox.WriteFiles], but the files belong to the user. So
-// do the directories between them and the home directory, including existing
-// ones; they get mode 0770, since the sandbox's own user must be able to write
-// there.
-//
-// The files are written first, and a second request changes their owner. If
-// that fails, the error is a [*UserError].
-func (u *User) WriteFiles(ctx context.Context, files []File, opts *WriteFilesOptions) error {
-	return writeFiles(ctx, u, files, opts)
-}
-
-// CopyFS is like [Sandbox.CopyFS], but the files belong to the user, which takes
-// another request. Directories get mode 0770, since the sandbox's own user must
-// be able to write there.
-func (u *User) CopyFS(ctx context.Context, dir string, fsys fs.FS, opts *UploadOptions) error {
-	return copyFS(ctx, u, dir, fsys, opts)
-}
-
-// UploadDir is like [Sandbox.UploadDir], but the files belong to the user, which
-// takes another request. Directories get mode 0770, since the sandbox's own user
-// must be able to write there.
-func (u *User) UploadDir(ctx context.Context, localDir, dir string, opts *UploadOptions) error {
-	return uploadDir(ctx, u, localDir, dir, opts)
 }
 
 func (u *User) uploadTarGz(ctx context.Context, open func(cwd string) (io.ReadCloser, error)) error {

@@ -100,29 +100,29 @@ func TestUserFiles(t *testing.T) {
 	f := alice.FS()
 
 	secret := "\x00\xffsecret" + strings.Repeat("0123456789", 50_000)
-	require.NoError(t, alice.WriteFiles(ctx, []sandbox.File{
-		{Path: "data/deep/secret", Text: secret, Mode: new(fs.FileMode(0o600))}, {Path: "top"},
+	require.NoError(t, alice.FS().WriteFiles(ctx, []sandbox.File{
+		{Path: "data/deep/secret", Content: []byte(secret), Mode: new(fs.FileMode(0o600))}, {Path: "top"},
 	}, nil))
 	assert.Equal(t, "alice:alice 600", owners(t, sb, "/home/alice/data/deep/secret"))
 	assert.True(t, strings.HasPrefix(owners(t, sb, "/home/alice/data/deep"), "alice:"), owners(t, sb, "/home/alice/data/deep"))
 	assert.True(t, strings.HasSuffix(owners(t, sb, "/home/alice/data"), " 770"))
 
-	_, err = bob.ReadFile(ctx, "/home/alice/data/deep/secret", nil)
+	_, err = bob.FS().Open(ctx, "/home/alice/data/deep/secret", nil)
 	assert.ErrorIs(t, err, fs.ErrPermission)
-	r, err := alice.ReadFile(ctx, "deep/secret", &sandbox.ReadFileOptions{Cwd: "/home/alice/data"})
+	r, err := alice.FS().Open(ctx, "deep/secret", &sandbox.OpenOptions{Cwd: "/home/alice/data"})
 	require.NoError(t, err)
 	data, err := io.ReadAll(r)
 	require.NoError(t, err)
 	require.NoError(t, r.Close())
 	assert.Equal(t, secret, string(data))
-	_, err = alice.ReadFile(ctx, "none", nil)
+	_, err = alice.FS().Open(ctx, "none", nil)
 	assert.ErrorIs(t, err, fs.ErrNotExist)
-	_, err = alice.ReadFile(ctx, "data", nil)
+	_, err = alice.FS().Open(ctx, "data", nil)
 	assert.ErrorIs(t, err, syscall.EISDIR)
 	empty, err := f.ReadFile(ctx, "top")
 	require.NoError(t, err)
 	assert.Empty(t, empty)
-	r, err = alice.ReadFile(ctx, "data/deep/secret", nil)
+	r, err = alice.FS().Open(ctx, "data/deep/secret", nil)
 	require.NoError(t, err)
 	require.NoError(t, r.Close(), "in the middle")
 
@@ -146,19 +146,19 @@ func TestUserFiles(t *testing.T) {
 	require.NoError(t, fstest.TestFS(f.IOFS(ctx, "made"), "log", "small"))
 
 	local := t.TempDir()
-	require.NoError(t, alice.DownloadFile(ctx, "data/deep/secret", filepath.Join(local, "secret"), nil))
+	require.NoError(t, alice.FS().DownloadFile(ctx, "data/deep/secret", filepath.Join(local, "secret"), nil))
 	data, err = os.ReadFile(filepath.Join(local, "secret"))
 	require.NoError(t, err)
 	assert.Equal(t, secret, string(data))
-	require.NoError(t, alice.DownloadDir(ctx, "data", filepath.Join(local, "data"), nil))
-	assert.ErrorIs(t, bob.DownloadFile(ctx, "/home/alice/data/deep/secret", filepath.Join(local, "b"), nil), fs.ErrPermission)
+	require.NoError(t, alice.FS().DownloadDir(ctx, "data", filepath.Join(local, "data"), nil))
+	assert.ErrorIs(t, bob.FS().DownloadFile(ctx, "/home/alice/data/deep/secret", filepath.Join(local, "b"), nil), fs.ErrPermission)
 
 	require.NoError(t, os.Symlink("/etc/hostname", filepath.Join(local, "link")))
-	require.NoError(t, alice.UploadDir(ctx, local, "up", nil))
+	require.NoError(t, alice.FS().UploadDir(ctx, local, "up", nil))
 	assert.True(t, strings.HasPrefix(owners(t, sb, "/home/alice/up/link"), "alice:alice "))
 	assert.True(t, strings.HasPrefix(owners(t, sb, "/etc/hostname"), "root:"), "what a link points to changes nothing")
 	assert.Equal(t, "alice:alice 600", owners(t, sb, "/home/alice/up/data/deep/secret"))
-	require.NoError(t, alice.CopyFS(ctx, "copied", fstest.MapFS{"a/b": {Data: []byte("x")}}, nil))
+	require.NoError(t, alice.FS().CopyFS(ctx, "copied", fstest.MapFS{"a/b": {Data: []byte("x")}}, nil))
 	assert.Equal(t, "alice:alice 644", owners(t, sb, "/home/alice/copied/a/b"))
 }
 
@@ -175,10 +175,10 @@ func TestUserPathsOutside(t *testing.T) {
 	require.NoError(t, err)
 	before := []string{owners(t, sb, "/home"), owners(t, sb, bob.HomeDir()), owners(t, sb, alice.HomeDir()), owners(t, sb, "/tmp")}
 
-	require.NoError(t, alice.WriteFiles(ctx, []sandbox.File{
-		{Path: "../bob/f", Text: "x"}, {Path: "/tmp/dir/f", Text: "x"}, {Path: "../../tmp/alice2/f", Text: "x"}, {Path: "in/../../bob/g", Text: "x"},
+	require.NoError(t, alice.FS().WriteFiles(ctx, []sandbox.File{
+		{Path: "../bob/f", Content: []byte("x")}, {Path: "/tmp/dir/f", Content: []byte("x")}, {Path: "../../tmp/alice2/f", Content: []byte("x")}, {Path: "in/../../bob/g", Content: []byte("x")},
 	}, nil))
-	require.NoError(t, alice.Mkdir(ctx, "../bob/d"))
+	require.NoError(t, alice.FS().Mkdir(ctx, "../bob/d", 0o777))
 
 	after := []string{owners(t, sb, "/home"), owners(t, sb, bob.HomeDir()), owners(t, sb, alice.HomeDir()), owners(t, sb, "/tmp")}
 	assert.Equal(t, before, after)
@@ -188,7 +188,7 @@ func TestUserPathsOutside(t *testing.T) {
 	assert.False(t, strings.HasPrefix(owners(t, sb, "/tmp/dir"), "alice:"))
 
 	for _, bad := range []string{"", ".", "..", "/", "/home/alice", "x/.."} {
-		assert.ErrorIs(t, alice.WriteFiles(ctx, []sandbox.File{{Path: bad}}, nil), sandbox.ErrInvalid, bad)
+		assert.ErrorIs(t, alice.FS().WriteFiles(ctx, []sandbox.File{{Path: bad}}, nil), sandbox.ErrInvalid, bad)
 	}
 }
 
@@ -219,7 +219,7 @@ func TestUserMakesDirectories(t *testing.T) {
 		got, err := alice.FS().ReadFile(t.Context(), dir+"/deep/f")
 		require.NoError(t, err)
 		assert.True(t, dir == "short" || string(got) == content, dir)
-		require.NoError(t, alice.WriteFiles(t.Context(), []sandbox.File{{Path: dir + "/deep/beside"}}, nil), dir)
+		require.NoError(t, alice.FS().WriteFiles(t.Context(), []sandbox.File{{Path: dir + "/deep/beside"}}, nil), dir)
 	}
 	done, err := sb.RunCommand(t.Context(), "find", []string{"/tmp", "-name", ".piece-*"}, nil)
 	require.NoError(t, err)
@@ -236,7 +236,7 @@ func TestUserCosts(t *testing.T) {
 	ctx := t.Context()
 	var alice *sandbox.User
 	write := func(path string) func() error {
-		return func() error { return alice.WriteFiles(ctx, []sandbox.File{{Path: path}}, nil) }
+		return func() error { return alice.FS().WriteFiles(ctx, []sandbox.File{{Path: path}}, nil) }
 	}
 	for _, c := range []struct {
 		name string
@@ -249,7 +249,7 @@ func TestUserCosts(t *testing.T) {
 		{"the first file", 2, write("x")},
 		{"another file", 2, write("x")},
 		{"a file in new directories", 2, write("a/b/x")},
-		{"directory", 2, func() error { return alice.Mkdir(ctx, "d") }},
+		{"directory", 2, func() error { return alice.FS().Mkdir(ctx, "d", 0o777) }},
 	} {
 		before := len(srv.Requests())
 		require.NoError(t, c.run(), c.name)
@@ -261,7 +261,7 @@ func TestUserCosts(t *testing.T) {
 	again, err := sb.AsUser("alice")
 	require.NoError(t, err)
 	before := len(srv.Requests())
-	require.NoError(t, again.WriteFiles(ctx, []sandbox.File{{Path: "c/x"}}, nil))
+	require.NoError(t, again.FS().WriteFiles(ctx, []sandbox.File{{Path: "c/x"}}, nil))
 	assert.Equal(t, 2, len(srv.Requests())-before)
 	assert.Equal(t, "alice:alice 644", owners(t, sb, "/home/alice/c/x"))
 }
@@ -287,7 +287,7 @@ func TestUserStepFails(t *testing.T) {
 
 	nobody, err := sb.AsUser("nobody-like-that")
 	require.NoError(t, err)
-	err = nobody.WriteFiles(ctx, []sandbox.File{{Path: "/tmp/d/x"}}, nil)
+	err = nobody.FS().WriteFiles(ctx, []sandbox.File{{Path: "/tmp/d/x"}}, nil)
 	e, ok = errors.AsType[*sandbox.UserError](err)
 	require.True(t, ok, "%v", err)
 	assert.Equal(t, `resolve the primary group of "nobody-like-that"`, e.Action)
@@ -302,13 +302,13 @@ func TestUsersWithoutSudo(t *testing.T) {
 	needs.Users(t, plain)
 	srv, sb := testkit.Start(t, &sandbox.CreateOptions{Env: sandbox.Env{"PATH": "/tmp/first:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"}})
 	ctx := t.Context()
-	require.NoError(t, sb.WriteFiles(ctx, []sandbox.File{{Path: "/tmp/first/sudo", Text: "#!/bin/sh\necho sudo: no >&2\nexit 1\n", Mode: new(fs.FileMode(0o755))}}, nil))
+	require.NoError(t, sb.WriteFiles(ctx, []sandbox.File{{Path: "/tmp/first/sudo", Content: []byte("#!/bin/sh\necho sudo: no >&2\nexit 1\n"), Mode: new(fs.FileMode(0o755))}}, nil))
 	before := len(srv.Requests())
 	alice, err := sb.CreateUser(ctx, "alice")
 	require.NoError(t, err)
 	assert.Equal(t, 5, len(srv.Requests())-before)
 	assert.True(t, strings.HasPrefix(owners(t, sb, "/home/alice"), "alice:"))
-	require.NoError(t, alice.WriteFiles(ctx, []sandbox.File{{Path: "d/x"}}, nil))
+	require.NoError(t, alice.FS().WriteFiles(ctx, []sandbox.File{{Path: "d/x"}}, nil))
 	assert.Equal(t, "alice:alice 644", owners(t, sb, "/home/alice/d/x"))
 	assert.True(t, strings.HasPrefix(owners(t, sb, "/home/alice/d"), "alice:"))
 	_, err = sb.CreateUser(ctx, "alice")
@@ -328,7 +328,7 @@ func TestUserPaths(t *testing.T) {
 	for _, name := range []string{"$(touch /tmp/pwned)", "`touch /tmp/pwned`", `"; touch /tmp/pwned; "`, "a b", "'", "new\nline", "\x1e\n", "${1}", `back\slash`, "*", "-R", "f\xff"} {
 		files = append(files, sandbox.File{Path: "odd/" + name + "/file"})
 	}
-	require.NoError(t, alice.WriteFiles(ctx, files, nil))
+	require.NoError(t, alice.FS().WriteFiles(ctx, files, nil))
 	owned := func(dir string) string {
 		done, err := sb.RunCommand(ctx, "sh", []string{"-c", `find "$1" -type f -user alice -group alice -printf x`, "sh", dir}, &sandbox.CommandOptions{Sudo: true})
 		require.NoError(t, err)
@@ -345,7 +345,7 @@ func TestUserPaths(t *testing.T) {
 		files = append(files, sandbox.File{Path: fmt.Sprintf("many/%0200d", i)})
 	}
 	before := len(srv.Requests())
-	require.NoError(t, alice.WriteFiles(ctx, files, nil))
+	require.NoError(t, alice.FS().WriteFiles(ctx, files, nil))
 	assert.Equal(t, 4, len(srv.Requests())-before, "170 KB of names")
 	assert.Len(t, owned("/home/alice/many"), 800)
 }

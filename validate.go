@@ -157,21 +157,6 @@ func checkTimeout(field string, d time.Duration) error {
 	return checkRange(field, d, minTimeout, maxTimeout)
 }
 
-// checkExpiration refuses an expiration that no snapshot can have. Zero means
-// forever.
-func checkExpiration(field string, d *time.Duration) error {
-	if d == nil {
-		return nil
-	}
-	if err := checkDuration(field, *d); err != nil {
-		return err
-	}
-	if *d > 0 && *d < minExpiration {
-		return invalid(field, "%v is below %v; zero keeps snapshots forever", *d, minExpiration)
-	}
-	return nil
-}
-
 // checkVCPUs refuses sizes that no sandbox can have.
 func checkVCPUs(field string, n int) error {
 	switch {

@@ -47,7 +47,7 @@ func TestInvalidArguments(t *testing.T) {
 		{"create: port 70000", "port 70000", create(sandbox.CreateOptions{Ports: []int{70000}})},
 		{"create: negative timeout", "Timeout", create(sandbox.CreateOptions{Timeout: -time.Second})},
 		{"create: microseconds", "millisecond", create(sandbox.CreateOptions{Timeout: time.Microsecond})},
-		{"create: negative expiration", "SnapshotExpiration", create(sandbox.CreateOptions{SnapshotExpiration: new(-time.Hour)})},
+		{"create: negative expiration", "SnapshotExpiration", create(sandbox.CreateOptions{SnapshotExpiration: -time.Hour})},
 		{"create: runtime and image", "Runtime", create(sandbox.CreateOptions{Runtime: "node24", Image: "debian"})},
 		{"create: negative size", "VCPUs", create(sandbox.CreateOptions{VCPUs: -1})},
 		{"create: keep none", "Count", create(sandbox.CreateOptions{KeepLastSnapshots: &sandbox.KeepLastSnapshots{}})},
@@ -65,7 +65,7 @@ func TestInvalidArguments(t *testing.T) {
 		{"update: timeout", "Timeout", sb.Update(ctx, &sandbox.UpdateOptions{Timeout: -1})},
 		{"extend: negative", "negative", sb.ExtendTimeout(ctx, -time.Minute)},
 		{"snapshot: negative", "Expiration", func() error {
-			_, err := sb.Snapshot(ctx, &sandbox.SnapshotOptions{Expiration: new(-time.Minute)})
+			_, err := sb.Snapshot(ctx, &sandbox.SnapshotOptions{Expiration: -time.Minute})
 			return err
 		}()},
 		{"run: no program", "name", run("", nil, sandbox.CommandOptions{})},
@@ -86,7 +86,7 @@ func TestInvalidArguments(t *testing.T) {
 		{"create: 6 tags", "at most 5", create(sandbox.CreateOptions{Tags: map[string]string{"a": "", "b": "", "c": "", "d": "", "e": "", "f": ""}})},
 		{"create: long key", "at most 128", create(sandbox.CreateOptions{Tags: map[string]string{strings.Repeat("k", 129): ""}})},
 		{"create: long value", "at most 256", create(sandbox.CreateOptions{Tags: map[string]string{"k": strings.Repeat("v", 257)}})},
-		{"create: short expiration", "below 24h", create(sandbox.CreateOptions{SnapshotExpiration: new(time.Hour)})},
+		{"create: short expiration", "below 24h", create(sandbox.CreateOptions{SnapshotExpiration: time.Hour})},
 		{"create: keep 11", "1 to 10", create(sandbox.CreateOptions{KeepLastSnapshots: &sandbox.KeepLastSnapshots{Count: 11}})},
 		{"create: region twice", "FailoverRegions", create(sandbox.CreateOptions{Region: "iad1", FailoverRegions: []string{"iad1"}})},
 		{"create: 5 mounts", "at most 4", create(sandbox.CreateOptions{Mounts: map[string]sandbox.Mount{"/a": {}, "/b": {}, "/c": {}, "/d": {}, "/e": {}}})},
@@ -106,7 +106,7 @@ func TestInvalidArguments(t *testing.T) {
 		{"create: mount mode", `"write"`, create(sandbox.CreateOptions{Mounts: map[string]sandbox.Mount{"/a": {Drive: "d", Mode: "write"}}})},
 		{"create: mount of no drive", "Drive", create(sandbox.CreateOptions{Mounts: map[string]sandbox.Mount{"/a": {}}})},
 		{"fork: overlapping mounts", "overlap", func() error {
-			_, err := client.Fork(ctx, "a", &sandbox.ForkOptions{Mounts: map[string]sandbox.Mount{"/a": {Drive: "d"}, "/a/b": {Drive: "e"}}})
+			_, err := client.Fork(ctx, "a", &sandbox.CreateOptions{Mounts: map[string]sandbox.Mount{"/a": {Drive: "d"}, "/a/b": {Drive: "e"}}})
 			return err
 		}()},
 		{"update: relative mount", "absolute", sb.Update(ctx, &sandbox.UpdateOptions{Mounts: map[string]sandbox.Mount{"a": {Drive: "d"}}})},

@@ -93,7 +93,7 @@ func expiry(s *sandbox.Session) time.Time {
 // session gives the handle of one session, and resumes nothing. It matches
 // sandbox.ErrStopped when another one, or none, runs.
 func (w *Worker) session(ctx context.Context, name, id string) (*sandbox.Session, error) {
-	sb, err := w.Client.Get(ctx, name, &sandbox.GetOptions{Resume: new(false)})
+	sb, err := w.Client.Get(ctx, name, &sandbox.GetOptions{NoResume: true})
 	if err != nil {
 		return nil, err
 	}
@@ -171,7 +171,7 @@ func (w *Worker) snapshot(ctx context.Context, name, vm string) (string, error) 
 		return "", classify(err)
 	}
 	// An earlier attempt made it, or the machine ended with one of its own.
-	sb, err := w.Client.Get(ctx, name, &sandbox.GetOptions{Resume: new(false)})
+	sb, err := w.Client.Get(ctx, name, &sandbox.GetOptions{NoResume: true})
 	if err != nil {
 		return "", classify(err)
 	}

@@ -31,7 +31,7 @@ func TestLease(t *testing.T) {
 	})
 	require.NoError(t, env.GetWorkflowError())
 	status := func() sandbox.Status {
-		got, err := env.Server.Client().Get(t.Context(), "durable-left", &sandbox.GetOptions{Resume: new(false)})
+		got, err := env.Server.Client().Get(t.Context(), "durable-left", &sandbox.GetOptions{NoResume: true})
 		require.NoError(t, err)
 		return got.Status()
 	}

@@ -42,7 +42,7 @@ func (w *Worker) Sweep(ctx context.Context, c client.Client) (stopped int, err e
 		case lives:
 			continue
 		}
-		sb, err := w.Client.Get(ctx, info.Name, &sandbox.GetOptions{Resume: new(false)})
+		sb, err := w.Client.Get(ctx, info.Name, &sandbox.GetOptions{NoResume: true})
 		if err == nil && sb.Status() == sandbox.StatusRunning {
 			_, err = sb.Stop(ctx, nil)
 			if err == nil {

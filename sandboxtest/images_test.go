@@ -293,7 +293,7 @@ func TestImagesAreKept(t *testing.T) {
 	out, err := look("packed")
 	require.NoError(t, err)
 	assert.Equal(t, "1of packed\n", out)
-	made, err := srv.Client().Create(ctx, &sandbox.CreateOptions{Image: "team/packed", Persistent: new(false)})
+	made, err := srv.Client().Create(ctx, &sandbox.CreateOptions{Image: "team/packed", Ephemeral: true})
 	require.NoError(t, err)
 	assert.Equal(t, "2", printed(t, made, nil, "cat", "/version"))
 	require.NoError(t, made.Delete(ctx, nil))

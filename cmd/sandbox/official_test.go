@@ -131,8 +131,7 @@ func (d *desk) keep() {
 		if info.Status != sandbox.StatusRunning {
 			continue
 		}
-		resume := false
-		sb, err := d.server.Client().Get(ctx, info.Name, &sandbox.GetOptions{Resume: &resume})
+		sb, err := d.server.Client().Get(ctx, info.Name, &sandbox.GetOptions{NoResume: true})
 		require.NoError(d.t, err)
 		require.NoError(d.t, sb.ExtendTimeout(ctx, 30*time.Minute))
 		require.NoError(d.t, sb.FS().MkdirAll(ctx, "/vercel/sandbox", 0o755))

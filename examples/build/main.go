@@ -39,11 +39,11 @@ func main() {
 // build returns the exit code of the command.
 func build(ctx context.Context, repo, revision, runtime, command string) (int, error) {
 	sb, err := sandbox.Create(ctx, &sandbox.CreateOptions{
-		Source:     sandbox.GitSource{URL: repo, Revision: revision, Depth: 1},
-		Runtime:    runtime,
-		Timeout:    20 * time.Minute,
-		Persistent: new(false),
-		Env:        map[string]string{"CI": "true"},
+		Source:    sandbox.GitSource{URL: repo, Revision: revision, Depth: 1},
+		Runtime:   runtime,
+		Timeout:   20 * time.Minute,
+		Ephemeral: true,
+		Env:       map[string]string{"CI": "true"},
 	})
 	if err != nil {
 		return 0, err

@@ -45,7 +45,7 @@ func main() {
 func run(ctx context.Context, out string) error {
 	sb, err := sandbox.Create(ctx, &sandbox.CreateOptions{
 		Runtime:       "python3.13",
-		Persistent:    new(false),
+		Ephemeral:     true,
 		NetworkPolicy: sandbox.DenyAll(), // the script needs nothing but its data
 	})
 	if err != nil {
@@ -54,8 +54,8 @@ func run(ctx context.Context, out string) error {
 	defer sb.Close()
 
 	if err := sb.WriteFiles(ctx, []sandbox.File{
-		{Path: "chart.py", Text: script},
-		{Path: "orders.csv", Text: data},
+		{Path: "chart.py", Content: []byte(script)},
+		{Path: "orders.csv", Content: []byte(data)},
 	}, nil); err != nil {
 		return err
 	}
@@ -71,7 +71,7 @@ func run(ctx context.Context, out string) error {
 	}
 	for _, name := range []string{"chart.png", "chart.svg"} {
 		local := filepath.Join(out, name)
-		if err := sb.DownloadFile(ctx, name, local, &sandbox.DownloadFileOptions{MkdirAll: true}); err != nil {
+		if err := sb.FS().DownloadFile(ctx, name, local, &sandbox.DownloadFileOptions{MkdirAll: true}); err != nil {
 			return err
 		}
 		fmt.Println("Saved", local)

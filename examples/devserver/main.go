@@ -40,13 +40,13 @@ func main() {
 }
 
 func run(ctx context.Context, once bool) (err error) {
-	sb, err := sandbox.Create(ctx, &sandbox.CreateOptions{Ports: []int{port}, Timeout: 2 * time.Minute, Persistent: new(false)})
+	sb, err := sandbox.Create(ctx, &sandbox.CreateOptions{Ports: []int{port}, Timeout: 2 * time.Minute, Ephemeral: true})
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, sb.Close()) }()
 
-	if err := sb.WriteFiles(ctx, []sandbox.File{{Path: "server.js", Text: program}}, nil); err != nil {
+	if err := sb.WriteFiles(ctx, []sandbox.File{{Path: "server.js", Content: []byte(program)}}, nil); err != nil {
 		return err
 	}
 	server, err := sb.StartCommand(ctx, "node", []string{"server.js"}, nil)

@@ -54,10 +54,10 @@ func run(ctx context.Context) (err error) {
 // with runs a script in a sandbox created for it.
 func with(ctx context.Context, name string, mount sandbox.Mount, script string) (err error) {
 	sb, err := sandbox.Create(ctx, &sandbox.CreateOptions{
-		Name:       name,
-		Region:     "iad1",
-		Persistent: new(false), // its files are on the drive
-		Mounts:     map[string]sandbox.Mount{"/data": mount},
+		Name:      name,
+		Region:    "iad1",
+		Ephemeral: true, // its files are on the drive
+		Mounts:    map[string]sandbox.Mount{"/data": mount},
 	})
 	if err != nil {
 		return err

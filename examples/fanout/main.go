@@ -44,7 +44,7 @@ func run(ctx context.Context, forks, parallel int) (err error) {
 	for i := range forks * linesPerFork {
 		fmt.Fprintln(&numbers, i+1)
 	}
-	if err := base.WriteFiles(ctx, []sandbox.File{{Path: "numbers.txt", Text: numbers.String()}}, nil); err != nil {
+	if err := base.WriteFiles(ctx, []sandbox.File{{Path: "numbers.txt", Content: []byte(numbers.String())}}, nil); err != nil {
 		return err
 	}
 	if _, err := base.Stop(ctx, nil); err != nil { // waits until the files are saved for the forks, unlike Close
@@ -90,7 +90,7 @@ func run(ctx context.Context, forks, parallel int) (err error) {
 
 // work adds up one fork's share of the numbers.
 func work(ctx context.Context, base string, i int) (sum int, err error) {
-	fork, err := sandbox.Fork(ctx, base, &sandbox.ForkOptions{Persistent: new(false)})
+	fork, err := sandbox.Fork(ctx, base, &sandbox.CreateOptions{Ephemeral: true})
 	if err != nil {
 		return 0, err
 	}

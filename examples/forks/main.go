@@ -30,7 +30,7 @@ func run(ctx context.Context) (err error) {
 		Tags: map[string]string{"role": "base"},
 		OnCreate: func(ctx context.Context, sb *sandbox.Sandbox) error {
 			fmt.Println("Setting the base up…") // npm ci, pip install, a database dump…
-			return sb.WriteFiles(ctx, []sandbox.File{{Path: "data.txt", Text: "from the base\n"}}, nil)
+			return sb.WriteFiles(ctx, []sandbox.File{{Path: "data.txt", Content: []byte("from the base\n")}}, nil)
 		},
 	})
 	if err != nil {
@@ -61,7 +61,7 @@ func run(ctx context.Context) (err error) {
 
 // work makes a fork, changes its files and shows them.
 func work(ctx context.Context, base, name string) (err error) {
-	fork, err := sandbox.Fork(ctx, base, &sandbox.ForkOptions{
+	fork, err := sandbox.Fork(ctx, base, &sandbox.CreateOptions{
 		Name: name,
 		Tags: map[string]string{"role": "fork"},
 	})

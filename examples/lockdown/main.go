@@ -54,7 +54,7 @@ func run(ctx context.Context, page string) error {
 	if u.Scheme != "https" {
 		policy = sandbox.AllowAll() // domains are recognized by TLS: plain HTTP can't be allowed by name
 	}
-	sb, err := sandbox.Create(ctx, &sandbox.CreateOptions{Persistent: new(false), NetworkPolicy: policy})
+	sb, err := sandbox.Create(ctx, &sandbox.CreateOptions{Ephemeral: true, NetworkPolicy: policy})
 	if err != nil {
 		return err
 	}

@@ -36,7 +36,7 @@ func main() {
 }
 
 func run(ctx context.Context, programs []string) (err error) {
-	sb, err := sandbox.Create(ctx, &sandbox.CreateOptions{Persistent: new(false), Timeout: 10 * time.Minute})
+	sb, err := sandbox.Create(ctx, &sandbox.CreateOptions{Ephemeral: true, Timeout: 10 * time.Minute})
 	if err != nil {
 		return err
 	}

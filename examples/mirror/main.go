@@ -90,7 +90,7 @@ func showOnly(next http.Handler) http.Handler {
 }
 
 // show prints the progress of a transfer, once per MiB.
-func show(direction string) sandbox.ProgressFunc {
+func show(direction string) func(sandbox.Progress) {
 	last := int64(-1)
 	return func(p sandbox.Progress) {
 		if mib := p.Done >> 20; mib != last {

@@ -69,7 +69,7 @@ func run(ctx context.Context, pkg, program string) (err error) {
 
 // fromSource does what "sudo make install" does.
 func fromSource(ctx context.Context, sb *sandbox.Sandbox) error {
-	if err := sb.WriteFiles(ctx, []sandbox.File{{Path: "greet", Text: "#!/bin/sh\necho \"greet 1.0, run by $(id -un)\"\n"}}, nil); err != nil {
+	if err := sb.WriteFiles(ctx, []sandbox.File{{Path: "greet", Content: []byte("#!/bin/sh\necho \"greet 1.0, run by $(id -un)\"\n")}}, nil); err != nil {
 		return err
 	}
 	return asRoot(ctx, sb, "install", "-m", "755", "greet", "/usr/local/bin/greet")

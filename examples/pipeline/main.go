@@ -45,8 +45,8 @@ func main() {
 
 func run(ctx context.Context, commands []string) error {
 	sb, err := sandbox.Create(ctx, &sandbox.CreateOptions{
-		Persistent: new(false), // nothing is saved, so that nothing has to be cleaned up
-		Timeout:    10 * time.Minute,
+		Ephemeral: true, // nothing is saved, so that nothing has to be cleaned up
+		Timeout:   10 * time.Minute,
 	})
 	if err != nil {
 		return err

@@ -35,8 +35,8 @@ func run(ctx context.Context, repo, user, token string) error {
 	// Fetch, then lock the door: code of the repository can't send anything
 	// anywhere after that.
 	sb, err := sandbox.Create(ctx, &sandbox.CreateOptions{
-		Source:     sandbox.GitSource{URL: repo, Username: user, Password: token},
-		Persistent: new(false),
+		Source:    sandbox.GitSource{URL: repo, Username: user, Password: token},
+		Ephemeral: true,
 	})
 	if err != nil {
 		return err

@@ -51,7 +51,7 @@ func run(ctx context.Context) (err error) {
 		err = errors.Join(err, sb.Delete(context.WithoutCancel(ctx), nil))
 	}()
 
-	if err := sb.WriteFiles(ctx, []sandbox.File{{Path: "program.sh", Text: program}}, nil); err != nil {
+	if err := sb.WriteFiles(ctx, []sandbox.File{{Path: "program.sh", Content: []byte(program)}}, nil); err != nil {
 		return err
 	}
 	if err := runProgram(ctx, sb); err != nil {

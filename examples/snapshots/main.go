@@ -36,7 +36,7 @@ func run(ctx context.Context) (err error) {
 		return err
 	}
 	// A snapshot stops the session; the next call starts a new one from it.
-	good, err := sb.Snapshot(ctx, &sandbox.SnapshotOptions{Expiration: new(7 * 24 * time.Hour)})
+	good, err := sb.Snapshot(ctx, &sandbox.SnapshotOptions{Expiration: 7 * 24 * time.Hour})
 	if err != nil {
 		return err
 	}
@@ -66,8 +66,8 @@ func run(ctx context.Context) (err error) {
 
 	// The same state, as another sandbox.
 	twin, err := sandbox.Create(ctx, &sandbox.CreateOptions{
-		Source:     sandbox.SnapshotSource{SnapshotID: good.ID()},
-		Persistent: new(false),
+		Source:    sandbox.SnapshotSource{SnapshotID: good.ID()},
+		Ephemeral: true,
 	})
 	if err != nil {
 		return err
@@ -78,7 +78,7 @@ func run(ctx context.Context) (err error) {
 	}
 
 	fmt.Println("The sandbox's snapshots, the latest first:")
-	for info, err := range sb.ListSnapshots(ctx, &sandbox.ListSnapshotsOptions{SortOrder: sandbox.Descending}) {
+	for info, err := range sb.ListSnapshots(ctx, &sandbox.ListOptions{SortOrder: sandbox.Descending}) {
 		if err != nil {
 			return err
 		}

@@ -30,7 +30,7 @@ const killed = 128 + int(sandbox.SIGKILL)
 func Grade(ctx context.Context, client *sandbox.Client, answer string) (Verdict, error) {
 	sb, err := client.Create(ctx, &sandbox.CreateOptions{
 		Runtime:       "python3.13",
-		Persistent:    new(false),
+		Ephemeral:     true,
 		NetworkPolicy: sandbox.DenyAll(),
 	})
 	if err != nil {
@@ -38,8 +38,8 @@ func Grade(ctx context.Context, client *sandbox.Client, answer string) (Verdict,
 	}
 	defer sb.Close()
 	if err := sb.WriteFiles(ctx, []sandbox.File{
-		{Path: "answer.py", Text: answer},
-		{Path: "input.txt", Text: "3 4 5\n"},
+		{Path: "answer.py", Content: []byte(answer)},
+		{Path: "input.txt", Content: []byte("3 4 5\n")},
 	}, nil); err != nil {
 		return "", err
 	}

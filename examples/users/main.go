@@ -52,8 +52,8 @@ func run(ctx context.Context) (err error) {
 
 	// Relative paths of a user start in the home directory, and files belong to
 	// the user.
-	err = writer.WriteFiles(ctx, []sandbox.File{
-		{Path: "notes/private.txt", Text: "for me only\n", Mode: new(fs.FileMode(0o600))},
+	err = writer.FS().WriteFiles(ctx, []sandbox.File{
+		{Path: "notes/private.txt", Content: []byte("for me only\n"), Mode: new(fs.FileMode(0o600))},
 	}, nil)
 	if err != nil {
 		return err

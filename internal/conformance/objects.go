@@ -80,6 +80,17 @@ func ms(d *time.Duration) any {
 	return float64(*d) / float64(time.Millisecond)
 }
 
+// expirationMillis is how long a snapshot is kept: 0 for ever, nil for the default.
+func expirationMillis(d time.Duration) any {
+	switch d {
+	case 0:
+		return nil
+	case sandbox.Forever:
+		return 0.0
+	}
+	return durationMillis(d)
+}
+
 // orNil returns nil for the zero value, which stands for what the API omitted.
 func orNil[T comparable](v T) any {
 	var zero T
@@ -140,7 +151,7 @@ func sandboxData(i sandbox.Info) map[string]any {
 		"expiresAt": timeMillis(i.ExpiresAt), "currentSessionId": i.CurrentSessionID,
 		"currentSnapshotId": orNil(i.CurrentSnapshotID), "status": string(i.Status),
 		"statusUpdatedAt": timeMillis(i.StatusUpdatedAt), "cwd": orNil(i.Cwd), "tags": tags(i.Tags),
-		"snapshotExpiration": ms(i.SnapshotExpiration), "keepLastSnapshots": keepLastValue(i.KeepLastSnapshots),
+		"snapshotExpiration": expirationMillis(i.SnapshotExpiration), "keepLastSnapshots": keepLastValue(i.KeepLastSnapshots),
 		"failoverRegions": list(i.FailoverRegions), "networkId": orNil(i.NetworkID), "mounts": mountsValue(i.Mounts),
 	})
 }
@@ -165,7 +176,7 @@ func keepLastValue(k *sandbox.KeepLastSnapshots) any {
 		return nil
 	}
 	return withoutNil(map[string]any{
-		"count": float64(k.Count), "expiration": ms(k.Expiration), "deleteEvicted": ptr(k.DeleteEvicted),
+		"count": float64(k.Count), "expiration": expirationMillis(k.Expiration), "deleteEvicted": !k.KeepEvicted,
 	})
 }
 

@@ -108,18 +108,16 @@ func opGetCommand(c *call) (any, error) {
 	return t.GetCommand(c.ctx, a.CmdID)
 }
 
-// command is what a running and a finished command have in common.
-type command interface {
-	Stdout(context.Context) (string, error)
-	Stderr(context.Context) (string, error)
-	Output(context.Context) (string, error)
-	Wait(context.Context) (*sandbox.CommandResult, error)
-	Signal(context.Context, sandbox.Signal) error
-	Logs(context.Context) iter.Seq2[sandbox.LogEntry, error]
+// command returns the command that the step is about, running or ended.
+func (c *call) command() (*sandbox.Command, error) {
+	if done, ok := c.target.(*sandbox.CommandResult); ok {
+		return done.Command, nil
+	}
+	return on[*sandbox.Command](c)
 }
 
 func opStdout(c *call) (any, error) {
-	t, err := on[command](c)
+	t, err := c.command()
 	if err != nil {
 		return nil, err
 	}
@@ -127,7 +125,7 @@ func opStdout(c *call) (any, error) {
 }
 
 func opStderr(c *call) (any, error) {
-	t, err := on[command](c)
+	t, err := c.command()
 	if err != nil {
 		return nil, err
 	}
@@ -135,7 +133,7 @@ func opStderr(c *call) (any, error) {
 }
 
 func opOutput(c *call) (any, error) {
-	t, err := on[command](c)
+	t, err := c.command()
 	if err != nil {
 		return nil, err
 	}
@@ -160,12 +158,12 @@ func opOutput(c *call) (any, error) {
 // bothStreams returns the output in the order in which it arrived. For a
 // command that was waited for, JavaScript puts stderr after stdout; if that is
 // the only difference, the rule accounts for it.
-func (c *call) bothStreams(t command) (any, error) {
+func (c *call) bothStreams(t *sandbox.Command) (any, error) {
 	both, err := t.Output(c.ctx)
 	if err != nil {
 		return nil, err
 	}
-	done, _ := t.(*sandbox.CommandResult)
+	done, _ := c.target.(*sandbox.CommandResult)
 	c.d.mu.Lock()
 	waited := c.d.waited[done]
 	c.d.mu.Unlock()
@@ -210,7 +208,10 @@ func interleaved(both, a, b string) bool {
 }
 
 func opWait(c *call) (any, error) {
-	t, err := on[command](c)
+	if done, ok := c.target.(*sandbox.CommandResult); ok {
+		return done, nil
+	}
+	t, err := c.command()
 	if err != nil {
 		return nil, err
 	}
@@ -218,7 +219,7 @@ func opWait(c *call) (any, error) {
 }
 
 func opKill(c *call) (any, error) {
-	t, err := on[command](c)
+	t, err := c.command()
 	if err != nil {
 		return nil, err
 	}
@@ -243,7 +244,7 @@ func opKill(c *call) (any, error) {
 }
 
 func opLogs(c *call) (any, error) {
-	t, err := on[command](c)
+	t, err := c.command()
 	if err != nil {
 		return nil, err
 	}
@@ -275,7 +276,7 @@ func opLogs(c *call) (any, error) {
 
 // closedLogs reads some lines, closes the logs by cancelling their context, as
 // Go programs do, and reads once more.
-func (c *call) closedLogs(t command, take *int, line func(sandbox.LogEntry), lines *[]any) (any, error) {
+func (c *call) closedLogs(t *sandbox.Command, take *int, line func(sandbox.LogEntry), lines *[]any) (any, error) {
 	ctx, cancel := context.WithCancel(c.ctx)
 	defer cancel()
 	next, stop := iter.Pull2(t.Logs(ctx))

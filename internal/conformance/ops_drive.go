@@ -40,7 +40,7 @@ func opDriveList(c *call) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	var o sandbox.ListDrivesOptions
+	var o sandbox.ListOptions
 	var bind []string
 	l, err := s.listing()
 	if err := errors.Join(

@@ -2,7 +2,6 @@ package conformance
 
 import (
 	"cmp"
-	"context"
 	"errors"
 	"io"
 	"io/fs"
@@ -13,17 +12,17 @@ import (
 	"github.com/go-vercel/sandbox"
 )
 
-// files is what reads and writes files: a sandbox, a session or a user.
-type files interface {
-	ReadFile(ctx context.Context, path string, opts *sandbox.ReadFileOptions) (io.ReadCloser, error)
-	DownloadFile(ctx context.Context, src, dst string, opts *sandbox.DownloadFileOptions) error
-	WriteFiles(ctx context.Context, files []sandbox.File, opts *sandbox.WriteFilesOptions) error
+// files returns the files of a sandbox, a session or a user.
+func (c *call) files() (*sandbox.FileSystem, error) {
+	t, err := on[interface{ FS() *sandbox.FileSystem }](c)
+	if err != nil {
+		return nil, err
+	}
+	return t.FS(), nil
 }
 
 func opMkdir(c *call) (any, error) {
-	t, err := on[interface {
-		Mkdir(ctx context.Context, path string) error
-	}](c)
+	t, err := c.files()
 	if err != nil {
 		return nil, err
 	}
@@ -33,11 +32,11 @@ func opMkdir(c *call) (any, error) {
 	if err := c.args(&a); err != nil {
 		return nil, err
 	}
-	return once(c, func() (any, error) { return nil, t.Mkdir(c.ctx, a.Path) })
+	return once(c, func() (any, error) { return nil, t.Mkdir(c.ctx, a.Path, 0o755) })
 }
 
 func opReadFile(c *call) (any, error) {
-	t, err := on[files](c)
+	t, err := c.files()
 	if err != nil {
 		return nil, err
 	}
@@ -45,7 +44,7 @@ func opReadFile(c *call) (any, error) {
 	if err := c.args(&a); err != nil {
 		return nil, err
 	}
-	r, err := t.ReadFile(c.ctx, a.Path, &sandbox.ReadFileOptions{Cwd: a.Cwd})
+	r, err := t.Open(c.ctx, a.Path, &sandbox.OpenOptions{Cwd: a.Cwd})
 	if err != nil {
 		return c.orMissing(err, a)
 	}
@@ -80,7 +79,7 @@ func (c *call) orMissing(err error, src filePath) (any, error) {
 }
 
 func opDownloadFile(c *call) (any, error) {
-	t, err := on[files](c)
+	t, err := c.files()
 	if err != nil {
 		return nil, err
 	}
@@ -133,7 +132,7 @@ func isLocal(err error) bool {
 }
 
 func opWriteFiles(c *call) (any, error) {
-	t, err := on[files](c)
+	t, err := c.files()
 	if err != nil {
 		return nil, err
 	}

@@ -128,7 +128,7 @@ func opUpdate(c *call) (any, error) {
 	}
 	var eerr, kerr, perr, merr error
 	o.Mounts, merr = c.mounts(s)
-	o.SnapshotExpiration, eerr = s.millis("snapshotExpiration")
+	o.SnapshotExpiration, eerr = s.expiration("snapshotExpiration")
 	if raw, ok := s["keepLastSnapshots"]; ok {
 		if isNull(raw) {
 			o.KeepLastSnapshots = &sandbox.KeepLastSnapshots{}
@@ -195,7 +195,7 @@ func opSnapshot(c *call) (any, error) {
 		return nil, err
 	}
 	var o sandbox.SnapshotOptions
-	if o.Expiration, err = s.millis("expiration"); err != nil {
+	if o.Expiration, err = s.expiration("expiration"); err != nil {
 		return nil, err
 	}
 	return once(c, func() (*sandbox.Snapshot, error) { return t.Snapshot(c.ctx, &o) })
@@ -251,11 +251,11 @@ func opSnapshotList(c *call) (any, error) {
 	return gather(c, l, "snapshots", first, client.ListSnapshots(c.ctx, &o), snapshotData, nil)
 }
 
-func snapshotFilters(s statics) (listing, sandbox.ListSnapshotsOptions, error) {
-	var o sandbox.ListSnapshotsOptions
+func snapshotFilters(s statics) (listing, sandbox.ListOptions, error) {
+	var o sandbox.ListOptions
 	l, err := s.listing()
 	err = errors.Join(
-		err, s.get("limit", &o.Limit), s.get("sortOrder", &o.SortOrder), s.get("cursor", &o.Cursor), s.get("name", &o.Name),
+		err, s.get("limit", &o.Limit), s.get("sortOrder", &o.SortOrder), s.get("cursor", &o.Cursor), s.get("name", &o.Sandbox),
 	)
 	return l, o, err
 }
@@ -287,7 +287,7 @@ func opListSessions(c *call) (any, error) {
 		return nil, err
 	}
 	l, lerr := s.listing()
-	var o sandbox.ListSessionsOptions
+	var o sandbox.ListOptions
 	if err := errors.Join(
 		lerr, s.get("limit", &o.Limit), s.get("sortOrder", &o.SortOrder), s.get("cursor", &o.Cursor),
 	); err != nil {
@@ -303,7 +303,7 @@ func opSnapshotTree(c *call) (any, error) {
 		return nil, err
 	}
 	l, lerr := s.listing()
-	var o sandbox.SnapshotTreeOptions
+	var o sandbox.ListOptions
 	if err := errors.Join(lerr, s.get("limit", &o.Limit), s.get("sortOrder", &o.SortOrder)); err != nil {
 		return nil, err
 	}
@@ -318,7 +318,7 @@ func opSnapshotTree(c *call) (any, error) {
 			return nil, err
 		}
 		anchor = p.Anchor
-		return &p.Page, nil
+		return p, nil
 	}
 	withAnchor := func(_ *sandbox.Page[sandbox.SnapshotTreeNode], out map[string]any) {
 		if anchor != nil {
@@ -329,7 +329,7 @@ func opSnapshotTree(c *call) (any, error) {
 }
 
 // treePages pages through a tree, where each page has its own anchor.
-func (c *call) treePages(client *sandbox.Client, l listing, id string, o *sandbox.SnapshotTreeOptions) (any, error) {
+func (c *call) treePages(client *sandbox.Client, l listing, id string, o *sandbox.ListOptions) (any, error) {
 	out := []any{}
 	if l.Take != nil && *l.Take == 0 {
 		return out, nil

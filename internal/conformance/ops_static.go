@@ -116,6 +116,29 @@ func (s statics) millis(name string) (*time.Duration, error) {
 	return new(millis(*ms)), nil
 }
 
+// expiration is millis for the expiration of a snapshot, of which 0 is never.
+func (s statics) expiration(name string) (time.Duration, error) {
+	d, err := s.millis(name)
+	if err != nil || d == nil {
+		return 0, err
+	}
+	return forever(*d), nil
+}
+
+func forever(d time.Duration) time.Duration {
+	if d == 0 {
+		return sandbox.Forever
+	}
+	return d
+}
+
+// noResume says whether resume is false.
+func (s statics) noResume() (bool, error) {
+	resume := true
+	err := s.get("resume", &resume)
+	return !resume, err
+}
+
 // private returns the parameters whose names begin with two underscores.
 func (s statics) private() map[string]any {
 	var out map[string]any
@@ -188,7 +211,9 @@ func (c *call) createOptions(s statics) (sandbox.CreateOptions, error) {
 	get("image", &o.Image)
 	get("env", &o.Env)
 	get("tags", &o.Tags)
-	get("persistent", &o.Persistent)
+	var persistent *bool
+	get("persistent", &persistent)
+	o.Ephemeral = persistent != nil && !*persistent
 	var res struct {
 		VCPUs int `json:"vcpus"`
 	}
@@ -199,7 +224,7 @@ func (c *call) createOptions(s statics) (sandbox.CreateOptions, error) {
 	if timeout != nil {
 		o.Timeout = *timeout
 	}
-	o.SnapshotExpiration, err = s.millis("snapshotExpiration")
+	o.SnapshotExpiration, err = s.expiration("snapshotExpiration")
 	errs = append(errs, err)
 	if raw, ok := s["keepLastSnapshots"]; ok && !isNull(raw) {
 		o.KeepLastSnapshots, err = keepLast(raw)
@@ -232,9 +257,9 @@ func keepLast(raw json.RawMessage) (*sandbox.KeepLastSnapshots, error) {
 	if err := json.Unmarshal(raw, &in); err != nil {
 		return nil, err
 	}
-	k := &sandbox.KeepLastSnapshots{Count: in.Count, DeleteEvicted: in.DeleteEvicted}
+	k := &sandbox.KeepLastSnapshots{Count: in.Count, KeepEvicted: in.DeleteEvicted != nil && !*in.DeleteEvicted}
 	if in.Expiration != nil {
-		k.Expiration = new(millis(*in.Expiration))
+		k.Expiration = forever(millis(*in.Expiration))
 	}
 	return k, nil
 }
@@ -299,9 +324,9 @@ func opFork(c *call) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	fo := sandbox.ForkOptions{
+	fo := sandbox.CreateOptions{
 		Name: o.Name, Ports: o.Ports, Timeout: o.Timeout, VCPUs: o.VCPUs, Image: o.Image, NetworkPolicy: o.NetworkPolicy,
-		Env: o.Env, Tags: o.Tags, Persistent: o.Persistent, SnapshotExpiration: o.SnapshotExpiration,
+		Env: o.Env, Tags: o.Tags, Ephemeral: o.Ephemeral, SnapshotExpiration: o.SnapshotExpiration,
 		KeepLastSnapshots: o.KeepLastSnapshots, Region: o.Region, FailoverRegions: o.FailoverRegions, NetworkID: o.NetworkID,
 		Mounts: o.Mounts, OnResume: o.OnResume, Private: o.Private,
 	}
@@ -310,7 +335,9 @@ func opFork(c *call) (any, error) {
 
 func (c *call) getOptions(s statics) (sandbox.GetOptions, error) {
 	o := sandbox.GetOptions{OnResume: c.sandboxHook(s, "onResume"), Private: s.private()}
-	return o, s.get("resume", &o.Resume)
+	var err error
+	o.NoResume, err = s.noResume()
+	return o, err
 }
 
 func opGet(c *call) (any, error) {
@@ -337,7 +364,7 @@ func opGetOrCreate(c *call) (any, error) {
 	create.Name = ""
 	o := create
 	o.OnCreate = c.sandboxHook(s, "onCreate")
-	if err := s.get("resume", &o.Resume); err != nil {
+	if o.NoResume, err = s.noResume(); err != nil {
 		return nil, err
 	}
 	return once(c, func() (*sandbox.Sandbox, error) { return client.GetOrCreate(c.ctx, s.text("name"), &o) })

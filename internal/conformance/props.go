@@ -28,7 +28,7 @@ var (
 		"tags":                     func(_ *sandbox.Sandbox, i sandbox.Info) any { return tags(i.Tags) },
 		"networkPolicy":            func(_ *sandbox.Sandbox, i sandbox.Info) any { return policyValue(i.NetworkPolicy) },
 		"currentSnapshotId":        func(_ *sandbox.Sandbox, i sandbox.Info) any { return orNil(i.CurrentSnapshotID) },
-		"snapshotExpiration":       func(_ *sandbox.Sandbox, i sandbox.Info) any { return ms(i.SnapshotExpiration) },
+		"snapshotExpiration":       func(_ *sandbox.Sandbox, i sandbox.Info) any { return expirationMillis(i.SnapshotExpiration) },
 		"keepLastSnapshots":        func(_ *sandbox.Sandbox, i sandbox.Info) any { return keepLastValue(i.KeepLastSnapshots) },
 		"failoverRegions":          func(_ *sandbox.Sandbox, i sandbox.Info) any { return plain(append([]string{}, i.FailoverRegions...)) },
 		"networkId":                func(_ *sandbox.Sandbox, i sandbox.Info) any { return orNil(i.NetworkID) },

@@ -15,6 +15,8 @@ import (
 
 type local = map[string]func(*testing.T, *world, method)
 
+const elsewhereOnly = "the listing has no such parameter: TestListOptionsElsewhere"
+
 // calls are the methods with options other than those that make or change a
 // sandbox.
 var calls = []method{
@@ -22,7 +24,7 @@ var calls = []method{
 		name: "Get", opts: &sandbox.GetOptions{}, request: "GET /v2/sandboxes/SANDBOX", before: running, silent: true,
 		call: func(w *world, opts any) (any, error) { return w.client.Get(w.ctx, "box", opts.(*sandbox.GetOptions)) },
 		rows: []row{
-			{field: "Resume", value: new(false), sent: "?resume=false"},
+			{field: "NoResume", value: true, sent: "?resume=false"},
 			{field: "Private", value: map[string]any{"__one": "a"}, sent: "?__one=a"},
 		},
 		local: local{"OnResume": onResume},
@@ -36,6 +38,7 @@ var calls = []method{
 			}
 			return page, err
 		},
+		never: map[string]string{"Sandbox": elsewhereOnly},
 		rows: []row{
 			{field: "Limit", value: 1, sent: "?limit=1", reads: names("c")},
 			{field: "SortBy", value: sandbox.SortByCreatedAt, sent: "?sortBy=createdAt", reads: names("b", "c")},
@@ -46,14 +49,15 @@ var calls = []method{
 		},
 	},
 	{
-		name: "ListSessions", opts: &sandbox.ListSessionsOptions{}, request: "GET /v2/sandboxes/sessions", before: running, silent: true,
+		name: "ListSessions", opts: &sandbox.ListOptions{}, request: "GET /v2/sandboxes/sessions", before: running, silent: true,
 		call: func(w *world, opts any) (any, error) {
-			page, err := w.box.ListSessionsPage(w.ctx, opts.(*sandbox.ListSessionsOptions))
+			page, err := w.box.ListSessionsPage(w.ctx, opts.(*sandbox.ListOptions))
 			if err == nil && page.Next != "" {
 				w.cursor = page.Next
 			}
 			return page, err
 		},
+		never: map[string]string{"SortBy": elsewhereOnly, "NamePrefix": elsewhereOnly, "Tags": elsewhereOnly, "Sandbox": elsewhereOnly},
 		rows: []row{
 			{field: "Limit", value: 1, sent: "?limit=1", reads: items(1)},
 			{field: "Cursor", value: func(w *world) any { return w.cursor }, sent: "?cursor=CURSOR", reads: items(1)},
@@ -61,40 +65,43 @@ var calls = []method{
 		},
 	},
 	{
-		name: "ListSnapshots", opts: &sandbox.ListSnapshotsOptions{}, request: "GET /v2/sandboxes/snapshots", before: snapshots, silent: true,
+		name: "ListSnapshots", opts: &sandbox.ListOptions{}, request: "GET /v2/sandboxes/snapshots", before: snapshots, silent: true,
 		call: func(w *world, opts any) (any, error) {
-			page, err := w.client.ListSnapshotsPage(w.ctx, opts.(*sandbox.ListSnapshotsOptions))
+			page, err := w.client.ListSnapshotsPage(w.ctx, opts.(*sandbox.ListOptions))
 			if err == nil && page.Next != "" {
 				w.cursor = page.Next
 			}
 			return page, err
 		},
+		never: map[string]string{"SortBy": elsewhereOnly, "NamePrefix": elsewhereOnly, "Tags": elsewhereOnly},
 		rows: []row{
-			{field: "Name", value: "box", sent: "?name=box", reads: items(2)},
+			{field: "Sandbox", value: "box", sent: "?name=box", reads: items(2)},
 			{field: "Limit", value: 1, sent: "?limit=1", reads: items(1)},
 			{field: "Cursor", value: func(w *world) any { return w.cursor }, sent: "?cursor=CURSOR", reads: items(2)},
 			{field: "SortOrder", value: sandbox.Ascending, sent: "?sortOrder=asc", reads: items(3)},
 		},
 	},
 	{
-		name: "SnapshotTree", opts: &sandbox.SnapshotTreeOptions{}, request: "GET /v2/sandboxes/snapshots/tree", before: snapshots, silent: true,
+		name: "SnapshotTree", opts: &sandbox.ListOptions{}, request: "GET /v2/sandboxes/snapshots/tree", before: snapshots, silent: true,
 		call: func(w *world, opts any) (any, error) {
-			return w.client.SnapshotTreePage(w.ctx, w.snapshot, opts.(*sandbox.SnapshotTreeOptions))
+			return w.client.SnapshotTreePage(w.ctx, w.snapshot, opts.(*sandbox.ListOptions))
 		},
+		never: map[string]string{"Cursor": elsewhereOnly, "SortBy": elsewhereOnly, "NamePrefix": elsewhereOnly, "Tags": elsewhereOnly, "Sandbox": elsewhereOnly},
 		rows: []row{
 			{field: "Limit", value: 1, sent: "?limit=1"},
 			{field: "SortOrder", value: sandbox.Ascending, sent: "?sortOrder=asc"},
 		},
 	},
 	{
-		name: "ListDrives", opts: &sandbox.ListDrivesOptions{Limit: 1, SortBy: sandbox.SortByName}, request: "GET /v2/sandboxes/drives", silent: true,
+		name: "ListDrives", opts: &sandbox.ListOptions{Limit: 1, SortBy: sandbox.SortByName}, request: "GET /v2/sandboxes/drives", silent: true,
 		call: func(w *world, opts any) (any, error) {
-			page, err := w.client.ListDrivesPage(w.ctx, opts.(*sandbox.ListDrivesOptions))
+			page, err := w.client.ListDrivesPage(w.ctx, opts.(*sandbox.ListOptions))
 			if err == nil && page.Next != "" {
 				w.cursor = page.Next
 			}
 			return page, err
 		},
+		never: map[string]string{"Tags": elsewhereOnly, "Sandbox": elsewhereOnly},
 		rows: []row{
 			{field: "Limit", value: 2, sent: "?limit=2", reads: items(2)},
 			{field: "SortBy", value: sandbox.SortByCreatedAt, sent: "?sortBy=createdAt", reads: items(1)},
@@ -117,11 +124,11 @@ var calls = []method{
 		name: "Snapshot", opts: &sandbox.SnapshotOptions{}, request: "POST /v2/sandboxes/sessions/SESSION/snapshot", before: running, silent: true,
 		call: func(w *world, opts any) (any, error) { return w.box.Snapshot(w.ctx, opts.(*sandbox.SnapshotOptions)) },
 		rows: []row{
-			{field: "Expiration", value: new(48 * time.Hour), sent: `{"expiration":172800000}`, reads: func(t *testing.T, _ *world, handle any) {
+			{field: "Expiration", value: 48 * time.Hour, sent: `{"expiration":172800000}`, reads: func(t *testing.T, _ *world, handle any) {
 				info := handle.(*sandbox.Snapshot).Info()
 				assert.Equal(t, 48*time.Hour, info.ExpiresAt.Sub(info.CreatedAt).Round(time.Minute))
 			}},
-			{field: "Expiration", value: new(time.Duration(0)), sent: `{"expiration":0}`, reads: func(t *testing.T, _ *world, handle any) {
+			{field: "Expiration", value: sandbox.Forever, sent: `{"expiration":0}`, reads: func(t *testing.T, _ *world, handle any) {
 				assert.Zero(t, handle.(*sandbox.Snapshot).Info().ExpiresAt)
 			}},
 		},
@@ -179,9 +186,9 @@ var calls = []method{
 		},
 	},
 	{
-		name: "ReadFile", opts: &sandbox.ReadFileOptions{}, request: "POST /v2/sandboxes/sessions/SESSION/fs/read", before: file, silent: true,
+		name: "Open", opts: &sandbox.OpenOptions{}, request: "POST /v2/sandboxes/sessions/SESSION/fs/read", before: file, silent: true,
 		call: func(w *world, opts any) (any, error) {
-			r, err := w.box.ReadFile(w.ctx, "field.txt", opts.(*sandbox.ReadFileOptions))
+			r, err := w.box.FS().Open(w.ctx, "field.txt", opts.(*sandbox.OpenOptions))
 			if err != nil {
 				return nil, err
 			}
@@ -192,7 +199,7 @@ var calls = []method{
 			running(t, w)
 			require.NoError(t, w.box.FS().WriteFile(t.Context(), "data", []byte("12345"), 0o644))
 			var read int64
-			r, err := w.box.ReadFile(t.Context(), "data", &sandbox.ReadFileOptions{Progress: func(p sandbox.Progress) { read = p.Done }})
+			r, err := w.box.FS().Open(t.Context(), "data", &sandbox.OpenOptions{Progress: func(p sandbox.Progress) { read = p.Done }})
 			require.NoError(t, err)
 			_, err = io.Copy(io.Discard, r)
 			require.NoError(t, errors.Join(err, r.Close()))

@@ -48,7 +48,6 @@ var settings = []row{
 	{field: "Env", value: sandbox.Env{}, sent: `{"env":{}}`, state: "none", info: hidden{}},
 	{field: "Tags", value: map[string]string{"team": "sdk", "kind": "test"}, sent: `{"tags":{"team":"sdk","kind":"test"}}`},
 	{field: "Tags", value: map[string]string{}, sent: `{"tags":{}}`, state: `{"tags":null}`, info: map[string]string(nil)},
-	{field: "Persistent", value: new(false), sent: `{"persistent":false}`},
 	{field: "Timeout", value: 17 * time.Minute, sent: `{"timeout":1020000}`},
 	{field: "FailoverRegions", value: []string{"lhr1", "cdg1"}, sent: `{"failoverRegions":["lhr1","cdg1"]}`},
 	{field: "FailoverRegions", value: []string{}, sent: `{"failoverRegions":[]}`},
@@ -58,15 +57,14 @@ var settings = []row{
 	},
 	{field: "Mounts", value: map[string]sandbox.Mount{}, sent: `{"mounts":{}}`, state: `{"mounts":null}`, info: map[string]sandbox.Mount(nil)},
 	{field: "Region", value: "fra1", sent: `{"region":"fra1"}`}, // not before the drive, which is elsewhere
-	{field: "SnapshotExpiration", value: new(72 * time.Hour), sent: `{"snapshotExpiration":259200000}`},
-	{field: "SnapshotExpiration", value: new(time.Duration(0)), sent: `{"snapshotExpiration":0}`},
+	{field: "SnapshotExpiration", value: 72 * time.Hour, sent: `{"snapshotExpiration":259200000}`},
+	{field: "SnapshotExpiration", value: sandbox.Forever, sent: `{"snapshotExpiration":0}`},
 	{
-		field: "KeepLastSnapshots", value: &sandbox.KeepLastSnapshots{Count: 3, Expiration: new(48 * time.Hour), DeleteEvicted: new(false)},
+		field: "KeepLastSnapshots", value: &sandbox.KeepLastSnapshots{Count: 3, Expiration: 48 * time.Hour, KeepEvicted: true},
 		sent: `{"keepLastSnapshots":{"count":3,"expiration":172800000,"deleteEvicted":false}}`,
 	},
 	{
 		field: "KeepLastSnapshots", value: &sandbox.KeepLastSnapshots{Count: 7}, sent: `{"keepLastSnapshots":{"count":7}}`,
-		info: &sandbox.KeepLastSnapshots{Count: 7, DeleteEvicted: new(true)},
 	},
 }
 
@@ -121,6 +119,9 @@ func hasEnv(t *testing.T, w *world, handle any) {
 
 // creations are the rows that create and fork have in common.
 var creations = append(slices.Clone(settings), []row{
+	{field: "Ephemeral", value: true, sent: `{"persistent":false}`, info: hidden{}, reads: func(t *testing.T, _ *world, sb any) {
+		assert.False(t, sb.(*sandbox.Sandbox).Info().Persistent)
+	}},
 	{field: "Name", value: "a-name_1", sent: `{"name":"a-name_1"}`},
 	{field: "VCPUs", value: 4, sent: `{"resources":{"vcpus":4}}`, state: `{"vcpus":4,"memory":8192}`},
 	{
@@ -195,7 +196,7 @@ func TestCreate(t *testing.T) {
 		local: map[string]func(*testing.T, *world, method){
 			"WaitForImage": waitForImage, "OnCreate": onCreate, "OnResume": onResume, "Mounts.Region": mountRegion,
 		},
-		never: map[string]string{"Resume": "a new sandbox runs"},
+		never: map[string]string{"NoResume": "a new sandbox runs"},
 	}
 	create.test(t)
 }
@@ -216,15 +217,15 @@ func TestGetOrCreate(t *testing.T) {
 		},
 		local: map[string]func(*testing.T, *world, method){
 			"WaitForImage": waitForImage, "OnCreate": onCreate, "OnResume": onResume, "Mounts.Region": mountRegion,
-			"Resume": func(t *testing.T, w *world, m method) {
+			"NoResume": func(t *testing.T, w *world, m method) {
 				_, _, handle := m.play(t, w, "", nil)
 				sb := handle.(*sandbox.Sandbox)
 				testkit.StopElsewhere(t, w.srv, sb)
 				for _, opts := range []struct {
-					resume *bool
-					status sandbox.Status
-				}{{new(false), sandbox.StatusStopped}, {nil, sandbox.StatusRunning}} {
-					again, err := m.call(w, &sandbox.CreateOptions{Resume: opts.resume})
+					noResume bool
+					status   sandbox.Status
+				}{{true, sandbox.StatusStopped}, {false, sandbox.StatusRunning}} {
+					again, err := m.call(w, &sandbox.CreateOptions{NoResume: opts.noResume})
 					require.NoError(t, err)
 					assert.Equal(t, opts.status, again.(*sandbox.Sandbox).Status())
 				}
@@ -239,6 +240,19 @@ func TestGetOrCreate(t *testing.T) {
 	getOrCreate.test(t)
 }
 
+const noSource = "a fork has the files of its source"
+
+// refusedByFork sets a field that only a new sandbox has.
+func refusedByFork(field string, value any) func(*testing.T, *world, method) {
+	return func(t *testing.T, w *world, m method) {
+		w.recorded()
+		_, err := w.client.Fork(w.ctx, "box", m.with(w, map[string]any{field: value}).(*sandbox.CreateOptions))
+		require.ErrorIs(t, err, sandbox.ErrInvalid)
+		assert.ErrorContains(t, err, field)
+		assert.Empty(t, w.recorded())
+	}
+}
+
 func TestFork(t *testing.T) {
 	t.Parallel()
 	// Without a snapshot, which would bind it to a region.
@@ -250,15 +264,24 @@ func TestFork(t *testing.T) {
 		}
 	}
 	fork := method{
-		name: "Fork", opts: &sandbox.ForkOptions{}, request: "POST /v2/sandboxes/SANDBOX/fork", rows: creations, before: plain,
+		name: "Fork", opts: &sandbox.CreateOptions{}, request: "POST /v2/sandboxes/SANDBOX/fork", rows: creations, before: plain,
 		call: func(w *world, opts any) (any, error) {
-			return w.client.Fork(w.ctx, w.box.Name(), opts.(*sandbox.ForkOptions))
+			return w.client.Fork(w.ctx, w.box.Name(), opts.(*sandbox.CreateOptions))
 		},
 		local: map[string]func(*testing.T, *world, method){
 			"WaitForImage": waitForImage, "OnResume": onResume, "Mounts.Region": mountRegion,
+			"Runtime":  refusedByFork("Runtime", "node24"),
+			"OnCreate": refusedByFork("OnCreate", sandbox.Hook(func(context.Context, *sandbox.Sandbox) error { return nil })),
+		},
+		never: map[string]string{
+			"NoResume":              "a new sandbox runs",
+			"Source(GitSource).URL": noSource, "Source(GitSource).Username": noSource, "Source(GitSource).Password": noSource,
+			"Source(GitSource).Depth": noSource, "Source(GitSource).Revision": noSource, "Source(TarballSource).URL": noSource,
+			"Source(SnapshotSource).SnapshotID": noSource,
 		},
 	}
 	fork.test(t)
+	refusedByFork("Source", sandbox.SnapshotSource{SnapshotID: "snap_1"})(t, newWorld(t), fork)
 }
 
 func TestUpdate(t *testing.T) {
@@ -273,6 +296,7 @@ func TestUpdate(t *testing.T) {
 		}
 	}
 	rows = append(rows, []row{
+		{field: "Persistent", value: new(false), sent: `{"persistent":false}`},
 		{field: "VCPUs", value: 4, sent: `{"resources":{"vcpus":4,"memory":8192}}`, state: `{"vcpus":4,"memory":8192}`},
 		{field: "NetworkID", value: new("net_123"), sent: `{"networkId":"net_123"}`},
 		{field: "NetworkID", value: new(""), sent: `{"networkId":null}`},

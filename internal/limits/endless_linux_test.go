@@ -141,7 +141,7 @@ var endlessCalls = map[string]func(ctx context.Context, h *hostile) error{
 	"FileSystem.MkdirTemp": func(ctx context.Context, h *hostile) error { _, err := h.fs.MkdirTemp(ctx, "", "d*"); return err },
 	// A path that is not UTF-8 is read by a program.
 	"FileSystem.Open": func(ctx context.Context, h *hostile) error {
-		f, err := h.fs.Open(ctx, "\xff")
+		f, err := h.fs.Open(ctx, "\xff", nil)
 		if err == nil {
 			_, err = io.CopyN(io.Discard, f, 8<<20)
 			f.Close()
@@ -167,19 +167,19 @@ var endlessCalls = map[string]func(ctx context.Context, h *hostile) error{
 		cmd.Stdin = strings.NewReader("x")
 		return cmd.Run()
 	},
-	"User.CopyFS": func(ctx context.Context, h *hostile) error {
-		return h.user.CopyFS(ctx, "d", fstest.MapFS{"f": &fstest.MapFile{}}, nil)
+	"FileSystem.CopyFS": func(ctx context.Context, h *hostile) error {
+		return h.user.FS().CopyFS(ctx, "d", fstest.MapFS{"f": &fstest.MapFile{}}, nil)
 	},
-	"User.DownloadDir":     func(ctx context.Context, h *hostile) error { return h.user.DownloadDir(ctx, ".", h.local+"/d", nil) },
-	"User.DownloadFile":    nil, // to a file, as much as MaxBytes allows
-	"User.Mkdir":           func(ctx context.Context, h *hostile) error { return h.user.Mkdir(ctx, "d") },
-	"User.ReadFile":        nil, // streams
-	"User.RemoveFromGroup": func(ctx context.Context, h *hostile) error { return h.user.RemoveFromGroup(ctx, "g") },
-	"User.RunCommand":      nil, // the caller's
-	"User.StartCommand":    nil,
-	"User.UploadDir":       func(ctx context.Context, h *hostile) error { return h.user.UploadDir(ctx, h.local, "d", nil) },
-	"User.WriteFiles": func(ctx context.Context, h *hostile) error {
-		return h.user.WriteFiles(ctx, []sandbox.File{{Path: "f", Text: "x"}}, nil)
+	"FileSystem.DownloadDir": func(ctx context.Context, h *hostile) error {
+		return h.user.FS().DownloadDir(ctx, ".", h.local+"/d", nil)
+	},
+	"FileSystem.DownloadFile": nil, // to a file, as much as MaxBytes allows
+	"User.RemoveFromGroup":    func(ctx context.Context, h *hostile) error { return h.user.RemoveFromGroup(ctx, "g") },
+	"User.RunCommand":         nil, // the caller's
+	"User.StartCommand":       nil,
+	"FileSystem.UploadDir":    func(ctx context.Context, h *hostile) error { return h.user.FS().UploadDir(ctx, h.local, "d", nil) },
+	"FileSystem.WriteFiles": func(ctx context.Context, h *hostile) error {
+		return h.user.FS().WriteFiles(ctx, []sandbox.File{{Path: "f", Content: []byte("x")}}, nil)
 	},
 
 	"Sandbox.CreateUser":  func(ctx context.Context, h *hostile) error { _, err := h.sb.CreateUser(ctx, "u"); return err },
@@ -239,7 +239,7 @@ func TestEndlessClient(t *testing.T) {
 		require.NoError(t, err)
 		var programs []sandbox.File
 		for _, name := range strings.Fields("base64 bash cat chgrp chmod chown cp dd dirname env find getent gpasswd gzip head id ln ls mkdir mktemp mv readlink realpath rm sh sha256sum stat sudo tail tar test touch truncate useradd groupadd usermod wc") {
-			programs = append(programs, sandbox.File{Path: "evil/" + name, Text: "#!/bin/sh\n" + script + "\n", Mode: new(fs.FileMode(0o755))})
+			programs = append(programs, sandbox.File{Path: "evil/" + name, Content: []byte("#!/bin/sh\n" + script + "\n"), Mode: new(fs.FileMode(0o755))})
 		}
 		require.NoError(t, sb.WriteFiles(t.Context(), programs, nil))
 		// The home directory of the user, where this machine can have one.

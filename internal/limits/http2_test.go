@@ -322,7 +322,7 @@ func BenchmarkDownload(b *testing.B) {
 		sb := srv.sandbox(b, http2)
 		b.SetBytes(size)
 		for b.Loop() {
-			content, err := sb.ReadFile(b.Context(), "/"+strconv.Itoa(size), nil)
+			content, err := sb.FS().Open(b.Context(), "/"+strconv.Itoa(size), nil)
 			require.NoError(b, err)
 			n, err := io.Copy(io.Discard, content)
 			require.NoError(b, err)

@@ -77,13 +77,11 @@ func TestMemoryClient(t *testing.T) {
 	for _, size := range job.Sizes {
 		r := transferReport{Size: size}
 		begin := time.Now()
-		require.NoError(t, sb.WriteFiles(t.Context(), []sandbox.File{{Path: "large", Size: size, Open: func() (io.ReadCloser, error) {
-			return io.NopCloser(io.LimitReader(&pattern{}, size)), nil
-		}}}, nil))
+		require.NoError(t, sb.WriteFiles(t.Context(), []sandbox.File{{Path: "large", Reader: io.NewSectionReader(&pattern{}, 0, size)}}, nil))
 		r.Up = time.Since(begin)
 		begin = time.Now()
 		dst := filepath.Join(job.Dir, "large")
-		require.NoError(t, sb.DownloadFile(t.Context(), "large", dst, nil))
+		require.NoError(t, sb.FS().DownloadFile(t.Context(), "large", dst, nil))
 		r.Down = time.Since(begin)
 		assertPattern(t, dst, size)
 		begin = time.Now()
@@ -103,6 +101,14 @@ func TestMemoryClient(t *testing.T) {
 type pattern struct{ at uint64 }
 
 func (p *pattern) Read(b []byte) (int, error) {
+	n, err := p.ReadAt(b, int64(p.at))
+	p.at += uint64(n)
+	return n, err
+}
+
+// ReadAt implements io.ReaderAt.
+func (*pattern) ReadAt(b []byte, from int64) (int, error) {
+	p := pattern{uint64(from)}
 	for i := range b {
 		if p.at&4 == 0 {
 			b[i] = byte(p.at * p.at * 0x9E3779B97F4A7C15 >> 56)
@@ -263,7 +269,7 @@ func downloadDisk(t *testing.T, dir string) {
 	require.NoError(t, os.WriteFile(filepath.Join(small, "dst"), []byte("old"), 0o644))
 	require.NoError(t, syscall.Mount("", readonly, "", syscall.MS_REMOUNT|syscall.MS_RDONLY, ""))
 
-	assert.ErrorIs(t, sb.DownloadFile(ctx, "d/noise", filepath.Join(small, "dst"), nil), syscall.ENOSPC)
+	assert.ErrorIs(t, sb.FS().DownloadFile(ctx, "d/noise", filepath.Join(small, "dst"), nil), syscall.ENOSPC)
 	data, err := os.ReadFile(filepath.Join(small, "dst"))
 	require.NoError(t, err)
 	assert.Equal(t, "old", string(data))
@@ -272,7 +278,7 @@ func downloadDisk(t *testing.T, dir string) {
 	assert.ErrorIs(t, sb.DownloadDir(ctx, "d", filepath.Join(small, "dir"), &sandbox.DownloadDirOptions{Include: []string{"noise"}}), syscall.ENOSPC)
 	assert.Empty(t, testkit.DirNames(t, filepath.Join(small, "dir")))
 
-	assert.ErrorIs(t, sb.DownloadFile(ctx, "d/noise", filepath.Join(readonly, "dst"), nil), syscall.EROFS)
+	assert.ErrorIs(t, sb.FS().DownloadFile(ctx, "d/noise", filepath.Join(readonly, "dst"), nil), syscall.EROFS)
 	assert.ErrorIs(t, sb.DownloadDir(ctx, "d", readonly, nil), syscall.EROFS)
 	assert.ErrorIs(t, sb.DownloadDir(ctx, "d", filepath.Join(readonly, "new"), nil), syscall.EROFS)
 	assert.Empty(t, testkit.DirNames(t, readonly))

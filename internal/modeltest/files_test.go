@@ -327,13 +327,13 @@ func (w *world) tree(ctx context.Context, s Step) error {
 	if s.Size%2 == 0 {
 		err = w.box.UploadDir(ctx, filepath.Join(tmp, "up"), dir, nil)
 	} else {
-		err = w.box.CopyFS(ctx, dir, os.DirFS(filepath.Join(tmp, "up")), nil)
+		err = w.box.FS().CopyFS(ctx, dir, os.DirFS(filepath.Join(tmp, "up")), nil)
 	}
 	if err == nil && !w.is(Crashed) {
 		err = w.box.DownloadDir(ctx, dir, filepath.Join(tmp, "down"), nil)
 	}
 	if err == nil && !w.is(Crashed) { // once more, over what is there
-		err = w.box.DownloadFile(ctx, dir+"/sub/b", filepath.Join(tmp, "down/sub/b"), nil)
+		err = w.box.FS().DownloadFile(ctx, dir+"/sub/b", filepath.Join(tmp, "down/sub/b"), nil)
 	}
 	w.net.disarm()
 	if w.is(Crashed) {

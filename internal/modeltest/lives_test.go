@@ -270,7 +270,7 @@ func (w *world) fork(ctx context.Context, s Step) error {
 		return err
 	}
 	w.arm(s)
-	_, err = w.faulty.Fork(ctx, source, &sandbox.ForkOptions{Name: name})
+	_, err = w.faulty.Fork(ctx, source, &sandbox.CreateOptions{Name: name})
 	w.net.disarm()
 	if err != nil {
 		return onlyIf(w.permits(err), "it failed: %v", err)

@@ -125,7 +125,7 @@ func (w *world) rebuild() error {
 	if err := made.Resume(w.ctx); err != nil {
 		return err
 	}
-	w.box, err = w.faulty.Get(w.ctx, boxName, &sandbox.GetOptions{Resume: new(false), OnResume: func(context.Context, *sandbox.Sandbox) error {
+	w.box, err = w.faulty.Get(w.ctx, boxName, &sandbox.GetOptions{NoResume: true, OnResume: func(context.Context, *sandbox.Sandbox) error {
 		w.mu.Lock()
 		defer w.mu.Unlock()
 		failure := w.hook

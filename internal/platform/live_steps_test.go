@@ -172,7 +172,7 @@ func (w *liveWalk) files() {
 	w.row("its name", observed, `attachment; filename="run.sh"`, got.header.Get("Content-Disposition"))
 	w.row("its type", observed, "application/octet-stream", got.header.Get("Content-Type"))
 	w.row("its length is not told", observed, "", got.header.Get("Content-Length"))
-	require.NoError(w.t, w.sb.WriteFiles(w.ctx, []sandbox.File{{Path: `probe/a"é`, Text: "x"}}, nil))
+	require.NoError(w.t, w.sb.WriteFiles(w.ctx, []sandbox.File{{Path: `probe/a"é`, Content: []byte("x")}}, nil))
 	w.row("a name that a quoted string can't hold", assumed, `attachment; filename="a\"?"; filename*=UTF-8''a%22%C3%A9`, read(`probe/a"é`).header.Get("Content-Disposition"))
 	w.row("a file that is not there", observed, "404 not_found", read("probe/none"))
 	w.row("mkdir", observed, "200", w.ask("POST", w.session("/fs/mkdir"), body{"path": "made"}))
@@ -210,7 +210,7 @@ func (w *liveWalk) settings() {
 }
 
 func (w *liveWalk) snapshot() {
-	require.NoError(w.t, w.sb.WriteFiles(w.ctx, []sandbox.File{{Path: "kept", Text: "kept"}}, nil))
+	require.NoError(w.t, w.sb.WriteFiles(w.ctx, []sandbox.File{{Path: "kept", Content: []byte("kept")}}, nil))
 	route, err := w.sb.URL(3000)
 	require.NoError(w.t, err)
 	taken := w.ask("POST", w.session("/snapshot"), body{"expiration": (24 * time.Hour).Milliseconds()})
@@ -238,7 +238,7 @@ func (w *liveWalk) snapshot() {
 	w.row("its files with an image", assumed, "400 bad_request", from(id, body{"image": sandbox.ImageUniversal}))
 
 	second, err := w.client.Create(w.ctx, &sandbox.CreateOptions{
-		Name: w.prefix + "second", VCPUs: 1, Timeout: time.Minute, Tags: liveTags, Source: sandbox.SnapshotSource{SnapshotID: id}, SnapshotExpiration: new(24 * time.Hour),
+		Name: w.prefix + "second", VCPUs: 1, Timeout: time.Minute, Tags: liveTags, Source: sandbox.SnapshotSource{SnapshotID: id}, SnapshotExpiration: 24 * time.Hour,
 	})
 	require.NoError(w.t, err)
 	w.row("region of a sandbox from a snapshot", assumed, w.sb.Info().Region, second.Info().Region)
@@ -285,7 +285,7 @@ func (w *liveWalk) snapshot() {
 }
 
 func (w *liveWalk) lostFiles() {
-	sb, err := w.client.Create(w.ctx, &sandbox.CreateOptions{Name: w.prefix + "lost", VCPUs: 1, Timeout: time.Minute, Tags: liveTags, Persistent: new(false)})
+	sb, err := w.client.Create(w.ctx, &sandbox.CreateOptions{Name: w.prefix + "lost", VCPUs: 1, Timeout: time.Minute, Tags: liveTags, Ephemeral: true})
 	require.NoError(w.t, err)
 	_, err = sb.Stop(w.ctx, nil)
 	require.NoError(w.t, err)
@@ -315,7 +315,7 @@ func (w *liveWalk) drives() {
 
 	mounts := map[string]sandbox.Mount{"/data": drive.Mount(sandbox.MountReadWrite)}
 	sb, err := w.client.Create(w.ctx, &sandbox.CreateOptions{
-		Name: w.prefix + "drive", VCPUs: 1, Timeout: time.Minute, Tags: liveTags, Mounts: mounts, SnapshotExpiration: new(24 * time.Hour),
+		Name: w.prefix + "drive", VCPUs: 1, Timeout: time.Minute, Tags: liveTags, Mounts: mounts, SnapshotExpiration: 24 * time.Hour,
 	})
 	require.NoError(w.t, err)
 	w.row("delete of a drive that is attached", assumed, "409 conflict", w.ask("DELETE", path(""), nil))
@@ -330,10 +330,10 @@ func (w *liveWalk) drives() {
 	_, err = sb.Stop(w.ctx, nil)
 	require.NoError(w.t, err)
 	w.row("fork of a drive", assumed, "201", w.ask("POST", path("/fork"), body{"name": w.prefix + "copy"}))
-	forked, err := w.client.Fork(w.ctx, sb.Name(), &sandbox.ForkOptions{Name: w.prefix + "heir", Tags: liveTags})
+	forked, err := w.client.Fork(w.ctx, sb.Name(), &sandbox.CreateOptions{Name: w.prefix + "heir", Tags: liveTags})
 	require.NoError(w.t, err)
 	w.row("mounts of a fork", observed, "0", fmt.Sprint(len(forked.Info().Mounts)))
-	forked, err = w.client.Fork(w.ctx, sb.Name(), &sandbox.ForkOptions{Name: w.prefix + "reader", Tags: liveTags, Mounts: mounts})
+	forked, err = w.client.Fork(w.ctx, sb.Name(), &sandbox.CreateOptions{Name: w.prefix + "reader", Tags: liveTags, Mounts: mounts})
 	require.NoError(w.t, err)
 	data, err := forked.FS().ReadFile(w.ctx, "/data/file")
 	w.row("what was written", "documented", "written <nil>", fmt.Sprint(strings.TrimSpace(string(data)), " ", err))

@@ -129,7 +129,7 @@ func (w *liveWalk) all() {
 	w.t.Cleanup(w.sweep)
 	var err error
 	w.sb, err = w.client.Create(w.ctx, &sandbox.CreateOptions{
-		Name: w.prefix + "life", VCPUs: 1, Timeout: 4 * time.Minute, Ports: []int{3000}, Persistent: new(false), Tags: liveTags,
+		Name: w.prefix + "life", VCPUs: 1, Timeout: 4 * time.Minute, Ports: []int{3000}, Ephemeral: true, Tags: liveTags,
 	})
 	require.NoError(w.t, err)
 	for _, step := range []struct {
@@ -197,7 +197,7 @@ func (w *liveWalk) sweep() {
 		}
 	}
 	for _, name := range sandboxes {
-		for s, err := range w.client.ListSnapshots(ctx, &sandbox.ListSnapshotsOptions{Name: name}) {
+		for s, err := range w.client.ListSnapshots(ctx, &sandbox.ListOptions{Sandbox: name}) {
 			if !assert.NoError(w.t, err, "snapshots of %s can't be looked for", name) {
 				break
 			}
@@ -216,7 +216,7 @@ func (w *liveWalk) sweep() {
 		}
 		done("snapshot "+id, err)
 	}
-	for d, err := range w.client.ListDrives(ctx, &sandbox.ListDrivesOptions{NamePrefix: livePrefix}) {
+	for d, err := range w.client.ListDrives(ctx, &sandbox.ListOptions{NamePrefix: livePrefix}) {
 		if errors.Is(err, sandbox.ErrUnauthorized) || errors.Is(err, sandbox.ErrNotFound) {
 			return // drives are not enabled for the project
 		}

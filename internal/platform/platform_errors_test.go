@@ -32,7 +32,7 @@ func TestPlatformErrors(t *testing.T) {
 	// session is for calls on a session, which are not retried in another session.
 	session := func(f func(*testing.T, *sandbox.Session) error) func(*testing.T, *sandbox.Client) error {
 		return func(t *testing.T, c *sandbox.Client) error {
-			sb, err := c.Get(t.Context(), "box", &sandbox.GetOptions{Resume: new(false)})
+			sb, err := c.Get(t.Context(), "box", &sandbox.GetOptions{NoResume: true})
 			require.NoError(t, err)
 			return f(t, sb.CurrentSession())
 		}
@@ -45,7 +45,7 @@ func TestPlatformErrors(t *testing.T) {
 		_, err := s.GetCommand(t.Context(), "c1")
 		return err
 	})
-	mkdir := session(func(t *testing.T, s *sandbox.Session) error { return s.Mkdir(t.Context(), "dir") })
+	mkdir := session(func(t *testing.T, s *sandbox.Session) error { return s.FS().Mkdir(t.Context(), "dir", 0o777) })
 	read := session(func(t *testing.T, s *sandbox.Session) error {
 		_, err := s.FS().ReadFile(t.Context(), "file")
 		return err

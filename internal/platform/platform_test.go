@@ -94,7 +94,7 @@ func TestPlatform(t *testing.T) {
 				require.NoError(t, err)
 				_, err = c.GetOrCreate(t.Context(), "box", nil)
 				require.NoError(t, err)
-				_, err = c.Get(t.Context(), "box", &sandbox.GetOptions{Resume: new(false)})
+				_, err = c.Get(t.Context(), "box", &sandbox.GetOptions{NoResume: true})
 				require.NoError(t, err)
 				assert.Equal(t, 2, s.count(getBox+"?teamId=team&projectId=prj&resume=true"), "%q", s.asked)
 				assert.Equal(t, 1, s.count(getBox+"?teamId=team&projectId=prj&resume=false"), "%q", s.asked)
@@ -102,7 +102,7 @@ func TestPlatform(t *testing.T) {
 		{"3b", "Resume wakes a sandbox, and says that its files are gone", [][2]string{
 			{getBox + "?resume=false", boxStale}, {getBox + "?resume=true", `400 {"error":{"code":"bad_request","message":"Cannot resume sandbox: no snapshot available."}}`},
 		}, nil, func(t *testing.T, _ *service, c *sandbox.Client) {
-			sb, err := c.Get(t.Context(), "box", &sandbox.GetOptions{Resume: new(false)})
+			sb, err := c.Get(t.Context(), "box", &sandbox.GetOptions{NoResume: true})
 			require.NoError(t, err)
 			assert.ErrorIs(t, sb.Resume(t.Context()), sandbox.ErrSnapshotNotFound)
 		}},
@@ -134,7 +134,7 @@ func TestPlatform(t *testing.T) {
 			{getBox + "?resume=false", boxSaved}, {stopBox, `200 {"session":{"id":"s1","status":"stopped"}}`},
 			{"GET /v2/sandboxes/snapshots/new", `200 {"snapshot":{"id":"new","sourceSessionId":"s1","status":"created"}}`},
 		}, nil, func(t *testing.T, _ *service, c *sandbox.Client) {
-			sb, err := c.Get(t.Context(), "box", &sandbox.GetOptions{Resume: new(false)})
+			sb, err := c.Get(t.Context(), "box", &sandbox.GetOptions{NoResume: true})
 			require.NoError(t, err)
 			_, err = sb.Stop(t.Context(), nil)
 			require.NoError(t, err)
@@ -198,7 +198,7 @@ func TestPlatform(t *testing.T) {
 			{getBox + "?resume=false", boxStale}, {getCmd, `410 {"error":{"code":"sandbox_stopped","message":"Sandbox has stopped execution and is no longer available"}}`},
 			{"GET /v2/sandboxes/sessions/s1/cmd", `410 {"error":{"code":"sandbox_stopped","message":"Sandbox has stopped execution and is no longer available"}}`},
 		}, nil, func(t *testing.T, s *service, c *sandbox.Client) {
-			sb, err := c.Get(t.Context(), "box", &sandbox.GetOptions{Resume: new(false)})
+			sb, err := c.Get(t.Context(), "box", &sandbox.GetOptions{NoResume: true})
 			require.NoError(t, err)
 			_, err = sb.GetCommand(t.Context(), "c1")
 			require.ErrorIs(t, err, sandbox.ErrStopped)
@@ -336,11 +336,11 @@ func TestPlatform(t *testing.T) {
 			keep := &sandbox.KeepLastSnapshots{Count: 2}
 			sb, err := c.Create(t.Context(), &sandbox.CreateOptions{
 				Name: "box", Image: "img", Source: sandbox.GitSource{URL: "https://a.example/b.git", Revision: "r", Depth: 1}, Timeout: time.Minute, VCPUs: 2,
-				Persistent: new(true), NetworkPolicy: open, Env: sandbox.Env{"A": "b"}, Tags: map[string]string{"a": "b"}, Ports: []int{3000}, Region: "iad1",
-				FailoverRegions: []string{"sfo1"}, NetworkID: "net", SnapshotExpiration: new(24 * time.Hour), KeepLastSnapshots: keep,
+				Ephemeral: false, NetworkPolicy: open, Env: sandbox.Env{"A": "b"}, Tags: map[string]string{"a": "b"}, Ports: []int{3000}, Region: "iad1",
+				FailoverRegions: []string{"sfo1"}, NetworkID: "net", SnapshotExpiration: 24 * time.Hour, KeepLastSnapshots: keep,
 			})
 			require.NoError(t, err)
-			_, err = c.Fork(t.Context(), "box", &sandbox.ForkOptions{Name: "heir", Env: sandbox.Env{"A": "b"}, Ports: []int{3000}, Mounts: map[string]sandbox.Mount{"/d": {Drive: "d"}}})
+			_, err = c.Fork(t.Context(), "box", &sandbox.CreateOptions{Name: "heir", Env: sandbox.Env{"A": "b"}, Ports: []int{3000}, Mounts: map[string]sandbox.Mount{"/d": {Drive: "d"}}})
 			require.NoError(t, err)
 			require.NoError(t, sb.Update(t.Context(), &sandbox.UpdateOptions{VCPUs: 2, NetworkPolicy: open, KeepLastSnapshots: keep, Ports: []int{3000}}))
 			known := []string{
@@ -422,7 +422,7 @@ func TestPlatform(t *testing.T) {
 			sb, err := c.Get(t.Context(), "box", nil)
 			require.NoError(t, err)
 			begun := time.Now()
-			require.NoError(t, sb.Mkdir(t.Context(), "dir"))
+			require.NoError(t, sb.FS().Mkdir(t.Context(), "dir", 0o777))
 			assert.Len(t, s.asked, 4)
 			assert.Zero(t, time.Since(begun), "nothing is polled")
 		}},
@@ -435,7 +435,7 @@ func TestPlatform(t *testing.T) {
 		}, nil, func(t *testing.T, s *service, c *sandbox.Client) {
 			sb, err := c.Get(t.Context(), "box", nil)
 			require.NoError(t, err)
-			require.NoError(t, sb.Mkdir(t.Context(), "dir"))
+			require.NoError(t, sb.FS().Mkdir(t.Context(), "dir", 0o777))
 			assert.Len(t, s.asked, 7)
 		}},
 		{"422c", "nor is one for which it returns the stopping session", [][2]string{
@@ -445,7 +445,7 @@ func TestPlatform(t *testing.T) {
 		}, nil, func(t *testing.T, s *service, c *sandbox.Client) {
 			sb, err := c.Get(t.Context(), "box", nil)
 			require.NoError(t, err)
-			require.NoError(t, sb.Mkdir(t.Context(), "dir"))
+			require.NoError(t, sb.FS().Mkdir(t.Context(), "dir", 0o777))
 			assert.Len(t, s.asked, 6)
 			require.NoError(t, sb.Resume(t.Context()))
 		}},
@@ -473,7 +473,7 @@ func TestPlatform(t *testing.T) {
 			mounts := map[string]sandbox.Mount{"/data": {Drive: "data"}, "/ref": {Drive: "ref", Mode: sandbox.MountSnapshot}}
 			sb, err := c.Create(t.Context(), &sandbox.CreateOptions{Mounts: mounts})
 			require.NoError(t, err)
-			_, err = c.Fork(t.Context(), "box", &sandbox.ForkOptions{Mounts: mounts})
+			_, err = c.Fork(t.Context(), "box", &sandbox.CreateOptions{Mounts: mounts})
 			require.NoError(t, err)
 			require.NoError(t, sb.Update(t.Context(), &sandbox.UpdateOptions{Mounts: mounts}))
 			want := map[string]any{"/data": map[string]any{"drive": "data", "mode": "read-write"}, "/ref": map[string]any{"drive": "ref", "mode": "snapshot"}}
@@ -502,7 +502,7 @@ func TestPlatform(t *testing.T) {
 
 // stopsAtOnce: a Stop that has nothing to wait for does not poll.
 func stopsAtOnce(t *testing.T, _ *service, c *sandbox.Client) {
-	sb, err := c.Get(t.Context(), "box", &sandbox.GetOptions{Resume: new(false)})
+	sb, err := c.Get(t.Context(), "box", &sandbox.GetOptions{NoResume: true})
 	require.NoError(t, err)
 	begun := time.Now()
 	_, err = sb.Stop(t.Context(), nil)

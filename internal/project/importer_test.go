@@ -21,7 +21,7 @@ func TestImporter(t *testing.T) {
 	atRoot(t)
 	dir := importingModule(t)
 	for _, name := range []string{"main.go", "main_test.go"} {
-		code, err := os.ReadFile(filepath.Join("testdata/importer", name))
+		code, err := os.ReadFile(filepath.Join("internal/project/testdata/importer", name))
 		require.NoError(t, err)
 		require.NoError(t, os.WriteFile(filepath.Join(dir, name), code, 0o644))
 	}

@@ -80,7 +80,7 @@ func TestDependenciesAreWatched(t *testing.T) {
 		switch {
 		case err != nil:
 			return err
-		case d.IsDir() && (d.Name() == ".git" || d.Name() == "node_modules" || name == filepath.Join("testdata", "importer")):
+		case d.IsDir() && (d.Name() == ".git" || d.Name() == "node_modules" || name == filepath.Join("internal", "project", "testdata", "importer")):
 			return filepath.SkipDir
 		case d.Name() == "go.mod", d.Name() == "package-lock.json":
 			want = append(want, path.Join("/", filepath.ToSlash(filepath.Dir(name))))

@@ -342,7 +342,7 @@ func (f *fire) file(t *testing.T, y *tally, dir string, known []byte, n int) {
 	case "download":
 		data = known
 		assert.NoError(t, os.WriteFile(local, old, 0o600))
-		err = c.box.DownloadFile(ctx, "known/content", local, nil)
+		err = c.box.FS().DownloadFile(ctx, "known/content", local, nil)
 	default:
 		data = known
 		err = c.box.DownloadDir(ctx, "known", local, nil)

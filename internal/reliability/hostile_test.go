@@ -196,7 +196,7 @@ func TestHookThatIgnoresItsEnd(t *testing.T) {
 					}
 					return testkit.JSON(410, `{"error":{"code":"sandbox_stopped","message":"stopped"}}`), nil
 				}).Client(t)
-				outer, err := c.Get(t.Context(), "box", &sandbox.GetOptions{Resume: new(false), OnResume: func(context.Context, *sandbox.Sandbox) error {
+				outer, err := c.Get(t.Context(), "box", &sandbox.GetOptions{NoResume: true, OnResume: func(context.Context, *sandbox.Sandbox) error {
 					return hook(outer)
 				}})
 				require.NoError(t, err)

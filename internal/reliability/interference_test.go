@@ -71,14 +71,14 @@ func TestPageForASuccess(t *testing.T) {
 	require.NoError(t, err)
 	for name, call := range map[string]func(context.Context) error{
 		"WriteFiles": func(ctx context.Context) error {
-			return sb.WriteFiles(ctx, []sandbox.File{{Path: "wf", Text: "x"}}, nil)
+			return sb.WriteFiles(ctx, []sandbox.File{{Path: "wf", Content: []byte("x")}}, nil)
 		},
 		"FS.WriteFile": func(ctx context.Context) error { return sb.FS().WriteFile(ctx, "wf", []byte("x"), 0o644) },
 		"UploadDir":    func(ctx context.Context) error { return sb.UploadDir(ctx, local, "ud", nil) },
 		"CopyFS": func(ctx context.Context) error {
-			return sb.CopyFS(ctx, "cf", fstest.MapFS{"f": &fstest.MapFile{Data: []byte("x")}}, nil)
+			return sb.FS().CopyFS(ctx, "cf", fstest.MapFS{"f": &fstest.MapFile{Data: []byte("x")}}, nil)
 		},
-		"Mkdir":   func(ctx context.Context) error { return sb.Mkdir(ctx, "mk") },
+		"Mkdir":   func(ctx context.Context) error { return sb.FS().Mkdir(ctx, "mk", 0o755) },
 		"SIGINT":  func(ctx context.Context) error { return victim.Signal(ctx, sandbox.SIGINT) },
 		"SIGKILL": func(ctx context.Context) error { return victim.Kill(ctx) },
 	} {

@@ -59,7 +59,7 @@ func handles(t *testing.T) []any {
 		}
 		return testkit.JSON(200, box), nil
 	}).Client(t)
-	sb, err := first.Get(t.Context(), "box", &sandbox.GetOptions{Resume: new(false)})
+	sb, err := first.Get(t.Context(), "box", &sandbox.GetOptions{NoResume: true})
 	require.NoError(t, err)
 	cmd, err := sb.StartCommand(t.Context(), "x", nil, nil)
 	require.NoError(t, err)

@@ -117,7 +117,7 @@ func (w *lateWorld) state(t *testing.T) map[string]string {
 		if info.Status != sandbox.StatusRunning {
 			continue
 		}
-		sb, err := w.eye.Get(ctx, info.Name, &sandbox.GetOptions{Resume: new(false)})
+		sb, err := w.eye.Get(ctx, info.Name, &sandbox.GetOptions{NoResume: true})
 		require.NoError(t, err)
 		session := sb.CurrentSession()
 		state[key+": timeout"] = session.Info().Timeout.String()
@@ -485,7 +485,7 @@ func TestLostResumeThatTakesTime(t *testing.T) {
 				return nil
 			}}
 			if by == "a call" {
-				opts.Resume = new(false)
+				opts.NoResume = true
 				sb, err = c.Get(t.Context(), "work", opts)
 				require.NoError(t, err)
 			}

@@ -64,7 +64,7 @@ func lostResponses() map[*api.Op]lostResponse {
 			return second(w.c.Fork(ctx, "kept", nil))
 		}},
 		api.ForkNamed: {sandboxtest.ForkSandbox, once, true, func(ctx context.Context, w *lostWorld) error {
-			return second(w.c.Fork(ctx, "kept", &sandbox.ForkOptions{Name: "fork"}))
+			return second(w.c.Fork(ctx, "kept", &sandbox.CreateOptions{Name: "fork"}))
 		}},
 		api.GetSandbox: {sandboxtest.GetSandbox, again, false, func(ctx context.Context, w *lostWorld) error {
 			return second(w.c.Get(ctx, "work", nil))
@@ -130,12 +130,12 @@ func lostResponses() map[*api.Op]lostResponse {
 			}
 			return in.Close()
 		}},
-		api.MakeDir: {sandboxtest.MakeDir, once, true, func(ctx context.Context, w *lostWorld) error { return w.sb.Mkdir(ctx, "dir") }},
+		api.MakeDir: {sandboxtest.MakeDir, once, true, func(ctx context.Context, w *lostWorld) error { return w.sb.FS().Mkdir(ctx, "dir", 0o777) }},
 		api.WriteFiles: {sandboxtest.WriteFiles, again, false, func(ctx context.Context, w *lostWorld) error {
 			return w.sb.FS().WriteFile(ctx, "file", []byte("x"), 0o644)
 		}},
 		api.ReadFile: {sandboxtest.ReadFile, again, false, func(ctx context.Context, w *lostWorld) error {
-			return drain(w.sb.ReadFile(ctx, "there", nil))
+			return drain(w.sb.FS().Open(ctx, "there", nil))
 		}},
 		api.ListDrives: {sandboxtest.ListDrives, again, false, func(ctx context.Context, w *lostWorld) error {
 			return second(w.c.ListDrivesPage(ctx, nil))

@@ -136,7 +136,7 @@ func (o oddResponse) play(t *testing.T, name string, call func(context.Context, 
 		Credentials: auth.Static(auth.Credentials{Token: "tok", TeamID: "team", ProjectID: "prj"}),
 	})
 	require.NoError(t, err)
-	sb, err := c.Get(t.Context(), "box", &sandbox.GetOptions{Resume: new(false)})
+	sb, err := c.Get(t.Context(), "box", &sandbox.GetOptions{NoResume: true})
 	require.NoError(t, err)
 	telling = false
 	tr.CloseIdleConnections()

@@ -159,7 +159,7 @@ func TestReplacedMeanwhile(t *testing.T) {
 			require.NoError(t, err)
 			require.NoError(t, snap.Delete(t.Context()))
 
-			opts := func() *sandbox.CreateOptions { return &sandbox.CreateOptions{Resume: new(true)} }
+			opts := func() *sandbox.CreateOptions { return &sandbox.CreateOptions{NoResume: false} }
 			var once sync.Once
 			replace := func() {
 				once.Do(func() {
@@ -375,7 +375,7 @@ func TestLooksDoNotResume(t *testing.T) {
 	require.ErrorIs(t, err, sandbox.ErrStopped)
 	_, err = sb.ListCommands(t.Context())
 	require.ErrorIs(t, err, sandbox.ErrStopped)
-	other, err := testkit.Client(t, srv, sandbox.ClientOptions{}).Get(t.Context(), sb.Name(), &sandbox.GetOptions{Resume: new(true)})
+	other, err := testkit.Client(t, srv, sandbox.ClientOptions{}).Get(t.Context(), sb.Name(), &sandbox.GetOptions{NoResume: false})
 	require.NoError(t, err)
 	later, err := other.StartCommand(t.Context(), "true", nil, nil)
 	require.NoError(t, err)
@@ -413,7 +413,7 @@ func TestCommandIDs(t *testing.T) {
 			}
 			done, err := sb.RunCommand(t.Context(), "true", nil, &sandbox.CommandOptions{ID: "mine-1"})
 			require.NoError(t, err)
-			assert.Equal(t, "mine-1", done.ID())
+			assert.Equal(t, "mine-1", done.Command.ID())
 			_, err = sb.RunCommand(t.Context(), "true", nil, &sandbox.CommandOptions{ID: "mine-1"})
 			e, ok := errors.AsType[*sandbox.APIError](err)
 			require.True(t, ok, "%v", err)

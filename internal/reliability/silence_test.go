@@ -175,7 +175,7 @@ func TestKeepAliveOutlastsSilence(t *testing.T) {
 					})},
 				})
 				require.NoError(t, err)
-				sb, err := c.Get(t.Context(), "box", &sandbox.GetOptions{Resume: new(false)})
+				sb, err := c.Get(t.Context(), "box", &sandbox.GetOptions{NoResume: true})
 				require.NoError(t, err)
 				ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
 				defer cancel()
@@ -208,7 +208,7 @@ func TestWaitForPortOutlastsSilence(t *testing.T) {
 			looks++
 			return testkit.Unanswered(req)
 		}).Client(t)
-		sb, err := c.Get(t.Context(), "box", &sandbox.GetOptions{Resume: new(false)})
+		sb, err := c.Get(t.Context(), "box", &sandbox.GetOptions{NoResume: true})
 		require.NoError(t, err)
 		ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
 		defer cancel()

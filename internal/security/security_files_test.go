@@ -42,7 +42,7 @@ func sends(t *testing.T, names []string) *sandbox.Sandbox {
 	require.NoError(t, err)
 	needs.Root(t, sb)
 	require.NoError(t, sb.WriteFiles(t.Context(), []sandbox.File{
-		{Path: "/vercel/payload", Text: base64.StdEncoding.EncodeToString(archive.Bytes())},
+		{Path: "/vercel/payload", Content: []byte(base64.StdEncoding.EncodeToString(archive.Bytes()))},
 	}, nil))
 	_, err = sb.RunCommand(t.Context(), "bash", []string{"-c", `cd /usr/local/bin &&
 		printf '#!/bin/sh\ntrue\n' > tar; printf '#!/bin/sh\ncat\n' > gzip; printf '#!/bin/sh\ncat /vercel/payload\n' > base64
@@ -133,7 +133,7 @@ func TestUploadFollowsNoLinks(t *testing.T) {
 	close(stop)
 	swapping.Wait()
 	require.NoError(t, sb.UploadDir(t.Context(), tree, "last", nil))
-	file, err := sb.ReadFile(t.Context(), "last/sub/f", nil)
+	file, err := sb.FS().Open(t.Context(), "last/sub/f", nil)
 	require.NoError(t, err)
 	defer file.Close()
 	data, err := io.ReadAll(file)
@@ -146,16 +146,16 @@ func TestDownloadFileMaxBytes(t *testing.T) {
 	t.Parallel()
 	sb, err := sandboxtest.New(t, nil).Client().Create(t.Context(), nil)
 	require.NoError(t, err)
-	require.NoError(t, sb.WriteFiles(t.Context(), []sandbox.File{{Path: "f", Text: strings.Repeat("x", 1000)}}, nil))
+	require.NoError(t, sb.WriteFiles(t.Context(), []sandbox.File{{Path: "f", Content: []byte(strings.Repeat("x", 1000))}}, nil))
 	dir := t.TempDir()
 	dst := filepath.Join(dir, "f")
-	err = sb.DownloadFile(t.Context(), "f", dst, &sandbox.DownloadFileOptions{MaxBytes: 999})
+	err = sb.FS().DownloadFile(t.Context(), "f", dst, &sandbox.DownloadFileOptions{MaxBytes: 999})
 	limit, ok := errors.AsType[*http.MaxBytesError](err)
 	require.True(t, ok, "%v", err)
 	assert.EqualValues(t, 999, limit.Limit)
 	left, err := os.ReadDir(dir)
 	require.NoError(t, err)
 	assert.Empty(t, left)
-	require.NoError(t, sb.DownloadFile(t.Context(), "f", dst, &sandbox.DownloadFileOptions{MaxBytes: 1000}))
-	assert.ErrorIs(t, sb.DownloadFile(t.Context(), "f", dst, &sandbox.DownloadFileOptions{MaxBytes: -1}), sandbox.ErrInvalid)
+	require.NoError(t, sb.FS().DownloadFile(t.Context(), "f", dst, &sandbox.DownloadFileOptions{MaxBytes: 1000}))
+	assert.ErrorIs(t, sb.FS().DownloadFile(t.Context(), "f", dst, &sandbox.DownloadFileOptions{MaxBytes: -1}), sandbox.ErrInvalid)
 }

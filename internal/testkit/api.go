@@ -74,7 +74,7 @@ func (s API) Sandbox(t *testing.T) *sandbox.Sandbox {
 		}
 		return s(req)
 	}).Client(t)
-	sb, err := c.Get(t.Context(), "box", &sandbox.GetOptions{Resume: new(false)})
+	sb, err := c.Get(t.Context(), "box", &sandbox.GetOptions{NoResume: true})
 	require.NoError(t, err)
 	return sb
 }

@@ -48,7 +48,7 @@ func Behind(t *testing.T, opts sandbox.ClientOptions, create *sandbox.CreateOpti
 	opts.HTTPClient = &http.Client{Transport: gate}
 	sb, err := Client(t, srv, opts).Create(t.Context(), Lasting(create))
 	require.NoError(t, err)
-	direct, err := Client(t, srv, sandbox.ClientOptions{}).Get(t.Context(), sb.Name(), &sandbox.GetOptions{Resume: new(false)})
+	direct, err := Client(t, srv, sandbox.ClientOptions{}).Get(t.Context(), sb.Name(), &sandbox.GetOptions{NoResume: true})
 	require.NoError(t, err)
 	return srv, gate, sb, direct
 }

@@ -172,7 +172,7 @@ var OddNames = []string{
 // handle.
 func StopElsewhere(t *testing.T, srv *sandboxtest.Server, sb *sandbox.Sandbox) {
 	t.Helper()
-	other, err := Client(t, srv, sandbox.ClientOptions{}).Get(context.Background(), sb.Name(), &sandbox.GetOptions{Resume: new(false)})
+	other, err := Client(t, srv, sandbox.ClientOptions{}).Get(context.Background(), sb.Name(), &sandbox.GetOptions{NoResume: true})
 	require.NoError(t, err)
 	_, err = other.Stop(context.Background(), &sandbox.StopOptions{NoWait: true})
 	require.NoError(t, err)

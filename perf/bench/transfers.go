@@ -54,17 +54,13 @@ func uploadBytes(r *kit.Run) error {
 func uploadFile(r *kit.Run) error {
 	ctx := r.Context()
 	size := r.Int("bytes")
+	f, err := os.Open(kit.DataFile(r.Str("file")))
+	if err != nil {
+		return err
+	}
+	defer f.Close()
 	return upload(ctx, r, size, func() ([]sandbox.File, error) {
-		return []sandbox.File{{Path: "big.bin", Size: size, Open: func() (io.ReadCloser, error) {
-			f, err := os.Open(kit.DataFile(r.Str("file")))
-			if err != nil {
-				return nil, err
-			}
-			return struct {
-				io.Reader
-				io.Closer
-			}{io.LimitReader(f, size), f}, nil
-		}}}, nil
+		return []sandbox.File{{Path: "big.bin", Reader: io.NewSectionReader(f, 0, size)}}, nil
 	})
 }
 
@@ -95,7 +91,7 @@ func downloadStream(r *kit.Run) error {
 	}
 	r.Bytes(want)
 	return r.Timed(func() error {
-		content, err := sb.ReadFile(ctx, fmt.Sprintf("/gen/%d", want), nil)
+		content, err := sb.FS().Open(ctx, fmt.Sprintf("/gen/%d", want), nil)
 		if err != nil {
 			return err
 		}
@@ -120,7 +116,7 @@ func downloadFile(r *kit.Run) (err error) {
 	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
 	name := filepath.Join(dir, "file")
 	r.Bytes(want)
-	err = r.Timed(func() error { return sb.DownloadFile(ctx, fmt.Sprintf("/gen/%d", want), name, nil) })
+	err = r.Timed(func() error { return sb.FS().DownloadFile(ctx, fmt.Sprintf("/gen/%d", want), name, nil) })
 	if err != nil {
 		return err
 	}

@@ -274,16 +274,18 @@ func main() {
 		return w.Close()
 	})
 	measure("WriteFiles 64 MiB", func() error { return sb.WriteFiles(ctx, []sandbox.File{{Path: "big2", Content: rnd}}, nil) })
-	measure("DownloadFile 64 MiB", func() error { return sb.DownloadFile(ctx, "big2", filepath.Join(tmp, "big"), nil) })
+	measure("DownloadFile 64 MiB", func() error { return sb.FS().DownloadFile(ctx, "big2", filepath.Join(tmp, "big"), nil) })
 	measure("CreateUser", func() error { _, err := sb.CreateUser(ctx, "alice"); return err })
 	al, _ := sb.AsUser("alice")
 	measure("user RunCommand", func() error { _, err := al.RunCommand(ctx, "id", nil, nil); return err })
-	measure("user WriteFiles", func() error { return al.WriteFiles(ctx, []sandbox.File{{Path: "x", Text: "hi"}}, nil) })
-	measure("user WriteFiles again", func() error { return al.WriteFiles(ctx, []sandbox.File{{Path: "x", Text: "hi"}}, nil) })
-	measure("user WriteFiles nested", func() error { return al.WriteFiles(ctx, []sandbox.File{{Path: "a/b/x", Text: "hi"}}, nil) })
+	measure("user WriteFiles", func() error { return al.FS().WriteFiles(ctx, []sandbox.File{{Path: "x", Content: []byte("hi")}}, nil) })
+	measure("user WriteFiles again", func() error { return al.FS().WriteFiles(ctx, []sandbox.File{{Path: "x", Content: []byte("hi")}}, nil) })
+	measure("user WriteFiles nested", func() error {
+		return al.FS().WriteFiles(ctx, []sandbox.File{{Path: "a/b/x", Content: []byte("hi")}}, nil)
+	})
 	measure("CreateGroup", func() error { _, err := sb.CreateGroup(ctx, "devs"); return err })
 	measure("user ReadFile", func() error {
-		r, err := al.ReadFile(ctx, "x", nil)
+		r, err := al.FS().Open(ctx, "x", nil)
 		if err != nil {
 			return err
 		}

@@ -357,7 +357,7 @@ func (t *tools) readFile(ctx context.Context, _ *mcp.CallToolRequest, in FileInp
 	if err != nil {
 		return nil, FileOutput{}, err
 	}
-	r, err := sb.ReadFile(ctx, in.Path, nil)
+	r, err := sb.FS().Open(ctx, in.Path, nil)
 	if err != nil {
 		return nil, FileOutput{}, err
 	}
@@ -391,7 +391,7 @@ func (t *tools) writeFile(ctx context.Context, _ *mcp.CallToolRequest, in WriteI
 	if err != nil {
 		return nil, Done{}, err
 	}
-	f := sandbox.File{Path: in.Path, Text: in.Content}
+	f := sandbox.File{Path: in.Path, Content: []byte(in.Content)}
 	if in.Executable {
 		mode := executable
 		f.Mode = &mode
@@ -486,7 +486,7 @@ func (t *tools) stop(ctx context.Context, _ *mcp.CallToolRequest, in Target) (*m
 	if err != nil {
 		return nil, Done{}, err
 	}
-	sb, err := t.client.Get(ctx, name, &sandbox.GetOptions{Resume: new(bool)})
+	sb, err := t.client.Get(ctx, name, &sandbox.GetOptions{NoResume: true})
 	if err != nil {
 		return nil, Done{}, err
 	}

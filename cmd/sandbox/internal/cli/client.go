@@ -306,7 +306,7 @@ func (a *app) get(ctx context.Context, name string, resume bool) (*sandbox.Sandb
 	if err != nil {
 		return nil, err
 	}
-	opts := &sandbox.GetOptions{Resume: &resume}
+	opts := &sandbox.GetOptions{NoResume: !resume}
 	if resume {
 		opts.Private = map[string]any{"__includeSystemRoutes": true}
 	}

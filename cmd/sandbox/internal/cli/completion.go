@@ -221,7 +221,7 @@ func (a *app) driveNames(ctx context.Context) ([]string, error) {
 	if err != nil {
 		return nil, err
 	}
-	page, err := client.ListDrivesPage(ctx, &sandbox.ListDrivesOptions{Limit: maxPage})
+	page, err := client.ListDrivesPage(ctx, &sandbox.ListOptions{Limit: maxPage})
 	if err != nil {
 		return nil, err
 	}
@@ -233,7 +233,7 @@ func (a *app) snapshotIDs(ctx context.Context) ([]string, error) {
 	if err != nil {
 		return nil, err
 	}
-	page, err := client.ListSnapshotsPage(ctx, &sandbox.ListSnapshotsOptions{Limit: maxPage})
+	page, err := client.ListSnapshotsPage(ctx, &sandbox.ListOptions{Limit: maxPage})
 	if err != nil {
 		return nil, err
 	}

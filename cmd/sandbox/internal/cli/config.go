@@ -101,7 +101,7 @@ var configSettings = []setting{
 		name: "snapshot-expiration", kind: "DURATION|none", short: "Set how long snapshots are kept by default", check: checked(parseExpiration),
 		change: func(_ *sandbox.Sandbox, s string) (*sandbox.UpdateOptions, string, error) {
 			d, err := parseExpiration(s)
-			return &sandbox.UpdateOptions{SnapshotExpiration: &d}, noneIfZero(s), err
+			return &sandbox.UpdateOptions{SnapshotExpiration: keptFor(&d)}, noneIfZero(s), err
 		},
 	},
 	{
@@ -128,7 +128,7 @@ var configSettings = []setting{
 				return nil, "", err
 			}
 			d, err := parseExpiration(s)
-			keep.Expiration = &d
+			keep.Expiration = keptFor(&d)
 			return &sandbox.UpdateOptions{KeepLastSnapshots: &keep}, noneIfZero(s), err
 		},
 	},
@@ -141,7 +141,7 @@ var configSettings = []setting{
 				return nil, "", err
 			}
 			b, err := parseBool(s)
-			keep.DeleteEvicted = &b
+			keep.KeepEvicted = !b
 			return &sandbox.UpdateOptions{KeepLastSnapshots: &keep}, s, err
 		},
 	},

@@ -340,9 +340,8 @@ func (c *copying) uploadFile(ctx context.Context, to string, info fs.FileInfo) e
 func (c *copying) writeFile(ctx context.Context, to string, info fs.FileInfo, bar bar) error {
 	mode := info.Mode().Perm()
 	return c.target.WriteFiles(ctx, []sandbox.File{{
-		Path: to, Size: info.Size(), Mode: &mode, ModTime: info.ModTime(),
-		Open: func() (io.ReadCloser, error) { return os.Open(c.from.path) },
-	}}, &sandbox.WriteFilesOptions{Progress: bar.update})
+		Path: to, Mode: &mode, ModTime: info.ModTime(), Reader: &lateFile{open: func() (io.ReadCloser, error) { return os.Open(c.from.path) }, size: info.Size()},
+	}}, &sandbox.UploadOptions{Progress: bar.update})
 }
 
 // keeps reports whether a path of the sandbox is there already and stays as it is.
@@ -368,7 +367,7 @@ func (c *copying) uploadDir(ctx context.Context) error {
 		return err
 	}
 	if c.o.follow {
-		return c.target.CopyFS(ctx, to.path, following{os.DirFS(c.from.path)}, o)
+		return c.target.FS().CopyFS(ctx, to.path, following{os.DirFS(c.from.path)}, o)
 	}
 	return c.target.UploadDir(ctx, c.from.path, to.path, o)
 }
@@ -453,7 +452,7 @@ func (c *copying) downloadFile(ctx context.Context, to string) error {
 	describe := sync.OnceValues(func() (fs.FileInfo, error) { return c.source.FS().Stat(ctx, c.from.path) })
 	bar := c.app.bar(c.o, -1)
 	defer bar.done()
-	if err := c.source.DownloadFile(ctx, c.from.path, place, &sandbox.DownloadFileOptions{Progress: withTotal(bar.update, describe)}); err != nil {
+	if err := c.source.FS().DownloadFile(ctx, c.from.path, place, &sandbox.DownloadFileOptions{Progress: withTotal(bar.update, describe)}); err != nil {
 		return c.missing(err)
 	}
 	remote, err := describe()
@@ -467,7 +466,7 @@ func (c *copying) downloadFile(ctx context.Context, to string) error {
 }
 
 // withTotal asks how long a file is for the one who looks at its progress.
-func withTotal(update sandbox.ProgressFunc, describe func() (fs.FileInfo, error)) sandbox.ProgressFunc {
+func withTotal(update func(sandbox.Progress), describe func() (fs.FileInfo, error)) func(sandbox.Progress) {
 	if update == nil {
 		return nil
 	}

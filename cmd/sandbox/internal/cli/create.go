@@ -74,6 +74,18 @@ func pointerTo[T any](parse func(string) (T, error)) func(string) (*T, error) {
 	}
 }
 
+// keptFor is how long snapshots are kept: nothing for nil, and forever for
+// zero, as on the command line.
+func keptFor(d *time.Duration) time.Duration {
+	switch {
+	case d == nil:
+		return 0
+	case *d == 0:
+		return sandbox.Forever
+	}
+	return *d
+}
+
 func (r *retention) policy() (*sandbox.KeepLastSnapshots, error) {
 	if r.keep == 0 {
 		if r.keepFor != nil || r.deleteEvicted != nil {
@@ -81,7 +93,7 @@ func (r *retention) policy() (*sandbox.KeepLastSnapshots, error) {
 		}
 		return nil, nil
 	}
-	return &sandbox.KeepLastSnapshots{Count: r.keep, Expiration: r.keepFor, DeleteEvicted: r.deleteEvicted}, nil
+	return &sandbox.KeepLastSnapshots{Count: r.keep, Expiration: keptFor(r.keepFor), KeepEvicted: r.deleteEvicted != nil && !*r.deleteEvicted}, nil
 }
 
 // policyOptions describe a network policy.
@@ -236,11 +248,10 @@ func (a *app) createOptions(s *settingsOptions) (*sandbox.CreateOptions, error) 
 	if err != nil {
 		return nil, err
 	}
-	persistent := !s.nonPersistent
 	o := &sandbox.CreateOptions{
 		Name: s.name, Source: source, Ports: s.ports, Timeout: s.timeout, VCPUs: s.vcpus, Runtime: s.runtime, Image: s.image,
-		NetworkPolicy: policy, Env: env, Tags: a.pairs(s.tags, "--tag"), Persistent: &persistent,
-		SnapshotExpiration: s.retention.expiration, KeepLastSnapshots: keep,
+		NetworkPolicy: policy, Env: env, Tags: a.pairs(s.tags, "--tag"), Ephemeral: s.nonPersistent,
+		SnapshotExpiration: keptFor(s.retention.expiration), KeepLastSnapshots: keep,
 		Region: s.region, FailoverRegions: s.failover, NetworkID: s.networkID, Mounts: mountsOf(s.mounts),
 		Private: map[string]any{"__interactive": true},
 	}
@@ -391,7 +402,7 @@ func (a *app) createCommand() *cobra.Command {
 func dryRunView(o *sandbox.CreateOptions) map[string]any {
 	v := map[string]any{
 		"name": o.Name, "ports": o.Ports, "timeout": o.Timeout.Milliseconds(), "vcpus": o.VCPUs, "runtime": o.Runtime, "image": o.Image,
-		"networkPolicy": o.NetworkPolicy, "tags": o.Tags, "persistent": o.Persistent, "snapshotExpiration": millis(o.SnapshotExpiration),
+		"networkPolicy": o.NetworkPolicy, "tags": o.Tags, "persistent": !o.Ephemeral, "snapshotExpiration": expirationMillis(o.SnapshotExpiration),
 	}
 	var names []string
 	for k := range o.Env {

@@ -60,7 +60,7 @@ func (a *app) drivesListCommand() *cobra.Command {
 		if err != nil {
 			return err
 		}
-		opts := &sandbox.ListDrivesOptions{NamePrefix: prefix, SortOrder: sandbox.SortOrder(pages.sortOrder)}
+		opts := &sandbox.ListOptions{NamePrefix: prefix, SortOrder: sandbox.SortOrder(pages.sortOrder)}
 		if prefix != "" {
 			opts.SortBy = sandbox.SortByName
 		}

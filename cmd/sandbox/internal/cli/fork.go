@@ -66,18 +66,15 @@ func (a *app) forkCommand() *cobra.Command {
 	return cmd
 }
 
-func (a *app) forkOptions(s *settingsOptions) (*sandbox.ForkOptions, error) {
+func (a *app) forkOptions(s *settingsOptions) (*sandbox.CreateOptions, error) {
 	keep, policy, env, err := a.common(s)
 	if err != nil {
 		return nil, err
 	}
-	o := &sandbox.ForkOptions{
+	o := &sandbox.CreateOptions{
 		Name: s.name, Ports: s.ports, Timeout: s.timeout, VCPUs: s.vcpus, NetworkPolicy: policy, Env: env, Tags: a.pairs(s.tags, "--tag"),
-		Region: s.region, FailoverRegions: s.failover, NetworkID: s.networkID,
-		SnapshotExpiration: s.retention.expiration, KeepLastSnapshots: keep, Private: map[string]any{"__interactive": true},
-	}
-	if s.nonPersistent {
-		o.Persistent = new(bool)
+		Ephemeral: s.nonPersistent, Region: s.region, FailoverRegions: s.failover, NetworkID: s.networkID,
+		SnapshotExpiration: keptFor(s.retention.expiration), KeepLastSnapshots: keep, Private: map[string]any{"__interactive": true},
 	}
 	return o, nil
 }

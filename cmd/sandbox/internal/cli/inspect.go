@@ -143,7 +143,7 @@ func (a *app) rollbackCommand() *cobra.Command {
 // earlier is the snapshot that lies so many before the present one.
 func (a *app) earlier(cmd *cobra.Command, sb *sandbox.Sandbox, back int) (string, error) {
 	var ids []string
-	for s, err := range sb.ListSnapshots(cmd.Context(), &sandbox.ListSnapshotsOptions{SortOrder: sandbox.Descending}) {
+	for s, err := range sb.ListSnapshots(cmd.Context(), &sandbox.ListOptions{SortOrder: sandbox.Descending}) {
 		if err != nil {
 			return "", err
 		}

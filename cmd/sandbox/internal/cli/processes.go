@@ -236,7 +236,7 @@ func (a *app) waitCommand() *cobra.Command {
 				return err
 			}
 			if a.opts.structured() {
-				if err := a.print(output{doc: viewCommand(result.Command), names: []string{result.ID()}}); err != nil {
+				if err := a.print(output{doc: viewCommand(result.Command), names: []string{result.Command.ID()}}); err != nil {
 					return err
 				}
 			}

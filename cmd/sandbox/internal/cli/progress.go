@@ -13,7 +13,7 @@ import (
 
 // bar shows how far a transfer has come.
 type bar struct {
-	update sandbox.ProgressFunc
+	update func(sandbox.Progress)
 	done   func()
 }
 

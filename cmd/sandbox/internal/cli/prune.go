@@ -115,7 +115,7 @@ func (p *pruning) show(goes pruned, what string) error {
 func (p *pruning) ownSnapshots(ctx context.Context, of []sandbox.Info) ([]sandbox.SnapshotInfo, error) {
 	var own []sandbox.SnapshotInfo
 	for _, i := range of {
-		for s, err := range p.app.client.ListSnapshots(ctx, &sandbox.ListSnapshotsOptions{Name: i.Name}) {
+		for s, err := range p.app.client.ListSnapshots(ctx, &sandbox.ListOptions{Sandbox: i.Name}) {
 			if err != nil {
 				return nil, err
 			}

@@ -146,8 +146,7 @@ func (a *app) getExisting(ctx context.Context, name string) (*sandbox.Sandbox, e
 	if err != nil {
 		return nil, err
 	}
-	resume := true
-	sb, err := client.Get(ctx, name, &sandbox.GetOptions{Resume: &resume, Private: map[string]any{"__includeSystemRoutes": true}})
+	sb, err := client.Get(ctx, name, &sandbox.GetOptions{Private: map[string]any{"__includeSystemRoutes": true}})
 	if errors.Is(err, sandbox.ErrNotFound) {
 		return nil, nil
 	}

@@ -33,7 +33,7 @@ func (a *app) sessionsListCommand() *cobra.Command {
 		found, next, err := collect(cmd.Context(), &pages, func(s sandbox.SessionInfo) string { return s.ID },
 			func(s sandbox.SessionInfo) bool { return all || s.Status == sandbox.StatusRunning },
 			func(ctx context.Context, limit int, cursor string) (*sandbox.Page[sandbox.SessionInfo], error) {
-				return sb.ListSessionsPage(ctx, &sandbox.ListSessionsOptions{Limit: limit, Cursor: cursor, SortOrder: sandbox.SortOrder(pages.sortOrder)})
+				return sb.ListSessionsPage(ctx, &sandbox.ListOptions{Limit: limit, Cursor: cursor, SortOrder: sandbox.SortOrder(pages.sortOrder)})
 			})
 		stop()
 		if err != nil {

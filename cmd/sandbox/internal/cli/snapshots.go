@@ -52,7 +52,7 @@ func (a *app) snapshotCommand() *cobra.Command {
 				"a stopped sandbox has its snapshot already: sandbox snapshots list --name %s", name)
 		}
 		done := a.spinUnless(silent, "Creating snapshot...")
-		snap, err := sb.Snapshot(ctx, &sandbox.SnapshotOptions{Expiration: expiration})
+		snap, err := sb.Snapshot(ctx, &sandbox.SnapshotOptions{Expiration: keptFor(expiration)})
 		done()
 		if err != nil {
 			return err
@@ -117,8 +117,8 @@ func (a *app) snapshotsListCommand() *cobra.Command {
 		found, next, err := collect(cmd.Context(), &pages, func(s sandbox.SnapshotInfo) string { return s.ID },
 			func(sandbox.SnapshotInfo) bool { return true },
 			func(ctx context.Context, limit int, cursor string) (*sandbox.Page[sandbox.SnapshotInfo], error) {
-				return client.ListSnapshotsPage(ctx, &sandbox.ListSnapshotsOptions{
-					Name: name, Limit: limit, Cursor: cursor, SortOrder: sandbox.SortOrder(pages.sortOrder),
+				return client.ListSnapshotsPage(ctx, &sandbox.ListOptions{
+					Sandbox: name, Limit: limit, Cursor: cursor, SortOrder: sandbox.SortOrder(pages.sortOrder),
 				})
 			})
 		stop()
@@ -256,8 +256,8 @@ type snapshotTree struct {
 	page                   bool
 }
 
-func (t *snapshotTree) walk(ctx context.Context, from string, order sandbox.SortOrder) (*sandbox.SnapshotTreePage, error) {
-	return t.client.SnapshotTreePage(ctx, from, &sandbox.SnapshotTreeOptions{Limit: t.limit, SortOrder: order})
+func (t *snapshotTree) walk(ctx context.Context, from string, order sandbox.SortOrder) (*sandbox.Page[sandbox.SnapshotTreeNode], error) {
+	return t.client.SnapshotTreePage(ctx, from, &sandbox.ListOptions{Limit: t.limit, SortOrder: order})
 }
 
 func (t *snapshotTree) readPage(ctx context.Context, cursor string, order sandbox.SortOrder) error {

@@ -91,8 +91,8 @@ func (s *syncing) push(ctx context.Context, c mirror.Changes, tree mirror.Tree) 
 		}
 		mode := e.Mode.Perm()
 		files = append(files, sandbox.File{
-			Path: path.Join(s.there, p), Size: e.Size, Mode: &mode, ModTime: e.ModTime,
-			Open: func() (io.ReadCloser, error) { return s.openLocal(p, e.Size) },
+			Path: path.Join(s.there, p), Mode: &mode, ModTime: e.ModTime,
+			Reader: &lateFile{open: func() (io.ReadCloser, error) { return s.openLocal(p, e.Size) }, size: e.Size},
 		})
 	}
 	for _, step := range []struct {
@@ -111,7 +111,7 @@ func (s *syncing) push(ctx context.Context, c mirror.Changes, tree mirror.Tree) 
 	}
 	if len(files) > 0 {
 		bar := s.app.bar(&copyOptions{}, -1)
-		err := s.sb.WriteFiles(ctx, files, &sandbox.WriteFilesOptions{Progress: bar.update})
+		err := s.sb.WriteFiles(ctx, files, &sandbox.UploadOptions{Progress: bar.update})
 		bar.done()
 		if err != nil {
 			return err
@@ -225,7 +225,7 @@ const maxUnpacked = 64 << 30
 
 // unpack copies files of the sandbox. It takes what the listing has and nothing
 // else: neither was written by anybody to be trusted.
-func (s *syncing) unpack(ctx context.Context, names []string, tree mirror.Tree, progress sandbox.ProgressFunc) error {
+func (s *syncing) unpack(ctx context.Context, names []string, tree mirror.Tree, progress func(sandbox.Progress)) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	wanted := map[string]fs.FileMode{}

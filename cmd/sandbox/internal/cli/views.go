@@ -64,12 +64,15 @@ func moment(t time.Time) *time.Time {
 	return &t
 }
 
-func millis(d *time.Duration) *int64 {
-	if d == nil {
+// expirationMillis is nil for the default and zero for snapshots that are kept.
+func expirationMillis(d time.Duration) *int64 {
+	switch d {
+	case 0:
 		return nil
+	case sandbox.Forever:
+		d = 0
 	}
-	ms := d.Milliseconds()
-	return &ms
+	return new(d.Milliseconds())
 }
 
 func viewSandbox(i sandbox.Info) sandboxView {
@@ -78,7 +81,7 @@ func viewSandbox(i sandbox.Info) sandboxView {
 		Persistent: i.Persistent, Timeout: i.Timeout.Milliseconds(), CreatedAt: moment(i.CreatedAt), UpdatedAt: moment(i.UpdatedAt),
 		StatusUpdatedAt: moment(i.StatusUpdatedAt), ExpiresAt: moment(i.ExpiresAt), CurrentSessionID: i.CurrentSessionID,
 		CurrentSnapshotID: i.CurrentSnapshotID, Cwd: i.Cwd, Tags: i.Tags, NetworkPolicy: i.NetworkPolicy,
-		SnapshotExpiration: millis(i.SnapshotExpiration), TotalActiveCPU: i.TotalActiveCPU.Milliseconds(), TotalDuration: i.TotalDuration.Milliseconds(),
+		SnapshotExpiration: expirationMillis(i.SnapshotExpiration), TotalActiveCPU: i.TotalActiveCPU.Milliseconds(), TotalDuration: i.TotalDuration.Milliseconds(),
 		TotalEgress: i.TotalEgressBytes, TotalIngress: i.TotalIngressBytes,
 		FailoverRegions: i.FailoverRegions, NetworkID: i.NetworkID,
 	}
@@ -92,7 +95,7 @@ func viewSandbox(i sandbox.Info) sandboxView {
 		v.Tags = map[string]string{}
 	}
 	if k := i.KeepLastSnapshots; k != nil {
-		v.KeepLastSnapshots = &keepView{k.Count, millis(k.Expiration), k.DeleteEvicted}
+		v.KeepLastSnapshots = &keepView{k.Count, expirationMillis(k.Expiration), new(!k.KeepEvicted)}
 	}
 	return v
 }

@@ -17,7 +17,7 @@ func main() {
 	ctx := context.Background()
 	sb, err := sandbox.GetOrCreate(ctx, "importer", &sandbox.CreateOptions{
 		OnCreate: func(ctx context.Context, sb *sandbox.Sandbox) error {
-			return sb.WriteFiles(ctx, []sandbox.File{{Path: "who.txt", Text: "a stranger"}}, nil)
+			return sb.WriteFiles(ctx, []sandbox.File{{Path: "who.txt", Content: []byte("a stranger")}}, nil)
 		},
 	})
 	if err != nil {
