@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/go-vercel/sandbox"
+	"github.com/go-vercel/sandbox/internal/needs"
 	"github.com/go-vercel/sandbox/internal/testkit"
 	"github.com/go-vercel/sandbox/sandboxtest"
 )
@@ -38,6 +39,7 @@ wait`
 // it, and not one that is stopped.
 func TestSignalTree(t *testing.T) {
 	t.Parallel()
+	needs.Programs(t, "bash", "setsid")
 	for _, sig := range []sandbox.Signal{sandbox.SIGKILL, sandbox.SIGTERM} {
 		t.Run(sig.String(), func(t *testing.T) {
 			t.Parallel()
