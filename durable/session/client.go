@@ -152,35 +152,45 @@ func (c *Client) Command(ctx context.Context, id string, cmd Command) (commandID
 	if len(cmd.Key) > 200 {
 		return "", fmt.Errorf("%w: a key of %d bytes; at most 200 are taken", sandbox.ErrInvalid, len(cmd.Key))
 	}
+	err = c.update(ctx, id, updateCommand, commandUpdate{cmd.Key, cmd.Command}, &commandID)
+	return commandID, err
+}
+
+// update sends a message to a session and waits for its answer.
+func (c *Client) update(ctx context.Context, id, name string, arg, answer any) error {
+	if err := checkID(id); err != nil {
+		return err
+	}
 	for wait := 20 * time.Millisecond; ; wait = min(2*wait, time.Second) {
 		up, err := c.temporal.UpdateWorkflow(ctx, client.UpdateWorkflowOptions{
-			WorkflowID: id, UpdateName: updateCommand, WaitForStage: client.WorkflowUpdateStageCompleted,
-			Args: []any{commandUpdate{cmd.Key, cmd.Command}},
+			WorkflowID: id, UpdateName: name, WaitForStage: client.WorkflowUpdateStageCompleted, Args: []any{arg},
 		})
 		if err == nil {
-			err = up.Get(ctx, &commandID)
+			err = up.Get(ctx, answer)
 		}
 		app, _ := errors.AsType[*temporal.ApplicationError](err)
 		_, missing := errors.AsType[*serviceerror.NotFound](err)
 		switch {
 		case err == nil:
-			return commandID, nil
+			return nil
 		case missing:
-			return "", c.missing(ctx, id)
+			return c.missing(ctx, id)
 		case app == nil:
-			return "", err
+			return err
 		case app.Type() == errDestroyedType:
-			return "", ErrDestroyed
+			return ErrDestroyed
 		case app.Type() == errQueueFullType:
-			return "", ErrQueueFull
+			return ErrQueueFull
+		case app.Type() == errNoCommandType:
+			return fmt.Errorf("%w: %s", sandbox.ErrInvalid, app.Message())
 		case app.Type() != errRollingType:
-			return "", err
+			return err
 		}
 		// It continues as new in a moment.
 		select {
 		case <-time.After(wait):
 		case <-ctx.Done():
-			return "", ctx.Err()
+			return ctx.Err()
 		}
 	}
 }
@@ -217,12 +227,21 @@ func (c *Client) signal(ctx context.Context, id, name string, arg any) error {
 
 // Interrupt sends a signal to a command, or to the one that runs when commandID
 // is empty; one that waits for its turn never begins. One that is over is no
-// error.
+// error, and none that the session ever had matches sandbox.ErrInvalid. It needs
+// a worker to be up.
 func (c *Client) Interrupt(ctx context.Context, id, commandID string, sig sandbox.Signal) error {
+	_, err := c.interrupt(ctx, id, commandID, sig)
+	return err
+}
+
+// interrupt is Interrupt, and reports whether there was a command that was not
+// over.
+func (c *Client) interrupt(ctx context.Context, id, commandID string, sig sandbox.Signal) (taken bool, err error) {
 	if sig <= 0 || sig > 64 {
-		return fmt.Errorf("%w: %d is not a signal", sandbox.ErrInvalid, int(sig))
+		return false, fmt.Errorf("%w: %d is not a signal", sandbox.ErrInvalid, int(sig))
 	}
-	return c.signal(ctx, id, signalInterrupt, interrupt{commandID, int(sig)})
+	err = c.update(ctx, id, updateInterrupt, interrupt{commandID, int(sig)}, &taken)
+	return taken, err
 }
 
 // Touch counts as a use: the machine does not hibernate before IdleAfter from
@@ -233,12 +252,13 @@ func (c *Client) Touch(ctx context.Context, id string) error {
 
 // Destroy ends a session: the command that runs is killed, those that wait never
 // begin, the machine is stopped. opts may be nil, which keeps the sandbox and the
-// stored output.
+// stored output. It returns once the session has taken note of it, which needs a
+// worker to be up.
 func (c *Client) Destroy(ctx context.Context, id string, opts *DestroyOptions) error {
 	if opts == nil {
 		opts = &DestroyOptions{}
 	}
-	return c.signal(ctx, id, signalDestroy, *opts)
+	return c.update(ctx, id, updateDestroy, *opts, nil)
 }
 
 // State returns what the session is at the moment. It needs a worker to be up.

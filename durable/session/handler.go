@@ -423,7 +423,12 @@ func (h *handler) interrupt(w http.ResponseWriter, r *http.Request) {
 			return
 		}
 	}
-	h.done(w, r, h.c.Interrupt(r.Context(), b.RunID, b.ID, sig))
+	taken, err := h.c.interrupt(r.Context(), b.RunID, b.ID, sig)
+	if err != nil {
+		h.fail(w, r, err)
+		return
+	}
+	h.respond(w, http.StatusOK, map[string]any{"ok": true, "interrupted": taken})
 }
 
 func (h *handler) touch(w http.ResponseWriter, r *http.Request) {

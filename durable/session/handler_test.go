@@ -120,9 +120,9 @@ func (u *unknown) ExecuteWorkflow(context.Context, client.StartWorkflowOptions, 
 	return nil, nil
 }
 
-func (u *unknown) SignalWorkflow(context.Context, string, string, string, any) error {
+func (u *unknown) UpdateWorkflow(_ context.Context, o client.UpdateWorkflowOptions) (client.WorkflowUpdateHandle, error) {
 	u.destroyed++
-	return nil
+	return nil, serviceerror.NewUnavailable("nobody listens")
 }
 
 // TestAuthorizeNewSession: who may use a session may not start others by an ID that

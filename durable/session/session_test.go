@@ -306,6 +306,43 @@ func TestInterrupt(t *testing.T) {
 	assert.Equal(t, "up\nbye\n", p.output("cmd-1"))
 }
 
+// TestInterruptTwice: a second interrupt does not hit the next command, and the
+// answer says whether there was one to interrupt.
+func TestInterruptTwice(t *testing.T) {
+	p := newPlay(t, nil)
+	p.send(time.Minute, "a", "trap 'exit 5' INT; echo up; while :; do sleep 0.05; done")
+	p.send(time.Minute, "b", "echo fine")
+	interrupts := func(key string, i interrupt) {
+		p.UpdateWorkflow(updateInterrupt, "", &testsuite.TestUpdateCallback{
+			OnAccept:   func() {},
+			OnReject:   func(err error) { p.outcomes[key] = "refused: " + err.Error() },
+			OnComplete: func(v any, err error) { p.outcomes[key] = fmt.Sprint(v, " ", err) },
+		}, i)
+	}
+	p.on(p.whenRead("up"), func() {
+		interrupts("unknown", interrupt{"cmd-3", 2})
+		interrupts("strange", interrupt{"x", 2})
+		interrupts("first", interrupt{"", 2})
+		interrupts("second", interrupt{"", 2})
+		interrupts("third", interrupt{"cmd-1", 2})
+	})
+	p.At(10*time.Minute, func() { interrupts("idle", interrupt{"", 2}) })
+	p.At(11*time.Minute, func() { interrupts("over", interrupt{"cmd-1", 2}) })
+	p.At(20*time.Minute, func() {
+		p.UpdateWorkflow(updateDestroy, "", &testsuite.TestUpdateCallback{
+			OnAccept: func() {}, OnReject: func(err error) { assert.NoError(t, err) }, OnComplete: func(_ any, err error) { assert.NoError(t, err) },
+		}, DestroyOptions{})
+	})
+	events := p.run(Policy{})
+	require.NoError(t, p.GetWorkflowError())
+	assert.Equal(t, []string{"active", "cmd-1 killed 5", "cmd-2 exited 0", "destroyed", "destroyed"}, story(events))
+	assert.Contains(t, p.outcomes["unknown"], "no such command")
+	assert.Contains(t, p.outcomes["strange"], "no such command")
+	assert.Equal(t, "true <nil>", p.outcomes["first"])
+	assert.Equal(t, "false <nil>", p.outcomes["idle"])
+	assert.Equal(t, "false <nil>", p.outcomes["over"])
+}
+
 // TestRefused: what the platform refuses for good ends the session with the
 // reason, and a full queue refuses commands.
 func TestRefused(t *testing.T) {

@@ -21,6 +21,8 @@ const (
 	queryEvents      = "events"
 	queryState       = "state"
 	updateCommand    = "command"
+	updateInterrupt  = "interrupt"
+	updateDestroy    = "destroy"
 	signalInterrupt  = "interrupt"
 	signalTouch      = "touch"
 	signalDestroy    = "destroy"
@@ -29,6 +31,7 @@ const (
 	errDestroyedType = "Destroyed"
 	errQueueFullType = "QueueFull"
 	errRollingType   = "Rolling"
+	errNoCommandType = "NoCommand"
 )
 
 // Changes of what the workflow decides, for workflow.GetVersion.
@@ -107,6 +110,7 @@ type run struct {
 	destroy    *DestroyOptions
 	interrupts []interrupt
 	touched    bool
+	begun      string // the command that has left the queue
 	current    string // the command that runs
 	ran        bool   // a command has, in this run
 	refused    refused
@@ -153,6 +157,16 @@ func (s *run) listen(ctx workflow.Context) error {
 	if err := workflow.SetUpdateHandlerWithOptions(ctx, updateCommand, s.enqueue, workflow.UpdateHandlerOptions{Validator: s.accept}); err != nil {
 		return err
 	}
+	if err := workflow.SetUpdateHandlerWithOptions(ctx, updateInterrupt, s.interrupt, workflow.UpdateHandlerOptions{Validator: s.acceptInterrupt}); err != nil {
+		return err
+	}
+	end := func(_ workflow.Context, o DestroyOptions) error { s.destroy = &o; return nil }
+	if err := workflow.SetUpdateHandlerWithOptions(ctx, updateDestroy, end, workflow.UpdateHandlerOptions{
+		Validator: func(workflow.Context, DestroyOptions) error { return s.open() },
+	}); err != nil {
+		return err
+	}
+	// The signals are those of clients that know no updates, and the touch.
 	workflow.Go(ctx, func(ctx workflow.Context) {
 		sel := workflow.NewSelector(ctx)
 		sel.AddReceive(workflow.GetSignalChannel(ctx, signalDestroy), func(c workflow.ReceiveChannel, _ bool) {
@@ -184,13 +198,56 @@ func takeSignals(ctx workflow.Context) error {
 	return workflow.Await(ctx, func() bool { return taken })
 }
 
-// accept is the validator of a command: what it refuses leaves no trace.
-func (s *run) accept(_ workflow.Context, c commandUpdate) error {
+// open refuses what comes too late for the session, or for this run of it.
+func (s *run) open() error {
 	switch {
 	case s.destroy != nil || s.closed:
 		return temporal.NewApplicationError("the session is destroyed", errDestroyedType)
 	case s.rolling:
 		return temporal.NewApplicationError("the session is continuing as new", errRollingType)
+	}
+	return nil
+}
+
+// maxInterrupts is how many may wait to be passed on.
+const maxInterrupts = 100
+
+// acceptInterrupt is the validator of an interrupt.
+func (s *run) acceptInterrupt(_ workflow.Context, i interrupt) error {
+	if err := s.open(); err != nil {
+		return err
+	}
+	var n int
+	if _, err := fmt.Sscanf(i.ID, "cmd-%d", &n); i.ID != "" && (err != nil || n < 1 || n > s.Counter) {
+		return temporal.NewApplicationError("the session has no such command", errNoCommandType)
+	}
+	if len(s.interrupts) >= maxInterrupts {
+		return temporal.NewApplicationError("too many interrupts wait", errQueueFullType)
+	}
+	return nil
+}
+
+// interrupt takes an interrupt for one command, the one that runs unless it is
+// named, and reports whether there is one that is not over. It never hits the
+// next one.
+func (s *run) interrupt(_ workflow.Context, i interrupt) (taken bool, err error) {
+	if i.ID == "" {
+		i.ID = s.begun
+	}
+	waits := slices.ContainsFunc(s.Queue, func(q queued) bool { return q.ID == i.ID })
+	if i.ID == "" || i.ID != s.begun && !waits {
+		return false, nil
+	}
+	s.interrupts = append(s.interrupts, i)
+	return true, nil
+}
+
+// accept is the validator of a command: what it refuses leaves no trace.
+func (s *run) accept(_ workflow.Context, c commandUpdate) error {
+	if err := s.open(); err != nil {
+		return err
+	}
+	switch {
 	case s.known(c.Key) != "":
 	case len(s.Queue) >= s.in.Policy.QueueLimit, len(s.Queue) > 0 && s.queueSize()+queued{Command: c.Command}.size() > queueBytes:
 		return temporal.NewApplicationError("the session's queue is full", errQueueFullType)
@@ -350,6 +407,11 @@ func (s *run) used(ctx workflow.Context) error {
 
 // command runs one command to its end.
 func (s *run) command(ctx workflow.Context, c queued) error {
+	s.begun = c.ID
+	defer func() {
+		s.begun = ""
+		s.interrupts = slices.DeleteFunc(s.interrupts, func(i interrupt) bool { return i.ID == c.ID })
+	}()
 	if i := slices.IndexFunc(s.interrupts, func(i interrupt) bool { return i.ID == c.ID }); i >= 0 {
 		s.emit(ctx, Event{Type: TypeCommandEnd, ID: c.ID, Outcome: durable.Killed})
 		return nil // before it began
