@@ -77,7 +77,7 @@ func TestSignalTreeAlone(t *testing.T) {
 	_, sb := testkit.Start(t, nil)
 	cmd, err := sb.StartCommand(t.Context(), "sleep", []string{"600"}, nil)
 	require.NoError(t, err)
-	require.NoError(t, sb.WriteFiles(t.Context(), []sandbox.File{{Path: "none/x", Text: ""}}, nil))
+	require.NoError(t, sb.WriteFiles(t.Context(), []sandbox.File{{Path: "none/x"}}, nil))
 	require.NoError(t, sb.Update(t.Context(), &sandbox.UpdateOptions{Env: sandbox.Env{"PATH": sb.Cwd() + "/none"}}))
 	err = cmd.SignalTree(t.Context(), sandbox.SIGTERM)
 	assert.ErrorIs(t, err, sandbox.ErrChildren)

@@ -222,12 +222,12 @@ func stopResult(resp *wire.StopResponse) *StopResult {
 	return r
 }
 
-// Close stops the sandbox, so that it is no longer billed. It is intended to be
-// used with defer. If the sandbox is already stopped or deleted, Close returns
+// Close stops the sandbox, for everybody who uses it, so that it is no longer
+// billed. It is intended to be used with defer. If the sandbox is already stopped or deleted, Close returns
 // nil. It waits for at most a minute for the API's response, but not for the
 // snapshot; use [Sandbox.Stop] for that. Each stop of a persistent sandbox
 // leaves a snapshot, whose storage is billed: delete a sandbox that is not
-// needed again, or create it with Persistent set to false.
+// needed again, or create it with Ephemeral set.
 func (s *Sandbox) Close() error {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
