@@ -126,6 +126,20 @@ func TestDeniedNames(t *testing.T) {
 	})
 }
 
+// TestNamesInPolicies: what can't be the name of a host is refused, not taken
+// for one that never occurs.
+func TestNamesInPolicies(t *testing.T) {
+	_, c := start(t, &sandboxtest.Options{Mode: sandboxtest.Folder})
+	sess := session(c.create(obj{}).Session.ID) + "/network-policy"
+	for _, name := range []string{"", "a.com:443", "1.2.3.4", "::1", "a..com", ".a.com", "a b.com", "https://a.com", strings.Repeat("a", 64) + ".com", strings.Repeat("a.", 130) + "com"} {
+		c.refused("POST", sess, obj{"allow": []string{name}}, 400, "bad_request")
+		c.refused("POST", sess, obj{"allow": obj{name: []obj{}}}, 400, "bad_request")
+	}
+	for _, name := range []string{"*", "*.a.com", "a.com.", "a_b.c-d.com", "www.*.com", "bücher.example", "localhost"} {
+		c.call("POST", sess, obj{"allow": []string{name}}, 200, nil)
+	}
+}
+
 // TestPaymentRequired shows the failure of a plan that is used up.
 func TestPaymentRequired(t *testing.T) {
 	srv, c := start(t, &sandboxtest.Options{Mode: sandboxtest.Folder})

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"maps"
+	"net/netip"
 	"net/url"
 	"regexp"
 	"slices"
@@ -222,9 +223,12 @@ func headerNames(headers map[string]string) []string {
 	return append([]string{}, slices.Sorted(maps.Keys(headers))...)
 }
 
+// validDomain is what can be the name of a host, with wildcards.
+var validDomain = regexp.MustCompile(`^[^\s/:.\x00]{1,63}(\.[^\s/:.\x00]{1,63})*\.?$`)
+
 func checkPolicy(p *wire.NetworkPolicy) error {
 	for _, d := range p.AllowedDomains {
-		if d == "" || strings.ContainsAny(d, " /\x00") {
+		if _, err := netip.ParseAddr(d); err == nil || len(d) > 253 || !validDomain.MatchString(d) {
 			return invalid("`networkPolicy.allow` should have domains, not %.80q.", d)
 		}
 	}

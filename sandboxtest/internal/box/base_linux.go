@@ -210,7 +210,9 @@ func (b baseLayer) copyDir(dir string, mode fs.FileMode) error {
 	if dir == "/" {
 		return nil
 	}
-	if _, err := os.Lstat(name); errors.Is(err, fs.ErrNotExist) {
+	if made, err := os.Lstat(name); err == nil {
+		mode |= made.Mode().Perm() // what was opened stays open
+	} else if errors.Is(err, fs.ErrNotExist) {
 		parent := filepath.Dir(dir)
 		info, err := b.root.lstat(parent)
 		if err != nil {
@@ -222,7 +224,7 @@ func (b baseLayer) copyDir(dir string, mode fs.FileMode) error {
 		if err := os.Mkdir(name, 0o755); err != nil {
 			return err
 		}
-	} else if err != nil {
+	} else {
 		return err
 	}
 	info, err := b.root.lstat(dir)

@@ -31,8 +31,13 @@ func TestPrivateFiles(t *testing.T) {
 	require.NoError(t, os.WriteFile(filepath.Join(home, "dotfiles/netrc"), []byte("secret\n"), 0o644))
 	require.NoError(t, os.Symlink("dotfiles/netrc", filepath.Join(home, ".netrc")))
 	t.Setenv("HOME", home)
+	// A program in a home that is closed to others stays within reach.
+	require.NoError(t, os.Mkdir(filepath.Join(home, "bin"), 0o755))
+	require.NoError(t, os.WriteFile(filepath.Join(home, "bin/tool-of-the-home"), []byte("#!/bin/sh\necho tool\n"), 0o755))
+	t.Setenv("PATH", filepath.Join(home, "bin")+":"+os.Getenv("PATH"))
 	h := openHost(t, Options{Mode: Namespace})
 	b := newBox(t, h, Config{})
+	assert.Equal(t, "tool", sh(t, b, "tool-of-the-home"))
 	out, errOut, res := run(t, b, Spec{Path: "sh", Args: []string{"-c", `cd "$1" && cat file .config/plain && grep -rs secret . ; ls -A .ssh`, "sh", home}, User: rootUser})
 	assert.Equal(t, "plain\nplain\n", out, errOut)
 	if h.Rootless() {
