@@ -131,12 +131,12 @@ type Client struct {
 	serverIDs atomic.Bool
 	// hooksDue holds the IDs of sessions whose OnResume failed in Get, which
 	// then returns no handle to remember it.
-	hooksDue sync.Map
-	// lateStarts are resumes whose responses were lost.
-	lateStarts lateStarts
+	hooksDue pending[struct{}]
+	// lateStarts are resumes whose responses were lost, by project and name.
+	lateStarts pending[lateStart]
 	// lateCreates holds the marks of creates of GetOrCreate whose outcome is
 	// unknown: they are the tags of sandboxes that OnCreate has yet to set up.
-	lateCreates sync.Map
+	lateCreates pending[struct{}]
 }
 
 // NewClient returns a client. A nil opts takes everything from the
@@ -178,7 +178,7 @@ func NewClient(opts *ClientOptions) (*Client, error) {
 	if creds == nil {
 		creds = auth.Default(&auth.Options{HTTPClient: o.HTTPClient, Logger: o.Logger})
 	}
-	c := &Client{creds: creds, reattach: reattach, http: hc, base: u, log: o.Logger, secrets: &redact.Known{}}
+	c := &Client{creds: creds, reattach: reattach, http: hc, base: u, log: o.Logger, secrets: &redact.Known{}, lateStarts: pending[lateStart]{keep: lateLimit}}
 	c.serverIDs.Store(o.ServerCommandIDs)
 	c.api = api.New(api.Config{
 		BaseURL: u, HTTPClient: hc, UserAgent: api.UserAgent(o.UserAgent, Version()), Retry: retry, Logger: o.Logger, Secrets: c.secrets,

@@ -373,7 +373,7 @@ func (c *Client) create(ctx context.Context, o *CreateOptions) (*Sandbox, error)
 		}
 	}
 	var resp wire.SandboxResponse
-	if err := c.doWithImage(ctx, o.WaitForImage, &api.Request{Op: op, Body: full}, &resp); err != nil {
+	if err := c.doWithImage(ctx, o.WaitForImage, &api.Request{Op: op, Body: full, New: o.Name}, &resp); err != nil {
 		return nil, err
 	}
 	return newSandbox(c, op, o.Name, project, &resp, o.OnResume)
@@ -509,7 +509,7 @@ func (c *Client) lookUp(ctx context.Context, name string, opts *GetOptions) (sb 
 	if sb, err = newSandbox(c, api.GetSandbox, name, project, resp, o.OnResume); err != nil {
 		return nil, false, err
 	}
-	return sb, c.lateStarts.started(project, name, resp, req), nil
+	return sb, c.started(project, name, resp, req), nil
 }
 
 func (c *Client) getSandbox(ctx context.Context, name, project string, resume bool, private map[string]any) (*wire.SandboxResponse, *api.Request, error) {
@@ -527,7 +527,7 @@ func (c *Client) getSandbox(ctx context.Context, name, project string, resume bo
 	begin := time.Now()
 	err := c.do(ctx, req, &resp)
 	if req.Uncertain && resume {
-		c.lateStarts.add(project, name, begin)
+		c.lateStarts.add(project+"/"+name, lateStart{since: begin})
 	}
 	if err != nil {
 		return nil, req, err

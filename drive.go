@@ -121,7 +121,7 @@ func (c *Client) GetOrCreateDrive(ctx context.Context, name string, opts *DriveO
 	if err != nil {
 		return nil, err
 	}
-	return c.driveOp(ctx, project, name, &api.Request{Op: api.GetOrCreateDrive, Path: []string{name}, Body: struct {
+	return c.driveOp(ctx, project, &api.Request{Op: api.GetOrCreateDrive, Path: []string{name}, Body: struct {
 		ProjectID    string `json:"projectId,omitempty"`
 		Region       string `json:"region,omitempty"`
 		MaxSizeBytes int64  `json:"maxSizeBytes,omitempty"`
@@ -138,7 +138,7 @@ func (c *Client) GetDrive(ctx context.Context, nameOrID string) (*Drive, error) 
 	if err != nil {
 		return nil, err
 	}
-	return c.driveOp(ctx, project, nameOrID, &api.Request{Op: api.GetDrive, Path: []string{nameOrID}, Query: projectQuery(project)})
+	return c.driveOp(ctx, project, &api.Request{Op: api.GetDrive, Path: []string{nameOrID}, Query: projectQuery(project)})
 }
 
 // ForkDrive creates a drive with the content, region and size of another. The
@@ -160,7 +160,7 @@ func (c *Client) ForkDrive(ctx context.Context, source, name string) (*Drive, er
 }
 
 func (c *Client) forkDrive(ctx context.Context, project, source, name string) (*Drive, error) {
-	return c.driveOp(ctx, project, name, &api.Request{Op: api.ForkDrive, Path: []string{source}, Query: projectQuery(project), Body: struct {
+	return c.driveOp(ctx, project, &api.Request{Op: api.ForkDrive, Path: []string{source}, New: name, Query: projectQuery(project), Body: struct {
 		Name string `json:"name"`
 	}{name}})
 }
@@ -198,7 +198,7 @@ func (c *Client) deleteDrive(ctx context.Context, project, name, id string) (las
 		if !errors.Is(err, ErrOutcomeUnknown) || attempt == 3 || ctx.Err() != nil {
 			return resp.Drive, err
 		}
-		now, lookErr := c.driveOp(ctx, project, name, &api.Request{Op: api.GetDrive, Path: []string{name}, Query: req.Query})
+		now, lookErr := c.driveOp(ctx, project, &api.Request{Op: api.GetDrive, Path: []string{name}, Query: req.Query})
 		switch {
 		case errors.Is(lookErr, ErrNotFound), lookErr == nil && id != "" && now.ID() != id:
 			return last, nil
@@ -208,15 +208,11 @@ func (c *Client) deleteDrive(ctx context.Context, project, name, id string) (las
 	}
 }
 
-// driveOp performs an operation whose response describes the drive with the
-// given name or ID.
-func (c *Client) driveOp(ctx context.Context, project, name string, req *api.Request) (*Drive, error) {
+// driveOp performs an operation whose response describes a drive.
+func (c *Client) driveOp(ctx context.Context, project string, req *api.Request) (*Drive, error) {
 	var resp wire.DriveResponse
 	if err := c.do(ctx, req, &resp); err != nil {
 		return nil, err
-	}
-	if resp.Drive.Name != name && resp.Drive.ID != name || resp.Drive.Name == "" {
-		return nil, publicError(api.BadResponse(req, fmt.Errorf("the response is not about drive %q", name)))
 	}
 	return &Drive{c: c, project: project, data: resp.Drive}, nil
 }
@@ -310,7 +306,7 @@ func (d *Drive) Refresh(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	fresh, err := c.driveOp(ctx, project, name, &api.Request{Op: api.GetDrive, Path: []string{name}, Query: projectQuery(project)})
+	fresh, err := c.driveOp(ctx, project, &api.Request{Op: api.GetDrive, Path: []string{name}, Query: projectQuery(project)})
 	if err != nil {
 		return err
 	}

@@ -1,7 +1,7 @@
 package sandbox
 
 import (
-	"encoding/json"
+	"cmp"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -20,8 +20,9 @@ import (
 
 // Errors to be matched with [errors.Is].
 var (
-	// ErrNotFound matches an [APIError] with status 404: the sandbox, session,
-	// snapshot or command does not exist. Missing files are reported as an
+	// ErrNotFound matches an [APIError] that reports that the sandbox, session,
+	// snapshot or command does not exist. Like all of these it matches only the
+	// API's own words, which have a code, and no page of a gateway. Missing files are reported as an
 	// [*fs.PathError] that wraps [fs.ErrNotExist] instead.
 	ErrNotFound = errors.New("not found")
 	// ErrStopped matches an [APIError] that reports that the session is stopped
@@ -50,6 +51,13 @@ var (
 	// Whether a command runs or a snapshot was taken is then unknown; the
 	// caller decides what to do.
 	ErrOutcomeUnknown = errors.New("outcome unknown")
+	// ErrConflict matches an [APIError] that reports that what exists contradicts
+	// the request: a sandbox, a drive or a command of that name or ID is there.
+	ErrConflict = errors.New("conflict")
+	// ErrCommandIDs matches an [APIError] that reports that the service lets
+	// nobody choose the IDs of commands; see [CommandOptions.ID]. The command was
+	// not started.
+	ErrCommandIDs = errors.New("IDs of commands are not supported")
 	// ErrDeleted is returned by the methods of a [Sandbox] after its Delete
 	// method succeeded.
 	ErrDeleted = errors.New("sandbox is deleted")
@@ -126,6 +134,7 @@ type APIError struct {
 	// Err is the cause if the response broke off or could not be decoded.
 	Err error
 
+	kind    api.Kind
 	unknown bool
 	// refused is set if the request was refused before it had any effect,
 	// because the session does not run. It is set only where the response to
@@ -145,13 +154,6 @@ func (e *APIError) Error() string {
 	}
 	b.WriteString(": ")
 	switch {
-	case e.Err != nil && e.Status >= 300 && !json.Valid(e.Body):
-		// This is usually the page of a gateway, whose status says more than
-		// its text.
-		b.WriteString(strings.ToLower(http.StatusText(e.Status)))
-		if e.ContentType != "" {
-			b.WriteString(", content type " + e.ContentType)
-		}
 	case e.Err != nil:
 		b.WriteString(e.Err.Error())
 	case e.Message != "":
@@ -190,56 +192,54 @@ func (e *APIError) Unwrap() error { return e.Err }
 // [fs.ErrNotExist] if it does not have the working directory, or that,
 // [fs.ErrExist] or [fs.ErrPermission] if the message of a file operation says so.
 func (e *APIError) Is(target error) bool {
-	switch target {
-	case ErrNotFound:
-		// A sandbox whose files are gone still exists.
-		return e.Status == http.StatusNotFound && !e.processDone() && !(e.failure().SnapshotGone() && e.SandboxName != "")
-	case os.ErrProcessDone:
-		return e.processDone()
-	case ErrStopped:
-		return e.failure().Refused()
-	case ErrSnapshotNotFound:
-		return e.failure().SnapshotGone()
-	case ErrImageNotReady:
-		return e.client() && e.Code == CodeImageNotReady
-	case ErrRateLimited:
-		return e.Status == http.StatusTooManyRequests || e.client() && e.Code == CodeRateLimited
-	case ErrQuotaExceeded:
-		return e.Status == http.StatusPaymentRequired
-	case ErrUnauthorized:
-		return e.Status == http.StatusUnauthorized || e.Status == http.StatusForbidden
-	case ErrOutcomeUnknown:
+	if target == ErrOutcomeUnknown {
 		return e.unknown
-	case exec.ErrNotFound:
-		return e.noProgram()
-	case fs.ErrNotExist:
-		return e.noDirectory() || e.fileError(target)
-	case fs.ErrExist, fs.ErrPermission:
-		return e.fileError(target)
+	}
+	switch e.judged() {
+	case api.NotFound:
+		return target == ErrNotFound
+	case api.SnapshotGone:
+		return target == ErrSnapshotNotFound || target == ErrNotFound
+	case api.FilesGone:
+		return target == ErrSnapshotNotFound // the sandbox still exists
+	case api.CommandEnded:
+		return target == os.ErrProcessDone
+	case api.Stopped, api.Stopping:
+		return target == ErrStopped && !e.unknown
+	case api.ImageNotReady:
+		return target == ErrImageNotReady
+	case api.RateLimited:
+		return target == ErrRateLimited
+	case api.QuotaExceeded:
+		return target == ErrQuotaExceeded
+	case api.Unauthorized, api.NoDrives:
+		return target == ErrUnauthorized
+	case api.NameTaken, api.Conflict:
+		return target == ErrConflict
+	case api.IDsRefused:
+		return target == ErrCommandIDs
+	case api.NoProgram:
+		return target == exec.ErrNotFound
+	case api.NoDirectory:
+		return target == fs.ErrNotExist
+	case api.FileError:
+		return coreutils.Errno(e.Message).Is(target)
 	}
 	return false
 }
 
-// fileError reports whether the message of a file operation ends in the words
-// for an errno that is target.
-func (e *APIError) fileError(target error) bool {
-	return e.Status == http.StatusBadRequest && e.Code == CodeFileError && coreutils.Errno(e.Message).Is(target)
+// judged returns what the error means.
+func (e *APIError) judged() api.Kind {
+	if e.kind == api.Unjudged { // it was made by a test, or decoded
+		return api.KindOf(e.Operation, e.Status, cmp.Or(e.Code, "unknown"), e.Message)
+	}
+	return e.kind
 }
 
-// client reports whether the server rejected the request without acting on it.
-func (e *APIError) client() bool { return e.Status >= 400 && e.Status < 500 }
-
-// processDone reports whether a command had already ended when a signal or its
-// input was sent.
-func (e *APIError) processDone() bool {
-	return e.Status == http.StatusNotFound && e.Code == CodeCommandEnded ||
-		e.Status == http.StatusBadRequest && e.Code == "command_finished"
-}
-
-// failure returns the error as package api represents it.
-func (e *APIError) failure() *api.Failure {
-	return &api.Failure{Op: api.GetSession, Status: e.Status, Code: e.Code, Message: e.Message}
-}
+// Temporary reports whether the same call may succeed later: the API, or
+// something between it and this program, could not serve it. If the operation
+// is not safe to repeat, the error also matches [ErrOutcomeUnknown].
+func (e *APIError) Temporary() bool { return e.judged().Passing() }
 
 // refusal reports whether the API refused a call on this session before it had
 // any effect. It must be the error of the call's own request, not one wrapped by
@@ -248,25 +248,6 @@ func (e *APIError) failure() *api.Failure {
 func refusal(session *Session, err error) bool {
 	e, ok := err.(*APIError)
 	return ok && e.refused && e.SessionID == session.ID()
-}
-
-// noProgram reports whether a command was refused because the sandbox does not
-// have its program.
-func (e *APIError) noProgram() bool {
-	return e.Status == http.StatusBadRequest && e.startsCommand() &&
-		(e.Code == "executable_not_found" || strings.Contains(e.Message, exec.ErrNotFound.Error()))
-}
-
-// noDirectory reports whether a command was refused because its working
-// directory does not exist. The code of that error is not known.
-func (e *APIError) noDirectory() bool {
-	message := strings.ToLower(e.Message)
-	return e.Status == http.StatusBadRequest && e.startsCommand() &&
-		(strings.Contains(message, "no such directory") || strings.Contains(message, "no such file or directory"))
-}
-
-func (e *APIError) startsCommand() bool {
-	return e.Operation == api.RunCommand.Name || e.Operation == api.StartCommand.Name
 }
 
 // RequestError reports an operation that received no response: the connection
@@ -365,14 +346,14 @@ func publicError(err error) error {
 		Operation: f.Op.Name, Status: f.Status, Code: f.Code, Message: f.Message,
 		RequestID: f.Header.Get("X-Vercel-Id"), RetryAfter: f.RetryAfter,
 		SandboxName: f.Sandbox, SessionID: f.Session, ContentType: f.Header.Get("Content-Type"),
-		Body: f.Body, Err: f.Err, unknown: f.OutcomeUnknown(),
+		Body: f.Body, Err: f.Err, kind: f.Kind, unknown: f.OutcomeUnknown(),
 		// A log that is refused says nothing of the start of its command.
 		refused: f.Refused() && f.Op != api.CommandLogs,
 	}
 	if r, ok := api.ReadRateLimit(f.Header); ok {
 		e.RateLimit = new(RateLimit(r))
 	}
-	if f.Status == http.StatusForbidden && (f.Op.Drive || strings.Contains(f.Message, "Drives are")) {
+	if f.Kind == api.NoDrives {
 		e.hint = "drives are not enabled for this project; they may need another plan or access to a beta"
 	}
 	return e

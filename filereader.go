@@ -5,11 +5,12 @@ import (
 	"errors"
 	"io"
 	"io/fs"
-	"net/http"
 	"strings"
 	"sync"
 	"syscall"
 	"unicode/utf8"
+
+	"github.com/go-vercel/sandbox/internal/api"
 )
 
 // OpenOptions are the options of [FileSystem.Open]. The zero value is ready to
@@ -71,7 +72,7 @@ func missingFile(err error) error {
 	if !ok {
 		return err
 	}
-	if e.Status == http.StatusNotFound {
+	if e.judged() == api.NotFound {
 		what, found := strings.CutSuffix(e.Code, "_not_found")
 		if found && what != "file" && what != "path" || sandboxGone(e.Message) {
 			return err

@@ -6,8 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"net/http"
-	"strings"
 	"time"
 
 	"github.com/go-vercel/sandbox/internal/api"
@@ -126,7 +124,7 @@ func (c *Client) getOrCreate(ctx context.Context, name string, o *CreateOptions)
 	case err == nil:
 	case nameTaken(err), errors.Is(err, ErrOutcomeUnknown):
 		if mark != "" && !nameTaken(err) {
-			c.lateCreates.Store(mark, true) // until it is found
+			c.lateCreates.add(mark, struct{}{})
 		}
 		sb, resumed, getErr := c.lookUp(ctx, name, get)
 		switch {
@@ -157,8 +155,7 @@ func (c *Client) getOrCreate(ctx context.Context, name string, o *CreateOptions)
 // createdLate reports, once, whether the sandbox was created by a create of this
 // client whose response was lost, so that it has yet to be set up.
 func (c *Client) createdLate(sb *Sandbox) bool {
-	_, ours := c.lateCreates.LoadAndDelete(sb.metadata().Tags[creationMark])
-	return ours
+	return c.lateCreates.take(sb.metadata().Tags[creationMark])
 }
 
 // makeRoom deletes a sandbox whose files are gone. again means that it has
@@ -211,16 +208,5 @@ func (s *Sandbox) setUp(ctx context.Context, onCreate Hook) (*Sandbox, error) {
 // nameTaken reports whether a create was refused because of the name.
 func nameTaken(err error) bool {
 	e, ok := err.(*APIError)
-	if !ok || e.unknown {
-		return false
-	}
-	switch e.Status {
-	case http.StatusConflict:
-		// Drives and images have conflicts of their own.
-		return e.Code != CodeImageNotReady && !strings.Contains(strings.ToLower(e.Message), "drive")
-	case http.StatusBadRequest:
-		text := strings.ToLower(e.Message)
-		return strings.Contains(text, "already exists") || strings.Contains(text, "taken") || strings.Contains(text, "already in use")
-	}
-	return false
+	return ok && !e.unknown && e.judged() == api.NameTaken
 }

@@ -167,6 +167,7 @@ func TestErrorResponses(t *testing.T) {
 	tests := []struct {
 		name, body string
 		status     int
+		sent       int
 		header     map[string]string
 		is         []error
 		want       sandbox.APIError
@@ -187,19 +188,18 @@ func TestErrorResponses(t *testing.T) {
 		{
 			name: "asked to wait for long", status: 429, header: map[string]string{"Retry-After": "60"}, is: []error{sandbox.ErrRateLimited},
 			want: sandbox.APIError{Status: 429, RetryAfter: time.Minute},
-			text: `sandbox: get sandbox "box": too many requests (status 429, retry after 1m0s)`,
+			text: `sandbox: get sandbox "box": the response is not the API's: too many requests without a code (status 429, retry after 1m0s)`,
 		},
 		{
-			name: "the page of a gateway", status: 403, body: "<html>Forbidden</html>", header: map[string]string{"Content-Type": "text/html"},
-			is:   []error{sandbox.ErrUnauthorized},
+			name: "the page of a gateway", status: 403, sent: 3, body: "<html>Forbidden</html>", header: map[string]string{"Content-Type": "text/html"},
 			want: sandbox.APIError{Status: 403},
-			text: `sandbox: get sandbox "box": forbidden, content type text/html (status 403)`,
+			text: `sandbox: get sandbox "box": the response is not the API's: forbidden without a code, content type text/html, Forbidden (status 403)`,
 		},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			c := gockClient(t)
-			gock.New("https://vercel.com").Get("^/api/v2/sandboxes/box$").Reply(tt.status).SetHeaders(tt.header).BodyString(tt.body)
+			gock.New("https://vercel.com").Get("^/api/v2/sandboxes/box$").Times(max(1, tt.sent)).Reply(tt.status).SetHeaders(tt.header).BodyString(tt.body)
 			_, err := c.Get(t.Context(), "box", nil)
 			for _, target := range tt.is {
 				assert.ErrorIs(t, err, target)

@@ -2,12 +2,9 @@ package sandbox
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"log/slog"
-	"net/http"
 	"time"
 
 	"github.com/go-vercel/sandbox/internal/api"
@@ -58,7 +55,7 @@ func (o *KeepAliveOptions) withDefaults() (KeepAliveOptions, error) {
 // start, and keeps that one alive.
 //
 // Requests that fail for a temporary reason, or receive no response within 15
-// seconds, are logged and retried. If the session can't be extended further
+// seconds or half of Margin, are logged and retried. If the session can't be extended further
 // because the plan's limit is reached, or the sandbox no longer exists,
 // KeepAlive returns an error.
 func (s *Sandbox) KeepAlive(ctx context.Context, opts *KeepAliveOptions) error {
@@ -95,13 +92,13 @@ func (s *Sandbox) keepAliveOnce(ctx context.Context, o *KeepAliveOptions) (time.
 		return o.Interval, nil
 	}
 	// A request without a response must not keep the next one from being made.
-	ctx, cancel := context.WithTimeout(ctx, keepAliveLimit)
+	ctx, cancel := context.WithTimeout(ctx, min(keepAliveLimit, o.Margin/2))
 	defer cancel()
 	left, running, err := cur.timeLeft(ctx)
 	switch {
 	case err != nil && passing(err):
 		s.keepAliveFailed(ctx, err)
-		return o.Interval, nil
+		return min(o.Interval, o.Margin/4), nil
 	case err != nil:
 		return 0, fmt.Errorf("sandbox: keeping %q alive: %w", s.Name(), err)
 	case !running:
@@ -116,7 +113,7 @@ func (s *Sandbox) keepAliveOnce(ctx context.Context, o *KeepAliveOptions) (time.
 		return o.Interval, nil
 	case passing(err):
 		s.keepAliveFailed(ctx, err)
-		return o.Interval, nil
+		return min(o.Interval, o.Margin/4), nil
 	case errors.Is(err, ErrUnauthorized):
 		return 0, fmt.Errorf("sandbox: keeping %q alive: %w", s.Name(), err)
 	}
@@ -124,7 +121,8 @@ func (s *Sandbox) keepAliveOnce(ctx context.Context, o *KeepAliveOptions) (time.
 		s.Name(), cur.ID(), left.Round(time.Second), err)
 }
 
-// keepAliveLimit is how long KeepAlive waits for the requests of one check.
+// keepAliveLimit is how long KeepAlive waits for the requests of one check, if
+// half of the margin is not less: one without a response leaves time for another.
 const keepAliveLimit = 15 * time.Second
 
 // keepAliveFailed logs an error that KeepAlive survives.
@@ -139,7 +137,7 @@ func (s *Sandbox) keepAliveFailed(ctx context.Context, err error) {
 func passing(err error) bool {
 	switch e := err.(type) {
 	case *APIError:
-		return e.Status < 300 || e.failure().Transient()
+		return e.Temporary()
 	case *RequestError:
 		return true
 	case *api.AuthError:
@@ -155,23 +153,15 @@ func (s *Session) timeLeft(ctx context.Context) (left time.Duration, running boo
 	if err != nil {
 		return 0, false, err
 	}
-	resp, err := c.stream(ctx, &api.Request{Op: api.GetSession, Path: []string{s.ID()}})
-	if err != nil {
+	var response wire.SessionResponse
+	req := &api.Request{Op: api.GetSession, Path: []string{s.ID()}}
+	if err := c.do(ctx, req, &response); err != nil {
 		return 0, false, err
 	}
-	defer resp.Body.Close()
-	var response wire.SessionResponse
-	if err := json.NewDecoder(io.LimitReader(resp.Body, 1<<20)).Decode(&response); err != nil {
-		return 0, false, &RequestError{Operation: api.GetSession.Name, SessionID: s.ID(), Err: err}
-	}
 	s.set(response.Session, response.Routes)
-	now := time.Now()
-	if date, err := http.ParseTime(resp.Header.Get("Date")); err == nil {
-		now = date
-	}
 	begun := response.Session.StartedAt.Time
 	if begun.IsZero() {
 		begun = response.Session.CreatedAt.Time
 	}
-	return begun.Add(time.Duration(response.Session.Timeout)).Sub(now), Status(response.Session.Status) == StatusRunning, nil
+	return begun.Add(time.Duration(response.Session.Timeout)).Sub(serverTime(req)), Status(response.Session.Status) == StatusRunning, nil
 }

@@ -5,11 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net/http"
 	"os"
 	"os/exec"
 	"strconv"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -155,9 +153,7 @@ func (c *Cmd) start() error {
 
 // noStdin reports whether a command was refused because the service does not
 // support input to running commands.
-func (e *APIError) noStdin() bool {
-	return e.Status == http.StatusBadRequest && strings.Contains(e.Message, "attachStdin")
-}
+func (e *APIError) noStdin() bool { return e.judged() == api.InputRefused }
 
 func (r *execRun) command() *Command {
 	r.mu.Lock()
@@ -197,7 +193,7 @@ func (r *execRun) launch(in *input) (err error) {
 
 // execError returns the error of package exec for a missing program.
 func execError(name string, err error) error {
-	if e, ok := errors.AsType[*APIError](err); ok && e.noProgram() {
+	if e, ok := errors.AsType[*APIError](err); ok && e.judged() == api.NoProgram {
 		return &exec.Error{Name: name, Err: notFoundError{e}}
 	}
 	return err

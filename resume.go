@@ -4,9 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net/http"
 	"slices"
-	"sync"
 	"sync/atomic"
 	"time"
 
@@ -27,7 +25,6 @@ const (
 )
 
 var (
-	errNoSession   = errors.New("the response does not name a session")
 	errResumeStuck = fmt.Errorf("not done after %v: its OnResume hook has not returned; in a hook, use the handle and the context that it is given", resumeTimeout)
 	errHookLeft    = errors.New("the hook ended its goroutine instead of returning")
 )
@@ -293,14 +290,14 @@ func (s *Sandbox) startSession(ctx context.Context, stale *Session) (session *Se
 		ending := stale
 		switch refused, is := errors.AsType[*APIError](err); {
 		case err == nil:
-			if session = s.adopt(c, resp); session == nil {
-				return nil, false, &APIError{Operation: api.GetSandbox.Name, Status: http.StatusOK, SandboxName: s.Name(), Err: errNoSession}
+			if session, err = s.adopt(c, resp); err != nil {
+				return nil, false, err
 			}
-			resumed = session != stale && c.lateStarts.started(s.st.project, s.Name(), resp, req)
+			resumed = session != stale && c.started(s.st.project, s.Name(), resp, req)
 			if ending = session; !session.ending() {
 				return session, resumed, nil
 			}
-		case !is || !refused.failure().Stopping() || stale == nil:
+		case !is || refused.judged() != api.Stopping || stale == nil:
 			return nil, false, err
 		}
 		if waited {
@@ -325,11 +322,11 @@ func (s *Sandbox) resumedFor(ctx context.Context, resumed bool) (*Sandbox, error
 	if s.st.onResume == nil || cur == nil {
 		return s, nil
 	}
-	if _, failed := c.hooksDue.LoadAndDelete(cur.ID()); !resumed && !failed {
+	if !c.hooksDue.take(cur.ID()) && !resumed {
 		return s, nil
 	}
 	if err := s.runHook(ctx, s.st.onResume, "OnResume"); err != nil {
-		c.hooksDue.Store(cur.ID(), true)
+		c.hooksDue.add(cur.ID(), struct{}{})
 		return nil, err
 	}
 	return s, nil
@@ -395,59 +392,27 @@ func (s *Session) waitReady(ctx context.Context) error {
 // nevertheless.
 const lateLimit = 5 * time.Minute
 
-// lateStarts remembers requests to resume sandboxes whose responses were lost.
-// A session that such a request has started, even after the response to a retry
-// or after the caller has given up, would otherwise be taken for somebody
-// else's, whose OnResume has run. It is safe for concurrent use.
-type lateStarts struct {
-	mu   sync.Mutex
-	lost map[string]lateStart // by project and name
-}
-
+// lateStart is a request to resume a sandbox whose response was lost. A session
+// that it has started, even after the response to a retry or after the caller has
+// given up, would otherwise be taken for somebody else's, whose OnResume has run.
 type lateStart struct {
 	since time.Time // when the first of the requests began
 	// handled is the last session that was taken for one of ours.
 	handled string
 }
 
-// add records that the response to a request that began at the given time was
-// lost.
-func (l *lateStarts) add(project, name string, begin time.Time) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.lost == nil {
-		l.lost = map[string]lateStart{}
-	}
-	for key, s := range l.lost {
-		if time.Since(s.since) > lateLimit {
-			delete(l.lost, key)
-		}
-	}
-	key := project + "/" + name
-	if _, known := l.lost[key]; !known {
-		l.lost[key] = lateStart{since: begin}
-	}
-}
-
 // started reports whether the session that a response describes counts as
 // started by this client: by this request or by one whose response was lost.
 // That is so once for each session whose response is not lost.
-func (l *lateStarts) started(project, name string, resp *wire.SandboxResponse, req *api.Request) bool {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	key := project + "/" + name
-	s, ok := l.lost[key]
-	session := &resp.Session
-	if !ok || session.ID == "" {
-		return resp.Resumed
-	}
-	begin := serverTime(req).Add(-time.Since(s.since) - clockSlack)
-	ours := resp.Resumed || time.Since(s.since) <= lateLimit && session.ID != s.handled &&
-		begun(Status(session.Status)) && session.CreatedAt.After(begin)
-	if ours {
-		s.handled = session.ID
-		l.lost[key] = s
-	}
+func (c *Client) started(project, name string, resp *wire.SandboxResponse, req *api.Request) bool {
+	ours, session := resp.Resumed, &resp.Session
+	c.lateStarts.change(project+"/"+name, func(late *lateStart) {
+		begin := serverTime(req).Add(-time.Since(late.since) - clockSlack)
+		ours = ours || session.ID != late.handled && begun(Status(session.Status)) && session.CreatedAt.After(begin)
+		if ours {
+			late.handled = session.ID
+		}
+	})
 	return ours
 }
 

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"net/http"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -53,19 +52,9 @@ type sandboxState struct {
 // response that omits it.
 func newSandbox(c *Client, op *api.Op, name, project string, resp *wire.SandboxResponse, onResume Hook) (*Sandbox, error) {
 	st := &sandboxState{project: project, onResume: onResume, client: c, info: resp.Sandbox}
-	if st.info.Name == "" {
-		st.info.Name = name
-	}
-	if st.info.Name == "" {
-		return nil, &APIError{Operation: op.Name, Status: http.StatusOK, Err: errNoName, unknown: true}
-	}
-	if resp.Session.ID != "" {
-		st.current = newSession(c, resp.Session, resp.Routes)
-	}
+	st.current = newSession(c, resp.Session, resp.Routes)
 	return &Sandbox{st: st}, nil
 }
-
-var errNoName = errors.New("the response does not name the sandbox")
 
 var errZeroSandbox = fmt.Errorf("sandbox: %w: the Sandbox was not made by Create, Get, GetOrCreate, Fork or from JSON", ErrInvalid)
 
@@ -208,32 +197,36 @@ func (s *Sandbox) Refresh(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	s.adopt(c, resp)
-	return nil
+	_, err = s.adopt(c, resp)
+	return err
 }
 
-// setInfo stores the sandbox's description from a response, if it has one: a
-// handle without a name would reach other routes. The caller holds mu.
-func (st *sandboxState) setInfo(info wire.Sandbox) {
-	if info.Name != "" {
-		st.info = info
+// setInfo stores the sandbox's description from a response. If that is about
+// another sandbox, which has taken the name since, the handle stays as it is,
+// and the error matches ErrDeleted. The caller holds mu.
+func (st *sandboxState) setInfo(info wire.Sandbox) error {
+	if known := st.info.CreatedAt; !known.IsZero() && !info.CreatedAt.IsZero() && !info.CreatedAt.Equal(known.Time) {
+		return fmt.Errorf("%w: %q was made anew at %v, by somebody else; Get returns a handle of that one", ErrDeleted, st.info.Name, info.CreatedAt.UTC())
 	}
+	st.info = info
+	return nil
 }
 
 // adopt stores a response of get and returns its session. The current session's
 // handle is kept if it is the same session.
-func (s *Sandbox) adopt(c *Client, resp *wire.SandboxResponse) *Session {
+func (s *Sandbox) adopt(c *Client, resp *wire.SandboxResponse) (*Session, error) {
 	s.st.mu.Lock()
 	defer s.st.mu.Unlock()
-	s.st.setInfo(resp.Sandbox)
+	if err := s.st.setInfo(resp.Sandbox); err != nil {
+		return nil, err
+	}
 	switch {
-	case resp.Session.ID == "":
 	case s.st.current != nil && s.st.current.ID() == resp.Session.ID:
 		s.st.current.set(resp.Session, resp.Routes)
 	default:
 		s.st.current = newSession(c, resp.Session, resp.Routes)
 	}
-	return s.st.current
+	return s.st.current, nil
 }
 
 // serializedSandbox has the form of the JavaScript SDK's serialized Sandbox, so

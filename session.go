@@ -3,7 +3,6 @@ package sandbox
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
 	"log/slog"
@@ -208,9 +207,6 @@ func (s *Session) Snapshot(ctx context.Context, opts *SnapshotOptions) (*Snapsho
 	if err := s.do(ctx, api.CreateSnapshot, body, &response); err != nil {
 		return nil, err
 	}
-	if response.Snapshot.ID == "" {
-		return nil, publicError(api.BadResponse(&api.Request{Op: api.CreateSnapshot, Path: []string{s.ID()}}, errors.New("the response does not name the snapshot")))
-	}
 	if response.Session != nil {
 		s.set(*response.Session, nil)
 	}
@@ -254,9 +250,6 @@ func (s *Session) OpenInteractive(ctx context.Context) (*Interactive, error) {
 	if err := s.do(ctx, api.OpenInteractive, struct{}{}, &response); err != nil {
 		return nil, err
 	}
-	if response.URL == "" {
-		return nil, publicError(api.BadResponse(&api.Request{Op: api.OpenInteractive, Path: []string{s.ID()}}, errors.New("the response has no address")))
-	}
 	return &Interactive{URL: response.URL, Token: response.Token}, nil
 }
 
@@ -273,16 +266,12 @@ func (s *Session) openFile(ctx context.Context, path, cwd string) (io.ReadCloser
 	if err != nil {
 		return nil, 0, err
 	}
-	resp, err := c.stream(ctx, &api.Request{Op: api.ReadFile, Path: []string{s.ID()}, Accept: "application/octet-stream", Body: struct {
+	resp, err := c.stream(ctx, &api.Request{Op: api.ReadFile, Path: []string{s.ID()}, Body: struct {
 		Path string `json:"path"`
 		Cwd  string `json:"cwd,omitempty"`
 	}{path, cwd}})
 	if err != nil {
 		return nil, 0, err
-	}
-	if enc := resp.Header.Get("Content-Encoding"); enc != "" && enc != "identity" {
-		resp.Body.Close()
-		return nil, 0, fmt.Errorf("sandbox: read file: the response has the unsupported Content-Encoding %q", enc)
 	}
 	return resp.Body, resp.ContentLength, nil
 }

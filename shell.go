@@ -12,6 +12,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/go-vercel/sandbox/internal/api"
 	"github.com/go-vercel/sandbox/internal/redact"
 	"github.com/go-vercel/sandbox/internal/shell"
 	"github.com/go-vercel/sandbox/internal/wire"
@@ -186,7 +187,8 @@ func (s *Session) dialTerminal(ctx context.Context) (shell.Socket, error) {
 		if json.Unmarshal(refused.Body, &resp) == nil {
 			e.Code, e.Message = c.secrets.Text(resp.Error.Code), c.secrets.Text(resp.Error.Message)
 		}
-		e.refused = e.failure().Refused() // nothing runs before the connection is made
+		e.kind = api.KindOf(api.OpenInteractive.Name, e.Status, e.Code, e.Message)
+		e.refused = errors.Is(e, ErrStopped) // nothing runs before the connection is made
 		return socket, e
 	}
 	if err != nil {

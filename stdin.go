@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
-	"net/http"
 	"os"
 	"sync"
 	"time"
@@ -380,11 +379,11 @@ func (w *stdinWriter) again(err error, lasted time.Duration) error {
 		return api.ContextError(w.ctx)
 	}
 	e, answered := err.(*APIError)
-	if answered && (e.Code == "command_not_found_or_exited" || e.Code == "command_stdin_unavailable" || errors.Is(e, ErrStopped)) {
+	if answered && (e.judged() == api.CommandEnded || e.judged() == api.InputClosed || errors.Is(e, ErrStopped)) {
 		return closedPipeError{api: e}
 	}
 	_, unanswered := err.(*RequestError)
-	if !unanswered && !(answered && (e.Err != nil || e.Status >= 500 || e.Status < 300 || e.Status == http.StatusRequestTimeout || e.Status == http.StatusTooEarly || e.Status == http.StatusTooManyRequests)) {
+	if !unanswered && !(answered && e.Temporary()) {
 		return err
 	}
 	if errors.Is(err, ErrOutcomeUnknown) {
@@ -398,7 +397,7 @@ func (w *stdinWriter) again(err error, lasted time.Duration) error {
 			}
 		}
 	}
-	if answered && e.Status == http.StatusGatewayTimeout && lasted >= stdinHeld {
+	if answered && e.judged() == api.TimedOut && lasted >= stdinHeld {
 		w.failures, w.lastGain = 0, time.Now() // the command does not read
 	}
 	if answered {

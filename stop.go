@@ -65,8 +65,11 @@ func (s *Sandbox) Stop(ctx context.Context, opts *StopOptions) (*StopResult, err
 	}
 	if resp.Sandbox != nil {
 		s.st.mu.Lock()
-		s.st.setInfo(*resp.Sandbox)
+		err := s.st.setInfo(*resp.Sandbox)
 		s.st.mu.Unlock()
+		if err != nil {
+			return nil, err
+		}
 	}
 	if opts != nil && opts.NoWait {
 		return stopResult(resp), nil
@@ -112,11 +115,9 @@ func (s *Sandbox) awaitStopped(ctx context.Context, c *Client, cur *Session, ove
 		case err != nil:
 			return err
 		}
-		if now.Session.ID != cur.ID() {
-			s.adopt(c, now)
-			return nil // the next session has begun, so this one has ended
+		if next, err := s.adopt(c, now); err != nil || next.ID() != cur.ID() {
+			return err // the next session has begun, so this one has ended
 		}
-		s.adopt(c, now)
 		resp.Session = now.Session
 		if resp.Sandbox != nil {
 			*resp.Sandbox = now.Sandbox

@@ -149,8 +149,11 @@ func (s *Sandbox) Update(ctx context.Context, opts *UpdateOptions) error {
 		return err
 	}
 	s.st.mu.Lock()
-	s.st.setInfo(resp.Sandbox)
+	err = s.st.setInfo(resp.Sandbox)
 	s.st.mu.Unlock()
+	if err != nil {
+		return err
+	}
 	cur := s.CurrentSession()
 	if cur == nil {
 		return nil

@@ -11,9 +11,9 @@ import (
 	"io"
 	"log/slog"
 	"maps"
-	"mime"
 	"net/http"
 	"net/url"
+	"reflect"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -92,7 +92,7 @@ type Request struct {
 	// Open, instead of Body, opens the request body for each attempt.
 	Open   func() (io.ReadCloser, error)
 	Header http.Header // added to the request; keys in canonical form
-	Accept string      // required media type of a stream's response
+	New    string      // the name that was asked for, if the operation makes something
 
 	// Uncertain is set when the operation is over, if an attempt may have taken
 	// effect, or may still do so, without a clear response. Date is the
@@ -108,33 +108,28 @@ var (
 
 // Do performs an operation and decodes its JSON response into out, unless out
 // is nil. Errors are of type *Failure, or *AuthError if there are no
-// credentials. A response whose body breaks off counts as none.
+// credentials. A response that breaks off, or is not the API's, counts as none.
 func (c *Client) Do(ctx context.Context, req *Request, out any) error {
-	resp, a, err := c.send(ctx, req, true)
-	if err != nil || resp == nil {
-		return err
+	resp, err := c.send(ctx, &attempts{req: req, whole: true, out: out})
+	if resp != nil {
+		resp.Body.Close()
 	}
-	defer resp.Body.Close()
-	body := resp.Body.(*responseBody).content.Bytes()
-	switch {
-	case len(body) > maxResponse:
-		return c.unusable(req, a, resp, nil, &DecodeError{Err: errTooLarge})
-	case bytes.Count(body, []byte("{")) > maxObjects:
-		return c.unusable(req, a, resp, nil, &DecodeError{Err: errTooMany})
-	case len(body) == 0 && (req.Op.Delete || out == nil && resp.StatusCode != http.StatusOK):
-		return nil
-	case out == nil:
-		out = new(struct{}) // where nothing is needed, the API sends {}
+	return err
+}
+
+// decode decodes a JSON response into out. What an earlier attempt has left there
+// is gone.
+func decode(body []byte, out any) error {
+	switch d, ok := out.(decoder); {
 	case len(body) == 0:
-		body = []byte("{}")
-	}
-	if d, ok := out.(decoder); ok && d.Decode(body) {
+		return io.ErrUnexpectedEOF
+	case out == nil:
+		return json.Unmarshal(body, new(struct{}))
+	case ok && d.Decode(body):
 		return nil
 	}
-	if err := json.Unmarshal(body, out); err != nil {
-		return c.unusable(req, a, resp, bytes.Clone(body[:min(len(body), maxErrorBody)]), &DecodeError{Err: err})
-	}
-	return nil
+	reflect.ValueOf(out).Elem().SetZero()
+	return json.Unmarshal(body, out)
 }
 
 // decoder is a response with a fast decoder for its usual form. Decode reports
@@ -144,47 +139,37 @@ type decoder interface{ Decode(data []byte) bool }
 // Stream performs an operation and returns its response with the body unread;
 // the caller must close it. Errors are like those of Do.
 func (c *Client) Stream(ctx context.Context, req *Request) (*http.Response, error) {
-	resp, a, err := c.send(ctx, req, false)
+	resp, err := c.send(ctx, &attempts{req: req})
 	if err != nil {
 		return nil, err
-	}
-	if got := resp.Header.Get("Content-Type"); req.Accept != "" && got != req.Accept {
-		if media, _, err := mime.ParseMediaType(got); err != nil || media != req.Accept {
-			f := c.failure(req, a)
-			f.readError(resp)
-			// A success nevertheless: the operation may well have taken effect.
-			f.Err, f.Uncertain = &ContentTypeError{Got: got, Want: req.Accept}, true
-			return nil, c.shown(f)
-		}
 	}
 	resp.Body = &changingBody{resp.Body, func() { c.changed(ctx, req) }}
 	return resp, nil
 }
 
-// send performs an operation. If whole is set, it returns when the response has
-// been read, otherwise after its header. It returns neither a response nor an
-// error if a delete turned out to be done already.
-func (c *Client) send(ctx context.Context, req *Request, whole bool) (*http.Response, *attempts, error) {
+// send performs an operation. It returns neither a response nor an error if a
+// delete turned out to be done already.
+func (c *Client) send(ctx context.Context, a *attempts) (*http.Response, error) {
+	req := a.req
 	c.changed(ctx, req)
 	defer c.changed(ctx, req)
-	a := &attempts{op: req.Op, whole: whole}
 	auth, err := c.cfg.Auth(ctx)
 	if err != nil {
-		return nil, a, &AuthError{Err: err}
+		return nil, &AuthError{Err: err}
 	}
 	var body []byte
 	if req.Body != nil {
 		if body, err = json.Marshal(req.Body); err != nil {
-			return nil, a, c.broken(req, a, err)
+			return nil, c.broken(a, err)
 		}
 	}
 	if ctx.Err() != nil {
-		return nil, a, c.broken(req, a, ContextError(ctx)) // nothing is sent
+		return nil, c.broken(a, ContextError(ctx)) // nothing is sent
 	}
 	c.cfg.Secrets.Add(auth.Token)
 	start, traced := time.Now(), a.trace(ctx)
 	resp, err := c.try(traced, req, auth, body)
-	if err == nil && (resp.StatusCode == http.StatusUnauthorized || resp.StatusCode == http.StatusForbidden) && c.cfg.Refresh != nil {
+	if err == nil && (a.verdict.kind == Unauthorized || a.verdict.kind == NoDrives) && c.cfg.Refresh != nil {
 		// The token was rejected, so the operation had no effect and may be
 		// retried whatever its class.
 		if better, ok := c.cfg.Refresh(ctx, auth); ok {
@@ -208,16 +193,23 @@ func (c *Client) send(ctx context.Context, req *Request, whole bool) (*http.Resp
 		if ctx.Err() != nil {
 			err = ContextError(ctx)
 		}
-		return nil, a, c.broken(req, a, err)
-	case resp.StatusCode >= 200 && resp.StatusCode < 300:
-		return resp, a, nil
+		return nil, c.broken(a, err)
+	case a.verdict.err == nil && resp.StatusCode < 300:
+		return resp, nil
 	}
-	f := c.failure(req, a)
-	f.readError(resp)
-	if req.Op.Delete && req.Op.Class == Safe && f.Status == http.StatusNotFound && a.uncertain {
-		return nil, a, nil
+	f := c.failure(a)
+	f.Kind, f.Err = a.verdict.kind, a.verdict.err
+	f.Code, f.Message = a.verdict.refusal.Error.Code, a.verdict.refusal.Error.Message
+	f.Status, f.Header = resp.StatusCode, resp.Header
+	f.RetryAfter, _ = retryAfter(resp, time.Now())
+	if body, ok := resp.Body.(*responseBody); ok {
+		f.Body = bytes.Clone(body.content.Bytes()[:min(body.content.Len(), maxErrorBody)])
 	}
-	return nil, a, c.shown(f)
+	resp.Body.Close()
+	if req.Op.Method == http.MethodDelete && req.Op.Class == Safe && f.Kind == NotFound && a.uncertain {
+		return nil, nil
+	}
+	return nil, c.shown(f)
 }
 
 // try runs the retry loop once.
@@ -262,7 +254,7 @@ func (c *Client) request(ctx context.Context, req *Request, auth Auth) *http.Req
 		// body.
 		header["Content-Type"] = jsonType
 	}
-	if req.Op.Stream {
+	if req.Op.Stream() {
 		// A compressed stream would be delayed by the compressor's window, and
 		// a compressed file would lose its length.
 		header["Accept-Encoding"] = identity
@@ -309,17 +301,17 @@ func (c *Client) log(ctx context.Context, req *Request, resp *http.Response, err
 	l.LogAttrs(ctx, level, "sandbox request", attrs...)
 }
 
-func (c *Client) failure(req *Request, a *attempts) *Failure {
+func (c *Client) failure(a *attempts) *Failure {
+	op, path := a.req.Op, a.req.Path
 	return &Failure{
-		Op: req.Op, Attempts: a.count, Uncertain: a.uncertain,
-		Sandbox: req.Op.placeholder("sandbox", req.Path),
-		Session: req.Op.placeholder("session", req.Path),
+		Op: op, Attempts: a.count, Uncertain: a.uncertain, Kind: Broken,
+		Sandbox: op.placeholder("sandbox", path), Session: op.placeholder("session", path),
 	}
 }
 
 // broken returns the failure of an operation that received no response.
-func (c *Client) broken(req *Request, a *attempts, err error) error {
-	f := c.failure(req, a)
+func (c *Client) broken(a *attempts, err error) error {
+	f := c.failure(a)
 	f.Err = err
 	return c.shown(f)
 }
@@ -334,13 +326,4 @@ func (c *Client) shown(f *Failure) *Failure {
 		f.Body = []byte(known.Text(body))
 	}
 	return f
-}
-
-// unusable returns the failure of an operation whose successful response can't
-// be used. The caller does not know its outcome.
-func (c *Client) unusable(req *Request, a *attempts, resp *http.Response, body []byte, err error) error {
-	f := c.failure(req, a)
-	req.Uncertain = true
-	f.Status, f.Header, f.Body, f.Err, f.Uncertain = resp.StatusCode, resp.Header, body, err, true
-	return c.shown(f)
 }

@@ -1,6 +1,7 @@
 package api
 
 import (
+	"cmp"
 	"compress/gzip"
 	"encoding/json"
 	"errors"
@@ -24,6 +25,7 @@ type Failure struct {
 	Session   string // the session's ID, if the path has one
 	Attempts  int
 	Uncertain bool // a request that may have taken effect received no clear response
+	Kind      Kind
 
 	// Of the response; Status is 0 if there was none.
 	Status     int
@@ -55,76 +57,29 @@ func (f *Failure) OutcomeUnknown() bool { return f.Uncertain && f.Op.Class != Sa
 // does not run, before it or an earlier attempt could have any effect. It is
 // the only place that decides this, from the response to this very request.
 func (f *Failure) Refused() bool {
-	if f.Uncertain && f.Op.Class != Safe {
-		return false
-	}
-	switch f.Status {
-	case http.StatusGone:
-		// Without a code it may be a gateway's page, which follows an operation
-		// that has acted.
-		return f.Code != "" && !f.SnapshotGone()
-	case http.StatusUnprocessableEntity:
-		return f.Stopping()
-	}
-	return false
+	return (f.Kind == Stopped || f.Kind == Stopping) && !f.OutcomeUnknown()
 }
-
-// Stopping reports whether the session is ending.
-func (f *Failure) Stopping() bool {
-	return f.Status == http.StatusUnprocessableEntity && (f.Code == "sandbox_stopping" || f.Code == "sandbox_snapshotting")
-}
-
-// SnapshotGone reports whether the sandbox can't be resumed because its files
-// are gone. The service has reported that with 400 and with 410, with and
-// without a specific code.
-func (f *Failure) SnapshotGone() bool {
-	if f.Status < 400 || f.Status >= 500 {
-		return false
-	}
-	return f.Code == "snapshot_not_found" ||
-		f.Status == http.StatusBadRequest && strings.Contains(f.Message, "Cannot resume sandbox")
-}
-
-// Transient reports whether the response says nothing about the operation: that
-// of a proxy or an overloaded server.
-func (f *Failure) Transient() bool { return transient(f.Status) }
 
 // errorBodyTime is how long the body of an error response is read.
 const errorBodyTime = 2 * time.Second
 
-// readError fills f from an error response, and closes it.
-func (f *Failure) readError(resp *http.Response) {
-	f.Status, f.Header = resp.StatusCode, resp.Header
-	// The body may never end.
-	stop := time.AfterFunc(errorBodyTime, func() { resp.Body.Close() })
-	defer func() {
-		stop.Stop()
-		resp.Body.Close()
-	}()
-	f.RetryAfter, _ = retryAfter(resp, time.Now())
-	content := io.Reader(resp.Body)
-	if strings.EqualFold(resp.Header.Get("Content-Encoding"), "gzip") {
-		// Streams are asked for uncompressed, which proxies ignore in the errors
-		// that they pass on.
-		content = &unzipping{from: resp.Body}
-	}
-	body, err := io.ReadAll(io.LimitReader(content, maxErrorBody))
+// verdict is the meaning of the response to an attempt.
+type verdict struct {
+	judgement
+	refusal wire.ErrorResponse
+	err     error // why it is not the API's
+}
+
+// refusal judges a response that is no success. err is set if its body broke
+// off.
+func refusal(op *Op, resp *http.Response, body []byte, err error) (v verdict) {
 	if err != nil {
-		f.Err = &BodyError{Err: err}
-		return
+		v.err = &BodyError{Err: err}
+	} else if err = json.Unmarshal(body, &v.refusal); err != nil || v.refusal.Error.Code == "" {
+		v.err = foreign(resp, body, errors.New(strings.ToLower(cmp.Or(http.StatusText(resp.StatusCode), "a refusal"))+" without a code"))
 	}
-	f.Body = body
-	if len(body) == 0 {
-		return
-	}
-	var response wire.ErrorResponse
-	if err := json.Unmarshal(body, &response); err != nil {
-		if !json.Valid(body) {
-			f.Err = &DecodeError{Err: err}
-		}
-		return
-	}
-	f.Code, f.Message = response.Error.Code, response.Error.Message
+	v.judgement = judge(op, resp.StatusCode, v.refusal.Error.Code, v.refusal.Error.Message)
+	return v
 }
 
 // unzipping decompresses from the first Read on.
@@ -152,15 +107,6 @@ func (e *AuthError) Error() string { return e.Err.Error() }
 // Unwrap returns the cause.
 func (e *AuthError) Unwrap() error { return e.Err }
 
-// BadResponse returns the failure of an operation whose successful response lacks
-// its main content, which is as good as no response.
-func BadResponse(req *Request, err error) error {
-	return &Failure{
-		Op: req.Op, Attempts: 1, Uncertain: true, Status: http.StatusOK, Err: err,
-		Sandbox: req.Op.placeholder("sandbox", req.Path), Session: req.Op.placeholder("session", req.Path),
-	}
-}
-
 // BodyError reports a response whose body broke off.
 type BodyError struct{ Err error }
 
@@ -168,14 +114,6 @@ func (e *BodyError) Error() string { return "reading the response: " + e.Err.Err
 
 // Unwrap returns the cause.
 func (e *BodyError) Unwrap() error { return e.Err }
-
-// DecodeError reports a response that is not the expected JSON.
-type DecodeError struct{ Err error }
-
-func (e *DecodeError) Error() string { return "decoding the response: " + e.Err.Error() }
-
-// Unwrap returns the cause.
-func (e *DecodeError) Unwrap() error { return e.Err }
 
 // ContentTypeError reports a response of an unexpected media type.
 type ContentTypeError struct{ Got, Want string }

@@ -31,7 +31,7 @@ var errSentAgain = errors.New("the transport was about to send the request again
 func (t once) send(req *http.Request, a *attempts) (*http.Response, error) {
 	for n := 1; ; n++ {
 		sent := req
-		if a.op.Class != Safe {
+		if a.req.Op.Class != Safe {
 			sent = t.guarded(req, a)
 		}
 		resp, err := t.next.RoundTrip(sent)
@@ -39,7 +39,7 @@ func (t once) send(req *http.Request, a *attempts) (*http.Response, error) {
 			t.http1.Store(resp.ProtoMajor == 1)
 			return resp, nil
 		}
-		if a.op.Class == Safe || n == maxUnprocessed || !unprocessed(err) {
+		if a.req.Op.Class == Safe || n == maxUnprocessed || !unprocessed(err) {
 			return nil, err
 		}
 		a.wrote.Store(false)

@@ -11,192 +11,158 @@ type Class int
 
 const (
 	// Safe operations have the same result however often they are delivered.
-	// They are retried after connection errors, 408, 425, 429 and 5xx.
+	// They are retried after connection errors, broken responses, 408, 425, 429
+	// and 5xx.
 	Safe Class = iota
 	// Once operations must not take effect twice. They are retried only if the
 	// request surely had no effect: it was never written to a connection, or
-	// the response was 429.
+	// the API responded with 429.
 	Once
-	// Settled operations are sent like Once. If a response is lost, the SDK
-	// looks at the object of the operation, as described by the operation's
-	// Lost.
-	Settled
 )
 
 // String returns the name of the class as used in the documentation.
 func (c Class) String() string {
-	switch c {
-	case Safe:
+	if c == Safe {
 		return "safe"
-	case Once:
-		return "once"
-	case Settled:
-		return "settled"
 	}
-	return "unknown"
+	return "once"
 }
 
-// Op is one operation of the API. Path is a template whose {placeholders} are
-// filled in order.
+// Op is one operation of the API.
 type Op struct {
 	Name   string
 	Method string
-	Path   string
-	Class  Class
-	// Stream marks responses that are passed on unread.
-	Stream bool
-	// Delete marks operations whose response may be empty. If one is Safe, "not
-	// found" after an attempt with unknown outcome means that the earlier
-	// attempt succeeded.
-	Delete bool
-	// Drive marks operations on drives, which not every project may use.
-	Drive bool
-	// Again describes the effect of a second delivery. It justifies the class.
-	Again string
-	// Lost describes how the outcome is determined if the response was lost.
-	Lost string
-	// Late describes the effect of a first attempt that arrives when the caller
-	// has gone on and done the next thing. It is empty where there is none,
-	// because the object has an ID or a name that is given once, or the data a
-	// position.
-	Late string
+	// Path is a template whose {placeholders} are filled in order.
+	Path  string
+	Class Class
+	// Success is what the API's responses have when the operation has succeeded,
+	// and what comes from anything in between has not: the media type of a
+	// stream, or terms separated by spaces. "a.b" is a string, "a.b={x}" one that
+	// is the value of a placeholder, or of {new}, the name that was asked for;
+	// "a[]" is a list, and "{}" any object.
+	Success string
+	// Bare marks operations whose success may be without a body, if its status
+	// is not 200.
+	Bare bool
+
+	terms []term // of Success
 }
+
+// Stream reports whether a successful response is passed on unread.
+func (op *Op) Stream() bool { return strings.Contains(op.Success, "/") }
+
+// Drive reports whether the operation is on drives, which not every project may
+// use.
+func (op *Op) Drive() bool { return strings.Contains(op.Path, "/drives") }
 
 // Table lists all operations. It is the only place that decides how an
-// operation is retried.
+// operation is retried, and what its success looks like.
 var Table []*Op
 
-func register(op Op) *Op {
-	Table = append(Table, &op)
-	return &op
-}
-
 const (
-	session  = "/v2/sandboxes/sessions/{session}"
-	drive    = "/v2/sandboxes/drives/{drive}"
-	reads    = "reads once more"
-	askAgain = "sent again"
-	unknown  = "ErrOutcomeUnknown"
-	madeLate = "makes a sandbox that nobody knows of; the caller was told that it may"
+	get, post, patch, remove = http.MethodGet, http.MethodPost, http.MethodPatch, http.MethodDelete
+
+	sandboxes = "/v2/sandboxes"
+	sandbox   = sandboxes + "/{sandbox}"
+	session   = sandboxes + "/sessions/{session}"
+	command   = session + "/cmd/{command}"
+	snapshots = sandboxes + "/snapshots"
+	drives    = sandboxes + "/drives"
+
+	records = "application/x-ndjson"
+	content = "application/octet-stream"
+
+	madeSandbox = "sandbox.name={new} session.id"
+	thatSandbox = "sandbox.name={sandbox}"
+	thatSession = "session.id={session}"
+	thatCommand = "command.id={command}"
+	thatDrive   = "drive.name={drive}|drive.id={drive}"
 )
 
-func read(name, path string) Op {
-	return Op{Name: name, Method: http.MethodGet, Path: path, Class: Safe, Again: reads, Lost: askAgain}
+func op(name, method, path string, class Class, success string) *Op {
+	o := &Op{Name: name, Method: method, Path: path, Class: class, Success: success, terms: terms(success)}
+	Table = append(Table, o)
+	return o
 }
 
-func post(name, path string, class Class, again, lost string) Op {
-	return Op{Name: name, Method: http.MethodPost, Path: path, Class: class, Again: again, Lost: lost}
+func bare(o *Op) *Op {
+	o.Bare = true
+	return o
 }
 
-func (op Op) streamed() Op {
-	op.Stream = true
-	return op
-}
-
-func (op Op) late(effect string) Op {
-	op.Late = effect
-	return op
-}
-
-func (op Op) ofDrives() Op {
-	op.Drive = true
-	return op
-}
-
-func create(path string) Op {
-	return post("create sandbox", path, Once, "makes a second sandbox, which costs and which nobody knows of", unknown).late(madeLate)
-}
-
-func createNamed(path string) Op {
-	return post("create sandbox", path, Settled,
-		"is refused, since the name is taken; it would not tell ours from somebody else's",
-		"ErrOutcomeUnknown; GetOrCreate looks the name up and sets up only what carries its own mark")
-}
-
-// The operations of the API.
+// The operations of the API. For one of class Once it says what a second
+// delivery does; docs/reliability.md says what one does that arrives late.
 var (
-	CreateSandbox = register(create("/v3/sandboxes"))
-	CreateNamed   = register(createNamed("/v3/sandboxes"))
+	// A second sandbox, which costs and which no one knows of.
+	CreateSandbox = op("create sandbox", post, "/v3/sandboxes", Once, madeSandbox)
+	// Refused, since the name is taken, which does not tell ours from somebody
+	// else's. GetOrCreate looks the name up, and sets up only what carries its
+	// own mark.
+	CreateNamed = op("create sandbox", post, "/v3/sandboxes", Once, madeSandbox)
 	// Create with a runtime, which the newer version of the route does not
 	// accept. Fork and snapshot stay at this version: later ones keep snapshots
 	// for a shorter time.
-	CreateRuntime      = register(create("/v2/sandboxes"))
-	CreateRuntimeNamed = register(createNamed("/v2/sandboxes"))
+	CreateRuntime      = op("create sandbox", post, sandboxes, Once, madeSandbox)
+	CreateRuntimeNamed = op("create sandbox", post, sandboxes, Once, madeSandbox)
+	ForkSandbox        = op("fork sandbox", post, sandbox+"/fork", Once, madeSandbox)
+	ForkNamed          = op("fork sandbox", post, sandbox+"/fork", Once, madeSandbox)
+	// With resume, a second get finds the session that the first one started. It
+	// counts as started by this client, so that its hook runs.
+	GetSandbox    = op("get sandbox", get, sandbox, Safe, thatSandbox+" session.id")
+	ListSandboxes = op("list sandboxes", get, sandboxes, Safe, "sandboxes[]")
+	UpdateSandbox = op("update sandbox", patch, sandbox, Safe, thatSandbox)
+	// Deletes whatever bears the name by then, which may be somebody else's new
+	// sandbox. The name is looked up first.
+	DeleteSandbox = bare(op("delete sandbox", remove, sandbox, Once, thatSandbox))
 
-	ForkSandbox = register(post("fork sandbox", "/v2/sandboxes/{sandbox}/fork", Once,
-		"makes a second sandbox", unknown).late(madeLate))
-	ForkNamed = register(post("fork sandbox", "/v2/sandboxes/{sandbox}/fork", Settled,
-		"is refused, since the name is taken", "ErrOutcomeUnknown; the caller looks the name up"))
-	GetSandbox = register(Op{Name: "get sandbox", Method: http.MethodGet, Path: "/v2/sandboxes/{sandbox}", Class: Safe,
-		Again: "reads once more; with resume it finds the session that the first one started",
-		Lost:  "sent again; a session that was started meanwhile counts as started by this client, so that its hook runs",
-		Late:  "starts a session of a sandbox that was stopped since; its hook runs with the next call of this client that finds it"})
-	ListSandboxes = register(read("list sandboxes", "/v2/sandboxes"))
-	UpdateSandbox = register(Op{Name: "update sandbox", Method: http.MethodPatch, Path: "/v2/sandboxes/{sandbox}", Class: Safe,
-		Again: "sets the same values", Lost: askAgain, Late: "sets the old values again: the API knows no versions"})
-	DeleteSandbox = register(Op{Name: "delete sandbox", Method: http.MethodDelete, Path: "/v2/sandboxes/{sandbox}", Class: Settled, Delete: true,
-		Again: "deletes whatever bears the name by then, which may be somebody else's new sandbox",
-		Lost:  "the name is looked up: none, or one that was made since, means done; the same one is deleted again",
-		Late:  "deletes a sandbox that has taken the name since: the API deletes by name alone"})
+	GetSession   = op("get session", get, session, Safe, thatSession)
+	ListSessions = op("list sessions", get, sandboxes+"/sessions", Safe, "sessions[]")
+	StopSession  = op("stop session", post, session+"/stop", Safe, thatSession)
+	// Extends twice: the end is moved by an amount, not to a point in time.
+	ExtendTimeout = op("extend timeout", post, session+"/extend-timeout", Once, thatSession)
+	SetPolicy     = op("update network policy", post, session+"/network-policy", Safe, thatSession)
+	// A second snapshot, or refused by the session that the first one ends.
+	CreateSnapshot = op("create snapshot", post, session+"/snapshot", Once, "snapshot.id")
+	// Names the same service: nothing runs in it before it is dialled.
+	OpenInteractive = op("open interactive session", post, session+"/interactive", Safe, "url")
 
-	GetSession   = register(read("get session", session))
-	ListSessions = register(read("list sessions", "/v2/sandboxes/sessions"))
-	StopSession  = register(post("stop session", session+"/stop", Safe, "finds this session stopped, which is no error", askAgain))
-	// A session's end is moved by an amount, not to a point in time.
-	ExtendTimeout = register(post("extend timeout", session+"/extend-timeout", Once, "extends twice", unknown).
-			late("extends; the caller was told that it may"))
-	SetPolicy = register(post("update network policy", session+"/network-policy", Safe, "sets the same policy", askAgain).
-			late("sets the old policy again: the API knows no versions"))
-	CreateSnapshot = register(post("create snapshot", session+"/snapshot", Once,
-		"makes a second snapshot, or is refused by the session that the first one ends", unknown).
-		late("makes the snapshot and ends the session; the caller was told that it may"))
-	OpenInteractive = register(post("open interactive session", session+"/interactive", Safe,
-		"names the same service once more; nothing runs in it before it is dialled", askAgain))
-
-	RunCommand = register(post("run command", session+"/cmd", Once, "runs the command a second time",
-		"ErrOutcomeUnknown; with an ID, the command is looked up and adopted").streamed())
-	StartCommand = register(post("start command", session+"/cmd", Once, "runs the command a second time",
-		"ErrOutcomeUnknown; with an ID, the command is looked up and adopted"))
-	ListCommands = register(read("list commands", session+"/cmd"))
-	GetCommand   = register(read("get command", session+"/cmd/{command}"))
-	CommandLogs  = register(read("read command logs", session+"/cmd/{command}/logs").streamed())
+	// Runs the command a second time. One with an ID is looked up.
+	RunCommand   = op("run command", post, session+"/cmd", Once, records)
+	StartCommand = op("start command", post, session+"/cmd", Once, "command.id")
+	ListCommands = op("list commands", get, session+"/cmd", Safe, "commands[]")
+	GetCommand   = op("get command", get, command, Safe, thatCommand)
+	CommandLogs  = op("read command logs", get, command+"/logs", Safe, records)
 	// KillCommand sends SIGKILL, which can safely be sent twice.
-	KillCommand = register(post("kill command", session+"/cmd/{command}/kill", Safe,
-		"finds the process ended", "sent again; that the command has ended then is no error"))
-	// SignalCommand sends any other signal.
-	SignalCommand = register(post("kill command", session+"/cmd/{command}/kill", Settled,
-		"delivers the signal twice, and many programs take a second SIGINT as an order to give up saving",
-		"the command is looked at: one that has ended needs no signal; for one that runs, ErrOutcomeUnknown").
-		late("delivers the signal, such as a SIGSTOP after the SIGCONT; the caller was told that it may"))
+	KillCommand = bare(op("kill command", post, command+"/kill", Safe, thatCommand))
+	// SignalCommand sends any other signal. Many programs take a second SIGINT as
+	// an order to give up saving. The command is looked at: one that has ended
+	// needs no signal.
+	SignalCommand = bare(op("kill command", post, command+"/kill", Once, thatCommand))
+	// WriteStdin includes the position of its data: a second delivery writes
+	// nothing where the sandbox counts, and the same bytes twice where it does
+	// not. Before it has shown that it counts, it is asked.
+	WriteStdin = op("write command input", post, command+"/stdin", Once, thatCommand)
 
-	// WriteStdin includes the position of its data.
-	WriteStdin = register(post("write command input", session+"/cmd/{command}/stdin", Settled,
-		"writes nothing where the sandbox knows positions, since it has had these bytes; the same bytes twice where it does not",
-		"the same bytes are sent again at the same position; before the sandbox has shown that it counts, it is asked first, and ErrOutcomeUnknown if it does not"))
+	// Finds the directory there, and can't tell who made it.
+	MakeDir    = bare(op("make directory", post, session+"/fs/mkdir", Once, "{}"))
+	WriteFiles = bare(op("write files", post, session+"/fs/write", Safe, "{}"))
+	ReadFile   = op("read file", post, session+"/fs/read", Safe, content)
 
-	MakeDir = register(post("make directory", session+"/fs/mkdir", Settled,
-		"finds the directory there, and can't tell who made it", "ErrOutcomeUnknown: a directory that is there does not tell who made it"))
-	WriteFiles = register(post("write files", session+"/fs/write", Safe,
-		"unpacks the same files once more", askAgain).
-		late("puts back what it has of the files; FileWriter, AppendFile and the input of a Cmd upload each attempt under a name of its own"))
-	ReadFile = register(post("read file", session+"/fs/read", Safe, reads, askAgain).streamed())
+	ListDrives       = op("list drives", get, drives, Safe, "drives[]")
+	GetOrCreateDrive = op("get or create drive", post, drives+"/{drive}", Safe, thatDrive)
+	GetDrive         = op("get drive", get, drives+"/{drive}", Safe, thatDrive)
+	// Refused, since the name is taken.
+	ForkDrive = op("fork drive", post, drives+"/{drive}/fork", Once, "drive.name={new}")
+	// Deletes whatever bears the name by then, with all that it holds. The name
+	// is looked up first.
+	DeleteDrive = bare(op("delete drive", remove, drives+"/{drive}", Once, thatDrive))
 
-	ListDrives       = register(read("list drives", "/v2/sandboxes/drives").ofDrives())
-	GetOrCreateDrive = register(post("get or create drive", drive, Safe, "finds the drive that the first one made", askAgain).
-				late("makes a drive of that name, empty, if it was deleted since").ofDrives())
-	GetDrive  = register(read("get drive", drive).ofDrives())
-	ForkDrive = register(post("fork drive", drive+"/fork", Settled,
-		"is refused, since the name is taken", "ErrOutcomeUnknown; the caller looks the name up").ofDrives())
-	DeleteDrive = register(Op{Name: "delete drive", Method: http.MethodDelete, Path: drive, Class: Settled, Delete: true, Drive: true,
-		Again: "deletes whatever bears the name by then, with all that it holds",
-		Lost:  "the name is looked up: none, or another drive, means done; the same one is deleted again",
-		Late:  "deletes a drive that has taken the name since: the API deletes by name alone"})
-
-	ListSnapshots  = register(read("list snapshots", "/v2/sandboxes/snapshots"))
-	SnapshotTree   = register(read("read snapshot tree", "/v2/sandboxes/snapshots/tree"))
-	GetSnapshot    = register(read("get snapshot", "/v2/sandboxes/snapshots/{snapshot}"))
-	DeleteSnapshot = register(Op{Name: "delete snapshot", Method: http.MethodDelete, Path: "/v2/sandboxes/snapshots/{snapshot}", Class: Safe, Delete: true,
-		Again: "finds nothing: an ID is never given a second time", Lost: "sent again; that there is none then means done"})
+	ListSnapshots = op("list snapshots", get, snapshots, Safe, "snapshots[]")
+	SnapshotTree  = op("read snapshot tree", get, snapshots+"/tree", Safe, "snapshots[]")
+	GetSnapshot   = op("get snapshot", get, snapshots+"/{snapshot}", Safe, "snapshot.id={snapshot}")
+	// A second delete finds nothing, since an ID is never given twice. That there
+	// is none then means done.
+	DeleteSnapshot = bare(op("delete snapshot", remove, snapshots+"/{snapshot}", Safe, "snapshot.id={snapshot}"))
 )
 
 // expand fills the template's placeholders, in order, and returns the path with

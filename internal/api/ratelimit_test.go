@@ -89,7 +89,7 @@ func TestOnRateLimit(t *testing.T) {
 		if r.Method == http.MethodPost {
 			w.WriteHeader(http.StatusBadRequest)
 		}
-		_, _ = w.Write([]byte("{}"))
+		_, _ = w.Write([]byte(`{"session":{"id":"a"},"error":{"code":"x"}}`))
 	}))
 	defer srv.Close()
 	var told []string

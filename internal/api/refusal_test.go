@@ -25,19 +25,19 @@ func respond(status int, body string) *http.Response {
 	}
 }
 
-// TestTableArgued: each operation says what a second delivery does and how a
-// lost response is resolved, and only those that say so are resolved by a
-// lookup.
-func TestTableArgued(t *testing.T) {
+// TestTable: each operation says what its success looks like, and only reads
+// may be sent with GET.
+func TestTable(t *testing.T) {
 	t.Parallel()
 	for _, op := range Table {
-		assert.NotEmpty(t, op.Again, op.Name)
-		assert.NotEmpty(t, op.Lost, op.Name)
-		if op.Class != Safe {
-			assert.NotEqual(t, askAgain, op.Lost, op.Name)
-		}
+		assert.NotEmpty(t, op.Success, op.Name)
 		if op.Method == http.MethodGet {
 			assert.Equal(t, Safe, op.Class, op.Name)
+		}
+		for _, term := range op.terms {
+			if term.want != "" && term.want != "new" {
+				assert.Contains(t, op.Path, "{"+term.want+"}", op.Name)
+			}
 		}
 	}
 }
@@ -74,32 +74,72 @@ func TestRefused(t *testing.T) {
 			assert.Equal(t, tc.refused, f.Refused())
 		})
 	}
-	assert.False(t, (&Failure{Op: StartCommand, Status: 410, Code: "sandbox_stopped", Uncertain: true}).Refused(), "an earlier attempt may have acted")
-	assert.True(t, (&Failure{Op: WriteFiles, Status: 410, Code: "sandbox_stopped", Uncertain: true}).Refused(), "what may be done twice may be done in the next session")
+	assert.False(t, (&Failure{Op: StartCommand, Kind: Stopped, Uncertain: true}).Refused(), "an earlier attempt may have acted")
+	assert.True(t, (&Failure{Op: WriteFiles, Kind: Stopped, Uncertain: true}).Refused(), "what may be done twice may be done in the next session")
 }
 
-// TestSnapshotGone: the ways in which the service has reported that files are
-// gone.
-func TestSnapshotGone(t *testing.T) {
+// TestKinds: each row of the table decides, and no kind is without one.
+func TestKinds(t *testing.T) {
 	t.Parallel()
-	const text = "Cannot resume sandbox: no snapshot available."
-	for _, tc := range []struct {
+	const gone = "Cannot resume sandbox: no snapshot available."
+	rows := []struct {
+		op         *Op
 		status     int
 		code, text string
-		gone       bool
+		want       Kind
 	}{
-		{400, "snapshot_not_found", text, true},
-		{400, "bad_request", text, true},
-		{410, "snapshot_not_found", text, true},
-		{404, "snapshot_not_found", "", true},
-		{400, "bad_request", "Invalid request: nothing of the kind.", false},
-		{410, "sandbox_stopped", "", false},
-		{500, "snapshot_not_found", text, false},
-	} {
-		f := &Failure{Op: GetSandbox, Status: tc.status, Code: tc.code, Message: tc.text}
-		assert.Equal(t, tc.gone, f.SnapshotGone(), "%+v", tc)
-		assert.False(t, tc.gone && f.Refused(), "%+v", tc)
+		{GetSandbox, 400, "snapshot_not_found", gone, FilesGone},
+		{GetSandbox, 400, "bad_request", gone, FilesGone},
+		{GetSandbox, 410, "snapshot_not_found", gone, FilesGone},
+		{GetSandbox, 404, "snapshot_not_found", "", FilesGone},
+		{GetSnapshot, 404, "snapshot_not_found", "", SnapshotGone},
+		{GetSandbox, 400, "bad_request", "Invalid request: nothing of the kind.", Refused},
+		{GetSandbox, 500, "snapshot_not_found", gone, Busy},
+		{RunCommand, 410, "sandbox_stopped", "", Stopped},
+		{RunCommand, 410, "any", "", Stopped},
+		{RunCommand, 410, "", "Gone", Foreign},
+		{RunCommand, 422, "sandbox_stopping", "", Stopping},
+		{RunCommand, 422, "sandbox_snapshotting", "", Stopping},
+		{RunCommand, 422, "snapshot_region_mismatch", "", Refused},
+		{SignalCommand, 404, "command_not_found_or_exited", "", CommandEnded},
+		{WriteStdin, 400, "command_finished", "", CommandEnded},
+		{WriteStdin, 400, "command_stdin_unavailable", "", InputClosed},
+		{GetCommand, 404, "not_found", "", NotFound},
+		{CreateSandbox, 409, "image_not_ready", "", ImageNotReady},
+		{GetSandbox, 429, "too_many", "", RateLimited},
+		{GetSandbox, 403, "rate_limited", "", RateLimited},
+		{GetSandbox, 429, "", "", RateLimited},
+		{CreateSandbox, 402, "payment_required", "", QuotaExceeded},
+		{GetDrive, 403, "forbidden", "", NoDrives},
+		{CreateSandbox, 403, "forbidden", "Drives are in beta", NoDrives},
+		{CreateSandbox, 403, "forbidden", "", Unauthorized},
+		{GetSandbox, 401, "unauthorized", "", Unauthorized},
+		{GetSandbox, 401, "", "", Foreign},
+		{CreateSandbox, 409, "conflict", "the drive is mounted", Conflict},
+		{CreateSandbox, 409, "conflict", "", NameTaken},
+		{ForkNamed, 400, "bad_request", "The name is already in use", NameTaken},
+		{StartCommand, 409, "conflict", "", Conflict},
+		{StartCommand, 400, "bad_request", "Unrecognized key: cmdId", IDsRefused},
+		{StartCommand, 400, "bad_request", "Unrecognized key: attachStdin", InputRefused},
+		{RunCommand, 400, "executable_not_found", "", NoProgram},
+		{RunCommand, 400, "bad_request", "executable file not found in $PATH: x", NoProgram},
+		{RunCommand, 400, "bad_request", "chdir: no such file or directory", NoDirectory},
+		{MakeDir, 400, "file_error", "x: File exists", FileError},
+		{MakeDir, 400, "bad_request", "no such file or directory", Refused},
+		{GetSandbox, 504, "", "", TimedOut},
+		{GetSandbox, 408, "sandbox_stopped", "", TimedOut},
+		{GetSandbox, 502, "", "", Broken},
+		{GetSandbox, 200, "x", "", Broken},
+		{GetSandbox, 304, "", "", Foreign},
+		{GetSandbox, 425, "x", "", Busy},
+		{GetSandbox, 404, "", "", Foreign},
 	}
+	seen := map[Kind]bool{}
+	for _, row := range rows {
+		seen[row.want] = true
+		assert.Equal(t, row.want, KindOf(row.op.Name, row.status, row.code, row.text), "%s %d %s %s", row.op.Name, row.status, row.code, row.text)
+	}
+	assert.Len(t, seen, numberOfKinds-1)
 }
 
 // TestBodyThatBreaks: a safe operation is retried when the response breaks off,
@@ -112,10 +152,10 @@ func TestBodyThatBreaks(t *testing.T) {
 		c := testClient(roundTripper(func(*http.Request) (*http.Response, error) {
 			if sent.Add(1) == 1 {
 				resp := respond(200, "")
-				resp.Body = io.NopCloser(io.MultiReader(strings.NewReader(`{"command":{"id":"c1"`), &failing{}))
+				resp.Body = io.NopCloser(io.MultiReader(strings.NewReader(`{"command":{"id":"two"`), &failing{}))
 				return resp, nil
 			}
-			return respond(200, `{"command":{"id":"c1"}}`), nil
+			return respond(200, `{"command":{"id":"two"}}`), nil
 		}))
 		c.retrier.Backoff = Retry{Wait: time.Microsecond}.backoff
 		req := &Request{Op: op, Path: values(op)}

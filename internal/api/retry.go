@@ -31,8 +31,10 @@ type Retry struct {
 // attempts tracks one operation through its attempts. It is a value of the
 // request's context, because retryablehttp's CheckRetry receives nothing else.
 type attempts struct {
-	op        *Op
+	req       *Request
+	out       any         // what a whole response is decoded into; may be nil
 	whole     bool        // the response counts once it has been read
+	verdict   verdict     // of this attempt's response
 	count     int         // number of attempts
 	traced    atomic.Bool // the transport supports httptrace
 	wrote     atomic.Bool // this attempt's request reached a connection
@@ -48,7 +50,7 @@ type attemptsKey struct{}
 // httptrace, in which case it calls GetConn first.
 func (a *attempts) trace(ctx context.Context) context.Context {
 	ctx = context.WithValue(ctx, attemptsKey{}, a)
-	if a.op.Class == Safe {
+	if a.req.Op.Class == Safe {
 		return ctx
 	}
 	return httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{
@@ -81,31 +83,12 @@ func checkRetry(ctx context.Context, resp *http.Response, err error) (bool, erro
 		if ctx.Err() != nil || permanent(err) {
 			return false, err
 		}
-		return a.op.Class == Safe || !wrote, nil
+		return a.req.Op.Class == Safe || !wrote, nil
 	}
-	switch status := resp.StatusCode; {
-	case status == http.StatusTooManyRequests:
-		return patient(resp), nil
-	case status == http.StatusTooEarly:
-		// The server says that the request had no effect, but not that a retry
-		// will.
-		return a.op.Class == Safe && patient(resp), nil
-	case transient(status):
-		// A server that responds like this may have passed the request on.
+	if a.verdict.perhaps {
 		a.uncertain = true
-		return a.op.Class == Safe && patient(resp), nil
 	}
-	return false, nil
-}
-
-// transient reports statuses that say nothing about the operation: those of a
-// proxy or an overloaded server.
-func transient(status int) bool {
-	switch status {
-	case http.StatusRequestTimeout, http.StatusTooEarly, http.StatusTooManyRequests:
-		return true
-	}
-	return status >= 500
+	return (a.verdict.again == always || a.verdict.again == ifSafe && a.req.Op.Class == Safe) && patient(resp), nil
 }
 
 // patient reports whether the server's Retry-After is short enough to wait for.

@@ -9,6 +9,7 @@ import (
 	"net"
 	"net/http"
 	"net/url"
+	"strings"
 	"sync"
 	"time"
 )
@@ -52,61 +53,64 @@ func (t wholeResponses) RoundTrip(req *http.Request) (*http.Response, error) {
 	if !ok {
 		return t.next.RoundTrip(req)
 	}
+	a.verdict = verdict{}
 	resp, err := t.once.send(req, a)
 	if err != nil {
 		return nil, err
 	}
-	limit, patience := int64(maxResponse+1), time.Duration(0)
-	if resp.StatusCode < 200 || resp.StatusCode >= 300 {
-		if a.op.Class != Safe || resp.StatusCode < 400 || transient(resp.StatusCode) {
-			resp.Body = &briefBody{ReadCloser: resp.Body}
-			return resp, nil // its status says enough
+	success := resp.StatusCode >= 200 && resp.StatusCode < 300
+	if success && !a.whole {
+		if a.verdict.err = a.req.Op.acceptStream(resp); a.verdict.err != nil {
+			a.verdict.judgement = noResponse
+			body, _ := readWhole(req.Context(), resp, maxErrorBody, errorBodyTime) // a page, which may never end
+			resp.Body = body
 		}
-		limit, patience = maxErrorBody, errorBodyTime
-	} else if !a.whole {
 		return resp, nil
 	}
-	// Not every transport ends the reading of bodies with the context.
-	body := resp.Body
-	stop := context.AfterFunc(req.Context(), func() { body.Close() })
-	defer stop()
-	if patience > 0 {
-		defer time.AfterFunc(patience, func() { body.Close() }).Stop()
+	limit, patience := int64(maxErrorBody), errorBodyTime
+	if success {
+		limit, patience = maxResponse+1, 0
 	}
-	buf := buffers.Get().(*bytes.Buffer)
-	buf.Reset()
-	_, err = buf.ReadFrom(io.LimitReader(body, limit))
-	body.Close()
-	if err != nil {
-		buffers.Put(buf)
+	body, err := readWhole(req.Context(), resp, limit, patience)
+	switch resp.Body = body; {
+	case !success:
+		a.verdict = refusal(a.req.Op, resp, body.content.Bytes(), err)
+	case err != nil:
+		body.Close()
 		a.wrote.Store(true) // there was a response
-		return nil, &BodyError{Err: err}
+		return nil, &BodyError{err}
+	default:
+		if a.verdict.err = a.req.accept(resp, body.content.Bytes(), a.out); a.verdict.err != nil {
+			a.verdict.judgement = noResponse
+			if errors.Is(a.verdict.err, errTooLarge) || errors.Is(a.verdict.err, errTooMany) {
+				a.verdict.again = never
+			}
+		}
 	}
-	resp.Body = &responseBody{Reader: bytes.NewReader(buf.Bytes()), content: buf}
 	return resp, nil
 }
 
-// briefBody is the body of an error response, which may never end: whoever
-// reads it, as retryablehttp does before a retry, does so for a limited time.
-type briefBody struct {
-	io.ReadCloser
-	start sync.Once
-	timer *time.Timer // nil if it is closed without having been read
-}
-
-func (b *briefBody) Read(p []byte) (int, error) {
-	b.start.Do(func() {
-		b.timer = time.AfterFunc(errorBodyTime, func() { b.ReadCloser.Close() })
-	})
-	return b.ReadCloser.Read(p)
-}
-
-func (b *briefBody) Close() error {
-	b.start.Do(func() {})
-	if b.timer != nil {
-		b.timer.Stop()
+// readWhole reads the body of a response, and closes it. Patience, if it is not
+// 0, limits how long that takes.
+func readWhole(ctx context.Context, resp *http.Response, limit int64, patience time.Duration) (*responseBody, error) {
+	// Not every transport ends the reading of bodies with the context.
+	body := resp.Body
+	stop := context.AfterFunc(ctx, func() { body.Close() })
+	defer stop()
+	content := io.Reader(body)
+	if patience > 0 {
+		defer time.AfterFunc(patience, func() { body.Close() }).Stop()
+		if strings.EqualFold(resp.Header.Get("Content-Encoding"), "gzip") {
+			// Streams are asked for uncompressed, which proxies ignore in the errors
+			// that they pass on.
+			content = &unzipping{from: body}
+		}
 	}
-	return b.ReadCloser.Close()
+	buf := buffers.Get().(*bytes.Buffer)
+	buf.Reset()
+	_, err := buf.ReadFrom(io.LimitReader(content, limit))
+	body.Close()
+	return &responseBody{Reader: bytes.NewReader(buf.Bytes()), content: buf}, err
 }
 
 var buffers = sync.Pool{New: func() any { return new(bytes.Buffer) }}
@@ -133,6 +137,9 @@ var errRedirect = errors.New("refused to follow the redirect")
 // body are sent to another host, or over plain HTTP.
 func redirectPolicy(base *url.URL, next func(*http.Request, []*http.Request) error) func(*http.Request, []*http.Request) error {
 	return func(req *http.Request, via []*http.Request) error {
+		if req.Method != via[0].Method {
+			return errRedirect // a POST that becomes a GET is another operation
+		}
 		if req.URL.Host != base.Host || req.URL.Scheme != base.Scheme {
 			if req.Body != nil && req.Body != http.NoBody || req.GetBody != nil && req.ContentLength != 0 {
 				return errRedirect

@@ -113,7 +113,7 @@ func reset(stream uint32, code byte) []byte { return frame(frameReset, 0, stream
 func TestUnprocessed(t *testing.T) {
 	t.Run("refused stream", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
-			for _, op := range []*Op{GetSandbox, StartCommand, CreateSnapshot} {
+			for _, op := range []*Op{KillCommand, SignalCommand, MakeDir} {
 				srv := &http2Server{respond: func(n int64, stream uint32) ([]byte, bool) {
 					if n <= maxUnprocessed {
 						return reset(stream, codeRefused), false
@@ -127,7 +127,7 @@ func TestUnprocessed(t *testing.T) {
 	})
 	t.Run("connections that close", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
-			for _, op := range []*Op{GetSandbox, StartCommand, CreateSnapshot} {
+			for _, op := range []*Op{KillCommand, SignalCommand, MakeDir} {
 				// net/http counts only while it has a further connection. Each of
 				// these carries one request, and all but the last close at the next.
 				const pool = maxUnprocessed + 1
@@ -143,7 +143,7 @@ func TestUnprocessed(t *testing.T) {
 				c := srv.client(t)
 				results := make(chan error, pool)
 				for range pool {
-					go func() { results <- c.Do(t.Context(), &Request{Op: GetSandbox, Path: values(GetSandbox)}, nil) }()
+					go func() { results <- c.Do(t.Context(), &Request{Op: KillCommand, Path: values(KillCommand)}, nil) }()
 					synctest.Wait()
 				}
 				close(release)
@@ -173,6 +173,9 @@ func TestPerhapsProcessed(t *testing.T) {
 	cases := map[string]func(int64, uint32) ([]byte, bool){
 		"a connection that processes it":   func(_ int64, stream uint32) ([]byte, bool) { return goAway(stream, ""), true },
 		"a connection that quotes another": func(_ int64, stream uint32) ([]byte, bool) { return goAway(stream, gotGoAway), true },
+		"a page that asks for another connection": func(_ int64, stream uint32) ([]byte, bool) {
+			return frame(frameHeaders, endHeaders|endStream, stream, 0x08, 3, '4', '2', '1'), false
+		},
 		"a refusal behind a response": func(_ int64, stream uint32) ([]byte, bool) {
 			begun := bytes.Clone(ok(stream))
 			begun[4] = endHeaders
@@ -226,7 +229,7 @@ func TestNothingWritten(t *testing.T) {
 						return
 					}
 					_, _ = io.Copy(io.Discard, req.Body)
-					_, _ = io.WriteString(server, "HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: 2\r\n\r\n{}")
+					_, _ = io.WriteString(server, "HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: 26\r\n\r\n"+`{"sandbox":{"name":"one"}}`)
 				}
 			}()
 			conn := &breaking{Conn: client}
@@ -234,7 +237,7 @@ func TestNothingWritten(t *testing.T) {
 			return conn, nil
 		}}
 		c := testClient(transport)
-		for n, op := range []*Op{GetSandbox, StartCommand, DeleteSandbox} {
+		for n, op := range []*Op{WriteFiles, MakeDir, DeleteSandbox} {
 			require.NoError(t, c.Do(t.Context(), &Request{Op: op, Path: values(op), Body: struct{}{}}, nil), op.Name)
 			synctest.Wait() // the connection is kept
 			assert.Len(t, conns, n+1)

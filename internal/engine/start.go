@@ -4,10 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net/http"
 	"net/url"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/go-vercel/sandbox/internal/api"
@@ -100,7 +98,6 @@ func (s *Start) followed(open, live context.Context) (*wire.Command, *logstream.
 	var r *logstream.Reader
 	cmd, err := s.send(open, func() (*wire.Command, error) {
 		req := s.Request(api.RunCommand)
-		req.Accept = logstream.MediaType
 		resp, err := s.Stream.Client.Stream(open, req)
 		if err != nil {
 			return nil, err
@@ -129,13 +126,8 @@ func (s *Start) detached(open context.Context) (*wire.Command, error) {
 	if err := s.Stream.Client.Do(open, req, &response); err != nil {
 		return nil, err
 	}
-	if response.Command.ID == "" {
-		return nil, api.BadResponse(req, errNoCommand)
-	}
 	return &response.Command, nil
 }
-
-var errNoCommand = errors.New("the response does not name the command")
 
 // send sends the request and, if the response does not tell whether it took
 // effect, looks for the command.
@@ -189,7 +181,7 @@ func (e *TwiceError) Unwrap() error { return e.Err }
 // and passes on the response to its retry.
 func (s *Start) twice(err error) bool {
 	f, ok := err.(*api.Failure)
-	return ok && !s.Chosen && f.Status == http.StatusConflict
+	return ok && !s.Chosen && f.Kind == api.Conflict
 }
 
 // mayBe reports whether a command that has the start's ID may be the one that it
@@ -203,7 +195,7 @@ func (s *Start) mayBe(found *wire.Command) bool {
 // generated ID.
 func (s *Start) refusedID(err error) bool {
 	f, ok := err.(*api.Failure)
-	return ok && s.Stream.ID != "" && !s.Chosen && !f.Uncertain && f.Status == http.StatusBadRequest && strings.Contains(f.Message, "cmdId")
+	return ok && s.Stream.ID != "" && !s.Chosen && !f.Uncertain && f.Kind == api.IDsRefused
 }
 
 // Unknown reports whether a failed start may have taken effect.

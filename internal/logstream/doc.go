@@ -71,9 +71,6 @@ func (c *Command) Look(ctx context.Context, wait bool) (*wire.Command, error) {
 	if err := c.Client.Do(ctx, req, &response); err != nil {
 		return nil, err
 	}
-	if response.Command.ID == "" {
-		return nil, api.BadResponse(req, errNoCommand)
-	}
 	return &response.Command, nil
 }
 
@@ -94,7 +91,7 @@ func (c *Command) LookNow(ctx context.Context) (*wire.Command, error) {
 }
 
 func (c *Command) open(ctx context.Context) (body io.ReadCloser, length int64, err error) {
-	resp, err := c.Client.Stream(ctx, &api.Request{Op: api.CommandLogs, Path: []string{c.Session, c.ID}, Accept: MediaType})
+	resp, err := c.Client.Stream(ctx, &api.Request{Op: api.CommandLogs, Path: []string{c.Session, c.ID}})
 	if err != nil {
 		return nil, -1, err
 	}

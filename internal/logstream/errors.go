@@ -17,8 +17,6 @@ const (
 	codeClosed = "sandbox_stream_closed"
 )
 
-var errNoCommand = errors.New("the response does not name the command")
-
 // Error reports a stream that failed and could not be resumed. Code is the
 // server's or one of this package. Errors of the context, and those of a first
 // attempt that a retry would not fix, are returned unchanged.
@@ -57,10 +55,10 @@ func judge(err error) verdict {
 		return refusal // no credentials: nothing was sent
 	}
 	switch {
-	case f.Status == 0, f.Status < 300, f.Transient():
+	case f.Kind == api.Foreign:
+		return refusal
+	case f.Kind.Passing():
 		return passing
-	case f.Refused(), f.Code != "":
-		return final
 	}
-	return refusal
+	return final
 }

@@ -126,7 +126,7 @@ func Find(ctx context.Context, cmd Command, patience time.Duration) *wire.Comman
 			return found
 		case ctx.Err() != nil, f != nil && f.Refused():
 			return nil
-		case f != nil && f.Code != "" && !f.Transient():
+		case f != nil && !f.Kind.Passing():
 			if asked >= patience {
 				return nil
 			}

@@ -208,7 +208,8 @@ func TestHookThatIgnoresItsEnd(t *testing.T) {
 	}
 }
 
-// TestEmptyResponses: a response without its object does not clear a handle.
+// TestEmptyResponses: a response without its object is no success, and does not
+// clear a handle.
 func TestEmptyResponses(t *testing.T) {
 	var stopped atomic.Bool
 	sb := testkit.API(func(req *http.Request) (*http.Response, error) {
@@ -221,9 +222,9 @@ func TestEmptyResponses(t *testing.T) {
 		return testkit.JSON(200, "{}"), nil
 	}).Sandbox(t)
 	_, err := sb.Stop(t.Context(), &sandbox.StopOptions{NoWait: true})
-	require.NoError(t, err)
-	require.NoError(t, sb.Update(t.Context(), &sandbox.UpdateOptions{VCPUs: 2}))
-	require.NoError(t, sb.ExtendTimeout(t.Context(), time.Minute))
+	require.Error(t, err)
+	require.Error(t, sb.Update(t.Context(), &sandbox.UpdateOptions{VCPUs: 2}))
+	require.ErrorIs(t, sb.ExtendTimeout(t.Context(), time.Minute), sandbox.ErrOutcomeUnknown)
 	require.NoError(t, sb.Refresh(t.Context()))
 	assert.Equal(t, "box", sb.Name())
 	assert.Equal(t, "s1", sb.CurrentSession().ID())
@@ -231,11 +232,10 @@ func TestEmptyResponses(t *testing.T) {
 	require.NoError(t, err)
 
 	c := testkit.API(func(*http.Request) (*http.Response, error) { return testkit.JSON(200, "{}"), nil }).Client(t)
-	sb, err = c.Create(t.Context(), &sandbox.CreateOptions{Name: "mine"})
-	require.NoError(t, err, "a running sandbox is not lost for what its response left out")
-	assert.Equal(t, "mine", sb.Name())
-	_, err = c.Create(t.Context(), nil)
-	require.ErrorIs(t, err, sandbox.ErrOutcomeUnknown, "without a name the handle could not be used")
+	for _, name := range []string{"mine", ""} {
+		_, err = c.Create(t.Context(), &sandbox.CreateOptions{Name: name})
+		require.ErrorIs(t, err, sandbox.ErrOutcomeUnknown, "the handle could not be used")
+	}
 }
 
 // TestQueryStaysOutOfErrors: queries can be confidential.

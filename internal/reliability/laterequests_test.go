@@ -335,7 +335,6 @@ func TestLateRequests(t *testing.T) {
 		if !assert.True(t, ok, "%s %s has no row", op.Method, op.Path) {
 			continue
 		}
-		assert.Equal(t, row.changes != "", op.Late != "", "%s: what a late request does is written down if it does something", op.Name)
 		for how, status := range map[string]int{"reset": 0, "502": http.StatusBadGateway} {
 			if testing.Short() && status != 0 {
 				continue

@@ -138,6 +138,36 @@ func TestStreamClosedByServer(t *testing.T) {
 	}
 }
 
+// TestKeepAliveShortMargin: one request without a response does not use up the
+// margin, however short it is.
+func TestKeepAliveShortMargin(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const step, margin = 20 * time.Second, 2 * time.Second
+		begin, end := time.Now(), time.Now().Add(step)
+		dropped := false
+		sb := testkit.API(func(req *http.Request) (*http.Response, error) {
+			switch {
+			case !dropped && time.Until(end) <= margin:
+				dropped = true
+				return testkit.Unanswered(req)
+			case req.Method == http.MethodPost:
+				end, dropped = end.Add(step), false
+			}
+			return testkit.JSON(200, fmt.Sprintf(`{"session":{"id":"s1","status":"running","startedAt":%d,"timeout":%d},"routes":[]}`, begin.UnixMilli(), end.Sub(begin).Milliseconds())), nil
+		}).Sandbox(t)
+		ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
+		defer cancel()
+		ended := make(chan error, 1)
+		go func() { ended <- sb.KeepAlive(ctx, &sandbox.KeepAliveOptions{Margin: margin, Step: step}) }()
+		for range 59 {
+			time.Sleep(time.Minute)
+			require.True(t, time.Now().Before(end), "the session has timed out after %v", time.Since(begin))
+		}
+		cancel()
+		require.NoError(t, <-ended)
+	})
+}
+
 // TestKeepAliveOutlastsSilence: neither a request that never gets a response
 // nor temporarily missing credentials end KeepAlive, and the session is
 // extended in time.

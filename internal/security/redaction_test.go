@@ -150,19 +150,22 @@ func TestSecretsOfSourcesAreNotEchoed(t *testing.T) {
 		"user of a tarball":   sandbox.TarballSource{URL: "https://" + plantedToken + "@host.example/x.tgz"},
 		"password of one too": sandbox.TarballSource{URL: "https://user:" + plantedPassword + "@host.example/x.tgz"},
 	} {
-		c := testkit.API(func(req *http.Request) (*http.Response, error) {
-			sent, err := req.GetBody()
-			if err != nil {
-				return nil, err
-			}
-			body, err := io.ReadAll(sent)
+		gate := &testkit.Gateway{}
+		gate.Set(func(req *http.Request, _ http.RoundTripper) (*http.Response, error) {
+			defer req.Body.Close()
+			body, err := io.ReadAll(req.Body)
 			if err != nil {
 				return nil, err
 			}
 			text, err := json.Marshal(string(body))
 			return testkit.JSON(400, `{"error":{"code":"bad_request","message":`+string(text)+`}}`), err
-		}).Client(t)
-		_, err := c.Create(t.Context(), &sandbox.CreateOptions{Source: source})
+		})
+		c, err := sandbox.NewClient(&sandbox.ClientOptions{
+			HTTPClient: &http.Client{Transport: gate}, BaseURL: "https://api.test",
+			Credentials: auth.Static(auth.Credentials{Token: "tok", TeamID: "team", ProjectID: "prj"}),
+		})
+		require.NoError(t, err)
+		_, err = c.Create(t.Context(), &sandbox.CreateOptions{Source: source})
 		require.ErrorContains(t, err, ".example", name)
 		for _, secret := range planted {
 			assert.NotContains(t, everyForm(err), secret, name)

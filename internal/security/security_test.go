@@ -420,6 +420,7 @@ func TestLoginStaysAtHome(t *testing.T) {
 	evil := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		got = append(got, r.Header.Get("Authorization"))
 		w.WriteHeader(404)
+		_, _ = io.WriteString(w, `{"error":{"code":"not_found"}}`)
 	}))
 	defer evil.Close()
 	m := oidctest.NewMachine(t)

@@ -12,6 +12,7 @@ import (
 	"github.com/coder/websocket"
 
 	"github.com/go-vercel/sandbox/internal/api"
+	"github.com/go-vercel/sandbox/internal/wire"
 )
 
 const (
@@ -132,7 +133,8 @@ func again(err error) bool {
 		return false
 	}
 	if e, ok := errors.AsType[*RefusedError](err); ok {
-		return (&api.Failure{Status: e.Status}).Transient()
+		_, code := wire.Find(e.Body, "error", "code")
+		return api.KindOf(api.OpenInteractive.Name, e.Status, code, "").Passing()
 	}
 	return true
 }

@@ -271,3 +271,36 @@ func (s *scanner) skip(depth int) {
 		s.number()
 	}
 }
+
+// find skips to the value of a key of the object that comes next.
+func (s *scanner) find(key string) bool {
+	s.eat('{')
+	for first := true; s.more(first, '}'); first = false {
+		found := string(s.text()) == key
+		s.eat(':')
+		if found {
+			return !s.bad
+		}
+		s.skip(maxDepth)
+	}
+	return false
+}
+
+// Find looks for the value at a path of keys, and returns the byte with which it
+// begins, 0 if there is none, and its text if it is a string. It reads no
+// further than that: whether the rest of data is JSON is not its business.
+func Find(data []byte, keys ...string) (kind byte, text string) {
+	s := scanner{b: data}
+	for _, key := range keys {
+		if !s.find(key) {
+			return 0, ""
+		}
+	}
+	if kind = s.peek(); kind == '"' {
+		text = string(s.text())
+	}
+	if s.bad {
+		return 0, ""
+	}
+	return kind, text
+}

@@ -1,0 +1,167 @@
+package api
+
+import (
+	"os/exec"
+	"slices"
+	"strings"
+)
+
+// Kind is what a failure means. The table below is the only place that compares
+// a status, a code or a text of the API.
+type Kind int
+
+// The kinds of failures.
+const (
+	Unjudged      Kind = iota
+	Refused            // the API refuses it, for another reason than those below
+	Broken             // no response, or half of one, or one of a proxy that could not pass it on
+	Foreign            // a refusal that is not the API's own
+	Busy               // the API can't do it now
+	TimedOut           // something gave up waiting for it
+	RateLimited        // too many requests
+	Stopped            // the session has ended
+	Stopping           // the session is ending
+	FilesGone          // the sandbox can't be resumed
+	SnapshotGone       // there is no such snapshot
+	CommandEnded       // the command has ended
+	NotFound           // there is no such object
+	ImageNotReady      // the image is still being prepared
+	QuotaExceeded      // the plan does not allow more
+	NoDrives           // the project may not use drives
+	Unauthorized       // the credentials do not allow it
+	NameTaken          // a sandbox of this name exists
+	Conflict           // what exists contradicts it
+	IDsRefused         // the service lets no one choose the IDs of commands
+	InputRefused       // the service gives running commands no input
+	InputClosed        // the command reads no more input
+	NoProgram          // the sandbox does not have the program
+	NoDirectory        // the sandbox does not have the working directory
+	FileError          // the message ends in the words for an errno
+	numberOfKinds = iota
+)
+
+// again says when a request is sent again after a failure.
+type again int
+
+const (
+	never again = iota
+	ifSafe
+	always
+)
+
+// judgement is a row of the table.
+type judgement struct {
+	kind   Kind
+	status []int    // none: 400 to 499
+	codes  []string // none: any
+	texts  []string // what the message contains, in lower case; none: any
+	ops    func(*Op) bool
+	// perhaps is set if the operation may have taken effect nevertheless.
+	perhaps bool
+	again   again
+}
+
+// judgements are tried in this order.
+var judgements = []judgement{
+	{kind: SnapshotGone, status: []int{404}, codes: []string{"snapshot_not_found"}, ops: func(op *Op) bool { return !ofSandbox(op) }},
+	// The service has reported with 400 and with 410, with and without a code,
+	// that a sandbox can't be resumed.
+	{kind: FilesGone, codes: []string{"snapshot_not_found"}},
+	{kind: FilesGone, status: []int{400}, texts: []string{"cannot resume sandbox"}},
+	{kind: Stopped, status: []int{410}},
+	{kind: Stopping, status: []int{422}, codes: []string{"sandbox_stopping", "sandbox_snapshotting"}},
+	{kind: CommandEnded, status: []int{404}, codes: []string{"command_not_found_or_exited"}},
+	{kind: CommandEnded, status: []int{400}, codes: []string{"command_finished"}},
+	{kind: NotFound, status: []int{404}},
+	{kind: ImageNotReady, codes: []string{"image_not_ready"}},
+	{kind: RateLimited, status: []int{429}, again: always},
+	{kind: RateLimited, codes: []string{"rate_limited"}},
+	{kind: QuotaExceeded, status: []int{402}},
+	{kind: NoDrives, status: []int{403}, ops: (*Op).Drive},
+	{kind: NoDrives, status: []int{403}, texts: []string{"drives are"}},
+	{kind: Unauthorized, status: []int{401, 403}},
+	{kind: Conflict, status: []int{409}, texts: []string{"drive"}},
+	{kind: NameTaken, status: []int{409}, ops: makesSandbox},
+	{kind: NameTaken, status: []int{400}, texts: []string{"already exists", "taken", "already in use"}, ops: makesSandbox},
+	{kind: Conflict, status: []int{409, 423}},
+	{kind: IDsRefused, status: []int{400}, texts: []string{"cmdid"}, ops: startsCommand},
+	{kind: InputRefused, status: []int{400}, texts: []string{"attachstdin"}, ops: startsCommand},
+	{kind: NoProgram, status: []int{400}, codes: []string{"executable_not_found"}, ops: startsCommand},
+	{kind: NoProgram, status: []int{400}, texts: []string{strings.ToLower(exec.ErrNotFound.Error())}, ops: startsCommand},
+	{kind: NoDirectory, status: []int{400}, texts: []string{"no such directory", "no such file or directory"}, ops: startsCommand},
+	{kind: InputClosed, codes: []string{"command_stdin_unavailable"}},
+	{kind: FileError, status: []int{400}, codes: []string{"file_error"}},
+	// The server says that the request had no effect, but not that a retry will.
+	{kind: Busy, status: []int{425}, again: ifSafe},
+}
+
+// What proves nothing: the operation may have taken effect.
+var (
+	timedOut     = judgement{kind: TimedOut, perhaps: true, again: ifSafe}
+	busy         = judgement{kind: Busy, perhaps: true, again: ifSafe}
+	limited      = judgement{kind: RateLimited, perhaps: true, again: ifSafe}
+	noResponse   = judgement{kind: Broken, perhaps: true, again: ifSafe}
+	foreignWords = judgement{kind: Foreign, perhaps: true, again: ifSafe}
+)
+
+func ofSandbox(op *Op) bool     { return strings.Contains(op.Path, "{sandbox}") }
+func makesSandbox(op *Op) bool  { return op.Name == CreateSandbox.Name || op.Name == ForkSandbox.Name }
+func startsCommand(op *Op) bool { return op.Name == RunCommand.Name || op.Name == StartCommand.Name }
+
+// judge finds the row for a response. A refusal without a code is not the API's:
+// it proves nothing.
+func judge(op *Op, status int, code, message string) judgement {
+	if code == "" {
+		switch {
+		case slices.Contains([]int{408, 504}, status):
+			return timedOut
+		case status == 429:
+			return limited
+		case status < 300, status == 425, status >= 500:
+			return noResponse
+		}
+		return foreignWords
+	}
+	message = strings.ToLower(message)
+	for _, j := range judgements {
+		if j.matches(op, status, code, message) {
+			return j
+		}
+	}
+	switch {
+	case slices.Contains([]int{408, 504}, status):
+		return timedOut
+	case status >= 500:
+		return busy // and may have passed the request on
+	case status >= 400:
+		return judgement{kind: Refused}
+	}
+	return noResponse
+}
+
+func (j *judgement) matches(op *Op, status int, code, message string) bool {
+	if len(j.status) == 0 && (status < 400 || status >= 500) || len(j.status) > 0 && !slices.Contains(j.status, status) {
+		return false
+	}
+	return (len(j.codes) == 0 || slices.Contains(j.codes, code)) && (j.ops == nil || j.ops(op)) &&
+		(len(j.texts) == 0 || slices.ContainsFunc(j.texts, func(text string) bool { return strings.Contains(message, text) }))
+}
+
+// KindOf returns the kind of an error response of the API to an operation, given
+// by its name.
+func KindOf(operation string, status int, code, message string) Kind {
+	op := &Op{Name: operation}
+	if i := slices.IndexFunc(Table, func(op *Op) bool { return op.Name == operation }); i >= 0 {
+		op = Table[i]
+	}
+	return judge(op, status, code, message).kind
+}
+
+// Passing reports whether the same request may succeed later.
+func (k Kind) Passing() bool {
+	switch k {
+	case Broken, Foreign, Busy, TimedOut, RateLimited:
+		return true
+	}
+	return false
+}
