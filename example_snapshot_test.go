@@ -75,7 +75,7 @@ func ExampleUpdateOptions_rollback() {
 
 func ExampleClient_GetSnapshot() {
 	ctx := context.Background()
-	client, err := sandbox.NewClient(nil)
+	client, err := sandbox.DefaultClient()
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -102,7 +102,7 @@ func ExampleClient_GetSnapshot() {
 // The states that led to a snapshot.
 func ExampleClient_SnapshotTree() {
 	ctx := context.Background()
-	client, err := sandbox.NewClient(nil)
+	client, err := sandbox.DefaultClient()
 	if err != nil {
 		log.Fatal(err)
 	}
