@@ -336,7 +336,7 @@ func TestPlatform(t *testing.T) {
 			keep := &sandbox.KeepLastSnapshots{Count: 2}
 			sb, err := c.Create(t.Context(), &sandbox.CreateOptions{
 				Name: "box", Image: "img", Source: sandbox.GitSource{URL: "https://a.example/b.git", Revision: "r", Depth: 1}, Timeout: time.Minute, VCPUs: 2,
-				Ephemeral: false, NetworkPolicy: open, Env: sandbox.Env{"A": "b"}, Tags: map[string]string{"a": "b"}, Ports: []int{3000}, Region: "iad1",
+				Ephemeral: true, NetworkPolicy: open, Env: sandbox.Env{"A": "b"}, Tags: map[string]string{"a": "b"}, Ports: []int{3000}, Region: "iad1",
 				FailoverRegions: []string{"sfo1"}, NetworkID: "net", SnapshotExpiration: 24 * time.Hour, KeepLastSnapshots: keep,
 			})
 			require.NoError(t, err)
