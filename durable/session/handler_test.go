@@ -10,6 +10,8 @@ import (
 	"net/http/httptest"
 	"strings"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -157,23 +159,41 @@ func TestAuthorizeNewSession(t *testing.T) {
 	assert.Equal(t, 1, u.destroyed)
 }
 
+// pipes is a listener whose connections are pipes: what waits for them is waited
+// for by a bubble of synctest.
+type pipes chan net.Conn
+
+func (p pipes) Accept() (net.Conn, error) {
+	if conn, ok := <-p; ok {
+		return conn, nil
+	}
+	return nil, net.ErrClosed
+}
+
+func (p pipes) Close() error { return nil }
+
+func (p pipes) Addr() net.Addr { return &net.UnixAddr{Name: "pipe", Net: "unix"} }
+
 // TestSlowBodies: a body that does not come ends its connection, and with it what a
 // stranger can hold.
 func TestSlowBodies(t *testing.T) {
-	if testing.Short() {
-		t.Skip("waits for a deadline")
-	}
-	t.Parallel()
-	srv := httptest.NewServer(session.New(failing{err: serviceerror.NewUnavailable("nobody listens")}, nil).Handler(nil))
-	defer srv.Close()
-	conn, err := net.Dial("tcp", srv.Listener.Addr().String())
-	require.NoError(t, err)
-	defer conn.Close()
-	_, err = fmt.Fprintf(conn, "POST /start HTTP/1.1\r\nHost: x\r\nContent-Length: 100\r\n\r\n{")
-	require.NoError(t, err)
-	answer, err := io.ReadAll(conn) // to its end
-	require.NoError(t, err)
-	assert.Contains(t, string(answer), "408 Request Timeout")
+	synctest.Test(t, func(t *testing.T) {
+		srv := &http.Server{Handler: session.New(failing{err: serviceerror.NewUnavailable("nobody listens")}, nil).Handler(nil)}
+		listener, began := make(pipes), time.Now()
+		go srv.Serve(listener)
+		defer srv.Close()
+		defer close(listener)
+		conn, served := net.Pipe()
+		defer conn.Close()
+		listener <- served
+		_, err := fmt.Fprintf(conn, "POST /start HTTP/1.1\r\nHost: x\r\nContent-Length: 100\r\n\r\n{")
+		require.NoError(t, err)
+		require.NoError(t, conn.SetReadDeadline(began.Add(time.Minute)))
+		answer, err := io.ReadAll(conn) // to its end
+		require.NoError(t, err)
+		assert.Contains(t, string(answer), "408 Request Timeout")
+		assert.Less(t, time.Since(began), 15*time.Second)
+	})
 }
 
 // TestEngineAway: while the engine does not respond, every route says so and when
