@@ -46,8 +46,8 @@ func (c *Command) SignalTree(ctx context.Context, sig Signal) error {
 		if err = c.signalStopped(ctx, sig); err == nil {
 			return nil
 		}
-	} else if errors.Is(err, os.ErrProcessDone) || ctx.Err() == nil && !isUnknown(err) {
-		return err
+	} else if !isUnknown(err) {
+		return err // it is not stopped, and what has ended sends nothing more
 	}
 	alone, cancel := ctx, context.CancelFunc(func() {})
 	if ctx.Err() != nil {

@@ -26,6 +26,10 @@ import (
 func allowed(typ, method string) time.Duration {
 	runs := method == "DownloadDir"
 	switch typ {
+	case "Command":
+		if method == "SignalTree" {
+			return 2 * time.Second // the process may be stopped, and is not left so
+		}
 	case "FileSystem":
 		runs = method != "ReadFile" && method != "WriteFile" && method != "Open"
 	case "User":

@@ -137,46 +137,72 @@ func TestStdinCloseOfWhatIsGone(t *testing.T) {
 // the sandbox's word that it does not count: what it was given is sent again.
 func TestStdinEmptySuccess(t *testing.T) {
 	t.Parallel()
-	data := bytes.Repeat([]byte("0123456789abcdef"), 100<<10) // 4 requests
 	for _, body := range []string{``, `{}`, `null`, `{"command":{"id":"another"}}`} {
-		for _, at := range []int32{1, 2, 4} {
+		for _, at := range []string{"first", "second", "last"} {
 			for _, passOn := range []bool{false, true} {
-				t.Run(fmt.Sprintf("%s at %d, passed on %v", body, at, passOn), func(t *testing.T) {
+				t.Run(fmt.Sprintf("%s at the %s, passed on %v", body, at, passOn), func(t *testing.T) {
 					t.Parallel()
-					_, gate, sb, _ := testkit.Behind(t, sandbox.ClientOptions{Reattach: &sandbox.ReattachOptions{Wait: time.Millisecond}}, nil)
-					cmd, err := sb.StartCommand(t.Context(), "sha256sum", nil, &sandbox.CommandOptions{AttachStdin: true})
-					require.NoError(t, err)
-					var requests atomic.Int32
-					gate.Set(func(req *http.Request, next http.RoundTripper) (*http.Response, error) {
-						if !isStdin(req) || requests.Add(1) != at {
-							return next.RoundTrip(req)
-						}
-						if passOn {
-							resp, err := next.RoundTrip(req)
-							if err != nil {
-								return nil, err
-							}
-							resp.Body.Close()
-						}
-						return &http.Response{
-							StatusCode: 200, Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1, Request: req,
-							Header: http.Header{"Content-Type": {"application/json"}}, Body: io.NopCloser(strings.NewReader(body)),
-						}, nil
-					})
-					w := cmd.Stdin(t.Context())
-					_, err = io.Copy(w, bytes.NewReader(data))
-					require.NoError(t, err)
-					err = w.Close()
-					out, waitErr := cmd.Stdout(t.Context())
-					require.NoError(t, waitErr)
-					assert.Contains(t, out, fmt.Sprintf("%x", sha256.Sum256(data)))
-					if at == 4 && passOn { // the command has ended with its input
-						assert.ErrorIs(t, err, sandbox.ErrOutcomeUnknown)
-					} else {
-						assert.NoError(t, err)
-					}
+					stdinEmptySuccess(t, body, at, passOn)
 				})
 			}
 		}
+	}
+}
+
+// stdinEmptySuccess answers one request with body, after the sandbox has had it
+// if passOn is set. After the last request that is once the command has ended.
+func stdinEmptySuccess(t *testing.T, body, at string, passOn bool) {
+	data := bytes.Repeat([]byte("0123456789abcdef"), 100<<10) // 4 requests at least
+	_, gate, sb, direct := testkit.Behind(t, sandbox.ClientOptions{Reattach: &sandbox.ReattachOptions{Wait: time.Millisecond}}, nil)
+	cmd, err := sb.StartCommand(t.Context(), "sha256sum", nil, &sandbox.CommandOptions{AttachStdin: true})
+	require.NoError(t, err)
+	var requests, answered atomic.Int32
+	gate.Set(func(req *http.Request, next http.RoundTripper) (*http.Response, error) {
+		if !isStdin(req) {
+			return next.RoundTrip(req)
+		}
+		sent, err := io.ReadAll(req.Body)
+		if err != nil {
+			return nil, err
+		}
+		req = req.Clone(req.Context())
+		req.Body = io.NopCloser(bytes.NewReader(sent))
+		var input struct{ Close bool }
+		if err := json.Unmarshal(sent, &input); err != nil {
+			return nil, err
+		}
+		number := requests.Add(1)
+		here := at == "first" && number == 1 || at == "second" && number == 2 || at == "last" && input.Close
+		if !here || answered.Add(1) > 1 {
+			return next.RoundTrip(req)
+		}
+		if passOn {
+			resp, err := next.RoundTrip(req)
+			if err != nil {
+				return nil, err
+			}
+			resp.Body.Close()
+			if at == "last" {
+				ended, err := direct.GetCommand(req.Context(), cmd.ID())
+				if err == nil {
+					_, err = ended.Wait(req.Context())
+				}
+				assert.NoError(t, err)
+			}
+		}
+		return testkit.JSON(200, body), nil
+	})
+	w := cmd.Stdin(t.Context())
+	_, err = io.Copy(w, bytes.NewReader(data))
+	require.NoError(t, err)
+	err = w.Close()
+	out, waitErr := cmd.Stdout(t.Context())
+	require.NoError(t, waitErr)
+	assert.Contains(t, out, fmt.Sprintf("%x", sha256.Sum256(data)))
+	assert.Greater(t, requests.Load(), int32(4), "one is sent again")
+	if at == "last" && passOn { // the command has ended with its input
+		assert.ErrorIs(t, err, sandbox.ErrOutcomeUnknown)
+	} else {
+		assert.NoError(t, err)
 	}
 }
