@@ -55,8 +55,8 @@ type departure struct {
 	// Theirs and Ours are patterns for requests that only one of the two makes,
 	// for kinds requests and apart.
 	Theirs, Ours string
-	// Field is a field of request bodies that is not sent when it has this
-	// value, for kind field.
+	// Field is a field of request bodies, by its path, that is not sent when it
+	// has this value, for kind field.
 	Field string
 	Value any
 	// Only says that the difference is seen in one comparison alone: "recorded"
@@ -377,7 +377,7 @@ func (tw *twins) request(method, path string, query url.Values, body, line strin
 		text = ""
 	case json.Unmarshal([]byte(body), &fields) == nil:
 		if recorded {
-			tw.dropFields(fields, line)
+			tw.dropFields(fields, "", line)
 		}
 		data, err := json.Marshal(fields)
 		require.NoError(tw.t, err)
@@ -388,11 +388,14 @@ func (tw *twins) request(method, path string, query url.Values, body, line strin
 	return normalize(strings.TrimSpace(fmt.Sprintf("%s %s?%s %s", method, path, query.Encode(), text)), tw.live)
 }
 
-// dropFields takes out of a recorded body what this program does not send.
-func (tw *twins) dropFields(fields map[string]any, line string) {
+// dropFields takes out of a recorded body what this program does not send. prefix
+// is the path of the object in the body, with a dot at its end.
+func (tw *twins) dropFields(fields map[string]any, prefix, line string) {
 	for name, value := range fields {
-		if tw.departs("field", line, func(d *departure) bool { return d.Field == name && assert.ObjectsAreEqual(d.Value, value) }) {
+		if tw.departs("field", line, func(d *departure) bool { return d.Field == prefix+name && assert.ObjectsAreEqual(d.Value, value) }) {
 			delete(fields, name)
+		} else if inner, ok := value.(map[string]any); ok {
+			tw.dropFields(inner, prefix+name+".", line)
 		}
 	}
 }
