@@ -40,7 +40,7 @@ type authority struct {
 }
 
 // openAuthority takes the authority from a directory, or makes one, which it
-// keeps there. Without a directory it is forgotten.
+// keeps there: the caller has the directory locked. Without one it is forgotten.
 func openAuthority(dir string) (*authority, error) {
 	if dir == "" {
 		a, _, err := newAuthority()

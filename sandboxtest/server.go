@@ -289,10 +289,12 @@ func (s *Server) open() (err error) {
 	if s.names, err = newNames(s.opts.Names); err != nil {
 		return err
 	}
-	if s.authority, err = openAuthority(s.opts.Dir); err != nil {
-		return err
+	config.Trusted = func() (_ []byte, err error) {
+		if s.authority, err = openAuthority(s.opts.Dir); err != nil {
+			return nil, err
+		}
+		return s.authority.pem, nil
 	}
-	config.Trusted = s.authority.pem
 	if s.host, err = box.NewHost(config); err != nil {
 		return err
 	}

@@ -18,6 +18,30 @@ import (
 	"github.com/go-vercel/sandbox/sandboxtest"
 )
 
+// TestDirectoryOfAnother wants a server that can't have its directory to leave
+// the files there alone, those that one makes when it starts among them: the one
+// that has the directory may be about to make them.
+func TestDirectoryOfAnother(t *testing.T) {
+	t.Parallel()
+	opts := &sandboxtest.Options{Dir: filepath.Join(t.TempDir(), "state")}
+	srv, err := sandboxtest.NewServer(opts)
+	require.NoError(t, err)
+	name := filepath.Join(opts.Dir, "authority.pem")
+	refused := func() {
+		t.Helper()
+		_, err := sandboxtest.NewServer(opts)
+		require.ErrorContains(t, err, "in use")
+	}
+	require.NoError(t, os.Remove(name))
+	refused()
+	assert.NoFileExists(t, name)
+	require.NoError(t, os.WriteFile(name, []byte("half"), 0o600))
+	refused()
+	require.NoError(t, srv.Close())
+	_, err = sandboxtest.NewServer(opts)
+	require.ErrorContains(t, err, "authority.pem is damaged")
+}
+
 func TestStateSurvives(t *testing.T) {
 	inModes(t, sandboxtest.Options{}, func(t *testing.T, probe *sandboxtest.Server, _ *raw) {
 		opts := &sandboxtest.Options{Mode: probe.Mode(), Dir: filepath.Join(t.TempDir(), "state")}

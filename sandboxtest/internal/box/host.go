@@ -76,10 +76,11 @@ type Options struct {
 	Dir string
 	// Mode insists on a mode. Empty means Auto.
 	Mode Mode
-	// Trusted is a certificate authority, as PEM, that programs in boxes trust
-	// beside those of the machine. It needs namespace mode and root. Nil is
-	// none.
-	Trusted []byte
+	// Trusted returns a certificate authority, as PEM, that programs in boxes
+	// trust beside those of the machine. It needs namespace mode and root. It is
+	// called when the directory is locked, for each way to run boxes that is
+	// tried. Nil is none.
+	Trusted func() ([]byte, error)
 	// Contents says what has to be in Dir for a host of that kind. It is called
 	// when the directory is locked, and if something is missing NewHost fails
 	// before it has changed anything. Nil needs nothing.
@@ -220,6 +221,12 @@ func (h *Host) openBackend(opts Options) (err error) {
 	if err := h.drives.check(want.Drives); err != nil {
 		return err
 	}
+	var trusted []byte
+	if opts.Trusted != nil {
+		if trusted, err = opts.Trusted(); err != nil {
+			return err
+		}
+	}
 	dir := filepath.Join(h.dir, h.way.kind())
 	if h.store, err = openStore(dir, want.Layers); err != nil {
 		return err
@@ -231,7 +238,7 @@ func (h *Host) openBackend(opts Options) (err error) {
 		h.backend = &folderBackend{log: h.log}
 		return nil
 	}
-	if h.backend, err = newNamespaceBackend(dir, opts, h.way.rootless); err != nil {
+	if h.backend, err = newNamespaceBackend(dir, h.log, h.way.rootless, trusted); err != nil {
 		return fmt.Errorf("%s mode in %s: %w: %w", h.way.kind(), h.dir, ErrUnavailable, err)
 	}
 	return nil

@@ -38,11 +38,11 @@ type namespaceBackend struct {
 	mnt, net, uts, ipc int
 }
 
-func newNamespaceBackend(dir string, opts Options, rootless bool) (backend, error) {
+func newNamespaceBackend(dir string, log *slog.Logger, rootless bool, trusted []byte) (backend, error) {
 	if rootless {
-		return newRemoteBackend(dir, opts.Logger)
+		return newRemoteBackend(dir, log)
 	}
-	return newLocalBackend(dir, opts.Logger, false, opts.Trusted)
+	return newLocalBackend(dir, log, false, trusted)
 }
 
 // newLocalBackend works with the process's own rights. rootless says that it

@@ -4,9 +4,10 @@ package box
 
 import (
 	"fmt"
+	"log/slog"
 	"runtime"
 )
 
-func newNamespaceBackend(string, Options, bool) (backend, error) {
+func newNamespaceBackend(string, *slog.Logger, bool, []byte) (backend, error) {
 	return nil, fmt.Errorf("no namespaces on %s", runtime.GOOS)
 }
