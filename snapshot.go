@@ -72,7 +72,8 @@ func (s *Snapshot) bind(c *Client) {
 // Delete deletes the snapshot. Sandboxes that would resume from it no longer
 // can; see [ErrSnapshotNotFound]. If it does not exist, the error matches
 // [ErrNotFound]; one that is deleted already is no error. It is one request, and
-// another one after a failure, which looks whether the snapshot is deleted.
+// another one if the API refuses it, which looks whether the snapshot is
+// deleted.
 func (s *Snapshot) Delete(ctx context.Context) error {
 	s.mu.Lock()
 	c, id := s.c, s.data.ID
@@ -88,8 +89,11 @@ func (s *Snapshot) Delete(ctx context.Context) error {
 	}
 	var resp wire.SnapshotResponse
 	if err := c.do(ctx, &api.Request{Op: api.DeleteSnapshot, Path: []string{id}}, &resp); err != nil {
-		// A snapshot that is deleted is refused, though it is still found: this
-		// delete may have been sent twice.
+		// The API refuses to delete a snapshot that is deleted, though it still
+		// finds it: this delete may have been sent twice.
+		if e, ok := errors.AsType[*APIError](err); !ok || e.judged() != api.Refused {
+			return err
+		}
 		gerr := c.do(ctx, &api.Request{Op: api.GetSnapshot, Path: []string{id}}, &resp)
 		if gerr != nil || resp.Snapshot.Status != string(SnapshotDeleted) {
 			return err
