@@ -27,6 +27,7 @@ func (x *reconciler) requests() {
 			x.envOrder(w, g)
 			x.agent(w, g)
 			x.forkMounts(w, g)
+			x.forkKeeps(w, g)
 			x.empty(w, g)
 			x.second(w, g)
 			if x.rules.has(ruleCloses) && w["clientClosed"] == false && g["clientClosed"] == true && w["method"] == "GET" {
@@ -83,6 +84,19 @@ func (x *reconciler) forkMounts(w, g map[string]any) {
 				return
 			}
 		}
+	}
+}
+
+// forkKeeps is about a fork that is to be persistent: an option says only that
+// it is not.
+func (x *reconciler) forkKeeps(w, g map[string]any) {
+	if path, _ := w["path"].(string); !x.rules.has(ruleForkKeeps) || !strings.HasSuffix(path, "/fork") {
+		return
+	}
+	sent, ours := jsonOf(w), jsonOf(g)
+	if _, there := ours["persistent"]; ours != nil && !there && sent["persistent"] == true {
+		x.used(ruleForkKeeps)
+		delete(sent, "persistent")
 	}
 }
 

@@ -68,6 +68,7 @@ const (
 	ruleRegions     = "regions-always-told"
 	ruleDriveErrors = "drives-are-no-sandbox"
 	ruleForkMounts  = "fork-mounts"
+	ruleForkKeeps   = "fork-persistence-copied"
 	ruleSorted      = "prefix-sorts-by-name"
 	rulePolicyParts = "unknown-policy-parts-told"
 	ruleZero        = "usage-of-zero"
@@ -90,7 +91,7 @@ var knownRules = []string{
 	ruleNoSession, ruleNoPartial, ruleModeZero, rulePrivate, ruleLoginKept, ruleExplicit, ruleDeleted, ruleRefused,
 	ruleRedacted, ruleTarget, ruleNames, ruleDashes, ruleTruncate, ruleChown, ruleRemove, ruleStat, ruleReaddir, ruleAppend, ruleIDs, ruleEnvOrder, ruleMark, ruleTakenAway,
 	ruleSpared, ruleAsked,
-	ruleStarts, ruleAgent, ruleRegion, ruleRegions, ruleDriveErrors, ruleForkMounts, ruleSorted, rulePolicyParts, ruleZero, ruleSteps, ruleFollowed, ruleKnownEnd,
+	ruleStarts, ruleAgent, ruleRegion, ruleRegions, ruleDriveErrors, ruleForkMounts, ruleForkKeeps, ruleSorted, rulePolicyParts, ruleZero, ruleSteps, ruleFollowed, ruleKnownEnd,
 	ruleDeletes, ruleKills, ruleRenewed, ruleProject, ruleEmpty, ruleLookUps, ruleTooLate, ruleSecond,
 }
 
