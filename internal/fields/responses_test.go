@@ -254,6 +254,14 @@ func clientOf(t *testing.T, response map[string]any) *sandbox.Client {
 	return testkit.API(func(*http.Request) (*http.Response, error) { return testkit.JSON(200, string(text)), nil }).Client(t)
 }
 
+// identity returns what an object is to be asked for by: the client refuses a
+// response about another.
+func identity(t *testing.T, o map[string]any, kind, field string) string {
+	text, ok := o[kind].(map[string]any)[field].(string)
+	require.True(t, ok)
+	return text
+}
+
 func shownSandbox(t *testing.T, o map[string]any) any {
 	sb, err := clientOf(t, map[string]any{"sandbox": o["sandbox"], "session": o["session"], "routes": []any{o["route"]}}).Create(t.Context(), nil)
 	if err != nil {
@@ -263,7 +271,7 @@ func shownSandbox(t *testing.T, o map[string]any) any {
 }
 
 func shownSnapshot(t *testing.T, o map[string]any) any {
-	s, err := clientOf(t, map[string]any{"snapshot": o["snapshot"]}).GetSnapshot(t.Context(), "snap")
+	s, err := clientOf(t, map[string]any{"snapshot": o["snapshot"]}).GetSnapshot(t.Context(), identity(t, o, "snapshot", "id"))
 	if err != nil {
 		return failed + err.Error()
 	}
@@ -271,9 +279,7 @@ func shownSnapshot(t *testing.T, o map[string]any) any {
 }
 
 func shownDrive(t *testing.T, o map[string]any) any {
-	name, ok := o["drive"].(map[string]any)["name"].(string) // the one that is asked for
-	require.True(t, ok)
-	d, err := clientOf(t, map[string]any{"drive": o["drive"]}).GetDrive(t.Context(), name)
+	d, err := clientOf(t, map[string]any{"drive": o["drive"]}).GetDrive(t.Context(), identity(t, o, "drive", "name"))
 	if err != nil {
 		return failed + err.Error()
 	}
@@ -294,7 +300,7 @@ func shownCommand(t *testing.T, o map[string]any) any {
 	if err != nil {
 		return failed + err.Error()
 	}
-	c, err := sb.GetCommand(t.Context(), "cmd")
+	c, err := sb.GetCommand(t.Context(), identity(t, o, "command", "id"))
 	if err != nil {
 		return failed + err.Error()
 	}
