@@ -277,9 +277,8 @@ func (o *CreateOptions) body() (*createBody, error) {
 	}
 	b := &createBody{
 		Ports: o.Ports, Timeout: wire.Duration(o.Timeout), Runtime: o.Runtime, Image: o.Image, Name: o.Name,
-		Env: o.Env, Tags: o.Tags,
-		SnapshotExpiration: expirationToWire(o.SnapshotExpiration), KeepLastSnapshots: o.KeepLastSnapshots.toWire(),
-		Region: o.Region, FailoverRegions: o.FailoverRegions, NetworkID: o.NetworkID,
+		Env: o.Env, Tags: o.Tags, SnapshotExpiration: expirationToWire(o.SnapshotExpiration),
+		KeepLastSnapshots: o.KeepLastSnapshots.toWire(), Region: o.Region, FailoverRegions: o.FailoverRegions, NetworkID: o.NetworkID,
 	}
 	if o.VCPUs > 0 {
 		b.Resources = &resources{VCPUs: o.VCPUs}
