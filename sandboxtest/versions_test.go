@@ -120,24 +120,29 @@ func TestRegions(t *testing.T) {
 	assert.Equal(t, []string{"iad1", "cdg1"}, made.Sandbox.FailoverRegions)
 	stopped := c.stop(made.Session.ID)
 	assert.Equal(t, "sfo1", stopped.Snapshot.Region)
-	assert.Equal(t, []string{"sfo1", "iad1", "cdg1"}, stopped.Snapshot.Regions)
+	assert.Equal(t, []string{"sfo1"}, stopped.Snapshot.Regions, "failover regions get no copy")
 
 	var fork wire.SandboxResponse
 	c.call("POST", "/v2/sandboxes/one/fork?projectId=prj", obj{}, 200, &fork)
 	assert.Equal(t, []any{"sfo1", []string{"iad1", "cdg1"}, "net_1"},
 		[]any{fork.Sandbox.Region, fork.Sandbox.FailoverRegions, fork.Sandbox.NetworkID}, "what is not overridden is inherited")
-	c.call("POST", "/v2/sandboxes/one/fork?projectId=prj", obj{"region": "iad1", "failoverRegions": []string{}}, 200, &fork)
+	c.refused("POST", "/v2/sandboxes/one/fork?projectId=prj", obj{"region": "iad1", "failoverRegions": []string{}}, 422, "snapshot_region_mismatch")
+	c.call("POST", "/v2/sandboxes/one/fork?projectId=prj", obj{"region": "sfo1", "failoverRegions": []string{}}, 200, &fork)
 	assert.Equal(t, []string{}, fork.Sandbox.FailoverRegions)
 	source := obj{"type": "snapshot", "snapshotId": stopped.Snapshot.ID}
-	c.refused("POST", "/v2/sandboxes", obj{"projectId": "prj", "region": "fra1", "source": source}, 422, "snapshot_region_mismatch")
-	assert.Equal(t, "cdg1", c.create(obj{"region": "cdg1", "source": source}).Session.Region)
+	for _, elsewhere := range []string{"fra1", "cdg1"} {
+		c.refused("POST", "/v2/sandboxes", obj{"projectId": "prj", "region": elsewhere, "source": source}, 422, "snapshot_region_mismatch")
+	}
+	assert.Equal(t, "sfo1", c.create(obj{"source": source}).Session.Region)
 
 	var up wire.UpdateResponse
 	path := "/v2/sandboxes/one?projectId=prj"
 	c.refused("PATCH", path, obj{"failoverRegions": []string{"sfo1"}}, 400, "bad_request")
 	c.call("PATCH", path, obj{"region": "iad1", "failoverRegions": []string{}, "networkId": nil}, 200, &up)
 	assert.Equal(t, []any{"iad1", []string{}, ""}, []any{up.Sandbox.Region, up.Sandbox.FailoverRegions, up.Sandbox.NetworkID})
-	assert.Equal(t, "iad1", c.get("one", "&resume=true", 200).Session.Region)
+	c.refused("GET", path+"&resume=true", nil, 422, "snapshot_region_mismatch") // what it would begin from lies where it was
+	c.call("PATCH", path, obj{"region": "sfo1"}, 200, &up)
+	assert.Equal(t, "sfo1", c.get("one", "&resume=true", 200).Session.Region)
 }
 
 func TestResponseRules(t *testing.T) {
