@@ -23,7 +23,8 @@ type opening struct {
 }
 
 // newOpening returns a context that ends grace after ctx does, with the error of
-// ctx, unless follow is called before.
+// ctx, unless follow is called before. If ctx has ended, so has the context:
+// nothing is sent then of which somebody would have to learn the outcome.
 func newOpening(ctx context.Context, grace time.Duration) *opening {
 	o := &opening{caller: ctx}
 	o.Context, o.cancel = context.WithCancelCause(context.WithoutCancel(ctx))
@@ -37,6 +38,9 @@ func newOpening(ctx context.Context, grace time.Duration) *opening {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.stop = stop
+	if ctx.Err() != nil {
+		o.cancel(api.ContextError(ctx))
+	}
 	return o
 }
 

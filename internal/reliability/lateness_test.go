@@ -47,12 +47,12 @@ var withoutRequest = map[string]bool{
 	"Command.Stdin": true, "Command.WaitOutput": true, "User.CommandContext": true,
 }
 
-// handles returns one value of each type whose methods take a context, with an
-// API that is silent.
-func handles(t *testing.T) []any {
+// handles returns one value of each type whose methods take a context, with the
+// given API.
+func handles(t *testing.T, service http.RoundTripper) []any {
 	t.Helper()
 	c, err := sandbox.NewClient(&sandbox.ClientOptions{
-		HTTPClient: &http.Client{Transport: testkit.Silent{}}, BaseURL: "https://api.test",
+		HTTPClient: &http.Client{Transport: service}, BaseURL: "https://api.test",
 		Credentials: auth.Static(auth.Credentials{Token: "tok", TeamID: "team", ProjectID: "prj"}),
 	})
 	require.NoError(t, err)
@@ -80,11 +80,10 @@ func handles(t *testing.T) []any {
 	return []any{c, sb, sb.CurrentSession(), sb.FS(), cmd, snapshot, drive, user}
 }
 
-// TestEveryCallReturns calls every method that takes a context while the API is
-// silent: each returns when its context ends, with the context's error.
-func TestEveryCallReturns(t *testing.T) {
-	const deadline = 300 * time.Millisecond
-	var names []string
+// callsWithContext returns the names of all methods that take a context, and use
+// it for a request.
+func callsWithContext(t *testing.T) (names []string) {
+	t.Helper()
 	for _, h := range []any{&sandbox.Client{}, &sandbox.Sandbox{}, &sandbox.Session{}, &sandbox.FileSystem{}, &sandbox.Command{}, &sandbox.Snapshot{}, &sandbox.Drive{}, &sandbox.User{}} {
 		typ := reflect.TypeOf(h)
 		for m := range typ.Methods() {
@@ -95,30 +94,46 @@ func TestEveryCallReturns(t *testing.T) {
 		}
 	}
 	assert.Greater(t, len(names), 90)
-	for _, name := range names {
+	return names
+}
+
+// callByName calls a method of one of the handles, with arguments of which
+// nothing is known but their types, and returns its last result.
+func callByName(t *testing.T, handles []any, typ, method string, ctx context.Context) reflect.Value {
+	t.Helper()
+	var call reflect.Value
+	for _, h := range handles {
+		if reflect.TypeOf(h).Elem().Name() == typ {
+			call = reflect.ValueOf(h).MethodByName(method)
+		}
+	}
+	in := []reflect.Value{reflect.ValueOf(ctx)}
+	for i := 1; i < call.Type().NumIn() && !(call.Type().IsVariadic() && i == call.Type().NumIn()-1); i++ {
+		in = append(in, testkit.Argument(t, method, i, call.Type().In(i)))
+	}
+	out := call.Call(in)
+	last := out[len(out)-1]
+	if last.Kind() == reflect.Func {
+		for _, err := range last.Seq2() {
+			last = err
+		}
+	}
+	return last
+}
+
+// TestEveryCallReturns calls every method that takes a context while the API is
+// silent: each returns when its context ends, with the context's error.
+func TestEveryCallReturns(t *testing.T) {
+	const deadline = 300 * time.Millisecond
+	for _, name := range callsWithContext(t) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				typ, method, _ := strings.Cut(name, ".")
-				var call reflect.Value
-				for _, h := range handles(t) {
-					if reflect.TypeOf(h).Elem().Name() == typ {
-						call = reflect.ValueOf(h).MethodByName(method)
-					}
-				}
+				all := handles(t, testkit.Silent{})
 				ctx, cancel := context.WithTimeout(t.Context(), deadline)
 				defer cancel()
-				in := []reflect.Value{reflect.ValueOf(ctx)}
-				for i := 1; i < call.Type().NumIn() && !(call.Type().IsVariadic() && i == call.Type().NumIn()-1); i++ {
-					in = append(in, testkit.Argument(t, method, i, call.Type().In(i)))
-				}
 				begin := time.Now()
-				out := call.Call(in)
-				last := out[len(out)-1]
-				if last.Kind() == reflect.Func {
-					for _, err := range last.Seq2() {
-						last = err
-					}
-				}
+				last := callByName(t, all, typ, method, ctx)
 				late := time.Since(begin) - deadline
 				if method == "KeepAlive" {
 					assert.True(t, last.IsNil(), "%v", last)
@@ -129,6 +144,31 @@ func TestEveryCallReturns(t *testing.T) {
 				}
 				assert.GreaterOrEqual(t, late, time.Duration(0))
 				assert.LessOrEqual(t, late, allowed(typ, method))
+			})
+		})
+	}
+}
+
+// TestEndedContextSendsNothing calls every method that takes a context when the
+// context has ended before.
+func TestEndedContextSendsNothing(t *testing.T) {
+	for _, name := range callsWithContext(t) {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				typ, method, _ := strings.Cut(name, ".")
+				all := handles(t, testkit.RoundTripper(func(req *http.Request) (*http.Response, error) {
+					t.Errorf("%s %s is sent", req.Method, req.URL.Path)
+					return nil, context.Canceled
+				}))
+				ctx, cancel := context.WithCancel(t.Context())
+				cancel()
+				begin := time.Now()
+				last := callByName(t, all, typ, method, ctx)
+				assert.Zero(t, time.Since(begin))
+				if method != "KeepAlive" {
+					err, _ := reflect.TypeAssert[error](last)
+					assert.ErrorIs(t, err, context.Canceled)
+				}
 			})
 		})
 	}
