@@ -5,22 +5,18 @@ import (
 	"crypto/rand"
 	"encoding/base64"
 	"errors"
-	"fmt"
 	"io"
 	"io/fs"
 	"net/http"
 	"os"
 	"path"
 	"path/filepath"
-	"strconv"
-	"strings"
 	"syscall"
 	"time"
 
 	"github.com/klauspost/compress/gzip"
 
 	"github.com/go-vercel/sandbox/internal/api"
-	"github.com/go-vercel/sandbox/internal/coreutils"
 	"github.com/go-vercel/sandbox/internal/untar"
 )
 
@@ -135,82 +131,6 @@ func pause(ctx context.Context, d time.Duration) error {
 		return nil
 	case <-ctx.Done():
 		return api.ContextError(ctx)
-	}
-}
-
-// length is the size of a file whose response does not report it, requested
-// while the content is transferred. It is nil for other files.
-type length struct {
-	asked  context.CancelFunc
-	answer chan reported
-	known  reported
-	// count returns the number of bytes that reading the file gives.
-	count func() (int64, error)
-}
-
-// reported is what stat says of a file.
-type reported struct {
-	size int64 // -1 if not known
-	// empty says that the file has no blocks on a disk: it consists of holes, or
-	// its content is made when it is read, as below /sys, where the size says
-	// little about it.
-	empty bool
-}
-
-func newLength(ctx context.Context, t target, r *FileReader, path string) *length {
-	if _, ends := r.body.(encodedBody); ends || r.size >= 0 {
-		return nil
-	}
-	ctx, cancel := context.WithCancel(ctx)
-	l := &length{asked: cancel, answer: make(chan reported, 1), known: reported{size: -1}}
-	l.count = func() (int64, error) { return countBytes(ctx, t, path) }
-	go func() {
-		said := reported{size: -1}
-		if info, err := (&FileSystem{t: t}).Stat(ctx, path); err == nil && info.Mode().IsRegular() {
-			said = reported{info.Size(), info.Sys().(*FileStat).Blocks == 0}
-		}
-		l.answer <- said
-		close(l.answer)
-	}()
-	return l
-}
-
-// countBytes reads the file in the sandbox, and returns how long it is.
-func countBytes(ctx context.Context, t target, path string) (int64, error) {
-	name, args := coreutils.Carry("sh", []string{"-c", `cat -- "$1" | wc -c`, "sh", path})
-	done, err := program{name: name, args: args}.run(ctx, t)
-	if err != nil {
-		return 0, err
-	}
-	return strconv.ParseInt(strings.TrimSpace(done.Stdout), 10, 64)
-}
-
-// check returns an error if the content is shorter than the reported size. That
-// can happen by chance, once, for a file that grows.
-func (l *length) check(n int64) error {
-	if l == nil {
-		return nil
-	}
-	if said, first := <-l.answer; first {
-		l.known = said
-	}
-	if n >= l.known.size {
-		return nil
-	}
-	if l.known.empty {
-		if really, err := l.count(); err == nil && n == really {
-			return nil
-		}
-	}
-	return brokenError{fmt.Errorf("%d of %d bytes have come: %w", n, l.known.size, io.ErrUnexpectedEOF)}
-}
-
-// stop waits for the request for the size to end.
-func (l *length) stop() {
-	if l != nil {
-		l.asked()
-		for range l.answer {
-		}
 	}
 }
 

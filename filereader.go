@@ -22,6 +22,10 @@ type OpenOptions struct {
 	Cwd string
 	// Progress, if not nil, is called as the file is read.
 	Progress func(Progress)
+	// NoSizeCheck leaves out the request for the file's size. A response that
+	// something between the sandbox and this program cuts short is then taken
+	// for the whole file.
+	NoSizeCheck bool
 }
 
 // FileReader reads a file of a sandbox. It is not safe for concurrent use.
@@ -31,6 +35,8 @@ type FileReader struct {
 	size  int64
 	read  int64
 	meter *meter
+	// length is what the content is compared with at its end; nil for nothing.
+	length *length
 }
 
 // openFile starts to read a file.
@@ -96,14 +102,18 @@ func (r *FileReader) Name() string { return r.name }
 // report it.
 func (r *FileReader) Size() int64 { return r.size }
 
-// Read implements [io.Reader]. If the file turns out shorter than reported, the
-// error at its end is [io.ErrUnexpectedEOF].
+// Read implements [io.Reader]. If less of the file has come than the sandbox
+// says it has, the error at its end matches [io.ErrUnexpectedEOF].
 func (r *FileReader) Read(p []byte) (int, error) {
 	n, err := r.body.Read(p)
 	r.read += int64(n)
 	r.meter.add(r.name, n)
-	if err == io.EOF && r.size >= 0 && r.read < r.size {
-		err = io.ErrUnexpectedEOF
+	if err == io.EOF {
+		if short := r.length.check(r.read); short != nil {
+			err = short
+		} else if r.read < r.size {
+			err = io.ErrUnexpectedEOF
+		}
 	}
 	if err != nil && err != io.EOF {
 		err = &fs.PathError{Op: "read", Path: r.name, Err: err}
@@ -123,5 +133,9 @@ func (r *FileReader) WriteTo(w io.Writer) (int64, error) {
 	return io.CopyBuffer(struct{ io.Writer }{w}, struct{ io.Reader }{r}, buf[:])
 }
 
-// Close ends the transfer. It may be called more than once.
-func (r *FileReader) Close() error { return r.body.Close() }
+// Close ends the transfer, and the request for the file's size. It may be called
+// more than once.
+func (r *FileReader) Close() error {
+	r.length.stop()
+	return r.body.Close()
+}

@@ -79,14 +79,28 @@ func (s *Sandbox) FS() *FileSystem { return &FileSystem{t: s} }
 func (s *Session) FS() *FileSystem { return &FileSystem{t: s} }
 
 // ReadFile reads the named file and returns its content. Use [FileSystem.Open]
-// for a file that may not fit into memory.
+// for a file that may not fit into memory, and for its cost in requests. If less
+// comes than the sandbox says the file has, it is requested once more, for it
+// may have grown meanwhile; then the error matches [io.ErrUnexpectedEOF].
 func (f *FileSystem) ReadFile(ctx context.Context, name string) ([]byte, error) {
 	r, err := f.Open(ctx, name, nil)
 	if err != nil {
 		return nil, err
 	}
 	defer r.Close()
-	return readAll(r, r.Size())
+	data, err := readAll(r, r.Size())
+	if !r.length.isShort(err) {
+		return data, err
+	}
+	again, err := f.Open(ctx, name, &OpenOptions{NoSizeCheck: true})
+	if err != nil {
+		return nil, err
+	}
+	defer again.Close()
+	if again.Size() < 0 {
+		again.length = r.length
+	}
+	return readAll(again, again.Size())
 }
 
 // readAll reads r to its end into a buffer of the announced size, if that is
@@ -109,16 +123,36 @@ func readAll(r io.Reader, size int64) ([]byte, error) {
 	}
 }
 
-// Open opens the named file for reading, with one request of the file API. The
-// content is streamed. The caller must close the file. If the connection breaks
-// while the file is read, Read returns an error; [FileSystem.DownloadFile]
-// retries.
+// Open opens the named file for reading, with one request of the file API. If
+// the response does not say how long the file is, another request asks for its
+// size while the content is transferred, and Read compares the two at the end:
+// nothing else would tell a whole file from one that was cut short. The first
+// bytes do not wait for it. [OpenOptions.NoSizeCheck] leaves it out.
+//
+// The size is not checked below /proc and /sys, nor where the sandbox has no
+// program stat. A file without blocks on a disk that is shorter than it says is
+// counted, by a third request. A file to which something is added while it is
+// read may look cut. If the size can't be learned because the network fails,
+// Read returns that error at the end.
+//
+// The content is streamed. The caller must close the file; Close also ends the
+// request for the size, and waits at most five seconds for that. If the
+// connection breaks while the file is read, Read returns an error;
+// [FileSystem.DownloadFile] retries.
 //
 // If the file does not exist, the error matches [fs.ErrNotExist]; if the sandbox
 // or session does not exist and the API says so, it matches [ErrNotFound]
 // instead.
 func (f *FileSystem) Open(ctx context.Context, name string, opts *OpenOptions) (*FileReader, error) {
-	return openFile(ctx, f.on(), name, opts)
+	var o OpenOptions
+	if opts != nil {
+		o = *opts
+	}
+	r, err := openFile(ctx, f.on(), name, &o)
+	if err == nil && !o.NoSizeCheck {
+		r.length = newLength(ctx, f.on(), r, joinCwd(o.Cwd, name))
+	}
+	return r, err
 }
 
 // WriteFile writes data to the named file, replacing it if it exists and

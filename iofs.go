@@ -25,7 +25,8 @@ import (
 // [os.DirFS], including out of root.
 //
 // Opening a file makes one request, which also serves its FileInfo; the first
-// read makes another for the content. Files can be seeked; going backward in a
+// read makes another for the content, which is compared with the size in the
+// FileInfo, as by [FileSystem.Open]. Files can be seeked; going backward in a
 // file of more than 256 KiB requests it again.
 //
 // A walk of a tree lists directories ahead: when a directory is read inside one
@@ -251,7 +252,11 @@ func (f *ioFile) start() (*FileReader, error) {
 	if err != nil {
 		return nil, err
 	}
-	return f.fsys.fsys.Open(f.fsys.ctx, p, nil)
+	r, err := f.fsys.fsys.Open(f.fsys.ctx, p, &OpenOptions{NoSizeCheck: true})
+	if err == nil && f.info.Mode().IsRegular() {
+		r.length = lengthOf(f.fsys.ctx, f.fsys.fsys.on(), r, p, f.info)
+	}
+	return r, err
 }
 
 // keep reads a file that is reported to be small. One that has grown since is

@@ -44,7 +44,7 @@ func opReadFile(c *call) (any, error) {
 	if err := c.args(&a); err != nil {
 		return nil, err
 	}
-	r, err := t.Open(c.ctx, a.Path, &sandbox.OpenOptions{Cwd: a.Cwd})
+	r, err := t.Open(c.ctx, a.Path, &sandbox.OpenOptions{Cwd: a.Cwd, NoSizeCheck: true})
 	if err != nil {
 		return c.orMissing(err, a)
 	}

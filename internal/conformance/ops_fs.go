@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"path"
 	"strconv"
@@ -59,7 +60,7 @@ func fsOp(do func(ctx context.Context, f *sandbox.FileSystem, a *fsArgs) (any, e
 
 var (
 	opFSReadFile = fsOp(func(ctx context.Context, f *sandbox.FileSystem, a *fsArgs) (any, error) {
-		data, err := f.ReadFile(ctx, a.Path)
+		data, err := readAll(ctx, f, a.Path)
 		if err != nil || a.Encoding == "" {
 			return data, err
 		}
@@ -283,4 +284,14 @@ func stats(info fs.FileInfo, err error) (any, error) {
 		out[key], out[key+"Ms"] = isoTime(t), float64(t.UnixNano())/1e6
 	}
 	return out, nil
+}
+
+// readAll reads a file without asking for its size, as JavaScript does.
+func readAll(ctx context.Context, f *sandbox.FileSystem, name string) ([]byte, error) {
+	r, err := f.Open(ctx, name, &sandbox.OpenOptions{NoSizeCheck: true})
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = r.Close() }()
+	return io.ReadAll(r)
 }

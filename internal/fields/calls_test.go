@@ -204,6 +204,18 @@ var calls = []method{
 			_, err = io.Copy(io.Discard, r)
 			require.NoError(t, errors.Join(err, r.Close()))
 			assert.EqualValues(t, 5, read)
+		}, "NoSizeCheck": func(t *testing.T, w *world, _ method) {
+			running(t, w)
+			// Longer than what net/http gives a length by itself.
+			require.NoError(t, w.box.FS().WriteFile(t.Context(), "data", make([]byte, 100_000), 0o644))
+			for _, no := range []bool{true, false} {
+				before := len(w.srv.Requests())
+				r, err := w.box.FS().Open(t.Context(), "data", &sandbox.OpenOptions{NoSizeCheck: no})
+				require.NoError(t, err)
+				_, err = io.Copy(io.Discard, r)
+				require.NoError(t, errors.Join(err, r.Close()))
+				assert.Equal(t, no, len(w.srv.Requests())-before == 1)
+			}
 		}},
 	},
 }

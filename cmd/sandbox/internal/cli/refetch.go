@@ -37,7 +37,7 @@ type remoteFile struct {
 
 // openRemote opens a file of a sandbox. The caller closes it.
 func openRemote(ctx context.Context, files *sandbox.FileSystem, name string) (*remoteFile, error) {
-	body, err := files.Open(ctx, name, nil)
+	body, err := files.Open(ctx, name, &sandbox.OpenOptions{NoSizeCheck: true}) // checked below, and fetched again
 	if err != nil {
 		return nil, err
 	}
@@ -82,7 +82,7 @@ func (f *remoteFile) again(cause error) error {
 		case <-f.ctx.Done():
 			return cause
 		}
-		body, err := f.files.Open(f.ctx, f.name, nil)
+		body, err := f.files.Open(f.ctx, f.name, &sandbox.OpenOptions{NoSizeCheck: true})
 		if err != nil {
 			return err
 		}

@@ -1,0 +1,168 @@
+package sandbox
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os/exec"
+	"path"
+	"strconv"
+	"strings"
+
+	"github.com/go-vercel/sandbox/internal/api"
+	"github.com/go-vercel/sandbox/internal/coreutils"
+)
+
+// length is the size of a file whose response does not report it, requested
+// while the content is transferred. It is nil for other files.
+type length struct {
+	ctx    context.Context
+	cancel context.CancelFunc
+	answer chan reported
+	known  reported
+	// earlier says that known was not asked for beside this transfer: the file
+	// may have been truncated since.
+	earlier bool
+	ask     func(context.Context) reported
+	// count returns the number of bytes that reading the file gives.
+	count func() (int64, error)
+}
+
+// reported is what stat says of a file.
+type reported struct {
+	size int64 // -1 if the sandbox does not say
+	// empty says that the file has no blocks on a disk: it consists of holes, or
+	// its content is made when it is read, as below /sys, where the size says
+	// little about it.
+	empty bool
+	// err is why nothing is known, if that is not the sandbox's own word.
+	err error
+}
+
+// newLength asks for the size of the file at path, the content of which r has
+// begun to transfer.
+func newLength(ctx context.Context, t target, r *FileReader, path string) *length {
+	l := lengthless(ctx, t, r, path)
+	if l == nil {
+		return nil
+	}
+	asked, cancel := context.WithCancel(ctx)
+	l.cancel, l.known = cancel, reported{size: -1}
+	go func() {
+		l.answer <- l.ask(asked)
+		close(l.answer)
+	}()
+	return l
+}
+
+// lengthOf is newLength for a file whose size was asked for before.
+func lengthOf(ctx context.Context, t target, r *FileReader, path string, info fs.FileInfo) *length {
+	l := lengthless(ctx, t, r, path)
+	if l != nil {
+		l.known, l.earlier = reportedOf(info), true
+		close(l.answer)
+	}
+	return l
+}
+
+// lengthless returns a length without its size, or nil if the content says
+// itself where it ends, or the kernel makes it up.
+func lengthless(ctx context.Context, t target, r *FileReader, name string) *length {
+	if _, ends := r.body.(encodedBody); ends || r.size >= 0 {
+		return nil
+	}
+	if clean := path.Clean(name); strings.HasPrefix(clean, "/proc/") || strings.HasPrefix(clean, "/sys/") {
+		return nil
+	}
+	return &length{
+		ctx: ctx, cancel: func() {}, answer: make(chan reported, 1),
+		ask:   func(ctx context.Context) reported { return askLength(ctx, t, name) },
+		count: func() (int64, error) { return countBytes(ctx, t, name) },
+	}
+}
+
+func reportedOf(info fs.FileInfo) reported {
+	return reported{size: info.Size(), empty: info.Sys().(*FileStat).Blocks == 0}
+}
+
+func askLength(ctx context.Context, t target, path string) reported {
+	info, err := (&FileSystem{t: t}).Stat(ctx, path)
+	if err == nil && info.Mode().IsRegular() {
+		return reportedOf(info)
+	}
+	if cannotTell(err) {
+		err = nil
+	}
+	return reported{size: -1, err: err}
+}
+
+// cannotTell reports whether err is the word of the sandbox, or the API's own,
+// that there is no size to be had: the file is gone, there is no program stat or
+// a different one, or commands are not permitted. That a session has ended is
+// not among them, for with it ends the content.
+func cannotTell(err error) bool {
+	if _, said := errors.AsType[*FSError](err); said {
+		return true
+	}
+	if e, refused := errors.AsType[*APIError](err); refused {
+		switch e.judged() {
+		case api.Refused, api.Unauthorized, api.QuotaExceeded, api.NoProgram, api.NoDirectory:
+			return true
+		}
+	}
+	return errors.Is(err, exec.ErrNotFound) || errors.Is(err, coreutils.ErrOutput)
+}
+
+// countBytes reads the file in the sandbox, and returns how long it is.
+func countBytes(ctx context.Context, t target, path string) (int64, error) {
+	name, args := coreutils.Carry("sh", []string{"-c", `cat -- "$1" | wc -c`, "sh", path})
+	done, err := program{name: name, args: args}.run(ctx, t)
+	if err != nil {
+		return 0, err
+	}
+	return strconv.ParseInt(strings.TrimSpace(done.Stdout), 10, 64)
+}
+
+// check returns an error if the content is shorter than the reported size, or
+// nobody can say. It can be shorter by chance, once, for a file that grows.
+func (l *length) check(n int64) error {
+	if l == nil {
+		return nil
+	}
+	if said, first := <-l.answer; first {
+		l.known = said
+	}
+	if l.ctx.Err() == nil && (l.known.err != nil || l.earlier && n < l.known.size) {
+		l.known, l.earlier = l.ask(l.ctx), false
+	}
+	switch {
+	case l.ctx.Err() != nil:
+		return api.ContextError(l.ctx)
+	case l.known.err != nil:
+		return brokenError{fmt.Errorf("%d bytes have come, of how many is unknown: %w", n, l.known.err)}
+	case n >= l.known.size:
+		return nil
+	case l.known.empty:
+		if really, err := l.count(); err == nil && n == really {
+			l.known = reported{size: n}
+			return nil
+		}
+	}
+	return brokenError{fmt.Errorf("%d of %d bytes have come: %w", n, l.known.size, io.ErrUnexpectedEOF)}
+}
+
+// isShort reports whether err says that less has come than there is.
+func (l *length) isShort(err error) bool {
+	return l != nil && l.known.err == nil && errors.Is(err, errBroken)
+}
+
+// stop waits for the request for the size to end.
+func (l *length) stop() {
+	if l != nil {
+		l.cancel()
+		for range l.answer {
+		}
+	}
+}
