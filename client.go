@@ -27,7 +27,7 @@ func Version() string { return version() }
 
 const (
 	module      = "github.com/go-vercel/sandbox"
-	nextRelease = "0.2.0"
+	nextRelease = "0.3.0"
 )
 
 var version = sync.OnceValue(func() string {
