@@ -375,7 +375,7 @@ func (c *Client) create(ctx context.Context, o *CreateOptions) (*Sandbox, error)
 	if err := c.doWithImage(ctx, o.WaitForImage, &api.Request{Op: op, Body: full, New: o.Name}, &resp); err != nil {
 		return nil, err
 	}
-	return newSandbox(c, op, o.Name, project, &resp, o.OnResume)
+	return newSandbox(c, project, &resp, o.OnResume), nil
 }
 
 // imageInterval is the pause between checks whether an image is ready.
@@ -451,7 +451,7 @@ func (c *Client) Fork(ctx context.Context, source string, opts *CreateOptions) (
 	if err := c.doWithImage(ctx, o.WaitForImage, req, &resp); err != nil {
 		return nil, err
 	}
-	return newSandbox(c, op, o.Name, project, &resp, o.OnResume)
+	return newSandbox(c, project, &resp, o.OnResume), nil
 }
 
 // GetOptions are the options of [Client.Get].
@@ -505,9 +505,7 @@ func (c *Client) lookUp(ctx context.Context, name string, opts *GetOptions) (sb 
 	if err != nil {
 		return nil, false, err
 	}
-	if sb, err = newSandbox(c, api.GetSandbox, name, project, resp, o.OnResume); err != nil {
-		return nil, false, err
-	}
+	sb = newSandbox(c, project, resp, o.OnResume)
 	return sb, c.started(project, name, resp, req), nil
 }
 

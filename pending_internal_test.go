@@ -29,7 +29,7 @@ func TestPending(t *testing.T) {
 		p.change("first", func(v *int) { assert.Equal(t, 4, *v) })
 
 		for i := range 2 * maxPending {
-			time.Sleep(1)
+			time.Sleep(time.Nanosecond)
 			p.add(strconv.Itoa(i), i)
 		}
 		assert.Len(t, p.entries, maxPending)

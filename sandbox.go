@@ -11,7 +11,6 @@ import (
 	"time"
 
 	"github.com/go-vercel/sandbox/internal/accounts"
-	"github.com/go-vercel/sandbox/internal/api"
 	"github.com/go-vercel/sandbox/internal/redact"
 	"github.com/go-vercel/sandbox/internal/wire"
 )
@@ -48,12 +47,11 @@ type sandboxState struct {
 	defaultUser atomic.Pointer[accounts.Identity] // nil until it is known
 }
 
-// newSandbox makes a handle from a response. name is the requested name, for a
-// response that omits it.
-func newSandbox(c *Client, op *api.Op, name, project string, resp *wire.SandboxResponse, onResume Hook) (*Sandbox, error) {
+// newSandbox makes a handle from a response.
+func newSandbox(c *Client, project string, resp *wire.SandboxResponse, onResume Hook) *Sandbox {
 	st := &sandboxState{project: project, onResume: onResume, client: c, info: resp.Sandbox}
 	st.current = newSession(c, resp.Session, resp.Routes)
-	return &Sandbox{st: st}, nil
+	return &Sandbox{st: st}
 }
 
 var errZeroSandbox = fmt.Errorf("sandbox: %w: the Sandbox was not made by Create, Get, GetOrCreate, Fork or from JSON", ErrInvalid)

@@ -138,7 +138,7 @@ func run(args []string, stdout, stderr io.Writer) int {
 		fmt.Fprintln(stderr, "sandbox-emulator:", err)
 		return exitFailure
 	}
-	code := 0
+	var code int
 	if len(o.command) == 0 {
 		code = serve(server, stdout, stderr, signals)
 	} else {

@@ -100,13 +100,6 @@ func orNil[T comparable](v T) any {
 	return plain(v)
 }
 
-func ptr[T any](v *T) any {
-	if v == nil {
-		return nil
-	}
-	return plain(*v)
-}
-
 // isoTime returns a time in the form of results.
 func isoTime(t time.Time) any {
 	if t.IsZero() {

@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"maps"
 	"net/http"
 	"net/url"
 	"os"
@@ -227,18 +228,14 @@ func (m *method) row(t *testing.T, w *world, r row) {
 		m.before(t, w)
 	}
 	fields := map[string]any{r.field: r.value}
-	for name, v := range r.and {
-		fields[name] = v
-	}
+	maps.Copy(fields, r.and)
 	with, others, handle := m.play(t, w, r.at, fields)
 	query, body := base.query, base.body
 	switch {
 	case strings.HasPrefix(r.sent, "?"):
 		more, err := url.ParseQuery(w.expand(r.sent[1:]))
 		require.NoError(t, err)
-		for name, v := range more {
-			query[name] = v
-		}
+		maps.Copy(query, more)
 	default:
 		body = merged(t, base.body, w.expand(r.sent))
 	}

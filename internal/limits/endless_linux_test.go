@@ -238,7 +238,7 @@ func TestEndlessClient(t *testing.T) {
 		sb, err := c.Create(t.Context(), &sandbox.CreateOptions{Timeout: time.Hour, Ports: []int{3000}})
 		require.NoError(t, err)
 		var programs []sandbox.File
-		for _, name := range strings.Fields("base64 bash cat chgrp chmod chown cp dd dirname env find getent gpasswd gzip head id ln ls mkdir mktemp mv readlink realpath rm sh sha256sum stat sudo tail tar test touch truncate useradd groupadd usermod wc") {
+		for name := range strings.FieldsSeq("base64 bash cat chgrp chmod chown cp dd dirname env find getent gpasswd gzip head id ln ls mkdir mktemp mv readlink realpath rm sh sha256sum stat sudo tail tar test touch truncate useradd groupadd usermod wc") {
 			programs = append(programs, sandbox.File{Path: "evil/" + name, Content: []byte("#!/bin/sh\n" + script + "\n"), Mode: new(fs.FileMode(0o755))})
 		}
 		require.NoError(t, sb.WriteFiles(t.Context(), programs, nil))
@@ -280,8 +280,8 @@ func TestEndlessClient(t *testing.T) {
 func TestEndlessPrograms(t *testing.T) {
 	t.Parallel()
 	for _, typ := range []reflect.Type{reflect.TypeFor[*sandbox.FileSystem](), reflect.TypeFor[*sandbox.User]()} {
-		for i := range typ.NumMethod() {
-			if m := typ.Method(i); m.Type.NumIn() > 1 && m.Type.In(1) == reflect.TypeFor[context.Context]() {
+		for m := range typ.Methods() {
+			if m.Type.NumIn() > 1 && m.Type.In(1) == reflect.TypeFor[context.Context]() {
 				assert.Contains(t, endlessCalls, typ.Elem().Name()+"."+m.Name)
 			}
 		}

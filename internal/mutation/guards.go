@@ -221,7 +221,7 @@ func readGuards(file string) ([]site, error) {
 		}
 	}
 	var rows []site
-	for _, line := range strings.Split(strings.TrimSpace(string(text)), "\n") {
+	for line := range strings.SplitSeq(strings.TrimSpace(string(text)), "\n") {
 		if strings.HasPrefix(line, "#") {
 			continue
 		}

@@ -143,8 +143,7 @@ func (o oddResponse) play(t *testing.T, name string, call func(context.Context, 
 	defer cancel()
 	err = call(ctx, sb)
 	require.NoError(t, ctx.Err(), "it goes on for ever")
-	switch {
-	case o.name == "1xx, then 200" && name == "RunCommand":
+	if o.name == "1xx, then 200" && name == "RunCommand" {
 		assert.NoError(t, err)
 		return
 	}

@@ -19,7 +19,7 @@ func mine(info fs.FileInfo) bool {
 func storedSize(info fs.FileInfo) int64 {
 	const block = 512 // of Blocks, whatever the file system's are
 	if stat, ok := info.Sys().(*syscall.Stat_t); ok {
-		return min(info.Size(), int64(stat.Blocks)*block)
+		return min(info.Size(), int64(stat.Blocks)*block) //nolint:unconvert // other systems have other widths
 	}
 	return info.Size()
 }
@@ -30,7 +30,7 @@ func severalNames(info fs.FileInfo) (fileID, bool) {
 	if !ok || stat.Nlink < 2 {
 		return fileID{}, false
 	}
-	return fileID{uint64(stat.Dev), stat.Ino}, true
+	return fileID{uint64(stat.Dev), stat.Ino}, true //nolint:unconvert // other systems have other widths
 }
 
 // makePipe makes a named pipe.
