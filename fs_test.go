@@ -18,7 +18,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestOneRequest shows that each method makes one request.
+// TestOneRequest shows that each method makes one request. Reading a file to
+// its end takes another one for its size, which the response does not have.
 func TestOneRequest(t *testing.T) {
 	t.Parallel()
 	srv, sb := testkit.Start(t, nil)
@@ -31,7 +32,13 @@ func TestOneRequest(t *testing.T) {
 		name string
 		do   func() error
 	}{
-		{"ReadFile", func() error { return drop(f.ReadFile(ctx, "d/file")) }},
+		{"Open", func() error {
+			r, err := f.Open(ctx, "d/file", &sandbox.OpenOptions{NoSizeCheck: true})
+			if err != nil {
+				return err
+			}
+			return errors.Join(drop(io.ReadAll(r)), r.Close())
+		}},
 		{"WriteFile", func() error { return f.WriteFile(ctx, "d/file", []byte("y"), 0o600) }},
 		{"AppendFile", func() error { return f.AppendFile(ctx, "d/file", []byte("y")) }},
 		{"Mkdir", func() error { return f.Mkdir(ctx, "d/a", 0o755) }},
@@ -67,6 +74,10 @@ func TestOneRequest(t *testing.T) {
 		require.NoError(t, step.do(), step.name)
 		assert.Len(t, srv.Requests(), before+1, step.name)
 	}
+	require.NoError(t, f.WriteFile(ctx, "file", []byte("x"), 0o644))
+	before := len(srv.Requests())
+	require.NoError(t, drop(f.ReadFile(ctx, "file")))
+	assert.Len(t, srv.Requests(), before+2)
 }
 
 // When a program's messages are in another language, it is run again in
