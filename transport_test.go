@@ -338,6 +338,7 @@ func TestTransportKeepsAlive(t *testing.T) {
 		time.Sleep(30 * time.Minute)
 		require.NoError(t, errors.Join(finish.Close(), resp.Body.Close()))
 		time.Sleep(time.Hour)
+		synctest.Wait()
 		require.NotEmpty(t, extended)
 		assert.Greater(t, extended[len(extended)-1], 30*time.Minute)
 		assert.Less(t, extended[len(extended)-1], 40*time.Minute)

@@ -8,6 +8,7 @@ import (
 	"net"
 	"net/http"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -145,10 +146,15 @@ func TestKeepAliveShortMargin(t *testing.T) {
 		const step, margin = 20 * time.Second, 2 * time.Second
 		begin, end := time.Now(), time.Now().Add(step)
 		dropped := false
+		var mu sync.Mutex
 		sb := testkit.API(func(req *http.Request) (*http.Response, error) {
+			mu.Lock()
+			defer mu.Unlock()
 			switch {
 			case !dropped && time.Until(end) <= margin:
 				dropped = true
+				mu.Unlock()
+				defer mu.Lock()
 				return testkit.Unanswered(req)
 			case req.Method == http.MethodPost:
 				end, dropped = end.Add(step), false
@@ -161,7 +167,10 @@ func TestKeepAliveShortMargin(t *testing.T) {
 		go func() { ended <- sb.KeepAlive(ctx, &sandbox.KeepAliveOptions{Margin: margin, Step: step}) }()
 		for range 59 {
 			time.Sleep(time.Minute)
-			require.True(t, time.Now().Before(end), "the session has timed out after %v", time.Since(begin))
+			mu.Lock()
+			left := time.Until(end)
+			mu.Unlock()
+			require.Positive(t, left, "the session has timed out after %v", time.Since(begin))
 		}
 		cancel()
 		require.NoError(t, <-ended)
