@@ -37,7 +37,7 @@ func program(t *testing.T, args ...string) *exec.Cmd {
 		t.Skip("the commands of these tests are those of Unix")
 	}
 	cmd := exec.Command(os.Args[0], args...)
-	cmd.Env = append(os.Environ(), asProgram+"=1", "VERCEL_OIDC_TOKEN=the-users-own", "NODE_OPTIONS=", "PYTHONPATH=")
+	cmd.Env = append(os.Environ(), asProgram+"=1", "VERCEL_OIDC_TOKEN=the-users-own", "NODE_OPTIONS=")
 	return cmd
 }
 
@@ -150,6 +150,7 @@ func TestServesUntilInterrupted(t *testing.T) {
 		require.NoError(t, err)
 		return client
 	}
+	t.Setenv("PYTHONPATH", "") // else it follows ours
 	cmd, env := serving(t, args...)
 	hook := strings.TrimPrefix(env["NODE_OPTIONS"], "--import=file://")
 	assert.FileExists(t, hook)

@@ -94,6 +94,15 @@ await step('getSession', { sessionId })
 await step('createSessionDirectory', { sessionId, requestBody: { path: 'dir' } })
 const cmd = (await plain('POST', `/v2/sandboxes/sessions/${sessionId}/cmd`, { command: 'sh', args: ['-c', 'echo text > dir/file; sleep 1000'] })).command
 await step('listSessionCommands', { sessionId })
+// What the command writes is looked for after it is killed.
+for (let tries = 0; tries < 600; tries++) {
+  const r = await fetch(`${API}/v2/sandboxes/sessions/${sessionId}/fs/read?teamId=${TEAM}`, {
+    method: 'POST', body: JSON.stringify({ path: 'dir/file' }),
+    headers: { authorization: `Bearer ${TOKEN}`, 'content-type': 'application/json' },
+  })
+  if (await r.text() === 'text\n') break
+  await new Promise(wake => setTimeout(wake, 100))
+}
 await step('killSessionCommand', { sessionId, cmdId: cmd.id, requestBody: { signal: 9 } })
 await step('getSessionCommand', { sessionId, cmdId: cmd.id, wait: 'true' })
 const written = await step('writeSessionFiles', { sessionId })
