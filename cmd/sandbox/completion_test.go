@@ -4,6 +4,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -90,7 +91,7 @@ text=${1//:/ : }; text=${text//=/ = }
 COMP_WORDS=($text); COMP_CWORD=$((${#COMP_WORDS[@]} - 1))
 __start_sandbox
 printf '%s\n' "${COMPREPLY[@]}"`, "bash", line)
-		cmd.Dir, cmd.Env = d.dir, append(d.env, "PATH="+d.dir+":"+os.Getenv("PATH"))
+		cmd.Dir, cmd.Env = d.dir, slices.Concat(d.env, []string{"PATH=" + d.dir + ":" + os.Getenv("PATH")})
 		got := finish(t, cmd)
 		assert.Contains(t, got.stdout, want, "%s: %s", line, got.stderr)
 		assert.NotContains(t, got.stderr, "not found", line)

@@ -167,7 +167,7 @@ func TestEveryOption(t *testing.T) {
 						maps.DeleteFunc(want, func(_ string, v any) bool { return v == nil })
 					}
 					var options []string
-					for _, o := range strings.Fields(row.option) {
+					for o := range strings.FieldsSeq(row.option) {
 						options = append(options, strings.ReplaceAll(o, "SNAPSHOT", snapshot))
 						name, _, _ := strings.Cut(strings.TrimPrefix(o, "--"), "=")
 						named[name] = true

@@ -151,7 +151,7 @@ func ParseCursor(text string) (Cursor, error) {
 	if bad || n[1] == 0 && n[2] > 0 {
 		return Cursor{}, fmt.Errorf("%w: %.40q", ErrCursor, text)
 	}
-	return Cursor{int(n[0]), int64(n[1]), int(n[2])}, nil
+	return Cursor{int(n[0]), int64(n[1]), int(n[2])}, nil //nolint:gosec // ParseUint has held each to its bits
 }
 
 // String returns the cursor's text.

@@ -99,7 +99,7 @@ func callsWithContext(t *testing.T) (names []string) {
 
 // callByName calls a method of one of the handles, with arguments of which
 // nothing is known but their types, and returns its last result.
-func callByName(t *testing.T, handles []any, typ, method string, ctx context.Context) reflect.Value {
+func callByName(ctx context.Context, t *testing.T, handles []any, typ, method string) reflect.Value {
 	t.Helper()
 	var call reflect.Value
 	for _, h := range handles {
@@ -133,7 +133,7 @@ func TestEveryCallReturns(t *testing.T) {
 				ctx, cancel := context.WithTimeout(t.Context(), deadline)
 				defer cancel()
 				begin := time.Now()
-				last := callByName(t, all, typ, method, ctx)
+				last := callByName(ctx, t, all, typ, method)
 				late := time.Since(begin) - deadline
 				if method == "KeepAlive" {
 					assert.True(t, last.IsNil(), "%v", last)
@@ -163,7 +163,7 @@ func TestEndedContextSendsNothing(t *testing.T) {
 				ctx, cancel := context.WithCancel(t.Context())
 				cancel()
 				begin := time.Now()
-				last := callByName(t, all, typ, method, ctx)
+				last := callByName(ctx, t, all, typ, method)
 				assert.Zero(t, time.Since(begin))
 				if method != "KeepAlive" {
 					err, _ := reflect.TypeAssert[error](last)

@@ -157,8 +157,8 @@ const ofFile = " (of a .env file)"
 // profile, has chosen the account that everything goes to.
 func (a *app) tellOfFiles(host *oidc.Host, profile settings.Profile, source string) {
 	what := ""
-	if strings.HasSuffix(source, ofFile) {
-		what = strings.TrimSuffix(source, ofFile)
+	if name, found := strings.CutSuffix(source, ofFile); found {
+		what = name
 	}
 	for _, key := range []string{"SANDBOX_SCOPE", "SANDBOX_PROJECT"} {
 		_, own := a.env.lookup(key)

@@ -300,10 +300,10 @@ func editDistance(s, t string) int {
 	for j := range row {
 		row[j] = j
 	}
-	for i := range len(a) {
+	for i := range a {
 		above := row[0]
 		row[0] = i + 1
-		for j := range len(b) {
+		for j := range b {
 			cost := 1
 			if a[i] == b[j] {
 				cost = 0
