@@ -39,6 +39,9 @@ func arrange(root *cobra.Command, args []string) (out, taken []string, err error
 		}
 		return slices.Concat(l.path, moved, rest), nil, nil
 	}
+	if l.cmd.DisableFlagParsing { // it reads another program's options itself
+		return slices.Concat(l.path, moved, rest), nil, nil
+	}
 	out, err = l.read(slices.Concat(moved, rest))
 	return out, l.taken, err
 }
