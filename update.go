@@ -103,7 +103,10 @@ func (o *UpdateOptions) body() (*updateBody, error) {
 		if err := keep.check("KeepLastSnapshots"); err != nil {
 			return nil, err
 		}
-		b.KeepLastSnapshots = keep.toWire()
+		// Said in full, so that it also ends what an earlier policy has set.
+		w := keep.toWire()
+		w.DeleteEvicted = new(!keep.KeepEvicted)
+		b.KeepLastSnapshots = w
 	}
 	switch id := o.NetworkID; {
 	case id == nil:
