@@ -64,7 +64,7 @@ var settings = []row{
 		sent: `{"keepLastSnapshots":{"count":3,"expiration":172800000,"deleteEvicted":false}}`,
 	},
 	{
-		field: "KeepLastSnapshots", value: &sandbox.KeepLastSnapshots{Count: 7}, sent: `{"keepLastSnapshots":{"count":7}}`,
+		field: "KeepLastSnapshots", value: &sandbox.KeepLastSnapshots{Count: 7}, sent: `{"keepLastSnapshots":{"count":7,"deleteEvicted":true}}`,
 	},
 }
 
