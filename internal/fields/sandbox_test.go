@@ -63,9 +63,6 @@ var settings = []row{
 		field: "KeepLastSnapshots", value: &sandbox.KeepLastSnapshots{Count: 3, Expiration: 48 * time.Hour, KeepEvicted: true},
 		sent: `{"keepLastSnapshots":{"count":3,"expiration":172800000,"deleteEvicted":false}}`,
 	},
-	{
-		field: "KeepLastSnapshots", value: &sandbox.KeepLastSnapshots{Count: 7}, sent: `{"keepLastSnapshots":{"count":7,"deleteEvicted":true}}`,
-	},
 }
 
 // policyOf returns a policy with all kinds of rules, whose matchers are of one
@@ -119,6 +116,7 @@ func hasEnv(t *testing.T, w *world, handle any) {
 
 // creations are the rows that create and fork have in common.
 var creations = append(slices.Clone(settings), []row{
+	{field: "KeepLastSnapshots", value: &sandbox.KeepLastSnapshots{Count: 7}, sent: `{"keepLastSnapshots":{"count":7}}`},
 	{field: "Ephemeral", value: true, sent: `{"persistent":false}`, info: hidden{}, reads: func(t *testing.T, _ *world, sb any) {
 		assert.False(t, sb.(*sandbox.Sandbox).Info().Persistent)
 	}},
@@ -300,6 +298,7 @@ func TestUpdate(t *testing.T) {
 		{field: "VCPUs", value: 4, sent: `{"resources":{"vcpus":4,"memory":8192}}`, state: `{"vcpus":4,"memory":8192}`},
 		{field: "NetworkID", value: new("net_123"), sent: `{"networkId":"net_123"}`},
 		{field: "NetworkID", value: new(""), sent: `{"networkId":null}`},
+		{field: "KeepLastSnapshots", value: &sandbox.KeepLastSnapshots{Count: 7}, sent: `{"keepLastSnapshots":{"count":7,"deleteEvicted":true}}`},
 		{field: "KeepLastSnapshots", value: &sandbox.KeepLastSnapshots{}, sent: `{"keepLastSnapshots":null}`, info: (*sandbox.KeepLastSnapshots)(nil)},
 		{field: "Ports", value: []int{}, sent: `{"ports":[]}`, state: "none", info: hidden{}},
 		{
