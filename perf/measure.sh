@@ -1,5 +1,5 @@
 #!/bin/sh
-# Measures all that docs/performance.md says and prints its tables on standard
+# Measures all that docs/maintainers/performance.md says and prints its tables on standard
 # output; progress goes to standard error. A number is that of the repetitions.
 #
 #	measure.sh [-quick] [N]

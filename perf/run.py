@@ -305,7 +305,7 @@ def times(a, b):
 
 
 def summary(records):
-    """Prints the tables of docs/performance.md: the SDK beside JavaScript and its floor, and what was asked."""
+    """Prints the tables of docs/maintainers/performance.md: the SDK beside JavaScript and its floor, and what was asked."""
     by = by_case(r for r in records if r["case"] != "scale")
     head = ["case", "runs", "Go", "JS", "JS / Go: time, CPU", "asked (time)", "Go / floor: time, CPU", "asked (CPU)", "peak MB: Go, JS"]
     if by:
@@ -362,7 +362,7 @@ def main():
     ap.add_argument("--baseline", default="floor,floor-json", help="implementations to give ratios to")
     ap.add_argument("--out", help="append every record to this file (JSON lines)")
     ap.add_argument("--report", nargs="+", metavar="FILE", help="only print the table of recorded files")
-    ap.add_argument("--summary", action="store_true", help="print the tables of docs/performance.md instead")
+    ap.add_argument("--summary", action="store_true", help="print the tables of docs/maintainers/performance.md instead")
     ap.add_argument("--quick", action="store_true", help="a sixteenth of the work")
     ap.add_argument("--verify", action="store_true", help="check the content of every upload instead of measuring")
     ap.add_argument("--tls", nargs="?", const="h2", choices=["h1", "h2"], help="serve TLS; h1 turns HTTP/2 off")

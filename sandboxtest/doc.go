@@ -9,7 +9,7 @@
 // stop, and snapshots, forks and rollbacks have the right files; drives outlive
 // sandboxes. All operations of versions 2 and later of the API are implemented,
 // with their statuses and error codes, limits, filters, orders and cursors.
-// docs/platform.md lists how each of these is known.
+// docs/maintainers/platform.md lists how each of these is known.
 //
 //	func TestBuild(t *testing.T) {
 //		srv := sandboxtest.New(t, nil)

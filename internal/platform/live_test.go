@@ -38,7 +38,7 @@ var caller = func() map[string]string {
 	return vars
 }()
 
-// TestLive checks what docs/platform.md says against the hosted service. It
+// TestLive checks what docs/maintainers/platform.md says against the hosted service. It
 // starts eight machines with one virtual CPU, for a few seconds each.
 func TestLive(t *testing.T) {
 	if caller["SANDBOX_LIVE"] != "1" {

@@ -34,7 +34,7 @@ const (
 
 // TestPlatform has a row for each difference between the service, as others
 // observed it, and its documentation or this SDK. The numbers are those of
-// docs/platform.md.
+// docs/maintainers/platform.md.
 func TestPlatform(t *testing.T) {
 	for _, row := range []struct {
 		number, what string

@@ -13,12 +13,12 @@ import (
 )
 
 // TestImportRules: the imports between the packages of this module are those of
-// the table in docs/architecture.md. A package without a row imports none.
+// the table in docs/maintainers/architecture.md. A package without a row imports none.
 func TestImportRules(t *testing.T) {
 	t.Parallel()
 	atRoot(t)
 	const module = "github.com/go-vercel/sandbox"
-	text, err := os.ReadFile("docs/architecture.md")
+	text, err := os.ReadFile("docs/maintainers/architecture.md")
 	require.NoError(t, err)
 	_, table, _ := strings.Cut(string(text), "\n## Packages\n")
 	table, _, _ = strings.Cut(table, "\n## ")
@@ -56,7 +56,7 @@ func TestImportRules(t *testing.T) {
 				imported = append(imported, short(path))
 			}
 		}
-		assert.ElementsMatch(t, imported, allowed[name], "the imports of %s, and those of its row in docs/architecture.md", name)
+		assert.ElementsMatch(t, imported, allowed[name], "the imports of %s, and those of its row in docs/maintainers/architecture.md", name)
 		delete(allowed, name)
 	}
 	assert.Empty(t, allowed, "rows of packages that there are not")

@@ -31,13 +31,25 @@ var (
 // ofAnotherModule are documents about other modules, which test them.
 var ofAnotherModule = map[string]bool{"docs/durable.md": true, "docs/cli.md": true}
 
+// pages returns the pages of docs, those for maintainers with them.
+func pages(t *testing.T) []string {
+	t.Helper()
+	var all []string
+	for _, pattern := range []string{"docs/*.md", "docs/maintainers/*.md"} {
+		files, err := filepath.Glob(pattern)
+		require.NoError(t, err)
+		require.NotEmpty(t, files, pattern)
+		all = append(all, files...)
+	}
+	return all
+}
+
 // TestDocsCompile compiles every block of Go in the README and in docs. A block
 // without a package clause is a fragment of a function that has a context, a
 // sandbox and a client.
 func TestDocsCompile(t *testing.T) {
 	atRoot(t)
-	files, err := filepath.Glob("docs/*.md")
-	require.NoError(t, err)
+	files := pages(t)
 	dir := importingModule(t)
 	blocks := 0
 	of, err := filepath.Glob("examples/*/README.md")
@@ -103,8 +115,7 @@ var goProgram = regexp.MustCompile("(?ms)^```go\n(package main\n.*?)^```$(?:\n\n
 func TestDocsPrograms(t *testing.T) {
 	t.Parallel()
 	atRoot(t)
-	files, err := filepath.Glob("docs/*.md")
-	require.NoError(t, err)
+	files := pages(t)
 	dir := importingModule(t)
 	type program struct{ name, code, output string }
 	var programs []program
@@ -161,8 +172,7 @@ func varying(output string) string {
 func TestDocsBeginWithPrograms(t *testing.T) {
 	t.Parallel()
 	atRoot(t)
-	files, err := filepath.Glob("docs/*.md")
-	require.NoError(t, err)
+	files := pages(t)
 	require.Greater(t, len(files), 10)
 	first := regexp.MustCompile("(?ms)^```(\\w*)\n(.*?)^```$")
 	testRun := regexp.MustCompile(`-(?:run|bench) '?([A-Za-z|]+)`)
@@ -266,9 +276,7 @@ func TestDocsLinks(t *testing.T) {
 		}
 	}
 	assert.Greater(t, links, 50)
-	pages, err := filepath.Glob("docs/*.md")
-	require.NoError(t, err)
-	for _, page := range pages {
+	for _, page := range pages(t) {
 		assert.True(t, linked[page] || page == filepath.Join("docs", "README.md"), "%s is not in the index", page)
 	}
 }
@@ -289,8 +297,7 @@ func headings(text string) []string {
 func TestDocsNameTests(t *testing.T) {
 	t.Parallel()
 	atRoot(t)
-	files, err := filepath.Glob("docs/*.md")
-	require.NoError(t, err)
+	files := pages(t)
 	named := 0
 	for _, file := range append(files, "README.md") {
 		text, err := os.ReadFile(file)
