@@ -17,6 +17,7 @@ import (
 	"github.com/klauspost/compress/gzip"
 
 	"github.com/go-vercel/sandbox/internal/api"
+	"github.com/go-vercel/sandbox/internal/glob"
 	"github.com/go-vercel/sandbox/internal/untar"
 )
 
@@ -284,6 +285,10 @@ type DownloadDirOptions struct {
 	// are refused by default, because anyone who works with the local directory
 	// later would follow them.
 	OutsideLinks bool
+	// DotGit unpacks directories named .git, in any spelling that a file system
+	// takes for it, into a working tree of Git as well. They are left out there
+	// by default, because Git runs the hooks in them.
+	DotGit bool
 	// Progress, if not nil, is called as files are unpacked. The total is not
 	// known.
 	Progress func(Progress)
@@ -297,7 +302,8 @@ const packScript = `set -o pipefail; unset CDPATH; d=$1; [ "$d" != - ] || d=./-;
 // DownloadDir copies the directory src of the sandbox to the local directory
 // dst, which is created if it does not exist. Existing files are replaced,
 // others are left alone. Modification times, symbolic links and, subject to the
-// umask, permissions are preserved; set-id bits and owners are not.
+// umask, permissions are preserved; set-id bits and owners are not. If dst is in
+// a working tree of Git, .git is left out unless DotGit is set.
 //
 // The content is one stream, the output of a command, and is unpacked as it
 // arrives, in constant memory. It is not trusted: entries outside of dst are
@@ -340,10 +346,20 @@ func (f *FileSystem) DownloadDir(ctx context.Context, src, dst string, opts *Dow
 		return err
 	}
 	defer root.Close()
+	keep := filter.Keeps
+	if !o.DotGit {
+		within, err := glob.WorkTree(dst)
+		if err != nil {
+			return err
+		}
+		if within {
+			keep = func(name string) bool { return !glob.Git(name) && filter.Keeps(name) }
+		}
+	}
 	m := newMeter(o.Progress, -1)
 	err = unpack(ctx, cmd, root, untar.Options{
 		MaxEntries: orDefault(o.MaxEntries, maxEntries), MaxBytes: orDefault(o.MaxBytes, maxBytes),
-		OutsideLinks: o.OutsideLinks, Keep: filter.Keeps,
+		OutsideLinks: o.OutsideLinks, Keep: keep,
 		Progress: func(name string, n int) { m.add(path.Join(src, name), n) },
 	})
 	if err == nil {

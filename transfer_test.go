@@ -168,6 +168,27 @@ func TestUploadDirPatterns(t *testing.T) {
 	assert.ErrorIs(t, sb.DownloadDir(ctx, "all/main.go", back, nil), syscall.ENOTDIR)
 }
 
+// TestDownloadDirIntoWorkTree: a sandbox's hooks don't get to where Git runs them,
+// unless they are asked for.
+func TestDownloadDirIntoWorkTree(t *testing.T) {
+	t.Parallel()
+	_, sb := testkit.Start(t, nil)
+	ctx := t.Context()
+	testkit.Output(t, sb, "sh", "-c", "mkdir -p w/.git/hooks w/lib/.GIT w/src && touch w/.git/hooks/pre-commit w/lib/.GIT/config w/.gitignore w/src/a")
+	tree := t.TempDir()
+	require.NoError(t, os.Mkdir(filepath.Join(tree, ".git"), 0o755))
+	for _, dst := range []string{tree, filepath.Join(tree, "sub", "deep")} {
+		require.NoError(t, sb.DownloadDir(ctx, "w", dst, nil))
+	}
+	assert.Equal(t, []string{".git", ".gitignore", "lib", "src", "src/a", "sub", "sub/deep",
+		"sub/deep/.gitignore", "sub/deep/lib", "sub/deep/src", "sub/deep/src/a"}, sortedKeys(describe(t, tree)))
+	require.NoError(t, sb.DownloadDir(ctx, "w", filepath.Join(tree, "all"), &sandbox.DownloadDirOptions{DotGit: true}))
+	assert.FileExists(t, filepath.Join(tree, "all", ".git", "hooks", "pre-commit"))
+	apart := t.TempDir()
+	require.NoError(t, sb.DownloadDir(ctx, "w", apart, nil))
+	assert.FileExists(t, filepath.Join(apart, ".git", "hooks", "pre-commit"))
+}
+
 func sortedKeys(m map[string]string) []string {
 	var out []string
 	for k := range m {

@@ -2,6 +2,7 @@ package session_test
 
 import (
 	"context"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -79,5 +80,24 @@ func TestStartRefuses(t *testing.T) {
 			_, err := session.New(nil, nil).Start(t.Context(), o)
 			require.ErrorIs(t, err, sandbox.ErrInvalid)
 		})
+	}
+}
+
+// TestSessionIDs: what no session can be called is refused before the cluster is
+// asked. There is none here.
+func TestSessionIDs(t *testing.T) {
+	c, ctx := session.New(nil, nil), t.Context()
+	for _, id := range []string{"", "a/b", "../a", "a b", "a\n", "ä", "a\x00", "%2e", strings.Repeat("a", 101)} {
+		_, err := c.Command(ctx, id, session.Command{Command: "true"})
+		assert.ErrorIs(t, err, session.ErrNoSession, "Command %q", id)
+		_, err = c.State(ctx, id)
+		assert.ErrorIs(t, err, session.ErrNoSession, "State %q", id)
+		assert.ErrorIs(t, c.Interrupt(ctx, id, "", 0), session.ErrNoSession, "Interrupt %q", id)
+		assert.ErrorIs(t, c.Touch(ctx, id), session.ErrNoSession, "Touch %q", id)
+		assert.ErrorIs(t, c.Destroy(ctx, id, nil), session.ErrNoSession, "Destroy %q", id)
+		for _, err := range c.Events(ctx, id, session.Cursor{}) {
+			assert.ErrorIs(t, err, session.ErrNoSession, "Events %q", id)
+			break
+		}
 	}
 }

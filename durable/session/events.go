@@ -25,6 +25,10 @@ import (
 // this process or another. It needs a worker to be up.
 func (c *Client) Events(ctx context.Context, id string, from Cursor) iter.Seq2[Event, error] {
 	return func(yield func(Event, error) bool) {
+		if err := checkID(id); err != nil {
+			yield(Event{}, err)
+			return
+		}
 		v := &viewer{c: c, ctx: ctx, id: id, at: from, yield: yield}
 		if err := v.follow(); err != nil && !errors.Is(err, errLeft) {
 			yield(Event{}, err)

@@ -105,7 +105,12 @@ func (c *Client) Handler(opts *HandlerOptions) http.Handler {
 			_, _ = w.Write(pageHTML)
 		})
 	}
-	return http.NewCrossOriginProtection().Handler(mux)
+	sniffless := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		// What a command has printed is never run as a page.
+		w.Header().Set("X-Content-Type-Options", "nosniff")
+		mux.ServeHTTP(w, r)
+	})
+	return http.NewCrossOriginProtection().Handler(sniffless)
 }
 
 type handler struct {

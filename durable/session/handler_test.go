@@ -71,6 +71,7 @@ func TestAuthorize(t *testing.T) {
 	for _, r := range routes {
 		w := serve(h, r.method, r.path, r.body)
 		assert.Equal(t, http.StatusForbidden, w.Code, "%s %s", r.method, r.path)
+		assert.Equal(t, "nosniff", w.Header().Get("X-Content-Type-Options"), "%s %s", r.method, r.path)
 		assert.Contains(t, w.Body.String(), "who are you?")
 	}
 	assert.Equal(t, []string{"", "a", "a", "a", "a", "a", "a", "a"}, asked)

@@ -3,11 +3,10 @@
 // queue.
 //
 //	temporal server start-dev        # or TEMPORAL_ADDRESS, TEMPORAL_NAMESPACE
-//	sandbox-emulator go run ./examples/session -addr 127.0.0.1:8088
+//	TOKEN=secret sandbox-emulator go run ./examples/session -addr 127.0.0.1:8088
 package main
 
 import (
-	"errors"
 	"flag"
 	"log"
 	"net/http"
@@ -52,18 +51,9 @@ func run(addr, output string) error {
 	sessions := session.New(c, &session.Options{Sandbox: sandboxes, Output: store, Policy: session.Policy{IdleAfter: 15 * time.Minute}})
 	mux := http.NewServeMux()
 	mux.Handle("/api/sandbox/", http.StripPrefix("/api/sandbox", sessions.Handler(&session.HandlerOptions{
-		Page: true, Authorize: authorize,
+		Page: true, Authorize: session.Token(os.Getenv("TOKEN")), // without one nobody gets in
 	})))
 	srv := &http.Server{Addr: addr, Handler: mux, ReadHeaderTimeout: 10 * time.Second}
 	log.Printf("http://%s/api/sandbox/", addr)
 	return srv.ListenAndServe()
-}
-
-// authorize is where a program asks who its user is, and whether the session is
-// that user's.
-func authorize(r *http.Request, id string) error {
-	if _, password, ok := r.BasicAuth(); os.Getenv("PASSWORD") != "" && (!ok || password != os.Getenv("PASSWORD")) {
-		return errors.New("who are you?")
-	}
-	return nil
 }

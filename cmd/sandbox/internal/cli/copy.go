@@ -31,6 +31,7 @@ type copyOptions struct {
 	progress         bool
 	noProgress       bool
 	outsideLinks     bool
+	dotGit           bool
 }
 
 func (a *app) copyCommand() *cobra.Command {
@@ -61,6 +62,7 @@ func (a *app) copyCommand() *cobra.Command {
 	options(flags, &o.exclude, "exclude", "", "pattern", "Leave out what matches, such as node_modules or **/*.log (repeatable)", parseText)
 	options(flags, &o.include, "include", "", "pattern", "Copy only what matches (repeatable)", parseText)
 	toggle(flags, &o.outsideLinks, "outside-links", "", "Keep symbolic links that lead out of a downloaded directory")
+	toggle(flags, &o.dotGit, "dot-git", "", "Download .git into a working tree of Git as well")
 	toggle(flags, &o.mkdir, "mkdir", "", "Make the local directories that lead to the destination")
 	toggle(flags, &o.noClobber, "no-clobber", "n", "Leave files that exist as they are")
 	toggle(flags, &o.progress, "progress", "", "Show the progress even when standard error is no terminal")
@@ -519,7 +521,7 @@ func (c *copying) downloadDir(ctx context.Context, to string) error {
 		exclude = slices.Concat(exclude, here)
 	}
 	err := c.source.DownloadDir(ctx, c.from.path, to, &sandbox.DownloadDirOptions{
-		Exclude: exclude, Include: c.o.include, Progress: bar.update, OutsideLinks: c.o.outsideLinks,
+		Exclude: exclude, Include: c.o.include, Progress: bar.update, OutsideLinks: c.o.outsideLinks, DotGit: c.o.dotGit,
 	})
 	if errors.Is(err, sandbox.ErrUnsafeArchive) {
 		return withHint(err, "--outside-links keeps such links, --exclude leaves them out")
@@ -575,7 +577,7 @@ func (c *copying) acrossDir(ctx context.Context) error {
 		return err
 	}
 	defer os.RemoveAll(dir)
-	err = c.source.DownloadDir(ctx, c.from.path, dir, &sandbox.DownloadDirOptions{Exclude: c.o.exclude, Include: c.o.include, OutsideLinks: true})
+	err = c.source.DownloadDir(ctx, c.from.path, dir, &sandbox.DownloadDirOptions{Exclude: c.o.exclude, Include: c.o.include, OutsideLinks: true, DotGit: true})
 	if err != nil {
 		return c.missing(err)
 	}

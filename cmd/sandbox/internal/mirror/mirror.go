@@ -14,6 +14,8 @@ import (
 	"time"
 
 	"github.com/moby/patternmatcher"
+
+	"github.com/go-vercel/sandbox/internal/glob"
 )
 
 // Entry is a directory, file or symbolic link of a tree.
@@ -168,7 +170,7 @@ func anywhere(dir, pattern string) string {
 
 // Match reports whether a path is left out.
 func (i *Ignore) Match(name string) bool {
-	if git(name) {
+	if glob.Git(name) {
 		return true
 	}
 	if i == nil || i.matcher == nil {
@@ -176,30 +178,6 @@ func (i *Ignore) Match(name string) bool {
 	}
 	matched, err := i.matcher.MatchesOrParentMatches(name)
 	return err == nil && matched
-}
-
-// git reports whether a path leads into what Git runs programs from, on any file
-// system: some do not tell upper from lower case, drop points and spaces at the
-// end and characters that can't be seen, have short names, or take what is
-// behind a colon for a part of the file.
-func git(name string) bool {
-	for elem := range strings.FieldsFuncSeq(name, func(r rune) bool { return r == '/' || r == '\\' }) {
-		elem, _, _ = strings.Cut(elem, ":")
-		elem = strings.TrimRight(strings.Map(visible, elem), ". ")
-		if strings.EqualFold(elem, ".git") || strings.EqualFold(elem, "git~1") {
-			return true
-		}
-	}
-	return false
-}
-
-// visible drops the characters that HFS+ ignores.
-func visible(r rune) rune {
-	switch {
-	case r >= 0x200c && r <= 0x200f, r >= 0x202a && r <= 0x202e, r >= 0x206a && r <= 0x206f, r == 0xfeff:
-		return -1
-	}
-	return r
 }
 
 // Local reads a tree of this machine, and the ignore files in it. What more
