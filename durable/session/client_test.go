@@ -92,7 +92,7 @@ func TestSessionIDs(t *testing.T) {
 		assert.ErrorIs(t, err, session.ErrNoSession, "Command %q", id)
 		_, err = c.State(ctx, id)
 		assert.ErrorIs(t, err, session.ErrNoSession, "State %q", id)
-		assert.ErrorIs(t, c.Interrupt(ctx, id, "", 0), session.ErrNoSession, "Interrupt %q", id)
+		assert.ErrorIs(t, c.Interrupt(ctx, id, "", sandbox.SIGINT), session.ErrNoSession, "Interrupt %q", id)
 		assert.ErrorIs(t, c.Touch(ctx, id), session.ErrNoSession, "Touch %q", id)
 		assert.ErrorIs(t, c.Destroy(ctx, id, nil), session.ErrNoSession, "Destroy %q", id)
 		for _, err := range c.Events(ctx, id, session.Cursor{}) {
