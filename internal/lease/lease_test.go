@@ -1,0 +1,181 @@
+package lease_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/go-vercel/sandbox/internal/lease"
+	"github.com/go-vercel/sandbox/internal/leaks"
+)
+
+func TestMain(m *testing.M) { leaks.Main(m) }
+
+// machine runs scripts with a home directory of its own.
+func machine(t *testing.T) (run lease.Runner, home string) {
+	t.Helper()
+	home = t.TempDir()
+	return func(ctx context.Context, script string, args ...string) (string, error) {
+		cmd := exec.CommandContext(ctx, "sh", append([]string{"-c", script, "sh"}, args...)...)
+		cmd.Env = append(os.Environ(), "HOME="+home)
+		var stderr bytes.Buffer
+		cmd.Stderr = &stderr
+		out, err := cmd.Output()
+		if err != nil {
+			err = fmt.Errorf("%w: %s", err, stderr.String())
+		}
+		return string(out), err
+	}, home
+}
+
+// TestOnce: of many that want to do something one does it at a time, until it is
+// done.
+func TestOnce(t *testing.T) {
+	t.Parallel()
+	run, _ := machine(t)
+	var inside, done, tries atomic.Int64
+	var group sync.WaitGroup
+	for i := range 12 {
+		group.Go(func() {
+			for round := 0; ; round++ {
+				l, err := lease.Take(t.Context(), run, lease.Options{Owner: fmt.Sprintf("o%dr%d", i, round), Term: time.Minute}, "job")
+				if !assert.NoError(t, err) || l == nil {
+					return
+				}
+				assert.EqualValues(t, 1, inside.Add(1), "two at a time")
+				fails := tries.Add(1) <= 3
+				inside.Add(-1)
+				if fails {
+					assert.NoError(t, l.Free(t.Context()))
+					continue
+				}
+				done.Add(1)
+				assert.NoError(t, l.Done(t.Context()))
+				return
+			}
+		})
+	}
+	group.Wait()
+	assert.EqualValues(t, 1, done.Load())
+	assert.EqualValues(t, 4, tries.Load())
+}
+
+// TestTakeOver: a lease that was not renewed is taken by one other, and the one
+// that had it learns so.
+func TestTakeOver(t *testing.T) {
+	t.Parallel()
+	run, home := machine(t)
+	first, err := lease.Take(t.Context(), run, lease.Options{Owner: "first", Term: time.Minute}, "job")
+	require.NoError(t, err)
+	_, err = lease.Take(t.Context(), run, lease.Options{Owner: "second", Term: time.Minute, NoWait: true}, "job")
+	require.ErrorIs(t, err, lease.ErrHeld)
+	again, err := lease.Take(t.Context(), run, lease.Options{Owner: "first", Term: time.Minute}, "job")
+	require.NoError(t, err)
+	require.NotNil(t, again, "the same attempt, whose response was lost, has the lease already")
+	// Its owner has died a while ago.
+	link := filepath.Join(home, ".go-sandbox", "job", "1")
+	require.NoError(t, os.Remove(link))
+	require.NoError(t, os.Symlink("held.first.1", link))
+	var won atomic.Int64
+	var group sync.WaitGroup
+	for i := range 8 {
+		group.Go(func() {
+			l, err := lease.Take(t.Context(), run, lease.Options{Owner: fmt.Sprintf("o%d", i), Term: time.Minute, NoWait: true}, "job")
+			if l != nil {
+				won.Add(1)
+			} else {
+				assert.ErrorIs(t, err, lease.ErrHeld)
+			}
+		})
+	}
+	group.Wait()
+	assert.EqualValues(t, 1, won.Load())
+	assert.ErrorIs(t, first.Done(t.Context()), lease.ErrLost)
+	assert.ErrorIs(t, first.Free(t.Context()), lease.ErrLost)
+}
+
+// TestKeep: a lease lasts while it is renewed, and its context ends when another
+// has it or it can't be renewed.
+func TestKeep(t *testing.T) {
+	t.Parallel()
+	if testing.Short() {
+		t.Skip("waits for leases to end, which are counted in seconds")
+	}
+	run, home := machine(t)
+	l, err := lease.Take(t.Context(), run, lease.Options{Owner: "first", Term: 3 * time.Second}, "job")
+	require.NoError(t, err)
+	kept, stop := l.Keep(t.Context())
+	defer stop()
+	dir := filepath.Join(home, ".go-sandbox", "job")
+	require.Eventually(t, func() bool { _, err := os.Lstat(filepath.Join(dir, "5")); return err == nil }, time.Minute, 10*time.Millisecond, "it is not renewed")
+	assert.NoError(t, kept.Err())
+	for n := 6; ; n++ { // somebody else is quicker, sooner or later
+		if os.Symlink("held.other.1", filepath.Join(dir, fmt.Sprint(n))) == nil {
+			break
+		}
+	}
+	<-kept.Done()
+	assert.ErrorIs(t, context.Cause(kept), lease.ErrLost)
+
+	out, err := lease.Take(t.Context(), func(ctx context.Context, script string, args ...string) (string, error) {
+		if strings.Contains(script, "state=$4") {
+			return "", errors.New("the network is down")
+		}
+		return run(ctx, script, args...)
+	}, lease.Options{Owner: "third", Term: 3 * time.Second}, "another")
+	require.NoError(t, err)
+	alone, end := out.Keep(t.Context())
+	defer end()
+	<-alone.Done()
+	assert.ErrorIs(t, context.Cause(alone), lease.ErrLost)
+}
+
+// TestKeys: one command looks at several keys, and takes the first that isn't
+// done.
+func TestKeys(t *testing.T) {
+	t.Parallel()
+	run, _ := machine(t)
+	commands := 0
+	counted := func(ctx context.Context, script string, args ...string) (string, error) {
+		commands++
+		return run(ctx, script, args...)
+	}
+	o := lease.Options{Owner: "o", Term: time.Minute}
+	for _, want := range []string{"a", "b"} {
+		l, err := lease.Take(t.Context(), counted, o, "a", "b")
+		require.NoError(t, err)
+		require.Equal(t, want, l.Key)
+		require.NoError(t, l.Done(t.Context()))
+	}
+	commands = 0
+	l, err := lease.Take(t.Context(), counted, o, "a", "b")
+	require.NoError(t, err)
+	assert.Nil(t, l)
+	assert.Equal(t, 1, commands)
+}
+
+// TestStrange: what a sandbox makes of the lock is an error, and never endless.
+func TestStrange(t *testing.T) {
+	t.Parallel()
+	for _, out := range []string{"", "taken", "taken x job", "maybe 1 job", strings.Repeat("x", 1000)} {
+		_, err := lease.Take(t.Context(), func(context.Context, string, ...string) (string, error) { return out, nil }, lease.Options{Owner: "o", Term: time.Minute}, "job")
+		require.ErrorContains(t, err, "can't be read", "%q", out)
+		assert.Less(t, len(err.Error()), 200)
+	}
+	run, home := machine(t)
+	require.NoError(t, os.WriteFile(filepath.Join(home, ".go-sandbox"), nil, 0o600))
+	_, err := lease.Take(t.Context(), run, lease.Options{Owner: "o", Term: time.Minute}, "job")
+	assert.Error(t, err, "a file is in its place")
+}
