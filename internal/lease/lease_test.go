@@ -17,8 +17,8 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/go-vercel/sandbox/internal/lease"
 	"github.com/go-vercel/sandbox/internal/leaks"
+	"github.com/go-vercel/sandbox/internal/lease"
 )
 
 func TestMain(m *testing.M) { leaks.Main(m) }
