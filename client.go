@@ -115,6 +115,46 @@ type RetryOptions struct {
 	Wait time.Duration
 }
 
+// ReattachOptions limits how a command's output stream is resumed after its
+// connection broke, and how a command is searched for if the response to its
+// start was lost and the API can't be reached, which takes at most 45 seconds.
+// The limits apply to attempts without progress: a stream that advances a little
+// each time is resumed for as long as the command runs.
+type ReattachOptions struct {
+	// Attempts is how often in a row a broken stream is reopened without
+	// progress. Zero means 20; a negative number disables resuming.
+	Attempts int
+	// Limit is how long a stream may go without progress while it is being
+	// resumed. Zero means five minutes.
+	Limit time.Duration
+	// Wait is the pause before the second attempt in a row; the first is made
+	// at once. It doubles up to ten seconds. Zero means 400 ms.
+	Wait time.Duration
+}
+
+func (o *ReattachOptions) withDefaults() (ReattachOptions, error) {
+	var r ReattachOptions
+	if o != nil {
+		r = *o
+	}
+	if r.Limit < 0 {
+		return r, invalid("Reattach.Limit", "%v is negative", r.Limit)
+	}
+	if r.Wait < 0 {
+		return r, invalid("Reattach.Wait", "%v is negative", r.Wait)
+	}
+	if r.Attempts == 0 {
+		r.Attempts = 20
+	}
+	if r.Limit == 0 {
+		r.Limit = 5 * time.Minute
+	}
+	if r.Wait == 0 {
+		r.Wait = 400 * time.Millisecond
+	}
+	return r, nil
+}
+
 // Client calls the API with one set of credentials. It is safe for concurrent
 // use; make one and share it, so that connections are reused.
 type Client struct {
@@ -295,6 +335,8 @@ func (c *Client) projectID(ctx context.Context) (string, error) {
 	cr, err := c.creds.Credentials(ctx)
 	return cr.ProjectID, err
 }
+
+func projectQuery(project string) url.Values { return url.Values{"projectId": {project}} }
 
 var errZeroClient = fmt.Errorf("sandbox: %w: the Client was not made by NewClient", ErrInvalid)
 

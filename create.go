@@ -390,7 +390,7 @@ func (c *Client) doWithImage(ctx context.Context, wait bool, req *api.Request, o
 		if !wait || !ok || !errors.Is(err, ErrImageNotReady) {
 			return err
 		}
-		if pauseErr := pause(ctx, max(imageInterval, e.RetryAfter)); pauseErr != nil {
+		if pauseErr := api.Pause(ctx, max(imageInterval, e.RetryAfter)); pauseErr != nil {
 			return fmt.Errorf("%w; waiting for it: %w", err, pauseErr)
 		}
 	}
@@ -555,5 +555,3 @@ func queryTexts(v any) ([]string, error) {
 	}
 	return texts, nil
 }
-
-func projectQuery(project string) url.Values { return url.Values{"projectId": {project}} }

@@ -1,6 +1,7 @@
 package sandbox
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"encoding/base64"
@@ -107,7 +108,7 @@ func (f *FileSystem) DownloadFile(ctx context.Context, src, dst string, opts *Do
 		if _, refused := errors.AsType[*FSError](err); refused {
 			return err // a broken disk, not a broken connection
 		}
-		if err := pause(ctx, time.Duration(attempt)*400*time.Millisecond); err != nil {
+		if err := api.Pause(ctx, time.Duration(attempt)*400*time.Millisecond); err != nil {
 			return err
 		}
 		r.Close()
@@ -119,19 +120,6 @@ func (f *FileSystem) DownloadFile(ctx context.Context, src, dst string, opts *Do
 		if err := w.rewind(); err != nil {
 			return err
 		}
-	}
-}
-
-// pause waits for d or until the context ends, in which case it returns its
-// cause.
-func pause(ctx context.Context, d time.Duration) error {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return nil
-	case <-ctx.Done():
-		return api.ContextError(ctx)
 	}
 }
 
@@ -358,7 +346,7 @@ func (f *FileSystem) DownloadDir(ctx context.Context, src, dst string, opts *Dow
 	}
 	m := newMeter(o.Progress, -1)
 	err = unpack(ctx, cmd, root, untar.Options{
-		MaxEntries: orDefault(o.MaxEntries, maxEntries), MaxBytes: orDefault(o.MaxBytes, maxBytes),
+		MaxEntries: cmp.Or(o.MaxEntries, maxEntries), MaxBytes: cmp.Or(o.MaxBytes, maxBytes),
 		OutsideLinks: o.OutsideLinks, Keep: keep,
 		Progress: func(name string, n int) { m.add(path.Join(src, name), n) },
 	})
@@ -400,11 +388,4 @@ func truncated(err error) error {
 		return io.ErrUnexpectedEOF
 	}
 	return err
-}
-
-func orDefault[T int | int64](n, def T) T {
-	if n == 0 {
-		return def
-	}
-	return n
 }

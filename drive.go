@@ -7,10 +7,6 @@ import (
 	"fmt"
 	"iter"
 	"log/slog"
-	"maps"
-	"path"
-	"slices"
-	"strings"
 	"sync"
 	"time"
 
@@ -62,36 +58,6 @@ type DriveOptions struct {
 	// MaxSizeBytes is the drive's capacity. Zero means the plan's default.
 	MaxSizeBytes int64
 }
-
-// MountMode is what a sandbox can do with a drive.
-type MountMode string
-
-// The ways to mount a drive.
-const (
-	// MountReadWrite lets the sandbox read and write the drive. Only one
-	// session at a time can mount a drive in this mode.
-	MountReadWrite MountMode = "read-write"
-	// MountSnapshot lets the sandbox read the drive's content as it was when
-	// the session started. Any number of sessions can mount a snapshot, even
-	// while another one writes. A drive that was never written to has none.
-	MountSnapshot MountMode = "snapshot"
-)
-
-// Mount describes how a drive is mounted.
-type Mount struct {
-	// Drive is the drive's name.
-	Drive string
-	// Mode is how it is mounted; empty means [MountReadWrite].
-	Mode MountMode
-	// Region is where the drive is, if that is known, as it is to
-	// [Drive.Mount]: options that ask for a sandbox of
-	// another region are refused before a request. It is not sent, and empty in
-	// what the API says of a sandbox.
-	Region string
-}
-
-// maxMounts is the number of drives that a sandbox can have.
-const maxMounts = 4
 
 // Mount returns a mount of the drive for [CreateOptions.Mounts]; an empty mode
 // means [MountReadWrite]. It makes no request: a session that mounts a snapshot
@@ -373,95 +339,4 @@ func (d *Drive) UnmarshalJSON(data []byte) error {
 	defer d.mu.Unlock()
 	d.c, d.project, d.data = nil, in.ProjectID, in.Drive
 	return nil
-}
-
-// maxDriveName is the maximum length of a drive's name.
-const maxDriveName = 64
-
-// checkDriveName refuses names that no drive can have, among them those that
-// would reach another route of the API.
-func checkDriveName(field, name string) error {
-	switch {
-	case name == "":
-		return invalid(field, "is empty; the name of a drive is needed")
-	case len(name) > maxDriveName:
-		return invalid(field, "has %d characters; the name of a drive has at most %d", len(name), maxDriveName)
-	case !plainName(name):
-		return invalid(field, "%q can't be the name of a drive: letters, digits, - and _ are allowed", name)
-	}
-	return nil
-}
-
-// mountsToWire checks mounts for a sandbox in the given region, which is empty
-// if none is asked for, and returns their request form. Nil stays nil and is not
-// sent.
-func mountsToWire(mounts map[string]Mount, region string, failover []string) (map[string]wire.Mount, error) {
-	if mounts == nil {
-		return nil, nil
-	}
-	const field = "Mounts"
-	if len(mounts) > maxMounts {
-		return nil, invalid(field, "%d drives are mounted; a sandbox can have at most %d", len(mounts), maxMounts)
-	}
-	if len(mounts) > 0 && len(failover) > 0 {
-		return nil, invalid(field, "can't be combined with FailoverRegions: a drive is in one region only")
-	}
-	out := make(map[string]wire.Mount, len(mounts))
-	cleaned := map[string]string{}
-	writer := map[string]string{}
-	regionOf := "the sandbox" // and not yet a drive
-	for _, at := range slices.Sorted(maps.Keys(mounts)) {
-		m := mounts[at]
-		if err := checkText(field, at); err != nil {
-			return nil, err
-		}
-		clean := path.Clean(at)
-		if !strings.HasPrefix(at, "/") || clean == "/" {
-			return nil, invalid(field, "%q is not the absolute path of a directory below /", at)
-		}
-		for other, written := range cleaned {
-			if clean == other || strings.HasPrefix(clean, other+"/") || strings.HasPrefix(other, clean+"/") {
-				return nil, invalid(field, "%q and %q overlap", written, at)
-			}
-		}
-		cleaned[clean] = at
-		if err := checkDriveName(fmt.Sprintf("%s[%q].Drive", field, at), m.Drive); err != nil {
-			return nil, err
-		}
-		switch m.Mode {
-		case "":
-			m.Mode = MountReadWrite
-		case MountReadWrite, MountSnapshot:
-		default:
-			return nil, invalid(fmt.Sprintf("%s[%q].Mode", field, at), "%q is not %q or %q", m.Mode, MountReadWrite, MountSnapshot)
-		}
-		if m.Mode == MountReadWrite {
-			if other, twice := writer[m.Drive]; twice {
-				return nil, invalid(field, "drive %q is mounted read-write at %q and at %q; it can be only once", m.Drive, other, at)
-			}
-			writer[m.Drive] = at
-		}
-		switch {
-		case m.Region == "":
-		case region == "":
-			region = m.Region // the others have to be there too
-			regionOf = fmt.Sprintf("drive %q", m.Drive)
-		case m.Region != region:
-			return nil, invalid(fmt.Sprintf("%s[%q]", field, at), "drive %q is in region %q, %s in %q; a sandbox and its drives must be in the same region", m.Drive, m.Region, regionOf, region)
-		}
-		out[at] = wire.Mount{Drive: m.Drive, Mode: string(m.Mode)}
-	}
-	return out, nil
-}
-
-// mountsFromWire converts the mounts of a response. An unknown mode is kept.
-func mountsFromWire(mounts map[string]wire.Mount) map[string]Mount {
-	if mounts == nil {
-		return nil
-	}
-	out := make(map[string]Mount, len(mounts))
-	for at, m := range mounts {
-		out[at] = Mount{Drive: m.Drive, Mode: MountMode(m.Mode)}
-	}
-	return out
 }

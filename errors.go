@@ -241,15 +241,6 @@ func (e *APIError) judged() api.Kind {
 // is not safe to repeat, the error also matches [ErrOutcomeUnknown].
 func (e *APIError) Temporary() bool { return e.judged().Passing() }
 
-// refusal reports whether the API refused a call on this session before it had
-// any effect. It must be the error of the call's own request, not one wrapped by
-// another error, such as that of a hook, or of a stream that broke after the
-// call had taken effect.
-func refusal(session *Session, err error) bool {
-	e, ok := err.(*APIError)
-	return ok && e.refused && e.SessionID == session.ID()
-}
-
 // RequestError reports an operation that received no response: the connection
 // could not be made or broke, or the context ended. It unwraps to the cause, so
 // that [errors.Is] works with [context.Canceled] and

@@ -331,7 +331,7 @@ func (w *FileWriter) join(pieces []coreutils.Piece, to *coreutils.Placement) err
 		if !interrupted(err) || attempt == joinAttempts {
 			return err
 		}
-		if err := pause(w.uploads, time.Duration(attempt)*400*time.Millisecond); err != nil {
+		if err := api.Pause(w.uploads, time.Duration(attempt)*400*time.Millisecond); err != nil {
 			return err
 		}
 	}

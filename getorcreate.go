@@ -15,9 +15,6 @@ const (
 	// adoptRounds is how often a sandbox that exists but can't be found is
 	// looked up again.
 	adoptRounds = 20
-	// creationMark is the tag by which a create whose response was lost
-	// recognizes its own sandbox. Handles do not show it.
-	creationMark = "go-sandbox-creation"
 	// takeAwayTime is how long the deletion of an incomplete sandbox may take.
 	takeAwayTime = 10 * time.Second
 )

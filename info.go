@@ -245,6 +245,10 @@ type SnapshotInfo struct {
 	ParentID string
 }
 
+// creationMark is the tag by which a create whose response was lost recognizes
+// its own sandbox. Handles do not show it.
+const creationMark = "go-sandbox-creation"
+
 // shownTags returns the tags that a user has set.
 func shownTags(tags map[string]string) map[string]string {
 	shown := maps.Clone(tags)

@@ -8,52 +8,11 @@ import (
 	"iter"
 	"maps"
 	"slices"
-	"time"
 
 	"github.com/go-vercel/sandbox/internal/api"
 	"github.com/go-vercel/sandbox/internal/logstream"
 	"github.com/go-vercel/sandbox/internal/wire"
 )
-
-// ReattachOptions limits how a command's output stream is resumed after its
-// connection broke, and how a command is searched for if the response to its
-// start was lost and the API can't be reached, which takes at most 45 seconds.
-// The limits apply to attempts without progress: a stream that advances a little
-// each time is resumed for as long as the command runs.
-type ReattachOptions struct {
-	// Attempts is how often in a row a broken stream is reopened without
-	// progress. Zero means 20; a negative number disables resuming.
-	Attempts int
-	// Limit is how long a stream may go without progress while it is being
-	// resumed. Zero means five minutes.
-	Limit time.Duration
-	// Wait is the pause before the second attempt in a row; the first is made
-	// at once. It doubles up to ten seconds. Zero means 400 ms.
-	Wait time.Duration
-}
-
-func (o *ReattachOptions) withDefaults() (ReattachOptions, error) {
-	var r ReattachOptions
-	if o != nil {
-		r = *o
-	}
-	if r.Limit < 0 {
-		return r, invalid("Reattach.Limit", "%v is negative", r.Limit)
-	}
-	if r.Wait < 0 {
-		return r, invalid("Reattach.Wait", "%v is negative", r.Wait)
-	}
-	if r.Attempts == 0 {
-		r.Attempts = 20
-	}
-	if r.Limit == 0 {
-		r.Limit = 5 * time.Minute
-	}
-	if r.Wait == 0 {
-		r.Wait = 400 * time.Millisecond
-	}
-	return r, nil
-}
 
 // logStream returns access to a command's output and end for package logstream.
 func (c *Client) logStream(session, id string) logstream.Command {

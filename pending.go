@@ -74,3 +74,16 @@ func (p *pending[V]) change(key string, fn func(*V)) {
 		p.entries[key] = e
 	}
 }
+
+// lateLimit is how long a request that was given up is expected to arrive
+// nevertheless.
+const lateLimit = 5 * time.Minute
+
+// lateStart is a request to resume a sandbox whose response was lost. A session
+// that it has started, even after the response to a retry or after the caller has
+// given up, would otherwise be taken for somebody else's, whose OnResume has run.
+type lateStart struct {
+	since time.Time // when the first of the requests began
+	// handled is the last session that was taken for one of ours.
+	handled string
+}

@@ -77,6 +77,15 @@ func withResume[T any](ctx context.Context, s *Sandbox, fn func(*Session) (T, er
 	}
 }
 
+// refusal reports whether the API refused a call on this session before it had
+// any effect. It must be the error of the call's own request, not one wrapped by
+// another error, such as that of a hook, or of a stream that broke after the
+// call had taken effect.
+func refusal(session *Session, err error) bool {
+	e, ok := err.(*APIError)
+	return ok && e.refused && e.SessionID == session.ID()
+}
+
 // ready returns the session to use: the current one or, while its hook runs or
 // has failed, the one after a hook has succeeded.
 func (s *Sandbox) ready(ctx context.Context) (*Session, error) {
@@ -386,19 +395,6 @@ func (s *Session) waitReady(ctx context.Context) error {
 		return fmt.Errorf("sandbox: session %s did not start: it is %s", s.ID(), status)
 	}
 	return nil
-}
-
-// lateLimit is how long a request that was given up is expected to arrive
-// nevertheless.
-const lateLimit = 5 * time.Minute
-
-// lateStart is a request to resume a sandbox whose response was lost. A session
-// that it has started, even after the response to a retry or after the caller has
-// given up, would otherwise be taken for somebody else's, whose OnResume has run.
-type lateStart struct {
-	since time.Time // when the first of the requests began
-	// handled is the last session that was taken for one of ours.
-	handled string
 }
 
 // started reports whether the session that a response describes counts as

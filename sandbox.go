@@ -5,12 +5,14 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"iter"
 	"log/slog"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/go-vercel/sandbox/internal/accounts"
+	"github.com/go-vercel/sandbox/internal/api"
 	"github.com/go-vercel/sandbox/internal/redact"
 	"github.com/go-vercel/sandbox/internal/wire"
 )
@@ -286,4 +288,46 @@ func (s *Sandbox) Snapshot(ctx context.Context, opts *SnapshotOptions) (*Snapsho
 // stopped, and returns its address. Most programs use [Sandbox.Shell] instead.
 func (s *Sandbox) OpenInteractive(ctx context.Context) (*Interactive, error) {
 	return withResume(ctx, s, func(cur *Session) (*Interactive, error) { return cur.OpenInteractive(ctx) })
+}
+
+// ListSnapshots returns an iterator over the sandbox's snapshots, like
+// [Client.List] for sandboxes.
+func (s *Sandbox) ListSnapshots(ctx context.Context, opts *ListOptions) iter.Seq2[SnapshotInfo, error] {
+	return listAll(ctx, func() (*Page[SnapshotInfo], error) { return s.ListSnapshotsPage(ctx, opts) })
+}
+
+// ListSnapshotsPage returns one page of [Sandbox.ListSnapshots].
+func (s *Sandbox) ListSnapshotsPage(ctx context.Context, opts *ListOptions) (*Page[SnapshotInfo], error) {
+	c, err := s.client()
+	if err != nil {
+		return nil, err
+	}
+	q, err := opts.query(withCursor)
+	if err != nil {
+		return nil, err
+	}
+	q.Project, q.Name = s.st.project, s.Name()
+	return listSnapshots(ctx, c, q)
+}
+
+// ListSessions returns an iterator over the sandbox's sessions, past and
+// present, like [Client.List] for sandboxes.
+func (s *Sandbox) ListSessions(ctx context.Context, opts *ListOptions) iter.Seq2[SessionInfo, error] {
+	return listAll(ctx, func() (*Page[SessionInfo], error) { return s.ListSessionsPage(ctx, opts) })
+}
+
+// ListSessionsPage returns one page of [Sandbox.ListSessions].
+func (s *Sandbox) ListSessionsPage(ctx context.Context, opts *ListOptions) (*Page[SessionInfo], error) {
+	c, err := s.client()
+	if err != nil {
+		return nil, err
+	}
+	q, err := opts.query(withCursor)
+	if err != nil {
+		return nil, err
+	}
+	q.Project, q.Name = s.st.project, s.Name()
+	return fetchPage(ctx, c, api.ListSessions, q, func(a *wire.SessionsPage) ([]SessionInfo, wire.Pagination) {
+		return convertAll(a.Sessions, sessionInfo), a.Pagination
+	})
 }

@@ -413,7 +413,7 @@ func (w *stdinWriter) pause(err error, least time.Duration) error {
 	if w.failures++; w.failures > limits.Attempts || time.Since(w.lastGain)+least > limits.Limit {
 		return err
 	}
-	return pause(w.ctx, max(least, min(limits.Wait<<min(w.failures-1, 16), stdinMaxWait)))
+	return api.Pause(w.ctx, max(least, min(limits.Wait<<min(w.failures-1, 16), stdinMaxWait)))
 }
 
 // ask asks how much the command has received. For a sandbox that does not

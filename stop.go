@@ -101,7 +101,7 @@ func (s *Sandbox) awaitStopped(ctx context.Context, c *Client, cur *Session, ove
 	for {
 		// Look at once first: most sessions have ended when the API responds.
 		if !first {
-			if err := pause(limited, c.api.PollPause(api.GetSandbox, pollInterval)); err != nil {
+			if err := api.Pause(limited, c.api.PollPause(api.GetSandbox, pollInterval)); err != nil {
 				return failed(err)
 			}
 		}

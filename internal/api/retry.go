@@ -184,6 +184,14 @@ func Sleep(ctx context.Context, d time.Duration) bool {
 	}
 }
 
+// Pause is Sleep, and returns the error of a context that has ended.
+func Pause(ctx context.Context, d time.Duration) error {
+	if !Sleep(ctx, d) {
+		return ContextError(ctx)
+	}
+	return nil
+}
+
 // retryAfter reads Retry-After in seconds or as an HTTP date.
 func retryAfter(resp *http.Response, now time.Time) (time.Duration, bool) {
 	v := strings.TrimSpace(resp.Header.Get("Retry-After"))
