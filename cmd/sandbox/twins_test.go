@@ -38,7 +38,7 @@ type recordedCall struct {
 
 // departure is a difference from the official CLI that is meant.
 type departure struct {
-	// ID names it in docs/cli.md.
+	// ID names it.
 	ID string
 	// Kind is what differs: stdout, exit, field or requests. Lines of kind apart
 	// fail there and succeed here; so that what they do changes nothing for the
