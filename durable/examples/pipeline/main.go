@@ -65,7 +65,7 @@ func run(ctx context.Context) error {
 	}
 	c, err := client.DialContext(ctx, client.Options{HostPort: os.Getenv("TEMPORAL_ADDRESS")})
 	if err != nil {
-		return err
+		return fmt.Errorf("%w (start a server with \"temporal server start-dev\", or set TEMPORAL_ADDRESS)", err)
 	}
 	defer c.Close()
 	w := worker.New(c, "pipelines", worker.Options{})

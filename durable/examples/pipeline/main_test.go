@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -36,4 +37,12 @@ func TestPipeline(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestWithoutServer: who has no Temporal server is told how to get one.
+func TestWithoutServer(t *testing.T) {
+	t.Setenv("TEMPORAL_ADDRESS", "127.0.0.1:1") // never reached: the context has ended
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	assert.ErrorContains(t, run(ctx), "temporal server start-dev")
 }

@@ -8,6 +8,7 @@ package main
 
 import (
 	"flag"
+	"fmt"
 	"log"
 	"net/http"
 	"os"
@@ -37,7 +38,7 @@ func run(addr, output string) error {
 	}
 	c, err := client.Dial(client.Options{HostPort: os.Getenv("TEMPORAL_ADDRESS"), Namespace: os.Getenv("TEMPORAL_NAMESPACE")})
 	if err != nil {
-		return err
+		return fmt.Errorf("%w (start a server with \"temporal server start-dev\", or set TEMPORAL_ADDRESS)", err)
 	}
 	defer c.Close()
 	store := durable.Dir(output)
