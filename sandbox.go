@@ -212,6 +212,23 @@ func (st *sandboxState) setInfo(info wire.Sandbox) error {
 	return nil
 }
 
+// checkIdentity asks whether the name is still that of the handle's sandbox, for
+// operations that act by name and can't be undone. A handle that does not know
+// when its sandbox was created can't tell.
+func (s *Sandbox) checkIdentity(ctx context.Context, c *Client) error {
+	info := s.metadata()
+	if info.CreatedAt.IsZero() {
+		return nil
+	}
+	resp, _, err := c.getSandbox(ctx, info.Name, s.st.project, false, nil)
+	if err != nil {
+		return err
+	}
+	s.st.mu.Lock()
+	defer s.st.mu.Unlock()
+	return s.st.setInfo(resp.Sandbox)
+}
+
 // adopt stores a response of get and returns its session. The current session's
 // handle is kept if it is the same session.
 func (s *Sandbox) adopt(c *Client, resp *wire.SandboxResponse) (*Session, error) {

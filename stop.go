@@ -242,9 +242,16 @@ func (s *Sandbox) Close() error {
 // Delete deletes the sandbox and all its sessions, whatever its state. Its
 // snapshots remain unless opts says otherwise. Afterwards every call on the
 // handle returns [ErrDeleted].
+//
+// It makes two requests: the API deletes by name, so the first one checks that
+// the name still belongs to the handle's sandbox. If another one has it by now,
+// nothing is deleted and the error matches ErrDeleted.
 func (s *Sandbox) Delete(ctx context.Context, opts *DeleteOptions) error {
 	c, err := s.client()
 	if err != nil {
+		return err
+	}
+	if err := s.checkIdentity(ctx, c); err != nil {
 		return err
 	}
 	info := s.metadata()

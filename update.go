@@ -127,8 +127,12 @@ func (o *UpdateOptions) body() (*updateBody, error) {
 	return b, nil
 }
 
-// Update changes the sandbox's settings, with one request. It does not start a
-// stopped sandbox. A longer timeout and a network policy are also applied to
+// Update changes the sandbox's settings, with two requests: the API updates by
+// name, so the first one checks that the name still belongs to the handle's
+// sandbox. If another one has it by now, nothing is changed and the error matches
+// [ErrDeleted]. Update does not start a stopped sandbox.
+//
+// A longer timeout and a network policy are also applied to
 // the running session, unless it is ending. That takes one more request for
 // each, and another if the running session is not the one that the handle
 // knows. All other settings take effect when the next session starts.
@@ -143,6 +147,9 @@ func (s *Sandbox) Update(ctx context.Context, opts *UpdateOptions) error {
 	}
 	c, err := s.client()
 	if err != nil {
+		return err
+	}
+	if err := s.checkIdentity(ctx, c); err != nil {
 		return err
 	}
 	var resp wire.UpdateResponse

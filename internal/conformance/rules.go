@@ -83,6 +83,7 @@ const (
 	ruleLookUps     = "look-ups-do-not-start"
 	ruleTooLate     = "time-out-retried"
 	ruleSecond      = "extended-by-a-second"
+	ruleIdentity    = "identity-checked-first"
 )
 
 var knownRules = []string{
@@ -92,7 +93,7 @@ var knownRules = []string{
 	ruleRedacted, ruleTarget, ruleNames, ruleDashes, ruleTruncate, ruleChown, ruleRemove, ruleStat, ruleReaddir, ruleAppend, ruleIDs, ruleEnvOrder, ruleMark, ruleTakenAway,
 	ruleSpared, ruleAsked,
 	ruleStarts, ruleAgent, ruleRegion, ruleRegions, ruleDriveErrors, ruleForkMounts, ruleForkKeeps, ruleSorted, rulePolicyParts, ruleZero, ruleSteps, ruleFollowed, ruleKnownEnd,
-	ruleDeletes, ruleKills, ruleRenewed, ruleProject, ruleEmpty, ruleLookUps, ruleTooLate, ruleSecond,
+	ruleDeletes, ruleKills, ruleRenewed, ruleProject, ruleEmpty, ruleLookUps, ruleTooLate, ruleSecond, ruleIdentity,
 }
 
 // Rule is a departure that is the same in every scenario. It accounts for

@@ -31,7 +31,7 @@ import (
 var onlyHere = []method{
 	{name: "DownloadDir", opts: &sandbox.DownloadDirOptions{}, held: map[string]string{
 		"Exclude": ". TestDownloadDirHostile", "MaxEntries": ". TestDownloadDirHostile",
-		"MaxBytes": ". TestDownloadDirHostile", "OutsideLinks": ". TestDownloadDirHostile", "Progress": ". TestDirectoryRoundTrip",
+		"MaxBytes": ". TestDownloadDirHostile", "OutsideLinks": ". TestDownloadDirHostile", "DotGit": ". TestDownloadDirIntoWorkTree", "Progress": ". TestDirectoryRoundTrip",
 	}, local: local{"Include": func(t *testing.T, w *world, _ method) {
 		running(t, w)
 		require.NoError(t, w.box.WriteFiles(t.Context(), []sandbox.File{{Path: "d/a.go"}, {Path: "d/b.txt"}, {Path: "d/e/c.go"}}, nil))
