@@ -58,8 +58,13 @@ type CreateOptions struct {
 	NetworkID string
 	// Mounts maps directories of the sandbox to drives, at most 4; see [Drive].
 	// Paths must be absolute and must not overlap. The drives must be in the
-	// sandbox's region, and FailoverRegions must be empty.
+	// sandbox's region.
 	Mounts map[string]Mount
+	// Credentials are those of the team that the sandbox may use without seeing
+	// them. They are asked for when a sandbox is created, and at no other time:
+	// [Client.Fork] refuses them, and so does [Client.GetOrCreate] with a name,
+	// since an existing sandbox may have been created without.
+	Credentials *Credentials
 	// NetworkPolicy restricts what the sandbox can reach. Nil allows
 	// everything.
 	NetworkPolicy *NetworkPolicy
@@ -251,6 +256,7 @@ type createBody struct {
 	FailoverRegions    []string                `json:"failoverRegions,omitzero"`
 	NetworkID          string                  `json:"networkId,omitempty"`
 	Mounts             map[string]wire.Mount   `json:"mounts,omitzero"`
+	Credentials        any                     `json:"credentials,omitempty"`
 }
 
 type resources struct {
@@ -287,8 +293,13 @@ func (o *CreateOptions) body() (*createBody, error) {
 		b.Persistent = new(false)
 	}
 	var err error
-	if b.Mounts, err = mountsToWire(o.Mounts, o.Region, o.FailoverRegions); err != nil {
+	if b.Mounts, err = mountsToWire(o.Mounts, o.Region); err != nil {
 		return nil, err
+	}
+	if o.Credentials != nil {
+		if b.Credentials, err = o.Credentials.toWire(); err != nil {
+			return nil, err
+		}
 	}
 	if o.Source != nil {
 		if b.Source, err = o.Source.source(); err != nil {
@@ -406,7 +417,7 @@ func (c *Client) doWithImage(ctx context.Context, wait bool, req *api.Request, o
 // policy, image, region, network, persistence, snapshot settings and
 // environment. What is nil or zero is copied, as is everything if opts is nil; a
 // non-nil empty slice or map clears what the source has. Drives are not copied:
-// Mounts are those of the fork. Source, Runtime and
+// Mounts are those of the fork. Source, Runtime, Credentials and
 // OnCreate can't be set. A drive that a running source has mounted read-write
 // can only be mounted as a snapshot.
 //
@@ -427,6 +438,8 @@ func (c *Client) Fork(ctx context.Context, source string, opts *CreateOptions) (
 		return nil, invalid("Source", "a fork has the files of its source")
 	case o.Runtime != "":
 		return nil, invalid("Runtime", "a fork can be given another Image only")
+	case o.Credentials != nil:
+		return nil, invalid("Credentials", "can only be asked for when a sandbox is created, not for a fork")
 	case o.OnCreate != nil:
 		return nil, invalid("OnCreate", "a fork has been set up with its source")
 	}

@@ -55,7 +55,8 @@ type DriveOptions struct {
 	// Region is where the data is stored. Empty means the platform's default,
 	// [DefaultRegion]. It can't be changed later.
 	Region string
-	// MaxSizeBytes is the drive's capacity. Zero means the plan's default.
+	// MaxSizeBytes is the drive's capacity, a multiple of 4,096. Zero means the
+	// plan's default.
 	MaxSizeBytes int64
 }
 

@@ -241,7 +241,6 @@ func TestDriveMountsRefused(t *testing.T) {
 		`"drives" can't be the name of a`:   create(sandbox.CreateOptions{Name: "drives"}),
 		`"features" can't be the name of a`: create(sandbox.CreateOptions{Name: "features"}),
 		`".." can't be the name of a`:       create(sandbox.CreateOptions{Mounts: map[string]sandbox.Mount{"/d": {Drive: ".."}}}),
-		"FailoverRegions":                   create(sandbox.CreateOptions{Mounts: map[string]sandbox.Mount{"/d": {Drive: "west"}}, FailoverRegions: []string{"sfo1"}}),
 	} {
 		require.ErrorIs(t, err, sandbox.ErrInvalid, words)
 		assert.ErrorContains(t, err, words)

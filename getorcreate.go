@@ -51,6 +51,9 @@ func (c *Client) GetOrCreate(ctx context.Context, name string, opts *CreateOptio
 	if name == "" {
 		return c.Create(ctx, &o)
 	}
+	if o.Credentials != nil {
+		return nil, invalid("Credentials", "can only be asked for when a sandbox is created, and the one named %q may exist; use Create", name)
+	}
 	var why error // why there was another round
 	for round := 0; ; round++ {
 		sb, unseen, err := c.getOrCreate(ctx, name, &o)

@@ -43,16 +43,13 @@ const maxMounts = 4
 // mountsToWire checks mounts for a sandbox in the given region, which is empty
 // if none is asked for, and returns their request form. Nil stays nil and is not
 // sent.
-func mountsToWire(mounts map[string]Mount, region string, failover []string) (map[string]wire.Mount, error) {
+func mountsToWire(mounts map[string]Mount, region string) (map[string]wire.Mount, error) {
 	if mounts == nil {
 		return nil, nil
 	}
 	const field = "Mounts"
 	if len(mounts) > maxMounts {
 		return nil, invalid(field, "%d drives are mounted; a sandbox can have at most %d", len(mounts), maxMounts)
-	}
-	if len(mounts) > 0 && len(failover) > 0 {
-		return nil, invalid(field, "can't be combined with FailoverRegions: a drive is in one region only")
 	}
 	out := make(map[string]wire.Mount, len(mounts))
 	cleaned := map[string]string{}

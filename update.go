@@ -116,7 +116,7 @@ func (o *UpdateOptions) body() (*updateBody, error) {
 		b.NetworkID = *id
 	}
 	var err error
-	if b.Mounts, err = mountsToWire(o.Mounts, o.Region, o.FailoverRegions); err != nil {
+	if b.Mounts, err = mountsToWire(o.Mounts, o.Region); err != nil {
 		return nil, err
 	}
 	if o.NetworkPolicy != nil {

@@ -90,9 +90,6 @@ func TestInvalidArguments(t *testing.T) {
 		{"create: keep 11", "1 to 10", create(sandbox.CreateOptions{KeepLastSnapshots: &sandbox.KeepLastSnapshots{Count: 11}})},
 		{"create: region twice", "FailoverRegions", create(sandbox.CreateOptions{Region: "iad1", FailoverRegions: []string{"iad1"}})},
 		{"create: 5 mounts", "at most 4", create(sandbox.CreateOptions{Mounts: map[string]sandbox.Mount{"/a": {}, "/b": {}, "/c": {}, "/d": {}, "/e": {}}})},
-		{"create: mounts and failover", "one region", create(sandbox.CreateOptions{
-			Mounts: map[string]sandbox.Mount{"/a": {Drive: "d"}}, FailoverRegions: []string{"sfo1"},
-		})},
 		{"create: mount in another region", "same region", create(sandbox.CreateOptions{
 			Region: "iad1", Mounts: map[string]sandbox.Mount{"/a": {Drive: "d", Region: "sfo1"}},
 		})},

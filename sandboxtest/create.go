@@ -68,6 +68,15 @@ func (c *call) createSandbox() error {
 	if err := set.boot(c.version, from, c.s.images); err != nil {
 		return err
 	}
+	if set.NPM = p.Credentials != nil && p.Credentials.NPM; set.NPM {
+		files := fill
+		fill = func(ctx context.Context, m *box.Box) error {
+			if err := c.s.npm.fill(ctx, m); err != nil || files == nil {
+				return err
+			}
+			return files(ctx, m)
+		}
+	}
 	return c.makeSandbox(p.ProjectID, p.Name, set, from, fill)
 }
 
@@ -85,7 +94,7 @@ func (c *call) forkSandbox() error {
 	st.mu.Lock()
 	set, snapshotID := source.settings.clone(), source.currentSnapshot
 	st.mu.Unlock()
-	set.Mounts = nil // forks have the drives that they ask for
+	set.Mounts, set.NPM = nil, false // forks have the drives that they ask for, and no credentials
 	if err := p.apply(&set, c.s.images); err != nil {
 		return err
 	}

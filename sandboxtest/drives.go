@@ -1,6 +1,7 @@
 package sandboxtest
 
 import (
+	"cmp"
 	"maps"
 	"net/http"
 	"path"
@@ -18,6 +19,7 @@ const (
 	maxDriveName     = 64
 	defaultDriveSize = 1 << 40
 	maxDriveSize     = 16 << 40
+	driveBlock       = 4096 // of which the size of a drive is a multiple
 
 	mountReadWrite = "read-write"
 	mountSnapshot  = "snapshot"
@@ -36,6 +38,8 @@ type drive struct {
 	maxSize   int64
 	createdAt time.Time
 	updatedAt time.Time
+	// parent is the drive that it was forked from, root the first of that line.
+	parent, root string
 	// attached is the session that has it mounted to read and write.
 	attached *session
 	// busy counts what is about to read it: forks, and sessions that start.
@@ -47,7 +51,7 @@ type drive struct {
 func (d *drive) wireLocked() wire.Drive {
 	w := wire.Drive{
 		ID: d.id, Name: d.key.name, ProjectID: d.key.project, Region: d.region, MaxSizeBytes: d.maxSize,
-		CreatedAt: wire.At(d.createdAt), UpdatedAt: wire.At(d.updatedAt),
+		CreatedAt: wire.At(d.createdAt), UpdatedAt: wire.At(d.updatedAt), ParentDriveID: d.parent, RootDriveID: d.root,
 	}
 	if d.attached != nil {
 		w.CurrentSessionID, w.CurrentSandboxName = d.attached.id, d.attached.sb.key.name
@@ -55,10 +59,9 @@ func (d *drive) wireLocked() wire.Drive {
 	return w
 }
 
-// driveParams are those of a new drive. Name is that of a fork.
+// driveParams are those of a new drive.
 type driveParams struct {
 	ProjectID    string `json:"projectId"`
-	Name         string `json:"name"`
 	Region       string `json:"region"`
 	MaxSizeBytes *int64 `json:"maxSizeBytes"`
 }
@@ -74,6 +77,9 @@ func (p *driveParams) check() error {
 	}
 	if p.MaxSizeBytes != nil && (*p.MaxSizeBytes < 1 || *p.MaxSizeBytes > maxDriveSize) {
 		return invalid("`maxSizeBytes` should be between 1 and %d.", int64(maxDriveSize))
+	}
+	if p.MaxSizeBytes != nil && *p.MaxSizeBytes%driveBlock != 0 {
+		return invalid("`maxSizeBytes` should be multiple of %d.", driveBlock)
 	}
 	return nil
 }
@@ -111,9 +117,6 @@ func (c *call) getOrCreateDrive() error {
 	var p driveParams
 	if err := c.decode(&p); err != nil {
 		return err
-	}
-	if p.Name != "" {
-		return invalid("should NOT have additional property `name`.")
 	}
 	if err := checkDriveName(name); err != nil {
 		return err
@@ -200,23 +203,23 @@ func (c *call) deleteDrive() error {
 // forkDrive handles POST /v2/sandboxes/drives/{name}/fork: a copy under
 // another name.
 func (c *call) forkDrive() error {
-	var p driveParams
+	var p struct {
+		Name string `json:"name"`
+	}
 	if err := c.decode(&p); err != nil {
 		return err
 	}
-	if p.ProjectID == "" {
-		p.ProjectID = c.inProject(c.project())
-	}
-	if err := p.check(); err != nil {
-		return err
+	project := c.inProject(c.project())
+	if project == "" {
+		return invalid("missing required property `projectId`.")
 	}
 	if err := checkDriveName(p.Name); err != nil {
 		return err
 	}
 	st := c.s.store
-	key := sandboxKey{p.ProjectID, p.Name}
+	key := sandboxKey{project, p.Name}
 	st.mu.Lock()
-	source := st.findDriveLocked(p.ProjectID, c.values[0])
+	source := st.findDriveLocked(project, c.values[0])
 	switch {
 	case source == nil:
 		st.mu.Unlock()
@@ -228,8 +231,8 @@ func (c *call) forkDrive() error {
 		st.mu.Unlock()
 		return fail(http.StatusConflict, "conflict", "A drive with the name '%s' already exists.", p.Name)
 	}
-	d := c.newDrive(key, &p, source.region, source.maxSize)
-	d.making = true
+	d := c.newDrive(key, &driveParams{}, source.region, source.maxSize)
+	d.making, d.parent, d.root = true, source.id, cmp.Or(source.root, source.id)
 	source.busy++
 	st.drives[key] = d
 	st.mu.Unlock()
@@ -437,14 +440,19 @@ type driveState struct {
 	UpdatedAt time.Time `json:"updatedAt"`
 	// Made says that there is a directory of it: earlier servers made none before
 	// the drive was used.
-	Made bool `json:"made,omitempty"`
+	Made   bool   `json:"made,omitempty"`
+	Parent string `json:"parent,omitempty"`
+	Root   string `json:"root,omitempty"`
 }
 
 // driveStatesLocked describes the drives that are whole.
 func (st *store) driveStatesLocked() (out []driveState) {
 	for _, d := range st.drives {
 		if !d.making {
-			out = append(out, driveState{d.id, d.key.project, d.key.name, d.region, d.maxSize, d.createdAt, d.updatedAt, true})
+			out = append(out, driveState{
+				ID: d.id, Project: d.key.project, Name: d.key.name, Region: d.region, MaxSize: d.maxSize,
+				CreatedAt: d.createdAt, UpdatedAt: d.updatedAt, Made: true, Parent: d.parent, Root: d.root,
+			})
 		}
 	}
 	return out
@@ -459,7 +467,7 @@ func (st *store) restoreDrivesLocked(in []driveState) error {
 				return err
 			}
 		}
-		st.drives[key] = &drive{id: x.ID, key: key, region: x.Region, maxSize: x.MaxSize, createdAt: x.CreatedAt, updatedAt: x.UpdatedAt}
+		st.drives[key] = &drive{id: x.ID, key: key, region: x.Region, maxSize: x.MaxSize, createdAt: x.CreatedAt, updatedAt: x.UpdatedAt, parent: x.Parent, root: x.Root}
 	}
 	return nil
 }

@@ -35,7 +35,7 @@ func TestDrives(t *testing.T) {
 	assert.Equal(t, made, c.drive("data", obj{"region": "iad1", "maxSizeBytes": int64(1 << 40)}, 200))
 	path := "/v2/sandboxes/drives/"
 	c.refused("POST", path+"data", obj{"projectId": "prj", "region": "sfo1"}, 409, "conflict")
-	c.refused("POST", path+"data", obj{"projectId": "prj", "maxSizeBytes": 1}, 409, "conflict")
+	c.refused("POST", path+"data", obj{"projectId": "prj", "maxSizeBytes": 4096}, 409, "conflict")
 	for _, bad := range []obj{
 		{"region": "moon1"}, {"maxSizeBytes": 0}, {"maxSizeBytes": int64(17 << 40)}, {"size": 1}, {"name": "x"}, {"projectId": ""},
 	} {
@@ -162,7 +162,6 @@ func TestMountRefusals(t *testing.T) {
 		"no drive":     {"mounts": obj{"/data": obj{"mode": "snapshot"}}},
 		"no mode":      {"mounts": obj{"/data": obj{"drive": "a"}}},
 		"unknown mode": {"mounts": obj{"/data": mounted("a", "write")}},
-		"failover":     {"mounts": obj{"/data": rw}, "failoverRegions": []string{"sfo1"}},
 		"region":       {"mounts": obj{"/data": mounted("west", "read-write")}},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -185,13 +184,13 @@ func TestForkDrive(t *testing.T) {
 		one = c.get(one.Sandbox.Name, "&resume=true", 200)
 		c.sh(one.Session.ID, "echo uncommitted > /d/file")
 		var out wire.DriveResponse
-		c.call("POST", "/v2/sandboxes/drives/a/fork", obj{"projectId": "prj", "name": "b"}, 201, &out)
+		c.call("POST", "/v2/sandboxes/drives/a/fork?projectId=prj", obj{"name": "b"}, 201, &out)
 		assert.Equal(t, []any{"b", "sfo1", int64(1 << 30)}, []any{out.Drive.Name, out.Drive.Region, out.Drive.MaxSizeBytes})
 		two := c.create(obj{"region": "sfo1", "mounts": obj{"/d": mounted("b", "read-write")}})
 		assert.Equal(t, "base\n600\n", c.sh(two.Session.ID, "cat /d/file; stat -c %a /d/file; echo x >> /d/file"))
-		c.refused("POST", "/v2/sandboxes/drives/a/fork", obj{"projectId": "prj", "name": "b"}, 409, "conflict")
-		c.refused("POST", "/v2/sandboxes/drives/none/fork", obj{"projectId": "prj", "name": "c"}, 404, "not_found")
-		c.refused("POST", "/v2/sandboxes/drives/a/fork", obj{"projectId": "prj"}, 400, "bad_request")
+		c.refused("POST", "/v2/sandboxes/drives/a/fork?projectId=prj", obj{"name": "b"}, 409, "conflict")
+		c.refused("POST", "/v2/sandboxes/drives/none/fork?projectId=prj", obj{"name": "c"}, 404, "not_found")
+		c.refused("POST", "/v2/sandboxes/drives/a/fork?projectId=prj", obj{}, 400, "bad_request")
 	})
 }
 
@@ -215,4 +214,37 @@ func TestDrivesOutliveTheServer(t *testing.T) {
 		assert.Equal(t, "kept\n", c.sh(c.get("one", "&resume=true", 200).Session.ID, "cat /d/file"))
 		require.NoError(t, srv.Close())
 	})
+}
+
+// TestDriveLines: forks know whom they come from, by both names of the routes,
+// also after a restart.
+func TestDriveLines(t *testing.T) {
+	t.Parallel()
+	opts := sandboxtest.Options{Dir: t.TempDir(), Mode: sandboxtest.Folder}
+	srv, err := sandboxtest.NewServer(&opts)
+	require.NoError(t, err)
+	c := newRaw(t, srv)
+	var first, second, third wire.DriveResponse
+	c.call("POST", "/v1/drives/first", obj{"projectId": "prj", "maxSizeBytes": 8192}, 201, &first)
+	c.call("POST", "/v2/sandboxes/drives/first/fork?projectId=prj", obj{"name": "second"}, 201, &second)
+	c.call("POST", "/v1/drives/second/fork?projectId=prj", obj{"name": "third"}, 201, &third)
+	assert.Empty(t, first.Drive.ParentDriveID+first.Drive.RootDriveID)
+	assert.Equal(t, []string{first.Drive.ID, first.Drive.ID}, []string{second.Drive.ParentDriveID, second.Drive.RootDriveID})
+	assert.Equal(t, []string{second.Drive.ID, first.Drive.ID}, []string{third.Drive.ParentDriveID, third.Drive.RootDriveID})
+	assert.EqualValues(t, 8192, third.Drive.MaxSizeBytes)
+	require.NoError(t, srv.Close())
+
+	srv, c = start(t, &opts)
+	require.NotNil(t, srv)
+	var again wire.DriveResponse
+	c.call("GET", "/v1/drives/"+third.Drive.ID+"?projectId=prj", nil, 200, &again)
+	assert.Equal(t, third, again)
+	var page wire.DrivesPage
+	c.call("GET", "/v1/drives?projectId=prj", nil, 200, &page)
+	assert.Len(t, page.Drives, 3)
+	c.call("DELETE", "/v1/drives/second?projectId=prj", nil, 200, nil)
+	c.refused("GET", "/v1/drives/second?projectId=prj", nil, 404, "not_found")
+	c.refused("GET", "/v1/drivesx", nil, 404, "not_found")
+	c.refused("POST", "/v1/drives/first/fork?projectId=prj", obj{"name": "x", "region": "sfo1"}, 400, "bad_request")
+	c.refused("POST", "/v1/drives/odd", obj{"projectId": "prj", "maxSizeBytes": 4097}, 400, "bad_request")
 }

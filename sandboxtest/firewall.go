@@ -4,7 +4,6 @@ import (
 	"context"
 	"crypto/tls"
 	"errors"
-	"fmt"
 	"io"
 	"net"
 	"net/http"
@@ -29,6 +28,7 @@ type firewall struct {
 	s      *Server
 	claims proxytest.Claims // of the session
 	policy atomic.Pointer[egress]
+	npm    *npmrc // whose credentials are added; nil is none
 
 	// The server speaks HTTP with the programs of the sandbox on connections
 	// whose TLS ends here, and transport with the outside.
@@ -41,8 +41,8 @@ type firewall struct {
 	serving   sync.WaitGroup
 }
 
-func (s *Server) newFirewall(claims proxytest.Claims, policy *egress) *firewall {
-	f := &firewall{s: s, claims: claims, conns: make(chan net.Conn)}
+func (s *Server) newFirewall(claims proxytest.Claims, policy *egress, npm *npmrc) *firewall {
+	f := &firewall{s: s, claims: claims, conns: make(chan net.Conn), npm: npm}
 	f.policy.Store(policy)
 	f.ctx, f.cancel = context.WithCancel(s.ctx)
 	f.transport, f.forward = f.newTransport(f.dialOut), f.newTransport(f.dialForward)
@@ -80,21 +80,28 @@ func (f *firewall) close() {
 
 // guard puts the firewall before a machine that is about to be made, as far as
 // there can be one.
-func (sess *session) guard(config *box.Config, policy []byte) error {
+func (sess *session) guard(config *box.Config, set *settings) error {
 	s, sb := sess.sb.s, sess.sb
-	e, err := newEgress(policy)
+	e, err := newEgress(set.PolicyRequest)
 	if err != nil {
 		return err
 	}
 	if !s.host.Gated() {
+		if set.NPM {
+			return badRequest("The emulator can't add npm credentials to requests here: %v", s.Enforces().Missing)
+		}
 		if e.mode != modeAllowAll {
 			s.unenforced()
 		}
 		return nil
 	}
+	var npm *npmrc
+	if set.NPM {
+		npm = s.npm
+	}
 	sess.firewall = s.newFirewall(proxytest.Claims{
 		Issuer: "https://oidc.vercel.com/emulator", TeamID: teamID, ProjectID: sb.key.project, SandboxID: sess.id, SandboxName: sb.key.name,
-	}, e)
+	}, e, npm)
 	config.Gate = sess.firewall
 	return nil
 }
@@ -150,6 +157,9 @@ func (f *firewall) Lookup(name string) (netip.Addr, bool) {
 	}
 	if name == HostName {
 		return box.HostAddr, true
+	}
+	if f.npm == nil && f.s.names.registry(name) {
+		return netip.Addr{}, true
 	}
 	return f.s.names.addr(name), true
 }
@@ -210,7 +220,7 @@ func (f *firewall) Serve(ctx context.Context, conn net.Conn, to netip.AddrPort) 
 		return
 	}
 	whole := &replayed{Conn: conn, before: hello}
-	if len(p.rulesOf(name)) == 0 && !f.s.names.plain(name) {
+	if len(p.rulesOf(name)) == 0 && !f.s.names.plain(name) && !f.npm.has(name) {
 		f.relay(ctx, whole, name, to)
 		return
 	}
@@ -377,10 +387,7 @@ func (f *firewall) serveHTTP(w http.ResponseWriter, r *http.Request) {
 		respondByRule(w, rule)
 		return
 	}
-	host := fl.name
-	if port := fl.to.Port(); port != 443 {
-		host = net.JoinHostPort(fl.name, fmt.Sprint(port))
-	}
+	host := hostPort(fl.name, fl.to.Port())
 	pass := &httputil.ReverseProxy{
 		Transport: f.transport, FlushInterval: -1, ErrorLog: f.server.ErrorLog,
 		Rewrite: func(pr *httputil.ProxyRequest) {
@@ -390,6 +397,9 @@ func (f *firewall) serveHTTP(w http.ResponseWriter, r *http.Request) {
 			}
 			if f.s.names.plain(fl.name) {
 				pr.Out.URL.Scheme = "http"
+			}
+			if npm := f.npm.header(fl.name, fl.to.Port(), pr.In); npm != "" {
+				pr.Out.Header.Set("Authorization", npm)
 			}
 			if rule != nil {
 				for name, value := range rule.headers {

@@ -53,7 +53,7 @@ func (sb *namedSandbox) startInOp(ctx context.Context, from *snapshot, fill func
 func (sess *session) makeMachine(ctx context.Context, set *settings, from *snapshot, fill func(context.Context, *box.Box) error) (*box.Box, error) {
 	s := sess.sb.s
 	config := box.Config{Hostname: sess.sb.key.name, DenyNetwork: set.deniesAll(), Account: set.account()}
-	if err := sess.guard(&config, set.PolicyRequest); err != nil {
+	if err := sess.guard(&config, set); err != nil {
 		return nil, err
 	}
 	var err error

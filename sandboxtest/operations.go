@@ -120,6 +120,10 @@ func init() {
 // lookUp finds the endpoint of a request and the values of its wildcards.
 // allowed lists the methods that the path has when none of them fits.
 func lookUp(method, escapedPath string) (e *endpoint, version int, values []string, allowed []string, err *apiError) {
+	// Drives are a product of their own as well, with the same operations.
+	if rest, ok := strings.CutPrefix(escapedPath, "/v1/drives"); ok && (rest == "" || rest[0] == '/') {
+		escapedPath = "/v2/sandboxes/drives" + rest
+	}
 	version, rest, err := cutVersion(escapedPath)
 	if err != nil {
 		return nil, version, nil, nil, err

@@ -71,6 +71,13 @@ type createParams struct {
 	Name      string  `json:"name"`
 	Runtime   string  `json:"runtime"`
 	Source    *source `json:"source"`
+
+	Credentials *credentialParams `json:"credentials"`
+}
+
+// credentialParams name credentials of the team, which only create takes.
+type credentialParams struct {
+	NPM bool `json:"npm"`
 }
 
 type forkParams struct {

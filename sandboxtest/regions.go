@@ -34,9 +34,6 @@ func (c *settings) checkPlace() error {
 			return invalid("`failoverRegions` should NOT have duplicate items.")
 		}
 	}
-	if len(c.Mounts) > 0 && len(c.FailoverRegions) > 0 {
-		return badRequest("`mounts` and `failoverRegions` cannot be used together.")
-	}
 	return nil
 }
 

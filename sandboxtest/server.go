@@ -82,6 +82,14 @@ type Options struct {
 	// [Namespace] mode. Without root all files of an image belong to the only
 	// user.
 	Images map[string]string
+	// NPMRC is what the team keeps for sandboxes that are created with npm
+	// credentials: an npmrc, whose ${NAME} are variables of this process. The
+	// variable NPM_TOKEN of a team is the line
+	// "//registry.npmjs.org/:_authToken=TOKEN". Tokens stay outside: the firewall
+	// adds them to downloads from the registries, which requires what
+	// [Enforcement].Policies requires. Sandboxes find the lines about registries
+	// in a .npmrc in their home.
+	NPMRC string `secret:"value"`
 	// RootCAs are trusted by the firewall when it makes TLS connections itself:
 	// to the hosts of rules and to forward URLs. Nil means the machine's.
 	RootCAs *x509.CertPool
@@ -154,6 +162,7 @@ type Server struct {
 	warned      warnings
 	oidcToken   string
 	names       *names
+	npm         *npmrc
 	images      *images
 	authority   *authority
 	tokens      func() (*proxytest.Authority, error)
@@ -287,6 +296,12 @@ func (s *Server) open() (err error) {
 		}
 	}
 	if s.names, err = newNames(s.opts.Names); err != nil {
+		return err
+	}
+	if s.npm, err = newNPMRC(s.opts.NPMRC); err != nil {
+		return err
+	}
+	if err = s.names.addRegistries(s.npm); err != nil {
 		return err
 	}
 	config.Trusted = func() (_ []byte, err error) {

@@ -138,7 +138,11 @@ var creations = append(slices.Clone(settings), []row{
 
 var snapshotSource = func(w *world) any { return sandbox.SnapshotSource{SnapshotID: w.snapshot} }
 
-const elsewhere = "the emulator would look for it on the network"
+const (
+	elsewhere = "the emulator would look for it on the network"
+	guarded   = "the emulator gives it where it has a firewall only: TestNPMCredentials"
+	newOnly   = "refused, since only a new sandbox can have it: TestCredentialsAreCreateOnly"
+)
 
 // firsts are the rows of a sandbox that is no copy of another.
 var firsts = append(slices.Clone(creations), []row{
@@ -161,6 +165,11 @@ var firsts = append(slices.Clone(creations), []row{
 	{
 		field: "Source", value: sandbox.TarballSource{URL: "https://files.example/c.tgz"}, alone: elsewhere,
 		sent: `{"source":{"type":"tarball","url":"https://files.example/c.tgz"}}`,
+	},
+	{field: "Credentials", value: &sandbox.Credentials{NPM: true}, alone: guarded, sent: `{"credentials":{"npm":true}}`},
+	{
+		field: "Credentials", value: &sandbox.Credentials{Other: map[string]any{"later": []any{"a"}}}, alone: guarded,
+		sent: `{"credentials":{"later":["a"]}}`,
 	},
 }...)
 
@@ -230,7 +239,8 @@ func TestGetOrCreate(t *testing.T) {
 			},
 		},
 		never: map[string]string{
-			"Name":                  "the argument is the name",
+			"Name":            "the argument is the name",
+			"Credentials.NPM": newOnly, "Credentials.Other": newOnly,
 			"Source(GitSource).URL": elsewhere, "Source(GitSource).Username": elsewhere, "Source(GitSource).Password": elsewhere,
 			"Source(GitSource).Depth": elsewhere, "Source(GitSource).Revision": elsewhere, "Source(TarballSource).URL": elsewhere,
 		},
@@ -276,6 +286,7 @@ func TestFork(t *testing.T) {
 			"Source(GitSource).URL": noSource, "Source(GitSource).Username": noSource, "Source(GitSource).Password": noSource,
 			"Source(GitSource).Depth": noSource, "Source(GitSource).Revision": noSource, "Source(TarballSource).URL": noSource,
 			"Source(SnapshotSource).SnapshotID": noSource,
+			"Credentials.NPM":                   newOnly, "Credentials.Other": newOnly,
 		},
 	}
 	fork.test(t)

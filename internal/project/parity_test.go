@@ -74,6 +74,10 @@ func TestParity(t *testing.T) {
 		assert.Contains(t, rows, m, "testdata/parity.tsv has no row for %s", m)
 	}
 	for m := range rows {
+		if newer, ok := strings.CutPrefix(m, "newer: "); ok {
+			assert.False(t, members[newer], "testdata/parity.tsv has %s among what is newer than the declarations", newer)
+			continue
+		}
 		assert.True(t, members[m], "testdata/parity.tsv has a row for %s, which the official SDK does not have", m)
 	}
 }

@@ -37,6 +37,7 @@ type settingsOptions struct {
 	region        string
 	failover      []string
 	networkID     string
+	credentials   string
 	retention     retention
 	policy        policyOptions
 
@@ -159,6 +160,7 @@ func (s *settingsOptions) define(flags *pflag.FlagSet, envText string) {
 	option(flags, &s.timeout, "timeout", "", "num UNIT", "5 minutes", "How long a session runs at most, such as 30m", parseTimeout)
 	option(flags, &s.snapshot, "snapshot", "s", "snapshot_id", "", "Start from a snapshot", parseSnapshotID)
 	options(flags, &s.mounts, "mount", "", "drive:path[:mode]", "Attach a drive at a path; the mode is snapshot or read-write (repeatable)", parseMount)
+	choice(flags, &s.credentials, "credentials", "", "npm", "Let the sandbox use credentials of the team, which it can't read: npm installs packages from the team's registries", "npm")
 	s.defineShared(flags, envText, "")
 	option(flags, &s.git, "git", "", "URL[#REV]", "", "Clone a repository into the sandbox", parseText)
 	option(flags, &s.depth, "depth", "", "number", "", "With --git: how much of the history", parsePositive)
@@ -254,6 +256,9 @@ func (a *app) createOptions(s *settingsOptions) (*sandbox.CreateOptions, error) 
 		SnapshotExpiration: keptFor(s.retention.expiration), KeepLastSnapshots: keep,
 		Region: s.region, FailoverRegions: s.failover, NetworkID: s.networkID, Mounts: mountsOf(s.mounts),
 		Private: map[string]any{"__interactive": true},
+	}
+	if s.credentials != "" {
+		o.Credentials = &sandbox.Credentials{NPM: true}
 	}
 	if s.snapshot != "" {
 		o.Image, o.Runtime = "", ""

@@ -105,7 +105,7 @@ var exitCodes = map[int]string{
 var fieldOptions = map[string]string{
 	"Timeout": "timeout", "VCPUs": "vcpus", "KeepLastSnapshots.Expiration": "keep-last-snapshots-for", "KeepLastSnapshots.Count": "keep-last-snapshots",
 	"SnapshotExpiration": "snapshot-expiration", "Expiration": "expiration", "Ports": "publish-port", "Env": "env", "Tags": "tag", "Name": "name",
-	"Region": "region", "FailoverRegions": "failover-regions", "NetworkID": "network-id", "Mounts": "mount", "NetworkPolicy": "network-policy",
+	"Region": "region", "FailoverRegions": "failover-regions", "NetworkID": "network-id", "Mounts": "mount", "Credentials": "credentials", "NetworkPolicy": "network-policy",
 	"Image": "image", "Runtime": "runtime", "MaxSizeBytes": "max-size", "Cwd": "workdir", "Source.URL": "git", "Limit": "limit",
 }
 
