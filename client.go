@@ -1,6 +1,7 @@
 package sandbox
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"log/slog"
@@ -89,6 +90,15 @@ type ClientOptions struct {
 	// in, if any, unless VERCEL_TELEMETRY_DISABLED or
 	// VERCEL_SANDBOX_TELEMETRY_DISABLED is set to a non-empty value.
 	UserAgent string
+	// MaxRateLimitWait limits how long one request waits in all for the rate
+	// limits that the API reports. While one is spent, requests that count
+	// against it wait for its reset instead of being refused, in the order in
+	// which they were made; what ends a running command, or keeps it from ending,
+	// goes first. Zero means two minutes. A request that would wait longer, or
+	// beyond its context's deadline, fails at once with an error that matches
+	// [ErrRateLimited]. If it is negative, no request is held back, and one that
+	// is refused is sent again like one that fails for another reason.
+	MaxRateLimitWait time.Duration
 	// OnRateLimit, if not nil, is called for every response that reports a rate
 	// limit, with the operation in words, such as "get session". It is called
 	// by the goroutines that make the requests, possibly at the same time, and
@@ -108,7 +118,8 @@ func rateLimitHook(hook func(string, RateLimit)) func(*api.Op, api.RateLimit) {
 // at all depends on the operation; see the package documentation.
 type RetryOptions struct {
 	// Max is the maximum number of retries of a request. Zero means two; a
-	// negative number means none.
+	// negative number means none. Those after a rate limit are counted apart; see
+	// [ClientOptions.MaxRateLimitWait].
 	Max int
 	// Wait is the pause before the first retry. Zero means 400 ms. It doubles
 	// with each retry and is multiplied by a random factor between one and two.
@@ -204,6 +215,7 @@ func NewClient(opts *ClientOptions) (*Client, error) {
 			retry.Wait = o.Retry.Wait
 		}
 	}
+	rateWait := cmp.Or(o.MaxRateLimitWait, 2*time.Minute)
 	reattach, err := o.Reattach.withDefaults()
 	if err != nil {
 		return nil, err
@@ -233,7 +245,7 @@ func NewClient(opts *ClientOptions) (*Client, error) {
 			return api.Auth{Token: cr.Token, TeamID: cr.TeamID}, err
 		},
 		Refresh:     refresher(creds, mayHaveLogin),
-		OnRateLimit: rateLimitHook(o.OnRateLimit),
+		OnRateLimit: rateLimitHook(o.OnRateLimit), MaxRateLimitWait: rateWait,
 	})
 	return c, nil
 }

@@ -34,8 +34,9 @@ var (
 	// or was deleted, or the sandbox is not persistent. [GetOrCreate] creates
 	// such a sandbox anew.
 	ErrSnapshotNotFound = errors.New("snapshot not found")
-	// ErrRateLimited matches an [APIError] with status 429. Its RetryAfter and
-	// RateLimit say how long to wait.
+	// ErrRateLimited matches an [APIError] with status 429, whose RetryAfter and
+	// RateLimit say how long to wait, and a [RequestError] of a request that was
+	// not sent because of a limit; see [ClientOptions.MaxRateLimitWait].
 	ErrRateLimited = errors.New("rate limited")
 	// ErrQuotaExceeded matches an [APIError] with status 402: the plan's usage
 	// is exhausted, and the team is paused until the next period or until it
@@ -273,8 +274,18 @@ func (e *RequestError) Error() string {
 func (e *RequestError) Unwrap() error { return e.Err }
 
 // Is reports whether target is [ErrOutcomeUnknown] and the outcome of the
-// operation is unknown.
-func (e *RequestError) Is(target error) bool { return target == ErrOutcomeUnknown && e.unknown }
+// operation is unknown, or [ErrRateLimited] and a rate limit is why no request was
+// sent.
+func (e *RequestError) Is(target error) bool {
+	switch target {
+	case ErrOutcomeUnknown:
+		return e.unknown
+	case ErrRateLimited:
+		_, ok := errors.AsType[*api.LimitError](e.Err)
+		return ok
+	}
+	return false
+}
 
 // StreamError reports that a command's output stream failed and could not be
 // resumed. If the command had started, any process can find it with

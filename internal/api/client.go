@@ -52,6 +52,9 @@ type Config struct {
 	// OnRateLimit, if not nil, is called with the rate limit of each response,
 	// possibly by several goroutines at the same time.
 	OnRateLimit func(*Op, RateLimit)
+	// MaxRateLimitWait limits how long an operation waits for rate limits to
+	// permit its requests. If it is not positive, none is held back.
+	MaxRateLimitWait time.Duration
 }
 
 // Client sends operations. It is safe for concurrent use.
@@ -74,13 +77,16 @@ func New(cfg Config) *Client {
 	if rt == nil {
 		rt = http.DefaultTransport
 	}
-	hc.Transport = wholeResponses{once{next: rt, http1: new(atomic.Bool)}}
+	pace := newPacer(cfg.MaxRateLimitWait)
+	hc.Transport = wholeResponses{once{next: rt, http1: new(atomic.Bool)}, pace}
 	hc.CheckRedirect = redirectPolicy(cfg.BaseURL, hc.CheckRedirect)
-	return &Client{
+	c := &Client{
 		cfg:     cfg,
 		base:    cfg.BaseURL.EscapedPath(),
 		retrier: newRetrier(&hc, cfg.Retry),
 	}
+	pace.tell = c.rateWait
+	return c
 }
 
 // Request is one call of an operation.
@@ -178,7 +184,7 @@ func (c *Client) send(ctx context.Context, a *attempts) (*http.Response, error) 
 			resp, err = c.try(traced, req, better, body)
 		}
 	}
-	c.log(ctx, req, resp, err, a.count, start)
+	c.log(ctx, a, resp, err, start)
 	req.Uncertain = a.uncertain
 	if resp != nil {
 		c.noteLimit(req.Op, resp.Header)
@@ -192,6 +198,8 @@ func (c *Client) send(ctx context.Context, a *attempts) (*http.Response, error) 
 		// context ends is chance. Report the context's error.
 		if ctx.Err() != nil {
 			err = ContextError(ctx)
+		} else if limited, ok := errors.AsType[*LimitError](err); ok {
+			err = limited // no URL: nothing was sent there
 		}
 		return nil, c.broken(a, err)
 	case a.verdict.err == nil && resp.StatusCode < 300:
@@ -201,7 +209,7 @@ func (c *Client) send(ctx context.Context, a *attempts) (*http.Response, error) 
 	f.Kind, f.Err = a.verdict.kind, a.verdict.err
 	f.Code, f.Message = a.verdict.refusal.Error.Code, a.verdict.refusal.Error.Message
 	f.Status, f.Header = resp.StatusCode, resp.Header
-	f.RetryAfter, _ = retryAfter(resp, time.Now())
+	f.RetryAfter, _ = retryAfter(resp.Header, time.Now())
 	if body, ok := resp.Body.(*responseBody); ok {
 		f.Body = bytes.Clone(body.content.Bytes()[:min(body.content.Len(), maxErrorBody)])
 	}
@@ -273,15 +281,18 @@ func (c *Client) request(ctx context.Context, req *Request, auth Auth) *http.Req
 
 // log writes one line per operation, without query, headers and bodies, which
 // may contain secrets.
-func (c *Client) log(ctx context.Context, req *Request, resp *http.Response, err error, tries int, start time.Time) {
-	l := c.cfg.Logger
+func (c *Client) log(ctx context.Context, a *attempts, resp *http.Response, err error, start time.Time) {
+	l, req := c.cfg.Logger, a.req
 	if l == nil {
 		return
 	}
 	level := slog.LevelDebug
 	attrs := []slog.Attr{
 		slog.String("operation", req.Op.Name), slog.String("method", req.Op.Method), slog.String("path", req.Op.Path),
-		slog.Int("attempts", tries), slog.Duration("duration", time.Since(start)),
+		slog.Int("attempts", a.count), slog.Duration("duration", time.Since(start)),
+	}
+	if a.waited > 0 {
+		attrs = append(attrs, slog.Duration("rateWait", a.waited))
 	}
 	if resp != nil {
 		attrs = append(attrs, slog.Int("status", resp.StatusCode))
@@ -295,10 +306,24 @@ func (c *Client) log(ctx context.Context, req *Request, resp *http.Response, err
 	if err != nil {
 		attrs = append(attrs, slog.Any("error", c.cfg.Secrets.Error(err)))
 	}
-	if err != nil || tries > 1 {
+	if err != nil || a.count > 1 {
 		level = slog.LevelWarn
 	}
 	l.LogAttrs(ctx, level, "sandbox request", attrs...)
+}
+
+// rateWait hears of requests that wait for a rate limit, when the wait begins and
+// when it is over. The record of a request says how long it has waited.
+func (c *Client) rateWait(ctx context.Context, req *Request, w RateWait) {
+	if c.cfg.Logger == nil || w.Over {
+		return
+	}
+	level := slog.LevelDebug
+	if w.Limit.Limit > 0 && w.Limit.Remaining == 0 && w.Before == 0 {
+		level = slog.LevelInfo // once for all who wait for the same
+	}
+	c.cfg.Logger.LogAttrs(ctx, level, "sandbox request waits for the rate limit",
+		slog.String("operation", req.Op.Name), slog.Int("rateLimit", w.Limit.Limit), slog.Time("reset", w.Limit.Reset), slog.Int("before", w.Before))
 }
 
 func (c *Client) failure(a *attempts) *Failure {

@@ -44,6 +44,9 @@ type Op struct {
 	// Bare marks operations whose success may be without a body, if its status
 	// is not 200.
 	Bare bool
+	// First marks operations that go before others when requests wait for a rate
+	// limit: those that end what runs already, or keep it from ending.
+	First bool
 
 	terms []term // of Success
 }
@@ -90,6 +93,11 @@ func bare(o *Op) *Op {
 	return o
 }
 
+func first(o *Op) *Op {
+	o.First = true
+	return o
+}
+
 // The operations of the API. For one of class Once it says what a second
 // delivery does; docs/reliability.md says what one does that arrives late.
 var (
@@ -119,7 +127,7 @@ var (
 	ListSessions = op("list sessions", get, sandboxes+"/sessions", Safe, "sessions[]")
 	StopSession  = op("stop session", post, session+"/stop", Safe, thatSession)
 	// Extends twice: the end is moved by an amount, not to a point in time.
-	ExtendTimeout = op("extend timeout", post, session+"/extend-timeout", Once, thatSession)
+	ExtendTimeout = first(op("extend timeout", post, session+"/extend-timeout", Once, thatSession))
 	SetPolicy     = op("update network policy", post, session+"/network-policy", Safe, thatSession)
 	// A second snapshot, or refused by the session that the first one ends.
 	CreateSnapshot = op("create snapshot", post, session+"/snapshot", Once, "snapshot.id")
@@ -130,14 +138,14 @@ var (
 	RunCommand   = op("run command", post, session+"/cmd", Once, records)
 	StartCommand = op("start command", post, session+"/cmd", Once, "command.id")
 	ListCommands = op("list commands", get, session+"/cmd", Safe, "commands[]")
-	GetCommand   = op("get command", get, command, Safe, thatCommand)
-	CommandLogs  = op("read command logs", get, command+"/logs", Safe, records)
+	GetCommand   = first(op("get command", get, command, Safe, thatCommand))
+	CommandLogs  = first(op("read command logs", get, command+"/logs", Safe, records))
 	// KillCommand sends SIGKILL, which can safely be sent twice.
-	KillCommand = bare(op("kill command", post, command+"/kill", Safe, thatCommand))
+	KillCommand = first(bare(op("kill command", post, command+"/kill", Safe, thatCommand)))
 	// SignalCommand sends any other signal. Many programs take a second SIGINT as
 	// an order to give up saving. The command is looked at: one that has ended
 	// needs no signal.
-	SignalCommand = bare(op("kill command", post, command+"/kill", Once, thatCommand))
+	SignalCommand = first(bare(op("kill command", post, command+"/kill", Once, thatCommand)))
 	// WriteStdin includes the position of its data: a second delivery writes
 	// nothing where the sandbox counts, and the same bytes twice where it does
 	// not. Before it has shown that it counts, it is asked.

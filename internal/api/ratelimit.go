@@ -65,3 +65,29 @@ func (c *Client) noteLimit(op *Op, h http.Header) {
 		c.cfg.OnRateLimit(op, r)
 	}
 }
+
+// serverClock reads the service's clock from the Date of its responses, which
+// is cut to seconds.
+type serverClock struct {
+	base  time.Time
+	ahead time.Duration // how far it is ahead of ours, at least
+	known bool
+}
+
+func (c *serverClock) note(h http.Header) {
+	date, err := http.ParseTime(h.Get("Date"))
+	if err != nil {
+		return
+	}
+	ahead := date.Sub(c.base) - time.Since(c.base)
+	// One that is behind by more than what seconds and the way of a response
+	// explain has been set.
+	if !c.known || ahead > c.ahead || ahead < c.ahead-5*time.Second {
+		c.ahead, c.known = ahead, true
+	}
+}
+
+// passed returns when the second t of the service's clock is surely over.
+func (c *serverClock) passed(t time.Time) time.Time {
+	return c.base.Add(t.Sub(c.base) - c.ahead + time.Second)
+}

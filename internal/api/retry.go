@@ -5,6 +5,7 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"errors"
+	"math"
 	"math/rand/v2"
 	"net"
 	"net/http"
@@ -32,10 +33,17 @@ type Retry struct {
 // request's context, because retryablehttp's CheckRetry receives nothing else.
 type attempts struct {
 	req       *Request
-	out       any         // what a whole response is decoded into; may be nil
-	whole     bool        // the response counts once it has been read
-	verdict   verdict     // of this attempt's response
-	count     int         // number of attempts
+	out       any           // what a whole response is decoded into; may be nil
+	whole     bool          // the response counts once it has been read
+	verdict   verdict       // of this attempt's response
+	count     int           // number of attempts
+	failed    int           // of them, those that failed otherwise than by a rate limit
+	refused   int           // those that a rate limit refused without saying when it is reset
+	turns     int           // those that one refused which did, so that the next waited for its turn
+	spent     bool          // this attempt was one of the latter
+	ticket    uint64        // its place among those who wait for limits; zero before the first
+	waited    time.Duration // for limits
+	slot      slot
 	traced    atomic.Bool // the transport supports httptrace
 	wrote     atomic.Bool // this attempt's request reached a connection
 	http2     atomic.Bool // one did so over HTTP/2
@@ -64,12 +72,32 @@ func (a *attempts) trace(ctx context.Context) context.Context {
 	})
 }
 
-// checkRetry decides by the operation's class whether it is retried after an
-// attempt that received a response or failed with err.
-func checkRetry(ctx context.Context, resp *http.Response, err error) (bool, error) {
+// check decides by the operation's class whether it is retried after an attempt
+// that received a response or failed with err. Refusals by a rate limit have a
+// count of their own.
+func (r Retry) check(ctx context.Context, resp *http.Response, err error) (bool, error) {
 	a, _ := ctx.Value(attemptsKey{}).(*attempts)
-	a.count++
 	wrote := a.wrote.Swap(false)
+	if unsent(err) {
+		return false, err
+	}
+	a.count++
+	if err == nil && a.verdict.kind == RateLimited && a.verdict.again == always {
+		if a.spent {
+			a.turns++
+			return a.turns <= maxTurns, nil
+		}
+		a.refused++
+		return a.refused <= r.Max && patient(resp), nil
+	}
+	a.failed++
+	again, err := a.again(ctx, resp, wrote, err)
+	return again && a.failed <= r.Max, err
+}
+
+// again decides whether an attempt that did not meet a rate limit is followed by
+// another.
+func (a *attempts) again(ctx context.Context, resp *http.Response, wrote bool, err error) (bool, error) {
 	if err != nil {
 		switch {
 		case unprocessed(err):
@@ -93,7 +121,7 @@ func checkRetry(ctx context.Context, resp *http.Response, err error) (bool, erro
 
 // patient reports whether the server's Retry-After is short enough to wait for.
 func patient(resp *http.Response) bool {
-	after, _ := retryAfter(resp, time.Now())
+	after, _ := retryAfter(resp.Header, time.Now())
 	return after <= maxRetryAfter
 }
 
@@ -150,11 +178,15 @@ func permanent(err error) bool {
 
 // backoff returns the pause after attempt n (from 0): the server's Retry-After,
 // if any, plus Wait·2ⁿ times a random factor between 1 and 2, which keeps
-// clients from retrying at the same time.
+// clients from retrying at the same time. A request that waits for a limit does so
+// in its turn.
 func (r Retry) backoff(_, _ time.Duration, n int, resp *http.Response) time.Duration {
-	pause := time.Duration(float64(r.Wait<<min(n, 16)) * (1 + rand.Float64()))
+	pause := time.Duration(float64(r.Wait<<max(0, min(n, r.Max-1, 16))) * (1 + rand.Float64()))
 	if resp != nil {
-		if after, ok := retryAfter(resp, time.Now()); ok {
+		if a, ok := resp.Request.Context().Value(attemptsKey{}).(*attempts); ok && a.spent {
+			return 0
+		}
+		if after, ok := retryAfter(resp.Header, time.Now()); ok {
 			pause += min(after, maxRetryAfter)
 		}
 	}
@@ -165,8 +197,8 @@ func (r Retry) backoff(_, _ time.Duration, n int, resp *http.Response) time.Dura
 func newRetrier(hc *http.Client, r Retry) *retryablehttp.Client {
 	return &retryablehttp.Client{
 		HTTPClient:   hc,
-		RetryMax:     r.Max,
-		CheckRetry:   checkRetry,
+		RetryMax:     math.MaxInt, // check counts
+		CheckRetry:   r.check,
 		Backoff:      r.backoff,
 		ErrorHandler: retryablehttp.PassthroughErrorHandler,
 	}
@@ -193,8 +225,8 @@ func Pause(ctx context.Context, d time.Duration) error {
 }
 
 // retryAfter reads Retry-After in seconds or as an HTTP date.
-func retryAfter(resp *http.Response, now time.Time) (time.Duration, bool) {
-	v := strings.TrimSpace(resp.Header.Get("Retry-After"))
+func retryAfter(h http.Header, now time.Time) (time.Duration, bool) {
+	v := strings.TrimSpace(h.Get("Retry-After"))
 	if v == "" {
 		return 0, false
 	}

@@ -99,7 +99,7 @@ func (resetConn) Write([]byte) (int, error) {
 func testClient(transport http.RoundTripper) *Client {
 	return New(Config{
 		BaseURL: &url.URL{Scheme: "http", Host: "api.test", Path: "/api"}, HTTPClient: &http.Client{Transport: transport},
-		UserAgent: func() string { return "test" }, Retry: Retry{Max: 2, Wait: 400 * time.Millisecond},
+		UserAgent: func() string { return "test" }, Retry: Retry{Max: 2, Wait: 400 * time.Millisecond}, MaxRateLimitWait: 2 * time.Minute,
 		Auth: func(context.Context) (Auth, error) { return Auth{Token: "tok", TeamID: "team"}, nil },
 	})
 }

@@ -46,14 +46,37 @@ func DefaultTransport() *Transport {
 // without a response. It also hides CloseIdleConnections, which retryablehttp
 // calls when it gives up on a request: other users of a shared transport would
 // lose their connections.
-type wholeResponses struct{ once }
+type wholeResponses struct {
+	once
+	pace *pacer
+}
 
 func (t wholeResponses) RoundTrip(req *http.Request) (*http.Response, error) {
 	a, ok := req.Context().Value(attemptsKey{}).(*attempts)
 	if !ok {
 		return t.next.RoundTrip(req)
 	}
-	a.verdict = verdict{}
+	a.verdict, a.spent = verdict{}, false
+	if err := t.pace.enter(req.Context(), a); err != nil {
+		if req.Body != nil {
+			req.Body.Close()
+		}
+		return nil, err
+	}
+	resp, err := t.exchange(req, a)
+	var told http.Header
+	if err == nil {
+		resp.Request = req
+		if a.verdict.err == nil { // a gateway's page tells nothing
+			told = resp.Header
+		}
+	}
+	a.spent = t.pace.left(req.Context(), a, told, a.verdict.kind == RateLimited && a.verdict.again == always)
+	return resp, err
+}
+
+// exchange sends the request and judges the response.
+func (t wholeResponses) exchange(req *http.Request, a *attempts) (*http.Response, error) {
 	resp, err := t.once.send(req, a)
 	if err != nil {
 		return nil, err

@@ -13,6 +13,7 @@ import (
 	"path/filepath"
 	"reflect"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -120,7 +121,7 @@ var onlyHere = []method{
 			}
 		},
 		"Credentials": clientOption, "BaseURL": clientOption, "HTTPClient": clientOption, "UserAgent": clientOption, "Logger": clientOption,
-		"OnRateLimit": clientOption,
+		"OnRateLimit": clientOption, "MaxRateLimitWait": rateLimitWait,
 	}},
 }
 
@@ -166,6 +167,34 @@ func maxInterval(t *testing.T, _ *world, _ method) {
 		require.NoError(t, err)
 		assert.Equal(t, []time.Duration{0, 1e8, 3e8, 55e7, 8e8}, at)
 	})
+}
+
+// rateLimitWait looks at how long a request waits for a limit that is spent.
+func rateLimitWait(t *testing.T, _ *world, _ method) {
+	for longest, sent := range map[time.Duration]int{0: 2, 10 * time.Second: 1, time.Hour: 2, -1: 2} {
+		synctest.Test(t, func(t *testing.T) {
+			n := 0
+			c, err := sandbox.NewClient(&sandbox.ClientOptions{
+				Credentials: auth.Static(auth.Credentials{Token: "tok", TeamID: "team", ProjectID: "prj"}), BaseURL: "https://api.test", MaxRateLimitWait: longest,
+				HTTPClient: &http.Client{Transport: testkit.API(func(r *http.Request) (*http.Response, error) {
+					n++
+					resp := testkit.JSON(200, testkit.RunningSandbox)
+					resp.Header.Set("X-RateLimit-Limit", "1")
+					resp.Header.Set("X-RateLimit-Remaining", "0")
+					resp.Header.Set("X-RateLimit-Reset", strconv.FormatInt(time.Now().Add(time.Minute).Unix(), 10))
+					return resp, nil
+				})},
+			})
+			require.NoError(t, err)
+			began := time.Now()
+			_, err = c.Get(t.Context(), "box", nil)
+			require.NoError(t, err)
+			_, err = c.Get(t.Context(), "box", nil)
+			assert.Equal(t, sent == 1, errors.Is(err, sandbox.ErrRateLimited), "%v", err)
+			assert.Equal(t, sent, n)
+			assert.Equal(t, longest >= 0 && sent == 2, time.Since(began) >= time.Minute, "%v", longest)
+		})
+	}
 }
 
 // reattachLimit looks at how long a broken stream is tried again.

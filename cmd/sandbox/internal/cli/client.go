@@ -85,7 +85,8 @@ func (a *app) apiURL() string {
 }
 
 func (a *app) newClient(provider auth.Provider, base string) (*sandbox.Client, error) {
-	opts := &sandbox.ClientOptions{Credentials: provider, BaseURL: base, UserAgent: "sandbox-cli/" + Version()}
+	// Who waits at a terminal wants to know why.
+	opts := &sandbox.ClientOptions{Credentials: provider, BaseURL: base, UserAgent: "sandbox-cli/" + Version(), MaxRateLimitWait: 20 * time.Second}
 	if d := a.opts.requestTimeout; d > 0 {
 		transport := http.DefaultTransport.(*http.Transport).Clone()
 		transport.ResponseHeaderTimeout = d
