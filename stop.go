@@ -38,8 +38,8 @@ var (
 
 // Stop stops the current session and every process in it. The files of a
 // persistent sandbox are saved, and the next call on the sandbox starts it
-// again. If the session is already stopped, Stop changes nothing and returns its
-// last state.
+// again. If the session is already stopped, Stop looks whether another client has
+// started the next one, stops that one too, and returns the last state.
 //
 // The API may respond while the session is still stopping, and before the
 // snapshot of a persistent sandbox is the one that forks and new sessions start
@@ -58,26 +58,43 @@ func (s *Sandbox) Stop(ctx context.Context, opts *StopOptions) (*StopResult, err
 		return nil, fmt.Errorf("sandbox: stop: %w: there is no session", ErrInvalid)
 	}
 	before := s.metadata()
-	over := !leaving(string(cur.Info().Status))
-	resp, err := cur.stop(ctx)
+	resp, over, err := s.stopSession(ctx, cur)
 	if err != nil {
 		return nil, err
 	}
-	if resp.Sandbox != nil {
-		s.st.mu.Lock()
-		err := s.st.setInfo(*resp.Sandbox)
-		s.st.mu.Unlock()
-		if err != nil {
+	if resp.Sandbox == nil && over || resp.Sandbox != nil && resp.Sandbox.CurrentSessionID != "" && resp.Sandbox.CurrentSessionID != cur.ID() {
+		// Another client may have started the sandbox again since.
+		if err := s.Refresh(ctx); err != nil {
 			return nil, err
+		}
+		if now := s.CurrentSession(); now.ID() != cur.ID() && leaving(string(now.Info().Status)) {
+			cur, before = now, s.metadata()
+			if resp, over, err = s.stopSession(ctx, cur); err != nil {
+				return nil, err
+			}
 		}
 	}
 	if opts != nil && opts.NoWait {
 		return stopResult(resp), nil
 	}
-	// A session that had ended before has saved its files long since, if it did.
-	over = over || !resp.Session.StoppedAt.IsZero() && resp.Session.RequestedStopAt.After(resp.Session.StoppedAt.Time)
 	err = s.awaitStopped(ctx, c, cur, over, &before, resp)
 	return stopResult(resp), err
+}
+
+// stopSession stops a session of the sandbox, and reports whether it had ended
+// before: it has saved its files long since then, if it did.
+func (s *Sandbox) stopSession(ctx context.Context, cur *Session) (resp *wire.StopResponse, over bool, err error) {
+	over = !leaving(string(cur.Info().Status))
+	if resp, err = cur.stop(ctx); err != nil {
+		return nil, false, err
+	}
+	over = over || !resp.Session.StoppedAt.IsZero() && resp.Session.RequestedStopAt.After(resp.Session.StoppedAt.Time)
+	if resp.Sandbox == nil {
+		return resp, over, nil
+	}
+	s.st.mu.Lock()
+	defer s.st.mu.Unlock()
+	return resp, over, s.st.setInfo(*resp.Sandbox)
 }
 
 // awaitStopped waits until the session has ended and, if its files are saved,

@@ -2,6 +2,7 @@ package sandbox_test
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -118,4 +119,35 @@ func TestStopWithoutWaiting(t *testing.T) {
 	require.NoError(t, err)
 	_, err = fork.FS().ReadFile(t.Context(), "made")
 	assert.Error(t, err)
+}
+
+// TestStopByAStaleHandle: a stop by a handle whose session somebody else has
+// stopped, and followed by another one, stops that one: nothing is left running
+// that is said to be stopped.
+func TestStopByAStaleHandle(t *testing.T) {
+	t.Parallel()
+	for name, stop := range map[string]func(context.Context, *sandbox.Sandbox) error{
+		"Stop": func(ctx context.Context, sb *sandbox.Sandbox) error { _, err := sb.Stop(ctx, nil); return err },
+		"NoWait": func(ctx context.Context, sb *sandbox.Sandbox) error {
+			_, err := sb.Stop(ctx, &sandbox.StopOptions{NoWait: true})
+			return err
+		},
+		"Close": func(_ context.Context, sb *sandbox.Sandbox) error { return sb.Close() },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			ctx := t.Context()
+			srv, stale := testkit.Start(t, nil)
+			theirs, err := testkit.Client(t, srv, sandbox.ClientOptions{}).Get(ctx, stale.Name(), nil)
+			require.NoError(t, err)
+			_, err = theirs.Stop(ctx, nil)
+			require.NoError(t, err)
+			require.NoError(t, theirs.Resume(ctx))
+
+			require.NoError(t, stop(ctx, stale))
+			require.NoError(t, theirs.Refresh(ctx))
+			assert.Equal(t, sandbox.StatusStopped, theirs.Info().Status)
+			assert.Equal(t, theirs.CurrentSession().ID(), stale.CurrentSession().ID())
+		})
+	}
 }
