@@ -17,6 +17,7 @@ import (
 
 	"github.com/go-vercel/sandbox/auth"
 	"github.com/go-vercel/sandbox/internal/api"
+	"github.com/go-vercel/sandbox/internal/engine"
 	"github.com/go-vercel/sandbox/internal/oidc"
 	"github.com/go-vercel/sandbox/internal/redact"
 )
@@ -183,6 +184,7 @@ type Client struct {
 	// hooksDue holds the IDs of sessions whose OnResume failed in Get, which
 	// then returns no handle to remember it.
 	hooksDue pending[struct{}]
+	trees    *engine.Turns
 	// lateStarts are resumes whose responses were lost, by project and name.
 	lateStarts pending[lateStart]
 	// lateCreates holds the marks of creates of GetOrCreate whose outcome is
@@ -230,7 +232,7 @@ func NewClient(opts *ClientOptions) (*Client, error) {
 	if creds == nil {
 		creds = auth.Default(&auth.Options{HTTPClient: o.HTTPClient, Logger: o.Logger})
 	}
-	c := &Client{creds: creds, reattach: reattach, http: hc, base: u, log: o.Logger, secrets: &redact.Known{}, lateStarts: pending[lateStart]{keep: lateLimit}}
+	c := &Client{creds: creds, reattach: reattach, http: hc, base: u, log: o.Logger, secrets: &redact.Known{}, lateStarts: pending[lateStart]{keep: lateLimit}, trees: engine.NewTurns()}
 	c.serverIDs.Store(o.ServerCommandIDs)
 	c.api = api.New(api.Config{
 		BaseURL: u, HTTPClient: hc, UserAgent: api.UserAgent(o.UserAgent, Version()), Retry: retry, Logger: o.Logger, Secrets: c.secrets,

@@ -81,13 +81,15 @@ type Cmd struct {
 	Err error
 
 	// Cancel is called if the context ends while the command runs. It is set by
-	// CommandContext to kill the command; nil does nothing. Its error is
-	// treated like that of Cancel in [exec.Cmd].
+	// CommandContext to kill the command and its children, by
+	// [Process.SignalTree]; nil does nothing. Its error is treated like that of
+	// Cancel in [exec.Cmd], except that one that matches [ErrChildren] is always
+	// part of the result.
 	Cancel func() error
 	// WaitDelay bounds how long Wait continues after the context or the command
 	// has ended: for a command that does not exit, for children that hold its
 	// output open, and for a Stdin whose Read does not return. When it has
-	// passed, a command that still runs is killed, and abandoned five seconds
+	// passed, a command that still runs is killed with its children, and abandoned five seconds
 	// later if the API has not reported its end. Zero means no limit, except
 	// for a command that Cancel was called for: it is killed and abandoned in
 	// the same way after 30 seconds, or abandoned after five if the API does
@@ -126,7 +128,7 @@ func (u *User) CommandContext(ctx context.Context, name string, arg ...string) *
 
 func newCmd(ctx context.Context, on execTarget, name string, arg []string) *Cmd {
 	c := &Cmd{Path: name, Args: append([]string{name}, arg...), ctx: ctx, on: on}
-	c.Cancel = func() error { return c.Process.Kill() }
+	c.Cancel = func() error { return c.Process.SignalTree(os.Kill) }
 	return c
 }
 
@@ -347,7 +349,13 @@ func (r *execRun) copy(ctx context.Context) (res engine.Copied) {
 		f = newFollower(ctx, client, r.remote)
 	}
 	defer f.Close()
-	unread := &engine.Unread{Signal: func(sig int) { _ = r.signal(r.live, Signal(sig)) }}
+	unread := &engine.Unread{Signal: func(sig int) {
+		send := (*Command).Signal
+		if Signal(sig) == SIGKILL {
+			send = (*Command).SignalTree
+		}
+		_ = r.signal(r.live, Signal(sig), send)
+	}}
 	r.unread.Store(unread)
 	writers := map[LogStream]io.Writer{Stdout: r.stdout, Stderr: r.stderr}
 	failed := map[LogStream]bool{}

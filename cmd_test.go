@@ -178,14 +178,17 @@ func TestCmdIsGivenUp(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var sb sandbox.Sandbox
 		require.NoError(t, sb.UnmarshalJSON([]byte(`{"metadata":{"id":"sess_1","status":"running","cwd":"/"},"sandboxMetadata":{"name":"a"},"routes":[]}`)))
-		kills, silent := 0, false
+		var kills []string
+		silent := false
 		client, err := sandbox.NewClient(&sandbox.ClientOptions{
 			BaseURL: "https://api.example.com", Credentials: auth.Static(auth.Credentials{Token: "t", TeamID: "m", ProjectID: "p"}),
 			HTTPClient: &http.Client{Transport: testkit.RoundTripper(func(r *http.Request) (*http.Response, error) {
 				const command = `{"command":{"id":"cmd_1","name":"sleep","args":[],"cwd":"/","sessionId":"sess_1","exitCode":null}}`
 				switch {
 				case strings.HasSuffix(r.URL.Path, "/kill"):
-					kills++
+					body, err := io.ReadAll(r.Body)
+					assert.NoError(t, err)
+					kills = append(kills, string(body))
 					if silent {
 						<-r.Context().Done()
 						return nil, r.Context().Err()
@@ -193,6 +196,10 @@ func TestCmdIsGivenUp(t *testing.T) {
 				case r.Method == http.MethodGet:
 					<-r.Context().Done() // it never ends
 					return nil, r.Context().Err()
+				case len(kills) > 0: // the script that looks for children
+					resp, err := respond(200, command+"\n"+strings.Replace(command, "null", "0", 1)+"\n")
+					resp.Header.Set("Content-Type", "application/x-ndjson")
+					return resp, err
 				default:
 					resp, err := respond(200, command)
 					resp.Header.Set("Content-Type", "application/x-ndjson")
@@ -207,7 +214,7 @@ func TestCmdIsGivenUp(t *testing.T) {
 		client.Bind(&sb)
 		for _, stdout := range []io.Writer{nil, io.Discard} {
 			for _, silent = range []bool{false, true} {
-				kills = 0
+				kills = nil
 				ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 				defer cancel()
 				c := sb.CommandContext(ctx, "sleep", "infinity")
@@ -220,7 +227,7 @@ func TestCmdIsGivenUp(t *testing.T) {
 					continue
 				}
 				assert.Equal(t, 95*time.Second, time.Since(began), "the deadline, thirty seconds, and five after another kill")
-				assert.Equal(t, 2, kills)
+				assert.Equal(t, []string{`{"signal":19}`, `{"signal":19}`}, kills, "stopped twice, for the script")
 			}
 		}
 	})

@@ -40,7 +40,7 @@ func (s *Session) begin(ctx, live context.Context, name string, args []string, o
 	}
 	if o.KillOnCancel {
 		start.Kill = func(ctx context.Context, id string) {
-			newCommand(c, session, wire.Command{ID: id}).killLate(ctx)
+			_ = newCommand(c, session, wire.Command{ID: id, Name: name, Args: args}).killLate(ctx, engine.KillGrace-engine.OpenGrace, nil)
 		}
 	}
 	if err := checkRoute(start.Request(api.StartCommand)); err != nil {
@@ -103,15 +103,6 @@ func (c *Client) startError(session string, err error) error {
 	return &RequestError{Operation: api.RunCommand.Name, SessionID: session, Err: err, unknown: unknown}
 }
 
-// killLate kills a command of a call with KillOnCancel whose context has ended
-// or whose output can't be delivered. The caller learns of that; an error of
-// the kill would not help it.
-func (c *Command) killLate(ctx context.Context) {
-	late, cancel := engine.Late(ctx)
-	defer cancel()
-	_ = c.Kill(late)
-}
-
 // deliver writes the output to the writers, and returns the output that has
 // none.
 func (f *follower) deliver(o *CommandOptions) (*output, error) {
@@ -172,13 +163,14 @@ func startPump(ctx context.Context, f *follower, cmd *Command, o *CommandOptions
 	if writers.Stderr == nil {
 		writers.Stderr = io.Discard
 	}
+	within := engine.Patience(ctx)
 	go func() {
 		defer close(p.done)
 		_, p.err = f.deliver(&writers)
 		f.Close()
 		p.end = f.End()
 		if p.err != nil && o.KillOnCancel {
-			cmd.killLate(ctx)
+			p.err = cmd.killLate(ctx, within, p.err)
 		}
 	}()
 	return p

@@ -186,7 +186,7 @@ func (r *execRun) launch(in *input) (err error) {
 	dropped := r.dropped
 	r.mu.Unlock()
 	if dropped {
-		return r.signal(context.WithoutCancel(r.ctx), SIGKILL)
+		return r.signal(context.WithoutCancel(r.ctx), SIGKILL, (*Command).SignalTree)
 	}
 	return nil
 }
@@ -224,10 +224,13 @@ func (r *execRun) supervise() {
 	run := &engine.Run{
 		Ctx: r.ctx, Live: r.live, Abandon: r.abandon, Cancel: r.cancel, WaitDelay: r.waitDelay,
 		Copy: r.copy, End: r.waitEnd,
-		Kill: func(ctx context.Context) error { return r.signal(ctx, SIGKILL) },
+		// It goes on when the end of the process is known, for its children.
+		Kill: func(ctx context.Context) error {
+			return r.signal(context.WithoutCancel(ctx), SIGKILL, (*Command).SignalTree)
+		},
 		Silent: func(err error) bool {
 			_, silent := errors.AsType[*RequestError](err)
-			return silent
+			return silent && !errors.Is(err, ErrChildren)
 		},
 		OnEnd: r.setEnd, CloseOutput: r.closePipes,
 		OnOutput: func() {
@@ -295,6 +298,9 @@ func (r *execRun) finish(res engine.Result, cancelErr error) {
 		if res.Stream != nil {
 			r.err = errors.Join(r.err, res.Stream)
 		}
+		if errors.Is(cancelErr, ErrChildren) {
+			r.err = errors.Join(r.err, cancelErr)
+		}
 	case cancelErr != nil:
 		r.err = cancelErr
 	case state == nil && res.Stream != nil:
@@ -321,18 +327,26 @@ type Process struct{ run *execRun }
 // [Cmd].
 func (p *Process) Command() *Command { return p.run.command() }
 
-// Kill ends the command. It does not wait for the command to end. If the
-// command is known to have ended, it returns [os.ErrProcessDone].
+// Kill ends the command, and not its children, as [os.Process.Kill] does; see
+// SignalTree. It does not wait for the command to end. If the command is known
+// to have ended, it returns [os.ErrProcessDone].
 func (p *Process) Kill() error { return p.Signal(SIGKILL) }
 
 // Signal sends a signal: a [Signal], [os.Interrupt], [os.Kill] or one of
 // package syscall.
-func (p *Process) Signal(sig os.Signal) error {
+func (p *Process) Signal(sig os.Signal) error { return p.send(sig, (*Command).Signal) }
+
+// SignalTree is like Signal, but sends the signal to the command and to all that
+// descend from it; see [Command.SignalTree]. SignalTree(os.Kill) is how a Cmd is
+// killed whose context ends.
+func (p *Process) SignalTree(sig os.Signal) error { return p.send(sig, (*Command).SignalTree) }
+
+func (p *Process) send(sig os.Signal, send func(*Command, context.Context, Signal) error) error {
 	n, err := linuxSignal(sig)
 	if err != nil {
 		return err
 	}
-	return p.run.signal(context.WithoutCancel(p.run.ctx), n)
+	return p.run.signal(context.WithoutCancel(p.run.ctx), n, send)
 }
 
 // ProcessState describes how a command ended.
@@ -413,7 +427,7 @@ var signalTexts = map[string]Signal{
 
 // signal sends a signal to the command. A command that has not begun is not
 // started.
-func (r *execRun) signal(ctx context.Context, sig Signal) error {
+func (r *execRun) signal(ctx context.Context, sig Signal, send func(*Command, context.Context, Signal) error) error {
 	r.mu.Lock()
 	cmd, ended := r.remote, r.state != nil
 	if cmd == nil && !ended {
@@ -427,9 +441,9 @@ func (r *execRun) signal(ctx context.Context, sig Signal) error {
 	case cmd == nil:
 		return nil
 	}
-	ctx, cancel := context.WithTimeout(ctx, engine.KillTimeout)
+	ctx, cancel := context.WithTimeout(ctx, engine.KillTimeout-engine.TreeGrace)
 	defer cancel()
-	err := cmd.Signal(ctx, sig)
+	err := send(cmd, ctx, sig)
 	if errors.Is(err, os.ErrProcessDone) {
 		return os.ErrProcessDone
 	}

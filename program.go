@@ -52,7 +52,7 @@ func (p program) run(ctx context.Context, on target) (coreutils.Result, error) {
 	if err != nil {
 		if broken, ok := errors.AsType[*StreamError](err); ok && p.spared && broken.Code == codeWriteFailed {
 			if c, clientErr := on.client(); clientErr == nil {
-				late, cancel := engine.Late(ctx)
+				late, cancel := engine.Late(ctx, engine.KillGrace)
 				defer cancel()
 				_ = newCommand(c, broken.SessionID, wire.Command{ID: broken.CommandID}).Signal(late, SIGKILL)
 			}

@@ -34,10 +34,11 @@ type CommandOptions struct {
 	// to a writer is not kept in memory; [Command.Stdout] and [Command.Stderr]
 	// fetch it again.
 	Stdout, Stderr io.Writer
-	// KillOnCancel kills the command with [SIGKILL] if the context of
-	// RunCommand or StartCommand ends while it runs, or if a writer fails.
-	// Otherwise the command continues and only the call ends. With KillOnCancel
-	// the call may take up to five seconds to return after the context has
+	// KillOnCancel kills the command and its children, as [Command.SignalTree]
+	// does with [SIGKILL], if the context of RunCommand or StartCommand ends
+	// while it runs, or if a writer fails; if the children can't be reached, the
+	// error matches [ErrChildren]. Otherwise the command continues and only the
+	// call ends. With KillOnCancel the call may take up to five seconds to return after the context has
 	// ended, if the API has not yet responded to the start, or does not respond
 	// to the kill.
 	KillOnCancel bool
@@ -117,10 +118,11 @@ func (s *Session) RunCommand(ctx context.Context, name string, args []string, op
 		return nil, err
 	}
 	defer f.Close()
+	within := engine.Patience(ctx)
 	kept, err := f.deliver(&o)
 	if err != nil {
 		if e, ok := err.(*StreamError); o.KillOnCancel && (ctx.Err() != nil || ok && e.Code == codeWriteFailed) {
-			cmd.killLate(ctx)
+			err = cmd.killLate(ctx, within, err)
 		}
 		return nil, err
 	}
@@ -155,8 +157,8 @@ func (s *Session) StartCommand(ctx context.Context, name string, args []string, 
 	cmd.stdinKnown = o.AttachStdin
 	if o.KillOnCancel && ctx.Err() != nil {
 		f.Close()
-		cmd.killLate(ctx)
-		return nil, &RequestError{Operation: api.StartCommand.Name, SessionID: s.ID(), Err: api.ContextError(ctx)}
+		why := &RequestError{Operation: api.StartCommand.Name, SessionID: s.ID(), Err: api.ContextError(ctx)}
+		return nil, cmd.killLate(ctx, engine.Patience(ctx), why)
 	}
 	if copied {
 		if f == nil {
@@ -170,7 +172,7 @@ func (s *Session) StartCommand(ctx context.Context, name string, args []string, 
 		defer cmd.mu.Unlock()
 		cmd.release = context.AfterFunc(ctx, func() {
 			if _, over := cmd.ExitStatus(); !over {
-				cmd.killLate(ctx)
+				_ = cmd.killLate(ctx, engine.KillGrace, nil)
 			}
 		})
 	}

@@ -1,6 +1,10 @@
 package sandbox_test
 
 import (
+	"context"
+	"errors"
+	"io"
+	"os"
 	"strconv"
 	"strings"
 	"testing"
@@ -69,6 +73,156 @@ func TestSignalTree(t *testing.T) {
 			assert.Len(t, testkit.ProcessesWith(t, "FAMILY="+mark+"stopped"), 1)
 		})
 	}
+}
+
+// TestNoneSurvives: whatever ends a command ends its children and theirs, with
+// one request more than for the process alone.
+func TestNoneSurvives(t *testing.T) {
+	t.Parallel()
+	needs.Programs(t, "bash", "setsid")
+	type run struct {
+		*testing.T
+		sb     *sandbox.Sandbox
+		args   []string
+		env    sandbox.Env
+		begun  func() // waits for the family
+		ctx    context.Context
+		cancel func()
+	}
+	options := func(r *run) *sandbox.CommandOptions { return &sandbox.CommandOptions{KillOnCancel: true, Env: r.env} }
+	// cmd runs a Cmd, and calls end when the family is there.
+	cmd := func(r *run, set func(*sandbox.Cmd), end func(*sandbox.Cmd)) {
+		c := r.sb.CommandContext(r.ctx, "bash", r.args...)
+		c.Env = []string{"FAMILY=" + r.env["FAMILY"]}
+		set(c)
+		require.NoError(r, c.Start())
+		r.begun()
+		end(c)
+		err := c.Wait()
+		exit, ok := errors.AsType[*sandbox.ExitError](err)
+		require.True(r, ok, "%v", err)
+		assert.Equal(r, 137, exit.ExitCode())
+		assert.NotErrorIs(r, err, sandbox.ErrChildren)
+	}
+	for name, end := range map[string]func(r *run){
+		"RunCommand, KillOnCancel": func(r *run) {
+			go func() { r.begun(); r.cancel() }()
+			_, err := r.sb.RunCommand(r.ctx, "bash", r.args, options(r))
+			assert.ErrorIs(r, err, context.Canceled)
+			assert.NotErrorIs(r, err, sandbox.ErrChildren)
+		},
+		"RunCommand, KillOnCancel, writer fails": func(r *run) {
+			o := options(r)
+			o.Stdout = failing{errors.New("disk full")}
+			_, err := r.sb.RunCommand(r.ctx, "bash", r.args, o)
+			assert.ErrorContains(r, err, "disk full")
+			assert.NotErrorIs(r, err, sandbox.ErrChildren)
+		},
+		"StartCommand, KillOnCancel": func(r *run) {
+			_, err := r.sb.StartCommand(r.ctx, "bash", r.args, options(r))
+			require.NoError(r, err)
+			r.begun()
+			r.cancel()
+		},
+		"StartCommand, KillOnCancel, writer": func(r *run) {
+			o := options(r)
+			o.Stdout = io.Discard
+			c, err := r.sb.StartCommand(r.ctx, "bash", r.args, o)
+			require.NoError(r, err)
+			r.begun()
+			r.cancel()
+			assert.Eventually(r, func() bool { return c.WaitOutput(r.Context()) != nil }, testkit.Patience, time.Millisecond)
+		},
+		"Command.SignalTree": func(r *run) {
+			c, err := r.sb.StartCommand(r.ctx, "bash", r.args, options(r))
+			require.NoError(r, err)
+			r.begun()
+			require.NoError(r, c.SignalTree(r.Context(), sandbox.SIGKILL))
+		},
+		"Cmd, context": func(r *run) { cmd(r, func(*sandbox.Cmd) {}, func(*sandbox.Cmd) { r.cancel() }) },
+		"Cmd, context, output": func(r *run) {
+			cmd(r, func(c *sandbox.Cmd) { c.Stdout, c.Stderr = io.Discard, io.Discard }, func(*sandbox.Cmd) { r.cancel() })
+		},
+		"Cmd, file as Stdin": func(r *run) {
+			cmd(r, func(c *sandbox.Cmd) { c.Stdin = strings.NewReader("text") }, func(*sandbox.Cmd) { r.cancel() })
+		},
+		"Cmd, WaitDelay": func(r *run) {
+			cmd(r, func(c *sandbox.Cmd) {
+				c.Cancel = func() error { return nil }
+				c.WaitDelay = time.Millisecond
+			}, func(*sandbox.Cmd) { r.cancel() })
+		},
+		"Process.SignalTree": func(r *run) {
+			cmd(r, func(*sandbox.Cmd) {}, func(c *sandbox.Cmd) { require.NoError(r, c.Process.SignalTree(os.Kill)) })
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			srv, sb := testkit.Start(t, nil)
+			mark := t.Name() + strconv.FormatInt(time.Now().UnixNano(), 36)
+			r := &run{T: t, sb: sb, args: []string{"-c", family}, env: sandbox.Env{"FAMILY": mark}}
+			r.ctx, r.cancel = context.WithCancel(t.Context())
+			defer r.cancel()
+			kills := func() int { return testkit.Count(srv, sandboxtest.KillCommand) }
+			r.begun = func() {
+				assert.Eventually(t, func() bool { return len(testkit.ProcessesWith(t, "FAMILY="+mark)) == 5 }, testkit.Patience, 10*time.Millisecond)
+			}
+			end(r)
+			assert.Eventually(t, func() bool { return len(testkit.ProcessesWith(t, "FAMILY="+mark)) == 0 }, testkit.Patience, 10*time.Millisecond)
+			assert.Equal(t, 1, kills())
+			assert.Equal(t, 2, testkit.Count(srv, sandboxtest.RunCommand), "the start, and the script")
+		})
+	}
+}
+
+// TestTwinsEndTogether: one context ends commands that nothing tells from each
+// other.
+func TestTwinsEndTogether(t *testing.T) {
+	t.Parallel()
+	needs.Programs(t, "bash", "setsid")
+	_, sb := testkit.Start(t, nil)
+	mark := t.Name() + strconv.FormatInt(time.Now().UnixNano(), 36)
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	const twins = 4
+	ended := make(chan error, twins)
+	for range twins {
+		go func() {
+			_, err := sb.RunCommand(ctx, "bash", []string{"-c", family}, &sandbox.CommandOptions{KillOnCancel: true, Env: sandbox.Env{"FAMILY": mark}})
+			ended <- err
+		}()
+	}
+	alive := func() int { return len(testkit.ProcessesWith(t, "FAMILY="+mark)) }
+	require.Eventually(t, func() bool { return alive() == 5*twins }, testkit.Patience, 10*time.Millisecond)
+	cancel()
+	for range twins {
+		err := <-ended
+		assert.ErrorIs(t, err, context.Canceled)
+		assert.NotErrorIs(t, err, sandbox.ErrChildren)
+	}
+	assert.Eventually(t, func() bool { return alive() == 0 }, testkit.Patience, 10*time.Millisecond)
+}
+
+// TestSignalTreeOfBusy: a process that waits for the kernel does not stop when it
+// is told to, and is found all the same. Here it waits for a child that shares
+// its memory and opens a pipe which nobody writes to.
+func TestSignalTreeOfBusy(t *testing.T) {
+	t.Parallel()
+	needs.Programs(t, "python3")
+	_, sb := testkit.Start(t, nil)
+	mark := t.Name() + strconv.FormatInt(time.Now().UnixNano(), 36)
+	cmd, err := sb.StartCommand(t.Context(), "python3", []string{"-c", `
+import os
+os.mkfifo("pipe")
+print("ready", flush=True)
+os.posix_spawn("/bin/true", ["true"], os.environ, file_actions=[(os.POSIX_SPAWN_OPEN, 0, "pipe", os.O_RDONLY, 0)])
+`}, &sandbox.CommandOptions{Env: sandbox.Env{"FAMILY": mark}})
+	require.NoError(t, err)
+	alive := func() int { return len(testkit.ProcessesWith(t, "FAMILY="+mark)) }
+	begun(t, cmd, 1) // python3 may be a script that runs others before
+	require.Eventually(t, func() bool { return alive() == 2 }, testkit.Patience, 10*time.Millisecond)
+	require.NoError(t, cmd.SignalTree(t.Context(), sandbox.SIGKILL))
+	assert.Eventually(t, func() bool { return alive() == 0 }, testkit.Patience, 10*time.Millisecond)
 }
 
 // Without sh the process alone is ended, and the error says so.

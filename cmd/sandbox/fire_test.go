@@ -303,6 +303,45 @@ func TestSecondInterrupt(t *testing.T) {
 	assert.Eventually(t, func() bool { return d.ok("ps", "-q", "c") == "" }, time.Minute, 50*time.Millisecond)
 }
 
+// TestInterruptReachesChildren: Ctrl-C ends the command with what it has started,
+// also one that is attached to, and one with standard input.
+func TestInterruptReachesChildren(t *testing.T) {
+	t.Parallel()
+	d := newDesk(t, nil)
+	d.ok("create", "--name", "c")
+	for name, options := range map[string][]string{
+		"exec": {"exec", "c"}, "with input": {"exec", "-i", "c"}, "kill-on-exit": {"exec", "--kill-on-exit", "c"}, "attach": nil,
+	} {
+		t.Run(name, func(t *testing.T) {
+			child, grandchild := endless(), endless()
+			// A shell ignores SIGINT for what it starts in the background.
+			script := []string{"sh", "-c", "sh -c '" + grandchild + "; true'; " + child}
+			args := append(append(options, "--no-echo", "--"), script...)
+			if name == "attach" {
+				id := strings.TrimSpace(d.ok(append([]string{"exec", "-d", "c", "--"}, script...)...))
+				args = []string{"attach", "c", id}
+			}
+			cmd := d.command(t.Context(), args...)
+			stdin, err := cmd.StdinPipe()
+			require.NoError(t, err)
+			defer stdin.Close()
+			var stderr bytes.Buffer
+			cmd.Stderr = &stderr
+			require.NoError(t, cmd.Start())
+			require.Eventually(t, func() bool { return len(processes(t, grandchild)) > 0 }, time.Minute, 10*time.Millisecond)
+			if name == "attach" { // the command runs long before
+				d.await(sandboxtest.CommandLogs)
+			}
+			require.NoError(t, cmd.Process.Signal(os.Interrupt))
+			_ = cmd.Wait() // the exit code tells
+			assert.Contains(t, []int{130, 137}, cmd.ProcessState.ExitCode(), stderr.String())
+			assert.Empty(t, stderr.String())
+			assert.Eventually(t, func() bool { return len(processes(t, grandchild)) == 0 }, time.Minute, 10*time.Millisecond)
+			assert.Empty(t, processes(t, child))
+		})
+	}
+}
+
 // TestSlowLog: output that comes late, because the API takes its time, is not
 // taken for the silence of a command.
 func TestSlowLog(t *testing.T) {

@@ -35,7 +35,7 @@ type Run struct {
 	Feed func(ctx context.Context) error
 	// End waits for the command to end, whatever becomes of its output.
 	End func(ctx context.Context) (*wire.Command, error)
-	// Kill kills the command.
+	// Kill kills the command with its children. It is waited for.
 	Kill func(ctx context.Context) error
 	// Cancel is called when Ctx ends; nil does nothing.
 	Cancel func() error
@@ -276,7 +276,7 @@ func (r *Run) Cancellation(res Result, wrap func(error) error) error {
 		return r.Ctx.Err()
 	case errors.Is(err, os.ErrProcessDone):
 		return nil
-	case r.Silent(err):
+	case r.Silent(err), errors.Is(err, ErrChildren):
 		return errors.Join(r.Ctx.Err(), wrap(err))
 	default:
 		return wrap(err)

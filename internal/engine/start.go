@@ -89,9 +89,19 @@ func (s *Start) Begin(ctx, live context.Context) (cmd *wire.Command, r *logstrea
 	return cmd, r, open.release, nil
 }
 
-// Late returns the context of a kill after ctx has ended.
-func Late(ctx context.Context) (context.Context, context.CancelFunc) {
-	return context.WithTimeout(context.WithoutCancel(ctx), KillGrace-OpenGrace)
+// Late returns the context of a kill after ctx has ended, which leaves TreeGrace
+// of the time that the kill may take.
+func Late(ctx context.Context, within time.Duration) (context.Context, context.CancelFunc) {
+	return context.WithTimeout(context.WithoutCancel(ctx), within-TreeGrace)
+}
+
+// Patience returns how long the kill of a command may take that has just begun:
+// the start may have used up a part of KillGrace.
+func Patience(ctx context.Context) time.Duration {
+	if ctx.Err() != nil {
+		return KillGrace - OpenGrace
+	}
+	return KillGrace
 }
 
 func (s *Start) followed(open, live context.Context) (*wire.Command, *logstream.Reader, error) {

@@ -28,7 +28,7 @@ func allowed(typ, method string) time.Duration {
 	switch typ {
 	case "Command":
 		if method == "SignalTree" {
-			return 2 * time.Second // the process may be stopped, and is not left so
+			return time.Second // the process may be stopped, and is not left so
 		}
 	case "FileSystem":
 		runs = method != "ReadFile" && method != "WriteFile" && method != "Open"

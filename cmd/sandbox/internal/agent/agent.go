@@ -337,7 +337,7 @@ func (t *tools) kill(ctx context.Context, _ *mcp.CallToolRequest, in CommandInpu
 	if err != nil {
 		return nil, Done{}, err
 	}
-	return nil, Done{"killed " + in.CommandID}, cmd.Kill(ctx)
+	return nil, Done{"killed " + in.CommandID}, cmd.SignalTree(ctx, sandbox.SIGKILL)
 }
 
 // FileInput names a file.

@@ -247,14 +247,19 @@ func (a *app) waitCommand() *cobra.Command {
 
 func (a *app) killCommand() *cobra.Command {
 	var send sandbox.Signal
+	var tree bool
 	cmd := &cobra.Command{
 		Use: "kill <name> <command_id>", Short: "Send a signal to a command", GroupID: groupCommands, Args: positionals("name", "command_id"),
 	}
 	option(cmd.Flags(), &send, "signal", "s", "signal", "TERM", "The signal, by its name or number", parseSignal)
+	toggle(cmd.Flags(), &tree, "tree", "", "Send it to the command's children, and theirs, as well")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		remote, err := a.remoteCommand(cmd.Context(), args[0], args[1])
 		if err != nil {
 			return err
+		}
+		if tree {
+			return remote.SignalTree(cmd.Context(), send)
 		}
 		return remote.Signal(cmd.Context(), send)
 	}
@@ -286,7 +291,7 @@ func (a *app) attachCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			pass := passSignals(false)
+			pass := a.passSignals(cmd.Context(), false)
 			defer pass.stop()
 			live, cancel := context.WithCancel(context.WithoutCancel(cmd.Context()))
 			defer cancel()

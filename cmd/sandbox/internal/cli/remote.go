@@ -223,7 +223,7 @@ func (r *remoteRun) detach(ctx context.Context, target commandTarget, name strin
 
 // follow runs the command, passes signals on to it, and returns its exit code.
 func (r *remoteRun) follow(ctx context.Context, target commandTarget, name string, args []string, opts *sandbox.CommandOptions) (int, error) {
-	pass := passSignals(r.o.killOnExit)
+	pass := r.app.passSignals(ctx, r.o.killOnExit)
 	defer pass.stop()
 	// The context of the program ends with the first signal. The command gets
 	// that signal, and its end is waited for.
@@ -253,14 +253,15 @@ const (
 	killRetry   = 50 * time.Millisecond
 )
 
-// killByID sends a signal to a command that may be about to start.
+// killByID sends a signal to a command that may be about to start, and to its
+// children.
 func (r *remoteRun) killByID(live context.Context, id string, sig sandbox.Signal) error {
 	ctx, cancel := context.WithTimeout(context.Background(), killTimeout)
 	defer cancel()
 	for {
 		cmd, err := r.sb.CurrentSession().GetCommand(ctx, id)
 		if err == nil {
-			return cmd.Signal(ctx, sig)
+			return cmd.SignalTree(ctx, sig)
 		}
 		if !errors.Is(err, sandbox.ErrNotFound) {
 			return err
@@ -299,10 +300,10 @@ func (r *remoteRun) withInput(ctx context.Context, target commandTarget, name st
 	if err := cmd.Start(); err != nil {
 		return 0, pass.instead(err)
 	}
-	pass.started(func(s sandbox.Signal) error { return cmd.Process.Signal(s) })
+	pass.started(func(s sandbox.Signal) error { return cmd.Process.SignalTree(s) })
 	err := cmd.Wait()
 	if errors.Is(err, syscall.EPIPE) {
-		_ = cmd.Process.Signal(sandbox.SIGTERM) // it may have ended
+		_ = cmd.Process.SignalTree(sandbox.SIGTERM) // it may have ended
 	}
 	if _, exited := errors.AsType[*sandbox.ExitError](err); err != nil && !exited {
 		return 0, pass.instead(err)
@@ -310,10 +311,12 @@ func (r *remoteRun) withInput(ctx context.Context, target commandTarget, name st
 	return cmd.ProcessState.ExitCode(), nil
 }
 
-// signalPass passes the signals of this program on to a command: the first one as
-// it is, the second one as SIGKILL, which also ends the wait.
+// signalPass passes the signals of this program on to a command and its children,
+// as a terminal does with Ctrl-C: the first one as it is, the second one as
+// SIGKILL, which also ends the wait.
 type signalPass struct {
 	giveUp context.CancelFunc
+	warn   func(text, hint string)
 
 	mu      sync.Mutex
 	kill    func(sandbox.Signal) error // nil until the command has started
@@ -326,8 +329,12 @@ type signalPass struct {
 	wg      sync.WaitGroup
 }
 
-func passSignals(killAtOnce bool) *signalPass {
-	p := &signalPass{signals: make(chan os.Signal, 8), done: make(chan struct{})}
+// passSignals passes on what comes from now on, and what has ended ctx before.
+func (a *app) passSignals(ctx context.Context, killAtOnce bool) *signalPass {
+	p := &signalPass{warn: a.warn, signals: make(chan os.Signal, 8), done: make(chan struct{})}
+	if early := a.signal(); ctx.Err() != nil && early != 0 {
+		p.take(early, killAtOnce)
+	}
 	signal.Notify(p.signals, os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
 	p.wg.Go(func() {
 		for {
@@ -372,7 +379,9 @@ func (p *signalPass) take(s syscall.Signal, atOnce bool) {
 // its end is waited for in any case, unless this is the last word.
 func (p *signalPass) send(kill func(sandbox.Signal) error, sig sandbox.Signal, last bool) {
 	p.wg.Go(func() {
-		_ = kill(sig)
+		if err := kill(sig); errors.Is(err, sandbox.ErrChildren) {
+			p.warn("the signal has reached the command alone: what it has started may go on", "sandbox stop ends all")
+		}
 		if last {
 			p.giveUp()
 		}
@@ -389,12 +398,12 @@ func (p *signalPass) started(kill func(sandbox.Signal) error) {
 	}
 }
 
-// command passes signals on to a command that runs.
+// command passes signals on to a command that runs, and to its children.
 func (p *signalPass) command(cmd *sandbox.Command) {
 	p.started(func(s sandbox.Signal) error {
 		ctx, cancel := context.WithTimeout(context.Background(), killTimeout)
 		defer cancel()
-		return cmd.Signal(ctx, s)
+		return cmd.SignalTree(ctx, s)
 	})
 }
 
