@@ -1,0 +1,438 @@
+package agent_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"os"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/go-vercel/sandbox"
+	"github.com/go-vercel/sandbox/agent"
+	"github.com/go-vercel/sandbox/internal/needs"
+	"github.com/go-vercel/sandbox/internal/scripted"
+	"github.com/go-vercel/sandbox/internal/testkit"
+	"github.com/go-vercel/sandbox/sandboxtest"
+)
+
+func TestMain(m *testing.M) { testkit.Main(m) }
+
+// desk is a toolset of a test.
+type desk struct {
+	*agent.Toolset
+	t   *testing.T
+	srv *sandboxtest.Server
+	sb  *sandbox.Sandbox
+}
+
+func newDesk(t *testing.T, opts *agent.Options) *desk {
+	t.Helper()
+	srv, sb := testkit.Start(t, nil)
+	return deskOf(t, srv, sb, opts)
+}
+
+func deskOf(t *testing.T, srv *sandboxtest.Server, sb *sandbox.Sandbox, opts *agent.Options) *desk {
+	t.Helper()
+	tools := agent.New(sb, opts)
+	t.Cleanup(func() { assert.NoError(t, tools.Close()) })
+	return &desk{tools, t, srv, sb}
+}
+
+type args map[string]any
+
+// try makes a call that is no error of the program.
+func (d *desk) try(tool string, a args) agent.Result {
+	d.t.Helper()
+	text, err := json.Marshal(a)
+	require.NoError(d.t, err)
+	result, err := d.Call(d.t.Context(), tool, text)
+	require.NoError(d.t, err, "%s %s: %s", tool, text, result.Text)
+	return result
+}
+
+// ok makes a call that succeeds.
+func (d *desk) ok(tool string, a args) string {
+	d.t.Helper()
+	result := d.try(tool, a)
+	require.False(d.t, result.Failed, "%s %v: %s", tool, a, result.Text)
+	return result.Text
+}
+
+// refused makes a call that the model has to make in another way.
+func (d *desk) refused(tool string, a args) string {
+	d.t.Helper()
+	result := d.try(tool, a)
+	require.True(d.t, result.Failed, "%s %v: %s", tool, a, result.Text)
+	return result.Text
+}
+
+func data(text string) string { return "\n<sandbox-data>\n" + text + "</sandbox-data>" }
+
+// TestScript wants the scripted model to reach its end without an adapter: what
+// it sees is compared with what it sees by each adapter.
+func TestScript(t *testing.T) {
+	t.Parallel()
+	seen := scripted.Directly(t)
+	require.Len(t, seen, 11)
+	assert.Equal(t, "Wrote 261 bytes to page.py.", seen[0])
+	assert.Contains(t, seen[1], "Exit code 1.")
+	assert.Equal(t, "page.py, lines 7 to 8. There is more: go on with offset 9.\n<sandbox-data>\n     7\t    def text(self):\n     8\t        return \"hello \" + self.nam\n</sandbox-data>", seen[2])
+	assert.Equal(t, "Replaced one place in page.py.", seen[3])
+	assert.Equal(t, "Exit code 0."+data("written\n"), seen[4])
+	assert.Equal(t, "Started. command_id: ID", seen[5])
+	assert.Equal(t, "Port PORT: URL A server answers there.", seen[6])
+	assert.Equal(t, "Exit code 0."+data("b'hello world'\n"), seen[7])
+	assert.Equal(t, "Stopped, with its children.", seen[8])
+	assert.Equal(t, "Done. No output.", seen[9])
+	assert.Equal(t, "Done."+data("42\n"), seen[10])
+}
+
+func TestBash(t *testing.T) {
+	t.Parallel()
+	var told testkit.LockedBuffer
+	d := newDesk(t, &agent.Options{OnOutput: func(call agent.Call, p []byte) {
+		assert.Equal(t, "bash", call.Tool)
+		_, _ = told.Write(p)
+	}})
+	assert.Equal(t, "Exit code 3."+data("hi ☃\noops\n"), d.ok("bash", args{"command": "echo 'hi ☃'; echo oops >&2; exit 3"}))
+	assert.Equal(t, "hi ☃\noops\n", told.String())
+	assert.Equal(t, "Exit code 0. No output.", d.ok("bash", args{"command": "true"}))
+	assert.Contains(t, d.ok("bash", args{"command": "kill -9 $$"}), "Exit code 137 (ended by SIGKILL).")
+	assert.Contains(t, d.ok("bash", args{"command": "no-such-program"}), "Exit code 127 (command not found).")
+	assert.Equal(t, "Exit code 0."+data("/tmp v\n"), d.ok("bash", args{"command": "echo $PWD $K", "cwd": "/tmp", "env": args{"K": "v"}}))
+	assert.Contains(t, d.refused("bash", args{"command": "true", "cwd": "/no/such"}), "file does not exist")
+	result := d.try("bash", args{"command": "exit 4"})
+	assert.Equal(t, map[string]any{"exit_code": 4, "timed_out": false, "omitted_bytes": int64(0)}, result.Data)
+	assert.Contains(t, d.refused("bash", args{"comand": "true"}), `"command" is missing`)
+	assert.Contains(t, d.refused("bash", args{"command": "true", "x": 1}), "This tool takes: command, cwd, env, timeout_seconds.")
+	assert.Contains(t, d.refused("bash", args{"command": 1}), `"command" is of the wrong type`)
+	assert.Contains(t, d.refused("nonesuch", nil), "There is no tool")
+}
+
+// TestTimeout wants a command that takes too long to be stopped with its
+// children, and one whose caller gives up too.
+func TestTimeout(t *testing.T) {
+	t.Parallel()
+	if runtime.GOOS != "linux" {
+		needs.Missing(t, "the processes of sandboxes are looked up in /proc")
+	}
+	d := newDesk(t, nil)
+	const variable = "AGENT_TIMEOUT_TEST="
+	mark := variable + d.sb.Name()
+	none := func() {
+		require.Eventually(t, func() bool { return len(testkit.ProcessesWith(t, mark)) == 0 }, testkit.Patience, 20*time.Millisecond)
+	}
+	long := "export " + mark + "; (sleep 1000; :) & echo begun; sleep 1000"
+	result := d.try("bash", args{"command": long, "timeout_seconds": 1})
+	assert.Contains(t, result.Text, "It had not ended after 1s, and was stopped with its children.")
+	assert.Equal(t, true, result.Data["timed_out"])
+	none()
+
+	ctx, cancel := context.WithCancel(t.Context())
+	go func() {
+		assert.Eventually(t, func() bool { return len(testkit.ProcessesWith(t, mark)) >= 2 }, testkit.Patience, 20*time.Millisecond)
+		cancel()
+	}()
+	text, err := json.Marshal(args{"command": long})
+	require.NoError(t, err)
+	result, err = d.Call(ctx, "bash", text)
+	require.ErrorIs(t, err, context.Canceled)
+	assert.Equal(t, "The call was canceled.", result.Text)
+	none()
+}
+
+func TestBackground(t *testing.T) {
+	t.Parallel()
+	d := newDesk(t, &agent.Options{Limits: agent.Limits{Background: 2}})
+	result := d.try("start_command", args{"command": "while read x; do echo got $x; done; echo end >&2; exit 5", "input": true})
+	id := result.Data["command_id"]
+	cursor := ""
+	until := func(want string) (text string) {
+		require.Eventually(t, func() bool {
+			r := d.try("read_output", args{"command_id": id, "cursor": cursor, "wait_seconds": 0.05})
+			text, cursor = text+r.Text, r.Data["cursor"].(string)
+			return strings.Contains(text, want)
+		}, testkit.Patience, time.Millisecond)
+		return text
+	}
+	assert.Equal(t, "2 bytes written.", d.ok("write_input", args{"command_id": id, "text": "a\n"}))
+	assert.Contains(t, until("got a\n"), "It still runs.")
+	assert.Equal(t, "6.0", cursor)
+	d.ok("write_input", args{"command_id": id, "text": "b\n", "close": true})
+	assert.NotContains(t, until("It has ended. Exit code 5."), "got a")
+	assert.Equal(t, "12.4", cursor)
+	assert.Contains(t, d.refused("write_input", args{"command_id": id, "text": "c"}), "takes no more input")
+	assert.Contains(t, d.refused("read_output", args{"command_id": "cmd_none"}), "There is no command")
+	assert.Contains(t, d.refused("read_output", args{"command_id": id, "cursor": "x"}), "cursor")
+
+	// Another toolset, such as that of another process, finds it as well.
+	other := deskOf(t, d.srv, d.sb, nil)
+	assert.Contains(t, other.ok("read_output", args{"command_id": id, "cursor": "6.0"}), "got b")
+
+	// Two may run. One that has ended by itself makes room.
+	first := d.try("start_command", args{"command": "sleep 1000"}).Data["command_id"]
+	second := d.try("start_command", args{"command": "exec cat", "input": true}).Data["command_id"]
+	assert.Contains(t, d.refused("start_command", args{"command": "true"}), "2 commands run in the background")
+	assert.Equal(t, "Stopped, with its children.", d.ok("stop_command", args{"command_id": first}))
+	d.ok("write_input", args{"command_id": second, "close": true})
+	_, err := d.sb.GetCommand(t.Context(), second.(string))
+	require.NoError(t, err)
+	assert.Contains(t, d.ok("read_output", args{"command_id": second, "wait_seconds": 60}), "It has ended.")
+	third := d.try("start_command", args{"command": "sleep 1000"}).Data["command_id"]
+
+	// A stop ends them.
+	testkit.StopElsewhere(t, d.srv, d.sb)
+	d.ok("bash", args{"command": "true"})
+	assert.Contains(t, d.refused("read_output", args{"command_id": third}), "Commands end when the sandbox stops")
+	assert.Contains(t, d.refused("stop_command", args{"command_id": third}), "start it again")
+}
+
+func TestFiles(t *testing.T) {
+	t.Parallel()
+	d := newDesk(t, &agent.Options{Limits: agent.Limits{Output: 2 << 10, FileBytes: 1 << 20}})
+	assert.Equal(t, "Wrote 12 bytes to a/-n.txt.", d.ok("write_file", args{"path": "a/-n.txt", "content": "one\ntwo\none\n", "executable": true}))
+	assert.Contains(t, d.ok("read_file", args{"path": "a/-n.txt"}), "This is the end of the file."+data("     1\tone\n     2\ttwo\n     3\tone\n"))
+	assert.Contains(t, d.ok("read_file", args{"path": "a/-n.txt", "offset": 2, "limit": 1}), "lines 2 to 2. There is more: go on with offset 3."+data("     2\ttwo\n"))
+	assert.Contains(t, d.ok("read_file", args{"path": "a/-n.txt", "offset": 9}), "has 3 lines")
+	assert.Contains(t, d.refused("edit_file", args{"path": "a/-n.txt", "old_string": "one", "new_string": "1"}), "2 times, first in the lines 1, 3")
+	assert.Contains(t, d.refused("edit_file", args{"path": "a/-n.txt", "old_string": "three", "new_string": "1"}), "not in the file")
+	assert.Contains(t, d.refused("edit_file", args{"path": "a/-n.txt", "new_string": "1"}), "is empty")
+	assert.Equal(t, "Replaced 2 places in a/-n.txt.", d.ok("edit_file", args{"path": "a/-n.txt", "old_string": "one", "new_string": "1", "replace_all": true}))
+	assert.Equal(t, "Replaced one place in a/-n.txt.", d.ok("edit_file", args{"path": "a/-n.txt", "old_string": "two\n"}))
+	assert.Equal(t, "Exit code 0."+data("1\n1\n755\n"), d.ok("bash", args{"command": "cat ./a/-n.txt; stat -c %a ./a/-n.txt"}), "an edited file keeps its mode")
+	d.ok("write_file", args{"path": "a/-n.txt", "content": "new"})
+	assert.Equal(t, "a has 1 entries."+data("-n.txt (3 bytes)\n"), d.ok("list_files", args{"path": "a"}))
+	assert.Contains(t, d.ok("read_file", args{"path": "a"}), "a has 1 entries.")
+	assert.Contains(t, d.refused("read_file", args{"path": "none"}), "file does not exist")
+	assert.Contains(t, d.refused("write_file", args{"path": "a", "content": ""}), "is a directory")
+	assert.Contains(t, d.refused("write_file", args{"path": "b", "content": strings.Repeat("x", 1<<20+1)}), "at most 1048576")
+
+	// Long lines, long files and binary ones.
+	d.ok("bash", args{"command": `printf '%05000d\nend\n' 1 >long; seq 100000 >many; printf 'a\0b' >bin; head -c 2000000 many | tr '\n' ' ' >big`})
+	assert.Contains(t, d.ok("read_file", args{"path": "long", "offset": 2}), "     2\tend")
+	assert.Contains(t, d.ok("read_file", args{"path": "many", "offset": 99999}), data(" 99999\t99999\n100000\t100000\n"))
+	page := d.ok("read_file", args{"path": "many"})
+	assert.LessOrEqual(t, len(page), 2<<10)
+	assert.Contains(t, page, "go on with offset")
+	assert.Contains(t, d.refused("read_file", args{"path": "bin"}), "not a text file")
+	assert.Contains(t, d.refused("read_file", args{"path": "/dev/zero"}), "not a regular file")
+
+	// The directory has more than fits.
+	d.ok("bash", args{"command": "mkdir full; cd full; touch $(seq -f name%04g 500)"})
+	listed := d.ok("list_files", args{"path": "full"})
+	assert.Contains(t, listed, "full has 500 entries. Go on with offset 53.")
+	assert.Contains(t, d.ok("list_files", args{"path": "full", "offset": 499}), data("name0500 (0 bytes)\n"))
+}
+
+// TestSearch wants the same of a sandbox with the program grep and of one
+// without.
+func TestSearch(t *testing.T) {
+	t.Parallel()
+	var seen [2][]string
+	for i, spoil := range []string{"", "mkdir bin; printf '#!/bin/sh\\nexit 2\\n' >bin/grep; chmod +x bin/grep"} {
+		srv, sb := testkit.Start(t, &sandbox.CreateOptions{Env: sandbox.Env{"PATH": "/vercel/bin:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"}})
+		d := deskOf(t, srv, sb, nil)
+		d.ok("bash", args{"command": `mkdir -p src/deep .git; cd src
+printf 'func A() {}\n\nfunc b() {}' >x.go; printf 'func C() {}\r\n' >deep/y.go; echo 'func -e' >'-e'; echo 'func N' >$'new\nline'
+printf 'func\0' >bin; echo 'func G' >../.git/z.go; ln -s x.go link; mkdir 'a:1:b'; echo 'func D:2:' >'a:1:b/f'`})
+		if spoil != "" {
+			path := d.ok("bash", args{"command": "cd " + sb.Cwd() + "; " + spoil + "; echo $PATH; command -v grep"})
+			if !strings.Contains(path, sb.Cwd()+"/bin/grep") {
+				needs.Missing(t, "the sandbox's PATH is not that of the environment: %s", path)
+			}
+		}
+		for _, a := range []args{
+			{"pattern": `^func [A-Z]\(`, "path": "src"}, {"pattern": "func", "path": "src"}, {"pattern": "FUNC", "ignore_case": true, "glob": "*.go"},
+			{"pattern": "func", "path": "src/x.go"}, {"pattern": "func", "path": "src", "limit": 2}, {"pattern": `\{\}\r$`, "path": "src"}, {"pattern": "-e", "path": "src"},
+			{"pattern": "nowhere", "path": "src"},
+		} {
+			seen[i] = append(seen[i], d.ok("grep", a))
+		}
+		seen[i] = append(seen[i], d.ok("glob", args{"pattern": "*.go"}), d.ok("glob", args{"pattern": "src/**/*.go"}), d.ok("glob", args{"pattern": "-e", "path": "src"}))
+		assert.Contains(t, d.refused("grep", args{"pattern": "(", "path": "src"}), "no regular expression")
+		assert.Contains(t, d.refused("grep", args{"pattern": "x", "path": "none"}), "file does not exist")
+		assert.Contains(t, d.refused("glob", args{"pattern": "[", "path": "src"}), "not valid")
+	}
+	assert.Equal(t, seen[0], seen[1])
+	assert.Equal(t, "2 matches."+data("deep/y.go:1: func C() {}\\x0d\nx.go:1: func A() {}\n"), seen[0][0])
+	assert.Equal(t, "6 matches."+data("-e:1: func -e\na:1:b/f:1: func D:2:\ndeep/y.go:1: func C() {}\\x0d\nnew\\nline:1: func N\nx.go:1: func A() {}\nx.go:3: func b() {}\n"), seen[0][1])
+	assert.Contains(t, seen[0][4], "The first 2 matches are shown")
+	assert.Equal(t, "0 matches.", seen[0][7])
+	assert.Equal(t, "2 files."+data("src/deep/y.go\nsrc/x.go\n"), seen[0][8])
+	assert.Equal(t, seen[0][8], seen[0][9])
+}
+
+func TestPython(t *testing.T) {
+	t.Parallel()
+	needs.Programs(t, "python3")
+	d := newDesk(t, nil)
+	assert.Equal(t, "Done. No output.", d.ok("python", args{"code": "x = 40\ndef f(n):\n    return n + x"}))
+	assert.Equal(t, "Done."+data("in\nerr\n'42'\n"), d.ok("python", args{"code": "import sys, os\nprint('in'); sys.stdout.flush(); os.write(2, b'err\\n')\nstr(f(2))"}))
+	text := d.ok("python", args{"code": "open('made.txt', 'w').write('x')\n1 / 0"})
+	assert.Contains(t, text, "It failed. Files made or changed:"+data("made.txt\n"))
+	assert.Contains(t, text, "line 2, in <module>")
+	assert.Contains(t, text, "ZeroDivisionError")
+	assert.NotContains(t, text, "traceback.py")
+	assert.Contains(t, d.ok("python", args{"code": "def broken("}), "SyntaxError")
+	assert.Contains(t, d.ok("python", args{"code": "raise SystemExit(3)"}), "It failed.")
+	assert.Contains(t, d.ok("python", args{"code": "input()"}), "EOFError")
+
+	gone := "Variables are gone; the next call starts a new interpreter."
+	anew := "The interpreter was started anew: variables of earlier calls are gone. "
+	assert.Contains(t, d.ok("python", args{"code": "print('last', flush=True); os._exit(7)"}), "The interpreter ended. Exit code 7. "+gone+data("last\n"))
+	assert.Contains(t, d.ok("python", args{"code": "x"}), anew+"It failed.")
+	assert.Equal(t, "Done."+data("1\n"), d.ok("python", args{"code": "x = 1\nx"}))
+	result := d.try("python", args{"code": "print(x, flush=True)\nwhile True: pass", "timeout_seconds": 1})
+	assert.Contains(t, result.Text, "It had not ended after 1s, and was stopped. "+gone+data("1\n"))
+	assert.Equal(t, true, result.Data["timed_out"])
+	d.ok("python", args{"code": "x = 2"})
+	testkit.StopElsewhere(t, d.srv, d.sb)
+	d.ok("bash", args{"command": "true"})
+	assert.Contains(t, d.ok("python", args{"code": "print(1)"}), anew+"Done.")
+	// What looks like the end of a cell is output.
+	assert.Contains(t, d.ok("python", args{"code": `print('\n\x1eABC{"ok":false}')`}), `\x1eABC{"ok":false}`)
+}
+
+func TestSnapshots(t *testing.T) {
+	t.Parallel()
+	d := newDesk(t, nil)
+	d.ok("write_file", args{"path": "f", "content": "one"})
+	id := d.try("create_snapshot", nil).Data["snapshot_id"]
+	d.ok("write_file", args{"path": "f", "content": "two"})
+	assert.Contains(t, d.ok("restore_snapshot", args{"snapshot_id": id}), "from the next call on")
+	assert.Contains(t, d.ok("read_file", args{"path": "f"}), "one")
+	other, err := d.srv.Client().Create(t.Context(), nil)
+	require.NoError(t, err)
+	foreign, err := other.Snapshot(t.Context(), nil)
+	require.NoError(t, err)
+	assert.Contains(t, d.refused("restore_snapshot", args{"snapshot_id": foreign.ID()}), "has no snapshot")
+	d.ok("stop_sandbox", nil)
+	assert.Equal(t, sandbox.StatusStopped, d.sb.Status())
+	assert.Contains(t, d.ok("read_file", args{"path": "f"}), "one")
+}
+
+func TestArtifacts(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	require.NoError(t, os.WriteFile(filepath.Join(dir, "in.csv"), []byte("1,2\n"), 0o600))
+	outside := filepath.Join(t.TempDir(), "secret")
+	require.NoError(t, os.WriteFile(outside, []byte("secret"), 0o600))
+	require.NoError(t, os.Symlink(outside, filepath.Join(dir, "link")))
+	root, err := os.OpenRoot(dir)
+	require.NoError(t, err)
+	defer root.Close()
+	d := newDesk(t, &agent.Options{Artifacts: root, Limits: agent.Limits{FileBytes: 1000}})
+	d.ok("load_artifact", args{"name": "in.csv"})
+	assert.Contains(t, d.ok("read_file", args{"path": "in.csv"}), "1,2")
+	d.ok("bash", args{"command": "echo made >out; head -c 1001 /dev/zero >big; mkdir d"})
+	assert.Equal(t, "Saved 5 bytes as sub/o.txt.", d.ok("save_artifact", args{"path": "out", "name": "sub/o.txt"}))
+	saved, err := os.ReadFile(filepath.Join(dir, "sub", "o.txt"))
+	require.NoError(t, err)
+	assert.Equal(t, "made\n", string(saved))
+	for _, a := range []args{{"path": "out", "name": "../x"}, {"path": "out", "name": "/x"}, {"path": "out", "name": "."}, {"path": "big"}, {"path": "d"}, {"path": "none"}} {
+		d.refused("save_artifact", a)
+	}
+	for _, name := range []string{"../secret", outside, "link", "none", "sub"} {
+		assert.NotContains(t, d.refused("load_artifact", args{"name": name}), dir)
+	}
+	text, err := json.Marshal(args{"path": "out", "name": "link"})
+	require.NoError(t, err)
+	_, err = d.Call(t.Context(), "save_artifact", text) // replaces the link
+	require.NoError(t, err)
+	kept, err := os.ReadFile(outside)
+	require.NoError(t, err)
+	assert.Equal(t, "secret", string(kept))
+
+	names := func(ts *agent.Toolset) (list []string) {
+		for _, tool := range ts.Tools() {
+			list = append(list, tool.Name)
+		}
+		return list
+	}
+	assert.False(t, slices.Contains(names(newDesk(t, nil).Toolset), "save_artifact"), "without a folder there are none")
+}
+
+// TestPolicy wants the options to decide what a model can do.
+func TestPolicy(t *testing.T) {
+	t.Parallel()
+	broken := errors.New("the database of answers is gone")
+	var asked []string
+	d := newDesk(t, &agent.Options{Before: func(_ context.Context, call agent.Call) error {
+		asked = append(asked, call.Tool)
+		switch {
+		case strings.Contains(string(call.Arguments), "rm "):
+			return agent.Refuse("the user said \x1bno")
+		case strings.Contains(string(call.Arguments), "broken"):
+			return broken
+		}
+		return nil
+	}})
+	assert.Equal(t, `Refused: the user said \x1bno`, d.refused("bash", args{"command": "rm -r ."}))
+	d.ok("run_command", args{"command": "true"})
+	result, err := d.Call(t.Context(), "bash", json.RawMessage(`{"command": "broken"}`))
+	require.ErrorIs(t, err, broken)
+	assert.NotContains(t, result.Text, "database")
+	assert.Equal(t, []string{"bash", "bash", "bash"}, asked)
+
+	list := func(d *desk) (names []string) {
+		for _, tool := range d.Tools() {
+			names = append(names, tool.Name)
+			assert.Equal(t, tool.ReadOnly, !tool.Destructive && tool.ReadOnly, tool.Name)
+		}
+		return names
+	}
+	reader := deskOf(t, d.srv, d.sb, &agent.Options{ReadOnly: true})
+	assert.Equal(t, []string{"read_output", "read_file", "list_files", "glob", "grep"}, list(reader))
+	for _, name := range []string{"bash", "write_file", "edit_file", "python", "str_replace_based_edit_tool", "stop_sandbox"} {
+		reader.refused(name, args{"command": "create", "path": "x", "file_text": ""})
+	}
+	some := deskOf(t, d.srv, d.sb, &agent.Options{Tools: []string{"bash", "glob"}})
+	assert.Equal(t, []string{"bash", "glob"}, list(some))
+	assert.Contains(t, some.refused("read_file", args{"path": "x"}), "There are: bash, glob.")
+
+	d.ok("bash", args{"command": "mkdir in out; echo i >in/f; echo o >out/f; ln -s ../out in/link"})
+	held := deskOf(t, d.srv, d.sb, &agent.Options{Paths: []string{d.sb.Cwd() + "/in"}})
+	held.ok("read_file", args{"path": "in/f"})
+	held.ok("write_file", args{"path": "in/new/deep", "content": "x"})
+	held.ok("grep", args{"path": "in", "pattern": "i"})
+	for tool, a := range map[string]args{
+		"read_file": {"path": "in/link/f"}, "write_file": {"path": "in/link/new", "content": "x"}, "list_files": {"path": "in/../out"},
+		"glob": {"pattern": "*"}, "grep": {"pattern": "o", "path": "/"}, "edit_file": {"path": d.sb.Cwd() + "/inside", "old_string": "x"},
+	} {
+		assert.Contains(t, held.refused(tool, a), "outside", tool)
+	}
+}
+
+// TestKnownNames wants calls as models make them of the tools that they know.
+func TestKnownNames(t *testing.T) {
+	t.Parallel()
+	d := newDesk(t, nil)
+	const editor = "str_replace_based_edit_tool"
+	d.ok(editor, args{"command": "create", "path": "f", "file_text": "a\nb\n"})
+	d.ok(editor, args{"command": "str_replace", "path": "f", "old_str": "b", "new_str": "c"})
+	d.ok(editor, args{"command": "insert", "path": "f", "insert_line": 1, "insert_text": "between"})
+	assert.Contains(t, d.ok(editor, args{"command": "view", "path": "f", "view_range": []int{2, 3}}), data("     2\tbetween\n     3\tc\n"))
+	assert.Contains(t, d.ok(editor, args{"command": "view", "path": "."}), "entries")
+	assert.Contains(t, d.refused(editor, args{"command": "undo_edit", "path": "f"}), "There is no tool")
+	for tool, a := range map[string]args{
+		"shell":         {"command": []string{"sh", "-c", "echo $0", "hi"}, "workdir": "/tmp", "timeout_ms": 60000},
+		"shell_command": {"command": "echo sh", "workdir": "/"}, "Bash": {"command": "echo hi; echo sh", "description": "Say hi", "timeout": 60000},
+		"bash": {"restart": true},
+	} {
+		assert.Contains(t, d.ok(tool, a), "h", tool)
+	}
+	d.ok("Write", args{"file_path": "g", "content": "x"})
+	d.ok("Edit", args{"file_path": "g", "old_string": "x", "new_string": "y", "replace_all": false})
+	assert.Contains(t, d.ok("Read", args{"file_path": "g"}), "y")
+	assert.Contains(t, d.ok("readFile", args{"path": "g"}), "y")
+	assert.Contains(t, d.ok("Grep", args{"pattern": "Y", "-i": true}), "g:1: y")
+	assert.Contains(t, d.ok("Glob", args{"pattern": "g"}), "1 files")
+}

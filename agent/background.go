@@ -1,0 +1,283 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"sync"
+	"time"
+
+	"github.com/go-vercel/sandbox"
+)
+
+// background is a command that was started.
+type background struct {
+	cmd   *sandbox.Command
+	ended bool // known to have; guarded by the box's mu
+
+	input  sync.Mutex // held while it is written to
+	stdin  io.WriteCloser
+	giveUp context.CancelFunc
+}
+
+type startInput struct {
+	shellInput
+	Input bool `json:"input,omitempty" is:"whether write_input will be used"`
+}
+
+func startCommand(ctx context.Context, c *call, in *startInput) (Result, error) {
+	if len(in.Command) == 0 {
+		return Result{}, errNoCommand
+	}
+	if err := c.room(ctx); err != nil {
+		return Result{}, err
+	}
+	cmd, err := c.sb.StartCommand(ctx, in.Command[0], in.Command[1:], &sandbox.CommandOptions{Cwd: in.Cwd, Env: in.Env, AttachStdin: in.Input})
+	if api, ok := errors.AsType[*sandbox.APIError](err); ok && api.Code == sandbox.CodeStdinUnavailable {
+		return Result{}, mistake("This sandbox can't give input to a command that runs. Start it without, and with its input from a file.")
+	}
+	if err != nil {
+		return Result{}, err
+	}
+	c.box.mu.Lock()
+	c.box.commands[cmd.ID()] = &background{cmd: cmd}
+	c.box.mu.Unlock()
+	return Result{Text: "Started. command_id: " + cmd.ID(), Data: map[string]any{"command_id": cmd.ID()}}, nil
+}
+
+// room refuses one more command where too many run.
+func (c *call) room(ctx context.Context) error {
+	c.box.mu.Lock()
+	var running []*background
+	for id, b := range c.box.commands {
+		if b.ended || b.cmd.SessionID() != sessionID(c.sb) {
+			delete(c.box.commands, id)
+			continue
+		}
+		running = append(running, b)
+	}
+	c.box.mu.Unlock()
+	if len(running) < c.limits().Background {
+		return nil
+	}
+	left := 0
+	for _, b := range running { // only now is it worth a request for each
+		cmd, err := c.sb.GetCommand(ctx, b.cmd.ID())
+		switch {
+		case isGone(err):
+		case err != nil:
+			return err
+		default:
+			if _, ended := cmd.ExitStatus(); !ended {
+				left++
+				continue
+			}
+		}
+		c.box.mu.Lock()
+		b.ended = true
+		c.box.mu.Unlock()
+	}
+	if left >= c.limits().Background {
+		return mistake("%d commands run in the background already. Stop one first.", left)
+	}
+	return nil
+}
+
+func sessionID(sb *sandbox.Sandbox) string {
+	if s := sb.CurrentSession(); s != nil {
+		return s.ID()
+	}
+	return ""
+}
+
+func isDone(err error) bool { return errors.Is(err, os.ErrProcessDone) }
+
+// isGone reports whether a command is of a session that has ended.
+func isGone(err error) bool {
+	return errors.Is(err, sandbox.ErrStopped) || errors.Is(err, sandbox.ErrNotFound)
+}
+
+type commandInput struct {
+	ID string `json:"command_id" is:"the command, as start_command has returned it"`
+}
+
+// find returns a command that was started, perhaps by another Toolset.
+func (c *call) find(ctx context.Context, id string) (*background, error) {
+	gone := mistake("There is no command %q in this session of the sandbox. Commands end when the sandbox stops: start it again.", line(id))
+	c.box.mu.Lock()
+	b := c.box.commands[id]
+	c.box.mu.Unlock()
+	if b != nil && b.cmd.SessionID() == sessionID(c.sb) {
+		return b, nil
+	}
+	cmd, err := c.sb.GetCommand(ctx, id)
+	if isGone(err) {
+		return nil, gone
+	}
+	if err != nil {
+		return nil, err
+	}
+	b = &background{cmd: cmd}
+	c.box.mu.Lock()
+	defer c.box.mu.Unlock()
+	if known := c.box.commands[id]; known != nil && known.cmd.SessionID() == cmd.SessionID() {
+		return known, nil
+	}
+	c.box.commands[id] = b
+	return b, nil
+}
+
+type outputInput struct {
+	commandInput
+	Cursor string  `json:"cursor,omitempty" is:"where the last read_output ended; the beginning by default"`
+	Wait   float64 `json:"wait_seconds,omitempty" is:"how long to wait for the command's end; 1 by default, 60 at most"`
+}
+
+const maxWait = 60
+
+// readOutput reads the log up to where it has come. The log has no positions to
+// start at: what comes before the cursor is read and dropped, which is not
+// counted as waiting.
+func readOutput(ctx context.Context, c *call, in *outputInput) (Result, error) {
+	var from, at [2]int64 // standard output and error
+	if in.Cursor != "" {
+		if n, err := fmt.Sscanf(in.Cursor, "%d.%d", &from[0], &from[1]); n != 2 || err != nil || from[0] < 0 || from[1] < 0 {
+			return Result{}, mistake("The cursor is none of read_output.")
+		}
+	}
+	b, err := c.find(ctx, in.ID)
+	if err != nil {
+		return Result{}, err
+	}
+	seconds := min(max(in.Wait, 0), maxWait)
+	if in.Wait <= 0 {
+		seconds = 1
+	}
+	patience := time.Duration(seconds * float64(time.Second))
+	reading, stop := context.WithTimeout(ctx, c.limits().MaxTimeout)
+	defer stop()
+	waiting := time.AfterFunc(patience, stop)
+	defer waiting.Stop()
+	if from != at {
+		waiting.Stop()
+	}
+	out := newWindow(c.limits().data())
+	for chunk, chunkErr := range b.cmd.LogChunks(reading) {
+		if err = chunkErr; err != nil {
+			break
+		}
+		i := 0
+		if chunk.Stream == sandbox.Stderr {
+			i = 1
+		}
+		skip := min(max(from[i]-at[i], 0), int64(len(chunk.Data)))
+		at[i] += int64(len(chunk.Data))
+		behind := at[0] < from[0] || at[1] < from[1]
+		if skip > 0 && !behind {
+			waiting.Reset(patience)
+		}
+		_, _ = out.Write(chunk.Data[skip:]) // it never fails
+	}
+	at[0], at[1] = max(at[0], from[0]), max(at[1], from[1])
+	cursor := fmt.Sprintf("%d.%d", at[0], at[1])
+	data := map[string]any{"cursor": cursor}
+	state := "It still runs."
+	switch {
+	case err != nil && ctx.Err() != nil:
+		return Result{}, err
+	case err != nil && reading.Err() != nil:
+	case isGone(err):
+		return Result{}, mistake("The sandbox has stopped, and the command with it. Start it again.")
+	case err != nil:
+		return Result{}, err
+	default:
+		ended, err := b.cmd.Wait(ctx)
+		if err != nil {
+			return Result{}, err
+		}
+		c.box.mu.Lock()
+		b.ended = true
+		c.box.mu.Unlock()
+		data["exit_code"] = ended.ExitCode
+		state = "It has ended. " + exitText(ended.ExitCode)
+	}
+	text, omitted := outputText(out)
+	data["omitted_bytes"] = omitted
+	return Result{Text: state + " cursor: " + cursor + "." + text, Data: data}, nil
+}
+
+type writeInputInput struct {
+	commandInput
+	Text  string `json:"text,omitempty" is:"what to write; add a newline where the program expects one"`
+	Close bool   `json:"close,omitempty" is:"whether the input ends after it"`
+}
+
+func writeInput(ctx context.Context, c *call, in *writeInputInput) (Result, error) {
+	b, err := c.find(ctx, in.ID)
+	if err != nil {
+		return Result{}, err
+	}
+	b.input.Lock()
+	defer b.input.Unlock()
+	if b.stdin == nil {
+		ctx, cancel := context.WithCancel(c.t.ctx)
+		b.stdin, b.giveUp = b.cmd.Stdin(ctx), cancel
+	}
+	done := make(chan error, 1)
+	go func() {
+		_, err := io.WriteString(b.stdin, in.Text)
+		if err == nil && in.Close {
+			err = b.stdin.Close()
+		}
+		done <- err
+	}()
+	wait, cancel := context.WithTimeout(ctx, killTime)
+	defer cancel()
+	select {
+	case err = <-done:
+	case <-wait.Done(): // a program that does not read blocks the writer
+		b.giveUp()
+		<-done
+		b.stdin = nil
+		return Result{}, mistake("The command does not read its input. How much of this has arrived is not known.")
+	}
+	switch {
+	case errors.Is(err, io.ErrClosedPipe), errors.Is(err, os.ErrClosed):
+		return Result{}, mistake("The command takes no more input: it has ended or closed it, or was started without input.")
+	case err != nil:
+		return Result{}, err
+	case in.Close:
+		return Result{Text: fmt.Sprintf("%d bytes written, and the input ended.", len(in.Text))}, nil
+	}
+	return Result{Text: fmt.Sprintf("%d bytes written.", len(in.Text))}, nil
+}
+
+func stopCommand(ctx context.Context, c *call, in *commandInput) (Result, error) {
+	b, err := c.find(ctx, in.ID)
+	if err != nil {
+		return Result{}, err
+	}
+	err = b.cmd.SignalTree(ctx, sandbox.SIGTERM)
+	alone := errors.Is(err, sandbox.ErrChildren)
+	if err != nil && !alone && !isDone(err) {
+		return Result{}, err
+	}
+	const grace = 3 * time.Second
+	wait, cancel := context.WithTimeout(ctx, grace)
+	defer cancel()
+	if _, err := b.cmd.Wait(wait); err != nil {
+		if err := killTree(ctx, b.cmd); err != nil && !errors.Is(err, sandbox.ErrChildren) {
+			return Result{}, err
+		}
+	}
+	c.box.mu.Lock()
+	b.ended = true
+	c.box.mu.Unlock()
+	text := "Stopped, with its children."
+	if alone {
+		text = "Stopped. Children of it may still run: they could not be found."
+	}
+	return Result{Text: text}, nil
+}

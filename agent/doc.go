@@ -1,0 +1,35 @@
+// Package agent gives a language model the tools of a sandbox: it runs commands
+// and Python, works with files, serves ports and goes back to snapshots.
+//
+//	tools := agent.New(sb, nil)
+//	defer tools.Close()
+//	for _, tool := range tools.Tools() {
+//		// Name, Description and InputSchema go to the model.
+//	}
+//	result, err := tools.Call(ctx, "bash", json.RawMessage(`{"command": "make test"}`))
+//
+// A Toolset works on one sandbox ([New]), on that of a conversation
+// ([ForConversation], with a [Pool] for example), or on all of a project
+// ([ForProject]). Adapters for the Model Context Protocol, Google's ADK and
+// Anthropic's client are modules of their own: agent/mcptools, agent/adktools
+// and agent/anthropictools.
+//
+// # Results and errors
+//
+// [Toolset.Call] tells two kinds of failures apart. What the model can do
+// something about is a [Result]: a command that fails, a file that does not
+// exist, an argument that is wrong, a refusal of [Options.Before]. What it can't
+// mend is an error for the program as well: a sandbox that is gone, refused
+// credentials, an exhausted quota, a budget that is used up. The Result then
+// says what the model is told meanwhile, in words of this package. (Why the API
+// refuses a sandbox that the model wants created is told in the API's words.)
+//
+// # Data
+//
+// Whatever comes out of a sandbox may be hostile. It stands between
+// <sandbox-data> and </sandbox-data> in a result, which it can't leave, and
+// [Toolset.Instructions] tells the model that it is data. Control characters,
+// terminal escapes and characters that do not show are spelled out, as \x1b or
+// \u{202e}. A result is never longer than [Limits].Output, and memory does not
+// grow with what a sandbox sends.
+package agent

@@ -1,0 +1,407 @@
+package agent
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os/exec"
+	"path"
+	"slices"
+	"strings"
+
+	"github.com/go-vercel/sandbox"
+)
+
+func fileTools() []*tool {
+	return []*tool{
+		define("read_file", "Read lines of a text file, with their numbers", readFile).reads().soon(),
+		define("write_file", "Write a text file, with the directories that lead to it. An existing file is replaced and keeps its mode.", writeFile).destroys().soon(),
+		define("edit_file", "Replace a piece of a file. old_string must be there exactly once, unless replace_all is set: "+
+			"give enough of the lines around it, without line numbers.", editFile).destroys().soon(),
+		define("list_files", "List a directory", listFiles).reads().soon(),
+		define("glob", "Find files by a pattern such as *.go or src/**/*.ts; .git is left out", globFiles).reads().soon(),
+		define("grep", "Find lines that a regular expression (RE2) matches, in all files below a directory, or in one file; "+
+			".git, binary files and files of more than 4 MiB are left out", grepFiles).reads().soon(),
+		define("save_artifact", "Copy a file of the sandbox to the user's folder of artifacts", saveArtifact).destroys().soon(),
+		define("load_artifact", "Copy a file from the user's folder of artifacts to the sandbox", loadArtifact).destroys().soon(),
+	}
+}
+
+// place returns the absolute path of a file, if the options allow it.
+func (c *call) place(ctx context.Context, name string) (string, error) {
+	if name == "" || strings.ContainsRune(name, 0) {
+		return "", mistake("A path is needed, without NUL.")
+	}
+	if !path.IsAbs(name) {
+		name = path.Join(c.sb.Cwd(), name)
+	}
+	name = path.Clean(name)
+	if len(c.t.opts.Paths) == 0 {
+		return name, nil
+	}
+	// What exists of the path is resolved: a link may lead out.
+	for at, rest := name, ""; ; at, rest = path.Dir(at), path.Join(path.Base(at), rest) {
+		found, err := c.sb.FS().RealPath(ctx, at)
+		if errors.Is(err, fs.ErrNotExist) && at != "/" {
+			continue
+		}
+		if err != nil {
+			return "", err
+		}
+		found = path.Join(found, rest)
+		if !slices.ContainsFunc(c.t.opts.Paths, func(dir string) bool { return within(dir, found) }) {
+			return "", mistake("%s is outside of what the tools for files may use: %s.", line(name), strings.Join(c.t.opts.Paths, ", "))
+		}
+		return found, nil
+	}
+}
+
+func within(dir, name string) bool {
+	return name == dir || strings.HasPrefix(name, strings.TrimSuffix(dir, "/")+"/")
+}
+
+// regular looks a file up that is to be read. A sandbox without the program for it
+// has no answer, which is no error.
+func (c *call) regular(ctx context.Context, name string) (fs.FileInfo, error) {
+	info, err := c.sb.FS().Stat(ctx, name)
+	switch {
+	case errors.Is(err, exec.ErrNotFound):
+		return nil, nil
+	case err != nil:
+		return nil, err
+	case !info.Mode().IsRegular() && !info.IsDir():
+		return nil, mistake("%s is not a regular file.", line(name))
+	}
+	return info, nil
+}
+
+// Limits of read_file, beside those of the result.
+const (
+	defaultLines = 1000
+	maxLine      = 2000
+	maxScanned   = 64 << 20
+	maxSniffed   = 8000
+)
+
+type readFileInput struct {
+	Path   string `json:"path" is:"the file; relative to the working directory, or absolute"`
+	Offset int    `json:"offset,omitempty" is:"the first line, counted from 1"`
+	Limit  int    `json:"limit,omitempty" is:"how many lines; 1000 by default"`
+}
+
+func readFile(ctx context.Context, c *call, in *readFileInput) (Result, error) {
+	name, err := c.place(ctx, in.Path)
+	if err != nil {
+		return Result{}, err
+	}
+	info, err := c.regular(ctx, name)
+	if err != nil {
+		return Result{}, err
+	}
+	if info != nil && info.IsDir() {
+		return listFiles(ctx, c, &listInput{Path: in.Path})
+	}
+	r, err := c.sb.FS().Open(ctx, name, nil)
+	if err != nil {
+		return Result{}, err
+	}
+	defer r.Close()
+	first, most := max(in.Offset, 1), in.Limit
+	if most <= 0 {
+		most = defaultLines
+	}
+	return readLines(r, line(in.Path), first, most, c.limits().data())
+}
+
+// readLines shows lines of a file. It reads no further than it has to.
+func readLines(file io.Reader, name string, first, most, size int) (Result, error) {
+	r := bufio.NewReaderSize(file, 32<<10)
+	if start, err := r.Peek(maxSniffed); err != nil && !errors.Is(err, io.EOF) {
+		return Result{}, err
+	} else if bytes.IndexByte(start, 0) >= 0 {
+		return Result{}, mistake("%s is not a text file. Look at it with programs of the sandbox.", name)
+	}
+	var b strings.Builder
+	number, shown, scanned := 0, 0, 0
+	why := ""
+	for why == "" {
+		text, length, err := readLine(r, maxScanned-scanned)
+		scanned += length
+		if errors.Is(err, io.EOF) && length == 0 {
+			break
+		}
+		if err != nil && !errors.Is(err, io.EOF) {
+			return Result{}, err
+		}
+		number++
+		if number < first && scanned < maxScanned {
+			continue
+		}
+		row, used := fromStart(text, maxLine)
+		if left := length - used; left > 0 {
+			row += fmt.Sprintf("[… %d bytes left out …]", left)
+		}
+		row = fmt.Sprintf("%6d\t%s\n", number, row)
+		switch {
+		case scanned >= maxScanned:
+			why = fmt.Sprintf("No more than %d MiB of a file are read.", maxScanned>>20)
+		case shown == most || b.Len()+len(row) > size:
+			why = fmt.Sprintf("There is more: go on with offset %d.", number)
+			continue
+		}
+		b.WriteString(row)
+		shown++
+	}
+	switch {
+	case b.Len() == 0 && why != "":
+		return Result{Text: fmt.Sprintf("%s: nothing to show. %s", name, why)}, nil
+	case b.Len() == 0:
+		return Result{Text: fmt.Sprintf("%s has %d lines: nothing from line %d on.", name, number, first)}, nil
+	case why == "":
+		why = "This is the end of the file."
+	}
+	return Result{Text: fmt.Sprintf("%s, lines %d to %d. %s\n", name, first, first+shown-1, why) + marked(b.String())}, nil
+}
+
+// readLine reads a line of at most size bytes, without its end, and keeps the
+// beginning. length is that of the line, also where it is cut; at the end of the
+// file it counts what was read.
+func readLine(r *bufio.Reader, size int) (text []byte, length int, err error) {
+	for {
+		piece, err := r.ReadSlice('\n')
+		length += len(piece)
+		if room := maxLine - len(text); room > 0 {
+			text = append(text, piece[:min(room, len(piece))]...)
+		}
+		switch {
+		case errors.Is(err, bufio.ErrBufferFull) && length < size:
+			continue
+		case err == nil:
+			length--
+			return bytes.TrimSuffix(text, []byte("\n")), length, nil
+		case errors.Is(err, bufio.ErrBufferFull):
+			return text, length, nil
+		}
+		return text, length, err
+	}
+}
+
+type writeFileInput struct {
+	Path       string `json:"path" is:"the file"`
+	Content    string `json:"content" is:"all of its content"`
+	Executable bool   `json:"executable,omitempty" is:"whether it can be executed"`
+}
+
+const (
+	fileMode   = fs.FileMode(0o644)
+	executable = fs.FileMode(0o111)
+)
+
+func writeFile(ctx context.Context, c *call, in *writeFileInput) (Result, error) {
+	if int64(len(in.Content)) > c.limits().FileBytes {
+		return Result{}, mistake("The content has %d bytes; at most %d are written.", len(in.Content), c.limits().FileBytes)
+	}
+	name, err := c.place(ctx, in.Path)
+	if err != nil {
+		return Result{}, err
+	}
+	c.box.edits.Lock()
+	defer c.box.edits.Unlock()
+	mode := fileMode
+	info, err := c.sb.FS().Stat(ctx, name)
+	switch {
+	case err == nil && info.IsDir():
+		return Result{}, mistake("%s is a directory.", line(in.Path))
+	case err == nil:
+		mode = info.Mode().Perm()
+	case !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, exec.ErrNotFound):
+		return Result{}, err
+	}
+	if in.Executable {
+		mode |= executable
+	}
+	if err := c.put(ctx, name, strings.NewReader(in.Content), mode); err != nil {
+		return Result{}, err
+	}
+	return Result{Text: fmt.Sprintf("Wrote %d bytes to %s.", len(in.Content), line(in.Path))}, nil
+}
+
+// put writes a file. A part of it is never visible.
+func (c *call) put(ctx context.Context, name string, content io.Reader, mode fs.FileMode) error {
+	w, err := c.sb.FS().Create(ctx, name, &sandbox.WriterOptions{Mode: &mode})
+	if err != nil {
+		return err
+	}
+	defer w.Abort()
+	if _, err := w.ReadFrom(content); err != nil {
+		return err
+	}
+	return w.Close()
+}
+
+type editInput struct {
+	Path       string `json:"path" is:"the file"`
+	Old        string `json:"old_string,omitempty" is:"the text to replace, exactly as it is in the file"`
+	New        string `json:"new_string,omitempty" is:"what to put in its place; nothing by default"`
+	All        bool   `json:"replace_all,omitempty" is:"whether to replace it wherever it is"`
+	InsertLine *int   `json:"insert_line,omitempty"` // of Claude's text editor: behind which line
+}
+
+func editFile(ctx context.Context, c *call, in *editInput) (Result, error) {
+	name, err := c.place(ctx, in.Path)
+	if err != nil {
+		return Result{}, err
+	}
+	c.box.edits.Lock()
+	defer c.box.edits.Unlock()
+	info, err := c.regular(ctx, name)
+	if err != nil {
+		return Result{}, err
+	}
+	if info != nil && info.IsDir() {
+		return Result{}, mistake("%s is a directory.", line(in.Path))
+	}
+	data, err := c.content(ctx, name)
+	if err != nil {
+		return Result{}, err
+	}
+	edited, said, err := in.apply(string(data))
+	if err != nil {
+		return Result{}, err
+	}
+	if int64(len(edited)) > c.limits().FileBytes {
+		return Result{}, mistake("The file would have %d bytes; at most %d are written.", len(edited), c.limits().FileBytes)
+	}
+	mode := fileMode
+	if info != nil {
+		mode = info.Mode().Perm()
+	}
+	if err := c.put(ctx, name, strings.NewReader(edited), mode); err != nil {
+		return Result{}, err
+	}
+	return Result{Text: said + " in " + line(in.Path) + "."}, nil
+}
+
+// content reads a file that is to be changed.
+func (c *call) content(ctx context.Context, name string) ([]byte, error) {
+	r, err := c.sb.FS().Open(ctx, name, nil)
+	if err != nil {
+		return nil, err
+	}
+	defer r.Close()
+	data, err := io.ReadAll(io.LimitReader(r, c.limits().FileBytes+1))
+	if err == nil && int64(len(data)) > c.limits().FileBytes {
+		err = mistake("The file has more than %d bytes: use programs of the sandbox.", c.limits().FileBytes)
+	}
+	return data, err
+}
+
+// apply edits a text, and says what it did.
+func (in *editInput) apply(text string) (edited, said string, err error) {
+	if in.InsertLine != nil {
+		lines := strings.SplitAfter(text, "\n")
+		at := *in.InsertLine
+		if at < 0 || at > len(lines) {
+			return "", "", mistake("There is no line %d to insert text behind.", at)
+		}
+		before := strings.Join(lines[:at], "")
+		if before != "" && !strings.HasSuffix(before, "\n") {
+			before += "\n"
+		}
+		return before + strings.TrimSuffix(in.New, "\n") + "\n" + strings.Join(lines[at:], ""), fmt.Sprintf("Inserted text after line %d", at), nil
+	}
+	if in.Old == "" {
+		return "", "", mistake("old_string is empty. Use write_file for a new file.")
+	}
+	if in.Old == in.New {
+		return "", "", mistake("old_string and new_string are the same.")
+	}
+	switch n := strings.Count(text, in.Old); {
+	case n == 0:
+		return "", "", mistake("old_string is not in the file. Read it again, and give the text exactly, with its spaces.")
+	case n > 1 && !in.All:
+		return "", "", mistake("old_string is in the file %d times, first in the lines %s. Give more of the lines around it, or set replace_all.", n, places(text, in.Old))
+	case n > 1:
+		return strings.ReplaceAll(text, in.Old, in.New), fmt.Sprintf("Replaced %d places", n), nil
+	}
+	return strings.Replace(text, in.Old, in.New, 1), "Replaced one place", nil
+}
+
+// places are the first lines in which a piece of text begins.
+func places(text, piece string) string {
+	var list []string
+	number, at := 1, 0
+	for len(list) < 5 {
+		i := strings.Index(text[at:], piece)
+		if i < 0 {
+			break
+		}
+		number += strings.Count(text[at:at+i], "\n")
+		list = append(list, fmt.Sprint(number))
+		number += strings.Count(piece, "\n")
+		at += i + len(piece)
+	}
+	return strings.Join(list, ", ")
+}
+
+type listInput struct {
+	Path   string `json:"path,omitempty" is:"the directory; the working directory by default"`
+	Offset int    `json:"offset,omitempty" is:"how many entries to pass over"`
+}
+
+func listFiles(ctx context.Context, c *call, in *listInput) (Result, error) {
+	if in.Path == "" {
+		in.Path = "."
+	}
+	name, err := c.place(ctx, in.Path)
+	if err != nil {
+		return Result{}, err
+	}
+	entries, err := c.sb.FS().ReadDir(ctx, name)
+	if err != nil {
+		return Result{}, err
+	}
+	rows := make([]string, 0, len(entries))
+	for _, d := range entries[min(max(in.Offset, 0), len(entries)):] {
+		row := line(d.Name())
+		switch {
+		case d.IsDir():
+			row += "/"
+		case d.Type()&fs.ModeSymlink != 0:
+			row += " (link)"
+		case !d.Type().IsRegular():
+			row += " (special)"
+		default:
+			if info, err := d.Info(); err == nil {
+				row += fmt.Sprintf(" (%d bytes)", info.Size())
+			}
+		}
+		rows = append(rows, row)
+	}
+	text, shown := c.rows(rows)
+	head := fmt.Sprintf("%s has %d entries.", line(in.Path), len(entries))
+	if shown < len(rows) {
+		head += fmt.Sprintf(" Go on with offset %d.", max(in.Offset, 0)+shown)
+	}
+	return Result{Text: head + text}, nil
+}
+
+// rows shows as many lines as there is room for.
+func (c *call) rows(rows []string) (text string, shown int) {
+	var b strings.Builder
+	for _, row := range rows {
+		if b.Len()+len(row)+1 > c.limits().data() {
+			break
+		}
+		b.WriteString(row + "\n")
+		shown++
+	}
+	if shown == 0 {
+		return "", 0
+	}
+	return "\n" + marked(b.String()), shown
+}

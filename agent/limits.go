@@ -1,0 +1,114 @@
+package agent
+
+import (
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+)
+
+// Limits bound what a model can cause. Zero values mean the defaults.
+type Limits struct {
+	// Output is the length of a result in bytes: 16 KiB by default, about 4,000
+	// tokens, and at least 2 KiB.
+	Output int
+	// Timeout is how long a command may run unless the model asks for another
+	// time, two minutes by default, and MaxTimeout the longest that it can ask
+	// for, ten minutes by default.
+	Timeout, MaxTimeout time.Duration
+	// FileBytes is the largest file that is written, edited or copied from or to
+	// [Options].Artifacts: 8 MiB by default.
+	FileBytes int64
+	// Background is how many commands run in the background of a sandbox at the
+	// same time: 8 by default. Those that other programs have started don't count.
+	Background int
+	// CallsPerMinute is how many calls are made within a minute: 120 by default.
+	// The model is asked to wait. A negative number means no limit.
+	CallsPerMinute int
+	// Calls, Bytes and Time are budgets of the whole Toolset: the number of
+	// calls, the bytes of results and copied files, and the time that calls take
+	// together. They have no limit by default. Calls beyond a budget fail with
+	// [ErrLimit].
+	Calls int
+	Bytes int64
+	Time  time.Duration
+}
+
+// ErrLimit matches the error of a call beyond a budget in [Limits].
+var ErrLimit = errors.New("the budget of the agent's tools is used up")
+
+// words is what a result has beside data.
+const words = 1 << 10
+
+func (l Limits) withDefaults() Limits {
+	l.Output = max(pick(l.Output, 16<<10), 2<<10)
+	l.MaxTimeout = pick(l.MaxTimeout, 10*time.Minute)
+	l.Timeout = min(pick(l.Timeout, 2*time.Minute), l.MaxTimeout)
+	l.FileBytes = pick(l.FileBytes, 8<<20)
+	l.Background = pick(l.Background, 8)
+	l.CallsPerMinute = pick(l.CallsPerMinute, 120)
+	return l
+}
+
+func pick[T int | int64 | time.Duration](v, otherwise T) T {
+	if v == 0 {
+		return otherwise
+	}
+	return v
+}
+
+// data is how many bytes of a result are left for data.
+func (l *Limits) data() int { return l.Output - words }
+
+// timeout is how long a command may run for which the model asks for seconds.
+func (l *Limits) timeout(seconds float64) time.Duration {
+	if seconds <= 0 {
+		return l.Timeout
+	}
+	if seconds >= l.MaxTimeout.Seconds() {
+		return l.MaxTimeout
+	}
+	return max(time.Duration(seconds*float64(time.Second)), 100*time.Millisecond)
+}
+
+// budget is what is left of the limits.
+type budget struct {
+	mu     sync.Mutex
+	recent []time.Time // calls of the last minute
+	calls  int
+	bytes  int64
+	time   time.Duration
+}
+
+// begin counts a call. It returns an error of the model, or one that matches
+// ErrLimit.
+func (b *budget) begin(l *Limits) error {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	now := time.Now()
+	for len(b.recent) > 0 && now.Sub(b.recent[0]) >= time.Minute {
+		b.recent = b.recent[1:]
+	}
+	switch {
+	case l.Calls > 0 && b.calls >= l.Calls:
+		return fmt.Errorf("%w: %d calls", ErrLimit, l.Calls)
+	case l.Bytes > 0 && b.bytes >= l.Bytes:
+		return fmt.Errorf("%w: %d bytes", ErrLimit, l.Bytes)
+	case l.Time > 0 && b.time >= l.Time:
+		return fmt.Errorf("%w: %v of calls", ErrLimit, l.Time)
+	case l.CallsPerMinute > 0 && len(b.recent) >= l.CallsPerMinute:
+		wait := time.Minute - now.Sub(b.recent[0])
+		return mistake("At most %d calls are made in a minute. Wait %d seconds.", l.CallsPerMinute, int(wait.Seconds())+1)
+	}
+	b.calls++
+	b.recent = append(b.recent, now)
+	return nil
+}
+
+// end counts what a call has used.
+func (b *budget) end(bytes int, took time.Duration) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.bytes += int64(bytes)
+	b.time += took
+}

@@ -1,0 +1,233 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path"
+	"path/filepath"
+	"time"
+
+	"github.com/go-vercel/sandbox"
+)
+
+func machineTools() []*tool {
+	return []*tool{
+		define("port_url", "Return the public address of a port, exposing the port if need be, and wait until something answers there", portURL),
+		define("create_snapshot", "Save the files as they are. This stops the sandbox: all of its processes end.", createSnapshot),
+		define("restore_snapshot", "Go back to the files of a snapshot of this sandbox. All of its processes end.", restoreSnapshot).destroys(),
+		define("stop_sandbox", "Stop the sandbox, so that it costs nothing. Its files are kept; the next call starts it again.", stopSandbox).destroys().finds(),
+	}
+}
+
+type portInput struct {
+	Port int     `json:"port" is:"from 1024 to 65535"`
+	Wait float64 `json:"wait_seconds,omitempty" is:"how long to wait for an answer; 10 by default, 60 at most"`
+}
+
+func portURL(ctx context.Context, c *call, in *portInput) (Result, error) {
+	address, err := c.sb.URL(in.Port)
+	if _, none := errors.AsType[*sandbox.NoRouteError](err); none {
+		ports := []int{in.Port}
+		for _, r := range c.sb.Routes() {
+			ports = append(ports, r.Port)
+		}
+		if err := c.sb.Update(ctx, &sandbox.UpdateOptions{Ports: ports}); err != nil {
+			return Result{}, err
+		}
+		address, err = c.sb.URL(in.Port)
+	}
+	if err != nil {
+		return Result{}, err
+	}
+	seconds := min(in.Wait, maxWait)
+	if in.Wait <= 0 {
+		seconds = 10
+	}
+	wait, cancel := context.WithTimeout(ctx, time.Duration(seconds*float64(time.Second)))
+	defer cancel()
+	_, err = c.sb.WaitForPort(wait, in.Port, nil)
+	state := "A server answers there."
+	switch {
+	case ctx.Err() != nil:
+		return Result{}, err
+	case errors.Is(err, sandbox.ErrStopped):
+		state = "The sandbox is stopped: start the server again."
+	case err != nil:
+		state = "Nothing answers there yet: is the server running, and does it listen on 0.0.0.0?"
+	}
+	return Result{Text: fmt.Sprintf("Port %d: %s %s", in.Port, line(address), state), Data: map[string]any{"url": address}}, nil
+}
+
+type noInput struct{}
+
+func createSnapshot(ctx context.Context, c *call, _ *noInput) (Result, error) {
+	snap, err := c.sb.Snapshot(ctx, nil)
+	if err != nil {
+		return Result{}, err
+	}
+	return Result{
+		Text: "Saved. snapshot_id: " + line(snap.ID()) + ". The sandbox stopped; the next call starts it again.",
+		Data: map[string]any{"snapshot_id": snap.ID()},
+	}, nil
+}
+
+type snapshotInput struct {
+	ID string `json:"snapshot_id" is:"the snapshot, as create_snapshot has returned it"`
+}
+
+func restoreSnapshot(ctx context.Context, c *call, in *snapshotInput) (Result, error) {
+	own := false
+	for s, err := range c.sb.ListSnapshots(ctx, nil) {
+		if err != nil {
+			return Result{}, err
+		}
+		if own = s.ID == in.ID && s.Status == sandbox.SnapshotCreated; own {
+			break
+		}
+	}
+	if !own {
+		return Result{}, mistake("This sandbox has no snapshot %q.", line(in.ID))
+	}
+	// A stop saves the files, and that snapshot would be the next one to start from.
+	if _, err := c.sb.Stop(ctx, nil); err != nil {
+		return Result{}, err
+	}
+	if err := c.sb.Update(ctx, &sandbox.UpdateOptions{CurrentSnapshotID: in.ID}); err != nil {
+		return Result{}, err
+	}
+	return Result{Text: "The sandbox stopped, and has the files of " + line(in.ID) + " from the next call on."}, nil
+}
+
+func stopSandbox(ctx context.Context, c *call, _ *noInput) (Result, error) {
+	var err error
+	if s, ok := c.t.sessions.(interface {
+		Stop(ctx context.Context, conversation string) error
+	}); ok {
+		err = s.Stop(ctx, c.Conversation)
+	} else {
+		sb, release, acquireErr := c.t.sessions.Acquire(ctx, c.Conversation)
+		if acquireErr != nil {
+			return Result{}, acquireErr
+		}
+		defer release()
+		_, err = sb.Stop(ctx, nil)
+	}
+	if err != nil {
+		return Result{}, err
+	}
+	return Result{Text: "The sandbox stopped. The next call starts it again, with its files."}, nil
+}
+
+type saveInput struct {
+	Path string `json:"path" is:"the file in the sandbox"`
+	Name string `json:"name,omitempty" is:"the name in the user's folder; the file's own by default"`
+}
+
+// local checks the name of an artifact. Whatever it says, the folder is not left:
+// it is an os.Root.
+func local(name string) (string, error) {
+	name = filepath.FromSlash(name)
+	if !filepath.IsLocal(name) || name == "." {
+		return "", mistake("The name of an artifact is a path inside of the folder.")
+	}
+	return name, nil
+}
+
+func saveArtifact(ctx context.Context, c *call, in *saveInput) (Result, error) {
+	name, err := c.place(ctx, in.Path)
+	if err != nil {
+		return Result{}, err
+	}
+	if in.Name == "" {
+		in.Name = path.Base(name)
+	}
+	as, err := local(in.Name)
+	if err != nil {
+		return Result{}, err
+	}
+	info, err := c.regular(ctx, name)
+	if err != nil {
+		return Result{}, err
+	}
+	if info != nil && info.IsDir() {
+		return Result{}, mistake("%s is a directory: make an archive of it first.", line(in.Path))
+	}
+	data, err := c.content(ctx, name)
+	if err != nil {
+		return Result{}, err
+	}
+	root := c.t.opts.Artifacts
+	if err := root.MkdirAll(filepath.Dir(as), 0o755); err != nil {
+		return Result{}, localError(err)
+	}
+	// The name is taken when the file is whole.
+	part := as + ".part"
+	if err := root.WriteFile(part, data, fileMode); err != nil {
+		return Result{}, localError(err)
+	}
+	if err := root.Rename(part, as); err != nil {
+		return Result{}, localError(errors.Join(err, root.Remove(part)))
+	}
+	c.t.budget.end(len(data), 0)
+	return Result{Text: fmt.Sprintf("Saved %d bytes as %s.", len(data), line(in.Name)), Data: map[string]any{"artifact": as}}, nil
+}
+
+type loadInput struct {
+	Name string `json:"name" is:"the file in the user's folder"`
+	Path string `json:"path,omitempty" is:"where to put it in the sandbox; its name, in the working directory, by default"`
+}
+
+func loadArtifact(ctx context.Context, c *call, in *loadInput) (Result, error) {
+	from, err := local(in.Name)
+	if err != nil {
+		return Result{}, err
+	}
+	if in.Path == "" {
+		in.Path = path.Base(filepath.ToSlash(from))
+	}
+	to, err := c.place(ctx, in.Path)
+	if err != nil {
+		return Result{}, err
+	}
+	// A pipe would be waited for.
+	if info, err := c.t.opts.Artifacts.Stat(from); err != nil || !info.Mode().IsRegular() {
+		return Result{}, mistake("There is no file %q in the folder.", line(in.Name))
+	}
+	f, err := c.t.opts.Artifacts.Open(from)
+	if err != nil {
+		return Result{}, localError(err)
+	}
+	defer f.Close()
+	most := c.limits().FileBytes
+	data, err := io.ReadAll(io.LimitReader(f, most+1))
+	if err != nil {
+		return Result{}, localError(err)
+	}
+	if int64(len(data)) > most {
+		return Result{}, mistake("The file has more than %d bytes.", most)
+	}
+	c.box.edits.Lock()
+	defer c.box.edits.Unlock()
+	if err := c.sb.FS().WriteFile(ctx, to, data, fileMode); err != nil {
+		return Result{}, err
+	}
+	c.t.budget.end(len(data), 0)
+	return Result{Text: fmt.Sprintf("Wrote %d bytes to %s.", len(data), line(in.Path))}, nil
+}
+
+// localError is an error of this machine's disk, which is the program's.
+func localError(err error) error {
+	if errors.Is(err, os.ErrExist) || errors.Is(err, fs.ErrNotExist) {
+		return mistake("There is no such place in the folder of artifacts, or something else is there.")
+	}
+	return &diskError{err}
+}
+
+// diskError keeps an error from being taken for one of the sandbox's files.
+type diskError struct{ err error }
+
+func (e *diskError) Error() string { return "agent: artifacts: " + e.err.Error() }

@@ -1,0 +1,162 @@
+package agent
+
+import (
+	"bytes"
+	"fmt"
+	"regexp"
+	"strings"
+	"sync"
+	"unicode"
+	"unicode/utf8"
+)
+
+// window keeps the beginning and the end of what is written to it, and counts
+// the rest. It is safe for concurrent use.
+type window struct {
+	mu         sync.Mutex
+	size       int
+	head, tail []byte
+	total      int64
+	lines      int64
+}
+
+func newWindow(size int) *window { return &window{size: size} }
+
+// Write implements [io.Writer]. It never fails.
+func (w *window) Write(p []byte) (int, error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.total += int64(len(p))
+	w.lines += int64(bytes.Count(p, []byte("\n")))
+	rest := p
+	if room := w.size + utf8.UTFMax - len(w.head); room > 0 {
+		n := min(room, len(rest))
+		w.head = append(w.head, rest[:n]...)
+		rest = rest[n:]
+	}
+	keep := w.size + utf8.UTFMax
+	rest = rest[max(0, len(rest)-keep):]
+	w.tail = append(w.tail, rest...)
+	if len(w.tail) > 2*keep {
+		w.tail = w.tail[:copy(w.tail, w.tail[len(w.tail)-keep:])]
+	}
+	return len(p), nil
+}
+
+// text returns what was written as visible text of at most size bytes, and how
+// many bytes were left out in the middle.
+func (w *window) text() (text string, omitted int64) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if int64(len(w.head)) == w.total {
+		if all, used := fromStart(w.head, w.size); used == len(w.head) {
+			return all, 0
+		}
+	}
+	const marker = 100
+	half := (w.size - marker) / 2
+	head, atHead := fromStart(w.head, half)
+	end := w.tail
+	if int64(len(w.head)+len(w.tail)) == w.total { // all of it is here
+		end = append(bytes.Clone(w.head[atHead:]), w.tail...)
+	}
+	tail, atTail := fromEnd(end, half)
+	omitted = w.total - int64(atHead) - int64(atTail)
+	shown := bytes.Count(w.head[:atHead], []byte("\n")) + bytes.Count(end[len(end)-atTail:], []byte("\n"))
+	return fmt.Sprintf("%s\n[… %d bytes with %d line ends left out …]\n%s", head, omitted, w.lines-int64(shown), tail), omitted
+}
+
+// fromStart shows as much of the beginning of data as size allows.
+func fromStart(data []byte, size int) (text string, used int) {
+	var b strings.Builder
+	for used < len(data) {
+		n, shown := showRune(data[used:])
+		if b.Len()+len(shown) > size {
+			break
+		}
+		b.WriteString(shown)
+		used += n
+	}
+	return b.String(), used
+}
+
+// fromEnd shows as much of the end of data as size allows.
+func fromEnd(data []byte, size int) (text string, used int) {
+	start := max(0, len(data)-size) // nothing is shown shorter than it is
+	for n := 0; n < utf8.UTFMax-1 && 0 < start && start < len(data) && !utf8.RuneStart(data[start]); n++ {
+		start++
+	}
+	length := 0
+	var pieces []string
+	for at := start; at < len(data); {
+		n, shown := showRune(data[at:])
+		pieces = append(pieces, shown)
+		length += len(shown)
+		at += n
+	}
+	first := start
+	for len(pieces) > 0 && length > size {
+		n, shown := showRune(data[first:])
+		first += n
+		length -= len(shown)
+		pieces = pieces[1:]
+	}
+	return strings.Join(pieces, ""), len(data) - first
+}
+
+// showRune returns the length of the first character of data, and how it is
+// shown.
+func showRune(data []byte) (n int, shown string) {
+	r, n := utf8.DecodeRune(data)
+	switch {
+	case r == utf8.RuneError && n == 1, r < 0x80 && r != '\n' && r != '\t' && unicode.IsControl(r):
+		return 1, fmt.Sprintf(`\x%02x`, data[0])
+	case hidden(r):
+		return n, fmt.Sprintf(`\u{%x}`, r)
+	}
+	return n, string(data[:n])
+}
+
+// hidden reports whether a character does not show, or changes how others do:
+// text that people don't see must not reach a model as if they had.
+func hidden(r rune) bool {
+	const zeroWidthJoiner = 0x200d // in names of people and in emoji
+	switch {
+	case r < 0x80 || r == zeroWidthJoiner:
+		return false
+	case r >= 0xe0000 && r <= 0xe0fff: // tags and selectors, which can spell a text
+		return true
+	}
+	return unicode.In(r, unicode.Cc, unicode.Cf, unicode.Zl, unicode.Zp, unicode.Co)
+}
+
+// visible shows all of a text.
+func visible(text string) string {
+	shown, _ := fromStart([]byte(text), 1<<62)
+	return shown
+}
+
+// line shows a text in one line of at most a few hundred bytes: a path, or what
+// a program says of it.
+func line(text string) string {
+	const most = 400
+	shown, used := fromStart([]byte(text), most)
+	if used < len(text) {
+		shown += "…"
+	}
+	return inert(strings.NewReplacer("\n", `\n`, "\t", `\t`).Replace(shown))
+}
+
+var tag = regexp.MustCompile(`(?i)(<\s*/?\s*sandbox)-(data)`)
+
+// inert spells a tag that marks data in another way, of the same length.
+func inert(text string) string { return tag.ReplaceAllString(text, "${1}_${2}") }
+
+// marked marks text of a sandbox, already visible, as data.
+func marked(text string) string {
+	end := "\n"
+	if strings.HasSuffix(text, "\n") {
+		end = ""
+	}
+	return "<sandbox-data>\n" + inert(text) + end + "</sandbox-data>"
+}

@@ -1,0 +1,200 @@
+package agent
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/go-vercel/sandbox"
+)
+
+// ForProject returns tools that work on any sandbox of the client's project. Each
+// tool takes the sandbox's name as the argument "sandbox"; further tools create,
+// list and remove sandboxes. A nil opts means the defaults. The caller closes the
+// Toolset.
+func ForProject(client *sandbox.Client, opts *Options) *Toolset {
+	t := newToolset(project{client}, opts)
+	t.client = client
+	all := slices.Concat(commandTools(), fileTools(), machineTools())
+	for _, tool := range all {
+		tool.InputSchema = withSandbox(tool.InputSchema)
+	}
+	t.offer(append(all,
+		define("create_sandbox", "Create a sandbox", createSandbox).finds(),
+		define("list_sandboxes", "List the sandboxes of the project, the newest first", listSandboxes).reads().finds(),
+		define("remove_sandbox", "Remove a sandbox and its files for good", removeSandbox).destroys().finds(),
+	))
+	return t
+}
+
+// project finds sandboxes by their names.
+type project struct{ client *sandbox.Client }
+
+func (p project) Acquire(ctx context.Context, name string) (*sandbox.Sandbox, func(), error) {
+	sb, err := p.get(ctx, name, nil)
+	return sb, func() {}, err
+}
+
+// Stop does not start a sandbox in order to stop it.
+func (p project) Stop(ctx context.Context, name string) error {
+	sb, err := p.get(ctx, name, &sandbox.GetOptions{NoResume: true})
+	if err != nil {
+		return err
+	}
+	_, err = sb.Stop(ctx, nil)
+	return err
+}
+
+func (p project) get(ctx context.Context, name string, opts *sandbox.GetOptions) (*sandbox.Sandbox, error) {
+	sb, err := p.client.Get(ctx, name, opts)
+	if isGone(err) {
+		return nil, mistake("There is no sandbox %q. list_sandboxes lists all.", line(name))
+	}
+	return sb, err
+}
+
+// withSandbox adds the argument that names the sandbox to a schema.
+func withSandbox(text json.RawMessage) json.RawMessage {
+	var s map[string]any
+	if err := json.Unmarshal(text, &s); err != nil {
+		panic(err) // it is of schema
+	}
+	properties, _ := s["properties"].(map[string]any)
+	properties["sandbox"] = map[string]any{"type": "string", "description": "the name of the sandbox"}
+	required, _ := s["required"].([]any)
+	s["required"] = append([]any{"sandbox"}, required...)
+	text, err := json.Marshal(s)
+	if err != nil {
+		panic(err) // of maps and strings
+	}
+	return text
+}
+
+// ofProject are the tools of a project that take no sandbox, or name it
+// themselves.
+var ofProject = []string{"create_sandbox", "list_sandboxes", "remove_sandbox"}
+
+// choose takes the sandbox's name out of the arguments, where there is a choice.
+func (t *Toolset) choose(c *call) (json.RawMessage, error) {
+	if t.client == nil || slices.Contains(ofProject, c.Tool) {
+		return c.Arguments, nil
+	}
+	var given map[string]json.RawMessage
+	var name string
+	if json.Unmarshal(c.Arguments, &given) != nil {
+		return nil, mistake("The arguments are not a JSON object.")
+	}
+	if json.Unmarshal(given["sandbox"], &name) != nil || name == "" {
+		return nil, mistake(`The argument "sandbox" is missing: the name of a sandbox. list_sandboxes lists all.`)
+	}
+	c.Conversation = name
+	delete(given, "sandbox")
+	return json.Marshal(given)
+}
+
+type createInput struct {
+	Name        string            `json:"name,omitempty" is:"a name, unique in the project; one is chosen if it is empty"`
+	Image       string            `json:"image,omitempty" is:"an image; the default one has node, python, git and more"`
+	Snapshot    string            `json:"snapshot_id,omitempty" is:"the snapshot whose files it starts with"`
+	Git         string            `json:"git,omitempty" is:"the address of a git repository to clone"`
+	Ports       []int             `json:"ports,omitempty" is:"ports to expose, from 1024 to 65535"`
+	Env         map[string]string `json:"env,omitempty" is:"environment variables of all its commands"`
+	Region      string            `json:"region,omitempty" is:"where it runs, such as iad1"`
+	VCPUs       int               `json:"vcpus,omitempty" is:"the number of processors"`
+	Minutes     int               `json:"timeout_minutes,omitempty" is:"after how many minutes it is stopped; 5 by default"`
+	Tags        map[string]string `json:"tags,omitempty" is:"labels to find it by"`
+	DenyNetwork bool              `json:"deny_network,omitempty" is:"whether it can reach nothing"`
+}
+
+func createSandbox(ctx context.Context, c *call, in *createInput) (Result, error) {
+	o := &sandbox.CreateOptions{
+		Name: in.Name, Image: in.Image, Ports: in.Ports, Env: in.Env, Region: in.Region, VCPUs: in.VCPUs,
+		Timeout: time.Duration(in.Minutes) * time.Minute, Tags: in.Tags,
+	}
+	switch {
+	case in.Git != "" && in.Snapshot != "":
+		return Result{}, mistake("A sandbox has its files from git or from a snapshot, not from both.")
+	case in.Git != "":
+		o.Source = sandbox.GitSource{URL: in.Git}
+	case in.Snapshot != "":
+		o.Source = sandbox.SnapshotSource{SnapshotID: in.Snapshot}
+	}
+	if in.DenyNetwork {
+		o.NetworkPolicy = sandbox.DenyAll()
+	}
+	sb, err := c.t.client.Create(ctx, o)
+	if err != nil {
+		return Result{}, refusal(err)
+	}
+	text := fmt.Sprintf("Created the sandbox %s. Commands start in %s.", line(sb.Name()), line(sb.Cwd()))
+	for _, r := range sb.Routes() {
+		text += fmt.Sprintf(" Port %d: %s.", r.Port, line(r.URL))
+	}
+	return Result{Text: text, Data: map[string]any{"sandbox": sb.Name()}}, nil
+}
+
+type listSandboxesInput struct {
+	Prefix string `json:"name_prefix,omitempty" is:"lists only sandboxes whose names begin so"`
+	Cursor string `json:"cursor,omitempty" is:"where the last list ended"`
+}
+
+func listSandboxes(ctx context.Context, c *call, in *listSandboxesInput) (Result, error) {
+	const most = 50
+	o := &sandbox.ListOptions{Limit: most, NamePrefix: in.Prefix, Cursor: in.Cursor}
+	if in.Prefix != "" {
+		o.SortBy = sandbox.SortByName
+	}
+	page, err := c.t.client.ListPage(ctx, o)
+	if err != nil {
+		return Result{}, refusal(err)
+	}
+	rows := make([]string, 0, len(page.Items))
+	for _, i := range page.Items {
+		image := i.Image
+		if image == "" {
+			image = i.Runtime
+		}
+		image, _, _ = strings.Cut(image, "@") // its digest says nothing
+		row := fmt.Sprintf("%s (%s, %s)", i.Name, i.Status, image)
+		for _, key := range slices.Sorted(maps.Keys(i.Tags)) {
+			row += fmt.Sprintf(" %s=%s", key, i.Tags[key])
+		}
+		rows = append(rows, line(row))
+	}
+	text, shown := c.rows(rows)
+	head := fmt.Sprintf("%d sandboxes.", shown)
+	data := map[string]any{}
+	if page.Next != "" {
+		data["cursor"] = page.Next
+		head += " There are more: cursor " + line(page.Next) + "."
+	}
+	return Result{Text: head + text, Data: data}, nil
+}
+
+type removeInput struct {
+	Sandbox string `json:"sandbox" is:"the name of the sandbox"`
+}
+
+func removeSandbox(ctx context.Context, c *call, in *removeInput) (Result, error) {
+	err := c.t.client.Delete(ctx, in.Sandbox, nil)
+	if isGone(err) {
+		return Result{}, mistake("There is no sandbox %q.", line(in.Sandbox))
+	}
+	if err != nil {
+		return Result{}, refusal(err)
+	}
+	return Result{Text: "Removed " + line(in.Sandbox) + "."}, nil
+}
+
+// refusal lets the model read why the API has refused what it chose: a name, an
+// image, a size.
+func refusal(err error) error {
+	if text := refused(err); text != "" {
+		return mistake("The sandbox service refuses this:\n%s", marked(strings.TrimSpace(line(text))))
+	}
+	return err
+}

@@ -1,0 +1,248 @@
+package agent
+
+import (
+	"bytes"
+	"context"
+	"crypto/rand"
+	_ "embed"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+	"sync"
+
+	"github.com/go-vercel/sandbox"
+)
+
+//go:embed interpreter.py
+var interpreterSource string
+
+// interpreter is a Python of a sandbox, which lives from call to call.
+type interpreter struct {
+	mu     sync.Mutex // held by the call that runs a cell
+	cmd    *sandbox.Command
+	stdin  io.WriteCloser
+	out    *cells
+	ended  chan struct{} // closed when it has
+	cancel context.CancelFunc
+	used   bool // there was one before
+}
+
+type pythonInput struct {
+	Code    string  `json:"code" is:"the program; variables of earlier calls are there"`
+	Timeout float64 `json:"timeout_seconds,omitempty" is:"how long it may run; 120 by default"`
+}
+
+// cellEnd is what the interpreter says at the end of a cell.
+type cellEnd struct {
+	OK    bool     `json:"ok"`
+	Files []string `json:"files"`
+	More  int      `json:"more"`
+}
+
+func runPython(ctx context.Context, c *call, in *pythonInput) (Result, error) {
+	p := &c.box.python
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	note, err := p.start(ctx, c)
+	if err != nil {
+		return Result{}, err
+	}
+	limit := c.limits().timeout(in.Timeout)
+	mark := rand.Text()
+	cell, err := json.Marshal(map[string]string{"code": in.Code, "mark": mark})
+	if err != nil {
+		return Result{}, mistake("The code is not text.")
+	}
+	out := newWindow(c.limits().data())
+	end := p.out.begin(mark, out)
+	wait, cancel := context.WithTimeout(ctx, limit)
+	defer cancel()
+	written := make(chan error, 1)
+	go func() {
+		_, err := p.stdin.Write(append(cell, '\n'))
+		written <- err
+	}()
+	data := map[string]any{"timed_out": false}
+	how, gone := "", false
+	var files cellEnd
+	select {
+	case files = <-end:
+		how = "Done."
+		if !files.OK {
+			how = "It failed."
+		}
+	case <-p.ended:
+		gone, how = true, p.ending()
+	case <-wait.Done():
+		gone, how = true, fmt.Sprintf("It had not ended after %v, and was stopped.", limit)
+		data["timed_out"] = true
+		err = killTree(ctx, p.cmd)
+	}
+	if gone {
+		p.forget()
+		how += " Variables are gone; the next call starts a new interpreter."
+	}
+	p.out.finish()
+	<-written // it ends with the interpreter
+	if ctx.Err() != nil {
+		return Result{}, errors.Join(ctx.Err(), err)
+	}
+	if err != nil && !errors.Is(err, sandbox.ErrChildren) && !isGone(err) {
+		return Result{}, err
+	}
+	text, omitted := outputText(out)
+	data["omitted_bytes"] = omitted
+	return Result{Text: note + how + madeText(files) + text, Data: data}, nil
+}
+
+// madeText lists files that a cell has made or changed.
+func madeText(end cellEnd) string {
+	if len(end.Files) == 0 {
+		return ""
+	}
+	const most = 20
+	var names []string
+	for _, name := range end.Files[:min(len(end.Files), most)] {
+		if len(name) > 60 {
+			name = name[:28] + "…" + name[len(name)-28:]
+		}
+		names = append(names, line(name))
+	}
+	text := " Files made or changed:\n" + marked(strings.Join(names, "\n"))
+	if more := len(end.Files) - len(names) + max(end.More, 0); more > 0 {
+		text += fmt.Sprintf("\nand %d more.", more)
+	}
+	return text
+}
+
+// start starts the interpreter unless it runs. The note tells the model that
+// variables are gone.
+func (p *interpreter) start(ctx context.Context, c *call) (note string, err error) {
+	if p.cmd != nil {
+		select {
+		case <-p.ended:
+		default:
+			if p.cmd.SessionID() == sessionID(c.sb) && !stopped(c.sb) {
+				return "", nil
+			}
+		}
+		p.forget()
+	}
+	if p.used {
+		note = "The interpreter was started anew: variables of earlier calls are gone. "
+	}
+	live, cancel := context.WithCancel(c.t.ctx)
+	out := &cells{}
+	// A start that the caller gives up must not go on.
+	unbind := context.AfterFunc(ctx, cancel)
+	cmd, err := c.sb.StartCommand(live, "python3", []string{"-u", "-c", interpreterSource}, &sandbox.CommandOptions{
+		AttachStdin: true, Stdout: out, Stderr: out, KillOnCancel: true,
+	})
+	if !unbind() || err != nil {
+		cancel()
+		if err == nil {
+			err = ctx.Err()
+		}
+		if api, ok := errors.AsType[*sandbox.APIError](err); ok && api.Code == sandbox.CodeStdinUnavailable {
+			err = mistake("This sandbox can't keep an interpreter. Write a program to a file and run it.")
+		}
+		return "", err
+	}
+	p.cmd, p.out, p.cancel, p.ended, p.used = cmd, out, cancel, make(chan struct{}), true
+	p.stdin = cmd.Stdin(live)
+	ended := p.ended
+	c.t.wg.Go(func() {
+		defer close(ended)
+		_, _ = cmd.Wait(live) // how it ended is looked up by who asks
+	})
+	return note, nil
+}
+
+// stopped reports whether the session that a handle knows of has ended.
+func stopped(sb *sandbox.Sandbox) bool {
+	switch sb.Status() {
+	case sandbox.StatusStopped, sandbox.StatusFailed, sandbox.StatusAborted:
+		return true
+	}
+	return false
+}
+
+// ending says how the interpreter ended, which has.
+func (p *interpreter) ending() string {
+	if code, known := p.cmd.ExitStatus(); known {
+		return "The interpreter ended. " + exitText(code)
+	}
+	return "The interpreter is gone, perhaps since the sandbox stopped."
+}
+
+// forget lets go of an interpreter.
+func (p *interpreter) forget() {
+	p.cancel()
+	<-p.ended
+	p.cmd = nil
+}
+
+// cells passes the output of the interpreter to the cell that runs.
+type cells struct {
+	mu      sync.Mutex
+	pending []byte
+	mark    []byte // nil between cells
+	out     *window
+	end     chan cellEnd
+}
+
+// begin makes room for a cell. The channel gets its end.
+func (s *cells) begin(mark string, out *window) <-chan cellEnd {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.mark, s.out, s.end = []byte("\n\x1e"+mark), out, make(chan cellEnd, 1)
+	s.pending = s.pending[:0]
+	return s.end
+}
+
+// Write implements [io.Writer]. It never fails.
+func (s *cells) Write(p []byte) (int, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.mark == nil { // of a thread that goes on between cells
+		return len(p), nil
+	}
+	const longest = 64 << 10 // the end of a cell
+	s.pending = append(s.pending, p...)
+	at := bytes.Index(s.pending, s.mark)
+	if at < 0 {
+		s.pass(max(0, len(s.pending)-len(s.mark)))
+		return len(p), nil
+	}
+	s.pass(at)
+	text, _, whole := bytes.Cut(s.pending[len(s.mark):], []byte("\n"))
+	if !whole && len(s.pending) < longest {
+		return len(p), nil
+	}
+	var end cellEnd
+	if json.Unmarshal(text, &end) == nil {
+		s.end <- end
+		s.mark = nil
+	} else {
+		s.pass(len(s.mark)) // it is output that looks like an end
+	}
+	return len(p), nil
+}
+
+// finish gives the cell what is left.
+func (s *cells) finish() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.mark != nil {
+		s.pass(len(s.pending))
+		s.mark = nil
+	}
+}
+
+// pass gives the beginning of what is pending to the cell.
+func (s *cells) pass(n int) {
+	_, _ = s.out.Write(s.pending[:n]) // it never fails
+	s.pending = s.pending[:copy(s.pending, s.pending[n:])]
+}

@@ -1,0 +1,144 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"time"
+
+	"github.com/go-vercel/sandbox"
+)
+
+func commandTools() []*tool {
+	return []*tool{
+		define("bash", "Run a command line in a new shell and return its output, standard error included, and its exit code. "+
+			"Use start_command for servers and whatever else keeps running.", runShell).destroys(),
+		define("start_command", "Start a command line, such as a server, and leave it running. Returns its command_id.", startCommand).destroys(),
+		define("read_output", "Read what a started command has written since a cursor, and whether it has ended", readOutput).reads(),
+		define("write_input", "Write to the standard input of a command that was started with input", writeInput).destroys(),
+		define("stop_command", "Stop a started command and its children", stopCommand).destroys(),
+		define("python", "Run Python in an interpreter whose variables stay from call to call, and return its output, "+
+			"the value of a last expression, and the files that it made or changed", runPython).destroys(),
+	}
+}
+
+type shellInput struct {
+	Command shellLine         `json:"command" is:"the command line, for bash"`
+	Cwd     string            `json:"cwd,omitempty" is:"the directory to run it in; the sandbox's working directory by default"`
+	Env     map[string]string `json:"env,omitempty" is:"environment variables to add"`
+}
+
+type runInput struct {
+	shellInput
+	Timeout    float64 `json:"timeout_seconds,omitempty" is:"how long it may run; 120 by default"`
+	Background bool    `json:"run_in_background,omitempty"` // of Claude Code
+	Restart    bool    `json:"restart,omitempty"`           // of Claude's bash tool
+}
+
+var errNoCommand = mistake("The command is empty.")
+
+// killTime is how long a command may take to be killed.
+const killTime = 10 * time.Second
+
+func runShell(ctx context.Context, c *call, in *runInput) (Result, error) {
+	if in.Restart {
+		return Result{Text: "Each command starts in a new shell: there is nothing to restart."}, nil
+	}
+	if in.Background {
+		return startCommand(ctx, c, &startInput{shellInput: in.shellInput})
+	}
+	words := in.Command
+	if len(words) == 0 {
+		return Result{}, errNoCommand
+	}
+	limit := c.limits().timeout(in.Timeout)
+	out := newWindow(c.limits().data())
+	var w io.Writer = out
+	if c.t.opts.OnOutput != nil {
+		w = io.MultiWriter(out, teller(func(p []byte) { c.t.opts.OnOutput(c.Call, p) }))
+	}
+	copying, done := context.WithCancel(ctx)
+	defer done()
+	// The service ends it should this program be gone by then.
+	cmd, err := c.sb.StartCommand(copying, words[0], words[1:], &sandbox.CommandOptions{
+		Cwd: in.Cwd, Env: in.Env, Stdout: w, Stderr: w, Timeout: min(limit+time.Minute, 5*time.Hour),
+	})
+	if err != nil {
+		return Result{}, err
+	}
+	wait, cancel := context.WithTimeout(ctx, limit)
+	defer cancel()
+	ended, err := cmd.Wait(wait)
+	data := map[string]any{"timed_out": false}
+	how := ""
+	switch {
+	case err == nil:
+		data["exit_code"] = ended.ExitCode
+		how = exitText(ended.ExitCode)
+	case wait.Err() == nil:
+		return Result{}, err
+	default:
+		killErr := killTree(ctx, cmd)
+		if ctx.Err() != nil {
+			return Result{}, errors.Join(err, killErr)
+		}
+		data["timed_out"] = true
+		how = fmt.Sprintf("It had not ended after %v, and was stopped with its children.", limit)
+		if killErr != nil {
+			how = fmt.Sprintf("It had not ended after %v. Stopping it failed: some of it may still run.", limit)
+		}
+	}
+	text, omitted := outputText(out)
+	data["omitted_bytes"] = omitted
+	return Result{Text: how + text, Data: data}, nil
+}
+
+// killTree kills a command with its children, and waits for the end of its
+// output, also if ctx has ended.
+func killTree(ctx context.Context, cmd *sandbox.Command) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), killTime)
+	defer cancel()
+	err := cmd.SignalTree(ctx, sandbox.SIGKILL)
+	if isDone(err) {
+		err = nil
+	}
+	if err != nil && !errors.Is(err, sandbox.ErrChildren) {
+		return err
+	}
+	_, waitErr := cmd.Wait(ctx)
+	return errors.Join(err, waitErr)
+}
+
+// teller passes on what is written to it.
+type teller func(p []byte)
+
+func (f teller) Write(p []byte) (int, error) {
+	f(p)
+	return len(p), nil
+}
+
+func outputText(w *window) (text string, omitted int64) {
+	text, omitted = w.text()
+	if text == "" {
+		return " No output.", 0
+	}
+	if omitted > 0 {
+		return fmt.Sprintf(" %d bytes of output are left out in the middle.\n%s", omitted, marked(text)), omitted
+	}
+	return "\n" + marked(text), 0
+}
+
+// exitText says how a command ended.
+func exitText(code int) string {
+	const bySignal = 128
+	switch {
+	case code == 127:
+		return "Exit code 127 (command not found)."
+	case code == 126:
+		return "Exit code 126 (it can't be executed)."
+	case code > bySignal && code <= bySignal+64:
+		return fmt.Sprintf("Exit code %d (ended by %v).", code, sandbox.Signal(code-bySignal))
+	}
+	return fmt.Sprintf("Exit code %d.", code)
+}

@@ -1,0 +1,345 @@
+package agent
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os/exec"
+	"path"
+	"regexp"
+	"strconv"
+	"strings"
+
+	"github.com/go-vercel/sandbox"
+	"github.com/go-vercel/sandbox/internal/glob"
+)
+
+// Limits of searches.
+const (
+	maxVisited  = 50_000  // files and directories that are looked at
+	maxSearched = 4 << 20 // the size of a file that is searched
+	maxArgs     = 64 << 10
+	maxMatches  = 1000
+	maxMatch    = 400 // bytes of a line that are shown
+)
+
+type globInput struct {
+	Pattern string `json:"pattern" is:"* stands for part of a name, ** for any directories; a pattern without / matches names at any depth"`
+	Path    string `json:"path,omitempty" is:"the directory to search; the working directory by default"`
+}
+
+func globFiles(ctx context.Context, c *call, in *globInput) (Result, error) {
+	found, more, err := c.walk(ctx, in.Path, in.Pattern)
+	if err != nil {
+		return Result{}, err
+	}
+	rows := make([]string, 0, len(found))
+	for _, f := range found {
+		rows = append(rows, line(f.name))
+	}
+	text, shown := c.rows(rows)
+	head := fmt.Sprintf("%d files.", len(found))
+	if shown < len(rows) {
+		head += fmt.Sprintf(" The first %d are shown: give a narrower pattern.", shown)
+	}
+	return Result{Text: head + more + text}, nil
+}
+
+// found is a file of a walk.
+type found struct {
+	name string // below the directory
+	size int64
+}
+
+// walk lists the regular files below a directory in lexical order. more says, for
+// the model, if it has not seen everything.
+func (c *call) walk(ctx context.Context, dir, pattern string) (list []found, more string, err error) {
+	var patterns []string
+	if pattern != "" {
+		patterns = []string{strings.TrimPrefix(pattern, "./")}
+	}
+	filter, err := glob.New(patterns, nil)
+	if err != nil {
+		return nil, "", mistake("The pattern is not valid.")
+	}
+	if dir == "" {
+		dir = "."
+	}
+	root, err := c.place(ctx, dir)
+	if err != nil {
+		return nil, "", err
+	}
+	ctx, cancel := context.WithTimeout(ctx, c.limits().Timeout)
+	defer cancel()
+	visited, skipped := 0, 0
+	err = fs.WalkDir(c.sb.FS().IOFS(ctx, root), ".", func(name string, d fs.DirEntry, err error) error {
+		switch {
+		case err != nil && (name == "." || ctx.Err() != nil):
+			return err
+		case err != nil: // removed meanwhile, or not for us
+			skipped++
+			return nil
+		case d.IsDir() && d.Name() == ".git":
+			return fs.SkipDir
+		}
+		if visited++; visited > maxVisited {
+			more = fmt.Sprintf(" Only the first %d files and directories were looked at: give a narrower path.", maxVisited)
+			return fs.SkipAll
+		}
+		if d.Type().IsRegular() && filter.Included(name) {
+			f := found{name: name}
+			if info, err := d.Info(); err == nil {
+				f.size = info.Size()
+			}
+			list = append(list, f)
+		}
+		return nil
+	})
+	if skipped > 0 {
+		more += fmt.Sprintf(" %d directories could not be read.", skipped)
+	}
+	return list, more, err
+}
+
+type grepInput struct {
+	Pattern string `json:"pattern" is:"the regular expression, as in RE2"`
+	Path    string `json:"path,omitempty" is:"the directory, or a file; the working directory by default"`
+	Glob    string `json:"glob,omitempty" is:"a pattern, as for glob, that limits the search to some files"`
+	Fold    bool   `json:"ignore_case,omitempty" is:"whether A is as good as a"`
+	Limit   int    `json:"limit,omitempty" is:"how many matches to return; 100 by default, 1000 at most"`
+}
+
+// match is a line that was found.
+type match struct {
+	file string
+	line int
+	text []byte
+	cut  bool // the line is longer
+}
+
+func grepFiles(ctx context.Context, c *call, in *grepInput) (Result, error) {
+	pattern := in.Pattern
+	if in.Fold {
+		pattern = "(?i)" + pattern
+	}
+	re, err := regexp.Compile(pattern)
+	if err != nil || strings.ContainsAny(in.Pattern, "\n\x00") {
+		return Result{}, mistake("The pattern is no regular expression of RE2 for one line.")
+	}
+	most := min(max(in.Limit, 0), maxMatches)
+	if most == 0 {
+		most = 100
+	}
+	dir := in.Path
+	if dir == "" {
+		dir = "."
+	}
+	s := &search{c: c, re: re, pattern: pattern, most: most}
+	if s.root, err = c.place(ctx, dir); err != nil {
+		return Result{}, err
+	}
+	var files []found
+	more := ""
+	info, err := c.regular(ctx, s.root)
+	switch {
+	case err != nil:
+		return Result{}, err
+	case info != nil && !info.IsDir():
+		files = []found{{path.Base(s.root), info.Size()}}
+		s.root = path.Dir(s.root)
+	default:
+		if files, more, err = c.walk(ctx, dir, in.Glob); err != nil {
+			return Result{}, err
+		}
+	}
+	ctx, cancel := context.WithTimeout(ctx, c.limits().Timeout)
+	defer cancel()
+	if err := s.files(ctx, files); err != nil {
+		return Result{}, err
+	}
+	var rows []string
+	for _, m := range s.matches {
+		text, used := fromStart(m.text, maxMatch)
+		if used < len(m.text) {
+			text += "…"
+		}
+		rows = append(rows, fmt.Sprintf("%s:%d: %s", line(m.file), m.line, text))
+	}
+	text, shown := c.rows(rows)
+	head := fmt.Sprintf("%d matches.", len(rows))
+	if s.full() || shown < len(rows) {
+		head = fmt.Sprintf("The first %d matches are shown, there may be more: give a narrower pattern or path.", shown)
+	}
+	return Result{Text: head + more + text}, nil
+}
+
+// search looks for a pattern in files, in their order.
+type search struct {
+	c       *call
+	root    string
+	re      *regexp.Regexp
+	pattern string
+	most    int
+	matches []match
+	without bool // the program grep
+}
+
+func (s *search) full() bool { return len(s.matches) >= s.most }
+
+// files searches files in groups that fit into a command line.
+func (s *search) files(ctx context.Context, files []found) error {
+	for len(files) > 0 && !s.full() {
+		size, n := 0, 0
+		var names []string
+		for _, f := range files {
+			if size += len(f.name) + 1; size > maxArgs && n > 0 {
+				break
+			}
+			n++
+			if f.size <= maxSearched {
+				names = append(names, f.name)
+			}
+		}
+		files = files[n:]
+		if len(names) == 0 {
+			continue
+		}
+		if err := s.group(ctx, names); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// group searches files by grep or, where that does not do, by reading them.
+func (s *search) group(ctx context.Context, names []string) error {
+	if !s.without {
+		before := len(s.matches)
+		ok, err := s.program(ctx, names)
+		if ok || err != nil {
+			return err
+		}
+		s.without, s.matches = true, s.matches[:before]
+	}
+	for _, name := range names {
+		if s.full() {
+			return nil
+		}
+		if err := s.read(ctx, name); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// program searches by the sandbox's grep. It reports false if that does not know
+// the options, or fails.
+func (s *search) program(ctx context.Context, names []string) (ok bool, err error) {
+	args := []string{"-P", "-n", "-H", "-I", "-s", "-Z", "--color=never", "-e", s.pattern, "--"}
+	for _, name := range names {
+		args = append(args, "./"+name)
+	}
+	known := map[string]bool{}
+	for _, name := range names {
+		known[name] = true
+	}
+	out := &grepOutput{full: s.full, found: func(m match) {
+		if known[m.file] && (m.cut || s.re.Match(m.text)) { // whatever stands for grep there
+			s.matches = append(s.matches, m)
+		}
+	}}
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	done, err := s.c.sb.RunCommand(ctx, "grep", args, &sandbox.CommandOptions{
+		Cwd: s.root, Env: sandbox.Env{"LC_ALL": "C.UTF-8", "GREP_OPTIONS": "", "GREP_COLORS": ""}, Stdout: out, Stderr: io.Discard, KillOnCancel: true,
+	})
+	switch {
+	case out.err != nil:
+		return errors.Is(out.err, errFull), nil
+	case errors.Is(err, exec.ErrNotFound):
+		return false, nil
+	case err != nil:
+		return false, err
+	}
+	// 2 says that some file could not be read, or that an option is not known.
+	return done.ExitCode <= 1 || done.ExitCode == 2 && len(out.line) == 0 && out.lines > 0, nil
+}
+
+var (
+	errFull    = errors.New("enough")
+	errStrange = errors.New("not the output of grep")
+)
+
+// grepOutput reads what grep -nHZ writes: a name, NUL, the number and the line.
+type grepOutput struct {
+	full  func() bool
+	found func(match)
+	line  []byte
+	lines int
+	err   error
+}
+
+func (g *grepOutput) Write(p []byte) (int, error) {
+	const longest = 8 << 10 // a name may have 4 KiB
+	for rest := p; len(rest) > 0; {
+		piece, after, end := bytes.Cut(rest, []byte("\n"))
+		if room := longest - len(g.line); room > 0 {
+			g.line = append(g.line, piece[:min(room, len(piece))]...)
+		}
+		rest = after
+		if !end {
+			break
+		}
+		name, text, ok := bytes.Cut(g.line, []byte{0})
+		number, text, ok2 := bytes.Cut(text, []byte(":"))
+		n, err := strconv.Atoi(string(number))
+		if !ok || !ok2 || err != nil {
+			g.err = errStrange
+			return 0, g.err
+		}
+		g.lines++
+		g.found(match{strings.TrimPrefix(string(name), "./"), n, bytes.Clone(text), len(g.line) == longest})
+		g.line = g.line[:0]
+		if g.full() {
+			g.err = errFull
+			return 0, g.err
+		}
+	}
+	return len(p), nil
+}
+
+// read searches a file by reading it.
+func (s *search) read(ctx context.Context, name string) error {
+	f, err := s.c.sb.FS().Open(ctx, path.Join(s.root, name), nil)
+	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, fs.ErrPermission) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	data, err := io.ReadAll(io.LimitReader(f, maxSearched))
+	if err != nil {
+		return err
+	}
+	const sniffed = 32 << 10
+	if bytes.IndexByte(data[:min(len(data), sniffed)], 0) >= 0 {
+		return nil
+	}
+	for number, r := 1, bufio.NewReader(bytes.NewReader(data)); ; number++ {
+		text, err := r.ReadBytes('\n')
+		if len(text) == 0 {
+			return nil
+		}
+		if text = bytes.TrimSuffix(text, []byte("\n")); s.re.Match(text) && !s.full() {
+			s.matches = append(s.matches, match{file: name, line: number, text: text})
+		}
+		if err != nil {
+			return nil //nolint:nilerr // the end of the file
+		}
+	}
+}

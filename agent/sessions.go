@@ -1,0 +1,370 @@
+package agent
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+	"time"
+
+	"github.com/go-vercel/sandbox"
+)
+
+// Sessions hands out the sandboxes of conversations. [Pool] is one that lives in a
+// process; one that outlives processes, such as one on durable workflows, returns
+// a handle of the sandbox that it keeps.
+type Sessions interface {
+	// Acquire returns the sandbox of a conversation, which it makes or wakes if
+	// need be. The caller calls release once when it no longer uses the sandbox. If
+	// there is an error, release is nil. It is called by many goroutines.
+	Acquire(ctx context.Context, conversation string) (sb *sandbox.Sandbox, release func(), err error)
+}
+
+// SessionsFunc is a function that finds a conversation's sandbox.
+type SessionsFunc func(ctx context.Context, conversation string) (*sandbox.Sandbox, error)
+
+// Acquire calls the function.
+func (f SessionsFunc) Acquire(ctx context.Context, conversation string) (*sandbox.Sandbox, func(), error) {
+	sb, err := f(ctx, conversation)
+	if err != nil {
+		return nil, nil, err
+	}
+	return sb, func() {}, nil
+}
+
+// PoolOptions are the options of [NewPool]. The zero value is ready to use.
+type PoolOptions struct {
+	// Prefix begins the names of the pool's sandboxes, "agent-" by default. Pools of
+	// one project that have the same prefix share their sandboxes: also those of
+	// one program, one run after the other.
+	Prefix string
+	// Create, if not nil, returns the options of a conversation's new sandbox, whose
+	// name is the pool's to choose.
+	Create func(conversation string) *sandbox.CreateOptions
+	// Idle is how long a sandbox stays running without a call, five minutes by
+	// default. Its timeout should be longer.
+	Idle time.Duration
+	// MaxAge is how long a sandbox is kept after it was created: an older one is
+	// deleted, with its files, when its conversation comes back and by
+	// [Pool.Cleanup]. Zero means a week, a negative number for ever.
+	MaxAge time.Duration
+	// MaxRunning is how many of this pool's sandboxes run at the same time, 16 by
+	// default. For one more, the one that was not used for longest is stopped; if
+	// all are in use, Acquire waits.
+	MaxRunning int
+	// Logger receives errors of stopping sandboxes that nobody waits for. Nil
+	// discards them.
+	Logger *slog.Logger
+}
+
+// Pool keeps a sandbox for each conversation. It implements [Sessions] and is safe
+// for concurrent use.
+type Pool struct {
+	client *sandbox.Client
+	opts   PoolOptions
+
+	mu     sync.Mutex
+	lives  map[string]*session // by conversation; running, starting or stopping
+	freed  chan struct{}       // closed when there may be room
+	closed bool
+	wg     sync.WaitGroup
+}
+
+// session is a conversation's sandbox while it runs.
+type session struct {
+	ready chan struct{} // closed when sb or err is set
+	sb    *sandbox.Sandbox
+	err   error
+	uses  int
+	last  time.Time
+	timer *time.Timer
+	// stopping is set once it is being stopped, and closed when that has ended.
+	stopping chan struct{}
+}
+
+// NewPool returns a pool of the client's sandboxes. A nil opts means the defaults.
+// It makes no request. The caller closes the pool.
+func NewPool(client *sandbox.Client, opts *PoolOptions) *Pool {
+	p := &Pool{client: client, lives: map[string]*session{}, freed: make(chan struct{})}
+	if opts != nil {
+		p.opts = *opts
+	}
+	if p.opts.Prefix == "" {
+		p.opts.Prefix = "agent-"
+	}
+	p.opts.Idle = pick(p.opts.Idle, 5*time.Minute)
+	p.opts.MaxAge = pick(p.opts.MaxAge, 7*24*time.Hour)
+	p.opts.MaxRunning = max(pick(p.opts.MaxRunning, 16), 1)
+	if p.opts.Logger == nil {
+		p.opts.Logger = slog.New(slog.DiscardHandler)
+	}
+	return p
+}
+
+// Name returns the name of a conversation's sandbox. It does not show the ID.
+func (p *Pool) Name(conversation string) string {
+	sum := sha256.Sum256([]byte(conversation))
+	return p.opts.Prefix + hex.EncodeToString(sum[:16])
+}
+
+var errPoolClosed = errors.New("agent: the Pool is closed")
+
+// Acquire implements [Sessions]. The sandbox is not stopped before release was
+// called and Idle has passed.
+func (p *Pool) Acquire(ctx context.Context, conversation string) (*sandbox.Sandbox, func(), error) {
+	for {
+		s, wait, err := p.enter(conversation)
+		if err != nil {
+			return nil, nil, err
+		}
+		if s == nil {
+			select {
+			case <-wait:
+				continue
+			case <-ctx.Done():
+				return nil, nil, ctx.Err()
+			}
+		}
+		select {
+		case <-s.ready:
+		case <-ctx.Done():
+			p.leave(conversation, s)
+			return nil, nil, ctx.Err()
+		}
+		if s.err != nil {
+			p.leave(conversation, s)
+			return nil, nil, s.err
+		}
+		return s.sb, sync.OnceFunc(func() { p.leave(conversation, s) }), nil
+	}
+}
+
+// enter returns the session of a conversation, in use, and begins to open it if
+// there is none. If there is no room yet, it returns what to wait for.
+func (p *Pool) enter(conversation string) (*session, <-chan struct{}, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.closed {
+		return nil, nil, errPoolClosed
+	}
+	if s := p.lives[conversation]; s != nil {
+		if s.stopping != nil {
+			return nil, s.stopping, nil
+		}
+		s.uses++
+		if s.timer != nil {
+			s.timer.Stop()
+		}
+		return s, nil, nil
+	}
+	if len(p.lives) >= p.opts.MaxRunning {
+		if name, idle := p.idlest(); idle != nil {
+			p.stopLocked(name, idle)
+			return nil, idle.stopping, nil
+		}
+		return nil, p.freed, nil
+	}
+	s := &session{ready: make(chan struct{}), uses: 1}
+	p.lives[conversation] = s
+	// One caller's end must not fail the others that wait.
+	p.wg.Go(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), openTime)
+		defer cancel()
+		s.sb, s.err = p.open(ctx, conversation)
+		close(s.ready)
+	})
+	return s, nil, nil
+}
+
+// Limits of what nobody waits for.
+const (
+	openTime = 10 * time.Minute
+	stopTime = 4 * time.Minute
+)
+
+// open makes or wakes the sandbox of a conversation.
+func (p *Pool) open(ctx context.Context, conversation string) (*sandbox.Sandbox, error) {
+	var create sandbox.CreateOptions
+	if p.opts.Create != nil {
+		if o := p.opts.Create(conversation); o != nil {
+			create = *o
+		}
+	}
+	create.Name = p.Name(conversation)
+	create.NoResume = true // it may be too old to be worth it
+	sb, err := p.client.GetOrCreate(ctx, create.Name, &create)
+	if err != nil {
+		return nil, err
+	}
+	if p.expired(sb.Info().CreatedAt) {
+		if err := sb.Delete(ctx, &sandbox.DeleteOptions{DeleteOrphanSnapshots: true}); err != nil {
+			return nil, err
+		}
+		if sb, err = p.client.GetOrCreate(ctx, create.Name, &create); err != nil {
+			return nil, err
+		}
+	}
+	return sb, sb.Resume(ctx)
+}
+
+func (p *Pool) expired(created time.Time) bool {
+	return p.opts.MaxAge > 0 && !created.IsZero() && time.Since(created) > p.opts.MaxAge
+}
+
+// idlest returns the session that was not used for longest, of those that are not
+// in use.
+func (p *Pool) idlest() (conversation string, s *session) {
+	for name, other := range p.lives {
+		if other.uses == 0 && other.stopping == nil && (s == nil || other.last.Before(s.last)) {
+			conversation, s = name, other
+		}
+	}
+	return conversation, s
+}
+
+// leave ends a use of a session.
+func (p *Pool) leave(conversation string, s *session) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	s.uses--
+	s.last = time.Now()
+	if s.uses > 0 || s.stopping != nil {
+		return
+	}
+	select {
+	case <-s.ready:
+		if s.err != nil {
+			delete(p.lives, conversation)
+			p.wake()
+			return
+		}
+	default: // it is still being opened, and stopped in time all the same
+	}
+	s.timer = time.AfterFunc(p.opts.Idle, func() {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		if !p.closed && s.uses == 0 && s.stopping == nil && p.lives[conversation] == s {
+			p.stopLocked(conversation, s)
+		}
+	})
+	p.wake() // somebody may want its place
+}
+
+// wake lets those look again that wait for room. The lock is held.
+func (p *Pool) wake() {
+	close(p.freed)
+	p.freed = make(chan struct{})
+}
+
+// stopLocked begins to stop a session. The lock is held.
+func (p *Pool) stopLocked(conversation string, s *session) {
+	s.stopping = make(chan struct{})
+	if s.timer != nil {
+		s.timer.Stop()
+	}
+	p.wg.Go(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), stopTime)
+		defer cancel()
+		<-s.ready
+		if s.err == nil {
+			if _, s.err = s.sb.Stop(ctx, nil); errors.Is(s.err, sandbox.ErrNotFound) || errors.Is(s.err, sandbox.ErrDeleted) {
+				s.err = nil
+			}
+		}
+		if s.err != nil {
+			p.opts.Logger.Warn("stopping an idle sandbox", "sandbox", p.Name(conversation), "error", s.err)
+		}
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		delete(p.lives, conversation)
+		close(s.stopping)
+		p.wake()
+	})
+}
+
+// Stop stops the sandbox of a conversation now, whoever uses it. One that does
+// not run stays as it is.
+func (p *Pool) Stop(ctx context.Context, conversation string) error {
+	p.mu.Lock()
+	s := p.lives[conversation]
+	if s == nil {
+		p.mu.Unlock()
+		return nil
+	}
+	if s.stopping == nil {
+		p.stopLocked(conversation, s)
+	}
+	p.mu.Unlock()
+	select {
+	case <-s.stopping:
+		return s.err
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// Delete stops the sandbox of a conversation and deletes it, with its files and
+// snapshots. One that does not exist is no error.
+func (p *Pool) Delete(ctx context.Context, conversation string) error {
+	if err := p.Stop(ctx, conversation); err != nil {
+		return err
+	}
+	return p.remove(ctx, p.Name(conversation))
+}
+
+func (p *Pool) remove(ctx context.Context, name string) error {
+	err := p.client.Delete(ctx, name, &sandbox.DeleteOptions{DeleteOrphanSnapshots: true})
+	if errors.Is(err, sandbox.ErrNotFound) {
+		return nil
+	}
+	return err
+}
+
+// Cleanup deletes the sandboxes with the pool's prefix, of other processes too,
+// that are older than MaxAge and do not run. It returns how many there were.
+func (p *Pool) Cleanup(ctx context.Context) (deleted int, err error) {
+	list := &sandbox.ListOptions{NamePrefix: p.opts.Prefix, SortBy: sandbox.SortByName}
+	for info, err := range p.client.List(ctx, list) {
+		if err != nil {
+			return deleted, err
+		}
+		if !p.expired(info.CreatedAt) || info.Status != sandbox.StatusStopped {
+			continue
+		}
+		if err := p.remove(ctx, info.Name); err != nil {
+			return deleted, fmt.Errorf("agent: delete %s: %w", info.Name, err)
+		}
+		deleted++
+	}
+	return deleted, nil
+}
+
+// Close stops the pool's sandboxes, also those in use, and waits for that or for
+// the end of ctx. Later calls of Acquire fail.
+func (p *Pool) Close(ctx context.Context) error {
+	p.mu.Lock()
+	p.closed = true
+	var stopping []*session
+	for conversation, s := range p.lives {
+		if s.stopping == nil {
+			p.stopLocked(conversation, s)
+		}
+		stopping = append(stopping, s)
+	}
+	p.wake()
+	p.mu.Unlock()
+	var errs []error
+	for _, s := range stopping {
+		select {
+		case <-s.stopping:
+			errs = append(errs, s.err)
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+	p.wg.Wait()
+	return errors.Join(errs...)
+}

@@ -1,0 +1,268 @@
+package agent_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/go-vercel/sandbox"
+	"github.com/go-vercel/sandbox/agent"
+	"github.com/go-vercel/sandbox/auth"
+	"github.com/go-vercel/sandbox/internal/testkit"
+	"github.com/go-vercel/sandbox/sandboxtest"
+)
+
+func newPool(t *testing.T, srv *sandboxtest.Server, opts agent.PoolOptions) *agent.Pool {
+	t.Helper()
+	opts.Create = func(string) *sandbox.CreateOptions { return testkit.Lasting(nil) }
+	p := agent.NewPool(srv.Client(), &opts)
+	t.Cleanup(func() { assert.NoError(t, p.Close(context.WithoutCancel(t.Context()))) })
+	return p
+}
+
+func statusOf(t *testing.T, srv *sandboxtest.Server, name string) sandbox.Status {
+	t.Helper()
+	sb, err := srv.Client().Get(t.Context(), name, &sandbox.GetOptions{NoResume: true})
+	if errors.Is(err, sandbox.ErrNotFound) {
+		return ""
+	}
+	require.NoError(t, err)
+	return sb.Status()
+}
+
+// TestPool wants a conversation to keep its files while its sandbox is stopped
+// when idle, started by the next call, and deleted when it is too old.
+func TestPool(t *testing.T) {
+	t.Parallel()
+	srv := sandboxtest.New(t, nil)
+	p := newPool(t, srv, agent.PoolOptions{Idle: 50 * time.Millisecond})
+	tools := agent.ForConversation(p, "user 7: chat/3", nil)
+	defer tools.Close()
+	d := &desk{tools, t, srv, nil}
+	d.ok("write_file", args{"path": "f", "content": "kept"})
+	name := p.Name("user 7: chat/3")
+	assert.NotContains(t, name, "user")
+	stopped := func() bool { return statusOf(t, srv, name) == sandbox.StatusStopped }
+	require.Eventually(t, stopped, testkit.Patience, 10*time.Millisecond)
+	assert.Contains(t, d.ok("read_file", args{"path": "f"}), "kept")
+	d.ok("stop_sandbox", nil)
+	assert.True(t, stopped())
+	sb, release, err := p.Acquire(t.Context(), "user 7: chat/3")
+	require.NoError(t, err)
+	assert.Equal(t, name, sb.Name())
+	testkit.Linger(200 * time.Millisecond)
+	assert.Equal(t, sandbox.StatusRunning, statusOf(t, srv, name), "a sandbox in use is not idle")
+	release()
+	release() // again does nothing
+	require.Eventually(t, stopped, testkit.Patience, 10*time.Millisecond)
+
+	// Another process's pool finds the same, and one that keeps nothing begins anew.
+	other := newPool(t, srv, agent.PoolOptions{})
+	again, release, err := other.Acquire(t.Context(), "user 7: chat/3")
+	require.NoError(t, err)
+	assert.Equal(t, name, again.Name())
+	release()
+	require.NoError(t, other.Stop(t.Context(), "user 7: chat/3"))
+	old := newPool(t, srv, agent.PoolOptions{MaxAge: time.Nanosecond})
+	fresh, release, err := old.Acquire(t.Context(), "user 7: chat/3")
+	require.NoError(t, err)
+	defer release()
+	found, err := fresh.FS().Exists(t.Context(), "f")
+	require.NoError(t, err)
+	assert.False(t, found)
+
+	// What does not run any more is cleaned up, and nothing else.
+	n, err := old.Cleanup(t.Context())
+	require.NoError(t, err)
+	assert.Zero(t, n)
+	require.NoError(t, old.Stop(t.Context(), "user 7: chat/3"))
+	_, err = srv.Client().Create(t.Context(), &sandbox.CreateOptions{Name: "mine"})
+	require.NoError(t, err)
+	n, err = newPool(t, srv, agent.PoolOptions{}).Cleanup(t.Context())
+	require.NoError(t, err)
+	assert.Zero(t, n)
+	n, err = old.Cleanup(t.Context())
+	require.NoError(t, err)
+	assert.Equal(t, 1, n)
+	assert.Empty(t, statusOf(t, srv, name))
+	require.NoError(t, old.Delete(t.Context(), "nobody"))
+	assert.NotEmpty(t, statusOf(t, srv, "mine"))
+}
+
+// TestPoolIsFull wants at most so many sandboxes to run.
+func TestPoolIsFull(t *testing.T) {
+	t.Parallel()
+	srv := sandboxtest.New(t, nil)
+	p := newPool(t, srv, agent.PoolOptions{MaxRunning: 2, Idle: time.Hour})
+	running := func() int {
+		n := 0
+		for info, err := range srv.Client().List(t.Context(), nil) {
+			require.NoError(t, err)
+			if info.Status == sandbox.StatusRunning {
+				n++
+			}
+		}
+		return n
+	}
+	_, releaseA, err := p.Acquire(t.Context(), "a")
+	require.NoError(t, err)
+	_, releaseB, err := p.Acquire(t.Context(), "b")
+	require.NoError(t, err)
+	// Both are in use: a third one waits, and gives up with its context.
+	ctx, cancel := context.WithCancel(t.Context())
+	waits := make(chan error)
+	go func() {
+		_, _, err := p.Acquire(ctx, "c")
+		waits <- err
+	}()
+	cancel()
+	require.ErrorIs(t, <-waits, context.Canceled)
+	// The one that was used least recently makes room.
+	releaseB()
+	releaseA()
+	_, releaseC, err := p.Acquire(t.Context(), "c")
+	require.NoError(t, err)
+	assert.Equal(t, 2, running())
+	assert.Equal(t, sandbox.StatusStopped, statusOf(t, srv, p.Name("b")))
+	releaseC()
+
+	// Many at once, each served in the end.
+	var wg sync.WaitGroup
+	for i := range 6 {
+		wg.Go(func() {
+			sb, release, err := p.Acquire(t.Context(), fmt.Sprint(i%4))
+			if assert.NoError(t, err) {
+				assert.LessOrEqual(t, running(), 2)
+				_, err := sb.RunCommand(t.Context(), "true", nil, nil)
+				assert.NoError(t, err)
+				release()
+			}
+		})
+	}
+	wg.Wait()
+	require.NoError(t, p.Close(t.Context()))
+	assert.Zero(t, running())
+	_, _, err = p.Acquire(t.Context(), "a")
+	require.Error(t, err)
+}
+
+// TestProject lets a model choose among the sandboxes of a project.
+func TestProject(t *testing.T) {
+	t.Parallel()
+	srv := sandboxtest.New(t, nil)
+	tools := agent.ForProject(srv.Client(), nil)
+	defer tools.Close()
+	d := &desk{tools, t, srv, nil}
+	for _, tool := range tools.Tools() {
+		var s struct {
+			Properties map[string]any
+			Required   []string
+		}
+		require.NoError(t, json.Unmarshal(tool.InputSchema, &s))
+		own := tool.Name == "create_sandbox" || tool.Name == "list_sandboxes"
+		assert.Equal(t, !own, s.Properties["sandbox"] != nil, tool.Name)
+		assert.Equal(t, !own, len(s.Required) > 0 && s.Required[0] == "sandbox", tool.Name)
+	}
+	text := d.ok("create_sandbox", args{"name": "a", "env": args{"K": "v"}, "tags": args{"x": "y"}, "region": "iad1", "timeout_minutes": 60})
+	assert.Contains(t, text, "Created the sandbox a. Commands start in /vercel.")
+	assert.Contains(t, d.refused("create_sandbox", args{"name": "a"}), "The sandbox service refuses this:\n<sandbox-data>\n")
+	assert.Contains(t, d.refused("create_sandbox", args{"vcpus": 3}), "VCPUs")
+	d.ok("write_file", args{"sandbox": "a", "path": "f", "content": "of a"})
+	assert.Contains(t, d.ok("bash", args{"sandbox": "a", "command": "echo $K"}), "\nv\n")
+	id := d.try("create_snapshot", args{"sandbox": "a"}).Data["snapshot_id"]
+	d.ok("create_sandbox", args{"name": "b", "snapshot_id": id, "timeout_minutes": 60})
+	assert.Contains(t, d.ok("read_file", args{"sandbox": "b", "path": "f"}), "of a")
+	d.ok("write_file", args{"sandbox": "b", "path": "f", "content": "of b"})
+	assert.Contains(t, d.ok("read_file", args{"sandbox": "a", "path": "f"}), "of a")
+	assert.Contains(t, d.refused("bash", args{"command": "true"}), "list_sandboxes lists all")
+	assert.Contains(t, d.refused("bash", args{"sandbox": "none", "command": "true"}), "There is no sandbox")
+	d.ok("stop_sandbox", args{"sandbox": "a"})
+	starts := testkit.Count(srv, sandboxtest.GetSandbox)
+	d.ok("stop_sandbox", args{"sandbox": "a"})
+	assert.Equal(t, starts+1, testkit.Count(srv, sandboxtest.GetSandbox))
+	assert.Equal(t, sandbox.StatusStopped, statusOf(t, srv, "a"), "it is not started to be stopped")
+	assert.Contains(t, d.ok("list_sandboxes", nil), "a (stopped, vercel/sandbox/universal) x=y")
+	assert.Contains(t, d.ok("list_sandboxes", args{"name_prefix": "b"}), "1 sandboxes.")
+	d.ok("remove_sandbox", args{"sandbox": "a"})
+	assert.Contains(t, d.refused("remove_sandbox", args{"sandbox": "a"}), "There is no sandbox")
+}
+
+// TestErrorsOfTheProgram wants what the model can't mend to be an error of the
+// program, and the model to be told in words that hold nothing of the API's.
+func TestErrorsOfTheProgram(t *testing.T) {
+	t.Parallel()
+	const secret = "token-in-a-message"
+	refuse := func(status int, code string) testkit.API {
+		return func(req *http.Request) (*http.Response, error) {
+			if strings.HasSuffix(req.URL.Path, "/cmd") && req.Method == http.MethodPost {
+				return testkit.JSON(status, fmt.Sprintf(`{"error": {"code": %q, "message": %q}}`, code, secret)), nil
+			}
+			return testkit.JSON(http.StatusOK, testkit.RunningSandbox), nil
+		}
+	}
+	for name, test := range map[string]struct {
+		api     testkit.API
+		matches error
+		told    string
+	}{
+		"credentials": {refuse(http.StatusForbidden, "forbidden"), sandbox.ErrUnauthorized, "refuses the credentials"},
+		"quota":       {refuse(http.StatusPaymentRequired, "payment_required"), sandbox.ErrQuotaExceeded, "quota"},
+		"rate":        {refuse(http.StatusTooManyRequests, "rate_limited"), sandbox.ErrRateLimited, "Wait a minute"},
+		"gone":        {refuse(http.StatusNotFound, "not_found"), sandbox.ErrNotFound, "does not exist any more"},
+		"unknown":     {refuse(http.StatusInternalServerError, "internal"), sandbox.ErrOutcomeUnknown, "whether this was done is not known"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			client, err := sandbox.NewClient(&sandbox.ClientOptions{
+				HTTPClient: &http.Client{Transport: test.api}, Credentials: auth.Static(auth.Credentials{Token: "t", TeamID: "team", ProjectID: "prj"}), Retry: &sandbox.RetryOptions{Max: -1},
+			})
+			require.NoError(t, err)
+			sb, err := client.Get(t.Context(), "box", nil)
+			require.NoError(t, err)
+			var told []error
+			tools := agent.New(sb, &agent.Options{OnError: func(_ agent.Call, err error) { told = append(told, err) }})
+			defer tools.Close()
+			result, err := tools.Call(t.Context(), "bash", json.RawMessage(`{"command": "true"}`))
+			require.ErrorIs(t, err, test.matches)
+			assert.True(t, result.Failed)
+			assert.Contains(t, result.Text, test.told)
+			assert.NotContains(t, result.Text, secret)
+			assert.Equal(t, []error{err}, told)
+		})
+	}
+	t.Run("closed", func(t *testing.T) {
+		t.Parallel()
+		tools := agent.New(nil, nil)
+		require.NoError(t, tools.Close())
+		_, err := tools.Call(t.Context(), "bash", json.RawMessage(`{"command": "true"}`))
+		require.ErrorContains(t, err, "closed")
+	})
+	t.Run("stopped in the middle", func(t *testing.T) {
+		t.Parallel()
+		d := newDesk(t, nil)
+		go func() {
+			for d.sb.FS() != nil {
+				if found, err := d.sb.FS().Exists(t.Context(), "begun"); err != nil || found {
+					break
+				}
+			}
+			sb, err := d.srv.Client().Get(t.Context(), d.sb.Name(), &sandbox.GetOptions{NoResume: true})
+			if assert.NoError(t, err) {
+				_, err = sb.Stop(t.Context(), nil)
+				assert.NoError(t, err)
+			}
+		}()
+		result, err := d.Call(t.Context(), "bash", json.RawMessage(`{"command": "touch begun; sleep 1000"}`))
+		t.Logf("%q %v", result.Text, err)
+		assert.Contains(t, d.ok("list_files", nil), "begun")
+	})
+}

@@ -1,0 +1,97 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"net/http"
+	"os/exec"
+	"syscall"
+
+	"github.com/go-vercel/sandbox"
+)
+
+// forModel is an error that the model can do something about.
+type forModel struct{ text string }
+
+func (e *forModel) Error() string { return e.text }
+
+// mistake returns an error that the model is told in these words.
+func mistake(format string, args ...any) error { return &forModel{fmt.Sprintf(format, args...)} }
+
+// Refuse returns an error for [Options].Before to return: the call is not made,
+// and the model is told the reason. Any other error of Before is an error of the
+// program.
+func Refuse(reason string) error { return mistake("Refused: %s", line(reason)) }
+
+// programErrors are the errors that the model can't mend, and what it is told.
+var programErrors = []struct {
+	err  error
+	text string
+}{
+	{ErrLimit, "The budget for these tools is used up. Finish with what you have, and say so."},
+	{sandbox.ErrNoCredentials, "This program has no credentials for the sandbox service. Tell the user: nothing that you call can change it."},
+	{sandbox.ErrUnauthorized, "The sandbox service refuses the credentials of this program. Tell the user: nothing that you call can change it."},
+	{sandbox.ErrQuotaExceeded, "The quota of the sandbox service is used up. Tell the user: nothing that you call can change it."},
+	{sandbox.ErrRateLimited, "The sandbox service limits how often it is asked. Wait a minute before the next call."},
+	{sandbox.ErrSnapshotNotFound, "The sandbox has lost its files: the snapshot that had them is gone. Tell the user."},
+	{sandbox.ErrDeleted, "The sandbox was deleted, with its files. Tell the user."},
+	{sandbox.ErrNotFound, "The sandbox, or what was looked for in it, does not exist any more. Tell the user."},
+	{sandbox.ErrOutcomeUnknown, "The connection to the sandbox broke: whether this was done is not known. Look before you do it again."},
+	{sandbox.ErrStopped, "The sandbox stopped during the call, and its processes ended. Files that were saved are still there. The next call starts it again."},
+	{context.Canceled, "The call was canceled."},
+	{context.DeadlineExceeded, "The call took too long and was given up. What it has started may still run."},
+}
+
+const unreachable = "The sandbox can't be used at the moment. Try once more, then tell the user."
+
+// told returns what the model is told of an error, and whether it is an error of
+// the program too.
+func told(err error) (text string, program bool) {
+	if m, ok := errors.AsType[*forModel](err); ok {
+		return m.text, false
+	}
+	if errors.Is(err, sandbox.ErrInvalid) {
+		return "Not possible: " + line(err.Error()), false
+	}
+	// A missing program or directory is found by the API: its error matches these
+	// as well.
+	if errors.Is(err, exec.ErrNotFound) {
+		return "The sandbox does not have the program that this takes.", false
+	}
+	for _, e := range programErrors {
+		if errors.Is(err, e.err) {
+			return e.text, true
+		}
+	}
+	for _, known := range []error{fs.ErrNotExist, fs.ErrExist, fs.ErrPermission, syscall.ENOTDIR, syscall.EISDIR, syscall.ENOSPC, syscall.EROFS, syscall.ELOOP, syscall.ENAMETOOLONG} {
+		if errors.Is(err, known) {
+			if p, ok := errors.AsType[*fs.PathError](err); ok {
+				return fmt.Sprintf("%s: %v.", line(p.Path), known), false
+			}
+			return fmt.Sprintf("Not possible: %v.", known), false
+		}
+	}
+	if f, ok := errors.AsType[*sandbox.FSError](err); ok && f.Err == nil {
+		if f.Message == "" {
+			return fmt.Sprintf("Not possible: %s ended with exit code %d.", line(f.Command), f.ExitCode), false
+		}
+		return "Not possible. The sandbox says:\n" + marked(line(f.Message)), false
+	}
+	return unreachable, true
+}
+
+// refused returns why the API has refused a choice of the model's: a name, an
+// image, a size. It is empty for any other error.
+func refused(err error) string {
+	api, ok := errors.AsType[*sandbox.APIError](err)
+	if !ok || api.Code == "" {
+		return ""
+	}
+	switch api.Status {
+	case http.StatusBadRequest, http.StatusNotFound, http.StatusConflict, http.StatusUnprocessableEntity:
+		return api.Error() // without secrets
+	}
+	return ""
+}
