@@ -105,6 +105,11 @@ type ClientOptions struct {
 	// by the goroutines that make the requests, possibly at the same time, and
 	// must not block. Rate limits are also logged.
 	OnRateLimit func(operation string, limit RateLimit)
+	// Hooks, if not nil, returns the hooks of a sandbox for calls whose options
+	// give none, and for handles from JSON; either may be nil. It is called once
+	// for each handle, with what is known of the sandbox: the name and the tags,
+	// if it is about to be created.
+	Hooks func(sb Info) (onCreate, onResume Hook)
 }
 
 // rateLimitHook adapts a hook to the transport.
@@ -181,15 +186,13 @@ type Client struct {
 	secrets *redact.Known
 	// serverIDs is set if the service chooses the IDs of commands.
 	serverIDs atomic.Bool
-	// hooksDue holds the IDs of sessions whose OnResume failed in Get, which
-	// then returns no handle to remember it.
-	hooksDue pending[struct{}]
-	trees    *engine.Turns
-	// lateStarts are resumes whose responses were lost, by project and name.
-	lateStarts pending[lateStart]
-	// lateCreates holds the marks of creates of GetOrCreate whose outcome is
-	// unknown: they are the tags of sandboxes that OnCreate has yet to set up.
-	lateCreates pending[struct{}]
+	trees     *engine.Turns
+	// hooks is ClientOptions.Hooks.
+	hooks func(Info) (onCreate, onResume Hook)
+	// hooksRun holds the keys of hooks that have run, in any process, and hooksNow
+	// those that goroutines of this client see to.
+	hooksRun memory
+	hooksNow flights
 }
 
 // NewClient returns a client. A nil opts takes everything from the
@@ -232,7 +235,7 @@ func NewClient(opts *ClientOptions) (*Client, error) {
 	if creds == nil {
 		creds = auth.Default(&auth.Options{HTTPClient: o.HTTPClient, Logger: o.Logger})
 	}
-	c := &Client{creds: creds, reattach: reattach, http: hc, base: u, log: o.Logger, secrets: &redact.Known{}, lateStarts: pending[lateStart]{keep: lateLimit}, trees: engine.NewTurns()}
+	c := &Client{creds: creds, reattach: reattach, http: hc, base: u, log: o.Logger, secrets: &redact.Known{}, hooks: o.Hooks, trees: engine.NewTurns()}
 	c.serverIDs.Store(o.ServerCommandIDs)
 	c.api = api.New(api.Config{
 		BaseURL: u, HTTPClient: hc, UserAgent: api.UserAgent(o.UserAgent, Version()), Retry: retry, Logger: o.Logger, Secrets: c.secrets,

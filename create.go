@@ -85,11 +85,10 @@ type CreateOptions struct {
 	// OnCreate is called by [Client.Create] and [Client.GetOrCreate] to set up
 	// a sandbox that was just created. If it fails, the sandbox is deleted and
 	// the error returned, so that the next call starts over. It is called again
-	// for the same name if the sandbox's files were lost. What it starts with
-	// its context may outlive it; see [Hook].
+	// for the same name if the sandbox's files were lost. See [Hook].
 	OnCreate Hook
-	// OnResume is called when a call found the sandbox stopped and a new
-	// session was started, before that call continues; see [GetOptions].
+	// OnResume is called for each session but the first, before it is used; see
+	// [GetOptions].
 	OnResume Hook
 	// NoResume lets [Client.GetOrCreate] return an existing sandbox that is
 	// stopped without starting it. The other methods ignore it.
@@ -101,14 +100,6 @@ type CreateOptions struct {
 
 // Format prints the options without values that may be secret, for every verb.
 func (o CreateOptions) Format(f fmt.State, verb rune) { redact.Struct(f, verb, o) }
-
-// Hook is called after a sandbox was created or resumed. Calls that it makes
-// with its context, or on the handle it receives, never wait for the resume
-// that the hook is part of. While the hook runs, its context is canceled with
-// that of the call that caused it; once the hook has succeeded, the context
-// stays alive for whatever the hook has started. An error is returned by the
-// call that caused the hook to run.
-type Hook func(ctx context.Context, sb *Sandbox) error
 
 // Source is where the files of a new sandbox come from.
 type Source interface{ source() (any, error) }
@@ -346,6 +337,7 @@ func (c *Client) Create(ctx context.Context, opts *CreateOptions) (*Sandbox, err
 	if opts != nil {
 		o = *opts
 	}
+	o = c.withHooks(o)
 	sb, err := c.create(ctx, &o)
 	if err != nil {
 		return nil, err
@@ -472,9 +464,10 @@ type GetOptions struct {
 	// NoResume returns a stopped sandbox without starting it. By default it is
 	// started, so that a sandbox whose files are gone is noticed at once.
 	NoResume bool
-	// OnResume is called when a session was started for a stopped sandbox, by
-	// this call or by a later one on the returned handle. Use it to start what
-	// does not outlive a session, such as servers.
+	// OnResume is called once for each session but the sandbox's first, whoever
+	// has started it, before this call returns or, for a later session, before the
+	// next call on the returned handle. Use it to start what does not outlive a
+	// session, such as servers. See [Hook].
 	OnResume Hook
 	// Private holds parameters that are not part of the documented API. Their
 	// names begin with two underscores, and they are sent in the query.
@@ -494,32 +487,35 @@ func (o GetOptions) Format(f fmt.State, verb rune) { redact.Struct(f, verb, o) }
 // latest sandbox" also matches ErrNotFound: it never started, and must be
 // deleted before its name can be used again.
 func (c *Client) Get(ctx context.Context, name string, opts *GetOptions) (*Sandbox, error) {
-	sb, resumed, err := c.lookUp(ctx, name, opts)
-	if err != nil {
+	sb, err := c.lookUp(ctx, name, opts)
+	if err != nil || opts != nil && opts.NoResume {
+		return sb, err
+	}
+	// A session that has ended since is the next call's to replace.
+	if _, err := sb.settle(ctx); err != nil {
 		return nil, err
 	}
-	return sb.resumedFor(ctx, resumed)
+	return sb, nil
 }
 
-// lookUp is Get without the hook. It reports whether a session was started.
-func (c *Client) lookUp(ctx context.Context, name string, opts *GetOptions) (sb *Sandbox, resumed bool, err error) {
+// lookUp is Get without the hooks.
+func (c *Client) lookUp(ctx context.Context, name string, opts *GetOptions) (*Sandbox, error) {
 	var o GetOptions
 	if opts != nil {
 		o = *opts
 	}
 	if err := errors.Join(checkName("name", name), checkPrivate(o.Private)); err != nil {
-		return nil, false, err
+		return nil, err
 	}
 	project, err := c.projectID(ctx)
 	if err != nil {
-		return nil, false, err
+		return nil, err
 	}
-	resp, req, err := c.getSandbox(ctx, name, project, !o.NoResume, o.Private)
+	resp, _, err := c.getSandbox(ctx, name, project, !o.NoResume, o.Private)
 	if err != nil {
-		return nil, false, err
+		return nil, err
 	}
-	sb = newSandbox(c, project, resp, o.OnResume)
-	return sb, c.started(project, name, resp, req), nil
+	return newSandbox(c, project, resp, o.OnResume), nil
 }
 
 func (c *Client) getSandbox(ctx context.Context, name, project string, resume bool, private map[string]any) (*wire.SandboxResponse, *api.Request, error) {
@@ -534,12 +530,7 @@ func (c *Client) getSandbox(ctx context.Context, name, project string, resume bo
 	query.Set("resume", strconv.FormatBool(resume))
 	var resp wire.SandboxResponse
 	req := &api.Request{Op: api.GetSandbox, Path: []string{name}, Query: query}
-	begin := time.Now()
-	err := c.do(ctx, req, &resp)
-	if req.Uncertain && resume {
-		c.lateStarts.add(project+"/"+name, lateStart{since: begin})
-	}
-	if err != nil {
+	if err := c.do(ctx, req, &resp); err != nil {
 		return nil, req, err
 	}
 	return &resp, req, nil

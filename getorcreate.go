@@ -6,18 +6,13 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"time"
 
 	"github.com/go-vercel/sandbox/internal/api"
 )
 
-const (
-	// adoptRounds is how often a sandbox that exists but can't be found is
-	// looked up again.
-	adoptRounds = 20
-	// takeAwayTime is how long the deletion of an incomplete sandbox may take.
-	takeAwayTime = 10 * time.Second
-)
+// adoptRounds is how often a sandbox that exists but can't be found is looked up
+// again.
+const adoptRounds = 20
 
 // GetOrCreate returns the sandbox with the given name, and creates it if there
 // is none or its files are gone. An empty name always creates a new sandbox. If
@@ -29,9 +24,11 @@ const (
 // as it is: [Sandbox.Info] has its image, region and mounts, for example, and
 // [Sandbox.Update] changes them.
 //
-// OnCreate is called once, for the caller that created the sandbox; the others
-// may return before it has finished. If it fails, the sandbox is deleted, so
-// that the next call starts over, and the error is returned.
+// OnCreate completes once for a sandbox, and callers with an OnCreate get the
+// sandbox after that, in every process; see [Hook]. If it fails, the sandbox is
+// deleted, so that the next call starts over, and the error is returned. A
+// sandbox that was made without OnCreate is complete. One that has five tags, the
+// most there can be, has no room for a mark that tells other processes to wait.
 //
 // A sandbox whose files are gone is deleted to make room for the new one. The
 // API deletes by name alone: if another client has replaced the sandbox just
@@ -45,6 +42,7 @@ func (c *Client) GetOrCreate(ctx context.Context, name string, opts *CreateOptio
 		return nil, invalid("Name", "is %q; GetOrCreate takes the name as an argument, which is %q", o.Name, name)
 	}
 	o.Name = name
+	o = c.withHooks(o)
 	if _, err := o.body(); err != nil {
 		return nil, err
 	}
@@ -89,14 +87,10 @@ func (c *Client) getOrCreate(ctx context.Context, name string, o *CreateOptions)
 	get := &GetOptions{NoResume: o.NoResume, OnResume: o.OnResume, Private: o.Private}
 	// Only an error of the request counts: one of a hook says nothing about
 	// this sandbox.
-	sb, resumed, err := c.lookUp(ctx, name, get)
+	sb, err = c.lookUp(ctx, name, get)
 	switch {
-	case err == nil && o.OnCreate != nil && c.createdLate(sb):
-		sb, err = sb.setUp(ctx, o.OnCreate)
-		return sb, false, err
 	case err == nil:
-		sb, err = sb.resumedFor(ctx, resumed)
-		return sb, false, err
+		return sb.enter(ctx, o)
 	case errors.Is(err, ErrNotFound):
 	case errors.Is(err, ErrSnapshotNotFound):
 		again, roomErr := c.makeRoom(ctx, name)
@@ -109,26 +103,18 @@ func (c *Client) getOrCreate(ctx context.Context, name string, o *CreateOptions)
 	default:
 		return nil, false, err
 	}
-	mark := ""
 	create := *o
-	if _, taken := o.Tags[creationMark]; o.OnCreate != nil && len(o.Tags) < maxTags && !taken {
-		mark = rand.Text()
-		create.Tags = maps.Clone(o.Tags)
-		if create.Tags == nil {
-			create.Tags = map[string]string{}
-		}
-		create.Tags[creationMark] = mark
-	}
+	marked := create.mark()
 	sb, err = c.create(ctx, &create)
 	switch {
+	case err == nil && o.OnCreate != nil && marked:
+		sb.st.mark = create.Tags[creationMark]
 	case err == nil:
 	case nameTaken(err), errors.Is(err, ErrOutcomeUnknown):
-		if mark != "" && !nameTaken(err) {
-			c.lateCreates.add(mark, struct{}{})
-		}
-		sb, resumed, getErr := c.lookUp(ctx, name, get)
+		there, getErr := c.lookUp(ctx, name, get)
 		switch {
 		case getErr == nil:
+			sb = there
 		case errors.Is(getErr, ErrNotFound) && nameTaken(err):
 			return nil, true, err
 		case errors.Is(getErr, ErrNotFound):
@@ -136,26 +122,53 @@ func (c *Client) getOrCreate(ctx context.Context, name string, o *CreateOptions)
 		default:
 			return nil, false, fmt.Errorf("%w; looking it up: %w", err, getErr)
 		}
-		// What could not be marked is assumed to be ours. The name of what we
-		// have marked is taken if a proxy has delivered the create twice.
-		if o.OnCreate != nil && c.createdLate(sb) || mark != "" && sb.metadata().Tags[creationMark] == mark || mark == "" && !nameTaken(err) {
-			sb, err := sb.setUp(ctx, o.OnCreate)
-			return sb, false, err
-		}
-		// The client that created it sets it up.
-		sb, err = sb.resumedFor(ctx, resumed)
-		return sb, false, err
+		// What could not be marked is assumed to be ours if its create was.
+		marked = marked || nameTaken(err)
 	default:
 		return nil, false, err
 	}
-	sb, err = sb.setUp(ctx, o.OnCreate)
-	return sb, false, err
+	if !marked {
+		sb, err = sb.setUp(ctx, o.OnCreate)
+		return sb, false, err
+	}
+	return sb.enter(ctx, o)
 }
 
-// createdLate reports, once, whether the sandbox was created by a create of this
-// client whose response was lost, so that it has yet to be set up.
-func (c *Client) createdLate(sb *Sandbox) bool {
-	return c.lateCreates.take(sb.metadata().Tags[creationMark])
+// mark adds the tag by which every process knows that OnCreate has to run, and
+// reports whether there is room for it.
+func (o *CreateOptions) mark() bool {
+	if _, taken := o.Tags[creationMark]; o.OnCreate == nil || len(o.Tags) >= maxTags || taken {
+		return o.OnCreate == nil
+	}
+	tags := maps.Clone(o.Tags)
+	if tags == nil {
+		tags = map[string]string{}
+	}
+	tags[creationMark] = onceMark + rand.Text()
+	o.Tags = tags
+	return true
+}
+
+// enter lets the hooks of a sandbox run that have not. unseen means that it has to
+// be looked up again, such as after another process's OnCreate has failed.
+func (s *Sandbox) enter(ctx context.Context, o *CreateOptions) (sb *Sandbox, unseen bool, err error) {
+	s.st.onCreate = o.OnCreate
+	if o.NoResume && !begun(s.Status()) {
+		return s, false, nil // the next call sees to them
+	}
+	refused, err := s.settle(ctx)
+	if _, ok := errors.AsType[*lockError](err); ok && ctx.Err() == nil {
+		if gone := s.Refresh(ctx); errors.Is(gone, ErrNotFound) || errors.Is(gone, ErrDeleted) {
+			return nil, true, gone
+		}
+	}
+	switch {
+	case err != nil:
+		return nil, false, err
+	case refused:
+		return nil, true, fmt.Errorf("sandbox: %q: %w", s.Name(), ErrStopped)
+	}
+	return s, false, nil
 }
 
 // makeRoom deletes a sandbox whose files are gone. again means that it has
@@ -185,24 +198,6 @@ func (c *Client) makeRoom(ctx context.Context, name string) (again bool, err err
 		return false, &ReplacedError{SandboxName: name}
 	}
 	return false, nil
-}
-
-// setUp calls the hook of a sandbox that was just created.
-func (s *Sandbox) setUp(ctx context.Context, onCreate Hook) (*Sandbox, error) {
-	if onCreate == nil {
-		return s, nil
-	}
-	err := s.runHook(ctx, onCreate, "OnCreate")
-	if err == nil {
-		return s, nil
-	}
-	// Every later call would take an incomplete sandbox for a complete one.
-	late, cancel := context.WithTimeout(context.WithoutCancel(ctx), takeAwayTime)
-	defer cancel()
-	if deleteErr := s.Delete(late, nil); deleteErr != nil && !errors.Is(deleteErr, ErrNotFound) {
-		err = fmt.Errorf("%w; it is left half-made, since deleting it failed: %w", err, deleteErr)
-	}
-	return nil, err
 }
 
 // nameTaken reports whether a create was refused because of the name.

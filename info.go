@@ -245,8 +245,8 @@ type SnapshotInfo struct {
 	ParentID string
 }
 
-// creationMark is the tag by which a create whose response was lost recognizes
-// its own sandbox. Handles do not show it.
+// creationMark is the tag of a sandbox that OnCreate sets up. Handles do not show
+// it.
 const creationMark = "go-sandbox-creation"
 
 // shownTags returns the tags that a user has set.

@@ -5,11 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"sync/atomic"
 	"time"
 
 	"github.com/go-vercel/sandbox/internal/api"
-	"github.com/go-vercel/sandbox/internal/wire"
 )
 
 const (
@@ -19,15 +17,9 @@ const (
 	// resumeTimeout ends a resume that does not finish, including its hook, so
 	// that callers do not wait forever.
 	resumeTimeout = 10 * time.Minute
-	// hookGrace is how long a hook may take to return after its context has
-	// ended.
-	hookGrace = time.Second
 )
 
-var (
-	errResumeStuck = fmt.Errorf("not done after %v: its OnResume hook has not returned; in a hook, use the handle and the context that it is given", resumeTimeout)
-	errHookLeft    = errors.New("the hook ended its goroutine instead of returning")
-)
+var errResumeStuck = fmt.Errorf("not done after %v: its OnResume hook has not returned; in a hook, use the handle and the context that it is given", resumeTimeout)
 
 // Resume starts a session unless one is running, waits until it is ready and
 // calls the OnResume hook. Other calls resume a stopped sandbox by themselves;
@@ -86,13 +78,13 @@ func refusal(session *Session, err error) bool {
 	return ok && e.refused && e.SessionID == session.ID()
 }
 
-// ready returns the session to use: the current one or, while its hook runs or
-// has failed, the one after a hook has succeeded.
+// ready returns the session to use: the current one or, while hooks have to run
+// for it, the one after they have.
 func (s *Sandbox) ready(ctx context.Context) (*Session, error) {
 	s.st.mu.Lock()
-	cur, calm := s.st.current, s.st.resuming == nil && !s.st.hookDue
+	cur, calm := s.st.current, s.st.resuming == nil
 	s.st.mu.Unlock()
-	if cur != nil && (calm || s.inHook(ctx)) {
+	if cur != nil && (s.hookOf(ctx) != nil || calm && s.settled(cur)) {
 		return cur, nil
 	}
 	return s.resume(ctx, nil)
@@ -149,33 +141,23 @@ type resumeCall struct {
 	cancel  context.CancelFunc
 }
 
-// hookRun is one run of a hook. Until it is over, calls made by the hook do not
-// wait for the resume that the hook is part of.
-type hookRun struct{ over atomic.Bool }
-
-type hookKey struct{ st *sandboxState }
-
-// inHook reports whether a call comes from a running hook of this sandbox: by
-// the handle that the hook received, or by its context.
-func (s *Sandbox) inHook(ctx context.Context) bool {
-	if s.hook != nil && !s.hook.over.Load() {
-		return true
-	}
-	run, ok := ctx.Value(hookKey{s.st}).(*hookRun)
-	return ok && !run.over.Load()
-}
-
 // resume returns a session to use instead of stale, which the API has refused.
 // Concurrent callers share one resume, which continues for as long as any of
 // them waits for it.
 func (s *Sandbox) resume(ctx context.Context, stale *Session) (*Session, error) {
-	if s.inHook(ctx) {
+	if run := s.hookOf(ctx); run != nil {
 		// Waiting for the resume that this call is part of would never end.
 		if cur := s.CurrentSession(); cur != nil && cur != stale {
 			return cur, nil
 		}
-		session, _, err := s.startSession(ctx, stale)
-		return session, err
+		session, err := s.startSession(ctx, stale)
+		if err != nil {
+			return nil, err
+		}
+		if err := run.follow(ctx, session); err != nil {
+			return nil, &lockError{s.Name(), err}
+		}
+		return session, nil
 	}
 	session, joined, err := s.share(ctx, stale)
 	if err == nil && joined && session == stale {
@@ -188,12 +170,13 @@ func (s *Sandbox) resume(ctx context.Context, stale *Session) (*Session, error) 
 
 // share waits for the resume in progress, which it reports, or begins one.
 func (s *Sandbox) share(ctx context.Context, stale *Session) (session *Session, joined bool, err error) {
-	st := s.st
+	st, cur := s.st, s.CurrentSession()
+	calm := cur != nil && cur != stale && s.settled(cur)
 	st.mu.Lock()
 	call := st.resuming
 	joined = call != nil
 	if call == nil {
-		if st.current != nil && st.current != stale && !st.hookDue {
+		if calm && st.current == cur {
 			// The refusal is older than the current session.
 			defer st.mu.Unlock()
 			return st.current, false, nil
@@ -240,8 +223,8 @@ func (s *Sandbox) share(ctx context.Context, stale *Session) (session *Session, 
 	return call.session, joined, call.err
 }
 
-// runResume performs a shared resume: it starts a session in place of stale,
-// and calls the hook if a session was started or an earlier run has failed.
+// runResume performs a shared resume: it starts a session in place of stale, and
+// lets the hooks run that have not.
 func (s *Sandbox) runResume(call *resumeCall, stale *Session) {
 	call.err = fmt.Errorf("sandbox: OnResume of %q: %w", s.Name(), errHookLeft)
 	defer func() {
@@ -254,66 +237,55 @@ func (s *Sandbox) runResume(call *resumeCall, stale *Session) {
 		call.cancel()
 	}()
 	session := s.CurrentSession()
-	if session == nil || session == stale {
-		var resumed bool
-		var err error
-		if session, resumed, err = s.startSession(call.ctx, stale); err != nil {
+	fresh := session == nil || session == stale
+	for {
+		if fresh {
+			var err error
+			if session, err = s.startSession(call.ctx, stale); err != nil {
+				call.err = err
+				return
+			}
+		}
+		refused, err := s.settle(call.ctx)
+		if err != nil {
 			call.err = err
 			return
 		}
-		s.setHookDue(resumed)
-	}
-	s.st.mu.Lock()
-	due := s.st.hookDue
-	s.st.mu.Unlock()
-	if due {
-		if err := s.runHook(call.ctx, s.st.onResume, "OnResume"); err != nil {
-			call.err = err
-			return
+		if !refused || fresh {
+			break // if it has ended again, the caller's request is refused, too
 		}
-		s.setHookDue(false)
-		// The hook itself may have found the session stopped.
-		session = s.CurrentSession()
+		stale, fresh = session, true
 	}
-	call.session, call.err = session, nil
+	call.session, call.err = s.CurrentSession(), nil
 }
 
-// setHookDue records whether OnResume must run before the next call. A hook
-// that failed stays due until the session that it was for is gone.
-func (s *Sandbox) setHookDue(due bool) {
-	s.st.mu.Lock()
-	defer s.st.mu.Unlock()
-	s.st.hookDue = due && s.st.onResume != nil
-}
-
-// startSession asks the API for a running session, and reports whether one was
-// started. The API is expected to respond only once the previous session has
-// ended; if it does not, startSession waits for that session and asks again.
-func (s *Sandbox) startSession(ctx context.Context, stale *Session) (session *Session, resumed bool, err error) {
+// startSession asks the API for a running session. The API is expected to respond
+// only once the previous session has ended; if it does not, startSession waits for
+// that session and asks again.
+func (s *Sandbox) startSession(ctx context.Context, stale *Session) (session *Session, err error) {
 	c, err := s.client()
 	if err != nil {
-		return nil, false, err
+		return nil, err
 	}
 	for waited := false; ; waited = true {
-		resp, req, err := c.getSandbox(ctx, s.Name(), s.st.project, true, nil)
+		resp, _, err := c.getSandbox(ctx, s.Name(), s.st.project, true, nil)
 		ending := stale
 		switch refused, is := errors.AsType[*APIError](err); {
 		case err == nil:
 			if session, err = s.adopt(c, resp); err != nil {
-				return nil, false, err
+				return nil, err
 			}
-			resumed = session != stale && c.started(s.st.project, s.Name(), resp, req)
 			if ending = session; !session.ending() {
-				return session, resumed, nil
+				return session, nil
 			}
 		case !is || refused.judged() != api.Stopping || stale == nil:
-			return nil, false, err
+			return nil, err
 		}
 		if waited {
-			return session, resumed, err
+			return session, err
 		}
 		if err := ending.poll(ctx, StatusStopping, StatusSnapshotting); err != nil {
-			return nil, false, err
+			return nil, err
 		}
 	}
 }
@@ -322,45 +294,6 @@ func (s *Sandbox) startSession(ctx context.Context, stale *Session) (session *Se
 func (s *Session) ending() bool {
 	status := s.Status()
 	return status == StatusStopping || status == StatusSnapshotting
-}
-
-// resumedFor calls OnResume for a handle made by Get, if a session was started,
-// or if the hook of an earlier Get failed for this session.
-func (s *Sandbox) resumedFor(ctx context.Context, resumed bool) (*Sandbox, error) {
-	c, cur := s.st.client, s.CurrentSession()
-	if s.st.onResume == nil || cur == nil {
-		return s, nil
-	}
-	if !c.hooksDue.take(cur.ID()) && !resumed {
-		return s, nil
-	}
-	if err := s.runHook(ctx, s.st.onResume, "OnResume"); err != nil {
-		c.hooksDue.add(cur.ID(), struct{}{})
-		return nil, err
-	}
-	return s, nil
-}
-
-// runHook calls a hook with a handle and a context that identify the hook's own
-// calls.
-func (s *Sandbox) runHook(ctx context.Context, hook Hook, what string) (err error) {
-	run := &hookRun{}
-	// The context must outlive the hook, for what the hook has started. While
-	// the hook runs, it ends with the caller's.
-	lasting, end := context.WithCancelCause(context.WithoutCancel(ctx))
-	stop := context.AfterFunc(ctx, func() { end(api.ContextError(ctx)) })
-	err = errHookLeft
-	defer func() {
-		run.over.Store(true)
-		stop()
-		if err != nil {
-			end(err)
-		}
-	}()
-	if err = hook(context.WithValue(lasting, hookKey{s.st}, run), &Sandbox{st: s.st, hook: run}); err != nil {
-		err = fmt.Errorf("sandbox: %s of %q: %w", what, s.Name(), err)
-	}
-	return err
 }
 
 // poll waits until the session has left the given states. It always asks the
@@ -395,21 +328,6 @@ func (s *Session) waitReady(ctx context.Context) error {
 		return fmt.Errorf("sandbox: session %s did not start: it is %s", s.ID(), status)
 	}
 	return nil
-}
-
-// started reports whether the session that a response describes counts as
-// started by this client: by this request or by one whose response was lost.
-// That is so once for each session whose response is not lost.
-func (c *Client) started(project, name string, resp *wire.SandboxResponse, req *api.Request) bool {
-	ours, session := resp.Resumed, &resp.Session
-	c.lateStarts.change(project+"/"+name, func(late *lateStart) {
-		begin := serverTime(req).Add(-time.Since(late.since) - clockSlack)
-		ours = ours || session.ID != late.handled && begun(Status(session.Status)) && session.CreatedAt.After(begin)
-		if ours {
-			late.handled = session.ID
-		}
-	})
-	return ours
 }
 
 // begun reports whether a session of that status runs or is about to.

@@ -33,8 +33,11 @@ type Sandbox struct {
 // sandboxState is what all handles of one sandbox in this process share.
 type sandboxState struct {
 	project string
-	// onResume is called after a session was started; nil for none.
-	onResume Hook
+	// onCreate and onResume are the hooks of the call that made the handle; nil
+	// for none.
+	onCreate, onResume Hook
+	// mark is the tag that the handle's own create has set, if it has.
+	mark string
 
 	mu       sync.Mutex
 	client   *Client // nil until needed, for handles from JSON
@@ -42,9 +45,12 @@ type sandboxState struct {
 	current  *Session // nil for handles from JSON without one
 	deleted  bool
 	resuming *resumeCall
-	// hookDue is set if OnResume must run before the next call, since it has
-	// not yet succeeded for the session that was started.
-	hookDue bool
+	// resumed is the ID of the last session that a response said to be resumed, and
+	// hooked of the last one that all hooks have run for.
+	resumed, hooked string
+	// clientHooks are the hooks that hooksFrom has for the sandbox.
+	clientHooks [2]Hook
+	hooksFrom   *Client
 
 	defaultUser atomic.Pointer[accounts.Identity] // nil until it is known
 }
@@ -53,6 +59,7 @@ type sandboxState struct {
 func newSandbox(c *Client, project string, resp *wire.SandboxResponse, onResume Hook) *Sandbox {
 	st := &sandboxState{project: project, onResume: onResume, client: c, info: resp.Sandbox}
 	st.current = newSession(c, resp.Session, resp.Routes)
+	st.setResumed(resp)
 	return &Sandbox{st: st}
 }
 
@@ -229,6 +236,12 @@ func (s *Sandbox) checkIdentity(ctx context.Context, c *Client) error {
 	return s.st.setInfo(resp.Sandbox)
 }
 
+func (st *sandboxState) setResumed(resp *wire.SandboxResponse) {
+	if resp.Resumed {
+		st.resumed = resp.Session.ID
+	}
+}
+
 // adopt stores a response of get and returns its session. The current session's
 // handle is kept if it is the same session.
 func (s *Sandbox) adopt(c *Client, resp *wire.SandboxResponse) (*Session, error) {
@@ -237,6 +250,7 @@ func (s *Sandbox) adopt(c *Client, resp *wire.SandboxResponse) (*Session, error)
 	if err := s.st.setInfo(resp.Sandbox); err != nil {
 		return nil, err
 	}
+	s.st.setResumed(resp)
 	switch {
 	case s.st.current != nil && s.st.current.ID() == resp.Session.ID:
 		s.st.current.set(resp.Session, resp.Routes)
@@ -272,8 +286,8 @@ func (s *Sandbox) MarshalJSON() ([]byte, error) {
 	return json.Marshal(out)
 }
 
-// UnmarshalJSON decodes a handle, which has no hooks. It uses [DefaultClient]
-// unless [Client.Bind] is called.
+// UnmarshalJSON decodes a handle, which has no hooks but those of its client. It
+// uses [DefaultClient] unless [Client.Bind] is called.
 func (s *Sandbox) UnmarshalJSON(data []byte) error {
 	var in serializedSandbox
 	if err := json.Unmarshal(data, &in); err != nil {

@@ -136,10 +136,11 @@ func (t *portTransport) roundTrip(req *http.Request, body *replayBody) (*http.Re
 			resp.Body = whenClosed(resp.Body, done)
 			return resp, nil
 		}
-		if giveUp.IsZero() {
+		first := giveUp.IsZero()
+		if first {
 			giveUp = time.Now().Add(t.opts.MaxWait)
 		}
-		if err := t.wait(req.Context(), refused, giveUp, pause, body); err != nil {
+		if err := t.wait(req.Context(), refused, giveUp, first, pause, body); err != nil {
 			done()
 			return nil, err
 		}
@@ -185,7 +186,7 @@ func (t *portTransport) send(req *http.Request, body *replayBody) (*http.Respons
 }
 
 // wait does what makes the next attempt succeed where this one was refused.
-func (t *portTransport) wait(ctx context.Context, refused edgeError, giveUp time.Time, pause time.Duration, body *replayBody) error {
+func (t *portTransport) wait(ctx context.Context, refused edgeError, giveUp time.Time, first bool, pause time.Duration, body *replayBody) error {
 	switch {
 	case refused.code == edgeNotFound:
 		return refused
@@ -194,7 +195,9 @@ func (t *portTransport) wait(ctx context.Context, refused edgeError, giveUp time
 	}
 	ctx, cancel := context.WithDeadlineCause(ctx, giveUp, fmt.Errorf("%w for %v", refused, t.opts.MaxWait))
 	defer cancel()
-	if refused.code != edgeNotListening {
+	// Where nothing listens, the hook that starts the server may not have run for
+	// this session.
+	if refused.code != edgeNotListening || first && t.sb.hasHooks() {
 		if err := t.sb.Resume(ctx); err != nil {
 			if ctx.Err() != nil {
 				return context.Cause(ctx)

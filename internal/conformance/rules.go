@@ -60,6 +60,7 @@ const (
 	ruleEnvOrder    = "environment-sorted"
 	ruleMark        = "create-marked"
 	ruleTakenAway   = "half-made-taken-away"
+	ruleLocked      = "hooks-locked"
 	ruleSpared      = "looked-at-before-replaced"
 	ruleAsked       = "end-asked-for"
 	ruleStarts      = "get-starts"
@@ -90,7 +91,7 @@ var knownRules = []string{
 	ruleLogsEnd, ruleRepair, ruleWritten, ruleEnglish, ruleStopping, ruleAgain, ruleShared, ruleRace, ruleWait, ruleStarting, ruleDownload, ruleLength, ruleFirstError, ruleCloses, ruleClose, ruleOutputOrder, ruleOnce,
 	ruleLast, ruleAbort, ruleLenient, ruleMedia, ruleUnknown, ruleUTF8, ruleHandleEnd, ruleDomain, ruleSnapshoting,
 	ruleNoSession, ruleNoPartial, ruleModeZero, rulePrivate, ruleLoginKept, ruleExplicit, ruleDeleted, ruleRefused,
-	ruleRedacted, ruleTarget, ruleNames, ruleDashes, ruleTruncate, ruleChown, ruleRemove, ruleStat, ruleReaddir, ruleAppend, ruleIDs, ruleEnvOrder, ruleMark, ruleTakenAway,
+	ruleRedacted, ruleTarget, ruleNames, ruleDashes, ruleTruncate, ruleChown, ruleRemove, ruleStat, ruleReaddir, ruleAppend, ruleIDs, ruleEnvOrder, ruleMark, ruleTakenAway, ruleLocked,
 	ruleSpared, ruleAsked,
 	ruleStarts, ruleAgent, ruleRegion, ruleRegions, ruleDriveErrors, ruleForkMounts, ruleForkKeeps, ruleSorted, rulePolicyParts, ruleZero, ruleSteps, ruleFollowed, ruleKnownEnd,
 	ruleDeletes, ruleKills, ruleRenewed, ruleProject, ruleEmpty, ruleLookUps, ruleTooLate, ruleSecond, ruleIdentity,

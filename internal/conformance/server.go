@@ -179,6 +179,9 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	entry := s.entry(r, body)
 	s.sending.Add(1)
 	defer s.sending.Done()
+	if s.lock(w, r, entry) {
+		return
+	}
 	ex := s.take(entry)
 	if ex == nil {
 		w.Header().Set("Content-Type", "application/json")

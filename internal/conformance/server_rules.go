@@ -2,10 +2,12 @@ package conformance
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"maps"
 	"net/http"
+	"path"
 	"slices"
 	"strings"
 )
@@ -317,6 +319,30 @@ func (s *Server) unmark(e *Entry) {
 	if delete(tags, mark); len(tags) == 0 {
 		delete(body, "tags")
 	}
+}
+
+// lock responds to a command of the lock of hooks, which nobody else holds.
+func (s *Server) lock(w http.ResponseWriter, r *http.Request, e *Entry) bool {
+	body, _ := e.jsonBody()
+	args, _ := body["args"].([]any)
+	if len(args) < 7 || !s.opts.Rules.has(ruleLocked) || !strings.Contains(fmt.Sprint(args[1]), "/.go-sandbox") {
+		return false
+	}
+	s.mu.Lock()
+	s.use(ruleLocked)
+	s.mu.Unlock()
+	out := "put\n"
+	if strings.Contains(fmt.Sprint(args[1]), "taken") {
+		out = fmt.Sprintf("taken 1 %v\n", args[6])
+	}
+	command := map[string]any{"id": cmp.Or(r.URL.Query().Get("cmdId"), "cmd_lock"), "name": "sh", "args": []string{}, "cwd": "/", "sessionId": path.Base(path.Dir(r.URL.Path)), "startedAt": 1, "exitCode": nil}
+	w.Header().Set("Content-Type", "application/x-ndjson")
+	records := json.NewEncoder(w)
+	_ = records.Encode(map[string]any{"command": command})
+	_ = records.Encode(map[string]any{"stream": "stdout", "data": out})
+	command["exitCode"] = 0
+	_ = records.Encode(map[string]any{"command": command})
+	return true
 }
 
 // awaited reports whether the official SDK makes this request, too, before its

@@ -21,6 +21,7 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 )
 
@@ -48,16 +49,23 @@ var (
 	ErrHeld = errors.New("another holds the lock in the sandbox")
 )
 
-// Lease is the right to do what a key stands for. It is not safe for concurrent
-// use.
+// Lease is the right to do what a key stands for. It is safe for concurrent use.
 type Lease struct {
-	Key string
-
 	run   Runner
 	owner string
 	term  time.Duration
+
+	mu    sync.Mutex
+	key   string
 	n     int       // the state's number
 	until time.Time // when the lease ends, at the earliest
+}
+
+// Key returns what the lease is for.
+func (l *Lease) Key() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.key
 }
 
 // place is where locks are: it lasts as long as the sandbox's files.
@@ -129,7 +137,7 @@ func Take(ctx context.Context, run Runner, o Options, keys ...string) (*Lease, e
 		switch {
 		case what == "taken":
 			// It may have begun at any time since.
-			return &Lease{Key: key, run: run, owner: o.Owner, term: o.Term, n: n, until: begin.Add(o.Term)}, nil
+			return &Lease{key: key, run: run, owner: o.Owner, term: o.Term, n: n, until: begin.Add(o.Term)}, nil
 		case o.NoWait:
 			return nil, ErrHeld
 		}
@@ -169,6 +177,8 @@ func (l *Lease) renewLater(ctx context.Context) bool {
 	case <-ctx.Done():
 		return false
 	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
 	begin := time.Now()
 	attempt, cancel := context.WithDeadline(ctx, l.until)
 	defer cancel()
@@ -182,17 +192,39 @@ func (l *Lease) renewLater(ctx context.Context) bool {
 	return time.Now().Before(l.until)
 }
 
+// Move makes the lease one of another key, which nobody may hold or have done.
+// What the old key stands for has no longer to be done, as after the session that
+// it was for has ended.
+func (l *Lease) Move(ctx context.Context, key string) error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	next, err := Take(ctx, l.run, Options{Owner: l.owner, Term: l.term, NoWait: true}, key)
+	switch {
+	case err != nil:
+		return err
+	case next == nil:
+		return ErrLost
+	}
+	l.key, l.n, l.until = next.key, next.n, next.until
+	return nil
+}
+
 // Done says that what the key stands for is done: nobody does it again. The error
-// is ErrLost if another has taken over. It must not be called before the stop
-// function of Keep.
-func (l *Lease) Done(ctx context.Context) error { return l.put(ctx, "done") }
+// is ErrLost if another has taken over. Call the stop function of Keep first.
+func (l *Lease) Done(ctx context.Context) error { return l.end(ctx, "done") }
 
 // Free gives the lease back, to be taken by the next.
-func (l *Lease) Free(ctx context.Context) error { return l.put(ctx, "free") }
+func (l *Lease) Free(ctx context.Context) error { return l.end(ctx, "free") }
 
-// put makes the next state, unless another has.
+func (l *Lease) end(ctx context.Context, state string) error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.put(ctx, state)
+}
+
+// put makes the next state, unless another has. The caller holds mu.
 func (l *Lease) put(ctx context.Context, state string) error {
-	out, err := l.run(ctx, putScript, l.Key, l.owner, strconv.Itoa(l.n), state, seconds(l.term))
+	out, err := l.run(ctx, putScript, l.key, l.owner, strconv.Itoa(l.n), state, seconds(l.term))
 	switch {
 	case err != nil:
 		return err

@@ -156,7 +156,7 @@ func TestKeys(t *testing.T) {
 	for _, want := range []string{"a", "b"} {
 		l, err := lease.Take(t.Context(), counted, o, "a", "b")
 		require.NoError(t, err)
-		require.Equal(t, want, l.Key)
+		require.Equal(t, want, l.Key())
 		require.NoError(t, l.Done(t.Context()))
 	}
 	commands = 0
@@ -164,6 +164,25 @@ func TestKeys(t *testing.T) {
 	require.NoError(t, err)
 	assert.Nil(t, l)
 	assert.Equal(t, 1, commands)
+}
+
+// TestMove: a lease goes on under another key, unless somebody has that.
+func TestMove(t *testing.T) {
+	t.Parallel()
+	run, _ := machine(t)
+	take := func(owner, key string) *lease.Lease {
+		l, err := lease.Take(t.Context(), run, lease.Options{Owner: owner, Term: time.Minute, NoWait: true}, key)
+		require.NoError(t, err)
+		return l
+	}
+	mine, other := take("me", "first"), take("other", "second")
+	require.ErrorIs(t, mine.Move(t.Context(), "second"), lease.ErrHeld)
+	require.NoError(t, other.Done(t.Context()))
+	require.ErrorIs(t, mine.Move(t.Context(), "second"), lease.ErrLost)
+	require.NoError(t, mine.Move(t.Context(), "third"))
+	assert.Equal(t, "third", mine.Key())
+	require.NoError(t, mine.Done(t.Context()))
+	assert.Nil(t, take("other", "third"))
 }
 
 // TestStrange: what a sandbox makes of the lock is an error, and never endless.

@@ -1,10 +1,14 @@
 package testkit
 
 import (
+	"cmp"
+	"encoding/json"
+	"fmt"
 	"io"
 	"io/fs"
 	"net/http"
 	"os"
+	"path"
 	"path/filepath"
 	"reflect"
 	"regexp"
@@ -22,15 +26,39 @@ import (
 // many transports other than net/http's.
 type API func(*http.Request) (*http.Response, error)
 
-// RoundTrip reads the request and calls the function.
+// RoundTrip reads the request and calls the function. Hooks find their lock free:
+// the commands for it don't reach the function.
 func (s API) RoundTrip(req *http.Request) (*http.Response, error) {
 	if req.Body != nil {
 		defer req.Body.Close()
-		if _, err := io.Copy(io.Discard, req.Body); err != nil {
+		body, err := io.ReadAll(req.Body)
+		if err != nil {
 			return nil, err
+		}
+		if resp := Lock(req, body); resp != nil {
+			return resp, nil
 		}
 	}
 	return s(req)
+}
+
+// Lock responds to a command of the lock of hooks, which is free, and to nothing
+// else.
+func Lock(req *http.Request, body []byte) *http.Response {
+	var run struct{ Args []string }
+	if !strings.HasSuffix(req.URL.Path, "/cmd") || json.Unmarshal(body, &run) != nil || len(run.Args) < 6 || !strings.Contains(run.Args[1], "/.go-sandbox") {
+		return nil
+	}
+	out := "put"
+	if strings.Contains(run.Args[1], "taken") {
+		out = "taken 1 " + run.Args[6]
+	}
+	id, session := req.URL.Query().Get("cmdId"), path.Base(path.Dir(req.URL.Path))
+	record := func(code string) string {
+		return fmt.Sprintf(`{"command":{"id":%q,"name":"sh","args":[],"cwd":"/","sessionId":%q,"exitCode":%s,"startedAt":1}}`+"\n", cmp.Or(id, "lock"), session, code)
+	}
+	said := fmt.Sprintf(`{"stream":"stdout","data":%q}`+"\n", out+"\n")
+	return Response(200, "application/x-ndjson", strings.NewReader(record("null")+said+record("0")))
 }
 
 // Client returns a client whose requests go to the function.

@@ -1,0 +1,437 @@
+package sandbox
+
+import (
+	"cmp"
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"regexp"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/go-vercel/sandbox/internal/api"
+	"github.com/go-vercel/sandbox/internal/lease"
+)
+
+// Hook is called after a sandbox was created or resumed. Calls that it makes
+// with its context, or on the handle it receives, never wait for the resume
+// that the hook is part of. While the hook runs, its context is canceled with
+// that of the call that caused it; once the hook has succeeded, the context
+// stays alive for whatever the hook has started. An error is returned by the
+// call that caused the hook to run.
+//
+// Hooks belong to the sandbox: OnCreate completes once for a sandbox, and
+// OnResume once for each session but the first, for all handles and processes
+// that have such a hook, and by whomever the session was started. The first of
+// them to use the sandbox runs the hook, and the others wait. If its process
+// dies, another one runs the hook again, half a minute later, so a hook may find
+// what an earlier run has left. Who does what is kept in .go-sandbox in the home
+// directory of the sandbox's user, which needs sh there. It takes two requests
+// to run a hook, another one each ten seconds that it takes, and one to find that
+// it has run; a client that knows makes none.
+type Hook func(ctx context.Context, sb *Sandbox) error
+
+// hookLease is how long a process that runs a hook may be unheard of before
+// another one runs it.
+var hookLease = 30 * time.Second
+
+const (
+	// hookGrace is how long a hook may take to return after its context has
+	// ended.
+	hookGrace = time.Second
+	// takeAwayTime is how long giving up a hook may take: the deletion of an
+	// incomplete sandbox, or of the lock.
+	takeAwayTime = 10 * time.Second
+	// onceMark begins the value of the tag creationMark. The name of the lock
+	// follows.
+	onceMark = "once-"
+)
+
+var errHookLeft = errors.New("the hook ended its goroutine instead of returning")
+
+// hooksOf returns the hooks of a sandbox: those of the call that made the handle
+// or, where that has none, of its client.
+func (s *Sandbox) hooksOf(c *Client) (onCreate, onResume Hook) {
+	if c.hooks == nil {
+		return s.st.onCreate, s.st.onResume
+	}
+	s.st.mu.Lock()
+	known, info := s.st.hooksFrom == c, s.st.info
+	onCreate, onResume = s.st.clientHooks[0], s.st.clientHooks[1]
+	s.st.mu.Unlock()
+	if !known {
+		onCreate, onResume = c.hooks(sandboxInfo(&info))
+		s.st.mu.Lock()
+		s.st.hooksFrom, s.st.clientHooks = c, [2]Hook{onCreate, onResume}
+		s.st.mu.Unlock()
+	}
+	if s.st.onCreate != nil {
+		onCreate = s.st.onCreate
+	}
+	if s.st.onResume != nil {
+		onResume = s.st.onResume
+	}
+	return onCreate, onResume
+}
+
+// hasHooks reports whether a hook may have to run for a new session.
+func (s *Sandbox) hasHooks() bool {
+	c, err := s.client()
+	if err != nil {
+		return false
+	}
+	_, onResume := s.hooksOf(c)
+	return onResume != nil
+}
+
+// withHooks returns options with the hooks of the client where they have none.
+func (c *Client) withHooks(o CreateOptions) CreateOptions {
+	if c == nil || c.hooks == nil || o.OnCreate != nil && o.OnResume != nil {
+		return o
+	}
+	onCreate, onResume := c.hooks(Info{Name: o.Name, Tags: o.Tags})
+	if o.OnCreate == nil {
+		o.OnCreate = onCreate
+	}
+	if o.OnResume == nil {
+		o.OnResume = onResume
+	}
+	return o
+}
+
+// dueHook is a hook that has to have run before a session is used.
+type dueHook struct {
+	key  string // of the lock
+	name string
+	hook Hook
+}
+
+var validMark = regexp.MustCompile(`^[A-Za-z0-9]{1,64}$`)
+
+// dueHooks returns the hooks that have to run before a session is used, as far as
+// this client knows.
+func (s *Sandbox) dueHooks(c *Client, session *Session) (due []dueHook) {
+	onCreate, onResume := s.hooksOf(c)
+	if onCreate == nil && onResume == nil {
+		return nil
+	}
+	mark := cmp.Or(s.st.mark, s.metadata().Tags[creationMark])
+	if mark, once := strings.CutPrefix(mark, onceMark); onCreate != nil && once && validMark.MatchString(mark) {
+		due = append(due, dueHook{"create-" + mark, "OnCreate", onCreate})
+	}
+	if onResume != nil && s.wasResumed(session) {
+		due = append(due, dueHook{resumeKey(session), "OnResume", onResume})
+	}
+	n := 0
+	for _, d := range due {
+		if !c.hooksRun.has(d.key) {
+			due[n] = d
+			n++
+		}
+	}
+	return due[:n]
+}
+
+func resumeKey(session *Session) string { return "resume-" + session.ID() }
+
+// wasResumed reports whether a session is not the sandbox's first: the API makes
+// a sandbox once its first session has started.
+func (s *Sandbox) wasResumed(session *Session) bool {
+	s.st.mu.Lock()
+	made, resumed := s.st.info.CreatedAt, s.st.resumed
+	s.st.mu.Unlock()
+	return resumed == session.ID() || !made.IsZero() && session.wire().CreatedAt.After(made.Time)
+}
+
+// settled reports whether all hooks have run for a session.
+func (s *Sandbox) settled(session *Session) bool {
+	s.st.mu.Lock()
+	c, hooked := s.st.client, s.st.hooked
+	s.st.mu.Unlock()
+	return c == nil || hooked == session.ID() || len(s.dueHooks(c, session)) == 0
+}
+
+// settle lets the hooks run that have to, for the session that is current, and
+// waits for them. refused means that this session has ended.
+func (s *Sandbox) settle(ctx context.Context) (refused bool, err error) {
+	for session := s.CurrentSession(); session != nil; {
+		if refused, err = s.settleSession(ctx, session); refused || err != nil {
+			return refused, err
+		}
+		next := s.CurrentSession()
+		if next == session {
+			return false, nil
+		}
+		session = next // a hook has found the session stopped
+	}
+	return false, nil
+}
+
+func (s *Sandbox) settleSession(ctx context.Context, session *Session) (refused bool, err error) {
+	c, err := s.client()
+	if err != nil {
+		return false, err
+	}
+	for {
+		due := s.dueHooks(c, session)
+		if len(due) == 0 {
+			s.st.mu.Lock()
+			s.st.hooked = session.ID()
+			s.st.mu.Unlock()
+			return false, nil
+		}
+		if run, ok := ctx.Value(hookKey{key: due[0].key}).(*hookRun); ok && !run.over.Load() {
+			return false, nil // the call comes from that very hook, by another handle
+		}
+		if err := session.waitReady(ctx); err != nil {
+			return false, err
+		}
+		f, mine := c.hooksNow.join(due[0].key)
+		if mine {
+			if refused, err = s.flyHooks(ctx, c, f, session, due); refused || err != nil {
+				return refused, err
+			}
+			continue
+		}
+		select {
+		case <-f.done:
+			if f.err != nil {
+				return false, f.err
+			}
+		case <-ctx.Done():
+			return false, &RequestError{Operation: "wait for " + due[0].name, SandboxName: s.Name(), SessionID: session.ID(), Err: api.ContextError(ctx)}
+		}
+	}
+}
+
+// flights are what goroutines of a client wait for that another one of them does.
+type flights struct {
+	mu    sync.Mutex
+	under map[string]*flight
+}
+
+type flight struct {
+	done chan struct{}
+	// err is for those that wait. It is nil also when they are to try themselves.
+	err error
+}
+
+// join returns what is on its way for a key; if it is mine, it was not before,
+// and the caller lands it.
+func (f *flights) join(key string) (on *flight, mine bool) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if on = f.under[key]; on != nil {
+		return on, false
+	}
+	if f.under == nil {
+		f.under = map[string]*flight{}
+	}
+	on = &flight{done: make(chan struct{})}
+	f.under[key] = on
+	return on, true
+}
+
+func (f *flights) land(key string, on *flight) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	delete(f.under, key)
+	close(on.done)
+}
+
+// flyHooks runs the first of the hooks that has not run, in any process.
+func (s *Sandbox) flyHooks(ctx context.Context, c *Client, f *flight, session *Session, due []dueHook) (refused bool, err error) {
+	defer func() {
+		if ctx.Err() == nil { // one that has given up does not fail the others
+			f.err = err
+		}
+		c.hooksNow.land(due[0].key, f)
+	}()
+	keys := make([]string, len(due))
+	for i, d := range due {
+		keys[i] = d.key
+	}
+	run := &hookRun{st: s.st}
+	run.session.Store(session)
+	l, err := lease.Take(ctx, run.script, lease.Options{Owner: rand.Text(), Term: hookLease}, keys...)
+	switch {
+	case refusal(session, err), err != nil && ctx.Err() == nil && session.gone(ctx):
+		return true, nil
+	case err != nil:
+		return false, &lockError{s.Name(), err}
+	}
+	for _, d := range due {
+		if l != nil && d.key == l.Key() {
+			run.lease = l
+			return s.runLeased(ctx, c, d, run)
+		}
+		c.hooksRun.add(d.key)
+	}
+	return false, nil
+}
+
+// gone reports whether the session is known to have ended. It asks the API.
+func (s *Session) gone(ctx context.Context) bool {
+	err := s.Refresh(ctx)
+	return errors.Is(err, ErrNotFound) || err == nil && !begun(s.Status())
+}
+
+// lockError is a failure of the lock of a sandbox's hooks, which says nothing of
+// the hooks.
+type lockError struct {
+	name string
+	err  error
+}
+
+func (e *lockError) Error() string {
+	return fmt.Sprintf("sandbox: the lock of the hooks of %q: %v", e.name, e.err)
+}
+
+func (e *lockError) Unwrap() error { return e.err }
+
+// runLeased runs a hook under the lease of its lock, and returns nil also if
+// another process has taken over.
+func (s *Sandbox) runLeased(ctx context.Context, c *Client, d dueHook, run *hookRun) (refused bool, err error) {
+	kept, stop := run.lease.Keep(ctx)
+	failure := errHookLeft
+	defer func() {
+		stop()
+		if failure != nil {
+			err = s.abandon(ctx, d, run, failure)
+		}
+	}()
+	if failure = s.runHook(kept, d, run); failure != nil {
+		if errors.Is(context.Cause(kept), lease.ErrLost) {
+			failure = nil
+		}
+		return false, nil // or the failure
+	}
+	stop()
+	switch err = run.lease.Done(ctx); {
+	case err == nil:
+		c.hooksRun.add(run.lease.Key())
+		return false, nil
+	case errors.Is(err, lease.ErrLost):
+		return false, nil
+	case refusal(run.session.Load(), err), run.session.Load().gone(ctx):
+		return true, nil
+	}
+	if err = run.lease.Done(ctx); err == nil { // a lost response, perhaps
+		c.hooksRun.add(run.lease.Key())
+		return false, nil
+	}
+	return false, &lockError{s.Name(), err}
+}
+
+// abandon makes room for another run of a hook that has failed. Every later call
+// would take an incomplete sandbox for a complete one, so that is deleted.
+func (s *Sandbox) abandon(ctx context.Context, d dueHook, run *hookRun, err error) error {
+	late, cancel := context.WithTimeout(context.WithoutCancel(ctx), takeAwayTime)
+	defer cancel()
+	if d.name == "OnCreate" {
+		deleteErr := s.Delete(late, nil)
+		if deleteErr == nil || errors.Is(deleteErr, ErrNotFound) {
+			return err
+		}
+		err = fmt.Errorf("%w; it is left half-made, since deleting it failed: %w", err, deleteErr)
+	}
+	if run.lease != nil {
+		_ = run.lease.Free(late) // its lease ends anyway
+	}
+	return err
+}
+
+// setUp calls the hook of a sandbox that was just created, and that no other
+// process knows to be incomplete.
+func (s *Sandbox) setUp(ctx context.Context, onCreate Hook) (*Sandbox, error) {
+	if onCreate == nil {
+		return s, nil
+	}
+	d, run := dueHook{name: "OnCreate", hook: onCreate}, &hookRun{st: s.st}
+	if err := s.runHook(ctx, d, run); err != nil {
+		return nil, s.abandon(ctx, d, run, err)
+	}
+	return s, nil
+}
+
+// hookRun is one run of a hook. Until it is over, calls made by the hook do not
+// wait for the resume that the hook is part of.
+type hookRun struct {
+	st      *sandboxState
+	over    atomic.Bool
+	lease   *lease.Lease            // nil for a run without a lock
+	session atomic.Pointer[Session] // where the lock is
+}
+
+// script runs a script of the lock.
+func (r *hookRun) script(ctx context.Context, script string, args ...string) (string, error) {
+	p := program{name: "sh", args: append([]string{"-c", script, "sh"}, args...)}
+	res, err := p.run(ctx, r.session.Load())
+	if err == nil && res.ExitCode != 0 {
+		err = fmt.Errorf("sh has failed with exit code %d%s", res.ExitCode, excerpt([]byte(res.Stderr)))
+	}
+	return res.Stdout, err
+}
+
+// follow moves the lock to the session that the hook has started, since its own
+// had ended.
+func (r *hookRun) follow(ctx context.Context, session *Session) error {
+	if r.lease == nil || r.session.Load() == session {
+		return nil
+	}
+	if err := session.waitReady(ctx); err != nil {
+		return err
+	}
+	r.session.Store(session)
+	if !strings.HasPrefix(r.lease.Key(), "resume-") {
+		return nil
+	}
+	return r.lease.Move(ctx, resumeKey(session))
+}
+
+// hookKey finds the run of a hook in the hook's context: by the sandbox's handle,
+// or by the key of its lock.
+type hookKey struct {
+	st  *sandboxState
+	key string
+}
+
+// hookOf returns the hook that is running and makes a call: by the handle that it
+// received, or by its context. It is nil for other calls.
+func (s *Sandbox) hookOf(ctx context.Context) *hookRun {
+	if s.hook != nil && !s.hook.over.Load() {
+		return s.hook
+	}
+	if run, ok := ctx.Value(hookKey{st: s.st}).(*hookRun); ok && !run.over.Load() {
+		return run
+	}
+	return nil
+}
+
+// runHook calls a hook with a handle and a context that identify the hook's own
+// calls.
+func (s *Sandbox) runHook(ctx context.Context, d dueHook, run *hookRun) (err error) {
+	// The context must outlive the hook, for what the hook has started. While
+	// the hook runs, it ends with the caller's.
+	lasting, end := context.WithCancelCause(context.WithoutCancel(ctx))
+	stop := context.AfterFunc(ctx, func() { end(api.ContextError(ctx)) })
+	err = errHookLeft
+	defer func() {
+		run.over.Store(true)
+		stop()
+		if err != nil {
+			end(err)
+		}
+	}()
+	lasting = context.WithValue(lasting, hookKey{st: s.st}, run)
+	if d.key != "" {
+		lasting = context.WithValue(lasting, hookKey{key: d.key}, run)
+	}
+	if err = d.hook(lasting, &Sandbox{st: s.st, hook: run}); err != nil {
+		err = fmt.Errorf("sandbox: %s of %q: %w", d.name, s.Name(), err)
+	}
+	return err
+}
