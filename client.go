@@ -70,9 +70,14 @@ type ClientOptions struct {
 	// with their contexts. Terminals are opened with it too, and their token is
 	// part of the URL: a transport that records URLs records the token.
 	HTTPClient *http.Client
-	// Logger receives one record per request, at debug level, or at warning
-	// level if the request failed or was retried. Secrets are never logged. Nil
-	// disables logging.
+	// Observer is told of each request, command, resume and so on. Nil costs
+	// nothing.
+	Observer Observer
+	// Logger receives a record for most of the events that Observer is told of,
+	// when they end: at debug level what goes well, at info level what costs
+	// something that no one has called for, at warning level what was retried or
+	// repaired, and at error level what needs somebody to act. Secrets and the
+	// arguments of commands are never logged. Nil disables logging.
 	Logger *slog.Logger
 	// Retry limits how often failed requests are retried. Nil means twice, after
 	// 400 and 800 ms.
@@ -180,7 +185,6 @@ type Client struct {
 	reattach ReattachOptions
 	http     *http.Client
 	base     *url.URL
-	log      *slog.Logger
 	// secrets are the tokens that have been sent; no error or log record may
 	// contain one.
 	secrets *redact.Known
@@ -235,10 +239,10 @@ func NewClient(opts *ClientOptions) (*Client, error) {
 	if creds == nil {
 		creds = auth.Default(&auth.Options{HTTPClient: o.HTTPClient, Logger: o.Logger})
 	}
-	c := &Client{creds: creds, reattach: reattach, http: hc, base: u, log: o.Logger, secrets: &redact.Known{}, hooks: o.Hooks, trees: engine.NewTurns()}
+	c := &Client{creds: creds, reattach: reattach, http: hc, base: u, secrets: &redact.Known{}, hooks: o.Hooks, trees: engine.NewTurns()}
 	c.serverIDs.Store(o.ServerCommandIDs)
 	c.api = api.New(api.Config{
-		BaseURL: u, HTTPClient: hc, UserAgent: api.UserAgent(o.UserAgent, Version()), Retry: retry, Logger: o.Logger, Secrets: c.secrets,
+		BaseURL: u, HTTPClient: hc, UserAgent: api.UserAgent(o.UserAgent, Version()), Retry: retry, Seam: o.newSeam(c.secrets), Secrets: c.secrets,
 		Auth: func(ctx context.Context) (api.Auth, error) {
 			cr, err := creds.Credentials(ctx)
 			if err == nil {

@@ -348,7 +348,10 @@ func (r *execRun) copy(ctx context.Context) (res engine.Copied) {
 		}
 		f = newFollower(ctx, client, r.remote)
 	}
-	defer f.Close()
+	defer func() {
+		r.received.Store(f.Bytes())
+		f.Close()
+	}()
 	unread := &engine.Unread{Signal: func(sig int) {
 		send := (*Command).Signal
 		if Signal(sig) == SIGKILL {

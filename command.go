@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/go-vercel/sandbox/internal/api"
+	"github.com/go-vercel/sandbox/internal/observe"
 	"github.com/go-vercel/sandbox/internal/redact"
 	"github.com/go-vercel/sandbox/internal/wire"
 )
@@ -240,7 +241,10 @@ func (c *Command) Wait(ctx context.Context) (*CommandResult, error) {
 		data = &known
 	}
 	if data == nil {
-		if data, err = client.waitCommand(ctx, c.session, c.ID()); err != nil {
+		waiting, e := client.seam().Begin(ctx, observe.Event{Kind: observe.Wait, Session: c.session, Command: c.ID(), Program: c.Name()})
+		data, err = client.waitCommand(waiting, c.session, c.ID())
+		client.ended(waiting, exited(e, data), err)
+		if err != nil {
 			return nil, err
 		}
 	}

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/go-vercel/sandbox/internal/api"
+	"github.com/go-vercel/sandbox/internal/observe"
 	"github.com/go-vercel/sandbox/internal/redact"
 	"github.com/go-vercel/sandbox/internal/wire"
 )
@@ -511,11 +512,17 @@ func (c *Client) lookUp(ctx context.Context, name string, opts *GetOptions) (*Sa
 	if err != nil {
 		return nil, err
 	}
+	start := time.Now()
 	resp, _, err := c.getSandbox(ctx, name, project, !o.NoResume, o.Private)
 	if err != nil {
 		return nil, err
 	}
-	return newSandbox(c, project, resp, o.OnResume), nil
+	sb := newSandbox(c, project, resp, o.OnResume)
+	if resp.Resumed {
+		ctx, e := c.begin(ctx, sb, observe.Event{Kind: observe.Resume, Cause: causeGet, Start: start})
+		c.ended(ctx, e, nil)
+	}
+	return sb, nil
 }
 
 func (c *Client) getSandbox(ctx context.Context, name, project string, resume bool, private map[string]any) (*wire.SandboxResponse, *api.Request, error) {

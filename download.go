@@ -19,6 +19,7 @@ import (
 
 	"github.com/go-vercel/sandbox/internal/api"
 	"github.com/go-vercel/sandbox/internal/glob"
+	"github.com/go-vercel/sandbox/internal/observe"
 	"github.com/go-vercel/sandbox/internal/untar"
 )
 
@@ -302,7 +303,7 @@ const packScript = `set -o pipefail; unset CDPATH; d=$1; [ "$d" != - ] || d=./-;
 //
 // The sandbox needs bash, GNU tar, gzip and base64. If src does not exist, the
 // error is an [*fs.PathError] that matches [fs.ErrNotExist].
-func (f *FileSystem) DownloadDir(ctx context.Context, src, dst string, opts *DownloadDirOptions) error {
+func (f *FileSystem) DownloadDir(ctx context.Context, src, dst string, opts *DownloadDirOptions) (err error) {
 	t := f.on()
 	var o DownloadDirOptions
 	if opts != nil {
@@ -321,6 +322,12 @@ func (f *FileSystem) DownloadDir(ctx context.Context, src, dst string, opts *Dow
 	if err != nil {
 		return err
 	}
+	c, err := t.client()
+	if err != nil {
+		return err
+	}
+	ctx, e := c.begin(ctx, t, observe.Event{Kind: observe.Download})
+	defer func() { c.ended(ctx, e, err) }()
 	cmd, err := readCommand(ctx, t, "bash", []string{"-c", packScript, "bash", src})
 	if err != nil {
 		return &fs.PathError{Op: "open", Path: src, Err: err}
@@ -348,7 +355,10 @@ func (f *FileSystem) DownloadDir(ctx context.Context, src, dst string, opts *Dow
 	err = unpack(ctx, cmd, root, untar.Options{
 		MaxEntries: cmp.Or(o.MaxEntries, maxEntries), MaxBytes: cmp.Or(o.MaxBytes, maxBytes),
 		OutsideLinks: o.OutsideLinks, Keep: keep,
-		Progress: func(name string, n int) { m.add(path.Join(src, name), n) },
+		Progress: func(name string, n int) {
+			e.Received += int64(n)
+			m.add(path.Join(src, name), n)
+		},
 	})
 	if err == nil {
 		return nil

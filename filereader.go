@@ -7,10 +7,12 @@ import (
 	"io/fs"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"unicode/utf8"
 
 	"github.com/go-vercel/sandbox/internal/api"
+	"github.com/go-vercel/sandbox/internal/observe"
 )
 
 // OpenOptions are the options of [FileSystem.Open]. The zero value is ready to
@@ -37,6 +39,12 @@ type FileReader struct {
 	meter *meter
 	// length is what the content is compared with at its end; nil for nothing.
 	length *length
+
+	// What observers are told; over is set once they have been.
+	client *Client
+	ctx    context.Context
+	event  observe.Event
+	over   atomic.Bool
 }
 
 // openFile starts to read a file.
@@ -47,10 +55,14 @@ func openFile(ctx context.Context, t target, name string, opts *OpenOptions) (*F
 	if err := checkPath("open", name); err != nil {
 		return nil, err
 	}
+	c, err := t.client()
+	if err != nil {
+		return nil, &fs.PathError{Op: "open", Path: name, Err: err}
+	}
+	ctx, e := c.begin(ctx, t, observe.Event{Kind: observe.Download})
 	var (
 		body io.ReadCloser
 		size int64
-		err  error
 	)
 	if utf8.ValidString(name) && utf8.ValidString(opts.Cwd) {
 		body, size, err = t.openFile(ctx, name, opts.Cwd)
@@ -58,9 +70,10 @@ func openFile(ctx context.Context, t target, name string, opts *OpenOptions) (*F
 		body, size, err = openEncoded(ctx, t, joinCwd(opts.Cwd, name))
 	}
 	if err != nil {
+		c.ended(ctx, e, err)
 		return nil, &fs.PathError{Op: "open", Path: name, Err: missingFile(err)}
 	}
-	return &FileReader{name: name, body: body, size: size, meter: newMeter(opts.Progress, size)}, nil
+	return &FileReader{name: name, body: body, size: size, meter: newMeter(opts.Progress, size), client: c, ctx: ctx, event: e}, nil
 }
 
 // joinCwd leaves a path unchanged where possible, as the API would.
@@ -115,10 +128,22 @@ func (r *FileReader) Read(p []byte) (int, error) {
 			err = io.ErrUnexpectedEOF
 		}
 	}
-	if err != nil && err != io.EOF {
+	switch {
+	case err == io.EOF:
+		r.ended(nil)
+	case err != nil:
 		err = &fs.PathError{Op: "read", Path: r.name, Err: err}
+		r.ended(err)
 	}
 	return n, err
+}
+
+// ended tells that the transfer is over.
+func (r *FileReader) ended(err error) {
+	if r.client.seam() != nil && !r.over.Swap(true) {
+		r.event.Received = r.read
+		r.client.ended(r.ctx, r.event, err)
+	}
 }
 
 // transferBuffers are larger than a connection's read buffer, so that content
@@ -137,5 +162,6 @@ func (r *FileReader) WriteTo(w io.Writer) (int64, error) {
 // more than once.
 func (r *FileReader) Close() error {
 	r.length.stop()
+	defer r.ended(nil)
 	return r.body.Close()
 }

@@ -14,6 +14,7 @@ import (
 
 	"github.com/go-vercel/sandbox/internal/api"
 	"github.com/go-vercel/sandbox/internal/lease"
+	"github.com/go-vercel/sandbox/internal/observe"
 )
 
 // Hook is called after a sandbox was created or resumed. Calls that it makes
@@ -414,6 +415,8 @@ func (s *Sandbox) hookOf(ctx context.Context) *hookRun {
 // runHook calls a hook with a handle and a context that identify the hook's own
 // calls.
 func (s *Sandbox) runHook(ctx context.Context, d dueHook, run *hookRun) (err error) {
+	c := s.st.client
+	ctx, e := c.begin(ctx, s, observe.Event{Kind: observe.Hook, Operation: d.name})
 	// The context must outlive the hook, for what the hook has started. While
 	// the hook runs, it ends with the caller's.
 	lasting, end := context.WithCancelCause(context.WithoutCancel(ctx))
@@ -422,6 +425,7 @@ func (s *Sandbox) runHook(ctx context.Context, d dueHook, run *hookRun) (err err
 	defer func() {
 		run.over.Store(true)
 		stop()
+		c.ended(ctx, e, err)
 		if err != nil {
 			end(err)
 		}

@@ -4,10 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
 	"time"
 
 	"github.com/go-vercel/sandbox/internal/api"
+	"github.com/go-vercel/sandbox/internal/observe"
 	"github.com/go-vercel/sandbox/internal/wire"
 )
 
@@ -107,12 +107,11 @@ func (s *Sandbox) keepAliveOnce(ctx context.Context, o *KeepAliveOptions) (time.
 		return min(o.Interval, left-o.Margin), nil
 	}
 	// Enough to get beyond the margin, even if that is longer than the step.
-	err = cur.ExtendTimeout(ctx, max(o.Step, o.Margin-left+o.Interval))
+	err = s.extend(ctx, cur, max(o.Step, o.Margin-left+o.Interval))
 	switch {
 	case err == nil, errors.Is(err, ErrStopped):
 		return o.Interval, nil
 	case passing(err):
-		s.keepAliveFailed(ctx, err)
 		return min(o.Interval, o.Margin/4), nil
 	case errors.Is(err, ErrUnauthorized):
 		return 0, fmt.Errorf("sandbox: keeping %q alive: %w", s.Name(), err)
@@ -125,12 +124,20 @@ func (s *Sandbox) keepAliveOnce(ctx context.Context, o *KeepAliveOptions) (time.
 // half of the margin is not less: one without a response leaves time for another.
 const keepAliveLimit = 15 * time.Second
 
-// keepAliveFailed logs an error that KeepAlive survives.
+// extend moves the end of the session by d.
+func (s *Sandbox) extend(ctx context.Context, cur *Session, d time.Duration) error {
+	c := s.st.client
+	ctx, e := c.begin(ctx, s, observe.Event{Kind: observe.Extension, Extended: d})
+	err := cur.ExtendTimeout(ctx, d)
+	c.ended(ctx, e, err)
+	return err
+}
+
+// keepAliveFailed tells of a failed check that KeepAlive outlasts.
 func (s *Sandbox) keepAliveFailed(ctx context.Context, err error) {
-	if c, clientErr := s.client(); clientErr == nil && c.log != nil {
-		c.log.LogAttrs(ctx, slog.LevelWarn, "sandbox: KeepAlive failed, and tries again",
-			slog.String("sandbox", s.Name()), slog.Any("error", c.secrets.Error(err)))
-	}
+	c := s.st.client
+	ctx, e := c.begin(ctx, s, observe.Event{Kind: observe.Extension})
+	c.ended(ctx, e, err)
 }
 
 // passing reports whether a retry may succeed.

@@ -5,12 +5,12 @@ import (
 	"crypto/rand"
 	"encoding/hex"
 	"io"
-	"log/slog"
 	"strings"
 
 	"github.com/go-vercel/sandbox/internal/api"
 	"github.com/go-vercel/sandbox/internal/engine"
 	"github.com/go-vercel/sandbox/internal/logstream"
+	"github.com/go-vercel/sandbox/internal/observe"
 	"github.com/go-vercel/sandbox/internal/wire"
 )
 
@@ -81,11 +81,11 @@ func checkCommandID(id string) error {
 	return nil
 }
 
-// distrustIDs stops generating IDs for commands, and logs that once.
+// distrustIDs stops generating IDs for commands, and tells that once.
 func (c *Client) distrustIDs(ctx context.Context, why string) {
-	if !c.serverIDs.Swap(true) && c.log != nil {
-		c.log.LogAttrs(ctx, slog.LevelWarn, "sandbox: commands get their IDs from the service from now on; the outcome of a start whose response is lost stays unknown",
-			slog.String("reason", why))
+	if !c.serverIDs.Swap(true) {
+		ctx, e := c.seam().Begin(ctx, observe.Event{Kind: observe.CommandIDs, Cause: why})
+		c.ended(ctx, e, nil)
 	}
 }
 
@@ -147,15 +147,16 @@ const codeWriteFailed = "write_failed"
 
 // pump copies a command's output to its writers in the background.
 type pump struct {
-	done chan struct{}
+	done  chan struct{}
+	event observe.Event // what observers are told
 	// Once it is done:
 	end *wire.Command // how the command ended, if that is known
 	err error
 }
 
-// startPump copies what f reads.
-func startPump(ctx context.Context, f *follower, cmd *Command, o *CommandOptions) *pump {
-	p := &pump{done: make(chan struct{})}
+// startPump copies what f reads, until the end of the event.
+func startPump(ctx context.Context, f *follower, cmd *Command, o *CommandOptions, e observe.Event) *pump {
+	p := &pump{done: make(chan struct{}), event: e}
 	writers := *o
 	if writers.Stdout == nil {
 		writers.Stdout = io.Discard
@@ -172,6 +173,8 @@ func startPump(ctx context.Context, f *follower, cmd *Command, o *CommandOptions
 		if p.err != nil && o.KillOnCancel {
 			p.err = cmd.killLate(ctx, within, p.err)
 		}
+		p.event.Received = f.Bytes()
+		cmd.c.ended(ctx, exited(p.event, p.end), p.err)
 	}()
 	return p
 }

@@ -14,6 +14,7 @@ import (
 
 	"github.com/go-vercel/sandbox/internal/api"
 	"github.com/go-vercel/sandbox/internal/engine"
+	"github.com/go-vercel/sandbox/internal/observe"
 	"github.com/go-vercel/sandbox/internal/wire"
 )
 
@@ -41,6 +42,11 @@ type execRun struct {
 	// the Cmd ends the command instead.
 	live    context.Context
 	abandon context.CancelFunc
+
+	// What observers are told.
+	client   *Client
+	event    observe.Event
+	received atomic.Int64
 
 	inputCtx            context.Context // ends when the input is no longer waited for
 	stopWaitingForInput context.CancelFunc
@@ -100,15 +106,20 @@ func (c *Cmd) start() error {
 	if err != nil {
 		return err
 	}
+	client, err := c.on.client()
+	if err != nil {
+		return err
+	}
+	ctx, e := client.beginCommand(c.ctx, c.on, c.Path, c.args())
 	r := &execRun{
-		ctx: c.ctx, on: c.on, name: c.Path, args: c.args(), options: o, stdout: c.Stdout, stderr: c.Stderr,
+		ctx: ctx, client: client, event: e, on: c.on, name: c.Path, args: c.args(), options: o, stdout: c.Stdout, stderr: c.Stderr,
 		pipes: c.outputs, detached: !c.runs && c.Stdout == nil && c.Stderr == nil,
 		stdinPipe: c.stdin, cancel: c.Cancel, waitDelay: c.WaitDelay,
 		waiting: make(chan struct{}), exited: make(chan struct{}), done: make(chan struct{}),
 	}
 	r.options.KillOnCancel = true // a start that is not known yet when ctx ends
-	r.live, r.abandon = context.WithCancel(context.WithoutCancel(c.ctx))
-	r.inputCtx, r.stopWaitingForInput = context.WithCancel(c.ctx)
+	r.live, r.abandon = context.WithCancel(context.WithoutCancel(ctx))
+	r.inputCtx, r.stopWaitingForInput = context.WithCancel(ctx)
 	c.run, c.Process = r, &Process{r}
 	var in *input
 	known := true
@@ -144,6 +155,7 @@ func (c *Cmd) start() error {
 	r.stopWaitingForInput()
 	if err != nil {
 		r.abandon()
+		r.ended(err)
 		c.run, c.Process = nil, nil
 		return err
 	}
@@ -215,8 +227,27 @@ func (r *execRun) notStarted(err error) {
 	r.abandon()
 	r.endPipes()
 	r.err = err
+	r.ended(err)
 	r.exit.Do(func() { close(r.exited) })
 	close(r.done)
+}
+
+// ended tells that the run is over. An exit code is no error here.
+func (r *execRun) ended(err error) {
+	e := r.event
+	if cmd := r.command(); cmd != nil {
+		e.Session, e.Command = cmd.SessionID(), cmd.ID()
+	}
+	r.mu.Lock()
+	if r.state != nil {
+		e.Exited, e.ExitCode = true, r.state.code
+	}
+	r.mu.Unlock()
+	e.Received = r.received.Load()
+	if _, exit := err.(*ExitError); exit {
+		err = nil
+	}
+	r.client.ended(r.ctx, e, err)
 }
 
 // supervise waits for the end of the command and of everything that is copied.
@@ -316,6 +347,7 @@ func (r *execRun) finish(res engine.Result, cancelErr error) {
 	default:
 		r.err = res.Input
 	}
+	r.ended(r.err)
 	close(r.done)
 }
 

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/go-vercel/sandbox/internal/api"
+	"github.com/go-vercel/sandbox/internal/observe"
 )
 
 const (
@@ -31,12 +32,19 @@ func (s *Sandbox) Resume(ctx context.Context) error {
 	if _, err := s.client(); err != nil {
 		return err
 	}
-	session, err := s.resume(ctx, s.CurrentSession())
+	session, err := s.resume(ctx, s.CurrentSession(), causeAsked, nil)
 	if err != nil {
 		return err
 	}
 	return session.waitReady(ctx)
 }
+
+// The causes of resumes, besides the refusals of calls.
+const (
+	causeAsked = "asked" // by Resume
+	causeGet   = "get"   // by a get
+	causeHook  = "hook"  // hooks have to run, or there is no session
+)
 
 // maxResumes is how often one call resumes the sandbox, as in the official
 // client: others may stop sessions as fast as they are started.
@@ -63,7 +71,7 @@ func withResume[T any](ctx context.Context, s *Sandbox, fn func(*Session) (T, er
 		if !refusal(cur, err) || resumes == maxResumes {
 			return v, err
 		}
-		if cur, err = s.resume(ctx, cur); err != nil {
+		if cur, err = s.resume(ctx, cur, outcome(ctx, err), err); err != nil {
 			return zero, err
 		}
 	}
@@ -87,7 +95,7 @@ func (s *Sandbox) ready(ctx context.Context) (*Session, error) {
 	if cur != nil && (s.hookOf(ctx) != nil || calm && s.settled(cur)) {
 		return cur, nil
 	}
-	return s.resume(ctx, nil)
+	return s.resume(ctx, nil, causeHook, nil)
 }
 
 // sessionToLookAt returns the session whose commands are looked up. It starts
@@ -143,14 +151,15 @@ type resumeCall struct {
 
 // resume returns a session to use instead of stale, which the API has refused.
 // Concurrent callers share one resume, which continues for as long as any of
-// them waits for it.
-func (s *Sandbox) resume(ctx context.Context, stale *Session) (*Session, error) {
+// them waits for it. The cause, and its error if there is one, are for observers.
+func (s *Sandbox) resume(ctx context.Context, stale *Session, cause string, causeErr error) (*Session, error) {
+	why := observe.Event{Kind: observe.Resume, Cause: cause, CauseErr: causeErr}
 	if run := s.hookOf(ctx); run != nil {
 		// Waiting for the resume that this call is part of would never end.
 		if cur := s.CurrentSession(); cur != nil && cur != stale {
 			return cur, nil
 		}
-		session, err := s.startSession(ctx, stale)
+		session, err := s.startSession(ctx, stale, why)
 		if err != nil {
 			return nil, err
 		}
@@ -159,17 +168,17 @@ func (s *Sandbox) resume(ctx context.Context, stale *Session) (*Session, error) 
 		}
 		return session, nil
 	}
-	session, joined, err := s.share(ctx, stale)
+	session, joined, err := s.share(ctx, stale, why)
 	if err == nil && joined && session == stale {
 		// The resume that was in progress ended with the very session that has
 		// refused this call since.
-		session, _, err = s.share(ctx, stale)
+		session, _, err = s.share(ctx, stale, why)
 	}
 	return session, err
 }
 
 // share waits for the resume in progress, which it reports, or begins one.
-func (s *Sandbox) share(ctx context.Context, stale *Session) (session *Session, joined bool, err error) {
+func (s *Sandbox) share(ctx context.Context, stale *Session, why observe.Event) (session *Session, joined bool, err error) {
 	st, cur := s.st, s.CurrentSession()
 	calm := cur != nil && cur != stale && s.settled(cur)
 	st.mu.Lock()
@@ -184,7 +193,7 @@ func (s *Sandbox) share(ctx context.Context, stale *Session) (session *Session, 
 		shared, cancel := context.WithTimeout(context.WithoutCancel(ctx), resumeTimeout)
 		call = &resumeCall{done: make(chan struct{}), ctx: shared, cancel: cancel}
 		st.resuming = call
-		go s.runResume(call, stale)
+		go s.runResume(call, stale, why)
 	}
 	call.waiters++
 	st.mu.Unlock()
@@ -225,7 +234,7 @@ func (s *Sandbox) share(ctx context.Context, stale *Session) (session *Session, 
 
 // runResume performs a shared resume: it starts a session in place of stale, and
 // lets the hooks run that have not.
-func (s *Sandbox) runResume(call *resumeCall, stale *Session) {
+func (s *Sandbox) runResume(call *resumeCall, stale *Session, why observe.Event) {
 	call.err = fmt.Errorf("sandbox: OnResume of %q: %w", s.Name(), errHookLeft)
 	defer func() {
 		s.st.mu.Lock()
@@ -241,7 +250,7 @@ func (s *Sandbox) runResume(call *resumeCall, stale *Session) {
 	for {
 		if fresh {
 			var err error
-			if session, err = s.startSession(call.ctx, stale); err != nil {
+			if session, err = s.startSession(call.ctx, stale, why); err != nil {
 				call.err = err
 				return
 			}
@@ -262,11 +271,19 @@ func (s *Sandbox) runResume(call *resumeCall, stale *Session) {
 // startSession asks the API for a running session. The API is expected to respond
 // only once the previous session has ended; if it does not, startSession waits for
 // that session and asks again.
-func (s *Sandbox) startSession(ctx context.Context, stale *Session) (session *Session, err error) {
+func (s *Sandbox) startSession(ctx context.Context, stale *Session, why observe.Event) (session *Session, err error) {
 	c, err := s.client()
 	if err != nil {
 		return nil, err
 	}
+	ctx, e := c.begin(ctx, s, why)
+	e.Outcome = observe.Found
+	defer func() {
+		if session != nil {
+			e.Session = session.ID()
+		}
+		c.ended(ctx, e, err)
+	}()
 	for waited := false; ; waited = true {
 		resp, _, err := c.getSandbox(ctx, s.Name(), s.st.project, true, nil)
 		ending := stale
@@ -274,6 +291,9 @@ func (s *Sandbox) startSession(ctx context.Context, stale *Session) (session *Se
 		case err == nil:
 			if session, err = s.adopt(c, resp); err != nil {
 				return nil, err
+			}
+			if resp.Resumed {
+				e.Outcome = observe.OK
 			}
 			if ending = session; !session.ending() {
 				return session, nil

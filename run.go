@@ -1,6 +1,7 @@
 package sandbox
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -10,6 +11,7 @@ import (
 
 	"github.com/go-vercel/sandbox/internal/api"
 	"github.com/go-vercel/sandbox/internal/engine"
+	"github.com/go-vercel/sandbox/internal/observe"
 	"github.com/go-vercel/sandbox/internal/redact"
 	"github.com/go-vercel/sandbox/internal/wire"
 )
@@ -106,31 +108,78 @@ func newCommandBody(name string, args []string, o *CommandOptions) (*engine.Body
 // If ctx ends, RunCommand returns as soon as a pending Write has returned, and
 // the command continues unless KillOnCancel is set.
 func (s *Session) RunCommand(ctx context.Context, name string, args []string, opts *CommandOptions) (*CommandResult, error) {
+	c, err := s.client()
+	if err != nil {
+		return nil, err
+	}
+	ctx, e := c.beginCommand(ctx, s, name, args)
+	done, err := s.runCommand(ctx, name, args, opts)
+	c.ended(ctx, done.event(e), err)
+	return done.result, err
+}
+
+// ran is what became of a command.
+type ran struct {
+	result      *CommandResult // nil after an error
+	session, id string
+	received    int64
+	// pumped is set if the output is still being copied.
+	pumped bool
+	cmd    *Command
+}
+
+// event completes the event of the command.
+func (r *ran) event(e observe.Event) observe.Event {
+	e.Session, e.Command, e.Received = cmp.Or(r.session, e.Session), r.id, r.received
+	if r.result != nil {
+		return exited(e, &r.result.Command.data)
+	}
+	return e
+}
+
+// exited completes an event with how a command has ended; nil means that this is
+// not known.
+func exited(e observe.Event, end *wire.Command) observe.Event {
+	if end != nil && end.ExitCode != nil {
+		e.Exited, e.ExitCode = true, *end.ExitCode
+	}
+	return e
+}
+
+// beginCommand tells that a command begins.
+func (c *Client) beginCommand(ctx context.Context, on named, name string, args []string) (context.Context, observe.Event) {
+	return c.begin(ctx, on, observe.Event{Kind: observe.Command, Program: name, Args: args})
+}
+
+func (s *Session) runCommand(ctx context.Context, name string, args []string, opts *CommandOptions) (r ran, err error) {
+	r.session = s.ID()
 	var o CommandOptions
 	if opts != nil {
 		o = *opts
 	}
 	if o.AttachStdin {
-		return nil, invalid("AttachStdin", "is for StartCommand: the input is written while the command runs")
+		return r, invalid("AttachStdin", "is for StartCommand: the input is written while the command runs")
 	}
 	cmd, f, err := s.begin(ctx, ctx, name, args, &o, true)
 	if err != nil {
-		return nil, err
+		return r, err
 	}
 	defer f.Close()
 	within := engine.Patience(ctx)
 	kept, err := f.deliver(&o)
+	r.id, r.received = f.id, f.Bytes()
 	if err != nil {
 		if e, ok := err.(*StreamError); o.KillOnCancel && (ctx.Err() != nil || ok && e.Code == codeWriteFailed) {
 			err = cmd.killLate(ctx, within, err)
 		}
-		return nil, err
+		return r, err
 	}
 	if end := f.End(); end != nil {
 		cmd.data = *end
 	}
 	cmd.kept = kept
-	return finished(cmd), nil
+	r.result = finished(cmd)
+	return r, nil
 }
 
 // StartCommand starts a program with arguments but does not wait for it to end.
@@ -144,6 +193,22 @@ func (s *Session) RunCommand(ctx context.Context, name string, args []string, op
 // is sent once; if its response is lost, the command is looked up as by
 // RunCommand.
 func (s *Session) StartCommand(ctx context.Context, name string, args []string, opts *CommandOptions) (*Command, error) {
+	c, err := s.client()
+	if err != nil {
+		return nil, err
+	}
+	ctx, e := c.beginCommand(ctx, s, name, args)
+	begun, err := s.startCommand(ctx, name, args, opts, e)
+	if !begun.pumped {
+		c.ended(ctx, begun.event(e), err)
+	}
+	return begun.cmd, err
+}
+
+// startCommand starts a command. If its output is copied, the event is over when
+// that is.
+func (s *Session) startCommand(ctx context.Context, name string, args []string, opts *CommandOptions, e observe.Event) (r ran, err error) {
+	r.session = s.ID()
 	var o CommandOptions
 	if opts != nil {
 		o = *opts
@@ -152,20 +217,23 @@ func (s *Session) StartCommand(ctx context.Context, name string, args []string, 
 	// Whether a command that is waited for can have an input is not known.
 	cmd, f, err := s.begin(ctx, ctx, name, args, &o, copied && !o.AttachStdin)
 	if err != nil {
-		return nil, err
+		return r, err
 	}
+	r.id = cmd.ID()
 	cmd.stdinKnown = o.AttachStdin
 	if o.KillOnCancel && ctx.Err() != nil {
 		f.Close()
 		why := &RequestError{Operation: api.StartCommand.Name, SessionID: s.ID(), Err: api.ContextError(ctx)}
-		return nil, cmd.killLate(ctx, engine.Patience(ctx), why)
+		return r, cmd.killLate(ctx, engine.Patience(ctx), why)
 	}
+	r.cmd = cmd
 	if copied {
 		if f == nil {
 			f = newFollower(ctx, cmd.c, cmd)
 		}
-		cmd.pump = startPump(ctx, f, cmd, &o)
-		return cmd, nil
+		r.pumped = true
+		cmd.pump = startPump(ctx, f, cmd, &o, r.event(e))
+		return r, nil
 	}
 	if o.KillOnCancel {
 		cmd.mu.Lock()
@@ -176,7 +244,7 @@ func (s *Session) StartCommand(ctx context.Context, name string, args []string, 
 			}
 		})
 	}
-	return cmd, nil
+	return r, nil
 }
 
 // GetCommand returns the command of this session with the given ID. It makes a
@@ -221,13 +289,44 @@ func (s *Session) ListCommands(ctx context.Context) ([]*Command, error) {
 // RunCommand is like [Session.RunCommand] for the current session, but resumes
 // the sandbox if it is stopped.
 func (s *Sandbox) RunCommand(ctx context.Context, name string, args []string, opts *CommandOptions) (*CommandResult, error) {
-	return withResume(ctx, s, func(cur *Session) (*CommandResult, error) { return cur.RunCommand(ctx, name, args, opts) })
+	ctx, e, err := s.beginCommand(ctx, name, args)
+	if err != nil {
+		return nil, err
+	}
+	return s.runCommand(ctx, name, args, opts, e)
 }
 
 // StartCommand is like [Session.StartCommand] for the current session, but
 // resumes the sandbox if it is stopped.
 func (s *Sandbox) StartCommand(ctx context.Context, name string, args []string, opts *CommandOptions) (*Command, error) {
-	return withResume(ctx, s, func(cur *Session) (*Command, error) { return cur.StartCommand(ctx, name, args, opts) })
+	ctx, e, err := s.beginCommand(ctx, name, args)
+	if err != nil {
+		return nil, err
+	}
+	return s.startCommand(ctx, name, args, opts, e)
+}
+
+func (s *Sandbox) beginCommand(ctx context.Context, name string, args []string) (context.Context, observe.Event, error) {
+	c, err := s.client()
+	if err != nil {
+		return ctx, observe.Event{}, err
+	}
+	ctx, e := c.beginCommand(ctx, s, name, args)
+	return ctx, e, nil
+}
+
+func (s *Sandbox) runCommand(ctx context.Context, name string, args []string, opts *CommandOptions, e observe.Event) (*CommandResult, error) {
+	done, err := withResume(ctx, s, func(cur *Session) (ran, error) { return cur.runCommand(ctx, name, args, opts) })
+	s.st.client.ended(ctx, done.event(e), err)
+	return done.result, err
+}
+
+func (s *Sandbox) startCommand(ctx context.Context, name string, args []string, opts *CommandOptions, e observe.Event) (*Command, error) {
+	begun, err := withResume(ctx, s, func(cur *Session) (ran, error) { return cur.startCommand(ctx, name, args, opts, e) })
+	if !begun.pumped {
+		s.st.client.ended(ctx, begun.event(e), err)
+	}
+	return begun.cmd, err
 }
 
 // GetCommand is like [Session.GetCommand] for the current session. It does not

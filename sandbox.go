@@ -110,6 +110,13 @@ func (s *Sandbox) metadata() wire.Sandbox {
 // Name returns the sandbox's name.
 func (s *Sandbox) Name() string { return s.metadata().Name }
 
+func (s *Sandbox) names() (sandbox, session string) {
+	if cur := s.CurrentSession(); cur != nil {
+		session = cur.ID()
+	}
+	return s.Name(), session
+}
+
 // Info returns the sandbox's description from the API's last response. It makes
 // no request; call [Sandbox.Refresh] first for the current state.
 func (s *Sandbox) Info() Info {

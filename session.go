@@ -278,15 +278,22 @@ func (s *Session) openFile(ctx context.Context, path, cwd string) (io.ReadCloser
 
 // uploadTarGz unpacks a gzipped tar archive, whose names are relative to the
 // root. open is called for each attempt.
-func (s *Session) uploadTarGz(ctx context.Context, open func(cwd string) (io.ReadCloser, error)) error {
+func (s *Session) uploadTarGz(ctx context.Context, open func(cwd string) (io.ReadCloser, error)) (sent int64, err error) {
 	c, err := s.client()
 	if err != nil {
-		return err
+		return 0, err
 	}
 	cwd := s.Cwd()
-	return c.do(ctx, &api.Request{Op: api.WriteFiles, Path: []string{s.ID()}, Open: func() (io.ReadCloser, error) { return open(cwd) }, Header: http.Header{
+	req := &api.Request{Op: api.WriteFiles, Path: []string{s.ID()}, Open: func() (io.ReadCloser, error) { return open(cwd) }, Header: http.Header{
 		"Content-Type": {"application/gzip"}, "X-Cwd": {"/"},
-	}}, nil)
+	}}
+	err = c.do(ctx, req, nil)
+	return req.Sent, err
+}
+
+func (s *Session) names() (sandbox, session string) {
+	w := s.wire()
+	return w.SourceSandboxName, w.ID
 }
 
 // metadataJSON encodes the session like the JavaScript SDK: as the API's

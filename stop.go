@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/go-vercel/sandbox/internal/api"
+	"github.com/go-vercel/sandbox/internal/observe"
 	"github.com/go-vercel/sandbox/internal/wire"
 )
 
@@ -53,6 +54,24 @@ func (s *Sandbox) Stop(ctx context.Context, opts *StopOptions) (*StopResult, err
 	if err != nil {
 		return nil, err
 	}
+	ctx, e := c.begin(ctx, s, observe.Event{Kind: observe.Stop})
+	res, err := s.stop(ctx, c, opts)
+	c.ended(ctx, res.event(e), err)
+	return res, err
+}
+
+// event completes the event of the stop.
+func (r *StopResult) event(e observe.Event) observe.Event {
+	if r != nil {
+		e.Lived, e.CPU = r.Session.Duration, r.Session.ActiveCPU
+		if r.Snapshot != nil {
+			e.Snapshot = r.Snapshot.ID
+		}
+	}
+	return e
+}
+
+func (s *Sandbox) stop(ctx context.Context, c *Client, opts *StopOptions) (*StopResult, error) {
 	cur := s.CurrentSession()
 	if cur == nil {
 		return nil, fmt.Errorf("sandbox: stop: %w: there is no session", ErrInvalid)
@@ -210,6 +229,17 @@ func leaving(status string) bool {
 // [Sandbox.Stop], until the session has ended, but not until its snapshot is
 // the sandbox's current one.
 func (s *Session) Stop(ctx context.Context, opts *StopOptions) (*StopResult, error) {
+	c, err := s.client()
+	if err != nil {
+		return nil, err
+	}
+	ctx, e := c.begin(ctx, s, observe.Event{Kind: observe.Stop})
+	res, err := s.stopAndWait(ctx, opts)
+	c.ended(ctx, res.event(e), err)
+	return res, err
+}
+
+func (s *Session) stopAndWait(ctx context.Context, opts *StopOptions) (*StopResult, error) {
 	resp, err := s.stop(ctx)
 	if err != nil {
 		return nil, err

@@ -16,11 +16,13 @@ type target interface {
 	// openFile opens a file through the file API. The size is -1 if unknown.
 	openFile(ctx context.Context, path, cwd string) (body io.ReadCloser, size int64, err error)
 	// uploadTarGz unpacks an archive at the root. open is called for each
-	// attempt, with the working directory of the session that receives it.
-	uploadTarGz(ctx context.Context, open func(cwd string) (io.ReadCloser, error)) error
+	// attempt, with the working directory of the session that receives it. It
+	// returns how many bytes were sent.
+	uploadTarGz(ctx context.Context, open func(cwd string) (io.ReadCloser, error)) (sent int64, err error)
 	Cwd() string
 	// client returns the client that makes the requests.
 	client() (*Client, error)
+	named
 }
 
 var (
@@ -53,6 +55,6 @@ func (s *Sandbox) openFile(ctx context.Context, path, cwd string) (io.ReadCloser
 	return o.body, o.size, err
 }
 
-func (s *Sandbox) uploadTarGz(ctx context.Context, open func(cwd string) (io.ReadCloser, error)) error {
-	return withResumeDo(ctx, s, func(cur *Session) error { return cur.uploadTarGz(ctx, open) })
+func (s *Sandbox) uploadTarGz(ctx context.Context, open func(cwd string) (io.ReadCloser, error)) (int64, error) {
+	return withResume(ctx, s, func(cur *Session) (int64, error) { return cur.uploadTarGz(ctx, open) })
 }

@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/go-vercel/sandbox/internal/glob"
+	"github.com/go-vercel/sandbox/internal/observe"
 	"github.com/go-vercel/sandbox/internal/tarball"
 
 	"github.com/go-vercel/sandbox/internal/api"
@@ -377,6 +378,11 @@ func upload(ctx context.Context, t target, entries func(cwd string) iter.Seq2[ta
 }
 
 func send(ctx context.Context, t target, entries func(cwd string) iter.Seq2[tarball.Entry, error], m *meter) error {
+	c, err := t.client()
+	if err != nil {
+		return err
+	}
+	ctx, e := c.begin(ctx, t, observe.Event{Kind: observe.Upload})
 	var cwd string // of the attempt
 	open := tarball.Opener(ctx, func() iter.Seq2[tarball.Entry, error] {
 		m.restart()
@@ -386,7 +392,7 @@ func send(ctx context.Context, t target, entries func(cwd string) iter.Seq2[tarb
 	// net/http does not return before a Read of the body does, so a source that
 	// is stuck would delay the caller.
 	stop := context.AfterFunc(ctx, last.close)
-	err := t.uploadTarGz(ctx, func(dir string) (io.ReadCloser, error) {
+	e.Sent, err = t.uploadTarGz(ctx, func(dir string) (io.ReadCloser, error) {
 		cwd = dir
 		rc, err := open()
 		last.set(rc)
@@ -397,6 +403,7 @@ func send(ctx context.Context, t target, entries func(cwd string) iter.Seq2[tarb
 	})
 	stop()
 	last.end()
+	c.ended(ctx, e, err)
 	return err
 }
 

@@ -243,21 +243,29 @@ func (u *User) FS() *FileSystem { return &FileSystem{t: u} }
 // The variables of Env are arguments of the program env, visible to other users
 // of the sandbox while it runs.
 func (u *User) RunCommand(ctx context.Context, name string, args []string, opts *CommandOptions) (*CommandResult, error) {
-	name, args, opts, err := u.wrap(name, args, opts)
+	wrapper, wrapped, opts, err := u.wrap(name, args, opts)
 	if err != nil {
 		return nil, err
 	}
-	return u.sandbox.RunCommand(ctx, name, args, opts)
+	ctx, e, err := u.sandbox.beginCommand(ctx, name, args)
+	if err != nil {
+		return nil, err
+	}
+	return u.sandbox.runCommand(ctx, wrapper, wrapped, opts, e)
 }
 
 // StartCommand is like [Sandbox.StartCommand], with the differences described
 // at [User.RunCommand].
 func (u *User) StartCommand(ctx context.Context, name string, args []string, opts *CommandOptions) (*Command, error) {
-	name, args, opts, err := u.wrap(name, args, opts)
+	wrapper, wrapped, opts, err := u.wrap(name, args, opts)
 	if err != nil {
 		return nil, err
 	}
-	return u.sandbox.StartCommand(ctx, name, args, opts)
+	ctx, e, err := u.sandbox.beginCommand(ctx, name, args)
+	if err != nil {
+		return nil, err
+	}
+	return u.sandbox.startCommand(ctx, wrapper, wrapped, opts, e)
 }
 
 func (u *User) begin(ctx, live context.Context, name string, args []string, o *CommandOptions, followed bool) (*Command, *follower, error) {
@@ -320,7 +328,9 @@ func (u *User) openFile(ctx context.Context, name, cwd string) (io.ReadCloser, i
 	return openEncoded(ctx, u, joinCwd(cwd, name))
 }
 
-func (u *User) uploadTarGz(ctx context.Context, open func(cwd string) (io.ReadCloser, error)) error {
+func (u *User) names() (sandbox, session string) { return u.sandbox.names() }
+
+func (u *User) uploadTarGz(ctx context.Context, open func(cwd string) (io.ReadCloser, error)) (int64, error) {
 	return u.sandbox.uploadTarGz(ctx, func(string) (io.ReadCloser, error) { return open(u.home) })
 }
 

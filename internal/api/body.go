@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"sync"
+	"sync/atomic"
 )
 
 // errSource marks an upload whose source failed, which a retry would not fix.
@@ -15,7 +16,8 @@ var errSource = errors.New("reading the upload's source")
 // Read.
 type lazyBody struct {
 	open func() (io.ReadCloser, error)
-	mu   sync.Mutex // guards the following
+	sent *atomic.Int64 // counts what is read
+	mu   sync.Mutex    // guards the following
 	rc   io.ReadCloser
 	err  error
 }
@@ -37,6 +39,7 @@ func (b *lazyBody) Read(p []byte) (int, error) {
 		return 0, err
 	}
 	n, err := rc.Read(p)
+	b.sent.Add(int64(n))
 	if err != nil && err != io.EOF {
 		err = fmt.Errorf("%w: %w", errSource, err)
 	}
@@ -50,7 +53,7 @@ func (b *lazyBody) WriteTo(w io.Writer) (int64, error) {
 		return 0, err
 	}
 	if wt, ok := rc.(io.WriterTo); ok {
-		return wt.WriteTo(w)
+		return wt.WriteTo(countingWriter{w, b.sent})
 	}
 	// The wrapper keeps io.Copy from calling WriteTo again.
 	return io.Copy(w, struct{ io.Reader }{b})
@@ -64,4 +67,16 @@ func (b *lazyBody) Close() error {
 		return nil
 	}
 	return b.rc.Close()
+}
+
+// countingWriter counts what is written.
+type countingWriter struct {
+	io.Writer
+	n *atomic.Int64
+}
+
+func (w countingWriter) Write(p []byte) (int, error) {
+	n, err := w.Writer.Write(p)
+	w.n.Add(int64(n))
+	return n, err
 }

@@ -1,9 +1,6 @@
 package api
 
-import (
-	"context"
-	"io"
-)
+import "context"
 
 type quietKey struct{}
 
@@ -19,15 +16,4 @@ func (c *Client) changed(ctx context.Context, req *Request) {
 	if req.Op != ReadFile && ctx.Value(quietKey{}) == nil {
 		c.changes.Add(1)
 	}
-}
-
-// changingBody counts the end of a stream, which may be the end of a command.
-type changingBody struct {
-	io.ReadCloser
-	ended func()
-}
-
-func (b *changingBody) Close() error {
-	defer b.ended()
-	return b.ReadCloser.Close()
 }

@@ -9,7 +9,6 @@ import (
 	"encoding/json"
 	"errors"
 	"io"
-	"log/slog"
 	"maps"
 	"net/http"
 	"net/url"
@@ -19,6 +18,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/go-vercel/sandbox/internal/observe"
 	"github.com/go-vercel/sandbox/internal/redact"
 	"github.com/hashicorp/go-retryablehttp"
 )
@@ -33,14 +33,15 @@ const maxObjects = 100_000
 // Auth is the part of the credentials that a request needs.
 type Auth struct{ Token, TeamID string }
 
-// Config configures a Client. Every field but Logger, Secrets and Refresh is
+// Config configures a Client. Every field but Seam, Secrets and Refresh is
 // required.
 type Config struct {
 	BaseURL    *url.URL
 	HTTPClient *http.Client
 	UserAgent  func() string // called before every operation
 	Retry      Retry
-	Logger     *slog.Logger
+	// Seam is told of operations and their requests.
+	Seam *observe.Seam
 	// Secrets records the tokens that are sent. They are removed from what
 	// responses and the transport report.
 	Secrets *redact.Known
@@ -77,16 +78,13 @@ func New(cfg Config) *Client {
 	if rt == nil {
 		rt = http.DefaultTransport
 	}
-	pace := newPacer(cfg.MaxRateLimitWait)
-	hc.Transport = wholeResponses{once{next: rt, http1: new(atomic.Bool)}, pace}
+	hc.Transport = wholeResponses{once{next: rt, http1: new(atomic.Bool)}, newPacer(cfg.MaxRateLimitWait)}
 	hc.CheckRedirect = redirectPolicy(cfg.BaseURL, hc.CheckRedirect)
-	c := &Client{
+	return &Client{
 		cfg:     cfg,
 		base:    cfg.BaseURL.EscapedPath(),
 		retrier: newRetrier(&hc, cfg.Retry),
 	}
-	pace.tell = c.rateWait
-	return c
 }
 
 // Request is one call of an operation.
@@ -105,6 +103,8 @@ type Request struct {
 	// server's time in the last response; zero if not reported.
 	Uncertain bool
 	Date      time.Time
+	// Sent is the length of the bodies that were sent.
+	Sent int64
 }
 
 var (
@@ -116,10 +116,13 @@ var (
 // is nil. Errors are of type *Failure, or *AuthError if there are no
 // credentials. A response that breaks off, or is not the API's, counts as none.
 func (c *Client) Do(ctx context.Context, req *Request, out any) error {
-	resp, err := c.send(ctx, &attempts{req: req, whole: true, out: out})
+	a := &attempts{client: c, req: req, whole: true, out: out}
+	ctx = a.begin(ctx)
+	resp, err := c.send(ctx, a)
 	if resp != nil {
 		resp.Body.Close()
 	}
+	a.end(ctx, err)
 	return err
 }
 
@@ -145,11 +148,14 @@ type decoder interface{ Decode(data []byte) bool }
 // Stream performs an operation and returns its response with the body unread;
 // the caller must close it. Errors are like those of Do.
 func (c *Client) Stream(ctx context.Context, req *Request) (*http.Response, error) {
-	resp, err := c.send(ctx, &attempts{req: req})
+	a := &attempts{client: c, req: req}
+	ctx = a.begin(ctx)
+	resp, err := c.send(ctx, a)
 	if err != nil {
+		a.end(ctx, err)
 		return nil, err
 	}
-	resp.Body = &changingBody{resp.Body, func() { c.changed(ctx, req) }}
+	resp.Body = &streamBody{ReadCloser: resp.Body, ctx: ctx, attempts: a}
 	return resp, nil
 }
 
@@ -173,19 +179,19 @@ func (c *Client) send(ctx context.Context, a *attempts) (*http.Response, error) 
 		return nil, c.broken(a, ContextError(ctx)) // nothing is sent
 	}
 	c.cfg.Secrets.Add(auth.Token)
-	start, traced := time.Now(), a.trace(ctx)
-	resp, err := c.try(traced, req, auth, body)
+	traced := a.trace(ctx)
+	resp, err := c.try(traced, a, auth, body)
 	if err == nil && (a.verdict.kind == Unauthorized || a.verdict.kind == NoDrives) && c.cfg.Refresh != nil {
 		// The token was rejected, so the operation had no effect and may be
 		// retried whatever its class.
 		if better, ok := c.cfg.Refresh(ctx, auth); ok {
 			c.cfg.Secrets.Add(better.Token)
+			a.because(nil)
 			resp.Body.Close()
-			resp, err = c.try(traced, req, better, body)
+			resp, err = c.try(traced, a, better, body)
 		}
 	}
-	c.log(ctx, a, resp, err, start)
-	req.Uncertain = a.uncertain
+	req.Uncertain, req.Sent = a.uncertain, a.allSent+a.sent.Load()
 	if resp != nil {
 		c.noteLimit(req.Op, resp.Header)
 		if date, err := http.ParseTime(resp.Header.Get("Date")); err == nil {
@@ -221,14 +227,15 @@ func (c *Client) send(ctx context.Context, a *attempts) (*http.Response, error) 
 }
 
 // try runs the retry loop once.
-func (c *Client) try(ctx context.Context, req *Request, auth Auth, body []byte) (*http.Response, error) {
+func (c *Client) try(ctx context.Context, a *attempts, auth Auth, body []byte) (*http.Response, error) {
+	req := a.req
 	rr, err := retryablehttp.FromRequest(c.request(ctx, req, auth))
 	if err != nil {
 		return nil, err
 	}
 	switch {
 	case req.Open != nil:
-		err = rr.SetBody(retryablehttp.ReaderFunc(func() (io.Reader, error) { return &lazyBody{open: req.Open}, nil }))
+		err = rr.SetBody(retryablehttp.ReaderFunc(func() (io.Reader, error) { return &lazyBody{open: req.Open, sent: &a.sent}, nil }))
 		rr.ContentLength = -1
 	case body != nil:
 		err = rr.SetBody(body)
@@ -277,53 +284,6 @@ func (c *Client) request(ctx context.Context, req *Request, auth Auth) *http.Req
 		Host: c.cfg.BaseURL.Host, Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1,
 		Header: header,
 	}).WithContext(ctx)
-}
-
-// log writes one line per operation, without query, headers and bodies, which
-// may contain secrets.
-func (c *Client) log(ctx context.Context, a *attempts, resp *http.Response, err error, start time.Time) {
-	l, req := c.cfg.Logger, a.req
-	if l == nil {
-		return
-	}
-	level := slog.LevelDebug
-	attrs := []slog.Attr{
-		slog.String("operation", req.Op.Name), slog.String("method", req.Op.Method), slog.String("path", req.Op.Path),
-		slog.Int("attempts", a.count), slog.Duration("duration", time.Since(start)),
-	}
-	if a.waited > 0 {
-		attrs = append(attrs, slog.Duration("rateWait", a.waited))
-	}
-	if resp != nil {
-		attrs = append(attrs, slog.Int("status", resp.StatusCode))
-		if id := resp.Header.Get("X-Vercel-Id"); id != "" {
-			attrs = append(attrs, slog.String("requestID", redact.Printable(c.cfg.Secrets.Text(id))))
-		}
-		if r, ok := ReadRateLimit(resp.Header); ok {
-			attrs = append(attrs, slog.Int("rateRemaining", r.Remaining), slog.Int("rateLimit", r.Limit))
-		}
-	}
-	if err != nil {
-		attrs = append(attrs, slog.Any("error", c.cfg.Secrets.Error(err)))
-	}
-	if err != nil || a.count > 1 {
-		level = slog.LevelWarn
-	}
-	l.LogAttrs(ctx, level, "sandbox request", attrs...)
-}
-
-// rateWait hears of requests that wait for a rate limit, when the wait begins and
-// when it is over. The record of a request says how long it has waited.
-func (c *Client) rateWait(ctx context.Context, req *Request, w RateWait) {
-	if c.cfg.Logger == nil || w.Over {
-		return
-	}
-	level := slog.LevelDebug
-	if w.Limit.Limit > 0 && w.Limit.Remaining == 0 && w.Before == 0 {
-		level = slog.LevelInfo // once for all who wait for the same
-	}
-	c.cfg.Logger.LogAttrs(ctx, level, "sandbox request waits for the rate limit",
-		slog.String("operation", req.Op.Name), slog.Int("rateLimit", w.Limit.Limit), slog.Time("reset", w.Limit.Reset), slog.Int("before", w.Before))
 }
 
 func (c *Client) failure(a *attempts) *Failure {

@@ -40,6 +40,18 @@ const (
 	numberOfKinds = iota
 )
 
+// kindNames are the outcomes that observers are told.
+var kindNames = [numberOfKinds]string{
+	Unjudged: "unjudged", Refused: "refused", Broken: "broken", Foreign: "foreign", Busy: "busy", TimedOut: "timed_out",
+	RateLimited: "rate_limited", Stopped: "stopped", Stopping: "stopping", FilesGone: "files_gone", SnapshotGone: "snapshot_gone",
+	CommandEnded: "command_ended", NotFound: "not_found", ImageNotReady: "image_not_ready", QuotaExceeded: "quota_exceeded",
+	NoDrives: "no_drives", Unauthorized: "unauthorized", NameTaken: "name_taken", Conflict: "conflict", IDsRefused: "ids_refused",
+	InputRefused: "input_refused", InputClosed: "input_closed", NoProgram: "no_program", NoDirectory: "no_directory", FileError: "file_error",
+}
+
+// String returns the kind as observers are told it.
+func (k Kind) String() string { return kindNames[k] }
+
 // again says when a request is sent again after a failure.
 type again int
 

@@ -26,7 +26,6 @@ const (
 // which finish a running command go first.
 type pacer struct {
 	longest time.Duration // that one operation waits; none is held back if it is not positive
-	tell    func(context.Context, *Request, RateWait)
 
 	mu      sync.Mutex
 	clock   serverClock
@@ -50,15 +49,6 @@ func (op *Op) quota() string {
 		return "delete"
 	}
 	return ""
-}
-
-// RateWait is an event: a request waits for a rate limit, or has waited.
-type RateWait struct {
-	Limit  RateLimit     // as last told; zero before a response has told
-	Before int           // how many requests wait in front of it
-	Over   bool          // the wait is over
-	Waited time.Duration // once it is over
-	Err    error         // why the request is not sent
 }
 
 // LimitError reports a request that was not sent because of a rate limit.
@@ -131,7 +121,8 @@ func (p *pacer) enter(ctx context.Context, a *attempts) error {
 	limit := RateLimit{Limit: w.limit, Remaining: w.left, Reset: w.told}
 	if err := p.tooLong(ctx, a, w.spent(now), limit); err != nil {
 		p.mu.Unlock()
-		p.tell(ctx, a.req, RateWait{Limit: limit, Over: true, Err: err})
+		ctx, e := a.beginPace(ctx, limit, 0)
+		a.endPace(ctx, e, err)
 		return notSent{err}
 	}
 	q := &waiter{first: first, ticket: a.ticket, slot: &a.slot, granted: make(chan struct{})}
@@ -139,7 +130,7 @@ func (p *pacer) enter(ctx context.Context, a *attempts) error {
 	p.arm(w, now)
 	p.mu.Unlock()
 
-	p.tell(ctx, a.req, RateWait{Limit: limit, Before: before})
+	pacing, e := a.beginPace(ctx, limit, before)
 	timer := time.NewTimer(p.longest - a.waited)
 	defer timer.Stop()
 	var err error
@@ -150,8 +141,8 @@ func (p *pacer) enter(ctx context.Context, a *attempts) error {
 	case <-ctx.Done():
 		err = ContextError(ctx)
 	}
-	waited := time.Since(now)
-	a.waited += waited
+	a.waited += time.Since(now)
+	a.endPace(pacing, e, err)
 	if err != nil {
 		p.mu.Lock()
 		if q.ok {
@@ -163,7 +154,6 @@ func (p *pacer) enter(ctx context.Context, a *attempts) error {
 		p.mu.Unlock()
 		err = notSent{err}
 	}
-	p.tell(ctx, a.req, RateWait{Limit: limit, Over: true, Waited: waited, Err: err})
 	return err
 }
 

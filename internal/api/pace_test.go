@@ -2,11 +2,9 @@ package api
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
-	"log/slog"
 	"math/rand/v2"
 	"net/http"
 	"slices"
@@ -16,6 +14,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/go-vercel/sandbox/internal/observe"
+	"github.com/go-vercel/sandbox/internal/redact"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 )
@@ -410,32 +410,51 @@ func TestLongRequestsHoldNothingUp(t *testing.T) {
 	})
 }
 
-// TestRateWaitIsLogged: a wait is visible while it lasts, once for all who wait,
-// and in the record of the request.
-func TestRateWaitIsLogged(t *testing.T) {
+// waits is an observer of waits for a rate limit.
+type waits struct {
+	mu    sync.Mutex
+	begun []observe.Event
+	over  int
+}
+
+func (w *waits) Begin(ctx context.Context, e observe.Event) context.Context {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if e.Kind == observe.Pace {
+		w.begun = append(w.begun, e)
+	}
+	return ctx
+}
+
+func (w *waits) End(_ context.Context, e observe.Event) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if e.Kind == observe.Pace {
+		w.over++
+	}
+}
+
+// TestRateWaitIsTold: a wait is told while it lasts, with the place in line.
+func TestRateWaitIsTold(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		api := newLimits()
 		api.create, api.delay = 2, 0
-		var log strings.Builder
+		var told waits
 		c := testClient(api)
-		c.cfg.Logger = slog.New(slog.NewJSONHandler(&log, nil))
+		c.cfg.Seam = observe.New(&told, &redact.Known{})
 		var all sync.WaitGroup
 		for range 4 {
 			all.Go(func() { assert.NoError(t, c.Do(t.Context(), creation(), nil)) })
 			synctest.Wait()
 			time.Sleep(100 * time.Millisecond)
 		}
-		all.Wait()
-		records := strings.Split(strings.TrimSpace(log.String()), "\n")
-		require.Len(t, records, 1, "%s", &log)
-		var got struct {
-			Msg, Operation string
-			RateLimit      int
+		require.Len(t, told.begun, 2)
+		assert.Zero(t, told.over)
+		for i, e := range told.begun {
+			assert.Equal(t, []any{"create sandbox", 2, i + 1, CauseSpent}, []any{e.Operation, e.RateLimit, e.Attempt, e.Cause})
 		}
-		require.NoError(t, json.Unmarshal([]byte(records[0]), &got))
-		assert.Equal(t, "sandbox request waits for the rate limit", got.Msg)
-		assert.Equal(t, "create sandbox", got.Operation)
-		assert.Equal(t, 2, got.RateLimit)
+		all.Wait()
+		assert.Equal(t, 2, told.over)
 	})
 }
 

@@ -17,7 +17,11 @@ type RateLimit struct {
 // ReadRateLimit reads the headers of a response. It returns false if they do
 // not report the remaining requests.
 func ReadRateLimit(h http.Header) (RateLimit, bool) {
-	remaining, err := strconv.Atoi(h.Get("X-Ratelimit-Remaining"))
+	text := h.Get("X-Ratelimit-Remaining")
+	if text == "" {
+		return RateLimit{}, false // before strconv allocates an error
+	}
+	remaining, err := strconv.Atoi(text)
 	if err != nil || remaining < 0 {
 		return RateLimit{}, false
 	}

@@ -32,6 +32,7 @@ type Retry struct {
 // attempts tracks one operation through its attempts. It is a value of the
 // request's context, because retryablehttp's CheckRetry receives nothing else.
 type attempts struct {
+	client    *Client
 	req       *Request
 	out       any           // what a whole response is decoded into; may be nil
 	whole     bool          // the response counts once it has been read
@@ -48,6 +49,8 @@ type attempts struct {
 	wrote     atomic.Bool // this attempt's request reached a connection
 	http2     atomic.Bool // one did so over HTTP/2
 	uncertain bool        // an attempt may have taken effect without a clear response
+
+	observed
 }
 
 type attemptsKey struct{}
@@ -72,10 +75,20 @@ func (a *attempts) trace(ctx context.Context) context.Context {
 	})
 }
 
-// check decides by the operation's class whether it is retried after an attempt
+// check decides whether the operation is retried, and notes why.
+func (r Retry) check(ctx context.Context, resp *http.Response, err error) (bool, error) {
+	again, final := r.decide(ctx, resp, err)
+	if again {
+		a, _ := ctx.Value(attemptsKey{}).(*attempts)
+		a.because(err)
+	}
+	return again, final
+}
+
+// decide decides by the operation's class whether it is retried after an attempt
 // that received a response or failed with err. Refusals by a rate limit have a
 // count of their own.
-func (r Retry) check(ctx context.Context, resp *http.Response, err error) (bool, error) {
+func (r Retry) decide(ctx context.Context, resp *http.Response, err error) (bool, error) {
 	a, _ := ctx.Value(attemptsKey{}).(*attempts)
 	wrote := a.wrote.Swap(false)
 	if unsent(err) {

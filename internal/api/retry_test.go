@@ -247,3 +247,14 @@ func TestCancelWhileWaiting(t *testing.T) {
 		assert.EqualValues(t, 1, attempts.Load())
 	})
 }
+
+// TestKindNames: each kind of failure has a word of its own for observers.
+func TestKindNames(t *testing.T) {
+	t.Parallel()
+	seen := map[string]bool{}
+	for k := Kind(0); k < numberOfKinds; k++ {
+		assert.NotEmpty(t, k.String(), "kind %d", int(k))
+		assert.False(t, seen[k.String()], k.String())
+		seen[k.String()] = true
+	}
+}

@@ -63,7 +63,10 @@ func (t wholeResponses) RoundTrip(req *http.Request) (*http.Response, error) {
 		}
 		return nil, err
 	}
-	resp, err := t.exchange(req, a)
+	resp, err := t.exchange(a.beginRequest(req), a)
+	if err != nil || !a.streams(resp) {
+		a.endRequest(a.count+1, err)
+	}
 	var told http.Header
 	if err == nil {
 		resp.Request = req
@@ -81,11 +84,13 @@ func (t wholeResponses) exchange(req *http.Request, a *attempts) (*http.Response
 	if err != nil {
 		return nil, err
 	}
+	a.arrived(resp)
 	success := resp.StatusCode >= 200 && resp.StatusCode < 300
 	if success && !a.whole {
 		if a.verdict.err = a.req.Op.acceptStream(resp); a.verdict.err != nil {
 			a.verdict.judgement = noResponse
 			body, _ := readWhole(req.Context(), resp, maxErrorBody, errorBodyTime) // a page, which may never end
+			a.received.Add(int64(body.content.Len()))
 			resp.Body = body
 		}
 		return resp, nil
@@ -95,6 +100,7 @@ func (t wholeResponses) exchange(req *http.Request, a *attempts) (*http.Response
 		limit, patience = maxResponse+1, 0
 	}
 	body, err := readWhole(req.Context(), resp, limit, patience)
+	a.received.Add(int64(body.content.Len()))
 	switch resp.Body = body; {
 	case !success:
 		a.verdict = refusal(a.req.Op, resp, body.content.Bytes(), err)

@@ -25,6 +25,7 @@ import (
 	"github.com/go-vercel/sandbox"
 	"github.com/go-vercel/sandbox/auth"
 	"github.com/go-vercel/sandbox/internal/testkit"
+	"github.com/go-vercel/sandbox/sandboxtest"
 )
 
 // onlyHere are options that are in no request of the API: what they do is done
@@ -121,7 +122,7 @@ var onlyHere = []method{
 			}
 		},
 		"Credentials": clientOption, "BaseURL": clientOption, "HTTPClient": clientOption, "UserAgent": clientOption, "Logger": clientOption,
-		"OnRateLimit": clientOption, "MaxRateLimitWait": rateLimitWait,
+		"OnRateLimit": clientOption, "Observer": clientOption, "MaxRateLimitWait": rateLimitWait,
 	}},
 }
 
@@ -233,9 +234,11 @@ func clientOption(t *testing.T, _ *world, _ method) {
 	var log strings.Builder
 	limits := 0
 	var seen *http.Request
+	events := &sandboxtest.Recorder{}
 	c, err := sandbox.NewClient(&sandbox.ClientOptions{
 		Credentials: auth.Static(auth.Credentials{Token: "tok", TeamID: "team", ProjectID: "prj"}),
 		BaseURL:     "https://api.test/base", UserAgent: "mine/1", Logger: slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{Level: slog.LevelDebug})),
+		Observer: events,
 		OnRateLimit: func(operation string, limit sandbox.RateLimit) {
 			limits++
 			assert.Equal(t, "get sandbox", operation)
@@ -259,6 +262,7 @@ func clientOption(t *testing.T, _ *world, _ method) {
 	assert.True(t, strings.HasPrefix(seen.UserAgent(), "mine/1 "), seen.UserAgent())
 	assert.Equal(t, 1, limits)
 	assert.Contains(t, log.String(), "get sandbox")
+	assert.Equal(t, sandboxtest.Counts{Operations: 1, Requests: 1}, events.Counts())
 }
 
 // TestEveryStruct fails for a struct of options that no method of these tests

@@ -36,6 +36,9 @@ type Reader struct {
 
 	attempts
 	closed int // streams in a row that the server closed without progress
+
+	repair  *repair // in progress; nil for none
+	repairs int     // begun
 }
 
 // attempts counts failures in a row without progress.
@@ -130,6 +133,9 @@ func (r *Reader) Close() {
 // End returns how the command ended, or nil if that is not known yet.
 func (r *Reader) End() *wire.Command { return r.end }
 
+// Bytes returns the length of the output that was delivered.
+func (r *Reader) Bytes() int64 { return r.delivered[0] + r.delivered[1] }
+
 // Delivered reports whether there was output on each of the two streams.
 func (r *Reader) Delivered() (stdout, stderr bool) { return r.delivered[0] > 0, r.delivered[1] > 0 }
 
@@ -167,6 +173,14 @@ func (r *Reader) Start() (*wire.Command, error) {
 // Next returns the next piece of output, which is valid until the next call. It
 // returns io.EOF when the command has ended and all output was delivered.
 func (r *Reader) Next() (wire.Kind, []byte, error) {
+	kind, data, err := r.next()
+	if err != nil && err != io.EOF {
+		r.repaired(err)
+	}
+	return kind, data, err
+}
+
+func (r *Reader) next() (wire.Kind, []byte, error) {
 	for {
 		if r.body == nil {
 			if err := r.open(); err != nil {
@@ -274,6 +288,7 @@ func (r *Reader) open() error {
 			r.length = length
 			r.use(body)
 			r.body.watch(r.cmd.ID)
+			r.repaired(nil)
 			return nil
 		}
 		switch {
@@ -307,6 +322,7 @@ func (r *Reader) broken(cause error) error {
 	if r.opened && !r.replay {
 		r.replay, r.lastGain = true, time.Now()
 	}
+	r.cut(cause)
 	r.waited = false
 	if r.exhausted(cause) {
 		switch {

@@ -55,7 +55,7 @@ func publicRoots() []reflect.Type {
 		reflect.TypeFor[auth.MissingError](), reflect.TypeFor[auth.OIDCError](),
 		reflect.TypeFor[proxy.Options](), reflect.TypeFor[proxy.Forwarder](), reflect.TypeFor[proxy.ForwarderOptions](), reflect.TypeFor[proxy.Meta](),
 		reflect.TypeFor[proxytest.Authority](), reflect.TypeFor[proxytest.Firewall](),
-		reflect.TypeFor[sandboxtest.Server](), reflect.TypeFor[sandboxtest.Options](),
+		reflect.TypeFor[sandboxtest.Server](), reflect.TypeFor[sandboxtest.Recorder](), reflect.TypeFor[sandboxtest.Options](),
 		reflect.TypeFor[terminal.Options](), reflect.TypeFor[terminal.SignalError](),
 	}
 }

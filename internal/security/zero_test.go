@@ -57,6 +57,9 @@ func TestZeroHandles(t *testing.T) {
 			}
 			assert.NotPanics(t, func() {
 				out := method.Call(in)
+				if len(out) == 0 {
+					return // it reports nothing
+				}
 				if last := out[len(out)-1]; last.Kind() == reflect.Func && last.Type().CanSeq2() {
 					for range last.Seq2() {
 						break

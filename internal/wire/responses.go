@@ -9,6 +9,9 @@ type SandboxResponse struct {
 	Resumed bool    `json:"resumed,omitempty"`
 }
 
+// Names returns what the response is about.
+func (r *SandboxResponse) Names() (sandbox, session string) { return r.Sandbox.Name, r.Session.ID }
+
 // UpdateResponse is the response to update and delete. Routes is nil if omitted.
 type UpdateResponse struct {
 	Sandbox Sandbox `json:"sandbox"`
@@ -26,6 +29,11 @@ type SandboxesPage struct {
 type SessionResponse struct {
 	Session Session `json:"session"`
 	Routes  []Route `json:"routes,omitzero"`
+}
+
+// Names returns what the response is about.
+func (r *SessionResponse) Names() (sandbox, session string) {
+	return r.Session.SourceSandboxName, r.Session.ID
 }
 
 // SessionsPage is a page of sessions.

@@ -1,0 +1,94 @@
+package sandbox
+
+import (
+	"context"
+	"log/slog"
+	"strings"
+
+	"github.com/go-vercel/sandbox/internal/api"
+	"github.com/go-vercel/sandbox/internal/observe"
+)
+
+// eventLog writes the records of [ClientOptions].Logger: one for each event that
+// has ended, except those that the records of their operations cover.
+type eventLog struct{ log *slog.Logger }
+
+// Begin writes the only record of something that has just begun: a service at
+// its rate limit looks as if it hung.
+func (l eventLog) Begin(ctx context.Context, e Event) context.Context {
+	if e.Kind != EventPace {
+		return ctx
+	}
+	level := slog.LevelDebug
+	if e.Attempt == 1 && e.Cause == api.CauseSpent {
+		level = slog.LevelInfo // once for all who wait for the same
+	}
+	l.log.LogAttrs(ctx, level, "sandbox request waits for the rate limit", e.attrs()...)
+	return ctx
+}
+
+func (l eventLog) End(ctx context.Context, e Event) {
+	message, level := e.record()
+	if message != "" && l.log.Enabled(ctx, level) {
+		l.log.LogAttrs(ctx, level, message, e.attrs()...)
+	}
+}
+
+// records are the messages of log records and their levels, by what an operator
+// does. At debug level nothing: all is as it should be, or the caller deals with
+// the response. At info level nothing now, but it costs or changes something that
+// no one has called for. At warning level look for the cause if they become many:
+// it was mended, or may be tried again. At error level act: it does not mend
+// itself. A request has no record: that of its operation has all about it.
+var records = map[string]struct {
+	message string
+	well    slog.Level // if the outcome is as it should be
+	failed  slog.Level // if it failed for another reason than a response's
+}{
+	EventOperation:  {"sandbox request", slog.LevelDebug, slog.LevelWarn},
+	EventCommand:    {"sandbox command", slog.LevelDebug, slog.LevelError},
+	EventWait:       {"sandbox command wait", slog.LevelDebug, slog.LevelError},
+	EventRepair:     {"sandbox output repair", slog.LevelWarn, slog.LevelError},
+	EventResume:     {"sandbox resume", slog.LevelInfo, slog.LevelError},
+	EventHook:       {"sandbox hook", slog.LevelInfo, slog.LevelError},
+	EventStop:       {"sandbox stop", slog.LevelDebug, slog.LevelError},
+	EventUpload:     {"sandbox upload", slog.LevelDebug, slog.LevelWarn},
+	EventDownload:   {"sandbox download", slog.LevelDebug, slog.LevelWarn},
+	EventPace:       {"sandbox request has waited for the rate limit", slog.LevelDebug, slog.LevelWarn},
+	EventExtension:  {"sandbox keep-alive", slog.LevelInfo, slog.LevelError},
+	EventCommandIDs: {"sandbox: commands get their IDs from the service from now on", slog.LevelWarn, slog.LevelWarn},
+	EventPool:       {"sandbox pool", slog.LevelInfo, slog.LevelError},
+}
+
+// record returns the message and the level of an event's record; no message
+// means none.
+func (e *Event) record() (message string, level slog.Level) {
+	r, recorded := records[e.Kind]
+	if !recorded {
+		return "", 0
+	}
+	switch e.Outcome {
+	case observe.OK, observe.Exit, observe.Found:
+		level = r.well
+		if e.Kind == EventOperation && e.Attempt > 1 {
+			level = slog.LevelWarn
+		}
+		return r.message, level
+	case observe.Canceled:
+		level = slog.LevelDebug
+	case api.Broken.String():
+		if level = slog.LevelWarn; e.Status != 0 {
+			// A stream that broke later has a record of its repair or download.
+			level = slog.LevelDebug
+		}
+	case observe.Failed:
+		level = r.failed
+	case api.Unauthorized.String(), api.NoCredentials, api.QuotaExceeded.String(), api.NoDrives.String():
+		level = slog.LevelError
+	case observe.Deadline, api.Foreign.String(), api.Busy.String(), api.TimedOut.String(), api.RateLimited.String():
+		level = slog.LevelWarn
+	default: // the service's response, which the caller deals with
+		level = slog.LevelDebug
+	}
+	return r.message + ": " + strings.ReplaceAll(e.Outcome, "_", " "), level
+}

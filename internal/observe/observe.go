@@ -1,0 +1,191 @@
+// Package observe is where the client tells an observer what it does. It has the
+// form that events have inside of the module: the root package documents the
+// public one, which has the same fields.
+package observe
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"time"
+
+	"github.com/go-vercel/sandbox/internal/redact"
+)
+
+// The kinds of events.
+const (
+	Request    = "request"
+	Operation  = "operation"
+	Command    = "command"
+	Wait       = "wait"
+	Repair     = "repair"
+	Resume     = "resume"
+	Hook       = "hook"
+	Stop       = "stop"
+	Upload     = "upload"
+	Download   = "download"
+	Pace       = "pace"
+	Extension  = "extension"
+	CommandIDs = "command ids"
+	Pool       = "pool"
+)
+
+// Outcomes that are not failures of the API.
+const (
+	OK       = "ok"
+	Canceled = "canceled"
+	Deadline = "deadline_exceeded"
+	Failed   = "failed"
+	Exit     = "exit"
+	Found    = "found"
+)
+
+// Ended returns the outcome of what ended because ctx has.
+func Ended(ctx context.Context) string {
+	if errors.Is(ctx.Err(), context.DeadlineExceeded) {
+		return Deadline
+	}
+	return Canceled
+}
+
+// Event is what an observer is told. The root package has a type with the same
+// fields, to which this one is converted.
+type Event struct {
+	Kind      string
+	Operation string
+
+	Sandbox, Session, Command, Drive, Snapshot string
+	Program                                    string
+	Args                                       []string
+
+	Attempt  int
+	Cause    string
+	CauseErr error
+
+	Method, Path, Host string
+
+	Start    time.Time
+	Duration time.Duration
+	Latency  time.Duration
+	Extended time.Duration
+	Lived    time.Duration
+	CPU      time.Duration
+
+	Outcome                  string
+	Err                      error
+	Status                   int
+	RequestID                string
+	RateLimit, RateRemaining int
+	Sent, Received           int64
+	Exited                   bool
+	ExitCode                 int
+}
+
+// Observer is told what happens; see the Observer of the root package.
+type Observer interface {
+	Begin(ctx context.Context, e Event) context.Context
+	End(ctx context.Context, e Event)
+}
+
+// Seam passes events on to an observer. A nil Seam passes on nothing, and costs
+// nothing. It is safe for concurrent use.
+type Seam struct {
+	observer Observer
+	secrets  *redact.Known
+
+	mu sync.Mutex
+	// names has the names of sandboxes by the IDs of their sessions, since most
+	// requests have only the ID. What is not used for long is forgotten: once
+	// names is full it becomes older, which then is forgotten.
+	names, older map[string]string
+}
+
+// maxNames is the maximum number of sessions in Seam.names.
+const maxNames = 8192
+
+// New returns a Seam, nil for a nil observer. No event has any of the secrets.
+func New(o Observer, secrets *redact.Known) *Seam {
+	if o == nil {
+		return nil
+	}
+	return &Seam{observer: o, secrets: secrets, names: map[string]string{}}
+}
+
+// Begin tells that something begins. It returns the context of all that is part
+// of it, and the event to be completed and passed to End with that context.
+func (s *Seam) Begin(ctx context.Context, e Event) (context.Context, Event) {
+	if s == nil {
+		return ctx, e
+	}
+	if e.Start.IsZero() {
+		e.Start = time.Now()
+	}
+	s.complete(&e)
+	if next := s.observer.Begin(ctx, e); next != nil {
+		ctx = next
+	}
+	return ctx, e
+}
+
+// End tells that what Begin has told of is over. The observer is told after the
+// context has ended, too.
+func (s *Seam) End(ctx context.Context, e Event) {
+	if s == nil {
+		return
+	}
+	e.Duration = time.Since(e.Start)
+	s.complete(&e)
+	s.observer.End(ctx, e)
+}
+
+// complete is the only place that events leave: what others have written is
+// redacted here.
+func (s *Seam) complete(e *Event) {
+	if e.Err != nil {
+		e.Err = s.secrets.Error(e.Err)
+	}
+	if e.CauseErr != nil {
+		e.CauseErr = s.secrets.Error(e.CauseErr)
+	}
+	e.RequestID = redact.Printable(s.secrets.Text(e.RequestID))
+	s.name(e)
+}
+
+// Learn remembers which sandbox a session is of.
+func (s *Seam) Learn(session, sandbox string) {
+	if s == nil || session == "" || sandbox == "" {
+		return
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.learnLocked(session, sandbox)
+}
+
+func (s *Seam) learnLocked(session, sandbox string) {
+	if _, known := s.names[session]; !known && len(s.names) >= maxNames {
+		s.names, s.older = make(map[string]string), s.names
+	}
+	s.names[session] = sandbox
+}
+
+// name completes an event that names only the session, and learns from one that
+// names both.
+func (s *Seam) name(e *Event) {
+	if e.Session == "" {
+		return
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	known := s.names[e.Session]
+	switch {
+	case e.Sandbox != "":
+		if known != e.Sandbox {
+			s.learnLocked(e.Session, e.Sandbox)
+		}
+	case known != "":
+		e.Sandbox = known
+	case s.older[e.Session] != "":
+		e.Sandbox = s.older[e.Session]
+		s.learnLocked(e.Session, e.Sandbox)
+	}
+}

@@ -1,0 +1,63 @@
+package observe
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"testing"
+
+	"github.com/go-vercel/sandbox/internal/redact"
+	"github.com/stretchr/testify/assert"
+)
+
+type last struct{ e Event }
+
+func (l *last) Begin(context.Context, Event) context.Context { return nil }
+func (l *last) End(_ context.Context, e Event)               { l.e = e }
+
+// TestNames: an event that has only a session gets the name of the sandbox, as
+// long as the session is in use, however many others there are.
+func TestNames(t *testing.T) {
+	t.Parallel()
+	var seen last
+	s := New(&seen, &redact.Known{})
+	tell := func(session, sandbox string) string {
+		ctx, e := s.Begin(t.Context(), Event{Session: session, Sandbox: sandbox})
+		assert.Equal(t, t.Context(), ctx, "nil means the same context")
+		s.End(ctx, e)
+		return seen.e.Sandbox
+	}
+	assert.Empty(t, tell("used", ""))
+	assert.Equal(t, "box", tell("used", "box"))
+	assert.Equal(t, "old", tell("unused", "old"))
+	for i := range 3 * maxNames {
+		tell(fmt.Sprint(i), "other")
+		if i%1000 == 0 {
+			assert.Equal(t, "box", tell("used", ""))
+		}
+	}
+	assert.Empty(t, tell("unused", ""))
+	assert.LessOrEqual(t, len(s.names)+len(s.older), 2*maxNames)
+	assert.Equal(t, "renamed", tell("used", "renamed"))
+	assert.Equal(t, "renamed", tell("used", ""))
+}
+
+// TestNil: nobody is told, by a Seam that is not there.
+func TestNil(t *testing.T) {
+	t.Parallel()
+	s := New(nil, nil)
+	assert.Nil(t, s)
+	ctx, e := s.Begin(t.Context(), Event{Kind: Command})
+	s.End(ctx, e)
+	assert.Equal(t, Event{Kind: Command}, e)
+}
+
+// TestRedacted: no secret leaves.
+func TestRedacted(t *testing.T) {
+	t.Parallel()
+	var seen last
+	s := New(&seen, redact.Knowing("a-secret-token"))
+	s.End(t.Context(), Event{Err: errors.New("with a-secret-token"), CauseErr: errors.New("a-secret-token"), RequestID: "a-secret-token\n"})
+	assert.NotContains(t, fmt.Sprint(seen.e), "a-secret-token")
+	assert.NotContains(t, seen.e.RequestID, "\n")
+}

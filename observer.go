@@ -1,0 +1,335 @@
+package sandbox
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/go-vercel/sandbox/internal/api"
+	"github.com/go-vercel/sandbox/internal/observe"
+	"github.com/go-vercel/sandbox/internal/redact"
+)
+
+// Observer is told what a [Client] and its handles do: each request, and what is
+// longer than one. The methods are called by the goroutines that do it, possibly
+// at the same time, and must not block. What an Observer does with a handle of
+// the same Client is observed as well.
+//
+// A Client without an Observer pays nothing for this.
+type Observer interface {
+	// Begin is called when something begins. The context that it returns is used
+	// for all that is part of it, such as the requests of a command: their
+	// events come with it, and their HTTP requests have it. It must be ctx or
+	// derived from it; nil means ctx.
+	Begin(ctx context.Context, e Event) context.Context
+	// End is called once for each Begin, with the context that Begin has
+	// returned, which may have ended. The event is the same, completed.
+	End(ctx context.Context, e Event)
+}
+
+// The kinds of events. An event is part of the one whose context it has been
+// given: requests of operations, operations of commands, and so on.
+const (
+	// EventRequest is one HTTP request. That of a stream ends with the stream.
+	EventRequest = observe.Request
+	// EventOperation is an operation of the API with all of its requests. Its
+	// Attempt is their number, and its Cause that of the last of several.
+	EventOperation = observe.Operation
+	// EventCommand is a command, from its start until its output has been
+	// delivered; one that is started without writers, until it has started.
+	EventCommand = observe.Command
+	// EventWait is a [Command.Wait] for a command that was started without
+	// writers.
+	EventWait = observe.Wait
+	// EventRepair is the repair of an output stream that broke: it begins with
+	// the cut and ends when the rest of the output begins. Attempt counts the
+	// cuts of the stream, and Received is what was delivered before.
+	EventRepair = observe.Repair
+	// EventResume is the start of a session for a sandbox that was stopped, before
+	// OnResume. Cause is why the service refused a call, "asked" by
+	// [Sandbox.Resume], "get" by one that looked it up, or "hook" where OnResume
+	// has failed before. The outcome is "found" if another client was faster.
+	EventResume = observe.Resume
+	// EventHook is a run of OnCreate or OnResume, which Operation names.
+	EventHook = observe.Hook
+	// EventStop is a stop, until the files are saved unless the caller does not
+	// wait for that.
+	EventStop = observe.Stop
+	// EventUpload and EventDownload are transfers of files, until the last byte.
+	// Sent has the bytes of the requests, which are compressed, and Received those
+	// of the files.
+	EventUpload   = observe.Upload
+	EventDownload = observe.Download
+	// EventPace is a wait that keeps requests below a rate limit. Attempt is the
+	// place in line, and Cause is "spent", or "queue" where others are to go first.
+	EventPace = observe.Pace
+	// EventExtension is an extension by KeepAlive, or the failure of one of its
+	// checks, which it outlasts.
+	EventExtension = observe.Extension
+	// EventCommandIDs says that the service does not honor the IDs that the
+	// client chooses for commands: from now on, the outcome of a start whose
+	// response is lost stays unknown.
+	EventCommandIDs = observe.CommandIDs
+	// EventPool is about a pool of sandboxes.
+	EventPool = observe.Pool
+)
+
+// Event is what an [Observer] is told. It has no secret except what the caller
+// has put into Args, which are not shown when it is printed or logged. Fields
+// that have no meaning for the kind of event, or are not known yet, are zero.
+type Event struct {
+	// Kind is one of the constants, such as [EventRequest].
+	Kind string
+	// Operation is what is done, in words such as "run command"; one of few.
+	Operation string
+
+	// What it is about: a name of a sandbox or drive, and IDs.
+	Sandbox, Session, Command, Drive, Snapshot string
+	// Program is the name of a command's program, and Args are its arguments.
+	Program string
+	Args    []string
+
+	// Attempt counts from one.
+	Attempt int
+	// Cause is why it is done, one of few words: for a request, the outcome of
+	// the attempt before. CauseErr is the error that Cause classifies, if any.
+	Cause    string
+	CauseErr error
+
+	// Method, Path and Host are those of an HTTP request. Path is a template,
+	// such as "/v2/sandboxes/{sandbox}".
+	Method, Path, Host string
+
+	// Start is when it began. All below is known at the end, except Extended.
+	Start    time.Time
+	Duration time.Duration
+	// Latency is how long the header of the response took.
+	Latency time.Duration
+	// Extended is by how much a session is extended.
+	Extended time.Duration
+	// Lived and CPU are how long the session of a stop has run, and the CPU time
+	// that it used, as far as the service has reported them.
+	Lived, CPU time.Duration
+
+	// Outcome is "ok", "found" (see [EventResume]), "exit" for a command whose exit code is not zero,
+	// "canceled" or "deadline_exceeded" by the context, or says in one of few
+	// words how it failed, with the error in Err.
+	Outcome string
+	Err     error
+	// Status and RequestID are those of the last response.
+	Status    int
+	RequestID string
+	// RateLimit and RateRemaining are as in [RateLimit]; zero if not reported.
+	RateLimit, RateRemaining int
+	// Sent and Received are bytes: of the bodies of requests and responses, and
+	// of the output of a command, as delivered.
+	Sent, Received int64
+	// ExitCode is that of a command if Exited is set.
+	Exited   bool
+	ExitCode int
+}
+
+// attrs returns what is known, in the order in which it is shown, without Args.
+func (e *Event) attrs() []slog.Attr {
+	var list []slog.Attr
+	text := func(key, value string) {
+		if value != "" {
+			list = append(list, slog.String(key, redact.Printable(value)))
+		}
+	}
+	number := func(key string, value int64) {
+		if value != 0 {
+			list = append(list, slog.Int64(key, value))
+		}
+	}
+	length := func(key string, d time.Duration) {
+		if d != 0 {
+			list = append(list, slog.Duration(key, d))
+		}
+	}
+	failure := func(key string, err error) {
+		if err != nil {
+			list = append(list, slog.String(key, redact.Printable(err.Error())))
+		}
+	}
+	text("operation", e.Operation)
+	text("sandbox", e.Sandbox)
+	text("session", e.Session)
+	text("command", e.Command)
+	text("drive", e.Drive)
+	text("snapshot", e.Snapshot)
+	text("program", e.Program)
+	text("method", e.Method)
+	text("path", e.Path)
+	number("attempt", int64(e.Attempt))
+	text("cause", e.Cause)
+	failure("causeError", e.CauseErr)
+	length("extended", e.Extended)
+	text("outcome", e.Outcome)
+	number("status", int64(e.Status))
+	if e.Exited {
+		list = append(list, slog.Int("exitCode", e.ExitCode))
+	}
+	number("sent", e.Sent)
+	number("received", e.Received)
+	length("duration", e.Duration)
+	length("lived", e.Lived)
+	length("cpu", e.CPU)
+	if e.RateLimit != 0 || e.RateRemaining != 0 {
+		list = append(list, slog.Int("rateRemaining", e.RateRemaining), slog.Int("rateLimit", e.RateLimit))
+	}
+	text("requestID", e.RequestID)
+	failure("error", e.Err)
+	return list
+}
+
+// String describes the event in one line of printable text, without the
+// arguments of a command.
+func (e Event) String() string {
+	var b strings.Builder
+	b.WriteString(e.Kind)
+	for _, a := range e.attrs() {
+		value := a.Value.String()
+		if a.Value.Kind() == slog.KindDuration {
+			value = a.Value.Duration().Round(10 * time.Microsecond).String()
+		}
+		if strings.ContainsAny(value, " \"=") {
+			value = strconv.Quote(value)
+		}
+		b.WriteString(" " + a.Key + "=" + value)
+	}
+	return b.String()
+}
+
+// Format writes String for every verb.
+func (e Event) Format(f fmt.State, verb rune) { redact.String(f, verb, e.String()) }
+
+// LogValue implements [slog.LogValuer], without the arguments of a command.
+func (e Event) LogValue() slog.Value {
+	return slog.GroupValue(append([]slog.Attr{slog.String("kind", e.Kind)}, e.attrs()...)...)
+}
+
+// MultiObserver returns an Observer that tells all of the given ones, in order,
+// and in the reverse order of what has ended. Nil ones are left out; it returns
+// nil if none is left.
+func MultiObserver(observers ...Observer) Observer {
+	var all multiObserver
+	for _, o := range observers {
+		if o != nil {
+			all = append(all, o)
+		}
+	}
+	switch len(all) {
+	case 0:
+		return nil
+	case 1:
+		return all[0]
+	}
+	return all
+}
+
+type multiObserver []Observer
+
+func (m multiObserver) Begin(ctx context.Context, e Event) context.Context {
+	for _, o := range m {
+		if next := o.Begin(ctx, e); next != nil {
+			ctx = next
+		}
+	}
+	return ctx
+}
+
+func (m multiObserver) End(ctx context.Context, e Event) {
+	for i := len(m) - 1; i >= 0; i-- {
+		m[i].End(ctx, e)
+	}
+}
+
+// newSeam returns what tells the observer of the options, and their logger.
+func (o *ClientOptions) newSeam(secrets *redact.Known) *observe.Seam {
+	var logs Observer
+	if o.Logger != nil {
+		logs = eventLog{o.Logger}
+	}
+	all := MultiObserver(o.Observer, logs)
+	if all == nil {
+		return nil
+	}
+	return observe.New(publicObserver{all}, secrets)
+}
+
+// publicObserver passes events on in their public form.
+type publicObserver struct{ Observer }
+
+func (o publicObserver) Begin(ctx context.Context, e observe.Event) context.Context {
+	return o.Observer.Begin(ctx, Event(e))
+}
+
+func (o publicObserver) End(ctx context.Context, e observe.Event) { o.Observer.End(ctx, Event(e)) }
+
+// seam returns what is told of what this client does; nil for nobody.
+func (c *Client) seam() *observe.Seam {
+	if c == nil || c.api == nil {
+		return nil
+	}
+	return c.api.Seam()
+}
+
+// named is a sandbox, or what is of one.
+type named interface {
+	// names returns what observers are told of it; either may be empty.
+	names() (sandbox, session string)
+}
+
+// begin tells that something begins on a sandbox; see [observe.Seam.Begin].
+func (c *Client) begin(ctx context.Context, on named, e observe.Event) (context.Context, observe.Event) {
+	seam := c.seam()
+	if seam == nil {
+		return ctx, e
+	}
+	e.Sandbox, e.Session = on.names()
+	return seam.Begin(ctx, e)
+}
+
+// ended completes an event with how it has ended, and tells it.
+func (c *Client) ended(ctx context.Context, e observe.Event, err error) {
+	seam := c.seam()
+	if seam == nil {
+		return
+	}
+	e.Err = err
+	switch {
+	case err != nil:
+		e.Outcome = outcome(ctx, err)
+	case e.ExitCode != 0:
+		e.Outcome = observe.Exit
+	case e.Outcome == "":
+		e.Outcome = observe.OK
+	}
+	seam.End(ctx, e)
+}
+
+// outcome returns the word for an error of the root package.
+func outcome(ctx context.Context, err error) string {
+	if e, ok := errors.AsType[*APIError](err); ok {
+		return e.judged().String()
+	}
+	if _, ok := errors.AsType[*api.AuthError](err); ok {
+		return api.NoCredentials
+	}
+	if ctx.Err() != nil {
+		return observe.Ended(ctx)
+	}
+	if _, ok := errors.AsType[*RequestError](err); ok {
+		return api.Broken.String()
+	}
+	if errors.Is(err, fs.ErrNotExist) {
+		return api.NotFound.String()
+	}
+	return observe.Failed
+}

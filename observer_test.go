@@ -1,0 +1,309 @@
+package sandbox_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net/http"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/go-vercel/sandbox"
+	"github.com/go-vercel/sandbox/auth"
+	"github.com/go-vercel/sandbox/internal/testkit"
+	"github.com/go-vercel/sandbox/sandboxtest"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+// outline writes events as a tree, as an observer sees it: by the contexts that
+// it has returned.
+type outline struct {
+	mu    sync.Mutex
+	roots []*branch
+}
+
+type branch struct {
+	event    sandbox.Event
+	children []*branch
+	over     bool
+}
+
+type branchKey struct{}
+
+func (o *outline) Begin(ctx context.Context, e sandbox.Event) context.Context {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	b := &branch{event: e}
+	if parent, ok := ctx.Value(branchKey{}).(*branch); ok {
+		parent.children = append(parent.children, b)
+	} else {
+		o.roots = append(o.roots, b)
+	}
+	return context.WithValue(ctx, branchKey{}, b)
+}
+
+func (o *outline) End(ctx context.Context, e sandbox.Event) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	b := ctx.Value(branchKey{}).(*branch)
+	b.event, b.over = e, true
+}
+
+func (o *outline) String() string {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	var text strings.Builder
+	var write func(list []*branch, indent string)
+	write = func(list []*branch, indent string) {
+		for _, b := range list {
+			e := b.event
+			line := []string{e.Kind, e.Operation, e.Program, e.Outcome}
+			if e.Attempt > 1 {
+				line = append(line, fmt.Sprint("attempt ", e.Attempt))
+			}
+			if e.Status != 0 && e.Status != 200 {
+				line = append(line, fmt.Sprint("status ", e.Status))
+			}
+			if e.Cause != "" {
+				line = append(line, "because "+e.Cause)
+			}
+			if !b.over {
+				line = append(line, "NOT OVER")
+			}
+			fmt.Fprintln(&text, indent+strings.Join(strings.Fields(strings.Join(line, " ")), " "))
+			write(b.children, indent+"  ")
+		}
+	}
+	write(o.roots, "")
+	return text.String()
+}
+
+// TestObserverTree: a command that finds its sandbox stopped, resumes it through
+// a 503, and whose output is cut twice, is told as a tree with each cause.
+func TestObserverTree(t *testing.T) {
+	t.Parallel()
+	srv := sandboxtest.New(t, nil)
+	var seen outline
+	var log testkit.LockedBuffer
+	sb, err := testkit.Client(t, srv, sandbox.ClientOptions{
+		Observer: &seen, Retry: &sandbox.RetryOptions{Wait: time.Millisecond},
+		Logger: slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{Level: slog.LevelInfo})),
+	}).Create(t.Context(), testkit.Lasting(&sandbox.CreateOptions{Name: "observed"}))
+	require.NoError(t, err)
+	_, err = sb.Stop(t.Context(), nil)
+	require.NoError(t, err)
+	seen.roots = nil
+
+	srv.Inject(sandboxtest.Fault{Operation: sandboxtest.GetSandbox, Times: 1, Status: http.StatusServiceUnavailable, Message: "come back later"})
+	srv.Inject(sandboxtest.Fault{Operation: sandboxtest.RunCommand, Match: func(*http.Request) bool { return sb.CurrentSession().Status() == sandbox.StatusRunning }, Times: 1, CutAfterBytes: 1500})
+	srv.Inject(sandboxtest.Fault{Operation: sandboxtest.CommandLogs, Times: 1, CutAfterBytes: 2500})
+	done, err := sb.RunCommand(t.Context(), "sh", []string{"-c", "for i in $(seq 100); do echo a line of output, number $i; done; exit 3", "secret-argument"}, nil)
+	require.NoError(t, err)
+	require.Equal(t, 3, done.ExitCode)
+
+	want := `command sh exit
+  operation run command stopped status 410
+    request run command stopped attempt 1 status 410
+  resume ok because stopped
+    operation get sandbox ok attempt 2 because busy
+      request get sandbox busy attempt 1 status 503
+      request get sandbox ok attempt 2 because busy
+  operation run command broken
+    request run command broken
+  repair ok because cut
+  operation read command logs broken
+    request read command logs broken
+  repair ok attempt 2 because cut
+  operation read command logs ok
+    request read command logs ok
+  operation read command logs ok
+    request read command logs ok
+`
+	assert.Equal(t, strings.ReplaceAll(want, " attempt 1", ""), strings.Join(without(strings.SplitAfter(seen.String(), "\n"), "get command"), ""))
+	command := seen.roots[0].event
+	assert.Equal(t, []any{"observed", done.Command.SessionID(), done.Command.ID(), "sh", true, 3}, []any{command.Sandbox, command.Session, command.Command, command.Program, command.Exited, command.ExitCode})
+	out, err := done.Stdout(t.Context())
+	require.NoError(t, err)
+	assert.EqualValues(t, len(out), command.Received, "the output, once")
+
+	// The same by the log: each record names its object and its cause, and no
+	// record has an argument.
+	text := log.String()
+	assert.NotContains(t, text, "secret-argument")
+	assert.NotContains(t, fmt.Sprintf("%v %+v %#v", command, command, command), "secret-argument")
+	for _, record := range []string{
+		`level=WARN msg="sandbox request" operation="get sandbox" sandbox=observed session=` + done.Command.SessionID() + ` method=GET path=/v2/sandboxes/{sandbox} attempt=2 cause=busy causeError="status 503, `,
+		`level=INFO msg="sandbox resume" sandbox=observed session=`,
+		`level=WARN msg="sandbox output repair" sandbox=observed session=` + done.Command.SessionID() + " command=" + done.Command.ID() + " attempt=1 cause=cut",
+	} {
+		assert.Contains(t, text, record)
+	}
+	assert.Contains(t, text, "come back later")
+}
+
+// without returns the lines that do not contain the text.
+func without(lines []string, text string) (left []string) {
+	for _, line := range lines {
+		if !strings.Contains(line, text) {
+			left = append(left, line)
+		}
+	}
+	return left
+}
+
+// TestObserverKinds: what is longer than a request is told once, from its
+// beginning to its end, with its object.
+func TestObserverKinds(t *testing.T) {
+	t.Parallel()
+	srv := sandboxtest.New(t, nil)
+	events := &sandboxtest.Recorder{}
+	client := testkit.Client(t, srv, sandbox.ClientOptions{Observer: events, Retry: &sandbox.RetryOptions{Wait: time.Millisecond}})
+	hook := func(ctx context.Context, sb *sandbox.Sandbox) error {
+		_, err := sb.RunCommand(ctx, "true", nil, nil)
+		return err
+	}
+	ctx := t.Context()
+	last := func(kind string) sandbox.Event {
+		t.Helper()
+		list := events.Events(kind)
+		require.NotEmpty(t, list, kind)
+		e := list[len(list)-1]
+		assert.Equal(t, "box", e.Sandbox, "%v", e)
+		assert.NotZero(t, e.Start)
+		return e
+	}
+	sb, err := client.GetOrCreate(ctx, "box", testkit.Lasting(&sandbox.CreateOptions{OnCreate: hook, OnResume: hook}))
+	require.NoError(t, err)
+	assert.Equal(t, "OnCreate", last(sandbox.EventHook).Operation)
+
+	var out bytes.Buffer
+	cmd, err := sb.StartCommand(ctx, "echo", []string{"hello"}, &sandbox.CommandOptions{Stdout: &out})
+	require.NoError(t, err)
+	_, err = cmd.Wait(ctx)
+	require.NoError(t, err)
+	assert.Equal(t, []any{"echo", int64(6), true, "ok"}, []any{last(sandbox.EventCommand).Program, last(sandbox.EventCommand).Received, last(sandbox.EventCommand).Exited, last(sandbox.EventCommand).Outcome})
+	cmd, err = sb.StartCommand(ctx, "sh", []string{"-c", "exit 7"}, nil)
+	require.NoError(t, err)
+	assert.False(t, last(sandbox.EventCommand).Exited)
+	_, err = cmd.Wait(ctx)
+	require.NoError(t, err)
+	assert.Equal(t, []any{7, "exit", cmd.ID()}, []any{last(sandbox.EventWait).ExitCode, last(sandbox.EventWait).Outcome, last(sandbox.EventWait).Command})
+	_, err = sb.CommandContext(ctx, "sh", "-c", "echo 12345; exit 2").Output()
+	require.Error(t, err)
+	assert.Equal(t, []any{2, "exit", int64(6), nil}, []any{last(sandbox.EventCommand).ExitCode, last(sandbox.EventCommand).Outcome, last(sandbox.EventCommand).Received, last(sandbox.EventCommand).Err})
+	require.Error(t, sb.CommandContext(ctx, "no-such-program").Run())
+	assert.Equal(t, "no_program", last(sandbox.EventCommand).Outcome)
+
+	content := bytes.Repeat([]byte("x"), 100_000)
+	require.NoError(t, sb.FS().WriteFiles(ctx, []sandbox.File{{Path: "f", Content: content}}, nil))
+	assert.NotZero(t, last(sandbox.EventUpload).Sent)
+	r, err := sb.FS().Open(ctx, "f", nil)
+	require.NoError(t, err)
+	_, err = io.Copy(io.Discard, r)
+	require.NoError(t, err)
+	require.NoError(t, r.Close())
+	assert.EqualValues(t, len(content), last(sandbox.EventDownload).Received)
+	_, err = sb.FS().Open(ctx, "missing", nil)
+	require.Error(t, err)
+	assert.Equal(t, "not_found", last(sandbox.EventDownload).Outcome)
+	require.NoError(t, sb.FS().DownloadDir(ctx, ".", t.TempDir()+"/d", nil))
+	assert.EqualValues(t, len(content), last(sandbox.EventDownload).Received)
+
+	stopped, err := sb.Stop(ctx, nil)
+	require.NoError(t, err)
+	assert.Equal(t, []any{stopped.Snapshot.ID, stopped.Session.Duration}, []any{last(sandbox.EventStop).Snapshot, last(sandbox.EventStop).Lived})
+	before := events.Counts().Hooks
+	require.NoError(t, sb.Resume(ctx))
+	assert.Equal(t, []any{"asked", "ok", "OnResume"}, []any{last(sandbox.EventResume).Cause, last(sandbox.EventResume).Outcome, last(sandbox.EventHook).Operation})
+	assert.Equal(t, before+1, events.Counts().Hooks)
+	require.NoError(t, sb.Close())
+	_, err = client.Get(ctx, "box", nil)
+	require.NoError(t, err)
+	assert.Equal(t, "get", last(sandbox.EventResume).Cause)
+	assert.Equal(t, 2, events.Counts().Resumes)
+
+	_, err = client.Get(ctx, "nowhere", nil)
+	require.ErrorIs(t, err, sandbox.ErrNotFound)
+	ops := events.Events(sandbox.EventOperation)
+	assert.Equal(t, []any{"nowhere", "not_found", 404}, []any{ops[len(ops)-1].Sandbox, ops[len(ops)-1].Outcome, ops[len(ops)-1].Status})
+	gone, cancel := context.WithCancel(ctx)
+	cancel()
+	_, err = client.Get(gone, "box", nil)
+	require.Error(t, err)
+	ops = events.Events(sandbox.EventOperation)
+	assert.Equal(t, "canceled", ops[len(ops)-1].Outcome)
+
+	require.Eventually(t, func() bool { return events.Counts().Open == 0 }, testkit.Patience, time.Millisecond, "%+v", events.Counts())
+	assert.Len(t, srv.Requests(), events.Counts().Requests, "each request is told")
+}
+
+// noOp observes nothing.
+type noOp struct{}
+
+func (noOp) Begin(ctx context.Context, _ sandbox.Event) context.Context { return ctx }
+func (noOp) End(context.Context, sandbox.Event)                         {}
+
+// TestObserverAllocations: an observer that does nothing costs no allocation, and
+// none costs nothing.
+func TestObserverAllocations(t *testing.T) {
+	stream := fmt.Sprintf(testkit.CannedCommand, "null") + "\n" + `{"data":"hello\n","stream":"stdout"}` + "\n" + fmt.Sprintf(testkit.CannedCommand, "0") + "\n"
+	responses := func(req *http.Request) (string, string) {
+		switch {
+		case strings.HasSuffix(req.URL.Path, "/cmd"):
+			return "application/x-ndjson", stream
+		case strings.HasSuffix(req.URL.Path, "/v3/sandboxes"):
+			return "application/json", `{"sandbox":` + fmt.Sprintf(testkit.CannedSandbox, 0) + `,"session":` + testkit.CannedSession + `,"routes":[]}`
+		}
+		return "application/json", fmt.Sprintf(testkit.CannedCommand, "0")
+	}
+	measure := func(o sandbox.Observer) (got [2]float64) {
+		c, err := sandbox.NewClient(&sandbox.ClientOptions{
+			BaseURL: "https://api.test", HTTPClient: &http.Client{Transport: testkit.Canned(responses)}, Observer: o,
+			Credentials: auth.Static(auth.Credentials{Token: "token", TeamID: "team", ProjectID: "project"}),
+		})
+		require.NoError(t, err)
+		sb, err := c.Create(t.Context(), nil)
+		require.NoError(t, err)
+		for i, call := range []func() error{
+			func() error { _, err := sb.RunCommand(t.Context(), "echo", []string{"hello"}, nil); return err },
+			func() error { _, err := sb.GetCommand(t.Context(), "cmd_1"); return err },
+		} {
+			got[i] = testing.AllocsPerRun(200, func() { err = errors.Join(err, call()) })
+		}
+		require.NoError(t, err)
+		return got
+	}
+	assert.Equal(t, measure(nil), measure(noOp{}), "allocations of RunCommand and GetCommand")
+}
+
+// TestObserverSecrets: what an observer is told has no token, whatever sends it
+// back.
+func TestObserverSecrets(t *testing.T) {
+	t.Parallel()
+	const token = "planted-token-of-an-observer"
+	events := &sandboxtest.Recorder{}
+	c, err := sandbox.NewClient(&sandbox.ClientOptions{
+		BaseURL: "https://api.test", Observer: events, Retry: &sandbox.RetryOptions{Max: 1, Wait: time.Millisecond},
+		Credentials: auth.Static(auth.Credentials{Token: token, TeamID: "team", ProjectID: "project"}),
+		HTTPClient: &http.Client{Transport: testkit.API(func(req *http.Request) (*http.Response, error) {
+			resp := testkit.JSON(503, `{"error":{"code":"busy","message":"`+req.Header.Get("Authorization")+`\u001b[2J"}}`)
+			resp.Header.Set("X-Vercel-Id", "iad1::"+token+"\x1b")
+			return resp, nil
+		})},
+	})
+	require.NoError(t, err)
+	_, err = c.Get(t.Context(), "box", nil)
+	require.Error(t, err)
+	assert.Equal(t, sandboxtest.Counts{Operations: 1, Requests: 2, Retries: 1}, events.Counts())
+	for _, e := range events.Events() {
+		text := fmt.Sprint(e, e.Err, e.CauseErr, e.RequestID)
+		assert.NotContains(t, text, token)
+		assert.NotContains(t, text, "\x1b")
+	}
+}
