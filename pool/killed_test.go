@@ -1,0 +1,228 @@
+package pool_test
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"os/exec"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/go-vercel/sandbox"
+	"github.com/go-vercel/sandbox/internal/testkit"
+	"github.com/go-vercel/sandbox/pool"
+	"github.com/go-vercel/sandbox/sandboxtest"
+)
+
+const (
+	// workerEnv makes the test binary a process that takes sandboxes.
+	workerEnv = "SANDBOX_POOL_WORKER"
+	// takesEnv is how many are taken in all by TestKilledPools.
+	takesEnv = "SANDBOX_POOL_TAKES"
+)
+
+// shared are the options of the pools of all processes. What was given back has no
+// record any more.
+func shared(stopped bool) pool.Options {
+	return pool.Options{
+		Name: "shared", Size: 6, Lease: 4 * time.Second, Stopped: stopped,
+		Reset: func(ctx context.Context, sb *sandbox.Sandbox) error { return sb.FS().Remove(ctx, "takes") },
+	}
+}
+
+// worker takes sandboxes by seven goroutines until its input ends. Each take adds
+// to a record in the sandbox itself, which says whether it is the only one. It
+// prints a line for each take, with its requests.
+func worker() int {
+	c, err := sandbox.NewClient(&sandbox.ClientOptions{HTTPClient: &http.Client{Transport: counted{http.DefaultTransport}}})
+	if err != nil {
+		fmt.Println("error", err)
+		return 1
+	}
+	p, err := pool.New(context.Background(), c, shared(os.Getenv(workerEnv) == "stopped"))
+	if err != nil {
+		fmt.Println("error", err)
+		return 1
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	go func() {
+		_, _ = io.Copy(io.Discard, os.Stdin)
+		cancel()
+	}()
+	var all sync.WaitGroup
+	for i := range 7 {
+		all.Go(func() {
+			for n := i; ctx.Err() == nil; n++ {
+				use(ctx, p, n%2 == 0)
+			}
+		})
+	}
+	all.Wait()
+	if err := p.Close(context.Background()); err != nil {
+		fmt.Println("error", err)
+	}
+	return 0
+}
+
+func use(ctx context.Context, p *pool.Pool, again bool) {
+	counted, n := counting(ctx)
+	box, err := p.Take(counted, "worker")
+	if err != nil {
+		if ctx.Err() == nil {
+			fmt.Println("error take:", err)
+		}
+		return
+	}
+	requests := n.Load()
+	ctx = context.WithoutCancel(ctx)
+	record := func(what string) {
+		done, err := box.CurrentSession().RunCommand(ctx, "sh", []string{"-c", what + "; wc -l < takes"}, nil)
+		if err != nil {
+			fmt.Println("error record:", err)
+			return
+		}
+		if out, err := done.Stdout(ctx); err != nil || strings.TrimSpace(out) != "1" {
+			fmt.Println("double", box.Name(), strings.TrimSpace(out), err)
+		}
+	}
+	record("echo taken >> takes")
+	record("true")
+	fmt.Println("taken", requests)
+	if again {
+		err = box.Return(ctx)
+	} else {
+		err = box.Delete(ctx)
+	}
+	if err != nil {
+		fmt.Println("error end:", err)
+	}
+}
+
+// TestKilledPools: 20 goroutines in three processes take sandboxes, one process is
+// killed each second and replaced. None is taken twice by the sandboxes' own
+// record, none is left at the end, and half of the takes need two requests at
+// most.
+func TestKilledPools(t *testing.T) {
+	t.Parallel()
+	needed := 100
+	if v := os.Getenv(takesEnv); v != "" {
+		var err error
+		needed, err = strconv.Atoi(v)
+		require.NoError(t, err)
+	}
+	for name, stopped := range map[string]bool{"running": false, "stopped": true} {
+		t.Run(name, func(t *testing.T) {
+			if stopped && testing.Short() {
+				t.Skip("each take starts and saves a machine")
+			}
+			srv := emulator(t)
+			var mu sync.Mutex
+			var requests []int
+			var wrong []string
+			enough := make(chan struct{})
+			listen := func(out io.Reader) {
+				for lines := bufio.NewScanner(out); lines.Scan(); {
+					mu.Lock()
+					if n, ok := strings.CutPrefix(lines.Text(), "taken "); ok {
+						if v, err := strconv.Atoi(n); err == nil {
+							requests = append(requests, v)
+						}
+						if len(requests) == needed {
+							close(enough)
+						}
+					} else {
+						wrong = append(wrong, lines.Text())
+					}
+					mu.Unlock()
+				}
+			}
+			workers := make([]*process, 3)
+			for i := range workers {
+				workers[i] = startWorker(t, srv, name, listen)
+			}
+			kills := 0
+			for kill := time.NewTicker(time.Second); ; {
+				select {
+				case <-enough:
+				case <-kill.C:
+					i := kills % len(workers)
+					kills++
+					workers[i].kill(t)
+					workers[i] = startWorker(t, srv, name, listen)
+					continue
+				}
+				kill.Stop()
+				break
+			}
+			for _, w := range workers {
+				w.end(t)
+			}
+			ctx, cancel := context.WithTimeout(t.Context(), patience)
+			defer cancel()
+			began := time.Now()
+			p, err := pool.New(ctx, srv.Client(), shared(stopped))
+			require.NoError(t, err)
+			require.NoError(t, p.Drain(ctx))
+			left, err := sandbox.Collect(srv.Client().List(ctx, nil))
+			require.NoError(t, err)
+			assert.Empty(t, left)
+			assert.Empty(t, wrong)
+			slices.Sort(requests)
+			median := requests[len(requests)/2]
+			assert.LessOrEqual(t, median, 2)
+			t.Logf("%d takes, %d created, %d kills, median %d requests, most %d; drained in %v", len(requests),
+				testkit.Count(srv, sandboxtest.CreateSandbox), kills, median, requests[len(requests)-1], time.Since(began).Round(time.Millisecond))
+		})
+	}
+}
+
+// process is one that takes sandboxes.
+type process struct {
+	cmd  *exec.Cmd
+	in   io.WriteCloser
+	read chan struct{} // closed when its output has been read
+}
+
+func startWorker(t *testing.T, srv *sandboxtest.Server, mode string, listen func(io.Reader)) *process {
+	t.Helper()
+	exe, err := os.Executable()
+	require.NoError(t, err)
+	cmd := exec.Command(exe)
+	cmd.Env = append(append(os.Environ(), srv.Environ()...), workerEnv+"="+mode)
+	in, err := cmd.StdinPipe()
+	require.NoError(t, err)
+	out, err := cmd.StdoutPipe()
+	require.NoError(t, err)
+	cmd.Stderr = os.Stderr
+	require.NoError(t, cmd.Start())
+	w := &process{cmd, in, make(chan struct{})}
+	go func() {
+		defer close(w.read)
+		listen(out)
+	}()
+	return w
+}
+
+func (w *process) kill(t *testing.T) {
+	t.Helper()
+	require.NoError(t, w.cmd.Process.Kill())
+	<-w.read
+	_ = w.cmd.Wait()
+}
+
+func (w *process) end(t *testing.T) {
+	t.Helper()
+	require.NoError(t, w.in.Close())
+	<-w.read
+	require.NoError(t, w.cmd.Wait())
+}

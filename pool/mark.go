@@ -1,0 +1,112 @@
+package pool
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+
+	"github.com/go-vercel/sandbox"
+)
+
+// What a sandbox is, is said by the directory .sandbox-pool-NAME in its working
+// directory. It has the sandbox's name, so that copies of the sandbox do not have
+// it.
+//
+// A sandbox that waits running is ready when the directory is there, and whoever
+// makes the directory taken in it has it.
+//
+// A sandbox that waits stopped has in it either after-SESSION, which says that it
+// is ready from the end of that session on, or taken-SESSION, which says that
+// somebody has it in that session. Whoever renames the one to the other has it.
+// Until the session has ended that made it ready it can't be taken, since that
+// session is about to be stopped; and what is taken in a session that has ended is
+// abandoned.
+func directory(name string) string { return ".sandbox-pool-" + name }
+
+// private is a mode with which mkdir is a command, which is found by its ID if its
+// response is lost: it is always known whether the claim was made.
+const private fs.FileMode = 0o700
+
+// state is what an attempt to claim a sandbox has found.
+type state int
+
+const (
+	notOurs   state = iota // somebody has it, or makes it
+	ours                   // it was ready
+	abandoned              // somebody had it, or did not finish it: it is ours to delete
+)
+
+const (
+	// renaming succeeds for one of all who do it at a time.
+	claimScript = `d=$1 s=$2
+for old in "$d"/after-* "$d"/taken-*; do
+	case $old in *-"$s" | *'-*') continue ;; esac
+	mv -T -- "$old" "$d/taken-$s" 2>/dev/null || exit 1
+	case $old in */after-*) exit 0 ;; esac
+	exit 3
+done
+[ ! -e "$d" ] && mkdir -- "$d" "$d/taken-$s" && exit 3
+exit 1`
+	offerScript = `d=$1 s=$2
+mkdir -p -- "$d" && { rm -d -- "$d"/* 2>/dev/null; mkdir -- "$d/after-$s"; }`
+)
+
+// mark claims a sandbox that runs, by one request.
+func (p *Pool) mark(ctx context.Context, sb *sandbox.Sandbox) (state, error) {
+	session := sb.CurrentSession()
+	if session == nil {
+		return notOurs, sandbox.ErrStopped
+	}
+	if !p.opts.Stopped {
+		err := session.FS().Mkdir(ctx, directory(sb.Name())+"/taken", private)
+		switch {
+		case err == nil:
+			return ours, nil
+		case errors.Is(err, fs.ErrExist), errors.Is(err, fs.ErrNotExist):
+			return notOurs, nil
+		}
+		return notOurs, err
+	}
+	done, err := session.RunCommand(ctx, "sh", []string{"-c", claimScript, "sh", directory(sb.Name()), session.ID()}, nil)
+	if err != nil {
+		return notOurs, err
+	}
+	switch done.ExitCode {
+	case 0:
+		return ours, nil
+	case 3:
+		return abandoned, nil
+	}
+	return notOurs, nil
+}
+
+// unmark says that a sandbox is ready, be it new or taken by this process.
+func (p *Pool) unmark(ctx context.Context, sb *sandbox.Sandbox) error {
+	session := sb.CurrentSession()
+	if session == nil {
+		return sandbox.ErrStopped
+	}
+	if !p.opts.Stopped {
+		err := session.FS().Mkdir(ctx, directory(sb.Name()), private)
+		if errors.Is(err, fs.ErrExist) {
+			err = session.FS().Remove(ctx, directory(sb.Name())+"/taken")
+		}
+		return err
+	}
+	done, err := session.RunCommand(ctx, "sh", []string{"-c", offerScript, "sh", directory(sb.Name()), session.ID()}, nil)
+	if err == nil && done.ExitCode != 0 {
+		err = fmt.Errorf("pool: %q can't be marked as ready: exit code %d", sb.Name(), done.ExitCode)
+	}
+	return err
+}
+
+// unclaimed reports whether a running sandbox is ready and not taken.
+func unclaimed(ctx context.Context, sb *sandbox.Sandbox) bool {
+	session := sb.CurrentSession()
+	if session == nil {
+		return false
+	}
+	entries, err := session.FS().ReadDir(ctx, directory(sb.Name()))
+	return err == nil && len(entries) == 0
+}

@@ -1,0 +1,332 @@
+// Package pool keeps sandboxes ready, so that a program which needs one gets it
+// in the time of a request instead of that of a start and its preparation.
+//
+//	p, err := pool.New(ctx, client, pool.Options{Name: "agents", Size: 10, Create: …, Warm: …})
+//	…
+//	defer p.Close(ctx)
+//	box, err := p.Take(ctx, "session-17")
+//	…
+//	defer box.Delete(ctx)
+//
+// # Ready
+//
+// A pool makes sandboxes by [Options].Create, for example from a snapshot, and
+// calls [Options].Warm for what a snapshot does not hold. They wait running, which
+// is billed, and are taken with one request; or stopped ([Options].Stopped), which
+// costs only their storage, and are taken with two, of which the first starts a
+// machine. If none is ready, [Pool.Take] makes one.
+//
+// # Processes
+//
+// Any number of processes may keep pools of the same name. A sandbox is taken by
+// making or renaming a directory in it, which succeeds once: whoever else tries, in
+// this process or another, takes another one. It is in .sandbox-pool-NAME, in the
+// working directory.
+//
+// # Crashes
+//
+// A running sandbox of a pool has a timeout of [Options].Lease, which the pool
+// extends for as long as its process lives, also while the sandbox is taken. When
+// a process is killed, its ready sandboxes are adopted by another pool of that
+// name once their time runs low, and those that it had taken or was making time
+// out. What has timed out or was stopped is abandoned, and deleted by any pool of
+// the name: a sandbox that has to outlive its process, or to sleep, must leave the
+// pool by [Box.Keep].
+//
+// The clocks of the processes and of the service must agree to within an eighth of
+// Lease.
+//
+// A pool never deletes a snapshot. Those which a pool of stopped sandboxes makes
+// expire by CreateOptions.SnapshotExpiration, which is a day unless set.
+package pool
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"log/slog"
+	"maps"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/go-vercel/sandbox"
+)
+
+// Tag is the tag of a pool's sandboxes. Its value is the pool's name.
+const Tag = "sandbox-pool"
+
+// ErrClosed is returned by [Pool.Take] after [Pool.Close].
+var ErrClosed = errors.New("pool: it is closed")
+
+// Options configures a [Pool].
+type Options struct {
+	// Name is required. Pools of one name share their sandboxes, in any number of
+	// processes, and should have the same options. It begins the sandboxes' names.
+	Name string
+	// Size is how many sandboxes are kept ready: for each process, or in all if
+	// Stopped is set. Zero means one.
+	Size int
+	// Max limits how many sandboxes of this pool, ready, taken or in the making,
+	// this process has at a time. At the limit Take waits until one is given back
+	// or deleted. Zero means no limit.
+	Max int
+	// Create are the options of new sandboxes, except Name and Timeout, which are
+	// the pool's, and Ephemeral, which is set unless Stopped is. The pool adds a
+	// tag. OnCreate must be nil: use Warm.
+	Create sandbox.CreateOptions
+	// Warm, if not nil, prepares a new sandbox. If it fails, the sandbox is
+	// deleted.
+	Warm func(ctx context.Context, sb *sandbox.Sandbox) error
+	// Check, if not nil, is called for a sandbox that was ready, before Take
+	// returns it. If it fails, the sandbox is deleted and another one is taken.
+	// That the sandbox still runs programs is known without it.
+	Check func(ctx context.Context, sb *sandbox.Sandbox) error
+	// Reset prepares a sandbox that was given back for the next one who takes it.
+	// If it is nil or fails, the sandbox is deleted instead. What ran in the
+	// sandbox is not to be trusted to let itself be reset.
+	Reset func(ctx context.Context, sb *sandbox.Sandbox) error
+	// Stopped keeps the ready sandboxes stopped, with their files saved.
+	Stopped bool
+	// MaxAge is the age at which a sandbox that is ready is replaced. Zero means a
+	// day; if Stopped is set, 20 hours, since snapshots expire after a day.
+	MaxAge time.Duration
+	// Lease is how long a running sandbox outlives its process at most. It is
+	// extended when half of it is left, one request each. Zero means five minutes;
+	// less than four seconds is an error.
+	Lease time.Duration
+	// Logger receives what the pool makes, takes, adopts and deletes, at debug
+	// level, and at warning level what it fails to. Nil disables logging.
+	Logger *slog.Logger
+}
+
+func (o *Options) complete() error {
+	switch {
+	case o.Name == "" || len(o.Name) > 64 || strings.Trim(strings.ToLower(o.Name), "abcdefghijklmnopqrstuvwxyz0123456789-_") != "":
+		return fmt.Errorf("pool: %w: Options.Name %q: want 1 to 64 letters, digits, - and _", sandbox.ErrInvalid, o.Name)
+	case o.Size < 0 || o.Max < 0 || o.MaxAge < 0:
+		return fmt.Errorf("pool: %w: a negative number in Options", sandbox.ErrInvalid)
+	case o.Lease != 0 && o.Lease < 4*time.Second:
+		return fmt.Errorf("pool: %w: Options.Lease of %v is less than four seconds", sandbox.ErrInvalid, o.Lease)
+	case o.Create.OnCreate != nil || o.Create.Name != "" || o.Create.Timeout != 0:
+		return fmt.Errorf("pool: %w: Options.Create has a Name, a Timeout or OnCreate, which are the pool's", sandbox.ErrInvalid)
+	}
+	if o.Size == 0 {
+		o.Size = 1
+	}
+	if o.Lease == 0 {
+		o.Lease = 5 * time.Minute
+	}
+	if o.MaxAge == 0 {
+		o.MaxAge = 24 * time.Hour
+		if o.Stopped {
+			o.MaxAge = 20 * time.Hour
+		}
+	}
+	o.Create.Tags = maps.Clone(o.Create.Tags)
+	if o.Create.Tags == nil {
+		o.Create.Tags = map[string]string{}
+	}
+	o.Create.Tags[Tag] = o.Name
+	o.Create.Timeout, o.Create.Ephemeral = o.Lease, !o.Stopped
+	if o.Stopped && o.Create.SnapshotExpiration == 0 {
+		o.Create.SnapshotExpiration = 24 * time.Hour
+	}
+	return nil
+}
+
+// Pool keeps sandboxes ready. It is safe for concurrent use.
+type Pool struct {
+	client *sandbox.Client
+	opts   Options
+	ctx    context.Context // of its own work
+	cancel context.CancelFunc
+	end    chan struct{} // closed by Close
+	ended  sync.Once
+	work   sync.WaitGroup
+	poke   chan struct{} // something is missing
+
+	mu       sync.Mutex
+	closed   bool // nothing is taken or made any more
+	sweeping bool
+	filling  int       // made to be ready
+	taking   int       // by Take: made, or tried
+	held     int       // taken and not yet ended
+	retryAt  time.Time // when to make one after a failure
+	failures int       // in a row
+	ready    []*member
+	trying   map[string]bool             // tried by Take, by name
+	alive    map[string]*sandbox.Sandbox // what is kept from timing out, by name
+	freed    chan struct{}               // closed when there may be room below Max
+	suspects map[string]bool             // running sandboxes that are not to be adopted
+}
+
+// member is a sandbox that is ready. sb is nil for one that is stopped and was
+// found in a listing.
+type member struct {
+	name    string
+	created time.Time
+	sb      *sandbox.Sandbox
+}
+
+// New starts a pool: it makes sandboxes until enough are ready, and goes on to
+// until [Pool.Close]. It does not wait for them. A nil client means
+// [sandbox.DefaultClient]. ctx is used for the pool's own work too, for its values:
+// its end does not end the pool.
+func New(ctx context.Context, client *sandbox.Client, opts Options) (*Pool, error) {
+	if err := opts.complete(); err != nil {
+		return nil, err
+	}
+	if client == nil {
+		var err error
+		if client, err = sandbox.DefaultClient(); err != nil {
+			return nil, err
+		}
+	}
+	p := &Pool{
+		client: client, opts: opts, poke: make(chan struct{}, 1), end: make(chan struct{}), freed: make(chan struct{}),
+		trying: map[string]bool{}, alive: map[string]*sandbox.Sandbox{}, suspects: map[string]bool{},
+	}
+	p.ctx, p.cancel = context.WithCancel(context.WithoutCancel(ctx))
+	p.work.Go(p.keepUp)
+	return p, nil
+}
+
+// Close ends the pool and deletes the sandboxes that this process keeps ready,
+// except stopped ones, which other processes may take. Those that were taken stay,
+// and are no longer kept alive. It waits for what is on its way, and breaks it off
+// when ctx ends: what is left then times out.
+func (p *Pool) Close(ctx context.Context) error {
+	p.mu.Lock()
+	p.closed = true
+	ready := p.ready
+	p.ready = nil
+	p.mu.Unlock()
+	p.ended.Do(func() { close(p.end) })
+	defer context.AfterFunc(ctx, p.cancel)()
+	defer p.cancel()
+	p.work.Wait()
+	if p.opts.Stopped {
+		return nil
+	}
+	errs := make([]error, len(ready))
+	each(ready, func(i int, m *member) { _, errs[i] = p.discard(ctx, m, "the pool is closed") })
+	return errors.Join(errs...)
+}
+
+// Drain deletes all sandboxes of the pool's name, and closes the pool: those that
+// are ready at once, whichever process keeps them so, others when they are given
+// back, deleted, or abandoned. It returns when none is left. Other processes that
+// have not closed their pools make new ones.
+func (p *Pool) Drain(ctx context.Context) error {
+	p.mu.Lock()
+	p.closed = true
+	p.ready = nil // they are listed
+	p.mu.Unlock()
+	p.free()
+	for {
+		infos, err := p.list(ctx)
+		if err == nil && len(infos) == 0 {
+			return p.Close(ctx)
+		}
+		var kept atomic.Bool
+		each(infos, func(_ int, info sandbox.Info) {
+			m := &member{name: info.Name, created: info.CreatedAt}
+			if running(info.Status) {
+				m.sb, _ = p.client.Get(ctx, info.Name, &sandbox.GetOptions{NoResume: true})
+			}
+			deleted, _ := p.discard(ctx, m, "drained")
+			if !deleted {
+				kept.Store(true)
+			}
+		})
+		if err == nil && !kept.Load() {
+			continue
+		}
+		timer := time.NewTimer(min(p.opts.Lease/8, 5*time.Second))
+		select {
+		case <-timer.C:
+		case <-ctx.Done():
+			timer.Stop()
+			return errors.Join(context.Cause(ctx), err, p.Close(context.WithoutCancel(ctx)))
+		}
+	}
+}
+
+// Stats tells what this process has.
+type Stats struct {
+	Ready  int // to be taken; if Options.Stopped is set, by any process
+	Taken  int // and not yet given back or deleted
+	Making int
+}
+
+// Stats returns what this process has at this moment, without a request.
+func (p *Pool) Stats() Stats {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return Stats{Ready: len(p.ready), Taken: p.held, Making: p.filling + p.taking}
+}
+
+// event is the one place where the pool says what it does.
+func (p *Pool) event(what, name string, err error, attrs ...slog.Attr) {
+	if p.opts.Logger == nil {
+		return
+	}
+	level := slog.LevelDebug
+	attrs = append([]slog.Attr{slog.String("pool", p.opts.Name), slog.String("sandbox", name)}, attrs...)
+	if err != nil {
+		level = slog.LevelWarn
+		attrs = append(attrs, slog.Any("error", err))
+	}
+	p.opts.Logger.LogAttrs(p.ctx, level, "sandbox pool: "+what, attrs...)
+}
+
+// keepAlive has a sandbox extended until letGo.
+func (p *Pool) keepAlive(sb *sandbox.Sandbox) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.alive[sb.Name()] = sb
+}
+
+func (p *Pool) letGo(name string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	delete(p.alive, name)
+}
+
+// make creates and prepares a sandbox.
+func (p *Pool) make(ctx context.Context) (*sandbox.Sandbox, error) {
+	o := p.opts.Create
+	o.Name = p.opts.Name + "-" + strings.ToLower(rand.Text()[:16])
+	began := time.Now()
+	sb, err := p.client.Create(ctx, &o)
+	if err == nil {
+		p.keepAlive(sb)
+		if p.opts.Warm != nil {
+			if err = p.opts.Warm(ctx, sb); err != nil {
+				p.remove(ctx, sb)
+				err = fmt.Errorf("pool: Warm of %q: %w", o.Name, err)
+			}
+		}
+	}
+	p.event("made", o.Name, err, slog.Duration("took", time.Since(began)))
+	return sb, err
+}
+
+// remove deletes a sandbox although ctx may have ended. One that can't be deleted
+// times out.
+func (p *Pool) remove(ctx context.Context, sb *sandbox.Sandbox) {
+	p.letGo(sb.Name())
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 10*time.Second)
+	defer cancel()
+	if err := sb.Delete(ctx, nil); err != nil && !gone(err) {
+		p.event("could not delete", sb.Name(), err)
+	}
+}
+
+// gone reports whether err says that the sandbox does not exist any more.
+func gone(err error) bool {
+	return errors.Is(err, sandbox.ErrNotFound) || errors.Is(err, sandbox.ErrDeleted)
+}

@@ -1,0 +1,349 @@
+package pool_test
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"os"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/go-vercel/sandbox"
+	"github.com/go-vercel/sandbox/internal/testkit"
+	"github.com/go-vercel/sandbox/pool"
+	"github.com/go-vercel/sandbox/sandboxtest"
+)
+
+func TestMain(m *testing.M) {
+	if os.Getenv(workerEnv) != "" {
+		os.Exit(worker()) // a process that a test kills
+	}
+	testkit.Main(m)
+}
+
+// patience is how long a test waits for what must come.
+const patience = 2 * time.Minute
+
+func emulator(t *testing.T) *sandboxtest.Server {
+	t.Helper()
+	return sandboxtest.New(t, &sandboxtest.Options{Mode: sandboxtest.Folder})
+}
+
+// open starts a pool that is drained at the end of the test, when none of its
+// sandboxes may be left.
+func open(t *testing.T, c *sandbox.Client, opts pool.Options) *pool.Pool {
+	t.Helper()
+	p, err := pool.New(t.Context(), c, opts)
+	require.NoError(t, err)
+	t.Cleanup(func() {
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(t.Context()), patience)
+		defer cancel()
+		assert.NoError(t, p.Drain(ctx))
+		left, err := sandbox.Collect(c.List(ctx, nil))
+		assert.NoError(t, err)
+		assert.Empty(t, left)
+	})
+	return p
+}
+
+func awaitReady(t *testing.T, p *pool.Pool, n int) {
+	t.Helper()
+	require.Eventually(t, func() bool { s := p.Stats(); return s.Ready == n && s.Making == 0 }, patience, 5*time.Millisecond, "%d ready", n)
+}
+
+// counted counts the requests of calls by their contexts.
+type counted struct{ next http.RoundTripper }
+
+type countKey struct{}
+
+func (c counted) RoundTrip(r *http.Request) (*http.Response, error) {
+	if n, ok := r.Context().Value(countKey{}).(*atomic.Int64); ok {
+		n.Add(1)
+	}
+	return c.next.RoundTrip(r)
+}
+
+func counting(ctx context.Context) (context.Context, *atomic.Int64) {
+	n := new(atomic.Int64)
+	return context.WithValue(ctx, countKey{}, n), n
+}
+
+// TestTake: what is ready is taken with one request, and with two if it is
+// stopped; what was prepared is there; and the pool is refilled.
+func TestTake(t *testing.T) {
+	t.Parallel()
+	for name, stopped := range map[string]bool{"running": false, "stopped": true} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			srv := emulator(t)
+			c := testkit.Client(t, srv, sandbox.ClientOptions{HTTPClient: &http.Client{Transport: counted{testkit.Transport(t)}}})
+			p := open(t, c, pool.Options{
+				Name: "ready", Size: 2, Stopped: stopped,
+				Warm: func(ctx context.Context, sb *sandbox.Sandbox) error {
+					return sb.WriteFiles(ctx, []sandbox.File{{Path: "tool", Content: []byte("warm")}}, nil)
+				},
+			})
+			awaitReady(t, p, 2)
+			seen := map[string]bool{}
+			for range 3 {
+				ctx, n := counting(t.Context())
+				box, err := p.Take(ctx, "key")
+				require.NoError(t, err)
+				requests := int64(1)
+				if stopped {
+					requests = 2
+				}
+				assert.Equal(t, requests, n.Load())
+				assert.Equal(t, "key", box.Key)
+				assert.False(t, seen[box.Name()], "taken twice")
+				seen[box.Name()] = true
+				content, err := box.FS().ReadFile(t.Context(), "tool")
+				require.NoError(t, err)
+				assert.Equal(t, "warm", string(content))
+				assert.Equal(t, 1, p.Stats().Taken)
+				require.NoError(t, box.Delete(t.Context()))
+				require.Error(t, box.Delete(t.Context()), "it is over")
+				awaitReady(t, p, 2)
+			}
+		})
+	}
+}
+
+// TestOnDemand: an empty pool makes what is taken, and at Max waits for what is
+// given back.
+func TestOnDemand(t *testing.T) {
+	t.Parallel()
+	srv := emulator(t)
+	resets := 0
+	p := open(t, srv.Client(), pool.Options{
+		Name: "demand", Max: 2,
+		Reset: func(context.Context, *sandbox.Sandbox) error { resets++; return nil },
+	})
+	var boxes []*pool.Box
+	for range 2 {
+		box, err := p.Take(t.Context(), "")
+		require.NoError(t, err)
+		boxes = append(boxes, box)
+	}
+	got := make(chan *pool.Box, 1)
+	go func() {
+		box, err := p.Take(t.Context(), "")
+		assert.NoError(t, err)
+		got <- box
+	}()
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	_, err := p.Take(ctx, "")
+	require.ErrorIs(t, err, context.Canceled)
+	assert.Empty(t, got, "there may be no more than two")
+	require.NoError(t, boxes[0].Return(t.Context()))
+	third := <-got
+	assert.Equal(t, boxes[0].Name(), third.Name(), "the one that was given back")
+	assert.Equal(t, 1, resets)
+	assert.Equal(t, 2, testkit.Count(srv, sandboxtest.CreateSandbox))
+	require.NoError(t, third.Delete(t.Context()))
+	require.NoError(t, boxes[1].Delete(t.Context()))
+}
+
+// TestUnfit: what fails its check or has stopped is not given away, what can't be
+// prepared is deleted, and neither ends the pool.
+func TestUnfit(t *testing.T) {
+	t.Parallel()
+	srv := emulator(t)
+	var mu sync.Mutex
+	bad, failed := "", false
+	p := open(t, srv.Client(), pool.Options{
+		Name: "unfit", Size: 3, Lease: 4 * time.Second,
+		Warm: func(context.Context, *sandbox.Sandbox) error {
+			mu.Lock()
+			defer mu.Unlock()
+			if !failed {
+				failed = true
+				return errors.New("not this time")
+			}
+			return nil
+		},
+		Check: func(_ context.Context, sb *sandbox.Sandbox) error {
+			mu.Lock()
+			defer mu.Unlock()
+			if bad == "" {
+				bad = sb.Name()
+				return errors.New("unfit")
+			}
+			return nil
+		},
+	})
+	awaitReady(t, p, 3)
+	for info, err := range srv.Client().List(t.Context(), nil) {
+		require.NoError(t, err)
+		sb, err := srv.Client().Get(t.Context(), info.Name, nil)
+		require.NoError(t, err)
+		_, err = sb.Stop(t.Context(), nil)
+		require.NoError(t, err)
+		break
+	}
+	var all []*pool.Box
+	for range 2 {
+		box, err := p.Take(t.Context(), "")
+		require.NoError(t, err)
+		assert.NotEqual(t, bad, box.Name())
+		assert.Equal(t, "here\n", testkit.Output(t, box.Sandbox, "echo", "here"))
+		all = append(all, box)
+	}
+	for _, box := range all {
+		require.NoError(t, box.Delete(t.Context()))
+	}
+}
+
+// TestKeptAlive: what is ready, taken or in the making outlives its lease, and what
+// leaves the pool is not the pool's to delete.
+func TestKeptAlive(t *testing.T) {
+	t.Parallel()
+	srv := emulator(t)
+	const lease = 4 * time.Second
+	slow := make(chan struct{})
+	p := open(t, srv.Client(), pool.Options{
+		Name: "alive", Lease: lease,
+		Warm: func(ctx context.Context, _ *sandbox.Sandbox) error {
+			select {
+			case <-slow:
+				return nil
+			case <-ctx.Done():
+				return ctx.Err()
+			}
+		},
+	})
+	extended := func(n int) {
+		t.Helper()
+		before := testkit.Count(srv, sandboxtest.ExtendTimeout)
+		require.Eventually(t, func() bool { return testkit.Count(srv, sandboxtest.ExtendTimeout) >= before+n }, patience, 10*time.Millisecond)
+	}
+	extended(2) // 1 in the making, each extended at half its lease
+	close(slow)
+	awaitReady(t, p, 1)
+	box, err := p.Take(t.Context(), "")
+	require.NoError(t, err)
+	awaitReady(t, p, 1)
+	extended(6) // 2, over three halves of a lease
+	assert.Equal(t, "here\n", testkit.Output(t, box.Sandbox, "echo", "here"))
+	first := box.CurrentSession().ID()
+	require.NoError(t, box.Refresh(t.Context()))
+	assert.Equal(t, first, box.CurrentSession().ID(), "it has run all the time")
+	require.NoError(t, box.Keep(t.Context()))
+	assert.NotContains(t, box.Info().Tags, pool.Tag)
+	assert.Zero(t, p.Stats().Taken)
+	require.NoError(t, box.Sandbox.Delete(t.Context(), nil))
+}
+
+// TestMaxAge: what is too old is deleted, and replaced.
+func TestMaxAge(t *testing.T) {
+	t.Parallel()
+	srv := emulator(t)
+	p := open(t, srv.Client(), pool.Options{Name: "age", MaxAge: time.Nanosecond})
+	awaitReady(t, p, 1)
+	for range 2 {
+		box, err := p.Take(t.Context(), "")
+		require.NoError(t, err, "a new one is made")
+		require.NoError(t, box.Delete(t.Context()))
+	}
+}
+
+// TestClosed: Close leaves what is taken, and nothing else.
+func TestClosed(t *testing.T) {
+	t.Parallel()
+	srv := emulator(t)
+	p, err := pool.New(t.Context(), srv.Client(), pool.Options{Name: "closed", Size: 3})
+	require.NoError(t, err)
+	box, err := p.Take(t.Context(), "")
+	require.NoError(t, err)
+	require.NoError(t, p.Close(t.Context()))
+	require.NoError(t, p.Close(t.Context()))
+	_, err = p.Take(t.Context(), "")
+	require.ErrorIs(t, err, pool.ErrClosed)
+	left, err := sandbox.Collect(srv.Client().List(t.Context(), nil))
+	require.NoError(t, err)
+	require.Len(t, left, 1)
+	assert.Equal(t, box.Name(), left[0].Name)
+	require.NoError(t, box.Delete(t.Context()))
+}
+
+// TestFromSnapshot: the snapshot that sandboxes are made from outlives them all.
+func TestFromSnapshot(t *testing.T) {
+	t.Parallel()
+	srv := emulator(t)
+	base, err := srv.Client().Create(t.Context(), nil)
+	require.NoError(t, err)
+	require.NoError(t, base.WriteFiles(t.Context(), []sandbox.File{{Path: "base", Content: []byte("here")}}, nil))
+	snapshot, err := base.Snapshot(t.Context(), nil)
+	require.NoError(t, err)
+	require.NoError(t, base.Delete(t.Context(), nil))
+	for _, stopped := range []bool{false, true} {
+		p, err := pool.New(t.Context(), srv.Client(), pool.Options{
+			Name: "copies", Size: 2, Stopped: stopped, Lease: 4 * time.Second,
+			Create: sandbox.CreateOptions{Source: sandbox.SnapshotSource{SnapshotID: snapshot.ID()}},
+		})
+		require.NoError(t, err)
+		awaitReady(t, p, 2)
+		box, err := p.Take(t.Context(), "")
+		require.NoError(t, err)
+		content, err := box.FS().ReadFile(t.Context(), "base")
+		require.NoError(t, err)
+		assert.Equal(t, "here", string(content))
+		require.NoError(t, box.Delete(t.Context()))
+		ctx, cancel := context.WithTimeout(t.Context(), patience)
+		require.NoError(t, p.Drain(ctx))
+		cancel()
+	}
+	again, err := srv.Client().GetSnapshot(t.Context(), snapshot.ID())
+	require.NoError(t, err)
+	assert.Equal(t, sandbox.SnapshotCreated, again.Status())
+}
+
+// TestForeignSandboxes: a listing that ignores the filter does not make the pool
+// delete what is not its own.
+func TestForeignSandboxes(t *testing.T) {
+	t.Parallel()
+	srv := emulator(t)
+	stranger, err := srv.Client().Create(t.Context(), &sandbox.CreateOptions{Name: "stranger"})
+	require.NoError(t, err)
+	_, err = stranger.Stop(t.Context(), nil)
+	require.NoError(t, err)
+	c := testkit.Client(t, srv, sandbox.ClientOptions{HTTPClient: &http.Client{Transport: testkit.RoundTripper(func(r *http.Request) (*http.Response, error) {
+		if r.URL.Query().Has("tags") {
+			q := r.URL.Query()
+			q.Del("tags")
+			r = r.Clone(r.Context())
+			r.URL.RawQuery = q.Encode()
+		}
+		return testkit.Transport(t).RoundTrip(r)
+	})}})
+	p, err := pool.New(t.Context(), c, pool.Options{Name: "foreign", Lease: 4 * time.Second})
+	require.NoError(t, err)
+	awaitReady(t, p, 1)
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	require.NoError(t, p.Drain(ctx))
+	require.NoError(t, stranger.Refresh(t.Context()))
+}
+
+func TestOptions(t *testing.T) {
+	t.Parallel()
+	for name, opts := range map[string]pool.Options{
+		"no name":        {},
+		"a bad name":     {Name: "a/b"},
+		"a negative max": {Name: "a", Max: -1},
+		"a short lease":  {Name: "a", Lease: time.Second},
+		"a timeout":      {Name: "a", Create: sandbox.CreateOptions{Timeout: time.Hour}},
+		"a second hook":  {Name: "a", Create: sandbox.CreateOptions{OnCreate: func(context.Context, *sandbox.Sandbox) error { return nil }}},
+	} {
+		_, err := pool.New(t.Context(), nil, opts)
+		require.ErrorIs(t, err, sandbox.ErrInvalid, name)
+		assert.True(t, strings.HasPrefix(err.Error(), "pool: "), err)
+	}
+}
