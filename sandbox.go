@@ -220,7 +220,7 @@ func (s *Sandbox) Refresh(ctx context.Context) error {
 // and the error matches ErrDeleted. The caller holds mu.
 func (st *sandboxState) setInfo(info wire.Sandbox) error {
 	if known := st.info.CreatedAt; !known.IsZero() && !info.CreatedAt.IsZero() && !info.CreatedAt.Equal(known.Time) {
-		return fmt.Errorf("%w: %q was made anew at %v, by somebody else; Get returns a handle of that one", ErrDeleted, st.info.Name, info.CreatedAt.UTC())
+		return fmt.Errorf("%w: another client created a new sandbox named %q at %v; Get returns a handle for it", ErrDeleted, st.info.Name, info.CreatedAt.UTC())
 	}
 	st.info = info
 	return nil

@@ -249,7 +249,7 @@ func (o *Options) complete() error {
 	case o.Pending < 0 || o.Stopping < 0 || o.Snapshotting < 0:
 		return errors.New("negative duration of a state in Options")
 	case o.Realistic && (o.Stopping > 0 || o.Snapshotting > 0):
-		return errors.New("Options.Realistic beside Stopping or Snapshotting")
+		return errors.New("Options.Realistic excludes Stopping and Snapshotting")
 	case o.MaxUpload < 0:
 		return errors.New("negative Options.MaxUpload")
 	case o.BodyTimeout < 0:

@@ -27,7 +27,7 @@
 //	-state DIR    keep sandboxes and snapshots in DIR from one run to the next
 //	-v            print each request in one line
 //
-// It is no security boundary: what runs in its sandboxes runs on this machine.
+// It is not a security boundary: what runs in its sandboxes runs on this machine.
 package main
 
 import (

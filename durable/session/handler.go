@@ -266,7 +266,7 @@ func (h *handler) startNew(ctx context.Context, w http.ResponseWriter, r *http.R
 	}
 	if err := h.opts.Started(r, id); err != nil {
 		if err := h.c.Destroy(ctx, id, &DestroyOptions{DeleteSandbox: true, RemoveOutput: true}); err != nil {
-			h.opts.Logger.WarnContext(r.Context(), "a session that nobody keeps was not destroyed", "session", id, "error", err)
+			h.opts.Logger.WarnContext(r.Context(), "could not destroy an unused session", "session", id, "error", err)
 		}
 		h.refuse(w, http.StatusForbidden, err.Error())
 		return "", false

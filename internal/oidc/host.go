@@ -28,7 +28,7 @@ var (
 	// linked to a project.
 	ErrNotLinked error = kind{ErrNothing, "no project is linked to this folder or a parent (run `vercel link`)"}
 	// ErrNotLoggedIn reports that the CLI has no login.
-	ErrNotLoggedIn error = kind{ErrNothing, "nobody is logged in with the Vercel CLI (run `vercel login`)"}
+	ErrNotLoggedIn error = kind{ErrNothing, "not logged in with the Vercel CLI (run `vercel login`)"}
 )
 
 // kind is an error with its own text that matches another.

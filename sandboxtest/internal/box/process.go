@@ -146,7 +146,7 @@ func (s *Spec) check() error {
 		return fmt.Errorf("user %q, want %q or empty", s.User, rootUser)
 	}
 	if s.OpenStdin && (s.Stdin != nil || s.TTY != nil) {
-		return errors.New("OpenStdin beside Stdin or TTY")
+		return errors.New("OpenStdin excludes Stdin and TTY")
 	}
 	if s.Timeout < 0 {
 		return fmt.Errorf("negative timeout %v", s.Timeout)

@@ -26,8 +26,8 @@ type apiRequest struct {
 func (a *app) apiCommand() *cobra.Command {
 	var r apiRequest
 	cmd := &cobra.Command{
-		Use: "api <method> <path>", Short: "Make a request of the API", GroupID: groupTools, Args: positionals("method", "path"),
-		Long: "Make a request of the API with the token in use, and write the response to standard output. The team is added to the query. " +
+		Use: "api <method> <path>", Short: "Send a request to the API", GroupID: groupTools, Args: positionals("method", "path"),
+		Long: "Send a request to the API with the token in use, and write the response to standard output. The team is added to the query. " +
 			"--jq and --format work on the response.",
 		Example: "  $ sandbox api GET /v2/sandboxes -f project=my-project --paginate --jq '.sandboxes[].name'\n" +
 			"  $ sandbox api PATCH /v2/sandboxes/web --data '{\"timeout\":600000}'",

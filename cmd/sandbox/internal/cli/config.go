@@ -295,7 +295,7 @@ func keepText(k *keepView) string {
 func (a *app) configMountsCommand() *cobra.Command {
 	var mounts []mount
 	cmd := &cobra.Command{
-		Use: "mounts <name>", Short: "Set the drives of new sessions; without --mount there are none", Args: positionals("name"),
+		Use: "mounts <name>", Short: "Set the drives of new sessions; without --mount, remove them all", Args: positionals("name"),
 	}
 	options(cmd.Flags(), &mounts, "mount", "", "drive:path[:mode]", "Attach a drive at a path; the mode is snapshot or read-write (repeatable)", parseMount)
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
@@ -360,7 +360,7 @@ func (a *app) configPolicyCommand() *cobra.Command {
 
 func (a *app) configPortsCommand() *cobra.Command {
 	var ports []int
-	cmd := &cobra.Command{Use: "ports <name>", Short: "Set the published ports; without any, none is published", Args: positionals("name")}
+	cmd := &cobra.Command{Use: "ports <name>", Short: "Set the published ports; without any, publish none", Args: positionals("name")}
 	options(cmd.Flags(), &ports, "publish-port", "p", "PORT", "Publish a port at an address of its own (repeatable)", parsePort)
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		return a.update(cmd.Context(), args[0], "ports", func(*sandbox.Sandbox) (*sandbox.UpdateOptions, func(*sandbox.Sandbox) []string, error) {
@@ -383,7 +383,7 @@ func (a *app) configPortsCommand() *cobra.Command {
 
 func (a *app) configTagsCommand() *cobra.Command {
 	var tags []pair
-	cmd := &cobra.Command{Use: "tags <name>", Short: "Set the tags; without any, there are none", Args: positionals("name")}
+	cmd := &cobra.Command{Use: "tags <name>", Short: "Set the tags; without any, remove them all", Args: positionals("name")}
 	options(cmd.Flags(), &tags, "tag", "t", "key=value", "A tag (repeatable)", parsePair)
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		// Left out, as elsewhere, a tag would be deleted, and with it all others

@@ -89,7 +89,7 @@ func (a *app) drivesListCommand() *cobra.Command {
 func (a *app) drivesGetOrCreateCommand() *cobra.Command {
 	o := &sandbox.DriveOptions{}
 	cmd := &cobra.Command{
-		Use: "get-or-create <name>", Short: "Create a drive, if there is none of that name",
+		Use: "get-or-create <name>", Short: "Create a drive unless it exists",
 		Args: func(cmd *cobra.Command, args []string) error {
 			if err := positionals("name")(cmd, args); err != nil {
 				return err

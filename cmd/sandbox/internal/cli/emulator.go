@@ -25,8 +25,8 @@ func (a *app) emulatorCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Annotations: map[string]string{ownWords: "0"},
 		Use:         "emulator [command] [...args]", Short: "Serve the API on this machine, for any program and without an account", GroupID: groupTools,
-		Long: "Serve the API on this machine with real processes. With a command, it is run with the environment that leads to the emulator, " +
-			"and the emulator ends with it; without one it serves until Ctrl-C. It is no security boundary: what runs in its sandboxes runs here.",
+		Long: "Serve the API on this machine with real processes. With a command, run it with environment variables that point to the emulator, " +
+			"and the emulator ends with it; without one it serves until Ctrl-C. It is not a security boundary: what runs in its sandboxes runs here.",
 		Example: "  $ sandbox emulator -- npm test\n  $ sandbox emulator --addr 127.0.0.1:7070",
 	}
 	flags := cmd.Flags()

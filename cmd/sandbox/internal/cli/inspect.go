@@ -52,7 +52,7 @@ func (a *app) startCommand() *cobra.Command {
 
 func (a *app) extendCommand() *cobra.Command {
 	return &cobra.Command{
-		Use: "extend <name> <num UNIT>", Short: "Let the running session of a sandbox go on for longer", GroupID: groupManage,
+		Use: "extend <name> <num UNIT>", Short: "Extend the timeout of a running session", GroupID: groupManage,
 		Args: positionals("name", "num UNIT"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			d, err := parseDuration(args[1])
@@ -81,7 +81,7 @@ func (a *app) extendCommand() *cobra.Command {
 func (a *app) rollbackCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "rollback <name> [snapshot_id|-N]", Short: "Go back to an earlier snapshot of a sandbox", GroupID: groupManage,
-		Long: "Go back to an earlier snapshot of a sandbox: the one before the present one, the Nth before it with -N, or any by its ID. " +
+		Long: "Go back to an earlier snapshot of a sandbox: the one before the current one, the Nth before it with -N, or any by its ID. " +
 			"A running session is stopped first, and what it has changed is kept in a snapshot of its own.",
 		Example: "  $ sandbox rollback my-app\n  $ sandbox rollback my-app -2\n  $ sandbox rollback my-app snap_abc123",
 		Args:    cobra.RangeArgs(1, 2),

@@ -19,7 +19,7 @@ import (
 const daemonArgument = "__local-daemon"
 
 // noBoundary is what is said of the isolation of local sandboxes.
-const noBoundary = "It is no security boundary: what runs in its sandboxes runs on this machine, as you."
+const noBoundary = "It is not a security boundary: what runs in its sandboxes runs on this machine, as you."
 
 func runDaemon(args []string) int {
 	idle, err := time.ParseDuration(args[2])
@@ -64,9 +64,9 @@ func (a *app) connectLocal(ctx context.Context) (*sandbox.Client, error) {
 
 func (a *app) localCommand() *cobra.Command {
 	cmd := &cobra.Command{
-		Use: "local", Short: "Look at and end the emulator that --local uses", GroupID: groupTools,
-		Long: "Look at and end the emulator that --local uses. It starts with the first command that needs it and serves all processes of its user, " +
-			"so that commands started with -d, ports and terminals go on. It ends by itself when nobody has used it for ten minutes and no sandbox runs. " + noBoundary,
+		Use: "local", Short: "Inspect and stop the emulator that --local uses", GroupID: groupTools,
+		Long: "Inspect and stop the emulator that --local uses. It starts with the first command that needs it and serves all processes of its user, " +
+			"so that commands started with -d, ports and terminals go on. It ends by itself after ten idle minutes without a running sandbox. " + noBoundary,
 	}
 	cmd.AddCommand(
 		&cobra.Command{

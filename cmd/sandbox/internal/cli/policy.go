@@ -83,13 +83,13 @@ func (a *app) policyCommand() *cobra.Command {
 		},
 	}
 	allow := &cobra.Command{
-		Use: "allow <name> <domain> [...domain]", Short: "Let a sandbox reach domains too", Args: positionals("name", "domain", "[...domain]"),
+		Use: "allow <name> <domain> [...domain]", Short: "Add domains to those that a sandbox can reach", Args: positionals("name", "domain", "[...domain]"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return a.setPolicy(cmd.Context(), args[0], func(p *sandbox.NetworkPolicy) (*sandbox.NetworkPolicy, error) { return allowed(p, args[1:]), nil })
 		},
 	}
 	deny := &cobra.Command{
-		Use: "deny <name> <domain> [...domain]", Short: "Take domains that a sandbox can reach away again", Args: positionals("name", "domain", "[...domain]"),
+		Use: "deny <name> <domain> [...domain]", Short: "Remove domains from those that a sandbox can reach", Args: positionals("name", "domain", "[...domain]"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return a.setPolicy(cmd.Context(), args[0], func(p *sandbox.NetworkPolicy) (*sandbox.NetworkPolicy, error) { return denied(p, args[1:]) })
 		},

@@ -17,7 +17,7 @@ func (a *app) useCommand() *cobra.Command {
 	var unset bool
 	cmd := &cobra.Command{
 		Use: "use [name]", Short: "Choose the active sandbox of this folder", GroupID: groupTools, Args: cobra.MaximumNArgs(1),
-		Long: "Choose the active sandbox of this folder and those below it. Commands that want one name take it when none is given, and for @. " +
+		Long: "Choose the active sandbox of this folder and those below it. Commands that take one name use it if you give none, or @. " +
 			"Without a name, the present choice is shown.",
 	}
 	toggle(cmd.Flags(), &unset, "unset", "", "Forget the choice")
@@ -145,7 +145,7 @@ func noProfile(c *settings.Config, name string) error {
 
 func (a *app) profileUseCommand() *cobra.Command {
 	return &cobra.Command{
-		Use: "use <name>", Short: "Use a profile from now on; - uses none", Args: positionals("name"),
+		Use: "use <name>", Short: "Use a profile from now on, or none with -", Args: positionals("name"),
 		RunE: func(_ *cobra.Command, args []string) error {
 			return a.changeConfig(func(c *settings.Config) error {
 				if args[0] == "-" {

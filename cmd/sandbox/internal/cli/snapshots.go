@@ -208,7 +208,7 @@ func (a *app) snapshotsTreeCommand() *cobra.Command {
 		limit         int
 	)
 	cmd := &cobra.Command{
-		Use: "tree <name>", Short: "Show where a sandbox's snapshot comes from, and what came of it", Args: a.nameOrActive(),
+		Use: "tree <name>", Short: "Show the ancestors and descendants of a sandbox's snapshot", Args: a.nameOrActive(),
 	}
 	flags := cmd.Flags()
 	choice(flags, &order, "sort-order", "", "value", "desc (default) walks the ancestors, asc the descendants. Needs --cursor", "asc", "desc")

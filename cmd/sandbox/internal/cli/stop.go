@@ -105,7 +105,7 @@ func (a *app) stopCommand() *cobra.Command {
 	)
 	cmd := &cobra.Command{
 		Use: "stop <name> [...name]", Short: "Stop sandboxes", Args: cobra.ArbitraryArgs,
-		Long: "Stop sandboxes, by name or by what they are like. Persistent ones keep their files; any command starts them again.",
+		Long: "Stop sandboxes, by name or by property. Persistent ones keep their files; any command starts them again.",
 	}
 	sel.define(cmd.Flags())
 	toggle(cmd.Flags(), &dryRun, "dry-run", "", "Show which would be stopped")
@@ -241,11 +241,11 @@ func (a *app) removeCommand() *cobra.Command {
 	)
 	cmd := &cobra.Command{
 		Use: "remove <name> [...name]", Aliases: []string{"rm"}, Short: "Remove sandboxes for good", Args: cobra.ArbitraryArgs,
-		Long: "Remove sandboxes for good, by name or by what they are like. Their snapshots live on unless --delete-orphan-snapshots says otherwise.",
+		Long: "Remove sandboxes for good, by name or by property. Their snapshots live on unless --delete-orphan-snapshots says otherwise.",
 	}
 	toggle(cmd.Flags(), &orphans, "delete-orphan-snapshots", "", "Also delete snapshots of the sandbox that no other sandbox uses")
 	sel.define(cmd.Flags())
-	toggle(cmd.Flags(), &force, "force", "f", "A sandbox that does not exist is no error, and no question is asked")
+	toggle(cmd.Flags(), &force, "force", "f", "Ignore sandboxes that do not exist, and ask no questions")
 	toggle(cmd.Flags(), &dryRun, "dry-run", "", "Show which would be removed")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		ctx := cmd.Context()

@@ -104,7 +104,7 @@ func (a *app) waitForCommand() *cobra.Command {
 	var w waiting
 	cmd := &cobra.Command{
 		Use: "wait-for <name> [command_id]", Short: "Wait for a status, a port or a line of output", GroupID: groupCommands, Args: cobra.RangeArgs(1, 2),
-		Long: "Wait until a sandbox has a status, a port of it is listened on (published or not), or a command has written a line that matches " +
+		Long: "Wait until a sandbox has a status, a server listens on one of its ports (published or not), or a command has written a line that matches " +
 			"a pattern: that of command_id, or else the last one. The exit code is 6 when the time is up.",
 		Example: "  $ sandbox wait-for web --port 3000 --timeout 1m\n  $ sandbox wait-for web --log 'listening on'",
 	}

@@ -74,7 +74,7 @@ func flags(args []string, stderr io.Writer) (c config, err error) {
 	flags := flag.NewFlagSet("sandbox-sessions", flag.ContinueOnError)
 	flags.SetOutput(stderr)
 	flags.StringVar(&c.addr, "addr", "127.0.0.1:8088", "address to serve at")
-	flags.StringVar(&c.hosts, "host", "", "names, with commas between them, by which requests may reach it beside localhost and numeric addresses")
+	flags.StringVar(&c.hosts, "host", "", "comma-separated host names to serve in addition to localhost and numeric addresses")
 	flags.StringVar(&c.dir, "dir", filepath.Join(cacheDir(), "sandbox-sessions"), "folder for the token, the embedded server, the output and the emulator")
 	flags.StringVar(&c.queue, "queue", "sandbox", "Temporal task queue")
 	flags.BoolVar(&c.emulator, "emulator", false, "run sandboxes on this machine, without an account")
