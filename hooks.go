@@ -367,10 +367,14 @@ type hookRun struct {
 	session atomic.Pointer[Session] // where the lock is
 }
 
-// script runs a script of the lock.
 func (r *hookRun) script(ctx context.Context, script string, args ...string) (string, error) {
+	return r.session.Load().lockScript(ctx, script, args...)
+}
+
+// lockScript runs a script of a lock in the session's machine.
+func (s *Session) lockScript(ctx context.Context, script string, args ...string) (string, error) {
 	p := program{name: "sh", args: append([]string{"-c", script, "sh"}, args...)}
-	res, err := p.run(ctx, r.session.Load())
+	res, err := p.run(ctx, s)
 	if err == nil && res.ExitCode != 0 {
 		err = fmt.Errorf("sh has failed with exit code %d%s", res.ExitCode, excerpt([]byte(res.Stderr)))
 	}

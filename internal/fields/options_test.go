@@ -97,6 +97,10 @@ var onlyHere = []method{
 		"Sudo": ". TestShellOptions", "Cols": ". TestShellOptions", "Rows": ". TestShellOptions", "PingInterval": ". TestShellPings",
 		"KeepAlive.Margin": ". TestKeepAlive", "KeepAlive.Step": ". TestShellOptions", "KeepAlive.Interval": ". TestKeepAlive",
 	}},
+	{name: "EnsureCommand", opts: &sandbox.EnsureOptions{}, held: map[string]string{
+		"Port": ". TestEnsureCommandReady", "Log": ". TestEnsureCommandReady", "MaxWait": ". TestEnsureCommandReady",
+		"Cwd": ". TestEnsureCommandOptions", "Env": ". TestEnsureCommandOptions", "Sudo": ". TestEnsureCommandOptions",
+	}},
 	{name: "Transport", opts: &sandbox.TransportOptions{}, held: map[string]string{
 		"MaxWait": ". TestTransportGivesUp", "Base": ". TestTransportGivesUp", "Idle": ". TestTransportKeepsAlive",
 	}},
@@ -107,7 +111,7 @@ var onlyHere = []method{
 		"Attempts": "internal/reliability TestReattachGivesUp", "Wait": "internal/reliability TestReattachGivesUp",
 	}, local: local{"Limit": reattachLimit}},
 	{name: "NewClient", opts: &sandbox.ClientOptions{}, held: map[string]string{
-		"AllowHTTP": "internal/security TestBaseURLs", "Retry.Max": "internal/reliability TestReattachGivesUp", "Retry.Wait": "internal/reliability TestReattachGivesUp",
+		"AllowHTTP": "internal/security TestBaseURLs", "Hooks": ". TestClientHooks", "Retry.Max": "internal/reliability TestReattachGivesUp", "Retry.Wait": "internal/reliability TestReattachGivesUp",
 		"Reattach.Attempts": "internal/reliability TestReattachGivesUp", "Reattach.Wait": "internal/reliability TestReattachGivesUp",
 	}, local: local{
 		"Reattach.Limit": reattachLimit, "ServerCommandIDs": func(t *testing.T, w *world, _ method) {

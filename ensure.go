@@ -1,0 +1,174 @@
+package sandbox
+
+import (
+	"context"
+	"crypto/rand"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"regexp"
+	"strconv"
+	"time"
+
+	"github.com/go-vercel/sandbox/internal/engine"
+	"github.com/go-vercel/sandbox/internal/lease"
+	"github.com/go-vercel/sandbox/internal/redact"
+)
+
+// EnsureOptions are the options of [Sandbox.EnsureCommand]. The zero value runs
+// the program as the sandbox's user in the session's working directory, and does
+// not wait for anything.
+type EnsureOptions struct {
+	// Cwd, Env and Sudo are those of [CommandOptions].
+	Cwd  string
+	Env  Env
+	Sudo bool
+	// Port is an exposed port to wait for, as [Sandbox.WaitForPort] does. Zero
+	// waits for none.
+	Port int
+	// Log matches a line of output to wait for. Nil waits for none.
+	Log *regexp.Regexp
+	// MaxWait limits the waiting. Zero means one minute.
+	MaxWait time.Duration
+}
+
+// Format prints the options without values that may be secret, for every verb.
+func (o EnsureOptions) Format(f fmt.State, verb rune) { redact.Struct(f, verb, o) }
+
+const (
+	maxEnsureID = 40
+	// ensureLease is how long others wait for a process that died while it started
+	// the program.
+	ensureLease = 30 * time.Second
+)
+
+// EnsureCommand returns the program that runs under an ID in the sandbox's
+// current session, and starts it if there is none: for servers, which end with
+// their session and are to be there whoever asks first. All callers in all
+// processes that use the same ID get the same command; with a port or a line of
+// the log they get it once it is ready. A program that has ended is started again,
+// so it must not move to the background by itself. A nil opts means the defaults.
+//
+// The ID has at most 40 letters, digits, underscores and dashes. Who asks for
+// another program under it gets what runs. [Command.ID] is longer, since each
+// start has its own.
+//
+// It makes one request or two if the program runs, five to start it, and those of
+// [Sandbox.WaitForPort] and [Command.WaitForLog]. It resumes the sandbox if it is
+// stopped. An error matches [ErrCommandIDs] if the service lets nobody choose IDs.
+// If the program ends before it is ready, the error has its exit code and last
+// line; after MaxWait it says what was waited for, and the program continues.
+func (s *Sandbox) EnsureCommand(ctx context.Context, id, name string, args []string, opts *EnsureOptions) (*Command, error) {
+	var o EnsureOptions
+	if opts != nil {
+		o = *opts
+	}
+	if id == "" || len(id) > maxEnsureID {
+		return nil, invalid("id", "has %d characters; 1 to %d are allowed", len(id), maxEnsureID)
+	}
+	if o.Port != 0 {
+		if err := checkPort("Port", o.Port); err != nil {
+			return nil, err
+		}
+	}
+	run := &CommandOptions{Cwd: o.Cwd, Env: o.Env, Sudo: o.Sudo, ID: id}
+	_, err := newCommandBody(name, args, run)
+	if err := errors.Join(err, checkDuration("MaxWait", o.MaxWait)); err != nil {
+		return nil, err
+	}
+	cmd, err := withResume(ctx, s, func(cur *Session) (*Command, error) { return cur.ensure(ctx, id, name, args, *run) })
+	if err != nil {
+		return nil, err
+	}
+	if err := s.awaitReady(ctx, cmd, &o); err != nil {
+		return nil, fmt.Errorf("sandbox: %q of %q is not ready: %w", id, s.Name(), err)
+	}
+	return cmd, nil
+}
+
+// ensure finds the program that runs under an ID, or starts it. The IDs of its
+// starts contain the session, so that they are new wherever they have to be.
+func (s *Session) ensure(ctx context.Context, id, name string, args []string, o CommandOptions) (*Command, error) {
+	c, err := s.client()
+	if err != nil {
+		return nil, err
+	}
+	sum := sha256.Sum256([]byte(s.ID()))
+	base := id + "-" + hex.EncodeToString(sum[:4])
+	find := func() (*Command, error) {
+		for n := 1; ; n++ {
+			o.ID = base + "-" + strconv.Itoa(n)
+			data, err := c.lookAtCommand(ctx, s.ID(), o.ID)
+			switch e, is := err.(*APIError); {
+			case is && !e.refused && errors.Is(e, ErrNotFound):
+				return nil, nil
+			case err != nil:
+				return nil, err
+			case data.ExitCode == nil:
+				return newCommand(c, s.ID(), *data), nil
+			}
+		}
+	}
+	if cmd, err := find(); cmd != nil || err != nil {
+		return cmd, err
+	}
+	l, err := lease.Take(ctx, s.lockScript, lease.Options{Owner: rand.Text(), Term: ensureLease}, "command-"+base)
+	if err != nil {
+		return nil, err
+	}
+	defer func() {
+		late, cancel := context.WithTimeout(context.WithoutCancel(ctx), takeAwayTime)
+		defer cancel()
+		_ = l.Free(late) // its lease ends anyway
+	}()
+	if cmd, err := find(); cmd != nil || err != nil {
+		return cmd, err
+	}
+	cmd, err := s.StartCommand(ctx, name, args, &o)
+	if err == nil && cmd.ID() != o.ID {
+		return nil, cmd.killLate(ctx, engine.KillGrace, fmt.Errorf("sandbox: %q can't be found again: %w", id, ErrCommandIDs))
+	}
+	return cmd, err
+}
+
+// awaitReady waits for what a program is to provide, and gives up when it ends.
+func (s *Sandbox) awaitReady(ctx context.Context, cmd *Command, o *EnsureOptions) error {
+	if o.Port == 0 && o.Log == nil {
+		return nil
+	}
+	limit := o.MaxWait
+	if limit == 0 {
+		limit = time.Minute
+	}
+	ctx, cancel := context.WithTimeoutCause(ctx, limit, fmt.Errorf("not within %v: %w", limit, context.DeadlineExceeded))
+	defer cancel()
+	if o.Log != nil {
+		if _, err := cmd.WaitForLog(ctx, o.Log); err != nil {
+			return err
+		}
+	}
+	if o.Port == 0 {
+		return nil
+	}
+	watched, end := context.WithCancelCause(ctx)
+	over := make(chan struct{})
+	go func() {
+		defer close(over)
+		// It waits for a line that doesn't come: the error is the program's end.
+		if _, err := cmd.WaitForLog(watched, never); watched.Err() == nil {
+			end(err)
+		}
+	}()
+	_, err := s.WaitForPort(watched, o.Port, nil)
+	ended := context.Cause(watched)
+	end(nil)
+	<-over
+	if err != nil && ended != nil && ctx.Err() == nil {
+		return ended
+	}
+	return err
+}
+
+// never matches no line.
+var never = regexp.MustCompile(`[^\s\S]`)

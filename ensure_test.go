@@ -1,0 +1,153 @@
+package sandbox_test
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net/http"
+	"regexp"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/go-vercel/sandbox"
+	"github.com/go-vercel/sandbox/internal/needs"
+	"github.com/go-vercel/sandbox/internal/testkit"
+	"github.com/go-vercel/sandbox/sandboxtest"
+)
+
+// TestEnsureCommand: many callers of two clients get one and the same program, in
+// each session a new one, and a new one if it has ended.
+func TestEnsureCommand(t *testing.T) {
+	t.Parallel()
+	srv := sandboxtest.New(t, nil)
+	clients := []*sandbox.Client{testkit.Client(t, srv, sandbox.ClientOptions{}), testkit.Client(t, srv, sandbox.ClientOptions{})}
+	made, err := clients[0].Create(t.Context(), testkit.Lasting(&sandbox.CreateOptions{Name: "x"}))
+	require.NoError(t, err)
+	ensure := func() *sandbox.Command {
+		t.Helper()
+		var group sync.WaitGroup
+		found := make([]*sandbox.Command, 8)
+		for i := range found {
+			group.Go(func() {
+				sb, err := clients[i%2].Get(t.Context(), "x", nil)
+				if assert.NoError(t, err) {
+					found[i], err = sb.EnsureCommand(t.Context(), "server", "sh", []string{"-c", "echo start >>starts; exec sleep 1000"}, nil)
+					assert.NoError(t, err)
+				}
+			})
+		}
+		group.Wait()
+		for _, cmd := range found {
+			require.NotNil(t, cmd)
+			assert.Equal(t, found[0].ID(), cmd.ID())
+		}
+		return found[0]
+	}
+	starts := func() int {
+		return len(strings.Fields(testkit.Output(t, made, "sh", "-c", "sleep 0.2; cat starts")))
+	}
+	first := ensure()
+	before := len(srv.Requests())
+	again, err := made.EnsureCommand(t.Context(), "server", "sh", []string{"-c", "echo other"}, nil)
+	require.NoError(t, err)
+	assert.Equal(t, first.ID(), again.ID())
+	assert.LessOrEqual(t, len(srv.Requests())-before, 2, "it runs")
+	assert.Equal(t, 1, starts())
+	require.NoError(t, first.Kill(t.Context()))
+	_, err = first.Wait(t.Context())
+	require.NoError(t, err)
+	second := ensure()
+	assert.NotEqual(t, first.ID(), second.ID())
+	assert.Equal(t, 2, starts())
+	_, err = made.Stop(t.Context(), nil)
+	require.NoError(t, err)
+	third := ensure()
+	assert.NotEqual(t, second.SessionID(), third.SessionID())
+	assert.Equal(t, 3, starts())
+}
+
+// TestEnsureCommandReady: the command is returned once its port responds or its
+// line is there, and a program that ends before says why.
+func TestEnsureCommandReady(t *testing.T) {
+	t.Parallel()
+	needs.Programs(t, "python3")
+	port := needs.Port(t)
+	_, sb := testkit.Start(t, &sandbox.CreateOptions{Ports: []int{port}})
+	ctx, cancel := context.WithTimeout(t.Context(), testkit.Patience)
+	defer cancel()
+	serve := fmt.Sprintf("sleep 0.3; echo serving; exec python3 -m http.server %d", port)
+	for range 2 {
+		_, err := sb.EnsureCommand(ctx, "web", "sh", []string{"-c", serve}, &sandbox.EnsureOptions{Port: port, Log: regexp.MustCompile("^serving$")})
+		require.NoError(t, err)
+		address, err := sb.URL(port)
+		require.NoError(t, err)
+		resp, err := http.Get(address)
+		require.NoError(t, err)
+		_, err = io.Copy(io.Discard, resp.Body)
+		require.NoError(t, err)
+		require.NoError(t, resp.Body.Close())
+		assert.Equal(t, http.StatusOK, resp.StatusCode)
+		_, err = sb.Stop(ctx, nil)
+		require.NoError(t, err)
+	}
+	for _, o := range []sandbox.EnsureOptions{{Port: port}, {Log: regexp.MustCompile("ready")}} {
+		o.MaxWait = testkit.Patience
+		_, err := sb.EnsureCommand(ctx, "broken", "sh", []string{"-c", "echo address in use; exit 7"}, &o)
+		require.ErrorContains(t, err, "exit code 7")
+		assert.ErrorContains(t, err, "address in use")
+		assert.ErrorContains(t, err, strconv.Quote(sb.Name()))
+	}
+	_, err := sb.EnsureCommand(ctx, "slow", "sleep", []string{"1000"}, &sandbox.EnsureOptions{Log: regexp.MustCompile("ready"), MaxWait: 50 * time.Millisecond})
+	require.ErrorIs(t, err, context.DeadlineExceeded)
+	assert.ErrorContains(t, err, "not within 50ms")
+}
+
+func TestEnsureCommandOptions(t *testing.T) {
+	t.Parallel()
+	_, sb := testkit.Start(t, nil)
+	done, err := sb.RunCommand(t.Context(), "true", nil, &sandbox.CommandOptions{Sudo: true})
+	require.NoError(t, err)
+	sudo := done.ExitCode == 0
+	cmd, err := sb.EnsureCommand(t.Context(), "id", "sh", []string{"-c", `echo "$(pwd) $MARK $(id -u)"; exec sleep 1000`},
+		&sandbox.EnsureOptions{Cwd: "/tmp", Env: sandbox.Env{"MARK": "here"}, Sudo: sudo})
+	require.NoError(t, err)
+	line, err := cmd.WaitForLog(t.Context(), regexp.MustCompile("here"))
+	require.NoError(t, err)
+	assert.Regexp(t, `/tmp here \d+$`, line)
+	if sudo {
+		assert.Regexp(t, ` 0$`, line)
+	}
+}
+
+// TestEnsureCommandNoIDs: where nobody can choose the IDs of commands, nothing is
+// left running that nobody would find.
+func TestEnsureCommandNoIDs(t *testing.T) {
+	t.Parallel()
+	for _, ids := range []sandboxtest.CommandIDs{sandboxtest.CommandIDsIgnored, sandboxtest.CommandIDsRefused} {
+		srv := sandboxtest.New(t, &sandboxtest.Options{CommandIDs: ids})
+		sb, err := testkit.Client(t, srv, sandbox.ClientOptions{}).Create(t.Context(), nil)
+		require.NoError(t, err)
+		_, err = sb.EnsureCommand(t.Context(), "server", "sleep", []string{"1000"}, nil)
+		require.ErrorIs(t, err, sandbox.ErrCommandIDs, "%q", ids)
+		cmds, err := sb.ListCommands(t.Context())
+		require.NoError(t, err)
+		for _, cmd := range cmds {
+			if cmd.Name() == "sleep" {
+				done, err := cmd.Wait(t.Context())
+				require.NoError(t, err)
+				assert.Equal(t, 137, done.ExitCode)
+			}
+		}
+	}
+	_, sb := testkit.Start(t, nil)
+	for _, id := range []string{"", "a b", "../x", strings.Repeat("x", 41)} {
+		_, err := sb.EnsureCommand(t.Context(), id, "true", nil, nil)
+		assert.ErrorIs(t, err, sandbox.ErrInvalid, "%q", id)
+	}
+}
