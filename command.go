@@ -291,21 +291,6 @@ func finished(c *Command) *CommandResult {
 	return done
 }
 
-// String returns the command's ID, program, exit code and duration.
-func (c CommandResult) String() string {
-	if c.Command == nil {
-		return "command (none)"
-	}
-	text := fmt.Sprintf("%s: exit code %d", c.Command, c.ExitCode)
-	if c.Duration > 0 {
-		text += " after " + c.Duration.String()
-	}
-	return text
-}
-
-// Format writes String for every verb.
-func (c CommandResult) Format(f fmt.State, verb rune) { redact.String(f, verb, c.String()) }
-
 // LogValue implements [slog.LogValuer].
 func (c *CommandResult) LogValue() slog.Value {
 	if c == nil || c.Command == nil {

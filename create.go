@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"log/slog"
 	"net/url"
 	"strconv"
 	"time"
@@ -120,16 +119,8 @@ type GitSource struct {
 	Revision string
 }
 
-// String returns a description without credentials.
-func (g GitSource) String() string {
-	return fmt.Sprintf("git %s revision %q", redact.URL(g.URL), g.Revision)
-}
-
 // Format prints the source without credentials, for every verb.
 func (g GitSource) Format(f fmt.State, verb rune) { redact.Struct(f, verb, g) }
-
-// LogValue implements [slog.LogValuer].
-func (g GitSource) LogValue() slog.Value { return slog.StringValue(g.String()) }
 
 // MarshalJSON encodes the source without credentials.
 func (g GitSource) MarshalJSON() ([]byte, error) {
@@ -185,14 +176,8 @@ type TarballSource struct {
 	URL string `secret:"url"`
 }
 
-// String returns a description without credentials.
-func (t TarballSource) String() string { return "tarball " + redact.URL(t.URL) }
-
 // Format prints the source without credentials, for every verb.
 func (t TarballSource) Format(f fmt.State, verb rune) { redact.Struct(f, verb, t) }
-
-// LogValue implements [slog.LogValuer].
-func (t TarballSource) LogValue() slog.Value { return slog.StringValue(t.String()) }
 
 // MarshalJSON encodes the source without credentials.
 func (t TarballSource) MarshalJSON() ([]byte, error) {
@@ -239,7 +224,7 @@ type createBody struct {
 	Image              string                  `json:"image,omitempty"`
 	Name               string                  `json:"name,omitempty"`
 	Persistent         *bool                   `json:"persistent,omitempty"`
-	NetworkPolicy      any                     `json:"networkPolicy,omitempty"`
+	NetworkPolicy      json.RawMessage         `json:"networkPolicy,omitempty"`
 	Env                map[string]string       `json:"env,omitzero"`
 	Tags               map[string]string       `json:"tags,omitzero"`
 	SnapshotExpiration *wire.Duration          `json:"snapshotExpiration,omitempty"`
@@ -415,9 +400,8 @@ func (c *Client) doWithImage(ctx context.Context, wait bool, req *api.Request, o
 // can only be mounted as a snapshot.
 //
 // If there is no source of that name, the error matches [ErrNotFound]; if the
-// name of the fork is taken, it is an [*APIError] with [CodeBadRequest] whose
-// message says so; if the response is lost, it matches [ErrOutcomeUnknown], and
-// the fork may exist.
+// name of the fork is taken, it matches [ErrConflict]; if the response is lost,
+// it matches [ErrOutcomeUnknown], and the fork may exist.
 func (c *Client) Fork(ctx context.Context, source string, opts *CreateOptions) (*Sandbox, error) {
 	var o CreateOptions
 	if opts != nil {

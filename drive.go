@@ -71,7 +71,7 @@ func (d *Drive) Mount(mode MountMode) Mount {
 // GetOrCreateDrive returns the drive with the given name, and creates it if
 // there is none. A nil opts means the platform's defaults. If the drive exists
 // with another region or size than the options ask for, the error is an
-// [*APIError] with [CodeConflict]. It makes one request, which is safe to
+// [*APIError] that matches [ErrConflict]. It makes one request, which is safe to
 // retry. Use [Client.GetDrive] where a mistyped name must not create a drive.
 func (c *Client) GetOrCreateDrive(ctx context.Context, name string, opts *DriveOptions) (*Drive, error) {
 	var o DriveOptions
@@ -110,7 +110,7 @@ func (c *Client) GetDrive(ctx context.Context, nameOrID string) (*Drive, error) 
 
 // ForkDrive creates a drive with the content, region and size of another. The
 // two are independent from then on. If the name is taken, the error is an
-// [*APIError] with [CodeConflict]; if the source was never written to, one with
+// [*APIError] that matches [ErrConflict]; if the source was never written to, one with
 // [CodeDriveNotInitialized].
 //
 // If the response is lost, the request is not retried, and the error matches
@@ -281,19 +281,6 @@ func (d *Drive) Refresh(ctx context.Context) error {
 	defer d.mu.Unlock()
 	d.data = fresh.data
 	return nil
-}
-
-// Fork creates a drive with the content, region and size of this one; see
-// [Client.ForkDrive].
-func (d *Drive) Fork(ctx context.Context, name string) (*Drive, error) {
-	c, project, source, err := d.use()
-	if err != nil {
-		return nil, err
-	}
-	if err := checkDriveName("name", name); err != nil {
-		return nil, err
-	}
-	return c.forkDrive(ctx, project, source, name)
 }
 
 // Delete deletes the drive and its content; see [Client.DeleteDrive].

@@ -39,7 +39,7 @@ func TestDriveGetOrCreate(t *testing.T) {
 	}
 	for _, other := range []sandbox.DriveOptions{{Region: "iad1"}, {MaxSizeBytes: 1 << 31}} {
 		_, err := c.GetOrCreateDrive(ctx, "data", &other)
-		assert.Equal(t, sandbox.CodeConflict, testkit.APIError(t, err).Code)
+		assert.ErrorIs(t, err, sandbox.ErrConflict)
 		assert.ErrorContains(t, err, "already exists with another region or size")
 	}
 
@@ -128,12 +128,12 @@ func TestDriveMounts(t *testing.T) {
 
 	// Then nobody else can write to the drive or delete it.
 	_, err = c.Create(ctx, &sandbox.CreateOptions{Name: "second", Mounts: at(drive.Mount(sandbox.MountReadWrite))})
-	assert.Equal(t, sandbox.CodeConflict, testkit.APIError(t, err).Code)
+	assert.ErrorIs(t, err, sandbox.ErrConflict)
 	assert.ErrorContains(t, err, "attached to the sandbox 'writer'")
 	_, err = c.Get(ctx, "second", nil)
 	require.ErrorIs(t, err, sandbox.ErrNotFound, "it was not made")
 	err = drive.Delete(ctx)
-	assert.Equal(t, sandbox.CodeConflict, testkit.APIError(t, err).Code)
+	assert.ErrorIs(t, err, sandbox.ErrConflict)
 	assert.ErrorContains(t, err, "'data' is attached to a sandbox")
 
 	// A snapshot mount shows what earlier sessions have left.
@@ -185,14 +185,14 @@ func TestDriveMounts(t *testing.T) {
 	_, err = writer.FS().Stat(ctx, "/shared/more")
 	require.NoError(t, err)
 
-	copied, err := drive.Fork(ctx, "copy")
+	copied, err := c.ForkDrive(ctx, drive.Name(), "copy")
 	require.NoError(t, err)
 	require.NoError(t, writer.Delete(ctx, nil))
 	reader, err := c.Create(ctx, &sandbox.CreateOptions{Mounts: map[string]sandbox.Mount{"/a": drive.Mount(sandbox.MountSnapshot), "/b": copied.Mount(sandbox.MountSnapshot)}})
 	require.NoError(t, err)
 	assert.Equal(t, "file more \nfile \n", sh(reader, "echo $(ls /a) ''; echo $(ls /b) ''"))
 	_, err = c.ForkDrive(ctx, "data", "copy")
-	assert.Equal(t, sandbox.CodeConflict, testkit.APIError(t, err).Code)
+	assert.ErrorIs(t, err, sandbox.ErrConflict)
 	require.NoError(t, drive.Delete(ctx))
 }
 

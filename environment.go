@@ -3,7 +3,6 @@ package sandbox
 import (
 	"encoding/json"
 	"fmt"
-	"log/slog"
 	"maps"
 	"slices"
 	"strings"
@@ -15,16 +14,10 @@ import (
 // values are never printed, logged or marshaled, only the names.
 type Env map[string]string
 
-// String returns the names.
-func (e Env) String() string {
-	return "[" + strings.Join(slices.Sorted(maps.Keys(e)), " ") + "]"
+// Format prints the names, for every verb.
+func (e Env) Format(f fmt.State, verb rune) {
+	redact.String(f, verb, "["+strings.Join(slices.Sorted(maps.Keys(e)), " ")+"]")
 }
-
-// Format writes String for every verb.
-func (e Env) Format(f fmt.State, verb rune) { redact.String(f, verb, e.String()) }
-
-// LogValue implements [slog.LogValuer].
-func (e Env) LogValue() slog.Value { return slog.StringValue(e.String()) }
 
 // MarshalJSON encodes the names with redacted values.
 func (e Env) MarshalJSON() ([]byte, error) {

@@ -59,6 +59,14 @@ var (
 	// nobody choose the IDs of commands; see [CommandOptions.ID]. The command was
 	// not started.
 	ErrCommandIDs = errors.New("IDs of commands are not supported")
+	// ErrNoRoute matches the error of [Sandbox.URL] and others if the sandbox does
+	// not expose the port. Ports are exposed by [CreateOptions] and
+	// [UpdateOptions].
+	ErrNoRoute = errors.New("no route")
+	// ErrReplaced matches the error of [Client.GetOrCreate] if it meant to delete
+	// a sandbox whose files were gone, and deleted another one of that name, which
+	// another client had created in the meantime.
+	ErrReplaced = errors.New("another sandbox of that name was deleted")
 	// ErrDeleted is returned by the methods of a [Sandbox] after its Delete
 	// method succeeded.
 	ErrDeleted = errors.New("sandbox is deleted")
@@ -74,25 +82,12 @@ var (
 	ErrNoCredentials = auth.ErrNoCredentials
 )
 
-// Values of [APIError.Code] that programs may want to distinguish and that have
-// no Err value, or share one. The API has others.
+// Values of [APIError.Code] that no Err value stands for. The API has others.
 const (
-	CodeConflict            = "conflict"                    // a drive of that name exists, with other properties
-	CodeDriveNotInitialized = "drive_not_initialized"       // the drive was never written to
-	CodeSnapshotNotFound    = "snapshot_not_found"          // see ErrSnapshotNotFound
-	CodeRegionMismatch      = "snapshot_region_mismatch"    // the snapshot is not in the sandbox's region
-	CodeImageNotReady       = "image_not_ready"             // see ErrImageNotReady
-	CodeSandboxStopped      = "sandbox_stopped"             // see ErrStopped, as for the next two
-	CodeSandboxStopping     = "sandbox_stopping"            // the session is ending
-	CodeSandboxSnapshotting = "sandbox_snapshotting"        // the session is ending, and its files are being saved
-	CodeCommandEnded        = "command_not_found_or_exited" // the command does not exist or has ended
-	CodeExecutableNotFound  = "executable_not_found"        // the sandbox has no such program
-	CodeFileError           = "file_error"                  // the message says what is wrong with the file
-	CodeStdinUnavailable    = "command_stdin_unavailable"   // the command reads no standard input
-	CodeStreamClosed        = "sandbox_stream_closed"       // in a StreamError: the session ended, or its stream broke
-	CodeRateLimited         = "rate_limited"                // see ErrRateLimited
-	CodeForbidden           = "forbidden"                   // see ErrUnauthorized
-	CodeBadRequest          = "bad_request"                 // the message says what is wrong with the request, or that a sandbox of that name exists
+	CodeDriveNotInitialized = "drive_not_initialized"     // the drive was never written to
+	CodeRegionMismatch      = "snapshot_region_mismatch"  // the snapshot is not in the sandbox's region
+	CodeStdinUnavailable    = "command_stdin_unavailable" // the command reads no standard input
+	CodeStreamClosed        = "sandbox_stream_closed"     // in a StreamError: the session ended, or its stream broke
 )
 
 // RateLimit is the rate limit reported by a response. Creating, deleting and
@@ -361,14 +356,10 @@ func publicError(err error) error {
 	return e
 }
 
+// noRoute returns the error of a port that is not exposed.
+func noRoute(port int) error { return fmt.Errorf("sandbox: %w for port %d", ErrNoRoute, port) }
+
 // invalid returns the error of an argument that is refused before any request.
 func invalid(field, format string, args ...any) error {
 	return fmt.Errorf("sandbox: %w: %s: %s", ErrInvalid, field, fmt.Sprintf(format, args...))
 }
-
-// NoRouteError reports that the sandbox does not expose a port. Ports are
-// exposed by [CreateOptions] and [UpdateOptions].
-type NoRouteError struct{ Port int }
-
-// Error returns a message that names the port.
-func (e *NoRouteError) Error() string { return "sandbox: no route for port " + strconv.Itoa(e.Port) }

@@ -165,5 +165,5 @@ func ExampleNetworkPolicy() {
 		Subnets: &sandbox.PolicySubnets{Deny: []string{"169.254.0.0/16"}},
 	}
 	fmt.Println(policy)
-	// Output: {"allow":{"api.example.com":[{"match":{"method":["GET","POST"],"path":{"startsWith":"/v1/"}},"transform":[{"headers":{"Authorization":"<redacted>"}}]}],"registry.npmjs.org":[]},"subnets":{"deny":["169.254.0.0/16"]}}
+	// Output: {"allow":{"api.example.com":[{"match":{"path":{"startsWith":"/v1/"},"method":["GET","POST"]},"transform":[{"headers":{"Authorization":"<redacted>"}}]}],"registry.npmjs.org":[]},"subnets":{"deny":["169.254.0.0/16"]}}
 }

@@ -301,11 +301,10 @@ func ExampleSandbox_URL() {
 	address, err := sb.URL(3000)
 	fmt.Println(address != "", err)
 	_, err = sb.URL(4000)
-	missing, ok := errors.AsType[*sandbox.NoRouteError](err)
-	fmt.Println(ok, missing.Port)
+	fmt.Println(errors.Is(err, sandbox.ErrNoRoute), err)
 	// Output:
 	// true <nil>
-	// true 4000
+	// true sandbox: no route for port 4000
 }
 
 // A session's methods stay with that session: they fail when it is over, where

@@ -108,9 +108,6 @@ func sandboxGone(message string) bool {
 		strings.HasPrefix(message, "named sandbox ")
 }
 
-// Name returns the path that was passed to the method that opened the file.
-func (r *FileReader) Name() string { return r.name }
-
 // Size returns the length of the file in bytes, or -1 if the sandbox did not
 // report it.
 func (r *FileReader) Size() int64 { return r.size }

@@ -115,9 +115,6 @@ type pieceUpload struct {
 	done  chan struct{} // closed when piece and err are set
 }
 
-// Name returns the path that was passed to Create.
-func (w *FileWriter) Name() string { return w.name }
-
 // Write implements [io.Writer]. It may return before p is uploaded; an error of
 // the upload is returned by a later call, or by Close.
 func (w *FileWriter) Write(p []byte) (int, error) {

@@ -105,7 +105,7 @@ func (c *CommandResult) endedWithSession(ctx context.Context) error {
 		return nil // the exit code is all that is known
 	}
 	return &StreamError{
-		Code: CodeSandboxStopped, Message: "the program was killed when its session ended",
+		Code: "sandbox_stopped", Message: "the program was killed when its session ended",
 		SessionID: c.Command.SessionID(), CommandID: c.Command.ID(), Err: ErrStopped,
 	}
 }

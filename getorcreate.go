@@ -32,7 +32,7 @@ const adoptRounds = 20
 //
 // A sandbox whose files are gone is deleted to make room for the new one. The
 // API deletes by name alone: if another client has replaced the sandbox just
-// before, that is noticed in the response, and the error is a [*ReplacedError].
+// before, that is noticed in the response, and the error matches [ErrReplaced].
 func (c *Client) GetOrCreate(ctx context.Context, name string, opts *CreateOptions) (*Sandbox, error) {
 	var o CreateOptions
 	if opts != nil {
@@ -68,16 +68,6 @@ func (c *Client) GetOrCreate(ctx context.Context, name string, opts *CreateOptio
 			return nil, &RequestError{Operation: api.GetSandbox.Name, SandboxName: name, Err: errors.Join(api.ContextError(ctx), why)}
 		}
 	}
-}
-
-// ReplacedError reports that [Client.GetOrCreate] meant to delete a sandbox
-// whose files were gone, and deleted another one of that name, which another
-// client had created in the meantime.
-type ReplacedError struct{ SandboxName string }
-
-// Error returns a message that names the sandbox.
-func (e *ReplacedError) Error() string {
-	return fmt.Sprintf("sandbox: the sandbox %q that somebody else had just made was deleted in place of the one whose files were gone", e.SandboxName)
 }
 
 // getOrCreate makes one attempt. unseen means that the name is taken by a
@@ -195,7 +185,7 @@ func (c *Client) makeRoom(ctx context.Context, name string) (again bool, err err
 	case err != nil:
 		return false, err
 	case deleted != nil && !deleted.CreatedAt.IsZero() && !there.Sandbox.CreatedAt.IsZero() && !deleted.CreatedAt.Equal(there.Sandbox.CreatedAt.Time):
-		return false, &ReplacedError{SandboxName: name}
+		return false, fmt.Errorf("sandbox: %q: %w: somebody else had just made it in place of the one whose files were gone", name, ErrReplaced)
 	}
 	return false, nil
 }

@@ -106,9 +106,8 @@ func TestGettersOnAMinimalResponse(t *testing.T) {
 	assert.Empty(t, sb.Routes())
 	assert.Empty(t, sb.Cwd())
 	_, err = sb.URL(80)
-	noRoute, ok := errors.AsType[*sandbox.NoRouteError](err)
-	require.True(t, ok)
-	assert.Equal(t, 80, noRoute.Port)
+	assert.ErrorIs(t, err, sandbox.ErrNoRoute)
+	assert.ErrorContains(t, err, "port 80")
 }
 
 func TestSnapshotGetters(t *testing.T) {

@@ -2,12 +2,10 @@ package sandbox
 
 import (
 	"encoding/json"
-	"fmt"
 	"maps"
 	"slices"
 	"time"
 
-	"github.com/go-vercel/sandbox/internal/redact"
 	"github.com/go-vercel/sandbox/internal/wire"
 )
 
@@ -318,22 +316,13 @@ func routesFromWire(ws []wire.Route) []Route {
 func domain(routes []wire.Route, port int) (string, error) {
 	i := slices.IndexFunc(routes, func(r wire.Route) bool { return r.Port == port })
 	if i < 0 {
-		return "", &NoRouteError{Port: port}
+		return "", noRoute(port)
 	}
 	if routes[i].URL != "" {
 		return routes[i].URL, nil
 	}
 	return "https://" + routes[i].Subdomain + ".vercel.run", nil
 }
-
-// Format prints the values that fields point to, not their addresses.
-func (i Info) Format(f fmt.State, verb rune) { redact.Struct(f, verb, i) }
-
-// Format prints the values that fields point to, not their addresses.
-func (i SessionInfo) Format(f fmt.State, verb rune) { redact.Struct(f, verb, i) }
-
-// Format prints the values that fields point to, not their addresses.
-func (k KeepLastSnapshots) Format(f fmt.State, verb rune) { redact.Struct(f, verb, k) }
 
 // orZero returns what p points to, or the zero value.
 func orZero[T any](p *T) (v T) {

@@ -47,7 +47,7 @@ func TestListOptionsElsewhere(t *testing.T) {
 			return err
 		}},
 		"Sandbox.ListSnapshots": {[]string{"Cursor"}, func(o *sandbox.ListOptions) error {
-			_, err := sb.ListSnapshotsPage(ctx, o)
+			_, err := sandbox.Collect(sb.ListSnapshots(ctx, o))
 			return err
 		}, func(o *sandbox.ListOptions) error { _, err := sandbox.Collect(sb.ListSnapshots(ctx, o)); return err }},
 		"Sandbox.ListSessions": {[]string{"Cursor"}, func(o *sandbox.ListOptions) error {

@@ -7,335 +7,314 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 
+	"github.com/go-vercel/sandbox/internal/redact"
 	"github.com/go-vercel/sandbox/internal/wire"
 )
 
 // A policy has two similar forms in JSON: the public one, which is that of the
 // JavaScript SDK, and the one of requests, which alone contains header values.
-// encode produces both; secrets selects which.
+// The types of rules have their names in JSON as tags; only headers differ.
 
-type fields = map[string]any
-
-func (p *NetworkPolicy) encode(secrets bool) any {
-	if p.Mode != "" {
-		if secrets || len(p.unread) > 0 {
-			return p.extra.into(p.withUnread(fields{"mode": p.Mode}))
-		}
-		return p.Mode
-	}
-	out := fields{}
-	switch {
-	case p.Rules != nil:
-		allow := make(map[string][]any, len(p.Rules)+len(p.Allow))
-		for _, domain := range p.Allow {
-			allow[domain] = []any{}
-		}
-		for domain, rules := range p.Rules {
-			allow[domain] = encodeEach(rules, secrets)
-		}
-		out["allow"] = allow
-	case p.Allow != nil:
-		out["allow"] = p.Allow
-	}
-	if s := p.Subnets; s != nil {
-		subnets := fields{}
-		putList(subnets, "allow", s.Allow)
-		putList(subnets, "deny", s.Deny)
-		out["subnets"] = s.extra.into(subnets)
-	}
-	return p.extra.into(p.withUnread(out))
+type policyJSON struct {
+	Mode    PolicyMode     `json:"mode,omitempty"`
+	Allow   any            `json:"allow,omitempty"`
+	Subnets *PolicySubnets `json:"subnets,omitempty"`
+	// Unread marks a policy that can't be written back for readers of the JSON.
+	Unread []string `json:"unread,omitempty"`
 }
 
-// withUnread marks a policy that can't be written back for readers of the JSON.
-func (p *NetworkPolicy) withUnread(out fields) fields {
-	putList(out, "unread", p.unread)
+type policyRuleJSON struct {
+	Match      *lenientMatch         `json:"match,omitempty"`
+	Transform  []policyTransformJSON `json:"transform,omitzero"`
+	ForwardURL string                `json:"forwardURL,omitempty"`
+	Response   *PolicyResponse       `json:"response,omitempty"`
+}
+
+type policyTransformJSON struct {
+	Headers map[string]string `json:"headers,omitzero"`
+}
+
+// lenientMatch is a match whose form may be unknown, which is found out by what
+// it lacks: every response of the API can be read.
+type lenientMatch PolicyMatch
+
+func (m *lenientMatch) UnmarshalJSON(data []byte) error {
+	*m = lenientMatch{}
+	if json.Unmarshal(data, (*PolicyMatch)(m)) != nil {
+		*m = lenientMatch{}
+	}
+	return nil
+}
+
+// wholePolicy is a policy as it was read.
+type wholePolicy struct {
+	text  []byte // the JSON
+	known []byte // what of it is in the fields, in the form of requests
+}
+
+// encode returns the form of requests, or the public one.
+func (p *NetworkPolicy) encode(request bool) ([]byte, error) {
+	doc := policyJSON{Mode: p.Mode}
+	if !request {
+		if p.Mode != "" && p.unread == nil {
+			return json.Marshal(p.Mode)
+		}
+		doc.Unread = p.unread
+	}
+	if p.Mode == "" {
+		doc.Subnets = p.Subnets
+		if p.Rules != nil {
+			doc.Allow = p.rulesJSON(request)
+		} else if p.Allow != nil {
+			doc.Allow = p.Allow
+		}
+	}
+	var b bytes.Buffer
+	enc := json.NewEncoder(&b)
+	enc.SetEscapeHTML(false)
+	err := enc.Encode(doc)
+	return bytes.TrimSuffix(b.Bytes(), []byte("\n")), err
+}
+
+// rulesJSON returns the rules of all domains.
+func (p *NetworkPolicy) rulesJSON(values bool) map[string][]policyRuleJSON {
+	out := make(map[string][]policyRuleJSON, len(p.Rules)+len(p.Allow))
+	for _, domain := range p.Allow {
+		out[domain] = []policyRuleJSON{}
+	}
+	for domain, rules := range p.Rules {
+		out[domain] = make([]policyRuleJSON, len(rules))
+		for i, r := range rules {
+			rule := policyRuleJSON{Match: (*lenientMatch)(r.Match), ForwardURL: r.ForwardURL, Response: r.Response}
+			if r.Transform != nil {
+				rule.Transform = make([]policyTransformJSON, len(r.Transform))
+			}
+			for j, t := range r.Transform {
+				rule.Transform[j].Headers = t.Headers
+				if !values {
+					rule.Transform[j].Headers = t.Headers.shown()
+				}
+			}
+			out[domain][i] = rule
+		}
+	}
 	return out
 }
 
-func (r PolicyRule) encode(secrets bool) any {
-	out := fields{}
-	if r.Match != nil {
-		out["match"] = r.Match.encode(secrets)
+// shown returns the headers without their values.
+func (h PolicyHeaders) shown() map[string]string {
+	if h == nil {
+		return nil
 	}
-	if r.Transform != nil {
-		out["transform"] = encodeEach(r.Transform, secrets)
-	}
-	if r.ForwardURL != "" {
-		out["forwardURL"] = r.ForwardURL
-	}
-	if r.Response != nil {
-		out["response"] = r.Response.encode(secrets)
-	}
-	return r.extra.redacted(secrets).into(out)
-}
-
-func (t PolicyTransform) encode(secrets bool) any {
-	out := fields{}
-	if t.Headers != nil {
-		out["headers"] = t.Headers.encode(secrets)
-	}
-	return t.extra.redacted(secrets).into(out)
-}
-
-func (h PolicyHeaders) encode(secrets bool) any {
 	out := make(map[string]string, len(h))
-	for name, value := range h {
-		if !secrets {
-			value = RedactedHeader
-		}
-		out[name] = value
+	for name := range h {
+		out[name] = RedactedHeader
 	}
 	return out
 }
 
-func (m *PolicyMatch) encode(secrets bool) any {
-	if m.raw != nil {
-		return m.raw
+// Equal reports whether p and q are the same policy in the same form, including
+// header values. Either may be nil.
+func (p *NetworkPolicy) Equal(q *NetworkPolicy) bool {
+	if p == nil || q == nil {
+		return p == q
 	}
-	out := fields{}
-	if m.Path != nil {
-		out["path"] = m.Path.encode(secrets)
-	}
-	putList(out, "method", m.Method)
-	if m.QueryString != nil {
-		out["queryString"] = encodeEach(m.QueryString, secrets)
-	}
-	if m.Headers != nil {
-		out["headers"] = encodeEach(m.Headers, secrets)
-	}
-	return m.extra.into(out)
+	a, errA := p.encode(true)
+	b, errB := q.encode(true)
+	return errA == nil && errB == nil && bytes.Equal(a, b) && slices.Equal(p.unread, q.unread) && bytes.Equal(p.read().text, q.read().text)
 }
 
-func (m PolicyKeyValueMatcher) encode(secrets bool) any {
-	out := fields{}
-	if m.Key != nil {
-		out["key"] = m.Key.encode(secrets)
+// read returns what was read if some of it is not understood.
+func (p *NetworkPolicy) read() wholePolicy {
+	if p.whole == nil {
+		return wholePolicy{}
 	}
-	if m.Value != nil {
-		out["value"] = m.Value.encode(secrets)
-	}
-	return m.extra.into(out)
+	return *p.whole()
 }
 
-func (m *PolicyMatcher) encode(bool) any {
-	out := fields{}
-	for name, s := range map[string]*string{"exact": m.Exact, "startsWith": m.StartsWith, "regex": m.Regex} {
-		if s != nil {
-			out[name] = *s
-		}
+// String returns the policy as JSON with redacted header values.
+func (p NetworkPolicy) String() string {
+	text, err := p.encode(false)
+	if err != nil {
+		return "invalid network policy"
 	}
-	return m.extra.into(out)
+	return string(text)
 }
 
-func encodeEach[T interface{ encode(bool) any }](s []T, secrets bool) []any {
-	out := make([]any, len(s))
-	for i, v := range s {
-		out[i] = v.encode(secrets)
-	}
-	return out
+// Format writes String for every verb.
+func (p NetworkPolicy) Format(f fmt.State, verb rune) { redact.String(f, verb, p.String()) }
+
+// Format prints the rule without the values of headers, for every verb.
+func (r PolicyRule) Format(f fmt.State, verb rune) { redact.Struct(f, verb, r) }
+
+// Format prints the transform without the values of headers, for every verb.
+func (t PolicyTransform) Format(f fmt.State, verb rune) { redact.Struct(f, verb, t) }
+
+// Format prints the headers without their values, for every verb.
+func (h PolicyHeaders) Format(f fmt.State, verb rune) {
+	redact.String(f, verb, fmt.Sprint(h.shown()))
 }
 
-func putList(out fields, name string, list []string) {
-	if list != nil {
-		out[name] = list
-	}
-}
-
-func (f rawFields) into(out fields) fields {
-	for name, value := range f {
-		out[name] = value
-	}
-	return out
-}
-
-// redacted hides the values of unknown fields, which may be secret.
-func (f rawFields) redacted(secrets bool) rawFields {
-	if secrets {
-		return f
-	}
-	hidden := maps.Clone(f)
-	for name := range hidden {
-		hidden[name] = json.RawMessage(`"` + RedactedHeader + `"`)
-	}
-	return hidden
-}
+// MarshalJSON encodes the headers with redacted values.
+func (h PolicyHeaders) MarshalJSON() ([]byte, error) { return json.Marshal(h.shown()) }
 
 // MarshalJSON encodes the policy like the JavaScript SDK: the mode as a string,
 // or an object. Header values are redacted.
-func (p NetworkPolicy) MarshalJSON() ([]byte, error) { return json.Marshal(p.encode(false)) }
-
-// MarshalJSON encodes the rule with redacted header values.
-func (r PolicyRule) MarshalJSON() ([]byte, error) { return json.Marshal(r.encode(false)) }
-
-// MarshalJSON encodes the transform with redacted header values.
-func (t PolicyTransform) MarshalJSON() ([]byte, error) { return json.Marshal(t.encode(false)) }
-
-// MarshalJSON encodes the headers with redacted values.
-func (h PolicyHeaders) MarshalJSON() ([]byte, error) { return json.Marshal(h.encode(false)) }
-
-// MarshalJSON encodes the match like the JavaScript SDK.
-func (m PolicyMatch) MarshalJSON() ([]byte, error) { return json.Marshal(m.encode(false)) }
-
-// MarshalJSON encodes the matcher like the JavaScript SDK.
-func (m PolicyKeyValueMatcher) MarshalJSON() ([]byte, error) {
-	return json.Marshal(m.encode(false))
-}
-
-// MarshalJSON encodes the matcher like the JavaScript SDK.
-func (m PolicyMatcher) MarshalJSON() ([]byte, error) { return json.Marshal(m.encode(false)) }
+func (p NetworkPolicy) MarshalJSON() ([]byte, error) { return p.encode(false) }
 
 // UnmarshalJSON decodes a policy in the form of the JavaScript SDK.
 func (p *NetworkPolicy) UnmarshalJSON(data []byte) error {
-	var read NetworkPolicy
-	if data = bytes.TrimSpace(data); len(data) > 0 && data[0] == '"' {
-		if err := json.Unmarshal(data, &read.Mode); err != nil {
-			return fmt.Errorf("network policy: %w", err)
-		}
-		if read.Mode == "" {
-			return errors.New("network policy: the mode is empty")
-		}
-		*p = read
-		return nil
-	}
-	var allow json.RawMessage
-	var err error
-	read.extra, err = decodeFields(data, fields{"allow": &allow, "subnets": &read.Subnets, "unread": &read.unread})
-	if err == nil && len(allow) > 0 {
-		into := any(&read.Rules)
-		if allow[0] == '[' {
-			into = &read.Allow
-		}
-		if err = json.Unmarshal(allow, into); err != nil {
-			err = fmt.Errorf("allow: %w", err)
-		}
-	}
+	read, err := decodePolicy(data)
 	if err != nil {
 		return fmt.Errorf("network policy: %w", err)
-	}
-	// The API's own form of the modes.
-	switch mode := string(read.extra["mode"]); mode {
-	case `"` + string(PolicyAllowAll) + `"`, `"` + string(PolicyDenyAll) + `"`:
-		if len(read.extra) == 1 && read.unread == nil && read.Allow == nil && read.Rules == nil && read.Subnets == nil {
-			read = NetworkPolicy{Mode: PolicyMode(mode[1 : len(mode)-1])}
-		}
 	}
 	*p = read
 	return nil
 }
 
-// UnmarshalJSON decodes what MarshalJSON encodes.
-func (s *PolicySubnets) UnmarshalJSON(data []byte) error {
-	var read PolicySubnets
-	var err error
-	read.extra, err = decodeFields(data, fields{"allow": &read.Allow, "deny": &read.Deny})
-	return store(s, read, err)
-}
-
-// MarshalJSON encodes the ranges like the JavaScript SDK.
-func (s PolicySubnets) MarshalJSON() ([]byte, error) {
-	out := fields{}
-	putList(out, "allow", s.Allow)
-	putList(out, "deny", s.Deny)
-	return json.Marshal(s.extra.into(out))
-}
-
-// UnmarshalJSON decodes what MarshalJSON encodes.
-func (r *PolicyRule) UnmarshalJSON(data []byte) error {
-	var read PolicyRule
-	var err error
-	read.extra, err = decodeFields(data, fields{"match": &read.Match, "transform": &read.Transform, "forwardURL": &read.ForwardURL, "response": &read.Response})
-	return store(r, read, err)
-}
-
-// UnmarshalJSON decodes what MarshalJSON encodes.
-func (t *PolicyTransform) UnmarshalJSON(data []byte) error {
-	var read PolicyTransform
-	var headers map[string]string
-	var err error
-	read.extra, err = decodeFields(data, fields{"headers": &headers})
-	read.Headers = headers
-	return store(t, read, err)
-}
-
-// UnmarshalJSON decodes what MarshalJSON encodes. A match in an unknown form is
-// not an error, so that every response of the API can be read, but it can't be
-// written back.
-func (m *PolicyMatch) UnmarshalJSON(data []byte) error {
-	var read PolicyMatch
-	if err := read.decode(data); err != nil {
-		read = PolicyMatch{raw: slices.Clone(data)}
+func decodePolicy(data []byte) (p NetworkPolicy, err error) {
+	if data = bytes.TrimSpace(data); len(data) > 0 && data[0] == '"' {
+		if err = json.Unmarshal(data, &p.Mode); err == nil && p.Mode == "" {
+			err = errors.New("the mode is empty")
+		}
+		return p, err
 	}
-	*m = read
+	var allow json.RawMessage
+	doc := policyJSON{Allow: &allow}
+	if err := json.Unmarshal(data, &doc); err != nil {
+		return p, err
+	}
+	p.Subnets, p.unread = doc.Subnets, doc.Unread
+	// The API's own form of the modes, or ours of one that is not known.
+	if doc.Mode == PolicyAllowAll || doc.Mode == PolicyDenyAll || doc.Unread != nil {
+		p.Mode = doc.Mode
+	}
+	if len(allow) > 0 && allow[0] == '[' {
+		err = json.Unmarshal(allow, &p.Allow)
+	} else if len(allow) > 0 {
+		p.Rules, err = decodeRules(allow)
+	}
+	if err != nil {
+		return p, fmt.Errorf("allow: %w", err)
+	}
+	return p, p.notice(data)
+}
+
+func decodeRules(data []byte) (map[string][]PolicyRule, error) {
+	var domains map[string][]policyRuleJSON
+	if err := json.Unmarshal(data, &domains); err != nil {
+		return nil, err
+	}
+	rules := make(map[string][]PolicyRule, len(domains))
+	for domain, list := range domains {
+		rules[domain] = make([]PolicyRule, len(list))
+		for i, r := range list {
+			rule := PolicyRule{Match: (*PolicyMatch)(r.Match), ForwardURL: r.ForwardURL, Response: r.Response}
+			if r.Transform != nil {
+				rule.Transform = make([]PolicyTransform, len(r.Transform))
+			}
+			for j, t := range r.Transform {
+				rule.Transform[j].Headers = t.Headers
+			}
+			rules[domain][i] = rule
+		}
+	}
+	return rules, nil
+}
+
+// notice keeps the JSON that the policy was read from if the fields don't say
+// all that it says.
+func (p *NetworkPolicy) notice(data []byte) error {
+	known, err := p.encode(true)
+	if err != nil {
+		return err
+	}
+	unread, err := unreadParts(data, known)
+	if err != nil || len(unread) == 0 {
+		return err
+	}
+	if p.unread == nil { // otherwise the JSON is what is left of another
+		p.whole = redact.Hide(&wholePolicy{slices.Clone(data), known})
+	}
+	p.unread = append(p.unread, unread...)
 	return nil
 }
 
-func (m *PolicyMatch) decode(data []byte) (err error) {
-	m.extra, err = decodeFields(data, fields{
-		"path": &m.Path, "method": &m.Method, "queryString": &m.QueryString, "headers": &m.Headers,
-	})
-	return err
-}
-
-// UnmarshalJSON decodes what MarshalJSON encodes.
-func (m *PolicyKeyValueMatcher) UnmarshalJSON(data []byte) error {
-	var read PolicyKeyValueMatcher
-	var err error
-	read.extra, err = decodeFields(data, fields{"key": &read.Key, "value": &read.Value})
-	return store(m, read, err)
-}
-
-// UnmarshalJSON decodes what MarshalJSON encodes.
-func (m *PolicyMatcher) UnmarshalJSON(data []byte) error {
-	var read PolicyMatcher
-	var err error
-	read.extra, err = decodeFields(data, fields{"exact": &read.Exact, "startsWith": &read.StartsWith, "regex": &read.Regex})
-	return store(m, read, err)
-}
-
-func store[T any](to *T, read T, err error) error {
-	if err == nil {
-		*to = read
-	}
-	return err
-}
-
-// decodeFields decodes the known fields of a JSON object, by their exact names,
-// and returns the others. A known field that is null stays unset.
-func decodeFields(data []byte, known fields) (rawFields, error) {
-	var all rawFields
-	if err := json.Unmarshal(data, &all); err != nil {
+// unreadParts names the parts of a JSON text that are not in what was made of
+// it, known.
+func unreadParts(text, known []byte) ([]string, error) {
+	var in, out any
+	if err := json.Unmarshal(text, &in); err != nil {
 		return nil, err
 	}
-	if all == nil {
-		return nil, errors.New("null where an object is needed")
+	if err := json.Unmarshal(known, &out); err != nil {
+		return nil, err
 	}
-	for name, into := range known {
-		value, ok := all[name]
+	if doc, ok := in.(map[string]any); ok {
+		delete(doc, "unread")
+	}
+	return differences(in, out, ""), nil
+}
+
+// differences returns the paths at which two values differ. A field of in that
+// is null may be missing.
+func differences(in, out any, at string) (paths []string) {
+	switch in := in.(type) {
+	case map[string]any:
+		other, ok := out.(map[string]any)
 		if !ok {
-			continue
+			return []string{at}
 		}
-		delete(all, name)
-		if string(value) == "null" {
-			continue
+		all := maps.Clone(other)
+		maps.Copy(all, in)
+		for _, name := range slices.Sorted(maps.Keys(all)) {
+			a, inIn := in[name]
+			b, inOut := other[name]
+			switch path := strings.TrimPrefix(at+"."+name, "."); {
+			case inIn && a == nil:
+			case !inIn || !inOut:
+				paths = append(paths, path)
+			default:
+				paths = append(paths, differences(a, b, path)...)
+			}
 		}
-		if err := json.Unmarshal(value, into); err != nil {
-			return nil, fmt.Errorf("%s: %w", name, err)
+		return paths
+	case []any:
+		other, ok := out.([]any)
+		if !ok || len(in) != len(other) {
+			return []string{at}
 		}
+		for i := range in {
+			paths = append(paths, differences(in[i], other[i], fmt.Sprintf("%s[%d]", at, i))...)
+		}
+		return paths
 	}
-	if len(all) == 0 {
-		return nil, nil
+	switch out.(type) {
+	case map[string]any, []any:
+		return []string{at}
 	}
-	return all, nil
+	if in != out {
+		return []string{at}
+	}
+	return nil
 }
 
 // toWire checks the policy and returns its request form, which shares nothing
 // with p. An error names the rule.
-func (p *NetworkPolicy) toWire() (any, error) {
+func (p *NetworkPolicy) toWire() (json.RawMessage, error) {
 	if err := p.check(); err != nil {
 		return nil, err
 	}
-	return p.clone().encode(true), nil
+	body, err := p.encode(true)
+	if err != nil || p.unread == nil {
+		return body, err
+	}
+	if whole := p.read(); p.whole != nil && bytes.Equal(body, whole.known) {
+		return whole.text, nil
+	}
+	return nil, invalid("NetworkPolicy", "was read with parts that this version does not know (%s), which would be lost if it was written back: make a new one", strings.Join(p.unread, ", "))
 }
 
 // networkPolicyFromWire converts the API's form of a policy to the public one.
@@ -360,28 +339,52 @@ func networkPolicyFromWire(w *wire.NetworkPolicy) *NetworkPolicy {
 	for _, domain := range w.AllowedDomains {
 		p.Rules[domain] = []PolicyRule{}
 	}
-	for _, r := range w.InjectionRules {
+	match := func(list string, i int, data json.RawMessage) *PolicyMatch {
+		m, whole := matchFromWire(data)
+		if !whole {
+			p.unread = append(p.unread, fmt.Sprintf("%s[%d].match", list, i))
+		}
+		return m
+	}
+	for i, r := range w.InjectionRules {
 		headers := make(PolicyHeaders, len(r.HeaderNames))
 		for _, name := range r.HeaderNames {
 			headers[name] = RedactedHeader
 		}
 		p.Rules[r.Domain] = append(p.Rules[r.Domain], PolicyRule{
-			Match: matchFromWire(r.Match), Transform: []PolicyTransform{{Headers: headers}},
+			Match: match("injectionRules", i, r.Match), Transform: []PolicyTransform{{Headers: headers}},
 		})
 	}
-	for _, r := range w.ForwardRules {
-		p.Rules[r.Domain] = append(p.Rules[r.Domain], PolicyRule{Match: matchFromWire(r.Match), ForwardURL: r.ForwardURL})
+	for i, r := range w.ForwardRules {
+		p.Rules[r.Domain] = append(p.Rules[r.Domain], PolicyRule{Match: match("forwardRules", i, r.Match), ForwardURL: r.ForwardURL})
 	}
-	for _, r := range w.ResponseRules {
-		p.Rules[r.Domain] = append(p.Rules[r.Domain], PolicyRule{Match: matchFromWire(r.Match), Response: responseFromWire(&r.Response)})
+	for i, r := range w.ResponseRules {
+		p.Rules[r.Domain] = append(p.Rules[r.Domain], PolicyRule{Match: match("responseRules", i, r.Match), Response: responseFromWire(&r.Response)})
 	}
 	return p
 }
 
-func matchFromWire(data json.RawMessage) *PolicyMatch {
-	var m *PolicyMatch
-	if len(data) > 0 && json.Unmarshal(data, &m) != nil {
-		return nil
+// matchFromWire decodes a match, and reports whether it understands all of it.
+func matchFromWire(data json.RawMessage) (m *PolicyMatch, whole bool) {
+	if len(data) == 0 || string(data) == "null" {
+		return nil, true
 	}
-	return m
+	read := new(lenientMatch)
+	if json.Unmarshal(data, read) != nil {
+		return nil, false
+	}
+	known, err := json.Marshal((*PolicyMatch)(read))
+	if err != nil {
+		return nil, false
+	}
+	unread, err := unreadParts(data, known)
+	return (*PolicyMatch)(read), err == nil && len(unread) == 0
+}
+
+func responseFromWire(w *wire.Response) *PolicyResponse {
+	r := &PolicyResponse{StatusCode: w.StatusCode, Headers: maps.Clone(w.Headers), Body: clonePtr(w.Body)}
+	if w.ContentType != nil {
+		r.ContentType = *w.ContentType
+	}
+	return r
 }

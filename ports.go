@@ -81,7 +81,7 @@ const sessionCheck = 10 * time.Second
 
 // WaitForPort waits until the server behind an exposed port responds, and
 // returns the port's public address like [Sandbox.URL]. A nil opts waits for
-// any response. If the port is not exposed, the error is a [*NoRouteError]. If
+// any response. If the port is not exposed, the error matches [ErrNoRoute]. If
 // ctx ends, the error wraps the context's and includes why the last attempt
 // failed; without a deadline, WaitForPort waits for as long as the session
 // runs.

@@ -163,13 +163,13 @@ func (s *Sandbox) Routes() []Route {
 }
 
 // URL returns the public address of an exposed port, such as
-// "https://abc-3000.vercel.run". If the port is not exposed, the error is a
-// [*NoRouteError]. It makes no request.
+// "https://abc-3000.vercel.run". If the port is not exposed, the error matches
+// [ErrNoRoute]. It makes no request.
 func (s *Sandbox) URL(port int) (string, error) {
 	if cur := s.CurrentSession(); cur != nil {
 		return cur.URL(port)
 	}
-	return "", &NoRouteError{Port: port}
+	return "", noRoute(port)
 }
 
 // ExpiresAt returns when the running session times out, or the sandbox if no
@@ -329,23 +329,20 @@ func (s *Sandbox) OpenInteractive(ctx context.Context) (*Interactive, error) {
 }
 
 // ListSnapshots returns an iterator over the sandbox's snapshots, like
-// [Client.List] for sandboxes.
+// [Client.ListSnapshots] with its name.
 func (s *Sandbox) ListSnapshots(ctx context.Context, opts *ListOptions) iter.Seq2[SnapshotInfo, error] {
-	return listAll(ctx, func() (*Page[SnapshotInfo], error) { return s.ListSnapshotsPage(ctx, opts) })
-}
-
-// ListSnapshotsPage returns one page of [Sandbox.ListSnapshots].
-func (s *Sandbox) ListSnapshotsPage(ctx context.Context, opts *ListOptions) (*Page[SnapshotInfo], error) {
-	c, err := s.client()
-	if err != nil {
-		return nil, err
-	}
-	q, err := opts.query(withCursor)
-	if err != nil {
-		return nil, err
-	}
-	q.Project, q.Name = s.st.project, s.Name()
-	return listSnapshots(ctx, c, q)
+	return listAll(ctx, func() (*Page[SnapshotInfo], error) {
+		c, err := s.client()
+		if err != nil {
+			return nil, err
+		}
+		q, err := opts.query(withCursor)
+		if err != nil {
+			return nil, err
+		}
+		q.Project, q.Name = s.st.project, s.Name()
+		return listSnapshots(ctx, c, q)
+	})
 }
 
 // ListSessions returns an iterator over the sandbox's sessions, past and

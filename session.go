@@ -27,7 +27,7 @@ type Session struct {
 	routes []wire.Route
 	// policy is the network policy of a handle decoded from JSON, which
 	// contains only the public form.
-	policy *NetworkPolicy
+	policy json.RawMessage
 }
 
 func newSession(c *Client, data wire.Session, routes []wire.Route) *Session {
@@ -98,8 +98,9 @@ func (s *Session) Info() SessionInfo {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	info := sessionInfo(&s.data)
-	if info.NetworkPolicy == nil {
-		info.NetworkPolicy = s.policy.clone()
+	if info.NetworkPolicy == nil && s.policy != nil {
+		info.NetworkPolicy = new(NetworkPolicy)
+		_ = json.Unmarshal(s.policy, info.NetworkPolicy) // it was decoded before
 	}
 	return info
 }
@@ -115,7 +116,7 @@ func (s *Session) Cwd() string { return s.wire().Cwd }
 func (s *Session) Routes() []Route { return routesFromWire(s.wireRoutes()) }
 
 // URL returns the public address of an exposed port. If the port is not
-// exposed, the error is a [*NoRouteError]. It makes no request.
+// exposed, the error matches [ErrNoRoute]. It makes no request.
 func (s *Session) URL(port int) (string, error) { return domain(s.wireRoutes(), port) }
 
 // String returns a short description of the session.
@@ -228,9 +229,6 @@ type Interactive struct {
 	Token string `secret:"value"`
 }
 
-// String returns the address without the token.
-func (i Interactive) String() string { return "interactive session at " + redact.URL(i.URL) }
-
 // Format prints the address without the token, for every verb.
 func (i Interactive) Format(f fmt.State, verb rune) { redact.Struct(f, verb, i) }
 
@@ -240,9 +238,6 @@ func (i Interactive) MarshalJSON() ([]byte, error) {
 		URL string `json:"url"`
 	}{redact.URL(i.URL)})
 }
-
-// LogValue implements [slog.LogValuer]. It omits the token.
-func (i Interactive) LogValue() slog.Value { return slog.StringValue(i.String()) }
 
 // OpenInteractive starts a terminal service and returns its address.
 func (s *Session) OpenInteractive(ctx context.Context) (*Interactive, error) {
@@ -345,7 +340,7 @@ func sessionFromJSON(data json.RawMessage, routes []wire.Route) (*Session, error
 		if err := json.Unmarshal(policy, &p); err != nil {
 			return nil, err
 		}
-		s.policy = &p
+		s.policy = policy
 	}
 	return s, nil
 }

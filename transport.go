@@ -47,7 +47,7 @@ const maxReplay = 1 << 20
 //
 // A request that is still refused after MaxWait fails with an error that says
 // why; it matches [ErrStopped] or [ErrNotFound] where those apply, and if the
-// port is not exposed it is a [*NoRouteError]. WebSockets and server-sent events
+// port is not exposed it matches [ErrNoRoute]. WebSockets and server-sent events
 // pass through. A request to a running server costs no request to the API.
 //
 // The transport is safe for concurrent use. With Idle, one goroutine extends

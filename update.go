@@ -63,7 +63,7 @@ type updateBody struct {
 	Persistent         *bool                 `json:"persistent,omitempty"`
 	Resources          *resources            `json:"resources,omitempty"`
 	Timeout            wire.Duration         `json:"timeout,omitzero"`
-	NetworkPolicy      any                   `json:"networkPolicy,omitempty"`
+	NetworkPolicy      json.RawMessage       `json:"networkPolicy,omitempty"`
 	Env                map[string]string     `json:"env,omitzero"`
 	Tags               map[string]string     `json:"tags,omitzero"`
 	Ports              []int                 `json:"ports,omitzero"`

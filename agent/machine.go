@@ -30,7 +30,7 @@ type portInput struct {
 
 func portURL(ctx context.Context, c *call, in *portInput) (Result, error) {
 	address, err := c.sb.URL(in.Port)
-	if _, none := errors.AsType[*sandbox.NoRouteError](err); none {
+	if errors.Is(err, sandbox.ErrNoRoute) {
 		ports := []int{in.Port}
 		for _, r := range c.sb.Routes() {
 			ports = append(ports, r.Port)

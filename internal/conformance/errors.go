@@ -284,8 +284,9 @@ func argumentError(err error, c *call) map[string]any {
 	if errors.Is(err, errInvalidPolicy) {
 		return map[string]any{"kind": "ValidationError"}
 	}
-	if e, ok := errors.AsType[*sandbox.NoRouteError](err); ok {
-		return map[string]any{"kind": "Error", "message": "No route for port " + strconv.Itoa(e.Port)}
+	if errors.Is(err, sandbox.ErrNoRoute) {
+		_, port, _ := strings.Cut(err.Error(), "port ")
+		return map[string]any{"kind": "Error", "message": "No route for port " + port}
 	}
 	if errors.Is(err, sandbox.ErrDeleted) {
 		c.out["#refused"] = ruleDeleted

@@ -273,7 +273,15 @@ func opListSnapshots(c *call) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	first := func() (*sandbox.Page[sandbox.SnapshotInfo], error) { return sb.ListSnapshotsPage(c.ctx, &o) }
+	_, client, err := c.static()
+	if err != nil {
+		return nil, err
+	}
+	first := func() (*sandbox.Page[sandbox.SnapshotInfo], error) {
+		byName := o
+		byName.Sandbox = sb.Name()
+		return client.ListSnapshotsPage(c.ctx, &byName)
+	}
 	return gather(c, l, "snapshots", first, sb.ListSnapshots(c.ctx, &o), snapshotData, nil)
 }
 

@@ -170,7 +170,7 @@ func (w *world) remake(ctx context.Context, s Step) error {
 		return nil
 	}})
 	w.net.disarm()
-	if _, told := errors.AsType[*sandbox.ReplacedError](err); told {
+	if errors.Is(err, sandbox.ErrReplaced) {
 		// The API deletes by name alone, so this can happen between the look and
 		// the delete, and only there.
 		return onlyIf(w.is(Rival) && w.strike.boxes >= 2, "a rival's sandbox was deleted although there was time to look: %v", err)

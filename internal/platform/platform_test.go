@@ -460,7 +460,7 @@ func TestPlatform(t *testing.T) {
 			{"POST /v2/sandboxes/drives/data/fork", `409 {"error":{"code":"drive_not_initialized","message":"The source drive has no committed data."}}`},
 		}, nil, func(t *testing.T, s *service, c *sandbox.Client) {
 			_, err := c.GetOrCreateDrive(t.Context(), "data", &sandbox.DriveOptions{Region: "sfo1"})
-			assert.Equal(t, sandbox.CodeConflict, testkit.APIError(t, err).Code)
+			assert.ErrorIs(t, err, sandbox.ErrConflict)
 			assert.Equal(t, map[string]any{"projectId": "prj", "region": "sfo1"}, s.sent("POST /v2/sandboxes/drives/data?"))
 			_, err = c.ForkDrive(t.Context(), "data", "copy")
 			assert.Equal(t, sandbox.CodeDriveNotInitialized, testkit.APIError(t, err).Code)

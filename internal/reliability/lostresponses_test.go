@@ -147,7 +147,7 @@ func lostResponses() map[*api.Op]lostResponse {
 			return second(w.c.GetDrive(ctx, "data"))
 		}},
 		api.ForkDrive: {sandboxtest.ForkDrive, once, true, func(ctx context.Context, w *lostWorld) error {
-			return second(w.drive.Fork(ctx, "forked"))
+			return second(w.c.ForkDrive(ctx, w.drive.Name(), "forked"))
 		}},
 		api.DeleteDrive: {sandboxtest.DeleteDrive, once, false, func(ctx context.Context, w *lostWorld) error { return w.drive.Delete(ctx) }},
 		api.ListSnapshots: {sandboxtest.ListSnapshots, again, false, func(ctx context.Context, w *lostWorld) error {

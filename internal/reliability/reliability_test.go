@@ -185,9 +185,8 @@ func TestReplacedMeanwhile(t *testing.T) {
 			b := testkit.Client(t, srv, sandbox.ClientOptions{HTTPClient: &http.Client{Transport: gate}})
 			got, err := b.GetOrCreate(t.Context(), "work", opts())
 			if name == "before the delete" {
-				e, ok := errors.AsType[*sandbox.ReplacedError](err)
-				require.True(t, ok, "%v", err)
-				assert.Equal(t, "work", e.SandboxName)
+				require.ErrorIs(t, err, sandbox.ErrReplaced)
+				assert.ErrorContains(t, err, `"work"`)
 				return
 			}
 			require.NoError(t, err)

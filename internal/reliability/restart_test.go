@@ -70,7 +70,7 @@ func (j *restartJob) run(ctx context.Context) error {
 		if errors.Is(err, sandbox.ErrNotFound) {
 			cmd, err = session.StartCommand(ctx, "sh", []string{"-c", `echo "$0" >> started; exit 3`, j.ID}, &sandbox.CommandOptions{ID: j.ID})
 		}
-		if e, ok := errors.AsType[*sandbox.APIError](err); ok && e.Code == sandbox.CodeConflict {
+		if errors.Is(err, sandbox.ErrConflict) {
 			continue // the start of the previous process has arrived meanwhile
 		}
 		if err != nil {

@@ -49,7 +49,7 @@ func publicRoots() []reflect.Type {
 		reflect.TypeFor[sandbox.GitSource](), reflect.TypeFor[sandbox.TarballSource](), reflect.TypeFor[sandbox.SnapshotSource](),
 		reflect.TypeFor[sandbox.APIError](), reflect.TypeFor[sandbox.RequestError](), reflect.TypeFor[sandbox.StreamError](),
 		reflect.TypeFor[sandbox.FSError](), reflect.TypeFor[sandbox.UserError](),
-		reflect.TypeFor[sandbox.ShellError](), reflect.TypeFor[sandbox.ExitError](), reflect.TypeFor[sandbox.NoRouteError](), reflect.TypeFor[sandbox.ReplacedError](),
+		reflect.TypeFor[sandbox.ShellError](), reflect.TypeFor[sandbox.ExitError](),
 		reflect.TypeFor[sandbox.FileStat](), reflect.TypeFor[sandbox.Signal](),
 		reflect.TypeFor[auth.Credentials](), reflect.TypeFor[auth.Options](), reflect.TypeFor[auth.DeviceCode](),
 		reflect.TypeFor[auth.MissingError](), reflect.TypeFor[auth.OIDCError](),

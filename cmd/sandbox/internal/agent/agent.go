@@ -449,7 +449,7 @@ func (t *tools) portURL(ctx context.Context, _ *mcp.CallToolRequest, in PortInpu
 		return nil, URL{}, err
 	}
 	address, err := sb.URL(in.Port)
-	if _, none := errors.AsType[*sandbox.NoRouteError](err); none {
+	if errors.Is(err, sandbox.ErrNoRoute) {
 		ports := []int{in.Port}
 		for _, r := range sb.Routes() {
 			ports = append(ports, r.Port)

@@ -137,7 +137,6 @@ func (a *app) explain(err error) failure {
 	var shell *sandbox.ShellError
 	var stream *sandbox.StreamError
 	var refused *oidc.OAuthError
-	var unpublished *sandbox.NoRouteError
 	switch {
 	case errors.As(err, &usage):
 		f.Code, f.exit, f.Hint = "usage", exitUsage, usage.hint
@@ -168,7 +167,7 @@ func (a *app) explain(err error) failure {
 		f.Code, f.exit = "not_found", exitNotFound
 	case errors.Is(err, syscall.ECONNREFUSED):
 		f.Code, f.Hint = "connection_refused", "nothing answers there; sandbox doctor looks what is wrong"
-	case errors.Is(err, sandbox.ErrNotFound), errors.As(err, &unpublished):
+	case errors.Is(err, sandbox.ErrNotFound), errors.Is(err, sandbox.ErrNoRoute):
 		f.exit = exitNotFound
 	}
 	if f.Code == "interrupted" && a.signal() != 0 {

@@ -30,8 +30,7 @@ func (a *app) publicURL(ctx context.Context, name, port string, publish, wait bo
 		return "", err
 	}
 	address, err := sb.URL(number)
-	var none *sandbox.NoRouteError
-	if errors.As(err, &none) && publish {
+	if errors.Is(err, sandbox.ErrNoRoute) && publish {
 		ports := []int{number}
 		for _, r := range sb.Routes() {
 			ports = append(ports, r.Port)
@@ -43,7 +42,7 @@ func (a *app) publicURL(ctx context.Context, name, port string, publish, wait bo
 		address, err = sb.URL(number)
 	}
 	if err != nil {
-		if errors.As(err, &none) {
+		if errors.Is(err, sandbox.ErrNoRoute) {
 			err = withHint(err, "--publish publishes it; sandbox port-forward %s %d needs no publishing", name, number)
 		}
 		return "", err
