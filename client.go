@@ -52,7 +52,7 @@ const DefaultBaseURL = "https://vercel.com/api"
 // ClientOptions configures a [Client]. The zero value takes everything from
 // the environment.
 type ClientOptions struct {
-	// Credentials is asked for the credentials of every request. Nil means
+	// Credentials supplies the credentials of every request. Nil means
 	// [auth.Default] with this HTTPClient and Logger.
 	Credentials auth.Provider
 	// BaseURL is the address of the API. If empty, the environment variable
@@ -70,13 +70,13 @@ type ClientOptions struct {
 	// with their contexts. Terminals are opened with it too, and their token is
 	// part of the URL: a transport that records URLs records the token.
 	HTTPClient *http.Client
-	// Observer is told of each request, command, resume and so on. Nil costs
+	// Observer learns of each request, command, resume and so on. Nil costs
 	// nothing.
 	Observer Observer
 	// Logger receives a record for most of the events that Observer is told of,
-	// when they end: at debug level what goes well, at info level what costs
-	// something that no one has called for, at warning level what was retried or
-	// repaired, and at error level what needs somebody to act. Secrets and the
+	// when they end: successes at debug level, costs that the program did not ask
+	// for at info level, retries and repairs at warning level, and what somebody
+	// must act on at error level. Secrets and the
 	// arguments of commands are never logged. Nil disables logging.
 	Logger *slog.Logger
 	// Retry limits how often failed requests are retried. Nil means twice, after

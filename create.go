@@ -385,23 +385,20 @@ func (c *Client) doWithImage(ctx context.Context, wait bool, req *api.Request, o
 	}
 }
 
-// Fork creates a sandbox from the current snapshot of another, or from its
-// image or runtime if it has none, and starts its first session, which is
-// billed until it ends. What a running source has changed since its last
-// snapshot is not included: stop the source first, see [Sandbox.Stop]. The
-// snapshot must be in the fork's region.
+// Fork creates a sandbox with the files of another's current snapshot, or with
+// its image or runtime if it has none, and starts its first session. Changes
+// since that snapshot are not included: call [Sandbox.Stop] on a running source
+// first. The snapshot must be in the fork's region.
 //
-// The options replace what is copied: size, timeout, ports, tags, network
-// policy, image, region, network, persistence, snapshot settings and
-// environment. What is nil or zero is copied, as is everything if opts is nil; a
-// non-nil empty slice or map clears what the source has. Drives are not copied:
-// Mounts are those of the fork. Source, Runtime, Credentials and
-// OnCreate can't be set. A drive that a running source has mounted read-write
-// can only be mounted as a snapshot.
+// Options that are nil or zero are copied from the source, all of them if opts
+// is nil; a non-nil empty slice or map clears what the source has. Drives are
+// not copied: Mounts are those of the fork, and a drive that a running source
+// has mounted read-write can only be mounted as a snapshot. Source, Runtime,
+// Credentials and OnCreate can't be set.
 //
-// If there is no source of that name, the error matches [ErrNotFound]; if the
-// name of the fork is taken, it matches [ErrConflict]; if the response is lost,
-// it matches [ErrOutcomeUnknown], and the fork may exist.
+// The error matches [ErrNotFound] if there is no such source, [ErrConflict] if
+// the fork's name is taken, and [ErrOutcomeUnknown] if the response was lost
+// and the fork may exist.
 func (c *Client) Fork(ctx context.Context, source string, opts *CreateOptions) (*Sandbox, error) {
 	var o CreateOptions
 	if opts != nil {

@@ -14,13 +14,26 @@
 //	}
 //	fmt.Println("exit code", done.ExitCode)
 //
-// # Objects
+// # Types
 //
-// A [Sandbox] has a name and, unless told otherwise, files that outlive its
-// virtual machine. A [Session] is one run of that machine; a stopped sandbox
-// has no running session, and the next call starts one. A [Snapshot] is a saved
-// state of the files. A [Command] is a process in a session. A [Drive] is a disk
-// that sandboxes mount.
+// The ten types that you meet first, in the order in which you meet them:
+//
+//   - [Sandbox]: a named virtual machine. Its files outlive the machine unless it
+//     is ephemeral; the next call starts a stopped one.
+//   - [CreateOptions]: what a new sandbox is made of, for [Create], [GetOrCreate]
+//     and [Fork].
+//   - [CommandResult]: the exit code and output of a program that
+//     [Sandbox.RunCommand] ran to its end.
+//   - [Command]: a program that runs, from [Sandbox.StartCommand]: its log, its
+//     input, signals, Wait.
+//   - [Cmd]: a program with the methods of exec.Cmd, from
+//     [Sandbox.CommandContext].
+//   - [FileSystem]: the files, with the methods of package os, from [Sandbox.FS].
+//   - [NetworkPolicy]: what a sandbox can reach.
+//   - [Session]: one run of the machine; its methods never start another.
+//   - [Snapshot]: a saved state of the files, to start or roll back from.
+//   - [Client]: the API with your credentials and settings. The package's
+//     functions use [DefaultClient].
 //
 // # Credentials
 //
@@ -54,17 +67,17 @@
 //
 // # Resuming
 //
-// Calls on a [Sandbox] that find it stopped, stopping or being snapshotted wait
-// until that is over, start a new session, which costs a machine, and are then
-// made once more. Any number of goroutines share one resume. [CreateOptions] and
+// A call on a [Sandbox] that finds it stopped, stopping or being snapshotted
+// waits until that is over, starts a new session, which is billed, and is made
+// once more. Concurrent callers share one resume. [CreateOptions] and
 // [GetOptions] take a hook, OnResume, to start what does not outlive a session.
 //
 // # Contexts
 //
 // Every call takes a context and returns when it ends; methods that take longer
 // say so. Unless documented otherwise, a method that takes a context makes one
-// request, and one that returns an iterator one for each page. The end of a context does not end the remote process by itself: kill
-// it, or set KillOnCancel in [CommandOptions].
+// request, and an iterator one for each page. The end of a context does not end
+// the remote process: kill it, or set KillOnCancel in [CommandOptions].
 //
 // # Errors
 //

@@ -42,19 +42,16 @@ type DownloadFileOptions struct {
 // downloadAttempts is how often a file is requested if its connection breaks.
 const downloadAttempts = 3
 
-// DownloadFile copies the file src of the sandbox to the local file dst.
+// DownloadFile copies the file src of the sandbox to the local file dst. It
+// writes to a temporary file next to dst and renames that when it is complete:
+// dst never holds part of the file, and an error leaves it unchanged. An
+// existing file keeps its permissions; one that is not writable is an error.
 //
-// The content is written to a temporary file beside dst, which is renamed to
-// dst when it is complete: dst never holds a part of the file, and is unchanged
-// after an error. A local file that exists is replaced and keeps its
-// permissions, but one that may not be written to is an error.
-//
-// It makes one request, and a second one at the same time for the file's size
-// if the response does not report it. (In a sandbox without the program stat,
-// the size is not checked. For a file that has no blocks on a disk and turns
-// out to be shorter than reported, like those below /sys, a third request
-// counts its bytes.) If the connection breaks, the file is requested again, up
-// to twice, from its beginning.
+// It makes one request, and a second one for the file's size if the response
+// does not report it, which it compares with what it received. It does not
+// check the size in a sandbox without the program stat; it makes a third
+// request for a file without blocks, as below /sys, that is shorter than
+// reported. If the connection breaks, it starts again, up to twice.
 //
 // If src does not exist, the error is an [*fs.PathError] for src that matches
 // [fs.ErrNotExist]. Errors of the local disk name dst.

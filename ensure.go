@@ -44,21 +44,20 @@ const (
 )
 
 // EnsureCommand returns the program that runs under an ID in the sandbox's
-// current session, and starts it if there is none: for servers, which end with
-// their session and are to be there whoever asks first. All callers in all
-// processes that use the same ID get the same command; with a port or a line of
-// the log they get it once it is ready. A program that has ended is started again,
-// so it must not move to the background by itself. A nil opts means the defaults.
+// current session, and starts it if there is none. All callers with that ID, in
+// all processes, get the same command, for example a server, once its port or a
+// line of its log is ready. A program that has ended is started again, so it
+// must not move to the background by itself. A nil opts means the defaults.
 //
-// The ID has at most 40 letters, digits, underscores and dashes. Who asks for
-// another program under it gets what runs. [Command.ID] is longer, since each
-// start has its own.
+// The ID has at most 40 letters, digits, underscores and dashes; [Command.ID]
+// is longer, since each start has its own. An ID stands for one program: a
+// caller that asks for another one gets what runs.
 //
-// It makes one request or two if the program runs, five to start it, and those of
-// [Sandbox.WaitForPort] and [Command.WaitForLog]. It resumes the sandbox if it is
-// stopped. An error matches [ErrCommandIDs] if the service lets nobody choose IDs.
-// If the program ends before it is ready, the error has its exit code and last
-// line; after MaxWait it says what was waited for, and the program continues.
+// It resumes a stopped sandbox. It makes one or two requests if the program
+// runs, five to start it, and those of [Sandbox.WaitForPort] and
+// [Command.WaitForLog]. The error matches [ErrCommandIDs] if the service does
+// not let clients choose IDs; if the program ends early, it has its exit code
+// and last line.
 func (s *Sandbox) EnsureCommand(ctx context.Context, id, name string, args []string, opts *EnsureOptions) (*Command, error) {
 	var o EnsureOptions
 	if opts != nil {

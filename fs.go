@@ -27,23 +27,20 @@ type owner interface {
 	ownParents(ctx context.Context, name string) error
 }
 
-// FileSystem provides the file operations of package os for the files of a
-// sandbox. It is returned by the FS method of a [Sandbox], a [Session] or a
-// [User], and is safe for concurrent use.
-//
-// Relative paths are resolved in the working directory of the session, or in
-// the home directory of the user. Names may contain any byte except NUL and
-// "/".
+// FileSystem has the file operations of package os for the files of a sandbox.
+// It is returned by the FS method of a [Sandbox], a [Session] or a [User], and
+// is safe for concurrent use. Relative paths start in the session's working
+// directory, or in the user's home directory. Names may contain any byte except
+// NUL and "/".
 //
 // Errors are of type [*fs.PathError] or [*os.LinkError]. They match
 // [fs.ErrNotExist], [fs.ErrExist], [fs.ErrPermission] or an errno such as
 // [syscall.ENOTEMPTY], and wrap an [*FSError] with the sandbox's own message.
 //
-// Unless documented otherwise, a method makes one request, which runs a command
-// of GNU coreutils or findutils in the sandbox. A command that fails with a
-// message in another language, without having done anything, is run once more
-// in English. If the context ends, the command is killed; the method returns at
-// once, or within five seconds if the API does not respond to the kill.
+// Unless documented otherwise, a method makes one request, which runs a program
+// of GNU coreutils or findutils in the sandbox; one that fails with a message
+// in another language runs once more in English. If the context ends, the
+// program is killed, and the method returns within five seconds.
 type FileSystem struct {
 	t target
 }
@@ -123,26 +120,21 @@ func readAll(r io.Reader, size int64) ([]byte, error) {
 	}
 }
 
-// Open opens the named file for reading, with one request of the file API. If
-// the response does not say how long the file is, another request asks for its
-// size while the content is transferred, and Read compares the two at the end:
-// nothing else would tell a whole file from one that was cut short. The first
-// bytes do not wait for it. [OpenOptions.NoSizeCheck] leaves it out.
+// Open opens the named file for reading. The content is streamed, and the
+// caller must close the file. It makes one request, and a second one for the
+// file's size if the response does not report it; Read compares the two at the
+// end, since nothing else tells a whole file from one that was cut short. The
+// first bytes do not wait for the size. [OpenOptions.NoSizeCheck] turns the
+// check off.
 //
-// The size is not checked below /proc and /sys, nor where the sandbox has no
-// program stat. A file without blocks on a disk that is shorter than it says is
-// counted, by a third request. A file to which something is added while it is
-// read may look cut. If the size can't be learned because the network fails,
-// Read returns that error at the end.
+// The size is not checked below /proc and /sys, nor in a sandbox without the
+// program stat. A file that grows while it is read may look cut. If the
+// connection breaks, or the size can't be learned, Read returns the error;
+// [FileSystem.DownloadFile] retries. Close waits at most five seconds for the
+// request for the size.
 //
-// The content is streamed. The caller must close the file; Close also ends the
-// request for the size, and waits at most five seconds for that. If the
-// connection breaks while the file is read, Read returns an error;
-// [FileSystem.DownloadFile] retries.
-//
-// If the file does not exist, the error matches [fs.ErrNotExist]; if the sandbox
-// or session does not exist and the API says so, it matches [ErrNotFound]
-// instead.
+// The error matches [fs.ErrNotExist] if the file does not exist, and
+// [ErrNotFound] if the API says that the sandbox or session does not.
 func (f *FileSystem) Open(ctx context.Context, name string, opts *OpenOptions) (*FileReader, error) {
 	var o OpenOptions
 	if opts != nil {

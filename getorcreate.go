@@ -15,24 +15,20 @@ import (
 const adoptRounds = 20
 
 // GetOrCreate returns the sandbox with the given name, and creates it if there
-// is none or its files are gone. An empty name always creates a new sandbox. If
-// several callers do so at the same time, one of them creates the sandbox and
-// the others get it. It makes one request for an existing sandbox and two for a
-// new one, and starts a machine unless one runs or NoResume is set.
+// is none or if its files are gone. An empty name always creates one. It makes
+// one request for an existing sandbox and two for a new one, and starts a
+// machine unless NoResume is set.
 //
-// The options describe the sandbox that is created. An existing one is returned
-// as it is: [Sandbox.Info] has its image, region and mounts, for example, and
-// [Sandbox.Update] changes them.
+// The options describe a new sandbox; an existing one is returned as it is. See
+// [Sandbox.Info] for what it has, and [Sandbox.Update].
 //
 // OnCreate completes once for a sandbox, and callers with an OnCreate get the
 // sandbox after that, in every process; see [Hook]. If it fails, the sandbox is
-// deleted, so that the next call starts over, and the error is returned. A
-// sandbox that was made without OnCreate is complete. One that has five tags, the
-// most there can be, has no room for a mark that tells other processes to wait.
+// deleted and the error returned. A sandbox with five tags, the most there can
+// be, has no room for the mark that makes other processes wait.
 //
-// A sandbox whose files are gone is deleted to make room for the new one. The
-// API deletes by name alone: if another client has replaced the sandbox just
-// before, that is noticed in the response, and the error matches [ErrReplaced].
+// The error matches [ErrReplaced] if another client had just replaced a sandbox
+// without files, and GetOrCreate deleted its new sandbox, by name.
 func (c *Client) GetOrCreate(ctx context.Context, name string, opts *CreateOptions) (*Sandbox, error) {
 	var o CreateOptions
 	if opts != nil {

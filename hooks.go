@@ -17,22 +17,21 @@ import (
 	"github.com/go-vercel/sandbox/internal/observe"
 )
 
-// Hook is called after a sandbox was created or resumed. Calls that it makes
-// with its context, or on the handle it receives, never wait for the resume
-// that the hook is part of. While the hook runs, its context is canceled with
-// that of the call that caused it; once the hook has succeeded, the context
-// stays alive for whatever the hook has started. An error is returned by the
-// call that caused the hook to run.
+// Hook is called after a sandbox was created or resumed. OnCreate completes
+// once for a sandbox, and OnResume once for each later session, across all
+// handles and processes that have such a hook. The first of them to use the
+// sandbox runs the hook, and the others wait. If its process dies, another one
+// runs the hook again after half a minute.
 //
-// Hooks belong to the sandbox: OnCreate completes once for a sandbox, and
-// OnResume once for each session but the first, for all handles and processes
-// that have such a hook, and by whomever the session was started. The first of
-// them to use the sandbox runs the hook, and the others wait. If its process
-// dies, another one runs the hook again, half a minute later, so a hook may find
-// what an earlier run has left. Who does what is kept in .go-sandbox in the home
-// directory of the sandbox's user, which needs sh there. It takes two requests
-// to run a hook, another one each ten seconds that it takes, and one to find that
-// it has run; a client that knows makes none.
+// A hook's context ends with the call that caused it, which also returns the
+// hook's error; once the hook has succeeded, the context lives on for whatever
+// the hook has started. Calls with that context, or on the handle that the hook
+// receives, never wait for the hook.
+//
+// The state is kept in .go-sandbox in the home directory of the sandbox's user,
+// which needs sh there. Running a hook costs two requests and another each ten
+// seconds, finding that it has run costs one, and a client that knows makes
+// none.
 type Hook func(ctx context.Context, sb *Sandbox) error
 
 // hookLease is how long a process that runs a hook may be unheard of before

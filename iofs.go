@@ -15,26 +15,21 @@ import (
 	"github.com/go-vercel/sandbox/internal/api"
 )
 
-// IOFS returns a file system (an [fs.FS]) for the tree of files rooted at the
-// directory root, for use with [fs.WalkDir], [fs.Glob], template.ParseFS,
-// http.FileServerFS and the like. It implements [fs.ReadDirFS],
-// [fs.ReadFileFS], [fs.StatFS], [fs.SubFS] and [fs.ReadLinkFS].
-//
-// ctx applies to all requests of the file system. The result is safe for
-// concurrent use; an open file is not. Symbolic links are followed as by
-// [os.DirFS], including out of root.
+// IOFS returns a file system (an [fs.FS]) for the tree rooted at the directory
+// root. It implements [fs.ReadDirFS], [fs.ReadFileFS], [fs.StatFS], [fs.SubFS]
+// and [fs.ReadLinkFS]. ctx applies to all of its requests. It is safe for
+// concurrent use; an open file is not. Links are followed as by [os.DirFS].
 //
 // Opening a file makes one request, which also serves its FileInfo; the first
-// read makes another for the content, which is compared with the size in the
-// FileInfo, as by [FileSystem.Open]. Files can be seeked; going backward in a
-// file of more than 256 KiB requests it again.
+// read makes another, and compares the content with the size as
+// [FileSystem.Open] does. Seeking back in a file of more than 256 KiB requests
+// it again.
 //
-// A walk of a tree lists directories ahead: when a directory is read inside one
-// that was read before, one request lists up to 5,000 files of the tree. Each
-// listing obtained that way is used once, within a second, and not at all after
-// the client has made a request that may have changed something or has seen a
-// command end. A walk therefore sees all changes made by the program itself,
-// and those made by processes in the sandbox at most a second late.
+// When a walk reads a directory inside one that it has read, one request lists
+// up to 5,000 files of the tree ahead. A listing is used once, within a second,
+// and not after the client has changed something or seen a command end: a walk
+// sees the program's own changes, and those of the sandbox at most a second
+// late.
 func (f *FileSystem) IOFS(ctx context.Context, root string) fs.FS {
 	return &ioFS{ctx: api.Quiet(ctx), fsys: f, root: root}
 }

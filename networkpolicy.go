@@ -27,17 +27,12 @@ const RedactedHeader = "<redacted>"
 //   - Allow, a list of domains;
 //   - Rules, domains with rules for the requests to them.
 //
-// Subnets can be combined with the second and third. Whatever is not allowed is
-// denied, so a policy without any field set denies everything.
-//
-// As in the JavaScript SDK, a nil slice or map is not sent, while an empty one
-// is. JSON with parts that this version does not understand, such as the form
-// of the API, is sent as it was read. It can be inspected, but no longer be sent
-// after a change, and neither can such a policy of the API: that might open what
-// the unknown parts close.
-//
-// A NetworkPolicy is encoded in JSON as in the JavaScript SDK. Header values
-// are never printed, logged or marshaled.
+// Subnets can be combined with the last two. A policy denies what it does not
+// allow, so the zero value denies everything. A nil slice or map is not sent,
+// an empty one is. JSON is that of the JavaScript SDK, without header values,
+// which are never printed either. JSON with parts that this version does not
+// know is sent as it was read, but not after a change; a policy of the API with
+// such parts can't be sent at all, since that might open what they close.
 type NetworkPolicy struct {
 	// Mode allows or denies everything; empty if the other fields decide.
 	Mode PolicyMode

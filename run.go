@@ -96,14 +96,11 @@ func newCommandBody(name string, args []string, o *CommandOptions) (*engine.Body
 // nil opts means the defaults. It makes one request.
 //
 // The request is sent once. If its response is lost, the command is looked up
-// by its ID, and adopted if it is found. The search ends when the API reports
-// after five seconds that there is no such command or, if the API can't be
-// reached, after 45 seconds or the limits of [ClientOptions.Reattach], whichever
-// is sooner; whether the command started is then unknown, and the error matches
-// [ErrOutcomeUnknown]. Once it has started, nothing is lost: a broken connection
-// is reestablished, each byte of the output is delivered once, and the exit code
-// is the process's own. If that fails permanently, or if a writer fails, the
-// error is a [*StreamError] with the command's ID.
+// by its ID, for five seconds, or for 45 seconds while the API can't be
+// reached; if it is still unknown whether the command started, the error
+// matches [ErrOutcomeUnknown]. A broken stream is reopened, each byte of output
+// is delivered once, and the exit code is the process's own. If that fails, or
+// a writer fails, the error is a [*StreamError] with the command's ID.
 //
 // If ctx ends, RunCommand returns as soon as a pending Write has returned, and
 // the command continues unless KillOnCancel is set.

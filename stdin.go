@@ -33,29 +33,18 @@ const (
 )
 
 // Stdin returns a writer to the standard input of a command that was started
-// with [CommandOptions].AttachStdin. ctx applies to all of its requests; when
-// it ends, writes fail. The caller must close the writer, which ends the
-// command's input and waits until all of it was delivered.
+// with [CommandOptions].AttachStdin. ctx applies to all of its requests. The
+// caller must close it, which ends the input and returns nil only if the API
+// has confirmed every byte. It is not safe for concurrent use, and only one can
+// be open at a time; a later writer continues where the last one stopped.
 //
 // Writes are collected for a few milliseconds and sent one after another, up to
-// 512 KiB per request, while as much again may be waiting. A command that does
-// not read blocks the writer. Each byte is delivered once and in order, even if
-// connections break or responses are lost: a request includes its position, and
-// the API skips what it has already received. An error of the delivery is
-// returned by a later call, or by Close. It matches [io.ErrClosedPipe] if the
-// command has ended or closed its input, and [ErrOutcomeUnknown] if a response
-// was lost in a sandbox that does not support positions, where a retry is not
-// safe.
+// 512 KiB per request. A command that does not read blocks the writer. Each
+// byte is delivered once and in order, since requests carry its position.
 //
-// The writer is not safe for concurrent use, and only one can be open at a
-// time: until it is closed and its last request has ended, Stdin returns a
-// writer that fails. Later writers continue where it stopped: if the outcome of
-// its last request is unknown, what that contained is sent again first, since
-// the request may still arrive, and what it contained then stands at its
-// position. Close returns nil only if the API has confirmed every byte and the
-// end of the input. If the command is gone instead, and nothing tells whether
-// the last request arrived, the error matches [io.ErrClosedPipe] and
-// [ErrOutcomeUnknown].
+// An error of the delivery is returned by a later Write or by Close. It matches
+// [io.ErrClosedPipe] if the command has ended or closed its input, and
+// [ErrOutcomeUnknown] if a response was lost and nothing tells what arrived.
 func (c *Command) Stdin(ctx context.Context) io.WriteCloser {
 	w := &stdinWriter{ctx: ctx, cmd: c, wake: make(chan struct{}, 1), room: make(chan struct{}, 1), done: make(chan struct{})}
 	client, err := c.client()

@@ -33,26 +33,20 @@ type TransportOptions struct {
 const maxReplay = 1 << 20
 
 // Transport returns an [http.RoundTripper] that sends every request to the
-// server behind an exposed port, whatever the host of its URL: a request to
+// server at an exposed port, whatever the host in its URL: a request to
 // "http://app/users" asks the server for "/users". A nil opts means the
-// defaults.
+// defaults. It is safe for concurrent use, and WebSockets and server-sent
+// events pass.
 //
-// If the platform's edge reports that the sandbox has stopped, the sandbox is
-// resumed as by [Sandbox.Resume], with its hooks; if nothing listens on the
-// port yet, the request waits. It is sent again only if the edge said, by its
-// own error code, that the server has not received it, so the server receives
-// each request at most once. A body is sent again as long as no more than 1 MiB
-// of it was read. Any other response, including a 410, 422 or 502 of the server
-// itself, is returned as it is.
-//
-// A request that is still refused after MaxWait fails with an error that says
-// why; it matches [ErrStopped] or [ErrNotFound] where those apply, and if the
-// port is not exposed it matches [ErrNoRoute]. WebSockets and server-sent events
-// pass through. A request to a running server costs no request to the API.
-//
-// The transport is safe for concurrent use. With Idle, one goroutine extends
-// the session until the transport has been idle for that long, or
-// CloseIdleConnections is called on its client.
+// If the sandbox has stopped, a request resumes it, as [Sandbox.Resume] does;
+// if nothing listens on the port yet, it waits. The server receives each
+// request at most once: it is sent again only if the platform's edge says, by
+// its own error code, that the server has not received it, and if no more than
+// 1 MiB of its body was read. A 410, 422 or 502 of the server itself is
+// returned as it is. After MaxWait the error says why; it may match
+// [ErrStopped], [ErrNotFound] or [ErrNoRoute]. A request to a running server
+// costs no request to the API. With Idle, one goroutine extends the session
+// until the transport is idle for that long, or until CloseIdleConnections.
 func (s *Sandbox) Transport(port int, opts *TransportOptions) http.RoundTripper {
 	t := &portTransport{sb: s, port: port, opts: TransportOptions{MaxWait: time.Minute}}
 	if opts != nil {

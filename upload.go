@@ -249,22 +249,19 @@ type File struct {
 }
 
 // WriteFiles writes files to the sandbox with one request, replacing existing
-// files and symbolic links. The sources are streamed, and read again if the
-// request is retried; memory use does not grow with their size. If a source's
-// Read does not return when ctx ends, WriteFiles returns within a second
-// nevertheless. Patterns in opts are refused: files lists what is written.
+// files and symbolic links. Sources are streamed, and read again for a retry.
+// If a source's Read hangs when ctx ends, WriteFiles returns within a second.
+// Patterns in opts are refused: files lists what is written.
 //
-// A path that is empty or names a known directory is refused before anything is
-// sent; trailing slashes are ignored. A relative path is resolved in the
-// working directory of the session that receives the files, even if the sandbox
-// was resumed; ".." removes the preceding element even if that is a symbolic
-// link.
+// A relative path starts in the working directory of the session that receives
+// the files. ".." removes the element before it, even a symbolic link; trailing
+// slashes are ignored. A path that is empty or names a known directory is
+// refused.
 //
-// The API unpacks the files in place, as they arrive. Other processes may
-// therefore see part of a file, and a call that fails may leave one. If the
-// connection broke and the request was retried, data of the first attempt that
-// the network delivers late can truncate a file even after the call has
-// succeeded. [FileSystem.Create] writes a file without any of these effects.
+// The API unpacks the files in place: other processes may see part of a file, a
+// failed call may leave one, and late data of a broken first attempt can
+// truncate one after the call has succeeded. [FileSystem.Create] has none of
+// these effects.
 func (f *FileSystem) WriteFiles(ctx context.Context, files []File, opts *UploadOptions) error {
 	t := f.on()
 	cwd := t.Cwd()
