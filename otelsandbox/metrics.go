@@ -1,0 +1,149 @@
+package otelsandbox
+
+import (
+	"context"
+	"errors"
+
+	"github.com/go-vercel/sandbox"
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/metric"
+)
+
+// The boundaries of histograms. Those of requests are of the conventions; what is
+// longer than a request may last for hours.
+var (
+	requestSeconds = []float64{0.005, 0.01, 0.025, 0.05, 0.075, 0.1, 0.25, 0.5, 0.75, 1, 2.5, 5, 7.5, 10}
+	longSeconds    = []float64{0.01, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300, 900, 3600, 4 * 3600}
+)
+
+// measured are the kinds of events with a histogram of their durations.
+var measured = []string{
+	sandbox.EventOperation, sandbox.EventCommand, sandbox.EventWait, sandbox.EventRepair, sandbox.EventResume, sandbox.EventHook,
+	sandbox.EventStop, sandbox.EventUpload, sandbox.EventDownload, sandbox.EventPace, sandbox.EventExtension,
+}
+
+type metrics struct {
+	request              metric.Float64Histogram
+	sent, received       metric.Int64Histogram
+	durations            map[string]metric.Float64Histogram // by kind
+	retries              metric.Int64Counter
+	active               metric.Int64UpDownCounter
+	output, io           metric.Int64Counter
+	lived, cpu, extended metric.Float64Counter
+	remaining            metric.Int64Gauge
+}
+
+func newMetrics(m metric.Meter) (*metrics, error) {
+	var errs []error
+	seconds := func(name, what string, bounds []float64) metric.Float64Histogram {
+		h, err := m.Float64Histogram(name, metric.WithUnit("s"), metric.WithDescription(what), metric.WithExplicitBucketBoundaries(bounds...))
+		errs = append(errs, err)
+		return h
+	}
+	bytes := func(name, what string) metric.Int64Histogram {
+		h, err := m.Int64Histogram(name, metric.WithUnit("By"), metric.WithDescription(what))
+		errs = append(errs, err)
+		return h
+	}
+	count := func(name, unit, what string) metric.Int64Counter {
+		c, err := m.Int64Counter(name, metric.WithUnit(unit), metric.WithDescription(what))
+		errs = append(errs, err)
+		return c
+	}
+	total := func(name, what string) metric.Float64Counter {
+		c, err := m.Float64Counter(name, metric.WithUnit("s"), metric.WithDescription(what))
+		errs = append(errs, err)
+		return c
+	}
+	x := &metrics{
+		request:   seconds("http.client.request.duration", "Duration of HTTP requests until the header of the response", requestSeconds),
+		sent:      bytes("http.client.request.body.size", "Size of the bodies of HTTP requests"),
+		received:  bytes("http.client.response.body.size", "Size of the bodies of HTTP responses"),
+		durations: map[string]metric.Float64Histogram{},
+		retries:   count("sandbox.retries", "{request}", "Requests that were sent since an earlier one has failed"),
+		output:    count("sandbox.command.output", "By", "Output of commands, as delivered"),
+		io:        count("sandbox.transfer.io", "By", "Bytes of uploads and downloads"),
+		lived:     total("sandbox.session.lived", "How long sessions have run that this program has stopped"),
+		cpu:       total("sandbox.session.cpu", "CPU time of sessions that this program has stopped"),
+		extended:  total("sandbox.session.extended", "By how much KeepAlive has extended sessions"),
+	}
+	for _, kind := range measured {
+		x.durations[kind] = seconds("sandbox."+kind+".duration", "Duration of the event "+kind, longSeconds)
+	}
+	var err error
+	x.active, err = m.Int64UpDownCounter("sandbox.commands.active", metric.WithUnit("{command}"), metric.WithDescription("Commands that are being started or followed"))
+	errs = append(errs, err)
+	x.remaining, err = m.Int64Gauge("sandbox.rate_limit.remaining", metric.WithUnit("{request}"), metric.WithDescription("What is left of the rate limit of an operation"))
+	return x, errors.Join(append(errs, err)...)
+}
+
+func (x *metrics) begin(ctx context.Context, e *sandbox.Event, extra []attribute.KeyValue) {
+	switch e.Kind {
+	case sandbox.EventCommand:
+		x.active.Add(ctx, 1, metric.WithAttributes(extra...))
+	case sandbox.EventRequest:
+		if e.Attempt > 1 {
+			x.retries.Add(ctx, 1, metric.WithAttributes(texts(extra, "sandbox.operation", e.Operation, "sandbox.cause", e.Cause)...))
+		}
+	}
+}
+
+func (x *metrics) end(ctx context.Context, e *sandbox.Event, extra []attribute.KeyValue) {
+	plain := metric.WithAttributes(extra...)
+	if e.Kind == sandbox.EventRequest {
+		x.endRequest(ctx, e, extra)
+		return
+	}
+	if h := x.durations[e.Kind]; h != nil && !detached(e) {
+		h.Record(ctx, e.Duration.Seconds(), metric.WithAttributes(words(e, extra)...))
+	}
+	switch e.Kind {
+	case sandbox.EventOperation:
+		if e.RateLimit > 0 {
+			x.remaining.Record(ctx, int64(e.RateRemaining), metric.WithAttributes(texts(extra, "sandbox.operation", e.Operation)...))
+		}
+	case sandbox.EventCommand:
+		x.active.Add(ctx, -1, plain)
+		x.output.Add(ctx, e.Received, plain)
+	case sandbox.EventUpload:
+		x.io.Add(ctx, e.Sent, metric.WithAttributes(texts(extra, "sandbox.direction", e.Kind)...))
+	case sandbox.EventDownload:
+		x.io.Add(ctx, e.Received, metric.WithAttributes(texts(extra, "sandbox.direction", e.Kind)...))
+	case sandbox.EventStop:
+		x.lived.Add(ctx, e.Lived.Seconds(), plain)
+		x.cpu.Add(ctx, e.CPU.Seconds(), plain)
+	case sandbox.EventExtension:
+		if e.Outcome == "ok" {
+			x.extended.Add(ctx, e.Extended.Seconds(), plain)
+		}
+	}
+}
+
+func (x *metrics) endRequest(ctx context.Context, e *sandbox.Event, extra []attribute.KeyValue) {
+	list := append(httpOf(e), extra...)
+	if e.Status != 0 {
+		list = append(list, attribute.Int("http.response.status_code", e.Status))
+	}
+	all := metric.WithAttributes(texts(list, "error.type", errorType(e))...)
+	took := e.Latency
+	if took == 0 { // there was no response
+		took = e.Duration
+	}
+	x.request.Record(ctx, took.Seconds(), all)
+	x.sent.Record(ctx, e.Sent, all)
+	x.received.Record(ctx, e.Received, all)
+}
+
+// detached reports whether the event is only the start of a command.
+func detached(e *sandbox.Event) bool {
+	return e.Kind == sandbox.EventCommand && e.Outcome == "ok" && !e.Exited
+}
+
+// words returns the attributes of the duration of an event, each one of few words.
+func words(e *sandbox.Event, extra []attribute.KeyValue) []attribute.KeyValue {
+	list := texts(append(make([]attribute.KeyValue, 0, 4+len(extra)), extra...), "sandbox.operation", e.Operation, "sandbox.outcome", e.Outcome)
+	if e.Kind != sandbox.EventOperation { // retries are counted
+		list = texts(list, "sandbox.cause", e.Cause)
+	}
+	return list
+}

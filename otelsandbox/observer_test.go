@@ -1,0 +1,348 @@
+package otelsandbox_test
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"net/http"
+	"net/http/httptest"
+	"sort"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/go-vercel/sandbox"
+	"github.com/go-vercel/sandbox/internal/testkit"
+	"github.com/go-vercel/sandbox/otelsandbox"
+	"github.com/go-vercel/sandbox/sandboxtest"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/propagation"
+	sdkmetric "go.opentelemetry.io/otel/sdk/metric"
+	"go.opentelemetry.io/otel/sdk/metric/metricdata"
+	sdktrace "go.opentelemetry.io/otel/sdk/trace"
+	"go.opentelemetry.io/otel/sdk/trace/tracetest"
+	"go.opentelemetry.io/otel/trace"
+)
+
+// telemetry is an observer with what it has made.
+type telemetry struct {
+	sandbox.Observer
+	provider *sdktrace.TracerProvider
+	spans    *tracetest.InMemoryExporter
+	reader   *sdkmetric.ManualReader
+}
+
+func observed(t *testing.T, change func(*otelsandbox.Options)) *telemetry {
+	t.Helper()
+	x := &telemetry{spans: tracetest.NewInMemoryExporter(), reader: sdkmetric.NewManualReader()}
+	x.provider = sdktrace.NewTracerProvider(sdktrace.WithSyncer(x.spans))
+	opts := &otelsandbox.Options{TracerProvider: x.provider, MeterProvider: sdkmetric.NewMeterProvider(sdkmetric.WithReader(x.reader))}
+	if change != nil {
+		change(opts)
+	}
+	var err error
+	x.Observer, err = otelsandbox.New(opts)
+	require.NoError(t, err)
+	return x
+}
+
+// metric returns the data points of a metric, by the attributes that are asked
+// for: of a histogram the count, of another one the sum.
+func (x *telemetry) metric(t *testing.T, name string, by ...attribute.Key) map[string]float64 {
+	t.Helper()
+	var all metricdata.ResourceMetrics
+	require.NoError(t, x.reader.Collect(context.Background(), &all))
+	got := map[string]float64{}
+	add := func(set attribute.Set, n float64) {
+		var key []string
+		for _, k := range by {
+			v, _ := set.Value(k)
+			key = append(key, v.Emit())
+		}
+		got[strings.Join(key, " ")] += n
+	}
+	for _, scope := range all.ScopeMetrics {
+		assert.Equal(t, otelsandbox.Scope, scope.Scope.Name)
+		for _, m := range scope.Metrics {
+			if m.Name != name {
+				continue
+			}
+			switch data := m.Data.(type) {
+			case metricdata.Histogram[float64]:
+				for _, p := range data.DataPoints {
+					add(p.Attributes, float64(p.Count))
+				}
+			case metricdata.Histogram[int64]:
+				for _, p := range data.DataPoints {
+					add(p.Attributes, float64(p.Sum))
+				}
+			case metricdata.Sum[int64]:
+				for _, p := range data.DataPoints {
+					add(p.Attributes, float64(p.Value))
+				}
+			case metricdata.Sum[float64]:
+				for _, p := range data.DataPoints {
+					add(p.Attributes, p.Value)
+				}
+			default:
+				t.Fatalf("%s is a %T", name, data)
+			}
+		}
+	}
+	return got
+}
+
+// tree writes the spans below those of the program, in the order in which they
+// began.
+func (x *telemetry) tree() string {
+	spans := x.spans.GetSpans()
+	sort.SliceStable(spans, func(i, j int) bool { return spans[i].StartTime.Before(spans[j].StartTime) })
+	var text strings.Builder
+	var write func(parent trace.SpanID, indent string)
+	write = func(parent trace.SpanID, indent string) {
+		for _, s := range spans {
+			if s.Parent.SpanID() != parent {
+				continue
+			}
+			line := indent + s.Name
+			for _, a := range s.Attributes {
+				switch a.Key {
+				case "http.response.status_code", "http.request.resend_count", "sandbox.cause", "error.type", "process.exit.code":
+					line += fmt.Sprintf(" %s=%s", a.Key, a.Value.Emit())
+				}
+			}
+			fmt.Fprintln(&text, line)
+			write(s.SpanContext.SpanID(), indent+"  ")
+		}
+	}
+	write(trace.SpanID{}, "")
+	return text.String()
+}
+
+// TestTree: the spans of a command that finds its sandbox stopped, resumes it
+// through a 503, and whose output is cut twice.
+func TestTree(t *testing.T) {
+	t.Parallel()
+	srv := sandboxtest.New(t, nil)
+	x := observed(t, nil)
+	sb, err := testkit.Client(t, srv, sandbox.ClientOptions{
+		Observer: x, Retry: &sandbox.RetryOptions{Wait: time.Millisecond},
+	}).Create(t.Context(), testkit.Lasting(&sandbox.CreateOptions{Name: "traced"}))
+	require.NoError(t, err)
+	_, err = sb.Stop(t.Context(), nil)
+	require.NoError(t, err)
+	x.spans.Reset()
+
+	srv.Inject(sandboxtest.Fault{Operation: sandboxtest.GetSandbox, Times: 1, Status: http.StatusServiceUnavailable})
+	srv.Inject(sandboxtest.Fault{Operation: sandboxtest.RunCommand, Match: func(*http.Request) bool { return sb.CurrentSession().Status() == sandbox.StatusRunning }, Times: 1, CutAfterBytes: 1500})
+	srv.Inject(sandboxtest.Fault{Operation: sandboxtest.CommandLogs, Times: 1, CutAfterBytes: 2500})
+	done, err := sb.RunCommand(t.Context(), "seq", []string{"-w", "1000"}, &sandbox.CommandOptions{ID: "ours"})
+	require.NoError(t, err)
+	const sessions, logs = "POST /v2/sandboxes/sessions/{session}/cmd", "GET /v2/sandboxes/sessions/{session}/cmd/{command}/logs"
+	assert.Equal(t, `sandbox command process.exit.code=0
+  `+sessions+` http.response.status_code=410 error.type=410
+  sandbox resume sandbox.cause=stopped
+    GET /v2/sandboxes/{sandbox} http.response.status_code=503 error.type=503
+    GET /v2/sandboxes/{sandbox} http.request.resend_count=1 sandbox.cause=busy http.response.status_code=200
+  `+sessions+` http.response.status_code=200 error.type=broken
+  sandbox repair sandbox.cause=cut
+  `+logs+` http.response.status_code=200 error.type=broken
+  sandbox repair sandbox.cause=cut
+  `+logs+` http.response.status_code=200
+  `+logs+` http.response.status_code=200
+`, withoutLooks(x.tree()))
+
+	for _, s := range x.spans.GetSpans() {
+		if s.Name == "sandbox command" && attr(s, "sandbox.command.id") == "ours" {
+			assert.Equal(t, []string{"traced", done.Command.SessionID(), "seq", ""}, []string{attr(s, "sandbox.name"), attr(s, "sandbox.session.id"), attr(s, "process.executable.name"), attr(s, "process.command_args")})
+		}
+	}
+	assert.Equal(t, map[string]float64{"cut": 2}, x.metric(t, "sandbox.repair.duration", "sandbox.cause"))
+	assert.Equal(t, float64(1), x.metric(t, "sandbox.resume.duration", "sandbox.cause")["stopped"])
+	assert.Equal(t, map[string]float64{"get sandbox busy": 1}, x.metric(t, "sandbox.retries", "sandbox.operation", "sandbox.cause"))
+	assert.Equal(t, map[string]float64{"": 0}, x.metric(t, "sandbox.commands.active"))
+	assert.Positive(t, x.metric(t, "sandbox.session.lived")[""])
+}
+
+// withoutLooks leaves out of a tree what goes by chance: looks at a command whose
+// log has ended.
+func withoutLooks(tree string) string {
+	var out strings.Builder
+	for line := range strings.Lines(tree) {
+		if !strings.HasPrefix(line, "  GET /v2/sandboxes/sessions/{session}/cmd/{command} ") {
+			out.WriteString(line)
+		}
+	}
+	return out.String()
+}
+
+func attr(s tracetest.SpanStub, key attribute.Key) string {
+	for _, a := range s.Attributes {
+		if a.Key == key {
+			return a.Value.Emit()
+		}
+	}
+	return ""
+}
+
+// TestMetricsAddUp: over a thousand operations by chance, the metrics have each
+// request, retry and command that the emulator has seen, and no more.
+func TestMetricsAddUp(t *testing.T) {
+	t.Parallel()
+	seed := testkit.Seed(t)
+	chance := rand.New(rand.NewPCG(seed, 0))
+	srv := sandboxtest.New(t, nil)
+	x := observed(t, nil)
+	client := testkit.Client(t, srv, sandbox.ClientOptions{Observer: x, Retry: &sandbox.RetryOptions{Max: 20, Wait: time.Microsecond}})
+	ctx := t.Context()
+	sb, err := client.Create(ctx, testkit.Lasting(nil))
+	require.NoError(t, err)
+	var mu sync.Mutex
+	srv.Inject(sandboxtest.Fault{Status: http.StatusServiceUnavailable, Match: func(req *http.Request) bool {
+		mu.Lock()
+		defer mu.Unlock()
+		return req.Method == http.MethodGet && chance.IntN(5) == 0
+	}})
+	pick := rand.New(rand.NewPCG(seed, 1))
+	commands, bytes := 0, 0
+	for range 1000 {
+		switch pick.IntN(10) {
+		case 0:
+			n := pick.IntN(1000)
+			_, err = sb.RunCommand(ctx, "head", []string{"-c", fmt.Sprint(n), "/dev/zero"}, nil)
+			commands++
+			bytes += n
+		case 1:
+			err = sb.FS().WriteFiles(ctx, []sandbox.File{{Path: "f", Content: make([]byte, pick.IntN(1000))}}, nil)
+		case 2:
+			if _, missing := client.Get(ctx, "nowhere", nil); missing == nil {
+				t.Error("there is a sandbox")
+			}
+		case 3:
+			err = sb.ExtendTimeout(ctx, time.Second)
+		case 4:
+			_, err = sb.ListCommands(ctx)
+		default:
+			err = sb.Refresh(ctx)
+		}
+		require.NoError(t, err)
+	}
+	want, failed := map[string]float64{}, 0
+	requests := srv.Requests()
+	for _, r := range requests {
+		want[fmt.Sprint(r.Method, " ", r.Status)]++
+		if r.Status == http.StatusServiceUnavailable {
+			failed++
+		}
+	}
+	assert.Equal(t, want, x.metric(t, "http.client.request.duration", "http.request.method", "http.response.status_code"))
+	assert.Positive(t, failed)
+	assert.Equal(t, map[string]float64{"busy": float64(failed)}, x.metric(t, "sandbox.retries", "sandbox.cause"))
+	assert.Equal(t, map[string]float64{"": float64(len(requests) - failed)}, x.metric(t, "sandbox.operation.duration"))
+	assert.Equal(t, map[string]float64{"ok": float64(commands)}, x.metric(t, "sandbox.command.duration", "sandbox.outcome"))
+	assert.Equal(t, map[string]float64{"": float64(bytes)}, x.metric(t, "sandbox.command.output"))
+	assert.Len(t, spansOf(x, "GET", "POST"), len(requests))
+}
+
+func spansOf(x *telemetry, prefixes ...string) (list []tracetest.SpanStub) {
+	for _, s := range x.spans.GetSpans() {
+		for _, p := range prefixes {
+			if strings.HasPrefix(s.Name, p+" ") {
+				list = append(list, s)
+			}
+		}
+	}
+	return list
+}
+
+// TestCardinality: no name and no ID is an attribute of a metric, and arguments
+// are attributes of spans only if that was asked for.
+func TestCardinality(t *testing.T) {
+	t.Parallel()
+	srv := sandboxtest.New(t, nil)
+	for _, arguments := range []bool{false, true} {
+		x := observed(t, func(o *otelsandbox.Options) {
+			o.Arguments = arguments
+			o.MetricAttributes = func(sandbox.Event) []attribute.KeyValue {
+				return []attribute.KeyValue{attribute.String("tenant", "one")}
+			}
+		})
+		sb, err := testkit.Client(t, srv, sandbox.ClientOptions{Observer: x}).Create(t.Context(), testkit.Lasting(nil))
+		require.NoError(t, err)
+		_, err = sb.RunCommand(t.Context(), "echo", []string{"an-argument"}, &sandbox.CommandOptions{ID: fmt.Sprint("the-id-", arguments), Env: sandbox.Env{"KEY": "a-secret-value"}})
+		require.NoError(t, err)
+		_, err = sb.Stop(t.Context(), nil)
+		require.NoError(t, err)
+		var all metricdata.ResourceMetrics
+		require.NoError(t, x.reader.Collect(t.Context(), &all))
+		text := fmt.Sprintf("%+v", all)
+		for _, name := range []string{sb.Name(), sb.CurrentSession().ID(), "the-id", "an-argument", "a-secret-value", srv.Credentials().Token} {
+			assert.NotContains(t, text, name)
+		}
+		assert.Equal(t, []string{"one"}, keys(x.metric(t, "sandbox.operation.duration", "tenant")))
+		spans := fmt.Sprintf("%+v", x.spans.GetSpans())
+		assert.NotContains(t, spans, "a-secret-value")
+		assert.NotContains(t, spans, srv.Credentials().Token)
+		assert.Equal(t, arguments, strings.Contains(spans, "an-argument"))
+		assert.Contains(t, spans, sb.Name())
+	}
+}
+
+func keys(m map[string]float64) (list []string) {
+	for k := range m {
+		list = append(list, k)
+	}
+	return list
+}
+
+// TestTraceparent: the context of a span is sent only if that was asked for, to
+// the API, and not along a redirect to another host.
+func TestTraceparent(t *testing.T) {
+	t.Parallel()
+	elsewhere := make(chan string, 1)
+	other := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, req *http.Request) {
+		elsewhere <- req.Header.Get("Traceparent")
+	}))
+	defer other.Close()
+	srv := sandboxtest.New(t, nil)
+	x := observed(t, nil)
+	client := func(hc *http.Client) *sandbox.Client {
+		return testkit.Client(t, srv, sandbox.ClientOptions{Observer: x, HTTPClient: hc, Retry: &sandbox.RetryOptions{Max: -1}})
+	}
+	for asked, hc := range map[bool]*http.Client{false: nil, true: {Transport: otelsandbox.Transport(nil, propagation.TraceContext{})}} {
+		ctx, span := x.provider.Tracer("test").Start(t.Context(), "outer")
+		_, err := client(hc).Get(ctx, "nowhere", nil)
+		require.ErrorIs(t, err, sandbox.ErrNotFound)
+		span.End()
+		requests := srv.Requests()
+		got := requests[len(requests)-1].Header.Get("Traceparent")
+		if !asked {
+			assert.Empty(t, got)
+			continue
+		}
+		require.Len(t, strings.Split(got, "-"), 4, got)
+		assert.Contains(t, got, span.SpanContext().TraceID().String())
+		spans := spansOf(x, "GET")
+		assert.Contains(t, got, spans[len(spans)-1].SpanContext.SpanID().String(), "the span of the request")
+	}
+	hc := &http.Client{Transport: otelsandbox.Transport(redirecting{other.URL}, propagation.TraceContext{})}
+	_, err := client(hc).Get(t.Context(), "box", nil)
+	require.Error(t, err)
+	assert.Empty(t, <-elsewhere)
+}
+
+// redirecting sends GETs of the API elsewhere.
+type redirecting struct{ to string }
+
+func (r redirecting) RoundTrip(req *http.Request) (*http.Response, error) {
+	if strings.HasPrefix(r.to, "http://"+req.URL.Host) {
+		return http.DefaultTransport.RoundTrip(req)
+	}
+	resp := testkit.JSON(http.StatusFound, "")
+	resp.Header.Set("Location", r.to)
+	resp.Request = req
+	return resp, nil
+}
