@@ -44,10 +44,15 @@ func TestRoutes(t *testing.T) {
 			}, eventually, 20*time.Millisecond)
 		}
 		serve(made.Session.ID)
+		const large = 200_000
+		c.sh(made.Session.ID, "head -c 200000 /dev/zero > file")
+		_, body := get()
+		require.Len(t, body, large)
 		stopped := c.stop(made.Session.ID).Session
 		assert.Positive(t, stopped.NetworkTransfer.Ingress)
-		assert.Positive(t, stopped.NetworkTransfer.Egress)
-		status, body := get()
+		assert.Less(t, stopped.NetworkTransfer.Ingress, int64(large), "what it received")
+		assert.GreaterOrEqual(t, stopped.NetworkTransfer.Egress, int64(large), "what it sent")
+		status, body = get()
 		assert.Equal(t, 410, status)
 		assert.Contains(t, body, "SANDBOX_STOPPED")
 		back := c.get("one", "&resume=true", 200)
