@@ -19,18 +19,23 @@ func (s *Server) Credentials() auth.Credentials {
 }
 
 // Environ returns environment variables that lead a program in another process
-// to the server, with [Server.Credentials], in the form of [os.Environ]. They
+// to the server, with [Server.Credentials], and to its control API if there is
+// one, in the form of [os.Environ]. They
 // are read by this module's clients and by tools with the same variables:
 //
 //	cmd.Env = append(os.Environ(), srv.Environ()...)
 func (s *Server) Environ() []string {
 	c := s.Credentials()
-	return []string{
+	env := []string{
 		"VERCEL_SANDBOX_BASE_URL=" + s.URL,
 		"VERCEL_TOKEN=" + c.Token,
 		"VERCEL_TEAM_ID=" + c.TeamID,
 		"VERCEL_PROJECT_ID=" + c.ProjectID,
 	}
+	if s.opts.ControlToken != "" {
+		env = append(env, "SANDBOX_CONTROL_URL="+s.ControlURL(), "SANDBOX_CONTROL_TOKEN="+s.opts.ControlToken)
+	}
+	return env
 }
 
 // Client returns a client of the server, with [Server.Credentials]. It always

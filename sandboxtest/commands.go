@@ -268,14 +268,16 @@ func (c *call) commandLogs() error {
 	return stream.broken(err)
 }
 
+type killParams struct {
+	Signal *int `json:"signal"`
+}
+
 func (c *call) killCommand() error {
 	cmd, err := c.liveCommand()
 	if err != nil {
 		return err
 	}
-	var p struct {
-		Signal *int `json:"signal"`
-	}
+	var p killParams
 	if err := c.decode(&p); err != nil {
 		return err
 	}

@@ -171,7 +171,7 @@ func (c *call) makeSandbox(project, name string, set settings, from *snapshot, f
 	now = c.s.clock.Now()
 	sb.createdAt, sb.updatedAt, sb.statusUpdatedAt = now, now, now
 	st.sandboxes[key] = sb
-	st.changedLocked()
+	st.changedLocked(sb, sb.current)
 	st.mu.Unlock()
 	return c.respondNew(sb)
 }

@@ -30,6 +30,11 @@ const HostName = box.HostName
 // origin as the server, for the browser, and needs nobody's leave to send what
 // it likes. It can't hide its name in Host, though, nor its Origin.
 func (s *Server) authorize(r *http.Request) *apiError {
+	return s.authorizeBy(r, s.opts.Token, s.oidcToken)
+}
+
+// authorizeBy is authorize with other tokens.
+func (s *Server) authorizeBy(r *http.Request, tokens ...string) *apiError {
 	if !s.knownHost(r.Host) {
 		return forbidden("invalidHost", "The emulator is not reached by the name %.100q. Use its address, localhost, or a name in Options.Hosts.", r.Host)
 	}
@@ -40,7 +45,7 @@ func (s *Server) authorize(r *http.Request) *apiError {
 	if token == "" {
 		return forbidden("missingToken", "The request is missing an authentication token")
 	}
-	if !sameSecret(token, s.opts.Token) && !sameSecret(token, s.oidcToken) {
+	if !slices.ContainsFunc(tokens, func(own string) bool { return sameSecret(token, own) }) {
 		return forbidden("invalidToken", "Not authorized")
 	}
 	return nil

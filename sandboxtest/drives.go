@@ -46,6 +46,8 @@ type drive struct {
 	busy int
 	// making says that it is a fork whose files are not there yet.
 	making bool
+	// deleted says that it is known to nobody any more.
+	deleted bool
 }
 
 func (d *drive) wireLocked() wire.Drive {
@@ -144,7 +146,7 @@ func (c *call) getOrCreateDrive() error {
 	}
 	st.drives[d.key] = d
 	w := d.wireLocked()
-	st.changedLocked()
+	st.changedLocked(d)
 	st.mu.Unlock()
 	writeJSON(c.w, http.StatusCreated, wire.DriveResponse{Drive: w})
 	return nil
@@ -192,20 +194,23 @@ func (c *call) deleteDrive() error {
 	}
 	w := d.wireLocked()
 	delete(st.drives, d.key)
+	d.deleted = true
 	st.saver.doomed = append(st.saver.doomed, func() error { return c.s.host.RemoveDrive(d.id) })
-	st.changedLocked()
+	st.changedLocked(d)
 	st.mu.Unlock()
 	_ = st.flush() // which the response waits for as well
 	writeJSON(c.w, http.StatusOK, wire.DriveResponse{Drive: w})
 	return nil
 }
 
+type forkDriveParams struct {
+	Name string `json:"name"`
+}
+
 // forkDrive handles POST /v2/sandboxes/drives/{name}/fork: a copy under
 // another name.
 func (c *call) forkDrive() error {
-	var p struct {
-		Name string `json:"name"`
-	}
+	var p forkDriveParams
 	if err := c.decode(&p); err != nil {
 		return err
 	}
@@ -244,9 +249,10 @@ func (c *call) forkDrive() error {
 	d.making = false
 	if err != nil {
 		delete(st.drives, key)
+		d.deleted = true
 	}
 	w := d.wireLocked()
-	st.changedLocked()
+	st.changedLocked(d)
 	st.mu.Unlock()
 	if err != nil {
 		return err
@@ -445,17 +451,14 @@ type driveState struct {
 	Root   string `json:"root,omitempty"`
 }
 
-// driveStatesLocked describes the drives that are whole.
-func (st *store) driveStatesLocked() (out []driveState) {
-	for _, d := range st.drives {
-		if !d.making {
-			out = append(out, driveState{
-				ID: d.id, Project: d.key.project, Name: d.key.name, Region: d.region, MaxSize: d.maxSize,
-				CreatedAt: d.createdAt, UpdatedAt: d.updatedAt, Made: true, Parent: d.parent, Root: d.root,
-			})
-		}
+// addDriveLocked describes a drive that is whole.
+func (out *state) addDriveLocked(d *drive) {
+	if !d.making && !d.deleted {
+		out.Drives = append(out.Drives, driveState{
+			ID: d.id, Project: d.key.project, Name: d.key.name, Region: d.region, MaxSize: d.maxSize,
+			CreatedAt: d.createdAt, UpdatedAt: d.updatedAt, Made: true, Parent: d.parent, Root: d.root,
+		})
 	}
-	return out
 }
 
 // restoreDrivesLocked takes up drives.

@@ -1,6 +1,59 @@
 package sandboxtest
 
-import "time"
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"slices"
+	"time"
+)
+
+// Every test of this package that has a directory also looks whether each
+// change is in the file: a place that changes an object and does not say so
+// fails whatever test comes by.
+func init() {
+	if os.Getenv(uncheckedEnv) != "" {
+		return
+	}
+	checkSaved = func(name string, whole *state) error {
+		if len(whole.Sandboxes) > 100 {
+			return nil // it would cost too much
+		}
+		saved, err := readState(name)
+		if err != nil {
+			return err
+		}
+		if want, got := whole.sorted(), saved.sorted(); want != got {
+			panic(fmt.Sprintf("the file does not say what the memory does:\n%s\n%s", want, got))
+		}
+		return nil
+	}
+}
+
+func (in *state) sorted() string {
+	lines := []string{in.Kind}
+	add := func(x any) {
+		data, err := json.Marshal(x)
+		if err != nil {
+			panic(err)
+		}
+		lines = append(lines, fmt.Sprintf("%T %s", x, data))
+	}
+	for _, x := range in.Sandboxes {
+		add(x)
+	}
+	for _, x := range in.Sessions {
+		add(x)
+	}
+	for _, x := range in.Snapshots {
+		add(x)
+	}
+	for _, x := range in.Drives {
+		add(x)
+	}
+	slices.Sort(lines)
+	return fmt.Sprint(lines)
+}
 
 // Freeze stops the machine's clock for the server: only Advance moves its time
 // on, however slow the machine is.
@@ -23,4 +76,24 @@ func (s *Server) Due(d time.Duration) (n int) {
 		}
 	}
 	return n
+}
+
+// uncheckedEnv leaves these looks out, to measure what a change costs.
+const uncheckedEnv = "SANDBOXTEST_UNCHECKED"
+
+// ReadState says what is in a file of the state, in an order of its own.
+func ReadState(name string) (string, error) {
+	in, err := readState(name)
+	if err != nil || in == nil {
+		return "", err
+	}
+	return in.sorted(), nil
+}
+
+// Operations are those with a route.
+func Operations() (names []string) {
+	for _, op := range operations() {
+		names = append(names, string(op))
+	}
+	return names
 }

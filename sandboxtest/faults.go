@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"strconv"
 	"sync"
+	"sync/atomic"
 	"time"
 )
 
@@ -42,6 +43,12 @@ type Fault struct {
 	// CutAfterBytes breaks the connection after this many bytes of the response
 	// body were sent. Zero means never.
 	CutAfterBytes int64
+	// CutAfter breaks the connection when the request has lasted that long by
+	// the server's clock, as the platform's edge does with streams after about
+	// six minutes. What the request has started goes on. Zero means never.
+	CutAfter time.Duration
+	// EndCleanly ends a response that is cut as if it were whole.
+	EndCleanly bool
 	// DropBefore breaks the connection without acting.
 	DropBefore bool
 	// DropAfter acts and breaks the connection without a response.
@@ -62,6 +69,11 @@ type injected struct {
 // Inject activates a fault, and returns a function that removes it. If several
 // match a request, the one that was injected first occurs.
 func (s *Server) Inject(f Fault) (remove func()) {
+	in := s.inject(f)
+	return func() { s.faults.remove(in) }
+}
+
+func (s *Server) inject(f Fault) *injected {
 	in := &injected{Fault: f, left: f.Times}
 	if f.Times <= 0 {
 		in.left = -1
@@ -69,11 +81,13 @@ func (s *Server) Inject(f Fault) (remove func()) {
 	s.faults.mu.Lock()
 	defer s.faults.mu.Unlock()
 	s.faults.list = append(s.faults.list, in)
-	return func() {
-		s.faults.mu.Lock()
-		defer s.faults.mu.Unlock()
-		in.left = 0
-	}
+	return in
+}
+
+func (f *faults) remove(in *injected) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	in.left = 0
 }
 
 // take gives the fault that strikes the request, or nil.
@@ -104,6 +118,18 @@ type faultWriter struct {
 	http.ResponseWriter
 	fault *Fault
 	sent  int64
+	cut   atomic.Bool // by CutAfter: nothing more is sent
+}
+
+// end breaks the connection of a response that was cut, unless it ends cleanly.
+func (w *faultWriter) end() {
+	if !w.cut.Load() {
+		return
+	}
+	if !w.fault.EndCleanly {
+		panic(http.ErrAbortHandler)
+	}
+	panic(errResponded)
 }
 
 // Unwrap lets http.ResponseController reach the connection.
@@ -123,10 +149,16 @@ func (w *faultWriter) WriteHeader(status int) {
 }
 
 func (w *faultWriter) Write(p []byte) (int, error) {
+	if w.cut.Load() {
+		return len(p), nil
+	}
 	if limit := w.fault.CutAfterBytes; limit > 0 {
 		if left := limit - w.sent; int64(len(p)) >= left {
 			_, _ = w.ResponseWriter.Write(p[:left]) // it breaks off here in any case
 			_ = http.NewResponseController(w.ResponseWriter).Flush()
+			if w.fault.EndCleanly {
+				panic(errResponded)
+			}
 			panic(http.ErrAbortHandler)
 		}
 	}

@@ -44,7 +44,7 @@ func (sb *namedSandbox) startInOp(ctx context.Context, from *snapshot, fill func
 	} else {
 		sess.runLocked()
 	}
-	st.changedLocked()
+	st.changedLocked(sb, sess)
 	return nil
 }
 
@@ -96,7 +96,7 @@ func (sess *session) run() {
 	defer st.mu.Unlock()
 	if sess.status == statusPending {
 		sess.runLocked()
-		st.changedLocked()
+		st.changedLocked(sess, sess.sb)
 	}
 }
 
@@ -225,7 +225,7 @@ func (sess *session) end(status string) {
 		sess.abortedAt = now
 	}
 	sess.setStatusLocked(status)
-	st.changedLocked()
+	st.changedLocked(sess, sess.sb)
 	st.mu.Unlock()
 	for _, cmd := range commands {
 		cmd.log.Remove()

@@ -4,6 +4,7 @@ import (
 	"net/http"
 	"strconv"
 	"sync"
+	"sync/atomic"
 	"time"
 )
 
@@ -33,8 +34,10 @@ func (op Operation) quota() quota {
 
 // rateLimits counts requests by the kind of their quota.
 type rateLimits struct {
-	mu      sync.Mutex
-	windows map[string]*rateWindow
+	// enforced is Options.RateLimits until the control API says otherwise.
+	enforced atomic.Bool
+	mu       sync.Mutex
+	windows  map[string]*rateWindow
 }
 
 type rateWindow struct {
@@ -64,7 +67,7 @@ func (l *rateLimits) take(q quota, now time.Time) (left int, ends time.Time) {
 func (c *call) limitRate(op Operation) *apiError {
 	q, now := op.quota(), c.s.clock.Now()
 	left, ends := q.limit-1, now.Add(q.window)
-	if c.s.opts.RateLimits {
+	if c.s.rates.enforced.Load() {
 		left, ends = c.s.rates.take(q, now)
 	}
 	h := c.w.Header()

@@ -112,8 +112,12 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request) {
 	c.dispatch(e)
 }
 
-// serveOther is what lies beside the API: terminals.
+// serveOther is what lies beside the API: terminals and the control API.
 func (s *Server) serveOther(w http.ResponseWriter, r *http.Request) {
+	if rest, ok := strings.CutPrefix(r.URL.Path, controlPath); ok && (rest == "" || rest[0] == '/') {
+		s.serveControl(w, r)
+		return
+	}
 	if id, ok := strings.CutPrefix(r.URL.Path, interactivePath); ok {
 		s.serveInteractive(w, r, id)
 		return
@@ -144,7 +148,15 @@ func (c *call) dispatch(e *endpoint) {
 			f.respond(c.w, f.Status)
 			return
 		}
-		c.w = &faultWriter{ResponseWriter: c.w, fault: f}
+		fw := &faultWriter{ResponseWriter: c.w, fault: f}
+		c.w = fw
+		if f.CutAfter > 0 {
+			var cut context.CancelFunc
+			c.ctx, cut = context.WithCancel(c.ctx)
+			defer cut()
+			defer c.s.clock.AfterFunc(f.CutAfter, func() { fw.cut.Store(true); cut() }).Stop()
+			defer fw.end()
+		}
 	}
 	if failure := c.limitRate(e.op); failure != nil {
 		writeError(c.w, failure)

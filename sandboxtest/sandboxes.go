@@ -273,7 +273,7 @@ func (c *call) updateSandbox() error {
 	if p.CurrentSnapshotID != "" {
 		sb.currentSnapshot = p.CurrentSnapshotID
 	}
-	st.changedLocked()
+	st.changedLocked(sb)
 	st.mu.Unlock()
 	if resume {
 		ctx, cancel := c.detached()
@@ -320,7 +320,7 @@ func (c *call) deleteSandbox() error {
 	if orphans {
 		gone = st.orphansLocked(sb.key)
 	}
-	st.changedLocked()
+	st.changedLocked(sb)
 	st.mu.Unlock()
 	for _, sn := range gone {
 		st.removeSnapshot(sn)

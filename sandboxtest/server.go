@@ -52,6 +52,10 @@ type Options struct {
 	// Token is the bearer token that clients must send. Empty means one
 	// generated for this server; see [Server.Credentials].
 	Token string `secret:"value"`
+	// ControlToken is the bearer token of the control API, by which programs in
+	// any language do what tests in Go do with methods of the server; see
+	// [Server.ControlURL]. Empty means that there is no such API.
+	ControlToken string `secret:"value"`
 	// Hosts are names, without a port, by which requests may reach the server
 	// in addition to localhost, [HostName] and every numeric address, for
 	// example the name of the container that it runs in. Requests with another
@@ -170,6 +174,7 @@ type Server struct {
 	faults      faults
 	stubs       stubs
 	rates       rateLimits
+	control     control
 	store       *store
 	found       *state // in Options.Dir; nil if there was none
 
@@ -223,6 +228,7 @@ func NewServer(opts *Options) (*Server, error) {
 		return nil, fmt.Errorf("sandboxtest: %w", err)
 	}
 	s := &Server{opts: o, clock: newClock()}
+	s.rates.enforced.Store(o.RateLimits)
 	if !o.Start.IsZero() {
 		s.clock.offset = time.Until(o.Start)
 	}
@@ -246,6 +252,8 @@ func NewServer(opts *Options) (*Server, error) {
 
 func (o *Options) complete() error {
 	switch {
+	case o.ControlToken != "" && o.ControlToken == o.Token:
+		return errors.New("Options.ControlToken is the token of the API")
 	case o.Pending < 0 || o.Stopping < 0 || o.Snapshotting < 0:
 		return errors.New("negative duration of a state in Options")
 	case o.Realistic && (o.Stopping > 0 || o.Snapshotting > 0):
@@ -415,7 +423,7 @@ func (s *Server) close() error {
 		s.client.CloseIdleConnections()
 	}
 	if s.host != nil {
-		errs = append(errs, s.store.shutDown())
+		errs = append(errs, s.store.shutDown(), s.store.closeState())
 	}
 	s.background.Wait()
 	if s.host != nil {

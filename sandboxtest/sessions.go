@@ -128,6 +128,7 @@ func (sess *session) setStatusLocked(status string) {
 
 // wakeLocked tells those who wait that something about the session has changed.
 func (sess *session) wakeLocked() {
+	sess.sb.s.store.touchedLocked(sess, sess.sb)
 	close(sess.changed)
 	sess.changed = make(chan struct{})
 }
@@ -282,14 +283,16 @@ func (c *call) stopSession() error {
 	return nil
 }
 
+type extendParams struct {
+	Duration *wire.Duration `json:"duration"`
+}
+
 func (c *call) extendTimeout() error {
 	sess, err := c.session()
 	if err != nil {
 		return err
 	}
-	var p struct {
-		Duration *wire.Duration `json:"duration"`
-	}
+	var p extendParams
 	if err := c.decode(&p); err != nil {
 		return err
 	}
@@ -312,7 +315,7 @@ func (c *call) extendTimeout() error {
 	if sess.liveLocked() {
 		sess.timeout += d
 		sess.scheduleExpiryLocked()
-		st.changedLocked()
+		st.changedLocked(sess)
 	}
 	st.mu.Unlock()
 	return c.respondSession(sess)
@@ -343,7 +346,7 @@ func (c *call) setPolicy() error {
 	st := c.s.store
 	st.mu.Lock()
 	sess.policy, sess.sb.settings.Policy, sess.sb.settings.PolicyRequest = policy, policy, raw
-	st.changedLocked()
+	st.changedLocked(sess, sess.sb)
 	st.mu.Unlock()
 	return c.respondSession(sess)
 }

@@ -79,6 +79,7 @@ func (sn *snapshot) expireAfterLocked(ttl time.Duration) {
 func (sn *snapshot) expireAtLocked(at time.Time) {
 	sn.expiry.Stop()
 	sn.expiresAt = at
+	sn.s.store.touchedLocked(sn)
 	if !at.IsZero() {
 		sn.expiry = sn.s.clock.AfterFunc(at.Sub(sn.s.clock.Now()), func() { sn.s.store.removeSnapshot(sn) })
 	}
@@ -144,7 +145,7 @@ func (sess *session) takeSnapshot() bool {
 	if files.err != nil {
 		s.opts.Logger.Error("snapshot", "session", sess.id, "error", files.err)
 		sn.status = snapshotFailed
-		st.changedLocked()
+		st.changedLocked(sn, sess)
 		st.mu.Unlock()
 		return false
 	}
@@ -156,7 +157,7 @@ func (sess *session) takeSnapshot() bool {
 	}
 	sess.sb.currentSnapshot = sn.id
 	evicted := sess.sb.keepLocked(sn, plan.expiration)
-	st.changedLocked()
+	st.changedLocked(sn, sess, sess.sb)
 	st.mu.Unlock()
 	for _, old := range evicted {
 		st.removeSnapshot(old)
@@ -191,7 +192,7 @@ func (sess *session) goOn() bool {
 		sess.timeout += s.clock.Now().Sub(over) + snapshotRetry
 	}
 	sess.scheduleExpiryLocked()
-	st.changedLocked()
+	st.changedLocked(sess, sess.sb)
 	return true
 }
 
@@ -254,7 +255,7 @@ func (st *store) removeSnapshot(sn *snapshot) bool {
 	sn.status = snapshotDeleted
 	sn.expiry.Stop()
 	st.saver.doomed = append(st.saver.doomed, func() error { return sn.s.host.RemoveLayer(sn.layer) })
-	st.changedLocked()
+	st.changedLocked(sn)
 	st.mu.Unlock()
 	_ = st.flush() // which the response waits for as well
 	return true
@@ -302,15 +303,17 @@ func (c *call) respondSnapshot(sn *snapshot) error {
 	return nil
 }
 
+type snapshotParams struct {
+	Expiration *wire.Duration `json:"expiration"`
+}
+
 // createSnapshot handles POST …/snapshot.
 func (c *call) createSnapshot() error {
 	sess, err := c.session()
 	if err != nil {
 		return err
 	}
-	var p struct {
-		Expiration *wire.Duration `json:"expiration"`
-	}
+	var p snapshotParams
 	if err := c.decode(&p); err != nil {
 		return err
 	}

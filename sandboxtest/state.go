@@ -1,9 +1,6 @@
 package sandboxtest
 
 import (
-	"crypto/sha256"
-	"encoding/hex"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -20,9 +17,8 @@ import (
 )
 
 const (
-	stateFile    = "state.json"
-	machinesDir  = "machines"
-	stateVersion = 3
+	stateFile   = "state.json"
+	machinesDir = "machines"
 	// saveDelay gathers changes that come together into one write.
 	saveDelay = 50 * time.Millisecond
 )
@@ -39,6 +35,9 @@ type state struct {
 	Sessions  []sessionState  `json:"sessions"`
 	Snapshots []snapshotState `json:"snapshots"`
 	Drives    []driveState    `json:"drives,omitempty"`
+	// What was deleted, in a line of changes.
+	GoneSandboxes []goneState `json:"goneSandboxes,omitempty"`
+	GoneDrives    []goneState `json:"goneDrives,omitempty"`
 }
 
 type sandboxState struct {
@@ -97,15 +96,6 @@ type snapshotState struct {
 	Image   string        `json:"image,omitempty"`
 }
 
-// stateFrame is the file around the state: what is needed to know that it is
-// whole, and whose layers its snapshots are.
-type stateFrame struct {
-	Version int `json:"version"`
-	// Sum is the SHA-256 of State, byte for byte.
-	Sum   string          `json:"sha256"`
-	State json.RawMessage `json:"state"`
-}
-
 // saver writes the state to Options.Dir. Its saving fields are guarded by the
 // store's lock.
 type saver struct {
@@ -115,17 +105,28 @@ type saver struct {
 	wake   chan struct{}
 	// changes counts what there was to save; saved is how far that is done.
 	changes, saved uint64
+	changed        *stateChanges // since the last line
 	// doomed remove the files of snapshots and drives that were deleted, once no
 	// saved state names them: after a crash the state before the deletion still
 	// has to be whole.
 	doomed []func() error
 
 	writing sync.Mutex // held while the file is written
+	log     stateLog   // by writing
 }
 
-// changedLocked notes that there is something to save. The store's lock is
-// held.
-func (st *store) changedLocked() {
+// touchedLocked notes that objects have changed, which is saved with the next
+// change of weight.
+func (st *store) touchedLocked(objects ...any) {
+	if st.s.opts.Dir != "" {
+		st.saver.changed.note(objects)
+	}
+}
+
+// changedLocked notes that objects have changed, which is to be saved. Objects
+// that were deleted are marked as such before.
+func (st *store) changedLocked(objects ...any) {
+	st.touchedLocked(objects...)
 	st.saver.changes++
 	select {
 	case st.saver.wake <- struct{}{}:
@@ -175,37 +176,65 @@ func (st *store) flush() error {
 	if done {
 		return nil // by another who was waiting for the same
 	}
-	err := st.saveWriting()
+	err := st.saveWriting(false)
 	if err != nil {
 		st.s.opts.Logger.Error("save the state", "error", err)
 	}
 	return err
 }
 
-// save writes the state.
+// save writes all of the state.
 func (st *store) save() error {
 	st.saver.writing.Lock()
 	defer st.saver.writing.Unlock()
-	return st.saveWriting()
+	return st.saveWriting(true)
 }
 
-// saveWriting writes the state in one step, and then removes the layers that it
-// no longer names. It is called with saver.writing held.
-func (st *store) saveWriting() error {
+// closeState is for the end, when nothing is saved any more.
+func (st *store) closeState() error {
+	st.saver.writing.Lock()
+	defer st.saver.writing.Unlock()
+	return st.saver.log.close()
+}
+
+// checkSaved, in tests of this package, looks whether the file says the same as
+// the memory after each change.
+var checkSaved func(name string, whole *state) error
+
+// saveWriting writes what has changed, or everything, and then removes the layers
+// that the state no longer names. It is called with saver.writing held.
+func (st *store) saveWriting(everything bool) error {
+	log := &st.saver.log
+	log.name = filepath.Join(st.s.opts.Dir, stateFile)
 	st.mu.Lock()
-	changes, doomed := st.saver.changes, st.saver.doomed
-	st.saver.doomed = nil
-	loaded := st.saver.loaded
+	changes, doomed, changed := st.saver.changes, st.saver.doomed, st.saver.changed
+	st.saver.doomed, st.saver.changed = nil, newStateChanges()
+	loaded := st.s.opts.Dir != "" && st.saver.loaded
+	var whole, part *state
+	if everything = everything || log.full(); loaded && (everything || checkSaved != nil) {
+		whole = st.stateLocked()
+	}
+	if loaded && !everything {
+		part = st.stateOfLocked(changed)
+	}
 	st.mu.Unlock()
 	err := error(nil)
-	if st.s.opts.Dir != "" && loaded {
-		err = st.write()
+	switch {
+	case !loaded:
+	case everything:
+		err = log.rewrite(whole)
+	default:
+		err = log.add(part)
+	}
+	if loaded && err == nil && checkSaved != nil {
+		err = checkSaved(log.name, whole)
 	}
 	st.mu.Lock()
 	if err == nil {
 		st.saver.saved = changes
 	} else {
 		st.saver.doomed = append(doomed, st.saver.doomed...)
+		st.saver.changed.add(changed)
 	}
 	st.mu.Unlock()
 	if err != nil {
@@ -219,83 +248,61 @@ func (st *store) saveWriting() error {
 	return err
 }
 
-func (st *store) write() error {
-	data, err := json.Marshal(st.state())
-	if err != nil {
-		return err
-	}
-	sum := sha256.Sum256(data)
-	framed, err := json.Marshal(stateFrame{stateVersion, hex.EncodeToString(sum[:]), data})
-	if err != nil {
-		return err
-	}
-	return box.WriteFile(filepath.Join(st.s.opts.Dir, stateFile), append(framed, '\n'), true)
-}
-
-// readState reads what an earlier server has left, nil when there is nothing.
-// What can't be read is left as it is.
-func readState(name string) (*state, error) {
-	data, err := os.ReadFile(name)
-	switch {
-	case errors.Is(err, fs.ErrNotExist):
-		return nil, nil
-	case err != nil:
-		return nil, err
-	}
-	var frame stateFrame
-	if err := json.Unmarshal(data, &frame); err != nil {
-		return nil, fmt.Errorf("%s is damaged: %w", name, err)
-	}
-	if frame.Version != stateVersion {
-		return nil, fmt.Errorf("%s: version %d, want %d", name, frame.Version, stateVersion)
-	}
-	if sum := sha256.Sum256(frame.State); hex.EncodeToString(sum[:]) != frame.Sum {
-		return nil, fmt.Errorf("%s is damaged: its checksum is wrong", name)
-	}
-	in := new(state)
-	if err := json.Unmarshal(frame.State, in); err != nil {
-		return nil, fmt.Errorf("%s is damaged: %w", name, err)
-	}
-	return in, nil
-}
-
-func (st *store) state() *state {
-	st.mu.Lock()
-	defer st.mu.Unlock()
+// state is all that is kept.
+func (st *store) stateLocked() *state {
 	out := &state{Kind: st.s.host.Kind(), Offset: st.s.clock.Offset()}
-	for key, sb := range st.sandboxes {
-		out.Sandboxes = append(out.Sandboxes, sandboxState{
-			Project: key.project, Name: key.name, Settings: sb.settings.clone(),
-			CreatedAt: sb.createdAt, UpdatedAt: sb.updatedAt, StatusUpdatedAt: sb.statusUpdatedAt,
-			CurrentSnapshot: sb.currentSnapshot, CurrentSession: sb.current.id, Used: sb.past,
-		})
+	for _, sb := range st.sandboxes {
+		out.addSandboxLocked(sb)
 	}
 	for _, sess := range st.sessions {
-		if sess.sb.deleted {
-			continue
-		}
-		s := sessionState{
-			Project: sess.sb.key.project, Name: sess.sb.key.name, ID: sess.id, VCPUs: sess.vcpus,
-			Runtime: sess.runtime, Region: sess.region, Cwd: sess.cwd, SourceSnapshot: sess.sourceSnapshot, Status: sess.status,
-			Timeout: sess.timeout, Policy: sess.policy, RequestedAt: sess.requestedAt,
-			StartedAt: sess.startedAt, RequestedStopAt: sess.requestedStopAt, StoppedAt: sess.stoppedAt,
-			AbortedAt: sess.abortedAt, SnapshottedAt: sess.snapshottedAt, UpdatedAt: sess.updatedAt, Used: sess.used,
-		}
-		if sess.taken != nil {
-			s.Taken = sess.taken.id
-		}
-		out.Sessions = append(out.Sessions, s)
+		out.addSessionLocked(sess)
 	}
-	out.Drives = st.driveStatesLocked()
+	for _, d := range st.drives {
+		out.addDriveLocked(d)
+	}
 	for _, sn := range st.snapshots {
-		out.Snapshots = append(out.Snapshots, snapshotState{
-			Project: sn.key.project, Name: sn.key.name, ID: sn.id, Session: sn.session, Parent: sn.parent,
-			Method: sn.method, Layer: sn.layer, Size: sn.size, Status: sn.status, CreatedAt: sn.createdAt,
-			UpdatedAt: sn.updatedAt, LastUsedAt: sn.lastUsedAt, ExpiresAt: sn.expiresAt, TTL: sn.ttl,
-			Regions: sn.regions, Runtime: sn.runtime, Image: sn.image,
-		})
+		out.addSnapshotLocked(sn)
 	}
 	return out
+}
+
+// The objects are described unless they were deleted, or are not yet whole.
+
+func (out *state) addSandboxLocked(sb *namedSandbox) {
+	if sb.deleted || sb.s.store.sandboxes[sb.key] != sb {
+		return
+	}
+	out.Sandboxes = append(out.Sandboxes, sandboxState{
+		Project: sb.key.project, Name: sb.key.name, Settings: sb.settings.clone(),
+		CreatedAt: sb.createdAt, UpdatedAt: sb.updatedAt, StatusUpdatedAt: sb.statusUpdatedAt,
+		CurrentSnapshot: sb.currentSnapshot, CurrentSession: sb.current.id, Used: sb.past,
+	})
+}
+
+func (out *state) addSessionLocked(sess *session) {
+	if sess.sb.deleted || sess.sb.s.store.sessions[sess.id] != sess {
+		return
+	}
+	s := sessionState{
+		Project: sess.sb.key.project, Name: sess.sb.key.name, ID: sess.id, VCPUs: sess.vcpus,
+		Runtime: sess.runtime, Region: sess.region, Cwd: sess.cwd, SourceSnapshot: sess.sourceSnapshot, Status: sess.status,
+		Timeout: sess.timeout, Policy: sess.policy, RequestedAt: sess.requestedAt,
+		StartedAt: sess.startedAt, RequestedStopAt: sess.requestedStopAt, StoppedAt: sess.stoppedAt,
+		AbortedAt: sess.abortedAt, SnapshottedAt: sess.snapshottedAt, UpdatedAt: sess.updatedAt, Used: sess.used,
+	}
+	if sess.taken != nil {
+		s.Taken = sess.taken.id
+	}
+	out.Sessions = append(out.Sessions, s)
+}
+
+func (out *state) addSnapshotLocked(sn *snapshot) {
+	out.Snapshots = append(out.Snapshots, snapshotState{
+		Project: sn.key.project, Name: sn.key.name, ID: sn.id, Session: sn.session, Parent: sn.parent,
+		Method: sn.method, Layer: sn.layer, Size: sn.size, Status: sn.status, CreatedAt: sn.createdAt,
+		UpdatedAt: sn.updatedAt, LastUsedAt: sn.lastUsedAt, ExpiresAt: sn.expiresAt, TTL: sn.ttl,
+		Regions: sn.regions, Runtime: sn.runtime, Image: sn.image,
+	})
 }
 
 // checkDir refuses a directory without a state in which there are files that a
@@ -363,7 +370,7 @@ func (s *Server) load() error {
 	s.store.mu.Lock()
 	s.store.saver.loaded = true
 	s.store.mu.Unlock()
-	if err := s.store.keepImages(); err != nil || s.found != nil {
+	if err := s.store.keepImages(); err != nil {
 		return err
 	}
 	return s.store.save()

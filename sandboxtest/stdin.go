@@ -72,6 +72,12 @@ func (in *commandInput) await() (expire func()) {
 
 var errStdinUnavailable = fail(http.StatusBadRequest, "command_stdin_unavailable", "The command's standard input is not available.")
 
+type stdinParams struct {
+	Data   *string `json:"data"`
+	Offset *int64  `json:"offset"`
+	Close  bool    `json:"close"`
+}
+
 // writeStdin handles POST …/cmd/{id}/stdin.
 func (c *call) writeStdin() error {
 	if c.s.opts.Stdin == NoStdin {
@@ -81,11 +87,7 @@ func (c *call) writeStdin() error {
 	if err != nil {
 		return err
 	}
-	var p struct {
-		Data   *string `json:"data"`
-		Offset *int64  `json:"offset"`
-		Close  bool    `json:"close"`
-	}
+	var p stdinParams
 	if err := c.decodeUpTo(maxStdinBody, &p); err != nil {
 		return err
 	}

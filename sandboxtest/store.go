@@ -35,7 +35,7 @@ func newStore(s *Server) *store {
 		snapshots: make(map[string]*snapshot),
 		drives:    make(map[sandboxKey]*drive),
 		reserved:  make(map[sandboxKey]bool),
-		saver:     saver{wake: make(chan struct{}, 1)},
+		saver:     saver{wake: make(chan struct{}, 1), changed: newStateChanges()},
 	}
 }
 

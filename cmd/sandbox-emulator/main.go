@@ -25,6 +25,15 @@
 //	              let sandboxes be made of the image NAME, whose root file system is
 //	              the directory or tar archive PATH; may be given several times
 //	-state DIR    keep sandboxes and snapshots in DIR from one run to the next
+//	-name NAME=TARGET
+//	              let sandboxes find the server TARGET, host:port or http://host:port,
+//	              under NAME; may be given several times
+//	-npmrc FILE   the npmrc of the team, for sandboxes with npm credentials
+//	-rate-limits  refuse what the service would refuse
+//	-realistic    be as slow as the service
+//	-control      serve the control API (faults, clock, crashes, stubs, requests);
+//	              SANDBOX_CONTROL_URL and SANDBOX_CONTROL_TOKEN lead there
+//	-openapi      print an OpenAPI description of both APIs, and exit
 //	-v            print each request in one line
 //
 // It is not a security boundary: what runs in its sandboxes runs on this machine.
@@ -32,6 +41,8 @@ package main
 
 import (
 	"context"
+	"crypto/rand"
+	"encoding/json"
 	"errors"
 	"flag"
 	"fmt"
@@ -64,28 +75,27 @@ func main() { os.Exit(run(os.Args[1:], os.Stdout, os.Stderr)) }
 // options are what the flags say.
 type options struct {
 	addr, mode, state, token string
-	images                   map[string]string
+	images, names            map[string]string
+	npmrc                    string
+	rateLimits, realistic    bool
+	control, openAPI         bool
 	verbose                  bool
 	command                  []string
 }
 
 func parse(args []string, stderr io.Writer) (*options, error) {
-	o := options{images: make(map[string]string)}
+	o := options{images: make(map[string]string), names: make(map[string]string)}
 	flags := flag.NewFlagSet("sandbox-emulator", flag.ContinueOnError)
 	flags.SetOutput(stderr)
 	flags.StringVar(&o.addr, "addr", "", "listen on `ADDR` instead of a free port of 127.0.0.1")
 	flags.StringVar(&o.mode, "mode", "", "insist on a `MODE` of running commands: namespace or folder")
-	flags.Func("image", "let sandboxes be made of an image of your own, `NAME=PATH`: PATH is a directory or a tar archive; may be given several times", func(arg string) error {
-		name, path, ok := strings.Cut(arg, "=")
-		switch {
-		case !ok || name == "" || path == "":
-			return errors.New("want NAME=PATH")
-		case o.images[name] != "":
-			return fmt.Errorf("%s is given twice", name)
-		}
-		o.images[name] = path
-		return nil
-	})
+	flags.Func("image", "let sandboxes be made of an image of your own, `NAME=PATH`: PATH is a directory or a tar archive; may be given several times", into(o.images, "PATH"))
+	flags.Func("name", "let sandboxes find a server under a name, `NAME=TARGET`: TARGET is host:port or http://host:port; may be given several times", into(o.names, "TARGET"))
+	flags.StringVar(&o.npmrc, "npmrc", "", "use the npmrc of the team in `FILE` for sandboxes with npm credentials")
+	flags.BoolVar(&o.rateLimits, "rate-limits", false, "refuse what the service would refuse")
+	flags.BoolVar(&o.realistic, "realistic", false, "be as slow as the service")
+	flags.BoolVar(&o.control, "control", false, "serve the control API; SANDBOX_CONTROL_URL and SANDBOX_CONTROL_TOKEN lead there")
+	flags.BoolVar(&o.openAPI, "openapi", false, "print an OpenAPI description of both APIs, and exit")
 	flags.StringVar(&o.state, "state", "", "keep sandboxes and snapshots in `DIR`")
 	flags.StringVar(&o.token, "token", "", "ask clients for `TOKEN` instead of one made up for this run")
 	flags.BoolVar(&o.verbose, "v", false, "print each request in one line")
@@ -112,6 +122,44 @@ func parse(args []string, stderr io.Writer) (*options, error) {
 	return &o, nil
 }
 
+// into is for a flag that adds NAME=VALUE.
+func into(all map[string]string, what string) func(arg string) error {
+	return func(arg string) error {
+		name, value, ok := strings.Cut(arg, "=")
+		switch {
+		case !ok || name == "" || value == "":
+			return errors.New("want NAME=" + what)
+		case all[name] != "":
+			return fmt.Errorf("%s is given twice", name)
+		}
+		all[name] = value
+		return nil
+	}
+}
+
+// config is what the server is started with.
+func (o *options) config(stderr io.Writer) (*sandboxtest.Options, error) {
+	config := &sandboxtest.Options{
+		Addr: o.addr, Mode: sandboxtest.Mode(o.mode), Dir: o.state, Token: o.token, Images: o.images, Names: o.names,
+		RateLimits: o.rateLimits, Realistic: o.realistic,
+		Logger: slog.New(slog.NewTextHandler(stderr, &slog.HandlerOptions{Level: slog.LevelWarn})),
+	}
+	if o.npmrc != "" {
+		text, err := os.ReadFile(o.npmrc)
+		if err != nil {
+			return nil, err
+		}
+		config.NPMRC = string(text)
+	}
+	if o.control {
+		config.ControlToken = "ctl_" + rand.Text()
+	}
+	if o.verbose {
+		config.OnRequest = printer(stderr)
+	}
+	return config, nil
+}
+
 // run is the program; it returns its exit code.
 func run(args []string, stdout, stderr io.Writer) int {
 	o, err := parse(args, stderr)
@@ -121,17 +169,24 @@ func run(args []string, stdout, stderr io.Writer) int {
 	case err != nil:
 		return exitUsage
 	}
+	if o.openAPI {
+		out := json.NewEncoder(stdout)
+		out.SetIndent("", "  ")
+		if err := out.Encode(sandboxtest.OpenAPI()); err != nil {
+			fmt.Fprintln(stderr, "sandbox-emulator:", err)
+			return exitFailure
+		}
+		return 0
+	}
 	// Signals are caught before anything is on the machine that has to go.
 	signals := make(chan os.Signal, 16)
 	signal.Notify(signals, os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
 	defer signal.Stop(signals)
 
-	config := &sandboxtest.Options{
-		Addr: o.addr, Mode: sandboxtest.Mode(o.mode), Dir: o.state, Token: o.token, Images: o.images,
-		Logger: slog.New(slog.NewTextHandler(stderr, &slog.HandlerOptions{Level: slog.LevelWarn})),
-	}
-	if o.verbose {
-		config.OnRequest = printer(stderr)
+	config, err := o.config(stderr)
+	if err != nil {
+		fmt.Fprintln(stderr, "sandbox-emulator:", err)
+		return exitFailure
 	}
 	server, err := sandboxtest.NewServer(config)
 	if err != nil {

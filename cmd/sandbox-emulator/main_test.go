@@ -188,3 +188,25 @@ func TestForwardsSignals(t *testing.T) {
 	require.Error(t, cmd.Wait())
 	assert.Equal(t, 9, cmd.ProcessState.ExitCode())
 }
+
+// TestControlFlag: a program in any language finds the control API, with a
+// token of its own.
+func TestControlFlag(t *testing.T) {
+	needs.Programs(t, "curl")
+	stdout, stderr, code := outcome(t, "-mode", "folder", "-control", "sh", "-c",
+		`test "$SANDBOX_CONTROL_TOKEN" != "$VERCEL_TOKEN" && curl -sS -H "Authorization: Bearer $SANDBOX_CONTROL_TOKEN" "$SANDBOX_CONTROL_URL/running"`)
+	require.Zero(t, code, stderr)
+	assert.JSONEq(t, `{"sandboxes":[],"drives":[]}`, stdout)
+	stdout, stderr, code = outcome(t, "-mode", "folder", "sh", "-c", `echo "$SANDBOX_CONTROL_URL|$SANDBOX_CONTROL_TOKEN"`)
+	require.Zero(t, code, stderr)
+	assert.Equal(t, "|\n", stdout)
+	stdout, _, code = outcome(t, "-openapi")
+	require.Zero(t, code)
+	assert.Contains(t, stdout, `"openapi": "3.1.0"`)
+	for _, args := range [][]string{{"-name", "x"}, {"-name", "a=b:1", "-name", "a=c:1"}} {
+		_, _, code = outcome(t, append(args, "true")...)
+		assert.Equal(t, exitUsage, code, "%v", args)
+	}
+	_, _, code = outcome(t, "-npmrc", filepath.Join(t.TempDir(), "none"), "true")
+	assert.Equal(t, exitFailure, code)
+}

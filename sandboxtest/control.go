@@ -1,0 +1,359 @@
+package sandboxtest
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"path"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+)
+
+// controlPath is where the control API is, beside the API of sandboxes.
+const controlPath = "/control/v1"
+
+// ControlURL is the address of the control API, by which programs in any
+// language do what tests in Go do with methods of the server. It takes no token
+// but Options.ControlToken; docs/testing.md describes it. It is empty without
+// that token.
+func (s *Server) ControlURL() string {
+	if s.opts.ControlToken == "" {
+		return ""
+	}
+	return "http://" + s.address() + controlPath
+}
+
+// controlRoute is an operation of the control API.
+type controlRoute struct {
+	method, path string
+	summary      string
+	// in and out show the JSON of the request and of the response; nil is none.
+	in, out any
+	handle  func(*Server, *http.Request) (any, error)
+}
+
+var controlRoutes []controlRoute
+
+func init() { // since the description of these routes is one of them
+	controlRoutes = []controlRoute{
+		{"GET", "/requests", "The requests that the API has received, the oldest first; ?after=N leaves out the first N.", nil, controlRequests{}, (*Server).controlRequests},
+		{"GET", "/running", "The sandboxes whose machines run, and the drives that they have: what a test has left behind.", nil, controlRunning{}, (*Server).controlRunning},
+		{"GET", "/clock", "The time of the server's clock.", nil, controlClock{}, (*Server).controlClock},
+		{"POST", "/clock", "Moves the clock forward, and responds when what became due has happened.", controlAdvance{}, controlClock{}, (*Server).controlAdvance},
+		{"GET", "/faults", "The faults that can still occur.", nil, controlFaults{}, (*Server).controlFaults},
+		{"POST", "/faults", "Injects a fault.", controlFaultParams{}, controlFault{}, (*Server).controlInject},
+		{"DELETE", "/faults", "Removes all faults that were injected here.", nil, nil, (*Server).controlClearFaults},
+		{"DELETE", "/faults/{id}", "Removes a fault.", nil, nil, (*Server).controlRemoveFault},
+		{"POST", "/stubs", "Lets commands that match a pattern print what is given instead of running.", controlStubParams{}, nil, (*Server).controlStub},
+		{"PUT", "/rate-limits", "Turns the limits of the service on or off.", controlLimits{}, controlLimits{}, (*Server).controlLimits},
+		{"POST", "/sandboxes/{name}/crash", "Ends the machine of a sandbox without saving its files.", nil, controlCrash{}, (*Server).controlCrash},
+		{"GET", "/openapi.json", "An OpenAPI description of the API of sandboxes and of this one.", nil, map[string]any{}, (*Server).controlOpenAPI},
+	}
+}
+
+// The JSON of the control API.
+type (
+	controlRequests struct {
+		Requests []controlRequest `json:"requests"`
+	}
+	controlRequest struct {
+		Operation  Operation           `json:"operation"`
+		Method     string              `json:"method"`
+		Path       string              `json:"path"`
+		Query      map[string][]string `json:"query"`
+		Header     map[string][]string `json:"header"`
+		Body       string              `json:"body,omitempty"`
+		Status     int                 `json:"status"`
+		Start      int64               `json:"start"`
+		DurationMs int64               `json:"durationMs"`
+	}
+	controlRunning struct {
+		Sandboxes []controlSandbox `json:"sandboxes"`
+		Drives    []controlDrive   `json:"drives"`
+	}
+	controlSandbox struct {
+		ProjectID string `json:"projectId"`
+		Name      string `json:"name"`
+		SessionID string `json:"sessionId"`
+		Commands  int    `json:"commands"` // that have not ended
+	}
+	controlDrive struct {
+		ProjectID string `json:"projectId"`
+		Name      string `json:"name"`
+		SessionID string `json:"sessionId"`
+	}
+	controlClock struct {
+		Now int64 `json:"now"` // milliseconds since 1970
+	}
+	controlAdvance struct {
+		AdvanceMs int64 `json:"advanceMs"`
+	}
+	controlFaults struct {
+		Faults []controlFault `json:"faults"`
+	}
+	controlFault struct {
+		ID string `json:"id"`
+		// Left is how often it can still occur, -1 without end.
+		Left int `json:"left"`
+	}
+	controlLimits struct {
+		Enabled bool `json:"enabled"`
+	}
+	controlCrash struct {
+		Crashed bool `json:"crashed"`
+	}
+)
+
+// controlFaultParams is a [Fault] in the JSON of the control API.
+type controlFaultParams struct {
+	Operation Operation `json:"operation,omitempty"`
+	// Path restricts the fault to paths below the base URL that match it, as
+	// [path.Match] does.
+	Path          string  `json:"path,omitempty"`
+	Times         int     `json:"times,omitempty"`
+	Probability   float64 `json:"probability,omitempty"`
+	DelayMs       int64   `json:"delayMs,omitempty"`
+	Status        int     `json:"status,omitempty"`
+	ActThenStatus int     `json:"actThenStatus,omitempty"`
+	Code          string  `json:"code,omitempty"`
+	Message       string  `json:"message,omitempty"`
+	RetryAfterMs  int64   `json:"retryAfterMs,omitempty"`
+	CutAfterBytes int64   `json:"cutAfterBytes,omitempty"`
+	CutAfterMs    int64   `json:"cutAfterMs,omitempty"`
+	EndCleanly    bool    `json:"endCleanly,omitempty"`
+	DropBefore    bool    `json:"dropBefore,omitempty"`
+	DropAfter     bool    `json:"dropAfter,omitempty"`
+}
+
+// controlStubParams is what a command prints in place of a program.
+type controlStubParams struct {
+	// Pattern is as in [Server.HandleCommand].
+	Pattern  string `json:"pattern"`
+	Stdout   string `json:"stdout,omitempty"`
+	Stderr   string `json:"stderr,omitempty"`
+	ExitCode int    `json:"exitCode,omitempty"`
+}
+
+// control is what was done by the control API.
+type control struct {
+	mu     sync.Mutex
+	last   int
+	faults map[string]*injected
+}
+
+// serveControl serves the control API. Its token is none of the API's: a
+// program that uses sandboxes can't set the clock, and this one can't use them.
+func (s *Server) serveControl(w http.ResponseWriter, r *http.Request) {
+	if s.opts.ControlToken == "" {
+		writeError(w, notFound("Not found. The control API needs Options.ControlToken."))
+		return
+	}
+	if failure := s.authorizeBy(r, s.opts.ControlToken); failure != nil {
+		writeError(w, failure)
+		return
+	}
+	mux := http.NewServeMux()
+	for _, route := range controlRoutes {
+		mux.HandleFunc(route.method+" "+controlPath+route.path, func(w http.ResponseWriter, r *http.Request) {
+			out, err := route.handle(s, r)
+			switch failure, ok := errors.AsType[*apiError](err); {
+			case ok:
+				writeError(w, failure)
+			case err != nil:
+				writeError(w, fail(http.StatusInternalServerError, "internal_server_error", "%v", err))
+			case route.out == nil:
+				w.WriteHeader(http.StatusNoContent)
+			default:
+				writeJSON(w, http.StatusOK, out)
+			}
+		})
+	}
+	if _, pattern := mux.Handler(r); pattern == "" {
+		writeError(w, notFound("The control API has no %.20s %.100s.", r.Method, r.URL.Path))
+		return
+	}
+	mux.ServeHTTP(w, r)
+}
+
+// controlBody reads the JSON of a request.
+func controlBody(r *http.Request, v any) error {
+	data, err := io.ReadAll(http.MaxBytesReader(nil, r.Body, maxJSON))
+	if err != nil {
+		return bodyError(err)
+	}
+	return strict(data, v)
+}
+
+func millis(ms int64) time.Duration { return time.Duration(ms) * time.Millisecond }
+
+func (s *Server) controlRequests(r *http.Request) (any, error) {
+	after := 0
+	if text := r.URL.Query().Get("after"); text != "" {
+		var err error
+		if after, err = strconv.Atoi(text); err != nil || after < 0 {
+			return nil, invalid("`after` should be a number >= 0.")
+		}
+	}
+	out := controlRequests{Requests: []controlRequest{}}
+	all := s.Requests()
+	for _, q := range all[min(after, len(all)):] {
+		body := strings.ToValidUTF8(string(q.Body), "\uFFFD")
+		out.Requests = append(out.Requests, controlRequest{
+			q.Operation, q.Method, q.Path, q.Query, q.Header, body, q.Status, q.Start.UnixMilli(), q.Duration.Milliseconds(),
+		})
+	}
+	return out, nil
+}
+
+func (s *Server) controlRunning(*http.Request) (any, error) {
+	out := controlRunning{[]controlSandbox{}, []controlDrive{}}
+	s.store.mu.Lock()
+	for key, sb := range s.store.sandboxes {
+		if sess := sb.current; !sess.endedLocked() {
+			row := controlSandbox{ProjectID: key.project, Name: key.name, SessionID: sess.id}
+			for _, cmd := range sess.order {
+				if !cmd.exited() {
+					row.Commands++
+				}
+			}
+			out.Sandboxes = append(out.Sandboxes, row)
+		}
+	}
+	for key, d := range s.store.drives {
+		if d.attached != nil {
+			out.Drives = append(out.Drives, controlDrive{key.project, key.name, d.attached.id})
+		}
+	}
+	s.store.mu.Unlock()
+	slices.SortFunc(out.Sandboxes, func(a, b controlSandbox) int { return strings.Compare(a.ProjectID+" "+a.Name, b.ProjectID+" "+b.Name) })
+	slices.SortFunc(out.Drives, func(a, b controlDrive) int { return strings.Compare(a.ProjectID+" "+a.Name, b.ProjectID+" "+b.Name) })
+	return out, nil
+}
+
+func (s *Server) controlClock(*http.Request) (any, error) {
+	return controlClock{s.Now().UnixMilli()}, nil
+}
+
+func (s *Server) controlAdvance(r *http.Request) (any, error) {
+	var p controlAdvance
+	if err := controlBody(r, &p); err != nil {
+		return nil, err
+	}
+	if p.AdvanceMs < 0 || p.AdvanceMs > int64(100*365*day/time.Millisecond) {
+		return nil, invalid("`advanceMs` should be between 0 and a hundred years.")
+	}
+	s.Advance(millis(p.AdvanceMs))
+	return s.controlClock(r)
+}
+
+func (s *Server) controlFaults(*http.Request) (any, error) {
+	s.control.mu.Lock()
+	defer s.control.mu.Unlock()
+	s.faults.mu.Lock()
+	defer s.faults.mu.Unlock()
+	out := controlFaults{Faults: []controlFault{}}
+	for id, in := range s.control.faults {
+		if in.left != 0 {
+			out.Faults = append(out.Faults, controlFault{id, in.left})
+		}
+	}
+	slices.SortFunc(out.Faults, func(a, b controlFault) int { return strings.Compare(a.ID, b.ID) })
+	return out, nil
+}
+
+func (s *Server) controlInject(r *http.Request) (any, error) {
+	var p controlFaultParams
+	if err := controlBody(r, &p); err != nil {
+		return nil, err
+	}
+	if _, err := path.Match(p.Path, ""); err != nil {
+		return nil, invalid("`path` is not a pattern.")
+	}
+	if p.Operation != "" && !slices.Contains(operations(), p.Operation) {
+		return nil, invalid("`operation` should be an operationId of GET %s/openapi.json, not %.80q.", controlPath, p.Operation)
+	}
+	for _, status := range []int{p.Status, p.ActThenStatus} {
+		if status != 0 && (status < 200 || status > 599) {
+			return nil, invalid("a status should be between 200 and 599.")
+		}
+	}
+	f := Fault{
+		Operation: p.Operation, Times: p.Times, Probability: p.Probability, Delay: millis(p.DelayMs), Status: p.Status,
+		ActThenStatus: p.ActThenStatus, Code: p.Code, Message: p.Message, RetryAfter: millis(p.RetryAfterMs),
+		CutAfterBytes: p.CutAfterBytes, CutAfter: millis(p.CutAfterMs), EndCleanly: p.EndCleanly, DropBefore: p.DropBefore, DropAfter: p.DropAfter,
+	}
+	if p.Path != "" {
+		f.Match = func(r *http.Request) bool {
+			at, _ := apiPath(r)
+			ok, _ := path.Match(p.Path, at) // the pattern was tried
+			return ok
+		}
+	}
+	in := s.inject(f)
+	s.control.mu.Lock()
+	defer s.control.mu.Unlock()
+	if s.control.faults == nil {
+		s.control.faults = make(map[string]*injected)
+	}
+	s.control.last++
+	id := fmt.Sprintf("fault_%06d", s.control.last)
+	s.control.faults[id] = in
+	return controlFault{id, in.left}, nil
+}
+
+func (s *Server) controlRemoveFault(r *http.Request) (any, error) {
+	s.control.mu.Lock()
+	defer s.control.mu.Unlock()
+	id := r.PathValue("id")
+	in := s.control.faults[id]
+	if in == nil {
+		return nil, notFound("There is no fault %.80q.", id)
+	}
+	s.faults.remove(in)
+	delete(s.control.faults, id)
+	return nil, nil
+}
+
+func (s *Server) controlClearFaults(*http.Request) (any, error) {
+	s.control.mu.Lock()
+	defer s.control.mu.Unlock()
+	for _, in := range s.control.faults {
+		s.faults.remove(in)
+	}
+	clear(s.control.faults)
+	return nil, nil
+}
+
+func (s *Server) controlStub(r *http.Request) (any, error) {
+	var p controlStubParams
+	if err := controlBody(r, &p); err != nil {
+		return nil, err
+	}
+	if err := checkPattern(p.Pattern); err != nil {
+		return nil, invalid("`pattern`: %v", err)
+	}
+	if p.ExitCode < 0 || p.ExitCode > 255 {
+		return nil, invalid("`exitCode` should be between 0 and 255.")
+	}
+	s.HandleCommand(p.Pattern, printing(p.Stdout, p.Stderr, p.ExitCode))
+	return nil, nil
+}
+
+func (s *Server) controlLimits(r *http.Request) (any, error) {
+	var p controlLimits
+	if err := controlBody(r, &p); err != nil {
+		return nil, err
+	}
+	s.rates.enforced.Store(p.Enabled)
+	return p, nil
+}
+
+func (s *Server) controlCrash(r *http.Request) (any, error) {
+	return controlCrash{s.Crash(r.PathValue("name"))}, nil
+}
+
+func (s *Server) controlOpenAPI(*http.Request) (any, error) { return OpenAPI(), nil }
