@@ -350,6 +350,11 @@ func publicError(err error) error {
 	if r, ok := api.ReadRateLimit(f.Header); ok {
 		e.RateLimit = new(RateLimit(r))
 	}
+	// Of a policy with a fault in one of its rules the service was seen to say
+	// that it takes no allow at all, which it does take.
+	if f.Status == http.StatusBadRequest && strings.Contains(f.Message, "additional property `allow`") {
+		e.hint = "the service may say so of a network policy in which it does not accept a rule: look at the rules of its hosts"
+	}
 	if f.Kind == api.NoDrives {
 		e.hint = "drives are not enabled for this project; they may need another plan or access to a beta"
 	}

@@ -185,6 +185,12 @@ func TestErrorResponses(t *testing.T) {
 			text: `sandbox: get sandbox "box": gone (status 410, code snapshot_not_found)`,
 		},
 		{
+			name: "a policy with a fault in a rule", status: 400, body: `{"error":{"code":"bad_request","message":"Invalid request: should NOT have additional property ` + "`allow`" + `."}}`,
+			want: sandbox.APIError{Status: 400, Code: "bad_request", Message: "Invalid request: should NOT have additional property `allow`."},
+			text: "sandbox: get sandbox \"box\": Invalid request: should NOT have additional property `allow`. (status 400, code bad_request); " +
+				"the service may say so of a network policy in which it does not accept a rule: look at the rules of its hosts",
+		},
+		{
 			name: "asked to wait for long", status: 429, header: map[string]string{"Retry-After": "60"}, is: []error{sandbox.ErrRateLimited},
 			want: sandbox.APIError{Status: 429, RetryAfter: time.Minute},
 			text: `sandbox: get sandbox "box": the response is not the API's: too many requests without a code (status 429, retry after 1m0s)`,

@@ -2,6 +2,7 @@ package sandboxtest
 
 import (
 	"errors"
+	"fmt"
 	"runtime"
 	"strings"
 	"sync"
@@ -68,9 +69,19 @@ func (s *Server) whyFolder() string {
 // warnings are what was said once.
 type warnings struct{ policy sync.Once }
 
-// unenforced warns, once, of a policy that does not hold here.
-func (s *Server) unenforced() {
+// unenforced warns, once, of a policy that does not hold here, or refuses it.
+// holds says that it does.
+func (s *Server) unenforced(holds bool) error {
+	why := s.Enforces().Missing
+	switch {
+	case holds:
+		return nil
+	case s.opts.RefuseUnenforced:
+		return badRequest("The emulator can't enforce this network policy here: %s.",
+			strings.ReplaceAll(fmt.Sprint(why), "\n", "; "))
+	}
 	s.warned.policy.Do(func() {
-		s.opts.Logger.Warn("a network policy is accepted and not enforced", "reason", s.Enforces().Missing)
+		s.opts.Logger.Warn("a network policy is accepted and not enforced", "reason", why)
 	})
+	return nil
 }

@@ -94,3 +94,25 @@ func TestFolderModeIsTold(t *testing.T) {
 	assert.Contains(t, v.said.String(), "user namespace", "the reason")
 	assert.Equal(t, 1, strings.Count(v.said.String(), "\n"), "%s", &v.said)
 }
+
+// TestUnenforcedPoliciesAreRefused: a server that was asked to takes no policy
+// that would have no effect, neither at the start nor while a session runs, and
+// what it refuses changes nothing.
+func TestUnenforcedPoliciesAreRefused(t *testing.T) {
+	t.Parallel()
+	for refuse, status := range map[bool]int{true: 400, false: 200} {
+		_, c := start(t, &sandboxtest.Options{Mode: sandboxtest.Folder, RefuseUnenforced: refuse})
+		sess := c.create(obj{"name": "one", "networkPolicy": obj{"mode": "allow-all"}}).Session.ID
+		for _, policy := range []obj{{"mode": "deny-all"}, {"allow": []string{"a.com"}}} {
+			var out struct{ Error struct{ Message string } }
+			c.call("POST", "/v2/sandboxes", obj{"projectId": "prj", "networkPolicy": policy}, status, &out)
+			c.call("POST", session(sess)+"/network-policy", policy, status, &out)
+			c.call("PATCH", "/v2/sandboxes/one?projectId=prj", obj{"networkPolicy": policy}, status, &out)
+			if refuse {
+				assert.Contains(t, out.Error.Message, "can't enforce this network policy here: commands are ordinary processes")
+				assert.Equal(t, "allow-all", c.get("one", "", 200).Sandbox.NetworkPolicy.Mode)
+			}
+		}
+		c.call("POST", session(sess)+"/network-policy", obj{"mode": "allow-all"}, 200, nil)
+	}
+}

@@ -90,10 +90,7 @@ func (sess *session) guard(config *box.Config, set *settings) error {
 		if set.NPM {
 			return badRequest("The emulator can't add npm credentials to requests here: %v", s.Enforces().Missing)
 		}
-		if e.mode != modeAllowAll {
-			s.unenforced()
-		}
-		return nil
+		return s.unenforced(e.mode == modeAllowAll || e.mode == modeDenyAll && s.Mode() == Namespace)
 	}
 	var npm *npmrc
 	if set.NPM {
@@ -120,13 +117,16 @@ func (sess *session) enforce(machine *box.Box, policy *wire.NetworkPolicy, raw [
 	if err != nil {
 		return err
 	}
-	if sess.firewall != nil {
+	if sess.firewall == nil {
+		if err := sess.sb.s.unenforced(e.mode == modeAllowAll); err != nil {
+			return err
+		}
+	} else {
 		sess.firewall.policy.Store(e)
 	}
 	err = machine.SetNetwork(policy.Mode == modeDenyAll)
 	if errors.Is(err, box.ErrUnsupported) || sess.firewall == nil && e.mode == modeCustom {
-		sess.sb.s.unenforced()
-		return nil
+		return sess.sb.s.unenforced(false)
 	}
 	if err == nil && e.mode == modeCustom {
 		machine.Disconnect()

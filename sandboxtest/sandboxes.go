@@ -246,6 +246,12 @@ func (c *call) updateSandbox() error {
 	if err := p.apply(&set, c.s.images); err != nil {
 		return err
 	}
+	if p.NetworkPolicy.Given && !c.s.host.Gated() { // before a later session fails by it
+		mode := set.Policy.Mode
+		if err := c.s.unenforced(mode == modeAllowAll || mode == modeDenyAll && c.s.Mode() == Namespace); err != nil {
+			return err
+		}
+	}
 	if p.Runtime != "" {
 		if err := checkRuntime(p.Runtime); err != nil {
 			return err

@@ -94,6 +94,11 @@ type Options struct {
 	// [Enforcement].Policies requires. Sandboxes find the lines about registries
 	// in a .npmrc in their home.
 	NPMRC string `secret:"value"`
+	// RefuseUnenforced refuses network policies that have no effect on this
+	// machine, which are accepted with a warning otherwise: see
+	// [Enforcement].Policies. A program that isolates strangers' code by a policy
+	// is better told than fooled.
+	RefuseUnenforced bool
 	// RootCAs are trusted by the firewall when it makes TLS connections itself:
 	// to the hosts of rules and to forward URLs. Nil means the machine's.
 	RootCAs *x509.CertPool

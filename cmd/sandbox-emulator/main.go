@@ -29,6 +29,10 @@
 //	              let sandboxes find the server TARGET, host:port or http://host:port,
 //	              under NAME; may be given several times
 //	-npmrc FILE   the npmrc of the team, for sandboxes with npm credentials
+//	-unenforced-policies
+//	              accept network policies that have no effect on this machine, as for
+//	              ordinary users and on other systems than Linux, where all but "deny
+//	              all from the start" are refused otherwise
 //	-rate-limits  refuse what the service would refuse
 //	-realistic    be as slow as the service
 //	-control      serve the control API (faults, clock, crashes, stubs, requests);
@@ -79,6 +83,7 @@ type options struct {
 	npmrc                    string
 	rateLimits, realistic    bool
 	control, openAPI         bool
+	unenforced               bool
 	verbose                  bool
 	command                  []string
 }
@@ -92,6 +97,7 @@ func parse(args []string, stderr io.Writer) (*options, error) {
 	flags.Func("image", "let sandboxes be made of an image of your own, `NAME=PATH`: PATH is a directory or a tar archive; may be given several times", into(o.images, "PATH"))
 	flags.Func("name", "let sandboxes find a server under a name, `NAME=TARGET`: TARGET is host:port or http://host:port; may be given several times", into(o.names, "TARGET"))
 	flags.StringVar(&o.npmrc, "npmrc", "", "use the npmrc of the team in `FILE` for sandboxes with npm credentials")
+	flags.BoolVar(&o.unenforced, "unenforced-policies", false, "accept network policies that have no effect on this machine, instead of refusing them")
 	flags.BoolVar(&o.rateLimits, "rate-limits", false, "refuse what the service would refuse")
 	flags.BoolVar(&o.realistic, "realistic", false, "be as slow as the service")
 	flags.BoolVar(&o.control, "control", false, "serve the control API; SANDBOX_CONTROL_URL and SANDBOX_CONTROL_TOKEN lead there")
@@ -141,7 +147,7 @@ func into(all map[string]string, what string) func(arg string) error {
 func (o *options) config(stderr io.Writer) (*sandboxtest.Options, error) {
 	config := &sandboxtest.Options{
 		Addr: o.addr, Mode: sandboxtest.Mode(o.mode), Dir: o.state, Token: o.token, Images: o.images, Names: o.names,
-		RateLimits: o.rateLimits, Realistic: o.realistic,
+		RateLimits: o.rateLimits, Realistic: o.realistic, RefuseUnenforced: !o.unenforced,
 		Logger: slog.New(slog.NewTextHandler(stderr, &slog.HandlerOptions{Level: slog.LevelWarn})),
 	}
 	if o.npmrc != "" {

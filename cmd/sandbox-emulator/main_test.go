@@ -210,3 +210,17 @@ func TestControlFlag(t *testing.T) {
 	_, _, code = outcome(t, "-npmrc", filepath.Join(t.TempDir(), "none"), "true")
 	assert.Equal(t, exitFailure, code)
 }
+
+// TestPoliciesAreEnforcedOrRefused: a program that relies on a policy ends with
+// the reason where there can't be one, unless it was asked to go on.
+func TestPoliciesAreEnforcedOrRefused(t *testing.T) {
+	needs.Programs(t, "curl")
+	const create = `curl -sS -o /dev/stderr -w '%{http_code}' -H "Authorization: Bearer $VERCEL_TOKEN" -H 'Content-Type: application/json' ` +
+		`"$VERCEL_SANDBOX_BASE_URL/v3/sandboxes" -d '{"projectId":"prj","networkPolicy":{"mode":"deny-all"}}'`
+	stdout, stderr, code := outcome(t, "-mode", "folder", "sh", "-c", create)
+	require.Zero(t, code, stderr)
+	assert.Equal(t, "400", stdout, stderr)
+	stdout, stderr, code = outcome(t, "-mode", "folder", "-unenforced-policies", "sh", "-c", create)
+	require.Zero(t, code, stderr)
+	assert.Equal(t, "200", stdout, stderr)
+}

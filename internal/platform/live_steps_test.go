@@ -191,6 +191,12 @@ func (w *liveWalk) policy() {
 		}
 		w.row("the range "+address, known, "400 bad_request, Invalid CIDR: true", fmt.Sprintf("%s, Invalid CIDR: %t", r, strings.Contains(r.at("error", "message"), "Invalid CIDR")))
 	}
+	// Whether rules of the form allow are taken, and what is said of a faulty one.
+	rule := func(match body) body {
+		return body{"allow": body{"a.example": []body{{"match": match, "transform": []body{{"headers": body{"x-a": "b"}}}}}}}
+	}
+	w.row("a rule with a match", published, "200", set(rule(body{"path": body{"exact": "/x"}, "method": []string{"GET"}})))
+	w.row("a rule with a match of an unknown kind", assumed, "400 bad_request", set(rule(body{"path": body{"odd": "/x"}})))
 	r := set(body{"allow": body{"a.example": []body{{"response": body{"statusCode": 403}}}}})
 	w.row("a response rule", published, "200", r)
 	w.row("… read back", assumed, `[{"domain":"a.example","response":{"statusCode":403}}]`, r.at("session", "networkPolicy", "responseRules"))
