@@ -69,6 +69,12 @@ func (s *Server) whyFolder() string {
 // warnings are what was said once.
 type warnings struct{ policy sync.Once }
 
+// enforceable is an error, or a warning, for a mode of policies that does not
+// hold here even for a session that starts with it.
+func (s *Server) enforceable(mode string) error {
+	return s.unenforced(s.host.Gated() || mode == modeAllowAll || mode == modeDenyAll && s.Mode() == Namespace)
+}
+
 // unenforced warns, once, of a policy that does not hold here, or refuses it.
 // holds says that it does.
 func (s *Server) unenforced(holds bool) error {

@@ -90,7 +90,7 @@ func (sess *session) guard(config *box.Config, set *settings) error {
 		if set.NPM {
 			return badRequest("The emulator can't add npm credentials to requests here: %v", s.Enforces().Missing)
 		}
-		return s.unenforced(e.mode == modeAllowAll || e.mode == modeDenyAll && s.Mode() == Namespace)
+		return s.enforceable(e.mode)
 	}
 	var npm *npmrc
 	if set.NPM {

@@ -246,9 +246,8 @@ func (c *call) updateSandbox() error {
 	if err := p.apply(&set, c.s.images); err != nil {
 		return err
 	}
-	if p.NetworkPolicy.Given && !c.s.host.Gated() { // before a later session fails by it
-		mode := set.Policy.Mode
-		if err := c.s.unenforced(mode == modeAllowAll || mode == modeDenyAll && c.s.Mode() == Namespace); err != nil {
+	if p.NetworkPolicy.Given { // before a later session fails by it
+		if err := c.s.enforceable(set.Policy.Mode); err != nil {
 			return err
 		}
 	}
