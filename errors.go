@@ -67,6 +67,11 @@ var (
 	// a sandbox whose files were gone, and deleted another one of that name, which
 	// another client had created in the meantime.
 	ErrReplaced = errors.New("another sandbox of that name was deleted")
+	// ErrRefused matches an [APIError] that reports that the API refuses what the
+	// request asks for, and will again: the request had no effect. Refusals for
+	// which there is another value do not match it, except ErrCommandIDs and
+	// those for a missing program, directory or file.
+	ErrRefused = errors.New("refused")
 	// ErrDeleted is returned by the methods of a [Sandbox] after its Delete
 	// method succeeded.
 	ErrDeleted = errors.New("sandbox is deleted")
@@ -87,7 +92,7 @@ const (
 	CodeDriveNotInitialized = "drive_not_initialized"     // the drive was never written to
 	CodeRegionMismatch      = "snapshot_region_mismatch"  // the snapshot is not in the sandbox's region
 	CodeStdinUnavailable    = "command_stdin_unavailable" // the command reads no standard input
-	CodeStreamClosed        = "sandbox_stream_closed"     // in a StreamError: the session ended, or its stream broke
+	CodeStreamClosed        = api.CodeStreamClosed        // in a StreamError, which matches ErrStopped
 )
 
 // RateLimit is the rate limit reported by a response. Creating, deleting and
@@ -188,8 +193,11 @@ func (e *APIError) Unwrap() error { return e.Err }
 // [fs.ErrNotExist] if it does not have the working directory, or that,
 // [fs.ErrExist] or [fs.ErrPermission] if the message of a file operation says so.
 func (e *APIError) Is(target error) bool {
-	if target == ErrOutcomeUnknown {
+	switch target {
+	case ErrOutcomeUnknown:
 		return e.unknown
+	case ErrRefused:
+		return e.judged().Final()
 	}
 	switch e.judged() {
 	case api.NotFound:
@@ -319,9 +327,10 @@ func (e *StreamError) Error() string {
 func (e *StreamError) Unwrap() error { return e.Err }
 
 // Is reports whether target is [ErrOutcomeUnknown] and the stream ended before
-// the command was known.
+// the command was known, or [ErrStopped] and the server has closed the stream,
+// also when it was opened again, because the session is ending.
 func (e *StreamError) Is(target error) bool {
-	return target == ErrOutcomeUnknown && e.CommandID == ""
+	return target == ErrOutcomeUnknown && e.CommandID == "" || target == ErrStopped && api.StreamClosed(e.Code) && e.CommandID != ""
 }
 
 // isUnknown reports whether it is unknown if the operation took place.

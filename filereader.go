@@ -92,20 +92,12 @@ func missingFile(err error) error {
 		return err
 	}
 	if e.judged() == api.NotFound {
-		what, found := strings.CutSuffix(e.Code, "_not_found")
-		if found && what != "file" && what != "path" || sandboxGone(e.Message) {
+		if !api.FileMissing(e.Code, e.Message) {
 			return err
 		}
 		return &FSError{Errno: syscall.ENOENT, Message: e.Message}
 	}
 	return fileReason(err)
-}
-
-// sandboxGone inspects the message of a 404 whose code is not specific.
-func sandboxGone(message string) bool {
-	message = strings.TrimPrefix(strings.ToLower(message), "vercel ")
-	return strings.HasPrefix(message, "sandbox not found") || strings.HasPrefix(message, "session not found") ||
-		strings.HasPrefix(message, "named sandbox ")
 }
 
 // Size returns the length of the file in bytes, or -1 if the sandbox did not

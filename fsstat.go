@@ -10,6 +10,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/go-vercel/sandbox/internal/api"
 	"github.com/go-vercel/sandbox/internal/coreutils"
 	"github.com/go-vercel/sandbox/internal/redact"
 	"github.com/go-vercel/sandbox/internal/wire"
@@ -165,26 +166,8 @@ func (e *FSError) Unwrap() []error {
 
 // errnoOfAPI returns the errno that an API error about a file corresponds to.
 func errnoOfAPI(e *APIError) syscall.Errno {
-	switch e.Code {
-	case "is_directory":
-		return syscall.EISDIR
-	case "not_directory", "not_a_directory":
-		return syscall.ENOTDIR
-	case "already_exists", "file_exists", "exists":
-		return syscall.EEXIST
-	case "permission_denied":
-		return syscall.EACCES
-	case "no_space", "disk_full":
-		return syscall.ENOSPC
-	}
-	if errno := coreutils.Errno(e.Message); errno != 0 {
+	if errno := api.FileErrno(e.Code, e.Message); errno != 0 {
 		return errno
 	}
-	switch strings.ToLower(e.Message) {
-	case "exists", "already exists":
-		return syscall.EEXIST
-	case "disk full":
-		return syscall.ENOSPC
-	}
-	return 0
+	return coreutils.Errno(e.Message)
 }

@@ -6,8 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"net/http"
-	"slices"
+	"os"
 	"time"
 
 	"go.temporal.io/sdk/activity"
@@ -197,18 +196,17 @@ func (w *Worker) kill(ctx context.Context, c Command, sig int) error {
 	if err != nil {
 		return classify(err)
 	}
-	err = cmd.Signal(ctx, sandbox.Signal(sig))
-	if gone(err) {
+	send := cmd.SignalTree
+	if s := sandbox.Signal(sig); s == sandbox.SIGSTOP || s == sandbox.SIGCONT {
+		send = cmd.Signal
+	}
+	err = send(ctx, sandbox.Signal(sig))
+	switch {
+	case gone(err), errors.Is(err, os.ErrProcessDone):
+		return nil // it is over
+	case errors.Is(err, sandbox.ErrChildren):
+		activity.GetLogger(ctx).Warn("the signal has reached the command alone", "command", c.ID, "error", err)
 		return nil
 	}
-	if api, ok := errors.AsType[*sandbox.APIError](err); ok && api.Status/100 == 4 && !slices.Contains(notOver, api.Status) {
-		return nil // it is over
-	}
 	return classify(err)
-}
-
-// notOver are statuses that say nothing of the command.
-var notOver = []int{
-	http.StatusUnauthorized, http.StatusPaymentRequired, http.StatusForbidden,
-	http.StatusRequestTimeout, http.StatusTooEarly, http.StatusTooManyRequests,
 }

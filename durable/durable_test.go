@@ -2,6 +2,7 @@ package durable_test
 
 import (
 	"context"
+	"strconv"
 	"testing"
 	"time"
 
@@ -13,6 +14,7 @@ import (
 	"github.com/go-vercel/sandbox"
 	"github.com/go-vercel/sandbox/durable"
 	"github.com/go-vercel/sandbox/durable/durabletest"
+	"github.com/go-vercel/sandbox/internal/needs"
 	"github.com/go-vercel/sandbox/sandboxtest"
 )
 
@@ -103,6 +105,37 @@ func TestSandboxInWorkflow(t *testing.T) {
 	}
 }
 
+// TestKillWithChildren: a signal reaches what the command has started, which a
+// shell that waits for it would not hear of.
+func TestKillWithChildren(t *testing.T) {
+	needs.Programs(t, "sh")
+	for _, sig := range []sandbox.Signal{sandbox.SIGINT, sandbox.SIGKILL} {
+		env := durabletest.New(t, nil)
+		mark := strconv.FormatInt(time.Now().UnixNano(), 10)
+		env.ExecuteWorkflow(func(ctx workflow.Context) error {
+			sb, err := durable.Open(ctx, nil)
+			if err != nil {
+				return err
+			}
+			defer sb.Delete(ctx)
+			cmd, err := sb.Start(ctx, "sh", []string{"-c", "sh -c 'touch begun; sleep 1000." + mark + "; true'; echo never"}, nil)
+			require.NoError(t, err)
+			_, err = sb.Run(ctx, "sh", []string{"-c", "until [ -e begun ]; do sleep 0.01; done; sleep 0.2"}, nil)
+			require.NoError(t, err)
+			require.NoError(t, sb.Kill(ctx, cmd, sig))
+			res, err := sb.Wait(ctx, cmd)
+			require.NoError(t, err)
+			assert.Equal(t, 128+int(sig), res.ExitCode)
+			assert.Empty(t, res.Tail)
+			res, err = sb.Run(ctx, "sh", []string{"-c", "grep -l 1000.$0 /proc/[0-9]*/cmdline 2>/dev/null | grep -v self", mark[:len(mark)-1] + "[" + mark[len(mark)-1:] + "]"}, nil)
+			require.NoError(t, err)
+			assert.Empty(t, res.Tail)
+			return nil
+		})
+		require.NoError(t, env.GetWorkflowError())
+	}
+}
+
 // TestKillRefused: that a signal was refused for want of a right says nothing of
 // the command.
 func TestKillRefused(t *testing.T) {
@@ -115,9 +148,9 @@ func TestKillRefused(t *testing.T) {
 		defer sb.Delete(ctx)
 		cmd, err := sb.Start(ctx, "sleep", []string{"1000"}, nil)
 		require.NoError(t, err)
-		env.Server.Inject(sandboxtest.Fault{Operation: sandboxtest.KillCommand, Status: 403, Code: "forbidden", Times: 1})
+		env.Server.Inject(sandboxtest.Fault{Operation: sandboxtest.KillCommand, Status: 403, Code: "forbidden", Times: 2})
 		require.ErrorContains(t, sb.Kill(ctx, cmd, sandbox.SIGKILL), "403")
-		env.Server.Inject(sandboxtest.Fault{Operation: sandboxtest.KillCommand, Status: 408, Times: 3})
+		env.Server.Inject(sandboxtest.Fault{Operation: sandboxtest.KillCommand, Status: 408, Times: 4})
 		return sb.Kill(ctx, cmd, sandbox.SIGKILL)
 	})
 	require.NoError(t, env.GetWorkflowError())

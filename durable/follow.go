@@ -3,7 +3,6 @@ package durable
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"strings"
 	"time"
 
@@ -83,7 +82,7 @@ func (w *Worker) read(ctx context.Context, cmd *sandbox.Command, c Command) (*Re
 	}
 	var tail []byte
 	for chunk, err := range cmd.LogChunks(ctx) {
-		if gone(err) || closedStream(err) {
+		if gone(err) {
 			res.Outcome = Lost
 			break
 		}
@@ -123,13 +122,6 @@ func (w *Worker) read(ctx context.Context, cmd *sandbox.Command, c Command) (*Re
 	}
 	res.Tail = strings.ToValidUTF8(string(tail[max(len(tail)-tailSize, 0):]), "\uFFFD")
 	return res, nil
-}
-
-// closedStream reports whether the platform closed a command's log because its
-// machine is ending.
-func closedStream(err error) bool {
-	e, ok := errors.AsType[*sandbox.StreamError](err)
-	return ok && e.Code == "sandbox_stream_closed"
 }
 
 // keepLease renews the machine's lease while the command runs, when half of it is

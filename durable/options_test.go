@@ -55,7 +55,7 @@ func TestOptionsAreObeyed(t *testing.T) {
 			var err error
 			sent, err = io.ReadAll(r.Body)
 			require.NoError(t, err)
-			return &http.Response{StatusCode: http.StatusBadRequest, Header: http.Header{}, Body: io.NopCloser(strings.NewReader("{}")), Request: r}, nil
+			return &http.Response{StatusCode: http.StatusBadRequest, Header: http.Header{}, Body: io.NopCloser(strings.NewReader(`{"error":{"code":"bad_request","message":"no"}}`)), Request: r}, nil
 		}
 		return http.DefaultTransport.RoundTrip(r)
 	}))

@@ -14,7 +14,7 @@ const (
 	errInvalid      = "Invalid"
 	errUnauthorized = "Unauthorized"
 	errQuota        = "Quota"
-	errRefused      = "Refused" // with status 400
+	errRefused      = "Refused" // and the same request will be again
 )
 
 // changeOutlast is a change of what workflows decide, for workflow.GetVersion.

@@ -7,10 +7,8 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"net/http"
 	"regexp"
 	"slices"
-	"strings"
 	"time"
 
 	"go.temporal.io/sdk/activity"
@@ -117,12 +115,12 @@ func (w *Worker) start(ctx context.Context, in startInput) (started, error) {
 		opts.ID = commandID(in.VM, key)
 	}
 	cmd, err := vm.StartCommand(ctx, "sh", args, opts)
-	if opts.ID != "" && refusedID(err) {
+	if opts.ID != "" && errors.Is(err, sandbox.ErrCommandIDs) {
 		w.idsRefused.Store(true)
 		opts.ID = ""
 		cmd, err = vm.StartCommand(ctx, "sh", args, opts)
 	}
-	if opts.ID != "" && takenID(err) {
+	if opts.ID != "" && errors.Is(err, sandbox.ErrConflict) {
 		// An earlier request of this start was quicker: that is the command.
 		if earlier, lookErr := vm.GetCommand(ctx, opts.ID); lookErr == nil {
 			cmd, err = earlier, nil
@@ -136,24 +134,10 @@ func (w *Worker) start(ctx context.Context, in startInput) (started, error) {
 		return started{}, classify(errors.New(err.Error()))
 	case gone(err):
 		return ended()
-	}
-	if api, ok := errors.AsType[*sandbox.APIError](err); ok && api.Status == http.StatusBadRequest && api.Code != "" {
-		return started{}, invalid(err) // the API's own words, about this command
+	case errors.Is(err, sandbox.ErrRefused):
+		return started{}, invalid(err) // it is about this command
 	}
 	return started{}, classify(err)
-}
-
-// refusedID reports whether the service knows no IDs of the caller's. The
-// request did not act.
-func refusedID(err error) bool {
-	api, ok := errors.AsType[*sandbox.APIError](err)
-	return ok && api.Status == http.StatusBadRequest && strings.Contains(api.Message, "cmdId")
-}
-
-// takenID reports whether a command with the ID was there already.
-func takenID(err error) bool {
-	api, ok := errors.AsType[*sandbox.APIError](err)
-	return ok && api.Status == http.StatusConflict
 }
 
 func handle(cmd *sandbox.Command) (started, error) {

@@ -3,7 +3,6 @@ package durable
 import (
 	"context"
 	"errors"
-	"net/http"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -113,7 +112,7 @@ func classify(err error) error {
 	switch {
 	case errors.Is(err, sandbox.ErrInvalid):
 		return invalid(err)
-	case isAPI && api.Status == http.StatusBadRequest:
+	case errors.Is(err, sandbox.ErrRefused), errors.Is(err, sandbox.ErrSnapshotNotFound):
 		return temporal.NewNonRetryableApplicationError(err.Error(), errRefused, nil)
 	case errors.Is(err, sandbox.ErrUnauthorized):
 		return temporal.NewNonRetryableApplicationError(err.Error(), errUnauthorized, nil)

@@ -312,8 +312,7 @@ func (v *viewer) runs(ctx context.Context, command string) (bool, error) {
 }
 
 func gone(err error) bool {
-	stream, ok := errors.AsType[*sandbox.StreamError](err)
-	return errors.Is(err, sandbox.ErrStopped) || errors.Is(err, sandbox.ErrNotFound) || ok && stream.Code == "sandbox_stream_closed"
+	return errors.Is(err, sandbox.ErrStopped) || errors.Is(err, sandbox.ErrNotFound)
 }
 
 // piece is a piece of a command's output that the viewer does not have.

@@ -4,6 +4,7 @@ import (
 	"os/exec"
 	"slices"
 	"strings"
+	"syscall"
 )
 
 // Kind is what a failure means. The table below is the only place that compares
@@ -167,6 +168,59 @@ func KindOf(operation string, status int, code, message string) Kind {
 		op = Table[i]
 	}
 	return judge(op, status, code, message).kind
+}
+
+// CodeStreamClosed is the code of a record which says that the stream was closed.
+const CodeStreamClosed = "sandbox_stream_closed"
+
+// StreamClosed reports whether the code of a record in a stream says that the
+// session has ended, or the stream alone.
+func StreamClosed(code string) bool { return code == CodeStreamClosed }
+
+// FileErrno returns the errno that an error about a file stands for; zero if its
+// code and message name none.
+func FileErrno(code, message string) syscall.Errno {
+	switch code {
+	case "is_directory":
+		return syscall.EISDIR
+	case "not_directory", "not_a_directory":
+		return syscall.ENOTDIR
+	case "already_exists", "file_exists", "exists":
+		return syscall.EEXIST
+	case "permission_denied":
+		return syscall.EACCES
+	case "no_space", "disk_full":
+		return syscall.ENOSPC
+	}
+	switch strings.ToLower(message) {
+	case "exists", "already exists":
+		return syscall.EEXIST
+	case "disk full":
+		return syscall.ENOSPC
+	}
+	return 0
+}
+
+// FileMissing reports whether a 404 to an operation on a file is about the file,
+// and not about its sandbox or session.
+func FileMissing(code, message string) bool {
+	what, found := strings.CutSuffix(code, "_not_found")
+	if found && what != "file" && what != "path" {
+		return false
+	}
+	message = strings.TrimPrefix(strings.ToLower(message), "vercel ")
+	return !strings.HasPrefix(message, "sandbox not found") && !strings.HasPrefix(message, "session not found") &&
+		!strings.HasPrefix(message, "named sandbox ")
+}
+
+// Final reports whether the same request will be refused again: what it asks for
+// is not possible.
+func (k Kind) Final() bool {
+	switch k {
+	case Refused, IDsRefused, InputRefused, NoProgram, NoDirectory, FileError:
+		return true
+	}
+	return false
 }
 
 // Passing reports whether the same request may succeed later.

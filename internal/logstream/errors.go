@@ -12,9 +12,6 @@ const (
 	CodeEndedEarly    = "stream_ended_early"
 	CodeInvalidRecord = "invalid_record"
 	CodeLost          = "stream_lost"
-	// codeClosed is the server's, for a stream whose sandbox stopped or whose
-	// own connection broke.
-	codeClosed = "sandbox_stream_closed"
 )
 
 // Error reports a stream that failed and could not be resumed. Code is the

@@ -255,7 +255,7 @@ func (r *Reader) fresh(rec *wire.Record) ([]byte, bool) {
 // closed may be about the stream alone: the log is then reopened once.
 func (r *Reader) reported(rec *wire.Record) error {
 	err := &Error{Code: rec.Error.Code, Message: rec.Error.Message}
-	if rec.Error.Code != codeClosed || r.cmd.ID == "" {
+	if !api.StreamClosed(rec.Error.Code) || r.cmd.ID == "" {
 		return err
 	}
 	if r.closed++; r.closed > 1 {

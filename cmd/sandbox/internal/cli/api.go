@@ -12,6 +12,8 @@ import (
 	"strings"
 
 	"github.com/spf13/cobra"
+
+	"github.com/go-vercel/sandbox"
 )
 
 // apiRequest is a request that the user makes up.
@@ -126,24 +128,11 @@ func (a *app) onePage(ctx context.Context, r *apiRequest, address string, body [
 		next, err = a.jsonPage(resp.Body)
 	}
 	if err == nil && resp.StatusCode/100 != 2 {
-		err = &exitError{code: statusExit(resp.StatusCode), err: fmt.Errorf("the API returned %s", resp.Status)}
+		f := failure{exit: exitFailure}
+		a.explainAPI(&f, &sandbox.APIError{Status: resp.StatusCode})
+		err = &exitError{code: f.exit, err: fmt.Errorf("the API returned %s", resp.Status)}
 	}
 	return next, err
-}
-
-// statusExit is the exit code for a status of the API.
-func statusExit(status int) int {
-	switch status {
-	case http.StatusNotFound:
-		return exitNotFound
-	case http.StatusUnauthorized, http.StatusForbidden:
-		return exitLogin
-	case http.StatusConflict, http.StatusLocked:
-		return exitConflict
-	case http.StatusTooManyRequests:
-		return exitRateLimit
-	}
-	return exitFailure
 }
 
 func (a *app) jsonPage(body io.Reader) (next string, err error) {

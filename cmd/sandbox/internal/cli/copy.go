@@ -182,10 +182,7 @@ func (c *copying) run(ctx context.Context) error {
 	return c.across(ctx)
 }
 
-func isDirError(err error) bool {
-	var api *sandbox.APIError
-	return errors.Is(err, syscall.EISDIR) || errors.As(err, &api) && api.Code == "is_directory"
-}
+func isDirError(err error) bool { return errors.Is(err, syscall.EISDIR) }
 
 // fromStream uploads what a stream has to its end.
 func (c *copying) fromStream(ctx context.Context, r io.Reader, to string) error {

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io/fs"
 	"net/http"
+	"os"
 	"os/exec"
 	"strings"
 	"syscall"
@@ -130,7 +131,7 @@ func (a *app) explain(err error) failure {
 		if api.Code != "" {
 			f.Code = api.Code
 		}
-		a.explainStatus(&f, api)
+		a.explainAPI(&f, api)
 	}
 	var usage *usageError
 	var missing *exec.Error
@@ -195,34 +196,33 @@ func lines(text string) string {
 	return strings.Join(parts, "\n")
 }
 
-func (a *app) explainStatus(f *failure, api *sandbox.APIError) {
-	switch api.Status {
-	case http.StatusNotFound:
+// explainAPI finds out how to end, and what to advise, for an error of the API.
+func (a *app) explainAPI(f *failure, err *sandbox.APIError) {
+	switch {
+	case errors.Is(err, os.ErrProcessDone):
+		f.exit = exitNotFound
+		f.Hint = "run sandbox ps --all NAME to see the commands of its session"
+	case errors.Is(err, sandbox.ErrNotFound), errors.Is(err, sandbox.ErrSnapshotNotFound):
 		f.exit = exitNotFound
 		f.Hint = "run sandbox ls --all to see the sandboxes in this project"
-		if strings.HasPrefix(api.Message, "Command not found") {
+		if strings.Contains(err.Operation, "command") {
 			f.Hint = "run sandbox ps --all NAME to see the commands of its session"
 		}
-	case http.StatusUnauthorized, http.StatusForbidden:
+	case errors.Is(err, sandbox.ErrUnauthorized):
 		f.exit = exitLogin
 		f.Hint = a.credentialHint()
-	case http.StatusConflict, http.StatusLocked:
+	case errors.Is(err, sandbox.ErrConflict):
 		f.exit = exitConflict
-	case http.StatusPaymentRequired:
+	case errors.Is(err, sandbox.ErrQuotaExceeded):
 		f.Hint = "the plan of the team does not allow it; see vercel.com/docs/vercel-sandbox/pricing"
-	case http.StatusTooManyRequests:
+	case errors.Is(err, sandbox.ErrRateLimited):
 		f.exit = exitRateLimit
 		f.Hint = "too many requests"
-		if api.RetryAfter > 0 {
-			f.Hint += "; try again in " + api.RetryAfter.String()
+		if err.RetryAfter > 0 {
+			f.Hint += "; try again in " + err.RetryAfter.String()
 		}
-	case http.StatusBadRequest:
-		switch {
-		case api.Code == "executable_not_found":
-			f.exit = exitNoProgram
-		case strings.Contains(api.Message, "already exists"):
-			f.exit = exitConflict
-		}
+	case errors.Is(err, exec.ErrNotFound):
+		f.exit = exitNoProgram
 	}
 }
 

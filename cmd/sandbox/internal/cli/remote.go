@@ -197,12 +197,10 @@ func startError(err error) error {
 	if _, told := errors.AsType[*exitError](err); told {
 		return err
 	}
-	var missing *exec.Error
-	var api *sandbox.APIError
 	switch {
-	case errors.As(err, &missing), errors.As(err, &api) && api.Code == "executable_not_found":
+	case errors.Is(err, exec.ErrNotFound):
 		return &exitError{code: exitNoProgram, err: err}
-	case errors.As(err, &api) && api.Status == 400:
+	case errors.Is(err, sandbox.ErrRefused):
 		return &exitError{code: exitNotStarted, err: err}
 	}
 	return err
