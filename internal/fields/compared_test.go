@@ -18,9 +18,10 @@ import (
 // has, each with the reason.
 var uncompared = map[string]string{
 	"update.env": "the official client does not send it", "fork.mounts": "the official client does not send them: a rule compares ours with the arguments",
-	"command?cmdId": "the official client leaves the IDs of commands to the service",
-	"get?__one":     "a parameter of these tests, for those that begin so",
-	"fork.__one":    "a parameter of these tests, for those that begin so", "create.__one": "a parameter of these tests, for those that begin so",
+	"create.credentials": "the recorded client, 3.5, does not have them",
+	"command?cmdId":      "the official client leaves the IDs of commands to the service",
+	"get?__one":          "a parameter of these tests, for those that begin so",
+	"fork.__one":         "a parameter of these tests, for those that begin so", "create.__one": "a parameter of these tests, for those that begin so",
 }
 
 // TestCompared fails for a field that a row of these tests sends and no
