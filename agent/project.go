@@ -31,6 +31,10 @@ func ForProject(client *sandbox.Client, opts *Options) *Toolset {
 	return t
 }
 
+// ByName returns sessions whose conversations are the names of sandboxes, which
+// have to exist: ForConversation(ByName(client), "my-app", nil) are tools for one.
+func ByName(client *sandbox.Client) Sessions { return project{client} }
+
 // project finds sandboxes by their names.
 type project struct{ client *sandbox.Client }
 

@@ -12,13 +12,13 @@ import (
 	"github.com/go-vercel/sandbox"
 )
 
-// forModel is an error that the model can do something about.
-type forModel struct{ text string }
+// modelError is an error that the model can do something about.
+type modelError struct{ text string }
 
-func (e *forModel) Error() string { return e.text }
+func (e *modelError) Error() string { return e.text }
 
 // mistake returns an error that the model is told in these words.
-func mistake(format string, args ...any) error { return &forModel{fmt.Sprintf(format, args...)} }
+func mistake(format string, args ...any) error { return &modelError{fmt.Sprintf(format, args...)} }
 
 // Refuse returns an error for [Options].Before to return: the call is not made,
 // and the model is told the reason. Any other error of Before is an error of the
@@ -49,7 +49,7 @@ const unreachable = "The sandbox can't be used at the moment. Try once more, the
 // told returns what the model is told of an error, and whether it is an error of
 // the program too.
 func told(err error) (text string, program bool) {
-	if m, ok := errors.AsType[*forModel](err); ok {
+	if m, ok := errors.AsType[*modelError](err); ok {
 		return m.text, false
 	}
 	if errors.Is(err, sandbox.ErrInvalid) {

@@ -7,6 +7,7 @@ require (
 	github.com/creack/pty v1.1.24
 	github.com/fsnotify/fsnotify v1.10.1
 	github.com/go-vercel/sandbox v0.0.0
+	github.com/go-vercel/sandbox/agent/mcptools v0.0.0
 	github.com/gofrs/flock v0.13.1
 	github.com/google/jsonschema-go v0.4.3
 	github.com/itchyny/gojq v0.12.20
@@ -47,4 +48,7 @@ require (
 	golang.org/x/tools v0.42.0 // indirect
 )
 
-replace github.com/go-vercel/sandbox => ../..
+replace (
+	github.com/go-vercel/sandbox => ../..
+	github.com/go-vercel/sandbox/agent/mcptools => ../../agent/mcptools
+)

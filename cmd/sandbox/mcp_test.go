@@ -5,17 +5,20 @@ import (
 	"context"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/go-vercel/sandbox"
 )
 
 // TestAgentsAreTold wants agents and their users to learn from the server
 // whether its sandboxes are isolated, which those of --local are not.
 func TestAgentsAreTold(t *testing.T) {
 	t.Parallel()
-	const isolated, boundless = "Isolated Linux machines", "NOT isolated"
+	const isolated, boundless = "an isolated Linux machine", "NOT isolated"
 	d := newDesk(t, nil)
 	t.Cleanup(func() {
 		got := finish(t, d.command(context.Background(), "local", "stop"))
@@ -41,5 +44,76 @@ func TestAgentsAreTold(t *testing.T) {
 		assert.Contains(t, text, test.says, "%v", test.args)
 		assert.NotContains(t, text, test.not, "%v", test.args)
 		assert.Equal(t, test.warned, strings.Contains(stderr.String(), "not isolated from it"), "%v: %s", test.args, stderr.String())
+	}
+}
+
+// connectAgent connects an agent to a server of the program.
+func connectAgent(t *testing.T, d *desk, args ...string) *mcp.ClientSession {
+	t.Helper()
+	agent := mcp.NewClient(&mcp.Implementation{Name: "test", Version: "1"}, nil)
+	session, err := agent.Connect(t.Context(), &mcp.CommandTransport{Command: d.command(context.WithoutCancel(t.Context()), args...)}, nil)
+	require.NoError(t, err)
+	t.Cleanup(func() { assert.NoError(t, session.Close()) })
+	return session
+}
+
+// callTool calls a tool and returns what the agent sees.
+func callTool(t *testing.T, session *mcp.ClientSession, tool string, args map[string]any) (text string, failed bool) {
+	t.Helper()
+	result, err := session.CallTool(t.Context(), &mcp.CallToolParams{Name: tool, Arguments: args})
+	require.NoError(t, err)
+	require.Len(t, result.Content, 1)
+	content, ok := result.Content[0].(*mcp.TextContent)
+	require.True(t, ok)
+	return content.Text, result.IsError
+}
+
+// TestAgentsTools lets an agent make a sandbox and work in it.
+func TestAgentsTools(t *testing.T) {
+	t.Parallel()
+	session := connectAgent(t, newDesk(t, nil), "mcp")
+	ok := func(tool string, args map[string]any) string {
+		text, failed := callTool(t, session, tool, args)
+		require.False(t, failed, "%s: %s", tool, text)
+		return text
+	}
+	ok("create_sandbox", map[string]any{"name": "a1", "timeout_minutes": 60})
+	ok("write_file", map[string]any{"sandbox": "a1", "path": "x.sh", "content": "echo hi; exit 3\n"})
+	assert.Equal(t, "Exit code 3.\n<sandbox-data>\nhi\n</sandbox-data>", ok("bash", map[string]any{"sandbox": "a1", "command": "sh x.sh"}))
+	assert.Contains(t, ok("list_sandboxes", nil), "a1 (running")
+	ok("remove_sandbox", map[string]any{"sandbox": "a1"})
+}
+
+// TestOneSandbox confines an agent to one sandbox.
+func TestOneSandbox(t *testing.T) {
+	t.Parallel()
+	d := newDesk(t, nil)
+	session := connectAgent(t, d, "mcp", "--only", "mine")
+	listed, err := session.ListTools(t.Context(), nil)
+	require.NoError(t, err)
+	for _, tool := range listed.Tools {
+		assert.NotContains(t, []string{"create_sandbox", "list_sandboxes", "remove_sandbox"}, tool.Name)
+	}
+	text, failed := callTool(t, session, "bash", map[string]any{"sandbox": "other", "command": "true"})
+	assert.True(t, failed)
+	assert.Contains(t, text, `There is no argument "sandbox".`)
+	_, err = d.server.Client().Create(t.Context(), &sandbox.CreateOptions{Name: "mine", Timeout: time.Hour})
+	require.NoError(t, err)
+	text, failed = callTool(t, session, "bash", map[string]any{"command": "echo hi"})
+	assert.False(t, failed, text)
+}
+
+// TestAgentsWithoutCredentials wants each call to say why it can't be made, and
+// the server to live.
+func TestAgentsWithoutCredentials(t *testing.T) {
+	t.Parallel()
+	d := newDesk(t, nil)
+	d.unset("VERCEL_AUTH_TOKEN")
+	session := connectAgent(t, d, "mcp")
+	for range 2 {
+		text, failed := callTool(t, session, "list_sandboxes", nil)
+		assert.True(t, failed)
+		assert.Contains(t, text, "login")
+		assert.Contains(t, text, "start this server again")
 	}
 }

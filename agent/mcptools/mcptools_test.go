@@ -1,0 +1,81 @@
+package mcptools_test
+
+import (
+	"encoding/json"
+	"testing"
+
+	"github.com/modelcontextprotocol/go-sdk/mcp"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/go-vercel/sandbox/agent"
+	"github.com/go-vercel/sandbox/agent/mcptools"
+	"github.com/go-vercel/sandbox/internal/scripted"
+	"github.com/go-vercel/sandbox/internal/testkit"
+)
+
+func TestMain(m *testing.M) { testkit.Main(m) }
+
+// connect connects the client of the MCP SDK to a server of the tools.
+func connect(t *testing.T, tools *agent.Toolset) *mcp.ClientSession {
+	t.Helper()
+	here, there := mcp.NewInMemoryTransports()
+	ss, err := mcptools.NewServer(tools, &mcp.Implementation{Name: "test", Version: "1"}).Connect(t.Context(), there, nil)
+	require.NoError(t, err)
+	cs, err := mcp.NewClient(&mcp.Implementation{Name: "test", Version: "1"}, nil).Connect(t.Context(), here, nil)
+	require.NoError(t, err)
+	t.Cleanup(func() {
+		assert.NoError(t, cs.Close())
+		assert.NoError(t, ss.Wait())
+	})
+	return cs
+}
+
+func text(t *testing.T, result *mcp.CallToolResult) string {
+	t.Helper()
+	require.Len(t, result.Content, 1)
+	require.Nil(t, result.StructuredContent, "a result is sent once")
+	content, ok := result.Content[0].(*mcp.TextContent)
+	require.True(t, ok)
+	return content.Text
+}
+
+// TestScript wants the scripted model to see by MCP what it sees without.
+func TestScript(t *testing.T) {
+	t.Parallel()
+	m, tools := scripted.Start(t)
+	cs := connect(t, tools)
+	m.Play(func(tool string, args json.RawMessage) string {
+		result, err := cs.CallTool(t.Context(), &mcp.CallToolParams{Name: tool, Arguments: args})
+		require.NoError(t, err)
+		assert.False(t, result.IsError, tool)
+		return text(t, result)
+	})
+	assert.Equal(t, scripted.Directly(t), m.Transcript())
+}
+
+// TestErrors wants an agent to be told of what went wrong in results.
+func TestErrors(t *testing.T) {
+	t.Parallel()
+	_, sb := testkit.Start(t, nil)
+	var told []error
+	tools := agent.New(sb, &agent.Options{Limits: agent.Limits{Calls: 1}, OnError: func(_ agent.Call, err error) { told = append(told, err) }})
+	defer tools.Close()
+	cs := connect(t, tools)
+	assert.Equal(t, tools.Instructions(), cs.InitializeResult().Instructions)
+	listed, err := cs.ListTools(t.Context(), nil)
+	require.NoError(t, err)
+	require.Len(t, listed.Tools, len(tools.Tools()))
+	for _, tool := range listed.Tools {
+		assert.Equal(t, tool.Name == "bash", tool.Annotations.DestructiveHint != nil && *tool.Annotations.DestructiveHint && tool.Name == "bash", tool.Name)
+		assert.Equal(t, tool.Name == "grep", tool.Annotations.ReadOnlyHint && tool.Name == "grep", tool.Name)
+	}
+	for _, want := range []string{"file does not exist", "The budget for these tools is used up."} {
+		result, err := cs.CallTool(t.Context(), &mcp.CallToolParams{Name: "read_file", Arguments: map[string]any{"path": "none"}})
+		require.NoError(t, err)
+		assert.True(t, result.IsError)
+		assert.Contains(t, text(t, result), want)
+	}
+	require.Len(t, told, 1)
+	assert.ErrorIs(t, told[0], agent.ErrLimit)
+}
