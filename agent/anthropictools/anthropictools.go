@@ -1,0 +1,58 @@
+// Package anthropictools gives the tools of package agent to Claude, with
+// Anthropic's Go SDK.
+package anthropictools
+
+import (
+	"context"
+	"encoding/json"
+	"slices"
+
+	"github.com/anthropics/anthropic-sdk-go"
+
+	"github.com/go-vercel/sandbox/agent"
+)
+
+// Tools describes the tools to the Messages API.
+func Tools(tools *agent.Toolset) ([]anthropic.ToolUnionParam, error) {
+	var list []anthropic.ToolUnionParam
+	for _, tool := range tools.Tools() {
+		var schema anthropic.ToolInputSchemaParam
+		if err := json.Unmarshal(tool.InputSchema, &schema); err != nil {
+			return nil, err
+		}
+		list = append(list, anthropic.ToolUnionParam{OfTool: &anthropic.ToolParam{
+			Name: tool.Name, Description: anthropic.String(tool.Description), InputSchema: schema,
+		}})
+	}
+	return list, nil
+}
+
+// Run lets Claude work with the tools until it is done, and returns its last
+// message. The tools and their instructions are added to params. An error of the
+// program, such as a sandbox that is gone, ends it, and is returned with the
+// message whose call it was; [agent.Limits].Calls bounds how often it goes round.
+func Run(ctx context.Context, client *anthropic.Client, params anthropic.MessageNewParams, tools *agent.Toolset) (*anthropic.Message, error) {
+	offered, err := Tools(tools)
+	if err != nil {
+		return nil, err
+	}
+	params.Tools = slices.Concat(params.Tools, offered)
+	params.System = append(slices.Clone(params.System), anthropic.TextBlockParam{Text: tools.Instructions()})
+	for {
+		message, err := client.Messages.New(ctx, params)
+		if err != nil || message.StopReason != anthropic.StopReasonToolUse {
+			return message, err
+		}
+		var results []anthropic.ContentBlockParamUnion
+		for _, block := range message.Content {
+			if use, ok := block.AsAny().(anthropic.ToolUseBlock); ok {
+				result, err := tools.Call(ctx, use.Name, use.Input)
+				if err != nil {
+					return message, err
+				}
+				results = append(results, anthropic.NewToolResultBlock(use.ID, result.Text, result.Failed))
+			}
+		}
+		params.Messages = append(slices.Clip(params.Messages), message.ToParam(), anthropic.NewUserMessage(results...))
+	}
+}
