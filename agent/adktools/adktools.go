@@ -1,0 +1,123 @@
+// Package adktools gives the tools of package agent to agents of Google's Agent
+// Development Kit.
+package adktools
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"sync"
+
+	"google.golang.org/genai"
+
+	adk "google.golang.org/adk/v2/agent"
+	"google.golang.org/adk/v2/model"
+	"google.golang.org/adk/v2/tool"
+	"google.golang.org/adk/v2/tool/toolutils"
+
+	"github.com/go-vercel/sandbox/agent"
+)
+
+// Toolset is a toolset of ADK. It is safe for concurrent use.
+type Toolset struct {
+	choose func(ctx adk.ReadonlyContext) *agent.Toolset
+
+	mu   sync.Mutex
+	sets map[string]*agent.Toolset // by conversation, that Close closes
+}
+
+// New returns a toolset for the Toolsets of an llmagent.Config. All sessions of
+// the agent share it: use [ForSessions] where each needs a sandbox of its own. Add
+// the Instructions of tools to those of the agent.
+//
+// The model is told of errors in a field "error" of the response; ADK's callbacks
+// are not, since their errors would reach the model word for word.
+// [agent.Options].OnError has the errors of the program.
+func New(tools *agent.Toolset) *Toolset {
+	return &Toolset{choose: func(adk.ReadonlyContext) *agent.Toolset { return tools }}
+}
+
+// ForSessions returns a toolset whose tools work on the sandbox of the session of
+// ADK in which they are called, as [Conversation] names it. The caller closes it.
+func ForSessions(sessions agent.Sessions, opts *agent.Options) *Toolset {
+	t := &Toolset{sets: map[string]*agent.Toolset{}}
+	t.choose = func(ctx adk.ReadonlyContext) *agent.Toolset {
+		conversation := Conversation(ctx.AppName(), ctx.UserID(), ctx.SessionID())
+		t.mu.Lock()
+		defer t.mu.Unlock()
+		if t.sets[conversation] == nil {
+			t.sets[conversation] = agent.ForConversation(sessions, conversation, opts)
+		}
+		return t.sets[conversation]
+	}
+	return t
+}
+
+// Conversation returns the ID of the conversation of a session. In ADK two users
+// may have sessions of the same ID, and they must not share a sandbox.
+func Conversation(app, user, session string) string {
+	return fmt.Sprintf("%q %q %q", app, user, session)
+}
+
+// Close closes the tools of all sessions. Those given to [New] are the caller's to
+// close.
+func (t *Toolset) Close() error {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	var errs []error
+	for _, tools := range t.sets {
+		errs = append(errs, tools.Close())
+	}
+	return errors.Join(errs...)
+}
+
+// Name implements [tool.Toolset].
+func (t *Toolset) Name() string { return "sandbox" }
+
+// Tools implements [tool.Toolset].
+func (t *Toolset) Tools(ctx adk.ReadonlyContext) ([]tool.Tool, error) {
+	tools := t.choose(ctx)
+	var list []tool.Tool
+	for _, described := range tools.Tools() {
+		var schema map[string]any
+		if err := json.Unmarshal(described.InputSchema, &schema); err != nil {
+			return nil, err
+		}
+		list = append(list, &function{described, schema, tools})
+	}
+	return list, nil
+}
+
+// function is a tool of ADK.
+type function struct {
+	agent.Tool
+	schema map[string]any
+	tools  *agent.Toolset
+}
+
+func (f *function) Name() string        { return f.Tool.Name }
+func (f *function) Description() string { return f.Tool.Description }
+func (f *function) IsLongRunning() bool { return false }
+
+// Declaration describes the tool to the model.
+func (f *function) Declaration() *genai.FunctionDeclaration {
+	return &genai.FunctionDeclaration{Name: f.Name(), Description: f.Description(), ParametersJsonSchema: f.schema}
+}
+
+// ProcessRequest adds the tool to a request to the model.
+func (f *function) ProcessRequest(_ adk.Context, req *model.LLMRequest) error {
+	return toolutils.PackTool(req, f)
+}
+
+// Run calls the tool.
+func (f *function) Run(ctx adk.Context, args any) (map[string]any, error) {
+	text, err := json.Marshal(args)
+	if err != nil {
+		return nil, err
+	}
+	result, _ := f.tools.Call(ctx, f.Name(), text) // the error is for OnError
+	if result.Failed {
+		return map[string]any{"error": result.Text}, nil
+	}
+	return map[string]any{"result": result.Text}, nil
+}
