@@ -226,3 +226,33 @@ func (w *process) end(t *testing.T) {
 	<-w.read
 	require.NoError(t, w.cmd.Wait())
 }
+
+// TestAdopted: what a process keeps ready that extends no more is adopted by
+// another, and taken once, although the first may still be there.
+func TestAdopted(t *testing.T) {
+	t.Parallel()
+	srv := emulator(t)
+	opts := pool.Options{Name: "adopted", Lease: 16 * time.Second}
+	network := testkit.Transport(t)
+	deaf := testkit.Client(t, srv, sandbox.ClientOptions{HTTPClient: &http.Client{Transport: testkit.RoundTripper(func(r *http.Request) (*http.Response, error) {
+		if strings.HasSuffix(r.URL.Path, "/extend-timeout") {
+			<-r.Context().Done()
+			return nil, r.Context().Err()
+		}
+		return network.RoundTrip(r)
+	})}})
+	first, err := pool.New(t.Context(), deaf, opts)
+	require.NoError(t, err)
+	awaitReady(t, first, 1)
+	second := open(t, srv.Client(), opts)
+	awaitReady(t, second, 2) // one of its own, and one that it has adopted
+	names := map[string]bool{}
+	for _, p := range []*pool.Pool{second, second, first} {
+		box, err := p.Take(t.Context(), "")
+		require.NoError(t, err)
+		assert.False(t, names[box.Name()], "taken twice")
+		names[box.Name()] = true
+		defer func() { assert.NoError(t, box.Delete(context.WithoutCancel(t.Context()))) }()
+	}
+	require.NoError(t, first.Close(t.Context()))
+}

@@ -94,7 +94,8 @@ type Options struct {
 	// day; if Stopped is set, 20 hours, since snapshots expire after a day.
 	MaxAge time.Duration
 	// Lease is how long a running sandbox outlives its process at most. It is
-	// extended when half of it is left, one request each. Zero means five minutes;
+	// extended when half of it is left, one request each, and eight times in a
+	// lease the pool's sandboxes are listed. Zero means five minutes;
 	// less than four seconds is an error.
 	Lease time.Duration
 	// Logger receives what the pool makes, takes, adopts and deletes, at debug

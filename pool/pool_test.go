@@ -273,6 +273,24 @@ func TestClosed(t *testing.T) {
 	require.NoError(t, box.Delete(t.Context()))
 }
 
+// TestRefillUnderLimits: a pool that is larger than what the service lets it make
+// at once is filled without a request in vain.
+func TestRefillUnderLimits(t *testing.T) {
+	t.Parallel()
+	if testing.Short() {
+		t.Skip("waits for the periods of rate limits")
+	}
+	var refused atomic.Int64
+	srv := sandboxtest.New(t, &sandboxtest.Options{Mode: sandboxtest.Folder, RateLimits: true, OnRequest: func(r sandboxtest.Request) {
+		if r.Status == http.StatusTooManyRequests {
+			refused.Add(1)
+		}
+	}})
+	p := open(t, srv.Client(), pool.Options{Name: "limits", Size: 24})
+	awaitReady(t, p, 24)
+	assert.LessOrEqual(t, refused.Load(), int64(1))
+}
+
 // TestFromSnapshot: the snapshot that sandboxes are made from outlives them all.
 func TestFromSnapshot(t *testing.T) {
 	t.Parallel()
@@ -314,6 +332,7 @@ func TestForeignSandboxes(t *testing.T) {
 	require.NoError(t, err)
 	_, err = stranger.Stop(t.Context(), nil)
 	require.NoError(t, err)
+	network := testkit.Transport(t)
 	c := testkit.Client(t, srv, sandbox.ClientOptions{HTTPClient: &http.Client{Transport: testkit.RoundTripper(func(r *http.Request) (*http.Response, error) {
 		if r.URL.Query().Has("tags") {
 			q := r.URL.Query()
@@ -321,7 +340,7 @@ func TestForeignSandboxes(t *testing.T) {
 			r = r.Clone(r.Context())
 			r.URL.RawQuery = q.Encode()
 		}
-		return testkit.Transport(t).RoundTrip(r)
+		return network.RoundTrip(r)
 	})}})
 	p, err := pool.New(t.Context(), c, pool.Options{Name: "foreign", Lease: 4 * time.Second})
 	require.NoError(t, err)

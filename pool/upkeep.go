@@ -28,7 +28,7 @@ func (p *Pool) keepUp() {
 	defer beat.Stop()
 	p.sweep()
 	p.refill()
-	for beats := 1; ; beats++ {
+	for {
 		select {
 		case <-p.end:
 			return
@@ -38,9 +38,7 @@ func (p *Pool) keepUp() {
 		case <-beat.C:
 		}
 		p.extendAll()
-		if beats%2 == 0 {
-			p.spawn(p.sweep) // it may wait for rate limits, which sandboxes' time does not
-		}
+		p.spawn(p.sweep) // it may wait for rate limits, which sandboxes' time does not
 		p.refill()
 	}
 }
@@ -200,7 +198,7 @@ func (p *Pool) sort(infos []sandbox.Info) (adopt, abandoned []sandbox.Info) {
 		switch {
 		case p.alive[info.Name] != nil || p.trying[info.Name]: // ours
 		case running(info.Status):
-			if !p.opts.Stopped && !suspect && time.Until(info.ExpiresAt) < p.opts.Lease/4 {
+			if !p.opts.Stopped && !suspect && time.Until(info.ExpiresAt) < p.opts.Lease*3/8 {
 				adopt = append(adopt, info)
 			}
 		case !p.opts.Stopped && time.Since(info.StatusUpdatedAt) > p.opts.Lease/4,
@@ -227,7 +225,7 @@ func (p *Pool) adopt(ctx context.Context, info sandbox.Info) {
 	if err != nil || !sb.Info().CreatedAt.Equal(info.CreatedAt) {
 		return
 	}
-	if !unclaimed(ctx, sb) || time.Until(sb.ExpiresAt()) > p.opts.Lease/4 {
+	if !unclaimed(ctx, sb) || time.Until(sb.ExpiresAt()) > p.opts.Lease*3/8 {
 		p.suspect(info.Name) // unfinished, taken, or extended in the meantime
 		return
 	}
