@@ -141,10 +141,6 @@ var programs = []struct {
 		want: []string{"TypeError", "correct", "idle: stopping", "back, with all files", "sum: 129", "primes.py"},
 	},
 	{
-		name: "fanout", args: []string{"-forks", "12", "-parallel", "4"},
-		want: []string{"12 forks, 4 at a time", "the sum is 720600"},
-	},
-	{
 		name: "testing", need: "python3", args: []string{"print(sum(map(int, input().split())))"},
 		want: []string{"right\n"},
 	},
