@@ -232,7 +232,7 @@ func (r *execRun) notStarted(err error) {
 	close(r.done)
 }
 
-// ended tells that the run is over. An exit code is no error here.
+// ended tells that the run is over. An exit code is not an error here.
 func (r *execRun) ended(err error) {
 	e := r.event
 	if cmd := r.command(); cmd != nil {

@@ -71,7 +71,7 @@ func (s *Snapshot) bind(c *Client) {
 
 // Delete deletes the snapshot. Sandboxes that would resume from it no longer
 // can; see [ErrSnapshotNotFound]. If it does not exist, the error matches
-// [ErrNotFound]; one that is deleted already is no error. It is one request, and
+// [ErrNotFound]; one that is deleted already is not an error. It is one request, and
 // another one if the API refuses it, which looks whether the snapshot is
 // deleted.
 func (s *Snapshot) Delete(ctx context.Context) error {

@@ -48,7 +48,7 @@ func deskOf(t *testing.T, srv *sandboxtest.Server, sb *sandbox.Sandbox, opts *ag
 
 type args map[string]any
 
-// try makes a call that is no error of the program.
+// try makes a call that is not an error of the program.
 func (d *desk) try(tool string, a args) agent.Result {
 	d.t.Helper()
 	text, err := json.Marshal(a)

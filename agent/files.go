@@ -65,7 +65,7 @@ func within(dir, name string) bool {
 }
 
 // regular looks a file up that is to be read. A sandbox without the program for it
-// has no answer, which is no error.
+// has no answer, which is not an error.
 func (c *call) regular(ctx context.Context, name string) (fs.FileInfo, error) {
 	info, err := c.sb.FS().Stat(ctx, name)
 	switch {

@@ -307,7 +307,7 @@ func (p *Pool) Stop(ctx context.Context, conversation string) error {
 }
 
 // Delete stops the sandbox of a conversation and deletes it, with its files and
-// snapshots. One that does not exist is no error.
+// snapshots. One that does not exist is not an error.
 func (p *Pool) Delete(ctx context.Context, conversation string) error {
 	if err := p.Stop(ctx, conversation); err != nil {
 		return err

@@ -131,7 +131,7 @@ func (w *Worker) renew(ctx context.Context, o Options, vm string) (machine, erro
 func (w *Worker) extend(ctx context.Context, s *sandbox.Session, d time.Duration) time.Time {
 	if need := d - expiry(s).Sub(w.now()); need > 10*time.Second {
 		if err := s.ExtendTimeout(ctx, need); err != nil {
-			activity.GetLogger(ctx).Warn("the machine's lease was not renewed", "session", s.ID(), "error", err)
+			activity.GetLogger(ctx).Warn("could not renew the machine's lease", "session", s.ID(), "error", err)
 			_ = s.Refresh(ctx)
 		}
 	}

@@ -206,7 +206,7 @@ func (s *Sandbox) Result(ctx workflow.Context, c *Command, f workflow.Future) (*
 }
 
 // Kill sends the command a signal, also when ctx was cancelled. A command that
-// has ended is no error.
+// has ended is not an error.
 func (s *Sandbox) Kill(ctx workflow.Context, c *Command, sig sandbox.Signal) error {
 	if c.ID == "" {
 		return nil

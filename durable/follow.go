@@ -142,7 +142,7 @@ func (w *Worker) keepLease(ctx context.Context, in followInput) (stop func()) {
 			cur, err := w.session(ctx, in.Sandbox, in.Command.VM)
 			if err != nil {
 				if !gone(err) && ctx.Err() == nil {
-					activity.GetLogger(ctx).Warn("the machine's lease was not looked at", "error", err)
+					activity.GetLogger(ctx).Warn("could not check the machine's lease", "error", err)
 				}
 				continue
 			}

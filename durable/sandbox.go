@@ -153,7 +153,7 @@ func (s *Sandbox) Renew(ctx workflow.Context) (runs bool, err error) {
 }
 
 // Hibernate stops the machine with a snapshot of its files; the next call that
-// needs it starts it again. One that does not run is no error.
+// needs it starts it again. One that does not run is not an error.
 func (s *Sandbox) Hibernate(ctx workflow.Context) error {
 	if s.VM == "" {
 		return nil

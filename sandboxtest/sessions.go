@@ -248,7 +248,7 @@ func (c *call) listSessions() error {
 	return nil
 }
 
-// stopSession handles POST …/stop. Stopping a stopped session is no error.
+// stopSession handles POST …/stop. Stopping a stopped session is not an error.
 func (c *call) stopSession() error {
 	sess, err := c.session()
 	if err != nil {

@@ -220,7 +220,7 @@ func (s *storeTest) remove(t *testing.T) {
 	for _, key := range append(keep, gone...) {
 		s.put(t, key, []byte(key))
 	}
-	for range 2 { // none is no error
+	for range 2 { // none is not an error
 		if err := s.store.Remove(t.Context(), s.prefix+"remove/a/"); err != nil {
 			t.Fatalf("Remove: %v", err)
 		}

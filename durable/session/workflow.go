@@ -547,9 +547,9 @@ func (s *run) full(ctx workflow.Context) bool {
 	return info.GetContinueAsNewSuggested() || limit > 0 && info.GetCurrentHistoryLength() > limit || sizeOf(s.Events) > maxBytes
 }
 
-// overdue reports whether a new history is to begin although commands wait, which
-// some do all the time in a busy session. Runs of before this was seen to go on
-// for as long as any waits.
+// overdue reports whether a new history is to begin although commands wait. A
+// busy session always has waiting commands, so waiting for an empty queue would
+// never roll over. Histories recorded before this check must still wait on replay.
 func (s *run) overdue(ctx workflow.Context) bool {
 	return s.ran && s.full(ctx) && workflow.GetVersion(ctx, changeRollQueue, workflow.DefaultVersion, 1) == 1
 }
@@ -582,9 +582,8 @@ func (s *run) roll(ctx workflow.Context) error {
 	if had == 0 && len(s.Queue) > 0 {
 		return s.unroll(ctx)
 	}
-	// A signal that came in meanwhile would end with this run. Runs of before
-	// this was seen to did continue as new, and do so again when they are
-	// replayed.
+	// A signal received in the meantime would be lost with this run. Histories
+	// recorded before this check must still continue as new on replay.
 	if err := takeSignals(ctx); err != nil {
 		return err
 	}
@@ -628,8 +627,8 @@ func (s *run) archive(ctx workflow.Context) error {
 }
 
 // swollen reports whether the events are too large for a payload although their
-// texts are not, because of what JSON escapes. Runs of before this was seen to
-// kept them.
+// texts are not, because of what JSON escapes. Histories recorded before this
+// check must still keep them on replay.
 func (s *run) swollen(ctx workflow.Context) bool {
 	return jsonSizeOf(s.Events) > 2*keepBytes && workflow.GetVersion(ctx, changeSwollen, workflow.DefaultVersion, 1) == 1
 }

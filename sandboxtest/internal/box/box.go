@@ -105,7 +105,7 @@ func (b *Box) use() (func(), error) {
 
 // Stop ends every process of the box, detached ones too, with SIGKILL, and
 // returns when they are gone. The files stay: Restart goes on with them, and
-// Freeze makes them a layer. Stopping a stopped box is no error.
+// Freeze makes them a layer. Stopping a stopped box is not an error.
 func (b *Box) Stop(ctx context.Context) error {
 	b.mu.Lock()
 	if !b.running {
@@ -196,7 +196,7 @@ func (b *Box) Freeze(ctx context.Context) (LayerID, int64, error) {
 }
 
 // Remove stops the box and removes its files. Removing a removed or frozen box
-// is no error.
+// is not an error.
 func (b *Box) Remove() error {
 	if err := b.Stop(context.Background()); err != nil {
 		return err

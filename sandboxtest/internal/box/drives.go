@@ -190,7 +190,7 @@ func (d *drives) keepOnly(ids []string) error {
 // MakeDrive makes an empty drive.
 func (h *Host) MakeDrive(id string) error { return os.MkdirAll(h.drives.dirOf(id), 0o711) }
 
-// RemoveDrive removes a drive. Removing one that is not there is no error. Boxes
+// RemoveDrive removes a drive. Removing one that is not there is not an error. Boxes
 // that have it mounted to read keep what they see.
 func (h *Host) RemoveDrive(id string) error { return h.drives.remove(id) }
 

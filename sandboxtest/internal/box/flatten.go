@@ -50,7 +50,7 @@ func (h *Host) flatten(id LayerID, chain []string, image ImageID) (LayerID, []st
 	}
 	err = errors.Join(err, removeAll(dir))
 	if len(chain) <= f.maxLayers() {
-		h.log.Warn("a chain of layers could not be flattened, it is used as it is", "layers", len(chain), "error", err)
+		h.log.Warn("could not merge a chain of layers, using it as it is", "layers", len(chain), "error", err)
 		return id, chain, nil
 	}
 	return id, chain, fmt.Errorf("%w: %d, at most %d, and they can't be made one: %w", ErrTooManyLayers, len(chain), f.maxLayers(), err)

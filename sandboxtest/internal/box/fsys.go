@@ -103,7 +103,7 @@ var (
 )
 
 // makeDir makes a directory; with parents also those, and then one that exists
-// is no error.
+// is not an error.
 func makeDir(f fsys, name string, parents bool) error {
 	if parents {
 		return mkdirAll(f, name)

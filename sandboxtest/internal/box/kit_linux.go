@@ -51,7 +51,7 @@ func (n *namespaceBackend) openKit() (*kit, error) {
 		err = k.add("sudo", self)
 	}
 	if err != nil {
-		n.log.Info("boxes of images have no sudo but their own", "error", err)
+		n.log.Info("sandboxes with an image have only its own sudo", "error", err)
 	}
 	if n.rootless {
 		unshare, err := exec.LookPath("unshare")

@@ -93,7 +93,7 @@ const (
 )
 
 // Start starts a command. A program or a working directory that is not there
-// is no error but a command that exits at once, with a message on Stderr. ctx
+// is not an error but a command that exits at once, with a message on Stderr. ctx
 // bounds the start only.
 func (b *Box) Start(ctx context.Context, spec Spec) (*Process, error) {
 	if err := ctx.Err(); err != nil {

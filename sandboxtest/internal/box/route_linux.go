@@ -27,7 +27,7 @@ type routeEntry struct {
 }
 
 // addDefaultRoute sends everything to the host, in the calling thread's
-// network. One that is there already is no error.
+// network. One that is there already is not an error.
 func addDefaultRoute() error {
 	any4 := unix.RawSockaddrInet4{Family: unix.AF_INET}
 	route := routeEntry{dst: any4, gateway: any4, mask: any4, flags: unix.RTF_UP | unix.RTF_GATEWAY}

@@ -159,7 +159,7 @@ func (n *namespaceBackend) bindSelf() error {
 		return err
 	}
 	if err := (mountPoint{source: program, target: n.self, flags: unix.MS_BIND}).mount(); err != nil {
-		n.log.Info("boxes have no sudo but the host's", "error", err)
+		n.log.Info("sandboxes have only the host's sudo", "error", err)
 	}
 	return nil
 }

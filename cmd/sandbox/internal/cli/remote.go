@@ -291,7 +291,7 @@ func (r *remoteRun) withInput(ctx context.Context, target commandTarget, name st
 			return 0, err
 		}
 		go func() {
-			_, _ = io.Copy(pipe, r.app.in) // a command that does not read it all is no error
+			_, _ = io.Copy(pipe, r.app.in) // a command that does not read it all is not an error
 			_ = pipe.Close()
 		}()
 	}
@@ -378,7 +378,7 @@ func (p *signalPass) take(s syscall.Signal, atOnce bool) {
 func (p *signalPass) send(kill func(sandbox.Signal) error, sig sandbox.Signal, last bool) {
 	p.wg.Go(func() {
 		if err := kill(sig); errors.Is(err, sandbox.ErrChildren) {
-			p.warn("the signal has reached the command alone: what it has started may go on", "sandbox stop ends all")
+			p.warn("only the command got the signal; its children may go on", "sandbox stop ends all")
 		}
 		if last {
 			p.giveUp()

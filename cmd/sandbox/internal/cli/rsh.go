@@ -92,7 +92,7 @@ func (a *app) remoteShell(ctx context.Context, sb *sandbox.Sandbox, line string)
 		_, _ = a.err.Write(text) // nobody may be there to read it
 	}
 	if err := sb.FS().Remove(late, stderrFile); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		a.warn("could not remove "+stderrFile+": "+err.Error(), "it is of no use any more")
+		a.warn("could not remove "+stderrFile+": "+err.Error(), "delete it yourself")
 	}
 	if copyErr != nil {
 		return copyErr

@@ -113,7 +113,7 @@ func (a *app) sandboxForRun(ctx context.Context, o *runOptions, create *sandbox.
 	if s.name != "" {
 		sb, err := a.getExisting(ctx, s.name)
 		if sb != nil && o.rm {
-			a.warn("sandbox "+s.name+" was there before, and --rm will remove it in the end", "leave --rm out to keep it")
+			a.warn("sandbox "+s.name+" existed before, and --rm will remove it", "leave --rm out to keep it")
 		}
 		if sb != nil || err != nil {
 			return sb, err

@@ -235,7 +235,7 @@ func (w *watching) once(ctx context.Context) error {
 		return err
 	}
 	w.failures++
-	w.app.warn("this sync has failed: "+w.app.explain(err).Message, "it is tried again")
+	w.app.warn("this sync failed: "+w.app.explain(err).Message, "trying again")
 	return nil
 }
 
