@@ -48,6 +48,10 @@ func run(ctx context.Context, pkg, program string) (err error) {
 	}
 	defer func() { err = errors.Join(err, sb.Delete(context.WithoutCancel(ctx), nil)) }()
 
+	// On the emulator root is real only where that runs as root on Linux.
+	if asRoot(ctx, sb, "test", "-w", "/usr/local/bin") != nil {
+		return errors.New("root can't write to /usr/local/bin in this sandbox: the emulator has to run as root on Linux for this example")
+	}
 	if pkg != "" {
 		err = asRoot(ctx, sb, "sh", "-c", installPackage, "sh", pkg)
 	} else {
