@@ -76,6 +76,11 @@ type tcpFlow struct {
 	// taken is closed when the box's half has come.
 	taken chan struct{}
 	done  time.Time // when both halves had ended
+	// accepted says that the box's half has come.
+	accepted bool
+	// told is closed when the box has been told that the connection is over;
+	// nil while nobody waits for that.
+	told chan struct{}
 }
 
 func newNAT(device io.ReadWriteCloser, listener net.Listener, resolver func() string, gate Gate, log *slog.Logger) *nat {
@@ -98,6 +103,44 @@ func (n *nat) disconnect() {
 	defer n.mu.Unlock()
 	n.cutOff()
 	n.cut, n.cutOff = context.WithCancel(n.ctx)
+}
+
+// resetTime is how long reset waits at most.
+const resetTime = 250 * time.Millisecond
+
+// reset ends all connections, and returns when the programs of the box have
+// heard of it: one that waits for its peer would not notice that the network is
+// gone.
+func (n *nat) reset() {
+	var told []chan struct{}
+	n.mu.Lock()
+	for _, f := range n.ports {
+		if f.accepted && f.done.IsZero() {
+			f.told = make(chan struct{})
+			told = append(told, f.told)
+		}
+	}
+	n.mu.Unlock()
+	n.disconnect()
+	timer := time.NewTimer(resetTime)
+	defer timer.Stop()
+	for _, heard := range told {
+		select {
+		case <-heard:
+		case <-timer.C:
+			return
+		case <-n.ctx.Done():
+			return
+		}
+	}
+}
+
+// breakOff closes a connection so that its peer gets an error, not an end.
+func breakOff(conn net.Conn) {
+	if tcp, ok := conn.(*net.TCPConn); ok {
+		_ = tcp.SetLinger(0) // it may be closed already
+	}
+	_ = conn.Close()
 }
 
 func (n *nat) close() error {
@@ -154,12 +197,22 @@ func (n *nat) tcpOut(p packet) {
 // tcpBack sends the listener's packet to the box under the name of the server
 // that the box believes to speak with.
 func (n *nat) tcpBack(p packet) {
+	over := p.tcpFlags()&flagRST != 0
 	n.mu.Lock()
 	f := n.ports[p.dst().Port()]
 	n.mu.Unlock()
-	if f != nil {
-		p.rewrite(f.to, f.from)
-		n.write(p.data)
+	if f == nil {
+		return
+	}
+	p.rewrite(f.to, f.from)
+	n.write(p.data)
+	if over {
+		n.mu.Lock()
+		defer n.mu.Unlock()
+		if f.told != nil {
+			close(f.told)
+			f.told = nil
+		}
 	}
 }
 
@@ -289,6 +342,9 @@ func (n *nat) accept() {
 		port := conn.RemoteAddr().(*net.TCPAddr).AddrPort().Port()
 		n.mu.Lock()
 		f := n.ports[port]
+		if f != nil {
+			f.accepted = true
+		}
 		if f != nil && f.inspect {
 			cut := n.cut
 			n.mu.Unlock()
@@ -314,7 +370,7 @@ func (n *nat) accept() {
 
 // serve leaves a connection to the gate.
 func (n *nat) serve(cut context.Context, f *tcpFlow, conn net.Conn) {
-	stop := context.AfterFunc(cut, func() { _ = conn.Close() })
+	stop := context.AfterFunc(cut, func() { breakOff(conn) })
 	defer stop()
 	n.gate.Serve(cut, inspected{conn, n}, f.to)
 	_ = conn.Close()
@@ -346,7 +402,7 @@ func (c inspected) CloseWrite() error { return c.Conn.(*net.TCPConn).CloseWrite(
 
 // relay copies both ways until both are at their end.
 func (n *nat) relay(cut context.Context, f *tcpFlow, box, server *net.TCPConn) {
-	stop := context.AfterFunc(cut, func() { _, _ = box.Close(), server.Close() })
+	stop := context.AfterFunc(cut, func() { breakOff(box); _ = server.Close() })
 	defer stop()
 	var wg sync.WaitGroup
 	wg.Go(func() { copyHalf(server, box, &n.out) })

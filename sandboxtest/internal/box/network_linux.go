@@ -202,15 +202,16 @@ func (n *network) dial(ctx context.Context, port int) (conn net.Conn, err error)
 }
 
 // set cuts the network off or connects it. Connections that are open when it
-// is cut off are broken.
+// is cut off are reset.
 func (n *network) set(deny bool) error {
 	if n.nat == nil {
 		return fmt.Errorf("%w while the box runs: there is no /dev/net/tun", ErrUnsupported)
 	}
 	return n.inside(func() error {
 		if deny {
+			n.nat.reset()
 			err := setUp(interfaceName, false)
-			n.nat.disconnect()
+			n.nat.disconnect() // what has come meanwhile
 			return err
 		}
 		if err := setUp(interfaceName, true); err != nil {

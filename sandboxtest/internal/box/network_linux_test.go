@@ -187,11 +187,14 @@ import socket, sys
 c = socket.create_connection(("` + hostAddr.String() + `", ` + fmt.Sprint(tcp) + `), 20)
 c.sendall(b"x"); c.recv(1)
 print("open", flush=True)
-c.settimeout(0.2)
-while True:
-    try:
-        c.sendall(b"x"); c.recv(1)
-    except OSError: break
+c.settimeout(50)
+try:
+    c.recv(1)
+except ConnectionResetError:
+    sys.exit(0)
+except OSError as e:
+    print(e)
+sys.exit(1)
 `}, Stdout: w, Timeout: time.Minute})
 	_, err = ready.Read(make([]byte, 100))
 	require.NoError(t, err)
