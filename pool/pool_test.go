@@ -366,3 +366,33 @@ func TestOptions(t *testing.T) {
 		assert.True(t, strings.HasPrefix(err.Error(), "pool: "), err)
 	}
 }
+
+// TestCancelledTake: a call that is given up just when its claim has succeeded
+// leaves nothing taken: nobody keeps the sandbox alive, and it is deleted.
+func TestCancelledTake(t *testing.T) {
+	t.Parallel()
+	srv := emulator(t)
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	network := testkit.Transport(t)
+	c := testkit.Client(t, srv, sandbox.ClientOptions{HTTPClient: &http.Client{Transport: testkit.RoundTripper(func(r *http.Request) (*http.Response, error) {
+		resp, err := network.RoundTrip(r)
+		if r.Context().Value(countKey{}) != nil {
+			cancel() // the claim has been made
+		}
+		return resp, err
+	})}})
+	p := open(t, c, pool.Options{Name: "given-up", Lease: 4 * time.Second})
+	awaitReady(t, p, 1)
+	counted, _ := counting(ctx)
+	_, err := p.Take(counted, "")
+	require.ErrorIs(t, err, context.Canceled)
+	assert.Zero(t, p.Stats().Taken)
+	require.Eventually(t, func() bool {
+		all, err := sandbox.Collect(srv.Client().List(t.Context(), nil))
+		return err == nil && len(all) == 1 && testkit.Count(srv, sandboxtest.DeleteSandbox) == 1
+	}, patience, 20*time.Millisecond, "one that is new")
+	box, err := p.Take(t.Context(), "")
+	require.NoError(t, err)
+	require.NoError(t, box.Delete(t.Context()))
+}
