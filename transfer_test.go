@@ -149,7 +149,7 @@ func TestUploadDirPatterns(t *testing.T) {
 		Include: []string{"*.go"}, Exclude: []string{"node_modules", "*_test.go"},
 	}))
 	var names []string
-	require.NoError(t, fs.WalkDir(sb.FS().IOFS(ctx, "src"), ".", func(name string, d fs.DirEntry, err error) error {
+	require.NoError(t, sb.FS().WalkDir(ctx, "src", func(name string, d fs.DirEntry, err error) error {
 		if err == nil && !d.IsDir() {
 			names = append(names, name)
 		}

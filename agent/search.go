@@ -76,7 +76,7 @@ func (c *call) walk(ctx context.Context, dir, pattern string) (list []found, mor
 	ctx, cancel := context.WithTimeout(ctx, c.limits().Timeout)
 	defer cancel()
 	visited, skipped := 0, 0
-	err = fs.WalkDir(c.sb.FS().IOFS(ctx, root), ".", func(name string, d fs.DirEntry, err error) error {
+	err = c.sb.FS().WalkDir(ctx, root, func(name string, d fs.DirEntry, err error) error {
 		switch {
 		case err != nil && (name == "." || ctx.Err() != nil):
 			return err

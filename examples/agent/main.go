@@ -119,7 +119,7 @@ func act(ctx context.Context, sb *sandbox.Sandbox, a action) (observation, error
 // list shows the files that the agent leaves behind.
 func list(ctx context.Context, sb *sandbox.Sandbox) error {
 	fmt.Println("\nThe files:")
-	return fs.WalkDir(sb.FS().IOFS(ctx, sb.Cwd()), ".", func(name string, entry fs.DirEntry, err error) error {
+	return sb.FS().WalkDir(ctx, sb.Cwd(), func(name string, entry fs.DirEntry, err error) error {
 		if err != nil || entry.IsDir() {
 			return err
 		}

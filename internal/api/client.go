@@ -64,8 +64,6 @@ type Client struct {
 	base    string // escaped path prefix
 	retrier *retryablehttp.Client
 	limits  sync.Map // *Op to the RateLimit of its last response
-	// changes is what Changes returns.
-	changes atomic.Uint64
 }
 
 // New returns a new client.
@@ -163,8 +161,6 @@ func (c *Client) Stream(ctx context.Context, req *Request) (*http.Response, erro
 // delete turned out to be done already.
 func (c *Client) send(ctx context.Context, a *attempts) (*http.Response, error) {
 	req := a.req
-	c.changed(ctx, req)
-	defer c.changed(ctx, req)
 	auth, err := c.cfg.Auth(ctx)
 	if err != nil {
 		return nil, &AuthError{Err: err}

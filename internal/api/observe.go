@@ -267,9 +267,7 @@ func (b *streamBody) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// Close also counts as a change: the end of a stream may be that of a command.
 func (b *streamBody) Close() error {
-	defer b.attempts.client.changed(b.ctx, b.attempts.req)
 	defer b.end(nil)
 	return b.ReadCloser.Close()
 }

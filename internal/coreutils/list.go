@@ -48,17 +48,21 @@ func (run Runner) List(ctx context.Context, dir string) ([]Entry, error) {
 	return entries, err
 }
 
-// Tree lists a directory and those below it, up to limit entries, keyed by
-// path; its own is ".". Directories that were not listed completely are
-// omitted. It fails if anything is unusual about the tree, such as a directory
-// that may not be read.
-func (run Runner) Tree(ctx context.Context, dir string, limit int) (map[string][]Entry, error) {
-	const script = `find "$1" -mindepth 1 -ignore_readdir_race -printf "$2" | head -z -n "$3"`
-	lists := map[string][]Entry{".": nil}
+// Tree lists a directory, which it also returns, and those below it, up to limit
+// entries, keyed by path; its own is ".". Directories that were not listed
+// completely are omitted. It fails if anything is unusual about the tree, such as
+// a directory that may not be read.
+func (run Runner) Tree(ctx context.Context, dir string, limit int) (top *Entry, lists map[string][]Entry, err error) {
+	const script = `find "$1" -ignore_readdir_race -printf "$2" | head -z -n "$3"`
+	lists = map[string][]Entry{".": nil}
 	var last string
 	n := 0
 	p := &listParser{tree: true, limit: limit, emit: func(e Entry) {
 		n++
+		if e.Name == "." {
+			top = &e
+			return
+		}
 		last = e.Name
 		parent, name := path.Split(e.Name)
 		parent = path.Clean(parent)
@@ -75,11 +79,11 @@ func (run Runner) Tree(ctx context.Context, dir string, limit int) (map[string][
 	}
 	switch {
 	case err != nil:
-		return nil, err
+		return nil, nil, err
 	case res.ExitCode != 0 || res.Stderr != "":
-		return nil, NewError("find", res.ExitCode, res.Stderr)
+		return nil, nil, NewError("find", res.ExitCode, res.Stderr)
 	}
-	if n >= limit {
+	if n >= limit && last != "" {
 		// find descends into each directory before it continues.
 		for delete(lists, last); last != "."; {
 			last = path.Dir(last)
@@ -89,11 +93,11 @@ func (run Runner) Tree(ctx context.Context, dir string, limit int) (map[string][
 	for _, list := range lists {
 		for _, e := range list {
 			if strings.ContainsRune(e.Name, utf8.RuneError) {
-				return nil, fmt.Errorf("%w: a name is not UTF-8", ErrOutput)
+				return nil, nil, fmt.Errorf("%w: a name is not UTF-8", ErrOutput)
 			}
 		}
 	}
-	return lists, nil
+	return top, lists, nil
 }
 
 // list runs a listing and parses it as it arrives. lossy is set if a name may
@@ -201,7 +205,9 @@ func parseListEntry(s string, tree bool) (Entry, error) {
 		return Entry{}, fmt.Errorf("%w: entry %.100q of the listing is too short", ErrOutput, s)
 	}
 	name := parts[12]
-	if name == "." || !tree && strings.Contains(name, "/") || !fs.ValidPath(strings.ToValidUTF8(name, "?")) {
+	if tree && name == "" {
+		name = "." // that of the top
+	} else if name == "." || !tree && strings.Contains(name, "/") || !fs.ValidPath(strings.ToValidUTF8(name, "?")) {
 		return Entry{}, fmt.Errorf("%w: the listing has an entry named %.100q", ErrOutput, name)
 	}
 	p := fieldParser{}

@@ -134,6 +134,9 @@ var endlessCalls = map[string]func(ctx context.Context, h *hostile) error{
 		_, err := fs.ReadDir(h.fs.IOFS(ctx, "/"), ".")
 		return err
 	},
+	"FileSystem.WalkDir": func(ctx context.Context, h *hostile) error {
+		return h.fs.WalkDir(ctx, "/", func(_ string, _ fs.DirEntry, err error) error { return err })
+	},
 	"FileSystem.Lchown":    func(ctx context.Context, h *hostile) error { return h.fs.Lchown(ctx, "f", 1, 1) },
 	"FileSystem.Lstat":     func(ctx context.Context, h *hostile) error { _, err := h.fs.Lstat(ctx, "f"); return err },
 	"FileSystem.Mkdir":     func(ctx context.Context, h *hostile) error { return h.fs.Mkdir(ctx, "d", 0o700) },
@@ -206,7 +209,7 @@ var endlessPrograms = map[string]string{
 
 // listings are the calls that read a listing, and hold what an honest one of
 // 250,000 files takes before they end it.
-var listings = []string{"FileSystem.ReadDir", "FileSystem.IOFS"}
+var listings = []string{"FileSystem.ReadDir", "FileSystem.IOFS", "FileSystem.WalkDir"}
 
 const listingMB = 256.0
 

@@ -141,6 +141,8 @@ func Argument(t *testing.T, method string, i int, typ reflect.Type) reflect.Valu
 		return reflect.ValueOf(regexp.MustCompile("never"))
 	case typ == reflect.TypeFor[[]byte]():
 		return reflect.ValueOf(make([]byte, 100<<10))
+	case typ == reflect.TypeFor[fs.WalkDirFunc]():
+		return reflect.ValueOf(fs.WalkDirFunc(func(_ string, _ fs.DirEntry, err error) error { return err }))
 	case typ == reflect.TypeFor[*sandbox.WaitForPortOptions]():
 		return reflect.ValueOf(&sandbox.WaitForPortOptions{HTTPClient: &http.Client{Transport: Silent{}}})
 	case method == "UploadDir" && i == 1:
