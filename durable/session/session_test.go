@@ -343,6 +343,37 @@ func TestInterruptTwice(t *testing.T) {
 	assert.Equal(t, "false <nil>", p.outcomes["over"])
 }
 
+// TestInterruptEscalates: a command that does not end of an interrupt is killed by
+// the next one, with what it has started.
+func TestInterruptEscalates(t *testing.T) {
+	p := newPlay(t, nil)
+	p.send(time.Minute, "a", "trap 'echo no' INT; echo up; while :; do sleep 0.05; done")
+	p.send(time.Minute, "b", "echo fine")
+	interrupts := func() {
+		p.UpdateWorkflow(updateInterrupt, "", &testsuite.TestUpdateCallback{
+			OnAccept: func() {}, OnReject: func(err error) { assert.NoError(t, err) }, OnComplete: func(_ any, err error) { assert.NoError(t, err) },
+		}, interrupt{"cmd-1", 2})
+	}
+	p.on(p.whenRead("up"), func() {
+		kills := func() (n int) {
+			for _, r := range p.Server.Requests() {
+				if r.Operation == sandboxtest.KillCommand {
+					n++
+				}
+			}
+			return n
+		}
+		for kills() < 2 && t.Context().Err() == nil { // one that comes while another is on its way counts as that one
+			interrupts()
+			time.Sleep(100 * time.Millisecond)
+		}
+	})
+	p.At(20*time.Minute, func() { p.SignalWorkflow(signalDestroy, DestroyOptions{}) })
+	events := p.run(Policy{})
+	require.NoError(t, p.GetWorkflowError())
+	assert.Equal(t, []string{"active", "cmd-1 killed 137", "cmd-2 exited 0", "destroyed", "destroyed"}, story(events))
+}
+
 // TestRefused: what the platform refuses for good ends the session with the
 // reason, and a full queue refuses commands.
 func TestRefused(t *testing.T) {

@@ -41,6 +41,7 @@ const (
 	changeRefreshQueue = "refreshes-with-queue"
 	changeRefusedKill  = "outlasts-refused-signals"
 	changeSwollen      = "measures-events-as-json"
+	changeEscalates    = "escalates-interrupts"
 )
 
 // input begins a run of the workflow; State is carried over continue-as-new.
@@ -487,11 +488,12 @@ func (s *run) awake(ctx workflow.Context, resets int) {
 	s.status(ctx, StateActive)
 }
 
-// follow waits for the command's end, passing interrupts on to it. A session that
-// is destroyed meanwhile kills it.
+// follow waits for the command's end, passing interrupts on to it: the first as it
+// is, one that comes later as SIGKILL, as the command has not ended of the first.
+// A session that is destroyed meanwhile kills it.
 func (s *run) follow(ctx workflow.Context, cmd *durable.Command) (*durable.Result, error) {
 	done := s.Sandbox.Follow(ctx, cmd)
-	killed := false
+	killed, asked := false, false
 	for {
 		mine := func(i interrupt) bool { return i.ID == s.current || i.ID == "" }
 		err := workflow.Await(ctx, func() bool {
@@ -518,9 +520,19 @@ func (s *run) follow(ctx workflow.Context, cmd *durable.Command) (*durable.Resul
 			}
 		default:
 			i := slices.IndexFunc(s.interrupts, mine)
-			sig := s.interrupts[i].Signal
+			sig := sandbox.Signal(s.interrupts[i].Signal)
 			s.interrupts = slices.Delete(s.interrupts, i, i+1)
-			if err := s.Sandbox.Kill(ctx, cmd, sandbox.Signal(sig)); err != nil {
+			asks := sig == sandbox.SIGINT || sig == sandbox.SIGTERM
+			if asks && asked && escalates(ctx) {
+				sig = sandbox.SIGKILL
+			}
+			asked = asked || asks
+			err := s.Sandbox.Kill(ctx, cmd, sig)
+			if slices.ContainsFunc(s.interrupts, mine) && escalates(ctx) {
+				// What came before the first has arrived is no second request.
+				s.interrupts = slices.DeleteFunc(s.interrupts, func(i interrupt) bool { return mine(i) && sandbox.Signal(i.Signal) == sig })
+			}
+			if err != nil {
 				if !s.outlastsKills(ctx) {
 					return nil, err
 				}
@@ -529,6 +541,12 @@ func (s *run) follow(ctx workflow.Context, cmd *durable.Command) (*durable.Resul
 			}
 		}
 	}
+}
+
+// escalates reports whether a second interrupt of a command kills it, which it did
+// not before.
+func escalates(ctx workflow.Context) bool {
+	return workflow.GetVersion(ctx, changeEscalates, workflow.DefaultVersion, 1) == 1
 }
 
 // outlastsKills reports whether the session goes on after a signal that was
