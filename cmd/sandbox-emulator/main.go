@@ -234,7 +234,12 @@ func serve(server *sandboxtest.Server, stdout, stderr io.Writer, signals <-chan 
 		fmt.Fprintln(stderr, "sandbox-emulator:", err)
 		return exitFailure
 	}
-	fmt.Fprintf(stdout, "Serving the Sandbox API at %s (%s mode).\n\nPoint a program at it with:\n\n", server.URL, server.Mode())
+	fmt.Fprintf(stdout, "Serving the Sandbox API at %s (%s mode).\n", server.URL, server.Mode())
+	fmt.Fprintf(stdout, "Sandboxes may use all of this machine's memory and processes.\n")
+	if missing := server.Enforces().Missing; missing != nil {
+		fmt.Fprintf(stdout, "Not as on the platform here: %s.\n", strings.ReplaceAll(missing.Error(), "\n", "; "))
+	}
+	fmt.Fprint(stdout, "\nPoint a program at it with:\n\n")
 	printExports(stdout, server.Environ())
 	fmt.Fprint(stdout, "\nPrograms in Node and Python, which have the platform's address built in, need these too:\n\n")
 	printExports(stdout, files.clients(server, os.Environ()))

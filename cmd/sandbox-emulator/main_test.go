@@ -9,6 +9,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -123,13 +124,19 @@ func serving(t *testing.T, args ...string) (*exec.Cmd, map[string]string) {
 	})
 	env := make(map[string]string)
 	lines := bufio.NewScanner(stdout)
+	said := ""
 	for lines.Scan() && !strings.Contains(lines.Text(), "Interrupt to stop") {
+		said += lines.Text() + "\n"
 		if kv, ok := strings.CutPrefix(lines.Text(), "export "); ok {
 			k, v, _ := strings.Cut(kv, "=")
 			env[k] = strings.Trim(v, "'")
 		}
 	}
 	require.Len(t, env, 8)
+	assert.Contains(t, said, "may use all of this machine's memory and processes")
+	if slices.Contains(args, "folder") {
+		assert.Contains(t, said, "Not as on the platform here: commands are ordinary processes")
+	}
 	go func() { _, _ = io.Copy(io.Discard, stdout) }()
 	return cmd, env
 }

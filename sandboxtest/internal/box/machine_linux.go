@@ -76,10 +76,11 @@ func (m *namespaceMachine) boot(ctx context.Context) error {
 	m.dead = make(chan struct{})
 	err := m.backend.onBootThread(m.bootOnThread, m.dead)
 	if m.init != nil {
-		go func(cmd *exec.Cmd, dead chan struct{}) {
+		cmd, dead := m.init, m.dead
+		go lockAway(func() { // a thread that waits would stay with the process
 			defer close(dead)
 			_ = cmd.Wait()
-		}(m.init, m.dead)
+		})
 	}
 	if err != nil {
 		err = errors.Join(err, m.shutDownLocked())

@@ -1,0 +1,53 @@
+package box
+
+import (
+	"os"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+// held counts the descriptors and threads of this process.
+func held(t *testing.T) (descriptors, threads int) {
+	t.Helper()
+	for dir, n := range map[string]*int{"/proc/self/fd": &descriptors, "/proc/self/task": &threads} {
+		entries, err := os.ReadDir(dir)
+		require.NoError(t, err)
+		*n = len(entries)
+	}
+	return descriptors, threads
+}
+
+// TestBoxesGiveBack: a box with a process has a few descriptors and threads,
+// and none of them once it is gone.
+func TestBoxesGiveBack(t *testing.T) {
+	const boxes, perBox = 24, 10
+	h := openHost(t, Options{Mode: Namespace})
+	round := func() {
+		t.Helper()
+		before, threadsBefore := held(t)
+		var all []*Box
+		for range boxes {
+			b := newBox(t, h, Config{})
+			start(t, b, Spec{Path: "sleep", Args: []string{"600"}})
+			all = append(all, b)
+		}
+		during, threadsDuring := held(t)
+		t.Logf("%d boxes: %d descriptors and %d threads more", boxes, during-before, threadsDuring-threadsBefore)
+		assert.LessOrEqual(t, during-before, boxes*perBox)
+		assert.LessOrEqual(t, threadsDuring-threadsBefore, boxes*3)
+		for _, b := range all {
+			require.NoError(t, b.Stop(t.Context()))
+			require.NoError(t, b.Remove())
+		}
+		var after, threadsAfter int
+		assert.Eventually(t, func() bool {
+			after, threadsAfter = held(t)
+			return after <= before+2 && threadsAfter <= threadsBefore+boxes/2 // the runtime keeps some for itself
+		}, time.Minute, 10*time.Millisecond, "descriptors or threads stay")
+		t.Logf("then %d descriptors and %d threads more than before", after-before, threadsAfter-threadsBefore)
+	}
+	round()
+}
