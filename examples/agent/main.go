@@ -1,144 +1,118 @@
-// Agent is the loop of a coding agent: a model asks for files to be written and
-// commands to be run, sees the output, and continues until the task is done.
-// Between tasks the sandbox is stopped; the next one finds it as it was.
+// Agent lets a model work in a sandbox with the tools of package agent: it writes
+// a program, runs it, reads the error and mends it. Between tasks the sandbox is
+// stopped; the next one finds it as it was.
 //
 //	go run ./examples/agent
 package main
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
-	"flag"
 	"fmt"
-	"io"
-	"io/fs"
 	"log"
 	"os"
 	"os/signal"
+	"strings"
 	"time"
 
 	"github.com/go-vercel/sandbox"
+	"github.com/go-vercel/sandbox/agent"
 )
 
-// maxSteps ends a task that a model does not complete.
-const maxSteps = 20
-
-// maxSeen is how much of the end of a command's output the model sees.
-const maxSeen = 4 << 10
+// conversation is the ID of a conversation, as your program has it.
+const conversation = "user-7/chat-3"
 
 func main() {
-	idle := flag.Duration("idle", 2*time.Second, "stop the sandbox when there was no task for this `time`")
-	pause := flag.Duration("pause", 4*time.Second, "the `time` between the tasks of this example")
-	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
-	defer stop()
-	if err := run(ctx, *idle, newUser(ctx, *pause)); err != nil {
-		stop()
+	err := run(ctx)
+	stop()
+	if err != nil {
 		log.Fatal(err)
 	}
 }
 
-func run(ctx context.Context, idle time.Duration, user *user) (err error) {
-	sb, err := sandbox.GetOrCreate(ctx, "agent-example", &sandbox.CreateOptions{
-		Runtime:       "python3.13",
-		Timeout:       time.Hour,
-		NetworkPolicy: sandbox.DenyAll(),
-		OnResume: func(context.Context, *sandbox.Sandbox) error {
-			fmt.Println("-- back, with all files")
-			return nil
-		},
-	})
+func run(ctx context.Context) (err error) {
+	client, err := sandbox.DefaultClient()
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, sb.Delete(context.WithoutCancel(ctx), nil)) }()
-
-	for {
-		select {
-		case task, more := <-user.tasks:
-			if !more {
-				return list(ctx, sb)
+	pool := agent.NewPool(client, &agent.PoolOptions{
+		Idle: 5 * time.Minute,
+		Create: func(string) *sandbox.CreateOptions {
+			return &sandbox.CreateOptions{
+				Timeout: time.Hour, NetworkPolicy: sandbox.DenyAll(),
+				OnResume: func(context.Context, *sandbox.Sandbox) error {
+					fmt.Println("-- back, with all files")
+					return nil
+				},
 			}
-			if err := solve(ctx, sb, scripted{}, task); err != nil {
-				return err
+		},
+	})
+	defer func() {
+		ctx := context.WithoutCancel(ctx)
+		err = errors.Join(err, pool.Delete(ctx, conversation), pool.Close(ctx))
+	}()
+	tools := agent.ForConversation(pool, conversation, &agent.Options{
+		Limits: agent.Limits{Calls: 50},
+		Before: func(_ context.Context, call agent.Call) error {
+			fmt.Printf(">> %s %.70s\n", call.Tool, call.Arguments)
+			if strings.Contains(string(call.Arguments), "sudo") {
+				return agent.Refuse("nothing is done as root here")
 			}
-			user.answers <- "done"
-		case <-time.After(idle):
-			if sb.Status() != sandbox.StatusStopped {
-				fmt.Println("-- idle: stopping")
-				if err := sb.Close(); err != nil {
-					return err
-				}
-			}
-		case <-ctx.Done():
-			return ctx.Err()
+			return nil
+		},
+	})
+	defer tools.Close()
+	for _, next := range []model{writeProgram, useProgram} {
+		if err := solve(ctx, tools, next); err != nil {
+			return err
+		}
+		fmt.Println("-- nobody asks for a while: stopping")
+		if err := pool.Stop(ctx, conversation); err != nil {
+			return err
 		}
 	}
+	return nil
 }
 
-// solve lets the model work on a task until it is done.
-func solve(ctx context.Context, sb *sandbox.Sandbox, m model, task string) error {
-	fmt.Printf("\n== %s\n", task)
-	var seen []observation
-	for range maxSteps {
-		next, ok := m.Next(task, seen)
-		if !ok {
+// solve lets the model make calls until it is done.
+func solve(ctx context.Context, tools *agent.Toolset, next model) error {
+	for step, seen := 0, ""; ; step++ {
+		name, args := next(step, seen)
+		if name == "" {
 			return nil
 		}
-		saw, err := act(ctx, sb, next)
+		text, err := json.Marshal(args)
 		if err != nil {
 			return err
 		}
-		seen = append(seen, saw)
-	}
-	return fmt.Errorf("not done after %d steps", maxSteps)
-}
-
-// act performs an action. A failure inside the sandbox is shown to the model;
-// an error is a failure of the sandbox itself.
-func act(ctx context.Context, sb *sandbox.Sandbox, a action) (observation, error) {
-	if a.Path != "" {
-		fmt.Println(">> write", a.Path)
-		return observation{}, sb.FS().WriteFile(ctx, a.Path, []byte(a.Text), 0o644)
-	}
-	fmt.Println("$", a.Command)
-	var out tail
-	both := io.MultiWriter(os.Stdout, &out) // shown as it comes
-	done, err := sb.RunCommand(ctx, "bash", []string{"-c", a.Command}, &sandbox.CommandOptions{
-		Stdout:       both,
-		Stderr:       both,
-		Timeout:      time.Minute, // a model may well write an endless loop
-		KillOnCancel: true,
-	})
-	if err != nil {
-		return observation{}, err
-	}
-	return observation{ExitCode: done.ExitCode, Output: string(out)}, nil
-}
-
-// list shows the files that the agent leaves behind.
-func list(ctx context.Context, sb *sandbox.Sandbox) error {
-	fmt.Println("\nThe files:")
-	return sb.FS().WalkDir(ctx, sb.Cwd(), func(name string, entry fs.DirEntry, err error) error {
-		if err != nil || entry.IsDir() {
+		result, err := tools.Call(ctx, name, text)
+		if err != nil { // nothing that the model could mend
 			return err
 		}
-		info, err := entry.Info()
-		if err != nil {
-			return err
-		}
-		fmt.Printf("  %s, %d bytes\n", name, info.Size())
-		return nil
-	})
+		fmt.Println(result.Text)
+		seen = result.Text
+	}
 }
 
-// tail keeps the last of what is written to it.
-type tail []byte
+// model stands in for a language model: it decides what to do after the result
+// of the step before. Adapters for real ones are agent/mcptools, agent/adktools
+// and agent/anthropictools.
+type model func(step int, seen string) (tool string, args map[string]any)
 
-func (t *tail) Write(p []byte) (int, error) {
-	*t = append(*t, p...)
-	if len(*t) > maxSeen {
-		*t = append((*t)[:0], (*t)[len(*t)-maxSeen:]...)
+func writeProgram(step int, seen string) (string, map[string]any) {
+	switch {
+	case step == 0:
+		return "write_file", map[string]any{"path": "sum.py", "content": "import sys\nprint('sum:', sum(sys.argv[1:]))\n"}
+	case step == 1 || strings.HasPrefix(seen, "Replaced"):
+		return "bash", map[string]any{"command": "python3 sum.py 20 22"}
+	case strings.Contains(seen, "TypeError"):
+		return "edit_file", map[string]any{"path": "sum.py", "old_string": "sum(sys.argv[1:])", "new_string": "sum(map(int, sys.argv[1:]))"}
 	}
-	return len(p), nil
+	return "", nil
+}
+
+func useProgram(step int, _ string) (string, map[string]any) {
+	return []string{"bash", ""}[step], map[string]any{"command": "python3 sum.py $(seq 10)"}
 }
