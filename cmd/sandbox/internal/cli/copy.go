@@ -56,8 +56,8 @@ func (a *app) copyCommand() *cobra.Command {
 		},
 	}
 	flags := cmd.Flags()
-	toggle(flags, &ignored, "recursive", "r", "Directories are copied in any case; for the habit of it")
-	flags.BoolVarP(&ignored, "archive", "a", false, "Modes, times and links are kept in any case; for the habit of it")
+	toggle(flags, &ignored, "recursive", "r", "Has no effect: directories are always copied")
+	flags.BoolVarP(&ignored, "archive", "a", false, "Has no effect: modes, times and links are always kept")
 	toggle(flags, &o.follow, "follow-symlinks", "L", "Copy what symbolic links lead to (uploads)")
 	options(flags, &o.exclude, "exclude", "", "pattern", "Leave out what matches, such as node_modules or **/*.log (repeatable)", parseText)
 	options(flags, &o.include, "include", "", "pattern", "Copy only what matches (repeatable)", parseText)
@@ -65,7 +65,7 @@ func (a *app) copyCommand() *cobra.Command {
 	toggle(flags, &o.dotGit, "dot-git", "", "Download .git into a working tree of Git as well")
 	toggle(flags, &o.mkdir, "mkdir", "", "Make the local directories that lead to the destination")
 	toggle(flags, &o.noClobber, "no-clobber", "n", "Leave files that exist as they are")
-	toggle(flags, &o.progress, "progress", "", "Show the progress even when standard error is no terminal")
+	toggle(flags, &o.progress, "progress", "", "Show the progress even if standard error is not a terminal")
 	toggle(flags, &o.noProgress, "no-progress", "", "Never show the progress")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		return a.copy(cmd.Context(), args[:len(args)-1], args[len(args)-1], &o)

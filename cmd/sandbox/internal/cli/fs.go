@@ -133,7 +133,7 @@ func (a *app) fsCommand() *cobra.Command {
 		return err
 	}))
 	toggle(rm.Flags(), &recursive, "recursive", "r", "Remove directories with all that is in them")
-	toggle(rm.Flags(), &force, "force", "f", "What does not exist is no error")
+	toggle(rm.Flags(), &force, "force", "f", "Ignore what does not exist")
 	mv := a.fsLeaf("mv <name:from> <to>", "Rename a file", 2, func(ctx context.Context, files *sandbox.FileSystem, paths []string) error {
 		if len(paths) != 2 {
 			return usagef("mv takes two paths")

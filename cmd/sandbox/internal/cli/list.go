@@ -34,7 +34,7 @@ func (p *paging) define(flags *pflag.FlagSet, what string) {
 	choice(flags, &p.sortOrder, "sort-order", "", "value", "Sort order. Options: asc, desc (default)", "asc", "desc")
 	option(flags, &p.limit, "limit", "", "number", "", "Maximum number of "+what+" (default 50)", parsePositive)
 	toggle(flags, &p.noLimit, "no-limit", "", "List all, however many there are")
-	option(flags, &p.cursor, "cursor", "", "str", "", "Go on from the 'More results' hint of an earlier call", parseText)
+	option(flags, &p.cursor, "cursor", "", "str", "", "Continue from the 'More results' hint of an earlier call", parseText)
 }
 
 // collect reads pages until there are as many items as asked for, counting those
@@ -116,7 +116,7 @@ type selection struct {
 func (s *selection) define(flags *pflag.FlagSet) {
 	options(flags, &s.statuses, "status", "", "status,...", "Only sandboxes in this state (repeatable)", parseText)
 	options(flags, &s.tags, "tag", "t", "key=value", "Only sandboxes with this tag (repeatable)", parsePair)
-	option(flags, &s.namePrefix, "name-prefix", "", "str", "", "Only sandboxes whose name begins so", parseText)
+	option(flags, &s.namePrefix, "name-prefix", "", "str", "", "Only sandboxes whose name begins with this", parseText)
 	option(flags, &s.olderThan, "older-than", "", "duration", "", "Only sandboxes that were last in use longer ago", parseAge)
 	toggle(flags, &s.all, "all", "a", "All sandboxes of the project")
 }

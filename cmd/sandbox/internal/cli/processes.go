@@ -136,7 +136,7 @@ func (a *app) logsCommand() *cobra.Command {
 		Long: "Show the output that a command has written so far; without an ID, of the one that was started last. " +
 			"Standard output and standard error come on those of this program.",
 	}
-	toggle(cmd.Flags(), &follow, "follow", "f", "Go on until the command has ended")
+	toggle(cmd.Flags(), &follow, "follow", "f", "Continue until the command has ended")
 	option(cmd.Flags(), &tail, "tail", "n", "number", "", "Show only the last lines", parsePositive)
 	choice(cmd.Flags(), &stream, "stream", "", "stream", "Show only stdout or stderr", "stdout", "stderr")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {

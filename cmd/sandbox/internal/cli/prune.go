@@ -47,7 +47,7 @@ func (a *app) pruneCommand() *cobra.Command {
 	}
 	flags := cmd.Flags()
 	options(flags, &p.sel.tags, "tag", "t", "key=value", "Only sandboxes with this tag (repeatable)", parsePair)
-	option(flags, &p.sel.namePrefix, "name-prefix", "", "str", "", "Only sandboxes whose name begins so", parseText)
+	option(flags, &p.sel.namePrefix, "name-prefix", "", "str", "", "Only sandboxes whose name begins with this", parseText)
 	option(flags, &p.sel.olderThan, "older-than", "", "duration", "", "Only what was last in use longer ago", parseAge)
 	toggle(flags, &p.snapshots, "snapshots", "", "Also delete the snapshots taken when these sandboxes stopped")
 	toggle(flags, &p.manual, "manual-snapshots", "", "Like --snapshots, and also those taken by sandbox snapshot")

@@ -120,7 +120,7 @@ func (a *app) globalOptions(flags *pflag.FlagSet) {
 	}
 	o := &a.opts
 	in(groupScope, func() {
-		option(flags, &o.token, "token", "", "pat_or_oidc", "", "A Vercel authentication token; by default one is looked for as the documentation says", parseText)
+		option(flags, &o.token, "token", "", "pat_or_oidc", "", "A Vercel authentication token; the default is the first that the documentation lists", parseText)
 		option(flags, &o.project, "project", "", "my-project", "", "The name or ID of the project", parseText)
 		option(flags, &o.scope, "scope", "", "my-team", "", "The slug or ID of the team [alias: --team]", parseText)
 		option(flags, &o.profile, "profile", "", "name", "", "Take team, project and token from a profile", parseText)

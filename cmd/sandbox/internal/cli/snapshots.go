@@ -26,7 +26,7 @@ func (a *app) snapshotCommand() *cobra.Command {
 		Long: "Take a snapshot of a sandbox's files, which ends its session. The snapshot's ID is written to standard output.",
 	}
 	flags := cmd.Flags()
-	toggle(flags, &stop, "stop", "", "Agree to the end of the session")
+	toggle(flags, &stop, "stop", "", "Accept that the session ends")
 	toggle(flags, &silent, "silent", "", "Don't write the snapshot's ID to standard output")
 	option(flags, &expiration, "expiration", "", "num UNIT", "", "How long the snapshot is kept; 0 keeps it", pointerTo(parseExpiration))
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
@@ -213,7 +213,7 @@ func (a *app) snapshotsTreeCommand() *cobra.Command {
 	flags := cmd.Flags()
 	choice(flags, &order, "sort-order", "", "value", "desc (default) walks the ancestors, asc the descendants. Needs --cursor", "asc", "desc")
 	option(flags, &limit, "limit", "", "number", "10", "Maximum number of snapshots in each direction (1-10)", parseBetween(1, maxTree, "--limit"))
-	option(flags, &cursor, "cursor", "", "str", "", "Go on from the hint of an earlier call", parseText)
+	option(flags, &cursor, "cursor", "", "str", "", "Continue from the hint of an earlier call", parseText)
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		if order != "" && cursor == "" {
 			return usagef("--sort-order needs --cursor")

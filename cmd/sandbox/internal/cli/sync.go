@@ -59,7 +59,7 @@ func (a *app) syncCommand() *cobra.Command {
 		Example: "  $ sandbox sync --watch --delete . web:app",
 	}
 	flags := cmd.Flags()
-	toggle(flags, &watch, "watch", "w", "Go on, whenever something changes, and keep the sandbox running")
+	toggle(flags, &watch, "watch", "w", "Repeat whenever something changes, and keep the sandbox running")
 	toggle(flags, &noKeep, "no-extend-timeout", "", "With --watch: don't extend the sandbox's timeout")
 	toggle(flags, &s.delete, "delete", "", "Delete what the source does not have")
 	toggle(flags, &s.dryRun, "dry-run", "", "Show what would be done")

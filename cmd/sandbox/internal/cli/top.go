@@ -45,8 +45,8 @@ func (a *app) topCommand() *cobra.Command {
 			"Each look runs a small command in each of them. At a terminal it goes on until Ctrl-C.",
 	}
 	sel.define(cmd.Flags())
-	toggle(cmd.Flags(), &once, "once", "", "Look once, as when standard output is no terminal")
-	option(cmd.Flags(), &every, "interval", "", "duration", "2s", "How long to wait between two looks", parseDuration)
+	toggle(cmd.Flags(), &once, "once", "", "Look once, as when standard output is not a terminal")
+	option(cmd.Flags(), &every, "interval", "", "duration", "2s", "How long to wait between looks", parseDuration)
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		show := func() error {
 			found, err := a.measured(cmd.Context(), args, &sel)
