@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"log/slog"
 	"net/http"
 	"net/url"
 	"os"
@@ -101,7 +100,7 @@ func (a *app) newClient(provider auth.Provider, base string) (*sandbox.Client, e
 			}
 			w = f
 		}
-		opts.Logger = slog.New(slog.NewTextHandler(w, &slog.HandlerOptions{Level: slog.LevelDebug}))
+		opts.Observer = &events{w: w}
 	}
 	client, err := sandbox.NewClient(opts)
 	a.client = client

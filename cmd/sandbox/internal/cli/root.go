@@ -137,7 +137,7 @@ func (a *app) globalOptions(flags *pflag.FlagSet) {
 		choice(flags, &o.color, "color", "", "when", "Use colors: auto, always or never", "auto", "always", "never")
 		toggle(flags, &o.noInput, "no-input", "", "Never ask a question")
 		toggle(flags, &o.yes, "yes", "y", "Answer questions with yes")
-		option(flags, &o.debug, "debug", "", "file", "", "Log requests to standard error, or to a file", parseText)
+		option(flags, &o.debug, "debug", "", "file", "", "Write what is done, request by request, to standard error, or to a file", parseText)
 		flags.Lookup("debug").NoOptDefVal = "-"
 		option(flags, &o.requestTimeout, "request-timeout", "", "duration", "", "Give up a request that takes longer", parseDuration)
 	})

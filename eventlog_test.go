@@ -1,0 +1,70 @@
+package sandbox
+
+import (
+	"log/slog"
+	"os"
+	"strings"
+	"testing"
+
+	"github.com/go-vercel/sandbox/internal/api"
+	"github.com/go-vercel/sandbox/internal/observe"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+// eventKinds are all kinds of events.
+var eventKinds = []string{
+	EventRequest, EventOperation, EventCommand, EventWait, EventRepair, EventResume, EventHook, EventStop,
+	EventUpload, EventDownload, EventPace, EventExtension, EventCommandIDs, EventPool,
+}
+
+// TestEventLevels: the level of a record says what an operator does.
+func TestEventLevels(t *testing.T) {
+	t.Parallel()
+	for _, row := range []struct {
+		event Event
+		want  slog.Level
+	}{
+		{Event{Kind: EventOperation, Outcome: observe.OK, Attempt: 1}, slog.LevelDebug},
+		{Event{Kind: EventOperation, Outcome: observe.OK, Attempt: 2}, slog.LevelWarn},
+		{Event{Kind: EventOperation, Outcome: "not_found", Attempt: 1}, slog.LevelDebug},
+		{Event{Kind: EventOperation, Outcome: "busy", Attempt: 3}, slog.LevelWarn},
+		{Event{Kind: EventOperation, Outcome: "broken"}, slog.LevelWarn},
+		{Event{Kind: EventOperation, Outcome: "broken", Status: 200}, slog.LevelDebug}, // a stream, which has a record of its own
+		{Event{Kind: EventOperation, Outcome: "unauthorized"}, slog.LevelError},
+		{Event{Kind: EventOperation, Outcome: api.NoCredentials}, slog.LevelError},
+		{Event{Kind: EventOperation, Outcome: observe.Canceled, Attempt: 2}, slog.LevelDebug},
+		{Event{Kind: EventCommand, Outcome: observe.Exit, Exited: true, ExitCode: 1}, slog.LevelDebug},
+		{Event{Kind: EventCommand, Outcome: observe.Failed}, slog.LevelError},
+		{Event{Kind: EventRepair, Outcome: observe.OK}, slog.LevelWarn},
+		{Event{Kind: EventRepair, Outcome: observe.Failed}, slog.LevelError},
+		{Event{Kind: EventResume, Outcome: observe.Found}, slog.LevelInfo},
+		{Event{Kind: EventResume, Outcome: "quota_exceeded"}, slog.LevelError},
+		{Event{Kind: EventHook, Outcome: observe.Failed}, slog.LevelError},
+		{Event{Kind: EventExtension, Outcome: "broken"}, slog.LevelWarn},
+		{Event{Kind: EventPace, Outcome: "rate_limited"}, slog.LevelWarn},
+	} {
+		_, level := row.event.record()
+		assert.Equal(t, row.want, level, "%v", row.event)
+	}
+}
+
+// TestEventsAreDocumented: each kind of event but a request, which its operation
+// has, has a record, and docs/observability.md says what both are.
+func TestEventsAreDocumented(t *testing.T) {
+	t.Parallel()
+	text, err := os.ReadFile("docs/observability.md")
+	require.NoError(t, err)
+	for _, kind := range eventKinds {
+		r, recorded := records[kind]
+		assert.Equal(t, kind != EventRequest, recorded, kind)
+		assert.Contains(t, string(text), "\n| `"+kind+"` |", "the table of events")
+		for line := range strings.Lines(string(text)) {
+			if recorded && strings.HasPrefix(line, "| `"+kind+"` |") {
+				assert.Contains(t, line, "`"+r.message+"`", kind)
+				assert.Contains(t, line, "| "+strings.ToLower(r.well.String())+" | "+strings.ToLower(r.failed.String())+" |", kind)
+			}
+		}
+	}
+	assert.Len(t, records, len(eventKinds)-1)
+}
