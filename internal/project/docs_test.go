@@ -352,3 +352,44 @@ func TestSecurityModel(t *testing.T) {
 		assert.True(t, defined[m[1]], "docs/security.md names %s, which there is not", m[1])
 	}
 }
+
+// TestDocsLength: the README fits 150 lines and a page 2,000 words, so that
+// they are read.
+func TestDocsLength(t *testing.T) {
+	t.Parallel()
+	atRoot(t)
+	text, err := os.ReadFile("README.md")
+	require.NoError(t, err)
+	assert.LessOrEqual(t, strings.Count(string(text), "\n"), 150, "lines of the README")
+	files, err := filepath.Glob("docs/*.md")
+	require.NoError(t, err)
+	require.Greater(t, len(files), 10)
+	for _, file := range files {
+		text, err := os.ReadFile(file)
+		require.NoError(t, err)
+		assert.LessOrEqual(t, len(strings.Fields(string(text))), 2000, "words of %s", file)
+	}
+}
+
+// TestDocsTables: each row of a table has as many cells as its heading.
+func TestDocsTables(t *testing.T) {
+	t.Parallel()
+	atRoot(t)
+	for _, file := range append(pages(t), "README.md") {
+		text, err := os.ReadFile(file)
+		require.NoError(t, err)
+		cells := 0
+		for line := range strings.Lines(string(text)) {
+			if !strings.HasPrefix(line, "|") {
+				cells = 0
+				continue
+			}
+			// A bar in code ends a cell, too, unless it is escaped.
+			here := strings.Count(strings.ReplaceAll(line, `\|`, ""), "|")
+			if cells == 0 {
+				cells = here
+			}
+			assert.Equal(t, cells, here, "%s: %s", file, line)
+		}
+	}
+}
