@@ -57,7 +57,7 @@ var records = map[string]struct {
 	EventPace:       {"sandbox request has waited for the rate limit", slog.LevelDebug, slog.LevelWarn},
 	EventExtension:  {"sandbox keep-alive", slog.LevelInfo, slog.LevelError},
 	EventCommandIDs: {"sandbox: commands get their IDs from the service from now on", slog.LevelWarn, slog.LevelWarn},
-	EventPool:       {"sandbox pool", slog.LevelInfo, slog.LevelError},
+	EventPool:       {"sandbox pool", slog.LevelDebug, slog.LevelWarn},
 }
 
 // record returns the message and the level of an event's record; no message

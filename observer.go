@@ -75,7 +75,8 @@ const (
 	// client chooses for commands: from now on, the outcome of a start whose
 	// response is lost stays unknown.
 	EventCommandIDs = observe.CommandIDs
-	// EventPool is about a pool of sandboxes.
+	// EventPool is what a pool of package pool has done with a sandbox, which
+	// Operation says in words such as "taken".
 	EventPool = observe.Pool
 )
 
@@ -271,6 +272,25 @@ func (o publicObserver) Begin(ctx context.Context, e observe.Event) context.Cont
 }
 
 func (o publicObserver) End(ctx context.Context, e observe.Event) { o.Observer.End(ctx, Event(e)) }
+
+// Observer returns an Observer that tells those of the client, and its log, for
+// packages with events of their own, such as package pool. It is nil if nobody is
+// told.
+func (c *Client) Observer() Observer {
+	if seam := c.seam(); seam != nil {
+		return seamObserver{seam}
+	}
+	return nil
+}
+
+type seamObserver struct{ seam *observe.Seam }
+
+func (o seamObserver) Begin(ctx context.Context, e Event) context.Context {
+	ctx, _ = o.seam.Begin(ctx, observe.Event(e))
+	return ctx
+}
+
+func (o seamObserver) End(ctx context.Context, e Event) { o.seam.End(ctx, observe.Event(e)) }
 
 // seam returns what is told of what this client does; nil for nobody.
 func (c *Client) seam() *observe.Seam {

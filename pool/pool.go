@@ -270,8 +270,17 @@ func (p *Pool) Stats() Stats {
 	return Stats{Ready: len(p.ready), Taken: p.held, Making: p.filling + p.taking}
 }
 
-// event is the one place where the pool says what it does.
+// event is the one place where the pool says what it does, to the observer of its
+// client and to its log.
 func (p *Pool) event(what, name string, err error, attrs ...slog.Attr) {
+	if o := p.client.Observer(); o != nil {
+		e := sandbox.Event{Kind: sandbox.EventPool, Operation: what, Sandbox: name, Start: time.Now()}
+		ctx := o.Begin(p.ctx, e)
+		if e.Outcome = "ok"; err != nil {
+			e.Outcome, e.Err = "failed", err
+		}
+		o.End(ctx, e)
+	}
 	if p.opts.Logger == nil {
 		return
 	}

@@ -82,7 +82,8 @@ func TestTake(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			srv := emulator(t)
-			c := testkit.Client(t, srv, sandbox.ClientOptions{HTTPClient: &http.Client{Transport: counted{testkit.Transport(t)}}})
+			events := &sandboxtest.Recorder{}
+			c := testkit.Client(t, srv, sandbox.ClientOptions{Observer: events, HTTPClient: &http.Client{Transport: counted{testkit.Transport(t)}}})
 			p := open(t, c, pool.Options{
 				Name: "ready", Size: 2, Stopped: stopped,
 				Warm: func(ctx context.Context, sb *sandbox.Sandbox) error {
@@ -111,6 +112,13 @@ func TestTake(t *testing.T) {
 				require.Error(t, box.Delete(t.Context()), "it is over")
 				awaitReady(t, p, 2)
 			}
+			told := map[string]int{}
+			for _, e := range events.Events(sandbox.EventPool) {
+				if seen[e.Sandbox] {
+					told[e.Operation+" "+e.Outcome]++
+				}
+			}
+			assert.Equal(t, map[string]int{"made ok": 3, "taken ok": 3, "deleted ok": 3}, told)
 		})
 	}
 }
