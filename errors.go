@@ -377,3 +377,15 @@ func noRoute(port int) error { return fmt.Errorf("sandbox: %w for port %d", ErrN
 func invalid(field, format string, args ...any) error {
 	return fmt.Errorf("sandbox: %w: %s: %s", ErrInvalid, field, fmt.Sprintf(format, args...))
 }
+
+// excerpt returns the beginning of a text, for the end of an error.
+func excerpt(text []byte) string {
+	s := strings.ToValidUTF8(strings.Join(strings.Fields(string(text)), " "), "")
+	if s == "" {
+		return ""
+	}
+	if len(s) > 200 {
+		s = strings.ToValidUTF8(s[:200], "") + "…"
+	}
+	return ": " + redact.Printable(s)
+}

@@ -227,17 +227,6 @@ func (f *FileSystem) Mkdir(ctx context.Context, name string, perm fs.FileMode) e
 	return nil
 }
 
-// fileReason converts an API error about a file to an FSError that wraps it.
-// Other errors are returned unchanged.
-func fileReason(err error) error {
-	if e, ok := errors.AsType[*APIError](err); ok {
-		if errno := errnoOfAPI(e); errno != 0 {
-			return &FSError{Errno: errno, Message: e.Message, Err: err}
-		}
-	}
-	return err
-}
-
 // MkdirAll creates a directory, along with any missing parents. If the
 // directory already exists, it does nothing and returns nil.
 func (f *FileSystem) MkdirAll(ctx context.Context, name string, perm fs.FileMode) error {

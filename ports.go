@@ -14,7 +14,6 @@ import (
 	"time"
 
 	"github.com/go-vercel/sandbox/internal/api"
-	"github.com/go-vercel/sandbox/internal/redact"
 	"github.com/go-vercel/sandbox/internal/wire"
 )
 
@@ -240,17 +239,6 @@ func edgeCode(resp *http.Response, text string) string {
 		}
 	}
 	return ""
-}
-
-func excerpt(text []byte) string {
-	s := strings.ToValidUTF8(strings.Join(strings.Fields(string(text)), " "), "")
-	if s == "" {
-		return ""
-	}
-	if len(s) > 200 {
-		s = strings.ToValidUTF8(s[:200], "") + "…"
-	}
-	return ": " + redact.Printable(s)
 }
 
 // notRunningError matches ErrStopped.

@@ -145,3 +145,24 @@ type encodedBody struct {
 	io.Reader
 	io.Closer
 }
+
+// endedWithSession returns an error that matches [ErrStopped] if a program of a
+// file operation was killed because its session ended. Only a program that a
+// signal ended is looked into, with one request.
+func (c *CommandResult) endedWithSession(ctx context.Context) error {
+	if c.ExitCode != 128+int(SIGKILL) && c.ExitCode != 128+int(SIGTERM) {
+		return nil
+	}
+	client, err := c.Command.client()
+	if err != nil {
+		return err
+	}
+	session := newSession(client, wire.Session{ID: c.Command.SessionID()}, nil)
+	if err := session.Refresh(ctx); err != nil || session.Status() == StatusRunning {
+		return nil // the exit code is all that is known
+	}
+	return &StreamError{
+		Code: "sandbox_stopped", Message: "the program was killed when its session ended",
+		SessionID: c.Command.SessionID(), CommandID: c.Command.ID(), Err: ErrStopped,
+	}
+}
