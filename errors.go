@@ -189,6 +189,7 @@ func (e *APIError) Unwrap() error { return e.Err }
 
 // Is reports whether target is the Err value of this package that describes e,
 // [os.ErrProcessDone] if a command had already ended when it was signaled,
+// [errors.ErrUnsupported] if commands get no standard input while they run,
 // [exec.ErrNotFound] if the sandbox does not have the program,
 // [fs.ErrNotExist] if it does not have the working directory, or that,
 // [fs.ErrExist] or [fs.ErrPermission] if the message of a file operation says so.
@@ -222,6 +223,8 @@ func (e *APIError) Is(target error) bool {
 		return target == ErrConflict
 	case api.IDsRefused:
 		return target == ErrCommandIDs
+	case api.InputRefused:
+		return target == errors.ErrUnsupported
 	case api.NoProgram:
 		return target == exec.ErrNotFound
 	case api.NoDirectory:

@@ -27,6 +27,7 @@ func TestErrRefused(t *testing.T) {
 		{"run command", 400, "executable_not_found", "no", true, exec.ErrNotFound},
 		{"run command", 400, "bad_request", "no such directory", true, fs.ErrNotExist},
 		{"run command", 400, "bad_request", "unknown parameter cmdId", true, sandbox.ErrCommandIDs},
+		{"run command", 400, "bad_request", "unknown parameter attachStdin", true, errors.ErrUnsupported},
 		{"read file", 400, "file_error", "x: permission denied", true, fs.ErrPermission},
 		{"create sandbox", 400, "bad_request", "the name is taken", false, sandbox.ErrConflict},
 		{"create sandbox", 409, "conflict", "no", false, sandbox.ErrConflict},

@@ -33,6 +33,18 @@ type desk struct {
 	sb  *sandbox.Sandbox
 }
 
+// TestWithoutInput: where commands get no input while they run, the model is told
+// what to do instead.
+func TestWithoutInput(t *testing.T) {
+	t.Parallel()
+	srv := sandboxtest.New(t, &sandboxtest.Options{Stdin: sandboxtest.NoStdin})
+	sb, err := testkit.Client(t, srv, sandbox.ClientOptions{}).Create(t.Context(), nil)
+	require.NoError(t, err)
+	d := deskOf(t, srv, sb, nil)
+	assert.Contains(t, d.refused("start_command", args{"command": "cat", "input": true}), "Start it without")
+	assert.Contains(t, d.refused("python", args{"code": "1"}), "Write a program to a file")
+}
+
 func newDesk(t *testing.T, opts *agent.Options) *desk {
 	t.Helper()
 	srv, sb := testkit.Start(t, nil)

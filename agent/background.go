@@ -35,7 +35,7 @@ func startCommand(ctx context.Context, c *call, in *startInput) (Result, error) 
 		return Result{}, err
 	}
 	cmd, err := c.sb.StartCommand(ctx, in.Command[0], in.Command[1:], &sandbox.CommandOptions{Cwd: in.Cwd, Env: in.Env, AttachStdin: in.Input})
-	if api, ok := errors.AsType[*sandbox.APIError](err); ok && api.Code == sandbox.CodeStdinUnavailable {
+	if errors.Is(err, errors.ErrUnsupported) {
 		return Result{}, mistake("This sandbox can't give input to a command that runs. Start it without, and with its input from a file.")
 	}
 	if err != nil {

@@ -145,7 +145,7 @@ func (p *interpreter) start(ctx context.Context, c *call) (note string, err erro
 		if err == nil {
 			err = ctx.Err()
 		}
-		if api, ok := errors.AsType[*sandbox.APIError](err); ok && api.Code == sandbox.CodeStdinUnavailable {
+		if errors.Is(err, errors.ErrUnsupported) {
 			err = mistake("This sandbox can't keep an interpreter. Write a program to a file and run it.")
 		}
 		return "", err
