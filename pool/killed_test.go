@@ -32,10 +32,10 @@ const (
 )
 
 // shared are the options of the pools of all processes. What was given back has no
-// record any more.
+// record any more. The lease is longer than a process waits for a busy machine.
 func shared(stopped bool) pool.Options {
 	return pool.Options{
-		Name: "shared", Size: 6, Lease: 4 * time.Second, Stopped: stopped,
+		Name: "shared", Size: 6, Lease: 16 * time.Second, Stopped: stopped,
 		Reset: func(ctx context.Context, sb *sandbox.Sandbox) error { return sb.FS().Remove(ctx, "takes") },
 	}
 }
@@ -122,6 +122,7 @@ func TestKilledPools(t *testing.T) {
 	}
 	for name, stopped := range map[string]bool{"running": false, "stopped": true} {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel()
 			if stopped && testing.Short() {
 				t.Skip("each take starts and saves a machine")
 			}

@@ -70,8 +70,10 @@ func (p *Pool) makeReady() {
 	if err == nil {
 		p.failures = 0
 	} else {
-		p.retryAt = time.Now().Add(min(time.Second<<min(p.failures, 10), p.opts.Lease/2))
+		pause := min(time.Second<<min(p.failures, 10), p.opts.Lease/2)
+		p.retryAt = time.Now().Add(pause)
 		p.failures++
+		time.AfterFunc(pause, p.nudge)
 	}
 	p.mu.Unlock()
 	p.free()
