@@ -130,14 +130,11 @@ func TestChangesCostWhatTheyChange(t *testing.T) {
 	}
 	const times = 20
 	patch := func(boxes int) {
-		all := make([]time.Duration, times)
-		for i := range all {
-			began := time.Now()
+		began := time.Now()
+		for i := range times {
 			c.call("PATCH", "/v2/sandboxes/one?projectId=prj", obj{"timeout": 600_000 + i}, 200, nil)
-			all[i] = time.Since(began)
 		}
-		slices.Sort(all)
-		t.Logf("with %d sandboxes a PATCH takes %v, in the middle", boxes, all[times/2])
+		t.Logf("with %d sandboxes %d times PATCH take %v", boxes, times, time.Since(began))
 	}
 	length := size()
 	patch(1)

@@ -24,6 +24,7 @@ import (
 	"github.com/go-vercel/sandbox/auth"
 	"github.com/go-vercel/sandbox/durable"
 	"github.com/go-vercel/sandbox/durable/durabletest"
+	"github.com/go-vercel/sandbox/internal/testkit"
 	"github.com/go-vercel/sandbox/sandboxtest"
 )
 
@@ -365,7 +366,7 @@ func TestInterruptEscalates(t *testing.T) {
 		}
 		for kills() < 2 && t.Context().Err() == nil { // one that comes while another is on its way counts as that one
 			interrupts()
-			time.Sleep(100 * time.Millisecond)
+			testkit.Linger(100 * time.Millisecond)
 		}
 	})
 	p.At(20*time.Minute, func() { p.SignalWorkflow(signalDestroy, DestroyOptions{}) })
