@@ -9,6 +9,7 @@ import (
 	"net/netip"
 	"net/url"
 	"os"
+	"regexp"
 	"runtime/debug"
 	"strings"
 	"sync"
@@ -251,7 +252,15 @@ func NewClient(opts *ClientOptions) (*Client, error) {
 			if err == nil && cr.FromLogin() && !mayHaveLogin {
 				return api.Auth{}, fmt.Errorf("sandbox: the login of the Vercel CLI is not sent to %s, which %s names: set VERCEL_TOKEN, VERCEL_TEAM_ID and VERCEL_PROJECT_ID, or ClientOptions.BaseURL", u.Host, baseURLVariable)
 			}
-			return api.Auth{Token: cr.Token, TeamID: cr.TeamID}, err
+			whose := "the credentials of ClientOptions"
+			switch {
+			case cr.FromLogin():
+				whose = "the login of the Vercel CLI"
+			case o.Credentials == nil:
+				whose = "the credentials of the environment"
+			}
+			as := fmt.Sprintf("%s, for team %s and project %s", whose, cr.TeamID, cr.ProjectID)
+			return api.Auth{Token: cr.Token, TeamID: cr.TeamID, As: as}, err
 		},
 		Refresh:     refresher(creds, mayHaveLogin),
 		OnRateLimit: rateLimitHook(o.OnRateLimit), MaxRateLimitWait: rateWait,
@@ -276,6 +285,8 @@ func (o *ClientOptions) baseURL() (u *url.URL, fromEnv bool, err error) {
 	switch {
 	case err != nil:
 		return nil, false, invalid("BaseURL", "it is not an http or https address")
+	case u.Scheme == "" && bareHost.MatchString(base):
+		return nil, false, invalid("BaseURL", "%q is not an http or https address; is https://%s meant?", base, base)
 	case u.Scheme != "https" && u.Scheme != "http" || u.Host == "":
 		return nil, false, invalid("BaseURL", "%q is not an http or https address", redact.URL(base))
 	case u.User != nil || u.RawQuery != "" || u.Fragment != "":
@@ -285,6 +296,10 @@ func (o *ClientOptions) baseURL() (u *url.URL, fromEnv bool, err error) {
 	}
 	return u, fromEnv, nil
 }
+
+// bareHost matches an address that lacks its scheme, and in which nothing can be
+// secret.
+var bareHost = regexp.MustCompile(`^[a-z0-9.-]+(/[a-z0-9./-]*)?$`)
 
 // onThisMachine reports whether host is this machine, whatever name servers
 // say.
@@ -309,7 +324,7 @@ func refresher(creds auth.Provider, mayHaveLogin bool) func(context.Context, api
 		if err != nil || cr.Validate() != nil || cr.Token == stale.Token || cr.FromLogin() && !mayHaveLogin {
 			return api.Auth{}, false
 		}
-		return api.Auth{Token: cr.Token, TeamID: cr.TeamID}, true
+		return api.Auth{Token: cr.Token, TeamID: cr.TeamID, As: stale.As}, true
 	}
 }
 
@@ -353,6 +368,9 @@ func (c *Client) projectID(ctx context.Context) (string, error) {
 	if c == nil || c.creds == nil {
 		return "", errZeroClient
 	}
+	if ctx == nil {
+		return "", errNilContext
+	}
 	cr, err := c.creds.Credentials(ctx)
 	return cr.ProjectID, err
 }
@@ -361,10 +379,15 @@ func projectQuery(project string) url.Values { return url.Values{"projectId": {p
 
 var errZeroClient = fmt.Errorf("sandbox: %w: the Client was not made by NewClient", ErrInvalid)
 
+var errNilContext = invalid("ctx", "is nil; context.Background is the one that never ends")
+
 // do performs an operation and decodes its response.
 func (c *Client) do(ctx context.Context, req *api.Request, out any) error {
 	if c == nil || c.api == nil {
 		return errZeroClient
+	}
+	if ctx == nil {
+		return errNilContext
 	}
 	if err := checkRoute(req); err != nil {
 		return err
@@ -380,6 +403,9 @@ func (c *Client) do(ctx context.Context, req *api.Request, out any) error {
 func (c *Client) stream(ctx context.Context, req *api.Request) (*http.Response, error) {
 	if c == nil || c.api == nil {
 		return nil, errZeroClient
+	}
+	if ctx == nil {
+		return nil, errNilContext
 	}
 	if err := checkRoute(req); err != nil {
 		return nil, err

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net/url"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/go-vercel/sandbox/internal/api"
@@ -104,10 +105,13 @@ func (o CreateOptions) Format(f fmt.State, verb rune) { redact.Struct(f, verb, o
 // Source is where the files of a new sandbox come from.
 type Source interface{ source() (any, error) }
 
-// GitSource clones a repository.
+// GitSource clones a repository: with an image into a folder of the working
+// directory that has the repository's name, and with a Runtime into the working
+// directory itself.
 type GitSource struct {
-	// URL is the repository's address. A user, a password and a query in it are
-	// never shown.
+	// URL is the repository's address: one of https that the platform reaches.
+	// Those of ssh, such as git@github.com:a/b.git, and paths are refused. A user,
+	// a password and a query in it are never shown.
 	URL string `secret:"url"`
 	// Username and Password are the credentials of a private repository; a
 	// token is given as the password. They are never shown.
@@ -136,6 +140,8 @@ func (g GitSource) source() (any, error) {
 	switch {
 	case g.URL == "":
 		return nil, invalid("Source.URL", "is empty; the address of a git repository is needed")
+	case !strings.Contains(g.URL, "://"), strings.HasPrefix(g.URL, "ssh:"), strings.HasPrefix(g.URL, "file:"):
+		return nil, invalid("Source.URL", "is no https address of a repository; those of ssh, and paths, are not taken")
 	case g.Depth < 0:
 		return nil, invalid("Source.Depth", "%d is negative", g.Depth)
 	case (g.Username == "") != (g.Password == ""):
@@ -362,9 +368,23 @@ func (c *Client) create(ctx context.Context, o *CreateOptions) (*Sandbox, error)
 	}
 	var resp wire.SandboxResponse
 	if err := c.doWithImage(ctx, o.WaitForImage, &api.Request{Op: op, Body: full, New: o.Name}, &resp); err != nil {
-		return nil, err
+		return nil, o.missing(err)
 	}
 	return newSandbox(c, project, &resp, o.OnResume), nil
+}
+
+// missing adds to the error of a create what of the options there is not.
+func (o *CreateOptions) missing(err error) error {
+	e, ok := err.(*APIError)
+	if !ok || !errors.Is(e, ErrNotFound) {
+		return err
+	}
+	if from, ok := o.Source.(SnapshotSource); ok {
+		e.hint = fmt.Sprintf("the source is the snapshot %q", from.SnapshotID)
+	} else if o.Image != "" {
+		e.hint = fmt.Sprintf("the image is %q; the platform's own begin with vercel/sandbox/, such as %s", o.Image, ImageUniversal)
+	}
+	return err
 }
 
 // imageInterval is the pause between checks whether an image is ready.

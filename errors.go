@@ -135,8 +135,9 @@ type APIError struct {
 	// Err is the cause if the response broke off or could not be decoded.
 	Err error
 
-	kind    api.Kind
-	unknown bool
+	command, region string // what the request was about
+	kind            api.Kind
+	unknown         bool
 	// refused is set if the request was refused before it had any effect,
 	// because the session does not run. It is set only where the response to
 	// that very request is known.
@@ -166,6 +167,7 @@ func (e *APIError) Error() string {
 	if e.Code != "" {
 		b.WriteString(", code " + e.Code)
 	}
+	writeObject(&b, e.SessionID, e.command, e.region)
 	if e.RequestID != "" {
 		b.WriteString(", request " + e.RequestID)
 	}
@@ -180,6 +182,15 @@ func (e *APIError) Error() string {
 		b.WriteString("; " + unknownNote)
 	}
 	return redact.Printable(b.String())
+}
+
+// writeObject adds what a request was about, apart from the sandbox.
+func writeObject(b *strings.Builder, session, command, region string) {
+	for _, part := range [][2]string{{"session", session}, {"command", command}, {"region", region}} {
+		if part[1] != "" {
+			b.WriteString(", " + part[0] + " " + part[1])
+		}
+	}
 }
 
 const unknownNote = "whether it took place is unknown, so it was not retried"
@@ -261,14 +272,22 @@ type RequestError struct {
 	// Err is the cause.
 	Err error
 
-	unknown bool
+	command, region string
+	unknown         bool
 }
 
 // Error returns a description in one line.
 func (e *RequestError) Error() string {
 	s := "sandbox: " + e.Operation
+	if e.SandboxName != "" {
+		s += fmt.Sprintf(" %q", e.SandboxName)
+	}
 	if e.Err != nil {
 		s += ": " + e.Err.Error()
+	}
+	var about strings.Builder
+	if writeObject(&about, e.SessionID, e.command, e.region); about.Len() > 0 {
+		s += " (" + about.String()[2:] + ")"
 	}
 	if e.unknown {
 		s += "; " + unknownNote
@@ -308,6 +327,8 @@ type StreamError struct {
 	// Err is the cause of a broken stream; nil if the server reported the
 	// error.
 	Err error
+
+	sandbox string // its name, if known
 }
 
 // Error returns a description in one line.
@@ -315,6 +336,9 @@ func (e *StreamError) Error() string {
 	s := "sandbox: command output"
 	if e.CommandID != "" {
 		s += " of " + e.CommandID
+	}
+	if e.sandbox != "" {
+		s += fmt.Sprintf(" in %q", e.sandbox)
 	}
 	s += ": " + e.Message
 	if e.Code != "" {
@@ -347,7 +371,7 @@ func publicError(err error) error {
 	}
 	if f.Status == 0 {
 		return &RequestError{
-			Operation: f.Op.Name, SandboxName: f.Sandbox, SessionID: f.Session,
+			Operation: f.Op.Name, SandboxName: f.Sandbox, SessionID: f.Session, command: f.Command, region: f.Region,
 			Err: f.Err, unknown: f.OutcomeUnknown(),
 		}
 	}
@@ -355,7 +379,7 @@ func publicError(err error) error {
 		Operation: f.Op.Name, Status: f.Status, Code: f.Code, Message: f.Message,
 		RequestID: f.Header.Get("X-Vercel-Id"), RetryAfter: f.RetryAfter,
 		SandboxName: f.Sandbox, SessionID: f.Session, ContentType: f.Header.Get("Content-Type"),
-		Body: f.Body, Err: f.Err, kind: f.Kind, unknown: f.OutcomeUnknown(),
+		command: f.Command, region: f.Region, Body: f.Body, Err: f.Err, kind: f.Kind, unknown: f.OutcomeUnknown(),
 		// A log that is refused says nothing of the start of its command.
 		refused: f.Refused() && f.Op != api.CommandLogs,
 	}
@@ -367,14 +391,27 @@ func publicError(err error) error {
 	if f.Status == http.StatusBadRequest && strings.Contains(f.Message, "additional property `allow`") {
 		e.hint = "the service may say so of a network policy in which it does not accept a rule: look at the rules of its hosts"
 	}
-	if f.Kind == api.NoDrives {
+	switch f.Kind {
+	case api.NoDrives:
 		e.hint = "drives are not enabled for this project; they may need another plan or access to a beta"
+	case api.Unauthorized:
+		if f.As != "" {
+			e.hint = "it was asked with " + f.As
+		}
+	case api.FilesGone:
+		e.hint = "its files were never saved, as by an ephemeral sandbox or a session that failed before a stop, or their snapshot is gone: GetOrCreate makes it anew, Delete removes it"
 	}
 	return e
 }
 
 // noRoute returns the error of a port that is not exposed.
-func noRoute(port int) error { return fmt.Errorf("sandbox: %w for port %d", ErrNoRoute, port) }
+func noRoute(port int, exposed ...int) error {
+	others := "none"
+	if len(exposed) > 0 {
+		others = strings.Trim(strings.ReplaceAll(fmt.Sprint(exposed), " ", ", "), "[]")
+	}
+	return fmt.Errorf("sandbox: %w for port %d; exposed: %s (CreateOptions.Ports or Update expose others)", ErrNoRoute, port, others)
+}
 
 // invalid returns the error of an argument that is refused before any request.
 func invalid(field, format string, args ...any) error {

@@ -304,7 +304,7 @@ func ExampleSandbox_URL() {
 	fmt.Println(errors.Is(err, sandbox.ErrNoRoute), err)
 	// Output:
 	// true <nil>
-	// true sandbox: no route for port 4000
+	// true sandbox: no route for port 4000; exposed: 3000 (CreateOptions.Ports or Update expose others)
 }
 
 // A session's methods stay with that session: they fail when it is over, where

@@ -182,7 +182,7 @@ func TestErrorResponses(t *testing.T) {
 			name: "snapshot gone", status: 410, body: `{"error":{"code":"snapshot_not_found","message":"gone"}}`,
 			is:   []error{sandbox.ErrSnapshotNotFound},
 			want: sandbox.APIError{Status: 410, Code: "snapshot_not_found", Message: "gone"},
-			text: `sandbox: get sandbox "box": gone (status 410, code snapshot_not_found)`,
+			text: `sandbox: get sandbox "box": gone (status 410, code snapshot_not_found); its files were never saved, as by an ephemeral sandbox or a session that failed before a stop, or their snapshot is gone: GetOrCreate makes it anew, Delete removes it`,
 		},
 		{
 			name: "a policy with a fault in a rule", status: 400, body: `{"error":{"code":"bad_request","message":"Invalid request: should NOT have additional property ` + "`allow`" + `."}}`,

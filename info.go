@@ -316,7 +316,11 @@ func routesFromWire(ws []wire.Route) []Route {
 func domain(routes []wire.Route, port int) (string, error) {
 	i := slices.IndexFunc(routes, func(r wire.Route) bool { return r.Port == port })
 	if i < 0 {
-		return "", noRoute(port)
+		exposed := make([]int, len(routes))
+		for i, r := range routes {
+			exposed[i] = r.Port
+		}
+		return "", noRoute(port, exposed...)
 	}
 	if routes[i].URL != "" {
 		return routes[i].URL, nil

@@ -19,6 +19,9 @@ import (
 // output of the command, which the follower reads until live ends; it is nil
 // otherwise.
 func (s *Session) begin(ctx, live context.Context, name string, args []string, o *CommandOptions, followed bool) (*Command, *follower, error) {
+	if ctx == nil {
+		return nil, nil, errNilContext
+	}
 	body, err := newCommandBody(name, args, o)
 	if err != nil {
 		return nil, nil, err
@@ -48,7 +51,7 @@ func (s *Session) begin(ctx, live context.Context, name string, args []string, o
 	}
 	data, r, release, err := start.Begin(ctx, live)
 	if err != nil {
-		return nil, nil, c.startError(session, err)
+		return nil, nil, noShell(c.startError(session, err), name)
 	}
 	cmd := newCommand(c, session, *data)
 	if r == nil {
@@ -87,6 +90,15 @@ func (c *Client) distrustIDs(ctx context.Context, why string) {
 		ctx, e := c.seam().Begin(ctx, observe.Event{Kind: observe.CommandIDs, Cause: why})
 		c.ended(ctx, e, nil)
 	}
+}
+
+// noShell adds to the error of a program that isn't there what is often the
+// reason.
+func noShell(err error, name string) error {
+	if e, ok := err.(*APIError); ok && e.judged() == api.NoProgram && strings.ContainsAny(name, " |&;<>$*") {
+		e.hint = `the name is that of a program, and no shell reads it: run "sh" with the arguments "-c" and the line`
+	}
+	return err
 }
 
 // startError converts an error of a start to the one that users see.

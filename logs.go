@@ -98,7 +98,7 @@ func (f *follower) public(err error) error {
 func (c *Client) streamError(e *logstream.Error, session, id string) *StreamError {
 	return &StreamError{
 		Code: c.secrets.Text(e.Code), Message: c.secrets.Text(e.Message), SessionID: session, CommandID: id,
-		Err: c.secrets.Error(publicError(e.Err)),
+		Err: c.secrets.Error(publicError(e.Err)), sandbox: c.api.Owner(session),
 	}
 }
 

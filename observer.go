@@ -309,7 +309,7 @@ type named interface {
 // begin tells that something begins on a sandbox; see [observe.Seam.Begin].
 func (c *Client) begin(ctx context.Context, on named, e observe.Event) (context.Context, observe.Event) {
 	seam := c.seam()
-	if seam == nil {
+	if seam == nil || ctx == nil {
 		return ctx, e
 	}
 	e.Sandbox, e.Session = on.names()
@@ -319,7 +319,7 @@ func (c *Client) begin(ctx context.Context, on named, e observe.Event) (context.
 // ended completes an event with how it has ended, and tells it.
 func (c *Client) ended(ctx context.Context, e observe.Event, err error) {
 	seam := c.seam()
-	if seam == nil {
+	if seam == nil || ctx == nil {
 		return
 	}
 	e.Err = err

@@ -59,6 +59,9 @@ func withResume[T any](ctx context.Context, s *Sandbox, fn func(*Session) (T, er
 	if _, err := s.client(); err != nil {
 		return zero, err
 	}
+	if ctx == nil {
+		return zero, errNilContext
+	}
 	cur, err := s.ready(ctx)
 	for resumes := 0; ; resumes++ {
 		if err == nil {
@@ -153,6 +156,9 @@ type resumeCall struct {
 // Concurrent callers share one resume, which continues for as long as any of
 // them waits for it. The cause, and its error if there is one, are for observers.
 func (s *Sandbox) resume(ctx context.Context, stale *Session, cause string, causeErr error) (*Session, error) {
+	if ctx == nil {
+		return nil, errNilContext
+	}
 	why := observe.Event{Kind: observe.Resume, Cause: cause, CauseErr: causeErr}
 	if run := s.hookOf(ctx); run != nil {
 		// Waiting for the resume that this call is part of would never end.

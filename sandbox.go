@@ -73,7 +73,7 @@ func (s *Sandbox) client() (*Client, error) {
 	s.st.mu.Lock()
 	defer s.st.mu.Unlock()
 	if s.st.deleted {
-		return nil, ErrDeleted
+		return nil, fmt.Errorf("sandbox: %q: %w", s.st.info.Name, ErrDeleted)
 	}
 	if s.st.client == nil {
 		c, err := DefaultClient()
@@ -81,6 +81,7 @@ func (s *Sandbox) client() (*Client, error) {
 			return nil, err
 		}
 		s.st.client = c
+		s.st.learn()
 	}
 	return s.st.client, nil
 }
@@ -92,8 +93,18 @@ func (s *Sandbox) bind(c *Client) {
 	s.st.mu.Lock()
 	defer s.st.mu.Unlock()
 	s.st.client = c
+	s.st.learn()
 	if s.st.current != nil {
 		s.st.current.bind(c)
+	}
+}
+
+// learn tells the client whose the session of a handle from JSON is. The caller
+// holds mu.
+func (st *sandboxState) learn() {
+	if st.current != nil && st.client != nil && st.client.api != nil {
+		w := st.current.wire()
+		st.client.api.Learn(w.ID, st.info.Name, w.Region)
 	}
 }
 

@@ -111,6 +111,9 @@ func (e closedPipeError) Error() string {
 	if e.unsure {
 		return io.ErrClosedPipe.Error() + ": the command is gone, and what became of the end of its input is not known"
 	}
+	if api, ok := e.api.(*APIError); ok && api.Code == CodeStdinUnavailable {
+		return io.ErrClosedPipe.Error() + ": the command reads no input; start it with AttachStdin"
+	}
 	return io.ErrClosedPipe.Error()
 }
 

@@ -376,6 +376,9 @@ func upload(ctx context.Context, t target, entries func(cwd string) iter.Seq2[ta
 
 func send(ctx context.Context, t target, entries func(cwd string) iter.Seq2[tarball.Entry, error], m *meter) error {
 	c, err := t.client()
+	if err == nil && ctx == nil {
+		err = errNilContext
+	}
 	if err != nil {
 		return err
 	}

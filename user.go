@@ -142,8 +142,8 @@ func (s *Sandbox) CreateUser(ctx context.Context, username string) (*User, error
 	return s.AsUser(username)
 }
 
-// AsUser returns an existing user of the sandbox. It makes no request, so a
-// user that does not exist is noticed by the first call. The home directory is
+// AsUser returns an existing user of the sandbox. It makes no request: for a
+// user that does not exist [User.RunCommand] returns a [*UserError]. The home directory is
 // assumed to be /root for root and /home/NAME for others.
 func (s *Sandbox) AsUser(username string) (*User, error) {
 	if err := checkUserName("username", username); err != nil {
@@ -214,6 +214,7 @@ type User struct {
 	username string
 	home     string
 	group    atomic.Pointer[string] // the user's own
+	known    atomic.Bool            // it exists
 }
 
 var (
@@ -251,7 +252,29 @@ func (u *User) RunCommand(ctx context.Context, name string, args []string, opts 
 	if err != nil {
 		return nil, err
 	}
-	return u.sandbox.runCommand(ctx, wrapper, wrapped, opts, e)
+	done, err := u.sandbox.runCommand(ctx, wrapper, wrapped, opts, e)
+	if err != nil || done.ExitCode != 1 || wrapper != "sudo" {
+		return done, err
+	}
+	if err := u.missing(ctx); err != nil {
+		return nil, err
+	}
+	return done, nil
+}
+
+// missing returns the error of a user that does not exist. sudo says so on
+// standard error and ends with code 1, as many programs do: it is asked for then,
+// until it is known.
+func (u *User) missing(ctx context.Context) error {
+	if u.known.Load() {
+		return nil
+	}
+	_, err := u.sandbox.accountStep(ctx, fmt.Sprintf("find user %q", u.username), false, "id", "-u", "--", u.username)
+	if _, failed := errors.AsType[*accounts.StepError](err); failed {
+		return userError(err)
+	}
+	u.known.Store(err == nil)
+	return nil
 }
 
 // StartCommand is like [Sandbox.StartCommand], with the differences described

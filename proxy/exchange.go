@@ -9,6 +9,7 @@ import (
 	"net"
 	"net/http"
 	"net/textproto"
+	"strconv"
 	"sync/atomic"
 	"syscall"
 	"time"
@@ -76,6 +77,7 @@ type exchange struct {
 	edits          []edit
 	status         int
 	reason         string // why it failed, or ""
+	cause          error  // of a secret that can't be had, for the log alone
 	complete       bool   // the handler has finished
 	sent, received atomic.Int64
 }
@@ -98,7 +100,7 @@ func (x *exchange) fail(w http.ResponseWriter, status int, reason string) {
 // logLine logs the result of a request, without paths, queries and headers: all
 // three may contain tokens.
 func (f *Forwarder) logLine(r *http.Request, x *exchange) {
-	if !f.log.Enabled(r.Context(), slog.LevelInfo) {
+	if !f.log.Enabled(r.Context(), slog.LevelInfo) && (x.cause == nil || !f.log.Enabled(r.Context(), slog.LevelWarn)) {
 		return
 	}
 	meta, _ := FromContext(r.Context())
@@ -128,7 +130,12 @@ func (f *Forwarder) logLine(r *http.Request, x *exchange) {
 	if x.reason != "" {
 		attrs = append(attrs, slog.String("error", x.reason))
 	}
-	f.log.LogAttrs(context.WithoutCancel(r.Context()), slog.LevelInfo, "sandbox request", attrs...)
+	level := slog.LevelInfo
+	if x.cause != nil {
+		level = slog.LevelWarn
+		attrs = append(attrs, slog.String("cause", strconv.QuoteToGraphic(clip(x.cause.Error()))))
+	}
+	f.log.LogAttrs(context.WithoutCancel(r.Context()), level, "sandbox request", attrs...)
 }
 
 // countedBody counts what is read from a body, and fails above the limit, if

@@ -57,6 +57,12 @@ type ForwarderOptions struct {
 	// asks for one, and sandboxes choose the hosts: restrict them with Hosts.
 	TLSConfig *tls.Config
 
+	// DialContext makes the connections. Nil means a dialer that refuses what
+	// AllowPrivate says. One of your own decides alone what may be reached: it is
+	// for tests, in which servers stand in for those of the internet, and for
+	// networks that are entered by a tunnel.
+	DialContext func(ctx context.Context, network, address string) (net.Conn, error)
+
 	// Logger receives one line per request at level Info: the sandbox, the
 	// host, the result, the number of bytes and the duration. It never receives
 	// headers, paths or queries, which may contain secrets. Nil disables
@@ -149,8 +155,12 @@ func NewForwarder(opts *ForwarderOptions) (*Forwarder, error) {
 	if config == nil {
 		config = &tls.Config{MinVersion: tls.VersionTLS12}
 	}
+	dial := f.dialer.DialContext
+	if o.DialContext != nil {
+		dial = o.DialContext
+	}
 	f.transport = &http.Transport{
-		DialContext:            f.dialer.DialContext,
+		DialContext:            dial,
 		TLSClientConfig:        config,
 		TLSHandshakeTimeout:    10 * time.Second,
 		ForceAttemptHTTP2:      true,
@@ -223,7 +233,7 @@ func (f *Forwarder) admit(r *http.Request, x *exchange) (status int, reason stri
 	case f.maxRequest > 0 && r.ContentLength > f.maxRequest:
 		return http.StatusRequestEntityTooLarge, reasonRequestTooLarge
 	}
-	x.edits, status, reason = prepare(r.Context(), f.rules, r, meta)
+	x.edits, status, reason, x.cause = prepare(r.Context(), f.rules, r, meta)
 	return status, reason
 }
 

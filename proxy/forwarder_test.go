@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"net/netip"
@@ -159,7 +160,7 @@ func ofSandbox(_ context.Context, m proxy.Meta) (string, error) {
 
 func TestForwarderSecretTroubles(t *testing.T) {
 	for name, secret := range map[string]proxy.Secret{
-		"fails":      func(context.Context, proxy.Meta) (string, error) { return "", errors.New("vault says s3cret") },
+		"fails":      func(context.Context, proxy.Meta) (string, error) { return "", errors.New("vault is\nsealed") },
 		"smuggles":   proxy.StaticSecret("s3cret\r\nX-Evil: 1"),
 		"has a NUL":  proxy.StaticSecret("s3cret\x00"),
 		"is too odd": proxy.StaticSecret("s3cret\x7f"),
@@ -173,8 +174,31 @@ func TestForwarderSecretTroubles(t *testing.T) {
 			assert.Equal(t, "Bad Gateway\n", body)
 			assert.NotContains(t, g.log.String(), "s3cret")
 			assert.Contains(t, g.log.String(), "X-Key")
+			if name == "fails" {
+				assert.Contains(t, g.log.String(), "level=WARN")
+				assert.Contains(t, g.log.String(), `vault is\\nsealed`)
+			}
 		})
 	}
+}
+
+// TestForwarderDialer: a dialer of the test's own leads a name of the internet to
+// its server, through rules, TLS and all.
+func TestForwarderDialer(t *testing.T) {
+	var asked []string
+	var server string
+	g := newRig(t, echoHeader("X-Key"), proxy.ForwarderOptions{
+		DialContext: func(ctx context.Context, network, address string) (net.Conn, error) {
+			asked = append(asked, address)
+			return (&net.Dialer{}).DialContext(ctx, network, server)
+		},
+		Rules: []proxy.Rule{{Hosts: []string{"example.com"}, Header: "X-Key", Secret: proxy.StaticSecret("s3cret")}},
+	})
+	server = g.host // its certificate is for example.com, too
+	resp, body := g.do(t, "GET", "https://example.com/x", nil, nil)
+	assert.Equal(t, 200, resp.StatusCode)
+	assert.Equal(t, `["s3cret"]`, body)
+	assert.Equal(t, []string{"example.com:443"}, asked)
 }
 
 func TestForwarderSendsNoSecretInTheClear(t *testing.T) {

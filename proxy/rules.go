@@ -12,8 +12,9 @@ import (
 
 // Secret returns the value that a [Rule] inserts into a request, for the
 // sandbox that makes it. It is called for every request that needs it, by many
-// goroutines at the same time. If it fails the request receives status 502; the
-// error is neither logged nor sent to anyone.
+// goroutines at the same time. If it fails the request receives status 502. The
+// error is not sent to anyone; its first 128 bytes go to the log, as a warning, so
+// it must not contain the secret.
 type Secret func(ctx context.Context, meta Meta) (string, error)
 
 // StaticSecret returns a Secret that is the same for all sandboxes.
@@ -149,7 +150,8 @@ const (
 
 // prepare obtains the secrets that a request needs. If the request must not be
 // sent, it returns the reason, and the status of the response.
-func prepare(ctx context.Context, rules []rule, r *http.Request, meta Meta) (edits []edit, status int, reason string) {
+// A secret that can't be had has a cause, for the log alone.
+func prepare(ctx context.Context, rules []rule, r *http.Request, meta Meta) (edits []edit, status int, reason string, cause error) {
 	for i := range rules {
 		rule := &rules[i]
 		if !rule.concerns(r.URL) {
@@ -161,26 +163,26 @@ func prepare(ctx context.Context, rules []rule, r *http.Request, meta Meta) (edi
 				continue
 			}
 			if placeholders > maxPlaceholders {
-				return nil, http.StatusRequestHeaderFieldsTooLarge, "too many placeholders in " + rule.Header
+				return nil, http.StatusRequestHeaderFieldsTooLarge, "too many placeholders in " + rule.Header, nil
 			}
 		}
 		e := edit{rule: rule}
 		if rule.Secret != nil {
 			secret, err := rule.Secret(ctx, meta)
 			if err != nil {
-				return nil, http.StatusBadGateway, "no secret for " + rule.Header
+				return nil, http.StatusBadGateway, "no secret for " + rule.Header, err
 			}
 			if strings.ContainsFunc(secret, isControl) {
-				return nil, http.StatusBadGateway, "the secret for " + rule.Header + " can't be sent in a header"
+				return nil, http.StatusBadGateway, "the secret for " + rule.Header + " can't be sent in a header", nil
 			}
 			if size+placeholders*len(secret) > maxHeader {
-				return nil, http.StatusRequestHeaderFieldsTooLarge, rule.Header + " is too large"
+				return nil, http.StatusRequestHeaderFieldsTooLarge, rule.Header + " is too large", nil
 			}
 			e.secret = secret
 		}
 		edits = append(edits, e)
 	}
-	return edits, 0, ""
+	return edits, 0, "", nil
 }
 
 // placeholders returns the number of placeholders in a header, and the size of

@@ -31,7 +31,11 @@ const maxResponse = 64 << 20
 const maxObjects = 100_000
 
 // Auth is the part of the credentials that a request needs.
-type Auth struct{ Token, TeamID string }
+type Auth struct {
+	Token, TeamID string
+	// As says in words whose they are, for the error of a refusal.
+	As string
+}
 
 // Config configures a Client. Every field but Seam, Secrets and Refresh is
 // required.
@@ -64,6 +68,7 @@ type Client struct {
 	base    string // escaped path prefix
 	retrier *retryablehttp.Client
 	limits  sync.Map // *Op to the RateLimit of its last response
+	owners  owners
 }
 
 // New returns a new client.
@@ -119,6 +124,10 @@ func (c *Client) Do(ctx context.Context, req *Request, out any) error {
 	resp, err := c.send(ctx, a)
 	if resp != nil {
 		resp.Body.Close()
+	}
+	if about, ok := out.(interface{ Region() string }); ok && err == nil {
+		sandbox, session := out.(named).Names()
+		c.owners.learn(session, sandbox, about.Region())
 	}
 	a.end(ctx, err)
 	return err
@@ -209,6 +218,9 @@ func (c *Client) send(ctx context.Context, a *attempts) (*http.Response, error) 
 	}
 	f := c.failure(a)
 	f.Kind, f.Err = a.verdict.kind, a.verdict.err
+	if f.Kind == Unauthorized || f.Kind == NoDrives {
+		f.As = auth.As
+	}
 	f.Code, f.Message = a.verdict.refusal.Error.Code, a.verdict.refusal.Error.Message
 	f.Status, f.Header = resp.StatusCode, resp.Header
 	f.RetryAfter, _ = retryAfter(resp.Header, time.Now())
@@ -284,10 +296,15 @@ func (c *Client) request(ctx context.Context, req *Request, auth Auth) *http.Req
 
 func (c *Client) failure(a *attempts) *Failure {
 	op, path := a.req.Op, a.req.Path
-	return &Failure{
+	f := &Failure{
 		Op: op, Attempts: a.count, Uncertain: a.uncertain, Kind: Broken,
-		Sandbox: op.placeholder("sandbox", path), Session: op.placeholder("session", path),
+		Sandbox: op.placeholder("sandbox", path), Session: op.placeholder("session", path), Command: op.placeholder("command", path),
 	}
+	if f.Session != "" {
+		known := c.owners.find(f.Session)
+		f.Sandbox, f.Region = known.sandbox, known.region
+	}
+	return f
 }
 
 // broken returns the failure of an operation that received no response.

@@ -63,16 +63,21 @@ func (a *attempts) event(kind string) observe.Event {
 		e.Drive = a.req.New
 	case a.req.New != "":
 		e.Sandbox = a.req.New
+	case e.Session != "" && e.Sandbox == "":
+		e.Sandbox = a.client.owners.find(e.Session).sandbox
 	}
 	return e
+}
+
+// named is a response about a sandbox or a session.
+type named interface {
+	Names() (sandbox, session string)
 }
 
 // made completes an event with what the response is about: a sandbox without a
 // name of the caller's gets one, and a session its ID.
 func (a *attempts) made(e *observe.Event) {
-	if out, ok := a.out.(interface {
-		Names() (sandbox, session string)
-	}); ok {
+	if out, ok := a.out.(named); ok {
 		sandbox, session := out.Names()
 		e.Sandbox, e.Session = cmp.Or(sandbox, e.Sandbox), cmp.Or(session, e.Session)
 	}

@@ -1,0 +1,159 @@
+package sandbox_test
+
+import (
+	"context"
+	"encoding/json"
+	"io"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/go-vercel/sandbox"
+	"github.com/go-vercel/sandbox/auth"
+	"github.com/go-vercel/sandbox/internal/testkit"
+	"github.com/go-vercel/sandbox/sandboxtest"
+)
+
+// TestMessages: the error of a mistake names the object that it is about, and says
+// what to do instead.
+func TestMessages(t *testing.T) {
+	t.Parallel()
+	srv := sandboxtest.New(t, nil)
+	c := testkit.Client(t, srv, sandbox.ClientOptions{})
+	sb, err := c.Create(t.Context(), testkit.Lasting(&sandbox.CreateOptions{Name: "box", Ports: []int{3000, 4000}}))
+	require.NoError(t, err)
+	session := sb.CurrentSession()
+	create := func(o sandbox.CreateOptions) func() error {
+		return func() error { _, err := c.Create(t.Context(), &o); return err }
+	}
+	run := func(on interface {
+		RunCommand(context.Context, string, []string, *sandbox.CommandOptions) (*sandbox.CommandResult, error)
+	}, name string) func() error {
+		return func() error { _, err := on.RunCommand(t.Context(), name, nil, nil); return err }
+	}
+	for name, mistake := range map[string]struct {
+		make func() error
+		want []string
+	}{
+		"a shell line":  {run(sb, "echo hi | wc"), []string{`run command "box"`, session.ID(), `no shell reads it`, `"sh"`}},
+		"no program":    {run(sb, "nodejs99"), []string{`"box"`, "nodejs99"}},
+		"a port":        {func() error { _, err := sb.URL(8080); return err }, []string{"8080", "exposed: 3000, 4000", "CreateOptions.Ports"}},
+		"a git address": {create(sandbox.CreateOptions{Source: sandbox.GitSource{URL: "git@github.com:a/b.git"}}), []string{"https", "ssh"}},
+		"an image":      {create(sandbox.CreateOptions{Image: "node:24"}), []string{`"node:24"`, sandbox.ImageUniversal}},
+		"a snapshot":    {create(sandbox.CreateOptions{Source: sandbox.SnapshotSource{SnapshotID: "snap_nope"}}), []string{`"snap_nope"`}},
+		"a base address": {func() error {
+			_, err := sandbox.NewClient(&sandbox.ClientOptions{BaseURL: "vercel.com/api"})
+			return err
+		}, []string{`"vercel.com/api"`, "https://vercel.com/api"}},
+		"a token": {func() error {
+			other, err := sandbox.NewClient(&sandbox.ClientOptions{BaseURL: srv.URL, Credentials: auth.Static(auth.Credentials{Token: "s3cret", TeamID: "team_mine", ProjectID: "prj_mine"})})
+			require.NoError(t, err)
+			defer other.CloseIdleConnections()
+			_, err = other.Get(t.Context(), "box", nil)
+			return err
+		}, []string{"ClientOptions", "team_mine", "prj_mine"}},
+		"input": {func() error {
+			cmd, err := sb.StartCommand(t.Context(), "sleep", []string{"1000"}, nil)
+			require.NoError(t, err)
+			w := cmd.Stdin(t.Context())
+			_, err = io.WriteString(w, "x")
+			if closeErr := w.Close(); err == nil {
+				err = closeErr
+			}
+			return err
+		}, []string{"AttachStdin"}},
+		"a command that isn't there": {func() error { _, err := sb.GetCommand(t.Context(), "cnope"); return err }, []string{`"box"`, session.ID(), "cnope", "region " + session.Info().Region}},
+		"no context":                 {func() error { _, err := sb.RunCommand(nil, "true", nil, nil); return err }, []string{"ctx: is nil"}}, //nolint:staticcheck // that is the mistake
+		"a context that has ended": {func() error {
+			ctx, cancel := context.WithTimeout(t.Context(), time.Nanosecond)
+			defer cancel()
+			return session.Refresh(ctx)
+		}, []string{`"box"`, session.ID()}},
+	} {
+		err := mistake.make()
+		if !assert.Error(t, err, name) {
+			continue
+		}
+		for _, want := range mistake.want {
+			assert.ErrorContains(t, err, want, name)
+		}
+		assert.NotContains(t, err.Error(), "s3cret")
+		assert.NotContains(t, err.Error(), "\n", name)
+	}
+
+	text, err := json.Marshal(sb)
+	require.NoError(t, err)
+	_, err = sb.Stop(t.Context(), nil)
+	require.NoError(t, err)
+	err = run(session, "true")()
+	require.ErrorIs(t, err, sandbox.ErrStopped)
+	assert.ErrorContains(t, err, `"box"`)
+	assert.ErrorContains(t, err, session.ID())
+	var decoded sandbox.Sandbox
+	require.NoError(t, json.Unmarshal(text, &decoded))
+	fresh := testkit.Client(t, srv, sandbox.ClientOptions{})
+	fresh.Bind(&decoded)
+	_, err = decoded.CurrentSession().RunCommand(t.Context(), "true", nil, nil)
+	assert.ErrorContains(t, err, `"box"`, "of a handle from JSON")
+
+	require.NoError(t, sb.Resume(t.Context()))
+	require.NoError(t, sb.Delete(t.Context(), nil))
+	err = run(sb, "true")()
+	require.ErrorIs(t, err, sandbox.ErrDeleted)
+	assert.ErrorContains(t, err, `sandbox: "box"`)
+
+	lost, err := c.Create(t.Context(), &sandbox.CreateOptions{Name: "lost"})
+	require.NoError(t, err)
+	require.True(t, srv.Crash("lost"))
+	err = run(lost, "true")()
+	require.ErrorIs(t, err, sandbox.ErrSnapshotNotFound)
+	for _, want := range []string{`"lost"`, "never saved", "GetOrCreate", "Delete"} {
+		assert.ErrorContains(t, err, want)
+	}
+}
+
+// TestNilContext: a nil context is an error of every call, and no panic.
+func TestNilContext(t *testing.T) {
+	t.Parallel()
+	_, sb := testkit.Start(t, nil)
+	var none context.Context
+	for name, call := range map[string]func() error{
+		"run":     func() error { _, err := sb.CurrentSession().RunCommand(none, "true", nil, nil); return err },
+		"start":   func() error { _, err := sb.StartCommand(none, "true", nil, nil); return err },
+		"read":    func() error { _, err := sb.FS().ReadFile(none, "x"); return err },
+		"write":   func() error { return sb.FS().WriteFile(none, "x", nil, 0o644) },
+		"refresh": func() error { return sb.Refresh(none) },
+		"stop":    func() error { _, err := sb.CurrentSession().Stop(none, nil); return err },
+		"update":  func() error { return sb.Update(none, &sandbox.UpdateOptions{VCPUs: 2}) },
+		"resume":  func() error { return sb.Resume(none) },
+		"ensure":  func() error { _, err := sb.EnsureCommand(none, "x", "true", nil, nil); return err },
+	} {
+		assert.NotPanics(t, func() { assert.ErrorIs(t, call(), sandbox.ErrInvalid, name) }, name)
+	}
+}
+
+// TestAsUserUnknown: a command of a user that does not exist is an error, and one
+// of a user that does may end with code 1.
+func TestAsUserUnknown(t *testing.T) {
+	t.Parallel()
+	_, sb := testkit.Start(t, nil)
+	done, err := sb.RunCommand(t.Context(), "sudo", []string{"-n", "true"}, nil)
+	if err != nil || done.ExitCode != 0 {
+		t.Skip("the sandbox's user may not use sudo here")
+	}
+	ghost, err := sb.AsUser("ghost")
+	require.NoError(t, err)
+	_, err = ghost.RunCommand(t.Context(), "true", nil, nil)
+	var unknown *sandbox.UserError
+	require.ErrorAs(t, err, &unknown)
+	assert.ErrorContains(t, err, `"ghost"`)
+	root, err := sb.AsUser("root")
+	require.NoError(t, err)
+	done, err = root.RunCommand(t.Context(), "false", nil, nil)
+	require.NoError(t, err)
+	assert.Equal(t, 1, done.ExitCode)
+	assert.False(t, strings.Contains(done.String(), "ghost"))
+}
