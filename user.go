@@ -139,7 +139,12 @@ func (s *Sandbox) CreateUser(ctx context.Context, username string) (*User, error
 	if err != nil {
 		return nil, err
 	}
-	return s.AsUser(username)
+	u, err := s.AsUser(username)
+	if err != nil {
+		return nil, err
+	}
+	u.known.Store(true)
+	return u, nil
 }
 
 // AsUser returns an existing user of the sandbox. It makes no request: for a
@@ -253,8 +258,12 @@ func (u *User) RunCommand(ctx context.Context, name string, args []string, opts 
 		return nil, err
 	}
 	done, err := u.sandbox.runCommand(ctx, wrapper, wrapped, opts, e)
-	if err != nil || done.ExitCode != 1 || wrapper != "sudo" {
+	if err != nil || wrapper != "sudo" {
 		return done, err
+	}
+	if done.ExitCode != 1 {
+		u.known.Store(true)
+		return done, nil
 	}
 	if err := u.missing(ctx); err != nil {
 		return nil, err
