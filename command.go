@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"os"
 	"slices"
 	"sync"
 	"time"
@@ -80,46 +79,6 @@ type LogEntry struct {
 type LogChunk struct {
 	Stream LogStream
 	Data   []byte
-}
-
-// Signal is the number of a Linux signal.
-type Signal int
-
-// The signals that the API names; others may be given by number.
-const (
-	SIGHUP  Signal = 1
-	SIGINT  Signal = 2
-	SIGQUIT Signal = 3
-	SIGKILL Signal = 9
-	SIGTERM Signal = 15
-	SIGCONT Signal = 18
-	SIGSTOP Signal = 19
-)
-
-var signalNames = map[Signal]string{
-	SIGHUP: "SIGHUP", SIGINT: "SIGINT", SIGQUIT: "SIGQUIT", SIGKILL: "SIGKILL", SIGTERM: "SIGTERM", SIGCONT: "SIGCONT", SIGSTOP: "SIGSTOP",
-}
-
-// String returns the signal's name, or "signal N" if it is not one of the
-// above.
-func (s Signal) String() string {
-	if name, ok := signalNames[s]; ok {
-		return name
-	}
-	return fmt.Sprintf("signal %d", int(s))
-}
-
-// Signal implements [os.Signal].
-func (s Signal) Signal() {}
-
-// ParseSignal returns the signal with the given name, such as "SIGTERM".
-func ParseSignal(name string) (Signal, error) {
-	for s, n := range signalNames {
-		if n == name {
-			return s, nil
-		}
-	}
-	return 0, invalid("signal", "Unknown signal name: %s", name)
 }
 
 func newCommand(c *Client, session string, data wire.Command) *Command {
@@ -309,48 +268,6 @@ func (c *CommandResult) Stderr(ctx context.Context) (string, error) { return c.C
 func (c *CommandResult) Output(ctx context.Context) (string, error) { return c.Command.Output(ctx) }
 
 func (c *CommandResult) bind(client *Client) { c.Command.bind(client) }
-
-// Kill ends the command with [SIGKILL]; see [Command.Signal].
-func (c *Command) Kill(ctx context.Context) error { return c.Signal(ctx, SIGKILL) }
-
-// Signal sends a signal to the command: [SIGTERM] asks it to end, [SIGKILL] ends
-// it. It does not wait for the command to end. If the command has already
-// ended, the error matches [os.ErrProcessDone].
-//
-// A signal is delivered at most once, except for SIGKILL, which can safely be
-// sent again. If the response is lost, the command is looked up: if it has
-// ended the error is nil, and if it still runs the error matches
-// [ErrOutcomeUnknown]. The signal may then be delivered later: a SIGSTOP even
-// after the SIGCONT that was to end it.
-func (c *Command) Signal(ctx context.Context, sig Signal) error {
-	if sig <= 0 || sig > 64 {
-		return invalid("sig", "%d is not a Linux signal", int(sig))
-	}
-	client, err := c.client()
-	if err != nil {
-		return err
-	}
-	op := api.SignalCommand
-	if sig == SIGKILL {
-		op = api.KillCommand
-	}
-	req := &api.Request{Op: op, Path: []string{c.session, c.ID()}, Body: struct {
-		Signal int `json:"signal"`
-	}{int(sig)}}
-	err = client.do(ctx, req, nil)
-	switch {
-	case err == nil || ctx.Err() != nil:
-		return err
-	case req.Uncertain && errors.Is(err, os.ErrProcessDone):
-		return nil // the signal whose response was lost may have done it
-	case isUnknown(err):
-		if data, lookErr := client.lookAtCommand(ctx, c.session, c.ID()); lookErr == nil && data.ExitCode != nil {
-			c.finish(*data)
-			return nil
-		}
-	}
-	return err
-}
 
 // Stdout waits for the command to end and returns what it wrote to standard
 // output. Output that was not kept, because there was a writer or the command
