@@ -1,0 +1,72 @@
+package otelsandbox_test
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"os"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/go-vercel/sandbox"
+	"github.com/go-vercel/sandbox/auth"
+	"github.com/go-vercel/sandbox/internal/testkit"
+	"github.com/go-vercel/sandbox/otelsandbox"
+	"github.com/stretchr/testify/require"
+	sdkmetric "go.opentelemetry.io/otel/sdk/metric"
+	sdktrace "go.opentelemetry.io/otel/sdk/trace"
+)
+
+type silent struct{}
+
+func (silent) Begin(ctx context.Context, _ sandbox.Event) context.Context { return ctx }
+func (silent) End(context.Context, sandbox.Event)                         {}
+
+// BenchmarkRunCommand measures what an observer costs: none, one that does
+// nothing, and spans and metrics with sampling off. SANDBOX_BENCH_COMMANDS runs
+// that many commands once, with the observer that SANDBOX_BENCH_OBSERVER names,
+// so that processes can be compared in pairs.
+func BenchmarkRunCommand(b *testing.B) {
+	otel, err := otelsandbox.New(&otelsandbox.Options{
+		TracerProvider: sdktrace.NewTracerProvider(sdktrace.WithSampler(sdktrace.NeverSample())),
+		MeterProvider:  sdkmetric.NewMeterProvider(sdkmetric.WithReader(sdkmetric.NewManualReader())),
+	})
+	require.NoError(b, err)
+	stream := fmt.Sprintf(testkit.CannedCommand, "null") + "\n" + `{"data":"hello\n","stream":"stdout"}` + "\n" + fmt.Sprintf(testkit.CannedCommand, "0") + "\n"
+	for name, o := range map[string]sandbox.Observer{"nil": nil, "silent": silent{}, "otel": otel} {
+		only := os.Getenv("SANDBOX_BENCH_OBSERVER")
+		if only != "" && only != name {
+			continue
+		}
+		c, err := sandbox.NewClient(&sandbox.ClientOptions{
+			BaseURL: "https://api.test", Observer: o, Credentials: auth.Static(auth.Credentials{Token: "token", TeamID: "team", ProjectID: "project"}),
+			HTTPClient: &http.Client{Transport: testkit.Canned(func(req *http.Request) (string, string) {
+				if strings.HasSuffix(req.URL.Path, "/cmd") {
+					return "application/x-ndjson", stream
+				}
+				return "application/json", `{"sandbox":` + fmt.Sprintf(testkit.CannedSandbox, 0) + `,"session":` + testkit.CannedSession + `,"routes":[]}`
+			})},
+		})
+		require.NoError(b, err)
+		sb, err := c.Create(b.Context(), nil)
+		require.NoError(b, err)
+		run := func() {
+			if _, err := sb.RunCommand(b.Context(), "echo", []string{"hello"}, nil); err != nil {
+				b.Fatal(err)
+			}
+		}
+		b.Run(name, func(b *testing.B) {
+			b.ReportAllocs()
+			if n, err := strconv.Atoi(os.Getenv("SANDBOX_BENCH_COMMANDS")); err == nil {
+				for range n {
+					run()
+				}
+				return
+			}
+			for b.Loop() {
+				run()
+			}
+		})
+	}
+}
