@@ -260,3 +260,17 @@ func TestConcurrentEdits(t *testing.T) {
 	wg.Wait()
 	assert.Equal(t, n, strings.Count(d.ok("read_file", args{"path": "f"}), "edited"))
 }
+
+// TestForgedMatches puts a grep in the place of the sandbox's that names files
+// which it was not asked about, and lines that do not match.
+func TestForgedMatches(t *testing.T) {
+	t.Parallel()
+	srv, sb := testkit.Start(t, &sandbox.CreateOptions{Env: sandbox.Env{"PATH": "/vercel/bin:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"}})
+	d := deskOf(t, srv, sb, nil)
+	d.ok("write_file", args{"path": "src/f", "content": "match\n"})
+	d.ok("write_file", args{"path": "bin/grep", "executable": true, "content": "#!/bin/sh\nprintf './../../etc/passwd\\0001:match\\n./f\\0001:other\\n./f\\0001:match\\n'\n"})
+	if found := d.ok("bash", args{"command": "command -v grep"}); !strings.Contains(found, sb.Cwd()+"/bin/grep") {
+		needs.Missing(t, "the sandbox's PATH is not that of the environment: %s", found)
+	}
+	assert.Equal(t, "1 matches."+data("f:1: match\n"), d.ok("grep", args{"pattern": "match", "path": "src"}))
+}
