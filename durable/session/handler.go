@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/go-vercel/sandbox"
+	"go.temporal.io/sdk/client"
 )
 
 //go:embed page.html
@@ -68,7 +69,8 @@ const (
 )
 
 // Handler serves sessions over HTTP: POST /start, /command, /interrupt, /touch
-// and /destroy, GET /events and /session, and the page. Requests from pages of
+// and /destroy, GET /events, /session and /health, and the page. /health says
+// whether Temporal responds, to anyone. Requests from pages of
 // other origins are refused. opts may be nil.
 //
 // /start and /events respond with a stream of one JSON object per line or, if
@@ -90,7 +92,7 @@ func (c *Client) Handler(opts *HandlerOptions) http.Handler {
 	mux.HandleFunc("POST /start", h.start)
 	mux.HandleFunc("GET /events", h.events)
 	for route, serve := range map[string]http.HandlerFunc{
-		"GET /session": h.session, "POST /command": h.command, "POST /interrupt": h.interrupt, "POST /touch": h.touch, "POST /destroy": h.destroy,
+		"GET /session": h.session, "GET /health": h.health, "POST /command": h.command, "POST /interrupt": h.interrupt, "POST /touch": h.touch, "POST /destroy": h.destroy,
 	} {
 		mux.HandleFunc(route, func(w http.ResponseWriter, r *http.Request) {
 			ctx, cancel := context.WithTimeout(r.Context(), within)
@@ -111,6 +113,15 @@ func (c *Client) Handler(opts *HandlerOptions) http.Handler {
 		mux.ServeHTTP(w, r)
 	})
 	return http.NewCrossOriginProtection().Handler(sniffless)
+}
+
+// health is for load balancers: without Temporal, no other route works.
+func (h *handler) health(w http.ResponseWriter, r *http.Request) {
+	if _, err := h.c.temporal.CheckHealth(r.Context(), &client.CheckHealthRequest{}); err != nil {
+		h.fail(w, r, err)
+		return
+	}
+	h.respond(w, http.StatusOK, map[string]any{"ok": true})
 }
 
 type handler struct {

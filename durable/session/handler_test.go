@@ -42,6 +42,10 @@ func (f failing) ExecuteWorkflow(context.Context, client.StartWorkflowOptions, a
 	return nil, f.err
 }
 
+func (f failing) CheckHealth(context.Context, *client.CheckHealthRequest) (*client.CheckHealthResponse, error) {
+	return &client.CheckHealthResponse{}, f.err
+}
+
 // routes are requests that the handler serves.
 var routes = []struct{ method, path, body string }{
 	{"POST", "/start", ""},
@@ -206,6 +210,17 @@ func TestEngineAway(t *testing.T) {
 		assert.Equal(t, http.StatusServiceUnavailable, w.Code, "%s %s", r.method, r.path)
 		assert.Equal(t, "1", w.Header().Get("Retry-After"))
 		assert.NotContains(t, w.Body.String(), "nobody listens", "that is for the log")
+	}
+}
+
+// TestHealth: the route says whether the engine responds, and nothing else, to
+// callers without a token too.
+func TestHealth(t *testing.T) {
+	private := &session.HandlerOptions{Authorize: func(*http.Request, string) error { return errors.New("no") }}
+	for status, err := range map[int]error{http.StatusOK: nil, http.StatusServiceUnavailable: serviceerror.NewUnavailable("nobody listens")} {
+		w := serve(session.New(failing{err: err}, nil).Handler(private), "GET", "/health", "")
+		assert.Equal(t, status, w.Code)
+		assert.NotContains(t, w.Body.String(), "nobody listens")
 	}
 }
 
