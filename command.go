@@ -202,7 +202,7 @@ func (c *Command) Wait(ctx context.Context) (*CommandResult, error) {
 	if data == nil {
 		waiting, e := client.seam().Begin(ctx, observe.Event{Kind: observe.Wait, Session: c.session, Command: c.ID(), Program: c.Name()})
 		data, err = client.waitCommand(waiting, c.session, c.ID())
-		client.ended(waiting, exited(e, data), err)
+		client.endEvent(waiting, exited(e, data), err)
 		if err != nil {
 			return nil, err
 		}

@@ -520,8 +520,8 @@ func (c *Client) lookUp(ctx context.Context, name string, opts *GetOptions) (*Sa
 	}
 	sb := newSandbox(c, project, resp, o.OnResume)
 	if resp.Resumed {
-		ctx, e := c.begin(ctx, sb, observe.Event{Kind: observe.Resume, Cause: causeGet, Start: start})
-		c.ended(ctx, e, nil)
+		ctx, e := c.beginEvent(ctx, sb, observe.Event{Kind: observe.Resume, Cause: causeGet, Start: start})
+		c.endEvent(ctx, e, nil)
 	}
 	return sb, nil
 }

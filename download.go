@@ -323,8 +323,8 @@ func (f *FileSystem) DownloadDir(ctx context.Context, src, dst string, opts *Dow
 	if err != nil {
 		return err
 	}
-	ctx, e := c.begin(ctx, t, observe.Event{Kind: observe.Download})
-	defer func() { c.ended(ctx, e, err) }()
+	ctx, e := c.beginEvent(ctx, t, observe.Event{Kind: observe.Download})
+	defer func() { c.endEvent(ctx, e, err) }()
 	cmd, err := readCommand(ctx, t, "bash", []string{"-c", packScript, "bash", src})
 	if err != nil {
 		return &fs.PathError{Op: "open", Path: src, Err: err}

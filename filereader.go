@@ -59,7 +59,7 @@ func openFile(ctx context.Context, t target, name string, opts *OpenOptions) (*F
 	if err != nil {
 		return nil, &fs.PathError{Op: "open", Path: name, Err: err}
 	}
-	ctx, e := c.begin(ctx, t, observe.Event{Kind: observe.Download})
+	ctx, e := c.beginEvent(ctx, t, observe.Event{Kind: observe.Download})
 	var (
 		body io.ReadCloser
 		size int64
@@ -70,7 +70,7 @@ func openFile(ctx context.Context, t target, name string, opts *OpenOptions) (*F
 		body, size, err = openEncoded(ctx, t, joinCwd(opts.Cwd, name))
 	}
 	if err != nil {
-		c.ended(ctx, e, err)
+		c.endEvent(ctx, e, err)
 		return nil, &fs.PathError{Op: "open", Path: name, Err: missingFile(err)}
 	}
 	return &FileReader{name: name, body: body, size: size, meter: newMeter(opts.Progress, size), client: c, ctx: ctx, event: e}, nil
@@ -131,7 +131,7 @@ func (r *FileReader) Read(p []byte) (int, error) {
 func (r *FileReader) ended(err error) {
 	if r.client.seam() != nil && !r.over.Swap(true) {
 		r.event.Received = r.read
-		r.client.ended(r.ctx, r.event, err)
+		r.client.endEvent(r.ctx, r.event, err)
 	}
 }
 

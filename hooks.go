@@ -419,7 +419,7 @@ func (s *Sandbox) hookOf(ctx context.Context) *hookRun {
 // calls.
 func (s *Sandbox) runHook(ctx context.Context, d dueHook, run *hookRun) (err error) {
 	c := s.st.client
-	ctx, e := c.begin(ctx, s, observe.Event{Kind: observe.Hook, Operation: d.name})
+	ctx, e := c.beginEvent(ctx, s, observe.Event{Kind: observe.Hook, Operation: d.name})
 	// The context must outlive the hook, for what the hook has started. While
 	// the hook runs, it ends with the caller's.
 	lasting, end := context.WithCancelCause(context.WithoutCancel(ctx))
@@ -428,7 +428,7 @@ func (s *Sandbox) runHook(ctx context.Context, d dueHook, run *hookRun) (err err
 	defer func() {
 		run.over.Store(true)
 		stop()
-		c.ended(ctx, e, err)
+		c.endEvent(ctx, e, err)
 		if err != nil {
 			end(err)
 		}

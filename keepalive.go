@@ -127,17 +127,17 @@ const keepAliveLimit = 15 * time.Second
 // extend moves the end of the session by d.
 func (s *Sandbox) extend(ctx context.Context, cur *Session, d time.Duration) error {
 	c := s.st.client
-	ctx, e := c.begin(ctx, s, observe.Event{Kind: observe.Extension, Extended: d})
+	ctx, e := c.beginEvent(ctx, s, observe.Event{Kind: observe.Extension, Extended: d})
 	err := cur.ExtendTimeout(ctx, d)
-	c.ended(ctx, e, err)
+	c.endEvent(ctx, e, err)
 	return err
 }
 
 // keepAliveFailed tells of a failed check that KeepAlive outlasts.
 func (s *Sandbox) keepAliveFailed(ctx context.Context, err error) {
 	c := s.st.client
-	ctx, e := c.begin(ctx, s, observe.Event{Kind: observe.Extension})
-	c.ended(ctx, e, err)
+	ctx, e := c.beginEvent(ctx, s, observe.Event{Kind: observe.Extension})
+	c.endEvent(ctx, e, err)
 }
 
 // passing reports whether a retry may succeed.

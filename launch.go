@@ -88,7 +88,7 @@ func checkCommandID(id string) error {
 func (c *Client) distrustIDs(ctx context.Context, why string) {
 	if !c.serverIDs.Swap(true) {
 		ctx, e := c.seam().Begin(ctx, observe.Event{Kind: observe.CommandIDs, Cause: why})
-		c.ended(ctx, e, nil)
+		c.endEvent(ctx, e, nil)
 	}
 }
 
@@ -186,7 +186,7 @@ func startPump(ctx context.Context, f *follower, cmd *Command, o *CommandOptions
 			p.err = cmd.killLate(ctx, within, p.err)
 		}
 		p.event.Received = f.Bytes()
-		cmd.c.ended(ctx, exited(p.event, p.end), p.err)
+		cmd.c.endEvent(ctx, exited(p.event, p.end), p.err)
 	}()
 	return p
 }

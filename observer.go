@@ -306,8 +306,8 @@ type named interface {
 	names() (sandbox, session string)
 }
 
-// begin tells that something begins on a sandbox; see [observe.Seam.Begin].
-func (c *Client) begin(ctx context.Context, on named, e observe.Event) (context.Context, observe.Event) {
+// beginEvent tells that something begins on a sandbox; see [observe.Seam.Begin].
+func (c *Client) beginEvent(ctx context.Context, on named, e observe.Event) (context.Context, observe.Event) {
 	seam := c.seam()
 	if seam == nil || ctx == nil {
 		return ctx, e
@@ -316,8 +316,8 @@ func (c *Client) begin(ctx context.Context, on named, e observe.Event) (context.
 	return seam.Begin(ctx, e)
 }
 
-// ended completes an event with how it has ended, and tells it.
-func (c *Client) ended(ctx context.Context, e observe.Event, err error) {
+// endEvent completes an event with how it has ended, and tells it.
+func (c *Client) endEvent(ctx context.Context, e observe.Event, err error) {
 	seam := c.seam()
 	if seam == nil || ctx == nil {
 		return

@@ -247,7 +247,7 @@ func (r *execRun) ended(err error) {
 	if _, exit := err.(*ExitError); exit {
 		err = nil
 	}
-	r.client.ended(r.ctx, e, err)
+	r.client.endEvent(r.ctx, e, err)
 }
 
 // supervise waits for the end of the command and of everything that is copied.

@@ -282,13 +282,13 @@ func (s *Sandbox) startSession(ctx context.Context, stale *Session, why observe.
 	if err != nil {
 		return nil, err
 	}
-	ctx, e := c.begin(ctx, s, why)
+	ctx, e := c.beginEvent(ctx, s, why)
 	e.Outcome = observe.Found
 	defer func() {
 		if session != nil {
 			e.Session = session.ID()
 		}
-		c.ended(ctx, e, err)
+		c.endEvent(ctx, e, err)
 	}()
 	for waited := false; ; waited = true {
 		resp, _, err := c.getSandbox(ctx, s.Name(), s.st.project, true, nil)

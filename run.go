@@ -111,7 +111,7 @@ func (s *Session) RunCommand(ctx context.Context, name string, args []string, op
 	}
 	ctx, e := c.beginCommand(ctx, s, name, args)
 	done, err := s.runCommand(ctx, name, args, opts)
-	c.ended(ctx, done.event(e), err)
+	c.endEvent(ctx, done.event(e), err)
 	return done.result, err
 }
 
@@ -145,7 +145,7 @@ func exited(e observe.Event, end *wire.Command) observe.Event {
 
 // beginCommand tells that a command begins.
 func (c *Client) beginCommand(ctx context.Context, on named, name string, args []string) (context.Context, observe.Event) {
-	return c.begin(ctx, on, observe.Event{Kind: observe.Command, Program: name, Args: args})
+	return c.beginEvent(ctx, on, observe.Event{Kind: observe.Command, Program: name, Args: args})
 }
 
 func (s *Session) runCommand(ctx context.Context, name string, args []string, opts *CommandOptions) (r ran, err error) {
@@ -197,7 +197,7 @@ func (s *Session) StartCommand(ctx context.Context, name string, args []string, 
 	ctx, e := c.beginCommand(ctx, s, name, args)
 	begun, err := s.startCommand(ctx, name, args, opts, e)
 	if !begun.pumped {
-		c.ended(ctx, begun.event(e), err)
+		c.endEvent(ctx, begun.event(e), err)
 	}
 	return begun.cmd, err
 }
@@ -314,14 +314,14 @@ func (s *Sandbox) beginCommand(ctx context.Context, name string, args []string) 
 
 func (s *Sandbox) runCommand(ctx context.Context, name string, args []string, opts *CommandOptions, e observe.Event) (*CommandResult, error) {
 	done, err := withResume(ctx, s, func(cur *Session) (ran, error) { return cur.runCommand(ctx, name, args, opts) })
-	s.st.client.ended(ctx, done.event(e), err)
+	s.st.client.endEvent(ctx, done.event(e), err)
 	return done.result, err
 }
 
 func (s *Sandbox) startCommand(ctx context.Context, name string, args []string, opts *CommandOptions, e observe.Event) (*Command, error) {
 	begun, err := withResume(ctx, s, func(cur *Session) (ran, error) { return cur.startCommand(ctx, name, args, opts, e) })
 	if !begun.pumped {
-		s.st.client.ended(ctx, begun.event(e), err)
+		s.st.client.endEvent(ctx, begun.event(e), err)
 	}
 	return begun.cmd, err
 }

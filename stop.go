@@ -54,9 +54,9 @@ func (s *Sandbox) Stop(ctx context.Context, opts *StopOptions) (*StopResult, err
 	if err != nil {
 		return nil, err
 	}
-	ctx, e := c.begin(ctx, s, observe.Event{Kind: observe.Stop})
+	ctx, e := c.beginEvent(ctx, s, observe.Event{Kind: observe.Stop})
 	res, err := s.stop(ctx, c, opts)
-	c.ended(ctx, res.event(e), err)
+	c.endEvent(ctx, res.event(e), err)
 	return res, err
 }
 
@@ -233,9 +233,9 @@ func (s *Session) Stop(ctx context.Context, opts *StopOptions) (*StopResult, err
 	if err != nil {
 		return nil, err
 	}
-	ctx, e := c.begin(ctx, s, observe.Event{Kind: observe.Stop})
+	ctx, e := c.beginEvent(ctx, s, observe.Event{Kind: observe.Stop})
 	res, err := s.stopAndWait(ctx, opts)
-	c.ended(ctx, res.event(e), err)
+	c.endEvent(ctx, res.event(e), err)
 	return res, err
 }
 

@@ -382,7 +382,7 @@ func send(ctx context.Context, t target, entries func(cwd string) iter.Seq2[tarb
 	if err != nil {
 		return err
 	}
-	ctx, e := c.begin(ctx, t, observe.Event{Kind: observe.Upload})
+	ctx, e := c.beginEvent(ctx, t, observe.Event{Kind: observe.Upload})
 	var cwd string // of the attempt
 	open := tarball.Opener(ctx, func() iter.Seq2[tarball.Entry, error] {
 		m.restart()
@@ -403,7 +403,7 @@ func send(ctx context.Context, t target, entries func(cwd string) iter.Seq2[tarb
 	})
 	stop()
 	last.end()
-	c.ended(ctx, e, err)
+	c.endEvent(ctx, e, err)
 	return err
 }
 

@@ -286,6 +286,7 @@ func argumentError(err error, c *call) map[string]any {
 	}
 	if errors.Is(err, sandbox.ErrNoRoute) {
 		_, port, _ := strings.Cut(err.Error(), "port ")
+		port, _, _ = strings.Cut(port, ";") // what is exposed instead
 		return map[string]any{"kind": "Error", "message": "No route for port " + port}
 	}
 	if errors.Is(err, sandbox.ErrDeleted) {
