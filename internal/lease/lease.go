@@ -19,6 +19,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -111,6 +112,9 @@ esac`
 // longestWait is how long one command waits for another's lease.
 const longestWait = 10 * time.Second
 
+// clockSlack is by how much less the script may wait, as it counts in seconds.
+const clockSlack = 2 * time.Second
+
 // Take returns a lease of the first of the keys that is not done. It returns nil
 // if all of them are done, and waits while another holds one. Each attempt is one
 // command, which waits in the sandbox for at most ten seconds.
@@ -131,7 +135,9 @@ func Take(ctx context.Context, run Runner, o Options, keys ...string) (*Lease, e
 		}
 		var what, key string
 		var n int
-		if _, err := fmt.Sscanf(out, "%s %d %s\n", &what, &n, &key); err != nil || what != "taken" && what != "held" {
+		_, err = fmt.Sscanf(out, "%s %d %s\n", &what, &n, &key)
+		// A key of its own choice would be one of another sandbox's hooks.
+		if err != nil || what != "taken" && what != "held" || n < 1 || !slices.Contains(keys, key) {
 			return nil, fmt.Errorf("the lock in the sandbox can't be read: %.100q", out)
 		}
 		switch {
@@ -140,6 +146,13 @@ func Take(ctx context.Context, run Runner, o Options, keys ...string) (*Lease, e
 			return &Lease{key: key, run: run, owner: o.Owner, term: o.Term, n: n, until: begin.Add(o.Term)}, nil
 		case o.NoWait:
 			return nil, ErrHeld
+		}
+		// The script has waited, unless something stands in its place.
+		rest := time.NewTimer(time.Until(begin.Add(wait - clockSlack)))
+		select {
+		case <-rest.C:
+		case <-ctx.Done(): // of which run tells
+			rest.Stop()
 		}
 	}
 }

@@ -12,6 +12,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/assert"
@@ -188,7 +189,10 @@ func TestMove(t *testing.T) {
 // TestStrange: what a sandbox makes of the lock is an error, and never endless.
 func TestStrange(t *testing.T) {
 	t.Parallel()
-	for _, out := range []string{"", "taken", "taken x job", "maybe 1 job", strings.Repeat("x", 1000)} {
+	for _, out := range []string{
+		"", "taken", "taken x job", "taken 0 job", "taken -1 job", "maybe 1 job", strings.Repeat("x", 1000),
+		"taken 1 resume-of-another", "held 1 resume-of-another",
+	} {
 		_, err := lease.Take(t.Context(), func(context.Context, string, ...string) (string, error) { return out, nil }, lease.Options{Owner: "o", Term: time.Minute}, "job")
 		require.ErrorContains(t, err, "can't be read", "%q", out)
 		assert.Less(t, len(err.Error()), 200)
@@ -197,4 +201,23 @@ func TestStrange(t *testing.T) {
 	require.NoError(t, os.WriteFile(filepath.Join(home, ".go-sandbox"), nil, 0o600))
 	_, err := lease.Take(t.Context(), run, lease.Options{Owner: "o", Term: time.Minute}, "job")
 	assert.Error(t, err, "a file is in its place")
+}
+
+// TestHeldAtOnce: a sandbox that says at once that the lock is held, again and
+// again, does not make the client ask without a pause.
+func TestHeldAtOnce(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		asked := 0
+		_, err := lease.Take(ctx, func(ctx context.Context, _ string, _ ...string) (string, error) {
+			if asked++; asked > 100 {
+				cancel()
+			}
+			return "held 1 job\n", ctx.Err()
+		}, lease.Options{Owner: "o", Term: time.Minute}, "job")
+		assert.Less(t, asked, 10)
+		assert.ErrorIs(t, err, context.DeadlineExceeded)
+	})
 }
