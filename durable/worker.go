@@ -15,7 +15,8 @@ import (
 )
 
 // Worker is what runs on workers: the activities behind [Sandbox]. It is safe for
-// concurrent use once it is registered.
+// concurrent use once it is registered. The MetricsHandler of the Temporal client
+// gets its metrics, and the Observer of Client those of the requests.
 type Worker struct {
 	// Client makes the requests.
 	Client *sandbox.Client

@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"go.temporal.io/sdk/client"
 	"go.temporal.io/sdk/testsuite"
 	"go.temporal.io/sdk/worker"
 
@@ -22,6 +23,8 @@ type Options struct {
 	Timeout time.Duration
 	// Output is the store. Nil means a folder of the test.
 	Output durable.OutputStore
+	// Metrics gets what workflows and activities count. Nil discards it.
+	Metrics client.MetricsHandler
 }
 
 // Env is a workflow's test environment with an emulator. Register the workflow,
@@ -50,8 +53,10 @@ func New(tb testing.TB, opts *Options) *Env {
 	start := time.Now()
 	o.Emulator.Start = start
 	srv := sandboxtest.New(tb, &o.Emulator)
+	var suite testsuite.WorkflowTestSuite
+	suite.SetMetricsHandler(o.Metrics)
 	e := &Env{
-		TestWorkflowEnvironment: new(testsuite.WorkflowTestSuite).NewTestWorkflowEnvironment(),
+		TestWorkflowEnvironment: suite.NewTestWorkflowEnvironment(),
 		Server:                  srv,
 		Worker:                  &durable.Worker{Client: srv.Client(), Output: o.Output, Now: srv.Now, Fleet: "durabletest"},
 	}

@@ -10,7 +10,9 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"maps"
 	"net/http"
+	"slices"
 	"strings"
 	"time"
 
@@ -35,6 +37,10 @@ type HandlerOptions struct {
 	Started func(r *http.Request, id string) error
 	// Page serves the web page at "/".
 	Page bool
+	// Metrics serves at /metrics what this handler has done, as text for
+	// Prometheus: by route and status, without IDs. Authorize is asked with an
+	// empty id.
+	Metrics bool
 	// PingInterval is how often a silent stream gets a ping, so that proxies
 	// keep it open. Zero means 15 seconds.
 	PingInterval time.Duration
@@ -70,7 +76,7 @@ const (
 
 // Handler serves sessions over HTTP: POST /start, /command, /interrupt, /touch
 // and /destroy, GET /events, /session and /health, and the page. /health says
-// whether Temporal responds, to anyone. Requests from pages of
+// whether Temporal responds, to anyone; /metrics is an option. Requests from pages of
 // other origins are refused. opts may be nil.
 //
 // /start and /events respond with a stream of one JSON object per line or, if
@@ -88,31 +94,43 @@ func (c *Client) Handler(opts *HandlerOptions) http.Handler {
 	if h.opts.Logger == nil {
 		h.opts.Logger = slog.New(slog.DiscardHandler)
 	}
-	mux := http.NewServeMux()
-	mux.HandleFunc("POST /start", h.start)
-	mux.HandleFunc("GET /events", h.events)
+	routes := map[string]http.HandlerFunc{"POST /start": h.start, "GET /events": h.events} // streams
 	for route, serve := range map[string]http.HandlerFunc{
 		"GET /session": h.session, "GET /health": h.health, "POST /command": h.command, "POST /interrupt": h.interrupt, "POST /touch": h.touch, "POST /destroy": h.destroy,
 	} {
-		mux.HandleFunc(route, func(w http.ResponseWriter, r *http.Request) {
+		routes[route] = func(w http.ResponseWriter, r *http.Request) {
 			ctx, cancel := context.WithTimeout(r.Context(), within)
 			defer cancel()
 			serve(w, r.WithContext(ctx))
-		})
+		}
 	}
 	if h.opts.Page {
-		mux.HandleFunc("GET /{$}", func(w http.ResponseWriter, _ *http.Request) {
-			w.Header().Set("Content-Type", "text/html; charset=utf-8")
-			w.Header().Set("Content-Security-Policy", "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'")
-			_, _ = w.Write(pageHTML)
-		})
+		routes["GET /{$}"] = servePage
 	}
+	if h.opts.Metrics {
+		routes["GET /metrics"] = h.metrics
+	}
+	mux := http.NewServeMux()
+	for route, serve := range routes {
+		mux.HandleFunc(route, serve)
+	}
+	h.counts = newMetrics(slices.Collect(maps.Keys(routes)))
 	sniffless := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		// What a command has printed is never run as a page.
 		w.Header().Set("X-Content-Type-Options", "nosniff")
 		mux.ServeHTTP(w, r)
 	})
-	return http.NewCrossOriginProtection().Handler(sniffless)
+	safe := http.NewCrossOriginProtection().Handler(sniffless)
+	if !h.opts.Metrics {
+		return safe
+	}
+	return h.counts.count(safe)
+}
+
+func servePage(w http.ResponseWriter, _ *http.Request) {
+	w.Header().Set("Content-Type", "text/html; charset=utf-8")
+	w.Header().Set("Content-Security-Policy", "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'")
+	_, _ = w.Write(pageHTML)
 }
 
 // health is for load balancers: without Temporal, no other route works.
@@ -125,8 +143,9 @@ func (h *handler) health(w http.ResponseWriter, r *http.Request) {
 }
 
 type handler struct {
-	c    *Client
-	opts HandlerOptions
+	c      *Client
+	opts   HandlerOptions
+	counts *metrics
 }
 
 // body is what requests have, each some of it.
@@ -272,6 +291,7 @@ func (h *handler) startNew(ctx context.Context, w http.ResponseWriter, r *http.R
 		h.fail(w, r, err)
 		return "", false
 	}
+	h.counts.started.Add(1)
 	if h.opts.Started == nil {
 		return id, true
 	}
@@ -335,6 +355,8 @@ func (h *handler) stream(w http.ResponseWriter, r *http.Request, id string, at C
 		}
 		return flusher.Flush()
 	}
+	h.counts.open.Add(1)
+	defer h.counts.open.Add(-1)
 	w.WriteHeader(http.StatusOK)
 	_ = flusher.Flush()
 
@@ -364,6 +386,7 @@ func (h *handler) stream(w http.ResponseWriter, r *http.Request, id string, at C
 			}
 			if it.err != nil {
 				if ctx.Err() == nil {
+					h.counts.broken.Add(1)
 					h.opts.Logger.WarnContext(ctx, "a stream of events broke", "session", id, "error", it.err)
 				}
 				return // the client asks again

@@ -286,6 +286,7 @@ func (s *run) keep(ctx workflow.Context, e stored) {
 	e.Event.Seq, e.Event.At = s.Base+len(s.Events), millis(workflow.Now(ctx))
 	e.Decision = workflow.GetInfo(ctx).GetCurrentHistoryLength()
 	s.Events = append(s.Events, e)
+	countEvent(ctx, e.Event)
 }
 
 // status emits the state that the sandbox is in.
