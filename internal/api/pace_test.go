@@ -434,6 +434,12 @@ func (w *waits) End(_ context.Context, e observe.Event) {
 	}
 }
 
+func (w *waits) seen() (begun []observe.Event, over int) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return slices.Clone(w.begun), w.over
+}
+
 // TestRateWaitIsTold: a wait is told while it lasts, with the place in line.
 func TestRateWaitIsTold(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -448,13 +454,15 @@ func TestRateWaitIsTold(t *testing.T) {
 			synctest.Wait()
 			time.Sleep(100 * time.Millisecond)
 		}
-		require.Len(t, told.begun, 2)
-		assert.Zero(t, told.over)
-		for i, e := range told.begun {
+		begun, over := told.seen()
+		require.Len(t, begun, 2)
+		assert.Zero(t, over)
+		for i, e := range begun {
 			assert.Equal(t, []any{"create sandbox", 2, i + 1, CauseSpent}, []any{e.Operation, e.RateLimit, e.Attempt, e.Cause})
 		}
 		all.Wait()
-		assert.Equal(t, 2, told.over)
+		_, over = told.seen()
+		assert.Equal(t, 2, over)
 	})
 }
 
