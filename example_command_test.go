@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/go-vercel/sandbox"
+	"github.com/go-vercel/sandbox/outputs"
 )
 
 // Without writers the output is kept, and asked for afterwards.
@@ -182,6 +183,56 @@ func ExampleSandbox_CommandContext() {
 	// SOME INPUT
 	// exit code 5
 	// true
+}
+
+// One call tells a program that failed from a sandbox that failed.
+func ExampleExitError() {
+	ctx := context.Background()
+	sb, err := sandbox.Create(ctx, &sandbox.CreateOptions{Ephemeral: true})
+	if err != nil {
+		log.Fatal(err)
+	}
+	run := func(name string, args ...string) {
+		err := sb.CommandContext(ctx, name, args...).Run()
+		exit, failed := errors.AsType[*sandbox.ExitError](err)
+		switch {
+		case err == nil:
+			fmt.Println("success")
+		case failed:
+			fmt.Println("the program failed with", exit.ExitCode())
+		default:
+			fmt.Println("the sandbox failed")
+		}
+	}
+	run("true")
+	run("sh", "-c", "exit 3")
+	run("sh", "-c", "kill -9 $$")
+	if err := sb.Delete(ctx, nil); err != nil {
+		log.Fatal(err)
+	}
+	run("true")
+	// Output:
+	// success
+	// the program failed with 3
+	// the program failed with 137
+	// the sandbox failed
+}
+
+// A limit of output ends a program that would never end.
+func ExampleSandbox_RunCommand_limit() {
+	ctx := context.Background()
+	sb, err := sandbox.Create(ctx, &sandbox.CreateOptions{Ephemeral: true})
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer sb.Close()
+	tail := &outputs.Tail{Max: 4}
+	_, err = sb.RunCommand(ctx, "yes", nil, &sandbox.CommandOptions{
+		Stdout:       outputs.Limit(tail, 1<<20),
+		KillOnCancel: true,
+	})
+	fmt.Printf("%v, %d bytes, the last %q\n", errors.Is(err, outputs.ErrLimit), tail.Total(), tail)
+	// Output: true, 1048576 bytes, the last "y\ny\n"
 }
 
 // A server, from its start to its first response.

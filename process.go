@@ -418,7 +418,14 @@ func (p *ProcessState) String() string {
 	return "exit status " + strconv.Itoa(p.code)
 }
 
-// ExitError reports an unsuccessful exit of a command.
+// ExitError reports an unsuccessful exit of a command that a [Cmd] ran. Any other
+// error of Cmd means that something else failed: the sandbox, the connection, a
+// writer, or the start of the program. So
+//
+//	exit, ok := errors.AsType[*sandbox.ExitError](err)
+//
+// tells a program that failed from a sandbox that failed. If the program failed
+// and its output was lost as well, the error matches both.
 type ExitError struct {
 	*ProcessState
 	// Stderr holds the standard error of a command run by [Cmd.Output], if it

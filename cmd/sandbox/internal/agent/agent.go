@@ -14,6 +14,7 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
 	"github.com/go-vercel/sandbox"
+	"github.com/go-vercel/sandbox/outputs"
 )
 
 // Limits of a tool's result: an agent reads all of it.
@@ -221,41 +222,22 @@ type RunOutput struct {
 	Truncated bool   `json:"truncated,omitempty"`
 }
 
-// tail keeps the end of what is written to it.
-type tail struct {
-	data []byte
-	cut  bool
-}
-
-func (t *tail) Write(p []byte) (int, error) {
-	t.data = append(t.data, p...)
-	if extra := len(t.data) - maxOutput; extra > 0 {
-		t.data, t.cut = t.data[extra:], true
-	}
-	return len(p), nil
-}
-
-func (t *tail) String() string {
-	data := t.data
-	for t.cut && len(data) > 0 && !utf8.RuneStart(data[0]) {
-		data = data[1:]
-	}
-	return string(data)
-}
+// truncated reports whether one of the outputs is not whole.
+func truncated(stdout, stderr *outputs.Tail) bool { return max(stdout.Total(), stderr.Total()) > maxOutput }
 
 func (t *tools) run(ctx context.Context, _ *mcp.CallToolRequest, in RunInput) (*mcp.CallToolResult, RunOutput, error) {
 	sb, err := t.get(ctx, in.Target)
 	if err != nil {
 		return nil, RunOutput{}, err
 	}
-	var stdout, stderr tail
+	stdout, stderr := &outputs.Tail{Max: maxOutput}, &outputs.Tail{Max: maxOutput}
 	o := in.options()
-	o.Stdout, o.Stderr, o.KillOnCancel = &stdout, &stderr, true
+	o.Stdout, o.Stderr, o.KillOnCancel = stdout, stderr, true
 	result, err := sb.RunCommand(ctx, "bash", []string{"-c", in.Command}, o)
 	if err != nil {
 		return nil, RunOutput{}, err
 	}
-	return nil, RunOutput{result.ExitCode, stdout.String(), stderr.String(), stdout.cut || stderr.cut}, nil
+	return nil, RunOutput{result.ExitCode, stdout.String(), stderr.String(), truncated(stdout, stderr)}, nil
 }
 
 // Started is a command that was started.
@@ -306,17 +288,17 @@ func (t *tools) output(ctx context.Context, _ *mcp.CallToolRequest, in CommandIn
 	}
 	wait, cancel := context.WithTimeout(ctx, time.Duration(min(max(in.WaitSeconds, 1), 60))*time.Second)
 	defer cancel()
-	var stdout, stderr tail
+	stdout, stderr := &outputs.Tail{Max: maxOutput}, &outputs.Tail{Max: maxOutput}
 	for e, err := range cmd.Logs(wait) {
 		if err != nil {
 			if wait.Err() != nil && ctx.Err() == nil {
-				return nil, Output{Stdout: stdout.String(), Stderr: stderr.String(), Truncated: stdout.cut || stderr.cut}, nil
+				return nil, Output{Stdout: stdout.String(), Stderr: stderr.String(), Truncated: truncated(stdout, stderr)}, nil
 			}
 			return nil, Output{}, err
 		}
-		w := &stdout
+		w := stdout
 		if e.Stream == sandbox.Stderr {
-			w = &stderr
+			w = stderr
 		}
 		_, _ = w.Write([]byte(e.Data)) // it never fails
 	}
@@ -324,7 +306,7 @@ func (t *tools) output(ctx context.Context, _ *mcp.CallToolRequest, in CommandIn
 	if err != nil {
 		return nil, Output{}, err
 	}
-	return nil, Output{Stdout: stdout.String(), Stderr: stderr.String(), Ended: true, ExitCode: &result.ExitCode, Truncated: stdout.cut || stderr.cut}, nil
+	return nil, Output{Stdout: stdout.String(), Stderr: stderr.String(), Ended: true, ExitCode: &result.ExitCode, Truncated: truncated(stdout, stderr)}, nil
 }
 
 // Done says that something was done.

@@ -1,0 +1,51 @@
+// Package outputs has writers for the output of commands: one that keeps the
+// end, one that sets a limit, and one that keeps the lines of several commands
+// apart. They go wherever an io.Writer does, such as the Stdout and Stderr of a
+// command's options, need nothing but memory, and are safe for concurrent use.
+package outputs
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"sync"
+)
+
+// ErrLimit is matched by the error of a writer made by [Limit] once more was
+// written than it allows.
+var ErrLimit = errors.New("output limit exceeded")
+
+// Limit returns a writer that passes on the first n bytes to w. The write that
+// exceeds them passes on what still fits and fails, as does every later one,
+// with an error that matches [ErrLimit]. Given to a command as both Stdout and
+// Stderr, it limits their sum. A command whose writer fails continues, unless
+// its option KillOnCancel is set.
+func Limit(w io.Writer, n int64) io.Writer { return &limit{w: w, most: n, left: n} }
+
+type limit struct {
+	w    io.Writer
+	most int64
+
+	mu   sync.Mutex
+	left int64
+}
+
+func (l *limit) Write(p []byte) (n int, err error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	fits := p
+	if int64(len(p)) > l.left {
+		fits = p[:max(l.left, 0)]
+	}
+	if len(fits) > 0 {
+		n, err = l.w.Write(fits)
+		l.left -= int64(n)
+	}
+	if err == nil && n < len(p) {
+		if n < len(fits) {
+			return n, io.ErrShortWrite
+		}
+		err = fmt.Errorf("outputs: %w: more than %d bytes", ErrLimit, l.most)
+	}
+	return n, err
+}

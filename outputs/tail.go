@@ -1,0 +1,67 @@
+package outputs
+
+import (
+	"sync"
+	"unicode/utf8"
+)
+
+const defaultTail = 64 << 10
+
+// Tail keeps the end of what is written to it. The zero value keeps 64 KiB. A
+// Tail must not be copied after the first write.
+type Tail struct {
+	// Max is the number of bytes that are kept; zero or less means 64 KiB. It must
+	// not change after the first write. The Tail takes up to three times as much
+	// memory.
+	Max int
+
+	mu    sync.Mutex
+	data  []byte // its end is kept
+	total int64
+}
+
+func (t *Tail) most() int {
+	if t.Max <= 0 {
+		return defaultTail
+	}
+	return t.Max
+}
+
+// Write keeps the end of p. It never fails.
+func (t *Tail) Write(p []byte) (int, error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	written, most := len(p), t.most()
+	t.total += int64(written)
+	p = p[max(len(p)-most, 0):]
+	// It moves what it keeps only once for each Max bytes that come.
+	if extra := len(t.data) + len(p) - most; extra > most {
+		t.data = t.data[:copy(t.data, t.data[extra:])]
+	}
+	t.data = append(t.data, p...)
+	return written, nil
+}
+
+// String returns the last Max bytes. If some were left out before them, it
+// begins with the first whole character of UTF-8.
+func (t *Tail) String() string {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	end := t.data[max(len(t.data)-t.most(), 0):]
+	if t.total > int64(len(end)) {
+		for range utf8.UTFMax - 1 {
+			if len(end) > 0 && !utf8.RuneStart(end[0]) {
+				end = end[1:]
+			}
+		}
+	}
+	return string(end)
+}
+
+// Total returns how many bytes were written, including those that String has no
+// longer.
+func (t *Tail) Total() int64 {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.total
+}
