@@ -223,7 +223,9 @@ type RunOutput struct {
 }
 
 // truncated reports whether one of the outputs is not whole.
-func truncated(stdout, stderr *outputs.Tail) bool { return max(stdout.Total(), stderr.Total()) > maxOutput }
+func truncated(stdout, stderr *outputs.Tail) bool {
+	return max(stdout.Total(), stderr.Total()) > maxOutput
+}
 
 func (t *tools) run(ctx context.Context, _ *mcp.CallToolRequest, in RunInput) (*mcp.CallToolResult, RunOutput, error) {
 	sb, err := t.get(ctx, in.Target)
