@@ -13,6 +13,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -51,18 +52,23 @@ class S(http.server.ThreadingHTTPServer): request_queue_size = 128 # connections
 S(("0.0.0.0", int(sys.argv[1])), H).serve_forever()
 `
 
-// portSandbox starts a sandbox with the app on a port, in each session.
-func portSandbox(t *testing.T) (*sandbox.Sandbox, int) {
-	t.Helper()
-	needs.Programs(t, "python3")
-	port := needs.Port(t)
-	serve := func(ctx context.Context, sb *sandbox.Sandbox) error {
+// serveApp returns a hook that starts the app on a port.
+func serveApp(port int) sandbox.Hook {
+	return func(ctx context.Context, sb *sandbox.Sandbox) error {
 		if err := sb.FS().WriteFile(ctx, "app.py", []byte(portApp), 0o644); err != nil {
 			return err
 		}
 		_, err := sb.StartCommand(ctx, "python3", []string{"app.py", strconv.Itoa(port)}, nil)
 		return err
 	}
+}
+
+// portSandbox starts a sandbox with the app on a port, in each session.
+func portSandbox(t *testing.T) (*sandbox.Sandbox, int) {
+	t.Helper()
+	needs.Programs(t, "python3")
+	port := needs.Port(t)
+	serve := serveApp(port)
 	_, sb := testkit.Start(t, &sandbox.CreateOptions{Ports: []int{port}, OnResume: serve})
 	require.NoError(t, serve(t.Context(), sb))
 	return sb, port
@@ -164,6 +170,53 @@ func TestTransportManyAsleep(t *testing.T) {
 		sessions++
 	}
 	assert.Equal(t, 3, sessions, "one for each round and the first")
+}
+
+// TestTransportRunsHooks: where nothing listens because the session was started
+// by a client without hooks, a request lets the hook run that starts the server,
+// once, and reaches the server once.
+func TestTransportRunsHooks(t *testing.T) {
+	t.Parallel()
+	needs.Programs(t, "python3")
+	port := needs.Port(t)
+	srv, first := testkit.Start(t, &sandbox.CreateOptions{Ports: []int{port}})
+	_, err := first.Stop(t.Context(), nil)
+	require.NoError(t, err)
+	plain, err := testkit.Client(t, srv, sandbox.ClientOptions{}).Get(t.Context(), first.Name(), nil)
+	require.NoError(t, err)
+	testkit.Output(t, plain, "true")
+
+	var hooks atomic.Int64
+	serve := serveApp(port)
+	sb, err := testkit.Client(t, srv, sandbox.ClientOptions{}).Get(t.Context(), first.Name(), &sandbox.GetOptions{
+		NoResume: true, // it runs, and nothing is called yet
+		OnResume: func(ctx context.Context, sb *sandbox.Sandbox) error {
+			hooks.Add(1)
+			return serve(ctx, sb)
+		},
+	})
+	require.NoError(t, err)
+	require.Zero(t, hooks.Load())
+	refusals := testkit.LockedBuffer{}
+	base := testkit.Transport(t)
+	tr := sb.Transport(port, &sandbox.TransportOptions{Base: testkit.RoundTripper(func(r *http.Request) (*http.Response, error) {
+		resp, err := base.RoundTrip(r)
+		if err == nil && resp.StatusCode == http.StatusBadGateway {
+			fmt.Fprintln(&refusals, resp.Header.Get("X-Vercel-Error"))
+		}
+		return resp, err
+	})})
+	client := &http.Client{Transport: tr}
+	for _, body := range []string{"first", "second"} {
+		resp, err := client.Post("http://app/200", "text/plain", strings.NewReader(body))
+		require.NoError(t, err)
+		assert.Equal(t, 200, resp.StatusCode)
+		require.NoError(t, resp.Body.Close())
+	}
+	assert.NotEmpty(t, refusals.String(), "it was asked before anything listened")
+	assert.EqualValues(t, 1, hooks.Load())
+	assert.Equal(t, []string{"first", "second"}, posts(t, sb))
+	assert.Equal(t, plain.CurrentSession().ID(), sb.CurrentSession().ID(), "nothing was resumed")
 }
 
 // TestTransportGivesUp: nothing listens, the sandbox is gone, arguments are wrong.

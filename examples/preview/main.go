@@ -95,10 +95,6 @@ func (p *previews) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 
 // start finds or makes the sandbox of a project.
 func start(ctx context.Context, project string) (*sandbox.Sandbox, *httputil.ReverseProxy, error) {
-	serve := func(ctx context.Context, sb *sandbox.Sandbox) error {
-		_, err := sb.StartCommand(ctx, "python3", []string{"-m", "http.server", fmt.Sprint(port)}, nil)
-		return err
-	}
 	sb, err := sandbox.GetOrCreate(ctx, "preview-"+project, &sandbox.CreateOptions{
 		Ports: []int{port}, Timeout: 2 * time.Minute,
 		OnCreate: func(ctx context.Context, sb *sandbox.Sandbox) error {
@@ -113,6 +109,12 @@ func start(ctx context.Context, project string) (*sandbox.Sandbox, *httputil.Rev
 	// The sandbox lives for a minute after the last visitor, and then until its
 	// timeout.
 	return sb, sb.ReverseProxy(port, &sandbox.TransportOptions{Idle: time.Minute}), nil
+}
+
+// serve starts the server unless it runs already, whoever asks for it first.
+func serve(ctx context.Context, sb *sandbox.Sandbox) error {
+	_, err := sb.EnsureCommand(ctx, "web", "python3", []string{"-m", "http.server", fmt.Sprint(port)}, &sandbox.EnsureOptions{Port: port})
+	return err
 }
 
 // stop ends all sandboxes. Their files stay, for the next visitor.
