@@ -13,9 +13,8 @@ import (
 	"github.com/go-vercel/sandbox"
 )
 
-// Sessions hands out the sandboxes of conversations. [Pool] is one that lives in a
-// process; one that outlives processes, such as one on durable workflows, returns
-// a handle of the sandbox that it keeps.
+// Sessions hands out the sandboxes of conversations. [Pool] is one; it finds the
+// sandbox of a conversation again by its name, in another process too.
 type Sessions interface {
 	// Acquire returns the sandbox of a conversation, which it makes or wakes if
 	// need be. The caller calls release once when it no longer uses the sandbox. If
