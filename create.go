@@ -408,7 +408,9 @@ func (c *Client) doWithImage(ctx context.Context, wait bool, req *api.Request, o
 // Fork creates a sandbox with the files of another's current snapshot, or with
 // its image or runtime if it has none, and starts its first session. Changes
 // since that snapshot are not included: call [Sandbox.Stop] on a running source
-// first. The snapshot must be in the fork's region.
+// first. The snapshot must be in the fork's region. If [SessionInfo].SourceSnapshotID
+// of the fork's first session is empty, the source was never saved, and the fork
+// has none of its files.
 //
 // Options that are nil or zero are copied from the source, all of them if opts
 // is nil; a non-nil empty slice or map clears what the source has. Drives are

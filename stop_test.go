@@ -23,6 +23,21 @@ import (
 	"github.com/go-vercel/sandbox/sandboxtest"
 )
 
+// TestForkOfUnsaved: the fork tells whether its source was ever saved.
+func TestForkOfUnsaved(t *testing.T) {
+	t.Parallel()
+	srv, source := testkit.Start(t, nil)
+	client := testkit.Client(t, srv, sandbox.ClientOptions{})
+	fork, err := client.Fork(t.Context(), source.Name(), nil)
+	require.NoError(t, err)
+	assert.Empty(t, fork.CurrentSession().Info().SourceSnapshotID)
+	_, err = source.Stop(t.Context(), nil)
+	require.NoError(t, err)
+	fork, err = client.Fork(t.Context(), source.Name(), nil)
+	require.NoError(t, err)
+	assert.NotEmpty(t, fork.CurrentSession().Info().SourceSnapshotID)
+}
+
 // TestStopThenFork: what was written before a stop is in the fork that is made
 // right behind it, on a server that responds to a stop before the snapshot is
 // there, as the service does. Its clock moves with each look at it. Each
