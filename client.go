@@ -6,10 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net/http"
-	"net/netip"
 	"net/url"
-	"os"
-	"regexp"
 	"runtime/debug"
 	"strings"
 	"sync"
@@ -19,6 +16,7 @@ import (
 	"github.com/go-vercel/sandbox/auth"
 	"github.com/go-vercel/sandbox/internal/api"
 	"github.com/go-vercel/sandbox/internal/engine"
+	"github.com/go-vercel/sandbox/internal/observe"
 	"github.com/go-vercel/sandbox/internal/oidc"
 	"github.com/go-vercel/sandbox/internal/redact"
 )
@@ -45,10 +43,6 @@ var version = sync.OnceValue(func() string {
 	}
 	return nextRelease
 })
-
-// DefaultBaseURL is the address of the API unless [ClientOptions] or the
-// environment variable VERCEL_SANDBOX_BASE_URL names another.
-const DefaultBaseURL = "https://vercel.com/api"
 
 // ClientOptions configures a [Client]. The zero value takes everything from
 // the environment.
@@ -208,7 +202,7 @@ func NewClient(opts *ClientOptions) (*Client, error) {
 	if opts != nil {
 		o = *opts
 	}
-	u, fromEnv, err := o.baseURL()
+	u, fromEnv, err := apiAddress(o.BaseURL, o.AllowHTTP)
 	if err != nil {
 		return nil, err
 	}
@@ -243,7 +237,7 @@ func NewClient(opts *ClientOptions) (*Client, error) {
 	c := &Client{creds: creds, reattach: reattach, http: hc, base: u, secrets: &redact.Known{}, hooks: o.Hooks, trees: engine.NewTurns()}
 	c.serverIDs.Store(o.ServerCommandIDs)
 	c.api = api.New(api.Config{
-		BaseURL: u, HTTPClient: hc, UserAgent: api.UserAgent(o.UserAgent, Version()), Retry: retry, Seam: o.newSeam(c.secrets), Secrets: c.secrets,
+		BaseURL: u, HTTPClient: hc, UserAgent: api.UserAgent(o.UserAgent, Version()), Retry: retry, Seam: newSeam(o.Observer, o.Logger, c.secrets), Secrets: c.secrets,
 		Auth: func(ctx context.Context) (api.Auth, error) {
 			cr, err := creds.Credentials(ctx)
 			if err == nil {
@@ -266,46 +260,6 @@ func NewClient(opts *ClientOptions) (*Client, error) {
 		OnRateLimit: rateLimitHook(o.OnRateLimit), MaxRateLimitWait: rateWait,
 	})
 	return c, nil
-}
-
-// baseURLVariable names the API's address where ClientOptions doesn't.
-const baseURLVariable = "VERCEL_SANDBOX_BASE_URL"
-
-// baseURL returns the API's address and whether it came from the environment.
-func (o *ClientOptions) baseURL() (u *url.URL, fromEnv bool, err error) {
-	base := o.BaseURL
-	if base == "" {
-		base = os.Getenv(baseURLVariable)
-		fromEnv = base != ""
-	}
-	if base == "" {
-		base = DefaultBaseURL
-	}
-	u, err = url.Parse(strings.TrimRight(base, "/"))
-	switch {
-	case err != nil:
-		return nil, false, invalid("BaseURL", "it is not an http or https address")
-	case u.Scheme == "" && bareHost.MatchString(base):
-		return nil, false, invalid("BaseURL", "%q is not an http or https address; is https://%s meant?", base, base)
-	case u.Scheme != "https" && u.Scheme != "http" || u.Host == "":
-		return nil, false, invalid("BaseURL", "%q is not an http or https address", redact.URL(base))
-	case u.User != nil || u.RawQuery != "" || u.Fragment != "":
-		return nil, false, invalid("BaseURL", "%q has more than a host and a path", redact.URL(base))
-	case u.Scheme == "http" && !o.AllowHTTP && !onThisMachine(u.Hostname()):
-		return nil, false, invalid("BaseURL", "%q is not encrypted, and would be sent credentials in the clear; use https, or set AllowHTTP", redact.URL(base))
-	}
-	return u, fromEnv, nil
-}
-
-// bareHost matches an address that lacks its scheme, and in which nothing can be
-// secret.
-var bareHost = regexp.MustCompile(`^[a-z0-9.-]+(/[a-z0-9./-]*)?$`)
-
-// onThisMachine reports whether host is this machine, whatever name servers
-// say.
-func onThisMachine(host string) bool {
-	addr, err := netip.ParseAddr(host)
-	return err == nil && addr.Unmap().IsLoopback() || host == "localhost"
 }
 
 // refresher adapts a provider that can replace a rejected token.
@@ -415,4 +369,56 @@ func (c *Client) stream(ctx context.Context, req *api.Request) (*http.Response, 
 		return nil, publicError(err)
 	}
 	return resp, nil
+}
+
+// Observer returns an Observer that tells those of the client, and its log, for
+// packages with events of their own, such as package pool. It is nil if nobody is
+// told.
+func (c *Client) Observer() Observer {
+	if seam := c.seam(); seam != nil {
+		return seamObserver{seam}
+	}
+	return nil
+}
+
+// seam returns what is told of what this client does; nil for nobody.
+func (c *Client) seam() *observe.Seam {
+	if c == nil || c.api == nil {
+		return nil
+	}
+	return c.api.Seam()
+}
+
+// named is a sandbox, or what is of one.
+type named interface {
+	// names returns what observers are told of it; either may be empty.
+	names() (sandbox, session string)
+}
+
+// beginEvent tells that something begins on a sandbox; see [observe.Seam.Begin].
+func (c *Client) beginEvent(ctx context.Context, on named, e observe.Event) (context.Context, observe.Event) {
+	seam := c.seam()
+	if seam == nil || ctx == nil {
+		return ctx, e
+	}
+	e.Sandbox, e.Session = on.names()
+	return seam.Begin(ctx, e)
+}
+
+// endEvent completes an event with how it has ended, and tells it.
+func (c *Client) endEvent(ctx context.Context, e observe.Event, err error) {
+	seam := c.seam()
+	if seam == nil || ctx == nil {
+		return
+	}
+	e.Err = err
+	switch {
+	case err != nil:
+		e.Outcome = outcome(ctx, err)
+	case e.ExitCode != 0:
+		e.Outcome = observe.Exit
+	case e.Outcome == "":
+		e.Outcome = observe.OK
+	}
+	seam.End(ctx, e)
 }

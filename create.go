@@ -5,13 +5,9 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"net/url"
-	"strconv"
-	"strings"
 	"time"
 
 	"github.com/go-vercel/sandbox/internal/api"
-	"github.com/go-vercel/sandbox/internal/observe"
 	"github.com/go-vercel/sandbox/internal/redact"
 	"github.com/go-vercel/sandbox/internal/wire"
 )
@@ -102,122 +98,6 @@ type CreateOptions struct {
 // Format prints the options without values that may be secret, for every verb.
 func (o CreateOptions) Format(f fmt.State, verb rune) { redact.Struct(f, verb, o) }
 
-// Source is where the files of a new sandbox come from.
-type Source interface{ source() (any, error) }
-
-// GitSource clones a repository: with an image into a folder of the working
-// directory that has the repository's name, and with a Runtime into the working
-// directory itself.
-type GitSource struct {
-	// URL is the repository's address: one of https that the platform reaches.
-	// Those of ssh, such as git@github.com:a/b.git, and paths are refused. A user,
-	// a password and a query in it are never shown.
-	URL string `secret:"url"`
-	// Username and Password are the credentials of a private repository; a
-	// token is given as the password. They are never shown.
-	Username string `secret:"value"`
-	Password string `secret:"value"`
-	// Depth limits the history to that many commits; zero fetches all of it.
-	Depth int
-	// Revision is a branch, tag or commit; empty means the default branch.
-	Revision string
-}
-
-// Format prints the source without credentials, for every verb.
-func (g GitSource) Format(f fmt.State, verb rune) { redact.Struct(f, verb, g) }
-
-// MarshalJSON encodes the source without credentials.
-func (g GitSource) MarshalJSON() ([]byte, error) {
-	return json.Marshal(struct {
-		Type     string `json:"type"`
-		URL      string `json:"url"`
-		Depth    int    `json:"depth,omitempty"`
-		Revision string `json:"revision,omitempty"`
-	}{"git", redact.URL(g.URL), g.Depth, g.Revision})
-}
-
-func (g GitSource) source() (any, error) {
-	switch {
-	case g.URL == "":
-		return nil, invalid("Source.URL", "is empty; the address of a git repository is needed")
-	case !strings.Contains(g.URL, "://"), strings.HasPrefix(g.URL, "ssh:"), strings.HasPrefix(g.URL, "file:"):
-		return nil, invalid("Source.URL", "is no https address of a repository; those of ssh, and paths, are not taken")
-	case g.Depth < 0:
-		return nil, invalid("Source.Depth", "%d is negative", g.Depth)
-	case (g.Username == "") != (g.Password == ""):
-		return nil, invalid("Source", "Username and Password go together; only one is given")
-	}
-	return struct {
-		Type     string `json:"type"`
-		URL      string `json:"url"`
-		Username string `json:"username,omitempty"`
-		Password string `json:"password,omitempty"`
-		Depth    int    `json:"depth,omitempty"`
-		Revision string `json:"revision,omitempty"`
-	}{"git", g.URL, g.Username, g.Password, g.Depth, g.Revision}, nil
-}
-
-func (g GitSource) secrets() []string { return append(urlSecrets(g.URL), g.Password) }
-
-// urlSecrets returns the parts of an address that may be secret.
-func urlSecrets(address string) []string {
-	u, err := url.Parse(address)
-	if err != nil {
-		return nil
-	}
-	secrets := []string{u.RawQuery}
-	if password, ok := u.User.Password(); ok {
-		secrets = append(secrets, password)
-	} else if u.User != nil {
-		secrets = append(secrets, u.User.Username()) // which may be a token without a password
-	}
-	return secrets
-}
-
-// TarballSource unpacks an archive that the platform downloads over http or
-// https.
-type TarballSource struct {
-	// URL is the archive's address. A user, a password and the query, which may
-	// be a signature, are never shown.
-	URL string `secret:"url"`
-}
-
-// Format prints the source without credentials, for every verb.
-func (t TarballSource) Format(f fmt.State, verb rune) { redact.Struct(f, verb, t) }
-
-// MarshalJSON encodes the source without credentials.
-func (t TarballSource) MarshalJSON() ([]byte, error) {
-	return json.Marshal(struct {
-		Type string `json:"type"`
-		URL  string `json:"url"`
-	}{"tarball", redact.URL(t.URL)})
-}
-
-func (t TarballSource) secrets() []string { return urlSecrets(t.URL) }
-
-func (t TarballSource) source() (any, error) {
-	if t.URL == "" {
-		return nil, invalid("Source.URL", "is empty; the address of a tarball is needed")
-	}
-	return struct {
-		Type string `json:"type"`
-		URL  string `json:"url"`
-	}{"tarball", t.URL}, nil
-}
-
-// SnapshotSource starts a sandbox from a snapshot.
-type SnapshotSource struct{ SnapshotID string }
-
-func (s SnapshotSource) source() (any, error) {
-	if s.SnapshotID == "" {
-		return nil, invalid("Source.SnapshotID", "is empty; the ID of a snapshot is needed")
-	}
-	return struct {
-		Type       string `json:"type"`
-		SnapshotID string `json:"snapshotId"`
-	}{"snapshot", s.SnapshotID}, nil
-}
-
 // createBody is the request body of create and fork. It contains Env, so it is
 // never logged or put into an error.
 type createBody struct {
@@ -297,27 +177,6 @@ func (o *CreateOptions) body() (*createBody, error) {
 	return b, nil
 }
 
-// withPrivate adds the private parameters to a body.
-func withPrivate(body any, private map[string]any) (any, error) {
-	if len(private) == 0 {
-		return body, nil
-	}
-	known, err := json.Marshal(body)
-	if err != nil {
-		return nil, err
-	}
-	more, err := json.Marshal(private)
-	if err != nil {
-		return nil, invalid("Private", "%v", err)
-	}
-	if len(known) > len("{}") {
-		known = append(known[:len(known)-1], ',')
-	} else {
-		known = known[:1]
-	}
-	return json.RawMessage(append(known, more[1:]...)), nil
-}
-
 // Create creates a sandbox and starts its first session. A nil opts means the
 // platform's defaults. It makes one request and starts a machine, which runs,
 // and is billed, until it is stopped or times out.
@@ -335,6 +194,21 @@ func (c *Client) Create(ctx context.Context, opts *CreateOptions) (*Sandbox, err
 		return nil, err
 	}
 	return sb.setUp(ctx, o.OnCreate)
+}
+
+// withHooks returns options with the hooks of the client where they have none.
+func (c *Client) withHooks(o CreateOptions) CreateOptions {
+	if c == nil || c.hooks == nil || o.OnCreate != nil && o.OnResume != nil {
+		return o
+	}
+	onCreate, onResume := c.hooks(Info{Name: o.Name, Tags: o.Tags})
+	if o.OnCreate == nil {
+		o.OnCreate = onCreate
+	}
+	if o.OnResume == nil {
+		o.OnResume = onResume
+	}
+	return o
 }
 
 // create creates a sandbox and calls no hook.
@@ -461,111 +335,4 @@ func (c *Client) Fork(ctx context.Context, source string, opts *CreateOptions) (
 		return nil, err
 	}
 	return newSandbox(c, project, &resp, o.OnResume), nil
-}
-
-// GetOptions are the options of [Client.Get].
-type GetOptions struct {
-	// NoResume returns a stopped sandbox without starting it. By default it is
-	// started, so that a sandbox whose files are gone is noticed at once.
-	NoResume bool
-	// OnResume is called once for each session but the sandbox's first, whoever
-	// has started it, before this call returns or, for a later session, before the
-	// next call on the returned handle. Use it to start what does not outlive a
-	// session, such as servers. See [Hook].
-	OnResume Hook
-	// Private holds parameters that are not part of the documented API. Their
-	// names begin with two underscores, and they are sent in the query.
-	Private map[string]any `secret:"names"`
-}
-
-// Format prints the options without values that may be secret, for every verb.
-func (o GetOptions) Format(f fmt.State, verb rune) { redact.Struct(f, verb, o) }
-
-// Get returns the sandbox with the given name and, by default, starts it if it
-// is stopped. It makes one request, and starts a machine if it resumes the
-// sandbox.
-//
-// If there is no such sandbox the error matches [ErrNotFound]. If it would have
-// to be started but its files are gone, the error matches
-// [ErrSnapshotNotFound]. A sandbox that is listed but reported as "has no
-// latest sandbox" also matches ErrNotFound: it never started, and must be
-// deleted before its name can be used again.
-func (c *Client) Get(ctx context.Context, name string, opts *GetOptions) (*Sandbox, error) {
-	sb, err := c.lookUp(ctx, name, opts)
-	if err != nil || opts != nil && opts.NoResume {
-		return sb, err
-	}
-	// A session that has ended since is the next call's to replace.
-	if _, err := sb.settle(ctx); err != nil {
-		return nil, err
-	}
-	return sb, nil
-}
-
-// lookUp is Get without the hooks.
-func (c *Client) lookUp(ctx context.Context, name string, opts *GetOptions) (*Sandbox, error) {
-	var o GetOptions
-	if opts != nil {
-		o = *opts
-	}
-	if err := errors.Join(checkName("name", name), checkPrivate(o.Private)); err != nil {
-		return nil, err
-	}
-	project, err := c.projectID(ctx)
-	if err != nil {
-		return nil, err
-	}
-	start := time.Now()
-	resp, _, err := c.getSandbox(ctx, name, project, !o.NoResume, o.Private)
-	if err != nil {
-		return nil, err
-	}
-	sb := newSandbox(c, project, resp, o.OnResume)
-	if resp.Resumed {
-		ctx, e := c.beginEvent(ctx, sb, observe.Event{Kind: observe.Resume, Cause: causeGet, Start: start})
-		c.endEvent(ctx, e, nil)
-	}
-	return sb, nil
-}
-
-func (c *Client) getSandbox(ctx context.Context, name, project string, resume bool, private map[string]any) (*wire.SandboxResponse, *api.Request, error) {
-	query := projectQuery(project)
-	for k, v := range private {
-		texts, err := queryTexts(v)
-		if err != nil {
-			return nil, nil, invalid("Private", "%s: %v", k, err)
-		}
-		query[k] = texts
-	}
-	query.Set("resume", strconv.FormatBool(resume))
-	var resp wire.SandboxResponse
-	req := &api.Request{Op: api.GetSandbox, Path: []string{name}, Query: query}
-	if err := c.do(ctx, req, &resp); err != nil {
-		return nil, req, err
-	}
-	return &resp, req, nil
-}
-
-// queryTexts returns the values of a private parameter in a query: one for each
-// element of a list, none for null.
-func queryTexts(v any) ([]string, error) {
-	data, err := json.Marshal(v)
-	if err != nil {
-		return nil, err
-	}
-	var list []json.RawMessage
-	if json.Unmarshal(data, &list) != nil {
-		list = []json.RawMessage{data}
-	}
-	var texts []string
-	for _, raw := range list {
-		var text *string
-		if json.Unmarshal(raw, &text) != nil {
-			text = new(string(raw))
-		}
-		if text != nil {
-			texts = append(texts, *text)
-		}
-	}
-	return texts, nil
 }

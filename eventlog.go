@@ -7,6 +7,7 @@ import (
 
 	"github.com/go-vercel/sandbox/internal/api"
 	"github.com/go-vercel/sandbox/internal/observe"
+	"github.com/go-vercel/sandbox/internal/redact"
 )
 
 // eventLog writes the records of [ClientOptions].Logger: one for each event that
@@ -91,4 +92,17 @@ func (e *Event) record() (message string, level slog.Level) {
 		level = slog.LevelDebug
 	}
 	return r.message + ": " + strings.ReplaceAll(e.Outcome, "_", " "), level
+}
+
+// newSeam returns what tells an observer and a log; either may be nil.
+func newSeam(o Observer, log *slog.Logger, secrets *redact.Known) *observe.Seam {
+	var logs Observer
+	if log != nil {
+		logs = eventLog{log}
+	}
+	all := MultiObserver(o, logs)
+	if all == nil {
+		return nil
+	}
+	return observe.New(publicObserver{all}, secrets)
 }

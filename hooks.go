@@ -8,31 +8,12 @@ import (
 	"fmt"
 	"regexp"
 	"strings"
-	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/go-vercel/sandbox/internal/api"
 	"github.com/go-vercel/sandbox/internal/lease"
 	"github.com/go-vercel/sandbox/internal/observe"
 )
-
-// Hook is called after a sandbox was created or resumed. OnCreate completes
-// once for a sandbox, and OnResume once for each later session, across all
-// handles and processes that have such a hook. The first of them to use the
-// sandbox runs the hook, and the others wait. If its process dies, another one
-// runs the hook again after half a minute.
-//
-// A hook's context ends with the call that caused it, which also returns the
-// hook's error; once the hook has succeeded, the context lives on for whatever
-// the hook has started. Calls with that context, or on the handle that the hook
-// receives, never wait for the hook.
-//
-// The state is kept in .go-sandbox in the home directory of the sandbox's user,
-// which needs sh there. Running a hook costs two requests and another each ten
-// seconds, finding that it has run costs one, and a client that knows makes
-// none.
-type Hook func(ctx context.Context, sb *Sandbox) error
 
 // hookLease is how long a process that runs a hook may be unheard of before
 // another one runs it.
@@ -85,21 +66,6 @@ func (s *Sandbox) hasHooks() bool {
 	}
 	_, onResume := s.hooksOf(c)
 	return onResume != nil
-}
-
-// withHooks returns options with the hooks of the client where they have none.
-func (c *Client) withHooks(o CreateOptions) CreateOptions {
-	if c == nil || c.hooks == nil || o.OnCreate != nil && o.OnResume != nil {
-		return o
-	}
-	onCreate, onResume := c.hooks(Info{Name: o.Name, Tags: o.Tags})
-	if o.OnCreate == nil {
-		o.OnCreate = onCreate
-	}
-	if o.OnResume == nil {
-		o.OnResume = onResume
-	}
-	return o
 }
 
 // dueHook is a hook that has to have run before a session is used.
@@ -205,41 +171,6 @@ func (s *Sandbox) settleSession(ctx context.Context, session *Session) (refused 
 			return false, &RequestError{Operation: "wait for " + due[0].name, SandboxName: s.Name(), SessionID: session.ID(), Err: api.ContextError(ctx)}
 		}
 	}
-}
-
-// flights are what goroutines of a client wait for that another one of them does.
-type flights struct {
-	mu    sync.Mutex
-	under map[string]*flight
-}
-
-type flight struct {
-	done chan struct{}
-	// err is for those that wait. It is nil also when they are to try themselves.
-	err error
-}
-
-// join returns what is on its way for a key; if it is mine, it was not before,
-// and the caller lands it.
-func (f *flights) join(key string) (on *flight, mine bool) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	if on = f.under[key]; on != nil {
-		return on, false
-	}
-	if f.under == nil {
-		f.under = map[string]*flight{}
-	}
-	on = &flight{done: make(chan struct{})}
-	f.under[key] = on
-	return on, true
-}
-
-func (f *flights) land(key string, on *flight) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	delete(f.under, key)
-	close(on.done)
 }
 
 // flyHooks runs the first of the hooks that has not run, in any process.
@@ -355,15 +286,6 @@ func (s *Sandbox) setUp(ctx context.Context, onCreate Hook) (*Sandbox, error) {
 		return nil, s.abandon(ctx, d, run, err)
 	}
 	return s, nil
-}
-
-// hookRun is one run of a hook. Until it is over, calls made by the hook do not
-// wait for the resume that the hook is part of.
-type hookRun struct {
-	st      *sandboxState
-	over    atomic.Bool
-	lease   *lease.Lease            // nil for a run without a lock
-	session atomic.Pointer[Session] // where the lock is
 }
 
 func (r *hookRun) script(ctx context.Context, script string, args ...string) (string, error) {

@@ -45,3 +45,38 @@ func (m *memory) has(key string) bool {
 	since, ok := m.since[key]
 	return ok && time.Since(since) <= memoryTime
 }
+
+// flights are what goroutines of a client wait for that another one of them does.
+type flights struct {
+	mu    sync.Mutex
+	under map[string]*flight
+}
+
+type flight struct {
+	done chan struct{}
+	// err is for those that wait. It is nil also when they are to try themselves.
+	err error
+}
+
+// join returns what is on its way for a key; if it is mine, it was not before,
+// and the caller lands it.
+func (f *flights) join(key string) (on *flight, mine bool) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if on = f.under[key]; on != nil {
+		return on, false
+	}
+	if f.under == nil {
+		f.under = map[string]*flight{}
+	}
+	on = &flight{done: make(chan struct{})}
+	f.under[key] = on
+	return on, true
+}
+
+func (f *flights) land(key string, on *flight) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	delete(f.under, key)
+	close(on.done)
+}

@@ -251,19 +251,6 @@ func (m multiObserver) End(ctx context.Context, e Event) {
 	}
 }
 
-// newSeam returns what tells the observer of the options, and their logger.
-func (o *ClientOptions) newSeam(secrets *redact.Known) *observe.Seam {
-	var logs Observer
-	if o.Logger != nil {
-		logs = eventLog{o.Logger}
-	}
-	all := MultiObserver(o.Observer, logs)
-	if all == nil {
-		return nil
-	}
-	return observe.New(publicObserver{all}, secrets)
-}
-
 // publicObserver passes events on in their public form.
 type publicObserver struct{ Observer }
 
@@ -273,16 +260,6 @@ func (o publicObserver) Begin(ctx context.Context, e observe.Event) context.Cont
 
 func (o publicObserver) End(ctx context.Context, e observe.Event) { o.Observer.End(ctx, Event(e)) }
 
-// Observer returns an Observer that tells those of the client, and its log, for
-// packages with events of their own, such as package pool. It is nil if nobody is
-// told.
-func (c *Client) Observer() Observer {
-	if seam := c.seam(); seam != nil {
-		return seamObserver{seam}
-	}
-	return nil
-}
-
 type seamObserver struct{ seam *observe.Seam }
 
 func (o seamObserver) Begin(ctx context.Context, e Event) context.Context {
@@ -291,48 +268,6 @@ func (o seamObserver) Begin(ctx context.Context, e Event) context.Context {
 }
 
 func (o seamObserver) End(ctx context.Context, e Event) { o.seam.End(ctx, observe.Event(e)) }
-
-// seam returns what is told of what this client does; nil for nobody.
-func (c *Client) seam() *observe.Seam {
-	if c == nil || c.api == nil {
-		return nil
-	}
-	return c.api.Seam()
-}
-
-// named is a sandbox, or what is of one.
-type named interface {
-	// names returns what observers are told of it; either may be empty.
-	names() (sandbox, session string)
-}
-
-// beginEvent tells that something begins on a sandbox; see [observe.Seam.Begin].
-func (c *Client) beginEvent(ctx context.Context, on named, e observe.Event) (context.Context, observe.Event) {
-	seam := c.seam()
-	if seam == nil || ctx == nil {
-		return ctx, e
-	}
-	e.Sandbox, e.Session = on.names()
-	return seam.Begin(ctx, e)
-}
-
-// endEvent completes an event with how it has ended, and tells it.
-func (c *Client) endEvent(ctx context.Context, e observe.Event, err error) {
-	seam := c.seam()
-	if seam == nil || ctx == nil {
-		return
-	}
-	e.Err = err
-	switch {
-	case err != nil:
-		e.Outcome = outcome(ctx, err)
-	case e.ExitCode != 0:
-		e.Outcome = observe.Exit
-	case e.Outcome == "":
-		e.Outcome = observe.OK
-	}
-	seam.End(ctx, e)
-}
 
 // outcome returns the word for an error of the root package.
 func outcome(ctx context.Context, err error) string {

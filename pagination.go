@@ -283,26 +283,24 @@ func (c *Client) ListPage(ctx context.Context, opts *ListOptions) (*Page[Info], 
 	})
 }
 
-// ListSnapshots returns an iterator over the project's snapshots, like
-// [Client.List] for sandboxes.
-func (c *Client) ListSnapshots(ctx context.Context, opts *ListOptions) iter.Seq2[SnapshotInfo, error] {
-	return listAll(ctx, func() (*Page[SnapshotInfo], error) { return c.ListSnapshotsPage(ctx, opts) })
+// ListSessions returns an iterator over the sandbox's sessions, past and
+// present, like [Client.List] for sandboxes.
+func (s *Sandbox) ListSessions(ctx context.Context, opts *ListOptions) iter.Seq2[SessionInfo, error] {
+	return listAll(ctx, func() (*Page[SessionInfo], error) { return s.ListSessionsPage(ctx, opts) })
 }
 
-// ListSnapshotsPage returns one page of [Client.ListSnapshots].
-func (c *Client) ListSnapshotsPage(ctx context.Context, opts *ListOptions) (*Page[SnapshotInfo], error) {
-	q, err := opts.query(withCursor | withSandbox)
+// ListSessionsPage returns one page of [Sandbox.ListSessions].
+func (s *Sandbox) ListSessionsPage(ctx context.Context, opts *ListOptions) (*Page[SessionInfo], error) {
+	c, err := s.client()
 	if err != nil {
 		return nil, err
 	}
-	if q.Project, err = c.projectID(ctx); err != nil {
+	q, err := opts.query(withCursor)
+	if err != nil {
 		return nil, err
 	}
-	return listSnapshots(ctx, c, q)
-}
-
-func listSnapshots(ctx context.Context, c *Client, q listQuery) (*Page[SnapshotInfo], error) {
-	return fetchPage(ctx, c, api.ListSnapshots, q, func(a *wire.SnapshotsPage) ([]SnapshotInfo, wire.Pagination) {
-		return convertAll(a.Snapshots, snapshotInfo), a.Pagination
+	q.Project, q.Name = s.st.project, s.Name()
+	return fetchPage(ctx, c, api.ListSessions, q, func(a *wire.SessionsPage) ([]SessionInfo, wire.Pagination) {
+		return convertAll(a.Sessions, sessionInfo), a.Pagination
 	})
 }

@@ -4,21 +4,15 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"time"
 
 	"github.com/go-vercel/sandbox/internal/api"
 	"github.com/go-vercel/sandbox/internal/observe"
 )
 
-const (
-	// pollInterval is the pause between checks of a session that is changing
-	// its state.
-	pollInterval = 500 * time.Millisecond
-	// resumeTimeout ends a resume that does not finish, including its hook, so
-	// that callers do not wait forever.
-	resumeTimeout = 10 * time.Minute
-)
+// resumeTimeout ends a resume that does not finish, including its hook, so that
+// callers do not wait forever.
+const resumeTimeout = 10 * time.Minute
 
 var errResumeStuck = fmt.Errorf("not done after %v: its OnResume hook has not returned; in a hook, use the handle and the context that it is given", resumeTimeout)
 
@@ -45,112 +39,6 @@ const (
 	causeGet   = "get"   // by a get
 	causeHook  = "hook"  // hooks have to run, or there is no session
 )
-
-// maxResumes is how often one call resumes the sandbox, as in the official
-// client: others may stop sessions as fast as they are started.
-const maxResumes = 1
-
-// withResume calls fn with the current session, after a running hook has
-// finished. If the API refuses fn's request because the session is stopped or
-// stopping, the sandbox is resumed and fn called once more; that is safe
-// because the API refused before the request had any effect.
-func withResume[T any](ctx context.Context, s *Sandbox, fn func(*Session) (T, error)) (T, error) {
-	var zero T
-	if _, err := s.client(); err != nil {
-		return zero, err
-	}
-	if ctx == nil {
-		return zero, errNilContext
-	}
-	cur, err := s.ready(ctx)
-	for resumes := 0; ; resumes++ {
-		if err == nil {
-			err = cur.waitReady(ctx)
-		}
-		if err != nil {
-			return zero, err
-		}
-		v, err := fn(cur)
-		if !refusal(cur, err) || resumes == maxResumes {
-			return v, err
-		}
-		if cur, err = s.resume(ctx, cur, outcome(ctx, err), err); err != nil {
-			return zero, err
-		}
-	}
-}
-
-// refusal reports whether the API refused a call on this session before it had
-// any effect. It must be the error of the call's own request, not one wrapped by
-// another error, such as that of a hook, or of a stream that broke after the
-// call had taken effect.
-func refusal(session *Session, err error) bool {
-	e, ok := err.(*APIError)
-	return ok && e.refused && e.SessionID == session.ID()
-}
-
-// ready returns the session to use: the current one or, while hooks have to run
-// for it, the one after they have.
-func (s *Sandbox) ready(ctx context.Context) (*Session, error) {
-	s.st.mu.Lock()
-	cur, calm := s.st.current, s.st.resuming == nil
-	s.st.mu.Unlock()
-	if cur != nil && (s.hookOf(ctx) != nil || calm && s.settled(cur)) {
-		return cur, nil
-	}
-	return s.resume(ctx, nil, causeHook, nil)
-}
-
-// sessionToLookAt returns the session whose commands are looked up. It starts
-// none.
-func (s *Sandbox) sessionToLookAt(ctx context.Context) (*Session, error) {
-	if _, err := s.client(); err != nil {
-		return nil, err
-	}
-	if cur := s.CurrentSession(); cur != nil {
-		return cur, nil
-	}
-	if err := s.Refresh(ctx); err != nil {
-		return nil, err
-	}
-	if cur := s.CurrentSession(); cur != nil {
-		return cur, nil
-	}
-	return nil, fmt.Errorf("sandbox: %q: %w", s.Name(), ErrStopped)
-}
-
-// lookAt calls fn with the current session. A session that has stopped is not
-// started again for it, but another client may have started the next one.
-func lookAt[T any](ctx context.Context, s *Sandbox, fn func(*Session) (T, error)) (T, error) {
-	cur, err := s.sessionToLookAt(ctx)
-	if err != nil {
-		var zero T
-		return zero, err
-	}
-	v, err := fn(cur)
-	if refusal(cur, err) && s.Refresh(ctx) == nil {
-		if next := s.CurrentSession(); next != cur {
-			return fn(next)
-		}
-	}
-	return v, err
-}
-
-// withResumeDo is withResume for operations without a result.
-func withResumeDo(ctx context.Context, s *Sandbox, fn func(*Session) error) error {
-	_, err := withResume(ctx, s, func(cur *Session) (struct{}, error) { return struct{}{}, fn(cur) })
-	return err
-}
-
-// resumeCall is a resume that several callers may wait for.
-type resumeCall struct {
-	done    chan struct{}
-	session *Session
-	err     error
-	waiters int // guarded by the sandbox's mutex
-	ctx     context.Context
-	cancel  context.CancelFunc
-}
 
 // resume returns a session to use instead of stale, which the API has refused.
 // Concurrent callers share one resume, which continues for as long as any of
@@ -315,46 +203,3 @@ func (s *Sandbox) startSession(ctx context.Context, stale *Session, why observe.
 		}
 	}
 }
-
-// ending reports whether the session was ending when the API last described it.
-func (s *Session) ending() bool {
-	status := s.Status()
-	return status == StatusStopping || status == StatusSnapshotting
-}
-
-// poll waits until the session has left the given states. It always asks the
-// API, since the known state may be old.
-func (s *Session) poll(ctx context.Context, states ...Status) error {
-	c, err := s.client()
-	if err != nil {
-		return err
-	}
-	for {
-		if !api.Sleep(ctx, c.api.PollPause(api.GetSession, pollInterval)) {
-			return &RequestError{Operation: api.GetSession.Name, SessionID: s.ID(), Err: api.ContextError(ctx)}
-		}
-		if err := s.Refresh(ctx); err != nil {
-			return err
-		}
-		if !slices.Contains(states, s.Status()) {
-			return nil
-		}
-	}
-}
-
-// waitReady waits for a session that is starting.
-func (s *Session) waitReady(ctx context.Context) error {
-	if s.Status() != StatusPending {
-		return nil
-	}
-	if err := s.poll(ctx, StatusPending); err != nil {
-		return err
-	}
-	if status := s.Status(); status == StatusFailed || status == StatusAborted {
-		return fmt.Errorf("sandbox: session %s did not start: it is %s", s.ID(), status)
-	}
-	return nil
-}
-
-// begun reports whether a session of that status runs or is about to.
-func begun(status Status) bool { return status == StatusPending || status == StatusRunning }

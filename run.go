@@ -283,62 +283,6 @@ func (s *Session) ListCommands(ctx context.Context) ([]*Command, error) {
 	return cmds, nil
 }
 
-// RunCommand is like [Session.RunCommand] for the current session, but resumes
-// the sandbox if it is stopped.
-func (s *Sandbox) RunCommand(ctx context.Context, name string, args []string, opts *CommandOptions) (*CommandResult, error) {
-	ctx, e, err := s.beginCommand(ctx, name, args)
-	if err != nil {
-		return nil, err
-	}
-	return s.runCommand(ctx, name, args, opts, e)
-}
-
-// StartCommand is like [Session.StartCommand] for the current session, but
-// resumes the sandbox if it is stopped.
-func (s *Sandbox) StartCommand(ctx context.Context, name string, args []string, opts *CommandOptions) (*Command, error) {
-	ctx, e, err := s.beginCommand(ctx, name, args)
-	if err != nil {
-		return nil, err
-	}
-	return s.startCommand(ctx, name, args, opts, e)
-}
-
-func (s *Sandbox) beginCommand(ctx context.Context, name string, args []string) (context.Context, observe.Event, error) {
-	c, err := s.client()
-	if err != nil {
-		return ctx, observe.Event{}, err
-	}
-	ctx, e := c.beginCommand(ctx, s, name, args)
-	return ctx, e, nil
-}
-
-func (s *Sandbox) runCommand(ctx context.Context, name string, args []string, opts *CommandOptions, e observe.Event) (*CommandResult, error) {
-	done, err := withResume(ctx, s, func(cur *Session) (ran, error) { return cur.runCommand(ctx, name, args, opts) })
-	s.st.client.endEvent(ctx, done.event(e), err)
-	return done.result, err
-}
-
-func (s *Sandbox) startCommand(ctx context.Context, name string, args []string, opts *CommandOptions, e observe.Event) (*Command, error) {
-	begun, err := withResume(ctx, s, func(cur *Session) (ran, error) { return cur.startCommand(ctx, name, args, opts, e) })
-	if !begun.pumped {
-		s.st.client.endEvent(ctx, begun.event(e), err)
-	}
-	return begun.cmd, err
-}
-
-// GetCommand is like [Session.GetCommand] for the current session. It does not
-// resume the sandbox: the commands of a stopped session are gone, and the error
-// then matches [ErrStopped].
-func (s *Sandbox) GetCommand(ctx context.Context, id string) (*Command, error) {
-	return lookAt(ctx, s, func(cur *Session) (*Command, error) { return cur.GetCommand(ctx, id) })
-}
-
-// ListCommands is like [Session.ListCommands] for the current session. Like
-// [Sandbox.GetCommand], it does not resume the sandbox.
-func (s *Sandbox) ListCommands(ctx context.Context) ([]*Command, error) {
-	return lookAt(ctx, s, func(cur *Session) ([]*Command, error) { return cur.ListCommands(ctx) })
-}
-
 // output holds what a command wrote, in the order of arrival.
 type output struct {
 	text     strings.Builder

@@ -5,14 +5,15 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"iter"
 	"log/slog"
+	"strconv"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/go-vercel/sandbox/internal/accounts"
 	"github.com/go-vercel/sandbox/internal/api"
+	"github.com/go-vercel/sandbox/internal/lease"
 	"github.com/go-vercel/sandbox/internal/redact"
 	"github.com/go-vercel/sandbox/internal/wire"
 )
@@ -29,6 +30,23 @@ type Sandbox struct {
 	// hook is the run of the hook that received this handle; nil for others.
 	hook *hookRun
 }
+
+// Hook is called after a sandbox was created or resumed. OnCreate completes
+// once for a sandbox, and OnResume once for each later session, across all
+// handles and processes that have such a hook. The first of them to use the
+// sandbox runs the hook, and the others wait. If its process dies, another one
+// runs the hook again after half a minute.
+//
+// A hook's context ends with the call that caused it, which also returns the
+// hook's error; once the hook has succeeded, the context lives on for whatever
+// the hook has started. Calls with that context, or on the handle that the hook
+// receives, never wait for the hook.
+//
+// The state is kept in .go-sandbox in the home directory of the sandbox's user,
+// which needs sh there. Running a hook costs two requests and another each ten
+// seconds, finding that it has run costs one, and a client that knows makes
+// none.
+type Hook func(ctx context.Context, sb *Sandbox) error
 
 // sandboxState is what all handles of one sandbox in this process share.
 type sandboxState struct {
@@ -53,6 +71,25 @@ type sandboxState struct {
 	hooksFrom   *Client
 
 	defaultUser atomic.Pointer[accounts.Identity] // nil until it is known
+}
+
+// hookRun is one run of a hook. Until it is over, calls made by the hook do not
+// wait for the resume that the hook is part of.
+type hookRun struct {
+	st      *sandboxState
+	over    atomic.Bool
+	lease   *lease.Lease            // nil for a run without a lock
+	session atomic.Pointer[Session] // where the lock is
+}
+
+// resumeCall is a resume that several callers may wait for.
+type resumeCall struct {
+	done    chan struct{}
+	session *Session
+	err     error
+	waiters int // guarded by the sandbox's mutex
+	ctx     context.Context
+	cancel  context.CancelFunc
 }
 
 // newSandbox makes a handle from a response.
@@ -226,6 +263,24 @@ func (s *Sandbox) Refresh(ctx context.Context) error {
 	return err
 }
 
+func (c *Client) getSandbox(ctx context.Context, name, project string, resume bool, private map[string]any) (*wire.SandboxResponse, *api.Request, error) {
+	query := projectQuery(project)
+	for k, v := range private {
+		texts, err := queryTexts(v)
+		if err != nil {
+			return nil, nil, invalid("Private", "%s: %v", k, err)
+		}
+		query[k] = texts
+	}
+	query.Set("resume", strconv.FormatBool(resume))
+	var resp wire.SandboxResponse
+	req := &api.Request{Op: api.GetSandbox, Path: []string{name}, Query: query}
+	if err := c.do(ctx, req, &resp); err != nil {
+		return nil, req, err
+	}
+	return &resp, req, nil
+}
+
 // setInfo stores the sandbox's description from a response. If that is about
 // another sandbox, which has taken the name since, the handle stays as it is,
 // and the error matches ErrDeleted. The caller holds mu.
@@ -324,56 +379,4 @@ func (s *Sandbox) UnmarshalJSON(data []byte) error {
 	}
 	s.st, s.hook = st, nil
 	return nil
-}
-
-// Snapshot saves the sandbox's files, which stops the running session. It
-// resumes the sandbox first if it is stopped. A nil opts means the sandbox's
-// default expiration. See [Session.Snapshot].
-func (s *Sandbox) Snapshot(ctx context.Context, opts *SnapshotOptions) (*Snapshot, error) {
-	return withResume(ctx, s, func(cur *Session) (*Snapshot, error) { return cur.Snapshot(ctx, opts) })
-}
-
-// OpenInteractive starts a terminal service, resuming the sandbox if it is
-// stopped, and returns its address. Most programs use [Sandbox.Shell] instead.
-func (s *Sandbox) OpenInteractive(ctx context.Context) (*Interactive, error) {
-	return withResume(ctx, s, func(cur *Session) (*Interactive, error) { return cur.OpenInteractive(ctx) })
-}
-
-// ListSnapshots returns an iterator over the sandbox's snapshots, like
-// [Client.ListSnapshots] with its name.
-func (s *Sandbox) ListSnapshots(ctx context.Context, opts *ListOptions) iter.Seq2[SnapshotInfo, error] {
-	return listAll(ctx, func() (*Page[SnapshotInfo], error) {
-		c, err := s.client()
-		if err != nil {
-			return nil, err
-		}
-		q, err := opts.query(withCursor)
-		if err != nil {
-			return nil, err
-		}
-		q.Project, q.Name = s.st.project, s.Name()
-		return listSnapshots(ctx, c, q)
-	})
-}
-
-// ListSessions returns an iterator over the sandbox's sessions, past and
-// present, like [Client.List] for sandboxes.
-func (s *Sandbox) ListSessions(ctx context.Context, opts *ListOptions) iter.Seq2[SessionInfo, error] {
-	return listAll(ctx, func() (*Page[SessionInfo], error) { return s.ListSessionsPage(ctx, opts) })
-}
-
-// ListSessionsPage returns one page of [Sandbox.ListSessions].
-func (s *Sandbox) ListSessionsPage(ctx context.Context, opts *ListOptions) (*Page[SessionInfo], error) {
-	c, err := s.client()
-	if err != nil {
-		return nil, err
-	}
-	q, err := opts.query(withCursor)
-	if err != nil {
-		return nil, err
-	}
-	q.Project, q.Name = s.st.project, s.Name()
-	return fetchPage(ctx, c, api.ListSessions, q, func(a *wire.SessionsPage) ([]SessionInfo, wire.Pagination) {
-		return convertAll(a.Sessions, sessionInfo), a.Pagination
-	})
 }

@@ -4,9 +4,8 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"io"
 	"log/slog"
-	"net/http"
+	"slices"
 	"sync"
 	"time"
 
@@ -156,6 +155,62 @@ func (s *Session) update(ctx context.Context, op *api.Op, body any) error {
 // Refresh fetches the session's current state, with one request.
 func (s *Session) Refresh(ctx context.Context) error { return s.update(ctx, api.GetSession, nil) }
 
+// pollInterval is the pause between checks of a session that is changing its
+// state.
+const pollInterval = 500 * time.Millisecond
+
+// ending reports whether the session was ending when the API last described it.
+func (s *Session) ending() bool {
+	status := s.Status()
+	return status == StatusStopping || status == StatusSnapshotting
+}
+
+// poll waits until the session has left the given states. It always asks the
+// API, since the known state may be old.
+func (s *Session) poll(ctx context.Context, states ...Status) error {
+	c, err := s.client()
+	if err != nil {
+		return err
+	}
+	for {
+		if !api.Sleep(ctx, c.api.PollPause(api.GetSession, pollInterval)) {
+			return &RequestError{Operation: api.GetSession.Name, SessionID: s.ID(), Err: api.ContextError(ctx)}
+		}
+		if err := s.Refresh(ctx); err != nil {
+			return err
+		}
+		if !slices.Contains(states, s.Status()) {
+			return nil
+		}
+	}
+}
+
+// waitReady waits for a session that is starting.
+func (s *Session) waitReady(ctx context.Context) error {
+	if s.Status() != StatusPending {
+		return nil
+	}
+	if err := s.poll(ctx, StatusPending); err != nil {
+		return err
+	}
+	if status := s.Status(); status == StatusFailed || status == StatusAborted {
+		return fmt.Errorf("sandbox: session %s did not start: it is %s", s.ID(), status)
+	}
+	return nil
+}
+
+// begun reports whether a session of that status runs or is about to.
+func begun(status Status) bool { return status == StatusPending || status == StatusRunning }
+
+// refusal reports whether the API refused a call on this session before it had
+// any effect. It must be the error of the call's own request, not one wrapped by
+// another error, such as that of a hook, or of a stream that broke after the
+// call had taken effect.
+func refusal(session *Session, err error) bool {
+	e, ok := err.(*APIError)
+	return ok && e.refused && e.SessionID == session.ID()
+}
+
 // ExtendTimeout moves the end of the session by d, with one request.
 func (s *Session) ExtendTimeout(ctx context.Context, d time.Duration) error {
 	if err := checkDuration("d", d); err != nil {
@@ -180,110 +235,6 @@ func (s *Session) UpdateNetworkPolicy(ctx context.Context, policy *NetworkPolicy
 		return nil, err
 	}
 	return s.Info().NetworkPolicy, nil
-}
-
-// SnapshotOptions are the options of [Sandbox.Snapshot].
-type SnapshotOptions struct {
-	// Expiration is how long the snapshot is kept; it may be [Forever]. Zero
-	// means the sandbox's default.
-	Expiration time.Duration
-}
-
-// Snapshot saves the session's files, which stops the session. A nil opts means
-// the sandbox's default expiration. It makes one request. If the response is
-// lost, the request is not retried, and the error matches [ErrOutcomeUnknown].
-func (s *Session) Snapshot(ctx context.Context, opts *SnapshotOptions) (*Snapshot, error) {
-	var body any
-	if opts != nil && opts.Expiration != 0 {
-		if opts.Expiration != Forever {
-			if err := checkDuration("Expiration", opts.Expiration); err != nil {
-				return nil, err
-			}
-		}
-		body = struct {
-			Expiration *wire.Duration `json:"expiration"`
-		}{expirationToWire(opts.Expiration)}
-	}
-	var response wire.SnapshotResponse
-	if err := s.do(ctx, api.CreateSnapshot, body, &response); err != nil {
-		return nil, err
-	}
-	if response.Session != nil {
-		s.set(*response.Session, nil)
-	}
-	c, err := s.client()
-	if err != nil {
-		return nil, err
-	}
-	return &Snapshot{c: c, data: response.Snapshot}, nil
-}
-
-// Interactive is the address of a terminal service; see [Sandbox.Shell] for a
-// ready terminal.
-type Interactive struct {
-	// URL is the address of a WebSocket.
-	URL string `secret:"url"`
-	// Token gives access to the machine like a login. It is sent in the query
-	// of the URL, where it is visible to anything that logs the URLs of
-	// requests. It is omitted when the value is printed, logged or marshaled.
-	Token string `secret:"value"`
-}
-
-// Format prints the address without the token, for every verb.
-func (i Interactive) Format(f fmt.State, verb rune) { redact.Struct(f, verb, i) }
-
-// MarshalJSON omits the token.
-func (i Interactive) MarshalJSON() ([]byte, error) {
-	return json.Marshal(struct {
-		URL string `json:"url"`
-	}{redact.URL(i.URL)})
-}
-
-// OpenInteractive starts a terminal service and returns its address.
-func (s *Session) OpenInteractive(ctx context.Context) (*Interactive, error) {
-	var response wire.InteractiveResponse
-	if err := s.do(ctx, api.OpenInteractive, struct{}{}, &response); err != nil {
-		return nil, err
-	}
-	return &Interactive{URL: response.URL, Token: response.Token}, nil
-}
-
-func (s *Session) mkdir(ctx context.Context, path string) error {
-	return s.do(ctx, api.MakeDir, struct {
-		Path string `json:"path"`
-	}{path}, nil)
-}
-
-// openFile opens a file for reading. The size is -1 if the API does not report
-// it.
-func (s *Session) openFile(ctx context.Context, path, cwd string) (io.ReadCloser, int64, error) {
-	c, err := s.client()
-	if err != nil {
-		return nil, 0, err
-	}
-	resp, err := c.stream(ctx, &api.Request{Op: api.ReadFile, Path: []string{s.ID()}, Body: struct {
-		Path string `json:"path"`
-		Cwd  string `json:"cwd,omitempty"`
-	}{path, cwd}})
-	if err != nil {
-		return nil, 0, err
-	}
-	return resp.Body, resp.ContentLength, nil
-}
-
-// uploadTarGz unpacks a gzipped tar archive, whose names are relative to the
-// root. open is called for each attempt.
-func (s *Session) uploadTarGz(ctx context.Context, open func(cwd string) (io.ReadCloser, error)) (sent int64, err error) {
-	c, err := s.client()
-	if err != nil {
-		return 0, err
-	}
-	cwd := s.Cwd()
-	req := &api.Request{Op: api.WriteFiles, Path: []string{s.ID()}, Open: func() (io.ReadCloser, error) { return open(cwd) }, Header: http.Header{
-		"Content-Type": {"application/gzip"}, "X-Cwd": {"/"},
-	}}
-	err = c.do(ctx, req, nil)
-	return req.Sent, err
 }
 
 func (s *Session) names() (sandbox, session string) {

@@ -329,3 +329,39 @@ func (s *Shell) lost(err error, code int, reason string) error {
 	}
 	return e
 }
+
+// Interactive is the address of a terminal service; see [Sandbox.Shell] for a
+// ready terminal.
+type Interactive struct {
+	// URL is the address of a WebSocket.
+	URL string `secret:"url"`
+	// Token gives access to the machine like a login. It is sent in the query
+	// of the URL, where it is visible to anything that logs the URLs of
+	// requests. It is omitted when the value is printed, logged or marshaled.
+	Token string `secret:"value"`
+}
+
+// Format prints the address without the token, for every verb.
+func (i Interactive) Format(f fmt.State, verb rune) { redact.Struct(f, verb, i) }
+
+// MarshalJSON omits the token.
+func (i Interactive) MarshalJSON() ([]byte, error) {
+	return json.Marshal(struct {
+		URL string `json:"url"`
+	}{redact.URL(i.URL)})
+}
+
+// OpenInteractive starts a terminal service and returns its address.
+func (s *Session) OpenInteractive(ctx context.Context) (*Interactive, error) {
+	var response wire.InteractiveResponse
+	if err := s.do(ctx, api.OpenInteractive, struct{}{}, &response); err != nil {
+		return nil, err
+	}
+	return &Interactive{URL: response.URL, Token: response.Token}, nil
+}
+
+// OpenInteractive starts a terminal service, resuming the sandbox if it is
+// stopped, and returns its address. Most programs use [Sandbox.Shell] instead.
+func (s *Sandbox) OpenInteractive(ctx context.Context) (*Interactive, error) {
+	return withResume(ctx, s, func(cur *Session) (*Interactive, error) { return cur.OpenInteractive(ctx) })
+}

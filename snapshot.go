@@ -8,6 +8,7 @@ import (
 	"iter"
 	"strconv"
 	"sync"
+	"time"
 
 	"github.com/go-vercel/sandbox/internal/api"
 	"github.com/go-vercel/sandbox/internal/redact"
@@ -33,6 +34,49 @@ func (c *Client) GetSnapshot(ctx context.Context, id string) (*Snapshot, error) 
 		return nil, err
 	}
 	return &Snapshot{c: c, data: resp.Snapshot}, nil
+}
+
+// SnapshotOptions are the options of [Sandbox.Snapshot].
+type SnapshotOptions struct {
+	// Expiration is how long the snapshot is kept; it may be [Forever]. Zero
+	// means the sandbox's default.
+	Expiration time.Duration
+}
+
+// Snapshot saves the session's files, which stops the session. A nil opts means
+// the sandbox's default expiration. It makes one request. If the response is
+// lost, the request is not retried, and the error matches [ErrOutcomeUnknown].
+func (s *Session) Snapshot(ctx context.Context, opts *SnapshotOptions) (*Snapshot, error) {
+	var body any
+	if opts != nil && opts.Expiration != 0 {
+		if opts.Expiration != Forever {
+			if err := checkDuration("Expiration", opts.Expiration); err != nil {
+				return nil, err
+			}
+		}
+		body = struct {
+			Expiration *wire.Duration `json:"expiration"`
+		}{expirationToWire(opts.Expiration)}
+	}
+	var response wire.SnapshotResponse
+	if err := s.do(ctx, api.CreateSnapshot, body, &response); err != nil {
+		return nil, err
+	}
+	if response.Session != nil {
+		s.set(*response.Session, nil)
+	}
+	c, err := s.client()
+	if err != nil {
+		return nil, err
+	}
+	return &Snapshot{c: c, data: response.Snapshot}, nil
+}
+
+// Snapshot saves the sandbox's files, which stops the running session. It
+// resumes the sandbox first if it is stopped. A nil opts means the sandbox's
+// default expiration. See [Session.Snapshot].
+func (s *Sandbox) Snapshot(ctx context.Context, opts *SnapshotOptions) (*Snapshot, error) {
+	return withResume(ctx, s, func(cur *Session) (*Snapshot, error) { return cur.Snapshot(ctx, opts) })
 }
 
 // ID returns the snapshot's ID.
@@ -141,6 +185,47 @@ type SnapshotTreeNode struct {
 	Siblings []SnapshotInfo
 	// Count is the total number of siblings.
 	Count int
+}
+
+// ListSnapshots returns an iterator over the project's snapshots, like
+// [Client.List] for sandboxes.
+func (c *Client) ListSnapshots(ctx context.Context, opts *ListOptions) iter.Seq2[SnapshotInfo, error] {
+	return listAll(ctx, func() (*Page[SnapshotInfo], error) { return c.ListSnapshotsPage(ctx, opts) })
+}
+
+// ListSnapshotsPage returns one page of [Client.ListSnapshots].
+func (c *Client) ListSnapshotsPage(ctx context.Context, opts *ListOptions) (*Page[SnapshotInfo], error) {
+	q, err := opts.query(withCursor | withSandbox)
+	if err != nil {
+		return nil, err
+	}
+	if q.Project, err = c.projectID(ctx); err != nil {
+		return nil, err
+	}
+	return listSnapshots(ctx, c, q)
+}
+
+func listSnapshots(ctx context.Context, c *Client, q listQuery) (*Page[SnapshotInfo], error) {
+	return fetchPage(ctx, c, api.ListSnapshots, q, func(a *wire.SnapshotsPage) ([]SnapshotInfo, wire.Pagination) {
+		return convertAll(a.Snapshots, snapshotInfo), a.Pagination
+	})
+}
+
+// ListSnapshots returns an iterator over the sandbox's snapshots, like
+// [Client.ListSnapshots] with its name.
+func (s *Sandbox) ListSnapshots(ctx context.Context, opts *ListOptions) iter.Seq2[SnapshotInfo, error] {
+	return listAll(ctx, func() (*Page[SnapshotInfo], error) {
+		c, err := s.client()
+		if err != nil {
+			return nil, err
+		}
+		q, err := opts.query(withCursor)
+		if err != nil {
+			return nil, err
+		}
+		q.Project, q.Name = s.st.project, s.Name()
+		return listSnapshots(ctx, c, q)
+	})
 }
 
 // SnapshotTree returns an iterator over the ancestors or descendants of a

@@ -3,6 +3,9 @@ package sandbox
 import (
 	"context"
 	"io"
+	"net/http"
+
+	"github.com/go-vercel/sandbox/internal/api"
 )
 
 // target is what files and processes are reached through: a Sandbox, which is
@@ -30,31 +33,40 @@ var (
 	_ target = (*Session)(nil)
 )
 
-func (s *Sandbox) begin(ctx, live context.Context, name string, args []string, o *CommandOptions, followed bool) (*Command, *follower, error) {
-	var f *follower
-	cmd, err := withResume(ctx, s, func(cur *Session) (cmd *Command, err error) {
-		cmd, f, err = cur.begin(ctx, live, name, args, o, followed)
-		return cmd, err
-	})
-	return cmd, f, err
+func (s *Session) mkdir(ctx context.Context, path string) error {
+	return s.do(ctx, api.MakeDir, struct {
+		Path string `json:"path"`
+	}{path}, nil)
 }
 
-func (s *Sandbox) mkdir(ctx context.Context, path string) error {
-	return withResumeDo(ctx, s, func(cur *Session) error { return cur.mkdir(ctx, path) })
-}
-
-func (s *Sandbox) openFile(ctx context.Context, path, cwd string) (io.ReadCloser, int64, error) {
-	type opened struct {
-		body io.ReadCloser
-		size int64
+// openFile opens a file for reading. The size is -1 if the API does not report
+// it.
+func (s *Session) openFile(ctx context.Context, path, cwd string) (io.ReadCloser, int64, error) {
+	c, err := s.client()
+	if err != nil {
+		return nil, 0, err
 	}
-	o, err := withResume(ctx, s, func(cur *Session) (opened, error) {
-		body, size, err := cur.openFile(ctx, path, cwd)
-		return opened{body, size}, err
-	})
-	return o.body, o.size, err
+	resp, err := c.stream(ctx, &api.Request{Op: api.ReadFile, Path: []string{s.ID()}, Body: struct {
+		Path string `json:"path"`
+		Cwd  string `json:"cwd,omitempty"`
+	}{path, cwd}})
+	if err != nil {
+		return nil, 0, err
+	}
+	return resp.Body, resp.ContentLength, nil
 }
 
-func (s *Sandbox) uploadTarGz(ctx context.Context, open func(cwd string) (io.ReadCloser, error)) (int64, error) {
-	return withResume(ctx, s, func(cur *Session) (int64, error) { return cur.uploadTarGz(ctx, open) })
+// uploadTarGz unpacks a gzipped tar archive, whose names are relative to the
+// root. open is called for each attempt.
+func (s *Session) uploadTarGz(ctx context.Context, open func(cwd string) (io.ReadCloser, error)) (sent int64, err error) {
+	c, err := s.client()
+	if err != nil {
+		return 0, err
+	}
+	cwd := s.Cwd()
+	req := &api.Request{Op: api.WriteFiles, Path: []string{s.ID()}, Open: func() (io.ReadCloser, error) { return open(cwd) }, Header: http.Header{
+		"Content-Type": {"application/gzip"}, "X-Cwd": {"/"},
+	}}
+	err = c.do(ctx, req, nil)
+	return req.Sent, err
 }

@@ -231,15 +231,6 @@ func checkEnv(field string, env map[string]string) error {
 	return nil
 }
 
-func checkPrivate(private map[string]any) error {
-	for _, k := range slices.Sorted(maps.Keys(private)) {
-		if !strings.HasPrefix(k, "__") {
-			return invalid("Private", "%q does not begin with __", k)
-		}
-	}
-	return nil
-}
-
 // defaultCwd is the working directory if the API does not report one.
 const defaultCwd = "/vercel/sandbox"
 

@@ -45,7 +45,7 @@ var hearts = []heart{
 	{".", "auth", "*.go", 14, [][2]string{{"./auth", "."}}},
 	{".", "sandboxtest", "door.go", 6, [][2]string{{"./sandboxtest", "Door|Clients|Names|Refus"}}},
 	{".", ".", "launch.go", 8, [][2]string{{".", "Command|Kill|Start"}, reliability}},
-	{".", ".", "resume.go", 8, [][2]string{{".", "Resume|Hook"}, reliability}},
+	{".", ".", "*resume.go", 8, [][2]string{{".", "Resume|Hook"}, reliability}},
 	{".", ".", "stdin.go", 8, [][2]string{{".", "Stdin"}, reliability}},
 	{".", ".", "filewriter.go", 8, [][2]string{{".", "Writer|Append|CreateStream|CreateNames|Upload"}, reliability}},
 	{".", ".", "getorcreate.go", 8, [][2]string{{".", "OnCreate|GetOrCreate|Hook"}, reliability}},

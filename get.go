@@ -1,0 +1,76 @@
+package sandbox
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/go-vercel/sandbox/internal/observe"
+	"github.com/go-vercel/sandbox/internal/redact"
+)
+
+// GetOptions are the options of [Client.Get].
+type GetOptions struct {
+	// NoResume returns a stopped sandbox without starting it. By default it is
+	// started, so that a sandbox whose files are gone is noticed at once.
+	NoResume bool
+	// OnResume is called once for each session but the sandbox's first, whoever
+	// has started it, before this call returns or, for a later session, before the
+	// next call on the returned handle. Use it to start what does not outlive a
+	// session, such as servers. See [Hook].
+	OnResume Hook
+	// Private holds parameters that are not part of the documented API. Their
+	// names begin with two underscores, and they are sent in the query.
+	Private map[string]any `secret:"names"`
+}
+
+// Format prints the options without values that may be secret, for every verb.
+func (o GetOptions) Format(f fmt.State, verb rune) { redact.Struct(f, verb, o) }
+
+// Get returns the sandbox with the given name and, by default, starts it if it
+// is stopped. It makes one request, and starts a machine if it resumes the
+// sandbox.
+//
+// If there is no such sandbox the error matches [ErrNotFound]. If it would have
+// to be started but its files are gone, the error matches
+// [ErrSnapshotNotFound]. A sandbox that is listed but reported as "has no
+// latest sandbox" also matches ErrNotFound: it never started, and must be
+// deleted before its name can be used again.
+func (c *Client) Get(ctx context.Context, name string, opts *GetOptions) (*Sandbox, error) {
+	sb, err := c.lookUp(ctx, name, opts)
+	if err != nil || opts != nil && opts.NoResume {
+		return sb, err
+	}
+	// A session that has ended since is the next call's to replace.
+	if _, err := sb.settle(ctx); err != nil {
+		return nil, err
+	}
+	return sb, nil
+}
+
+// lookUp is Get without the hooks.
+func (c *Client) lookUp(ctx context.Context, name string, opts *GetOptions) (*Sandbox, error) {
+	var o GetOptions
+	if opts != nil {
+		o = *opts
+	}
+	if err := errors.Join(checkName("name", name), checkPrivate(o.Private)); err != nil {
+		return nil, err
+	}
+	project, err := c.projectID(ctx)
+	if err != nil {
+		return nil, err
+	}
+	start := time.Now()
+	resp, _, err := c.getSandbox(ctx, name, project, !o.NoResume, o.Private)
+	if err != nil {
+		return nil, err
+	}
+	sb := newSandbox(c, project, resp, o.OnResume)
+	if resp.Resumed {
+		ctx, e := c.beginEvent(ctx, sb, observe.Event{Kind: observe.Resume, Cause: causeGet, Start: start})
+		c.endEvent(ctx, e, nil)
+	}
+	return sb, nil
+}
