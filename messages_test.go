@@ -137,34 +137,20 @@ func TestNilContext(t *testing.T) {
 // of a user that does may end with code 1.
 func TestAsUserUnknown(t *testing.T) {
 	t.Parallel()
-	srv, sb := testkit.Start(t, nil)
+	_, sb := testkit.Start(t, nil)
 	done, err := sb.RunCommand(t.Context(), "sudo", []string{"-n", "true"}, nil)
 	if err != nil || done.ExitCode != 0 {
 		t.Skip("the sandbox's user may not use sudo here")
 	}
 	ghost, err := sb.AsUser("ghost")
 	require.NoError(t, err)
-	for name, call := range map[string]func() error{
-		"RunCommand":   func() error { _, err := ghost.RunCommand(t.Context(), "true", nil, nil); return err },
-		"StartCommand": func() error { _, err := ghost.StartCommand(t.Context(), "true", nil, nil); return err },
-		"Cmd":          func() error { return ghost.CommandContext(t.Context(), "true").Run() },
-	} {
-		var unknown *sandbox.UserError
-		require.ErrorAs(t, call(), &unknown, name)
-		assert.ErrorContains(t, unknown, `"ghost"`, name)
-	}
+	_, err = ghost.RunCommand(t.Context(), "true", nil, nil)
+	var unknown *sandbox.UserError
+	require.ErrorAs(t, err, &unknown)
+	assert.ErrorContains(t, err, `"ghost"`)
 	root, err := sb.AsUser("root")
 	require.NoError(t, err)
 	done, err = root.RunCommand(t.Context(), "false", nil, nil)
 	require.NoError(t, err)
 	assert.Equal(t, 1, done.ExitCode)
-
-	again, err := sb.AsUser("root")
-	require.NoError(t, err)
-	for _, cost := range []int{2, 1} { // it is asked for once
-		before := len(srv.Requests())
-		_, err = again.StartCommand(t.Context(), "true", nil, nil)
-		require.NoError(t, err)
-		assert.Len(t, srv.Requests(), before+cost)
-	}
 }

@@ -148,7 +148,7 @@ func (s *Sandbox) CreateUser(ctx context.Context, username string) (*User, error
 }
 
 // AsUser returns an existing user of the sandbox. It makes no request: for a
-// user that does not exist, the user's commands fail with a [*UserError]. The home directory is
+// user that does not exist, [User.RunCommand] returns a [*UserError]. The home directory is
 // assumed to be /root for root and /home/NAME for others.
 func (s *Sandbox) AsUser(username string) (*User, error) {
 	if err := checkUserName("username", username); err != nil {
@@ -286,24 +286,12 @@ func (u *User) missing(ctx context.Context) error {
 	return nil
 }
 
-// check asks for the user before a start as the user, whose end is not waited for
-// here.
-func (u *User) check(ctx context.Context, wrapper string) error {
-	if ctx == nil || wrapper != "sudo" {
-		return nil
-	}
-	return u.missing(ctx)
-}
-
 // StartCommand is like [Sandbox.StartCommand], with the differences described
-// at [User.RunCommand]. Unless the user is known to exist, it asks for it first,
-// with one more request, as a [Cmd] of the user does.
+// at [User.RunCommand]. A start as a user that does not exist succeeds: the
+// command ends with code 1, and sudo says why on standard error.
 func (u *User) StartCommand(ctx context.Context, name string, args []string, opts *CommandOptions) (*Command, error) {
 	wrapper, wrapped, opts, err := u.wrap(name, args, opts)
 	if err != nil {
-		return nil, err
-	}
-	if err := u.check(ctx, wrapper); err != nil {
 		return nil, err
 	}
 	ctx, e, err := u.sandbox.beginCommand(ctx, name, args)
@@ -316,9 +304,6 @@ func (u *User) StartCommand(ctx context.Context, name string, args []string, opt
 func (u *User) begin(ctx, live context.Context, name string, args []string, o *CommandOptions, followed bool) (*Command, *follower, error) {
 	name, args, o, err := u.wrap(name, args, o)
 	if err != nil {
-		return nil, nil, err
-	}
-	if err := u.check(ctx, name); err != nil {
 		return nil, nil, err
 	}
 	return u.sandbox.begin(ctx, live, name, args, o, followed)
