@@ -279,7 +279,16 @@ func TestObserverAllocations(t *testing.T) {
 		require.NoError(t, err)
 		return got
 	}
-	assert.Equal(t, measure(nil), measure(noOp{}), "allocations of RunCommand and GetCommand")
+	// The pools of the standard library lose buffers now and then, which then are
+	// allocated anew: an allocation of ours would be there each time.
+	none, some := measure(nil), measure(noOp{})
+	for range 9 {
+		if none == some {
+			return
+		}
+		none, some = measure(nil), measure(noOp{})
+	}
+	assert.Equal(t, none, some, "allocations of RunCommand and GetCommand")
 }
 
 // TestObserverSecrets: what an observer is told has no token, whatever sends it

@@ -96,10 +96,10 @@ func TestWatchGoesOn(t *testing.T) {
 	d.ok("sync", "tree", "c:app")
 	assert.Equal(t, "200\n", d.ok("exec", "c", "--", "sh", "-c", "ls app/many | wc -l"))
 
+	d.seen()
 	cmd, lines := d.background("sync", "--watch", "--delete", "tree", "c:app")
 	for nextLine(t, lines) != "Watching tree." {
 	}
-	d.seen()
 	for round := range 2 {
 		require.NoError(t, os.RemoveAll(filepath.Join(d.dir, "tree/x")))
 		name := "tree/x"

@@ -111,8 +111,7 @@ func TestStarterOfSeveralWords(t *testing.T) {
 	if !ok {
 		t.Skip("not written for this machine")
 	}
-	name := t.TempDir() + "/start"
-	require.NoError(t, os.WriteFile(name, program, 0o755))
+	name := writeProgram(t, program)
 	out, err := exec.Command(name, "a", "b  c").Output()
 	require.NoError(t, err)
 	assert.Equal(t, "one two  three four a b  c\n", string(out))

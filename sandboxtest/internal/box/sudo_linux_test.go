@@ -4,6 +4,7 @@ import (
 	"os"
 	"os/exec"
 	"strings"
+	"syscall"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -126,14 +127,24 @@ func TestSudoWithOneUser(t *testing.T) {
 	}
 }
 
+// writeProgram writes a program to be run. No process starts in between, which
+// would have the file open for writing when it is run: "text file busy".
+func writeProgram(t *testing.T, program []byte) (name string) {
+	t.Helper()
+	syscall.ForkLock.RLock()
+	defer syscall.ForkLock.RUnlock()
+	name = t.TempDir() + "/program"
+	require.NoError(t, os.WriteFile(name, program, 0o755))
+	return name
+}
+
 func TestStarter(t *testing.T) {
 	t.Parallel()
 	program, ok := starter("/bin/echo")
 	if !ok {
 		t.Skip("not written for this machine")
 	}
-	name := t.TempDir() + "/start"
-	require.NoError(t, os.WriteFile(name, program, 0o755))
+	name := writeProgram(t, program)
 	out, err := exec.Command(name, "a", "b  c").Output()
 	require.NoError(t, err)
 	assert.Equal(t, "a b  c\n", string(out))
