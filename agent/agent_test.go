@@ -270,6 +270,9 @@ printf 'func\0' >bin; echo 'func G' >../.git/z.go; ln -s x.go link; mkdir 'a:1:b
 		}
 		seen[i] = append(seen[i], d.ok("glob", args{"pattern": "*.go"}), d.ok("glob", args{"pattern": "src/**/*.go"}), d.ok("glob", args{"pattern": "-e", "path": "src"}))
 		assert.Contains(t, d.refused("grep", args{"pattern": "(", "path": "src"}), "no regular expression")
+		for _, pattern := range []string{strings.Repeat("(?:.{0,1000})", 20), strings.Repeat("x", 2000), "(?:(?:a{30}){30}b?){1}" + strings.Repeat("[^x]{999}", 9)} {
+			assert.Contains(t, d.refused("grep", args{"pattern": pattern, "path": "src"}), "too large")
+		}
 		assert.Contains(t, d.refused("grep", args{"pattern": "x", "path": "none"}), "file does not exist")
 		assert.Contains(t, d.refused("glob", args{"pattern": "[", "path": "src"}), "not valid")
 	}
@@ -354,6 +357,20 @@ func TestArtifacts(t *testing.T) {
 	}
 	for _, name := range []string{"../secret", outside, "link", "none", "sub"} {
 		assert.NotContains(t, d.refused("load_artifact", args{"name": name}), dir)
+	}
+	// The user's own files, and what Git runs programs from.
+	require.NoError(t, os.WriteFile(filepath.Join(dir, "o.part"), []byte("the user's"), 0o600))
+	require.NoError(t, os.Mkdir(filepath.Join(dir, ".git"), 0o700))
+	require.NoError(t, os.WriteFile(filepath.Join(dir, ".git", "config"), []byte("a token"), 0o600))
+	d.ok("save_artifact", args{"path": "out", "name": "o"})
+	for _, name := range []string{".git/config", "sub/.GIT/hooks/post-checkout", ".git"} {
+		d.refused("save_artifact", args{"path": "out", "name": name})
+		assert.NotContains(t, d.refused("load_artifact", args{"name": name}), "token")
+	}
+	for name, want := range map[string]string{"o.part": "the user's", "o": "made\n", ".git/config": "a token"} {
+		kept, err := os.ReadFile(filepath.Join(dir, name))
+		require.NoError(t, err)
+		assert.Equal(t, want, string(kept), name)
 	}
 	text, err := json.Marshal(args{"path": "out", "name": "link"})
 	require.NoError(t, err)

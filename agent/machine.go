@@ -2,6 +2,7 @@ package agent
 
 import (
 	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"io"
@@ -12,6 +13,7 @@ import (
 	"time"
 
 	"github.com/go-vercel/sandbox"
+	"github.com/go-vercel/sandbox/internal/glob"
 )
 
 func machineTools() []*tool {
@@ -134,6 +136,9 @@ func local(name string) (string, error) {
 	if !filepath.IsLocal(name) || name == "." {
 		return "", mistake("The name of an artifact is a path inside of the folder.")
 	}
+	if glob.Git(name) {
+		return "", mistake("Git's own files are none of the artifacts.")
+	}
 	return name, nil
 }
 
@@ -164,10 +169,10 @@ func saveArtifact(ctx context.Context, c *call, in *saveInput) (Result, error) {
 	if err := root.MkdirAll(filepath.Dir(as), 0o755); err != nil {
 		return Result{}, localError(err)
 	}
-	// The name is taken when the file is whole.
-	part := as + ".part"
+	// The name is taken when the file is whole. Its first name is nobody's.
+	part := filepath.Join(filepath.Dir(as), "."+rand.Text()+".part")
 	if err := root.WriteFile(part, data, fileMode); err != nil {
-		return Result{}, localError(err)
+		return Result{}, localError(errors.Join(err, root.Remove(part)))
 	}
 	if err := root.Rename(part, as); err != nil {
 		return Result{}, localError(errors.Join(err, root.Remove(part)))

@@ -111,7 +111,7 @@ func showRune(data []byte) (n int, shown string) {
 	switch {
 	case r == utf8.RuneError && n == 1, r < 0x80 && r != '\n' && r != '\t' && unicode.IsControl(r):
 		return 1, fmt.Sprintf(`\x%02x`, data[0])
-	case hidden(r):
+	case hidden(r), joins(r) && inWord(data[n:]):
 		return n, fmt.Sprintf(`\u{%x}`, r)
 	}
 	return n, string(data[:n])
@@ -120,14 +120,24 @@ func showRune(data []byte) (n int, shown string) {
 // hidden reports whether a character does not show, or changes how others do:
 // text that people don't see must not reach a model as if they had.
 func hidden(r rune) bool {
-	const zeroWidthJoiner = 0x200d // in names of people and in emoji
-	switch {
-	case r < 0x80 || r == zeroWidthJoiner:
+	if r < 0x80 || joins(r) {
 		return false
-	case r >= 0xe0000 && r <= 0xe0fff: // tags and selectors, which can spell a text
-		return true
 	}
-	return unicode.In(r, unicode.Cc, unicode.Cf, unicode.Zl, unicode.Zp, unicode.Co)
+	return unicode.In(r, unicode.Cc, unicode.Cf, unicode.Zl, unicode.Zp, unicode.Co, unicode.Other_Default_Ignorable_Code_Point, unicode.Variation_Selector)
+}
+
+// joins reports whether a character that does not show is part of emoji and of
+// names of people.
+func joins(r rune) bool { return r == 0x200d || r == 0xfe0e || r == 0xfe0f }
+
+// inWord reports whether text goes on as a word or a tag of ASCII does, in which
+// no such character belongs.
+func inWord(rest []byte) bool {
+	if len(rest) == 0 {
+		return false
+	}
+	c := rest[0]
+	return 'a' <= c|0x20 && c|0x20 <= 'z' || '0' <= c && c <= '9' || strings.IndexByte("-_/<>", c) >= 0
 }
 
 // visible shows all of a text.

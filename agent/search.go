@@ -11,6 +11,7 @@ import (
 	"os/exec"
 	"path"
 	"regexp"
+	"regexp/syntax"
 	"strconv"
 	"strings"
 
@@ -24,7 +25,10 @@ const (
 	maxSearched = 4 << 20 // the size of a file that is searched
 	maxArgs     = 64 << 10
 	maxMatches  = 1000
-	maxMatch    = 400 // bytes of a line that are shown
+	maxMatch    = 400     // bytes of a line that are shown
+	maxLooked   = 8 << 10 // and that are looked at, as a name may have 4 KiB
+	maxPattern  = 1000    // the length of a pattern
+	maxProgram  = 5000    // and of what it is compiled to
 )
 
 type globInput struct {
@@ -113,6 +117,23 @@ type grepInput struct {
 	Limit   int    `json:"limit,omitempty" is:"how many matches to return; 100 by default, 1000 at most"`
 }
 
+// compile compiles a pattern whose search of a line can't last: it takes time for
+// each byte of the line and each step of the pattern, and can't be given up.
+func compile(pattern string) (*regexp.Regexp, error) {
+	large := mistake("The pattern is too large: search for less at once.")
+	if len(pattern) > maxPattern {
+		return nil, large
+	}
+	tree, err := syntax.Parse(pattern, syntax.Perl)
+	if err != nil {
+		return nil, err
+	}
+	if prog, err := syntax.Compile(tree.Simplify()); err != nil || len(prog.Inst) > maxProgram {
+		return nil, large
+	}
+	return regexp.Compile(pattern)
+}
+
 // match is a line that was found.
 type match struct {
 	file string
@@ -126,7 +147,10 @@ func grepFiles(ctx context.Context, c *call, in *grepInput) (Result, error) {
 	if in.Fold {
 		pattern = "(?i)" + pattern
 	}
-	re, err := regexp.Compile(pattern)
+	re, err := compile(pattern)
+	if _, large := errors.AsType[*modelError](err); large {
+		return Result{}, err
+	}
 	if err != nil || strings.ContainsAny(in.Pattern, "\n\x00") {
 		return Result{}, mistake("The pattern is no regular expression of RE2 for one line.")
 	}
@@ -284,10 +308,9 @@ type grepOutput struct {
 }
 
 func (g *grepOutput) Write(p []byte) (int, error) {
-	const longest = 8 << 10 // a name may have 4 KiB
 	for rest := p; len(rest) > 0; {
 		piece, after, end := bytes.Cut(rest, []byte("\n"))
-		if room := longest - len(g.line); room > 0 {
+		if room := maxLooked - len(g.line); room > 0 {
 			g.line = append(g.line, piece[:min(room, len(piece))]...)
 		}
 		rest = after
@@ -302,7 +325,7 @@ func (g *grepOutput) Write(p []byte) (int, error) {
 			return 0, g.err
 		}
 		g.lines++
-		g.found(match{strings.TrimPrefix(string(name), "./"), n, bytes.Clone(text), len(g.line) == longest})
+		g.found(match{strings.TrimPrefix(string(name), "./"), n, bytes.Clone(text), len(g.line) == maxLooked})
 		g.line = g.line[:0]
 		if g.full() {
 			g.err = errFull
@@ -335,11 +358,31 @@ func (s *search) read(ctx context.Context, name string) error {
 		if len(text) == 0 {
 			return nil
 		}
-		if text = bytes.TrimSuffix(text, []byte("\n")); s.re.Match(text) && !s.full() {
+		text = bytes.TrimSuffix(text, []byte("\n"))
+		matches := s.re.MatchReader(&boundReader{Reader: bytes.NewReader(text), ctx: ctx})
+		if s.full() || ctx.Err() != nil {
+			return ctx.Err()
+		}
+		if matches {
 			s.matches = append(s.matches, match{file: name, line: number, text: text})
 		}
 		if err != nil {
 			return nil //nolint:nilerr // the end of the file
 		}
 	}
+}
+
+// boundReader ends with a context, so that a search in a long line can be given
+// up.
+type boundReader struct {
+	*bytes.Reader
+	ctx  context.Context
+	seen int
+}
+
+func (r *boundReader) ReadRune() (rune, int, error) {
+	if r.seen++; r.seen%maxLooked == 0 && r.ctx.Err() != nil {
+		return 0, 0, io.EOF
+	}
+	return r.Reader.ReadRune()
 }

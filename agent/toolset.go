@@ -31,7 +31,8 @@ type Options struct {
 	Paths []string
 	// Artifacts is a folder of this machine between which and the sandbox the tools
 	// save_artifact and load_artifact copy files. The model can read and replace
-	// whatever is in it, and nothing else. The caller closes it after the Toolset.
+	// whatever is in it but .git, and nothing else. The caller closes it after the
+	// Toolset.
 	Artifacts *os.Root
 	// Environment tells the model what its tools work in. By default that is an
 	// isolated Linux machine: say so if it is not.
