@@ -99,7 +99,7 @@ type portTransport struct {
 }
 
 func (t *portTransport) RoundTrip(req *http.Request) (*http.Response, error) {
-	body := &replayBody{}
+	body := &replayBody{reading: make(chan struct{}, 1)}
 	if req.Body != nil && req.Body != http.NoBody {
 		body.src = req.Body
 	}
@@ -285,9 +285,14 @@ func (r failingReader) Read([]byte) (int, error) { return 0, r.err }
 // replayBody is a request's body that can be read again from its start, as long
 // as the part that was read fits into maxReplay. Each attempt has a reader of
 // its own; one that net/http still reads when the next attempt has begun gets an
-// error, so that no byte is lost to it.
+// error, and the next one the bytes.
 type replayBody struct {
 	src io.ReadCloser // nil for a request without a body
+
+	// reading is full while src is read, which may last for as long as a visitor
+	// likes: only readers wait for it, so that a response or the end of the
+	// request does not.
+	reading chan struct{}
 
 	mu      sync.Mutex
 	kept    []byte
@@ -320,8 +325,10 @@ func (b *replayBody) finish(failed bool) {
 		return
 	}
 	b.mu.Lock()
-	defer b.mu.Unlock()
-	if b.over = true; failed || b.closed {
+	b.over = true
+	closes := failed || b.closed
+	b.mu.Unlock()
+	if closes {
 		_ = b.src.Close()
 	}
 }
@@ -335,6 +342,33 @@ type attemptBody struct {
 
 func (a *attemptBody) Read(p []byte) (int, error) {
 	b := a.b
+	b.reading <- struct{}{}
+	defer func() { <-b.reading }()
+	if n, err := a.again(p); n > 0 || err != nil {
+		return n, err
+	}
+	n, err := b.src.Read(p)
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.err = err
+	if b.gone = b.gone || len(b.kept)+n > maxReplay; b.gone {
+		b.kept, a.at = nil, 0
+	} else {
+		b.kept = append(b.kept, p[:n]...)
+		a.at += n
+	}
+	if b.current != a {
+		if b.gone { // bytes that the next attempt needs
+			b.err = errSuperseded
+		}
+		return 0, errSuperseded
+	}
+	return n, err
+}
+
+// again returns what was read before, if anything.
+func (a *attemptBody) again(p []byte) (int, error) {
+	b := a.b
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	switch {
@@ -344,29 +378,22 @@ func (a *attemptBody) Read(p []byte) (int, error) {
 		n := copy(p, b.kept[a.at:])
 		a.at += n
 		return n, nil
-	case b.err != nil:
-		return 0, b.err
 	}
-	n, err := b.src.Read(p)
-	b.err = err
-	if b.gone = b.gone || len(b.kept)+n > maxReplay; b.gone {
-		b.kept, a.at = nil, 0
-	} else {
-		b.kept = append(b.kept, p[:n]...)
-		a.at += n
-	}
-	return n, err
+	return 0, b.err
 }
 
 // Close leaves the source open for the next attempt, if there may be one.
 func (a *attemptBody) Close() error {
 	b := a.b
 	b.mu.Lock()
-	defer b.mu.Unlock()
 	if b.current != a || b.closed {
+		b.mu.Unlock()
 		return nil
 	}
-	if b.closed = true; b.over {
+	b.closed = true
+	over := b.over
+	b.mu.Unlock()
+	if over {
 		return b.src.Close()
 	}
 	return nil

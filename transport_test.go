@@ -355,6 +355,50 @@ func TestTransportLargeBody(t *testing.T) {
 	}
 }
 
+// TestTransportSlowBody: a response reaches the client, and a refused request is
+// sent again, while the visitor has not sent the rest of its body.
+func TestTransportSlowBody(t *testing.T) {
+	for _, status := range []int{200, 410} {
+		synctest.Test(t, func(t *testing.T) {
+			visitor, sends := io.Pipe()
+			attempts := 0
+			var texts [2][]byte
+			var readers sync.WaitGroup
+			client, resumes := edgeSandbox(t, func(r *http.Request) (*http.Response, error) {
+				attempt := attempts
+				attempts++
+				readers.Go(func() { // as net/http does, which does not wait for it either
+					texts[attempt], _ = io.ReadAll(r.Body)
+					_ = r.Body.Close()
+				})
+				synctest.Wait()
+				resp := testkit.Response(200, "text/plain", http.NoBody)
+				if attempt == 0 {
+					resp = testkit.Response(status, "text/plain", http.NoBody)
+					resp.Header.Set("X-Vercel-Error", "SANDBOX_STOPPED")
+				}
+				return resp, nil
+			})
+			ended := false
+			rest := time.AfterFunc(time.Hour, func() { _, _ = sends.Write([]byte("late")); _ = sends.Close() })
+			resp, err := client.Post("http://app/", "text/plain", visitor)
+			require.NoError(t, err)
+			assert.Equal(t, 200, resp.StatusCode)
+			require.NoError(t, resp.Body.Close())
+			ended = rest.Stop()
+			assert.True(t, ended, "it waits for the body")
+			if ended {
+				_, err = sends.Write([]byte("late"))
+				assert.NoError(t, err)
+				assert.NoError(t, sends.Close())
+			}
+			readers.Wait()
+			assert.Equal(t, "late", string(texts[attempts-1]))
+			assert.Equal(t, attempts-1, *resumes)
+		})
+	}
+}
+
 type closeCounter struct {
 	io.Reader
 	closed int
