@@ -16,7 +16,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/go-vercel/sandbox"
-	"github.com/go-vercel/sandbox/cmd/sandbox/internal/tunnel"
+	"github.com/go-vercel/sandbox/tunnel"
 )
 
 // forwarding is a port here that leads to one in the sandbox.
@@ -49,7 +49,7 @@ func (a *app) forwardCommand() *cobra.Command {
 		Use: "port-forward <name> <[local:]port> [...port]", Aliases: []string{"forward"}, GroupID: groupFiles,
 		Short: "Make ports of a sandbox reachable on this machine",
 		Long: "Make TCP ports of a sandbox reachable on this machine, whether they are published or not: each connection goes through a " +
-			"terminal of its own, which needs bash and stty in the sandbox. :PORT takes any free port here.",
+			"terminal of its own, which needs stty and one of python3, node and bash in the sandbox. :PORT takes any free port here.",
 		Example: "  $ sandbox port-forward web 3000 5433:5432\n  $ psql -h 127.0.0.1 -p 5433",
 		Args:    positionals("name", "port", "[...port]"),
 	}
@@ -88,9 +88,7 @@ func (a *app) forwardCommand() *cobra.Command {
 				return err
 			}
 			context.AfterFunc(ctx, func() { listener.Close() })
-			serve := func(ctx context.Context, l net.Listener, sb *sandbox.Sandbox, port int) error {
-				return a.serveTunnel(ctx, l, sb, name, port, &wg)
-			}
+			serve := a.serveTunnel
 			if overWeb {
 				serve = a.serveWeb
 			}
@@ -108,31 +106,15 @@ func (a *app) forwardCommand() *cobra.Command {
 	return cmd
 }
 
-// serveTunnel gives each connection a tunnel. Those that are open when it returns
-// end with ctx, and are waited for by the caller.
-func (a *app) serveTunnel(ctx context.Context, listener net.Listener, sb tunnel.Opener, name string, port int, tunnels *sync.WaitGroup) error {
-	for {
-		local, err := listener.Accept()
-		if err != nil {
-			if ctx.Err() != nil {
-				return nil
-			}
-			return err
+// serveTunnel gives each connection a tunnel, until ctx ends.
+func (a *app) serveTunnel(ctx context.Context, listener net.Listener, sb *sandbox.Sandbox, port int) error {
+	return tunnel.Forward(ctx, listener, sb, port, &tunnel.ForwardOptions{OnError: func(err error) {
+		if errors.Is(err, tunnel.ErrRefused) {
+			a.warn(fmt.Sprintf("nothing listens on port %d of %s", port, sb.Name()), "start the server, then connect again")
+			return
 		}
-		tunnels.Go(func() {
-			remote, err := tunnel.Dial(ctx, sb, port)
-			if err != nil {
-				local.Close()
-				if errors.Is(err, tunnel.ErrRefused) {
-					a.warn(fmt.Sprintf("nothing listens on port %d of %s", port, name), "start the server, then connect again")
-				} else if ctx.Err() == nil {
-					a.warn("the tunnel failed: "+a.explain(err).Message, "it needs bash and stty in the sandbox")
-				}
-				return
-			}
-			_ = tunnel.Join(local, remote) // either end may hang up at any time
-		})
-	}
+		a.warn("the tunnel failed: "+a.explain(err).Message, "it needs stty and one of python3, node and bash in the sandbox")
+	}})
 }
 
 // serveWeb passes HTTP requests on to the published address of a port.

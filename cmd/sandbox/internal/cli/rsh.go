@@ -12,7 +12,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/go-vercel/sandbox"
-	"github.com/go-vercel/sandbox/cmd/sandbox/internal/tunnel"
+	"github.com/go-vercel/sandbox/internal/rawshell"
 )
 
 // sshOptionsWithValue are options of ssh that programs give to it and that have a
@@ -77,9 +77,13 @@ func (a *app) rshCommand() *cobra.Command {
 	}
 }
 
+// rshScript runs a command line with the terminal as its standard input and
+// output. Standard error goes to a file, which is named first.
+var rshScript = rawshell.Raw + `exec 2>"$1" || exit 125` + "\n" + rawshell.Greet("ready") + `bash -c "$2"`
+
 func (a *app) remoteShell(ctx context.Context, sb *sandbox.Sandbox, line string) error {
 	stderrFile := "/tmp/.sandbox-rsh-" + strings.ToLower(rand.Text()[:12])
-	conn, err := tunnel.Run(ctx, sb, stderrFile, line)
+	conn, err := rawshell.Open(ctx, sb, "bash", rshScript, stderrFile, line)
 	if err != nil {
 		return err
 	}

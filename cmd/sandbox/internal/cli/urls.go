@@ -12,7 +12,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/go-vercel/sandbox"
-	"github.com/go-vercel/sandbox/cmd/sandbox/internal/tunnel"
+	"github.com/go-vercel/sandbox/tunnel"
 )
 
 // publicURL finds the address of a port, publishing it and waiting for its server

@@ -1,0 +1,103 @@
+// Package rawshell opens terminals of a sandbox that pass every byte as it is, in
+// both directions at the same time, so that programs can speak over them.
+package rawshell
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+
+	"github.com/go-vercel/sandbox"
+	"github.com/go-vercel/sandbox/internal/redact"
+)
+
+// Raw is the first line of a script for Open: from then on the terminal passes
+// bytes as they are.
+const Raw = "stty raw -echo -onlcr 2>/dev/null\n"
+
+// A script greets with a word between two marks when the other end is there.
+const before, after = "\x01sandbox-tunnel-", "\x02"
+
+// Greet returns the line of a script that prints a greeting.
+func Greet(word string) string { return `printf '\001sandbox-tunnel-` + word + `\002'` + "\n" }
+
+// maxPreamble bounds what may come before the greeting.
+const maxPreamble = 64 << 10
+
+// Opener is a sandbox.
+type Opener interface {
+	Shell(ctx context.Context, opts *sandbox.ShellOptions) (*sandbox.Shell, error)
+}
+
+// Stream carries the standard input and output of a script.
+type Stream struct {
+	*sandbox.Shell
+	// Greeting is the word with which the script has begun.
+	Greeting string
+	rest     bytes.Buffer // what came after the greeting
+}
+
+// Read returns what the script writes after its greeting.
+func (s *Stream) Read(p []byte) (int, error) {
+	if s.rest.Len() > 0 {
+		return s.rest.Read(p)
+	}
+	return s.Shell.Read(p)
+}
+
+// EndedError reports a script that ended before it greeted.
+type EndedError struct {
+	Code   int
+	Output string // its last lines
+}
+
+func (e *EndedError) Error() string {
+	return fmt.Sprintf("the other end of the tunnel ended with exit code %d: %q", e.Code, e.Output)
+}
+
+// Open runs a script of a shell, which prints a greeting, and returns when it
+// has. The caller closes the stream; it ends with ctx, too.
+func Open(ctx context.Context, sb Opener, shell, script string, args ...string) (*Stream, error) {
+	sh, err := sb.Shell(ctx, &sandbox.ShellOptions{Command: shell, Args: append([]string{"-c", script, shell}, args...)})
+	if err != nil {
+		return nil, err
+	}
+	s := &Stream{Shell: sh}
+	if err := s.await(ctx); err != nil {
+		_ = sh.Close() // always nil
+		return nil, err
+	}
+	return s, nil
+}
+
+// await reads up to the end of the greeting.
+func (s *Stream) await(ctx context.Context) error {
+	var seen []byte
+	buf := make([]byte, 4096)
+	for len(seen) < maxPreamble {
+		n, err := s.Shell.Read(buf)
+		seen = append(seen, buf[:n]...)
+		if _, from, ok := bytes.Cut(seen, []byte(before)); ok {
+			if word, rest, ok := bytes.Cut(from, []byte(after)); ok {
+				s.Greeting = string(word)
+				s.rest.Write(rest)
+				return nil
+			}
+		}
+		if errors.Is(err, io.EOF) {
+			code, err := s.Wait(ctx)
+			if err != nil {
+				return err
+			}
+			text := strings.TrimSpace(string(seen))
+			return &EndedError{Code: code, Output: redact.Printable(text[max(0, len(text)-200):])}
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return errors.New("the other end of the tunnel did not begin")
+}

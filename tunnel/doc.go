@@ -1,0 +1,21 @@
+// Package tunnel makes TCP connections to programs in a sandbox: to databases,
+// debuggers and whatever else listens there, on the loopback interface alone, too,
+// and on ports that are not exposed.
+//
+//	conn, err := tunnel.Dial(ctx, sb, 5432)
+//
+// A connection wakes a stopped sandbox, as [sandbox.Sandbox.Resume] does. It is a
+// terminal of the sandbox, over which a helper passes bytes on. For HTTP on an
+// exposed port, [sandbox.Sandbox.Transport] costs less and needs no helper.
+//
+// # What the sandbox needs
+//
+// sh and stty, and one of python3, node and bash, the first that is there. The
+// platform's own images have them. A terminal has no end of input and bash can't
+// shut down half a connection, so where there is only bash, less is said:
+//
+//   - [Conn.CloseWrite] fails with an error that matches [errors.ErrUnsupported],
+//     and nothing else changes.
+//   - A connection that the server resets ends with [io.EOF].
+//   - [Conn.Close] hangs up at once, and what was written just before may be lost.
+package tunnel

@@ -1,0 +1,113 @@
+package tunnel
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/go-vercel/sandbox"
+)
+
+// ForwardOptions are the options of [Forward]. The zero value is ready to use.
+type ForwardOptions struct {
+	// OnError is told why a connection that l accepted did not reach the sandbox.
+	// It may be called by several goroutines at once. Nil means that nobody is.
+	OnError func(error)
+}
+
+// Forward joins each connection that l accepts with one to a port of the sandbox,
+// as [Dial] makes it, until ctx ends, when it returns nil, or l fails. It closes l
+// and all connections before it returns. The end of the data passes in each
+// direction by itself; where the sandbox can't be told, a connection ends when
+// the local end has said all and the server has been silent for five seconds. A
+// nil opts means the defaults.
+//
+// Whoever can connect to l reaches the port.
+func Forward(ctx context.Context, l net.Listener, sb *sandbox.Sandbox, port int, opts *ForwardOptions) error {
+	var o ForwardOptions
+	if opts != nil {
+		o = *opts
+	}
+	return forward(ctx, l, func(ctx context.Context) (*Conn, error) { return Dial(ctx, sb, port) }, o)
+}
+
+func forward(ctx context.Context, l net.Listener, dial func(context.Context) (*Conn, error), o ForwardOptions) error {
+	outer := ctx
+	ctx, cancel := context.WithCancel(ctx)
+	var joined sync.WaitGroup
+	defer joined.Wait()
+	defer cancel()
+	stop := context.AfterFunc(ctx, func() { _ = l.Close() }) // Accept says it
+	defer func() {
+		if stop() {
+			_ = l.Close() // it may have failed before
+		}
+	}()
+	for {
+		local, err := l.Accept()
+		if err != nil {
+			if outer.Err() != nil {
+				return nil
+			}
+			return err
+		}
+		joined.Go(func() {
+			remote, err := dial(ctx)
+			if err != nil {
+				_ = local.Close() // nothing was said
+				if o.OnError != nil && ctx.Err() == nil {
+					o.OnError(err)
+				}
+				return
+			}
+			join(ctx, local, remote)
+		})
+	}
+}
+
+// join copies in both directions until both have ended, or one has failed, and
+// closes both connections.
+func join(ctx context.Context, local net.Conn, remote *Conn) {
+	stop := context.AfterFunc(ctx, func() {
+		_ = local.Close() // what is copied fails now
+		remote.abort()
+	})
+	defer stop()
+	var said atomic.Bool
+	var sending sync.WaitGroup
+	sending.Go(func() {
+		_, err := io.Copy(remote, local)
+		switch {
+		case err != nil:
+			remote.abort()
+		case errors.Is(remote.CloseWrite(), errors.ErrUnsupported):
+			said.Store(true)
+			remote.awaitSilence()
+		}
+	})
+	_, err := io.Copy(local, readerFunc(func(p []byte) (int, error) {
+		n, err := remote.Read(p)
+		if said.Load() {
+			remote.awaitSilence()
+		}
+		return n, err
+	}))
+	half, ok := local.(interface{ CloseWrite() error })
+	if err != nil || !ok || !remote.framed || half.CloseWrite() != nil {
+		_ = local.Close() // ends what is being sent
+	}
+	sending.Wait()
+	_ = local.Close() // it has said all
+	_ = remote.Close()
+}
+
+// awaitSilence ends the reading when nothing comes for a while.
+func (c *Conn) awaitSilence() { _ = c.SetReadDeadline(time.Now().Add(lingering)) } // it fails when there is no more to read
+
+type readerFunc func(p []byte) (int, error)
+
+func (f readerFunc) Read(p []byte) (int, error) { return f(p) }

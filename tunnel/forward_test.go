@@ -1,0 +1,227 @@
+package tunnel
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net"
+	"runtime"
+	"strings"
+	"syscall"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/go-vercel/sandbox"
+	"github.com/go-vercel/sandbox/internal/testkit"
+)
+
+// TestForward: the ends of both directions pass through a listener, by each
+// helper; what does not arrive is told; and all ends with the context.
+func TestForward(t *testing.T) {
+	t.Parallel()
+	eachHelper(t, func(t *testing.T, sb *sandbox.Sandbox, framed bool, connect func(string) *Conn) {
+		c := connect("e")
+		port := c.remote.port
+		require.NoError(t, c.Close())
+		interpreter := allHelpers
+		if !framed {
+			interpreter = helpers{bash: bashHelper}
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		serve := func(port int, told chan error) (string, chan error) {
+			l, err := net.Listen("tcp", "127.0.0.1:0")
+			require.NoError(t, err)
+			done := make(chan error, 1)
+			go func() {
+				done <- forward(ctx, l, func(ctx context.Context) (*Conn, error) { return dial(ctx, sb, sb.Name(), port, interpreter) },
+					ForwardOptions{OnError: func(err error) { told <- err }})
+			}()
+			return l.Addr().String(), done
+		}
+		address, done := serve(port, nil)
+		local, err := net.Dial("tcp", address)
+		require.NoError(t, err)
+		defer local.Close()
+		_, err = io.WriteString(local, "e"+strings.Repeat("x", 50_000))
+		require.NoError(t, err)
+		require.NoError(t, local.(*net.TCPConn).CloseWrite())
+		back, err := io.ReadAll(local)
+		require.NoError(t, err)
+		assert.Equal(t, strings.Repeat("x", 50_000), string(back))
+
+		told := make(chan error, 1)
+		nowhere, nothing := serve(1, told)
+		refused, err := net.Dial("tcp", nowhere)
+		require.NoError(t, err)
+		defer refused.Close()
+		require.ErrorIs(t, <-told, ErrRefused)
+		_, err = refused.Read(make([]byte, 1))
+		require.Error(t, err)
+
+		open, err := net.Dial("tcp", address)
+		require.NoError(t, err)
+		defer open.Close()
+		_, err = io.WriteString(open, "ehello")
+		require.NoError(t, err)
+		_, err = io.ReadFull(open, make([]byte, 5))
+		require.NoError(t, err)
+		processes := func() int { return len(testkit.ProcessesWith(t, marked(t)+"=1")) }
+		if runtime.GOOS == "linux" {
+			require.Greater(t, processes(), 1, "the server and what connects to it")
+		}
+		cancel()
+		require.NoError(t, <-done)
+		require.NoError(t, <-nothing)
+		_, err = open.Read(make([]byte, 1))
+		require.Error(t, err)
+		if runtime.GOOS == "linux" {
+			assert.Eventually(t, func() bool { return processes() == 1 }, testkit.Patience, 10*time.Millisecond, "only the server is left")
+		}
+	})
+}
+
+// oneConnection is a listener that accepts one connection and then fails.
+type oneConnection struct {
+	net.Listener
+	conns []net.Conn
+	err   error
+}
+
+func (l *oneConnection) Accept() (net.Conn, error) {
+	if len(l.conns) == 0 {
+		return nil, l.err
+	}
+	c := l.conns[0]
+	l.conns = l.conns[1:]
+	return c, nil
+}
+
+func (l *oneConnection) Close() error { return nil }
+
+// TestAcceptFails: that no more connections are accepted is reported at once, and
+// what is being connected ends.
+func TestAcceptFails(t *testing.T) {
+	t.Parallel()
+	here, there := net.Pipe()
+	defer there.Close()
+	broken := errors.New("too many open files")
+	err := forward(t.Context(), &oneConnection{conns: []net.Conn{here}, err: broken}, func(ctx context.Context) (*Conn, error) {
+		<-ctx.Done()
+		return nil, ctx.Err()
+	}, ForwardOptions{OnError: func(err error) { t.Error(err) }})
+	require.ErrorIs(t, err, broken)
+	_, err = there.Read(make([]byte, 1))
+	assert.Error(t, err, "what was open is closed with the rest")
+}
+
+// reset is a connection that the other end has reset.
+type reset struct{ net.Conn }
+
+func (reset) Read([]byte) (int, error) { return 0, syscall.ECONNRESET }
+
+// TestJoinReset lets a connection break while the sandbox says nothing.
+func TestJoinReset(t *testing.T) {
+	t.Parallel()
+	here, there := net.Pipe()
+	defer here.Close()
+	c, helper := fakeHelper(t, true)
+	go func() { _, _ = io.Copy(io.Discard, helper) }()
+	join(t.Context(), reset{there}, c)
+	_, err := c.Read(make([]byte, 1))
+	require.ErrorIs(t, err, net.ErrClosed)
+}
+
+// fakeHelper returns a connection and what stands in for its terminal.
+func fakeHelper(t *testing.T, framed bool) (*Conn, net.Conn) {
+	here, there := net.Pipe()
+	c := newConn(here, framed, func(error) {}, addr{"web", 80})
+	t.Cleanup(func() {
+		_ = there.Close()
+		_ = c.Close()
+	})
+	return c, there
+}
+
+// TestHostileHelper: whatever a sandbox sends in place of frames, a connection
+// ends with an error and takes no more memory than a frame.
+func TestHostileHelper(t *testing.T) {
+	t.Parallel()
+	for _, test := range []struct {
+		name, sent, read string
+		err              error
+		text             string
+	}{
+		{"nothing", "", "", io.ErrUnexpectedEOF, ""},
+		{"half a head", "d\x00", "", io.ErrUnexpectedEOF, ""},
+		{"half a frame", "d\xff\xffabc", "", io.ErrUnexpectedEOF, ""},
+		{"no data at all", "d\x00\x03", "", io.ErrUnexpectedEOF, ""},
+		{"a kind that there is not", "d\x00\x02ab\x1b\x00\x00", "ab", nil, `sent '\x1b' with 0 bytes`},
+		{"an end with data", "d\x00\x02abe\x00\x01x", "ab", nil, `sent 'e' with 1 bytes`},
+		{"a frame for the sandbox", "c\x00\x00", "", nil, `sent 'c' with 0 bytes`},
+		{"empty data", "d\x00\x00d\x00\x01a", "a", io.ErrUnexpectedEOF, ""},
+		{"a reset", "d\x00\x01ar\x00\x00", "a", syscall.ECONNRESET, ""},
+		{"data after the end", "d\x00\x01ae\x00\x00d\x00\x01b", "a", nil, ""},
+		{"the largest", "d\xff\xff" + strings.Repeat("y", 65535) + "e\x00\x00", strings.Repeat("y", 65535), nil, ""},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			t.Parallel()
+			c, helper := fakeHelper(t, true)
+			go func() {
+				_, _ = io.WriteString(helper, test.sent)
+				_ = helper.Close()
+			}()
+			got, err := io.ReadAll(c)
+			assert.Equal(t, test.read, string(got))
+			switch {
+			case test.err != nil:
+				require.ErrorIs(t, err, test.err)
+			case test.text != "":
+				require.ErrorContains(t, err, test.text)
+			default:
+				require.NoError(t, err)
+			}
+		})
+	}
+}
+
+// TestCloseLingers: Close waits for a helper that has yet to deliver what was
+// written, and gives up on one that never does.
+func TestCloseLingers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		began := time.Now()
+		for _, ends := range []bool{true, false} {
+			c, helper := fakeHelper(t, true)
+			_, err := c.Write([]byte("last words"))
+			require.NoError(t, err)
+			closed := make(chan struct{})
+			go func() {
+				defer close(closed)
+				_ = c.Close()
+			}()
+			want := "d\x00\x0alast wordse\x00\x00c\x00\x00"
+			got := make([]byte, len(want))
+			_, err = io.ReadFull(helper, got)
+			require.NoError(t, err)
+			assert.Equal(t, want, string(got))
+			synctest.Wait()
+			select {
+			case <-closed:
+				t.Fatal("it did not wait for the helper")
+			default:
+			}
+			if ends {
+				require.NoError(t, helper.Close())
+			}
+			<-closed
+			if ends {
+				assert.Zero(t, time.Since(began))
+			}
+		}
+		assert.Equal(t, lingering, time.Since(began))
+	})
+}

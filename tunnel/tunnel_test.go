@@ -1,0 +1,282 @@
+package tunnel
+
+import (
+	"bytes"
+	"context"
+	"crypto/rand"
+	"errors"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"regexp"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/go-vercel/sandbox"
+	"github.com/go-vercel/sandbox/internal/needs"
+	"github.com/go-vercel/sandbox/internal/testkit"
+)
+
+func TestMain(m *testing.M) { testkit.Main(m) }
+
+// server does what the first byte of a connection says, on a port that it prints.
+const server = `
+import os, socket, struct, threading
+s = socket.create_server(("127.0.0.1", 0)); print(s.getsockname()[1], flush=True)
+def rest(c):
+    n = 0
+    while True:
+        d = c.recv(65536)
+        if not d: return n
+        n += len(d)
+def serve(c):
+    what = c.recv(1)
+    if what == b"e": # echo
+        while True:
+            d = c.recv(65536)
+            if not d: break
+            c.sendall(d)
+    elif what == b"c": # count up to the end, then say how many
+        c.sendall(b"%d" % rest(c))
+    elif what == b"h": # say all, then count into a file
+        c.sendall(b"all"); c.shutdown(socket.SHUT_WR)
+        n = rest(c)
+        with open("counted.tmp", "w") as f: f.write(str(n))
+        os.rename("counted.tmp", "counted")
+    elif what == b"r": # reset
+        c.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    c.close()
+while True:
+    threading.Thread(target=serve, args=(s.accept()[0],), daemon=True).start()
+`
+
+// interpreters are the helpers one at a time.
+var interpreters = []struct {
+	name    string
+	helpers helpers
+	framed  bool
+}{
+	{"python3", helpers{python: pythonHelper}, true},
+	{"node", helpers{node: nodeHelper}, true},
+	{"bash", helpers{bash: bashHelper}, false},
+}
+
+// eachHelper runs a test with each helper, and a function that connects to a
+// server and tells it what to do.
+func eachHelper(t *testing.T, test func(t *testing.T, sb *sandbox.Sandbox, framed bool, dial func(what string) *Conn)) {
+	for _, i := range interpreters {
+		t.Run(i.name, func(t *testing.T) {
+			t.Parallel()
+			needs.Programs(t, "stty", "python3", i.name)
+			_, sb := testkit.Start(t, &sandbox.CreateOptions{Env: sandbox.Env{marked(t): "1"}})
+			port := startServer(t, sb)
+			test(t, sb, i.framed, func(what string) *Conn {
+				c, err := dial(t.Context(), sb, sb.Name(), port, i.helpers)
+				require.NoError(t, err)
+				t.Cleanup(func() { c.Close() })
+				require.NoError(t, c.SetDeadline(time.Now().Add(testkit.Patience)))
+				_, err = io.WriteString(c, what)
+				require.NoError(t, err)
+				return c
+			})
+		})
+	}
+}
+
+// marked is an environment variable that only the processes of a test have.
+func marked(t *testing.T) string {
+	return "OF_" + strings.Map(func(r rune) rune {
+		if r == '/' {
+			return '_'
+		}
+		return r
+	}, t.Name()) + "_" + strconv.Itoa(os.Getpid())
+}
+
+func startServer(t *testing.T, sb *sandbox.Sandbox) int {
+	t.Helper()
+	cmd, err := sb.StartCommand(t.Context(), "python3", []string{"-c", server}, nil)
+	require.NoError(t, err)
+	for e, err := range cmd.Logs(t.Context()) {
+		require.NoError(t, err)
+		port, err := strconv.Atoi(strings.TrimSpace(e.Data))
+		require.NoError(t, err, e.Data)
+		return port
+	}
+	t.Fatal("the server said nothing")
+	return 0
+}
+
+// TestDialEcho sends a mebibyte with every byte in it there and back.
+func TestDialEcho(t *testing.T) {
+	t.Parallel()
+	eachHelper(t, func(t *testing.T, _ *sandbox.Sandbox, _ bool, dial func(string) *Conn) {
+		c := dial("e")
+		sent := make([]byte, 1<<20)
+		_, err := rand.Read(sent)
+		require.NoError(t, err)
+		for i := range 256 {
+			sent[i] = byte(i)
+		}
+		var writing sync.WaitGroup
+		defer writing.Wait()
+		writing.Go(func() {
+			_, err := c.Write(sent)
+			assert.NoError(t, err)
+		})
+		got := make([]byte, len(sent))
+		_, err = io.ReadFull(c, got)
+		require.NoError(t, err)
+		assert.True(t, bytes.Equal(sent, got))
+	})
+}
+
+// TestHalfClose: each end may say all before the other has, and Close delivers
+// what was written.
+func TestHalfClose(t *testing.T) {
+	t.Parallel()
+	eachHelper(t, func(t *testing.T, sb *sandbox.Sandbox, framed bool, dial func(string) *Conn) {
+		c := dial("c" + strings.Repeat("x", 100_000))
+		if !framed {
+			require.ErrorIs(t, c.CloseWrite(), errors.ErrUnsupported)
+			_, err := io.WriteString(c, "and it goes on")
+			require.NoError(t, err)
+			return
+		}
+		require.NoError(t, c.CloseWrite())
+		_, err := c.Write([]byte("more"))
+		require.ErrorIs(t, err, syscall.EPIPE)
+		text, err := io.ReadAll(c)
+		require.NoError(t, err)
+		assert.Equal(t, "100000", string(text))
+
+		c = dial("h")
+		text, err = io.ReadAll(c)
+		require.NoError(t, err)
+		assert.Equal(t, "all", string(text))
+		_, err = c.Write(make([]byte, 200_000))
+		require.NoError(t, err)
+		require.NoError(t, c.Close())
+		require.EventuallyWithT(t, func(t *assert.CollectT) {
+			counted, err := sb.FS().ReadFile(context.Background(), "counted")
+			assert.NoError(t, err)
+			assert.Equal(t, "200000", string(counted))
+		}, testkit.Patience, 50*time.Millisecond)
+	})
+}
+
+// TestBroken: a server that resets, a helper that is killed, what is done after
+// Close, and deadlines.
+func TestBroken(t *testing.T) {
+	t.Parallel()
+	eachHelper(t, func(t *testing.T, sb *sandbox.Sandbox, framed bool, dial func(string) *Conn) {
+		c := dial("r")
+		_, err := c.Read(make([]byte, 1))
+		if framed {
+			require.ErrorIs(t, err, syscall.ECONNRESET)
+		} else {
+			require.ErrorIs(t, err, io.EOF)
+		}
+		require.Eventually(t, func() bool {
+			_, err := c.Write([]byte("x"))
+			return err != nil
+		}, testkit.Patience, 10*time.Millisecond)
+
+		c = dial("e")
+		require.NoError(t, c.SetReadDeadline(time.Unix(1, 0)))
+		_, err = c.Read(make([]byte, 1))
+		var timeout net.Error
+		require.ErrorAs(t, err, &timeout)
+		assert.True(t, timeout.Timeout())
+		require.NoError(t, c.SetDeadline(time.Time{}))
+		_, err = io.WriteString(c, "still there")
+		require.NoError(t, err)
+		got := make([]byte, 11)
+		_, err = io.ReadFull(c, got)
+		require.NoError(t, err)
+		assert.Equal(t, "still there", string(got))
+		assert.Equal(t, net.JoinHostPort(sb.Name(), strconv.Itoa(c.remote.port)), c.RemoteAddr().String())
+		require.NoError(t, c.Close())
+		require.NoError(t, c.Close())
+		_, err = c.Read(got)
+		require.ErrorIs(t, err, net.ErrClosed)
+		_, err = c.Write(got)
+		require.ErrorIs(t, err, net.ErrClosed)
+		require.ErrorIs(t, c.CloseWrite(), net.ErrClosed)
+		require.ErrorIs(t, c.SetDeadline(time.Time{}), net.ErrClosed)
+
+		c = dial("e")
+		_, err = sb.Stop(t.Context(), nil)
+		require.NoError(t, err)
+		_, err = c.Read(got)
+		require.Error(t, err)
+		if framed {
+			require.NotErrorIs(t, err, io.EOF)
+		}
+	})
+}
+
+// TestDialRefused: nothing listens, no interpreter is there, the port is none, the
+// context has ended.
+func TestDialRefused(t *testing.T) {
+	t.Parallel()
+	for _, i := range interpreters {
+		t.Run(i.name, func(t *testing.T) {
+			t.Parallel()
+			needs.Programs(t, "stty", i.name)
+			_, sb := testkit.Start(t, nil)
+			_, err := dial(t.Context(), sb, sb.Name(), 1, i.helpers)
+			require.ErrorIs(t, err, ErrRefused)
+			require.ErrorContains(t, err, `port 1 of "`+sb.Name())
+		})
+	}
+	_, sb := testkit.Start(t, nil)
+	_, err := dial(t.Context(), sb, sb.Name(), 1, helpers{})
+	require.ErrorContains(t, err, "neither python3 nor node nor bash")
+	_, err = Dial(t.Context(), sb, 0)
+	require.ErrorIs(t, err, sandbox.ErrInvalid)
+	ended, cancel := context.WithCancel(t.Context())
+	cancel()
+	_, err = Dial(ended, sb, 1)
+	require.ErrorIs(t, err, context.Canceled)
+}
+
+// TestDialOutlivesContext: as with a net.Dialer, the end of the context with which
+// a connection was made does not end it. A connection wakes the sandbox, and its
+// hooks run.
+func TestDialOutlivesContext(t *testing.T) {
+	t.Parallel()
+	needs.Programs(t, "stty", "python3")
+	port := needs.Port(t)
+	_, sb := testkit.Start(t, &sandbox.CreateOptions{OnResume: func(ctx context.Context, sb *sandbox.Sandbox) error {
+		_, err := sb.EnsureCommand(ctx, "web", "python3", []string{"-u", "-m", "http.server", "--bind", "127.0.0.1", strconv.Itoa(port)},
+			&sandbox.EnsureOptions{Log: regexp.MustCompile("Serving")})
+		return err
+	}})
+	require.NoError(t, sb.FS().WriteFile(t.Context(), "index.html", []byte("Hello"), 0o644))
+	_, err := sb.Stop(t.Context(), nil)
+	require.NoError(t, err)
+	client := &http.Client{Transport: &http.Transport{
+		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+			ctx, cancel := context.WithCancel(ctx)
+			defer cancel()
+			return Dial(ctx, sb, port)
+		},
+	}}
+	defer client.CloseIdleConnections()
+	for range 2 {
+		resp, err := client.Get("http://sandbox/")
+		require.NoError(t, err)
+		text, err := io.ReadAll(resp.Body)
+		require.NoError(t, errors.Join(err, resp.Body.Close()))
+		assert.Equal(t, "Hello", string(text))
+	}
+}
