@@ -63,7 +63,7 @@ var optionCommands = []struct {
 		map[string]string{
 			"credentials": "needs an emulator with a firewall, as root: internal/fields TestCreate has the field",
 			"git":         fetched, "depth": fetched, "tarball": fetched, "upload": "written after the creation", "connect": "opens a shell",
-			"or-get": "takes what is there", "dry-run": "shows the request", "wait-port": "waits after the creation", "silent": printed,
+			"ai": "asks Vercel: see TestAI", "or-get": "takes what is there", "dry-run": "shows the request", "wait-port": "waits after the creation", "silent": printed,
 		},
 	},
 	{
@@ -77,7 +77,7 @@ var optionCommands = []struct {
 			{"--interactive", `{"attachStdin":true,"logs":null,"wait":null}`}, // the output is read beside it
 		},
 		map[string]string{
-			"user": "runs the command by sudo", "tty": terminal, "no-tty": terminal, "no-extend-timeout": terminal, "no-echo": printed,
+			"ai": "asks Vercel: see TestAI", "user": "runs the command by sudo", "tty": terminal, "no-tty": terminal, "no-extend-timeout": terminal, "no-echo": printed,
 			"detach": "does not wait", "binary": "encodes the output", "kill-on-exit": "is about the end of this program", "stop": "another request",
 		},
 	},

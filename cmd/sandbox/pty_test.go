@@ -355,35 +355,6 @@ func TestEdit(t *testing.T) {
 	assert.Contains(t, got.stderr, "needs a terminal")
 }
 
-// TestCreateAgent starts an agent by its name in a sandbox that was furnished
-// with it.
-func TestCreateAgent(t *testing.T) {
-	t.Parallel()
-	d := newDesk(t, nil)
-	d.write("bin/codex", "#!/bin/sh\ncase $1 in --version) echo codex 1.0;; *) test -t 0 && read -p 'task? ' t && echo doing $t; exit 3;; esac\n")
-	require.NoError(t, os.Chmod(filepath.Join(d.dir, "bin/codex"), 0o755))
-	s := d.inTerminal("create", "codex", "--name", "agent", "--upload", "bin:/vercel/sandbox/bin", "-e", "PATH=/vercel/sandbox/bin:"+os.Getenv("PATH"))
-	s.until("created.")
-	s.until("task? ")
-	s.press("tests\r")
-	s.until("doing tests")
-	s.until("sandbox exec -it agent codex")
-	s.until("sandbox stop agent")
-	assert.Equal(t, 3, s.ended())
-	assert.Equal(t, "agent\n", d.ok("ls", "-q"))
-
-	// One that is not there is told, before a terminal is opened.
-	s = d.inTerminal("create", "pi", "--name", "none")
-	s.until("pi")
-	assert.Equal(t, 127, s.ended(), s.text())
-	got := d.run("", "create", "claude")
-	assert.Equal(t, 2, got.code)
-	assert.Contains(t, got.stderr, "needs a terminal")
-	s = d.inTerminal("create", "claude", "--image", "x")
-	s.until("can't be combined")
-	assert.Equal(t, 2, s.ended())
-}
-
 // TestExecInTerminal runs a program in a terminal by exec -it and run -it.
 func TestExecInTerminal(t *testing.T) {
 	t.Parallel()

@@ -24,16 +24,16 @@ func UserAgent(own, version string) func() string {
 		if os.Getenv("VERCEL_TELEMETRY_DISABLED") != "" || os.Getenv("VERCEL_SANDBOX_TELEMETRY_DISABLED") != "" {
 			return plain
 		}
-		if agent := codingAgent(); agent != "" {
+		if agent := CodingAgent(); agent != "" {
 			return own + sdk + " agent/" + agent + " " + system
 		}
 		return plain
 	}
 }
 
-// codingAgent returns the name of the coding agent that the process runs in, or
+// CodingAgent returns the name of the coding agent that the process runs in, or
 // "". It looks once.
-var codingAgent = sync.OnceValue(func() string {
+var CodingAgent = sync.OnceValue(func() string {
 	return findAgent(os.Getenv, func(path string) bool {
 		_, err := os.Stat(path)
 		return err == nil

@@ -104,16 +104,22 @@ func (a *app) apiBody(r *apiRequest, query url.Values) ([]byte, error) {
 // maxPageBody bounds a page that is read as a whole.
 const maxPageBody = 64 << 20
 
-func (a *app) onePage(ctx context.Context, r *apiRequest, address string, body []byte) (next string, err error) {
-	req, err := http.NewRequestWithContext(ctx, r.method, address, bytes.NewReader(body))
+// request sends a request of its own, with the credentials. It follows no
+// redirection, which could lead them elsewhere.
+func (a *app) request(ctx context.Context, method, address string, body []byte) (*http.Response, error) {
+	req, err := http.NewRequestWithContext(ctx, method, address, bytes.NewReader(body))
 	if err != nil {
-		return "", usagef("%v", err)
+		return nil, usagef("%v", err)
 	}
 	req.Header.Set("Authorization", "Bearer "+a.scope.Token)
 	req.Header.Set("User-Agent", "sandbox-cli/"+Version())
 	req.Header.Set("Content-Type", "application/json")
 	client := &http.Client{CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
-	resp, err := client.Do(req)
+	return client.Do(req)
+}
+
+func (a *app) onePage(ctx context.Context, r *apiRequest, address string, body []byte) (next string, err error) {
+	resp, err := a.request(ctx, r.method, address, body)
 	if err != nil {
 		return "", err
 	}

@@ -56,6 +56,7 @@ type app struct {
 	client     *sandbox.Client
 	scope      auth.Credentials
 	source     string            // where the credentials come from
+	gateway    string            // the token of --ai
 	emulator   *local.Connection // of --local
 	completes  bool              // nothing is started for a completion
 }

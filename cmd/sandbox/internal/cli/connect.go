@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"maps"
 	"os"
+	"slices"
 	"strings"
 	"syscall"
 	"time"
@@ -19,11 +20,12 @@ import (
 
 // terminalOptions say what runs in a terminal.
 type terminalOptions struct {
-	command   string // empty is the login shell
+	command   string // empty is the user's shell
 	args      []string
 	env       sandbox.Env
 	workdir   string
 	sudo      bool
+	user      string
 	keepAlive bool
 	reconnect bool
 }
@@ -31,8 +33,38 @@ type terminalOptions struct {
 // keepAliveStep is by how much the timeout is extended while a terminal is open.
 const keepAliveStep = 5 * time.Minute
 
-// prompt is the prompt of a plain sh.
+// prompt is the prompt of a plain shell.
 const prompt = "▲ \x01\x1b[2m\x02$PWD/\x01\x1b[0m\x02 "
+
+// userShell starts the shell of the user that it runs as: bash without the files
+// that would change the prompt, as the official CLI does.
+const userShell = `shell=${SHELL:-bash}
+command -v "$shell" >/dev/null 2>&1 || shell=sh
+case $shell in bash | */bash) exec "$shell" --norc -i ;; esac
+exec "$shell" -i`
+
+// shell is what is asked of the sandbox.
+func (o *terminalOptions) shell() *sandbox.ShellOptions {
+	s := &sandbox.ShellOptions{Command: o.command, Args: o.args, Env: o.env, Cwd: o.workdir, Sudo: o.sudo}
+	if s.Command == "" {
+		s.Command, s.Args = "sh", []string{"-c", userShell}
+	}
+	if o.command == "" || o.command == "sh" && len(o.args) == 0 {
+		s.Env = sandbox.Env{"PS1": prompt}
+		maps.Copy(s.Env, o.env)
+	}
+	if o.user != "" {
+		as := []string{"-u", o.user}
+		if len(s.Env) > 0 {
+			as = append(as, "--preserve-env="+strings.Join(slices.Sorted(maps.Keys(s.Env)), ","))
+		}
+		s.Command, s.Args, s.Sudo = "sudo", slices.Concat(as, []string{"--", s.Command}, s.Args), false
+	}
+	if o.keepAlive {
+		s.KeepAlive = &sandbox.KeepAliveOptions{Margin: 10 * time.Second, Step: keepAliveStep}
+	}
+	return s
+}
 
 // terminal joins a terminal in the sandbox to the one of this program. The error
 // carries the exit code of what ran there.
@@ -40,14 +72,7 @@ func (a *app) terminal(ctx context.Context, sb *sandbox.Sandbox, o *terminalOpti
 	if err := a.needTerminal("sandbox exec NAME -- COMMAND runs a command without one"); err != nil {
 		return err
 	}
-	shell := &sandbox.ShellOptions{Command: o.command, Args: o.args, Env: o.env, Cwd: o.workdir, Sudo: o.sudo}
-	if o.command == "sh" && len(o.args) == 0 {
-		shell.Env = sandbox.Env{"PS1": prompt}
-		maps.Copy(shell.Env, o.env)
-	}
-	if o.keepAlive {
-		shell.KeepAlive = &sandbox.KeepAliveOptions{Margin: 10 * time.Second, Step: keepAliveStep}
-	}
+	shell := o.shell()
 	defer guardTerminal(a.in)()
 	for {
 		// Signals are the terminal's while it is open.
@@ -85,9 +110,8 @@ func (a *app) needTerminal(instead string, args ...any) error {
 func (a *app) connectCommand() *cobra.Command {
 	var (
 		o       terminalOptions
-		shell   string
-		user    string
 		env     []pair
+		ai      bool
 		timeout time.Duration
 		noKeep  bool
 	)
@@ -97,12 +121,13 @@ func (a *app) connectCommand() *cobra.Command {
 	}
 	flags := cmd.Flags()
 	toggle(flags, &o.sudo, "sudo", "", "Start the shell as root")
-	option(flags, &user, "user", "u", "name", "", "Start the shell as another user of the sandbox", parseText)
+	option(flags, &o.user, "user", "u", "name", "", "Start the shell as another user of the sandbox", parseText)
 	option(flags, &o.workdir, "workdir", "w", "str", "", "The directory to start in", parseText)
 	options(flags, &env, "env", "e", "key=value", "An environment variable for the shell (repeatable)", parsePair)
 	option(flags, &timeout, "timeout", "", "num UNIT", "", "Not for shells, which have no time limit of their own", parseDuration)
 	toggle(flags, &noKeep, "no-extend-timeout", "", "Don't extend the sandbox's timeout while the shell is open")
-	option(flags, &shell, "shell", "", "program", "", "The shell to start; by default the login shell of the user", parseText)
+	option(flags, &o.command, "shell", "", "program", "", "The shell to start; by default that of the user, $SHELL in the sandbox", parseText)
+	defineAI(flags, &ai)
 	toggle(flags, &o.reconnect, "reconnect", "", "Open a new terminal when the connection is lost")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		if timeout > 0 {
@@ -119,12 +144,9 @@ func (a *app) connectCommand() *cobra.Command {
 		if err != nil {
 			return err
 		}
-		o.env, o.command, o.keepAlive = a.pairs(env, "--env"), shell, !noKeep
-		if user != "" {
-			if o.command == "" {
-				o.command = "bash"
-			}
-			o.command, o.args = "sudo", []string{"-u", user, "--", o.command}
+		o.keepAlive = !noKeep
+		if o.env, err = a.withAI(cmd.Context(), ai, a.pairs(env, "--env")); err != nil {
+			return err
 		}
 		return a.terminal(cmd.Context(), sb, &o)
 	}
@@ -164,6 +186,9 @@ func (a *app) shCommand() *cobra.Command {
 		if err != nil {
 			return err
 		}
+		if create.Env, err = a.withAI(cmd.Context(), s.ai, create.Env); err != nil {
+			return err
+		}
 		sb, err := a.sandboxForRun(cmd.Context(), o, create)
 		if err != nil {
 			return err
@@ -176,40 +201,10 @@ func (a *app) shCommand() *cobra.Command {
 			if err := a.furnish(cmd.Context(), sb, &o.settings); err != nil {
 				return err
 			}
-			return a.terminal(cmd.Context(), sb, &terminalOptions{command: "sh", keepAlive: true})
+			return a.terminal(cmd.Context(), sb, &terminalOptions{command: "sh", env: create.Env, keepAlive: true})
 		}, cleanUp)
 	}
 	return cmd
-}
-
-// createAgent makes a sandbox and starts a coding agent in it.
-func (a *app) createAgent(ctx context.Context, agent string, s *settingsOptions, o *sandbox.CreateOptions) error {
-	if s.runtime != "" || s.image != "" || s.snapshot != "" {
-		return usagef("create %s can't be combined with --runtime, --image or --snapshot", agent)
-	}
-	if err := a.needTerminal("sandbox create makes a sandbox without an agent"); err != nil {
-		return err
-	}
-	sb, err := a.create(ctx, o)
-	if err != nil {
-		return err
-	}
-	if err := a.furnish(ctx, sb, s); err != nil {
-		return err
-	}
-	if err := a.announce(sb, s, "created", false, false); err != nil {
-		return err
-	}
-	check, err := sb.RunCommand(ctx, agent, []string{"--version"}, nil)
-	if err != nil {
-		return err
-	}
-	if check.ExitCode != 0 {
-		return fmt.Errorf("%s --version ended with exit code %d", agent, check.ExitCode)
-	}
-	err = a.terminal(ctx, sb, &terminalOptions{command: agent, keepAlive: true})
-	fmt.Fprintf(a.err, "connect again with: sandbox exec -it %s %s\nstop with: sandbox stop %s\n", sb.Name(), agent, sb.Name())
-	return err
 }
 
 // nameOrActive checks that at most one name is given.

@@ -38,6 +38,7 @@ type settingsOptions struct {
 	failover      []string
 	networkID     string
 	credentials   string
+	ai            bool
 	retention     retention
 	policy        policyOptions
 
@@ -161,6 +162,7 @@ func (s *settingsOptions) define(flags *pflag.FlagSet, envText string) {
 	option(flags, &s.snapshot, "snapshot", "s", "snapshot_id", "", "Start from a snapshot", parseSnapshotID)
 	options(flags, &s.mounts, "mount", "", "drive:path[:mode]", "Attach a drive at a path; the mode is snapshot or read-write (repeatable)", parseMount)
 	choice(flags, &s.credentials, "credentials", "", "npm", "Let the sandbox use credentials of the team, which it can't read: npm installs packages from the team's registries", "npm")
+	defineAI(flags, &s.ai)
 	s.defineShared(flags, envText, "")
 	option(flags, &s.git, "git", "", "URL[#REV]", "", "Clone a repository into the sandbox", parseText)
 	option(flags, &s.depth, "depth", "", "number", "", "With --git: how much of the history", parsePositive)
@@ -329,9 +331,6 @@ func (a *app) create(ctx context.Context, o *sandbox.CreateOptions) (*sandbox.Sa
 	return sb, err
 }
 
-// createAgents are the coding agents that create starts by their name.
-var createAgents = map[string]bool{"claude": true, "codex": true, "opencode": true, "pi": true}
-
 func (a *app) createCommand() *cobra.Command {
 	var (
 		s       settingsOptions
@@ -340,10 +339,10 @@ func (a *app) createCommand() *cobra.Command {
 		dryRun  bool
 	)
 	cmd := &cobra.Command{
-		Use: "create", Short: "Create a sandbox",
+		Use: "create [agent]", Short: "Create a sandbox", ValidArgs: agentNames(),
 		Long: "Create a sandbox. Its name is written to standard output, without a newline.\n\n" +
-			"create claude, codex, opencode or pi also starts that coding agent in it, at a terminal.",
-		Example: "– A sandbox that can reach nothing, and a shell in it\n\n  $ sandbox create --network-policy deny-all --connect\n\n" +
+			"With the name of a coding agent (" + strings.Join(agentNames(), ", ") + "), that agent is started in it, at a terminal.",
+		Example: "– A coding agent\n\n  $ sandbox create claude\n\n– A sandbox that can reach nothing, and a shell in it\n\n  $ sandbox create --network-policy deny-all --connect\n\n" +
 			"– A sandbox with a repository in it\n\n  $ sandbox create --name my-app --git https://github.com/org/repo.git#main",
 	}
 	s.define(cmd.Flags(), "An environment variable for all commands of the sandbox (repeatable)")
@@ -352,10 +351,13 @@ func (a *app) createCommand() *cobra.Command {
 	toggle(cmd.Flags(), &dryRun, "dry-run", "", "Check the options and show what would be created")
 	option(cmd.Flags(), &s.waitPort, "wait-port", "", "PORT", "", "Wait until the server behind a published port responds", parsePort)
 	cmd.Args = func(cmd *cobra.Command, args []string) error {
-		if len(args) == 1 && createAgents[args[0]] {
+		if len(args) == 0 || len(args) == 1 && findAgent(args[0]) != nil {
 			return nil
 		}
-		return positionals()(cmd, args)
+		if findAgent(args[0]) == nil {
+			return &usageError{message: quote(args[0]) + " is no agent; there are " + strings.Join(agentNames(), ", "), hint: "the name of a sandbox is given with --name"}
+		}
+		return &usageError{message: "unknown argument " + quote(args[1]), hint: moreAbout(cmd)}
 	}
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		ctx := cmd.Context()
@@ -364,19 +366,27 @@ func (a *app) createCommand() *cobra.Command {
 		if err != nil {
 			return err
 		}
-		if len(args) == 1 {
-			return a.createAgent(ctx, args[0], &s, o)
-		}
 		if orGet && s.name == "" {
 			return usagef("--or-get needs --name")
 		}
-		if connect {
-			if err := a.needTerminal("leave --connect out"); err != nil {
-				return err
-			}
+		var agent *codingAgent
+		switch {
+		case len(args) == 1:
+			agent = findAgent(args[0])
+			err = a.checkAgent(agent, &s)
+			o.Image, connect = universalImage, false
+		case connect:
+			err = a.needTerminal("leave --connect out")
+		}
+		if err != nil {
+			return err
 		}
 		if dryRun {
 			return a.print(output{doc: dryRunView(o)})
+		}
+		given := o.Env
+		if o.Env, err = a.withAI(ctx, s.ai, o.Env); err != nil {
+			return err
 		}
 		stop := a.spinUnless(s.silent, "Creating sandbox...")
 		var sb *sandbox.Sandbox
@@ -392,11 +402,15 @@ func (a *app) createCommand() *cobra.Command {
 		if err := a.furnish(ctx, sb, &s); err != nil {
 			return err
 		}
-		if err := a.announce(sb, &s, "created", !connect, true); err != nil {
+		inside := connect || agent != nil
+		if err := a.announce(sb, &s, "created", !inside, agent == nil); err != nil {
 			return err
 		}
-		if connect {
-			return a.terminal(ctx, sb, &terminalOptions{keepAlive: true})
+		switch {
+		case agent != nil:
+			return a.startAgent(ctx, agent, sb, &s, o.Env, given)
+		case connect:
+			return a.terminal(ctx, sb, &terminalOptions{keepAlive: true, env: o.Env})
 		}
 		return nil
 	}

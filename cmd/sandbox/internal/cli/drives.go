@@ -2,6 +2,7 @@ package cli
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 	"time"
@@ -11,6 +12,7 @@ import (
 	"github.com/go-vercel/sandbox"
 	"github.com/go-vercel/sandbox/cmd/sandbox/internal/table"
 	"github.com/go-vercel/sandbox/cmd/sandbox/internal/units"
+	"github.com/go-vercel/sandbox/internal/api"
 )
 
 type driveView struct {
@@ -100,12 +102,19 @@ func (a *app) drivesGetOrCreateCommand() *cobra.Command {
 			return nil
 		},
 	}
-	option(cmd.Flags(), &o.MaxSizeBytes, "max-size", "", "BYTES", "", "The largest size, in bytes or with a unit such as 200GiB", parseSize)
+	option(cmd.Flags(), &o.MaxSizeBytes, "max-size", "", "BYTES", "", "The largest size, in bytes or with a unit such as 200GiB, for good; "+
+		"by default 1 TiB, or 1 GiB on the Hobby plan", parseSize)
 	option(cmd.Flags(), &o.Region, "region", "", "REGION", "", "The region of the drive", parseRegion)
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		client, err := a.connect(cmd.Context())
 		if err != nil {
 			return err
+		}
+		chosen := o.MaxSizeBytes > 0
+		if !chosen {
+			if o.MaxSizeBytes, err = a.askSize(cmd.Context(), client, args[0]); err != nil {
+				return err
+			}
 		}
 		stop := a.spin("Creating drive...")
 		drive, err := client.GetOrCreateDrive(cmd.Context(), args[0], o)
@@ -118,10 +127,36 @@ func (a *app) drivesGetOrCreateCommand() *cobra.Command {
 			return a.print(output{doc: v, names: []string{v.Name}})
 		}
 		fmt.Fprintf(a.err, "✅ Drive %s is ready.\n", v.Name)
-		a.tree([]string{"region: " + v.Region, "size: " + units.Bytes(v.MaxSizeBytes)}, func(s string) string { return s })
+		size := "size: " + units.Bytes(v.MaxSizeBytes)
+		if !chosen {
+			size += " (--max-size sets it when a drive is made; it stays)"
+		}
+		a.tree([]string{"region: " + v.Region, size}, func(s string) string { return s })
 		return nil
 	}
 	return cmd
+}
+
+// askSize asks whoever sits at a terminal for the size of a drive that does not
+// exist yet. Zero is the default of the plan. Agents are not asked.
+func (a *app) askSize(ctx context.Context, client *sandbox.Client, name string) (int64, error) {
+	if a.opts.yes || a.opts.structured() || !a.asks() || api.CodingAgent() != "" {
+		return 0, nil
+	}
+	if _, err := client.GetDrive(ctx, name); !errors.Is(err, sandbox.ErrNotFound) {
+		return 0, err
+	}
+	for {
+		line, err := a.ask(ctx, "Largest size, such as 200GiB (Enter for the plan's default: 1 TiB, or 1 GiB on Hobby; at most 16 TiB; it stays): ")
+		if err != nil || line == "" {
+			return 0, err
+		}
+		size, err := parseSize(line)
+		if err == nil {
+			return size, nil
+		}
+		fmt.Fprintln(a.err, err)
+	}
 }
 
 func (a *app) drivesDeleteCommand() *cobra.Command {

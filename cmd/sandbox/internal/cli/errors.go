@@ -61,6 +61,16 @@ func withHint(err error, format string, args ...any) error {
 	return &hinted{err, fmt.Sprintf(format, args...)}
 }
 
+// during is an error with what was done meanwhile, which the messages of the API
+// don't say.
+type during struct {
+	error
+	what string
+}
+
+func (e *during) Error() string { return e.what + ": " + e.error.Error() }
+func (e *during) Unwrap() error { return e.error }
+
 // exitError ends the program with a code. Without an error everything was said.
 type exitError struct {
 	code int
@@ -127,6 +137,9 @@ func (a *app) explain(err error) failure {
 		f.Status, f.RequestID, f.body = api.Status, api.RequestID, api.Body
 		if api.Message != "" {
 			f.Message = api.Message
+			if d, ok := errors.AsType[*during](err); ok {
+				f.Message = d.what + ": " + api.Message
+			}
 		}
 		if api.Code != "" {
 			f.Code = api.Code

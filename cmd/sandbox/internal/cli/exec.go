@@ -30,6 +30,7 @@ func (a *app) execCommand() *cobra.Command {
 	o.define(flags, "t")
 	options(flags, &o.env, "env", "e", "key=value", "An environment variable for the command (repeatable)", parsePair)
 	options(flags, &o.envFiles, "env-file", "", "FILE", "Read environment variables from a file (repeatable)", parseText)
+	defineAI(flags, &o.ai)
 	option(flags, &o.timeout, "timeout", "", "num UNIT", "", "How long the command may run, such as 30s; it is then killed", parseTimeout)
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		if err := a.check(&o); err != nil {

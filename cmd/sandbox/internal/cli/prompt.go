@@ -18,22 +18,32 @@ func (a *app) confirm(ctx context.Context, question string) error {
 	if !a.asks() {
 		return withHint(usagef("%s", question), "add --yes to say yes without a terminal")
 	}
-	fmt.Fprintf(a.err, "%s [y/N] ", lines(question))
+	line, err := a.ask(ctx, question+" [y/N] ")
+	if err != nil {
+		return err
+	}
+	if line = strings.ToLower(line); line == "y" || line == "yes" {
+		return nil
+	}
+	return &exitError{code: exitFailure, err: errors.New("nothing was done")}
+}
+
+// ask asks a question and returns the line that is typed. The end of the input is
+// an empty one.
+func (a *app) ask(ctx context.Context, question string) (string, error) {
+	fmt.Fprint(a.err, lines(question))
 	answer := make(chan string, 1)
 	go func() {
-		line, _ := bufio.NewReader(a.in).ReadString('\n') // the end of the input says no
-		answer <- strings.ToLower(strings.TrimSpace(line))
+		line, _ := bufio.NewReader(a.in).ReadString('\n')
+		answer <- strings.TrimSpace(line)
 	}()
 	select {
 	case <-ctx.Done():
 		fmt.Fprintln(a.err)
-		return ctx.Err()
+		return "", ctx.Err()
 	case line := <-answer:
-		if line == "y" || line == "yes" {
-			return nil
-		}
+		return line, nil
 	}
-	return &exitError{code: exitFailure, err: errors.New("nothing was done")}
 }
 
 func (a *app) dirs() (settings.Dirs, error) { return settings.FindDirs(a.env.lookup) }

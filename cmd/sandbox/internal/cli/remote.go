@@ -38,6 +38,7 @@ type commandOptions struct {
 	noEcho      bool
 	killOnExit  bool
 	stop        bool
+	ai          bool
 }
 
 // define defines the options that exec and run share.
@@ -95,16 +96,16 @@ func (a *app) runRemote(ctx context.Context, sb *sandbox.Sandbox, o *commandOpti
 	if err != nil {
 		return err
 	}
+	if env, err = a.withAI(ctx, o.ai, env); err != nil {
+		return err
+	}
 	terminal, err := a.inTerminal(o)
 	if err != nil {
 		return err
 	}
 	if terminal {
-		if o.user != "" {
-			name, args = "sudo", append([]string{"-u", o.user, "--", name}, args...)
-		}
 		return a.terminal(ctx, sb, &terminalOptions{
-			command: name, args: args, env: env, workdir: o.workdir, sudo: o.sudo, keepAlive: !o.noExtend,
+			command: name, args: args, env: env, workdir: o.workdir, sudo: o.sudo, user: o.user, keepAlive: !o.noExtend,
 		})
 	}
 	r := &remoteRun{app: a, sb: sb, o: o, env: env, name: name, args: args}

@@ -46,7 +46,11 @@ func (a *app) rootCommand() *cobra.Command {
 		Short:         "Run code in isolated Linux sandboxes",
 		Version:       Version(),
 		SilenceErrors: true, SilenceUsage: true,
-		Example: `– Create a sandbox and start a shell
+		Example: `– Create a sandbox and start a coding agent in it
+
+  $ sandbox create claude
+
+– Create a sandbox and start a shell
 
   $ sandbox sh
 

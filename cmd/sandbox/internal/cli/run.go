@@ -65,12 +65,15 @@ func (a *app) runInNew(ctx context.Context, o *runOptions, words []string) error
 		}
 	}
 	s := &o.settings
-	o.command.env, o.command.envFiles = s.env, s.envFiles
+	o.command.env, o.command.envFiles, o.command.ai = s.env, s.envFiles, s.ai
 	if o.rm {
 		s.nonPersistent = true
 	}
 	create, err := a.createOptions(s)
 	if err != nil {
+		return err
+	}
+	if create.Env, err = a.withAI(ctx, s.ai, create.Env); err != nil {
 		return err
 	}
 	sb, err := a.sandboxForRun(ctx, o, create)
@@ -89,7 +92,7 @@ func (a *app) runInNew(ctx context.Context, o *runOptions, words []string) error
 			return err
 		}
 		if o.connect {
-			if err := a.terminal(ctx, sb, &terminalOptions{keepAlive: !o.command.noExtend}); err != nil {
+			if err := a.terminal(ctx, sb, &terminalOptions{keepAlive: !o.command.noExtend, env: create.Env}); err != nil {
 				return err
 			}
 		}

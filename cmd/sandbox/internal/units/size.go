@@ -11,27 +11,24 @@ import (
 var sizeText = regexp.MustCompile(`^(\d+(?:\.\d+)?) ?([kmgt]i?b?|b)?$`)
 
 // ParseBytes reads a size: a number of bytes, or one with a unit such as
-// "200GiB" or "1.5 MB". Units with an i are powers of 1024, the others of 1000.
+// "200GiB" or "1.5 MB", rounded to bytes. Units are powers of 1024, as in the
+// official CLI.
 func ParseBytes(text string) (int64, error) {
 	m := sizeText.FindStringSubmatch(strings.ToLower(strings.TrimSpace(text)))
 	if m == nil {
-		return 0, fmt.Errorf("%q is no size; use bytes or a unit: 1048576, 200GiB, 1.5MB", text)
+		return 0, fmt.Errorf("%q is no size; use bytes or a unit: 1048576, 200GiB, 1.5MiB", text)
 	}
 	n, err := strconv.ParseFloat(m[1], 64)
 	if err != nil {
 		return 0, err
 	}
-	base := 1000.0
-	if strings.Contains(m[2], "i") {
-		base = 1024
-	}
 	if m[2] != "" {
-		n *= math.Pow(base, float64(strings.Index("bkmgt", m[2][:1])))
+		n *= math.Pow(1024, float64(strings.Index("bkmgt", m[2][:1])))
 	}
 	if n >= math.MaxInt64 {
 		return 0, fmt.Errorf("%q is too large", text)
 	}
-	return int64(n), nil
+	return int64(math.Round(n)), nil
 }
 
 // Bytes writes a size with a binary unit: "105 B", "1.5 KiB".

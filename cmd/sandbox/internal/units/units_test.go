@@ -46,12 +46,12 @@ func TestSizes(t *testing.T) {
 		assert.Equal(t, want, Bytes(n))
 	}
 	assert.Equal(t, "4,096 MB", Megabytes(4096))
-	for text, want := range map[string]int64{"1000": 1000, "200GiB": 200 << 30, "1.5 MB": 1500000, "1k": 1000, "7b": 7} {
+	for text, want := range map[string]int64{"1000": 1000, "200GiB": 200 << 30, "1.5 MB": 3 << 19, "1k": 1024, "7b": 7, "0.3": 0, "1.0005k": 1025} {
 		got, err := ParseBytes(text)
 		require.NoError(t, err)
 		assert.Equal(t, want, got, text)
 	}
-	for _, text := range []string{"", "x", "-1", "1 zib", "99999999999TiB"} {
+	for _, text := range []string{"", "x", "-1", "1 zib", "1e3", "GiB", "1GiB x", "99999999999TiB"} {
 		_, err := ParseBytes(text)
 		assert.Error(t, err, text)
 	}

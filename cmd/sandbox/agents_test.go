@@ -1,0 +1,232 @@
+//go:build unix
+
+package main
+
+import (
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"net/http/httputil"
+	"net/url"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/go-vercel/sandbox/internal/oidc/oidctest"
+)
+
+// agentDesk has programs that stand in for agents: they say how they were
+// started.
+func agentDesk(t *testing.T, names ...string) (d *desk, options []string) {
+	t.Helper()
+	d = newDesk(t, nil)
+	d.env = append(d.env, "NO_COLOR=1")
+	for _, name := range names {
+		d.write("bin/"+name, `#!/bin/sh
+case $1 in --version) echo 1.0; exit $BROKEN;; esac
+test -t 0 && read -p 'task? ' t && echo "doing $t: $0 $* $TOPIC $OPENCODE_DISABLE_AUTOUPDATE."; exit 3
+`)
+		require.NoError(t, os.Chmod(filepath.Join(d.dir, "bin", name), 0o755))
+	}
+	return d, []string{"--upload", "bin:/vercel/sandbox/bin", "-e", "PATH=/vercel/sandbox/bin:" + os.Getenv("PATH")}
+}
+
+// TestCreateAgent starts each agent as the official CLI does, and says how to come
+// back.
+func TestCreateAgent(t *testing.T) {
+	t.Parallel()
+	d, options := agentDesk(t, "claude", "codex", "opencode", "pi")
+	const place = " --scope=team_emulator --project=prj_emulator "
+	for _, c := range []struct{ agent, title, started, again string }{
+		{"claude", "Claude Code", "claude  cats .", "--env=PATH --env=TOPIC NAME -- claude --continue"},
+		{"codex", "Codex", "codex --no-daemon cats .", "--env=PATH --env=TOPIC NAME -- codex resume --last --no-daemon"},
+		{"opencode", "OpenCode", "opencode  cats true.", "--env=OPENCODE_DISABLE_AUTOUPDATE=true --env=PATH --env=TOPIC NAME -- opencode --continue"},
+		{"pi", "Pi", "pi  cats .", "--env=PATH --env=TOPIC NAME -- pi --continue"},
+	} {
+		name := "with-" + c.agent
+		s := d.inTerminalOf("xterm", 400, slices.Concat([]string{"create", c.agent, "--name", name, "-e", "TOPIC=cats", "--connect"}, options)...)
+		s.until("created.")
+		s.until("task? ")
+		s.press("tests\r")
+		s.until("doing tests: /vercel/sandbox/bin/" + c.started)
+		s.until("connection to ▲ " + name)
+		s.until("ℹ Exiting " + c.title + " does not stop the sandbox.")
+		s.until("takes TOPIC, PATH from your shell")
+		again := strings.ReplaceAll(c.again, "NAME", name)
+		again = strings.Replace(again, "--env=PATH --env=TOPIC", "--env=TOPIC --env=PATH", 1)
+		s.until("   │ Reconnect: sandbox exec" + place + "--interactive " + again)
+		s.until("   ╰ Stop: sandbox stop" + place + name)
+		assert.Equal(t, 3, s.ended())
+		for _, r := range d.seen() {
+			if r.Operation == "CreateSandbox" {
+				assert.Contains(t, string(r.Body), `"image":"vercel/sandbox/universal"`)
+				assert.NotContains(t, string(r.Body), "OPENCODE")
+			}
+		}
+	}
+	assert.Equal(t, "with-pi\nwith-opencode\nwith-codex\nwith-claude\n", d.ok("ls", "-q"), "they stay, and run")
+}
+
+// TestAgentRefused: what can't work is refused before anything is made, and an
+// agent that does not start is told with how to come back.
+func TestAgentRefused(t *testing.T) {
+	t.Parallel()
+	d, options := agentDesk(t, "codex")
+	for _, line := range []string{"create claude --image x", "create pi --runtime node24", "create codex --snapshot snap_x"} {
+		s := d.inTerminal(strings.Fields(line)...)
+		s.until("can't be combined")
+		assert.Equal(t, 2, s.ended())
+	}
+	for line, want := range map[string]string{
+		"create claude": "needs a terminal", "create cloud": "there are claude, codex, opencode, pi", "create pi box": "unknown argument",
+	} {
+		got := d.run("", strings.Fields(line)...)
+		assert.Equal(t, 2, got.code, line)
+		assert.Contains(t, got.stderr, want, line)
+	}
+	s := d.inTerminal("create", "claude", "--dry-run")
+	s.until("vercel/sandbox/universal")
+	assert.Equal(t, 0, s.ended())
+	assert.Empty(t, d.seen())
+
+	s = d.inTerminalOf("xterm", 400, "create", "pi", "--name", "none")
+	s.until("could not start Pi (pi) in the sandbox")
+	assert.Equal(t, 127, s.ended(), s.text())
+	s = d.inTerminalOf("xterm", 400, slices.Concat([]string{"create", "codex", "--name", "broken", "-e", "BROKEN=7"}, options)...)
+	s.until("Reconnect: ")
+	s.until("the check of its version ended with exit code 7")
+	assert.Equal(t, 1, s.ended(), s.text())
+	s = d.inTerminal(slices.Concat([]string{"create", "codex", "--name", "silent", "--silent"}, options)...)
+	s.until("task? ")
+	s.press("x\r")
+	assert.Equal(t, 3, s.ended())
+	assert.NotContains(t, s.text(), "Reconnect")
+}
+
+// TestUserShell: connect starts the shell that the sandbox's user has, and sh
+// where that is none.
+func TestUserShell(t *testing.T) {
+	t.Parallel()
+	d := newDesk(t, nil)
+	d.write("mine", "#!/bin/sh\necho \"my shell $* at $PS1\"; exit 4\n")
+	require.NoError(t, os.Chmod(filepath.Join(d.dir, "mine"), 0o755))
+	d.ok("create", "--name", "c", "--upload", "mine:/vercel/sandbox/mine")
+	s := d.inTerminal("connect", "c", "-e", "SHELL=/vercel/sandbox/mine")
+	s.until("my shell -i at ▲")
+	assert.Equal(t, 4, s.ended())
+	s = d.inTerminal("connect", "c", "-e", "SHELL=/no/such", "-e", "PS1=$")
+	s.press("echo it''is $0; exit 5\r")
+	s.until("itis sh")
+	assert.Equal(t, 5, s.ended())
+	s = d.inTerminal("connect", "c", "-e", "SHELL=bash")
+	s.until("▲ ")
+	s.press("shopt -q login_shell || echo no''login; exit 6\r")
+	s.until("nologin")
+	assert.Equal(t, 6, s.ended())
+}
+
+// TestSizeOfDrive: whoever makes a drive at a terminal is asked for its size,
+// which stays, unless it is given or the drive is there.
+func TestSizeOfDrive(t *testing.T) {
+	t.Parallel()
+	d := newDesk(t, nil)
+	s := d.inTerminal("drives", "get-or-create", "disk")
+	s.until("Largest size")
+	s.press("much\r")
+	s.until("is no size")
+	s.until("Largest size")
+	s.press("2GiB\r")
+	s.until("size: 2 GiB")
+	assert.Equal(t, 0, s.ended())
+	for _, line := range []string{"drives get-or-create disk", "drives get-or-create two --max-size 8k", "drives get-or-create three --no-input"} {
+		s = d.inTerminal(strings.Fields(line)...)
+		s.until("is ready")
+		assert.Equal(t, 0, s.ended())
+		assert.NotContains(t, s.text(), "Largest")
+	}
+	d.env = append(d.env, "CLAUDECODE=1")
+	s = d.inTerminal("drives", "get-or-create", "four")
+	s.until("is ready")
+	assert.Equal(t, 0, s.ended())
+}
+
+// pull stands in front of the emulator, and gives the project's token as the API
+// does.
+func (d *desk) pull(answer func(http.ResponseWriter)) *atomic.Int32 {
+	d.t.Helper()
+	emulator, err := url.Parse(d.server.URL)
+	require.NoError(d.t, err)
+	token := d.server.Credentials().Token
+	var asked atomic.Int32
+	front := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if strings.HasSuffix(r.URL.Path, "/v3/env/pull/prj_emulator") && r.URL.Query().Get("teamId") == "team_emulator" {
+			asked.Add(1)
+			answer(w)
+			return
+		}
+		r.Header.Set("Authorization", "Bearer "+token)
+		httputil.NewSingleHostReverseProxy(&url.URL{Scheme: emulator.Scheme, Host: emulator.Host}).ServeHTTP(w, r)
+	}))
+	d.t.Cleanup(front.Close)
+	d.unset("VERCEL_SANDBOX_BASE_URL")
+	d.env = append(d.env, "VERCEL_SANDBOX_BASE_URL="+front.URL+emulator.Path)
+	return &asked
+}
+
+// TestAI: --ai gives programs in the sandbox what they need for the AI Gateway, and
+// leaves alone what the user gives.
+func TestAI(t *testing.T) {
+	t.Parallel()
+	d := newDesk(t, nil)
+	asked := d.pull(func(w http.ResponseWriter) { fmt.Fprint(w, `{"env":{"OTHER":"x","VERCEL_OIDC_TOKEN":"pulled"}}`) })
+	const show = `echo $AI_GATEWAY_API_KEY $ANTHROPIC_AUTH_TOKEN $ANTHROPIC_BASE_URL`
+	d.ok("create", "--name", "c", "--ai", "-e", "AI_GATEWAY_API_KEY=own")
+	assert.Equal(t, "own pulled https://ai-gateway.vercel.sh\n", d.ok("exec", "c", "sh", "-c", show))
+	d.ok("create", "--name", "plain")
+	assert.Equal(t, "\n", d.ok("exec", "plain", "sh", "-c", show))
+	assert.Equal(t, "pulled pulled mine\n", d.ok("exec", "--ai", "-e", "ANTHROPIC_BASE_URL=mine", "plain", "sh", "-c", show))
+	before := asked.Load()
+	assert.Equal(t, "pulled pulled https://ai-gateway.vercel.sh\n", d.ok("run", "--rm", "--ai", "--", "sh", "-c", show))
+	assert.Equal(t, before+1, asked.Load(), "it is asked for once")
+
+	got := d.run("", "--local", "run", "--ai", "--", "true")
+	assert.Equal(t, 2, got.code)
+	assert.Contains(t, got.stderr, "no AI Gateway")
+
+	own := oidctest.Token("team_emulator", "prj_emulator", time.Hour)
+	d.unset("VERCEL_AUTH_TOKEN")
+	d.env = append(d.env, "VERCEL_AUTH_TOKEN="+own)
+	assert.Contains(t, d.ok("exec", "--ai", "plain", "sh", "-c", show), own, "the program's own token is one of the project")
+	assert.Equal(t, before+1, asked.Load())
+}
+
+// TestAIRefused: without a token nothing is made.
+func TestAIRefused(t *testing.T) {
+	t.Parallel()
+	for body, want := range map[string]struct {
+		status, code int
+		says         string
+	}{
+		`{"error":{"code":"forbidden","message":"Not yours."}}`: {403, 4, "for the AI Gateway: Not yours."},
+		`<html>`:     {500, 1, "for the AI Gateway: 500"},
+		`{"env":{}}`: {200, 1, "OIDC Federation"},
+		`[`:          {200, 1, "the project's environment"},
+	} {
+		d := newDesk(t, nil)
+		d.pull(func(w http.ResponseWriter) {
+			w.WriteHeader(want.status)
+			fmt.Fprint(w, body)
+		})
+		got := d.run("", "create", "--ai")
+		assert.Equal(t, want.code, got.code, body)
+		assert.Contains(t, got.stderr, want.says, body)
+		assert.Empty(t, d.seen(), body)
+	}
+}

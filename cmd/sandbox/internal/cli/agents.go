@@ -1,0 +1,127 @@
+package cli
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/go-vercel/sandbox"
+	"github.com/go-vercel/sandbox/cmd/sandbox/internal/console"
+)
+
+// codingAgent is a program of the universal image that create starts by its name.
+type codingAgent struct {
+	name, title string
+	args        []string
+	env         sandbox.Env
+	again       []string // arguments that go on with the last conversation
+}
+
+// codingAgents are those that the official CLI starts.
+var codingAgents = []*codingAgent{
+	{name: "claude", title: "Claude Code", again: []string{"--continue"}},
+	{name: "codex", title: "Codex", args: []string{"--no-daemon"}, again: []string{"resume", "--last", "--no-daemon"}},
+	{name: "opencode", title: "OpenCode", env: sandbox.Env{"OPENCODE_DISABLE_AUTOUPDATE": "true"}, again: []string{"--continue"}},
+	{name: "pi", title: "Pi", again: []string{"--continue"}},
+}
+
+// universalImage is the image that has the agents.
+const universalImage = "vercel/sandbox/universal"
+
+// findAgent is the agent of a name; nil if there is none.
+func findAgent(name string) *codingAgent {
+	i := slices.IndexFunc(codingAgents, func(g *codingAgent) bool { return g.name == name })
+	if i < 0 {
+		return nil
+	}
+	return codingAgents[i]
+}
+
+func agentNames() []string {
+	names := make([]string, len(codingAgents))
+	for i, g := range codingAgents {
+		names[i] = g.name
+	}
+	return names
+}
+
+// checkAgent refuses, before anything is asked of the API, what does not go with
+// an agent.
+func (a *app) checkAgent(g *codingAgent, s *settingsOptions) error {
+	if s.runtime != "" || s.image != "" || s.snapshot != "" {
+		return usagef("create %s can't be combined with --runtime, --image or --snapshot", g.name)
+	}
+	return a.needTerminal("sandbox create makes a sandbox without an agent")
+}
+
+// startAgent opens an agent in a sandbox, with its whole environment, which a
+// terminal does not have by itself. However that ends, it says how to come back:
+// the sandbox stays.
+func (a *app) startAgent(ctx context.Context, g *codingAgent, sb *sandbox.Sandbox, s *settingsOptions, whole, given sandbox.Env) error {
+	env := maps.Clone(g.env)
+	if env == nil {
+		env = sandbox.Env{}
+	}
+	maps.Copy(env, whole)
+	if !s.silent {
+		defer a.tellOfAgent(g, sb.Name(), s, given)
+	}
+	check, err := sb.RunCommand(ctx, g.name, []string{"--version"}, &sandbox.CommandOptions{Env: env})
+	if err == nil && check.ExitCode != 0 {
+		err = fmt.Errorf("the check of its version ended with exit code %d", check.ExitCode)
+	}
+	if err != nil {
+		return startError(&during{err, fmt.Sprintf("could not start %s (%s) in the sandbox", g.title, g.name)})
+	}
+	return a.terminal(ctx, sb, &terminalOptions{command: g.name, args: g.args, env: env, keepAlive: true})
+}
+
+// tellOfAgent says how to come back to an agent, and how to end its sandbox.
+// Values of variables are left out: they may be secrets.
+func (a *app) tellOfAgent(g *codingAgent, name string, s *settingsOptions, given sandbox.Env) {
+	exec := slices.Concat(a.here("exec"), []string{"--interactive"})
+	for _, key := range slices.Sorted(maps.Keys(g.env)) {
+		if _, own := given[key]; !own {
+			exec = append(exec, "--env="+key+"="+g.env[key])
+		}
+	}
+	for _, file := range s.envFiles {
+		exec = append(exec, "--env-file="+file)
+	}
+	if s.ai {
+		exec = append(exec, "--ai")
+	}
+	var values []string
+	for _, p := range s.env {
+		exec = append(exec, "--env="+p.key)
+		values = append(values, p.key)
+	}
+	exec = append(exec, name, "--", g.name)
+	lines := []string{
+		"Reconnect: " + shellWords(append(exec, g.again...)),
+		"Stop: " + shellWords(append(a.here("stop"), name)),
+	}
+	if len(values) > 0 {
+		lines = slices.Insert(lines, 0, "Reconnecting takes "+strings.Join(values, ", ")+" from your shell: export the same values there first.")
+	}
+	fmt.Fprintf(a.err, "%s Exiting %s does not stop the sandbox.\n", a.err.Paint(console.Cyan, "ℹ"), g.title)
+	a.tree(lines, func(s string) string { return a.err.Paint(console.Dim, s) })
+}
+
+// here are the first words of a command line for the same place as this one.
+func (a *app) here(command string) []string {
+	o := &a.opts
+	if o.local {
+		return []string{"sandbox", "--local", command}
+	}
+	words := []string{"sandbox", command}
+	if o.apiURL != "" {
+		words = append(words, "--api-url="+o.apiURL)
+	}
+	if o.profile != "" {
+		words = append(words, "--profile="+o.profile)
+	}
+	return append(words, "--scope="+a.scope.TeamID, "--project="+a.scope.ProjectID)
+}

@@ -1,0 +1,31 @@
+package cli
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+
+	"github.com/go-vercel/sandbox"
+)
+
+// TestShellOfUser is what a terminal asks the sandbox for.
+func TestShellOfUser(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		given terminalOptions
+		want  sandbox.ShellOptions
+	}{
+		{terminalOptions{}, sandbox.ShellOptions{Command: "sh", Args: []string{"-c", userShell}, Env: sandbox.Env{"PS1": prompt}}},
+		{terminalOptions{command: "sh", env: sandbox.Env{"PS1": "$"}}, sandbox.ShellOptions{Command: "sh", Env: sandbox.Env{"PS1": "$"}}},
+		{terminalOptions{sudo: true, workdir: "/x"}, sandbox.ShellOptions{Command: "sh", Args: []string{"-c", userShell}, Env: sandbox.Env{"PS1": prompt}, Sudo: true, Cwd: "/x"}},
+		{terminalOptions{command: "vim", args: []string{"f"}, user: "eve"}, sandbox.ShellOptions{Command: "sudo", Args: []string{"-u", "eve", "--", "vim", "f"}}},
+		{
+			terminalOptions{user: "eve", env: sandbox.Env{"A": "1"}},
+			sandbox.ShellOptions{
+				Command: "sudo", Args: []string{"-u", "eve", "--preserve-env=A,PS1", "--", "sh", "-c", userShell}, Env: sandbox.Env{"A": "1", "PS1": prompt},
+			},
+		},
+	} {
+		assert.Equal(t, &c.want, c.given.shell())
+	}
+}
