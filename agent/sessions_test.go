@@ -9,6 +9,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/assert"
@@ -222,21 +223,23 @@ func TestErrorsOfTheProgram(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			client, err := sandbox.NewClient(&sandbox.ClientOptions{
-				HTTPClient: &http.Client{Transport: test.api}, Credentials: auth.Static(auth.Credentials{Token: "t", TeamID: "team", ProjectID: "prj"}), Retry: &sandbox.RetryOptions{Max: -1},
+			synctest.Test(t, func(t *testing.T) {
+				client, err := sandbox.NewClient(&sandbox.ClientOptions{
+					HTTPClient: &http.Client{Transport: test.api}, Credentials: auth.Static(auth.Credentials{Token: "t", TeamID: "team", ProjectID: "prj"}), Retry: &sandbox.RetryOptions{Max: -1},
+				})
+				require.NoError(t, err)
+				sb, err := client.Get(t.Context(), "box", nil)
+				require.NoError(t, err)
+				var told []error
+				tools := agent.New(sb, &agent.Options{OnError: func(_ agent.Call, err error) { told = append(told, err) }})
+				defer tools.Close()
+				result, err := tools.Call(t.Context(), "bash", json.RawMessage(`{"command": "true"}`))
+				require.ErrorIs(t, err, test.matches)
+				assert.True(t, result.Failed)
+				assert.Contains(t, result.Text, test.told)
+				assert.NotContains(t, result.Text, secret)
+				assert.Equal(t, []error{err}, told)
 			})
-			require.NoError(t, err)
-			sb, err := client.Get(t.Context(), "box", nil)
-			require.NoError(t, err)
-			var told []error
-			tools := agent.New(sb, &agent.Options{OnError: func(_ agent.Call, err error) { told = append(told, err) }})
-			defer tools.Close()
-			result, err := tools.Call(t.Context(), "bash", json.RawMessage(`{"command": "true"}`))
-			require.ErrorIs(t, err, test.matches)
-			assert.True(t, result.Failed)
-			assert.Contains(t, result.Text, test.told)
-			assert.NotContains(t, result.Text, secret)
-			assert.Equal(t, []error{err}, told)
 		})
 	}
 	t.Run("closed", func(t *testing.T) {

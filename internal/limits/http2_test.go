@@ -223,7 +223,7 @@ func (w *pausedWriter) Write(p []byte) (int, error) {
 // while 64 goroutines use it: each command runs exactly once.
 func TestHTTP2Draining(t *testing.T) {
 	t.Parallel()
-	const workers, each = 64, 20
+	const workers, each = 64, 8
 	ran := make([]atomic.Int64, workers*each)
 	srv := newTLSServer(t, func(_ context.Context, w http.ResponseWriter, args []string) {
 		i, _ := strconv.Atoi(args[0])
