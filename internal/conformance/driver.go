@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"os"
 	"regexp"
+	"slices"
 	"strconv"
 	"sync"
 	"sync/atomic"
@@ -73,11 +74,11 @@ type driver struct {
 	saved      map[string]any
 	piped      map[string]*capturePair
 	waited     map[*sandbox.CommandResult]bool // waited for with output
-	inParallel int
-	current    *frame // of the running step
-	fetches    atomic.Int64
-	keys       *proxy.Keys
+	current    *frame                          // of the running step
 	creds      auth.Provider
+	inParallel atomic.Int32
+	fetches    atomic.Int64
+	keys       *proxy.Keys // which the handlers of all steps share: they are fetched once
 }
 
 // frame collects the hooks that fire during a step.
@@ -86,32 +87,14 @@ type frame struct {
 	hooks []any
 }
 
-func (f *frame) add(h any) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	f.hooks = append(f.hooks, h)
-}
-
-func (f *frame) list() []any {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	return append([]any(nil), f.hooks...)
-}
-
 func newDriver(s *Scenario, spec childSpec) *driver {
 	transport := localTransport("127.0.0.1:" + strconv.Itoa(spec.Port))
 	// No other client in this process may reach the real hosts.
 	http.DefaultTransport = transport
 	http.DefaultClient.Transport = transport
-	return &driver{
-		scenario: s,
-		base:     spec.base(),
-		http:     &http.Client{Transport: transport},
-		control:  &http.Client{Transport: &http.Transport{}},
-		saved:    map[string]any{},
-		piped:    map[string]*capturePair{},
-		waited:   map[*sandbox.CommandResult]bool{},
-	}
+	d := newRealDriver(s, "", &http.Client{Transport: transport})
+	d.base, d.control = spec.base(), &http.Client{Transport: &http.Transport{}}
+	return d
 }
 
 // localTransport sends every request, for any host, to addr without TLS. The
@@ -135,6 +118,7 @@ func newRealDriver(s *Scenario, api string, hc *http.Client) *driver {
 	return &driver{
 		scenario: s, api: api, http: hc,
 		saved: map[string]any{}, piped: map[string]*capturePair{}, waited: map[*sandbox.CommandResult]bool{},
+		keys: &proxy.Keys{HTTPClient: hc},
 	}
 }
 
@@ -180,17 +164,6 @@ func (d *driver) ask(path string) string {
 	defer func() { _ = resp.Body.Close() }()
 	text, _ := io.ReadAll(resp.Body)
 	return string(text)
-}
-
-// proxyKeys returns the keys that the handlers of all steps share: keys are
-// fetched once.
-func (d *driver) proxyKeys() *proxy.Keys {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	if d.keys == nil {
-		d.keys = &proxy.Keys{HTTPClient: d.http}
-	}
-	return d.keys
 }
 
 // environment returns the provider of a call without credentials of its own. At
@@ -265,11 +238,13 @@ func (d *driver) step(ctx context.Context, s *Step, branch bool) map[string]any 
 	if branch {
 		return out
 	}
-	if hooks := f.list(); len(hooks) > 0 {
-		out["hooks"] = hooks
+	f.mu.Lock()
+	if len(f.hooks) > 0 {
+		out["hooks"] = slices.Clone(f.hooks)
 	}
+	f.mu.Unlock()
 	d.enter(outer)
-	if !s.Background && !d.parallelRunning() && d.base != "" {
+	if !s.Background && d.inParallel.Load() == 0 && d.base != "" {
 		out["seen"] = d.seen()
 	}
 	return out
@@ -300,12 +275,6 @@ func (d *driver) withIDs(s *Step) *Step {
 	return s
 }
 
-func (d *driver) parallelRunning() bool {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	return d.inParallel > 0
-}
-
 // call is one running step.
 type call struct {
 	d       *driver
@@ -322,13 +291,37 @@ type call struct {
 // machine, a slow call must not be taken for a hanging one.
 const hangFactor = 10
 
+// operation returns what an op does, or nil for an unknown one.
+func operation(op string) func(*call) (any, error) {
+	if spec, ok := calls[op]; ok {
+		return func(c *call) (any, error) { return c.method(spec) }
+	}
+	if spec, ok := listings[op]; ok {
+		return func(c *call) (any, error) { return c.list(spec) }
+	}
+	if do, ok := fileOps[op]; ok {
+		return do
+	}
+	return ops[op]
+}
+
+// on returns the object that the call is made on.
+func on[T any](c *call) (T, error) {
+	t, ok := c.target.(T)
+	if !ok {
+		return t, fmt.Errorf("conformance: %s is not made for a %T", c.step.Op, c.target)
+	}
+	return t, nil
+}
+
 // do runs the step's operation under its abort signal and its time limit.
 func (c *call) do() (any, error) {
-	op, ok := ops[c.step.Op]
-	if !ok {
+	op := operation(c.step.Op)
+	if op == nil {
 		return nil, fmt.Errorf("unknown op %s", c.step.Op)
 	}
 	if c.step.On != nil {
+		var ok bool
 		if c.target, ok = c.d.load(*c.step.On); !ok {
 			return nil, fmt.Errorf("nothing saved as %s", *c.step.On)
 		}
@@ -452,7 +445,9 @@ func (d *driver) hook(name string, raw json.RawMessage) func(context.Context, an
 		f := d.current
 		d.mu.Unlock()
 		if f != nil {
-			f.add(fired)
+			f.mu.Lock()
+			f.hooks = append(f.hooks, fired)
+			f.mu.Unlock()
 		}
 		if spec.Bind != "" {
 			d.store(spec.Bind, sb)

@@ -1,0 +1,425 @@
+package conformance
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"reflect"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/go-vercel/sandbox"
+	"github.com/go-vercel/sandbox/auth"
+)
+
+// calls are the operations that are one call of the SDK: its method, on the
+// object of the step if not on the client or the object's files, and what is
+// passed. A word is the name of an argument, or a number; {} stands for options
+// made of all other arguments but those with a minus, with the named fields true.
+// What begins with once may act twice when it is repeated.
+var calls = map[string]string{
+	"create":           "once Client.Create {}",
+	"fork":             "once Client.Fork sourceSandbox {} -source -runtime",
+	"get":              "Client.Get name {}",
+	"getOrCreate":      "once Client.GetOrCreate name {}",
+	"snapshotGet":      "Client.GetSnapshot snapshotId",
+	"driveGetOrCreate": "Client.GetOrCreateDrive name {}",
+
+	"currentSession":      "CurrentSession",
+	"domain":              "URL port",
+	"stop":                "Stop {NoWait}",
+	"dispose":             "Close",
+	"delete":              "Delete {}",
+	"update":              "Update {} -env",
+	"updateNetworkPolicy": "UpdateNetworkPolicy policy",
+	"extendTimeout":       "once ExtendTimeout durationMs",
+	"openInteractive":     "OpenInteractive",
+
+	"getCommand": "GetCommand cmdId",
+	"stdout":     "Stdout",
+	"stderr":     "Stderr",
+
+	"createUser":          "CreateUser username",
+	"asUser":              "AsUser username",
+	"createGroup":         "CreateGroup groupname",
+	"addUserToGroup":      "AddUserToGroup username groupname",
+	"removeUserFromGroup": "RemoveUserFromGroup username groupname",
+	"addToGroup":          "AddToGroup groupname",
+	"removeFromGroup":     "RemoveFromGroup groupname",
+
+	"mkDir":         "once FS.Mkdir path 0755",
+	"fs.writeFile":  "FS.WriteFile path data 0644",
+	"fs.appendFile": "FS.AppendFile path data",
+	"fs.unlink":     "FS.Remove path",
+	"fs.rmdir":      "FS.Remove path",
+	"fs.rename":     "FS.Rename from to",
+	"fs.copyFile":   "FS.CopyFile from to",
+	"fs.exists":     "FS.Exists path",
+	"fs.stat":       "FS.Stat path",
+	"fs.lstat":      "FS.Lstat path",
+	"fs.chown":      "FS.Chown path uid gid",
+	"fs.symlink":    "FS.Symlink target path",
+	"fs.readlink":   "FS.Readlink path",
+	"fs.realpath":   "FS.RealPath path",
+	"fs.truncate":   "FS.Truncate path len",
+}
+
+// method makes the call that a line of calls describes.
+func (c *call) method(spec string) (any, error) {
+	words := strings.Fields(spec)
+	again := words[0] == "once"
+	if again {
+		words = words[1:]
+	}
+	m, args, err := c.bound(words[0])
+	if err != nil {
+		return nil, err
+	}
+	var in []reflect.Value
+	for i, word := 0, 1; i < m.Type().NumIn(); i++ {
+		p := reflect.New(m.Type().In(i)).Elem()
+		if p.Type() == reflect.TypeFor[context.Context]() {
+			p.Set(reflect.ValueOf(c.ctx))
+		} else if err := c.fill(p, words[word], words[1:], args); err != nil {
+			return nil, err
+		} else {
+			word++
+		}
+		in = append(in, p)
+	}
+	do := func() (any, error) {
+		out := m.Call(in)
+		last, _ := out[len(out)-1].Interface().(error)
+		if out[0].Kind() == reflect.Interface && out[0].IsNil() || len(out) == 1 && last != nil {
+			return nil, last
+		}
+		return out[0].Interface(), last
+	}
+	if again {
+		return once(c, do)
+	}
+	return do()
+}
+
+// bound returns the method of a word, and the arguments of the step.
+func (c *call) bound(word string) (m reflect.Value, args arguments, err error) {
+	on, name := c.target, word
+	if of, method, ok := strings.Cut(word, "."); !ok {
+		args = arguments{}
+		err = c.args(&args)
+	} else if name = method; of == "Client" {
+		args, on, err = c.static()
+	} else if files, ok := on.(interface{ FS() *sandbox.FileSystem }); ok {
+		on, args = files.FS(), arguments{}
+		err = c.args(&args)
+	}
+	if sb, ok := on.(*sandbox.Sandbox); ok && sb.CurrentSession() == nil && (name == "CurrentSession" || name == "URL") {
+		err = errNoSession
+	}
+	if on != nil {
+		m = reflect.ValueOf(on).MethodByName(name)
+	}
+	if err == nil && !m.IsValid() {
+		err = fmt.Errorf("conformance: %s is not made for a %T", c.step.Op, c.target)
+	}
+	return m, args, err
+}
+
+// fill sets what is passed for one word.
+func (c *call) fill(p reflect.Value, word string, words []string, args arguments) error {
+	if named, ok := strings.CutPrefix(word, "{"); ok {
+		p.Set(reflect.New(p.Type().Elem()))
+		if f := p.Elem().FieldByName(strings.TrimSuffix(named, "}")); f.IsValid() {
+			f.SetBool(true)
+		}
+		return c.options(p.Elem(), args.without(words))
+	}
+	if n, err := strconv.ParseUint(word, 0, 32); err == nil {
+		p.SetUint(n)
+		return nil
+	}
+	switch v := p.Addr().Interface().(type) {
+	case *string:
+		*v = args.text(word)
+		return nil
+	case *[]byte:
+		data, err := content(args)
+		*v = data
+		return err
+	case **sandbox.NetworkPolicy:
+		return policy(args[word], v)
+	case *time.Duration:
+		return args.millis(word, v)
+	}
+	return args.get(word, p.Addr().Interface())
+}
+
+// arguments are those of a call: the SDK's parameters, and for a static call the
+// credentials.
+type arguments map[string]json.RawMessage
+
+// get decodes one argument. If it is absent or null, into is unchanged.
+func (a arguments) get(name string, into any) error {
+	if isNull(a[name]) {
+		return nil
+	}
+	if err := json.Unmarshal(a[name], into); err != nil {
+		return fmt.Errorf("conformance: argument %s: %w", name, err)
+	}
+	return nil
+}
+
+// text returns a string argument. Anything else counts as absent.
+func (a arguments) text(name string) string {
+	var v string
+	_ = json.Unmarshal(a[name], &v)
+	return v
+}
+
+func (a arguments) millis(name string, d *time.Duration) error {
+	var ms float64
+	err := a.get(name, &ms)
+	*d = millis(ms)
+	return err
+}
+
+func (a arguments) without(words []string) arguments {
+	rest := arguments{}
+	for k, raw := range a {
+		if !slices.Contains(words, k) && !slices.Contains(words, "-"+k) {
+			rest[k] = raw
+		}
+	}
+	return rest
+}
+
+// options sets the fields of an options struct from the arguments of their names.
+func (c *call) options(o reflect.Value, args arguments) error {
+	var errs []error
+	for i := range o.NumField() {
+		field := o.Type().Field(i)
+		name := jsName(field.Name)
+		raw := args[name]
+		var err error
+		switch v := o.Field(i).Addr().Interface().(type) {
+		case *time.Duration:
+			if field.Type == reflect.TypeFor[time.Duration]() && !isNull(args[name+"Ms"]) {
+				name += "Ms"
+			}
+			err = args.millis(name, v)
+			if strings.Contains(field.Name, "Expiration") && !isNull(raw) && *v == 0 {
+				*v = sandbox.Forever
+			}
+		case *bool:
+			err = args.flag(field.Name, name, v)
+		case **bool:
+			err = args.get(name, v)
+		case *sandbox.Hook:
+			if !isNull(raw) {
+				h := c.d.hook(name, raw)
+				*v = func(ctx context.Context, sb *sandbox.Sandbox) error { return h(ctx, sb) }
+			}
+		case **sandbox.KeepLastSnapshots:
+			err = keepLast(raw, o.Type() == reflect.TypeFor[sandbox.UpdateOptions](), v)
+		case *sandbox.Source:
+			*v, err = source(raw)
+		case **sandbox.NetworkPolicy:
+			err = policy(raw, v)
+		case *map[string]sandbox.Mount:
+			*v, err = c.mounts(raw)
+		case **string: // the network: null leaves it, and empty text says nothing
+			if text := args.text(name); text != "" || string(raw) == "null" {
+				*v = &text
+			}
+		case *map[string]any:
+			*v = args.private()
+		default:
+			switch field.Name {
+			case "VCPUs":
+				var r struct{ VCPUs int }
+				err = args.get("resources", &r)
+				o.Field(i).SetInt(int64(r.VCPUs))
+			case "Credentials", "Stdout", "Stderr": // which JavaScript passes otherwise
+			default:
+				err = args.get(name, v)
+			}
+		}
+		errs = append(errs, err)
+	}
+	return errors.Join(errs...)
+}
+
+// flag sets a field that is true or false. What is on by default in JavaScript
+// has the opposite name.
+func (a arguments) flag(field, name string, v *bool) error {
+	opposite, isOpposite := map[string]string{"Ephemeral": "persistent", "NoResume": "resume"}[field]
+	if !isOpposite {
+		return a.get(name, v)
+	}
+	on := true
+	err := a.get(opposite, &on)
+	*v = !on
+	return err
+}
+
+// private returns the parameters whose names begin with two underscores.
+func (a arguments) private() map[string]any {
+	var out map[string]any
+	for k, raw := range a {
+		if strings.HasPrefix(k, "__") {
+			if out == nil {
+				out = map[string]any{}
+			}
+			out[k] = raw
+		}
+	}
+	return out
+}
+
+func keepLast(raw json.RawMessage, clear bool, into **sandbox.KeepLastSnapshots) error {
+	if isNull(raw) {
+		if clear && raw != nil {
+			*into = &sandbox.KeepLastSnapshots{}
+		}
+		return nil
+	}
+	var in struct {
+		Count         int
+		Expiration    *float64
+		DeleteEvicted *bool
+	}
+	err := json.Unmarshal(raw, &in)
+	*into = &sandbox.KeepLastSnapshots{Count: in.Count, KeepEvicted: in.DeleteEvicted != nil && !*in.DeleteEvicted}
+	if in.Expiration != nil {
+		if (*into).Expiration = millis(*in.Expiration); *in.Expiration == 0 {
+			(*into).Expiration = sandbox.Forever
+		}
+	}
+	return err
+}
+
+func source(raw json.RawMessage) (sandbox.Source, error) {
+	if isNull(raw) {
+		return nil, nil
+	}
+	var in struct{ Type string }
+	var git sandbox.GitSource
+	var tarball sandbox.TarballSource
+	var snapshot sandbox.SnapshotSource
+	if err := errors.Join(json.Unmarshal(raw, &in), json.Unmarshal(raw, &git), json.Unmarshal(raw, &tarball), json.Unmarshal(raw, &snapshot)); err != nil {
+		return nil, err
+	}
+	known, ok := map[string]sandbox.Source{"git": git, "tarball": tarball, "snapshot": snapshot}[in.Type]
+	if !ok {
+		return nil, fmt.Errorf("conformance: unknown source %s", raw)
+	}
+	return known, nil
+}
+
+// errImpossible reports a policy or a mount that the SDK's type can't represent.
+var errImpossible = errors.New("conformance: impossible value")
+
+// policy decodes a policy in the public form, which JavaScript shares.
+func policy(raw json.RawMessage, into **sandbox.NetworkPolicy) error {
+	if raw == nil || string(raw) == "null" {
+		return nil
+	}
+	if err := json.Unmarshal(raw, into); err != nil {
+		return errors.Join(errImpossible, err)
+	}
+	return nil
+}
+
+// mounts decodes the mounts of a sandbox. As in the official SDK, a saved drive
+// is mounted read-write.
+func (c *call) mounts(raw json.RawMessage) (map[string]sandbox.Mount, error) {
+	if isNull(raw) {
+		return nil, nil
+	}
+	var in map[string]struct {
+		Saved, Drive string
+		Mode         sandbox.MountMode
+	}
+	if err := json.Unmarshal(raw, &in); err != nil {
+		return nil, err
+	}
+	out := map[string]sandbox.Mount{}
+	for at, m := range in {
+		saved, _ := c.d.load(m.Saved)
+		switch v := saved.(type) {
+		case *sandbox.Drive:
+			out[at] = v.Mount(sandbox.MountReadWrite)
+		case sandbox.Mount:
+			out[at] = v
+		default:
+			if m.Saved != "" {
+				return nil, fmt.Errorf("conformance: %q is %T and can't be mounted", m.Saved, saved)
+			}
+			out[at] = sandbox.Mount{Drive: m.Drive, Mode: m.Mode}
+		}
+	}
+	return out, nil
+}
+
+// static returns the arguments and the client of a static call.
+func (c *call) static() (arguments, *sandbox.Client, error) {
+	all := arguments{}
+	creds := c.step.Credentials
+	if creds == nil {
+		creds, _ = json.Marshal(c.d.scenario.Credentials)
+	}
+	if err := errors.Join(json.Unmarshal(creds, &all), c.args(&all)); err != nil {
+		return nil, nil, err
+	}
+	client, err := c.client(all)
+	return all, client, err
+}
+
+// client returns the client that JavaScript makes for a static call.
+func (c *call) client(a arguments) (*sandbox.Client, error) {
+	hc := c.d.http
+	if a.text("fetch") == "counting" {
+		hc = &http.Client{Transport: countingTransport{c.d}}
+	}
+	opts := &sandbox.ClientOptions{HTTPClient: hc, BaseURL: c.d.api, ServerCommandIDs: true}
+	cr := auth.Credentials{Token: a.text("token"), TeamID: a.text("teamId"), ProjectID: a.text("projectId")}
+	if opts.Credentials = auth.Static(cr); cr == (auth.Credentials{}) {
+		opts.Credentials = c.d.environment()
+	}
+	return sandbox.NewClient(opts)
+}
+
+// countingTransport is the custom transport of a scenario.
+type countingTransport struct{ d *driver }
+
+func (t countingTransport) RoundTrip(r *http.Request) (*http.Response, error) {
+	t.d.fetches.Add(1)
+	return t.d.http.Transport.RoundTrip(r)
+}
+
+// once makes a call that the SDK does not retry by itself. The official SDK
+// retries it after a failure that may have had an effect; here the driver takes
+// that risk as a caller may, so that the rest of the scenario can be compared.
+func once[T any](c *call, do func() (T, error)) (T, error) {
+	v, err := do()
+	pause := 440 * time.Millisecond
+	for n := 1; n < 3; n++ {
+		c.out["#sent"] = n
+		var req *sandbox.RequestError
+		var resp *sandbox.APIError
+		if !errors.Is(err, sandbox.ErrOutcomeUnknown) || c.ctx.Err() != nil ||
+			!errors.As(err, &req) && (!errors.As(err, &resp) || resp.Status < 500) {
+			break
+		}
+		c.rule(ruleOnce)
+		c.out["#sent"] = n + 1
+		time.Sleep(pause)
+		pause *= 2
+		v, err = do()
+	}
+	return v, err
+}

@@ -1,0 +1,186 @@
+package conformance
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"reflect"
+
+	"github.com/go-vercel/sandbox"
+)
+
+// listings are the operations that list: what they list, the method for a page,
+// and the method for all.
+var listings = map[string][3]string{
+	"list":          {"sandboxes", "Client.ListPage {} -name", "Client.List {} -name"},
+	"snapshotList":  {"snapshots", "Client.ListSnapshotsPage {}" + pagesOnly, "Client.ListSnapshots {}" + pagesOnly},
+	"listSnapshots": {"snapshots", "Client.ListSnapshotsPage {}" + pagesOnly, "ListSnapshots {} -name" + pagesOnly},
+	"listSessions":  {"sessions", "ListSessionsPage {} -name" + pagesOnly, "ListSessions {} -name" + pagesOnly},
+	"snapshotTree":  {"snapshots", "Client.SnapshotTreePage snapshotId {} -cursor -name" + pagesOnly, "Client.SnapshotTree snapshotId {} -cursor -name" + pagesOnly},
+	"driveList":     {"drives", "Client.ListDrivesPage {} -name -tags", "Client.ListDrives {} -name -tags"},
+}
+
+// pagesOnly leaves out the filters that only sandboxes and drives have.
+const pagesOnly = " -sortBy -namePrefix -tags"
+
+// listing says which items and fields of a listing a step wants.
+type listing struct {
+	key     string
+	Collect string
+	Take    *int
+	Pick    []string
+	Bind    []string
+}
+
+func (c *call) list(spec [3]string) (any, error) {
+	l := listing{key: spec[0]}
+	if err := c.args(&l); err != nil {
+		return nil, err
+	}
+	step := *c.step
+	defer func() { c.step = &step }()
+	if sb, ok := c.target.(*sandbox.Sandbox); ok && c.step.Op == "listSnapshots" && l.Collect != "toArray" {
+		c.give("name", sb.Name())
+	}
+	if l.Collect == "toArray" {
+		all, err := c.method(spec[2])
+		if err != nil {
+			return nil, err
+		}
+		out, err := l.take(c, all, l.item)
+		if c.partial = nil; err != nil {
+			return nil, err
+		}
+		return out, nil
+	}
+	page, err := c.method(spec[1])
+	if err == nil {
+		err = c.bind(l.Bind, page)
+	}
+	if err != nil {
+		return nil, err
+	}
+	switch {
+	case l.Collect == "" || l.Collect == "first":
+		return l.page(page), nil
+	case l.Collect == "pages" && c.step.Op == "snapshotTree":
+		return c.trees(l, spec[1], page)
+	case l.Collect == "pages":
+		return l.take(c, iterator(page, "Pages", c.ctx), l.page)
+	case l.Collect == "items":
+		return l.take(c, iterator(page, "All", c.ctx), l.item)
+	default:
+		return nil, fmt.Errorf("conformance: unknown way to collect: %q", l.Collect)
+	}
+}
+
+func iterator(page any, method string, ctx context.Context) any {
+	return reflect.ValueOf(page).MethodByName(method).Call([]reflect.Value{reflect.ValueOf(ctx)})[0].Interface()
+}
+
+// take collects what an iterator gives, as far as the step wants it.
+func (l listing) take(c *call, seq any, form func(any) any) (any, error) {
+	out := []any{}
+	if l.Take != nil && *l.Take == 0 {
+		return out, nil
+	}
+	for v, e := range reflect.ValueOf(seq).Seq2() {
+		if err, _ := e.Interface().(error); err != nil {
+			c.partial = out
+			return nil, err
+		}
+		if out = append(out, form(v.Interface())); l.Take != nil && len(out) == *l.Take {
+			break
+		}
+	}
+	return out, nil
+}
+
+// trees pages through a tree, where each page has its own anchor.
+func (c *call) trees(l listing, spec string, page any) (any, error) {
+	out := []any{}
+	for l.Take == nil || len(out) < *l.Take {
+		out = append(out, l.page(page))
+		next := page.(*sandbox.Page[sandbox.SnapshotTreeNode]).Next
+		if next == "" {
+			break
+		}
+		c.give("snapshotId", next)
+		var err error
+		if page, err = c.method(spec); err != nil {
+			c.partial = out
+			return nil, err
+		}
+	}
+	return out, nil
+}
+
+// give sets an argument of the step.
+func (c *call) give(name, text string) {
+	s, args := *c.step, arguments{}
+	_ = c.args(&args)
+	args[name], _ = json.Marshal(text)
+	s.Args, _ = json.Marshal(args)
+	c.step = &s
+}
+
+// page returns a page in the form of results.
+func (l listing) page(page any) any {
+	p := reflect.ValueOf(page).Elem()
+	items := []any{}
+	for i := range p.FieldByName("Items").Len() {
+		items = append(items, l.item(p.FieldByName("Items").Index(i).Interface()))
+	}
+	next := any(p.FieldByName("Next").String())
+	if next == "" {
+		next = nil
+	}
+	out := object{l.key: items, "pagination": object{"count": float64(p.FieldByName("Count").Int()), "next": next}}
+	if a := p.FieldByName("Anchor"); !a.IsNil() {
+		out["anchor"] = normDeep(listed(a.Elem().Interface()))
+	}
+	return out
+}
+
+// item returns an item with only the selected fields.
+func (l listing) item(v any) any {
+	item, _ := normDeep(listed(v)).(object)
+	if d, ok := v.(sandbox.DriveInfo); ok { // a handle in JavaScript: what is picked are getters
+		item = object{"drive": d.Name, "driveId": d.ID}
+		if l.Pick != nil {
+			item = fields(d, isoTime)
+			item["driveId"] = d.ID
+		}
+	}
+	if l.Pick == nil {
+		return item
+	}
+	out := object{}
+	for _, k := range l.Pick {
+		out[k] = item[k]
+	}
+	return out
+}
+
+// bind saves the drives of a page, revived from their data.
+func (c *call) bind(names []string, page any) error {
+	for i, name := range names {
+		args, client, err := c.static()
+		if err != nil {
+			return err
+		}
+		d := page.(*sandbox.Page[sandbox.DriveInfo]).Items[i]
+		known := maps.Clone(fields(d, moment))
+		known["maxSizeBytes"] = d.MaxSizeBytes
+		data, err := json.Marshal(object{"drive": known, "projectId": args.text("projectId")})
+		drive := &sandbox.Drive{}
+		if err := errors.Join(err, json.Unmarshal(data, drive)); err != nil {
+			return err
+		}
+		client.Bind(drive)
+		c.d.store(name, drive)
+	}
+	return nil
+}

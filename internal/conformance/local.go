@@ -1,0 +1,238 @@
+package conformance
+
+import (
+	"cmp"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/go-vercel/sandbox"
+	"github.com/go-vercel/sandbox/proxy"
+)
+
+// ops are the operations that are more than one call of the SDK, or none.
+var ops map[string]func(*call) (any, error)
+
+func init() {
+	ops = map[string]func(*call) (any, error){
+		"props": opProps, "deserialize": opDeserialize, "proxy": opProxy, "parallel": opParallel, "localFile": opLocalFile,
+		"runCommand": opRunCommand, "output": opOutput, "wait": opWait, "kill": opKill, "logs": opLogs, "piped": opPiped,
+
+		"fetchCount": func(c *call) (any, error) { return float64(c.d.fetches.Load()), nil },
+		"snapshot": func(c *call) (any, error) {
+			if drive, ok := c.target.(*sandbox.Drive); ok {
+				return drive.Mount(sandbox.MountSnapshot), nil
+			}
+			return c.method("once Snapshot {}")
+		},
+		"serialize": func(c *call) (any, error) {
+			data, err := json.Marshal(c.target)
+			return json.RawMessage(data), err
+		},
+		"sleep": local(func(_ *call, a *localArgs) error {
+			time.Sleep(millis(a.Ms))
+			return nil
+		}),
+		"awaitSeen": local(func(c *call, a *localArgs) error {
+			for i := 0; i < 250 && c.d.seen() < a.Count; i++ {
+				time.Sleep(20 * time.Millisecond)
+			}
+			return nil
+		}),
+		"writeLocalFile": local(func(_ *call, a *localArgs) error { return os.WriteFile(a.Path, []byte(a.UTF8), 0o644) }),
+		"env": local(func(_ *call, a *localArgs) error {
+			var errs []error
+			for k, v := range a.Set {
+				errs = append(errs, os.Setenv(k, v))
+			}
+			for _, k := range a.Unset {
+				errs = append(errs, os.Unsetenv(k))
+			}
+			return errors.Join(errs...)
+		}),
+	}
+}
+
+// localArgs are the arguments of the operations on the client's own machine.
+type localArgs struct {
+	Path, UTF8 string
+	JSON       bool
+	Times      []string
+	Set        map[string]string
+	Unset      []string
+	Ms         float64
+	Count      int
+	Branches   [][]Step
+}
+
+func local(do func(c *call, a *localArgs) error) func(*call) (any, error) {
+	return func(c *call) (any, error) {
+		var a localArgs
+		if err := c.args(&a); err != nil {
+			return nil, err
+		}
+		return nil, do(c, &a)
+	}
+}
+
+func opLocalFile(c *call) (any, error) {
+	var a localArgs
+	if err := c.args(&a); err != nil {
+		return nil, err
+	}
+	info, err := os.Stat(a.Path)
+	if err != nil {
+		return object{"exists": false}, nil
+	}
+	raw, err := os.ReadFile(a.Path)
+	if err != nil {
+		return nil, err
+	}
+	mode := fmt.Sprintf("0%o", info.Mode().Perm())
+	if !a.JSON {
+		out := normValue(raw).(object)
+		out["mode"] = mode
+		return out, nil
+	}
+	var value object
+	if err := json.Unmarshal(raw, &value); err != nil {
+		return nil, err
+	}
+	now := float64(time.Now().UnixMilli()) / 1000
+	for _, k := range a.Times {
+		in := object{"inSeconds": nil}
+		if t, ok := value[k].(float64); ok {
+			in["inSeconds"] = math.Round((t-now)/60) * 60
+		}
+		value[k] = in
+	}
+	return object{"mode": mode, "json": normDeep(value)}, nil
+}
+
+func opParallel(c *call) (any, error) {
+	var a localArgs
+	if err := c.args(&a); err != nil {
+		return nil, err
+	}
+	c.d.inParallel.Add(1)
+	defer c.d.inParallel.Add(-1)
+	all := make([]any, len(a.Branches))
+	var wg, ready sync.WaitGroup
+	ready.Add(len(a.Branches))
+	for i, steps := range a.Branches {
+		wg.Go(func() {
+			ready.Done()
+			ready.Wait() // they begin together
+			results := []any{}
+			for j := range steps {
+				results = append(results, c.d.step(c.ctx, &steps[j], true))
+			}
+			all[i] = results
+		})
+	}
+	wg.Wait()
+	return all, nil
+}
+
+// proxyTexts are JavaScript's reasons for the errors of package proxy. Its
+// other reasons are texts of a library and are not compared.
+var proxyTexts = map[error]string{
+	proxy.ErrMissingHeaders: "Missing required proxy headers",
+	proxy.ErrInvalidURL:     "Invalid proxied request URL",
+	proxy.ErrMissingIssuer:  "Missing OIDC issuer",
+	proxy.ErrInvalidIssuer:  "Invalid OIDC issuer",
+	proxy.ErrMissingClaims:  "Missing required claims in OIDC token",
+}
+
+func opProxy(c *call) (any, error) {
+	var a struct {
+		Request struct {
+			URL, Method string
+			Headers     map[string]string
+			Body        *string
+		}
+		Respond struct {
+			Status int
+			Body   *string
+		}
+		CustomInvalid bool
+	}
+	if err := c.args(&a); err != nil {
+		return nil, err
+	}
+	var body io.Reader
+	if a.Request.Body != nil {
+		body = strings.NewReader(*a.Request.Body)
+	}
+	r := httptest.NewRequest(cmp.Or(a.Request.Method, http.MethodGet), a.Request.URL, body)
+	if body != nil { // as a JavaScript Request has it for a string
+		r.Header.Set("Content-Type", "text/plain;charset=UTF-8")
+	}
+	for k, v := range a.Request.Headers {
+		r.Header.Set(k, v)
+	}
+
+	value := object{}
+	opts := &proxy.Options{HTTPClient: c.d.http, Keys: c.d.keys}
+	if a.CustomInvalid {
+		opts.Invalid = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			err := proxy.ErrorFromContext(r.Context())
+			seen := seenRequest(r, !errors.Is(err, proxy.ErrMissingHeaders) && !errors.Is(err, proxy.ErrInvalidURL))
+			seen["error"] = "…"
+			for e, text := range proxyTexts {
+				if errors.Is(err, e) {
+					seen["error"] = text
+				}
+			}
+			value["invalid"] = seen
+			w.WriteHeader(499)
+			_, _ = io.WriteString(w, "custom")
+		})
+	}
+	next := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		seen := seenRequest(r, true)
+		if m, ok := proxy.FromContext(r.Context()); ok {
+			seen["meta"] = object{
+				"host": m.Host, "teamId": m.TeamID, "projectId": m.ProjectID, "sandboxId": m.SandboxID, "sandboxName": m.SandboxName,
+			}
+		}
+		value["handler"] = seen
+		text := "ok"
+		if a.Respond.Body != nil {
+			text = *a.Respond.Body
+		}
+		w.WriteHeader(cmp.Or(a.Respond.Status, http.StatusOK))
+		_, _ = io.WriteString(w, text)
+	})
+	w := httptest.NewRecorder()
+	proxy.Handler(next, opts).ServeHTTP(w, r.WithContext(c.ctx))
+	value["status"], value["body"] = float64(w.Code), normText(w.Body.String())
+	return value, nil
+}
+
+// seenRequest describes a request that a handler received. In JavaScript the
+// original host is in a header, while the host that received the request is
+// not.
+func seenRequest(r *http.Request, original bool) object {
+	body, _ := io.ReadAll(r.Body)
+	headers := []any{}
+	for k, values := range r.Header {
+		headers = append(headers, []any{strings.ToLower(k), strings.Join(values, ", ")})
+	}
+	if original {
+		headers = append(headers, []any{"host", r.Host})
+	}
+	slices.SortFunc(headers, func(a, b any) int {
+		return strings.Compare(a.([]any)[0].(string), b.([]any)[0].(string))
+	})
+	return object{"url": r.URL.String(), "method": r.Method, "headers": headers, "body": normText(string(body))}
+}

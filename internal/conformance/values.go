@@ -1,0 +1,337 @@
+package conformance
+
+import (
+	"encoding/base64"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"maps"
+	"reflect"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/go-vercel/sandbox"
+)
+
+type object = map[string]any
+
+// normValue returns a value of the SDK in the form of results.
+func normValue(v any) any {
+	switch v := v.(type) {
+	case nil:
+		return nil
+	case *sandbox.Sandbox:
+		out := object{"sandbox": v.Name(), "session": nil, "status": nil}
+		if s := v.CurrentSession(); s != nil {
+			out["session"], out["status"] = s.ID(), string(s.Status())
+		}
+		return out
+	case *sandbox.Session:
+		return object{"session": v.ID(), "status": string(v.Status())}
+	case *sandbox.Snapshot:
+		return object{"snapshot": v.ID(), "status": string(v.Status())}
+	case *sandbox.Drive:
+		return object{"drive": v.Name(), "driveId": v.ID()}
+	case *sandbox.User:
+		return object{"user": v.Username(), "homeDir": v.HomeDir()}
+	case *sandbox.CommandResult:
+		out := commandValue(v.Command)
+		out["finished"], out["exitCode"] = true, float64(v.ExitCode)
+		return out
+	case *sandbox.Command:
+		return commandValue(v)
+	case *sandbox.StopResult:
+		out := fields(v.Session, moment)
+		if v.Snapshot != nil {
+			out["snapshot"] = listed(*v.Snapshot)
+		}
+		return normDeep(out)
+	case *sandbox.Interactive:
+		return object{"url": v.URL, "token": v.Token}
+	case *sandbox.Group:
+		return object{"groupname": v.Name, "sharedDir": v.SharedDir}
+	case fs.FileInfo:
+		return stats(v)
+	case sandbox.Mount, *sandbox.NetworkPolicy:
+		return fieldValue("", reflect.ValueOf(v), moment)
+	case []byte:
+		if len(v) > long {
+			return object{"size": float64(len(v)), "sha256": sha256Hex(v)}
+		}
+		return object{"base64": base64.StdEncoding.EncodeToString(v)}
+	case json.RawMessage:
+		decoded, _ := decodeJSON(v)
+		return normDeep(decoded)
+	default:
+		return normDeep(v)
+	}
+}
+
+func commandValue(c *sandbox.Command) object {
+	out := object{
+		"command": c.ID(), "finished": false, "exitCode": nil, "durationMs": nil,
+		"startedAt": moment(c.StartedAt()), "cwd": c.Cwd(),
+	}
+	if code, exited := c.ExitStatus(); exited {
+		out["exitCode"] = float64(code)
+	}
+	if d, known := c.Elapsed(); known {
+		out["durationMs"] = float64(d) / float64(time.Millisecond)
+	}
+	return out
+}
+
+// Times in the form of the API, and in that of JavaScript's getters.
+func moment(t time.Time) any {
+	if t.IsZero() {
+		return nil
+	}
+	return float64(t.UnixMilli())
+}
+
+func isoTime(t time.Time) any {
+	if t.IsZero() {
+		return nil
+	}
+	return t.UTC().Format("2006-01-02T15:04:05.000Z")
+}
+
+// jsNames are the names of fields that differ from JavaScript's by more than
+// their first letter.
+var jsNames = map[string]string{
+	"ID": "id", "URL": "url", "VCPUs": "vcpus", "MemoryMB": "memory", "TotalActiveCPU": "totalActiveCpuDurationMs",
+	"TotalDuration": "totalDurationMs", "ActiveCPU": "activeCpuDurationMs", "SandboxName": "sourceSandboxName",
+	"MaxSizeBytes": "maxSize", "Sandbox": "name",
+}
+
+func jsName(field string) string {
+	if name, ok := jsNames[field]; ok {
+		return name
+	}
+	if id, ok := strings.CutSuffix(field, "ID"); ok {
+		field = id + "Id"
+	}
+	return strings.ToLower(field[:1]) + field[1:]
+}
+
+// fields returns a struct of the SDK by JavaScript's names. What the API omitted
+// is omitted, as is the architecture, which JavaScript has of sessions only.
+func fields(v any, times func(time.Time) any) object {
+	out := object{}
+	s := reflect.ValueOf(v)
+	for i := range s.NumField() {
+		name := s.Type().Field(i).Name
+		if _, session := v.(sandbox.SessionInfo); name == "Architecture" && !session {
+			continue
+		}
+		if name == "Extra" { // what the SDK does not know
+			for k, raw := range s.Field(i).Interface().(map[string]json.RawMessage) {
+				out[k], _ = decodeJSON(raw)
+			}
+		} else if value := fieldValue(name, s.Field(i), times); value != nil {
+			out[jsName(name)] = value
+		}
+	}
+	return out
+}
+
+func fieldValue(name string, v reflect.Value, times func(time.Time) any) any {
+	if v.IsZero() && v.Kind() != reflect.Bool && !strings.HasSuffix(name, "SizeBytes") {
+		return nil
+	}
+	switch v := v.Interface().(type) {
+	case time.Duration:
+		if v == sandbox.Forever {
+			return 0.0
+		}
+		return float64(v) / float64(time.Millisecond)
+	case time.Time:
+		return times(v)
+	case map[string]sandbox.Mount:
+		out := object{}
+		for at, m := range v {
+			out[at] = fieldValue("", reflect.ValueOf(m), times)
+		}
+		return out
+	case sandbox.Mount:
+		return object{"drive": v.Drive, "mode": string(v.Mode)}
+	case sandbox.NetworkTransfer:
+		return object{"ingress": float64(v.Ingress), "egress": float64(v.Egress)}
+	case *sandbox.KeepLastSnapshots:
+		out := fields(*v, times)
+		delete(out, "keepEvicted")
+		out["count"], out["deleteEvicted"] = float64(v.Count), !v.KeepEvicted
+		return out
+	case []sandbox.Route:
+		out := []any{}
+		for _, r := range v {
+			out = append(out, fields(r, times))
+		}
+		return out
+	default:
+		return plain(v)
+	}
+}
+
+// listed returns an item of a listing in the form of the API.
+func listed(v any) object {
+	if node, ok := v.(sandbox.SnapshotTreeNode); ok {
+		siblings := []any{}
+		for _, s := range node.Siblings {
+			siblings = append(siblings, listed(s))
+		}
+		return object{"snapshot": listed(node.Snapshot), "siblings": siblings, "count": strconv.Itoa(node.Count)}
+	}
+	out := fields(v, moment)
+	if p, ok := out["networkPolicy"]; ok {
+		out["networkPolicy"] = policyAsAPI(p)
+	}
+	return out
+}
+
+// policyAsAPI returns a policy in the form of API responses.
+func policyAsAPI(public any) object {
+	p, ok := public.(object)
+	if !ok {
+		return object{"mode": public}
+	}
+	out := object{"mode": "custom"}
+	subnets, _ := p["subnets"].(object)
+	for from, to := range map[string]string{"allow": "allowedCIDRs", "deny": "deniedCIDRs"} {
+		if list, ok := subnets[from]; ok {
+			out[to] = list
+		}
+	}
+	switch allow := p["allow"].(type) {
+	case []any:
+		out["allowedDomains"] = allow
+	case object:
+		out["allowedDomains"] = plain(sortedKeys(allow))
+		for _, domain := range sortedKeys(allow) {
+			rules, _ := allow[domain].([]any)
+			for _, r := range rules {
+				kind, rule := ruleAsAPI(domain, r.(object))
+				list, _ := out[kind].([]any)
+				out[kind] = append(list, rule)
+			}
+		}
+	}
+	return out
+}
+
+func ruleAsAPI(domain string, r object) (kind string, rule object) {
+	kind, rule = "injectionRules", object{"domain": domain}
+	if m, ok := r["match"]; ok {
+		rule["match"] = m
+	}
+	if to, ok := r["forwardURL"]; ok {
+		rule["forwardURL"] = to
+		return "forwardRules", rule
+	}
+	names := object{}
+	transforms, _ := r["transform"].([]any)
+	for _, t := range transforms {
+		headers, _ := t.(object)["headers"].(object)
+		maps.Copy(names, headers)
+	}
+	rule["headerNames"] = plain(append([]string{}, sortedKeys(names)...))
+	return kind, rule
+}
+
+// getters are the properties of each class by their names in JavaScript. Those of
+// a sandbox after the bar are its session's.
+var getters = map[string]string{
+	"Sandbox": "name persistent region vcpus memory runtime image totalEgressBytes totalIngressBytes totalActiveCpuDurationMs " +
+		"totalDurationMs updatedAt statusUpdatedAt createdAt timeout expiresAt tags networkPolicy currentSnapshotId " +
+		"snapshotExpiration keepLastSnapshots failoverRegions networkId mounts status " +
+		"| routes interactivePort cwd sourceSnapshotId activeCpuUsageMs networkTransfer status",
+	"Session": "routes sessionId interactivePort status createdAt timeout networkPolicy sourceSnapshotId memory vcpus region runtime cwd " +
+		"requestedAt startedAt requestedStopAt stoppedAt abortedAt duration snapshottedAt updatedAt activeCpuUsageMs networkTransfer",
+	"Snapshot": "snapshotId sourceSessionId status sizeBytes createdAt updatedAt expiresAt regions",
+	"Drive":    "driveId name projectId region maxSize currentSessionId currentSandboxName createdAt updatedAt",
+	"User":     "username homeDir",
+}
+
+// aliases are the names of getters whose fields are called otherwise.
+var aliases = map[string]string{"sessionId": "id", "snapshotId": "id", "driveId": "id", "activeCpuUsageMs": "activeCpuDurationMs"}
+
+// errNoSession is what JavaScript throws for a session getter of a sandbox that
+// was revived without a session.
+var errNoSession = errors.New("No active session. Run a command or call resume first.") //nolint:staticcheck // the text of another SDK
+
+func opProps(c *call) (any, error) {
+	var a struct{ Names []string }
+	if err := c.args(&a); err != nil {
+		return nil, err
+	}
+	out := object{}
+	for _, name := range a.Names {
+		v, err := prop(c.target, name)
+		if err != nil {
+			return nil, err
+		}
+		out[name] = v
+	}
+	return out, nil
+}
+
+// prop returns the value of one getter. As in JavaScript, a name that the class
+// lacks has no value.
+func prop(target any, name string) (any, error) {
+	switch t := target.(type) {
+	case *sandbox.CommandResult:
+		return commandProp(t, t.Command, name), nil
+	case *sandbox.Command:
+		return commandProp(t, t, name), nil
+	}
+	on := reflect.Indirect(reflect.ValueOf(target))
+	if on.Kind() != reflect.Struct || getters[on.Type().Name()] == "" {
+		return nil, fmt.Errorf("conformance: props of %T", target)
+	}
+	own, sessions, _ := strings.Cut(getters[on.Type().Name()], "|")
+	if slices.Contains(strings.Fields(sessions), name) {
+		s := target.(*sandbox.Sandbox).CurrentSession()
+		if s == nil {
+			return nil, errNoSession
+		}
+		if name != "status" {
+			return prop(s, name)
+		}
+	}
+	if !slices.Contains(strings.Fields(own), name) {
+		return nil, nil
+	}
+	if m := reflect.ValueOf(target).MethodByName(strings.ToUpper(name[:1]) + name[1:]); m.IsValid() {
+		return orEmpty(name, fieldValue(name, m.Call(nil)[0], isoTime)), nil
+	}
+	info := fields(reflect.ValueOf(target).MethodByName("Info").Call(nil)[0].Interface(), isoTime)
+	if alias, ok := aliases[name]; ok {
+		name = alias
+	}
+	return orEmpty(name, info[name]), nil
+}
+
+// orEmpty returns an empty list for the getters that have one in place of none.
+func orEmpty(name string, v any) any {
+	if v == nil && (name == "routes" || name == "failoverRegions") {
+		return []any{}
+	}
+	return v
+}
+
+func commandProp(target any, c *sandbox.Command, name string) any {
+	v, _ := normValue(target).(object)
+	switch name {
+	case "cmdId":
+		return c.ID()
+	case "sessionId":
+		return c.SessionID()
+	case "cwd", "startedAt", "exitCode", "durationMs":
+		return v[name]
+	default:
+		return nil
+	}
+}
