@@ -8,7 +8,6 @@ import (
 
 	"github.com/go-vercel/sandbox/internal/api"
 	"github.com/go-vercel/sandbox/internal/observe"
-	"github.com/go-vercel/sandbox/internal/wire"
 )
 
 // KeepAliveOptions are the options of [Sandbox.KeepAlive]. The zero value is
@@ -94,14 +93,15 @@ func (s *Sandbox) keepAliveOnce(ctx context.Context, o *KeepAliveOptions) (time.
 	// A request without a response must not keep the next one from being made.
 	ctx, cancel := context.WithTimeout(ctx, min(keepAliveLimit, o.Margin/2))
 	defer cancel()
-	left, running, err := cur.timeLeft(ctx)
+	err := cur.Refresh(ctx)
+	left := cur.TimeLeft()
 	switch {
 	case err != nil && passing(err):
 		s.keepAliveFailed(ctx, err)
 		return min(o.Interval, o.Margin/4), nil
 	case err != nil:
 		return 0, fmt.Errorf("sandbox: keeping %q alive: %w", s.Name(), err)
-	case !running:
+	case cur.Status() != StatusRunning:
 		return o.Interval, nil
 	case left > o.Margin:
 		return min(o.Interval, left-o.Margin), nil
@@ -151,24 +151,4 @@ func passing(err error) bool {
 		return !errors.Is(err, ErrNoCredentials)
 	}
 	return false
-}
-
-// timeLeft returns how long the session has left. Its end is by the server's
-// clock, and so is the current time if the response reports it.
-func (s *Session) timeLeft(ctx context.Context) (left time.Duration, running bool, err error) {
-	c, err := s.client()
-	if err != nil {
-		return 0, false, err
-	}
-	var response wire.SessionResponse
-	req := &api.Request{Op: api.GetSession, Path: []string{s.ID()}}
-	if err := c.do(ctx, req, &response); err != nil {
-		return 0, false, err
-	}
-	s.set(response.Session, response.Routes)
-	begun := response.Session.StartedAt.Time
-	if begun.IsZero() {
-		begun = response.Session.CreatedAt.Time
-	}
-	return begun.Add(time.Duration(response.Session.Timeout)).Sub(serverTime(req)), Status(response.Session.Status) == StatusRunning, nil
 }

@@ -93,3 +93,37 @@ func TestKeepAliveEndsWithAnError(t *testing.T) {
 
 	assert.ErrorIs(t, sb.KeepAlive(t.Context(), &sandbox.KeepAliveOptions{Margin: -1}), sandbox.ErrInvalid)
 }
+
+// TestTimeLeft: how long a session has is by the service's clock, whatever this
+// machine's says.
+func TestTimeLeft(t *testing.T) {
+	t.Parallel()
+	for name, ahead := range map[string]time.Duration{"ahead": 30 * time.Minute, "behind": -30 * time.Minute} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			srv := sandboxtest.New(t, &sandboxtest.Options{Start: time.Now().Add(ahead)})
+			begun := time.Now()
+			sb, err := srv.Client().Create(t.Context(), &sandbox.CreateOptions{Timeout: 10 * time.Minute})
+			require.NoError(t, err)
+			cur := sb.CurrentSession()
+			about := func(want time.Duration) {
+				t.Helper()
+				left := cur.TimeLeft()
+				assert.LessOrEqual(t, left, want+2*time.Second)
+				assert.GreaterOrEqual(t, left, want-time.Since(begun)-2*time.Second)
+			}
+			about(10 * time.Minute)
+			srv.Advance(4 * time.Minute)
+			require.NoError(t, cur.Refresh(t.Context()))
+			about(6 * time.Minute)
+			require.NoError(t, cur.ExtendTimeout(t.Context(), time.Hour))
+			about(66 * time.Minute)
+
+			_, err = sb.Stop(t.Context(), nil)
+			require.NoError(t, err)
+			require.NoError(t, cur.Refresh(t.Context()))
+			assert.Zero(t, cur.TimeLeft())
+		})
+	}
+	assert.Zero(t, new(sandbox.Session).TimeLeft())
+}

@@ -225,11 +225,7 @@ func (s *Sandbox) URL(port int) (string, error) {
 func (s *Sandbox) ExpiresAt() time.Time {
 	if cur := s.CurrentSession(); cur != nil {
 		if info := cur.wire(); Status(info.Status) == StatusRunning {
-			base := info.StartedAt.Time
-			if base.IsZero() {
-				base = info.CreatedAt.Time
-			}
-			return base.Add(time.Duration(info.Timeout))
+			return timeout(&info)
 		}
 	}
 	return s.metadata().ExpiresAt.Time

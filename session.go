@@ -152,6 +152,33 @@ func (s *Session) update(ctx context.Context, op *api.Op, body any) error {
 	return nil
 }
 
+// TimeLeft returns how long the session has until its timeout as last known:
+// negative once that has passed, and zero if the session has ended. It goes by the service's clock, which the client's responses
+// tell to the second, whatever this machine's is set to. It makes no request; call
+// [Session.Refresh] first if other clients may have moved the end.
+func (s *Session) TimeLeft() time.Duration {
+	w := s.wire()
+	switch Status(w.Status) {
+	case StatusPending, StatusRunning:
+	default:
+		return 0
+	}
+	now := time.Now()
+	if c, err := s.client(); err == nil && c.api != nil {
+		now = c.api.Now()
+	}
+	return timeout(&w).Sub(now)
+}
+
+// timeout is when a session times out.
+func timeout(w *wire.Session) time.Time {
+	begun := w.StartedAt.Time
+	if begun.IsZero() {
+		begun = w.CreatedAt.Time
+	}
+	return begun.Add(time.Duration(w.Timeout))
+}
+
 // Refresh fetches the session's current state, with one request.
 func (s *Session) Refresh(ctx context.Context) error { return s.update(ctx, api.GetSession, nil) }
 

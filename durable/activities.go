@@ -129,7 +129,7 @@ func (w *Worker) renew(ctx context.Context, o Options, vm string) (machine, erro
 // platform allows, and returns when it ends. A lost response is not an error:
 // at worst, the machine runs longer than it has to.
 func (w *Worker) extend(ctx context.Context, s *sandbox.Session, d time.Duration) time.Time {
-	if need := d - expiry(s).Sub(w.now()); need > 10*time.Second {
+	if need := d - s.TimeLeft(); need > 10*time.Second {
 		if err := s.ExtendTimeout(ctx, need); err != nil {
 			activity.GetLogger(ctx).Warn("could not renew the machine's lease", "session", s.ID(), "error", err)
 			_ = s.Refresh(ctx)

@@ -146,7 +146,7 @@ func (w *Worker) keepLease(ctx context.Context, in followInput) (stop func()) {
 				}
 				continue
 			}
-			if expiry(cur).Sub(w.now()) < in.Lease/2 {
+			if cur.TimeLeft() < in.Lease/2 {
 				w.extend(ctx, cur, in.Lease)
 			}
 		}

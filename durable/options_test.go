@@ -137,6 +137,32 @@ func TestLeaseIsRenewed(t *testing.T) {
 	require.NoError(t, env.GetWorkflowError())
 }
 
+// TestLeaseByTheServicesClock: a worker whose clock is half an hour fast or slow
+// leaves a machine the lease that was asked for, neither none nor much more.
+func TestLeaseByTheServicesClock(t *testing.T) {
+	const lease = 10 * time.Minute
+	for name, ahead := range map[string]time.Duration{"slow worker": 30 * time.Minute, "fast worker": -30 * time.Minute} {
+		t.Run(name, func(t *testing.T) {
+			srv := sandboxtest.New(t, &sandboxtest.Options{Start: time.Now().Add(ahead)})
+			env := durabletest.New(t, nil)
+			env.Worker.Client = srv.Client()
+			env.ExecuteWorkflow(func(ctx workflow.Context) error {
+				sb, err := durable.Open(ctx, &durable.Options{Name: "leased", Lease: lease})
+				if err != nil {
+					return err
+				}
+				srv.Advance(6 * time.Minute)
+				before := srv.Now()
+				runs, err := sb.Renew(ctx)
+				assert.True(t, runs)
+				assert.WithinRange(t, sb.ExpiresAt, before.Add(lease-2*time.Second), srv.Now().Add(lease+2*time.Second))
+				return err
+			})
+			require.NoError(t, env.GetWorkflowError())
+		})
+	}
+}
+
 // TestNoTail: what is stored need not be in the history as well; what is not, is.
 func TestNoTail(t *testing.T) {
 	for _, stored := range []bool{true, false} {

@@ -36,20 +36,11 @@ type Worker struct {
 	// which no two servers share. Give two namespaces one Fleet and each sweeps
 	// the other's machines.
 	Fleet string
-	// Now is the time by which leases are renewed. Nil means time.Now.
-	Now func() time.Time
 
 	// idsRefused: the service knows no IDs of the caller's for commands.
 	idsRefused atomic.Bool
 	// namespaces are the IDs of namespaces, by their names.
 	namespaces sync.Map
-}
-
-func (w *Worker) now() time.Time {
-	if w.Now != nil {
-		return w.Now()
-	}
-	return time.Now()
 }
 
 // Names of the activities. They are part of histories, and stay as they are.

@@ -107,12 +107,21 @@ func (p *Pool) offer(ctx context.Context, sb *sandbox.Sandbox) error {
 	return nil
 }
 
+// timeLeft is by the service's clock, which this machine's may differ from.
+func timeLeft(sb *sandbox.Sandbox) time.Duration {
+	cur := sb.CurrentSession()
+	if cur == nil {
+		return 0
+	}
+	return cur.TimeLeft()
+}
+
 // extendAll extends the running sandboxes whose time runs low.
 func (p *Pool) extendAll() {
 	p.mu.Lock()
 	var low []*sandbox.Sandbox
 	for _, sb := range p.alive {
-		if time.Until(sb.ExpiresAt()) < p.opts.Lease*5/8 {
+		if timeLeft(sb) < p.opts.Lease*5/8 {
 			low = append(low, sb)
 		}
 	}
@@ -124,7 +133,7 @@ func (p *Pool) extendAll() {
 		}
 		ctx, cancel := context.WithTimeout(p.ctx, p.opts.Lease/4)
 		defer cancel()
-		err := session.ExtendTimeout(ctx, (p.opts.Lease - max(0, time.Until(sb.ExpiresAt()))).Round(time.Millisecond))
+		err := session.ExtendTimeout(ctx, (p.opts.Lease - max(0, timeLeft(sb))).Round(time.Millisecond))
 		if err == nil || p.ctx.Err() != nil {
 			return
 		}
@@ -227,7 +236,7 @@ func (p *Pool) adopt(ctx context.Context, info sandbox.Info) {
 	if err != nil || !sb.Info().CreatedAt.Equal(info.CreatedAt) {
 		return
 	}
-	if !unclaimed(ctx, sb) || time.Until(sb.ExpiresAt()) > p.opts.Lease*3/8 {
+	if !unclaimed(ctx, sb) || timeLeft(sb) > p.opts.Lease*3/8 {
 		p.suspect(info.Name) // unfinished, taken, or extended in the meantime
 		return
 	}

@@ -58,7 +58,7 @@ func New(tb testing.TB, opts *Options) *Env {
 	e := &Env{
 		TestWorkflowEnvironment: suite.NewTestWorkflowEnvironment(),
 		Server:                  srv,
-		Worker:                  &durable.Worker{Client: srv.Client(), Output: o.Output, Now: srv.Now, Fleet: "durabletest"},
+		Worker:                  &durable.Worker{Client: srv.Client(), Output: o.Output, Fleet: "durabletest"},
 	}
 	e.SetTestTimeout(o.Timeout)
 	// A second, which is the default, may pass on a machine that does other things.

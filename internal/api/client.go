@@ -68,6 +68,7 @@ type Client struct {
 	base    string // escaped path prefix
 	retrier *retryablehttp.Client
 	limits  sync.Map // *Op to the RateLimit of its last response
+	clock   *clock
 	owners  owners
 }
 
@@ -81,10 +82,12 @@ func New(cfg Config) *Client {
 	if rt == nil {
 		rt = http.DefaultTransport
 	}
-	hc.Transport = wholeResponses{once{next: rt, http1: new(atomic.Bool)}, newPacer(cfg.MaxRateLimitWait)}
+	told := &clock{base: time.Now()}
+	hc.Transport = wholeResponses{once{next: rt, http1: new(atomic.Bool)}, newPacer(cfg.MaxRateLimitWait), told}
 	hc.CheckRedirect = redirectPolicy(cfg.BaseURL, hc.CheckRedirect)
 	return &Client{
 		cfg:     cfg,
+		clock:   told,
 		base:    cfg.BaseURL.EscapedPath(),
 		retrier: newRetrier(&hc, cfg.Retry),
 	}

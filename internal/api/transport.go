@@ -48,7 +48,8 @@ func DefaultTransport() *Transport {
 // lose their connections.
 type wholeResponses struct {
 	once
-	pace *pacer
+	pace  *pacer
+	clock *clock
 }
 
 func (t wholeResponses) RoundTrip(req *http.Request) (*http.Response, error) {
@@ -63,6 +64,7 @@ func (t wholeResponses) RoundTrip(req *http.Request) (*http.Response, error) {
 		}
 		return nil, err
 	}
+	sent := time.Now()
 	resp, err := t.exchange(a.beginRequest(req), a)
 	if err != nil || !a.streams(resp) {
 		a.endRequest(a.count+1, err)
@@ -72,6 +74,7 @@ func (t wholeResponses) RoundTrip(req *http.Request) (*http.Response, error) {
 		resp.Request = req
 		if a.verdict.err == nil { // a gateway's page tells nothing
 			told = resp.Header
+			t.clock.note(told, sent)
 		}
 	}
 	a.spent = t.pace.left(req.Context(), a, told, a.verdict.kind == RateLimited && a.verdict.again == always)

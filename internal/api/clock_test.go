@@ -1,0 +1,47 @@
+package api
+
+import (
+	"net/http"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+)
+
+// TestClock: the service's time is known to the second from each response,
+// also from one that took minutes, which tells little; and one whose clock was set
+// is believed again at once.
+func TestClock(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := &clock{base: time.Now()}
+		assert.Equal(t, time.Now(), c.now(), "ours before the first response")
+		ahead := 30 * time.Minute
+		answer := func(after, took time.Duration) {
+			sent := time.Now()
+			time.Sleep(after)
+			date := time.Now().Add(ahead).UTC().Format(http.TimeFormat)
+			time.Sleep(took)
+			c.note(http.Header{"Date": {date}}, sent)
+		}
+		check := func(what string) {
+			t.Helper()
+			off := time.Now().Add(ahead).Sub(c.now())
+			assert.True(t, off >= 0 && off <= 1500*time.Millisecond, "%s: %v", what, off)
+		}
+		answer(0, 100*time.Millisecond)
+		check("first")
+		time.Sleep(time.Hour)
+		check("an hour later")
+		answer(0, 10*time.Minute)
+		check("a Date as old as its request")
+		answer(10*time.Minute, 0)
+		check("one that was waited for")
+		for _, ahead = range []time.Duration{-30 * time.Minute, 0, 2 * time.Hour} {
+			answer(0, time.Millisecond)
+			check("set")
+		}
+		c.note(http.Header{"Date": {"yesterday"}}, time.Now())
+		check("no Date")
+	})
+}
