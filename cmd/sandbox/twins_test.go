@@ -23,6 +23,7 @@ import (
 type recordedLine struct {
 	Argv   []string       `json:"argv"`
 	RC     int            `json:"rc"`
+	Here   int            `json:"here,omitempty"` // this program's exit code, where the other one's is 1
 	Help   bool           `json:"help,omitempty"` // standard output was a help page, whose facts another test compares
 	Stdout string         `json:"stdout"`
 	Calls  []recordedCall `json:"calls"`
@@ -43,8 +44,12 @@ type departure struct {
 	// Kind is what differs: stdout, exit, field or requests. Lines of kind apart
 	// fail there and succeed here; so that what they do changes nothing for the
 	// lines behind them, they are run against an emulator of their own. Lines of
-	// kind refused succeed there, and are refused here without a request.
+	// kind refused succeed there, and are refused here without a request. What is
+	// of kind elsewhere is not in these comparisons, but held by Test.
 	Kind string
+	// Test is the test, or the script of TestScripts, that holds a difference of
+	// kind elsewhere; "none" for what this program does not have.
+	Test string
 	// Line is a pattern for the command lines; empty means all. Unless is one for
 	// lines that are not meant all the same.
 	Line, Unless string
@@ -91,7 +96,7 @@ func newTwins(t *testing.T, comparison string) *twins {
 	tw := &twins{t: t, desk: twinDesk(t), live: comparison != "recorded"}
 	load(t, "testdata/departures.json", &tw.departures)
 	tw.departures = slices.DeleteFunc(tw.departures, func(d *departure) bool {
-		return d.Only != "" && d.Only != comparison && (comparison != "more" || d.Only != "live")
+		return d.Kind == "elsewhere" || d.Only != "" && d.Only != comparison && (comparison != "more" || d.Only != "live")
 	})
 	for _, d := range tw.departures {
 		require.NotEmpty(t, d.Reason, d.ID)
@@ -243,25 +248,16 @@ func (tw *twins) departs(kind, line string, fits func(*departure) bool) bool {
 	return false
 }
 
-// compareExit wants the remote command's code and zero to be the same. For a
-// failure of the CLI itself, which has the code 1 there, any failure will do.
+// compareExit wants the same code. A failure of the CLI itself, which has the code
+// 1 there, may have a finer one here, which is recorded with the line.
 func (tw *twins) compareExit(l recordedLine, got outcome, line, where string) {
-	if got.code == l.RC || l.RC == 1 && got.code > 1 && !tw.remoteCode(l) {
-		return
+	want := l.RC
+	if l.Here != 0 {
+		want = l.Here
 	}
-	if !tw.departs("exit", line, func(d *departure) bool { return d.Exit == got.code }) {
-		assert.Equal(tw.t, l.RC, got.code, "exit code of %s", where)
+	if got.code != want && !tw.departs("exit", line, func(d *departure) bool { return d.Exit == got.code }) {
+		assert.Equal(tw.t, want, got.code, "exit code of %s", where)
 	}
-}
-
-// remoteCode reports whether the exit code is that of a command that ran.
-func (tw *twins) remoteCode(l recordedLine) bool {
-	for _, c := range l.Calls {
-		if c.Method == "POST" && strings.Contains(c.URL, "/cmd?") && c.Status == 200 {
-			return true
-		}
-	}
-	return false
 }
 
 func (tw *twins) compareStdout(l recordedLine, got outcome, line, where string) {
