@@ -96,7 +96,7 @@ func (s *Sandbox) stop(ctx context.Context, c *Client, opts *StopOptions) (*Stop
 	if opts != nil && opts.NoWait {
 		return stopResult(resp), nil
 	}
-	err = s.awaitStopped(ctx, c, cur, over, &before, resp)
+	err = (&stopWait{s, c, cur, over, before, resp}).wait(ctx)
 	return stopResult(resp), err
 }
 
@@ -116,92 +116,97 @@ func (s *Sandbox) stopSession(ctx context.Context, cur *Session) (resp *wire.Sto
 	return resp, over, s.st.setInfo(*resp.Sandbox)
 }
 
-// awaitStopped waits until the session has ended and, if its files are saved,
-// the snapshot with them is the sandbox's current one. It keeps resp up to
-// date. over says that the session had ended before it was told to stop.
-func (s *Sandbox) awaitStopped(ctx context.Context, c *Client, cur *Session, over bool, before *wire.Sandbox, resp *wire.StopResponse) error {
+// stopWait waits until a session has ended and, if its files are saved, the
+// snapshot with them is the sandbox's current one.
+type stopWait struct {
+	s       *Sandbox
+	c       *Client
+	session *Session
+	// over says that the session had ended before it was told to stop, and before
+	// is what the sandbox was like then.
+	over   bool
+	before wire.Sandbox
+	// resp is the response of the stop, which is kept up to date.
+	resp *wire.StopResponse
+}
+
+func (w *stopWait) wait(ctx context.Context) error {
+	if info := w.resp.Sandbox; info != nil && !leaving(w.resp.Session.Status) {
+		if !info.Persistent || w.resp.Snapshot != nil && info.CurrentSnapshotID == w.resp.Snapshot.ID {
+			return nil
+		}
+	}
 	limited, cancel := context.WithTimeoutCause(ctx, stopLimit, errStopSlow)
 	defer cancel()
-	failed := func(err error) error {
-		return &RequestError{Operation: api.StopSession.Name, SandboxName: s.Name(), SessionID: cur.ID(), Err: err}
-	}
-	if resp.Sandbox != nil && !leaving(resp.Session.Status) {
-		switch info := resp.Sandbox; {
-		case !info.Persistent:
-			return nil
-		case resp.Snapshot != nil && info.CurrentSnapshotID == resp.Snapshot.ID:
-			return nil
-		}
-	}
-	first := true
 	for {
 		// Look at once first: most sessions have ended when the API responds.
-		if !first {
-			if err := api.Pause(limited, c.api.PollPause(api.GetSandbox, pollInterval)); err != nil {
-				return failed(err)
-			}
-		}
-		first = false
-		now, req, err := c.getSandbox(limited, s.Name(), s.st.project, false, nil)
-		switch {
-		case errors.Is(err, ErrNotFound), errors.Is(err, ErrSnapshotNotFound):
-			return nil // deleted meanwhile, or nothing can be saved
-		case err != nil && limited.Err() != nil:
-			return failed(context.Cause(limited))
-		case err != nil:
+		if done, err := w.look(limited); done || err != nil {
 			return err
 		}
-		if next, err := s.adopt(c, now); err != nil || next.ID() != cur.ID() {
-			return err // the next session has begun, so this one has ended
-		}
-		resp.Session = now.Session
-		if resp.Sandbox != nil {
-			*resp.Sandbox = now.Sandbox
-		}
-		switch {
-		case leaving(now.Session.Status):
-			continue
-		case !now.Sandbox.Persistent:
-			return nil
-		}
-		current, err := savedBy(limited, c, cur.ID(), before, resp, &now.Sandbox)
-		switch {
-		case over && errors.Is(err, ErrNotFound):
-			return nil // the snapshot was deleted since
-		case err != nil && limited.Err() != nil:
-			return failed(context.Cause(limited))
-		case err != nil && !errors.Is(err, ErrNotFound):
-			return err
-		case current:
-			return nil
-		case Status(now.Session.Status) == StatusFailed || Status(now.Session.Status) == StatusAborted:
-			return failed(errNotSaved)
-		case longOver(&now.Session, req):
-			return nil // what is current by now is what there is
+		if err := api.Pause(limited, w.c.api.PollPause(api.GetSandbox, pollInterval)); err != nil {
+			return w.failed(err)
 		}
 	}
 }
 
-// longOver reports whether the session ended so long ago that nothing more is
-// to be expected of it.
-func longOver(session *wire.Session, req *api.Request) bool {
-	return !session.StoppedAt.IsZero() && serverTime(req).Sub(session.StoppedAt.Time) > stopLimit
+// look asks once for the state of the sandbox.
+func (w *stopWait) look(ctx context.Context) (done bool, err error) {
+	now, req, err := w.c.getSandbox(ctx, w.s.Name(), w.s.st.project, false, nil)
+	switch {
+	case errors.Is(err, ErrNotFound), errors.Is(err, ErrSnapshotNotFound):
+		return true, nil // deleted meanwhile, or nothing can be saved
+	case err != nil && ctx.Err() != nil:
+		return false, w.failed(context.Cause(ctx))
+	case err != nil:
+		return false, err
+	}
+	if next, err := w.s.adopt(w.c, now); err != nil || next.ID() != w.session.ID() {
+		return true, err // the next session has begun, so this one has ended
+	}
+	w.resp.Session = now.Session
+	if w.resp.Sandbox != nil {
+		*w.resp.Sandbox = now.Sandbox
+	}
+	switch {
+	case leaving(now.Session.Status):
+		return false, nil
+	case !now.Sandbox.Persistent:
+		return true, nil
+	}
+	current, err := w.saved(ctx, &now.Sandbox)
+	switch {
+	case w.over && errors.Is(err, ErrNotFound):
+		return true, nil // the snapshot was deleted since
+	case err != nil && ctx.Err() != nil:
+		return false, w.failed(context.Cause(ctx))
+	case err != nil && !errors.Is(err, ErrNotFound):
+		return false, err
+	case current:
+		return true, nil
+	case Status(now.Session.Status) == StatusFailed || Status(now.Session.Status) == StatusAborted:
+		return false, w.failed(errNotSaved)
+	}
+	return longOver(&now.Session, req), nil // then what is current by now is what there is
 }
 
-// savedBy reports whether the sandbox's current snapshot is that of the
-// session, and adds it to resp. If its ID has changed since the stop was
+func (w *stopWait) failed(err error) error {
+	return &RequestError{Operation: api.StopSession.Name, SandboxName: w.s.Name(), SessionID: w.session.ID(), Err: err}
+}
+
+// saved reports whether the sandbox's current snapshot is that of the session,
+// and adds it to the response. If its ID has changed since the stop was
 // requested, it is that of the session; otherwise it may be that of an earlier
 // one. The error matches ErrNotFound if that snapshot no longer exists.
-func savedBy(ctx context.Context, c *Client, session string, before *wire.Sandbox, resp *wire.StopResponse, now *wire.Sandbox) (bool, error) {
+func (w *stopWait) saved(ctx context.Context, now *wire.Sandbox) (bool, error) {
 	id := now.CurrentSnapshotID
 	switch {
 	case id == "":
 		return false, nil
-	case resp.Snapshot != nil:
-		return id == resp.Snapshot.ID, nil
+	case w.resp.Snapshot != nil:
+		return id == w.resp.Snapshot.ID, nil
 	}
-	changed := before.CurrentSessionID == session && id != before.CurrentSnapshotID
-	snapshot, err := c.GetSnapshot(ctx, id)
+	changed := w.before.CurrentSessionID == w.session.ID() && id != w.before.CurrentSnapshotID
+	snapshot, err := w.c.GetSnapshot(ctx, id)
 	switch {
 	case changed && errors.Is(err, ErrNotFound):
 		return true, nil
@@ -209,11 +214,17 @@ func savedBy(ctx context.Context, c *Client, session string, before *wire.Sandbo
 		return false, err
 	}
 	taken := snapshot.wire()
-	if !changed && taken.SourceSessionID != session {
+	if !changed && taken.SourceSessionID != w.session.ID() {
 		return false, nil
 	}
-	resp.Snapshot = &taken
+	w.resp.Snapshot = &taken
 	return true, nil
+}
+
+// longOver reports whether the session ended so long ago that nothing more is
+// to be expected of it.
+func longOver(session *wire.Session, req *api.Request) bool {
+	return !session.StoppedAt.IsZero() && serverTime(req).Sub(session.StoppedAt.Time) > stopLimit
 }
 
 // leaving reports whether a session is ending.

@@ -136,13 +136,7 @@ func Attach(ctx context.Context, sh *sandbox.Shell, opts *Options) (exitCode int
 	signals := make(chan os.Signal, 1)
 	signal.Notify(signals, endSignals...)
 	defer signal.Stop(signals)
-	group.Go(func() {
-		select {
-		case sig := <-signals:
-			cancel(&SignalError{sig})
-		case <-ctx.Done():
-		}
-	})
+	group.Go(func() { endOn(ctx, signals, cancel) })
 
 	resize := func() {
 		if cols, rows, ok := o.size(); ok {
@@ -157,19 +151,14 @@ func Attach(ctx context.Context, sh *sandbox.Shell, opts *Options) (exitCode int
 		return 0, fmt.Errorf("terminal: %w", err)
 	}
 	defer input.stop()
-	var typed io.Reader = input
-	if !o.NoEscape && term.IsTerminal(int(o.Stdin.Fd())) {
-		typed = &escapes{typed: input, leave: func() { cancel(ErrLeft) }, newline: true}
-	}
 	input.start(func() {
-		to := &lastByte{w: sh, last: '\n'}
-		_, err := io.Copy(to, typed)
-		if err == nil && ctx.Err() == nil && !term.IsTerminal(int(o.Stdin.Fd())) {
-			end := []byte{ctrlD}
-			if to.last != '\n' {
-				end = []byte{ctrlD, ctrlD}
-			}
-			_, _ = sh.Write(end) // Wait reports what is wrong
+		switch {
+		case !term.IsTerminal(int(o.Stdin.Fd())):
+			sendFile(ctx, sh, input)
+		case o.NoEscape:
+			_, _ = io.Copy(sh, input) // Wait reports what is wrong
+		default:
+			_, _ = io.Copy(sh, &escapes{typed: input, leave: func() { cancel(ErrLeft) }, newline: true})
 		}
 	})
 
@@ -178,8 +167,7 @@ func Attach(ctx context.Context, sh *sandbox.Shell, opts *Options) (exitCode int
 	group.Go(func() {
 		defer close(shown)
 		if _, err := io.Copy(screen, sh); err != nil && screen.err != nil {
-			// Nobody reads the output anymore, which would block the program
-			// forever.
+			// Output that is not read would block the program forever.
 			cancel(fmt.Errorf("terminal: %w", screen.err))
 		}
 	})
@@ -199,8 +187,30 @@ func Attach(ctx context.Context, sh *sandbox.Shell, opts *Options) (exitCode int
 	return code, nil
 }
 
+// endOn ends a terminal at the first signal.
+func endOn(ctx context.Context, signals <-chan os.Signal, cancel context.CancelCauseFunc) {
+	select {
+	case sig := <-signals:
+		cancel(&SignalError{sig})
+	case <-ctx.Done():
+	}
+}
+
 // ctrlD ends the input of a program that reads lines from a terminal.
 const ctrlD = 4
+
+// sendFile sends what no one types, and its end.
+func sendFile(ctx context.Context, sh io.Writer, file io.Reader) {
+	to := &lastByte{w: sh, last: '\n'}
+	if _, err := io.Copy(to, file); err != nil || ctx.Err() != nil {
+		return // the Shell's Wait reports what is wrong
+	}
+	end := []byte{ctrlD}
+	if to.last != '\n' {
+		end = []byte{ctrlD, ctrlD}
+	}
+	_, _ = sh.Write(end)
+}
 
 // lastByte remembers the last byte that was written.
 type lastByte struct {

@@ -81,12 +81,12 @@ func (a *agent) do(call *net.UnixConn, req *request, files []*os.File, resp *res
 		ctx, cancel = context.WithTimeout(ctx, req.Within)
 		defer cancel()
 	}
-	if req.Op == "open" {
+	switch req.Op {
+	case "open":
 		a.backend, err = newLocalBackend(req.Dir, slog.New(slog.DiscardHandler), true, nil)
 		resp.Networked = err == nil && a.backend.networked()
 		return nil, err
-	}
-	if req.Op == "make" {
+	case "make":
 		m, err := a.backend.machine(req.Dir, req.Layers, req.Config)
 		if err == nil {
 			a.mu.Lock()
@@ -94,11 +94,9 @@ func (a *agent) do(call *net.UnixConn, req *request, files []*os.File, resp *res
 			a.mu.Unlock()
 		}
 		return nil, err
-	}
-	if req.Op == "flatten" {
+	case "flatten":
 		return nil, a.backend.flatten(req.Layers, req.Config.Image, req.Dir)
-	}
-	if req.Op == "image" {
+	case "image":
 		return nil, a.backend.addImage(req.Config.Image, req.Dir)
 	}
 	a.mu.Lock()
@@ -107,6 +105,11 @@ func (a *agent) do(call *net.UnixConn, req *request, files []*os.File, resp *res
 	if m == nil {
 		return nil, ErrStopped
 	}
+	return a.doIn(ctx, m, call, req, files, resp)
+}
+
+// doIn carries a request for a machine out.
+func (a *agent) doIn(ctx context.Context, m *namespaceMachine, call *net.UnixConn, req *request, files []*os.File, resp *response) (back []*os.File, err error) {
 	switch req.Op {
 	case "boot":
 		return nil, m.boot(ctx)
@@ -131,8 +134,7 @@ func (a *agent) do(call *net.UnixConn, req *request, files []*os.File, resp *res
 		if len(files) != 1 {
 			return nil, errors.New("no archive")
 		}
-		err := m.extract(ctx, files[0], req.Name, req.Max)
-		return nil, err
+		return nil, m.extract(ctx, files[0], req.Name, req.Max)
 	case "dial":
 		conn, err := m.dial(ctx, req.Port)
 		if err != nil {

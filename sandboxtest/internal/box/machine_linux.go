@@ -115,52 +115,16 @@ func (m *namespaceMachine) bootOnThread() (err error) {
 	if m.net, err = newNetwork(n.log, m.gate, m.deny, shared, n.tun); err != nil {
 		return err
 	}
-	layers := filepath.Join(n.dir, "l")
-	if err := os.Chdir(layers); err != nil {
-		return err
-	}
-	up := filepath.Join("../b", filepath.Base(m.dir))
-	root := rootSpec{
-		target: n.mounts + "/root", upper: up + "/u", work: up + "/w",
-		options: overlayOptions, dev: n.mounts + "/dev", devpts: ",mode=0620,gid=5",
-	}
-	lowest, show := n.lower[m.account.Name], n.showSelf
-	if m.image != "" {
-		image, err := n.image(m.image)
-		if err != nil {
-			return err
-		}
-		lowest, show = image.lower, n.showKit
-	} else {
-		root.extra = n.extra
-	}
-	root.lower = append(slices.Clone(m.layers), lowest)
-	if n.rootless {
-		root.options, root.devpts = rootlessOptions, ",mode=0600"
-	}
-	if err := root.mount(); err != nil {
-		return err
-	}
-	if err := show(root.target); err != nil {
-		return err
-	}
-	if err := n.coverShown(root.target, root.extra); err != nil {
-		return err
-	}
-	if n.rootless && m.image == "" {
-		if err := n.accountFiles(root.target, m.account); err != nil {
-			return err
-		}
-	}
-	if err := mountDrives(root.target, m.mounts, layers, root.options); err != nil {
+	root, err := m.mountRoot()
+	if err != nil {
 		return err
 	}
 	// Before the old root goes: who is not the host's root may mount /proc only
 	// where one is to be seen.
-	if err := m.startInit(root.target); err != nil {
+	if err := m.startInit(root); err != nil {
 		return err
 	}
-	if err := pivot(root.target); err != nil {
+	if err := pivot(root); err != nil {
 		return err
 	}
 	if err := m.setHostname(); err != nil {
@@ -175,6 +139,49 @@ func (m *namespaceMachine) bootOnThread() (err error) {
 		return nil // a kernel without them
 	}
 	return err
+}
+
+// mountRoot mounts the box's files, its drives too, and returns where.
+func (m *namespaceMachine) mountRoot() (target string, err error) {
+	n := m.backend
+	layers := filepath.Join(n.dir, "l")
+	if err := os.Chdir(layers); err != nil {
+		return "", err
+	}
+	up := filepath.Join("../b", filepath.Base(m.dir))
+	root := rootSpec{
+		target: n.mounts + "/root", upper: up + "/u", work: up + "/w",
+		options: overlayOptions, dev: n.mounts + "/dev", devpts: ",mode=0620,gid=5",
+	}
+	lowest, show := n.lower[m.account.Name], n.showSelf
+	if m.image != "" {
+		image, err := n.image(m.image)
+		if err != nil {
+			return "", err
+		}
+		lowest, show = image.lower, n.showKit
+	} else {
+		root.extra = n.extra
+	}
+	root.lower = append(slices.Clone(m.layers), lowest)
+	if n.rootless {
+		root.options, root.devpts = rootlessOptions, ",mode=0600"
+	}
+	if err := root.mount(); err != nil {
+		return "", err
+	}
+	if err := show(root.target); err != nil {
+		return "", err
+	}
+	if err := n.coverShown(root.target, root.extra); err != nil {
+		return "", err
+	}
+	if n.rootless && m.image == "" {
+		if err := n.accountFiles(root.target, m.account); err != nil {
+			return "", err
+		}
+	}
+	return root.target, mountDrives(root.target, m.mounts, layers, root.options)
 }
 
 // setHostname names the machine, in a way that it can look itself up.
