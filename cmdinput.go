@@ -171,10 +171,10 @@ const withInput = `exec <"$1" || exit 126; /bin/rm -f -- "$1" 2>/dev/null || rm 
 func startWithInput(ctx context.Context, on execTarget, in *input, name string, args []string, begin func(t target, name string, args []string) (*Command, error)) (*Command, error) {
 	return on.onSession(ctx, func(t target) (*Command, error) {
 		var files []string
-		err := send(ctx, t, func(string) iter.Seq2[tarball.Entry, error] {
+		err := send(ctx, t, func(string) (iter.Seq2[tarball.Entry, error], error) {
 			file := "/tmp/.stdin-" + rand.Text()
 			files = append(files, file)
-			return all([]tarball.Entry{{Name: file[1:], Mode: 0o600, Size: in.size, ModTime: time.Now(), Open: in.open}}, nil)
+			return each(tarball.Entry{Name: file[1:], Mode: 0o600, Size: in.size, ModTime: time.Now(), Open: in.open}), nil
 		}, nil)
 		if err == nil {
 			err = on.giveFile(ctx, files[len(files)-1])

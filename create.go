@@ -228,12 +228,9 @@ func (c *Client) create(ctx context.Context, o *CreateOptions) (*Sandbox, error)
 	if err != nil {
 		return nil, err
 	}
-	op, named := api.CreateSandbox, api.CreateNamed
+	op := api.CreateSandbox
 	if o.Runtime != "" {
-		op, named = api.CreateRuntime, api.CreateRuntimeNamed
-	}
-	if o.Name != "" {
-		op = named
+		op = api.CreateRuntime
 	}
 	if s, ok := o.Source.(interface{ secrets() []string }); ok {
 		for _, secret := range s.secrets() {
@@ -325,12 +322,8 @@ func (c *Client) Fork(ctx context.Context, source string, opts *CreateOptions) (
 	if err != nil {
 		return nil, err
 	}
-	op := api.ForkSandbox
-	if o.Name != "" {
-		op = api.ForkNamed
-	}
 	var resp wire.SandboxResponse
-	req := &api.Request{Op: op, Path: []string{source}, Query: projectQuery(project), Body: full}
+	req := &api.Request{Op: api.ForkSandbox, Path: []string{source}, Query: projectQuery(project), Body: full}
 	if err := c.doWithImage(ctx, o.WaitForImage, req, &resp); err != nil {
 		return nil, err
 	}

@@ -452,25 +452,21 @@ func (f *FileSystem) appendFile(ctx context.Context, name string, data []byte) (
 // arrives late does not damage the one that succeeded. tried holds the names of
 // the others, which may have to be removed.
 func (f *FileSystem) uploadPiece(ctx context.Context, data []byte) (p coreutils.Piece, tried []string, err error) {
-	var entries []tarball.Entry
-	err = send(ctx, f.on(), func(string) iter.Seq2[tarball.Entry, error] {
-		if len(entries) > 0 {
-			tried = append(tried, "/"+entries[0].Name)
-		}
-		file := File{Path: "/tmp/.piece-" + rand.Text(), Content: data, Mode: new(fs.FileMode(0o600))}
-		e, err := file.entry("/", time.Now())
-		entries = []tarball.Entry{e}
-		return all(entries, err)
+	file, err := (&File{Content: data, Mode: new(fs.FileMode(0o600))}).entry(time.Now())
+	if err != nil {
+		return p, nil, err
+	}
+	err = send(ctx, f.on(), func(string) (iter.Seq2[tarball.Entry, error], error) {
+		file.Name = "tmp/.piece-" + rand.Text()
+		tried = append(tried, "/"+file.Name)
+		return each(file), nil
 	}, nil)
 	if o, ok := f.on().(owner); ok && err == nil {
-		err = o.own(ctx, all(entries, nil))
+		err = o.own(ctx, each(file))
 	}
 	if err != nil {
-		if len(entries) > 0 {
-			tried = append(tried, "/"+entries[0].Name)
-		}
 		return p, tried, err
 	}
-	sum := sha256.Sum256(data)
-	return coreutils.Piece{Path: "/" + entries[0].Name, Size: int64(len(data)), Sum: hex.EncodeToString(sum[:])}, tried, nil
+	sum, last := sha256.Sum256(data), len(tried)-1
+	return coreutils.Piece{Path: tried[last], Size: int64(len(data)), Sum: hex.EncodeToString(sum[:])}, tried[:last], nil
 }

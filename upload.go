@@ -117,15 +117,11 @@ func uploadTree(ctx context.Context, t target, dir string, from tree, opts *Uplo
 	if opts != nil {
 		o = *opts
 	}
-	abs, err := absolutePath(t.Cwd(), dir)
-	if err != nil {
-		return err
-	}
 	filter, err := newFilter(o.Include, o.Exclude)
 	if err != nil {
 		return err
 	}
-	w := &walker{ctx: ctx, tree: from, filter: filter, base: entryName(abs), mode: mode}
+	w := &walker{ctx: ctx, tree: from, filter: filter, mode: mode}
 	var m *meter
 	if o.Progress != nil {
 		total := int64(0)
@@ -137,14 +133,11 @@ func uploadTree(ctx context.Context, t target, dir string, from tree, opts *Uplo
 		}
 		m = newMeter(o.Progress, total)
 	}
-	return upload(ctx, t, func(cwd string) iter.Seq2[tarball.Entry, error] {
+	return upload(ctx, t, func(cwd string) (iter.Seq2[tarball.Entry, error], error) {
 		abs, err := absolutePath(cwd, dir)
-		if err != nil {
-			return all(nil, err)
-		}
 		at := *w
 		at.base = entryName(abs)
-		return at.entries()
+		return at.entries(), err
 	}, m)
 }
 
@@ -263,8 +256,6 @@ type File struct {
 // truncate one after the call has succeeded. [FileSystem.Create] has none of
 // these effects.
 func (f *FileSystem) WriteFiles(ctx context.Context, files []File, opts *UploadOptions) error {
-	t := f.on()
-	cwd := t.Cwd()
 	if opts == nil {
 		opts = &UploadOptions{}
 	}
@@ -275,37 +266,28 @@ func (f *FileSystem) WriteFiles(ctx context.Context, files []File, opts *UploadO
 	total := int64(0)
 	now := time.Now()
 	for i := range files {
-		e, err := files[i].entry(cwd, now)
+		e, err := files[i].entry(now)
 		if err != nil {
 			return fmt.Errorf("%w (file number %d)", err, i+1)
 		}
 		entries[i] = e
 		total += e.Size
 	}
-	return upload(ctx, t, func(dir string) iter.Seq2[tarball.Entry, error] {
-		if dir == cwd {
-			return all(entries, nil)
-		}
-		// The session is another one now, and so is its working directory.
-		moved := slices.Clone(entries)
+	return upload(ctx, f.on(), func(cwd string) (iter.Seq2[tarball.Entry, error], error) {
+		here := slices.Clone(entries)
 		for i := range files {
-			abs, err := filePath(dir, files[i].Path)
+			abs, err := filePath(cwd, files[i].Path)
 			if err != nil {
-				return all(nil, fmt.Errorf("%w (file number %d)", err, i+1))
+				return nil, fmt.Errorf("%w (file number %d)", err, i+1)
 			}
-			moved[i].Name = entryName(abs)
+			here[i].Name = entryName(abs)
 		}
-		return all(moved, nil)
+		return each(here...), nil
 	}, newMeter(opts.Progress, total))
 }
 
-// all yields entries, or an error instead.
-func all(entries []tarball.Entry, err error) iter.Seq2[tarball.Entry, error] {
+func each(entries ...tarball.Entry) iter.Seq2[tarball.Entry, error] {
 	return func(yield func(tarball.Entry, error) bool) {
-		if err != nil {
-			yield(tarball.Entry{}, err)
-			return
-		}
 		for _, e := range entries {
 			if !yield(e, nil) {
 				return
@@ -314,13 +296,9 @@ func all(entries []tarball.Entry, err error) iter.Seq2[tarball.Entry, error] {
 	}
 }
 
-// entry checks a file and describes it for the archive.
-func (f *File) entry(cwd string, now time.Time) (tarball.Entry, error) {
-	abs, err := filePath(cwd, f.Path)
-	if err != nil {
-		return tarball.Entry{}, err
-	}
-	e := tarball.Entry{Name: entryName(abs), Mode: 0o644, ModTime: f.ModTime}
+// entry checks a file and describes it for the archive, but for its place.
+func (f *File) entry(now time.Time) (tarball.Entry, error) {
+	e := tarball.Entry{Mode: 0o644, ModTime: f.ModTime}
 	if f.Mode != nil {
 		if f.Mode.Type() != 0 {
 			return e, invalid("Mode", "%v of %q is not the mode of a file", *f.Mode, f.Path)
@@ -361,20 +339,29 @@ func (f *File) seekable(e *tarball.Entry) error {
 	return nil
 }
 
-// upload sends an archive and sets the owner of what it wrote. entries makes
-// the archive for each attempt, given the working directory of the session that
-// receives it, which can change after a resume.
-func upload(ctx context.Context, t target, entries func(cwd string) iter.Seq2[tarball.Entry, error], m *meter) error {
-	if err := send(ctx, t, entries, m); err != nil {
+// placed makes an archive whose paths are resolved in a working directory: that
+// of the session that receives it, which can change after a resume.
+type placed func(cwd string) (iter.Seq2[tarball.Entry, error], error)
+
+// upload sends an archive and sets the owner of what it wrote.
+func upload(ctx context.Context, t target, archive placed, m *meter) error {
+	if _, err := archive(t.Cwd()); err != nil {
+		return err
+	}
+	if err := send(ctx, t, archive, m); err != nil {
 		return err
 	}
 	if o, ok := t.(owner); ok {
-		return o.own(ctx, entries(t.Cwd()))
+		written, err := archive(t.Cwd())
+		if err != nil {
+			return err
+		}
+		return o.own(ctx, written)
 	}
 	return nil
 }
 
-func send(ctx context.Context, t target, entries func(cwd string) iter.Seq2[tarball.Entry, error], m *meter) error {
+func send(ctx context.Context, t target, archive placed, m *meter) error {
 	c, err := t.client()
 	if err == nil && ctx == nil {
 		err = errNilContext
@@ -383,18 +370,20 @@ func send(ctx context.Context, t target, entries func(cwd string) iter.Seq2[tarb
 		return err
 	}
 	ctx, e := c.beginEvent(ctx, t, observe.Event{Kind: observe.Upload})
-	var cwd string // of the attempt
+	var entries iter.Seq2[tarball.Entry, error] // of the attempt
 	open := tarball.Opener(ctx, func() iter.Seq2[tarball.Entry, error] {
 		m.restart()
-		return metered(entries(cwd), m)
+		return metered(entries, m)
 	})
 	var last lastBody
 	// net/http does not return before a Read of the body does, so a source that
 	// is stuck would delay the caller.
 	stop := context.AfterFunc(ctx, last.close)
-	e.Sent, err = t.uploadTarGz(ctx, func(dir string) (io.ReadCloser, error) {
-		cwd = dir
-		rc, err := open()
+	e.Sent, err = t.uploadTarGz(ctx, func(cwd string) (rc io.ReadCloser, err error) {
+		if entries, err = archive(cwd); err != nil {
+			return nil, err
+		}
+		rc, err = open()
 		last.set(rc)
 		if ctx.Err() != nil {
 			last.close()

@@ -101,19 +101,15 @@ func first(o *Op) *Op {
 // The operations of the API. For one of class Once it says what a second
 // delivery does; docs/reliability.md says what one does that arrives late.
 var (
-	// A second sandbox, which costs and which no one knows of.
+	// A second sandbox, which costs and which no one knows of. With a name it is
+	// refused, since that is taken, which does not tell ours from somebody else's:
+	// GetOrCreate looks the name up, and sets up only what carries its own mark.
 	CreateSandbox = op("create sandbox", post, "/v3/sandboxes", Once, madeSandbox)
-	// Refused, since the name is taken, which does not tell ours from somebody
-	// else's. GetOrCreate looks the name up, and sets up only what carries its
-	// own mark.
-	CreateNamed = op("create sandbox", post, "/v3/sandboxes", Once, madeSandbox)
 	// Create with a runtime, which the newer version of the route does not
 	// accept. Fork and snapshot stay at this version: later ones keep snapshots
 	// for a shorter time.
-	CreateRuntime      = op("create sandbox", post, sandboxes, Once, madeSandbox)
-	CreateRuntimeNamed = op("create sandbox", post, sandboxes, Once, madeSandbox)
-	ForkSandbox        = op("fork sandbox", post, sandbox+"/fork", Once, madeSandbox)
-	ForkNamed          = op("fork sandbox", post, sandbox+"/fork", Once, madeSandbox)
+	CreateRuntime = op("create sandbox", post, sandboxes, Once, madeSandbox)
+	ForkSandbox   = op("fork sandbox", post, sandbox+"/fork", Once, madeSandbox)
 	// With resume, a second get finds the session that the first one started. It
 	// counts as started by this client, so that its hook runs.
 	GetSandbox    = op("get sandbox", get, sandbox, Safe, thatSandbox+" session.id")

@@ -186,7 +186,7 @@ func TestLimitsApart(t *testing.T) {
 		began := time.Now()
 		require.NoError(t, c.Do(t.Context(), &Request{Op: GetSession, Path: []string{"one"}}, nil))
 		assert.Less(t, time.Since(began), time.Second, "another limit")
-		require.NoError(t, c.Do(t.Context(), &Request{Op: CreateNamed, Body: struct{}{}}, nil))
+		require.NoError(t, c.Do(t.Context(), &Request{Op: CreateSandbox, Body: struct{}{}}, nil))
 		assert.Greater(t, time.Since(began), time.Second, "an operation of the same limit, of which no response had told")
 		assert.Zero(t, api.refused["create"])
 	})

@@ -117,7 +117,7 @@ func TestKinds(t *testing.T) {
 		{GetSandbox, 401, "", "", Foreign},
 		{CreateSandbox, 409, "conflict", "the drive is mounted", Conflict},
 		{CreateSandbox, 409, "conflict", "", NameTaken},
-		{ForkNamed, 400, "bad_request", "The name is already in use", NameTaken},
+		{ForkSandbox, 400, "bad_request", "The name is already in use", NameTaken},
 		{StartCommand, 409, "conflict", "", Conflict},
 		{StartCommand, 400, "bad_request", "Unrecognized key: cmdId", IDsRefused},
 		{StartCommand, 400, "bad_request", "Unrecognized key: attachStdin", InputRefused},

@@ -234,9 +234,9 @@ func lateRequests() map[*api.Op]lateRequest {
 	rows[api.CreateRuntime] = lateRequest{unknown: true, call: as(api.CreateRuntime), changes: "new sandbox"}
 	rows[api.ForkSandbox] = lateRequest{unknown: true, call: as(api.ForkSandbox), changes: "new sandbox"}
 	// A name is given once.
-	rows[api.CreateNamed] = lateRequest{unknown: true, call: as(api.CreateNamed), next: named(""), status: taken}
-	rows[api.CreateRuntimeNamed] = lateRequest{unknown: true, call: as(api.CreateRuntimeNamed), next: named("node24"), status: taken}
-	rows[api.ForkNamed] = lateRequest{unknown: true, call: as(api.ForkNamed), next: as(api.ForkNamed), status: taken}
+	rows[createNamed] = lateRequest{unknown: true, call: as(createNamed), next: named(""), status: taken}
+	rows[createRuntimeNamed] = lateRequest{unknown: true, call: as(createRuntimeNamed), next: named("node24"), status: taken}
+	rows[forkNamed] = lateRequest{unknown: true, call: as(forkNamed), next: as(forkNamed), status: taken}
 	rows[api.ForkDrive] = lateRequest{unknown: true, call: as(api.ForkDrive), next: as(api.ForkDrive), status: conflict}
 	rows[api.MakeDir] = lateRequest{unknown: true, call: as(api.MakeDir), next: as(api.MakeDir), status: taken}
 	// So is an ID, of a session, a snapshot or a command.
@@ -330,7 +330,7 @@ func newLateWorld(t *testing.T) (*lateWorld, *latecomer) {
 func TestLateRequests(t *testing.T) {
 	t.Parallel()
 	rows := lateRequests()
-	for _, op := range api.Table {
+	for _, op := range operations() {
 		row, ok := rows[op]
 		if !assert.True(t, ok, "%s %s has no row", op.Method, op.Path) {
 			continue
@@ -388,7 +388,7 @@ func TestLateCreate(t *testing.T) {
 					return sb.FS().WriteFile(ctx, "ready", nil, 0o644)
 				}}
 			}
-			late.hold(api.CreateNamed, 0)
+			late.hold(createNamed, 0)
 			_, err := c.GetOrCreate(t.Context(), "work", opts())
 			require.ErrorIs(t, err, sandbox.ErrOutcomeUnknown)
 			if meets == "by looking" {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"io"
 	"net/http"
+	"slices"
 	"testing"
 	"time"
 
@@ -37,6 +38,14 @@ type lostResponse struct {
 
 func second[T any](_ T, err error) error { return err }
 
+// Those that are given a name are other cases of their operations.
+var createNamed, createRuntimeNamed, forkNamed = new(*api.CreateSandbox), new(*api.CreateRuntime), new(*api.ForkSandbox)
+
+// operations returns the table of operations, with and without names.
+func operations() []*api.Op {
+	return append(slices.Clone(api.Table), createNamed, createRuntimeNamed, forkNamed)
+}
+
 // lostResponses has each row of the table of operations.
 func lostResponses() map[*api.Op]lostResponse {
 	const again, once = 2, 1
@@ -51,19 +60,19 @@ func lostResponses() map[*api.Op]lostResponse {
 		api.CreateSandbox: {sandboxtest.CreateSandbox, once, true, func(ctx context.Context, w *lostWorld) error {
 			return second(w.c.Create(ctx, nil))
 		}},
-		api.CreateNamed: {sandboxtest.CreateSandbox, once, true, func(ctx context.Context, w *lostWorld) error {
+		createNamed: {sandboxtest.CreateSandbox, once, true, func(ctx context.Context, w *lostWorld) error {
 			return second(w.c.Create(ctx, &sandbox.CreateOptions{Name: "new"}))
 		}},
 		api.CreateRuntime: {sandboxtest.CreateSandbox, once, true, func(ctx context.Context, w *lostWorld) error {
 			return second(w.c.Create(ctx, &sandbox.CreateOptions{Runtime: "node24"}))
 		}},
-		api.CreateRuntimeNamed: {sandboxtest.CreateSandbox, once, true, func(ctx context.Context, w *lostWorld) error {
+		createRuntimeNamed: {sandboxtest.CreateSandbox, once, true, func(ctx context.Context, w *lostWorld) error {
 			return second(w.c.Create(ctx, &sandbox.CreateOptions{Name: "new", Runtime: "node24"}))
 		}},
 		api.ForkSandbox: {sandboxtest.ForkSandbox, once, true, func(ctx context.Context, w *lostWorld) error {
 			return second(w.c.Fork(ctx, "kept", nil))
 		}},
-		api.ForkNamed: {sandboxtest.ForkSandbox, once, true, func(ctx context.Context, w *lostWorld) error {
+		forkNamed: {sandboxtest.ForkSandbox, once, true, func(ctx context.Context, w *lostWorld) error {
 			return second(w.c.Fork(ctx, "kept", &sandbox.CreateOptions{Name: "fork"}))
 		}},
 		api.GetSandbox: {sandboxtest.GetSandbox, again, false, func(ctx context.Context, w *lostWorld) error {
@@ -197,7 +206,7 @@ func newLostWorld(t *testing.T, srv *sandboxtest.Server) *lostWorld {
 func TestLostResponses(t *testing.T) {
 	t.Parallel()
 	rows := lostResponses()
-	for _, op := range api.Table {
+	for _, op := range operations() {
 		row, ok := rows[op]
 		if !assert.True(t, ok, "%s %s has no row", op.Method, op.Path) {
 			continue
