@@ -127,6 +127,9 @@ type resources struct {
 	Memory int `json:"memory,omitempty"`
 }
 
+// DefaultRegion is where the platform creates sandboxes and drives by default.
+const DefaultRegion = "iad1"
+
 func (o *CreateOptions) body() (*createBody, error) {
 	if o.Name != "" {
 		if err := checkNewName("Name", o.Name); err != nil {
@@ -256,24 +259,6 @@ func (o *CreateOptions) missing(err error) error {
 		e.hint = fmt.Sprintf("the image is %q; the platform's own begin with vercel/sandbox/, such as %s", o.Image, ImageUniversal)
 	}
 	return err
-}
-
-// imageInterval is the pause between checks whether an image is ready.
-const imageInterval = 5 * time.Second
-
-// doWithImage performs a create or a fork. If wait is set it retries while the
-// image is not ready.
-func (c *Client) doWithImage(ctx context.Context, wait bool, req *api.Request, out any) error {
-	for {
-		err := c.do(ctx, req, out)
-		e, ok := errors.AsType[*APIError](err)
-		if !wait || !ok || !errors.Is(err, ErrImageNotReady) {
-			return err
-		}
-		if pauseErr := api.Pause(ctx, max(imageInterval, e.RetryAfter)); pauseErr != nil {
-			return fmt.Errorf("%w; waiting for it: %w", err, pauseErr)
-		}
-	}
 }
 
 // Fork creates a sandbox with the files of another's current snapshot, or with

@@ -13,6 +13,9 @@ import (
 	"github.com/google/go-querystring/query"
 )
 
+// maxPageSize is the API's limit.
+const maxPageSize = 50
+
 // Page is one page of a listing.
 type Page[T any] struct {
 	// Items are the page's items.

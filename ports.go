@@ -35,6 +35,33 @@ type WaitForPortOptions struct {
 	HTTPClient *http.Client
 }
 
+// The API's limits of ports that are exposed.
+const (
+	minPort, maxPort = 1024, 65535
+	maxPorts         = 15
+)
+
+// checkPort refuses numbers that are not ports.
+func checkPort(field string, port int) error {
+	if port < 1 || port > maxPort {
+		return invalid(field, "%d is outside 1 to %d", port, maxPort)
+	}
+	return nil
+}
+
+// checkPorts refuses ports that can't be exposed.
+func checkPorts(field string, ports []int) error {
+	if len(ports) > maxPorts {
+		return invalid(field, "%d ports are given; at most %d can be exposed", len(ports), maxPorts)
+	}
+	for i, p := range ports {
+		if p < minPort || p > maxPort {
+			return invalid(field, "port %d (number %d of the list) can't be exposed: it is outside %d to %d", p, i+1, minPort, maxPort)
+		}
+	}
+	return nil
+}
+
 func (o *WaitForPortOptions) withDefaults() (WaitForPortOptions, error) {
 	var w WaitForPortOptions
 	if o != nil {

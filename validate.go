@@ -17,8 +17,6 @@ import (
 // such as the longest timeout and the largest size, are left to the API.
 const (
 	maxName           = 128
-	minPort, maxPort  = 1024, 65535
-	maxPorts          = 15
 	maxEnv            = 4096
 	maxTags           = 5
 	maxTagKey         = 128
@@ -29,7 +27,6 @@ const (
 	maxCommandTimeout = 5 * time.Hour
 	minExpiration     = 24 * time.Hour
 	maxKeptSnapshots  = 10
-	maxPageSize       = 50
 )
 
 // checkName refuses names that would reach another route of the API.
@@ -103,27 +100,6 @@ func plainName(s string) bool {
 	return strings.IndexFunc(s, func(r rune) bool {
 		return !('a' <= r && r <= 'z' || 'A' <= r && r <= 'Z' || '0' <= r && r <= '9' || r == '-' || r == '_')
 	}) < 0
-}
-
-// checkPort refuses numbers that are not ports.
-func checkPort(field string, port int) error {
-	if port < 1 || port > maxPort {
-		return invalid(field, "%d is outside 1 to %d", port, maxPort)
-	}
-	return nil
-}
-
-// checkPorts refuses ports that can't be exposed.
-func checkPorts(field string, ports []int) error {
-	if len(ports) > maxPorts {
-		return invalid(field, "%d ports are given; at most %d can be exposed", len(ports), maxPorts)
-	}
-	for i, p := range ports {
-		if p < minPort || p > maxPort {
-			return invalid(field, "port %d (number %d of the list) can't be exposed: it is outside %d to %d", p, i+1, minPort, maxPort)
-		}
-	}
-	return nil
 }
 
 func checkDuration(field string, d time.Duration) error {
