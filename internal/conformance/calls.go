@@ -415,7 +415,7 @@ func once[T any](c *call, do func() (T, error)) (T, error) {
 			!errors.As(err, &req) && (!errors.As(err, &resp) || resp.Status < 500) {
 			break
 		}
-		c.rule(ruleOnce)
+		c.rule("once-not-repeated")
 		c.out["#sent"] = n + 1
 		time.Sleep(pause)
 		pause *= 2

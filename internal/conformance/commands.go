@@ -223,7 +223,7 @@ func opOutput(c *call) (any, error) {
 		return nil, err
 	}
 	if both != stdout+stderr && interleaved(both, stdout, stderr) {
-		c.rule(ruleOutputOrder)
+		c.rule("output-in-order")
 		return stdout + stderr, nil
 	}
 	return both, nil

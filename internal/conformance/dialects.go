@@ -33,12 +33,12 @@ const (
 )
 
 var dialects = []dialect{
-	{ruleTarget, "mv", without("mv", "-T")},
-	{ruleTarget, "cp", without("cp", "-T")},
-	{ruleTarget, "ln", without("ln", "-T")},
-	{ruleNames, "readlink", without("readlink", "-v")},
-	{ruleNames, "realpath", without("realpath", "-e")},
-	{ruleStat, "stat", func(args []string) []wording {
+	{"target-is-no-directory", "mv", without("mv", "-T")},
+	{"target-is-no-directory", "cp", without("cp", "-T")},
+	{"target-is-no-directory", "ln", without("ln", "-T")},
+	{"link-names-checked", "readlink", without("readlink", "-v")},
+	{"link-names-checked", "realpath", without("realpath", "-e")},
+	{"stat-with-fractions", "stat", func(args []string) []wording {
 		i := slices.Index(args, goStatFormat)
 		if i < 0 {
 			return nil
@@ -47,13 +47,13 @@ var dialects = []dialect{
 		args[i] = jsStatFormat
 		return same("stat", args)
 	}},
-	{ruleTruncate, "sh", func(args []string) []wording {
+	{"truncate-makes-no-file", "sh", func(args []string) []wording {
 		if len(args) != 5 || !strings.Contains(args[1], "conv=nocreat") {
 			return nil
 		}
 		return same("truncate", []string{"-s", args[4], args[3]})
 	}},
-	{ruleChown, "chown", func(args []string) []wording {
+	{"chown-leaves-alone", "chown", func(args []string) []wording {
 		// -1 keeps the owner or the group, which the program expresses by an empty
 		// name.
 		if len(args) == 0 || !strings.HasPrefix(args[0], ":") && !strings.HasSuffix(args[0], ":") {
@@ -64,8 +64,8 @@ var dialects = []dialect{
 		args[0] = cmp.Or(owner, "-1") + ":" + cmp.Or(group, "-1")
 		return same("chown", args)
 	}},
-	{ruleReaddir, "find", listing1},
-	{ruleRemove, "rm", func(args []string) []wording {
+	{"directory-in-one-listing", "find", listing1},
+	{"removed-as-by-package-os", "rm", func(args []string) []wording {
 		switch {
 		case len(args) > 1 && args[0] == "-d":
 			rest := args[1:]
@@ -155,7 +155,7 @@ type translated struct {
 // plainLook returns a GET of a sandbox that would resume it as one that would
 // not, and other requests unchanged.
 func (r *Rules) plainLook(e *Entry) *Entry {
-	if !r.has(ruleStarts) || e.Method != "GET" {
+	if !r.has("get-starts") || e.Method != "GET" {
 		return e
 	}
 	return e.without("[resume true]")
@@ -164,7 +164,7 @@ func (r *Rules) plainLook(e *Entry) *Entry {
 // unsorted returns a listing by name prefix without the sort order that this
 // SDK adds.
 func (r *Rules) unsorted(e *Entry) *Entry {
-	if !r.has(ruleSorted) || e.Method != "GET" || !slices.ContainsFunc(e.Query, func(p any) bool { return strings.HasPrefix(fmt.Sprint(p), "[namePrefix ") }) {
+	if !r.has("prefix-sorts-by-name") || e.Method != "GET" || !slices.ContainsFunc(e.Query, func(p any) bool { return strings.HasPrefix(fmt.Sprint(p), "[namePrefix ") }) {
 		return e
 	}
 	return e.without("[sortBy name]")
@@ -187,17 +187,17 @@ func (r *Rules) translate(e *Entry) []translated {
 	var rules []string
 	said := e
 	if plainly := r.plainLook(e); plainly != e {
-		rules, said = append(rules, ruleStarts), plainly
+		rules, said = append(rules, "get-starts"), plainly
 	}
 	if plainly := r.unsorted(said); plainly != said {
-		rules, said = append(rules, ruleSorted), plainly
+		rules, said = append(rules, "prefix-sorts-by-name"), plainly
 	}
 	var list []translated
-	if r.has(ruleIDs) && strings.Contains(e.Path, "%2F") {
+	if r.has("ids-escaped") && strings.Contains(e.Path, "%2F") {
 		for _, base := range []translated{{rules: rules, entry: said}, {entry: e}} {
 			escaped := new(*base.entry)
 			escaped.Path = strings.ReplaceAll(e.Path, "%2F", "/")
-			list = append(list, translated{rules: append(slices.Clone(base.rules), ruleIDs), entry: escaped})
+			list = append(list, translated{rules: append(slices.Clone(base.rules), "ids-escaped"), entry: escaped})
 		}
 	}
 	if rules != nil {
@@ -230,12 +230,12 @@ func (r *Rules) translate(e *Entry) []translated {
 			words, rules = w, append(rules, d.rule)
 		}
 	}
-	if r.has(ruleDashes) {
+	if r.has("dash-before-paths") {
 		for i := range words {
 			if k := slices.Index(words[i].args, "--"); k >= 0 && command != "sudo" {
 				words[i].args = slices.Delete(slices.Clone(words[i].args), k, k+1)
 				if i == 0 {
-					rules = append(rules, ruleDashes)
+					rules = append(rules, "dash-before-paths")
 				}
 			}
 		}

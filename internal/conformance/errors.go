@@ -284,7 +284,7 @@ func argumentError(err error, c *call) object {
 		port, _, _ = strings.Cut(port, ";") // what is exposed instead
 		return object{"kind": "Error", "message": "No route for port " + port}
 	case errors.Is(err, sandbox.ErrDeleted):
-		c.out["#refused"] = ruleDeleted
+		c.out["#refused"] = "deleted-handle"
 		return object{"kind": "Refused", "message": err.Error()}
 	case !errors.Is(err, sandbox.ErrInvalid):
 		return nil
@@ -292,10 +292,10 @@ func argumentError(err error, c *call) object {
 	if text := refusedText(err, c); text != nil {
 		return text
 	}
-	c.out["#refused"] = ruleRefused
+	c.out["#refused"] = "impossible-arguments-refused"
 	if strings.Contains(err.Error(), "NetworkPolicy") || c.step.Op == "updateNetworkPolicy" {
 		if strings.Contains(err.Error(), sandbox.RedactedHeader) {
-			c.out["#refused"] = ruleRedacted
+			c.out["#refused"] = "redacted-value-refused"
 		}
 		return object{"kind": "ValidationError"}
 	}

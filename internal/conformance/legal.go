@@ -6,10 +6,10 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"maps"
 	"net/url"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -20,17 +20,21 @@ import (
 // the requests of the recording, which the official SDK would have made with them.
 func (s *Suite) runLegal(ctx context.Context, file string) Outcome {
 	name := strings.TrimSuffix(file, ".json")
-	dir, err := s.legalCopy(file)
+	dir, err := os.MkdirTemp("", "legal-")
 	defer func() { _ = os.RemoveAll(dir) }()
+	changed := false
+	if err == nil {
+		changed, err = s.legalCopy(dir, file)
+	}
 	if err != nil {
 		return Outcome{name, Failed, err.Error()}
 	}
-	if dir == "" {
+	if !changed {
 		return Outcome{Name: name, Outcome: Skipped} // a name of a route has no legal form
 	}
 	legal := *s
 	legal.Dir = dir
-	legal.Departures = &Departures{Rules: &Rules{slices.DeleteFunc(slices.Clone(s.Departures.Rules.list), func(r Rule) bool { return r.Rule == ruleRefused })}}
+	legal.Departures = &Departures{Rules: &Rules{slices.DeleteFunc(slices.Clone(s.Departures.Rules.list), func(r Rule) bool { return r.Rule == "impossible-arguments-refused" })}}
 	o := legal.Run(ctx, file)
 	if o.Outcome == Failed {
 		o.Difference = "with legal values: " + o.Difference
@@ -38,18 +42,15 @@ func (s *Suite) runLegal(ctx context.Context, file string) Outcome {
 	return o
 }
 
-func (s *Suite) legalCopy(file string) (dir string, err error) {
-	dir, err = os.MkdirTemp("", "legal-")
-	if err != nil {
-		return "", err
-	}
+// legalCopy copies a scenario with legal values, and reports whether they are
+// others.
+func (s *Suite) legalCopy(dir, file string) (changed bool, err error) {
 	renamed := map[string]string{}
-	same := true
 	for _, kind := range []string{"scenarios", "expected"} {
-		var whole map[string]any
+		var whole object
 		raw, err := os.ReadFile(filepath.Join(s.Dir, kind, file))
 		if err := errors.Join(err, json.Unmarshal(raw, &whole)); err != nil {
-			return dir, err
+			return false, err
 		}
 		before, _ := json.Marshal(whole)
 		for _, part := range []string{"steps", "server", "requests", "results"} {
@@ -57,156 +58,157 @@ func (s *Suite) legalCopy(file string) (dir string, err error) {
 				whole[part] = legalized(part, whole[part], renamed)
 			}
 		}
-		text, err := json.Marshal(whole)
-		if err != nil {
-			return dir, err
-		}
-		same = same && bytes.Equal(before, text)
+		text, _ := json.Marshal(whole)
+		changed = changed || !bytes.Equal(before, text)
 		for old, now := range renamed {
 			for _, end := range []string{`"`, "/"} { // the end of a path, or of its segment
-				text = []byte(strings.ReplaceAll(string(text), "/"+old+end, "/"+now+end))
+				text = bytes.ReplaceAll(text, []byte("/"+old+end), []byte("/"+now+end))
 			}
 		}
 		if err := errors.Join(os.Mkdir(filepath.Join(dir, kind), 0o755), os.WriteFile(filepath.Join(dir, kind, file), text, 0o600)); err != nil {
-			return dir, err
+			return false, err
 		}
 	}
-	if same {
-		return "", os.RemoveAll(dir)
+	return changed, nil
+}
+
+// mayRefuse reports whether a refusal is one that the rule is about: of
+// arguments that the API refuses as well, or whose meaning nobody can want.
+func mayRefuse(rule string, w object, s *Step) bool {
+	if rule != "impossible-arguments-refused" || w["error"] != nil {
+		return true
 	}
-	return dir, nil
+	var args object
+	if json.Unmarshal(s.Args, &args) != nil {
+		return true
+	}
+	for _, name := range []any{args["name"], args["sourceSandbox"]} {
+		if slices.Contains([]any{".", "..", "sessions", "snapshots", "drives", "features"}, name) {
+			return true
+		}
+	}
+	if size, given := args["maxSize"]; given {
+		if _, number := size.(float64); !number {
+			return true
+		}
+	}
+	if !slices.Contains([]string{"create", "fork", "getOrCreate", "driveGetOrCreate"}, s.Op) {
+		delete(args, "name")
+	}
+	return differs("", plain(args), legalized("args", args, map[string]string{})) != ""
+}
+
+var (
+	plainNames = regexp.MustCompile(`^[a-zA-Z0-9_-]{0,128}$`)
+	token      = regexp.MustCompile("^[a-zA-Z0-9!#$%&'*+.^_`|~-]+$")
+)
+
+const day = 24 * 60 * 60 * 1000
+
+// between are the limits of numbers, of which 0 stands for none.
+var between = map[string][2]float64{
+	"timeout": {1000, day}, "timeoutMs": {100, 18e6}, "duration": {1, 1e15}, "durationMs": {1, 1e15}, "limit": {1, 50}, "count": {1, 10},
+	"snapshotExpiration": {day, 1e15}, "expiration": {day, 1e15}, "maxSize": {1, 1e15}, "maxSizeBytes": {1, 1e15},
 }
 
 // legalized returns a value of the given name, or all that is in it, as the API
 // accepts it. renamed collects the names of sandboxes that no sandbox can have.
 func legalized(name string, v any, renamed map[string]string) any {
-	between := func(least, most float64) any {
-		n, ok := v.(float64)
-		if !ok || n == 0 {
-			return v
+	switch v := v.(type) {
+	case float64:
+		if limits, ok := between[name]; ok && v != 0 {
+			return max(limits[0], min(limits[1], v))
 		}
-		return max(least, min(most, n))
-	}
-	switch name {
-	case "timeout":
-		return between(1000, day)
-	case "timeoutMs":
-		return between(100, 18e6)
-	case "duration", "durationMs":
-		return between(1000, day)
-	case "snapshotExpiration", "expiration":
-		return between(day, 1e15)
-	case "limit":
-		return between(1, 50)
-	case "count":
-		return between(1, 10)
-	case "maxSize", "maxSizeBytes":
-		return between(1, 1e15)
-	case "name", "sourceSandbox", "sandboxName":
-		if text, ok := v.(string); ok && (!plainNames.MatchString(text) || len(text) > 128) {
-			if name == "sandboxName" { // as an error has it
-				text, _ = url.PathUnescape(text)
-			}
-			now := "legal-" + strconv.Itoa(len(text))
-			renamed[url.PathEscape(text)] = now
-			return now
-		}
-	case "signal":
-		if n, ok := v.(float64); ok && (n < 1 || n > 64) {
+		if name == "signal" && (v < 1 || v > 64) {
 			return 15.0
 		}
-	}
-	switch v := v.(type) {
-	case map[string]any:
-		for key, inner := range v {
-			as := key
-			if key == "timeout" && v["command"] != nil { // a command's, not a session's
-				as = "timeoutMs"
-			}
-			v[key] = legalized(as, inner, renamed)
+		if name == "vcpus" && (v < 0 || v > 1 && int(v)%2 == 1) {
+			return 2.0
 		}
-		if list, ok := v["failoverRegions"].([]any); ok && len(list) > 0 && slices.Contains(list, v["region"]) {
-			v["failoverRegions"] = []any{"lhr1", "cdg1"}
-		}
-		if v["namePrefix"] != nil && v["sortBy"] != nil {
-			v["sortBy"] = "name"
-		}
+	case string:
 		switch name {
-		case "resources":
-			if n, ok := v["vcpus"].(float64); ok && (n < 0 || n > 1 && int(n)%2 == 1) {
-				v["vcpus"] = 2.0
+		case "name", "sourceSandbox", "sandboxName":
+			if plainNames.MatchString(v) {
+				break
 			}
-		case "tags":
-			for _, key := range fewer(v, 5) {
-				delete(v, key)
+			if name == "sandboxName" { // as an error has it
+				v, _ = url.PathUnescape(v)
 			}
-		case "mounts":
-			legalMounts(v)
-		case "headers":
-			for key, text := range v {
-				if text, ok := text.(string); ok && (!token.MatchString(key) || strings.ContainsAny(text, "\r\n")) {
-					delete(v, key)
-				}
-			}
-		case "env":
-			for key, text := range v {
-				if text, ok := text.(string); ok && len(text) > 1000 {
-					v[key] = text[:1000]
-				}
+			now := "legal-" + strconv.Itoa(len(v))
+			renamed[url.PathEscape(v)] = now
+			return now
+		case "contentType":
+			if v == "" || strings.ContainsAny(v, "\r\n\x00") {
+				return "text/plain"
 			}
 		}
+	case object:
+		return legalObject(name, v, renamed)
 	case []any:
-		prefixed := name == "query" && slices.ContainsFunc(v, func(p any) bool { return strings.HasPrefix(fmt.Sprint(p), "[namePrefix ") })
-		for i, inner := range v {
-			element := ""
-			if n, ok := inner.(float64); ok && name == "ports" && (n < 1024 || n > 65535) {
-				inner = float64(3000 + i)
-			}
-			if pair, ok := inner.([]any); ok && len(pair) == 2 && name == "query" {
-				inner = legalPair(pair, prefixed)
-			}
-			v[i] = legalized(element, inner, renamed)
+		return legalList(name, v, renamed)
+	}
+	return v
+}
+
+func legalObject(name string, v object, renamed map[string]string) any {
+	for key, inner := range v {
+		as := key
+		if key == "timeout" && v["command"] != nil { // a command's, not a session's
+			as = "timeoutMs"
+		}
+		v[key] = legalized(as, inner, renamed)
+	}
+	if list, ok := v["failoverRegions"].([]any); ok && len(list) > 0 && (slices.Contains(list, v["region"]) || slices.Contains(list, any(""))) {
+		v["failoverRegions"] = []any{"lhr1", "cdg1"}
+	}
+	if v["namePrefix"] != nil && v["sortBy"] != nil {
+		v["sortBy"] = "name"
+	}
+	kept, size := "", 0
+	for i, key := range sortedKeys(v) {
+		text, isText := v[key].(string)
+		size += len(key) + len(text)
+		if name == "tags" && i >= 5 || name == "env" && size > 4096 ||
+			name == "headers" && isText && (!token.MatchString(key) || strings.ContainsAny(text, "\r\n\x00")) ||
+			name == "mounts" && (i >= 4 || !legalMount(key, kept, v[key])) {
+			delete(v, key)
+		} else {
+			kept = strings.TrimSuffix(key, "/")
 		}
 	}
 	return v
 }
 
-// legalPair returns a pair of a query as the API accepts it.
-func legalPair(pair []any, prefixed bool) any {
-	key, _ := pair[0].(string)
-	if n, err := strconv.ParseFloat(fmt.Sprint(pair[1]), 64); err == nil {
-		return []any{key, fmt.Sprint(legalized(key, n, nil))}
+// legalMount reports whether a drive can be mounted at a path beside the one
+// before, and makes its mode one that there is.
+func legalMount(at, before string, v any) bool {
+	m, ok := v.(object)
+	if m["mode"] != nil && !slices.Contains([]any{"read-write", "snapshot"}, m["mode"]) {
+		m["mode"] = "snapshot"
 	}
-	if prefixed && key == "sortBy" {
-		return []any{key, "name"}
-	}
-	return pair
+	drive, _ := m["drive"].(string)
+	return ok && len(at) > 1 && strings.HasPrefix(at, "/") && (before == "" || !strings.HasPrefix(at+"/", before+"/")) &&
+		(m["saved"] != nil || drive != "" && plainNames.MatchString(drive))
 }
 
-// legalMounts leaves those of the mounts that no other overlaps.
-func legalMounts(mounts map[string]any) {
-	kept := ""
-	for _, at := range slices.Sorted(maps.Keys(mounts)) {
-		if !strings.HasPrefix(at, "/") || kept != "" && strings.HasPrefix(at+"/", kept+"/") {
-			delete(mounts, at)
-			continue
+func legalList(name string, v []any, renamed map[string]string) any {
+	if name == "ports" {
+		v = v[:min(len(v), 15)]
+	}
+	prefixed := slices.ContainsFunc(v, func(p any) bool { return strings.HasPrefix(fmt.Sprint(p), "[namePrefix ") })
+	for i, inner := range v {
+		if n, ok := inner.(float64); ok && name == "ports" && (n < 1024 || n > 65535) {
+			inner = float64(3000 + i)
 		}
-		kept = strings.TrimSuffix(at, "/")
-		if m, ok := mounts[at].(map[string]any); ok && m["mode"] != nil && !slices.Contains([]any{"read-write", "snapshot"}, m["mode"]) {
-			m["mode"] = "snapshot"
+		if pair, ok := inner.([]any); ok && len(pair) == 2 && name == "query" {
+			key, _ := pair[0].(string)
+			if n, err := strconv.ParseFloat(fmt.Sprint(pair[1]), 64); err == nil {
+				inner = []any{key, fmt.Sprint(legalized(key, n, nil))}
+			} else if prefixed && key == "sortBy" {
+				inner = []any{key, "name"}
+			}
 		}
+		v[i] = legalized("", inner, renamed)
 	}
-}
-
-// fewer returns the last keys of those beyond a number.
-func fewer(m map[string]any, n int) (surplus []string) {
-	keys := []string{}
-	for key := range m {
-		keys = append(keys, key)
-	}
-	slices.Sort(keys)
-	if len(keys) > n {
-		surplus = keys[n:]
-	}
-	return surplus
+	return v
 }

@@ -9,94 +9,6 @@ import (
 	"strings"
 )
 
-// The known rules. A rule works only when departures.json lists it with its
-// reason.
-const (
-	ruleLogsEnd     = "logs-end-confirmed"
-	ruleRepair      = "stream-repaired"
-	ruleWritten     = "written-output-not-kept"
-	ruleEnglish     = "asked-again-in-english"
-	ruleStopping    = "stopping-session-polled"
-	ruleAgain       = "resumed-after-the-end"
-	ruleShared      = "one-resume-for-all"
-	ruleRace        = "create-race-adopted"
-	ruleWait        = "wait-goes-on"
-	ruleStarting    = "starting-session-awaited"
-	ruleDownload    = "download-tried-again"
-	ruleLength      = "download-length-asked"
-	ruleFirstError  = "error-before-the-command"
-	ruleCloses      = "stream-closed-on-break"
-	ruleClose       = "close-tolerates-stopped"
-	ruleOutputOrder = "output-in-order"
-	ruleOnce        = "once-not-repeated"
-	ruleLast        = "last-failure-reported"
-	ruleAbort       = "abort-at-once"
-	ruleLenient     = "lenient-answers"
-	ruleMedia       = "media-type-with-parameters"
-	ruleUnknown     = "unknown-records-skipped"
-	ruleUTF8        = "characters-across-chunks"
-	ruleHandleEnd   = "handle-knows-its-end"
-	ruleDomain      = "address-of-the-route"
-	ruleSnapshoting = "snapshotting-tolerated"
-	ruleNoSession   = "missing-session-is-no-missing-file"
-	ruleNoPartial   = "no-partial-download"
-	ruleModeZero    = "mode-zero-kept"
-	rulePrivate     = "login-files-private"
-	ruleLoginKept   = "login-kept"
-	ruleExplicit    = "explicit-credentials-kept"
-	ruleDeleted     = "deleted-handle"
-	ruleRefused     = "impossible-arguments-refused"
-	ruleRedacted    = "redacted-value-refused"
-	ruleTarget      = "target-is-no-directory"
-	ruleNames       = "link-names-checked"
-	ruleDashes      = "dash-before-paths"
-	ruleTruncate    = "truncate-makes-no-file"
-	ruleChown       = "chown-leaves-alone"
-	ruleRemove      = "removed-as-by-package-os"
-	ruleStat        = "stat-with-fractions"
-	ruleReaddir     = "directory-in-one-listing"
-	ruleAppend      = "append-adds-only"
-	ruleIDs         = "ids-escaped"
-	ruleEnvOrder    = "environment-sorted"
-	ruleMark        = "create-marked"
-	ruleTakenAway   = "half-made-taken-away"
-	ruleLocked      = "hooks-locked"
-	ruleSpared      = "looked-at-before-replaced"
-	ruleAsked       = "end-asked-for"
-	ruleStarts      = "get-starts"
-	ruleAgent       = "agent-is-a-name"
-	ruleRegion      = "region-not-guessed"
-	ruleRegions     = "regions-always-told"
-	ruleDriveErrors = "drives-are-no-sandbox"
-	ruleForkMounts  = "fork-mounts"
-	ruleForkKeeps   = "fork-persistence-copied"
-	ruleSorted      = "prefix-sorts-by-name"
-	rulePolicyParts = "unknown-policy-parts-told"
-	ruleZero        = "usage-of-zero"
-	ruleSteps       = "steps-in-one-command"
-	ruleFollowed    = "started-with-its-output"
-	ruleKnownEnd    = "known-end-not-asked-for"
-	ruleDeletes     = "delete-settled"
-	ruleKills       = "signal-settled"
-	ruleRenewed     = "metadata-renewed"
-	ruleProject     = "project-of-the-drive"
-	ruleEmpty       = "empty-is-none"
-	ruleLookUps     = "look-ups-do-not-start"
-	ruleTooLate     = "time-out-retried"
-	ruleSecond      = "extended-by-a-second"
-	ruleIdentity    = "identity-checked-first"
-)
-
-var knownRules = []string{
-	ruleLogsEnd, ruleRepair, ruleWritten, ruleEnglish, ruleStopping, ruleAgain, ruleShared, ruleRace, ruleWait, ruleStarting, ruleDownload, ruleLength, ruleFirstError, ruleCloses, ruleClose, ruleOutputOrder, ruleOnce,
-	ruleLast, ruleAbort, ruleLenient, ruleMedia, ruleUnknown, ruleUTF8, ruleHandleEnd, ruleDomain, ruleSnapshoting,
-	ruleNoSession, ruleNoPartial, ruleModeZero, rulePrivate, ruleLoginKept, ruleExplicit, ruleDeleted, ruleRefused,
-	ruleRedacted, ruleTarget, ruleNames, ruleDashes, ruleTruncate, ruleChown, ruleRemove, ruleStat, ruleReaddir, ruleAppend, ruleIDs, ruleEnvOrder, ruleMark, ruleTakenAway, ruleLocked,
-	ruleSpared, ruleAsked,
-	ruleStarts, ruleAgent, ruleRegion, ruleRegions, ruleDriveErrors, ruleForkMounts, ruleForkKeeps, ruleSorted, rulePolicyParts, ruleZero, ruleSteps, ruleFollowed, ruleKnownEnd,
-	ruleDeletes, ruleKills, ruleRenewed, ruleProject, ruleEmpty, ruleLookUps, ruleTooLate, ruleSecond, ruleIdentity,
-}
-
 // Rule is a departure that is the same in every scenario. It accounts for
 // exactly one kind of difference and leaves all others to be found.
 type Rule struct {
@@ -128,6 +40,8 @@ type Rule struct {
 	// that departs by it alone counts as passed, or else the counts would mean
 	// nothing.
 	Everywhere bool `json:"everywhere"`
+	// Differences are what the rule lets differ in results and requests.
+	Differences []difference `json:"differences"`
 }
 
 // Rules are the rules of a departures.json.
@@ -137,19 +51,20 @@ type Rules struct{ list []Rule }
 func (r *Rules) UnmarshalJSON(data []byte) error { return json.Unmarshal(data, &r.list) }
 
 func (r *Rules) check() error {
-	if r == nil {
-		return nil
-	}
 	var errs []error
-	for _, rule := range r.list {
-		if !slices.Contains(knownRules, rule.Rule) {
-			errs = append(errs, fmt.Errorf("departures.json: no such rule: %q", rule.Rule))
-		}
+	for _, rule := range r.all() {
 		if rule.Reason == "" {
 			errs = append(errs, fmt.Errorf("departures.json: rule %q has no reason", rule.Rule))
 		}
 	}
 	return errors.Join(errs...)
+}
+
+func (r *Rules) all() []Rule {
+	if r == nil {
+		return nil
+	}
+	return r.list
 }
 
 func (r *Rules) has(name string) bool {

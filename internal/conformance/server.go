@@ -254,19 +254,19 @@ func (s *Server) take(e *Entry) *Exchange {
 	if rule != nil && !s.awaited(e) && !s.awaited(s.opts.Rules.plainLook(e)) {
 		return s.setAside(e, rule)
 	}
-	if a, ok := appends(e); ok && s.opts.Rules.has(ruleAppend) {
+	if a, ok := appends(e); ok && s.opts.Rules.has("append-adds-only") {
 		if ex := s.append(e, a); ex != nil {
 			return ex
 		}
 	}
-	if list, ok := userSteps(e); ok && s.opts.Rules.has(ruleSteps) {
+	if list, ok := userSteps(e); ok && s.opts.Rules.has("steps-in-one-command") {
 		return s.steps(e, list)
 	}
 	if alone := s.withoutOutput(e); alone != nil {
 		return s.started(alone)
 	}
 	for _, t := range s.likely(e, s.opts.Rules.translate(e)) {
-		if slices.Contains(t.rules, ruleStarts) && !s.looks() {
+		if slices.Contains(t.rules, "get-starts") && !s.looks() {
 			continue // a resume
 		}
 		if ex := s.match(t.entry); ex != nil {

@@ -140,7 +140,7 @@ func (s *Server) ruled(e *Entry, rule *Rule) *Exchange {
 // other request.
 func (s *Server) withoutOutput(e *Entry) *Entry {
 	body, ok := e.jsonBody()
-	if !ok || !s.opts.Rules.has(ruleFollowed) || body["wait"] != true || !strings.HasSuffix(e.Path, "/cmd") {
+	if !ok || !s.opts.Rules.has("started-with-its-output") || body["wait"] != true || !strings.HasSuffix(e.Path, "/cmd") {
 		return nil
 	}
 	for _, st := range s.opts.Steps {
@@ -164,7 +164,7 @@ func (s *Server) withoutOutput(e *Entry) *Entry {
 // started returns the response to such a start: a stream that breaks after the
 // command, since the script has the output in the log.
 func (s *Server) started(alone *Entry) *Exchange {
-	s.use(ruleFollowed)
+	s.use("started-with-its-output")
 	s.log = append(s.log, alone)
 	ex := s.match(alone)
 	if ex == nil {
@@ -295,13 +295,13 @@ func (s *Server) keep(e *Entry, ex *Exchange) {
 // tooLate returns the response to a request that was refused because it came
 // too late, and is made again.
 func (s *Server) tooLate(e *Entry) *Exchange {
-	if !s.opts.Rules.has(ruleTooLate) {
+	if !s.opts.Rules.has("time-out-retried") {
 		return nil
 	}
 	ex := s.late[fmt.Sprint(question(plain(e)))]
 	if ex != nil {
 		e.Unscripted = true
-		s.use(ruleTooLate)
+		s.use("time-out-retried")
 	}
 	return ex
 }
@@ -312,10 +312,10 @@ func (s *Server) unmark(e *Entry) {
 	const mark = "go-sandbox-creation"
 	body, _ := e.jsonBody()
 	tags, _ := body["tags"].(map[string]any)
-	if tags[mark] == nil || !s.opts.Rules.has(ruleMark) {
+	if tags[mark] == nil || !s.opts.Rules.has("create-marked") {
 		return
 	}
-	s.use(ruleMark)
+	s.use("create-marked")
 	if delete(tags, mark); len(tags) == 0 {
 		delete(body, "tags")
 	}
@@ -325,11 +325,11 @@ func (s *Server) unmark(e *Entry) {
 func (s *Server) lock(w http.ResponseWriter, r *http.Request, e *Entry) bool {
 	body, _ := e.jsonBody()
 	args, _ := body["args"].([]any)
-	if len(args) < 7 || !s.opts.Rules.has(ruleLocked) || !strings.Contains(fmt.Sprint(args[1]), "/.go-sandbox") {
+	if len(args) < 7 || !s.opts.Rules.has("hooks-locked") || !strings.Contains(fmt.Sprint(args[1]), "/.go-sandbox") {
 		return false
 	}
 	s.mu.Lock()
-	s.use(ruleLocked)
+	s.use("hooks-locked")
 	s.mu.Unlock()
 	out := "put\n"
 	if strings.Contains(fmt.Sprint(args[1]), "taken") {

@@ -56,7 +56,7 @@ func userSteps(e *Entry) (userList, bool) {
 // up to the first that fails. They are logged as if they had been requested,
 // and their output is combined in the way of the command's shell script.
 func (s *Server) steps(e *Entry, l userList) *Exchange {
-	s.use(ruleSteps)
+	s.use("steps-in-one-command")
 	body, _ := e.jsonBody()
 	var lines []json.RawMessage
 	exitCode := 0.0

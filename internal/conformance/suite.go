@@ -115,7 +115,7 @@ func (s *Suite) Run(ctx context.Context, file string) Outcome {
 		o = s.judge(name, want, played)
 	}
 	// What is refused was not compared.
-	if o.Outcome == Departed && strings.Contains(o.Difference, ruleRefused+": ") {
+	if o.Outcome == Departed && strings.Contains(o.Difference, "impossible-arguments-refused"+": ") {
 		if legal := s.runLegal(ctx, file); legal.Outcome == Failed {
 			return legal
 		}
