@@ -3,6 +3,7 @@ package durable
 import (
 	"cmp"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"maps"
@@ -107,6 +108,24 @@ func (w *Worker) session(ctx context.Context, name, id string) (*sandbox.Session
 	return nil, fmt.Errorf("session %s is %s: %w", id, cur.Status(), sandbox.ErrStopped)
 }
 
+// known gives the handle of a session from what the workflow knows of it, without
+// a request: other clients may have moved its end to a later time, and only the
+// next request tells whether it still runs.
+func (w *Worker) known(name, id string, expires time.Time) (*sandbox.Session, error) {
+	text, err := json.Marshal(map[string]any{"routes": []any{}, "session": map[string]any{
+		"id": id, "sourceSandboxName": name, "status": sandbox.StatusRunning, "startedAt": expires.UnixMilli(),
+	}})
+	if err != nil {
+		return nil, err
+	}
+	cur := new(sandbox.Session)
+	if err := json.Unmarshal(text, cur); err != nil {
+		return nil, err
+	}
+	w.Client.Bind(cur)
+	return cur, nil
+}
+
 // gone reports whether err says that a machine has ended.
 func gone(err error) bool {
 	return errors.Is(err, sandbox.ErrStopped) || errors.Is(err, sandbox.ErrNotFound) || errors.Is(err, sandbox.ErrDeleted)
@@ -122,14 +141,15 @@ func (w *Worker) renew(ctx context.Context, o Options, vm string) (machine, erro
 	if err != nil {
 		return machine{}, classify(err)
 	}
-	return machine{ID: vm, ExpiresAt: w.extend(ctx, cur, o.lease())}, nil
+	return machine{ID: vm, ExpiresAt: extend(ctx, cur, o.lease())}, nil
 }
 
-// extend makes a session last for at least d more, or for as long as the
-// platform allows, and returns when it ends. A lost response is not an error:
-// at worst, the machine runs longer than it has to.
-func (w *Worker) extend(ctx context.Context, s *sandbox.Session, d time.Duration) time.Time {
-	if need := d - s.TimeLeft(); need > 10*time.Second {
+// extend makes a session last for about d more, or for as long as the platform
+// allows, and returns when it ends. What little is missing is not worth a request
+// for each of many short commands. A lost response is not an error: at worst, the
+// machine runs longer than it has to.
+func extend(ctx context.Context, s *sandbox.Session, d time.Duration) time.Time {
+	if need := d - s.TimeLeft(); need > min(d/10, time.Minute) {
 		if err := s.ExtendTimeout(ctx, need); err != nil {
 			activity.GetLogger(ctx).Warn("could not renew the machine's lease", "session", s.ID(), "error", err)
 			_ = s.Refresh(ctx)

@@ -83,6 +83,9 @@ type Result struct {
 	// ended, is in the store under Output.
 	Archived bool   `json:"archived,omitempty"`
 	Output   string `json:"output,omitempty"`
+	// ExpiresAt is when the machine's lease ends, which its end has renewed. It is
+	// zero if the machine has ended.
+	ExpiresAt time.Time `json:"expiresAt,omitzero"`
 }
 
 // Err returns an error unless the command exited with code 0.
@@ -186,7 +189,7 @@ func (s *Sandbox) Follow(ctx workflow.Context, c *Command) workflow.Future {
 		return done
 	}
 	return workflow.ExecuteActivity(s.long(ctx), activityFollow, followInput{
-		Command: *c, Sandbox: s.Options.Name, Lease: s.Options.lease(), Heartbeat: s.Options.heartbeat(),
+		Command: *c, Sandbox: s.Options.Name, Lease: s.Options.lease(), Heartbeat: s.Options.heartbeat(), Expires: s.ExpiresAt,
 	})
 }
 
@@ -199,8 +202,12 @@ func (s *Sandbox) Result(ctx workflow.Context, c *Command, f workflow.Future) (*
 	if c.Signaled && res.Outcome == Exited {
 		res.Outcome = Killed
 	}
-	if res.Outcome == Lost && s.VM == c.VM {
+	switch {
+	case s.VM != c.VM:
+	case res.Outcome == Lost:
 		s.VM = ""
+	case !res.ExpiresAt.IsZero():
+		s.ExpiresAt = res.ExpiresAt
 	}
 	return &res, nil
 }

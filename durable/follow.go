@@ -15,6 +15,9 @@ type followInput struct {
 	Command          Command
 	Sandbox          string
 	Lease, Heartbeat time.Duration
+	// Expires is when the machine's lease ends as the workflow knows it; zero in
+	// histories of before the lease was renewed with the command's end.
+	Expires time.Time `json:",omitzero"`
 }
 
 // tailSize is how much of a command's output is kept in its result when it is
@@ -40,32 +43,62 @@ func (w *Worker) follow(ctx context.Context, in followInput) (Result, error) {
 	if err != nil {
 		return Result{}, classify(err)
 	}
-	keep := w.keepLease(ctx, in)
-	defer keep()
-	res, err := w.read(ctx, cmd, in.Command)
+	var vm *sandbox.Session
+	if !in.Expires.IsZero() && activity.GetInfo(ctx).Attempt == 1 { // others may have renewed it since
+		if vm, err = w.known(in.Sandbox, in.Command.VM, in.Expires); err != nil {
+			return Result{}, classify(err)
+		}
+	}
+	lease := w.keepLease(ctx, in, vm)
+	res, err := w.readWon(ctx, cmd, in)
+	vm = lease()
 	if err != nil {
 		return Result{}, classify(err)
 	}
-	if res.Outcome == Exited && res.ExitCode == taken && res.Bytes == 0 {
-		// It may have lost against an earlier request of the same start that
-		// arrived late. Then that one is the command.
-		vm, err := w.session(ctx, in.Sandbox, in.Command.VM)
-		if err != nil && !gone(err) {
-			return Result{}, classify(err)
-		}
-		if err == nil {
-			won, err := winner(ctx, vm, in.Command.Key)
-			if err != nil && !gone(err) {
-				return Result{}, classify(err)
-			}
-			if won != nil && won.ID() != cmd.ID() {
-				if res, err = w.read(ctx, won, in.Command); err != nil {
-					return Result{}, classify(err)
-				}
-			}
-		}
+	if res.Outcome == Exited && !in.Expires.IsZero() {
+		res.ExpiresAt = w.renewed(ctx, in, vm)
 	}
 	return *res, nil
+}
+
+// renewed renews the lease behind a command, and returns when it ends: the zero
+// time if the machine does not run any more, or that is not known.
+func (w *Worker) renewed(ctx context.Context, in followInput, vm *sandbox.Session) time.Time {
+	if vm == nil {
+		var err error
+		if vm, err = w.session(ctx, in.Sandbox, in.Command.VM); err != nil {
+			return time.Time{}
+		}
+	}
+	ends := extend(ctx, vm, in.Lease)
+	if vm.Status() != sandbox.StatusRunning {
+		return time.Time{}
+	}
+	return ends
+}
+
+// readWon reads the command's log, or that of the one that has won against it.
+func (w *Worker) readWon(ctx context.Context, cmd *sandbox.Command, in followInput) (*Result, error) {
+	res, err := w.read(ctx, cmd, in.Command)
+	if err != nil {
+		return nil, err
+	}
+	if res.Outcome != Exited || res.ExitCode != taken || res.Bytes > 0 {
+		return res, nil
+	}
+	// It may have lost against an earlier request of the same start that arrived
+	// late. Then that one is the command.
+	vm, err := w.session(ctx, in.Sandbox, in.Command.VM)
+	if err == nil {
+		var won *sandbox.Command
+		if won, err = winner(ctx, vm, in.Command.Key); won != nil && won.ID() != cmd.ID() {
+			return w.read(ctx, won, in.Command)
+		}
+	}
+	if err != nil && !gone(err) {
+		return nil, err
+	}
+	return res, nil
 }
 
 // read copies the log to the store and waits for the end.
@@ -125,34 +158,39 @@ func (w *Worker) read(ctx context.Context, cmd *sandbox.Command, c Command) (*Re
 }
 
 // keepLease renews the machine's lease while the command runs, when half of it is
-// left. The caller calls the function that it returns.
-func (w *Worker) keepLease(ctx context.Context, in followInput) (stop func()) {
+// left. It asks for vm if that is nil. The caller calls the function that it
+// returns, which returns vm.
+func (w *Worker) keepLease(ctx context.Context, in followInput, vm *sandbox.Session) (stop func() *sandbox.Session) {
 	ctx, cancel := context.WithCancel(ctx)
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
 		tick := time.NewTicker(min(time.Minute, max(in.Lease/5, time.Second)))
 		defer tick.Stop()
-		for {
+		for vm == nil || vm.Status() == sandbox.StatusRunning {
 			select {
 			case <-tick.C:
 			case <-ctx.Done():
 				return
 			}
-			cur, err := w.session(ctx, in.Sandbox, in.Command.VM)
-			if err != nil {
-				if !gone(err) && ctx.Err() == nil {
-					activity.GetLogger(ctx).Warn("could not check the machine's lease", "error", err)
+			if vm == nil {
+				got, err := w.session(ctx, in.Sandbox, in.Command.VM)
+				if err != nil {
+					if !gone(err) && ctx.Err() == nil {
+						activity.GetLogger(ctx).Warn("could not check the machine's lease", "error", err)
+					}
+					continue
 				}
-				continue
+				vm = got
 			}
-			if cur.TimeLeft() < in.Lease/2 {
-				w.extend(ctx, cur, in.Lease)
+			if vm.TimeLeft() < in.Lease/2 {
+				extend(ctx, vm, in.Lease)
 			}
 		}
 	}()
-	return func() {
+	return func() *sandbox.Session {
 		cancel()
 		<-done
+		return vm
 	}
 }

@@ -82,7 +82,14 @@ func (w *Worker) start(ctx context.Context, in startInput) (started, error) {
 	}
 	first := activity.GetInfo(ctx).Attempt == 1 && !in.Again
 	ended := func() (started, error) { return started{Refused: first, Lost: !first}, nil }
-	vm, err := w.session(ctx, in.Sandbox, in.VM)
+	var vm *sandbox.Session
+	var err error
+	if first && !in.Shared {
+		// That it has ended is what the service says to the start as well.
+		vm, err = w.known(in.Sandbox, in.VM, time.Time{})
+	} else {
+		vm, err = w.session(ctx, in.Sandbox, in.VM)
+	}
 	if gone(err) {
 		return ended()
 	}
@@ -110,6 +117,31 @@ func (w *Worker) start(ctx context.Context, in startInput) (started, error) {
 			return started{}, classify(err)
 		}
 	}
+	cmd, err := w.send(ctx, vm, in, opts)
+	switch {
+	case err == nil:
+		return handle(cmd)
+	case errors.Is(err, sandbox.ErrOutcomeUnknown):
+		// The next attempt looks, and the guard holds.
+		return started{}, classify(errors.New(err.Error()))
+	case gone(err):
+		return ended()
+	case errors.Is(err, sandbox.ErrRefused):
+		switch _, lookErr := w.session(ctx, in.Sandbox, in.VM); {
+		case lookErr == nil:
+			return started{}, invalid(err) // it is about this command
+		case gone(lookErr):
+			return ended()
+		default:
+			return started{}, classify(lookErr) // all requests are refused
+		}
+	}
+	return started{}, classify(err)
+}
+
+// send sends the start, with an ID where the service takes that.
+func (w *Worker) send(ctx context.Context, vm *sandbox.Session, in startInput, opts *sandbox.CommandOptions) (*sandbox.Command, error) {
+	key := in.Options.Key
 	args := append([]string{"-c", guard, within(in.VM, key), in.Name}, in.Args...)
 	if !w.idsRefused.Load() {
 		opts.ID = commandID(in.VM, key)
@@ -126,18 +158,7 @@ func (w *Worker) start(ctx context.Context, in startInput) (started, error) {
 			cmd, err = earlier, nil
 		}
 	}
-	switch {
-	case err == nil:
-		return handle(cmd)
-	case errors.Is(err, sandbox.ErrOutcomeUnknown):
-		// The next attempt looks, and the guard holds.
-		return started{}, classify(errors.New(err.Error()))
-	case gone(err):
-		return ended()
-	case errors.Is(err, sandbox.ErrRefused):
-		return started{}, invalid(err) // it is about this command
-	}
-	return started{}, classify(err)
+	return cmd, err
 }
 
 func handle(cmd *sandbox.Command) (started, error) {

@@ -639,3 +639,27 @@ func FuzzCursor(f *testing.F) {
 		assert.Equal(t, c, again)
 	})
 }
+
+// TestRequestsOfACommand: a command costs five requests: its start, its log and a
+// replay of that which confirms its end, its exit code and a longer lease. Nothing
+// is looked up, and what is missing of a lease is not asked for each time.
+func TestRequestsOfACommand(t *testing.T) {
+	p := newPlay(t, nil)
+	const commands = 5
+	for i := range commands { // apart by more than what is not worth a request
+		p.send(time.Duration(i+1)*3*time.Minute, fmt.Sprint(i), "true")
+	}
+	p.At(20*time.Minute, func() { p.SignalWorkflow(signalDestroy, DestroyOptions{}) })
+	events := p.run(Policy{})
+	require.NoError(t, p.GetWorkflowError())
+	assert.Equal(t, commands, p.ends(events))
+	counts, all := map[sandboxtest.Operation]int{}, 0
+	for _, r := range p.Server.Requests() {
+		counts[r.Operation]++
+		all++
+	}
+	t.Log(counts)
+	assert.Equal(t, commands, counts[sandboxtest.RunCommand])
+	assert.LessOrEqual(t, all, 5*commands+5, "and a few for the session's begin and end: %v", counts)
+	assert.LessOrEqual(t, counts[sandboxtest.GetSandbox], 2, "nothing is looked up for a command: %v", counts)
+}

@@ -398,13 +398,17 @@ func (s *run) refresh(ctx workflow.Context) error {
 
 // used notes that the machine was used, and renews its lease.
 func (s *run) used(ctx workflow.Context) error {
-	s.LastUse = workflow.Now(ctx)
-	s.emit(ctx, Event{Type: TypeActivity})
+	s.noteUse(ctx)
 	runs, err := s.Sandbox.Renew(ctx)
 	if err == nil && !runs {
 		s.status(ctx, StateHibernated) // its time was up
 	}
 	return err
+}
+
+func (s *run) noteUse(ctx workflow.Context) {
+	s.LastUse = workflow.Now(ctx)
+	s.emit(ctx, Event{Type: TypeActivity})
 }
 
 // command runs one command to its end.
@@ -466,6 +470,10 @@ func (s *run) command(ctx workflow.Context, c queued) error {
 	s.emit(ctx, e)
 	if s.Sandbox.VM == "" {
 		s.status(ctx, StateHibernated)
+		return nil
+	}
+	if !res.ExpiresAt.IsZero() { // the lease is renewed
+		s.noteUse(ctx)
 		return nil
 	}
 	return s.used(ctx)
