@@ -1,6 +1,7 @@
 package sandboxtest_test
 
 import (
+	"fmt"
 	"io"
 	"net/http"
 	"strings"
@@ -55,11 +56,27 @@ func TestFullDisk(t *testing.T) {
 		assert.Equal(t, "precious", text)
 	}
 
-	// Nothing is confirmed that is not kept.
-	require.ErrorContains(t, v.try("PATCH", "/v2/sandboxes/one?projectId=prj", obj{"timeout": 600_000}, nil), "507 ")
-	require.ErrorContains(t, v.try("POST", "/v2/sandboxes/drives/disk?projectId=prj", obj{"projectId": "prj"}, nil), "507 ")
+	// Nothing is confirmed that is not kept. What is given up meanwhile leaves room,
+	// which is filled again.
+	refused := func(method string, ask func(attempt int) (path string, body obj)) {
+		t.Helper()
+		for attempt := range 100 {
+			_, err := v.sh(sess, "dd if=/dev/zero bs=1k 2>/dev/null >>more; echo full")
+			require.NoError(t, err)
+			path, body := ask(attempt)
+			if err := v.try(method, path+"?projectId=prj", body, new(map[string]any)); err != nil {
+				require.ErrorContains(t, err, "507 ")
+				return
+			}
+		}
+		t.Error("all changes found room")
+	}
+	refused("PATCH", func(attempt int) (string, obj) { return "/v2/sandboxes/one", obj{"timeout": 600_000 + attempt} })
+	refused("POST", func(attempt int) (string, obj) {
+		return fmt.Sprint("/v2/sandboxes/drives/disk", attempt), obj{"projectId": "prj"}
+	})
 
-	_, err = v.sh(sess, "rm big; echo room")
+	_, err = v.sh(sess, "rm big more; echo room")
 	require.NoError(t, err)
 	require.NoError(t, v.try("POST", session(sess)+"/stop", obj{}, new(wire.StopResponse)))
 	require.NoError(t, v.try("GET", "/v2/sandboxes/one?projectId=prj&resume=true", nil, &at))
