@@ -30,7 +30,15 @@ const HostName = box.HostName
 // origin as the server, for the browser, and needs nobody's leave to send what
 // it likes. It can't hide its name in Host, though, nor its Origin.
 func (s *Server) authorize(r *http.Request) *apiError {
-	return s.authorizeBy(r, s.opts.Token, s.oidcToken)
+	if failure := s.authorizeBy(r, s.opts.Token, s.oidcToken); failure != nil {
+		return failure
+	}
+	// The token is good, but for this team alone.
+	query := r.URL.Query()
+	if team, slug := query.Get("teamId"), query.Get("slug"); team != "" && team != teamID || slug != "" && slug != teamSlug {
+		return fail(http.StatusForbidden, "forbidden", "Not authorized")
+	}
+	return nil
 }
 
 // authorizeBy is authorize with other tokens.

@@ -14,6 +14,8 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/go-vercel/sandbox"
+	"github.com/go-vercel/sandbox/auth"
 	"github.com/go-vercel/sandbox/internal/wire"
 	"github.com/go-vercel/sandbox/sandboxtest"
 )
@@ -28,6 +30,23 @@ func TestAuthorization(t *testing.T) {
 		assert.Equal(t, code, c.send(req).StatusCode, header)
 	}
 	assert.Equal(t, "right", c.srv.Credentials().Token)
+}
+
+// TestOtherTeams: a good token is good for its own team only, by ID or slug.
+func TestOtherTeams(t *testing.T) {
+	t.Parallel()
+	srv, c := start(t, &sandboxtest.Options{Mode: sandboxtest.Folder})
+	for query, code := range map[string]int{"": 200, "?teamId=team_emulator": 200, "?slug=emulator": 200, "?teamId=team_other": 403, "?slug=other": 403,
+		"?teamId=team_emulator&slug=other": 403} {
+		assert.Equal(t, code, c.send(c.request("GET", "/v2/sandboxes"+query, nil)).StatusCode, query)
+	}
+	other := srv.Credentials()
+	other.TeamID = "team_other"
+	client, err := sandbox.NewClient(&sandbox.ClientOptions{BaseURL: srv.URL, Credentials: auth.Static(other)})
+	require.NoError(t, err)
+	_, err = client.Create(t.Context(), nil)
+	require.ErrorIs(t, err, sandbox.ErrUnauthorized)
+	assert.ErrorContains(t, err, "team_other")
 }
 
 // TestTokenNamesItsProject: with an OIDC token no request has to say which

@@ -104,7 +104,7 @@ func (v *victim) sdk() *sandbox.Client {
 	v.t.Cleanup(transport.CloseIdleConnections)
 	client, err := sandbox.NewClient(&sandbox.ClientOptions{
 		BaseURL: v.url, HTTPClient: &http.Client{Transport: transport},
-		Credentials: auth.Static(auth.Credentials{Token: v.token, TeamID: "team", ProjectID: "prj"}),
+		Credentials: auth.Static(auth.Credentials{Token: v.token, TeamID: "team_emulator", ProjectID: "prj"}),
 	})
 	require.NoError(v.t, err)
 	return client

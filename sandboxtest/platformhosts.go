@@ -66,7 +66,7 @@ func newOIDCToken(token string, now time.Time) (string, error) {
 	claims, err := part(map[string]any{
 		"iss": "https://oidc.vercel.com/emulator", "aud": "https://vercel.com/emulator",
 		"sub":   "owner:emulator:project:emulator:environment:development",
-		"owner": "emulator", "owner_id": teamID, "project": "emulator", "project_id": projectID, "environment": "development",
+		"owner": teamSlug, "owner_id": teamID, "project": "emulator", "project_id": projectID, "environment": "development",
 		"iat": now.Unix(), "nbf": now.Unix(), "exp": now.AddDate(10, 0, 0).Unix(),
 	})
 	if err != nil {
