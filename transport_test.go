@@ -21,6 +21,7 @@ import (
 	"github.com/go-vercel/sandbox"
 	"github.com/go-vercel/sandbox/internal/needs"
 	"github.com/go-vercel/sandbox/internal/testkit"
+	"github.com/go-vercel/sandbox/sandboxtest"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 )
@@ -66,12 +67,18 @@ func serveApp(port int) sandbox.Hook {
 // portSandbox starts a sandbox with the app on a port, in each session.
 func portSandbox(t *testing.T) (*sandbox.Sandbox, int) {
 	t.Helper()
+	_, sb, port := portServer(t)
+	return sb, port
+}
+
+func portServer(t *testing.T) (*sandboxtest.Server, *sandbox.Sandbox, int) {
+	t.Helper()
 	needs.Programs(t, "python3")
 	port := needs.Port(t)
 	serve := serveApp(port)
-	_, sb := testkit.Start(t, &sandbox.CreateOptions{Ports: []int{port}, OnResume: serve})
+	srv, sb := testkit.Start(t, &sandbox.CreateOptions{Ports: []int{port}, OnResume: serve})
 	require.NoError(t, serve(t.Context(), sb))
-	return sb, port
+	return srv, sb, port
 }
 
 func posts(t *testing.T, sb *sandbox.Sandbox) []string {

@@ -1,0 +1,188 @@
+package sandbox_test
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"os/exec"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/go-vercel/sandbox"
+	"github.com/go-vercel/sandbox/internal/needs"
+	"github.com/go-vercel/sandbox/internal/testkit"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+// visit is what became of one request.
+type visit struct {
+	refused  int  // attempts that the edge refused
+	passedOn bool // the last attempt may have reached the server
+	answered bool // the server's whole response arrived
+}
+
+// visitors make requests one after another, and keep a book of them.
+type visitors struct {
+	t        *testing.T
+	client   *http.Client
+	base     http.RoundTripper
+	mu       sync.Mutex
+	visits   map[string]*visit
+	answered atomic.Int64
+}
+
+// RoundTrip is an attempt: what comes after one that may have arrived would be a
+// repetition.
+func (v *visitors) RoundTrip(r *http.Request) (*http.Response, error) {
+	resp, err := v.base.RoundTrip(r)
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	this := v.visits[r.Header.Get("X-Visit")]
+	assert.False(v.t, this.passedOn, "sent again though it may have arrived")
+	if err == nil && strings.HasPrefix(resp.Header.Get("X-Vercel-Error"), "SANDBOX_") {
+		this.refused++
+	} else {
+		this.passedOn = true
+	}
+	return resp, err
+}
+
+func (v *visitors) visit(ctx context.Context, id, body string) {
+	this := &visit{}
+	v.mu.Lock()
+	v.visits[id] = this
+	v.mu.Unlock()
+	// Without GetBody, as a reverse proxy has it.
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, "http://app/200", io.LimitReader(strings.NewReader(body), int64(len(body))))
+	if !assert.NoError(v.t, err) {
+		return
+	}
+	req.ContentLength = int64(len(body))
+	req.Header.Set("X-Visit", id)
+	resp, err := v.client.Do(req)
+	if err != nil {
+		v.mu.Lock()
+		defer v.mu.Unlock()
+		assert.True(v.t, this.passedOn, "given up though it could be sent again: %v", err)
+		return
+	}
+	text, err := io.ReadAll(resp.Body)
+	_ = resp.Body.Close() // the text says it
+	if err == nil && resp.StatusCode == http.StatusOK && string(text) == fmt.Sprintf("the app's own %d", len(body)) {
+		v.mu.Lock()
+		this.answered = true
+		v.mu.Unlock()
+		v.answered.Add(1)
+	}
+}
+
+// TestTransportSleeps: while the sandbox is put to sleep again and again, by this
+// handle and by others, each request in flight arrives at most once, and none is
+// lost that the edge has refused. SANDBOX_TRANSPORT_SLEEPS is how many times.
+func TestTransportSleeps(t *testing.T) {
+	t.Parallel()
+	sleeps := 3
+	if text := os.Getenv("SANDBOX_TRANSPORT_SLEEPS"); text != "" {
+		var err error
+		sleeps, err = strconv.Atoi(text)
+		require.NoError(t, err)
+	}
+	srv, sb, port := portServer(t)
+	v := &visitors{t: t, base: testkit.Transport(t), visits: map[string]*visit{}}
+	v.client = &http.Client{Transport: sb.Transport(port, &sandbox.TransportOptions{Base: v, MaxWait: testkit.Patience})}
+
+	var enough atomic.Bool
+	var group sync.WaitGroup
+	defer group.Wait()
+	defer enough.Store(true)
+	for worker := range 8 {
+		group.Go(func() {
+			for n := 0; !enough.Load(); n++ {
+				id := fmt.Sprintf("%d.%d", worker, n)
+				v.visit(t.Context(), id, id+" "+strings.Repeat("x", n%5*30_000))
+			}
+		})
+	}
+	for i := range sleeps {
+		session, answered := sb.CurrentSession().ID(), v.answered.Load()
+		if i%2 == 0 {
+			testkit.StopElsewhere(t, srv, sb)
+		} else {
+			_, err := sb.Stop(t.Context(), nil)
+			require.NoError(t, err)
+		}
+		require.Eventually(t, func() bool {
+			return sb.CurrentSession().ID() != session && v.answered.Load() > answered+8
+		}, testkit.Patience, 10*time.Millisecond)
+	}
+	enough.Store(true)
+	group.Wait()
+
+	arrived := map[string]int{}
+	for _, line := range posts(t, sb) {
+		id, _, _ := strings.Cut(line, " ")
+		arrived[id]++
+	}
+	refused, unknown := 0, 0
+	for id, visit := range v.visits {
+		refused += visit.refused
+		switch {
+		case visit.answered:
+			assert.Equal(t, 1, arrived[id], "visit %s had a response", id)
+		default:
+			unknown++
+			assert.LessOrEqual(t, arrived[id], 1, "visit %s had none", id)
+		}
+	}
+	assert.GreaterOrEqual(t, refused, sleeps)
+	t.Logf("%d sleeps, %d visits, %d refusals, %d without a response", sleeps, len(v.visits), refused, unknown)
+}
+
+// wakingPage loads a script, which the browser waits for and which changes the
+// page.
+const wakingPage = `<!doctype html><title>asleep</title><p id=p>nothing</p><script src="/app.js"></script>`
+
+// TestBrowserWakes: Chromium loads a page and its script from a sandbox that was
+// asleep.
+func TestBrowserWakes(t *testing.T) {
+	if testing.Short() {
+		t.Skip("starts a browser")
+	}
+	t.Parallel()
+	browser := ""
+	for _, name := range []string{"chromium", "chromium-browser", "google-chrome"} {
+		if path, err := exec.LookPath(name); err == nil && browser == "" {
+			browser = path
+		}
+	}
+	if browser == "" {
+		needs.Missing(t, "Chromium in PATH")
+	}
+	needs.Programs(t, "python3")
+	port := needs.Port(t)
+	_, sb := testkit.Start(t, &sandbox.CreateOptions{Ports: []int{port}, OnResume: func(ctx context.Context, sb *sandbox.Sandbox) error {
+		_, err := sb.EnsureCommand(ctx, "web", "python3", []string{"-m", "http.server", strconv.Itoa(port)}, nil)
+		return err
+	}})
+	require.NoError(t, sb.FS().WriteFile(t.Context(), "index.html", []byte(wakingPage), 0o644))
+	require.NoError(t, sb.FS().WriteFile(t.Context(), "app.js", []byte(`document.getElementById("p").textContent = "awa" + "ke"`), 0o644))
+	_, err := sb.Stop(t.Context(), nil)
+	require.NoError(t, err)
+	front := httptest.NewServer(sb.ReverseProxy(port, &sandbox.TransportOptions{MaxWait: testkit.Patience}))
+	defer front.Close()
+	ctx, cancel := context.WithTimeout(t.Context(), testkit.Patience)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, browser, "--headless", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--no-first-run",
+		"--user-data-dir="+t.TempDir(), "--dump-dom", front.URL)
+	page, err := cmd.Output()
+	require.NoError(t, err)
+	assert.Contains(t, string(page), `<p id="p">awake</p>`)
+}
