@@ -49,24 +49,24 @@ func agentNames() []string {
 
 // checkAgent refuses, before anything is asked of the API, what does not go with
 // an agent.
-func (a *app) checkAgent(g *codingAgent, s *settingsOptions) error {
+func (c *createCommand) checkAgent(g *codingAgent, s *settingsOptions) error {
 	if s.runtime != "" || s.image != "" || s.snapshot != "" {
 		return usagef("create %s can't be combined with --runtime, --image or --snapshot", g.name)
 	}
-	return a.needTerminal("sandbox create makes a sandbox without an agent")
+	return c.needTerminal("sandbox create makes a sandbox without an agent")
 }
 
 // startAgent opens an agent in a sandbox, with its whole environment, which a
 // terminal does not have by itself. However that ends, it says how to come back:
 // the sandbox stays.
-func (a *app) startAgent(ctx context.Context, g *codingAgent, sb *sandbox.Sandbox, s *settingsOptions, whole, given sandbox.Env) error {
+func (c *createCommand) startAgent(ctx context.Context, g *codingAgent, sb *sandbox.Sandbox, s *settingsOptions, whole, given sandbox.Env) error {
 	env := maps.Clone(g.env)
 	if env == nil {
 		env = sandbox.Env{}
 	}
 	maps.Copy(env, whole)
 	if !s.silent {
-		defer a.tellOfAgent(g, sb.Name(), s, given)
+		defer c.tellOfAgent(g, sb.Name(), s, given)
 	}
 	check, err := sb.RunCommand(ctx, g.name, []string{"--version"}, &sandbox.CommandOptions{Env: env})
 	if err == nil && check.ExitCode != 0 {
@@ -75,13 +75,13 @@ func (a *app) startAgent(ctx context.Context, g *codingAgent, sb *sandbox.Sandbo
 	if err != nil {
 		return startError(&during{err, fmt.Sprintf("could not start %s (%s) in the sandbox", g.title, g.name)})
 	}
-	return a.terminal(ctx, sb, &terminalOptions{command: g.name, args: g.args, env: env, keepAlive: true})
+	return c.terminal(ctx, sb, &terminalOptions{command: g.name, args: g.args, env: env, keepAlive: true})
 }
 
 // tellOfAgent says how to come back to an agent, and how to end its sandbox.
 // Values of variables are left out: they may be secrets.
-func (a *app) tellOfAgent(g *codingAgent, name string, s *settingsOptions, given sandbox.Env) {
-	exec := slices.Concat(a.here("exec"), []string{"--interactive"})
+func (c *createCommand) tellOfAgent(g *codingAgent, name string, s *settingsOptions, given sandbox.Env) {
+	exec := slices.Concat(c.here("exec"), []string{"--interactive"})
 	for _, key := range slices.Sorted(maps.Keys(g.env)) {
 		if _, own := given[key]; !own {
 			exec = append(exec, "--env="+key+"="+g.env[key])
@@ -101,18 +101,18 @@ func (a *app) tellOfAgent(g *codingAgent, name string, s *settingsOptions, given
 	exec = append(exec, name, "--", g.name)
 	lines := []string{
 		"Reconnect: " + shellWords(append(exec, g.again...)),
-		"Stop: " + shellWords(append(a.here("stop"), name)),
+		"Stop: " + shellWords(append(c.here("stop"), name)),
 	}
 	if len(values) > 0 {
 		lines = slices.Insert(lines, 0, "Reconnecting takes "+strings.Join(values, ", ")+" from your shell: export the same values there first.")
 	}
-	fmt.Fprintf(a.err, "%s Exiting %s does not stop the sandbox.\n", a.err.Paint(console.Cyan, "ℹ"), g.title)
-	a.tree(lines, func(s string) string { return a.err.Paint(console.Dim, s) })
+	fmt.Fprintf(c.err, "%s Exiting %s does not stop the sandbox.\n", c.err.Paint(console.Cyan, "ℹ"), g.title)
+	c.tree(lines, func(s string) string { return c.err.Paint(console.Dim, s) })
 }
 
 // here are the first words of a command line for the same place as this one.
-func (a *app) here(command string) []string {
-	o := &a.opts
+func (c *connection) here(command string) []string {
+	o := &c.opts
 	if o.local {
 		return []string{"sandbox", "--local", command}
 	}
@@ -123,5 +123,5 @@ func (a *app) here(command string) []string {
 	if o.profile != "" {
 		words = append(words, "--profile="+o.profile)
 	}
-	return append(words, "--scope="+a.scope.TeamID, "--project="+a.scope.ProjectID)
+	return append(words, "--scope="+c.scope.TeamID, "--project="+c.scope.ProjectID)
 }

@@ -25,8 +25,13 @@ type apiRequest struct {
 	include      bool
 }
 
-func (a *app) apiCommand() *cobra.Command {
-	var r apiRequest
+type apiCommand struct {
+	*app
+
+	r apiRequest
+}
+
+func (c *apiCommand) command() *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "api <method> <path>", Short: "Send a request to the API", GroupID: groupTools, Args: positionals("method", "path"),
 		Long: "Send a request to the API with the token in use, and write the response to standard output. The team is added to the query. " +
@@ -35,27 +40,29 @@ func (a *app) apiCommand() *cobra.Command {
 			"  $ sandbox api PATCH /v2/sandboxes/web --data '{\"timeout\":600000}'",
 	}
 	flags := cmd.Flags()
-	options(flags, &r.fields, "field", "f", "key=value", "A parameter of the query, or a field of the body when there is no --data (repeatable)", parsePair)
-	option(flags, &r.data, "data", "d", "json", "", "The body: JSON, @FILE, or - for standard input", parseText)
-	toggle(flags, &r.paginate, "paginate", "", "Follow pagination.next and write every page")
-	toggle(flags, &r.include, "include", "", "Write the status and headers to standard error")
-	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		r.method, r.path = strings.ToUpper(args[0]), args[1]
-		if !strings.HasPrefix(r.path, "/") {
-			return usagef("the path begins with a slash: /v2/sandboxes")
-		}
-		return a.callAPI(cmd.Context(), &r)
-	}
+	options(flags, &c.r.fields, "field", "f", "key=value", "A parameter of the query, or a field of the body when there is no --data (repeatable)", parsePair)
+	option(flags, &c.r.data, "data", "d", "json", "", "The body: JSON, @FILE, or - for standard input", parseText)
+	toggle(flags, &c.r.paginate, "paginate", "", "Follow pagination.next and write every page")
+	toggle(flags, &c.r.include, "include", "", "Write the status and headers to standard error")
+	cmd.RunE = c.run
 	return cmd
 }
 
-func (a *app) callAPI(ctx context.Context, r *apiRequest) error {
-	if _, err := a.connect(ctx); err != nil {
+func (c *apiCommand) run(cmd *cobra.Command, args []string) error {
+	c.r.method, c.r.path = strings.ToUpper(args[0]), args[1]
+	if !strings.HasPrefix(c.r.path, "/") {
+		return usagef("the path begins with a slash: /v2/sandboxes")
+	}
+	return c.callAPI(cmd.Context(), &c.r)
+}
+
+func (c *apiCommand) callAPI(ctx context.Context, r *apiRequest) error {
+	if _, err := c.connect(ctx); err != nil {
 		return err
 	}
-	base := a.base()
-	if a.emulator != nil {
-		base = a.emulator.Address.URL
+	base := c.base()
+	if c.emulator != nil {
+		base = c.emulator.Address.URL
 	}
 	address, err := url.Parse(base + r.path)
 	if err != nil {
@@ -63,15 +70,15 @@ func (a *app) callAPI(ctx context.Context, r *apiRequest) error {
 	}
 	query := address.Query()
 	if !query.Has("teamId") && !query.Has("slug") {
-		query.Set("teamId", a.scope.TeamID)
+		query.Set("teamId", c.scope.TeamID)
 	}
-	body, err := a.apiBody(r, query)
+	body, err := c.apiBody(r, query)
 	if err != nil {
 		return err
 	}
 	for {
 		address.RawQuery = query.Encode()
-		next, err := a.onePage(ctx, r, address.String(), body)
+		next, err := c.onePage(ctx, r, address.String(), body)
 		if err != nil || !r.paginate || next == "" {
 			return err
 		}
@@ -80,8 +87,8 @@ func (a *app) callAPI(ctx context.Context, r *apiRequest) error {
 }
 
 // apiBody makes the body, and puts the fields where they belong.
-func (a *app) apiBody(r *apiRequest, query url.Values) ([]byte, error) {
-	fields := a.pairs(r.fields, "--field")
+func (c *apiCommand) apiBody(r *apiRequest, query url.Values) ([]byte, error) {
+	fields := c.pairs(r.fields, "--field")
 	if r.method == http.MethodGet || r.method == http.MethodDelete || r.method == http.MethodHead || r.data != "" {
 		for k, v := range fields {
 			query.Set(k, v)
@@ -90,7 +97,7 @@ func (a *app) apiBody(r *apiRequest, query url.Values) ([]byte, error) {
 	}
 	switch {
 	case r.data == "-":
-		return io.ReadAll(a.in)
+		return io.ReadAll(c.in)
 	case strings.HasPrefix(r.data, "@"):
 		return os.ReadFile(r.data[1:])
 	case r.data != "":
@@ -106,42 +113,42 @@ const maxPageBody = 64 << 20
 
 // request sends a request of its own, with the credentials. It follows no
 // redirection, which could lead them elsewhere.
-func (a *app) request(ctx context.Context, method, address string, body []byte) (*http.Response, error) {
+func (c *connection) request(ctx context.Context, method, address string, body []byte) (*http.Response, error) {
 	req, err := http.NewRequestWithContext(ctx, method, address, bytes.NewReader(body))
 	if err != nil {
 		return nil, usagef("%v", err)
 	}
-	req.Header.Set("Authorization", "Bearer "+a.scope.Token)
+	req.Header.Set("Authorization", "Bearer "+c.scope.Token)
 	req.Header.Set("User-Agent", "sandbox-cli/"+Version())
 	req.Header.Set("Content-Type", "application/json")
 	client := &http.Client{CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
 	return client.Do(req)
 }
 
-func (a *app) onePage(ctx context.Context, r *apiRequest, address string, body []byte) (next string, err error) {
-	resp, err := a.request(ctx, r.method, address, body)
+func (c *apiCommand) onePage(ctx context.Context, r *apiRequest, address string, body []byte) (next string, err error) {
+	resp, err := c.request(ctx, r.method, address, body)
 	if err != nil {
 		return "", err
 	}
 	defer resp.Body.Close()
 	if r.include {
-		fmt.Fprintln(a.err, resp.Proto, resp.Status)
-		_ = resp.Header.Write(a.err) // failing to show the headers is not an error
+		fmt.Fprintln(c.err, resp.Proto, resp.Status)
+		_ = resp.Header.Write(c.err) // failing to show the headers is not an error
 	}
-	if !r.paginate && !a.opts.structured() {
-		_, err = io.Copy(a.out, resp.Body)
+	if !r.paginate && !c.opts.structured() {
+		_, err = io.Copy(c.out, resp.Body)
 	} else {
-		next, err = a.jsonPage(resp.Body)
+		next, err = c.jsonPage(resp.Body)
 	}
 	if err == nil && resp.StatusCode/100 != 2 {
 		f := failure{exit: exitFailure}
-		a.explainAPI(&f, &sandbox.APIError{Status: resp.StatusCode})
+		c.explainAPI(&f, &sandbox.APIError{Status: resp.StatusCode})
 		err = &exitError{code: f.exit, err: fmt.Errorf("the API returned %s", resp.Status)}
 	}
 	return next, err
 }
 
-func (a *app) jsonPage(body io.Reader) (next string, err error) {
+func (c *apiCommand) jsonPage(body io.Reader) (next string, err error) {
 	data, err := io.ReadAll(io.LimitReader(body, maxPageBody+1))
 	if err != nil {
 		return "", err
@@ -151,7 +158,7 @@ func (a *app) jsonPage(body io.Reader) (next string, err error) {
 	}
 	var doc any
 	if err := json.Unmarshal(data, &doc); err != nil {
-		_, err = a.out.Write(data)
+		_, err = c.out.Write(data)
 		return "", err
 	}
 	var page struct {
@@ -162,9 +169,9 @@ func (a *app) jsonPage(body io.Reader) (next string, err error) {
 	if json.Unmarshal(data, &page) == nil && page.Pagination.Next != nil {
 		next = fmt.Sprint(page.Pagination.Next)
 	}
-	if !a.opts.structured() {
-		_, err = a.out.Write(append(bytes.TrimRight(data, "\n"), '\n'))
+	if !c.opts.structured() {
+		_, err = c.out.Write(append(bytes.TrimRight(data, "\n"), '\n'))
 		return next, err
 	}
-	return next, a.print(output{doc: doc})
+	return next, c.print(output{doc: doc})
 }

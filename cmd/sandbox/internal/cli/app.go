@@ -7,17 +7,13 @@ import (
 	"fmt"
 	"os"
 	"os/signal"
-	"sync"
 	"sync/atomic"
 	"syscall"
 	"time"
 
 	"github.com/spf13/cobra"
 
-	"github.com/go-vercel/sandbox"
-	"github.com/go-vercel/sandbox/auth"
 	"github.com/go-vercel/sandbox/cmd/sandbox/internal/console"
-	"github.com/go-vercel/sandbox/cmd/sandbox/internal/local"
 )
 
 // globals are the options that every command has.
@@ -40,29 +36,35 @@ type globals struct {
 	local          bool
 }
 
-// app is one run of the program.
-type app struct {
-	args     []string
+// stdio is what the program reads and writes, and how: the options of all
+// commands and the environment.
+type stdio struct {
 	in       *os.File
 	out, err *console.Stream
 	env      *environment
 	opts     globals
 	now      func() time.Time
+	caught   atomic.Int32
+	args     []string // the words of the command line
+}
+
+// app is one run of the program.
+type app struct {
+	*stdio
+	*connection
+	*printer
 
 	started bool // whether a command was chosen and its options were right
-	caught  atomic.Int32
+}
 
-	connecting sync.Mutex // several sandboxes may be looked for at the same time
-	client     *sandbox.Client
-	scope      auth.Credentials
-	source     string            // where the credentials come from
-	gateway    string            // the token of --ai
-	emulator   *local.Connection // of --local
-	completes  bool              // nothing is started for a completion
+func newApp(args []string) *app {
+	io := &stdio{in: os.Stdin, now: time.Now, env: newEnvironment(), args: args}
+	io.setStreams(console.ColorAuto)
+	return &app{stdio: io, connection: &connection{stdio: io}, printer: &printer{io}}
 }
 
 // signal returns the signal that ended the program, or 0.
-func (a *app) signal() syscall.Signal { return syscall.Signal(a.caught.Load()) }
+func (s *stdio) signal() syscall.Signal { return syscall.Signal(s.caught.Load()) }
 
 // guardArgument makes the program the guard of a terminal; see guardTerminal.
 const guardArgument = "__guard-terminal"
@@ -76,8 +78,7 @@ func Main(args []string) int {
 	if len(args) == 4 && args[0] == daemonArgument {
 		return runDaemon(args[1:])
 	}
-	a := &app{args: args, in: os.Stdin, now: time.Now, env: newEnvironment()}
-	a.setStreams(console.ColorAuto)
+	a := newApp(args)
 	defer noticeBrokenPipes()()
 	ctx, cancel := context.WithCancelCause(context.Background())
 	defer cancel(nil)
@@ -98,23 +99,23 @@ func noticeBrokenPipes() (stop func()) {
 	return func() { signal.Stop(broken) }
 }
 
-func (a *app) setStreams(mode console.ColorMode) {
-	a.out = console.NewStream(os.Stdout, mode, a.env.lookup)
-	a.err = console.NewStream(os.Stderr, mode, a.env.lookup)
+func (s *stdio) setStreams(mode console.ColorMode) {
+	s.out = console.NewStream(os.Stdout, mode, s.env.lookup)
+	s.err = console.NewStream(os.Stderr, mode, s.env.lookup)
 }
 
 // watchSignals ends the context when the program is told to end. Commands that
 // pass signals on take them for themselves meanwhile.
-func (a *app) watchSignals(cancel context.CancelCauseFunc) (stop func()) {
+func (s *stdio) watchSignals(cancel context.CancelCauseFunc) (stop func()) {
 	signals := make(chan os.Signal, 8)
 	done := make(chan struct{})
 	signal.Notify(signals, os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
 	go func() {
 		for {
 			select {
-			case s := <-signals:
-				if number, ok := s.(syscall.Signal); ok {
-					a.caught.CompareAndSwap(0, int32(number))
+			case got := <-signals:
+				if number, ok := got.(syscall.Signal); ok {
+					s.caught.CompareAndSwap(0, int32(number))
 				}
 				cancel(context.Canceled)
 			case <-done:

@@ -66,7 +66,7 @@ func TestArrange(t *testing.T) {
 // FuzzArrange takes any words, and neither loses one nor makes one up, but for a
 // -- before the arguments.
 func FuzzArrange(f *testing.F) {
-	a := &app{env: newEnvironment()}
+	a := newApp(nil)
 	a.setStreams("never")
 	f.Add("--scope", "ls", "-p", "--")
 	f.Add("exec", "-it", "--name", "")
@@ -93,13 +93,13 @@ func FuzzArrange(f *testing.F) {
 // TestLargePage: a part of a response must not pass for all of it.
 func TestLargePage(t *testing.T) {
 	t.Parallel()
-	_, err := new(app).jsonPage(bytes.NewReader(make([]byte, maxPageBody+1)))
+	_, err := new(apiCommand).jsonPage(bytes.NewReader(make([]byte, maxPageBody+1)))
 	require.ErrorContains(t, err, "64 MiB")
 }
 
 func TestExitCodes(t *testing.T) {
 	t.Parallel()
-	a := &app{env: newEnvironment()}
+	a := newApp(nil)
 	for code, errs := range map[int][]error{
 		exitFailure:     {errors.New("x"), &sandbox.APIError{Status: 500}},
 		exitUsage:       {usagef("x"), withHint(usagef("x"), "y")},

@@ -9,43 +9,58 @@ import (
 	"net/url"
 	"os"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/go-vercel/sandbox"
 	"github.com/go-vercel/sandbox/auth"
+	"github.com/go-vercel/sandbox/cmd/sandbox/internal/local"
 	"github.com/go-vercel/sandbox/cmd/sandbox/internal/settings"
 	"github.com/go-vercel/sandbox/internal/oidc"
 	"github.com/go-vercel/sandbox/internal/redact"
 )
 
+// connection is the way to the API: whose it is, and what sandbox is meant.
+type connection struct {
+	*stdio
+
+	connecting sync.Mutex // several sandboxes may be looked for at the same time
+	client     *sandbox.Client
+	scope      auth.Credentials
+	source     string            // where the credentials come from
+	gateway    string            // the token of --ai
+	emulator   *local.Connection // of --local
+	completes  bool              // nothing is started for a completion
+}
+
 // connect makes the client of the run, once. The credentials are looked for
 // first, so that the user hears of missing ones before anything else.
-func (a *app) connect(ctx context.Context) (*sandbox.Client, error) {
-	a.connecting.Lock()
-	defer a.connecting.Unlock()
-	if a.client != nil {
-		return a.client, nil
+func (c *connection) connect(ctx context.Context) (*sandbox.Client, error) {
+	c.connecting.Lock()
+	defer c.connecting.Unlock()
+	if c.client != nil {
+		return c.client, nil
 	}
-	if a.opts.local {
-		return a.connectLocal(ctx)
+	if c.opts.local {
+		return c.connectLocal(ctx)
 	}
-	provider, err := a.credentials(ctx)
+	provider, err := c.credentials(ctx)
 	if err != nil {
 		return nil, err
 	}
-	if a.scope, err = provider.Credentials(ctx); err != nil {
+	if c.scope, err = provider.Credentials(ctx); err != nil {
 		return nil, err
 	}
-	if a.scope.FromLogin() && !a.mayHaveLogin() {
+	if c.scope.FromLogin() && !c.mayHaveLogin() {
 		return nil, &exitError{code: exitLogin, err: withHint(
-			fmt.Errorf("the login of the Vercel CLI is not sent to %s, which %s names", redact.URL(a.apiURL()), baseURLVariable),
+			fmt.Errorf("the login of the Vercel CLI is not sent to %s, which %s names", redact.URL(c.apiURL()), baseURLVariable),
 			"give a token for it, such as VERCEL_AUTH_TOKEN, or agree to the address with --api-url")}
 	}
-	base := a.apiURL()
-	if a.urlFromEnvironment() {
+	base := c.apiURL()
+	if c.urlFromEnvironment() {
 		base = "" // the client looks there itself, and is as careful with tokens that it refreshes
 	}
-	return a.newClient(provider, base)
+	return c.newClient(provider, base)
 }
 
 // baseURLVariable names the address of the API.
@@ -53,48 +68,48 @@ const baseURLVariable = "VERCEL_SANDBOX_BASE_URL"
 
 // urlFromEnvironment reports whether the address of the API is one that whoever
 // has set up this environment chose, and not the user.
-func (a *app) urlFromEnvironment() bool {
-	v, _ := a.env.lookup(baseURLVariable)
-	return a.opts.apiURL == "" && v != ""
+func (c *connection) urlFromEnvironment() bool {
+	v, _ := c.env.lookup(baseURLVariable)
+	return c.opts.apiURL == "" && v != ""
 }
 
 // mayHaveLogin reports whether the address of the API is to get the login, as in
 // the SDK.
-func (a *app) mayHaveLogin() bool { return !a.urlFromEnvironment() || a.atVercel() }
+func (c *connection) mayHaveLogin() bool { return !c.urlFromEnvironment() || c.atVercel() }
 
 // atVercel reports whether the address of the API is one of Vercel's.
-func (a *app) atVercel() bool {
-	u, err := url.Parse(a.base())
+func (c *connection) atVercel() bool {
+	u, err := url.Parse(c.base())
 	return err == nil && (u.Hostname() == "vercel.com" || strings.HasSuffix(u.Hostname(), ".vercel.com"))
 }
 
 // apiURL is the address of the API, "" for the SDK's own choice. The .env files
 // have no say in it.
-func (a *app) apiURL() string {
-	if a.opts.apiURL != "" {
-		return a.opts.apiURL
+func (c *connection) apiURL() string {
+	if c.opts.apiURL != "" {
+		return c.opts.apiURL
 	}
-	if v, _ := a.env.lookup(baseURLVariable); v != "" {
+	if v, _ := c.env.lookup(baseURLVariable); v != "" {
 		return v
 	}
-	if p, err := a.profile(); err == nil {
+	if p, err := c.profile(); err == nil {
 		return p.APIURL
 	}
 	return ""
 }
 
-func (a *app) newClient(provider auth.Provider, base string) (*sandbox.Client, error) {
+func (c *connection) newClient(provider auth.Provider, base string) (*sandbox.Client, error) {
 	// Who waits at a terminal wants to know why.
 	opts := &sandbox.ClientOptions{Credentials: provider, BaseURL: base, UserAgent: "sandbox-cli/" + Version(), MaxRateLimitWait: 20 * time.Second}
-	if d := a.opts.requestTimeout; d > 0 {
+	if d := c.opts.requestTimeout; d > 0 {
 		transport := http.DefaultTransport.(*http.Transport).Clone()
 		transport.ResponseHeaderTimeout = d
 		opts.HTTPClient = &http.Client{Transport: transport}
 	}
-	if a.opts.debug != "" {
-		var w io.Writer = a.err
-		if a.opts.debug != "-" {
-			f, err := os.OpenFile(a.opts.debug, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
+	if c.opts.debug != "" {
+		var w io.Writer = c.err
+		if c.opts.debug != "-" {
+			f, err := os.OpenFile(c.opts.debug, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
 			if err != nil {
 				return nil, err
 			}
@@ -103,36 +118,36 @@ func (a *app) newClient(provider auth.Provider, base string) (*sandbox.Client, e
 		opts.Observer = &events{w: w}
 	}
 	client, err := sandbox.NewClient(opts)
-	a.client = client
+	c.client = client
 	return client, err
 }
 
 // credentials finds the token and the project in the order that docs/cli.md has.
-func (a *app) credentials(ctx context.Context) (auth.Provider, error) {
-	profile, err := a.profile()
+func (c *connection) credentials(ctx context.Context) (auth.Provider, error) {
+	profile, err := c.profile()
 	if err != nil {
 		return nil, err
 	}
-	host := oidc.NewHost(nil, a.getenv, "")
-	token, source := a.token(profile)
-	scope, err := a.linkedScope(host, a.givenScope(profile, token))
+	host := oidc.NewHost(nil, c.getenv, "")
+	token, source := c.token(profile)
+	scope, err := c.linkedScope(host, c.givenScope(profile, token))
 	if err != nil {
 		return nil, err
 	}
-	a.source = source
-	a.tellOfFiles(host, profile, source)
+	c.source = source
+	c.tellOfFiles(host, profile, source)
 	switch {
 	case token == "":
 		login := &auth.Options{TeamID: scope.TeamID, ProjectID: scope.ProjectID}
-		a.source = "the login of the Vercel CLI"
+		c.source = "the login of the Vercel CLI"
 		provider := auth.CLI(login)
-		if a.asks() && a.mayHaveLogin() {
-			return auth.Chain(provider, auth.Device(a.showCode, login)), nil
+		if c.asks() && c.mayHaveLogin() {
+			return auth.Chain(provider, auth.Device(c.showCode, login)), nil
 		}
 		return provider, nil
-	case strings.HasPrefix(source, "VERCEL_OIDC_TOKEN") && a.opts.scope == "" && a.opts.project == "":
-		return auth.OIDC(&auth.Options{LookupEnv: a.env.lookupAll}), nil
-	case (scope.TeamID == "" || scope.ProjectID == "") && !a.atVercel():
+	case strings.HasPrefix(source, "VERCEL_OIDC_TOKEN") && c.opts.scope == "" && c.opts.project == "":
+		return auth.OIDC(&auth.Options{LookupEnv: c.env.lookupAll}), nil
+	case (scope.TeamID == "" || scope.ProjectID == "") && !c.atVercel():
 		// Only Vercel knows, and a token of another service is not for it.
 		return nil, withHint(errors.New("could not determine the team and project"), "give them with --scope and --project")
 	case scope.TeamID == "" || scope.ProjectID == "":
@@ -155,14 +170,14 @@ const ofFile = " (of a .env file)"
 
 // tellOfFiles says that the folder one happens to stand in, and not one's login or
 // profile, has chosen the account that everything goes to.
-func (a *app) tellOfFiles(host *oidc.Host, profile settings.Profile, source string) {
+func (c *connection) tellOfFiles(host *oidc.Host, profile settings.Profile, source string) {
 	what := ""
 	if name, found := strings.CutSuffix(source, ofFile); found {
 		what = name
 	}
 	for _, key := range []string{"SANDBOX_SCOPE", "SANDBOX_PROJECT"} {
-		_, own := a.env.lookup(key)
-		if v, _ := a.env.lookupFiles(key); what == "" && v != "" && !own && a.opts.scope == "" && a.opts.project == "" {
+		_, own := c.env.lookup(key)
+		if v, _ := c.env.lookupFiles(key); what == "" && v != "" && !own && c.opts.scope == "" && c.opts.project == "" {
 			what = key
 		}
 	}
@@ -171,27 +186,27 @@ func (a *app) tellOfFiles(host *oidc.Host, profile settings.Profile, source stri
 		_, err = os.Stat(login)
 	}
 	if what != "" && (err == nil || profile != (settings.Profile{})) {
-		a.warn(what+" of this folder's .env files is used, and not your login or profile", "sandbox whoami shows the account")
+		c.warn(what+" of this folder's .env files is used, and not your login or profile", "sandbox whoami shows the account")
 	}
 }
 
-func (a *app) getenv(key string) string {
-	v, _ := a.env.lookup(key)
+func (s *stdio) getenv(key string) string {
+	v, _ := s.env.lookup(key)
 	return v
 }
 
 // token finds the token, and says where.
-func (a *app) token(profile settings.Profile) (token, source string) {
-	if a.opts.token != "" {
-		return a.opts.token, "--token"
+func (c *connection) token(profile settings.Profile) (token, source string) {
+	if c.opts.token != "" {
+		return c.opts.token, "--token"
 	}
-	if a.opts.profile != "" && profile.Token != "" {
-		return profile.Token, "profile " + a.opts.profile
+	if c.opts.profile != "" && profile.Token != "" {
+		return profile.Token, "profile " + c.opts.profile
 	}
 	for _, from := range []struct {
 		lookup func(string) (string, bool)
 		suffix string
-	}{{a.env.lookup, ""}, {a.env.lookupFiles, ofFile}} {
+	}{{c.env.lookup, ""}, {c.env.lookupFiles, ofFile}} {
 		get := func(key string) string { v, _ := from.lookup(key); return v }
 		for _, key := range []string{"SANDBOX_TOKEN", "VERCEL_AUTH_TOKEN"} {
 			if v := get(key); v != "" {
@@ -213,7 +228,7 @@ func (a *app) token(profile settings.Profile) (token, source string) {
 
 // linkedScope completes a team and a project by those that the folder is linked
 // to. A link of another team than the given one is left alone.
-func (a *app) linkedScope(host *oidc.Host, s oidc.Scope) (oidc.Scope, error) {
+func (c *connection) linkedScope(host *oidc.Host, s oidc.Scope) (oidc.Scope, error) {
 	if s.TeamID != "" && s.ProjectID != "" {
 		return s, nil
 	}
@@ -230,15 +245,15 @@ func (a *app) linkedScope(host *oidc.Host, s oidc.Scope) (oidc.Scope, error) {
 }
 
 // givenScope is what is known of the team and the project without asking anybody.
-func (a *app) givenScope(profile settings.Profile, token string) oidc.Scope {
-	env := func(key string) string { v, _ := a.env.lookupAll(key); return v }
+func (c *connection) givenScope(profile settings.Profile, token string) oidc.Scope {
+	env := func(key string) string { v, _ := c.env.lookupAll(key); return v }
 	var forced settings.Profile
-	if a.opts.profile != "" {
+	if c.opts.profile != "" {
 		forced = profile
 	}
 	s := oidc.Scope{
-		TeamID:    first(a.opts.scope, forced.Team, env("SANDBOX_SCOPE"), env("VERCEL_TEAM_ID")),
-		ProjectID: first(a.opts.project, forced.Project, env("SANDBOX_PROJECT")),
+		TeamID:    first(c.opts.scope, forced.Team, env("SANDBOX_SCOPE"), env("VERCEL_TEAM_ID")),
+		ProjectID: first(c.opts.project, forced.Project, env("SANDBOX_PROJECT")),
 	}
 	if env("VERCEL_TEAM_ID") != "" {
 		s.ProjectID = first(s.ProjectID, env("VERCEL_PROJECT_ID"))
@@ -253,8 +268,8 @@ func (a *app) givenScope(profile settings.Profile, token string) oidc.Scope {
 }
 
 // profile is the profile in force; the zero one when there is none.
-func (a *app) profile() (settings.Profile, error) {
-	dirs, err := settings.FindDirs(a.env.lookup)
+func (c *connection) profile() (settings.Profile, error) {
+	dirs, err := settings.FindDirs(c.env.lookup)
 	if err != nil {
 		return settings.Profile{}, err
 	}
@@ -262,7 +277,7 @@ func (a *app) profile() (settings.Profile, error) {
 	if err != nil {
 		return settings.Profile{}, err
 	}
-	name := a.opts.profile
+	name := c.opts.profile
 	if name == "" {
 		name = config.Profile
 	}
@@ -278,31 +293,31 @@ func (a *app) profile() (settings.Profile, error) {
 
 // asks reports whether questions may be asked: somebody sits at a terminal, and
 // neither an option nor CI forbids it.
-func (a *app) asks() bool {
-	ci, _ := a.env.lookup("CI")
-	return !a.opts.noInput && (ci == "" || ci == "0" || ci == "false") && isTerminal(a.in) && a.err.Terminal
+func (s *stdio) asks() bool {
+	ci, _ := s.env.lookup("CI")
+	return !s.opts.noInput && (ci == "" || ci == "0" || ci == "false") && isTerminal(s.in) && s.err.Terminal
 }
 
-func (a *app) showCode(_ context.Context, code auth.DeviceCode) error {
+func (s *stdio) showCode(_ context.Context, code auth.DeviceCode) error {
 	address := code.VerificationURLComplete
 	if address == "" {
 		address = code.VerificationURL
 	}
-	_, err := fmt.Fprintf(a.err, "Visit %s and enter the code %s (valid for %s).\n", address, code.UserCode,
+	_, err := fmt.Fprintf(s.err, "Visit %s and enter the code %s (valid for %s).\n", address, code.UserCode,
 		time.Until(code.ExpiresAt).Round(time.Minute))
 	return err
 }
 
-func (a *app) credentialHint() string {
-	if a.source == "" {
+func (c *connection) credentialHint() string {
+	if c.source == "" {
 		return "run sandbox login, or set VERCEL_AUTH_TOKEN"
 	}
-	return "the token comes from " + a.source + "; sandbox doctor tells more, sandbox login gets a new one"
+	return "the token comes from " + c.source + "; sandbox doctor tells more, sandbox login gets a new one"
 }
 
 // get looks a sandbox up by its name. It is started only if resume says so.
-func (a *app) get(ctx context.Context, name string, resume bool) (*sandbox.Sandbox, error) {
-	client, err := a.connect(ctx)
+func (c *connection) get(ctx context.Context, name string, resume bool) (*sandbox.Sandbox, error) {
+	client, err := c.connect(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -312,7 +327,7 @@ func (a *app) get(ctx context.Context, name string, resume bool) (*sandbox.Sandb
 	}
 	sb, err := client.Get(ctx, name, opts)
 	if errors.Is(err, sandbox.ErrNotFound) {
-		if near := a.nearestName(ctx, client, name); near != "" {
+		if near := c.nearestName(ctx, client, name); near != "" {
 			return nil, withHint(err, "did you mean %s? Run sandbox ls --all to see the sandboxes in this project", near)
 		}
 	}

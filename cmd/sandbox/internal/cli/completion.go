@@ -30,28 +30,32 @@ const (
 	cacheTime = 30 * time.Second
 )
 
-func (a *app) completionCommand() *cobra.Command {
+type completionCommand struct{ *app }
+
+func (c *completionCommand) command() *cobra.Command {
 	return &cobra.Command{
 		Use: "completion <bash|zsh|fish|powershell>", Short: "Write a script that completes commands, names and paths", GroupID: groupTools,
 		Long: "Write a script that completes commands, options, names of sandboxes, IDs and remote paths.",
 		Example: "  $ source <(sandbox completion bash)\n  $ sandbox completion zsh > \"${fpath[1]}/_sandbox\"\n" +
 			"  $ sandbox completion fish > ~/.config/fish/completions/sandbox.fish",
 		Args: positionals("bash|zsh|fish|powershell"), ValidArgs: []string{"bash", "zsh", "fish", "powershell"},
-		RunE: func(cmd *cobra.Command, args []string) error {
-			root := cmd.Root()
-			switch args[0] {
-			case "bash":
-				return writeBashCompletion(root, a.out)
-			case "zsh":
-				return root.GenZshCompletion(a.out)
-			case "fish":
-				return root.GenFishCompletion(a.out, true)
-			case "powershell":
-				return root.GenPowerShellCompletionWithDesc(a.out)
-			}
-			return usagef("%s is not a shell that is known: bash, zsh, fish or powershell", quote(args[0]))
-		},
+		RunE: c.run,
 	}
+}
+
+func (c *completionCommand) run(cmd *cobra.Command, args []string) error {
+	root := cmd.Root()
+	switch args[0] {
+	case "bash":
+		return writeBashCompletion(root, c.out)
+	case "zsh":
+		return root.GenZshCompletion(c.out)
+	case "fish":
+		return root.GenFishCompletion(c.out, true)
+	case "powershell":
+		return root.GenPowerShellCompletionWithDesc(c.out)
+	}
+	return usagef("%s is not a shell that is known: bash, zsh, fish or powershell", quote(args[0]))
 }
 
 // bashWords divides the line as bash-completion does, for shells without it: bash
@@ -87,11 +91,14 @@ func writeBashCompletion(root *cobra.Command, w io.Writer) error {
 	return err
 }
 
+// completer finds what a word can become.
+type completer struct{ *app }
+
 // completeValues gives the options of a command completions of their values.
-func (a *app) completeValues(cmd *cobra.Command, flags *pflag.FlagSet) {
+func (c *completer) completeValues(cmd *cobra.Command, flags *pflag.FlagSet) {
 	ids := func(key string, find func(context.Context) ([]string, error)) cobra.CompletionFunc {
 		return func(cmd *cobra.Command, _ []string, _ string) ([]string, cobra.ShellCompDirective) {
-			return a.cached(cmd.Context(), key, find), cobra.ShellCompDirectiveNoFileComp
+			return c.cached(cmd.Context(), key, find), cobra.ShellCompDirectiveNoFileComp
 		}
 	}
 	statuses := []string{"running", "stopped", "stopping", "pending", "snapshotting", "failed", "aborted"}
@@ -109,15 +116,15 @@ func (a *app) completeValues(cmd *cobra.Command, flags *pflag.FlagSet) {
 		case "signal":
 			find = cobra.FixedCompletions([]string{"TERM", "KILL", "INT", "HUP", "USR1", "USR2"}, cobra.ShellCompDirectiveNoFileComp)
 		case "snapshot":
-			find = ids("snapshots", a.snapshotIDs)
+			find = ids("snapshots", c.snapshotIDs)
 		case "only", "name-prefix":
-			find = ids("names", a.findNames)
+			find = ids("names", c.findNames)
 		case "name":
 			if cmd.Name() == "run" || cmd.Name() == "list" {
-				find = ids("names", a.findNames)
+				find = ids("names", c.findNames)
 			}
 		case "profile":
-			find = ids("profiles", a.profileNames)
+			find = ids("profiles", c.profileNames)
 		case "upload", "env-file", "policy", "state", "input":
 			return // files, as by default
 		}
@@ -126,8 +133,8 @@ func (a *app) completeValues(cmd *cobra.Command, flags *pflag.FlagSet) {
 	})
 }
 
-func (a *app) profileNames(context.Context) ([]string, error) {
-	dirs, err := a.dirs()
+func (c *completer) profileNames(context.Context) ([]string, error) {
+	dirs, err := c.dirs()
 	if err != nil {
 		return nil, err
 	}
@@ -137,62 +144,62 @@ func (a *app) profileNames(context.Context) ([]string, error) {
 
 // complete gives commands their completions of arguments, by what their use line
 // says that they take.
-func (a *app) complete(cmd *cobra.Command) {
-	a.completeValues(cmd, cmd.Flags())
-	a.completeValues(cmd, cmd.PersistentFlags())
-	for _, c := range cmd.Commands() {
-		a.complete(c)
-		if c.ValidArgsFunction != nil || c.ValidArgs != nil || c.HasSubCommands() {
+func (c *completer) complete(cmd *cobra.Command) {
+	c.completeValues(cmd, cmd.Flags())
+	c.completeValues(cmd, cmd.PersistentFlags())
+	for _, sub := range cmd.Commands() {
+		c.complete(sub)
+		if sub.ValidArgsFunction != nil || sub.ValidArgs != nil || sub.HasSubCommands() {
 			continue
 		}
-		use := strings.TrimPrefix(c.Use, c.Name())
+		use := strings.TrimPrefix(sub.Use, sub.Name())
 		switch {
 		case strings.Contains(use, "<src>"), strings.Contains(use, "name:"):
-			c.ValidArgsFunction = a.completePath
+			sub.ValidArgsFunction = c.completePath
 		case strings.Contains(use, "<snapshot_id>"):
-			c.ValidArgsFunction = func(cmd *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
+			sub.ValidArgsFunction = func(cmd *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
 				if strings.Contains(use, "<name>") && len(args) == 0 {
-					return a.names(cmd.Context()), cobra.ShellCompDirectiveNoFileComp
+					return c.names(cmd.Context()), cobra.ShellCompDirectiveNoFileComp
 				}
-				return a.cached(cmd.Context(), "snapshots", a.snapshotIDs), cobra.ShellCompDirectiveNoFileComp
+				return c.cached(cmd.Context(), "snapshots", c.snapshotIDs), cobra.ShellCompDirectiveNoFileComp
 			}
-		case c.Name() == "run":
-			c.ValidArgsFunction = cobra.NoFileCompletions // its words are the sandbox's
-		case c.Parent().Name() == "drives":
-			c.ValidArgsFunction = a.completeFound("drives", a.driveNames, strings.Contains(use, "...name"))
-		case c.Parent().Name() == "profile":
-			c.ValidArgsFunction = a.completeFound("profiles", a.profileNames, false)
-		case c.Parent().Name() == "config" && strings.Contains(use, "<true|false>"):
-			c.ValidArgsFunction = a.completeNames(false, nil, "true", "false")
+		case sub.Name() == "run":
+			sub.ValidArgsFunction = cobra.NoFileCompletions // its words are the sandbox's
+		case sub.Parent().Name() == "drives":
+			sub.ValidArgsFunction = c.completeFound("drives", c.driveNames, strings.Contains(use, "...name"))
+		case sub.Parent().Name() == "profile":
+			sub.ValidArgsFunction = c.completeFound("profiles", c.profileNames, false)
+		case sub.Parent().Name() == "config" && strings.Contains(use, "<true|false>"):
+			sub.ValidArgsFunction = c.completeNames(false, nil, "true", "false")
 		case strings.Contains(use, "<name>"), strings.Contains(use, "[name"), strings.Contains(use, "<source>"):
 			var second func(context.Context, string) ([]string, error)
 			if strings.Contains(use, "command_id") {
-				second = a.commandIDs
+				second = c.commandIDs
 			}
-			c.ValidArgsFunction = a.completeNames(strings.Contains(use, "...name"), second)
+			sub.ValidArgsFunction = c.completeNames(strings.Contains(use, "...name"), second)
 		}
 	}
 }
 
 // completeFound completes an argument, or all, by what is found.
-func (a *app) completeFound(key string, find func(context.Context) ([]string, error), several bool) cobra.CompletionFunc {
+func (c *completer) completeFound(key string, find func(context.Context) ([]string, error), several bool) cobra.CompletionFunc {
 	return func(cmd *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
 		if len(args) > 0 && !several {
 			return nil, cobra.ShellCompDirectiveNoFileComp
 		}
-		return a.cached(cmd.Context(), key, find), cobra.ShellCompDirectiveNoFileComp
+		return c.cached(cmd.Context(), key, find), cobra.ShellCompDirectiveNoFileComp
 	}
 }
 
 // completeNames completes names of sandboxes, and behind one what belongs to it,
 // or some words.
-func (a *app) completeNames(several bool, second func(context.Context, string) ([]string, error), words ...string) cobra.CompletionFunc {
+func (c *completer) completeNames(several bool, second func(context.Context, string) ([]string, error), words ...string) cobra.CompletionFunc {
 	return func(cmd *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
 		switch {
 		case len(args) == 0 || several:
-			return a.names(cmd.Context()), cobra.ShellCompDirectiveNoFileComp
+			return c.names(cmd.Context()), cobra.ShellCompDirectiveNoFileComp
 		case len(args) == 1 && second != nil:
-			return a.cached(cmd.Context(), cmd.Name()+" "+args[0], func(ctx context.Context) ([]string, error) {
+			return c.cached(cmd.Context(), cmd.Name()+" "+args[0], func(ctx context.Context) ([]string, error) {
 				return second(ctx, args[0])
 			}), cobra.ShellCompDirectiveNoFileComp
 		case len(args) == 1:
@@ -202,10 +209,10 @@ func (a *app) completeNames(several bool, second func(context.Context, string) (
 	}
 }
 
-func (a *app) names(ctx context.Context) []string { return a.cached(ctx, "names", a.findNames) }
+func (c *completer) names(ctx context.Context) []string { return c.cached(ctx, "names", c.findNames) }
 
-func (a *app) findNames(ctx context.Context) ([]string, error) {
-	client, err := a.connect(ctx)
+func (c *completer) findNames(ctx context.Context) ([]string, error) {
+	client, err := c.connect(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -216,8 +223,8 @@ func (a *app) findNames(ctx context.Context) ([]string, error) {
 	return mapped(page.Items, func(i sandbox.Info) string { return i.Name + "\t" + string(i.Status) }), nil
 }
 
-func (a *app) driveNames(ctx context.Context) ([]string, error) {
-	client, err := a.connect(ctx)
+func (c *completer) driveNames(ctx context.Context) ([]string, error) {
+	client, err := c.connect(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -228,8 +235,8 @@ func (a *app) driveNames(ctx context.Context) ([]string, error) {
 	return mapped(page.Items, func(d sandbox.DriveInfo) string { return d.Name + "\t" + d.Region }), nil
 }
 
-func (a *app) snapshotIDs(ctx context.Context) ([]string, error) {
-	client, err := a.connect(ctx)
+func (c *completer) snapshotIDs(ctx context.Context) ([]string, error) {
+	client, err := c.connect(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -240,8 +247,8 @@ func (a *app) snapshotIDs(ctx context.Context) ([]string, error) {
 	return mapped(page.Items, func(s sandbox.SnapshotInfo) string { return s.ID + "\t" + string(s.Status) }), nil
 }
 
-func (a *app) commandIDs(ctx context.Context, name string) ([]string, error) {
-	s, err := a.session(ctx, name)
+func (c *completer) commandIDs(ctx context.Context, name string) ([]string, error) {
+	s, err := c.session(ctx, name)
 	if err != nil {
 		return nil, err
 	}
@@ -251,7 +258,7 @@ func (a *app) commandIDs(ctx context.Context, name string) ([]string, error) {
 
 // completePath completes local paths, names of sandboxes with a colon, and paths
 // in them.
-func (a *app) completePath(cmd *cobra.Command, _ []string, word string) ([]string, cobra.ShellCompDirective) {
+func (c *completer) completePath(cmd *cobra.Command, _ []string, word string) ([]string, cobra.ShellCompDirective) {
 	l, err := parseLocation(word)
 	if name, rest, ok := strings.Cut(word, ":"); err != nil && ok && rest == "" {
 		l, err = location{sandbox: name}, nil
@@ -261,15 +268,15 @@ func (a *app) completePath(cmd *cobra.Command, _ []string, word string) ([]strin
 			return nil, cobra.ShellCompDirectiveDefault
 		}
 		var out []string
-		for _, n := range a.names(cmd.Context()) {
+		for _, n := range c.names(cmd.Context()) {
 			name, _, _ := strings.Cut(n, "\t")
 			out = append(out, name+":")
 		}
 		return out, cobra.ShellCompDirectiveNoSpace
 	}
 	dir := path.Dir(l.path + "x")
-	return a.cached(cmd.Context(), "dir "+l.sandbox+":"+dir, func(ctx context.Context) ([]string, error) {
-		s, err := a.session(ctx, l.sandbox)
+	return c.cached(cmd.Context(), "dir "+l.sandbox+":"+dir, func(ctx context.Context) ([]string, error) {
+		s, err := c.session(ctx, l.sandbox)
 		if err != nil {
 			return nil, err
 		}
@@ -292,15 +299,15 @@ func (a *app) completePath(cmd *cobra.Command, _ []string, word string) ([]strin
 
 // cached gives what was found a moment ago, or looks again, without ever asking
 // for a login.
-func (a *app) cached(ctx context.Context, key string, find func(context.Context) ([]string, error)) []string {
-	dirs, err := a.dirs()
+func (c *completer) cached(ctx context.Context, key string, find func(context.Context) ([]string, error)) []string {
+	dirs, err := c.dirs()
 	if err != nil {
 		return nil
 	}
-	a.opts.noInput = true
+	c.opts.noInput = true
 	sum := sha256.Sum256([]byte(strings.Join([]string{
-		key, a.opts.scope, a.opts.project, a.opts.profile, a.opts.token, strconv.FormatBool(a.opts.local), a.apiURL(), workingDir(),
-		a.getenv("VERCEL_AUTH_TOKEN"), a.getenv("SANDBOX_TOKEN"), a.getenv("SANDBOX_SCOPE"), a.getenv("SANDBOX_PROJECT"),
+		key, c.opts.scope, c.opts.project, c.opts.profile, c.opts.token, strconv.FormatBool(c.opts.local), c.apiURL(), workingDir(),
+		c.getenv("VERCEL_AUTH_TOKEN"), c.getenv("SANDBOX_TOKEN"), c.getenv("SANDBOX_SCOPE"), c.getenv("SANDBOX_PROJECT"),
 	}, "\x00")))
 	file := filepath.Join(dirs.Cache, "completion", hex.EncodeToString(sum[:16])+".json")
 	var found []string

@@ -153,18 +153,20 @@ var configSettings = []setting{
 	},
 }
 
-func (a *app) configCommand() *cobra.Command {
+type configCommand struct{ *app }
+
+func (c *configCommand) command() *cobra.Command {
 	cmd := &cobra.Command{Use: "config", Short: "Show and change the settings of a sandbox"}
-	cmd.AddCommand(a.configListCommand())
+	cmd.AddCommand((&configListCommand{app: c.app}).command())
 	for _, s := range configSettings {
-		cmd.AddCommand(a.settingCommand(&s))
+		cmd.AddCommand(c.settingCommand(&s))
 	}
-	cmd.AddCommand(a.configMountsCommand(), a.configPolicyCommand(), a.configPortsCommand(), a.configTagsCommand(), a.policyCommand())
-	cmd.AddCommand(a.configKeysCommands()...)
+	cmd.AddCommand(commands(&configMountsCommand{app: c.app}, &configPolicyCommand{app: c.app}, &configPortsCommand{app: c.app}, &configTagsCommand{app: c.app}, &policyCommand{app: c.app})...)
+	cmd.AddCommand(c.configKeysCommands()...)
 	return group(cmd)
 }
 
-func (a *app) settingCommand(s *setting) *cobra.Command {
+func (c *configCommand) settingCommand(s *setting) *cobra.Command {
 	return &cobra.Command{
 		Use: fmt.Sprintf("%s <name> <%s>", s.name, s.kind), Aliases: s.alias, Short: s.short,
 		Args: func(cmd *cobra.Command, args []string) error {
@@ -177,9 +179,9 @@ func (a *app) settingCommand(s *setting) *cobra.Command {
 			return nil
 		},
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return a.update(cmd.Context(), args[0], "configuration", func(sb *sandbox.Sandbox) (*sandbox.UpdateOptions, func(*sandbox.Sandbox) []string, error) {
+			return c.update(cmd.Context(), args[0], "configuration", func(sb *sandbox.Sandbox) (*sandbox.UpdateOptions, func(*sandbox.Sandbox) []string, error) {
 				o, shown, err := s.change(sb, args[1])
-				return o, func(*sandbox.Sandbox) []string { return []string{s.name + ": " + a.err.Paint(console.Cyan, shown)} }, err
+				return o, func(*sandbox.Sandbox) []string { return []string{s.name + ": " + c.err.Paint(console.Cyan, shown)} }, err
 			})
 		},
 	}
@@ -219,24 +221,28 @@ func (a *app) update(ctx context.Context, name, what string,
 	return nil
 }
 
-func (a *app) configListCommand() *cobra.Command {
+type configListCommand struct{ *app }
+
+func (c *configListCommand) command() *cobra.Command {
 	return &cobra.Command{
-		Use: "list <name>", Short: "Show the settings of a sandbox", Args: a.nameOrActive(),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			name, err := a.onlyName(args)
-			if err != nil {
-				return err
-			}
-			stop := a.spin("Fetching sandbox configuration...")
-			sb, err := a.get(cmd.Context(), name, false)
-			stop()
-			if err != nil {
-				return err
-			}
-			v := viewHandle(sb)
-			return a.print(output{doc: v, names: []string{v.Name}, table: func() *table.Table { return configTable(v) }})
-		},
+		Use: "list <name>", Short: "Show the settings of a sandbox", Args: c.nameOrActive(),
+		RunE: c.run,
 	}
+}
+
+func (c *configListCommand) run(cmd *cobra.Command, args []string) error {
+	name, err := c.onlyName(args)
+	if err != nil {
+		return err
+	}
+	stop := c.spin("Fetching sandbox configuration...")
+	sb, err := c.get(cmd.Context(), name, false)
+	stop()
+	if err != nil {
+		return err
+	}
+	v := viewHandle(sb)
+	return c.print(output{doc: v, names: []string{v.Name}, table: func() *table.Table { return configTable(v) }})
 }
 
 func configTable(v sandboxView) *table.Table {
@@ -292,27 +298,34 @@ func keepText(k *keepView) string {
 	return text
 }
 
-func (a *app) configMountsCommand() *cobra.Command {
-	var mounts []mount
+type configMountsCommand struct {
+	*app
+
+	mounts []mount
+}
+
+func (c *configMountsCommand) command() *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "mounts <name>", Short: "Set the drives of new sessions; without --mount, remove them all", Args: positionals("name"),
 	}
-	options(cmd.Flags(), &mounts, "mount", "", "drive:path[:mode]", "Attach a drive at a path; the mode is snapshot or read-write (repeatable)", parseMount)
-	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		return a.update(cmd.Context(), args[0], "mounts", func(*sandbox.Sandbox) (*sandbox.UpdateOptions, func(*sandbox.Sandbox) []string, error) {
-			m := mountsOf(mounts)
-			if m == nil {
-				m = map[string]sandbox.Mount{}
-			}
-			return &sandbox.UpdateOptions{Mounts: m}, func(*sandbox.Sandbox) []string {
-				if len(mounts) == 0 {
-					return []string{"all mounts removed"}
-				}
-				return mapped(mounts, func(m mount) string { return m.drive + " -> " + m.path + " (" + m.mode + ")" })
-			}, nil
-		})
-	}
+	options(cmd.Flags(), &c.mounts, "mount", "", "drive:path[:mode]", "Attach a drive at a path; the mode is snapshot or read-write (repeatable)", parseMount)
+	cmd.RunE = c.run
 	return cmd
+}
+
+func (c *configMountsCommand) run(cmd *cobra.Command, args []string) error {
+	return c.update(cmd.Context(), args[0], "mounts", func(*sandbox.Sandbox) (*sandbox.UpdateOptions, func(*sandbox.Sandbox) []string, error) {
+		m := mountsOf(c.mounts)
+		if m == nil {
+			m = map[string]sandbox.Mount{}
+		}
+		return &sandbox.UpdateOptions{Mounts: m}, func(*sandbox.Sandbox) []string {
+			if len(c.mounts) == 0 {
+				return []string{"all mounts removed"}
+			}
+			return mapped(c.mounts, func(m mount) string { return m.drive + " -> " + m.path + " (" + m.mode + ")" })
+		}, nil
+	})
 }
 
 // mountsOf makes the SDK's mounts of the options.
@@ -327,82 +340,101 @@ func mountsOf(mounts []mount) map[string]sandbox.Mount {
 	return m
 }
 
-func (a *app) configPolicyCommand() *cobra.Command {
-	var (
-		p    policyOptions
-		mode string
-	)
+type configPolicyCommand struct {
+	*app
+
+	p    policyOptions
+	mode string
+}
+
+func (c *configPolicyCommand) command() *cobra.Command {
 	cmd := &cobra.Command{Use: "network-policy <name>", Short: "Set what a sandbox can reach, at once and from now on", Args: positionals("name")}
-	p.define(cmd.Flags())
-	option(cmd.Flags(), &mode, "mode", "", "MODE", "", "Alias for --network-policy", parsePolicyMode)
-	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		if mode != "" {
-			if p.mode != "" && p.mode != mode {
-				return usagef("--network-policy=%s and --mode=%s contradict each other", p.mode, mode)
-			}
-			p.mode = mode
-		}
-		policy, err := p.build()
-		if err != nil {
-			return err
-		}
-		if policy == nil {
-			return usagef("give a network policy: --network-policy, --allowed-domain, --allowed-cidr, --denied-cidr or --policy")
-		}
-		return a.update(cmd.Context(), args[0], "network policy", func(*sandbox.Sandbox) (*sandbox.UpdateOptions, func(*sandbox.Sandbox) []string, error) {
-			return &sandbox.UpdateOptions{NetworkPolicy: policy}, func(*sandbox.Sandbox) []string {
-				return []string{"mode: " + a.err.Paint(console.Cyan, policyText(policy))}
-			}, nil
-		})
-	}
+	c.p.define(cmd.Flags())
+	option(cmd.Flags(), &c.mode, "mode", "", "MODE", "", "Alias for --network-policy", parsePolicyMode)
+	cmd.RunE = c.run
 	return cmd
 }
 
-func (a *app) configPortsCommand() *cobra.Command {
-	var ports []int
+func (c *configPolicyCommand) run(cmd *cobra.Command, args []string) error {
+	if c.mode != "" {
+		if c.p.mode != "" && c.p.mode != c.mode {
+			return usagef("--network-policy=%s and --mode=%s contradict each other", c.p.mode, c.mode)
+		}
+		c.p.mode = c.mode
+	}
+	policy, err := c.p.build()
+	if err != nil {
+		return err
+	}
+	if policy == nil {
+		return usagef("give a network policy: --network-policy, --allowed-domain, --allowed-cidr, --denied-cidr or --policy")
+	}
+	return c.update(cmd.Context(), args[0], "network policy", func(*sandbox.Sandbox) (*sandbox.UpdateOptions, func(*sandbox.Sandbox) []string, error) {
+		return &sandbox.UpdateOptions{NetworkPolicy: policy}, func(*sandbox.Sandbox) []string {
+			return []string{"mode: " + c.err.Paint(console.Cyan, policyText(policy))}
+		}, nil
+	})
+}
+
+type configPortsCommand struct {
+	*app
+
+	ports []int
+}
+
+func (c *configPortsCommand) command() *cobra.Command {
 	cmd := &cobra.Command{Use: "ports <name>", Short: "Set the published ports; without any, publish none", Args: positionals("name")}
-	options(cmd.Flags(), &ports, "publish-port", "p", "PORT", "Publish a port at an address of its own (repeatable)", parsePort)
-	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		return a.update(cmd.Context(), args[0], "ports", func(*sandbox.Sandbox) (*sandbox.UpdateOptions, func(*sandbox.Sandbox) []string, error) {
-			if ports == nil {
-				ports = []int{}
-			}
-			return &sandbox.UpdateOptions{Ports: ports}, func(sb *sandbox.Sandbox) []string {
-				routes := sb.Routes()
-				if len(routes) == 0 {
-					return []string{"all ports unpublished"}
-				}
-				return append([]string{"ports:"}, mapped(routes, func(r sandbox.Route) string {
-					return fmt.Sprintf("• %d -> %s", r.Port, a.err.Paint(console.Cyan, r.URL))
-				})...)
-			}, nil
-		})
-	}
+	options(cmd.Flags(), &c.ports, "publish-port", "p", "PORT", "Publish a port at an address of its own (repeatable)", parsePort)
+	cmd.RunE = c.run
 	return cmd
 }
 
-func (a *app) configTagsCommand() *cobra.Command {
-	var tags []pair
-	cmd := &cobra.Command{Use: "tags <name>", Short: "Set the tags; without any, remove them all", Args: positionals("name")}
-	options(cmd.Flags(), &tags, "tag", "t", "key=value", "A tag (repeatable)", parsePair)
-	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		// Left out, as elsewhere, a tag would be deleted, and with it all others
-		// that are not named.
-		if err := a.haveValues(tags); err != nil {
-			return err
+func (c *configPortsCommand) run(cmd *cobra.Command, args []string) error {
+	return c.update(cmd.Context(), args[0], "ports", func(*sandbox.Sandbox) (*sandbox.UpdateOptions, func(*sandbox.Sandbox) []string, error) {
+		if c.ports == nil {
+			c.ports = []int{}
 		}
-		return a.update(cmd.Context(), args[0], "tags", func(*sandbox.Sandbox) (*sandbox.UpdateOptions, func(*sandbox.Sandbox) []string, error) {
-			set := a.pairs(tags, "--tag")
-			if set == nil {
-				set = map[string]string{}
+		return &sandbox.UpdateOptions{Ports: c.ports}, func(sb *sandbox.Sandbox) []string {
+			routes := sb.Routes()
+			if len(routes) == 0 {
+				return []string{"all ports unpublished"}
 			}
-			return &sandbox.UpdateOptions{Tags: set}, func(*sandbox.Sandbox) []string {
-				if len(set) == 0 {
-					return []string{"all tags cleared"}
-				}
-				return mapped(slices.Sorted(maps.Keys(set)), func(k string) string { return k + "=" + set[k] })
-			}, nil
-		})
-	}
+			return append([]string{"ports:"}, mapped(routes, func(r sandbox.Route) string {
+				return fmt.Sprintf("• %d -> %s", r.Port, c.err.Paint(console.Cyan, r.URL))
+			})...)
+		}, nil
+	})
+}
+
+type configTagsCommand struct {
+	*app
+
+	tags []pair
+}
+
+func (c *configTagsCommand) command() *cobra.Command {
+	cmd := &cobra.Command{Use: "tags <name>", Short: "Set the tags; without any, remove them all", Args: positionals("name")}
+	options(cmd.Flags(), &c.tags, "tag", "t", "key=value", "A tag (repeatable)", parsePair)
+	cmd.RunE = c.run
 	return cmd
+}
+
+func (c *configTagsCommand) run(cmd *cobra.Command, args []string) error {
+	// Left out, as elsewhere, a tag would be deleted, and with it all others
+	// that are not named.
+	if err := c.haveValues(c.tags); err != nil {
+		return err
+	}
+	return c.update(cmd.Context(), args[0], "tags", func(*sandbox.Sandbox) (*sandbox.UpdateOptions, func(*sandbox.Sandbox) []string, error) {
+		set := c.pairs(c.tags, "--tag")
+		if set == nil {
+			set = map[string]string{}
+		}
+		return &sandbox.UpdateOptions{Tags: set}, func(*sandbox.Sandbox) []string {
+			if len(set) == 0 {
+				return []string{"all tags cleared"}
+			}
+			return mapped(slices.Sorted(maps.Keys(set)), func(k string) string { return k + "=" + set[k] })
+		}, nil
+	})
 }

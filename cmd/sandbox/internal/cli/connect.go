@@ -100,64 +100,72 @@ func (a *app) terminal(ctx context.Context, sb *sandbox.Sandbox, o *terminalOpti
 
 // needTerminal refuses to go on without a terminal, and says what to do instead:
 // before a sandbox is made for it.
-func (a *app) needTerminal(instead string, args ...any) error {
-	if isTerminal(a.in) && a.out.Terminal {
+func (s *stdio) needTerminal(instead string, args ...any) error {
+	if isTerminal(s.in) && s.out.Terminal {
 		return nil
 	}
 	return withHint(&usageError{message: "an interactive shell needs a terminal"}, instead, args...)
 }
 
-func (a *app) connectCommand() *cobra.Command {
-	var (
-		o       terminalOptions
-		env     []pair
-		ai      bool
-		timeout time.Duration
-		noKeep  bool
-	)
+type connectCommand struct {
+	*app
+
+	o       terminalOptions
+	env     []pair
+	ai      bool
+	timeout time.Duration
+	noKeep  bool
+}
+
+func (c *connectCommand) command() *cobra.Command {
 	cmd := &cobra.Command{
-		Use: "connect <name>", Aliases: []string{"ssh", "shell"}, Short: "Start a shell in a sandbox", Args: a.nameOrActive(),
+		Use: "connect <name>", Aliases: []string{"ssh", "shell"}, Short: "Start a shell in a sandbox", Args: c.nameOrActive(),
 		Long: "Start a shell in a sandbox, which is started if it is stopped. The timeout is extended for as long as the shell is open.",
 	}
 	flags := cmd.Flags()
-	toggle(flags, &o.sudo, "sudo", "", "Start the shell as root")
-	option(flags, &o.user, "user", "u", "name", "", "Start the shell as another user of the sandbox", parseText)
-	option(flags, &o.workdir, "workdir", "w", "str", "", "The directory to start in", parseText)
-	options(flags, &env, "env", "e", "key=value", "An environment variable for the shell (repeatable)", parsePair)
-	option(flags, &timeout, "timeout", "", "num UNIT", "", "Not for shells, which have no time limit of their own", parseDuration)
-	toggle(flags, &noKeep, "no-extend-timeout", "", "Don't extend the sandbox's timeout while the shell is open")
-	option(flags, &o.command, "shell", "", "program", "", "The shell to start; by default that of the user, $SHELL in the sandbox", parseText)
-	defineAI(flags, &ai)
-	toggle(flags, &o.reconnect, "reconnect", "", "Open a new terminal when the connection is lost")
-	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		if timeout > 0 {
-			return usagef("--timeout can't be used with a shell")
-		}
-		name, err := a.onlyName(args)
-		if err != nil {
-			return err
-		}
-		if err := a.needTerminal("sandbox exec %s -- COMMAND runs a command without one", name); err != nil {
-			return err
-		}
-		sb, err := a.get(cmd.Context(), name, true)
-		if err != nil {
-			return err
-		}
-		o.keepAlive = !noKeep
-		if o.env, err = a.withAI(cmd.Context(), ai, a.pairs(env, "--env")); err != nil {
-			return err
-		}
-		return a.terminal(cmd.Context(), sb, &o)
-	}
+	toggle(flags, &c.o.sudo, "sudo", "", "Start the shell as root")
+	option(flags, &c.o.user, "user", "u", "name", "", "Start the shell as another user of the sandbox", parseText)
+	option(flags, &c.o.workdir, "workdir", "w", "str", "", "The directory to start in", parseText)
+	options(flags, &c.env, "env", "e", "key=value", "An environment variable for the shell (repeatable)", parsePair)
+	option(flags, &c.timeout, "timeout", "", "num UNIT", "", "Not for shells, which have no time limit of their own", parseDuration)
+	toggle(flags, &c.noKeep, "no-extend-timeout", "", "Don't extend the sandbox's timeout while the shell is open")
+	option(flags, &c.o.command, "shell", "", "program", "", "The shell to start; by default that of the user, $SHELL in the sandbox", parseText)
+	defineAI(flags, &c.ai)
+	toggle(flags, &c.o.reconnect, "reconnect", "", "Open a new terminal when the connection is lost")
+	cmd.RunE = c.run
 	return cmd
 }
 
-func (a *app) shCommand() *cobra.Command {
-	var (
-		s      settingsOptions
-		remove bool
-	)
+func (c *connectCommand) run(cmd *cobra.Command, args []string) error {
+	if c.timeout > 0 {
+		return usagef("--timeout can't be used with a shell")
+	}
+	name, err := c.onlyName(args)
+	if err != nil {
+		return err
+	}
+	if err := c.needTerminal("sandbox exec %s -- COMMAND runs a command without one", name); err != nil {
+		return err
+	}
+	sb, err := c.get(cmd.Context(), name, true)
+	if err != nil {
+		return err
+	}
+	c.o.keepAlive = !c.noKeep
+	if c.o.env, err = c.withAI(cmd.Context(), c.ai, c.pairs(c.env, "--env")); err != nil {
+		return err
+	}
+	return c.terminal(cmd.Context(), sb, &c.o)
+}
+
+type shCommand struct {
+	*app
+
+	s      settingsOptions
+	remove bool
+}
+
+func (c *shCommand) command() *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "sh", Short: "Create a sandbox and start a shell in it",
 		Long: "Create a sandbox and start a shell in it. With --rm the sandbox is removed when the shell ends.", Annotations: map[string]string{ownWords: "0"},
@@ -171,50 +179,52 @@ func (a *app) shCommand() *cobra.Command {
 			return nil
 		},
 	}
-	s.define(cmd.Flags(), "An environment variable for all commands of the sandbox (repeatable)")
-	toggle(cmd.Flags(), &remove, "rm", "", "Remove the sandbox when the shell has ended")
-	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		if err := a.needTerminal("sandbox run -- COMMAND runs a command without one"); err != nil {
-			return err
-		}
-		a.doubtTimeout(given(cmd, "timeout"))
-		o := &runOptions{settings: s, rm: remove}
-		if remove {
-			o.settings.nonPersistent = true
-		}
-		create, err := a.createOptions(&o.settings)
-		if err != nil {
-			return err
-		}
-		if create.Env, err = a.withAI(cmd.Context(), s.ai, create.Env); err != nil {
-			return err
-		}
-		sb, err := a.sandboxForRun(cmd.Context(), o, create)
-		if err != nil {
-			return err
-		}
-		var cleanUp func(context.Context, *sandbox.Sandbox) error
-		if remove {
-			cleanUp = func(ctx context.Context, sb *sandbox.Sandbox) error { return sb.Delete(ctx, nil) }
-		}
-		return a.andThen(cmd.Context(), sb, func() error {
-			if err := a.furnish(cmd.Context(), sb, &o.settings); err != nil {
-				return err
-			}
-			return a.terminal(cmd.Context(), sb, &terminalOptions{command: "sh", env: create.Env, keepAlive: true})
-		}, cleanUp)
-	}
+	c.s.define(cmd.Flags(), "An environment variable for all commands of the sandbox (repeatable)")
+	toggle(cmd.Flags(), &c.remove, "rm", "", "Remove the sandbox when the shell has ended")
+	cmd.RunE = c.run
 	return cmd
 }
 
+func (c *shCommand) run(cmd *cobra.Command, _ []string) error {
+	if err := c.needTerminal("sandbox run -- COMMAND runs a command without one"); err != nil {
+		return err
+	}
+	c.doubtTimeout(given(cmd, "timeout"))
+	o := &runOptions{settings: c.s, rm: c.remove}
+	if c.remove {
+		o.settings.nonPersistent = true
+	}
+	create, err := o.settings.createOptions(c.stdio)
+	if err != nil {
+		return err
+	}
+	if create.Env, err = c.withAI(cmd.Context(), c.s.ai, create.Env); err != nil {
+		return err
+	}
+	sb, err := c.sandboxForRun(cmd.Context(), o, create)
+	if err != nil {
+		return err
+	}
+	var cleanUp func(context.Context, *sandbox.Sandbox) error
+	if c.remove {
+		cleanUp = func(ctx context.Context, sb *sandbox.Sandbox) error { return sb.Delete(ctx, nil) }
+	}
+	return c.andThen(cmd.Context(), sb, func() error {
+		if err := c.furnish(cmd.Context(), sb, &o.settings); err != nil {
+			return err
+		}
+		return c.terminal(cmd.Context(), sb, &terminalOptions{command: "sh", env: create.Env, keepAlive: true})
+	}, cleanUp)
+}
+
 // nameOrActive checks that at most one name is given.
-func (a *app) nameOrActive() cobra.PositionalArgs {
+func (c *connection) nameOrActive() cobra.PositionalArgs {
 	return func(cmd *cobra.Command, args []string) error {
 		if len(args) > 1 {
 			return &usageError{message: "unknown argument " + quote(args[1]), hint: moreAbout(cmd)}
 		}
 		if len(args) == 0 {
-			if name, err := a.activeSandbox(); err != nil || name == "" {
+			if name, err := c.activeSandbox(); err != nil || name == "" {
 				return errors.Join(err, &usageError{message: "no value provided for name", hint: moreAbout(cmd)})
 			}
 		}
@@ -223,31 +233,31 @@ func (a *app) nameOrActive() cobra.PositionalArgs {
 }
 
 // onlyName is the name that was given, or that of the active sandbox.
-func (a *app) onlyName(args []string) (string, error) {
+func (c *connection) onlyName(args []string) (string, error) {
 	if len(args) == 0 {
-		return a.activeSandbox()
+		return c.activeSandbox()
 	}
-	return a.resolveName(args[0])
+	return c.resolveName(args[0])
 }
 
 // getOnly looks up the sandbox that was named, or the active one.
-func (a *app) getOnly(ctx context.Context, args []string, resume bool) (*sandbox.Sandbox, error) {
-	name, err := a.onlyName(args)
+func (c *connection) getOnly(ctx context.Context, args []string, resume bool) (*sandbox.Sandbox, error) {
+	name, err := c.onlyName(args)
 	if err != nil {
 		return nil, err
 	}
-	return a.get(ctx, name, resume)
+	return c.get(ctx, name, resume)
 }
 
 // resolveName replaces @ by the active sandbox.
-func (a *app) resolveName(name string) (string, error) {
+func (c *connection) resolveName(name string) (string, error) {
 	if strings.ContainsAny(name, "/\\?#%") {
 		return "", usagef("%s can't be the name of a sandbox", quote(name))
 	}
 	if name != "@" {
 		return name, nil
 	}
-	active, err := a.activeSandbox()
+	active, err := c.activeSandbox()
 	if err == nil && active == "" {
 		return "", withHint(usagef("there is no active sandbox"), "make one active with: sandbox use NAME")
 	}
@@ -255,11 +265,11 @@ func (a *app) resolveName(name string) (string, error) {
 }
 
 // activeSandbox is the sandbox that was chosen for this folder, or "".
-func (a *app) activeSandbox() (string, error) {
-	if v, ok := a.env.lookup("SANDBOX_NAME"); ok && v != "" {
+func (c *connection) activeSandbox() (string, error) {
+	if v, ok := c.env.lookup("SANDBOX_NAME"); ok && v != "" {
 		return v, nil
 	}
-	dirs, err := a.dirs()
+	dirs, err := c.dirs()
 	if err != nil {
 		return "", err
 	}
@@ -271,8 +281,8 @@ func (a *app) activeSandbox() (string, error) {
 }
 
 // nearestName finds a sandbox whose name is like one that does not exist.
-func (a *app) nearestName(ctx context.Context, client *sandbox.Client, name string) string {
-	if len(name) < 3 || !a.err.Terminal {
+func (c *connection) nearestName(ctx context.Context, client *sandbox.Client, name string) string {
+	if len(name) < 3 || !c.err.Terminal {
 		return ""
 	}
 	page, err := client.ListPage(ctx, &sandbox.ListOptions{Limit: maxPage})

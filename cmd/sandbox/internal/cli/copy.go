@@ -34,11 +34,14 @@ type copyOptions struct {
 	dotGit           bool
 }
 
-func (a *app) copyCommand() *cobra.Command {
-	var (
-		o       copyOptions
-		ignored bool
-	)
+type copyCommand struct {
+	*app
+
+	o       copyOptions
+	ignored bool
+}
+
+func (c *copyCommand) command() *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "copy <src> <dst>", Aliases: []string{"cp"}, Short: "Copy files and directories to, from and between sandboxes",
 		Long: "Copy files and directories to, from and between sandboxes. A path in a sandbox is NAME:PATH; - is standard input or output, to which a directory goes as a tar archive. " +
@@ -56,25 +59,27 @@ func (a *app) copyCommand() *cobra.Command {
 		},
 	}
 	flags := cmd.Flags()
-	toggle(flags, &ignored, "recursive", "r", "Has no effect: directories are always copied")
-	flags.BoolVarP(&ignored, "archive", "a", false, "Has no effect: modes, times and links are always kept")
-	toggle(flags, &o.follow, "follow-symlinks", "L", "Copy what symbolic links lead to (uploads)")
-	options(flags, &o.exclude, "exclude", "", "pattern", "Leave out what matches, such as node_modules or **/*.log (repeatable)", parseText)
-	options(flags, &o.include, "include", "", "pattern", "Copy only what matches (repeatable)", parseText)
-	toggle(flags, &o.outsideLinks, "outside-links", "", "Keep symbolic links that lead out of a downloaded directory")
-	toggle(flags, &o.dotGit, "dot-git", "", "Download .git into a working tree of Git as well")
-	toggle(flags, &o.mkdir, "mkdir", "", "Make the local directories that lead to the destination")
-	toggle(flags, &o.noClobber, "no-clobber", "n", "Leave files that exist as they are")
-	toggle(flags, &o.progress, "progress", "", "Show the progress even if standard error is not a terminal")
-	toggle(flags, &o.noProgress, "no-progress", "", "Never show the progress")
-	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		return a.copy(cmd.Context(), args[:len(args)-1], args[len(args)-1], &o)
-	}
+	toggle(flags, &c.ignored, "recursive", "r", "Has no effect: directories are always copied")
+	flags.BoolVarP(&c.ignored, "archive", "a", false, "Has no effect: modes, times and links are always kept")
+	toggle(flags, &c.o.follow, "follow-symlinks", "L", "Copy what symbolic links lead to (uploads)")
+	options(flags, &c.o.exclude, "exclude", "", "pattern", "Leave out what matches, such as node_modules or **/*.log (repeatable)", parseText)
+	options(flags, &c.o.include, "include", "", "pattern", "Copy only what matches (repeatable)", parseText)
+	toggle(flags, &c.o.outsideLinks, "outside-links", "", "Keep symbolic links that lead out of a downloaded directory")
+	toggle(flags, &c.o.dotGit, "dot-git", "", "Download .git into a working tree of Git as well")
+	toggle(flags, &c.o.mkdir, "mkdir", "", "Make the local directories that lead to the destination")
+	toggle(flags, &c.o.noClobber, "no-clobber", "n", "Leave files that exist as they are")
+	toggle(flags, &c.o.progress, "progress", "", "Show the progress even if standard error is not a terminal")
+	toggle(flags, &c.o.noProgress, "no-progress", "", "Never show the progress")
+	cmd.RunE = c.run
 	return cmd
 }
 
+func (c *copyCommand) run(cmd *cobra.Command, args []string) error {
+	return c.copy(cmd.Context(), args[:len(args)-1], args[len(args)-1], &c.o)
+}
+
 // copy copies sources to a destination.
-func (a *app) copy(ctx context.Context, sources []string, destination string, o *copyOptions) error {
+func (c *copyCommand) copy(ctx context.Context, sources []string, destination string, o *copyOptions) error {
 	to, err := parseLocation(destination)
 	if err != nil {
 		return err
@@ -106,21 +111,21 @@ func (a *app) copy(ctx context.Context, sources []string, destination string, o 
 		if l.sandbox == "" || boxes[l.sandbox] != nil {
 			continue
 		}
-		name, err := a.resolveName(l.sandbox)
+		name, err := c.resolveName(l.sandbox)
 		if err != nil {
 			return err
 		}
-		if boxes[l.sandbox], err = a.get(ctx, name, false); err != nil {
+		if boxes[l.sandbox], err = c.get(ctx, name, false); err != nil {
 			return err
 		}
 	}
 	for _, f := range from {
-		c := &copying{app: a, o: o, from: f, to: to, several: len(from) > 1, source: boxes[f.sandbox], target: boxes[to.sandbox]}
-		if err := c.run(ctx); err != nil {
+		one := &copying{app: c.app, o: o, from: f, to: to, several: len(from) > 1, source: boxes[f.sandbox], target: boxes[to.sandbox]}
+		if err := one.run(ctx); err != nil {
 			return err
 		}
-		if !to.stream && !a.opts.quiet {
-			fmt.Fprintf(a.err, "%s Copied %s to %s successfully!\n", a.err.Paint(console.Green, "✔"), f.path, to.path)
+		if !to.stream && !c.opts.quiet {
+			fmt.Fprintf(c.err, "%s Copied %s to %s successfully!\n", c.err.Paint(console.Green, "✔"), f.path, to.path)
 		}
 	}
 	return nil
@@ -148,11 +153,11 @@ func (a *app) upload(ctx context.Context, sb *sandbox.Sandbox, sources []string,
 }
 
 // fetchAll copies paths of a sandbox here, each SOURCE[:DEST].
-func (a *app) fetchAll(ctx context.Context, sb *sandbox.Sandbox, downloads []string) error {
+func (c *runCommand) fetchAll(ctx context.Context, sb *sandbox.Sandbox, downloads []string) error {
 	for _, d := range downloads {
 		from, to := splitUpload(d)
-		c := &copying{app: a, o: &copyOptions{mkdir: true}, from: location{sandbox: sb.Name(), path: from}, to: location{path: to}, source: sb}
-		if err := c.run(ctx); err != nil {
+		one := &copying{app: c.app, o: &copyOptions{mkdir: true}, from: location{sandbox: sb.Name(), path: from}, to: location{path: to}, source: sb}
+		if err := one.run(ctx); err != nil {
 			return err
 		}
 	}

@@ -190,14 +190,14 @@ func (s *settingsOptions) defineShared(flags *pflag.FlagSet, envText, tagText st
 
 // pairs makes a map of pairs; NAME alone has the value that it has here. One that
 // has none here is left out, with a warning.
-func (a *app) pairs(pairs []pair, option string) map[string]string {
+func (s *stdio) pairs(pairs []pair, option string) map[string]string {
 	var m map[string]string
 	for _, p := range pairs {
 		value := p.value
 		if p.inherit {
-			v, ok := a.env.lookupAll(p.key)
+			v, ok := s.env.lookupAll(p.key)
 			if !ok {
-				a.warn(fmt.Sprintf("the environment variable %s is not set and was left out", p.key),
+				s.warn(fmt.Sprintf("the environment variable %s is not set and was left out", p.key),
 					fmt.Sprintf("%s NAME is short for %s NAME=$NAME", option, option))
 				continue
 			}
@@ -212,7 +212,7 @@ func (a *app) pairs(pairs []pair, option string) map[string]string {
 }
 
 // environ is the environment that the options give: files first, then -e.
-func (a *app) environ(pairs []pair, files []string) (sandbox.Env, error) {
+func (s *stdio) environ(pairs []pair, files []string) (sandbox.Env, error) {
 	var env sandbox.Env
 	for _, name := range files {
 		vars, err := dotenv.LoadFile(name)
@@ -224,7 +224,7 @@ func (a *app) environ(pairs []pair, files []string) (sandbox.Env, error) {
 		}
 		maps.Copy(env, vars)
 	}
-	given := a.pairs(pairs, "--env")
+	given := s.pairs(pairs, "--env")
 	if env == nil {
 		return given, nil
 	}
@@ -232,19 +232,19 @@ func (a *app) environ(pairs []pair, files []string) (sandbox.Env, error) {
 	return env, nil
 }
 
-func (a *app) warn(text, hint string) {
-	fmt.Fprintf(a.err, "%s %s\n%s hint: %s\n", a.err.Paint(console.Yellow, "warn:"), lines(text), a.err.Paint(console.Dim, "╰▶"), lines(hint))
+func (s *stdio) warn(text, hint string) {
+	fmt.Fprintf(s.err, "%s %s\n%s hint: %s\n", s.err.Paint(console.Yellow, "warn:"), lines(text), s.err.Paint(console.Dim, "╰▶"), lines(hint))
 }
 
 // createOptions makes the SDK's options of the command line's.
-func (a *app) createOptions(s *settingsOptions) (*sandbox.CreateOptions, error) {
+func (s *settingsOptions) createOptions(io *stdio) (*sandbox.CreateOptions, error) {
 	switch {
 	case s.runtime != "" && s.image != "":
 		return nil, usagef("--runtime and --image can't be used together")
 	case s.depth > 0 && s.git == "":
 		return nil, usagef("--depth needs --git")
 	}
-	keep, policy, env, err := a.common(s)
+	keep, policy, env, err := s.common(io)
 	if err != nil {
 		return nil, err
 	}
@@ -254,7 +254,7 @@ func (a *app) createOptions(s *settingsOptions) (*sandbox.CreateOptions, error) 
 	}
 	o := &sandbox.CreateOptions{
 		Name: s.name, Source: source, Ports: s.ports, Timeout: s.timeout, VCPUs: s.vcpus, Runtime: s.runtime, Image: s.image,
-		NetworkPolicy: policy, Env: env, Tags: a.pairs(s.tags, "--tag"), Ephemeral: s.nonPersistent,
+		NetworkPolicy: policy, Env: env, Tags: io.pairs(s.tags, "--tag"), Ephemeral: s.nonPersistent,
 		SnapshotExpiration: keptFor(s.retention.expiration), KeepLastSnapshots: keep,
 		Region: s.region, FailoverRegions: s.failover, NetworkID: s.networkID, Mounts: mountsOf(s.mounts),
 		Private: map[string]any{"__interactive": true},
@@ -269,7 +269,7 @@ func (a *app) createOptions(s *settingsOptions) (*sandbox.CreateOptions, error) 
 }
 
 // common makes what create and fork make alike.
-func (a *app) common(s *settingsOptions) (*sandbox.KeepLastSnapshots, *sandbox.NetworkPolicy, sandbox.Env, error) {
+func (s *settingsOptions) common(io *stdio) (*sandbox.KeepLastSnapshots, *sandbox.NetworkPolicy, sandbox.Env, error) {
 	keep, err := s.retention.policy()
 	if err != nil {
 		return nil, nil, nil, err
@@ -278,14 +278,14 @@ func (a *app) common(s *settingsOptions) (*sandbox.KeepLastSnapshots, *sandbox.N
 	if err != nil {
 		return nil, nil, nil, err
 	}
-	env, err := a.environ(s.env, s.envFiles)
+	env, err := io.environ(s.env, s.envFiles)
 	return keep, policy, env, err
 }
 
 // doubtTimeout warns of a timeout that lacks its unit.
-func (a *app) doubtTimeout(text string) {
+func (s *stdio) doubtTimeout(text string) {
 	if d, err := units.ParseDuration(text); err == nil && units.BareNumber(text, d) {
-		a.warn(fmt.Sprintf("the timeout is %d ms", d.Milliseconds()), fmt.Sprintf("did you mean %ds?", d.Milliseconds()))
+		s.warn(fmt.Sprintf("the timeout is %d ms", d.Milliseconds()), fmt.Sprintf("did you mean %ds?", d.Milliseconds()))
 	}
 }
 
@@ -317,8 +317,8 @@ func (s *settingsOptions) source() (sandbox.Source, error) {
 
 // create creates a sandbox. With a name, a lost response is resolved by a
 // lookup.
-func (a *app) create(ctx context.Context, o *sandbox.CreateOptions) (*sandbox.Sandbox, error) {
-	client, err := a.connect(ctx)
+func (c *connection) create(ctx context.Context, o *sandbox.CreateOptions) (*sandbox.Sandbox, error) {
+	client, err := c.connect(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -331,13 +331,16 @@ func (a *app) create(ctx context.Context, o *sandbox.CreateOptions) (*sandbox.Sa
 	return sb, err
 }
 
-func (a *app) createCommand() *cobra.Command {
-	var (
-		s       settingsOptions
-		connect bool
-		orGet   bool
-		dryRun  bool
-	)
+type createCommand struct {
+	*app
+
+	s      settingsOptions
+	shell  bool
+	orGet  bool
+	dryRun bool
+}
+
+func (c *createCommand) command() *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "create [agent]", Short: "Create a sandbox", ValidArgs: agentNames(),
 		Long: "Create a sandbox. Its name is written to standard output, without a newline.\n\n" +
@@ -345,11 +348,11 @@ func (a *app) createCommand() *cobra.Command {
 		Example: "– A coding agent\n\n  $ sandbox create claude\n\n– A sandbox that can reach nothing, and a shell in it\n\n  $ sandbox create --network-policy deny-all --connect\n\n" +
 			"– A sandbox with a repository in it\n\n  $ sandbox create --name my-app --git https://github.com/org/repo.git#main",
 	}
-	s.define(cmd.Flags(), "An environment variable for all commands of the sandbox (repeatable)")
-	toggle(cmd.Flags(), &connect, "connect", "", "Start a shell in the new sandbox")
-	toggle(cmd.Flags(), &orGet, "or-get", "", "Take the sandbox of that name if there is one")
-	toggle(cmd.Flags(), &dryRun, "dry-run", "", "Check the options and show what would be created")
-	option(cmd.Flags(), &s.waitPort, "wait-port", "", "PORT", "", "Wait until the server behind a published port responds", parsePort)
+	c.s.define(cmd.Flags(), "An environment variable for all commands of the sandbox (repeatable)")
+	toggle(cmd.Flags(), &c.shell, "connect", "", "Start a shell in the new sandbox")
+	toggle(cmd.Flags(), &c.orGet, "or-get", "", "Take the sandbox of that name if there is one")
+	toggle(cmd.Flags(), &c.dryRun, "dry-run", "", "Check the options and show what would be created")
+	option(cmd.Flags(), &c.s.waitPort, "wait-port", "", "PORT", "", "Wait until the server behind a published port responds", parsePort)
 	cmd.Args = func(cmd *cobra.Command, args []string) error {
 		if len(args) == 0 || len(args) == 1 && findAgent(args[0]) != nil {
 			return nil
@@ -359,62 +362,64 @@ func (a *app) createCommand() *cobra.Command {
 		}
 		return &usageError{message: "unknown argument " + quote(args[1]), hint: moreAbout(cmd)}
 	}
-	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		ctx := cmd.Context()
-		a.doubtTimeout(given(cmd, "timeout"))
-		o, err := a.createOptions(&s)
-		if err != nil {
-			return err
-		}
-		if orGet && s.name == "" {
-			return usagef("--or-get needs --name")
-		}
-		var agent *codingAgent
-		switch {
-		case len(args) == 1:
-			agent = findAgent(args[0])
-			err = a.checkAgent(agent, &s)
-			o.Image, connect = universalImage, false
-		case connect:
-			err = a.needTerminal("leave --connect out")
-		}
-		if err != nil {
-			return err
-		}
-		if dryRun {
-			return a.print(output{doc: dryRunView(o)})
-		}
-		given := o.Env
-		if o.Env, err = a.withAI(ctx, s.ai, o.Env); err != nil {
-			return err
-		}
-		stop := a.spinUnless(s.silent, "Creating sandbox...")
-		var sb *sandbox.Sandbox
-		if orGet {
-			sb, err = a.getOrCreate(ctx, o)
-		} else {
-			sb, err = a.create(ctx, o)
-		}
-		stop()
-		if err != nil {
-			return err
-		}
-		if err := a.furnish(ctx, sb, &s); err != nil {
-			return err
-		}
-		inside := connect || agent != nil
-		if err := a.announce(sb, &s, "created", !inside, agent == nil); err != nil {
-			return err
-		}
-		switch {
-		case agent != nil:
-			return a.startAgent(ctx, agent, sb, &s, o.Env, given)
-		case connect:
-			return a.terminal(ctx, sb, &terminalOptions{keepAlive: true, env: o.Env})
-		}
-		return nil
-	}
+	cmd.RunE = c.run
 	return cmd
+}
+
+func (c *createCommand) run(cmd *cobra.Command, args []string) error {
+	ctx := cmd.Context()
+	c.doubtTimeout(given(cmd, "timeout"))
+	o, err := c.s.createOptions(c.stdio)
+	if err != nil {
+		return err
+	}
+	if c.orGet && c.s.name == "" {
+		return usagef("--or-get needs --name")
+	}
+	var agent *codingAgent
+	switch {
+	case len(args) == 1:
+		agent = findAgent(args[0])
+		err = c.checkAgent(agent, &c.s)
+		o.Image, c.shell = universalImage, false
+	case c.shell:
+		err = c.needTerminal("leave --connect out")
+	}
+	if err != nil {
+		return err
+	}
+	if c.dryRun {
+		return c.print(output{doc: dryRunView(o)})
+	}
+	given := o.Env
+	if o.Env, err = c.withAI(ctx, c.s.ai, o.Env); err != nil {
+		return err
+	}
+	stop := c.spinUnless(c.s.silent, "Creating sandbox...")
+	var sb *sandbox.Sandbox
+	if c.orGet {
+		sb, err = c.getOrCreate(ctx, o)
+	} else {
+		sb, err = c.create(ctx, o)
+	}
+	stop()
+	if err != nil {
+		return err
+	}
+	if err := c.furnish(ctx, sb, &c.s); err != nil {
+		return err
+	}
+	inside := c.shell || agent != nil
+	if err := c.announce(sb, &c.s, "created", !inside, agent == nil); err != nil {
+		return err
+	}
+	switch {
+	case agent != nil:
+		return c.startAgent(ctx, agent, sb, &c.s, o.Env, given)
+	case c.shell:
+		return c.terminal(ctx, sb, &terminalOptions{keepAlive: true, env: o.Env})
+	}
+	return nil
 }
 
 // dryRunView shows options without their secrets.
@@ -446,8 +451,8 @@ func dryRunView(o *sandbox.CreateOptions) map[string]any {
 	return v
 }
 
-func (a *app) getOrCreate(ctx context.Context, o *sandbox.CreateOptions) (*sandbox.Sandbox, error) {
-	client, err := a.connect(ctx)
+func (c *createCommand) getOrCreate(ctx context.Context, o *sandbox.CreateOptions) (*sandbox.Sandbox, error) {
+	client, err := c.connect(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -515,29 +520,29 @@ func (a *app) announce(sb *sandbox.Sandbox, s *settingsOptions, what string, hin
 }
 
 // tree writes lines under a headline.
-func (a *app) tree(lines []string, dim func(string) string) {
+func (s *stdio) tree(lines []string, dim func(string) string) {
 	for i, l := range lines {
 		mark := "   │ "
 		if i == len(lines)-1 {
 			mark = "   ╰ "
 		}
-		fmt.Fprintf(a.err, "%s%s\n", dim(mark), l)
+		fmt.Fprintf(s.err, "%s%s\n", dim(mark), l)
 	}
 }
 
 // spin shows that something goes on, until the returned function is called.
-func (a *app) spin(text string) (stop func()) {
-	if a.opts.structured() && !a.err.Terminal {
+func (s *stdio) spin(text string) (stop func()) {
+	if s.opts.structured() && !s.err.Terminal {
 		return func() {}
 	}
-	return console.Spin(a.err, text).Stop
+	return console.Spin(s.err, text).Stop
 }
 
-func (a *app) spinUnless(silent bool, text string) (stop func()) {
+func (s *stdio) spinUnless(silent bool, text string) (stop func()) {
 	if silent {
 		return func() {}
 	}
-	return a.spin(text)
+	return s.spin(text)
 }
 
 // longDuration is how a duration is shown in a sentence.

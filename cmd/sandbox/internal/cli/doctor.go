@@ -38,25 +38,29 @@ const maxSkew = 2 * time.Minute
 // checkTime bounds one check.
 const checkTime = 15 * time.Second
 
-func (a *app) doctorCommand() *cobra.Command {
+type doctorCommand struct{ *app }
+
+func (c *doctorCommand) command() *cobra.Command {
 	return &cobra.Command{
 		Use: "doctor", Short: "Check the network, the clock, the token, the project and the terminal", GroupID: groupTools, Args: positionals(),
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			findings := a.examine(cmd.Context())
-			if err := a.print(list(findings, func(f finding) string { return f.Check }, a.findingTable)); err != nil {
-				return err
-			}
-			for _, f := range findings {
-				if f.Status == foundFailed {
-					return exitWith(exitFailure)
-				}
-			}
-			return nil
-		},
+		RunE: c.run,
 	}
 }
 
-func (a *app) findingTable(findings []finding) *table.Table {
+func (c *doctorCommand) run(cmd *cobra.Command, _ []string) error {
+	findings := c.examine(cmd.Context())
+	if err := c.print(list(findings, func(f finding) string { return f.Check }, c.findingTable)); err != nil {
+		return err
+	}
+	for _, f := range findings {
+		if f.Status == foundFailed {
+			return exitWith(exitFailure)
+		}
+	}
+	return nil
+}
+
+func (c *doctorCommand) findingTable(findings []finding) *table.Table {
 	styles := map[string]console.Style{foundOK: console.Green, foundWarning: console.Yellow, foundFailed: console.Red}
 	marks := map[string]string{foundOK: "✔ ok", foundWarning: "! warning", foundFailed: "✖ failed"}
 	t := table.New("CHECK", "STATUS", "DETAIL")
@@ -66,20 +70,20 @@ func (a *app) findingTable(findings []finding) *table.Table {
 	return t
 }
 
-func (a *app) examine(ctx context.Context) []finding {
+func (c *doctorCommand) examine(ctx context.Context) []finding {
 	found := []finding{
 		{"version", foundOK, fmt.Sprintf("sandbox %s, %s, %s/%s", Version(), runtime.Version(), runtime.GOOS, runtime.GOARCH)},
-		a.checkProxy(),
+		c.checkProxy(),
 	}
-	found = append(found, a.checkNetwork(ctx)...)
-	found = append(found, a.checkCredentials(ctx)...)
-	return append(found, a.checkLogin(), a.checkTerminal(), checkEmulator())
+	found = append(found, c.checkNetwork(ctx)...)
+	found = append(found, c.checkCredentials(ctx)...)
+	return append(found, c.checkLogin(), c.checkTerminal(), checkEmulator())
 }
 
-func (a *app) base() string { return first(a.apiURL(), sandbox.DefaultBaseURL) }
+func (c *connection) base() string { return first(c.apiURL(), sandbox.DefaultBaseURL) }
 
-func (a *app) checkProxy() finding {
-	req, err := http.NewRequest(http.MethodGet, a.base(), nil)
+func (c *doctorCommand) checkProxy() finding {
+	req, err := http.NewRequest(http.MethodGet, c.base(), nil)
 	if err != nil {
 		return finding{"proxy", foundFailed, err.Error()}
 	}
@@ -94,13 +98,13 @@ func (a *app) checkProxy() finding {
 }
 
 // checkNetwork asks the API's server for anything, and compares its clock.
-func (a *app) checkNetwork(ctx context.Context) []finding {
-	if a.opts.local {
+func (c *doctorCommand) checkNetwork(ctx context.Context) []finding {
+	if c.opts.local {
 		return []finding{{"network", foundOK, "not needed with --local"}}
 	}
 	ctx, cancel := context.WithTimeout(ctx, checkTime)
 	defer cancel()
-	address, err := url.Parse(a.base())
+	address, err := url.Parse(c.base())
 	if err != nil {
 		return []finding{{"network", foundFailed, err.Error()}}
 	}
@@ -127,26 +131,26 @@ func (a *app) checkNetwork(ctx context.Context) []finding {
 	return append(found, finding{"clock", foundOK, "agrees with the server's"})
 }
 
-func (a *app) checkCredentials(ctx context.Context) []finding {
+func (c *doctorCommand) checkCredentials(ctx context.Context) []finding {
 	ctx, cancel := context.WithTimeout(ctx, checkTime)
 	defer cancel()
-	a.opts.noInput = true
-	client, err := a.connect(ctx)
+	c.opts.noInput = true
+	client, err := c.connect(ctx)
 	if err != nil {
-		f := a.explain(err)
+		f := c.explain(err)
 		return []finding{{"token", foundFailed, f.Message}, {"project", foundFailed, "not known without a token"}}
 	}
-	token := finding{"token", foundOK, "from " + a.source}
-	if at, ok := oidc.Expiry(a.scope.Token); ok {
+	token := finding{"token", foundOK, "from " + c.source}
+	if at, ok := oidc.Expiry(c.scope.Token); ok {
 		token.Detail += ", valid until " + at.Local().Format(time.DateTime)
 		if time.Now().After(at) {
 			token.Status = foundFailed
 		}
 	}
-	where := fmt.Sprintf("team %s, project %s", a.scope.TeamID, a.scope.ProjectID)
+	where := fmt.Sprintf("team %s, project %s", c.scope.TeamID, c.scope.ProjectID)
 	page, err := client.ListPage(ctx, &sandbox.ListOptions{Limit: maxPage})
 	if err != nil {
-		return []finding{token, {"project", foundFailed, where + ": " + a.explain(err).Message}}
+		return []finding{token, {"project", foundFailed, where + ": " + c.explain(err).Message}}
 	}
 	running := 0
 	for _, i := range page.Items {
@@ -158,8 +162,8 @@ func (a *app) checkCredentials(ctx context.Context) []finding {
 }
 
 // checkLogin looks at who can read the login.
-func (a *app) checkLogin() finding {
-	file, err := oidc.NewHost(nil, a.getenv, "").LoginFile()
+func (c *doctorCommand) checkLogin() finding {
+	file, err := oidc.NewHost(nil, c.getenv, "").LoginFile()
 	if err != nil {
 		return finding{"login file", foundWarning, err.Error()}
 	}
@@ -175,12 +179,12 @@ func (a *app) checkLogin() finding {
 	return finding{"login file", foundOK, file}
 }
 
-func (a *app) checkTerminal() finding {
-	if !isTerminal(a.in) || !a.out.Terminal {
+func (c *doctorCommand) checkTerminal() finding {
+	if !isTerminal(c.in) || !c.out.Terminal {
 		return finding{"terminal", foundWarning, "none here: connect, sh and questions won't work"}
 	}
-	name, _ := a.env.lookup("TERM")
-	return finding{"terminal", foundOK, fmt.Sprintf("%s, %d columns", dash(name), a.out.Width())}
+	name, _ := c.env.lookup("TERM")
+	return finding{"terminal", foundOK, fmt.Sprintf("%s, %d columns", dash(name), c.out.Width())}
 }
 
 // checkEmulator says how --local would run commands.

@@ -33,9 +33,9 @@ func viewDrive(d sandbox.DriveInfo) driveView {
 	}
 }
 
-func (a *app) driveTable(views []driveView) *table.Table {
+func (c *drivesListCommand) driveTable(views []driveView) *table.Table {
 	t := table.New("NAME", "REGION", "CREATED", "UPDATED", "SIZE", "ATTACHED SANDBOX", "ATTACHED SESSION")
-	now := a.now()
+	now := c.now()
 	for _, v := range views {
 		t.Row(v.Name, v.Region, distance(v.CreatedAt, now), distance(v.UpdatedAt, now), units.Bytes(v.MaxSizeBytes),
 			dash(v.CurrentSandboxName), dash(v.CurrentSessionID))
@@ -43,53 +43,65 @@ func (a *app) driveTable(views []driveView) *table.Table {
 	return t
 }
 
-func (a *app) drivesCommand() *cobra.Command {
+type drivesCommand struct{ *app }
+
+func (c *drivesCommand) command() *cobra.Command {
 	cmd := &cobra.Command{Use: "drives", Short: "Manage drives"}
-	cmd.AddCommand(a.drivesListCommand(), a.drivesGetOrCreateCommand(), a.drivesDeleteCommand())
+	cmd.AddCommand(commands(&drivesListCommand{app: c.app}, &drivesGetOrCreateCommand{app: c.app}, &drivesDeleteCommand{app: c.app})...)
 	return group(cmd)
 }
 
-func (a *app) drivesListCommand() *cobra.Command {
-	var (
-		pages  paging
-		prefix string
-	)
+type drivesListCommand struct {
+	*app
+
+	pages  paging
+	prefix string
+}
+
+func (c *drivesListCommand) command() *cobra.Command {
 	cmd := &cobra.Command{Use: "list", Aliases: []string{"ls"}, Short: "List the drives of a project", Args: positionals()}
-	option(cmd.Flags(), &prefix, "name-prefix", "", "str", "", "Filter drives by name prefix", parseText)
-	pages.define(cmd.Flags(), "drives")
-	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		client, err := a.connect(cmd.Context())
-		if err != nil {
-			return err
-		}
-		opts := &sandbox.ListOptions{NamePrefix: prefix, SortOrder: sandbox.SortOrder(pages.sortOrder)}
-		if prefix != "" {
-			opts.SortBy = sandbox.SortByName
-		}
-		stop := a.spin("Fetching drives...")
-		found, next, err := collect(cmd.Context(), &pages, func(d sandbox.DriveInfo) string { return d.ID },
-			func(sandbox.DriveInfo) bool { return true },
-			func(ctx context.Context, limit int, cursor string) (*sandbox.Page[sandbox.DriveInfo], error) {
-				opts.Limit, opts.Cursor = limit, cursor
-				return client.ListDrivesPage(ctx, opts)
-			})
-		stop()
-		if err != nil {
-			return err
-		}
-		ans := list(mapped(found, viewDrive), func(v driveView) string { return v.Name }, a.driveTable)
-		ans.empty = "No drives."
-		if err := a.print(ans); err != nil {
-			return err
-		}
-		a.more(next)
-		return nil
-	}
+	option(cmd.Flags(), &c.prefix, "name-prefix", "", "str", "", "Filter drives by name prefix", parseText)
+	c.pages.define(cmd.Flags(), "drives")
+	cmd.RunE = c.run
 	return cmd
 }
 
-func (a *app) drivesGetOrCreateCommand() *cobra.Command {
-	o := &sandbox.DriveOptions{}
+func (c *drivesListCommand) run(cmd *cobra.Command, _ []string) error {
+	client, err := c.connect(cmd.Context())
+	if err != nil {
+		return err
+	}
+	opts := &sandbox.ListOptions{NamePrefix: c.prefix, SortOrder: sandbox.SortOrder(c.pages.sortOrder)}
+	if c.prefix != "" {
+		opts.SortBy = sandbox.SortByName
+	}
+	stop := c.spin("Fetching drives...")
+	found, next, err := collect(cmd.Context(), &c.pages, func(d sandbox.DriveInfo) string { return d.ID },
+		func(sandbox.DriveInfo) bool { return true },
+		func(ctx context.Context, limit int, cursor string) (*sandbox.Page[sandbox.DriveInfo], error) {
+			opts.Limit, opts.Cursor = limit, cursor
+			return client.ListDrivesPage(ctx, opts)
+		})
+	stop()
+	if err != nil {
+		return err
+	}
+	ans := list(mapped(found, viewDrive), func(v driveView) string { return v.Name }, c.driveTable)
+	ans.empty = "No drives."
+	if err := c.print(ans); err != nil {
+		return err
+	}
+	c.more(next)
+	return nil
+}
+
+type drivesGetOrCreateCommand struct {
+	*app
+
+	drive sandbox.DriveOptions
+}
+
+func (c *drivesGetOrCreateCommand) command() *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "get-or-create <name>", Short: "Create a drive unless it exists",
 		Args: func(cmd *cobra.Command, args []string) error {
@@ -102,52 +114,54 @@ func (a *app) drivesGetOrCreateCommand() *cobra.Command {
 			return nil
 		},
 	}
-	option(cmd.Flags(), &o.MaxSizeBytes, "max-size", "", "BYTES", "", "The largest size, in bytes or with a unit such as 200GiB, for good; "+
+	option(cmd.Flags(), &c.drive.MaxSizeBytes, "max-size", "", "BYTES", "", "The largest size, in bytes or with a unit such as 200GiB, for good; "+
 		"by default 1 TiB, or 1 GiB on the Hobby plan", parseSize)
-	option(cmd.Flags(), &o.Region, "region", "", "REGION", "", "The region of the drive", parseRegion)
-	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		client, err := a.connect(cmd.Context())
-		if err != nil {
-			return err
-		}
-		chosen := o.MaxSizeBytes > 0
-		if !chosen {
-			if o.MaxSizeBytes, err = a.askSize(cmd.Context(), client, args[0]); err != nil {
-				return err
-			}
-		}
-		stop := a.spin("Creating drive...")
-		drive, err := client.GetOrCreateDrive(cmd.Context(), args[0], o)
-		stop()
-		if err != nil {
-			return err
-		}
-		v := viewDrive(drive.Info())
-		if a.opts.structured() {
-			return a.print(output{doc: v, names: []string{v.Name}})
-		}
-		fmt.Fprintf(a.err, "✅ Drive %s is ready.\n", v.Name)
-		size := "size: " + units.Bytes(v.MaxSizeBytes)
-		if !chosen {
-			size += " (--max-size sets it when a drive is made; it stays)"
-		}
-		a.tree([]string{"region: " + v.Region, size}, func(s string) string { return s })
-		return nil
-	}
+	option(cmd.Flags(), &c.drive.Region, "region", "", "REGION", "", "The region of the drive", parseRegion)
+	cmd.RunE = c.run
 	return cmd
+}
+
+func (c *drivesGetOrCreateCommand) run(cmd *cobra.Command, args []string) error {
+	client, err := c.connect(cmd.Context())
+	if err != nil {
+		return err
+	}
+	chosen := c.drive.MaxSizeBytes > 0
+	if !chosen {
+		if c.drive.MaxSizeBytes, err = c.askSize(cmd.Context(), client, args[0]); err != nil {
+			return err
+		}
+	}
+	stop := c.spin("Creating drive...")
+	drive, err := client.GetOrCreateDrive(cmd.Context(), args[0], &c.drive)
+	stop()
+	if err != nil {
+		return err
+	}
+	v := viewDrive(drive.Info())
+	if c.opts.structured() {
+		return c.print(output{doc: v, names: []string{v.Name}})
+	}
+	fmt.Fprintf(c.err, "✅ Drive %s is ready.\n", v.Name)
+	size := "size: " + units.Bytes(v.MaxSizeBytes)
+	if !chosen {
+		size += " (--max-size sets it when a drive is made; it stays)"
+	}
+	c.tree([]string{"region: " + v.Region, size}, func(s string) string { return s })
+	return nil
 }
 
 // askSize asks whoever sits at a terminal for the size of a drive that does not
 // exist yet. Zero is the default of the plan. Agents are not asked.
-func (a *app) askSize(ctx context.Context, client *sandbox.Client, name string) (int64, error) {
-	if a.opts.yes || a.opts.structured() || !a.asks() || api.CodingAgent() != "" {
+func (c *drivesGetOrCreateCommand) askSize(ctx context.Context, client *sandbox.Client, name string) (int64, error) {
+	if c.opts.yes || c.opts.structured() || !c.asks() || api.CodingAgent() != "" {
 		return 0, nil
 	}
 	if _, err := client.GetDrive(ctx, name); !errors.Is(err, sandbox.ErrNotFound) {
 		return 0, err
 	}
 	for {
-		line, err := a.ask(ctx, "Largest size, such as 200GiB (Enter for the plan's default: 1 TiB, or 1 GiB on Hobby; at most 16 TiB; it stays): ")
+		line, err := c.ask(ctx, "Largest size, such as 200GiB (Enter for the plan's default: 1 TiB, or 1 GiB on Hobby; at most 16 TiB; it stays): ")
 		if err != nil || line == "" {
 			return 0, err
 		}
@@ -155,28 +169,32 @@ func (a *app) askSize(ctx context.Context, client *sandbox.Client, name string) 
 		if err == nil {
 			return size, nil
 		}
-		fmt.Fprintln(a.err, err)
+		fmt.Fprintln(c.err, err)
 	}
 }
 
-func (a *app) drivesDeleteCommand() *cobra.Command {
+type drivesDeleteCommand struct{ *app }
+
+func (c *drivesDeleteCommand) command() *cobra.Command {
 	return &cobra.Command{
 		Use: "delete <name> [...name]", Aliases: []string{"rm", "remove"}, Short: "Delete drives", Args: positionals("name", "[...name]"),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			client, err := a.connect(cmd.Context())
-			if err != nil {
-				return err
-			}
-			return a.tasks(distinct(args), "Deleting drive ", func(name string) error {
-				drive, err := client.GetDrive(cmd.Context(), name)
-				if err != nil {
-					return err
-				}
-				if by := drive.Info().CurrentSandboxName; by != "" {
-					return &exitError{code: exitConflict, err: fmt.Errorf("drive %s is attached to sandbox %s; stop that first", name, by)}
-				}
-				return drive.Delete(cmd.Context())
-			})
-		},
+		RunE: c.run,
 	}
+}
+
+func (c *drivesDeleteCommand) run(cmd *cobra.Command, args []string) error {
+	client, err := c.connect(cmd.Context())
+	if err != nil {
+		return err
+	}
+	return c.tasks(distinct(args), "Deleting drive ", func(name string) error {
+		drive, err := client.GetDrive(cmd.Context(), name)
+		if err != nil {
+			return err
+		}
+		if by := drive.Info().CurrentSandboxName; by != "" {
+			return &exitError{code: exitConflict, err: fmt.Errorf("drive %s is attached to sandbox %s; stop that first", name, by)}
+		}
+		return drive.Delete(cmd.Context())
+	})
 }

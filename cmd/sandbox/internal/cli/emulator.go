@@ -16,12 +16,15 @@ import (
 	"github.com/go-vercel/sandbox/sandboxtest"
 )
 
-func (a *app) emulatorCommand() *cobra.Command {
-	var (
-		o       sandboxtest.Options
-		mode    string
-		verbose bool
-	)
+type emulatorCommand struct {
+	*app
+
+	o       sandboxtest.Options
+	mode    string
+	verbose bool
+}
+
+func (c *emulatorCommand) command() *cobra.Command {
 	cmd := &cobra.Command{
 		Annotations: map[string]string{ownWords: "0"},
 		Use:         "emulator [command] [...args]", Short: "Serve the API on this machine, for any program and without an account", GroupID: groupTools,
@@ -30,31 +33,33 @@ func (a *app) emulatorCommand() *cobra.Command {
 		Example: "  $ sandbox emulator -- npm test\n  $ sandbox emulator --addr 127.0.0.1:7070",
 	}
 	flags := cmd.Flags()
-	option(flags, &o.Addr, "addr", "", "host:port", "", "Listen here instead of on a free port of the loopback interface", parseText)
-	option(flags, &o.Token, "token", "", "token", "", "The token that clients must send; a new one by default", parseText)
-	option(flags, &o.Dir, "state", "", "dir", "", "Keep sandboxes and snapshots from one run to the next", parseText)
-	choice(flags, &mode, "mode", "", "mode", "Insist on a way of running commands: namespace or folder", "namespace", "folder")
-	toggle(flags, &verbose, "verbose", "v", "Show each request")
-	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		o.Mode = sandboxtest.Mode(mode)
-		o.Logger = slog.New(slog.NewTextHandler(a.err, &slog.HandlerOptions{Level: slog.LevelWarn}))
-		if verbose {
-			o.OnRequest = func(r sandboxtest.Request) {
-				fmt.Fprintf(a.err, "%d %s %s %s\n", r.Status, r.Method, r.Path, r.Duration.Round(time.Microsecond))
-			}
-		}
-		server, err := sandboxtest.NewServer(&o)
-		if err != nil {
-			return err
-		}
-		if len(args) > 0 {
-			err = underEmulator(server, args)
-		} else {
-			a.serveEmulator(cmd.Context(), server)
-		}
-		return errors.Join(err, server.Close())
-	}
+	option(flags, &c.o.Addr, "addr", "", "host:port", "", "Listen here instead of on a free port of the loopback interface", parseText)
+	option(flags, &c.o.Token, "token", "", "token", "", "The token that clients must send; a new one by default", parseText)
+	option(flags, &c.o.Dir, "state", "", "dir", "", "Keep sandboxes and snapshots from one run to the next", parseText)
+	choice(flags, &c.mode, "mode", "", "mode", "Insist on a way of running commands: namespace or folder", "namespace", "folder")
+	toggle(flags, &c.verbose, "verbose", "v", "Show each request")
+	cmd.RunE = c.run
 	return cmd
+}
+
+func (c *emulatorCommand) run(cmd *cobra.Command, args []string) error {
+	c.o.Mode = sandboxtest.Mode(c.mode)
+	c.o.Logger = slog.New(slog.NewTextHandler(c.err, &slog.HandlerOptions{Level: slog.LevelWarn}))
+	if c.verbose {
+		c.o.OnRequest = func(r sandboxtest.Request) {
+			fmt.Fprintf(c.err, "%d %s %s %s\n", r.Status, r.Method, r.Path, r.Duration.Round(time.Microsecond))
+		}
+	}
+	server, err := sandboxtest.NewServer(&c.o)
+	if err != nil {
+		return err
+	}
+	if len(args) > 0 {
+		err = underEmulator(server, args)
+	} else {
+		c.serveEmulator(cmd.Context(), server)
+	}
+	return errors.Join(err, server.Close())
 }
 
 // emulatorEnv leads a program to the emulator.
@@ -66,11 +71,11 @@ func emulatorEnv(server *sandboxtest.Server) []string {
 	}
 }
 
-func (a *app) serveEmulator(ctx context.Context, server *sandboxtest.Server) {
+func (c *emulatorCommand) serveEmulator(ctx context.Context, server *sandboxtest.Server) {
 	for _, v := range emulatorEnv(server) {
-		fmt.Fprintln(a.out, "export", v)
+		fmt.Fprintln(c.out, "export", v)
 	}
-	fmt.Fprintf(a.err, "Serving on %s in mode %s. Press Ctrl-C to stop.\n", server.URL, server.Mode())
+	fmt.Fprintf(c.err, "Serving on %s in mode %s. Press Ctrl-C to stop.\n", server.URL, server.Mode())
 	<-ctx.Done()
 }
 

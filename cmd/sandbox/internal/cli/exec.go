@@ -17,8 +17,13 @@ const cleanupTime = 30 * time.Second
 // createTime bounds the creation of a sandbox that a signal must not break off.
 const createTime = 2 * time.Minute
 
-func (a *app) execCommand() *cobra.Command {
-	var o commandOptions
+type execCommand struct {
+	*app
+
+	o commandOptions
+}
+
+func (c *execCommand) command() *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "exec <name> <command> [...args]", Short: "Run a command in a sandbox",
 		Args: positionals("name", "command", "[...args]"), Annotations: map[string]string{ownWords: "1"},
@@ -27,28 +32,30 @@ func (a *app) execCommand() *cobra.Command {
 		Example: "– Run the tests\n\n  $ sandbox exec my-app -- npm test\n\n– Use standard input\n\n  $ sandbox exec -i my-app -- psql < dump.sql",
 	}
 	flags := cmd.Flags()
-	o.define(flags, "t")
-	options(flags, &o.env, "env", "e", "key=value", "An environment variable for the command (repeatable)", parsePair)
-	options(flags, &o.envFiles, "env-file", "", "FILE", "Read environment variables from a file (repeatable)", parseText)
-	defineAI(flags, &o.ai)
-	option(flags, &o.timeout, "timeout", "", "num UNIT", "", "How long the command may run, such as 30s; it is then killed", parseTimeout)
-	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		if err := a.check(&o); err != nil {
-			return err
-		}
-		name, err := a.resolveName(args[0])
-		if err != nil {
-			return err
-		}
-		a.doubtTimeout(given(cmd, "timeout"))
-		ctx := cmd.Context()
-		sb, err := a.get(ctx, name, true)
-		if err != nil {
-			return err
-		}
-		return a.andThen(ctx, sb, func() error { return a.runRemote(ctx, sb, &o, args[1], args[2:]) }, a.stopAfter(&o))
-	}
+	c.o.define(flags, "t")
+	options(flags, &c.o.env, "env", "e", "key=value", "An environment variable for the command (repeatable)", parsePair)
+	options(flags, &c.o.envFiles, "env-file", "", "FILE", "Read environment variables from a file (repeatable)", parseText)
+	defineAI(flags, &c.o.ai)
+	option(flags, &c.o.timeout, "timeout", "", "num UNIT", "", "How long the command may run, such as 30s; it is then killed", parseTimeout)
+	cmd.RunE = c.run
 	return cmd
+}
+
+func (c *execCommand) run(cmd *cobra.Command, args []string) error {
+	if err := c.check(&c.o); err != nil {
+		return err
+	}
+	name, err := c.resolveName(args[0])
+	if err != nil {
+		return err
+	}
+	c.doubtTimeout(given(cmd, "timeout"))
+	ctx := cmd.Context()
+	sb, err := c.get(ctx, name, true)
+	if err != nil {
+		return err
+	}
+	return c.andThen(ctx, sb, func() error { return c.runRemote(ctx, sb, &c.o, args[1], args[2:]) }, c.stopAfter(&c.o))
 }
 
 func (a *app) stopAfter(o *commandOptions) func(context.Context, *sandbox.Sandbox) error {

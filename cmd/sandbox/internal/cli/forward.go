@@ -39,12 +39,15 @@ func parseForwarding(s string) (forwarding, error) {
 	return f, err
 }
 
-func (a *app) forwardCommand() *cobra.Command {
-	var (
-		address string
-		overWeb bool
-		noKeep  bool
-	)
+type forwardCommand struct {
+	*app
+
+	address string
+	overWeb bool
+	noKeep  bool
+}
+
+func (c *forwardCommand) command() *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "port-forward <name> <[local:]port> [...port]", Aliases: []string{"forward"}, GroupID: groupFiles,
 		Short: "Make ports of a sandbox reachable on this machine",
@@ -53,72 +56,74 @@ func (a *app) forwardCommand() *cobra.Command {
 		Example: "  $ sandbox port-forward web 3000 5433:5432\n  $ psql -h 127.0.0.1 -p 5433",
 		Args:    positionals("name", "port", "[...port]"),
 	}
-	option(cmd.Flags(), &address, "address", "", "ip", "127.0.0.1", "The address to listen on", parseText)
-	toggle(cmd.Flags(), &overWeb, "http", "", "Forward HTTP through the published address instead")
-	toggle(cmd.Flags(), &noKeep, "no-extend-timeout", "", "Don't extend the sandbox's timeout meanwhile")
-	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		var forwards []forwarding
-		for _, s := range args[1:] {
-			f, err := parseForwarding(s)
-			if err != nil {
-				return &usageError{message: err.Error(), hint: moreAbout(cmd)}
-			}
-			forwards = append(forwards, f)
-		}
-		name, err := a.resolveName(args[0])
-		if err != nil {
-			return err
-		}
-		sb, err := a.get(cmd.Context(), name, true)
-		if err != nil {
-			return err
-		}
-		ctx, cancel := context.WithCancel(cmd.Context())
-		defer cancel()
-		var wg sync.WaitGroup
-		defer wg.Wait()
-		if !noKeep {
-			defer a.keepAlive(ctx, sb, "the ports end with the session")()
-		}
-		failed := make(chan error, len(forwards))
-		for _, f := range forwards {
-			listener, err := net.Listen("tcp", net.JoinHostPort(address, strconv.Itoa(f.local)))
-			if err != nil {
-				cancel()
-				return err
-			}
-			context.AfterFunc(ctx, func() { listener.Close() })
-			serve := a.serveTunnel
-			if overWeb {
-				serve = a.serveWeb
-			}
-			fmt.Fprintf(a.err, "Forwarding %s -> %s:%d\n", listener.Addr(), name, f.remote)
-			wg.Go(func() { failed <- serve(ctx, listener, sb, f.remote) })
-		}
-		select {
-		case err := <-failed:
-			cancel()
-			return err
-		case <-ctx.Done():
-			return exitWith(signalNumber(a.signal()))
-		}
-	}
+	option(cmd.Flags(), &c.address, "address", "", "ip", "127.0.0.1", "The address to listen on", parseText)
+	toggle(cmd.Flags(), &c.overWeb, "http", "", "Forward HTTP through the published address instead")
+	toggle(cmd.Flags(), &c.noKeep, "no-extend-timeout", "", "Don't extend the sandbox's timeout meanwhile")
+	cmd.RunE = c.run
 	return cmd
 }
 
+func (c *forwardCommand) run(cmd *cobra.Command, args []string) error {
+	var forwards []forwarding
+	for _, s := range args[1:] {
+		f, err := parseForwarding(s)
+		if err != nil {
+			return &usageError{message: err.Error(), hint: moreAbout(cmd)}
+		}
+		forwards = append(forwards, f)
+	}
+	name, err := c.resolveName(args[0])
+	if err != nil {
+		return err
+	}
+	sb, err := c.get(cmd.Context(), name, true)
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithCancel(cmd.Context())
+	defer cancel()
+	var wg sync.WaitGroup
+	defer wg.Wait()
+	if !c.noKeep {
+		defer c.keepAlive(ctx, sb, "the ports end with the session")()
+	}
+	failed := make(chan error, len(forwards))
+	for _, f := range forwards {
+		listener, err := net.Listen("tcp", net.JoinHostPort(c.address, strconv.Itoa(f.local)))
+		if err != nil {
+			cancel()
+			return err
+		}
+		context.AfterFunc(ctx, func() { listener.Close() })
+		serve := c.serveTunnel
+		if c.overWeb {
+			serve = c.serveWeb
+		}
+		fmt.Fprintf(c.err, "Forwarding %s -> %s:%d\n", listener.Addr(), name, f.remote)
+		wg.Go(func() { failed <- serve(ctx, listener, sb, f.remote) })
+	}
+	select {
+	case err := <-failed:
+		cancel()
+		return err
+	case <-ctx.Done():
+		return exitWith(signalNumber(c.signal()))
+	}
+}
+
 // serveTunnel gives each connection a tunnel, until ctx ends.
-func (a *app) serveTunnel(ctx context.Context, listener net.Listener, sb *sandbox.Sandbox, port int) error {
+func (c *forwardCommand) serveTunnel(ctx context.Context, listener net.Listener, sb *sandbox.Sandbox, port int) error {
 	return tunnel.Forward(ctx, listener, sb, port, &tunnel.ForwardOptions{OnError: func(err error) {
 		if errors.Is(err, tunnel.ErrRefused) {
-			a.warn(fmt.Sprintf("nothing listens on port %d of %s", port, sb.Name()), "start the server, then connect again")
+			c.warn(fmt.Sprintf("nothing listens on port %d of %s", port, sb.Name()), "start the server, then connect again")
 			return
 		}
-		a.warn("the tunnel failed: "+a.explain(err).Message, "it needs stty and one of python3, node and bash in the sandbox")
+		c.warn("the tunnel failed: "+c.explain(err).Message, "it needs stty and one of python3, node and bash in the sandbox")
 	}})
 }
 
 // serveWeb passes HTTP requests on to the published address of a port.
-func (a *app) serveWeb(ctx context.Context, listener net.Listener, sb *sandbox.Sandbox, port int) error {
+func (c *forwardCommand) serveWeb(ctx context.Context, listener net.Listener, sb *sandbox.Sandbox, port int) error {
 	published, err := sb.URL(port)
 	if err != nil {
 		return withHint(err, "publish it with: sandbox url --publish %s %d", sb.Name(), port)

@@ -40,10 +40,10 @@ func viewFile(name string, i fs.FileInfo) fileView {
 	return fileView{name, kind, i.Mode().String(), i.Size(), moment(i.ModTime())}
 }
 
-func (a *app) fileTable(views []fileView) *table.Table {
+func (c *fsCommand) fileTable(views []fileView) *table.Table {
 	t := table.New("MODE", "SIZE", "CHANGED", "NAME")
 	for _, v := range views {
-		t.Row(v.Mode, units.Bytes(v.Size), distance(v.ModTime, a.now()), v.Name)
+		t.Row(v.Mode, units.Bytes(v.Size), distance(v.ModTime, c.now()), v.Name)
 	}
 	return t
 }
@@ -52,7 +52,7 @@ func (a *app) fileTable(views []fileView) *table.Table {
 type fsAction func(ctx context.Context, files *sandbox.FileSystem, paths []string) error
 
 // fsLeaf makes a command of fs whose arguments are NAME:PATH, of one sandbox.
-func (a *app) fsLeaf(use, short string, least int, do fsAction) *cobra.Command {
+func (c *fsCommand) fsLeaf(use, short string, least int, do fsAction) *cobra.Command {
 	cmd := &cobra.Command{Use: use, Short: short, Args: cobra.MinimumNArgs(least)}
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		var name string
@@ -71,11 +71,11 @@ func (a *app) fsLeaf(use, short string, least int, do fsAction) *cobra.Command {
 			name = l.sandbox
 			paths = append(paths, l.path)
 		}
-		resolved, err := a.resolveName(name)
+		resolved, err := c.resolveName(name)
 		if err != nil {
 			return err
 		}
-		sb, err := a.get(cmd.Context(), resolved, true)
+		sb, err := c.get(cmd.Context(), resolved, true)
 		if err != nil {
 			return err
 		}
@@ -84,7 +84,9 @@ func (a *app) fsLeaf(use, short string, least int, do fsAction) *cobra.Command {
 	return cmd
 }
 
-func (a *app) fsCommand() *cobra.Command {
+type fsCommand struct{ *app }
+
+func (c *fsCommand) command() *cobra.Command {
 	cmd := &cobra.Command{Use: "fs", Short: "Work with the files of a sandbox", GroupID: groupFiles}
 	each := func(do func(context.Context, *sandbox.FileSystem, string) error) fsAction {
 		return func(ctx context.Context, files *sandbox.FileSystem, paths []string) error {
@@ -96,17 +98,17 @@ func (a *app) fsCommand() *cobra.Command {
 			return nil
 		}
 	}
-	ls := a.fsLeaf("ls <name:path> [...path]", "List directories", 1, a.fsList)
-	cat := a.fsLeaf("cat <name:path> [...path]", "Write files to standard output", 1, each(func(ctx context.Context, files *sandbox.FileSystem, p string) error {
+	ls := c.fsLeaf("ls <name:path> [...path]", "List directories", 1, c.fsList)
+	cat := c.fsLeaf("cat <name:path> [...path]", "Write files to standard output", 1, each(func(ctx context.Context, files *sandbox.FileSystem, p string) error {
 		r, err := openRemote(ctx, files, p)
 		if err != nil {
 			return err
 		}
 		defer r.Close()
-		_, err = io.Copy(a.out, r)
+		_, err = io.Copy(c.out, r)
 		return err
 	}))
-	stat := a.fsLeaf("stat <name:path> [...path]", "Show files", 1, func(ctx context.Context, files *sandbox.FileSystem, paths []string) error {
+	stat := c.fsLeaf("stat <name:path> [...path]", "Show files", 1, func(ctx context.Context, files *sandbox.FileSystem, paths []string) error {
 		var views []fileView
 		for _, p := range paths {
 			i, err := files.Lstat(ctx, p)
@@ -115,14 +117,14 @@ func (a *app) fsCommand() *cobra.Command {
 			}
 			views = append(views, viewFile(p, i))
 		}
-		return a.print(list(views, func(v fileView) string { return v.Name }, a.fileTable))
+		return c.print(list(views, func(v fileView) string { return v.Name }, c.fileTable))
 	})
-	mkdir := a.fsLeaf("mkdir <name:path> [...path]", "Make directories, and those that lead to them", 1,
+	mkdir := c.fsLeaf("mkdir <name:path> [...path]", "Make directories, and those that lead to them", 1,
 		each(func(ctx context.Context, files *sandbox.FileSystem, p string) error {
 			return files.MkdirAll(ctx, p, 0o755)
 		}))
 	var recursive, force bool
-	rm := a.fsLeaf("rm <name:path> [...path]", "Remove files", 1, each(func(ctx context.Context, files *sandbox.FileSystem, p string) error {
+	rm := c.fsLeaf("rm <name:path> [...path]", "Remove files", 1, each(func(ctx context.Context, files *sandbox.FileSystem, p string) error {
 		if recursive {
 			return files.RemoveAll(ctx, p)
 		}
@@ -134,26 +136,26 @@ func (a *app) fsCommand() *cobra.Command {
 	}))
 	toggle(rm.Flags(), &recursive, "recursive", "r", "Remove directories with all that is in them")
 	toggle(rm.Flags(), &force, "force", "f", "Ignore what does not exist")
-	mv := a.fsLeaf("mv <name:from> <to>", "Rename a file", 2, func(ctx context.Context, files *sandbox.FileSystem, paths []string) error {
+	mv := c.fsLeaf("mv <name:from> <to>", "Rename a file", 2, func(ctx context.Context, files *sandbox.FileSystem, paths []string) error {
 		if len(paths) != 2 {
 			return usagef("mv takes two paths")
 		}
 		return files.Rename(ctx, paths[0], paths[1])
 	})
 	var mode string
-	chmod := a.fsLeaf("chmod <name:path> [...path]", "Change the permissions of files", 1, each(func(ctx context.Context, files *sandbox.FileSystem, p string) error {
+	chmod := c.fsLeaf("chmod <name:path> [...path]", "Change the permissions of files", 1, each(func(ctx context.Context, files *sandbox.FileSystem, p string) error {
 		return files.ChmodSymbolic(ctx, p, mode)
 	}))
 	option(chmod.Flags(), &mode, "mode", "m", "mode", "", "The permissions, such as 755 or u+x", parseText)
 	if err := chmod.MarkFlagRequired("mode"); err != nil {
 		panic(err)
 	}
-	edit := a.fsLeaf("edit <name:path>", "Edit a file with $EDITOR", 1, each(a.fsEdit))
+	edit := c.fsLeaf("edit <name:path>", "Edit a file with $EDITOR", 1, each(c.fsEdit))
 	cmd.AddCommand(ls, cat, stat, mkdir, rm, mv, chmod, edit)
 	return group(cmd)
 }
 
-func (a *app) fsList(ctx context.Context, files *sandbox.FileSystem, paths []string) error {
+func (c *fsCommand) fsList(ctx context.Context, files *sandbox.FileSystem, paths []string) error {
 	var views []fileView
 	for _, p := range paths {
 		i, err := files.Stat(ctx, p)
@@ -180,12 +182,12 @@ func (a *app) fsList(ctx context.Context, files *sandbox.FileSystem, paths []str
 			views = append(views, viewFile(name, i))
 		}
 	}
-	return a.print(list(views, func(v fileView) string { return v.Name }, a.fileTable))
+	return c.print(list(views, func(v fileView) string { return v.Name }, c.fileTable))
 }
 
 // fsEdit edits a copy of a file here and writes it back if it has changed.
-func (a *app) fsEdit(ctx context.Context, files *sandbox.FileSystem, name string) error {
-	if !a.asks() {
+func (c *fsCommand) fsEdit(ctx context.Context, files *sandbox.FileSystem, name string) error {
+	if !c.asks() {
 		return usagef("an editor needs a terminal")
 	}
 	dir, err := os.MkdirTemp("", "sandbox-edit-*")
@@ -210,7 +212,7 @@ func (a *app) fsEdit(ctx context.Context, files *sandbox.FileSystem, name string
 	if err := os.WriteFile(local, before, 0o600); err != nil {
 		return err
 	}
-	editor := first(a.getenv("VISUAL"), a.getenv("EDITOR"), "vi")
+	editor := first(c.getenv("VISUAL"), c.getenv("EDITOR"), "vi")
 	cmd := exec.CommandContext(ctx, "sh", "-c", editor+` "$1"`, "sh", local)
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = os.Stdin, os.Stdout, os.Stderr
 	if err := cmd.Run(); err != nil {

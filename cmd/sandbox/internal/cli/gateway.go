@@ -27,11 +27,11 @@ func defineAI(flags *pflag.FlagSet, target *bool) {
 
 // withAI adds to an environment what programs need for the AI Gateway, if it is
 // wanted. What the user has given stays.
-func (a *app) withAI(ctx context.Context, wanted bool, env sandbox.Env) (sandbox.Env, error) {
+func (c *connection) withAI(ctx context.Context, wanted bool, env sandbox.Env) (sandbox.Env, error) {
 	if !wanted {
 		return env, nil
 	}
-	token, err := a.gatewayToken(ctx)
+	token, err := c.gatewayToken(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -42,31 +42,31 @@ func (a *app) withAI(ctx context.Context, wanted bool, env sandbox.Env) (sandbox
 
 // gatewayToken is an OIDC token of the project: the program's own, or one that the
 // API gives for it. It is asked for once.
-func (a *app) gatewayToken(ctx context.Context) (string, error) {
-	if a.opts.local {
+func (c *connection) gatewayToken(ctx context.Context) (string, error) {
+	if c.opts.local {
 		return "", usagef("--ai needs a sandbox on Vercel: the emulator has no AI Gateway")
 	}
-	if _, err := a.connect(ctx); err != nil {
+	if _, err := c.connect(ctx); err != nil {
 		return "", err
 	}
-	a.connecting.Lock()
-	defer a.connecting.Unlock()
-	if a.gateway != "" {
-		return a.gateway, nil
+	c.connecting.Lock()
+	defer c.connecting.Unlock()
+	if c.gateway != "" {
+		return c.gateway, nil
 	}
-	if _, err := oidc.ParseClaims(a.scope.Token); err == nil {
-		a.gateway = a.scope.Token
-		return a.gateway, nil
+	if _, err := oidc.ParseClaims(c.scope.Token); err == nil {
+		c.gateway = c.scope.Token
+		return c.gateway, nil
 	}
-	token, err := a.pullToken(ctx)
-	a.gateway = token
+	token, err := c.pullToken(ctx)
+	c.gateway = token
 	return token, err
 }
 
 // pullToken asks the API for the project's token.
-func (a *app) pullToken(ctx context.Context) (string, error) {
-	address := a.base() + "/v3/env/pull/" + url.PathEscape(a.scope.ProjectID) + "?" + url.Values{"teamId": {a.scope.TeamID}}.Encode()
-	resp, err := a.request(ctx, http.MethodGet, address, nil)
+func (c *connection) pullToken(ctx context.Context) (string, error) {
+	address := c.base() + "/v3/env/pull/" + url.PathEscape(c.scope.ProjectID) + "?" + url.Values{"teamId": {c.scope.TeamID}}.Encode()
+	resp, err := c.request(ctx, http.MethodGet, address, nil)
 	if err != nil {
 		return "", err
 	}
@@ -89,7 +89,7 @@ func (a *app) pullToken(ctx context.Context) (string, error) {
 	case resp.StatusCode != http.StatusOK:
 		return "", withHint(&during{&sandbox.APIError{
 			Operation: "pull environment", Status: resp.StatusCode, Code: answer.Error.Code, Message: first(answer.Error.Message, resp.Status),
-		}, "could not get the project's token for the AI Gateway"}, "%s", a.credentialHint())
+		}, "could not get the project's token for the AI Gateway"}, "%s", c.credentialHint())
 	case readErr != nil:
 		return "", fmt.Errorf("the project's environment: %w", readErr)
 	case answer.Env.Token == "":

@@ -33,7 +33,7 @@ type page struct {
 // testTree is the command tree.
 func testTree(t *testing.T) *cobra.Command {
 	t.Helper()
-	a := &app{in: os.Stdin, env: newEnvironment()}
+	a := newApp(nil)
 	a.setStreams("never")
 	root := a.rootCommand()
 	root.InitDefaultHelpFlag()

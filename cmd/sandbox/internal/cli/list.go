@@ -85,23 +85,23 @@ func collect[T any](ctx context.Context, p *paging, id func(T) string, keep func
 }
 
 // more tells how to see the next page.
-func (a *app) more(next string) {
-	if next == "" || a.opts.quiet {
+func (p *printer) more(next string) {
+	if next == "" || p.opts.quiet {
 		return
 	}
 	var words []string
-	for i := 0; i < len(a.args); i++ {
+	for i := 0; i < len(p.args); i++ {
 		switch {
-		case a.args[i] == "--cursor":
+		case p.args[i] == "--cursor":
 			i++
-		case a.args[i] == "--token":
+		case p.args[i] == "--token":
 			i++ // a token is never shown
-		case strings.HasPrefix(a.args[i], "--cursor="), strings.HasPrefix(a.args[i], "--token="):
+		case strings.HasPrefix(p.args[i], "--cursor="), strings.HasPrefix(p.args[i], "--token="):
 		default:
-			words = append(words, a.args[i])
+			words = append(words, p.args[i])
 		}
 	}
-	fmt.Fprintf(a.err, "\nMore results: sandbox %s --cursor %s\n", shellWords(words), shellWord(next))
+	fmt.Fprintf(p.err, "\nMore results: sandbox %s --cursor %s\n", shellWords(words), shellWord(next))
 }
 
 // selection says which sandboxes are meant, by what they are like.
@@ -164,9 +164,9 @@ func (s *selection) listOptions(tags map[string]string) sandbox.ListOptions {
 }
 
 // haveValues refuses tags that stand for variables which are not set.
-func (a *app) haveValues(tags []pair) error {
+func (s *stdio) haveValues(tags []pair) error {
 	for _, p := range tags {
-		if _, ok := a.env.lookupAll(p.key); p.inherit && !ok {
+		if _, ok := s.env.lookupAll(p.key); p.inherit && !ok {
 			return withHint(usagef("--tag %s has no value", p.key), "--tag NAME is short for --tag NAME=$NAME, and %s is not set", p.key)
 		}
 	}
@@ -174,18 +174,18 @@ func (a *app) haveValues(tags []pair) error {
 }
 
 // find lists all sandboxes of a selection.
-func (a *app) find(ctx context.Context, s *selection) ([]sandbox.Info, error) {
+func (c *connection) find(ctx context.Context, s *selection) ([]sandbox.Info, error) {
 	// Left out, as elsewhere, a tag would select all: for removal, perhaps.
-	if err := a.haveValues(s.tags); err != nil {
+	if err := c.haveValues(s.tags); err != nil {
 		return nil, err
 	}
-	client, err := a.connect(ctx)
+	client, err := c.connect(ctx)
 	if err != nil {
 		return nil, err
 	}
-	tags := a.pairs(s.tags, "--tag")
+	tags := c.pairs(s.tags, "--tag")
 	opts := s.listOptions(tags)
-	match := s.matcher(tags, a.now())
+	match := s.matcher(tags, c.now())
 	var found []sandbox.Info
 	for i, err := range client.List(ctx, &opts) {
 		if err != nil {
@@ -198,68 +198,73 @@ func (a *app) find(ctx context.Context, s *selection) ([]sandbox.Info, error) {
 	return found, nil
 }
 
-func (a *app) listCommand() *cobra.Command {
-	var (
-		pages  paging
-		sel    selection
-		sortBy string
-		watch  bool
-	)
+type listCommand struct {
+	*app
+
+	pages  paging
+	sel    selection
+	sortBy string
+	watch  bool
+}
+
+func (c *listCommand) command() *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "list", Aliases: []string{"ls"}, Short: "List the sandboxes of a project", Args: positionals(),
 		Long: "List the sandboxes of a project: those that run, or with --all every one.",
 	}
 	flags := cmd.Flags()
-	toggle(flags, &sel.all, "all", "a", "Show all sandboxes (default shows just running)")
-	option(flags, &sel.namePrefix, "name-prefix", "", "str", "", "Filter sandboxes by name prefix", parseText)
-	choice(flags, &sortBy, "sort-by", "", "value", "Sort sandboxes by field. Options: createdAt (default), name, statusUpdatedAt, currentSnapshotId", "createdAt", "name", "statusUpdatedAt", "currentSnapshotId")
-	options(flags, &sel.tags, "tag", "", "key=value", "Filter sandboxes by tag (repeatable)", parsePair)
-	options(flags, &sel.statuses, "status", "", "status,...", "Show sandboxes in these states, such as stopped", parseText)
-	toggle(flags, &watch, "watch", "w", "Show the list again every two seconds")
-	pages.define(flags, "sandboxes")
-	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		if sel.namePrefix != "" && sortBy != "" && sortBy != "name" {
-			return usagef("--sort-by must be name with --name-prefix")
-		}
-		show := func() error {
-			stop := a.spin("Fetching sandboxes...")
-			found, next, err := a.list(cmd.Context(), &pages, &sel, sandbox.SortBy(sortBy))
-			stop()
-			if err != nil {
-				return err
-			}
-			ans := list(mapped(found, viewSandbox), func(v sandboxView) string { return v.Name },
-				func(views []sandboxView) *table.Table { return a.sandboxTable(views, sel.all) })
-			ans.empty = "No sandboxes are running; sandbox ls --all shows the others."
-			if sel.all || len(sel.statuses) > 0 {
-				ans.empty = "No sandboxes."
-			}
-			if err := a.print(ans); err != nil {
-				return err
-			}
-			a.more(next)
-			return nil
-		}
-		if !watch {
-			return show()
-		}
-		return a.repeat(cmd.Context(), 2*time.Second, show)
-	}
+	toggle(flags, &c.sel.all, "all", "a", "Show all sandboxes (default shows just running)")
+	option(flags, &c.sel.namePrefix, "name-prefix", "", "str", "", "Filter sandboxes by name prefix", parseText)
+	choice(flags, &c.sortBy, "sort-by", "", "value", "Sort sandboxes by field. Options: createdAt (default), name, statusUpdatedAt, currentSnapshotId", "createdAt", "name", "statusUpdatedAt", "currentSnapshotId")
+	options(flags, &c.sel.tags, "tag", "", "key=value", "Filter sandboxes by tag (repeatable)", parsePair)
+	options(flags, &c.sel.statuses, "status", "", "status,...", "Show sandboxes in these states, such as stopped", parseText)
+	toggle(flags, &c.watch, "watch", "w", "Show the list again every two seconds")
+	c.pages.define(flags, "sandboxes")
+	cmd.RunE = c.run
 	return cmd
 }
 
-func (a *app) list(ctx context.Context, pages *paging, sel *selection, sortBy sandbox.SortBy) ([]sandbox.Info, string, error) {
-	client, err := a.connect(ctx)
+func (c *listCommand) run(cmd *cobra.Command, _ []string) error {
+	if c.sel.namePrefix != "" && c.sortBy != "" && c.sortBy != "name" {
+		return usagef("--sort-by must be name with --name-prefix")
+	}
+	show := func() error {
+		stop := c.spin("Fetching sandboxes...")
+		found, next, err := c.list(cmd.Context(), &c.pages, &c.sel, sandbox.SortBy(c.sortBy))
+		stop()
+		if err != nil {
+			return err
+		}
+		ans := list(mapped(found, viewSandbox), func(v sandboxView) string { return v.Name },
+			func(views []sandboxView) *table.Table { return c.sandboxTable(views, c.sel.all) })
+		ans.empty = "No sandboxes are running; sandbox ls --all shows the others."
+		if c.sel.all || len(c.sel.statuses) > 0 {
+			ans.empty = "No sandboxes."
+		}
+		if err := c.print(ans); err != nil {
+			return err
+		}
+		c.more(next)
+		return nil
+	}
+	if !c.watch {
+		return show()
+	}
+	return c.repeat(cmd.Context(), 2*time.Second, show)
+}
+
+func (c *listCommand) list(ctx context.Context, pages *paging, sel *selection, sortBy sandbox.SortBy) ([]sandbox.Info, string, error) {
+	client, err := c.connect(ctx)
 	if err != nil {
 		return nil, "", err
 	}
-	tags := a.pairs(sel.tags, "--tag")
+	tags := c.pairs(sel.tags, "--tag")
 	opts := sel.listOptions(tags)
 	opts.SortOrder = sandbox.SortOrder(pages.sortOrder)
 	if sortBy != "" {
 		opts.SortBy = sortBy
 	}
-	match := sel.matcher(tags, a.now())
+	match := sel.matcher(tags, c.now())
 	keep := func(i sandbox.Info) bool {
 		return match(i) && (sel.all || len(sel.statuses) > 0 || i.Status == sandbox.StatusRunning)
 	}
@@ -271,12 +276,12 @@ func (a *app) list(ctx context.Context, pages *paging, sel *selection, sortBy sa
 }
 
 // repeat shows something again and again until the context ends.
-func (a *app) repeat(ctx context.Context, every time.Duration, show func() error) error {
+func (s *stdio) repeat(ctx context.Context, every time.Duration, show func() error) error {
 	tick := time.NewTicker(every)
 	defer tick.Stop()
 	for {
-		if a.out.Terminal {
-			fmt.Fprint(a.out, "\x1b[H\x1b[2J")
+		if s.out.Terminal {
+			fmt.Fprint(s.out, "\x1b[H\x1b[2J")
 		}
 		if err := show(); err != nil {
 			return err
@@ -299,13 +304,13 @@ func statusCell(s sandbox.Status) table.Cell {
 	return table.Cell{Text: string(s), Style: statusStyles[s]}
 }
 
-func (a *app) sandboxTable(views []sandboxView, usage bool) *table.Table {
+func (c *listCommand) sandboxTable(views []sandboxView, usage bool) *table.Table {
 	header := []string{"NAME", "STATUS", "CREATED", "REGION", "MEMORY", "VCPUS", "IMAGE/RUNTIME", "TIMEOUT", "SNAPSHOT", "MOUNTS", "TAGS"}
 	if usage {
 		header = append(header, "CPU", "NETWORK (OUT/IN)")
 	}
 	t := table.New(header...)
-	now := a.now()
+	now := c.now()
 	for _, v := range views {
 		row := []any{
 			v.Name, statusCell(v.Status), distance(v.CreatedAt, now), dash(v.Region), memory(v.Memory), number(v.VCPUs),

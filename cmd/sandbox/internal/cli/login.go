@@ -18,41 +18,45 @@ import (
 	"github.com/go-vercel/sandbox/internal/oidc"
 )
 
-func (a *app) loginCommand() *cobra.Command {
+type loginCommand struct{ *app }
+
+func (c *loginCommand) command() *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "login", Short: "Log in", Args: positionals(),
 		Long: "Log in through a browser, on this machine or another. The login is kept in the file that the official tools share. " +
 			"With --token - a token is read from standard input and kept instead.",
 	}
-	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		ctx := cmd.Context()
-		host := oidc.NewHost(nil, a.getenv, "")
-		login, err := a.newLogin(ctx, host)
-		if err != nil {
-			return err
-		}
-		fmt.Fprintf(a.err, "%s You are logged in.\n", a.err.Paint(console.Green, "✔"))
-		scope, err := host.InferScope(ctx, login.Token, a.opts.scope)
-		if err != nil {
-			a.warn("could not find a project: "+err.Error(), "name one with --scope and --project")
-			return nil
-		}
-		a.tree([]string{"team: " + first(scope.TeamSlug, scope.TeamID), "project: " + first(scope.ProjectName, scope.ProjectID)},
-			func(s string) string { return a.err.Paint(console.Dim, s) })
+	cmd.RunE = c.run
+	return cmd
+}
+
+func (c *loginCommand) run(cmd *cobra.Command, _ []string) error {
+	ctx := cmd.Context()
+	host := oidc.NewHost(nil, c.getenv, "")
+	login, err := c.newLogin(ctx, host)
+	if err != nil {
+		return err
+	}
+	fmt.Fprintf(c.err, "%s You are logged in.\n", c.err.Paint(console.Green, "✔"))
+	scope, err := host.InferScope(ctx, login.Token, c.opts.scope)
+	if err != nil {
+		c.warn("could not find a project: "+err.Error(), "name one with --scope and --project")
 		return nil
 	}
-	return cmd
+	c.tree([]string{"team: " + first(scope.TeamSlug, scope.TeamID), "project: " + first(scope.ProjectName, scope.ProjectID)},
+		func(s string) string { return c.err.Paint(console.Dim, s) })
+	return nil
 }
 
 // maxToken bounds a token that is read from standard input.
 const maxToken = 64 << 10
 
-func (a *app) newLogin(ctx context.Context, host *oidc.Host) (oidc.Login, error) {
-	switch a.opts.token {
+func (c *loginCommand) newLogin(ctx context.Context, host *oidc.Host) (oidc.Login, error) {
+	switch c.opts.token {
 	case "":
-		return host.DeviceLogin(ctx, a.promptLogin)
+		return host.DeviceLogin(ctx, c.promptLogin)
 	case "-":
-		text, err := io.ReadAll(io.LimitReader(a.in, maxToken))
+		text, err := io.ReadAll(io.LimitReader(c.in, maxToken))
 		if err != nil {
 			return oidc.Login{}, err
 		}
@@ -67,16 +71,16 @@ func (a *app) newLogin(ctx context.Context, host *oidc.Host) (oidc.Login, error)
 }
 
 // promptLogin tells where to log in, and opens the page if ENTER is pressed.
-func (a *app) promptLogin(ctx context.Context, code oidc.DeviceCode) error {
+func (c *loginCommand) promptLogin(ctx context.Context, code oidc.DeviceCode) error {
 	page := first(code.VerificationURIComplete, code.VerificationURI)
-	fmt.Fprintf(a.err, "Visit %s and enter the code %s (valid for %s).\n", a.err.Paint(console.Cyan, page),
-		a.err.Paint(console.Bold, code.UserCode), longDuration(code.Expiry.Sub(a.now()).Round(time.Minute)))
-	if !a.asks() {
+	fmt.Fprintf(c.err, "Visit %s and enter the code %s (valid for %s).\n", c.err.Paint(console.Cyan, page),
+		c.err.Paint(console.Bold, code.UserCode), longDuration(code.Expiry.Sub(c.now()).Round(time.Minute)))
+	if !c.asks() {
 		return nil
 	}
-	fmt.Fprintln(a.err, "Press ENTER to open the page.")
+	fmt.Fprintln(c.err, "Press ENTER to open the page.")
 	go func() {
-		if _, err := bufio.NewReader(a.in).ReadString('\n'); err == nil && ctx.Err() == nil {
+		if _, err := bufio.NewReader(c.in).ReadString('\n'); err == nil && ctx.Err() == nil {
 			_ = openPage(page) // the address is on the screen
 		}
 	}()
@@ -116,19 +120,23 @@ func pageCommand(address string) (*exec.Cmd, error) {
 	return exec.Command("xdg-open", address), nil
 }
 
-func (a *app) logoutCommand() *cobra.Command {
+type logoutCommand struct{ *app }
+
+func (c *logoutCommand) command() *cobra.Command {
 	return &cobra.Command{
 		Use: "logout", Short: "Log out", Args: positionals(),
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			err := oidc.NewHost(nil, a.getenv, "").Logout(cmd.Context())
-			switch {
-			case errors.Is(err, oidc.ErrNotLoggedIn):
-				_, err = fmt.Fprintf(a.out, "No active session found. You are not currently logged in.\n%s To log in, run: `sandbox login`\n",
-					a.out.Paint(console.Bold, "hint:"))
-			case err == nil:
-				_, err = fmt.Fprintln(a.out, "Logged out!")
-			}
-			return err
-		},
+		RunE: c.run,
 	}
+}
+
+func (c *logoutCommand) run(cmd *cobra.Command, _ []string) error {
+	err := oidc.NewHost(nil, c.getenv, "").Logout(cmd.Context())
+	switch {
+	case errors.Is(err, oidc.ErrNotLoggedIn):
+		_, err = fmt.Fprintf(c.out, "No active session found. You are not currently logged in.\n%s To log in, run: `sandbox login`\n",
+			c.out.Paint(console.Bold, "hint:"))
+	case err == nil:
+		_, err = fmt.Fprintln(c.out, "Logged out!")
+	}
+	return err
 }

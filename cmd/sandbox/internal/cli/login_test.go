@@ -43,9 +43,9 @@ func TestTokensStayOutOfArguments(t *testing.T) {
 		stdin, err := os.Open(name)
 		require.NoError(t, err)
 		defer stdin.Close()
-		a := &app{in: stdin}
-		a.opts.token = token
-		return a.newLogin(t.Context(), host)
+		a := newApp(nil)
+		a.in, a.opts.token = stdin, token
+		return (&loginCommand{app: a}).newLogin(t.Context(), host)
 	}
 	_, err := login("vcp_secret", "")
 	require.ErrorContains(t, err, "seen by others")

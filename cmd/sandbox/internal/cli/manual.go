@@ -9,16 +9,20 @@ import (
 	"github.com/spf13/cobra"
 )
 
-func (a *app) manCommand() *cobra.Command {
+type manCommand struct{ *app }
+
+func (c *manCommand) command() *cobra.Command {
 	return &cobra.Command{
 		Use: "man <dir>", Short: "Write the manual pages to a directory", GroupID: groupTools, Args: positionals("dir"),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			if err := os.MkdirAll(args[0], 0o755); err != nil {
-				return err
-			}
-			return writeManual(cmd.Root(), args[0])
-		},
+		RunE: c.run,
 	}
+}
+
+func (c *manCommand) run(cmd *cobra.Command, args []string) error {
+	if err := os.MkdirAll(args[0], 0o755); err != nil {
+		return err
+	}
+	return writeManual(cmd.Root(), args[0])
 }
 
 // writeManual writes the page of a command, and those of the commands below it.

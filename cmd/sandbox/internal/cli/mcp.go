@@ -18,49 +18,56 @@ import (
 const localMachine = "Your tools work in sandboxes of an emulator on the user's own machine, to try code in. They are NOT isolated: what runs in them is a process " +
 	"of this machine, can reach its network, and may be able to read and change its files. Run nothing in them that you would not run on the machine itself."
 
-func (a *app) mcpCommand() *cobra.Command {
-	var only string
+type mcpCommand struct {
+	*app
+
+	only string
+}
+
+func (c *mcpCommand) command() *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "mcp", Short: "Serve sandboxes as tools of an agent, by the Model Context Protocol", GroupID: groupTools, Args: positionals(),
 		Long: "Serve sandboxes as tools of an agent over standard input and output: run commands and Python, work with files, ports and snapshots. " +
 			"With --only the tools work on one sandbox, and can neither create nor remove any.",
 		Example: "  $ claude mcp add sandbox -- sandbox mcp --only my-app",
 	}
-	option(cmd.Flags(), &only, "only", "", "name", "", "The only sandbox that the tools may use", parseText)
-	cmd.RunE = func(cmd *cobra.Command, _ []string) (err error) {
-		a.opts.noInput = true
-		opts := &agent.Options{OnError: func(call agent.Call, err error) {
-			a.warn(fmt.Sprintf("%s: %v", call.Tool, err), "the agent was told in its own words")
-		}}
-		if a.opts.local {
-			a.warn("the sandboxes of --local are processes of this machine, and not isolated from it", "let only agents use them that may run commands here")
-			opts.Environment = localMachine
-		}
-		if only != "" {
-			if only, err = a.resolveName(only); err != nil {
-				return err
-			}
-		}
-		client, err := a.connect(cmd.Context())
-		if err != nil {
-			// An agent's program shows its user what a tool says, and not why a server
-			// has ended.
-			why := a.explain(err)
-			a.warn(why.Message, why.Hint)
-			opts.Before = func(context.Context, agent.Call) error {
-				return agent.Refuse(fmt.Sprintf("%s; %s; then start this server again (tell the user)", why.Message, why.Hint))
-			}
-			if client, err = sandbox.NewClient(nil); err != nil {
-				return err
-			}
-		}
-		tools := agent.ForProject(client, opts)
-		if only != "" {
-			tools = agent.ForConversation(agent.ByName(client), only, opts)
-		}
-		defer func() { err = errors.Join(err, tools.Close()) }()
-		server := mcptools.NewServer(tools, &mcp.Implementation{Name: "sandbox", Title: "Vercel Sandbox", Version: Version()})
-		return server.Run(cmd.Context(), &mcp.StdioTransport{})
-	}
+	option(cmd.Flags(), &c.only, "only", "", "name", "", "The only sandbox that the tools may use", parseText)
+	cmd.RunE = c.run
 	return cmd
+}
+
+func (c *mcpCommand) run(cmd *cobra.Command, _ []string) (err error) {
+	c.opts.noInput = true
+	opts := &agent.Options{OnError: func(call agent.Call, err error) {
+		c.warn(fmt.Sprintf("%s: %v", call.Tool, err), "the agent was told in its own words")
+	}}
+	if c.opts.local {
+		c.warn("the sandboxes of --local are processes of this machine, and not isolated from it", "let only agents use them that may run commands here")
+		opts.Environment = localMachine
+	}
+	if c.only != "" {
+		if c.only, err = c.resolveName(c.only); err != nil {
+			return err
+		}
+	}
+	client, err := c.connect(cmd.Context())
+	if err != nil {
+		// An agent's program shows its user what a tool says, and not why a server
+		// has ended.
+		why := c.explain(err)
+		c.warn(why.Message, why.Hint)
+		opts.Before = func(context.Context, agent.Call) error {
+			return agent.Refuse(fmt.Sprintf("%s; %s; then start this server again (tell the user)", why.Message, why.Hint))
+		}
+		if client, err = sandbox.NewClient(nil); err != nil {
+			return err
+		}
+	}
+	tools := agent.ForProject(client, opts)
+	if c.only != "" {
+		tools = agent.ForConversation(agent.ByName(client), c.only, opts)
+	}
+	defer func() { err = errors.Join(err, tools.Close()) }()
+	server := mcptools.NewServer(tools, &mcp.Implementation{Name: "sandbox", Title: "Vercel Sandbox", Version: Version()})
+	return server.Run(cmd.Context(), &mcp.StdioTransport{})
 }

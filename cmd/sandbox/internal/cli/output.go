@@ -13,6 +13,9 @@ import (
 	"github.com/go-vercel/sandbox/cmd/sandbox/internal/table"
 )
 
+// printer writes results, in the form that was asked for.
+type printer struct{ *stdio }
+
 // output is the result of a command: as a document, as the names of what it is
 // about, or as a table.
 type output struct {
@@ -45,12 +48,12 @@ func (o *globals) structured() bool { return o.wantsJSON() || o.format != "" || 
 
 // shown is standard output for texts of the API and of sandboxes: nothing in them
 // acts on a terminal. A program gets them as they are.
-func (a *app) shown() io.Writer {
-	if !a.out.Terminal {
-		return a.out
+func (s *stdio) shown() io.Writer {
+	if !s.out.Terminal {
+		return s.out
 	}
 	return writerFunc(func(p []byte) (int, error) {
-		if _, err := io.WriteString(a.out, lines(string(p))); err != nil {
+		if _, err := io.WriteString(s.out, lines(string(p))); err != nil {
 			return 0, err
 		}
 		return len(p), nil
@@ -58,45 +61,45 @@ func (a *app) shown() io.Writer {
 }
 
 // print writes output in the requested form.
-func (a *app) print(out output) error {
+func (p *printer) print(out output) error {
 	switch {
-	case a.opts.jq != "":
-		return a.query(out.doc)
-	case a.opts.format != "":
-		return a.fill(out.doc)
-	case a.opts.output == "jsonl":
+	case p.opts.jq != "":
+		return p.query(out.doc)
+	case p.opts.format != "":
+		return p.fill(out.doc)
+	case p.opts.output == "jsonl":
 		items, err := elements(out.doc)
 		if err != nil {
 			return err
 		}
 		for _, it := range items {
-			if err := writeJSON(a.shown(), it, false); err != nil {
+			if err := writeJSON(p.shown(), it, false); err != nil {
 				return err
 			}
 		}
 		return nil
-	case a.opts.output == "json":
-		return writeJSON(a.shown(), out.doc, true)
-	case a.opts.quiet:
+	case p.opts.output == "json":
+		return writeJSON(p.shown(), out.doc, true)
+	case p.opts.quiet:
 		for _, n := range out.names {
-			if _, err := fmt.Fprintln(a.shown(), n); err != nil {
+			if _, err := fmt.Fprintln(p.shown(), n); err != nil {
 				return err
 			}
 		}
 		return nil
 	case out.table == nil:
-		return writeJSON(a.shown(), out.doc, true)
+		return writeJSON(p.shown(), out.doc, true)
 	}
 	t := out.table()
-	if len(t.Rows) == 0 && out.empty != "" && a.out.Terminal {
-		fmt.Fprintln(a.err, out.empty)
+	if len(t.Rows) == 0 && out.empty != "" && p.out.Terminal {
+		fmt.Fprintln(p.err, out.empty)
 		return nil
 	}
-	opts := table.Options{NoHeader: a.opts.noHeader}
-	if a.out.Terminal && a.opts.output != "wide" {
-		opts.Width = a.out.Width()
+	opts := table.Options{NoHeader: p.opts.noHeader}
+	if p.out.Terminal && p.opts.output != "wide" {
+		opts.Width = p.out.Width()
 	}
-	return t.Write(a.out, opts)
+	return t.Write(p.out, opts)
 }
 
 // writeJSON writes one document.
@@ -131,8 +134,8 @@ func elements(doc any) ([]any, error) {
 }
 
 // query writes what a jq expression makes of a document, texts without quotes.
-func (a *app) query(doc any) error {
-	q, err := gojq.Parse(a.opts.jq)
+func (p *printer) query(doc any) error {
+	q, err := gojq.Parse(p.opts.jq)
 	if err != nil {
 		return usagef("--jq: %v", err)
 	}
@@ -154,9 +157,9 @@ func (a *app) query(doc any) error {
 			return fmt.Errorf("--jq: %w", err)
 		}
 		if text, ok := r.(string); ok {
-			_, err = fmt.Fprintln(a.shown(), text)
+			_, err = fmt.Fprintln(p.shown(), text)
 		} else {
-			err = writeJSON(a.shown(), r, false)
+			err = writeJSON(p.shown(), r, false)
 		}
 		if err != nil {
 			return err
@@ -165,7 +168,7 @@ func (a *app) query(doc any) error {
 }
 
 // fill writes a template's view of a document, one line for each item of a list.
-func (a *app) fill(doc any) error {
+func (p *printer) fill(doc any) error {
 	t, err := template.New("--format").Funcs(template.FuncMap{
 		"json": func(v any) (string, error) { b, err := json.Marshal(v); return string(b), err },
 		"join": func(sep string, items []any) string {
@@ -175,7 +178,7 @@ func (a *app) fill(doc any) error {
 			}
 			return strings.Join(texts, sep)
 		},
-	}).Parse(a.opts.format)
+	}).Parse(p.opts.format)
 	if err != nil {
 		return usagef("%v", err)
 	}
@@ -188,7 +191,7 @@ func (a *app) fill(doc any) error {
 		if err := t.Execute(&text, it); err != nil {
 			return err
 		}
-		if _, err := fmt.Fprintln(a.shown(), text.String()); err != nil {
+		if _, err := fmt.Fprintln(p.shown(), text.String()); err != nil {
 			return err
 		}
 	}

@@ -12,15 +12,15 @@ import (
 	"github.com/go-vercel/sandbox"
 )
 
-func (a *app) configKeysCommands() []*cobra.Command {
+func (c *configCommand) configKeysCommands() []*cobra.Command {
 	get := &cobra.Command{
 		Use: "get <name> <key>", Short: "Write one setting, by its name in the JSON of config list", Args: positionals("name", "key"),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			name, err := a.resolveName(args[0])
+			name, err := c.resolveName(args[0])
 			if err != nil {
 				return err
 			}
-			sb, err := a.get(cmd.Context(), name, false)
+			sb, err := c.get(cmd.Context(), name, false)
 			if err != nil {
 				return err
 			}
@@ -33,10 +33,10 @@ func (a *app) configKeysCommands() []*cobra.Command {
 				return &exitError{code: exitNotFound, err: withHint(fmt.Errorf("there is no setting %s", quote(args[1])), "see sandbox config list %s --json", name)}
 			}
 			if text, ok := value.(string); ok {
-				_, err = fmt.Fprintln(a.shown(), text)
+				_, err = fmt.Fprintln(c.shown(), text)
 				return err
 			}
-			return writeJSON(a.shown(), value, false)
+			return writeJSON(c.shown(), value, false)
 		},
 	}
 	set := &cobra.Command{
@@ -44,7 +44,7 @@ func (a *app) configKeysCommands() []*cobra.Command {
 		RunE: func(cmd *cobra.Command, args []string) error {
 			for _, s := range configSettings {
 				if s.name == args[1] || slices.Contains(s.alias, args[1]) {
-					sub := a.settingCommand(&s)
+					sub := c.settingCommand(&s)
 					sub.SetContext(cmd.Context())
 					values := []string{args[0], args[2]}
 					if err := sub.Args(sub, values); err != nil {
@@ -60,16 +60,18 @@ func (a *app) configKeysCommands() []*cobra.Command {
 	return []*cobra.Command{get, set}
 }
 
-func (a *app) policyCommand() *cobra.Command {
+type policyCommand struct{ *app }
+
+func (c *policyCommand) command() *cobra.Command {
 	cmd := &cobra.Command{Use: "policy", Short: "Show and change what a sandbox can reach"}
 	show := &cobra.Command{
-		Use: "show <name>", Short: "Write the network policy as JSON, without the values of headers", Args: a.nameOrActive(),
+		Use: "show <name>", Short: "Write the network policy as JSON, without the values of headers", Args: c.nameOrActive(),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			sb, err := a.getOnly(cmd.Context(), args, false)
+			sb, err := c.getOnly(cmd.Context(), args, false)
 			if err != nil {
 				return err
 			}
-			return a.print(output{doc: presentPolicy(sb), names: []string{policyText(presentPolicy(sb))}})
+			return c.print(output{doc: presentPolicy(sb), names: []string{policyText(presentPolicy(sb))}})
 		},
 	}
 	set := &cobra.Command{
@@ -79,19 +81,19 @@ func (a *app) policyCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return a.setPolicy(cmd.Context(), args[0], func(*sandbox.NetworkPolicy) (*sandbox.NetworkPolicy, error) { return policy, nil })
+			return c.setPolicy(cmd.Context(), args[0], func(*sandbox.NetworkPolicy) (*sandbox.NetworkPolicy, error) { return policy, nil })
 		},
 	}
 	allow := &cobra.Command{
 		Use: "allow <name> <domain> [...domain]", Short: "Add domains to those that a sandbox can reach", Args: positionals("name", "domain", "[...domain]"),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return a.setPolicy(cmd.Context(), args[0], func(p *sandbox.NetworkPolicy) (*sandbox.NetworkPolicy, error) { return allowed(p, args[1:]), nil })
+			return c.setPolicy(cmd.Context(), args[0], func(p *sandbox.NetworkPolicy) (*sandbox.NetworkPolicy, error) { return allowed(p, args[1:]), nil })
 		},
 	}
 	deny := &cobra.Command{
 		Use: "deny <name> <domain> [...domain]", Short: "Remove domains from those that a sandbox can reach", Args: positionals("name", "domain", "[...domain]"),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return a.setPolicy(cmd.Context(), args[0], func(p *sandbox.NetworkPolicy) (*sandbox.NetworkPolicy, error) { return denied(p, args[1:]) })
+			return c.setPolicy(cmd.Context(), args[0], func(p *sandbox.NetworkPolicy) (*sandbox.NetworkPolicy, error) { return denied(p, args[1:]) })
 		},
 	}
 	cmd.AddCommand(show, set, allow, deny)
@@ -107,8 +109,8 @@ func presentPolicy(sb *sandbox.Sandbox) *sandbox.NetworkPolicy {
 	return sandbox.AllowAll()
 }
 
-func (a *app) setPolicy(ctx context.Context, name string, change func(*sandbox.NetworkPolicy) (*sandbox.NetworkPolicy, error)) error {
-	return a.update(ctx, name, "network policy", func(sb *sandbox.Sandbox) (*sandbox.UpdateOptions, func(*sandbox.Sandbox) []string, error) {
+func (c *policyCommand) setPolicy(ctx context.Context, name string, change func(*sandbox.NetworkPolicy) (*sandbox.NetworkPolicy, error)) error {
+	return c.update(ctx, name, "network policy", func(sb *sandbox.Sandbox) (*sandbox.UpdateOptions, func(*sandbox.Sandbox) []string, error) {
 		policy, err := change(presentPolicy(sb))
 		if err != nil {
 			return nil, nil, err

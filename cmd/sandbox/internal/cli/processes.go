@@ -18,12 +18,12 @@ import (
 )
 
 // session is the session that a sandbox runs in; looking at it starts nothing.
-func (a *app) session(ctx context.Context, name string) (*sandbox.Session, error) {
-	name, err := a.resolveName(name)
+func (c *connection) session(ctx context.Context, name string) (*sandbox.Session, error) {
+	name, err := c.resolveName(name)
 	if err != nil {
 		return nil, err
 	}
-	sb, err := a.get(ctx, name, false)
+	sb, err := c.get(ctx, name, false)
 	if err != nil {
 		return nil, err
 	}
@@ -35,8 +35,8 @@ func (a *app) session(ctx context.Context, name string) (*sandbox.Session, error
 }
 
 // remoteCommand finds a command by its ID; without one, the last that was started.
-func (a *app) remoteCommand(ctx context.Context, name, id string) (*sandbox.Command, error) {
-	s, err := a.session(ctx, name)
+func (c *connection) remoteCommand(ctx context.Context, name, id string) (*sandbox.Command, error) {
+	s, err := c.session(ctx, name)
 	if err != nil {
 		return nil, err
 	}
@@ -53,39 +53,46 @@ func (a *app) remoteCommand(ctx context.Context, name, id string) (*sandbox.Comm
 	return slices.MaxFunc(all, func(a, b *sandbox.Command) int { return a.StartedAt().Compare(b.StartedAt()) }), nil
 }
 
-func (a *app) psCommand() *cobra.Command {
-	var all bool
+type psCommand struct {
+	*app
+
+	all bool
+}
+
+func (c *psCommand) command() *cobra.Command {
 	cmd := &cobra.Command{
-		Use: "ps <name>", Short: "List the commands of a sandbox", GroupID: groupCommands, Args: a.nameOrActive(),
+		Use: "ps <name>", Short: "List the commands of a sandbox", GroupID: groupCommands, Args: c.nameOrActive(),
 		Long: "List the commands that run in a sandbox, or with --all also those that have ended in its present session.",
 	}
-	toggle(cmd.Flags(), &all, "all", "a", "Show commands that have ended as well")
-	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		name, err := a.onlyName(args)
-		if err != nil {
-			return err
-		}
-		s, err := a.session(cmd.Context(), name)
-		if err != nil {
-			return err
-		}
-		commands, err := s.ListCommands(cmd.Context())
-		if err != nil {
-			return err
-		}
-		reveal(cmd.Context(), commands)
-		slices.SortFunc(commands, func(a, b *sandbox.Command) int { return b.StartedAt().Compare(a.StartedAt()) })
-		var views []commandView
-		for _, c := range commands {
-			if v := viewCommand(c); all || v.ExitCode == nil {
-				views = append(views, v)
-			}
-		}
-		ans := list(views, func(v commandView) string { return v.ID }, a.commandTable)
-		ans.empty = "No commands are running."
-		return a.print(ans)
-	}
+	toggle(cmd.Flags(), &c.all, "all", "a", "Show commands that have ended as well")
+	cmd.RunE = c.run
 	return cmd
+}
+
+func (c *psCommand) run(cmd *cobra.Command, args []string) error {
+	name, err := c.onlyName(args)
+	if err != nil {
+		return err
+	}
+	s, err := c.session(cmd.Context(), name)
+	if err != nil {
+		return err
+	}
+	found, err := s.ListCommands(cmd.Context())
+	if err != nil {
+		return err
+	}
+	reveal(cmd.Context(), found)
+	slices.SortFunc(found, func(a, b *sandbox.Command) int { return b.StartedAt().Compare(a.StartedAt()) })
+	var views []commandView
+	for _, command := range found {
+		if v := viewCommand(command); c.all || v.ExitCode == nil {
+			views = append(views, v)
+		}
+	}
+	ans := list(views, func(v commandView) string { return v.ID }, c.commandTable)
+	ans.empty = "No commands are running."
+	return c.print(ans)
 }
 
 // revealTime bounds the look at one command.
@@ -109,9 +116,9 @@ func reveal(ctx context.Context, commands []*sandbox.Command) {
 	})
 }
 
-func (a *app) commandTable(views []commandView) *table.Table {
+func (c *psCommand) commandTable(views []commandView) *table.Table {
 	t := table.New("ID", "STATUS", "STARTED", "DURATION", "COMMAND")
-	now := a.now()
+	now := c.now()
 	for _, v := range views {
 		status, duration := statusCell(sandbox.StatusRunning), "-"
 		if v.ExitCode != nil {
@@ -125,33 +132,38 @@ func (a *app) commandTable(views []commandView) *table.Table {
 	return t
 }
 
-func (a *app) logsCommand() *cobra.Command {
-	var (
-		follow bool
-		tail   int
-		stream string
-	)
+type logsCommand struct {
+	*app
+
+	follow bool
+	tail   int
+	stream string
+}
+
+func (c *logsCommand) command() *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "logs <name> [command_id]", Short: "Show the output of a command", GroupID: groupCommands, Args: cobra.RangeArgs(1, 2),
 		Long: "Show the output that a command has written so far; without an ID, of the one that was started last. " +
 			"Standard output and standard error come on those of this program.",
 	}
-	toggle(cmd.Flags(), &follow, "follow", "f", "Continue until the command has ended")
-	option(cmd.Flags(), &tail, "tail", "n", "number", "", "Show only the last lines", parsePositive)
-	choice(cmd.Flags(), &stream, "stream", "", "stream", "Show only stdout or stderr", "stdout", "stderr")
-	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		id := ""
-		if len(args) == 2 {
-			id = args[1]
-		}
-		remote, err := a.remoteCommand(cmd.Context(), args[0], id)
-		if err != nil {
-			return err
-		}
-		l := &logReader{app: a, command: remote, follow: follow, stream: sandbox.LogStream(stream), tail: tail}
-		return l.run(cmd.Context())
-	}
+	toggle(cmd.Flags(), &c.follow, "follow", "f", "Continue until the command has ended")
+	option(cmd.Flags(), &c.tail, "tail", "n", "number", "", "Show only the last lines", parsePositive)
+	choice(cmd.Flags(), &c.stream, "stream", "", "stream", "Show only stdout or stderr", "stdout", "stderr")
+	cmd.RunE = c.run
 	return cmd
+}
+
+func (c *logsCommand) run(cmd *cobra.Command, args []string) error {
+	id := ""
+	if len(args) == 2 {
+		id = args[1]
+	}
+	remote, err := c.remoteCommand(cmd.Context(), args[0], id)
+	if err != nil {
+		return err
+	}
+	l := &logReader{app: c.app, command: remote, follow: c.follow, stream: sandbox.LogStream(c.stream), tail: c.tail}
+	return l.run(cmd.Context())
 }
 
 // logReader shows the output of a command.
@@ -222,48 +234,59 @@ func (l *logReader) keep(e sandbox.LogEntry) {
 	}
 }
 
-func (a *app) waitCommand() *cobra.Command {
+type waitCommand struct{ *app }
+
+func (c *waitCommand) command() *cobra.Command {
 	return &cobra.Command{
 		Use: "wait <name> <command_id>", Short: "Wait for the end of a command; the exit code is the command's", GroupID: groupCommands,
 		Args: positionals("name", "command_id"),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			remote, err := a.remoteCommand(cmd.Context(), args[0], args[1])
-			if err != nil {
-				return err
-			}
-			result, err := remote.Wait(cmd.Context())
-			if err != nil {
-				return err
-			}
-			if a.opts.structured() {
-				if err := a.print(output{doc: viewCommand(result.Command), names: []string{result.Command.ID()}}); err != nil {
-					return err
-				}
-			}
-			return exitWith(result.ExitCode)
-		},
+		RunE: c.run,
 	}
 }
 
-func (a *app) killCommand() *cobra.Command {
-	var send sandbox.Signal
-	var tree bool
+func (c *waitCommand) run(cmd *cobra.Command, args []string) error {
+	remote, err := c.remoteCommand(cmd.Context(), args[0], args[1])
+	if err != nil {
+		return err
+	}
+	result, err := remote.Wait(cmd.Context())
+	if err != nil {
+		return err
+	}
+	if c.opts.structured() {
+		if err := c.print(output{doc: viewCommand(result.Command), names: []string{result.Command.ID()}}); err != nil {
+			return err
+		}
+	}
+	return exitWith(result.ExitCode)
+}
+
+type killCommand struct {
+	*app
+
+	send sandbox.Signal
+	tree bool
+}
+
+func (c *killCommand) command() *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "kill <name> <command_id>", Short: "Send a signal to a command", GroupID: groupCommands, Args: positionals("name", "command_id"),
 	}
-	option(cmd.Flags(), &send, "signal", "s", "signal", "TERM", "The signal, by its name or number", parseSignal)
-	toggle(cmd.Flags(), &tree, "tree", "", "Send it to the command's children, and theirs, as well")
-	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		remote, err := a.remoteCommand(cmd.Context(), args[0], args[1])
-		if err != nil {
-			return err
-		}
-		if tree {
-			return remote.SignalTree(cmd.Context(), send)
-		}
-		return remote.Signal(cmd.Context(), send)
-	}
+	option(cmd.Flags(), &c.send, "signal", "s", "signal", "TERM", "The signal, by its name or number", parseSignal)
+	toggle(cmd.Flags(), &c.tree, "tree", "", "Send it to the command's children, and theirs, as well")
+	cmd.RunE = c.run
 	return cmd
+}
+
+func (c *killCommand) run(cmd *cobra.Command, args []string) error {
+	remote, err := c.remoteCommand(cmd.Context(), args[0], args[1])
+	if err != nil {
+		return err
+	}
+	if c.tree {
+		return remote.SignalTree(cmd.Context(), c.send)
+	}
+	return remote.Signal(cmd.Context(), c.send)
 }
 
 func parseSignal(s string) (sandbox.Signal, error) {
@@ -277,37 +300,41 @@ func parseSignal(s string) (sandbox.Signal, error) {
 	return sandbox.ParseSignal(name)
 }
 
-func (a *app) attachCommand() *cobra.Command {
+type attachCommand struct{ *app }
+
+func (c *attachCommand) command() *cobra.Command {
 	return &cobra.Command{
 		Use: "attach <name> [command_id]", Short: "Follow a command that runs, with its signals and exit code", GroupID: groupCommands,
 		Long: "Follow a command that was started with -d, or whose connection was lost: its output from the start, its exit code, and Ctrl-C for it.",
 		Args: cobra.RangeArgs(1, 2),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			id := ""
-			if len(args) == 2 {
-				id = args[1]
-			}
-			remote, err := a.remoteCommand(cmd.Context(), args[0], id)
-			if err != nil {
-				return err
-			}
-			pass := a.passSignals(cmd.Context(), false)
-			defer pass.stop()
-			live, cancel := context.WithCancel(context.WithoutCancel(cmd.Context()))
-			defer cancel()
-			pass.giveUp = cancel
-			pass.command(remote)
-			l := &logReader{app: a, command: remote, follow: true}
-			if err := l.run(live); err != nil {
-				return pass.instead(err)
-			}
-			result, err := remote.Wait(live)
-			if err != nil {
-				return pass.instead(err)
-			}
-			return exitWith(result.ExitCode)
-		},
+		RunE: c.run,
 	}
+}
+
+func (c *attachCommand) run(cmd *cobra.Command, args []string) error {
+	id := ""
+	if len(args) == 2 {
+		id = args[1]
+	}
+	remote, err := c.remoteCommand(cmd.Context(), args[0], id)
+	if err != nil {
+		return err
+	}
+	pass := c.passSignals(cmd.Context(), false)
+	defer pass.stop()
+	live, cancel := context.WithCancel(context.WithoutCancel(cmd.Context()))
+	defer cancel()
+	pass.giveUp = cancel
+	pass.command(remote)
+	l := &logReader{app: c.app, command: remote, follow: true}
+	if err := l.run(live); err != nil {
+		return pass.instead(err)
+	}
+	result, err := remote.Wait(live)
+	if err != nil {
+		return pass.instead(err)
+	}
+	return exitWith(result.ExitCode)
 }
 
 // signalNumber is the number of a signal in an exit code.

@@ -22,8 +22,8 @@ const progressAfter = 300 * time.Millisecond
 
 // bar makes a progress bar for so many bytes, -1 if that is not known. It shows
 // nothing unless somebody looks at standard error, or it was asked for.
-func (a *app) bar(o *copyOptions, total int64) bar {
-	if o.noProgress || a.opts.quiet || !a.err.Terminal && !o.progress {
+func (s *stdio) bar(o *copyOptions, total int64) bar {
+	if o.noProgress || s.opts.quiet || !s.err.Terminal && !o.progress {
 		return bar{done: func() {}}
 	}
 	var (
@@ -45,9 +45,9 @@ func (a *app) bar(o *copyOptions, total int64) bar {
 				if now.Total >= 0 {
 					total = now.Total
 				}
-				p = newBar(a, total)
+				p = newBar(s, total)
 			}
-			p.Describe(shorten(redact.Printable(now.Path), widestPath(a.err.Width())))
+			p.Describe(shorten(redact.Printable(now.Path), widestPath(s.err.Width())))
 			_ = p.Set64(now.Done) // what is shown can't fail the transfer
 		},
 		done: func() {
@@ -55,7 +55,7 @@ func (a *app) bar(o *copyOptions, total int64) bar {
 			defer mu.Unlock()
 			if p != nil && !p.IsFinished() {
 				_ = p.Exit() // as above; what did not come to its end is not shown as if it had
-				fmt.Fprintln(a.err)
+				fmt.Fprintln(s.err)
 			}
 			p = nil
 		},
@@ -71,14 +71,14 @@ func widestPath(columns int) int { return min(30, max(6, (columns-figures)/2)) }
 
 func widestBar(columns int) int { return min(30, max(2, columns-figures-widestPath(columns))) }
 
-func newBar(a *app, total int64) *progressbar.ProgressBar {
-	columns := a.err.Width()
+func newBar(s *stdio, total int64) *progressbar.ProgressBar {
+	columns := s.err.Width()
 	return progressbar.NewOptions64(total,
-		progressbar.OptionSetWriter(a.err), progressbar.OptionShowBytes(true), progressbar.OptionShowTotalBytes(true), progressbar.OptionShowCount(),
+		progressbar.OptionSetWriter(s.err), progressbar.OptionShowBytes(true), progressbar.OptionShowTotalBytes(true), progressbar.OptionShowCount(),
 		progressbar.OptionSetPredictTime(columns >= figures), progressbar.OptionSetElapsedTime(columns >= figures), progressbar.OptionThrottle(100*time.Millisecond),
-		progressbar.OptionSetWidth(widestBar(columns)), progressbar.OptionUseANSICodes(a.err.Terminal), progressbar.OptionEnableColorCodes(false),
+		progressbar.OptionSetWidth(widestBar(columns)), progressbar.OptionUseANSICodes(s.err.Terminal), progressbar.OptionEnableColorCodes(false),
 		progressbar.OptionSetRenderBlankState(false),
-		progressbar.OptionOnCompletion(func() { _, _ = a.err.Write([]byte("\n")) }),
+		progressbar.OptionOnCompletion(func() { _, _ = s.err.Write([]byte("\n")) }),
 	)
 }
 

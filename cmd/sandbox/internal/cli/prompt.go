@@ -11,14 +11,14 @@ import (
 )
 
 // confirm asks a yes-or-no question. Without a terminal, --yes must be given.
-func (a *app) confirm(ctx context.Context, question string) error {
-	if a.opts.yes {
+func (s *stdio) confirm(ctx context.Context, question string) error {
+	if s.opts.yes {
 		return nil
 	}
-	if !a.asks() {
+	if !s.asks() {
 		return withHint(usagef("%s", question), "add --yes to say yes without a terminal")
 	}
-	line, err := a.ask(ctx, question+" [y/N] ")
+	line, err := s.ask(ctx, question+" [y/N] ")
 	if err != nil {
 		return err
 	}
@@ -30,20 +30,20 @@ func (a *app) confirm(ctx context.Context, question string) error {
 
 // ask asks a question and returns the line that is typed. The end of the input is
 // an empty one.
-func (a *app) ask(ctx context.Context, question string) (string, error) {
-	fmt.Fprint(a.err, lines(question))
+func (s *stdio) ask(ctx context.Context, question string) (string, error) {
+	fmt.Fprint(s.err, lines(question))
 	answer := make(chan string, 1)
 	go func() {
-		line, _ := bufio.NewReader(a.in).ReadString('\n')
+		line, _ := bufio.NewReader(s.in).ReadString('\n')
 		answer <- strings.TrimSpace(line)
 	}()
 	select {
 	case <-ctx.Done():
-		fmt.Fprintln(a.err)
+		fmt.Fprintln(s.err)
 		return "", ctx.Err()
 	case line := <-answer:
 		return line, nil
 	}
 }
 
-func (a *app) dirs() (settings.Dirs, error) { return settings.FindDirs(a.env.lookup) }
+func (s *stdio) dirs() (settings.Dirs, error) { return settings.FindDirs(s.env.lookup) }

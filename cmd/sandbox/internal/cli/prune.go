@@ -16,9 +16,10 @@ import (
 // errInUse is why something that was to be removed is left alone.
 var errInUse = &exitError{code: exitConflict, err: errors.New("it has been used since it was found, and is left alone")}
 
-// pruning removes sandboxes that are stopped, and their snapshots.
-type pruning struct {
-	app       *app
+// pruneCommand removes sandboxes that are stopped, and their snapshots.
+type pruneCommand struct {
+	*app
+
 	sel       selection
 	snapshots bool // also automatic snapshots of the sandboxes
 	manual    bool // also those that somebody has taken
@@ -35,15 +36,14 @@ type pruned struct {
 
 func (p *pruned) all() []string { return slices.Concat(p.Sandboxes, p.Snapshots) }
 
-func (a *app) pruneCommand() *cobra.Command {
-	p := &pruning{app: a, owners: map[string]string{}}
+func (p *pruneCommand) command() *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "prune", Short: "Remove sandboxes that are stopped, and their snapshots", GroupID: groupManage, Args: positionals(),
 		Long: "Remove sandboxes that are stopped, narrowed by the options, and with --snapshots also the snapshots that were taken when they stopped. " +
 			"A snapshot that another sandbox or snapshot was made from stays. It asks before it does so, and leaves alone what is in use again by then; " +
 			"--dry-run only shows what would go.",
 		Example: "  $ sandbox prune --dry-run --older-than 7d\n  $ sandbox prune --older-than 7d --tag env=ci --snapshots --yes",
-		RunE:    func(cmd *cobra.Command, _ []string) error { return p.run(cmd.Context()) },
+		RunE:    p.run,
 	}
 	flags := cmd.Flags()
 	options(flags, &p.sel.tags, "tag", "t", "key=value", "Only sandboxes with this tag (repeatable)", parsePair)
@@ -55,10 +55,10 @@ func (a *app) pruneCommand() *cobra.Command {
 	return cmd
 }
 
-func (p *pruning) run(ctx context.Context) error {
-	a := p.app
+func (p *pruneCommand) run(cmd *cobra.Command, _ []string) error {
+	ctx := cmd.Context()
 	p.sel.statuses = []string{string(sandbox.StatusStopped), string(sandbox.StatusFailed), string(sandbox.StatusAborted)}
-	found, err := a.find(ctx, &p.sel)
+	found, err := p.find(ctx, &p.sel)
 	if err != nil {
 		return err
 	}
@@ -80,42 +80,43 @@ func (p *pruning) run(ctx context.Context) error {
 		return p.show(goes, what)
 	}
 	if len(goes.all()) == 0 {
-		fmt.Fprintln(a.err, "There is nothing to remove.")
+		fmt.Fprintln(p.err, "There is nothing to remove.")
 		return nil
 	}
-	if err := a.confirm(ctx, "Remove "+what+" for good: "+strings.Join(goes.all(), ", ")+"?"); err != nil {
+	if err := p.confirm(ctx, "Remove "+what+" for good: "+strings.Join(goes.all(), ", ")+"?"); err != nil {
 		return err
 	}
-	removed, err := a.removeFound(ctx, found, &p.sel, false)
+	removed, err := p.removeFound(ctx, found, &p.sel, false)
 	gone := pruned{mapped(removed, func(i sandbox.Info) string { return i.Name }), []string{}}
 	if len(snapshots) > 0 {
 		var serr error
 		gone.Snapshots, serr = p.deleteSnapshots(ctx, snapshots, removed)
 		err = errors.Join(err, serr)
 	}
-	if a.opts.structured() {
-		return errors.Join(err, a.print(output{doc: gone, names: gone.all()}))
+	if p.opts.structured() {
+		return errors.Join(err, p.print(output{doc: gone, names: gone.all()}))
 	}
-	return errors.Join(err, a.printDone(gone.all()))
+	return errors.Join(err, p.printDone(gone.all()))
 }
 
-func (p *pruning) show(goes pruned, what string) error {
-	if p.app.opts.structured() {
-		return p.app.print(output{doc: goes, names: goes.all()})
+func (p *pruneCommand) show(goes pruned, what string) error {
+	if p.opts.structured() {
+		return p.print(output{doc: goes, names: goes.all()})
 	}
-	fmt.Fprintf(p.app.err, "%s would be removed.\n", what)
+	fmt.Fprintf(p.err, "%s would be removed.\n", what)
 	for _, n := range goes.all() {
-		fmt.Fprintln(p.app.shown(), n)
+		fmt.Fprintln(p.shown(), n)
 	}
 	return nil
 }
 
 // ownSnapshots are those that the sandboxes have made of themselves, of the kind
 // that is asked for.
-func (p *pruning) ownSnapshots(ctx context.Context, of []sandbox.Info) ([]sandbox.SnapshotInfo, error) {
+func (p *pruneCommand) ownSnapshots(ctx context.Context, of []sandbox.Info) ([]sandbox.SnapshotInfo, error) {
 	var own []sandbox.SnapshotInfo
+	p.owners = map[string]string{}
 	for _, i := range of {
-		for s, err := range p.app.client.ListSnapshots(ctx, &sandbox.ListOptions{Sandbox: i.Name}) {
+		for s, err := range p.client.ListSnapshots(ctx, &sandbox.ListOptions{Sandbox: i.Name}) {
 			if err != nil {
 				return nil, err
 			}
@@ -132,18 +133,18 @@ func (p *pruning) ownSnapshots(ctx context.Context, of []sandbox.Info) ([]sandbo
 
 // unused are those snapshots that nothing which stays was made from, when the
 // sandboxes have gone.
-func (p *pruning) unused(ctx context.Context, own []sandbox.SnapshotInfo, going []sandbox.Info) ([]sandbox.SnapshotInfo, error) {
+func (p *pruneCommand) unused(ctx context.Context, own []sandbox.SnapshotInfo, going []sandbox.Info) ([]sandbox.SnapshotInfo, error) {
 	// The snapshots first: that of a sandbox that stops meanwhile is its current
 	// one by the time that sandboxes are listed.
 	var all []sandbox.SnapshotInfo
-	for s, err := range p.app.client.ListSnapshots(ctx, nil) {
+	for s, err := range p.client.ListSnapshots(ctx, nil) {
 		if err != nil {
 			return nil, err
 		}
 		all = append(all, s)
 	}
 	used := map[string]bool{}
-	for i, err := range p.app.client.List(ctx, nil) {
+	for i, err := range p.client.List(ctx, nil) {
 		if err != nil {
 			return nil, err
 		}
@@ -151,7 +152,7 @@ func (p *pruning) unused(ctx context.Context, own []sandbox.SnapshotInfo, going 
 			used[i.CurrentSnapshotID] = true
 		}
 	}
-	return unusedSnapshots(own, all, used, p.sel.olderThan, p.app.now()), nil
+	return unusedSnapshots(own, all, used, p.sel.olderThan, p.now()), nil
 }
 
 // unusedSnapshots are those of own that are not used, that no snapshot which
@@ -192,7 +193,7 @@ func unusedSnapshots(own, all []sandbox.SnapshotInfo, used map[string]bool, olde
 
 // deleteSnapshots deletes those of the sandboxes that are gone and that nothing
 // has been made from since they were found.
-func (p *pruning) deleteSnapshots(ctx context.Context, found []sandbox.SnapshotInfo, removed []sandbox.Info) ([]string, error) {
+func (p *pruneCommand) deleteSnapshots(ctx context.Context, found []sandbox.SnapshotInfo, removed []sandbox.Info) ([]string, error) {
 	found = slices.DeleteFunc(slices.Clone(found), func(s sandbox.SnapshotInfo) bool {
 		return !slices.ContainsFunc(removed, func(i sandbox.Info) bool { return i.Name == p.owners[s.ID] })
 	})
@@ -201,11 +202,11 @@ func (p *pruning) deleteSnapshots(ctx context.Context, found []sandbox.SnapshotI
 		return []string{}, err
 	}
 	ids := mapped(found, func(s sandbox.SnapshotInfo) string { return s.ID })
-	return p.app.each(ids, "Deleting snapshot ", func(id string) error {
+	return p.each(ids, "Deleting snapshot ", func(id string) error {
 		if !slices.ContainsFunc(still, func(s sandbox.SnapshotInfo) bool { return s.ID == id }) {
 			return errInUse
 		}
-		snap, err := p.app.client.GetSnapshot(ctx, id)
+		snap, err := p.client.GetSnapshot(ctx, id)
 		if err != nil {
 			return err
 		}

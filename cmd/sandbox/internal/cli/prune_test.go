@@ -73,7 +73,9 @@ func TestUnusedMeanwhile(t *testing.T) {
 	})
 	require.NoError(t, err)
 	t.Cleanup(client.CloseIdleConnections)
-	p := &pruning{app: &app{client: client, now: time.Now}}
+	a := newApp(nil)
+	a.client = client
+	p := &pruneCommand{app: a}
 	unused, err := p.unused(t.Context(), []sandbox.SnapshotInfo{*stopped.Snapshot}, []sandbox.Info{sb.Info()})
 	require.NoError(t, err)
 	assert.Empty(t, unused)

@@ -59,8 +59,8 @@ func (o *commandOptions) define(flags *pflag.FlagSet, ttyShort string) {
 
 // check refuses options that contradict each other, before anything is asked of
 // the API.
-func (a *app) check(o *commandOptions) error {
-	terminal, err := a.inTerminal(o)
+func (s *stdio) check(o *commandOptions) error {
+	terminal, err := s.inTerminal(o)
 	switch {
 	case err != nil:
 		return err
@@ -77,8 +77,8 @@ func (a *app) check(o *commandOptions) error {
 }
 
 // inTerminal reports whether the command is to run in a terminal.
-func (a *app) inTerminal(o *commandOptions) (bool, error) {
-	stdin, stdout := isTerminal(a.in), a.out.Terminal
+func (s *stdio) inTerminal(o *commandOptions) (bool, error) {
+	stdin, stdout := isTerminal(s.in), s.out.Terminal
 	switch {
 	case o.noTTY || o.detach:
 		return false, nil
@@ -329,17 +329,17 @@ type signalPass struct {
 }
 
 // passSignals passes on what comes from now on, and what has ended ctx before.
-func (a *app) passSignals(ctx context.Context, killAtOnce bool) *signalPass {
-	p := &signalPass{warn: a.warn, signals: make(chan os.Signal, 8), done: make(chan struct{})}
-	if early := a.signal(); ctx.Err() != nil && early != 0 {
+func (s *stdio) passSignals(ctx context.Context, killAtOnce bool) *signalPass {
+	p := &signalPass{warn: s.warn, signals: make(chan os.Signal, 8), done: make(chan struct{})}
+	if early := s.signal(); ctx.Err() != nil && early != 0 {
 		p.take(early, killAtOnce)
 	}
 	signal.Notify(p.signals, os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
 	p.wg.Go(func() {
 		for {
 			select {
-			case s := <-p.signals:
-				number, _ := s.(syscall.Signal)
+			case got := <-p.signals:
+				number, _ := got.(syscall.Signal)
 				p.take(number, killAtOnce)
 			case <-p.done:
 				return

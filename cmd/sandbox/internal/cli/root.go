@@ -91,21 +91,34 @@ func (a *app) rootCommand() *cobra.Command {
 	return root
 }
 
+// command is a command with its options, which are its fields.
+type command interface{ command() *cobra.Command }
+
+// commands are made ready for cobra.
+func commands(all ...command) []*cobra.Command {
+	made := make([]*cobra.Command, len(all))
+	for i, c := range all {
+		made[i] = c.command()
+	}
+	return made
+}
+
 // addCommands adds all commands, the official ones first.
 func (a *app) addCommands(root *cobra.Command) {
-	root.AddCommand(
-		a.listCommand(), a.createCommand(), a.shCommand(), a.forkCommand(), a.configCommand(), a.copyCommand(), a.execCommand(),
-		a.connectCommand(), a.stopCommand(), a.removeCommand(), a.runCommand(), a.snapshotCommand(), a.snapshotsCommand(),
-		a.sessionsCommand(), a.drivesCommand(), a.telemetryCommand(),
-		a.loginCommand(), a.logoutCommand(),
+	root.AddCommand(commands(
+		&listCommand{app: a}, &createCommand{app: a}, &shCommand{app: a}, &forkCommand{app: a}, &configCommand{app: a},
+		&copyCommand{app: a}, &execCommand{app: a}, &connectCommand{app: a}, &stopCommand{app: a}, &removeCommand{app: a},
+		&runCommand{app: a}, &snapshotCommand{app: a}, &snapshotsCommand{app: a}, &sessionsCommand{app: a}, &drivesCommand{app: a},
+		&telemetryCommand{app: a}, &loginCommand{app: a}, &logoutCommand{app: a},
 
-		a.psCommand(), a.logsCommand(), a.waitCommand(), a.killCommand(), a.attachCommand(), a.waitForCommand(),
-		a.syncCommand(), a.fsCommand(), a.forwardCommand(), a.urlCommand(), a.openCommand(), a.rshCommand(),
-		a.inspectCommand(), a.startCommand(), a.extendCommand(), a.rollbackCommand(), a.topCommand(), a.pruneCommand(),
-		a.useCommand(), a.profileCommand(), a.whoamiCommand(), a.doctorCommand(), a.apiCommand(), a.emulatorCommand(), a.localCommand(), a.mcpCommand(),
-		a.completionCommand(), a.manCommand(), a.versionCommand(),
-	)
-	a.complete(root)
+		&psCommand{app: a}, &logsCommand{app: a}, &waitCommand{app: a}, &killCommand{app: a}, &attachCommand{app: a},
+		&waitForCommand{app: a}, &syncCommand{app: a}, &fsCommand{app: a}, &forwardCommand{app: a}, &urlCommand{app: a},
+		&openCommand{app: a}, &rshCommand{app: a}, &inspectCommand{app: a}, &startCommand{app: a}, &extendCommand{app: a},
+		&rollbackCommand{app: a}, &topCommand{app: a}, &pruneCommand{app: a}, &useCommand{app: a}, &profileCommand{app: a},
+		&whoamiCommand{app: a}, &doctorCommand{app: a}, &apiCommand{app: a}, &emulatorCommand{app: a}, &localCommand{app: a},
+		&mcpCommand{app: a}, &completionCommand{app: a}, &manCommand{app: a}, &versionCommand{app: a},
+	)...)
+	(&completer{a}).complete(root)
 }
 
 func (a *app) globalOptions(flags *pflag.FlagSet) {

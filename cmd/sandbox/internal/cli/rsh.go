@@ -46,57 +46,61 @@ func remoteShellArgs(args []string) (user, name, line string, err error) {
 	return user, name, strings.Join(args[1:], " "), nil
 }
 
-func (a *app) rshCommand() *cobra.Command {
+type rshCommand struct{ *app }
+
+func (c *rshCommand) command() *cobra.Command {
 	return &cobra.Command{
 		Use: "rsh <name> <command> [...args]", Short: "Run a command for rsync, git and others that know ssh", GroupID: groupFiles,
 		Long: "Run a command with its standard input and output carried byte by byte, in both directions at the same time. It takes ssh's " +
 			"options, of which it heeds -l. It needs bash and stty in the sandbox. Standard error comes when the command has ended.",
 		Example:            "  $ rsync -a -e 'sandbox rsh' ./app/ web:app\n  $ GIT_SSH_COMMAND='sandbox rsh' GIT_SSH_VARIANT=simple git clone web:repo",
 		DisableFlagParsing: true,
-		RunE: func(cmd *cobra.Command, args []string) error {
-			if len(args) == 1 && (args[0] == "--help" || args[0] == "-h") {
-				return cmd.Help()
-			}
-			a.started = true
-			user, name, line, err := remoteShellArgs(args)
-			if err != nil {
-				return err
-			}
-			if name, err = a.resolveName(name); err != nil {
-				return err
-			}
-			if user != "" && user != "vercel-sandbox" {
-				line = "sudo -u " + shellWord(user) + " -- bash -c " + shellWord(line)
-			}
-			sb, err := a.get(cmd.Context(), name, true)
-			if err != nil {
-				return err
-			}
-			return a.remoteShell(cmd.Context(), sb, line)
-		},
+		RunE:               c.run,
 	}
+}
+
+func (c *rshCommand) run(cmd *cobra.Command, args []string) error {
+	if len(args) == 1 && (args[0] == "--help" || args[0] == "-h") {
+		return cmd.Help()
+	}
+	c.started = true
+	user, name, line, err := remoteShellArgs(args)
+	if err != nil {
+		return err
+	}
+	if name, err = c.resolveName(name); err != nil {
+		return err
+	}
+	if user != "" && user != "vercel-sandbox" {
+		line = "sudo -u " + shellWord(user) + " -- bash -c " + shellWord(line)
+	}
+	sb, err := c.get(cmd.Context(), name, true)
+	if err != nil {
+		return err
+	}
+	return c.remoteShell(cmd.Context(), sb, line)
 }
 
 // rshScript runs a command line with the terminal as its standard input and
 // output. Standard error goes to a file, which is named first.
 var rshScript = rawshell.Raw + `exec 2>"$1" || exit 125` + "\n" + rawshell.Greet("ready") + `bash -c "$2"`
 
-func (a *app) remoteShell(ctx context.Context, sb *sandbox.Sandbox, line string) error {
+func (c *rshCommand) remoteShell(ctx context.Context, sb *sandbox.Sandbox, line string) error {
 	stderrFile := "/tmp/.sandbox-rsh-" + strings.ToLower(rand.Text()[:12])
 	conn, err := rawshell.Open(ctx, sb, "bash", rshScript, stderrFile, line)
 	if err != nil {
 		return err
 	}
 	defer conn.Close()
-	go func() { _, _ = io.Copy(conn, a.in) }() // it ends with the connection
-	_, copyErr := io.Copy(a.out, conn)
+	go func() { _, _ = io.Copy(conn, c.in) }() // it ends with the connection
+	_, copyErr := io.Copy(c.out, conn)
 	late, cancel := withDeadline(ctx, cleanupTime)
 	defer cancel()
 	if text, err := sb.FS().ReadFile(late, stderrFile); err == nil {
-		_, _ = a.err.Write(text) // nobody may be there to read it
+		_, _ = c.err.Write(text) // nobody may be there to read it
 	}
 	if err := sb.FS().Remove(late, stderrFile); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		a.warn("could not remove "+stderrFile+": "+err.Error(), "delete it yourself")
+		c.warn("could not remove "+stderrFile+": "+err.Error(), "delete it yourself")
 	}
 	if copyErr != nil {
 		return copyErr

@@ -19,8 +19,13 @@ type runOptions struct {
 	downloads []string
 }
 
-func (a *app) runCommand() *cobra.Command {
-	var o runOptions
+type runCommand struct {
+	*app
+
+	o runOptions
+}
+
+func (c *runCommand) command() *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "run <command> [...args]", Short: "Run a command in a new sandbox",
 		Args: positionals("command", "[...args]"), Annotations: map[string]string{ownWords: "0"},
@@ -30,37 +35,39 @@ func (a *app) runCommand() *cobra.Command {
 			"– A shell\n\n  $ sandbox run --rm -it -- bash",
 	}
 	flags := cmd.Flags()
-	o.settings.define(flags, "An environment variable for the command (repeatable)")
-	o.command.define(flags, "")
-	toggle(flags, &o.connect, "connect", "", "Start a shell first, and then the command")
-	toggle(flags, &o.rm, "rm", "", "Remove the sandbox when the command has ended")
-	option(flags, &o.command.timeout, "exec-timeout", "", "num UNIT", "", "How long the command may run; it is then killed", parseTimeout)
-	options(flags, &o.downloads, "download", "", "PATH[:DEST]", "Copy a file or directory out of the sandbox when the command has ended (repeatable)", parseText)
-	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		a.doubtTimeout(given(cmd, "timeout"))
-		a.doubtTimeout(given(cmd, "exec-timeout"))
-		return a.runInNew(cmd.Context(), &o, args)
-	}
+	c.o.settings.define(flags, "An environment variable for the command (repeatable)")
+	c.o.command.define(flags, "")
+	toggle(flags, &c.o.connect, "connect", "", "Start a shell first, and then the command")
+	toggle(flags, &c.o.rm, "rm", "", "Remove the sandbox when the command has ended")
+	option(flags, &c.o.command.timeout, "exec-timeout", "", "num UNIT", "", "How long the command may run; it is then killed", parseTimeout)
+	options(flags, &c.o.downloads, "download", "", "PATH[:DEST]", "Copy a file or directory out of the sandbox when the command has ended (repeatable)", parseText)
+	cmd.RunE = c.run
 	return cmd
+}
+
+func (c *runCommand) run(cmd *cobra.Command, args []string) error {
+	c.doubtTimeout(given(cmd, "timeout"))
+	c.doubtTimeout(given(cmd, "exec-timeout"))
+	return c.runInNew(cmd.Context(), &c.o, args)
 }
 
 // runInNew makes or finds the sandbox, runs the command and cleans up. From the
 // moment that a sandbox may exist, --rm removes it.
-func (a *app) runInNew(ctx context.Context, o *runOptions, words []string) error {
-	if _, err := a.resolveName(o.settings.name); err != nil {
+func (c *runCommand) runInNew(ctx context.Context, o *runOptions, words []string) error {
+	if _, err := c.resolveName(o.settings.name); err != nil {
 		return err
 	}
 	if o.rm && o.command.stop {
 		return usagef("--rm and --stop exclude each other")
 	}
-	if err := a.check(&o.command); err != nil {
+	if err := c.check(&o.command); err != nil {
 		return err
 	}
 	if o.rm && o.command.detach {
 		return usagef("--rm would remove the sandbox under the command that -d leaves running")
 	}
 	if o.connect {
-		if err := a.needTerminal("leave --connect out"); err != nil {
+		if err := c.needTerminal("leave --connect out"); err != nil {
 			return err
 		}
 	}
@@ -69,18 +76,18 @@ func (a *app) runInNew(ctx context.Context, o *runOptions, words []string) error
 	if o.rm {
 		s.nonPersistent = true
 	}
-	create, err := a.createOptions(s)
+	create, err := s.createOptions(c.stdio)
 	if err != nil {
 		return err
 	}
-	if create.Env, err = a.withAI(ctx, s.ai, create.Env); err != nil {
+	if create.Env, err = c.withAI(ctx, s.ai, create.Env); err != nil {
 		return err
 	}
-	sb, err := a.sandboxForRun(ctx, o, create)
+	sb, err := c.sandboxForRun(ctx, o, create)
 	if err != nil {
 		return err
 	}
-	cleanUp := a.stopAfter(&o.command)
+	cleanUp := c.stopAfter(&o.command)
 	if o.rm {
 		cleanUp = func(ctx context.Context, sb *sandbox.Sandbox) error { return sb.Delete(ctx, nil) }
 	}
@@ -88,25 +95,25 @@ func (a *app) runInNew(ctx context.Context, o *runOptions, words []string) error
 		if err := ctx.Err(); err != nil {
 			return err
 		}
-		if err := a.furnish(ctx, sb, s); err != nil {
+		if err := c.furnish(ctx, sb, s); err != nil {
 			return err
 		}
 		if o.connect {
-			if err := a.terminal(ctx, sb, &terminalOptions{keepAlive: !o.command.noExtend, env: create.Env}); err != nil {
+			if err := c.terminal(ctx, sb, &terminalOptions{keepAlive: !o.command.noExtend, env: create.Env}); err != nil {
 				return err
 			}
 		}
-		err := a.runRemote(ctx, sb, &o.command, words[0], words[1:])
-		fetchErr := a.fetchAll(ctx, sb, o.downloads)
+		err := c.runRemote(ctx, sb, &o.command, words[0], words[1:])
+		fetchErr := c.fetchAll(ctx, sb, o.downloads)
 		if err == nil {
 			return fetchErr
 		}
 		if fetchErr != nil {
-			a.warn("the download failed: "+fetchErr.Error(), "the command itself failed as well")
+			c.warn("the download failed: "+fetchErr.Error(), "the command itself failed as well")
 		}
 		return err
 	}
-	return a.andThen(ctx, sb, work, cleanUp)
+	return c.andThen(ctx, sb, work, cleanUp)
 }
 
 // sandboxForRun finds the sandbox of a name, or makes one. With --rm a signal does
@@ -144,8 +151,8 @@ func (a *app) sandboxForRun(ctx context.Context, o *runOptions, create *sandbox.
 }
 
 // getExisting looks a sandbox up and starts it; nil when there is none.
-func (a *app) getExisting(ctx context.Context, name string) (*sandbox.Sandbox, error) {
-	client, err := a.connect(ctx)
+func (c *connection) getExisting(ctx context.Context, name string) (*sandbox.Sandbox, error) {
+	client, err := c.connect(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -157,10 +164,10 @@ func (a *app) getExisting(ctx context.Context, name string) (*sandbox.Sandbox, e
 }
 
 // removeIfThere removes a sandbox that may not exist.
-func (a *app) removeIfThere(ctx context.Context, name string) error {
+func (c *connection) removeIfThere(ctx context.Context, name string) error {
 	late, cancel := withDeadline(ctx, cleanupTime)
 	defer cancel()
-	client, err := a.connect(late)
+	client, err := c.connect(late)
 	if err != nil {
 		return err
 	}

@@ -10,54 +10,61 @@ import (
 	"github.com/go-vercel/sandbox/cmd/sandbox/internal/table"
 )
 
-func (a *app) sessionsCommand() *cobra.Command {
+type sessionsCommand struct{ *app }
+
+func (c *sessionsCommand) command() *cobra.Command {
 	cmd := &cobra.Command{Use: "sessions", Short: "Manage sessions"}
-	cmd.AddCommand(a.sessionsListCommand())
+	cmd.AddCommand((&sessionsListCommand{app: c.app}).command())
 	return group(cmd)
 }
 
-func (a *app) sessionsListCommand() *cobra.Command {
-	var (
-		pages paging
-		all   bool
-	)
-	cmd := &cobra.Command{Use: "list <name>", Aliases: []string{"ls"}, Short: "List the sessions of a sandbox", Args: a.nameOrActive()}
-	toggle(cmd.Flags(), &all, "all", "a", "Show all sessions (default shows just running)")
-	pages.define(cmd.Flags(), "sessions")
-	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		sb, err := a.getOnly(cmd.Context(), args, false)
-		if err != nil {
-			return err
-		}
-		stop := a.spin("Fetching sessions...")
-		found, next, err := collect(cmd.Context(), &pages, func(s sandbox.SessionInfo) string { return s.ID },
-			func(s sandbox.SessionInfo) bool { return all || s.Status == sandbox.StatusRunning },
-			func(ctx context.Context, limit int, cursor string) (*sandbox.Page[sandbox.SessionInfo], error) {
-				return sb.ListSessionsPage(ctx, &sandbox.ListOptions{Limit: limit, Cursor: cursor, SortOrder: sandbox.SortOrder(pages.sortOrder)})
-			})
-		stop()
-		if err != nil {
-			return err
-		}
-		ans := list(mapped(found, viewSession), func(v sessionView) string { return v.ID },
-			func(views []sessionView) *table.Table { return a.sessionTable(views, all) })
-		ans.empty = "No sessions."
-		if err := a.print(ans); err != nil {
-			return err
-		}
-		a.more(next)
-		return nil
-	}
+type sessionsListCommand struct {
+	*app
+
+	pages paging
+	all   bool
+}
+
+func (c *sessionsListCommand) command() *cobra.Command {
+	cmd := &cobra.Command{Use: "list <name>", Aliases: []string{"ls"}, Short: "List the sessions of a sandbox", Args: c.nameOrActive()}
+	toggle(cmd.Flags(), &c.all, "all", "a", "Show all sessions (default shows just running)")
+	c.pages.define(cmd.Flags(), "sessions")
+	cmd.RunE = c.run
 	return cmd
 }
 
-func (a *app) sessionTable(views []sessionView, usage bool) *table.Table {
+func (c *sessionsListCommand) run(cmd *cobra.Command, args []string) error {
+	sb, err := c.getOnly(cmd.Context(), args, false)
+	if err != nil {
+		return err
+	}
+	stop := c.spin("Fetching sessions...")
+	found, next, err := collect(cmd.Context(), &c.pages, func(s sandbox.SessionInfo) string { return s.ID },
+		func(s sandbox.SessionInfo) bool { return c.all || s.Status == sandbox.StatusRunning },
+		func(ctx context.Context, limit int, cursor string) (*sandbox.Page[sandbox.SessionInfo], error) {
+			return sb.ListSessionsPage(ctx, &sandbox.ListOptions{Limit: limit, Cursor: cursor, SortOrder: sandbox.SortOrder(c.pages.sortOrder)})
+		})
+	stop()
+	if err != nil {
+		return err
+	}
+	ans := list(mapped(found, viewSession), func(v sessionView) string { return v.ID },
+		func(views []sessionView) *table.Table { return c.sessionTable(views, c.all) })
+	ans.empty = "No sessions."
+	if err := c.print(ans); err != nil {
+		return err
+	}
+	c.more(next)
+	return nil
+}
+
+func (c *sessionsListCommand) sessionTable(views []sessionView, usage bool) *table.Table {
 	header := []string{"ID", "STATUS", "CREATED", "REGION", "MEMORY", "VCPUS", "RUNTIME", "TIMEOUT", "DURATION", "SNAPSHOT"}
 	if usage {
 		header = append(header, "CPU", "NETWORK (OUT/IN)")
 	}
 	t := table.New(header...)
-	now := a.now()
+	now := c.now()
 	for _, v := range views {
 		timeout := "-"
 		if v.CreatedAt != nil {

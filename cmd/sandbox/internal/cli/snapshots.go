@@ -16,63 +16,70 @@ import (
 	"github.com/go-vercel/sandbox/cmd/sandbox/internal/units"
 )
 
-func (a *app) snapshotCommand() *cobra.Command {
-	var (
-		stop, silent bool
-		expiration   *time.Duration
-	)
+type snapshotCommand struct {
+	*app
+
+	stop, silent bool
+	expiration   *time.Duration
+}
+
+func (c *snapshotCommand) command() *cobra.Command {
 	cmd := &cobra.Command{
-		Use: "snapshot <name>", Short: "Take a snapshot of a sandbox's files", Args: a.nameOrActive(),
+		Use: "snapshot <name>", Short: "Take a snapshot of a sandbox's files", Args: c.nameOrActive(),
 		Long: "Take a snapshot of a sandbox's files, which ends its session. The snapshot's ID is written to standard output.",
 	}
 	flags := cmd.Flags()
-	toggle(flags, &stop, "stop", "", "Accept that the session ends")
-	toggle(flags, &silent, "silent", "", "Don't write the snapshot's ID to standard output")
-	option(flags, &expiration, "expiration", "", "num UNIT", "", "How long the snapshot is kept; 0 keeps it", pointerTo(parseExpiration))
-	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		ctx := cmd.Context()
-		if !stop {
-			if err := a.confirm(ctx, "A snapshot ends the current session of the sandbox. Go on?"); err != nil {
-				if _, refused := errors.AsType[*usageError](err); refused {
-					return withHint(usagef("a snapshot ends the current session of the sandbox"), "agree with --stop")
-				}
-				return err
-			}
-		}
-		name, err := a.onlyName(args)
-		if err != nil {
-			return err
-		}
-		sb, err := a.get(ctx, name, false)
-		if err != nil {
-			return err
-		}
-		if status := sb.Status(); status != sandbox.StatusRunning {
-			return withHint(fmt.Errorf("sandbox %s is not running (its status is %s)", name, status),
-				"a stopped sandbox has its snapshot already: sandbox snapshots list --name %s", name)
-		}
-		done := a.spinUnless(silent, "Creating snapshot...")
-		snap, err := sb.Snapshot(ctx, &sandbox.SnapshotOptions{Expiration: keptFor(expiration)})
-		done()
-		if err != nil {
-			return err
-		}
-		if a.opts.structured() {
-			return a.print(output{doc: viewSnapshot(snap.Info()), names: []string{snap.ID()}})
-		}
-		if silent {
-			return nil
-		}
-		fmt.Fprintf(a.err, "%s Snapshot %s created.\n", a.err.Paint(console.Green, "✔"), snap.ID())
-		_, err = fmt.Fprintln(a.shown(), snap.ID())
-		return err
-	}
+	toggle(flags, &c.stop, "stop", "", "Accept that the session ends")
+	toggle(flags, &c.silent, "silent", "", "Don't write the snapshot's ID to standard output")
+	option(flags, &c.expiration, "expiration", "", "num UNIT", "", "How long the snapshot is kept; 0 keeps it", pointerTo(parseExpiration))
+	cmd.RunE = c.run
 	return cmd
 }
 
-func (a *app) snapshotsCommand() *cobra.Command {
+func (c *snapshotCommand) run(cmd *cobra.Command, args []string) error {
+	ctx := cmd.Context()
+	if !c.stop {
+		if err := c.confirm(ctx, "A snapshot ends the current session of the sandbox. Go on?"); err != nil {
+			if _, refused := errors.AsType[*usageError](err); refused {
+				return withHint(usagef("a snapshot ends the current session of the sandbox"), "agree with --stop")
+			}
+			return err
+		}
+	}
+	name, err := c.onlyName(args)
+	if err != nil {
+		return err
+	}
+	sb, err := c.get(ctx, name, false)
+	if err != nil {
+		return err
+	}
+	if status := sb.Status(); status != sandbox.StatusRunning {
+		return withHint(fmt.Errorf("sandbox %s is not running (its status is %s)", name, status),
+			"a stopped sandbox has its snapshot already: sandbox snapshots list --name %s", name)
+	}
+	done := c.spinUnless(c.silent, "Creating snapshot...")
+	snap, err := sb.Snapshot(ctx, &sandbox.SnapshotOptions{Expiration: keptFor(c.expiration)})
+	done()
+	if err != nil {
+		return err
+	}
+	if c.opts.structured() {
+		return c.print(output{doc: viewSnapshot(snap.Info()), names: []string{snap.ID()}})
+	}
+	if c.silent {
+		return nil
+	}
+	fmt.Fprintf(c.err, "%s Snapshot %s created.\n", c.err.Paint(console.Green, "✔"), snap.ID())
+	_, err = fmt.Fprintln(c.shown(), snap.ID())
+	return err
+}
+
+type snapshotsCommand struct{ *app }
+
+func (c *snapshotsCommand) command() *cobra.Command {
 	cmd := &cobra.Command{Use: "snapshots", Short: "Manage snapshots"}
-	cmd.AddCommand(a.snapshotsListCommand(), a.snapshotsGetCommand(), a.snapshotsTreeCommand(), a.snapshotsDeleteCommand())
+	cmd.AddCommand(commands(&snapshotsListCommand{app: c.app}, &snapshotsGetCommand{app: c.app}, &snapshotsTreeCommand{app: c.app}, &snapshotsDeleteCommand{app: c.app})...)
 	return group(cmd)
 }
 
@@ -80,9 +87,9 @@ var snapshotStyles = map[sandbox.SnapshotStatus]console.Style{
 	sandbox.SnapshotCreated: console.Green, sandbox.SnapshotFailed: console.Red, sandbox.SnapshotDeleted: console.Gray,
 }
 
-func (a *app) snapshotTable(views []snapshotView) *table.Table {
+func (p *printer) snapshotTable(views []snapshotView) *table.Table {
 	t := table.New("ID", "STATUS", "CREATED", "EXPIRATION", "SIZE", "REGIONS", "SOURCE SESSION")
-	now := a.now()
+	now := p.now()
 	for _, v := range views {
 		expiration := distance(v.ExpiresAt, now)
 		if v.Status == sandbox.SnapshotDeleted {
@@ -94,44 +101,49 @@ func (a *app) snapshotTable(views []snapshotView) *table.Table {
 	return t
 }
 
-func (a *app) printSnapshots(views []snapshotView) error {
-	ans := list(views, func(v snapshotView) string { return v.ID }, a.snapshotTable)
+func (p *printer) printSnapshots(views []snapshotView) error {
+	ans := list(views, func(v snapshotView) string { return v.ID }, p.snapshotTable)
 	ans.empty = "No snapshots."
-	return a.print(ans)
+	return p.print(ans)
 }
 
-func (a *app) snapshotsListCommand() *cobra.Command {
-	var (
-		pages paging
-		name  string
-	)
+type snapshotsListCommand struct {
+	*app
+
+	pages paging
+	name  string
+}
+
+func (c *snapshotsListCommand) command() *cobra.Command {
 	cmd := &cobra.Command{Use: "list", Aliases: []string{"ls"}, Short: "List the snapshots of a project", Args: positionals()}
-	option(cmd.Flags(), &name, "name", "", "name", "", "Only the snapshots of this sandbox", parseText)
-	pages.define(cmd.Flags(), "snapshots")
-	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		client, err := a.connect(cmd.Context())
-		if err != nil {
-			return err
-		}
-		stop := a.spin("Fetching snapshots...")
-		found, next, err := collect(cmd.Context(), &pages, func(s sandbox.SnapshotInfo) string { return s.ID },
-			func(sandbox.SnapshotInfo) bool { return true },
-			func(ctx context.Context, limit int, cursor string) (*sandbox.Page[sandbox.SnapshotInfo], error) {
-				return client.ListSnapshotsPage(ctx, &sandbox.ListOptions{
-					Sandbox: name, Limit: limit, Cursor: cursor, SortOrder: sandbox.SortOrder(pages.sortOrder),
-				})
-			})
-		stop()
-		if err != nil {
-			return err
-		}
-		if err := a.printSnapshots(mapped(found, viewSnapshot)); err != nil {
-			return err
-		}
-		a.more(next)
-		return nil
-	}
+	option(cmd.Flags(), &c.name, "name", "", "name", "", "Only the snapshots of this sandbox", parseText)
+	c.pages.define(cmd.Flags(), "snapshots")
+	cmd.RunE = c.run
 	return cmd
+}
+
+func (c *snapshotsListCommand) run(cmd *cobra.Command, _ []string) error {
+	client, err := c.connect(cmd.Context())
+	if err != nil {
+		return err
+	}
+	stop := c.spin("Fetching snapshots...")
+	found, next, err := collect(cmd.Context(), &c.pages, func(s sandbox.SnapshotInfo) string { return s.ID },
+		func(sandbox.SnapshotInfo) bool { return true },
+		func(ctx context.Context, limit int, cursor string) (*sandbox.Page[sandbox.SnapshotInfo], error) {
+			return client.ListSnapshotsPage(ctx, &sandbox.ListOptions{
+				Sandbox: c.name, Limit: limit, Cursor: cursor, SortOrder: sandbox.SortOrder(c.pages.sortOrder),
+			})
+		})
+	stop()
+	if err != nil {
+		return err
+	}
+	if err := c.printSnapshots(mapped(found, viewSnapshot)); err != nil {
+		return err
+	}
+	c.more(next)
+	return nil
 }
 
 // snapshotArgs checks snapshot IDs.
@@ -154,93 +166,106 @@ func snapshotArgs(several bool) cobra.PositionalArgs {
 	}
 }
 
-func (a *app) snapshotsGetCommand() *cobra.Command {
+type snapshotsGetCommand struct{ *app }
+
+func (c *snapshotsGetCommand) command() *cobra.Command {
 	return &cobra.Command{
 		Use: "get <snapshot_id>", Short: "Show a snapshot", Args: snapshotArgs(false),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			client, err := a.connect(cmd.Context())
-			if err != nil {
-				return err
-			}
-			stop := a.spin("Fetching snapshot...")
-			snap, err := client.GetSnapshot(cmd.Context(), args[0])
-			stop()
-			if err != nil {
-				return err
-			}
-			v := viewSnapshot(snap.Info())
-			if a.opts.structured() {
-				return a.print(output{doc: v, names: []string{v.ID}})
-			}
-			return a.printSnapshots([]snapshotView{v})
-		},
+		RunE: c.run,
 	}
 }
 
-func (a *app) snapshotsDeleteCommand() *cobra.Command {
+func (c *snapshotsGetCommand) run(cmd *cobra.Command, args []string) error {
+	client, err := c.connect(cmd.Context())
+	if err != nil {
+		return err
+	}
+	stop := c.spin("Fetching snapshot...")
+	snap, err := client.GetSnapshot(cmd.Context(), args[0])
+	stop()
+	if err != nil {
+		return err
+	}
+	v := viewSnapshot(snap.Info())
+	if c.opts.structured() {
+		return c.print(output{doc: v, names: []string{v.ID}})
+	}
+	return c.printSnapshots([]snapshotView{v})
+}
+
+type snapshotsDeleteCommand struct{ *app }
+
+func (c *snapshotsDeleteCommand) command() *cobra.Command {
 	return &cobra.Command{
 		Use: "delete <snapshot_id> [...snapshot_id]", Aliases: []string{"rm", "remove"}, Short: "Delete snapshots", Args: snapshotArgs(true),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			client, err := a.connect(cmd.Context())
-			if err != nil {
-				return err
-			}
-			return a.tasks(distinct(args), "Deleting snapshot ", func(id string) error {
-				snap, err := client.GetSnapshot(cmd.Context(), id)
-				if err != nil {
-					return err
-				}
-				if snap.Status() != sandbox.SnapshotCreated {
-					return fmt.Errorf("snapshot %s is in status %q and can't be deleted", id, snap.Status())
-				}
-				return snap.Delete(cmd.Context())
-			})
-		},
+		RunE: c.run,
 	}
+}
+
+func (c *snapshotsDeleteCommand) run(cmd *cobra.Command, args []string) error {
+	client, err := c.connect(cmd.Context())
+	if err != nil {
+		return err
+	}
+	return c.tasks(distinct(args), "Deleting snapshot ", func(id string) error {
+		snap, err := client.GetSnapshot(cmd.Context(), id)
+		if err != nil {
+			return err
+		}
+		if snap.Status() != sandbox.SnapshotCreated {
+			return fmt.Errorf("snapshot %s is in status %q and can't be deleted", id, snap.Status())
+		}
+		return snap.Delete(cmd.Context())
+	})
 }
 
 // maxTree is the largest page of a snapshot tree.
 const maxTree = 10
 
-func (a *app) snapshotsTreeCommand() *cobra.Command {
-	var (
-		order, cursor string
-		limit         int
-	)
+type snapshotsTreeCommand struct {
+	*app
+
+	order, cursor string
+	limit         int
+}
+
+func (c *snapshotsTreeCommand) command() *cobra.Command {
 	cmd := &cobra.Command{
-		Use: "tree <name>", Short: "Show the ancestors and descendants of a sandbox's snapshot", Args: a.nameOrActive(),
+		Use: "tree <name>", Short: "Show the ancestors and descendants of a sandbox's snapshot", Args: c.nameOrActive(),
 	}
 	flags := cmd.Flags()
-	choice(flags, &order, "sort-order", "", "value", "desc (default) walks the ancestors, asc the descendants. Needs --cursor", "asc", "desc")
-	option(flags, &limit, "limit", "", "number", "10", "Maximum number of snapshots in each direction (1-10)", parseBetween(1, maxTree, "--limit"))
-	option(flags, &cursor, "cursor", "", "str", "", "Continue from the hint of an earlier call", parseText)
-	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		if order != "" && cursor == "" {
-			return usagef("--sort-order needs --cursor")
-		}
-		name, err := a.onlyName(args)
-		if err != nil {
-			return err
-		}
-		client, err := a.connect(cmd.Context())
-		if err != nil {
-			return err
-		}
-		stop := a.spin("Fetching snapshot tree...")
-		defer stop()
-		t := &snapshotTree{app: a, client: client, name: name, limit: limit}
-		if cursor != "" {
-			err = t.readPage(cmd.Context(), cursor, sandbox.SortOrder(order))
-		} else {
-			err = t.readAll(cmd.Context())
-		}
-		stop()
-		if err != nil {
-			return err
-		}
-		return t.print()
-	}
+	choice(flags, &c.order, "sort-order", "", "value", "desc (default) walks the ancestors, asc the descendants. Needs --cursor", "asc", "desc")
+	option(flags, &c.limit, "limit", "", "number", "10", "Maximum number of snapshots in each direction (1-10)", parseBetween(1, maxTree, "--limit"))
+	option(flags, &c.cursor, "cursor", "", "str", "", "Continue from the hint of an earlier call", parseText)
+	cmd.RunE = c.run
 	return cmd
+}
+
+func (c *snapshotsTreeCommand) run(cmd *cobra.Command, args []string) error {
+	if c.order != "" && c.cursor == "" {
+		return usagef("--sort-order needs --cursor")
+	}
+	name, err := c.onlyName(args)
+	if err != nil {
+		return err
+	}
+	client, err := c.connect(cmd.Context())
+	if err != nil {
+		return err
+	}
+	stop := c.spin("Fetching snapshot tree...")
+	defer stop()
+	t := &snapshotTree{app: c.app, client: client, name: name, limit: c.limit}
+	if c.cursor != "" {
+		err = t.readPage(cmd.Context(), c.cursor, sandbox.SortOrder(c.order))
+	} else {
+		err = t.readAll(cmd.Context())
+	}
+	stop()
+	if err != nil {
+		return err
+	}
+	return t.print()
 }
 
 // snapshotTree is a snapshot with its ancestors and descendants.

@@ -98,66 +98,71 @@ func failAfter(a *app, errs []error) error {
 	return exitWith(a.explain(first).exit)
 }
 
-func (a *app) stopCommand() *cobra.Command {
-	var (
-		sel    selection
-		dryRun bool
-	)
+type stopCommand struct {
+	*app
+
+	sel    selection
+	dryRun bool
+}
+
+func (c *stopCommand) command() *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "stop <name> [...name]", Short: "Stop sandboxes", Args: cobra.ArbitraryArgs,
 		Long: "Stop sandboxes, by name or by property. Persistent ones keep their files; any command starts them again.",
 	}
-	sel.define(cmd.Flags())
-	toggle(cmd.Flags(), &dryRun, "dry-run", "", "Show which would be stopped")
-	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		ctx := cmd.Context()
-		if sel.given() && len(sel.statuses) == 0 {
-			sel.statuses = []string{string(sandbox.StatusRunning)}
-		}
-		names, _, err := a.chosen(ctx, cmd, args, &sel)
+	c.sel.define(cmd.Flags())
+	toggle(cmd.Flags(), &c.dryRun, "dry-run", "", "Show which would be stopped")
+	cmd.RunE = c.run
+	return cmd
+}
+
+func (c *stopCommand) run(cmd *cobra.Command, args []string) error {
+	ctx := cmd.Context()
+	if c.sel.given() && len(c.sel.statuses) == 0 {
+		c.sel.statuses = []string{string(sandbox.StatusRunning)}
+	}
+	names, _, err := c.chosen(ctx, cmd, args, &c.sel)
+	if err != nil {
+		return err
+	}
+	if c.dryRun {
+		return c.wouldBe("stopped", names)
+	}
+	text := "Stopping " + plural(len(names), "sandbox", "sandboxes")
+	if len(names) == 1 {
+		text = "Stopping " + names[0]
+	}
+	spin := c.spin(text)
+	type stopped struct {
+		sb     *sandbox.Sandbox
+		result *sandbox.StopResult
+	}
+	results, errs := forEach(names, func(_ int, name string) (stopped, error) {
+		sb, err := c.get(ctx, name, false)
 		if err != nil {
+			return stopped{}, err
+		}
+		result, err := sb.Stop(ctx, nil)
+		return stopped{sb, result}, err
+	})
+	spin()
+	views := []stopView{}
+	for i, r := range results {
+		if errs[i] != nil {
+			fmt.Fprintf(c.err, "%s %s\n", c.err.Paint(console.Red, "✖"), lines(c.explain(errs[i]).Message))
+			continue
+		}
+		views = append(views, viewStop(names[i], r.result))
+		if !c.opts.structured() {
+			c.tellStopped(r.sb, r.result)
+		}
+	}
+	if c.opts.structured() {
+		if err := c.print(list(views, func(v stopView) string { return v.Name }, nil)); err != nil {
 			return err
 		}
-		if dryRun {
-			return a.wouldBe("stopped", names)
-		}
-		text := "Stopping " + plural(len(names), "sandbox", "sandboxes")
-		if len(names) == 1 {
-			text = "Stopping " + names[0]
-		}
-		spin := a.spin(text)
-		type stopped struct {
-			sb     *sandbox.Sandbox
-			result *sandbox.StopResult
-		}
-		results, errs := forEach(names, func(_ int, name string) (stopped, error) {
-			sb, err := a.get(ctx, name, false)
-			if err != nil {
-				return stopped{}, err
-			}
-			result, err := sb.Stop(ctx, nil)
-			return stopped{sb, result}, err
-		})
-		spin()
-		views := []stopView{}
-		for i, r := range results {
-			if errs[i] != nil {
-				fmt.Fprintf(a.err, "%s %s\n", a.err.Paint(console.Red, "✖"), lines(a.explain(errs[i]).Message))
-				continue
-			}
-			views = append(views, viewStop(names[i], r.result))
-			if !a.opts.structured() {
-				a.tellStopped(r.sb, r.result)
-			}
-		}
-		if a.opts.structured() {
-			if err := a.print(list(views, func(v stopView) string { return v.Name }, nil)); err != nil {
-				return err
-			}
-		}
-		return failAfter(a, errs)
 	}
-	return cmd
+	return failAfter(c.app, errs)
 }
 
 type stopView struct {
@@ -176,13 +181,13 @@ func viewStop(name string, r *sandbox.StopResult) stopView {
 }
 
 // wouldBe prints what a dry run would do.
-func (a *app) wouldBe(what string, names []string) error {
-	if a.opts.structured() {
-		return a.print(list(names, func(n string) string { return n }, nil))
+func (p *printer) wouldBe(what string, names []string) error {
+	if p.opts.structured() {
+		return p.print(list(names, func(n string) string { return n }, nil))
 	}
-	fmt.Fprintf(a.err, "%s would be %s%s\n", plural(len(names), "sandbox", "sandboxes"), what, map[bool]string{true: ":", false: "."}[len(names) > 0])
+	fmt.Fprintf(p.err, "%s would be %s%s\n", plural(len(names), "sandbox", "sandboxes"), what, map[bool]string{true: ":", false: "."}[len(names) > 0])
 	for _, n := range names {
-		fmt.Fprintln(a.shown(), n)
+		fmt.Fprintln(p.shown(), n)
 	}
 	return nil
 }
@@ -191,8 +196,8 @@ func (a *app) wouldBe(what string, names []string) error {
 type field struct{ label, value string }
 
 // tellStopped shows what a session and its sandbox have used.
-func (a *app) tellStopped(sb *sandbox.Sandbox, r *sandbox.StopResult) {
-	fmt.Fprintf(a.err, "%s Sandbox stopped.\n", a.err.Paint(console.Green, "✔"))
+func (c *stopCommand) tellStopped(sb *sandbox.Sandbox, r *sandbox.StopResult) {
+	fmt.Fprintf(c.err, "%s Sandbox stopped.\n", c.err.Paint(console.Green, "✔"))
 	i, s := viewSandbox(sb.Info()), viewSession(r.Session)
 	run := func(label string, ms int64) field {
 		return field{label, units.Run(time.Duration(ms) * time.Millisecond)}
@@ -211,72 +216,77 @@ func (a *app) tellStopped(sb *sandbox.Sandbox, r *sandbox.StopResult) {
 	if p := r.Snapshot; p != nil {
 		expires := "never"
 		if !p.ExpiresAt.IsZero() {
-			expires = units.Distance(p.ExpiresAt, a.now())
+			expires = units.Distance(p.ExpiresAt, c.now())
 		}
 		rows = append(rows, []field{{"snapshot: ", p.ID}, {"size: ", units.Bytes(p.SizeBytes)}, {"expires: ", expires}})
 	}
 	widths := map[int]int{}
 	for _, row := range rows {
-		for c, f := range row {
-			widths[c] = max(widths[c], len(f.label)+len(f.value))
+		for column, f := range row {
+			widths[column] = max(widths[column], len(f.label)+len(f.value))
 		}
 	}
 	var lines []string
 	for _, row := range rows {
 		var b strings.Builder
-		for c, f := range row {
-			b.WriteString(f.label + a.err.Paint(console.Cyan, f.value) + strings.Repeat(" ", widths[c]-len(f.label)-len(f.value)+2))
+		for column, f := range row {
+			b.WriteString(f.label + c.err.Paint(console.Cyan, f.value) + strings.Repeat(" ", widths[column]-len(f.label)-len(f.value)+2))
 		}
 		lines = append(lines, strings.TrimRight(b.String(), " "))
 	}
-	a.tree(lines, func(s string) string { return a.err.Paint(console.Dim, s) })
+	c.tree(lines, func(s string) string { return c.err.Paint(console.Dim, s) })
 }
 
-func (a *app) removeCommand() *cobra.Command {
-	var (
-		sel     selection
-		orphans bool
-		force   bool
-		dryRun  bool
-	)
+type removeCommand struct {
+	*app
+
+	sel     selection
+	orphans bool
+	force   bool
+	dryRun  bool
+}
+
+func (c *removeCommand) command() *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "remove <name> [...name]", Aliases: []string{"rm"}, Short: "Remove sandboxes for good", Args: cobra.ArbitraryArgs,
 		Long: "Remove sandboxes for good, by name or by property. Their snapshots live on unless --delete-orphan-snapshots says otherwise.",
 	}
-	toggle(cmd.Flags(), &orphans, "delete-orphan-snapshots", "", "Also delete snapshots of the sandbox that no other sandbox uses")
-	sel.define(cmd.Flags())
-	toggle(cmd.Flags(), &force, "force", "f", "Ignore sandboxes that do not exist, and ask no questions")
-	toggle(cmd.Flags(), &dryRun, "dry-run", "", "Show which would be removed")
-	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		ctx := cmd.Context()
-		names, found, err := a.chosen(ctx, cmd, args, &sel)
-		if err != nil {
-			return err
-		}
-		if dryRun {
-			return a.wouldBe("removed", names)
-		}
-		if sel.given() && len(names) > 0 && !force {
-			if err := a.confirm(ctx, fmt.Sprintf("Remove %s for good: %s?", plural(len(names), "sandbox", "sandboxes"), strings.Join(names, ", "))); err != nil {
-				return err
-			}
-		}
-		if sel.given() {
-			removed, err := a.removeFound(ctx, found, &sel, orphans)
-			return errors.Join(err, a.printDone(mapped(removed, func(i sandbox.Info) string { return i.Name })))
-		}
-		return a.tasks(names, "Removing sandbox ", func(name string) error {
-			sb, err := a.get(ctx, name, false)
-			if err == nil {
-				err = sb.Delete(ctx, &sandbox.DeleteOptions{DeleteOrphanSnapshots: orphans})
-			}
-			if force && errors.Is(err, sandbox.ErrNotFound) {
-				return errNothing
-			}
-			return err
-		})
-	}
+	toggle(cmd.Flags(), &c.orphans, "delete-orphan-snapshots", "", "Also delete snapshots of the sandbox that no other sandbox uses")
+	c.sel.define(cmd.Flags())
+	toggle(cmd.Flags(), &c.force, "force", "f", "Ignore sandboxes that do not exist, and ask no questions")
+	toggle(cmd.Flags(), &c.dryRun, "dry-run", "", "Show which would be removed")
+	cmd.RunE = c.run
 	return cmd
+}
+
+func (c *removeCommand) run(cmd *cobra.Command, args []string) error {
+	ctx := cmd.Context()
+	names, found, err := c.chosen(ctx, cmd, args, &c.sel)
+	if err != nil {
+		return err
+	}
+	if c.dryRun {
+		return c.wouldBe("removed", names)
+	}
+	if c.sel.given() && len(names) > 0 && !c.force {
+		if err := c.confirm(ctx, fmt.Sprintf("Remove %s for good: %s?", plural(len(names), "sandbox", "sandboxes"), strings.Join(names, ", "))); err != nil {
+			return err
+		}
+	}
+	if c.sel.given() {
+		removed, err := c.removeFound(ctx, found, &c.sel, c.orphans)
+		return errors.Join(err, c.printDone(mapped(removed, func(i sandbox.Info) string { return i.Name })))
+	}
+	return c.tasks(names, "Removing sandbox ", func(name string) error {
+		sb, err := c.get(ctx, name, false)
+		if err == nil {
+			err = sb.Delete(ctx, &sandbox.DeleteOptions{DeleteOrphanSnapshots: c.orphans})
+		}
+		if c.force && errors.Is(err, sandbox.ErrNotFound) {
+			return errNothing
+		}
+		return err
+	})
 }
 
 // errNothing is the result of a task that had nothing to do.
@@ -322,15 +332,15 @@ func (a *app) each(names []string, title string, do func(name string) error) (do
 
 // printDone writes the names of what is done to standard output, unless somebody
 // has just seen them there.
-func (a *app) printDone(names []string) error {
-	if a.opts.structured() {
-		return a.print(list(names, func(n string) string { return n }, nil))
+func (p *printer) printDone(names []string) error {
+	if p.opts.structured() {
+		return p.print(list(names, func(n string) string { return n }, nil))
 	}
-	if a.out.Terminal && a.err.Terminal {
+	if p.out.Terminal && p.err.Terminal {
 		return nil
 	}
 	for _, n := range names {
-		if _, err := fmt.Fprintln(a.shown(), n); err != nil {
+		if _, err := fmt.Fprintln(p.shown(), n); err != nil {
 			return err
 		}
 	}

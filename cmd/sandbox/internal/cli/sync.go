@@ -43,13 +43,15 @@ const (
 	maxFailures = 5
 )
 
-func (a *app) syncCommand() *cobra.Command {
-	var (
-		s       = &syncing{app: a}
-		watch   bool
-		noKeep  bool
-		exclude []string
-	)
+type syncCommand struct {
+	*app
+
+	work          syncing
+	watch, noKeep bool
+	exclude       []string
+}
+
+func (c *syncCommand) command() *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "sync <src> <dst>", Short: "Make a directory like another, copying only what has changed", GroupID: groupFiles,
 		Args: positionals("src", "dst"),
@@ -59,29 +61,33 @@ func (a *app) syncCommand() *cobra.Command {
 		Example: "  $ sandbox sync --watch --delete . web:app",
 	}
 	flags := cmd.Flags()
-	toggle(flags, &watch, "watch", "w", "Repeat whenever something changes, and keep the sandbox running")
-	toggle(flags, &noKeep, "no-extend-timeout", "", "With --watch: don't extend the sandbox's timeout")
-	toggle(flags, &s.delete, "delete", "", "Delete what the source does not have")
-	toggle(flags, &s.dryRun, "dry-run", "", "Show what would be done")
-	options(flags, &exclude, "exclude", "", "pattern", "Leave out what matches (repeatable)", parseText)
-	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		ctx := cmd.Context()
-		if err := s.open(ctx, args[0], args[1], exclude); err != nil {
-			return err
-		}
-		defer s.close()
-		if err := s.once(ctx); err != nil || !watch || s.dryRun {
-			return err
-		}
-		if !noKeep {
-			defer s.app.keepAlive(ctx, s.sb, "the watch ends with the session")()
-		}
-		if s.upward {
-			return s.watchHere(ctx)
-		}
-		return s.watchThere(ctx)
-	}
+	toggle(flags, &c.watch, "watch", "w", "Repeat whenever something changes, and keep the sandbox running")
+	toggle(flags, &c.noKeep, "no-extend-timeout", "", "With --watch: don't extend the sandbox's timeout")
+	toggle(flags, &c.work.delete, "delete", "", "Delete what the source does not have")
+	toggle(flags, &c.work.dryRun, "dry-run", "", "Show what would be done")
+	options(flags, &c.exclude, "exclude", "", "pattern", "Leave out what matches (repeatable)", parseText)
+	cmd.RunE = c.run
 	return cmd
+}
+
+func (c *syncCommand) run(cmd *cobra.Command, args []string) error {
+	ctx := cmd.Context()
+	s := &c.work
+	s.app = c.app
+	if err := s.open(ctx, args[0], args[1], c.exclude); err != nil {
+		return err
+	}
+	defer s.close()
+	if err := s.once(ctx); err != nil || !c.watch || s.dryRun {
+		return err
+	}
+	if !c.noKeep {
+		defer c.keepAlive(ctx, s.sb, "the watch ends with the session")()
+	}
+	if s.upward {
+		return s.watchHere(ctx)
+	}
+	return s.watchThere(ctx)
 }
 
 // open finds both directories.

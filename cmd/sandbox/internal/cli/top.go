@@ -32,62 +32,67 @@ type usage struct {
 	Error       string     `json:"error,omitempty"`
 }
 
-func (a *app) topCommand() *cobra.Command {
-	var (
-		sel   selection
-		once  bool
-		every time.Duration
-	)
+type topCommand struct {
+	*app
+
+	sel   selection
+	once  bool
+	every time.Duration
+}
+
+func (c *topCommand) command() *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "top [name...]", Aliases: []string{"stats"}, Short: "Show what the running sandboxes use", GroupID: groupManage,
 		Args: cobra.ArbitraryArgs,
 		Long: "Show the processors, memory and network that the running sandboxes use, and the time that is left. " +
 			"Each look runs a small command in each of them. At a terminal it goes on until Ctrl-C.",
 	}
-	sel.define(cmd.Flags())
-	toggle(cmd.Flags(), &once, "once", "", "Look once, as when standard output is not a terminal")
-	option(cmd.Flags(), &every, "interval", "", "duration", "2s", "How long to wait between looks", parseDuration)
-	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		show := func() error {
-			found, err := a.measured(cmd.Context(), args, &sel)
-			if err != nil {
-				return err
-			}
-			ans := list(found, func(u usage) string { return u.Name }, a.usageTable)
-			ans.empty = "No sandboxes are running."
-			return a.print(ans)
-		}
-		if once || !a.out.Terminal || a.opts.structured() {
-			return show()
-		}
-		return a.repeat(cmd.Context(), every, show)
-	}
+	c.sel.define(cmd.Flags())
+	toggle(cmd.Flags(), &c.once, "once", "", "Look once, as when standard output is not a terminal")
+	option(cmd.Flags(), &c.every, "interval", "", "duration", "2s", "How long to wait between looks", parseDuration)
+	cmd.RunE = c.run
 	return cmd
 }
 
-func (a *app) measured(ctx context.Context, names []string, sel *selection) ([]usage, error) {
+func (c *topCommand) run(cmd *cobra.Command, args []string) error {
+	show := func() error {
+		found, err := c.measured(cmd.Context(), args, &c.sel)
+		if err != nil {
+			return err
+		}
+		ans := list(found, func(u usage) string { return u.Name }, c.usageTable)
+		ans.empty = "No sandboxes are running."
+		return c.print(ans)
+	}
+	if c.once || !c.out.Terminal || c.opts.structured() {
+		return show()
+	}
+	return c.repeat(cmd.Context(), c.every, show)
+}
+
+func (c *topCommand) measured(ctx context.Context, names []string, sel *selection) ([]usage, error) {
 	if len(names) == 0 {
 		sel.statuses = []string{string(sandbox.StatusRunning)}
-		found, err := a.find(ctx, sel)
+		found, err := c.find(ctx, sel)
 		if err != nil {
 			return nil, err
 		}
 		names = mapped(found, func(i sandbox.Info) string { return i.Name })
 	}
-	if _, err := a.connect(ctx); err != nil {
+	if _, err := c.connect(ctx); err != nil {
 		return nil, err
 	}
-	results, errs := forEach(names, func(_ int, name string) (usage, error) { return a.measure(ctx, name) })
+	results, errs := forEach(names, func(_ int, name string) (usage, error) { return c.measure(ctx, name) })
 	for i, err := range errs {
 		if err != nil {
-			results[i] = usage{Name: names[i], Error: a.explain(err).Message}
+			results[i] = usage{Name: names[i], Error: c.explain(err).Message}
 		}
 	}
 	return results, ctx.Err()
 }
 
-func (a *app) measure(ctx context.Context, name string) (usage, error) {
-	sb, err := a.get(ctx, name, false)
+func (c *topCommand) measure(ctx context.Context, name string) (usage, error) {
+	sb, err := c.get(ctx, name, false)
 	if err != nil {
 		return usage{}, err
 	}
@@ -139,9 +144,9 @@ func parseUsage(text string) usage {
 	return u
 }
 
-func (a *app) usageTable(found []usage) *table.Table {
+func (c *topCommand) usageTable(found []usage) *table.Table {
 	t := table.New("NAME", "CPU", "VCPUS", "LOAD", "MEMORY", "NETWORK (OUT/IN)", "ENDS")
-	now := a.now()
+	now := c.now()
 	for _, u := range found {
 		if u.Error != "" {
 			t.Row(u.Name, "-", "-", "-", "-", "-", u.Error)

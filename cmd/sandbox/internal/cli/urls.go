@@ -53,42 +53,56 @@ func (a *app) publicURL(ctx context.Context, name, port string, publish, wait bo
 	return address, nil
 }
 
-func (a *app) urlCommand() *cobra.Command {
-	var publish, wait bool
+type urlCommand struct {
+	*app
+
+	publish, wait bool
+}
+
+func (c *urlCommand) command() *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "url <name> <port>", Short: "Write the public address of a port", GroupID: groupFiles, Args: positionals("name", "port"),
 	}
-	toggle(cmd.Flags(), &publish, "publish", "", "Publish the port if it is not")
-	toggle(cmd.Flags(), &wait, "wait", "", "Wait until its server responds")
-	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		address, err := a.publicURL(cmd.Context(), args[0], args[1], publish, wait)
-		if err != nil {
-			return err
-		}
-		if a.opts.structured() {
-			return a.print(output{doc: map[string]string{"url": address}, names: []string{address}})
-		}
-		_, err = fmt.Fprintln(a.shown(), address)
-		return err
-	}
+	toggle(cmd.Flags(), &c.publish, "publish", "", "Publish the port if it is not")
+	toggle(cmd.Flags(), &c.wait, "wait", "", "Wait until its server responds")
+	cmd.RunE = c.run
 	return cmd
 }
 
-func (a *app) openCommand() *cobra.Command {
-	var publish bool
+func (c *urlCommand) run(cmd *cobra.Command, args []string) error {
+	address, err := c.publicURL(cmd.Context(), args[0], args[1], c.publish, c.wait)
+	if err != nil {
+		return err
+	}
+	if c.opts.structured() {
+		return c.print(output{doc: map[string]string{"url": address}, names: []string{address}})
+	}
+	_, err = fmt.Fprintln(c.shown(), address)
+	return err
+}
+
+type openCommand struct {
+	*app
+
+	publish bool
+}
+
+func (c *openCommand) command() *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "open <name> <port>", Short: "Open the public address of a port in the browser", GroupID: groupFiles, Args: positionals("name", "port"),
 	}
-	toggle(cmd.Flags(), &publish, "publish", "", "Publish the port if it is not")
-	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		address, err := a.publicURL(cmd.Context(), args[0], args[1], publish, true)
-		if err != nil {
-			return err
-		}
-		fmt.Fprintln(a.err, address)
-		return openPage(address)
-	}
+	toggle(cmd.Flags(), &c.publish, "publish", "", "Publish the port if it is not")
+	cmd.RunE = c.run
 	return cmd
+}
+
+func (c *openCommand) run(cmd *cobra.Command, args []string) error {
+	address, err := c.publicURL(cmd.Context(), args[0], args[1], c.publish, true)
+	if err != nil {
+		return err
+	}
+	fmt.Fprintln(c.err, address)
+	return openPage(address)
 }
 
 // waiting says what wait-for waits for.
@@ -99,8 +113,13 @@ type waiting struct {
 	timeout time.Duration
 }
 
-func (a *app) waitForCommand() *cobra.Command {
-	var w waiting
+type waitForCommand struct {
+	*app
+
+	w waiting
+}
+
+func (c *waitForCommand) command() *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "wait-for <name> [command_id]", Short: "Wait for a status, a port or a line of output", GroupID: groupCommands, Args: cobra.RangeArgs(1, 2),
 		Long: "Wait until a sandbox has a status, a server listens on one of its ports (published or not), or a command has written a line that matches " +
@@ -108,38 +127,40 @@ func (a *app) waitForCommand() *cobra.Command {
 		Example: "  $ sandbox wait-for web --port 3000 --timeout 1m\n  $ sandbox wait-for web --log 'listening on'",
 	}
 	flags := cmd.Flags()
-	option(flags, &w.status, "status", "", "status", "", "Wait for this status, such as running or stopped", parseText)
-	option(flags, &w.port, "port", "", "port", "", "Wait until something listens on this port", parseBetween(1, 65535, "port"))
-	option(flags, &w.log, "log", "", "pattern", "", "Wait for a line of output that matches this regular expression", parseText)
-	option(flags, &w.timeout, "timeout", "", "num UNIT", "", "Give up after this time", parseDuration)
-	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		given := 0
-		for _, is := range []bool{w.status != "", w.port != 0, w.log != ""} {
-			if is {
-				given++
-			}
-		}
-		if given != 1 {
-			return usagef("give one of --status, --port and --log")
-		}
-		ctx := cmd.Context()
-		if w.timeout > 0 {
-			var cancel context.CancelFunc
-			ctx, cancel = context.WithTimeout(ctx, w.timeout)
-			defer cancel()
-		}
-		err := a.waitFor(ctx, &w, args)
-		if err != nil && errors.Is(ctx.Err(), context.DeadlineExceeded) {
-			return &exitError{code: exitTimeout, err: fmt.Errorf("the wait ran out after %s", longDuration(w.timeout))}
-		}
-		return err
-	}
+	option(flags, &c.w.status, "status", "", "status", "", "Wait for this status, such as running or stopped", parseText)
+	option(flags, &c.w.port, "port", "", "port", "", "Wait until something listens on this port", parseBetween(1, 65535, "port"))
+	option(flags, &c.w.log, "log", "", "pattern", "", "Wait for a line of output that matches this regular expression", parseText)
+	option(flags, &c.w.timeout, "timeout", "", "num UNIT", "", "Give up after this time", parseDuration)
+	cmd.RunE = c.run
 	return cmd
+}
+
+func (c *waitForCommand) run(cmd *cobra.Command, args []string) error {
+	given := 0
+	for _, is := range []bool{c.w.status != "", c.w.port != 0, c.w.log != ""} {
+		if is {
+			given++
+		}
+	}
+	if given != 1 {
+		return usagef("give one of --status, --port and --log")
+	}
+	ctx := cmd.Context()
+	if c.w.timeout > 0 {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, c.w.timeout)
+		defer cancel()
+	}
+	err := c.waitFor(ctx, &c.w, args)
+	if err != nil && errors.Is(ctx.Err(), context.DeadlineExceeded) {
+		return &exitError{code: exitTimeout, err: fmt.Errorf("the wait ran out after %s", longDuration(c.w.timeout))}
+	}
+	return err
 }
 
 const lookEvery = 500 * time.Millisecond
 
-func (a *app) waitFor(ctx context.Context, w *waiting, args []string) error {
+func (c *waitForCommand) waitFor(ctx context.Context, w *waiting, args []string) error {
 	switch {
 	case w.log != "":
 		pattern, err := regexp.Compile(w.log)
@@ -150,7 +171,7 @@ func (a *app) waitFor(ctx context.Context, w *waiting, args []string) error {
 		if len(args) == 2 {
 			id = args[1]
 		}
-		remote, err := a.remoteCommand(ctx, args[0], id)
+		remote, err := c.remoteCommand(ctx, args[0], id)
 		if err != nil {
 			return err
 		}
@@ -158,14 +179,14 @@ func (a *app) waitFor(ctx context.Context, w *waiting, args []string) error {
 		if err != nil {
 			return err
 		}
-		_, err = fmt.Fprintln(a.shown(), line)
+		_, err = fmt.Fprintln(c.shown(), line)
 		return err
 	case w.port != 0:
-		name, err := a.resolveName(args[0])
+		name, err := c.resolveName(args[0])
 		if err != nil {
 			return err
 		}
-		sb, err := a.get(ctx, name, true)
+		sb, err := c.get(ctx, name, true)
 		if err != nil {
 			return err
 		}
@@ -180,11 +201,11 @@ func (a *app) waitFor(ctx context.Context, w *waiting, args []string) error {
 			return true, conn.Close()
 		})
 	}
-	name, err := a.resolveName(args[0])
+	name, err := c.resolveName(args[0])
 	if err != nil {
 		return err
 	}
-	sb, err := a.get(ctx, name, false)
+	sb, err := c.get(ctx, name, false)
 	if err != nil {
 		return err
 	}

@@ -16,23 +16,27 @@ type versionView struct {
 	Arch    string `json:"arch"`
 }
 
-func (a *app) versionCommand() *cobra.Command {
+type versionCommand struct{ *app }
+
+func (c *versionCommand) command() *cobra.Command {
 	return &cobra.Command{
 		Use: "version", Short: "Write the version", GroupID: groupTools, Args: positionals(),
-		RunE: func(*cobra.Command, []string) error {
-			v := versionView{Version: Version(), Go: runtime.Version(), OS: runtime.GOOS, Arch: runtime.GOARCH}
-			if info, ok := debug.ReadBuildInfo(); ok {
-				for _, s := range info.Settings {
-					if s.Key == "vcs.revision" {
-						v.Commit = s.Value
-					}
-				}
-			}
-			if a.opts.structured() {
-				return a.print(output{doc: v, names: []string{v.Version}})
-			}
-			_, err := fmt.Fprintln(a.out, v.Version)
-			return err
-		},
+		RunE: c.run,
 	}
+}
+
+func (c *versionCommand) run(*cobra.Command, []string) error {
+	v := versionView{Version: Version(), Go: runtime.Version(), OS: runtime.GOOS, Arch: runtime.GOARCH}
+	if info, ok := debug.ReadBuildInfo(); ok {
+		for _, s := range info.Settings {
+			if s.Key == "vcs.revision" {
+				v.Commit = s.Value
+			}
+		}
+	}
+	if c.opts.structured() {
+		return c.print(output{doc: v, names: []string{v.Version}})
+	}
+	_, err := fmt.Fprintln(c.out, v.Version)
+	return err
 }
