@@ -7,6 +7,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"math"
 	"regexp"
 	"strconv"
 	"time"
@@ -95,19 +96,31 @@ func (s *Session) ensure(ctx context.Context, id, name string, args []string, o 
 	}
 	sum := sha256.Sum256([]byte(s.ID()))
 	base := id + "-" + hex.EncodeToString(sum[:4])
+	// All starts but the last have ended, and each has the next number, so that few
+	// of many have to be looked at: a program that always ends would cost ever more
+	// requests.
+	ended := 0
 	find := func() (*Command, error) {
-		for n := 1; ; n++ {
+		missing, n := math.MaxInt, ended+1
+		for missing-ended > 1 {
 			o.ID = base + "-" + strconv.Itoa(n)
 			data, err := c.lookAtCommand(ctx, s.ID(), o.ID)
 			switch e, is := err.(*APIError); {
 			case is && !e.refused && errors.Is(e, ErrNotFound):
-				return nil, nil
+				missing = n
 			case err != nil:
 				return nil, err
 			case data.ExitCode == nil:
 				return newCommand(c, s.ID(), *data), nil
+			default:
+				ended = n
+			}
+			if n = 2 * ended; missing < math.MaxInt {
+				n = ended + (missing-ended)/2
 			}
 		}
+		o.ID = base + "-" + strconv.Itoa(missing)
+		return nil, nil
 	}
 	if cmd, err := find(); cmd != nil || err != nil {
 		return cmd, err

@@ -72,6 +72,30 @@ func TestEnsureCommand(t *testing.T) {
 	assert.Equal(t, 3, starts())
 }
 
+// TestEnsureCommandEndsAlways: a program that ends whenever it is started costs few
+// requests, however often that was.
+func TestEnsureCommandEndsAlways(t *testing.T) {
+	t.Parallel()
+	srv, sb := testkit.Start(t, nil)
+	seen := map[string]bool{}
+	for n := 1; n <= 20; n++ {
+		before := len(srv.Requests())
+		cmd, err := sb.EnsureCommand(t.Context(), "server", "true", nil, nil)
+		require.NoError(t, err)
+		assert.LessOrEqual(t, len(srv.Requests())-before, 16)
+		assert.False(t, seen[cmd.ID()])
+		assert.True(t, strings.HasSuffix(cmd.ID(), "-"+strconv.Itoa(n)), cmd.ID())
+		seen[cmd.ID()] = true
+		_, err = cmd.Wait(t.Context())
+		require.NoError(t, err)
+	}
+	last, err := sb.EnsureCommand(t.Context(), "server", "sleep", []string{"1000"}, nil)
+	require.NoError(t, err)
+	again, err := sb.EnsureCommand(t.Context(), "server", "sleep", []string{"1000"}, nil)
+	require.NoError(t, err)
+	assert.Equal(t, last.ID(), again.ID())
+}
+
 // TestEnsureCommandReady: the command is returned once its port responds or its
 // line is there, and a program that ends before says why.
 func TestEnsureCommandReady(t *testing.T) {

@@ -219,16 +219,11 @@ func (e edgeError) Error() string {
 	return fmt.Sprintf("status %d of the platform: %s", e.status, e.code)
 }
 
-// Is makes the error match [ErrStopped] or [ErrNotFound] where that is what the
-// edge reports.
+// Is makes the error match [ErrStopped] where that is what the edge reports. It
+// never matches [ErrNotFound]: a server can say the same, and only the API's word
+// is one for which a caller gives up a sandbox.
 func (e edgeError) Is(target error) bool {
-	switch e.code {
-	case edgeNotFound:
-		return target == ErrNotFound
-	case edgeStopped, edgeStopping, edgeSnapshotting:
-		return target == ErrStopped
-	}
-	return false
+	return target == ErrStopped && slices.Contains([]string{edgeStopped, edgeStopping, edgeSnapshotting}, e.code)
 }
 
 // What the edge says in place of a server, as documented.
@@ -277,13 +272,18 @@ type notRunningError struct {
 func (e notRunningError) Error() string        { return fmt.Sprintf("session %s is %s", e.id, e.status) }
 func (e notRunningError) Is(target error) bool { return target == ErrStopped }
 
-// stillRuns asks the API whether the current session runs or is starting. A
-// failure to ask is ignored.
+// stillRuns asks the API whether the current session runs or is starting. Any
+// other failure than that there is no such session is ignored.
 func (s *Sandbox) stillRuns(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, sessionCheck/2)
 	defer cancel()
 	cur := s.CurrentSession()
-	if cur == nil || cur.Refresh(ctx) != nil {
+	if cur == nil {
+		return nil
+	}
+	if err := cur.Refresh(ctx); errors.Is(err, ErrNotFound) {
+		return err
+	} else if err != nil {
 		return nil
 	}
 	switch status := cur.Status(); status {

@@ -96,6 +96,8 @@ type portTransport struct {
 	// stop ends the goroutine that keeps the session alive; nil while there is
 	// none.
 	stop context.CancelFunc
+	// resumed is when the API has last said that the sandbox runs.
+	resumed time.Time
 }
 
 func (t *portTransport) RoundTrip(req *http.Request) (*http.Response, error) {
@@ -138,8 +140,20 @@ func (t *portTransport) roundTrip(req *http.Request, body *replayBody) (*http.Re
 			done()
 			return nil, err
 		}
-		pause = min(2*pause, 2*time.Second)
+		pause = min(2*pause, longestPause)
 	}
+}
+
+// longestPause is that between two attempts, and for how long the API's word that
+// the sandbox runs is not asked for again: a server can speak like the edge, and
+// its visitors would spend the account's requests.
+const longestPause = 2 * time.Second
+
+// doubtful reports whether the API has to be asked whether the sandbox runs.
+func (t *portTransport) doubtful() bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return time.Since(t.resumed) >= longestPause
 }
 
 // send makes one attempt. The error is an edgeError if the edge has refused it.
@@ -181,23 +195,23 @@ func (t *portTransport) send(req *http.Request, body *replayBody) (*http.Respons
 
 // wait does what makes the next attempt succeed where this one was refused.
 func (t *portTransport) wait(ctx context.Context, refused edgeError, giveUp time.Time, first bool, pause time.Duration, body *replayBody) error {
-	switch {
-	case refused.code == edgeNotFound:
-		return refused
-	case body.lost():
+	if body.lost() {
 		return fmt.Errorf("%w; the request's body is too large to be sent again", refused)
 	}
 	ctx, cancel := context.WithDeadlineCause(ctx, giveUp, fmt.Errorf("%w for %v", refused, t.opts.MaxWait))
 	defer cancel()
 	// Where nothing listens, the hook that starts the server may not have run for
 	// this session.
-	if refused.code != edgeNotListening || first && t.sb.hasHooks() {
+	if (refused.code != edgeNotListening || first && t.sb.hasHooks()) && t.doubtful() {
 		if err := t.sb.Resume(ctx); err != nil {
 			if ctx.Err() != nil {
 				return context.Cause(ctx)
 			}
 			return err
 		}
+		t.mu.Lock()
+		t.resumed = time.Now()
+		t.mu.Unlock()
 	}
 	timer := time.NewTimer(pause)
 	defer timer.Stop()

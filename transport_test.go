@@ -326,6 +326,35 @@ func TestTransportBelievesTheEdge(t *testing.T) {
 	}
 }
 
+// TestForgedEdge: a server that speaks like the edge does not make the caller
+// believe that the sandbox is gone, and its visitors cost few requests to the API.
+func TestForgedEdge(t *testing.T) {
+	for code, status := range map[string]int{"SANDBOX_NOT_FOUND": 404, "SANDBOX_STOPPED": 410} {
+		t.Run(code, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				client, resumes := edgeSandbox(t, func(*http.Request) (*http.Response, error) {
+					resp := testkit.Response(status, "text/plain", http.NoBody)
+					resp.Header.Set("X-Vercel-Error", code)
+					return resp, nil
+				})
+				var visitors sync.WaitGroup
+				for i := range 20 {
+					visitors.Go(func() {
+						time.Sleep(time.Duration(i) * 77 * time.Millisecond)
+						resp, err := client.Get("http://app/")
+						if assert.NotErrorIs(t, err, sandbox.ErrNotFound); !assert.ErrorContains(t, err, code+" for 1m0s") && err == nil {
+							_ = resp.Body.Close()
+						}
+					})
+				}
+				visitors.Wait()
+				assert.LessOrEqual(t, *resumes, 40)
+				assert.GreaterOrEqual(t, *resumes, 10, "it is asked")
+			})
+		})
+	}
+}
+
 // TestTransportLargeBody: what was read beyond the limit can't be sent again; a
 // body that the edge refused unread can, whatever its size.
 func TestTransportLargeBody(t *testing.T) {

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"maps"
 	"os"
 	"time"
@@ -43,7 +44,7 @@ func (w *Worker) open(ctx context.Context, o Options) (machine, error) {
 	}
 	if sb.Status() != sandbox.StatusRunning {
 		// One that is on its way out is waited for by the resume of a call.
-		if _, err := sb.RunCommand(ctx, "true", nil, nil); err != nil {
+		if _, err := sb.RunCommand(ctx, "true", nil, &sandbox.CommandOptions{Stdout: io.Discard, Stderr: io.Discard}); err != nil {
 			return machine{}, classify(err)
 		}
 	}

@@ -4,7 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
+	"time"
 
 	"github.com/go-vercel/sandbox"
 )
@@ -52,12 +54,32 @@ exit 1`
 mkdir -p -- "$d" && { rm -d -- "$d"/* 2>/dev/null; mkdir -- "$d/after-$s"; }`
 )
 
+// A sandbox that was taken before may have programs of its own in the place of
+// those that are run here, which never end, or write without end: it does not hold
+// up the pool, or fill its memory.
+
+// atMost limits how long the pool waits for programs of a sandbox.
+func (p *Pool) atMost(ctx context.Context) (context.Context, context.CancelFunc) {
+	return context.WithTimeout(ctx, min(p.opts.Lease, 30*time.Second))
+}
+
+func script(ctx context.Context, session *sandbox.Session, sb *sandbox.Sandbox, text string) (exitCode int, err error) {
+	done, err := session.RunCommand(ctx, "sh", []string{"-c", text, "sh", directory(sb.Name()), session.ID()},
+		&sandbox.CommandOptions{Stdout: io.Discard, Stderr: io.Discard})
+	if err != nil {
+		return 0, err
+	}
+	return done.ExitCode, nil
+}
+
 // mark claims a sandbox that runs, by one request.
 func (p *Pool) mark(ctx context.Context, sb *sandbox.Sandbox) (state, error) {
 	session := sb.CurrentSession()
 	if session == nil {
 		return notOurs, sandbox.ErrStopped
 	}
+	ctx, cancel := p.atMost(ctx)
+	defer cancel()
 	if !p.opts.Stopped {
 		err := session.FS().Mkdir(ctx, directory(sb.Name())+"/taken", private)
 		switch {
@@ -68,11 +90,11 @@ func (p *Pool) mark(ctx context.Context, sb *sandbox.Sandbox) (state, error) {
 		}
 		return notOurs, err
 	}
-	done, err := session.RunCommand(ctx, "sh", []string{"-c", claimScript, "sh", directory(sb.Name()), session.ID()}, nil)
+	code, err := script(ctx, session, sb, claimScript)
 	if err != nil {
 		return notOurs, err
 	}
-	switch done.ExitCode {
+	switch code {
 	case 0:
 		return ours, nil
 	case 3:
@@ -87,6 +109,8 @@ func (p *Pool) unmark(ctx context.Context, sb *sandbox.Sandbox) error {
 	if session == nil {
 		return sandbox.ErrStopped
 	}
+	ctx, cancel := p.atMost(ctx)
+	defer cancel()
 	if !p.opts.Stopped {
 		err := session.FS().Mkdir(ctx, directory(sb.Name()), private)
 		if errors.Is(err, fs.ErrExist) {
@@ -94,19 +118,21 @@ func (p *Pool) unmark(ctx context.Context, sb *sandbox.Sandbox) error {
 		}
 		return err
 	}
-	done, err := session.RunCommand(ctx, "sh", []string{"-c", offerScript, "sh", directory(sb.Name()), session.ID()}, nil)
-	if err == nil && done.ExitCode != 0 {
-		err = fmt.Errorf("pool: %q can't be marked as ready: exit code %d", sb.Name(), done.ExitCode)
+	code, err := script(ctx, session, sb, offerScript)
+	if err == nil && code != 0 {
+		err = fmt.Errorf("pool: %q can't be marked as ready: exit code %d", sb.Name(), code)
 	}
 	return err
 }
 
 // unclaimed reports whether a running sandbox is ready and not taken.
-func unclaimed(ctx context.Context, sb *sandbox.Sandbox) bool {
+func (p *Pool) unclaimed(ctx context.Context, sb *sandbox.Sandbox) bool {
 	session := sb.CurrentSession()
 	if session == nil {
 		return false
 	}
+	ctx, cancel := p.atMost(ctx)
+	defer cancel()
 	entries, err := session.FS().ReadDir(ctx, directory(sb.Name()))
 	return err == nil && len(entries) == 0
 }

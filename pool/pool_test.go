@@ -209,6 +209,49 @@ func TestUnfit(t *testing.T) {
 	}
 }
 
+// TestHostileSandbox: one whose programs never end is neither given away nor kept,
+// and holds up nobody.
+func TestHostileSandbox(t *testing.T) {
+	t.Parallel()
+	for name, stopped := range map[string]bool{"running": false, "stopped": true} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			srv := emulator(t)
+			var hostile atomic.Value // its name
+			hostile.Store("")
+			for _, program := range []string{"mkdir", "sh"} {
+				srv.HandleCommand(program, func(ctx context.Context, inv *sandboxtest.Invocation) int {
+					if inv.Sandbox == hostile.Load() {
+						<-ctx.Done()
+					}
+					return 0
+				})
+			}
+			p := open(t, srv.Client(), pool.Options{
+				Name: "hostile", Stopped: stopped, Lease: 4 * time.Second,
+				Reset: func(context.Context, *sandbox.Sandbox) error { return nil },
+			})
+			ctx, cancel := context.WithTimeout(t.Context(), patience)
+			defer cancel()
+			box, err := p.Take(ctx, "")
+			require.NoError(t, err)
+			require.NoError(t, box.Return(ctx))
+			hostile.Store(box.Name())
+			for range 3 {
+				other, err := p.Take(ctx, "")
+				require.NoError(t, err)
+				assert.NotEqual(t, box.Name(), other.Name())
+				require.NoError(t, other.Delete(ctx))
+			}
+			other, err := p.Take(ctx, "")
+			require.NoError(t, err)
+			hostile.Store(other.Name())
+			require.ErrorIs(t, other.Return(ctx), context.DeadlineExceeded)
+			assert.NoError(t, ctx.Err(), "it has waited for as long as it was let")
+		})
+	}
+}
+
 // TestKeptAlive: what is ready, taken or in the making outlives its lease, and what
 // leaves the pool is not the pool's to delete.
 func TestKeptAlive(t *testing.T) {

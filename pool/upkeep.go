@@ -236,7 +236,7 @@ func (p *Pool) adopt(ctx context.Context, info sandbox.Info) {
 	if err != nil || !sb.Info().CreatedAt.Equal(info.CreatedAt) {
 		return
 	}
-	if !unclaimed(ctx, sb) || timeLeft(sb) > p.opts.Lease*3/8 {
+	if !p.unclaimed(ctx, sb) || timeLeft(sb) > p.opts.Lease*3/8 {
 		p.suspect(info.Name) // unfinished, taken, or extended in the meantime
 		return
 	}

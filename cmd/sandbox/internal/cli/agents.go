@@ -3,6 +3,7 @@ package cli
 import (
 	"context"
 	"fmt"
+	"io"
 	"maps"
 	"slices"
 	"strings"
@@ -68,7 +69,7 @@ func (c *createCommand) startAgent(ctx context.Context, g *codingAgent, sb *sand
 	if !s.silent {
 		defer c.tellOfAgent(g, sb.Name(), s, given)
 	}
-	check, err := sb.RunCommand(ctx, g.name, []string{"--version"}, &sandbox.CommandOptions{Env: env})
+	check, err := sb.RunCommand(ctx, g.name, []string{"--version"}, &sandbox.CommandOptions{Env: env, Stdout: io.Discard, Stderr: io.Discard})
 	if err == nil && check.ExitCode != 0 {
 		err = fmt.Errorf("the check of its version ended with exit code %d", check.ExitCode)
 	}

@@ -3,6 +3,7 @@ package cli
 import (
 	"context"
 	"fmt"
+	"io"
 	"strconv"
 	"strings"
 	"time"
@@ -12,11 +13,15 @@ import (
 	"github.com/go-vercel/sandbox"
 	"github.com/go-vercel/sandbox/cmd/sandbox/internal/table"
 	"github.com/go-vercel/sandbox/cmd/sandbox/internal/units"
+	"github.com/go-vercel/sandbox/outputs"
 )
 
 // usageScript reads what a machine uses: its processors twice, a moment apart,
 // its memory, its network and its load.
 const usageScript = `head -1 /proc/stat; sleep 0.2; head -1 /proc/stat; grep -E '^Mem(Total|Available):' /proc/meminfo; cut -d' ' -f1 /proc/loadavg; cat /proc/net/dev`
+
+// maxUsage is how much that is at most: a line for each network interface.
+const maxUsage = 256 << 10
 
 // usage is what a running sandbox uses.
 type usage struct {
@@ -100,7 +105,9 @@ func (c *topCommand) measure(ctx context.Context, name string) (usage, error) {
 		return usage{}, fmt.Errorf("not running (%s)", sb.Status())
 	}
 	var out strings.Builder
-	result, err := sb.CurrentSession().RunCommand(ctx, "sh", []string{"-c", usageScript}, &sandbox.CommandOptions{Stdout: &out})
+	result, err := sb.CurrentSession().RunCommand(ctx, "sh", []string{"-c", usageScript}, &sandbox.CommandOptions{
+		Stdout: outputs.Limit(&out, maxUsage), Stderr: io.Discard, KillOnCancel: true,
+	})
 	if err != nil {
 		return usage{}, err
 	}
