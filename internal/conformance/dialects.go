@@ -2,147 +2,24 @@ package conformance
 
 import (
 	"cmp"
+	"encoding/base64"
 	"encoding/json"
 	"fmt"
 	"maps"
+	"net/http"
+	"path"
+	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 )
 
-// dialect translates a command of this SDK into what the official SDK runs for
-// the same purpose. It returns the arguments that the official SDK would send,
-// the most likely first, and a function that converts the scripted response;
-// nil leaves the response unchanged.
-type dialect struct {
-	rule    string
-	command string
-	words   func(args []string) []wording
-}
-
+// wording says what the official SDK runs in place of a command of this SDK, as
+// the list of its words in JSON: From is a regular expression, in which <s> is
+// any string, and To are replacements, the most likely first.
 type wording struct {
-	command  string
-	args     []string
-	response func(lines []json.RawMessage) []json.RawMessage
-}
-
-func same(command string, args []string) []wording { return []wording{{command: command, args: args}} }
-
-const (
-	jsStatFormat = "%s|%f|%u|%g|%X|%Y|%Z|%W|%h|%i|%d|%B|%b"
-	goStatFormat = "%s|%f|%u|%g|%.9X|%.9Y|%.9Z|%.9W|%h|%i|%d|%B|%b"
-)
-
-var dialects = []dialect{
-	{"target-is-no-directory", "mv", without("mv", "-T")},
-	{"target-is-no-directory", "cp", without("cp", "-T")},
-	{"target-is-no-directory", "ln", without("ln", "-T")},
-	{"link-names-checked", "readlink", without("readlink", "-v")},
-	{"link-names-checked", "realpath", without("realpath", "-e")},
-	{"stat-with-fractions", "stat", func(args []string) []wording {
-		i := slices.Index(args, goStatFormat)
-		if i < 0 {
-			return nil
-		}
-		args = slices.Clone(args)
-		args[i] = jsStatFormat
-		return same("stat", args)
-	}},
-	{"truncate-makes-no-file", "sh", func(args []string) []wording {
-		if len(args) != 5 || !strings.Contains(args[1], "conv=nocreat") {
-			return nil
-		}
-		return same("truncate", []string{"-s", args[4], args[3]})
-	}},
-	{"chown-leaves-alone", "chown", func(args []string) []wording {
-		// -1 keeps the owner or the group, which the program expresses by an empty
-		// name.
-		if len(args) == 0 || !strings.HasPrefix(args[0], ":") && !strings.HasSuffix(args[0], ":") {
-			return nil
-		}
-		owner, group, _ := strings.Cut(args[0], ":")
-		args = slices.Clone(args)
-		args[0] = cmp.Or(owner, "-1") + ":" + cmp.Or(group, "-1")
-		return same("chown", args)
-	}},
-	{"directory-in-one-listing", "find", listing1},
-	{"removed-as-by-package-os", "rm", func(args []string) []wording {
-		switch {
-		case len(args) > 1 && args[0] == "-d":
-			rest := args[1:]
-			return append(append(same("rm", rest), same("rmdir", rest)...), same("rm", append([]string{"-f"}, rest...))...)
-		case len(args) > 2 && args[0] == "-r" && args[1] == "-f":
-			return append(same("rm", args), same("rm", append([]string{"-r"}, args[2:]...))...)
-		}
-		return nil
-	}},
-}
-
-// without drops an option that the official SDK does not use.
-func without(command, option string) func([]string) []wording {
-	return func(args []string) []wording {
-		i := slices.Index(args, option)
-		if i < 0 {
-			return nil
-		}
-		return same(command, slices.Delete(slices.Clone(args), i, i+1))
-	}
-}
-
-// listing1 is the listing of a directory, for which the official SDK runs ls or
-// find, depending on whether types are wanted.
-func listing1(args []string) []wording {
-	if len(args) < 6 || !strings.HasSuffix(args[len(args)-1], `\0`) {
-		return nil
-	}
-	dirs := []string{args[0], strings.TrimSuffix(args[0], "/")}
-	dirs = append(dirs, strings.TrimPrefix(dirs[1], "./"))
-	var out []wording
-	for _, d := range slices.Backward(dirs) {
-		out = append(out,
-			wording{"ls", []string{"-1", d}, relist(func(line string) (kind, name string) { return "f", line })},
-			wording{"find", []string{d, "-maxdepth", "1", "-mindepth", "1", "-printf", `%f|%y\n`}, relist(func(line string) (string, string) {
-				i := strings.LastIndexByte(line, '|')
-				if i < 0 || len(line) != i+2 {
-					return "?", strings.TrimRight(line, "|")
-				}
-				return line[i+1:], line[:i]
-			})})
-	}
-	return out
-}
-
-// relist converts the scripted listing, one entry per line, to the form that
-// this SDK requests. Fields that the official SDK does not request are zero.
-func relist(entry func(line string) (kind, name string)) func([]json.RawMessage) []json.RawMessage {
-	return func(lines []json.RawMessage) []json.RawMessage {
-		out := slices.Clone(lines)
-		var rest strings.Builder
-		last := -1
-		for i, raw := range lines {
-			var rec map[string]any
-			if json.Unmarshal(raw, &rec) != nil || rec["stream"] != "stdout" {
-				continue
-			}
-			data, _ := rec["data"].(string)
-			rest.WriteString(data)
-			rec["data"] = ""
-			out[i], _ = marshal(rec)
-			last = i
-		}
-		if last < 0 {
-			return out
-		}
-		var b strings.Builder
-		for line := range strings.Lines(rest.String()) {
-			if line = strings.TrimSuffix(line, "\n"); line == "" {
-				continue
-			}
-			kind, name := entry(line)
-			b.WriteString(kind + " 644 0 0 0 0 0 0 1 0 0 0 " + name + "\x00")
-		}
-		out[last], _ = marshal(map[string]any{"stream": "stdout", "data": b.String()})
-		return out
-	}
+	From string
+	To   []string
 }
 
 // translated is a request as the official SDK would make it.
@@ -150,6 +27,71 @@ type translated struct {
 	rules    []string
 	entry    *Entry
 	response func([]json.RawMessage) []json.RawMessage
+}
+
+// wordings returns the commands that may stand in place of one, with the rules
+// that say so.
+func (r *Rules) wordings(command string) (texts, rules []string) {
+	texts = []string{command}
+	for _, rule := range r.all() {
+		for _, w := range rule.Words {
+			from := regexp.MustCompile(strings.ReplaceAll(w.From, "<s>", `"(?:[^"\\]|\\.)*"`))
+			var now []string
+			for i, text := range texts {
+				if !from.MatchString(text) {
+					now = append(now, text)
+					continue
+				}
+				for _, to := range w.To {
+					now = append(now, from.ReplaceAllString(text, to))
+				}
+				if i == 0 {
+					rules = append(rules, rule.Rule)
+				}
+			}
+			texts = now
+		}
+	}
+	return texts, rules
+}
+
+// translate returns the requests that the official SDK may have made instead,
+// the most likely first, or none if the request needs no translation.
+func (r *Rules) translate(e *Entry) []translated {
+	var list []translated
+	rules, said := []string(nil), r.plainLook(e)
+	if said != e {
+		rules = append(rules, "get-starts")
+	}
+	if plainly := r.unsorted(said); plainly != said {
+		rules, said = append(rules, "prefix-sorts-by-name"), plainly
+	}
+	if r.has("ids-escaped") && strings.Contains(e.Path, "%2F") {
+		for _, base := range []translated{{rules: rules, entry: said}, {entry: e}} {
+			escaped := new(*base.entry)
+			escaped.Path = strings.ReplaceAll(e.Path, "%2F", "/")
+			list = append(list, translated{rules: append(slices.Clone(base.rules), "ids-escaped"), entry: escaped})
+		}
+	}
+	if rules != nil {
+		list = append(list, translated{rules: rules, entry: said})
+	}
+	words := e.words()
+	if list != nil || words == nil {
+		return list
+	}
+	command, _ := marshal(words)
+	texts, rules := r.wordings(string(command))
+	for _, text := range texts {
+		if rules != nil && json.Unmarshal([]byte(text), &words) == nil {
+			t := translated{rules: rules, entry: e.running(words[0], words[1:])}
+			if slices.Contains(rules, "directory-in-one-listing") {
+				t.response = relist(words[0])
+			}
+			list = append(list, t)
+		}
+	}
+	return list
 }
 
 // plainLook returns a GET of a sandbox that would resume it as one that would
@@ -164,7 +106,7 @@ func (r *Rules) plainLook(e *Entry) *Entry {
 // unsorted returns a listing by name prefix without the sort order that this
 // SDK adds.
 func (r *Rules) unsorted(e *Entry) *Entry {
-	if !r.has("prefix-sorts-by-name") || e.Method != "GET" || !slices.ContainsFunc(e.Query, func(p any) bool { return strings.HasPrefix(fmt.Sprint(p), "[namePrefix ") }) {
+	if !r.has("prefix-sorts-by-name") || e.Method != "GET" || !strings.Contains(fmt.Sprint(e.Query), "[namePrefix ") {
 		return e
 	}
 	return e.without("[sortBy name]")
@@ -181,76 +123,223 @@ func (e *Entry) without(pair string) *Entry {
 	return rest
 }
 
-// translate returns the requests that the official SDK may have made instead,
-// the most likely first, or none if the request needs no translation.
-func (r *Rules) translate(e *Entry) []translated {
-	var rules []string
-	said := e
-	if plainly := r.plainLook(e); plainly != e {
-		rules, said = append(rules, "get-starts"), plainly
+// words returns the command that a request starts and its arguments, or nil.
+func (e *Entry) words() []string {
+	body, _ := e.jsonBody()
+	command, _ := body["command"].(string)
+	args, ok := body["args"].([]any)
+	if !ok || e.Method != "POST" || !strings.HasSuffix(e.Path, "/cmd") {
+		return nil
 	}
-	if plainly := r.unsorted(said); plainly != said {
-		rules, said = append(rules, "prefix-sorts-by-name"), plainly
+	words := []string{command}
+	for _, a := range args {
+		word, ok := a.(string)
+		if !ok {
+			return nil
+		}
+		words = append(words, word)
 	}
-	var list []translated
-	if r.has("ids-escaped") && strings.Contains(e.Path, "%2F") {
-		for _, base := range []translated{{rules: rules, entry: said}, {entry: e}} {
-			escaped := new(*base.entry)
-			escaped.Path = strings.ReplaceAll(e.Path, "%2F", "/")
-			list = append(list, translated{rules: append(slices.Clone(base.rules), "ids-escaped"), entry: escaped})
+	return words
+}
+
+// running returns the start of a command with another in its place.
+func (e *Entry) running(command string, args []string) *Entry {
+	other := new(*e)
+	body, _ := e.jsonBody()
+	sent := maps.Clone(body)
+	sent["command"], sent["args"] = command, plain(append([]string{}, args...))
+	other.Body = object{"json": sent}
+	return other
+}
+
+// relist converts the scripted listing of ls or find, one entry per line, to the
+// form that this SDK requests. Fields that the official SDK does not request are
+// zero.
+func relist(command string) func([]json.RawMessage) []json.RawMessage {
+	return func(lines []json.RawMessage) []json.RawMessage {
+		out := slices.Clone(lines)
+		said, _ := streamsOf(lines)
+		var b strings.Builder
+		for line := range strings.Lines(said["stdout"]) {
+			kind, name := "f", strings.TrimSuffix(line, "\n")
+			if name == "" {
+				continue
+			}
+			if i := strings.LastIndexByte(name, '|'); command == "find" && i >= 0 && len(name) == i+2 {
+				kind, name = name[i+1:], name[:i]
+			} else if command == "find" {
+				kind, name = "?", strings.TrimRight(name, "|")
+			}
+			b.WriteString(kind + " 644 0 0 0 0 0 0 1 0 0 0 " + name + "\x00")
+		}
+		text := b.String()
+		for i, raw := range slices.Backward(lines) {
+			var rec object
+			if json.Unmarshal(raw, &rec) == nil && rec["stream"] == "stdout" {
+				out[i], _ = marshal(object{"stream": "stdout", "data": text})
+				text = ""
+			}
+		}
+		return out
+	}
+}
+
+// streamsOf returns the output of a command and its exit code.
+func streamsOf(lines []json.RawMessage) (said map[string]string, exitCode float64) {
+	said = map[string]string{}
+	for _, raw := range lines {
+		var rec struct {
+			Stream, Data string
+			Command      struct{ ExitCode *float64 }
+		}
+		if json.Unmarshal(raw, &rec) != nil {
+			continue
+		}
+		said[rec.Stream] += rec.Data
+		if rec.Command.ExitCode != nil {
+			exitCode = *rec.Command.ExitCode
 		}
 	}
-	if rules != nil {
-		list = append(list, translated{rules: rules, entry: said})
+	return said, exitCode
+}
+
+// ran is the response to a command that has run.
+func ran(e *Entry, exitCode float64, output ...object) *Exchange {
+	command := object{"id": "cmd_ruled", "name": "sh", "args": []any{}, "cwd": "/", "sessionId": path.Base(path.Dir(e.Path)), "startedAt": 1}
+	for _, p := range e.Query {
+		if pair := p.([]any); pair[0] == "cmdId" {
+			command["id"] = pair[1]
+		}
 	}
-	if list != nil {
-		return list
+	ended := maps.Clone(command)
+	ended["exitCode"] = exitCode
+	ex := &Exchange{}
+	for _, record := range append(append([]object{{"command": command}}, output...), object{"command": ended}) {
+		raw, _ := marshal(record)
+		ex.NDJSON = append(ex.NDJSON, raw)
 	}
-	body, ok := e.jsonBody()
-	if r == nil || !ok || e.Method != "POST" || !strings.HasSuffix(e.Path, "/cmd") {
+	return ex
+}
+
+// append plays a command that appends to a file as the requests that the
+// official SDK makes for it: it reads the whole file and writes it again. Both
+// requests are logged, with the bodies that the official SDK would send.
+func (s *Server) append(e *Entry) *Exchange {
+	words := e.words()
+	if len(words) != 8 || words[0] != "sh" || !strings.Contains(words[2], "base64 -d") || !strings.Contains(words[2], "oflag=append") || !path.IsAbs(words[4]) {
 		return nil
 	}
-	command, _ := body["command"].(string)
-	given, ok := body["args"].([]any)
-	if !ok {
+	file := path.Clean(words[4])
+	more, err := base64.StdEncoding.DecodeString(words[7])
+	base := strings.TrimSuffix(e.Path, "/cmd")
+	read, write := new(*e), new(*e)
+	read.Path, read.Body = base+"/fs/read", object{"json": object{"path": words[4]}}
+	write.Path = base + "/fs/write"
+	write.Headers = map[string]string{"authorization": e.Headers["authorization"], "content-type": "application/gzip", "x-cwd": "/"}
+	before := s.match(read)
+	if before == nil || err != nil {
 		return nil
 	}
-	args := make([]string, len(given))
-	for i, a := range given {
-		if args[i], ok = a.(string); !ok {
+	data := []byte{}
+	if before.Status != http.StatusNotFound {
+		if data, err = before.content(); err != nil || before.Status >= 300 {
 			return nil
 		}
 	}
-	words := same(command, args)
-	for _, d := range dialects {
-		if d.command != command || !r.has(d.rule) {
-			continue
-		}
-		if w := d.words(args); w != nil {
-			words, rules = w, append(rules, d.rule)
-		}
-	}
-	if r.has("dash-before-paths") {
-		for i := range words {
-			if k := slices.Index(words[i].args, "--"); k >= 0 && command != "sudo" {
-				words[i].args = slices.Delete(slices.Clone(words[i].args), k, k+1)
-				if i == 0 {
-					rules = append(rules, "dash-before-paths")
-				}
-			}
-		}
-	}
-	if rules == nil {
+	data = append(data, more...)
+	write.Body = object{"tar": []any{object{
+		"name": strings.TrimPrefix(file, "/"), "mode": "0644", "size": float64(len(data)), "type": "file", "sha256": sha256Hex(data),
+	}}}
+	s.log = append(s.log, read, write)
+	s.use("append-adds-only")
+	if after := s.match(write); after == nil || after.Status >= 300 {
 		return nil
 	}
-	var out []translated
-	for _, w := range words {
-		copied := *e
-		js := maps.Clone(body)
-		js["command"] = w.command
-		js["args"] = plain(w.args)
-		copied.Body = map[string]any{"json": js}
-		out = append(out, translated{rules, &copied, w.response})
+	return ran(e, 0)
+}
+
+// userSteps are the programs that this SDK runs in one command to change users
+// and groups, and the names that complete their arguments.
+type userSteps struct {
+	rest                 []string // for each its kind, the number of its arguments, which of them to complete, and these
+	user, group, primary string
+}
+
+// steps plays such a command as the official SDK's commands, one for each step
+// up to the first that fails, or returns false. They are logged as if they had
+// been requested, and their output is combined in the way of the command's
+// script.
+func (s *Server) steps(e *Entry) (*Exchange, bool) {
+	words := e.words()
+	if len(words) < 8 || words[0] != "sh" || !strings.Contains(words[2], "sudo -n --") || !strings.Contains(words[4], "whoami)") {
+		return nil, false
 	}
-	return out
+	l := &userSteps{words[8:], words[5], words[6], words[7]}
+	var output []object
+	exitCode := 0.0
+	for more := true; more && len(l.rest) > 0; {
+		kind, command, ok := l.next()
+		if !ok {
+			return nil, false
+		}
+		s.use("steps-in-one-command")
+		asked := e.running(command[0], command[1:])
+		body, _ := asked.jsonBody()
+		body["sudo"] = kind != "whoami" && kind != "lookup"
+		s.log = append(s.log, asked)
+		ex := s.match(asked)
+		asked.Unscripted = ex == nil
+		if ex == nil || ex.NDJSON == nil {
+			return ex, true
+		}
+		var said map[string]string
+		said, exitCode = streamsOf(ex.NDJSON)
+		for _, stream := range []string{"stdout", "stderr"} {
+			output = append(output, object{"stream": stream, "data": "\x1e\n" + said[stream]})
+		}
+		more = exitCode == 0 && l.learn(kind, said["stdout"])
+	}
+	return ran(e, exitCode, output...), true
+}
+
+// next returns what the official SDK runs for the next step.
+func (l *userSteps) next() (kind string, command []string, ok bool) {
+	if len(l.rest) < 3 {
+		return "", nil, false
+	}
+	n, err := strconv.Atoi(l.rest[1])
+	owner, err2 := strconv.Atoi(l.rest[2])
+	if err != nil || err2 != nil || n < 0 || len(l.rest) < 3+n {
+		return "", nil, false
+	}
+	kind, command = l.rest[0], slices.Clone(l.rest[3:3+n])
+	l.rest = l.rest[3+n:]
+	switch kind {
+	case "whoami":
+		command = []string{"sh", "-c", "id -un; id -gn"}
+	case "lookup":
+		command = append([]string{"id", "-gn"}, command...)
+	case "mine":
+		command[owner-1] = l.user + ":" + command[owner-1]
+	case "group":
+		command[owner-1] += ":" + l.group
+	case "primary":
+		command[owner-1] += ":" + l.primary
+	}
+	return kind, command, true
+}
+
+// learn records the output of a step that asks for a name, and reports whether
+// the steps can continue.
+func (l *userSteps) learn(kind, out string) bool {
+	lines := append(strings.Split(strings.TrimSpace(out), "\n"), "")
+	switch kind {
+	case "whoami":
+		l.user, l.group = lines[0], lines[1]
+		return l.user != "" && l.group != ""
+	case "lookup":
+		l.primary = cmp.Or(lines[0], l.primary)
+		return lines[0] != ""
+	}
+	return true
 }

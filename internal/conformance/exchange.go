@@ -107,6 +107,16 @@ func (ex *Exchange) response() (http.Header, []piece, error) {
 	return header, pieces, nil
 }
 
+// content returns the whole body of the response.
+func (ex *Exchange) content() ([]byte, error) {
+	all := []byte{}
+	_, pieces, err := ex.response()
+	for _, p := range pieces {
+		all = append(all, p.data...)
+	}
+	return all, err
+}
+
 func ndjsonBytes(lines []json.RawMessage) []byte {
 	var out []byte
 	for _, l := range lines {

@@ -40,6 +40,8 @@ type Rule struct {
 	// that departs by it alone counts as passed, or else the counts would mean
 	// nothing.
 	Everywhere bool `json:"everywhere"`
+	// Words are the commands of this SDK that stand for others.
+	Words []wording `json:"words"`
 	// Differences are what the rule lets differ in results and requests.
 	Differences []difference `json:"differences"`
 }

@@ -51,17 +51,10 @@ type Server struct {
 	step   int           // the running step
 	log    []*Entry      // as the official SDK would make them, as far as rules allow
 	raw    []*Entry      // as received
-	// What rules respond with: the output of commands, and sessions.
-	outputs  map[string][]json.RawMessage // of commands that were waited for
-	logs     map[string][]json.RawMessage // of commands whose log was read
-	commands map[string]map[string]any
-	sessions map[string]map[string]any
-	resumes  map[string]*Exchange       // of sandboxes, by their paths
-	known    map[string]json.RawMessage // sandboxes, drives and commands, by their paths
-	late     map[string]*Exchange       // what came too late, by the request
-	used     []string                   // names of rules
-	held     []*Entry
-	logged   map[*Entry]*Entry // what is logged in place of a request
+	memory
+	used   []string // names of rules
+	held   []*Entry
+	logged map[*Entry]*Entry // what is logged in place of a request
 }
 
 // ServerOptions configure a [Server] besides its script.
@@ -96,11 +89,8 @@ func StartServer(script []Exchange, opts ServerOptions) (*Server, error) {
 }
 
 func newServer(script []Exchange, opts ServerOptions) *Server {
-	s := &Server{
-		opts: opts, taken: make(chan struct{}), outputs: map[string][]json.RawMessage{}, logs: map[string][]json.RawMessage{},
-		commands: map[string]map[string]any{}, sessions: map[string]map[string]any{}, resumes: map[string]*Exchange{},
-		known: map[string]json.RawMessage{}, late: map[string]*Exchange{}, logged: map[*Entry]*Entry{},
-	}
+	s := &Server{opts: opts, taken: make(chan struct{}), logged: map[*Entry]*Entry{}}
+	s.memory = memory{map[string][]json.RawMessage{}, map[string][]json.RawMessage{}, map[string]object{}, map[string]*Exchange{}, map[string]*Exchange{}}
 	for _, ex := range script {
 		times := 1
 		if ex.Times != nil {
@@ -179,16 +169,13 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	entry := s.entry(r, body)
 	s.sending.Add(1)
 	defer s.sending.Done()
-	if s.lock(w, r, entry) {
-		return
-	}
-	ex := s.take(entry)
+	ex := s.lock(entry)
 	if ex == nil {
-		w.Header().Set("Content-Type", "application/json")
-		w.Header().Set("X-Wire", "wire: unscripted request")
-		w.WriteHeader(http.StatusTeapot)
-		_, _ = io.WriteString(w, `{"error":{"code":"wire_unscripted","message":"wire: unscripted request"}}`)
-		return
+		ex = s.take(entry)
+	}
+	if ex == nil {
+		text := `{"error":{"code":"wire_unscripted","message":"wire: unscripted request"}}`
+		ex = &Exchange{Status: http.StatusTeapot, JSON: json.RawMessage(text), Headers: object{"x-wire": "wire: unscripted request"}}
 	}
 	s.send(w, r, ex, entry)
 }
@@ -252,44 +239,41 @@ func (s *Server) take(e *Entry) *Exchange {
 	s.raw = append(s.raw, e)
 	rule := s.opts.Rules.unscripted(e, s.ops(), func(r *Rule) bool { return s.ruled(e, r) != nil })
 	if rule != nil && !s.awaited(e) && !s.awaited(s.opts.Rules.plainLook(e)) {
-		return s.setAside(e, rule)
+		e.Unscripted = true
+		s.use(rule.Rule)
+		return s.ruled(e, rule)
 	}
-	if a, ok := appends(e); ok && s.opts.Rules.has("append-adds-only") {
-		if ex := s.append(e, a); ex != nil {
+	if s.opts.Rules.has("append-adds-only") {
+		if ex := s.append(e); ex != nil {
 			return ex
 		}
 	}
-	if list, ok := userSteps(e); ok && s.opts.Rules.has("steps-in-one-command") {
-		return s.steps(e, list)
+	if s.opts.Rules.has("steps-in-one-command") {
+		if ex, ok := s.steps(e); ok {
+			return ex
+		}
 	}
 	if alone := s.withoutOutput(e); alone != nil {
 		return s.started(alone)
 	}
-	for _, t := range s.likely(e, s.opts.Rules.translate(e)) {
-		if slices.Contains(t.rules, "get-starts") && !s.looks() {
-			continue // a resume
+	for _, t := range append(s.likely(e, s.opts.Rules.translate(e)), translated{entry: e}) {
+		ex := s.match(t.entry)
+		if ex == nil {
+			continue
 		}
-		if ex := s.match(t.entry); ex != nil {
-			s.log = append(s.log, t.entry)
+		s.log = append(s.log, t.entry)
+		if t.entry != e {
 			s.logged[e] = t.entry
-			if ex.Hold {
-				s.held = append(s.held, e)
-			}
-			s.use(t.rules...)
-			s.remember(ex, e)
-			if t.response != nil && ex.NDJSON != nil {
-				ex = new(*ex)
-				ex.NDJSON = t.response(ex.NDJSON)
-			}
-			return ex
 		}
-	}
-	if ex := s.match(e); ex != nil {
-		s.log = append(s.log, e)
 		if ex.Hold {
 			s.held = append(s.held, e)
 		}
+		s.use(t.rules...)
 		s.remember(ex, e)
+		if t.response != nil && ex.NDJSON != nil {
+			ex = new(*ex)
+			ex.NDJSON = t.response(ex.NDJSON)
+		}
 		return ex
 	}
 	if ex := s.tooLate(e); ex != nil {
@@ -298,11 +282,6 @@ func (s *Server) take(e *Entry) *Exchange {
 	e.Unscripted = true
 	s.log = append(s.log, e)
 	return nil
-}
-
-// looks reports whether the running step may look up a sandbox.
-func (s *Server) looks() bool {
-	return slices.ContainsFunc(s.ops(), func(op string) bool { return op == "get" || op == "getOrCreate" })
 }
 
 func (s *Server) use(rules ...string) {
@@ -341,7 +320,9 @@ func (s *Server) send(w http.ResponseWriter, r *http.Request, ex *Exchange, e *E
 		return
 	}
 	if ex.Drop {
-		closeConnection(w)
+		if conn, _, err := http.NewResponseController(w).Hijack(); err == nil {
+			_ = conn.Close()
+		}
 		return
 	}
 	header, pieces, err := ex.response()
@@ -350,19 +331,12 @@ func (s *Server) send(w http.ResponseWriter, r *http.Request, ex *Exchange, e *E
 		return
 	}
 	maps.Copy(w.Header(), header)
-	status := ex.Status
-	if status == 0 {
-		status = http.StatusOK
-	}
-	w.WriteHeader(status)
+	w.WriteHeader(cmp.Or(ex.Status, http.StatusOK))
 	flush := func() { _ = http.NewResponseController(w).Flush() }
 
 	if ex.CutAfterBytes != nil {
 		flush()
-		var all []byte
-		for _, p := range pieces {
-			all = append(all, p.data...)
-		}
+		all, _ := ex.content()
 		_, _ = w.Write(all[:min(*ex.CutAfterBytes, len(all))])
 		flush()
 		pause(gone, 40*time.Millisecond) // let the bytes arrive before the connection is closed
@@ -444,12 +418,5 @@ func pause(ctx context.Context, d time.Duration) bool {
 		return true
 	case <-ctx.Done():
 		return false
-	}
-}
-
-// closeConnection drops the connection without a response.
-func closeConnection(w http.ResponseWriter) {
-	if conn, _, err := http.NewResponseController(w).Hijack(); err == nil {
-		_ = conn.Close()
 	}
 }
