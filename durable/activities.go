@@ -22,6 +22,9 @@ type machine struct {
 	ID                              string
 	StartedAt, ExpiresAt, CreatedAt time.Time
 	Runtime                         string
+	// SavedAt is when the files were saved that it began with, if that was not at
+	// the end of the machine before.
+	SavedAt time.Time `json:",omitzero"`
 }
 
 // Tags by which Sweep finds sandboxes.
@@ -30,8 +33,9 @@ const (
 	tagWorkflow = "durable-workflow"
 )
 
-// open makes or starts the sandbox; the name makes it idempotent.
-func (w *Worker) open(ctx context.Context, o Options) (machine, error) {
+// open makes or starts the sandbox; the name makes it idempotent. ended is the
+// session that ended by itself before, if one has.
+func (w *Worker) open(ctx context.Context, o Options, ended string) (machine, error) {
 	ctx, stop := alive(ctx)
 	defer stop()
 	create, err := w.create(ctx, o)
@@ -48,7 +52,33 @@ func (w *Worker) open(ctx context.Context, o Options) (machine, error) {
 			return machine{}, classify(err)
 		}
 	}
-	return runs(sb), nil
+	m := runs(sb)
+	if ended != "" && ended != m.ID {
+		if m.SavedAt, err = w.rolledBack(ctx, sb, ended); err != nil {
+			return machine{}, classify(err)
+		}
+	}
+	return m, nil
+}
+
+// rolledBack returns when the files were saved that the session of a sandbox began
+// with, and the zero time if that was at the end of the session that ended before
+// it: one that crashes saves nothing.
+func (w *Worker) rolledBack(ctx context.Context, sb *sandbox.Sandbox, ended string) (time.Time, error) {
+	id := sb.CurrentSession().Info().SourceSnapshotID
+	if id == "" {
+		return time.Time{}, nil // that it was made anew shows by CreatedAt
+	}
+	snap, err := w.Client.GetSnapshot(ctx, id)
+	switch {
+	case errors.Is(err, sandbox.ErrSnapshotNotFound), errors.Is(err, sandbox.ErrNotFound):
+		return time.Time{}, nil // deleted since: nothing is known
+	case err != nil:
+		return time.Time{}, err
+	case snap.Info().SourceSessionID == ended:
+		return time.Time{}, nil
+	}
+	return snap.Info().CreatedAt, nil
 }
 
 // create returns what a sandbox is made with.
@@ -159,21 +189,18 @@ func extend(ctx context.Context, s *sandbox.Session, d time.Duration) time.Time 
 	return expiry(s)
 }
 
-// stop stops that session and no other.
-func (w *Worker) stop(ctx context.Context, name, vm string) error {
+// stop stops that session and no other, and reports whether it had not ended before.
+func (w *Worker) stop(ctx context.Context, name, vm string) (ran bool, err error) {
 	ctx, end := alive(ctx)
 	defer end()
 	cur, err := w.session(ctx, name, vm)
+	if err == nil {
+		_, err = cur.Stop(ctx, nil)
+	}
 	if gone(err) {
-		return nil
+		return false, nil
 	}
-	if err != nil {
-		return classify(err)
-	}
-	if _, err := cur.Stop(ctx, nil); err != nil && !gone(err) {
-		return classify(err)
-	}
-	return nil
+	return err == nil, classify(err)
 }
 
 func (w *Worker) snapshot(ctx context.Context, name, vm string) (string, error) {

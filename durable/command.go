@@ -143,11 +143,11 @@ func (s *Sandbox) Start(ctx workflow.Context, name string, args []string, o *Run
 			return nil, err
 		}
 		if got.Refused && !again {
-			s.VM = "" // it had ended before anything was sent
+			s.ended() // before anything was sent
 			continue
 		}
 		if got.Refused || got.Lost {
-			s.VM = ""
+			s.ended()
 			return &Command{Key: opts.Key, Output: opts.Output}, nil
 		}
 		return &Command{ID: got.ID, VM: s.VM, Key: opts.Key, Output: opts.Output, Handle: got.Handle, NoTail: opts.NoTail}, nil
@@ -205,7 +205,7 @@ func (s *Sandbox) Result(ctx workflow.Context, c *Command, f workflow.Future) (*
 	switch {
 	case s.VM != c.VM:
 	case res.Outcome == Lost:
-		s.VM = ""
+		s.ended()
 	case !res.ExpiresAt.IsZero():
 		s.ExpiresAt = res.ExpiresAt
 	}

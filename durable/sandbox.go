@@ -95,6 +95,13 @@ type Sandbox struct {
 	// anew, empty; Resets counts that.
 	CreatedAt time.Time `json:"createdAt"`
 	Resets    int       `json:"resets,omitempty"`
+	// Rollbacks counts the machines that ended without saving their files, as
+	// those do that crash: what was written since the last snapshot is lost. The
+	// last time, the files were those of SavedAt. See [Sandbox.Refresh].
+	Rollbacks int       `json:"rollbacks,omitempty"`
+	SavedAt   time.Time `json:"savedAt,omitzero"`
+	// Ended is the session that ended by itself, until the next is started.
+	Ended string `json:"ended,omitempty"`
 	// Commands is how many were started, and numbers their keys.
 	Commands int `json:"commands,omitempty"`
 	// Runtime is the image or runtime that it was made with.
@@ -127,12 +134,19 @@ func Open(ctx workflow.Context, o *Options) (*Sandbox, error) {
 // themselves.
 func (s *Sandbox) Resume(ctx workflow.Context) error {
 	var m machine
-	if err := s.do(ctx, &m, activityOpen, s.Options); err != nil {
+	if s.VM != "" {
+		s.Ended = s.VM // unless it is found to run
+	}
+	if err := s.do(ctx, &m, activityOpen, s.Options, s.Ended); err != nil {
 		return err
 	}
-	if !s.CreatedAt.IsZero() && !m.CreatedAt.Equal(s.CreatedAt) {
+	switch {
+	case !s.CreatedAt.IsZero() && !m.CreatedAt.Equal(s.CreatedAt):
 		s.Resets++
+	case !m.SavedAt.IsZero():
+		s.Rollbacks, s.SavedAt = s.Rollbacks+1, m.SavedAt
 	}
+	s.Ended = ""
 	s.VM, s.StartedAt, s.ExpiresAt, s.CreatedAt, s.Runtime = m.ID, m.StartedAt, m.ExpiresAt, m.CreatedAt, m.Runtime
 	return nil
 }
@@ -148,9 +162,16 @@ func (s *Sandbox) Renew(ctx workflow.Context) (runs bool, err error) {
 	if err := s.do(ctx, &m, activityRenew, s.Options, s.VM); err != nil {
 		return false, err
 	}
-	s.VM, s.ExpiresAt = m.ID, m.ExpiresAt
-	return s.VM != "", nil
+	if m.ID == "" {
+		s.ended()
+		return false, nil
+	}
+	s.ExpiresAt = m.ExpiresAt
+	return true, nil
 }
+
+// ended notes that the machine has ended by itself.
+func (s *Sandbox) ended() { s.Ended, s.VM = s.VM, "" }
 
 // Hibernate stops the machine with a snapshot of its files; the next call that
 // needs it starts it again. One that does not run is not an error.
@@ -158,15 +179,19 @@ func (s *Sandbox) Hibernate(ctx workflow.Context) error {
 	if s.VM == "" {
 		return nil
 	}
-	if err := s.do(ctx, nil, activityStop, s.Options.Name, s.VM); err != nil {
+	ran := true // older workers don't say
+	if err := s.do(ctx, &ran, activityStop, s.Options.Name, s.VM); err != nil {
 		return err
 	}
-	s.VM = ""
+	if s.ended(); ran {
+		s.Ended = ""
+	}
 	return nil
 }
 
 // Refresh moves the files to a new machine, whose time begins anew: it stops the
-// one that runs and starts another.
+// one that runs, with a snapshot, and starts another. What a machine that crashes
+// loses is what was written since.
 func (s *Sandbox) Refresh(ctx workflow.Context) error {
 	if err := s.Hibernate(ctx); err != nil {
 		return err

@@ -33,6 +33,7 @@ const (
 	StateResuming    = "resuming"
 	StateRefreshing  = "refreshing"
 	StateReset       = "reset"
+	StateRolledBack  = "rolledback"
 	StateBlocked     = "blocked" // by the platform's refusal, which Error gives
 	StateDestroyed   = "destroyed"
 	StateTerminated  = "terminated" // not by the session itself: in a State only
@@ -64,6 +65,9 @@ type Event struct {
 	StartedAt        Millis `json:"startedAt,omitempty"`
 	SandboxExpiresAt Millis `json:"sandboxExpiresAt,omitempty"`
 	HibernateAfterMs int64  `json:"hibernateAfterMs,omitempty"`
+	// SavedAt is of a status that is rolledback: the machine has ended by itself,
+	// and the files are those of then.
+	SavedAt Millis `json:"savedAt,omitempty"`
 
 	// Of commands. ID is the session's own; CommandID is the platform's.
 	ID        string `json:"id,omitempty"`

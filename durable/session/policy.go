@@ -17,6 +17,13 @@ type Policy struct {
 	// and a margin of 5 minutes.
 	MaxLifetime   time.Duration `json:"maxLifetime,omitempty"`
 	RefreshMargin time.Duration `json:"refreshMargin,omitempty"`
+	// CheckpointCommands is after how many commands, and CheckpointEvery after how
+	// much time with one, the session moves to a new machine although it need not,
+	// which saves the files: a machine that crashes loses what was written since.
+	// What commands have left running ends. Zero means never, so that files are
+	// saved when it hibernates or refreshes.
+	CheckpointCommands int           `json:"checkpointCommands,omitempty"`
+	CheckpointEvery    time.Duration `json:"checkpointEvery,omitempty"`
 	// QueueLimit is how many commands may wait for their turn, and not above
 	// 768 KiB of them, as JSON. Zero means 100.
 	QueueLimit int `json:"queueLimit,omitempty"`
@@ -52,6 +59,7 @@ func (p Policy) check() error {
 	for name, v := range map[string]int64{
 		"IdleAfter": int64(p.IdleAfter), "MaxLifetime": int64(p.MaxLifetime), "RefreshMargin": int64(p.RefreshMargin),
 		"QueueLimit": int64(p.QueueLimit), "KeepEvents": int64(p.KeepEvents), "HistoryLimit": int64(p.HistoryLimit),
+		"CheckpointCommands": int64(p.CheckpointCommands), "CheckpointEvery": int64(p.CheckpointEvery),
 	} {
 		if v < 0 {
 			return fmt.Errorf("%w: Policy.%s is negative", sandbox.ErrInvalid, name)

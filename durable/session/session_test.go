@@ -208,6 +208,7 @@ func TestWeek(t *testing.T) {
 	assert.Equal(t, 2, count[StateRefreshing], "each long day crosses the cap once")
 	assert.Equal(t, 1, count["cmd-7 lost"])
 	assert.Zero(t, count[StateReset], "no file was lost that a snapshot had")
+	assert.Equal(t, 1, count[StateRolledBack], "what was written since is")
 	for i, e := range events {
 		require.Equal(t, i, e.Seq)
 		if e.Type == TypeCommandEnd {

@@ -64,6 +64,8 @@ type state struct {
 	Queue   []queued `json:"queue,omitempty"`
 	// Keys are the last idempotency keys, with the command that each made.
 	Keys []keyed `json:"keys,omitempty"`
+	// Unsaved is how many commands were started since the files were saved.
+	Unsaved int `json:"unsaved,omitempty"`
 	// Interrupts are those of commands in the queue.
 	Interrupts []interrupt `json:"interrupts,omitempty"`
 }
@@ -372,9 +374,18 @@ func (s *run) rest(ctx workflow.Context) error {
 	return nil
 }
 
-// refreshAt is when the machine is left for a new one.
+// refreshAt is when the machine is left for a new one, which saves the files: before
+// its time is up, or for a checkpoint.
 func (s *run) refreshAt() time.Time {
-	return s.Sandbox.StartedAt.Add(s.in.Policy.MaxLifetime - s.in.Policy.RefreshMargin)
+	p := s.in.Policy
+	switch last := s.Sandbox.StartedAt.Add(p.MaxLifetime - p.RefreshMargin); {
+	case p.CheckpointCommands > 0 && s.Unsaved >= p.CheckpointCommands:
+		return s.Sandbox.StartedAt
+	case p.CheckpointEvery > 0 && s.Unsaved > 0 && p.CheckpointEvery < p.MaxLifetime-p.RefreshMargin:
+		return s.Sandbox.StartedAt.Add(p.CheckpointEvery)
+	default:
+		return last
+	}
 }
 
 // aging reports whether the machine is too old for a command that waits. Runs of
@@ -387,12 +398,12 @@ func (s *run) aging(ctx workflow.Context) bool {
 
 // refresh moves to a new machine.
 func (s *run) refresh(ctx workflow.Context) error {
-	resets := s.Sandbox.Resets
+	before := s.losses()
 	s.status(ctx, StateRefreshing)
 	if err := s.Sandbox.Refresh(ctx); err != nil {
 		return err
 	}
-	s.awake(ctx, resets)
+	s.awake(ctx, before)
 	return nil
 }
 
@@ -429,7 +440,7 @@ func (s *run) command(ctx workflow.Context, c queued) error {
 	}
 	s.current, s.ran = c.ID, true
 	defer func() { s.current = "" }()
-	vm, resets := s.Sandbox.VM, s.Sandbox.Resets
+	vm, before := s.Sandbox.VM, s.losses()
 	cmd, err := s.Sandbox.Start(ctx, "bash", []string{"-c", c.Command}, &durable.RunOptions{
 		Key: workflow.GetInfo(ctx).FirstRunID + "." + c.ID, Output: s.id + "/" + c.ID, NoTail: true,
 	})
@@ -445,8 +456,9 @@ func (s *run) command(ctx workflow.Context, c queued) error {
 	}
 	if s.Sandbox.VM != vm && s.Sandbox.VM != "" {
 		s.status(ctx, StateResuming) // the machine had ended by itself
-		s.awake(ctx, resets)
+		s.awake(ctx, before)
 	}
+	s.Unsaved++
 	s.keep(ctx, stored{Event: Event{
 		Type: TypeCommandStart, ID: c.ID, Command: c.Command, SessionID: cmd.VM, CommandID: cmd.ID, Output: cmd.Output,
 	}, Handle: cmd.Handle})
@@ -481,18 +493,28 @@ func (s *run) command(ctx workflow.Context, c queued) error {
 
 // wake starts the machine again.
 func (s *run) wake(ctx workflow.Context) error {
-	resets := s.Sandbox.Resets
+	before := s.losses()
 	s.status(ctx, StateResuming)
 	if err := s.Sandbox.Resume(ctx); err != nil {
 		return err
 	}
-	s.awake(ctx, resets)
+	s.awake(ctx, before)
 	return nil
 }
 
-func (s *run) awake(ctx workflow.Context, resets int) {
-	if s.Sandbox.Resets != resets {
-		s.status(ctx, StateReset) // its files were gone
+// losses are how often files were lost.
+type losses struct{ resets, rollbacks int }
+
+func (s *run) losses() losses { return losses{s.Sandbox.Resets, s.Sandbox.Rollbacks} }
+
+// awake says that another machine runs, and which files it does not have.
+func (s *run) awake(ctx workflow.Context, before losses) {
+	s.Unsaved = 0
+	switch now := s.losses(); {
+	case now.resets != before.resets:
+		s.status(ctx, StateReset)
+	case now.rollbacks != before.rollbacks:
+		s.emit(ctx, Event{Type: TypeStatus, State: StateRolledBack, SavedAt: millis(s.Sandbox.SavedAt)})
 	}
 	s.status(ctx, StateActive)
 }
