@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"log/slog"
 	"slices"
-	"sync"
 	"time"
 
 	"github.com/go-vercel/sandbox/internal/api"
@@ -24,8 +23,7 @@ import (
 type Command struct {
 	session string // ID
 
-	mu   sync.Mutex
-	c    *Client // nil until needed, for handles from JSON
+	bound
 	data wire.Command
 	// kept is the output, if it was kept or has been fetched.
 	kept *output
@@ -82,13 +80,7 @@ type LogChunk struct {
 }
 
 func newCommand(c *Client, session string, data wire.Command) *Command {
-	return &Command{c: c, session: session, data: data}
-}
-
-func (c *Command) bind(client *Client) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.c = client
+	return &Command{bound: bound{c: c}, session: session, data: data}
 }
 
 var errZeroCommand = fmt.Errorf("sandbox: %w: the Command was not made by a Sandbox or from JSON", ErrInvalid)
@@ -105,14 +97,7 @@ func (c *Command) client() (*Client, error) {
 	if err := checkRoute(&api.Request{Op: api.GetCommand, Path: []string{c.session, c.data.ID}}); err != nil {
 		return nil, err
 	}
-	if c.c == nil {
-		client, err := DefaultClient()
-		if err != nil {
-			return nil, err
-		}
-		c.c = client
-	}
-	return c.c, nil
+	return c.clientLocked()
 }
 
 func (c *Command) wire() wire.Command {

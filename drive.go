@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"iter"
 	"log/slog"
-	"sync"
 	"time"
 
 	"github.com/go-vercel/sandbox/internal/api"
@@ -23,8 +22,7 @@ import (
 // A Drive is a handle, returned by [Client.GetOrCreateDrive], [Client.GetDrive]
 // and [Client.ForkDrive], or read from JSON. It is safe for concurrent use.
 type Drive struct {
-	mu      sync.Mutex
-	c       *Client // nil until needed, for handles from JSON
+	bound
 	project string
 	data    wire.Drive
 }
@@ -181,7 +179,7 @@ func (c *Client) driveOp(ctx context.Context, project string, req *api.Request) 
 	if err := c.do(ctx, req, &resp); err != nil {
 		return nil, err
 	}
-	return &Drive{c: c, project: project, data: resp.Drive}, nil
+	return &Drive{bound: bound{c: c}, project: project, data: resp.Drive}, nil
 }
 
 // ListDrives returns an iterator over the project's drives, like [Client.List]
@@ -246,12 +244,6 @@ func (d *Drive) wire() wire.Drive {
 	return d.data
 }
 
-func (d *Drive) bind(c *Client) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	d.c = c
-}
-
 // use returns what the handle's requests are made with.
 func (d *Drive) use() (c *Client, project, name string, err error) {
 	d.mu.Lock()
@@ -259,12 +251,10 @@ func (d *Drive) use() (c *Client, project, name string, err error) {
 	if d.data.Name == "" {
 		return nil, "", "", fmt.Errorf("sandbox: %w: the Drive was not made by GetOrCreateDrive, GetDrive, ForkDrive or from JSON", ErrInvalid)
 	}
-	if d.c == nil {
-		if d.c, err = DefaultClient(); err != nil {
-			return nil, "", "", err
-		}
+	if c, err = d.clientLocked(); err != nil {
+		return nil, "", "", err
 	}
-	return d.c, d.project, d.data.Name, checkDriveName("name", d.data.Name)
+	return c, d.project, d.data.Name, checkDriveName("name", d.data.Name)
 }
 
 // Refresh fetches the drive's current state, with one request.

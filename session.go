@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"log/slog"
 	"slices"
-	"sync"
 	"time"
 
 	"github.com/go-vercel/sandbox/internal/api"
@@ -20,8 +19,7 @@ import (
 //
 // A Session is safe for concurrent use.
 type Session struct {
-	mu     sync.Mutex
-	c      *Client // nil until needed, for handles from JSON
+	bound
 	data   wire.Session
 	routes []wire.Route
 	// policy is the network policy of a handle decoded from JSON, which
@@ -30,13 +28,7 @@ type Session struct {
 }
 
 func newSession(c *Client, data wire.Session, routes []wire.Route) *Session {
-	return &Session{c: c, data: data, routes: routes}
-}
-
-func (s *Session) bind(c *Client) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.c = c
+	return &Session{bound: bound{c: c}, data: data, routes: routes}
 }
 
 func (s *Session) client() (*Client, error) {
@@ -45,14 +37,7 @@ func (s *Session) client() (*Client, error) {
 	if s.data.ID == "" {
 		return nil, fmt.Errorf("sandbox: %w: the Session was not made by a Sandbox or from JSON", ErrInvalid)
 	}
-	if s.c == nil {
-		c, err := DefaultClient()
-		if err != nil {
-			return nil, err
-		}
-		s.c = c
-	}
-	return s.c, nil
+	return s.clientLocked()
 }
 
 func (s *Session) wire() wire.Session {

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"iter"
 	"strconv"
-	"sync"
 	"time"
 
 	"github.com/go-vercel/sandbox/internal/api"
@@ -18,8 +17,7 @@ import (
 // Snapshot is a saved state of a sandbox's files. [SnapshotSource] creates new
 // sandboxes from it. A Snapshot is safe for concurrent use.
 type Snapshot struct {
-	mu   sync.Mutex
-	c    *Client // nil until needed, for handles from JSON
+	bound
 	data wire.Snapshot
 }
 
@@ -33,7 +31,7 @@ func (c *Client) GetSnapshot(ctx context.Context, id string) (*Snapshot, error) 
 	if err := c.do(ctx, &api.Request{Op: api.GetSnapshot, Path: []string{id}}, &resp); err != nil {
 		return nil, err
 	}
-	return &Snapshot{c: c, data: resp.Snapshot}, nil
+	return &Snapshot{bound: bound{c: c}, data: resp.Snapshot}, nil
 }
 
 // SnapshotOptions are the options of [Sandbox.Snapshot].
@@ -69,7 +67,7 @@ func (s *Session) Snapshot(ctx context.Context, opts *SnapshotOptions) (*Snapsho
 	if err != nil {
 		return nil, err
 	}
-	return &Snapshot{c: c, data: response.Snapshot}, nil
+	return &Snapshot{bound: bound{c: c}, data: response.Snapshot}, nil
 }
 
 // Snapshot saves the sandbox's files, which stops the running session. It
@@ -107,29 +105,21 @@ func (s *Snapshot) wire() wire.Snapshot {
 	return s.data
 }
 
-func (s *Snapshot) bind(c *Client) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.c = c
-}
-
 // Delete deletes the snapshot. Sandboxes that would resume from it no longer
 // can; see [ErrSnapshotNotFound]. If it does not exist, the error matches
 // [ErrNotFound]; one that is deleted already is not an error. It is one request, and
 // another one if the API refuses it, which looks whether the snapshot is
 // deleted.
 func (s *Snapshot) Delete(ctx context.Context) error {
-	s.mu.Lock()
-	c, id := s.c, s.data.ID
-	s.mu.Unlock()
+	id := s.ID()
 	if err := checkID(id); err != nil {
 		return err
 	}
-	if c == nil {
-		var err error
-		if c, err = DefaultClient(); err != nil {
-			return err
-		}
+	s.mu.Lock()
+	c, err := s.clientLocked()
+	s.mu.Unlock()
+	if err != nil {
+		return err
 	}
 	var resp wire.SnapshotResponse
 	if err := c.do(ctx, &api.Request{Op: api.DeleteSnapshot, Path: []string{id}}, &resp); err != nil {

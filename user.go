@@ -37,15 +37,6 @@ func (e *UserError) Error() string {
 	return redact.Printable("sandbox: " + e.Action + ": " + reason)
 }
 
-// Group is a group of users of a sandbox.
-type Group struct {
-	// Name is the name of the group.
-	Name string
-	// SharedDir is a directory that all members can write to. Files created in
-	// it belong to the group.
-	SharedDir string
-}
-
 // accountStep runs one program of an operation on users and returns its output.
 func (s *Sandbox) accountStep(ctx context.Context, action string, sudo bool, name string, args ...string) (string, error) {
 	done, err := program{name: name, args: args, sudo: sudo, spared: true}.run(ctx, s)
@@ -159,50 +150,6 @@ func (s *Sandbox) AsUser(username string) (*User, error) {
 		home = "/root"
 	}
 	return &User{sandbox: s, username: username, home: home}, nil
-}
-
-// CreateGroup adds a group and a directory /shared/NAME for its members. If a
-// step fails, the error is a [*UserError].
-func (s *Sandbox) CreateGroup(ctx context.Context, groupname string) (*Group, error) {
-	if err := checkUserName("groupname", groupname); err != nil {
-		return nil, err
-	}
-	g := &Group{Name: groupname, SharedDir: "/shared/" + groupname}
-	names := s.accountNames()
-	steps := append(names.Whoami(),
-		accounts.Program(fmt.Sprintf("create group %q", groupname), "groupadd", groupname),
-		accounts.Program("create shared directory "+g.SharedDir, "mkdir", "-p", g.SharedDir))
-	steps = append(steps, accounts.Chown(accounts.Mine, groupname, g.SharedDir)...)
-	if err := s.accountSteps(ctx, names, append(steps, accounts.Chmod("2770", g.SharedDir)...)); err != nil {
-		return nil, err
-	}
-	return g, nil
-}
-
-// AddUserToGroup makes a user a member of a group. Running processes of the
-// user are not affected.
-func (s *Sandbox) AddUserToGroup(ctx context.Context, username, groupname string) error {
-	if err := checkUserName("username", username); err != nil {
-		return err
-	}
-	if err := checkUserName("groupname", groupname); err != nil {
-		return err
-	}
-	_, err := s.accountStep(ctx, fmt.Sprintf("add %q to group %q", username, groupname), true, "usermod", "-aG", groupname, username)
-	return userError(err)
-}
-
-// RemoveUserFromGroup removes a user from a group. Running processes of the
-// user are not affected.
-func (s *Sandbox) RemoveUserFromGroup(ctx context.Context, username, groupname string) error {
-	if err := checkUserName("username", username); err != nil {
-		return err
-	}
-	if err := checkUserName("groupname", groupname); err != nil {
-		return err
-	}
-	_, err := s.accountStep(ctx, fmt.Sprintf("remove %q from group %q", username, groupname), true, "gpasswd", "-d", username, groupname)
-	return userError(err)
 }
 
 // User is a user of a sandbox: its commands run as that user, in the user's
@@ -457,14 +404,4 @@ func (u *User) ancestors(paths []string) []string {
 		}
 	}
 	return dirs
-}
-
-// AddToGroup makes the user a member of a group.
-func (u *User) AddToGroup(ctx context.Context, groupname string) error {
-	return u.sandbox.AddUserToGroup(ctx, u.username, groupname)
-}
-
-// RemoveFromGroup removes the user from a group.
-func (u *User) RemoveFromGroup(ctx context.Context, groupname string) error {
-	return u.sandbox.RemoveUserFromGroup(ctx, u.username, groupname)
 }

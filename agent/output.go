@@ -140,12 +140,6 @@ func inWord(rest []byte) bool {
 	return 'a' <= c|0x20 && c|0x20 <= 'z' || '0' <= c && c <= '9' || strings.IndexByte("-_/<>", c) >= 0
 }
 
-// visible shows all of a text.
-func visible(text string) string {
-	shown, _ := fromStart([]byte(text), 1<<62)
-	return shown
-}
-
 // line shows a text in one line of at most a few hundred bytes: a path, or what
 // a program says of it.
 func line(text string) string {

@@ -16,14 +16,6 @@ type Time struct{ time.Time }
 // At wraps t.
 func At(t time.Time) Time { return Time{t} }
 
-// Ptr returns a pointer to the time, or nil if it is absent.
-func (t Time) Ptr() *time.Time {
-	if t.IsZero() {
-		return nil
-	}
-	return &t.Time
-}
-
 // MarshalJSON encodes whole milliseconds.
 func (t Time) MarshalJSON() ([]byte, error) {
 	if t.IsZero() {
