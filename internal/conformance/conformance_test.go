@@ -1,10 +1,8 @@
 package conformance
 
 import (
-	"context"
 	"encoding/json"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"runtime"
 	"strings"
@@ -35,16 +33,11 @@ func TestMain(m *testing.M) {
 
 func suite(t *testing.T, dir string) *Suite {
 	t.Helper()
-	exe, err := os.Executable()
-	require.NoError(t, err)
 	departures, err := LoadDepartures(dataDir)
 	require.NoError(t, err)
 	dir, err = filepath.Abs(dir)
 	require.NoError(t, err)
-	return &Suite{
-		Dir: dir, Departures: departures, UserAgent: "go-vercel-sandbox/", TTY: true,
-		Child: func(ctx context.Context) *exec.Cmd { return exec.CommandContext(ctx, exe) },
-	}
+	return &Suite{Dir: dir, Departures: departures}
 }
 
 // TestConformance plays every scenario and compares the outcome with what the

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"path"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -14,152 +15,205 @@ import (
 // Departures are the intended differences. Scenarios lists those of single
 // scenarios; Rules apply to every scenario, including new ones.
 type Departures struct {
-	Scenarios []Departure `json:"scenarios"`
-	Rules     *Rules      `json:"rules"`
+	Scenarios []Departure
+	Rules     Rules
 
 	dir string
 }
 
 // Departure is a scenario in which this SDK intentionally does something else.
 type Departure struct {
-	Name string `json:"name"`
+	Name string
 	// Reason says what is wrong with what the official SDK does, and Instead what
 	// this SDK does.
-	Reason  string `json:"reason,omitempty"`
-	Instead string `json:"instead,omitempty"`
+	Reason, Instead string
 	// Rules, given instead of Reason and Instead, are rules that together account
 	// for the whole difference.
-	Rules []string `json:"rules,omitempty"`
+	Rules []string
 
-	// Recording, Server and Unused are kept in a separate file: what this SDK
-	// sends and returns, the exchanges that it needs in addition to the script,
-	// and those of the script that it does not request.
-	Recording `json:"-"`
-	Server    json.RawMessage `json:"-"`
-	Unused    []string        `json:"-"`
-	missing   bool
+	own `json:"-"`
 }
 
-// LoadDepartures reads departures.json in dir. Without that file there are
-// none.
+// own is what a file of its own holds for a departure: what this SDK sends and
+// returns, the exchanges that it needs in addition to the script, and those of
+// the script that it does not request.
+type own struct {
+	Recording
+	Server  json.RawMessage `json:"server"`
+	Unused  []string        `json:"unused"`
+	missing bool
+}
+
+// LoadDepartures reads departures.json in dir.
 func LoadDepartures(dir string) (*Departures, error) {
 	d := &Departures{dir: dir}
 	raw, err := os.ReadFile(filepath.Join(dir, "departures.json"))
-	if errors.Is(err, fs.ErrNotExist) {
-		return d, nil
-	}
-	if err != nil {
-		return nil, err
-	}
-	if err := json.Unmarshal(raw, d); err != nil {
+	if err := errors.Join(err, json.Unmarshal(raw, d)); err != nil {
 		return nil, fmt.Errorf("departures.json: %w", err)
 	}
+	var errs []error
 	for _, s := range d.Scenarios {
-		named := s.Reason != "" && s.Instead != ""
-		if s.Name == "" || named == (len(s.Rules) > 0) {
-			return nil, fmt.Errorf("departures.json: %q needs a reason and what is done instead, or rules", s.Name)
-		}
-		for _, rule := range s.Rules {
-			if !d.Rules.has(rule) {
-				return nil, fmt.Errorf("departures.json: %q names the rule %q, which there is not", s.Name, rule)
-			}
+		unknown := slices.ContainsFunc(s.Rules, func(rule string) bool { return !d.Rules.has(rule) })
+		if s.Name == "" || unknown || (s.Reason != "" && s.Instead != "") == (len(s.Rules) > 0) {
+			errs = append(errs, fmt.Errorf("departures.json: %q needs a reason and what is done instead, or rules that there are", s.Name))
 		}
 	}
-	return d, d.Rules.check()
+	for _, r := range d.Rules {
+		if r.Reason == "" || r.Same && slices.ContainsFunc(r.Differences, difference.tells) {
+			errs = append(errs, fmt.Errorf("departures.json: rule %q has no reason, or says that results are the same that differ", r.Rule))
+		}
+	}
+	return d, errors.Join(errs...)
 }
 
 // load returns the departure of a scenario with its recording, or nil.
 func (d *Departures) load(name string) (*Departure, error) {
-	if d == nil {
-		return nil, nil
-	}
 	i := slices.IndexFunc(d.Scenarios, func(s Departure) bool { return s.Name == name })
 	if i < 0 {
 		return nil, nil
 	}
 	dep := d.Scenarios[i]
-	var file struct {
-		Recording
-		Server json.RawMessage `json:"server"`
-		Unused []string        `json:"unused"`
-	}
 	raw, err := os.ReadFile(d.path(name))
-	if errors.Is(err, fs.ErrNotExist) {
-		dep.missing = true
+	if dep.missing = errors.Is(err, fs.ErrNotExist); dep.missing {
 		return &dep, nil
 	}
-	if err == nil {
-		err = json.Unmarshal(raw, &file)
-	}
-	if err != nil {
-		return nil, fmt.Errorf("departure %s: %w", name, err)
-	}
-	dep.Recording, dep.Server, dep.Unused = file.Recording, file.Server, file.Unused
-	return &dep, nil
+	return &dep, errors.Join(err, json.Unmarshal(raw, &dep.own))
+}
+
+// tells reports whether more may differ than an order or the words of an error.
+func (d difference) tells() bool {
+	want, _ := d.Want.(object)
+	got, _ := d.Got.(object)
+	return d.Check != "sorted" && want["kind"] == nil && (d.Key != "error" || got["error"] == nil)
 }
 
 func (d *Departures) path(name string) string {
 	return filepath.Join(d.dir, "departures", name+".json")
 }
 
-// why explains why the scenario departs.
-func (d *Departures) why(dep *Departure) string {
-	if len(dep.Rules) > 0 {
-		return d.Rules.reasons(dep.Rules)
-	}
-	return dep.Reason + " " + dep.Instead
-}
-
 // save writes the recording of a departure, one element to a line like the
 // other recordings.
 func (d *Departures) save(dep *Departure) error {
 	var b strings.Builder
-	list := func(key string, elements []any) error {
-		fmt.Fprintf(&b, " %q: [", key)
-		for i, e := range elements {
+	server, _ := decodeJSON(dep.Server)
+	extra, _ := server.([]any)
+	unused, _ := plain(dep.Unused).([]any)
+	between := "{\n"
+	for i, list := range [][]any{dep.Requests, dep.Results, extra, unused} {
+		if i > 1 && len(list) == 0 {
+			continue
+		}
+		fmt.Fprintf(&b, "%s %q: [", between, []string{"requests", "results", "server", "unused"}[i])
+		for j, e := range list {
 			text, err := marshal(e)
 			if err != nil {
 				return err
 			}
-			if i > 0 {
-				b.WriteByte(',')
-			}
-			b.WriteString("\n  " + string(text))
+			b.WriteString([]string{",", ""}[max(0, 1-j)] + "\n  " + string(text))
 		}
 		b.WriteString("\n ]")
-		return nil
-	}
-	b.WriteString("{\n")
-	if err := list("requests", dep.Requests); err != nil {
-		return err
-	}
-	b.WriteString(",\n")
-	if err := list("results", dep.Results); err != nil {
-		return err
-	}
-	if len(dep.Server) > 0 {
-		var extra []any
-		if err := json.Unmarshal(dep.Server, &extra); err != nil {
-			return err
-		}
-		b.WriteString(",\n")
-		if err := list("server", extra); err != nil {
-			return err
-		}
-	}
-	if len(dep.Unused) > 0 {
-		unused := make([]any, len(dep.Unused))
-		for i, u := range dep.Unused {
-			unused[i] = u
-		}
-		b.WriteString(",\n")
-		if err := list("unused", unused); err != nil {
-			return err
-		}
+		between = ",\n"
 	}
 	b.WriteString("\n}\n")
-	if err := os.MkdirAll(filepath.Dir(d.path(dep.Name)), 0o755); err != nil {
-		return err
+	return errors.Join(os.MkdirAll(filepath.Dir(d.path(dep.Name)), 0o755), os.WriteFile(d.path(dep.Name), []byte(b.String()), 0o644))
+}
+
+// Rule is a departure that is the same in every scenario. It accounts for
+// exactly one kind of difference and leaves all others to be found.
+type Rule struct {
+	Rule string
+	// Reason is why this SDK departs, in a sentence or two.
+	Reason string
+	// Same says that the calls return the same and the API is asked to do the
+	// same: requests only say it in other words, together or in another order, or
+	// look and lock in addition, or an error has other words. A scenario that
+	// departs by such rules alone counts as passed.
+	Same bool
+	// Unscripted are the requests that this SDK makes and the official one does
+	// not: "METHOD /path" with * for one segment of the path, and ?key=value for a
+	// pair of the query. They get status 418, do not count, and must not change
+	// the result of the call.
+	Unscripted []string
+	// Env is the environment that unscripted commands have.
+	Env map[string]string
+	// Ops are the operations that the unscripted requests belong to; none
+	// means any.
+	Ops []string
+	// Answer is the response to such a request instead of 418:
+	//
+	//   - "replay": the output of the command as its run had it
+	//   - "stopped": a session that was not starting, now stopped
+	//   - "running": a session that was starting, now running
+	//   - "ended": the log that was read, once more, and the command's end
+	//   - "no snapshot": a sandbox without files
+	//   - "known": the sandbox, drive or command as it was last seen
+	//   - "again": the response to the same request before a session was looked at
+	//   - "done": an empty success
+	Answer string
+	// Words are the commands of this SDK that stand for others.
+	Words []wording
+	// Differences are what the rule lets differ in results and requests.
+	Differences []difference
+}
+
+// Rules are the rules of a departures.json.
+type Rules []Rule
+
+func (r Rules) has(name string) bool {
+	return slices.ContainsFunc(r, func(x Rule) bool { return x.Rule == name })
+}
+
+// telling returns the rules without those that leave everything the same.
+func (r Rules) telling(used []string) []string {
+	return slices.DeleteFunc(slices.Clone(used), func(name string) bool {
+		return slices.ContainsFunc(r, func(x Rule) bool { return x.Rule == name && x.Same })
+	})
+}
+
+// reasons explains why a scenario departs.
+func (r Rules) reasons(used []string) string {
+	var out []string
+	for _, rule := range r {
+		if slices.Contains(used, rule.Rule) {
+			out = append(out, rule.Rule+": "+rule.Reason)
+		}
 	}
-	return os.WriteFile(d.path(dep.Name), []byte(b.String()), 0o644)
+	return strings.Join(out, " ")
+}
+
+// unscripted returns the rule that allows a request without an exchange, or
+// nil. ops are the operations under way; can reports whether there is a
+// response for a rule that needs one.
+func (r Rules) unscripted(e *Entry, ops []string, can func(*Rule) bool) *Rule {
+	for i := range r {
+		rule := &r[i]
+		if len(rule.Ops) > 0 && !slices.ContainsFunc(ops, func(op string) bool { return slices.Contains(rule.Ops, op) }) {
+			continue
+		}
+		for _, pattern := range rule.Unscripted {
+			if rule.covers(pattern, e) && (rule.Answer == "" || can(rule)) {
+				return rule
+			}
+		}
+	}
+	return nil
+}
+
+func (r *Rule) covers(pattern string, e *Entry) bool {
+	method, target, _ := strings.Cut(pattern, " ")
+	target, query, hasQuery := strings.Cut(target, "?")
+	if ok, err := path.Match(target, e.Path); err != nil || !ok || method != e.Method {
+		return false
+	}
+	waits, found := false, false
+	for _, pair := range e.Query {
+		p := pair.([]any)
+		waits = waits || p[0] == "wait"
+		found = found || fmt.Sprintf("%v=%v", p[0], p[1]) == query
+	}
+	if hasQuery && !found || waits && !hasQuery {
+		return false
+	}
+	body, _ := e.jsonBody()
+	return r.Env == nil || differs("", plain(r.Env), body["env"]) == ""
 }

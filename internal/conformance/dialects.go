@@ -31,9 +31,9 @@ type translated struct {
 
 // wordings returns the commands that may stand in place of one, with the rules
 // that say so.
-func (r *Rules) wordings(command string) (texts, rules []string) {
+func (r Rules) wordings(command string) (texts, rules []string) {
 	texts = []string{command}
-	for _, rule := range r.all() {
+	for _, rule := range r {
 		for _, w := range rule.Words {
 			from := regexp.MustCompile(strings.ReplaceAll(w.From, "<s>", `"(?:[^"\\]|\\.)*"`))
 			var now []string
@@ -57,7 +57,7 @@ func (r *Rules) wordings(command string) (texts, rules []string) {
 
 // translate returns the requests that the official SDK may have made instead,
 // the most likely first, or none if the request needs no translation.
-func (r *Rules) translate(e *Entry) []translated {
+func (r Rules) translate(e *Entry) []translated {
 	var list []translated
 	rules, said := []string(nil), r.plainLook(e)
 	if said != e {
@@ -96,7 +96,7 @@ func (r *Rules) translate(e *Entry) []translated {
 
 // plainLook returns a GET of a sandbox that would resume it as one that would
 // not, and other requests unchanged.
-func (r *Rules) plainLook(e *Entry) *Entry {
+func (r Rules) plainLook(e *Entry) *Entry {
 	if !r.has("get-starts") || e.Method != "GET" {
 		return e
 	}
@@ -105,7 +105,7 @@ func (r *Rules) plainLook(e *Entry) *Entry {
 
 // unsorted returns a listing by name prefix without the sort order that this
 // SDK adds.
-func (r *Rules) unsorted(e *Entry) *Entry {
+func (r Rules) unsorted(e *Entry) *Entry {
 	if !r.has("prefix-sorts-by-name") || e.Method != "GET" || !strings.Contains(fmt.Sprint(e.Query), "[namePrefix ") {
 		return e
 	}

@@ -79,7 +79,7 @@ func (x *reconciler) allow(op string, w, g any) {
 		for k := range w { // first, so that no rule about the whole hides what is inside
 			x.allow(op, w[k], got[k])
 		}
-		for _, r := range x.rules.all() {
+		for _, r := range x.rules {
 			for _, d := range r.Differences {
 				x.apply(r.Rule, &d, op, w, got)
 			}

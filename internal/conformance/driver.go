@@ -93,7 +93,7 @@ func newDriver(s *Scenario, spec childSpec) *driver {
 	http.DefaultTransport = transport
 	http.DefaultClient.Transport = transport
 	d := newRealDriver(s, "", &http.Client{Transport: transport})
-	d.base, d.control = spec.base(), &http.Client{Transport: &http.Transport{}}
+	d.base, d.control = "http://127.0.0.1:"+strconv.Itoa(spec.Port), &http.Client{Transport: &http.Transport{}}
 	return d
 }
 

@@ -63,23 +63,6 @@ func show(v any) string {
 	return string(data)
 }
 
-func sortedByValueLength(m map[string]string) []string {
-	names := make([]string, 0, len(m))
-	for n := range m {
-		names = append(names, n)
-	}
-	slices.SortFunc(names, func(a, b string) int {
-		if d := len(m[b]) - len(m[a]); d != 0 {
-			return d
-		}
-		if a < b {
-			return -1
-		}
-		return 1
-	})
-	return names
-}
-
 // long is the length, in UTF-16 units or bytes, above which results hold a
 // digest instead of a string or bytes.
 const long = 1024
@@ -92,27 +75,41 @@ func normText(s string) any {
 	return s
 }
 
+// mapped returns a copy of decoded JSON, in which change has replaced what is in
+// lists and objects or left it out, from the outside in.
+func mapped(v any, change func(key string, v any) (any, bool)) any {
+	switch v := v.(type) {
+	case []any:
+		out := make([]any, 0, len(v))
+		for _, x := range v {
+			if x, ok := change("", x); ok {
+				out = append(out, mapped(x, change))
+			}
+		}
+		return out
+	case object:
+		out := object{}
+		for k, x := range v {
+			if x, ok := change(k, x); ok {
+				out[k] = mapped(x, change)
+			}
+		}
+		return out
+	}
+	return v
+}
+
 // normDeep returns a decoded JSON value in the form of results: long strings
 // become digests.
 func normDeep(v any) any {
-	switch v := v.(type) {
-	case string:
-		return normText(v)
-	case []any:
-		out := make([]any, len(v))
-		for i := range v {
-			out[i] = normDeep(v[i])
+	norm := func(_ string, v any) (any, bool) {
+		if text, ok := v.(string); ok {
+			return normText(text), true
 		}
-		return out
-	case map[string]any:
-		out := make(map[string]any, len(v))
-		for k, x := range v {
-			out[k] = normDeep(x)
-		}
-		return out
-	default:
-		return v
+		return v, true
 	}
+	v, _ = norm("", v)
+	return mapped(v, norm)
 }
 
 // sortedKeys returns the sorted keys of an object.

@@ -27,14 +27,14 @@ func (s *Suite) runLegal(ctx context.Context, file string) Outcome {
 		changed, err = s.legalCopy(dir, file)
 	}
 	if err != nil {
-		return Outcome{name, Failed, err.Error()}
+		return Outcome{Name: name, Outcome: Failed, Difference: err.Error()}
 	}
 	if !changed {
 		return Outcome{Name: name, Outcome: Skipped} // a name of a route has no legal form
 	}
 	legal := *s
 	legal.Dir = dir
-	legal.Departures = &Departures{Rules: &Rules{slices.DeleteFunc(slices.Clone(s.Departures.Rules.list), func(r Rule) bool { return r.Rule == "impossible-arguments-refused" })}}
+	legal.Departures = &Departures{Rules: slices.DeleteFunc(slices.Clone(s.Departures.Rules), func(r Rule) bool { return r.Rule == "impossible-arguments-refused" })}
 	o := legal.Run(ctx, file)
 	if o.Outcome == Failed {
 		o.Difference = "with legal values: " + o.Difference

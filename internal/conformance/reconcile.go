@@ -10,7 +10,7 @@ import (
 
 // reconcile applies the differences that the rules account for to the wanted
 // recording, and returns the rules used.
-func (r *Rules) reconcile(p *Played, want *Recording) []string {
+func (r Rules) reconcile(p *Played, want *Recording) []string {
 	used := slices.Clone(p.Rules)
 	want.Results = plain(want.Results).([]any)
 	want.Requests = plain(want.Requests).([]any)
@@ -44,7 +44,7 @@ func (r *Rules) reconcile(p *Played, want *Recording) []string {
 }
 
 type reconciler struct {
-	rules  *Rules
+	rules  Rules
 	played *Played
 	want   *Recording
 	used   func(string)

@@ -1,6 +1,7 @@
 package conformance
 
 import (
+	"cmp"
 	"crypto/sha256"
 	"encoding/base64"
 	"encoding/hex"
@@ -11,6 +12,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"time"
 )
@@ -174,32 +176,20 @@ func Substitute(text []byte, vars map[string]string) []byte {
 // Unsubstitute replaces every value in v by its {{NAME}}, the longest value
 // first.
 func Unsubstitute(v any, vars map[string]string) any {
-	names := sortedByValueLength(vars)
-	var walk func(any) any
-	walk = func(v any) any {
-		switch v := v.(type) {
-		case string:
+	names := slices.SortedFunc(maps.Keys(vars), func(a, b string) int {
+		return cmp.Or(len(vars[b])-len(vars[a]), strings.Compare(a, b))
+	})
+	name := func(_ string, v any) (any, bool) {
+		if text, ok := v.(string); ok {
 			for _, n := range names {
-				v = strings.ReplaceAll(v, vars[n], "{{"+n+"}}")
+				text = strings.ReplaceAll(text, vars[n], "{{"+n+"}}")
 			}
-			return v
-		case []any:
-			out := make([]any, len(v))
-			for i := range v {
-				out[i] = walk(v[i])
-			}
-			return out
-		case map[string]any:
-			out := make(map[string]any, len(v))
-			for k, x := range v {
-				out[k] = walk(x)
-			}
-			return out
-		default:
-			return v
+			v = text
 		}
+		return v, true
 	}
-	return walk(v)
+	v, _ = name("", v)
+	return mapped(v, name)
 }
 
 // LayOut writes the scenario's local files.

@@ -59,11 +59,9 @@ type Server struct {
 
 // ServerOptions configure a [Server] besides its script.
 type ServerOptions struct {
-	// UserAgent is the expected prefix of the client's user agent.
-	UserAgent string
 	// Rules may be nil. With rules, Steps are those of the scenario and Want is
 	// what the official SDK did.
-	Rules *Rules
+	Rules Rules
 	Steps []Step
 	Want  *Recording
 	// AnyOrder says that calls run at the same time.
@@ -110,27 +108,6 @@ func (s *Server) Close() {
 	_ = s.http.Close()
 }
 
-// Log returns the requests so far, without those set aside under a rule.
-func (s *Server) Log() []*Entry {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return append([]*Entry(nil), s.log...)
-}
-
-// Raw returns all requests so far, as received.
-func (s *Server) Raw() []*Entry {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return append([]*Entry(nil), s.raw...)
-}
-
-// Used names the rules by which requests were translated or set aside.
-func (s *Server) Used() []string {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return append([]string(nil), s.used...)
-}
-
 // Unused names the exchanges of the script that were not requested.
 func (s *Server) Unused() []string {
 	s.mu.Lock()
@@ -148,7 +125,9 @@ func (s *Server) Unused() []string {
 func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	switch r.URL.Path {
 	case "/__wire/count":
-		_, _ = io.WriteString(w, strconv.Itoa(len(s.Log())))
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		_, _ = io.WriteString(w, strconv.Itoa(len(s.log)))
 		return
 	case "/__wire/finish":
 		s.finish()
@@ -213,7 +192,7 @@ func (s *Server) entry(r *http.Request, body []byte) *Entry {
 	}
 	return &Entry{
 		Method: r.Method, Path: CanonicalPath(path), Query: formPairs(query), Headers: headers,
-		UA: strings.HasPrefix(r.UserAgent(), s.opts.UserAgent), Agent: agentOf(r.UserAgent()),
+		UA: strings.HasPrefix(r.UserAgent(), "go-vercel-sandbox/"), Agent: agentOf(r.UserAgent()),
 		Body: decodeBody(body, r.Header.Get("Content-Type")),
 	}
 }

@@ -123,8 +123,8 @@ func TestRulesAreKnown(t *testing.T) {
 		require.NoError(t, err)
 		code += string(text)
 	}
-	for _, r := range departures.Rules.list {
-		assert.True(t, len(r.Unscripted) > 0 || len(r.Differences) > 0 || strings.Contains(code, `"`+r.Rule+`"`), "nothing knows the rule %s", r.Rule)
+	for _, r := range departures.Rules {
+		assert.True(t, len(r.Unscripted)+len(r.Differences)+len(r.Words) > 0 || strings.Contains(code, `"`+r.Rule+`"`), "nothing knows the rule %s", r.Rule)
 	}
 }
 
@@ -195,7 +195,7 @@ func TestGivenUp(t *testing.T) {
 // what is logged for it, also where that is another request.
 func TestAbortOfATranslatedRequest(t *testing.T) {
 	t.Parallel()
-	for _, rules := range []*Rules{nil, {list: []Rule{{Rule: "get-starts"}}}} {
+	for _, rules := range []Rules{nil, {{Rule: "get-starts"}}} {
 		path := "/api/v2/sandboxes/box"
 		s := newServer([]Exchange{{On: "GET " + path, Hold: true, JSON: []byte("{}")}}, ServerOptions{Rules: rules, Steps: []Step{{Op: "get"}}})
 		ctx, cancel := context.WithCancel(t.Context())
@@ -206,7 +206,7 @@ func TestAbortOfATranslatedRequest(t *testing.T) {
 		r := httptest.NewRequestWithContext(ctx, http.MethodGet, path, nil)
 		r.Host = "127.0.0.1:1"
 		s.ServeHTTP(httptest.NewRecorder(), r)
-		require.Len(t, s.Log(), 1)
-		assert.Equal(t, new(true), s.Log()[0].Closed, "rules: %v", rules)
+		require.Len(t, s.log, 1)
+		assert.Equal(t, new(true), s.log[0].Closed, "rules: %v", rules)
 	}
 }
