@@ -249,7 +249,7 @@ func (c *Client) create(ctx context.Context, o *CreateOptions) (*Sandbox, error)
 
 // missing adds to the error of a create what of the options there is not.
 func (o *CreateOptions) missing(err error) error {
-	e, ok := err.(*APIError)
+	e, ok := errors.AsType[*APIError](err)
 	if !ok || !errors.Is(e, ErrNotFound) {
 		return err
 	}

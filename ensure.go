@@ -105,7 +105,7 @@ func (s *Session) ensure(ctx context.Context, id, name string, args []string, o 
 		for missing-ended > 1 {
 			o.ID = base + "-" + strconv.Itoa(n)
 			data, err := c.lookAtCommand(ctx, s.ID(), o.ID)
-			switch e, is := err.(*APIError); {
+			switch e, is := errors.AsType[*APIError](err); {
 			case is && !e.refused && errors.Is(e, ErrNotFound):
 				missing = n
 			case err != nil:

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io/fs"
 	"log/slog"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -246,8 +247,8 @@ func (m multiObserver) Begin(ctx context.Context, e Event) context.Context {
 }
 
 func (m multiObserver) End(ctx context.Context, e Event) {
-	for i := len(m) - 1; i >= 0; i-- {
-		m[i].End(ctx, e)
+	for _, o := range slices.Backward(m) {
+		o.End(ctx, e)
 	}
 }
 

@@ -243,7 +243,7 @@ func (r *execRun) ended(err error) {
 	}
 	r.mu.Unlock()
 	e.Received = r.received.Load()
-	if _, exit := err.(*ExitError); exit {
+	if _, exit := err.(*ExitError); exit { //nolint:errorlint // one that is joined with another is told
 		err = nil
 	}
 	r.client.endEvent(r.ctx, e, err)

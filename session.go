@@ -219,7 +219,7 @@ func begun(status Status) bool { return status == StatusPending || status == Sta
 // another error, such as that of a hook, or of a stream that broke after the
 // call had taken effect.
 func refusal(session *Session, err error) bool {
-	e, ok := err.(*APIError)
+	e, ok := err.(*APIError) //nolint:errorlint // not a wrapped one
 	return ok && e.refused && e.SessionID == session.ID()
 }
 

@@ -415,13 +415,12 @@ func TestTransportSlowBody(t *testing.T) {
 				}
 				return resp, nil
 			})
-			ended := false
 			rest := time.AfterFunc(time.Hour, func() { _, _ = sends.Write([]byte("late")); _ = sends.Close() })
 			resp, err := client.Post("http://app/", "text/plain", visitor)
 			require.NoError(t, err)
 			assert.Equal(t, 200, resp.StatusCode)
 			require.NoError(t, resp.Body.Close())
-			ended = rest.Stop()
+			ended := rest.Stop()
 			assert.True(t, ended, "it waits for the body")
 			if ended {
 				_, err = sends.Write([]byte("late"))

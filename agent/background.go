@@ -239,8 +239,10 @@ func writeInput(ctx context.Context, c *call, in *writeInputInput) (Result, erro
 	case err = <-done:
 	case <-wait.Done(): // a program that does not read blocks the writer
 		b.giveUp()
-		<-done
 		b.stdin = nil
+		if err = <-done; err == nil {
+			break
+		}
 		return Result{}, mistake("The command does not read its input. How much of this has arrived is not known.")
 	}
 	switch {

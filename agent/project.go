@@ -134,11 +134,12 @@ func createSandbox(ctx context.Context, c *call, in *createInput) (Result, error
 	if err != nil {
 		return Result{}, refusal(err)
 	}
-	text := fmt.Sprintf("Created the sandbox %s. Commands start in %s.", line(sb.Name()), line(sb.Cwd()))
+	var text strings.Builder
+	fmt.Fprintf(&text, "Created the sandbox %s. Commands start in %s.", line(sb.Name()), line(sb.Cwd()))
 	for _, r := range sb.Routes() {
-		text += fmt.Sprintf(" Port %d: %s.", r.Port, line(r.URL))
+		fmt.Fprintf(&text, " Port %d: %s.", r.Port, line(r.URL))
 	}
-	return Result{Text: text, Data: map[string]any{"sandbox": sb.Name()}}, nil
+	return Result{Text: text.String(), Data: map[string]any{"sandbox": sb.Name()}}, nil
 }
 
 type listSandboxesInput struct {
@@ -163,11 +164,12 @@ func listSandboxes(ctx context.Context, c *call, in *listSandboxesInput) (Result
 			image = i.Runtime
 		}
 		image, _, _ = strings.Cut(image, "@") // its digest says nothing
-		row := fmt.Sprintf("%s (%s, %s)", i.Name, i.Status, image)
+		var row strings.Builder
+		fmt.Fprintf(&row, "%s (%s, %s)", i.Name, i.Status, image)
 		for _, key := range slices.Sorted(maps.Keys(i.Tags)) {
-			row += fmt.Sprintf(" %s=%s", key, i.Tags[key])
+			fmt.Fprintf(&row, " %s=%s", key, i.Tags[key])
 		}
-		rows = append(rows, line(row))
+		rows = append(rows, line(row.String()))
 	}
 	text, shown := c.rows(rows)
 	head := fmt.Sprintf("%d sandboxes.", shown)

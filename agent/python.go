@@ -59,13 +59,14 @@ func runPython(ctx context.Context, c *call, in *pythonInput) (Result, error) {
 	end := p.out.begin(mark, out)
 	wait, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
-	written := make(chan error, 1)
+	written := make(chan struct{})
 	go func() {
-		_, err := p.stdin.Write(append(cell, '\n'))
-		written <- err
+		defer close(written)
+		_, _ = p.stdin.Write(append(cell, '\n')) // an interpreter that ended says more
 	}()
 	data := map[string]any{"timed_out": false}
-	how, gone := "", false
+	var how string
+	gone := false
 	var files cellEnd
 	select {
 	case files = <-end:

@@ -71,7 +71,7 @@ func runShell(ctx context.Context, c *call, in *runInput) (Result, error) {
 	defer cancel()
 	ended, err := cmd.Wait(wait)
 	data := map[string]any{"timed_out": false}
-	how := ""
+	var how string
 	switch {
 	case err == nil:
 		data["exit_code"] = ended.ExitCode

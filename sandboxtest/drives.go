@@ -452,9 +452,9 @@ type driveState struct {
 }
 
 // addDriveLocked describes a drive that is whole.
-func (out *state) addDriveLocked(d *drive) {
+func (in *state) addDriveLocked(d *drive) {
 	if !d.making && !d.deleted {
-		out.Drives = append(out.Drives, driveState{
+		in.Drives = append(in.Drives, driveState{
 			ID: d.id, Project: d.key.project, Name: d.key.name, Region: d.region, MaxSize: d.maxSize,
 			CreatedAt: d.createdAt, UpdatedAt: d.updatedAt, Made: true, Parent: d.parent, Root: d.root,
 		})

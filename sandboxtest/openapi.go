@@ -132,7 +132,7 @@ func (e *endpoint) template(version int) (path string, params []string) {
 
 // namesIn are the names in braces of a path.
 func namesIn(path string) (names []string) {
-	for _, s := range strings.Split(path, "/") {
+	for s := range strings.SplitSeq(path, "/") {
 		if name, ok := strings.CutPrefix(s, "{"); ok {
 			names = append(names, strings.TrimSuffix(name, "}"))
 		}
@@ -247,8 +247,7 @@ func (s *schemas) object(t reflect.Type, response bool) object {
 }
 
 func (s *schemas) members(t reflect.Type, response bool, properties object, required *[]string) {
-	for i := range t.NumField() {
-		f := t.Field(i)
+	for f := range t.Fields() {
 		name, options, _ := strings.Cut(f.Tag.Get("json"), ",")
 		switch {
 		case f.Anonymous && name == "":

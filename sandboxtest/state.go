@@ -268,18 +268,18 @@ func (st *store) stateLocked() *state {
 
 // The objects are described unless they were deleted, or are not yet whole.
 
-func (out *state) addSandboxLocked(sb *namedSandbox) {
+func (in *state) addSandboxLocked(sb *namedSandbox) {
 	if sb.deleted || sb.s.store.sandboxes[sb.key] != sb {
 		return
 	}
-	out.Sandboxes = append(out.Sandboxes, sandboxState{
+	in.Sandboxes = append(in.Sandboxes, sandboxState{
 		Project: sb.key.project, Name: sb.key.name, Settings: sb.settings.clone(),
 		CreatedAt: sb.createdAt, UpdatedAt: sb.updatedAt, StatusUpdatedAt: sb.statusUpdatedAt,
 		CurrentSnapshot: sb.currentSnapshot, CurrentSession: sb.current.id, Used: sb.past,
 	})
 }
 
-func (out *state) addSessionLocked(sess *session) {
+func (in *state) addSessionLocked(sess *session) {
 	if sess.sb.deleted || sess.sb.s.store.sessions[sess.id] != sess {
 		return
 	}
@@ -293,11 +293,11 @@ func (out *state) addSessionLocked(sess *session) {
 	if sess.taken != nil {
 		s.Taken = sess.taken.id
 	}
-	out.Sessions = append(out.Sessions, s)
+	in.Sessions = append(in.Sessions, s)
 }
 
-func (out *state) addSnapshotLocked(sn *snapshot) {
-	out.Snapshots = append(out.Snapshots, snapshotState{
+func (in *state) addSnapshotLocked(sn *snapshot) {
+	in.Snapshots = append(in.Snapshots, snapshotState{
 		Project: sn.key.project, Name: sn.key.name, ID: sn.id, Session: sn.session, Parent: sn.parent,
 		Method: sn.method, Layer: sn.layer, Size: sn.size, Status: sn.status, CreatedAt: sn.createdAt,
 		UpdatedAt: sn.updatedAt, LastUsedAt: sn.lastUsedAt, ExpiresAt: sn.expiresAt, TTL: sn.ttl,

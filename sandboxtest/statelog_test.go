@@ -65,7 +65,7 @@ func TestHalfALine(t *testing.T) {
 	}
 	// Any one bit. What stands between the parts of a line may say the same in
 	// another way.
-	for i := 0; i < len(data); i++ {
+	for i := range data {
 		for bit := range 8 {
 			if (i*8+bit)%23 != 0 && i < last { // a sample of the older lines
 				continue

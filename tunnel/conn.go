@@ -176,7 +176,7 @@ func (c *Conn) failure(op string, err error) error {
 	if err == nil {
 		return nil
 	}
-	if e, ok := err.(*net.OpError); ok { // of the pipe
+	if e, ok := errors.AsType[*net.OpError](err); ok { // of the pipe
 		err = e.Err
 	}
 	return &net.OpError{Op: op, Net: c.remote.Network(), Addr: c.remote, Err: err}

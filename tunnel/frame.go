@@ -26,7 +26,7 @@ const (
 // putHead writes the head of a frame to the beginning of b.
 func putHead(b []byte, kind byte, size int) {
 	b[0] = kind
-	binary.BigEndian.PutUint16(b[1:], uint16(size))
+	binary.BigEndian.PutUint16(b[1:], uint16(size)) //nolint:gosec // at most maxData
 }
 
 // readFrame reads a frame from the sandbox. Its data is in buf, which it makes

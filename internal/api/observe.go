@@ -3,6 +3,7 @@ package api
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -235,7 +236,7 @@ func (a *attempts) refusal() error {
 // Outcome returns the word for an error of this package, as observers are told
 // it.
 func Outcome(ctx context.Context, err error) string {
-	f, failed := err.(*Failure)
+	f, failed := errors.AsType[*Failure](err)
 	switch {
 	case err == nil:
 		return observe.OK
@@ -244,7 +245,7 @@ func Outcome(ctx context.Context, err error) string {
 	case ctx.Err() != nil:
 		return observe.Ended(ctx)
 	}
-	if _, ok := err.(*AuthError); ok {
+	if _, ok := errors.AsType[*AuthError](err); ok {
 		return NoCredentials
 	}
 	return Broken.String()

@@ -82,10 +82,10 @@ func (e *LimitError) Error() string {
 // Unwrap returns Err.
 func (e *LimitError) Unwrap() error { return e.Err }
 
-// notSent marks the error of an attempt that sent nothing.
-type notSent struct{ error }
+// notSentError marks the error of an attempt that sent nothing.
+type notSentError struct{ error }
 
-func (e notSent) Unwrap() error { return e.error }
+func (e notSentError) Unwrap() error { return e.error }
 
 // window returns the one that an operation is counted in.
 func (p *pacer) window(op *Op) *window {
@@ -123,7 +123,7 @@ func (p *pacer) enter(ctx context.Context, a *attempts) error {
 		p.mu.Unlock()
 		ctx, e := a.beginPace(ctx, limit, 0)
 		a.endPace(ctx, e, err)
-		return notSent{err}
+		return notSentError{err}
 	}
 	q := &waiter{first: first, ticket: a.ticket, slot: &a.slot, granted: make(chan struct{})}
 	before := w.join(q)
@@ -152,7 +152,7 @@ func (p *pacer) enter(ctx context.Context, a *attempts) error {
 		}
 		p.arm(w, time.Now())
 		p.mu.Unlock()
-		err = notSent{err}
+		err = notSentError{err}
 	}
 	return err
 }
@@ -263,6 +263,6 @@ func (p *pacer) assign(op *Op, w *window, limit int) *window {
 
 // unsent reports whether err is that of an attempt that sent nothing.
 func unsent(err error) bool {
-	_, ok := errors.AsType[notSent](err)
+	_, ok := errors.AsType[notSentError](err)
 	return ok
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"math/rand/v2"
 	"net/http"
 	"slices"
@@ -351,9 +352,7 @@ func TestOddLimits(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				c := testClient(roundTripper(func(*http.Request) (*http.Response, error) {
 					resp := respond(200, `{"session":{"id":"one"}}`)
-					for k, v := range header() {
-						resp.Header[k] = v
-					}
+					maps.Copy(resp.Header, header())
 					return resp, nil
 				}))
 				began := time.Now()
@@ -474,9 +473,7 @@ func TestApartCounts(t *testing.T) {
 			switch n++; n {
 			case 1, 3, 5, 7:
 				resp := respond(429, `{"error":{"code":"rate_limited"}}`)
-				for k, v := range rate(20, 0, 2*time.Second) {
-					resp.Header[k] = v
-				}
+				maps.Copy(resp.Header, rate(20, 0, 2*time.Second))
 				return resp, nil
 			case 2, 4:
 				return respond(503, `{"error":{"code":"internal"}}`), nil

@@ -252,7 +252,7 @@ func TestCancelWhileWaiting(t *testing.T) {
 func TestKindNames(t *testing.T) {
 	t.Parallel()
 	seen := map[string]bool{}
-	for k := Kind(0); k < numberOfKinds; k++ {
+	for k := range Kind(numberOfKinds) {
 		assert.NotEmpty(t, k.String(), "kind %d", int(k))
 		assert.False(t, seen[k.String()], k.String())
 		seen[k.String()] = true

@@ -93,7 +93,7 @@ func (c *call) method(spec string) (any, error) {
 	}
 	do := func() (any, error) {
 		out := m.Call(in)
-		last, _ := out[len(out)-1].Interface().(error)
+		last, _ := reflect.TypeAssert[error](out[len(out)-1])
 		if out[0].Kind() == reflect.Interface && out[0].IsNil() || len(out) == 1 && last != nil {
 			return nil, last
 		}

@@ -68,15 +68,15 @@ func (c *call) list(spec [3]string) (any, error) {
 	case l.Collect == "pages" && c.step.Op == "snapshotTree":
 		return c.trees(l, spec[1], page)
 	case l.Collect == "pages":
-		return l.take(c, iterator(page, "Pages", c.ctx), l.page)
+		return l.take(c, iterator(c.ctx, page, "Pages"), l.page)
 	case l.Collect == "items":
-		return l.take(c, iterator(page, "All", c.ctx), l.item)
+		return l.take(c, iterator(c.ctx, page, "All"), l.item)
 	default:
 		return nil, fmt.Errorf("conformance: unknown way to collect: %q", l.Collect)
 	}
 }
 
-func iterator(page any, method string, ctx context.Context) any {
+func iterator(ctx context.Context, page any, method string) any {
 	return reflect.ValueOf(page).MethodByName(method).Call([]reflect.Value{reflect.ValueOf(ctx)})[0].Interface()
 }
 
@@ -87,7 +87,7 @@ func (l listing) take(c *call, seq any, form func(any) any) (any, error) {
 		return out, nil
 	}
 	for v, e := range reflect.ValueOf(seq).Seq2() {
-		if err, _ := e.Interface().(error); err != nil {
+		if err, _ := reflect.TypeAssert[error](e); err != nil {
 			c.partial = out
 			return nil, err
 		}

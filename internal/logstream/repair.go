@@ -2,6 +2,7 @@ package logstream
 
 import (
 	"context"
+	"errors"
 	"io"
 
 	"github.com/go-vercel/sandbox/internal/api"
@@ -28,11 +29,10 @@ func (r *Reader) cut(cause error) {
 	}
 	r.repairs++
 	e := observe.Event{Kind: observe.Repair, Session: r.cmd.Session, Command: r.cmd.ID, Attempt: r.repairs, Cause: causeCut}
-	switch err := cause.(type) {
-	case *Error:
+	if _, ok := errors.AsType[*Error](cause); ok {
 		e.Cause = causeClosed
-	case *api.Failure:
-		e.Cause = err.Kind.String()
+	} else if f, ok := errors.AsType[*api.Failure](cause); ok {
+		e.Cause = f.Kind.String()
 	}
 	if cause != io.EOF && cause != io.ErrUnexpectedEOF {
 		e.CauseErr = cause
@@ -49,7 +49,7 @@ func (r *Reader) repaired(err error) {
 	}
 	e := r.repair.event
 	e.Err, e.Received = err, r.Bytes()
-	if _, lost := err.(*Error); lost {
+	if _, lost := errors.AsType[*Error](err); lost {
 		e.Outcome = observe.Failed
 	} else {
 		e.Outcome = api.Outcome(r.ctx, err)
