@@ -18,7 +18,7 @@ import (
 // its own.
 func TestScripts(t *testing.T) {
 	t.Parallel()
-	schemas, err := filepath.Abs("testdata/schema")
+	schemas, err := filepath.Abs("schema")
 	if err != nil {
 		t.Fatal(err)
 	}

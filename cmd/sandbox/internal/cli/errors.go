@@ -265,7 +265,7 @@ func (a *app) report(err error) int {
 	f := a.explain(err)
 	if a.opts.wantsJSON() || a.opts.json || a.asksForJSON() {
 		text := &strings.Builder{}
-		_ = writeJSON(text, map[string]any{"error": f}, false)
+		_ = writeJSON(text, errorView{f}, false)
 		fmt.Fprint(a.err, lines(text.String()))
 		return f.exit
 	}

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"strings"
 
+	"github.com/charmbracelet/x/ansi"
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
@@ -20,47 +21,107 @@ const (
 // optionTitles are the groups in the order of the page.
 var optionTitles = []string{"Options", "Flags", groupScope, groupOutput}
 
-// help writes a command's page on standard output.
+// help writes a command's page on standard output, as wide as the terminal.
 func (a *app) help(cmd *cobra.Command) {
-	var b strings.Builder
-	bold := func(s string) string { return a.out.Paint(console.Bold, s) }
-	section := func(title string, lines [][2]string) {
-		if len(lines) > 0 {
-			fmt.Fprintf(&b, "%s\n\n", bold(title))
-			columns(&b, lines)
-			b.WriteByte('\n')
-		}
+	p := &helpPage{width: 1 << 16, bold: func(s string) string { return a.out.Paint(console.Bold, s) }}
+	if a.out.Terminal {
+		p.width = max(a.out.Width(), 40)
 	}
+	p.write(cmd)
+	fmt.Fprint(a.out, p.text.String())
+}
+
+// helpPage is a page that is being written.
+type helpPage struct {
+	text  strings.Builder
+	width int
+	bold  func(string) string
+}
+
+func (p *helpPage) write(cmd *cobra.Command) {
 	if cmd == cmd.Root() {
-		fmt.Fprintf(&b, "%s %s\n\n", bold("sandbox"), Version())
+		fmt.Fprintf(&p.text, "%s %s\n\n", p.bold("sandbox"), Version())
 	} else {
-		fmt.Fprintf(&b, "%s\n\n", bold(strings.TrimPrefix(cmd.CommandPath(), "sandbox ")))
+		fmt.Fprintf(&p.text, "%s\n\n", p.bold(strings.TrimPrefix(cmd.CommandPath(), "sandbox ")))
 	}
-	line := "▲ " + cmd.CommandPath() + " [options]"
-	line += arguments(cmd)
-	fmt.Fprintf(&b, "%s\n\n", line)
+	fmt.Fprintf(&p.text, "▲ %s [options]%s\n\n", cmd.CommandPath(), arguments(cmd))
 	if cmd != cmd.Root() {
-		text := cmd.Short
-		if cmd.Long != "" {
-			text = cmd.Long
-		}
-		fmt.Fprintf(&b, "%s\n\n", text)
+		p.paragraphs(first(cmd.Long, cmd.Short))
 	}
 	if len(cmd.Aliases) > 0 {
-		fmt.Fprintf(&b, "%s %s\n\n", bold("Aliases:"), strings.Join(cmd.Aliases, ", "))
+		p.paragraphs(p.bold("Aliases:") + " " + strings.Join(cmd.Aliases, ", "))
 	}
 	if cmd.HasAvailableSubCommands() {
-		fmt.Fprintf(&b, "For command help, run `%s <command> --help`\n\n", cmd.CommandPath())
-		eachCommandGroup(cmd, section)
+		p.paragraphs("For command help, run `" + cmd.CommandPath() + " <command> --help`")
+		eachCommandGroup(cmd, p.section)
+	} else {
+		p.section("Arguments:", argumentLines(cmd))
 	}
 	groups := optionGroups(cmd)
 	for _, title := range optionTitles {
-		section(title+":", groups[title])
+		p.section(title+":", groups[title])
+	}
+	if d, ok := documentOf(cmd); ok {
+		fmt.Fprintf(&p.text, "%s\n\n    %s\n\n", p.bold("With --json:"), p.wrapped(d.describe(), 4))
 	}
 	if cmd.Example != "" {
-		fmt.Fprintf(&b, "%s\n\n%s\n\n", bold("Examples:"), strings.TrimRight(cmd.Example, "\n"))
+		fmt.Fprintf(&p.text, "%s\n\n%s\n\n", p.bold("Examples:"), strings.TrimRight(cmd.Example, "\n"))
 	}
-	fmt.Fprint(a.out, b.String())
+}
+
+func (p *helpPage) paragraphs(text string) {
+	for paragraph := range strings.SplitSeq(text, "\n\n") {
+		fmt.Fprintf(&p.text, "%s\n\n", p.wrapped(paragraph, 0))
+	}
+}
+
+// section writes lines of two columns. A name that would leave no room for the
+// second one has a line of its own.
+func (p *helpPage) section(title string, lines [][2]string) {
+	if len(lines) == 0 {
+		return
+	}
+	fmt.Fprintf(&p.text, "%s\n\n", p.bold(title))
+	column := 0
+	for _, l := range lines {
+		if n := len(l[0]); n <= p.width/2 {
+			column = max(column, n)
+		}
+	}
+	if column > p.width/3 && p.width < 100 {
+		column = p.width / 3
+	}
+	for _, l := range lines {
+		text := p.wrapped(l[1], column+6)
+		if len(l[0]) > column {
+			fmt.Fprintf(&p.text, "    %s\n    %-*s  %s\n", p.wrapped(l[0], 8), column, "", text)
+		} else {
+			fmt.Fprintf(&p.text, "    %-*s  %s\n", column, l[0], text)
+		}
+	}
+	p.text.WriteByte('\n')
+}
+
+// wrapped breaks text between words, so that it goes on below its beginning, which
+// is that far from the left.
+func (p *helpPage) wrapped(text string, indent int) string {
+	var b strings.Builder
+	at := indent
+	for i, word := range strings.Fields(text) {
+		n := ansi.StringWidth(word)
+		switch {
+		case i == 0:
+		case at+1+n > p.width:
+			b.WriteString("\n" + strings.Repeat(" ", indent))
+			at = indent
+		default:
+			b.WriteByte(' ')
+			at++
+		}
+		b.WriteString(word)
+		at += n
+	}
+	return b.String()
 }
 
 // arguments are what follows the options.
@@ -87,17 +148,6 @@ func eachCommandGroup(cmd *cobra.Command, do func(title string, lines [][2]strin
 	do("Commands:", titled[""])
 	for _, g := range cmd.Groups() {
 		do(g.Title, titled[g.ID])
-	}
-}
-
-// columns writes lines of two columns.
-func columns(b *strings.Builder, lines [][2]string) {
-	width := 0
-	for _, l := range lines {
-		width = max(width, len(l[0]))
-	}
-	for _, l := range lines {
-		fmt.Fprintf(b, "    %-*s  %s\n", width, l[0], l[1])
 	}
 }
 

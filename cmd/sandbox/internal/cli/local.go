@@ -62,6 +62,14 @@ func (c *connection) connectLocal(ctx context.Context) (*sandbox.Client, error) 
 	return c.newClient(auth.Static(c.scope), e.URL)
 }
 
+type localView struct {
+	PID     int    `json:"pid"`
+	Mode    string `json:"mode"`
+	Version string `json:"version"`
+	URL     string `json:"url"`
+	Dir     string `json:"dir"`
+}
+
 type localCommand struct{ *app }
 
 func (c *localCommand) command() *cobra.Command {
@@ -91,7 +99,7 @@ func (c *localCommand) status(cmd *cobra.Command, _ []string) error {
 	}
 	defer e.Close()
 	if c.opts.structured() {
-		v := map[string]any{"pid": e.Address.PID, "mode": e.Address.Mode, "version": e.Address.Version, "url": e.Address.URL, "dir": state}
+		v := localView{e.Address.PID, string(e.Address.Mode), e.Address.Version, e.Address.URL, state}
 		return c.print(output{doc: v, names: []string{fmt.Sprint(e.Address.PID)}})
 	}
 	_, err = fmt.Fprintf(c.out, "Process %d serves in mode %s, with its files in %s.\n%s\n", e.Address.PID, e.Address.Mode, state, noBoundary)

@@ -70,9 +70,15 @@ func manualPage(cmd *cobra.Command) string {
 		}
 	}
 	eachCommandGroup(cmd, func(title string, lines [][2]string) { section(strings.TrimSuffix(title, ":"), lines) })
+	if !cmd.HasAvailableSubCommands() {
+		section("Arguments", argumentLines(cmd))
+	}
 	groups := optionGroups(cmd)
 	for _, title := range optionTitles {
 		section(title, groups[title])
+	}
+	if d, ok := documentOf(cmd); ok {
+		fmt.Fprintf(&b, ".SH \"WITH --JSON\"\n%s\n", roff(d.describe()))
 	}
 	if cmd.Example != "" {
 		fmt.Fprintf(&b, ".SH EXAMPLES\n.nf\n%s\n.fi\n", roff(strings.TrimRight(cmd.Example, "\n")))

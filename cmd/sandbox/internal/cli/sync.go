@@ -205,12 +205,18 @@ func below(dir string) func(string) bool {
 	return func(name string) bool { return strings.HasPrefix(name, dir+"/") }
 }
 
+type changesView struct {
+	Write  []string `json:"write"`
+	Delete []string `json:"delete"`
+	Mkdir  []string `json:"mkdir"`
+}
+
 func (s *syncing) show(c mirror.Changes) error {
 	gone := slices.Concat(c.Replace, c.Delete, c.Clear, c.Remove)
 	if s.app.opts.structured() {
 		some := func(names []string) []string { return append([]string{}, names...) }
 		return s.app.print(output{
-			doc: map[string][]string{"write": some(c.Write), "delete": some(gone), "mkdir": some(c.Make)}, names: slices.Concat(c.Write, gone),
+			doc: changesView{some(c.Write), some(gone), some(c.Make)}, names: slices.Concat(c.Write, gone),
 		})
 	}
 	for _, l := range []struct {

@@ -53,6 +53,10 @@ func (a *app) publicURL(ctx context.Context, name, port string, publish, wait bo
 	return address, nil
 }
 
+type urlView struct {
+	URL string `json:"url"`
+}
+
 type urlCommand struct {
 	*app
 
@@ -75,7 +79,7 @@ func (c *urlCommand) run(cmd *cobra.Command, args []string) error {
 		return err
 	}
 	if c.opts.structured() {
-		return c.print(output{doc: map[string]string{"url": address}, names: []string{address}})
+		return c.print(output{doc: urlView{address}, names: []string{address}})
 	}
 	_, err = fmt.Fprintln(c.shown(), address)
 	return err

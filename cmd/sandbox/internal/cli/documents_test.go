@@ -1,0 +1,132 @@
+package cli
+
+import (
+	"bytes"
+	"encoding/json"
+	"flag"
+	"maps"
+	"os"
+	"path/filepath"
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/jsonschema-go/jsonschema"
+	"github.com/spf13/cobra"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/go-vercel/sandbox"
+)
+
+// update writes the schemas: go test ./internal/cli -run TestSchemas -update.
+var update = flag.Bool("update", false, "write the schemas, instead of comparing them")
+
+// schemaDir is where the schemas are.
+const schemaDir = "../../schema"
+
+// TestSchemas wants a schema for each document, made of its type, and no other.
+func TestSchemas(t *testing.T) {
+	t.Parallel()
+	all := map[string]any{"error": errorView{}}
+	for _, d := range documents {
+		if before, ok := all[d.name]; ok {
+			assert.IsType(t, before, d.value, d.name)
+		}
+		all[d.name] = d.value
+	}
+	opts := &jsonschema.ForOptions{TypeSchemas: map[reflect.Type]*jsonschema.Schema{
+		reflect.TypeFor[sandbox.NetworkPolicy](): {Types: []string{"object", "string"}, Description: "what the API has"},
+	}}
+	for name, value := range all {
+		s, err := jsonschema.ForType(reflect.TypeOf(value), opts)
+		require.NoError(t, err, name)
+		if len(s.Types) > 0 && reflect.TypeOf(value).Kind() == reflect.Slice {
+			s.Type, s.Types = "array", nil // an empty one is no null
+		}
+		s.Schema, s.Title = "https://json-schema.org/draft/2020-12/schema", name
+		var text bytes.Buffer
+		enc := json.NewEncoder(&text)
+		enc.SetIndent("", "  ")
+		require.NoError(t, enc.Encode(s))
+		file := filepath.Join(schemaDir, name+".json")
+		if *update {
+			require.NoError(t, os.WriteFile(file, text.Bytes(), 0o644))
+			continue
+		}
+		data, err := os.ReadFile(file)
+		require.NoError(t, err)
+		assert.Equal(t, string(data), text.String(), "run it with -update")
+	}
+	files, err := filepath.Glob(schemaDir + "/*.json")
+	require.NoError(t, err)
+	assert.Len(t, files, len(all), "%q", files)
+}
+
+// undocumented are commands that write no document of their own.
+var undocumented = []string{
+	"api", "attach", "completion", "config get", "connect", "copy", "emulator", "fs cat", "fs chmod", "fs edit", "fs mkdir", "fs mv", "fs rm", "kill", "local stop",
+	"login", "logout", "logs", "man", "mcp", "open", "port-forward", "profile remove", "profile set", "profile use", "rollback", "rsh", "sh", "telemetry disable",
+	"telemetry enable", "telemetry status", "use", "wait-for",
+}
+
+// TestEveryCommandIsDocumented: a command's document is known, or it has none; and
+// each argument is explained.
+func TestEveryCommandIsDocumented(t *testing.T) {
+	t.Parallel()
+	rows := slices.Collect(maps.Keys(documents))
+	texts := maps.Clone(argumentTexts)
+	var leaves []string
+	var visit func(*cobra.Command)
+	visit = func(cmd *cobra.Command) {
+		for _, c := range cmd.Commands() {
+			visit(c)
+		}
+		if cmd.HasSubCommands() {
+			return
+		}
+		words := strings.TrimPrefix(cmd.CommandPath(), "sandbox ")
+		leaves = append(leaves, words)
+		for _, l := range argumentLines(cmd) {
+			assert.NotEmpty(t, l[1], "%s of %s", l[0], words)
+			for key, text := range texts {
+				if text == l[1] {
+					delete(texts, key)
+				}
+			}
+		}
+	}
+	visit(testTree(t))
+	assert.ElementsMatch(t, leaves, append(rows, undocumented...))
+	assert.Empty(t, texts, "arguments that no command has")
+}
+
+// TestHelpIsWrapped: nothing but examples is wider than a terminal, and what is
+// continued stands below its beginning.
+func TestHelpIsWrapped(t *testing.T) {
+	t.Parallel()
+	var visit func(*cobra.Command)
+	visit = func(cmd *cobra.Command) {
+		for _, width := range []int{40, 80, 132} {
+			p := &helpPage{width: width, bold: func(s string) string { return s }}
+			p.write(cmd)
+			page, _, _ := strings.Cut(p.text.String(), "\nExamples:\n")
+			_, page, _ = strings.Cut(page, "\n\n▲")
+			_, page, _ = strings.Cut(page, "\n\n")
+			for l := range strings.SplitSeq(page, "\n") {
+				// A word alone can't be broken.
+				if len([]rune(l)) > width {
+					assert.LessOrEqual(t, len(strings.Fields(l)), 4, "%s at %d: %s", cmd.CommandPath(), width, l)
+				}
+			}
+		}
+		for _, c := range cmd.Commands() {
+			visit(c)
+		}
+	}
+	visit(testTree(t))
+	p := &helpPage{width: 40, bold: func(s string) string { return s }}
+	p.section("Options:", [][2]string{{"--x <y>", "one two three four five six seven"}, {"--much-longer-than-the-others <z>", "eight"}})
+	assert.Equal(t, "Options:\n\n    --x <y>  one two three four five six\n             seven\n    --much-longer-than-the-others\n        <z>\n             eight\n\n", p.text.String())
+}
