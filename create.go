@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/go-vercel/sandbox/internal/api"
+	"github.com/go-vercel/sandbox/internal/observe"
 	"github.com/go-vercel/sandbox/internal/redact"
 	"github.com/go-vercel/sandbox/internal/wire"
 )
@@ -90,6 +91,10 @@ type CreateOptions struct {
 	// NoResume lets [Client.GetOrCreate] return an existing sandbox that is
 	// stopped without starting it. The other methods ignore it.
 	NoResume bool
+	// RequireSaved lets [Client.Fork] look at the source first, which costs a
+	// request, and fail with an error that matches [ErrNotSaved] unless the source
+	// has stopped with its files saved. The other methods ignore it.
+	RequireSaved bool
 	// Private holds parameters that are not part of the documented API. Their
 	// names begin with two underscores, and they are sent as they are.
 	Private map[string]any `secret:"names"`
@@ -264,9 +269,10 @@ func (o *CreateOptions) missing(err error) error {
 // Fork creates a sandbox with the files of another's current snapshot, or with
 // its image or runtime if it has none, and starts its first session. Changes
 // since that snapshot are not included: call [Sandbox.Stop] on a running source
-// first. The snapshot must be in the fork's region. If [SessionInfo].SourceSnapshotID
-// of the fork's first session is empty, the source was never saved, and the fork
-// has none of its files.
+// first. The snapshot must be in the fork's region. If the source was never
+// saved, the fork has none of its files, [SessionInfo].SourceSnapshotID of its
+// first session is empty, and a warning is logged. Nothing in the response tells
+// that the source runs; [CreateOptions].RequireSaved asks.
 //
 // Options that are nil or zero are copied from the source, all of them if opts
 // is nil; a non-nil empty slice or map clears what the source has. Drives are
@@ -307,10 +313,38 @@ func (c *Client) Fork(ctx context.Context, source string, opts *CreateOptions) (
 	if err != nil {
 		return nil, err
 	}
+	if o.RequireSaved {
+		if err := c.checkSaved(ctx, source); err != nil {
+			return nil, err
+		}
+	}
 	var resp wire.SandboxResponse
 	req := &api.Request{Op: api.ForkSandbox, Path: []string{source}, Query: projectQuery(project), Body: full}
 	if err := c.doWithImage(ctx, o.WaitForImage, req, &resp); err != nil {
 		return nil, err
 	}
-	return newSandbox(c, project, &resp, o.OnResume), nil
+	fork := newSandbox(c, project, &resp, o.OnResume)
+	if resp.Session.SourceSnapshotID == "" && o.Image == "" {
+		ctx, e := c.seam().Begin(ctx, observe.Event{
+			Kind: observe.EmptyFork, Operation: api.ForkSandbox.Name, Sandbox: fork.Name(), Session: resp.Session.ID,
+			Cause: "never saved", CauseErr: fmt.Errorf("the source %q was never saved", source),
+		})
+		c.endEvent(ctx, e, nil)
+	}
+	return fork, nil
+}
+
+// checkSaved looks whether a sandbox has stopped with its files saved.
+func (c *Client) checkSaved(ctx context.Context, name string) error {
+	sb, err := c.Get(ctx, name, &GetOptions{NoResume: true})
+	if err != nil {
+		return err
+	}
+	switch status := sb.Status(); {
+	case sb.Info().CurrentSnapshotID == "":
+		return fmt.Errorf("sandbox: %w: %q has no snapshot, so that a fork would have none of its files: call Stop or Snapshot first", ErrNotSaved, name)
+	case status != StatusStopped:
+		return fmt.Errorf("sandbox: %w: %q is %s, and a fork would lack what it has changed since its last snapshot: call Stop first", ErrNotSaved, name, status)
+	}
+	return nil
 }

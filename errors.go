@@ -34,6 +34,9 @@ var (
 	// or was deleted, or the sandbox is not persistent. [GetOrCreate] creates
 	// such a sandbox anew.
 	ErrSnapshotNotFound = errors.New("snapshot not found")
+	// ErrNotSaved matches the error of [Client.Fork] with
+	// [CreateOptions].RequireSaved.
+	ErrNotSaved = errors.New("the source of the fork is not saved")
 	// ErrRateLimited matches an [APIError] with status 429, whose RetryAfter and
 	// RateLimit say how long to wait, and a [RequestError] of a request that was
 	// not sent because of a limit; see [ClientOptions.MaxRateLimitWait].

@@ -58,6 +58,7 @@ var records = map[string]struct {
 	EventPace:       {"sandbox request has waited for the rate limit", slog.LevelDebug, slog.LevelWarn},
 	EventExtension:  {"sandbox keep-alive", slog.LevelInfo, slog.LevelError},
 	EventCommandIDs: {"sandbox: commands get their IDs from the service from now on", slog.LevelWarn, slog.LevelWarn},
+	EventEmptyFork:  {"sandbox: the fork has none of its source's files", slog.LevelWarn, slog.LevelWarn},
 	EventPool:       {"sandbox pool", slog.LevelDebug, slog.LevelWarn},
 }
 

@@ -15,7 +15,7 @@ import (
 // eventKinds are all kinds of events.
 var eventKinds = []string{
 	EventRequest, EventOperation, EventCommand, EventWait, EventRepair, EventResume, EventHook, EventStop,
-	EventUpload, EventDownload, EventPace, EventExtension, EventCommandIDs, EventPool,
+	EventUpload, EventDownload, EventPace, EventExtension, EventCommandIDs, EventEmptyFork, EventPool,
 }
 
 // TestEventLevels: the level of a record says what an operator does.

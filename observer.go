@@ -76,6 +76,9 @@ const (
 	// client chooses for commands: from now on, the outcome of a start whose
 	// response is lost stays unknown.
 	EventCommandIDs = observe.CommandIDs
+	// EventEmptyFork says that a fork has none of its source's files, since the
+	// source was never saved.
+	EventEmptyFork = observe.EmptyFork
 	// EventPool is what a pool of package pool has done with a sandbox, which
 	// Operation says in words such as "taken".
 	EventPool = observe.Pool

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"log/slog"
 	"net/http"
 	"strings"
 	"sync"
@@ -23,19 +24,45 @@ import (
 	"github.com/go-vercel/sandbox/sandboxtest"
 )
 
-// TestForkOfUnsaved: the fork tells whether its source was ever saved.
+// TestForkOfUnsaved: a fork whose source was never saved is told, by the fork and
+// by the log, at no further request; with RequireSaved it is refused, as is that
+// of a source that runs.
 func TestForkOfUnsaved(t *testing.T) {
 	t.Parallel()
 	srv, source := testkit.Start(t, nil)
-	client := testkit.Client(t, srv, sandbox.ClientOptions{})
+	var log testkit.LockedBuffer
+	client := testkit.Client(t, srv, sandbox.ClientOptions{Logger: slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{Level: slog.LevelWarn}))})
+	saved := &sandbox.CreateOptions{RequireSaved: true}
+	forks := func() int { return testkit.Count(srv, sandboxtest.ForkSandbox) }
+
+	before := len(srv.Requests())
 	fork, err := client.Fork(t.Context(), source.Name(), nil)
 	require.NoError(t, err)
 	assert.Empty(t, fork.CurrentSession().Info().SourceSnapshotID)
+	assert.Equal(t, 1, len(srv.Requests())-before)
+	for _, want := range []string{"level=WARN", "none of its source's files", "sandbox=" + fork.Name(), source.Name()} {
+		assert.Contains(t, log.String(), want)
+	}
+	_, err = client.Fork(t.Context(), source.Name(), saved)
+	require.ErrorIs(t, err, sandbox.ErrNotSaved)
+	require.ErrorContains(t, err, "no snapshot")
+	assert.Equal(t, 1, forks())
+
 	_, err = source.Stop(t.Context(), nil)
 	require.NoError(t, err)
-	fork, err = client.Fork(t.Context(), source.Name(), nil)
+	told := log.String()
+	fork, err = client.Fork(t.Context(), source.Name(), saved)
 	require.NoError(t, err)
 	assert.NotEmpty(t, fork.CurrentSession().Info().SourceSnapshotID)
+	assert.Equal(t, told, log.String(), "nothing to warn of")
+
+	require.NoError(t, source.Resume(t.Context()))
+	_, err = client.Fork(t.Context(), source.Name(), saved)
+	require.ErrorIs(t, err, sandbox.ErrNotSaved)
+	require.ErrorContains(t, err, "running")
+	assert.Equal(t, 2, forks())
+	_, err = client.Fork(t.Context(), "there-is-none", saved)
+	require.ErrorIs(t, err, sandbox.ErrNotFound)
 }
 
 // TestStopThenFork: what was written before a stop is in the fork that is made

@@ -203,7 +203,7 @@ func TestCreate(t *testing.T) {
 		local: map[string]func(*testing.T, *world, method){
 			"WaitForImage": waitForImage, "OnCreate": onCreate, "OnResume": onResume, "Mounts.Region": mountRegion,
 		},
-		never: map[string]string{"NoResume": "a new sandbox runs"},
+		never: map[string]string{"NoResume": "a new sandbox runs", "RequireSaved": forksOnly},
 	}
 	create.test(t)
 }
@@ -239,7 +239,7 @@ func TestGetOrCreate(t *testing.T) {
 			},
 		},
 		never: map[string]string{
-			"Name":            "the argument is the name",
+			"Name": "the argument is the name", "RequireSaved": forksOnly,
 			"Credentials.NPM": newOnly, "Credentials.Other": newOnly,
 			"Source(GitSource).URL": elsewhere, "Source(GitSource).Username": elsewhere, "Source(GitSource).Password": elsewhere,
 			"Source(GitSource).Depth": elsewhere, "Source(GitSource).Revision": elsewhere, "Source(TarballSource).URL": elsewhere,
@@ -261,6 +261,17 @@ func refusedByFork(field string, value any) func(*testing.T, *world, method) {
 	}
 }
 
+const forksOnly = "only a fork has a source to look at"
+
+// requireSaved lets a fork look at its source first.
+func requireSaved(t *testing.T, w *world, m method) {
+	m.before(t, w)
+	w.recorded()
+	_, err := m.call(w, m.with(w, map[string]any{"RequireSaved": true}))
+	require.ErrorIs(t, err, sandbox.ErrNotSaved)
+	assert.Len(t, w.recorded(), 1, "it looks, and does nothing")
+}
+
 func TestFork(t *testing.T) {
 	t.Parallel()
 	// Without a snapshot, which would bind it to a region.
@@ -277,7 +288,7 @@ func TestFork(t *testing.T) {
 			return w.client.Fork(w.ctx, w.box.Name(), opts.(*sandbox.CreateOptions))
 		},
 		local: map[string]func(*testing.T, *world, method){
-			"WaitForImage": waitForImage, "OnResume": onResume, "Mounts.Region": mountRegion,
+			"WaitForImage": waitForImage, "OnResume": onResume, "Mounts.Region": mountRegion, "RequireSaved": requireSaved,
 			"Runtime":  refusedByFork("Runtime", "node24"),
 			"OnCreate": refusedByFork("OnCreate", sandbox.Hook(func(context.Context, *sandbox.Sandbox) error { return nil })),
 		},

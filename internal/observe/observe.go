@@ -27,6 +27,7 @@ const (
 	Pace       = "pace"
 	Extension  = "extension"
 	CommandIDs = "command ids"
+	EmptyFork  = "empty fork"
 	Pool       = "pool"
 )
 
