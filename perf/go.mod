@@ -7,7 +7,6 @@ require github.com/go-vercel/sandbox v0.0.0
 require (
 	github.com/coder/websocket v1.8.15 // indirect
 	github.com/creack/pty v1.1.24 // indirect
-	github.com/go-jose/go-jose/v4 v4.1.8 // indirect
 	github.com/gofrs/flock v0.13.1 // indirect
 	github.com/google/go-querystring v1.2.0 // indirect
 	github.com/hashicorp/go-cleanhttp v0.5.2 // indirect

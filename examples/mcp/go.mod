@@ -5,7 +5,6 @@ go 1.26.0
 require github.com/go-vercel/sandbox v0.0.0
 
 require (
-	github.com/go-jose/go-jose/v4 v4.1.8 // indirect
 	github.com/hashicorp/go-cleanhttp v0.5.2 // indirect
 	github.com/hashicorp/go-retryablehttp v0.7.8 // indirect
 )
