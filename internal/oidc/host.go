@@ -11,6 +11,7 @@ import (
 	"runtime"
 	"strings"
 	"time"
+	"unicode"
 
 	"github.com/go-vercel/sandbox/internal/redact"
 )
@@ -163,7 +164,7 @@ func (h *Host) TokenFile(projectID string) (string, error) {
 // checkID refuses an ID that could name another file or another route. IDs come
 // from files in directories that anyone may have sent.
 func checkID(what, id string) error {
-	bad := func(r rune) bool { return r < ' ' || r == 0x7f || strings.ContainsRune(`/\:*?"<>|`, r) }
+	bad := func(r rune) bool { return !unicode.IsPrint(r) || strings.ContainsRune(`/\:*?"<>|`, r) }
 	if id == "" || len(id) > 200 || strings.Trim(id, ". ") != id || strings.ContainsFunc(id, bad) {
 		return fmt.Errorf("invalid %s %.60q", what, id)
 	}

@@ -39,3 +39,14 @@ func TestNotAFile(t *testing.T) {
 	_, err := LoadFile(filepath.Join(dir, ".env"))
 	assert.Error(t, err)
 }
+
+// FuzzParse: whatever a file of the folder holds, its names are names of variables.
+func FuzzParse(f *testing.F) {
+	f.Add("A=1\nexport B='x\ny' # z\nC: \"a\\n\"\n")
+	f.Add("A=\"\n`=\r\r\n")
+	f.Fuzz(func(t *testing.T, text string) {
+		for name := range Parse(text) {
+			assert.Regexp(t, `^[\w.-]+$`, name)
+		}
+	})
+}

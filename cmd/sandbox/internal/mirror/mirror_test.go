@@ -4,6 +4,7 @@ import (
 	"io/fs"
 	"os"
 	"os/exec"
+	"path"
 	"path/filepath"
 	"testing"
 	"time"
@@ -11,6 +12,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/go-vercel/sandbox/internal/glob"
 	"github.com/go-vercel/sandbox/internal/needs"
 )
 
@@ -125,4 +127,24 @@ func TestGit(t *testing.T) {
 		assert.Equal(t, want, reinclude(path), "%q", path)
 		assert.Equal(t, want, (*Ignore)(nil).Match(path), "%q", path)
 	}
+}
+
+// FuzzParseList: whatever stands for find in the sandbox, no entry leads out of the
+// directory or into what Git runs programs from.
+func FuzzParseList(f *testing.F) {
+	f.Add("a\x00f\x001\x002.5\x00644\x00\x00")
+	f.Add("../a\x00f\x001\x002\x00644\x00\x00")
+	f.Add("x/.GIT/hooks/a\x00f\x00-1\x00-2\x007777\x00\x00l\x00l\x000\x000\x00777\x00/etc/passwd\x00")
+	f.Fuzz(func(t *testing.T, text string) {
+		tree, err := ParseList(text)
+		if err != nil {
+			assert.Empty(t, tree)
+			return
+		}
+		for name, e := range tree {
+			assert.True(t, filepath.IsLocal(name) && path.Clean(name) == name, "%q", name)
+			assert.False(t, glob.Git(name), "%q", name)
+			assert.Zero(t, e.Mode&^(fs.ModePerm|fs.ModeDir|fs.ModeSymlink), "%q", name)
+		}
+	})
 }

@@ -1,0 +1,43 @@
+package oidc
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/go-vercel/sandbox/internal/redact"
+)
+
+// FuzzLink: the file of a linked project, which is anyone's work, chooses IDs that
+// name no other route, or is refused in words that a terminal can be given.
+func FuzzLink(f *testing.F) {
+	for _, seed := range []string{
+		`{"projectId":"prj_1","orgId":"team_1"}`, `{"projectId":"..","orgId":""}`, `{"projectId":"a/b"}`, `{"projectId":"\u001b]0;x\u0007"}`, `{"projectId":"a%2fb"}`,
+		`{"projectId":["x"]}`, `{"projectId":null}`, `[]`, `null`, "", "{", `{"projectId":"a","projectId":"b\u202e"}`,
+	} {
+		f.Add([]byte(seed))
+	}
+	dir := f.TempDir()
+	file := filepath.Join(dir, ".vercel", "project.json")
+	require.NoError(f, os.Mkdir(filepath.Dir(file), 0o700))
+	f.Fuzz(func(t *testing.T, data []byte) {
+		require.NoError(t, os.WriteFile(file, data, 0o600))
+		scope, err := (&Host{Dir: dir}).Link()
+		if err != nil {
+			assert.False(t, errors.Is(err, ErrNotLinked))
+			assert.Equal(t, redact.Printable(err.Error()), err.Error())
+			assert.Empty(t, scope)
+			return
+		}
+		for _, id := range []string{scope.ProjectID, scope.TeamID} {
+			assert.NotContains(t, id, "/")
+			assert.NotContains(t, []string{".", ".."}, id)
+			assert.Equal(t, redact.Printable(id), id)
+			assert.LessOrEqual(t, len(id), 200)
+		}
+	})
+}

@@ -1,0 +1,134 @@
+package sandboxtest
+
+import (
+	"bytes"
+	"encoding/json"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+// FuzzControl: whatever the holder of its token sends, the control API says what it
+// has done, or what was wrong with the request, and time never goes back.
+func FuzzControl(f *testing.F) {
+	s, err := NewServer(&Options{Mode: Folder, ControlToken: "ctl_fuzz"})
+	require.NoError(f, err)
+	f.Cleanup(func() { assert.NoError(f, s.Close()) })
+	for i, route := range controlRoutes {
+		body, err := json.Marshal(route.in)
+		require.NoError(f, err)
+		f.Add(uint8(i), "fault_000001", body)
+	}
+	for i, body := range []string{
+		`{"advanceMs":3155760000000}`, `{"status":599,"times":-9,"probability":2,"retryAfterMs":-1,"delayMs":9223372036854775807}`, `{"path":"[","operation":"x"}`,
+		`{"pattern":"a [","exitCode":300}`, `{"pattern":"*"}`, `{"enabled":null}`, `[]`, `null`, `{"advanceMs":1e400}`,
+	} {
+		f.Add(uint8(i), "9223372036854775807", []byte(body))
+		f.Add(uint8(i+3), "-1", []byte(body))
+	}
+	f.Fuzz(func(t *testing.T, which uint8, word string, body []byte) {
+		route := controlRoutes[int(which)%len(controlRoutes)]
+		target := controlPath + strings.NewReplacer("{id}", url.PathEscape(word), "{name}", url.PathEscape(word)).Replace(route.path) + "?after=" + url.QueryEscape(word)
+		before := s.Now()
+		status, answer := s.askControl(route.method, target, body)
+		assert.Less(t, status, http.StatusInternalServerError, "%s %s: %s", route.method, target, answer)
+		if status != http.StatusNoContent && status/100 != 3 {
+			assert.True(t, json.Valid(answer), "%s", answer)
+		}
+		assert.False(t, s.Now().Before(before))
+		status, answer = s.askControl("DELETE", controlPath+"/faults", nil)
+		assert.Equal(t, http.StatusNoContent, status, "%s", answer)
+		s.stubs.mu.Lock()
+		s.stubs.list = nil
+		s.stubs.mu.Unlock()
+	})
+}
+
+func (s *Server) askControl(method, target string, body []byte) (status int, answer []byte) {
+	r := httptest.NewRequest(method, target, bytes.NewReader(body))
+	r.Host = "localhost"
+	r.Header.Set("Authorization", "Bearer "+s.opts.ControlToken)
+	w := httptest.NewRecorder()
+	s.serve(w, r)
+	return w.Code, w.Body.Bytes()
+}
+
+// FuzzPage: pages hold what is there, each item once, from whatever cursor, and the
+// cursor of the next page leads on.
+func FuzzPage(f *testing.F) {
+	f.Add("limit=1&sortOrder=asc", "abc")
+	f.Add("limit=50", "")
+	f.Add("cursor=eyJiIjoibmFtZSIsImQiOnRydWUsImsiOiJiIiwiaSI6ImIifQ", "abcabc")
+	f.Add("cursor="+(&cursor{By: "name", Key: "\xff", ID: "x"}).String()+"&sortOrder=asc", "zz\x00")
+	f.Fuzz(func(t *testing.T, query, letters string) {
+		q, err := url.ParseQuery(query)
+		if err != nil || len(letters) > 100 {
+			return
+		}
+		type item struct {
+			key string
+			id  int
+		}
+		var all []item
+		for i, letter := range letters {
+			all = append(all, item{string(letter), i})
+		}
+		seen := map[int]bool{}
+		for range len(all) + 1 {
+			p, err := parsePage(q, "name", maxLimit)
+			if err != nil {
+				return
+			}
+			items, page := cut(p, "name", append([]item(nil), all...), func(i item) sortKey { return sortKey{i.key, string(rune('a' + i.id))} })
+			require.LessOrEqual(t, len(items), p.limit)
+			for _, i := range items {
+				require.False(t, seen[i.id], "twice")
+				seen[i.id] = true
+			}
+			if page.Next == nil {
+				return
+			}
+			require.NotEmpty(t, items)
+			q.Set("cursor", *page.Next)
+		}
+		t.Fatal("pages without end")
+	})
+}
+
+// FuzzNPMRC: whatever a file holds, its secrets are neither in an error nor in what
+// sandboxes see, and go to no other host.
+func FuzzNPMRC(f *testing.F) {
+	const secret = "s3cret-of-the-registry"
+	f.Add("//npm.example.com/:_authToken=", "\nregistry=https://npm.example.com/\n", "npm.example.com")
+	f.Add("@x:registry=https://u:", "@npm.example.com/", "other.example.com")
+	f.Add("registry=https://npm.example.com/?t=", "", "npm.example.com")
+	f.Add("//a/b:_auth=", "\n//a:_password=x\n//a:username=", "a")
+	f.Add("//[::1]:443/%2e%2e/:_authToken='", "'", "::1")
+	f.Add(";", "\n= \n${", "")
+	f.Fuzz(func(t *testing.T, before, after, host string) {
+		rc, err := newNPMRC(before + secret + after)
+		if err != nil {
+			assert.NotContains(t, err.Error(), secret)
+			return
+		}
+		if rc == nil {
+			return
+		}
+		for line := range strings.Lines(rc.open) {
+			_, address, _ := strings.Cut(strings.TrimSuffix(line, "\n"), "=")
+			u, err := url.Parse(address)
+			assert.True(t, err == nil && u.User == nil, "%q", line)
+		}
+		r := httptest.NewRequest("GET", "https://x/", nil)
+		if h := rc.header(host, 443, r); h != "" {
+			assert.True(t, rc.has(host))
+		}
+		r.URL.Path = "/a/../b"
+		assert.Empty(t, rc.header(host, 443, r))
+	})
+}
