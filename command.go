@@ -54,31 +54,6 @@ type CommandResult struct {
 	Duration time.Duration
 }
 
-// LogStream names one of a command's output streams. The API may add others.
-type LogStream string
-
-// A command's output streams.
-const (
-	Stdout LogStream = "stdout"
-	Stderr LogStream = "stderr"
-)
-
-// LogEntry is a piece of a command's output. [Command.Logs] yields pieces as
-// the API sent them, which are not necessarily lines; [Command.Lines] yields
-// one line each, without its line ending.
-type LogEntry struct {
-	Stream LogStream
-	Data   string
-}
-
-// LogChunk is like LogEntry, but Data is valid only until the next iteration of
-// a loop over [Command.LogChunks]. The loop may modify Data, and must copy what
-// it keeps.
-type LogChunk struct {
-	Stream LogStream
-	Data   []byte
-}
-
 func newCommand(c *Client, session string, data wire.Command) *Command {
 	return &Command{bound: bound{c: c}, session: session, data: data}
 }

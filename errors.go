@@ -95,7 +95,6 @@ const (
 	CodeDriveNotInitialized = "drive_not_initialized"     // the drive was never written to
 	CodeRegionMismatch      = "snapshot_region_mismatch"  // the snapshot is not in the sandbox's region
 	CodeStdinUnavailable    = "command_stdin_unavailable" // the command reads no standard input
-	CodeStreamClosed        = api.CodeStreamClosed        // in a StreamError, which matches ErrStopped
 )
 
 // RateLimit is the rate limit reported by a response. Creating, deleting and

@@ -46,7 +46,7 @@ func TestErrRefused(t *testing.T) {
 			assert.ErrorIs(t, err, tc.also)
 		}
 	}
-	closed := &sandbox.StreamError{Code: sandbox.CodeStreamClosed, CommandID: "cmd_1"}
+	closed := &sandbox.StreamError{Code: "sandbox_stream_closed", CommandID: "cmd_1"}
 	assert.ErrorIs(t, closed, sandbox.ErrStopped)
 	assert.NotErrorIs(t, &sandbox.StreamError{Code: "stream_lost", CommandID: "cmd_1"}, sandbox.ErrStopped)
 }

@@ -4,8 +4,11 @@ import (
 	"context"
 	"crypto/rand"
 	"encoding/hex"
+	"errors"
+	"fmt"
 	"io"
 	"strings"
+	"time"
 
 	"github.com/go-vercel/sandbox/internal/api"
 	"github.com/go-vercel/sandbox/internal/engine"
@@ -66,6 +69,38 @@ func newCommandID() string {
 	var b [16]byte
 	_, _ = rand.Read(b[:]) // never fails
 	return "c" + hex.EncodeToString(b[:])
+}
+
+const minCommandTimeout, maxCommandTimeout = 100 * time.Millisecond, 5 * time.Hour
+
+var noEnv = map[string]string{}
+
+// newCommandBody checks a command and returns the request that starts it.
+func newCommandBody(name string, args []string, o *CommandOptions) (*engine.Body, error) {
+	if name == "" {
+		return nil, invalid("name", "is empty; the name of a program is needed")
+	}
+	if err := checkText("name", name); err != nil {
+		return nil, err
+	}
+	for i, a := range args {
+		if err := checkText("args", a); err != nil {
+			return nil, fmt.Errorf("%w (number %d)", err, i+1)
+		}
+	}
+	if err := errors.Join(
+		checkText("Cwd", o.Cwd), checkEnv("Env", o.Env), checkRange("Timeout", o.Timeout, minCommandTimeout, maxCommandTimeout), checkCommandID(o.ID),
+	); err != nil {
+		return nil, err
+	}
+	b := &engine.Body{Command: name, Args: args, Cwd: o.Cwd, Env: o.Env, Sudo: o.Sudo, Timeout: wire.Duration(o.Timeout), Stdin: o.AttachStdin}
+	if b.Args == nil {
+		b.Args = []string{}
+	}
+	if b.Env == nil {
+		b.Env = noEnv
+	}
+	return b, nil
 }
 
 // checkCommandID refuses an ID that no command can have.

@@ -14,6 +14,22 @@ import (
 	"github.com/go-vercel/sandbox/internal/wire"
 )
 
+// LogEntry is a piece of a command's output. [Command.Logs] yields pieces as
+// the API sent them, which are not necessarily lines; [Command.Lines] yields
+// one line each, without its line ending.
+type LogEntry struct {
+	Stream LogStream
+	Data   string
+}
+
+// LogChunk is like LogEntry, but Data is valid only until the next iteration of
+// a loop over [Command.LogChunks]. The loop may modify Data, and must copy what
+// it keeps.
+type LogChunk struct {
+	Stream LogStream
+	Data   []byte
+}
+
 // logStream returns access to a command's output and end for package logstream.
 func (c *Client) logStream(session, id string) logstream.Command {
 	return logstream.Command{Client: c.api, Session: session, ID: id, Limits: logstream.Limits{

@@ -3,10 +3,8 @@ package sandbox
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"io"
-	"strings"
 	"time"
 
 	"github.com/go-vercel/sandbox/internal/api"
@@ -61,35 +59,6 @@ type CommandOptions struct {
 
 // Format prints the options without values that may be secret, for every verb.
 func (o CommandOptions) Format(f fmt.State, verb rune) { redact.Struct(f, verb, o) }
-
-var noEnv = map[string]string{}
-
-func newCommandBody(name string, args []string, o *CommandOptions) (*engine.Body, error) {
-	if name == "" {
-		return nil, invalid("name", "is empty; the name of a program is needed")
-	}
-	if err := checkText("name", name); err != nil {
-		return nil, err
-	}
-	for i, a := range args {
-		if err := checkText("args", a); err != nil {
-			return nil, fmt.Errorf("%w (number %d)", err, i+1)
-		}
-	}
-	if err := errors.Join(
-		checkText("Cwd", o.Cwd), checkEnv("Env", o.Env), checkRange("Timeout", o.Timeout, minCommandTimeout, maxCommandTimeout), checkCommandID(o.ID),
-	); err != nil {
-		return nil, err
-	}
-	b := &engine.Body{Command: name, Args: args, Cwd: o.Cwd, Env: o.Env, Sudo: o.Sudo, Timeout: wire.Duration(o.Timeout), Stdin: o.AttachStdin}
-	if b.Args == nil {
-		b.Args = []string{}
-	}
-	if b.Env == nil {
-		b.Env = noEnv
-	}
-	return b, nil
-}
 
 // RunCommand runs a program with arguments and waits for it to end, streaming
 // its output as it arrives. A non-zero exit code is a result, not an error. A
@@ -281,61 +250,4 @@ func (s *Session) ListCommands(ctx context.Context) ([]*Command, error) {
 		cmds[i] = newCommand(c, s.ID(), data)
 	}
 	return cmds, nil
-}
-
-// output holds what a command wrote, in the order of arrival.
-type output struct {
-	text     strings.Builder
-	segments []segment
-	// Output that went to a writer is not included.
-	noStdout, noStderr bool
-}
-
-// segment is a run of bytes of one stream.
-type segment struct {
-	stream LogStream
-	length int
-}
-
-func (o *output) add(stream LogStream, data string) {
-	o.text.WriteString(data)
-	o.mark(stream, len(data))
-}
-
-func (o *output) addBytes(stream LogStream, data []byte) {
-	o.text.Write(data)
-	o.mark(stream, len(data))
-}
-
-func (o *output) mark(stream LogStream, n int) {
-	if last := len(o.segments) - 1; last >= 0 && o.segments[last].stream == stream {
-		o.segments[last].length += n
-		return
-	}
-	o.segments = append(o.segments, segment{stream, n})
-}
-
-func (o *output) stdout() (string, bool) { return o.only(Stdout), !o.noStdout }
-func (o *output) stderr() (string, bool) { return o.only(Stderr), !o.noStderr }
-func (o *output) both() (string, bool)   { return o.text.String(), !o.noStdout && !o.noStderr }
-
-func (o *output) only(stream LogStream) string {
-	text := o.text.String()
-	switch {
-	case len(o.segments) == 0:
-		return ""
-	case len(o.segments) == 1:
-		if o.segments[0].stream == stream {
-			return text
-		}
-		return ""
-	}
-	var b strings.Builder
-	for _, seg := range o.segments {
-		if seg.stream == stream {
-			b.WriteString(text[:seg.length])
-		}
-		text = text[seg.length:]
-	}
-	return b.String()
 }

@@ -16,17 +16,13 @@ import (
 // Limits of the API that apply to every plan. Limits that depend on the plan,
 // such as the longest timeout and the largest size, are left to the API.
 const (
-	maxName           = 128
-	maxEnv            = 4096
-	maxTags           = 5
-	maxTagKey         = 128
-	maxTagValue       = 256
-	minTimeout        = time.Second
-	maxTimeout        = 24 * time.Hour
-	minCommandTimeout = 100 * time.Millisecond
-	maxCommandTimeout = 5 * time.Hour
-	minExpiration     = 24 * time.Hour
-	maxKeptSnapshots  = 10
+	maxName     = 128
+	maxEnv      = 4096
+	maxTags     = 5
+	maxTagKey   = 128
+	maxTagValue = 256
+	minTimeout  = time.Second
+	maxTimeout  = 24 * time.Hour
 )
 
 // checkName refuses names that would reach another route of the API.

@@ -126,7 +126,7 @@ func TestStreamClosedByServer(t *testing.T) {
 				if c.fails {
 					e, ok := errors.AsType[*sandbox.StreamError](err)
 					require.True(t, ok, "%v", err)
-					assert.Equal(t, sandbox.CodeStreamClosed, e.Code)
+					assert.Equal(t, "sandbox_stream_closed", e.Code)
 					assert.Equal(t, "c1", e.CommandID)
 					return
 				}

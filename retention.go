@@ -1,0 +1,93 @@
+package sandbox
+
+import (
+	"time"
+
+	"github.com/go-vercel/sandbox/internal/wire"
+)
+
+// Forever is the expiration of snapshots that are kept until they are deleted.
+const Forever time.Duration = -1
+
+const (
+	minExpiration    = 24 * time.Hour
+	maxKeptSnapshots = 10
+)
+
+// checkExpiration refuses an expiration that no snapshot can have.
+func checkExpiration(field string, d time.Duration) error {
+	if d == Forever {
+		return nil
+	}
+	if err := checkDuration(field, d); err != nil {
+		return err
+	}
+	if d > 0 && d < minExpiration {
+		return invalid(field, "%v is below %v; use Forever to keep snapshots", d, minExpiration)
+	}
+	return nil
+}
+
+// expirationToWire returns the milliseconds of an expiration, which are zero for
+// one that never happens, and nil for none.
+func expirationToWire(d time.Duration) *wire.Duration {
+	switch {
+	case d == 0:
+		return nil
+	case d == Forever:
+		d = 0
+	}
+	return wire.DurationPtr(&d)
+}
+
+func expirationFromWire(w *wire.Duration) time.Duration {
+	switch d := w.Std(); {
+	case d == nil:
+		return 0
+	case *d == 0:
+		return Forever
+	default:
+		return *d
+	}
+}
+
+// KeepLastSnapshots is a retention policy that keeps the last Count snapshots
+// of a sandbox.
+type KeepLastSnapshots struct {
+	// Count is how many snapshots are kept.
+	Count int
+	// Expiration is how long these snapshots are kept; it may be [Forever]. Zero
+	// means the sandbox's default.
+	Expiration time.Duration
+	// KeepEvicted lets older snapshots expire as usual. By default they are
+	// deleted at once.
+	KeepEvicted bool
+}
+
+func (k *KeepLastSnapshots) toWire() *wire.KeepLastSnapshots {
+	if k == nil {
+		return nil
+	}
+	w := &wire.KeepLastSnapshots{Count: k.Count, Expiration: expirationToWire(k.Expiration)}
+	if k.KeepEvicted {
+		w.DeleteEvicted = new(false)
+	}
+	return w
+}
+
+func (k *KeepLastSnapshots) check(field string) error {
+	if k == nil {
+		return nil
+	}
+	if k.Count < 1 || k.Count > maxKeptSnapshots {
+		return invalid(field+".Count", "%d is outside 1 to %d", k.Count, maxKeptSnapshots)
+	}
+	return checkExpiration(field+".Expiration", k.Expiration)
+}
+
+func keepLastSnapshotsFromWire(k *wire.KeepLastSnapshots) *KeepLastSnapshots {
+	if k == nil {
+		return nil
+	}
+	return &KeepLastSnapshots{Count: k.Count, Expiration: expirationFromWire(k.Expiration), KeepEvicted: k.DeleteEvicted != nil && !*k.DeleteEvicted}
+}
