@@ -197,12 +197,20 @@ func (a arguments) without(words []string) arguments {
 	return rest
 }
 
+// argument returns JavaScript's name of what sets a field of options.
+func argument(field string) string {
+	if name, ok := map[string]string{"VCPUs": "resources", "Ephemeral": "persistent", "NoResume": "resume"}[field]; ok {
+		return name
+	}
+	return jsName(field)
+}
+
 // options sets the fields of an options struct from the arguments of their names.
 func (c *call) options(o reflect.Value, args arguments) error {
 	var errs []error
 	for i := range o.NumField() {
 		field := o.Type().Field(i)
-		name := jsName(field.Name)
+		name := argument(field.Name)
 		raw := args[name]
 		var err error
 		switch v := o.Field(i).Addr().Interface().(type) {
@@ -215,7 +223,11 @@ func (c *call) options(o reflect.Value, args arguments) error {
 				*v = sandbox.Forever
 			}
 		case *bool:
-			err = args.flag(field.Name, name, v)
+			// What is on by default in JavaScript has the opposite name.
+			opposite := name != jsName(field.Name)
+			on := *v || opposite
+			err = args.get(name, &on)
+			*v = on != opposite
 		case **bool:
 			err = args.get(name, v)
 		case *sandbox.Hook:
@@ -241,7 +253,7 @@ func (c *call) options(o reflect.Value, args arguments) error {
 			switch field.Name {
 			case "VCPUs":
 				var r struct{ VCPUs int }
-				err = args.get("resources", &r)
+				err = args.get(name, &r)
 				o.Field(i).SetInt(int64(r.VCPUs))
 			case "Credentials", "Stdout", "Stderr": // which JavaScript passes otherwise
 			default:
@@ -251,19 +263,6 @@ func (c *call) options(o reflect.Value, args arguments) error {
 		errs = append(errs, err)
 	}
 	return errors.Join(errs...)
-}
-
-// flag sets a field that is true or false. What is on by default in JavaScript
-// has the opposite name.
-func (a arguments) flag(field, name string, v *bool) error {
-	opposite, isOpposite := map[string]string{"Ephemeral": "persistent", "NoResume": "resume"}[field]
-	if !isOpposite {
-		return a.get(name, v)
-	}
-	on := true
-	err := a.get(opposite, &on)
-	*v = !on
-	return err
 }
 
 // private returns the parameters whose names begin with two underscores.

@@ -8,7 +8,6 @@ import (
 	"maps"
 	"net/http"
 	"path"
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -35,7 +34,7 @@ func (r Rules) wordings(command string) (texts, rules []string) {
 	texts = []string{command}
 	for _, rule := range r {
 		for _, w := range rule.Words {
-			from := regexp.MustCompile(strings.ReplaceAll(w.From, "<s>", `"(?:[^"\\]|\\.)*"`))
+			from := compiled(strings.ReplaceAll(w.From, "<s>", `"(?:[^"\\]|\\.)*"`))
 			var now []string
 			for i, text := range texts {
 				if !from.MatchString(text) {

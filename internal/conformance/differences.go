@@ -7,6 +7,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"sync"
 )
 
 // difference describes members of an object that a rule lets differ. Everything
@@ -117,7 +118,7 @@ func (x *reconciler) apply(rule string, d *difference, op string, w, g object) {
 				continue
 			}
 			if re, ok := from.(string); ok && strings.HasPrefix(re, "~") {
-				captured = regexp.MustCompile(re[1:]).FindStringSubmatch(fmt.Sprint(was))
+				captured = compiled(re[1:]).FindStringSubmatch(fmt.Sprint(was))
 			}
 		}
 		to, _ := decodeJSON(d.To)
@@ -132,8 +133,16 @@ func (x *reconciler) apply(rule string, d *difference, op string, w, g object) {
 	}
 }
 
-func whole(pattern, text string) bool {
-	return regexp.MustCompile("^(?:" + pattern + ")$").MatchString(text)
+func whole(pattern, text string) bool { return compiled("^(?:" + pattern + ")$").MatchString(text) }
+
+var expressions sync.Map
+
+func compiled(expression string) *regexp.Regexp {
+	re, ok := expressions.Load(expression)
+	if !ok {
+		re, _ = expressions.LoadOrStore(expression, regexp.MustCompile(expression))
+	}
+	return re.(*regexp.Regexp)
 }
 
 // after reports whether a step of an operation came before the present one, on
@@ -235,10 +244,10 @@ func matches(p, v any) bool {
 			text, isText = fmt.Sprint(n), true
 		}
 		if re, ok := strings.CutPrefix(p, "~"); ok {
-			return isText && regexp.MustCompile(re).MatchString(text)
+			return isText && compiled(re).MatchString(text)
 		}
 		if re, ok := strings.CutPrefix(p, "!~"); ok {
-			return isText && !regexp.MustCompile(re).MatchString(text)
+			return isText && !compiled(re).MatchString(text)
 		}
 		return p == "*" && v != nil || differs("", p, v) == ""
 	default:

@@ -1,0 +1,138 @@
+package conformance
+
+import (
+	"encoding/json"
+	"maps"
+	"os"
+	"path/filepath"
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/go-vercel/sandbox"
+)
+
+// onlyHere are the options that JavaScript has not, or not for the call, and
+// what the player gives itself: the sandbox of a listing, and not to wait.
+var onlyHere = []string{
+	"create.credentials", "create.onCreate", "create.resume", "create.waitForImage",
+	"fork.credentials", "fork.onCreate", "fork.resume", "fork.waitForImage",
+	"getOrCreate.credentials", "getOrCreate.waitForImage", "listSnapshots.name",
+	"runCommand.attachStdin", "runCommand.id", "runCommand.killOnCancel", "stop.noWait",
+}
+
+// untold are the fields that JavaScript leaves out of what it reads.
+var untold = []string{"Info.architecture", "SnapshotInfo.architecture", "DriveInfo.parentDriveId", "DriveInfo.rootDriveId"}
+
+// sharedWith are the calls whose options are those of another, sent by the same
+// code: what is compared there need not be here.
+var sharedWith = map[string]string{"getOrCreate": "create"}
+
+// TestEveryFieldIsCompared reports the options that no scenario gives to a call,
+// the properties that none asks for and the fields that no response has. A
+// scenario counts if what the official SDK does is compared: not if it departs
+// in a way of its own.
+func TestEveryFieldIsCompared(t *testing.T) {
+	departures, err := LoadDepartures(dataDir)
+	require.NoError(t, err)
+	given, asked, told := map[string]bool{}, map[string]bool{}, map[string]bool{}
+	files, err := filepath.Glob(filepath.Join(dataDir, "scenarios", "*.json"))
+	require.NoError(t, err)
+	more, err := filepath.Glob(filepath.Join(dataDir, "more", "scenarios", "*.json"))
+	require.NoError(t, err)
+	for _, file := range append(files, more...) {
+		var s, expected object
+		raw, err := os.ReadFile(file)
+		require.NoError(t, err)
+		require.NoError(t, json.Unmarshal(raw, &s))
+		raw, err = os.ReadFile(filepath.Join(filepath.Dir(filepath.Dir(file)), "expected", filepath.Base(file)))
+		require.NoError(t, err)
+		require.NoError(t, json.Unmarshal(raw, &expected))
+		d, err := departures.load(strings.TrimSuffix(filepath.Base(file), ".json"))
+		require.NoError(t, err)
+		if s["jsOnly"] == true || d != nil && len(d.Rules) == 0 {
+			continue
+		}
+		mapped(s["steps"], func(_ string, v any) (any, bool) {
+			step, _ := v.(object)
+			op, _ := step["op"].(string)
+			args, _ := step["args"].(object)
+			for name := range args {
+				if strings.HasPrefix(name, "__") {
+					name = "private"
+				}
+				given[op+"."+name] = true
+			}
+			names, _ := args["names"].([]any)
+			for _, name := range names {
+				asked[name.(string)] = true
+			}
+			return v, true
+		})
+		mapped(expected["results"], func(key string, v any) (any, bool) {
+			told[key] = true
+			return v, true
+		})
+	}
+	var missing []string
+	for op, spec := range maps.Collect(optionsOf(t)) {
+		for i := range spec.NumField() {
+			name := argument(spec.Field(i).Name)
+			if op == "runCommand" && name == "timeout" {
+				name = "timeoutMs"
+			}
+			at := sharedWith[op]
+			dropped := strings.Contains(calls[op]+listings[op][1]+" ", "-"+name+" ")
+			if !dropped && !given[op+"."+name] && (at == "" || !given[at+"."+name]) {
+				missing = append(missing, op+"."+name)
+			}
+		}
+	}
+	slices.Sort(missing)
+	assert.Equal(t, onlyHere, missing, "options that no scenario gives")
+	for class, names := range getters {
+		for _, name := range strings.Fields(strings.ReplaceAll(names, "|", "")) {
+			assert.True(t, asked[name], "no scenario asks a %s for its %s", class, name)
+		}
+	}
+	for _, info := range []any{sandbox.Info{}, sandbox.SessionInfo{}, sandbox.SnapshotInfo{}, sandbox.DriveInfo{}} {
+		of := reflect.TypeOf(info)
+		for i := range of.NumField() {
+			name := jsName(of.Field(i).Name)
+			if name != "extra" && !slices.Contains(untold, of.Name()+"."+name) {
+				assert.True(t, told[name], "no result has the %s of a %T", name, info)
+			}
+		}
+	}
+}
+
+// optionsOf returns the options of each call that has some.
+func optionsOf(t *testing.T) func(yield func(op string, options reflect.Type) bool) {
+	return func(yield func(string, reflect.Type) bool) {
+		specs := maps.Clone(calls)
+		for op, spec := range listings {
+			specs[op] = spec[1]
+		}
+		specs["runCommand"], specs["snapshot"] = "RunCommand {}", "Snapshot {}"
+		for op, spec := range specs {
+			if !strings.Contains(spec, "{") {
+				continue
+			}
+			words := strings.Fields(strings.TrimPrefix(spec, "once "))
+			name, onClient := strings.CutPrefix(words[0], "Client.")
+			on := reflect.TypeFor[*sandbox.Sandbox]()
+			if onClient {
+				on = reflect.TypeFor[*sandbox.Client]()
+			}
+			m, ok := on.MethodByName(name)
+			require.True(t, ok, spec)
+			if !yield(op, m.Type.In(m.Type.NumIn()-1).Elem()) {
+				return
+			}
+		}
+	}
+}
