@@ -28,9 +28,8 @@ import (
 type latecomer struct {
 	next   http.RoundTripper
 	mu     sync.Mutex
-	method string
-	path   *regexp.Regexp // nil while nothing is to be held back
-	status int            // of the response in place of the real one; 0 breaks the connection
+	is     func(*http.Request) bool // nil while nothing is to be held back
+	status int                      // of the response in place of the real one; 0 breaks the connection
 	held   *http.Request
 }
 
@@ -38,13 +37,18 @@ type latecomer struct {
 func (l *latecomer) hold(op *api.Op, status int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	path := regexp.MustCompile(`\\\{[a-z]+\\\}`).ReplaceAllString(regexp.QuoteMeta(op.Path), "[^/]+")
-	l.method, l.path, l.status, l.held = op.Method, regexp.MustCompile(path+"$"), status, nil
+	l.is, l.status, l.held = isOp(op), status, nil
+}
+
+// isOp returns whether a request is one of an operation.
+func isOp(op *api.Op) func(*http.Request) bool {
+	path := regexp.MustCompile(regexp.MustCompile(`\\\{[a-z]+\\\}`).ReplaceAllString(regexp.QuoteMeta(op.Path), "[^/]+") + "$")
+	return func(req *http.Request) bool { return req.Method == op.Method && path.MatchString(req.URL.Path) }
 }
 
 func (l *latecomer) RoundTrip(req *http.Request) (*http.Response, error) {
 	l.mu.Lock()
-	if l.path == nil || l.held != nil || req.Method != l.method || !l.path.MatchString(req.URL.Path) {
+	if l.is == nil || l.held != nil || !l.is(req) {
 		l.mu.Unlock()
 		return l.next.RoundTrip(req)
 	}
@@ -71,7 +75,7 @@ func (l *latecomer) deliver(t *testing.T) int {
 	t.Helper()
 	l.mu.Lock()
 	late := l.held
-	l.path = nil
+	l.is = nil
 	l.mu.Unlock()
 	require.NotNil(t, late, "no request was held back")
 	resp, err := l.next.RoundTrip(late)
