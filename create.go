@@ -319,7 +319,7 @@ func (c *Client) Fork(ctx context.Context, source string, opts *CreateOptions) (
 		}
 	}
 	var resp wire.SandboxResponse
-	req := &api.Request{Op: api.ForkSandbox, Path: []string{source}, Query: projectQuery(project), Body: full}
+	req := &api.Request{Op: api.ForkSandbox, Path: []string{source}, New: o.Name, Query: projectQuery(project), Body: full}
 	if err := c.doWithImage(ctx, o.WaitForImage, req, &resp); err != nil {
 		return nil, err
 	}

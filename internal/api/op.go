@@ -38,8 +38,9 @@ type Op struct {
 	// Success is what the API's responses have when the operation has succeeded,
 	// and what comes from anything in between has not: the media type of a
 	// stream, or terms separated by spaces. "a.b" is a string, "a.b={x}" one that
-	// is the value of a placeholder, or of {new}, the name that was asked for;
-	// "a[]" is a list, and "{}" any object.
+	// is the value of a placeholder, or of {new}, the name that was asked for, and
+	// "a.b?={x}" is that if there is one; "a[]" is a list, "a[].b" a field of its
+	// first element, and "{}" any object.
 	Success string
 	// Bare marks operations whose success may be without a body, if its status
 	// is not 200.
@@ -79,6 +80,7 @@ const (
 	thatSandbox = "sandbox.name={sandbox}"
 	thatSession = "session.id={session}"
 	thatCommand = "command.id={command}"
+	ofSession   = ".sessionId?={session}"
 	thatDrive   = "drive.name={drive}|drive.id={drive}"
 )
 
@@ -126,14 +128,14 @@ var (
 	ExtendTimeout = first(op("extend timeout", post, session+"/extend-timeout", Once, thatSession))
 	SetPolicy     = op("update network policy", post, session+"/network-policy", Safe, thatSession)
 	// A second snapshot, or refused by the session that the first one ends.
-	CreateSnapshot = op("create snapshot", post, session+"/snapshot", Once, "snapshot.id")
+	CreateSnapshot = op("create snapshot", post, session+"/snapshot", Once, "snapshot.id snapshot.sourceSessionId?={session}")
 	// Names the same service: nothing runs in it before it is dialled.
 	OpenInteractive = op("open interactive session", post, session+"/interactive", Safe, "url")
 
 	// Runs the command a second time. One with an ID is looked up.
 	RunCommand   = op("run command", post, session+"/cmd", Once, records)
-	StartCommand = op("start command", post, session+"/cmd", Once, "command.id")
-	ListCommands = op("list commands", get, session+"/cmd", Safe, "commands[]")
+	StartCommand = op("start command", post, session+"/cmd", Once, "command.id command"+ofSession)
+	ListCommands = op("list commands", get, session+"/cmd", Safe, "commands[] commands[]"+ofSession)
 	GetCommand   = first(op("get command", get, command, Safe, thatCommand))
 	CommandLogs  = first(op("read command logs", get, command+"/logs", Safe, records))
 	// KillCommand sends SIGKILL, which can safely be sent twice.

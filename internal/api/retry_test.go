@@ -115,6 +115,10 @@ func success(op *Op) string {
 		at := body
 		for i, key := range t.path {
 			switch {
+			case i < len(t.path)-1 && t.path[i+1] == "[]":
+				element := map[string]any{}
+				at[key], at = []any{element}, element
+			case key == "[]":
 			case i < len(t.path)-1:
 				if at[key] == nil {
 					at[key] = map[string]any{}

@@ -18,6 +18,7 @@ type term struct {
 	path []string // of keys; none for the whole response
 	kind byte     // with which the value begins
 	want string   // the placeholder whose value it is; empty for any
+	may  bool     // it may be missing
 	or   *term    // an alternative
 }
 
@@ -32,12 +33,14 @@ func terms(success string) (list []term) {
 			t = &term{text: text, kind: '"', or: t}
 			name, want, _ := strings.Cut(alternative, "=")
 			t.want = strings.Trim(want, "{}")
+			name, t.may = strings.CutSuffix(name, "?")
 			switch before, isList := strings.CutSuffix(name, "[]"); {
 			case name == "{}":
 				t.kind, name = '{', ""
 			case isList:
 				t.kind, name = '[', before
 			}
+			name = strings.ReplaceAll(name, "[]", ".[]")
 			t.path = strings.FieldsFunc(name, func(r rune) bool { return r == '.' })
 		}
 		list = append(list, *t)
@@ -59,7 +62,7 @@ func (t *term) holds(req *Request, body []byte) (ok bool, have string) {
 	case t.or != nil:
 		return t.or.holds(req, body)
 	}
-	return false, have
+	return t.may && have == "", have
 }
 
 // accept reports why a response whose status is that of a success is not the

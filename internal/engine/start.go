@@ -76,7 +76,7 @@ func (s *Start) Begin(ctx, live context.Context) (cmd *wire.Command, r *logstrea
 	if s.Body.Logs {
 		cmd, r, err = s.followed(open, live)
 	} else {
-		cmd, err = s.send(open, func() (*wire.Command, error) { return s.detached(open) })
+		cmd, err = s.send(open, func() {}, func() (*wire.Command, error) { return s.detached(open) })
 	}
 	if err != nil {
 		open.release()
@@ -106,7 +106,13 @@ func Patience(ctx context.Context) time.Duration {
 
 func (s *Start) followed(open, live context.Context) (*wire.Command, *logstream.Reader, error) {
 	var r *logstream.Reader
-	cmd, err := s.send(open, func() (*wire.Command, error) {
+	drop := func() {
+		if r != nil {
+			r.Close()
+			r = nil
+		}
+	}
+	cmd, err := s.send(open, drop, func() (*wire.Command, error) {
 		req := s.Request(api.RunCommand)
 		resp, err := s.Stream.Client.Stream(open, req)
 		if err != nil {
@@ -117,8 +123,7 @@ func (s *Start) followed(open, live context.Context) (*wire.Command, *logstream.
 		r = logstream.Waited(live, stream, resp.Body)
 		first, err := r.Start()
 		if err != nil {
-			r.Close()
-			r = nil
+			drop()
 		}
 		return first, err
 	})
@@ -140,8 +145,8 @@ func (s *Start) detached(open context.Context) (*wire.Command, error) {
 }
 
 // send sends the request and, if the response does not tell whether it took
-// effect, looks for the command.
-func (s *Start) send(ctx context.Context, once func() (*wire.Command, error)) (*wire.Command, error) {
+// effect, looks for the command. drop drops a response that was another's.
+func (s *Start) send(ctx context.Context, drop func(), once func() (*wire.Command, error)) (*wire.Command, error) {
 	cmd, err := once()
 	if s.refusedID(err) {
 		s.Distrust(ctx, "the service refused an ID for a command")
@@ -153,6 +158,12 @@ func (s *Start) send(ctx context.Context, once func() (*wire.Command, error)) (*
 			return nil, err
 		}
 		if s.Stream.ID != "" && cmd.ID != s.Stream.ID {
+			// Either the service gives IDs of its own, or something in between has
+			// exchanged two responses, and there is a command of ours.
+			if found := logstream.Find(ctx, s.Stream, 0); found != nil && s.mayBe(found) {
+				drop()
+				return found, nil
+			}
 			s.Distrust(ctx, "the service gave a command another ID than was asked for")
 			s.Stream.ID = ""
 		}

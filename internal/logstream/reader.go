@@ -2,6 +2,7 @@ package logstream
 
 import (
 	"context"
+	"errors"
 	"io"
 	"math/rand/v2"
 	"slices"
@@ -146,6 +147,9 @@ func (r *Reader) Start() (*wire.Command, error) {
 		rec, err := r.dec.Next()
 		switch {
 		case err == nil && rec.Kind == wire.KindCommand && rec.Command.ID != "":
+			if in := rec.Command.SessionID; in != "" && in != r.cmd.Session {
+				return nil, &Error{Code: CodeInvalidRecord, Message: "the stream is that of a command of another session"}
+			}
 			if rec.Command.ExitCode != nil {
 				r.end = rec.Command
 			}
@@ -169,6 +173,9 @@ func (r *Reader) Start() (*wire.Command, error) {
 		return nil, &Error{Code: CodeEndedEarly, Message: "Stream ended before command data was received", Err: err}
 	}
 }
+
+// errAnother reports a stream in which another command ends.
+var errAnother = errors.New("the stream is that of another command")
 
 // Next returns the next piece of output, which is valid until the next call. It
 // returns io.EOF when the command has ended and all output was delivered.
@@ -199,7 +206,12 @@ func (r *Reader) next() (wire.Kind, []byte, error) {
 					return 0, nil, err
 				}
 			case wire.KindCommand:
-				if rec.Command.ExitCode != nil {
+				switch {
+				case rec.Command.ID != "" && rec.Command.ID != r.cmd.ID:
+					if err := r.broken(errAnother); err != nil {
+						return 0, nil, err
+					}
+				case rec.Command.ExitCode != nil:
 					r.end = rec.Command
 					if r.waited {
 						r.drain()

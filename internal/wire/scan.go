@@ -287,11 +287,16 @@ func (s *scanner) find(key string) bool {
 }
 
 // Find looks for the value at a path of keys, and returns the byte with which it
-// begins, 0 if there is none, and its text if it is a string. It reads no
-// further than that: whether the rest of data is JSON is not its business.
+// begins, 0 if there is none, and its text if it is a string. The key "[]" is the
+// first element of a list. It reads no further than that: whether the rest of
+// data is JSON is not its business.
 func Find(data []byte, keys ...string) (kind byte, text string) {
 	s := scanner{b: data}
 	for _, key := range keys {
+		if key == "[]" {
+			s.eat('[')
+			continue
+		}
 		if !s.find(key) {
 			return 0, ""
 		}
