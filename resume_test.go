@@ -72,7 +72,7 @@ func TestResumeCancelledCaller(t *testing.T) {
 			case req.Method == http.MethodGet:
 				return testkit.JSON(200, testkit.RunningSandbox), nil
 			case strings.Contains(req.URL.Path, "/s2/"):
-				return testkit.Response(200, "application/x-ndjson", strings.NewReader(testkit.Begun+testkit.Ended)), nil
+				return testkit.Response(200, "application/x-ndjson", strings.NewReader(strings.ReplaceAll(testkit.Begun+testkit.Ended, `"s1"`, `"s2"`))), nil
 			}
 			return testkit.JSON(410, `{"error":{"code":"sandbox_stopped","message":"stopped"}}`), nil
 		}).Client(t)

@@ -44,6 +44,14 @@ func newOpening(ctx context.Context, grace time.Duration) *opening {
 	return o
 }
 
+// asker returns the caller's context.
+func (o *opening) asker() context.Context {
+	if o.caller != nil {
+		return o.caller
+	}
+	return o.Context
+}
+
 // Err is the caller's error once the context has ended because of the caller.
 func (o *opening) Err() error {
 	err := o.Context.Err()

@@ -104,7 +104,7 @@ func Patience(ctx context.Context) time.Duration {
 	return KillGrace
 }
 
-func (s *Start) followed(open, live context.Context) (*wire.Command, *logstream.Reader, error) {
+func (s *Start) followed(open *opening, live context.Context) (*wire.Command, *logstream.Reader, error) {
 	var r *logstream.Reader
 	drop := func() {
 		if r != nil {
@@ -146,7 +146,7 @@ func (s *Start) detached(open context.Context) (*wire.Command, error) {
 
 // send sends the request and, if the response does not tell whether it took
 // effect, looks for the command. drop drops a response that was another's.
-func (s *Start) send(ctx context.Context, drop func(), once func() (*wire.Command, error)) (*wire.Command, error) {
+func (s *Start) send(ctx *opening, drop func(), once func() (*wire.Command, error)) (*wire.Command, error) {
 	cmd, err := once()
 	if s.refusedID(err) {
 		s.Distrust(ctx, "the service refused an ID for a command")
@@ -158,13 +158,10 @@ func (s *Start) send(ctx context.Context, drop func(), once func() (*wire.Comman
 			return nil, err
 		}
 		if s.Stream.ID != "" && cmd.ID != s.Stream.ID {
-			// Either the service gives IDs of its own, or something in between has
-			// exchanged two responses, and there is a command of ours.
-			if found := logstream.Find(ctx, s.Stream, 0); found != nil && s.mayBe(found) {
+			if ours := s.exchanged(ctx); ours != nil {
 				drop()
-				return found, nil
+				return ours, nil
 			}
-			s.Distrust(ctx, "the service gave a command another ID than was asked for")
 			s.Stream.ID = ""
 		}
 		return cmd, nil
@@ -187,6 +184,21 @@ func (s *Start) send(ctx context.Context, drop func(), once func() (*wire.Comman
 		err = errors.Join(api.ContextError(ctx), err)
 	}
 	return nil, err
+}
+
+// exchanged returns the command that was started, if the response to the start
+// was another's, which something in between has exchanged for ours. Otherwise
+// the service gives IDs of its own.
+func (s *Start) exchanged(ctx *opening) *wire.Command {
+	limited, cancel := context.WithTimeout(ctx.asker(), settleTime)
+	defer cancel()
+	if found := logstream.Find(limited, s.Stream, 0); found != nil && s.mayBe(found) {
+		return found
+	}
+	if limited.Err() == nil {
+		s.Distrust(ctx, "the service gave a command another ID than was asked for")
+	}
+	return nil
 }
 
 // TwiceError is the error of a start that the service has refused because of a

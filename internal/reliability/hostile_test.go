@@ -281,7 +281,10 @@ func TestBackPressure(t *testing.T) {
 		line := `{"stream":"stdout","data":"` + strings.Repeat("x", 1023) + `\n"}` + "\n"
 		const count = 1000
 		var sent atomic.Int64
-		sb := testkit.API(func(*http.Request) (*http.Response, error) {
+		sb := testkit.API(func(req *http.Request) (*http.Response, error) {
+			if !testkit.IsRun(req) {
+				return testkit.JSON(404, `{"error":{"code":"not_found","message":"not found"}}`), nil
+			}
 			pr, pw := io.Pipe()
 			go func() {
 				_, _ = io.WriteString(pw, testkit.Begun)
