@@ -192,10 +192,10 @@ func (s *Start) send(ctx *opening, drop func(), once func() (*wire.Command, erro
 func (s *Start) exchanged(ctx *opening) *wire.Command {
 	limited, cancel := context.WithTimeout(ctx.asker(), settleTime)
 	defer cancel()
-	if found := logstream.Find(limited, s.Stream, 0); found != nil && s.mayBe(found) {
-		return found
+	if ours, err := s.Stream.Look(limited, false); err == nil && s.mayBe(ours) {
+		return ours
 	}
-	if limited.Err() == nil {
+	if ctx.asker().Err() == nil {
 		s.Distrust(ctx, "the service gave a command another ID than was asked for")
 	}
 	return nil

@@ -151,7 +151,7 @@ func TestCutResponses(t *testing.T) {
 		each, err = strconv.Atoi(text)
 		require.NoError(t, err)
 	}
-	for _, op := range api.Table {
+	for _, op := range operations() {
 		row, ok := rows[op]
 		require.True(t, ok, "%s %s has no row", op.Method, op.Path)
 		for n := range max(1, each*len(cutFramings)) {

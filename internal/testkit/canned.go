@@ -25,9 +25,14 @@ func (f Canned) RoundTrip(req *http.Request) (*http.Response, error) {
 			return nil, err
 		}
 	}
+	status := http.StatusOK
 	contentType, body := f(req)
+	if _, id, ok := strings.Cut(req.URL.Path, "/cmd/"); ok && req.Method == http.MethodGet && !strings.HasPrefix(id, "cmd_") {
+		// The client asks for the ID that it had chosen, which is not honored.
+		status, contentType, body = http.StatusNotFound, "application/json", `{"error":{"code":"not_found","message":"not found"}}`
+	}
 	return &http.Response{
-		StatusCode: http.StatusOK, Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1, Request: req,
+		StatusCode: status, Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1, Request: req,
 		Header: http.Header{"Content-Type": {contentType}},
 		Body:   io.NopCloser(strings.NewReader(body)), ContentLength: int64(len(body)),
 	}, nil
