@@ -322,11 +322,13 @@ func TestInterruptTwice(t *testing.T) {
 		}, i)
 	}
 	p.on(p.whenRead("up"), func() {
-		interrupts("unknown", interrupt{"cmd-3", 2})
-		interrupts("strange", interrupt{"x", 2})
-		interrupts("first", interrupt{"", 2})
-		interrupts("second", interrupt{"", 2})
-		interrupts("third", interrupt{"cmd-1", 2})
+		p.RegisterDelayedCallback(func() { // in the loop of the environment, whose updates are not guarded
+			interrupts("unknown", interrupt{"cmd-3", 2})
+			interrupts("strange", interrupt{"x", 2})
+			interrupts("first", interrupt{"", 2})
+			interrupts("second", interrupt{"", 2})
+			interrupts("third", interrupt{"cmd-1", 2})
+		}, 0)
 	})
 	p.At(10*time.Minute, func() { interrupts("idle", interrupt{"", 2}) })
 	p.At(11*time.Minute, func() { interrupts("over", interrupt{"cmd-1", 2}) })
@@ -366,7 +368,7 @@ func TestInterruptEscalates(t *testing.T) {
 			return n
 		}
 		for kills() < 2 && t.Context().Err() == nil { // one that comes while another is on its way counts as that one
-			interrupts()
+			p.RegisterDelayedCallback(interrupts, 0)
 			testkit.Linger(100 * time.Millisecond)
 		}
 	})

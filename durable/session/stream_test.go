@@ -158,6 +158,13 @@ func watchFrom(c *Client, from Cursor) *watcher {
 	return w
 }
 
+// ended reports whether the loop has, and with what error.
+func (w *watcher) ended() (bool, error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.over, w.err
+}
+
 // saw returns what came after everything has come to rest for a while.
 func (w *watcher) saw() []string {
 	time.Sleep(5 * time.Second)
@@ -299,11 +306,13 @@ func TestFailingQueries(t *testing.T) {
 		v := watchFrom(New(temporal, nil), Cursor{})
 		defer v.stop()
 		v.saw()
-		assert.False(t, v.over, "it may pass")
+		over, _ := v.ended()
+		assert.False(t, over, "it may pass")
 		time.Sleep(2 * time.Minute)
 		v.saw()
-		assert.True(t, v.over)
-		assert.ErrorContains(t, v.err, "TMPRL1100")
+		over, err := v.ended()
+		assert.True(t, over)
+		assert.ErrorContains(t, err, "TMPRL1100")
 	})
 }
 
