@@ -12,6 +12,7 @@ import (
 	"regexp"
 	"slices"
 	"strconv"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -88,12 +89,12 @@ type frame struct {
 }
 
 func newDriver(s *Scenario, spec childSpec) *driver {
-	transport := localTransport("127.0.0.1:" + strconv.Itoa(spec.Port))
+	transport := localTransport(strings.TrimPrefix(spec.Server, "http://"))
 	// No other client in this process may reach the real hosts.
 	http.DefaultTransport = transport
 	http.DefaultClient.Transport = transport
 	d := newRealDriver(s, "", &http.Client{Transport: transport})
-	d.base, d.control = "http://127.0.0.1:"+strconv.Itoa(spec.Port), &http.Client{Transport: &http.Transport{}}
+	d.base, d.control = spec.Server, &http.Client{Transport: &http.Transport{}}
 	return d
 }
 

@@ -2,38 +2,25 @@ package conformance
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net/http"
 	"reflect"
+	"slices"
 	"strconv"
-	"strings"
 	"time"
 )
 
 func (ex *Exchange) matches(e *Entry) bool {
-	if ex.On != "" {
-		method, path, _ := strings.Cut(ex.On, " ")
-		if method != e.Method || path != e.Path {
-			return false
-		}
-	}
-	for k, v := range ex.Query {
-		found := false
-		for _, pair := range e.Query {
-			p := pair.([]any)
-			found = found || p[0] == k && p[1] == v
-		}
-		if !found {
-			return false
-		}
-	}
-	if len(ex.Body) == 0 {
-		return true
-	}
-	body, ok := e.jsonBody()
-	if !ok {
+	if ex.On != "" && ex.On != e.Method+" "+e.Path {
 		return false
 	}
+	for k, v := range ex.Query {
+		if !slices.ContainsFunc(e.Query, func(p any) bool { return differs("", []any{k, v}, p) == "" }) {
+			return false
+		}
+	}
+	body, _ := e.jsonBody()
 	for k, v := range ex.Body {
 		if got, ok := body[k]; !ok || !reflect.DeepEqual(got, v) {
 			return false
@@ -50,44 +37,40 @@ type piece struct {
 
 // response returns the header and the pieces of the response to send.
 func (ex *Exchange) response() (http.Header, []piece, error) {
-	header := http.Header{"Content-Type": nil} // nil: net/http must not guess one
-	var pieces []piece
-	one := func(data []byte, contentType string) {
-		pieces = []piece{{data, 0}}
-		header.Set("Content-Type", contentType)
-	}
+	var (
+		data   []byte
+		pieces []piece
+		kind   = "application/octet-stream"
+		err    error
+	)
 	switch {
 	case present(ex.JSON):
-		one(compactJSON(ex.JSON), "application/json")
+		data, kind = compactJSON(ex.JSON), "application/json"
 	case ex.Text != nil:
-		one([]byte(*ex.Text), "text/plain")
+		data, kind = []byte(*ex.Text), "text/plain"
 	case ex.Base64 != nil:
-		data, err := decodeBase64(*ex.Base64)
-		if err != nil {
-			return nil, nil, err
-		}
-		one(data, "application/octet-stream")
+		data, err = decodeBase64(*ex.Base64)
 	case ex.Bytes != nil:
-		data, err := ex.Bytes.Bytes()
-		if err != nil {
-			return nil, nil, err
+		data, err = ex.Bytes.Bytes()
+	case ex.NDJSON != nil || ex.Chunks != nil:
+		data, kind = ndjsonBytes(ex.NDJSON), "application/x-ndjson"
+	default:
+		kind = ""
+	}
+	if kind != "" && ex.Chunks == nil {
+		pieces = []piece{{data, 0}}
+	}
+	for _, chunk := range ex.Chunks {
+		delay := 40.0
+		if chunk.DelayMs != nil {
+			delay = *chunk.DelayMs
 		}
-		one(data, "application/octet-stream")
-	case ex.NDJSON != nil:
-		one(ndjsonBytes(ex.NDJSON), "application/x-ndjson")
-	case ex.Chunks != nil:
-		header.Set("Content-Type", "application/x-ndjson")
-		for i := range ex.Chunks {
-			data, err := ex.Chunks[i].Bytes()
-			if err != nil {
-				return nil, nil, err
-			}
-			delay := 40.0
-			if ex.Chunks[i].DelayMs != nil {
-				delay = *ex.Chunks[i].DelayMs
-			}
-			pieces = append(pieces, piece{data, millis(delay)})
-		}
+		data, chunkErr := chunk.Bytes()
+		pieces, err = append(pieces, piece{data, millis(delay)}), errors.Join(err, chunkErr)
+	}
+	header := http.Header{"Content-Type": nil} // nil: net/http must not guess one
+	if kind != "" {
+		header.Set("Content-Type", kind)
 	}
 	for k, v := range ex.Headers {
 		switch v := v.(type) {
@@ -104,7 +87,7 @@ func (ex *Exchange) response() (http.Header, []piece, error) {
 			header.Set(k, fmt.Sprint(v))
 		}
 	}
-	return header, pieces, nil
+	return header, pieces, err
 }
 
 // content returns the whole body of the response.

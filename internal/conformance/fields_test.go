@@ -19,9 +19,9 @@ import (
 // onlyHere are the options that JavaScript has not, or not for the call, and
 // what the player gives itself: the sandbox of a listing, and not to wait.
 var onlyHere = []string{
-	"create.credentials", "create.onCreate", "create.resume", "create.waitForImage",
-	"fork.credentials", "fork.onCreate", "fork.resume", "fork.waitForImage",
-	"getOrCreate.credentials", "getOrCreate.waitForImage", "listSnapshots.name",
+	"create.credentials", "create.onCreate", "create.requireSaved", "create.resume", "create.waitForImage",
+	"fork.credentials", "fork.onCreate", "fork.requireSaved", "fork.resume", "fork.waitForImage",
+	"getOrCreate.credentials", "getOrCreate.requireSaved", "getOrCreate.waitForImage", "listSnapshots.name",
 	"runCommand.attachStdin", "runCommand.id", "runCommand.killOnCancel", "stop.noWait",
 }
 

@@ -89,8 +89,8 @@ func mapped(v any, change func(key string, v any) (any, bool)) any {
 		return out
 	case object:
 		out := object{}
-		for k, x := range v {
-			if x, ok := change(k, x); ok {
+		for _, k := range sortedKeys(v) {
+			if x, ok := change(k, v[k]); ok {
 				out[k] = mapped(x, change)
 			}
 		}

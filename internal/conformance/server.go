@@ -6,8 +6,8 @@ import (
 	"encoding/json"
 	"io"
 	"maps"
-	"net"
 	"net/http"
+	"net/http/httptest"
 	"slices"
 	"strconv"
 	"strings"
@@ -40,10 +40,9 @@ func (e *Entry) jsonBody() (map[string]any, bool) {
 
 // Server plays the script of one scenario on 127.0.0.1 and logs the requests.
 type Server struct {
-	opts     ServerOptions
-	http     *http.Server
-	listener net.Listener
-	sending  sync.WaitGroup
+	opts    ServerOptions
+	http    *httptest.Server
+	sending sync.WaitGroup
 
 	mu     sync.Mutex
 	script []*slot
@@ -74,16 +73,10 @@ type slot struct {
 }
 
 // StartServer plays the script until [Server.Close].
-func StartServer(script []Exchange, opts ServerOptions) (*Server, error) {
-	ln, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		return nil, err
-	}
+func StartServer(script []Exchange, opts ServerOptions) *Server {
 	s := newServer(script, opts)
-	s.listener = ln
-	s.http = &http.Server{Handler: s, ReadHeaderTimeout: time.Minute}
-	go func() { _ = s.http.Serve(ln) }()
-	return s, nil
+	s.http = httptest.NewServer(s)
+	return s
 }
 
 func newServer(script []Exchange, opts ServerOptions) *Server {
@@ -99,13 +92,10 @@ func newServer(script []Exchange, opts ServerOptions) *Server {
 	return s
 }
 
-// Port is the port of the server.
-func (s *Server) Port() int { return s.listener.Addr().(*net.TCPAddr).Port }
-
 // Close shuts the server down after the responses in progress are sent.
 func (s *Server) Close() {
 	s.sending.Wait()
-	_ = s.http.Close()
+	s.http.Close()
 }
 
 // Unused names the exchanges of the script that were not requested.
@@ -130,7 +120,12 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		_, _ = io.WriteString(w, strconv.Itoa(len(s.log)))
 		return
 	case "/__wire/finish":
-		s.finish()
+		s.mu.Lock()
+		held := slices.Clone(s.held)
+		s.mu.Unlock()
+		for _, e := range held { // which the client has not closed
+			s.closed(e, false)
+		}
 		return
 	case "/__wire/refused":
 		s.skip()
@@ -159,19 +154,11 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	s.send(w, r, ex, entry)
 }
 
-// finish marks the exchanges that are still held open: the client has not
-// closed them.
-func (s *Server) finish() {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for _, e := range s.held {
-		s.closed(e, false)
-	}
-}
-
 // closed notes, once, how a held exchange has ended: in the request, and in what
 // was logged in its place.
 func (s *Server) closed(e *Entry, byClient bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	for _, e := range []*Entry{e, s.logged[e]} {
 		if e != nil && e.Closed == nil {
 			e.Closed = &byClient
@@ -288,7 +275,7 @@ func (s *Server) send(w http.ResponseWriter, r *http.Request, ex *Exchange, e *E
 	if ex.Hold {
 		defer func() {
 			if gone.Err() != nil {
-				s.setClosed(e, true)
+				s.closed(e, true)
 			}
 		}()
 	}
@@ -336,7 +323,7 @@ func (s *Server) send(w http.ResponseWriter, r *http.Request, ex *Exchange, e *E
 		flush()
 	}
 	if ex.Hold && pause(gone, holdLimit) {
-		s.setClosed(e, false)
+		s.closed(e, false)
 	}
 }
 
@@ -379,22 +366,11 @@ func sessionPath(path string) string {
 	return before + "/sessions/" + id
 }
 
-func (s *Server) setClosed(e *Entry, closed bool) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.closed(e, closed)
-}
-
 // pause waits, and reports whether the client is still there.
 func pause(ctx context.Context, d time.Duration) bool {
-	if d <= 0 {
-		return ctx.Err() == nil
-	}
-	t := time.NewTimer(d)
-	defer t.Stop()
 	select {
-	case <-t.C:
-		return true
+	case <-time.After(d):
+		return ctx.Err() == nil
 	case <-ctx.Done():
 		return false
 	}
