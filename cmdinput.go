@@ -54,9 +54,7 @@ func (s *Session) giveFile(context.Context, string) error { return nil }
 
 // input is a command's standard input with its length known.
 type input struct {
-	size int64
-	// open may be called again, for another attempt.
-	open  func() (io.ReadCloser, error)
+	content
 	close func()
 }
 
@@ -69,7 +67,7 @@ const believed = 64 << 10
 func knownInput(r io.Reader) (*input, bool, error) {
 	switch r := r.(type) {
 	case *bytes.Buffer:
-		return memoryInput(r.Next(r.Len())), true, nil
+		return inputOf(bytes.NewReader(r.Next(r.Len())))
 	case *os.File:
 		info, err := r.Stat()
 		if err != nil {
@@ -87,37 +85,22 @@ func knownInput(r io.Reader) (*input, bool, error) {
 				_, err := r.Seek(-believed, io.SeekCurrent)
 				return nil, false, err
 			}
-			return memoryInput(data), true, nil
+			return inputOf(bytes.NewReader(data))
 		}
-		in, ok := seekableInput(r)
-		return in, ok, nil
+		return inputOf(r)
 	case io.ReadSeeker:
-		in, ok := seekableInput(r)
-		return in, ok, nil
+		return inputOf(r)
 	}
 	return nil, false, nil
 }
 
-func memoryInput(data []byte) *input {
-	return &input{
-		size: int64(len(data)), close: func() {},
-		open: func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(data)), nil },
-	}
-}
-
-func seekableInput(r io.ReadSeeker) (*input, bool) {
-	start, err := r.Seek(0, io.SeekCurrent)
+// inputOf returns the input from a reader that can seek, unless it can't.
+func inputOf(r io.ReadSeeker) (*input, bool, error) {
+	c, err := contentOf(r)
 	if err != nil {
-		return nil, false
+		return nil, false, nil
 	}
-	end, err := r.Seek(0, io.SeekEnd)
-	if err != nil {
-		return nil, false
-	}
-	return &input{size: max(0, end-start), close: func() {}, open: func() (io.ReadCloser, error) {
-		_, err := r.Seek(start, io.SeekStart)
-		return io.NopCloser(r), err
-	}}, true
+	return &input{content: c, close: func() {}}, true, nil
 }
 
 // spool copies an input into a local temporary file, so that an input of any
@@ -133,15 +116,11 @@ func spool(ctx context.Context, r io.Reader) (*input, error) {
 		f.Close()
 		os.Remove(f.Name())
 	}
-	type result struct {
-		n   int64
-		err error
-	}
-	copied := make(chan result)
+	copied := make(chan error)
 	go func() {
-		n, err := io.Copy(f, r)
+		_, err := io.Copy(f, r)
 		select {
-		case copied <- result{n, err}:
+		case copied <- err:
 		case <-ctx.Done():
 			discard()
 		}
@@ -149,15 +128,19 @@ func spool(ctx context.Context, r io.Reader) (*input, error) {
 	select {
 	case <-ctx.Done():
 		return nil, api.ContextError(ctx)
-	case res := <-copied:
-		if res.err != nil {
-			discard()
-			return nil, fmt.Errorf("sandbox: reading standard input: %w", res.err)
+	case err := <-copied:
+		if err == nil {
+			_, err = f.Seek(0, io.SeekStart)
 		}
-		return &input{size: res.n, close: discard, open: func() (io.ReadCloser, error) {
-			_, err := f.Seek(0, io.SeekStart)
-			return io.NopCloser(f), err
-		}}, nil
+		in := &input{close: discard}
+		if err == nil {
+			in.content, err = contentOf(f)
+		}
+		if err != nil {
+			discard()
+			return nil, fmt.Errorf("sandbox: reading standard input: %w", err)
+		}
+		return in, nil
 	}
 }
 

@@ -307,35 +307,40 @@ func (f *File) entry(now time.Time) (tarball.Entry, error) {
 	if e.ModTime.IsZero() {
 		e.ModTime = now
 	}
-	if f.Reader != nil {
-		if f.Content != nil {
-			return e, invalid("File", "%q has both Content and Reader", f.Path)
-		}
-		return e, f.seekable(&e)
+	r := f.Reader
+	switch {
+	case r == nil:
+		r = bytes.NewReader(f.Content)
+	case f.Content != nil:
+		return e, invalid("File", "%q has both Content and Reader", f.Path)
 	}
-	data := f.Content
-	e.Size = int64(len(data))
-	e.Open = func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(data)), nil }
+	c, err := contentOf(r)
+	if err != nil {
+		return e, fmt.Errorf("sandbox: the reader of %q: %w", f.Path, err)
+	}
+	e.Size, e.Open = c.size, c.open
 	return e, nil
 }
 
-// seekable sets an entry's content to that of a reader.
-func (f *File) seekable(e *tarball.Entry) error {
-	start, err := f.Reader.Seek(0, io.SeekCurrent)
+// content is what a reader has from its position on. It can be opened again, for
+// another attempt.
+type content struct {
+	r           io.ReadSeeker
+	start, size int64
+}
+
+func contentOf(r io.ReadSeeker) (content, error) {
+	start, err := r.Seek(0, io.SeekCurrent)
 	if err != nil {
-		return fmt.Errorf("sandbox: the reader of %q: %w", f.Path, err)
+		return content{}, err
 	}
-	end, err := f.Reader.Seek(0, io.SeekEnd)
-	if err != nil {
-		return fmt.Errorf("sandbox: the reader of %q: %w", f.Path, err)
-	}
-	r := f.Reader
-	e.Size = max(0, end-start)
-	e.Open = func() (io.ReadCloser, error) {
-		_, err := r.Seek(start, io.SeekStart)
-		return io.NopCloser(r), err
-	}
-	return nil
+	end, err := r.Seek(0, io.SeekEnd)
+	return content{r, start, max(0, end-start)}, err
+}
+
+func (c content) open() (io.ReadCloser, error) {
+	_, err := c.r.Seek(c.start, io.SeekStart)
+	return io.NopCloser(c.r), err
 }
 
 // placed makes an archive whose paths are resolved in a working directory: that
