@@ -100,24 +100,11 @@ type ClientOptions struct {
 	// [ErrRateLimited]. If it is negative, no request is held back, and one that
 	// is refused is sent again like one that fails for another reason.
 	MaxRateLimitWait time.Duration
-	// OnRateLimit, if not nil, is called for every response that reports a rate
-	// limit, with the operation in words, such as "get session". It is called
-	// by the goroutines that make the requests, possibly at the same time, and
-	// must not block. Rate limits are also logged.
-	OnRateLimit func(operation string, limit RateLimit)
 	// Hooks, if not nil, returns the hooks of a sandbox for calls whose options
 	// give none, and for handles from JSON; either may be nil. It is called once
 	// for each handle, with what is known of the sandbox: the name and the tags,
 	// if it is about to be created.
 	Hooks func(sb Info) (onCreate, onResume Hook)
-}
-
-// rateLimitHook adapts a hook to the transport.
-func rateLimitHook(hook func(string, RateLimit)) func(*api.Op, api.RateLimit) {
-	if hook == nil {
-		return nil
-	}
-	return func(op *api.Op, r api.RateLimit) { hook(op.Name, RateLimit(r)) }
 }
 
 // RetryOptions limits how failed requests are retried. Whether they are retried
@@ -256,8 +243,8 @@ func NewClient(opts *ClientOptions) (*Client, error) {
 			as := fmt.Sprintf("%s, for team %s and project %s", whose, cr.TeamID, cr.ProjectID)
 			return api.Auth{Token: cr.Token, TeamID: cr.TeamID, As: as}, err
 		},
-		Refresh:     refresher(creds, mayHaveLogin),
-		OnRateLimit: rateLimitHook(o.OnRateLimit), MaxRateLimitWait: rateWait,
+		Refresh:          refresher(creds, mayHaveLogin),
+		MaxRateLimitWait: rateWait,
 	})
 	return c, nil
 }

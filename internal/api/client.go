@@ -54,9 +54,6 @@ type Config struct {
 	// Refresh is called if a response rejects the token. It returns false if
 	// there is no better token.
 	Refresh func(ctx context.Context, stale Auth) (Auth, bool)
-	// OnRateLimit, if not nil, is called with the rate limit of each response,
-	// possibly by several goroutines at the same time.
-	OnRateLimit func(*Op, RateLimit)
 	// MaxRateLimitWait limits how long an operation waits for rate limits to
 	// permit its requests. If it is not positive, none is held back.
 	MaxRateLimitWait time.Duration

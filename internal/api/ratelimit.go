@@ -58,15 +58,10 @@ func (c *Client) PollPause(op *Op, usual time.Duration) time.Duration {
 	return max(usual, min(left/time.Duration(r.Remaining+1), maxPollPause))
 }
 
-// noteLimit stores and reports the rate limit of a response.
+// noteLimit stores the rate limit of a response.
 func (c *Client) noteLimit(op *Op, h http.Header) {
-	r, ok := ReadRateLimit(h)
-	if !ok {
-		return
-	}
-	c.limits.Store(op, r)
-	if c.cfg.OnRateLimit != nil {
-		c.cfg.OnRateLimit(op, r)
+	if r, ok := ReadRateLimit(h); ok {
+		c.limits.Store(op, r)
 	}
 }
 

@@ -82,7 +82,8 @@ func TestPollPause(t *testing.T) {
 
 // TestOnRateLimit: the budget of every response is reported, including error
 // responses.
-func TestOnRateLimit(t *testing.T) {
+// TestRateLimits: the limits of refusals are remembered as well.
+func TestRateLimits(t *testing.T) {
 	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("X-Ratelimit-Limit", "1000")
 		w.Header().Set("X-Ratelimit-Remaining", "42")
@@ -92,15 +93,15 @@ func TestOnRateLimit(t *testing.T) {
 		_, _ = w.Write([]byte(`{"session":{"id":"a"},"error":{"code":"x"}}`))
 	}))
 	defer srv.Close()
-	var told []string
 	base, err := url.Parse(srv.URL)
 	require.NoError(t, err)
 	c := testClient(srv.Client().Transport)
 	c.cfg.BaseURL = base
-	c.cfg.OnRateLimit = func(op *Op, r RateLimit) {
-		told = append(told, fmt.Sprintf("%s: %d of %d", op.Name, r.Remaining, r.Limit))
-	}
 	require.NoError(t, c.Do(t.Context(), &Request{Op: GetSession, Path: []string{"a"}}, nil))
 	require.Error(t, c.Do(t.Context(), &Request{Op: StopSession, Path: []string{"a"}}, nil))
-	assert.Equal(t, []string{"get session: 42 of 1000", "stop session: 42 of 1000"}, told)
+	for _, op := range []*Op{GetSession, StopSession} {
+		limit, known := c.limits.Load(op)
+		require.True(t, known, op.Name)
+		assert.Equal(t, RateLimit{Limit: 1000, Remaining: 42}, limit)
+	}
 }

@@ -126,7 +126,7 @@ var onlyHere = []method{
 			}
 		},
 		"Credentials": clientOption, "BaseURL": clientOption, "HTTPClient": clientOption, "UserAgent": clientOption, "Logger": clientOption,
-		"OnRateLimit": clientOption, "Observer": clientOption, "MaxRateLimitWait": rateLimitWait,
+		"Observer": clientOption, "MaxRateLimitWait": rateLimitWait,
 	}},
 }
 
@@ -236,18 +236,12 @@ const withPort = `{"sandbox":{"name":"box","status":"running","currentSessionId"
 // clientOption looks for what each field does to one request.
 func clientOption(t *testing.T, _ *world, _ method) {
 	var log strings.Builder
-	limits := 0
 	var seen *http.Request
 	events := &sandboxtest.Recorder{}
 	c, err := sandbox.NewClient(&sandbox.ClientOptions{
 		Credentials: auth.Static(auth.Credentials{Token: "tok", TeamID: "team", ProjectID: "prj"}),
 		BaseURL:     "https://api.test/base", UserAgent: "mine/1", Logger: slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{Level: slog.LevelDebug})),
 		Observer: events,
-		OnRateLimit: func(operation string, limit sandbox.RateLimit) {
-			limits++
-			assert.Equal(t, "get sandbox", operation)
-			assert.Equal(t, 7, limit.Remaining)
-		},
 		HTTPClient: &http.Client{Transport: testkit.API(func(r *http.Request) (*http.Response, error) {
 			seen = r
 			resp := testkit.JSON(200, testkit.RunningSandbox)
@@ -264,8 +258,8 @@ func clientOption(t *testing.T, _ *world, _ method) {
 	assert.Equal(t, "Bearer tok", seen.Header.Get("Authorization"))
 	assert.Equal(t, []string{"team", "prj"}, []string{seen.URL.Query().Get("teamId"), seen.URL.Query().Get("projectId")})
 	assert.True(t, strings.HasPrefix(seen.UserAgent(), "mine/1 "), seen.UserAgent())
-	assert.Equal(t, 1, limits)
 	assert.Contains(t, log.String(), "get sandbox")
+	assert.Contains(t, log.String(), "rateRemaining=7 rateLimit=10")
 	assert.Equal(t, sandboxtest.Counts{Operations: 1, Requests: 1}, events.Counts())
 }
 
