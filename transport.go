@@ -70,8 +70,11 @@ func (s *Sandbox) Transport(port int, opts *TransportOptions) http.RoundTripper 
 // an exposed port, by [Sandbox.Transport], so that visitors wake a stopped
 // sandbox. The server receives the visitor's address, host and scheme in
 // X-Forwarded headers. Replace its ErrorHandler to change what a visitor sees
-// when the server can't be reached. It lets everybody in: put a handler that
-// checks who asks in front.
+// when the server can't be reached.
+//
+// It lets everybody in: put a handler that checks who asks in front. And it
+// belongs on a host of its own: the server receives the visitors' cookies and
+// credentials for the host that they ask, and its pages act there in their name.
 func (s *Sandbox) ReverseProxy(port int, opts *TransportOptions) *httputil.ReverseProxy {
 	return &httputil.ReverseProxy{
 		Transport:     s.Transport(port, opts),

@@ -18,6 +18,7 @@ import (
 	"net/http/httputil"
 	"os"
 	"os/signal"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -56,6 +57,11 @@ func run(ctx context.Context, address string, once bool) (err error) {
 	return nil
 }
 
+// projects are those that have a preview. Without such a list, or a check who
+// asks, each visitor, and each page that a visitor's browser shows, could make
+// sandboxes of any name.
+var projects = []string{"hello", "docs"}
+
 // previews passes each request on to the sandbox that its host names.
 type previews struct {
 	ctx  context.Context
@@ -74,6 +80,10 @@ type preview struct {
 
 func (p *previews) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	project, _, _ := strings.Cut(r.Host, ".")
+	if !slices.Contains(projects, project) {
+		http.NotFound(w, r)
+		return
+	}
 	p.mu.Lock()
 	v := p.open[project]
 	if v == nil {
