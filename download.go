@@ -15,12 +15,11 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/klauspost/compress/gzip"
-
 	"github.com/go-vercel/sandbox/internal/api"
 	"github.com/go-vercel/sandbox/internal/glob"
 	"github.com/go-vercel/sandbox/internal/observe"
 	"github.com/go-vercel/sandbox/internal/untar"
+	"github.com/klauspost/compress/gzip"
 )
 
 // DownloadFileOptions are the options of DownloadFile. The zero value is ready
@@ -368,6 +367,11 @@ func (f *FileSystem) DownloadDir(ctx context.Context, src, dst string, opts *Dow
 		return api.ContextError(ctx)
 	}
 	return err
+}
+
+// DownloadDir is short for the method of [Sandbox.FS].
+func (s *Sandbox) DownloadDir(ctx context.Context, src, dst string, opts *DownloadDirOptions) error {
+	return s.FS().DownloadDir(ctx, src, dst, opts)
 }
 
 // unpack reads what packScript wrote, to its very end: only then is nothing

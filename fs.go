@@ -53,21 +53,6 @@ func (f *FileSystem) on() target {
 	return f.t
 }
 
-// WriteFiles is short for the method of [Sandbox.FS].
-func (s *Sandbox) WriteFiles(ctx context.Context, files []File, opts *UploadOptions) error {
-	return s.FS().WriteFiles(ctx, files, opts)
-}
-
-// UploadDir is short for the method of [Sandbox.FS].
-func (s *Sandbox) UploadDir(ctx context.Context, localDir, dir string, opts *UploadOptions) error {
-	return s.FS().UploadDir(ctx, localDir, dir, opts)
-}
-
-// DownloadDir is short for the method of [Sandbox.FS].
-func (s *Sandbox) DownloadDir(ctx context.Context, src, dst string, opts *DownloadDirOptions) error {
-	return s.FS().DownloadDir(ctx, src, dst, opts)
-}
-
 // FS returns the sandbox's files.
 func (s *Sandbox) FS() *FileSystem { return &FileSystem{t: s} }
 
