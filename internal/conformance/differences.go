@@ -88,10 +88,14 @@ func (x *reconciler) allow(op string, w, g any) {
 	}
 }
 
+// concerns reports whether a difference may be one of two objects.
+func (x *reconciler) concerns(rule string, d *difference, op string, w, g object) bool {
+	return (d.Op == "" || whole(d.Op, op)) && (!d.Used || slices.Contains(x.played.Rules, rule)) && (d.After == "" || x.after(d.After)) &&
+		(d.Want == nil || matches(expand(d.Want, g, "", nil), w)) && (d.Got == nil || matches(expand(d.Got, g, "", nil), g))
+}
+
 func (x *reconciler) apply(rule string, d *difference, op string, w, g object) {
-	if d.Op != "" && !whole(d.Op, op) || d.Used && !slices.Contains(x.played.Rules, rule) ||
-		d.Want != nil && !matches(expand(d.Want, g, "", nil), w) || d.Got != nil && !matches(expand(d.Got, g, "", nil), g) ||
-		d.After != "" && !x.after(d.After) {
+	if !x.concerns(rule, d, op, w, g) {
 		return
 	}
 	for in := range strings.SplitSeq(d.In, ".") {
@@ -106,24 +110,9 @@ func (x *reconciler) apply(rule string, d *difference, op string, w, g object) {
 	keys := maps.Clone(w)
 	maps.Copy(keys, g)
 	for k := range keys {
-		was, inWant := w[k]
+		_, inWant := w[k]
 		now, inGot := g[k]
-		if strings.HasPrefix(k, "#") || !whole(d.Key, k) || inWant == inGot && differs("", was, now) == "" {
-			continue
-		}
-		var captured []string
-		if d.From != nil {
-			from, _ := decodeJSON(d.From)
-			if !inWant || !matches(from, was) {
-				continue
-			}
-			if re, ok := from.(string); ok && strings.HasPrefix(re, "~") {
-				captured = compiled(re[1:]).FindStringSubmatch(fmt.Sprint(was))
-			}
-		}
-		to, _ := decodeJSON(d.To)
-		if d.To != nil && !matches(to, now) || d.Check != "" && !checks[d.Check](x, was, now) ||
-			d.Script != nil && !x.scripted(expand(d.Script, g, k, captured)) {
+		if strings.HasPrefix(k, "#") || !whole(d.Key, k) || inWant == inGot && differs("", w[k], now) == "" || !x.lets(d, k, w, g) {
 			continue
 		}
 		x.used(rule)
@@ -131,6 +120,23 @@ func (x *reconciler) apply(rule string, d *difference, op string, w, g object) {
 			delete(w, k)
 		}
 	}
+}
+
+// lets reports whether a difference lets a member differ as it does.
+func (x *reconciler) lets(d *difference, k string, w, g object) bool {
+	var captured []string
+	was, inWant := w[k]
+	if from, given := decodeJSON(d.From); given {
+		if !inWant || !matches(from, was) {
+			return false
+		}
+		if re, ok := from.(string); ok && strings.HasPrefix(re, "~") {
+			captured = compiled(re[1:]).FindStringSubmatch(fmt.Sprint(was))
+		}
+	}
+	to, given := decodeJSON(d.To)
+	return (!given || matches(to, g[k])) && (d.Check == "" || checks[d.Check](x, was, g[k])) &&
+		(d.Script == nil || x.scripted(expand(d.Script, g, k, captured)))
 }
 
 func whole(pattern, text string) bool { return compiled("^(?:" + pattern + ")$").MatchString(text) }
