@@ -376,5 +376,13 @@ func (f *FileSystem) discard(ctx context.Context, paths ...string) {
 		}
 	}
 	name, args := coreutils.Carry("rm", append([]string{"-f", "--"}, paths...))
-	_, _ = program{name: name, args: args, spared: true}.run(ctx, on)
+	for range 2 { // the request for the first may be lost
+		attempt, stop := context.WithTimeout(ctx, cleanupTime/2)
+		_, err := program{name: name, args: args, spared: true}.run(attempt, on)
+		late := attempt.Err() != nil
+		stop()
+		if !late && (err == nil || !interrupted(err)) {
+			return
+		}
+	}
 }

@@ -10,9 +10,15 @@ import (
 	"github.com/go-vercel/sandbox/internal/api"
 )
 
-// adoptRounds is how often a sandbox that exists but can't be found is looked up
-// again.
-const adoptRounds = 20
+const (
+	// adoptRounds is how often a sandbox that exists but can't be found is looked
+	// up again.
+	adoptRounds = 20
+	// createRounds is how often a sandbox is created whose creation has received
+	// no response, and that can't be found. The name is given once, and the mark
+	// tells ours, so that a second creation does no harm.
+	createRounds = 3
+)
 
 // GetOrCreate returns the sandbox with the given name, and creates it if there
 // is none or if its files are gone. An empty name always creates one. It makes
@@ -49,9 +55,13 @@ func (c *Client) GetOrCreate(ctx context.Context, name string, opts *CreateOptio
 		return nil, invalid("Credentials", "can only be asked for when a sandbox is created, and the one named %q may exist; use Create", name)
 	}
 	var why error // why there was another round
+	lost := 0
 	for round := 0; ; round++ {
 		sb, unseen, err := c.getOrCreate(ctx, name, &o)
-		if !unseen || round == adoptRounds {
+		if unseen && errors.Is(err, ErrOutcomeUnknown) {
+			lost++
+		}
+		if !unseen || round == adoptRounds || lost == createRounds {
 			// A ctx that ends during a request hides the reason no more than one
 			// that ends between two.
 			if ended, ok := err.(*RequestError); ok && why != nil && ctx.Err() != nil {
@@ -66,9 +76,9 @@ func (c *Client) GetOrCreate(ctx context.Context, name string, opts *CreateOptio
 	}
 }
 
-// getOrCreate makes one attempt. unseen means that the name is taken by a
-// sandbox that can't be found, as while another client is creating it, and comes
-// with an error.
+// getOrCreate makes one attempt. unseen means that there may be a sandbox of that
+// name which can't be found, as while another client is creating it, or because
+// nothing is known of our own creation, and comes with an error.
 func (c *Client) getOrCreate(ctx context.Context, name string, o *CreateOptions) (sb *Sandbox, unseen bool, err error) {
 	get := &GetOptions{NoResume: o.NoResume, OnResume: o.OnResume, Private: o.Private}
 	// Only an error of the request counts: one of a hook says nothing about
@@ -104,7 +114,7 @@ func (c *Client) getOrCreate(ctx context.Context, name string, o *CreateOptions)
 		case errors.Is(getErr, ErrNotFound) && nameTaken(err):
 			return nil, true, err
 		case errors.Is(getErr, ErrNotFound):
-			return nil, false, err // it may still be created
+			return nil, marked, err // it may still be created
 		default:
 			return nil, false, fmt.Errorf("%w; looking it up: %w", err, getErr)
 		}

@@ -35,6 +35,11 @@ const mkdir = `[ -e "$d" ] || [ -L "$d" ] || { mkdir -p -- "$d" && echo made; } 
 const whole = `printf '%s  %s\n' "$s" "$p" | sha256sum -c --status 2>/dev/null || exit 75
 `
 
+// sweep removes what uploads have left that arrived late, when nobody waited for
+// them any more. No piece that is needed is a day old.
+const sweep = `find /tmp -maxdepth 1 -type f -name '.piece-*' -ctime +0 -delete 2>/dev/null
+`
+
 // append1 appends its standard input, $n bytes, to $f: with one write(2), like
 // package os, so that concurrent appends do not mix. dd reports how many blocks
 // it wrote, which is wrong if its input was cut short.
@@ -56,7 +61,7 @@ out=$(printf %s "$4" | base64 -d | ` + append1
 func (run Runner) AppendPiece(ctx context.Context, name string, p Piece) (made bool, err error) {
 	const script = `f=$1 d=$2 n=$3 p=$4 s=$5
 trap 'rm -f -- "$p"' EXIT
-` + whole + mkdir + `out=$(<"$p" ` + append1
+` + sweep + whole + mkdir + `out=$(<"$p" ` + append1
 	return run.write(ctx, script, name, Dir(name), strconv.FormatInt(p.Size, 10), p.Path, p.Sum)
 }
 
@@ -81,7 +86,7 @@ type Placement struct {
 // run that comes after the one that has done the work, nothing is done. So a
 // file that is created, even an empty one, needs a piece.
 func (run Runner) Join(ctx context.Context, name string, at int64, pieces []Piece, to *Placement, again bool) (made bool, err error) {
-	const script = `f=$1 d=$2 at=$3 to=$4 size=$5 mode=$6 again=$7; shift 7
+	const script = sweep + `f=$1 d=$2 at=$3 to=$4 size=$5 mode=$6 again=$7; shift 7
 if [ -n "$again" ] && [ -n "$to" ] && [ ! -e "$f" ] && [ ! -e "$1" ] && [ -f "$to" ]; then
 [ "$(stat -L -c %s -- "$to")" = "$size" ]; exit $(($? * 75))
 fi

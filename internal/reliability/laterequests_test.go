@@ -393,8 +393,19 @@ func TestLateCreate(t *testing.T) {
 				}}
 			}
 			late.hold(createNamed, 0)
+			creates := 0
+			gate.Set(func(req *http.Request, next http.RoundTripper) (*http.Response, error) {
+				if req.Method == http.MethodPost && strings.HasSuffix(req.URL.Path, "/v3/sandboxes") {
+					if creates++; creates > 1 {
+						return nil, errReset
+					}
+				}
+				return next.RoundTrip(req)
+			})
 			_, err := c.GetOrCreate(t.Context(), "work", opts())
 			require.ErrorIs(t, err, sandbox.ErrOutcomeUnknown)
+			assert.Equal(t, 3, creates)
+			gate.Set(nil)
 			if meets == "by looking" {
 				late.deliver(t)
 			} else {
