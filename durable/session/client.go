@@ -31,6 +31,9 @@ var (
 	ErrQueueFull = errors.New("session: its queue is full")
 )
 
+// errNothing says that the command of an interrupt is over.
+var errNothing = errors.New("session: there is nothing to interrupt")
+
 // Options configures a [Client].
 type Options struct {
 	// TaskQueue is that of the workers that have the session registered. Empty
@@ -181,6 +184,8 @@ func (c *Client) update(ctx context.Context, id, name string, arg, answer any) e
 			return ErrDestroyed
 		case app.Type() == errQueueFullType:
 			return ErrQueueFull
+		case app.Type() == errNothingType:
+			return errNothing
 		case app.Type() == errNoCommandType:
 			return fmt.Errorf("%w: %s", sandbox.ErrInvalid, app.Message())
 		case app.Type() != errRollingType:
@@ -241,6 +246,9 @@ func (c *Client) interrupt(ctx context.Context, id, commandID string, sig sandbo
 		return false, fmt.Errorf("%w: %d is not a signal", sandbox.ErrInvalid, int(sig))
 	}
 	err = c.update(ctx, id, updateInterrupt, interrupt{commandID, int(sig)}, &taken)
+	if errors.Is(err, errNothing) {
+		return false, nil
+	}
 	return taken, err
 }
 

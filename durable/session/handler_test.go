@@ -19,6 +19,7 @@ import (
 	"go.temporal.io/sdk/client"
 	"go.temporal.io/sdk/temporal"
 
+	"github.com/go-vercel/sandbox"
 	"github.com/go-vercel/sandbox/durable/session"
 )
 
@@ -241,4 +242,14 @@ func TestStartIndex(t *testing.T) {
 		w := serve(h, "POST", "/start", `{"runId":"a","startIndex":`+index+`}`)
 		assert.Equal(t, status, w.Code, index)
 	}
+}
+
+// TestNothingToInterrupt: an interrupt that comes too late is no error.
+func TestNothingToInterrupt(t *testing.T) {
+	c := session.New(failing{err: temporal.NewApplicationError("over", "NothingToInterrupt")}, nil)
+	require.NoError(t, c.Interrupt(t.Context(), "a", "cmd-1", sandbox.SIGINT))
+	w := httptest.NewRecorder()
+	c.Handler(nil).ServeHTTP(w, httptest.NewRequest(http.MethodPost, "/interrupt", strings.NewReader(`{"runId":"a"}`)))
+	assert.Equal(t, http.StatusOK, w.Code)
+	assert.JSONEq(t, `{"ok":true,"interrupted":false}`, w.Body.String())
 }

@@ -122,3 +122,30 @@ func TestKeysStayKnown(t *testing.T) {
 		assert.Equal(t, id, r.known(key), "%.10q", key)
 	}
 }
+
+// TestCallsAreBounded: whatever is sent to a session while a command runs, less
+// than Temporal takes of one run, its owner can interrupt that and destroy it.
+func TestCallsAreBounded(t *testing.T) {
+	const updates = 2000 // of one run
+	r := &run{state: &state{Counter: 1, Keys: []keyed{{"a", "cmd-1"}}}, begun: "cmd-1", in: input{Policy: Policy{}.withDefaults()}}
+	taken := 0
+	for r.accept(nil, commandUpdate{Key: "a"}) == nil && taken <= updates { // the same command again and again
+		id, err := r.enqueue(nil, commandUpdate{Key: "a"})
+		require.NoError(t, err)
+		require.Equal(t, "cmd-1", id)
+		taken++
+	}
+	assert.Equal(t, maxCommandCalls, taken)
+	for r.acceptInterrupt(nil, interrupt{"cmd-1", 2}) == nil && taken <= updates {
+		_, err := r.interrupt(nil, interrupt{"cmd-1", 2})
+		require.NoError(t, err)
+		r.interrupts = nil // it is passed on
+		taken++
+	}
+	assert.Equal(t, maxInterruptCalls, taken)
+	assert.Less(t, taken, updates)
+	require.NoError(t, r.open(), "it can be destroyed")
+	r.begun = ""
+	require.NoError(t, r.accept(nil, commandUpdate{Key: "b"}), "and goes on once the command has ended")
+	require.ErrorContains(t, r.acceptInterrupt(nil, interrupt{"cmd-1", 2}), "nothing", "which leaves no trace")
+}

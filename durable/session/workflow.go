@@ -32,6 +32,7 @@ const (
 	errQueueFullType = "QueueFull"
 	errRollingType   = "Rolling"
 	errNoCommandType = "NoCommand"
+	errNothingType   = "NothingToInterrupt"
 )
 
 // Changes of what the workflow decides, for workflow.GetVersion.
@@ -117,6 +118,7 @@ type run struct {
 	current    string // the command that runs
 	ran        bool   // a command has, in this run
 	refused    refused
+	calls      int       // commands and interrupts that were taken
 	rollAfter  time.Time // not before, since the store was away
 }
 
@@ -215,6 +217,14 @@ func (s *run) open() error {
 // maxInterrupts is how many may wait to be passed on.
 const maxInterrupts = 100
 
+// One run of a workflow takes 2,000 updates, and begins no other while a command runs.
+// Its owner must still be able to interrupt that, and to destroy the session, whatever
+// was sent.
+const (
+	maxCommandCalls   = 1000
+	maxInterruptCalls = 1500
+)
+
 // acceptInterrupt is the validator of an interrupt.
 func (s *run) acceptInterrupt(_ workflow.Context, i interrupt) error {
 	if err := s.open(); err != nil {
@@ -224,7 +234,10 @@ func (s *run) acceptInterrupt(_ workflow.Context, i interrupt) error {
 	if _, err := fmt.Sscanf(i.ID, "cmd-%d", &n); i.ID != "" && (err != nil || n < 1 || n > s.Counter) {
 		return temporal.NewApplicationError("the session has no such command", errNoCommandType)
 	}
-	if len(s.interrupts) >= maxInterrupts {
+	if s.target(i.ID) == "" {
+		return temporal.NewApplicationError("there is nothing to interrupt", errNothingType)
+	}
+	if len(s.interrupts) >= maxInterrupts || s.calls >= maxInterruptCalls {
 		return temporal.NewApplicationError("too many interrupts wait", errQueueFullType)
 	}
 	return nil
@@ -234,15 +247,21 @@ func (s *run) acceptInterrupt(_ workflow.Context, i interrupt) error {
 // named, and reports whether there is one that is not over. It never hits the
 // next one.
 func (s *run) interrupt(_ workflow.Context, i interrupt) (taken bool, err error) {
-	if i.ID == "" {
-		i.ID = s.begun
-	}
-	waits := slices.ContainsFunc(s.Queue, func(q queued) bool { return q.ID == i.ID })
-	if i.ID == "" || i.ID != s.begun && !waits {
+	s.calls++
+	if i.ID = s.target(i.ID); i.ID == "" {
 		return false, nil
 	}
 	s.interrupts = append(s.interrupts, i)
 	return true, nil
+}
+
+// target is the command that an interrupt is for, the one that runs if it names
+// none, and empty if that is over.
+func (s *run) target(id string) string {
+	if id == "" || id == s.begun || slices.ContainsFunc(s.Queue, func(q queued) bool { return q.ID == id }) {
+		return cmp.Or(id, s.begun)
+	}
+	return ""
 }
 
 // accept is the validator of a command: what it refuses leaves no trace.
@@ -251,6 +270,8 @@ func (s *run) accept(_ workflow.Context, c commandUpdate) error {
 		return err
 	}
 	switch {
+	case s.begun != "" && s.calls >= maxCommandCalls:
+		return temporal.NewApplicationError("too many commands and interrupts until the command that runs has ended", errQueueFullType)
 	case s.known(c.Key) != "":
 	case len(s.Queue) >= s.in.Policy.QueueLimit, len(s.Queue) > 0 && s.queueSize()+queued{Command: c.Command}.size() > queueBytes:
 		return temporal.NewApplicationError("the session's queue is full", errQueueFullType)
@@ -268,6 +289,7 @@ func (s *run) known(key string) string {
 
 // enqueue takes a command, once for each key.
 func (s *run) enqueue(ctx workflow.Context, c commandUpdate) (string, error) {
+	s.calls++
 	if id := s.known(c.Key); id != "" {
 		return id, nil
 	}
