@@ -157,6 +157,30 @@ func TestSizeOfDrive(t *testing.T) {
 	assert.Equal(t, 0, s.ended())
 }
 
+// TestAskedForDefaults: what a folder says is asked for at a terminal, in words that
+// do nothing to it, and the answer is kept until the file changes.
+func TestAskedForDefaults(t *testing.T) {
+	t.Parallel()
+	d := newDesk(t, nil)
+	d.write("sandbox.toml", "tag = [\"k=\\u001b[2Jv\"]\nvcpus = 2")
+	s := d.inTerminalOf("xterm", 200, "create", "--name", "no")
+	s.until("sandbox.toml of this folder has defaults")
+	require.Eventually(t, func() bool { return strings.Contains(s.text(), "[y/N]") }, time.Minute, 5*time.Millisecond)
+	assert.Contains(t, s.text(), "vcpus = 2; tag = k=")
+	assert.NotContains(t, s.text(), "\x1b[2J")
+	s.press("n\r")
+	s.until("created.")
+	assert.Equal(t, 0, s.ended())
+	d.write("sandbox.toml", "vcpus = 8")
+	s = d.inTerminal("create", "--name", "yes")
+	s.until("[y/N]")
+	s.press("y\r")
+	s.until("created.")
+	assert.Equal(t, 0, s.ended())
+	d.ok("create", "--name", "again")
+	assert.Equal(t, "again 8\nyes 8\nno 2\n", d.ok("ls", "--jq", `.[] | "\(.name) \(.vcpus)"`))
+}
+
 // pull stands in front of the emulator, and gives the project's token as the API
 // does.
 func (d *desk) pull(answer func(http.ResponseWriter)) *atomic.Int32 {

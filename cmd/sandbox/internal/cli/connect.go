@@ -189,6 +189,9 @@ func (c *shCommand) run(cmd *cobra.Command, _ []string) error {
 	if err := c.needTerminal("sandbox run -- COMMAND runs a command without one"); err != nil {
 		return err
 	}
+	if err := c.applyDefaults(cmd); err != nil {
+		return err
+	}
 	c.doubtTimeout(given(cmd, "timeout"))
 	o := &runOptions{settings: c.s, rm: c.remove}
 	if c.remove {

@@ -368,6 +368,13 @@ func (c *createCommand) command() *cobra.Command {
 
 func (c *createCommand) run(cmd *cobra.Command, args []string) error {
 	ctx := cmd.Context()
+	var taken []string
+	if len(args) == 1 {
+		taken = []string{"image"} // an agent has its own
+	}
+	if err := c.applyDefaults(cmd, taken...); err != nil {
+		return err
+	}
 	c.doubtTimeout(given(cmd, "timeout"))
 	o, err := c.s.createOptions(c.stdio)
 	if err != nil {
@@ -426,7 +433,10 @@ func (c *createCommand) run(cmd *cobra.Command, args []string) error {
 func dryRunView(o *sandbox.CreateOptions) map[string]any {
 	v := map[string]any{
 		"name": o.Name, "ports": o.Ports, "timeout": o.Timeout.Milliseconds(), "vcpus": o.VCPUs, "runtime": o.Runtime, "image": o.Image,
-		"networkPolicy": o.NetworkPolicy, "tags": o.Tags, "persistent": !o.Ephemeral, "snapshotExpiration": expirationMillis(o.SnapshotExpiration),
+		"region": o.Region, "networkPolicy": o.NetworkPolicy, "tags": o.Tags, "persistent": !o.Ephemeral, "snapshotExpiration": expirationMillis(o.SnapshotExpiration),
+	}
+	if len(o.Mounts) > 0 {
+		v["mounts"] = viewMounts(o.Mounts)
 	}
 	var names []string
 	for k := range o.Env {

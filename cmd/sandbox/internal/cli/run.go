@@ -46,6 +46,9 @@ func (c *runCommand) command() *cobra.Command {
 }
 
 func (c *runCommand) run(cmd *cobra.Command, args []string) error {
+	if err := c.applyDefaults(cmd); err != nil {
+		return err
+	}
 	c.doubtTimeout(given(cmd, "timeout"))
 	c.doubtTimeout(given(cmd, "exec-timeout"))
 	return c.runInNew(cmd.Context(), &c.o, args)

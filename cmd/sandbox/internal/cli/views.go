@@ -83,19 +83,21 @@ func viewSandbox(i sandbox.Info) sandboxView {
 		CurrentSnapshotID: i.CurrentSnapshotID, Cwd: i.Cwd, Tags: i.Tags, NetworkPolicy: i.NetworkPolicy,
 		SnapshotExpiration: expirationMillis(i.SnapshotExpiration), TotalActiveCPU: i.TotalActiveCPU.Milliseconds(), TotalDuration: i.TotalDuration.Milliseconds(),
 		TotalEgress: i.TotalEgressBytes, TotalIngress: i.TotalIngressBytes,
-		FailoverRegions: i.FailoverRegions, NetworkID: i.NetworkID,
-	}
-	for path, m := range i.Mounts {
-		if v.Mounts == nil {
-			v.Mounts = map[string]mountView{}
-		}
-		v.Mounts[path] = mountView{m.Drive, string(m.Mode)}
+		FailoverRegions: i.FailoverRegions, NetworkID: i.NetworkID, Mounts: viewMounts(i.Mounts),
 	}
 	if v.Tags == nil {
 		v.Tags = map[string]string{}
 	}
 	if k := i.KeepLastSnapshots; k != nil {
 		v.KeepLastSnapshots = &keepView{k.Count, expirationMillis(k.Expiration), new(!k.KeepEvicted)}
+	}
+	return v
+}
+
+func viewMounts(mounts map[string]sandbox.Mount) map[string]mountView {
+	v := map[string]mountView{}
+	for path, m := range mounts {
+		v[path] = mountView{m.Drive, string(m.Mode)}
 	}
 	return v
 }

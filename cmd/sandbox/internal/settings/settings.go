@@ -89,11 +89,21 @@ func (d Dirs) WriteConfig(c Config) error {
 }
 
 func (d Dirs) activeFile() string { return filepath.Join(d.State, "active.json") }
+func (d Dirs) agreedFile() string { return filepath.Join(d.State, "agreed.json") }
+
+// Agreed returns what was agreed to last of a file, and "" when nothing was.
+func (d Dirs) Agreed(file string) (string, error) {
+	all, err := readTexts(d.agreedFile())
+	return all[file], err
+}
+
+// Agree notes what is agreed to of a file.
+func (d Dirs) Agree(file, what string) error { return change(d.agreedFile(), file, what) }
 
 // Active returns the active sandbox of a folder or of the nearest of its parents
 // that has one, and "" when there is none.
 func (d Dirs) Active(dir string) (string, error) {
-	all, err := d.readActive()
+	all, err := readTexts(d.activeFile())
 	if err != nil {
 		return "", err
 	}
@@ -110,26 +120,30 @@ func (d Dirs) Active(dir string) (string, error) {
 }
 
 // SetActive makes a sandbox the active one of a folder; no name forgets it.
-func (d Dirs) SetActive(dir, name string) error {
-	all, err := d.readActive()
+func (d Dirs) SetActive(dir, name string) error { return change(d.activeFile(), dir, name) }
+
+// change sets a text of a file of texts; an empty one is taken out.
+func change(file, key, text string) error {
+	all, err := readTexts(file)
 	if err != nil {
 		return err
 	}
-	if name == "" {
-		delete(all, dir)
+	if text == "" {
+		delete(all, key)
 	} else {
-		all[dir] = name
+		all[key] = text
 	}
 	data, err := json.MarshalIndent(all, "", "  ")
 	if err != nil {
 		return err
 	}
-	return write(d.activeFile(), append(data, '\n'))
+	return write(file, append(data, '\n'))
 }
 
-func (d Dirs) readActive() (map[string]string, error) {
+// readTexts reads texts by their keys; a file that is missing has none.
+func readTexts(file string) (map[string]string, error) {
 	all := map[string]string{}
-	data, err := os.ReadFile(d.activeFile())
+	data, err := os.ReadFile(file)
 	if errors.Is(err, fs.ErrNotExist) {
 		return all, nil
 	}
@@ -137,7 +151,7 @@ func (d Dirs) readActive() (map[string]string, error) {
 		err = json.Unmarshal(data, &all)
 	}
 	if err != nil {
-		return nil, fmt.Errorf("%s: %w", d.activeFile(), err)
+		return nil, fmt.Errorf("%s: %w", file, err)
 	}
 	if all == nil { // the file says null
 		all = map[string]string{}
