@@ -339,26 +339,11 @@ func (h *handler) stream(w http.ResponseWriter, r *http.Request, id string, at C
 	head.Set("X-Workflow-Run-Id", id)
 	head.Set("Cache-Control", "no-cache, no-transform")
 	head.Set("X-Accel-Buffering", "no")
-	flusher := http.NewResponseController(w)
-	write := func(cursor string, data []byte) error {
-		var err error
-		switch {
-		case !sse:
-			_, err = w.Write(append(data, '\n'))
-		case cursor == "":
-			_, err = fmt.Fprintf(w, ": %s\n\n", data)
-		default:
-			_, err = fmt.Fprintf(w, "id: %s\ndata: %s\n\n", cursor, data)
-		}
-		if err != nil {
-			return err
-		}
-		return flusher.Flush()
-	}
+	to := eventWriter{w, http.NewResponseController(w), sse}
 	h.counts.open.Add(1)
 	defer h.counts.open.Add(-1)
 	w.WriteHeader(http.StatusOK)
-	_ = flusher.Flush()
+	_ = to.flusher.Flush()
 
 	type item struct {
 		e   Event
@@ -393,10 +378,10 @@ func (h *handler) stream(w http.ResponseWriter, r *http.Request, id string, at C
 			}
 			data, jsonErr := json.Marshal(it.e)
 			if err = jsonErr; err == nil {
-				err = write(it.e.Cursor.String(), data)
+				err = to.write(it.e.Cursor.String(), data)
 			}
 		case <-ping.C:
-			err = write("", []byte(`{"type":"ping"}`))
+			err = to.write("", []byte(`{"type":"ping"}`))
 		case <-ctx.Done():
 			return
 		}
@@ -404,6 +389,29 @@ func (h *handler) stream(w http.ResponseWriter, r *http.Request, id string, at C
 			return
 		}
 	}
+}
+
+// eventWriter writes events as lines of JSON, or as server-sent events.
+type eventWriter struct {
+	w       http.ResponseWriter
+	flusher *http.ResponseController
+	sse     bool
+}
+
+func (e eventWriter) write(cursor string, data []byte) error {
+	var err error
+	switch {
+	case !e.sse:
+		_, err = e.w.Write(append(data, '\n'))
+	case cursor == "":
+		_, err = fmt.Fprintf(e.w, ": %s\n\n", data)
+	default:
+		_, err = fmt.Fprintf(e.w, "id: %s\ndata: %s\n\n", cursor, data)
+	}
+	if err != nil {
+		return err
+	}
+	return e.flusher.Flush()
 }
 
 func (h *handler) session(w http.ResponseWriter, r *http.Request) {

@@ -2,15 +2,18 @@ package project_test
 
 import (
 	"cmp"
+	"fmt"
 	"go/ast"
 	"go/importer"
 	"go/parser"
 	"go/token"
 	"go/types"
 	"io"
+	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -55,6 +58,70 @@ func TestKnots(t *testing.T) {
 			break
 		}
 	}
+}
+
+// longFunctions may be longer than others, each with the reason.
+var longFunctions = map[string]string{
+	"internal/wire/decode.go sandbox":         "the switch over the fields of each item of a list, which BenchmarkDecodePage measures",
+	"internal/wire/ndjson_string.go unescape": "the loop over the bytes of all output, which BenchmarkLogDecoder measures",
+}
+
+// TestLongFunctions: a function fits on a screen, and what it decides into a
+// head. Programs that measure, examples and the player of recordings are free.
+func TestLongFunctions(t *testing.T) {
+	t.Parallel()
+	atRoot(t)
+	const maxLines, maxBranches = 75, 25
+	found := map[string]string{}
+	require.NoError(t, filepath.WalkDir(".", func(name string, d fs.DirEntry, err error) error {
+		switch {
+		case err != nil:
+			return err
+		case d.IsDir() && slices.Contains([]string{".git", "testdata", "node_modules", "perf", "examples", "conformance"}, d.Name()):
+			return filepath.SkipDir
+		case d.IsDir() || !strings.HasSuffix(name, ".go") || strings.HasSuffix(name, "_test.go"):
+			return nil
+		}
+		fset := token.NewFileSet()
+		file, err := parser.ParseFile(fset, name, nil, parser.SkipObjectResolution)
+		if err != nil {
+			return err
+		}
+		for _, decl := range file.Decls {
+			if fn, ok := decl.(*ast.FuncDecl); ok {
+				lines, branches := fset.Position(fn.End()).Line-fset.Position(fn.Pos()).Line+1, countBranches(fn)
+				if lines > maxLines || branches > maxBranches {
+					found[filepath.ToSlash(name)+" "+fn.Name.Name] = fmt.Sprintf("%d lines, %d branches", lines, branches)
+				}
+			}
+		}
+		return nil
+	}))
+	for where, size := range found {
+		assert.Contains(t, longFunctions, where, "a long function: %s", size)
+	}
+	for where := range longFunctions {
+		assert.Contains(t, found, where, "it is not long any longer")
+	}
+}
+
+func countBranches(fn *ast.FuncDecl) (n int) {
+	ast.Inspect(fn, func(node ast.Node) bool {
+		switch node := node.(type) {
+		case *ast.IfStmt, *ast.ForStmt, *ast.RangeStmt, *ast.CommClause:
+			n++
+		case *ast.CaseClause:
+			if node.List != nil {
+				n++
+			}
+		case *ast.BinaryExpr:
+			if node.Op == token.LAND || node.Op == token.LOR {
+				n++
+			}
+		}
+		return true
+	})
+	return n
 }
 
 // fileNeeds returns which files of the client need which others, and a name that
