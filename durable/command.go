@@ -35,6 +35,9 @@ type RunOptions struct {
 	// NoTail leaves the tail out of the result, and so out of the workflow's
 	// history, if the output is stored.
 	NoTail bool `json:"noTail,omitempty"`
+	// MaxOutput is how many bytes of the output are stored; the rest is read, and
+	// dropped but for the tail. Zero stores all.
+	MaxOutput int64 `json:"maxOutput,omitempty"`
 }
 
 // Outcome says how a command came to its end.
@@ -65,8 +68,9 @@ type Command struct {
 	Handle json.RawMessage `json:"handle,omitempty"`
 	// Signaled is set by Kill.
 	Signaled bool `json:"signaled,omitempty"`
-	// NoTail is that of the RunOptions.
-	NoTail bool `json:"noTail,omitempty"`
+	// NoTail and MaxOutput are those of the RunOptions.
+	NoTail    bool  `json:"noTail,omitempty"`
+	MaxOutput int64 `json:"maxOutput,omitempty"`
 }
 
 // Result is what became of a command.
@@ -83,6 +87,8 @@ type Result struct {
 	// ended, is in the store under Output.
 	Archived bool   `json:"archived,omitempty"`
 	Output   string `json:"output,omitempty"`
+	// Truncated says that it wrote more than MaxOutput.
+	Truncated bool `json:"truncated,omitempty"`
 	// ExpiresAt is when the machine's lease ends, which its end has renewed. It is
 	// zero if the machine has ended.
 	ExpiresAt time.Time `json:"expiresAt,omitzero"`
@@ -150,7 +156,7 @@ func (s *Sandbox) Start(ctx workflow.Context, name string, args []string, o *Run
 			s.ended()
 			return &Command{Key: opts.Key, Output: opts.Output}, nil
 		}
-		return &Command{ID: got.ID, VM: s.VM, Key: opts.Key, Output: opts.Output, Handle: got.Handle, NoTail: opts.NoTail}, nil
+		return &Command{ID: got.ID, VM: s.VM, Key: opts.Key, Output: opts.Output, Handle: got.Handle, NoTail: opts.NoTail, MaxOutput: opts.MaxOutput}, nil
 	}
 }
 

@@ -127,8 +127,13 @@ func (w *Worker) read(ctx context.Context, cmd *sandbox.Command, c Command) (*Re
 		if len(tail) > 2*tailSize {
 			tail = append(tail[:0], tail[len(tail)-tailSize:]...)
 		}
-		if out != nil {
-			if err := out.write(Record{string(chunk.Stream), chunk.Data}); err != nil {
+		data := chunk.Data
+		if over := res.Bytes - c.MaxOutput; c.MaxOutput > 0 && over > 0 {
+			res.Truncated = true
+			data = data[:max(int64(len(data))-over, 0)]
+		}
+		if out != nil && len(data) > 0 {
+			if err := out.write(string(chunk.Stream), data); err != nil {
 				return nil, err
 			}
 		}

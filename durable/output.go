@@ -4,11 +4,9 @@ import (
 	"bufio"
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
 	"io/fs"
-	"iter"
 	"os"
 	"path/filepath"
 	"strings"
@@ -149,9 +147,12 @@ func (d dir) Remove(_ context.Context, prefix string) error {
 type Record struct {
 	Stream string `json:"s"`
 	Data   []byte `json:"d"`
+	// At is how many bytes of both streams came before it.
+	At int64 `json:"a,omitempty"`
 }
 
 type recordWriter struct {
+	at  int64
 	dst OutputWriter
 	buf *bufio.Writer
 	enc *json.Encoder
@@ -159,42 +160,18 @@ type recordWriter struct {
 
 func newRecordWriter(dst OutputWriter) *recordWriter {
 	buf := bufio.NewWriterSize(dst, 64<<10)
-	return &recordWriter{dst, buf, json.NewEncoder(buf)}
+	return &recordWriter{dst: dst, buf: buf, enc: json.NewEncoder(buf)}
 }
 
-func (w *recordWriter) write(r Record) error { return w.enc.Encode(r) }
+func (w *recordWriter) write(stream string, data []byte) error {
+	rec := Record{stream, data, w.at}
+	w.at += int64(len(data))
+	return w.enc.Encode(rec)
+}
 
 func (w *recordWriter) commit() error {
 	if err := w.buf.Flush(); err != nil {
 		return err
 	}
 	return w.dst.Commit()
-}
-
-// ReadOutput iterates over the stored output of a command, in the order in which
-// it came. The error matches [fs.ErrNotExist] when nothing is stored under the
-// key.
-func ReadOutput(ctx context.Context, store OutputStore, key string) iter.Seq2[Record, error] {
-	return func(yield func(Record, error) bool) {
-		if store == nil {
-			yield(Record{}, fs.ErrNotExist)
-			return
-		}
-		r, err := store.Open(ctx, key)
-		if err != nil {
-			yield(Record{}, err)
-			return
-		}
-		defer r.Close()
-		for dec := json.NewDecoder(r); ; {
-			var rec Record
-			err := dec.Decode(&rec)
-			if errors.Is(err, io.EOF) {
-				return
-			}
-			if !yield(rec, err) || err != nil {
-				return
-			}
-		}
-	}
 }

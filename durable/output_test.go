@@ -1,6 +1,10 @@
 package durable_test
 
 import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"io"
 	"os"
 	"path/filepath"
 	"testing"
@@ -8,6 +12,8 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	"go.temporal.io/sdk/client"
+	"go.temporal.io/sdk/workflow"
 
 	"github.com/go-vercel/sandbox/durable"
 	"github.com/go-vercel/sandbox/durable/durabletest"
@@ -16,6 +22,112 @@ import (
 func TestDir(t *testing.T) {
 	t.Parallel()
 	durabletest.TestStore(t, durable.Dir(filepath.Join(t.TempDir(), "made")))
+}
+
+// counted counts what is read of a store, whose readers seek or don't.
+type counted struct {
+	durable.OutputStore
+	seeks bool
+	read  int
+}
+
+type countedFile struct {
+	*os.File
+	read *int
+}
+
+func (f countedFile) Read(p []byte) (int, error) {
+	n, err := f.File.Read(p)
+	*f.read += n
+	return n, err
+}
+
+func (s *counted) Open(ctx context.Context, key string) (io.ReadCloser, error) {
+	r, err := s.OutputStore.Open(ctx, key)
+	if err != nil {
+		return nil, err
+	}
+	file := countedFile{r.(*os.File), &s.read}
+	if s.seeks {
+		return file, nil
+	}
+	return struct{ io.ReadCloser }{file}, nil
+}
+
+// TestReadOutputFrom: from any byte on, also of what older versions have stored,
+// and without reading what comes before if the store can seek.
+func TestReadOutputFrom(t *testing.T) {
+	t.Parallel()
+	var whole []byte
+	const records = 200
+	store := &counted{OutputStore: durable.Dir(t.TempDir())}
+	for _, key := range []string{"new", "old"} {
+		w, err := store.Create(t.Context(), key)
+		require.NoError(t, err)
+		whole = whole[:0]
+		for i := range records {
+			rec := durable.Record{Stream: "stdout", Data: bytes.Repeat([]byte{byte(i)}, 1+i*i%40_000)}
+			if key == "new" {
+				rec.At = int64(len(whole))
+			}
+			whole = append(whole, rec.Data...)
+			line, err := json.Marshal(rec)
+			require.NoError(t, err)
+			_, err = w.Write(append(line, '\n'))
+			require.NoError(t, err)
+		}
+		require.NoError(t, w.Commit())
+		for _, store.seeks = range []bool{true, false} {
+			for _, skip := range []int{0, 1, 1000, len(whole) / 3, len(whole) / 2, len(whole) - 1, len(whole), len(whole) + 5} {
+				store.read = 0
+				got := append([]byte(nil), whole[:0]...)
+				first := int64(-1)
+				for rec, err := range durable.ReadOutputFrom(t.Context(), store, key, int64(skip)) {
+					require.NoError(t, err)
+					if first < 0 {
+						first = rec.At
+					}
+					require.Equal(t, first+int64(len(got)), rec.At)
+					got = append(got, rec.Data...)
+				}
+				require.LessOrEqual(t, first, int64(skip))
+				assert.True(t, bytes.Equal(whole[first:], got), "%s from %d", key, skip)
+				if key == "new" && store.seeks {
+					assert.Less(t, store.read, (len(whole)-min(skip, len(whole)))*3/2+1<<20, "from %d", skip)
+				}
+			}
+		}
+	}
+	require.Greater(t, len(whole), 2<<20)
+}
+
+// TestMaxOutput: what a command writes beyond its limit is not stored, and it ends
+// as it would.
+func TestMaxOutput(t *testing.T) {
+	env := durabletest.New(t, nil)
+	env.SetStartWorkflowOptions(client.StartWorkflowOptions{ID: "much"})
+	env.ExecuteWorkflow(func(ctx workflow.Context) error {
+		sb, err := durable.Open(ctx, nil)
+		if err != nil {
+			return err
+		}
+		defer sb.Delete(ctx)
+		for limit, want := range map[int64]string{0: "onetwo", 4: "onet", 6: "onetwo"} {
+			res, err := sb.Run(ctx, "sh", []string{"-c", "printf one; printf two; exit 3"}, &durable.RunOptions{MaxOutput: limit, Output: "out"})
+			require.NoError(t, err)
+			assert.Equal(t, 3, res.ExitCode)
+			assert.Equal(t, int64(6), res.Bytes)
+			assert.Equal(t, limit == 4, res.Truncated)
+			var stored []byte
+			for rec, err := range durable.ReadOutput(t.Context(), env.Worker.Output, "out") {
+				require.NoError(t, err)
+				stored = append(stored, rec.Data...)
+			}
+			assert.Equal(t, want, string(stored))
+		}
+		return nil
+	})
+	require.NoError(t, env.GetWorkflowError())
 }
 
 // TestDirCleans: what a killed writer has left goes when the object is written

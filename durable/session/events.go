@@ -369,11 +369,11 @@ func (o *outputs) read(start stored, end *Event) error {
 }
 
 func (o *outputs) stored(key string) error {
-	o.pos = 0
-	for rec, err := range durable.ReadOutput(o.ctx, o.v.c.opts.Output, key) {
+	for rec, err := range durable.ReadOutputFrom(o.ctx, o.v.c.opts.Output, key, o.skip) {
 		if err != nil {
 			return err
 		}
+		o.pos = rec.At
 		if err := o.piece(rec.Stream, rec.Data); err != nil {
 			return err
 		}

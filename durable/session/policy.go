@@ -31,6 +31,10 @@ type Policy struct {
 	// as new, but not above 256 KiB; older ones go to the store, or are truncated
 	// without one. Zero means 1000.
 	KeepEvents int `json:"keepEvents,omitempty"`
+	// MaxOutput is how many bytes of a command's output are stored. Of one that
+	// writes more, viewers see the rest only while it runs, and its end says
+	// truncated. Zero stores all.
+	MaxOutput int64 `json:"maxOutput,omitempty"`
 	// HistoryLimit is after how many events of Temporal's history the workflow
 	// continues as new. Zero leaves that to the server.
 	HistoryLimit int `json:"historyLimit,omitempty"`
@@ -59,7 +63,7 @@ func (p Policy) check() error {
 	for name, v := range map[string]int64{
 		"IdleAfter": int64(p.IdleAfter), "MaxLifetime": int64(p.MaxLifetime), "RefreshMargin": int64(p.RefreshMargin),
 		"QueueLimit": int64(p.QueueLimit), "KeepEvents": int64(p.KeepEvents), "HistoryLimit": int64(p.HistoryLimit),
-		"CheckpointCommands": int64(p.CheckpointCommands), "CheckpointEvery": int64(p.CheckpointEvery),
+		"CheckpointCommands": int64(p.CheckpointCommands), "CheckpointEvery": int64(p.CheckpointEvery), "MaxOutput": p.MaxOutput,
 	} {
 		if v < 0 {
 			return fmt.Errorf("%w: Policy.%s is negative", sandbox.ErrInvalid, name)

@@ -464,7 +464,7 @@ func (s *run) command(ctx workflow.Context, c queued) error {
 	defer func() { s.current = "" }()
 	vm, before := s.Sandbox.VM, s.losses()
 	cmd, err := s.Sandbox.Start(ctx, "bash", []string{"-c", c.Command}, &durable.RunOptions{
-		Key: workflow.GetInfo(ctx).FirstRunID + "." + c.ID, Output: s.id + "/" + c.ID, NoTail: true,
+		Key: workflow.GetInfo(ctx).FirstRunID + "." + c.ID, Output: s.id + "/" + c.ID, NoTail: true, MaxOutput: s.in.Policy.MaxOutput,
 	})
 	if errors.Is(err, errGivenUp) {
 		s.emit(ctx, Event{Type: TypeCommandEnd, ID: c.ID, Outcome: durable.Lost})
@@ -493,7 +493,7 @@ func (s *run) command(ctx workflow.Context, c queued) error {
 	}
 	e := Event{
 		Type: TypeCommandEnd, ID: c.ID, Outcome: res.Outcome, DurationMs: res.Duration.Milliseconds(), Bytes: res.Bytes,
-		Archived: res.Archived, Output: res.Output, Tail: res.Tail, Truncated: res.Outcome == durable.Lost,
+		Archived: res.Archived, Output: res.Output, Tail: res.Tail, Truncated: res.Outcome == durable.Lost || res.Truncated,
 	}
 	if res.Outcome != durable.Lost {
 		e.ExitCode = &res.ExitCode

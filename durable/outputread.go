@@ -1,0 +1,101 @@
+package durable
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"io"
+	"io/fs"
+	"iter"
+)
+
+// ReadOutput iterates over the stored output of a command, in the order in which
+// it came. The error matches [fs.ErrNotExist] when nothing is stored under the
+// key.
+func ReadOutput(ctx context.Context, store OutputStore, key string) iter.Seq2[Record, error] {
+	return ReadOutputFrom(ctx, store, key, 0)
+}
+
+// ReadOutputFrom is ReadOutput from the record on that has the byte number skip, or
+// an earlier one. Where the store's readers are [io.Seeker] like those of [Dir], what
+// comes before is not read.
+func ReadOutputFrom(ctx context.Context, store OutputStore, key string, skip int64) iter.Seq2[Record, error] {
+	return func(yield func(Record, error) bool) {
+		if store == nil {
+			yield(Record{}, fs.ErrNotExist)
+			return
+		}
+		r, err := store.Open(ctx, key)
+		if err != nil {
+			yield(Record{}, err)
+			return
+		}
+		defer r.Close()
+		if file, ok := r.(io.ReadSeeker); ok && skip > 0 {
+			if err := seekRecord(file, skip); err != nil {
+				yield(Record{}, err)
+				return
+			}
+		}
+		at := int64(-1)
+		for dec := json.NewDecoder(r); ; {
+			var rec Record
+			err := dec.Decode(&rec)
+			if errors.Is(err, io.EOF) {
+				return
+			}
+			if at < 0 {
+				at = rec.At
+			}
+			rec.At = at // older versions did not store it
+			at += int64(len(rec.Data))
+			if !yield(rec, err) || err != nil {
+				return
+			}
+		}
+	}
+}
+
+// nearEnough is how much is read rather than searched.
+const nearEnough = 256 << 10
+
+// seekRecord moves to the start of a record that is not behind the byte number skip,
+// nor far before it: to that of the file if the records do not say where they are.
+func seekRecord(file io.ReadSeeker, skip int64) error {
+	end, err := file.Seek(0, io.SeekEnd)
+	if err != nil {
+		return err
+	}
+	start := int64(0)
+	for end-start > nearEnough {
+		middle := start + (end-start)/2
+		if _, err := file.Seek(middle, io.SeekStart); err != nil {
+			return err
+		}
+		r := bufio.NewReader(file)
+		half, err := r.ReadBytes('\n')
+		var line []byte
+		if err == nil {
+			line, err = r.ReadBytes('\n')
+		}
+		var rec Record
+		switch {
+		case errors.Is(err, io.EOF):
+			end = middle
+			continue
+		case err != nil:
+			return err
+		case json.Unmarshal(line, &rec) != nil, rec.At == 0:
+			_, err := file.Seek(0, io.SeekStart)
+			return err
+		}
+		if rec.At <= skip {
+			start = middle + int64(len(half))
+		} else {
+			end = middle
+		}
+	}
+	_, err = file.Seek(start, io.SeekStart)
+	return err
+}
