@@ -37,7 +37,7 @@ func readTarGz(data []byte) ([]any, error) {
 		if err != nil {
 			return nil, err
 		}
-		entry := map[string]any{
+		entry := object{
 			"name": h.Name, "mode": fmt.Sprintf("0%03o", h.Mode&0o7777), "size": float64(h.Size),
 			"sha256": sha256Hex(content),
 		}

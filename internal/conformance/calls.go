@@ -247,7 +247,7 @@ func (c *call) options(o reflect.Value, args arguments) error {
 			if text := args.text(name); text != "" || string(raw) == "null" {
 				*v = &text
 			}
-		case *map[string]any:
+		case *object:
 			*v = args.private()
 		default:
 			switch field.Name {
@@ -266,12 +266,12 @@ func (c *call) options(o reflect.Value, args arguments) error {
 }
 
 // private returns the parameters whose names begin with two underscores.
-func (a arguments) private() map[string]any {
-	var out map[string]any
+func (a arguments) private() object {
+	var out object
 	for k, raw := range a {
 		if strings.HasPrefix(k, "__") {
 			if out == nil {
-				out = map[string]any{}
+				out = object{}
 			}
 			out[k] = raw
 		}

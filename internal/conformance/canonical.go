@@ -75,18 +75,18 @@ func decodeBody(body []byte, contentType string) any {
 	if strings.HasPrefix(contentType, "application/gzip") {
 		entries, err := readTarGz(body)
 		if err != nil {
-			return map[string]any{"badGzip": err.Error()}
+			return object{"badGzip": err.Error()}
 		}
-		return map[string]any{"tar": entries}
+		return object{"tar": entries}
 	}
 	if strings.HasPrefix(contentType, "application/x-www-form-urlencoded") {
-		return map[string]any{"form": formPairs(string(body))}
+		return object{"form": formPairs(string(body))}
 	}
 	if v, ok := decodeJSON(body); ok {
-		return map[string]any{"json": v}
+		return object{"json": v}
 	}
 	if utf8.Valid(body) {
-		return map[string]any{"text": string(body)}
+		return object{"text": string(body)}
 	}
-	return map[string]any{"base64": base64.StdEncoding.EncodeToString(body)}
+	return object{"base64": base64.StdEncoding.EncodeToString(body)}
 }

@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"iter"
 	"reflect"
-	"slices"
 	"sync"
 	"time"
 	"unicode/utf16"
@@ -174,7 +173,7 @@ func opPiped(c *call) (any, error) {
 			break
 		}
 	}
-	if !slices.ContainsFunc(c.d.scenario.Server, func(ex Exchange) bool { return ex.Hold }) {
+	if !c.d.scenario.holds() {
 		select {
 		case <-p.ended:
 		case <-ctx.Done():

@@ -75,13 +75,13 @@ func pairUp(want, got []any) []any {
 // tolerant removes from a request what the format allows clients to vary: the
 // user agent, and the content type of a request without a body.
 func tolerant(request any) any {
-	r, ok := request.(map[string]any)
+	r, ok := request.(object)
 	if !ok {
 		return request
 	}
 	r = maps.Clone(r)
 	delete(r, "ua")
-	if headers, ok := r["headers"].(map[string]any); ok && r["body"] == nil {
+	if headers, ok := r["headers"].(object); ok && r["body"] == nil {
 		headers = maps.Clone(headers)
 		delete(headers, "content-type")
 		r["headers"] = headers
@@ -98,8 +98,8 @@ func compareLists(at string, want, got []any) string {
 // and the cause of an error is not compared.
 func differs(at string, want, got any) string {
 	switch w := want.(type) {
-	case map[string]any:
-		g, ok := got.(map[string]any)
+	case object:
+		g, ok := got.(object)
 		if !ok {
 			break
 		}

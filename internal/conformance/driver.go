@@ -72,7 +72,7 @@ type driver struct {
 	control  *http.Client // asks the server about its log
 
 	mu         sync.Mutex
-	saved      map[string]any
+	saved      object
 	piped      map[string]*capturePair
 	waited     map[*sandbox.CommandResult]bool // waited for with output
 	current    *frame                          // of the running step
@@ -82,11 +82,8 @@ type driver struct {
 	keys       *proxy.Keys // which the handlers of all steps share: they are fetched once
 }
 
-// frame collects the hooks that fire during a step.
-type frame struct {
-	mu    sync.Mutex
-	hooks []any
-}
+// frame collects the hooks that fire during a step, under the driver's lock.
+type frame struct{ hooks []any }
 
 func newDriver(s *Scenario, spec childSpec) *driver {
 	transport := localTransport(strings.TrimPrefix(spec.Server, "http://"))
@@ -118,7 +115,7 @@ func localTransport(addr string) *http.Transport {
 func newRealDriver(s *Scenario, api string, hc *http.Client) *driver {
 	return &driver{
 		scenario: s, api: api, http: hc,
-		saved: map[string]any{}, piped: map[string]*capturePair{}, waited: map[*sandbox.CommandResult]bool{},
+		saved: object{}, piped: map[string]*capturePair{}, waited: map[*sandbox.CommandResult]bool{},
 		keys: &proxy.Keys{HTTPClient: hc},
 	}
 }
@@ -134,10 +131,8 @@ func (d *driver) run(ctx context.Context) []any {
 		results = append(results, result)
 	}
 	settle := 30 * time.Millisecond
-	for _, ex := range d.scenario.Server {
-		if ex.Hold {
-			settle = 150 * time.Millisecond // closed connections are noticed by then
-		}
+	if d.scenario.holds() {
+		settle = 150 * time.Millisecond // closed connections are noticed by then
 	}
 	time.Sleep(settle)
 	d.ask("/__wire/finish")
@@ -211,13 +206,12 @@ var errHang = errors.New("conformance: the call has not ended")
 
 // step runs one step and returns its result. A branch is a step directly inside
 // parallel: the hooks that it fires are listed with the parallel step.
-func (d *driver) step(ctx context.Context, s *Step, branch bool) map[string]any {
-	out := map[string]any{"op": s.Op}
+func (d *driver) step(ctx context.Context, s *Step, branch bool) object {
+	out := object{"op": s.Op}
 	if d.api != "" {
 		s = d.withIDs(s)
 	}
-	f := &frame{}
-	var outer *frame
+	var f, outer = &frame{}, (*frame)(nil)
 	if !branch {
 		outer = d.enter(f)
 	}
@@ -225,26 +219,23 @@ func (d *driver) step(ctx context.Context, s *Step, branch bool) map[string]any 
 	start := time.Now()
 	value, err := c.do()
 	c.finish(value, err)
-	if s.MinMs != nil || s.MaxMs != nil {
-		ms := float64(time.Since(start)) / float64(time.Millisecond)
-		switch {
-		case s.MinMs != nil && ms < *s.MinMs:
-			out["timing"], out["#ms"] = "too fast", ms
-		case s.MaxMs != nil && ms > *s.MaxMs:
-			out["timing"], out["#ms"] = "too slow", ms
-		default:
-			out["timing"] = "ok"
-		}
+	switch took := time.Since(start); {
+	case s.MinMs != nil && took < millis(*s.MinMs):
+		out["timing"], out["#took"] = "too fast", took.String()
+	case s.MaxMs != nil && took > millis(*s.MaxMs):
+		out["timing"], out["#took"] = "too slow", took.String()
+	case s.MinMs != nil || s.MaxMs != nil:
+		out["timing"] = "ok"
 	}
 	if branch {
 		return out
 	}
-	f.mu.Lock()
+	d.enter(outer)
+	d.mu.Lock()
 	if len(f.hooks) > 0 {
 		out["hooks"] = slices.Clone(f.hooks)
 	}
-	f.mu.Unlock()
-	d.enter(outer)
+	d.mu.Unlock()
 	if !s.Background && d.inParallel.Load() == 0 && d.base != "" {
 		out["seen"] = d.seen()
 	}
@@ -281,7 +272,7 @@ type call struct {
 	d       *driver
 	ctx     context.Context
 	step    *Step
-	out     map[string]any
+	out     object
 	target  any
 	partial []any // results that preceded an error
 	pair    *capturePair
@@ -396,14 +387,13 @@ func (d *driver) load(name string) (any, bool) {
 // keep, the context stays alive for work that continues in the background.
 func (d *driver) abortable(parent context.Context, spec *AbortSpec) (context.Context, func(keep bool)) {
 	ctx, cancel := context.WithCancel(parent)
-	if spec == nil {
+	switch {
+	case spec == nil:
 		return ctx, func(keep bool) {
 			if !keep {
 				cancel()
 			}
 		}
-	}
-	switch {
 	case spec.Before:
 		cancel()
 	case spec.AfterMs != nil:
@@ -441,15 +431,12 @@ func (d *driver) hook(name string, raw json.RawMessage) func(context.Context, an
 		if bad != nil {
 			return bad
 		}
-		fired := map[string]any{"hook": name, "results": []any{}}
+		fired := object{"hook": name, "results": []any{}}
 		d.mu.Lock()
-		f := d.current
-		d.mu.Unlock()
-		if f != nil {
-			f.mu.Lock()
+		if f := d.current; f != nil {
 			f.hooks = append(f.hooks, fired)
-			f.mu.Unlock()
 		}
+		d.mu.Unlock()
 		if spec.Bind != "" {
 			d.store(spec.Bind, sb)
 		}

@@ -209,15 +209,15 @@ func driveSteps(t *testing.T, name, runtime string, users bool, vars map[string]
 	require.NoError(t, json.Unmarshal(Substitute(raw, vars), &file))
 	kept := file.Steps[:0]
 	for i, raw := range file.Steps {
-		var step map[string]any
+		var step object
 		require.NoError(t, json.Unmarshal(raw, &step))
 		if step["needs"] != nil && !users {
 			t.Logf("left out for want of %s: step %d, %s", step["needs"], i+1, raw)
 			continue
 		}
 		if runtime != "" && (step["op"] == "create" || step["op"] == "getOrCreate") {
-			args, _ := step["args"].(map[string]any)
-			source, _ := args["source"].(map[string]any)
+			args, _ := step["args"].(object)
+			source, _ := args["source"].(object)
 			if source["type"] != "snapshot" {
 				args["runtime"] = runtime
 				raw, err = json.Marshal(step)

@@ -70,7 +70,7 @@ const long = 1024
 // normText returns a string in the form of results.
 func normText(s string) any {
 	if len(utf16.Encode([]rune(s))) > long {
-		return map[string]any{"utf8Size": float64(len(s)), "sha256": sha256Hex([]byte(s))}
+		return object{"utf8Size": float64(len(s)), "sha256": sha256Hex([]byte(s))}
 	}
 	return s
 }
@@ -113,4 +113,4 @@ func normDeep(v any) any {
 }
 
 // sortedKeys returns the sorted keys of an object.
-func sortedKeys(m map[string]any) []string { return slices.Sorted(maps.Keys(m)) }
+func sortedKeys(m object) []string { return slices.Sorted(maps.Keys(m)) }

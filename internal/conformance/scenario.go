@@ -29,9 +29,14 @@ type Scenario struct {
 	Env         map[string]string          `json:"env"`
 	Files       map[string]json.RawMessage `json:"files"`
 	Tokens      map[string]TokenSpec       `json:"tokens"`
-	Credentials map[string]any             `json:"credentials"`
+	Credentials object                     `json:"credentials"`
 	Steps       []Step                     `json:"steps"`
 	Server      []Exchange                 `json:"server"`
+}
+
+// holds reports whether a response of the script is held open.
+func (s *Scenario) holds() bool {
+	return slices.ContainsFunc(s.Server, func(ex Exchange) bool { return ex.Hold })
 }
 
 // TokenSpec describes the claims of a token; ExpIn is added to the present.
@@ -68,7 +73,7 @@ type AbortSpec struct {
 type Exchange struct {
 	On    string            `json:"on"`
 	Query map[string]string `json:"query"`
-	Body  map[string]any    `json:"body"`
+	Body  object            `json:"body"`
 	Times *int              `json:"times"`
 
 	Status        int               `json:"status"`
@@ -78,7 +83,7 @@ type Exchange struct {
 	Bytes         *ByteSpec         `json:"bytes"`
 	NDJSON        []json.RawMessage `json:"ndjson"`
 	Chunks        []ByteSpec        `json:"chunks"`
-	Headers       map[string]any    `json:"headers"`
+	Headers       object            `json:"headers"`
 	DelayMs       float64           `json:"delayMs"`
 	Drop          bool              `json:"drop"`
 	CutAfterBytes *int              `json:"cutAfterBytes"`

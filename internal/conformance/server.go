@@ -32,9 +32,9 @@ type Entry struct {
 }
 
 // jsonBody returns the decoded JSON body of a request, if it has one.
-func (e *Entry) jsonBody() (map[string]any, bool) {
-	body, _ := e.Body.(map[string]any)
-	m, ok := body["json"].(map[string]any)
+func (e *Entry) jsonBody() (object, bool) {
+	body, _ := e.Body.(object)
+	m, ok := body["json"].(object)
 	return m, ok
 }
 

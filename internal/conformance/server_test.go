@@ -30,10 +30,10 @@ func TestCanonicalPath(t *testing.T) {
 }
 
 func TestCompare(t *testing.T) {
-	request := func(body any, headers map[string]any) any {
-		return map[string]any{"method": "GET", "path": "/x", "query": []any{}, "headers": headers, "body": body, "ua": true}
+	request := func(body any, headers object) any {
+		return object{"method": "GET", "path": "/x", "query": []any{}, "headers": headers, "body": body, "ua": true}
 	}
-	plainType := map[string]any{"content-type": "application/json"}
+	plainType := object{"content-type": "application/json"}
 	tests := []struct {
 		name      string
 		want, got Recording
@@ -42,11 +42,11 @@ func TestCompare(t *testing.T) {
 	}{
 		{
 			name: "a content type without a body is tolerated",
-			want: Recording{Requests: []any{request(nil, plainType)}}, got: Recording{Requests: []any{request(nil, map[string]any{})}}, same: true,
+			want: Recording{Requests: []any{request(nil, plainType)}}, got: Recording{Requests: []any{request(nil, object{})}}, same: true,
 		},
 		{
 			name: "with a body it is not",
-			want: Recording{Requests: []any{request("b", plainType)}}, got: Recording{Requests: []any{request("b", map[string]any{})}},
+			want: Recording{Requests: []any{request("b", plainType)}}, got: Recording{Requests: []any{request("b", object{})}},
 		},
 		{
 			name: "order matters",
@@ -75,11 +75,11 @@ func TestCompare(t *testing.T) {
 		},
 		{
 			name: "the cause of an error is not compared",
-			want: Recording{Results: []any{map[string]any{"kind": "E", "cause": "a"}}}, got: Recording{Results: []any{map[string]any{"kind": "E"}}}, same: true,
+			want: Recording{Results: []any{object{"kind": "E", "cause": "a"}}}, got: Recording{Results: []any{object{"kind": "E"}}}, same: true,
 		},
 		{
 			name: "null is not absence",
-			want: Recording{Results: []any{map[string]any{"value": nil}}}, got: Recording{Results: []any{map[string]any{}}},
+			want: Recording{Results: []any{object{"value": nil}}}, got: Recording{Results: []any{object{}}},
 		},
 		{
 			name: "numbers are values",
@@ -175,18 +175,18 @@ func TestPipedIsSettled(t *testing.T) {
 		assert.Nil(t, value, "the copying goes on")
 		close(pair.ended)
 		synctest.Wait()
-		assert.Equal(t, map[string]any{"stdout": "all"}, value)
+		assert.Equal(t, object{"stdout": "all"}, value)
 	})
 }
 
 func TestGivenUp(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		d := &driver{scenario: &Scenario{}, saved: map[string]any{}}
+		d := &driver{scenario: &Scenario{}, saved: object{}}
 		slow := d.step(t.Context(), &Step{Op: "sleep", Args: []byte(`{"ms":600}`), GiveUpMs: 400}, true)
-		assert.Equal(t, map[string]any{"op": "sleep", "value": nil}, slow, "slower than the limit on a busy machine")
+		assert.Equal(t, object{"op": "sleep", "value": nil}, slow, "slower than the limit on a busy machine")
 		hung := d.step(t.Context(), &Step{Op: "sleep", Args: []byte(`{"ms":3600000}`), GiveUpMs: 400}, true)
-		assert.Equal(t, map[string]any{"kind": "Hang"}, hung["error"])
+		assert.Equal(t, object{"kind": "Hang"}, hung["error"])
 		time.Sleep(time.Hour) // until the abandoned call has ended
 	})
 }
