@@ -37,7 +37,7 @@ var checks = map[string]func(x *reconciler, want, got any) bool{
 	// Another of the failures is reported, not the same in other words.
 	"another failure": func(_ *reconciler, want, got any) bool {
 		w, g := want.(object), got.(object)
-		return w["kind"] != g["kind"] || w["status"] != g["status"]
+		return w["kind"] != g["kind"] || w["status"] != g["status"] || differs("", w["json"], g["json"]) != ""
 	},
 	// A file is as the scenario laid it out.
 	"as laid out": func(x *reconciler, _, got any) bool {
