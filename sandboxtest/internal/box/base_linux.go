@@ -241,6 +241,9 @@ func (b baseLayer) cover(dir string) error {
 		if _, err := unix.Getxattr(b.name(at), opaqueAttr, make([]byte, 1)); err == nil {
 			return nil
 		}
+		if made, err := os.Lstat(b.name(at)); err == nil && made.Mode()&fs.ModeCharDevice != 0 {
+			return nil
+		}
 	}
 	parent := filepath.Dir(dir)
 	info, err := b.root.lstat(parent)
@@ -250,5 +253,9 @@ func (b baseLayer) cover(dir string) error {
 	if err := b.copyDir(parent, info.Mode()); err != nil {
 		return err
 	}
-	return unix.Mknod(b.name(dir), unix.S_IFCHR, 0)
+	err = unix.Mknod(b.name(dir), unix.S_IFCHR, 0)
+	if made, statErr := os.Lstat(b.name(dir)); errors.Is(err, fs.ErrExist) && statErr == nil && made.IsDir() {
+		return unix.Setxattr(b.name(dir), opaqueAttr, []byte("y"), 0) // something below it is covered, or of ours
+	}
+	return err
 }

@@ -11,11 +11,16 @@ import (
 // privateNames are what boxes don't see of the homes of the machine's users:
 // keys, logins and tokens, and what agents and browsers remember.
 var privateNames = []string{
-	".aws", ".azure", ".bash_history", ".cargo/credentials", ".cargo/credentials.toml", ".claude", ".claude.json", ".codex",
+	".aws", ".azure", ".bash_history", ".cache/sandbox-sessions", ".cargo/credentials", ".cargo/credentials.toml", ".claude", ".claude.json", ".codex",
 	".config/1Password", ".config/BraveSoftware", ".config/chromium", ".config/com.vercel.cli", ".config/gcloud", ".config/gh", ".config/git/credentials",
-	".config/google-chrome", ".config/op", ".config/opencode", ".cursor", ".docker/config.json", ".gem/credentials", ".gemini", ".git-credentials",
-	".gnupg", ".kube", ".local/share/com.vercel.cli", ".local/share/keyrings", ".local/share/opencode", ".mozilla", ".netrc", ".npmrc",
+	".config/google-chrome", ".config/op", ".config/opencode", ".config/sandbox-cli", ".config/temporalio", ".cursor", ".docker/config.json", ".gem/credentials", ".gemini", ".git-credentials",
+	".gnupg", ".kube", ".local/share/com.vercel.cli", ".local/share/keyrings", ".local/share/opencode", ".local/state/sandbox-cli/daemon", ".mozilla", ".netrc", ".npmrc",
 	".password-store", ".pgpass", ".pi", ".pypirc", ".ssh", ".terraform.d", ".vault-token", ".vercel", ".yarnrc.yml", ".zsh_history",
+}
+
+// movable are the directories of a home that the environment can put elsewhere.
+var movable = map[string]string{
+	".cache/": "XDG_CACHE_HOME", ".config/": "XDG_CONFIG_HOME", ".local/share/": "XDG_DATA_HOME", ".local/state/": "XDG_STATE_HOME",
 }
 
 // privatePaths are those of privateNames that there are, and what they lead to
@@ -29,23 +34,31 @@ func privatePaths() (paths []string) {
 	for _, user := range users {
 		homes = append(homes, filepath.Join("/home", user.Name()))
 	}
-	slices.Sort(homes)
-	for _, home := range slices.Compact(homes) {
+	add := func(home, name string) {
 		if real, err := filepath.EvalSymlinks(home); err == nil {
 			home = real
 		}
-		for _, name := range privateNames {
-			path := filepath.Join(home, name)
-			if _, err := os.Lstat(path); err != nil {
-				continue
-			}
-			paths = append(paths, path)
-			if real, err := filepath.EvalSymlinks(path); err == nil && real != path && !isBelow(home, real) {
-				paths = append(paths, real)
+		path := filepath.Join(home, name)
+		if _, err := os.Lstat(path); err != nil {
+			return
+		}
+		paths = append(paths, path)
+		if real, err := filepath.EvalSymlinks(path); err == nil && real != path && !isBelow(home, real) {
+			paths = append(paths, real)
+		}
+	}
+	for _, name := range privateNames {
+		for _, home := range homes {
+			add(home, name)
+		}
+		for place, variable := range movable {
+			if rest, ok := strings.CutPrefix(name, place); ok && filepath.IsAbs(os.Getenv(variable)) {
+				add(os.Getenv(variable), rest)
 			}
 		}
 	}
-	return paths
+	slices.Sort(paths)
+	return slices.Compact(paths)
 }
 
 // coverPrivate hides what is private in the layer: boxes can put their own there.

@@ -24,6 +24,8 @@ func TestPrivateFiles(t *testing.T) {
 	for name, text := range map[string]string{
 		".ssh/id_ed25519": "secret", ".npmrc": "secret", ".config/gh/hosts.yml": "secret", ".local/share/com.vercel.cli/auth.json": "secret",
 		".claude/settings.json": "secret", ".config/plain": "plain", "file": "plain",
+		".config/sandbox-cli/config.toml": "secret", ".local/state/sandbox-cli/daemon/socket": "secret", ".cache/sandbox-sessions/token": "secret",
+		"elsewhere/sandbox-cli/config.toml": "secret",
 	} {
 		require.NoError(t, os.MkdirAll(filepath.Dir(filepath.Join(home, name)), 0o755))
 		require.NoError(t, os.WriteFile(filepath.Join(home, name), []byte(text+"\n"), 0o644))
@@ -32,11 +34,18 @@ func TestPrivateFiles(t *testing.T) {
 	require.NoError(t, os.WriteFile(filepath.Join(home, "dotfiles/netrc"), []byte("secret\n"), 0o644))
 	require.NoError(t, os.Symlink("dotfiles/netrc", filepath.Join(home, ".netrc")))
 	t.Setenv("HOME", home)
+	t.Setenv("XDG_CONFIG_HOME", filepath.Join(home, "elsewhere"))
 	// A program in a home that is closed to others stays within reach.
 	require.NoError(t, os.Mkdir(filepath.Join(home, "bin"), 0o755))
 	require.NoError(t, os.WriteFile(filepath.Join(home, "bin/tool-of-the-home"), []byte("#!/bin/sh\necho tool\n"), 0o755))
 	t.Setenv("PATH", filepath.Join(home, "bin")+":"+os.Getenv("PATH"))
-	h := openHost(t, Options{Mode: Namespace})
+	// The host's own files may be among what is private.
+	own := openHost(t, Options{Mode: Namespace, Dir: filepath.Join(home, ".local", "state", "sandbox-cli", "daemon")})
+	rootless := openHost(t, Options{Mode: Namespace}).Rootless()
+	assert.Equal(t, rootless, own.Rootless())
+	assert.Equal(t, "tool", sh(t, newBox(t, own, Config{}), "tool-of-the-home"))
+	h := openHost(t, Options{Mode: Namespace, Dir: filepath.Join(home, ".cache", "sandbox-sessions", "emulator")})
+	assert.Equal(t, rootless, h.Rootless())
 	b := newBox(t, h, Config{})
 	assert.Equal(t, "tool", sh(t, b, "tool-of-the-home"))
 	out, errOut, res := run(t, b, Spec{Path: "sh", Args: []string{"-c", `cd "$1" && cat file .config/plain && grep -rs secret . ; ls -A .ssh`, "sh", home}, User: rootUser})
