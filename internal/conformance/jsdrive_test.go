@@ -1,13 +1,9 @@
 package conformance
 
 import (
-	"archive/tar"
-	"bytes"
-	"compress/gzip"
 	"encoding/json"
 	"fmt"
 	"maps"
-	"net"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -233,50 +229,25 @@ func driveSteps(t *testing.T, name, runtime string, users bool, vars map[string]
 }
 
 // sources provides what sandboxes are created from: the URLs of a git
-// repository and a tarball.
+// repository and a tarball, as a sandbox reaches this machine.
 func sources(t *testing.T) (git, tarball string) {
-	repo := t.TempDir()
-	require.NoError(t, os.WriteFile(filepath.Join(repo, "README"), []byte("from git\n"), 0o644))
+	work, root := t.TempDir(), t.TempDir()
+	require.NoError(t, os.WriteFile(filepath.Join(work, "README"), []byte("from git\n"), 0o644))
+	require.NoError(t, os.WriteFile(filepath.Join(work, "hello.txt"), []byte("hello\n"), 0o644))
 	for _, args := range [][]string{
-		{"init", "-q", "-b", "main"}, {"add", "."}, {"-c", "user.name=a", "-c", "user.email=a@example.com", "commit", "-q", "-m", "first"},
-		{"update-server-info"},
+		{"init", "-q", "-b", "main", "--separate-git-dir", filepath.Join(root, "repo")}, {"add", "."},
+		{"-c", "user.name=a", "-c", "user.email=a@example.com", "commit", "-q", "-m", "first"}, {"update-server-info"},
+		{"archive", "--format=tar.gz", "-o", filepath.Join(root, "a.tgz"), "HEAD", "hello.txt"},
 	} {
-		out, err := exec.Command("git", append([]string{"-C", repo}, args...)...).CombinedOutput()
+		cmd := exec.Command("git", args...)
+		cmd.Dir = work
+		out, err := cmd.CombinedOutput()
 		require.NoError(t, err, "%s", out)
 	}
-	var archive bytes.Buffer
-	zw := gzip.NewWriter(&archive)
-	tw := tar.NewWriter(zw)
-	require.NoError(t, tw.WriteHeader(&tar.Header{Name: "hello.txt", Mode: 0o644, Size: 6}))
-	_, err := tw.Write([]byte("hello\n"))
-	require.NoError(t, err)
-	require.NoError(t, tw.Close())
-	require.NoError(t, zw.Close())
-	mux := http.NewServeMux()
-	mux.Handle("/repo/", http.StripPrefix("/repo/", http.FileServer(http.Dir(filepath.Join(repo, ".git")))))
-	mux.HandleFunc("/a.tgz", func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write(archive.Bytes()) })
-	srv := httptest.NewUnstartedServer(mux)
-	// A sandbox with its own network does not reach this machine's loopback.
-	l, err := net.Listen("tcp", net.JoinHostPort(hostAddress(t), "0"))
-	require.NoError(t, err)
-	require.NoError(t, srv.Listener.Close())
-	srv.Listener = l
-	srv.Start()
+	srv := httptest.NewServer(http.FileServer(http.Dir(root)))
 	t.Cleanup(srv.Close)
-	return srv.URL + "/repo", srv.URL + "/a.tgz"
-}
-
-// hostAddress returns an address of this machine other than the loopback, if
-// there is one.
-func hostAddress(t *testing.T) string {
-	addrs, err := net.InterfaceAddrs()
-	require.NoError(t, err)
-	for _, a := range addrs {
-		if ip, ok := a.(*net.IPNet); ok && ip.IP.IsGlobalUnicast() && ip.IP.To4() != nil {
-			return ip.IP.String()
-		}
-	}
-	return "127.0.0.1"
+	url := strings.Replace(srv.URL, "127.0.0.1", "host.internal", 1)
+	return url + "/repo", url + "/a.tgz"
 }
 
 // runNode runs the steps with the official SDK installed under that name in
