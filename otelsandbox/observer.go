@@ -191,9 +191,9 @@ func httpOf(e *sandbox.Event) []attribute.KeyValue {
 
 // texts adds attributes that are not empty.
 func texts(list []attribute.KeyValue, pairs ...string) []attribute.KeyValue {
-	for i := 0; i < len(pairs); i += 2 {
-		if pairs[i+1] != "" {
-			list = append(list, attribute.String(pairs[i], pairs[i+1]))
+	for pair := range slices.Chunk(pairs, 2) {
+		if pair[1] != "" {
+			list = append(list, attribute.String(pair[0], pair[1]))
 		}
 	}
 	return list

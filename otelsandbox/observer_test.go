@@ -60,7 +60,7 @@ func (x *telemetry) metric(t *testing.T, name string, by ...attribute.Key) map[s
 		var key []string
 		for _, k := range by {
 			v, _ := set.Value(k)
-			key = append(key, v.Emit())
+			key = append(key, v.String())
 		}
 		got[strings.Join(key, " ")] += n
 	}
@@ -111,7 +111,7 @@ func (x *telemetry) tree() string {
 			for _, a := range s.Attributes {
 				switch a.Key {
 				case "http.response.status_code", "http.request.resend_count", "sandbox.cause", "error.type", "process.exit.code":
-					line += fmt.Sprintf(" %s=%s", a.Key, a.Value.Emit())
+					line += fmt.Sprintf(" %s=%s", a.Key, a.Value.String())
 				}
 			}
 			fmt.Fprintln(&text, line)
@@ -182,7 +182,7 @@ func withoutLooks(tree string) string {
 func attr(s tracetest.SpanStub, key attribute.Key) string {
 	for _, a := range s.Attributes {
 		if a.Key == key {
-			return a.Value.Emit()
+			return a.Value.String()
 		}
 	}
 	return ""

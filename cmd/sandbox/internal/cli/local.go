@@ -99,7 +99,7 @@ func (c *localCommand) status(cmd *cobra.Command, _ []string) error {
 	}
 	defer e.Close()
 	if c.opts.structured() {
-		v := localView{e.Address.PID, string(e.Address.Mode), e.Address.Version, e.Address.URL, state}
+		v := localView{e.Address.PID, e.Address.Mode, e.Address.Version, e.Address.URL, state}
 		return c.print(output{doc: v, names: []string{fmt.Sprint(e.Address.PID)}})
 	}
 	_, err = fmt.Fprintf(c.out, "Process %d serves in mode %s, with its files in %s.\n%s\n", e.Address.PID, e.Address.Mode, state, noBoundary)
