@@ -13,6 +13,7 @@ import (
 	"maps"
 	"net/http"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -153,6 +154,7 @@ type body struct {
 	RunID      string `json:"runId"`
 	Cursor     string `json:"cursor"`
 	StartIndex *int   `json:"startIndex"`
+	Tail       *int64 `json:"tail"`
 	Command    string `json:"command"`
 	Key        string `json:"key"`
 	ID         string `json:"id"`
@@ -166,6 +168,14 @@ func (h *handler) read(w http.ResponseWriter, r *http.Request, needsRun bool) (b
 	if r.Method == http.MethodGet {
 		q := r.URL.Query()
 		b.RunID, b.Cursor = q.Get("runId"), q.Get("cursor")
+		if text := q.Get("tail"); text != "" {
+			n, err := strconv.ParseInt(text, 10, 64)
+			if err != nil {
+				h.refuse(w, http.StatusBadRequest, "tail is not a number of bytes")
+				return b, false
+			}
+			b.Tail = &n
+		}
 	} else {
 		control := http.NewResponseController(w) // no server of ours, no deadline
 		_ = control.SetReadDeadline(time.Now().Add(bodyTimeout))
@@ -266,6 +276,10 @@ func (h *handler) start(w http.ResponseWriter, r *http.Request) {
 		switch {
 		case err == nil:
 			w.Header().Set("X-Workflow-Reconnected", "true")
+			if at, err = h.from(ctx, b, at); err != nil {
+				h.fail(w, r, err)
+				return
+			}
 		case errors.Is(err, ErrNoSession):
 			id, at = "", Cursor{} // an ID of long ago: a new session
 			if !h.allowed(w, r, "") {
@@ -282,6 +296,15 @@ func (h *handler) start(w http.ResponseWriter, r *http.Request) {
 		}
 	}
 	h.stream(w, r, id, at)
+}
+
+// from returns where a stream begins: at the cursor, which is at, or at the tail that
+// a request without a cursor asks for.
+func (h *handler) from(ctx context.Context, b body, at Cursor) (Cursor, error) {
+	if b.Cursor != "" || b.Tail == nil {
+		return at, nil
+	}
+	return h.c.Tail(ctx, b.RunID, *b.Tail)
 }
 
 // startNew starts a session. It has responded when it returns false.
@@ -318,6 +341,9 @@ func (h *handler) events(w http.ResponseWriter, r *http.Request) {
 	at, err := ParseCursor(b.Cursor)
 	if err == nil {
 		_, err = h.c.State(ctx, b.RunID)
+	}
+	if err == nil {
+		at, err = h.from(ctx, b, at)
 	}
 	if err != nil {
 		h.fail(w, r, err)
