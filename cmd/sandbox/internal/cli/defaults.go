@@ -16,6 +16,8 @@ import (
 	"github.com/pelletier/go-toml/v2"
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
+
+	"github.com/go-vercel/sandbox/internal/redact"
 )
 
 const (
@@ -26,6 +28,9 @@ const (
 	// "none".
 	defaultsVariable = "SANDBOX_DEFAULTS"
 	maxDefaults      = 64 << 10
+	// maxShown is how much of it is asked about: what is longer could push its
+	// beginning off the screen.
+	maxShown = 1000
 )
 
 // defaultOptions are the options that a folder may give defaults for. Of a row, all
@@ -175,9 +180,12 @@ func (a *app) agreesTo(ctx context.Context, file string, data []byte, values []d
 		a.warn(file+" of this folder is not used, since nobody has agreed to it", "agree at a terminal or with --yes, or set "+defaultsVariable+"="+file)
 		return false, nil
 	}
-	says := mapped(values, func(v defaultValue) string { return v.option + " = " + strings.Join(v.values, ", ") })
+	says := strings.Join(mapped(values, func(v defaultValue) string { return v.option + " = " + strings.Join(v.values, ", ") }), "; ")
+	if !a.opts.yes && len(says) > maxShown {
+		return false, withHint(usagef("%s has more values than can be shown to be agreed to", file), "read it, then set %s=%s", defaultsVariable, file)
+	}
 	var declined *exitError
-	err = a.confirm(ctx, file+" of this folder has defaults for its sandboxes: "+strings.Join(says, "; ")+". Use them from now on?")
+	err = a.confirm(ctx, file+" of this folder has defaults for its sandboxes: "+redact.Printable(says)+". Use them from now on?")
 	if errors.As(err, &declined) {
 		fmt.Fprintln(a.err, "They are not used.")
 		return false, nil
