@@ -279,9 +279,9 @@ func (a arguments) private() object {
 	return out
 }
 
-func keepLast(raw json.RawMessage, clear bool, into **sandbox.KeepLastSnapshots) error {
+func keepLast(raw json.RawMessage, clears bool, into **sandbox.KeepLastSnapshots) error {
 	if isNull(raw) {
-		if clear && raw != nil {
+		if clears && raw != nil {
 			*into = &sandbox.KeepLastSnapshots{}
 		}
 		return nil

@@ -49,7 +49,8 @@ var checks = map[string]func(x *reconciler, want, got any) bool{
 	},
 	// The environment in the arguments of env is sorted.
 	"sorted": func(_ *reconciler, want, got any) bool {
-		list := slices.Clone(want.([]any))
+		args, _ := want.([]any)
+		list := slices.Clone(args)
 		from := slices.Index(list, any("env")) + 1
 		to := from
 		for to < len(list) && strings.Contains(fmt.Sprint(list[to]), "=") {

@@ -446,7 +446,7 @@ func (d *driver) hook(name string, raw json.RawMessage) func(context.Context, an
 			fired["results"] = results
 		}
 		if spec.Throw != nil && *spec.Throw != "" {
-			return &thrown{*spec.Throw}
+			return textError(*spec.Throw)
 		}
 		return nil
 	}

@@ -21,15 +21,11 @@ import (
 	"github.com/go-vercel/sandbox/internal/wire"
 )
 
-// textError replaces the text of an SDK error by that of the same error in
-// JavaScript.
-type textError struct {
-	text string
-	err  error
-}
+// textError is an error of a scenario's hook, or one of the SDK with the text
+// that it has in JavaScript.
+type textError string
 
-func (e *textError) Error() string { return e.text }
-func (e *textError) Unwrap() error { return e.err }
+func (e textError) Error() string { return string(e) }
 
 // wordings are what JavaScript says of arguments that both SDKs refuse: of which
 // argument, how this SDK says it, and JavaScript's text, in which {name} stands
@@ -73,22 +69,14 @@ func refusedText(err error, c *call) object {
 	return nil
 }
 
-// thrown is the error of a scenario's hook.
-type thrown struct{ text string }
-
-func (e *thrown) Error() string { return e.text }
-
 // normError converts an error of the SDK to the form of results: the kinds and
 // texts of the JavaScript SDK, derived from the error's type and fields.
 func normError(err error, c *call) object {
 	if errors.Is(err, errHang) {
 		return object{"kind": "Hang"}
 	}
-	if e, ok := errors.AsType[*thrown](err); ok {
-		return object{"kind": "Error", "message": e.text}
-	}
-	if e, ok := errors.AsType[*textError](err); ok {
-		return object{"kind": "Error", "message": e.text}
+	if e, ok := errors.AsType[textError](err); ok {
+		return object{"kind": "Error", "message": string(e)}
 	}
 	if errors.Is(err, context.Canceled) {
 		return object{"kind": "Abort"}

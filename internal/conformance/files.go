@@ -117,7 +117,7 @@ func (c *call) orMissing(err error, src filePath) (any, error) {
 		if !strings.HasPrefix(name, "/") {
 			name = cmp.Or(src.Cwd, u.HomeDir()) + "/" + name
 		}
-		return nil, &textError{"Failed to read " + name + ": " + fe.Message, err}
+		return nil, textError("Failed to read " + name + ": " + fe.Message)
 	}
 	return nil, err
 }

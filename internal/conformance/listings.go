@@ -49,11 +49,8 @@ func (c *call) list(spec [3]string) (any, error) {
 		if err != nil {
 			return nil, err
 		}
-		out, err := l.take(c, all, l.item)
-		if c.partial = nil; err != nil {
-			return nil, err
-		}
-		return out, nil
+		defer func() { c.partial = nil }()
+		return l.take(c, all, l.item)
 	}
 	page, err := c.method(spec[1])
 	if err == nil {

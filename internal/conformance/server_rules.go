@@ -25,24 +25,14 @@ func (s *Server) ops() (out []string) {
 	if s.step >= len(s.opts.Steps) {
 		return nil
 	}
-	var walk func(v any)
-	walk = func(v any) {
-		switch v := v.(type) {
-		case []any:
-			for _, x := range v {
-				walk(x)
-			}
-		case object:
-			if op, ok := v["op"].(string); ok {
-				out = append(out, op)
-			}
-			for _, x := range v {
-				walk(x)
-			}
+	step := s.opts.Steps[s.step]
+	args, _ := decodeJSON(step.Args)
+	mapped(object{"op": step.Op, "args": args}, func(key string, v any) (any, bool) {
+		if op, ok := v.(string); ok && key == "op" {
+			out = append(out, op)
 		}
-	}
-	args, _ := decodeJSON(s.opts.Steps[s.step].Args)
-	walk(object{"op": s.opts.Steps[s.step].Op, "args": args})
+		return v, true
+	})
 	return out
 }
 
