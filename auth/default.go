@@ -27,9 +27,9 @@ import (
 // names what is missing. VERCEL_TOKEN and VERCEL_TEAM_ID without
 // VERCEL_PROJECT_ID is always an error.
 //
-// Nobody is asked to log in; add [Device] after Default in a [Chain] for that.
-// If no credentials are found, the error is an *[OIDCError], which says what to
-// do and matches [ErrNoCredentials].
+// Default never asks anyone to log in; add [Device] after it in a [Chain] for
+// that. If no credentials are found, the error is an *[OIDCError], which says
+// what to do and matches [ErrNoCredentials].
 func Default(opts *Options) Refresher {
 	o := opts.orDefault()
 	return &defaults{opts: o, oidc: newOIDC(o), cli: newCLI(o)}

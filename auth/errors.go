@@ -45,7 +45,7 @@ const (
 		"╰▶ Docs: https://vercel.com/docs/oidc"
 )
 
-// remedyLocal is for whoever runs a Go program, who need not have Node.
+// remedyLocal is for users of Go programs, who may not have Node.
 const remedyLocal = "Set VERCEL_TOKEN, VERCEL_TEAM_ID and VERCEL_PROJECT_ID,\n" +
 	"or link the project with `vercel link`, and load VERCEL_OIDC_TOKEN from the file that `vercel env pull` writes.\n" +
 	"Without an account, run the program under the emulator: `sandbox-emulator COMMAND`."

@@ -23,7 +23,7 @@ func ContextWithToken(ctx context.Context, token string) context.Context {
 // TokenHandler returns a handler that calls next with the request's OIDC token,
 // if any, in the request's context (see [ContextWithToken]).
 //
-// It trusts the header x-vercel-oidc-token. Use it only where nobody but Vercel
+// It trusts the header x-vercel-oidc-token. Use it only where no one but Vercel
 // can set that header, as in a function that runs on Vercel; elsewhere a caller
 // could make the program act on a project of the caller's choice.
 func TokenHandler(next http.Handler) http.Handler {

@@ -11,36 +11,37 @@ import (
 	"github.com/go-vercel/sandbox"
 )
 
-// What a sandbox is, is said by the directory .sandbox-pool-NAME in its working
-// directory. It has the sandbox's name, so that copies of the sandbox do not have
-// it.
+// The directory .sandbox-pool-NAME in a sandbox's working directory has the
+// sandbox's state. NAME is the sandbox's name, so that a copy of the sandbox has
+// no state.
 //
-// A sandbox that waits running is ready when the directory is there, and whoever
-// makes the directory taken in it has it.
+// A running sandbox is ready once the directory exists, and belongs to whoever
+// makes the directory taken in it.
 //
-// A sandbox that waits stopped has in it either after-SESSION, which says that it
-// is ready from the end of that session on, or taken-SESSION, which says that
-// somebody has it in that session. Whoever renames the one to the other has it.
-// Until the session has ended that made it ready it can't be taken, since that
-// session is about to be stopped; and what is taken in a session that has ended is
-// abandoned.
+// For a stopped sandbox it contains either after-SESSION, which means that the
+// sandbox is ready once that session has ended, or taken-SESSION, which means
+// that it is taken in that session. Whoever renames the one to the other takes
+// the sandbox. It can't be taken before the session ends that made it ready,
+// since that session is about to be stopped. A sandbox taken in a session that
+// has ended is abandoned.
 func directory(name string) string { return ".sandbox-pool-" + name }
 
-// private is a mode with which mkdir is a command, which is found by its ID if its
-// response is lost: it is always known whether the claim was made.
+// private is a mode for which Mkdir runs a command. If its response is lost, the
+// command is found by its ID, so that it is always known whether the claim
+// succeeded.
 const private fs.FileMode = 0o700
 
-// state is what an attempt to claim a sandbox has found.
+// state is the outcome of an attempt to claim a sandbox.
 type state int
 
 const (
-	notOurs   state = iota // somebody has it, or makes it
+	notOurs   state = iota // another has it, or is making it
 	ours                   // it was ready
-	abandoned              // somebody had it, or did not finish it: it is ours to delete
+	abandoned              // another had it, or did not finish it: it is ours to delete
 )
 
 const (
-	// renaming succeeds for one of all who do it at a time.
+	// renaming succeeds for only one of several at a time.
 	claimScript = `d=$1 s=$2
 for old in "$d"/after-* "$d"/taken-*; do
 	case $old in *-"$s" | *'-*') continue ;; esac
@@ -54,9 +55,9 @@ exit 1`
 mkdir -p -- "$d" && { rm -d -- "$d"/* 2>/dev/null; mkdir -- "$d/after-$s"; }`
 )
 
-// A sandbox that was taken before may have programs of its own in the place of
-// those that are run here, which never end, or write without end: it does not hold
-// up the pool, or fill its memory.
+// A sandbox that was taken before may have replaced the programs run here by ones
+// that never end or write without end. Limits keep them from holding up the pool
+// and from filling its memory.
 
 // atMost limits how long the pool waits for programs of a sandbox.
 func (p *Pool) atMost(ctx context.Context) (context.Context, context.CancelFunc) {
@@ -103,7 +104,7 @@ func (p *Pool) mark(ctx context.Context, sb *sandbox.Sandbox) (state, error) {
 	return notOurs, nil
 }
 
-// unmark says that a sandbox is ready, be it new or taken by this process.
+// unmark marks a sandbox as ready, be it new or taken by this process.
 func (p *Pool) unmark(ctx context.Context, sb *sandbox.Sandbox) error {
 	session := sb.CurrentSession()
 	if session == nil {

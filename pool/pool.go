@@ -19,9 +19,9 @@
 // # Processes
 //
 // Any number of processes may keep pools of the same name. A sandbox is taken by
-// making or renaming a directory in it, which succeeds once: whoever else tries, in
-// this process or another, takes another one. It is in .sandbox-pool-NAME, in the
-// working directory.
+// making or renaming a directory in it, which succeeds once: any other attempt,
+// in this process or another, takes another sandbox. The directory is in
+// .sandbox-pool-NAME, in the working directory.
 //
 // # Crashes
 //
@@ -29,15 +29,15 @@
 // extends for as long as its process lives, also while the sandbox is taken. When
 // a process is killed, its ready sandboxes are adopted by another pool of that
 // name once their time runs low, and those that it had taken or was making time
-// out. What has timed out or was stopped is abandoned, and deleted by any pool of
-// the name: a sandbox that has to outlive its process, or to sleep, must leave the
-// pool by [Box.Keep].
+// out. A sandbox that has timed out or was stopped is abandoned, and any pool of
+// the name deletes it: to outlive its process, or to sleep, a sandbox must leave
+// the pool by [Box.Keep].
 //
 // The clocks of the processes and of the service must agree to within an eighth of
 // Lease.
 //
-// A pool never deletes a snapshot. Those which a pool of stopped sandboxes makes
-// expire by CreateOptions.SnapshotExpiration, which is a day unless set.
+// A pool never deletes a snapshot. Snapshots of stopped sandboxes expire after
+// CreateOptions.SnapshotExpiration, by default a day.
 package pool
 
 import (
@@ -66,8 +66,8 @@ type Options struct {
 	// Name is required. Pools of one name share their sandboxes, in any number of
 	// processes, and should have the same options. It begins the sandboxes' names.
 	Name string
-	// Size is how many sandboxes are kept ready: for each process, or in all if
-	// Stopped is set. Zero means one.
+	// Size is the number of sandboxes to keep ready: for each process, or in all
+	// if Stopped is set. Zero means one.
 	Size int
 	// Max limits how many sandboxes of this pool, ready, taken or in the making,
 	// this process has at a time. At the limit Take waits until one is given back
@@ -82,24 +82,24 @@ type Options struct {
 	Warm func(ctx context.Context, sb *sandbox.Sandbox) error
 	// Check, if not nil, is called for a sandbox that was ready, before Take
 	// returns it. If it fails, the sandbox is deleted and another one is taken.
-	// That the sandbox still runs programs is known without it.
+	// It need not check that the sandbox runs programs.
 	Check func(ctx context.Context, sb *sandbox.Sandbox) error
 	// Reset prepares a sandbox that was given back for the next one who takes it.
-	// If it is nil or fails, the sandbox is deleted instead. What ran in the
-	// sandbox is not to be trusted to let itself be reset.
+	// If it is nil or fails, the sandbox is deleted instead. A program left in
+	// the sandbox may prevent that it is reset.
 	Reset func(ctx context.Context, sb *sandbox.Sandbox) error
 	// Stopped keeps the ready sandboxes stopped, with their files saved.
 	Stopped bool
 	// MaxAge is the age at which a sandbox that is ready is replaced. Zero means a
 	// day; if Stopped is set, 20 hours, since snapshots expire after a day.
 	MaxAge time.Duration
-	// Lease is how long a running sandbox outlives its process at most. It is
-	// extended when half of it is left, one request each, and eight times in a
-	// lease the pool's sandboxes are listed. Zero means five minutes;
-	// less than four seconds is an error.
+	// Lease is how long a running sandbox outlives its process at most. The pool
+	// extends it when half of it is left, with one request for each sandbox, and
+	// lists its sandboxes eight times in a lease. Zero means five minutes; less
+	// than four seconds is an error.
 	Lease time.Duration
-	// Logger receives what the pool makes, takes, adopts and deletes, at debug
-	// level, and at warning level what it fails to. Nil disables logging.
+	// Logger receives at debug level what the pool makes, takes, adopts and
+	// deletes, and at warning level its failures. Nil disables logging.
 	Logger *slog.Logger
 }
 
@@ -150,7 +150,7 @@ type Pool struct {
 	poke   chan struct{} // something is missing
 
 	mu       sync.Mutex
-	closed   bool // nothing is taken or made any more
+	closed   bool // no more takes or creations
 	sweeping bool
 	filling  int       // made to be ready
 	taking   int       // by Take: made, or tried
@@ -159,9 +159,9 @@ type Pool struct {
 	failures int       // in a row
 	ready    []*member
 	trying   map[string]bool             // tried by Take, by name
-	alive    map[string]*sandbox.Sandbox // what is kept from timing out, by name
+	alive    map[string]*sandbox.Sandbox // the sandboxes kept from timing out, by name
 	freed    chan struct{}               // closed when there may be room below Max
-	suspects map[string]bool             // running sandboxes that are not to be adopted
+	suspects map[string]bool             // running sandboxes that must not be adopted
 }
 
 // member is a sandbox that is ready. sb is nil for one that is stopped and was
@@ -172,10 +172,9 @@ type member struct {
 	sb      *sandbox.Sandbox
 }
 
-// New starts a pool: it makes sandboxes until enough are ready, and goes on to
-// until [Pool.Close]. It does not wait for them. A nil client means
-// [sandbox.DefaultClient]. ctx is used for the pool's own work too, for its values:
-// its end does not end the pool.
+// New starts a pool, which keeps sandboxes ready until [Pool.Close]. New does not
+// wait for them. A nil client means [sandbox.DefaultClient]. The pool's own work
+// uses the values of ctx, but continues when ctx ends.
 func New(ctx context.Context, client *sandbox.Client, opts Options) (*Pool, error) {
 	if err := opts.complete(); err != nil {
 		return nil, err
@@ -196,9 +195,9 @@ func New(ctx context.Context, client *sandbox.Client, opts Options) (*Pool, erro
 }
 
 // Close ends the pool and deletes the sandboxes that this process keeps ready,
-// except stopped ones, which other processes may take. Those that were taken stay,
-// and are no longer kept alive. It waits for what is on its way, and breaks it off
-// when ctx ends: what is left then times out.
+// except stopped ones, which other processes may take. Those that were taken
+// stay, and are no longer kept alive. It waits for work in progress, and cancels
+// it when ctx ends: sandboxes left over then time out.
 func (p *Pool) Close(ctx context.Context) error {
 	p.mu.Lock()
 	p.closed = true
@@ -217,10 +216,10 @@ func (p *Pool) Close(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// Drain deletes all sandboxes of the pool's name, and closes the pool: those that
-// are ready at once, whichever process keeps them so, others when they are given
-// back, deleted, or abandoned. It returns when none is left. Other processes that
-// have not closed their pools make new ones.
+// Drain closes the pool and deletes all sandboxes of its name: ready ones at
+// once, whichever process made them, others when they are given back, deleted, or
+// abandoned. It returns when none is left. Other processes that have not closed
+// their pools make new ones.
 func (p *Pool) Drain(ctx context.Context) error {
 	p.mu.Lock()
 	p.closed = true
@@ -256,22 +255,21 @@ func (p *Pool) Drain(ctx context.Context) error {
 	}
 }
 
-// Stats tells what this process has.
+// Stats are the numbers of this process's sandboxes.
 type Stats struct {
 	Ready  int // to be taken; if Options.Stopped is set, by any process
 	Taken  int // and not yet given back or deleted
 	Making int
 }
 
-// Stats returns what this process has at this moment, without a request.
+// Stats returns the present numbers, without a request.
 func (p *Pool) Stats() Stats {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return Stats{Ready: len(p.ready), Taken: p.held, Making: p.filling + p.taking}
 }
 
-// event is the one place where the pool says what it does, to the observer of its
-// client and to its log.
+// event reports what the pool does to the observer of its client and to the log.
 func (p *Pool) event(what, name string, err error, attrs ...slog.Attr) {
 	if o := p.client.Observer(); o != nil {
 		e := sandbox.Event{Kind: sandbox.EventPool, Operation: what, Sandbox: name, Start: time.Now()}
@@ -293,7 +291,7 @@ func (p *Pool) event(what, name string, err error, attrs ...slog.Attr) {
 	p.opts.Logger.LogAttrs(p.ctx, level, "sandbox pool: "+what, attrs...)
 }
 
-// keepAlive has a sandbox extended until letGo.
+// keepAlive makes the pool extend a sandbox until letGo.
 func (p *Pool) keepAlive(sb *sandbox.Sandbox) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -336,7 +334,7 @@ func (p *Pool) remove(ctx context.Context, sb *sandbox.Sandbox) {
 	}
 }
 
-// gone reports whether err says that the sandbox does not exist any more.
+// gone reports whether err means that the sandbox no longer exists.
 func gone(err error) bool {
 	return errors.Is(err, sandbox.ErrNotFound) || errors.Is(err, sandbox.ErrDeleted)
 }

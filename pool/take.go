@@ -23,10 +23,10 @@ type Box struct {
 	over sync.Once
 }
 
-// Take returns a sandbox that nobody else has had, and makes one if none is ready.
-// key says what for, in log records and in [Box].Key; it may be empty. It makes one
-// request for a sandbox that is ready and runs, two for one that is stopped, and
-// waits at Options.Max. If ctx ends, nothing stays taken.
+// Take returns a sandbox that is not taken, and makes one if none is ready. key
+// appears in log records and in [Box].Key; it may be empty. Take costs one
+// request for a ready sandbox that runs, two for one that is stopped. At
+// Options.Max it waits. If ctx ends, nothing stays taken.
 func (p *Pool) Take(ctx context.Context, key string) (*Box, error) {
 	for {
 		m, err := p.pick(ctx)
@@ -112,7 +112,7 @@ func (p *Pool) room() bool {
 	return p.opts.Max == 0 || all < p.opts.Max
 }
 
-// free tells those who wait that there may be room.
+// free wakes calls that wait for room.
 func (p *Pool) free() {
 	p.mu.Lock()
 	close(p.freed)
@@ -121,8 +121,8 @@ func (p *Pool) free() {
 	p.nudge()
 }
 
-// claim takes a sandbox that is ready. It returns nil if somebody else has it, or
-// it is not fit to be used, and an error if ctx has ended.
+// claim takes a sandbox that is ready. It returns nil if another has taken it or
+// it is unusable, and an error if ctx has ended.
 func (p *Pool) claim(ctx context.Context, m *member) (*sandbox.Sandbox, error) {
 	sb, err := m.sb, error(nil)
 	if p.opts.Stopped {
@@ -173,7 +173,7 @@ func (p *Pool) abandon(sb *sandbox.Sandbox) {
 	p.remove(p.ctx, sb)
 }
 
-// spawn runs fn as long as the pool is open.
+// spawn runs fn unless the pool is closed.
 func (p *Pool) spawn(fn func()) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -182,7 +182,7 @@ func (p *Pool) spawn(fn func()) {
 	}
 }
 
-// suspect notes a sandbox that somebody has claimed, or that is not finished.
+// suspect notes a sandbox that is taken or unfinished.
 func (p *Pool) suspect(name string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -190,7 +190,7 @@ func (p *Pool) suspect(name string) {
 	p.suspects[name] = true
 }
 
-// end calls fn once, and gives the box's place free.
+// end calls fn once, and makes room in the pool.
 func (b *Box) end(fn func() error) error {
 	err := fmt.Errorf("pool: %q was given back, deleted or kept already", b.Name())
 	b.over.Do(func() {
@@ -216,8 +216,8 @@ func (b *Box) Delete(ctx context.Context) error {
 	})
 }
 
-// Return gives the sandbox back to the pool: Options.Reset is called, and the next
-// one takes it. Without a Reset, or if that fails, it is deleted.
+// Return gives the sandbox back to the pool: it calls Options.Reset, and another
+// Take may get the sandbox. Without a Reset, or if that fails, it is deleted.
 func (b *Box) Return(ctx context.Context) error {
 	if b.p.opts.Reset == nil {
 		return b.Delete(ctx)
@@ -235,8 +235,8 @@ func (b *Box) Return(ctx context.Context) error {
 	})
 }
 
-// Keep takes the sandbox out of the pool for good: the pool's tag is removed, and
-// from then on it lives and ends as any other. It makes two requests.
+// Keep takes the sandbox out of the pool for good: it removes the pool's tag and
+// no longer extends the sandbox. It makes two requests.
 func (b *Box) Keep(ctx context.Context) error {
 	tags := map[string]string{}
 	for k, v := range b.Info().Tags { // a non-nil empty map clears them

@@ -11,10 +11,10 @@ import (
 	"github.com/go-vercel/sandbox"
 )
 
-// makers is how many sandboxes are made at a time to be ready.
+// makers is how many sandboxes the upkeep makes at a time.
 const makers = 4
 
-// nudge tells the upkeep that something may be missing.
+// nudge wakes the upkeep, since a sandbox may be missing.
 func (p *Pool) nudge() {
 	select {
 	case p.poke <- struct{}{}:
@@ -38,7 +38,7 @@ func (p *Pool) keepUp() {
 		case <-beat.C:
 		}
 		p.extendAll()
-		p.spawn(p.sweep) // it may wait for rate limits, which sandboxes' time does not
+		p.spawn(p.sweep) // it may wait for rate limits, and extending must not
 		p.refill()
 	}
 }
@@ -79,7 +79,7 @@ func (p *Pool) makeReady() {
 	p.free()
 }
 
-// offer makes a prepared sandbox one that is ready.
+// offer makes a prepared sandbox ready.
 func (p *Pool) offer(ctx context.Context, sb *sandbox.Sandbox) error {
 	err := p.unmark(ctx, sb)
 	if err == nil && p.opts.Stopped {
@@ -107,7 +107,7 @@ func (p *Pool) offer(ctx context.Context, sb *sandbox.Sandbox) error {
 	return nil
 }
 
-// timeLeft is by the service's clock, which this machine's may differ from.
+// timeLeft is by the service's clock, from which this machine's may differ.
 func timeLeft(sb *sandbox.Sandbox) time.Duration {
 	cur := sb.CurrentSession()
 	if cur == nil {
@@ -152,12 +152,11 @@ func (p *Pool) extendAll() {
 // list returns all sandboxes of the pool.
 func (p *Pool) list(ctx context.Context) ([]sandbox.Info, error) {
 	infos, err := sandbox.Collect(p.client.List(ctx, &sandbox.ListOptions{Tags: map[string]string{Tag: p.opts.Name}, Limit: 50}))
-	// What it is about is deleted: the filter is not taken for granted.
+	// Sandboxes of this list may be deleted, so don't rely on the filter.
 	return slices.DeleteFunc(infos, func(info sandbox.Info) bool { return info.Tags[Tag] != p.opts.Name }), err
 }
 
-// running reports whether a sandbox of that status runs, or is on its way there or
-// back.
+// running reports whether a sandbox of that status runs, starts or stops.
 func running(status sandbox.Status) bool {
 	switch status {
 	case sandbox.StatusRunning, sandbox.StatusPending, sandbox.StatusStopping, sandbox.StatusSnapshotting:
@@ -195,8 +194,8 @@ func (p *Pool) sweep() {
 	p.free()
 }
 
-// sort tells which sandboxes have to be adopted and deleted, and notes those that
-// are stopped and ready.
+// sort returns the sandboxes to adopt and to delete, and notes those that are
+// stopped and ready.
 func (p *Pool) sort(infos []sandbox.Info) (adopt, abandoned []sandbox.Info) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -213,7 +212,7 @@ func (p *Pool) sort(infos []sandbox.Info) (adopt, abandoned []sandbox.Info) {
 				adopt = append(adopt, info)
 			}
 		case !p.opts.Stopped && time.Since(info.StatusUpdatedAt) > p.opts.Lease/4,
-			p.opts.Stopped && age > p.opts.MaxAge+p.opts.Lease: // who takes one at that age has it running by then
+			p.opts.Stopped && age > p.opts.MaxAge+p.opts.Lease: // one taken at that age is running by then
 			abandoned = append(abandoned, info)
 		case p.opts.Stopped && age < p.opts.MaxAge:
 			stopped = append(stopped, &member{name: info.Name, created: info.CreatedAt})
@@ -230,7 +229,7 @@ func (p *Pool) sort(infos []sandbox.Info) (adopt, abandoned []sandbox.Info) {
 	return adopt, abandoned
 }
 
-// adopt keeps a sandbox ready that nobody extends any more.
+// adopt keeps a ready sandbox that no process extends.
 func (p *Pool) adopt(ctx context.Context, info sandbox.Info) {
 	sb, err := p.client.Get(ctx, info.Name, &sandbox.GetOptions{NoResume: true})
 	if err != nil || !sb.Info().CreatedAt.Equal(info.CreatedAt) {
@@ -253,7 +252,8 @@ func (p *Pool) adopt(ctx context.Context, info sandbox.Info) {
 }
 
 // discard deletes a sandbox that is not taken, and reports whether it is gone.
-// With a handle it runs, and without one it is deleted only if it does not.
+// With a handle the sandbox runs; without one it is deleted only if it does not
+// run.
 func (p *Pool) discard(ctx context.Context, m *member, why string) (deleted bool, err error) {
 	sb := m.sb
 	if sb != nil {
@@ -280,7 +280,7 @@ func (p *Pool) discard(ctx context.Context, m *member, why string) (deleted bool
 	return err == nil, err
 }
 
-// each calls fn for all of them, some at a time, and waits.
+// each calls fn for every element, a few at a time, and waits.
 func each[T any](all []T, fn func(int, T)) {
 	var wait sync.WaitGroup
 	slots := make(chan struct{}, 16)

@@ -40,8 +40,8 @@ func FromContext(ctx context.Context) (Meta, bool) {
 	return m, ok
 }
 
-// Options are the options of [Handler]. A nil list means no restriction, while
-// an empty list allows nobody.
+// Options are the options of [Handler]. A nil list means no restriction, while an
+// empty list allows none.
 type Options struct {
 	// Invalid handles the requests that are refused; [ErrorFromContext] returns
 	// the reason. Nil responds with status 403 and without the reason.

@@ -10,11 +10,11 @@ import (
 	"strings"
 )
 
-// Secret returns the value that a [Rule] inserts into a request, for the
-// sandbox that makes it. It is called for every request that needs it, by many
-// goroutines at the same time. If it fails the request receives status 502. The
-// error is not sent to anyone; its first 128 bytes go to the log, as a warning, so
-// it must not contain the secret.
+// Secret returns the value that a [Rule] inserts into a request, for the sandbox
+// that makes it. It is called for every request that needs it, by many goroutines
+// at the same time. If it fails, the request receives status 502. The error is
+// not sent to anyone; its first 128 bytes go to the log, as a warning, so it must
+// not contain the secret.
 type Secret func(ctx context.Context, meta Meta) (string, error)
 
 // StaticSecret returns a Secret that is the same for all sandboxes.
@@ -149,8 +149,8 @@ const (
 )
 
 // prepare obtains the secrets that a request needs. If the request must not be
-// sent, it returns the reason, and the status of the response.
-// A secret that can't be had has a cause, for the log alone.
+// sent, it returns the reason, and the status of the response. For a Secret that
+// failed it also returns the cause, for the log alone.
 func prepare(ctx context.Context, rules []rule, r *http.Request, meta Meta) (edits []edit, status int, reason string, cause error) {
 	for i := range rules {
 		rule := &rules[i]

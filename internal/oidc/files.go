@@ -113,8 +113,8 @@ func resolved(file string) string {
 // leftoverAge is how old a temporary file must be for its writer to be gone.
 const leftoverAge = time.Hour
 
-// sweep removes what killed processes have left behind beside a file, since it
-// contains secrets.
+// sweep removes the temporary files that killed processes have left next to a
+// file, since they contain secrets.
 func sweep(file string) {
 	left, _ := filepath.Glob(filepath.Join(filepath.Dir(file), "."+filepath.Base(file)+".*"))
 	for _, name := range left {
@@ -173,9 +173,9 @@ func (r *replacement) drop() {
 // lockPoll is how often a lock held by another process is retried.
 const lockPoll = 20 * time.Millisecond
 
-// lock takes the lock of a file, which other processes respect, and waits for
-// it as long as ctx allows. The lock is a file beside it, because the file
-// itself is replaced.
+// lock takes the lock of a file, which other processes respect, and waits for it
+// as long as ctx allows. The lock is a file next to it, because the file itself
+// is replaced.
 func lock(ctx context.Context, file string) (unlock func(), err error) {
 	file = resolved(file)
 	if err := os.MkdirAll(filepath.Dir(file), 0o700); err != nil {
@@ -189,8 +189,8 @@ func lock(ctx context.Context, file string) (unlock func(), err error) {
 }
 
 // refused reports whether a server has refused what is in the file: the lock's
-// file stores a hash of it for whoever takes the lock next. Otherwise many
-// processes would each send the same used token once more.
+// file stores a hash of it for the next holder. Otherwise many processes would
+// each send the same used token once more.
 func refused(file, secret string) bool {
 	kept, err := os.ReadFile(resolved(file) + ".lock")
 	return err == nil && string(kept) == sum(secret)

@@ -16,8 +16,8 @@ import (
 	"github.com/go-vercel/sandbox/internal/redact"
 )
 
-// ErrNothing matches errors that say that there are no credentials: no linked
-// project, nobody logged in. Others say that credentials exist and do not work.
+// ErrNothing matches errors that mean that there are no credentials: no linked
+// project, no login. Other errors mean that credentials exist and do not work.
 var ErrNothing = errors.New("nothing found")
 
 // ErrRunOut matches errors that say that the CLI's login can no longer be
@@ -181,8 +181,7 @@ func exists(file string) bool {
 type RemoteError struct {
 	// Doing is what the request was for.
 	Doing string
-	// Err is a *StatusError, a network error, or what is wrong with the
-	// response.
+	// Err is a *StatusError, a network error, or a description of a bad response.
 	Err error
 }
 

@@ -2,12 +2,11 @@ package box
 
 // Account is the user of a box, with the directories that it has.
 type Account struct {
-	// Name is that of the user, whose numbers are UserID and GroupID.
+	// Name is the user's name; the user's numbers are UserID and GroupID.
 	Name string
 	// Home is the user's home directory.
 	Home string
-	// WorkDir is where commands run that name no directory, and what relative
-	// paths are relative to.
+	// WorkDir is the default directory of commands. Relative paths start there.
 	WorkDir string
 }
 
@@ -19,7 +18,7 @@ var (
 	ImageAccount = Account{Name: "ubuntu", Home: "/vercel", WorkDir: "/vercel"}
 )
 
-// accounts are those that a host is prepared for.
+// accounts are all that a host prepares for.
 var accounts = []Account{RuntimeAccount, ImageAccount}
 
 // dirs are the directories of the account, outer ones first.

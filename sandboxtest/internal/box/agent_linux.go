@@ -13,8 +13,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// agentName is the name under which the program starts itself once more. It is
-// no variable of the environment, for that may be anybody's.
+// agentName is the name under which the program starts itself again. An
+// environment variable would not do: anything could set it.
 const agentName = "vercel-sandbox-agent"
 
 // agentFD is where the agent finds its connection.
@@ -26,8 +26,8 @@ func init() {
 	}
 }
 
-// agent does in a user namespace, as its root, what a host without rights
-// can't: a process with threads can't enter one. It ends with its connection.
+// agent works as root of a user namespace for a host without rights, which can't
+// enter one because it has threads. It ends with its connection.
 type agent struct {
 	backend *namespaceBackend
 
@@ -69,11 +69,11 @@ func (a *agent) serve(call *net.UnixConn) {
 	if err != nil {
 		resp = response{Failure: newFailure(err)}
 	}
-	_ = send(call, &resp, back...) // who has asked may be gone
+	_ = send(call, &resp, back...) // the host may be gone
 	closeAll(back)
 }
 
-// do carries a request out.
+// do carries out a request.
 func (a *agent) do(call *net.UnixConn, req *request, files []*os.File, resp *response) (back []*os.File, err error) {
 	ctx := context.Background()
 	if req.Within > 0 {
@@ -108,7 +108,7 @@ func (a *agent) do(call *net.UnixConn, req *request, files []*os.File, resp *res
 	return a.doIn(ctx, m, call, req, files, resp)
 }
 
-// doIn carries a request for a machine out.
+// doIn carries out a request for a machine.
 func (a *agent) doIn(ctx context.Context, m *namespaceMachine, call *net.UnixConn, req *request, files []*os.File, resp *response) (back []*os.File, err error) {
 	switch req.Op {
 	case "boot":

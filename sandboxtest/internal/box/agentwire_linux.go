@@ -25,7 +25,7 @@ const (
 	maxFiles      = 4
 )
 
-// request is what the agent is asked for.
+// request is what the host sends to the agent.
 type request struct {
 	Op     string   `json:"op"`
 	Box    string   `json:"box,omitempty"` // ID
@@ -38,10 +38,11 @@ type request struct {
 	Max    limits   `json:"max"`
 	Size   Size     `json:"size"`
 	Spec   *launchSpec
-	Within time.Duration `json:"within,omitempty"` // 0 is no limit
+	Within time.Duration `json:"within,omitempty"` // 0 means no limit
 }
 
-// launchSpec is a Spec without what can't be sent; the files come along.
+// launchSpec is the part of a Spec that can be encoded; its files are sent with
+// it.
 type launchSpec struct {
 	Path, Dir, User string
 	Args, Env       []string
@@ -61,14 +62,14 @@ type response struct {
 	Exit      exit `json:"exit"`
 }
 
-// failure is an error on its way: its text and the one it is told by.
+// failure is an encoded error: its text and the error that it matches.
 type failure struct {
 	Text string `json:"text"`
 	Kind int    `json:"kind"` // index of kinds, or -1
 	Exit int    `json:"exit,omitempty"`
 }
 
-// kinds are the errors that callers tell apart.
+// kinds are the errors that callers test for.
 var kinds = []error{
 	ErrStopped, ErrLoopbackOnly, ErrNoImage, ErrBadPath, ErrBadArchive, ErrUnsupported, ErrTooManyLayers, errIsDir, errNotDir, errNotRegular,
 	fs.ErrNotExist, fs.ErrExist, fs.ErrPermission, syscall.ECONNREFUSED, context.DeadlineExceeded,
@@ -104,7 +105,7 @@ func (f *failure) err() error {
 	return errors.New(f.Text)
 }
 
-// agentError is an error of the agent's with the text that it had there.
+// agentError is an error of the agent, with its text.
 type agentError struct {
 	text string
 	kind error
@@ -142,7 +143,8 @@ func send(conn *net.UnixConn, v any, files ...*os.File) error {
 	return err
 }
 
-// descriptor is that of a file, which unlike with Fd stays as it is.
+// descriptor returns a file's descriptor without making the file blocking, as Fd
+// would.
 func descriptor(f *os.File) (fd int, err error) {
 	raw, err := f.SyscallConn()
 	if err != nil {
@@ -209,7 +211,7 @@ func socketPair() (*net.UnixConn, *os.File, error) {
 	return ours, theirs, nil
 }
 
-// unixConn makes a connection of a file, which it closes.
+// unixConn turns a file into a connection, and closes the file.
 func unixConn(f *os.File) (*net.UnixConn, error) {
 	defer f.Close()
 	conn, err := net.FileConn(f)

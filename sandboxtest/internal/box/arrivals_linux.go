@@ -10,16 +10,16 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// arrivals tells in which of several pipes something has come first. Nobody
-// else knows: whoever waits for each of them in turn, or in goroutines of their
-// own, sees them in any order.
+// arrivals finds out which of several pipes received data first. Reading them in
+// turn, or from a goroutine each, would not preserve the order.
 type arrivals struct {
-	poll *os.File // of the kernel's kind, in which the runtime waits
+	poll *os.File // an epoll instance, on which the runtime waits
 	raw  syscall.RawConn
 	outs []*output
 }
 
-// newArrivals watches the pipes of outputs, before anything comes in them.
+// newArrivals watches the pipes of outputs. Call it before anything is written to
+// them.
 func newArrivals(outs []*output) (*arrivals, error) {
 	fd, err := unix.EpollCreate1(unix.EPOLL_CLOEXEC)
 	if err != nil {
@@ -32,7 +32,7 @@ func newArrivals(outs []*output) (*arrivals, error) {
 	for i, o := range outs {
 		pipe, err := descriptor(o.r)
 		if err == nil {
-			// One event for all that has come since the pipe was empty.
+			// One event for everything since the pipe was empty.
 			err = unix.EpollCtl(fd, unix.EPOLL_CTL_ADD, pipe, &unix.EpollEvent{Events: unix.EPOLLIN | unix.EPOLLET, Fd: int32(i)})
 		}
 		if err != nil {
@@ -41,7 +41,7 @@ func newArrivals(outs []*output) (*arrivals, error) {
 	}
 	a.raw, err = a.poll.SyscallConn()
 	if err == nil {
-		err = a.poll.SetReadDeadline(time.Time{}) // which not every kernel lets the runtime do
+		err = a.poll.SetReadDeadline(time.Time{}) // not every kernel lets the runtime wait on it
 	}
 	if err != nil {
 		return nil, errors.Join(err, a.poll.Close())
@@ -51,7 +51,7 @@ func newArrivals(outs []*output) (*arrivals, error) {
 
 func (a *arrivals) close() { _ = a.poll.Close() }
 
-// exit is as output.exit, for all of them.
+// exit is output.exit for all of them.
 func (a *arrivals) exit() {
 	for _, o := range a.outs {
 		o.exited.Store(true)
@@ -59,16 +59,16 @@ func (a *arrivals) exit() {
 	_ = a.poll.SetReadDeadline(time.Now().Add(a.outs[0].grace))
 }
 
-// copy copies what comes out of all the pipes, as output.copy does, in the order
-// in which it has come.
+// copy copies what all the pipes deliver, as output.copy does, in the order of
+// arrival.
 func (a *arrivals) copy() {
 	buf := buffers.Get().(*[32 << 10]byte)
 	defer buffers.Put(buf)
 	left := make([]int, len(a.outs))   // bytes read since the exit
-	ended := make([]bool, len(a.outs)) // nobody writes any more
+	ended := make([]bool, len(a.outs)) // no writer is left
 	done := make([]bool, len(a.outs))
 	events := make([]unix.EpollEvent, len(a.outs))
-	var ready []int32 // where there is something to read, the first first
+	var ready []int32 // the pipes with something to read, in the order of arrival
 	for slices.Contains(done, false) {
 		exited := a.outs[0].exited.Load()
 		if exited {
@@ -105,7 +105,7 @@ func (a *arrivals) copy() {
 		case err == unix.EAGAIN:
 		case err != nil, got == 0, exited && left[i]+got > maxAfterExit:
 			done[i] = true
-		case got == len(buf) || ended[i]: // there may be more, of which no event tells
+		case got == len(buf) || ended[i]: // there may be more, without another event
 			ready = append(ready, i)
 		}
 		if exited {
@@ -114,7 +114,7 @@ func (a *arrivals) copy() {
 	}
 }
 
-// look tells where something has come by now.
+// look returns the pipes in which something has arrived.
 func (a *arrivals) look(events []unix.EpollEvent) (n int, err error) {
 	cerr := a.raw.Control(func(fd uintptr) { n, err = epollNow(fd, events) })
 	return n, errors.Join(cerr, err)
@@ -129,8 +129,8 @@ func epollNow(fd uintptr, events []unix.EpollEvent) (n int, err error) {
 	}
 }
 
-// wait tells where something has come, the first first; with block it waits for
-// it.
+// wait returns the pipes in which something has arrived, in order; with block it
+// waits until there is one.
 func (a *arrivals) wait(events []unix.EpollEvent, block bool) (n int, err error) {
 	look := func(fd uintptr) bool {
 		n, err = epollNow(fd, events)

@@ -24,12 +24,13 @@ func (a Account) viewName() string { return "view-" + a.Name }
 // write them into.
 func (a Account) etcName() string { return "etc-" + a.Name }
 
-// baseLayer is the layer under all that a box writes, over the root that its
-// programs are of.
+// baseLayer is the layer between the root that provides a box's programs and what
+// the box writes.
 type baseLayer struct {
 	dir  string
 	root sysroot
-	// owners says that there are others than who writes it.
+	// owners reports whether files in it have owners other than this process's
+	// user.
 	owners bool
 }
 
@@ -42,9 +43,9 @@ func (b baseLayer) chown(name string, uid, gid int) error {
 	return os.Chown(b.name(name), uid, gid)
 }
 
-// build writes what a fresh box has over the machine's root: its user, its own
-// directories, and covers over what is the machine's only. hide is a directory
-// of the machine that boxes don't see.
+// build writes what a new box has over the machine's root: its user, its own
+// directories, and covers that hide what belongs to the machine alone. hide is a
+// directory of the machine that boxes don't see.
 func (b baseLayer) build(hide string, account Account) error {
 	type ownDir struct {
 		name   string
@@ -123,7 +124,7 @@ func writeAccounts(etc string, root sysroot, resolver bool, path string, account
 		for line := range strings.Lines(string(old)) {
 			fields := strings.Split(strings.TrimSpace(line), ":")
 			if len(fields) < 2 || fields[0] == name || file.id != "" && len(fields) > 2 && fields[2] == file.id {
-				continue // the host's own holder of that name or number
+				continue // the host's own user of that name or number
 			}
 			rooted = rooted || fields[0] == rootUser
 			out.WriteString(strings.TrimSpace(line) + "\n")
@@ -185,7 +186,7 @@ func (b baseLayer) openWayToPrograms() error {
 	for _, dir := range filepath.SplitList(searchPath()) {
 		dir, err := b.root.resolve(dir)
 		if err != nil {
-			continue // a PATH may name what does not exist
+			continue // PATH may name missing directories
 		}
 		for dir = filepath.Dir(dir); dir != "/"; dir = filepath.Dir(dir) {
 			info, err := b.root.lstat(dir)

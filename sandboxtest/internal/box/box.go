@@ -24,7 +24,7 @@ type Box struct {
 	mu       sync.Mutex
 	running  bool
 	stopping bool
-	consumed bool // frozen or removed: there are no files any more
+	consumed bool // frozen or removed: its files are gone
 	procs    map[*Process]struct{}
 	starts   sync.WaitGroup  // calls that use the running machine
 	life     context.Context // ends with ErrStopped when the box stops
@@ -48,10 +48,10 @@ type machine interface {
 	extract(ctx context.Context, archive io.Reader, dir string, max limits) error
 	dial(ctx context.Context, port int) (net.Conn, error)
 	setNetwork(deny bool) error
-	// disconnect breaks the connections to the outside.
+	// disconnect breaks all connections to the outside.
 	disconnect()
 	network() (in, out int64)
-	// ended is told of each process that has exited.
+	// ended is called for each process that has exited.
 	ended(pid int)
 	// halt ends every process and waits until they are gone.
 	halt(procs []*Process) error
@@ -92,7 +92,7 @@ func (b *Box) bootLocked(ctx context.Context) error {
 	return nil
 }
 
-// use holds the box running until the func that it returns is called.
+// use keeps the box running until the returned function is called.
 func (b *Box) use() (func(), error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -104,8 +104,8 @@ func (b *Box) use() (func(), error) {
 }
 
 // Stop ends every process of the box, detached ones too, with SIGKILL, and
-// returns when they are gone. The files stay: Restart goes on with them, and
-// Freeze makes them a layer. Stopping a stopped box is not an error.
+// returns when they are gone. The files stay: Restart continues with them, and
+// Freeze turns them into a layer. Stopping a stopped box is not an error.
 func (b *Box) Stop(ctx context.Context) error {
 	b.mu.Lock()
 	if !b.running {
@@ -164,10 +164,10 @@ func (b *Box) Restart(ctx context.Context) error {
 	return nil
 }
 
-// Freeze makes the files of a stopped box a layer, and gives its ID and its
-// size over the layer that the box started from. The box is used up: make new
-// ones with the layer. In namespace mode the cost does not depend on the size
-// of the files.
+// Freeze turns the files of a stopped box into a layer, and returns its ID and
+// how much larger it is than the layer that the box started from. The box can't
+// be used afterwards: make new ones from the layer. In namespace mode the cost
+// does not depend on the size of the files.
 func (b *Box) Freeze(ctx context.Context) (LayerID, int64, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -241,8 +241,8 @@ func (b *Box) Usage() Usage {
 }
 
 // Dial connects to a server that listens on a TCP port of the box. Where boxes
-// have networks of their own, one that listens on loopback addresses alone is
-// ErrLoopbackOnly.
+// have networks of their own, it returns ErrLoopbackOnly for a server that
+// listens only on loopback addresses.
 func (b *Box) Dial(ctx context.Context, port int) (net.Conn, error) {
 	if port < 1 || port > 65535 {
 		return nil, fmt.Errorf("box: dial: port %d is not in 1..65535", port)
@@ -255,8 +255,8 @@ func (b *Box) Dial(ctx context.Context, port int) (net.Conn, error) {
 	return b.machine.dial(ctx, port)
 }
 
-// SetNetwork cuts a running box off the network but for loopback, or connects
-// it. It is ErrUnsupported in folder mode when deny is set.
+// SetNetwork cuts a running box off from every network but loopback, or connects
+// it again. In folder mode it returns ErrUnsupported if deny is set.
 func (b *Box) SetNetwork(deny bool) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -267,8 +267,8 @@ func (b *Box) SetNetwork(deny bool) error {
 	return nil
 }
 
-// Disconnect breaks the box's connections to the outside, so that its Gate is
-// asked again.
+// Disconnect breaks the box's connections to the outside, so that its Gate
+// decides on them again.
 func (b *Box) Disconnect() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -277,9 +277,9 @@ func (b *Box) Disconnect() {
 	}
 }
 
-// ReadFile opens a regular file and gives its size. The caller closes it. The
-// errors match fs.ErrNotExist and friends; a relative path is below cwd, and
-// an empty cwd is the working directory.
+// ReadFile opens a regular file and returns its size. The caller closes it.
+// Errors match fs.ErrNotExist and the like; a relative path is below cwd, and an
+// empty cwd is the working directory.
 func (b *Box) ReadFile(path, cwd string) (io.ReadCloser, int64, error) {
 	name, err := b.path(path, cwd)
 	if err != nil {
@@ -293,12 +293,12 @@ func (b *Box) ReadFile(path, cwd string) (io.ReadCloser, int64, error) {
 	return b.machine.readFile(name)
 }
 
-// Mkdir makes a directory and the parents that are missing; one that exists is
-// no error.
+// Mkdir makes a directory and its missing parents; it succeeds if the directory
+// exists.
 func (b *Box) Mkdir(path, cwd string) error { return b.mkdir(path, cwd, true) }
 
-// MkdirNew makes a directory in one that exists. When there is something with
-// that name already, the error matches fs.ErrExist.
+// MkdirNew makes a directory in an existing one. If the name is taken, the error
+// matches fs.ErrExist.
 func (b *Box) MkdirNew(path, cwd string) error { return b.mkdir(path, cwd, false) }
 
 func (b *Box) mkdir(path, cwd string, parents bool) error {
@@ -314,11 +314,12 @@ func (b *Box) mkdir(path, cwd string, parents bool) error {
 	return b.machine.mkdir(name, parents)
 }
 
-// Extract unpacks a gzipped tar archive below cwd (empty means the working directory) as the
-// box's user. Names can't lead out of the box: "..", absolute names and
-// symlinks are resolved inside it. What can't be unpacked gives ErrBadArchive
-// or the file system's error; what came before it stays. When ctx ends or the
-// box stops Extract gives up, and returns as soon as Read has returned.
+// Extract unpacks a gzipped tar archive below cwd (empty means the working
+// directory) as the box's user. Names can't lead out of the box: "..", absolute
+// names and symlinks are resolved inside it. An entry that can't be unpacked
+// causes ErrBadArchive or the file system's error; the entries before it stay. If
+// ctx ends or the box stops, Extract gives up, and returns as soon as Read has
+// returned.
 func (b *Box) Extract(ctx context.Context, archive io.Reader, cwd string) error {
 	dir, err := b.path(".", cwd)
 	if err != nil {
@@ -328,8 +329,8 @@ func (b *Box) Extract(ctx context.Context, archive io.Reader, cwd string) error 
 	if err != nil {
 		return fmt.Errorf("box: extract: %w", err)
 	}
-	// The archive is read apart, so that stopping the box does not wait for one
-	// that does not come.
+	// The archive is read in a goroutine of its own, so that a stalled one does
+	// not delay the stop of the box.
 	r, w := io.Pipe()
 	abort := func(cause context.Context) func() bool {
 		return context.AfterFunc(cause, func() { _ = r.CloseWithError(context.Cause(cause)) })
@@ -348,7 +349,7 @@ func (b *Box) Extract(ctx context.Context, archive io.Reader, cwd string) error 
 	return err
 }
 
-// path makes a clean absolute path of the box.
+// path returns a clean absolute path in the box.
 func (b *Box) path(path, cwd string) (string, error) {
 	if path == "" {
 		return "", fmt.Errorf("box: %w: empty", ErrBadPath)

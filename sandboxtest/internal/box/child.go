@@ -24,7 +24,7 @@ func startChild(thread func(func()), cmd *exec.Cmd, start func() error) (running
 		if err != nil {
 			return
 		}
-		_ = cmd.Wait() // says no more than the state
+		_ = cmd.Wait() // the state says it all
 		state := cmd.ProcessState
 		c.ended <- exit{exitCode(state), state.UserTime() + state.SystemTime()}
 	})

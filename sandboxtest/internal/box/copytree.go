@@ -8,14 +8,14 @@ import (
 	"slices"
 )
 
-// treeCopy is a copy of a tree in the making.
+// treeCopy is a copy of a tree in progress.
 type treeCopy struct {
 	from, to string
 	dirs     []copiedDir
-	links    map[fileID]string // what is there already, of files with several names
+	links    map[fileID]string // where files with several names have been copied to
 }
 
-// copiedDir is a directory that gets its mode and times once it is full.
+// copiedDir is a directory whose mode and times are set after its contents.
 type copiedDir struct {
 	from, to string
 	info     fs.FileInfo

@@ -30,7 +30,7 @@ func copyData(dst, src *os.File, size int64) error {
 		if err == nil {
 			_, err = io.CopyN(dst, src, end-data)
 		}
-		if err == io.EOF { // it has become shorter
+		if err == io.EOF { // the file was truncated meanwhile
 			break
 		}
 		if err != nil {

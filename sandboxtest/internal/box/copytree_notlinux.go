@@ -13,6 +13,5 @@ func copyData(dst, src *os.File, _ int64) error {
 	return err
 }
 
-// copyAttributes does nothing: where there are attributes, there is no way to
-// them that all systems have.
+// copyAttributes does nothing: systems have no common way to read attributes.
 func copyAttributes(string, string) {}

@@ -18,15 +18,15 @@ import (
 const (
 	lockName  = "lock"
 	ownerName = "owner"
-	// takeName is locked while a process tries to become the owner, of whom one
-	// that is dead may be replaced.
+	// takeName is locked while a process tries to become the owner, possibly in
+	// place of one that died.
 	takeName    = "take"
 	takeTimeout = 10 * time.Second
 )
 
-// lockDir takes a directory for this process alone. One that another process
-// has is an error, unless that process is dead: the kernel gives its lock free
-// only once the networks of all its boxes are gone, which may take seconds.
+// lockDir takes a directory for this process alone. It fails if another process
+// has it, unless that process is dead: the kernel releases a dead process's lock
+// only when the networks of all its boxes are gone, which may take seconds.
 func lockDir(dir string) (unlock func() error, err error) {
 	take := flock.New(filepath.Join(dir, takeName), flock.SetPermissions(0o600))
 	ctx, cancel := context.WithTimeout(context.Background(), takeTimeout)
@@ -125,9 +125,9 @@ func (h *Host) closeDir() error {
 	return err
 }
 
-// TempDir makes a temporary directory in parent that unlock gives free. What it
-// holds goes with the next TempDir of that prefix when this process dies
-// before it has removed it. The processes of boxes of such a directory go, too.
+// TempDir makes a temporary directory in parent, which unlock releases. If this
+// process dies before it has removed the directory, the next TempDir with that
+// prefix does so, and kills the processes of its boxes.
 func TempDir(parent, prefix string) (dir string, unlock func() error, err error) {
 	sweep(parent, prefix)
 	if dir, err = os.MkdirTemp(parent, prefix); err != nil {
@@ -150,7 +150,7 @@ func sweep(parent, prefix string) {
 		if !entry.IsDir() || !strings.HasPrefix(entry.Name(), prefix) {
 			continue
 		}
-		// In a folder for all, as /tmp is, somebody else may have put one.
+		// In a shared folder such as /tmp, it may be another user's.
 		if info, err := entry.Info(); err != nil || !mine(info) {
 			continue
 		}
@@ -175,9 +175,8 @@ func sweep(parent, prefix string) {
 	}
 }
 
-// killBoxesOf kills what is left of the boxes of a store whose host is dead,
-// where processes can be found by their box. In namespace mode the kernel has
-// done so.
+// killBoxesOf kills the remaining processes of a store whose host is dead, where
+// processes can be found by their box. In namespace mode the kernel has done it.
 func killBoxesOf(store string) {
 	boxes, _ := os.ReadDir(filepath.Join(store, "b"))
 	ids := make(map[string]bool, len(boxes))

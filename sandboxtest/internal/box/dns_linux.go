@@ -57,12 +57,12 @@ func parseQuestion(msg []byte) (q question, ok bool) {
 	return question{strings.ToLower(strings.Join(labels, ".")), binary.BigEndian.Uint16(msg[at:]), at + 4}, true
 }
 
-// dnsAnswer answers a query without asking anybody: with an address, or with an
+// dnsAnswer answers a query without another resolver: with an address, or with an
 // outcome and no record.
 func dnsAnswer(msg []byte, q question, outcome byte, addr netip.Addr) []byte {
 	out := append([]byte(nil), msg[:max(q.end, dnsHeader)]...)
 	out[2] = out[2]&0x01 | 0x84 // a response, with authority
-	out[3] = 0x80 | outcome     // recursion is there
+	out[3] = 0x80 | outcome     // recursion available
 	clear(out[6:dnsHeader])
 	if q.end == 0 {
 		clear(out[4:6])
@@ -76,8 +76,8 @@ func dnsAnswer(msg []byte, q question, outcome byte, addr netip.Addr) []byte {
 	return out
 }
 
-// resolve answers a query of the box, unless the machine's resolver is to be
-// asked.
+// resolve answers a query of the box, unless it is one for the machine's
+// resolver.
 func (n *nat) resolve(msg []byte) (answer []byte) {
 	if n.gate == nil {
 		return nil

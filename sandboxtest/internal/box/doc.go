@@ -15,7 +15,8 @@
 // files of the box: sudo and the tools for users don't work, and renaming a
 // directory of a lower layer is EXDEV, as across file systems. Boxes have a
 // network of their own where /dev/net/tun can be opened, in which the host is
-// 10.0.2.2; elsewhere they share the host's, or have none when it is denied.
+// 10.0.2.2; elsewhere they share the host's, or have none if the network is
+// denied.
 //
 // In folder mode a process that leaves its session is found by a variable in
 // its environment on Linux, and not found elsewhere; there is no network to

@@ -13,14 +13,14 @@ import (
 )
 
 // drives keeps the drives of a host, each as a directory of numbered versions.
-// The highest is the drive's content and never changes: what a box has made of a
-// drive becomes the next one, in one step, so that no crash leaves a drive
-// without its files. Older ones are there for boxes that still look at them.
+// The highest is the drive's content and never changes: the files that a box
+// leaves become the next version in one step, so that no crash leaves a drive
+// without its files. Older versions remain for boxes that still use them.
 type drives struct {
 	dir string
 
 	mu      sync.Mutex
-	held    map[string]int  // who looks at a version, by its directory
+	held    map[string]int  // the users of a version, by its directory
 	removed map[string]bool // drives of which versions are held
 }
 
@@ -47,7 +47,7 @@ func (d *drives) version(id string, n int) string {
 	return filepath.Join(d.dirOf(id), strconv.Itoa(n))
 }
 
-// last is the number of a drive's content; -1 when there is none.
+// last is the number of a drive's content, -1 if there is none.
 func (d *drives) last(id string) (int, error) {
 	entries, err := os.ReadDir(d.dirOf(id))
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -62,9 +62,8 @@ func (d *drives) last(id string) (int, error) {
 	return last, nil
 }
 
-// hold gives the directory of a drive's content, which stays as it is until
-// letGo. A drive that there is none of begins empty; give makes its directory
-// that of the box's user.
+// hold returns the directory of a drive's content, which does not change until
+// letGo. A new drive begins empty; give makes its directory the box user's.
 func (d *drives) hold(id string, give func(dir string) error) (string, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -88,8 +87,8 @@ func (d *drives) hold(id string, give func(dir string) error) (string, error) {
 	return dir, nil
 }
 
-// letGo ends a hold. A version that a newer one has replaced, or whose drive was
-// removed, goes with the last of its holds.
+// letGo ends a hold. The last hold of a replaced version, or of a removed drive,
+// removes its files.
 func (d *drives) letGo(dir string) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -122,7 +121,7 @@ func (d *drives) keep(id, dir string) error {
 }
 
 // sweepLocked removes the versions of a drive that are neither its content nor
-// held: replaced ones, and those of a run that was killed.
+// held: replaced ones, and those of a process that was killed.
 func (d *drives) sweepLocked(id string) error {
 	last, err := d.last(id)
 	if err != nil {
@@ -131,7 +130,8 @@ func (d *drives) sweepLocked(id string) error {
 	return d.removeVersions(id, d.version(id, last))
 }
 
-// removeVersions removes what nobody holds of a drive, except for one version.
+// removeVersions removes the versions of a drive that are not held, except for
+// one.
 func (d *drives) removeVersions(id, except string) error {
 	entries, err := os.ReadDir(d.dirOf(id))
 	if errors.Is(err, fs.ErrNotExist) {
@@ -146,7 +146,7 @@ func (d *drives) removeVersions(id, except string) error {
 	return errors.Join(errs...)
 }
 
-// remove removes a drive. What boxes look at stays until they let it go.
+// remove removes a drive. Versions that boxes use stay until they let go of them.
 func (d *drives) remove(id string) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -167,8 +167,8 @@ func (d *drives) removeLocked(id string) error {
 	return removeAll(d.dirOf(id))
 }
 
-// keepOnly removes the drives that are not among those given, and what a run that
-// was killed has left of the others.
+// keepOnly removes all drives but those given, and what a killed process has left
+// of those.
 func (d *drives) keepOnly(ids []string) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -190,8 +190,8 @@ func (d *drives) keepOnly(ids []string) error {
 // MakeDrive makes an empty drive.
 func (h *Host) MakeDrive(id string) error { return os.MkdirAll(h.drives.dirOf(id), 0o711) }
 
-// RemoveDrive removes a drive. Removing one that is not there is not an error. Boxes
-// that have it mounted to read keep what they see.
+// RemoveDrive removes a drive; it succeeds if there is none. Boxes that have it
+// mounted read-only keep their view.
 func (h *Host) RemoveDrive(id string) error { return h.drives.remove(id) }
 
 // KeepDrives removes every drive except those given.
@@ -206,7 +206,7 @@ func (h *Host) CopyDrive(ctx context.Context, from, to string) error {
 	if err != nil {
 		return fmt.Errorf("box: copy a drive: %w", err)
 	}
-	made := h.store.boxDir(newID()) // swept there if this process dies meanwhile
+	made := h.store.boxDir(newID()) // swept if this process dies meanwhile
 	if err = h.copyFiles(dir, made); err == nil {
 		err = h.drives.keep(to, made)
 	}
@@ -216,8 +216,7 @@ func (h *Host) CopyDrive(ctx context.Context, from, to string) error {
 	return nil
 }
 
-// giveToUser makes a new directory that of the box's user, where boxes have
-// users.
+// giveToUser gives a new directory to the box's user, where boxes have users.
 func (h *Host) giveToUser(dir string) error {
 	if h.Mode() == Folder || os.Geteuid() != 0 {
 		return nil

@@ -11,8 +11,8 @@ import (
 // platformBin is the directory of the platform's own programs.
 const platformBin = vercelDir + "/bin"
 
-// searchPath is the PATH of commands that are given none: the platform's
-// directory, the host's, so that its programs are found, and the usual places.
+// searchPath is the PATH of commands without one: the platform's directory, the
+// host's, so that its programs are found, and the usual places.
 func searchPath() string {
 	dirs := filepath.SplitList(os.Getenv("PATH"))
 	if runtime.GOOS != "windows" {
@@ -42,7 +42,7 @@ func pathOf(image ImageID) string {
 	return searchPath()
 }
 
-// defaultShell is the shell of users, where it is there.
+// defaultShell is the shell of users, where it exists.
 const defaultShell = "/bin/bash"
 
 // defaultEnv is the environment of a command: its own over the defaults, each

@@ -16,7 +16,7 @@ import (
 	"time"
 )
 
-// limits of an archive, against one that never ends.
+// limits of an archive, which may be endless.
 type limits struct {
 	Entries int
 	Bytes   int64
@@ -54,7 +54,7 @@ func extract(ctx context.Context, f fsys, archive io.Reader, dir string, max lim
 			return err
 		}
 	}
-	// What follows the end of the tar is only looked at for the checksum.
+	// What follows the end of the tar is read only for the checksum.
 	if _, err := io.Copy(io.Discard, io.LimitReader(zr, 1<<20)); err != nil {
 		return badArchive(err)
 	}
@@ -74,7 +74,7 @@ type extraction struct {
 	ctx   context.Context
 	dir   string
 	bytes int64
-	// made spares looking for a parent that was made or seen before.
+	// made has the parents that were made or seen before.
 	made map[string]bool
 	// dirs get their mode and time at the end: filling them changes the time,
 	// and a mode may forbid to fill them.
@@ -165,7 +165,7 @@ func (x *extraction) mkdirAll(name string) error {
 	return nil
 }
 
-// clear removes what is in the way of a new entry, if that is no directory.
+// clear removes what has the name of a new entry, unless it is a directory.
 func (x *extraction) clear(name string) error {
 	info, err := x.f.Lstat(name)
 	switch {
@@ -235,7 +235,7 @@ func (x *extraction) finish() error {
 		if err != nil {
 			return err
 		}
-		// A directory of somebody else stays as it is.
+		// Another user's directory stays as it is.
 		if err := x.f.Chmod(hdr.Name, hdr.FileInfo().Mode().Perm()); err != nil {
 			if errors.Is(err, fs.ErrPermission) {
 				continue

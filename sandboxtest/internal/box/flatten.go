@@ -5,23 +5,22 @@ import (
 	"fmt"
 )
 
-// longestChain is how many layers a box stands on at most before its chain is
-// flattened: each costs the kernel a lookup for every name that is not there.
+// longestChain is the number of layers above which a chain is flattened: each
+// costs the kernel a lookup for every name that is missing.
 const longestChain = 100
 
 // flattener is a backend whose layers are differences, which it can merge.
 type flattener interface {
-	// flatten writes what the chain (newest first) holds over the image that it
-	// stands on, if any, as one layer into the new directory dir. The layers of
-	// the chain stay as they are.
+	// flatten merges a chain (newest first), without the image below it, into one
+	// layer in the new directory dir. The layers of the chain stay as they are.
 	flatten(chain []string, image ImageID, dir string) error
 	// maxLayers is the longest chain that can be stacked as it is.
 	maxLayers() int
 }
 
-// flatten puts one layer in the place of a chain that is too long: the caller
-// holds the layer that is given instead of id. The chain itself stays for as
-// long as there are snapshots and boxes that stand on it.
+// flatten replaces a chain that is too long by one layer: the caller holds the
+// returned layer instead of id. The chain stays as long as snapshots and boxes
+// stand on it.
 func (h *Host) flatten(id LayerID, chain []string, image ImageID) (LayerID, []string, error) {
 	f, ok := h.backend.(flattener)
 	if !ok || len(chain) <= h.store.longest {
@@ -56,8 +55,8 @@ func (h *Host) flatten(id LayerID, chain []string, image ImageID) (LayerID, []st
 	return id, chain, fmt.Errorf("%w: %d, at most %d, and they can't be made one: %w", ErrTooManyLayers, len(chain), f.maxLayers(), err)
 }
 
-// addFlat takes the tree at dir, by renaming it, as what stands for the chain
-// of a layer. Nobody names it, so that it goes with the last that needs it.
+// addFlat takes the tree at dir, by renaming it, as the replacement for the chain
+// of a layer. It has no other name, so that it is removed with its last user.
 func (s *store) addFlat(id LayerID, dir string) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -79,8 +78,8 @@ func (s *store) addFlat(id LayerID, dir string) error {
 	return nil
 }
 
-// toFlat moves a box's hold on a layer to the one that stands for its chain,
-// if there is one.
+// toFlat moves a box's hold on a layer to the layer that replaces its chain, if
+// there is one.
 func (s *store) toFlat(id LayerID) (LayerID, bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -13,22 +13,23 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Each stop of a sandbox adds a layer, and the kernel stacks no more than 500,
-// so chains have to be made shorter. A copy of what a mounted chain shows would
-// lose what makes it a layer: which files of the machine's root are deleted, and
-// which directories hide those below. It would also write every byte again, and
-// the whole of an image. Tools that merge layers (containers/storage,
-// overlayfs-tools) merge one into the one below it, in place, while others may
-// stand on that; they want root, and know neither the notes of an unprivileged
-// overlay nor a base that stays below. So the merge is done here, by the rules of
-// the kernel's documentation of overlayfs, into a new layer that shares the files
-// with the old ones by hard links. TestFlattenedChain compares the trees before and after.
+// Each stop of a sandbox adds a layer, and the kernel stacks no more than 500, so
+// chains have to be made shorter. A copy of the mounted chain would lose what
+// makes it a layer: which files of the machine's root are deleted, and which
+// directories hide those below. It would also write every byte again, and the
+// whole image. Tools that merge layers (containers/storage, overlayfs-tools)
+// merge one into the one below it, in place, while others may stand on that; they
+// require root, and understand neither the attributes of an unprivileged overlay
+// nor a base that remains below. So this file merges, by the rules of the
+// kernel's documentation of overlayfs, into a new layer that shares the files
+// with the old ones by hard links. TestFlattenedChain compares the trees before
+// and after.
 
-// merger makes one layer of a chain, by the rules by which overlayfs looks
-// names up in it, short of what the layers all stand on: the base.
+// merger merges a chain into one layer, by the rules by which overlayfs looks up
+// names, without the base on which all layers stand.
 type merger struct {
 	layers []string // directories, newest first
-	attrs  string   // what the names of overlayfs's notes begin with
+	attrs  string   // the prefix of overlayfs's attributes
 	bases  []*merger
 }
 
@@ -41,7 +42,7 @@ type place struct {
 // mergedDir is a directory of a chain.
 type mergedDir struct {
 	places []place // newest first
-	// below is where the base goes on with it, or empty if it does not.
+	// below is its directory in the base, or empty if there is none.
 	below string
 }
 
@@ -65,7 +66,7 @@ func (n *namespaceBackend) flatten(chain []string, image ImageID, dir string) er
 	if err := os.Mkdir(dir, 0o700); err != nil {
 		return err
 	}
-	// The bases are to be seen on the backend's threads alone.
+	// Only the backend's threads see the bases.
 	return n.pool.do(func() error { return m.merge(dir, mergedDir{places: m.roots(0), below: "/"}, nil) })
 }
 
@@ -81,10 +82,9 @@ func (n *namespaceBackend) machineBases(attrs string) (bases []*merger) {
 	return bases
 }
 
-// baseHas reports whether a base has something of a name, which only a
-// whiteout can hide. There are no others: they would pile up for every name
-// that there has ever been, and in a directory that no other layer has
-// overlayfs lists them.
+// baseHas reports whether a base has a name, which a whiteout must then hide.
+// Other whiteouts are left out: they would pile up for every name that ever
+// existed, and overlayfs lists them in a directory that no other layer has.
 func (m *merger) baseHas(name string) (bool, error) {
 	for _, base := range m.bases {
 		found, isDir := mergedDir{places: base.roots(0)}, true
@@ -115,8 +115,8 @@ func (m *merger) roots(from int) []place {
 
 func (m *merger) name(p place) string { return filepath.Join(m.layers[p.layer], p.path) }
 
-// merge fills the new directory to with what d holds, and then gives it d's
-// own attributes, so that nothing of what is made in it inherits them.
+// merge fills the new directory to with the contents of d, and then gives it d's
+// attributes, so that its new files don't inherit them.
 func (m *merger) merge(to string, d mergedDir, notes map[string]string) error {
 	seen := make(map[string]bool)
 	for _, p := range d.places {
@@ -137,7 +137,7 @@ func (m *merger) merge(to string, d mergedDir, notes map[string]string) error {
 	return m.copyAttributes(m.name(d.places[0]), to, notes)
 }
 
-// entry makes what d has of a name in the directory to.
+// entry makes d's entry of that name in the directory to.
 func (m *merger) entry(to string, d mergedDir, name string) error {
 	target := filepath.Join(to, name)
 	sub, isDir, err := m.lookUp(d, name)
@@ -153,8 +153,9 @@ func (m *merger) entry(to string, d mergedDir, name string) error {
 		}
 		return unix.Mknod(target, unix.S_IFCHR, 0)
 	case !isDir:
-		// No layer is ever written to, so the files can be shared: what a link
-		// costs does not depend on the size, and nothing of the file is lost.
+		// Layers are never written to, so they can share files: the cost of a
+		// link does not depend on the size, and the file keeps all its
+		// attributes.
 		return os.Link(m.name(sub.places[0]), target)
 	}
 	if err := os.Mkdir(target, 0o700); err != nil {
@@ -171,8 +172,8 @@ func (m *merger) entry(to string, d mergedDir, name string) error {
 	return m.merge(target, sub, notes)
 }
 
-// lookUp finds a name of a directory: the places where it is a directory, or
-// the one where it is something else. There is none if it was removed.
+// lookUp finds a name of a directory: the places where it is a directory, or the
+// one where it is something else. It finds nothing if the name was removed.
 func (m *merger) lookUp(d mergedDir, name string) (found mergedDir, isDir bool, err error) {
 	q := query{names: []string{name}}
 	for rest := d.places; len(rest) > 0; {
@@ -202,11 +203,11 @@ func (m *merger) lookUp(d mergedDir, name string) (found mergedDir, isDir bool, 
 	return found, isDir, nil
 }
 
-// query is what is looked for in the next layer.
+// query is what to look for in the next layer.
 type query struct {
 	names    []string // from the directory on, or from the root
 	absolute bool
-	moved    bool // the next layer is to be looked in from the root
+	moved    bool // names are relative to the root of the next layer
 	ended    bool // nothing below counts
 }
 
@@ -215,8 +216,8 @@ type hit struct {
 	isDir bool
 }
 
-// lookIn looks into one layer. Directories there may say by which name the
-// layers below have them.
+// lookIn looks into one layer. Its directories may say what they are called in
+// the layers below.
 func (m *merger) lookIn(at place, q *query, wantDir bool) (*hit, error) {
 	names, dir := q.names, at.path
 	for i, name := range names {
@@ -269,13 +270,13 @@ func (m *merger) lookIn(at place, q *query, wantDir bool) (*hit, error) {
 	return &hit{dir, true}, nil
 }
 
-// isWhiteout reports whether a file says that there is none of its name.
+// isWhiteout reports whether a file marks its name as deleted.
 func isWhiteout(info fs.FileInfo) bool {
 	st := info.Sys().(*unixStat)
 	return info.Mode()&fs.ModeCharDevice != 0 && st.Rdev == 0
 }
 
-// getAttribute gives an extended attribute, empty if there is none.
+// getAttribute returns an extended attribute, empty if there is none.
 func getAttribute(name, attr string) (string, error) {
 	for size := 256; ; size *= 4 {
 		value := make([]byte, size)

@@ -119,7 +119,7 @@ func (m *folderMachine) translate(s string) string {
 	var out strings.Builder
 	for i := 0; i < len(s); {
 		if s[i] == '/' && (i == 0 || !isNameByte(s[i-1])) {
-			if strings.HasPrefix(s[i:], m.root) { // a program has told its real name
+			if strings.HasPrefix(s[i:], m.root) { // a program has found out the real name
 				out.WriteString(m.root)
 				i += len(m.root)
 				continue
@@ -136,7 +136,7 @@ func (m *folderMachine) translate(s string) string {
 	return out.String()
 }
 
-// translateHost replaces HostName, where it is no part of another name.
+// translateHost replaces HostName, unless it is part of another name.
 func translateHost(s string) string {
 	var out strings.Builder
 	for {

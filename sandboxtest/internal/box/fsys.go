@@ -51,7 +51,7 @@ func cleanPath(name, cwd, workDir string) (string, error) {
 	return name, nil
 }
 
-// readWith opens a file for reading with a file system that is lent.
+// readWith opens a file for reading in a borrowed file system.
 func readWith(lend func(func(fsys) error) error, name string) (file io.ReadCloser, size int64, err error) {
 	err = lend(func(f fsys) (err error) {
 		opened, n, err := openRegular(f, name)
@@ -63,7 +63,7 @@ func readWith(lend func(func(fsys) error) error, name string) (file io.ReadClose
 	return file, size, err
 }
 
-// openRegular opens a file that has a size and an end.
+// openRegular opens a regular file, which has a size and an end.
 func openRegular(f fsys, name string) (*os.File, int64, error) {
 	info, err := f.Stat(name)
 	if err != nil {
@@ -102,8 +102,8 @@ var (
 	errNotRegular = errors.New("not a regular file")
 )
 
-// makeDir makes a directory; with parents also those, and then one that exists
-// is not an error.
+// makeDir makes a directory. With parents it makes those too, and succeeds if the
+// directory exists.
 func makeDir(f fsys, name string, parents bool) error {
 	if parents {
 		return mkdirAll(f, name)

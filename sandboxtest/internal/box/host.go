@@ -15,7 +15,7 @@ import (
 type Mode string
 
 const (
-	// Auto takes Namespace mode where it can be had and Folder mode elsewhere.
+	// Auto means Namespace mode where possible, and Folder mode elsewhere.
 	Auto Mode = ""
 	// Namespace gives each box a root, processes and a network of its own.
 	Namespace Mode = "namespace"
@@ -38,22 +38,22 @@ const (
 // HostName is the name that the machine under a host has in every box.
 const HostName = "host.internal"
 
-// Errors that callers tell apart with errors.Is.
+// Errors that callers test for with errors.Is.
 var (
-	// ErrUnavailable means that the mode that was insisted on can't be had here.
+	// ErrUnavailable means that the required mode is not available here.
 	ErrUnavailable = errors.New("mode not available on this machine")
 	// ErrStopped means that the box is stopped, or its host closed.
 	ErrStopped = errors.New("box is stopped")
 	// ErrRunning means that the box has to be stopped first.
 	ErrRunning = errors.New("box is running")
-	// ErrLoopbackOnly means that a server is not to be reached from outside the
-	// box, since it listens on loopback addresses alone.
+	// ErrLoopbackOnly means that a server can't be reached from outside the box,
+	// since it listens only on loopback addresses.
 	ErrLoopbackOnly = errors.New("listens on the loopback interface only")
 	// ErrNoLayer means that there is no layer with that ID.
 	ErrNoLayer = errors.New("no such layer")
-	// ErrNoImage means that the image that a box stands on is not there.
+	// ErrNoImage means that the image of a box is missing.
 	ErrNoImage = errors.New("no such image")
-	// ErrBadImage means that what should be an image can't be one.
+	// ErrBadImage means that a file or directory can't be used as an image.
 	ErrBadImage = errors.New("bad image")
 	// ErrTooManyLayers means that a chain of layers is longer than the kernel
 	// can stack.
@@ -64,28 +64,28 @@ var (
 	// ErrBadArchive means that an archive is damaged, too large, or has an
 	// entry that can't be unpacked safely.
 	ErrBadArchive = errors.New("bad archive")
-	// ErrUnsupported means that this mode can't do it.
+	// ErrUnsupported means that the operation is not possible in this mode.
 	ErrUnsupported = errors.New("not supported in this mode")
 )
 
 // Options configures a Host. The zero value works.
 type Options struct {
-	// Dir keeps the layers across restarts of the host. It is created when
-	// missing and locked while the host is open. Empty means a temporary
-	// directory that Close removes.
+	// Dir keeps the layers across restarts of the host. It is created if missing,
+	// and locked while the host is open. Empty means a temporary directory that
+	// Close removes.
 	Dir string
-	// Mode insists on a mode. Empty means Auto.
+	// Mode is the required mode. Empty means Auto.
 	Mode Mode
 	// Trusted returns a certificate authority, as PEM, that programs in boxes
-	// trust beside those of the machine. It needs namespace mode and root. It is
-	// called when the directory is locked, for each way to run boxes that is
-	// tried. Nil is none.
+	// trust in addition to the machine's. It has an effect in namespace mode as
+	// root. It is called once the directory is locked, for each way to run boxes
+	// that is tried. Nil means none.
 	Trusted func() ([]byte, error)
-	// Contents says what has to be in Dir for a host of that kind. It is called
-	// when the directory is locked, and if something is missing NewHost fails
-	// before it has changed anything. Nil needs nothing.
+	// Contents returns what must be in Dir for a host of that kind. It is called
+	// once the directory is locked; if something is missing, NewHost fails
+	// without changing anything. Nil requires nothing.
 	Contents func(kind string) (Contents, error)
-	// Logger gets what is worth knowing when something is odd. Nil is silent.
+	// Logger receives unusual events. Nil means no log.
 	Logger *slog.Logger
 }
 
@@ -101,7 +101,7 @@ type Host struct {
 	way     way
 	dir     string
 	temp    bool
-	reasons error // why it is not a better way
+	reasons error // why better ways were not available
 	log     *slog.Logger
 	backend backend
 	store   *store
@@ -130,8 +130,8 @@ type backend interface {
 	close() error
 }
 
-// NewHost opens a host. Close it to end every process and to remove what it
-// has put on the machine.
+// NewHost opens a host. Close ends its processes and removes what it has put on
+// the machine.
 func NewHost(opts Options) (*Host, error) {
 	if opts.Logger == nil {
 		opts.Logger = slog.New(slog.DiscardHandler)
@@ -157,14 +157,14 @@ func NewHost(opts Options) (*Host, error) {
 	return nil, fmt.Errorf("box: %w", reasons)
 }
 
-// way is a mode and with whose rights it works.
+// way is a mode, and whose rights it works with.
 type way struct {
 	mode Mode
 	// rootless says that namespaces are made in a user namespace of their own.
 	rootless bool
 }
 
-// kind names the layers of a way: those of another can't be used.
+// kind names the layers of a way, which other ways can't use.
 func (w way) kind() string {
 	if w.rootless {
 		return "rootless"
@@ -172,8 +172,8 @@ func (w way) kind() string {
 	return string(w.mode)
 }
 
-// waysOf are the ways that a mode can be had in, the best first. Who is root
-// may be so in a user namespace alone, where only the rootless way works.
+// waysOf returns the ways to provide a mode, best first. Root of a mere user
+// namespace can use only the rootless way.
 func waysOf(mode Mode) []way {
 	var ways []way
 	if mode == Auto || mode == Namespace {
@@ -188,10 +188,9 @@ func waysOf(mode Mode) []way {
 	return ways
 }
 
-// tempParents are the places for temporary directories, in the order of
-// preference; of no account when there is a directory. overlayfs can't keep
-// its layers on another overlay, which is what the root of a container is, but
-// on shared memory.
+// tempParents are the places for temporary directories, in order of preference;
+// unused if Options.Dir is set. overlayfs can't keep its layers on another
+// overlay, which is what the root of a container is, but on shared memory.
 func tempParents(dir string, mode Mode) []string {
 	if dir == "" && mode == Namespace {
 		return []string{os.TempDir(), "/dev/shm"}
@@ -262,25 +261,25 @@ func (h *Host) Gated() bool { return h.OwnNetworks() && !h.Rootless() }
 // kind has made in the same directory are there, but not to be used.
 func (h *Host) Kind() string { return h.way.kind() }
 
-// Reasons says why better ways to run boxes could not be had. Nil means that
-// the first way was taken.
+// Reasons returns why better ways to run boxes were not available. Nil means that
+// the best way is used.
 func (h *Host) Reasons() error { return h.reasons }
 
 // Config describes a new box.
 type Config struct {
-	// Layer is what the box starts from. Empty means a fresh system.
+	// Layer is what the box starts from. Empty means a new system.
 	Layer LayerID
-	// Image is the root of a fresh system; see [Host.AddImage]. Empty means the
+	// Image is the root of a new system; see [Host.AddImage]. Empty means the
 	// machine's own. A layer keeps the image that it stands on.
 	Image ImageID
 	// DenyNetwork starts the box without a network but loopback. See
 	// [Box.SetNetwork].
 	DenyNetwork bool
-	// Mounts are drives that the box has at paths of its own. One that is kept
-	// may be mounted in one box at a time.
+	// Mounts are the drives to mount. A drive with Keep may be mounted in one box
+	// at a time.
 	Mounts []Mount
-	// Gate decides what leaves the box, where [Host.Gated] says that there can
-	// be one. Nil lets everything through.
+	// Gate decides what leaves the box, if [Host.Gated] reports true. Nil lets
+	// everything through.
 	Gate Gate `json:"-"`
 	// Account is the box's user. The zero value is RuntimeAccount.
 	Account Account
@@ -353,19 +352,19 @@ func (h *Host) forget(b *Box) {
 	delete(h.boxes, b.id)
 }
 
-// RemoveLayer removes a layer. Its files go as soon as no box and no other
-// layer stands on it; the ID is gone at once.
+// RemoveLayer removes a layer. Its ID is invalid at once; its files are removed
+// when no box or other layer stands on it.
 func (h *Host) RemoveLayer(id LayerID) error { return h.store.remove(id) }
 
-// HasLayer reports whether boxes can start from a layer: not from one that was
-// removed, or whose record is damaged.
+// HasLayer reports whether boxes can start from a layer: it is false for one that
+// was removed, or whose record is damaged.
 func (h *Host) HasLayer(id LayerID) bool { return h.store.has(id) }
 
 // KeepOnly removes every layer but those given and what they stand on.
 func (h *Host) KeepOnly(ids []LayerID) error { return h.store.keepOnly(ids) }
 
-// Close stops every box and removes what is not a layer; with a temporary
-// directory the layers too. It may be called more than once.
+// Close stops every box and removes everything but the layers, and those too in a
+// temporary directory. It may be called more than once.
 func (h *Host) Close() error {
 	// What is being flattened needs the backend to the end.
 	h.flattening.Lock()

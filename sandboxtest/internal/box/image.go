@@ -26,22 +26,22 @@ type ImageID string
 // short is long enough for the name of a directory.
 func (id ImageID) short() string { return string(id[:min(len(id), 32)]) }
 
-// imageTrees are where the images are that boxes can be made of.
+// imageTrees are the directories of the images that boxes can be made from.
 type imageTrees struct {
 	mu   sync.Mutex
 	dirs map[ImageID]string
 }
 
-// imagesDir is where the images are that were unpacked. Among their files are
-// programs with the rights of root, so that others can't get to them.
+// imagesDir is the directory of unpacked images. Others can't enter it, since
+// some of the programs there may have set-id bits.
 func (s *store) imagesDir() string { return filepath.Join(s.dir, "i") }
 
 func (s *store) imageDir(id ImageID) string { return filepath.Join(s.imagesDir(), id.short()) }
 
-// AddImage makes a root file system one that boxes can be made of: a directory,
+// AddImage adds a root file system that boxes can be made from: a directory,
 // which is used as it is and must not change while the host is open, or a tar
-// archive, compressed by gzip or not, which is unpacked into the host's
-// directory unless it is there already. It is ErrUnsupported in folder mode.
+// archive, gzipped or not, which is unpacked into the host's directory unless it
+// is there already. In folder mode it returns ErrUnsupported.
 func (h *Host) AddImage(ctx context.Context, path string) (ImageID, error) {
 	if h.way.mode == Folder {
 		return "", fmt.Errorf("box: image %s: %w", path, ErrUnsupported)
@@ -59,11 +59,11 @@ func (h *Host) AddImage(ctx context.Context, path string) (ImageID, error) {
 	return id, nil
 }
 
-// HasImage reports whether boxes can be made of an image.
+// HasImage reports whether boxes can be made from an image.
 func (h *Host) HasImage(id ImageID) bool { return h.openImage(id) == nil }
 
-// openImage makes an image that was unpacked by an earlier host one that boxes
-// can be made of. One that was added is.
+// openImage makes an image available that an earlier host unpacked. It does
+// nothing for one that was added.
 func (h *Host) openImage(id ImageID) error {
 	if id == "" {
 		return nil
@@ -84,8 +84,8 @@ func (h *Host) openImage(id ImageID) error {
 	return nil
 }
 
-// KeepImages removes the images that were unpacked but those given, those that
-// were added, and those that layers stand on.
+// KeepImages removes the unpacked images, except for those given, those added
+// since, and those on which layers stand.
 func (h *Host) KeepImages(ids []ImageID) error {
 	h.images.mu.Lock()
 	defer h.images.mu.Unlock()
@@ -113,7 +113,7 @@ func (h *Host) KeepImages(ids []ImageID) error {
 	return err
 }
 
-// findImage gives the directory of an image, which it makes of an archive.
+// findImage returns the directory of an image, and unpacks an archive into one.
 func (h *Host) findImage(ctx context.Context, path string) (ImageID, string, error) {
 	path, err := filepath.Abs(path)
 	if err == nil {
@@ -143,7 +143,7 @@ func isBelow(path, dir string) bool {
 	return path == dir || strings.HasPrefix(path, strings.TrimSuffix(dir, "/")+"/")
 }
 
-// checkImage refuses what is no root file system but may be taken for one.
+// checkImage refuses directories that may be mistaken for a root file system.
 func checkImage(dir string) error {
 	entries, err := os.ReadDir(dir)
 	if err != nil {
@@ -240,13 +240,13 @@ func (h *Host) unpack(ctx context.Context, archive io.Reader, tree string) error
 	if err != nil {
 		return badImage(err)
 	}
-	// The rest is of no account but for the sum.
+	// The rest matters only for the checksum.
 	_, err = io.Copy(io.Discard, buffered)
 	return err
 }
 
-// whiteoutPrefix begins the names of files that take others of the layers below
-// away.
+// whiteoutPrefix begins the names of files that delete others of the layers
+// below.
 const whiteoutPrefix = ".wh."
 
 func badImage(err error) error {

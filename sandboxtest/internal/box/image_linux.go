@@ -70,8 +70,8 @@ func (n *namespaceBackend) openImage(id ImageID, tree string) (*imageMount, erro
 	return m, n.buildImageBase(base, kit)
 }
 
-// buildImageBase writes what a box has over the files of an image. What is in
-// the image stays in sight, but where it is in the way of what makes a box.
+// buildImageBase writes what a box has over the files of an image. The image's
+// files stay visible, except where a box needs others.
 func (n *namespaceBackend) buildImageBase(b baseLayer, kit *kit) error {
 	account := ImageAccount
 	if info, err := b.root.lstat("/etc"); err == nil && !info.IsDir() {
