@@ -14,9 +14,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// An image may hold one program and nothing else. What boxes need besides, they
-// get from the machine: the kit, a directory of programs with the libraries that
-// they were linked with, which every box of an image sees.
+// An image may hold one program and nothing else. Boxes get what else they need
+// from the machine: the kit, a directory of programs with their libraries, which
+// every box of an image sees.
 
 // kitDir is the kit's place in a box.
 const kitDir = ownRun + "/kit"
@@ -24,7 +24,7 @@ const kitDir = ownRun + "/kit"
 // kit is that directory, on the backend's mounts.
 type kit struct {
 	dir string
-	// loader says that programs are started by kitDir's own, with its libraries.
+	// loader says that kitDir's own loader starts programs, with its libraries.
 	loader map[string]bool
 }
 
@@ -37,7 +37,7 @@ func (k *kit) command(name string) []string {
 	return []string{program}
 }
 
-// openKit puts the kit together. It runs on one of the backend's threads.
+// openKit assembles the kit. It runs on one of the backend's threads.
 func (n *namespaceBackend) openKit() (*kit, error) {
 	if n.kit != nil {
 		return n.kit, nil
@@ -66,7 +66,7 @@ func (n *namespaceBackend) openKit() (*kit, error) {
 	return k, nil
 }
 
-// add brings a program of the machine, and the libraries that it needs.
+// add adds a program of the machine, and the libraries that it needs.
 func (k *kit) add(name, program string) error {
 	loader, err := loaderOf(program)
 	if err != nil {

@@ -31,7 +31,7 @@ func lookPath(name, dir string, env []string) (string, error) {
 		}
 		full := filepath.Join(elem, name)
 		if _, err := os.Stat(full); err != nil {
-			continue // a directory that may not be looked into counts as empty
+			continue // an unreadable directory counts as empty
 		}
 		if found = executable(full); found == nil {
 			return full, nil
@@ -51,7 +51,7 @@ func executable(name string) error {
 	return nil
 }
 
-// notStarted says what a shell would say.
+// notStarted returns the error that a shell would report.
 func notStarted(name string, err error) *launchError {
 	switch {
 	case errors.Is(err, fs.ErrNotExist) && strings.Contains(name, "/"):

@@ -5,8 +5,8 @@ import (
 	"syscall"
 )
 
-// leftovers are process groups whose leader has exited and that still have
-// members, for systems where processes can't be found otherwise.
+// leftovers are process groups that outlived their leader, for systems where
+// processes can't be found otherwise.
 type leftovers struct {
 	mu     sync.Mutex
 	groups map[int]struct{}

@@ -20,8 +20,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// namespaceMachine is a box with namespaces of its own. Its first process does
-// nothing but hold them; when it dies the kernel kills all the others.
+// namespaceMachine is a box with its own namespaces. Its first process only holds
+// them; when it dies, the kernel kills all the others.
 type namespaceMachine struct {
 	backend  *namespaceBackend
 	dir      string
@@ -42,10 +42,10 @@ type namespaceMachine struct {
 	in, out int64
 }
 
-// initScript mounts /proc, which only a process of the box can, and then
-// buries orphans for good: a shell that waits reaps every child, and a child
-// that reads what never comes gives it something to wait for. It starts no
-// program, since an image may hold none.
+// initScript mounts /proc, which only a process of the box can do, and then reaps
+// orphans for ever: a waiting shell reaps every child, and it waits for a child
+// that reads from a pipe without a writer. It uses only the shell's own commands,
+// since an image may have no programs.
 const initScript = `mount -t proc -o nosuid,nodev,noexec proc "$1/proc" && echo ok || exit 1
 exec </dev/null >/dev/null 2>&1
 while :; do (read never <&3) & wait; done`
@@ -64,7 +64,8 @@ func (m *namespaceMachine) boot(ctx context.Context) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
-	// The mark of a volatile overlay in an old work directory forbids to mount.
+	// A work directory with the mark of a volatile overlay can't be mounted
+	// again.
 	if err := removeAll(m.work()); err != nil {
 		return err
 	}
@@ -77,7 +78,7 @@ func (m *namespaceMachine) boot(ctx context.Context) error {
 	err := m.backend.onBootThread(m.bootOnThread, m.dead)
 	if m.init != nil {
 		cmd, dead := m.init, m.dead
-		go lockAway(func() { // a thread that waits would stay with the process
+		go lockAway(func() { // a waiting thread would stay with the process
 			defer close(dead)
 			_ = cmd.Wait()
 		})
@@ -88,8 +89,7 @@ func (m *namespaceMachine) boot(ctx context.Context) error {
 	return err
 }
 
-// bootOnThread runs on one of the backend's threads, and leaves it as it was
-// if it may.
+// bootOnThread runs on one of the backend's threads, and restores it if possible.
 func (m *namespaceMachine) bootOnThread() (err error) {
 	n := m.backend
 	defer func() {
@@ -119,8 +119,8 @@ func (m *namespaceMachine) bootOnThread() (err error) {
 	if err != nil {
 		return err
 	}
-	// Before the old root goes: who is not the host's root may mount /proc only
-	// where one is to be seen.
+	// This must precede the loss of the old root: only the host's root may mount
+	// /proc where none is visible.
 	if err := m.startInit(root); err != nil {
 		return err
 	}
@@ -141,7 +141,7 @@ func (m *namespaceMachine) bootOnThread() (err error) {
 	return err
 }
 
-// mountRoot mounts the box's files, its drives too, and returns where.
+// mountRoot mounts the box's files and drives, and returns the root.
 func (m *namespaceMachine) mountRoot() (target string, err error) {
 	n := m.backend
 	layers := filepath.Join(n.dir, "l")
@@ -184,7 +184,7 @@ func (m *namespaceMachine) mountRoot() (target string, err error) {
 	return root.target, mountDrives(root.target, m.mounts, layers, root.options)
 }
 
-// setHostname names the machine, in a way that it can look itself up.
+// setHostname names the machine, and makes the name resolve to it.
 func (m *namespaceMachine) setHostname() error {
 	name := strings.Map(func(r rune) rune {
 		if r == '-' || r == '.' || r >= '0' && r <= '9' || r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' {
@@ -201,7 +201,7 @@ func (m *namespaceMachine) setHostname() error {
 	}
 	hosts, err := os.ReadFile("/etc/hosts")
 	if err != nil || m.backend.rootless || slices.Contains(strings.Fields(string(hosts)), name) {
-		return nil // one who has removed the file wants none
+		return nil // the file was removed on purpose
 	}
 	f, err := os.OpenFile("/etc/hosts", os.O_WRONLY|os.O_APPEND, 0)
 	if err != nil {
@@ -217,7 +217,7 @@ func (m *namespaceMachine) startInit(root string) error {
 		return err
 	}
 	defer out.Close()
-	// The process holds both ends of this one, so that nothing ever comes.
+	// The process holds both ends of this pipe, so that reads never return.
 	never, silent, err := os.Pipe()
 	if err != nil {
 		return errors.Join(err, child.Close())
@@ -230,8 +230,8 @@ func (m *namespaceMachine) startInit(root string) error {
 		SysProcAttr: &syscall.SysProcAttr{
 			Cloneflags: unix.CLONE_NEWPID,
 			Setsid:     true, // a Ctrl-C is not for it
-			// The thread lives as long as the host, so whatever ends this
-			// process ends the box.
+			// The thread lives as long as the host, so the box ends with this
+			// process, however it ends.
 			Pdeathsig: syscall.SIGKILL,
 			PidFD:     &pidfd,
 		},
@@ -273,7 +273,7 @@ func (m *namespaceMachine) enter(kinds int) error {
 	return nil
 }
 
-// namespaces are those that the box has of its own.
+// namespaces are the box's own.
 func (m *namespaceMachine) namespaces() int {
 	kinds := unix.CLONE_NEWNS | unix.CLONE_NEWPID | unix.CLONE_NEWUTS | unix.CLONE_NEWIPC
 	m.mu.Lock()
@@ -322,7 +322,7 @@ func (m *namespaceMachine) launch(cmd *exec.Cmd, spec *Spec) (running, error) {
 	})
 }
 
-// credential is a user of the box, with the groups that its files say. It runs
+// credential returns a user of the box, with the groups in its files. It runs
 // inside the box.
 func (m *namespaceMachine) credential(user string) *syscall.Credential {
 	if user == rootUser {
@@ -331,7 +331,7 @@ func (m *namespaceMachine) credential(user string) *syscall.Credential {
 	return &syscall.Credential{Uid: UserID, Gid: GroupID, Groups: supplementaryGroups(m.account.Name)}
 }
 
-// supplementaryGroups are those that /etc/group lists the user in.
+// supplementaryGroups are the groups of the user in /etc/group.
 func supplementaryGroups(user string) []uint32 {
 	data, err := os.ReadFile("/etc/group")
 	if err != nil {
@@ -449,8 +449,8 @@ func (m *namespaceMachine) halt(procs []*Process) error {
 	return err
 }
 
-// shutDownLocked kills the first process and with it all others, and gives
-// back what the boot took.
+// shutDownLocked kills the first process, and with it all others, and releases
+// what the boot acquired.
 func (m *namespaceMachine) shutDownLocked() error {
 	if m.init != nil {
 		_ = m.init.Process.Kill()
@@ -468,7 +468,7 @@ func (m *namespaceMachine) shutDownLocked() error {
 	return err
 }
 
-// freeze takes the upper directory as it is: nothing is copied.
+// freeze takes the upper directory without copying it.
 func (m *namespaceMachine) freeze() (string, int64, error) {
 	size, err := diskUsage(m.upper())
 	return m.upper(), size, err

@@ -35,8 +35,8 @@ func mountAll(list []mountPoint) error {
 	return nil
 }
 
-// bindReadOnly shows a directory, with what is mounted in it, or a file at
-// another place, to read only.
+// bindReadOnly binds a file, or a directory with its mounts, to another place,
+// read-only.
 func bindReadOnly(source, target string) error {
 	if err := (mountPoint{source: source, target: target, flags: unix.MS_BIND | unix.MS_REC}).mount(); err != nil {
 		return err
@@ -51,8 +51,8 @@ func bindReadOnly(source, target string) error {
 // devices are those of a box.
 var devices = []string{"null", "zero", "full", "random", "urandom", "tty"}
 
-// buildDev writes a /dev with what programs expect, which all boxes share to
-// read only; devices can be written all the same.
+// buildDev writes a /dev with what programs expect. All boxes share it read-only,
+// which does not prevent writing to the devices.
 func buildDev(dev string) error {
 	for _, node := range devices {
 		var st unix.Stat_t
@@ -70,7 +70,7 @@ func buildDev(dev string) error {
 	return linkDev(dev)
 }
 
-// linkDev writes what is no device in /dev.
+// linkDev writes the links in /dev.
 func linkDev(dev string) error {
 	for _, link := range [][2]string{
 		{"/proc/self/fd", "fd"}, {"/proc/self/fd/0", "stdin"}, {"/proc/self/fd/1", "stdout"},
@@ -89,8 +89,8 @@ var pseudo = []string{
 	"fusectl", "hugetlbfs", "mqueue", "nsfs", "proc", "pstore", "ramfs", "rpc_pipefs", "securityfs", "sysfs", "tmpfs", "tracefs",
 }
 
-// extraMounts lists the directories where the host has mounted more files of
-// its own: overlayfs shows only what is on the root file system.
+// extraMounts lists the host's other mounts, since overlayfs shows only the root
+// file system.
 func extraMounts(stateDir string) ([]string, error) {
 	f, err := os.Open("/proc/thread-self/mountinfo")
 	if err != nil {
@@ -120,9 +120,9 @@ func extraMounts(stateDir string) ([]string, error) {
 
 var unescapeMount = strings.NewReplacer(`\040`, " ", `\011`, "\t", `\012`, "\n", `\134`, `\`)
 
-// overlayOptions are those of a box's root. volatile spares waiting until all
-// files are on the disk when a box stops, and redirect_dir lets directories of
-// lower layers be renamed.
+// overlayOptions are those of a box's root. volatile avoids a wait for the disk
+// when a box stops, and redirect_dir makes it possible to rename directories of
+// lower layers.
 const overlayOptions = "index=off,metacopy=off,volatile,redirect_dir=on"
 
 // rootSpec says what a box's root consists of. The names of the layers are
@@ -137,7 +137,7 @@ type rootSpec struct {
 	extra       []string // directories of the host
 }
 
-// mount puts the root together in the calling thread's mount namespace.
+// mount assembles the root in the calling thread's mount namespace.
 func (r *rootSpec) mount() error {
 	data := fmt.Sprintf("lowerdir=%s,upperdir=%s,workdir=%s,%s", strings.Join(r.lower, ":"), r.upper, r.work, r.options)
 	if len(data) >= os.Getpagesize() {

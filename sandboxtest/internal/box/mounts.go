@@ -12,15 +12,13 @@ import (
 type Mount struct {
 	// Path is absolute and clean.
 	Path string
-	// Drive names the drive, which is made when there is none. The box works on
-	// its files as they are when it is made.
+	// Drive is the drive's name; a missing drive is created. The box works on the
+	// files that the drive has when the box is made.
 	Drive string
-	// Keep makes what the box has made of the files the drive's own when it is
-	// frozen or removed.
+	// Keep saves the files to the drive when the box is frozen or removed.
 	Keep bool
-	// Dir is where the box's files are on the host: a copy of the drive's or,
-	// where Lower names the drive's, what the box has changed of them. [Host.New]
-	// sets both.
+	// Dir is the host's directory of the box's files: a copy of the drive's or,
+	// if Lower names those, the box's changes. [Host.New] sets both.
 	Dir, Lower string
 }
 
@@ -68,7 +66,7 @@ func (b *Box) fillMounts() error {
 	return nil
 }
 
-// keepMounts gives the drives what the box has made of them.
+// keepMounts saves the box's files to the drives.
 func (b *Box) keepMounts() error {
 	var errs []error
 	for _, m := range b.cfg.Mounts {
@@ -79,7 +77,7 @@ func (b *Box) keepMounts() error {
 	return errors.Join(errs...)
 }
 
-// letGoOfDrives ends the hold of the drives, when nothing shows them anymore.
+// letGoOfDrives ends the hold of the drives, once nothing uses them.
 func (b *Box) letGoOfDrives() error {
 	var errs []error
 	for _, dir := range b.drives {

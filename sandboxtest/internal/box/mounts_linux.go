@@ -29,8 +29,8 @@ func (m Mount) makeOverlay() error {
 	return os.Chmod(m.upper(), info.Mode().Perm())
 }
 
-// renewOverlays makes the work directories of the overlays anew, which the mark
-// of a volatile overlay in an old one forbids to mount.
+// renewOverlays replaces the work directories of the overlays, since one with the
+// mark of a volatile overlay can't be mounted again.
 func renewOverlays(mounts []Mount) error {
 	for _, m := range mounts {
 		if m.Lower == "" {
@@ -43,8 +43,8 @@ func renewOverlays(mounts []Mount) error {
 	return nil
 }
 
-// mountPoint is what shows the mount's files at a point. The names of an overlay are
-// relative to the working directory wd, which spares escapes.
+// mountPoint is what shows the mount's files at a point. The names of an overlay
+// are relative to the working directory wd, which avoids escapes.
 func (m Mount) mountPoint(point, wd, options string) (mountPoint, error) {
 	if m.Lower == "" {
 		return mountPoint{source: m.Dir, target: point, flags: unix.MS_BIND}, nil
@@ -61,9 +61,8 @@ func (m Mount) mountPoint(point, wd, options string) (mountPoint, error) {
 	return mountPoint{source: "drive", target: point, kind: "overlay", data: data}, nil
 }
 
-// mountDrives shows the box's drives in a root that was put together, which no
-// process has seen yet. The options are those of overlays, and wd is the working
-// directory.
+// mountDrives mounts the box's drives in an assembled root that no process uses
+// yet. The options are those of overlays, and wd is the working directory.
 func mountDrives(root string, mounts []Mount, wd, options string) error {
 	if len(mounts) == 0 {
 		return nil
@@ -115,6 +114,6 @@ func copyOwners(from, to string) error {
 		if err := os.Lchown(name, int(st.Uid), int(st.Gid)); err != nil || info.Mode()&fs.ModeSymlink != 0 {
 			return err
 		}
-		return copyStamps(filepath.Join(from, sub), name, info) // some of which a change of the owner has taken
+		return copyStamps(filepath.Join(from, sub), name, info) // since a change of owner clears some
 	})
 }

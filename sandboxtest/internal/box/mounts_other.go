@@ -2,7 +2,7 @@
 
 package box
 
-// copyOwners has nothing to do where boxes have no users.
+// copyOwners does nothing: boxes have no users here.
 func copyOwners(string, string) error { return nil }
 
 // makeOverlay is for namespace mode.

@@ -17,8 +17,8 @@ import (
 type unixStat = syscall.Stat_t
 
 // namespaceBackend holds the mount namespace in which roots are put together.
-// It belongs to a few threads alone, so none of its mounts is ever seen by the
-// rest of the process, and all are gone with the threads, however they end.
+// Only a few threads are in it, so the rest of the process never sees its mounts,
+// and they disappear with the threads, however those end.
 type namespaceBackend struct {
 	log    *slog.Logger
 	dir    string // the store
@@ -45,8 +45,8 @@ func newNamespaceBackend(dir string, log *slog.Logger, rootless bool, trusted []
 	return newLocalBackend(dir, log, false, trusted)
 }
 
-// newLocalBackend works with the process's own rights. rootless says that it
-// is root of a user namespace only, in which there is no other user.
+// newLocalBackend works with the process's own rights. rootless means that it is
+// root only of a user namespace without other users.
 func newLocalBackend(dir string, log *slog.Logger, rootless bool, trusted []byte) (*namespaceBackend, error) {
 	n := &namespaceBackend{
 		rootless: rootless, trusted: trusted, tun: haveTUN(), log: log, dir: dir, mounts: filepath.Join(dir, "ns"), pool: &threads{work: make(chan func())},
@@ -79,8 +79,8 @@ func (n *namespaceBackend) networked() bool { return n.tun }
 // the names of so many fit in a page.
 func (n *namespaceBackend) maxLayers() int { return 400 }
 
-// bootThreads is how many boxes are started at the same time: mostly they wait
-// for the kernel's grace periods.
+// bootThreads is the number of boxes that start at a time; mostly they wait for
+// the kernel's grace periods.
 const bootThreads = 4
 
 // join brings one more thread in.
@@ -91,8 +91,8 @@ func (n *namespaceBackend) join() error {
 	return unix.Setns(n.mnt, unix.CLONE_NEWNS)
 }
 
-// onBootThread runs f on a thread that lives on as long as the process that f
-// starts, whose end is dead.
+// onBootThread runs f on a thread that lives as long as the process that f
+// starts, until dead is closed.
 func (n *namespaceBackend) onBootThread(f func() error, dead <-chan struct{}) error {
 	if !n.rootless {
 		return n.pool.do(f)
@@ -181,9 +181,9 @@ func (n *namespaceBackend) setUpAsRoot() error {
 
 // chooseLower decides how boxes see the host's root. overlayfs refuses a lower
 // layer that lies inside another, and where the layers are on the root file
-// system they lie inside "/". A read-only overlay of the base over "/" is a
-// file system of its own, which nothing lies in. It costs one of the two
-// levels that overlays may be stacked, so it is taken only when needed.
+// system they lie inside "/". A read-only overlay of the base over "/" is a file
+// system of its own, which contains no layers. It costs one of the two levels
+// that overlays may be stacked, so it is taken only when needed.
 func (n *namespaceBackend) chooseLower(a Account) error {
 	var root, store unix.Stat_t
 	if err := errors.Join(unix.Stat("/", &root), unix.Stat(n.dir, &store)); err != nil {
@@ -203,8 +203,8 @@ func (n *namespaceBackend) chooseLower(a Account) error {
 		data: "lowerdir=" + a.baseName() + ":/,redirect_dir=on"}.mount()
 }
 
-// try runs a box once: what is needed of the kernel and of the host's programs
-// is best found out so.
+// try runs a box once, which best shows whether the kernel and the host's
+// programs suffice.
 func (n *namespaceBackend) try() error {
 	dir := filepath.Join(n.dir, "b", newID())
 	m := &namespaceMachine{backend: n, dir: dir, account: RuntimeAccount}

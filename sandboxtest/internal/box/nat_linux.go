@@ -26,18 +26,18 @@ const (
 	mtu         = 9000
 )
 
-// A box's network is made here, and not by slirp4netns or pasta: few machines
-// have them, and the firewall decides on each connection by what is said in it,
-// which a program of its own can't be asked for. A library that speaks TCP, as
-// gvisor's, would be the largest dependency of a module that tests import, and
-// is not needed: the kernel speaks TCP at both ends, and what is left is to
-// change the addresses of packets.
+// This package makes a box's network itself instead of using slirp4netns or
+// pasta: few machines have them, and the firewall decides on each connection by
+// its content, which a separate program can't do. A library that speaks TCP, as
+// gvisor's, would be the largest dependency of a module that tests import, and is
+// not needed: the kernel speaks TCP at both ends, and what is left is to change
+// the addresses of packets.
 
-// nat carries a box's connections to the outside by the host's own sockets, so
-// that nothing of the host's network has to be set up. The box's packets come
-// from device. Those of a TCP connection are sent back with other addresses to
-// a listener inside the box's network: so it is the kernel that speaks TCP at
-// both ends, and what is left to do here is to copy bytes.
+// nat connects a box to the outside by the host's own sockets, which takes no
+// changes to the host's network. The box's packets come from device. Those of a
+// TCP connection are sent back with other addresses to a listener inside the
+// box's network: so the kernel speaks TCP at both ends, and nat only copies
+// bytes.
 type nat struct {
 	device   io.ReadWriteCloser
 	listener net.Listener // inside the box's network
@@ -70,16 +70,16 @@ type tcpFlow struct {
 	port uint16   // stands for from.Port at the listener
 	conn net.Conn // nil while dialing and once it was taken over
 	up   bool
-	// inspect says that the gate takes the box's half, and that there is no
-	// other.
+	// inspect says that the gate takes the box's half, and that there is no other
+	// half.
 	inspect bool
-	// taken is closed when the box's half has come.
+	// taken is closed when the box's half has arrived.
 	taken chan struct{}
 	done  time.Time // when both halves had ended
-	// accepted says that the box's half has come.
+	// accepted says that the box's half has arrived.
 	accepted bool
-	// told is closed when the box has been told that the connection is over;
-	// nil while nobody waits for that.
+	// told is closed when the box has learned that the connection is over; nil
+	// while nothing waits for that.
 	told chan struct{}
 }
 
@@ -96,8 +96,8 @@ func newNAT(device io.ReadWriteCloser, listener net.Listener, resolver func() st
 	return n
 }
 
-// disconnect ends all connections. What is opened after is let through again:
-// it's for the device's interface to be down meanwhile.
+// disconnect ends all connections, but not later ones: to prevent those, the
+// caller takes the device's interface down.
 func (n *nat) disconnect() {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -109,8 +109,7 @@ func (n *nat) disconnect() {
 const resetTime = 250 * time.Millisecond
 
 // reset ends all connections, and returns when the programs of the box have
-// heard of it: one that waits for its peer would not notice that the network is
-// gone.
+// noticed: one that waits for its peer would not notice that the network is gone.
 func (n *nat) reset() {
 	var told []chan struct{}
 	n.mu.Lock()
@@ -194,8 +193,8 @@ func (n *nat) tcpOut(p packet) {
 	}
 }
 
-// tcpBack sends the listener's packet to the box under the name of the server
-// that the box believes to speak with.
+// tcpBack sends the listener's packet to the box, with the address of the server
+// to which the box believes it is connected.
 func (n *nat) tcpBack(p packet) {
 	over := p.tcpFlags()&flagRST != 0
 	n.mu.Lock()
@@ -216,8 +215,8 @@ func (n *nat) tcpBack(p packet) {
 	}
 }
 
-// openLocked dials before the box's connection is accepted, so that a refusal
-// is one for the box too.
+// openLocked dials before the box's connection is accepted, so that the box sees
+// a refusal as such.
 func (n *nat) openLocked(key flow, syn packet) {
 	port := n.freePortLocked()
 	if port == 0 {
@@ -255,7 +254,7 @@ func (n *nat) openLocked(key flow, syn packet) {
 		}
 		syn.rewrite(netip.AddrPortFrom(hostAddr, f.port), n.local)
 		n.write(syn.data)
-		// If the box has lost interest, nobody will take it over.
+		// If the box has given up, nothing takes the connection over.
 		timer := time.NewTimer(dialTimeout)
 		defer timer.Stop()
 		select {
@@ -273,8 +272,8 @@ func (n *nat) openLocked(key flow, syn packet) {
 	})
 }
 
-// verdict is the gate's, except that over TCP the resolver can't be asked where
-// there are names that it must not be asked for.
+// verdict is the gate's, except that the resolver is not reachable over TCP if
+// some names must not be looked up.
 func (n *nat) verdict(to netip.AddrPort) Verdict {
 	switch {
 	case n.gate == nil:
@@ -400,7 +399,7 @@ func (c inspected) Write(p []byte) (int, error) {
 // CloseWrite ends one direction, as on a *net.TCPConn.
 func (c inspected) CloseWrite() error { return c.Conn.(*net.TCPConn).CloseWrite() }
 
-// relay copies both ways until both are at their end.
+// relay copies both ways until both have ended.
 func (n *nat) relay(cut context.Context, f *tcpFlow, box, server *net.TCPConn) {
 	stop := context.AfterFunc(cut, func() { breakOff(box); _ = server.Close() })
 	defer stop()
@@ -417,7 +416,7 @@ func (n *nat) relay(cut context.Context, f *tcpFlow, box, server *net.TCPConn) {
 func copyHalf(to, from *net.TCPConn, count *atomic.Int64) {
 	_, err := io.Copy(to, counter{from, count})
 	if err != nil {
-		// The other half is of no use when one has broken.
+		// If one half breaks, the other is useless.
 		_ = to.SetLinger(0)
 		_, _ = to.Close(), from.Close()
 		return

@@ -23,8 +23,8 @@ type network struct {
 
 const interfaceName = "eth0"
 
-// haveTUN says whether networks can lead outside by themselves. Where they
-// can't, a box either has the host's network or none.
+// haveTUN reports whether boxes can have networks of their own that lead outside.
+// Otherwise a box has the host's network or none.
 func haveTUN() bool {
 	fd, err := unix.Open("/dev/net/tun", unix.O_RDWR|unix.O_CLOEXEC, 0)
 	if err != nil {
@@ -156,7 +156,7 @@ func setUp(name string, up bool) error {
 	})
 }
 
-// hostResolver is the first name server of the host, asked for each time since
+// hostResolver returns the first name server of the host, read each time since
 // the host may move between networks.
 func hostResolver() string {
 	data, _ := os.ReadFile("/etc/resolv.conf")
@@ -211,7 +211,7 @@ func (n *network) set(deny bool) error {
 		if deny {
 			n.nat.reset()
 			err := setUp(interfaceName, false)
-			n.nat.disconnect() // what has come meanwhile
+			n.nat.disconnect() // connections opened meanwhile
 			return err
 		}
 		if err := setUp(interfaceName, true); err != nil {

@@ -22,7 +22,7 @@ const (
 	flagACK = 0x10
 )
 
-// parsePacket takes what it can translate and no more.
+// parsePacket accepts only what can be translated.
 func parsePacket(data []byte) (packet, bool) {
 	if len(data) < 20 || data[0]>>4 != 4 {
 		return packet{}, false
@@ -68,7 +68,7 @@ func (p packet) set(ip, port int, to netip.AddrPort) {
 	binary.BigEndian.PutUint16(p.data[p.head+port:], to.Port())
 }
 
-// sum computes the checksums anew.
+// sum recomputes the checksums.
 func (p packet) sum() {
 	clear(p.data[10:12])
 	binary.BigEndian.PutUint16(p.data[10:], ^fold(add(0, p.data[:p.head])))

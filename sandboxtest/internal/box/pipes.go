@@ -94,14 +94,15 @@ func (p *Process) connect(spec *Spec) (*pipes, error) {
 		c.output(r, out.to)
 	}
 	if len(c.outs) > 1 {
-		// Before there is any. Without it they come as they come.
+		// This must precede any output. Without it, the order of outputs is not
+		// known.
 		c.order, _ = newArrivals(c.outs)
 	}
 	return c, nil
 }
 
-// openToAll lets a process of any user open the pipe anew as /dev/stdout or its
-// like, which scripts do. Where a pipe has no permissions there is no need.
+// openToAll lets a process of any user open the pipe as /dev/stdout, as scripts
+// do. Pipes without permissions don't need it.
 func openToAll(pipe *os.File) { _ = pipe.Chmod(0o666) }
 
 func (p *pipes) output(r *os.File, w io.Writer) {
@@ -139,9 +140,9 @@ func (p *pipes) finish() {
 	p.closeParent()
 }
 
-// output copies what comes out of a pipe. Once the process has exited it stops
-// as soon as the pipe has been silent for the grace period, because a daemon
-// that the process has left behind may hold it open forever.
+// output copies what comes out of a pipe. Once the process has exited it stops as
+// soon as the pipe has been silent for the grace period, because a daemon that
+// the process started may hold it open forever.
 type output struct {
 	r      *os.File
 	w      io.Writer
@@ -172,8 +173,8 @@ func (o *output) copy() {
 		}
 		n, err := o.r.Read(buf[:])
 		if exited && errors.Is(err, os.ErrDeadlineExceeded) {
-			// That nothing has come is sure only by a look: on a busy machine
-			// the deadline may have passed before the read has had one.
+			// Only a read without a deadline proves that the pipe is empty: on a
+			// busy machine the deadline may pass before the read looks.
 			if n, err = readNow(o.r, buf[:]); n == 0 {
 				return
 			}

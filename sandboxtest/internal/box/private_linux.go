@@ -23,8 +23,8 @@ var movable = map[string]string{
 	".cache/": "XDG_CACHE_HOME", ".config/": "XDG_CONFIG_HOME", ".local/share/": "XDG_DATA_HOME", ".local/state/": "XDG_STATE_HOME",
 }
 
-// privatePaths are those of privateNames that there are, and what they lead to
-// where they are links.
+// privatePaths returns the existing ones of privateNames and, if they are links,
+// their targets.
 func privatePaths() (paths []string) {
 	homes := []string{"/root"}
 	if home, err := os.UserHomeDir(); err == nil && home != "/" && filepath.IsAbs(home) {
@@ -61,7 +61,7 @@ func privatePaths() (paths []string) {
 	return slices.Compact(paths)
 }
 
-// coverPrivate hides what is private in the layer: boxes can put their own there.
+// coverPrivate hides private files in the layer; boxes can write their own there.
 func (b baseLayer) coverPrivate() error {
 	var errs []error
 	for _, path := range privatePaths() {
@@ -70,8 +70,8 @@ func (b baseLayer) coverPrivate() error {
 	return errors.Join(errs...)
 }
 
-// coverShown hides what is private in the machine's directories that are bound
-// into a box's root, below which no layer hides anything.
+// coverShown hides private files in the machine's directories that are bound into
+// a box's root, where layers can't hide them.
 func (n *namespaceBackend) coverShown(root string, shown []string) error {
 	for _, path := range privatePaths() {
 		if !slices.ContainsFunc(shown, func(dir string) bool { return strings.HasPrefix(path, dir+"/") }) {
@@ -80,7 +80,7 @@ func (n *namespaceBackend) coverShown(root string, shown []string) error {
 		target := filepath.Join(root, path)
 		info, err := os.Lstat(target)
 		if err != nil {
-			continue // which the box's user can't get to either
+			continue // which the box's user can't read either
 		}
 		cover := "/dev/null"
 		if info.IsDir() {

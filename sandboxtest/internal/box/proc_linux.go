@@ -169,10 +169,10 @@ func killMarked(ids map[string]bool) {
 }
 
 // environment returns the environment of a process, and reports whether it may
-// have another: the kernel shows an empty one from when it has dropped the
-// former program until it has set up the next. At the end of that time it knows
-// where the next one will be, but not yet how long; then the process is busy,
-// whereas a program without any environment sleeps now and then.
+// have another: the kernel shows an empty one from when it has dropped the former
+// program until it has set up the next. Towards the end it knows the address of
+// the next one, but not its length. The process is busy then, whereas a program
+// with an empty environment sleeps now and then.
 func environment(pid int) (env []byte, unsure bool) {
 	env, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/environ")
 	if err != nil || len(env) > 0 {
@@ -183,7 +183,7 @@ func environment(pid int) (env []byte, unsure bool) {
 		return nil, false
 	}
 	busy := s.state == 'R' || s.state == 'D'
-	// By now it may have one.
+	// It may have one by now.
 	return nil, s.envEnd == 0 || s.envStart != s.envEnd || busy
 }
 

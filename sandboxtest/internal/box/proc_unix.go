@@ -12,8 +12,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// prepare gives a command a session of its own, and with it a process group
-// that can be signalled.
+// prepare gives a command a session of its own, and so a process group that can
+// be signaled.
 func prepare(cmd *exec.Cmd, tty bool) {
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Setctty: tty}
 }
@@ -33,8 +33,8 @@ func signalProcess(pid int, sig syscall.Signal) error {
 	return err
 }
 
-// readNow reads what is in a pipe, whatever its deadline. With nothing in it the
-// error is EAGAIN, at the end there is neither bytes nor an error.
+// readNow reads what is in a pipe, whatever its deadline. If the pipe is empty,
+// the error is EAGAIN; at its end there are neither bytes nor an error.
 func readNow(pipe *os.File, buf []byte) (n int, err error) {
 	raw, err := pipe.SyscallConn()
 	if err != nil {

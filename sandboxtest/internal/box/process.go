@@ -24,24 +24,25 @@ type Spec struct {
 	// Env is the environment as "KEY=value"; of two with the same key the last
 	// counts. PATH, HOME, USER, LOGNAME, SHELL and LANG have defaults.
 	Env []string
-	// Dir is the working directory, below that of the box's account when
-	// relative. Empty means that one.
+	// Dir is the working directory, relative to that of the box's account. Empty
+	// means the account's.
 	Dir string
 	// User is "" for the box's user, or "root". Folder mode runs both as the user
 	// that the host runs as.
 	User string
-	// Timeout ends the command and its children with SIGKILL. Zero is none.
+	// Timeout ends the command and its children with SIGKILL. Zero means no
+	// timeout.
 	Timeout time.Duration
-	// Stdin is read until the command has exited; nil is an empty input. Its
-	// Read has to return for the goroutine that copies it to end.
+	// Stdin is read until the command has exited; nil means empty input. The
+	// goroutine that copies it ends when Read returns.
 	Stdin io.Reader
 	// OpenStdin, in place of Stdin, leaves the input open for [Process.Input].
 	OpenStdin bool
-	// Stdout and Stderr get the output as it is written: on Linux one after the
-	// other, in the order in which it has come, elsewhere each from a goroutine
-	// of its own, so that they may not be the same writer unless it is safe for
-	// concurrent use. Nil discards. With TTY all output goes to Stdout. A
-	// writer that blocks blocks the command; what one fails to write is lost.
+	// Stdout and Stderr receive the output as it is written: on Linux from one
+	// goroutine, in the order of arrival, elsewhere from a goroutine each, so
+	// that both may be the same writer only if it is safe for concurrent use. Nil
+	// discards. With TTY all output goes to Stdout. A writer that blocks blocks
+	// the command; output that a writer fails to write is lost.
 	Stdout, Stderr io.Writer
 	// TTY runs the command on a pseudo terminal of this size.
 	TTY *Size
@@ -56,8 +57,8 @@ type Result struct {
 	// TimedOut says that the timeout ended it.
 	TimedOut bool
 	Duration time.Duration
-	// CPU is user and system time of the process and of its children that it
-	// waited for.
+	// CPU is the user and system time of the process and of the children for
+	// which it waited.
 	CPU time.Duration
 }
 
@@ -84,17 +85,17 @@ type launchError struct {
 
 func (e *launchError) Error() string { return e.message }
 
-// graceAfterExit is how long a pipe may stay silent after the process has
-// exited until what holds it open is taken for a daemon. maxAfterExit is as
-// much as a pipe can hold: all that the process itself can have left in it.
+// graceAfterExit is how long a pipe may be silent after the process has exited
+// before its holder counts as a daemon. maxAfterExit is the capacity of a pipe,
+// which is the most that the process can have left in it.
 const (
 	graceAfterExit = 250 * time.Millisecond
 	maxAfterExit   = 1 << 20
 )
 
-// Start starts a command. A program or a working directory that is not there
-// is not an error but a command that exits at once, with a message on Stderr. ctx
-// bounds the start only.
+// Start starts a command. If the program or the working directory is missing,
+// Start returns a command that exits at once, with a message on Stderr. ctx
+// limits only the start.
 func (b *Box) Start(ctx context.Context, spec Spec) (*Process, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
@@ -126,7 +127,7 @@ func (b *Box) Start(ctx context.Context, spec Spec) (*Process, error) {
 	if err != nil {
 		pipes.closeParent()
 		if !b.Running() {
-			err = ErrStopped // whatever the kernel calls it
+			err = ErrStopped // whatever the kernel's error
 		}
 		return nil, fmt.Errorf("box: start: %w", err)
 	}
@@ -176,7 +177,7 @@ func (s *Spec) complete(account Account, path string) (err error) {
 	return err
 }
 
-// failed is a process that has come to its end without having started.
+// failed is a process that ended without having started.
 func (p *Process) failed(spec *Spec, failure *launchError) *Process {
 	w := spec.Stderr
 	if spec.TTY != nil {
@@ -263,8 +264,8 @@ func (p *Process) signal(n int, send func(pid int, sig syscall.Signal) error) er
 	return send(p.pid, syscall.Signal(n))
 }
 
-// Input is the writing end of a standard input that was left open, and nil of
-// others. Writing to it blocks while the process does not read; a deadline ends
+// Input returns the writing end of a standard input that was left open, or else
+// nil. Writing to it blocks while the process does not read; a deadline ends
 // that. Once the process has exited it is closed.
 func (p *Process) Input() *os.File { return p.input }
 

@@ -28,7 +28,7 @@ type remoteBackend struct {
 	tun  bool // boxes have networks that lead outside
 }
 
-// lastWords keeps the beginning of what a process that should be silent says.
+// lastWords keeps the beginning of the output of a process that should be silent.
 type lastWords struct{ text []byte }
 
 func (l *lastWords) Write(p []byte) (int, error) {
@@ -71,7 +71,7 @@ func (r *remoteBackend) maxLayers() int  { return (&namespaceBackend{}).maxLayer
 
 func (r *remoteBackend) close() error {
 	err := r.conn.Close()
-	_ = r.cmd.Wait() // it goes when its connection does
+	_ = r.cmd.Wait() // it ends with its connection
 	if len(r.said.text) > 0 {
 		r.log.Error("the agent in the user namespace has failed", "output", string(r.said.text))
 	}
@@ -242,7 +242,7 @@ func (m *remoteMachine) extract(ctx context.Context, archive io.Reader, dir stri
 	_, _, err = m.do(&request{Op: "extract", Name: dir, Max: max}, r)
 	_ = r.Close()
 	if err == nil {
-		return nil // what is left to copy breaks with the pipe
+		return nil // closing the pipe ends the rest of the copying
 	}
 	select {
 	case cerr := <-copied:

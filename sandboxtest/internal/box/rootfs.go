@@ -11,8 +11,7 @@ import (
 )
 
 // rootFS is a folder as the file system of a box, with the drives that are
-// mounted in it. os.Root sees to it that no name and no symlink leads out of
-// either.
+// mounted in it. os.Root keeps names and symlinks from leading out of either.
 type rootFS struct {
 	root   *os.Root
 	mounts []rootMount
@@ -92,8 +91,8 @@ func (f rootFS) Chtimes(name string, mtime time.Time) error {
 	return root.Chtimes(name, mtime, mtime)
 }
 
-// Symlink makes the link relative: an absolute target means one inside the
-// box, which the host's programs would not know.
+// Symlink makes the link relative: an absolute target means one inside the box,
+// which the host's programs would resolve outside.
 func (f rootFS) Symlink(target, name string) error {
 	if path.IsAbs(target) && ownPrefix(path.Clean(target)) != "" {
 		if short, err := filepath.Rel(filepath.FromSlash(path.Dir(name)), filepath.FromSlash(target)); err == nil {

@@ -12,18 +12,18 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Without the host's root there is one user, who owns all that a box has and
-// is root of the namespaces and, in one more user namespace, the box's user.
-// overlayfs can't stand on "/" then, because other file systems are mounted in
-// it, so that the host's directories are shown to read only instead; they are
-// somebody else's anyhow.
+// Without the host's root there is one user, who owns all that a box has and is
+// root of the namespaces and, in one more user namespace, the box's user.
+// overlayfs can't use "/" then, because other file systems are mounted in it. So
+// the host's directories are bound read-only instead; the user could not write to
+// them anyway.
 
-// rootlessOptions are for overlayfs, which keeps its notes where one who is
-// not root can write them. Renaming a directory of a lower layer is EXDEV.
+// rootlessOptions make overlayfs use attributes that a user without root can
+// write. Renaming a directory of a lower layer is EXDEV.
 const rootlessOptions = "index=off,metacopy=off,volatile,userxattr"
 
-// ownDirs are the directories of a box that are not the host's. Those that a
-// machine has for what is mounted later are the box's to mount drives in.
+// ownDirs are the directories of a box that are not the host's. They include the
+// usual mount points, so that drives can be mounted there.
 var ownDirs = []string{
 	"/dev", "/home" + "/" + User, "/lost+found", "/media", "/mnt", "/proc", "/run", "/shared", "/srv", "/sys", "/tmp", "/var/lock", "/var/run", "/var/tmp", "/vercel",
 }
@@ -55,8 +55,8 @@ func (n *namespaceBackend) setUpRootless() error {
 	return nil
 }
 
-// buildRootlessBase writes what a box has beside the host's directories, and
-// gives those that it shows.
+// buildRootlessBase writes what a box has in addition to the host's directories,
+// and returns those to show.
 func buildRootlessBase(base string, account Account) (extra []string, err error) {
 	for _, dir := range append(account.dirs(), "/dev", "/home", "/media", "/mnt", "/proc", "/run/lock", "/shared", "/srv", "/sys", "/tmp", "/var/tmp") {
 		if err := os.MkdirAll(base+dir, 0o755); err != nil {
@@ -126,9 +126,9 @@ func (n *namespaceBackend) accountFiles(root string, account Account) error {
 	return nil
 }
 
-// asBoxUser runs a command in one more user namespace, in which the only user
-// there is is the box's. Its parent is root of a namespace outside, so it has
-// no rights over the box. unshare is how the box starts that program.
+// asBoxUser runs a command in one more user namespace, whose only user is the
+// box's. Its parent is root of an outer namespace, so it has no rights over the
+// box. unshare is the command by which the box starts that program.
 func asBoxUser(cmd *exec.Cmd, unshare ...string) {
 	args := append(slices.Clone(unshare), "--user", fmt.Sprintf("--map-user=%d", UserID), fmt.Sprintf("--map-group=%d", GroupID), "--", cmd.Path)
 	cmd.Args = append(args, cmd.Args[1:]...)

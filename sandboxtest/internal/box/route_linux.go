@@ -26,8 +26,8 @@ type routeEntry struct {
 	irtt    uint16
 }
 
-// addDefaultRoute sends everything to the host, in the calling thread's
-// network. One that is there already is not an error.
+// addDefaultRoute sends everything to the host, in the calling thread's network.
+// It succeeds if there already is one.
 func addDefaultRoute() error {
 	any4 := unix.RawSockaddrInet4{Family: unix.AF_INET}
 	route := routeEntry{dst: any4, gateway: any4, mask: any4, flags: unix.RTF_UP | unix.RTF_GATEWAY}

@@ -13,5 +13,5 @@ func storedSize(info fs.FileInfo) int64 { return info.Size() }
 // severalNames is false: there is no way to tell.
 func severalNames(fs.FileInfo) (fileID, bool) { return fileID{}, false }
 
-// makePipe does nothing: there are none among files.
+// makePipe does nothing: files can't be pipes here.
 func makePipe(string) error { return nil }

@@ -14,8 +14,8 @@ func mine(info fs.FileInfo) bool {
 	return ok && int(stat.Uid) == os.Geteuid()
 }
 
-// storedSize is what a file takes on the disk, of which a sparse one takes less
-// than it is long.
+// storedSize is the space of a file on the disk, which for a sparse file is less
+// than its length.
 func storedSize(info fs.FileInfo) int64 {
 	const block = 512 // of Blocks, whatever the file system's are
 	if stat, ok := info.Sys().(*syscall.Stat_t); ok {

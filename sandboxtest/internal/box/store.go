@@ -24,26 +24,25 @@ type store struct {
 
 	mu     sync.Mutex
 	layers map[LayerID]*layer
-	// damaged are layers that can't be used, with the reason. While there are any
-	// nothing is collected: nobody knows what they stand on.
+	// damaged are layers that can't be used, with the reason. While there are
+	// any, nothing is collected, since what they stand on is not known.
 	damaged map[LayerID]error
 
 	longest int // chain of layers that boxes are started on
 
-	// clearing removes what boxes of an earlier run have left behind.
+	// clearing removes what boxes of an earlier process have left.
 	clearing sync.WaitGroup
 }
 
 type layer struct {
 	Parent LayerID `json:"parent,omitempty"`
 	Size   int64   `json:"size"`
-	// Image is what the lowest of the chain stands on, empty for the machine's
-	// root.
+	// Image is the image below the chain, empty for the machine's root.
 	Image ImageID `json:"image,omitempty"`
 	// Removed layers stay for as long as something stands on them.
 	Removed bool `json:"removed,omitempty"`
-	// Flat is a layer without parents that holds what this one and all that it
-	// stands on do. Boxes are started on it instead.
+	// Flat is a layer without parents with the contents of this layer and its
+	// chain. Boxes start on it instead.
 	Flat LayerID `json:"flat,omitempty"`
 
 	boxes, children int
@@ -117,9 +116,9 @@ func HasContents(dir string) (bool, error) {
 	return false, nil
 }
 
-// readRecords reads what is known of the layers, and gives the names of records
-// that are half-written. One that can't be read costs its layer and those that
-// stand on it, and nothing is removed of them: they may be repaired.
+// readRecords reads the records of the layers, and returns the names of
+// half-written ones. If a record can't be read, its layer and those that stand on
+// it can't be used; their files are kept for repair.
 func (s *store) readRecords() (litter []string, err error) {
 	dir := filepath.Join(s.dir, "m")
 	records, err := os.ReadDir(dir)
@@ -179,14 +178,14 @@ func (s *store) check(ids []LayerID) error {
 	return nil
 }
 
-// missing is the error for something that is not where it was left.
+// missing is the error for a file that is no longer where it was.
 func missing(what string, err error) error {
 	return fmt.Errorf("%s is incomplete, and nothing was changed: put back what is missing, or use another directory: %w", what, err)
 }
 
-// clear puts what boxes of an earlier run have left aside, and removes it in the
-// background: it belongs to nobody, may be large, and where that run was killed
-// the last processes of its boxes may still be writing to it.
+// clear moves the leftovers of an earlier process's boxes aside and removes them
+// in the background: they may be large, and if that process was killed, the last
+// processes of its boxes may still be writing to them.
 func (s *store) clear() error {
 	boxes, dead := filepath.Join(s.dir, "b"), filepath.Join(s.dir, "dead")
 	killBoxesOf(s.dir)
@@ -207,7 +206,7 @@ func (s *store) clear() error {
 	return nil
 }
 
-// close waits until nothing of the store is in use anymore.
+// close waits until the store is no longer used.
 func (s *store) close() { s.clearing.Wait() }
 
 // keepOnly removes the layers that are not needed for those given.
@@ -243,7 +242,7 @@ func (s *store) get(id LayerID) (*layer, error) {
 	return l, nil
 }
 
-// imageOf is the image that a layer stands on, which somebody holds.
+// imageOf returns the image that a layer stands on. The layer must be held.
 func (s *store) imageOf(id LayerID) ImageID {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -344,8 +343,8 @@ func (s *store) save(id LayerID, l *layer) error {
 const HalfWritten = ".new"
 
 // WriteFile replaces a file as a whole: if this process dies meanwhile, or the
-// disk is full, there is the old content or the new; with sync even if the
-// machine dies. The file is its owner's alone.
+// disk is full, the file has the old content or the new; with sync even if the
+// machine dies. Only the owner may read the file.
 func WriteFile(name string, data []byte, sync bool) (err error) {
 	temp := name + HalfWritten
 	defer func() {
@@ -371,7 +370,7 @@ func WriteFile(name string, data []byte, sync bool) (err error) {
 		return nil
 	}
 	if dir, err := os.Open(filepath.Dir(name)); err == nil {
-		_, _ = dir.Sync(), dir.Close() // not every file system can do that to a directory
+		_, _ = dir.Sync(), dir.Close() // not every file system can sync a directory
 	}
 	return nil
 }

@@ -15,9 +15,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A host need not have sudo, and every sandbox has it. So where the host has
-// none, boxes get one that is this program itself: it is bound into each box at
-// sudoProgram, and what is found as sudo leads to it with the rights of root.
+// Every sandbox has sudo, but not every host. Where the host has none, this
+// program itself acts as sudo: it is bound into each box at sudoProgram, and the
+// sudo that programs find starts it with the rights of root.
 
 const (
 	// ownRun is the directory of what a box needs to be one.
@@ -30,9 +30,9 @@ const (
 	ownBin   = ownRun + "/bin"
 )
 
-// userTools are the programs that need more than one user. Where a box has one,
-// they are this program too, since the machine's would only say that they can't
-// lock a file.
+// userTools are the programs that need more than one user. Where a box has only
+// one, this program replaces them too, since the machine's would only report that
+// they can't lock a file.
 var userTools = []string{"useradd", "userdel", "usermod", "groupadd", "groupdel", "groupmod", "gpasswd", "chpasswd", "adduser", "deluser", "addgroup", "delgroup"}
 
 func init() {
@@ -86,7 +86,7 @@ func (s *sudo) main(args, env []string) int {
 	}
 }
 
-// ignoredFlags change nothing here: there is no password to ask for.
+// ignoredFlags have no effect here, where sudo needs no password.
 const ignoredFlags = "nSBP"
 
 // parse reads the arguments, as far as programs use them.
@@ -134,7 +134,7 @@ func (s *sudo) check() error {
 	return nil
 }
 
-// long reads an option with two dashes and gives what comes after it.
+// long reads an option with two dashes and returns the remaining arguments.
 func (s *sudo) long(option string, rest []string) ([]string, error) {
 	name, value, given := strings.Cut(option, "=")
 	switch name {
@@ -305,7 +305,7 @@ func ints(list []uint32) []int {
 	return out
 }
 
-// prepare finds the program, and puts its arguments and environment together.
+// prepare finds the program, and assembles its arguments and environment.
 func (s *sudo) prepare(caller, target passwdEntry, rules *sudoers, env []string) (path string, args, newEnv []string, err error) {
 	command := s.command
 	if s.login || s.shell {
@@ -355,8 +355,7 @@ func quoteCommand(command []string) string {
 	return strings.Join(quoted, " ")
 }
 
-// keptVariables are those that sudo lets through by default; a star stands for
-// any end.
+// keptVariables are those that sudo keeps by default; a star matches any suffix.
 var keptVariables = []string{
 	"COLORS", "COLORTERM", "DISPLAY", "HOSTNAME", "KRB5CCNAME", "LANG", "LANGUAGE", "LC_*", "LINGUAS", "LS_COLORS", "PS1", "PS2", "TERM", "TZ",
 	"XAUTHORITY", "XDG_CURRENT_DESKTOP",
@@ -445,14 +444,14 @@ func findGroup(name string) (uint32, error) {
 	return 0, fmt.Errorf("unknown group %s", name)
 }
 
-// sudoers is what is understood of the files that say who may do what.
+// sudoers is the supported part of the rules that say who may do what.
 type sudoers struct {
 	users, groups []string
 	path          string // secure_path
 }
 
-// readSudoers reads a directory of rules. Those that are understood let
-// somebody do everything without a password.
+// readSudoers reads a directory of rules. It supports those that allow everything
+// without a password.
 func readSudoers(dir string) *sudoers {
 	s := &sudoers{users: []string{rootUser}}
 	files, _ := filepath.Glob(filepath.Join(dir, "*")) // a good pattern

@@ -15,9 +15,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A sandbox has sudo without a password, and programs count on it: so boxes need
-// a program that has the rights of root whoever starts it. What there is does
-// not serve:
+// Programs count on a sandbox's sudo without a password, so boxes need a
+// set-user-ID program. The obvious ones don't serve:
 //
 //   - The host's sudo is taken where there is one: few containers have it.
 //   - This program itself can be sudo, but a file that is bound into a box has the
@@ -27,12 +26,12 @@ import (
 //   - A compiler is not there, and a binary that is embedded in the source can't
 //     be reviewed, and would be one for each kind of machine.
 //
-// So the bit is on a program that does nothing but start a command with the
-// arguments and the environment that it was given: some 60 bytes of machine code
-// behind the smallest header that the kernel takes. That command is this program,
-// bound into the box without the bit, which then acts as sudo. Each byte has its
-// instruction beside it, TestStarter runs the code, and on other kinds of machines
-// there is no sudo but the host's.
+// So the bit is on a program that only starts a command, with the arguments and
+// the environment that it was given: some 60 bytes of machine code after the
+// smallest header that the kernel accepts. That command is this program, bound
+// into the box without the bit, which then acts as sudo. Each byte has its
+// instruction next to it, TestStarter runs the code, and other kinds of machines
+// have only the host's sudo.
 
 // elfAddr is where it is loaded.
 const elfAddr = 0x400000

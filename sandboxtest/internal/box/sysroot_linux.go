@@ -11,10 +11,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// sysroot is a tree that boxes have as their root: the machine's own, or that
-// of an image. Names in it, and the links that they lead through, mean what
-// they mean to programs that run there: whatever an image holds, nothing
-// outside of it is found.
+// sysroot is a tree that boxes have as their root: the machine's own, or that of
+// an image. Names in it, and the links that they lead through, mean what they
+// mean to programs that run there: whatever an image holds, they never lead
+// outside it.
 type sysroot struct {
 	dir string // clean, without links; "/" is the machine's
 }
@@ -36,7 +36,7 @@ func (r sysroot) open(name string, flags uint64) (*os.File, error) {
 	defer unix.Close(dir)
 	fd, err := unix.Openat2(dir, name, &unix.OpenHow{Flags: flags | unix.O_CLOEXEC, Resolve: unix.RESOLVE_IN_ROOT | unix.RESOLVE_NO_MAGICLINKS})
 	if err == unix.ELOOP || err == unix.ENOTDIR {
-		err = unix.ENOENT // to programs it is as if there were none
+		err = unix.ENOENT // programs see it as missing
 	}
 	if err != nil {
 		return nil, &fs.PathError{Op: "open in " + r.dir, Path: name, Err: err}
@@ -67,7 +67,7 @@ func (r sysroot) readFile(name string) ([]byte, error) {
 	return io.ReadAll(f)
 }
 
-// resolve gives the name without links that a name leads to.
+// resolve returns the name without links to which a name leads.
 func (r sysroot) resolve(name string) (string, error) {
 	if r.isMachine() {
 		return filepath.EvalSymlinks(name)

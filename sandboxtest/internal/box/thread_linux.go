@@ -17,9 +17,8 @@ func onThread(f func() error) error {
 	return <-done
 }
 
-// lockAway calls f on an OS thread that is not used for anything else after.
-// It never is the process's first thread: that one can't end, and /proc/self
-// shows its namespaces.
+// lockAway calls f on an OS thread that is not used again. It is never the
+// process's first thread, which can't end, and whose namespaces /proc/self shows.
 func lockAway(f func()) {
 	runtime.LockOSThread()
 	if unix.Gettid() != os.Getpid() {
@@ -43,8 +42,7 @@ type threads struct {
 	wg   sync.WaitGroup
 }
 
-// add starts one more thread, which runs setUp first. Without success there is
-// none.
+// add starts one more thread, which runs setUp first and ends if that fails.
 func (t *threads) add(setUp func() error) error {
 	done := make(chan error, 1)
 	t.wg.Add(1)
@@ -87,7 +85,7 @@ func (h *handle) set(fd int) {
 	h.fd, h.open = fd, fd >= 0
 }
 
-// use gives ErrStopped when the descriptor is closed.
+// use returns ErrStopped if the descriptor is closed.
 func (h *handle) use(f func(fd int) error) error {
 	h.mu.RLock()
 	defer h.mu.RUnlock()
@@ -126,8 +124,8 @@ var keptCapabilities = []uintptr{
 	unix.CAP_KILL, unix.CAP_AUDIT_WRITE,
 }
 
-// limitCapabilities keeps programs that the calling thread starts from having
-// other capabilities, even as root.
+// limitCapabilities takes all other capabilities from programs that the calling
+// thread starts, even as root.
 func limitCapabilities() error {
 	var kept uint64
 	for _, c := range keptCapabilities {

@@ -10,8 +10,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// threadFS is the file system of the calling thread, which is in the box, so
-// that nothing of what its names resolve to can lie outside.
+// threadFS is the file system of the calling thread, which is in the box, so that
+// names can't resolve to anything outside.
 type threadFS struct{}
 
 func (threadFS) Open(name string) (*os.File, error) { return os.OpenFile(name, os.O_RDONLY, 0) }

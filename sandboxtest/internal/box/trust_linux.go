@@ -22,13 +22,13 @@ const (
 	bundleName  = "/etc/ssl/certs/ca-certificates.crt"
 )
 
-// bundles are the files of trusted authorities that distributions have.
+// bundles are the distributions' files of trusted authorities.
 var bundles = []string{
 	bundleName, "/etc/pki/tls/certs/ca-bundle.crt", "/etc/pki/ca-trust/extracted/pem/tls-ca-bundle.pem",
 	"/etc/ssl/ca-bundle.pem", "/etc/pki/tls/cacert.pem", "/etc/ssl/cert.pem",
 }
 
-// trustEnv tells those programs of the authority that bring a list of their own.
+// trustEnv makes programs with a list of their own trust the authority.
 func trustEnv() []string {
 	return []string{"NODE_EXTRA_CA_CERTS=" + trustedName, "SSL_CERT_FILE=" + bundleName, "REQUESTS_CA_BUNDLE=" + bundleName}
 }
@@ -70,8 +70,8 @@ func (b baseLayer) trust(authority []byte) error {
 	return b.writeIn(hashes, string(authority))
 }
 
-// missing gives the place of a file that is not there: its name, or where the
-// links lead that are among its directories.
+// missing returns the place of a missing file: its name, with the links in its
+// directories resolved.
 func (b baseLayer) missing(name string) (string, error) {
 	dir, base := filepath.Split(name)
 	dir = filepath.Clean(dir)
@@ -82,8 +82,7 @@ func (b baseLayer) missing(name string) (string, error) {
 	return filepath.Join(found, base), err
 }
 
-// writeIn writes a file, in a directory that shows that of the root if there is
-// one.
+// writeIn writes a file, in a directory that shows the root's if there is one.
 func (b baseLayer) writeIn(name, text string) error {
 	if err := b.makeDir(filepath.Dir(name)); err != nil {
 		return err
