@@ -8,6 +8,7 @@ import (
 	"net/http/httptest"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"sync"
 	"syscall"
 	"testing"
@@ -107,10 +108,7 @@ func TestNothingTypedIsLost(t *testing.T) {
 	srv := httptest.NewServer(service)
 	defer srv.Close()
 	defer srv.CloseClientConnections()
-	// Not a folder of the test: what is killed may write to it for a moment more.
-	profile, err := os.MkdirTemp("", "page-")
-	require.NoError(t, err)
-	defer os.RemoveAll(profile)
+	profile := filepath.Join(t.TempDir(), "profile")
 	cmd := exec.Command("chromium", "--headless", "--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-component-update",
 		"--disable-sync", "--no-first-run", "--user-data-dir="+profile, "--remote-debugging-port=0", srv.URL)
 	cmd.Env = append(os.Environ(), "HOME="+profile)
@@ -119,6 +117,8 @@ func TestNothingTypedIsLost(t *testing.T) {
 	defer func() {
 		_ = syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL)
 		_ = cmd.Wait()
+		// What is killed may write for a moment more.
+		require.Eventually(t, func() bool { return os.RemoveAll(profile) == nil }, testkit.Patience, 50*time.Millisecond)
 	}()
 	require.Eventually(t, func() bool {
 		service.mu.Lock()
