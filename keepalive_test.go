@@ -102,15 +102,12 @@ func TestTimeLeft(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			srv := sandboxtest.New(t, &sandboxtest.Options{Start: time.Now().Add(ahead)})
-			begun := time.Now()
 			sb, err := srv.Client().Create(t.Context(), &sandbox.CreateOptions{Timeout: 10 * time.Minute})
 			require.NoError(t, err)
 			cur := sb.CurrentSession()
 			about := func(want time.Duration) {
 				t.Helper()
-				left := cur.TimeLeft()
-				assert.LessOrEqual(t, left, want+2*time.Second)
-				assert.GreaterOrEqual(t, left, want-time.Since(begun)-2*time.Second)
+				assert.InDelta(t, want.Minutes(), cur.TimeLeft().Minutes(), 2, "it is wrong by half an hour where this machine's clock is asked")
 			}
 			about(10 * time.Minute)
 			srv.Advance(4 * time.Minute)
