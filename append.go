@@ -90,10 +90,10 @@ func (f *FileSystem) uploadPiece(ctx context.Context, data []byte) (p coreutils.
 	err = send(ctx, f.on(), func(string) (iter.Seq2[tarball.Entry, error], error) {
 		file.Name = "tmp/.piece-" + rand.Text()
 		tried = append(tried, "/"+file.Name)
-		return each(file), nil
+		return alone(file), nil
 	}, nil)
 	if o, ok := f.on().(owner); ok && err == nil {
-		err = o.own(ctx, each(file))
+		err = o.own(ctx, alone(file))
 	}
 	if err != nil {
 		return p, tried, err

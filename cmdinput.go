@@ -157,7 +157,7 @@ func startWithInput(ctx context.Context, on execTarget, in *input, name string, 
 		err := send(ctx, t, func(string) (iter.Seq2[tarball.Entry, error], error) {
 			file := "/tmp/.stdin-" + rand.Text()
 			files = append(files, file)
-			return each(tarball.Entry{Name: file[1:], Mode: 0o600, Size: in.size, ModTime: time.Now(), Open: in.open}), nil
+			return alone(tarball.Entry{Name: file[1:], Mode: 0o600, Size: in.size, ModTime: time.Now(), Open: in.open}), nil
 		}, nil)
 		if err == nil {
 			err = on.giveFile(ctx, files[len(files)-1])

@@ -8,7 +8,6 @@ import (
 	"io/fs"
 	"iter"
 	"os"
-	"slices"
 	"sync"
 	"time"
 
@@ -116,15 +115,21 @@ func (f *FileSystem) WriteFiles(ctx context.Context, files []File, opts *UploadO
 		total += e.Size
 	}
 	return upload(ctx, f.on(), func(cwd string) (iter.Seq2[tarball.Entry, error], error) {
-		here := slices.Clone(entries)
+		names := make([]string, len(files))
 		for i := range files {
 			abs, err := filePath(cwd, files[i].Path)
 			if err != nil {
 				return nil, fmt.Errorf("%w (file number %d)", err, i+1)
 			}
-			here[i].Name = entryName(abs)
+			names[i] = entryName(abs)
 		}
-		return each(here...), nil
+		return func(yield func(tarball.Entry, error) bool) {
+			for i, e := range entries {
+				if e.Name = names[i]; !yield(e, nil) {
+					return
+				}
+			}
+		}, nil
 	}, newMeter(opts.Progress, total))
 }
 
@@ -133,14 +138,9 @@ func (s *Sandbox) WriteFiles(ctx context.Context, files []File, opts *UploadOpti
 	return s.FS().WriteFiles(ctx, files, opts)
 }
 
-func each(entries ...tarball.Entry) iter.Seq2[tarball.Entry, error] {
-	return func(yield func(tarball.Entry, error) bool) {
-		for _, e := range entries {
-			if !yield(e, nil) {
-				return
-			}
-		}
-	}
+// alone is an archive of one entry.
+func alone(e tarball.Entry) iter.Seq2[tarball.Entry, error] {
+	return func(yield func(tarball.Entry, error) bool) { yield(e, nil) }
 }
 
 // entry checks a file and describes it for the archive, but for its place.
@@ -197,20 +197,25 @@ type placed func(cwd string) (iter.Seq2[tarball.Entry, error], error)
 
 // upload sends an archive and sets the owner of what it wrote.
 func upload(ctx context.Context, t target, archive placed, m *meter) error {
-	if _, err := archive(t.Cwd()); err != nil {
+	cwd := t.Cwd()
+	entries, err := archive(cwd)
+	if err != nil {
 		return err
 	}
-	if err := send(ctx, t, archive, m); err != nil {
-		return err
-	}
-	if o, ok := t.(owner); ok {
-		written, err := archive(t.Cwd())
-		if err != nil {
-			return err
+	err = send(ctx, t, func(dir string) (iter.Seq2[tarball.Entry, error], error) {
+		if dir != cwd {
+			moved, err := archive(dir)
+			if err != nil {
+				return nil, err
+			}
+			cwd, entries = dir, moved
 		}
-		return o.own(ctx, written)
+		return entries, nil
+	}, m)
+	if o, ok := t.(owner); ok && err == nil {
+		return o.own(ctx, entries)
 	}
-	return nil
+	return err
 }
 
 func send(ctx context.Context, t target, archive placed, m *meter) error {
