@@ -20,10 +20,9 @@ import (
 // not bind, by folder and name, each with the reason. One that a rule would
 // bind no more is refused, too.
 var outsideRules = map[string]string{
-	"cmd/sandbox/internal/local/TestIdle":       "a daemon that is in use does not end, at any speed",
-	"durable/TestLeaseIsRenewed":                "looks again and again for what its command waits for",
-	"sandboxtest/internal/box/TestPrivateFiles": "the home of a user is what it is about",
-	"TestTimeLeft":                                   "what has passed widens what is allowed",
+	"cmd/sandbox/internal/local/TestIdle":            "a daemon that is in use does not end, at any speed",
+	"durable/TestLeaseIsRenewed":                     "looks again and again for what its command waits for",
+	"sandboxtest/internal/box/TestPrivateFiles":      "the home of a user is what it is about",
 	"internal/testkit/Linger":                        "is the only one that waits",
 	"internal/leaks/TestMainWaits":                   "leaves a goroutine that sleeps",
 	"local.MkdirTemp":                                "is what is compared with the SDK's",
