@@ -19,6 +19,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/go-vercel/sandbox/internal/needs"
 	"github.com/go-vercel/sandbox/internal/oidc/oidctest"
 )
 
@@ -130,6 +131,31 @@ func TestUserShell(t *testing.T) {
 	s.press("shopt -q login_shell || echo no''login; exit 6\r")
 	s.until("nologin")
 	assert.Equal(t, 6, s.ended())
+}
+
+// TestKeptTerminal leaves a terminal, and comes back to what goes on in it.
+func TestKeptTerminal(t *testing.T) {
+	t.Parallel()
+	needs.Programs(t, "tmux")
+	d := terminalDesk(t)
+	sockets, err := os.MkdirTemp("", "tmux")
+	require.NoError(t, err)
+	t.Cleanup(func() { os.RemoveAll(sockets) })
+	open := func() *screen {
+		return d.inTerminal("connect", "c", "--keep", "work", "--shell", "sh", "-e", "TMUX_TMPDIR="+sockets)
+	}
+	s := open()
+	s.press("KEPT=here; echo be''gun\r")
+	s.until("begun")
+	s.press("\x02d")
+	s.until("detached")
+	assert.Equal(t, 0, s.ended())
+	s = open()
+	s.press("echo still-$KEPT; exit\r")
+	s.until("still-here")
+	assert.Equal(t, 0, s.ended())
+	got := d.run("", "connect", "c", "--keep", "a b")
+	assert.Equal(t, 2, got.code)
 }
 
 // TestSizeOfDrive: whoever makes a drive at a terminal is asked for its size,

@@ -42,6 +42,8 @@ var argumentTexts = map[string]string{
 	"<FILE.json>":                        "A network policy in the API's form",
 	"<domain>":                           "A domain, such as api.example.com or *.example.com",
 	"[...domain]":                        "More of them",
+	"<drive:path>":                       "A path in a drive",
+	"drives copy <to>":                   "Where to: a path here, or - for standard output",
 	"<dir>":                              "The directory to write to",
 	"<method>":                           "The method of HTTP, such as GET",
 	"<path>":                             "The path below the address of the API, such as /v2/sandboxes",

@@ -165,7 +165,7 @@ func (c *completer) complete(cmd *cobra.Command) {
 			}
 		case sub.Name() == "run":
 			sub.ValidArgsFunction = cobra.NoFileCompletions // its words are the sandbox's
-		case sub.Parent().Name() == "drives":
+		case sub.Parent().Name() == "drives" && !strings.Contains(use, ":"):
 			sub.ValidArgsFunction = c.completeFound("drives", c.driveNames, strings.Contains(use, "...name"))
 		case sub.Parent().Name() == "profile":
 			sub.ValidArgsFunction = c.completeFound("profiles", c.profileNames, false)

@@ -26,6 +26,7 @@ type terminalOptions struct {
 	workdir   string
 	sudo      bool
 	user      string
+	kept      string // the name of a terminal that goes on in the sandbox
 	keepAlive bool
 	reconnect bool
 }
@@ -43,11 +44,21 @@ command -v "$shell" >/dev/null 2>&1 || shell=sh
 case $shell in bash | */bash) exec "$shell" --norc -i ;; esac
 exec "$shell" -i`
 
+// keptTerminal opens the terminal of a name in a program that keeps it when its
+// user leaves.
+const keptTerminal = `if command -v tmux >/dev/null 2>&1; then exec tmux new-session -A -s "$1" ${2:+"$2"}; fi
+if command -v dtach >/dev/null 2>&1; then exec dtach -A "$HOME/.sandbox-terminal-$1" -z ${2:-${SHELL:-sh}}; fi
+echo "--keep needs tmux or dtach in the sandbox" >&2
+exit 125`
+
 // shell is what is asked of the sandbox.
 func (o *terminalOptions) shell() *sandbox.ShellOptions {
 	s := &sandbox.ShellOptions{Command: o.command, Args: o.args, Env: o.env, Cwd: o.workdir, Sudo: o.sudo}
 	if s.Command == "" {
 		s.Command, s.Args = "sh", []string{"-c", userShell}
+	}
+	if o.kept != "" {
+		s.Command, s.Args = "sh", []string{"-c", keptTerminal, "sh", o.kept, o.command}
 	}
 	if o.command == "" || o.command == "sh" && len(o.args) == 0 {
 		s.Env = sandbox.Env{"PS1": prompt}
@@ -131,6 +142,8 @@ func (c *connectCommand) command() *cobra.Command {
 	toggle(flags, &c.noKeep, "no-extend-timeout", "", "Don't extend the sandbox's timeout while the shell is open")
 	option(flags, &c.o.command, "shell", "", "program", "", "The shell to start; by default that of the user, $SHELL in the sandbox", parseText)
 	defineAI(flags, &c.ai)
+	option(flags, &c.o.kept, "keep", "", "name", "", "Keep the terminal in the sandbox under a name, to leave it and to come back by the same name; "+
+		"tmux (left by Ctrl-B D) or dtach (Ctrl-\\) has to be there", parseTerminalName)
 	toggle(flags, &c.o.reconnect, "reconnect", "", "Open a new terminal when the connection is lost")
 	cmd.RunE = c.run
 	return cmd

@@ -31,7 +31,7 @@ var documents = map[string]document{
 	"exec": oneCommand, "run": oneCommand, "wait": oneCommand, "ps": {"commands", []commandView{}},
 	"snapshot": {"snapshot", snapshotView{}}, "snapshots list": {"snapshots", []snapshotView{}}, "snapshots get": {"snapshot", snapshotView{}},
 	"snapshots tree": {"tree", treeView{}}, "snapshots delete": someNames,
-	"drives list": {"drives", []driveView{}}, "drives get-or-create": {"drive", driveView{}}, "drives delete": someNames,
+	"drives list": {"drives", []driveView{}}, "drives get-or-create": {"drive", driveView{}}, "drives delete": someNames, "drives files": someFiles,
 	"fs ls": someFiles, "fs stat": someFiles, "sync": {"changes", changesView{}}, "url": {"url", urlView{}},
 	"config policy show": {"policy", &sandbox.NetworkPolicy{}},
 	"profile list":       {"profiles", []profileView{}}, "whoami": {"whoami", whoamiView{}}, "doctor": {"findings", []finding{}},

@@ -47,7 +47,10 @@ type drivesCommand struct{ *app }
 
 func (c *drivesCommand) command() *cobra.Command {
 	cmd := &cobra.Command{Use: "drives", Short: "Manage drives"}
-	cmd.AddCommand(commands(&drivesListCommand{app: c.app}, &drivesGetOrCreateCommand{app: c.app}, &drivesDeleteCommand{app: c.app})...)
+	cmd.AddCommand(commands(
+		&drivesListCommand{app: c.app}, &drivesGetOrCreateCommand{app: c.app}, &drivesDeleteCommand{app: c.app},
+		&drivesFilesCommand{driveFiles{c.app}}, &drivesCopyCommand{driveFiles: driveFiles{c.app}},
+	)...)
 	return group(cmd)
 }
 

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -192,6 +193,15 @@ func parsePort(s string) (int, error) {
 func parseSnapshotID(s string) (string, error) {
 	if !strings.HasPrefix(s, "snap_") {
 		return "", fmt.Errorf("malformed snapshot ID %q: snapshot IDs begin with snap_", s)
+	}
+	return s, nil
+}
+
+var terminalName = regexp.MustCompile(`^[A-Za-z0-9_-]{1,64}$`)
+
+func parseTerminalName(s string) (string, error) {
+	if !terminalName.MatchString(s) {
+		return "", fmt.Errorf("%q is no name for a terminal: letters, digits, - and _", s)
 	}
 	return s, nil
 }
