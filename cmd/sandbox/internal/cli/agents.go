@@ -54,7 +54,7 @@ func (c *createCommand) checkAgent(g *codingAgent, s *settingsOptions) error {
 	if s.runtime != "" || s.image != "" || s.snapshot != "" {
 		return usagef("create %s can't be combined with --runtime, --image or --snapshot", g.name)
 	}
-	return c.needTerminal("sandbox create makes a sandbox without an agent")
+	return c.app.needTerminal("sandbox create makes a sandbox without an agent")
 }
 
 // startAgent opens an agent in a sandbox, with its whole environment, which a
@@ -76,13 +76,13 @@ func (c *createCommand) startAgent(ctx context.Context, g *codingAgent, sb *sand
 	if err != nil {
 		return startError(&during{err, fmt.Sprintf("could not start %s (%s) in the sandbox", g.title, g.name)})
 	}
-	return c.terminal(ctx, sb, &terminalOptions{command: g.name, args: g.args, env: env, keepAlive: true})
+	return c.app.terminal(ctx, sb, &terminalOptions{command: g.name, args: g.args, env: env, keepAlive: true})
 }
 
 // tellOfAgent says how to come back to an agent, and how to end its sandbox.
 // Values of variables are left out: they may be secrets.
 func (c *createCommand) tellOfAgent(g *codingAgent, name string, s *settingsOptions, given sandbox.Env) {
-	exec := slices.Concat(c.here("exec"), []string{"--interactive"})
+	exec := slices.Concat(c.app.here("exec"), []string{"--interactive"})
 	for _, key := range slices.Sorted(maps.Keys(g.env)) {
 		if _, own := given[key]; !own {
 			exec = append(exec, "--env="+key+"="+g.env[key])
@@ -102,13 +102,13 @@ func (c *createCommand) tellOfAgent(g *codingAgent, name string, s *settingsOpti
 	exec = append(exec, name, "--", g.name)
 	lines := []string{
 		"Reconnect: " + shellWords(append(exec, g.again...)),
-		"Stop: " + shellWords(append(c.here("stop"), name)),
+		"Stop: " + shellWords(append(c.app.here("stop"), name)),
 	}
 	if len(values) > 0 {
 		lines = slices.Insert(lines, 0, "Reconnecting takes "+strings.Join(values, ", ")+" from your shell: export the same values there first.")
 	}
-	fmt.Fprintf(c.err, "%s Exiting %s does not stop the sandbox.\n", c.err.Paint(console.Cyan, "ℹ"), g.title)
-	c.tree(lines, func(s string) string { return c.err.Paint(console.Dim, s) })
+	fmt.Fprintf(c.app.err, "%s Exiting %s does not stop the sandbox.\n", c.app.err.Paint(console.Cyan, "ℹ"), g.title)
+	c.app.tree(lines, func(s string) string { return c.app.err.Paint(console.Dim, s) })
 }
 
 // here are the first words of a command line for the same place as this one.

@@ -26,7 +26,7 @@ type apiRequest struct {
 }
 
 type apiCommand struct {
-	*app
+	app *app
 
 	r apiRequest
 }
@@ -57,12 +57,12 @@ func (c *apiCommand) run(cmd *cobra.Command, args []string) error {
 }
 
 func (c *apiCommand) callAPI(ctx context.Context, r *apiRequest) error {
-	if _, err := c.connect(ctx); err != nil {
+	if _, err := c.app.connect(ctx); err != nil {
 		return err
 	}
-	base := c.base()
-	if c.emulator != nil {
-		base = c.emulator.Address.URL
+	base := c.app.base()
+	if c.app.emulator != nil {
+		base = c.app.emulator.Address.URL
 	}
 	address, err := url.Parse(base + r.path)
 	if err != nil {
@@ -70,7 +70,7 @@ func (c *apiCommand) callAPI(ctx context.Context, r *apiRequest) error {
 	}
 	query := address.Query()
 	if !query.Has("teamId") && !query.Has("slug") {
-		query.Set("teamId", c.scope.TeamID)
+		query.Set("teamId", c.app.scope.TeamID)
 	}
 	body, err := c.apiBody(r, query)
 	if err != nil {
@@ -88,7 +88,7 @@ func (c *apiCommand) callAPI(ctx context.Context, r *apiRequest) error {
 
 // apiBody makes the body, and puts the fields where they belong.
 func (c *apiCommand) apiBody(r *apiRequest, query url.Values) ([]byte, error) {
-	fields := c.pairs(r.fields, "--field")
+	fields := c.app.pairs(r.fields, "--field")
 	if r.method == http.MethodGet || r.method == http.MethodDelete || r.method == http.MethodHead || r.data != "" {
 		for k, v := range fields {
 			query.Set(k, v)
@@ -97,7 +97,7 @@ func (c *apiCommand) apiBody(r *apiRequest, query url.Values) ([]byte, error) {
 	}
 	switch {
 	case r.data == "-":
-		return io.ReadAll(c.in)
+		return io.ReadAll(c.app.in)
 	case strings.HasPrefix(r.data, "@"):
 		return os.ReadFile(r.data[1:])
 	case r.data != "":
@@ -126,23 +126,23 @@ func (c *connection) request(ctx context.Context, method, address string, body [
 }
 
 func (c *apiCommand) onePage(ctx context.Context, r *apiRequest, address string, body []byte) (next string, err error) {
-	resp, err := c.request(ctx, r.method, address, body)
+	resp, err := c.app.request(ctx, r.method, address, body)
 	if err != nil {
 		return "", err
 	}
 	defer resp.Body.Close()
 	if r.include {
-		fmt.Fprintln(c.err, resp.Proto, resp.Status)
-		_ = resp.Header.Write(c.err) // failing to show the headers is not an error
+		fmt.Fprintln(c.app.err, resp.Proto, resp.Status)
+		_ = resp.Header.Write(c.app.err) // failing to show the headers is not an error
 	}
-	if !r.paginate && !c.opts.structured() {
-		_, err = io.Copy(c.out, resp.Body)
+	if !r.paginate && !c.app.opts.structured() {
+		_, err = io.Copy(c.app.out, resp.Body)
 	} else {
 		next, err = c.jsonPage(resp.Body)
 	}
 	if err == nil && resp.StatusCode/100 != 2 {
 		f := failure{exit: exitFailure}
-		c.explainAPI(&f, &sandbox.APIError{Status: resp.StatusCode})
+		c.app.explainAPI(&f, &sandbox.APIError{Status: resp.StatusCode})
 		err = &exitError{code: f.exit, err: fmt.Errorf("the API returned %s", resp.Status)}
 	}
 	return next, err
@@ -158,7 +158,7 @@ func (c *apiCommand) jsonPage(body io.Reader) (next string, err error) {
 	}
 	var doc any
 	if err := json.Unmarshal(data, &doc); err != nil {
-		_, err = c.out.Write(data)
+		_, err = c.app.out.Write(data)
 		return "", err
 	}
 	var page struct {
@@ -169,9 +169,9 @@ func (c *apiCommand) jsonPage(body io.Reader) (next string, err error) {
 	if json.Unmarshal(data, &page) == nil && page.Pagination.Next != nil {
 		next = fmt.Sprint(page.Pagination.Next)
 	}
-	if !c.opts.structured() {
-		_, err = c.out.Write(append(bytes.TrimRight(data, "\n"), '\n'))
+	if !c.app.opts.structured() {
+		_, err = c.app.out.Write(append(bytes.TrimRight(data, "\n"), '\n'))
 		return next, err
 	}
-	return next, c.print(output{doc: doc})
+	return next, c.app.print(output{doc: doc})
 }

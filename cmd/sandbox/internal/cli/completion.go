@@ -30,7 +30,7 @@ const (
 	cacheTime = 30 * time.Second
 )
 
-type completionCommand struct{ *app }
+type completionCommand struct{ app *app }
 
 func (c *completionCommand) command() *cobra.Command {
 	return &cobra.Command{
@@ -47,13 +47,13 @@ func (c *completionCommand) run(cmd *cobra.Command, args []string) error {
 	root := cmd.Root()
 	switch args[0] {
 	case "bash":
-		return writeBashCompletion(root, c.out)
+		return writeBashCompletion(root, c.app.out)
 	case "zsh":
-		return root.GenZshCompletion(c.out)
+		return root.GenZshCompletion(c.app.out)
 	case "fish":
-		return root.GenFishCompletion(c.out, true)
+		return root.GenFishCompletion(c.app.out, true)
 	case "powershell":
-		return root.GenPowerShellCompletionWithDesc(c.out)
+		return root.GenPowerShellCompletionWithDesc(c.app.out)
 	}
 	return usagef("%s is not a shell that is known: bash, zsh, fish or powershell", quote(args[0]))
 }
@@ -92,7 +92,7 @@ func writeBashCompletion(root *cobra.Command, w io.Writer) error {
 }
 
 // completer finds what a word can become.
-type completer struct{ *app }
+type completer struct{ app *app }
 
 // completeValues gives the options of a command completions of their values.
 func (c *completer) completeValues(cmd *cobra.Command, flags *pflag.FlagSet) {
@@ -134,7 +134,7 @@ func (c *completer) completeValues(cmd *cobra.Command, flags *pflag.FlagSet) {
 }
 
 func (c *completer) profileNames(context.Context) ([]string, error) {
-	dirs, err := c.dirs()
+	dirs, err := c.app.dirs()
 	if err != nil {
 		return nil, err
 	}
@@ -212,7 +212,7 @@ func (c *completer) completeNames(several bool, second func(context.Context, str
 func (c *completer) names(ctx context.Context) []string { return c.cached(ctx, "names", c.findNames) }
 
 func (c *completer) findNames(ctx context.Context) ([]string, error) {
-	client, err := c.connect(ctx)
+	client, err := c.app.connect(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -224,7 +224,7 @@ func (c *completer) findNames(ctx context.Context) ([]string, error) {
 }
 
 func (c *completer) driveNames(ctx context.Context) ([]string, error) {
-	client, err := c.connect(ctx)
+	client, err := c.app.connect(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -236,7 +236,7 @@ func (c *completer) driveNames(ctx context.Context) ([]string, error) {
 }
 
 func (c *completer) snapshotIDs(ctx context.Context) ([]string, error) {
-	client, err := c.connect(ctx)
+	client, err := c.app.connect(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -248,7 +248,7 @@ func (c *completer) snapshotIDs(ctx context.Context) ([]string, error) {
 }
 
 func (c *completer) commandIDs(ctx context.Context, name string) ([]string, error) {
-	s, err := c.session(ctx, name)
+	s, err := c.app.session(ctx, name)
 	if err != nil {
 		return nil, err
 	}
@@ -276,7 +276,7 @@ func (c *completer) completePath(cmd *cobra.Command, _ []string, word string) ([
 	}
 	dir := path.Dir(l.path + "x")
 	return c.cached(cmd.Context(), "dir "+l.sandbox+":"+dir, func(ctx context.Context) ([]string, error) {
-		s, err := c.session(ctx, l.sandbox)
+		s, err := c.app.session(ctx, l.sandbox)
 		if err != nil {
 			return nil, err
 		}
@@ -300,14 +300,14 @@ func (c *completer) completePath(cmd *cobra.Command, _ []string, word string) ([
 // cached gives what was found a moment ago, or looks again, without ever asking
 // for a login.
 func (c *completer) cached(ctx context.Context, key string, find func(context.Context) ([]string, error)) []string {
-	dirs, err := c.dirs()
+	dirs, err := c.app.dirs()
 	if err != nil {
 		return nil
 	}
-	c.opts.noInput = true
+	c.app.opts.noInput = true
 	sum := sha256.Sum256([]byte(strings.Join([]string{
-		key, c.opts.scope, c.opts.project, c.opts.profile, c.opts.token, strconv.FormatBool(c.opts.local), c.apiURL(), workingDir(),
-		c.getenv("VERCEL_AUTH_TOKEN"), c.getenv("SANDBOX_TOKEN"), c.getenv("SANDBOX_SCOPE"), c.getenv("SANDBOX_PROJECT"),
+		key, c.app.opts.scope, c.app.opts.project, c.app.opts.profile, c.app.opts.token, strconv.FormatBool(c.app.opts.local), c.app.apiURL(), workingDir(),
+		c.app.getenv("VERCEL_AUTH_TOKEN"), c.app.getenv("SANDBOX_TOKEN"), c.app.getenv("SANDBOX_SCOPE"), c.app.getenv("SANDBOX_PROJECT"),
 	}, "\x00")))
 	file := filepath.Join(dirs.Cache, "completion", hex.EncodeToString(sum[:16])+".json")
 	var found []string

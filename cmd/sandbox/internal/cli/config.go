@@ -153,7 +153,7 @@ var configSettings = []setting{
 	},
 }
 
-type configCommand struct{ *app }
+type configCommand struct{ app *app }
 
 func (c *configCommand) command() *cobra.Command {
 	cmd := &cobra.Command{Use: "config", Short: "Show and change the settings of a sandbox"}
@@ -179,9 +179,9 @@ func (c *configCommand) settingCommand(s *setting) *cobra.Command {
 			return nil
 		},
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return c.update(cmd.Context(), args[0], "configuration", func(sb *sandbox.Sandbox) (*sandbox.UpdateOptions, func(*sandbox.Sandbox) []string, error) {
+			return c.app.update(cmd.Context(), args[0], "configuration", func(sb *sandbox.Sandbox) (*sandbox.UpdateOptions, func(*sandbox.Sandbox) []string, error) {
 				o, shown, err := s.change(sb, args[1])
-				return o, func(*sandbox.Sandbox) []string { return []string{s.name + ": " + c.err.Paint(console.Cyan, shown)} }, err
+				return o, func(*sandbox.Sandbox) []string { return []string{s.name + ": " + c.app.err.Paint(console.Cyan, shown)} }, err
 			})
 		},
 	}
@@ -221,28 +221,28 @@ func (a *app) update(ctx context.Context, name, what string,
 	return nil
 }
 
-type configListCommand struct{ *app }
+type configListCommand struct{ app *app }
 
 func (c *configListCommand) command() *cobra.Command {
 	return &cobra.Command{
-		Use: "list <name>", Short: "Show the settings of a sandbox", Args: c.nameOrActive(),
+		Use: "list <name>", Short: "Show the settings of a sandbox", Args: c.app.nameOrActive(),
 		RunE: c.run,
 	}
 }
 
 func (c *configListCommand) run(cmd *cobra.Command, args []string) error {
-	name, err := c.onlyName(args)
+	name, err := c.app.onlyName(args)
 	if err != nil {
 		return err
 	}
-	stop := c.spin("Fetching sandbox configuration...")
-	sb, err := c.get(cmd.Context(), name, false)
+	stop := c.app.spin("Fetching sandbox configuration...")
+	sb, err := c.app.get(cmd.Context(), name, false)
 	stop()
 	if err != nil {
 		return err
 	}
 	v := viewHandle(sb)
-	return c.print(output{doc: v, names: []string{v.Name}, table: func() *table.Table { return configTable(v) }})
+	return c.app.print(output{doc: v, names: []string{v.Name}, table: func() *table.Table { return configTable(v) }})
 }
 
 func configTable(v sandboxView) *table.Table {
@@ -299,7 +299,7 @@ func keepText(k *keepView) string {
 }
 
 type configMountsCommand struct {
-	*app
+	app *app
 
 	mounts []mount
 }
@@ -314,7 +314,7 @@ func (c *configMountsCommand) command() *cobra.Command {
 }
 
 func (c *configMountsCommand) run(cmd *cobra.Command, args []string) error {
-	return c.update(cmd.Context(), args[0], "mounts", func(*sandbox.Sandbox) (*sandbox.UpdateOptions, func(*sandbox.Sandbox) []string, error) {
+	return c.app.update(cmd.Context(), args[0], "mounts", func(*sandbox.Sandbox) (*sandbox.UpdateOptions, func(*sandbox.Sandbox) []string, error) {
 		m := mountsOf(c.mounts)
 		if m == nil {
 			m = map[string]sandbox.Mount{}
@@ -341,7 +341,7 @@ func mountsOf(mounts []mount) map[string]sandbox.Mount {
 }
 
 type configPolicyCommand struct {
-	*app
+	app *app
 
 	p    policyOptions
 	mode string
@@ -369,15 +369,15 @@ func (c *configPolicyCommand) run(cmd *cobra.Command, args []string) error {
 	if policy == nil {
 		return usagef("give a network policy: --network-policy, --allowed-domain, --allowed-cidr, --denied-cidr or --policy")
 	}
-	return c.update(cmd.Context(), args[0], "network policy", func(*sandbox.Sandbox) (*sandbox.UpdateOptions, func(*sandbox.Sandbox) []string, error) {
+	return c.app.update(cmd.Context(), args[0], "network policy", func(*sandbox.Sandbox) (*sandbox.UpdateOptions, func(*sandbox.Sandbox) []string, error) {
 		return &sandbox.UpdateOptions{NetworkPolicy: policy}, func(*sandbox.Sandbox) []string {
-			return []string{"mode: " + c.err.Paint(console.Cyan, policyText(policy))}
+			return []string{"mode: " + c.app.err.Paint(console.Cyan, policyText(policy))}
 		}, nil
 	})
 }
 
 type configPortsCommand struct {
-	*app
+	app *app
 
 	ports []int
 }
@@ -390,7 +390,7 @@ func (c *configPortsCommand) command() *cobra.Command {
 }
 
 func (c *configPortsCommand) run(cmd *cobra.Command, args []string) error {
-	return c.update(cmd.Context(), args[0], "ports", func(*sandbox.Sandbox) (*sandbox.UpdateOptions, func(*sandbox.Sandbox) []string, error) {
+	return c.app.update(cmd.Context(), args[0], "ports", func(*sandbox.Sandbox) (*sandbox.UpdateOptions, func(*sandbox.Sandbox) []string, error) {
 		if c.ports == nil {
 			c.ports = []int{}
 		}
@@ -400,14 +400,14 @@ func (c *configPortsCommand) run(cmd *cobra.Command, args []string) error {
 				return []string{"all ports unpublished"}
 			}
 			return append([]string{"ports:"}, mapped(routes, func(r sandbox.Route) string {
-				return fmt.Sprintf("• %d -> %s", r.Port, c.err.Paint(console.Cyan, r.URL))
+				return fmt.Sprintf("• %d -> %s", r.Port, c.app.err.Paint(console.Cyan, r.URL))
 			})...)
 		}, nil
 	})
 }
 
 type configTagsCommand struct {
-	*app
+	app *app
 
 	tags []pair
 }
@@ -422,11 +422,11 @@ func (c *configTagsCommand) command() *cobra.Command {
 func (c *configTagsCommand) run(cmd *cobra.Command, args []string) error {
 	// Left out, as elsewhere, a tag would be deleted, and with it all others
 	// that are not named.
-	if err := c.haveValues(c.tags); err != nil {
+	if err := c.app.haveValues(c.tags); err != nil {
 		return err
 	}
-	return c.update(cmd.Context(), args[0], "tags", func(*sandbox.Sandbox) (*sandbox.UpdateOptions, func(*sandbox.Sandbox) []string, error) {
-		set := c.pairs(c.tags, "--tag")
+	return c.app.update(cmd.Context(), args[0], "tags", func(*sandbox.Sandbox) (*sandbox.UpdateOptions, func(*sandbox.Sandbox) []string, error) {
+		set := c.app.pairs(c.tags, "--tag")
 		if set == nil {
 			set = map[string]string{}
 		}

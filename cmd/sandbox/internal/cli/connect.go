@@ -119,7 +119,7 @@ func (s *stdio) needTerminal(instead string, args ...any) error {
 }
 
 type connectCommand struct {
-	*app
+	app *app
 
 	o       terminalOptions
 	env     []pair
@@ -130,7 +130,7 @@ type connectCommand struct {
 
 func (c *connectCommand) command() *cobra.Command {
 	cmd := &cobra.Command{
-		Use: "connect <name>", Aliases: []string{"ssh", "shell"}, Short: "Start a shell in a sandbox", Args: c.nameOrActive(),
+		Use: "connect <name>", Aliases: []string{"ssh", "shell"}, Short: "Start a shell in a sandbox", Args: c.app.nameOrActive(),
 		Long: "Start a shell in a sandbox, which is started if it is stopped. The timeout is extended for as long as the shell is open.",
 	}
 	flags := cmd.Flags()
@@ -153,26 +153,26 @@ func (c *connectCommand) run(cmd *cobra.Command, args []string) error {
 	if c.timeout > 0 {
 		return usagef("--timeout can't be used with a shell")
 	}
-	name, err := c.onlyName(args)
+	name, err := c.app.onlyName(args)
 	if err != nil {
 		return err
 	}
-	if err := c.needTerminal("sandbox exec %s -- COMMAND runs a command without one", name); err != nil {
+	if err := c.app.needTerminal("sandbox exec %s -- COMMAND runs a command without one", name); err != nil {
 		return err
 	}
-	sb, err := c.get(cmd.Context(), name, true)
+	sb, err := c.app.get(cmd.Context(), name, true)
 	if err != nil {
 		return err
 	}
 	c.o.keepAlive = !c.noKeep
-	if c.o.env, err = c.withAI(cmd.Context(), c.ai, c.pairs(c.env, "--env")); err != nil {
+	if c.o.env, err = c.app.withAI(cmd.Context(), c.ai, c.app.pairs(c.env, "--env")); err != nil {
 		return err
 	}
-	return c.terminal(cmd.Context(), sb, &c.o)
+	return c.app.terminal(cmd.Context(), sb, &c.o)
 }
 
 type shCommand struct {
-	*app
+	app *app
 
 	s      settingsOptions
 	remove bool
@@ -199,25 +199,25 @@ func (c *shCommand) command() *cobra.Command {
 }
 
 func (c *shCommand) run(cmd *cobra.Command, _ []string) error {
-	if err := c.needTerminal("sandbox run -- COMMAND runs a command without one"); err != nil {
+	if err := c.app.needTerminal("sandbox run -- COMMAND runs a command without one"); err != nil {
 		return err
 	}
-	if err := c.applyDefaults(cmd); err != nil {
+	if err := c.app.applyDefaults(cmd); err != nil {
 		return err
 	}
-	c.doubtTimeout(given(cmd, "timeout"))
+	c.app.doubtTimeout(given(cmd, "timeout"))
 	o := &runOptions{settings: c.s, rm: c.remove}
 	if c.remove {
 		o.settings.nonPersistent = true
 	}
-	create, err := o.settings.createOptions(c.stdio)
+	create, err := o.settings.createOptions(c.app.stdio)
 	if err != nil {
 		return err
 	}
-	if create.Env, err = c.withAI(cmd.Context(), c.s.ai, create.Env); err != nil {
+	if create.Env, err = c.app.withAI(cmd.Context(), c.s.ai, create.Env); err != nil {
 		return err
 	}
-	sb, err := c.sandboxForRun(cmd.Context(), o, create)
+	sb, err := c.app.sandboxForRun(cmd.Context(), o, create)
 	if err != nil {
 		return err
 	}
@@ -225,11 +225,11 @@ func (c *shCommand) run(cmd *cobra.Command, _ []string) error {
 	if c.remove {
 		cleanUp = func(ctx context.Context, sb *sandbox.Sandbox) error { return sb.Delete(ctx, nil) }
 	}
-	return c.andThen(cmd.Context(), sb, func() error {
-		if err := c.furnish(cmd.Context(), sb, &o.settings); err != nil {
+	return c.app.andThen(cmd.Context(), sb, func() error {
+		if err := c.app.furnish(cmd.Context(), sb, &o.settings); err != nil {
 			return err
 		}
-		return c.terminal(cmd.Context(), sb, &terminalOptions{command: "sh", env: create.Env, keepAlive: true})
+		return c.app.terminal(cmd.Context(), sb, &terminalOptions{command: "sh", env: create.Env, keepAlive: true})
 	}, cleanUp)
 }
 

@@ -35,7 +35,7 @@ type copyOptions struct {
 }
 
 type copyCommand struct {
-	*app
+	app *app
 
 	o       copyOptions
 	ignored bool
@@ -111,11 +111,11 @@ func (c *copyCommand) copy(ctx context.Context, sources []string, destination st
 		if l.sandbox == "" || boxes[l.sandbox] != nil {
 			continue
 		}
-		name, err := c.resolveName(l.sandbox)
+		name, err := c.app.resolveName(l.sandbox)
 		if err != nil {
 			return err
 		}
-		if boxes[l.sandbox], err = c.get(ctx, name, false); err != nil {
+		if boxes[l.sandbox], err = c.app.get(ctx, name, false); err != nil {
 			return err
 		}
 	}
@@ -124,8 +124,8 @@ func (c *copyCommand) copy(ctx context.Context, sources []string, destination st
 		if err := one.run(ctx); err != nil {
 			return err
 		}
-		if !to.stream && !c.opts.quiet {
-			fmt.Fprintf(c.err, "%s Copied %s to %s successfully!\n", c.err.Paint(console.Green, "✔"), f.path, to.path)
+		if !to.stream && !c.app.opts.quiet {
+			fmt.Fprintf(c.app.err, "%s Copied %s to %s successfully!\n", c.app.err.Paint(console.Green, "✔"), f.path, to.path)
 		}
 	}
 	return nil

@@ -332,7 +332,7 @@ func (c *connection) create(ctx context.Context, o *sandbox.CreateOptions) (*san
 }
 
 type createCommand struct {
-	*app
+	app *app
 
 	s      settingsOptions
 	shell  bool
@@ -372,11 +372,11 @@ func (c *createCommand) run(cmd *cobra.Command, args []string) error {
 	if len(args) == 1 {
 		taken = []string{"image"} // an agent has its own
 	}
-	if err := c.applyDefaults(cmd, taken...); err != nil {
+	if err := c.app.applyDefaults(cmd, taken...); err != nil {
 		return err
 	}
-	c.doubtTimeout(given(cmd, "timeout"))
-	o, err := c.s.createOptions(c.stdio)
+	c.app.doubtTimeout(given(cmd, "timeout"))
+	o, err := c.s.createOptions(c.app.stdio)
 	if err != nil {
 		return err
 	}
@@ -390,41 +390,41 @@ func (c *createCommand) run(cmd *cobra.Command, args []string) error {
 		err = c.checkAgent(agent, &c.s)
 		o.Image, c.shell = universalImage, false
 	case c.shell:
-		err = c.needTerminal("leave --connect out")
+		err = c.app.needTerminal("leave --connect out")
 	}
 	if err != nil {
 		return err
 	}
 	if c.dryRun {
-		return c.print(output{doc: dryRunView(o)})
+		return c.app.print(output{doc: dryRunView(o)})
 	}
 	given := o.Env
-	if o.Env, err = c.withAI(ctx, c.s.ai, o.Env); err != nil {
+	if o.Env, err = c.app.withAI(ctx, c.s.ai, o.Env); err != nil {
 		return err
 	}
-	stop := c.spinUnless(c.s.silent, "Creating sandbox...")
+	stop := c.app.spinUnless(c.s.silent, "Creating sandbox...")
 	var sb *sandbox.Sandbox
 	if c.orGet {
 		sb, err = c.getOrCreate(ctx, o)
 	} else {
-		sb, err = c.create(ctx, o)
+		sb, err = c.app.create(ctx, o)
 	}
 	stop()
 	if err != nil {
 		return err
 	}
-	if err := c.furnish(ctx, sb, &c.s); err != nil {
+	if err := c.app.furnish(ctx, sb, &c.s); err != nil {
 		return err
 	}
 	inside := c.shell || agent != nil
-	if err := c.announce(sb, &c.s, "created", !inside, agent == nil); err != nil {
+	if err := c.app.announce(sb, &c.s, "created", !inside, agent == nil); err != nil {
 		return err
 	}
 	switch {
 	case agent != nil:
 		return c.startAgent(ctx, agent, sb, &c.s, o.Env, given)
 	case c.shell:
-		return c.terminal(ctx, sb, &terminalOptions{keepAlive: true, env: o.Env})
+		return c.app.terminal(ctx, sb, &terminalOptions{keepAlive: true, env: o.Env})
 	}
 	return nil
 }
@@ -462,7 +462,7 @@ func dryRunView(o *sandbox.CreateOptions) map[string]any {
 }
 
 func (c *createCommand) getOrCreate(ctx context.Context, o *sandbox.CreateOptions) (*sandbox.Sandbox, error) {
-	client, err := c.connect(ctx)
+	client, err := c.app.connect(ctx)
 	if err != nil {
 		return nil, err
 	}

@@ -38,7 +38,7 @@ const maxSkew = 2 * time.Minute
 // checkTime bounds one check.
 const checkTime = 15 * time.Second
 
-type doctorCommand struct{ *app }
+type doctorCommand struct{ app *app }
 
 func (c *doctorCommand) command() *cobra.Command {
 	return &cobra.Command{
@@ -49,7 +49,7 @@ func (c *doctorCommand) command() *cobra.Command {
 
 func (c *doctorCommand) run(cmd *cobra.Command, _ []string) error {
 	findings := c.examine(cmd.Context())
-	if err := c.print(list(findings, func(f finding) string { return f.Check }, c.findingTable)); err != nil {
+	if err := c.app.print(list(findings, func(f finding) string { return f.Check }, c.findingTable)); err != nil {
 		return err
 	}
 	for _, f := range findings {
@@ -83,7 +83,7 @@ func (c *doctorCommand) examine(ctx context.Context) []finding {
 func (c *connection) base() string { return first(c.apiURL(), sandbox.DefaultBaseURL) }
 
 func (c *doctorCommand) checkProxy() finding {
-	req, err := http.NewRequest(http.MethodGet, c.base(), nil)
+	req, err := http.NewRequest(http.MethodGet, c.app.base(), nil)
 	if err != nil {
 		return finding{"proxy", foundFailed, err.Error()}
 	}
@@ -99,12 +99,12 @@ func (c *doctorCommand) checkProxy() finding {
 
 // checkNetwork asks the API's server for anything, and compares its clock.
 func (c *doctorCommand) checkNetwork(ctx context.Context) []finding {
-	if c.opts.local {
+	if c.app.opts.local {
 		return []finding{{"network", foundOK, "not needed with --local"}}
 	}
 	ctx, cancel := context.WithTimeout(ctx, checkTime)
 	defer cancel()
-	address, err := url.Parse(c.base())
+	address, err := url.Parse(c.app.base())
 	if err != nil {
 		return []finding{{"network", foundFailed, err.Error()}}
 	}
@@ -134,23 +134,23 @@ func (c *doctorCommand) checkNetwork(ctx context.Context) []finding {
 func (c *doctorCommand) checkCredentials(ctx context.Context) []finding {
 	ctx, cancel := context.WithTimeout(ctx, checkTime)
 	defer cancel()
-	c.opts.noInput = true
-	client, err := c.connect(ctx)
+	c.app.opts.noInput = true
+	client, err := c.app.connect(ctx)
 	if err != nil {
-		f := c.explain(err)
+		f := c.app.explain(err)
 		return []finding{{"token", foundFailed, f.Message}, {"project", foundFailed, "not known without a token"}}
 	}
-	token := finding{"token", foundOK, "from " + c.source}
-	if at, ok := oidc.Expiry(c.scope.Token); ok {
+	token := finding{"token", foundOK, "from " + c.app.source}
+	if at, ok := oidc.Expiry(c.app.scope.Token); ok {
 		token.Detail += ", valid until " + at.Local().Format(time.DateTime)
 		if time.Now().After(at) {
 			token.Status = foundFailed
 		}
 	}
-	where := fmt.Sprintf("team %s, project %s", c.scope.TeamID, c.scope.ProjectID)
+	where := fmt.Sprintf("team %s, project %s", c.app.scope.TeamID, c.app.scope.ProjectID)
 	page, err := client.ListPage(ctx, &sandbox.ListOptions{Limit: maxPage})
 	if err != nil {
-		return []finding{token, {"project", foundFailed, where + ": " + c.explain(err).Message}}
+		return []finding{token, {"project", foundFailed, where + ": " + c.app.explain(err).Message}}
 	}
 	running := 0
 	for _, i := range page.Items {
@@ -163,7 +163,7 @@ func (c *doctorCommand) checkCredentials(ctx context.Context) []finding {
 
 // checkLogin looks at who can read the login.
 func (c *doctorCommand) checkLogin() finding {
-	file, err := oidc.NewHost(nil, c.getenv, "").LoginFile()
+	file, err := oidc.NewHost(nil, c.app.getenv, "").LoginFile()
 	if err != nil {
 		return finding{"login file", foundWarning, err.Error()}
 	}
@@ -180,11 +180,11 @@ func (c *doctorCommand) checkLogin() finding {
 }
 
 func (c *doctorCommand) checkTerminal() finding {
-	if !isTerminal(c.in) || !c.out.Terminal {
+	if !isTerminal(c.app.in) || !c.app.out.Terminal {
 		return finding{"terminal", foundWarning, "none here: connect, sh and questions won't work"}
 	}
-	name, _ := c.env.lookup("TERM")
-	return finding{"terminal", foundOK, fmt.Sprintf("%s, %d columns", dash(name), c.out.Width())}
+	name, _ := c.app.env.lookup("TERM")
+	return finding{"terminal", foundOK, fmt.Sprintf("%s, %d columns", dash(name), c.app.out.Width())}
 }
 
 // checkEmulator says how --local would run commands.

@@ -15,12 +15,12 @@ import (
 const driveDir = "/drive/"
 
 // driveFiles reads drives, which only a sandbox can.
-type driveFiles struct{ *app }
+type driveFiles struct{ app *app }
 
 // with runs some work in a sandbox that has the last written state of a drive, and
 // removes the sandbox, however the work ended.
 func (f driveFiles) with(ctx context.Context, name string, work func(*sandbox.Sandbox) error) error {
-	client, err := f.connect(ctx)
+	client, err := f.app.connect(ctx)
 	if err != nil {
 		return err
 	}
@@ -31,17 +31,17 @@ func (f driveFiles) with(ctx context.Context, name string, work func(*sandbox.Sa
 	o := &runOptions{rm: true, settings: settingsOptions{
 		nonPersistent: true, silent: true, region: drive.Info().Region, mounts: []mount{{name, strings.TrimSuffix(driveDir, "/"), string(sandbox.MountSnapshot)}},
 	}}
-	create, err := o.settings.createOptions(f.stdio)
+	create, err := o.settings.createOptions(f.app.stdio)
 	if err != nil {
 		return err
 	}
-	stop := f.spin("Creating a sandbox to read the drive, which is removed afterwards...")
-	sb, err := f.sandboxForRun(ctx, o, create)
+	stop := f.app.spin("Creating a sandbox to read the drive, which is removed afterwards...")
+	sb, err := f.app.sandboxForRun(ctx, o, create)
 	stop()
 	if err != nil {
 		return err
 	}
-	return f.andThen(ctx, sb, func() error {
+	return f.app.andThen(ctx, sb, func() error {
 		if err := ctx.Err(); err != nil {
 			return err
 		}
@@ -103,10 +103,10 @@ func (c *drivesCopyCommand) run(cmd *cobra.Command, args []string) error {
 	to := location{path: args[1], stream: args[1] == "-"}
 	return c.with(cmd.Context(), drive, func(sb *sandbox.Sandbox) error {
 		one := &copying{app: c.app, o: &c.o, from: location{sandbox: sb.Name(), path: path}, to: to, source: sb}
-		if err := one.run(cmd.Context()); err != nil || to.stream || c.opts.quiet {
+		if err := one.run(cmd.Context()); err != nil || to.stream || c.app.opts.quiet {
 			return err
 		}
-		fmt.Fprintf(c.err, "%s Copied %s to %s successfully!\n", c.err.Paint(console.Green, "✔"), lines(args[0]), args[1])
+		fmt.Fprintf(c.app.err, "%s Copied %s to %s successfully!\n", c.app.err.Paint(console.Green, "✔"), lines(args[0]), args[1])
 		return nil
 	})
 }

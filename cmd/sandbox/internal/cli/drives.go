@@ -35,7 +35,7 @@ func viewDrive(d sandbox.DriveInfo) driveView {
 
 func (c *drivesListCommand) driveTable(views []driveView) *table.Table {
 	t := table.New("NAME", "REGION", "CREATED", "UPDATED", "SIZE", "ATTACHED SANDBOX", "ATTACHED SESSION")
-	now := c.now()
+	now := c.app.now()
 	for _, v := range views {
 		t.Row(v.Name, v.Region, distance(v.CreatedAt, now), distance(v.UpdatedAt, now), units.Bytes(v.MaxSizeBytes),
 			dash(v.CurrentSandboxName), dash(v.CurrentSessionID))
@@ -43,7 +43,7 @@ func (c *drivesListCommand) driveTable(views []driveView) *table.Table {
 	return t
 }
 
-type drivesCommand struct{ *app }
+type drivesCommand struct{ app *app }
 
 func (c *drivesCommand) command() *cobra.Command {
 	cmd := &cobra.Command{Use: "drives", Short: "Manage drives"}
@@ -55,7 +55,7 @@ func (c *drivesCommand) command() *cobra.Command {
 }
 
 type drivesListCommand struct {
-	*app
+	app *app
 
 	pages  paging
 	prefix string
@@ -70,7 +70,7 @@ func (c *drivesListCommand) command() *cobra.Command {
 }
 
 func (c *drivesListCommand) run(cmd *cobra.Command, _ []string) error {
-	client, err := c.connect(cmd.Context())
+	client, err := c.app.connect(cmd.Context())
 	if err != nil {
 		return err
 	}
@@ -78,7 +78,7 @@ func (c *drivesListCommand) run(cmd *cobra.Command, _ []string) error {
 	if c.prefix != "" {
 		opts.SortBy = sandbox.SortByName
 	}
-	stop := c.spin("Fetching drives...")
+	stop := c.app.spin("Fetching drives...")
 	found, next, err := collect(cmd.Context(), &c.pages, func(d sandbox.DriveInfo) string { return d.ID },
 		func(sandbox.DriveInfo) bool { return true },
 		func(ctx context.Context, limit int, cursor string) (*sandbox.Page[sandbox.DriveInfo], error) {
@@ -91,15 +91,15 @@ func (c *drivesListCommand) run(cmd *cobra.Command, _ []string) error {
 	}
 	ans := list(mapped(found, viewDrive), func(v driveView) string { return v.Name }, c.driveTable)
 	ans.empty = "No drives."
-	if err := c.print(ans); err != nil {
+	if err := c.app.print(ans); err != nil {
 		return err
 	}
-	c.more(next)
+	c.app.more(next)
 	return nil
 }
 
 type drivesGetOrCreateCommand struct {
-	*app
+	app *app
 
 	drive sandbox.DriveOptions
 }
@@ -125,7 +125,7 @@ func (c *drivesGetOrCreateCommand) command() *cobra.Command {
 }
 
 func (c *drivesGetOrCreateCommand) run(cmd *cobra.Command, args []string) error {
-	client, err := c.connect(cmd.Context())
+	client, err := c.app.connect(cmd.Context())
 	if err != nil {
 		return err
 	}
@@ -135,36 +135,36 @@ func (c *drivesGetOrCreateCommand) run(cmd *cobra.Command, args []string) error 
 			return err
 		}
 	}
-	stop := c.spin("Creating drive...")
+	stop := c.app.spin("Creating drive...")
 	drive, err := client.GetOrCreateDrive(cmd.Context(), args[0], &c.drive)
 	stop()
 	if err != nil {
 		return err
 	}
 	v := viewDrive(drive.Info())
-	if c.opts.structured() {
-		return c.print(output{doc: v, names: []string{v.Name}})
+	if c.app.opts.structured() {
+		return c.app.print(output{doc: v, names: []string{v.Name}})
 	}
-	fmt.Fprintf(c.err, "✅ Drive %s is ready.\n", v.Name)
+	fmt.Fprintf(c.app.err, "✅ Drive %s is ready.\n", v.Name)
 	size := "size: " + units.Bytes(v.MaxSizeBytes)
 	if !chosen {
 		size += " (--max-size sets it when a drive is made; it stays)"
 	}
-	c.tree([]string{"region: " + v.Region, size}, func(s string) string { return s })
+	c.app.tree([]string{"region: " + v.Region, size}, func(s string) string { return s })
 	return nil
 }
 
 // askSize asks whoever sits at a terminal for the size of a drive that does not
 // exist yet. Zero is the default of the plan. Agents are not asked.
 func (c *drivesGetOrCreateCommand) askSize(ctx context.Context, client *sandbox.Client, name string) (int64, error) {
-	if c.opts.yes || c.opts.structured() || !c.asks() || api.CodingAgent() != "" {
+	if c.app.opts.yes || c.app.opts.structured() || !c.app.asks() || api.CodingAgent() != "" {
 		return 0, nil
 	}
 	if _, err := client.GetDrive(ctx, name); !errors.Is(err, sandbox.ErrNotFound) {
 		return 0, err
 	}
 	for {
-		line, err := c.ask(ctx, "Largest size, such as 200GiB (Enter for the plan's default: 1 TiB, or 1 GiB on Hobby; at most 16 TiB; it stays): ")
+		line, err := c.app.ask(ctx, "Largest size, such as 200GiB (Enter for the plan's default: 1 TiB, or 1 GiB on Hobby; at most 16 TiB; it stays): ")
 		if err != nil || line == "" {
 			return 0, err
 		}
@@ -172,11 +172,11 @@ func (c *drivesGetOrCreateCommand) askSize(ctx context.Context, client *sandbox.
 		if err == nil {
 			return size, nil
 		}
-		fmt.Fprintln(c.err, err)
+		fmt.Fprintln(c.app.err, err)
 	}
 }
 
-type drivesDeleteCommand struct{ *app }
+type drivesDeleteCommand struct{ app *app }
 
 func (c *drivesDeleteCommand) command() *cobra.Command {
 	return &cobra.Command{
@@ -186,11 +186,11 @@ func (c *drivesDeleteCommand) command() *cobra.Command {
 }
 
 func (c *drivesDeleteCommand) run(cmd *cobra.Command, args []string) error {
-	client, err := c.connect(cmd.Context())
+	client, err := c.app.connect(cmd.Context())
 	if err != nil {
 		return err
 	}
-	return c.tasks(distinct(args), "Deleting drive ", func(name string) error {
+	return c.app.tasks(distinct(args), "Deleting drive ", func(name string) error {
 		drive, err := client.GetDrive(cmd.Context(), name)
 		if err != nil {
 			return err

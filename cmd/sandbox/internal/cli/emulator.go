@@ -17,7 +17,7 @@ import (
 )
 
 type emulatorCommand struct {
-	*app
+	app *app
 
 	o       sandboxtest.Options
 	mode    string
@@ -44,10 +44,10 @@ func (c *emulatorCommand) command() *cobra.Command {
 
 func (c *emulatorCommand) run(cmd *cobra.Command, args []string) error {
 	c.o.Mode = sandboxtest.Mode(c.mode)
-	c.o.Logger = slog.New(slog.NewTextHandler(c.err, &slog.HandlerOptions{Level: slog.LevelWarn}))
+	c.o.Logger = slog.New(slog.NewTextHandler(c.app.err, &slog.HandlerOptions{Level: slog.LevelWarn}))
 	if c.verbose {
 		c.o.OnRequest = func(r sandboxtest.Request) {
-			fmt.Fprintf(c.err, "%d %s %s %s\n", r.Status, r.Method, r.Path, r.Duration.Round(time.Microsecond))
+			fmt.Fprintf(c.app.err, "%d %s %s %s\n", r.Status, r.Method, r.Path, r.Duration.Round(time.Microsecond))
 		}
 	}
 	server, err := sandboxtest.NewServer(&c.o)
@@ -73,9 +73,9 @@ func emulatorEnv(server *sandboxtest.Server) []string {
 
 func (c *emulatorCommand) serveEmulator(ctx context.Context, server *sandboxtest.Server) {
 	for _, v := range emulatorEnv(server) {
-		fmt.Fprintln(c.out, "export", v)
+		fmt.Fprintln(c.app.out, "export", v)
 	}
-	fmt.Fprintf(c.err, "Serving on %s in mode %s. Press Ctrl-C to stop.\n", server.URL, server.Mode())
+	fmt.Fprintf(c.app.err, "Serving on %s in mode %s. Press Ctrl-C to stop.\n", server.URL, server.Mode())
 	<-ctx.Done()
 }
 

@@ -18,7 +18,7 @@ const cleanupTime = 30 * time.Second
 const createTime = 2 * time.Minute
 
 type execCommand struct {
-	*app
+	app *app
 
 	o commandOptions
 }
@@ -42,20 +42,20 @@ func (c *execCommand) command() *cobra.Command {
 }
 
 func (c *execCommand) run(cmd *cobra.Command, args []string) error {
-	if err := c.check(&c.o); err != nil {
+	if err := c.app.check(&c.o); err != nil {
 		return err
 	}
-	name, err := c.resolveName(args[0])
+	name, err := c.app.resolveName(args[0])
 	if err != nil {
 		return err
 	}
-	c.doubtTimeout(given(cmd, "timeout"))
+	c.app.doubtTimeout(given(cmd, "timeout"))
 	ctx := cmd.Context()
-	sb, err := c.get(ctx, name, true)
+	sb, err := c.app.get(ctx, name, true)
 	if err != nil {
 		return err
 	}
-	return c.andThen(ctx, sb, func() error { return c.runRemote(ctx, sb, &c.o, args[1], args[2:]) }, c.stopAfter(&c.o))
+	return c.app.andThen(ctx, sb, func() error { return c.app.runRemote(ctx, sb, &c.o, args[1], args[2:]) }, c.app.stopAfter(&c.o))
 }
 
 func (a *app) stopAfter(o *commandOptions) func(context.Context, *sandbox.Sandbox) error {

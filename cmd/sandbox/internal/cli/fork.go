@@ -9,7 +9,7 @@ import (
 )
 
 type forkCommand struct {
-	*app
+	app *app
 
 	s       settingsOptions
 	connect bool
@@ -33,21 +33,21 @@ func (c *forkCommand) command() *cobra.Command {
 
 func (c *forkCommand) run(cmd *cobra.Command, args []string) error {
 	ctx := cmd.Context()
-	c.doubtTimeout(given(cmd, "timeout"))
+	c.app.doubtTimeout(given(cmd, "timeout"))
 	o, err := c.forkOptions(&c.s)
 	if err != nil {
 		return err
 	}
 	if c.connect {
-		if err := c.needTerminal("leave --connect out"); err != nil {
+		if err := c.app.needTerminal("leave --connect out"); err != nil {
 			return err
 		}
 	}
-	source, err := c.resolveName(args[0])
+	source, err := c.app.resolveName(args[0])
 	if err != nil {
 		return err
 	}
-	original, err := c.get(ctx, source, false)
+	original, err := c.app.get(ctx, source, false)
 	if err != nil {
 		return err
 	}
@@ -56,28 +56,28 @@ func (c *forkCommand) run(cmd *cobra.Command, args []string) error {
 		if original.Info().CurrentSnapshotID == "" {
 			from = "its runtime image (it has no snapshot yet)"
 		}
-		c.warn(fmt.Sprintf("%s is running. The copy starts from %s, not from its present files.", source, from),
+		c.app.warn(fmt.Sprintf("%s is running. The copy starts from %s, not from its present files.", source, from),
 			fmt.Sprintf("run `sandbox snapshot --stop %s` first to copy the present files.", source))
 	}
-	stop := c.spinUnless(c.s.silent, fmt.Sprintf("Forking sandbox %s...", source))
-	sb, err := c.client.Fork(ctx, source, o)
+	stop := c.app.spinUnless(c.s.silent, fmt.Sprintf("Forking sandbox %s...", source))
+	sb, err := c.app.client.Fork(ctx, source, o)
 	stop()
 	if err != nil {
 		return err
 	}
-	if err := c.announce(sb, &c.s, "forked from "+source, !c.connect, true); err != nil || !c.connect {
+	if err := c.app.announce(sb, &c.s, "forked from "+source, !c.connect, true); err != nil || !c.connect {
 		return err
 	}
-	return c.terminal(ctx, sb, &terminalOptions{keepAlive: true})
+	return c.app.terminal(ctx, sb, &terminalOptions{keepAlive: true})
 }
 
 func (c *forkCommand) forkOptions(s *settingsOptions) (*sandbox.CreateOptions, error) {
-	keep, policy, env, err := s.common(c.stdio)
+	keep, policy, env, err := s.common(c.app.stdio)
 	if err != nil {
 		return nil, err
 	}
 	o := &sandbox.CreateOptions{
-		Name: s.name, Ports: s.ports, Timeout: s.timeout, VCPUs: s.vcpus, NetworkPolicy: policy, Env: env, Tags: c.pairs(s.tags, "--tag"),
+		Name: s.name, Ports: s.ports, Timeout: s.timeout, VCPUs: s.vcpus, NetworkPolicy: policy, Env: env, Tags: c.app.pairs(s.tags, "--tag"),
 		Ephemeral: s.nonPersistent, Region: s.region, FailoverRegions: s.failover, NetworkID: s.networkID,
 		SnapshotExpiration: keptFor(s.retention.expiration), KeepLastSnapshots: keep, Private: map[string]any{"__interactive": true},
 	}

@@ -40,7 +40,7 @@ func parseForwarding(s string) (forwarding, error) {
 }
 
 type forwardCommand struct {
-	*app
+	app *app
 
 	address string
 	overWeb bool
@@ -72,11 +72,11 @@ func (c *forwardCommand) run(cmd *cobra.Command, args []string) error {
 		}
 		forwards = append(forwards, f)
 	}
-	name, err := c.resolveName(args[0])
+	name, err := c.app.resolveName(args[0])
 	if err != nil {
 		return err
 	}
-	sb, err := c.get(cmd.Context(), name, true)
+	sb, err := c.app.get(cmd.Context(), name, true)
 	if err != nil {
 		return err
 	}
@@ -85,7 +85,7 @@ func (c *forwardCommand) run(cmd *cobra.Command, args []string) error {
 	var wg sync.WaitGroup
 	defer wg.Wait()
 	if !c.noKeep {
-		defer c.keepAlive(ctx, sb, "the ports end with the session")()
+		defer c.app.keepAlive(ctx, sb, "the ports end with the session")()
 	}
 	failed := make(chan error, len(forwards))
 	for _, f := range forwards {
@@ -99,7 +99,7 @@ func (c *forwardCommand) run(cmd *cobra.Command, args []string) error {
 		if c.overWeb {
 			serve = c.serveWeb
 		}
-		fmt.Fprintf(c.err, "Forwarding %s -> %s:%d\n", listener.Addr(), name, f.remote)
+		fmt.Fprintf(c.app.err, "Forwarding %s -> %s:%d\n", listener.Addr(), name, f.remote)
 		wg.Go(func() { failed <- serve(ctx, listener, sb, f.remote) })
 	}
 	select {
@@ -107,7 +107,7 @@ func (c *forwardCommand) run(cmd *cobra.Command, args []string) error {
 		cancel()
 		return err
 	case <-ctx.Done():
-		return exitWith(signalNumber(c.signal()))
+		return exitWith(signalNumber(c.app.signal()))
 	}
 }
 
@@ -115,10 +115,10 @@ func (c *forwardCommand) run(cmd *cobra.Command, args []string) error {
 func (c *forwardCommand) serveTunnel(ctx context.Context, listener net.Listener, sb *sandbox.Sandbox, port int) error {
 	return tunnel.Forward(ctx, listener, sb, port, &tunnel.ForwardOptions{OnError: func(err error) {
 		if errors.Is(err, tunnel.ErrRefused) {
-			c.warn(fmt.Sprintf("nothing listens on port %d of %s", port, sb.Name()), "start the server, then connect again")
+			c.app.warn(fmt.Sprintf("nothing listens on port %d of %s", port, sb.Name()), "start the server, then connect again")
 			return
 		}
-		c.warn("the tunnel failed: "+c.explain(err).Message, "it needs stty and one of python3, node and bash in the sandbox")
+		c.app.warn("the tunnel failed: "+c.app.explain(err).Message, "it needs stty and one of python3, node and bash in the sandbox")
 	}})
 }
 

@@ -43,7 +43,7 @@ func viewFile(name string, i fs.FileInfo) fileView {
 func (c *fsCommand) fileTable(views []fileView) *table.Table {
 	t := table.New("MODE", "SIZE", "CHANGED", "NAME")
 	for _, v := range views {
-		t.Row(v.Mode, units.Bytes(v.Size), distance(v.ModTime, c.now()), v.Name)
+		t.Row(v.Mode, units.Bytes(v.Size), distance(v.ModTime, c.app.now()), v.Name)
 	}
 	return t
 }
@@ -71,11 +71,11 @@ func (c *fsCommand) fsLeaf(use, short string, least int, do fsAction) *cobra.Com
 			name = l.sandbox
 			paths = append(paths, l.path)
 		}
-		resolved, err := c.resolveName(name)
+		resolved, err := c.app.resolveName(name)
 		if err != nil {
 			return err
 		}
-		sb, err := c.get(cmd.Context(), resolved, true)
+		sb, err := c.app.get(cmd.Context(), resolved, true)
 		if err != nil {
 			return err
 		}
@@ -84,7 +84,7 @@ func (c *fsCommand) fsLeaf(use, short string, least int, do fsAction) *cobra.Com
 	return cmd
 }
 
-type fsCommand struct{ *app }
+type fsCommand struct{ app *app }
 
 func (c *fsCommand) command() *cobra.Command {
 	cmd := &cobra.Command{Use: "fs", Short: "Work with the files of a sandbox", GroupID: groupFiles}
@@ -105,7 +105,7 @@ func (c *fsCommand) command() *cobra.Command {
 			return err
 		}
 		defer r.Close()
-		_, err = io.Copy(c.out, r)
+		_, err = io.Copy(c.app.out, r)
 		return err
 	}))
 	stat := c.fsLeaf("stat <name:path> [...path]", "Show files", 1, func(ctx context.Context, files *sandbox.FileSystem, paths []string) error {
@@ -117,7 +117,7 @@ func (c *fsCommand) command() *cobra.Command {
 			}
 			views = append(views, viewFile(p, i))
 		}
-		return c.print(list(views, func(v fileView) string { return v.Name }, c.fileTable))
+		return c.app.print(list(views, func(v fileView) string { return v.Name }, c.fileTable))
 	})
 	mkdir := c.fsLeaf("mkdir <name:path> [...path]", "Make directories, and those that lead to them", 1,
 		each(func(ctx context.Context, files *sandbox.FileSystem, p string) error {
@@ -182,12 +182,12 @@ func (c *fsCommand) fsList(ctx context.Context, files *sandbox.FileSystem, paths
 			views = append(views, viewFile(name, i))
 		}
 	}
-	return c.print(list(views, func(v fileView) string { return v.Name }, c.fileTable))
+	return c.app.print(list(views, func(v fileView) string { return v.Name }, c.fileTable))
 }
 
 // fsEdit edits a copy of a file here and writes it back if it has changed.
 func (c *fsCommand) fsEdit(ctx context.Context, files *sandbox.FileSystem, name string) error {
-	if !c.asks() {
+	if !c.app.asks() {
 		return usagef("an editor needs a terminal")
 	}
 	dir, err := os.MkdirTemp("", "sandbox-edit-*")
@@ -212,7 +212,7 @@ func (c *fsCommand) fsEdit(ctx context.Context, files *sandbox.FileSystem, name 
 	if err := os.WriteFile(local, before, 0o600); err != nil {
 		return err
 	}
-	editor := first(c.getenv("VISUAL"), c.getenv("EDITOR"), "vi")
+	editor := first(c.app.getenv("VISUAL"), c.app.getenv("EDITOR"), "vi")
 	cmd := exec.CommandContext(ctx, "sh", "-c", editor+` "$1"`, "sh", local)
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = os.Stdin, os.Stdout, os.Stderr
 	if err := cmd.Run(); err != nil {

@@ -16,18 +16,18 @@ type inspectView struct {
 	Session sessionView `json:"session"`
 }
 
-type inspectCommand struct{ *app }
+type inspectCommand struct{ app *app }
 
 func (c *inspectCommand) command() *cobra.Command {
 	return &cobra.Command{
 		Use: "inspect <name>", Aliases: []string{"get"}, Short: "Show everything about a sandbox and its session, as JSON", GroupID: groupManage,
-		Args: c.nameOrActive(),
+		Args: c.app.nameOrActive(),
 		RunE: c.run,
 	}
 }
 
 func (c *inspectCommand) run(cmd *cobra.Command, args []string) error {
-	sb, err := c.getOnly(cmd.Context(), args, false)
+	sb, err := c.app.getOnly(cmd.Context(), args, false)
 	if err != nil {
 		return err
 	}
@@ -35,10 +35,10 @@ func (c *inspectCommand) run(cmd *cobra.Command, args []string) error {
 	if s := sb.CurrentSession(); s != nil {
 		v.Session = viewSession(s.Info())
 	}
-	return c.print(output{doc: v, names: []string{sb.Name()}})
+	return c.app.print(output{doc: v, names: []string{sb.Name()}})
 }
 
-type startCommand struct{ *app }
+type startCommand struct{ app *app }
 
 func (c *startCommand) command() *cobra.Command {
 	return &cobra.Command{
@@ -48,17 +48,17 @@ func (c *startCommand) command() *cobra.Command {
 }
 
 func (c *startCommand) run(cmd *cobra.Command, args []string) error {
-	names, _, err := c.chosen(cmd.Context(), cmd, args, &selection{})
+	names, _, err := c.app.chosen(cmd.Context(), cmd, args, &selection{})
 	if err != nil {
 		return err
 	}
-	return c.tasks(names, "Starting sandbox ", func(name string) error {
-		_, err := c.get(cmd.Context(), name, true)
+	return c.app.tasks(names, "Starting sandbox ", func(name string) error {
+		_, err := c.app.get(cmd.Context(), name, true)
 		return err
 	})
 }
 
-type extendCommand struct{ *app }
+type extendCommand struct{ app *app }
 
 func (c *extendCommand) command() *cobra.Command {
 	return &cobra.Command{
@@ -73,8 +73,8 @@ func (c *extendCommand) run(cmd *cobra.Command, args []string) error {
 	if err != nil {
 		return usagef("%v", err)
 	}
-	c.doubtTimeout(args[1])
-	s, err := c.session(cmd.Context(), args[0])
+	c.app.doubtTimeout(args[1])
+	s, err := c.app.session(cmd.Context(), args[0])
 	if err != nil {
 		return err
 	}
@@ -83,15 +83,15 @@ func (c *extendCommand) run(cmd *cobra.Command, args []string) error {
 	}
 	i := s.Info()
 	end := i.StartedAt.Add(i.Timeout)
-	if c.opts.structured() {
-		return c.print(output{doc: viewSession(i), names: []string{i.ID}})
+	if c.app.opts.structured() {
+		return c.app.print(output{doc: viewSession(i), names: []string{i.ID}})
 	}
-	fmt.Fprintf(c.err, "The session ends %s, at %s.\n", distance(&end, c.now()), end.Local().Format(time.TimeOnly))
+	fmt.Fprintf(c.app.err, "The session ends %s, at %s.\n", distance(&end, c.app.now()), end.Local().Format(time.TimeOnly))
 	return nil
 }
 
 type rollbackCommand struct {
-	*app
+	app *app
 
 	back int
 }
@@ -111,7 +111,7 @@ func (c *rollbackCommand) command() *cobra.Command {
 
 func (c *rollbackCommand) run(cmd *cobra.Command, args []string) error {
 	ctx := cmd.Context()
-	name, err := c.resolveName(args[0])
+	name, err := c.app.resolveName(args[0])
 	if err != nil {
 		return err
 	}
@@ -126,12 +126,12 @@ func (c *rollbackCommand) run(cmd *cobra.Command, args []string) error {
 			return usagef("%v", err)
 		}
 	}
-	sb, err := c.get(ctx, name, false)
+	sb, err := c.app.get(ctx, name, false)
 	if err != nil {
 		return err
 	}
 	if sb.Status() == sandbox.StatusRunning {
-		if err := c.confirm(ctx, fmt.Sprintf("%s is running. Stop it and go back?", name)); err != nil {
+		if err := c.app.confirm(ctx, fmt.Sprintf("%s is running. Stop it and go back?", name)); err != nil {
 			return err
 		}
 		// The snapshot that the stop makes is one more to go back over.
@@ -154,8 +154,8 @@ func (c *rollbackCommand) run(cmd *cobra.Command, args []string) error {
 	if err := sb.Update(ctx, &sandbox.UpdateOptions{CurrentSnapshotID: id}); err != nil {
 		return err
 	}
-	fmt.Fprintf(c.err, "%s starts from %s next time.\n", name, id)
-	_, err = fmt.Fprintln(c.shown(), id)
+	fmt.Fprintf(c.app.err, "%s starts from %s next time.\n", name, id)
+	_, err = fmt.Fprintln(c.app.shown(), id)
 	return err
 }
 

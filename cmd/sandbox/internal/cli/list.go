@@ -199,7 +199,7 @@ func (c *connection) find(ctx context.Context, s *selection) ([]sandbox.Info, er
 }
 
 type listCommand struct {
-	*app
+	app *app
 
 	pages  paging
 	sel    selection
@@ -229,7 +229,7 @@ func (c *listCommand) run(cmd *cobra.Command, _ []string) error {
 		return usagef("--sort-by must be name with --name-prefix")
 	}
 	show := func() error {
-		stop := c.spin("Fetching sandboxes...")
+		stop := c.app.spin("Fetching sandboxes...")
 		found, next, err := c.list(cmd.Context(), &c.pages, &c.sel, sandbox.SortBy(c.sortBy))
 		stop()
 		if err != nil {
@@ -241,30 +241,30 @@ func (c *listCommand) run(cmd *cobra.Command, _ []string) error {
 		if c.sel.all || len(c.sel.statuses) > 0 {
 			ans.empty = "No sandboxes."
 		}
-		if err := c.print(ans); err != nil {
+		if err := c.app.print(ans); err != nil {
 			return err
 		}
-		c.more(next)
+		c.app.more(next)
 		return nil
 	}
 	if !c.watch {
 		return show()
 	}
-	return c.repeat(cmd.Context(), 2*time.Second, show)
+	return c.app.repeat(cmd.Context(), 2*time.Second, show)
 }
 
 func (c *listCommand) list(ctx context.Context, pages *paging, sel *selection, sortBy sandbox.SortBy) ([]sandbox.Info, string, error) {
-	client, err := c.connect(ctx)
+	client, err := c.app.connect(ctx)
 	if err != nil {
 		return nil, "", err
 	}
-	tags := c.pairs(sel.tags, "--tag")
+	tags := c.app.pairs(sel.tags, "--tag")
 	opts := sel.listOptions(tags)
 	opts.SortOrder = sandbox.SortOrder(pages.sortOrder)
 	if sortBy != "" {
 		opts.SortBy = sortBy
 	}
-	match := sel.matcher(tags, c.now())
+	match := sel.matcher(tags, c.app.now())
 	keep := func(i sandbox.Info) bool {
 		return match(i) && (sel.all || len(sel.statuses) > 0 || i.Status == sandbox.StatusRunning)
 	}
@@ -310,7 +310,7 @@ func (c *listCommand) sandboxTable(views []sandboxView, usage bool) *table.Table
 		header = append(header, "CPU", "NETWORK (OUT/IN)")
 	}
 	t := table.New(header...)
-	now := c.now()
+	now := c.app.now()
 	for _, v := range views {
 		row := []any{
 			v.Name, statusCell(v.Status), distance(v.CreatedAt, now), dash(v.Region), memory(v.Memory), number(v.VCPUs),

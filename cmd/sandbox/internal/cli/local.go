@@ -70,7 +70,7 @@ type localView struct {
 	Dir     string `json:"dir"`
 }
 
-type localCommand struct{ *app }
+type localCommand struct{ app *app }
 
 func (c *localCommand) command() *cobra.Command {
 	cmd := &cobra.Command{
@@ -86,7 +86,7 @@ func (c *localCommand) command() *cobra.Command {
 }
 
 func (c *localCommand) status(cmd *cobra.Command, _ []string) error {
-	dir, state, err := c.localDirs()
+	dir, state, err := c.app.localDirs()
 	if err != nil {
 		return err
 	}
@@ -98,16 +98,16 @@ func (c *localCommand) status(cmd *cobra.Command, _ []string) error {
 		return err
 	}
 	defer e.Close()
-	if c.opts.structured() {
+	if c.app.opts.structured() {
 		v := localView{e.Address.PID, e.Address.Mode, e.Address.Version, e.Address.URL, state}
-		return c.print(output{doc: v, names: []string{fmt.Sprint(e.Address.PID)}})
+		return c.app.print(output{doc: v, names: []string{fmt.Sprint(e.Address.PID)}})
 	}
-	_, err = fmt.Fprintf(c.out, "Process %d serves in mode %s, with its files in %s.\n%s\n", e.Address.PID, e.Address.Mode, state, noBoundary)
+	_, err = fmt.Fprintf(c.app.out, "Process %d serves in mode %s, with its files in %s.\n%s\n", e.Address.PID, e.Address.Mode, state, noBoundary)
 	return err
 }
 
 func (c *localCommand) stop(cmd *cobra.Command, _ []string) error {
-	dir, _, err := c.localDirs()
+	dir, _, err := c.app.localDirs()
 	if err != nil {
 		return err
 	}

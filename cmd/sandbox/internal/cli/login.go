@@ -18,7 +18,7 @@ import (
 	"github.com/go-vercel/sandbox/internal/oidc"
 )
 
-type loginCommand struct{ *app }
+type loginCommand struct{ app *app }
 
 func (c *loginCommand) command() *cobra.Command {
 	cmd := &cobra.Command{
@@ -32,19 +32,19 @@ func (c *loginCommand) command() *cobra.Command {
 
 func (c *loginCommand) run(cmd *cobra.Command, _ []string) error {
 	ctx := cmd.Context()
-	host := oidc.NewHost(nil, c.getenv, "")
+	host := oidc.NewHost(nil, c.app.getenv, "")
 	login, err := c.newLogin(ctx, host)
 	if err != nil {
 		return err
 	}
-	fmt.Fprintf(c.err, "%s You are logged in.\n", c.err.Paint(console.Green, "✔"))
-	scope, err := host.InferScope(ctx, login.Token, c.opts.scope)
+	fmt.Fprintf(c.app.err, "%s You are logged in.\n", c.app.err.Paint(console.Green, "✔"))
+	scope, err := host.InferScope(ctx, login.Token, c.app.opts.scope)
 	if err != nil {
-		c.warn("could not find a project: "+err.Error(), "name one with --scope and --project")
+		c.app.warn("could not find a project: "+err.Error(), "name one with --scope and --project")
 		return nil
 	}
-	c.tree([]string{"team: " + first(scope.TeamSlug, scope.TeamID), "project: " + first(scope.ProjectName, scope.ProjectID)},
-		func(s string) string { return c.err.Paint(console.Dim, s) })
+	c.app.tree([]string{"team: " + first(scope.TeamSlug, scope.TeamID), "project: " + first(scope.ProjectName, scope.ProjectID)},
+		func(s string) string { return c.app.err.Paint(console.Dim, s) })
 	return nil
 }
 
@@ -52,11 +52,11 @@ func (c *loginCommand) run(cmd *cobra.Command, _ []string) error {
 const maxToken = 64 << 10
 
 func (c *loginCommand) newLogin(ctx context.Context, host *oidc.Host) (oidc.Login, error) {
-	switch c.opts.token {
+	switch c.app.opts.token {
 	case "":
 		return host.DeviceLogin(ctx, c.promptLogin)
 	case "-":
-		text, err := io.ReadAll(io.LimitReader(c.in, maxToken))
+		text, err := io.ReadAll(io.LimitReader(c.app.in, maxToken))
 		if err != nil {
 			return oidc.Login{}, err
 		}
@@ -73,14 +73,14 @@ func (c *loginCommand) newLogin(ctx context.Context, host *oidc.Host) (oidc.Logi
 // promptLogin tells where to log in, and opens the page if ENTER is pressed.
 func (c *loginCommand) promptLogin(ctx context.Context, code oidc.DeviceCode) error {
 	page := first(code.VerificationURIComplete, code.VerificationURI)
-	fmt.Fprintf(c.err, "Visit %s and enter the code %s (valid for %s).\n", c.err.Paint(console.Cyan, page),
-		c.err.Paint(console.Bold, code.UserCode), longDuration(code.Expiry.Sub(c.now()).Round(time.Minute)))
-	if !c.asks() {
+	fmt.Fprintf(c.app.err, "Visit %s and enter the code %s (valid for %s).\n", c.app.err.Paint(console.Cyan, page),
+		c.app.err.Paint(console.Bold, code.UserCode), longDuration(code.Expiry.Sub(c.app.now()).Round(time.Minute)))
+	if !c.app.asks() {
 		return nil
 	}
-	fmt.Fprintln(c.err, "Press ENTER to open the page.")
+	fmt.Fprintln(c.app.err, "Press ENTER to open the page.")
 	go func() {
-		if _, err := bufio.NewReader(c.in).ReadString('\n'); err == nil && ctx.Err() == nil {
+		if _, err := bufio.NewReader(c.app.in).ReadString('\n'); err == nil && ctx.Err() == nil {
 			_ = openPage(page) // the address is on the screen
 		}
 	}()
@@ -120,7 +120,7 @@ func pageCommand(address string) (*exec.Cmd, error) {
 	return exec.Command("xdg-open", address), nil
 }
 
-type logoutCommand struct{ *app }
+type logoutCommand struct{ app *app }
 
 func (c *logoutCommand) command() *cobra.Command {
 	return &cobra.Command{
@@ -130,13 +130,13 @@ func (c *logoutCommand) command() *cobra.Command {
 }
 
 func (c *logoutCommand) run(cmd *cobra.Command, _ []string) error {
-	err := oidc.NewHost(nil, c.getenv, "").Logout(cmd.Context())
+	err := oidc.NewHost(nil, c.app.getenv, "").Logout(cmd.Context())
 	switch {
 	case errors.Is(err, oidc.ErrNotLoggedIn):
-		_, err = fmt.Fprintf(c.out, "No active session found. You are not currently logged in.\n%s To log in, run: `sandbox login`\n",
-			c.out.Paint(console.Bold, "hint:"))
+		_, err = fmt.Fprintf(c.app.out, "No active session found. You are not currently logged in.\n%s To log in, run: `sandbox login`\n",
+			c.app.out.Paint(console.Bold, "hint:"))
 	case err == nil:
-		_, err = fmt.Fprintln(c.out, "Logged out!")
+		_, err = fmt.Fprintln(c.app.out, "Logged out!")
 	}
 	return err
 }

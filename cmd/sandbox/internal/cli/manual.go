@@ -9,7 +9,7 @@ import (
 	"github.com/spf13/cobra"
 )
 
-type manCommand struct{ *app }
+type manCommand struct{ app *app }
 
 func (c *manCommand) command() *cobra.Command {
 	return &cobra.Command{

@@ -19,7 +19,7 @@ const localMachine = "Your tools work in sandboxes of an emulator on the user's 
 	"of this machine, can reach its network, and may be able to read and change its files. Run nothing in them that you would not run on the machine itself."
 
 type mcpCommand struct {
-	*app
+	app *app
 
 	only string
 }
@@ -37,25 +37,25 @@ func (c *mcpCommand) command() *cobra.Command {
 }
 
 func (c *mcpCommand) run(cmd *cobra.Command, _ []string) (err error) {
-	c.opts.noInput = true
+	c.app.opts.noInput = true
 	opts := &agent.Options{OnError: func(call agent.Call, err error) {
-		c.warn(fmt.Sprintf("%s: %v", call.Tool, err), "the agent was told in its own words")
+		c.app.warn(fmt.Sprintf("%s: %v", call.Tool, err), "the agent was told in its own words")
 	}}
-	if c.opts.local {
-		c.warn("the sandboxes of --local are processes of this machine, and not isolated from it", "let only agents use them that may run commands here")
+	if c.app.opts.local {
+		c.app.warn("the sandboxes of --local are processes of this machine, and not isolated from it", "let only agents use them that may run commands here")
 		opts.Environment = localMachine
 	}
 	if c.only != "" {
-		if c.only, err = c.resolveName(c.only); err != nil {
+		if c.only, err = c.app.resolveName(c.only); err != nil {
 			return err
 		}
 	}
-	client, err := c.connect(cmd.Context())
+	client, err := c.app.connect(cmd.Context())
 	if err != nil {
 		// An agent's program shows its user what a tool says, and not why a server
 		// has ended.
-		why := c.explain(err)
-		c.warn(why.Message, why.Hint)
+		why := c.app.explain(err)
+		c.app.warn(why.Message, why.Hint)
 		opts.Before = func(context.Context, agent.Call) error {
 			return agent.Refuse(fmt.Sprintf("%s; %s; then start this server again (tell the user)", why.Message, why.Hint))
 		}

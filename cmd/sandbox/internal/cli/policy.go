@@ -16,11 +16,11 @@ func (c *configCommand) configKeysCommands() []*cobra.Command {
 	get := &cobra.Command{
 		Use: "get <name> <key>", Short: "Write one setting, by its name in the JSON of config list", Args: positionals("name", "key"),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			name, err := c.resolveName(args[0])
+			name, err := c.app.resolveName(args[0])
 			if err != nil {
 				return err
 			}
-			sb, err := c.get(cmd.Context(), name, false)
+			sb, err := c.app.get(cmd.Context(), name, false)
 			if err != nil {
 				return err
 			}
@@ -33,10 +33,10 @@ func (c *configCommand) configKeysCommands() []*cobra.Command {
 				return &exitError{code: exitNotFound, err: withHint(fmt.Errorf("there is no setting %s", quote(args[1])), "see sandbox config list %s --json", name)}
 			}
 			if text, ok := value.(string); ok {
-				_, err = fmt.Fprintln(c.shown(), text)
+				_, err = fmt.Fprintln(c.app.shown(), text)
 				return err
 			}
-			return writeJSON(c.shown(), value, false)
+			return writeJSON(c.app.shown(), value, false)
 		},
 	}
 	set := &cobra.Command{
@@ -60,18 +60,18 @@ func (c *configCommand) configKeysCommands() []*cobra.Command {
 	return []*cobra.Command{get, set}
 }
 
-type policyCommand struct{ *app }
+type policyCommand struct{ app *app }
 
 func (c *policyCommand) command() *cobra.Command {
 	cmd := &cobra.Command{Use: "policy", Short: "Show and change what a sandbox can reach"}
 	show := &cobra.Command{
-		Use: "show <name>", Short: "Write the network policy as JSON, without the values of headers", Args: c.nameOrActive(),
+		Use: "show <name>", Short: "Write the network policy as JSON, without the values of headers", Args: c.app.nameOrActive(),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			sb, err := c.getOnly(cmd.Context(), args, false)
+			sb, err := c.app.getOnly(cmd.Context(), args, false)
 			if err != nil {
 				return err
 			}
-			return c.print(output{doc: presentPolicy(sb), names: []string{policyText(presentPolicy(sb))}})
+			return c.app.print(output{doc: presentPolicy(sb), names: []string{policyText(presentPolicy(sb))}})
 		},
 	}
 	set := &cobra.Command{
@@ -110,7 +110,7 @@ func presentPolicy(sb *sandbox.Sandbox) *sandbox.NetworkPolicy {
 }
 
 func (c *policyCommand) setPolicy(ctx context.Context, name string, change func(*sandbox.NetworkPolicy) (*sandbox.NetworkPolicy, error)) error {
-	return c.update(ctx, name, "network policy", func(sb *sandbox.Sandbox) (*sandbox.UpdateOptions, func(*sandbox.Sandbox) []string, error) {
+	return c.app.update(ctx, name, "network policy", func(sb *sandbox.Sandbox) (*sandbox.UpdateOptions, func(*sandbox.Sandbox) []string, error) {
 		policy, err := change(presentPolicy(sb))
 		if err != nil {
 			return nil, nil, err

@@ -54,14 +54,14 @@ func (c *connection) remoteCommand(ctx context.Context, name, id string) (*sandb
 }
 
 type psCommand struct {
-	*app
+	app *app
 
 	all bool
 }
 
 func (c *psCommand) command() *cobra.Command {
 	cmd := &cobra.Command{
-		Use: "ps <name>", Short: "List the commands of a sandbox", GroupID: groupCommands, Args: c.nameOrActive(),
+		Use: "ps <name>", Short: "List the commands of a sandbox", GroupID: groupCommands, Args: c.app.nameOrActive(),
 		Long: "List the commands that run in a sandbox, or with --all also those that have ended in its present session.",
 	}
 	toggle(cmd.Flags(), &c.all, "all", "a", "Show commands that have ended as well")
@@ -70,11 +70,11 @@ func (c *psCommand) command() *cobra.Command {
 }
 
 func (c *psCommand) run(cmd *cobra.Command, args []string) error {
-	name, err := c.onlyName(args)
+	name, err := c.app.onlyName(args)
 	if err != nil {
 		return err
 	}
-	s, err := c.session(cmd.Context(), name)
+	s, err := c.app.session(cmd.Context(), name)
 	if err != nil {
 		return err
 	}
@@ -92,7 +92,7 @@ func (c *psCommand) run(cmd *cobra.Command, args []string) error {
 	}
 	ans := list(views, func(v commandView) string { return v.ID }, c.commandTable)
 	ans.empty = "No commands are running."
-	return c.print(ans)
+	return c.app.print(ans)
 }
 
 // revealTime bounds the look at one command.
@@ -118,7 +118,7 @@ func reveal(ctx context.Context, commands []*sandbox.Command) {
 
 func (c *psCommand) commandTable(views []commandView) *table.Table {
 	t := table.New("ID", "STATUS", "STARTED", "DURATION", "COMMAND")
-	now := c.now()
+	now := c.app.now()
 	for _, v := range views {
 		status, duration := statusCell(sandbox.StatusRunning), "-"
 		if v.ExitCode != nil {
@@ -133,7 +133,7 @@ func (c *psCommand) commandTable(views []commandView) *table.Table {
 }
 
 type logsCommand struct {
-	*app
+	app *app
 
 	follow bool
 	tail   int
@@ -158,7 +158,7 @@ func (c *logsCommand) run(cmd *cobra.Command, args []string) error {
 	if len(args) == 2 {
 		id = args[1]
 	}
-	remote, err := c.remoteCommand(cmd.Context(), args[0], id)
+	remote, err := c.app.remoteCommand(cmd.Context(), args[0], id)
 	if err != nil {
 		return err
 	}
@@ -234,7 +234,7 @@ func (l *logReader) keep(e sandbox.LogEntry) {
 	}
 }
 
-type waitCommand struct{ *app }
+type waitCommand struct{ app *app }
 
 func (c *waitCommand) command() *cobra.Command {
 	return &cobra.Command{
@@ -245,7 +245,7 @@ func (c *waitCommand) command() *cobra.Command {
 }
 
 func (c *waitCommand) run(cmd *cobra.Command, args []string) error {
-	remote, err := c.remoteCommand(cmd.Context(), args[0], args[1])
+	remote, err := c.app.remoteCommand(cmd.Context(), args[0], args[1])
 	if err != nil {
 		return err
 	}
@@ -253,8 +253,8 @@ func (c *waitCommand) run(cmd *cobra.Command, args []string) error {
 	if err != nil {
 		return err
 	}
-	if c.opts.structured() {
-		if err := c.print(output{doc: viewCommand(result.Command), names: []string{result.Command.ID()}}); err != nil {
+	if c.app.opts.structured() {
+		if err := c.app.print(output{doc: viewCommand(result.Command), names: []string{result.Command.ID()}}); err != nil {
 			return err
 		}
 	}
@@ -262,7 +262,7 @@ func (c *waitCommand) run(cmd *cobra.Command, args []string) error {
 }
 
 type killCommand struct {
-	*app
+	app *app
 
 	send sandbox.Signal
 	tree bool
@@ -279,7 +279,7 @@ func (c *killCommand) command() *cobra.Command {
 }
 
 func (c *killCommand) run(cmd *cobra.Command, args []string) error {
-	remote, err := c.remoteCommand(cmd.Context(), args[0], args[1])
+	remote, err := c.app.remoteCommand(cmd.Context(), args[0], args[1])
 	if err != nil {
 		return err
 	}
@@ -300,7 +300,7 @@ func parseSignal(s string) (sandbox.Signal, error) {
 	return sandbox.ParseSignal(name)
 }
 
-type attachCommand struct{ *app }
+type attachCommand struct{ app *app }
 
 func (c *attachCommand) command() *cobra.Command {
 	return &cobra.Command{
@@ -316,11 +316,11 @@ func (c *attachCommand) run(cmd *cobra.Command, args []string) error {
 	if len(args) == 2 {
 		id = args[1]
 	}
-	remote, err := c.remoteCommand(cmd.Context(), args[0], id)
+	remote, err := c.app.remoteCommand(cmd.Context(), args[0], id)
 	if err != nil {
 		return err
 	}
-	pass := c.passSignals(cmd.Context(), false)
+	pass := c.app.passSignals(cmd.Context(), false)
 	defer pass.stop()
 	live, cancel := context.WithCancel(context.WithoutCancel(cmd.Context()))
 	defer cancel()

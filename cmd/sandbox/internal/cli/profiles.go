@@ -14,7 +14,7 @@ import (
 )
 
 type useCommand struct {
-	*app
+	app *app
 
 	unset bool
 }
@@ -31,7 +31,7 @@ func (c *useCommand) command() *cobra.Command {
 }
 
 func (c *useCommand) run(cmd *cobra.Command, args []string) error {
-	dirs, err := c.dirs()
+	dirs, err := c.app.dirs()
 	if err != nil {
 		return err
 	}
@@ -43,11 +43,11 @@ func (c *useCommand) run(cmd *cobra.Command, args []string) error {
 	case c.unset:
 		return dirs.SetActive(dir, "")
 	case len(args) == 1:
-		sb, err := c.get(cmd.Context(), args[0], false)
+		sb, err := c.app.get(cmd.Context(), args[0], false)
 		if err != nil {
 			return err
 		}
-		fmt.Fprintf(c.err, "The active sandbox of %s is %s.\n", dir, sb.Name())
+		fmt.Fprintf(c.app.err, "The active sandbox of %s is %s.\n", dir, sb.Name())
 		return dirs.SetActive(dir, sb.Name())
 	}
 	name, err := dirs.Active(dir)
@@ -57,11 +57,11 @@ func (c *useCommand) run(cmd *cobra.Command, args []string) error {
 	if name == "" {
 		return &exitError{code: exitNotFound, err: withHint(fmt.Errorf("there is no active sandbox"), "choose one with: sandbox use NAME")}
 	}
-	_, err = fmt.Fprintln(c.shown(), name)
+	_, err = fmt.Fprintln(c.app.shown(), name)
 	return err
 }
 
-type profileCommand struct{ *app }
+type profileCommand struct{ app *app }
 
 func (c *profileCommand) command() *cobra.Command {
 	cmd := &cobra.Command{Use: "profile", Short: "Manage profiles: teams and projects by a name", GroupID: groupTools}
@@ -78,7 +78,7 @@ type profileView struct {
 	Token   bool   `json:"token"`
 }
 
-type profileListCommand struct{ *app }
+type profileListCommand struct{ app *app }
 
 func (c *profileListCommand) command() *cobra.Command {
 	return &cobra.Command{
@@ -88,7 +88,7 @@ func (c *profileListCommand) command() *cobra.Command {
 }
 
 func (c *profileListCommand) run(*cobra.Command, []string) error {
-	dirs, err := c.dirs()
+	dirs, err := c.app.dirs()
 	if err != nil {
 		return err
 	}
@@ -110,7 +110,7 @@ func (c *profileListCommand) run(*cobra.Command, []string) error {
 		return t
 	})
 	ans.empty = "No profiles."
-	return c.print(ans)
+	return c.app.print(ans)
 }
 
 // changeConfig changes config.toml.
@@ -129,7 +129,7 @@ func (s *stdio) changeConfig(change func(*settings.Config) error) error {
 	return dirs.WriteConfig(config)
 }
 
-type profileSetCommand struct{ *app }
+type profileSetCommand struct{ app *app }
 
 func (c *profileSetCommand) command() *cobra.Command {
 	cmd := &cobra.Command{
@@ -141,10 +141,10 @@ func (c *profileSetCommand) command() *cobra.Command {
 }
 
 func (c *profileSetCommand) run(_ *cobra.Command, args []string) error {
-	return c.changeConfig(func(f *settings.Config) error {
+	return c.app.changeConfig(func(f *settings.Config) error {
 		p := f.Profiles[args[0]]
-		p.Team, p.Project = first(c.opts.scope, p.Team), first(c.opts.project, p.Project)
-		p.APIURL, p.Token = first(c.opts.apiURL, p.APIURL), first(c.opts.token, p.Token)
+		p.Team, p.Project = first(c.app.opts.scope, p.Team), first(c.app.opts.project, p.Project)
+		p.APIURL, p.Token = first(c.app.opts.apiURL, p.APIURL), first(c.app.opts.token, p.Token)
 		if f.Profiles == nil {
 			f.Profiles = map[string]settings.Profile{}
 		}
@@ -160,7 +160,7 @@ func noProfile(f *settings.Config, name string) error {
 	return nil
 }
 
-type profileUseCommand struct{ *app }
+type profileUseCommand struct{ app *app }
 
 func (c *profileUseCommand) command() *cobra.Command {
 	return &cobra.Command{
@@ -170,7 +170,7 @@ func (c *profileUseCommand) command() *cobra.Command {
 }
 
 func (c *profileUseCommand) run(_ *cobra.Command, args []string) error {
-	return c.changeConfig(func(f *settings.Config) error {
+	return c.app.changeConfig(func(f *settings.Config) error {
 		if args[0] == "-" {
 			f.Profile = ""
 			return nil
@@ -180,7 +180,7 @@ func (c *profileUseCommand) run(_ *cobra.Command, args []string) error {
 	})
 }
 
-type profileRemoveCommand struct{ *app }
+type profileRemoveCommand struct{ app *app }
 
 func (c *profileRemoveCommand) command() *cobra.Command {
 	return &cobra.Command{
@@ -190,7 +190,7 @@ func (c *profileRemoveCommand) command() *cobra.Command {
 }
 
 func (c *profileRemoveCommand) run(_ *cobra.Command, args []string) error {
-	return c.changeConfig(func(f *settings.Config) error {
+	return c.app.changeConfig(func(f *settings.Config) error {
 		if f.Profile == args[0] {
 			f.Profile = ""
 		}
@@ -207,7 +207,7 @@ type whoamiView struct {
 	Expires string `json:"expires,omitempty"`
 }
 
-type whoamiCommand struct{ *app }
+type whoamiCommand struct{ app *app }
 
 func (c *whoamiCommand) command() *cobra.Command {
 	return &cobra.Command{
@@ -217,14 +217,14 @@ func (c *whoamiCommand) command() *cobra.Command {
 }
 
 func (c *whoamiCommand) run(cmd *cobra.Command, _ []string) error {
-	if _, err := c.connect(cmd.Context()); err != nil {
+	if _, err := c.app.connect(cmd.Context()); err != nil {
 		return err
 	}
-	v := whoamiView{Team: c.scope.TeamID, Project: c.scope.ProjectID, Source: c.source}
-	if at, ok := oidc.Expiry(c.scope.Token); ok {
+	v := whoamiView{Team: c.app.scope.TeamID, Project: c.app.scope.ProjectID, Source: c.app.source}
+	if at, ok := oidc.Expiry(c.app.scope.Token); ok {
 		v.Expires = at.UTC().Format("2006-01-02T15:04:05Z")
 	}
-	return c.print(output{doc: v, names: []string{v.Team + "/" + v.Project}, table: func() *table.Table {
+	return c.app.print(output{doc: v, names: []string{v.Team + "/" + v.Project}, table: func() *table.Table {
 		t := table.New("TEAM", "PROJECT", "TOKEN FROM", "EXPIRES")
 		t.Row(v.Team, v.Project, v.Source, dash(v.Expires))
 		return t

@@ -18,7 +18,7 @@ var errInUse = &exitError{code: exitConflict, err: errors.New("it has been used 
 
 // pruneCommand removes sandboxes that are stopped, and their snapshots.
 type pruneCommand struct {
-	*app
+	app *app
 
 	sel       selection
 	snapshots bool // also automatic snapshots of the sandboxes
@@ -58,7 +58,7 @@ func (p *pruneCommand) command() *cobra.Command {
 func (p *pruneCommand) run(cmd *cobra.Command, _ []string) error {
 	ctx := cmd.Context()
 	p.sel.statuses = []string{string(sandbox.StatusStopped), string(sandbox.StatusFailed), string(sandbox.StatusAborted)}
-	found, err := p.find(ctx, &p.sel)
+	found, err := p.app.find(ctx, &p.sel)
 	if err != nil {
 		return err
 	}
@@ -80,32 +80,32 @@ func (p *pruneCommand) run(cmd *cobra.Command, _ []string) error {
 		return p.show(goes, what)
 	}
 	if len(goes.all()) == 0 {
-		fmt.Fprintln(p.err, "There is nothing to remove.")
+		fmt.Fprintln(p.app.err, "There is nothing to remove.")
 		return nil
 	}
-	if err := p.confirm(ctx, "Remove "+what+" for good: "+strings.Join(goes.all(), ", ")+"?"); err != nil {
+	if err := p.app.confirm(ctx, "Remove "+what+" for good: "+strings.Join(goes.all(), ", ")+"?"); err != nil {
 		return err
 	}
-	removed, err := p.removeFound(ctx, found, &p.sel, false)
+	removed, err := p.app.removeFound(ctx, found, &p.sel, false)
 	gone := pruned{mapped(removed, func(i sandbox.Info) string { return i.Name }), []string{}}
 	if len(snapshots) > 0 {
 		var serr error
 		gone.Snapshots, serr = p.deleteSnapshots(ctx, snapshots, removed)
 		err = errors.Join(err, serr)
 	}
-	if p.opts.structured() {
-		return errors.Join(err, p.print(output{doc: gone, names: gone.all()}))
+	if p.app.opts.structured() {
+		return errors.Join(err, p.app.print(output{doc: gone, names: gone.all()}))
 	}
-	return errors.Join(err, p.printDone(gone.all()))
+	return errors.Join(err, p.app.printDone(gone.all()))
 }
 
 func (p *pruneCommand) show(goes pruned, what string) error {
-	if p.opts.structured() {
-		return p.print(output{doc: goes, names: goes.all()})
+	if p.app.opts.structured() {
+		return p.app.print(output{doc: goes, names: goes.all()})
 	}
-	fmt.Fprintf(p.err, "%s would be removed.\n", what)
+	fmt.Fprintf(p.app.err, "%s would be removed.\n", what)
 	for _, n := range goes.all() {
-		fmt.Fprintln(p.shown(), n)
+		fmt.Fprintln(p.app.shown(), n)
 	}
 	return nil
 }
@@ -116,7 +116,7 @@ func (p *pruneCommand) ownSnapshots(ctx context.Context, of []sandbox.Info) ([]s
 	var own []sandbox.SnapshotInfo
 	p.owners = map[string]string{}
 	for _, i := range of {
-		for s, err := range p.client.ListSnapshots(ctx, &sandbox.ListOptions{Sandbox: i.Name}) {
+		for s, err := range p.app.client.ListSnapshots(ctx, &sandbox.ListOptions{Sandbox: i.Name}) {
 			if err != nil {
 				return nil, err
 			}
@@ -137,14 +137,14 @@ func (p *pruneCommand) unused(ctx context.Context, own []sandbox.SnapshotInfo, g
 	// The snapshots first: that of a sandbox that stops meanwhile is its current
 	// one by the time that sandboxes are listed.
 	var all []sandbox.SnapshotInfo
-	for s, err := range p.client.ListSnapshots(ctx, nil) {
+	for s, err := range p.app.client.ListSnapshots(ctx, nil) {
 		if err != nil {
 			return nil, err
 		}
 		all = append(all, s)
 	}
 	used := map[string]bool{}
-	for i, err := range p.client.List(ctx, nil) {
+	for i, err := range p.app.client.List(ctx, nil) {
 		if err != nil {
 			return nil, err
 		}
@@ -152,7 +152,7 @@ func (p *pruneCommand) unused(ctx context.Context, own []sandbox.SnapshotInfo, g
 			used[i.CurrentSnapshotID] = true
 		}
 	}
-	return unusedSnapshots(own, all, used, p.sel.olderThan, p.now()), nil
+	return unusedSnapshots(own, all, used, p.sel.olderThan, p.app.now()), nil
 }
 
 // unusedSnapshots are those of own that are not used, that no snapshot which
@@ -202,11 +202,11 @@ func (p *pruneCommand) deleteSnapshots(ctx context.Context, found []sandbox.Snap
 		return []string{}, err
 	}
 	ids := mapped(found, func(s sandbox.SnapshotInfo) string { return s.ID })
-	return p.each(ids, "Deleting snapshot ", func(id string) error {
+	return p.app.each(ids, "Deleting snapshot ", func(id string) error {
 		if !slices.ContainsFunc(still, func(s sandbox.SnapshotInfo) bool { return s.ID == id }) {
 			return errInUse
 		}
-		snap, err := p.client.GetSnapshot(ctx, id)
+		snap, err := p.app.client.GetSnapshot(ctx, id)
 		if err != nil {
 			return err
 		}

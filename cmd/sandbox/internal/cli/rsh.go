@@ -46,7 +46,7 @@ func remoteShellArgs(args []string) (user, name, line string, err error) {
 	return user, name, strings.Join(args[1:], " "), nil
 }
 
-type rshCommand struct{ *app }
+type rshCommand struct{ app *app }
 
 func (c *rshCommand) command() *cobra.Command {
 	return &cobra.Command{
@@ -63,18 +63,18 @@ func (c *rshCommand) run(cmd *cobra.Command, args []string) error {
 	if len(args) == 1 && (args[0] == "--help" || args[0] == "-h") {
 		return cmd.Help()
 	}
-	c.started = true
+	c.app.started = true
 	user, name, line, err := remoteShellArgs(args)
 	if err != nil {
 		return err
 	}
-	if name, err = c.resolveName(name); err != nil {
+	if name, err = c.app.resolveName(name); err != nil {
 		return err
 	}
 	if user != "" && user != "vercel-sandbox" {
 		line = "sudo -u " + shellWord(user) + " -- bash -c " + shellWord(line)
 	}
-	sb, err := c.get(cmd.Context(), name, true)
+	sb, err := c.app.get(cmd.Context(), name, true)
 	if err != nil {
 		return err
 	}
@@ -92,15 +92,15 @@ func (c *rshCommand) remoteShell(ctx context.Context, sb *sandbox.Sandbox, line 
 		return err
 	}
 	defer conn.Close()
-	go func() { _, _ = io.Copy(conn, c.in) }() // it ends with the connection
-	_, copyErr := io.Copy(c.out, conn)
+	go func() { _, _ = io.Copy(conn, c.app.in) }() // it ends with the connection
+	_, copyErr := io.Copy(c.app.out, conn)
 	late, cancel := withDeadline(ctx, cleanupTime)
 	defer cancel()
 	if text, err := sb.FS().ReadFile(late, stderrFile); err == nil {
-		_, _ = c.err.Write(text) // nobody may be there to read it
+		_, _ = c.app.err.Write(text) // nobody may be there to read it
 	}
 	if err := sb.FS().Remove(late, stderrFile); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		c.warn("could not remove "+stderrFile+": "+err.Error(), "delete it yourself")
+		c.app.warn("could not remove "+stderrFile+": "+err.Error(), "delete it yourself")
 	}
 	if copyErr != nil {
 		return copyErr

@@ -20,7 +20,7 @@ type runOptions struct {
 }
 
 type runCommand struct {
-	*app
+	app *app
 
 	o runOptions
 }
@@ -46,31 +46,31 @@ func (c *runCommand) command() *cobra.Command {
 }
 
 func (c *runCommand) run(cmd *cobra.Command, args []string) error {
-	if err := c.applyDefaults(cmd); err != nil {
+	if err := c.app.applyDefaults(cmd); err != nil {
 		return err
 	}
-	c.doubtTimeout(given(cmd, "timeout"))
-	c.doubtTimeout(given(cmd, "exec-timeout"))
+	c.app.doubtTimeout(given(cmd, "timeout"))
+	c.app.doubtTimeout(given(cmd, "exec-timeout"))
 	return c.runInNew(cmd.Context(), &c.o, args)
 }
 
 // runInNew makes or finds the sandbox, runs the command and cleans up. From the
 // moment that a sandbox may exist, --rm removes it.
 func (c *runCommand) runInNew(ctx context.Context, o *runOptions, words []string) error {
-	if _, err := c.resolveName(o.settings.name); err != nil {
+	if _, err := c.app.resolveName(o.settings.name); err != nil {
 		return err
 	}
 	if o.rm && o.command.stop {
 		return usagef("--rm and --stop exclude each other")
 	}
-	if err := c.check(&o.command); err != nil {
+	if err := c.app.check(&o.command); err != nil {
 		return err
 	}
 	if o.rm && o.command.detach {
 		return usagef("--rm would remove the sandbox under the command that -d leaves running")
 	}
 	if o.connect {
-		if err := c.needTerminal("leave --connect out"); err != nil {
+		if err := c.app.needTerminal("leave --connect out"); err != nil {
 			return err
 		}
 	}
@@ -79,18 +79,18 @@ func (c *runCommand) runInNew(ctx context.Context, o *runOptions, words []string
 	if o.rm {
 		s.nonPersistent = true
 	}
-	create, err := s.createOptions(c.stdio)
+	create, err := s.createOptions(c.app.stdio)
 	if err != nil {
 		return err
 	}
-	if create.Env, err = c.withAI(ctx, s.ai, create.Env); err != nil {
+	if create.Env, err = c.app.withAI(ctx, s.ai, create.Env); err != nil {
 		return err
 	}
-	sb, err := c.sandboxForRun(ctx, o, create)
+	sb, err := c.app.sandboxForRun(ctx, o, create)
 	if err != nil {
 		return err
 	}
-	cleanUp := c.stopAfter(&o.command)
+	cleanUp := c.app.stopAfter(&o.command)
 	if o.rm {
 		cleanUp = func(ctx context.Context, sb *sandbox.Sandbox) error { return sb.Delete(ctx, nil) }
 	}
@@ -98,25 +98,25 @@ func (c *runCommand) runInNew(ctx context.Context, o *runOptions, words []string
 		if err := ctx.Err(); err != nil {
 			return err
 		}
-		if err := c.furnish(ctx, sb, s); err != nil {
+		if err := c.app.furnish(ctx, sb, s); err != nil {
 			return err
 		}
 		if o.connect {
-			if err := c.terminal(ctx, sb, &terminalOptions{keepAlive: !o.command.noExtend, env: create.Env}); err != nil {
+			if err := c.app.terminal(ctx, sb, &terminalOptions{keepAlive: !o.command.noExtend, env: create.Env}); err != nil {
 				return err
 			}
 		}
-		err := c.runRemote(ctx, sb, &o.command, words[0], words[1:])
+		err := c.app.runRemote(ctx, sb, &o.command, words[0], words[1:])
 		fetchErr := c.fetchAll(ctx, sb, o.downloads)
 		if err == nil {
 			return fetchErr
 		}
 		if fetchErr != nil {
-			c.warn("the download failed: "+fetchErr.Error(), "the command itself failed as well")
+			c.app.warn("the download failed: "+fetchErr.Error(), "the command itself failed as well")
 		}
 		return err
 	}
-	return c.andThen(ctx, sb, work, cleanUp)
+	return c.app.andThen(ctx, sb, work, cleanUp)
 }
 
 // sandboxForRun finds the sandbox of a name, or makes one. With --rm a signal does

@@ -10,7 +10,7 @@ import (
 	"github.com/go-vercel/sandbox/cmd/sandbox/internal/table"
 )
 
-type sessionsCommand struct{ *app }
+type sessionsCommand struct{ app *app }
 
 func (c *sessionsCommand) command() *cobra.Command {
 	cmd := &cobra.Command{Use: "sessions", Short: "Manage sessions"}
@@ -19,14 +19,14 @@ func (c *sessionsCommand) command() *cobra.Command {
 }
 
 type sessionsListCommand struct {
-	*app
+	app *app
 
 	pages paging
 	all   bool
 }
 
 func (c *sessionsListCommand) command() *cobra.Command {
-	cmd := &cobra.Command{Use: "list <name>", Aliases: []string{"ls"}, Short: "List the sessions of a sandbox", Args: c.nameOrActive()}
+	cmd := &cobra.Command{Use: "list <name>", Aliases: []string{"ls"}, Short: "List the sessions of a sandbox", Args: c.app.nameOrActive()}
 	toggle(cmd.Flags(), &c.all, "all", "a", "Show all sessions (default shows just running)")
 	c.pages.define(cmd.Flags(), "sessions")
 	cmd.RunE = c.run
@@ -34,11 +34,11 @@ func (c *sessionsListCommand) command() *cobra.Command {
 }
 
 func (c *sessionsListCommand) run(cmd *cobra.Command, args []string) error {
-	sb, err := c.getOnly(cmd.Context(), args, false)
+	sb, err := c.app.getOnly(cmd.Context(), args, false)
 	if err != nil {
 		return err
 	}
-	stop := c.spin("Fetching sessions...")
+	stop := c.app.spin("Fetching sessions...")
 	found, next, err := collect(cmd.Context(), &c.pages, func(s sandbox.SessionInfo) string { return s.ID },
 		func(s sandbox.SessionInfo) bool { return c.all || s.Status == sandbox.StatusRunning },
 		func(ctx context.Context, limit int, cursor string) (*sandbox.Page[sandbox.SessionInfo], error) {
@@ -51,10 +51,10 @@ func (c *sessionsListCommand) run(cmd *cobra.Command, args []string) error {
 	ans := list(mapped(found, viewSession), func(v sessionView) string { return v.ID },
 		func(views []sessionView) *table.Table { return c.sessionTable(views, c.all) })
 	ans.empty = "No sessions."
-	if err := c.print(ans); err != nil {
+	if err := c.app.print(ans); err != nil {
 		return err
 	}
-	c.more(next)
+	c.app.more(next)
 	return nil
 }
 
@@ -64,7 +64,7 @@ func (c *sessionsListCommand) sessionTable(views []sessionView, usage bool) *tab
 		header = append(header, "CPU", "NETWORK (OUT/IN)")
 	}
 	t := table.New(header...)
-	now := c.now()
+	now := c.app.now()
 	for _, v := range views {
 		timeout := "-"
 		if v.CreatedAt != nil {

@@ -17,7 +17,7 @@ import (
 )
 
 type snapshotCommand struct {
-	*app
+	app *app
 
 	stop, silent bool
 	expiration   *time.Duration
@@ -25,7 +25,7 @@ type snapshotCommand struct {
 
 func (c *snapshotCommand) command() *cobra.Command {
 	cmd := &cobra.Command{
-		Use: "snapshot <name>", Short: "Take a snapshot of a sandbox's files", Args: c.nameOrActive(),
+		Use: "snapshot <name>", Short: "Take a snapshot of a sandbox's files", Args: c.app.nameOrActive(),
 		Long: "Take a snapshot of a sandbox's files, which ends its session. The snapshot's ID is written to standard output.",
 	}
 	flags := cmd.Flags()
@@ -39,18 +39,18 @@ func (c *snapshotCommand) command() *cobra.Command {
 func (c *snapshotCommand) run(cmd *cobra.Command, args []string) error {
 	ctx := cmd.Context()
 	if !c.stop {
-		if err := c.confirm(ctx, "A snapshot ends the current session of the sandbox. Go on?"); err != nil {
+		if err := c.app.confirm(ctx, "A snapshot ends the current session of the sandbox. Go on?"); err != nil {
 			if _, refused := errors.AsType[*usageError](err); refused {
 				return withHint(usagef("a snapshot ends the current session of the sandbox"), "agree with --stop")
 			}
 			return err
 		}
 	}
-	name, err := c.onlyName(args)
+	name, err := c.app.onlyName(args)
 	if err != nil {
 		return err
 	}
-	sb, err := c.get(ctx, name, false)
+	sb, err := c.app.get(ctx, name, false)
 	if err != nil {
 		return err
 	}
@@ -58,24 +58,24 @@ func (c *snapshotCommand) run(cmd *cobra.Command, args []string) error {
 		return withHint(fmt.Errorf("sandbox %s is not running (its status is %s)", name, status),
 			"a stopped sandbox has its snapshot already: sandbox snapshots list --name %s", name)
 	}
-	done := c.spinUnless(c.silent, "Creating snapshot...")
+	done := c.app.spinUnless(c.silent, "Creating snapshot...")
 	snap, err := sb.Snapshot(ctx, &sandbox.SnapshotOptions{Expiration: keptFor(c.expiration)})
 	done()
 	if err != nil {
 		return err
 	}
-	if c.opts.structured() {
-		return c.print(output{doc: viewSnapshot(snap.Info()), names: []string{snap.ID()}})
+	if c.app.opts.structured() {
+		return c.app.print(output{doc: viewSnapshot(snap.Info()), names: []string{snap.ID()}})
 	}
 	if c.silent {
 		return nil
 	}
-	fmt.Fprintf(c.err, "%s Snapshot %s created.\n", c.err.Paint(console.Green, "✔"), snap.ID())
-	_, err = fmt.Fprintln(c.shown(), snap.ID())
+	fmt.Fprintf(c.app.err, "%s Snapshot %s created.\n", c.app.err.Paint(console.Green, "✔"), snap.ID())
+	_, err = fmt.Fprintln(c.app.shown(), snap.ID())
 	return err
 }
 
-type snapshotsCommand struct{ *app }
+type snapshotsCommand struct{ app *app }
 
 func (c *snapshotsCommand) command() *cobra.Command {
 	cmd := &cobra.Command{Use: "snapshots", Short: "Manage snapshots"}
@@ -108,7 +108,7 @@ func (p *printer) printSnapshots(views []snapshotView) error {
 }
 
 type snapshotsListCommand struct {
-	*app
+	app *app
 
 	pages paging
 	name  string
@@ -123,11 +123,11 @@ func (c *snapshotsListCommand) command() *cobra.Command {
 }
 
 func (c *snapshotsListCommand) run(cmd *cobra.Command, _ []string) error {
-	client, err := c.connect(cmd.Context())
+	client, err := c.app.connect(cmd.Context())
 	if err != nil {
 		return err
 	}
-	stop := c.spin("Fetching snapshots...")
+	stop := c.app.spin("Fetching snapshots...")
 	found, next, err := collect(cmd.Context(), &c.pages, func(s sandbox.SnapshotInfo) string { return s.ID },
 		func(sandbox.SnapshotInfo) bool { return true },
 		func(ctx context.Context, limit int, cursor string) (*sandbox.Page[sandbox.SnapshotInfo], error) {
@@ -139,10 +139,10 @@ func (c *snapshotsListCommand) run(cmd *cobra.Command, _ []string) error {
 	if err != nil {
 		return err
 	}
-	if err := c.printSnapshots(mapped(found, viewSnapshot)); err != nil {
+	if err := c.app.printSnapshots(mapped(found, viewSnapshot)); err != nil {
 		return err
 	}
-	c.more(next)
+	c.app.more(next)
 	return nil
 }
 
@@ -166,7 +166,7 @@ func snapshotArgs(several bool) cobra.PositionalArgs {
 	}
 }
 
-type snapshotsGetCommand struct{ *app }
+type snapshotsGetCommand struct{ app *app }
 
 func (c *snapshotsGetCommand) command() *cobra.Command {
 	return &cobra.Command{
@@ -176,24 +176,24 @@ func (c *snapshotsGetCommand) command() *cobra.Command {
 }
 
 func (c *snapshotsGetCommand) run(cmd *cobra.Command, args []string) error {
-	client, err := c.connect(cmd.Context())
+	client, err := c.app.connect(cmd.Context())
 	if err != nil {
 		return err
 	}
-	stop := c.spin("Fetching snapshot...")
+	stop := c.app.spin("Fetching snapshot...")
 	snap, err := client.GetSnapshot(cmd.Context(), args[0])
 	stop()
 	if err != nil {
 		return err
 	}
 	v := viewSnapshot(snap.Info())
-	if c.opts.structured() {
-		return c.print(output{doc: v, names: []string{v.ID}})
+	if c.app.opts.structured() {
+		return c.app.print(output{doc: v, names: []string{v.ID}})
 	}
-	return c.printSnapshots([]snapshotView{v})
+	return c.app.printSnapshots([]snapshotView{v})
 }
 
-type snapshotsDeleteCommand struct{ *app }
+type snapshotsDeleteCommand struct{ app *app }
 
 func (c *snapshotsDeleteCommand) command() *cobra.Command {
 	return &cobra.Command{
@@ -203,11 +203,11 @@ func (c *snapshotsDeleteCommand) command() *cobra.Command {
 }
 
 func (c *snapshotsDeleteCommand) run(cmd *cobra.Command, args []string) error {
-	client, err := c.connect(cmd.Context())
+	client, err := c.app.connect(cmd.Context())
 	if err != nil {
 		return err
 	}
-	return c.tasks(distinct(args), "Deleting snapshot ", func(id string) error {
+	return c.app.tasks(distinct(args), "Deleting snapshot ", func(id string) error {
 		snap, err := client.GetSnapshot(cmd.Context(), id)
 		if err != nil {
 			return err
@@ -223,7 +223,7 @@ func (c *snapshotsDeleteCommand) run(cmd *cobra.Command, args []string) error {
 const maxTree = 10
 
 type snapshotsTreeCommand struct {
-	*app
+	app *app
 
 	order, cursor string
 	limit         int
@@ -231,7 +231,7 @@ type snapshotsTreeCommand struct {
 
 func (c *snapshotsTreeCommand) command() *cobra.Command {
 	cmd := &cobra.Command{
-		Use: "tree <name>", Short: "Show the ancestors and descendants of a sandbox's snapshot", Args: c.nameOrActive(),
+		Use: "tree <name>", Short: "Show the ancestors and descendants of a sandbox's snapshot", Args: c.app.nameOrActive(),
 	}
 	flags := cmd.Flags()
 	choice(flags, &c.order, "sort-order", "", "value", "desc (default) walks the ancestors, asc the descendants. Needs --cursor", "asc", "desc")
@@ -245,15 +245,15 @@ func (c *snapshotsTreeCommand) run(cmd *cobra.Command, args []string) error {
 	if c.order != "" && c.cursor == "" {
 		return usagef("--sort-order needs --cursor")
 	}
-	name, err := c.onlyName(args)
+	name, err := c.app.onlyName(args)
 	if err != nil {
 		return err
 	}
-	client, err := c.connect(cmd.Context())
+	client, err := c.app.connect(cmd.Context())
 	if err != nil {
 		return err
 	}
-	stop := c.spin("Fetching snapshot tree...")
+	stop := c.app.spin("Fetching snapshot tree...")
 	defer stop()
 	t := &snapshotTree{app: c.app, client: client, name: name, limit: c.limit}
 	if c.cursor != "" {

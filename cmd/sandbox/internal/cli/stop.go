@@ -99,7 +99,7 @@ func failAfter(a *app, errs []error) error {
 }
 
 type stopCommand struct {
-	*app
+	app *app
 
 	sel    selection
 	dryRun bool
@@ -121,24 +121,24 @@ func (c *stopCommand) run(cmd *cobra.Command, args []string) error {
 	if c.sel.given() && len(c.sel.statuses) == 0 {
 		c.sel.statuses = []string{string(sandbox.StatusRunning)}
 	}
-	names, _, err := c.chosen(ctx, cmd, args, &c.sel)
+	names, _, err := c.app.chosen(ctx, cmd, args, &c.sel)
 	if err != nil {
 		return err
 	}
 	if c.dryRun {
-		return c.wouldBe("stopped", names)
+		return c.app.wouldBe("stopped", names)
 	}
 	text := "Stopping " + plural(len(names), "sandbox", "sandboxes")
 	if len(names) == 1 {
 		text = "Stopping " + names[0]
 	}
-	spin := c.spin(text)
+	spin := c.app.spin(text)
 	type stopped struct {
 		sb     *sandbox.Sandbox
 		result *sandbox.StopResult
 	}
 	results, errs := forEach(names, func(_ int, name string) (stopped, error) {
-		sb, err := c.get(ctx, name, false)
+		sb, err := c.app.get(ctx, name, false)
 		if err != nil {
 			return stopped{}, err
 		}
@@ -149,16 +149,16 @@ func (c *stopCommand) run(cmd *cobra.Command, args []string) error {
 	views := []stopView{}
 	for i, r := range results {
 		if errs[i] != nil {
-			fmt.Fprintf(c.err, "%s %s\n", c.err.Paint(console.Red, "✖"), lines(c.explain(errs[i]).Message))
+			fmt.Fprintf(c.app.err, "%s %s\n", c.app.err.Paint(console.Red, "✖"), lines(c.app.explain(errs[i]).Message))
 			continue
 		}
 		views = append(views, viewStop(names[i], r.result))
-		if !c.opts.structured() {
+		if !c.app.opts.structured() {
 			c.tellStopped(r.sb, r.result)
 		}
 	}
-	if c.opts.structured() {
-		if err := c.print(list(views, func(v stopView) string { return v.Name }, nil)); err != nil {
+	if c.app.opts.structured() {
+		if err := c.app.print(list(views, func(v stopView) string { return v.Name }, nil)); err != nil {
 			return err
 		}
 	}
@@ -197,7 +197,7 @@ type field struct{ label, value string }
 
 // tellStopped shows what a session and its sandbox have used.
 func (c *stopCommand) tellStopped(sb *sandbox.Sandbox, r *sandbox.StopResult) {
-	fmt.Fprintf(c.err, "%s Sandbox stopped.\n", c.err.Paint(console.Green, "✔"))
+	fmt.Fprintf(c.app.err, "%s Sandbox stopped.\n", c.app.err.Paint(console.Green, "✔"))
 	i, s := viewSandbox(sb.Info()), viewSession(r.Session)
 	run := func(label string, ms int64) field {
 		return field{label, units.Run(time.Duration(ms) * time.Millisecond)}
@@ -216,7 +216,7 @@ func (c *stopCommand) tellStopped(sb *sandbox.Sandbox, r *sandbox.StopResult) {
 	if p := r.Snapshot; p != nil {
 		expires := "never"
 		if !p.ExpiresAt.IsZero() {
-			expires = units.Distance(p.ExpiresAt, c.now())
+			expires = units.Distance(p.ExpiresAt, c.app.now())
 		}
 		rows = append(rows, []field{{"snapshot: ", p.ID}, {"size: ", units.Bytes(p.SizeBytes)}, {"expires: ", expires}})
 	}
@@ -230,15 +230,15 @@ func (c *stopCommand) tellStopped(sb *sandbox.Sandbox, r *sandbox.StopResult) {
 	for _, row := range rows {
 		var b strings.Builder
 		for column, f := range row {
-			b.WriteString(f.label + c.err.Paint(console.Cyan, f.value) + strings.Repeat(" ", widths[column]-len(f.label)-len(f.value)+2))
+			b.WriteString(f.label + c.app.err.Paint(console.Cyan, f.value) + strings.Repeat(" ", widths[column]-len(f.label)-len(f.value)+2))
 		}
 		lines = append(lines, strings.TrimRight(b.String(), " "))
 	}
-	c.tree(lines, func(s string) string { return c.err.Paint(console.Dim, s) })
+	c.app.tree(lines, func(s string) string { return c.app.err.Paint(console.Dim, s) })
 }
 
 type removeCommand struct {
-	*app
+	app *app
 
 	sel     selection
 	orphans bool
@@ -261,24 +261,24 @@ func (c *removeCommand) command() *cobra.Command {
 
 func (c *removeCommand) run(cmd *cobra.Command, args []string) error {
 	ctx := cmd.Context()
-	names, found, err := c.chosen(ctx, cmd, args, &c.sel)
+	names, found, err := c.app.chosen(ctx, cmd, args, &c.sel)
 	if err != nil {
 		return err
 	}
 	if c.dryRun {
-		return c.wouldBe("removed", names)
+		return c.app.wouldBe("removed", names)
 	}
 	if c.sel.given() && len(names) > 0 && !c.force {
-		if err := c.confirm(ctx, fmt.Sprintf("Remove %s for good: %s?", plural(len(names), "sandbox", "sandboxes"), strings.Join(names, ", "))); err != nil {
+		if err := c.app.confirm(ctx, fmt.Sprintf("Remove %s for good: %s?", plural(len(names), "sandbox", "sandboxes"), strings.Join(names, ", "))); err != nil {
 			return err
 		}
 	}
 	if c.sel.given() {
-		removed, err := c.removeFound(ctx, found, &c.sel, c.orphans)
-		return errors.Join(err, c.printDone(mapped(removed, func(i sandbox.Info) string { return i.Name })))
+		removed, err := c.app.removeFound(ctx, found, &c.sel, c.orphans)
+		return errors.Join(err, c.app.printDone(mapped(removed, func(i sandbox.Info) string { return i.Name })))
 	}
-	return c.tasks(names, "Removing sandbox ", func(name string) error {
-		sb, err := c.get(ctx, name, false)
+	return c.app.tasks(names, "Removing sandbox ", func(name string) error {
+		sb, err := c.app.get(ctx, name, false)
 		if err == nil {
 			err = sb.Delete(ctx, &sandbox.DeleteOptions{DeleteOrphanSnapshots: c.orphans})
 		}

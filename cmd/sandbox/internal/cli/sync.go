@@ -44,7 +44,7 @@ const (
 )
 
 type syncCommand struct {
-	*app
+	app *app
 
 	work          syncing
 	watch, noKeep bool
@@ -82,7 +82,7 @@ func (c *syncCommand) run(cmd *cobra.Command, args []string) error {
 		return err
 	}
 	if !c.noKeep {
-		defer c.keepAlive(ctx, s.sb, "the watch ends with the session")()
+		defer c.app.keepAlive(ctx, s.sb, "the watch ends with the session")()
 	}
 	if s.upward {
 		return s.watchHere(ctx)

@@ -6,13 +6,13 @@ import (
 	"github.com/spf13/cobra"
 )
 
-type telemetryCommand struct{ *app }
+type telemetryCommand struct{ app *app }
 
 func (c *telemetryCommand) command() *cobra.Command {
 	cmd := &cobra.Command{Use: "telemetry", Short: "Say what is collected about the use of this program: nothing"}
 	set := func(enabled bool) func(*cobra.Command, []string) error {
 		return func(*cobra.Command, []string) error {
-			dirs, err := c.dirs()
+			dirs, err := c.app.dirs()
 			if err != nil {
 				return err
 			}
@@ -31,6 +31,6 @@ func (c *telemetryCommand) command() *cobra.Command {
 }
 
 func (c *telemetryCommand) run(*cobra.Command, []string) error {
-	fmt.Fprintln(c.err, "Telemetry status: Disabled\n\nThis program collects nothing. The choice is kept for the official CLI.")
+	fmt.Fprintln(c.app.err, "Telemetry status: Disabled\n\nThis program collects nothing. The choice is kept for the official CLI.")
 	return nil
 }

@@ -38,7 +38,7 @@ type usage struct {
 }
 
 type topCommand struct {
-	*app
+	app *app
 
 	sel   selection
 	once  bool
@@ -67,37 +67,37 @@ func (c *topCommand) run(cmd *cobra.Command, args []string) error {
 		}
 		ans := list(found, func(u usage) string { return u.Name }, c.usageTable)
 		ans.empty = "No sandboxes are running."
-		return c.print(ans)
+		return c.app.print(ans)
 	}
-	if c.once || !c.out.Terminal || c.opts.structured() {
+	if c.once || !c.app.out.Terminal || c.app.opts.structured() {
 		return show()
 	}
-	return c.repeat(cmd.Context(), c.every, show)
+	return c.app.repeat(cmd.Context(), c.every, show)
 }
 
 func (c *topCommand) measured(ctx context.Context, names []string, sel *selection) ([]usage, error) {
 	if len(names) == 0 {
 		sel.statuses = []string{string(sandbox.StatusRunning)}
-		found, err := c.find(ctx, sel)
+		found, err := c.app.find(ctx, sel)
 		if err != nil {
 			return nil, err
 		}
 		names = mapped(found, func(i sandbox.Info) string { return i.Name })
 	}
-	if _, err := c.connect(ctx); err != nil {
+	if _, err := c.app.connect(ctx); err != nil {
 		return nil, err
 	}
 	results, errs := forEach(names, func(_ int, name string) (usage, error) { return c.measure(ctx, name) })
 	for i, err := range errs {
 		if err != nil {
-			results[i] = usage{Name: names[i], Error: c.explain(err).Message}
+			results[i] = usage{Name: names[i], Error: c.app.explain(err).Message}
 		}
 	}
 	return results, ctx.Err()
 }
 
 func (c *topCommand) measure(ctx context.Context, name string) (usage, error) {
-	sb, err := c.get(ctx, name, false)
+	sb, err := c.app.get(ctx, name, false)
 	if err != nil {
 		return usage{}, err
 	}
@@ -153,7 +153,7 @@ func parseUsage(text string) usage {
 
 func (c *topCommand) usageTable(found []usage) *table.Table {
 	t := table.New("NAME", "CPU", "VCPUS", "LOAD", "MEMORY", "NETWORK (OUT/IN)", "ENDS")
-	now := c.now()
+	now := c.app.now()
 	for _, u := range found {
 		if u.Error != "" {
 			t.Row(u.Name, "-", "-", "-", "-", "-", u.Error)

@@ -58,7 +58,7 @@ type urlView struct {
 }
 
 type urlCommand struct {
-	*app
+	app *app
 
 	publish, wait bool
 }
@@ -74,19 +74,19 @@ func (c *urlCommand) command() *cobra.Command {
 }
 
 func (c *urlCommand) run(cmd *cobra.Command, args []string) error {
-	address, err := c.publicURL(cmd.Context(), args[0], args[1], c.publish, c.wait)
+	address, err := c.app.publicURL(cmd.Context(), args[0], args[1], c.publish, c.wait)
 	if err != nil {
 		return err
 	}
-	if c.opts.structured() {
-		return c.print(output{doc: urlView{address}, names: []string{address}})
+	if c.app.opts.structured() {
+		return c.app.print(output{doc: urlView{address}, names: []string{address}})
 	}
-	_, err = fmt.Fprintln(c.shown(), address)
+	_, err = fmt.Fprintln(c.app.shown(), address)
 	return err
 }
 
 type openCommand struct {
-	*app
+	app *app
 
 	publish bool
 }
@@ -101,11 +101,11 @@ func (c *openCommand) command() *cobra.Command {
 }
 
 func (c *openCommand) run(cmd *cobra.Command, args []string) error {
-	address, err := c.publicURL(cmd.Context(), args[0], args[1], c.publish, true)
+	address, err := c.app.publicURL(cmd.Context(), args[0], args[1], c.publish, true)
 	if err != nil {
 		return err
 	}
-	fmt.Fprintln(c.err, address)
+	fmt.Fprintln(c.app.err, address)
 	return openPage(address)
 }
 
@@ -118,7 +118,7 @@ type waiting struct {
 }
 
 type waitForCommand struct {
-	*app
+	app *app
 
 	w waiting
 }
@@ -175,7 +175,7 @@ func (c *waitForCommand) waitFor(ctx context.Context, w *waiting, args []string)
 		if len(args) == 2 {
 			id = args[1]
 		}
-		remote, err := c.remoteCommand(ctx, args[0], id)
+		remote, err := c.app.remoteCommand(ctx, args[0], id)
 		if err != nil {
 			return err
 		}
@@ -183,14 +183,14 @@ func (c *waitForCommand) waitFor(ctx context.Context, w *waiting, args []string)
 		if err != nil {
 			return err
 		}
-		_, err = fmt.Fprintln(c.shown(), line)
+		_, err = fmt.Fprintln(c.app.shown(), line)
 		return err
 	case w.port != 0:
-		name, err := c.resolveName(args[0])
+		name, err := c.app.resolveName(args[0])
 		if err != nil {
 			return err
 		}
-		sb, err := c.get(ctx, name, true)
+		sb, err := c.app.get(ctx, name, true)
 		if err != nil {
 			return err
 		}
@@ -205,11 +205,11 @@ func (c *waitForCommand) waitFor(ctx context.Context, w *waiting, args []string)
 			return true, conn.Close()
 		})
 	}
-	name, err := c.resolveName(args[0])
+	name, err := c.app.resolveName(args[0])
 	if err != nil {
 		return err
 	}
-	sb, err := c.get(ctx, name, false)
+	sb, err := c.app.get(ctx, name, false)
 	if err != nil {
 		return err
 	}

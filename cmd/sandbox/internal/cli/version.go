@@ -16,7 +16,7 @@ type versionView struct {
 	Arch    string `json:"arch"`
 }
 
-type versionCommand struct{ *app }
+type versionCommand struct{ app *app }
 
 func (c *versionCommand) command() *cobra.Command {
 	return &cobra.Command{
@@ -34,9 +34,9 @@ func (c *versionCommand) run(*cobra.Command, []string) error {
 			}
 		}
 	}
-	if c.opts.structured() {
-		return c.print(output{doc: v, names: []string{v.Version}})
+	if c.app.opts.structured() {
+		return c.app.print(output{doc: v, names: []string{v.Version}})
 	}
-	_, err := fmt.Fprintln(c.out, v.Version)
+	_, err := fmt.Fprintln(c.app.out, v.Version)
 	return err
 }
