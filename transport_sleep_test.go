@@ -8,6 +8,7 @@ import (
 	"net/http/httptest"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"strconv"
 	"strings"
 	"sync"
@@ -180,9 +181,13 @@ func TestBrowserWakes(t *testing.T) {
 	defer front.Close()
 	ctx, cancel := context.WithTimeout(t.Context(), testkit.Patience)
 	defer cancel()
+	profile := filepath.Join(t.TempDir(), "profile")
 	cmd := exec.CommandContext(ctx, browser, "--headless", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--no-first-run",
-		"--user-data-dir="+t.TempDir(), "--dump-dom", front.URL)
+		"--user-data-dir="+profile, "--dump-dom", front.URL)
+	cmd.Env = append(os.Environ(), "HOME="+profile)
 	page, err := cmd.Output()
+	// Its children may write for a moment more.
+	require.Eventually(t, func() bool { return os.RemoveAll(profile) == nil }, testkit.Patience, 50*time.Millisecond)
 	require.NoError(t, err)
 	assert.Contains(t, string(page), `<p id="p">awake</p>`)
 }
