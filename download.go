@@ -305,8 +305,11 @@ func (f *FileSystem) DownloadDir(ctx context.Context, src, dst string, opts *Dow
 	if opts != nil {
 		o = *opts
 	}
-	if o.MaxEntries < 0 || o.MaxBytes < 0 {
-		return invalid("MaxEntries", "a limit is negative")
+	if o.MaxEntries < 0 {
+		return invalid("MaxEntries", "%d is negative", o.MaxEntries)
+	}
+	if o.MaxBytes < 0 {
+		return invalid("MaxBytes", "%d is negative", o.MaxBytes)
 	}
 	if dst == "" {
 		return invalid("dst", "is empty; the path of a local directory is needed")

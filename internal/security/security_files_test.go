@@ -158,4 +158,9 @@ func TestDownloadFileMaxBytes(t *testing.T) {
 	assert.Empty(t, left)
 	require.NoError(t, sb.FS().DownloadFile(t.Context(), "f", dst, &sandbox.DownloadFileOptions{MaxBytes: 1000}))
 	assert.ErrorIs(t, sb.FS().DownloadFile(t.Context(), "f", dst, &sandbox.DownloadFileOptions{MaxBytes: -1}), sandbox.ErrInvalid)
+	for field, o := range map[string]sandbox.DownloadDirOptions{"MaxEntries": {MaxEntries: -1}, "MaxBytes": {MaxBytes: -1}} {
+		err := sb.FS().DownloadDir(t.Context(), ".", dst, &o)
+		assert.ErrorIs(t, err, sandbox.ErrInvalid)
+		assert.ErrorContains(t, err, field+": -1 is negative")
+	}
 }
