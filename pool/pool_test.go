@@ -228,7 +228,7 @@ func TestHostileSandbox(t *testing.T) {
 				})
 			}
 			p := open(t, srv.Client(), pool.Options{
-				Name: "hostile", Stopped: stopped, Lease: 4 * time.Second,
+				Name: "hostile", Stopped: stopped, Lease: 10 * time.Second,
 				Reset: func(context.Context, *sandbox.Sandbox) error { return nil },
 			})
 			ctx, cancel := context.WithTimeout(t.Context(), patience)
