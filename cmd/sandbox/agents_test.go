@@ -21,6 +21,7 @@ import (
 
 	"github.com/go-vercel/sandbox/internal/needs"
 	"github.com/go-vercel/sandbox/internal/oidc/oidctest"
+	"github.com/go-vercel/sandbox/sandboxtest"
 )
 
 // agentDesk has programs that stand in for agents: they say how they were
@@ -65,12 +66,21 @@ func TestCreateAgent(t *testing.T) {
 		s.until("   │ Reconnect: sandbox exec" + place + "--interactive " + again)
 		s.until("   ╰ Stop: sandbox stop" + place + name)
 		assert.Equal(t, 3, s.ended())
+		looked := 0
 		for _, r := range d.seen() {
-			if r.Operation == "CreateSandbox" {
+			switch r.Operation {
+			case sandboxtest.CreateSandbox:
+				looked++
 				assert.Contains(t, string(r.Body), `"image":"vercel/sandbox/universal"`)
 				assert.NotContains(t, string(r.Body), "OPENCODE")
+			case sandboxtest.RunCommand:
+				if strings.Contains(string(r.Body), "--version") {
+					looked++
+					assert.Contains(t, string(r.Body), `"TOPIC":"cats"`)
+				}
 			}
 		}
+		assert.Equal(t, 2, looked, c.agent)
 	}
 	assert.Equal(t, "with-pi\nwith-opencode\nwith-codex\nwith-claude\n", d.ok("ls", "-q"), "they stay, and run")
 }
