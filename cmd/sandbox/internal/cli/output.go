@@ -5,8 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"regexp"
 	"strings"
-	"text/template"
 
 	"github.com/itchyny/gojq"
 
@@ -167,33 +167,57 @@ func (p *printer) query(doc any) error {
 	}
 }
 
-// fill writes a template's view of a document, one line for each item of a list.
-func (p *printer) fill(doc any) error {
-	t, err := template.New("--format").Funcs(template.FuncMap{
-		"json": func(v any) (string, error) { b, err := json.Marshal(v); return string(b), err },
-		"join": func(sep string, items []any) string {
-			texts := make([]string, len(items))
-			for i, it := range items {
-				texts[i] = fmt.Sprint(it)
-			}
-			return strings.Join(texts, sep)
-		},
-	}).Parse(p.opts.format)
-	if err != nil {
-		return usagef("%v", err)
+// place is where a format has a field of an item, or its JSON.
+var place = regexp.MustCompile(`\{\{\s*(json\s+)?\.([\w.-]*)\s*\}\}`)
+
+func parseFormat(s string) (string, error) {
+	if rest := place.ReplaceAllString(s, ""); strings.Contains(rest, "{{") {
+		return "", fmt.Errorf("%q has more than {{.field}} and {{json .field}}; use --jq for that", s)
 	}
+	return s, nil
+}
+
+// fill writes a format with the fields of a document, one line for each item of a
+// list. A field that an item does not have is empty.
+func (p *printer) fill(doc any) error {
 	items, err := elements(doc)
 	if err != nil {
 		return err
 	}
 	for _, it := range items {
-		var text strings.Builder
-		if err := t.Execute(&text, it); err != nil {
-			return err
+		var failed error
+		line := place.ReplaceAllStringFunc(p.opts.format, func(at string) string {
+			found := place.FindStringSubmatch(at)
+			text, err := fieldText(it, found[2], found[1] != "")
+			failed = errors.Join(failed, err)
+			return text
+		})
+		if failed != nil {
+			return failed
 		}
-		if _, err := fmt.Fprintln(p.shown(), text.String()); err != nil {
+		if _, err := fmt.Fprintln(p.shown(), line); err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+// fieldText returns what a path such as session.status leads to.
+func fieldText(v any, path string, quoted bool) (string, error) {
+	for name := range strings.SplitSeq(path, ".") {
+		if name == "" {
+			continue // the item itself
+		}
+		fields, _ := v.(map[string]any)
+		v = fields[name]
+	}
+	if text, ok := v.(string); ok && !quoted {
+		return text, nil
+	}
+	if v == nil && !quoted {
+		return "", nil
+	}
+	var text strings.Builder
+	err := writeJSON(&text, v, false)
+	return strings.TrimSuffix(text.String(), "\n"), err
 }
