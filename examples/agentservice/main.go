@@ -111,7 +111,7 @@ func (s *service) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	case errors.Is(err, agent.ErrLimit):
 		events.send("error", "that took too many steps")
 	case err != nil:
-		log.Printf("chat %q: %v", chat, err) // not for the user
+		log.Printf("chat %q: %v", chat, err) //nolint:gosec // quoted, and not for the user
 		events.send("error", "something went wrong")
 	default:
 		events.send("answer", answer)

@@ -80,8 +80,8 @@ func TestEveryFieldIsCompared(t *testing.T) {
 	}
 	var missing []string
 	for op, spec := range maps.Collect(optionsOf(t)) {
-		for i := range spec.NumField() {
-			name := argument(spec.Field(i).Name)
+		for field := range spec.Fields() {
+			name := argument(field.Name)
 			if op == "runCommand" && name == "timeout" {
 				name = "timeoutMs"
 			}
@@ -95,14 +95,14 @@ func TestEveryFieldIsCompared(t *testing.T) {
 	slices.Sort(missing)
 	assert.Equal(t, onlyHere, missing, "options that no scenario gives")
 	for class, names := range getters {
-		for _, name := range strings.Fields(strings.ReplaceAll(names, "|", "")) {
+		for name := range strings.FieldsSeq(strings.ReplaceAll(names, "|", "")) {
 			assert.True(t, asked[name], "no scenario asks a %s for its %s", class, name)
 		}
 	}
 	for _, info := range []any{sandbox.Info{}, sandbox.SessionInfo{}, sandbox.SnapshotInfo{}, sandbox.DriveInfo{}} {
 		of := reflect.TypeOf(info)
-		for i := range of.NumField() {
-			name := jsName(of.Field(i).Name)
+		for field := range of.Fields() {
+			name := jsName(field.Name)
 			if name != "extra" && !slices.Contains(untold, of.Name()+"."+name) {
 				assert.True(t, told[name], "no result has the %s of a %T", name, info)
 			}

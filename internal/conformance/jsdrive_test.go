@@ -128,7 +128,7 @@ func init() {
 func reconcileSteps(t *testing.T, s Scenario, js, got []any) []string {
 	departures, err := LoadDepartures(dataDir)
 	require.NoError(t, err)
-	rules := append(departures.Rules, ofVersions...)
+	rules := slices.Concat(departures.Rules, ofVersions)
 	departed := map[string]bool{}
 	for i := range js {
 		x := &reconciler{rules: rules, played: &Played{Scenario: &s, Rules: notedRules(got[i])}}

@@ -233,7 +233,7 @@ func (x *reconciler) shared() {
 		return
 	}
 	x.used("one-resume-for-all")
-	x.want.Requests = append(kept, extra...)
+	x.want.Requests = slices.Concat(kept, extra)
 	for range extra {
 		x.drop(len(kept))
 	}

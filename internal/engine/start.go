@@ -74,7 +74,7 @@ func (s *Start) Begin(ctx, live context.Context) (cmd *wire.Command, r *logstrea
 		open = newOpening(ctx, OpenGrace)
 	}
 	if s.Body.Logs {
-		cmd, r, err = s.followed(open, live)
+		cmd, r, err = s.followed(live, open)
 	} else {
 		cmd, err = s.send(open, func() {}, func() (*wire.Command, error) { return s.detached(open) })
 	}
@@ -104,7 +104,7 @@ func Patience(ctx context.Context) time.Duration {
 	return KillGrace
 }
 
-func (s *Start) followed(open *opening, live context.Context) (*wire.Command, *logstream.Reader, error) {
+func (s *Start) followed(live context.Context, open *opening) (*wire.Command, *logstream.Reader, error) {
 	var r *logstream.Reader
 	drop := func() {
 		if r != nil {
