@@ -98,7 +98,7 @@ func TestProgramsMeetAll(t *testing.T) {
 		dealt = append(dealt, deal(n))
 	}
 	assert.ElementsMatch(t, deck, dealt, "each card is dealt once")
-	for _, what := range slices.Concat([]What{None, Clean, Late, Cleaned, Rival}, anywhere, ofTheBox) {
+	for _, what := range slices.Concat([]What{None, Clean, Late, Held, Double, Crossed, Cleaned, Rival}, anywhere, ofTheBox) {
 		assert.Positive(t, whats[what], what)
 	}
 }

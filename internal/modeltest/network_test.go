@@ -35,6 +35,7 @@ type strike struct {
 	gone  bool          // an earlier request was refused, and the call made again
 	first *http.Request // an upload that was lost, and half of what it held
 	half  []byte
+	held  *http.Request // a request that arrives before the next one
 }
 
 // arm puts a fault in force; disarm removes it.
@@ -123,7 +124,16 @@ func (n *network) RoundTrip(req *http.Request) (*http.Response, error) {
 		again.Body, again.ContentLength, again.GetBody = io.NopCloser(bytes.NewReader(s.half)), int64(len(s.half)), nil
 		s.half = nil
 	}
+	var held *http.Request
+	if s != nil {
+		held, s.held = s.held, nil
+	}
 	n.mu.Unlock()
+	if held != nil {
+		if resp, err := n.next.RoundTrip(held); err == nil {
+			resp.Body.Close() // nobody waits for it
+		}
+	}
 	if strikes {
 		return n.strike(s, req)
 	}
@@ -197,6 +207,10 @@ func (n *network) strike(s *strike, req *http.Request) (*http.Response, error) {
 			return nil, syscall.ECONNRESET
 		}
 		return respond(req, http.StatusBadGateway, "text/html", "<html>Bad gateway</html>")
+	case Page:
+		return n.page(s, req)
+	case Held, Double, Crossed:
+		return n.mislead(s, req)
 	case Cut, Clean:
 		return n.ending(s, req, func() error {
 			if s.What == Clean {
@@ -235,12 +249,89 @@ func (n *network) strike(s *strike, req *http.Request) (*http.Response, error) {
 	return resp, err
 }
 
+// pages are what something in between responds with.
+var pages = []struct {
+	status     int
+	kind, body string
+}{
+	{410, "text/html", "<html>Gone</html>"},
+	{200, "text/html", "<html>Please accept our terms</html>"},
+	{404, "text/html", "<html>Not found</html>"},
+	{200, "application/json", ""},
+	{409, "text/html", "<html>Conflict</html>"},
+	{200, "application/json", "null"},
+	{401, "text/html", "<html>Sign in</html>"},
+	{422, "application/json", `{"message":"no"}`},
+	{200, "application/x-ndjson", "<html>Please accept our terms</html>"},
+	{429, "text/html", "<html>Slow down</html>"},
+}
+
+// page has something in between respond, before the request was passed on or
+// behind.
+func (n *network) page(s *strike, req *http.Request) (*http.Response, error) {
+	p := pages[s.At%len(pages)]
+	if s.When == Before {
+		return respond(req, p.status, p.kind, p.body)
+	}
+	resp, err := n.next.RoundTrip(req)
+	if err != nil {
+		return nil, err
+	}
+	_, _ = io.Copy(io.Discard, resp.Body)
+	resp.Body.Close()
+	n.mu.Lock()
+	s.real = resp.StatusCode
+	n.mu.Unlock()
+	return respond(req, p.status, p.kind, p.body)
+}
+
+// mislead delivers a request later or twice, or the response to another.
+func (n *network) mislead(s *strike, req *http.Request) (*http.Response, error) {
+	var body []byte
+	if req.Body != nil {
+		var err error
+		body, err = io.ReadAll(req.Body)
+		req.Body.Close()
+		if err != nil {
+			return nil, err
+		}
+	}
+	copied := func(body []byte) *http.Request {
+		again := req.Clone(context.WithoutCancel(req.Context()))
+		again.Body, again.ContentLength, again.GetBody = io.NopCloser(bytes.NewReader(body)), int64(len(body)), nil
+		return again
+	}
+	if s.What == Held {
+		n.mu.Lock()
+		s.held = copied(body)
+		n.mu.Unlock()
+		return nil, syscall.ECONNRESET
+	}
+	first, err := n.next.RoundTrip(copied(body))
+	if err != nil {
+		return nil, err
+	}
+	first.Body.Close()
+	if s.What == Crossed {
+		body = bytes.Replace(body, []byte(`"command":"sh"`), []byte(`"command":"true"`), 1)
+		other := copied(body)
+		query := other.URL.Query()
+		query.Set("cmdId", "other-"+query.Get("cmdId"))
+		other.URL.RawQuery = query.Encode()
+		return n.next.RoundTrip(other)
+	}
+	return n.next.RoundTrip(copied(body))
+}
+
 // ending sends the request, and ends the response early.
 func (n *network) ending(s *strike, req *http.Request, end func() error) (*http.Response, error) {
 	resp, err := n.next.RoundTrip(req)
 	if err != nil {
 		return nil, err
 	}
+	n.mu.Lock()
+	s.real = resp.StatusCode
+	n.mu.Unlock()
 	resp.ContentLength = -1
 	resp.Header.Del("Content-Length")
 	// A stream is cut after its first record at the earliest: a cut before that is

@@ -89,6 +89,10 @@ const (
 	Cut      What = "cut"       // the response breaks off
 	Clean    What = "clean cut" // the response ends early, without an error
 	Late     What = "late"      // half of it arrives behind the second attempt
+	Page     What = "page"      // something in between responds, before it has acted or behind
+	Held     What = "held"      // it arrives before the next request, and its connection breaks at once
+	Double   What = "double"    // it is delivered twice, and the second response arrives
+	Crossed  What = "crossed"   // it acts, and another command's response arrives
 	Missing  What = "missing"   // credentials whose file is missing for a moment
 	GiveUp   What = "given up"  // the caller's context ends
 
@@ -140,38 +144,41 @@ var files = []Kind{Append, Upload, Appends, Write, Replace, Truncate, Remove, Re
 var lives = []Kind{Stop, Update, Extend, Policy, Save, Make, Remake, Resume, Fork, Drive, Discard, Drop}
 
 // anywhere are faults that any step may meet.
-var anywhere = []What{Refuse, Throttle, Odd, Lost, Gateway, Cut, Missing, GiveUp}
+var anywhere = []What{Refuse, Throttle, Odd, Lost, Gateway, Page, Cut, Missing, GiveUp}
 
 // ofTheBox are what may happen to the sandbox that commands and files are in.
 var ofTheBox = []What{Stopped, Expired, Crashed, Deleted, Hooked}
 
 // likely are the faults that a kind of step is about.
 var likely = map[Kind][]Fault{
-	Run:     {{What: Cut, On: Logs}, {What: Stopped, When: Within, On: Logs}, {What: Lost, On: Cmd}, {What: Crashed, When: Within, On: Logs}},
-	Start:   {{What: Cut, On: Logs}, {What: Clean, On: Logs}, {What: Odd, On: Logs}},
+	Run:     {{What: Cut, On: Logs}, {What: Stopped, When: Within, On: Logs}, {What: Lost, On: Cmd}, {What: Crashed, When: Within, On: Logs}, {What: Page, When: Behind, On: Cmd}, {What: Crossed, On: Cmd}, {What: Double, On: Cmd}},
+	Start:   {{What: Cut, On: Logs}, {What: Clean, On: Logs}, {What: Odd, On: Logs}, {What: Page, When: Behind, On: Cmd}, {What: Crossed, On: Cmd}},
 	Fetch:   {{What: Clean, On: Logs}, {What: Clean, On: Logs}, {What: Cut, On: Logs}, {What: Odd, On: Look}},
 	Follow:  {{What: Clean, On: Logs}, {What: Cut, On: Logs}, {What: Stopped, When: Within, On: Logs}},
 	Feed:    {{What: Late, On: Put}, {What: Lost, On: Cmd}, {What: Stopped, When: Before, On: Cmd}},
-	Exec:    {{What: Clean, On: Logs}, {What: Lost, On: Cmd}, {What: Cut, On: Look}},
-	Talk:    {{What: Lost, On: Stdin}, {What: Gateway, On: Stdin}},
-	Kill:    {{What: Lost, On: Signal}, {What: Gateway, On: Signal}},
+	Exec:    {{What: Clean, On: Logs}, {What: Lost, On: Cmd}, {What: Cut, On: Look}, {What: Page, When: Behind, On: Cmd}, {What: Held, On: Cmd}},
+	Talk:    {{What: Lost, On: Stdin}, {What: Gateway, On: Stdin}, {What: Page, On: Stdin}, {What: Double, On: Stdin}},
+	Kill:    {{What: Lost, On: Signal}, {What: Gateway, On: Signal}, {What: Page, On: Signal}},
 	Cancel:  {{What: GiveUp, When: Before, On: Cmd}, {What: GiveUp, When: Behind, On: Cmd}, {What: GiveUp, When: Within, On: Logs}},
 	Keep:    {{What: Lost, On: Cmd}, {What: GiveUp, When: Behind, On: Cmd}},
-	Append:  {{What: Missing, On: Creds}, {What: Missing, On: Creds}, {What: Lost, On: Cmd}},
-	Upload:  {{What: Late, On: Put}, {What: Crashed, When: Before, On: Cmd}, {What: Cleaned, When: Before, On: Cmd}},
+	Append:  {{What: Missing, On: Creds}, {What: Missing, On: Creds}, {What: Lost, On: Cmd}, {What: Double, On: Cmd}, {What: Held, On: Cmd}},
+	Upload:  {{What: Late, On: Put}, {What: Crashed, When: Before, On: Cmd}, {What: Cleaned, When: Before, On: Cmd}, {What: Page, When: Before, On: Put}},
 	Write:   {{What: Late, On: Put}, {What: Crashed, When: Before, On: Put, Nth: 3}, {What: Crashed, When: Behind, On: Pause}, {What: Lost, On: Cmd}},
-	Mkdir:   {{What: Lost, On: Any}},
+	Replace: {{What: Page, When: Before, On: Put}, {What: Late, On: Put}},
+	Tree:    {{What: Page, When: Before, On: Put}, {What: Clean, On: Fetched}, {What: Lost, On: Any}},
+	Read:    {{What: Clean, On: Fetched}, {What: Page, On: Fetched}, {What: Stopped, When: Before, On: Fetched}},
+	Mkdir:   {{What: Lost, On: Any}, {What: Page, On: Any}},
 	Rename:  {{What: Lost, On: Cmd}},
 	Copy:    {{What: Lost, On: Cmd}},
 	Save:    {{What: Lost, On: Any}, {What: Gateway, On: Any}},
-	Make:    {{What: Lost, On: Born}, {What: Gateway, On: Born}, {What: Rival, When: Before, On: Born}, {What: Rival, When: Behind, On: Box}},
+	Make:    {{What: Lost, On: Born}, {What: Gateway, On: Born}, {What: Rival, When: Before, On: Born}, {What: Rival, When: Behind, On: Box}, {What: Page, On: Born}, {What: Held, On: Born}},
 	Remake:  {{What: Rival, When: Behind, On: Box}, {What: Rival, When: Before, On: Gone}, {What: Lost, On: Gone}, {What: Rival, When: Before, On: Born}},
 	Resume:  {{What: Hooked, When: Before, On: Any}, {What: Hooked, When: Before, On: Any}, {What: Lost, On: Box}},
 	Fork:    {{What: Lost, On: Any}},
 	Extend:  {{What: Lost, On: Any}},
-	Drive:   {{What: Lost, On: Any}},
-	Discard: {{What: Rival, When: Behind, On: Gone}, {What: Lost, On: Gone}},
-	Drop:    {{What: Rival, When: Behind, On: Gone}, {What: Lost, On: Gone}},
+	Drive:   {{What: Lost, On: Any}, {What: Page, On: Gone}},
+	Discard: {{What: Rival, When: Behind, On: Gone}, {What: Lost, On: Gone}, {What: Page, On: Gone}},
+	Drop:    {{What: Rival, When: Behind, On: Gone}, {What: Lost, On: Gone}, {What: Page, On: Gone}},
 }
 
 // card is a kind of step with a fault that it is about.

@@ -332,7 +332,7 @@ func (w *world) permits(err error) bool {
 		// A proxy that refuses a look or a log for once costs an attempt.
 		e, ok := errors.AsType[*sandbox.APIError](err)
 		return w.net.struck(s, Any) && !w.net.struck(s, Look) && !strings.HasSuffix(s.req.URL.Path, "/logs") && ok && e.Status == http.StatusForbidden
-	case Lost, Gateway, Cut, Clean:
+	case Lost, Gateway, Cut, Clean, Page, Held, Double, Crossed:
 		// What can't be settled by a look.
 		if !w.net.struck(s, Any) || !errors.Is(err, sandbox.ErrOutcomeUnknown) {
 			return false
@@ -341,6 +341,9 @@ func (w *world) permits(err error) bool {
 			return true // it was refused; but of a session that has ended nobody can learn that
 		}
 		path := s.req.URL.Path
+		if s.What == Page && s.When == Before && Cmd.fits(s.req) {
+			return true // it may still be on its way
+		}
 		for _, unsettled := range []string{"/kill", "/fs/mkdir", "/extend-timeout", "/snapshot", "/fork", "/sandboxes"} {
 			if s.req.Method == http.MethodPost && strings.HasSuffix(path, unsettled) {
 				return true
