@@ -3,6 +3,7 @@ package sandbox
 import (
 	"context"
 	"errors"
+	"fmt"
 	"time"
 
 	"github.com/go-vercel/sandbox/internal/api"
@@ -25,13 +26,23 @@ func (s *Sandbox) Delete(ctx context.Context, opts *DeleteOptions) error {
 		return err
 	}
 	info := s.metadata()
-	if _, err := c.deleteSandbox(ctx, info.Name, s.st.project, info.CreatedAt.Time, opts); err != nil {
+	deleted, err := c.deleteSandbox(ctx, info.Name, s.st.project, info.CreatedAt.Time, opts)
+	if err != nil {
 		return err
 	}
 	s.st.mu.Lock()
 	s.st.deleted = true
 	s.st.mu.Unlock()
+	if isAnother(deleted, info.CreatedAt.Time) {
+		return fmt.Errorf("sandbox: %q: %w: somebody else had just made it in place of this one", info.Name, ErrReplaced)
+	}
 	return nil
+}
+
+// isAnother reports whether a sandbox that was deleted, if it is known, is not
+// the one that was created at the given time.
+func isAnother(deleted *wire.Sandbox, created time.Time) bool {
+	return deleted != nil && !deleted.CreatedAt.IsZero() && !created.IsZero() && !deleted.CreatedAt.Equal(created)
 }
 
 // DeleteOptions are the options of [Client.Delete] and [Sandbox.Delete].

@@ -66,9 +66,9 @@ var (
 	// not expose the port. Ports are exposed by [CreateOptions] and
 	// [UpdateOptions].
 	ErrNoRoute = errors.New("no route")
-	// ErrReplaced matches the error of [Client.GetOrCreate] if it meant to delete
-	// a sandbox whose files were gone, and deleted another one of that name, which
-	// another client had created in the meantime.
+	// ErrReplaced matches the error of [Sandbox.Delete], or of [Client.GetOrCreate]
+	// if it meant to delete a sandbox whose files were gone, if they have deleted
+	// another sandbox of that name, which another client had just created.
 	ErrReplaced = errors.New("another sandbox of that name was deleted")
 	// ErrRefused matches an [APIError] that reports that the API refuses what the
 	// request asks for, and will again: the request had no effect. Refusals for

@@ -190,7 +190,7 @@ func (c *Client) makeRoom(ctx context.Context, name string) (again bool, err err
 		return false, nil
 	case err != nil:
 		return false, err
-	case deleted != nil && !deleted.CreatedAt.IsZero() && !there.Sandbox.CreatedAt.IsZero() && !deleted.CreatedAt.Equal(there.Sandbox.CreatedAt.Time):
+	case isAnother(deleted, there.Sandbox.CreatedAt.Time):
 		return false, fmt.Errorf("sandbox: %q: %w: somebody else had just made it in place of the one whose files were gone", name, ErrReplaced)
 	}
 	return false, nil

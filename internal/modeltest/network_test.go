@@ -132,6 +132,9 @@ func (n *network) RoundTrip(req *http.Request) (*http.Response, error) {
 	if held != nil {
 		if resp, err := n.next.RoundTrip(held); err == nil {
 			resp.Body.Close() // nobody waits for it
+			n.mu.Lock()
+			s.real = resp.StatusCode
+			n.mu.Unlock()
 		}
 	}
 	if strikes {
@@ -270,6 +273,9 @@ var pages = []struct {
 // behind.
 func (n *network) page(s *strike, req *http.Request) (*http.Response, error) {
 	p := pages[s.At%len(pages)]
+	if Cmd.fits(req) && s.At%2 == 0 {
+		p = pages[0] // which the API says of a session that has ended, before a command is sent again
+	}
 	if s.When == Before {
 		return respond(req, p.status, p.kind, p.body)
 	}
