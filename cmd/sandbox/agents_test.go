@@ -148,7 +148,7 @@ func TestKeptTerminal(t *testing.T) {
 	t.Parallel()
 	needs.Programs(t, "tmux")
 	d := terminalDesk(t)
-	sockets, err := os.MkdirTemp("", "tmux")
+	sockets, err := os.MkdirTemp("", "tmux") //nolint:usetesting // the name of a socket is short
 	require.NoError(t, err)
 	t.Cleanup(func() { os.RemoveAll(sockets) })
 	open := func() *screen {

@@ -61,7 +61,7 @@ func (s *refusing) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	switch r.URL.Path {
 	case "/":
 		w.Header().Set("Content-Type", "text/html; charset=utf-8")
-		_, _ = w.Write(append(pageHTML[:len(pageHTML):len(pageHTML)], person...))
+		_, _ = w.Write(slices.Concat(pageHTML, person))
 	case "/phase":
 		fmt.Fprint(w, s.phase)
 	case "/report":

@@ -184,9 +184,8 @@ func (a *app) agreesTo(ctx context.Context, file string, data []byte, values []d
 	if !a.opts.yes && len(says) > maxShown {
 		return false, withHint(usagef("%s has more values than can be shown to be agreed to", file), "read it, then set %s=%s", defaultsVariable, file)
 	}
-	var declined *exitError
 	err = a.confirm(ctx, file+" of this folder has defaults for its sandboxes: "+redact.Printable(says)+". Use them from now on?")
-	if errors.As(err, &declined) {
+	if _, declined := errors.AsType[*exitError](err); declined {
 		fmt.Fprintln(a.err, "They are not used.")
 		return false, nil
 	}
