@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"sync"
 	"syscall"
 	"testing"
@@ -61,7 +62,7 @@ func (s *refusing) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	switch r.URL.Path {
 	case "/":
 		w.Header().Set("Content-Type", "text/html; charset=utf-8")
-		_, _ = w.Write(slices.Concat(pageHTML, person))
+		_, _ = w.Write(append(slices.Clip(pageHTML), person...))
 	case "/phase":
 		fmt.Fprint(w, s.phase)
 	case "/report":
