@@ -235,8 +235,11 @@ func (p *Pool) adopt(ctx context.Context, info sandbox.Info) {
 	if err != nil || !sb.Info().CreatedAt.Equal(info.CreatedAt) {
 		return
 	}
-	if !p.unclaimed(ctx, sb) || timeLeft(sb) > p.opts.Lease*3/8 {
-		p.suspect(info.Name) // unfinished, taken, or extended in the meantime
+	if timeLeft(sb) > p.opts.Lease/2 {
+		return // extended in the meantime
+	}
+	if !p.unclaimed(ctx, sb) {
+		p.suspect(info.Name) // unfinished, or taken
 		return
 	}
 	if err := sb.CurrentSession().ExtendTimeout(ctx, p.opts.Lease); err != nil {

@@ -14,8 +14,8 @@ const (
 
 // Credentials returns the credentials that the server accepts: its token, which
 // is [Options].Token or one generated for this server, with a team and a
-// project of the emulator's own. Another team is refused with a 403, as by the
-// platform; any other project is created by using it.
+// project of the emulator's own, which another team is refused with a 403, as by
+// the platform. Any other project is created by using it, in any team.
 func (s *Server) Credentials() auth.Credentials {
 	return auth.Credentials{Token: s.opts.Token, TeamID: teamID, ProjectID: projectID}
 }

@@ -15,7 +15,11 @@ func (c *call) createSandbox() error {
 	if err := c.decode(&p); err != nil {
 		return err
 	}
-	if p.ProjectID = c.inProject(p.ProjectID); p.ProjectID == "" {
+	var err error
+	if p.ProjectID, err = c.inProject(p.ProjectID); err != nil {
+		return err
+	}
+	if p.ProjectID == "" {
 		return invalid("missing required property `projectId`.")
 	}
 	if p.Runtime != "" && p.Image != "" {

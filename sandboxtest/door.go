@@ -33,12 +33,25 @@ func (s *Server) authorize(r *http.Request) *apiError {
 	if failure := s.authorizeBy(r, s.opts.Token, s.oidcToken); failure != nil {
 		return failure
 	}
-	// The token is good, but for this team alone.
 	query := r.URL.Query()
-	if team, slug := query.Get("teamId"), query.Get("slug"); team != "" && team != teamID || slug != "" && slug != teamSlug {
-		return fail(http.StatusForbidden, "forbidden", "Not authorized")
+	for _, name := range []string{"projectId", "project"} { // of objects, and of listings
+		if failure := wrongTeam(r, query.Get(name)); failure != nil {
+			return failure
+		}
 	}
 	return nil
+}
+
+// wrongTeam is the failure of a request that looks for the emulator's own project
+// in another team than its own. Any other project is in the team that it is asked
+// for in.
+func wrongTeam(r *http.Request, project string) *apiError {
+	query := r.URL.Query()
+	team, slug := query.Get("teamId"), query.Get("slug")
+	if project != projectID || (team == "" || team == teamID) && (slug == "" || slug == teamSlug) {
+		return nil
+	}
+	return fail(http.StatusForbidden, "forbidden", "Not authorized")
 }
 
 // authorizeBy is authorize with other tokens.
@@ -70,11 +83,14 @@ func bearer(r *http.Request) string {
 
 // inProject is the project that a body names, or that the token is for when it
 // names none: an OIDC token says which.
-func (c *call) inProject(named string) string {
+func (c *call) inProject(named string) (string, error) {
 	if named == "" && sameSecret(bearer(c.r), c.s.oidcToken) {
-		return projectID
+		named = projectID
 	}
-	return named
+	if failure := wrongTeam(c.r, named); failure != nil {
+		return "", failure
+	}
+	return named, nil
 }
 
 // forbidden is a 403 of that kind.

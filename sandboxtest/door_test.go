@@ -36,17 +36,36 @@ func TestAuthorization(t *testing.T) {
 func TestOtherTeams(t *testing.T) {
 	t.Parallel()
 	srv, c := start(t, &sandboxtest.Options{Mode: sandboxtest.Folder})
-	for query, code := range map[string]int{"": 200, "?teamId=team_emulator": 200, "?slug=emulator": 200, "?teamId=team_other": 403, "?slug=other": 403,
-		"?teamId=team_emulator&slug=other": 403} {
+	for query, code := range map[string]int{
+		"?project=prj_emulator": 200, "?project=prj_emulator&teamId=team_emulator": 200, "?project=prj_emulator&slug=emulator": 200,
+		"?project=prj_emulator&teamId=team_other": 403, "?project=prj_emulator&slug=other": 403, "?project=prj_emulator&teamId=team_emulator&slug=other": 403,
+		"?project=prj_other&teamId=team_other": 200, // as recorded exchanges are
+	} {
 		assert.Equal(t, code, c.send(c.request("GET", "/v2/sandboxes"+query, nil)).StatusCode, query)
 	}
 	other := srv.Credentials()
 	other.TeamID = "team_other"
 	client, err := sandbox.NewClient(&sandbox.ClientOptions{BaseURL: srv.URL, Credentials: auth.Static(other)})
 	require.NoError(t, err)
-	_, err = client.Create(t.Context(), nil)
-	require.ErrorIs(t, err, sandbox.ErrUnauthorized)
-	assert.ErrorContains(t, err, "team_other")
+	sb, err := srv.Client().Create(t.Context(), nil)
+	require.NoError(t, err)
+	sn, err := sb.Snapshot(t.Context(), nil)
+	require.NoError(t, err)
+	for name, call := range map[string]func() error{
+		"create":   func() error { _, err := client.Create(t.Context(), nil); return err },
+		"get":      func() error { _, err := client.Get(t.Context(), sb.Name(), nil); return err },
+		"drive":    func() error { _, err := client.GetOrCreateDrive(t.Context(), "data", nil); return err },
+		"snapshot": func() error { _, err := client.GetSnapshot(t.Context(), sn.ID()); return err },
+	} {
+		err := call()
+		require.ErrorIs(t, err, sandbox.ErrUnauthorized, name)
+		if name != "drive" { // which may also be a plan without drives
+			assert.ErrorContains(t, err, "team_other", name)
+		}
+	}
+	session := "/v2/sandboxes/sessions/" + sb.CurrentSession().ID()
+	assert.Equal(t, 403, c.send(c.request("GET", session+"?teamId=team_other", nil)).StatusCode)
+	assert.Equal(t, 200, c.send(c.request("GET", session+"?teamId=team_emulator", nil)).StatusCode)
 }
 
 // TestTokenNamesItsProject: with an OIDC token no request has to say which

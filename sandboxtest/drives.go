@@ -123,7 +123,10 @@ func (c *call) getOrCreateDrive() error {
 	if err := checkDriveName(name); err != nil {
 		return err
 	}
-	p.ProjectID = c.inProject(p.ProjectID)
+	var err error
+	if p.ProjectID, err = c.inProject(p.ProjectID); err != nil {
+		return err
+	}
 	if err := p.check(); err != nil {
 		return err
 	}
@@ -214,7 +217,10 @@ func (c *call) forkDrive() error {
 	if err := c.decode(&p); err != nil {
 		return err
 	}
-	project := c.inProject(c.project())
+	project, err := c.inProject(c.project())
+	if err != nil {
+		return err
+	}
 	if project == "" {
 		return invalid("missing required property `projectId`.")
 	}
@@ -242,7 +248,7 @@ func (c *call) forkDrive() error {
 	st.drives[key] = d
 	st.mu.Unlock()
 	ctx, cancel := c.detached()
-	err := c.s.host.CopyDrive(ctx, source.id, d.id)
+	err = c.s.host.CopyDrive(ctx, source.id, d.id)
 	cancel()
 	st.mu.Lock()
 	source.busy--

@@ -203,7 +203,16 @@ func (sess *session) machineError(ctx context.Context, err error) error {
 }
 
 // session gives the session that the path names.
-func (c *call) session() (*session, error) { return c.s.store.session(c.values[0]) }
+func (c *call) session() (*session, error) {
+	sess, err := c.s.store.session(c.values[0])
+	if err != nil {
+		return nil, err
+	}
+	if failure := wrongTeam(c.r, sess.sb.key.project); failure != nil {
+		return nil, failure
+	}
+	return sess, nil
+}
 
 func (c *call) respondSession(sess *session) error {
 	c.s.store.mu.Lock()

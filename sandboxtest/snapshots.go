@@ -270,10 +270,14 @@ func (c *call) snapshot() (*snapshot, error) {
 	st := c.s.store
 	st.mu.Lock()
 	defer st.mu.Unlock()
-	if sn := st.snapshots[id]; sn != nil {
-		return sn, nil
+	sn := st.snapshots[id]
+	if sn == nil {
+		return nil, errSnapshotNotFound
 	}
-	return nil, errSnapshotNotFound
+	if failure := wrongTeam(c.r, sn.key.project); failure != nil {
+		return nil, failure
+	}
+	return sn, nil
 }
 
 func (c *call) getSnapshot() error {

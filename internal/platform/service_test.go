@@ -5,6 +5,7 @@ import (
 	"io"
 	"maps"
 	"net/http"
+	"regexp"
 	"strconv"
 	"strings"
 	"testing"
@@ -61,9 +62,16 @@ func (s *service) RoundTrip(r *http.Request) (*http.Response, error) {
 		maps.Copy(resp.Header, s.header)
 		return resp, nil
 	}
+	if r.Method == http.MethodGet && ownCommand.MatchString(r.URL.Path) {
+		return testkit.JSON(http.StatusNotFound, `{"error":{"code":"not_found","message":"Command not found"}}`), nil
+	}
 	s.t.Errorf("not expected: %s %s", asked, body)
 	return testkit.JSON(418, `{}`), nil
 }
+
+// ownCommand is a command by an ID that the client has chosen, where the service
+// has given it another.
+var ownCommand = regexp.MustCompile(`/cmd/c[0-9a-f]{32}$`)
 
 func (s *service) client() *sandbox.Client {
 	c, err := sandbox.NewClient(&sandbox.ClientOptions{
