@@ -355,7 +355,7 @@ func TestHooksOfProcesses(t *testing.T) {
 // checkHookRecord returns how many hooks have completed.
 func checkHookRecord(t *testing.T, record string, killed map[string]bool) (completed int) {
 	t.Helper()
-	running, done := map[string]string{}, map[string]bool{} // by hook and session
+	running, done := map[string]string{}, map[string]string{} // by hook and session: the process
 	now := ""
 	for line := range strings.Lines(record) {
 		word := strings.Fields(line)
@@ -364,7 +364,9 @@ func checkHookRecord(t *testing.T, record string, killed map[string]bool) (compl
 		if word[1] == "create" {
 			of = "create"
 		}
-		require.False(t, done[of], "%s again:\n%s", line, record)
+		// One that is killed between the end of its hook and its word of that is
+		// followed by another that can't know.
+		require.True(t, done[of] == "" || killed[done[of]], "%s again:\n%s", line, record)
 		switch word[0] {
 		case "begin":
 			require.True(t, now == "" || killed[now], "two at a time:\n%s", record)
@@ -374,13 +376,13 @@ func checkHookRecord(t *testing.T, record string, killed map[string]bool) (compl
 			running[of], now = by, by
 		case "end":
 			require.Equal(t, running[of], by, "%s", record)
-			done[of], now = true, ""
+			done[of], now = by, ""
 			completed++
 		}
 	}
 	for of, by := range running {
-		require.True(t, done[of] || killed[by], "%s of %s has no end:\n%s", of, by, record)
+		require.True(t, done[of] != "" || killed[by], "%s of %s has no end:\n%s", of, by, record)
 	}
-	require.True(t, done["create"], record)
+	require.NotEmpty(t, done["create"], record)
 	return completed
 }
