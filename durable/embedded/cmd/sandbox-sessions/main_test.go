@@ -195,7 +195,11 @@ func TestStrangerAtThePort(t *testing.T) {
 	assert.Zero(t, asked)
 	second, err := startEmulator(t.Context(), dir)
 	require.NoError(t, err)
-	defer func() { assert.NoError(t, second.stop()) }()
+	defer func() {
+		assert.NoError(t, second.stop())
+		// What the killed one has started may still write.
+		assert.Eventually(t, func() bool { return os.RemoveAll(dir) == nil }, time.Minute, 20*time.Millisecond)
+	}()
 	assert.NotEqual(t, first.Token, second.Token)
 	assert.NotEqual(t, first.Key, second.Key)
 }
