@@ -138,9 +138,10 @@ func (s *Session) update(ctx context.Context, op *api.Op, body any) error {
 }
 
 // TimeLeft returns how long the session has until its timeout as last known:
-// negative once that has passed, and zero if the session has ended. It goes by the service's clock, which the client's responses
-// tell to the second, whatever this machine's is set to. It makes no request; call
-// [Session.Refresh] first if other clients may have moved the end.
+// negative once that has passed, and zero if the session has ended. It goes by the
+// service's clock, which its responses tell to the second, whatever this machine's
+// is set to. It makes no request; call [Session.Refresh] first if other clients
+// may have moved the end.
 func (s *Session) TimeLeft() time.Duration {
 	w := s.wire()
 	switch Status(w.Status) {
