@@ -60,9 +60,11 @@ func runShell(ctx context.Context, c *call, in *runInput) (Result, error) {
 	}
 	copying, done := context.WithCancel(ctx)
 	defer done()
-	// The service ends it should this program be gone by then.
+	// The service ends it should this program be gone by then. One whose start has
+	// not been responded to when the call is canceled is killed as well.
 	cmd, err := c.sb.StartCommand(copying, words[0], words[1:], &sandbox.CommandOptions{
 		Cwd: in.Cwd, Env: in.Env, Stdout: w, Stderr: w, Timeout: min(limit+time.Minute, 5*time.Hour),
+		KillOnCancel: true,
 	})
 	if err != nil {
 		return Result{}, err
