@@ -13,6 +13,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -317,8 +318,9 @@ func TestInterruptReachesChildren(t *testing.T) {
 			// A shell ignores SIGINT for what it starts in the background.
 			script := []string{"sh", "-c", "sh -c '" + grandchild + "; true'; " + child}
 			args := append(append(options, "--no-echo", "--"), script...)
+			id := ""
 			if name == "attach" {
-				id := strings.TrimSpace(d.ok(append([]string{"exec", "-d", "c", "--"}, script...)...))
+				id = strings.TrimSpace(d.ok(append([]string{"exec", "-d", "c", "--"}, script...)...))
 				args = []string{"attach", "c", id}
 			}
 			cmd := d.command(t.Context(), args...)
@@ -330,7 +332,11 @@ func TestInterruptReachesChildren(t *testing.T) {
 			require.NoError(t, cmd.Start())
 			require.Eventually(t, func() bool { return len(processes(t, grandchild)) > 0 }, time.Minute, 10*time.Millisecond)
 			if name == "attach" { // the command runs long before
-				d.await(sandboxtest.CommandLogs)
+				require.Eventually(t, func() bool {
+					return slices.ContainsFunc(d.server.Requests(), func(r sandboxtest.Request) bool {
+						return r.Operation == sandboxtest.CommandLogs && strings.Contains(r.Path, id)
+					})
+				}, time.Minute, 5*time.Millisecond)
 			}
 			require.NoError(t, cmd.Process.Signal(os.Interrupt))
 			_ = cmd.Wait() // the exit code tells
