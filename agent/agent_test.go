@@ -4,11 +4,13 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"net/http"
 	"os"
 	"path/filepath"
 	"runtime"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -159,6 +161,49 @@ func TestTimeout(t *testing.T) {
 	require.ErrorIs(t, err, context.Canceled)
 	assert.Equal(t, "The call was canceled.", result.Text)
 	none()
+}
+
+// TestCanceledStart: a command that has begun when its call is canceled, but whose
+// start was not responded to, does not go on.
+func TestCanceledStart(t *testing.T) {
+	t.Parallel()
+	if runtime.GOOS != "linux" {
+		needs.Missing(t, "the processes of sandboxes are looked up in /proc")
+	}
+	for _, tool := range []string{"bash", "start_command"} {
+		t.Run(tool, func(t *testing.T) {
+			t.Parallel()
+			srv := sandboxtest.New(t, nil)
+			network := testkit.Transport(t)
+			ctx, cancel := context.WithCancel(t.Context())
+			defer cancel()
+			var mark string
+			var held atomic.Bool
+			client := testkit.Client(t, srv, sandbox.ClientOptions{HTTPClient: &http.Client{Transport: testkit.RoundTripper(func(r *http.Request) (*http.Response, error) {
+				if r.Method != http.MethodPost || !strings.HasSuffix(r.URL.Path, "/cmd") || held.Swap(true) {
+					return network.RoundTrip(r)
+				}
+				resp, err := network.RoundTrip(r)
+				if err != nil {
+					return nil, err
+				}
+				assert.NoError(t, resp.Body.Close())
+				assert.Eventually(t, func() bool { return len(testkit.ProcessesWith(t, mark)) > 0 }, testkit.Patience, 5*time.Millisecond)
+				cancel()
+				<-r.Context().Done()
+				return nil, r.Context().Err()
+			})}})
+			sb, err := client.Create(t.Context(), nil)
+			require.NoError(t, err)
+			mark = "AGENT_CANCELED_START=" + sb.Name()
+			d := deskOf(t, srv, sb, nil)
+			text, err := json.Marshal(args{"command": "export " + mark + "; sleep 1000; :"})
+			require.NoError(t, err)
+			_, err = d.Call(ctx, tool, text)
+			require.ErrorIs(t, err, context.Canceled)
+			assert.Eventually(t, func() bool { return len(testkit.ProcessesWith(t, mark)) == 0 }, testkit.Patience, 20*time.Millisecond)
+		})
+	}
 }
 
 func TestBackground(t *testing.T) {

@@ -34,7 +34,8 @@ func startCommand(ctx context.Context, c *call, in *startInput) (Result, error) 
 	if err := c.room(ctx); err != nil {
 		return Result{}, err
 	}
-	cmd, err := c.sb.StartCommand(ctx, in.Command[0], in.Command[1:], &sandbox.CommandOptions{Cwd: in.Cwd, Env: in.Env, AttachStdin: in.Input})
+	// KillOnCancel, for a start that is given up: its command has no ID to stop it by.
+	cmd, err := c.sb.StartCommand(ctx, in.Command[0], in.Command[1:], &sandbox.CommandOptions{Cwd: in.Cwd, Env: in.Env, AttachStdin: in.Input, KillOnCancel: true})
 	if errors.Is(err, errors.ErrUnsupported) {
 		return Result{}, mistake("This sandbox can't give input to a command that runs. Start it without, and with its input from a file.")
 	}
