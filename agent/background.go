@@ -34,8 +34,14 @@ func startCommand(ctx context.Context, c *call, in *startInput) (Result, error) 
 	if err := c.room(ctx); err != nil {
 		return Result{}, err
 	}
-	// KillOnCancel, for a start that is given up: its command has no ID to stop it by.
-	cmd, err := c.sb.StartCommand(ctx, in.Command[0], in.Command[1:], &sandbox.CommandOptions{Cwd: in.Cwd, Env: in.Env, AttachStdin: in.Input, KillOnCancel: true})
+	live, end, started := starting(ctx, context.WithoutCancel(ctx))
+	cmd, err := c.sb.StartCommand(live, in.Command[0], in.Command[1:], &sandbox.CommandOptions{Cwd: in.Cwd, Env: in.Env, AttachStdin: in.Input, KillOnCancel: true})
+	if !started() || err != nil {
+		end()
+		if err == nil {
+			err = ctx.Err()
+		}
+	}
 	if errors.Is(err, errors.ErrUnsupported) {
 		return Result{}, mistake("This sandbox can't give input to a command that runs. Start it without, and with its input from a file.")
 	}
@@ -46,6 +52,14 @@ func startCommand(ctx context.Context, c *call, in *startInput) (Result, error) 
 	c.box.commands[cmd.ID()] = &background{cmd: cmd}
 	c.box.mu.Unlock()
 	return Result{Text: "Started. command_id: " + cmd.ID(), Data: map[string]any{"command_id": cmd.ID()}}, nil
+}
+
+// starting returns a context for a start with KillOnCancel. It ends with the call
+// until started is called, so that a start that is given up does not go on and a
+// command that was started does. started reports whether the call still wants it.
+func starting(ctx, after context.Context) (live context.Context, end context.CancelFunc, started func() bool) {
+	live, end = context.WithCancel(after)
+	return live, end, context.AfterFunc(ctx, end)
 }
 
 // room refuses one more command where too many run.

@@ -134,14 +134,12 @@ func (p *interpreter) start(ctx context.Context, c *call) (note string, err erro
 	if p.used {
 		note = "The interpreter was started anew: variables of earlier calls are gone. "
 	}
-	live, cancel := context.WithCancel(c.t.ctx)
+	live, cancel, started := starting(ctx, c.t.ctx)
 	out := &cells{}
-	// A start that the caller gives up must not go on.
-	unbind := context.AfterFunc(ctx, cancel)
 	cmd, err := c.sb.StartCommand(live, "python3", []string{"-u", "-c", interpreterSource}, &sandbox.CommandOptions{
 		AttachStdin: true, Stdout: out, Stderr: out, KillOnCancel: true,
 	})
-	if !unbind() || err != nil {
+	if !started() || err != nil {
 		cancel()
 		if err == nil {
 			err = ctx.Err()
