@@ -124,17 +124,17 @@ var programs = []struct {
 		name: "lockdown", need: "curl",
 		want:  []string{"Fetching ", "deny-all", "counted 16 bytes", "could not send it away"},
 		not:   []string{"SENT IT AWAY"},
-		setUp: namespaces,
+		setUp: network,
 	},
 	{
 		name: "devserver", need: "node", args: []string{"-once"},
 		want:  []string{"The server says: ready on port 3000", "It listens at http", "Hello from the sandbox, /first"},
-		setUp: namespaces, // else the port is the host's
+		setUp: network, // else the port is the host's
 	},
 	{
 		name: "preview", need: "python3", args: []string{"-once", "-addr", "127.0.0.1:0"},
 		want:  []string{"new: 200 OK, Hello from hello", "stopped: 200 OK, Hello from hello"},
-		setUp: namespaces, // else the port is the host's
+		setUp: network, // else the port is the host's
 	},
 	{
 		name: "agent", need: "python3",
@@ -222,8 +222,16 @@ func environment(srv *sandboxtest.Server) []string {
 	return append(env, "VERCEL_SANDBOX_BASE_URL="+srv.URL, "VERCEL_TOKEN="+c.Token, "VERCEL_TEAM_ID="+c.TeamID, "VERCEL_PROJECT_ID="+c.ProjectID)
 }
 
-// namespaces skips an example that works only where a sandbox has a root and a
-// network of its own.
+// network skips an example that works only where a sandbox has a network of its
+// own.
+func network(t *testing.T, srv *sandboxtest.Server) (args, env []string) {
+	if e := srv.Enforces(); !e.Policies {
+		needs.Missing(t, "%v", e.Missing)
+	}
+	return nil, nil
+}
+
+// namespaces skips an example that works only where a sandbox has a root.
 func namespaces(t *testing.T, srv *sandboxtest.Server) (args, env []string) {
 	sb, err := srv.Client().Create(t.Context(), nil)
 	require.NoError(t, err)

@@ -45,9 +45,9 @@
 // # The firewall
 //
 // Network policies are enforced where the machine supports it
-// ([Enforcement].Policies: as root on Linux), and can change while commands
-// run. TLS connections are allowed by the name that the client asks for, and
-// lead to the server of that name, whatever address the client used; names that
+// ([Enforcement].Policies: in [Namespace] mode, with /dev/net/tun), and can
+// change while commands run. TLS connections are allowed by the name that the
+// client asks for, and lead to the server of that name, whatever address the client used; names that
 // no domain allows do not resolve; everything else, including plain HTTP, is
 // decided by address ranges, of which the denied ones take precedence. Where a
 // domain has rules, TLS ends at the firewall, with a certificate that curl,

@@ -40,7 +40,7 @@ func (s *Server) Enforces() Enforcement {
 		missing = append(missing, errors.New("sandboxes have one user only, since the emulator does not run as root on Linux"))
 	}
 	if !e.Policies {
-		missing = append(missing, errors.New("network policies need root on Linux, and /dev/net/tun"))
+		missing = append(missing, errors.New("network policies need Linux with namespaces, and a /dev/net/tun that the emulator's user may open"))
 	}
 	e.Missing = errors.Join(missing...)
 	return e

@@ -24,7 +24,11 @@ import (
 )
 
 // asNobody returns a command that runs a server as an ordinary user.
-func asNobody(t *testing.T) (cmd *exec.Cmd, env string) {
+func asNobody(t *testing.T) (cmd *exec.Cmd, env string) { return testAsNobody(t, "^TestVictim$") }
+
+// testAsNobody returns a command that runs tests of this program as an ordinary
+// user.
+func testAsNobody(t *testing.T, tests string) (cmd *exec.Cmd, env string) {
 	t.Helper()
 	needs.Programs(t, "setpriv")
 	if os.Geteuid() != 0 {
@@ -43,7 +47,7 @@ func asNobody(t *testing.T) (cmd *exec.Cmd, env string) {
 	_, err = io.Copy(copied, program)
 	require.NoError(t, err)
 	require.NoError(t, copied.Close())
-	cmd = exec.Command("setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", copied.Name(), "-test.run=^TestVictim$")
+	cmd = exec.Command("setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", copied.Name(), "-test.run="+tests)
 	cmd.Dir = dir
 	return cmd, "TMPDIR=" + dir
 }
@@ -284,7 +288,7 @@ var abilities = []struct {
 		}
 		return nil
 	}},
-	{"policies, changed while it runs", realRoot, "", func(ctx context.Context, w *world) error {
+	{"policies, changed while it runs", namespaces, "", func(ctx context.Context, w *world) error {
 		sb, err := w.c.Create(ctx, nil)
 		if err != nil {
 			return err

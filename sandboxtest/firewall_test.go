@@ -7,6 +7,7 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"os"
 	"strings"
 	"sync"
 	"testing"
@@ -278,6 +279,29 @@ func TestPolicyTable(t *testing.T) {
 	}
 	assert.GreaterOrEqual(t, total, 60)
 	t.Logf("%d rows", total)
+}
+
+// TestPoliciesOfOrdinaryUsers runs the firewall's tests once more as an ordinary
+// user, where the firewall is in another user namespace than the sandboxes.
+func TestPoliciesOfOrdinaryUsers(t *testing.T) {
+	t.Parallel()
+	needs.Programs(t, "python3", "curl")
+	tests := []string{"TestPolicyTable", "TestFirewallRules", "TestCredentialsAreBrokered", "TestNetworkPolicies", "TestDenyAllCutsTheNetwork",
+		"TestSecretsOfPoliciesAreKept", "TestNPMCredentials", "TestImageTrustsTheFirewall"}
+	if !testing.Short() { // Go, Node, Python and git take their time
+		tests = append(tests, "TestFirewallClients")
+	}
+	cmd, env := testAsNobody(t, "^("+strings.Join(tests, "|")+")$")
+	cmd.Args = append(cmd.Args, "-test.v")
+	cmd.Env = append(os.Environ(), env)
+	out, err := cmd.CombinedOutput()
+	if strings.Contains(string(out), "needs network policies need") {
+		needs.Missing(t, "%s", out)
+	}
+	require.NoError(t, err, "%s", out)
+	for _, name := range tests {
+		assert.Contains(t, string(out), "--- PASS: "+name+" ", "%s", out)
+	}
 }
 
 // port returns the port of a URL.

@@ -30,9 +30,8 @@
 //	              under NAME; may be given several times
 //	-npmrc FILE   the npmrc of the team, for sandboxes with npm credentials
 //	-unenforced-policies
-//	              accept network policies that have no effect on this machine, as for
-//	              ordinary users and on other systems than Linux, where all but "deny
-//	              all from the start" are refused otherwise
+//	              accept network policies that have no effect on this machine, as in
+//	              folder mode or without /dev/net/tun, which are refused otherwise
 //	-rate-limits  refuse what the service would refuse
 //	-realistic    be as slow as the service
 //	-control      serve the control API (faults, clock, crashes, stubs, requests);

@@ -80,7 +80,7 @@ func run(ctx context.Context, out io.Writer) (err error) {
 
 	// On the platform a rule of the sandbox's network policy contains the
 	// forward URL, and the firewall does the rest. So does the emulator's, for
-	// HTTPS and as root on Linux. To run on every machine, this example uses an
+	// HTTPS and on Linux. To run on every machine, this example uses an
 	// HTTP proxy instead, which the sandbox's programs find in their
 	// environment.
 	firewall := httptest.NewServer((&proxytest.Firewall{

@@ -83,7 +83,7 @@ func (a *agent) do(call *net.UnixConn, req *request, files []*os.File, resp *res
 	}
 	switch req.Op {
 	case "open":
-		a.backend, err = newLocalBackend(req.Dir, slog.New(slog.DiscardHandler), true, nil)
+		a.backend, err = newLocalBackend(req.Dir, slog.New(slog.DiscardHandler), true, req.Trusted)
 		resp.Networked = err == nil && a.backend.networked()
 		return nil, err
 	case "make":
@@ -112,7 +112,13 @@ func (a *agent) do(call *net.UnixConn, req *request, files []*os.File, resp *res
 func (a *agent) doIn(ctx context.Context, m *namespaceMachine, call *net.UnixConn, req *request, files []*os.File, resp *response) (back []*os.File, err error) {
 	switch req.Op {
 	case "boot":
-		return nil, m.boot(ctx)
+		if err := m.boot(ctx); err != nil {
+			return nil, err
+		}
+		if back, err = m.handOver(); err != nil {
+			err = errors.Join(err, m.halt(nil))
+		}
+		return back, err
 	case "launch":
 		return nil, a.launch(call, m, req.Spec, files, resp)
 	case "terminal":
@@ -148,9 +154,6 @@ func (a *agent) doIn(ctx context.Context, m *namespaceMachine, call *net.UnixCon
 		return []*os.File{file}, nil
 	case "network":
 		return nil, m.setNetwork(req.Flag)
-	case "usage":
-		resp.In, resp.Out = m.network()
-		return nil, nil
 	case "halt":
 		return nil, m.halt(nil)
 	case "forget":

@@ -36,9 +36,11 @@ type request struct {
 	Flag   bool     `json:"flag,omitempty"`
 	Port   int      `json:"port,omitempty"`
 	Max    limits   `json:"max"`
-	Size   Size     `json:"size"`
-	Spec   *launchSpec
-	Within time.Duration `json:"within,omitempty"` // 0 means no limit
+	// Trusted is for "open"; see Options.
+	Trusted []byte `json:"trusted,omitempty"`
+	Size    Size   `json:"size"`
+	Spec    *launchSpec
+	Within  time.Duration `json:"within,omitempty"` // 0 means no limit
 }
 
 // launchSpec is the part of a Spec that can be encoded; its files are sent with
@@ -54,8 +56,6 @@ type launchSpec struct {
 type response struct {
 	Failure *failure `json:"failure,omitempty"`
 	Size    int64    `json:"size,omitempty"`
-	In      int64    `json:"in,omitempty"`
-	Out     int64    `json:"out,omitempty"`
 	Pid     int      `json:"pid,omitempty"`
 	// Networked is the result of "open": boxes have their own networks.
 	Networked bool `json:"networked,omitempty"`

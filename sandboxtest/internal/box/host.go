@@ -77,8 +77,8 @@ type Options struct {
 	// Mode is the required mode. Empty means Auto.
 	Mode Mode
 	// Trusted returns a certificate authority, as PEM, that programs in boxes
-	// trust in addition to the machine's. It has an effect in namespace mode as
-	// root. It is called once the directory is locked, for each way to run boxes
+	// trust in addition to the machine's. It has an effect in namespace mode. It is
+	// called once the directory is locked, for each way to run boxes
 	// that is tried. Nil means none.
 	Trusted func() ([]byte, error)
 	// Contents returns what must be in Dir for a host of that kind. It is called
@@ -250,12 +250,10 @@ func (h *Host) Mode() Mode { return h.way.mode }
 // the machine's root: its boxes have one user only.
 func (h *Host) Rootless() bool { return h.way.rootless }
 
-// OwnNetworks reports whether each box has a network of its own that leads
-// outside, so that it can be cut off while the box runs.
-func (h *Host) OwnNetworks() bool { return h.backend.networked() }
-
-// Gated reports whether boxes heed their Gate, and trust Options.Trusted.
-func (h *Host) Gated() bool { return h.OwnNetworks() && !h.Rootless() }
+// Gated reports whether each box has a network of its own that leads outside
+// through its Gate, so that it can be cut off while the box runs, and trusts
+// Options.Trusted.
+func (h *Host) Gated() bool { return h.backend.networked() }
 
 // Kind names the layers that the host can use: those that a host of another
 // kind has made in the same directory are there, but not to be used.
@@ -348,8 +346,11 @@ func (h *Host) start(ctx context.Context, b *Box, chain []string) error {
 
 func (h *Host) forget(b *Box) {
 	h.mu.Lock()
-	defer h.mu.Unlock()
 	delete(h.boxes, b.id)
+	h.mu.Unlock()
+	if agent, ok := h.backend.(interface{ forget(id string) }); ok {
+		agent.forget(b.id)
+	}
 }
 
 // RemoveLayer removes a layer. Its ID is invalid at once; its files are removed

@@ -112,8 +112,11 @@ func (m *namespaceMachine) bootOnThread() (err error) {
 	if err := unix.Unshare(kinds); err != nil {
 		return fmt.Errorf("unshare: %w", err)
 	}
-	if m.net, err = newNetwork(n.log, m.gate, m.deny, shared, n.tun); err != nil {
+	if m.net, err = newNetwork(m.deny, shared, n.tun); err != nil {
 		return err
+	}
+	if !n.rootless { // else for the host's process, which has the gate
+		m.net.start(n.log, m.gate)
 	}
 	root, err := m.mountRoot()
 	if err != nil {
@@ -177,7 +180,7 @@ func (m *namespaceMachine) mountRoot() (target string, err error) {
 		return "", err
 	}
 	if n.rootless && m.image == "" {
-		if err := n.accountFiles(root.target, m.account); err != nil {
+		if err := errors.Join(n.accountFiles(root.target, m.account), n.showBundles(root.target)); err != nil {
 			return "", err
 		}
 	}
@@ -297,7 +300,7 @@ func (m *namespaceMachine) launch(cmd *exec.Cmd, spec *Spec) (running, error) {
 		}
 		cmd.Dir, cmd.Env = spec.Dir, spec.Env
 		if len(m.backend.trusted) > 0 {
-			cmd.Env = mergeEnv(trustEnv(), cmd.Env)
+			cmd.Env = mergeEnv(trustEnv(m.trustedList()), cmd.Env)
 		}
 		if path := pathOf(m.image); m.backend.rootless && lookupEnv(cmd.Env, "PATH") == path {
 			cmd.Env = mergeEnv(cmd.Env, []string{"PATH=" + ownBin + ":" + path})
@@ -320,6 +323,14 @@ func (m *namespaceMachine) launch(cmd *exec.Cmd, spec *Spec) (running, error) {
 		}
 		return startOrExplain(cmd, spec.Path)
 	})
+}
+
+// trustedList is the box's file of authorities to trust.
+func (m *namespaceMachine) trustedList() string {
+	if m.backend.rootless && m.image == "" {
+		return m.backend.bundle
+	}
+	return bundleName
 }
 
 // credential returns a user of the box, with the groups in its files. It runs
@@ -377,6 +388,16 @@ func (m *namespaceMachine) extract(ctx context.Context, archive io.Reader, dir s
 	return m.files(func(f fsys) error { return extract(ctx, f, archive, dir, max) })
 }
 
+// handOver gives the way outside to the host's process.
+func (m *namespaceMachine) handOver() ([]*os.File, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.net == nil {
+		return nil, ErrStopped
+	}
+	return m.net.handOver()
+}
+
 func (m *namespaceMachine) openTerminal(size Size, user string) (term *terminal, err error) {
 	err = onThread(func() error {
 		if err := m.enter(unix.CLONE_NEWNS); err != nil {
@@ -422,7 +443,7 @@ func (m *namespaceMachine) disconnect() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if m.net != nil {
-		m.net.disconnect()
+		m.net.nat.disconnect()
 	}
 }
 
@@ -431,7 +452,7 @@ func (m *namespaceMachine) network() (in, out int64) {
 	defer m.mu.Unlock()
 	in, out = m.in, m.out
 	if m.net != nil {
-		i, o := m.net.transferred()
+		i, o := m.net.nat.transferred()
 		in, out = in+i, out+o
 	}
 	return in, out
@@ -460,7 +481,7 @@ func (m *namespaceMachine) shutDownLocked() error {
 	}
 	err := m.box.close()
 	if m.net != nil {
-		in, out := m.net.transferred()
+		in, out := m.net.nat.transferred()
 		m.in, m.out = m.in+in, m.out+out
 		err = errors.Join(err, m.net.close())
 		m.net = nil

@@ -33,6 +33,10 @@ type namespaceBackend struct {
 
 	rootless bool
 	trusted  []byte // see Options
+	// bundles are the lists of authorities that a rootless box trusts, by the
+	// machine's that they stand for, and bundle is the name of one.
+	bundles map[string]string
+	bundle  string
 
 	// The threads' namespaces, to come back to.
 	mnt, net, uts, ipc int
@@ -40,7 +44,7 @@ type namespaceBackend struct {
 
 func newNamespaceBackend(dir string, log *slog.Logger, rootless bool, trusted []byte) (backend, error) {
 	if rootless {
-		return newRemoteBackend(dir, log)
+		return newRemoteBackend(dir, log, trusted)
 	}
 	return newLocalBackend(dir, log, false, trusted)
 }

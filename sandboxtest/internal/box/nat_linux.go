@@ -37,7 +37,7 @@ const (
 // changes to the host's network. The box's packets come from device. Those of a
 // TCP connection are sent back with other addresses to a listener inside the
 // box's network: so the kernel speaks TCP at both ends, and nat only copies
-// bytes.
+// bytes. A nil nat has no connections.
 type nat struct {
 	device   io.ReadWriteCloser
 	listener net.Listener // inside the box's network
@@ -83,10 +83,10 @@ type tcpFlow struct {
 	told chan struct{}
 }
 
-func newNAT(device io.ReadWriteCloser, listener net.Listener, resolver func() string, gate Gate, log *slog.Logger) *nat {
+func newNAT(way *wayOut, resolver func() string, gate Gate, log *slog.Logger) *nat {
 	n := &nat{
-		device: device, listener: listener, resolver: resolver, gate: gate, log: log,
-		local: listener.Addr().(*net.TCPAddr).AddrPort(),
+		device: way.device, listener: way.listener, resolver: resolver, gate: gate, log: log,
+		local: way.listener.Addr().(*net.TCPAddr).AddrPort(),
 		tcp:   make(map[flow]*tcpFlow), ports: make(map[uint16]*tcpFlow), udp: make(map[flow]net.Conn),
 	}
 	n.ctx, n.cancel = context.WithCancel(context.Background())
@@ -99,6 +99,9 @@ func newNAT(device io.ReadWriteCloser, listener net.Listener, resolver func() st
 // disconnect ends all connections, but not later ones: to prevent those, the
 // caller takes the device's interface down.
 func (n *nat) disconnect() {
+	if n == nil {
+		return
+	}
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	n.cutOff()
@@ -134,6 +137,25 @@ func (n *nat) reset() {
 	}
 }
 
+// cutting switches the box's network by a function; if that denies it,
+// connections are reset.
+func (n *nat) cutting(deny bool, change func() error) error {
+	if n == nil || !deny {
+		return change()
+	}
+	n.reset()
+	err := change()
+	n.disconnect() // connections opened meanwhile
+	return err
+}
+
+func (n *nat) transferred() (in, out int64) {
+	if n == nil {
+		return 0, 0
+	}
+	return n.in.Load(), n.out.Load()
+}
+
 // breakOff closes a connection so that its peer gets an error, not an end.
 func breakOff(conn net.Conn) {
 	if tcp, ok := conn.(*net.TCPConn); ok {
@@ -143,6 +165,9 @@ func breakOff(conn net.Conn) {
 }
 
 func (n *nat) close() error {
+	if n == nil {
+		return nil
+	}
 	n.cancel()
 	err := errors.Join(n.device.Close(), n.listener.Close())
 	n.wg.Wait()

@@ -18,7 +18,36 @@ import (
 type network struct {
 	ns     handle
 	shared bool // it's the host's
-	nat    *nat
+	leads  bool // there is the interface that leads outside
+	way    *wayOut
+	nat    *nat // which has taken the way over; nil where another process has it
+}
+
+// wayOut is what a nat is made of. The interface goes when device is closed.
+type wayOut struct {
+	device   *os.File
+	listener net.Listener // inside the box's network
+}
+
+func (w *wayOut) close() error {
+	if w == nil {
+		return nil
+	}
+	return errors.Join(w.device.Close(), w.listener.Close())
+}
+
+// receiveWay makes a way of the files that handOver gave, and closes them.
+func receiveWay(files []*os.File) (*wayOut, error) {
+	if len(files) != 2 {
+		closeAll(files)
+		return nil, fmt.Errorf("%d files for a network instead of 2", len(files))
+	}
+	listener, err := net.FileListener(files[1])
+	err = errors.Join(err, files[1].Close())
+	if err != nil {
+		return nil, errors.Join(err, files[0].Close())
+	}
+	return &wayOut{files[0], listener}, nil
 }
 
 const interfaceName = "eth0"
@@ -35,7 +64,7 @@ func haveTUN() bool {
 
 // newNetwork sets up the network namespace of the calling thread, which is the
 // host's when shared is set.
-func newNetwork(log *slog.Logger, gate Gate, deny, shared, tun bool) (*network, error) {
+func newNetwork(deny, shared, tun bool) (*network, error) {
 	ns, err := openNamespace("net")
 	if err != nil {
 		return nil, err
@@ -51,14 +80,15 @@ func newNetwork(log *slog.Logger, gate Gate, deny, shared, tun bool) (*network, 
 	if !tun {
 		return n, nil
 	}
-	if err := n.leadOutside(log, gate, deny); err != nil {
+	if err := n.leadOutside(deny); err != nil {
 		return nil, errors.Join(fmt.Errorf("network: %w", err), n.close())
 	}
 	return n, nil
 }
 
 // leadOutside makes the interface that leads outside, switched off for deny.
-func (n *network) leadOutside(log *slog.Logger, gate Gate, deny bool) error {
+// What comes out of it is for start or handOver.
+func (n *network) leadOutside(deny bool) error {
 	device, err := openTUN(interfaceName)
 	if err != nil {
 		return err
@@ -70,11 +100,37 @@ func (n *network) leadOutside(log *slog.Logger, gate Gate, deny bool) error {
 	if err != nil {
 		return errors.Join(err, device.Close())
 	}
-	n.nat = newNAT(device, listener, hostResolver, gate, log)
+	n.way, n.leads = &wayOut{device, listener}, true
 	if deny {
 		return setUp(interfaceName, false)
 	}
 	return addDefaultRoute()
+}
+
+// start connects the box to the outside from this process.
+func (n *network) start(log *slog.Logger, gate Gate) {
+	if n.way != nil {
+		n.nat, n.way = newNAT(n.way, hostResolver, gate, log), nil
+	}
+}
+
+// handOver gives the way outside to another process, as files to send and close.
+func (n *network) handOver() ([]*os.File, error) {
+	if n.way == nil {
+		return nil, nil
+	}
+	listener, err := n.way.listener.(*net.TCPListener).File()
+	if err != nil {
+		return nil, err
+	}
+	files := []*os.File{n.way.device, listener}
+	err = n.way.listener.Close()
+	n.way = nil
+	if err != nil {
+		closeAll(files)
+		return nil, err
+	}
+	return files, nil
 }
 
 // openTUN makes an interface in the calling thread's network whose packets are
@@ -187,7 +243,7 @@ func (n *network) dial(ctx context.Context, port int) (conn net.Conn, err error)
 		if !n.shared && onLoopbackOnly(port) {
 			return ErrLoopbackOnly
 		}
-		if conn, err = dialLoopback(ctx, port); err == nil || n.nat == nil {
+		if conn, err = dialLoopback(ctx, port); err == nil || !n.leads {
 			return err
 		}
 		// A server may listen on the interface's address only.
@@ -204,15 +260,17 @@ func (n *network) dial(ctx context.Context, port int) (conn net.Conn, err error)
 // set cuts the network off or connects it. Connections that are open when it
 // is cut off are reset.
 func (n *network) set(deny bool) error {
-	if n.nat == nil {
+	if !n.leads {
 		return fmt.Errorf("%w while the box runs: there is no /dev/net/tun", ErrUnsupported)
 	}
+	return n.nat.cutting(deny, func() error { return n.switchInterface(!deny) })
+}
+
+// switchInterface switches the interface that leads outside on or off.
+func (n *network) switchInterface(on bool) error {
 	return n.inside(func() error {
-		if deny {
-			n.nat.reset()
-			err := setUp(interfaceName, false)
-			n.nat.disconnect() // connections opened meanwhile
-			return err
+		if !on {
+			return setUp(interfaceName, false)
 		}
 		if err := setUp(interfaceName, true); err != nil {
 			return err
@@ -221,24 +279,4 @@ func (n *network) set(deny bool) error {
 	})
 }
 
-// disconnect breaks the connections that are open.
-func (n *network) disconnect() {
-	if n.nat != nil {
-		n.nat.disconnect()
-	}
-}
-
-func (n *network) transferred() (in, out int64) {
-	if n.nat == nil {
-		return 0, 0
-	}
-	return n.nat.in.Load(), n.nat.out.Load()
-}
-
-func (n *network) close() error {
-	err := n.ns.close()
-	if n.nat != nil {
-		err = errors.Join(err, n.nat.close())
-	}
-	return err
-}
+func (n *network) close() error { return errors.Join(n.ns.close(), n.way.close(), n.nat.close()) }

@@ -36,7 +36,7 @@ func (l *lastWords) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-func newRemoteBackend(dir string, log *slog.Logger) (backend, error) {
+func newRemoteBackend(dir string, log *slog.Logger, trusted []byte) (backend, error) {
 	ours, theirs, err := socketPair()
 	if err != nil {
 		return nil, err
@@ -57,7 +57,7 @@ func newRemoteBackend(dir string, log *slog.Logger) (backend, error) {
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("make a user namespace: %w", err), ours.Close())
 	}
-	resp, _, err := r.call(&request{Op: "open", Dir: dir})
+	resp, _, err := r.call(&request{Op: "open", Dir: dir, Trusted: trusted})
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("in a user namespace: %w", err), r.close())
 	}
@@ -79,6 +79,11 @@ func (r *remoteBackend) close() error {
 		err = errors.Join(err, rerr)
 	}
 	return err
+}
+
+// forget lets the agent forget a box whose files are gone.
+func (r *remoteBackend) forget(id string) {
+	_, _, _ = r.call(&request{Op: "forget", Box: id}) // fails only if the agent has ended
 }
 
 // begin makes a call; the caller reads the responses and closes it.
@@ -125,7 +130,7 @@ func (r *remoteBackend) call(req *request, files ...*os.File) (*response, []*os.
 }
 
 func (r *remoteBackend) newMachine(b *Box, dir string, layers []string) (machine, error) {
-	m := &remoteMachine{backend: r, id: b.id, dir: dir}
+	m := &remoteMachine{backend: r, id: b.id, dir: dir, gate: b.cfg.Gate}
 	_, _, err := r.call(&request{Op: "make", Box: b.id, Dir: dir, Layers: layers, Config: b.cfg})
 	return m, err
 }
@@ -140,10 +145,17 @@ func (r *remoteBackend) addImage(id ImageID, tree string) error {
 	return err
 }
 
-// remoteMachine is a box of the agent's.
+// remoteMachine is a box of the agent's. Its connections to the outside are made
+// here, where its gate is: the agent hands over the box's end.
 type remoteMachine struct {
 	backend *remoteBackend
 	id, dir string
+	gate    Gate
+
+	mu  sync.Mutex
+	nat *nat // nil while the box is stopped, and if it has the host's network
+	// What earlier boots of the box have transferred.
+	in, out int64
 }
 
 func (m *remoteMachine) do(req *request, files ...*os.File) (*response, []*os.File, error) {
@@ -155,8 +167,18 @@ func (m *remoteMachine) boot(ctx context.Context) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
-	_, _, err := m.do(&request{Op: "boot"})
-	return err
+	_, files, err := m.do(&request{Op: "boot"})
+	if err != nil || len(files) == 0 {
+		return err
+	}
+	way, err := receiveWay(files)
+	if err != nil {
+		return errors.Join(err, m.halt(nil))
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.nat = newNAT(way, hostResolver, m.gate, m.backend.log)
+	return nil
 }
 
 func (m *remoteMachine) launch(cmd *exec.Cmd, spec *Spec) (running, error) {
@@ -270,25 +292,37 @@ func (m *remoteMachine) dial(ctx context.Context, port int) (net.Conn, error) {
 }
 
 func (m *remoteMachine) setNetwork(deny bool) error {
-	_, _, err := m.do(&request{Op: "network", Flag: deny})
-	return err
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.nat.cutting(deny, func() error {
+		_, _, err := m.do(&request{Op: "network", Flag: deny})
+		return err
+	})
 }
 
-// disconnect does nothing: such boxes have no gate.
-func (m *remoteMachine) disconnect() {}
+func (m *remoteMachine) disconnect() {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.nat.disconnect()
+}
 
 func (m *remoteMachine) network() (in, out int64) {
-	resp, _, err := m.do(&request{Op: "usage"})
-	if err != nil {
-		return 0, 0
-	}
-	return resp.In, resp.Out
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	in, out = m.nat.transferred()
+	return m.in + in, m.out + out
 }
 
 func (m *remoteMachine) ended(int) {}
 
 func (m *remoteMachine) halt(procs []*Process) error {
 	_, _, err := m.do(&request{Op: "halt"})
+	m.mu.Lock()
+	in, out := m.nat.transferred()
+	m.in, m.out = m.in+in, m.out+out
+	err = errors.Join(err, m.nat.close())
+	m.nat = nil
+	m.mu.Unlock()
 	for _, p := range procs {
 		<-p.done
 	}

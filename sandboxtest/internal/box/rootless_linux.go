@@ -44,6 +44,9 @@ func (n *namespaceBackend) setUpRootless() error {
 		if err == nil {
 			err = base.makeOwnRun()
 		}
+		if err == nil && len(n.trusted) > 0 {
+			err = os.WriteFile(base.name(trustedName), n.trusted, 0o644)
+		}
 		if err == nil {
 			err = writeAccounts(filepath.Join(n.mounts, a.etcName()), base.root, n.tun, searchPath(), a)
 		}
@@ -51,6 +54,46 @@ func (n *namespaceBackend) setUpRootless() error {
 			return err
 		}
 		n.lower[a.Name], n.extra = "../ns/"+a.baseName(), extra
+	}
+	return n.writeBundles()
+}
+
+// writeBundles adds the trusted authority to copies of the machine's lists.
+func (n *namespaceBackend) writeBundles() error {
+	if len(n.trusted) == 0 {
+		return nil
+	}
+	n.bundles, n.bundle = make(map[string]string), trustedName
+	for _, name := range bundles {
+		target, err := machineRoot.resolve(name)
+		if err != nil || n.bundles[target] != "" {
+			continue // few machines have more than one
+		}
+		old, err := machineRoot.readFile(target)
+		if err != nil {
+			continue // which the box's user can't read either
+		}
+		file := fmt.Sprintf("%s/trust-%d", n.mounts, len(n.bundles))
+		if err := writeFile(file, withAuthority(old, n.trusted), 0o644); err != nil {
+			return err
+		}
+		n.bundles[target] = file
+		if n.bundle == trustedName {
+			n.bundle = name
+		}
+	}
+	return nil
+}
+
+// showBundles puts those copies in the place of the machine's lists.
+func (n *namespaceBackend) showBundles(root string) error {
+	for target, file := range n.bundles {
+		if info, err := os.Lstat(root + target); err != nil || !info.Mode().IsRegular() {
+			continue // in a directory that is the box's own
+		}
+		if err := bindReadOnly(file, root+target); err != nil {
+			return err
+		}
 	}
 	return nil
 }

@@ -28,9 +28,15 @@ var bundles = []string{
 	"/etc/ssl/ca-bundle.pem", "/etc/pki/tls/cacert.pem", "/etc/ssl/cert.pem",
 }
 
-// trustEnv makes programs with a list of their own trust the authority.
-func trustEnv() []string {
-	return []string{"NODE_EXTRA_CA_CERTS=" + trustedName, "SSL_CERT_FILE=" + bundleName, "REQUESTS_CA_BUNDLE=" + bundleName}
+// trustEnv makes programs with a list of their own trust the authority, which is
+// in the box's list.
+func trustEnv(list string) []string {
+	return []string{"NODE_EXTRA_CA_CERTS=" + trustedName, "SSL_CERT_FILE=" + list, "REQUESTS_CA_BUNDLE=" + list}
+}
+
+// withAuthority adds an authority to a list of them.
+func withAuthority(list, authority []byte) string {
+	return string(bytes.Join([][]byte{bytes.TrimSpace(list), authority}, []byte("\n")))
 }
 
 // trust lets the programs of a base layer trust an authority.
@@ -55,7 +61,7 @@ func (b baseLayer) trust(authority []byte) error {
 		if err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return err
 		}
-		if err := b.writeIn(target, string(bytes.Join([][]byte{bytes.TrimSpace(old), authority}, []byte("\n")))); err != nil {
+		if err := b.writeIn(target, withAuthority(old, authority)); err != nil {
 			return err
 		}
 	}
