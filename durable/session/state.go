@@ -1,6 +1,67 @@
 package session
 
-import "slices"
+import (
+	"slices"
+	"time"
+
+	"go.temporal.io/sdk/workflow"
+
+	"github.com/go-vercel/sandbox/durable"
+)
+
+type state struct {
+	Sandbox   *durable.Sandbox `json:"sandbox,omitempty"`
+	StartedAt time.Time        `json:"startedAt"`
+	LastUse   time.Time        `json:"lastUse"`
+	// Base is the number of the first event that is kept here.
+	Base   int      `json:"base"`
+	Events []stored `json:"events"`
+	// Pages are the numbers of the first events of the pages in the store.
+	Pages   []int    `json:"pages,omitempty"`
+	Counter int      `json:"counter"`
+	Queue   []queued `json:"queue,omitempty"`
+	// Keys are the last idempotency keys, with the command that each made.
+	Keys []keyed `json:"keys,omitempty"`
+	// Unsaved is how many commands were started since the files were saved.
+	Unsaved int `json:"unsaved,omitempty"`
+	// Interrupts are those of commands in the queue.
+	Interrupts []interrupt `json:"interrupts,omitempty"`
+}
+
+// stored is an event as the workflow keeps it, with the handle that its stream
+// does not show.
+type stored struct {
+	Event  Event  `json:"event"`
+	Handle []byte `json:"handle,omitempty"`
+	// Decision is the number of the event of Temporal's history with which the
+	// decision began that made the event; 0 if it is of a run before.
+	Decision int `json:"decision,omitempty"`
+}
+
+type queued struct{ ID, Command string }
+
+type keyed struct{ Key, ID string }
+
+// keepKeys is how many idempotency keys are remembered.
+const keepKeys = 1000
+
+func (s *run) emit(ctx workflow.Context, e Event) { s.keep(ctx, stored{Event: e}) }
+
+func (s *run) keep(ctx workflow.Context, e stored) {
+	e.Event.Seq, e.Event.At = s.Base+len(s.Events), millis(workflow.Now(ctx))
+	e.Decision = workflow.GetInfo(ctx).GetCurrentHistoryLength()
+	s.Events = append(s.Events, e)
+	countEvent(ctx, e.Event)
+}
+
+// status emits the state that the sandbox is in.
+func (s *run) status(ctx workflow.Context, state string) {
+	e := Event{Type: TypeStatus, State: state}
+	if state == StateActive {
+		e.SandboxID, e.SessionID, e.SandboxExpiresAt = s.Sandbox.Options.Name, s.Sandbox.VM, millis(s.Sandbox.ExpiresAt)
+	}
+	s.emit(ctx, e)
+}
 
 // page is the response to the query for events: those from a number on.
 type page struct {

@@ -1,0 +1,170 @@
+package session
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+
+	"go.temporal.io/sdk/temporal"
+	"go.temporal.io/sdk/workflow"
+)
+
+type interrupt struct {
+	ID     string
+	Signal int
+}
+
+type commandUpdate struct{ Key, Command string }
+
+// listen installs the handlers of messages.
+func (s *run) listen(ctx workflow.Context) error {
+	if err := workflow.SetQueryHandler(ctx, queryEvents, func(from int) (page, error) { return s.page(from), nil }); err != nil {
+		return err
+	}
+	if err := workflow.SetQueryHandler(ctx, queryState, func() (State, error) { return s.describe(), nil }); err != nil {
+		return err
+	}
+	if err := workflow.SetUpdateHandlerWithOptions(ctx, updateCommand, s.enqueue, workflow.UpdateHandlerOptions{Validator: s.accept}); err != nil {
+		return err
+	}
+	if err := workflow.SetUpdateHandlerWithOptions(ctx, updateInterrupt, s.interrupt, workflow.UpdateHandlerOptions{Validator: s.acceptInterrupt}); err != nil {
+		return err
+	}
+	end := func(_ workflow.Context, o DestroyOptions) error { s.destroy = &o; return nil }
+	if err := workflow.SetUpdateHandlerWithOptions(ctx, updateDestroy, end, workflow.UpdateHandlerOptions{
+		Validator: func(workflow.Context, DestroyOptions) error { return s.open() },
+	}); err != nil {
+		return err
+	}
+	// The signals are those of clients that know no updates, and the touch.
+	workflow.Go(ctx, func(ctx workflow.Context) {
+		sel := workflow.NewSelector(ctx)
+		sel.AddReceive(workflow.GetSignalChannel(ctx, signalDestroy), func(c workflow.ReceiveChannel, _ bool) {
+			var o DestroyOptions
+			c.Receive(ctx, &o)
+			s.destroy = &o
+		})
+		sel.AddReceive(workflow.GetSignalChannel(ctx, signalTouch), func(c workflow.ReceiveChannel, _ bool) {
+			c.Receive(ctx, nil)
+			s.touched, s.refused.hurry = true, true
+		})
+		sel.AddReceive(workflow.GetSignalChannel(ctx, signalInterrupt), func(c workflow.ReceiveChannel, _ bool) {
+			var i interrupt
+			c.Receive(ctx, &i)
+			s.interrupts = append(s.interrupts, i)
+		})
+		for {
+			sel.Select(ctx)
+		}
+	})
+	return nil
+}
+
+// takeSignals lets the coroutine of listen take the signals that have come with
+// this task of the workflow.
+func takeSignals(ctx workflow.Context) error {
+	taken := false
+	workflow.Go(ctx, func(workflow.Context) { taken = true }) // runs behind that one
+	return workflow.Await(ctx, func() bool { return taken })
+}
+
+// open refuses what comes too late for the session, or for this run of it.
+func (s *run) open() error {
+	switch {
+	case s.destroy != nil || s.closed:
+		return temporal.NewApplicationError("the session is destroyed", errDestroyedType)
+	case s.rolling:
+		return temporal.NewApplicationError("the session is continuing as new", errRollingType)
+	}
+	return nil
+}
+
+// maxInterrupts is how many may wait to be passed on.
+const maxInterrupts = 100
+
+// One run of a workflow takes 2,000 updates, and begins no other while a command runs.
+// Its owner must still be able to interrupt that, and to destroy the session, whatever
+// was sent.
+const (
+	maxCommandCalls   = 1000
+	maxInterruptCalls = 1500
+)
+
+// acceptInterrupt is the validator of an interrupt.
+func (s *run) acceptInterrupt(_ workflow.Context, i interrupt) error {
+	if err := s.open(); err != nil {
+		return err
+	}
+	var n int
+	if _, err := fmt.Sscanf(i.ID, "cmd-%d", &n); i.ID != "" && (err != nil || n < 1 || n > s.Counter) {
+		return temporal.NewApplicationError("the session has no such command", errNoCommandType)
+	}
+	if s.target(i.ID) == "" {
+		return temporal.NewApplicationError("there is nothing to interrupt", errNothingType)
+	}
+	if len(s.interrupts) >= maxInterrupts || s.calls >= maxInterruptCalls {
+		return temporal.NewApplicationError("too many interrupts wait", errQueueFullType)
+	}
+	return nil
+}
+
+// interrupt takes an interrupt for one command, the one that runs unless it is
+// named, and reports whether there is one that is not over. It never hits the
+// next one.
+func (s *run) interrupt(_ workflow.Context, i interrupt) (taken bool, err error) {
+	s.calls++
+	if i.ID = s.target(i.ID); i.ID == "" {
+		return false, nil
+	}
+	s.interrupts = append(s.interrupts, i)
+	return true, nil
+}
+
+// target is the command that an interrupt is for, the one that runs if it names
+// none, and empty if that is over.
+func (s *run) target(id string) string {
+	if id == "" || id == s.begun || slices.ContainsFunc(s.Queue, func(q queued) bool { return q.ID == id }) {
+		return cmp.Or(id, s.begun)
+	}
+	return ""
+}
+
+// accept is the validator of a command: what it refuses leaves no trace.
+func (s *run) accept(_ workflow.Context, c commandUpdate) error {
+	if err := s.open(); err != nil {
+		return err
+	}
+	switch {
+	case s.begun != "" && s.calls >= maxCommandCalls:
+		return temporal.NewApplicationError("too many commands and interrupts until the command that runs has ended", errQueueFullType)
+	case s.known(c.Key) != "":
+	case len(s.Queue) >= s.in.Policy.QueueLimit, len(s.Queue) > 0 && s.queueSize()+queued{Command: c.Command}.size() > queueBytes:
+		return temporal.NewApplicationError("the session's queue is full", errQueueFullType)
+	}
+	return nil
+}
+
+func (s *run) known(key string) string {
+	short := keyOf(key)
+	if i := slices.IndexFunc(s.Keys, func(k keyed) bool { return k.Key == short || k.Key == key }); key != "" && i >= 0 {
+		return s.Keys[i].ID
+	}
+	return ""
+}
+
+// enqueue takes a command, once for each key.
+func (s *run) enqueue(ctx workflow.Context, c commandUpdate) (string, error) {
+	s.calls++
+	if id := s.known(c.Key); id != "" {
+		return id, nil
+	}
+	s.Counter++
+	id := fmt.Sprintf("cmd-%d", s.Counter)
+	if c.Key != "" {
+		s.Keys = append(s.Keys[max(len(s.Keys)+1-keepKeys, 0):], keyed{keyOf(c.Key), id})
+	}
+	s.Queue = append(s.Queue, queued{id, c.Command})
+	s.refused.hurry = true
+	s.emit(ctx, Event{Type: TypeCommandQueued, ID: id, Command: c.Command})
+	return id, nil
+}

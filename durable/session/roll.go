@@ -1,0 +1,136 @@
+package session
+
+import (
+	"slices"
+	"time"
+
+	"go.temporal.io/sdk/temporal"
+	"go.temporal.io/sdk/workflow"
+
+	"github.com/go-vercel/sandbox/durable"
+)
+
+// full reports whether the history is long enough to begin a new one.
+func (s *run) full(ctx workflow.Context) bool {
+	if workflow.Now(ctx).Before(s.rollAfter) {
+		return false
+	}
+	info := workflow.GetInfo(ctx)
+	limit := s.in.Policy.HistoryLimit
+	return info.GetContinueAsNewSuggested() || limit > 0 && info.GetCurrentHistoryLength() > limit || sizeOf(s.Events) > maxBytes
+}
+
+// overdue reports whether a new history is to begin although commands wait. A
+// busy session always has waiting commands, so waiting for an empty queue would
+// never roll over. Histories recorded before this check must still wait on replay.
+func (s *run) overdue(ctx workflow.Context) bool {
+	return s.ran && s.full(ctx) && workflow.GetVersion(ctx, changeRollQueue, workflow.DefaultVersion, 1) == 1
+}
+
+// roll continues as new, with the oldest events put into the store.
+func (s *run) roll(ctx workflow.Context) error {
+	s.rolling = true
+	if err := workflow.Await(ctx, func() bool { return workflow.AllHandlersFinished(ctx) }); err != nil {
+		return err
+	}
+	if len(s.Queue) > 0 && !s.overdue(ctx) || s.destroy != nil || s.touched {
+		return s.unroll(ctx)
+	}
+	had := len(s.Queue)
+	s.rolling = false // the store may take its time
+	if err := s.archive(ctx); err != nil {
+		if ctx.Err() != nil {
+			return err
+		}
+		s.rollAfter = workflow.Now(ctx).Add(rollPause)
+		before := s.describe().State
+		s.emit(ctx, Event{Type: TypeStatus, State: StateBlocked, Error: durable.Message(err)})
+		s.status(ctx, before)
+		return s.unroll(ctx)
+	}
+	s.rolling = true
+	if err := workflow.Await(ctx, func() bool { return workflow.AllHandlersFinished(ctx) }); err != nil {
+		return err
+	}
+	if had == 0 && len(s.Queue) > 0 {
+		return s.unroll(ctx)
+	}
+	// A signal received in the meantime would be lost with this run. Histories
+	// recorded before this check must still continue as new on replay.
+	if err := takeSignals(ctx); err != nil {
+		return err
+	}
+	if (s.destroy != nil || s.touched) && workflow.GetVersion(ctx, changeRollSignals, workflow.DefaultVersion, 1) == 1 {
+		return s.unroll(ctx)
+	}
+	s.Interrupts = s.waiting()
+	carried := *s.state
+	carried.Events = slices.Clone(s.Events) // queries still see those of this run
+	for i := range carried.Events {
+		carried.Events[i].Decision = 0
+	}
+	s.in.State = &carried
+	return workflow.NewContinueAsNewError(ctx, workflowName, s.in)
+}
+
+// A store that fails for archiveWithin is away, and the session goes on with the
+// history that it has for rollPause.
+const (
+	archiveWithin = time.Minute
+	rollPause     = 5 * time.Minute
+)
+
+// archive puts the oldest events into the store.
+func (s *run) archive(ctx workflow.Context) error {
+	brief := workflow.WithActivityOptions(ctx, workflow.ActivityOptions{
+		StartToCloseTimeout: archiveWithin, ScheduleToCloseTimeout: archiveWithin, RetryPolicy: &temporal.RetryPolicy{MaximumInterval: 10 * time.Second},
+	})
+	for len(s.Events) > s.in.Policy.KeepEvents || sizeOf(s.Events) > keepBytes || s.swollen(ctx) {
+		n := pageOf(s.Events)
+		var kept bool
+		if err := workflow.ExecuteActivity(brief, activityArchive, s.id, s.Base, s.Events[:n]).Get(ctx, &kept); err != nil {
+			return err
+		}
+		if kept {
+			s.Pages = append(s.Pages, s.Base)
+		}
+		s.Base, s.Events = s.Base+n, s.Events[n:]
+	}
+	return nil
+}
+
+// swollen reports whether the events are too large for a payload although their
+// texts are not, because of what JSON escapes. Histories recorded before this
+// check must still keep them on replay.
+func (s *run) swollen(ctx workflow.Context) bool {
+	return jsonSizeOf(s.Events) > 2*keepBytes && workflow.GetVersion(ctx, changeSwollen, workflow.DefaultVersion, 1) == 1
+}
+
+// waiting returns the interrupts of commands in the queue, one each: those of
+// others are over, or are of none.
+func (s *run) waiting() (kept []interrupt) {
+	first := map[string]interrupt{}
+	for _, i := range slices.Backward(s.interrupts) {
+		first[i.ID] = i
+	}
+	for _, q := range s.Queue {
+		if i, ok := first[q.ID]; ok {
+			kept = append(kept, i)
+		}
+	}
+	return kept
+}
+
+// unroll goes on with this run for what came in while it was about to end.
+func (s *run) unroll(ctx workflow.Context) error {
+	s.rolling = false
+	if s.touched { // live would roll again before it looks
+		s.touched = false
+		if s.Sandbox.VM != "" {
+			if err := s.used(ctx); err != nil {
+				return err
+			}
+		}
+	}
+	return s.live(ctx)
+}

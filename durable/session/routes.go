@@ -1,0 +1,185 @@
+package session
+
+import (
+	"context"
+	"errors"
+	"net/http"
+
+	"github.com/go-vercel/sandbox"
+)
+
+func (h *handler) start(w http.ResponseWriter, r *http.Request) {
+	b, ok := h.read(w, r, false)
+	if !ok {
+		return
+	}
+	at, err := ParseCursor(b.Cursor)
+	if err != nil {
+		h.fail(w, r, err)
+		return
+	}
+	if b.StartIndex != nil && *b.StartIndex != 0 {
+		// Lines have no fixed numbers: how many an output makes depends on where
+		// it is read from.
+		h.refuse(w, http.StatusBadRequest, "startIndex can only be 0, the start; elsewhere a stream is continued by its cursor")
+		return
+	}
+	ctx, cancel := context.WithTimeout(r.Context(), within)
+	defer cancel()
+	id := b.RunID
+	if id != "" {
+		_, err := h.c.State(ctx, id)
+		switch {
+		case err == nil:
+			w.Header().Set("X-Workflow-Reconnected", "true")
+			if at, err = h.from(ctx, b, at); err != nil {
+				h.fail(w, r, err)
+				return
+			}
+		case errors.Is(err, ErrNoSession):
+			id, at = "", Cursor{} // an ID of long ago: a new session
+			if !h.allowed(w, r, "") {
+				return
+			}
+		default:
+			h.fail(w, r, err)
+			return
+		}
+	}
+	if id == "" {
+		if id, ok = h.startNew(ctx, w, r); !ok {
+			return
+		}
+	}
+	h.stream(w, r, id, at)
+}
+
+// from returns where a stream begins: at the cursor, which is at, or at the tail that
+// a request without a cursor asks for.
+func (h *handler) from(ctx context.Context, b body, at Cursor) (Cursor, error) {
+	if b.Cursor != "" || b.Tail == nil {
+		return at, nil
+	}
+	return h.c.Tail(ctx, b.RunID, *b.Tail)
+}
+
+// startNew starts a session. It has responded when it returns false.
+func (h *handler) startNew(ctx context.Context, w http.ResponseWriter, r *http.Request) (id string, ok bool) {
+	id, err := h.c.Start(ctx, nil)
+	if err != nil {
+		h.fail(w, r, err)
+		return "", false
+	}
+	h.counts.started.Add(1)
+	if h.opts.Started == nil {
+		return id, true
+	}
+	if err := h.opts.Started(r, id); err != nil {
+		if err := h.c.Destroy(ctx, id, &DestroyOptions{DeleteSandbox: true, RemoveOutput: true}); err != nil {
+			h.opts.Logger.WarnContext(r.Context(), "could not destroy an unused session", "session", id, "error", err)
+		}
+		h.refuse(w, http.StatusForbidden, err.Error())
+		return "", false
+	}
+	return id, true
+}
+
+func (h *handler) events(w http.ResponseWriter, r *http.Request) {
+	b, ok := h.read(w, r, true)
+	if !ok {
+		return
+	}
+	if last := r.Header.Get("Last-Event-ID"); last != "" {
+		b.Cursor = last // what EventSource sends when it connects again
+	}
+	ctx, cancel := context.WithTimeout(r.Context(), within)
+	defer cancel()
+	at, err := ParseCursor(b.Cursor)
+	if err == nil {
+		_, err = h.c.State(ctx, b.RunID)
+	}
+	if err == nil {
+		at, err = h.from(ctx, b, at)
+	}
+	if err != nil {
+		h.fail(w, r, err)
+		return
+	}
+	h.stream(w, r, b.RunID, at)
+}
+
+func (h *handler) session(w http.ResponseWriter, r *http.Request) {
+	b, ok := h.read(w, r, true)
+	if !ok {
+		return
+	}
+	s, err := h.c.State(r.Context(), b.RunID)
+	if err != nil {
+		h.fail(w, r, err)
+		return
+	}
+	h.respond(w, http.StatusOK, s)
+}
+
+func (h *handler) command(w http.ResponseWriter, r *http.Request) {
+	b, ok := h.read(w, r, true)
+	if !ok {
+		return
+	}
+	switch b.Command {
+	case "":
+		h.refuse(w, http.StatusBadRequest, "command is missing")
+		return
+	case "/destroy": // as the guide's client does
+		h.done(w, r, h.c.Destroy(r.Context(), b.RunID, nil))
+		return
+	}
+	id, err := h.c.Command(r.Context(), b.RunID, Command{Command: b.Command, Key: b.Key})
+	if err != nil {
+		h.fail(w, r, err)
+		return
+	}
+	h.respond(w, http.StatusOK, map[string]any{"ok": true, "id": id})
+}
+
+// done responds to a request that has no result.
+func (h *handler) done(w http.ResponseWriter, r *http.Request, err error) {
+	if err != nil {
+		h.fail(w, r, err)
+		return
+	}
+	h.respond(w, http.StatusOK, map[string]any{"ok": true})
+}
+
+func (h *handler) interrupt(w http.ResponseWriter, r *http.Request) {
+	b, ok := h.read(w, r, true)
+	if !ok {
+		return
+	}
+	sig := sandbox.SIGINT
+	if b.Signal != "" {
+		var err error
+		if sig, err = sandbox.ParseSignal(b.Signal); err != nil {
+			h.fail(w, r, err)
+			return
+		}
+	}
+	taken, err := h.c.interrupt(r.Context(), b.RunID, b.ID, sig)
+	if err != nil {
+		h.fail(w, r, err)
+		return
+	}
+	h.respond(w, http.StatusOK, map[string]any{"ok": true, "interrupted": taken})
+}
+
+func (h *handler) touch(w http.ResponseWriter, r *http.Request) {
+	if b, ok := h.read(w, r, true); ok {
+		h.done(w, r, h.c.Touch(r.Context(), b.RunID))
+	}
+}
+
+func (h *handler) destroy(w http.ResponseWriter, r *http.Request) {
+	if b, ok := h.read(w, r, true); ok {
+		h.done(w, r, h.c.Destroy(r.Context(), b.RunID, &b.DestroyOptions))
+	}
+}

@@ -1,0 +1,175 @@
+package session
+
+import (
+	"errors"
+	"slices"
+
+	"go.temporal.io/sdk/workflow"
+
+	"github.com/go-vercel/sandbox"
+	"github.com/go-vercel/sandbox/durable"
+)
+
+// command runs one command to its end.
+func (s *run) command(ctx workflow.Context, c queued) error {
+	s.begun = c.ID
+	defer func() {
+		s.begun = ""
+		s.interrupts = slices.DeleteFunc(s.interrupts, func(i interrupt) bool { return i.ID == c.ID })
+	}()
+	if i := slices.IndexFunc(s.interrupts, func(i interrupt) bool { return i.ID == c.ID }); i >= 0 {
+		s.emit(ctx, Event{Type: TypeCommandEnd, ID: c.ID, Outcome: durable.Killed})
+		return nil // before it began
+	}
+	if s.Sandbox.VM == "" {
+		if err := s.wake(ctx); err != nil {
+			return err
+		}
+	}
+	s.current, s.ran = c.ID, true
+	defer func() { s.current = "" }()
+	vm, before := s.Sandbox.VM, s.losses()
+	cmd, err := s.Sandbox.Start(ctx, "bash", []string{"-c", c.Command}, &durable.RunOptions{
+		Key: workflow.GetInfo(ctx).FirstRunID + "." + c.ID, Output: s.id + "/" + c.ID, NoTail: true, MaxOutput: s.in.Policy.MaxOutput,
+	})
+	if errors.Is(err, errGivenUp) {
+		s.emit(ctx, Event{Type: TypeCommandEnd, ID: c.ID, Outcome: durable.Lost})
+	}
+	if err != nil {
+		if ctx.Err() != nil || errors.Is(err, errGivenUp) {
+			return err
+		}
+		s.emit(ctx, Event{Type: TypeCommandEnd, ID: c.ID, Outcome: "rejected", Error: durable.Message(err)})
+		return nil
+	}
+	if s.Sandbox.VM != vm && s.Sandbox.VM != "" {
+		s.status(ctx, StateResuming) // the machine had ended by itself
+		s.awake(ctx, before)
+	}
+	s.Unsaved++
+	s.keep(ctx, stored{Event: Event{
+		Type: TypeCommandStart, ID: c.ID, Command: c.Command, SessionID: cmd.VM, CommandID: cmd.ID, Output: cmd.Output,
+	}, Handle: cmd.Handle})
+	res, err := s.follow(ctx, cmd)
+	if errors.Is(err, errGivenUp) {
+		s.emit(ctx, Event{Type: TypeCommandEnd, ID: c.ID, Outcome: durable.Lost, Truncated: true})
+	}
+	if err != nil {
+		return err
+	}
+	e := Event{
+		Type: TypeCommandEnd, ID: c.ID, Outcome: res.Outcome, DurationMs: res.Duration.Milliseconds(), Bytes: res.Bytes,
+		Archived: res.Archived, Output: res.Output, Tail: res.Tail, Truncated: res.Outcome == durable.Lost || res.Truncated,
+	}
+	if res.Outcome != durable.Lost {
+		e.ExitCode = &res.ExitCode
+	}
+	if res.Archived {
+		e.Tail = "" // the output is in the stream
+	}
+	s.emit(ctx, e)
+	if s.Sandbox.VM == "" {
+		s.status(ctx, StateHibernated)
+		return nil
+	}
+	if !res.ExpiresAt.IsZero() { // the lease is renewed
+		s.noteUse(ctx)
+		return nil
+	}
+	return s.used(ctx)
+}
+
+// wake starts the machine again.
+func (s *run) wake(ctx workflow.Context) error {
+	before := s.losses()
+	s.status(ctx, StateResuming)
+	if err := s.Sandbox.Resume(ctx); err != nil {
+		return err
+	}
+	s.awake(ctx, before)
+	return nil
+}
+
+// losses are how often files were lost.
+type losses struct{ resets, rollbacks int }
+
+func (s *run) losses() losses { return losses{s.Sandbox.Resets, s.Sandbox.Rollbacks} }
+
+// awake says that another machine runs, and which files it does not have.
+func (s *run) awake(ctx workflow.Context, before losses) {
+	s.Unsaved = 0
+	switch now := s.losses(); {
+	case now.resets != before.resets:
+		s.status(ctx, StateReset)
+	case now.rollbacks != before.rollbacks:
+		s.emit(ctx, Event{Type: TypeStatus, State: StateRolledBack, SavedAt: millis(s.Sandbox.SavedAt)})
+	}
+	s.status(ctx, StateActive)
+}
+
+// follow waits for the command's end, passing interrupts on to it: the first as it
+// is, one that comes later as SIGKILL, as the command has not ended of the first.
+// A session that is destroyed meanwhile kills it.
+func (s *run) follow(ctx workflow.Context, cmd *durable.Command) (*durable.Result, error) {
+	done := s.Sandbox.Follow(ctx, cmd)
+	killed, asked := false, false
+	for {
+		mine := func(i interrupt) bool { return i.ID == s.current || i.ID == "" }
+		err := workflow.Await(ctx, func() bool {
+			return done.IsReady() || s.destroy != nil && !killed || slices.ContainsFunc(s.interrupts, mine)
+		})
+		switch {
+		case err != nil: // cancelled
+			_ = s.Sandbox.Kill(ctx, cmd, sandbox.SIGKILL)
+			return nil, err
+		case done.IsReady():
+			res, err := s.Sandbox.Result(ctx, cmd, done)
+			again, err := s.Sandbox.Outlast(ctx, err)
+			if !again {
+				return res, err
+			}
+			done = s.Sandbox.Follow(ctx, cmd)
+		case s.destroy != nil && !killed:
+			killed = true
+			if err := s.Sandbox.Kill(ctx, cmd, sandbox.SIGKILL); err != nil {
+				if s.outlastsKills(ctx) {
+					err = errGivenUp // the machine is stopped, and ends it
+				}
+				return nil, err
+			}
+		default:
+			i := slices.IndexFunc(s.interrupts, mine)
+			sig := sandbox.Signal(s.interrupts[i].Signal)
+			s.interrupts = slices.Delete(s.interrupts, i, i+1)
+			asks := sig == sandbox.SIGINT || sig == sandbox.SIGTERM
+			if asks && asked && escalates(ctx) {
+				sig = sandbox.SIGKILL
+			}
+			asked = asked || asks
+			err := s.Sandbox.Kill(ctx, cmd, sig)
+			if slices.ContainsFunc(s.interrupts, mine) && escalates(ctx) {
+				// What came before the first has arrived is no second request.
+				s.interrupts = slices.DeleteFunc(s.interrupts, func(i interrupt) bool { return mine(i) && sandbox.Signal(i.Signal) == sig })
+			}
+			if err != nil {
+				if !s.outlastsKills(ctx) {
+					return nil, err
+				}
+				s.emit(ctx, Event{Type: TypeStatus, State: StateBlocked, Error: durable.Message(err)})
+				s.status(ctx, StateActive)
+			}
+		}
+	}
+}
+
+// escalates reports whether a second interrupt of a command kills it, which it did
+// not before.
+func escalates(ctx workflow.Context) bool {
+	return workflow.GetVersion(ctx, changeEscalates, workflow.DefaultVersion, 1) == 1
+}
+
+// outlastsKills reports whether the session goes on after a signal that was
+// refused, as those of before this was seen to did not.
+func (s *run) outlastsKills(ctx workflow.Context) bool {
+	return ctx.Err() == nil && workflow.GetVersion(ctx, changeRefusedKill, workflow.DefaultVersion, 1) == 1
+}
