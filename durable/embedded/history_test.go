@@ -4,8 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
-	"path/filepath"
 	"strings"
 	"sync"
 	"testing"
@@ -17,8 +15,6 @@ import (
 	"go.temporal.io/api/history/v1"
 	"go.temporal.io/sdk/client"
 	"go.temporal.io/sdk/worker"
-	"go.temporal.io/sdk/workflow"
-	"google.golang.org/protobuf/encoding/protojson"
 
 	"github.com/go-vercel/sandbox/durable"
 	"github.com/go-vercel/sandbox/durable/embedded"
@@ -41,9 +37,7 @@ func (s pageStore) Create(ctx context.Context, key string) (durable.OutputWriter
 
 // TestHistories: a session's week, quickly, on a server: it hibernates, moves to a
 // new machine, loses one, continues as new, and is destroyed in the middle of
-// that. What this version of the workflow's code wrote is what it reads. With
-// SANDBOX_RECORD_HISTORY, as "FOLDER/PREFIX", its histories become files for
-// TestReplay of package session: one of each run.
+// that. What this version of the workflow's code wrote is what it reads.
 func TestHistories(t *testing.T) {
 	emulator := sandboxtest.New(t, nil)
 	srv, err := embedded.Start(t.Context(), nil)
@@ -125,18 +119,7 @@ func TestHistories(t *testing.T) {
 	assert.Greater(t, seen[session.StateHibernating], 2)
 	assert.Equal(t, 1, seen[session.TypeResult])
 
-	r, err := worker.NewWorkflowReplayerWithOptions(worker.WorkflowReplayerOptions{DisableDeadlockDetection: true}) // the machine may be busy
-	require.NoError(t, err)
-	r.RegisterWorkflowWithOptions(session.Workflow, workflow.RegisterOptions{Name: "sandbox.Session"})
-	for n, h := range chain(t, c, id) {
-		require.NoError(t, r.ReplayWorkflowHistory(nil, h), "run %d", n)
-		if prefix := os.Getenv("SANDBOX_RECORD_HISTORY"); prefix != "" {
-			data, err := protojson.MarshalOptions{Multiline: true, Indent: " "}.Marshal(h)
-			require.NoError(t, err)
-			require.NoError(t, os.MkdirAll(filepath.Dir(prefix), 0o755))
-			require.NoError(t, os.WriteFile(fmt.Sprintf("%s-%d.json", prefix, n+1), data, 0o644))
-		}
-	}
+	record(t, c, id)
 }
 
 // chain returns the histories of a workflow's runs.

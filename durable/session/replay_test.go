@@ -1,8 +1,10 @@
 package session
 
 import (
+	"compress/gzip"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -12,13 +14,14 @@ import (
 	"go.temporal.io/api/enums/v1"
 	"go.temporal.io/api/history/v1"
 	"go.temporal.io/sdk/client"
+	"go.temporal.io/sdk/interceptor"
 	"go.temporal.io/sdk/worker"
 	"go.temporal.io/sdk/workflow"
 )
 
 // histories are the files of those that were recorded.
 func histories(t *testing.T) []string {
-	files, err := filepath.Glob("testdata/histories/*.json")
+	files, err := filepath.Glob("testdata/histories/*.json.gz")
 	require.NoError(t, err)
 	require.NotEmpty(t, files)
 	return files
@@ -28,15 +31,19 @@ func readHistory(t *testing.T, file string) *history.History {
 	f, err := os.Open(file)
 	require.NoError(t, err)
 	defer f.Close()
-	h, err := client.HistoryFromJSON(f, client.HistoryJSONOptions{})
+	data, err := gzip.NewReader(f)
+	require.NoError(t, err)
+	h, err := client.HistoryFromJSON(data, client.HistoryJSONOptions{})
 	require.NoError(t, err)
 	return h
 }
 
 func replay(t *testing.T, file string) error { return replayHistory(readHistory(t, file)) }
 
-func replayHistory(h *history.History) error {
-	r, err := worker.NewWorkflowReplayerWithOptions(worker.WorkflowReplayerOptions{DisableDeadlockDetection: true}) // the machine may be busy
+func replayHistory(h *history.History, with ...interceptor.WorkerInterceptor) error {
+	r, err := worker.NewWorkflowReplayerWithOptions(worker.WorkflowReplayerOptions{
+		Interceptors: with, DisableDeadlockDetection: true, // the machine may be busy
+	})
 	if err != nil {
 		return err
 	}
@@ -66,22 +73,143 @@ func TestReplayNotices(t *testing.T) {
 			return e.GetWorkflowExecutionSignaledEventAttributes().GetSignalName() == signalDestroy
 		}
 		last := h.Events[len(h.Events)-1]
-		switch {
-		case slices.ContainsFunc(h.Events, marker):
-			marked++
-			for _, e := range h.Events {
-				if a := e.GetActivityTaskScheduledEventAttributes(); a != nil && a.ActivityType.Name == "sandbox.Stop" {
-					a.ActivityType.Name = "sandbox.Delete" // what other code could have decided
-				}
+		changed := false
+		for _, e := range h.Events {
+			if a := e.GetActivityTaskScheduledEventAttributes(); a != nil && a.ActivityType.Name == "sandbox.Stop" {
+				a.ActivityType.Name = "sandbox.Delete" // what other code could have decided
+				changed = true
 			}
+		}
+		if changed {
 			err := replayHistory(h)
 			if assert.Error(t, err, file) {
 				assert.True(t, strings.Contains(err.Error(), "nondeterministic"), "%v", err)
 			}
+		}
+		switch {
+		case slices.ContainsFunc(h.Events, marker) && changed:
+			marked++
 		case slices.ContainsFunc(h.Events, destroyed) && last.EventType == enums.EVENT_TYPE_WORKFLOW_EXECUTION_CONTINUED_AS_NEW:
 			unmarked++ // it continued as new although it was destroyed meanwhile
 		}
 	}
 	assert.Positive(t, marked, "of this version")
 	assert.Positive(t, unmarked, "of one before the change")
+}
+
+// looker sees the events of a workflow that is replayed, and may decide instead of
+// its history which side of a change it is on.
+type looker struct {
+	interceptor.WorkerInterceptorBase
+	version func(change string) (v workflow.Version, decided bool)
+	events  []Event
+}
+
+func (l *looker) InterceptWorkflow(_ workflow.Context, next interceptor.WorkflowInboundInterceptor) interceptor.WorkflowInboundInterceptor {
+	return &lookerIn{interceptor.WorkflowInboundInterceptorBase{Next: next}, &lookerOut{l: l}}
+}
+
+type lookerIn struct {
+	interceptor.WorkflowInboundInterceptorBase
+	out *lookerOut
+}
+
+func (i *lookerIn) Init(next interceptor.WorkflowOutboundInterceptor) error {
+	i.out.Next = next
+	return i.Next.Init(i.out)
+}
+
+func (i *lookerIn) ExecuteWorkflow(ctx workflow.Context, in *interceptor.ExecuteWorkflowInput) (any, error) {
+	result, err := i.Next.ExecuteWorkflow(ctx, in)
+	first, _ := i.out.query(0)
+	for from := first.Base; ; {
+		p, _ := i.out.query(from)
+		for _, e := range p.Events {
+			i.out.l.events = append(i.out.l.events, e.Event)
+		}
+		if from += len(p.Events); len(p.Events) == 0 {
+			return result, err
+		}
+	}
+}
+
+type lookerOut struct {
+	interceptor.WorkflowOutboundInterceptorBase
+	l     *looker
+	query func(from int) (page, error)
+}
+
+func (o *lookerOut) SetQueryHandler(ctx workflow.Context, name string, handler any) error {
+	if query, ok := handler.(func(int) (page, error)); ok {
+		o.query = query
+	}
+	return o.Next.SetQueryHandler(ctx, name, handler)
+}
+
+func (o *lookerOut) GetVersion(ctx workflow.Context, change string, first, last workflow.Version) workflow.Version {
+	if o.l.version != nil {
+		if v, decided := o.l.version(change); decided {
+			return v
+		}
+	}
+	return o.Next.GetVersion(ctx, change, first, last)
+}
+
+// inCode returns what a pattern finds in files of the code: its first group.
+func inCode(t *testing.T, pattern string, globs ...string) (found []string) {
+	for _, glob := range globs {
+		files, err := filepath.Glob(glob)
+		require.NoError(t, err)
+		for _, file := range files {
+			text, err := os.ReadFile(file)
+			require.NoError(t, err)
+			for _, match := range regexp.MustCompile(pattern).FindAllStringSubmatch(string(text), -1) {
+				found = append(found, match[1])
+			}
+		}
+	}
+	require.NotEmpty(t, found)
+	return found
+}
+
+const changeInCode = `\bchange[A-Z]\w+\s*=\s*"([^"]+)"`
+
+// TestRecordedKinds: each kind of event that a session has is in a recorded history.
+func TestRecordedKinds(t *testing.T) {
+	seen := map[string]bool{}
+	for _, file := range histories(t) {
+		l := &looker{}
+		require.NoError(t, replayHistory(readHistory(t, file), l), file)
+		for _, e := range l.events {
+			seen[e.Type], seen[e.State], seen[e.Status], seen[string(e.Outcome)] = true, true, true, true
+		}
+	}
+	kinds := append(inCode(t, `(?m)^\t(?:Type|State)\w+\s+= "(\w+)"`, "event.go"), inCode(t, `Outcome = "(\w+)"`, "../command.go")...)
+	kinds = append(kinds, inCode(t, `(?:Outcome|Status)\b.*= "(\w+)"`, "running.go", "workflow.go")...)
+	require.Subset(t, kinds, []string{TypeCreated, StateRolledBack, "lost", "failed"})
+	for _, kind := range kinds {
+		switch kind {
+		case TypeCommandOutput, TypeOutputLost, TypeTruncated, StateTerminated: // what viewers are told
+			assert.False(t, seen[kind], kind)
+		default:
+			assert.True(t, seen[kind], "no recorded history has an event of the kind %s", kind)
+		}
+	}
+}
+
+// TestRecordedChanges: without its GetVersion, on whichever side of it, a change of
+// what the workflow decides fails a recorded history.
+func TestRecordedChanges(t *testing.T) {
+	for _, change := range inCode(t, changeInCode, "*.go", "../*.go") {
+		for name, version := range map[string]workflow.Version{"the old code": workflow.DefaultVersion, "the new code": 1} {
+			failed := 0
+			for _, file := range histories(t) {
+				err := replayHistory(readHistory(t, file), &looker{version: func(asked string) (workflow.Version, bool) { return version, asked == change }})
+				if err != nil {
+					failed++
+				}
+			}
+			assert.Positive(t, failed, "%s of %s replays everything", name, change)
+		}
+	}
 }

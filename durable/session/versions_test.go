@@ -2,9 +2,6 @@ package session
 
 import (
 	"net/http"
-	"os"
-	"path/filepath"
-	"regexp"
 	"slices"
 	"strings"
 	"sync"
@@ -114,19 +111,9 @@ func (p *play) busy(policy Policy) (*play, input) {
 // GetVersion a change fails here.
 func TestVersions(t *testing.T) {
 	t.Parallel()
-	named := regexp.MustCompile(`\bchange[A-Z]\w+\s*=\s*"([^"]+)"`)
-	var inCode []string
-	for _, dir := range []string{".", ".."} {
-		files, err := filepath.Glob(filepath.Join(dir, "*.go"))
-		require.NoError(t, err)
-		for _, file := range files {
-			text, err := os.ReadFile(file)
-			require.NoError(t, err)
-			for _, match := range named.FindAllStringSubmatch(string(text), -1) {
-				inCode = append(inCode, match[1])
-				assert.Contains(t, changes, match[1], "a change that no session shows")
-			}
-		}
+	inCode := inCode(t, changeInCode, "*.go", "../*.go")
+	for _, change := range inCode {
+		assert.Contains(t, changes, change, "a change that no session shows")
 	}
 	assert.Len(t, inCode, len(changes))
 	for change, plays := range changes {
