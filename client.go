@@ -68,7 +68,7 @@ type ClientOptions struct {
 	// Observer learns of each request, command, resume and so on. Nil costs
 	// nothing.
 	Observer Observer
-	// Logger receives a record for most of the events that Observer is told of,
+	// Logger receives a record for most of the events that Observer receives,
 	// when they end: successes at debug level, costs that the program did not ask
 	// for at info level, retries and repairs at warning level, and what somebody
 	// must act on at error level. Secrets and the
@@ -359,8 +359,8 @@ func (c *Client) stream(ctx context.Context, req *api.Request) (*http.Response, 
 }
 
 // Observer returns an Observer that tells those of the client, and its log, for
-// packages with events of their own, such as package pool. It is nil if nobody is
-// told.
+// packages with events of their own, such as package pool. It is nil if the client
+// has neither.
 func (c *Client) Observer() Observer {
 	if seam := c.seam(); seam != nil {
 		return seamObserver{seam}
@@ -368,7 +368,7 @@ func (c *Client) Observer() Observer {
 	return nil
 }
 
-// seam returns what is told of what this client does; nil for nobody.
+// seam returns what observes this client; nil for nothing.
 func (c *Client) seam() *observe.Seam {
 	if c == nil || c.api == nil {
 		return nil
@@ -378,7 +378,7 @@ func (c *Client) seam() *observe.Seam {
 
 // named is a sandbox, or what is of one.
 type named interface {
-	// names returns what observers are told of it; either may be empty.
+	// names returns its names for observers; either may be empty.
 	names() (sandbox, session string)
 }
 

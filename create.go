@@ -59,7 +59,7 @@ type CreateOptions struct {
 	// sandbox's region.
 	Mounts map[string]Mount
 	// Credentials are those of the team that the sandbox may use without seeing
-	// them. They are asked for when a sandbox is created, and at no other time:
+	// them. They can be requested only when a sandbox is created:
 	// [Client.Fork] refuses them, and so does [Client.GetOrCreate] with a name,
 	// since an existing sandbox may have been created without.
 	Credentials *Credentials
@@ -280,7 +280,7 @@ func (o *CreateOptions) missing(err error) error {
 // has mounted read-write can only be mounted as a snapshot. Source, Runtime,
 // Credentials and OnCreate can't be set.
 //
-// The error matches [ErrNotFound] if there is no such source, [ErrConflict] if
+// The error matches [ErrNotFound] if the source does not exist, [ErrConflict] if
 // the fork's name is taken, and [ErrOutcomeUnknown] if the response was lost
 // and the fork may exist.
 func (c *Client) Fork(ctx context.Context, source string, opts *CreateOptions) (*Sandbox, error) {

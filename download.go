@@ -137,7 +137,7 @@ type part struct {
 	limit int64 // in bytes; 0 for none
 }
 
-// createPart creates a temporary file beside dst. Its errors are those of
+// createPart creates a temporary file next to dst. Its errors are those of
 // opening dst itself.
 func createPart(dst string) (*part, error) {
 	p := &part{name: dst, dst: dst}

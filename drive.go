@@ -132,7 +132,7 @@ func (c *Client) forkDrive(ctx context.Context, project, source, name string) (*
 
 // DeleteDrive deletes a drive and its content by name. A drive that is mounted
 // by a session can't be deleted: the error is an [*APIError], and the session
-// must be stopped first. If there is no such drive, the error matches
+// must be stopped first. If the drive does not exist, the error matches
 // [ErrNotFound].
 func (c *Client) DeleteDrive(ctx context.Context, name string) error {
 	if err := checkDriveName("name", name); err != nil {

@@ -22,7 +22,7 @@ type length struct {
 	cancel context.CancelFunc
 	answer chan reported
 	known  reported
-	// earlier says that known was not asked for beside this transfer: the file
+	// earlier says that known was not requested during this transfer: the file
 	// may have been truncated since.
 	earlier bool
 	ask     func(context.Context) reported
@@ -57,7 +57,7 @@ func newLength(ctx context.Context, t target, r *FileReader, path string) *lengt
 	return l
 }
 
-// lengthOf is newLength for a file whose size was asked for before.
+// lengthOf is newLength for a file whose size is known from before.
 func lengthOf(ctx context.Context, t target, r *FileReader, path string, info fs.FileInfo) *length {
 	l := lengthless(ctx, t, r, path)
 	if l != nil {
@@ -125,8 +125,8 @@ func countBytes(ctx context.Context, t target, path string) (int64, error) {
 	return strconv.ParseInt(strings.TrimSpace(done.Stdout), 10, 64)
 }
 
-// check returns an error if the content is shorter than the reported size, or
-// nobody can say. It can be shorter by chance, once, for a file that grows.
+// check returns an error if the content is shorter than the reported size, or if
+// that is unknown. It can be shorter by chance, once, for a file that grows.
 func (l *length) check(n int64) error {
 	if l == nil {
 		return nil

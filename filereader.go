@@ -40,7 +40,7 @@ type FileReader struct {
 	// length is what the content is compared with at its end; nil for nothing.
 	length *length
 
-	// What observers are told; over is set once they have been.
+	// The event for observers; over is set once they have it.
 	client *Client
 	ctx    context.Context
 	event  observe.Event

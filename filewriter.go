@@ -70,7 +70,7 @@ func (f *FileSystem) Create(ctx context.Context, name string, opts *WriterOption
 //
 // The API accepts only whole files. The writer therefore uploads pieces of 4
 // MiB to /tmp, two at a time while the next one is written, and runs a command
-// that joins them beside the file. The SHA-256 of each piece is checked before
+// that joins them next to the file. The SHA-256 of each piece is checked before
 // that, and the length of the whole before the file gets its name. A file of up
 // to 4 MiB takes two requests; at most 12 MiB are held in memory.
 //

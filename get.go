@@ -32,7 +32,7 @@ func (o GetOptions) Format(f fmt.State, verb rune) { redact.Struct(f, verb, o) }
 // is stopped. It makes one request, and starts a machine if it resumes the
 // sandbox.
 //
-// If there is no such sandbox the error matches [ErrNotFound]. If it would have
+// If the sandbox does not exist, the error matches [ErrNotFound]. If it would have
 // to be started but its files are gone, the error matches
 // [ErrSnapshotNotFound]. A sandbox that is listed but reported as "has no
 // latest sandbox" also matches ErrNotFound: it never started, and must be

@@ -195,7 +195,7 @@ const codeWriteFailed = "write_failed"
 // pump copies a command's output to its writers in the background.
 type pump struct {
 	done  chan struct{}
-	event observe.Event // what observers are told
+	event observe.Event // for observers
 	// Once it is done:
 	end *wire.Command // how the command ended, if that is known
 	err error

@@ -41,7 +41,7 @@ type Mount struct {
 const maxMounts = 4
 
 // mountsToWire checks mounts for a sandbox in the given region, which is empty
-// if none is asked for, and returns their request form. Nil stays nil and is not
+// if none is given, and returns their request form. Nil stays nil and is not
 // sent.
 func mountsToWire(mounts map[string]Mount, region string) (map[string]wire.Mount, error) {
 	if mounts == nil {

@@ -16,7 +16,7 @@ import (
 	"github.com/go-vercel/sandbox/internal/redact"
 )
 
-// Observer is told what a [Client] and its handles do: each request, and what is
+// Observer learns what a [Client] and its handles do: each request, and what is
 // longer than one. The methods are called by the goroutines that do it, possibly
 // at the same time, and must not block. What an Observer does with a handle of
 // the same Client is observed as well.
@@ -84,7 +84,7 @@ const (
 	EventPool = observe.Pool
 )
 
-// Event is what an [Observer] is told. It has no secret except what the caller
+// Event is what an [Observer] receives. It has no secret except what the caller
 // has put into Args, which are not shown when it is printed or logged. Fields
 // that have no meaning for the kind of event, or are not known yet, are zero.
 type Event struct {

@@ -18,7 +18,7 @@ type pipe struct {
 	mu   sync.Mutex
 	cond *sync.Cond
 	buf  []byte
-	// ended: no more will be written. closed: nobody reads.
+	// ended: no more will be written. closed: there is no reader.
 	ended, closed bool
 }
 

@@ -18,7 +18,7 @@ import (
 )
 
 // WaitForPortOptions are the options of [Sandbox.WaitForPort]. The zero value
-// waits for any response of the server behind the port.
+// waits for any response of the port's server.
 type WaitForPortOptions struct {
 	// Path is the path to request, which may include a query. Empty means "/".
 	Path string
@@ -105,14 +105,14 @@ func (o *WaitForPortOptions) withDefaults() (WaitForPortOptions, error) {
 // runs.
 const sessionCheck = 10 * time.Second
 
-// WaitForPort waits until the server behind an exposed port responds, and
+// WaitForPort waits until the server at an exposed port responds, and
 // returns the port's public address like [Sandbox.URL]. A nil opts waits for
 // any response. If the port is not exposed, the error matches [ErrNoRoute]. If
 // ctx ends, the error wraps the context's and includes why the last attempt
 // failed; without a deadline, WaitForPort waits for as long as the session
 // runs.
 //
-// Its requests go to the server; the API is asked every ten seconds whether the
+// Its requests go to the server; one to the API every ten seconds asks whether the
 // session still runs. A stopped sandbox is not resumed, since its servers would
 // not be running: the error matches [ErrStopped].
 func (s *Sandbox) WaitForPort(ctx context.Context, port int, opts *WaitForPortOptions) (string, error) {
@@ -273,7 +273,7 @@ func (e notRunningError) Error() string        { return fmt.Sprintf("session %s 
 func (e notRunningError) Is(target error) bool { return target == ErrStopped }
 
 // stillRuns asks the API whether the current session runs or is starting. Any
-// other failure than that there is no such session is ignored.
+// failure other than a missing session is ignored.
 func (s *Sandbox) stillRuns(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, sessionCheck/2)
 	defer cancel()

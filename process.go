@@ -27,10 +27,10 @@ type execRun struct {
 	name    string
 	args    []string
 	options *CommandOptions
-	// stdout and stderr are nil for output that nobody wants.
+	// stdout and stderr are nil for unwanted output.
 	stdout, stderr io.Writer
 	pipes          []*pipe
-	// detached is set if nobody wants the output, which may be large.
+	// detached is set if the output, which may be large, is unwanted.
 	detached  bool
 	stdin     io.Reader // copied while the command runs; nil for none
 	stdinPipe *pipe
@@ -42,7 +42,7 @@ type execRun struct {
 	live    context.Context
 	abandon context.CancelFunc
 
-	// What observers are told.
+	// For observers.
 	client   *Client
 	event    observe.Event
 	received atomic.Int64

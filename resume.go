@@ -37,7 +37,7 @@ func (s *Sandbox) Resume(ctx context.Context) error {
 const (
 	causeAsked = "asked" // by Resume
 	causeGet   = "get"   // by a get
-	causeHook  = "hook"  // hooks have to run, or there is no session
+	causeHook  = "hook"  // hooks have to run, or no session exists
 )
 
 // resume returns a session to use instead of stale, which the API has refused.

@@ -216,7 +216,7 @@ func (s *Session) startCommand(ctx context.Context, name string, args []string, 
 // GetCommand returns the command of this session with the given ID. It makes a
 // second request to find out whether the command has ended, which takes up to a
 // quarter of a second, or twice the time of the first, if it is running. If
-// there is no such command, the error matches [ErrNotFound].
+// the command does not exist, the error matches [ErrNotFound].
 func (s *Session) GetCommand(ctx context.Context, id string) (*Command, error) {
 	if err := checkID(id); err != nil {
 		return nil, err

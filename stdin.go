@@ -93,7 +93,7 @@ type stdinWriter struct {
 	lost      lostInput
 }
 
-// lostInput is what a request contained of which nobody knows whether it has
+// lostInput is what a request contained if it is unknown whether it has
 // arrived, or will.
 type lostInput struct {
 	at   int64

@@ -122,7 +122,7 @@ type stopWait struct {
 	s       *Sandbox
 	c       *Client
 	session *Session
-	// over says that the session had ended before it was told to stop, and before
+	// over says that the session had ended before the stop was sent, and before
 	// is what the sandbox was like then.
 	over   bool
 	before wire.Sandbox

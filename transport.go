@@ -66,7 +66,7 @@ func (s *Sandbox) Transport(port int, opts *TransportOptions) http.RoundTripper 
 	return t
 }
 
-// ReverseProxy returns a handler that passes requests on to the server behind
+// ReverseProxy returns a handler that passes requests on to the server at
 // an exposed port, by [Sandbox.Transport], so that visitors wake a stopped
 // sandbox. The server receives the visitor's address, host and scheme in
 // X-Forwarded headers. Replace its ErrorHandler to change what a visitor sees
@@ -152,7 +152,7 @@ func (t *portTransport) roundTrip(req *http.Request, body *replayBody) (*http.Re
 // its visitors would spend the account's requests.
 const longestPause = 2 * time.Second
 
-// doubtful reports whether the API has to be asked whether the sandbox runs.
+// doubtful reports whether a request to the API must show whether the sandbox runs.
 func (t *portTransport) doubtful() bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -316,7 +316,7 @@ type replayBody struct {
 	gone    bool  // more was read than is kept
 	err     error // of src
 	current *attemptBody
-	over    bool // there is no other attempt
+	over    bool // no further attempt is made
 	closed  bool // the current attempt's reader is closed
 }
 

@@ -276,7 +276,7 @@ func (l *lastBody) get() *tarball.Body {
 // close ends the reading of the body and of a source.
 func (l *lastBody) close() {
 	if b := l.get(); b != nil {
-		_ = b.Close() // nobody wants the rest
+		_ = b.Close() // the rest is unwanted
 	}
 }
 

@@ -21,8 +21,8 @@
 // exist, an argument that is wrong, a refusal of [Options.Before]. What it can't
 // mend is an error for the program as well: a sandbox that is gone, refused
 // credentials, an exhausted quota, a budget that is used up. The Result then
-// says what the model is told meanwhile, in words of this package. (Why the API
-// refuses a sandbox that the model wants created is told in the API's words.)
+// says what the model reads meanwhile, in words of this package. (Why the API
+// refuses a sandbox that the model wants created is in the API's words.)
 //
 // # Data
 //

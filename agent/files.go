@@ -79,7 +79,7 @@ func (c *call) regular(ctx context.Context, name string) (fs.FileInfo, error) {
 	return info, nil
 }
 
-// Limits of read_file, beside those of the result.
+// Limits of read_file, in addition to those of the result.
 const (
 	defaultLines = 1000
 	maxLine      = 2000
@@ -248,7 +248,7 @@ type editInput struct {
 	Old        string `json:"old_string,omitempty" is:"the text to replace, exactly as it is in the file"`
 	New        string `json:"new_string,omitempty" is:"what to put in its place; nothing by default"`
 	All        bool   `json:"replace_all,omitempty" is:"whether to replace it wherever it is"`
-	InsertLine *int   `json:"insert_line,omitempty"` // of Claude's text editor: behind which line
+	InsertLine *int   `json:"insert_line,omitempty"` // of Claude's text editor: after which line
 }
 
 func editFile(ctx context.Context, c *call, in *editInput) (Result, error) {

@@ -23,7 +23,7 @@ type Limits struct {
 	// same time: 8 by default. Those that other programs have started don't count.
 	Background int
 	// CallsPerMinute is how many calls are made within a minute: 120 by default.
-	// The model is asked to wait. A negative number means no limit.
+	// Beyond it the model reads that it has to wait. A negative number means no limit.
 	CallsPerMinute int
 	// Calls, Bytes and Time are budgets of the whole Toolset: the number of
 	// calls, the bytes of results and copied files, and the time that calls take
@@ -37,7 +37,7 @@ type Limits struct {
 // ErrLimit matches the error of a call beyond a budget in [Limits].
 var ErrLimit = errors.New("the budget of the agent's tools is used up")
 
-// words is what a result has beside data.
+// words is what a result has in addition to data.
 const words = 1 << 10
 
 func (l Limits) withDefaults() Limits {

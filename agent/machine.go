@@ -169,7 +169,7 @@ func saveArtifact(ctx context.Context, c *call, in *saveInput) (Result, error) {
 	if err := root.MkdirAll(filepath.Dir(as), 0o755); err != nil {
 		return Result{}, localError(err)
 	}
-	// The name is taken when the file is whole. Its first name is nobody's.
+	// The file gets its name when it is whole. Nothing else has its first name.
 	part := filepath.Join(filepath.Dir(as), "."+rand.Text()+".part")
 	if err := root.WriteFile(part, data, fileMode); err != nil {
 		return Result{}, localError(errors.Join(err, root.Remove(part)))

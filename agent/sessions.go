@@ -48,13 +48,13 @@ type PoolOptions struct {
 	Idle time.Duration
 	// MaxAge is how long a sandbox is kept after it was created: an older one is
 	// deleted, with its files, when its conversation comes back and by
-	// [Pool.Cleanup]. Zero means a week, a negative number for ever.
+	// [Pool.Cleanup]. Zero means a week, a negative number means no limit.
 	MaxAge time.Duration
 	// MaxRunning is how many of this pool's sandboxes run at the same time, 16 by
 	// default. For one more, the one that was not used for longest is stopped; if
 	// all are in use, Acquire waits.
 	MaxRunning int
-	// Logger receives errors of stopping sandboxes that nobody waits for. Nil
+	// Logger receives errors of stopping sandboxes in the background. Nil
 	// discards them.
 	Logger *slog.Logger
 }
@@ -178,7 +178,7 @@ func (p *Pool) enter(conversation string) (*session, <-chan struct{}, error) {
 	return s, nil, nil
 }
 
-// Limits of what nobody waits for.
+// Limits of work in the background.
 const (
 	openTime = 10 * time.Minute
 	stopTime = 4 * time.Minute

@@ -17,15 +17,15 @@ type modelError struct{ text string }
 
 func (e *modelError) Error() string { return e.text }
 
-// mistake returns an error that the model is told in these words.
+// mistake returns an error whose words the model reads.
 func mistake(format string, args ...any) error { return &modelError{fmt.Sprintf(format, args...)} }
 
 // Refuse returns an error for [Options].Before to return: the call is not made,
-// and the model is told the reason. Any other error of Before is an error of the
+// and the model reads the reason. Any other error of Before is an error of the
 // program.
 func Refuse(reason string) error { return mistake("Refused: %s", line(reason)) }
 
-// programErrors are the errors that the model can't mend, and what it is told.
+// programErrors are the errors that the model can't mend, and what it reads instead.
 var programErrors = []struct {
 	err  error
 	text string
@@ -46,7 +46,7 @@ var programErrors = []struct {
 
 const unreachable = "The sandbox can't be used at the moment. Try once more, then tell the user."
 
-// told returns what the model is told of an error, and whether it is an error of
+// told returns what the model reads about an error, and whether it is an error of
 // the program too.
 func told(err error) (text string, program bool) {
 	if m, ok := errors.AsType[*modelError](err); ok {

@@ -75,7 +75,7 @@ type Tool struct {
 	ReadOnly, Destructive bool
 }
 
-// Result is what a model is told of a call.
+// Result is what a model gets for a call.
 type Result struct {
 	// Text is for the model, at most [Limits].Output bytes.
 	Text string
@@ -157,7 +157,7 @@ func New(sb *sandbox.Sandbox, opts *Options) *Toolset {
 }
 
 // ForConversation returns tools that work on the sandbox of a conversation, which
-// is asked for with each call. A nil opts means the defaults. The caller closes
+// is looked up for each call. A nil opts means the defaults. The caller closes
 // the Toolset, and sessions after that.
 func ForConversation(sessions Sessions, conversation string, opts *Options) *Toolset {
 	t := newToolset(sessions, opts)

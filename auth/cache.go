@@ -105,7 +105,7 @@ func (g grant) fresh(now time.Time) bool {
 type grantCache struct {
 	// fetch returns a grant to replace old, which is zero if there is none. It
 	// may return a grant along with an error: the grant can be used for now,
-	// and the error says why it is no better.
+	// and the error says why it was not replaced.
 	fetch func(ctx context.Context, old grant) (grant, error)
 	// pauses reports whether fetch must not be called for a while after an
 	// error.

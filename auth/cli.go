@@ -25,7 +25,7 @@ import (
 //     user's default team, or else in a hobby team that the user owns; it is
 //     created if the team does not have it
 //
-// and is remembered for the lifetime of the process. If nobody is logged in,
+// and is remembered for the lifetime of the process. If there is no login,
 // the error matches [ErrNoCredentials].
 //
 // The result is safe for concurrent use; for its goroutines and pauses see
@@ -124,7 +124,7 @@ func (p *cli) report(ctx context.Context, found oidc.Inferred) {
 		slog.String("teamSlug", found.TeamSlug), slog.String("projectName", found.ProjectName))
 }
 
-// cliError adds ErrNoCredentials to errors that mean that nobody is logged in.
+// cliError adds ErrNoCredentials to errors that mean that there is no login.
 func cliError(err error) error {
 	if errors.Is(err, oidc.ErrNothing) {
 		return fmt.Errorf("%w: %w", ErrNoCredentials, err)

@@ -26,7 +26,7 @@ type DeviceCode struct {
 	ExpiresAt time.Time
 }
 
-// Device returns a provider like [CLI] that, if nobody is logged in or the
+// Device returns a provider like [CLI] that, if there is no login or the
 // login has expired for good, logs the user in through a browser (RFC 8628).
 // The new login is stored in the CLI's file.
 //

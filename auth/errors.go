@@ -6,7 +6,7 @@ import (
 )
 
 // ErrNoCredentials matches the error of a provider that has no credentials: no
-// variable is set, no project is linked, nobody is logged in. [Chain] then
+// variable is set, no project is linked, there is no login. [Chain] then
 // calls the next provider.
 var ErrNoCredentials = errors.New("sandbox: no credentials found")
 

@@ -49,7 +49,7 @@ const (
 	Exited Outcome = "exited"
 	// Killed commands were ended by [Sandbox.Kill], and have an exit code.
 	Killed Outcome = "killed"
-	// Lost commands have an end that nobody knows: their machine ended first,
+	// Lost commands have an unknown end: their machine ended first,
 	// or ended before it was known whether they had started.
 	Lost Outcome = "lost"
 )

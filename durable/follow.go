@@ -61,8 +61,8 @@ func (w *Worker) follow(ctx context.Context, in followInput) (Result, error) {
 	return *res, nil
 }
 
-// renewed renews the lease behind a command, and returns when it ends: the zero
-// time if the machine does not run any more, or that is not known.
+// renewed renews the lease after a command, and returns when it ends: the zero
+// time if the machine no longer runs, or if that is unknown.
 func (w *Worker) renewed(ctx context.Context, in followInput, vm *sandbox.Session) time.Time {
 	if vm == nil {
 		var err error

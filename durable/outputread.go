@@ -60,7 +60,7 @@ func ReadOutputFrom(ctx context.Context, store OutputStore, key string, skip int
 // nearEnough is how much is read rather than searched.
 const nearEnough = 256 << 10
 
-// seekRecord moves to the start of a record that is not behind the byte number skip,
+// seekRecord moves to the start of a record that is not after the byte number skip,
 // nor far before it: to that of the file if the records do not say where they are.
 func seekRecord(file io.ReadSeeker, skip int64) error {
 	end, err := file.Seek(0, io.SeekEnd)

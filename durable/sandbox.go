@@ -38,7 +38,7 @@ type Options struct {
 	NetworkPolicy *sandbox.NetworkPolicy `json:"networkPolicy,omitempty"`
 	// VCPUs is the size. Zero means the platform's default.
 	VCPUs int `json:"vcpus,omitempty"`
-	// Tags are kept beside those that this package adds to find its sandboxes:
+	// Tags are kept in addition to those that this package adds to find its sandboxes:
 	// "durable" and "durable-workflow".
 	Tags map[string]string `json:"tags,omitempty"`
 	// EnvFrom names the environment that [Worker.Env] gives each command.
@@ -107,7 +107,7 @@ type Sandbox struct {
 	// Runtime is the image or runtime that it was made with.
 	Runtime string `json:"runtime,omitempty"`
 
-	// OnRefused, if not nil, is called when the platform refuses what was asked of
+	// OnRefused, if not nil, is called when the platform refuses a request of
 	// a sandbox that it had opened, for want of a right, a quota or a deployment
 	// that works: err says why. It waits, for pause unless it knows better, and
 	// returns nil to have it tried again, or the error to give up with. It is

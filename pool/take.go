@@ -164,7 +164,7 @@ func (p *Pool) claim(ctx context.Context, m *member) (*sandbox.Sandbox, error) {
 }
 
 // abandon deletes a sandbox that a call may have claimed which was given up. If it
-// has, or another did, the sandbox is deleted once nobody keeps it running.
+// has, or another did, the sandbox is deleted once no process keeps it running.
 func (p *Pool) abandon(sb *sandbox.Sandbox) {
 	if state, err := p.mark(p.ctx, sb); err != nil || state == notOurs {
 		p.suspect(sb.Name())

@@ -9,7 +9,7 @@ import (
 	"strings"
 )
 
-// privateWriter marks every response behind [Handler] as private to the client.
+// privateWriter marks every response of [Handler] as private to the client.
 // To a shared cache in front, such as a CDN, the resource is the path below the
 // forward URL; the intended host and the sandbox are in request headers that no
 // server names in Vary. A cache that stored a response would give one sandbox's

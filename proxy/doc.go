@@ -68,7 +68,7 @@
 //
 // # Caches
 //
-// The responses behind [Handler] are for the sandbox that asked. Handler marks
+// The responses of [Handler] are for the sandbox that asked. Handler marks
 // them as private, but a cache in front that is configured to store responses
 // whatever their headers say would still give them to others: the token and the
 // intended host are in headers of the request, not in its URL. Configure no

@@ -77,7 +77,7 @@ type exchange struct {
 	edits          []edit
 	status         int
 	reason         string // why it failed, or ""
-	cause          error  // of a secret that can't be had, for the log alone
+	cause          error  // of an unavailable secret, only for the log
 	complete       bool   // the handler has finished
 	sent, received atomic.Int64
 }

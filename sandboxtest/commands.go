@@ -199,7 +199,7 @@ func (c *call) command() (*command, error) {
 // minSignalAge is how old a command is at least when a signal reaches it.
 const minSignalAge = 50 * time.Millisecond
 
-// liveCommand is command for what only a command that runs can be asked.
+// liveCommand is command for requests that only a running command takes.
 func (c *call) liveCommand() (*command, error) {
 	cmd, err := c.command()
 	if err == errCommandNotFound {

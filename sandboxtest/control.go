@@ -13,7 +13,7 @@ import (
 	"time"
 )
 
-// controlPath is where the control API is, beside the API of sandboxes.
+// controlPath is where the control API is, next to the API of sandboxes.
 const controlPath = "/control/v1"
 
 // ControlURL is the address of the control API, by which programs in any

@@ -1,5 +1,5 @@
 // Package sandboxtest is to the Vercel Sandbox API what net/http/httptest is to
-// HTTP: a real server, in this process or, with cmd/sandbox-emulator, beside
+// HTTP: a real server, in this process or, with cmd/sandbox-emulator, alongside
 // any other, whose behavior clients in any language can't tell from the
 // service's.
 //

@@ -16,7 +16,7 @@ import (
 // tokenPrefix tells what a token is for wherever it turns up.
 const tokenPrefix = "emu_"
 
-// newServerToken makes a token that nobody can guess.
+// newServerToken makes a token that can't be guessed.
 func newServerToken() string { return tokenPrefix + rand.Text() }
 
 // HostName is the name by which a sandbox, and the sources that it is created
@@ -27,7 +27,7 @@ const HostName = box.HostName
 
 // authorize checks who is asking. The token alone does not keep web pages out:
 // one whose name was pointed to this machine after it was loaded is of the same
-// origin as the server, for the browser, and needs nobody's leave to send what
+// origin as the server, for the browser, and needs no permission to send what
 // it likes. It can't hide its name in Host, though, nor its Origin.
 func (s *Server) authorize(r *http.Request) *apiError {
 	if failure := s.authorizeBy(r, s.opts.Token, s.oidcToken); failure != nil {

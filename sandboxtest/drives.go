@@ -46,7 +46,7 @@ type drive struct {
 	busy int
 	// making says that it is a fork whose files are not there yet.
 	making bool
-	// deleted says that it is known to nobody any more.
+	// deleted says that no request finds it anymore.
 	deleted bool
 }
 

@@ -160,7 +160,7 @@ func (e *egress) allowsName(name string) bool {
 }
 
 // rulesOf are those of the domain that fits a name best: the one with the most
-// labels that are no stars.
+// labels other than stars.
 func (e *egress) rulesOf(name string) []egressRule {
 	best, most := "", -1
 	for _, pattern := range e.domains {

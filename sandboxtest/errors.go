@@ -91,7 +91,7 @@ func writeJSON(w http.ResponseWriter, status int, v any) {
 	w.Header().Set("Content-Type", "application/json; charset=utf-8")
 	w.Header().Set("Content-Length", strconv.Itoa(len(data)))
 	w.WriteHeader(status)
-	// A failed write means that the client has gone; there is nobody to tell.
+	// A failed write means that the client has gone.
 	_, _ = w.Write(data)
 }
 

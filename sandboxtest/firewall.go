@@ -72,7 +72,7 @@ func (f *firewall) newTransport(dial func(ctx context.Context, network, addr str
 
 func (f *firewall) close() {
 	f.cancel()
-	_ = f.server.Close() // connections that break are no news
+	_ = f.server.Close() // broken connections are expected
 	f.serving.Wait()
 	f.transport.CloseIdleConnections()
 	f.forward.CloseIdleConnections()

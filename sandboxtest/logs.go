@@ -24,7 +24,7 @@ type commandLog struct {
 	mem []byte
 	// name is the file that a long log is in, and file the handle that it is
 	// written with until the command ends: readers have their own, so that a
-	// log that nobody reads takes none.
+	// log without a reader takes none.
 	name    string
 	file    *os.File
 	size    int64
@@ -107,7 +107,7 @@ func (l *commandLog) Close() {
 
 func (l *commandLog) closeFileLocked() {
 	if l.file != nil {
-		_ = l.file.Close() // all was written, and nothing was asked to last
+		_ = l.file.Close() // all was written, and need not last
 		l.file = nil
 	}
 }

@@ -10,7 +10,7 @@ import (
 
 // The names under which the platform's clients look for it. A request that asks
 // for one of them has been sent here by whoever runs the client: their DNS is
-// Vercel's, and so nobody else's to point here.
+// Vercel's, so that no one else can point it here.
 const (
 	platformHost    = "vercel.com"     // the API below /api
 	platformAPIHost = "api.vercel.com" // the API at the root

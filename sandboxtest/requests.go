@@ -54,7 +54,7 @@ func (s *Server) Requests() []Request {
 
 func cloneValues(v url.Values) url.Values { return url.Values(http.Header(v).Clone()) }
 
-// requests is the memory behind Requests.
+// requests holds what Requests returns.
 type requests struct {
 	mu   sync.Mutex
 	list []*Request

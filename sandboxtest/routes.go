@@ -112,7 +112,7 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request) {
 	c.dispatch(e)
 }
 
-// serveOther is what lies beside the API: terminals and the control API.
+// serveOther serves what lies outside the API: terminals and the control API.
 func (s *Server) serveOther(w http.ResponseWriter, r *http.Request) {
 	if rest, ok := strings.CutPrefix(r.URL.Path, controlPath); ok && (rest == "" || rest[0] == '/') {
 		s.serveControl(w, r)

@@ -54,7 +54,7 @@ type Options struct {
 	Token string `secret:"value"`
 	// ControlToken is the bearer token of the control API, by which programs in
 	// any language do what tests in Go do with methods of the server; see
-	// [Server.ControlURL]. Empty means that there is no such API.
+	// [Server.ControlURL]. Empty means no control API.
 	ControlToken string `secret:"value"`
 	// Hosts are names, without a port, by which requests may reach the server
 	// in addition to localhost, [HostName] and every numeric address, for
@@ -352,7 +352,7 @@ func (s *Server) open() (err error) {
 		Handler:           http.HandlerFunc(s.serve),
 		ReadHeaderTimeout: 10 * time.Second,
 		MaxHeaderBytes:    64 << 10,
-		// What it would print are broken connections, which are no news here.
+		// It would print broken connections, which are expected here.
 		ErrorLog: slog.NewLogLogger(s.opts.Logger.Handler(), slog.LevelDebug),
 	}
 	s.background.Go(func() { _ = s.http.Serve(s.listener) }) // ends by Close

@@ -117,7 +117,7 @@ func (sess *session) beganLocked() time.Time {
 	return sess.startedAt
 }
 
-// setStatusLocked changes the status, of which those who wait are told.
+// setStatusLocked changes the status and wakes those that wait for it.
 func (sess *session) setStatusLocked(status string) {
 	sess.status = status
 	if sess.sb.current == sess {

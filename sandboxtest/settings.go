@@ -63,7 +63,7 @@ func (c *settings) boot(version int, from *snapshot, images *images) (err error)
 }
 
 // shortenRetention sets what the newest versions of the API keep of snapshots
-// when they are told nothing else.
+// unless told otherwise.
 func (c *settings) shortenRetention() {
 	if c.SnapshotExpiration == nil {
 		c.SnapshotExpiration = new(shortExpiration)

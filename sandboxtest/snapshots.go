@@ -10,7 +10,7 @@ import (
 	"github.com/go-vercel/sandbox/sandboxtest/internal/box"
 )
 
-// How a snapshot was made: by a stop, or because it was asked for.
+// How a snapshot was made: by a stop, or by request.
 const (
 	methodAutomatic = "automatic"
 	methodManual    = "manual"

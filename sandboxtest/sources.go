@@ -145,7 +145,7 @@ type gitRun struct {
 	inside bool
 }
 
-// maxGitError is how much of what git says is told.
+// maxGitError is how much of git's output an error has.
 const maxGitError = 2 << 10
 
 func (g *gitRun) run(ctx context.Context, args ...string) error {

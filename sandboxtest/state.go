@@ -25,7 +25,7 @@ const (
 
 // state is what Options.Dir keeps. It holds the environment of sandboxes, so
 // that its file is for its owner alone. Commands are not in it: those of an
-// ended session can't be asked for.
+// ended session can't be requested.
 type state struct {
 	// Kind names the layers of the snapshots: those of one kind of host are of
 	// no use to another.
@@ -190,7 +190,7 @@ func (st *store) save() error {
 	return st.saveWriting(true)
 }
 
-// closeState is for the end, when nothing is saved any more.
+// closeState is for the end, when nothing is saved anymore.
 func (st *store) closeState() error {
 	st.saver.writing.Lock()
 	defer st.saver.writing.Unlock()

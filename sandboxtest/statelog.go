@@ -25,7 +25,7 @@ const (
 
 // stateFrame is a line of the file: the whole state in the first one, and in
 // each later one what has changed since. A line is on the disk before anybody
-// is told of the change.
+// learns of the change.
 type stateFrame struct {
 	// Version is that of the file, in its first line.
 	Version int `json:"version,omitempty"`

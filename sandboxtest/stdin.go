@@ -161,7 +161,7 @@ func (in *commandInput) write(clock *clock, data []byte, offset *int64, closeAft
 	}
 	if closeAfter && !in.closed {
 		in.closed = true
-		_ = in.pipe.Close() // nobody is left to tell
+		_ = in.pipe.Close() // no one is left to tell
 	}
 	return in.written, nil
 }

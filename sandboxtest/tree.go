@@ -55,7 +55,7 @@ func (c *call) snapshotTree() error {
 }
 
 // children gives the snapshots made of sessions that began with parent, oldest
-// first. Those without a parent are no siblings of each other.
+// first. Those without a parent are not siblings of each other.
 func (st *store) children(parent string) []*snapshot {
 	if parent == "" {
 		return nil

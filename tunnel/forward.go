@@ -14,15 +14,15 @@ import (
 
 // ForwardOptions are the options of [Forward]. The zero value is ready to use.
 type ForwardOptions struct {
-	// OnError is told why a connection that l accepted did not reach the sandbox.
-	// It may be called by several goroutines at once. Nil means that nobody is.
+	// OnError is called with the reason why a connection that l accepted did not reach the sandbox.
+	// It may be called by several goroutines at once. Nil means no report.
 	OnError func(error)
 }
 
 // Forward joins each connection that l accepts with one to a port of the sandbox,
 // as [Dial] makes it, until ctx ends, when it returns nil, or l fails. It closes l
 // and all connections before it returns. The end of the data passes in each
-// direction by itself; where the sandbox can't be told, a connection ends when
+// direction by itself; where the sandbox can't learn that, a connection ends when
 // the local end has said all and the server has been silent for five seconds. A
 // nil opts means the defaults.
 //

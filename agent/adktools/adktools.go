@@ -30,8 +30,8 @@ type Toolset struct {
 // the agent share it: use [ForSessions] where each needs a sandbox of its own. Add
 // the Instructions of tools to those of the agent.
 //
-// The model is told of errors in a field "error" of the response; ADK's callbacks
-// are not, since their errors would reach the model word for word.
+// The model reads errors in a field "error" of the response. ADK's callbacks don't get them,
+// since what they return would reach the model word for word.
 // [agent.Options].OnError has the errors of the program.
 func New(tools *agent.Toolset) *Toolset {
 	return &Toolset{choose: func(adk.ReadonlyContext) *agent.Toolset { return tools }}

@@ -19,7 +19,7 @@ func NewServer(tools *agent.Toolset, impl *mcp.Implementation) *mcp.Server {
 }
 
 // Add adds the tools to a server that has others, whose instructions should
-// include those of the tools. A client is told of errors of the program in the
+// include those of the tools. A client reads errors of the program in the
 // words for the model; [agent.Options].OnError has the errors themselves.
 func Add(s *mcp.Server, tools *agent.Toolset) {
 	for _, tool := range tools.Tools() {

@@ -68,7 +68,7 @@ func (h *hooks) clients(server *sandboxtest.Server, base []string) []string {
 		"VERCEL_OIDC_TOKEN=" + server.OIDCToken(),
 		"NODE_OPTIONS=" + strings.TrimSpace(set["NODE_OPTIONS"]+" --import="+hook),
 		"PYTHONPATH=" + strings.TrimSuffix(h.dir+string(os.PathListSeparator)+set["PYTHONPATH"], string(os.PathListSeparator)),
-		// What an emulator is used for is nobody's business.
+		// The programs that use an emulator send no telemetry.
 		"VERCEL_SANDBOX_TELEMETRY_DISABLED=1",
 	}
 }

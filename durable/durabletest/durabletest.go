@@ -1,5 +1,5 @@
 // Package durabletest tests workflows that use sandboxes, with real processes and
-// skipped time: Temporal's test environment beside an emulator whose clock moves
+// skipped time: Temporal's test environment with an emulator whose clock moves
 // with the workflow's.
 package durabletest
 

@@ -237,7 +237,7 @@ func (s *storeTest) remove(t *testing.T) {
 	s.has(t, "remove/a/x", []byte("again"))
 }
 
-// keys: what is no key is refused, by itself or as a prefix.
+// keys: what is not a key is refused, by itself or as a prefix.
 func (s *storeTest) keys(t *testing.T) {
 	for _, key := range []string{"", ".", "/", "/x", "../x", s.prefix + "../x", s.prefix + "a//b", s.prefix + "./a", s.prefix + "a/.."} {
 		if w, err := s.store.Create(t.Context(), key); err == nil {

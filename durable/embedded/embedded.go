@@ -172,7 +172,7 @@ func (s *Server) database(o Options) (*config.SQL, error) {
 		if _, err := os.Stat(db.DatabaseName); err == nil {
 			return db, nil
 		}
-		// Made beside and renamed, so that a kill leaves no half of it.
+		// Written next to it and renamed, so that a kill leaves no part of it.
 		fresh := *db
 		fresh.DatabaseName = filepath.Join(o.Dir, "new.db")
 		for _, suffix := range []string{"", "-wal", "-shm"} {

@@ -23,7 +23,7 @@ import (
 
 // Errors of a [Client].
 var (
-	// ErrNoSession matches when there is no session of that ID, or none anymore.
+	// ErrNoSession matches if the session does not exist, or no longer.
 	ErrNoSession = errors.New("session: there is none of that ID")
 	// ErrDestroyed matches when the session was destroyed or has failed.
 	ErrDestroyed = errors.New("session: it is destroyed")
@@ -278,7 +278,7 @@ func (c *Client) State(ctx context.Context, id string) (*State, error) {
 // within is how long the engine may take for one answer of a route.
 const within = 10 * time.Second
 
-// A query that the history has outgrown is asked again: so often, and after such
+// A query that the history has outgrown is repeated: so often, and after such
 // a pause.
 const (
 	queryAttempts = 5

@@ -54,7 +54,7 @@ type Event struct {
 	Type string `json:"type"`
 	Seq  int    `json:"seq"`
 	At   Millis `json:"at,omitempty"`
-	// Cursor is where a stream that broke behind this event is continued.
+	// Cursor is where a stream that broke after this event is continued.
 	Cursor Cursor `json:"cursor,omitzero"`
 
 	// Of created and status.
@@ -122,7 +122,7 @@ type Cursor struct {
 	// Byte is 0 before the event, and otherwise 1 and the bytes of its output
 	// that came, of both streams together.
 	Byte int64
-	// Ahead is how many events behind the event came while its output did.
+	// Ahead is how many later events came while the event's output did.
 	Ahead int
 }
 
@@ -134,7 +134,7 @@ func (c Cursor) next() int {
 	return c.Seq + 1 + c.Ahead
 }
 
-// ErrCursor matches the error of a text that is no cursor.
+// ErrCursor matches the error for a text that is not a cursor.
 var ErrCursor = errors.New("session: not a cursor")
 
 // ParseCursor reads the text of a cursor. An empty text is the start.

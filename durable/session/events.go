@@ -39,7 +39,7 @@ func (c *Client) Events(ctx context.Context, id string, from Cursor) iter.Seq2[E
 var (
 	// errLeft says that the loop has ended.
 	errLeft = errors.New("the viewer has left")
-	// errPending says that what comes next is to be had later.
+	// errPending says that what comes next is not there yet.
 	errPending = errors.New("it is not there yet")
 )
 
@@ -227,7 +227,7 @@ func (v *viewer) page() ([]stored, bool, error) {
 // maxFailed is how many queries in a row may fail, a second apart.
 const maxFailed = 30
 
-// begin begins to read the output of the command that the cursor is in, behind
+// begin begins to read the output of the command that the cursor is in, after
 // what the viewer has of it.
 func (v *viewer) begin(end *Event) {
 	ctx, cancel := context.WithCancel(v.ctx)
@@ -266,7 +266,7 @@ func (v *viewer) finish(end *Event) error {
 	return nil
 }
 
-// leave moves the cursor behind the output that it is in.
+// leave moves the cursor to the end of the output that it is in.
 func (v *viewer) leave() {
 	v.out.stop()
 	v.at, v.start, v.out = Cursor{Seq: v.at.next()}, nil, nil
@@ -319,7 +319,7 @@ func gone(err error) bool {
 type piece struct {
 	stream string
 	data   []byte
-	end    int64 // behind it, of both streams together
+	end    int64 // the offset after it, of both streams together
 }
 
 // outputs reads the output of a command, from wherever it is. The borders of its
@@ -328,7 +328,7 @@ type outputs struct {
 	v      *viewer
 	ctx    context.Context
 	cancel context.CancelFunc
-	pos    int64 // behind the pieces so far
+	pos    int64 // the offset after the pieces so far
 	skip   int64 // bytes that the viewer has
 	pieces chan piece
 	err    error // once pieces is closed
@@ -382,7 +382,7 @@ func (o *outputs) stored(key string) error {
 }
 
 func (o *outputs) live(handle []byte) error {
-	if o.v.c.opts.Sandbox == nil || len(handle) == 0 { // nobody knows its ID
+	if o.v.c.opts.Sandbox == nil || len(handle) == 0 { // its ID is unknown
 		return fs.ErrNotExist
 	}
 	var cmd sandbox.Command

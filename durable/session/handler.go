@@ -27,20 +27,20 @@ var pageHTML []byte
 
 // HandlerOptions configures [Client.Handler].
 type HandlerOptions struct {
-	// Authorize is asked before a request for a session is served, and with an
+	// Authorize is called before a request for a session is served, and with an
 	// empty id before a new one is started, also by a request whose ID is not
 	// known. An error refuses it with status 403, or 401 if it matches
 	// [ErrToken]. Nil lets everybody in who knows a session's ID, and everybody
 	// start sessions. [Token] is one for a single user.
 	Authorize func(r *http.Request, id string) error
-	// Started is told the ID of each new session before its stream begins, for
+	// Started is called with the ID of each new session before its stream begins, for
 	// example to keep whose it is. An error destroys it and refuses the request
 	// with status 403.
 	Started func(r *http.Request, id string) error
 	// Page serves the web page at "/".
 	Page bool
 	// Metrics serves at /metrics what this handler has done, as text for
-	// Prometheus: by route and status, without IDs. Authorize is asked with an
+	// Prometheus: by route and status, without IDs. Authorize is called with an
 	// empty id.
 	Metrics bool
 	// PingInterval is how often a silent stream gets a ping, so that proxies

@@ -64,7 +64,7 @@ func (s *run) listen(ctx workflow.Context) error {
 // this task of the workflow.
 func takeSignals(ctx workflow.Context) error {
 	taken := false
-	workflow.Go(ctx, func(workflow.Context) { taken = true }) // runs behind that one
+	workflow.Go(ctx, func(workflow.Context) { taken = true }) // runs after that one
 	return workflow.Await(ctx, func() bool { return taken })
 }
 

@@ -140,8 +140,8 @@ func (w *firstStatus) Write(p []byte) (int, error) {
 // Unwrap is for [http.ResponseController].
 func (w *firstStatus) Unwrap() http.ResponseWriter { return w.ResponseWriter }
 
-// metrics serves them. They are of all sessions, so that who may start one is
-// asked for, as for what is no session's.
+// metrics serves them. They are about all sessions, so Authorize decides as for a
+// new one.
 func (h *handler) metrics(w http.ResponseWriter, r *http.Request) {
 	if !h.allowed(w, r, "") {
 		return

@@ -148,7 +148,7 @@ func (s *run) follow(ctx workflow.Context, cmd *durable.Command) (*durable.Resul
 			asked = asked || asks
 			err := s.Sandbox.Kill(ctx, cmd, sig)
 			if slices.ContainsFunc(s.interrupts, mine) && escalates(ctx) {
-				// What came before the first has arrived is no second request.
+				// What came before the first has arrived does not count as a second request.
 				s.interrupts = slices.DeleteFunc(s.interrupts, func(i interrupt) bool { return mine(i) && sandbox.Signal(i.Signal) == sig })
 			}
 			if err != nil {

@@ -17,7 +17,7 @@ const (
 	// maxBytes of events begin a new history.
 	maxBytes = 4 * keepBytes
 	// queueBytes is how many bytes of JSON the queue may have. It is carried over
-	// continue-as-new beside the events and the keys.
+	// continue-as-new in addition to the events and the keys.
 	queueBytes = 768 << 10
 )
 

@@ -91,7 +91,7 @@ func (s *service) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, "that is too long", http.StatusRequestEntityTooLarge)
 		return
 	}
-	// The user is part of the name, so that nobody gets another's sandbox.
+	// The user is part of the name, so that each gets only their own sandbox.
 	chat := user + r.URL.Path
 	done, err := s.begin(r.Context(), chat)
 	if err != nil {

@@ -50,7 +50,7 @@ func run(ctx context.Context, dir, out, serve string) (err error) {
 		return err
 	}
 
-	// Any command would do; this one leaves a report beside each file.
+	// Any command would do; this one leaves a report next to each file.
 	done, err := sb.RunCommand(ctx, "sh", []string{"-c", `mkdir -p ../report && find . -type f -exec sha256sum {} + > ../report/sums.txt && wc -l < ../report/sums.txt`}, &sandbox.CommandOptions{
 		Cwd: "/vercel/src", Stdout: os.Stdout, Stderr: os.Stderr,
 	})

@@ -44,7 +44,7 @@ type Config struct {
 	HTTPClient *http.Client
 	UserAgent  func() string // called before every operation
 	Retry      Retry
-	// Seam is told of operations and their requests.
+	// Seam observes operations and their requests.
 	Seam *observe.Seam
 	// Secrets records the tokens that are sent. They are removed from what
 	// responses and the transport report.
@@ -52,7 +52,7 @@ type Config struct {
 	// Auth is called before every operation.
 	Auth func(context.Context) (Auth, error)
 	// Refresh is called if a response rejects the token. It returns false if
-	// there is no better token.
+	// no better token exists.
 	Refresh func(ctx context.Context, stale Auth) (Auth, bool)
 	// MaxRateLimitWait limits how long an operation waits for rate limits to
 	// permit its requests. If it is not positive, none is held back.
@@ -99,7 +99,7 @@ type Request struct {
 	// Open, instead of Body, opens the request body for each attempt.
 	Open   func() (io.ReadCloser, error)
 	Header http.Header // added to the request; keys in canonical form
-	New    string      // the name that was asked for, if the operation makes something
+	New    string      // the requested name, if the operation makes something
 
 	// Uncertain is set when the operation is over, if an attempt may have taken
 	// effect, or may still do so, without a clear response. Date is the

@@ -73,7 +73,7 @@ type verdict struct {
 	err     error // why it is not the API's
 }
 
-// refusal judges a response that is no success. err is set if its body broke
+// refusal judges a response that is not a success. err is set if its body broke
 // off.
 func refusal(op *Op, resp *http.Response, body []byte, err error) (v verdict) {
 	if err != nil {

@@ -23,9 +23,9 @@ const (
 	Stopped            // the session has ended
 	Stopping           // the session is ending
 	FilesGone          // the sandbox can't be resumed
-	SnapshotGone       // there is no such snapshot
+	SnapshotGone       // the snapshot does not exist
 	CommandEnded       // the command has ended
-	NotFound           // there is no such object
+	NotFound           // the object does not exist
 	ImageNotReady      // the image is still being prepared
 	QuotaExceeded      // the plan does not allow more
 	NoDrives           // the project may not use drives
@@ -41,7 +41,7 @@ const (
 	numberOfKinds = iota
 )
 
-// kindNames are the outcomes that observers are told.
+// kindNames are the outcomes in events.
 var kindNames = [numberOfKinds]string{
 	Unjudged: "unjudged", Refused: "refused", Broken: "broken", Foreign: "foreign", Busy: "busy", TimedOut: "timed_out",
 	RateLimited: "rate_limited", Stopped: "stopped", Stopping: "stopping", FilesGone: "files_gone", SnapshotGone: "snapshot_gone",
@@ -50,7 +50,7 @@ var kindNames = [numberOfKinds]string{
 	InputRefused: "input_refused", InputClosed: "input_closed", NoProgram: "no_program", NoDirectory: "no_directory", FileError: "file_error",
 }
 
-// String returns the kind as observers are told it.
+// String returns the kind as events have it.
 func (k Kind) String() string { return kindNames[k] }
 
 // again says when a request is sent again after a failure.

@@ -18,7 +18,7 @@ import (
 // NoCredentials is the outcome of an operation for which there are none.
 const NoCredentials = "no_credentials"
 
-// observed is what observers are told of an operation, and of its last request.
+// observed is what observers learn about an operation and its last request.
 type observed struct {
 	begun, tried   time.Time
 	tryCtx         context.Context // of the request
@@ -32,10 +32,10 @@ type observed struct {
 	allSent, allReceived int64
 }
 
-// Seam returns what is told of operations.
+// Seam returns the observer of operations.
 func (c *Client) Seam() *observe.Seam { return c.cfg.Seam }
 
-// event describes the operation, as an observer is told it.
+// event describes the operation for observers.
 func (a *attempts) event(kind string) observe.Event {
 	op := a.req.Op
 	e := observe.Event{
@@ -178,7 +178,7 @@ func (a *attempts) endRequest(attempt int, err error) {
 	seam.End(a.tryCtx, e)
 }
 
-// beginPace tells that the operation waits for a limit, behind others.
+// beginPace reports that the operation waits for a limit, after others.
 func (a *attempts) beginPace(ctx context.Context, limit RateLimit, before int) (context.Context, observe.Event) {
 	seam := a.client.cfg.Seam
 	if seam == nil {

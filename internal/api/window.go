@@ -209,7 +209,7 @@ func (w *window) giveUp(q *waiter) {
 	w.waiting = slices.DeleteFunc(w.waiting, func(other *waiter) bool { return other == q })
 }
 
-// wake lets those go that may. again is when to look once more; zero if nobody
+// wake lets those go that may. again is when to look once more; zero if nothing
 // waits.
 func (w *window) wake(now time.Time) (again time.Time) {
 	for len(w.waiting) > 0 && w.free(now, w.waiting[0].first) > 0 {

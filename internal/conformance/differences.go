@@ -61,7 +61,7 @@ var checks = map[string]func(x *reconciler, want, got any) bool{
 	},
 }
 
-// allow visits the objects of the recording w, and of g beside it, and takes over
+// allow visits the objects of the recording w, and of g next to it, and takes over
 // from g what a rule lets differ.
 func (x *reconciler) allow(op string, w, g any) {
 	switch w := w.(type) {

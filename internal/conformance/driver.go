@@ -338,7 +338,7 @@ func (c *call) do() (any, error) {
 		stop(c.step.Background)
 		return r.value, r.err
 	case <-time.After(hangFactor * millis(c.step.GiveUpMs)):
-		return nil, errHang // the context stays as it is: nobody aborted the call
+		return nil, errHang // the context stays as it is: the call was not aborted
 	}
 }
 

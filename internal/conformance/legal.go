@@ -73,7 +73,7 @@ func (s *Suite) legalCopy(dir, file string) (changed bool, err error) {
 }
 
 // mayRefuse reports whether a refusal is one that the rule is about: of
-// arguments that the API refuses as well, or whose meaning nobody can want.
+// arguments that the API refuses as well, or that make no sense.
 func mayRefuse(rule string, w object, s *Step) bool {
 	if rule != "impossible-arguments-refused" || w["error"] != nil {
 		return true
@@ -179,7 +179,7 @@ func legalObject(name string, v object, renamed map[string]string) any {
 	return v
 }
 
-// legalMount reports whether a drive can be mounted at a path beside the one
+// legalMount reports whether a drive can be mounted at a path together with the one
 // before, and makes its mode one that there is.
 func legalMount(at, before string, v any) bool {
 	m, ok := v.(object)

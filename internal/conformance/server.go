@@ -15,7 +15,7 @@ import (
 	"time"
 )
 
-// holdLimit is how long a held exchange stays open when nobody closes it.
+// holdLimit is how long a held exchange stays open unless it is closed.
 const holdLimit = 4 * time.Second
 
 // Entry is one request in the log of a [Server].

@@ -283,7 +283,7 @@ func (s *Server) unmark(e *Entry) {
 	}
 }
 
-// lock responds to a command of the lock of hooks, which nobody else holds.
+// lock responds to a command of the hooks' lock, which is free.
 func (s *Server) lock(e *Entry) *Exchange {
 	words := e.words()
 	if len(words) < 8 || !s.opts.Rules.has("hooks-locked") || !strings.Contains(words[2], "/.go-sandbox") {

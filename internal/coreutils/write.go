@@ -35,8 +35,8 @@ const mkdir = `[ -e "$d" ] || [ -L "$d" ] || { mkdir -p -- "$d" && echo made; } 
 const whole = `printf '%s  %s\n' "$s" "$p" | sha256sum -c --status 2>/dev/null || exit 75
 `
 
-// sweep removes what uploads have left that arrived late, when nobody waited for
-// them any more. No piece that is needed is a day old.
+// sweep removes what uploads have left that arrived late, when no call waited for
+// them. No piece that is needed is a day old.
 const sweep = `find /tmp -maxdepth 1 -type f -name '.piece-*' -ctime +0 -delete 2>/dev/null
 `
 

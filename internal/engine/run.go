@@ -43,7 +43,7 @@ type Run struct {
 	// respond.
 	Silent func(error) bool
 
-	// OnEnd is told how the command ended, as soon as that is known; nil if it
+	// OnEnd gets how the command ended, as soon as that is known; nil if it
 	// never will be.
 	OnEnd func(*wire.Command)
 	// OnOutput is called when the output has been copied, and CloseOutput when
@@ -54,7 +54,7 @@ type Run struct {
 	// WaitDelay is that of exec.Cmd.
 	WaitDelay time.Duration
 	// Waiting is closed when the caller waits for the command to end, although
-	// nobody may read its output. Nil if nothing delays the output.
+	// its output may have no reader. Nil if nothing delays the output.
 	Waiting <-chan struct{}
 }
 

@@ -49,7 +49,7 @@ type Start struct {
 	Body   *Body
 	// Check refuses an ID that would lead a request elsewhere.
 	Check func(id string) error
-	// Distrust is told that the service does not honor generated IDs.
+	// Distrust is called if the service does not honor generated IDs.
 	Distrust func(ctx context.Context, why string)
 	// Kill, if not nil, kills the command whose start was given up: the request
 	// then outlives its context, so that a command that did start is known.

@@ -20,7 +20,7 @@ const TreeGrace = time.Second
 // stopped can hardly be told from each other.
 type Turns [32]chan struct{}
 
-// NewTurns returns turns that nobody has.
+// NewTurns returns turns that are free.
 func NewTurns() *Turns {
 	t := &Turns{}
 	for i := range t {

@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// Unread ends a command that keeps writing what nobody reads: as by a local
+// Unread ends a command that keeps writing output without a reader: as by a local
 // pipe it is sent SIGPIPE at once, then SIGTERM, and at last it is killed.
 type Unread struct {
 	// Signal sends a signal to the command.
@@ -21,7 +21,7 @@ var unreadSteps = [...]struct {
 	after time.Duration
 }{{13, 0}, {15, time.Second}, {9, 5 * time.Second}}
 
-// Output is called for each piece of output that nobody reads.
+// Output is called for each piece of output without a reader.
 func (u *Unread) Output() {
 	if u.sent == 0 {
 		u.since = time.Now()

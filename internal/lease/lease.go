@@ -8,7 +8,7 @@
 // a link only if there is none of that name, together with what it says, so each
 // state follows from one that its maker has seen, and nothing is ever removed or
 // replaced. (mkdir is as atomic, but a directory has no content at first, and who
-// died there would hold it for ever.) Time is the sandbox's, so that the clocks of
+// died there would never release it.) Time is the sandbox's, so that the clocks of
 // the processes don't matter.
 //
 // Programs in the sandbox can change the lock as they can change everything else
@@ -205,7 +205,7 @@ func (l *Lease) renewLater(ctx context.Context) bool {
 	return time.Now().Before(l.until)
 }
 
-// Move makes the lease one of another key, which nobody may hold or have done.
+// Move makes the lease one of another key, which must be neither held nor done.
 // What the old key stands for has no longer to be done, as after the session that
 // it was for has ended.
 func (l *Lease) Move(ctx context.Context, key string) error {
@@ -222,7 +222,7 @@ func (l *Lease) Move(ctx context.Context, key string) error {
 	return nil
 }
 
-// Done says that what the key stands for is done: nobody does it again. The error
+// Done records that what the key stands for need not be done again. The error
 // is ErrLost if another has taken over. Call the stop function of Keep first.
 func (l *Lease) Done(ctx context.Context) error { return l.end(ctx, "done") }
 

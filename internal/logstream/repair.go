@@ -15,7 +15,7 @@ const (
 	causeClosed = "closed" // the service said that it closes the stream
 )
 
-// repair is what an observer is told of one.
+// repair is the event of one for observers.
 type repair struct {
 	ctx   context.Context
 	event observe.Event

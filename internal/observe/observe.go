@@ -49,7 +49,7 @@ func Ended(ctx context.Context) string {
 	return Canceled
 }
 
-// Event is what an observer is told. The root package has a type with the same
+// Event is what an observer receives. The root package has a type with the same
 // fields, to which this one is converted.
 type Event struct {
 	Kind      string
@@ -82,7 +82,7 @@ type Event struct {
 	ExitCode                 int
 }
 
-// Observer is told what happens; see the Observer of the root package.
+// Observer learns what happens; see the Observer of the root package.
 type Observer interface {
 	Begin(ctx context.Context, e Event) context.Context
 	End(ctx context.Context, e Event)
@@ -128,7 +128,7 @@ func (s *Seam) Begin(ctx context.Context, e Event) (context.Context, Event) {
 	return ctx, e
 }
 
-// End tells that what Begin has told of is over. The observer is told after the
+// End reports that what Begin reported is over. The observer is called after the
 // context has ended, too.
 func (s *Seam) End(ctx context.Context, e Event) {
 	if s == nil {

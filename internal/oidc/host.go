@@ -16,7 +16,7 @@ import (
 	"github.com/go-vercel/sandbox/internal/redact"
 )
 
-// ErrNothing matches errors that mean that there are no credentials: no linked
+// ErrNothing matches errors that mean that no credentials were found: no linked
 // project, no login. Other errors mean that credentials exist and do not work.
 var ErrNothing = errors.New("nothing found")
 

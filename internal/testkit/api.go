@@ -171,7 +171,7 @@ func Unanswered(req *http.Request) (*http.Response, error) {
 	return nil, req.Context().Err()
 }
 
-// Forgotten is a stream that goes silent behind what it has brought.
+// Forgotten is a stream that goes silent after what it has brought.
 func Forgotten(req *http.Request, text string) (*http.Response, error) {
 	pr, pw := io.Pipe()
 	go func() {

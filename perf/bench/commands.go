@@ -146,7 +146,7 @@ func waitedLogs(r *kit.Run) error {
 	return err
 }
 
-// detachedLogs reads the log of a command that nobody waited for, as chunks or,
+// detachedLogs reads the log of a detached command, as chunks or,
 // if the argument keep is given, as lines that could be kept.
 func detachedLogs(r *kit.Run) error {
 	ctx := r.Context()

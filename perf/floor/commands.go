@@ -210,7 +210,7 @@ func openLogs(r *kit.Run) (func() (*http.Response, error), error) {
 	return func() (*http.Response, error) { return logsOf(id) }, nil
 }
 
-// start starts a command that nobody waits for, and returns its ID.
+// start starts a detached command and returns its ID.
 func start(cmd string, args ...string) (string, error) {
 	resp, err := post(session+"/cmd"+query, cmdRequest{Command: cmd, Args: args, Env: map[string]string{}})
 	if err != nil {

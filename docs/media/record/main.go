@@ -81,7 +81,7 @@ func quickstart(ctx context.Context, srv *sandboxtest.Server, s *screen) error {
 const every, times = 3, 3
 
 // counting runs a command that counts, behind a proxy that cuts its output
-// behind every third line, three times.
+// after every third line, three times.
 func counting(ctx context.Context, srv *sandboxtest.Server, s *screen) error {
 	target, err := url.Parse(srv.URL)
 	if err != nil {
@@ -136,7 +136,7 @@ func counting(ctx context.Context, srv *sandboxtest.Server, s *screen) error {
 	return nil
 }
 
-// cutting breaks off a stream behind some lines.
+// cutting breaks off a stream after some lines.
 type cutting struct {
 	io.ReadCloser
 	after int

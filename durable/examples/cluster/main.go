@@ -97,7 +97,7 @@ func run(ctx context.Context, addr string, store durable.OutputStore) (err error
 	})
 	mux := http.NewServeMux()
 	mux.Handle("/api/sandbox/", http.StripPrefix("/api/sandbox", sessions.Handler(&session.HandlerOptions{
-		Page: true, Metrics: true, Authorize: session.Token(os.Getenv("TOKEN")), // without one nobody gets in
+		Page: true, Metrics: true, Authorize: session.Token(os.Getenv("TOKEN")), // without one all requests are refused
 	})))
 	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, r *http.Request) {
 		if _, err := c.CheckHealth(r.Context(), nil); err != nil {
@@ -149,7 +149,7 @@ func dial(ctx context.Context, o client.Options) (client.Client, error) {
 	return c, nil
 }
 
-// sweepEvery makes the cluster stop, now and then, the machines that nobody looks
+// sweepEvery makes the cluster stop, now and then, the machines that no session looks
 // after anymore. The first process to come makes the schedule for all.
 func sweepEvery(ctx context.Context, c client.Client, every time.Duration) error {
 	_, err := c.ScheduleClient().Create(ctx, client.ScheduleOptions{

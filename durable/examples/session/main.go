@@ -52,7 +52,7 @@ func run(addr, output string) error {
 	sessions := session.New(c, &session.Options{Sandbox: sandboxes, Output: store, Policy: session.Policy{IdleAfter: 15 * time.Minute}})
 	mux := http.NewServeMux()
 	mux.Handle("/api/sandbox/", http.StripPrefix("/api/sandbox", sessions.Handler(&session.HandlerOptions{
-		Page: true, Authorize: session.Token(os.Getenv("TOKEN")), // without one nobody gets in
+		Page: true, Authorize: session.Token(os.Getenv("TOKEN")), // without one all requests are refused
 	})))
 	srv := &http.Server{Addr: addr, Handler: mux, ReadHeaderTimeout: 10 * time.Second}
 	log.Printf("http://%s/api/sandbox/", addr)

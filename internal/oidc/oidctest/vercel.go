@@ -98,7 +98,7 @@ func (v *Vercel) Discover() {
 	})
 }
 
-// Requests is what was asked so far.
+// Requests are those received so far.
 func (v *Vercel) Requests() []Request {
 	v.mu.Lock()
 	defer v.mu.Unlock()

@@ -48,7 +48,7 @@ func agentNames() []string {
 	return names
 }
 
-// checkAgent refuses, before anything is asked of the API, what does not go with
+// checkAgent refuses, before any request, what does not go with
 // an agent.
 func (c *createCommand) checkAgent(g *codingAgent, s *settingsOptions) error {
 	if s.runtime != "" || s.image != "" || s.snapshot != "" {

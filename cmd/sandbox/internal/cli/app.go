@@ -69,7 +69,7 @@ func (s *stdio) signal() syscall.Signal { return syscall.Signal(s.caught.Load())
 // guardArgument makes the program the guard of a terminal; see guardTerminal.
 const guardArgument = "__guard-terminal"
 
-// Main runs the program with the arguments behind its name and returns the exit
+// Main runs the program with the arguments after its name and returns the exit
 // code.
 func Main(args []string) int {
 	if len(args) == 1 && args[0] == guardArgument {
@@ -90,7 +90,7 @@ func Main(args []string) int {
 	return code
 }
 
-// noticeBrokenPipes makes a write to a pipe that nobody reads an error, where it
+// noticeBrokenPipes makes a write to a pipe without a reader an error, where it
 // would end the program at once: what is to be cleaned up could not be. Programs
 // that are started are not concerned.
 func noticeBrokenPipes() (stop func()) {
@@ -104,7 +104,7 @@ func (s *stdio) setStreams(mode console.ColorMode) {
 	s.err = console.NewStream(os.Stderr, mode, s.env.lookup)
 }
 
-// watchSignals ends the context when the program is told to end. Commands that
+// watchSignals ends the context when a signal ends the program. Commands that
 // pass signals on take them for themselves meanwhile.
 func (s *stdio) watchSignals(cancel context.CancelCauseFunc) (stop func()) {
 	signals := make(chan os.Signal, 8)

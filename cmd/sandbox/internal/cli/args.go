@@ -22,7 +22,7 @@ type line struct {
 
 	flags []string
 	words []string // arguments
-	taken []string // options behind the command of run that are the sandbox's
+	taken []string // options after the command of run that are the sandbox's
 
 	given map[*pflag.Flag]string // by the name it was given under
 }
@@ -313,7 +313,7 @@ func isPair(word string) bool {
 	return !strings.HasPrefix(word, "-") && strings.Contains(word, "=")
 }
 
-// late takes long options of the sandbox that stand right behind the command
+// late takes long options of the sandbox that directly follow the command
 // word, as the official CLI does: "run echo --timeout 5m hello".
 func (l *line) late(rest []string) ([]string, error) {
 	if l.cmd.Name() != "run" {

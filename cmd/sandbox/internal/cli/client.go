@@ -291,7 +291,7 @@ func (c *connection) profile() (settings.Profile, error) {
 	return p, nil
 }
 
-// asks reports whether questions may be asked: somebody sits at a terminal, and
+// asks reports whether the program may ask questions: it has a terminal, and
 // neither an option nor CI forbids it.
 func (s *stdio) asks() bool {
 	ci, _ := s.env.lookup("CI")

@@ -191,7 +191,7 @@ func (c *completer) completeFound(key string, find func(context.Context) ([]stri
 	}
 }
 
-// completeNames completes names of sandboxes, and behind one what belongs to it,
+// completeNames completes names of sandboxes, and after one what belongs to it,
 // or some words.
 func (c *completer) completeNames(several bool, second func(context.Context, string) ([]string, error), words ...string) cobra.CompletionFunc {
 	return func(cmd *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {

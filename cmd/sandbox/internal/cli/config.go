@@ -22,7 +22,7 @@ type setting struct {
 	alias             []string
 	// change says what to change, and how to tell of it.
 	change func(sb *sandbox.Sandbox, text string) (*sandbox.UpdateOptions, string, error)
-	// check refuses a value before anything is asked of the API.
+	// check refuses a value before any request.
 	check func(text string) error
 }
 

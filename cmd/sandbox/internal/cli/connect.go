@@ -51,7 +51,7 @@ if command -v dtach >/dev/null 2>&1; then exec dtach -A "$HOME/.sandbox-terminal
 echo "--keep needs tmux or dtach in the sandbox" >&2
 exit 125`
 
-// shell is what is asked of the sandbox.
+// shell is what the sandbox is to run.
 func (o *terminalOptions) shell() *sandbox.ShellOptions {
 	s := &sandbox.ShellOptions{Command: o.command, Args: o.args, Env: o.env, Cwd: o.workdir, Sudo: o.sudo}
 	if s.Command == "" {

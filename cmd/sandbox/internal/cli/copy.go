@@ -306,7 +306,7 @@ func (c *copying) upload(ctx context.Context) error {
 	return err
 }
 
-// wholeSize is the size from which a file is written beside its place, and then
+// wholeSize is the size from which a file is written next to its place, and then
 // moved there: smaller ones go in one request, which takes too short a time to be
 // interrupted.
 const wholeSize = 1 << 20
@@ -503,7 +503,7 @@ func (c *copying) keepMode(name string, remote fs.FileInfo) error {
 	if err != nil {
 		return err
 	}
-	// What the umask leaves shows in a new file, which is no program yet.
+	// What the umask leaves shows in a new file, which is not executable yet.
 	allowed := local.Mode().Perm() | local.Mode().Perm()&0o444>>2
 	if err := os.Chmod(name, remote.Mode().Perm()&allowed); err != nil {
 		return err

@@ -8,7 +8,7 @@ import (
 )
 
 // environment is the environment of the process, and the .env files of the
-// working directory behind it. The files come from whatever folder the program
+// working directory after it. The files come from whatever folder the program
 // is run in: they may give credentials and values for sandboxes, but not the
 // address that credentials are sent to, nor where files are kept.
 type environment struct {

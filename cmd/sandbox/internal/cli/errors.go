@@ -94,7 +94,7 @@ func exitWith(code int) error {
 	return &exitError{code: code}
 }
 
-// failure is what is told about an error.
+// failure is what the program says about an error.
 type failure struct {
 	Code      string `json:"code"`
 	Message   string `json:"message"`

@@ -68,7 +68,7 @@ func (a *app) stopAfter(o *commandOptions) func(context.Context, *sandbox.Sandbo
 	}
 }
 
-// andThen does some work in a sandbox and cleans up behind it, however the work
+// andThen does some work in a sandbox and cleans up after it, however the work
 // ended.
 func (a *app) andThen(ctx context.Context, sb *sandbox.Sandbox, work func() error, cleanUp func(context.Context, *sandbox.Sandbox) error) error {
 	err := work()

@@ -41,7 +41,7 @@ func (c *connection) withAI(ctx context.Context, wanted bool, env sandbox.Env) (
 }
 
 // gatewayToken is an OIDC token of the project: the program's own, or one that the
-// API gives for it. It is asked for once.
+// API gives for it. There is one request for it.
 func (c *connection) gatewayToken(ctx context.Context) (string, error) {
 	if c.opts.local {
 		return "", usagef("--ai needs a sandbox on Vercel: the emulator has no AI Gateway")

@@ -38,9 +38,9 @@ func (p *paging) define(flags *pflag.FlagSet, what string) {
 }
 
 // collect reads pages until there are as many items as asked for, counting those
-// that keep lets through only. The cursor that it returns continues behind the
+// that keep lets through only. The cursor that it returns continues after the
 // last item: it is the API's, or, when the last page has more items, the one
-// that this page came from with the ID of the last item behind a ~.
+// that this page came from, a ~ and the ID of the last item.
 func collect[T any](ctx context.Context, p *paging, id func(T) string, keep func(T) bool,
 	page func(ctx context.Context, limit int, cursor string) (*sandbox.Page[T], error),
 ) (items []T, next string, err error) {

@@ -13,7 +13,7 @@ import (
 	"github.com/go-vercel/sandbox/cmd/sandbox/internal/table"
 )
 
-// printer writes results, in the form that was asked for.
+// printer writes results in the requested form.
 type printer struct{ *stdio }
 
 // output is the result of a command: as a document, as the names of what it is

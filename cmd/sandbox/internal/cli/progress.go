@@ -21,7 +21,7 @@ type bar struct {
 const progressAfter = 300 * time.Millisecond
 
 // bar makes a progress bar for so many bytes, -1 if that is not known. It shows
-// nothing unless somebody looks at standard error, or it was asked for.
+// nothing unless standard error is a terminal, or an option requests it.
 func (s *stdio) bar(o *copyOptions, total int64) bar {
 	if o.noProgress || s.opts.quiet || !s.err.Terminal && !o.progress {
 		return bar{done: func() {}}
@@ -62,7 +62,7 @@ func (s *stdio) bar(o *copyOptions, total int64) bar {
 	}
 }
 
-// figures is how much of the line the numbers beside the bar take.
+// figures is how much of the line the numbers next to the bar take.
 const figures = 52
 
 // widestPath and widestBar divide what is left of a line of so many columns: one

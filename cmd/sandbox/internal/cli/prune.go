@@ -221,7 +221,7 @@ func sameSandbox(found, now sandbox.Info) bool {
 }
 
 // removeFound removes sandboxes that a selection has found, and returns those
-// that are gone. What is not selected any more, or has been started since, is
+// that are gone. What is no longer selected, or has been started since, is
 // left alone, which is an error.
 func (a *app) removeFound(ctx context.Context, found []sandbox.Info, sel *selection, orphans bool) ([]sandbox.Info, error) {
 	match := sel.matcher(a.pairs(sel.tags, "--tag"), a.now())

@@ -15,7 +15,7 @@ import (
 )
 
 const (
-	// fetchAttempts is how often a file is asked for when its connection breaks.
+	// fetchAttempts is how often a file is fetched if its connection breaks.
 	fetchAttempts = 3
 	fetchPause    = 400 * time.Millisecond
 )

@@ -57,7 +57,7 @@ func (o *commandOptions) define(flags *pflag.FlagSet, ttyShort string) {
 	toggle(flags, &o.stop, "stop", "", "Stop the sandbox when the command has ended")
 }
 
-// check refuses options that contradict each other, before anything is asked of
+// check refuses options that contradict each other, before any request to
 // the API.
 func (s *stdio) check(o *commandOptions) error {
 	terminal, err := s.inTerminal(o)
@@ -238,7 +238,7 @@ func (r *remoteRun) follow(ctx context.Context, target commandTarget, name strin
 	pass.started(func(s sandbox.Signal) error { return r.killByID(live, opts.ID, s) })
 	result, err := target.RunCommand(live, name, args, opts)
 	if errors.Is(err, syscall.EPIPE) {
-		// As in a pipe of a shell, what nobody reads is not to be made.
+		// As in a shell's pipe, output without a reader must not be produced.
 		_ = r.killByID(live, opts.ID, sandbox.SIGTERM) // it may have ended
 	}
 	if err != nil {

@@ -97,7 +97,7 @@ func (c *rshCommand) remoteShell(ctx context.Context, sb *sandbox.Sandbox, line 
 	late, cancel := withDeadline(ctx, cleanupTime)
 	defer cancel()
 	if text, err := sb.FS().ReadFile(late, stderrFile); err == nil {
-		_, _ = c.app.err.Write(text) // nobody may be there to read it
+		_, _ = c.app.err.Write(text) // there may be no reader
 	}
 	if err := sb.FS().Remove(late, stderrFile); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		c.app.warn("could not remove "+stderrFile+": "+err.Error(), "delete it yourself")

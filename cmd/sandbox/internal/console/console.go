@@ -55,7 +55,7 @@ func NewStream(f *os.File, mode ColorMode, lookup func(string) (string, bool)) *
 	return s
 }
 
-// Width returns the number of columns, 80 when the stream is no terminal or does
+// Width returns the number of columns, 80 if the stream is not a terminal or does
 // not tell.
 func (s *Stream) Width() int {
 	if w, _, err := term.GetSize(int(s.file.Fd())); err == nil && w > 0 {

@@ -147,7 +147,7 @@ func Start(ctx context.Context, dir string, args ...string) (*Connection, error)
 	}
 }
 
-// private makes a directory that nobody else can enter.
+// private makes a directory that only its owner can enter.
 func private(dir string) error {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return err

@@ -5,7 +5,7 @@
 // The daemon listens on a socket in a directory that only its user can enter. A
 // client sends one line, gets one back, and holds the connection for as long as it
 // uses the emulator. The address and the token are told there and kept nowhere, so
-// that nobody can put a server of their own where an emulator was.
+// that no other user can put a server where an emulator was.
 package local
 
 import (
@@ -44,7 +44,7 @@ const (
 	requestTime = 10 * time.Second
 )
 
-// Address is what a client is told of the emulator.
+// Address is what a client learns about the emulator.
 type Address struct {
 	URL       string `json:"url"`
 	Token     string `json:"token"`
@@ -76,7 +76,7 @@ type daemon struct {
 }
 
 // Serve runs the daemon of a directory, with the emulator's state in another one,
-// until it is told to end or is idle. It returns the exit code of the process.
+// until it is stopped or is idle. It returns the exit code of the process.
 func Serve(dir, state, version string, idle time.Duration) int {
 	lock := flock.New(filepath.Join(dir, lockName), flock.SetPermissions(0o600))
 	locked, err := lock.TryLock()
@@ -150,7 +150,7 @@ func serve(dir, state, version string, idle time.Duration) error {
 	return server.Close()
 }
 
-// isIdle reports whether nobody has used the emulator for long enough. One whose
+// isIdle reports whether the emulator has been unused for long enough. One whose
 // directory was removed is of no use to anybody.
 func (d *daemon) isIdle() bool {
 	if _, err := os.Lstat(d.socket); err != nil {

@@ -26,7 +26,7 @@ var (
 	}
 )
 
-// DurationError is a text that is no duration.
+// DurationError reports a text that is not a duration.
 type DurationError struct{ Text string }
 
 func (e *DurationError) Error() string {

@@ -6,7 +6,7 @@
 //	session.Register(w, &durable.Worker{Client: sandboxes, Output: store})
 //
 // A worker that is killed in the middle of a large upload leaves parts of it,
-// which nobody sees but which are paid for: give the bucket a lifecycle rule with
+// which are invisible but billed: give the bucket a lifecycle rule with
 // AbortIncompleteMultipartUpload.
 package s3store
 

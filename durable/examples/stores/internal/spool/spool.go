@@ -49,7 +49,7 @@ func (w *Writer) Close() error {
 	return err
 }
 
-// CheckKey refuses what is no key.
+// CheckKey refuses what is not a key.
 func CheckKey(key string) error {
 	if !fs.ValidPath(key) || key == "." {
 		return fmt.Errorf("%q is no key of an output", key)
@@ -57,7 +57,7 @@ func CheckKey(key string) error {
 	return nil
 }
 
-// CheckPrefix refuses what is no key with a slash behind it.
+// CheckPrefix refuses what is not a key followed by a slash.
 func CheckPrefix(prefix string) error {
 	key, ok := strings.CutSuffix(prefix, "/")
 	if !ok {
