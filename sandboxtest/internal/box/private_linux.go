@@ -2,6 +2,7 @@ package box
 
 import (
 	"errors"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
@@ -23,8 +24,8 @@ var movable = map[string]string{
 	".cache/": "XDG_CACHE_HOME", ".config/": "XDG_CONFIG_HOME", ".local/share/": "XDG_DATA_HOME", ".local/state/": "XDG_STATE_HOME",
 }
 
-// privatePaths returns the existing ones of privateNames and, if they are links,
-// their targets.
+// privatePaths returns where privateNames are, or would be once somebody makes
+// them, and the targets of those that are links.
 func privatePaths() (paths []string) {
 	homes := []string{"/root"}
 	if home, err := os.UserHomeDir(); err == nil && home != "/" && filepath.IsAbs(home) {
@@ -39,7 +40,10 @@ func privatePaths() (paths []string) {
 			home = real
 		}
 		path := filepath.Join(home, name)
-		if _, err := os.Lstat(path); err != nil {
+		if _, err := os.Lstat(path); errors.Is(err, fs.ErrNotExist) {
+			paths = append(paths, firstMissing(path))
+			return
+		} else if err != nil {
 			return
 		}
 		paths = append(paths, path)
@@ -59,6 +63,20 @@ func privatePaths() (paths []string) {
 	}
 	slices.Sort(paths)
 	return slices.Compact(paths)
+}
+
+// firstMissing returns the first of a path's directories that does not exist, or
+// the path itself: a login of tomorrow begins there.
+func firstMissing(path string) string {
+	parent := filepath.Dir(path)
+	real, err := filepath.EvalSymlinks(parent)
+	if errors.Is(err, fs.ErrNotExist) && parent != path {
+		return firstMissing(parent)
+	}
+	if err == nil {
+		parent = real
+	}
+	return filepath.Join(parent, filepath.Base(path))
 }
 
 // coverPrivate hides private files in the layer; boxes can write their own there.

@@ -33,7 +33,10 @@ func TestPrivateFiles(t *testing.T) {
 	require.NoError(t, os.Mkdir(filepath.Join(home, "dotfiles"), 0o755))
 	require.NoError(t, os.WriteFile(filepath.Join(home, "dotfiles/netrc"), []byte("secret\n"), 0o644))
 	require.NoError(t, os.Symlink("dotfiles/netrc", filepath.Join(home, ".netrc")))
+	require.NoError(t, os.Mkdir(filepath.Join(home, "linked"), 0o755))
+	require.NoError(t, os.Symlink("linked", filepath.Join(home, ".docker")))
 	t.Setenv("HOME", home)
+	t.Setenv("XDG_DATA_HOME", filepath.Join(home, "later", "data"))
 	t.Setenv("XDG_CONFIG_HOME", filepath.Join(home, "elsewhere"))
 	// A program in a home that is closed to others stays within reach.
 	require.NoError(t, os.Mkdir(filepath.Join(home, "bin"), 0o755))
@@ -51,10 +54,21 @@ func TestPrivateFiles(t *testing.T) {
 	out, errOut, res := run(t, b, Spec{Path: "sh", Args: []string{"-c", `cd "$1" && cat file .config/plain && grep -rs secret . ; ls -A .ssh`, "sh", home}, User: rootUser})
 	assert.Equal(t, "plain\nplain\n", out, errOut)
 	if h.Rootless() {
-		return // what is shown there is to read only
+		return // what is shown there is to read only, and seen as the machine has it
 	}
 	assert.NotZero(t, res.ExitCode, "there is no .ssh")
 	out, errOut, res = run(t, b, Spec{Path: "sh", Args: []string{"-c", `cd "$1" && mkdir .ssh && echo own > .ssh/config && echo own > .npmrc && cat .ssh/* .npmrc`, "sh", home}, User: rootUser})
 	assert.Zero(t, res.ExitCode, errOut)
 	assert.Equal(t, "own\nown\n", out)
+
+	// A login that is made while boxes run is as private as those before.
+	late := []string{".aws/credentials", ".kube/config", ".config/gcloud/credentials.db", ".local/share/opencode/auth.json", ".vault-token", "linked/config.json", "later/data/com.vercel.cli/auth.json"}
+	for _, name := range late {
+		require.NoError(t, os.MkdirAll(filepath.Dir(filepath.Join(home, name)), 0o755))
+		require.NoError(t, os.WriteFile(filepath.Join(home, name), []byte("secret\n"), 0o644))
+	}
+	for _, b := range []*Box{b, newBox(t, h, Config{})} {
+		out, _, _ = run(t, b, Spec{Path: "sh", Args: []string{"-c", `cd "$1" && cat file && grep -rs secret .`, "sh", home}, User: rootUser})
+		assert.Equal(t, "plain\n", out)
+	}
 }
