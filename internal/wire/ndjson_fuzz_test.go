@@ -19,6 +19,7 @@ func FuzzLogDecoder(f *testing.F) {
 	f.Add([]byte(`{"data":"0123456789012345678901234567890123456789\ud83d","STREAM":"stderr","stream":"stdout"}`), 3)
 	f.Add([]byte(`{"Stream":"stdout","stream":"stderr","data":"0123456789012345678901234567890123456789","ts":1}`), 3)
 	f.Add([]byte(`{"stream":"stdout","STREAM":"stderr","data":"0123456789012345678901234567890123456789","ts":1}`), 3)
+	f.Add([]byte(`{"streAm":[],"streAm":""}`), 3)
 	f.Fuzz(func(t *testing.T, stream []byte, split int) {
 		want, wantErr := ofStream(stream)
 		split = min(max(split, 0), len(stream))

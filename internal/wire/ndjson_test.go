@@ -91,16 +91,16 @@ func ofLine(line []byte) (e event, err error) {
 		return e, errNotJSON
 	}
 	var v struct {
-		Stream  *string         `json:"stream"`
+		Stream  json.RawMessage `json:"stream"`
 		Data    json.RawMessage `json:"data"`
 		Command *Command        `json:"command"`
 	}
 	if err := json.Unmarshal(line, &v); err != nil || line[0] != '{' {
 		return e, errShape
 	}
-	stream := ""
-	if v.Stream != nil {
-		stream = *v.Stream
+	stream := "" // that of the last field of that name, whatever those before were
+	if v.Stream != nil && json.Unmarshal(v.Stream, &stream) != nil {
+		return e, errShape
 	}
 	switch stream {
 	case "stdout", "stderr":
