@@ -110,18 +110,20 @@ func (b bug) try(work string, limit time.Duration) (string, error) {
 		return "", err
 	}
 	binary := filepath.Join(work, "bug.test")
-	if out, err := exec.Command("go", "test", "-c", "-o", binary, "-overlay", overlay, b.by[0]).CombinedOutput(); err != nil {
+	cmd := exec.Command("go", "test", "-c", "-o", binary, "-overlay", overlay)
+	cmd.Dir = b.by[0] // which may be in a module of its own
+	if out, err := cmd.CombinedOutput(); err != nil {
 		return "", fmt.Errorf("does not compile: %s", out)
 	}
-	return runTests(binary, b.by[0], b.by[1], limit, nil)
+	return runTests(binary, b.by[0], b.by[1], limit)
 }
 
 // runTests runs tests of a binary that was made of a package.
-func runTests(binary, pkg, pattern string, limit time.Duration, env []string) (string, error) {
+func runTests(binary, pkg, pattern string, limit time.Duration) (string, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), limit)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, binary, "-test.run", pattern, "-test.failfast", "-test.short")
-	cmd.Dir, cmd.Env = pkg, append(os.Environ(), env...)
+	cmd.Dir = pkg
 	cmd.WaitDelay = 10 * time.Second
 	out, err := cmd.CombinedOutput()
 	if err == nil && bytes.Contains(out, []byte("no tests to run")) {

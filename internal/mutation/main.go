@@ -4,8 +4,10 @@
 //
 //	go run ./internal/mutation bugs            # bugs.txt, each against the test that it names
 //	go run ./internal/mutation guards          # guards.txt: conditions and statements of the heart
+//	go run ./internal/mutation security        # security.txt: conditions that keep attacks out
 //	go run ./internal/mutation -sample 10 -near guards
-//	go run ./internal/mutation list            # chooses guards.txt again, by its seed
+//	go run ./internal/mutation list guards     # chooses rows in place of those whose code is gone
+//	go run ./internal/mutation sites security  # all that there is to choose from
 //
 // Run it in the root of the module. The working tree is not changed: what is
 // broken is given to the compiler with -overlay.
@@ -17,53 +19,66 @@ import (
 	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"time"
 )
 
 func main() {
 	sample := flag.Int("sample", 0, "`number` of rows to run, chosen at random; zero means all")
-	only := flag.String("only", "", "run only rows that contain this `text`")
+	only := flag.String("only", "", "run only rows that match this `pattern`")
 	near := flag.Bool("near", false, "leave out the tests under faults, which take minutes each")
 	limit := flag.Duration("limit", 2*time.Minute, "`time` that one run may take")
 	flag.Parse()
-	if err := run(flag.Arg(0), *sample, *only, *near, *limit); err != nil {
+	if err := run(flag.Args(), *sample, *only, *near, *limit); err != nil {
 		fmt.Fprintln(os.Stderr, "mutation:", err)
 		os.Exit(1)
 	}
 }
 
-func run(what string, sample int, only string, near bool, limit time.Duration) error {
+func run(args []string, sample int, only string, near bool, limit time.Duration) error {
 	work, err := os.MkdirTemp("", "mutation-")
 	if err != nil {
 		return err
 	}
 	defer func() { _ = os.RemoveAll(work) }()
 	home := filepath.Join("internal", "mutation")
-	switch what {
-	case "bugs":
+	if len(args) == 0 {
+		args = []string{""}
+	}
+	l := lists[args[len(args)-1]]
+	if l == nil {
+		l = &list{}
+	}
+	file := filepath.Join(home, l.name+".txt")
+	switch what := args[0]; {
+	case what == "bugs":
 		bugs, err := readBugs(filepath.Join(home, "bugs.txt"))
 		if err != nil {
 			return err
 		}
 		return report(chosen(bugs, sample, only), func(b bug) (string, error) { return b.try(work, limit) })
-	case "guards":
-		rows, err := readGuards(filepath.Join(home, "guards.txt"))
+	case l.name == "":
+	case what == l.name:
+		rows, err := l.load(file)
 		if err != nil {
 			return err
 		}
-		return tryGuards(work, chosen(rows, sample, only), near, limit)
-	case "list":
-		return writeGuards(filepath.Join(home, "guards.txt"))
+		return l.try(work, chosen(rows, sample, only), near, limit)
+	case what == "list":
+		return l.write(file)
+	case what == "sites":
+		return l.print(only)
 	}
-	return fmt.Errorf("%q is not bugs, guards or list", what)
+	return fmt.Errorf("%q is not bugs, guards, security, or list or sites of the last two", strings.Join(args, " "))
 }
 
 // chosen returns the rows that contain a text, or some of them.
 func chosen[T fmt.Stringer](rows []T, sample int, only string) []T {
 	var out []T
+	pattern := regexp.MustCompile(only)
 	for _, r := range rows {
-		if strings.Contains(r.String(), only) {
+		if pattern.MatchString(r.String()) {
 			out = append(out, r)
 		}
 	}
@@ -76,9 +91,10 @@ func chosen[T fmt.Stringer](rows []T, sample int, only string) []T {
 
 // The outcomes of a break.
 const (
-	noticed  = "noticed"
-	survived = "SURVIVED"
-	hung     = "HUNG" // which counts as neither: a busy machine looks the same
+	noticed   = "noticed"
+	survived  = "SURVIVED"
+	unreached = "UNREACHED" // by any test
+	hung      = "HUNG"      // which counts as neither: a busy machine looks the same
 )
 
 // report tries each row, prints its outcome and then the score.

@@ -1,0 +1,79 @@
+package main
+
+import "regexp"
+
+// The tests that hold many hearts: what every call does, and what is promised
+// under faults, which takes minutes.
+var (
+	everyCall   = [2]string{"./internal/fields", "."}
+	reliability = [2]string{"./internal/reliability", "."}
+)
+
+// Tests of starts, of which some are near and others make faults.
+var (
+	starts = [2]string{".", "Cmd|KillOnCancel|StartErrors|StartCommandCosts|OneRequest|OutputOrder|OutputWhileRunning|ProcessesEnd|ExitCodes|" +
+		"EnsureCommand|InvalidArguments|ServerRefuses|WriterFails|NoneSurvives|TwinsEnd|SignalTree|StdinConversation"}
+	faults = [2]string{"./internal/reliability", "AtMostOnce|CommandIDs|KillOn|LateStart|CutBeforeTheCommand|Crossed|ExactlyOnceWaited|" +
+		"RunOnce|ContextEndsWhile|ContextCauses|DeliveredTwice|EmptySuccesses|ErrorWithoutEnd|FailedWriter|ProgramKilled"}
+	fileFaults = [2]string{"./internal/reliability", "LateJoin|LateUpload|DeliveredTwice|LateRequests|LostMkdir|FilesOfAnEnded|CleanUp|ProgramKilled"}
+	hookFaults = [2]string{"./internal/reliability", "Resume|Hook|GetOrCreate|LostCreates|LateCreate|Replaced|Adopts|KilledAtEveryPoint|StaleResponses"}
+)
+
+func code(module, dir, files string, rows int, tests ...[2]string) heart {
+	return heart{module: module, dir: dir, files: files, rows: rows, tests: tests}
+}
+
+// errors is code of which only conditions are chosen that lead to an error.
+func (h heart) errors() heart {
+	h.only = func(s site) bool { return s.guard(nil) }
+	return h
+}
+
+// refusals is code of which only conditions are chosen that keep something out,
+// in functions of these names.
+func (h heart) refusals(functions string) heart {
+	names := regexp.MustCompile("^(" + functions + ")$")
+	h.only = func(s site) bool { return s.guard(names) }
+	return h
+}
+
+var lists = map[string]*list{
+	"guards": {name: "guards", hearts: []heart{
+		code(".", "internal/api", "*.go", 30, [2]string{"./internal/api", "."}, everyCall, reliability),
+		code(".", "internal/logstream", "*.go", 24, [2]string{"./internal/logstream", "."}, reliability),
+		code(".", "internal/untar", "untar.go", 14, [2]string{"./internal/untar", "."}),
+		code(".", "proxy", "*.go", 20, [2]string{"./proxy", "."}),
+		code(".", "auth", "*.go", 14, [2]string{"./auth", "."}),
+		code(".", "sandboxtest", "door.go", 6, [2]string{"./sandboxtest", "Authorization|Teams|Token|Web|Warns|Control|Refus"}),
+		code(".", ".", "launch.go", 8, starts, faults, reliability),
+		code(".", "internal/engine", "*.go", 12, [2]string{"./internal/engine", "."}, starts, faults, reliability),
+		code(".", ".", "*resume.go", 8, [2]string{".", "Resume|Hook|CallsWait|SessionStopped|OnCreate"}, hookFaults, reliability),
+		code(".", ".", "stdin.go", 8, [2]string{".", "Stdin"}, [2]string{"./internal/reliability", "Stdin"}, reliability),
+		code(".", ".", "filewriter.go", 8, [2]string{".", "Writer|Append|CreateStream|CreateNames|FileIsWhole|LateUpload"}, fileFaults, reliability),
+		code(".", ".", "getorcreate.go", 8, [2]string{".", "OnCreate|GetOrCreate|Hook"}, hookFaults, reliability),
+		code(".", ".", "process.go", 6, starts, faults, reliability),
+		code(".", ".", "download.go", 8, [2]string{".", "Download|Transfer|RoundTrip"}, reliability),
+		code("cmd/sandbox", "internal/cli", "*.go", 14, [2]string{"./internal/cli", "."}, [2]string{".", "Scripts|EveryOption|Login|Stranger|Refused|Sources|NoTerminal|Mistakes"}).errors(),
+	}},
+	// The first 36 rows are those of a review of security, the others were chosen.
+	"security": {name: "security", hearts: []heart{
+		code(".", "internal/untar", "untar.go", 7, [2]string{"./internal/untar", "."}).refusals(".*"),
+		code(".", "proxy", "*.go", 16, [2]string{"./proxy", "."}).refusals("check.*|public|permitted|allow.*|single|parse.*|lookAlike|admit|notPlain|find|isPublic|mayDial|doubtful|concerns|verify"),
+		code(".", "sandboxtest", "door.go control.go npmrc.go firewall*.go egress.go interactive.go policy.go", 9,
+			[2]string{"./sandboxtest", "Authorization|Teams|Token|Web|Warns|Control|Firewall|NPM|Polic|Credentials|Shell|Terminal|Interactive|GoClient|Fuzz|Refus"}).
+			refusals("authorize.*|wrongTeam|inProject|knownHost|bearer|header|newNPMAuth|Lookup|Connect|Send|serveHTTP|serveControl|allows.*|check.*"),
+		code(".", "internal/oidc", "*.go", 4, [2]string{"./internal/oidc", "."}).refusals("trusted|check.*|issuers|readObject"),
+		code(".", "internal/redact", "*.go", 3, [2]string{"./internal/redact", "."}, [2]string{"./internal/security", "."}, [2]string{"./internal/api", "."}).refusals("Printable|URL|shown|Struct|String|Text"),
+		code(".", ".", "baseurl.go validate.go", 3,
+			[2]string{".", "ClientOptions|Credentials|InvalidArguments|FilePath|NamesThat|Trailing|CreateNames"}, [2]string{"./internal/security", "."}).refusals("apiAddress|onThisMachine|checkText|checkEnv|absolutePath|isWithin|plainName"),
+		code(".", "internal/shell", "dial.go", 1, [2]string{".", "Shell"}).refusals("Address"),
+		code(".", "internal/api", "transport.go", 2, [2]string{"./internal/api", "."}).refusals("redirectPolicy"),
+		code(".", "sandboxtest/internal/box", "dns_linux.go nat_linux.go network_linux.go private_linux.go", 4,
+			[2]string{"./sandboxtest/internal/box", "Network|Private|DNS"}, [2]string{"./sandboxtest", "Firewall|Polic|Credentials"}).refusals("parseQuestion|resolve|udpOut|openLocked|verdict|dial|readPackets|privatePaths|coverShown"),
+		code("cmd/sandbox", "internal/mirror", "*.go", 2, [2]string{"./internal/mirror", "."}, [2]string{".", "HostileSync"}).refusals("Match|ParseList"),
+		code("cmd/sandbox", "internal/cli", "login.go sync*.go defaults.go", 4, [2]string{"./internal/cli", "."}, [2]string{".", "HostileSync|AskedForDefaults|Login|Scripts"}).refusals("newLogin|pageCommand|agreesTo|openLocal|unpack|readDefaults"),
+		code("cmd/sandbox", "internal/table", "*.go", 1, [2]string{"./internal/table", "."}, [2]string{".", "NothingRaw"}).refusals("printable"),
+		code("durable", "session", "client.go handler.go", 3, [2]string{"./session", "SessionIDs|Token|Authorize|Refuse|Routes|Start|Metrics"}).refusals("checkID|read|allowed|Token|start"),
+		code("durable", ".", "start.go", 1, [2]string{".", "Key|Refus|Start|Guard|Invalid|Once"}).refusals("start"),
+	}},
+}
