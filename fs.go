@@ -310,15 +310,19 @@ func (f *FileSystem) Lchown(ctx context.Context, name string, uid, gid int) erro
 	return f.pathOp(ctx, "lchown", name, "chown", append([]string{"-h", ids(uid, gid)}, coreutils.Operands(name)...)...)
 }
 
+// ids is an argument of chown, to which "1000:" is no valid owner.
 func ids(uid, gid int) string {
 	owner, group := "", ""
 	if uid >= 0 {
 		owner = strconv.Itoa(uid)
 	}
-	if gid >= 0 {
-		group = strconv.Itoa(gid)
+	if gid >= 0 || uid < 0 {
+		group = ":"
 	}
-	return owner + ":" + group
+	if gid >= 0 {
+		group += strconv.Itoa(gid)
+	}
+	return owner + group
 }
 
 // Symlink creates newName as a symbolic link to oldName, which need not exist.

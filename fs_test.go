@@ -192,3 +192,23 @@ func TestPermissionErrors(t *testing.T) {
 		assert.ErrorIs(t, err, fs.ErrPermission, name)
 	}
 }
+
+// TestChownOfOne changes the owner or the group alone, to what it is: that any
+// user may do.
+func TestChownOfOne(t *testing.T) {
+	t.Parallel()
+	_, sb := testkit.Start(t, nil)
+	ctx, f := t.Context(), sb.FS()
+	require.NoError(t, f.WriteFile(ctx, "file", []byte("x"), 0o644))
+	require.NoError(t, f.Symlink(ctx, "file", "link"))
+	info, err := f.Stat(ctx, "file")
+	require.NoError(t, err)
+	st := info.Sys().(*sandbox.FileStat)
+	for _, to := range [][2]int{{int(st.UID), -1}, {-1, int(st.GID)}, {int(st.UID), int(st.GID)}, {-1, -1}} {
+		assert.NoError(t, f.Chown(ctx, "link", to[0], to[1]), "%v", to)
+		assert.NoError(t, f.Lchown(ctx, "link", to[0], to[1]), "%v", to)
+	}
+	after, err := f.Stat(ctx, "file")
+	require.NoError(t, err)
+	assert.Equal(t, []any{st.UID, st.GID}, []any{after.Sys().(*sandbox.FileStat).UID, after.Sys().(*sandbox.FileStat).GID})
+}

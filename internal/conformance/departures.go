@@ -191,7 +191,7 @@ func (r Rules) unscripted(e *Entry, ops []string, can func(*Rule) bool) *Rule {
 			continue
 		}
 		for _, pattern := range rule.Unscripted {
-			if rule.covers(pattern, e) && (rule.Answer == "" || can(rule)) {
+			if rule.covers(pattern, e) && can(rule) {
 				return rule
 			}
 		}

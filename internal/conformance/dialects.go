@@ -8,6 +8,7 @@ import (
 	"maps"
 	"net/http"
 	"path"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -15,10 +16,32 @@ import (
 
 // wording says what the official SDK runs in place of a command of this SDK, as
 // the list of its words in JSON: From is a regular expression, in which <s> is
-// any string, and To are replacements, the most likely first.
+// any string, and To are replacements, the most likely first. Step is a pattern
+// that one of the running steps must match, and Script the program that sh must
+// run. Without To, From only says which commands the rule is about.
 type wording struct {
-	From string
-	To   []string
+	Step   any
+	From   string
+	Script string
+	To     []string
+}
+
+// of reports whether the wording is about a command, in one of these steps.
+func (w *wording) of(command string, steps []any) bool {
+	var words []string
+	script := w.Script == "" || json.Unmarshal([]byte(command), &words) == nil && len(words) > 2 && words[2] == w.Script
+	return script && w.regexp().MatchString(command) &&
+		(w.Step == nil || slices.ContainsFunc(steps, func(s any) bool { return matches(w.Step, s) }))
+}
+
+func (w *wording) regexp() *regexp.Regexp {
+	return compiled(strings.ReplaceAll(w.From, "<s>", `"(?:[^"\\]|\\.)*"`))
+}
+
+// concerns reports whether one of a rule's wordings is about a command.
+func (r Rules) concerns(rule, command string, steps []any) bool {
+	i := slices.IndexFunc(r, func(x Rule) bool { return x.Rule == rule })
+	return i >= 0 && slices.ContainsFunc(r[i].Words, func(w wording) bool { return w.of(command, steps) })
 }
 
 // translated is a request as the official SDK would make it.
@@ -30,21 +53,20 @@ type translated struct {
 
 // wordings returns the commands that may stand in place of one, with the rules
 // that say so.
-func (r Rules) wordings(command string) (texts, rules []string) {
+func (r Rules) wordings(command string, steps []any) (texts, rules []string) {
 	texts = []string{command}
 	for _, rule := range r {
 		for _, w := range rule.Words {
-			from := compiled(strings.ReplaceAll(w.From, "<s>", `"(?:[^"\\]|\\.)*"`))
 			var now []string
 			for i, text := range texts {
-				if !from.MatchString(text) {
+				if len(w.To) == 0 || !w.of(text, steps) {
 					now = append(now, text)
 					continue
 				}
 				for _, to := range w.To {
-					now = append(now, from.ReplaceAllString(text, to))
+					now = append(now, w.regexp().ReplaceAllString(text, to))
 				}
-				if i == 0 {
+				if i == 0 && !slices.Contains(rules, rule.Rule) {
 					rules = append(rules, rule.Rule)
 				}
 			}
@@ -56,7 +78,7 @@ func (r Rules) wordings(command string) (texts, rules []string) {
 
 // translate returns the requests that the official SDK may have made instead,
 // the most likely first, or none if the request needs no translation.
-func (r Rules) translate(e *Entry) []translated {
+func (r Rules) translate(e *Entry, steps []any) []translated {
 	var list []translated
 	rules, said := []string(nil), r.plainLook(e)
 	if said != e {
@@ -79,11 +101,10 @@ func (r Rules) translate(e *Entry) []translated {
 	if list != nil || words == nil {
 		return list
 	}
-	command, _ := marshal(words)
-	texts, rules := r.wordings(string(command))
+	texts, rules := r.wordings(e.command(), steps)
 	for _, text := range texts {
 		if rules != nil && json.Unmarshal([]byte(text), &words) == nil {
-			t := translated{rules: rules, entry: e.running(words[0], words[1:])}
+			t := translated{rules: rules, entry: e.starting(words[0], words[1:])}
 			if slices.Contains(rules, "directory-in-one-listing") {
 				t.response = relist(words[0])
 			}
@@ -141,8 +162,18 @@ func (e *Entry) words() []string {
 	return words
 }
 
-// running returns the start of a command with another in its place.
-func (e *Entry) running(command string, args []string) *Entry {
+// command returns the words of a command in JSON, or "" for another request.
+func (e *Entry) command() string {
+	words := e.words()
+	if words == nil {
+		return ""
+	}
+	text, _ := marshal(words)
+	return string(text)
+}
+
+// starting returns the start of a command with another in its place.
+func (e *Entry) starting(command string, args []string) *Entry {
 	other := new(*e)
 	body, _ := e.jsonBody()
 	sent := maps.Clone(body)
@@ -225,11 +256,14 @@ func ran(e *Entry, exitCode float64, output ...object) *Exchange {
 // requests are logged, with the bodies that the official SDK would send.
 func (s *Server) append(e *Entry) *Exchange {
 	words := e.words()
-	if len(words) != 8 || words[0] != "sh" || !strings.Contains(words[2], "base64 -d") || !strings.Contains(words[2], "oflag=append") || !path.IsAbs(words[4]) {
+	if !s.opts.Rules.concerns("append-adds-only", e.command(), s.running()) {
 		return nil
 	}
 	file := path.Clean(words[4])
 	more, err := base64.StdEncoding.DecodeString(words[7])
+	if words[5] != path.Dir(file) || words[6] != strconv.Itoa(len(more)) {
+		return nil
+	}
 	base := strings.TrimSuffix(e.Path, "/cmd")
 	read, write := new(*e), new(*e)
 	read.Path, read.Body = base+"/fs/read", object{"json": object{"path": words[4]}}
@@ -282,7 +316,7 @@ func (s *Server) steps(e *Entry) (*Exchange, bool) {
 			return nil, false
 		}
 		s.use("steps-in-one-command")
-		asked := e.running(command[0], command[1:])
+		asked := e.starting(command[0], command[1:])
 		body, _ := asked.jsonBody()
 		body["sudo"] = kind != "whoami" && kind != "lookup"
 		s.log = append(s.log, asked)

@@ -4,10 +4,12 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
+	"fmt"
 	"io"
 	"maps"
 	"net/http"
 	"net/http/httptest"
+	"path"
 	"slices"
 	"strconv"
 	"strings"
@@ -81,7 +83,7 @@ func StartServer(script []Exchange, opts ServerOptions) *Server {
 
 func newServer(script []Exchange, opts ServerOptions) *Server {
 	s := &Server{opts: opts, taken: make(chan struct{}), logged: map[*Entry]*Entry{}}
-	s.memory = memory{map[string][]json.RawMessage{}, map[string][]json.RawMessage{}, map[string]object{}, map[string]*Exchange{}, map[string]*Exchange{}}
+	s.memory = memory{map[string][]json.RawMessage{}, map[string][]json.RawMessage{}, map[string]object{}, map[string]*Exchange{}, map[string]*Exchange{}, map[string]bool{}, map[string]bool{}, map[string]int{}, map[string]bool{}}
 	for _, ex := range script {
 		times := 1
 		if ex.Times != nil {
@@ -134,6 +136,7 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		s.step, _ = strconv.Atoi(r.URL.Query().Get("at"))
+		clear(s.allowed)
 		return
 	}
 	body, err := io.ReadAll(r.Body)
@@ -203,9 +206,14 @@ func (s *Server) take(e *Entry) *Exchange {
 	defer s.mu.Unlock()
 	s.unmark(e)
 	s.raw = append(s.raw, e)
-	rule := s.opts.Rules.unscripted(e, s.ops(), func(r *Rule) bool { return s.ruled(e, r) != nil })
-	if rule != nil && !s.awaited(e) && !s.awaited(s.opts.Rules.plainLook(e)) {
-		e.Unscripted = true
+	rule := s.opts.Rules.unscripted(e, s.ops(), func(r *Rule) bool { return s.may(e, r) })
+	asked := fmt.Sprint(question(plain(e)))
+	if rule != nil && !s.allowed[asked] && !s.awaited(e) && !s.awaited(s.opts.Rules.plainLook(e)) {
+		if rule.Answer == "ended" && !strings.HasSuffix(e.Path, "/logs") {
+			clear(s.allowed)
+			s.ending[path.Base(e.Path)] = true
+		}
+		e.Unscripted, s.allowed[asked] = true, true
 		s.use(rule.Rule)
 		return s.ruled(e, rule)
 	}
@@ -222,12 +230,13 @@ func (s *Server) take(e *Entry) *Exchange {
 	if alone := s.withoutOutput(e); alone != nil {
 		return s.started(alone)
 	}
-	for _, t := range append(s.likely(e, s.opts.Rules.translate(e)), translated{entry: e}) {
+	for _, t := range append(s.likely(e, s.opts.Rules.translate(e, s.running())), translated{entry: e}) {
 		ex := s.match(t.entry)
 		if ex == nil {
 			continue
 		}
 		s.log = append(s.log, t.entry)
+		clear(s.allowed)
 		if t.entry != e {
 			s.logged[e] = t.entry
 		}

@@ -4,9 +4,12 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"net/http"
 	"path"
+	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 )
 
@@ -17,22 +20,31 @@ type memory struct {
 	known   map[string]object            // what a look would show, by its path
 	resumes map[string]*Exchange         // of sandboxes, by their paths
 	late    map[string]*Exchange         // what came too late, by the request
+	unread  map[string]bool              // the commands whose log broke, or was none
+	ending  map[string]bool              // the commands that were asked for their end since
+	leases  map[string]int               // the numbers of locks, by their keys and owners
+	allowed map[string]bool              // the requests that rules have allowed since the script's last
 }
 
-// ops are the operations of the running step, and of those inside it: the
-// branches of parallel, and the steps of hooks.
-func (s *Server) ops() (out []string) {
-	if s.step >= len(s.opts.Steps) {
-		return nil
+// running are the running step and those inside it: the branches of parallel, and
+// the steps of hooks.
+func (s *Server) running() (out []any) {
+	if s.step < len(s.opts.Steps) {
+		mapped([]any{plain(s.opts.Steps[s.step])}, func(_ string, v any) (any, bool) {
+			if step, ok := v.(object); ok && step["op"] != nil {
+				out = append(out, step)
+			}
+			return v, true
+		})
 	}
-	step := s.opts.Steps[s.step]
-	args, _ := decodeJSON(step.Args)
-	mapped(object{"op": step.Op, "args": args}, func(key string, v any) (any, bool) {
-		if op, ok := v.(string); ok && key == "op" {
-			out = append(out, op)
-		}
-		return v, true
-	})
+	return out
+}
+
+// ops are the operations of the running steps.
+func (s *Server) ops() (out []string) {
+	for _, step := range s.running() {
+		out = append(out, fmt.Sprint(step.(object)["op"]))
+	}
 	return out
 }
 
@@ -58,6 +70,27 @@ func (s *Server) skip() {
 	}
 }
 
+// may reports whether a rule allows this request: if it responds, it must have a
+// response, if it is about a command, be about this one, and if it runs a command
+// again, in another environment, that one must have been the last.
+func (s *Server) may(e *Entry, rule *Rule) bool {
+	if rule.Env != nil {
+		withoutEnv := func(e *Entry) any {
+			body, _ := e.jsonBody()
+			sent := maps.Clone(body)
+			delete(sent, "env")
+			return []any{e.Method, e.Path, sent}
+		}
+		if n := len(s.raw) - 2; n < 0 || differs("", withoutEnv(s.raw[n]), withoutEnv(e)) != "" {
+			return false
+		}
+	}
+	if len(rule.Words) > 0 && !s.opts.Rules.concerns(rule.Rule, e.command(), s.running()) {
+		return false
+	}
+	return rule.Answer == "" || s.ruled(e, rule) != nil
+}
+
 // ruled returns the response of a rule, or nil when it has none.
 func (s *Server) ruled(e *Entry, rule *Rule) *Exchange {
 	id, isLog := path.Base(e.Path), strings.HasSuffix(e.Path, "/logs")
@@ -76,7 +109,7 @@ func (s *Server) ruled(e *Entry, rule *Rule) *Exchange {
 		}
 	case "ended":
 		lines, read := s.logs[id]
-		if isLog && read {
+		if isLog && read && (s.unread[id] || s.ending[id]) {
 			return &Exchange{NDJSON: lines}
 		}
 		if !isLog && read && lines != nil { // the request is for the end of the log
@@ -105,7 +138,7 @@ func (s *Server) ruled(e *Entry, rule *Rule) *Exchange {
 			return respond(known)
 		}
 	case "done":
-		return respond(object{})
+		return respond(known)
 	case "stopped", "running":
 		now, _ := plain(known).(object)
 		if session, ok := now["session"].(object); ok && (session["status"] == "pending") == (rule.Answer == "running") {
@@ -147,23 +180,23 @@ func (s *Server) lookedAtSince(e *Entry) bool {
 func (s *Server) withoutOutput(e *Entry) *Entry {
 	body, _ := e.jsonBody()
 	words := e.words()
-	if words == nil || !s.opts.Rules.has("started-with-its-output") || body["wait"] != true {
+	if words == nil || !s.opts.Rules.has("started-with-its-output") || body["wait"] != true || body["logs"] != true {
 		return nil
 	}
-	for _, st := range s.opts.Steps {
-		var a struct {
-			Cmd                      string
-			Detached, Stdout, Stderr bool
-		}
-		if st.Op == "runCommand" && json.Unmarshal(st.Args, &a) == nil && a.Cmd == words[0] && a.Detached && (a.Stdout || a.Stderr) {
-			alone := e.running(words[0], words[1:])
-			sent, _ := alone.jsonBody()
-			delete(sent, "wait")
-			delete(sent, "logs")
-			return alone
-		}
+	args := append([]any{}, plain(words[1:]).([]any)...)
+	if !slices.ContainsFunc(s.running(), func(step any) bool {
+		a, _ := step.(object)["args"].(object)
+		given, _ := a["args"].([]any)
+		return step.(object)["op"] == "runCommand" && a["cmd"] == words[0] && a["detached"] == true &&
+			(a["stdout"] == true || a["stderr"] == true) && differs("", append([]any{}, given...), args) == ""
+	}) {
+		return nil
 	}
-	return nil
+	alone := e.starting(words[0], words[1:])
+	sent, _ := alone.jsonBody()
+	delete(sent, "wait")
+	delete(sent, "logs")
+	return alone
 }
 
 // started returns the response to such a start: a stream that breaks after the
@@ -199,6 +232,10 @@ func (s *Server) remember(ex *Exchange, e *Entry) {
 	if err != nil {
 		return
 	}
+	if command, ok := strings.CutSuffix(e.Path, "/logs"); ok {
+		s.unread[path.Base(command)] = ex.CutAfterBytes != nil || ex.Drop || ex.NDJSON == nil && ex.Chunks == nil
+		s.ending[path.Base(command)] = false
+	}
 	if present(ex.JSON) {
 		s.show(e, ex.Status, body)
 		return
@@ -231,6 +268,9 @@ func (s *Server) show(e *Entry, status int, body []byte) {
 	var resp struct {
 		Sandbox, Session, Drive, Command object
 		Routes                           []any
+	}
+	if e.Method == http.MethodGet && (status == http.StatusNotFound || status == http.StatusGone) {
+		delete(s.known, e.Path)
 	}
 	if status >= 300 || json.Unmarshal(body, &resp) != nil {
 		return
@@ -268,35 +308,54 @@ func (s *Server) tooLate(e *Entry) *Exchange {
 	return ex
 }
 
-// unmark removes from a request the mark by which a create recognizes its
-// sandbox.
+// unmark removes from a create with an onCreate hook the mark by which it
+// recognizes its sandbox.
 func (s *Server) unmark(e *Entry) {
-	const mark = "go-sandbox-creation"
 	body, _ := e.jsonBody()
 	tags, _ := body["tags"].(object)
-	if tags[mark] == nil || !s.opts.Rules.has("create-marked") {
+	hooked := slices.ContainsFunc(s.running(), func(step any) bool {
+		return matches(object{"op": "getOrCreate", "args": object{"onCreate": "*"}}, step)
+	})
+	if !s.opts.Rules.has("create-marked") || !hooked || e.Method != "POST" || !createPath.MatchString(e.Path) ||
+		!matches(object{"go-sandbox-creation": "~^once-[A-Z2-7]{26}$"}, tags) {
 		return
 	}
 	s.use("create-marked")
-	if delete(tags, mark); len(tags) == 0 {
+	if delete(tags, "go-sandbox-creation"); len(tags) == 0 {
 		delete(body, "tags")
 	}
 }
 
-// lock responds to a command of the hooks' lock, which is free.
+var createPath = regexp.MustCompile(`^/api/v[2-4]/sandboxes$`)
+
+// lock responds to a command of the hooks\' lock, which is free.
 func (s *Server) lock(e *Entry) *Exchange {
-	words := e.words()
-	if len(words) < 8 || !s.opts.Rules.has("hooks-locked") || !strings.Contains(words[2], "/.go-sandbox") {
-		return nil
-	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.use("hooks-locked")
-	said := "put\n"
-	if strings.Contains(words[2], "taken") {
+	if !s.opts.Rules.concerns("hooks-locked", e.command(), nil) || !s.hooked() {
+		return nil
+	}
+	words := e.words()
+	said := "lost\n"
+	switch n, taken := s.leases[words[4]+words[5]]; {
+	case !strings.Contains(words[2], "\nowner="): // it is given back
+		if taken && words[6] == strconv.Itoa(n) {
+			said = "put\n"
+			s.leases[words[4]+words[5]] = n + 1
+		}
+	default:
+		s.leases[words[7]+words[4]] = 1
 		said = "taken 1 " + words[7] + "\n"
 	}
+	s.use("hooks-locked")
 	return ran(e, 0, object{"stream": "stdout", "data": said})
+}
+
+// hooked reports whether a step up to the running one has a hook.
+func (s *Server) hooked() bool {
+	return slices.ContainsFunc(s.opts.Steps[:min(s.step+1, len(s.opts.Steps))], func(step Step) bool {
+		return bytes.Contains(step.Args, []byte(`"onCreate"`)) || bytes.Contains(step.Args, []byte(`"onResume"`))
+	})
 }
 
 // awaited reports whether the official SDK makes this request, too, before its

@@ -1,0 +1,194 @@
+package conformance
+
+import (
+	"context"
+	"encoding/json"
+	"net/http"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/go-vercel/sandbox/internal/coreutils"
+)
+
+// TestCommandsOfRules has beside each command that stands for one of the official
+// SDK's those that almost do, which stay as they are.
+func TestCommandsOfRules(t *testing.T) {
+	departures, err := LoadDepartures(dataDir)
+	require.NoError(t, err)
+	const list = `","-maxdepth","1","-mindepth","1","-ignore_readdir_race","-printf","%y %m %s %U %G %A@ %T@ %C@ %n %i %D %b %f\\0"]`
+	const stat = `"%s|%f|%u|%g|%.9X|%.9Y|%.9Z|%.9W|%h|%i|%d|%B|%b"`
+	truncate := scriptOf(t, func(run coreutils.Runner) error { return run.Truncate(t.Context(), "/a", 5) })
+	for _, tt := range []struct{ step, ours, js string }{
+		{`{"op":"fs.rename"}`, `["mv","-T","/a","/b"]`, `["mv","/a","/b"]`},
+		{`{"op":"fs.rename"}`, `["mv","/a","-T","/b"]`, ""},
+		{`{"op":"fs.rename"}`, `["mv","-T","--","-a","/b"]`, `["mv","-a","/b"]`},
+		{`{"op":"fs.symlink"}`, `["ln","-s","-T","/t","/l"]`, `["ln","-s","/t","/l"]`},
+		{`{"op":"fs.symlink"}`, `["ln","-T","/t","/l"]`, ""},
+		{`{"op":"fs.mkdir"}`, `["mkdir","-p","--","-d"]`, `["mkdir","-p","-d"]`},
+		{`{"op":"fs.mkdir"}`, `["mkdir","-p","-d","--"]`, ""},
+		{`{"op":"fs.mkdir"}`, `["mkdir","-p","--","/d"]`, ""},
+		{`{"op":"runCommand"}`, `["git","log","--","-f"]`, ""},
+		{`{"op":"runCommand"}`, `["mkdir","a","--","-b"]`, ""},
+		{`{"op":"fs.chmod"}`, `["chmod","755","--","-f"]`, `["chmod","755","-f"]`},
+		{`{"op":"fs.chmod"}`, `["chmod","755","/a","--","-f"]`, ""},
+		{`{"op":"fs.unlink"}`, `["rm","-d","/a"]`, `["rm","/a"]`},
+		{`{"op":"fs.rmdir"}`, `["rm","-d","/a"]`, `["rmdir","/a"]`},
+		{`{"op":"fs.rm","args":{"force":true}}`, `["rm","-d","/a"]`, `["rm","-f","/a"]`},
+		{`{"op":"fs.rm","args":{"recursive":true}}`, `["rm","-r","-f","/a"]`, `["rm","-r","/a"]`},
+		{`{"op":"fs.rm","args":{"recursive":true,"force":true}}`, `["rm","-r","-f","/a"]`, ""},
+		{`{"op":"fs.rm","args":{"recursive":true}}`, `["rm","-d","/a"]`, ""},
+		{`{"op":"fs.unlink"}`, `["rm","-r","-f","/a"]`, ""},
+		{`{"op":"fs.unlink"}`, `["rm","-d","/a","/b"]`, ""},
+		{`{"op":"runCommand"}`, `["rm","-d","/a"]`, ""},
+		{`{"op":"fs.readlink"}`, `["readlink","-v","/l"]`, `["readlink","/l"]`},
+		{`{"op":"fs.realpath"}`, `["readlink","-v","/l"]`, ""},
+		{`{"op":"fs.chown"}`, `["chown","5","/a"]`, `["chown","5:-1","/a"]`},
+		{`{"op":"fs.chown"}`, `["chown","5:","/a"]`, ""}, // which chown refuses
+		{`{"op":"fs.chown"}`, `["chown",":5","/a"]`, `["chown","-1:5","/a"]`},
+		{`{"op":"fs.stat"}`, `["stat","-L","-c",` + stat + `,"/a"]`, `["stat","-L","-c","%s|%f|%u|%g|%X|%Y|%Z|%W|%h|%i|%d|%B|%b","/a"]`},
+		{`{"op":"fs.stat"}`, `["stat","-c","%s|%f|%u|%g|%.9Y|%.9X|%.9Z|%.9W|%h|%i|%d|%B|%b","/a"]`, ""},
+		{`{"op":"fs.truncate"}`, truncate, `["truncate","-s","5","/a"]`},
+		{`{"op":"fs.truncate"}`, strings.Replace(truncate, "conv=nocreat", "conv=nocreat,notrunc", 1), ""},
+		{`{"op":"fs.writeFile"}`, truncate, ""},
+		{`{"op":"fs.readdir","args":{}}`, `["find","/d/` + list, `["ls","-1","/d"]`},
+		{`{"op":"fs.readdir","args":{}}`, `["find","./-d/` + list, `["ls","-1","-d"]`},
+		{`{"op":"fs.readdir","args":{"withFileTypes":true}}`, `["find","/d/` + list, `["find","/d","-maxdepth","1","-mindepth","1","-printf","%f|%y\\n"]`},
+		{`{"op":"fs.readdir","args":{}}`, `["find","/d` + list, ""},
+		{`{"op":"fs.readdir","args":{}}`, `["find","/d/` + strings.Replace(list, "%A@ %T@", "%T@ %A@", 1), ""},
+		{`{"op":"fs.readdir","args":{}}`, `["find","-L","/d/` + list, ""},
+		{`{"op":"fs.stat"}`, `["find","/d/` + list, ""},
+	} {
+		step, _ := decodeJSON([]byte(tt.step))
+		texts, _ := departures.Rules.wordings(tt.ours, []any{step})
+		if tt.js == "" {
+			assert.Equal(t, []string{tt.ours}, texts, "%s %s", tt.step, tt.ours)
+		} else {
+			assert.Contains(t, texts, tt.js, "%s %s", tt.step, tt.ours)
+		}
+	}
+}
+
+// scriptOf returns the command that a call of coreutils runs, in JSON.
+func scriptOf(t *testing.T, call func(coreutils.Runner) error) string {
+	var words []string
+	_ = call(func(_ context.Context, c coreutils.Call) (coreutils.Result, error) {
+		words = append([]string{c.Name}, c.Args...)
+		return coreutils.Result{}, nil
+	})
+	text, err := marshal(words)
+	require.NoError(t, err)
+	return string(text)
+}
+
+// TestRequestsOfRules makes requests that rules allow, and beside each some that
+// are almost those, which no rule excuses that leaves everything the same.
+func TestRequestsOfRules(t *testing.T) {
+	departures, err := LoadDepartures(dataDir)
+	require.NoError(t, err)
+	appends := scriptOf(t, func(run coreutils.Runner) error {
+		_, err := run.Append(t.Context(), "/log", []byte("two\n"))
+		return err
+	})
+	const session = "/api/v2/sandboxes/sessions/sess_1"
+	started := func(command string) string { return "POST " + session + "/cmd " + command }
+	create := func(path, tags string) string { return "POST /api/" + path + ` {"tags":{` + tags + `}}` }
+	mark := `"go-sandbox-creation":"once-` + strings.Repeat("A", 26) + `"`
+	lock := func(args string) string { return started(lockCommand(t, departures, args)) }
+	owner := strings.Repeat("B", 26)
+	for _, tt := range []struct {
+		name, step string
+		script     string   // "METHOD /path": each responds with {}
+		requests   []string // the last one is the question
+		rule       string   // that is used for it, if any
+	}{
+		{"a mark of a create with a hook", `{"op":"getOrCreate","args":{"onCreate":{}}}`, "POST /api/v3/sandboxes", []string{create("v3/sandboxes", mark)}, "create-marked"},
+		{"a mark without a hook", `{"op":"getOrCreate"}`, "POST /api/v3/sandboxes", []string{create("v3/sandboxes", mark)}, ""},
+		{"a mark of a fork", `{"op":"getOrCreate","args":{"onCreate":{}}}`, "POST /api/v2/sandboxes/a/fork", []string{create("v2/sandboxes/a/fork", mark)}, ""},
+		{"another mark", `{"op":"getOrCreate","args":{"onCreate":{}}}`, "POST /api/v3/sandboxes", []string{create("v3/sandboxes", `"go-sandbox-creation":"x"`)}, ""},
+		{"a lock", `{"op":"get","args":{"onResume":{}}}`, "", []string{lock(`"` + owner + `","60","8","resume-sess_2"`)}, "hooks-locked"},
+		{"a lock without a hook", `{"op":"get"}`, "", []string{lock(`"` + owner + `","60","8","resume-sess_2"`)}, ""},
+		{"a lock of something else", `{"op":"get","args":{"onResume":{}}}`, "", []string{lock(`"` + owner + `","60","8","other"`)}, ""},
+		{"another script at the lock's place", `{"op":"get","args":{"onResume":{}}}`, "", []string{started(`["sh","-c","rm -rf ~/.go-sandbox","sh","` + owner + `","60","8","resume-sess_2"]`)}, ""},
+		{"an append", `{"op":"fs.appendFile"}`, "POST " + session + "/fs/read,POST " + session + "/fs/write", []string{started(appends)}, "append-adds-only"},
+		{"an append that writes over", `{"op":"fs.appendFile"}`, "POST " + session + "/fs/read,POST " + session + "/fs/write", []string{started(strings.Replace(appends, "oflag=append conv=notrunc", "oflag=append", 1))}, ""},
+		{"an append of another length", `{"op":"fs.appendFile"}`, "POST " + session + "/fs/read,POST " + session + "/fs/write", []string{started(strings.Replace(appends, `"4"`, `"5"`, 1))}, ""},
+		{"the size of what is downloaded", `{"op":"downloadFile"}`, "", []string{started(`["stat","-L","-c","%s|%f|%u|%g|%.9X|%.9Y|%.9Z|%.9W|%h|%i|%d|%B|%b","a"]`)}, "download-length-asked"},
+		{"another command with a download", `{"op":"downloadFile"}`, "", []string{started(`["rm","a"]`)}, ""},
+		{"a writer's command with its output", `{"op":"runCommand","args":{"cmd":"a","args":["b"],"detached":true,"stdout":true}}`, "POST " + session + "/cmd", []string{started(`["a","b"]`)}, "started-with-its-output"},
+		{"with other arguments", `{"op":"runCommand","args":{"cmd":"a","args":["c"],"detached":true,"stdout":true}}`, "", []string{started(`["a","b"]`)}, ""},
+		{"without a writer", `{"op":"runCommand","args":{"cmd":"a","args":["b"],"detached":true}}`, "", []string{started(`["a","b"]`)}, ""},
+		{"the end of a command whose log was read", `{"op":"logs"}`, "LOG", []string{"GET " + session + "/cmd/c/logs", "GET " + session + "/cmd/c?wait=true"}, "logs-end-confirmed"},
+		{"and that log again", `{"op":"logs"}`, "LOG", []string{"GET " + session + "/cmd/c/logs", "GET " + session + "/cmd/c?wait=true", "GET " + session + "/cmd/c/logs"}, "logs-end-confirmed"},
+		{"the log again without asking for the end", `{"op":"logs"}`, "LOG", []string{"GET " + session + "/cmd/c/logs", "GET " + session + "/cmd/c/logs"}, ""},
+		{"the end once more", `{"op":"logs"}`, "LOG", []string{"GET " + session + "/cmd/c/logs", "GET " + session + "/cmd/c?wait=true", "GET " + session + "/cmd/c?wait=true"}, ""},
+		{"the log a third time", `{"op":"logs"}`, "LOG", []string{"GET " + session + "/cmd/c/logs", "GET " + session + "/cmd/c?wait=true", "GET " + session + "/cmd/c/logs", "GET " + session + "/cmd/c/logs"}, ""},
+		{"the end of another command", `{"op":"logs"}`, "LOG", []string{"GET " + session + "/cmd/c/logs", "GET " + session + "/cmd/d?wait=true"}, ""},
+		{"in English, another command than the last", `{"op":"fs.stat"}`, "POST " + session + "/cmd", []string{started(`["stat","a"]`), "POST " + session + `/cmd {"command":"stat","args":["b"],"env":{"LC_ALL":"C"}}`}, ""},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			var step Step
+			require.NoError(t, json.Unmarshal([]byte(tt.step), &step))
+			var script []Exchange
+			for on := range strings.SplitSeq(tt.script, ",") {
+				switch on {
+				case "":
+				case "LOG":
+					script = append(script, Exchange{On: "GET " + session + "/cmd/c/logs", NDJSON: []json.RawMessage{[]byte(`{"stream":"stdout","data":"a"}`)}})
+				default:
+					script = append(script, Exchange{On: on, JSON: []byte("{}")})
+				}
+			}
+			want := &Recording{Results: []any{object{"seen": 0.0}}}
+			if tt.script == "LOG" { // which the official SDK reads, too
+				want.Requests = []any{object{"method": "GET", "path": session + "/cmd/c/logs", "query": []any{}, "body": nil}}
+				want.Results = []any{object{"seen": 1.0}}
+			}
+			s := newServer(script, ServerOptions{Rules: departures.Rules, Steps: []Step{step}, Want: want})
+			for _, request := range tt.requests {
+				s.used = nil
+				ask(t, s, request)
+			}
+			if tt.rule == "" { // by a rule that says that there is a difference, at the most
+				assert.Equal(t, s.used, departures.Rules.telling(s.used))
+			} else {
+				assert.Equal(t, []string{tt.rule}, s.used)
+			}
+		})
+	}
+}
+
+// ask makes a request: its method, path and body, which may be the words of a
+// command that is waited for.
+func ask(t *testing.T, s *Server, request string) {
+	method, rest, _ := strings.Cut(request, " ")
+	target, body, _ := strings.Cut(rest, " ")
+	var words []string
+	if json.Unmarshal([]byte(body), &words) == nil {
+		text, err := marshal(object{"command": words[0], "args": words[1:], "wait": true, "logs": true})
+		require.NoError(t, err)
+		body = string(text)
+	}
+	r, err := http.NewRequestWithContext(t.Context(), method, "http://vercel.com"+target, strings.NewReader(body))
+	require.NoError(t, err)
+	r.RequestURI = target
+	e := s.entry(r, []byte(body))
+	if s.lock(e) == nil {
+		s.take(e)
+	}
+}
+
+// lockCommand returns the command that takes the lock of hooks.
+func lockCommand(t *testing.T, d *Departures, args string) string {
+	for _, r := range d.Rules {
+		if r.Rule == "hooks-locked" {
+			script, err := marshal(r.Words[0].Script)
+			require.NoError(t, err)
+			return `["sh","-c",` + string(script) + `,"sh",` + args + `]`
+		}
+	}
+	t.Fatal("there is no such rule")
+	return ""
+}
