@@ -3,10 +3,12 @@ package sandboxtest
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"maps"
 	"net/http"
 	"strconv"
+	"syscall"
 )
 
 // apiError is an error response of the API.
@@ -22,6 +24,14 @@ func (e *apiError) Error() string { return fmt.Sprintf("%d %s: %s", e.status, e.
 
 func fail(status int, code, format string, args ...any) *apiError {
 	return &apiError{status: status, code: code, message: fmt.Sprintf(format, args...)}
+}
+
+// internal is a failure of the emulator or its machine: 507 if the disk is full.
+func internal(err error, format string, args ...any) *apiError {
+	if errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT) {
+		return fail(http.StatusInsufficientStorage, "insufficient_storage", format, args...)
+	}
+	return fail(http.StatusInternalServerError, "internal_server_error", format, args...)
 }
 
 // badRequest is bad input; the message says what.

@@ -50,6 +50,7 @@ func TestFullDisk(t *testing.T) {
 
 	for _, path := range []string{"/snapshot", "/stop"} {
 		err := v.try("POST", session(sess)+path, obj{}, new(wire.StopResponse))
+		require.ErrorContains(t, err, ": 507 ", path)
 		require.ErrorContains(t, err, "runs on with its files", path)
 		text, err := v.sh(sess, "cat file")
 		require.NoError(t, err)

@@ -85,6 +85,15 @@ func startVictim(t *testing.T, mode sandboxtest.Mode, dir string, env ...string)
 // runVictim starts a command that executes the server.
 func runVictim(t *testing.T, mode sandboxtest.Mode, dir string, cmd *exec.Cmd, env ...string) *victim {
 	t.Helper()
+	v, said := tryVictim(t, mode, dir, cmd, env...)
+	require.NotEmpty(t, v.url, "%s%s", said, &v.said)
+	return v
+}
+
+// tryVictim does so, and gives what the command printed instead if the server
+// does not start; it has no URL then.
+func tryVictim(t *testing.T, mode sandboxtest.Mode, dir string, cmd *exec.Cmd, env ...string) (_ *victim, instead string) {
+	t.Helper()
 	v := &victim{t: t, cmd: cmd}
 	v.cmd.Env = append(append(os.Environ(), victimEnv+"="+string(mode)+":"+dir), env...)
 	v.cmd.Stderr = &v.said
@@ -102,12 +111,11 @@ func runVictim(t *testing.T, mode sandboxtest.Mode, dir string, cmd *exec.Cmd, e
 		}
 		said.WriteString(lines.Text() + "\n")
 	}
-	require.NotEmpty(t, v.url, "%s%s", &said, &v.said)
 	v.took = time.Since(begin)
 	transport := &http.Transport{MaxIdleConnsPerHost: 16}
 	t.Cleanup(transport.CloseIdleConnections)
 	v.client = &http.Client{Transport: transport}
-	return v
+	return v, said.String()
 }
 
 // victimsDir returns a temporary directory for servers that are killed. They
@@ -300,16 +308,22 @@ func (v *victim) work(name string, l *ledger) error {
 	}
 }
 
+// killRounds is how often a test kills its server.
+func killRounds(t *testing.T) int {
+	text := os.Getenv(killRoundsEnv)
+	if text == "" {
+		return 2
+	}
+	rounds, err := strconv.Atoi(text)
+	require.NoError(t, err)
+	return rounds
+}
+
 // TestKilledUnderLoad kills a server at random moments: afterwards, everything
 // whose stop or snapshot was confirmed is there, byte for byte.
 func TestKilledUnderLoad(t *testing.T) {
 	t.Parallel()
-	rounds := 2
-	if text := os.Getenv(killRoundsEnv); text != "" {
-		var err error
-		rounds, err = strconv.Atoi(text)
-		require.NoError(t, err)
-	}
+	rounds := killRounds(t)
 	inModes(t, sandboxtest.Options{}, func(t *testing.T, probe *sandboxtest.Server, _ *raw) {
 		t.Parallel()
 		dir := filepath.Join(victimsDir(t), "state")

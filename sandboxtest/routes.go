@@ -196,7 +196,7 @@ func (c *call) fail(e *endpoint, err error) {
 		panic(http.ErrAbortHandler)
 	default:
 		c.s.opts.Logger.Error("operation failed", slog.String("operation", string(e.op)), slog.Any("error", err))
-		failure = fail(http.StatusInternalServerError, "internal_server_error", "The emulator failed: %v", err)
+		failure = internal(err, "The emulator failed: %v", err)
 	}
 	writeError(c.w, failure)
 }

@@ -54,6 +54,7 @@ type session struct {
 	plan     *snapshotPlan
 	frozen   *frozen // nil until its files are a layer
 	taken    *snapshot
+	saveErr  error  // why taken has failed
 	token    string // of the terminal
 	commands map[string]*command
 	order    []*command
@@ -272,8 +273,9 @@ func (c *call) stopSession() error {
 	}
 	st.mu.Lock()
 	if sess.notSavedLocked() {
+		err := sess.saveErr
 		st.mu.Unlock()
-		return errNotSaved
+		return errNotSaved(err)
 	}
 	if sess.requestedStopAt.IsZero() { // something else has ended it
 		sess.requestedStopAt = c.s.clock.Now()

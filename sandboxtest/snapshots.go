@@ -144,7 +144,7 @@ func (sess *session) takeSnapshot() bool {
 	}
 	if files.err != nil {
 		s.opts.Logger.Error("snapshot", "session", sess.id, "error", files.err)
-		sn.status = snapshotFailed
+		sn.status, sess.saveErr = snapshotFailed, files.err
 		st.changedLocked(sn, sess)
 		st.mu.Unlock()
 		return false
@@ -201,8 +201,10 @@ func (sess *session) notSavedLocked() bool {
 	return sess.liveLocked() && sess.taken != nil && sess.taken.status == snapshotFailed
 }
 
-var errNotSaved = fail(http.StatusInternalServerError, "internal_server_error",
-	"The snapshot could not be created, for example because the disk is full. The sandbox runs on with its files.")
+// errNotSaved says so, of a save that has failed with err.
+func errNotSaved(err error) *apiError {
+	return internal(err, "The snapshot could not be created, for example because the disk is full. The sandbox runs on with its files.")
+}
 
 // keepLocked sets the expiry of a new snapshot, and applies the retention policy of
 // the sandbox. It gives the snapshots that have to go.
@@ -344,19 +346,19 @@ func (c *call) createSnapshot() error {
 	}
 	st := c.s.store
 	st.mu.Lock()
-	w, taken, notSaved := sess.wireLocked(), sess.taken, sess.notSavedLocked()
+	w, taken, notSaved, why := sess.wireLocked(), sess.taken, sess.notSavedLocked(), sess.saveErr
 	var sn wire.Snapshot
 	if taken != nil {
 		sn = taken.wireLocked()
 	}
 	st.mu.Unlock()
 	if notSaved {
-		return errNotSaved
+		return errNotSaved(why)
 	}
 	// The response shows the moment of the snapshot, with which the session ends.
 	w.Status, w.StoppedAt, w.Duration, w.ActiveCPUDurationMs, w.NetworkTransfer = statusSnapshotting, wire.Time{}, nil, nil, nil
 	if taken == nil || sn.Status == snapshotFailed {
-		return fail(http.StatusInternalServerError, "internal_server_error", "The snapshot could not be created.")
+		return internal(why, "The snapshot could not be created.")
 	}
 	writeJSON(c.w, http.StatusCreated, wire.SnapshotResponse{Snapshot: sn, Session: &w})
 	return nil
