@@ -16,11 +16,14 @@
 // attribute url.full is left out, since the names and IDs in it are attributes of
 // their own and its query names the team.
 //
+// A sampler sees the name and kind of a span, sandbox.operation and, of a request,
+// the attributes of the conventions; a span that is not sampled has no others.
+//
 // # Metrics
 //
 //	http.client.request.duration    histogram, s   until the header of the response
-//	http.client.request.body.size   histogram, By
-//	http.client.response.body.size  histogram, By
+//	http.client.request.body.size   histogram, By  with [Options].BodySizes
+//	http.client.response.body.size  histogram, By  with [Options].BodySizes
 //	sandbox.KIND.duration           histogram, s   of operation, command, wait, repair, resume, hook, stop, upload, download, pace, extension
 //	sandbox.retries                 counter        requests that were sent since an earlier one has failed
 //	sandbox.commands.active         up-down counter

@@ -23,8 +23,9 @@ var measured = []string{
 }
 
 type metrics struct {
+	series               cache[labels, *series]
 	request              metric.Float64Histogram
-	sent, received       metric.Int64Histogram
+	sent, received       metric.Int64Histogram              // nil unless asked for
 	durations            map[string]metric.Float64Histogram // by kind
 	retries              metric.Int64Counter
 	active               metric.Int64UpDownCounter
@@ -33,7 +34,7 @@ type metrics struct {
 	remaining            metric.Int64Gauge
 }
 
-func newMetrics(m metric.Meter) (*metrics, error) {
+func newMetrics(m metric.Meter, bodySizes bool) (*metrics, error) {
 	var errs []error
 	seconds := func(name, what string, bounds []float64) metric.Float64Histogram {
 		h, err := m.Float64Histogram(name, metric.WithUnit("s"), metric.WithDescription(what), metric.WithExplicitBucketBoundaries(bounds...))
@@ -57,8 +58,6 @@ func newMetrics(m metric.Meter) (*metrics, error) {
 	}
 	x := &metrics{
 		request:   seconds("http.client.request.duration", "Duration of HTTP requests until the header of the response", requestSeconds),
-		sent:      bytes("http.client.request.body.size", "Size of the bodies of HTTP requests"),
-		received:  bytes("http.client.response.body.size", "Size of the bodies of HTTP responses"),
 		durations: map[string]metric.Float64Histogram{},
 		retries:   count("sandbox.retries", "{request}", "Requests that were sent since an earlier one has failed"),
 		output:    count("sandbox.command.output", "By", "Output of commands, as delivered"),
@@ -66,6 +65,10 @@ func newMetrics(m metric.Meter) (*metrics, error) {
 		lived:     total("sandbox.session.lived", "How long sessions have run that this program has stopped"),
 		cpu:       total("sandbox.session.cpu", "CPU time of sessions that this program has stopped"),
 		extended:  total("sandbox.session.extended", "By how much KeepAlive has extended sessions"),
+	}
+	if bodySizes {
+		x.sent = bytes("http.client.request.body.size", "Size of the bodies of HTTP requests")
+		x.received = bytes("http.client.response.body.size", "Size of the bodies of HTTP responses")
 	}
 	for _, kind := range measured {
 		x.durations[kind] = seconds("sandbox."+kind+".duration", "Duration of the event "+kind, longSeconds)
@@ -80,70 +83,60 @@ func newMetrics(m metric.Meter) (*metrics, error) {
 func (x *metrics) begin(ctx context.Context, e *sandbox.Event, extra []attribute.KeyValue) {
 	switch e.Kind {
 	case sandbox.EventCommand:
-		x.active.Add(ctx, 1, metric.WithAttributes(extra...))
+		x.active.Add(ctx, 1, x.seriesOf(labels{}, extra).add...)
 	case sandbox.EventRequest:
 		if e.Attempt > 1 {
-			x.retries.Add(ctx, 1, metric.WithAttributes(texts(extra, "sandbox.operation", e.Operation, "sandbox.cause", e.Cause)...))
+			x.retries.Add(ctx, 1, x.seriesOf(labels{operation: e.Operation, cause: e.Cause}, extra).add...)
 		}
 	}
 }
 
 func (x *metrics) end(ctx context.Context, e *sandbox.Event, extra []attribute.KeyValue) {
-	plain := metric.WithAttributes(extra...)
 	if e.Kind == sandbox.EventRequest {
 		x.endRequest(ctx, e, extra)
 		return
 	}
 	if h := x.durations[e.Kind]; h != nil && !detached(e) {
-		h.Record(ctx, e.Duration.Seconds(), metric.WithAttributes(words(e, extra)...))
+		h.Record(ctx, e.Duration.Seconds(), x.seriesOf(durationOf(e), extra).record...)
 	}
 	switch e.Kind {
 	case sandbox.EventOperation:
 		if e.RateLimit > 0 {
-			x.remaining.Record(ctx, int64(e.RateRemaining), metric.WithAttributes(texts(extra, "sandbox.operation", e.Operation)...))
+			x.remaining.Record(ctx, int64(e.RateRemaining), x.seriesOf(labels{operation: e.Operation}, extra).record...)
 		}
 	case sandbox.EventCommand:
-		x.active.Add(ctx, -1, plain)
-		x.output.Add(ctx, e.Received, plain)
+		plain := x.seriesOf(labels{}, extra)
+		x.active.Add(ctx, -1, plain.add...)
+		x.output.Add(ctx, e.Received, plain.add...)
 	case sandbox.EventUpload:
-		x.io.Add(ctx, e.Sent, metric.WithAttributes(texts(extra, "sandbox.direction", e.Kind)...))
+		x.io.Add(ctx, e.Sent, x.seriesOf(labels{direction: e.Kind}, extra).add...)
 	case sandbox.EventDownload:
-		x.io.Add(ctx, e.Received, metric.WithAttributes(texts(extra, "sandbox.direction", e.Kind)...))
+		x.io.Add(ctx, e.Received, x.seriesOf(labels{direction: e.Kind}, extra).add...)
 	case sandbox.EventStop:
-		x.lived.Add(ctx, e.Lived.Seconds(), plain)
-		x.cpu.Add(ctx, e.CPU.Seconds(), plain)
+		plain := x.seriesOf(labels{}, extra)
+		x.lived.Add(ctx, e.Lived.Seconds(), plain.add...)
+		x.cpu.Add(ctx, e.CPU.Seconds(), plain.add...)
 	case sandbox.EventExtension:
 		if e.Outcome == "ok" {
-			x.extended.Add(ctx, e.Extended.Seconds(), plain)
+			x.extended.Add(ctx, e.Extended.Seconds(), x.seriesOf(labels{}, extra).add...)
 		}
 	}
 }
 
 func (x *metrics) endRequest(ctx context.Context, e *sandbox.Event, extra []attribute.KeyValue) {
-	list := append(httpOf(e), extra...)
-	if e.Status != 0 {
-		list = append(list, attribute.Int("http.response.status_code", e.Status))
-	}
-	all := metric.WithAttributes(texts(list, "error.type", errorType(e))...)
+	all := x.seriesOf(requestOf(e), extra).record
 	took := e.Latency
 	if took == 0 { // there was no response
 		took = e.Duration
 	}
-	x.request.Record(ctx, took.Seconds(), all)
-	x.sent.Record(ctx, e.Sent, all)
-	x.received.Record(ctx, e.Received, all)
+	x.request.Record(ctx, took.Seconds(), all...)
+	if x.sent != nil {
+		x.sent.Record(ctx, e.Sent, all...)
+		x.received.Record(ctx, e.Received, all...)
+	}
 }
 
 // detached reports whether the event is only the start of a command.
 func detached(e *sandbox.Event) bool {
 	return e.Kind == sandbox.EventCommand && e.Outcome == "ok" && !e.Exited
-}
-
-// words returns the attributes of the duration of an event, each one of few words.
-func words(e *sandbox.Event, extra []attribute.KeyValue) []attribute.KeyValue {
-	list := texts(append(make([]attribute.KeyValue, 0, 4+len(extra)), extra...), "sandbox.operation", e.Operation, "sandbox.outcome", e.Outcome)
-	if e.Kind != sandbox.EventOperation { // retries are counted
-		list = texts(list, "sandbox.cause", e.Cause)
-	}
-	return list
 }

@@ -26,6 +26,10 @@ type Options struct {
 	// Arguments adds the arguments of commands to their spans, as
 	// process.command_args. They may hold secrets.
 	Arguments bool
+	// BodySizes adds the histograms of the sizes of requests and responses, which
+	// the conventions leave optional: they cost as much as all other metrics of a
+	// request. Spans have the sizes anyway.
+	BodySizes bool
 	// MetricAttributes, if not nil, returns attributes that are added to the
 	// metrics of an event. Each new value costs a time series of every metric:
 	// the names of tenants may be few enough, those of sandboxes are not.
@@ -48,7 +52,7 @@ func New(opts *Options) (sandbox.Observer, error) {
 	version := sandbox.Version()
 	o.tracer = o.opts.TracerProvider.Tracer(Scope, trace.WithInstrumentationVersion(version))
 	var err error
-	o.metrics, err = newMetrics(o.opts.MeterProvider.Meter(Scope, metric.WithInstrumentationVersion(version)))
+	o.metrics, err = newMetrics(o.opts.MeterProvider.Meter(Scope, metric.WithInstrumentationVersion(version)), o.opts.BodySizes)
 	return o, err
 }
 
@@ -56,16 +60,48 @@ type observer struct {
 	opts    Options
 	tracer  trace.Tracer
 	metrics *metrics
+	starts  cache[startKey, *start]
 }
 
-// begun is what the context of an event has: its span, and where its request
-// goes.
+// startKey is what the spans of many events have in common, each of few words.
+type startKey struct{ kind, operation, method, path, host string }
+
+// start is how such spans start.
+type start struct {
+	name             string
+	kind, attributes trace.SpanStartOption
+}
+
+func (k startKey) start() *start {
+	list := texts(nil, "sandbox.operation", k.operation)
+	s := &start{name: "sandbox " + k.kind, kind: trace.WithSpanKind(trace.SpanKindInternal)}
+	if k.kind == sandbox.EventRequest {
+		s.name, s.kind = k.method+" "+k.path, trace.WithSpanKind(trace.SpanKindClient)
+		list = append(list, httpOf(k.method, k.path, k.host)...)
+	}
+	s.attributes = trace.WithAttributes(list...)
+	return s
+}
+
+// begun is the context of an event that has a span.
 type begun struct {
-	span trace.Span
-	host string // of a request; empty for other events
+	context.Context
+	observer *observer
+	span     trace.Span
+	host     string // of a request; empty for other events
 }
 
-type begunKey struct{}
+// begunKey finds the begun of an observer in a context, and that of any observer
+// if it is empty.
+type begunKey struct{ *observer }
+
+// Value implements [context.Context].
+func (b *begun) Value(key any) any {
+	if k, ok := key.(begunKey); ok && (k.observer == nil || k.observer == b.observer) {
+		return b
+	}
+	return b.Context.Value(key)
+}
 
 // spanless reports whether an event has no span: that of an operation would say
 // what those of its requests say.
@@ -77,12 +113,13 @@ func (o *observer) Begin(ctx context.Context, e sandbox.Event) context.Context {
 	if spanless(&e) {
 		return ctx
 	}
-	name, kind := "sandbox "+e.Kind, trace.SpanKindInternal
-	if e.Kind == sandbox.EventRequest {
-		name, kind = e.Method+" "+e.Path, trace.SpanKindClient
+	key := startKey{e.Kind, e.Operation, e.Method, e.Path, e.Host}
+	s := o.starts.get(key, key.start)
+	ctx, span := o.tracer.Start(ctx, s.name, trace.WithTimestamp(e.Start), s.kind, s.attributes)
+	if span.IsRecording() { // what is of this event alone is made only then
+		span.SetAttributes(first(&e)...)
 	}
-	ctx, span := o.tracer.Start(ctx, name, trace.WithSpanKind(kind), trace.WithTimestamp(e.Start), trace.WithAttributes(first(&e)...))
-	return context.WithValue(ctx, begunKey{}, &begun{span, e.Host})
+	return &begun{ctx, o, span, e.Host}
 }
 
 // End implements [sandbox.Observer].
@@ -91,21 +128,23 @@ func (o *observer) End(ctx context.Context, e sandbox.Event) {
 	if spanless(&e) {
 		return
 	}
-	b, ok := ctx.Value(begunKey{}).(*begun)
+	b, ok := ctx.Value(begunKey{o}).(*begun)
 	if !ok {
 		return
 	}
-	if b.span.IsRecording() {
-		b.span.SetAttributes(last(&e)...)
-		if o.opts.Arguments && len(e.Args) > 0 {
-			b.span.SetAttributes(attribute.StringSlice("process.command_args", append([]string{e.Program}, e.Args...)))
-		}
-		if errorType(&e) != "" {
-			b.span.SetStatus(codes.Error, e.Outcome)
-		}
-		if e.Err != nil {
-			b.span.RecordError(e.Err)
-		}
+	if !b.span.IsRecording() {
+		b.span.End()
+		return
+	}
+	b.span.SetAttributes(last(&e)...)
+	if o.opts.Arguments && len(e.Args) > 0 {
+		b.span.SetAttributes(attribute.StringSlice("process.command_args", append([]string{e.Program}, e.Args...)))
+	}
+	if errorType(&e) != "" {
+		b.span.SetStatus(codes.Error, e.Outcome)
+	}
+	if e.Err != nil {
+		b.span.RecordError(e.Err)
 	}
 	b.span.End(trace.WithTimestamp(e.Start.Add(e.Duration)))
 }
@@ -129,26 +168,27 @@ func errorType(e *sandbox.Event) string {
 	return e.Outcome
 }
 
-// first returns the attributes that samplers see.
+// first returns the attributes that are known when an event begins, beside those
+// that samplers see.
 func first(e *sandbox.Event) []attribute.KeyValue {
-	list := append(named(e), httpOf(e)...)
+	list := named(make([]attribute.KeyValue, 0, 8), e)
 	if e.Kind == sandbox.EventRequest && e.Attempt > 1 {
 		list = append(list, attribute.Int("http.request.resend_count", e.Attempt-1))
 	}
 	return texts(list, "sandbox.cause", e.Cause)
 }
 
-// named returns what an event is about.
-func named(e *sandbox.Event) []attribute.KeyValue {
-	return texts(make([]attribute.KeyValue, 0, 16),
-		"sandbox.operation", e.Operation, "sandbox.name", e.Sandbox, "sandbox.session.id", e.Session, "sandbox.command.id", e.Command,
+// named adds what an event is about.
+func named(list []attribute.KeyValue, e *sandbox.Event) []attribute.KeyValue {
+	return texts(list,
+		"sandbox.name", e.Sandbox, "sandbox.session.id", e.Session, "sandbox.command.id", e.Command,
 		"sandbox.drive", e.Drive, "sandbox.snapshot.id", e.Snapshot, "process.executable.name", e.Program)
 }
 
 // last returns the attributes of what has ended: more may be known of what it is
 // about by then.
 func last(e *sandbox.Event) []attribute.KeyValue {
-	list := named(e)
+	list := named(make([]attribute.KeyValue, 0, 16), e)
 	number := func(key string, n int64) {
 		if n != 0 {
 			list = append(list, attribute.Int64(key, n))
@@ -174,19 +214,16 @@ func last(e *sandbox.Event) []attribute.KeyValue {
 
 // httpOf returns the attributes of a request, by the conventions, of which metrics
 // have the same.
-func httpOf(e *sandbox.Event) []attribute.KeyValue {
-	if e.Kind != sandbox.EventRequest {
-		return nil
-	}
-	list := texts(make([]attribute.KeyValue, 0, 8), "http.request.method", e.Method, "url.template", e.Path)
-	host, port, err := net.SplitHostPort(e.Host)
+func httpOf(method, path, host string) []attribute.KeyValue {
+	list := texts(make([]attribute.KeyValue, 0, 4), "http.request.method", method, "url.template", path)
+	address, port, err := net.SplitHostPort(host)
 	if err != nil {
-		return texts(list, "server.address", e.Host)
+		return texts(list, "server.address", host)
 	}
 	if n, err := strconv.Atoi(port); err == nil {
 		list = append(list, attribute.Int("server.port", n))
 	}
-	return texts(list, "server.address", host)
+	return texts(list, "server.address", address)
 }
 
 // texts adds attributes that are not empty.

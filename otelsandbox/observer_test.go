@@ -188,6 +188,28 @@ func attr(s tracetest.SpanStub, key attribute.Key) string {
 	return ""
 }
 
+// TestTwoObservers: each of two observers of one client ends its own spans, and
+// their metrics don't mix.
+func TestTwoObservers(t *testing.T) {
+	t.Parallel()
+	srv := sandboxtest.New(t, nil)
+	x, y := observed(t, nil), observed(t, nil)
+	sb, err := testkit.Client(t, srv, sandbox.ClientOptions{Observer: sandbox.MultiObserver(x, y)}).Create(t.Context(), testkit.Lasting(nil))
+	require.NoError(t, err)
+	_, err = sb.RunCommand(t.Context(), "echo", []string{"hello"}, nil)
+	require.NoError(t, err)
+	for _, each := range []*telemetry{x, y} {
+		spans := each.spans.GetSpans()
+		assert.Len(t, spansOf(each, "POST", "GET"), len(srv.Requests()))
+		ids := map[trace.SpanID]bool{}
+		for _, s := range spans {
+			ids[s.SpanContext.SpanID()] = true
+		}
+		assert.Len(t, ids, len(spans), "each span ends once")
+		assert.Equal(t, map[string]float64{"": 6}, each.metric(t, "sandbox.command.output"))
+	}
+}
+
 // TestMetricsAddUp: over a thousand operations by chance, the metrics have each
 // request, retry and command that the emulator has seen, and no more.
 func TestMetricsAddUp(t *testing.T) {
@@ -195,7 +217,7 @@ func TestMetricsAddUp(t *testing.T) {
 	seed := testkit.Seed(t)
 	chance := rand.New(rand.NewPCG(seed, 0))
 	srv := sandboxtest.New(t, nil)
-	x := observed(t, nil)
+	x := observed(t, func(o *otelsandbox.Options) { o.BodySizes = true })
 	client := testkit.Client(t, srv, sandbox.ClientOptions{Observer: x, Retry: &sandbox.RetryOptions{Max: 20, Wait: time.Microsecond}})
 	ctx := t.Context()
 	sb, err := client.Create(ctx, testkit.Lasting(nil))
@@ -244,7 +266,23 @@ func TestMetricsAddUp(t *testing.T) {
 	assert.Equal(t, map[string]float64{"": float64(len(requests) - failed)}, x.metric(t, "sandbox.operation.duration"))
 	assert.Equal(t, map[string]float64{"ok": float64(commands)}, x.metric(t, "sandbox.command.duration", "sandbox.outcome"))
 	assert.Equal(t, map[string]float64{"": float64(bytes)}, x.metric(t, "sandbox.command.output"))
-	assert.Len(t, spansOf(x, "GET", "POST"), len(requests))
+	spans := spansOf(x, "GET", "POST")
+	assert.Len(t, spans, len(requests))
+	var sent, received float64
+	for _, s := range spans {
+		for _, a := range s.Attributes {
+			switch a.Key {
+			case "http.request.body.size":
+				sent += float64(a.Value.AsInt64())
+			case "http.response.body.size":
+				received += float64(a.Value.AsInt64())
+			}
+		}
+	}
+	assert.Positive(t, sent)
+	assert.Positive(t, received)
+	assert.Equal(t, map[string]float64{"": sent}, x.metric(t, "http.client.request.body.size"))
+	assert.Equal(t, map[string]float64{"": received}, x.metric(t, "http.client.response.body.size"))
 }
 
 func spansOf(x *telemetry, prefixes ...string) (list []tracetest.SpanStub) {

@@ -4,8 +4,6 @@ import (
 	"context"
 	"fmt"
 	"net/http"
-	"os"
-	"strconv"
 	"strings"
 	"testing"
 
@@ -24,9 +22,8 @@ func (silent) Begin(ctx context.Context, _ sandbox.Event) context.Context { retu
 func (silent) End(context.Context, sandbox.Event)                         {}
 
 // BenchmarkRunCommand measures what an observer costs: none, one that does
-// nothing, and spans and metrics with sampling off. SANDBOX_BENCH_COMMANDS runs
-// that many commands once, with the observer that SANDBOX_BENCH_OBSERVER names,
-// so that processes can be compared in pairs.
+// nothing, and spans and metrics with sampling off. The case rtt-observed of
+// ../perf measures it over connections, in pairs.
 func BenchmarkRunCommand(b *testing.B) {
 	otel, err := otelsandbox.New(&otelsandbox.Options{
 		TracerProvider: sdktrace.NewTracerProvider(sdktrace.WithSampler(sdktrace.NeverSample())),
@@ -35,10 +32,6 @@ func BenchmarkRunCommand(b *testing.B) {
 	require.NoError(b, err)
 	stream := fmt.Sprintf(testkit.CannedCommand, "null") + "\n" + `{"data":"hello\n","stream":"stdout"}` + "\n" + fmt.Sprintf(testkit.CannedCommand, "0") + "\n"
 	for name, o := range map[string]sandbox.Observer{"nil": nil, "silent": silent{}, "otel": otel} {
-		only := os.Getenv("SANDBOX_BENCH_OBSERVER")
-		if only != "" && only != name {
-			continue
-		}
 		c, err := sandbox.NewClient(&sandbox.ClientOptions{
 			BaseURL: "https://api.test", Observer: o, Credentials: auth.Static(auth.Credentials{Token: "token", TeamID: "team", ProjectID: "project"}),
 			HTTPClient: &http.Client{Transport: testkit.Canned(func(req *http.Request) (string, string) {
@@ -58,12 +51,6 @@ func BenchmarkRunCommand(b *testing.B) {
 		}
 		b.Run(name, func(b *testing.B) {
 			b.ReportAllocs()
-			if n, err := strconv.Atoi(os.Getenv("SANDBOX_BENCH_COMMANDS")); err == nil {
-				for range n {
-					run()
-				}
-				return
-			}
 			for b.Loop() {
 				run()
 			}

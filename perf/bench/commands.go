@@ -4,12 +4,9 @@ import (
 	"context"
 	"crypto/tls"
 	"crypto/x509"
-	"errors"
 	"fmt"
 	"net/http"
 	"os"
-	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/go-vercel/sandbox"
@@ -20,8 +17,9 @@ import (
 
 // newClient returns a client of the harness's server, as a user of the SDK
 // would make it.
-func newClient() (*sandbox.Client, error) {
+func newClient(o sandbox.Observer) (*sandbox.Client, error) {
 	opts := &sandbox.ClientOptions{
+		Observer:    o,
 		BaseURL:     kit.StubURL() + "/api",
 		Credentials: auth.Static(auth.Credentials{Token: "stub-token", TeamID: "team_stub", ProjectID: "prj_stub"}),
 	}
@@ -41,8 +39,8 @@ func newClient() (*sandbox.Client, error) {
 	return sandbox.NewClient(opts)
 }
 
-func create(ctx context.Context) (*sandbox.Sandbox, error) {
-	c, err := newClient()
+func create(ctx context.Context, o sandbox.Observer) (*sandbox.Sandbox, error) {
+	c, err := newClient(o)
 	if err != nil {
 		return nil, err
 	}
@@ -65,7 +63,7 @@ func startup(r *kit.Run) error {
 	ctx := r.Context()
 	r.Ops(1)
 	return r.Timed(func() error {
-		sb, err := create(ctx)
+		sb, err := create(ctx, nil)
 		if err != nil {
 			return err
 		}
@@ -73,7 +71,8 @@ func startup(r *kit.Run) error {
 	})
 }
 
-// roundTrips runs commands, in one goroutine unless the case has workers.
+// roundTrips runs commands, in one goroutine unless the case has workers, and
+// without an observer unless it names one.
 func roundTrips(r *kit.Run) error {
 	ctx := r.Context()
 	n := r.Int("ops")
@@ -81,31 +80,23 @@ func roundTrips(r *kit.Run) error {
 	if r.Str("workers") != "" {
 		workers = r.Int("workers")
 	}
-	sb, err := create(ctx)
+	o, err := observerNamed(r.Str("observer"))
+	if err != nil {
+		return err
+	}
+	sb, err := create(ctx, o)
 	if err != nil {
 		return err
 	}
 	r.Ops(n)
 	latencies := make([]time.Duration, n)
-	var next atomic.Int64
-	errs := make([]error, workers)
 	err = r.Timed(func() error {
-		var wg sync.WaitGroup
-		for w := range workers {
-			wg.Go(func() {
-				for errs[w] == nil {
-					i := next.Add(1) - 1
-					if i >= n {
-						return
-					}
-					start := time.Now()
-					errs[w] = hello(ctx, sb)
-					latencies[i] = time.Since(start)
-				}
-			})
-		}
-		wg.Wait()
-		return errors.Join(errs...)
+		return atOnce(workers, n, func(i int64) error {
+			start := time.Now()
+			err := hello(ctx, sb)
+			latencies[i] = time.Since(start)
+			return err
+		})
 	})
 	if err == nil {
 		r.Percentiles(latencies)
@@ -132,7 +123,7 @@ func (c *counter) Write(p []byte) (int, error) {
 func waitedLogs(r *kit.Run) error {
 	ctx := r.Context()
 	want := r.Int("bytes")
-	sb, err := create(ctx)
+	sb, err := create(ctx, nil)
 	if err != nil {
 		return err
 	}
@@ -187,7 +178,7 @@ func detachedLogs(r *kit.Run) error {
 }
 
 func startEmit(ctx context.Context, r *kit.Run) (*sandbox.Command, error) {
-	sb, err := create(ctx)
+	sb, err := create(ctx, nil)
 	if err != nil {
 		return nil, err
 	}
@@ -227,7 +218,7 @@ func list(r *kit.Run) error {
 	ctx := r.Context()
 	total := r.Int("total")
 	limit := r.Int("limit")
-	c, err := newClient()
+	c, err := newClient(nil)
 	if err != nil {
 		return err
 	}

@@ -16,6 +16,7 @@ func main() {
 		"startup":               startup,
 		"rtt-seq":               roundTrips,
 		"rtt-conc":              roundTrips,
+		"rtt-observed":          observedPairs,
 		"logs-ascii":            waitedLogs,
 		"logs-small":            waitedLogs,
 		"logs-escapes":          waitedLogs,

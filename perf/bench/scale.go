@@ -8,7 +8,7 @@ import (
 // scale follows the command of each of many sandboxes.
 func scale(r *kit.Run) error {
 	ctx := r.Context()
-	c, err := newClient()
+	c, err := newClient(nil)
 	if err != nil {
 		return err
 	}

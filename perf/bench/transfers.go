@@ -14,7 +14,7 @@ import (
 
 // upload writes files to a new sandbox.
 func upload(ctx context.Context, r *kit.Run, size int64, files func() ([]sandbox.File, error)) error {
-	sb, err := create(ctx)
+	sb, err := create(ctx, nil)
 	if err != nil {
 		return err
 	}
@@ -85,7 +85,7 @@ func uploadMany(r *kit.Run) error {
 func downloadStream(r *kit.Run) error {
 	ctx := r.Context()
 	want := r.Int("bytes")
-	sb, err := create(ctx)
+	sb, err := create(ctx, nil)
 	if err != nil {
 		return err
 	}
@@ -105,7 +105,7 @@ func downloadStream(r *kit.Run) error {
 func downloadFile(r *kit.Run) (err error) {
 	ctx := r.Context()
 	want := r.Int("bytes")
-	sb, err := create(ctx)
+	sb, err := create(ctx, nil)
 	if err != nil {
 		return err
 	}

@@ -1,0 +1,97 @@
+package otelsandbox
+
+import (
+	"maps"
+	"slices"
+	"sync"
+	"sync/atomic"
+
+	"github.com/go-vercel/sandbox"
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/metric"
+)
+
+// labels are what tells the time series of a metric apart, each one of few words.
+// What has no meaning for a metric is empty.
+type labels struct {
+	operation, outcome, cause, direction string
+	method, path, host, failure          string
+	status                               int
+}
+
+// series has the attributes of a time series as the options that the instruments
+// take: to sort and hash them costs more than to count.
+type series struct {
+	add    []metric.AddOption
+	record []metric.RecordOption
+}
+
+func newSeries(list []attribute.KeyValue) *series {
+	o := metric.WithAttributeSet(attribute.NewSet(list...))
+	return &series{[]metric.AddOption{o}, []metric.RecordOption{o}}
+}
+
+// maxKnown bounds what a cache keeps: a server can make up statuses.
+const maxKnown = 1000
+
+// cache keeps what was made for a key. It is read without a lock, and copied for
+// each new key.
+type cache[K comparable, V any] struct {
+	mu    sync.Mutex
+	known atomic.Pointer[map[K]V]
+}
+
+func (c *cache[K, V]) get(key K, make func() V) V {
+	if known := c.known.Load(); known != nil {
+		if v, ok := (*known)[key]; ok {
+			return v
+		}
+	}
+	v := make()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	next := map[K]V{}
+	if known := c.known.Load(); known != nil {
+		if len(*known) >= maxKnown {
+			return v
+		}
+		next = maps.Clone(*known)
+	}
+	next[key] = v
+	c.known.Store(&next)
+	return v
+}
+
+// seriesOf returns the series of the labels and, if the user adds some, of those.
+func (x *metrics) seriesOf(l labels, extra []attribute.KeyValue) *series {
+	if extra != nil {
+		return newSeries(append(extra, l.attributes()...)) // of equal keys the last one counts
+	}
+	return x.series.get(l, func() *series { return newSeries(l.attributes()) })
+}
+
+func (l *labels) attributes() []attribute.KeyValue {
+	list := texts(make([]attribute.KeyValue, 0, 8), "sandbox.operation", l.operation, "sandbox.outcome", l.outcome, "sandbox.cause", l.cause,
+		"sandbox.direction", l.direction, "error.type", l.failure)
+	if l.method != "" {
+		list = append(list, httpOf(l.method, l.path, l.host)...)
+	}
+	if l.status != 0 {
+		list = append(list, attribute.Int("http.response.status_code", l.status))
+	}
+	return slices.Clip(list)
+}
+
+// durationOf are the labels of the duration of an event.
+func durationOf(e *sandbox.Event) labels {
+	l := labels{operation: e.Operation, outcome: e.Outcome}
+	if e.Kind != sandbox.EventOperation { // retries are counted
+		l.cause = e.Cause
+	}
+	return l
+}
+
+// requestOf are the labels of a request.
+func requestOf(e *sandbox.Event) labels {
+	return labels{method: e.Method, path: e.Path, host: e.Host, status: e.Status, failure: errorType(e)}
+}
