@@ -32,8 +32,8 @@ func (r Rules) reconcile(p *Played, want *Recording) []string {
 				x.cut("look-ups-do-not-start", i, last)
 			}
 		}
-		if rule, ok := g["#refused"].(string); ok && mayRefuse(rule, w, &steps[i]) {
-			x.cut(rule, i, seenBefore(want.Results, i))
+		if rule, ok := g["#refused"].(string); ok {
+			x.cut(refusal(rule, w, &steps[i]), i, seenBefore(want.Results, i))
 		}
 	}
 	x.requests()

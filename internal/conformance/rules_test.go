@@ -192,3 +192,75 @@ func lockCommand(t *testing.T, d *Departures, args string) string {
 	t.Fatal("there is no such rule")
 	return ""
 }
+
+// TestDifferencesOfRules has results and requests that rules let differ, and next
+// to each some that differ in more.
+func TestDifferencesOfRules(t *testing.T) {
+	departures, err := LoadDepartures(dataDir)
+	require.NoError(t, err)
+	const snapshot = `{"value":{"id":"s","region":"iad1"`
+	for _, tt := range []struct{ op, want, got, rule string }{
+		{"wait", `{"error":{"kind":"Abort"},"timing":"ok"}`, `{"error":{"kind":"Abort"},"timing":"too fast"}`, "abort-at-once"},
+		{"wait", `{"error":{"kind":"Abort"},"timing":"ok"}`, `{"error":{"kind":"Abort"},"timing":"too slow"}`, ""},
+		{"wait", `{"value":1,"timing":"ok"}`, `{"value":1,"timing":"too fast"}`, ""},
+		{"snapshot", snapshot + `}}`, snapshot + `,"regions":["iad1"]}}`, "regions-always-told"},
+		{"snapshot", snapshot + `}}`, snapshot + `,"regions":["fra1"]}}`, ""},
+		{"snapshot", snapshot + `,"regions":["fra1"]}}`, snapshot + `,"regions":["iad1"]}}`, ""},
+		{"snapshot", snapshot + `,"regions":["iad1"]}}`, snapshot + `}}`, ""},
+		{"piped", `{"error":{"kind":"APIError","status":404,"sessionId":"a"}}`, `{"error":{"kind":"StreamError","code":"stream_lost","sessionId":"a"}}`, "lost-output-told"},
+		{"piped", `{"error":{"kind":"APIError","status":404,"sessionId":"a"}}`, `{"error":{"kind":"StreamError","code":"stream_lost","sessionId":"b"}}`, ""},
+		{"piped", `{"error":{"kind":"APIError","status":500,"sessionId":"a"}}`, `{"error":{"kind":"StreamError","code":"stream_lost","sessionId":"a"}}`, ""},
+		{"piped", `{"error":{"kind":"APIError","status":404,"sessionId":"a"}}`, `{"stdout":"x"}`, ""},
+	} {
+		want, _ := decodeJSON([]byte(tt.want))
+		got, _ := decodeJSON([]byte(tt.got))
+		x := &reconciler{rules: departures.Rules, played: &Played{Scenario: &Scenario{}}, step: &Step{Op: tt.op}}
+		used := []string{}
+		x.used = func(rule string) { used = append(used, rule) }
+		x.allow(tt.op, want, got)
+		if tt.rule == "" {
+			assert.NotEmpty(t, differs("", want, got), "%s and %s, by %v", tt.want, tt.got, used)
+			continue
+		}
+		assert.Equal(t, []string{tt.rule}, used)
+		assert.Empty(t, differs("", want, got), "%s and %s", tt.want, tt.got)
+	}
+}
+
+// TestListingIsSorted: the official SDK's listings have any order, this SDK's must
+// have the names'.
+func TestListingIsSorted(t *testing.T) {
+	for order, same := range map[string]bool{`["a","b"]`: true, `["b","a"]`: false} {
+		want, _ := decodeJSON([]byte(`{"value":["b","a"]}`))
+		got, _ := decodeJSON([]byte(`{"value":` + order + `}`))
+		step := &Step{Op: "fs.readdir"}
+		x := &reconciler{played: &Played{Scenario: &Scenario{}, Rules: []string{"directory-in-one-listing"}}}
+		x.result(want.(object), got.(object), nil, step)
+		assert.Equal(t, same, differs("", want, got) == "", order)
+	}
+}
+
+// TestRefusals: a refusal is one that the API makes as well, one of this SDK's
+// own, or none that is known.
+func TestRefusals(t *testing.T) {
+	const ours, theirs = "impossible-arguments-refused", "refused-as-by-the-api"
+	for _, tt := range []struct{ op, args, result, rule string }{
+		{"create", `{"ports":[80]}`, `{"value":null}`, theirs},
+		{"create", `{"ports":[3000]}`, `{"value":null}`, ""},
+		{"create", `{"ports":[80]}`, `{"error":{"kind":"APIError","status":500}}`, ours},
+		{"create", `{"ports":[3000]}`, `{"error":{"kind":"APIError","status":400}}`, theirs},
+		{"create", `{"snapshotExpiration":5}`, `{"value":null}`, theirs},
+		{"create", `{"snapshotExpiration":86400000}`, `{"value":null}`, ""},
+		{"runCommand", `{"timeoutMs":9}`, `{"value":null}`, theirs},
+		{"extendTimeout", `{"durationMs":-5}`, `{"value":null}`, ours},
+		{"kill", `{"signal":-1}`, `{"value":null}`, ours},
+		{"get", `{"name":"sessions"}`, `{"value":null}`, ours},
+		{"get", `{"name":"a b"}`, `{"value":null}`, ""},
+		{"create", `{"name":"a b"}`, `{"value":null}`, theirs},
+	} {
+		var w object
+		require.NoError(t, json.Unmarshal([]byte(tt.result), &w))
+		got := refusal(ours, w, &Step{Op: tt.op, Args: json.RawMessage(tt.args)})
+		assert.Equal(t, tt.rule, got, "%s %s %s", tt.op, tt.args, tt.result)
+	}
+}
