@@ -308,6 +308,7 @@ func FuzzNetworkPolicyFromWire(f *testing.F) {
 func FuzzNetworkPolicyJSON(f *testing.F) {
 	f.Add([]byte(`"deny-all"`))
 	f.Add([]byte(`{"allow":{"a.com":[{"match":{"path":{"startsWith":"/"}},"transform":[{"headers":{"h":"v"}}]}]},"subnets":{"deny":["10.0.0.0/8"]},"x":null}`))
+	f.Add([]byte(`{"&":{"allow":[]},"x":null}`))
 	f.Fuzz(func(t *testing.T, data []byte) {
 		var p NetworkPolicy
 		if json.Unmarshal(data, &p) != nil {
@@ -321,10 +322,9 @@ func FuzzNetworkPolicyJSON(f *testing.F) {
 			require.ErrorIs(t, err, ErrInvalid)
 			return
 		}
-		text, err := json.Marshal(v)
-		require.NoError(t, err)
+		// The text itself: an encoder may write what is not known of it otherwise.
 		var back NetworkPolicy
-		require.NoError(t, json.Unmarshal(text, &back))
-		require.True(t, back.Equal(&p), "%s", text)
+		require.NoError(t, json.Unmarshal(v, &back))
+		require.True(t, back.Equal(&p), "%s", v)
 	})
 }

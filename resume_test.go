@@ -281,6 +281,14 @@ func TestResumeWaitsForTransitions(t *testing.T) {
 	out, err := done.Stdout(t.Context())
 	require.NoError(t, err)
 	assert.Equal(t, "kept\n", out)
+
+	// Resume returns when it runs, not when the API has taken the request.
+	testkit.StopElsewhere(t, srv, sb)
+	finish = advanceWhile(srv)
+	err = sb.Resume(t.Context())
+	finish()
+	require.NoError(t, err)
+	assert.Equal(t, sandbox.StatusRunning, sb.Status())
 }
 
 // advanceWhile advances the emulator's clock until finish is called, 400 times

@@ -50,6 +50,17 @@ func TestFilePathRefusesDirectories(t *testing.T) {
 	}
 }
 
+// TestCommandIDCharacters: each kind of character that an ID may have, and those
+// beside them.
+func TestCommandIDCharacters(t *testing.T) {
+	for _, id := range []string{"", "a", "z", "A", "Z", "0", "9", "_", "-", "job_1-B", strings.Repeat("x", 64)} {
+		assert.NoError(t, checkCommandID(id), "%q", id)
+	}
+	for _, id := range []string{"`", "{", "@", "[", "/", ":", ".", " ", "a/b", "..", "a?b", "a#", "a%2f", "é", "a\n", "\x00", strings.Repeat("x", 65)} {
+		assert.ErrorIs(t, checkCommandID(id), ErrInvalid, "%q", id)
+	}
+}
+
 func FuzzFilePath(f *testing.F) {
 	for _, s := range []string{"a", "../a", "/", "", "a/../../b", "\xff", "a\x00", "//x//", strings.Repeat("../", 100) + "etc"} {
 		f.Add("/vercel/sandbox", s)

@@ -382,6 +382,41 @@ func TestOddStatuses(t *testing.T) {
 	}
 }
 
+// TestUnaskedUpgrade: a server that changes the protocol unasked, or to another
+// one, is refused, and its connection does not stay open.
+func TestUnaskedUpgrade(t *testing.T) {
+	for name, asked := range map[string][]string{
+		"unasked":      {"Connection: close"},
+		"another one":  {"Connection: Upgrade, close", "Upgrade: websocket"},
+		"none at last": {"Connection: Upgrade, close", "Upgrade: h2c"}, // which is not passed on
+	} {
+		t.Run(name, func(t *testing.T) {
+			l, err := net.Listen("tcp", "127.0.0.1:0")
+			require.NoError(t, err)
+			closed := make(chan error, 1)
+			go func() {
+				c, err := l.Accept()
+				if err != nil {
+					closed <- err
+					return
+				}
+				defer c.Close()
+				_ = c.SetDeadline(time.Now().Add(time.Minute))
+				_, _ = http.ReadRequest(bufio.NewReader(c))
+				_, _ = io.WriteString(c, "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: mine\r\n\r\n")
+				_, err = io.Copy(io.Discard, c)
+				closed <- err
+			}()
+			to := &url.URL{Scheme: "http", Host: l.Addr().String()}
+			s := newService(t, proxy.ForwarderOptions{})
+			line := statusLine(s.raw(t, head(t, "GET", to, "/p", asked...)+"\r\n"))
+			assert.Equal(t, "HTTP/1.1 502 Bad Gateway", line)
+			require.NoError(t, l.Close())
+			assert.NoError(t, <-closed, "the connection stays open")
+		})
+	}
+}
+
 // TestTrailersAreFiltered: what is removed from the header does not pass as a
 // trailer, announced or not.
 func TestTrailersAreFiltered(t *testing.T) {
@@ -543,7 +578,7 @@ func TestMaxDuration(t *testing.T) {
 				_, _ = io.Copy(io.Discard, r) // until the other side is gone
 			}()
 			s := newService(t, proxy.ForwarderOptions{MaxDuration: 300 * time.Millisecond})
-			got := s.raw(t, head(t, "GET", &url.URL{Scheme: "http", Host: l.Addr().String()}, "/", "Connection: Upgrade", "Upgrade: websocket")+"\r\n")
+			got := s.raw(t, head(t, "GET", &url.URL{Scheme: "http", Host: l.Addr().String()}, "/", "Connection: Upgrade, close", "Upgrade: websocket")+"\r\n")
 			assert.True(t, strings.HasSuffix(got, "hello"), got)
 			<-closed
 		})

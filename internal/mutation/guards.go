@@ -50,12 +50,15 @@ func mutationOn(n int) bool {
 func mutationNot(n int, v bool) bool { return v != mutationOn(n) }
 `
 
-// trial is the tests of a package, compiled once with the breaks of all rows.
+// trial is the tests of a package, compiled with the breaks of the rows that they
+// are to notice.
 type trial struct {
-	dir     string // of the package
-	pattern string
-	binary  string
-	reached map[int][]timed // the tests that come to a break, the fastest first
+	dir      string // of the package
+	patterns []string
+	rows     []site
+	binary   string
+	err      error           // of the compiler, or of a run without a break
+	reached  map[int][]timed // the tests that come to a break, the fastest first
 }
 
 type timed struct {
@@ -65,10 +68,9 @@ type timed struct {
 
 // trials are all trials of some rows. A file turns one break on.
 type trials struct {
-	work    string
-	limit   time.Duration
-	overlay string
-	of      map[string]*trial // by the folder of the package
+	work  string
+	limit time.Duration
+	of    map[string]*trial // by the folder of the package
 }
 
 func (t *trials) number() string { return filepath.Join(t.work, "number") }
@@ -78,45 +80,44 @@ func (t *trials) seen() string   { return filepath.Join(t.work, "reached") }
 // come to which break, and runs those for each.
 func (l *list) try(work string, rows []site, near bool, limit time.Duration) error {
 	t := &trials{work: work, limit: limit, of: map[string]*trial{}}
-	var err error
-	if t.overlay, err = t.instrument(rows); err != nil {
-		return err
+	for n := range rows {
+		rows[n].number = n + 1
 	}
-	var order []*trial
-	for i, h := range l.hearts {
-		if !slices.ContainsFunc(rows, func(s site) bool { return s.heart == i }) {
+	for i := range l.hearts {
+		h := &l.hearts[i]
+		if near {
+			h.tests = slices.DeleteFunc(slices.Clone(h.tests), func(test [2]string) bool { return test == reliability })
+		}
+		mine := slices.DeleteFunc(slices.Clone(rows), func(s site) bool { return s.heart != i })
+		if len(mine) == 0 {
 			continue
 		}
 		for _, test := range h.tests {
 			dir := filepath.Join(h.module, test[0])
-			switch one := t.of[dir]; {
-			case near && test == reliability:
-			case one == nil:
-				t.of[dir] = &trial{dir: dir, pattern: test[1], reached: map[int][]timed{}}
-				order = append(order, t.of[dir])
-			default:
-				one.pattern += "|" + test[1]
+			if t.of[dir] == nil {
+				t.of[dir] = &trial{dir: dir, reached: map[int][]timed{}}
 			}
-		}
-	}
-	for i, one := range order {
-		one.binary = filepath.Join(work, fmt.Sprint(i, ".test"))
-		if err := errors.Join(one.build(t.overlay), t.explore(one)); err != nil {
-			return err
+			t.of[dir].patterns = append(t.of[dir].patterns, test[1])
+			t.of[dir].rows = append(t.of[dir].rows, mine...)
 		}
 	}
 	return report(rows, func(s site) (string, error) {
 		if s.bug != nil {
 			return s.bug.try(work, limit)
 		}
-		n := 1 + slices.IndexFunc(rows, func(r site) bool { return r.row == s.row })
-		h := l.hearts[s.heart]
-		outcome := unreached
+		h, outcome := l.hearts[s.heart], unreached
 		for _, test := range h.tests {
-			if near && test == reliability {
-				continue
+			one := t.of[filepath.Join(h.module, test[0])]
+			if one.binary == "" {
+				one.binary = filepath.Join(work, fmt.Sprint(s.number, filepath.Base(test[0]), ".test"))
+				if one.err = t.build(one); one.err == nil {
+					one.err = t.explore(one)
+				}
 			}
-			switch got, err := t.tryOne(t.of[filepath.Join(h.module, test[0])], n); {
+			if one.err != nil {
+				return "", one.err
+			}
+			switch got, err := t.tryOne(one, s.number); {
 			case err != nil || got == noticed || got == hung:
 				return got, err
 			case got == survived:
@@ -127,7 +128,11 @@ func (l *list) try(work string, rows []site, near bool, limit time.Duration) err
 	})
 }
 
-func (one *trial) build(overlay string) error {
+func (t *trials) build(one *trial) error {
+	overlay, err := t.instrument(one)
+	if err != nil {
+		return err
+	}
 	cmd := exec.Command("go", "test", "-c", "-o", one.binary, "-overlay", overlay)
 	cmd.Dir = one.dir
 	if out, err := cmd.CombinedOutput(); err != nil {
@@ -138,7 +143,8 @@ func (one *trial) build(overlay string) error {
 
 // explore runs each test by itself without a break.
 func (t *trials) explore(one *trial) error {
-	cmd := exec.Command(one.binary, "-test.list", one.pattern)
+	pattern := strings.Join(one.patterns, "|")
+	cmd := exec.Command(one.binary, "-test.list", pattern)
 	cmd.Dir = one.dir
 	listed, err := cmd.Output()
 	if err != nil {
@@ -158,7 +164,7 @@ func (t *trials) explore(one *trial) error {
 		}
 	}
 	if none {
-		return errors.New("no test of " + one.dir + " matches " + one.pattern)
+		return errors.New("no test of " + one.dir + " matches " + pattern)
 	}
 	for _, tests := range one.reached {
 		slices.SortFunc(tests, func(a, b timed) int { return cmp.Compare(a.time, b.time) })
@@ -222,15 +228,14 @@ func (one *trial) run(names []string, limit time.Duration) (string, error) {
 	return runTests(one.binary, one.dir, "^("+strings.Join(names, "|")+")$", limit)
 }
 
-// instrument writes the files with the switches of the rows, whose numbers are
-// those of their places.
-func (t *trials) instrument(rows []site) (string, error) {
+// instrument writes the files with the switches of a trial's rows.
+func (t *trials) instrument(one *trial) (string, error) {
 	files := map[string][]byte{}
 	inserted := map[string][]insertion{}
-	for n, s := range rows {
+	for _, s := range one.rows {
 		for _, in := range s.at {
 			if strings.Contains(in.text, "%d") {
-				in.text = fmt.Sprintf(in.text, n+1)
+				in.text = fmt.Sprintf(in.text, s.number)
 			}
 			inserted[s.file] = append(inserted[s.file], in)
 		}
@@ -247,7 +252,11 @@ func (t *trials) instrument(rows []site) (string, error) {
 		}
 		files[filepath.Join(filepath.Dir(file), "zz_mutation.go")] = fmt.Appendf(nil, "package "+name+"\n"+switches, t.number(), t.seen())
 	}
-	return writeOverlay(t.work, files)
+	dir := one.binary + ".overlay"
+	if err := os.Mkdir(dir, 0o700); err != nil {
+		return "", err
+	}
+	return writeOverlay(dir, files)
 }
 
 // insert puts texts around nodes, of which some contain others.

@@ -72,7 +72,7 @@ var lists = map[string]*list{
 			[2]string{"./sandboxtest/internal/box", "Network|Private|DNS"}, [2]string{"./sandboxtest", "Firewall|Polic|Credentials"}).refusals("parseQuestion|resolve|udpOut|openLocked|verdict|dial|readPackets|privatePaths|coverShown"),
 		code("cmd/sandbox", "internal/mirror", "*.go", 2, [2]string{"./internal/mirror", "."}, [2]string{".", "HostileSync"}).refusals("Match|ParseList"),
 		code("cmd/sandbox", "internal/cli", "login.go sync*.go defaults.go", 4, [2]string{"./internal/cli", "."}, [2]string{".", "HostileSync|AskedForDefaults|Login|Scripts"}).refusals("newLogin|pageCommand|agreesTo|openLocal|unpack|readDefaults"),
-		code("cmd/sandbox", "internal/table", "*.go", 1, [2]string{"./internal/table", "."}, [2]string{".", "NothingRaw"}).refusals("printable"),
+		code("cmd/sandbox", "internal/table", "*.go", 1, [2]string{".", "NothingRaw"}).refusals("printable"),
 		code("durable", "session", "client.go handler.go", 3, [2]string{"./session", "SessionIDs|Token|Authorize|Refuse|Routes|Start|Metrics"}).refusals("checkID|read|allowed|Token|start"),
 		code("durable", ".", "start.go", 1, [2]string{".", "Key|Refus|Start|Guard|Invalid|Once"}).refusals("start"),
 	}},

@@ -23,6 +23,8 @@ type site struct {
 	refuses bool
 	// bug is set if the row names one of bugs.txt.
 	bug *bug
+	// number is what turns it on, in a run.
+	number int
 }
 
 func (s site) String() string { return s.row }
@@ -108,7 +110,7 @@ func (f *finder) add(kind string, n ast.Node, before, after string) {
 	}
 	from, to := f.fset.Position(n.Pos()).Offset, f.fset.Position(n.End()).Offset
 	refuses := slices.ContainsFunc(f.refusals, func(r [2]token.Pos) bool { return r[0] <= n.Pos() && n.End() <= r[1] })
-	f.found = append(f.found, site{f.heart, f.file, row, []insertion{{from, to, before}, {to, from, after}}, refuses, nil})
+	f.found = append(f.found, site{heart: f.heart, file: f.file, row: row, at: []insertion{{from, to, before}, {to, from, after}}, refuses: refuses})
 }
 
 func (f *finder) visit(n ast.Node) bool {

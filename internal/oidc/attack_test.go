@@ -1,6 +1,7 @@
 package oidc_test
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
 	"net/http"
@@ -83,6 +84,30 @@ func TestOneLoginUnderTwoNames(t *testing.T) {
 	all.Wait()
 	assert.Equal(t, 1, server.refreshes)
 	assert.Zero(t, server.bad)
+}
+
+// TestAddressesOfTheIssuer: the login is sent to the issuer's hosts only, over
+// TLS and at its own port, whatever the issuer's list of addresses says.
+func TestAddressesOfTheIssuer(t *testing.T) {
+	for _, address := range []string{
+		"", "http://vercel.com/token", "http://api.vercel.com/token", "//vercel.com/token", "ftp://vercel.com/token", "https://vercel.com:8443/token",
+		"https://evil.example/token", "https://evilvercel.com/token", "https://vercel.com.evil.example/token", "https://vercel.com@evil.example/token",
+		"https://evil.example/https://vercel.com/token", "https://evil.example#.vercel.com", "https://evil.example\\.vercel.com/",
+	} {
+		m := oidctest.NewMachine(t)
+		m.Write(m.LoginFile(), map[string]any{"token": "old", "refreshToken": "refresh_0", "expiresAt": 1})
+		sent := 0
+		h := hostOn(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			if !strings.HasSuffix(r.URL.Path, "/openid-configuration") {
+				sent++
+			}
+			w.Header().Set("Content-Type", "application/json")
+			assert.NoError(t, json.NewEncoder(w).Encode(map[string]string{"token_endpoint": address}))
+		}), m.Getenv)
+		_, err := h.Login(t.Context(), 0, "")
+		assert.ErrorContains(t, err, "no usable token_endpoint", address)
+		assert.Zero(t, sent, address)
+	}
 }
 
 // TestARefusedTokenIsSentOnce: processes that wait for the lock do not send a
