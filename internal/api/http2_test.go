@@ -102,6 +102,20 @@ func TestRedirects(t *testing.T) {
 	assert.Equal(t, "Bearer tok", strangers[0].Header.Get("Authorization"), "within the host the request goes on")
 }
 
+// TestEndlessRedirects: a server that leads in circles is followed ten times.
+func TestEndlessRedirects(t *testing.T) {
+	sent := 0
+	c := testClient(roundTrip(func(*http.Request) (*http.Response, error) {
+		if sent++; sent > 100 {
+			return &http.Response{StatusCode: 200, Header: http.Header{}, Body: io.NopCloser(strings.NewReader(anything))}, nil
+		}
+		return &http.Response{StatusCode: 307, Header: http.Header{"Location": {"http://api.test/again"}}, Body: http.NoBody}, nil
+	}))
+	err := c.Do(t.Context(), &Request{Op: StartCommand, Path: []string{"s"}, Body: struct{}{}}, nil)
+	assert.ErrorContains(t, err, "10 redirects")
+	assert.Equal(t, 10, sent)
+}
+
 type roundTrip func(*http.Request) (*http.Response, error)
 
 func (f roundTrip) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }

@@ -47,7 +47,7 @@ var lists = map[string]*list{
 		code(".", "sandboxtest", "door.go", 6, [2]string{"./sandboxtest", "Authorization|Teams|Token|Web|Warns|Control|Refus"}),
 		code(".", ".", "launch.go", 8, starts, faults, reliability),
 		code(".", "internal/engine", "*.go", 12, [2]string{"./internal/engine", "."}, starts, faults, reliability),
-		code(".", ".", "*resume.go", 8, [2]string{".", "Resume|Hook|CallsWait|SessionStopped|OnCreate"}, hookFaults, reliability),
+		code(".", ".", "*resume.go", 8, [2]string{".", "Resume|Hook|CallsWait|SessionStopped|OnCreate|ObserverKinds"}, hookFaults, reliability),
 		code(".", ".", "stdin.go", 8, [2]string{".", "Stdin"}, [2]string{"./internal/reliability", "Stdin"}, reliability),
 		code(".", ".", "filewriter.go", 8, [2]string{".", "Writer|Append|CreateStream|CreateNames|FileIsWhole|LateUpload"}, fileFaults, reliability),
 		code(".", ".", "getorcreate.go", 8, [2]string{".", "OnCreate|GetOrCreate|Hook"}, hookFaults, reliability),
