@@ -297,7 +297,7 @@ func (c *Client) Fork(ctx context.Context, source string, opts *CreateOptions) (
 	case o.Runtime != "":
 		return nil, invalid("Runtime", "a fork can be given another Image only")
 	case o.Credentials != nil:
-		return nil, invalid("Credentials", "can only be asked for when a sandbox is created, not for a fork")
+		return nil, invalid("Credentials", "can only be requested for a new sandbox, not for a fork")
 	case o.OnCreate != nil:
 		return nil, invalid("OnCreate", "a fork has been set up with its source")
 	}

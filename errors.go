@@ -398,7 +398,7 @@ func publicError(err error) error {
 		e.hint = "drives are not enabled for this project; they may need another plan or access to a beta"
 	case api.Unauthorized:
 		if f.As != "" {
-			e.hint = "it was asked with " + f.As
+			e.hint = "the request used " + f.As
 		}
 	case api.FilesGone:
 		e.hint = "its files were never saved, as by an ephemeral sandbox or a session that failed before a stop, or their snapshot is gone: GetOrCreate makes it anew, Delete removes it"

@@ -141,7 +141,7 @@ func (l *length) check(n int64) error {
 	case l.ctx.Err() != nil:
 		return api.ContextError(l.ctx)
 	case l.known.err != nil:
-		return brokenError{fmt.Errorf("%d bytes have come, of how many is unknown: %w", n, l.known.err)}
+		return brokenError{fmt.Errorf("%d bytes have arrived of an unknown number: %w", n, l.known.err)}
 	case n >= l.known.size:
 		return nil
 	case l.known.empty:
@@ -150,7 +150,7 @@ func (l *length) check(n int64) error {
 			return nil
 		}
 	}
-	return brokenError{fmt.Errorf("%d of %d bytes have come: %w", n, l.known.size, io.ErrUnexpectedEOF)}
+	return brokenError{fmt.Errorf("%d of %d bytes have arrived: %w", n, l.known.size, io.ErrUnexpectedEOF)}
 }
 
 // isShort reports whether err says that less has come than there is.

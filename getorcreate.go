@@ -52,7 +52,7 @@ func (c *Client) GetOrCreate(ctx context.Context, name string, opts *CreateOptio
 		return c.Create(ctx, &o)
 	}
 	if o.Credentials != nil {
-		return nil, invalid("Credentials", "can only be asked for when a sandbox is created, and the one named %q may exist; use Create", name)
+		return nil, invalid("Credentials", "can only be requested for a new sandbox, and the one named %q may exist; use Create", name)
 	}
 	var why error // why there was another round
 	lost := 0

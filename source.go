@@ -48,7 +48,7 @@ func (g GitSource) source() (any, error) {
 	case g.URL == "":
 		return nil, invalid("Source.URL", "is empty; the address of a git repository is needed")
 	case !strings.Contains(g.URL, "://"), strings.HasPrefix(g.URL, "ssh:"), strings.HasPrefix(g.URL, "file:"):
-		return nil, invalid("Source.URL", "is no https address of a repository; those of ssh, and paths, are not taken")
+		return nil, invalid("Source.URL", "is not the https address of a repository; ssh and paths are not supported")
 	case g.Depth < 0:
 		return nil, invalid("Source.Depth", "%d is negative", g.Depth)
 	case (g.Username == "") != (g.Password == ""):

@@ -419,7 +419,7 @@ func (w *stdinWriter) ask() error {
 		}
 		switch {
 		case err == nil && w.at < 0:
-			return fmt.Errorf("sandbox: writing to command %s: the sandbox can't tell what of the input has arrived", w.cmd.ID())
+			return fmt.Errorf("sandbox: writing to command %s: the sandbox can't tell how much of the input has arrived", w.cmd.ID())
 		case err == nil:
 			return nil
 		}

@@ -33,7 +33,7 @@ type StopResult struct {
 const stopLimit = 3 * time.Minute
 
 var (
-	errStopSlow = fmt.Errorf("the session was told to stop, but is not at its end after %v; its files may not be saved yet", stopLimit)
+	errStopSlow = fmt.Errorf("the session has not stopped after %v; its files may not be saved yet", stopLimit)
 	errNotSaved = errors.New("the session has ended without saving its files")
 )
 

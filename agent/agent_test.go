@@ -314,7 +314,7 @@ printf 'func\0' >bin; echo 'func G' >../.git/z.go; ln -s x.go link; mkdir 'a:1:b
 			seen[i] = append(seen[i], d.ok("grep", a))
 		}
 		seen[i] = append(seen[i], d.ok("glob", args{"pattern": "*.go"}), d.ok("glob", args{"pattern": "src/**/*.go"}), d.ok("glob", args{"pattern": "-e", "path": "src"}))
-		assert.Contains(t, d.refused("grep", args{"pattern": "(", "path": "src"}), "no regular expression")
+		assert.Contains(t, d.refused("grep", args{"pattern": "(", "path": "src"}), "not an RE2 regular expression")
 		for _, pattern := range []string{strings.Repeat("(?:.{0,1000})", 20), strings.Repeat("x", 2000), "(?:(?:a{30}){30}b?){1}" + strings.Repeat("[^x]{999}", 9)} {
 			assert.Contains(t, d.refused("grep", args{"pattern": pattern, "path": "src"}), "too large")
 		}

@@ -159,7 +159,7 @@ func readOutput(ctx context.Context, c *call, in *outputInput) (Result, error) {
 	var from, at [2]int64 // standard output and error
 	if in.Cursor != "" {
 		if n, err := fmt.Sscanf(in.Cursor, "%d.%d", &from[0], &from[1]); n != 2 || err != nil || from[0] < 0 || from[1] < 0 {
-			return Result{}, mistake("The cursor is none of read_output.")
+			return Result{}, mistake("The cursor is not from read_output.")
 		}
 	}
 	b, err := c.find(ctx, in.ID)

@@ -306,7 +306,7 @@ func (in *editInput) apply(text string) (edited, said string, err error) {
 		lines := strings.SplitAfter(text, "\n")
 		at := *in.InsertLine
 		if at < 0 || at > len(lines) {
-			return "", "", mistake("There is no line %d to insert text behind.", at)
+			return "", "", mistake("There is no line %d to insert text after.", at)
 		}
 		before := strings.Join(lines[:at], "")
 		if before != "" && !strings.HasSuffix(before, "\n") {

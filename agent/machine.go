@@ -137,7 +137,7 @@ func local(name string) (string, error) {
 		return "", mistake("The name of an artifact is a path inside of the folder.")
 	}
 	if glob.Git(name) {
-		return "", mistake("Git's own files are none of the artifacts.")
+		return "", mistake("Git's own files can't be artifacts.")
 	}
 	return name, nil
 }

@@ -152,7 +152,7 @@ func grepFiles(ctx context.Context, c *call, in *grepInput) (Result, error) {
 		return Result{}, err
 	}
 	if err != nil || strings.ContainsAny(in.Pattern, "\n\x00") {
-		return Result{}, mistake("The pattern is no regular expression of RE2 for one line.")
+		return Result{}, mistake("The pattern is not an RE2 regular expression for a single line.")
 	}
 	most := min(max(in.Limit, 0), maxMatches)
 	if most == 0 {

@@ -218,7 +218,7 @@ func TestErrorsOfTheProgram(t *testing.T) {
 		"credentials": {refuse(http.StatusForbidden, "forbidden"), sandbox.ErrUnauthorized, "refuses the credentials"},
 		"quota":       {refuse(http.StatusPaymentRequired, "payment_required"), sandbox.ErrQuotaExceeded, "quota"},
 		"rate":        {refuse(http.StatusTooManyRequests, "rate_limited"), sandbox.ErrRateLimited, "Wait a minute"},
-		"gone":        {refuse(http.StatusNotFound, "not_found"), sandbox.ErrNotFound, "does not exist any more"},
+		"gone":        {refuse(http.StatusNotFound, "not_found"), sandbox.ErrNotFound, "no longer exists"},
 		"unknown":     {refuse(http.StatusInternalServerError, "internal"), sandbox.ErrOutcomeUnknown, "whether this was done is not known"},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -49,7 +49,7 @@ type dir string
 
 func (d dir) name(key string) (string, error) {
 	if !fs.ValidPath(key) || key == "." || strings.ContainsAny(key, `\:`) {
-		return "", fmt.Errorf("durable: %q is no key of an output", key)
+		return "", fmt.Errorf("durable: %q is not the key of an output", key)
 	}
 	return filepath.Join(string(d), filepath.FromSlash(key)), nil
 }

@@ -138,7 +138,7 @@ var programs = []struct {
 	},
 	{
 		name: "agent", need: "python3",
-		want: []string{"TypeError", "Replaced one place in sum.py.", "sum: 42", "nobody asks for a while: stopping", "back, with all files", "sum: 55"},
+		want: []string{"TypeError", "Replaced one place in sum.py.", "sum: 42", "no question for a while: stopping", "back, with all files", "sum: 55"},
 	},
 	{
 		name: "testing", need: "python3", args: []string{"print(sum(map(int, input().split())))"},

@@ -379,7 +379,7 @@ func (f *firewall) serveHTTP(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, "The connection is for another host.", http.StatusMisdirectedRequest)
 		return
 	case r.Method == http.MethodConnect:
-		http.Error(w, "This is no proxy.", http.StatusMethodNotAllowed)
+		http.Error(w, "This is not a proxy.", http.StatusMethodNotAllowed)
 		return
 	}
 	rule := p.rule(fl.name, r)

@@ -436,7 +436,7 @@ func TestLinksOfAnImage(t *testing.T) {
 	rootfs.Make(t, etc, "sh")
 	link(etc, "/etc", dir)
 	_, err = sandboxtest.NewServer(&sandboxtest.Options{Mode: sandboxtest.Namespace, Images: map[string]string{"team/etc": etc}})
-	assert.ErrorContains(t, err, "/etc of the image is no directory")
+	assert.ErrorContains(t, err, "/etc of the image is not a directory")
 }
 
 // TestImageTrustsTheFirewall: an image without certificates trusts the

@@ -62,7 +62,7 @@ func newNPMRC(text string) (*npmrc, error) {
 			return nil, fmt.Errorf("Options.NPMRC: line %d needs the environment variable %s", number+1, strings.Join(missing, ", "))
 		case key == "registry", scoped && strings.HasPrefix(key, "@") && what == "registry":
 			if u, err := url.Parse(value); err != nil || u.User != nil { // sandboxes see it
-				return nil, fmt.Errorf("Options.NPMRC: line %d is no address of a registry without a login, which belongs in a line //HOST/PATH/:_authToken=TOKEN", number+1)
+				return nil, fmt.Errorf("Options.NPMRC: line %d is not a registry's address without a login; a login belongs in a line //HOST/PATH/:_authToken=TOKEN", number+1)
 			}
 			rc.open += key + "=" + value + "\n"
 		case scoped && strings.HasPrefix(registry, "//"):

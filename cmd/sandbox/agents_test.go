@@ -97,7 +97,7 @@ func TestAgentRefused(t *testing.T) {
 		assert.Equal(t, 2, s.ended())
 	}
 	for line, want := range map[string]string{
-		"create claude": "needs a terminal", "create cloud": "there are claude, codex, opencode, pi", "create pi box": "unknown argument",
+		"create claude": "needs a terminal", "create cloud": "use claude, codex, opencode, pi", "create pi box": "unknown argument",
 	} {
 		got := d.run("", strings.Fields(line)...)
 		assert.Equal(t, 2, got.code, line)
@@ -185,7 +185,7 @@ func TestSizeOfDrive(t *testing.T) {
 	s := d.inTerminal("drives", "get-or-create", "disk")
 	s.until("Largest size")
 	s.press("much\r")
-	s.until("is no size")
+	s.until("is not a size")
 	s.until("Largest size")
 	s.press("2GiB\r")
 	s.until("size: 2 GiB")

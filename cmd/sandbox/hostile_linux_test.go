@@ -62,7 +62,7 @@ echo fine >$1/fine.txt`
 	d.ok("exec", "packs", "--", "sh", "-c", "echo changed >/tmp/s/fine.txt")
 	got = d.run("", "sync", "packs:/tmp/s", "dst")
 	assert.Equal(t, 1, got.code, got.stderr)
-	assert.Contains(t, got.stderr, "not asked for")
+	assert.Contains(t, got.stderr, "not requested")
 	untouched("an archive that lies")
 	// A hard link to what is here already.
 	d.hostile("links", "tar", `cat >/dev/null; cd /tmp/s; ln keys/authorized_keys hard; exec /usr/bin/tar -cf - --transform 's,^hard$,fine.txt,S' keys/authorized_keys hard`)

@@ -24,7 +24,7 @@ import (
 // Errors of a [Client].
 var (
 	// ErrNoSession matches if the session does not exist, or no longer.
-	ErrNoSession = errors.New("session: there is none of that ID")
+	ErrNoSession = errors.New("session: no session has that ID")
 	// ErrDestroyed matches when the session was destroyed or has failed.
 	ErrDestroyed = errors.New("session: it is destroyed")
 	// ErrQueueFull matches when too many commands wait for their turn.
@@ -114,7 +114,7 @@ func (c *Client) Start(ctx context.Context, opts *StartOptions) (id string, err 
 		id = NewID()
 	}
 	if !validID.MatchString(id) {
-		return "", fmt.Errorf("%w: %.100q is no ID of a session: it may have letters, digits, - and _, at most 100", sandbox.ErrInvalid, id)
+		return "", fmt.Errorf("%w: %.100q is not a session's ID: it may have letters, digits, - and _, at most 100", sandbox.ErrInvalid, id)
 	}
 	if err := in.Policy.check(); err != nil {
 		return "", err

@@ -68,7 +68,7 @@ func run(ctx context.Context) (err error) {
 		if err := solve(ctx, tools, next); err != nil {
 			return err
 		}
-		fmt.Println("-- nobody asks for a while: stopping")
+		fmt.Println("-- no question for a while: stopping")
 		if err := pool.Stop(ctx, conversation); err != nil {
 			return err
 		}

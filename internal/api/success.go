@@ -94,7 +94,7 @@ func (req *Request) accept(resp *http.Response, body []byte, out any) error {
 // acceptStream is like accept for a response that is passed on unread.
 func (op *Op) acceptStream(resp *http.Response) error {
 	if packed := resp.Header.Get("Content-Encoding"); packed != "" && packed != "identity" {
-		return foreign(resp, nil, fmt.Errorf("it is packed with %q, which was not asked for", packed))
+		return foreign(resp, nil, fmt.Errorf("it is packed with %q, which was not requested", packed))
 	}
 	got := resp.Header.Get("Content-Type")
 	if media, _, err := mime.ParseMediaType(got); got != op.Success && op.Stream() && (err != nil || media != op.Success) {

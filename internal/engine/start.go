@@ -196,7 +196,7 @@ func (s *Start) exchanged(ctx *opening) *wire.Command {
 		return ours
 	}
 	if ctx.asker().Err() == nil {
-		s.Distrust(ctx, "the service gave a command another ID than was asked for")
+		s.Distrust(ctx, "the service gave a command another ID than the client chose")
 	}
 	return nil
 }

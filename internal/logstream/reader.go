@@ -165,7 +165,7 @@ func (r *Reader) Start() (*wire.Command, error) {
 		case r.ctx.Err() != nil:
 			return nil, api.ContextError(r.ctx)
 		case isLineError(err):
-			return nil, &Error{Code: CodeInvalidRecord, Message: "the stream holds a line that is no log record", Err: err}
+			return nil, &Error{Code: CodeInvalidRecord, Message: "the stream holds a line that is not a log record", Err: err}
 		}
 		if err == io.EOF {
 			err = nil
@@ -228,7 +228,7 @@ func (r *Reader) next() (wire.Kind, []byte, error) {
 		case err == io.EOF && !r.waited:
 			whole, err = r.atEnd()
 		case isLineError(err):
-			err = &Error{Code: CodeInvalidRecord, Message: "the stream holds a line that is no log record", Err: err}
+			err = &Error{Code: CodeInvalidRecord, Message: "the stream holds a line that is not a log record", Err: err}
 		default:
 			err = r.broken(err)
 		}

@@ -41,7 +41,7 @@ func readObject(file string) (object, error) {
 	case err != nil:
 		return nil, err
 	case len(data) > maxBody:
-		return nil, fmt.Errorf("%s is too large to be what it should be", file)
+		return nil, fmt.Errorf("%s is too large", file)
 	case len(data) == 0:
 		return object{}, nil
 	}

@@ -22,7 +22,7 @@ var ErrNothing = errors.New("nothing found")
 
 // ErrRunOut matches errors that say that the CLI's login can no longer be
 // refreshed: the user has to log in again.
-var ErrRunOut = errors.New("the login has run out")
+var ErrRunOut = errors.New("the login has expired")
 
 var (
 	// ErrNotLinked reports that neither the working directory nor a parent is

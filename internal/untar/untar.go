@@ -536,7 +536,7 @@ func (x *extractor) link(in *os.Root, name, target string) error {
 		return err
 	}
 	if !info.Mode().IsRegular() {
-		return unsafe("it is a hard link to %.200q, which is no file", target)
+		return unsafe("it is a hard link to %.200q, which is not a file", target)
 	}
 	if err := clearPlace(in, path.Base(name)); err != nil {
 		return err

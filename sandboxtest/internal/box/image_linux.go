@@ -75,7 +75,7 @@ func (n *namespaceBackend) openImage(id ImageID, tree string) (*imageMount, erro
 func (n *namespaceBackend) buildImageBase(b baseLayer, kit *kit) error {
 	account := ImageAccount
 	if info, err := b.root.lstat("/etc"); err == nil && !info.IsDir() {
-		return errors.New("/etc of the image is no directory")
+		return errors.New("/etc of the image is not a directory")
 	}
 	for _, dir := range []struct {
 		name string

@@ -24,7 +24,7 @@ var argumentTexts = map[string]string{
 	"<src>":                              "What to copy: a path here, or NAME:PATH in a sandbox",
 	"<dst>":                              "Where to: a path here, or NAME:PATH in a sandbox",
 	"<port>":                             "The port in the sandbox",
-	"<[local:]port>":                     "The port in the sandbox, behind another one to listen on here",
+	"<[local:]port>":                     "The port in the sandbox, after the one to listen on here if it differs",
 	"[...port]":                          "More of them",
 	"<name:path>":                        "A path in a sandbox",
 	"[...path]":                          "More of them",

@@ -55,7 +55,7 @@ func (c *completionCommand) run(cmd *cobra.Command, args []string) error {
 	case "powershell":
 		return root.GenPowerShellCompletionWithDesc(c.app.out)
 	}
-	return usagef("%s is not a shell that is known: bash, zsh, fish or powershell", quote(args[0]))
+	return usagef("%s is not supported; use bash, zsh, fish or powershell", quote(args[0]))
 }
 
 // bashWords divides the line as bash-completion does, for shells without it: bash

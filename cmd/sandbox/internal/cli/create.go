@@ -352,13 +352,13 @@ func (c *createCommand) command() *cobra.Command {
 	toggle(cmd.Flags(), &c.shell, "connect", "", "Start a shell in the new sandbox")
 	toggle(cmd.Flags(), &c.orGet, "or-get", "", "Take the sandbox of that name if there is one")
 	toggle(cmd.Flags(), &c.dryRun, "dry-run", "", "Check the options and show what would be created")
-	option(cmd.Flags(), &c.s.waitPort, "wait-port", "", "PORT", "", "Wait until the server behind a published port responds", parsePort)
+	option(cmd.Flags(), &c.s.waitPort, "wait-port", "", "PORT", "", "Wait until the server at a published port responds", parsePort)
 	cmd.Args = func(cmd *cobra.Command, args []string) error {
 		if len(args) == 0 || len(args) == 1 && findAgent(args[0]) != nil {
 			return nil
 		}
 		if findAgent(args[0]) == nil {
-			return &usageError{message: quote(args[0]) + " is no agent; there are " + strings.Join(agentNames(), ", "), hint: "the name of a sandbox is given with --name"}
+			return &usageError{message: quote(args[0]) + " is not an agent; use " + strings.Join(agentNames(), ", "), hint: "the name of a sandbox is given with --name"}
 		}
 		return &usageError{message: "unknown argument " + quote(args[1]), hint: moreAbout(cmd)}
 	}

@@ -177,7 +177,7 @@ func (a *app) agreesTo(ctx context.Context, file string, data []byte, values []d
 		return err == nil, err
 	}
 	if !a.opts.yes && !a.asks() {
-		a.warn(file+" of this folder is not used, since nobody has agreed to it", "agree at a terminal or with --yes, or set "+defaultsVariable+"="+file)
+		a.warn(file+" of this folder is not used: it has not been agreed to", "agree at a terminal or with --yes, or set "+defaultsVariable+"="+file)
 		return false, nil
 	}
 	says := strings.Join(mapped(values, func(v defaultValue) string { return v.option + " = " + strings.Join(v.values, ", ") }), "; ")

@@ -39,7 +39,7 @@ func (c *mcpCommand) command() *cobra.Command {
 func (c *mcpCommand) run(cmd *cobra.Command, _ []string) (err error) {
 	c.app.opts.noInput = true
 	opts := &agent.Options{OnError: func(call agent.Call, err error) {
-		c.app.warn(fmt.Sprintf("%s: %v", call.Tool, err), "the agent was told in its own words")
+		c.app.warn(fmt.Sprintf("%s: %v", call.Tool, err), "the agent got a message of its own")
 	}}
 	if c.app.opts.local {
 		c.app.warn("the sandboxes of --local are processes of this machine, and not isolated from it", "let only agents use them that may run commands here")

@@ -53,7 +53,7 @@ func (o *commandOptions) define(flags *pflag.FlagSet, ttyShort string) {
 	toggle(flags, &o.detach, "detach", "d", "Start the command, write its ID to standard output and leave it running")
 	toggle(flags, &o.binary, "binary", "", "Carry standard output byte by byte, for output that is not text")
 	toggle(flags, &o.noEcho, "no-echo", "", "Don't show the command line on standard error")
-	toggle(flags, &o.killOnExit, "kill-on-exit", "", "Kill the command at once when this program is told to end")
+	toggle(flags, &o.killOnExit, "kill-on-exit", "", "Kill the command at once when a signal ends this program")
 	toggle(flags, &o.stop, "stop", "", "Stop the sandbox when the command has ended")
 }
 

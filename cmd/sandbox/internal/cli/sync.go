@@ -101,7 +101,7 @@ func (s *syncing) open(ctx context.Context, source, destination string, exclude 
 		return err
 	}
 	if (from.sandbox == "") == (to.sandbox == "") || from.stream || to.stream {
-		return usagef("one of the two has to be a directory in a sandbox, NAME:DIR, and the other one here")
+		return usagef("one of the two must be a directory in a sandbox, NAME:DIR, and the other a local one")
 	}
 	s.upward = to.sandbox != ""
 	remote := from

@@ -252,7 +252,7 @@ func (s *syncing) unpack(ctx context.Context, names []string, tree mirror.Tree, 
 			regular := h.Typeflag == tar.TypeReg || h.Typeflag == tar.TypeGNUSparse
 			switch {
 			case !listed:
-				return fmt.Errorf("%w: it was not asked for", untar.ErrUnsafe)
+				return fmt.Errorf("%w: it was not requested", untar.ErrUnsafe)
 			case kind == 0 && !regular, kind == fs.ModeSymlink && h.Typeflag != tar.TypeSymlink:
 				return fmt.Errorf("%w: it is not of the kind that was listed", untar.ErrUnsafe)
 			}

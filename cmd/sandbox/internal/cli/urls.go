@@ -157,7 +157,7 @@ func (c *waitForCommand) run(cmd *cobra.Command, args []string) error {
 	}
 	err := c.waitFor(ctx, &c.w, args)
 	if err != nil && errors.Is(ctx.Err(), context.DeadlineExceeded) {
-		return &exitError{code: exitTimeout, err: fmt.Errorf("the wait ran out after %s", longDuration(c.w.timeout))}
+		return &exitError{code: exitTimeout, err: fmt.Errorf("not ready after %s", longDuration(c.w.timeout))}
 	}
 	return err
 }

@@ -201,7 +201,7 @@ var terminalName = regexp.MustCompile(`^[A-Za-z0-9_-]{1,64}$`)
 
 func parseTerminalName(s string) (string, error) {
 	if !terminalName.MatchString(s) {
-		return "", fmt.Errorf("%q is no name for a terminal: letters, digits, - and _", s)
+		return "", fmt.Errorf("%q can't be the name of a terminal; use letters, digits, - and _", s)
 	}
 	return s, nil
 }
@@ -233,7 +233,7 @@ func parseRegions(s string) ([]string, error) {
 		}
 	}
 	if len(regions) == 0 || slices.Contains(regions, "none") {
-		return nil, fmt.Errorf("%q is no list of regions; use A,B or none", s)
+		return nil, fmt.Errorf("%q is not a list of regions; use A,B or none", s)
 	}
 	return regions, nil
 }
@@ -263,7 +263,7 @@ func parseTimeout(s string) (time.Duration, error) {
 func parseSize(s string) (int64, error) {
 	n, err := units.ParseBytes(s)
 	if err == nil && n == 0 {
-		err = fmt.Errorf("%q is no size", s)
+		err = fmt.Errorf("%q is not a size", s)
 	}
 	return n, err
 }
@@ -278,7 +278,7 @@ func parseExpiration(s string) (time.Duration, error) {
 
 func parseCIDR(s string) (string, error) {
 	if _, err := netip.ParsePrefix(s); err != nil {
-		return "", fmt.Errorf("%q is no network such as 10.0.0.0/8", s)
+		return "", fmt.Errorf("%q is not a network such as 10.0.0.0/8", s)
 	}
 	return s, nil
 }

@@ -249,7 +249,7 @@ func ParseList(text string, ignore ...*Ignore) (Tree, error) {
 		at, err2 := strconv.ParseInt(seconds, 10, 64)
 		mode, err3 := strconv.ParseUint(f[4], 8, 32)
 		if err1 != nil || err2 != nil || err3 != nil || !filepath.IsLocal(filepath.FromSlash(f[0])) || path.Clean(f[0]) != f[0] {
-			return nil, fmt.Errorf("the listing of the sandbox has an entry that can't be: %q", f)
+			return nil, fmt.Errorf("the sandbox's listing has an impossible entry: %q", f)
 		}
 		if (*Ignore)(nil).Match(f[0]) || slices.ContainsFunc(ignore, func(i *Ignore) bool { return i.Match(f[0]) }) {
 			continue

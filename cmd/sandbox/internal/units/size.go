@@ -16,7 +16,7 @@ var sizeText = regexp.MustCompile(`^(\d+(?:\.\d+)?) ?([kmgt]i?b?|b)?$`)
 func ParseBytes(text string) (int64, error) {
 	m := sizeText.FindStringSubmatch(strings.ToLower(strings.TrimSpace(text)))
 	if m == nil {
-		return 0, fmt.Errorf("%q is no size; use bytes or a unit: 1048576, 200GiB, 1.5MiB", text)
+		return 0, fmt.Errorf("%q is not a size; use bytes or a unit: 1048576, 200GiB, 1.5MiB", text)
 	}
 	n, err := strconv.ParseFloat(m[1], 64)
 	if err != nil {

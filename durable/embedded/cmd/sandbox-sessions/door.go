@@ -54,7 +54,7 @@ func onlyHosts(names string, next http.Handler) http.Handler {
 		}
 		host = strings.ToLower(strings.Trim(host, "[]"))
 		if host == "" || net.ParseIP(host) == nil && !slices.Contains(allowed, host) {
-			http.Error(w, fmt.Sprintf("%q is no name of this service; -host adds one", host), http.StatusForbidden)
+			http.Error(w, fmt.Sprintf("this service has no name %q; -host adds one", host), http.StatusForbidden)
 			return
 		}
 		next.ServeHTTP(w, r)

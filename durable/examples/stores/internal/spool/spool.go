@@ -52,7 +52,7 @@ func (w *Writer) Close() error {
 // CheckKey refuses what is not a key.
 func CheckKey(key string) error {
 	if !fs.ValidPath(key) || key == "." {
-		return fmt.Errorf("%q is no key of an output", key)
+		return fmt.Errorf("%q is not the key of an output", key)
 	}
 	return nil
 }
