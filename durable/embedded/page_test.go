@@ -105,6 +105,26 @@ func TestPage(t *testing.T) {
 	shows("#when", "hibernates in 0:0")
 	picture("session")
 
+	// Its address has the session, for a browser that knows nothing.
+	run(chromedp.Evaluate(`localStorage.clear()`, nil), chromedp.Reload())
+	shows("#log", "exit code 0")
+	assert.Contains(t, text("#log"), "green and bold")
+
+	// A build with a progress bar, and two commands that wait for it.
+	send(`for i in $(seq 40); do printf '\r\033[38;5;208m%3d%%\033[0m [%-40s]' $((i * 5 / 2)) "$(printf '%*s' $i | tr ' ' '#')"; sleep 0.1; done; printf '\r\033[K\033[48;2;0;90;60m built \033[0m in \033[1m4 s\033[0m\n'`)
+	send("echo the second")
+	send("echo the third")
+	shows("#log", "[####")
+	shows("#log .queued + .queued", "echo the third")
+	picture("progress")
+	shows("#log .cmd:last-of-type", "exit code 0")
+	log = text("#log")
+	assert.Contains(t, log, "built  in 4 s\n")
+	assert.NotContains(t, log, "[####", "what was written over")
+	var back string
+	run(chromedp.Evaluate(`[...document.querySelectorAll("#log span")].find((s) => s.textContent === " built ").style.backgroundColor`, &back))
+	assert.Equal(t, "rgb(0, 90, 60)", back)
+
 	// The service is killed, and started again.
 	send(`printf 'pi\303'; sleep 0.3; printf '\251ces \033['; sleep 0.3; printf '31mred\033[0m\n'; for i in $(seq 20); do echo "again $i of 20"; sleep 0.1; done; exit 4`)
 	shows("#log", "again 3 of 20")

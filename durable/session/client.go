@@ -59,13 +59,14 @@ type Client struct {
 
 	mu      sync.Mutex
 	watches map[string]*watch
-	cost    time.Duration // of a query, on the average
+	logs    map[string]*liveLog // by the command's handle
+	cost    time.Duration       // of a query, on the average
 }
 
 // New returns a client of the sessions in the namespace of c. It makes no
 // request. opts may be nil.
 func New(c client.Client, opts *Options) *Client {
-	s := &Client{temporal: c, watches: map[string]*watch{}}
+	s := &Client{temporal: c, watches: map[string]*watch{}, logs: map[string]*liveLog{}}
 	if opts != nil {
 		s.opts = *opts
 	}

@@ -1,6 +1,7 @@
 package session
 
 import (
+	"bytes"
 	"context"
 	"crypto/sha256"
 	"crypto/subtle"
@@ -22,8 +23,14 @@ import (
 	"github.com/go-vercel/sandbox"
 )
 
-//go:embed page.html
-var pageHTML []byte
+var (
+	//go:embed page.html
+	pageFile []byte
+	//go:embed screen.js
+	screenFile []byte
+
+	pageHTML = bytes.Replace(pageFile, []byte("//screen.js\n"), screenFile, 1)
+)
 
 // HandlerOptions configures [Client.Handler].
 type HandlerOptions struct {

@@ -1,6 +1,8 @@
 package session_test
 
 import (
+	"net/http"
+	"net/http/httptest"
 	"os"
 	"os/exec"
 	"regexp"
@@ -9,6 +11,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/go-vercel/sandbox/durable/session"
 	"github.com/go-vercel/sandbox/internal/needs"
 )
 
@@ -21,8 +24,8 @@ class Node_ {
   get firstChild() { return this.children[0] }
   get isConnected() { return this.root || !!this.parentNode?.isConnected }
   append(...all) { for (const c of all) { c.parentNode = this; this.children.push(c) } }
-  remove() { const i = this.parentNode.children.indexOf(this); this.parentNode.children.splice(i, 1); this.parentNode = null }
-  replaceChildren(...all) { this.children = []; this.append(...all) }
+  remove() { if (!this.parentNode) return; const i = this.parentNode.children.indexOf(this); this.parentNode.children.splice(i, 1); this.parentNode = null }
+  replaceChildren(...all) { for (const c of this.children) c.parentNode = null; this.children = []; this.append(...all) }
   count() { return 1 + this.children.reduce((n, c) => n + c.count(), 0) }
 }
 const elements = {}
@@ -55,19 +58,80 @@ console.log("shown")
 process.exit(0)
 `
 
+// screens are what programs write, and what of it is on the screen: as text, or with
+// its styles, each "<style>text".
+const screens = `
+const cases = [
+  ["10%\r20%\rdone\n", "done\n"], ["100 of 200\r\x1b[Kdone\n", "done\n"], ["50%\x1b[1K\r99", "99 "], ["abc\x1b[2Kd", "   d"],
+  ["a\r\nb\r\n", "a\nb\n"], ["ab\bc\n", "ac\n"], ["a\tb\tc\n", "a       b       c\n"], ["x\x07\x00\x0ey\x7f\n", "xy\n"],
+  ["one: 1%\ntwo: 1%\n\x1b[2Aone: 9%\n\x1b[Btwo\n", "one: 9%\ntwo: 1%\ntwo\n"], ["one: 1%\ntwo: 1%\n\x1b[1A\x1b[2Ktwo: 9%\n", "one: 1%\ntwo: 9%\n"],
+  ["a\nb\nc\x1b[2A\x1b[J!", "a!\n\n"], ["abcdef\x1b[3G-\x1b[2C+\x1b[4D*", "ab*de+"],
+  ["\x1b]0;title\x07a\x1b]8;;http://x\x1b\\b\x1bPq#0\x1b\\c\x1b(Bd\x1b7e\x1b[?25lf\x1b[6ng\n", "abcdefg\n"],
+  ["<img src=x onerror=alert(1)>&amp;</pre><script>\n", "<img src=x onerror=alert(1)>&amp;</pre><script>\n"],
+  ["\x1b[31mred\x1b[0m no", "<color:var(--c1)>red<> no", true], ["\x1b[1;4;91mx\x1b[22;24my\x1b[39mz", "<color:var(--c1);fontWeight:bold;textDecoration:underline>x<color:var(--c1)>y<>z", true],
+  ["\x1b[38;5;196ma\x1b[38;5;250mb\x1b[38;2;1;2;999mc\x1b[48;5;4md", "<color:rgb(255, 0, 0)>a<color:rgb(188, 188, 188)>b<color:rgb(1, 2, 255)>c<color:rgb(1, 2, 255);backgroundColor:var(--c4)>d", true],
+  ["\x1b[7mx\x1b[27;9my", "<color:var(--bg);backgroundColor:var(--fg)>x<textDecoration:line-through>y", true],
+  ["\x1b[38;5;99999999999999999999mx\x1b[38mx\x1b[38;2mx\x1b[999;;mx", "<color:rgb(238, 238, 238)>x<>x<color:rgb(0, 0, 0)>x<>x", true],
+]
+const styles = (n) => n.children.length ? n.children.map(styles).join("") : n.text === "" ? "" : "<" + Object.entries(n.style).map(([k, v]) => k + ":" + v).join(";") + ">" + n.text
+for (const [text, want, styled] of cases) {
+  for (const pieces of [[text], [...text]]) { // at once, and byte by byte
+    const pre = new Node_()
+    const screen = new Screen(pre)
+    for (const piece of pieces) screen.write("stdout", piece)
+    const got = styled ? styles(pre) : pre.textContent
+    if (got !== want) throw new Error(JSON.stringify({ text, pieces: pieces.length, got, want }))
+  }
+}
+const both = new Node_()
+const two = new Screen(both)
+two.write("stdout", "\x1b[32mout ")
+two.write("stderr", "err \x1b[")
+two.write("stdout", "more\n")
+if (styles(both) !== "<color:var(--c2)>out <color:var(--err)>err <color:var(--c2)>more\n") throw new Error(styles(both))
+
+// What asks for too much of anything gets little of it, soon.
+for (const text of [
+  "\x1b[99999999B\x1b[99999999C\x1b[99999999Ax", "\x1b[99999C".repeat(1000) + "x", "\x1b[" + "9;".repeat(50000) + "m", "\x1b]0;" + "t".repeat(1 << 20),
+  "e" + "\u0301".repeat(1 << 18), "x".repeat(1 << 20), "\x1b[1A\x1b[2K\n".repeat(20000), "\r".repeat(1 << 20), "\t".repeat(1 << 16), "\x1b".repeat(1 << 18), "\x1b[K\x1b[4096G!".repeat(20000), "\x1b[4096G!\n".repeat(20000), "\u202e" + "x".repeat(100) + "\n",
+]) {
+  const pre = new Node_(), screen = new Screen(pre)
+  screen.write("stdout", text)
+  screen.write("stdout", "\x1b[0m\x1b[99999B\r\nthe end")
+  if (!pre.textContent.endsWith("the end")) throw new Error("the end is not shown behind " + JSON.stringify(text.slice(0, 20)))
+  if (pre.textContent.length > most.chars + 65536) throw new Error(pre.textContent.length + " characters of " + JSON.stringify(text.slice(0, 20)))
+  if (screen.lines.length > size_.lines || Object.values(screen.streams).some((s) => s.rest.length > size_.sequence)) throw new Error("what is kept has no bounds")
+}
+console.log("shown")
+process.exit(0)
+`
+
+// script runs the page's script, and then another one, and wants its word.
+func script(t *testing.T, then string) {
+	t.Helper()
+	needs.Programs(t, "node")
+	w := httptest.NewRecorder()
+	session.New(nil, nil).Handler(&session.HandlerOptions{Page: true}).ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/", nil))
+	script := regexp.MustCompile("(?s)<script>(.*)</script>").FindStringSubmatch(w.Body.String())
+	require.NotNil(t, script)
+	// A file, as a word of a command line may not be that long everywhere.
+	file := t.TempDir() + "/page.cjs"
+	require.NoError(t, os.WriteFile(file, []byte(dom+script[1]+then), 0o600))
+	out, err := exec.CommandContext(t.Context(), "node", file).CombinedOutput()
+	require.NoError(t, err, "%s", out)
+	assert.Equal(t, "shown\n", string(out))
+}
+
 // TestPageStaysSmall: output without end does not fill the page, which shows the
 // last of it.
 func TestPageStaysSmall(t *testing.T) {
 	t.Parallel()
-	needs.Programs(t, "node")
-	page, err := os.ReadFile("page.html")
-	require.NoError(t, err)
-	script := regexp.MustCompile("(?s)<script>(.*)</script>").FindSubmatch(page)
-	require.NotNil(t, script)
-	// A file, as a word of a command line may not be that long everywhere.
-	file := t.TempDir() + "/page.cjs"
-	require.NoError(t, os.WriteFile(file, []byte(dom+string(script[1])+endless), 0o600))
-	out, err := exec.CommandContext(t.Context(), "node", file).CombinedOutput()
-	require.NoError(t, err, "%s", out)
-	assert.Equal(t, "shown\n", string(out))
+	script(t, endless)
+}
+
+// TestScreen: progress bars and colours are drawn as in a terminal, however their
+// output comes in pieces, and whatever a program asks for stays text within bounds.
+func TestScreen(t *testing.T) {
+	t.Parallel()
+	script(t, screens)
 }

@@ -1,0 +1,133 @@
+package session
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/go-vercel/sandbox/internal/testkit"
+	"github.com/go-vercel/sandbox/sandboxtest"
+)
+
+// TestSharedLog: all viewers of a command that runs cost the requests of one, however
+// many they are, whenever they come and wherever they begin, and each gets each byte
+// once. One that is further back than what is kept for them reads by itself.
+func TestSharedLog(t *testing.T) {
+	for name, lines := range map[string]int{"all is kept": 1000, "some is kept": 40_000} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			emulator := sandboxtest.New(t, nil)
+			sb, err := emulator.Client().Create(t.Context(), nil)
+			require.NoError(t, err)
+			cmd, err := sb.StartCommand(t.Context(), "bash", []string{"-c", fmt.Sprintf(
+				`for ((i = 0; i < %d; i++)); do printf '%%099d\n' $i; done; until [ -e gate ]; do sleep 0.05; done; for ((i = %d; i < %d; i++)); do printf '%%099d\n' $i; done`,
+				lines, lines, 2*lines)}, nil)
+			require.NoError(t, err)
+			handle, err := json.Marshal(cmd)
+			require.NoError(t, err)
+			var want strings.Builder
+			for i := range 2 * lines {
+				fmt.Fprintf(&want, "%099d\n", i)
+			}
+
+			temporal := newCluster()
+			c := New(temporal, &Options{Sandbox: emulator.Client()})
+			temporal.knows(stored{Event: Event{Type: TypeCommandStart, ID: "cmd-1"}, Decision: 3, Handle: handle})
+			temporal.commits(3)
+			var viewers sync.WaitGroup
+			var mu sync.Mutex
+			seen := 0 // by all, before the gate
+			view := func(from int64) {
+				viewers.Go(func() {
+					var got strings.Builder
+					for e, err := range c.Events(t.Context(), "a", Cursor{Byte: from + 1}) {
+						if !assert.NoError(t, err) {
+							return
+						}
+						if got.WriteString(e.Data); e.Type == TypeCommandOutput && got.Len() == want.Len()/2-int(from) {
+							mu.Lock()
+							seen++
+							mu.Unlock()
+						}
+						if e.Type == TypeCommandEnd {
+							break
+						}
+					}
+					assert.True(t, got.String() == want.String()[from:], "%d bytes from %d on", got.Len(), from)
+				})
+			}
+			have := func(n int) {
+				t.Helper()
+				require.Eventually(t, func() bool {
+					mu.Lock()
+					defer mu.Unlock()
+					return seen == n
+				}, testkit.Patience, 10*time.Millisecond)
+			}
+			for range 10 {
+				view(0)
+			}
+			have(10)
+			late := []int64{0, 77, int64(want.Len()/2 - 150), int64(want.Len()/2 - 1)} // in the midst of a piece
+			for _, from := range late {
+				view(from)
+			}
+			have(10 + len(late))
+			require.NoError(t, sb.FS().WriteFile(t.Context(), "gate", nil, 0o600))
+			temporal.knows(stored{Event: Event{Type: TypeCommandStart, ID: "cmd-1"}, Decision: 3, Handle: handle}, of(7, Event{Type: TypeCommandEnd, ID: "cmd-1"}))
+			_, err = cmd.Wait(t.Context())
+			require.NoError(t, err)
+			temporal.commits(7)
+			viewers.Wait()
+			logs := 0
+			for _, r := range emulator.Requests() {
+				if r.Operation == sandboxtest.CommandLogs {
+					logs++
+				}
+			}
+			if want.Len() < keptLog {
+				assert.LessOrEqual(t, logs, 2, "a log, and its confirmation")
+			}
+			c.mu.Lock()
+			defer c.mu.Unlock()
+			assert.Empty(t, c.logs)
+		})
+	}
+}
+
+// TestSharedLogEnds: the shared reader ends with the last viewer, and the next one
+// has another.
+func TestSharedLogEnds(t *testing.T) {
+	emulator := sandboxtest.New(t, nil)
+	sb, err := emulator.Client().Create(t.Context(), nil)
+	require.NoError(t, err)
+	cmd, err := sb.StartCommand(t.Context(), "bash", []string{"-c", "echo up; sleep 1000"}, nil)
+	require.NoError(t, err)
+	handle, err := json.Marshal(cmd)
+	require.NoError(t, err)
+	temporal := newCluster()
+	c := New(temporal, &Options{Sandbox: emulator.Client()})
+	temporal.knows(stored{Event: Event{Type: TypeCommandStart, ID: "cmd-1"}, Decision: 3, Handle: handle})
+	temporal.commits(3)
+	for range 3 {
+		ctx, cancel := context.WithCancel(t.Context())
+		output := ""
+		for e, err := range c.Events(ctx, "a", Cursor{}) {
+			require.NoError(t, err)
+			if output += e.Data; output == "up\n" {
+				break
+			}
+		}
+		cancel()
+		c.mu.Lock()
+		assert.Empty(t, c.logs)
+		c.mu.Unlock()
+	}
+}
