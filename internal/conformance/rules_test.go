@@ -264,3 +264,54 @@ func TestRefusals(t *testing.T) {
 		assert.Equal(t, tt.rule, got, "%s %s %s", tt.op, tt.args, tt.result)
 	}
 }
+
+// TestCopiedValues: a rule that takes a value of this SDK's for right compares it
+// with what the scenario says that it must be.
+func TestCopiedValues(t *testing.T) {
+	departures, err := LoadDepartures(dataDir)
+	require.NoError(t, err)
+	const fork, mounts = `{"path":"/api/v2/sandboxes/a/fork","body":{"json":{}}}`, `{"mounts":{"/d":{"drive":"x"}}}`
+	for _, tt := range []struct {
+		op, want, got, said string
+		same                bool
+	}{
+		{"props", `{"driveId":"d","projectId":"a"}`, `{"driveId":"d","projectId":"b"}`, `{"id":"d","projectId":"b"}`, true},
+		{"props", `{"driveId":"d","projectId":"a"}`, `{"driveId":"d","projectId":"b"}`, `{"id":"d","projectId":"c"}`, false},
+		{"props", `{"driveId":"d","projectId":"a"}`, `{"driveId":"d","projectId":"b"}`, `{"id":"e","projectId":"b"}`, false},
+		{"request", fork, `{"path":"/api/v2/sandboxes/a/fork","body":{"json":` + mounts + `}}`, mounts, true},
+		{"request", fork, `{"path":"/api/v2/sandboxes/a/fork","body":{"json":` + mounts + `}}`, `{"mounts":{"/d":{"drive":"y"}}}`, false},
+		{"request", fork, `{"path":"/api/v2/sandboxes/a/fork","body":{"json":` + mounts + `}}`, `{}`, false},
+	} {
+		want, _ := decodeJSON([]byte(tt.want))
+		got, _ := decodeJSON([]byte(tt.got))
+		s := &Scenario{Steps: []Step{{Args: json.RawMessage(tt.said)}}}
+		x := &reconciler{rules: departures.Rules, played: &Played{Scenario: s}, step: &Step{Op: tt.op}, used: func(string) {}}
+		x.allow(tt.op, want, got)
+		assert.Equal(t, tt.same, differs("", want, got) == "", "%s, said %s", tt.got, tt.said)
+	}
+	for team, same := range map[string]bool{"given": true, "other": false} {
+		request := func(auth, team string) object {
+			return object{"headers": object{"authorization": auth}, "query": []any{[]any{"teamId", team}}}
+		}
+		want, got := request("Bearer fresh", "claimed"), request("Bearer mine", team)
+		x := &reconciler{rules: departures.Rules, used: func(string) {}}
+		x.asGiven(want, got, object{"Bearer mine": "given"})
+		assert.Equal(t, same, differs("", want, got) == "", team)
+	}
+}
+
+// TestSentAgain: a call that the driver repeats may not have been repeated by the
+// SDK as well.
+func TestSentAgain(t *testing.T) {
+	start := object{"method": "POST", "path": "/cmd"}
+	for sent, same := range map[int]bool{1: true, 2: true, 3: false} {
+		g := object{"#sent": 2.0, "seen": float64(sent)}
+		p := &Played{Rules: []string{"once-not-repeated"}, Recording: Recording{Results: []any{g}}}
+		for range sent {
+			p.Recording.Requests = append(p.Recording.Requests, start)
+		}
+		w := object{}
+		(&reconciler{played: p}).sentAgain(w, g, 0)
+		assert.Equal(t, same, len(w) == 0, "%d requests for two calls", sent)
+	}
+}

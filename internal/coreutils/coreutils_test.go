@@ -33,8 +33,10 @@ func TestListParser(t *testing.T) {
 		names, infos, err := parseList(list, size)
 		require.NoError(t, err)
 		assert.Equal(t, []string{"a b", "line\nfeed", "a|f", " ", "-rf", "door"}, names)
-		assert.Equal(t, time.Unix(1700000000, 123456789), infos[0].ModTime)
-		assert.Equal(t, int64(5), infos[0].Size)
+		assert.Equal(t, Stat{
+			Size: 5, RawMode: 0o100644, UID: 1, GID: 2, Links: 1, Inode: 99, Device: 2049, BlockSize: 512, Blocks: 8,
+			AccessTime: time.Unix(1, 0), ModTime: time.Unix(1700000000, 123456789), ChangeTime: time.Unix(3, 0),
+		}, infos[0])
 		assert.Equal(t, fs.ModeDir|fs.ModeSetgid|0o755, FileMode(infos[4].RawMode))
 		assert.Equal(t, fs.ModeIrregular, FileMode(infos[5].RawMode))
 	}
