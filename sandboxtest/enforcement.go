@@ -21,8 +21,14 @@ type Enforcement struct {
 	// session runs. Otherwise only a policy deny-all that a session starts with
 	// is enforced, in [Namespace] mode.
 	Policies bool
-	// Missing is why something is not enforced; nil if everything is.
+	// Missing is why something of these is not enforced; nil if everything is.
 	Missing error
+	// Limits: a sandbox has the memory of its virtual CPUs, 2048 MB each, and
+	// 4096 processes at most. It requires [Namespace] mode, and a control group of
+	// version 2 with the controllers memory and pids that is delegated to the
+	// emulator's user, as in a user's session of systemd. Otherwise sandboxes may
+	// use all of the machine's.
+	Limits bool
 }
 
 // Enforces reports which parts of the platform are real on this machine.
@@ -31,6 +37,7 @@ func (s *Server) Enforces() Enforcement {
 		Files:    s.Mode() == Namespace,
 		Users:    s.Mode() == Namespace && !s.host.Rootless(),
 		Policies: s.host.Gated(),
+		Limits:   s.host.Limited(),
 	}
 	var missing []error
 	if !e.Files {
@@ -45,6 +52,10 @@ func (s *Server) Enforces() Enforcement {
 	e.Missing = errors.Join(missing...)
 	return e
 }
+
+// maxProcesses is what a sandbox may have at a time, where that is limited: more
+// than tests need, and too few for a fork bomb to take the machine.
+const maxProcesses = 4096
 
 // HostAddress returns the host name or address by which commands in sandboxes,
 // git sources and tarball sources reach servers on the loopback interface of

@@ -52,7 +52,8 @@ func (sb *namedSandbox) startInOp(ctx context.Context, from *snapshot, fill func
 // taken for it is given back by the caller if that fails.
 func (sess *session) makeMachine(ctx context.Context, set *settings, from *snapshot, fill func(context.Context, *box.Box) error) (*box.Box, error) {
 	s := sess.sb.s
-	config := box.Config{Hostname: sess.sb.key.name, DenyNetwork: set.deniesAll(), Account: set.account()}
+	config := box.Config{Hostname: sess.sb.key.name, DenyNetwork: set.deniesAll(), Account: set.account(),
+		Limits: box.Limits{Memory: int64(sess.vcpus) * memoryPer << 20, Processes: maxProcesses}}
 	if err := sess.guard(&config, set); err != nil {
 		return nil, err
 	}

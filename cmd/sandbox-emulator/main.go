@@ -234,9 +234,12 @@ func serve(server *sandboxtest.Server, stdout, stderr io.Writer, signals <-chan 
 		return exitFailure
 	}
 	fmt.Fprintf(stdout, "Serving the Sandbox API at %s (%s mode).\n", server.URL, server.Mode())
-	fmt.Fprintf(stdout, "Sandboxes may use all of this machine's memory and processes.\n")
-	if missing := server.Enforces().Missing; missing != nil {
-		fmt.Fprintf(stdout, "Not as on the platform here: %s.\n", strings.ReplaceAll(missing.Error(), "\n", "; "))
+	enforces := server.Enforces()
+	if !enforces.Limits {
+		fmt.Fprintf(stdout, "Sandboxes may use all of this machine's memory and processes.\n")
+	}
+	if enforces.Missing != nil {
+		fmt.Fprintf(stdout, "Not as on the platform here: %s.\n", strings.ReplaceAll(enforces.Missing.Error(), "\n", "; "))
 	}
 	fmt.Fprint(stdout, "\nPoint a program at it with:\n\n")
 	printExports(stdout, server.Environ())

@@ -44,6 +44,9 @@ func runAgent() int {
 	for {
 		files, err := receive(conn, &struct{}{})
 		if err != nil {
+			if a.backend != nil {
+				_ = a.backend.groups.close()
+			}
 			return 0 // the kernel ends the boxes with this process
 		}
 		for _, f := range files {
@@ -85,6 +88,7 @@ func (a *agent) do(call *net.UnixConn, req *request, files []*os.File, resp *res
 	case "open":
 		a.backend, err = newLocalBackend(req.Dir, slog.New(slog.DiscardHandler), true, req.Trusted)
 		resp.Networked = err == nil && a.backend.networked()
+		resp.Limited = err == nil && a.backend.limited()
 		return nil, err
 	case "make":
 		m, err := a.backend.machine(req.Dir, req.Layers, req.Config)

@@ -28,6 +28,7 @@ type folderBackend struct {
 
 func (*folderBackend) layered() bool   { return false }
 func (*folderBackend) networked() bool { return false }
+func (*folderBackend) limited() bool   { return false }
 func (*folderBackend) close() error    { return nil }
 
 func (*folderBackend) addImage(ImageID, string) error { return ErrUnsupported }

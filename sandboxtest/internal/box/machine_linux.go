@@ -32,12 +32,15 @@ type namespaceMachine struct {
 	account  Account
 	gate     Gate
 	mounts   []Mount
+	limits   Limits
 
 	mu   sync.Mutex
 	init *exec.Cmd
 	dead chan struct{} // closed when the first process is gone
 	net  *network
 	box  handle // pidfd of the first process
+	// group limits the processes, nil where nothing does.
+	group *group
 	// What earlier boots of the box have transferred.
 	in, out int64
 }
@@ -75,7 +78,12 @@ func (m *namespaceMachine) boot(ctx context.Context) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.dead = make(chan struct{})
-	err := m.backend.onBootThread(m.bootOnThread, m.dead)
+	group, err := m.backend.groups.add(filepath.Base(m.dir), m.limits.values())
+	if err != nil {
+		return err
+	}
+	m.group = group
+	err = m.backend.onBootThread(m.bootOnThread, m.dead)
 	if m.init != nil {
 		cmd, dead := m.init, m.dead
 		go lockAway(func() { // a waiting thread would stay with the process
@@ -239,7 +247,7 @@ func (m *namespaceMachine) startInit(root string) error {
 			PidFD:     &pidfd,
 		},
 	}
-	err = cmd.Start()
+	err = m.group.in(cmd.SysProcAttr, cmd.Start)
 	_, _, _ = child.Close(), never.Close(), silent.Close()
 	if err != nil {
 		return fmt.Errorf("start the first process: %w", err)
@@ -321,7 +329,7 @@ func (m *namespaceMachine) launch(cmd *exec.Cmd, spec *Spec) (running, error) {
 		default:
 			asBoxUser(cmd, m.backend.kit.command("unshare")...)
 		}
-		return startOrExplain(cmd, spec.Path)
+		return m.groupNow().in(cmd.SysProcAttr, func() error { return startOrExplain(cmd, spec.Path) })
 	})
 }
 
@@ -331,6 +339,13 @@ func (m *namespaceMachine) trustedList() string {
 		return m.backend.bundle
 	}
 	return bundleName
+}
+
+// groupNow is the group of the present boot.
+func (m *namespaceMachine) groupNow() *group {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.group
 }
 
 // credential returns a user of the box, with the groups in its files. It runs
@@ -479,7 +494,8 @@ func (m *namespaceMachine) shutDownLocked() error {
 		<-m.dead
 		m.init = nil
 	}
-	err := m.box.close()
+	err := errors.Join(m.box.close(), m.group.close())
+	m.group = nil
 	if m.net != nil {
 		in, out := m.net.nat.transferred()
 		m.in, m.out = m.in+in, m.out+out

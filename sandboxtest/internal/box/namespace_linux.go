@@ -29,7 +29,8 @@ type namespaceBackend struct {
 	extra  []string          // host directories to bind
 	kit    *kit              // nil until an image needs it
 	images imageMounts
-	tun    bool // boxes have networks that lead outside
+	groups *groups // nil where boxes can't be limited
+	tun    bool    // boxes have networks that lead outside
 
 	rootless bool
 	trusted  []byte // see Options
@@ -65,7 +66,7 @@ func newLocalBackend(dir string, log *slog.Logger, rootless bool, trusted []byte
 		}
 	}
 	if err == nil {
-		err = n.try()
+		err = n.tryLimited()
 	}
 	if err != nil {
 		return nil, errors.Join(err, n.close())
@@ -78,6 +79,7 @@ func newLocalBackend(dir string, log *slog.Logger, rootless bool, trusted []byte
 
 func (n *namespaceBackend) layered() bool   { return true }
 func (n *namespaceBackend) networked() bool { return n.tun }
+func (n *namespaceBackend) limited() bool   { return n.groups != nil }
 
 // maxLayers is under the kernel's limit of 500, some of which the base takes;
 // the names of so many fit in a page.
@@ -207,11 +209,24 @@ func (n *namespaceBackend) chooseLower(a Account) error {
 		data: "lowerdir=" + a.baseName() + ":/,redirect_dir=on"}.mount()
 }
 
+// tryLimited runs a box once, with limits if there can be any.
+func (n *namespaceBackend) tryLimited() (err error) {
+	if n.groups, err = findGroups(); err == nil {
+		if err = n.try(); err == nil {
+			return nil
+		}
+		_ = n.groups.close()
+		n.groups = nil
+	}
+	n.log.Info("boxes may use all of this machine's memory and processes", "reason", err)
+	return n.try()
+}
+
 // try runs a box once, which best shows whether the kernel and the host's
 // programs suffice.
 func (n *namespaceBackend) try() error {
 	dir := filepath.Join(n.dir, "b", newID())
-	m := &namespaceMachine{backend: n, dir: dir, account: RuntimeAccount}
+	m := &namespaceMachine{backend: n, dir: dir, account: RuntimeAccount, limits: Limits{Memory: 1 << 30, Processes: 1000}}
 	defer func() { _ = removeAll(dir) }()
 	if err := m.make(); err != nil {
 		return err
@@ -238,7 +253,7 @@ func (n *namespaceBackend) newMachine(b *Box, dir string, layers []string) (mach
 func (n *namespaceBackend) machine(dir string, layers []string, cfg Config) (*namespaceMachine, error) {
 	m := &namespaceMachine{
 		backend: n, dir: dir, layers: layers, image: cfg.Image, deny: cfg.DenyNetwork, hostname: cfg.Hostname, account: cfg.account(), gate: cfg.Gate,
-		mounts: cfg.Mounts,
+		mounts: cfg.Mounts, limits: cfg.Limits,
 	}
 	return m, m.make()
 }
@@ -252,7 +267,7 @@ func (n *namespaceBackend) close() error {
 	}
 	err := os.Remove(n.mounts)
 	if errors.Is(err, fs.ErrNotExist) {
-		return nil
+		err = nil
 	}
-	return err
+	return errors.Join(err, n.groups.close())
 }

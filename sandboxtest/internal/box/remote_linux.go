@@ -26,6 +26,7 @@ type remoteBackend struct {
 	log  *slog.Logger
 	said lastWords
 	tun  bool // boxes have networks that lead outside
+	caps bool // boxes heed their limits
 }
 
 // lastWords keeps the beginning of the output of a process that should be silent.
@@ -61,12 +62,13 @@ func newRemoteBackend(dir string, log *slog.Logger, trusted []byte) (backend, er
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("in a user namespace: %w", err), r.close())
 	}
-	r.tun = resp.Networked
+	r.tun, r.caps = resp.Networked, resp.Limited
 	return r, nil
 }
 
 func (r *remoteBackend) layered() bool   { return true }
 func (r *remoteBackend) networked() bool { return r.tun }
+func (r *remoteBackend) limited() bool   { return r.caps }
 func (r *remoteBackend) maxLayers() int  { return (&namespaceBackend{}).maxLayers() }
 
 func (r *remoteBackend) close() error {
