@@ -557,6 +557,17 @@ func TestStartErrors(t *testing.T) {
 	c := sb.CommandContext(t.Context(), "true")
 	c.Dir = "/no/such/dir"
 	assert.ErrorIs(t, c.Run(), fs.ErrNotExist)
+
+	// As with package exec, a Cmd that did not start has no process to wait for.
+	c = sb.CommandContext(t.Context(), "no-such-program")
+	assert.ErrorIs(t, c.Start(), exec.ErrNotFound)
+	assert.Nil(t, c.Process)
+	assert.ErrorContains(t, c.Wait(), "not started")
+	c = sb.CommandContext(t.Context(), "")
+	assert.ErrorContains(t, c.Start(), "no command")
+	c = sb.CommandContext(t.Context(), "")
+	c.Err = exec.ErrDot
+	assert.ErrorIs(t, c.Start(), exec.ErrDot, "what the caller says of it is kept")
 }
 
 func TestCmdShowsNoEnvironment(t *testing.T) {

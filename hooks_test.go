@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"net/http"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -116,6 +117,21 @@ func TestOnCreateFails(t *testing.T) {
 	_, err = c.GetOrCreate(t.Context(), "workspace", opts)
 	require.NoError(t, err)
 	assert.EqualValues(t, 2, runs.Load())
+}
+
+// TestOnCreateEndsItsCall: a hook ends the context of a call that has had to try
+// again. The call returns the hook's error.
+func TestOnCreateEndsItsCall(t *testing.T) {
+	t.Parallel()
+	srv := sandboxtest.New(t, nil)
+	c := testkit.Client(t, srv, sandbox.ClientOptions{})
+	srv.Inject(sandboxtest.Fault{Operation: sandboxtest.CreateSandbox, Times: 1, Status: http.StatusConflict})
+	ctx, cancel := context.WithCancel(t.Context())
+	_, err := c.GetOrCreate(ctx, "workspace", &sandbox.CreateOptions{OnCreate: func(context.Context, *sandbox.Sandbox) error {
+		cancel()
+		return io.ErrClosedPipe
+	}})
+	assert.ErrorIs(t, err, io.ErrClosedPipe)
 }
 
 // TestHookStartsServers: a command that OnResume starts with its context

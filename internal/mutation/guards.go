@@ -10,6 +10,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -70,6 +71,7 @@ type timed struct {
 type trials struct {
 	work  string
 	limit time.Duration
+	names *regexp.Regexp    // of tests
 	of    map[string]*trial // by the folder of the package
 }
 
@@ -78,14 +80,14 @@ func (t *trials) seen() string   { return filepath.Join(t.work, "reached") }
 
 // try builds the tests of the rows once with all breaks, finds out which tests
 // come to which break, and runs those for each.
-func (l *list) try(work string, rows []site, near bool, limit time.Duration) error {
-	t := &trials{work: work, limit: limit, of: map[string]*trial{}}
+func (l *list) try(work string, rows []site, o options) error {
+	t := &trials{work: work, limit: o.limit, names: regexp.MustCompile(o.names), of: map[string]*trial{}}
 	for n := range rows {
 		rows[n].number = n + 1
 	}
 	for i := range l.hearts {
 		h := &l.hearts[i]
-		if near {
+		if o.near {
 			h.tests = slices.DeleteFunc(slices.Clone(h.tests), func(test [2]string) bool { return test == reliability })
 		}
 		mine := slices.DeleteFunc(slices.Clone(rows), func(s site) bool { return s.heart != i })
@@ -103,7 +105,7 @@ func (l *list) try(work string, rows []site, near bool, limit time.Duration) err
 	}
 	return report(rows, func(s site) (string, error) {
 		if s.bug != nil {
-			return s.bug.try(work, limit)
+			return s.bug.try(work, o.limit)
 		}
 		h, outcome := l.hearts[s.heart], unreached
 		for _, test := range h.tests {
@@ -159,6 +161,9 @@ func (t *trials) explore(one *trial) error {
 			continue
 		}
 		none = false
+		if !t.names.MatchString(name) {
+			continue
+		}
 		if err := t.exploreOne(one, name); err != nil {
 			return err
 		}

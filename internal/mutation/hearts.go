@@ -12,7 +12,7 @@ var (
 // Tests of starts, of which some are near and others make faults.
 var (
 	starts = [2]string{".", "Cmd|KillOnCancel|StartErrors|StartCommandCosts|OneRequest|OutputOrder|OutputWhileRunning|ProcessesEnd|ExitCodes|" +
-		"EnsureCommand|InvalidArguments|ServerRefuses|WriterFails|NoneSurvives|TwinsEnd|SignalTree|StdinConversation"}
+		"EnsureCommand|InvalidArguments|ServerRefuses|WriterFails|CommandIDCharacters|NoneSurvives|TwinsEnd|SignalTree|StdinConversation"}
 	faults = [2]string{"./internal/reliability", "AtMostOnce|CommandIDs|KillOn|LateStart|CutBeforeTheCommand|Crossed|ExactlyOnceWaited|" +
 		"RunOnce|ContextEndsWhile|ContextCauses|DeliveredTwice|EmptySuccesses|ErrorWithoutEnd|FailedWriter|ProgramKilled"}
 	fileFaults = [2]string{"./internal/reliability", "LateJoin|LateUpload|DeliveredTwice|LateRequests|LostMkdir|FilesOfAnEnded|CleanUp|ProgramKilled"}
@@ -47,9 +47,9 @@ var lists = map[string]*list{
 		code(".", "sandboxtest", "door.go", 6, [2]string{"./sandboxtest", "Authorization|Teams|Token|Web|Warns|Control|Refus"}),
 		code(".", ".", "launch.go", 8, starts, faults, reliability),
 		code(".", "internal/engine", "*.go", 12, [2]string{"./internal/engine", "."}, starts, faults, reliability),
-		code(".", ".", "*resume.go", 8, [2]string{".", "Resume|Hook|CallsWait|SessionStopped|OnCreate|ObserverKinds"}, hookFaults, reliability),
+		code(".", ".", "*resume.go", 8, [2]string{".", "Resume|Hook|CallsWait|SessionStopped|OnCreate|ObserverKinds|NilContext"}, hookFaults, reliability),
 		code(".", ".", "stdin.go", 8, [2]string{".", "Stdin"}, [2]string{"./internal/reliability", "Stdin"}, reliability),
-		code(".", ".", "filewriter.go", 8, [2]string{".", "Writer|Append|CreateStream|CreateNames|FileIsWhole|LateUpload"}, fileFaults, reliability),
+		code(".", ".", "filewriter.go", 8, [2]string{".", "Writer|Append|CreateStream|CreateNames|FileIsWhole|LateUpload|UserMakesDirectories|UserFiles"}, fileFaults, reliability),
 		code(".", ".", "getorcreate.go", 8, [2]string{".", "OnCreate|GetOrCreate|Hook"}, hookFaults, reliability),
 		code(".", ".", "process.go", 6, starts, faults, reliability),
 		code(".", ".", "download.go", 8, [2]string{".", "Download|Transfer|RoundTrip"}, reliability),

@@ -27,16 +27,24 @@ import (
 func main() {
 	sample := flag.Int("sample", 0, "`number` of rows to run, chosen at random; zero means all")
 	only := flag.String("only", "", "run only rows that match this `pattern`")
+	names := flag.String("run", "", "run only tests whose names match this `pattern`, for rows that were tried before")
 	near := flag.Bool("near", false, "leave out the tests under faults, which take minutes each")
 	limit := flag.Duration("limit", 2*time.Minute, "`time` that one run may take")
 	flag.Parse()
-	if err := run(flag.Args(), *sample, *only, *near, *limit); err != nil {
+	if err := run(flag.Args(), *sample, *only, options{*names, *near, *limit}); err != nil {
 		fmt.Fprintln(os.Stderr, "mutation:", err)
 		os.Exit(1)
 	}
 }
 
-func run(args []string, sample int, only string, near bool, limit time.Duration) error {
+// options say which tests are run.
+type options struct {
+	names string // a pattern
+	near  bool
+	limit time.Duration
+}
+
+func run(args []string, sample int, only string, o options) error {
 	work, err := os.MkdirTemp("", "mutation-")
 	if err != nil {
 		return err
@@ -57,14 +65,14 @@ func run(args []string, sample int, only string, near bool, limit time.Duration)
 		if err != nil {
 			return err
 		}
-		return report(chosen(bugs, sample, only), func(b bug) (string, error) { return b.try(work, limit) })
+		return report(chosen(bugs, sample, only), func(b bug) (string, error) { return b.try(work, o.limit) })
 	case l.name == "":
 	case what == l.name:
 		rows, err := l.load(file)
 		if err != nil {
 			return err
 		}
-		return l.try(work, chosen(rows, sample, only), near, limit)
+		return l.try(work, chosen(rows, sample, only), o)
 	case what == "list":
 		return l.write(file)
 	case what == "sites":
