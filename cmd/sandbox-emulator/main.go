@@ -18,6 +18,8 @@
 // a program at it. The flags are
 //
 //	-addr ADDR    listen on ADDR; the default is a free port of 127.0.0.1
+//	-host NAME    answer requests to NAME too, such as a container's name for others;
+//	              may be given several times
 //	-mode MODE    insist on "namespace" or "folder"; see package sandboxtest
 //	-token TOKEN  ask clients for TOKEN instead of one made up for this run; other
 //	              users of the machine can see the arguments of a program
@@ -78,6 +80,7 @@ func main() { os.Exit(run(os.Args[1:], os.Stdout, os.Stderr)) }
 // options are what the flags say.
 type options struct {
 	addr, mode, state, token string
+	hosts                    []string
 	images, names            map[string]string
 	npmrc                    string
 	rateLimits, realistic    bool
@@ -92,6 +95,10 @@ func parse(args []string, stderr io.Writer) (*options, error) {
 	flags := flag.NewFlagSet("sandbox-emulator", flag.ContinueOnError)
 	flags.SetOutput(stderr)
 	flags.StringVar(&o.addr, "addr", "", "listen on `ADDR` instead of a free port of 127.0.0.1")
+	flags.Func("host", "answer requests to the host `NAME` too; may be given several times", func(name string) error {
+		o.hosts = append(o.hosts, name)
+		return nil
+	})
 	flags.StringVar(&o.mode, "mode", "", "insist on a `MODE` of running commands: namespace or folder")
 	flags.Func("image", "let sandboxes be made of an image of your own, `NAME=PATH`: PATH is a directory or a tar archive; may be given several times", into(o.images, "PATH"))
 	flags.Func("name", "let sandboxes find a server under a name, `NAME=TARGET`: TARGET is host:port or http://host:port; may be given several times", into(o.names, "TARGET"))
@@ -145,7 +152,7 @@ func into(all map[string]string, what string) func(arg string) error {
 // config is what the server is started with.
 func (o *options) config(stderr io.Writer) (*sandboxtest.Options, error) {
 	config := &sandboxtest.Options{
-		Addr: o.addr, Mode: sandboxtest.Mode(o.mode), Dir: o.state, Token: o.token, Images: o.images, Names: o.names,
+		Addr: o.addr, Mode: sandboxtest.Mode(o.mode), Dir: o.state, Token: o.token, Images: o.images, Names: o.names, Hosts: o.hosts,
 		RateLimits: o.rateLimits, Realistic: o.realistic, RefuseUnenforced: !o.unenforced,
 		Logger: slog.New(slog.NewTextHandler(stderr, &slog.HandlerOptions{Level: slog.LevelWarn})),
 	}
