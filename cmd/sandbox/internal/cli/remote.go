@@ -291,10 +291,7 @@ func (r *remoteRun) withInput(ctx context.Context, target commandTarget, name st
 		if err != nil {
 			return 0, err
 		}
-		go func() {
-			_, _ = io.Copy(pipe, r.app.in) // a command that does not read it all is not an error
-			_ = pipe.Close()
-		}()
+		go r.app.passInput(pipe)
 	}
 	if err := cmd.Start(); err != nil {
 		return 0, pass.instead(err)
@@ -308,6 +305,31 @@ func (r *remoteRun) withInput(ctx context.Context, target commandTarget, name st
 		return 0, pass.instead(err)
 	}
 	return cmd.ProcessState.ExitCode(), nil
+}
+
+// passInput passes standard input on to a command, and its end. A command that does
+// not read it all is not an error; an input that can't be read is told.
+func (s *stdio) passInput(w io.WriteCloser) {
+	in := &readErrors{r: s.in}
+	_, _ = io.Copy(w, in)
+	if in.err != nil {
+		s.warn("standard input can't be read: "+in.err.Error(), "the command gets what came before")
+	}
+	_ = w.Close()
+}
+
+// readErrors keeps why a reader has failed.
+type readErrors struct {
+	r   io.Reader
+	err error
+}
+
+func (e *readErrors) Read(p []byte) (int, error) {
+	n, err := e.r.Read(p)
+	if err != nil && err != io.EOF {
+		e.err = err
+	}
+	return n, err
 }
 
 // signalPass passes the signals of this program on to a command and its children,

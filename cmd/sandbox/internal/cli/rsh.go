@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -81,9 +82,41 @@ func (c *rshCommand) run(cmd *cobra.Command, args []string) error {
 	return c.remoteShell(cmd.Context(), sb, line)
 }
 
-// rshScript runs a command line with the terminal as its standard input and
-// output. Standard error goes to a file, which is named first.
-var rshScript = rawshell.Raw + `exec 2>"$1" || exit 125` + "\n" + rawshell.Greet("ready") + `bash -c "$2"`
+// rshScript runs a command line with the terminal as its standard output, and what
+// comes through the terminal in blocks as its standard input: a terminal that
+// passes every byte as it is has none for the end. A block is its length in a line
+// of its own, followed by so many bytes; the one of length 0 is the end. Bash reads
+// more than a line from a terminal, but not from a pipe, hence cat. The terminal is
+// opened again, so that a program that makes its output non-blocking, as rsync
+// does, does not do so to the input. Standard error goes to a file, which is named
+// first.
+var rshScript = rawshell.Raw + `exec 2>"$1" || exit 125
+{ exec 3</dev/tty; } 2>/dev/null || exec 3<&0
+blocks() {
+	while IFS= read -r n && [ "$n" -gt 0 ]; do head -c "$n" || break; done
+}
+` + rawshell.Greet("ready") + `bash -c "$2" < <(blocks < <(cat <&3)) 3<&-`
+
+// blocks writes blocks as rshScript reads them.
+type blocks struct{ w io.Writer }
+
+// blockSize is how long a block is at most. The sandbox starts a program for each.
+const blockSize = 64 << 10
+
+func (b blocks) Write(p []byte) (n int, err error) {
+	for part := range slices.Chunk(p, blockSize) {
+		if _, err := b.w.Write(append(fmt.Appendf(nil, "%d\n", len(part)), part...)); err != nil {
+			return n, err
+		}
+		n += len(part)
+	}
+	return n, nil
+}
+
+func (b blocks) Close() error {
+	_, err := io.WriteString(b.w, "0\n")
+	return err
+}
 
 func (c *rshCommand) remoteShell(ctx context.Context, sb *sandbox.Sandbox, line string) error {
 	stderrFile := "/tmp/.sandbox-rsh-" + strings.ToLower(rand.Text()[:12])
@@ -92,7 +125,7 @@ func (c *rshCommand) remoteShell(ctx context.Context, sb *sandbox.Sandbox, line 
 		return err
 	}
 	defer conn.Close()
-	go func() { _, _ = io.Copy(conn, c.app.in) }() // it ends with the connection
+	go c.app.passInput(blocks{conn}) // it ends with the connection
 	_, copyErr := io.Copy(c.app.out, conn)
 	late, cancel := withDeadline(ctx, cleanupTime)
 	defer cancel()
