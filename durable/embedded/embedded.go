@@ -47,7 +47,9 @@ type Options struct {
 	Dir string
 	// Namespace is the one that is made. Empty means "default".
 	Namespace string
-	// Retention is how long closed workflows are kept. Zero means 30 days.
+	// Retention is how long closed workflows are kept, at least a day. Zero means 30
+	// days. It is that of the start that made Dir. The room that they leave is used
+	// again, and given back by a later start where it is much.
 	Retention time.Duration
 	// Logger gets warnings and errors of the server. Nil is silent.
 	Logger *slog.Logger
@@ -170,6 +172,9 @@ func (s *Server) database(o Options) (*config.SQL, error) {
 			return nil, err
 		}
 		if _, err := os.Stat(db.DatabaseName); err == nil {
+			if err := compact(db.DatabaseName); err != nil && o.Logger != nil { // it costs room, no more
+				o.Logger.Warn("could not make the database smaller", "error", err)
+			}
 			return db, nil
 		}
 		// Written next to it and renamed, so that a kill leaves no part of it.

@@ -29,29 +29,33 @@ import (
 )
 
 // older makes a session with an ID of "before-CHANGE" decide as the code of before
-// that change, and leave no trace of having been asked.
+// that change, and leave no trace of having been asked; or all sessions as of before
+// all changes.
 type older struct {
 	interceptor.WorkerInterceptorBase
+	all bool
 }
 
-func (older) InterceptWorkflow(_ workflow.Context, next interceptor.WorkflowInboundInterceptor) interceptor.WorkflowInboundInterceptor {
-	return &olderIn{interceptor.WorkflowInboundInterceptorBase{Next: next}}
+func (o *older) InterceptWorkflow(_ workflow.Context, next interceptor.WorkflowInboundInterceptor) interceptor.WorkflowInboundInterceptor {
+	return &olderIn{interceptor.WorkflowInboundInterceptorBase{Next: next}, o.all}
 }
 
 type olderIn struct {
 	interceptor.WorkflowInboundInterceptorBase
+	all bool
 }
 
 func (i *olderIn) Init(out interceptor.WorkflowOutboundInterceptor) error {
-	return i.Next.Init(&olderOut{interceptor.WorkflowOutboundInterceptorBase{Next: out}})
+	return i.Next.Init(&olderOut{interceptor.WorkflowOutboundInterceptorBase{Next: out}, i.all})
 }
 
 type olderOut struct {
 	interceptor.WorkflowOutboundInterceptorBase
+	all bool
 }
 
 func (o *olderOut) GetVersion(ctx workflow.Context, change string, first, last workflow.Version) workflow.Version {
-	if workflow.GetInfo(ctx).WorkflowExecution.ID == "before-"+change {
+	if o.all || workflow.GetInfo(ctx).WorkflowExecution.ID == "before-"+change {
 		return workflow.DefaultVersion
 	}
 	return o.Next.GetVersion(ctx, change, first, last)

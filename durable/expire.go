@@ -1,0 +1,75 @@
+package durable
+
+import (
+	"context"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"sync"
+	"time"
+)
+
+// ExpiringDir is [Dir] without what was written longer ago than age: it looks for that
+// at most once an hour, when something is written. A viewer of an output that has
+// expired gets output_lost, one of such events truncated. A store of another kind
+// has means of its own, like a lifecycle rule. An age of zero keeps everything.
+func ExpiringDir(path string, age time.Duration) OutputStore {
+	if age <= 0 {
+		return Dir(path)
+	}
+	return &expiring{dir: dir(path), age: age}
+}
+
+type expiring struct {
+	dir
+	age  time.Duration
+	mu   sync.Mutex
+	next time.Time // when it is to be looked for
+}
+
+func (e *expiring) Create(ctx context.Context, key string) (OutputWriter, error) {
+	if e.due() {
+		e.expire()
+	}
+	w, err := e.dir.Create(ctx, key)
+	if os.IsNotExist(err) { // another process has removed the empty folder
+		w, err = e.dir.Create(ctx, key)
+	}
+	return w, err
+}
+
+// due reports whether it is time to look, to one caller.
+func (e *expiring) due() bool {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	now := time.Now()
+	if now.Before(e.next) {
+		return false
+	}
+	e.next = now.Add(min(e.age/10, time.Hour))
+	return true
+}
+
+// expire removes what is too old. What can't be removed costs room, no more.
+func (e *expiring) expire() {
+	var folders []string
+	_ = filepath.WalkDir(string(e.dir), func(name string, entry fs.DirEntry, err error) error {
+		if err != nil || name == string(e.dir) {
+			return nil //nolint:nilerr // it is gone, or not ours to read
+		}
+		info, err := entry.Info()
+		if err != nil || time.Since(info.ModTime()) <= e.age {
+			return nil //nolint:nilerr // it is gone
+		}
+		if entry.IsDir() {
+			folders = append(folders, name)
+		} else {
+			_ = os.Remove(name)
+		}
+		return nil
+	})
+	for _, folder := range slices.Backward(folders) {
+		_ = os.Remove(folder) // if it is empty
+	}
+}

@@ -1,0 +1,59 @@
+package durable_test
+
+import (
+	"io/fs"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/go-vercel/sandbox/durable"
+	"github.com/go-vercel/sandbox/durable/durabletest"
+)
+
+// TestExpiringDir: what is older than a store keeps it goes with the next write, with
+// its empty folders, and nothing else does.
+func TestExpiringDir(t *testing.T) {
+	durabletest.TestStore(t, durable.ExpiringDir(t.TempDir(), time.Hour))
+	path := t.TempDir()
+	write := func(store durable.OutputStore, key string) {
+		t.Helper()
+		w, err := store.Create(t.Context(), key)
+		require.NoError(t, err)
+		require.NoError(t, w.Commit())
+		require.NoError(t, w.Close())
+	}
+	for _, key := range []string{"old/cmd-1", "old/events/000000000.ndjson", "mixed/cmd-1", "mixed/cmd-2", "new/cmd-1"} {
+		write(durable.Dir(path), key)
+	}
+	past := time.Now().Add(-2 * time.Hour)
+	for _, name := range []string{"old/cmd-1", "old/events/000000000.ndjson", "old/events", "old", "mixed/cmd-1", "mixed"} {
+		require.NoError(t, os.Chtimes(filepath.Join(path, name), past, past))
+	}
+	outside := filepath.Join(t.TempDir(), "file")
+	require.NoError(t, os.WriteFile(outside, nil, 0o600))
+	require.NoError(t, os.Chtimes(outside, past, past))
+	if err := os.Symlink(filepath.Dir(outside), filepath.Join(path, "link")); err != nil {
+		t.Log("no symbolic links here:", err)
+	}
+	there := func() (names []string) {
+		require.NoError(t, fs.WalkDir(os.DirFS(path), ".", func(name string, d fs.DirEntry, err error) error {
+			if d.Type().IsRegular() {
+				names = append(names, name)
+			}
+			return err
+		}))
+		return names
+	}
+	write(durable.ExpiringDir(path, 0), "kept/cmd-1")
+	require.Len(t, there(), 6, "an age of zero keeps everything")
+	write(durable.ExpiringDir(path, time.Hour), "new/cmd-2")
+	assert.Equal(t, []string{"kept/cmd-1", "mixed/cmd-2", "new/cmd-1", "new/cmd-2"}, there())
+	assert.FileExists(t, outside)
+	_, err := durable.Dir(path).Open(t.Context(), "mixed/cmd-1")
+	require.ErrorIs(t, err, fs.ErrNotExist)
+	assert.NoDirExists(t, filepath.Join(path, "old"))
+}
