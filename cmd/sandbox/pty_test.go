@@ -368,6 +368,9 @@ func TestExecInTerminal(t *testing.T) {
 	s.until("in a terminal")
 	assert.Equal(t, 0, s.ended())
 	assert.Equal(t, "c\n", d.ok("ls", "-a", "-q"))
+	s = d.inTerminal("exec", "-it", "--binary", "c", "true")
+	s.until("--binary is for commands whose output is piped")
+	assert.Equal(t, 2, s.ended())
 }
 
 // TestNoTerminal: what needs a terminal is refused without one before anything is

@@ -1,0 +1,44 @@
+package cli
+
+import (
+	"fmt"
+	"os"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+)
+
+// TestRefusals: what is refused before anything is asked of the API, each beside
+// the nearest that is not.
+func TestRefusals(t *testing.T) {
+	for _, entry := range os.Environ() {
+		if name, _, _ := strings.Cut(entry, "="); strings.HasPrefix(name, "VERCEL_") || strings.HasPrefix(name, "SANDBOX_") || strings.HasPrefix(name, "XDG_") {
+			t.Setenv(name, "")
+		}
+	}
+	t.Setenv("HOME", t.TempDir())
+	t.Setenv("VERCEL_SANDBOX_BASE_URL", "http://127.0.0.1:1/api")
+	t.Chdir(t.TempDir())
+	run := func(line string) string {
+		a := newApp(strings.Fields(line))
+		return fmt.Sprint(a.execute(t.Context(), a.rootCommand()))
+	}
+	for _, tc := range []struct{ refused, why, taken string }{
+		{"snapshots tree x --sort-order desc", "--sort-order needs --cursor", "snapshots tree x --sort-order desc --cursor c"},
+		{"snapshots tree x --sort-order desc", "--sort-order needs --cursor", "snapshots tree x --cursor c"},
+		{"exec -i -d x true", "exclude each other", "exec -i x true"},
+		{"exec -i --timeout 5s x true", "--timeout can't be used with -i", "exec --timeout 5s x true"},
+		{"exec -d --binary x true", "--binary is for commands", "exec --binary x true"},
+		{"exec -i -t x true", "needs a terminal", "exec -t x true"},
+		{"api GET v2/sandboxes", "the path begins with a slash", "api GET /v2/sandboxes"},
+		{"sh ls", "takes no command", "sh"},
+		{"run --rm --stop true", "--stop", "run --rm true"},
+		{"create -p 1023", "invalid port", "create -p 1024"},
+		{"create -p 65536", "invalid port", "create -p 65535"},
+		{"create -p x", "invalid port", "create -p 3000"},
+	} {
+		assert.Contains(t, run(tc.refused), tc.why, tc.refused)
+		assert.NotContains(t, run(tc.taken), tc.why, tc.taken)
+	}
+}
