@@ -136,6 +136,33 @@ func clientThrough(t *testing.T, srv *sandboxtest.Server, rt http.RoundTripper) 
 	return c
 }
 
+// TestKeys: a key becomes a part of the names of files and commands. One that
+// could lead elsewhere is refused before anything is asked of the service.
+func TestKeys(t *testing.T) {
+	t.Parallel()
+	env := durabletest.New(t, nil)
+	env.SetStartWorkflowOptions(client.StartWorkflowOptions{ID: "keys"})
+	env.ExecuteWorkflow(func(ctx workflow.Context) error {
+		sb, err := durable.Open(ctx, nil)
+		if err != nil {
+			return err
+		}
+		defer sb.Delete(ctx)
+		seen := len(env.Server.Requests())
+		for _, key := range []string{".", "..", "../x", "a/b", "a b", "a$(b)", "a;b", "é", "a\nb", strings.Repeat("x", 129)} {
+			_, err := sb.Start(ctx, "true", nil, &durable.RunOptions{Key: key})
+			assert.ErrorContains(t, err, "has characters that no key may have", "%q", key)
+		}
+		assert.Len(t, env.Server.Requests(), seen)
+		for _, key := range []string{"a", "migrate-1.2", "A_b", "...", strings.Repeat("x", 128)} {
+			_, err := sb.Run(ctx, "true", nil, &durable.RunOptions{Key: key})
+			assert.NoError(t, err, "%q", key)
+		}
+		return nil
+	})
+	require.NoError(t, env.GetWorkflowError())
+}
+
 // TestSharedKey: calls with one key are one command, of any number of workflows.
 // It is found by its ID where the service gives it that, and among all commands
 // where not.
