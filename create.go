@@ -266,18 +266,15 @@ func (o *CreateOptions) missing(err error) error {
 	return err
 }
 
-// Fork creates a sandbox with the files of another's current snapshot, or with
-// its image or runtime if it has none, and starts its first session. Changes
-// since that snapshot are not included: call [Sandbox.Stop] on a running source
-// first. The snapshot must be in the fork's region. If the source was never
-// saved, the fork has none of its files, [SessionInfo].SourceSnapshotID of its
-// first session is empty, and a warning is logged. Nothing in the response tells
-// that the source runs; [CreateOptions].RequireSaved asks.
+// Fork creates a sandbox with the files of another's current snapshot, which must
+// be in the fork's region, and starts its first session. Stop a running source
+// first: changes since the snapshot are not included. If the source was never
+// saved, the fork has its image or runtime but none of its files, and a warning is
+// logged. [CreateOptions].RequireSaved makes both an error.
 //
-// Options that are nil or zero are copied from the source, all of them if opts
-// is nil; a non-nil empty slice or map clears what the source has. Drives are
-// not copied: Mounts are those of the fork, and a drive that a running source
-// has mounted read-write can only be mounted as a snapshot. Source, Runtime,
+// Options that are nil or zero are copied from the source; a non-nil empty slice
+// or map clears what the source has. Drives are not copied, and one that a running
+// source has mounted read-write can only be mounted as a snapshot. Source, Runtime,
 // Credentials and OnCreate can't be set.
 //
 // The error matches [ErrNotFound] if the source does not exist, [ErrConflict] if
