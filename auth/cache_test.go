@@ -80,7 +80,7 @@ func (a *authority) play(v *oidctest.Vercel, exchange string) {
 	})
 }
 
-func TestAWeekOfTokens(t *testing.T) {
+func TestTokensForAWeek(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const exchange = "POST api.vercel.com/v1/projects/prj_a/token"
 		m, v, opts := setup(t)
@@ -204,7 +204,7 @@ func TestCacheChecksWhatItGets(t *testing.T) {
 	}
 }
 
-func TestTokensThatLiveShortly(t *testing.T) {
+func TestShortLivedTokens(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		calls := 0
 		p := auth.Cache(auth.ProviderFunc(func(context.Context) (auth.Credentials, error) {

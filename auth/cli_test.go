@@ -67,7 +67,7 @@ func TestCLIDefaultTeam(t *testing.T) {
 	assert.NotContains(t, log.String(), "cli_tok")
 }
 
-func TestInteractiveIsFoundOut(t *testing.T) {
+func TestInteractiveIsDetected(t *testing.T) {
 	m, v, opts := setup(t)
 	m.Write(m.LoginFile(), login())
 	opts.Interactive = nil

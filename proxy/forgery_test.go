@@ -297,9 +297,9 @@ func TestForgedClaims(t *testing.T) {
 	})
 }
 
-// TestClaimsThatAreFine keeps the tests above honest: they would also pass if
+// TestValidClaims keeps the tests above honest: they would also pass if
 // everything were refused.
-func TestClaimsThatAreFine(t *testing.T) {
+func TestValidClaims(t *testing.T) {
 	now := time.Now()
 	for name, change := range map[string]func(map[string]any){
 		"plain":                    func(map[string]any) {},

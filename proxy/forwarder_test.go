@@ -158,7 +158,7 @@ func ofSandbox(_ context.Context, m proxy.Meta) (string, error) {
 	return m.SandboxID + "/" + m.SandboxName, nil
 }
 
-func TestForwarderSecretTroubles(t *testing.T) {
+func TestForwarderSecretErrors(t *testing.T) {
 	for name, secret := range map[string]proxy.Secret{
 		"fails":      func(context.Context, proxy.Meta) (string, error) { return "", errors.New("vault is\nsealed") },
 		"smuggles":   proxy.StaticSecret("s3cret\r\nX-Evil: 1"),
@@ -397,7 +397,7 @@ func TestForwarderLogsOneLine(t *testing.T) {
 	assert.NotContains(t, g.log.String(), "s3cret")
 }
 
-func TestForwarderLeavesNothingBehind(t *testing.T) {
+func TestForwarderCleansUp(t *testing.T) {
 	defer goleak.VerifyNone(t, goleak.IgnoreCurrent())
 	t.Run("rig", func(t *testing.T) {
 		started := make(chan struct{})

@@ -432,7 +432,7 @@ func testRequest(token string) *http.Request {
 	return r
 }
 
-func TestErrorsAreTold(t *testing.T) {
+func TestErrorsAreReported(t *testing.T) {
 	err := fmt.Errorf("%w: x", ErrKeysUnavailable)
 	assert.ErrorIs(t, ErrorFromContext(context.WithValue(t.Context(), errorKey{}, err)), ErrKeysUnavailable)
 	assert.NoError(t, ErrorFromContext(t.Context()))

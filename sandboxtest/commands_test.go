@@ -280,9 +280,9 @@ func TestWaitParameter(t *testing.T) {
 	assert.Equal(t, 200, (<-done).StatusCode)
 }
 
-// TestExitIsHiddenUntilItWasWaitedFor: until somebody has waited for the end of
+// TestExitHiddenUntilWaited: until somebody has waited for the end of
 // a command, reads show it running.
-func TestExitIsHiddenUntilItWasWaitedFor(t *testing.T) {
+func TestExitHiddenUntilWaited(t *testing.T) {
 	srv, c := start(t, nil)
 	sess := c.create(nil).Session.ID
 	first := c.detach(sess, obj{"command": "true"})

@@ -91,7 +91,7 @@ func TestTokenNamesItsProject(t *testing.T) {
 	ask(srv.Credentials().Token, "POST", "/v2/sandboxes/drives/data", obj{}, 400)
 }
 
-func TestTokenIsMadeUp(t *testing.T) {
+func TestGeneratedToken(t *testing.T) {
 	t.Parallel()
 	one, c := start(t, &sandboxtest.Options{Mode: sandboxtest.Folder})
 	two, _ := start(t, &sandboxtest.Options{Mode: sandboxtest.Folder})

@@ -82,9 +82,9 @@ func TestRootOfAUserNamespace(t *testing.T) {
 	assert.NotContains(t, v.said.String(), "folder mode")
 }
 
-// TestFolderModeIsTold: where namespaces are unavailable, nobody has to notice
+// TestFolderModeIsReported: where namespaces are unavailable, nobody has to notice
 // by losing files.
-func TestFolderModeIsTold(t *testing.T) {
+func TestFolderModeIsReported(t *testing.T) {
 	t.Parallel()
 	cmd := inUserNamespace(t, "-r", "echo 0 > /proc/sys/user/max_user_namespaces && echo 0 > /proc/sys/user/max_mnt_namespaces && ")
 	v := runVictim(t, sandboxtest.Auto, "", cmd)

@@ -11,10 +11,10 @@ import (
 	"github.com/go-vercel/sandbox/sandboxtest"
 )
 
-// TestRefusalsInTheServicesWords: errors whose texts are known, from exchanges
+// TestRefusalTexts: errors whose texts are known, from exchanges
 // that others recorded or quoted and from the published schema, are returned to
 // the letter.
-func TestRefusalsInTheServicesWords(t *testing.T) {
+func TestRefusalTexts(t *testing.T) {
 	_, c := start(t, &sandboxtest.Options{Mode: sandboxtest.Folder})
 	box := c.create(obj{"name": "box", "persistent": false})
 	live := session(box.Session.ID)
@@ -80,9 +80,9 @@ func TestRefusalsInTheServicesWords(t *testing.T) {
 	}
 }
 
-// TestTransitionsInTheServicesWords: a session that is stopping, or saving its
+// TestTransitionTexts: a session that is stopping, or saving its
 // files, refuses calls according to its state.
-func TestTransitionsInTheServicesWords(t *testing.T) {
+func TestTransitionTexts(t *testing.T) {
 	srv, c := start(t, &sandboxtest.Options{Mode: sandboxtest.Folder, Stopping: time.Hour, Snapshotting: time.Hour})
 	box := c.create(obj{"name": "box"})
 	path := session(box.Session.ID)

@@ -190,9 +190,9 @@ func TestDeleteOrphanSnapshots(t *testing.T) {
 	assert.Equal(t, []string{"created", "deleted"}, c.statuses([]string{needed, orphan}))
 }
 
-// TestWhereARepositoryLands: in the working directory itself, or below it in
+// TestRepositoryDirectory: in the working directory itself, or below it in
 // newer versions.
-func TestWhereARepositoryLands(t *testing.T) {
+func TestRepositoryDirectory(t *testing.T) {
 	needs.Programs(t, "git")
 	repo := filepath.Join(t.TempDir(), "tools.git")
 	for _, args := range [][]string{

@@ -162,9 +162,9 @@ func TestViewerOfALostMachine(t *testing.T) {
 	assert.Equal(t, "part\n", output)
 }
 
-// TestStoreIsAway: a store that can't be reached for a moment breaks the stream,
+// TestStoreUnavailable: a store that can't be reached for a moment breaks the stream,
 // which goes on at its cursor; nothing is called lost. An object that is gone is.
-func TestStoreIsAway(t *testing.T) {
+func TestStoreUnavailable(t *testing.T) {
 	dir := durable.Dir(t.TempDir())
 	away := errors.New("the store is away")
 	var failing atomic.Value

@@ -32,9 +32,9 @@ func (s *awayStore) Create(ctx context.Context, key string) (durable.OutputWrite
 	return s.OutputStore.Create(ctx, key)
 }
 
-// TestArchiveIsAway: while the store takes no events a session goes on with the
+// TestArchiveUnavailable: while the store takes no events a session goes on with the
 // history that it has, says why, and takes commands; then it continues as new.
-func TestArchiveIsAway(t *testing.T) {
+func TestArchiveUnavailable(t *testing.T) {
 	store := &awayStore{OutputStore: durable.Dir(t.TempDir())}
 	store.away.Store(true)
 	p := newPlay(t, &durabletest.Options{Output: store})

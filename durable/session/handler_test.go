@@ -202,9 +202,9 @@ func TestSlowBodies(t *testing.T) {
 	})
 }
 
-// TestEngineAway: while the engine does not respond, every route says so and when
+// TestEngineUnavailable: while the engine does not respond, every route says so and when
 // to ask again. A stream does not begin.
-func TestEngineAway(t *testing.T) {
+func TestEngineUnavailable(t *testing.T) {
 	h := session.New(failing{err: serviceerror.NewUnavailable("nobody listens")}, nil).Handler(nil)
 	for _, r := range routes {
 		w := serve(h, r.method, r.path, r.body)

@@ -366,8 +366,8 @@ func (silent) ExecuteWorkflow(ctx context.Context, _ client.StartWorkflowOptions
 	return nil, errSilent
 }
 
-// TestRoutesAnswer: every route answers within ten seconds, whatever is away.
-func TestRoutesAnswer(t *testing.T) {
+// TestRoutesRespond: every route answers within ten seconds, whatever is away.
+func TestRoutesRespond(t *testing.T) {
 	for _, r := range []struct{ method, path, body string }{
 		{"POST", "/start", ""}, {"POST", "/start", `{"runId":"a"}`}, {"POST", "/command", `{"runId":"a","command":"true"}`}, {"GET", "/events?runId=a", ""},
 		{"GET", "/session?runId=a", ""}, {"POST", "/interrupt", `{"runId":"a"}`}, {"POST", "/touch", `{"runId":"a"}`}, {"POST", "/destroy", `{"runId":"a"}`},

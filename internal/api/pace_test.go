@@ -439,8 +439,8 @@ func (w *waits) seen() (begun []observe.Event, over int) {
 	return slices.Clone(w.begun), w.over
 }
 
-// TestRateWaitIsTold: a wait is told while it lasts, with the place in line.
-func TestRateWaitIsTold(t *testing.T) {
+// TestRateWaitIsReported: a wait is told while it lasts, with the place in line.
+func TestRateWaitIsReported(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		api := newLimits()
 		api.create, api.delay = 2, 0

@@ -110,9 +110,9 @@ func TestAddressesOfTheIssuer(t *testing.T) {
 	}
 }
 
-// TestARefusedTokenIsSentOnce: processes that wait for the lock do not send a
+// TestRefusedTokenIsSentOnce: processes that wait for the lock do not send a
 // refused token again.
-func TestARefusedTokenIsSentOnce(t *testing.T) {
+func TestRefusedTokenIsSentOnce(t *testing.T) {
 	m := oidctest.NewMachine(t)
 	m.Write(m.LoginFile(), map[string]any{"token": "old", "refreshToken": "spent", "expiresAt": 1})
 	server := &singleUse{}

@@ -73,8 +73,8 @@ func TestLinksOfOthers(t *testing.T) {
 	assert.NoError(t, err)
 }
 
-// TestAPipeInThePlaceOfAFile: a named pipe without a writer does not block.
-func TestAPipeInThePlaceOfAFile(t *testing.T) {
+// TestPipeInsteadOfFile: a named pipe without a writer does not block.
+func TestPipeInsteadOfFile(t *testing.T) {
 	dir := t.TempDir()
 	require.NoError(t, os.Mkdir(filepath.Join(dir, ".vercel"), 0o755))
 	file := filepath.Join(dir, ".vercel", "project.json")

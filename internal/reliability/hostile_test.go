@@ -37,9 +37,9 @@ func (s *slowEnd) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// TestBehindTheLastRecord: data after the record of a command's end is ignored,
+// TestAfterTheLastRecord: data after the record of a command's end is ignored,
 // and neither delays the call nor makes it fail, whenever it ends.
-func TestBehindTheLastRecord(t *testing.T) {
+func TestAfterTheLastRecord(t *testing.T) {
 	for name, rest := range map[string]string{"nothing": "", "garbage": "garbage\n", "garbage without an end": "garbage"} {
 		for _, after := range []time.Duration{0, 250 * time.Millisecond} {
 			t.Run(name+" "+after.String(), func(t *testing.T) {

@@ -23,9 +23,9 @@ func page(status int) *http.Response {
 	return testkit.Response(status, "text/html; charset=utf-8", strings.NewReader("<html><body><h1>Please accept our terms</h1></body></html>"))
 }
 
-// TestPageBehindAStart: a gateway's page behind a start that has acted is never a
+// TestPageAfterAStart: a gateway's page behind a start that has acted is never a
 // reason to start the command again, whatever its status.
-func TestPageBehindAStart(t *testing.T) {
+func TestPageAfterAStart(t *testing.T) {
 	t.Parallel()
 	_, gate, sb, direct := testkit.Behind(t, sandbox.ClientOptions{}, nil)
 	for name, run := range map[string]func(context.Context) error{

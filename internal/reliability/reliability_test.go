@@ -25,10 +25,10 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestRunOnceThoughSessionEnds: when a session ends while a command's stream
+// TestRunsOnceDespiteEndedSession: when a session ends while a command's stream
 // breaks, the error that the repair meets is not taken for a refusal of the
 // command: the command is not run again in the next session.
-func TestRunOnceThoughSessionEnds(t *testing.T) {
+func TestRunsOnceDespiteEndedSession(t *testing.T) {
 	t.Parallel()
 	srv, gate, sb, direct := testkit.Behind(t, sandbox.ClientOptions{}, nil)
 	cut, stopped, delivered := make(chan struct{}), make(chan struct{}), make(chan struct{})
@@ -78,10 +78,10 @@ func TestRunOnceThoughSessionEnds(t *testing.T) {
 	assert.Equal(t, "once\n", testkit.Output(t, sb, "cat", "charged"))
 }
 
-// TestRunOnceThoughItsAnswerIsLost: nor is it run again when the response to
+// TestRunsOnceDespiteLostResponse: nor is it run again when the response to
 // its start is lost, a lookup finds it by its ID, and its log is refused
 // because the session has ended since, or is ending.
-func TestRunOnceThoughItsAnswerIsLost(t *testing.T) {
+func TestRunsOnceDespiteLostResponse(t *testing.T) {
 	t.Parallel()
 	const script = "echo once >> charged"
 	for name, run := range map[string]func(sb *sandbox.Sandbox) error{

@@ -141,9 +141,9 @@ func TestCompressedErrors(t *testing.T) {
 	require.ErrorIs(t, err, exec.ErrNotFound)
 }
 
-// TestStdinToldToWaitForYears: a pause that is longer than the limits allow is
+// TestStdinRetryAfterYears: a pause that is longer than the limits allow is
 // an error, not a pause.
-func TestStdinToldToWaitForYears(t *testing.T) {
+func TestStdinRetryAfterYears(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var writes atomic.Int32
 		sb := testkit.API(func(req *http.Request) (*http.Response, error) {

@@ -167,7 +167,7 @@ type readerFunc func([]byte) (int, error)
 
 func (f readerFunc) Read(p []byte) (int, error) { return f(p) }
 
-func TestBodyOfNothing(t *testing.T) {
+func TestBodyWithoutFiles(t *testing.T) {
 	b := New(seq())
 	defer b.Close()
 	headers, _ := unpack(t, b)

@@ -129,7 +129,7 @@ func TestArchiveLimits(t *testing.T) {
 	})
 }
 
-func TestArchiveThatDoesNotCome(t *testing.T) {
+func TestArchiveThatNeverArrives(t *testing.T) {
 	eachMode(t, func(t *testing.T, h *Host) {
 		for _, end := range []func(b *Box, cancel func()){
 			func(_ *Box, cancel func()) { cancel() },

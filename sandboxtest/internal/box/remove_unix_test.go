@@ -51,9 +51,9 @@ func TestSweepLeavesOthersAlone(t *testing.T) {
 	assert.DirExists(t, filepath.Join(parent, "prefix-other"))
 }
 
-// TestSweepBesideClosing: the owner of a directory is removing it when another
+// TestSweepWhileClosing: the owner of a directory is removing it when another
 // process sweeps.
-func TestSweepBesideClosing(t *testing.T) {
+func TestSweepWhileClosing(t *testing.T) {
 	t.Parallel()
 	parent := t.TempDir()
 	dir, unlock, err := TempDir(parent, "prefix-")
