@@ -17,7 +17,8 @@
 // their own and its query names the team.
 //
 // A sampler sees the name and kind of a span, sandbox.operation and, of a request,
-// the attributes of the conventions; a span that is not sampled has no others.
+// the attributes of the conventions. It is not asked about what is part of an
+// event that it has dropped.
 //
 // # Metrics
 //

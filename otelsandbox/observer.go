@@ -113,6 +113,11 @@ func (o *observer) Begin(ctx context.Context, e sandbox.Event) context.Context {
 	if spanless(&e) {
 		return ctx
 	}
+	// What is part of an event that is not sampled is not either, as samplers by
+	// parent decide too: to ask costs more than the rest of an event.
+	if p, ok := ctx.Value(begunKey{o}).(*begun); ok && !p.span.IsRecording() && trace.SpanContextFromContext(ctx).SpanID() == p.span.SpanContext().SpanID() {
+		return &begun{ctx, o, p.span, e.Host}
+	}
 	key := startKey{e.Kind, e.Operation, e.Method, e.Path, e.Host}
 	s := o.starts.get(key, key.start)
 	ctx, span := o.tracer.Start(ctx, s.name, trace.WithTimestamp(e.Start), s.kind, s.attributes)

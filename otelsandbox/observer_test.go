@@ -350,6 +350,20 @@ func TestTraceparent(t *testing.T) {
 	client := func(hc *http.Client) *sandbox.Client {
 		return testkit.Client(t, srv, sandbox.ClientOptions{Observer: x, HTTPClient: hc, Retry: &sandbox.RetryOptions{Max: -1}})
 	}
+	// A dropped trace goes on as one that is not sampled.
+	y := observed(t, func(o *otelsandbox.Options) {
+		o.TracerProvider = sdktrace.NewTracerProvider(sdktrace.WithSampler(sdktrace.NeverSample()))
+	})
+	sb, err := testkit.Client(t, srv, sandbox.ClientOptions{
+		Observer: y, HTTPClient: &http.Client{Transport: otelsandbox.Transport(nil, propagation.TraceContext{})},
+	}).Create(t.Context(), testkit.Lasting(nil))
+	require.NoError(t, err)
+	_, err = sb.RunCommand(t.Context(), "true", nil, nil)
+	require.NoError(t, err)
+	for _, r := range srv.Requests() {
+		assert.Regexp(t, "^00-[0-9a-f]{32}-[0-9a-f]{16}-00$", r.Header.Get("Traceparent"))
+	}
+
 	for asked, hc := range map[bool]*http.Client{false: nil, true: {Transport: otelsandbox.Transport(nil, propagation.TraceContext{})}} {
 		ctx, span := x.provider.Tracer("test").Start(t.Context(), "outer")
 		_, err := client(hc).Get(ctx, "nowhere", nil)
@@ -367,7 +381,7 @@ func TestTraceparent(t *testing.T) {
 		assert.Contains(t, got, spans[len(spans)-1].SpanContext.SpanID().String(), "the span of the request")
 	}
 	hc := &http.Client{Transport: otelsandbox.Transport(redirecting{other.URL}, propagation.TraceContext{})}
-	_, err := client(hc).Get(t.Context(), "box", nil)
+	_, err = client(hc).Get(t.Context(), "box", nil)
 	require.Error(t, err)
 	assert.Empty(t, <-elsewhere)
 }

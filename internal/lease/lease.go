@@ -56,18 +56,49 @@ type Lease struct {
 	owner string
 	term  time.Duration
 
-	mu    sync.Mutex
+	// turn is full while a command changes the lock: one at a time, each for as
+	// long as its context lasts.
+	turn chan struct{}
+	mu   sync.Mutex // of the state, and never held while a command runs
+	state
+}
+
+// state is what a lease is.
+type state struct {
 	key   string
 	n     int       // the state's number
 	until time.Time // when the lease ends, at the earliest
 }
 
-// Key returns what the lease is for.
-func (l *Lease) Key() string {
+// Key returns what the lease is for. It waits for nothing.
+func (l *Lease) Key() string { return l.now().key }
+
+func (l *Lease) now() state {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return l.key
+	return l.state
 }
+
+func (l *Lease) become(s state) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.state = s
+}
+
+// enter waits for the turn to change the lock; leave gives it back.
+func (l *Lease) enter(ctx context.Context) error {
+	if err := ctx.Err(); err != nil { // of two that are ready, select takes any
+		return err
+	}
+	select {
+	case l.turn <- struct{}{}:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+func (l *Lease) leave() { <-l.turn }
 
 // place is where locks are: it lasts as long as the sandbox's files.
 const place = `root=${HOME:-/var/tmp}/.go-sandbox
@@ -143,7 +174,7 @@ func Take(ctx context.Context, run Runner, o Options, keys ...string) (*Lease, e
 		switch {
 		case what == "taken":
 			// It may have begun at any time since.
-			return &Lease{key: key, run: run, owner: o.Owner, term: o.Term, n: n, until: begin.Add(o.Term)}, nil
+			return &Lease{run: run, owner: o.Owner, term: o.Term, turn: make(chan struct{}, 1), state: state{key, n, begin.Add(o.Term)}}, nil
 		case o.NoWait:
 			return nil, ErrHeld
 		}
@@ -190,27 +221,22 @@ func (l *Lease) renewLater(ctx context.Context) bool {
 	case <-ctx.Done():
 		return false
 	}
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	begin := time.Now()
-	attempt, cancel := context.WithDeadline(ctx, l.until)
+	attempt, cancel := context.WithDeadline(ctx, l.now().until)
 	defer cancel()
-	switch err := l.put(attempt, "held"); {
-	case err == nil:
-		l.until = begin.Add(l.term)
-		return true
-	case errors.Is(err, ErrLost):
+	if err := l.put(attempt, "held"); errors.Is(err, ErrLost) {
 		return false
 	}
-	return time.Now().Before(l.until)
+	return time.Now().Before(l.now().until)
 }
 
 // Move makes the lease one of another key, which must be neither held nor done.
 // What the old key stands for has no longer to be done, as after the session that
 // it was for has ended.
 func (l *Lease) Move(ctx context.Context, key string) error {
-	l.mu.Lock()
-	defer l.mu.Unlock()
+	if err := l.enter(ctx); err != nil {
+		return err
+	}
+	defer l.leave()
 	next, err := Take(ctx, l.run, Options{Owner: l.owner, Term: l.term, NoWait: true}, key)
 	switch {
 	case err != nil:
@@ -218,31 +244,34 @@ func (l *Lease) Move(ctx context.Context, key string) error {
 	case next == nil:
 		return ErrLost
 	}
-	l.key, l.n, l.until = next.key, next.n, next.until
+	l.become(next.state)
 	return nil
 }
 
 // Done records that what the key stands for need not be done again. The error
 // is ErrLost if another has taken over. Call the stop function of Keep first.
-func (l *Lease) Done(ctx context.Context) error { return l.end(ctx, "done") }
+func (l *Lease) Done(ctx context.Context) error { return l.put(ctx, "done") }
 
 // Free gives the lease back, to be taken by the next.
-func (l *Lease) Free(ctx context.Context) error { return l.end(ctx, "free") }
+func (l *Lease) Free(ctx context.Context) error { return l.put(ctx, "free") }
 
-func (l *Lease) end(ctx context.Context, state string) error {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.put(ctx, state)
-}
-
-// put makes the next state, unless another has. The caller holds mu.
-func (l *Lease) put(ctx context.Context, state string) error {
-	out, err := l.run(ctx, putScript, l.key, l.owner, strconv.Itoa(l.n), state, seconds(l.term))
+// put makes the next state, unless another has. A lease that is held lasts for
+// another term.
+func (l *Lease) put(ctx context.Context, what string) error {
+	if err := l.enter(ctx); err != nil {
+		return err
+	}
+	defer l.leave()
+	begin, is := time.Now(), l.now()
+	out, err := l.run(ctx, putScript, is.key, l.owner, strconv.Itoa(is.n), what, seconds(l.term))
 	switch {
 	case err != nil:
 		return err
 	case strings.TrimSpace(out) == "put":
-		l.n++
+		if is.n++; what == "held" {
+			is.until = begin.Add(l.term)
+		}
+		l.become(is)
 		return nil
 	case strings.TrimSpace(out) == "lost":
 		return ErrLost

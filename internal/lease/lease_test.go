@@ -186,6 +186,42 @@ func TestMove(t *testing.T) {
 	assert.Nil(t, take("other", "third"))
 }
 
+// TestHangingCommand: while a command of the lock gets no response, the key can be
+// read at once, and whoever wants to change the lock waits as long as its context
+// lasts.
+func TestHangingCommand(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		taken := false
+		run := func(ctx context.Context, _ string, args ...string) (string, error) {
+			if !taken {
+				taken = true
+				return "taken 1 job\n", nil
+			}
+			<-ctx.Done()
+			return "", ctx.Err()
+		}
+		l, err := lease.Take(t.Context(), run, lease.Options{Owner: "me", Term: 30 * time.Second}, "job")
+		require.NoError(t, err)
+		_, stop := l.Keep(t.Context())
+		defer stop()
+		time.Sleep(11 * time.Second) // it renews, and hangs
+		synctest.Wait()
+		for name, change := range map[string]func(context.Context) error{
+			"Done": l.Done, "Free": l.Free, "Move": func(ctx context.Context) error { return l.Move(ctx, "next") },
+		} {
+			ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+			begin := time.Now()
+			assert.ErrorIs(t, change(ctx), context.DeadlineExceeded, name)
+			assert.Equal(t, time.Second, time.Since(begin), name)
+			cancel()
+			begin = time.Now()
+			assert.Equal(t, "job", l.Key())
+			assert.Zero(t, time.Since(begin))
+		}
+	})
+}
+
 // TestStrange: what a sandbox makes of the lock is an error, and never endless.
 func TestStrange(t *testing.T) {
 	t.Parallel()
