@@ -252,7 +252,9 @@ func edgeCode(resp *http.Response, text string) string {
 		if json.Unmarshal([]byte(text), &body) == nil {
 			said = []string{body.Error.Code}
 		} else {
-			said = strings.Fields(text)
+			for line := range strings.Lines(text) {
+				said = append(said, strings.TrimSpace(line))
+			}
 		}
 	}
 	for _, code := range []string{edgeStopped, edgeStopping, edgeSnapshotting, edgeNotFound, edgeNotListening} {

@@ -46,7 +46,10 @@ const maxReplay = 1 << 20
 // returned as it is. After MaxWait the error says why; it may match
 // [ErrStopped], [ErrNotFound] or [ErrNoRoute]. A request to a running server
 // costs no request to the API. With Idle, one goroutine extends the session
-// until the transport is idle for that long, or until CloseIdleConnections.
+// until the transport is idle for that long, or until CloseIdleConnections while
+// no request is in flight. A request is in flight until its response's body is
+// closed: a body that is never closed keeps the session, and the goroutine, for
+// ever.
 func (s *Sandbox) Transport(port int, opts *TransportOptions) http.RoundTripper {
 	t := &portTransport{sb: s, port: port, opts: TransportOptions{MaxWait: time.Minute}}
 	if opts != nil {

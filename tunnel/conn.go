@@ -196,10 +196,12 @@ func (c *Conn) CloseWrite() error {
 }
 
 // Close ends the connection. The server gets what was written before: Close
-// waits for that, for five seconds at most. It may be called more than once and
-// always returns nil.
+// waits for that, for five seconds at most. Where the sandbox has only bash (see
+// the package), Close waits until what was written is on its way, and the server
+// may not get the last of it. It may be called more than once and always returns
+// nil.
 func (c *Conn) Close() error {
-	c.end(c.framed)
+	c.end(true)
 	return nil
 }
 
@@ -214,8 +216,10 @@ func (c *Conn) end(linger bool) {
 		if linger {
 			timer := time.AfterFunc(lingering, func() { _ = c.stream.Close() })
 			<-c.sent
-			c.control(frameClose)
-			<-c.received // the helper has ended
+			if c.framed {
+				c.control(frameClose)
+				<-c.received // the helper has ended
+			}
 			timer.Stop()
 		}
 		_ = c.stream.Close() // that of a terminal, always nil

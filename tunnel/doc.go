@@ -17,5 +17,6 @@
 //   - [Conn.CloseWrite] fails with an error that matches [errors.ErrUnsupported],
 //     and nothing else changes.
 //   - A connection that the server resets ends with [io.EOF].
-//   - [Conn.Close] hangs up at once, and what was written just before may be lost.
+//   - [Conn.Close] hangs up once what was written is on its way, and the server may
+//     not get the last of it.
 package tunnel

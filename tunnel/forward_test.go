@@ -225,3 +225,37 @@ func TestCloseLingers(t *testing.T) {
 		assert.Equal(t, lingering, time.Since(began))
 	})
 }
+
+// TestCloseSendsPlain: where there are no frames, Close hangs up once what was
+// written is on its way, or after the same limit.
+func TestCloseSendsPlain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		for _, reads := range []bool{true, false} {
+			began := time.Now()
+			c, helper := fakeHelper(t, false)
+			_, err := c.Write([]byte("last words"))
+			require.NoError(t, err)
+			closed := make(chan struct{})
+			go func() {
+				defer close(closed)
+				_ = c.Close()
+			}()
+			time.Sleep(2 * time.Second) // the line is slow
+			synctest.Wait()
+			select {
+			case <-closed:
+				t.Fatal("it hung up before what was written is on its way")
+			default:
+			}
+			want := lingering
+			if reads {
+				want = 2 * time.Second
+				got, err := io.ReadAll(helper)
+				require.NoError(t, err)
+				assert.Equal(t, "last words", string(got))
+			}
+			<-closed
+			assert.Equal(t, want, time.Since(began))
+		}
+	})
+}
