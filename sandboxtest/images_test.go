@@ -356,7 +356,7 @@ func TestHostileImages(t *testing.T) {
 		"through dots in a link": {tarball(t, entry{name: "l", kind: tar.TypeSymlink, link: up + dir[1:]}, entry{name: "l/victim", content: "x"}), "symbolic link"},
 		"hard link outside":      {tarball(t, entry{name: "h", kind: tar.TypeLink, link: victim}), "absolute"},
 		"hard link with dots":    {tarball(t, entry{name: "h", kind: tar.TypeLink, link: up + victim[1:]}), "element .."},
-		"hard link to a link":    {tarball(t, entry{name: "l", kind: tar.TypeSymlink, link: victim}, entry{name: "h", kind: tar.TypeLink, link: "l"}), "no file"},
+		"hard link to a link":    {tarball(t, entry{name: "l", kind: tar.TypeSymlink, link: victim}, entry{name: "h", kind: tar.TypeLink, link: "l"}), "not a file"},
 		"device":                 {tarball(t, entry{name: "bin/disk", kind: tar.TypeBlock}), "type"},
 		"fifo":                   {tarball(t, entry{name: "bin/fifo", kind: tar.TypeFifo}), "type"},
 		"whiteout":               {tarball(t, fine, entry{name: "etc/.wh.passwd"}), "one layer"},

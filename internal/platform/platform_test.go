@@ -159,7 +159,7 @@ func TestPlatform(t *testing.T) {
 				require.NoError(t, err)
 				begun := time.Now()
 				r, err := sb.Stop(t.Context(), nil)
-				require.ErrorContains(t, err, "not at its end after 3m0s")
+				require.ErrorContains(t, err, "has not stopped after 3m0s")
 				assert.Equal(t, 3*time.Minute, time.Since(begun))
 				require.NotNil(t, r)
 				assert.Equal(t, sandbox.StatusStopping, r.Session.Status)
