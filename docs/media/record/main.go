@@ -1,6 +1,6 @@
-// Record makes docs/media/quickstart.svg anew: it runs the quickstart and a
-// command whose connection is cut, both against the emulator, and draws what a
-// terminal would show.
+// Record makes docs/media/quickstart.svg and docs/media/agent.svg anew: it runs
+// the quickstart and a command whose connection is cut, and the agent's example,
+// all against the emulator, and draws what a terminal would show.
 //
 //	go run ./docs/media/record
 //
@@ -31,51 +31,85 @@ import (
 	"github.com/go-vercel/sandbox/sandboxtest"
 )
 
-const file = "docs/media/quickstart.svg"
-
 func main() {
-	svg, err := record(context.Background())
-	if err == nil {
-		err = os.WriteFile(file, svg, 0o644) //nolint:gosec // a picture
-	}
-	if err != nil {
-		log.Fatal(err)
+	for file, record := range map[string]func(context.Context, *sandboxtest.Server, *screen) error{
+		"docs/media/quickstart.svg": start, "docs/media/agent.svg": agent,
+	} {
+		if err := write(context.Background(), file, record); err != nil {
+			log.Fatal(err)
+		}
 	}
 }
 
-func record(ctx context.Context) ([]byte, error) {
+func write(ctx context.Context, file string, record func(context.Context, *sandboxtest.Server, *screen) error) error {
 	srv, err := sandboxtest.NewServer(nil)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	defer srv.Close()
 	var s screen
+	if err := record(ctx, srv, &s); err != nil {
+		return err
+	}
+	return os.WriteFile(file, s.draw(), 0o644) //nolint:gosec // a picture
+}
+
+func start(ctx context.Context, srv *sandboxtest.Server, s *screen) error {
+	s.label = "The quickstart in a terminal, and a command whose output survives three cuts"
 	s.prompt("go run ./cmd/sandbox-emulator go run ./examples/quickstart")
-	if err := quickstart(ctx, srv, &s); err != nil {
-		return nil, err
+	if err := quickstart(ctx, srv, s); err != nil {
+		return err
 	}
 	s.wait(1)
 	s.line("dim", "")
 	s.prompt("go run ./counting   # through a proxy that cuts the connection, three times")
-	if err := counting(ctx, srv, &s); err != nil {
-		return nil, err
+	return counting(ctx, srv, s)
+}
+
+// agent shows the calls of a model in another colour than their results.
+func agent(ctx context.Context, srv *sandboxtest.Server, s *screen) error {
+	s.label = "A model in a terminal: it writes a program, sees it fail, mends it, and finds it again after the sandbox was stopped"
+	s.prompt("go run ./cmd/sandbox-emulator go run ./examples/agent")
+	out, err := example(ctx, srv, "./examples/agent")
+	if err != nil {
+		return err
 	}
-	return s.draw(), nil
+	for line := range strings.Lines(out) {
+		class := ""
+		switch {
+		case strings.HasPrefix(line, ">> "):
+			s.wait(0.8)
+			class = "prompt"
+		case strings.HasPrefix(line, "-- "):
+			s.wait(0.8)
+			class = "ok"
+		case strings.Contains(line, "Error"):
+			class = "cut"
+		}
+		s.line(class, strings.TrimRight(line, "\n"))
+	}
+	return nil
 }
 
 var duration = regexp.MustCompile(`\b[0-9.]+m?s\b`)
 
 func quickstart(ctx context.Context, srv *sandboxtest.Server, s *screen) error {
-	cmd := exec.CommandContext(ctx, "go", "run", "./examples/quickstart")
+	out, err := example(ctx, srv, "./examples/quickstart")
+	for line := range strings.Lines(out) {
+		s.line("", duration.ReplaceAllString(strings.TrimRight(line, "\n"), "0.9s"))
+	}
+	return err
+}
+
+// example returns the output of a program of this module.
+func example(ctx context.Context, srv *sandboxtest.Server, name string) (string, error) {
+	cmd := exec.CommandContext(ctx, "go", "run", name)
 	cmd.Env = append(os.Environ(), srv.Environ()...)
 	out, err := cmd.Output()
 	if err != nil {
-		return fmt.Errorf("quickstart: %w", err)
+		return "", fmt.Errorf("%s: %w", name, err)
 	}
-	for line := range strings.Lines(string(out)) {
-		s.line("", duration.ReplaceAllString(strings.TrimRight(line, "\n"), "0.9s"))
-	}
-	return nil
+	return string(out), nil
 }
 
 const every, times = 3, 3
@@ -155,8 +189,9 @@ func (c *cutting) Read(p []byte) (int, error) {
 
 // screen is lines that appear one after the other.
 type screen struct {
-	rows []row
-	at   float64 // seconds
+	label string // for those who don't see it
+	rows  []row
+	at    float64 // seconds
 }
 
 type row struct {
@@ -182,7 +217,7 @@ func (s *screen) draw() []byte {
 	total := s.at + 5
 	var b bytes.Buffer
 	tall := top + len(s.rows)*height + 14
-	fmt.Fprintf(&b, `<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 %d %d" width="%d" height="%d" role="img" aria-label="The quickstart in a terminal, and a command whose output survives three cuts">`+"\n", width, tall, width, tall)
+	fmt.Fprintf(&b, `<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 %d %d" width="%d" height="%d" role="img" aria-label="%s">`+"\n", width, tall, width, tall, html.EscapeString(s.label))
 	b.WriteString(`<style>text{font:13px ui-monospace,SFMono-Regular,Menlo,Consolas,monospace;fill:#d6d6d6;white-space:pre}.prompt{fill:#7cc7ff}.cut{fill:#ffb454}.ok{fill:#7ddc95}` + "\n")
 	for i, r := range s.rows {
 		start := 100 * r.at / total
