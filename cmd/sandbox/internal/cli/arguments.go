@@ -44,7 +44,6 @@ var argumentTexts = map[string]string{
 	"[...domain]":                        "More of them",
 	"<drive:path>":                       "A path in a drive",
 	"drives copy <to>":                   "Where to: a path here, or - for standard output",
-	"<dir>":                              "The directory to write to",
 	"<method>":                           "The method of HTTP, such as GET",
 	"<path>":                             "The path below the address of the API, such as /v2/sandboxes",
 	"[agent]":                            "A coding agent to start: claude, codex, opencode or pi",

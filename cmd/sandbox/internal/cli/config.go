@@ -187,6 +187,13 @@ func (c *configCommand) settingCommand(s *setting) *cobra.Command {
 	}
 }
 
+// set changes a sandbox, whatever it is like now, and tells of it.
+func (a *app) set(ctx context.Context, name, what string, o *sandbox.UpdateOptions, lines func(*sandbox.Sandbox) []string) error {
+	return a.update(ctx, name, what, func(*sandbox.Sandbox) (*sandbox.UpdateOptions, func(*sandbox.Sandbox) []string, error) {
+		return o, lines, nil
+	})
+}
+
 // update changes a sandbox and tells of it.
 func (a *app) update(ctx context.Context, name, what string,
 	change func(*sandbox.Sandbox) (o *sandbox.UpdateOptions, lines func(*sandbox.Sandbox) []string, err error),
@@ -314,17 +321,15 @@ func (c *configMountsCommand) command() *cobra.Command {
 }
 
 func (c *configMountsCommand) run(cmd *cobra.Command, args []string) error {
-	return c.app.update(cmd.Context(), args[0], "mounts", func(*sandbox.Sandbox) (*sandbox.UpdateOptions, func(*sandbox.Sandbox) []string, error) {
-		m := mountsOf(c.mounts)
-		if m == nil {
-			m = map[string]sandbox.Mount{}
+	mounts := mountsOf(c.mounts)
+	if mounts == nil {
+		mounts = map[string]sandbox.Mount{}
+	}
+	return c.app.set(cmd.Context(), args[0], "mounts", &sandbox.UpdateOptions{Mounts: mounts}, func(*sandbox.Sandbox) []string {
+		if len(mounts) == 0 {
+			return []string{"all mounts removed"}
 		}
-		return &sandbox.UpdateOptions{Mounts: m}, func(*sandbox.Sandbox) []string {
-			if len(c.mounts) == 0 {
-				return []string{"all mounts removed"}
-			}
-			return mapped(c.mounts, func(m mount) string { return m.drive + " -> " + m.path + " (" + m.mode + ")" })
-		}, nil
+		return mapped(c.mounts, func(m mount) string { return m.drive + " -> " + m.path + " (" + m.mode + ")" })
 	})
 }
 
@@ -369,10 +374,8 @@ func (c *configPolicyCommand) run(cmd *cobra.Command, args []string) error {
 	if policy == nil {
 		return usagef("give a network policy: --network-policy, --allowed-domain, --allowed-cidr, --denied-cidr or --policy")
 	}
-	return c.app.update(cmd.Context(), args[0], "network policy", func(*sandbox.Sandbox) (*sandbox.UpdateOptions, func(*sandbox.Sandbox) []string, error) {
-		return &sandbox.UpdateOptions{NetworkPolicy: policy}, func(*sandbox.Sandbox) []string {
-			return []string{"mode: " + c.app.err.Paint(console.Cyan, policyText(policy))}
-		}, nil
+	return c.app.set(cmd.Context(), args[0], "network policy", &sandbox.UpdateOptions{NetworkPolicy: policy}, func(*sandbox.Sandbox) []string {
+		return []string{"mode: " + c.app.err.Paint(console.Cyan, policyText(policy))}
 	})
 }
 
@@ -390,19 +393,15 @@ func (c *configPortsCommand) command() *cobra.Command {
 }
 
 func (c *configPortsCommand) run(cmd *cobra.Command, args []string) error {
-	return c.app.update(cmd.Context(), args[0], "ports", func(*sandbox.Sandbox) (*sandbox.UpdateOptions, func(*sandbox.Sandbox) []string, error) {
-		if c.ports == nil {
-			c.ports = []int{}
+	ports := append([]int{}, c.ports...) // not nil, which would leave them as they are
+	return c.app.set(cmd.Context(), args[0], "ports", &sandbox.UpdateOptions{Ports: ports}, func(sb *sandbox.Sandbox) []string {
+		routes := sb.Routes()
+		if len(routes) == 0 {
+			return []string{"all ports unpublished"}
 		}
-		return &sandbox.UpdateOptions{Ports: c.ports}, func(sb *sandbox.Sandbox) []string {
-			routes := sb.Routes()
-			if len(routes) == 0 {
-				return []string{"all ports unpublished"}
-			}
-			return append([]string{"ports:"}, mapped(routes, func(r sandbox.Route) string {
-				return fmt.Sprintf("• %d -> %s", r.Port, c.app.err.Paint(console.Cyan, r.URL))
-			})...)
-		}, nil
+		return append([]string{"ports:"}, mapped(routes, func(r sandbox.Route) string {
+			return fmt.Sprintf("• %d -> %s", r.Port, c.app.err.Paint(console.Cyan, r.URL))
+		})...)
 	})
 }
 
@@ -425,16 +424,12 @@ func (c *configTagsCommand) run(cmd *cobra.Command, args []string) error {
 	if err := c.app.haveValues(c.tags); err != nil {
 		return err
 	}
-	return c.app.update(cmd.Context(), args[0], "tags", func(*sandbox.Sandbox) (*sandbox.UpdateOptions, func(*sandbox.Sandbox) []string, error) {
-		set := c.app.pairs(c.tags, "--tag")
-		if set == nil {
-			set = map[string]string{}
+	tags := map[string]string{}
+	maps.Copy(tags, c.app.pairs(c.tags, "--tag"))
+	return c.app.set(cmd.Context(), args[0], "tags", &sandbox.UpdateOptions{Tags: tags}, func(*sandbox.Sandbox) []string {
+		if len(tags) == 0 {
+			return []string{"all tags cleared"}
 		}
-		return &sandbox.UpdateOptions{Tags: set}, func(*sandbox.Sandbox) []string {
-			if len(set) == 0 {
-				return []string{"all tags cleared"}
-			}
-			return mapped(slices.Sorted(maps.Keys(set)), func(k string) string { return k + "=" + set[k] })
-		}, nil
+		return mapped(slices.Sorted(maps.Keys(tags)), func(k string) string { return k + "=" + tags[k] })
 	})
 }

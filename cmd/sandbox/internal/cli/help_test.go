@@ -3,8 +3,6 @@ package cli
 import (
 	"encoding/json"
 	"os"
-	"os/exec"
-	"path/filepath"
 	"strings"
 	"testing"
 
@@ -12,8 +10,6 @@ import (
 	"github.com/spf13/pflag"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
-
-	"github.com/go-vercel/sandbox/internal/needs"
 )
 
 // page is what a help page of the official CLI, version 4.5.0, says.
@@ -104,36 +100,4 @@ func TestHelpPages(t *testing.T) {
 			}
 		})
 	}
-}
-
-// TestManual wants each command to have a page, with all of its options, that is
-// right in the language of man(7).
-func TestManual(t *testing.T) {
-	t.Parallel()
-	assert.Equal(t, "\\&.B \\-x \\e\n\\&'y", roff(".B -x \\\n'y"))
-	dir := t.TempDir()
-	root := testTree(t)
-	require.NoError(t, writeManual(root, dir))
-	var visit func(*cobra.Command)
-	visit = func(cmd *cobra.Command) {
-		page, err := os.ReadFile(filepath.Join(dir, pageName(cmd)+".1"))
-		require.NoError(t, err)
-		text := strings.ReplaceAll(string(page), `\-`, "-")
-		cmd.LocalFlags().VisitAll(func(f *pflag.Flag) {
-			assert.Contains(t, text, "\n.B "+optionTitle(f)+"\n", pageName(cmd))
-		})
-		for _, c := range cmd.Commands() {
-			assert.Contains(t, text, pageName(c)+"(1)")
-			visit(c)
-		}
-	}
-	visit(root)
-	if _, err := exec.LookPath("groff"); err != nil {
-		needs.Missing(t, "groff in PATH")
-	}
-	pages, err := filepath.Glob(filepath.Join(dir, "*.1"))
-	require.NoError(t, err)
-	out, err := exec.Command("groff", append([]string{"-man", "-Tutf8", "-k", "-ww", "-z"}, pages...)...).CombinedOutput()
-	require.NoError(t, err, string(out))
-	assert.Empty(t, string(out))
 }

@@ -129,7 +129,7 @@ func (a *app) addCommands(root *cobra.Command) {
 		&openCommand{app: a}, &rshCommand{app: a}, &inspectCommand{app: a}, &startCommand{app: a}, &extendCommand{app: a},
 		&rollbackCommand{app: a}, &topCommand{app: a}, &pruneCommand{app: a}, &useCommand{app: a}, &profileCommand{app: a},
 		&whoamiCommand{app: a}, &doctorCommand{app: a}, &apiCommand{app: a}, &emulatorCommand{app: a}, &localCommand{app: a},
-		&mcpCommand{app: a}, &completionCommand{app: a}, &manCommand{app: a}, &versionCommand{app: a},
+		&mcpCommand{app: a}, &completionCommand{app: a}, &versionCommand{app: a},
 	)...)
 	(&completer{a}).complete(root)
 }

@@ -1,0 +1,183 @@
+package cli
+
+import (
+	"context"
+	"crypto/rand"
+	"io"
+	"io/fs"
+	"os"
+	"path"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+
+	"github.com/go-vercel/sandbox"
+)
+
+func (c *copying) upload(ctx context.Context) error {
+	info, err := os.Stat(c.from.path)
+	if err != nil {
+		return noSource(c.from.path, err)
+	}
+	if info.IsDir() {
+		return c.uploadDir(ctx)
+	}
+	to := c.to
+	if to.intoDir() || c.several {
+		to = to.within(c.from.base())
+	}
+	if mode := info.Mode(); mode&(fs.ModeNamedPipe|fs.ModeCharDevice) != 0 {
+		f, err := os.Open(c.from.path) // as "<(command)" of a shell is
+		if err != nil {
+			return err
+		}
+		defer f.Close()
+		return c.fromStream(ctx, f, to.path)
+	}
+	if !info.Mode().IsRegular() {
+		return usagef("%s is neither a file nor a directory", c.from.path)
+	}
+	// What can't be read is this side's fault, and is said before the sandbox is
+	// asked for anything.
+	f, err := os.Open(c.from.path)
+	if err != nil {
+		return err
+	}
+	f.Close()
+	err = c.uploadFile(ctx, to.path, info)
+	if isDirError(err) && !to.intoDir() && !c.several {
+		return c.uploadFile(ctx, c.to.within(c.from.base()).path, info)
+	}
+	return err
+}
+
+// wholeSize is the size from which a file is written next to its place, and then
+// moved there: smaller ones go in one request, which takes too short a time to be
+// interrupted.
+const wholeSize = 1 << 20
+
+func (c *copying) uploadFile(ctx context.Context, to string, info fs.FileInfo) error {
+	if have, err := c.keeps(ctx, to); have || err != nil {
+		return err
+	}
+	bar := c.app.bar(c.o, info.Size())
+	defer bar.done()
+	if info.Size() < wholeSize {
+		return c.writeFile(ctx, to, info, bar)
+	}
+	files := c.target.FS()
+	if there, err := files.Stat(ctx, to); err == nil && there.IsDir() {
+		return &fs.PathError{Op: "open", Path: to, Err: syscall.EISDIR}
+	} else if err == nil {
+		if to, err = files.RealPath(ctx, to); err != nil {
+			return err
+		}
+	}
+	part := path.Join(path.Dir(to), ".upload-"+strings.ToLower(rand.Text()))
+	err := c.writeFile(ctx, part, info, bar)
+	if err == nil {
+		err = files.Rename(ctx, part, to)
+	}
+	if err != nil {
+		late, cancel := withDeadline(ctx, cleanupTime)
+		defer cancel()
+		_ = files.Remove(late, part) // it may not be there
+	}
+	return err
+}
+
+func (c *copying) writeFile(ctx context.Context, to string, info fs.FileInfo, bar bar) error {
+	mode := info.Mode().Perm()
+	return c.target.WriteFiles(ctx, []sandbox.File{{
+		Path: to, Mode: &mode, ModTime: info.ModTime(), Reader: &lateFile{open: func() (io.ReadCloser, error) { return os.Open(c.from.path) }, size: info.Size()},
+	}}, &sandbox.UploadOptions{Progress: bar.update})
+}
+
+// keeps reports whether a path of the sandbox is there already and stays as it is.
+func (c *copying) keeps(ctx context.Context, to string) (bool, error) {
+	if !c.o.noClobber {
+		return false, nil
+	}
+	return c.target.FS().Exists(ctx, to)
+}
+
+// uploadDir copies a directory: into one that exists, or as the destination.
+func (c *copying) uploadDir(ctx context.Context) error {
+	to := c.to
+	if !c.from.content() {
+		if abs, err := filepath.Abs(c.from.path); err == nil && (c.several || to.intoDir() || c.remoteDir(ctx, to.path)) {
+			to = to.within(filepath.Base(abs))
+		}
+	}
+	bar := c.app.bar(c.o, -1)
+	defer bar.done()
+	o := &sandbox.UploadOptions{Exclude: c.o.exclude, Include: c.o.include, Progress: bar.update}
+	if err := c.excludeThere(ctx, to.path, o); err != nil {
+		return err
+	}
+	if c.o.follow {
+		return c.target.FS().CopyFS(ctx, to.path, following{os.DirFS(c.from.path)}, o)
+	}
+	return c.target.UploadDir(ctx, c.from.path, to.path, o)
+}
+
+// excludeThere leaves out what the sandbox has already, with --no-clobber.
+func (c *copying) excludeThere(ctx context.Context, to string, o *sandbox.UploadOptions) error {
+	have, err := c.keeps(ctx, to)
+	if err != nil || !have {
+		return err
+	}
+	there, err := filesIn(c.target.FS().IOFS(ctx, to))
+	o.Exclude = slices.Concat(o.Exclude, there)
+	return err
+}
+
+// filesIn returns patterns of all files in a directory.
+func filesIn(dir fs.FS) (patterns []string, err error) {
+	err = fs.WalkDir(dir, ".", func(name string, d fs.DirEntry, err error) error {
+		if err == nil && !d.IsDir() {
+			patterns = append(patterns, literal(name))
+		}
+		return err
+	})
+	return patterns, err
+}
+
+// literal makes a pattern that matches nothing but the path. A slash in front
+// keeps a single name from matching in every directory.
+func literal(name string) string {
+	return "/" + strings.NewReplacer(`\`, `\\`, "*", `\*`, "?", `\?`, "[", `\[`).Replace(name)
+}
+
+// remoteDir reports whether a directory is in the sandbox already.
+func (c *copying) remoteDir(ctx context.Context, name string) bool {
+	info, err := c.target.FS().Stat(ctx, name)
+	return err == nil && info.IsDir()
+}
+
+// following is a file system in which symbolic links are what they lead to.
+type following struct{ fs.FS }
+
+func (f following) ReadDir(name string) ([]fs.DirEntry, error) {
+	entries, err := fs.ReadDir(f.FS, name)
+	for i, e := range entries {
+		if e.Type()&fs.ModeSymlink == 0 {
+			continue
+		}
+		info, err := fs.Stat(f.FS, strings.TrimPrefix(name+"/"+e.Name(), "./"))
+		if err != nil {
+			return nil, err
+		}
+		entries[i] = renamed{fs.FileInfoToDirEntry(info), e.Name()}
+	}
+	return entries, err
+}
+
+// renamed is an entry under the name of the link to it.
+type renamed struct {
+	fs.DirEntry
+	name string
+}
+
+func (r renamed) Name() string { return r.name }
