@@ -44,6 +44,7 @@ func TestFilePathRefusesDirectories(t *testing.T) {
 		{"", "."},
 		{"relative", "a"},
 		{"/srv/app", "a\x00b"},
+		{"/srv\x00app", "a"},
 	} {
 		_, err := filePath(tc.cwd, tc.name)
 		assert.ErrorIs(t, err, ErrInvalid, "%q in %q", tc.name, tc.cwd)

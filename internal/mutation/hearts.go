@@ -66,7 +66,7 @@ var lists = map[string]*list{
 		code(".", "internal/redact", "*.go", 3, [2]string{"./internal/redact", "."}, [2]string{"./internal/security", "."}, [2]string{"./internal/api", "."}).refusals("Printable|URL|shown|Struct|String|Text"),
 		code(".", ".", "baseurl.go validate.go", 3,
 			[2]string{".", "ClientOptions|Credentials|InvalidArguments|FilePath|NamesThat|Trailing|CreateNames"}, [2]string{"./internal/security", "."}).refusals("apiAddress|onThisMachine|checkText|checkEnv|absolutePath|isWithin|plainName"),
-		code(".", "internal/shell", "dial.go", 1, [2]string{".", "Shell"}).refusals("Address"),
+		code(".", "internal/shell", "dial.go", 1, [2]string{"./internal/shell", "."}, [2]string{".", "Shell"}).refusals("Address"),
 		code(".", "internal/api", "transport.go", 2, [2]string{"./internal/api", "."}).refusals("redirectPolicy"),
 		code(".", "sandboxtest/internal/box", "dns_linux.go nat_linux.go network_linux.go private_linux.go", 4,
 			[2]string{"./sandboxtest/internal/box", "Network|Private|DNS"}, [2]string{"./sandboxtest", "Firewall|Polic|Credentials"}).refusals("parseQuestion|resolve|udpOut|openLocked|verdict|dial|readPackets|privatePaths|coverShown"),

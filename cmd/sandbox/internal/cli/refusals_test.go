@@ -36,6 +36,10 @@ func TestRefusals(t *testing.T) {
 		{"run --rm --stop true", "--stop", "run --rm true"},
 		{"create -p 1023", "invalid port", "create -p 1024"},
 		{"create -p 65536", "invalid port", "create -p 65535"},
+		{"cp - - x:/f", "one of several sources", "cp - x:/f"},
+		{"cp - a x:/f", "one of several sources", "cp a b x:/f"},
+		{"url x 80", "invalid port", "url x 8080"},
+		{"ls --limit x", "is not a number", "ls --limit 5"},
 		{"create -p x", "invalid port", "create -p 3000"},
 	} {
 		assert.Contains(t, run(tc.refused), tc.why, tc.refused)
