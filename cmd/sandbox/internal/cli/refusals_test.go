@@ -40,6 +40,7 @@ func TestRefusals(t *testing.T) {
 		{"cp - a x:/f", "one of several sources", "cp a b x:/f"},
 		{"url x 80", "invalid port", "url x 8080"},
 		{"ls --limit x", "is not a number", "ls --limit 5"},
+		{"create --depth x", "is not a number", "create --depth 5"},
 		{"create -p x", "invalid port", "create -p 3000"},
 	} {
 		assert.Contains(t, run(tc.refused), tc.why, tc.refused)
