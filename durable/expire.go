@@ -2,6 +2,7 @@ package durable
 
 import (
 	"context"
+	"errors"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -33,7 +34,7 @@ func (e *expiring) Create(ctx context.Context, key string) (OutputWriter, error)
 		e.expire()
 	}
 	w, err := e.dir.Create(ctx, key)
-	if os.IsNotExist(err) { // another process has removed the empty folder
+	if errors.Is(err, fs.ErrNotExist) { // another process has removed the empty folder
 		w, err = e.dir.Create(ctx, key)
 	}
 	return w, err
@@ -53,23 +54,19 @@ func (e *expiring) due() bool {
 
 // expire removes what is too old. What can't be removed costs room, no more.
 func (e *expiring) expire() {
-	var folders []string
+	var old []string
 	_ = filepath.WalkDir(string(e.dir), func(name string, entry fs.DirEntry, err error) error {
 		if err != nil || name == string(e.dir) {
-			return nil //nolint:nilerr // it is gone, or not ours to read
+			return nil // it is gone, or not ours to read
 		}
 		info, err := entry.Info()
 		if err != nil || time.Since(info.ModTime()) <= e.age {
-			return nil //nolint:nilerr // it is gone
+			return nil // it is gone
 		}
-		if entry.IsDir() {
-			folders = append(folders, name)
-		} else {
-			_ = os.Remove(name)
-		}
+		old = append(old, name)
 		return nil
 	})
-	for _, folder := range slices.Backward(folders) {
-		_ = os.Remove(folder) // if it is empty
+	for _, name := range slices.Backward(old) { // a folder, if it is empty then
+		_ = os.Remove(name)
 	}
 }
