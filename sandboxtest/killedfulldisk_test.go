@@ -33,7 +33,7 @@ type smallDisk struct {
 	enter []string // runs a program there
 }
 
-func newSmallDisk(t *testing.T, size string) *smallDisk {
+func newSmallDisk(t *testing.T) *smallDisk {
 	t.Helper()
 	needs.Programs(t, "unshare", "nsenter", "mount", "truncate", "dd")
 	d := &smallDisk{t: t, dir: victimsDir(t)}
@@ -41,7 +41,7 @@ func newSmallDisk(t *testing.T, size string) *smallDisk {
 	if os.Geteuid() != 0 {
 		unshare, nsenter = "-rm", []string{"nsenter", "-m", "-U", "--preserve-credentials"}
 	}
-	holder := exec.Command("unshare", unshare, "sh", "-c", `mount -t tmpfs -o size="$1" disk "$0" && echo mounted && exec cat`, d.dir, size)
+	holder := exec.Command("unshare", unshare, "sh", "-c", `mount -t tmpfs -o size=8m disk "$0" && echo mounted && exec cat`, d.dir)
 	hold, err := holder.StdinPipe()
 	require.NoError(t, err)
 	out, err := holder.StdoutPipe()
@@ -213,7 +213,7 @@ func TestKilledOnAFullDisk(t *testing.T) {
 	rounds := killRounds(t)
 	inModes(t, sandboxtest.Options{}, func(t *testing.T, probe *sandboxtest.Server, _ *raw) {
 		t.Parallel()
-		d := newSmallDisk(t, "8m")
+		d := newSmallDisk(t)
 		names := []string{"full-0", "full-1", "full-2"}
 		r := &records{ledger: ledger{sandboxes: make(map[string][]string), snapshots: make(map[string]string)}, timeouts: make(map[string][]int)}
 		checked, blocked := 0, 0

@@ -45,7 +45,7 @@ func runAgent() int {
 		files, err := receive(conn, &struct{}{})
 		if err != nil {
 			if a.backend != nil {
-				_ = a.backend.groups.close()
+				a.backend.groups.close()
 			}
 			return 0 // the kernel ends the boxes with this process
 		}

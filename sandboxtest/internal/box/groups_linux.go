@@ -143,7 +143,8 @@ func newGroups(parent string, controllers []string) (*groups, error) {
 	}
 	for _, c := range controllers {
 		if err := writeControl(g.dir, "cgroup.subtree_control", "+"+c); err != nil {
-			return nil, errors.Join(err, g.close())
+			g.close()
+			return nil, err
 		}
 	}
 	return g, nil
@@ -181,12 +182,11 @@ func writeControl(dir, name, value string) error {
 	return errors.Join(err, f.Close())
 }
 
-func (g *groups) close() error {
-	if g == nil {
-		return nil
+// close removes it. What stays is for the next host to sweep.
+func (g *groups) close() {
+	if g != nil {
+		removeGroups(g.dir)
 	}
-	removeGroups(g.dir)
-	return nil // what stays is for the next host to sweep
 }
 
 // group is a box's.

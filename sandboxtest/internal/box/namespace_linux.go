@@ -215,7 +215,7 @@ func (n *namespaceBackend) tryLimited() (err error) {
 		if err = n.try(); err == nil {
 			return nil
 		}
-		_ = n.groups.close()
+		n.groups.close()
 		n.groups = nil
 	}
 	n.log.Info("boxes may use all of this machine's memory and processes", "reason", err)
@@ -269,5 +269,6 @@ func (n *namespaceBackend) close() error {
 	if errors.Is(err, fs.ErrNotExist) {
 		err = nil
 	}
-	return errors.Join(err, n.groups.close())
+	n.groups.close()
+	return err
 }
