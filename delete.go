@@ -88,21 +88,24 @@ func (c *Client) deleteSandbox(ctx context.Context, name, project string, create
 		query.Set("deleteOrphanSnapshots", "true")
 	}
 	begin := time.Now()
+	var lost error // of the attempt before
 	for attempt := 1; ; attempt++ {
 		var resp wire.UpdateResponse
 		err := c.do(ctx, &api.Request{Op: api.DeleteSandbox, Path: []string{name}, Query: query}, &resp)
-		if err == nil {
+		switch {
+		case err == nil:
 			return &resp.Sandbox, nil
-		}
-		if attempt > 1 && errors.Is(err, ErrNotFound) {
+		case lost != nil && c.isGone(err):
 			return nil, nil // an earlier attempt arrived late
-		}
-		if !errors.Is(err, ErrOutcomeUnknown) || ctx.Err() != nil || attempt == deleteAttempts {
+		case lost != nil && errors.Is(err, ErrNotFound):
+			return nil, lost
+		case !errors.Is(err, ErrOutcomeUnknown) || ctx.Err() != nil || attempt == deleteAttempts:
 			return nil, err
 		}
-		there, req, lookErr := c.getSandbox(ctx, name, project, false, nil)
+		lost = err
+		there, lookErr := c.getSandbox(ctx, name, project, false, nil)
 		switch {
-		case errors.Is(lookErr, ErrNotFound):
+		case c.isGone(lookErr):
 			return nil, nil
 		case lookErr != nil:
 			return nil, err
@@ -113,7 +116,7 @@ func (c *Client) deleteSandbox(ctx context.Context, name, project string, create
 			if !made.Equal(created) {
 				return nil, nil // another sandbox has the name now
 			}
-		case made.After(serverTime(req).Add(-time.Since(begin) - clockSlack)):
+		case made.After(c.earliest().Add(-time.Since(begin) - clockSlack)):
 			return nil, err // unknown
 		}
 		if !api.Sleep(ctx, time.Duration(attempt)*pollInterval) {
@@ -122,10 +125,21 @@ func (c *Client) deleteSandbox(ctx context.Context, name, project string, create
 	}
 }
 
-// serverTime returns the server's current time, from its response.
-func serverTime(req *api.Request) time.Time {
-	if req == nil || req.Date.IsZero() {
-		return time.Now()
+// earliest returns the service's current time, or this machine's if that is earlier:
+// the Date of a response may be that of something in between, whose clock is wrong.
+func (c *Client) earliest() time.Time {
+	theirs, ours := c.api.Now(), time.Now()
+	if ours.Before(theirs) {
+		return ours
 	}
-	return req.Date
+	return theirs
+}
+
+// isGone reports whether err is the API's own word that there is nothing of a name,
+// which a delete whose response was lost may have done. Its refusals report a rate
+// limit as all of its responses do, unless something in between drops that; what
+// has the form of one and does not report it is somebody else's.
+func (c *Client) isGone(err error) bool {
+	e, ok := errors.AsType[*APIError](err)
+	return ok && e.Is(ErrNotFound) && (e.RateLimit != nil || !c.api.Vouches())
 }

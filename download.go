@@ -46,11 +46,11 @@ const downloadAttempts = 3
 // dst never holds part of the file, and an error leaves it unchanged. An
 // existing file keeps its permissions; one that is not writable is an error.
 //
-// It makes one request, and a second one for the file's size if the response
-// does not report it, which it compares with what it received. It does not
-// check the size in a sandbox without the program stat; it makes a third
-// request for a file without blocks, as below /sys, that is shorter than
-// reported. If the connection breaks, it starts again, up to twice.
+// It makes one request, and a second one for the file's size, which it compares
+// with what it received. It does not check the size in a sandbox without the
+// program stat; it makes a third request for a file without blocks, as below
+// /sys, that is shorter than reported. If the connection breaks, it starts again,
+// up to twice.
 //
 // If src does not exist, the error is an [*fs.PathError] for src that matches
 // [fs.ErrNotExist]. Errors of the local disk name dst.

@@ -251,7 +251,7 @@ func TestReadFileCopied(t *testing.T) {
 	require.NoError(t, err)
 
 	read := func(t *testing.T, hide bool) (string, error) {
-		rc, err := sb.FS().Open(t.Context(), "/file", nil)
+		rc, err := sb.FS().Open(t.Context(), "/file", &sandbox.OpenOptions{NoSizeCheck: true})
 		require.NoError(t, err)
 		defer rc.Close()
 		var src io.Reader = rc

@@ -154,18 +154,22 @@ func (c *Client) DeleteDrive(ctx context.Context, name string) error {
 // It returns the last known state of the drive.
 func (c *Client) deleteDrive(ctx context.Context, project, name, id string) (last wire.Drive, err error) {
 	req := &api.Request{Op: api.DeleteDrive, Path: []string{name}, Query: projectQuery(project)}
+	var lost error // of the attempt before
 	for attempt := 1; ; attempt++ {
 		var resp wire.DriveResponse
 		err := c.do(ctx, req, &resp)
-		if attempt > 1 && errors.Is(err, ErrNotFound) {
+		switch {
+		case lost != nil && c.isGone(err):
 			return last, nil
-		}
-		if !errors.Is(err, ErrOutcomeUnknown) || attempt == 3 || ctx.Err() != nil {
+		case lost != nil && errors.Is(err, ErrNotFound):
+			return last, lost
+		case !errors.Is(err, ErrOutcomeUnknown) || attempt == deleteAttempts || ctx.Err() != nil:
 			return resp.Drive, err
 		}
+		lost = err
 		now, lookErr := c.driveOp(ctx, project, &api.Request{Op: api.GetDrive, Path: []string{name}, Query: req.Query})
 		switch {
-		case errors.Is(lookErr, ErrNotFound), lookErr == nil && id != "" && now.ID() != id:
+		case c.isGone(lookErr), lookErr == nil && id != "" && now.ID() != id:
 			return last, nil
 		case lookErr != nil || id == "":
 			return last, err

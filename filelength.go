@@ -15,8 +15,10 @@ import (
 	"github.com/go-vercel/sandbox/internal/coreutils"
 )
 
-// length is the size of a file whose response does not report it, requested
-// while the content is transferred. It is nil for other files.
+// length is the size of a file, requested while the content is transferred. That
+// which a response reports proves nothing: the service reports none, and a proxy
+// that stores what it passes on that of what has come to it. It is nil for files
+// that need none.
 type length struct {
 	ctx    context.Context
 	cancel context.CancelFunc
@@ -70,7 +72,7 @@ func lengthOf(ctx context.Context, t target, r *FileReader, path string, info fs
 // lengthless returns a length without its size, or nil if the content says
 // itself where it ends, or the kernel makes it up.
 func lengthless(ctx context.Context, t target, r *FileReader, name string) *length {
-	if _, ends := r.body.(encodedBody); ends || r.size >= 0 {
+	if _, ends := r.body.(encodedBody); ends {
 		return nil
 	}
 	if clean := path.Clean(name); strings.HasPrefix(clean, "/proc/") || strings.HasPrefix(clean, "/sys/") {

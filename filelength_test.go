@@ -6,6 +6,8 @@ import (
 	"io"
 	"io/fs"
 	"net/http"
+	"path/filepath"
+	"strconv"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -98,6 +100,44 @@ func TestFileIsWholeOrAnError(t *testing.T) {
 	data, err := open("f", &sandbox.OpenOptions{NoSizeCheck: true})
 	require.NoError(t, err)
 	assert.Len(t, data, 10)
+}
+
+// TestAnnouncedLength: something in between has stored what came to it of a file,
+// and announces the length of that.
+func TestAnnouncedLength(t *testing.T) {
+	t.Parallel()
+	srv, made := testkit.Start(t, nil)
+	require.NoError(t, made.FS().WriteFile(t.Context(), "f", bytes.Repeat([]byte("0123456789"), 1000), 0o644))
+	const came = 5000
+	next := testkit.Transport(t)
+	client := testkit.Client(t, srv, sandbox.ClientOptions{HTTPClient: &http.Client{Transport: testkit.RoundTripper(func(r *http.Request) (*http.Response, error) {
+		resp, err := next.RoundTrip(r)
+		if err == nil && isRead(r) {
+			resp.Body, resp.ContentLength = testkit.CleanCut(resp.Body, came), came
+			resp.Header.Set("Content-Length", strconv.Itoa(came))
+		}
+		return resp, err
+	})}})
+	sb, err := client.Get(t.Context(), made.Name(), nil)
+	require.NoError(t, err)
+	dst := filepath.Join(t.TempDir(), "f")
+	for name, read := range map[string]func() error{
+		"ReadFile":      func() error { _, err := sb.FS().ReadFile(t.Context(), "f"); return err },
+		"DownloadFile":  func() error { return sb.FS().DownloadFile(t.Context(), "f", dst, nil) },
+		"IOFS.ReadFile": func() error { _, err := fs.ReadFile(sb.FS().IOFS(t.Context(), "."), "f"); return err },
+		"Open": func() error {
+			r, err := sb.FS().Open(t.Context(), "f", nil)
+			if err != nil {
+				return err
+			}
+			defer r.Close()
+			_, err = io.Copy(io.Discard, r)
+			return err
+		},
+	} {
+		assert.ErrorIs(t, read(), io.ErrUnexpectedEOF, name)
+	}
+	assert.NoFileExists(t, dst)
 }
 
 func isRead(r *http.Request) bool { return strings.HasSuffix(r.URL.Path, "/fs/read") }

@@ -79,9 +79,7 @@ func (f *FileSystem) ReadFile(ctx context.Context, name string) ([]byte, error) 
 		return nil, err
 	}
 	defer again.Close()
-	if again.Size() < 0 {
-		again.length = r.length
-	}
+	again.length = r.length
 	return readAll(again, again.Size())
 }
 
@@ -107,8 +105,8 @@ func readAll(r io.Reader, size int64) ([]byte, error) {
 
 // Open opens the named file for reading. The content is streamed, and the
 // caller must close the file. It makes one request, and a second one for the
-// file's size if the response does not report it; Read compares the two at the
-// end, since nothing else tells a whole file from one that was cut short. The
+// file's size; Read compares the two at the end, since nothing else tells a whole
+// file from one that was cut short, not even a length that a proxy reports. The
 // first bytes do not wait for the size. [OpenOptions.NoSizeCheck] turns the
 // check off.
 //

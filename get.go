@@ -63,7 +63,7 @@ func (c *Client) lookUp(ctx context.Context, name string, opts *GetOptions) (*Sa
 		return nil, err
 	}
 	start := time.Now()
-	resp, _, err := c.getSandbox(ctx, name, project, !o.NoResume, o.Private)
+	resp, err := c.getSandbox(ctx, name, project, !o.NoResume, o.Private)
 	if err != nil {
 		return nil, err
 	}

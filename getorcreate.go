@@ -175,7 +175,7 @@ func (c *Client) makeRoom(ctx context.Context, name string) (again bool, err err
 		return false, err
 	}
 	// Look once more just before: the API can delete only by name.
-	there, _, err := c.getSandbox(ctx, name, project, false, nil)
+	there, err := c.getSandbox(ctx, name, project, false, nil)
 	switch {
 	case errors.Is(err, ErrNotFound):
 		return false, nil

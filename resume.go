@@ -179,7 +179,7 @@ func (s *Sandbox) startSession(ctx context.Context, stale *Session, why observe.
 		c.endEvent(ctx, e, err)
 	}()
 	for waited := false; ; waited = true {
-		resp, _, err := c.getSandbox(ctx, s.Name(), s.st.project, true, nil)
+		resp, err := c.getSandbox(ctx, s.Name(), s.st.project, true, nil)
 		ending := stale
 		switch refused, is := errors.AsType[*APIError](err); {
 		case err == nil:

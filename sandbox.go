@@ -251,7 +251,7 @@ func (s *Sandbox) Refresh(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	resp, _, err := c.getSandbox(ctx, s.Name(), s.st.project, false, nil)
+	resp, err := c.getSandbox(ctx, s.Name(), s.st.project, false, nil)
 	if err != nil {
 		return err
 	}
@@ -259,12 +259,12 @@ func (s *Sandbox) Refresh(ctx context.Context) error {
 	return err
 }
 
-func (c *Client) getSandbox(ctx context.Context, name, project string, resume bool, private map[string]any) (*wire.SandboxResponse, *api.Request, error) {
+func (c *Client) getSandbox(ctx context.Context, name, project string, resume bool, private map[string]any) (*wire.SandboxResponse, error) {
 	query := projectQuery(project)
 	for k, v := range private {
 		texts, err := queryTexts(v)
 		if err != nil {
-			return nil, nil, invalid("Private", "%s: %v", k, err)
+			return nil, invalid("Private", "%s: %v", k, err)
 		}
 		query[k] = texts
 	}
@@ -272,9 +272,9 @@ func (c *Client) getSandbox(ctx context.Context, name, project string, resume bo
 	var resp wire.SandboxResponse
 	req := &api.Request{Op: api.GetSandbox, Path: []string{name}, Query: query}
 	if err := c.do(ctx, req, &resp); err != nil {
-		return nil, req, err
+		return nil, err
 	}
-	return &resp, req, nil
+	return &resp, nil
 }
 
 // setInfo stores the sandbox's description from a response. If that is about
@@ -296,7 +296,7 @@ func (s *Sandbox) checkIdentity(ctx context.Context, c *Client) error {
 	if info.CreatedAt.IsZero() {
 		return nil
 	}
-	resp, _, err := c.getSandbox(ctx, info.Name, s.st.project, false, nil)
+	resp, err := c.getSandbox(ctx, info.Name, s.st.project, false, nil)
 	if err != nil {
 		return err
 	}

@@ -151,7 +151,7 @@ func (w *stopWait) wait(ctx context.Context) error {
 
 // look asks once for the state of the sandbox.
 func (w *stopWait) look(ctx context.Context) (done bool, err error) {
-	now, req, err := w.c.getSandbox(ctx, w.s.Name(), w.s.st.project, false, nil)
+	now, err := w.c.getSandbox(ctx, w.s.Name(), w.s.st.project, false, nil)
 	switch {
 	case errors.Is(err, ErrNotFound), errors.Is(err, ErrSnapshotNotFound):
 		return true, nil // deleted meanwhile, or nothing can be saved
@@ -186,7 +186,10 @@ func (w *stopWait) look(ctx context.Context) (done bool, err error) {
 	case Status(now.Session.Status) == StatusFailed || Status(now.Session.Status) == StatusAborted:
 		return false, w.failed(errNotSaved)
 	}
-	return longOver(&now.Session, req), nil // then what is current by now is what there is
+	// If it ended so long ago that nothing more is to be expected of it, what is
+	// current by now is what there is.
+	ended := now.Session.StoppedAt
+	return !ended.IsZero() && w.c.api.Now().Sub(ended.Time) > stopLimit, nil
 }
 
 func (w *stopWait) failed(err error) error {
@@ -219,12 +222,6 @@ func (w *stopWait) saved(ctx context.Context, now *wire.Sandbox) (bool, error) {
 	}
 	w.resp.Snapshot = &taken
 	return true, nil
-}
-
-// longOver reports whether the session ended so long ago that nothing more is
-// to be expected of it.
-func longOver(session *wire.Session, req *api.Request) bool {
-	return !session.StoppedAt.IsZero() && serverTime(req).Sub(session.StoppedAt.Time) > stopLimit
 }
 
 // leaving reports whether a session is ending.

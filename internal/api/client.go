@@ -64,7 +64,8 @@ type Client struct {
 	cfg     Config
 	base    string // escaped path prefix
 	retrier *retryablehttp.Client
-	limits  sync.Map // *Op to the RateLimit of its last response
+	limits  sync.Map    // *Op to the RateLimit of its last response
+	vouches atomic.Bool // there was one
 	clock   *clock
 	owners  owners
 }
@@ -102,10 +103,8 @@ type Request struct {
 	New    string      // the requested name, if the operation makes something
 
 	// Uncertain is set when the operation is over, if an attempt may have taken
-	// effect, or may still do so, without a clear response. Date is the
-	// server's time in the last response; zero if not reported.
+	// effect, or may still do so, without a clear response.
 	Uncertain bool
-	Date      time.Time
 	// Sent is the length of the bodies that were sent.
 	Sent int64
 }
@@ -197,11 +196,8 @@ func (c *Client) send(ctx context.Context, a *attempts) (*http.Response, error) 
 		}
 	}
 	req.Uncertain, req.Sent = a.uncertain, a.allSent+a.sent.Load()
-	if resp != nil {
+	if err == nil && a.verdict.err == nil {
 		c.noteLimit(req.Op, resp.Header)
-		if date, err := http.ParseTime(resp.Header.Get("Date")); err == nil {
-			req.Date = date
-		}
 	}
 	switch {
 	case err != nil:
@@ -229,7 +225,10 @@ func (c *Client) send(ctx context.Context, a *attempts) (*http.Response, error) 
 	}
 	resp.Body.Close()
 	if req.Op.Method == http.MethodDelete && req.Op.Class == Safe && f.Kind == NotFound && a.uncertain {
-		return nil, nil
+		if tellsLimit(resp.Header) || !c.Vouches() {
+			return nil, nil
+		}
+		f.Kind, f.Err = Foreign, foreign(resp, nil, errors.New("not found, and no rate limit, of which the API's responses have told"))
 	}
 	return nil, c.shown(f)
 }

@@ -6,6 +6,10 @@ import (
 	"time"
 )
 
+// sleeping is by how much the time of day runs ahead of the monotonic clock if
+// the machine was suspended: the latter stands still meanwhile.
+const sleeping = 2 * time.Second
+
 // clock is the service's, as the Date of its responses tells: cut to seconds, and
 // as old as the request at most. It is safe for concurrent use. [serverClock] is
 // not as exact, but it errs on the side of waiting.
@@ -15,33 +19,73 @@ type clock struct {
 	mu        sync.Mutex
 	known     bool
 	low, high time.Duration // between which it is ahead of ours
+	// odd is set if the last response contradicted that, as it does if one of the
+	// clocks has been set, or if it was an old one. It is believed if the next one
+	// says the same.
+	odd             bool
+	oddLow, oddHigh time.Duration
+	slept           time.Duration // by how much the time of day was ahead of the monotonic clock
+
+	text string // the last Date
+	date time.Time
 }
 
 // note takes what the API's own response has told to a request that was sent at
-// that time.
-func (c *clock) note(h http.Header, sent time.Time) {
-	date, err := http.ParseTime(h.Get("Date"))
-	if err != nil {
-		return
+// that time, and returns its Date; zero for none. Responses of caches tell nothing.
+func (c *clock) note(h http.Header, sent time.Time) time.Time {
+	text, age := h.Get("Date"), h.Get("Age")
+	if text == "" || age != "" && age != "0" {
+		return time.Time{}
 	}
-	low := date.Sub(c.base) - time.Since(c.base)
-	high := low + time.Since(sent) + time.Second
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if !c.known || low > c.high || high < c.low { // one of the clocks has been set
-		c.low, c.high, c.known = low, high, true
-		return
+	if text != c.text { // most have that of the one before
+		date, err := http.ParseTime(text)
+		if err != nil {
+			return time.Time{}
+		}
+		c.text, c.date = text, date
 	}
-	c.low, c.high = max(c.low, low), min(c.high, high)
+	elapsed := c.elapsed()
+	low := c.date.Sub(c.base) - elapsed
+	high := low + time.Since(sent) + time.Second
+	switch {
+	case !c.known:
+		c.low, c.high = low, high
+	case low <= c.high && high >= c.low:
+		c.low, c.high = max(c.low, low), min(c.high, high)
+	case c.odd && low <= c.oddHigh && high >= c.oddLow:
+		c.low, c.high = max(c.oddLow, low), min(c.oddHigh, high)
+	default:
+		c.odd, c.oddLow, c.oddHigh = true, low, high
+		return c.date
+	}
+	c.known, c.odd = true, false
+	return c.date
 }
 
+// elapsed returns the time since base by the monotonic clock. What is known is
+// forgotten if that has stood still meanwhile. The caller holds mu.
+func (c *clock) elapsed() time.Duration {
+	now := time.Now()
+	elapsed := now.Sub(c.base)
+	slept := now.Round(0).Sub(c.base.Round(0)) - elapsed
+	if slept > c.slept+sleeping {
+		c.known, c.odd = false, false
+	}
+	c.slept = slept
+	return elapsed
+}
+
+// now returns the service's time, or ours while that is not known.
 func (c *clock) now() time.Time {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	elapsed := c.elapsed()
 	if !c.known {
 		return time.Now()
 	}
-	return c.base.Add(time.Since(c.base) + c.low)
+	return c.base.Add(elapsed + c.low)
 }
 
 // Now returns the current time by the service's clock, as its responses have told,

@@ -9,9 +9,10 @@ import (
 	"github.com/stretchr/testify/assert"
 )
 
-// TestClock: the service's time is known to the second from each response,
-// also from one that took minutes, which tells little; and one whose clock was set
-// is believed again at once.
+// TestClock: the service's time is known to the second from each response, also
+// from one that took minutes, which tells little. What contradicts that is believed
+// if two responses in a row say so, and never if a cache has kept it; and nothing
+// is known after the machine was suspended.
 func TestClock(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := &clock{base: time.Now()}
@@ -39,9 +40,24 @@ func TestClock(t *testing.T) {
 		check("one that was waited for")
 		for _, ahead = range []time.Duration{-30 * time.Minute, 0, 2 * time.Hour} {
 			answer(0, time.Millisecond)
+			answer(0, time.Millisecond)
 			check("set")
 		}
 		c.note(http.Header{"Date": {"yesterday"}}, time.Now())
 		check("no Date")
+		c.note(http.Header{"Date": {time.Now().UTC().Format(http.TimeFormat)}}, time.Now())
+		check("one response that disagrees")
+		answer(0, time.Millisecond)
+		c.note(http.Header{"Date": {time.Now().UTC().Format(http.TimeFormat)}}, time.Now())
+		check("another one, after one that agrees")
+		for range 3 {
+			c.note(http.Header{"Date": {time.Now().UTC().Format(http.TimeFormat)}, "Age": {"7200"}}, time.Now())
+		}
+		check("those of a cache")
+
+		c.slept -= time.Minute // as if the time of day had run ahead since
+		assert.Equal(t, time.Now(), c.now(), "ours after a suspension")
+		answer(0, time.Millisecond)
+		check("after a suspension")
 	})
 }

@@ -5,6 +5,7 @@ import (
 	"compress/gzip"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io"
 	"net/http"
 	"strconv"
@@ -76,13 +77,27 @@ type verdict struct {
 // refusal judges a response that is not a success. err is set if its body broke
 // off.
 func refusal(op *Op, resp *http.Response, body []byte, err error) (v verdict) {
+	what := strings.ToLower(cmp.Or(http.StatusText(resp.StatusCode), "a refusal"))
+	var code string
 	if err != nil {
 		v.err = &BodyError{Err: err}
 	} else if err = json.Unmarshal(body, &v.refusal); err != nil || v.refusal.Error.Code == "" {
-		v.err = foreign(resp, body, errors.New(strings.ToLower(cmp.Or(http.StatusText(resp.StatusCode), "a refusal"))+" without a code"))
+		v.err = foreign(resp, body, errors.New(what+" without a code"))
+	} else if code = v.refusal.Error.Code; !ownCode(code) && !tellsLimit(resp.Header) {
+		v.err = foreign(resp, body, fmt.Errorf("%s with the code %q", what, code))
+		code = ""
 	}
-	v.judgement = judge(op, resp.StatusCode, v.refusal.Error.Code, v.refusal.Error.Message)
+	v.judgement = judge(op, resp.StatusCode, code, v.refusal.Error.Message)
 	return v
+}
+
+// ownCode reports whether a code has the form of the API's: small letters, digits
+// and underscores. Gateways have others, such as 404, NOT_FOUND and
+// ResourceNotFound. One of the API's that has another form comes with a rate limit,
+// unless something in between drops that.
+func ownCode(code string) bool {
+	return strings.IndexFunc(code, func(r rune) bool { return (r < 'a' || r > 'z') && (r < '0' || r > '9') && r != '_' }) < 0 &&
+		(code[0] < '0' || code[0] > '9')
 }
 
 // unzipping decompresses from the first Read on.

@@ -231,3 +231,7 @@ func (k Kind) Passing() bool {
 	}
 	return false
 }
+
+// Unknowing reports whether a look was refused because there is no such object, or
+// can be none.
+func (k Kind) Unknowing() bool { return k == NotFound || k == CommandEnded || k == Refused }

@@ -193,9 +193,9 @@ func (p *pacer) arm(w *window, now time.Time) {
 }
 
 // left ends an attempt. h is what the API's own response has told, and nil if
-// there was none. It returns whether the limit is now spent, and the request may
+// there was none; date is its Date, if it has one. It returns whether the limit is now spent, and the request may
 // wait for its reset.
-func (p *pacer) left(ctx context.Context, a *attempts, h http.Header, refused bool) (spent bool) {
+func (p *pacer) left(ctx context.Context, a *attempts, h http.Header, date time.Time, refused bool) (spent bool) {
 	if p.longest <= 0 {
 		return false
 	}
@@ -213,7 +213,9 @@ func (p *pacer) left(ctx context.Context, a *attempts, h http.Header, refused bo
 	if h == nil {
 		return false
 	}
-	p.clock.note(h)
+	if !date.IsZero() {
+		p.clock.note(date)
+	}
 	r, ok := ReadRateLimit(h)
 	resets := p.clock.passed(r.Reset)
 	if wait := resets.Sub(now); !ok || r.Limit == 0 || r.Reset.IsZero() || wait <= 0 || wait > farReset {

@@ -51,19 +51,30 @@ func (c *Client) PollPause(op *Op, usual time.Duration) time.Duration {
 		return usual
 	}
 	r := v.(RateLimit)
-	left := time.Until(r.Reset)
+	left := r.Reset.Sub(c.Now())
 	if r.Limit == 0 || r.Remaining*scarce >= r.Limit || left <= 0 {
 		return usual
 	}
 	return max(usual, min(left/time.Duration(r.Remaining+1), maxPollPause))
 }
 
-// noteLimit stores the rate limit of a response.
+// tellsLimit reports whether a response tells of a rate limit.
+func tellsLimit(h http.Header) bool {
+	_, ok := ReadRateLimit(h)
+	return ok
+}
+
+// noteLimit stores the rate limit of the API's own response.
 func (c *Client) noteLimit(op *Op, h http.Header) {
 	if r, ok := ReadRateLimit(h); ok {
 		c.limits.Store(op, r)
+		c.vouches.Store(true)
 	}
 }
+
+// Vouches reports whether responses have told of a rate limit. All of the API's do,
+// and those of others do not, unless something in between drops that.
+func (c *Client) Vouches() bool { return c.vouches.Load() }
 
 // serverClock reads the service's clock from the Date of its responses, which
 // is cut to seconds.
@@ -73,11 +84,7 @@ type serverClock struct {
 	known bool
 }
 
-func (c *serverClock) note(h http.Header) {
-	date, err := http.ParseTime(h.Get("Date"))
-	if err != nil {
-		return
-	}
+func (c *serverClock) note(date time.Time) {
 	ahead := date.Sub(c.base) - time.Since(c.base)
 	// One that is behind by more than what seconds and the way of a response
 	// explain has been set.

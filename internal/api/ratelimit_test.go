@@ -80,8 +80,42 @@ func TestPollPause(t *testing.T) {
 	}
 }
 
-// TestOnRateLimit: the budget of every response is reported, including error
-// responses.
+// TestOthersTellNoLimits: the page of something in between, with headers of its own
+// or ones that it has copied, changes neither the pauses nor the time.
+func TestOthersTellNoLimits(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const usual = 500 * time.Millisecond
+		for _, status := range []int{200, 404, 429, 502} {
+			c := testClient(roundTripper(func(*http.Request) (*http.Response, error) {
+				resp := respond(status, "<html>")
+				resp.Header = http.Header{
+					"Content-Type": {"text/html"}, "X-Ratelimit-Limit": {"1000"}, "X-Ratelimit-Remaining": {"1"},
+					"X-Ratelimit-Reset": {fmt.Sprint(time.Now().Add(time.Minute).Unix())}, "Date": {time.Now().Add(time.Hour).UTC().Format(http.TimeFormat)},
+				}
+				return resp, nil
+			}))
+			require.Error(t, c.Do(t.Context(), &Request{Op: GetSession, Path: []string{"s"}}, nil))
+			assert.Equal(t, usual, c.PollPause(GetSession, usual), status)
+			assert.False(t, c.Vouches(), status)
+			assert.Equal(t, time.Now(), c.Now(), status)
+		}
+	})
+}
+
+// TestPollPauseByTheServicesClock: when a budget is renewed is told by the
+// service's clock.
+func TestPollPauseByTheServicesClock(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := testClient(nil)
+		ahead := time.Now().Add(time.Hour)
+		c.clock.note(http.Header{"Date": {ahead.UTC().Format(http.TimeFormat)}}, time.Now())
+		c.noteLimit(GetSession, http.Header{
+			"X-Ratelimit-Limit": {"1000"}, "X-Ratelimit-Remaining": {"0"}, "X-Ratelimit-Reset": {fmt.Sprint(ahead.Add(5 * time.Second).Unix())},
+		})
+		assert.Equal(t, 5*time.Second, c.PollPause(GetSession, time.Second))
+	})
+}
+
 // TestRateLimits: the limits of refusals are remembered as well.
 func TestRateLimits(t *testing.T) {
 	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/tls"
 	"errors"
+	"fmt"
 	"io"
 	"log"
 	"net/http"
@@ -140,6 +141,35 @@ func TestKinds(t *testing.T) {
 		assert.Equal(t, row.want, KindOf(row.op.Name, row.status, row.code, row.text), "%s %d %s %s", row.op.Name, row.status, row.code, row.text)
 	}
 	assert.Len(t, seen, numberOfKinds-1)
+}
+
+// TestCodesOfOthers: a refusal whose code is not written as the API's are is that
+// of a gateway, unless it tells of a rate limit as all of the API's responses do.
+func TestCodesOfOthers(t *testing.T) {
+	t.Parallel()
+	for code, own := range map[string]bool{
+		"not_found": true, "x": true, "e404": true, "file_not_found": true,
+		"404": false, "NOT_FOUND": false, "ResourceNotFound": false, "DEPLOYMENT_NOT_FOUND": false, "not found": false, "NoSuchKey": false, "not-found": false,
+	} {
+		for _, limited := range []bool{false, true} {
+			c := testClient(roundTripper(func(*http.Request) (*http.Response, error) {
+				resp := respond(404, fmt.Sprintf(`{"error":{"code":%q,"message":"The page could not be found"}}`, code))
+				if limited {
+					resp.Header.Set("X-Ratelimit-Limit", "1000")
+					resp.Header.Set("X-Ratelimit-Remaining", "999")
+				}
+				return resp, nil
+			}))
+			c.retrier.Backoff = Retry{Wait: time.Microsecond}.backoff
+			f, ok := errors.AsType[*Failure](c.Do(t.Context(), &Request{Op: GetSandbox, Path: []string{"s"}}, nil))
+			require.True(t, ok)
+			assert.Equal(t, own || limited, f.Kind == NotFound, "%s, with a limit %v: %v", code, limited, f.Kind)
+			assert.Equal(t, code, f.Code)
+			f, ok = errors.AsType[*Failure](c.Do(t.Context(), &Request{Op: StartCommand, Path: []string{"s"}}, nil))
+			require.True(t, ok)
+			assert.Equal(t, !own && !limited, f.OutcomeUnknown(), code)
+		}
+	}
 }
 
 // TestBodyThatBreaks: a safe operation is retried when the response breaks off,

@@ -254,6 +254,11 @@ func (s *Server) take(e *Entry) *Exchange {
 	if ex := s.tooLate(e); ex != nil {
 		return ex
 	}
+	if rule != nil && rule.Answer != "" { // the one that is awaited was made before
+		e.Unscripted = true
+		s.use(rule.Rule)
+		return s.ruled(e, rule)
+	}
 	e.Unscripted = true
 	s.log = append(s.log, e)
 	return nil

@@ -158,7 +158,11 @@ func (s *Start) send(ctx *opening, drop func(), once func() (*wire.Command, erro
 			return nil, err
 		}
 		if s.Stream.ID != "" && cmd.ID != s.Stream.ID {
-			if ours := s.exchanged(ctx); ours != nil {
+			switch ours, err := s.exchanged(ctx); {
+			case err != nil:
+				drop()
+				return nil, err
+			case ours != nil:
 				drop()
 				return ours, nil
 			}
@@ -187,18 +191,27 @@ func (s *Start) send(ctx *opening, drop func(), once func() (*wire.Command, erro
 }
 
 // exchanged returns the command that was started, if the response to the start
-// was another's, which something in between has exchanged for ours. Otherwise
-// the service gives IDs of its own.
-func (s *Start) exchanged(ctx *opening) *wire.Command {
+// was another's, which something in between has exchanged for ours. It returns nil
+// if the service gives IDs of its own: it then refuses, in the API's own words, to
+// know ours. Otherwise nothing is known of the start.
+func (s *Start) exchanged(ctx *opening) (*wire.Command, error) {
 	limited, cancel := context.WithTimeout(ctx.asker(), settleTime)
 	defer cancel()
-	if ours, err := s.Stream.Look(limited, false); err == nil && s.mayBe(ours) {
-		return ours
-	}
-	if ctx.asker().Err() == nil {
+	ours, err := s.Stream.Look(limited, false)
+	if f, ok := err.(*api.Failure); ok && f.Kind.Unknowing() {
 		s.Distrust(ctx, "the service gave a command another ID than the client chose")
+		return nil, nil
 	}
-	return nil
+	switch {
+	case err == nil && s.mayBe(ours):
+		return ours, nil
+	case err == nil:
+		s.Stream.ID = "" // it is not ours to kill
+		return nil, errors.New("the response is that of another command, and a command of this ID runs another program")
+	case ctx.asker().Err() != nil:
+		err = api.ContextError(ctx.asker())
+	}
+	return nil, fmt.Errorf("the response is that of another command, and ours can't be looked up: %w", err)
 }
 
 // TwiceError is the error of a start that the service has refused because of a

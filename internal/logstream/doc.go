@@ -4,9 +4,8 @@
 //
 // A stream is complete only if that is certain. The stream of a waited command
 // ends with a record that says so. A log that just ends may have been cut, so
-// its end is confirmed: by a replay that began after the command's end and
-// stops at the same place, or by the length that the response announced.
-// Neither silence nor a refusal counts as an end.
+// its end is confirmed by a replay that began after the command's end and stops
+// at the same place. Neither silence nor a refusal counts as an end.
 package logstream
 
 import (
@@ -90,10 +89,10 @@ func (c *Command) LookNow(ctx context.Context) (*wire.Command, error) {
 	return cmd, nil
 }
 
-func (c *Command) open(ctx context.Context) (body io.ReadCloser, length int64, err error) {
+func (c *Command) open(ctx context.Context) (io.ReadCloser, error) {
 	resp, err := c.Client.Stream(ctx, &api.Request{Op: api.CommandLogs, Path: []string{c.Session, c.ID}})
 	if err != nil {
-		return nil, -1, err
+		return nil, err
 	}
-	return resp.Body, resp.ContentLength, nil
+	return resp.Body, nil
 }

@@ -41,6 +41,35 @@ func TestWaitedStreamEnds(t *testing.T) {
 	})
 }
 
+// TestLastRecordOfAnother: a stream that ends with the record of another command is
+// a broken one: neither that command's exit code nor its end is ours.
+func TestLastRecordOfAnother(t *testing.T) {
+	another := strings.NewReplacer(`"c1"`, `"c2"`, "null", "9").Replace(first)
+	for name, records := range map[string]string{
+		"after all output":  first + threeLines().lines[0].record() + threeLines().lines[1].record() + threeLines().lines[2].record() + another,
+		"after some output": first + threeLines().lines[0].record() + another,
+		"at once":           first + another,
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s := threeLines()
+				r := Waited(t.Context(), s.reach(t), io.NopCloser(strings.NewReader(records)))
+				_, err := r.Start()
+				require.NoError(t, err)
+				s.whole(t, r)
+				assert.Positive(t, s.opened, "the log is asked for")
+			})
+		})
+	}
+	t.Run("in a log", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			s := threeLines()
+			s.strikes = append(s.strikes, instead(func() *http.Response { return reply(200, MediaType, strings.NewReader(another)) }))
+			s.whole(t, Follow(t.Context(), s.reach(t), nil))
+		})
+	})
+}
+
 // TestStartReasons: a stream that ends before its first record has no cause
 // but its end, which says nothing; any other cause is kept.
 func TestStartReasons(t *testing.T) {
@@ -80,7 +109,7 @@ func TestDelivered(t *testing.T) {
 // TestTalkingStream: a stream that goes on is not looked after.
 func TestTalkingStream(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := &service{begin: time.Now(), ends: 2 * time.Minute, length: true}
+		s := &service{begin: time.Now(), ends: 2 * time.Minute}
 		for at := range 40 {
 			s.lines = append(s.lines, line{time.Duration(at) * 3 * time.Second, "stdout", "x\n"})
 		}
@@ -93,7 +122,7 @@ func TestTalkingStream(t *testing.T) {
 // reason to close its stream, which is only silent.
 func TestSilentThroughOutage(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := &service{begin: time.Now(), ends: 5 * time.Minute, length: true, lines: []line{{0, "stdout", "a\n"}, {4 * time.Minute, "stdout", "b\n"}}}
+		s := &service{begin: time.Now(), ends: 5 * time.Minute, lines: []line{{0, "stdout", "a\n"}, {4 * time.Minute, "stdout", "b\n"}}}
 		for range 6 {
 			s.looks = append(s.looks, instead(func() *http.Response { return page(404) })) // a proxy, of which no retry is made
 		}
@@ -120,7 +149,7 @@ func TestSilentAndGone(t *testing.T) {
 // asked for again.
 func TestForgottenEnd(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := &service{begin: time.Now(), ends: 5 * time.Second, code: 3, length: true, lines: []line{{0, "stdout", "one\n"}}}
+		s := &service{begin: time.Now(), ends: 5 * time.Second, code: 3, lines: []line{{0, "stdout", "one\n"}}}
 		s.strikes = append(s.strikes, forgotten(s.lines[0].record()))
 		s.whole(t, Follow(t.Context(), s.reach(t), nil))
 		assert.LessOrEqual(t, s.looked, 1)

@@ -32,7 +32,6 @@ type Reader struct {
 	delivered, skip [2]int64
 	end             *wire.Command // how the command ended, once known
 	endedBefore     bool          // end was known when the stream was opened
-	length          int64         // of the stream, as announced by the response; -1 if not
 	complete        [2]int64      // where the log ended the last time; -1 if it has not
 
 	attempts
@@ -294,10 +293,9 @@ func (r *Reader) drain() {
 func (r *Reader) open() error {
 	for {
 		r.endedBefore = r.end != nil
-		body, length, err := r.cmd.open(r.ctx)
+		body, err := r.cmd.open(r.ctx)
 		if err == nil {
 			r.skip, r.openedAt, r.opened, r.refusals = r.delivered, time.Now(), true, 0
-			r.length = length
 			r.use(body)
 			r.body.watch(r.cmd.ID)
 			r.repaired(nil)
@@ -355,8 +353,9 @@ func (r *Reader) broken(cause error) error {
 // proxy. It reports whether the output is complete.
 //
 // A command that is still running has more to come. Once it has ended, the end
-// of the log is trusted if the response announced its length, or if a replay
-// that began after the command's end stops where the log did before.
+// of the log is trusted if a replay that began after the command's end stops
+// where the log did before. A length that the response announced proves nothing:
+// a proxy that stores what it passes on announces that of what has come to it.
 func (r *Reader) atEnd() (bool, error) {
 	if r.skip != [2]int64{} {
 		return false, r.broken(io.ErrUnexpectedEOF)
@@ -381,7 +380,7 @@ func (r *Reader) atEnd() (bool, error) {
 			return false, r.broken(err)
 		}
 	}
-	if r.endedBefore && (r.body.length.Load() == r.length || r.complete == r.delivered) {
+	if r.endedBefore && r.complete == r.delivered {
 		return true, nil
 	}
 	r.complete = r.delivered

@@ -37,49 +37,37 @@ func (s *service) whole(t *testing.T, r *Reader) {
 	assert.Equal(t, s.code, *r.End().ExitCode)
 }
 
-// TestEndIsConfirmed: a log counts as complete when its length was announced
-// after the command's end, or when a second reading stops at the same place.
+// TestEndIsConfirmed: a log counts as complete when a second reading, after the
+// command's end, stops at the same place.
 func TestEndIsConfirmed(t *testing.T) {
 	for name, c := range map[string]struct {
 		later          bool // than the command's end
-		length         bool
+		end            *wire.Command
 		opened, looked int
 	}{
-		"while it runs":             {false, false, 2, 1},
-		"while it runs, and length": {false, true, 2, 1},
-		"behind its end":            {true, false, 3, 1},
-		"behind its end, length":    {true, true, 2, 1},
+		"while it runs":        {false, nil, 2, 1},
+		"behind its end":       {true, nil, 2, 1},
+		"behind its known end": {true, &wire.Command{ID: "c1", ExitCode: new(3)}, 2, 0},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				s := threeLines()
-				s.length = c.length
 				if c.later {
 					time.Sleep(2 * time.Second)
 				}
-				s.whole(t, Follow(t.Context(), s.reach(t), nil))
-				assert.LessOrEqual(t, s.opened, c.opened)
+				s.whole(t, Follow(t.Context(), s.reach(t), c.end))
+				assert.Equal(t, c.opened, s.opened)
 				assert.Equal(t, c.looked, s.looked)
 			})
 		})
 	}
-	t.Run("its end is known", func(t *testing.T) {
-		synctest.Test(t, func(t *testing.T) {
-			s := threeLines()
-			s.length = true
-			time.Sleep(2 * time.Second)
-			s.whole(t, Follow(t.Context(), s.reach(t), &wire.Command{ID: "c1", ExitCode: new(3)}))
-			assert.Equal(t, 1, s.opened, "an announced length needs no second reading")
-			assert.Zero(t, s.looked)
-		})
-	})
 }
 
 // TestEveryCut: at whatever byte a log breaks off, and in whatever way, all of
 // it is delivered once.
 func TestEveryCut(t *testing.T) {
 	for _, how := range []error{syscall.ECONNRESET, io.ErrUnexpectedEOF, io.EOF} {
-		for _, runs := range []bool{true, false} {
+		for _, state := range []string{"runs", "has ended", "is known to have ended"} {
 			synctest.Test(t, func(t *testing.T) {
 				size := 0
 				for _, l := range threeLines().lines {
@@ -87,11 +75,15 @@ func TestEveryCut(t *testing.T) {
 				}
 				for at := range size {
 					s := threeLines()
-					if !runs {
+					var end *wire.Command
+					if state != "runs" {
 						time.Sleep(2 * time.Second)
 					}
+					if state == "is known to have ended" {
+						end = &wire.Command{ID: "c1", ExitCode: new(3)}
+					}
 					s.strikes = append(s.strikes, cut(at, how))
-					s.whole(t, Follow(t.Context(), s.reach(t), nil))
+					s.whole(t, Follow(t.Context(), s.reach(t), end))
 				}
 			})
 		}
@@ -110,7 +102,7 @@ func TestRandomTrouble(t *testing.T) {
 		failed := 0
 		for seed := range uint64(rounds) {
 			rng := rand.New(rand.NewPCG(seed, 21))
-			s := &service{begin: time.Now(), code: rng.IntN(256), length: rng.IntN(2) == 0}
+			s := &service{begin: time.Now(), code: rng.IntN(256)}
 			for range rng.IntN(12) {
 				s.ends += time.Duration(rng.IntN(2000)) * time.Millisecond
 				s.lines = append(s.lines, line{s.ends, []string{"stdout", "stderr"}[rng.IntN(2)], strings.Repeat("€x\n", rng.IntN(20))})

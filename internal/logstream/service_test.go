@@ -24,8 +24,6 @@ type service struct {
 	lines []line
 	ends  time.Duration
 	code  int
-	// length: the response has the length of the log, once that is known.
-	length bool
 	// strikes decide what happens to the next log requests, and looks to the next
 	// lookups of the command; nil lets one pass unchanged.
 	strikes, looks []func(*http.Request, *http.Response) (*http.Response, error)
@@ -130,13 +128,6 @@ func (s *service) log(ctx context.Context) *http.Response {
 	b := &logBody{s: s, ctx: ctx, closed: make(chan struct{})}
 	resp := reply(200, MediaType, nil)
 	resp.Body = b
-	if s.length && s.over() {
-		n := 0
-		for _, l := range s.lines {
-			n += len(l.record())
-		}
-		resp.ContentLength = int64(n)
-	}
 	return resp
 }
 
@@ -198,10 +189,14 @@ func (e *ending) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// cut ends the response after a number of bytes.
+// cut ends the response after a number of bytes. One that ends cleanly has the
+// length of what is left, as from a proxy that stores what it passes on.
 func cut(after int, err error) func(*http.Request, *http.Response) (*http.Response, error) {
 	return func(_ *http.Request, resp *http.Response) (*http.Response, error) {
 		resp.Body, resp.ContentLength = &ending{resp.Body, after, err}, -1
+		if err == io.EOF {
+			resp.ContentLength = int64(after)
+		}
 		return resp, nil
 	}
 }

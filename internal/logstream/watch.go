@@ -19,7 +19,6 @@ type watched struct {
 	io.ReadCloser
 	reading atomic.Bool
 	reads   atomic.Uint64 // begun
-	length  atomic.Int64  // bytes read
 	end     atomic.Pointer[wire.Command]
 
 	ctx    context.Context
@@ -51,7 +50,6 @@ func (w *watched) Read(p []byte) (int, error) {
 	w.reads.Add(1)
 	w.reading.Store(true)
 	n, err := w.ReadCloser.Read(p)
-	w.length.Add(int64(n))
 	w.reading.Store(false)
 	return n, err
 }

@@ -3,6 +3,7 @@ package reliability_test
 import (
 	"bytes"
 	"context"
+	"encoding/json"
 	"io"
 	"log/slog"
 	"net/http"
@@ -157,6 +158,62 @@ func TestCrossedCommands(t *testing.T) {
 			})
 		}
 	}
+}
+
+// TestCrossedAndUnreachable: a start gets the response to another one, and whoever
+// could tell is out of reach. Its outcome is unknown, the other command is not taken
+// for ours, and the client goes on to choose IDs.
+func TestCrossedAndUnreachable(t *testing.T) {
+	t.Parallel()
+	srv := sandboxtest.New(t, nil)
+	gate := &testkit.Gateway{Next: testkit.Transport(t)}
+	c := testkit.Client(t, srv, sandbox.ClientOptions{HTTPClient: &http.Client{Transport: gate}, Retry: &sandbox.RetryOptions{Wait: time.Millisecond}})
+	sb, err := c.Create(t.Context(), nil)
+	require.NoError(t, err)
+	theirs, err := sb.StartCommand(t.Context(), "sh", []string{"-c", "echo theirs"}, nil)
+	require.NoError(t, err)
+	var looks, chosen atomic.Int64
+	for name, look := range map[string]func() (*http.Response, error){
+		"a page": func() (*http.Response, error) {
+			return testkit.Response(404, "text/html", strings.NewReader("<html>")), nil
+		},
+		"a bad gateway":  func() (*http.Response, error) { return testkit.Response(502, "text/html", strings.NewReader("")), nil },
+		"no connection":  func() (*http.Response, error) { return nil, errReset },
+		"a stopped one":  func() (*http.Response, error) { return testkit.JSON(410, `{"error":{"code":"sandbox_stopped"}}`), nil },
+		"no permission":  func() (*http.Response, error) { return testkit.JSON(403, `{"error":{"code":"forbidden"}}`), nil },
+		"another's look": func() (*http.Response, error) { return testkit.JSON(200, `{"command":{"id":"another"}}`), nil },
+	} {
+		gate.Set(func(req *http.Request, next http.RoundTripper) (*http.Response, error) {
+			switch {
+			case testkit.IsRun(req):
+				if req.URL.Query().Has("cmdId") {
+					chosen.Add(1)
+				}
+				resp, err := next.RoundTrip(req)
+				if err != nil {
+					return nil, err
+				}
+				resp.Body.Close()
+				if body, err := json.Marshal(map[string]any{"command": map[string]any{
+					"id": theirs.ID(), "name": "sh", "args": []string{"-c", "echo theirs"}, "cwd": "/", "sessionId": sb.CurrentSession().ID(), "exitCode": nil, "startedAt": 1,
+				}}); assert.NoError(t, err) {
+					resp.Body, resp.ContentLength = io.NopCloser(bytes.NewReader(append(body, '\n'))), -1
+				}
+				return resp, nil
+			case req.Method == http.MethodGet && strings.Contains(req.URL.Path, "/cmd/"):
+				looks.Add(1)
+				return look()
+			}
+			return next.RoundTrip(req)
+		})
+		before := chosen.Load()
+		_, err := sb.RunCommand(t.Context(), "true", nil, nil)
+		assert.ErrorIs(t, err, sandbox.ErrOutcomeUnknown, name)
+		_, err = sb.StartCommand(t.Context(), "true", nil, nil)
+		assert.ErrorIs(t, err, sandbox.ErrOutcomeUnknown, name)
+		assert.Equal(t, before+2, chosen.Load(), "%s: the client has given up IDs", name)
+	}
+	assert.Positive(t, looks.Load())
 }
 
 // swapper exchanges the responses to the first two requests of a kind.

@@ -1,6 +1,7 @@
 package reliability_test
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -10,6 +11,7 @@ import (
 	"os"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -207,14 +209,16 @@ func TestDeleteOnlyOurs(t *testing.T) {
 				other := testkit.Client(t, srv, sandbox.ClientOptions{})
 				gate := &testkit.Gateway{Next: testkit.Transport(t)}
 				c := testkit.Client(t, srv, sandbox.ClientOptions{HTTPClient: &http.Client{Transport: gate}})
-				sb, err := c.Create(t.Context(), &sandbox.CreateOptions{Name: "shared"})
-				require.NoError(t, err)
 				var once atomic.Bool
 				gate.Set(func(req *http.Request, next http.RoundTripper) (*http.Response, error) {
 					if req.Method != http.MethodDelete || !once.CompareAndSwap(false, true) {
 						resp, err := next.RoundTrip(req)
-						if err == nil && lost == "before it acted" { // an hour after the sandbox was created
+						if err == nil {
+							// The gateway's own clock is an hour ahead.
 							resp.Header.Set("Date", time.Now().Add(time.Hour).UTC().Format(http.TimeFormat))
+						}
+						if err == nil && lost == "before it acted" {
+							createdEarlier(t, resp, time.Hour)
 						}
 						return resp, err
 					}
@@ -231,6 +235,8 @@ func TestDeleteOnlyOurs(t *testing.T) {
 					}
 					return nil, errReset
 				})
+				sb, err := c.Create(t.Context(), &sandbox.CreateOptions{Name: "shared"})
+				require.NoError(t, err)
 				if way == "handle" {
 					err = sb.Delete(t.Context(), nil)
 				} else {
@@ -249,6 +255,72 @@ func TestDeleteOnlyOurs(t *testing.T) {
 				require.NoError(t, err)
 			})
 		}
+	}
+}
+
+// createdEarlier changes a response to one about something that was created so much
+// earlier.
+func createdEarlier(t *testing.T, resp *http.Response, by time.Duration) {
+	t.Helper()
+	body, err := io.ReadAll(resp.Body)
+	assert.NoError(t, err)
+	resp.Body.Close()
+	body = regexp.MustCompile(`"createdAt":\d+`).ReplaceAllFunc(body, func(field []byte) []byte {
+		key, at, _ := strings.Cut(string(field), ":")
+		ms, err := strconv.ParseInt(at, 10, 64)
+		assert.NoError(t, err)
+		return fmt.Appendf(nil, "%s:%d", key, ms-by.Milliseconds())
+	})
+	resp.Body, resp.ContentLength = io.NopCloser(bytes.NewReader(body)), int64(len(body))
+	resp.Header.Set("Content-Length", strconv.Itoa(len(body)))
+}
+
+// TestDeleteIsNotProvenByAnother: after a delete whose request was lost, something
+// that speaks the API's words says that there is nothing, but not what all of the
+// API's responses say. It proves nothing.
+func TestDeleteIsNotProvenByAnother(t *testing.T) {
+	t.Parallel()
+	srv := sandboxtest.New(t, nil)
+	gate := &testkit.Gateway{Next: testkit.Transport(t)}
+	c := testkit.Client(t, srv, sandbox.ClientOptions{HTTPClient: &http.Client{Transport: gate}, Retry: &sandbox.RetryOptions{Wait: time.Millisecond}})
+	sb, err := c.Create(t.Context(), &sandbox.CreateOptions{Name: "ours"})
+	require.NoError(t, err)
+	stopped, err := sb.Stop(t.Context(), nil)
+	require.NoError(t, err)
+	require.NotNil(t, stopped.Snapshot)
+	drive, err := c.GetOrCreateDrive(t.Context(), "data", nil)
+	require.NoError(t, err)
+	snapshot, err := c.GetSnapshot(t.Context(), stopped.Snapshot.ID)
+	require.NoError(t, err)
+	for name, call := range map[string]struct{ remove, look func() error }{
+		"sandbox, by name": {
+			func() error { return c.Delete(t.Context(), "ours", nil) },
+			func() error { _, err := c.Get(t.Context(), "ours", &sandbox.GetOptions{NoResume: true}); return err },
+		},
+		"drive, by its handle": {
+			func() error { return drive.Delete(t.Context()) },
+			func() error { _, err := c.GetDrive(t.Context(), "data"); return err },
+		},
+		"snapshot": {
+			func() error { return snapshot.Delete(t.Context()) },
+			func() error { _, err := c.GetSnapshot(t.Context(), stopped.Snapshot.ID); return err },
+		},
+	} {
+		var lost atomic.Bool
+		gate.Set(func(req *http.Request, _ http.RoundTripper) (*http.Response, error) {
+			if !lost.Swap(true) {
+				return testkit.Response(http.StatusBadGateway, "text/html", strings.NewReader("<html>Bad Gateway</html>")), nil
+			}
+			return testkit.JSON(http.StatusNotFound, `{"error":{"code":"not_found","message":"Not found."}}`), nil
+		})
+		err := call.remove()
+		gate.Set(nil)
+		require.Error(t, err, name)
+		assert.NotErrorIs(t, err, sandbox.ErrNotFound, name)
+		if name != "snapshot" { // of which a second delete does no harm
+			assert.ErrorIs(t, err, sandbox.ErrOutcomeUnknown, name)
+		}
+		assert.NoError(t, call.look(), name)
 	}
 }
 
