@@ -181,7 +181,7 @@ func TestCmdIsGivenUp(t *testing.T) {
 		var kills []string
 		silent := false
 		client, err := sandbox.NewClient(&sandbox.ClientOptions{
-			BaseURL: "https://api.example.com", Credentials: auth.Static(auth.Credentials{Token: "t", TeamID: "m", ProjectID: "p"}),
+			ServerCommandIDs: true, BaseURL: "https://api.example.com", Credentials: auth.Static(auth.Credentials{Token: "t", TeamID: "m", ProjectID: "p"}),
 			HTTPClient: &http.Client{Transport: testkit.RoundTripper(func(r *http.Request) (*http.Response, error) {
 				const command = `{"command":{"id":"cmd_1","name":"sleep","args":[],"cwd":"/","sessionId":"sess_1","exitCode":null}}`
 				switch {

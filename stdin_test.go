@@ -285,7 +285,7 @@ func (a *stdinAPI) command(t *testing.T) *sandbox.Command {
 	t.Helper()
 	client, err := sandbox.NewClient(&sandbox.ClientOptions{
 		BaseURL: "https://api.example.com", Credentials: auth.Static(auth.Credentials{Token: "t", TeamID: "m", ProjectID: "p"}),
-		HTTPClient: &http.Client{Transport: a},
+		HTTPClient: &http.Client{Transport: a}, ServerCommandIDs: true,
 	})
 	require.NoError(t, err)
 	var sb sandbox.Sandbox

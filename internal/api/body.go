@@ -17,15 +17,20 @@ var errSource = errors.New("reading the upload's source")
 type lazyBody struct {
 	open func() (io.ReadCloser, error)
 	sent *atomic.Int64 // counts what is read
-	mu   sync.Mutex    // guards the following
-	rc   io.ReadCloser
-	err  error
+	// asked is told that somebody reads; nil for nobody.
+	asked *atomic.Bool
+	mu    sync.Mutex // guards the following
+	rc    io.ReadCloser
+	err   error
 }
 
 func (b *lazyBody) source() (io.ReadCloser, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.rc == nil && b.err == nil {
+		if b.asked != nil {
+			b.asked.Store(true)
+		}
 		if b.rc, b.err = b.open(); b.err != nil {
 			b.err = fmt.Errorf("%w: %w", errSource, b.err)
 		}

@@ -242,7 +242,10 @@ func (c *Client) try(ctx context.Context, a *attempts, auth Auth, body []byte) (
 	}
 	switch {
 	case req.Open != nil:
-		err = rr.SetBody(retryablehttp.ReaderFunc(func() (io.Reader, error) { return &lazyBody{open: req.Open, sent: &a.sent}, nil }))
+		err = rr.SetBody(retryablehttp.ReaderFunc(func() (io.Reader, error) {
+			a.asked.Store(false)
+			return &lazyBody{open: req.Open, sent: &a.sent, asked: &a.asked}, nil
+		}))
 		rr.ContentLength = -1
 	case body != nil:
 		err = rr.SetBody(body)

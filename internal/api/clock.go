@@ -19,7 +19,7 @@ type clock struct {
 	mu        sync.Mutex
 	known     bool
 	low, high time.Duration // between which it is ahead of ours
-	// odd is set if the last response contradicted that, as it does if one of the
+	// odd is set if the last response was behind that, as it is if one of the
 	// clocks has been set, or if it was an old one. It is believed if the next one
 	// says the same.
 	odd             bool
@@ -50,7 +50,7 @@ func (c *clock) note(h http.Header, sent time.Time) time.Time {
 	low := c.date.Sub(c.base) - elapsed
 	high := low + time.Since(sent) + time.Second
 	switch {
-	case !c.known:
+	case !c.known, low > c.high: // one that is too far ahead does less harm
 		c.low, c.high = low, high
 	case low <= c.high && high >= c.low:
 		c.low, c.high = max(c.low, low), min(c.high, high)

@@ -10,9 +10,9 @@ import (
 )
 
 // TestClock: the service's time is known to the second from each response, also
-// from one that took minutes, which tells little. What contradicts that is believed
-// if two responses in a row say so, and never if a cache has kept it; and nothing
-// is known after the machine was suspended.
+// from one that took minutes, which tells little. That it is earlier is believed if
+// two responses in a row say so, and never if a cache has kept them; and nothing is
+// known after the machine was suspended.
 func TestClock(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := &clock{base: time.Now()}

@@ -23,6 +23,9 @@ func TestContentType(t *testing.T) {
 	var now *Op
 	c := testClient(roundTripper(func(r *http.Request) (*http.Response, error) {
 		got = r
+		if r.Body != nil {
+			_, _ = io.Copy(io.Discard, r.Body)
+		}
 		return &http.Response{StatusCode: http.StatusOK, Header: http.Header{}, Body: io.NopCloser(strings.NewReader(success(now)))}, nil
 	}))
 	for _, op := range Table {

@@ -47,6 +47,7 @@ type attempts struct {
 	slot      slot
 	traced    atomic.Bool // the transport supports httptrace
 	wrote     atomic.Bool // this attempt's request reached a connection
+	asked     atomic.Bool // its body was read, if Open opens it
 	http2     atomic.Bool // one did so over HTTP/2
 	uncertain bool        // an attempt may have taken effect without a clear response
 

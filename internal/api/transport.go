@@ -112,6 +112,9 @@ func (t wholeResponses) exchange(req *http.Request, a *attempts) (*http.Response
 		body.Close()
 		a.wrote.Store(true) // there was a response
 		return nil, &BodyError{err}
+	case a.req.Open != nil && !a.asked.Load():
+		a.verdict.err = foreign(resp, body.content.Bytes(), errors.New("it came before anything was sent"))
+		a.verdict.judgement = noResponse
 	default:
 		if a.verdict.err = a.req.accept(resp, body.content.Bytes(), a.out); a.verdict.err != nil {
 			a.verdict.judgement = noResponse

@@ -140,3 +140,24 @@ func TestLateUploadIsSwept(t *testing.T) {
 		assert.Equal(t, ".piece\n", testkit.Output(t, sb, "ls", "-A", "/tmp"), name)
 	}
 }
+
+// TestSuccessOfNothingSent: something in between says that an upload has succeeded
+// before it has read any of it.
+func TestSuccessOfNothingSent(t *testing.T) {
+	t.Parallel()
+	srv, made := testkit.Start(t, nil)
+	gate := &testkit.Gateway{Next: testkit.Transport(t)}
+	c := testkit.Client(t, srv, sandbox.ClientOptions{HTTPClient: &http.Client{Transport: gate}, Retry: &sandbox.RetryOptions{Wait: time.Millisecond}})
+	sb, err := c.Get(t.Context(), made.Name(), nil)
+	require.NoError(t, err)
+	gate.Set(func(req *http.Request, next http.RoundTripper) (*http.Response, error) {
+		if !strings.HasSuffix(req.URL.Path, "/fs/write") {
+			return next.RoundTrip(req)
+		}
+		req.Body.Close()
+		return testkit.JSON(200, "{}"), nil
+	})
+	assert.Error(t, sb.FS().AppendFile(t.Context(), "f", make([]byte, 1<<20)))
+	assert.Error(t, sb.FS().WriteFile(t.Context(), "f", []byte("x"), 0o644))
+	assert.Error(t, sb.WriteFiles(t.Context(), []sandbox.File{{Path: "f", Content: []byte("x")}}, nil))
+}

@@ -2,6 +2,7 @@ package testkit
 
 import (
 	"cmp"
+	"context"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -39,8 +40,15 @@ func (s API) RoundTrip(req *http.Request) (*http.Response, error) {
 			return resp, nil
 		}
 	}
+	if _, id, ok := strings.Cut(req.URL.Path, "/cmd/"); ok && req.Method == http.MethodGet && generated.MatchString(id) {
+		// The client asks for the ID that it has chosen, which is not honored.
+		return JSON(404, `{"error":{"code":"not_found","message":"not found"}}`), nil
+	}
 	return s(req)
 }
+
+// generated are the IDs that the client chooses for commands.
+var generated = regexp.MustCompile(`^c[0-9a-f]{32}$`)
 
 // Lock responds to a command of the lock of hooks, which is free, and to nothing
 // else.
@@ -174,11 +182,8 @@ func Unanswered(req *http.Request) (*http.Response, error) {
 // Forgotten is a stream that goes silent after what it has brought.
 func Forgotten(req *http.Request, text string) (*http.Response, error) {
 	pr, pw := io.Pipe()
-	go func() {
-		_, _ = io.WriteString(pw, text)
-		<-req.Context().Done()
-		pw.CloseWithError(req.Context().Err())
-	}()
+	context.AfterFunc(req.Context(), func() { pw.CloseWithError(req.Context().Err()) })
+	go func() { _, _ = io.WriteString(pw, text) }()
 	resp := Response(200, "application/x-ndjson", nil)
 	resp.Body = pr
 	return resp, nil
