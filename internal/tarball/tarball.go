@@ -134,13 +134,13 @@ func (b *Body) content(tw *tar.Writer, e *Entry, buf []byte) error {
 		case errors.Is(err, errClosed):
 			return errClosed
 		case errors.Is(err, tar.ErrWriteTooLong):
-			return fmt.Errorf("%q has more content than its stated %d bytes", e.Name, e.Size)
+			return fmt.Errorf("%q has more content than the %d bytes that were stated", e.Name, e.Size)
 		case err != nil:
 			return fmt.Errorf("reading %q: %w", e.Name, err)
 		}
 	}
 	if n < e.Size {
-		return fmt.Errorf("%q ended after %d of its stated %d bytes: %w", e.Name, n, e.Size, io.ErrUnexpectedEOF)
+		return fmt.Errorf("%q ended after %d of the %d bytes that were stated: %w", e.Name, n, e.Size, io.ErrUnexpectedEOF)
 	}
 	return nil
 }
