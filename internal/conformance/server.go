@@ -254,8 +254,8 @@ func (s *Server) take(e *Entry) *Exchange {
 	if ex := s.tooLate(e); ex != nil {
 		return ex
 	}
-	if rule != nil && rule.Answer != "" { // the one that is awaited was made before
-		e.Unscripted = true
+	if rule != nil && rule.Answer != "" && !s.allowed[asked] { // the one that is awaited was made before
+		e.Unscripted, s.allowed[asked] = true, true
 		s.use(rule.Rule)
 		return s.ruled(e, rule)
 	}
