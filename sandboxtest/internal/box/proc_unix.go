@@ -6,6 +6,7 @@ import (
 	"errors"
 	"os"
 	"os/exec"
+	"runtime"
 	"syscall"
 
 	"github.com/creack/pty"
@@ -59,10 +60,38 @@ func openTerminal(size Size) (*terminal, error) {
 		return nil, err
 	}
 	t := &terminal{master: master, slave: slave}
-	if err := t.resize(size); err != nil {
-		return nil, errors.Join(err, master.Close(), slave.Close())
+	err = t.resize(size)
+	if err == nil && runtime.GOOS == "linux" { // kqueue does not take terminals
+		t.master, err = awaited(master)
+	}
+	if err != nil {
+		return nil, errors.Join(err, t.master.Close(), slave.Close())
 	}
 	return t, nil
+}
+
+// awaited returns a file for what f has open, and closes f. The goroutines that
+// read and write it wait without a thread, so that deadlines and Close end that.
+// If it fails, f is returned as it was.
+func awaited(f *os.File) (*os.File, error) {
+	raw, err := f.SyscallConn()
+	if err != nil {
+		return f, err
+	}
+	fd := -1
+	var failed error
+	err = raw.Control(func(d uintptr) {
+		if fd, failed = unix.FcntlInt(d, unix.F_DUPFD_CLOEXEC, 0); failed == nil {
+			failed = unix.SetNonblock(fd, true)
+		}
+	})
+	if err = errors.Join(err, failed); err != nil {
+		if fd >= 0 {
+			err = errors.Join(err, unix.Close(fd))
+		}
+		return f, err
+	}
+	return os.NewFile(uintptr(fd), f.Name()), f.Close()
 }
 
 func (t *terminal) resize(size Size) error {

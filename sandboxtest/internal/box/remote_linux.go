@@ -225,18 +225,11 @@ func (m *remoteMachine) openTerminal(size Size, user string) (*terminal, error) 
 	if err != nil {
 		return nil, err
 	}
-	defer files[0].Close()
-	fd, err := descriptor(files[0])
-	if err == nil {
-		fd, err = unix.FcntlInt(uintptr(fd), unix.F_DUPFD_CLOEXEC, 0)
-	}
-	if err == nil {
-		err = unix.SetNonblock(fd, true) // what makes deadlines work
-	}
+	master, err := awaited(files[0])
 	if err != nil {
-		return nil, errors.Join(err, files[1].Close())
+		return nil, errors.Join(err, master.Close(), files[1].Close())
 	}
-	return &terminal{master: os.NewFile(uintptr(fd), "/dev/ptmx"), slave: files[1]}, nil
+	return &terminal{master: master, slave: files[1]}, nil
 }
 
 func (m *remoteMachine) readFile(name string) (io.ReadCloser, int64, error) {
