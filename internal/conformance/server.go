@@ -83,7 +83,7 @@ func StartServer(script []Exchange, opts ServerOptions) *Server {
 
 func newServer(script []Exchange, opts ServerOptions) *Server {
 	s := &Server{opts: opts, taken: make(chan struct{}), logged: map[*Entry]*Entry{}}
-	s.memory = memory{map[string][]json.RawMessage{}, map[string][]json.RawMessage{}, map[string]object{}, map[string]*Exchange{}, map[string]*Exchange{}, map[string]bool{}, map[string]bool{}, map[string]int{}, map[string]bool{}}
+	s.memory = memory{map[string][]json.RawMessage{}, map[string][]json.RawMessage{}, map[string]object{}, map[string]*Exchange{}, map[string]*Exchange{}, map[string]bool{}, map[string]bool{}, map[string]int{}, map[string]bool{}, map[string]bool{}}
 	for _, ex := range script {
 		times := 1
 		if ex.Times != nil {
@@ -208,10 +208,14 @@ func (s *Server) take(e *Entry) *Exchange {
 	s.raw = append(s.raw, e)
 	rule := s.opts.Rules.unscripted(e, s.ops(), func(r *Rule) bool { return s.may(e, r) })
 	asked := fmt.Sprint(question(plain(e)))
+	if rule != nil {
+		asked += rule.Rule
+	}
 	if rule != nil && !s.allowed[asked] && !s.awaited(e) && !s.awaited(s.opts.Rules.plainLook(e)) {
 		if rule.Answer == "ended" && !strings.HasSuffix(e.Path, "/logs") {
 			clear(s.allowed)
 			s.ending[path.Base(e.Path)] = true
+			s.told[path.Base(e.Path)] = true
 		}
 		e.Unscripted, s.allowed[asked] = true, true
 		s.use(rule.Rule)

@@ -24,6 +24,7 @@ type memory struct {
 	ending  map[string]bool              // the commands that were asked for their end since
 	leases  map[string]int               // the numbers of locks, by their keys and owners
 	allowed map[string]bool              // the requests that rules have allowed since the script's last
+	told    map[string]bool              // commands whose end a rule has told
 }
 
 // running are the running step and those inside it: the branches of parallel, and
@@ -109,7 +110,10 @@ func (s *Server) ruled(e *Entry, rule *Rule) *Exchange {
 		}
 	case "ended":
 		lines, read := s.logs[id]
-		if isLog && read && (s.unread[id] || s.ending[id]) {
+		if !read && s.allowed[fmt.Sprint(question(plain(e)))+"written-output-not-kept"] { // it was read there
+			lines, read = s.outputs[id], true
+		}
+		if isLog && read && (s.unread[id] || s.ending[id] || s.hasEnd(id)) {
 			return &Exchange{NDJSON: lines}
 		}
 		if !isLog && read && lines != nil { // the request is for the end of the log
@@ -414,4 +418,16 @@ func (s *Server) likely(e *Entry, list []translated) []translated {
 		list[0], list[i] = list[i], list[0]
 	}
 	return list
+}
+
+// hasEnd reports whether a response has shown the end of a command.
+func (s *Server) hasEnd(id string) bool {
+	for at, known := range s.known {
+		command, _ := known["command"].(object)
+		if strings.HasSuffix(at, "/cmd/"+id) && command["exitCode"] != nil {
+			return true
+		}
+	}
+	_, ran := s.outputs[id] // its stream ended with its end
+	return ran || s.told[id]
 }
