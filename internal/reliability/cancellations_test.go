@@ -139,7 +139,7 @@ func TestRandomCancellations(t *testing.T) {
 	for i := range n {
 		rng := rand.New(rand.NewPCG(seed, uint64(i)))
 		name := names[rng.IntN(len(names))]
-		ok := t.Run(fmt.Sprintf("%d %s", i, name), func(t *testing.T) {
+		t.Run(fmt.Sprintf("%d %s", i, name), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				typ, method, _ := strings.Cut(name, ".")
 				all := handles(t, &moody{rng: rng})
@@ -158,7 +158,7 @@ func TestRandomCancellations(t *testing.T) {
 					limit += 2 * time.Second // to remove its temporary files after that
 				}
 				assert.LessOrEqual(t, over, limit)
-				if over >= 0 {
+				if ctx.Err() != nil {
 					canceled++
 				}
 				if over > time.Second {
@@ -168,7 +168,7 @@ func TestRandomCancellations(t *testing.T) {
 				time.Sleep(10 * time.Second) // of a file that nobody closes, the request for its size ends as a command does
 			})
 		})
-		require.True(t, ok, "seed %d, call %d", seed, i)
+		require.False(t, t.Failed(), "seed %d, call %d", seed, i)
 	}
 	assert.Greater(t, canceled, n/4)
 	t.Logf("seed %d: %d calls, %d of them canceled, %d back more than a second after that", seed, n, canceled, late)
