@@ -204,7 +204,7 @@ func TestChownOfOne(t *testing.T) {
 	info, err := f.Stat(ctx, "file")
 	require.NoError(t, err)
 	st := info.Sys().(*sandbox.FileStat)
-	for _, to := range [][2]int{{int(st.UID), -1}, {-1, int(st.GID)}, {int(st.UID), int(st.GID)}, {-1, -1}} {
+	for _, to := range [][2]int{{st.UID, -1}, {-1, st.GID}, {st.UID, st.GID}, {-1, -1}} {
 		assert.NoError(t, f.Chown(ctx, "link", to[0], to[1]), "%v", to)
 		assert.NoError(t, f.Lchown(ctx, "link", to[0], to[1]), "%v", to)
 	}

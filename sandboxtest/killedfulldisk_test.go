@@ -10,6 +10,7 @@ import (
 	"os"
 	"os/exec"
 	"regexp"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -54,7 +55,7 @@ func newSmallDisk(t *testing.T) *smallDisk {
 		_ = holder.Wait()
 		needs.Missing(t, "the right to mount a file system: %s", &said)
 	}
-	d.enter = append(nsenter, "-t", fmt.Sprint(holder.Process.Pid), "--")
+	d.enter = slices.Concat(nsenter, []string{"-t", fmt.Sprint(holder.Process.Pid), "--"})
 	return d
 }
 
