@@ -5,9 +5,12 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"regexp"
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -200,6 +203,60 @@ func TestSlowBodies(t *testing.T) {
 		assert.Contains(t, string(answer), "408 Request Timeout")
 		assert.Less(t, time.Since(began), 15*time.Second)
 	})
+}
+
+// counted is a body of spaces after a JSON object, and how much of it was read.
+type counted struct {
+	io.Reader
+	n int
+}
+
+func newCounted(object string, size int) *counted {
+	return &counted{Reader: io.MultiReader(strings.NewReader(object), strings.NewReader(strings.Repeat(" ", size-len(object))))}
+}
+
+func (c *counted) Read(p []byte) (int, error) {
+	n, err := c.Reader.Read(p)
+	c.n += n
+	return n, err
+}
+
+// TestLargeBodies: no route keeps more of a body than a small one has, whatever a
+// stranger sends, and those that have no body read none of it.
+func TestLargeBodies(t *testing.T) {
+	const limit = 256 << 10
+	h := session.New(failing{err: serviceerror.NewUnavailable("nobody listens")}, nil).Handler(&session.HandlerOptions{Page: true, Metrics: true})
+	reads := map[string]bool{ // the body, by the route
+		"POST /start": true, "POST /command": true, "POST /interrupt": true, "POST /touch": true, "POST /destroy": true,
+		"GET /events": false, "GET /session": false, "GET /health": false, "GET /metrics": false, "GET /{$}": false,
+	}
+	var served []string
+	for _, m := range regexp.MustCompile(`response_seconds_count\{route="(\w+ [^"]+)"`).FindAllStringSubmatch(serve(h, "GET", "/metrics", "").Body.String(), -1) {
+		served = append(served, m[1])
+	}
+	require.ElementsMatch(t, slices.Collect(maps.Keys(reads)), served, "each route has a row")
+	for route, reads := range reads {
+		method, path, _ := strings.Cut(strings.TrimSuffix(route, "{$}"), " ")
+		ask := func(size int) (status, read int) {
+			body, w := newCounted(`{"runId":"a","command":"true"}`, size), httptest.NewRecorder()
+			h.ServeHTTP(w, httptest.NewRequest(method, path+"?runId=a", body))
+			return w.Code, body.n
+		}
+		if !reads {
+			status, read := ask(limit + 1)
+			assert.NotEqual(t, http.StatusRequestEntityTooLarge, status, route)
+			assert.Zero(t, read, route)
+			continue
+		}
+		status, read := ask(limit)
+		assert.Equal(t, http.StatusServiceUnavailable, status, "%s: it is served, by a cluster that is away", route)
+		assert.Equal(t, limit, read, route)
+		for _, size := range []int{limit + 1, 16 * limit} {
+			status, read = ask(size)
+			assert.Equal(t, http.StatusRequestEntityTooLarge, status, "%s with %d bytes", route, size)
+			assert.LessOrEqual(t, read, limit+1, "%s with %d bytes", route, size)
+		}
+	}
 }
 
 // TestEngineUnavailable: while the engine does not respond, every route says so and when
