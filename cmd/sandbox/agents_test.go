@@ -222,6 +222,9 @@ func TestAskedForDefaults(t *testing.T) {
 	s = d.inTerminal("create", "--name", "long")
 	s.until("more values than can be shown")
 	assert.NotEqual(t, 0, s.ended())
+	// Who says yes beforehand is shown nothing, so there is nothing to push.
+	d.write("sandbox.toml", "vcpus = 4\nallowed-domain = ["+strings.Repeat(`"a.example", `, 200)+`"b.example"]`)
+	d.ok("create", "--name", "unasked", "--yes")
 	d.write("sandbox.toml", "vcpus = 8")
 	s = d.inTerminal("create", "--name", "yes")
 	s.until("[y/N]")
@@ -229,7 +232,7 @@ func TestAskedForDefaults(t *testing.T) {
 	s.until("created.")
 	assert.Equal(t, 0, s.ended())
 	d.ok("create", "--name", "again")
-	assert.Equal(t, "again 8\nyes 8\nno 2\n", d.ok("ls", "--jq", `.[] | "\(.name) \(.vcpus)"`))
+	assert.Equal(t, "again 8\nyes 8\nunasked 4\nno 2\n", d.ok("ls", "--jq", `.[] | "\(.name) \(.vcpus)"`))
 }
 
 // pull stands in front of the emulator, and gives the project's token as the API
