@@ -319,7 +319,7 @@ func TestCmdConversation(t *testing.T) {
 	}
 }
 
-// Wait returns when nobody reads the output anymore, as after SIGPIPE, even if
+// Wait returns when the output is no longer read, as after SIGPIPE, even if
 // the program ignores that signal.
 func TestCmdReaderGoesAway(t *testing.T) {
 	t.Parallel()

@@ -126,7 +126,7 @@ func TestDriveMounts(t *testing.T) {
 	require.NoError(t, drive.Refresh(ctx))
 	assert.Equal(t, []string{"writer", writer.CurrentSession().ID()}, []string{drive.Info().CurrentSandboxName, drive.Info().CurrentSessionID})
 
-	// Then nobody else can write to the drive or delete it.
+	// Then no other sandbox can write to the drive, and no client can delete it.
 	_, err = c.Create(ctx, &sandbox.CreateOptions{Name: "second", Mounts: at(drive.Mount(sandbox.MountReadWrite))})
 	assert.ErrorIs(t, err, sandbox.ErrConflict)
 	assert.ErrorContains(t, err, "attached to the sandbox 'writer'")

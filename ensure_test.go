@@ -149,8 +149,8 @@ func TestEnsureCommandOptions(t *testing.T) {
 	}
 }
 
-// TestEnsureCommandNoIDs: where nobody can choose the IDs of commands, nothing is
-// left running that nobody would find.
+// TestEnsureCommandNoIDs: where clients can't choose the IDs of commands, no
+// command is left running that later calls would not find.
 func TestEnsureCommandNoIDs(t *testing.T) {
 	t.Parallel()
 	for _, ids := range []sandboxtest.CommandIDs{sandboxtest.CommandIDsIgnored, sandboxtest.CommandIDsRefused} {

@@ -11,8 +11,8 @@ import (
 	"github.com/go-vercel/sandbox"
 )
 
-// TestErrRefused: what the API refuses for good is told from what it refuses for
-// now, or because of what there is.
+// TestErrRefused distinguishes what the API refuses for good from what it refuses
+// for now, or because of something that exists.
 func TestErrRefused(t *testing.T) {
 	t.Parallel()
 	for _, tc := range []struct {

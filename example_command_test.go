@@ -320,7 +320,7 @@ func ExampleSandbox_Shell() {
 	fmt.Println("exit code", code)
 }
 
-// When the response to a command is lost, nobody knows whether it runs. The
+// When the response to a command is lost, the command may or may not run. The
 // SDK does not send it again; this program looks first.
 func ExampleRequestError() {
 	ctx := context.Background()

@@ -163,8 +163,8 @@ func lengthless(t *testing.T, srv *sandboxtest.Server, trip func(*http.Request, 
 	})
 }
 
-// TestFileSizeCosts: the size costs one request beside the transfer, which the
-// first byte does not wait for, and none where it is known or of no use.
+// TestFileSizeCosts: the size costs one request besides the transfer, for which
+// the first byte does not wait, and none where it is known or useless.
 func TestFileSizeCosts(t *testing.T) {
 	t.Parallel()
 	srv, made := testkit.Start(t, nil)
@@ -284,7 +284,7 @@ func TestFileSizeUnknown(t *testing.T) {
 	assert.Equal(t, "content", string(data))
 }
 
-// TestFileSizeChanges: a file that grows behind a transfer is read again, and
+// TestFileSizeChanges: a file that grows after a transfer is read again, and
 // one that shrank after its Stat is whole.
 func TestFileSizeChanges(t *testing.T) {
 	t.Parallel()

@@ -246,7 +246,7 @@ func TestWriterAcrossSessions(t *testing.T) {
 }
 
 // lateProxy breaks the connection of one upload, and delivers what it has got of
-// it when it is told to.
+// it when the test says so.
 type lateProxy struct {
 	url     string
 	armed   atomic.Bool
@@ -396,7 +396,7 @@ func TestWriterLosesResponses(t *testing.T) {
 	noTemporaries(t, sb)
 }
 
-// A small file is two requests, and what is wrong with the name is told.
+// A small file costs two requests, and an error says what is wrong with its name.
 func TestCreateNames(t *testing.T) {
 	t.Parallel()
 	srv, sb := testkit.Start(t, nil)

@@ -197,8 +197,8 @@ func TestOnCreateAwaited(t *testing.T) {
 // TestHooksOfProcesses has started.
 const hooksChild = "SANDBOX_HOOKS_CHILD"
 
-// TestHooksChild is such a process: it stops or uses a sandbox when it is told
-// to, and says how that went.
+// TestHooksChild is such a process: it stops or uses a sandbox on command,
+// and says how that went.
 func TestHooksChild(t *testing.T) {
 	setting := strings.Fields(os.Getenv(hooksChild))
 	if len(setting) == 0 {

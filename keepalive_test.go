@@ -74,7 +74,7 @@ func TestKeepAliveEndsWithAnError(t *testing.T) {
 	assert.ErrorContains(t, err, "can't be extended any further, and ends in 1h")
 	assert.ErrorContains(t, err, "extension would exceed maximum execution timeout")
 
-	// A temporary failure is no reason to stop.
+	// A temporary failure does not stop it.
 	expires := sb.ExpiresAt()
 	remove := srv.Inject(sandboxtest.Fault{Operation: sandboxtest.ExtendTimeout, Status: http.StatusServiceUnavailable, Times: 2})
 	defer remove()

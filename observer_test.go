@@ -85,7 +85,7 @@ func (o *outline) String() string {
 }
 
 // TestObserverTree: a command that finds its sandbox stopped, resumes it through
-// a 503, and whose output is cut twice, is told as a tree with each cause.
+// a 503, and whose output is cut twice, is reported as a tree with each cause.
 func TestObserverTree(t *testing.T) {
 	t.Parallel()
 	srv := sandboxtest.New(t, nil)
@@ -157,7 +157,7 @@ func without(lines []string, text string) (left []string) {
 	return left
 }
 
-// TestObserverKinds: what is longer than a request is told once, from its
+// TestObserverKinds: what is longer than a request is reported once, from its
 // beginning to its end, with its object.
 func TestObserverKinds(t *testing.T) {
 	t.Parallel()
@@ -291,7 +291,7 @@ func TestObserverAllocations(t *testing.T) {
 	assert.Equal(t, none, some, "allocations of RunCommand and GetCommand")
 }
 
-// TestObserverSecrets: what an observer is told has no token, whatever sends it
+// TestObserverSecrets: what an observer gets has no token, whatever sends it
 // back.
 func TestObserverSecrets(t *testing.T) {
 	t.Parallel()

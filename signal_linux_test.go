@@ -39,7 +39,7 @@ sleep 600 & echo $!
 setsid sleep 600 & echo $!
 wait`
 
-// TestSignalTree ends a process with its family, and nobody else: not one like
+// TestSignalTree ends a process with its family, and no other: not one like
 // it, and not one that is stopped.
 func TestSignalTree(t *testing.T) {
 	t.Parallel()
@@ -203,9 +203,9 @@ func TestTwinsEndTogether(t *testing.T) {
 	assert.Eventually(t, func() bool { return alive() == 0 }, testkit.Patience, 10*time.Millisecond)
 }
 
-// TestSignalTreeOfBusy: a process that waits for the kernel does not stop when it
-// is told to, and is found all the same. Here it waits for a child that shares
-// its memory and opens a pipe which nobody writes to.
+// TestSignalTreeOfBusy: a process that waits for the kernel does not stop at a
+// SIGSTOP, and is found all the same. Here it waits for a child that shares
+// its memory and opens a pipe without a writer.
 func TestSignalTreeOfBusy(t *testing.T) {
 	t.Parallel()
 	needs.Programs(t, "python3")

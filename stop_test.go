@@ -24,9 +24,9 @@ import (
 	"github.com/go-vercel/sandbox/sandboxtest"
 )
 
-// TestForkOfUnsaved: a fork whose source was never saved is told, by the fork and
-// by the log, at no further request; with RequireSaved it is refused, as is that
-// of a source that runs.
+// TestForkOfUnsaved: the fork and the log report that a fork's source was never
+// saved, without a further request; RequireSaved refuses it, as well as the fork of
+// a source that runs.
 func TestForkOfUnsaved(t *testing.T) {
 	t.Parallel()
 	srv, source := testkit.Start(t, nil)
@@ -66,7 +66,7 @@ func TestForkOfUnsaved(t *testing.T) {
 }
 
 // TestStopThenFork: what was written before a stop is in the fork that is made
-// right behind it, on a server that responds to a stop before the snapshot is
+// right after it, on a server that responds to a stop before the snapshot is
 // there, as the service does. Its clock moves with each look at it. Each
 // worker has a server of its own, so that the others' looks do not bring its
 // stops to their end.

@@ -169,7 +169,7 @@ func TestUploadDirPatterns(t *testing.T) {
 }
 
 // TestDownloadDirIntoWorkTree: a sandbox's hooks don't get to where Git runs them,
-// unless they are asked for.
+// unless an option says so.
 func TestDownloadDirIntoWorkTree(t *testing.T) {
 	t.Parallel()
 	_, sb := testkit.Start(t, nil)

@@ -51,8 +51,8 @@ func TestFilePathRefusesDirectories(t *testing.T) {
 	}
 }
 
-// TestCommandIDCharacters: each kind of character that an ID may have, and those
-// beside them.
+// TestCommandIDCharacters: each kind of character that an ID may have, and its
+// neighbors in ASCII.
 func TestCommandIDCharacters(t *testing.T) {
 	for _, id := range []string{"", "a", "z", "A", "Z", "0", "9", "_", "-", "job_1-B", strings.Repeat("x", 64)} {
 		assert.NoError(t, checkCommandID(id), "%q", id)

@@ -75,7 +75,7 @@ func TestWalkDirCosts(t *testing.T) {
 	assert.Equal(t, 52, len(srv.Requests())-begin, "one for each directory, and one for what the root is")
 }
 
-// TestWalkDirFails: fn is told what is wrong with the root, as by fs.WalkDir.
+// TestWalkDirFails: fn gets what is wrong with the root, as by fs.WalkDir.
 func TestWalkDirFails(t *testing.T) {
 	t.Parallel()
 	_, sb := testkit.Start(t, nil)
@@ -140,7 +140,7 @@ func TestWalkDirOddTrees(t *testing.T) {
 			return nil
 		}))
 		if _, err := sb.FS().ReadDir(ctx, "closed/b"); err == nil {
-			assert.Empty(t, failed) // for root there is no such directory
+			assert.Empty(t, failed) // no directory is closed to root
 			return
 		}
 		assert.Equal(t, []string{"b"}, failed)

@@ -35,7 +35,7 @@ type desk struct {
 	sb  *sandbox.Sandbox
 }
 
-// TestWithoutInput: where commands get no input while they run, the model is told
+// TestWithoutInput: where commands get no input while they run, the model reads
 // what to do instead.
 func TestWithoutInput(t *testing.T) {
 	t.Parallel()

@@ -108,7 +108,7 @@ func TestTokensForAWeek(t *testing.T) {
 					expiry, ok := oidc.Expiry(c.Token)
 					assert.True(t, ok)
 					assert.True(t, time.Now().Before(expiry), "no expired token is sent")
-					// Nobody works at night, and everybody starts at once in the morning.
+					// No caller works at night, and all start at once in the morning.
 					if now := time.Now(); now.Hour() >= 20 {
 						time.Sleep(time.Until(now.Truncate(24 * time.Hour).Add(32 * time.Hour)))
 					}

@@ -29,7 +29,7 @@ func TestLease(t *testing.T) {
 			return err
 		}
 		_, err = sb.Run(ctx, "sh", []string{"-c", "echo kept > f"}, nil)
-		return err // and nobody closes it
+		return err // and the workflow does not close it
 	})
 	require.NoError(t, env.GetWorkflowError())
 	status := func() sandbox.Status {

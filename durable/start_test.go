@@ -84,7 +84,7 @@ func (d *delayed) deliver(other *http.Request) error {
 // TestLateStart: the request of an attempt that has failed arrives after the next
 // attempt has looked for the command, before or after that one's own request. One
 // of the two runs, and its output and end are those of the command, whatever the
-// service makes of the IDs that are asked for.
+// service makes of the requested IDs.
 func TestLateStart(t *testing.T) {
 	for name, ids := range map[string]sandboxtest.CommandIDs{
 		"IDs honored": sandboxtest.CommandIDsHonored, "IDs ignored": sandboxtest.CommandIDsIgnored, "IDs refused": sandboxtest.CommandIDsRefused,
@@ -137,7 +137,7 @@ func clientThrough(t *testing.T, srv *sandboxtest.Server, rt http.RoundTripper) 
 }
 
 // TestKeys: a key becomes a part of the names of files and commands. One that
-// could lead elsewhere is refused before anything is asked of the service.
+// could lead elsewhere is refused before any request.
 func TestKeys(t *testing.T) {
 	t.Parallel()
 	env := durabletest.New(t, nil)
@@ -211,8 +211,8 @@ func TestSharedKey(t *testing.T) {
 	}
 }
 
-// TestGuard: commands of any user pass the guard, also behind one of another
-// user; and where it can't do its work the command says so and does not run.
+// TestGuard: commands of any user pass the guard, also after one of another
+// user; where the guard can't work, the command says so and does not run.
 func TestGuard(t *testing.T) {
 	env := durabletest.New(t, nil)
 	probe, err := env.Server.Client().Create(t.Context(), nil)

@@ -49,8 +49,8 @@ func observed(t *testing.T, change func(*otelsandbox.Options)) *telemetry {
 	return x
 }
 
-// metric returns the data points of a metric, by the attributes that are asked
-// for: of a histogram the count, of another one the sum.
+// metric returns the data points of a metric, by the given attributes:
+// of a histogram the count, of another one the sum.
 func (x *telemetry) metric(t *testing.T, name string, by ...attribute.Key) map[string]float64 {
 	t.Helper()
 	var all metricdata.ResourceMetrics
@@ -297,7 +297,7 @@ func spansOf(x *telemetry, prefixes ...string) (list []tracetest.SpanStub) {
 }
 
 // TestCardinality: no name and no ID is an attribute of a metric, and arguments
-// are attributes of spans only if that was asked for.
+// are attributes of spans only if an option says so.
 func TestCardinality(t *testing.T) {
 	t.Parallel()
 	srv := sandboxtest.New(t, nil)
@@ -336,7 +336,7 @@ func keys(m map[string]float64) (list []string) {
 	return list
 }
 
-// TestTraceparent: the context of a span is sent only if that was asked for, to
+// TestTraceparent: the context of a span is sent only if an option says so, to
 // the API, and not along a redirect to another host.
 func TestTraceparent(t *testing.T) {
 	t.Parallel()

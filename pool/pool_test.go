@@ -210,7 +210,7 @@ func TestUnfit(t *testing.T) {
 }
 
 // TestHostileSandbox: one whose programs never end is neither given away nor kept,
-// and holds up nobody.
+// and does not hold up others.
 func TestHostileSandbox(t *testing.T) {
 	t.Parallel()
 	for name, stopped := range map[string]bool{"running": false, "stopped": true} {
@@ -419,7 +419,7 @@ func TestOptions(t *testing.T) {
 }
 
 // TestCancelledTake: a call that is given up just when its claim has succeeded
-// leaves nothing taken: nobody keeps the sandbox alive, and it is deleted.
+// leaves nothing taken: the sandbox is not kept alive, and is deleted.
 func TestCancelledTake(t *testing.T) {
 	t.Parallel()
 	srv := emulator(t)

@@ -168,7 +168,7 @@ func TestControlIsClosed(t *testing.T) {
 	assert.Equal(t, 403, ask(srv.URL+"/v2/sandboxes", controlToken, nil), "it opens nothing else")
 	assert.Equal(t, 404, ask(strings.Replace(clock, "/control", "/controls", 1), controlToken, nil))
 
-	// Without a token of its own there is no such API, whatever is sent.
+	// Without a token of its own the API does not exist, whatever is sent.
 	closed, _ := start(t, &sandboxtest.Options{Mode: sandboxtest.Folder})
 	assert.Empty(t, closed.ControlURL())
 	clock = strings.TrimSuffix(closed.URL, "/api") + "/control/v1/clock"
@@ -201,7 +201,7 @@ func TestEdgeCuts(t *testing.T) {
 			done <- ending{string(out), err}
 		}()
 		require.Eventually(t, func() bool {
-			resp := c.send(c.request("POST", session(sb.CurrentSession().ID())+"/fs/read", obj{"path": "started"})) // which is no command
+			resp := c.send(c.request("POST", session(sb.CurrentSession().ID())+"/fs/read", obj{"path": "started"})) // which does not start a command
 			return resp.StatusCode == 200
 		}, eventually, 10*time.Millisecond)
 		srv.Advance(6 * time.Minute)

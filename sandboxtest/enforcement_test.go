@@ -82,8 +82,8 @@ func TestRootOfAUserNamespace(t *testing.T) {
 	assert.NotContains(t, v.said.String(), "folder mode")
 }
 
-// TestFolderModeIsReported: where namespaces are unavailable, nobody has to notice
-// by losing files.
+// TestFolderModeIsReported: where namespaces are unavailable, users learn it before
+// they lose files.
 func TestFolderModeIsReported(t *testing.T) {
 	t.Parallel()
 	cmd := inUserNamespace(t, "-r", "echo 0 > /proc/sys/user/max_user_namespaces && echo 0 > /proc/sys/user/max_mnt_namespaces && ")
@@ -95,8 +95,8 @@ func TestFolderModeIsReported(t *testing.T) {
 	assert.Equal(t, 1, strings.Count(v.said.String(), "\n"), "%s", &v.said)
 }
 
-// TestUnenforcedPoliciesAreRefused: a server that was asked to takes no policy
-// that would have no effect, neither at the start nor while a session runs, and
+// TestUnenforcedPoliciesAreRefused: a server with that option accepts no
+// policy that would have no effect, neither at the start nor while a session runs, and
 // what it refuses changes nothing.
 func TestUnenforcedPoliciesAreRefused(t *testing.T) {
 	t.Parallel()

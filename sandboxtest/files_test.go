@@ -200,8 +200,8 @@ func TestReadKernelFiles(t *testing.T) {
 	}
 }
 
-// TestUploadOfAnEndingSession: an upload whose session ends meanwhile is told
-// so, whatever it has met on the way.
+// TestUploadOfAnEndingSession: an upload whose session ends meanwhile gets
+// that error, whatever it has met on the way.
 func TestUploadOfAnEndingSession(t *testing.T) {
 	inModes(t, sandboxtest.Options{}, func(t *testing.T, _ *sandboxtest.Server, c *raw) {
 		for range 5 {

@@ -117,7 +117,7 @@ func (c *raw) sandboxOf(sess string) string {
 }
 
 // TestCredentialsAreBrokered covers the whole path: a program in a sandbox, the
-// policy, our handler behind the forward URL, our forwarder, and the server.
+// policy, our handler at the forward URL, our forwarder, and the server.
 func TestCredentialsAreBrokered(t *testing.T) {
 	t.Parallel()
 	needs.Programs(t, "curl")
@@ -177,7 +177,7 @@ func TestCredentialsAreBrokered(t *testing.T) {
 	<-metas
 	assert.NotContains(t, c.sh(sess, "env; cat /proc/self/environ; ls -R /run/sandbox; cat /run/sandbox/ca.pem"), brokered)
 
-	// The broker serves nobody but the firewall, and accepts no token for another
+	// The broker serves only the firewall, and accepts no token for another
 	// URL.
 	resp, err := http.Post(broker.URL+"/hook/secure/thing", "text/plain", nil)
 	require.NoError(t, err)

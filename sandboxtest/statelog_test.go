@@ -105,7 +105,7 @@ func TestOldFormatIsReadOnce(t *testing.T) {
 	assert.True(t, bytes.HasPrefix(data, []byte(`{"version":4,`)))
 }
 
-// costBoxesEnv is the number of sandboxes beside which TestChangesCostWhatTheyChange
+// costBoxesEnv is the number of other sandboxes while TestChangesCostWhatTheyChange
 // measures.
 const costBoxesEnv = "SANDBOXTEST_COST_BOXES"
 

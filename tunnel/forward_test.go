@@ -20,7 +20,7 @@ import (
 )
 
 // TestForward: the ends of both directions pass through a listener, by each
-// helper; what does not arrive is told; and all ends with the context.
+// helper; what does not arrive is reported; and all ends with the context.
 func TestForward(t *testing.T) {
 	t.Parallel()
 	eachHelper(t, func(t *testing.T, sb *sandbox.Sandbox, framed bool, connect func(string) *Conn) {

@@ -218,8 +218,8 @@ func TestControlFlag(t *testing.T) {
 	assert.Equal(t, exitFailure, code)
 }
 
-// TestPoliciesAreEnforcedOrRefused: a program that relies on a policy ends with
-// the reason where there can't be one, unless it was asked to go on.
+// TestPoliciesAreEnforcedOrRefused: where policies can't be enforced, a program
+// that relies on one ends with the reason, unless an option lets it go on.
 func TestPoliciesAreEnforcedOrRefused(t *testing.T) {
 	needs.Programs(t, "curl")
 	const create = `curl -sS -o /dev/stderr -w '%{http_code}' -H "Authorization: Bearer $VERCEL_TOKEN" -H 'Content-Type: application/json' ` +

@@ -86,8 +86,8 @@ func TestCreateAgent(t *testing.T) {
 	assert.Equal(t, "with-pi\nwith-opencode\nwith-codex\nwith-claude\n", d.ok("ls", "-q"), "they stay, and run")
 }
 
-// TestAgentRefused: what can't work is refused before anything is made, and an
-// agent that does not start is told with how to come back.
+// TestAgentRefused: what can't work is refused before anything is made, and the
+// error of an agent that does not start says how to come back.
 func TestAgentRefused(t *testing.T) {
 	t.Parallel()
 	d, options := agentDesk(t, "codex")
@@ -177,8 +177,8 @@ func TestKeptTerminal(t *testing.T) {
 	assert.Equal(t, 2, got.code)
 }
 
-// TestSizeOfDrive: whoever makes a drive at a terminal is asked for its size,
-// which stays, unless it is given or the drive is there.
+// TestSizeOfDrive: at a terminal, the program asks for the size of a new drive,
+// which can't be changed later, unless an option gives it or the drive exists.
 func TestSizeOfDrive(t *testing.T) {
 	t.Parallel()
 	d := newDesk(t, nil)
@@ -202,8 +202,8 @@ func TestSizeOfDrive(t *testing.T) {
 	assert.Equal(t, 0, s.ended())
 }
 
-// TestAskedForDefaults: what a folder says is asked for at a terminal, in words that
-// do nothing to it, and the answer is kept until the file changes.
+// TestAskedForDefaults: the program shows a folder's defaults and asks before it
+// uses them, without control characters, and keeps the answer until the file changes.
 func TestAskedForDefaults(t *testing.T) {
 	t.Parallel()
 	d := newDesk(t, nil)

@@ -118,8 +118,8 @@ func (d *desk) released() func(args ...string) *exec.Cmd {
 	}
 }
 
-// TestBudgets builds the program as it is released, and measures it beside the
-// official CLI.
+// TestBudgets builds the program as it is released, and measures it next to
+// the official CLI.
 func TestBudgets(t *testing.T) {
 	official := officialCLI(t)
 	d := newDesk(t, nil)

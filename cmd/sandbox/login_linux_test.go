@@ -28,7 +28,7 @@ import (
 	"github.com/go-vercel/sandbox/internal/oidc/oidctest"
 )
 
-// loginDesk is a desk where nobody is logged in, and whose way to vercel.com
+// loginDesk is a desk without a login, and whose way to vercel.com
 // leads to a server that plays it: through a proxy, by TLS, with a certificate
 // that the program trusts by SSL_CERT_FILE.
 func loginDesk(t *testing.T) (*desk, *oidctest.Vercel) {
@@ -113,7 +113,7 @@ func vercelCertificate(t *testing.T, file string, d *desk) tls.Certificate {
 	return tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key}
 }
 
-// pending is what a poll is told until the login is granted.
+// pending is the response to a poll until the login is granted.
 var pending = oidctest.Response{Status: 400, Body: map[string]string{"error": "authorization_pending"}}
 
 // grant lets the login succeed at the second poll. What it gives is a token of

@@ -66,8 +66,8 @@ func TestLiveTwins(t *testing.T) {
 	}
 }
 
-// changesNothing reports whether the lines behind one can do without it: it failed,
-// or asked for nothing.
+// changesNothing reports whether the lines after one can do without it: it failed,
+// or made no request.
 func changesNothing(l recordedLine) bool { return l.RC != 0 || len(l.Calls) == 0 }
 
 // TestMoreLiveTwins is TestLiveTwins with the lines of TestMoreTwins, which the

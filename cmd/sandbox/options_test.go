@@ -74,7 +74,7 @@ var optionCommands = []struct {
 			{"--env=A=1", `{"env":{"A":"1"}}`},
 			{"--env-file=vars.env", `{"env":{"C":"3"}}`},
 			{"--timeout=30s", `{"timeout":30000}`},
-			{"--interactive", `{"attachStdin":true,"logs":null,"wait":null}`}, // the output is read beside it
+			{"--interactive", `{"attachStdin":true,"logs":null,"wait":null}`}, // the output is read at the same time
 		},
 		map[string]string{
 			"ai": "asks Vercel: see TestAI", "user": "runs the command by sudo", "tty": terminal, "no-tty": terminal, "no-extend-timeout": terminal, "no-echo": printed,

@@ -120,7 +120,7 @@ func TestPortForward(t *testing.T) {
 		require.NoError(t, err)
 		assert.Equal(t, sent, got)
 	}
-	// Where nothing listens, the connection ends and the user is told.
+	// Where nothing listens, the connection ends and a message says so.
 	c, err := net.Dial("tcp", local[1])
 	require.NoError(t, err)
 	defer c.Close()
@@ -132,7 +132,7 @@ func TestPortForward(t *testing.T) {
 	assert.Eventually(t, func() bool { return len(strings.Fields(d.ok("ps", "-q", "c"))) == 1 }, time.Minute, 20*time.Millisecond)
 }
 
-// TestPortForwardMistakes wants mistakes to be told before anything is asked for.
+// TestPortForwardMistakes wants mistakes to be reported before any request.
 func TestPortForwardMistakes(t *testing.T) {
 	t.Parallel()
 	d := newDesk(t, nil)

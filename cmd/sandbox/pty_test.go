@@ -264,8 +264,8 @@ func TestTerminalCrash(t *testing.T) {
 	}
 }
 
-// TestTerminalLost cuts the connection of a terminal: the loss is told, with a
-// code of its own, and --reconnect opens another one.
+// TestTerminalLost cuts the connection of a terminal: the loss is reported, with
+// an exit code of its own, and --reconnect opens another one.
 func TestTerminalLost(t *testing.T) {
 	t.Parallel()
 	d := terminalDesk(t)
@@ -389,7 +389,7 @@ func TestNoTerminal(t *testing.T) {
 	}
 }
 
-// TestQuestions answers what is asked at a terminal.
+// TestQuestions answers the program's questions at a terminal.
 func TestQuestions(t *testing.T) {
 	t.Parallel()
 	d := terminalDesk(t)

@@ -43,7 +43,7 @@ type departure struct {
 	ID string
 	// Kind is what differs: stdout, exit, field or requests. Lines of kind apart
 	// fail there and succeed here; so that what they do changes nothing for the
-	// lines behind them, they are run against an emulator of their own. Lines of
+	// lines after them, they are run against an emulator of their own. Lines of
 	// kind refused succeed there, and are refused here without a request. What is
 	// of kind elsewhere is not in these comparisons, but held by Test.
 	Kind string

@@ -79,8 +79,8 @@ func TestCluster(t *testing.T) {
 	post(t, get, "/destroy", map[string]any{"runId": id})
 	<-v.over
 
-	// The processes have made one schedule for what nobody looks after, which has
-	// run once beside each quarter of an hour that has passed meanwhile.
+	// The processes have made one schedule for what is abandoned, which has run
+	// once, and once more for each quarter of an hour that has passed meanwhile.
 	pem, err := os.ReadFile(key)
 	require.NoError(t, err)
 	secure, err := embedded.TLS(pem)

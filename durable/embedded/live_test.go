@@ -93,7 +93,7 @@ func (b *followedBody) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// heldStore commits when it is told to.
+// heldStore commits when the test says so.
 type heldStore struct {
 	durable.OutputStore
 	release chan struct{}
@@ -212,7 +212,7 @@ func TestStoreUnavailable(t *testing.T) {
 	assert.NotContains(t, lost, session.TypeCommandOutput)
 }
 
-// TestTruncated: without a store a viewer that comes late is told what is gone, and
+// TestTruncated: without a store a viewer that comes late learns what is gone, and
 // gets the rest at once, although nothing happens in the session any more.
 func TestTruncated(t *testing.T) {
 	l := startLocal(t, session.Policy{HistoryLimit: 40, KeepEvents: 1}, nil, nil)

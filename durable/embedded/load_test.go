@@ -221,7 +221,7 @@ func TestAsleep(t *testing.T) {
 	asked := len(emulator.Requests())
 	service, base = startService(t, config)
 	fresh := memory(t, service.Process.Pid)
-	// It is asked for one of them, and has nothing else to do.
+	// Only one of them is asked for, and the service has nothing else to do.
 	assert.Equal(t, session.StateHibernated, state(ids[0]).State)
 	assert.Len(t, emulator.Requests(), asked, "nothing is asked of the platform")
 	post(t, func() string { return base }, "/command", map[string]any{"runId": ids[0], "command": "true", "key": "wakes"})

@@ -60,7 +60,7 @@ func TestPage(t *testing.T) {
 	ctx := browser(t)
 	_, config := startEmulator(t)
 	config.IdleAfter = 9 * time.Second
-	config.Addr = net.JoinHostPort("127.0.0.1", strconv.Itoa(needs.Port(t))) // which nobody takes while the service is down
+	config.Addr = net.JoinHostPort("127.0.0.1", strconv.Itoa(needs.Port(t))) // which no other process takes while the service is down
 	service, base := startService(t, config)
 
 	run := func(actions ...chromedp.Action) {
@@ -176,7 +176,7 @@ func TestPage(t *testing.T) {
 	run(chromedp.Click("#int"))
 	shows("#log", "killed")
 
-	// A second session, beside the first, which is as it was left.
+	// A second session. The first stays as it was left.
 	run(chromedp.Click("#new"))
 	require.Eventually(t, func() bool { return !strings.Contains(text("#log"), "killed") }, time.Minute, 50*time.Millisecond)
 	shows("#state", "active")

@@ -29,8 +29,8 @@ func data(t *testing.T, e session.Event) []byte {
 	return b
 }
 
-// TestEveryCursor: a stream is continued at every byte of a session, of output of
-// both streams that is no text, while the command runs and when it is stored.
+// TestEveryCursor: a stream continues at every byte of a session, also in binary
+// output of both streams, while the command runs and when its output is stored.
 func TestEveryCursor(t *testing.T) {
 	store := durable.Dir(t.TempDir())
 	l := startLocal(t, session.Policy{}, store, store)
@@ -115,7 +115,7 @@ func TestServerSentEvents(t *testing.T) {
 	base := func() string { return srv.URL }
 	id, err := l.sessions.Start(t.Context(), nil)
 	require.NoError(t, err)
-	// read reads events behind one until a type, and returns them by their IDs.
+	// read reads the events after one until a type, and returns them by their IDs.
 	read := func(last, until string) (ids []string, events []session.Event) {
 		req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, srv.URL+"/events?runId="+id, nil)
 		require.NoError(t, err)

@@ -35,7 +35,7 @@ func (q *queried) QueryWorkflowWithOptions(context.Context, *client.QueryWorkflo
 }
 
 // TestOutgrownQuery: a query fails while the history grows under the worker that
-// replays it, and is asked again; one that fails otherwise is not.
+// replays it, and is sent again; one that fails otherwise is not.
 func TestOutgrownQuery(t *testing.T) {
 	outgrown := serviceerror.NewQueryFailed("[TMPRL1100] lookup failed for scheduledEventID to activityID")
 	for name, c := range map[string]struct {
@@ -65,8 +65,8 @@ func TestOutgrownQuery(t *testing.T) {
 	})
 }
 
-// TestStartRefuses: what no session can live by is refused before any request:
-// there is no cluster here.
+// TestStartRefuses: options with which no session could live are refused before
+// any request: this test has no cluster.
 func TestStartRefuses(t *testing.T) {
 	for name, o := range map[string]*session.StartOptions{
 		"an ID with a slash":       {ID: "a/b"},

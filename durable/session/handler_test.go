@@ -136,8 +136,8 @@ func (u *unknown) UpdateWorkflow(_ context.Context, o client.UpdateWorkflowOptio
 	return nil, serviceerror.NewUnavailable("nobody listens")
 }
 
-// TestAuthorizeNewSession: who may use a session may not start others by an ID that
-// nobody has; and a session that its program can't keep is destroyed.
+// TestAuthorizeNewSession: whoever may use a session may not start others by an
+// unused ID; and a session that its program can't keep is destroyed.
 func TestAuthorizeNewSession(t *testing.T) {
 	u := &unknown{}
 	var asked, told []string
@@ -301,7 +301,7 @@ func TestStartIndex(t *testing.T) {
 	}
 }
 
-// TestNothingToInterrupt: an interrupt that comes too late is no error.
+// TestNothingToInterrupt: an interrupt that comes too late returns no error.
 func TestNothingToInterrupt(t *testing.T) {
 	c := session.New(failing{err: temporal.NewApplicationError("over", "NothingToInterrupt")}, nil)
 	require.NoError(t, c.Interrupt(t.Context(), "a", "cmd-1", sandbox.SIGINT))

@@ -53,7 +53,7 @@ func replayHistory(h *history.History, with ...interceptor.WorkerInterceptor) er
 
 // TestReplay replays histories that older versions have written: sessions live
 // for weeks, so the workflow's code has to make the same decisions as then. A
-// change that does not goes behind workflow.GetVersion.
+// change that decides otherwise needs workflow.GetVersion.
 func TestReplay(t *testing.T) {
 	for _, file := range histories(t) {
 		t.Run(filepath.Base(file), func(t *testing.T) {
@@ -189,7 +189,7 @@ func TestRecordedKinds(t *testing.T) {
 	require.Subset(t, kinds, []string{TypeCreated, StateRolledBack, "lost", "failed"})
 	for _, kind := range kinds {
 		switch kind {
-		case TypeCommandOutput, TypeOutputLost, TypeTruncated, StateTerminated: // what viewers are told
+		case TypeCommandOutput, TypeOutputLost, TypeTruncated, StateTerminated: // what viewers see
 			assert.False(t, seen[kind], kind)
 		default:
 			assert.True(t, seen[kind], "no recorded history has an event of the kind %s", kind)

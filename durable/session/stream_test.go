@@ -211,7 +211,7 @@ func record(data string) string {
 }
 
 // TestAheadOfOutput: what happens while a command runs is shown at once, its end
-// behind all of its output; and a viewer who comes back at any place gets the rest.
+// after all of its output; and a viewer who comes back at any place gets the rest.
 func TestAheadOfOutput(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		temporal := newCluster()
@@ -270,8 +270,8 @@ func TestAheadOfOutput(t *testing.T) {
 	})
 }
 
-// TestTerminated: the viewers of a session that somebody else has ended are told so,
-// and cost nothing afterwards.
+// TestTerminated: the viewers of a session that was terminated from outside learn
+// so, and cost nothing afterwards.
 func TestTerminated(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		temporal := newCluster()

@@ -21,8 +21,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// limits is an API with rate limits, like those of the service: the reset is told
-// in seconds, and the clock only by Date.
+// limits is an API with rate limits, like those of the service: it gives the reset
+// in seconds, and the time only by Date.
 type limits struct {
 	create, others    int           // requests per window
 	createWindow      time.Duration // it begins with a request
@@ -314,7 +314,7 @@ func TestWaitsAreBounded(t *testing.T) {
 }
 
 // TestOnlyTheAPITellsLimits: what a gateway says holds nothing back, and a 429
-// without the API's words is no refusal.
+// without the API's code does not count as a refusal.
 func TestOnlyTheAPITellsLimits(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := 0
@@ -439,7 +439,7 @@ func (w *waits) seen() (begun []observe.Event, over int) {
 	return slices.Clone(w.begun), w.over
 }
 
-// TestRateWaitIsReported: a wait is told while it lasts, with the place in line.
+// TestRateWaitIsReported: a wait is reported while it lasts, with the place in line.
 func TestRateWaitIsReported(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		api := newLimits()

@@ -102,8 +102,8 @@ func TestOthersTellNoLimits(t *testing.T) {
 	})
 }
 
-// TestPollPauseByTheServicesClock: when a budget is renewed is told by the
-// service's clock.
+// TestPollPauseByTheServicesClock: the service's clock decides when a budget is
+// renewed.
 func TestPollPauseByTheServicesClock(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := testClient(nil)

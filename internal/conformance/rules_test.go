@@ -13,8 +13,8 @@ import (
 	"github.com/go-vercel/sandbox/internal/coreutils"
 )
 
-// TestCommandsOfRules has beside each command that stands for one of the official
-// SDK's those that almost do, which stay as they are.
+// TestCommandsOfRules has, for each command that stands for one of the official
+// SDK, others that almost do, which stay as they are.
 func TestCommandsOfRules(t *testing.T) {
 	departures, err := LoadDepartures(dataDir)
 	require.NoError(t, err)
@@ -83,8 +83,8 @@ func scriptOf(t *testing.T, call func(coreutils.Runner) error) string {
 	return string(text)
 }
 
-// TestRequestsOfRules makes requests that rules allow, and beside each some that
-// are almost those, which no rule excuses that leaves everything the same.
+// TestRequestsOfRules makes requests that rules allow and, for each, similar
+// ones that no rule excuses.
 func TestRequestsOfRules(t *testing.T) {
 	departures, err := LoadDepartures(dataDir)
 	require.NoError(t, err)

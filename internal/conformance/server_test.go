@@ -125,7 +125,7 @@ func TestRulesAreKnown(t *testing.T) {
 	}
 }
 
-// TestRefusedTogether makes two calls at the same time: neither is told that
+// TestRefusedTogether makes two calls at the same time: neither learns that
 // its session is gone before the other has arrived.
 func TestRefusedTogether(t *testing.T) {
 	t.Parallel()

@@ -182,7 +182,7 @@ func union(into, from map[string]any) {
 	}
 }
 
-// leafPaths returns the ways to all values that are no objects or lists.
+// leafPaths returns the paths of all values other than objects and lists.
 func leafPaths(v any, at []any) (paths [][]any) {
 	switch v := v.(type) {
 	case map[string]any:

@@ -144,7 +144,7 @@ const (
 	newOnly   = "refused, since only a new sandbox can have it: TestCredentialsAreCreateOnly"
 )
 
-// firsts are the rows of a sandbox that is no copy of another.
+// firsts are the rows of a sandbox that is not a copy of another.
 var firsts = append(slices.Clone(creations), []row{
 	{field: "Runtime", value: "node24", sent: `{"runtime":"node24"}`, at: "POST /v2/sandboxes"},
 	{

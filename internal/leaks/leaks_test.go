@@ -16,8 +16,8 @@ const leaves = "LEAKS_TEST_LEAVES"
 
 func TestMain(m *testing.M) { Main(m) }
 
-// TestMainWaits: a goroutine that ends later than goleak waits is no leak, and
-// one that is not going to end is.
+// TestMainWaits: a goroutine that ends later than goleak waits does not leak,
+// one that never ends does.
 func TestMainWaits(t *testing.T) {
 	if last := os.Getenv(leaves); last != "" {
 		d, err := time.ParseDuration(last)

@@ -159,8 +159,8 @@ func TestHTTP2CommandsAtOnce(t *testing.T) {
 	assert.Less(t, 4*made, 3*byItself, "a connection is made only for those who find no room")
 }
 
-// TestHTTP2SlowReader: a reader that does not read its output blocks nobody who
-// shares its connection.
+// TestHTTP2SlowReader: a reader that does not read its output does not block
+// others that share its connection.
 func TestHTTP2SlowReader(t *testing.T) {
 	t.Parallel()
 	const size, line = 16 << 20, 1 << 10

@@ -17,7 +17,7 @@ import (
 const record = `{"stream":"stdout","data":"one\n"}` + "\n"
 
 // TestWaitedStreamEnds: the record of its end completes the stream of a waited
-// command, and no log is asked for.
+// command, without a request for its log.
 func TestWaitedStreamEnds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := threeLines()

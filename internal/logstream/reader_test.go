@@ -180,7 +180,7 @@ func TestRefusals(t *testing.T) {
 }
 
 // TestAdopted: the refusal of a log is that of a stream, where the command was
-// started by a stream that nobody has seen.
+// started by a stream that was never read.
 func TestAdopted(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		for _, end := range []*int{nil, new(3)} {
@@ -416,7 +416,7 @@ func TestFind(t *testing.T) {
 }
 
 // TestLookNow: the end of a finished command is reported, although the service
-// reports it only to those who wait, and a running command blocks nobody.
+// reports it only to those who wait, and a running command does not block.
 func TestLookNow(t *testing.T) {
 	for name, over := range map[string]bool{"it runs": false, "it has ended": true} {
 		t.Run(name, func(t *testing.T) {

@@ -155,7 +155,7 @@ func (w *world) call(ctx context.Context, s Step, args []string) (got outcome) {
 		_, first := begin(ctx)
 		w.net.disarm()
 		if e, ok := errors.AsType[*sandbox.APIError](first); ok && s.Fault.What == Odd && e.Status == http.StatusForbidden {
-			first = nil // so it was told
+			first = nil // so the caller knows
 		}
 		if first != nil && !w.permits(first) && !w.is(ofTheBox...) && !errors.Is(first, sandbox.ErrOutcomeUnknown) {
 			return outcome{err: first}
@@ -238,7 +238,7 @@ var ready = regexp.MustCompile("^ready$")
 func (w *world) kill(ctx context.Context, s Step) error {
 	gone := fmt.Sprintf("go%d", w.n)
 	// The loop starts no program: bash 5.2 now and then misses the end of one when
-	// a signal with a trap comes at that moment, and spins forever beside a zombie.
+	// a signal with a trap comes at that moment, and spins forever next to a zombie.
 	cmd, err := w.box.StartCommand(ctx, "bash", []string{"-c", `mkfifo "$0.pause"; exec 3<>"$0.pause"; trap 'echo signal' INT; echo ready; while [ ! -e "$0" ]; do read -r -t 0.02 <&3; done`, gone}, nil)
 	if err != nil {
 		return wrong(err)

@@ -250,7 +250,7 @@ func (w *world) read(ctx context.Context, s Step) error {
 	return onlyIf(err != nil || gone || there, "%s is not listed", name)
 }
 
-// lock makes a directory as a lock: a caller that is told that it exists already
+// lock makes a directory as a lock: a caller that gets the error that it exists
 // must not have made it.
 func (w *world) lock(ctx context.Context, s Step) error {
 	name := fmt.Sprintf("lock%d", w.n)

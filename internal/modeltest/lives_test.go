@@ -298,7 +298,7 @@ func (w *world) drive(ctx context.Context, s Step) error {
 	}
 	w.net.disarm()
 	if err != nil {
-		// By the name alone nobody can tell a drive from its young successor.
+		// The name alone does not distinguish a drive from its young successor.
 		young := s.Size%2 == 1 && errors.Is(err, sandbox.ErrOutcomeUnknown) && w.net.struck(w.strike, Gone)
 		return onlyIf(w.permits(err) || young, "it failed: %v", err)
 	}
@@ -328,8 +328,8 @@ func (w *world) discard(ctx context.Context, s Step) error {
 	}
 	w.net.disarm()
 	if err != nil {
-		// By the name alone nobody can tell a sandbox from its young successor, or
-		// from one that was made a moment before.
+		// The name alone does not distinguish a sandbox from its young successor,
+		// or from one that was made a moment before.
 		young := s.Kind == Drop && errors.Is(err, sandbox.ErrOutcomeUnknown) && w.net.struck(w.strike, Gone)
 		return onlyIf(w.permits(err) || young, "it failed: %v", err)
 	}

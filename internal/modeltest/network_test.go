@@ -131,7 +131,7 @@ func (n *network) RoundTrip(req *http.Request) (*http.Response, error) {
 	n.mu.Unlock()
 	if held != nil {
 		if resp, err := n.next.RoundTrip(held); err == nil {
-			resp.Body.Close() // nobody waits for it
+			resp.Body.Close() // the caller has given up
 			n.mu.Lock()
 			s.real = resp.StatusCode
 			n.mu.Unlock()
@@ -245,7 +245,7 @@ func (n *network) strike(s *strike, req *http.Request) (*http.Response, error) {
 	case s.What == Rival && s.On == Gone: // whose response is lost, too
 		resp.Body.Close()
 		return nil, syscall.ECONNRESET
-	case req.Context().Err() != nil: // nobody waits for the response any more
+	case req.Context().Err() != nil: // the caller has given up
 		resp.Body.Close()
 		return nil, req.Context().Err()
 	}
@@ -269,8 +269,8 @@ var pages = []struct {
 	{429, "text/html", "<html>Slow down</html>"},
 }
 
-// page has something in between respond, before the request was passed on or
-// behind.
+// page has something in between respond, before the request was passed on
+// or after.
 func (n *network) page(s *strike, req *http.Request) (*http.Response, error) {
 	p := pages[s.At%len(pages)]
 	if Cmd.fits(req) && s.At%2 == 0 {
@@ -353,7 +353,7 @@ func (n *network) ending(s *strike, req *http.Request, end func() error) (*http.
 	return resp, nil
 }
 
-// ending is a body that ends in its own way, behind so many bytes and records.
+// ending is a body that ends in its own way, after so many bytes and records.
 type ending struct {
 	io.ReadCloser
 	after, records int

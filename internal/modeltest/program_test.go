@@ -88,8 +88,8 @@ const (
 	Gateway  What = "gateway"   // it acts and the response is 502
 	Cut      What = "cut"       // the response breaks off
 	Clean    What = "clean cut" // the response ends early, without an error
-	Late     What = "late"      // half of it arrives behind the second attempt
-	Page     What = "page"      // something in between responds, before it has acted or behind
+	Late     What = "late"      // half of it arrives after the second attempt
+	Page     What = "page"      // something in between responds, before it has acted or after
 	Held     What = "held"      // it arrives before the next request, and its connection breaks at once
 	Double   What = "double"    // it is delivered twice, and the second response arrives
 	Crossed  What = "crossed"   // it acts, and another command's response arrives
@@ -132,7 +132,7 @@ const (
 	Born    Class = "create"
 	Gone    Class = "delete"
 	Creds   Class = "credentials"
-	// Pause is no request: the caller has written two pieces of a file, which
+	// Pause sends no request: the caller has written two pieces of a file, which
 	// are joined, and has not yet the rest.
 	Pause Class = "pause"
 )

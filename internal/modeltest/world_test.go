@@ -338,7 +338,7 @@ func (w *world) permits(err error) bool {
 			return false
 		}
 		if s.real == http.StatusGone {
-			return true // it was refused; but of a session that has ended nobody can learn that
+			return true // it was refused, but an ended session can't say so
 		}
 		path := s.req.URL.Path
 		if s.What == Page && s.When == Before && Cmd.fits(s.req) {

@@ -39,7 +39,7 @@ func TestBugs(t *testing.T) {
 }
 
 // TestLists keeps guards.txt and security.txt in step with the code: rows whose
-// code is gone hold nothing, and rows that nobody chose by the seed mean little.
+// code is gone hold nothing, and rows that the seed did not choose mean little.
 func TestLists(t *testing.T) {
 	t.Chdir(filepath.Join("..", ".."))
 	for name, least := range map[string]int{"guards": 150, "security": 60} {

@@ -42,7 +42,7 @@ func TestNames(t *testing.T) {
 	assert.Equal(t, "renamed", tell("used", ""))
 }
 
-// TestNil: nobody is told, by a Seam that is not there.
+// TestNil: a nil Seam reports nothing.
 func TestNil(t *testing.T) {
 	t.Parallel()
 	s := New(nil, nil)

@@ -24,7 +24,7 @@ import (
 	"github.com/go-vercel/sandbox/internal/testkit"
 )
 
-// withoutDoors are folders of programs that nobody installs: examples, tools and
+// withoutDoors are folders of programs that users don't install: examples, tools and
 // what tests run. Their listeners are not in docs/security.md.
 var withoutDoors = []string{"docs", "examples", "durable/examples", "perf", "testdata", "internal/conformance", "internal/needs", "internal/testkit"}
 

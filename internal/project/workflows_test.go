@@ -14,8 +14,8 @@ import (
 )
 
 // TestWorkflows: what others wrote is pinned in the workflows by its digest, no
-// job runs without end, and only that of a release may write, besides the issues
-// of a job at night.
+// job runs without end, and only that of a release may write, except that a
+// job at night may write issues.
 func TestWorkflows(t *testing.T) {
 	t.Parallel()
 	atRoot(t)

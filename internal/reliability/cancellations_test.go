@@ -165,7 +165,7 @@ func TestRandomCancellations(t *testing.T) {
 					late++
 				}
 				cancel()
-				time.Sleep(10 * time.Second) // of a file that nobody closes, the request for its size ends as a command does
+				time.Sleep(10 * time.Second) // if a file is not closed, the request for its size ends as a command does
 			})
 		})
 		require.False(t, t.Failed(), "seed %d, call %d", seed, i)

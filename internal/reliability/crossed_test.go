@@ -22,8 +22,8 @@ import (
 	"github.com/go-vercel/sandbox/sandboxtest"
 )
 
-// untold are the operations whose success names nothing that was asked for, so
-// that another's can't be told from it.
+// untold are the operations whose success does not name its object, so that it
+// looks the same as another's.
 var untold = map[*api.Op]string{
 	api.CreateSandbox:   "has no name before it is made",
 	api.CreateRuntime:   "has no name before it is made",

@@ -47,7 +47,7 @@ func fireSize(t *testing.T) int {
 }
 
 // fire is a proxy between a client and the emulator. Its connections break
-// behind a random number of bytes, requests are held back and delivered late,
+// after a random number of bytes, requests are held back and delivered late,
 // and sessions end around them. What happens to the requests of a call follows
 // from the seed and the number of the call; how much a connection carries, from
 // the seed and its number.
@@ -97,7 +97,7 @@ type fireCall struct {
 	within  int  // bytes of the response before the session ends; negative for before the request
 	breaks  bool // the response breaks off there as well
 	due     int  // requests before what was held back is delivered; 0 for after the call
-	early   bool // before the last of these rather than behind it
+	early   bool // before the last of these rather than after it
 	half    bool // of an upload that is held back, only half is ever delivered
 	deliver func()
 	struck  bool
@@ -308,7 +308,7 @@ func (f *fire) hold(c *fireCall, r *http.Request) {
 	c.deliver = func() {
 		if resp, err := f.back.RoundTrip(again); err == nil {
 			f.late.Add(1)
-			resp.Body.Close() // nobody waits for the response
+			resp.Body.Close() // the caller has given up
 			c.mu.Lock()
 			defer c.mu.Unlock()
 			c.late = true
@@ -393,7 +393,7 @@ func (l *fireListener) Accept() (net.Conn, error) {
 	return c, nil
 }
 
-// fireConn is a connection that breaks behind so many bytes that it has sent, or
+// fireConn is a connection that breaks after so many bytes that it has sent, or
 // received; negative is never.
 type fireConn struct {
 	net.Conn

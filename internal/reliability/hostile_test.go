@@ -208,8 +208,8 @@ func TestHookThatIgnoresItsEnd(t *testing.T) {
 	}
 }
 
-// TestEmptyResponses: a response without its object is no success, and does not
-// clear a handle.
+// TestEmptyResponses: a response without its object does not count as a success,
+// and does not clear a handle.
 func TestEmptyResponses(t *testing.T) {
 	var stopped atomic.Bool
 	sb := testkit.API(func(req *http.Request) (*http.Response, error) {
@@ -332,7 +332,7 @@ func (w *slowWriter) Write(p []byte) (int, error) {
 func TestGetOrCreateFindsNoEnd(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var lookups atomic.Int64
-		var silent int64 // the lookup to which there is no response
+		var silent int64 // the lookup that gets no response
 		c := testkit.API(func(req *http.Request) (*http.Response, error) {
 			if req.URL.Query().Get("resume") == "true" {
 				if lookups.Add(1) == silent {

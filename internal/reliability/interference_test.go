@@ -23,7 +23,7 @@ func page(status int) *http.Response {
 	return testkit.Response(status, "text/html; charset=utf-8", strings.NewReader("<html><body><h1>Please accept our terms</h1></body></html>"))
 }
 
-// TestPageAfterAStart: a gateway's page behind a start that has acted is never a
+// TestPageAfterAStart: a gateway's page after a start that has acted is never a
 // reason to start the command again, whatever its status.
 func TestPageAfterAStart(t *testing.T) {
 	t.Parallel()
@@ -59,7 +59,7 @@ func TestPageAfterAStart(t *testing.T) {
 }
 
 // TestPageForASuccess: a page with a status of success, by something that passed
-// nothing on, is no success of what was asked for.
+// nothing on, does not count as a success of the request.
 func TestPageForASuccess(t *testing.T) {
 	t.Parallel()
 	_, gate, sb, direct := testkit.Behind(t, sandbox.ClientOptions{Retry: &sandbox.RetryOptions{Max: -1}}, nil)

@@ -24,7 +24,7 @@ import (
 
 // latecomer is a transport that holds the first request of an operation back,
 // answers it as if the connection had broken or a gateway had given up, and
-// delivers it when it is told to.
+// delivers it when the test says so.
 type latecomer struct {
 	next   http.RoundTripper
 	mu     sync.Mutex
@@ -233,7 +233,7 @@ func lateRequests() map[*api.Op]lateRequest {
 		return func(_ context.Context, w *lateWorld) error { return second(io.WriteString(w.input, text)) }
 	}
 
-	// Nobody knows the name of what the late request makes; the program was told.
+	// The name of what the late request makes is unknown; the program knows that.
 	rows[api.CreateSandbox] = lateRequest{unknown: true, call: as(api.CreateSandbox), changes: "new sandbox"}
 	rows[api.CreateRuntime] = lateRequest{unknown: true, call: as(api.CreateRuntime), changes: "new sandbox"}
 	rows[api.ForkSandbox] = lateRequest{unknown: true, call: as(api.ForkSandbox), changes: "new sandbox"}
@@ -269,7 +269,7 @@ func lateRequests() map[*api.Op]lateRequest {
 			return second(w.reader.WaitForLog(ctx, regexp.MustCompile("two")))
 		},
 	}
-	// What is done once is done late; the program was told that it may be.
+	// What is done once is done late; the program knows that it may be.
 	rows[api.ExtendTimeout] = lateRequest{unknown: true, call: as(api.ExtendTimeout), next: as(api.ExtendTimeout), changes: "sandbox work: timeout"}
 	rows[api.CreateSnapshot] = lateRequest{unknown: true, call: as(api.CreateSnapshot), status: http.StatusCreated,
 		changes: "new snapshot, no sandbox work: commands, no sandbox work: files, no sandbox work: timeout, sandbox work"}
@@ -311,7 +311,7 @@ func lateRequests() map[*api.Op]lateRequest {
 	return rows
 }
 
-// newLateWorld is newLostWorld behind a latecomer.
+// newLateWorld is newLostWorld with a latecomer in front.
 func newLateWorld(t *testing.T) (*lateWorld, *latecomer) {
 	t.Helper()
 	srv := sandboxtest.New(t, nil)

@@ -91,8 +91,8 @@ func setBody(req *http.Request, body []byte) {
 	req.Body, req.ContentLength, req.GetBody = io.NopCloser(bytes.NewReader(body)), int64(len(body)), nil
 }
 
-// TestLateUploadIsSwept: what an upload leaves that arrives when nobody waits for
-// it is removed by a later write, when it is a day old.
+// TestLateUploadIsSwept: what an upload leaves that arrives after its caller has given
+// up is removed by a later write, when it is a day old.
 func TestLateUploadIsSwept(t *testing.T) {
 	t.Parallel()
 	srv := sandboxtest.New(t, nil)

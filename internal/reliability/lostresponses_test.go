@@ -130,7 +130,7 @@ func lostResponses() map[*api.Op]lostResponse {
 			return w.cmd.Kill(ctx)
 		}},
 		api.SignalCommand: {sandboxtest.KillCommand, once, true, func(ctx context.Context, w *lostWorld) error {
-			return w.cmd.Signal(ctx, sandbox.SIGSTOP) // a second one could come behind the SIGCONT
+			return w.cmd.Signal(ctx, sandbox.SIGSTOP) // a second one could come after the SIGCONT
 		}},
 		api.WriteStdin: {sandboxtest.WriteStdin, again + 1, false, func(ctx context.Context, w *lostWorld) error { // it asks how much has arrived
 			in := w.cmd.Stdin(ctx)

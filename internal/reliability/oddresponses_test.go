@@ -23,7 +23,7 @@ import (
 // oddResponse is what a server, or what stands before it, writes to a connection
 // for every request but those that tell the sandbox.
 type oddResponse struct {
-	name, text string // KIND is replaced by the content type that is asked for
+	name, text string // KIND is replaced by the requested content type
 	status     int    // of an error or a redirect; zero if it is neither
 }
 
@@ -71,9 +71,9 @@ func oddResponses() []oddResponse {
 	)
 }
 
-// TestOddResponses: whatever the response to a start, it is sent once, and that
-// it may have begun is told; neither the token nor what
-// is sent goes to another host.
+// TestOddResponses: whatever the response to a start, it is sent once, and the
+// error says that it may have begun; neither the token nor the body goes to
+// another host.
 func TestOddResponses(t *testing.T) {
 	calls := map[string]func(ctx context.Context, sb *sandbox.Sandbox) error{
 		"StartCommand": func(ctx context.Context, sb *sandbox.Sandbox) error {

@@ -499,7 +499,7 @@ func TestCommandIDs(t *testing.T) {
 	}
 }
 
-// TestLostMkdir: if the directory exists, nobody can know who created it.
+// TestLostMkdir: if the directory exists, it is unknown who created it.
 func TestLostMkdir(t *testing.T) {
 	t.Parallel()
 	srv, sb := testkit.Start(t, nil)

@@ -71,7 +71,7 @@ func TestContextEndsWhileCommandIsLookedFor(t *testing.T) {
 }
 
 // TestDeliveredTwice: a proxy that delivers a request twice, and passes on the
-// response to the second, is told apart from an ID or a name that is taken.
+// response to the second, is not confused with an ID or a name that is taken.
 func TestDeliveredTwice(t *testing.T) {
 	t.Parallel()
 	srv, gate, sb, direct := testkit.Behind(t, sandbox.ClientOptions{}, nil)
@@ -116,7 +116,7 @@ func TestDeliveredTwice(t *testing.T) {
 }
 
 // TestCompressedErrors: an error that a proxy has compressed is the same error,
-// also where an uncompressed response was asked for.
+// also where the client requested an uncompressed response.
 func TestCompressedErrors(t *testing.T) {
 	t.Parallel()
 	_, gate, sb, _ := testkit.Behind(t, sandbox.ClientOptions{}, nil)

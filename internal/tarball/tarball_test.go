@@ -257,7 +257,7 @@ type closer func()
 
 func (c closer) Close() error { c(); return nil }
 
-// A source whose Read does not return is closed, and blocks nobody.
+// A source whose Read does not return is closed, and does not block Close.
 func TestBodyClosedWhileASourceBlocks(t *testing.T) {
 	pr, pw := io.Pipe()
 	defer pw.Close()

@@ -71,7 +71,7 @@ func TestSequence(t *testing.T) {
 	}
 }
 
-// Every byte is known for what it is, whichever bytes are beside it.
+// Every byte is known for what it is, whichever bytes are next to it.
 func TestPlainPrefix(t *testing.T) {
 	t.Parallel()
 	plain := func(c byte) bool { return c >= ' ' && c < utf8.RuneSelf && c != '"' && c != '\\' }

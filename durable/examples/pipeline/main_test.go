@@ -39,7 +39,7 @@ func TestPipeline(t *testing.T) {
 	}
 }
 
-// TestWithoutServer: who has no Temporal server is told how to get one.
+// TestWithoutServer: without a Temporal server, the error says how to get one.
 func TestWithoutServer(t *testing.T) {
 	t.Setenv("TEMPORAL_ADDRESS", "127.0.0.1:1") // never reached: the context has ended
 	ctx, cancel := context.WithCancel(t.Context())

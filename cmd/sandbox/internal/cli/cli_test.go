@@ -19,7 +19,7 @@ import (
 	"github.com/go-vercel/sandbox/auth"
 )
 
-// TestArrange moves options behind the command and before its arguments, and
+// TestArrange moves options to between the command and its arguments, and
 // settles what -t means.
 func TestArrange(t *testing.T) {
 	t.Parallel()

@@ -43,7 +43,7 @@ func TestSchemas(t *testing.T) {
 		s, err := jsonschema.ForType(reflect.TypeOf(value), opts)
 		require.NoError(t, err, name)
 		if len(s.Types) > 0 && reflect.TypeOf(value).Kind() == reflect.Slice {
-			s.Type, s.Types = "array", nil // an empty one is no null
+			s.Type, s.Types = "array", nil // an empty one is [], not null
 		}
 		s.Schema, s.Title = "https://json-schema.org/draft/2020-12/schema", name
 		var text bytes.Buffer

@@ -9,8 +9,8 @@ import (
 	"github.com/stretchr/testify/assert"
 )
 
-// TestRefusals: what is refused before anything is asked of the API, each beside
-// the nearest that is not.
+// TestRefusals has what is refused before any request, each with the nearest
+// that is not.
 func TestRefusals(t *testing.T) {
 	for _, entry := range os.Environ() {
 		if name, _, _ := strings.Cut(entry, "="); strings.HasPrefix(name, "VERCEL_") || strings.HasPrefix(name, "SANDBOX_") || strings.HasPrefix(name, "XDG_") {

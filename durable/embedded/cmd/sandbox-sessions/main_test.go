@@ -73,8 +73,8 @@ func start(t *testing.T, dir string) (base, token string, stop func()) {
 	return "http://" + u.Host, fragment.Get("token"), stop
 }
 
-// TestDoor: nobody without the printed token gets anything but the page, neither
-// from this machine nor from a sandbox, which does not even reach the ports.
+// TestDoor: without the printed token, clients get only the page, on this machine
+// as in a sandbox, which does not even reach the ports.
 func TestDoor(t *testing.T) {
 	t.Setenv("TEMPORAL_ADDRESS", "")
 	dir := filepath.Join(t.TempDir(), "state")
