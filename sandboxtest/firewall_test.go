@@ -223,6 +223,9 @@ func TestPolicyTable(t *testing.T) {
 			row("banner", "tcp", host, o.banner), row("200 plain x", "http", host, plainPort, "x", "/"), row("x", "udp", host, o.udp),
 			row("200 secure x", "tls", host, securePort, "", "x", "/"), row(unknown, "resolve", api), row(blocked, "tcp", "10.0.2.4", o.banner),
 		}},
+		{obj{"subnets": obj{"allow": []string{"10.0.0.0/8"}}}, []attempt{ // which has the resolver's address
+			row("banner", "tcp", host, o.banner), row(blocked, "dns", evil, 1, "10.0.2.3", 53, true), row("code 3, 0 records", "dns", evil),
+		}},
 		{obj{"subnets": obj{"allow": []string{"10.0.0.0/8"}, "deny": []string{"10.0.2.2/32"}}}, append(outs(blocked), row(unknown, "resolve", api))},
 		{obj{"allow": []string{api}, "subnets": obj{"deny": []string{"0.0.0.0/0"}}}, []attempt{
 			row(resolves, "resolve", api), row(blocked, "tls", api, 443, api, api, "/"), row(blocked, "tls", host, securePort, api, api, "/"),
