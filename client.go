@@ -172,7 +172,10 @@ type Client struct {
 	secrets *redact.Known
 	// serverIDs is set if the service chooses the IDs of commands.
 	serverIDs atomic.Bool
-	trees     *engine.Turns
+	// honoredIDs is set once it has taken an ID of ours, doubtedIDs if a command got
+	// another before.
+	honoredIDs, doubtedIDs atomic.Bool
+	trees                  *engine.Turns
 	// hooks is ClientOptions.Hooks.
 	hooks func(Info) (onCreate, onResume Hook)
 	// hooksRun holds the keys of hooks that have run, in any process, and hooksNow

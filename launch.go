@@ -36,7 +36,8 @@ func (s *Session) begin(ctx, live context.Context, name string, args []string, o
 	session := s.ID()
 	body.Wait, body.Logs = followed, followed
 	start := &engine.Start{
-		Stream: c.logStream(session, o.ID), Chosen: o.ID != "", Body: body, Distrust: c.distrustIDs,
+		Stream: c.logStream(session, o.ID), Chosen: o.ID != "", Body: body,
+		Honored: c.honoredIDs.Load(), Distrust: c.distrustIDs, Doubt: c.doubtIDs,
 		Check: func(id string) error {
 			return checkRoute(&api.Request{Op: api.GetCommand, Path: []string{session, id}})
 		},
@@ -55,6 +56,9 @@ func (s *Session) begin(ctx, live context.Context, name string, args []string, o
 	data, r, release, err := start.Begin(ctx, live)
 	if err != nil {
 		return nil, nil, noShell(c.startError(session, err), name)
+	}
+	if generated := o.ID == "" && start.Stream.ID != ""; generated && data.ID == start.Stream.ID {
+		c.honoredIDs.Store(true)
 	}
 	cmd := newCommand(c, session, *data)
 	if r == nil {
@@ -124,6 +128,13 @@ func (c *Client) distrustIDs(ctx context.Context, why string) {
 	if !c.serverIDs.Swap(true) {
 		ctx, e := c.seam().Begin(ctx, observe.Event{Kind: observe.CommandIDs, Cause: why})
 		c.endEvent(ctx, e, nil)
+	}
+}
+
+// doubtIDs stops generating IDs the second time: once may be chance.
+func (c *Client) doubtIDs(ctx context.Context, why string) {
+	if c.doubtedIDs.Swap(true) {
+		c.distrustIDs(ctx, why)
 	}
 }
 

@@ -49,8 +49,11 @@ type Start struct {
 	Body   *Body
 	// Check refuses an ID that would lead a request elsewhere.
 	Check func(id string) error
-	// Distrust is called if the service does not honor generated IDs.
-	Distrust func(ctx context.Context, why string)
+	// Honored is set if the service has honored a generated ID before.
+	Honored bool
+	// Distrust is called if the service does not honor generated IDs, and Doubt if
+	// it seems so.
+	Distrust, Doubt func(ctx context.Context, why string)
 	// Kill, if not nil, kills the command whose start was given up: the request
 	// then outlives its context, so that a command that did start is known.
 	Kill func(ctx context.Context, id string)
@@ -193,13 +196,15 @@ func (s *Start) send(ctx *opening, drop func(), once func() (*wire.Command, erro
 // exchanged returns the command that was started, if the response to the start
 // was another's, which something in between has exchanged for ours. It returns nil
 // if the service gives IDs of its own: it then refuses, in the API's own words, to
-// know ours. Otherwise nothing is known of the start.
+// know ours, or it has never honored one and the look tells nothing, as with a
+// test's double that knows no look. Otherwise nothing is known of the start.
 func (s *Start) exchanged(ctx *opening) (*wire.Command, error) {
 	limited, cancel := context.WithTimeout(ctx.asker(), settleTime)
 	defer cancel()
 	ours, err := s.Stream.Look(limited, false)
+	const why = "the service gave a command another ID than the client chose"
 	if f, ok := err.(*api.Failure); ok && f.Kind.Unknowing() {
-		s.Distrust(ctx, "the service gave a command another ID than the client chose")
+		s.Distrust(ctx, why)
 		return nil, nil
 	}
 	switch {
@@ -210,6 +215,9 @@ func (s *Start) exchanged(ctx *opening) (*wire.Command, error) {
 		return nil, errors.New("the response is that of another command, and a command of this ID runs another program")
 	case ctx.asker().Err() != nil:
 		err = api.ContextError(ctx.asker())
+	case !s.Honored && !s.Chosen:
+		s.Doubt(ctx, why)
+		return nil, nil
 	}
 	return nil, fmt.Errorf("the response is that of another command, and ours can't be looked up: %w", err)
 }

@@ -17,6 +17,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/go-vercel/sandbox"
+	"github.com/go-vercel/sandbox/auth"
 	"github.com/go-vercel/sandbox/internal/api"
 	"github.com/go-vercel/sandbox/internal/testkit"
 	"github.com/go-vercel/sandbox/sandboxtest"
@@ -214,6 +215,41 @@ func TestCrossedAndUnreachable(t *testing.T) {
 		assert.Equal(t, before+2, chosen.Load(), "%s: the client has given up IDs", name)
 	}
 	assert.Positive(t, looks.Load())
+}
+
+// TestDoubleWithOwnIDs: a test's double of the API gives commands IDs of its own and
+// has no response to a look. Commands start all the same, and the client chooses no
+// more IDs after the second.
+func TestDoubleWithOwnIDs(t *testing.T) {
+	t.Parallel()
+	var chosen, looks atomic.Int64
+	c, err := sandbox.NewClient(&sandbox.ClientOptions{
+		BaseURL: "http://127.0.0.1:1", Credentials: auth.Static(auth.Credentials{Token: "tok", TeamID: "team", ProjectID: "prj"}),
+		Retry: &sandbox.RetryOptions{Max: -1},
+		HTTPClient: &http.Client{Transport: testkit.RoundTripper(func(req *http.Request) (*http.Response, error) {
+			switch {
+			case testkit.IsRun(req):
+				if req.URL.Query().Has("cmdId") {
+					chosen.Add(1)
+				}
+				return testkit.JSON(200, testkit.Begun), nil
+			case strings.Contains(req.URL.Path, "/cmd/"):
+				looks.Add(1)
+				return nil, errReset
+			}
+			return testkit.JSON(200, testkit.RunningSandbox), nil
+		})},
+	})
+	require.NoError(t, err)
+	sb, err := c.Get(t.Context(), "box", &sandbox.GetOptions{NoResume: true})
+	require.NoError(t, err)
+	for range 4 {
+		cmd, err := sb.StartCommand(t.Context(), "x", nil, nil)
+		require.NoError(t, err)
+		assert.Equal(t, "c1", cmd.ID())
+	}
+	assert.EqualValues(t, 2, chosen.Load())
+	assert.EqualValues(t, 2, looks.Load())
 }
 
 // swapper exchanges the responses to the first two requests of a kind.

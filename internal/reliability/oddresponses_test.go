@@ -132,8 +132,7 @@ func (o oddResponse) play(t *testing.T, name string, call func(context.Context, 
 	defer tr.CloseIdleConnections()
 	c, err := sandbox.NewClient(&sandbox.ClientOptions{
 		HTTPClient: &http.Client{Transport: tr}, BaseURL: "http://127.0.0.1:1",
-		Credentials:      auth.Static(auth.Credentials{Token: "tok", TeamID: "team", ProjectID: "prj"}),
-		ServerCommandIDs: true, // the text of a response has its length, and so one ID
+		Credentials: auth.Static(auth.Credentials{Token: "tok", TeamID: "team", ProjectID: "prj"}),
 	})
 	require.NoError(t, err)
 	sb, err := c.Get(t.Context(), "box", &sandbox.GetOptions{NoResume: true})
