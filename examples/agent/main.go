@@ -56,7 +56,11 @@ func run(ctx context.Context) (err error) {
 	tools := agent.ForConversation(pool, conversation, &agent.Options{
 		Limits: agent.Limits{Calls: 50},
 		Before: func(_ context.Context, call agent.Call) error {
-			fmt.Printf(">> %s %.70s\n", call.Tool, call.Arguments)
+			shown := string(call.Arguments)
+			if len(shown) > 70 {
+				shown = shown[:70] + "…"
+			}
+			fmt.Println(">>", call.Tool, shown)
 			if strings.Contains(string(call.Arguments), "sudo") {
 				return agent.Refuse("nothing is done as root here")
 			}
