@@ -102,8 +102,8 @@ func TestFollowQueue(t *testing.T) {
 	assert.Equal(t, map[string]string{"sandbox.Open": "all", "sandbox.Start": "all", "sandbox.Follow": "follow", "sandbox.Delete": "all"}, queues)
 }
 
-// TestLeaseIsRenewed: the lease that was asked for is the one that is renewed while
-// a command runs.
+// TestLeaseIsRenewed: while a command runs, its machine's lease is renewed to the
+// requested length.
 func TestLeaseIsRenewed(t *testing.T) {
 	env := durabletest.New(t, nil)
 	env.SetStartWorkflowOptions(client.StartWorkflowOptions{ID: "long"})
@@ -138,7 +138,7 @@ func TestLeaseIsRenewed(t *testing.T) {
 }
 
 // TestLeaseByTheServicesClock: a worker whose clock is half an hour fast or slow
-// leaves a machine the lease that was asked for, neither none nor much more.
+// leaves a machine the requested lease, neither none nor much more.
 func TestLeaseByTheServicesClock(t *testing.T) {
 	const lease = 10 * time.Minute
 	for name, ahead := range map[string]time.Duration{"slow worker": 30 * time.Minute, "fast worker": -30 * time.Minute} {

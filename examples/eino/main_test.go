@@ -44,7 +44,7 @@ func TestScript(t *testing.T) {
 	assert.Equal(t, scripted.Directly(t), m.Transcript())
 }
 
-// listening is a model that keeps the tools that it is told of.
+// listening is a model that keeps the tools that it gets.
 type listening struct {
 	script
 	tools *[]*schema.ToolInfo

@@ -73,7 +73,7 @@ func (i interference) expected(op *Op) (sent int, succeeds, unknown bool) {
 	case i.status < 300 && isObject && op.Success == "{}":
 		return 1, true, false // any object is a success of these, and newer APIs may say more
 	case i.name == "another object's success" && other(op):
-		return 1, true, false // it can't be told from that of what was asked for
+		return 1, true, false // it looks the same as the requested object's
 	case op.Class == Safe && strings.Contains(i.header, "Location") && op.Method == http.MethodGet:
 		return 30, false, false // it is followed, here in a circle
 	case op.Class == Safe && strings.Contains(i.header, "Location"):
