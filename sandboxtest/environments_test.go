@@ -329,6 +329,7 @@ func TestWhatWorksWhere(t *testing.T) {
 			t.Parallel()
 			v := m.start(t)
 			if v.mode == sandboxtest.Folder && m.mode == sandboxtest.Namespace {
+				v.kill() // so that all that it has written is there
 				needs.Missing(t, "namespaces: %s", &v.said)
 			}
 			require.Equal(t, m.mode, v.mode)

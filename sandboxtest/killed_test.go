@@ -111,6 +111,9 @@ func tryVictim(t *testing.T, mode sandboxtest.Mode, dir string, cmd *exec.Cmd, e
 		}
 		said.WriteString(lines.Text() + "\n")
 	}
+	if v.url == "" {
+		v.kill() // so that all that it has written is there
+	}
 	v.took = time.Since(begin)
 	transport := &http.Transport{MaxIdleConnsPerHost: 16}
 	t.Cleanup(transport.CloseIdleConnections)
