@@ -10,6 +10,7 @@ import (
 	"runtime"
 	"slices"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -252,6 +253,28 @@ func TestBackground(t *testing.T) {
 	assert.Contains(t, d.refused("stop_command", args{"command_id": third}), "start it again")
 }
 
+// TestBackgroundAtOnce wants the limit of commands to hold for calls that are made
+// at once.
+func TestBackgroundAtOnce(t *testing.T) {
+	t.Parallel()
+	d := newDesk(t, &agent.Options{Limits: agent.Limits{Background: 2}})
+	var started, refused atomic.Int32
+	var wg sync.WaitGroup
+	for range 8 {
+		wg.Go(func() {
+			result, err := d.Call(t.Context(), "start_command", json.RawMessage(`{"command": "sleep 1000"}`))
+			assert.NoError(t, err)
+			if !result.Failed {
+				started.Add(1)
+			} else if assert.Contains(t, result.Text, "run in the background already") {
+				refused.Add(1)
+			}
+		})
+	}
+	wg.Wait()
+	assert.Equal(t, []int32{2, 6}, []int32{started.Load(), refused.Load()})
+}
+
 func TestFiles(t *testing.T) {
 	t.Parallel()
 	d := newDesk(t, &agent.Options{Limits: agent.Limits{Output: 2 << 10, FileBytes: 1 << 20}})
@@ -471,6 +494,7 @@ func TestPolicy(t *testing.T) {
 	some := deskOf(t, d.srv, d.sb, &agent.Options{Tools: []string{"bash", "glob"}})
 	assert.Equal(t, []string{"bash", "glob"}, list(some))
 	assert.Contains(t, some.refused("read_file", args{"path": "x"}), "There are: bash, glob.")
+	assert.Contains(t, some.refused("Bash", args{"command": "true", "run_in_background": true}), `no tool "start_command"`)
 
 	d.ok("bash", args{"command": "mkdir in out; echo i >in/f; echo o >out/f; ln -s ../out in/link"})
 	held := deskOf(t, d.srv, d.sb, &agent.Options{Paths: []string{d.sb.Cwd() + "/in"}})
@@ -503,6 +527,10 @@ func TestKnownNames(t *testing.T) {
 	} {
 		assert.Contains(t, d.ok(tool, a), "h", tool)
 	}
+	assert.Contains(t, d.ok("Bash", args{"command": "echo hi", "run_in_background": false}), "hi")
+	assert.Contains(t, d.refused("Bash", args{"command": "echo hi", "run_in_background": 1}), `no argument "run_in_background"`)
+	left := d.try("Bash", args{"command": "sleep 1000", "description": "Wait", "run_in_background": true, "timeout": 1000})
+	assert.Equal(t, "Stopped, with its children.", d.ok("stop_command", args{"command_id": left.Data["command_id"]}))
 	d.ok("Write", args{"file_path": "g", "content": "x"})
 	d.ok("Edit", args{"file_path": "g", "old_string": "x", "new_string": "y", "replace_all": false})
 	assert.Contains(t, d.ok("Read", args{"file_path": "g"}), "y")

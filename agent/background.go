@@ -31,7 +31,17 @@ func startCommand(ctx context.Context, c *call, in *startInput) (Result, error) 
 	if len(in.Command) == 0 {
 		return Result{}, errNoCommand
 	}
-	if err := c.room(ctx); err != nil {
+	err := c.room(ctx)
+	var b *background // that was started
+	defer func() {
+		c.box.mu.Lock()
+		defer c.box.mu.Unlock()
+		c.box.starting--
+		if b != nil {
+			c.box.commands[b.cmd.ID()] = b
+		}
+	}()
+	if err != nil {
 		return Result{}, err
 	}
 	live, end, started := starting(ctx, context.WithoutCancel(ctx))
@@ -48,9 +58,7 @@ func startCommand(ctx context.Context, c *call, in *startInput) (Result, error) 
 	if err != nil {
 		return Result{}, err
 	}
-	c.box.mu.Lock()
-	c.box.commands[cmd.ID()] = &background{cmd: cmd}
-	c.box.mu.Unlock()
+	b = &background{cmd: cmd}
 	return Result{Text: "Started. command_id: " + cmd.ID(), Data: map[string]any{"command_id": cmd.ID()}}, nil
 }
 
@@ -62,9 +70,12 @@ func starting(ctx, after context.Context) (live context.Context, end context.Can
 	return live, end, context.AfterFunc(ctx, end)
 }
 
-// room refuses one more command where too many run.
+// room counts one more command as starting, and refuses it where too many run or
+// are being started by other calls.
 func (c *call) room(ctx context.Context) error {
 	c.box.mu.Lock()
+	starting := c.box.starting
+	c.box.starting++
 	var running []*background
 	for id, b := range c.box.commands {
 		if b.ended || b.cmd.SessionID() != sessionID(c.sb) {
@@ -74,10 +85,10 @@ func (c *call) room(ctx context.Context) error {
 		running = append(running, b)
 	}
 	c.box.mu.Unlock()
-	if len(running) < c.limits().Background {
+	if starting+len(running) < c.limits().Background {
 		return nil
 	}
-	left := 0
+	left := starting
 	for _, b := range running { // only now is it worth a request for each
 		cmd, err := c.sb.GetCommand(ctx, b.cmd.ID())
 		switch {

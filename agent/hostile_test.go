@@ -241,6 +241,50 @@ func TestCallsPerMinute(t *testing.T) {
 	})
 }
 
+// TestWaitForAPerson: the time that a person takes to allow a call is not the
+// model's. It has a clock of its own.
+func TestWaitForAPerson(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		d := deskOf(t, nil, nil, &agent.Options{Limits: agent.Limits{Time: time.Minute}, Before: func(context.Context, agent.Call) error {
+			time.Sleep(time.Hour)
+			return agent.Refuse("no")
+		}})
+		for range 2 {
+			assert.Equal(t, "Refused: no", d.refused("bash", args{"command": "x"}))
+		}
+	})
+}
+
+// TestLimitsAreTold wants the model to read the limits that it goes by.
+func TestLimitsAreTold(t *testing.T) {
+	t.Parallel()
+	for _, test := range []struct {
+		limits                   agent.Limits
+		output, timeout, longest string
+	}{
+		{agent.Limits{}, "16384 bytes", "120 by default", "600 at most"},
+		{agent.Limits{Output: 4000, Timeout: 90 * time.Minute, MaxTimeout: 1500 * time.Millisecond}, "4000 bytes", "1.5 by default", "1.5 at most"},
+	} {
+		tools := agent.New(nil, &agent.Options{Limits: test.limits})
+		assert.Contains(t, tools.Instructions(), test.output)
+		for _, tool := range tools.Tools() {
+			text := tool.Description + string(tool.InputSchema)
+			for _, unfilled := range []string{"{output}", "{timeout}", "{longest}"} {
+				assert.NotContains(t, text, unfilled, tool.Name)
+			}
+			if tool.Name == "bash" {
+				assert.Contains(t, text, test.output)
+			}
+			if strings.Contains(text, "timeout_seconds") {
+				assert.Contains(t, text, test.timeout, tool.Name)
+				assert.Contains(t, text, test.longest, tool.Name)
+			}
+		}
+		require.NoError(t, tools.Close())
+	}
+}
+
 // TestConcurrentEdits wants calls that a model makes at once to lose nothing.
 func TestConcurrentEdits(t *testing.T) {
 	t.Parallel()

@@ -3,6 +3,8 @@ package agent
 import (
 	"errors"
 	"fmt"
+	"strconv"
+	"strings"
 	"sync"
 	"time"
 )
@@ -27,7 +29,8 @@ type Limits struct {
 	CallsPerMinute int
 	// Calls, Bytes and Time are budgets of the whole Toolset: the number of
 	// calls, the bytes of results and copied files, and the time that calls take
-	// together. They have no limit by default. Calls beyond a budget fail with
+	// together, without that of [Options].Before. They have no limit by default.
+	// Calls beyond a budget fail with
 	// [ErrLimit].
 	Calls int
 	Bytes int64
@@ -55,6 +58,12 @@ func pick[T int | int64 | time.Duration](v, otherwise T) T {
 		return otherwise
 	}
 	return v
+}
+
+// figures puts the limits that a model goes by into words for it.
+func (l *Limits) figures() *strings.Replacer {
+	seconds := func(d time.Duration) string { return strconv.FormatFloat(d.Seconds(), 'f', -1, 64) }
+	return strings.NewReplacer("{output}", strconv.Itoa(l.Output), "{timeout}", seconds(l.Timeout), "{longest}", seconds(l.MaxTimeout))
 }
 
 // data is how many bytes of a result are left for data.

@@ -109,9 +109,11 @@ func stopSandbox(ctx context.Context, c *call, _ *noInput) (Result, error) {
 	if s, ok := c.t.sessions.(interface {
 		Stop(ctx context.Context, conversation string) error
 	}); ok {
-		err = s.Stop(ctx, c.Conversation)
+		if err = s.Stop(ctx, c.Conversation); err != nil && c.t.client == nil {
+			err = &sessionError{err}
+		}
 	} else {
-		sb, release, acquireErr := c.t.sessions.Acquire(ctx, c.Conversation)
+		sb, release, acquireErr := c.t.acquire(ctx, c.Conversation)
 		if acquireErr != nil {
 			return Result{}, acquireErr
 		}

@@ -51,6 +51,33 @@ func rename(given map[string]json.RawMessage) {
 	}
 }
 
+// shellTool returns start_command for a call of bash, as Claude Code makes it,
+// that asks for that. It is allowed or not as the tool that it is.
+func shellTool(args json.RawMessage) (string, json.RawMessage) {
+	const background = "run_in_background"
+	given := map[string]json.RawMessage{}
+	if json.Unmarshal(args, &given) != nil || given[background] == nil {
+		return "bash", args
+	}
+	name := "bash"
+	switch string(given[background]) {
+	case "true":
+		name = "start_command"
+		for _, limit := range []string{"timeout", "timeout_ms", "timeout_seconds", "timeoutSeconds"} {
+			delete(given, limit) // it runs until it is stopped
+		}
+	case "false":
+	default:
+		return name, args
+	}
+	delete(given, background)
+	own, err := json.Marshal(given)
+	if err != nil {
+		return name, args
+	}
+	return name, own
+}
+
 // editor is a call of Claude's text editor, which is one tool.
 type editor struct {
 	Command   string `json:"command"`
@@ -61,7 +88,10 @@ type editor struct {
 func ownName(name string, args json.RawMessage) (string, json.RawMessage) {
 	if name != "str_replace_based_edit_tool" && name != "str_replace_editor" {
 		if own, ok := toolNames[name]; ok {
-			return own, args
+			name = own
+		}
+		if name == "bash" {
+			return shellTool(args)
 		}
 		return name, args
 	}

@@ -140,15 +140,30 @@ func inWord(rest []byte) bool {
 	return 'a' <= c|0x20 && c|0x20 <= 'z' || '0' <= c && c <= '9' || strings.IndexByte("-_/<>", c) >= 0
 }
 
-// line shows a text in one line of at most a few hundred bytes: a path, or what
+// line shows a text in one line of at most maxOfLine bytes and "…": a path, or what
 // a program says of it.
 func line(text string) string {
-	const most = 400
-	shown, used := fromStart([]byte(text), most)
-	if used < len(text) {
+	shown, used := fromStart([]byte(text), maxOfLine)
+	whole := strings.NewReplacer("\n", `\n`, "\t", `\t`).Replace(shown)
+	shown, _ = fromStart([]byte(whole), maxOfLine)
+	if used < len(text) || len(shown) < len(whole) {
 		shown += "…"
 	}
-	return inert(strings.NewReplacer("\n", `\n`, "\t", `\t`).Replace(shown))
+	return inert(shown)
+}
+
+// maxOfLine is how many bytes of a text are shown in one line.
+const maxOfLine = 400
+
+// cutText shortens a result to size bytes. Data that it ends in the middle of stays
+// between its marks.
+func cutText(text string, size int) string {
+	const end = "\n</sandbox-data>"
+	cut, _ := fromStart([]byte(text), size-len("…"+end))
+	if strings.Count(cut, "<sandbox-data>") > strings.Count(cut, "</sandbox-data>") {
+		return cut + "…" + end
+	}
+	return cut + "…"
 }
 
 var tag = regexp.MustCompile(`(?i)(<\s*/?\s*sandbox)-(data)`)

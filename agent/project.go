@@ -17,7 +17,7 @@ import (
 // list and remove sandboxes. A nil opts means the defaults. The caller closes the
 // Toolset.
 func ForProject(client *sandbox.Client, opts *Options) *Toolset {
-	t := newToolset(project{client}, opts)
+	t := newToolset(project{client, true}, opts)
 	t.client = client
 	all := slices.Concat(commandTools(), fileTools(), machineTools())
 	for _, tool := range all {
@@ -33,10 +33,13 @@ func ForProject(client *sandbox.Client, opts *Options) *Toolset {
 
 // ByName returns sessions whose conversations are the names of sandboxes, which
 // have to exist: ForConversation(ByName(client), "my-app", nil) are tools for one.
-func ByName(client *sandbox.Client) Sessions { return project{client} }
+func ByName(client *sandbox.Client) Sessions { return project{client, false} }
 
 // project finds sandboxes by their names.
-type project struct{ client *sandbox.Client }
+type project struct {
+	client *sandbox.Client
+	chosen bool // by the model, which can choose another
+}
 
 func (p project) Acquire(ctx context.Context, name string) (*sandbox.Sandbox, func(), error) {
 	sb, err := p.get(ctx, name, nil)
@@ -55,8 +58,11 @@ func (p project) Stop(ctx context.Context, name string) error {
 
 func (p project) get(ctx context.Context, name string, opts *sandbox.GetOptions) (*sandbox.Sandbox, error) {
 	sb, err := p.client.Get(ctx, name, opts)
-	if isGone(err) {
+	if p.chosen && isGone(err) {
 		return nil, mistake("There is no sandbox %q. list_sandboxes lists all.", line(name))
+	}
+	if err != nil && p.chosen {
+		return nil, refusal(err)
 	}
 	return sb, err
 }
@@ -148,7 +154,8 @@ type listSandboxesInput struct {
 }
 
 func listSandboxes(ctx context.Context, c *call, in *listSandboxesInput) (Result, error) {
-	const most = 50
+	// Each row fits, as the next page begins after the last one.
+	most := min(max(c.limits().data()/(maxOfLine+len("…\n")), 1), 50)
 	o := &sandbox.ListOptions{Limit: most, NamePrefix: in.Prefix, Cursor: in.Cursor}
 	if in.Prefix != "" {
 		o.SortBy = sandbox.SortByName

@@ -31,7 +31,7 @@ type interpreter struct {
 
 type pythonInput struct {
 	Code    string  `json:"code" is:"the program; variables of earlier calls are there"`
-	Timeout float64 `json:"timeout_seconds,omitempty" is:"how long it may run; 120 by default"`
+	Timeout float64 `json:"timeout_seconds,omitempty" is:"how long it may run; {timeout} by default, {longest} at most"`
 }
 
 // cellEnd is what the interpreter says at the end of a cell.

@@ -13,6 +13,7 @@ import (
 func commandTools() []*tool {
 	return []*tool{
 		define("bash", "Run a command line in a new shell and return its output, standard error included, and its exit code. "+
+			"Of an output that makes the result longer than {output} bytes the middle is left out. "+
 			"Use start_command for servers and whatever else keeps running.", runShell).destroys(),
 		define("start_command", "Start a command line, such as a server, and leave it running. Returns its command_id.", startCommand).destroys(),
 		define("read_output", "Read what a started command has written since a cursor, and whether it has ended", readOutput).reads(),
@@ -31,9 +32,8 @@ type shellInput struct {
 
 type runInput struct {
 	shellInput
-	Timeout    float64 `json:"timeout_seconds,omitempty" is:"how long it may run; 120 by default"`
-	Background bool    `json:"run_in_background,omitempty"` // of Claude Code
-	Restart    bool    `json:"restart,omitempty"`           // of Claude's bash tool
+	Timeout float64 `json:"timeout_seconds,omitempty" is:"how long it may run; {timeout} by default, {longest} at most"`
+	Restart bool    `json:"restart,omitempty"` // of Claude's bash tool
 }
 
 var errNoCommand = mistake("The command is empty.")
@@ -44,9 +44,6 @@ const killTime = 10 * time.Second
 func runShell(ctx context.Context, c *call, in *runInput) (Result, error) {
 	if in.Restart {
 		return Result{Text: "Each command starts in a new shell: there is nothing to restart."}, nil
-	}
-	if in.Background {
-		return startCommand(ctx, c, &startInput{shellInput: in.shellInput})
 	}
 	words := in.Command
 	if len(words) == 0 {

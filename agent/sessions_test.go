@@ -5,7 +5,9 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io/fs"
 	"net/http"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -173,7 +175,10 @@ func TestProject(t *testing.T) {
 		assert.Equal(t, !own, s.Properties["sandbox"] != nil, tool.Name)
 		assert.Equal(t, !own, len(s.Required) > 0 && s.Required[0] == "sandbox", tool.Name)
 	}
-	text := d.ok("create_sandbox", args{"name": "a", "env": args{"K": "v"}, "tags": args{"x": "y"}, "region": "iad1", "timeout_minutes": 60})
+	text := d.ok("create_sandbox", args{"name": "a", "env": args{"K": "v"}, "tags": args{"x": "y"}, "region": "sfo1", "timeout_minutes": 60})
+	created, err := srv.Client().Get(t.Context(), "a", &sandbox.GetOptions{NoResume: true})
+	require.NoError(t, err)
+	assert.Equal(t, "sfo1", created.Info().Region)
 	assert.Contains(t, text, "Created the sandbox a. Commands start in /vercel.")
 	assert.Contains(t, d.refused("create_sandbox", args{"name": "a"}), "The sandbox service refuses this:\n<sandbox-data>\n")
 	assert.Contains(t, d.refused("create_sandbox", args{"vcpus": 3}), "VCPUs")
@@ -195,6 +200,91 @@ func TestProject(t *testing.T) {
 	assert.Contains(t, d.ok("list_sandboxes", args{"name_prefix": "b"}), "1 sandboxes.")
 	d.ok("remove_sandbox", args{"sandbox": "a"})
 	assert.Contains(t, d.refused("remove_sandbox", args{"sandbox": "a"}), "There is no sandbox")
+}
+
+// TestListOfSandboxes wants a model to see all sandboxes of a project, by cursors,
+// however little of them fits into a result.
+func TestListOfSandboxes(t *testing.T) {
+	t.Parallel()
+	const n = 30
+	all := make([]string, n)
+	for i := range all {
+		all[i] = fmt.Sprintf(`{"name": "box-%02d", "status": "stopped", "runtime": "node24", "tags": {"k": "%s"}}`, i, strings.Repeat(`\n`, 300))
+	}
+	client := testkit.API(func(req *http.Request) (*http.Response, error) {
+		query := req.URL.Query()
+		limit, err := strconv.Atoi(query.Get("limit"))
+		assert.NoError(t, err)
+		from, _ := strconv.Atoi(query.Get("cursor")) // none at first
+		to := min(from+limit, n)
+		next := "null"
+		if to < n {
+			next = fmt.Sprintf(`"%d"`, to)
+		}
+		return testkit.JSON(http.StatusOK, fmt.Sprintf(`{"sandboxes": [%s], "pagination": {"count": %d, "next": %s}}`, strings.Join(all[from:to], ","), to-from, next)), nil
+	}).Client(t)
+	tools := agent.ForProject(client, &agent.Options{Limits: agent.Limits{Output: 4 << 10}})
+	defer tools.Close()
+	d := &desk{tools, t, nil, nil}
+	seen := ""
+	for cursor, more := "", true; more; {
+		result := d.try("list_sandboxes", args{"cursor": cursor})
+		assert.LessOrEqual(t, len(result.Text), 4<<10)
+		seen += result.Text
+		cursor, more = result.Data["cursor"].(string)
+		assert.Equal(t, more, strings.Contains(result.Text, "There are more: cursor "+cursor+"."))
+	}
+	for i := range n {
+		assert.Equal(t, 1, strings.Count(seen, fmt.Sprintf("box-%02d (stopped", i)), i)
+	}
+}
+
+// TestErrorsOfSessions wants what is wrong with the program's own choice of a
+// sandbox to be its error, and with the model's to be the model's.
+func TestErrorsOfSessions(t *testing.T) {
+	t.Parallel()
+	srv := sandboxtest.New(t, nil)
+	const command = `{"command": "true"}`
+	find := func(err error) agent.Sessions {
+		return agent.SessionsFunc(func(context.Context, string) (*sandbox.Sandbox, error) { return nil, err })
+	}
+	wrong := &agent.PoolOptions{Create: func(string) *sandbox.CreateOptions { return &sandbox.CreateOptions{VCPUs: 3} }}
+	pool := agent.NewPool(srv.Client(), wrong)
+	defer func() { assert.NoError(t, pool.Close(t.Context())) }()
+	for name, test := range map[string]struct {
+		sessions agent.Sessions
+		matches  error
+		told     string
+	}{
+		"options":        {pool, sandbox.ErrInvalid, "can't be used at the moment"},
+		"file":           {find(&fs.PathError{Op: "open", Path: "/home/me/ids", Err: fs.ErrNotExist}), fs.ErrNotExist, "can't be used at the moment"},
+		"no credentials": {find(sandbox.ErrNoCredentials), sandbox.ErrNoCredentials, "has no credentials"},
+		"no sandbox":     {agent.ByName(srv.Client()), sandbox.ErrNotFound, "no longer exists"},
+	} {
+		tools := agent.ForConversation(test.sessions, "none", nil)
+		for _, tool := range []string{"bash", "stop_sandbox"} {
+			given := command
+			if tool != "bash" {
+				given = "{}"
+			}
+			if tool != "bash" && name == "options" {
+				continue // there is nothing to stop
+			}
+			result, err := tools.Call(t.Context(), tool, json.RawMessage(given))
+			require.ErrorIs(t, err, test.matches, "%s %s: %s", name, tool, result.Text)
+			assert.True(t, result.Failed)
+			assert.Contains(t, result.Text, test.told, name)
+			assert.NotContains(t, result.Text, "/home/me", name)
+		}
+		require.NoError(t, tools.Close())
+	}
+	project := agent.ForProject(srv.Client(), nil)
+	defer project.Close()
+	for _, name := range []string{"none", "not/valid"} {
+		result, err := project.Call(t.Context(), "bash", json.RawMessage(fmt.Sprintf(`{"sandbox": %q, "command": "true"}`, name)))
+		require.NoError(t, err)
+		assert.True(t, result.Failed)
+	}
 }
 
 // TestErrorsOfTheProgram wants what the model can't mend to be an error of the

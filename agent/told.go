@@ -17,6 +17,13 @@ type modelError struct{ text string }
 
 func (e *modelError) Error() string { return e.text }
 
+// sessionError is an error of finding a sandbox that the model did not choose:
+// options that are not valid, or a folder of the program's, are nothing that it can mend.
+type sessionError struct{ err error }
+
+func (e *sessionError) Error() string { return e.err.Error() }
+func (e *sessionError) Unwrap() error { return e.err }
+
 // mistake returns an error whose words the model reads.
 func mistake(format string, args ...any) error { return &modelError{fmt.Sprintf(format, args...)} }
 
@@ -52,18 +59,22 @@ func told(err error) (text string, program bool) {
 	if m, ok := errors.AsType[*modelError](err); ok {
 		return m.text, false
 	}
-	if errors.Is(err, sandbox.ErrInvalid) {
+	_, session := errors.AsType[*sessionError](err)
+	if !session && errors.Is(err, sandbox.ErrInvalid) {
 		return "Not possible: " + line(err.Error()), false
 	}
 	// A missing program or directory is found by the API: its error matches these
 	// as well.
-	if errors.Is(err, exec.ErrNotFound) {
+	if !session && errors.Is(err, exec.ErrNotFound) {
 		return "The sandbox does not have the program that this takes.", false
 	}
 	for _, e := range programErrors {
 		if errors.Is(err, e.err) {
 			return e.text, true
 		}
+	}
+	if session {
+		return unreachable, true
 	}
 	for _, known := range []error{fs.ErrNotExist, fs.ErrExist, fs.ErrPermission, syscall.ENOTDIR, syscall.EISDIR, syscall.ENOSPC, syscall.EROFS, syscall.ELOOP, syscall.ENAMETOOLONG} {
 		if errors.Is(err, known) {
