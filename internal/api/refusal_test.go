@@ -9,6 +9,7 @@ import (
 	"log"
 	"net/http"
 	"net/http/httptest"
+	"net/http/httptrace"
 	"net/url"
 	"strings"
 	"sync/atomic"
@@ -179,7 +180,11 @@ func TestBodyThatBreaks(t *testing.T) {
 	t.Parallel()
 	for _, op := range []*Op{GetCommand, StartCommand, SignalCommand} {
 		var sent atomic.Int64
-		c := testClient(roundTripper(func(*http.Request) (*http.Response, error) {
+		c := testClient(roundTripper(func(req *http.Request) (*http.Response, error) {
+			// This transport tells of its connections, and not of what it writes.
+			if trace := httptrace.ContextClientTrace(req.Context()); trace != nil {
+				trace.GetConn("api.test:443")
+			}
 			if sent.Add(1) == 1 {
 				resp := respond(200, "")
 				resp.Body = io.NopCloser(io.MultiReader(strings.NewReader(`{"command":{"id":"two"`), &failing{}))

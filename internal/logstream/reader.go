@@ -31,8 +31,7 @@ type Reader struct {
 
 	delivered, skip [2]int64
 	end             *wire.Command // how the command ended, once known
-	endedBefore     bool          // end was known when the stream was opened
-	complete        [2]int64      // where the log ended the last time; -1 if it has not
+	complete        [2]int64      // where the log ended the last time, after end was known; -1 if it has not
 
 	attempts
 	closed int // streams in a row that the server closed without progress
@@ -292,7 +291,6 @@ func (r *Reader) drain() {
 // open opens the command's log, within the limits.
 func (r *Reader) open() error {
 	for {
-		r.endedBefore = r.end != nil
 		body, err := r.cmd.open(r.ctx)
 		if err == nil {
 			r.skip, r.openedAt, r.opened, r.refusals = r.delivered, time.Now(), true, 0
@@ -380,7 +378,7 @@ func (r *Reader) atEnd() (bool, error) {
 			return false, r.broken(err)
 		}
 	}
-	if r.endedBefore && r.complete == r.delivered {
+	if r.complete == r.delivered {
 		return true, nil
 	}
 	r.complete = r.delivered

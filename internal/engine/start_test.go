@@ -1,0 +1,92 @@
+package engine_test
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"strings"
+	"syscall"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/go-vercel/sandbox/internal/api"
+	"github.com/go-vercel/sandbox/internal/engine"
+	"github.com/go-vercel/sandbox/internal/logstream"
+)
+
+type transport func(*http.Request) (*http.Response, error)
+
+func (f transport) RoundTrip(req *http.Request) (*http.Response, error) { return f(req) }
+
+// ofCommand is a response that names a command.
+func ofCommand(id, name string) (*http.Response, error) {
+	return &http.Response{
+		StatusCode: 200, Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1, ContentLength: -1,
+		Header: http.Header{"Content-Type": {"application/json"}},
+		Body: io.NopCloser(strings.NewReader(fmt.Sprintf(
+			`{"command":{"id":%q,"name":%q,"args":[],"cwd":"/","sessionId":"s1","exitCode":null,"startedAt":1}}`, id, name))),
+	}, nil
+}
+
+// TestStartGivenUp: a command whose start was given up is killed unless it is
+// known to be somebody else's.
+func TestStartGivenUp(t *testing.T) {
+	late := func(*http.Request) (*http.Response, error) {
+		time.Sleep(2 * time.Second) // the caller has given up since, and the start is still waited for
+		return nil, syscall.ECONNRESET
+	}
+	for name, c := range map[string]struct {
+		chosen      bool
+		start, look transport
+		killed      []string
+	}{
+		"nothing is known of it": {
+			start: func(req *http.Request) (*http.Response, error) {
+				<-req.Context().Done()
+				return nil, req.Context().Err()
+			},
+			look:   func(*http.Request) (*http.Response, error) { return nil, syscall.ECONNREFUSED },
+			killed: []string{"ours"},
+		},
+		"another program has the ID": {
+			chosen: true, start: late,
+			look: func(*http.Request) (*http.Response, error) { return ofCommand("ours", "another") },
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				base, err := url.Parse("https://api.test")
+				require.NoError(t, err)
+				client := api.New(api.Config{
+					BaseURL: base, UserAgent: func() string { return "test" },
+					Auth: func(context.Context) (api.Auth, error) { return api.Auth{Token: "tok", TeamID: "team"}, nil },
+					HTTPClient: &http.Client{Transport: transport(func(req *http.Request) (*http.Response, error) {
+						if req.Method == http.MethodPost {
+							return c.start(req)
+						}
+						return c.look(req)
+					})},
+				})
+				var killed []string
+				start := &engine.Start{
+					Stream: logstream.Command{Client: client, Session: "s1", ID: "ours", Limits: logstream.Limits{Attempts: 3, Limit: time.Minute, Wait: time.Second}},
+					Chosen: c.chosen, Body: &engine.Body{Command: "x", Args: []string{}},
+					Check:    func(string) error { return nil },
+					Distrust: func(context.Context, string) {},
+					Kill:     func(_ context.Context, id string) { killed = append(killed, id) },
+				}
+				ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+				defer cancel()
+				_, _, _, err = start.Begin(ctx, t.Context())
+				require.Error(t, err)
+				assert.Equal(t, c.killed, killed)
+			})
+		})
+	}
+}
