@@ -51,7 +51,7 @@ func write(ctx context.Context, file string, record func(context.Context, *sandb
 	if err := record(ctx, srv, &s); err != nil {
 		return err
 	}
-	return os.WriteFile(file, s.draw(), 0o644) //nolint:gosec // a picture
+	return os.WriteFile(file, s.draw(), 0o644)
 }
 
 func start(ctx context.Context, srv *sandboxtest.Server, s *screen) error {
