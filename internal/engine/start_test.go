@@ -37,13 +37,10 @@ func ofCommand(id, name string) (*http.Response, error) {
 // TestStartGivenUp: a command whose start was given up is killed unless it is
 // known to be somebody else's.
 func TestStartGivenUp(t *testing.T) {
-	late := func(*http.Request) (*http.Response, error) {
-		time.Sleep(2 * time.Second) // the caller has given up since, and the start is still waited for
-		return nil, syscall.ECONNRESET
-	}
 	for name, c := range map[string]struct {
 		chosen      bool
 		start, look transport
+		late        time.Duration
 		killed      []string
 	}{
 		"nothing is known of it": {
@@ -55,8 +52,10 @@ func TestStartGivenUp(t *testing.T) {
 			killed: []string{"ours"},
 		},
 		"another program has the ID": {
-			chosen: true, start: late,
-			look: func(*http.Request) (*http.Response, error) { return ofCommand("ours", "another") },
+			chosen: true,
+			start:  func(*http.Request) (*http.Response, error) { return nil, syscall.ECONNRESET },
+			late:   2 * time.Second, // the caller has given up since, and the start is still waited for
+			look:   func(*http.Request) (*http.Response, error) { return ofCommand("ours", "another") },
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -68,6 +67,7 @@ func TestStartGivenUp(t *testing.T) {
 					Auth: func(context.Context) (api.Auth, error) { return api.Auth{Token: "tok", TeamID: "team"}, nil },
 					HTTPClient: &http.Client{Transport: transport(func(req *http.Request) (*http.Response, error) {
 						if req.Method == http.MethodPost {
+							time.Sleep(c.late)
 							return c.start(req)
 						}
 						return c.look(req)
