@@ -35,7 +35,7 @@ func newSeries(list []attribute.KeyValue) *series {
 const maxKnown = 1000
 
 // cache keeps what was made for a key. It is read without a lock, and copied for
-// each new key.
+// each new key. A sync.Map would allocate for each key that is looked up.
 type cache[K comparable, V any] struct {
 	mu    sync.Mutex
 	known atomic.Pointer[map[K]V]

@@ -193,8 +193,8 @@ func (p *pacer) arm(w *window, now time.Time) {
 }
 
 // left ends an attempt. h is what the API's own response has told, and nil if
-// there was none; date is its Date, if it has one. It returns whether the limit is now spent, and the request may
-// wait for its reset.
+// there was none; date is its Date, if it has one. It returns whether the limit is
+// now spent, and the request may wait for its reset.
 func (p *pacer) left(ctx context.Context, a *attempts, h http.Header, date time.Time, refused bool) (spent bool) {
 	if p.longest <= 0 {
 		return false
