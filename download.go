@@ -350,7 +350,7 @@ func (f *FileSystem) DownloadDir(ctx context.Context, src, dst string, opts *Dow
 			keep = func(name string) bool { return !glob.Git(name) && filter.Keeps(name) }
 		}
 	}
-	m := newMeter(o.Progress, -1)
+	m := c.watch(ctx, e, newMeter(o.Progress, -1))
 	err = unpack(ctx, cmd, root, untar.Options{
 		MaxEntries: cmp.Or(o.MaxEntries, maxEntries), MaxBytes: cmp.Or(o.MaxBytes, maxBytes),
 		OutsideLinks: o.OutsideLinks, Keep: keep,

@@ -17,7 +17,7 @@ type eventLog struct{ log *slog.Logger }
 // Begin writes the only record of something that has just begun: a service at
 // its rate limit looks as if it hung.
 func (l eventLog) Begin(ctx context.Context, e Event) context.Context {
-	if e.Kind != EventPace {
+	if e.Kind != observe.Pace {
 		return ctx
 	}
 	level := slog.LevelDebug
@@ -46,20 +46,21 @@ var records = map[string]struct {
 	well    slog.Level // if the outcome is as it should be
 	failed  slog.Level // if it failed for another reason than a response's
 }{
-	EventOperation:  {"sandbox request", slog.LevelDebug, slog.LevelWarn},
-	EventCommand:    {"sandbox command", slog.LevelDebug, slog.LevelError},
-	EventWait:       {"sandbox command wait", slog.LevelDebug, slog.LevelError},
-	EventRepair:     {"sandbox output repair", slog.LevelWarn, slog.LevelError},
-	EventResume:     {"sandbox resume", slog.LevelInfo, slog.LevelError},
-	EventHook:       {"sandbox hook", slog.LevelInfo, slog.LevelError},
-	EventStop:       {"sandbox stop", slog.LevelDebug, slog.LevelError},
-	EventUpload:     {"sandbox upload", slog.LevelDebug, slog.LevelWarn},
-	EventDownload:   {"sandbox download", slog.LevelDebug, slog.LevelWarn},
-	EventPace:       {"sandbox request has waited for the rate limit", slog.LevelDebug, slog.LevelWarn},
-	EventExtension:  {"sandbox keep-alive", slog.LevelInfo, slog.LevelError},
-	EventCommandIDs: {"sandbox: commands get their IDs from the service from now on", slog.LevelWarn, slog.LevelWarn},
-	EventEmptyFork:  {"sandbox: the fork has none of its source's files", slog.LevelWarn, slog.LevelWarn},
-	EventPool:       {"sandbox pool", slog.LevelDebug, slog.LevelWarn},
+	observe.Operation:  {"sandbox request", slog.LevelDebug, slog.LevelWarn},
+	observe.Command:    {"sandbox command", slog.LevelDebug, slog.LevelError},
+	observe.Wait:       {"sandbox command wait", slog.LevelDebug, slog.LevelError},
+	observe.Repair:     {"sandbox output repair", slog.LevelWarn, slog.LevelError},
+	observe.Resume:     {"sandbox resume", slog.LevelInfo, slog.LevelError},
+	observe.Hook:       {"sandbox hook", slog.LevelInfo, slog.LevelError},
+	observe.Stop:       {"sandbox stop", slog.LevelDebug, slog.LevelError},
+	observe.Upload:     {"sandbox upload", slog.LevelDebug, slog.LevelWarn},
+	observe.Download:   {"sandbox download", slog.LevelDebug, slog.LevelWarn},
+	observe.Progress:   {"sandbox transfer", slog.LevelDebug, slog.LevelDebug},
+	observe.Pace:       {"sandbox request has waited for the rate limit", slog.LevelDebug, slog.LevelWarn},
+	observe.Extension:  {"sandbox keep-alive", slog.LevelInfo, slog.LevelError},
+	observe.CommandIDs: {"sandbox: commands get their IDs from the service from now on", slog.LevelWarn, slog.LevelWarn},
+	observe.EmptyFork:  {"sandbox: the fork has none of its source's files", slog.LevelWarn, slog.LevelWarn},
+	observe.Pool:       {"sandbox pool", slog.LevelDebug, slog.LevelWarn},
 }
 
 // record returns the message and the level of an event's record; no message
@@ -70,9 +71,9 @@ func (e *Event) record() (message string, level slog.Level) {
 		return "", 0
 	}
 	switch e.Outcome {
-	case observe.OK, observe.Exit, observe.Found:
+	case observe.OK, observe.Exit, observe.Found, observe.Started:
 		level = r.well
-		if e.Kind == EventOperation && e.Attempt > 1 {
+		if e.Kind == observe.Operation && e.Attempt > 1 {
 			level = slog.LevelWarn
 		}
 		return r.message, level

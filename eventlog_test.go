@@ -14,8 +14,8 @@ import (
 
 // eventKinds are all kinds of events.
 var eventKinds = []string{
-	EventRequest, EventOperation, EventCommand, EventWait, EventRepair, EventResume, EventHook, EventStop,
-	EventUpload, EventDownload, EventPace, EventExtension, EventCommandIDs, EventEmptyFork, EventPool,
+	observe.Request, observe.Operation, observe.Command, observe.Wait, observe.Repair, observe.Resume, observe.Hook, observe.Stop,
+	observe.Upload, observe.Download, observe.Progress, observe.Pace, observe.Extension, observe.CommandIDs, observe.EmptyFork, observe.Pool,
 }
 
 // TestEventLevels: the level of a record says what an operator does.
@@ -25,24 +25,24 @@ func TestEventLevels(t *testing.T) {
 		event Event
 		want  slog.Level
 	}{
-		{Event{Kind: EventOperation, Outcome: observe.OK, Attempt: 1}, slog.LevelDebug},
-		{Event{Kind: EventOperation, Outcome: observe.OK, Attempt: 2}, slog.LevelWarn},
-		{Event{Kind: EventOperation, Outcome: "not_found", Attempt: 1}, slog.LevelDebug},
-		{Event{Kind: EventOperation, Outcome: "busy", Attempt: 3}, slog.LevelWarn},
-		{Event{Kind: EventOperation, Outcome: "broken"}, slog.LevelWarn},
-		{Event{Kind: EventOperation, Outcome: "broken", Status: 200}, slog.LevelDebug}, // a stream, which has a record of its own
-		{Event{Kind: EventOperation, Outcome: "unauthorized"}, slog.LevelError},
-		{Event{Kind: EventOperation, Outcome: api.NoCredentials}, slog.LevelError},
-		{Event{Kind: EventOperation, Outcome: observe.Canceled, Attempt: 2}, slog.LevelDebug},
-		{Event{Kind: EventCommand, Outcome: observe.Exit, Exited: true, ExitCode: 1}, slog.LevelDebug},
-		{Event{Kind: EventCommand, Outcome: observe.Failed}, slog.LevelError},
-		{Event{Kind: EventRepair, Outcome: observe.OK}, slog.LevelWarn},
-		{Event{Kind: EventRepair, Outcome: observe.Failed}, slog.LevelError},
-		{Event{Kind: EventResume, Outcome: observe.Found}, slog.LevelInfo},
-		{Event{Kind: EventResume, Outcome: "quota_exceeded"}, slog.LevelError},
-		{Event{Kind: EventHook, Outcome: observe.Failed}, slog.LevelError},
-		{Event{Kind: EventExtension, Outcome: "broken"}, slog.LevelWarn},
-		{Event{Kind: EventPace, Outcome: "rate_limited"}, slog.LevelWarn},
+		{Event{Kind: observe.Operation, Outcome: observe.OK, Attempt: 1}, slog.LevelDebug},
+		{Event{Kind: observe.Operation, Outcome: observe.OK, Attempt: 2}, slog.LevelWarn},
+		{Event{Kind: observe.Operation, Outcome: "not_found", Attempt: 1}, slog.LevelDebug},
+		{Event{Kind: observe.Operation, Outcome: "busy", Attempt: 3}, slog.LevelWarn},
+		{Event{Kind: observe.Operation, Outcome: "broken"}, slog.LevelWarn},
+		{Event{Kind: observe.Operation, Outcome: "broken", Status: 200}, slog.LevelDebug}, // a stream, which has a record of its own
+		{Event{Kind: observe.Operation, Outcome: "unauthorized"}, slog.LevelError},
+		{Event{Kind: observe.Operation, Outcome: api.NoCredentials}, slog.LevelError},
+		{Event{Kind: observe.Operation, Outcome: observe.Canceled, Attempt: 2}, slog.LevelDebug},
+		{Event{Kind: observe.Command, Outcome: observe.Exit, ExitCode: 1}, slog.LevelDebug},
+		{Event{Kind: observe.Command, Outcome: observe.Failed}, slog.LevelError},
+		{Event{Kind: observe.Repair, Outcome: observe.OK}, slog.LevelWarn},
+		{Event{Kind: observe.Repair, Outcome: observe.Failed}, slog.LevelError},
+		{Event{Kind: observe.Resume, Outcome: observe.Found}, slog.LevelInfo},
+		{Event{Kind: observe.Resume, Outcome: "quota_exceeded"}, slog.LevelError},
+		{Event{Kind: observe.Hook, Outcome: observe.Failed}, slog.LevelError},
+		{Event{Kind: observe.Extension, Outcome: "broken"}, slog.LevelWarn},
+		{Event{Kind: observe.Pace, Outcome: "rate_limited"}, slog.LevelWarn},
 	} {
 		_, level := row.event.record()
 		assert.Equal(t, row.want, level, "%v", row.event)
@@ -57,7 +57,7 @@ func TestEventsAreDocumented(t *testing.T) {
 	require.NoError(t, err)
 	for _, kind := range eventKinds {
 		r, recorded := records[kind]
-		assert.Equal(t, kind != EventRequest, recorded, kind)
+		assert.Equal(t, kind != observe.Request, recorded, kind)
 		assert.Contains(t, string(text), "\n| `"+kind+"` |", "the table of events")
 		for line := range strings.Lines(string(text)) {
 			if recorded && strings.HasPrefix(line, "| `"+kind+"` |") {

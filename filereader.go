@@ -73,7 +73,7 @@ func openFile(ctx context.Context, t target, name string, opts *OpenOptions) (*F
 		c.endEvent(ctx, e, err)
 		return nil, &fs.PathError{Op: "open", Path: name, Err: missingFile(err)}
 	}
-	return &FileReader{name: name, body: body, size: size, meter: newMeter(opts.Progress, size), client: c, ctx: ctx, event: e}, nil
+	return &FileReader{name: name, body: body, size: size, meter: c.watch(ctx, e, newMeter(opts.Progress, size)), client: c, ctx: ctx, event: e}, nil
 }
 
 // joinCwd leaves a path unchanged where possible, as the API would.

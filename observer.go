@@ -33,62 +33,48 @@ type Observer interface {
 	End(ctx context.Context, e Event)
 }
 
-// The kinds of events. An event is part of the one whose context it has been
-// given: requests of operations, operations of commands, and so on.
-const (
-	// EventRequest is one HTTP request. That of a stream ends with the stream.
-	EventRequest = observe.Request
-	// EventOperation is an operation of the API with all of its requests. Its
-	// Attempt is their number, and its Cause that of the last of several.
-	EventOperation = observe.Operation
-	// EventCommand is a command, from its start until its output has been
-	// delivered; one that is started without writers, until it has started.
-	EventCommand = observe.Command
-	// EventWait is a [Command.Wait] for a command that was started without
-	// writers.
-	EventWait = observe.Wait
-	// EventRepair is the repair of an output stream that broke: it begins with
-	// the cut and ends when the rest of the output begins. Attempt counts the
-	// cuts of the stream, and Received is what was delivered before.
-	EventRepair = observe.Repair
-	// EventResume is the start of a session for a sandbox that was stopped, before
-	// OnResume. Cause is why the service refused a call, "asked" by
-	// [Sandbox.Resume], "get" by one that looked it up, or "hook" where OnResume
-	// has failed before. The outcome is "found" if another client was faster.
-	EventResume = observe.Resume
-	// EventHook is a run of OnCreate or OnResume, which Operation names.
-	EventHook = observe.Hook
-	// EventStop is a stop, until the files are saved unless the caller does not
-	// wait for that.
-	EventStop = observe.Stop
-	// EventUpload and EventDownload are transfers of files, until the last byte.
-	// Sent has the bytes of the requests, which are compressed, and Received those
-	// of the files.
-	EventUpload   = observe.Upload
-	EventDownload = observe.Download
-	// EventPace is a wait that keeps requests below a rate limit. Attempt is the
-	// place in line, and Cause is "spent", or "queue" where others are to go first.
-	EventPace = observe.Pace
-	// EventExtension is an extension by KeepAlive, or the failure of one of its
-	// checks, which it outlasts.
-	EventExtension = observe.Extension
-	// EventCommandIDs says that the service does not honor the IDs that the
-	// client chooses for commands: from now on, the outcome of a start whose
-	// response is lost stays unknown.
-	EventCommandIDs = observe.CommandIDs
-	// EventEmptyFork says that a fork has none of its source's files, since the
-	// source was never saved.
-	EventEmptyFork = observe.EmptyFork
-	// EventPool is what a pool of package pool has done with a sandbox, which
-	// Operation says in words such as "taken".
-	EventPool = observe.Pool
-)
-
 // Event is what an [Observer] receives. It has no secret except what the caller
 // has put into Args, which are not shown when it is printed or logged. Fields
-// that have no meaning for the kind of event, or are not known yet, are zero.
+// that have no meaning for the kind of event, or are not known yet, are zero. An
+// event is part of the one whose context it has been given: requests of
+// operations, operations of commands, and so on.
 type Event struct {
-	// Kind is one of the constants, such as [EventRequest].
+	// Kind is one of:
+	//
+	//   - "request": one HTTP request. That of a stream ends with the stream.
+	//   - "operation": an operation of the API with all of its requests. Its
+	//     Attempt is their number, and its Cause that of the last of several.
+	//   - "command": a command, from its start until its output has been
+	//     delivered; one that is started without writers, until it has started.
+	//   - "wait": a [Command.Wait] for a command that was started without writers.
+	//   - "repair": the repair of an output stream that broke. It begins with the
+	//     cut and ends when the rest of the output begins. Attempt counts the cuts
+	//     of the stream, and Received is what was delivered before.
+	//   - "resume": the start of a session for a sandbox that was stopped, before
+	//     OnResume. Cause is why the service refused a call, "asked" by
+	//     [Sandbox.Resume], "get" by one that looked it up, or "hook" where OnResume
+	//     has failed before.
+	//   - "hook": a run of OnCreate or OnResume, which Operation names.
+	//   - "stop": a stop, until the files are saved unless the caller does not wait
+	//     for that.
+	//   - "upload", "download": transfers of files, until the last byte. Sent has
+	//     the bytes of the requests, which are compressed, and Received those of the
+	//     files.
+	//   - "progress": how far a transfer of more than a second is, at most once a
+	//     second while bytes come. Operation is its kind, and Sent or Received are
+	//     those of the files, from its Start on.
+	//   - "pace": a wait that keeps requests below a rate limit. Attempt is the
+	//     place in line, and Cause is "spent", or "queue" where others are to go
+	//     first.
+	//   - "extension": an extension by KeepAlive, or the failure of one of its
+	//     checks, which it outlasts.
+	//   - "command ids": the service does not honor the IDs that the client chooses
+	//     for commands. From now on, the outcome of a start whose response is lost
+	//     stays unknown.
+	//   - "empty fork": a fork has none of its source's files, since the source was
+	//     never saved.
+	//   - "pool": what a pool of package pool has done with a sandbox, which
+	//     Operation says in words such as "taken".
 	Kind string
 	// Operation is what is done, in words such as "run command"; one of few.
 	Operation string
@@ -121,8 +107,9 @@ type Event struct {
 	// that it used, as far as the service has reported them.
 	Lived, CPU time.Duration
 
-	// Outcome is "ok", "found" (see [EventResume]), "exit" for a command whose exit code is not zero,
-	// "canceled" or "deadline_exceeded" by the context, or says in one of few
+	// Outcome is "ok", "exit" for a command whose exit code is not zero, "started"
+	// for one that is not waited for, "found" for a resume where another client was
+	// faster, "canceled" or "deadline_exceeded" by the context, or says in one of few
 	// words how it failed, with the error in Err.
 	Outcome string
 	Err     error
@@ -134,8 +121,7 @@ type Event struct {
 	// Sent and Received are bytes: of the bodies of requests and responses, and
 	// of the output of a command, as delivered.
 	Sent, Received int64
-	// ExitCode is that of a command if Exited is set.
-	Exited   bool
+	// ExitCode is that of a command that has ended.
 	ExitCode int
 }
 
@@ -177,9 +163,7 @@ func (e *Event) attrs() []slog.Attr {
 	length("extended", e.Extended)
 	text("outcome", e.Outcome)
 	number("status", int64(e.Status))
-	if e.Exited {
-		list = append(list, slog.Int("exitCode", e.ExitCode))
-	}
+	number("exitCode", int64(e.ExitCode))
 	number("sent", e.Sent)
 	number("received", e.Received)
 	length("duration", e.Duration)

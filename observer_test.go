@@ -11,6 +11,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/go-vercel/sandbox"
@@ -127,7 +128,7 @@ func TestObserverTree(t *testing.T) {
 `
 	assert.Equal(t, strings.ReplaceAll(want, " attempt 1", ""), strings.Join(without(strings.SplitAfter(seen.String(), "\n"), "get command"), ""))
 	command := seen.roots[0].event
-	assert.Equal(t, []any{"observed", done.Command.SessionID(), done.Command.ID(), "sh", true, 3}, []any{command.Sandbox, command.Session, command.Command, command.Program, command.Exited, command.ExitCode})
+	assert.Equal(t, []any{"observed", done.Command.SessionID(), done.Command.ID(), "sh", "exit", 3}, []any{command.Sandbox, command.Session, command.Command, command.Program, command.Outcome, command.ExitCode})
 	out, err := done.Stdout(t.Context())
 	require.NoError(t, err)
 	assert.EqualValues(t, len(out), command.Received, "the output, once")
@@ -180,63 +181,63 @@ func TestObserverKinds(t *testing.T) {
 	}
 	sb, err := client.GetOrCreate(ctx, "box", testkit.Lasting(&sandbox.CreateOptions{OnCreate: hook, OnResume: hook}))
 	require.NoError(t, err)
-	assert.Equal(t, "OnCreate", last(sandbox.EventHook).Operation)
+	assert.Equal(t, "OnCreate", last("hook").Operation)
 
 	var out bytes.Buffer
 	cmd, err := sb.StartCommand(ctx, "echo", []string{"hello"}, &sandbox.CommandOptions{Stdout: &out})
 	require.NoError(t, err)
 	_, err = cmd.Wait(ctx)
 	require.NoError(t, err)
-	assert.Equal(t, []any{"echo", int64(6), true, "ok"}, []any{last(sandbox.EventCommand).Program, last(sandbox.EventCommand).Received, last(sandbox.EventCommand).Exited, last(sandbox.EventCommand).Outcome})
+	assert.Equal(t, []any{"echo", int64(6), "ok"}, []any{last("command").Program, last("command").Received, last("command").Outcome})
 	cmd, err = sb.StartCommand(ctx, "sh", []string{"-c", "exit 7"}, nil)
 	require.NoError(t, err)
-	assert.False(t, last(sandbox.EventCommand).Exited)
+	assert.Equal(t, "started", last("command").Outcome)
 	_, err = cmd.Wait(ctx)
 	require.NoError(t, err)
-	assert.Equal(t, []any{7, "exit", cmd.ID()}, []any{last(sandbox.EventWait).ExitCode, last(sandbox.EventWait).Outcome, last(sandbox.EventWait).Command})
+	assert.Equal(t, []any{7, "exit", cmd.ID()}, []any{last("wait").ExitCode, last("wait").Outcome, last("wait").Command})
 	_, err = sb.CommandContext(ctx, "sh", "-c", "echo 12345; exit 2").Output()
 	require.Error(t, err)
-	assert.Equal(t, []any{2, "exit", int64(6), nil}, []any{last(sandbox.EventCommand).ExitCode, last(sandbox.EventCommand).Outcome, last(sandbox.EventCommand).Received, last(sandbox.EventCommand).Err})
+	assert.Equal(t, []any{2, "exit", int64(6), nil}, []any{last("command").ExitCode, last("command").Outcome, last("command").Received, last("command").Err})
 	require.Error(t, sb.CommandContext(ctx, "no-such-program").Run())
-	assert.Equal(t, "no_program", last(sandbox.EventCommand).Outcome)
+	assert.Equal(t, "no_program", last("command").Outcome)
 
 	content := bytes.Repeat([]byte("x"), 100_000)
 	require.NoError(t, sb.FS().WriteFiles(ctx, []sandbox.File{{Path: "f", Content: content}}, nil))
-	assert.NotZero(t, last(sandbox.EventUpload).Sent)
+	assert.NotZero(t, last("upload").Sent)
 	r, err := sb.FS().Open(ctx, "f", nil)
 	require.NoError(t, err)
 	_, err = io.Copy(io.Discard, r)
 	require.NoError(t, err)
 	require.NoError(t, r.Close())
-	assert.EqualValues(t, len(content), last(sandbox.EventDownload).Received)
+	assert.EqualValues(t, len(content), last("download").Received)
 	_, err = sb.FS().Open(ctx, "missing", nil)
 	require.Error(t, err)
-	assert.Equal(t, "not_found", last(sandbox.EventDownload).Outcome)
+	assert.Equal(t, "not_found", last("download").Outcome)
 	require.NoError(t, sb.FS().DownloadDir(ctx, ".", t.TempDir()+"/d", nil))
-	assert.EqualValues(t, len(content), last(sandbox.EventDownload).Received)
+	assert.EqualValues(t, len(content), last("download").Received)
 
 	stopped, err := sb.Stop(ctx, nil)
 	require.NoError(t, err)
-	assert.Equal(t, []any{stopped.Snapshot.ID, stopped.Session.Duration}, []any{last(sandbox.EventStop).Snapshot, last(sandbox.EventStop).Lived})
+	assert.Equal(t, []any{stopped.Snapshot.ID, stopped.Session.Duration}, []any{last("stop").Snapshot, last("stop").Lived})
 	before := events.Counts().Hooks
 	require.NoError(t, sb.Resume(ctx))
-	assert.Equal(t, []any{"asked", "ok", "OnResume"}, []any{last(sandbox.EventResume).Cause, last(sandbox.EventResume).Outcome, last(sandbox.EventHook).Operation})
+	assert.Equal(t, []any{"asked", "ok", "OnResume"}, []any{last("resume").Cause, last("resume").Outcome, last("hook").Operation})
 	assert.Equal(t, before+1, events.Counts().Hooks)
 	require.NoError(t, sb.Close())
 	_, err = client.Get(ctx, "box", nil)
 	require.NoError(t, err)
-	assert.Equal(t, "get", last(sandbox.EventResume).Cause)
+	assert.Equal(t, "get", last("resume").Cause)
 	assert.Equal(t, 2, events.Counts().Resumes)
 
 	_, err = client.Get(ctx, "nowhere", nil)
 	require.ErrorIs(t, err, sandbox.ErrNotFound)
-	ops := events.Events(sandbox.EventOperation)
+	ops := events.Events("operation")
 	assert.Equal(t, []any{"nowhere", "not_found", 404}, []any{ops[len(ops)-1].Sandbox, ops[len(ops)-1].Outcome, ops[len(ops)-1].Status})
 	gone, cancel := context.WithCancel(ctx)
 	cancel()
 	_, err = client.Get(gone, "box", nil)
 	require.Error(t, err)
-	ops = events.Events(sandbox.EventOperation)
+	ops = events.Events("operation")
 	assert.Equal(t, "canceled", ops[len(ops)-1].Outcome)
 
 	require.Eventually(t, func() bool { return events.Counts().Open == 0 }, testkit.Patience, time.Millisecond, "%+v", events.Counts())
@@ -315,4 +316,76 @@ func TestObserverSecrets(t *testing.T) {
 		assert.NotContains(t, text, token)
 		assert.NotContains(t, text, "\x1b")
 	}
+}
+
+// TestTransferProgress: observers see how far a transfer is, once a second, and
+// nothing of one that is over by then.
+func TestTransferProgress(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		const size, piece, slow = 100_000, 10_000, 500 * time.Millisecond
+		pause := time.Duration(0)
+		events := &sandboxtest.Recorder{}
+		transport := testkit.RoundTripper(func(req *http.Request) (*http.Response, error) {
+			if req.Body != nil {
+				if _, err := io.Copy(io.Discard, req.Body); err != nil {
+					return nil, err
+				}
+			}
+			resp := testkit.JSON(http.StatusOK, "{}")
+			switch {
+			case strings.HasSuffix(req.URL.Path, "/fs/read"):
+				resp.Header.Set("Content-Type", "application/octet-stream")
+				resp.Body = io.NopCloser(&slowly{bytes.NewReader(make([]byte, size)), piece, pause})
+			case strings.HasSuffix(req.URL.Path, "/sandboxes"):
+				resp = testkit.JSON(http.StatusOK, `{"sandbox":`+fmt.Sprintf(testkit.CannedSandbox, 0)+`,"session":`+testkit.CannedSession+`,"routes":[]}`)
+			}
+			resp.Request = req
+			return resp, nil
+		})
+		c, err := sandbox.NewClient(&sandbox.ClientOptions{
+			BaseURL: "https://api.test", HTTPClient: &http.Client{Transport: transport}, Observer: events,
+			Credentials: auth.Static(auth.Credentials{Token: "token", TeamID: "team", ProjectID: "project"}),
+		})
+		require.NoError(t, err)
+		sb, err := c.Create(t.Context(), nil)
+		require.NoError(t, err)
+		transfer := func() {
+			r, err := sb.FS().Open(t.Context(), "f", &sandbox.OpenOptions{NoSizeCheck: true})
+			require.NoError(t, err)
+			_, err = io.Copy(io.Discard, r)
+			require.NoError(t, err)
+			require.NoError(t, r.Close())
+			content := &slowly{bytes.NewReader(make([]byte, size)), piece, pause}
+			require.NoError(t, sb.FS().WriteFiles(t.Context(), []sandbox.File{{Path: "f", Reader: content}}, nil))
+		}
+		transfer()
+		assert.Empty(t, events.Events("progress"))
+		pause = slow
+		transfer()
+		got := events.Events("progress")
+		require.Len(t, got, 2*size*int(slow)/piece/int(time.Second))
+		for i, e := range got {
+			seconds := i%5 + 1
+			done, operation := [2]int64{0, int64(2 * piece * seconds)}, "download"
+			if i >= 5 {
+				done[0], done[1], operation = done[1], 0, "upload"
+			}
+			assert.Equal(t, []any{operation, done, time.Duration(seconds) * time.Second, "ok"}, []any{e.Operation, [2]int64{e.Sent, e.Received}, e.Duration, e.Outcome})
+			assert.NotEmpty(t, e.Sandbox)
+		}
+		assert.Zero(t, events.Counts().Open)
+	})
+}
+
+// slowly reads pieces with a pause before each.
+type slowly struct {
+	io.ReadSeeker
+	piece int
+	pause time.Duration
+}
+
+func (s *slowly) Read(p []byte) (int, error) {
+	time.Sleep(s.pause)
+	return s.ReadSeeker.Read(p[:min(len(p), s.piece)])
 }

@@ -239,7 +239,7 @@ func (r *execRun) ended(err error) {
 	}
 	r.mu.Lock()
 	if r.state != nil {
-		e.Exited, e.ExitCode = true, r.state.code
+		e.ExitCode = r.state.code
 	}
 	r.mu.Unlock()
 	e.Received = r.received.Load()

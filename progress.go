@@ -1,7 +1,11 @@
 package sandbox
 
 import (
+	"context"
 	"io"
+	"time"
+
+	"github.com/go-vercel/sandbox/internal/observe"
 )
 
 // Progress is the state of a transfer.
@@ -19,7 +23,13 @@ type Progress struct {
 type meter struct {
 	report      func(Progress)
 	done, total int64
+	// tell, if not nil, tells observers, at most once in a while.
+	tell func(done int64)
+	told time.Time
 }
+
+// tellEvery is how often observers are told of a transfer, as long as bytes come.
+const tellEvery = time.Second
 
 func newMeter(report func(Progress), total int64) *meter {
 	if report == nil {
@@ -38,8 +48,37 @@ func (m *meter) restart() {
 func (m *meter) add(path string, n int) {
 	if m != nil && n > 0 {
 		m.done += int64(n)
-		m.report(Progress{Path: path, Done: m.done, Total: m.total})
+		if m.report != nil {
+			m.report(Progress{Path: path, Done: m.done, Total: m.total})
+		}
+		if m.tell != nil && time.Since(m.told) >= tellEvery {
+			m.told = time.Now()
+			m.tell(m.done)
+		}
 	}
+}
+
+// watch makes a meter that tells observers of the transfer e, too.
+func (c *Client) watch(ctx context.Context, e observe.Event, m *meter) *meter {
+	if c.seam() == nil {
+		return m
+	}
+	if m == nil {
+		m = &meter{}
+	}
+	m.told = e.Start
+	m.tell = func(done int64) {
+		so := e
+		so.Kind, so.Operation = observe.Progress, e.Kind
+		if e.Kind == observe.Upload {
+			so.Sent = done
+		} else {
+			so.Received = done
+		}
+		ctx, so := c.seam().Begin(ctx, so)
+		c.endEvent(ctx, so, nil)
+	}
+	return m
 }
 
 // reader counts what is read from rc as content of path.

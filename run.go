@@ -100,6 +100,7 @@ func (r *ran) event(e observe.Event) observe.Event {
 	if r.result != nil {
 		return exited(e, &r.result.Command.data)
 	}
+	e.Outcome = observe.Started
 	return e
 }
 
@@ -107,7 +108,7 @@ func (r *ran) event(e observe.Event) observe.Event {
 // not known.
 func exited(e observe.Event, end *wire.Command) observe.Event {
 	if end != nil && end.ExitCode != nil {
-		e.Exited, e.ExitCode = true, *end.ExitCode
+		e.Outcome, e.ExitCode = observe.OK, *end.ExitCode
 	}
 	return e
 }

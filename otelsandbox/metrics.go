@@ -18,8 +18,8 @@ var (
 
 // measured are the kinds of events with a histogram of their durations.
 var measured = []string{
-	sandbox.EventOperation, sandbox.EventCommand, sandbox.EventWait, sandbox.EventRepair, sandbox.EventResume, sandbox.EventHook,
-	sandbox.EventStop, sandbox.EventUpload, sandbox.EventDownload, sandbox.EventPace, sandbox.EventExtension,
+	"operation", "command", "wait", "repair", "resume", "hook",
+	"stop", "upload", "download", "pace", "extension",
 }
 
 type metrics struct {
@@ -82,9 +82,9 @@ func newMetrics(m metric.Meter, bodySizes bool) (*metrics, error) {
 
 func (x *metrics) begin(ctx context.Context, e *sandbox.Event, extra []attribute.KeyValue) {
 	switch e.Kind {
-	case sandbox.EventCommand:
+	case "command":
 		x.active.Add(ctx, 1, x.seriesOf(labels{}, extra).add...)
-	case sandbox.EventRequest:
+	case "request":
 		if e.Attempt > 1 {
 			x.retries.Add(ctx, 1, x.seriesOf(labels{operation: e.Operation, cause: e.Cause}, extra).add...)
 		}
@@ -92,31 +92,31 @@ func (x *metrics) begin(ctx context.Context, e *sandbox.Event, extra []attribute
 }
 
 func (x *metrics) end(ctx context.Context, e *sandbox.Event, extra []attribute.KeyValue) {
-	if e.Kind == sandbox.EventRequest {
+	if e.Kind == "request" {
 		x.endRequest(ctx, e, extra)
 		return
 	}
-	if h := x.durations[e.Kind]; h != nil && !detached(e) {
+	if h := x.durations[e.Kind]; h != nil && e.Outcome != "started" {
 		h.Record(ctx, e.Duration.Seconds(), x.seriesOf(durationOf(e), extra).record...)
 	}
 	switch e.Kind {
-	case sandbox.EventOperation:
+	case "operation":
 		if e.RateLimit > 0 {
 			x.remaining.Record(ctx, int64(e.RateRemaining), x.seriesOf(labels{operation: e.Operation}, extra).record...)
 		}
-	case sandbox.EventCommand:
+	case "command":
 		plain := x.seriesOf(labels{}, extra)
 		x.active.Add(ctx, -1, plain.add...)
 		x.output.Add(ctx, e.Received, plain.add...)
-	case sandbox.EventUpload:
+	case "upload":
 		x.io.Add(ctx, e.Sent, x.seriesOf(labels{direction: e.Kind}, extra).add...)
-	case sandbox.EventDownload:
+	case "download":
 		x.io.Add(ctx, e.Received, x.seriesOf(labels{direction: e.Kind}, extra).add...)
-	case sandbox.EventStop:
+	case "stop":
 		plain := x.seriesOf(labels{}, extra)
 		x.lived.Add(ctx, e.Lived.Seconds(), plain.add...)
 		x.cpu.Add(ctx, e.CPU.Seconds(), plain.add...)
-	case sandbox.EventExtension:
+	case "extension":
 		if e.Outcome == "ok" {
 			x.extended.Add(ctx, e.Extended.Seconds(), x.seriesOf(labels{}, extra).add...)
 		}
@@ -134,9 +134,4 @@ func (x *metrics) endRequest(ctx context.Context, e *sandbox.Event, extra []attr
 		x.sent.Record(ctx, e.Sent, all...)
 		x.received.Record(ctx, e.Received, all...)
 	}
-}
-
-// detached reports whether the event is only the start of a command.
-func detached(e *sandbox.Event) bool {
-	return e.Kind == sandbox.EventCommand && e.Outcome == "ok" && !e.Exited
 }

@@ -75,7 +75,7 @@ type start struct {
 func (k startKey) start() *start {
 	list := texts(nil, "sandbox.operation", k.operation)
 	s := &start{name: "sandbox " + k.kind, kind: trace.WithSpanKind(trace.SpanKindInternal)}
-	if k.kind == sandbox.EventRequest {
+	if k.kind == "request" {
 		s.name, s.kind = k.method+" "+k.path, trace.WithSpanKind(trace.SpanKindClient)
 		list = append(list, httpOf(k.method, k.path, k.host)...)
 	}
@@ -104,8 +104,8 @@ func (b *begun) Value(key any) any {
 }
 
 // spanless reports whether an event has no span: that of an operation would say
-// what those of its requests say.
-func spanless(e *sandbox.Event) bool { return e.Kind == sandbox.EventOperation }
+// what those of its requests say, and progress is no part of a transfer.
+func spanless(e *sandbox.Event) bool { return e.Kind == "operation" || e.Kind == "progress" }
 
 // Begin implements [sandbox.Observer].
 func (o *observer) Begin(ctx context.Context, e sandbox.Event) context.Context {
@@ -165,9 +165,9 @@ func (o *observer) extra(e *sandbox.Event) []attribute.KeyValue {
 // well. An exit code is a result.
 func errorType(e *sandbox.Event) string {
 	switch {
-	case e.Kind == sandbox.EventRequest && e.Status >= 400:
+	case e.Kind == "request" && e.Status >= 400:
 		return strconv.Itoa(e.Status)
-	case e.Outcome == "ok", e.Outcome == "exit", e.Outcome == "found":
+	case e.Outcome == "ok", e.Outcome == "exit", e.Outcome == "found", e.Outcome == "started":
 		return ""
 	}
 	return e.Outcome
@@ -177,7 +177,7 @@ func errorType(e *sandbox.Event) string {
 // that samplers see.
 func first(e *sandbox.Event) []attribute.KeyValue {
 	list := named(make([]attribute.KeyValue, 0, 8), e)
-	if e.Kind == sandbox.EventRequest && e.Attempt > 1 {
+	if e.Kind == "request" && e.Attempt > 1 {
 		list = append(list, attribute.Int("http.request.resend_count", e.Attempt-1))
 	}
 	return texts(list, "sandbox.cause", e.Cause)
@@ -200,7 +200,7 @@ func last(e *sandbox.Event) []attribute.KeyValue {
 		}
 	}
 	sent, received := "sandbox.sent", "sandbox.received"
-	if e.Kind == sandbox.EventRequest {
+	if e.Kind == "request" {
 		sent, received = "http.request.body.size", "http.response.body.size"
 		number("http.response.status_code", int64(e.Status))
 	} else {
@@ -208,7 +208,7 @@ func last(e *sandbox.Event) []attribute.KeyValue {
 	}
 	number(sent, e.Sent)
 	number(received, e.Received)
-	if e.Exited {
+	if (e.Kind == "command" || e.Kind == "wait") && (e.Outcome == "ok" || e.Outcome == "exit") {
 		list = append(list, attribute.Int("process.exit.code", e.ExitCode))
 	}
 	if e.CauseErr != nil {

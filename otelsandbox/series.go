@@ -85,7 +85,7 @@ func (l *labels) attributes() []attribute.KeyValue {
 // durationOf are the labels of the duration of an event.
 func durationOf(e *sandbox.Event) labels {
 	l := labels{operation: e.Operation, outcome: e.Outcome}
-	if e.Kind != sandbox.EventOperation { // retries are counted
+	if e.Kind != "operation" { // retries are counted
 		l.cause = e.Cause
 	}
 	return l

@@ -113,7 +113,7 @@ func TestTake(t *testing.T) {
 				awaitReady(t, p, 2)
 			}
 			told := map[string]int{}
-			for _, e := range events.Events(sandbox.EventPool) {
+			for _, e := range events.Events("pool") {
 				if seen[e.Sandbox] {
 					told[e.Operation+" "+e.Outcome]++
 				}

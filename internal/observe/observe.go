@@ -24,6 +24,7 @@ const (
 	Stop       = "stop"
 	Upload     = "upload"
 	Download   = "download"
+	Progress   = "progress"
 	Pace       = "pace"
 	Extension  = "extension"
 	CommandIDs = "command ids"
@@ -39,6 +40,7 @@ const (
 	Failed   = "failed"
 	Exit     = "exit"
 	Found    = "found"
+	Started  = "started"
 )
 
 // Ended returns the outcome of what ended because ctx has.
@@ -78,7 +80,6 @@ type Event struct {
 	RequestID                string
 	RateLimit, RateRemaining int
 	Sent, Received           int64
-	Exited                   bool
 	ExitCode                 int
 }
 
