@@ -53,18 +53,17 @@ func (w *Worker) open(ctx context.Context, o Options, ended string) (machine, er
 		}
 	}
 	m := runs(sb)
-	if ended != "" && ended != m.ID {
-		if m.SavedAt, err = w.rolledBack(ctx, sb, ended); err != nil {
-			return machine{}, classify(err)
-		}
-	}
-	return m, nil
+	m.SavedAt, err = w.rolledBack(ctx, sb, ended)
+	return m, classify(err)
 }
 
 // rolledBack returns when the files were saved that the session of a sandbox began
 // with, and the zero time if that was at the end of the session that ended before
 // it: one that crashes saves nothing.
 func (w *Worker) rolledBack(ctx context.Context, sb *sandbox.Sandbox, ended string) (time.Time, error) {
+	if ended == "" || ended == sb.CurrentSession().ID() {
+		return time.Time{}, nil
+	}
 	id := sb.CurrentSession().Info().SourceSnapshotID
 	if id == "" {
 		return time.Time{}, nil // that it was made anew shows by CreatedAt
@@ -173,6 +172,24 @@ func (w *Worker) renew(ctx context.Context, o Options, vm string) (machine, erro
 		return machine{}, classify(err)
 	}
 	return machine{ID: vm, ExpiresAt: extend(ctx, cur, o.lease())}, nil
+}
+
+// adopt renews the lease of the machine that runs, if one does. last is the one that
+// the workflow knows.
+func (w *Worker) adopt(ctx context.Context, o Options, last string) (machine, error) {
+	ctx, stop := alive(ctx)
+	defer stop()
+	sb, err := w.Client.Get(ctx, o.Name, &sandbox.GetOptions{NoResume: true})
+	if gone(err) || err == nil && sb.Status() != sandbox.StatusRunning {
+		return machine{}, nil
+	}
+	if err != nil {
+		return machine{}, classify(err)
+	}
+	m := runs(sb)
+	m.ExpiresAt = extend(ctx, sb.CurrentSession(), o.lease())
+	m.SavedAt, err = w.rolledBack(ctx, sb, last)
+	return m, classify(err)
 }
 
 // extend makes a session last for about d more, or for as long as the platform

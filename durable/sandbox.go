@@ -1,6 +1,7 @@
 package durable
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"time"
@@ -140,6 +141,12 @@ func (s *Sandbox) Resume(ctx workflow.Context) error {
 	if err := s.do(ctx, &m, activityOpen, s.Options, s.Ended); err != nil {
 		return err
 	}
+	s.take(m)
+	return nil
+}
+
+// take notes that another machine runs.
+func (s *Sandbox) take(m machine) {
 	switch {
 	case !s.CreatedAt.IsZero() && !m.CreatedAt.Equal(s.CreatedAt):
 		s.Resets++
@@ -148,7 +155,27 @@ func (s *Sandbox) Resume(ctx workflow.Context) error {
 	}
 	s.Ended = ""
 	s.VM, s.StartedAt, s.ExpiresAt, s.CreatedAt, s.Runtime = m.ID, m.StartedAt, m.ExpiresAt, m.CreatedAt, m.Runtime
-	return nil
+}
+
+// Adopt is [Sandbox.Renew] for a sandbox that others use by the SDK: the machine that
+// runs may be one that they have started since.
+func (s *Sandbox) Adopt(ctx workflow.Context) (runs bool, err error) {
+	var m machine
+	if err := s.do(ctx, &m, activityAdopt, s.Options, cmp.Or(s.VM, s.Ended)); err != nil {
+		return false, err
+	}
+	switch m.ID {
+	case "":
+		if s.VM != "" {
+			s.ended()
+		}
+		return false, nil
+	case s.VM:
+		s.ExpiresAt = m.ExpiresAt
+	default:
+		s.take(m)
+	}
+	return true, nil
 }
 
 // Renew makes the lease last for Lease from now, and reports whether the machine

@@ -47,6 +47,7 @@ type Worker struct {
 const (
 	activityOpen     = "sandbox.Open"
 	activityRenew    = "sandbox.Renew"
+	activityAdopt    = "sandbox.Adopt"
 	activityStop     = "sandbox.Stop"
 	activitySnapshot = "sandbox.Snapshot"
 	activityDelete   = "sandbox.Delete"
@@ -58,7 +59,7 @@ const (
 
 func (w *Worker) activities() map[string]any {
 	return map[string]any{
-		activityOpen: w.open, activityRenew: w.renew, activityStop: w.stop, activitySnapshot: w.snapshot, activityDelete: w.delete,
+		activityOpen: w.open, activityRenew: w.renew, activityAdopt: w.adopt, activityStop: w.stop, activitySnapshot: w.snapshot, activityDelete: w.delete,
 		activityStart: w.start, activityFollow: w.follow, activityKill: w.kill, activitySweep: w.sweep,
 	}
 }

@@ -4,10 +4,13 @@
 package durabletest
 
 import (
+	"context"
+	"sync"
 	"testing"
 	"time"
 
 	"go.temporal.io/sdk/client"
+	"go.temporal.io/sdk/interceptor"
 	"go.temporal.io/sdk/testsuite"
 	"go.temporal.io/sdk/worker"
 
@@ -34,6 +37,8 @@ type Env struct {
 	// Server is the emulator, Worker what is registered.
 	Server *sandboxtest.Server
 	Worker *durable.Worker
+
+	joining sync.Mutex
 }
 
 // New returns an environment in which the activities of package durable are
@@ -62,15 +67,33 @@ func New(tb testing.TB, opts *Options) *Env {
 	}
 	e.SetTestTimeout(o.Timeout)
 	// A second, which is the default, may pass on a machine that does other things.
-	e.SetWorkerOptions(worker.Options{DeadlockDetectionTimeout: o.Timeout})
+	e.SetWorkerOptions(worker.Options{DeadlockDetectionTimeout: o.Timeout, Interceptors: []interceptor.WorkerInterceptor{&joins{e: e}}})
 	e.SetStartTime(start)
 	e.Worker.Register(e.TestWorkflowEnvironment)
 	return e
 }
 
-// At plans f for a time after the workflow's start, by the workflow's clock. The
-// emulator's clock is moved to that time first: leases end and snapshots expire
-// as they would have.
+// joins joins the clocks before each activity.
+type joins struct {
+	interceptor.WorkerInterceptorBase
+	e *Env
+}
+
+func (j *joins) InterceptActivity(_ context.Context, next interceptor.ActivityInboundInterceptor) interceptor.ActivityInboundInterceptor {
+	return &joinsActivity{interceptor.ActivityInboundInterceptorBase{Next: next}, j.e}
+}
+
+type joinsActivity struct {
+	interceptor.ActivityInboundInterceptorBase
+	e *Env
+}
+
+func (a *joinsActivity) ExecuteActivity(ctx context.Context, in *interceptor.ExecuteActivityInput) (any, error) {
+	a.e.Join()
+	return a.Next.ExecuteActivity(ctx, in)
+}
+
+// At plans f for a time after the workflow's start, by the workflow's clock.
 func (e *Env) At(d time.Duration, f func()) {
 	e.RegisterDelayedCallback(func() {
 		e.Join()
@@ -78,8 +101,12 @@ func (e *Env) At(d time.Duration, f func()) {
 	}, d)
 }
 
-// Join moves the emulator's clock to the workflow's time.
+// Join moves the emulator's clock to the workflow's time: leases end and snapshots
+// expire as they would have. It is done before each activity and each function of
+// [Env.At].
 func (e *Env) Join() {
+	e.joining.Lock()
+	defer e.joining.Unlock()
 	if by := e.Now().Sub(e.Server.Now()); by > 0 {
 		e.Server.Advance(by)
 	}

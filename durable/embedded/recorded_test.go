@@ -231,6 +231,19 @@ var sittings = map[string]struct {
 		s.until(string(durable.Killed))
 		s.end(nil)
 	}},
+	"holds": {change: true, play: func(s *sitting) {
+		s.until(session.StateActive)
+		_, release, err := s.sessions.Hold(s.t.Context(), s.id)
+		if err != nil {
+			require.ErrorIs(s.t, err, sandbox.ErrInvalid)
+		} else {
+			s.send("true")
+			s.until(session.TypeCommandQueued)
+			release()
+			s.until(session.TypeCommandEnd)
+		}
+		s.end(nil)
+	}},
 	"sandbox-outlasts-refusals": {change: true, policy: session.Policy{IdleAfter: time.Second}, play: func(s *sitting) {
 		s.until(session.StateActive)
 		allow := s.refuse(sandboxtest.StopSession, http.StatusUnauthorized)

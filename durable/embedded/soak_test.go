@@ -51,12 +51,27 @@ type serviceConfig struct {
 	IdleAfter                                    time.Duration
 }
 
+func (c serviceConfig) client() (*sandbox.Client, error) {
+	return sandbox.NewClient(&sandbox.ClientOptions{
+		BaseURL: c.Sandbox, Credentials: auth.Static(auth.Credentials{Token: c.Token, TeamID: c.Team, ProjectID: c.Project}),
+	})
+}
+
 func TestMain(m *testing.M) {
 	if text := os.Getenv(envService); text != "" {
 		var c serviceConfig
 		err := json.Unmarshal([]byte(text), &c)
 		if err == nil {
 			err = serve(c)
+		}
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+	if text := os.Getenv(envAgent); text != "" {
+		var c serviceConfig
+		err := json.Unmarshal([]byte(text), &c)
+		if err == nil {
+			err = converse(c)
 		}
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
@@ -78,9 +93,7 @@ var quiet = sdklog.NewStructuredLogger(slog.New(slog.DiscardHandler))
 // serve is such a process. It prints its address and goes on until it is killed.
 func serve(c serviceConfig) error {
 	ctx := context.Background()
-	sandboxes, err := sandbox.NewClient(&sandbox.ClientOptions{
-		BaseURL: c.Sandbox, Credentials: auth.Static(auth.Credentials{Token: c.Token, TeamID: c.Team, ProjectID: c.Project}),
-	})
+	sandboxes, err := c.client()
 	if err != nil {
 		return err
 	}

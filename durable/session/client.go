@@ -45,6 +45,9 @@ type Options struct {
 	// Output is the store of the workers. Nil means that of output of commands
 	// that have ended no more than its end is shown.
 	Output durable.OutputStore
+	// Hold is for how long [Client.Hold] keeps a machine whose process has died; it
+	// renews that while it lives. Zero means 30 seconds, and 10 minutes are the most.
+	Hold time.Duration
 	// Policy and Defaults are for sessions that this client starts.
 	Policy   Policy
 	Defaults durable.Options
@@ -72,6 +75,9 @@ func New(c client.Client, opts *Options) *Client {
 	}
 	if s.opts.TaskQueue == "" {
 		s.opts.TaskQueue = "sandbox"
+	}
+	if s.opts.Hold == 0 {
+		s.opts.Hold = 30 * time.Second
 	}
 	s.archive.store = s.opts.Output
 	return s
@@ -101,6 +107,11 @@ type StartOptions struct {
 // Start starts a session and returns its ID. Its sandbox is made in the
 // background; the events tell when it is there. opts may be nil.
 func (c *Client) Start(ctx context.Context, opts *StartOptions) (id string, err error) {
+	return c.start(ctx, opts, enums.WORKFLOW_ID_REUSE_POLICY_REJECT_DUPLICATE)
+}
+
+// start is Start; again says whether a session that is over is started anew.
+func (c *Client) start(ctx context.Context, opts *StartOptions, again enums.WorkflowIdReusePolicy) (id string, err error) {
 	in := input{Options: c.opts.Defaults, Policy: c.opts.Policy}
 	if opts != nil {
 		id = opts.ID
@@ -123,7 +134,7 @@ func (c *Client) Start(ctx context.Context, opts *StartOptions) (id string, err 
 	_, err = c.temporal.ExecuteWorkflow(ctx, client.StartWorkflowOptions{
 		ID: id, TaskQueue: c.opts.TaskQueue,
 		WorkflowIDConflictPolicy: enums.WORKFLOW_ID_CONFLICT_POLICY_USE_EXISTING,
-		WorkflowIDReusePolicy:    enums.WORKFLOW_ID_REUSE_POLICY_REJECT_DUPLICATE,
+		WorkflowIDReusePolicy:    again,
 	}, workflowName, in)
 	if _, ok := errors.AsType[*serviceerror.WorkflowExecutionAlreadyStarted](err); ok {
 		return id, fmt.Errorf("%w (%s)", ErrDestroyed, id)

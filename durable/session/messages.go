@@ -36,6 +36,12 @@ func (s *run) listen(ctx workflow.Context) error {
 	}); err != nil {
 		return err
 	}
+	if err := workflow.SetUpdateHandlerWithOptions(ctx, updateHold, s.hold, workflow.UpdateHandlerOptions{Validator: s.acceptHold}); err != nil {
+		return err
+	}
+	if err := workflow.SetUpdateHandlerWithOptions(ctx, updateRelease, s.release, workflow.UpdateHandlerOptions{Validator: s.acceptRelease}); err != nil {
+		return err
+	}
 	// The signals are those of clients that know no updates, and the touch.
 	workflow.Go(ctx, func(ctx workflow.Context) {
 		sel := workflow.NewSelector(ctx)
@@ -163,7 +169,7 @@ func (s *run) enqueue(ctx workflow.Context, c commandUpdate) (string, error) {
 	if c.Key != "" {
 		s.Keys = append(s.Keys[max(len(s.Keys)+1-keepKeys, 0):], keyed{keyOf(c.Key), id})
 	}
-	s.Queue = append(s.Queue, queued{id, c.Command})
+	s.Queue = append(s.Queue, queued{ID: id, Command: c.Command})
 	s.refused.hurry = true
 	s.emit(ctx, Event{Type: TypeCommandQueued, ID: id, Command: c.Command})
 	return id, nil

@@ -27,6 +27,10 @@ type Policy struct {
 	// QueueLimit is how many commands may wait for their turn, and not above
 	// 768 KiB of them, as JSON. Zero means 100.
 	QueueLimit int `json:"queueLimit,omitempty"`
+	// MaxAge is after how much time since its start the session destroys itself,
+	// once no command runs and nobody holds it, with its sandbox and its output.
+	// Zero means never.
+	MaxAge time.Duration `json:"maxAge,omitempty"`
 	// KeepEvents is how many events the workflow itself keeps when it continues
 	// as new, but not above 256 KiB; older ones go to the store, or are truncated
 	// without one. Zero means 1000.
@@ -63,7 +67,7 @@ func (p Policy) check() error {
 	for name, v := range map[string]int64{
 		"IdleAfter": int64(p.IdleAfter), "MaxLifetime": int64(p.MaxLifetime), "RefreshMargin": int64(p.RefreshMargin),
 		"QueueLimit": int64(p.QueueLimit), "KeepEvents": int64(p.KeepEvents), "HistoryLimit": int64(p.HistoryLimit),
-		"CheckpointCommands": int64(p.CheckpointCommands), "CheckpointEvery": int64(p.CheckpointEvery), "MaxOutput": p.MaxOutput,
+		"CheckpointCommands": int64(p.CheckpointCommands), "CheckpointEvery": int64(p.CheckpointEvery), "MaxAge": int64(p.MaxAge), "MaxOutput": p.MaxOutput,
 	} {
 		if v < 0 {
 			return fmt.Errorf("%w: Policy.%s is negative", sandbox.ErrInvalid, name)

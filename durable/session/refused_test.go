@@ -86,7 +86,7 @@ func TestCarriedStateIsBounded(t *testing.T) {
 				taken := 0
 				for taken < queueBytes/(queued{Command: script}.size())-3 || r.accept(nil, commandUpdate{Command: script}) == nil {
 					taken++
-					r.Queue = append(r.Queue, queued{fmt.Sprintf("cmd-%d", taken), script})
+					r.Queue = append(r.Queue, queued{fmt.Sprintf("cmd-%d", taken), script, 0})
 					r.interrupts = append(r.interrupts, interrupt{fmt.Sprintf("cmd-%d", taken), 9}, interrupt{fmt.Sprintf("cmd-%d", taken), 9}, interrupt{"cmd-none", 9})
 				}
 				require.Positive(t, taken)

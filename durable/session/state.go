@@ -24,6 +24,10 @@ type state struct {
 	Keys []keyed `json:"keys,omitempty"`
 	// Unsaved is how many commands were started since the files were saved.
 	Unsaved int `json:"unsaved,omitempty"`
+	// Holds keep the machine, and Lent says that there were some since the session
+	// itself has last looked at it.
+	Holds []hold `json:"holds,omitempty"`
+	Lent  bool   `json:"lent,omitempty"`
 	// Interrupts are those of commands in the queue.
 	Interrupts []interrupt `json:"interrupts,omitempty"`
 }
@@ -38,7 +42,12 @@ type stored struct {
 	Decision int `json:"decision,omitempty"`
 }
 
-type queued struct{ ID, Command string }
+// queued is a command that waits for its turn, or a hold: of one with that ID, for
+// that time.
+type queued struct {
+	ID, Command string
+	Hold        time.Duration `json:",omitempty"`
+}
 
 type keyed struct{ Key, ID string }
 
@@ -99,16 +108,18 @@ type State struct {
 	LastUse          Millis `json:"lastUse"`
 	SandboxExpiresAt Millis `json:"sandboxExpiresAt,omitempty"`
 	// HibernatesAt is when it hibernates unless it is used; 0 while it does not
-	// run, or a command does.
+	// run, while a command does, or somebody holds it.
 	HibernatesAt Millis `json:"hibernatesAt,omitempty"`
 	// Running is the command that runs, Queued how many wait.
 	Running string `json:"running,omitempty"`
 	Queued  int    `json:"queued"`
-	Events  int    `json:"events"`
+	// Held is how many hold the machine: see [Client.Hold].
+	Held   int `json:"held,omitempty"`
+	Events int `json:"events"`
 }
 
 func (s *run) describe() State {
-	d := State{StartedAt: millis(s.StartedAt), LastUse: millis(s.LastUse), Running: s.current, Queued: len(s.Queue), Events: s.Base + len(s.Events)}
+	d := State{StartedAt: millis(s.StartedAt), LastUse: millis(s.LastUse), Running: s.current, Queued: len(s.Queue), Held: len(s.Holds), Events: s.Base + len(s.Events)}
 	for _, e := range slices.Backward(s.Events) {
 		if e.Event.Type == TypeStatus {
 			d.State, d.Error = e.Event.State, e.Event.Error
@@ -119,7 +130,7 @@ func (s *run) describe() State {
 		d.SandboxID, d.SessionID = s.Sandbox.Options.Name, s.Sandbox.VM
 		if s.Sandbox.VM != "" {
 			d.SandboxExpiresAt = millis(s.Sandbox.ExpiresAt)
-			if s.current == "" {
+			if s.current == "" && len(s.Holds) == 0 {
 				d.HibernatesAt = millis(s.LastUse.Add(s.in.Policy.IdleAfter))
 			}
 		}

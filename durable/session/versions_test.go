@@ -82,6 +82,13 @@ var changes = map[string]func(t *testing.T, version func(*play) *play) (since bo
 		words := story(p.run(Policy{}))
 		return slices.Contains(words, "cmd-1 killed 137")
 	},
+	"holds": func(t *testing.T, version func(*play) *play) bool {
+		p := version(newPlay(t, nil))
+		p.update(time.Minute, "hold", updateHold, holdUpdate{"a", time.Minute})
+		p.destroyAt(5 * time.Minute)
+		p.run(Policy{})
+		return p.outcomes["hold"] == "done"
+	},
 	"sandbox-outlasts-refusals": func(t *testing.T, version func(*play) *play) bool {
 		p := version(newPlay(t, nil))
 		p.send(time.Minute, "a", "true")

@@ -20,6 +20,8 @@ const (
 	updateCommand    = "command"
 	updateInterrupt  = "interrupt"
 	updateDestroy    = "destroy"
+	updateHold       = "hold"
+	updateRelease    = "release"
 	signalInterrupt  = "interrupt"
 	signalTouch      = "touch"
 	signalDestroy    = "destroy"
@@ -40,6 +42,7 @@ const (
 	changeRefusedKill  = "outlasts-refused-signals"
 	changeSwollen      = "measures-events-as-json"
 	changeEscalates    = "escalates-interrupts"
+	changeHolds        = "holds"
 )
 
 // input begins a run of the workflow; State is carried over continue-as-new.
@@ -72,8 +75,11 @@ type run struct {
 	current    string // the command that runs
 	ran        bool   // a command has, in this run
 	refused    refused
-	calls      int       // commands and interrupts that were taken
+	calls      int       // commands, interrupts and holds that were taken
 	rollAfter  time.Time // not before, since the store was away
+	// waitingHolds is how many updates wait for their hold.
+	waitingHolds int
+	adoptAfter   time.Time // not before is the lease of a machine that is held renewed
 }
 
 // Workflow is the session. It is registered by [Register] and started by
@@ -121,9 +127,30 @@ func (s *run) live(ctx workflow.Context) error {
 		s.status(ctx, StateActive)
 	}
 	for s.destroy == nil {
+		held := s.isHeld(ctx)
 		switch {
+		case !held && s.outlived(ctx):
+			s.destroy = &DestroyOptions{DeleteSandbox: true, RemoveOutput: true}
+		case !held && s.Lent:
+			if err := s.takeBack(ctx); err != nil {
+				return err
+			}
+		case held && s.waitsForHold():
+			if err := s.grant(ctx); err != nil {
+				return err
+			}
+		case held && s.full(ctx) && (len(s.Queue) == 0 || s.overdue(ctx)):
+			return s.roll(ctx)
+		case held:
+			if err := s.keepHeld(ctx); err != nil {
+				return err
+			}
 		case len(s.Queue) > 0 && s.aging(ctx):
 			if err := s.refresh(ctx); err != nil {
+				return err
+			}
+		case s.waitsForHold() && !s.overdue(ctx):
+			if err := s.grant(ctx); err != nil {
 				return err
 			}
 		case len(s.Queue) > 0 && !s.overdue(ctx):
@@ -145,12 +172,21 @@ func (s *run) live(ctx workflow.Context) error {
 
 func (s *run) ready() bool { return s.destroy != nil || s.touched || len(s.Queue) > 0 }
 
+// outlived reports whether the session is older than it may be.
+func (s *run) outlived(ctx workflow.Context) bool {
+	return s.in.Policy.MaxAge > 0 && !workflow.Now(ctx).Before(s.StartedAt.Add(s.in.Policy.MaxAge))
+}
+
 // rest waits for a command, and hibernates or refreshes when it is time. While
-// hibernated there is no timer at all.
+// hibernated there is no timer at all, unless the session ends at some age.
 func (s *run) rest(ctx workflow.Context) error {
 	s.interrupts = nil // none is for a command that is over
 	if s.Sandbox.VM == "" {
 		s.touched = false // a touch does not wake it
+		if s.in.Policy.MaxAge > 0 {
+			_, err := workflow.AwaitWithTimeout(ctx, max(s.StartedAt.Add(s.in.Policy.MaxAge).Sub(workflow.Now(ctx)), 0), s.ready)
+			return err
+		}
 		return workflow.Await(ctx, s.ready)
 	}
 	idle := s.LastUse.Add(s.in.Policy.IdleAfter)
@@ -237,9 +273,13 @@ func (s *run) end(ctx workflow.Context, cause error) error {
 	} else {
 		cause = nil
 	}
+	if s.destroy == nil {
+		s.destroy = &DestroyOptions{} // nothing is taken any more
+	}
 	destroy := s.destroy
-	if destroy == nil {
-		destroy = &DestroyOptions{}
+	// Somebody may wait for a hold.
+	if err := workflow.Await(ctx, func() bool { return workflow.AllHandlersFinished(ctx) }); err != nil {
+		return err
 	}
 	if s.Sandbox != nil {
 		stop := s.Sandbox.Close

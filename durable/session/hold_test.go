@@ -1,0 +1,196 @@
+package session
+
+import (
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"go.temporal.io/sdk/testsuite"
+
+	"github.com/go-vercel/sandbox"
+	"github.com/go-vercel/sandbox/durable"
+	"github.com/go-vercel/sandbox/durable/durabletest"
+)
+
+// update plans an update, whose answer or refusal outcomes will have.
+func (p *play) update(at time.Duration, key, name string, arg any) {
+	p.At(at, func() {
+		p.UpdateWorkflow(name, "", &testsuite.TestUpdateCallback{
+			OnAccept: func() {},
+			OnReject: func(err error) { p.outcomes[key] = "refused: " + err.Error() },
+			OnComplete: func(_ any, err error) {
+				p.outcomes[key] = "done"
+				if err != nil {
+					p.outcomes[key] = "refused: " + err.Error()
+				}
+			},
+		}, arg)
+	})
+}
+
+// machine returns the sandbox as a direct call finds it.
+func (p *play) machine() *sandbox.Sandbox {
+	sb, err := p.Server.Client().Get(p.t.Context(), "durable-ses-1", &sandbox.GetOptions{NoResume: true})
+	require.NoError(p.t, err)
+	return sb
+}
+
+// TestHold: while somebody holds a session, its machine runs, beyond its lease and
+// the time after which it would hibernate, and no command does. One that has come
+// before is waited for.
+func TestHold(t *testing.T) {
+	t.Parallel()
+	p := newPlay(t, nil)
+	p.send(10*time.Minute-time.Second, "before", "echo one >> f") // it had hibernated
+	p.update(10*time.Minute, "hold", updateHold, holdUpdate{"a", 10 * time.Minute})
+	var vm string
+	p.At(11*time.Minute, func() {
+		assert.Equal(t, "done", p.outcomes["hold"])
+		sb := p.machine()
+		vm = sb.CurrentSession().ID()
+		data, err := sb.FS().ReadFile(t.Context(), "f")
+		require.NoError(t, err)
+		assert.Equal(t, "one\n", string(data))
+	})
+	p.send(12*time.Minute, "waits", "cat g")
+	for at := 18 * time.Minute; at < time.Hour; at += 8 * time.Minute {
+		p.update(at, "longer", updateHold, holdUpdate{"a", 10 * time.Minute})
+	}
+	p.At(60*time.Minute, func() {
+		sb := p.machine()
+		assert.Equal(t, sandbox.StatusRunning, sb.Status())
+		assert.Equal(t, vm, sb.CurrentSession().ID())
+		assert.NoError(t, sb.FS().WriteFile(t.Context(), "g", []byte("two\n"), 0o600))
+		s, err := p.QueryWorkflow(queryState)
+		require.NoError(t, err)
+		var state State
+		require.NoError(t, s.Get(&state))
+		assert.Equal(t, 1, state.Held)
+		assert.Equal(t, 1, state.Queued)
+		assert.Zero(t, state.HibernatesAt)
+	})
+	p.update(61*time.Minute, "release", updateRelease, "a")
+	p.update(62*time.Minute, "again", updateRelease, "a")
+	p.destroyAt(2 * time.Hour)
+	events := p.run(Policy{IdleAfter: 5 * time.Minute})
+	words := story(events)
+	assert.Equal(t, []string{
+		StateActive, StateHibernating, StateHibernated, StateResuming, StateActive, "cmd-1 exited 0",
+		"cmd-2 exited 0", StateHibernating, StateHibernated, StateDestroyed, StateDestroyed,
+	}, words)
+	assert.Equal(t, "two\n", p.output("cmd-2"))
+	assert.Equal(t, "done", p.outcomes["release"])
+	assert.Contains(t, p.outcomes["again"], "nobody of that name")
+}
+
+// TestHoldExpires: a hold that nobody renews ends by itself, also one that was given
+// up while it waited.
+func TestHoldExpires(t *testing.T) {
+	t.Parallel()
+	p := newPlay(t, nil)
+	p.update(time.Minute, "hold", updateHold, holdUpdate{"a", time.Minute})
+	p.update(time.Minute, "other", updateHold, holdUpdate{"b", 2 * time.Minute})
+	p.send(90*time.Second, "command", "true")
+	p.At(170*time.Second, func() { assert.Equal(t, "cmd-1", p.outcomes["command"]) })
+	p.destroyAt(10 * time.Minute)
+	events := p.run(Policy{})
+	i := slices.IndexFunc(events, func(e Event) bool { return e.Type == TypeCommandStart })
+	require.Positive(t, i)
+	assert.InDelta(t, 3*time.Minute.Milliseconds(), int64(events[i].At-events[0].StartedAt), 30_000)
+}
+
+// TestHeldMachineIsReplaced: the session takes over the machine that a direct call
+// has started, notices that one has ended, and stops none of them too early.
+func TestHeldMachineIsReplaced(t *testing.T) {
+	t.Parallel()
+	p := newPlay(t, nil)
+	p.update(time.Minute, "hold", updateHold, holdUpdate{"a", 10 * time.Minute})
+	p.At(2*time.Minute, func() {
+		sb := p.machine()
+		_, err := sb.Stop(t.Context(), nil)
+		require.NoError(t, err)
+		_, err = sb.RunCommand(t.Context(), "true", nil, nil) // starts another
+		require.NoError(t, err)
+	})
+	p.update(3*time.Minute, "release", updateRelease, "a")
+	p.At(4*time.Minute, func() { assert.Equal(t, sandbox.StatusRunning, p.machine().Status()) })
+	p.At(20*time.Minute, func() { assert.Equal(t, sandbox.StatusStopped, p.machine().Status()) })
+	p.update(30*time.Minute, "hold", updateHold, holdUpdate{"a", 10 * time.Minute})
+	p.At(31*time.Minute, func() {
+		_, err := p.machine().Stop(t.Context(), nil)
+		require.NoError(t, err)
+	})
+	p.update(32*time.Minute, "release", updateRelease, "a")
+	p.destroyAt(time.Hour)
+	words := story(p.run(Policy{IdleAfter: 5 * time.Minute}))
+	assert.Equal(t, []string{
+		StateActive, StateActive, StateHibernating, StateHibernated,
+		StateResuming, StateActive, StateHibernated, StateDestroyed, StateDestroyed,
+	}, words)
+}
+
+// TestHoldsAreCarried: who holds a session, or waits for that, does so in its next
+// history as well; one that waits is asked to repeat its request.
+func TestHoldsAreCarried(t *testing.T) {
+	t.Parallel()
+	p := newPlay(t, nil)
+	p.update(time.Minute, "hold", updateHold, holdUpdate{"a", 10 * time.Minute})
+	p.send(2*time.Minute, "command", "true")
+	p.At(3*time.Minute, func() { p.SetCurrentHistoryLength(100) })
+	p.update(4*time.Minute, "waits", updateHold, holdUpdate{"b", 10 * time.Minute})
+	p.ExecuteWorkflow(Workflow, input{Policy: Policy{HistoryLimit: 50}})
+	assert.Contains(t, p.outcomes["waits"], "continuing as new")
+	again, carried := p.continued()
+	again.update(time.Minute, "waits", updateHold, holdUpdate{"b", 10 * time.Minute})
+	again.update(2*time.Minute, "release", updateRelease, "a")
+	again.At(3*time.Minute, func() { assert.Equal(t, "done", again.outcomes["waits"]) })
+	again.destroyAt(5 * time.Minute)
+	again.ExecuteWorkflow(Workflow, carried)
+	require.NoError(t, again.GetWorkflowError())
+	assert.Contains(t, story(again.events()), "cmd-1 exited 0")
+	assert.Equal(t, "done", again.outcomes["waits"])
+}
+
+// TestHoldOfWhatEnds: who waits for a session that is destroyed is told so.
+func TestHoldOfWhatEnds(t *testing.T) {
+	t.Parallel()
+	p := newPlay(t, nil)
+	p.send(time.Minute, "command", "echo up; sleep 1000")
+	p.update(time.Minute, "hold", updateHold, holdUpdate{"a", time.Minute})
+	p.update(time.Minute, "bad", updateHold, holdUpdate{"a b", time.Minute})
+	p.update(time.Minute, "long", updateHold, holdUpdate{"b", time.Hour})
+	p.on(p.whenRead("up"), func() { p.SignalWorkflow(signalDestroy, DestroyOptions{}) })
+	p.run(Policy{})
+	assert.Contains(t, p.outcomes["hold"], "destroyed")
+	assert.Contains(t, p.outcomes["bad"], "no hold")
+	assert.Contains(t, p.outcomes["long"], "no hold")
+}
+
+// TestMaxAge: a session of an age destroys itself with all that it has, not while it
+// is in use, and whether it runs or not.
+func TestMaxAge(t *testing.T) {
+	t.Parallel()
+	for name, last := range map[string]time.Duration{"asleep": time.Minute, "held": 55 * time.Minute} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			p := newPlay(t, &durabletest.Options{Output: durable.Dir(t.TempDir())})
+			p.send(time.Minute, "command", "echo kept")
+			p.update(last, "hold", updateHold, holdUpdate{"a", 10 * time.Minute})
+			events := p.run(Policy{IdleAfter: 10 * time.Minute, MaxAge: time.Hour})
+			require.NoError(t, p.GetWorkflowError())
+			took := time.Duration(events[len(events)-1].DurationMs) * time.Millisecond
+			want := time.Hour
+			if name == "held" {
+				want = 65 * time.Minute
+			}
+			assert.InDelta(t, want.Seconds(), took.Seconds(), 30)
+			_, err := p.Server.Client().Get(t.Context(), "durable-ses-1", nil)
+			assert.ErrorIs(t, err, sandbox.ErrNotFound)
+			for _, err := range durable.ReadOutput(t.Context(), p.Worker.Output, "ses-1/cmd-1") {
+				assert.Error(t, err)
+			}
+		})
+	}
+}
