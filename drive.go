@@ -1,6 +1,7 @@
 package sandbox
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -224,6 +225,7 @@ func (d *Drive) Name() string { return d.wire().Name }
 // no request; call [Drive.Refresh] first for the current state.
 func (d *Drive) Info() DriveInfo {
 	w := d.wire()
+	w.Region = cmp.Or(w.Region, DefaultRegion)
 	return driveInfo(&w)
 }
 

@@ -99,7 +99,7 @@ func TestGettersOnAMinimalResponse(t *testing.T) {
 	sb, err := c.Get(t.Context(), "box", nil)
 	require.NoError(t, err, "a missing field never fails a call that succeeded")
 
-	assert.Equal(t, sandbox.Info{Name: "box"}, sb.Info())
+	assert.Equal(t, sandbox.Info{Name: "box", Region: sandbox.DefaultRegion}, sb.Info())
 	assert.Equal(t, sandbox.SessionInfo{ID: "sess_1"}, sb.CurrentSession().Info())
 	assert.Zero(t, sb.Status())
 	assert.Zero(t, sb.ExpiresAt())

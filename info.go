@@ -31,9 +31,10 @@ type Info struct {
 	Name string
 	// Persistent reports whether the files outlive a session.
 	Persistent bool
-	// Region is where sessions are started, for example "iad1"; empty if the
-	// API did not report it. FailoverRegions are used when that is not
-	// possible. [SessionInfo.Region] is where a session actually runs.
+	// Region is where sessions are started; if the API did not report it,
+	// [DefaultRegion] in a handle's Info and empty in a listing's.
+	// FailoverRegions are used when that is not possible.
+	// [SessionInfo.Region] is where a session actually runs.
 	Region          string
 	FailoverRegions []string
 	// NetworkID is the ID of its Secure Compute network; empty if none.
@@ -147,7 +148,8 @@ type SnapshotInfo struct {
 	// "amd64".
 	Architecture string
 	// Region is where the snapshot was created, and Regions are those that
-	// sandboxes can be started from it in.
+	// sandboxes can be started from it in: Region alone in a handle's Info if
+	// the API did not report them, and nil in a listing's.
 	Region    string
 	Regions   []string
 	Status    SnapshotStatus
@@ -211,12 +213,8 @@ func sessionInfo(w *wire.Session) SessionInfo {
 }
 
 func snapshotInfo(w *wire.Snapshot) SnapshotInfo {
-	regions := slices.Clone(w.Regions)
-	if regions == nil && w.Region != "" {
-		regions = []string{w.Region}
-	}
 	return SnapshotInfo{
-		ID: w.ID, SourceSessionID: w.SourceSessionID, Architecture: w.Architecture, Region: w.Region, Regions: regions, Status: SnapshotStatus(w.Status),
+		ID: w.ID, SourceSessionID: w.SourceSessionID, Architecture: w.Architecture, Region: w.Region, Regions: slices.Clone(w.Regions), Status: SnapshotStatus(w.Status),
 		SizeBytes: w.SizeBytes, ExpiresAt: w.ExpiresAt.Time, CreatedAt: w.CreatedAt.Time, UpdatedAt: w.UpdatedAt.Time,
 		LastUsedAt: w.LastUsedAt.Time, CreationMethod: w.CreationMethod, ParentID: w.ParentID,
 	}

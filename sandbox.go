@@ -1,6 +1,7 @@
 package sandbox
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -169,6 +170,7 @@ func (s *Sandbox) names() (sandbox, session string) {
 // no request; call [Sandbox.Refresh] first for the current state.
 func (s *Sandbox) Info() Info {
 	w := s.metadata()
+	w.Region = cmp.Or(w.Region, DefaultRegion)
 	return sandboxInfo(&w)
 }
 

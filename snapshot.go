@@ -87,6 +87,9 @@ func (s *Snapshot) Status() SnapshotStatus { return SnapshotStatus(s.wire().Stat
 // makes no request.
 func (s *Snapshot) Info() SnapshotInfo {
 	w := s.wire()
+	if w.Regions == nil && w.Region != "" {
+		w.Regions = []string{w.Region}
+	}
 	return snapshotInfo(&w)
 }
 

@@ -82,6 +82,7 @@ const (
 	thatCommand = "command.id={command}"
 	ofSession   = ".sessionId?={session}"
 	thatDrive   = "drive.name={drive}|drive.id={drive}"
+	page        = " pagination.next|pagination.next=null" // otherwise a part would pass for the whole
 )
 
 func op(name, method, path string, class Class, success string) *Op {
@@ -115,14 +116,14 @@ var (
 	// With resume, a second get finds the session that the first one started. It
 	// counts as started by this client, so that its hook runs.
 	GetSandbox    = op("get sandbox", get, sandbox, Safe, thatSandbox+" session.id")
-	ListSandboxes = op("list sandboxes", get, sandboxes, Safe, "sandboxes[]")
+	ListSandboxes = op("list sandboxes", get, sandboxes, Safe, "sandboxes[]"+page)
 	UpdateSandbox = op("update sandbox", patch, sandbox, Safe, thatSandbox)
 	// Deletes whatever bears the name by then, which may be somebody else's new
 	// sandbox. The name is looked up first.
 	DeleteSandbox = bare(op("delete sandbox", remove, sandbox, Once, thatSandbox))
 
 	GetSession   = op("get session", get, session, Safe, thatSession)
-	ListSessions = op("list sessions", get, sandboxes+"/sessions", Safe, "sessions[]")
+	ListSessions = op("list sessions", get, sandboxes+"/sessions", Safe, "sessions[]"+page)
 	StopSession  = op("stop session", post, session+"/stop", Safe, thatSession)
 	// Extends twice: the end is moved by an amount, not to a point in time.
 	ExtendTimeout = first(op("extend timeout", post, session+"/extend-timeout", Once, thatSession))
@@ -154,7 +155,7 @@ var (
 	WriteFiles = bare(op("write files", post, session+"/fs/write", Safe, "{}"))
 	ReadFile   = op("read file", post, session+"/fs/read", Safe, content)
 
-	ListDrives       = op("list drives", get, drives, Safe, "drives[]")
+	ListDrives       = op("list drives", get, drives, Safe, "drives[]"+page)
 	GetOrCreateDrive = op("get or create drive", post, drives+"/{drive}", Safe, thatDrive)
 	GetDrive         = op("get drive", get, drives+"/{drive}", Safe, thatDrive)
 	// Refused, since the name is taken.
@@ -163,8 +164,8 @@ var (
 	// is looked up first.
 	DeleteDrive = bare(op("delete drive", remove, drives+"/{drive}", Once, thatDrive))
 
-	ListSnapshots = op("list snapshots", get, snapshots, Safe, "snapshots[]")
-	SnapshotTree  = op("read snapshot tree", get, snapshots+"/tree", Safe, "snapshots[]")
+	ListSnapshots = op("list snapshots", get, snapshots, Safe, "snapshots[]"+page)
+	SnapshotTree  = op("read snapshot tree", get, snapshots+"/tree", Safe, "snapshots[]"+page)
 	GetSnapshot   = op("get snapshot", get, snapshots+"/{snapshot}", Safe, "snapshot.id={snapshot}")
 	// A second delete finds nothing, since an ID is never given twice. That there
 	// is none then means done.

@@ -32,7 +32,9 @@ func terms(success string) (list []term) {
 		for alternative := range strings.SplitSeq(text, "|") {
 			t = &term{text: text, kind: '"', or: t}
 			name, want, _ := strings.Cut(alternative, "=")
-			t.want = strings.Trim(want, "{}")
+			if t.want = strings.Trim(want, "{}"); t.want == "null" {
+				t.kind, t.want = 'n', ""
+			}
 			name, t.may = strings.CutSuffix(name, "?")
 			switch before, isList := strings.CutSuffix(name, "[]"); {
 			case name == "{}":

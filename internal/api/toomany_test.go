@@ -16,7 +16,7 @@ import (
 func TestTooManyObjects(t *testing.T) {
 	t.Parallel()
 	for n, refused := range map[int]bool{100: false, maxObjects - 10: false, 2_000_000: true} {
-		page := `{"sandboxes":[{}` + strings.Repeat(",{}", n-1) + `],"pagination":{}}`
+		page := `{"sandboxes":[{}` + strings.Repeat(",{}", n-1) + `],"pagination":{"next":null}}`
 		c := testClient(roundTripper(func(*http.Request) (*http.Response, error) { return respond(200, page), nil }))
 		var got wire.SandboxesPage
 		err := c.Do(t.Context(), &Request{Op: ListSandboxes}, &got)

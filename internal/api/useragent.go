@@ -40,9 +40,8 @@ var CodingAgent = sync.OnceValue(func() string {
 	})
 })
 
-// agentName matches names, with or without a version after an @, that can appear
-// in the header without another meaning.
-var agentName = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._@-]{0,63}$`)
+// agentName matches what can stand in a header.
+var agentName = regexp.MustCompile(`^[ -~]{1,64}$`)
 
 // agentMarks are variables that identify agents that do not set AI_AGENT, in
 // order of precedence.
@@ -67,8 +66,7 @@ func findAgent(getenv func(string) string, exists func(path string) bool) string
 		case agentName.MatchString(name):
 			return name
 		}
-		// Anything that is not a name is omitted: statistics must not make a
-		// request fail, nor reveal what the caller did not intend.
+		// Anything else is omitted: statistics must not make a request fail.
 		return ""
 	}
 	for _, m := range agentMarks {

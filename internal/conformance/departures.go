@@ -127,7 +127,8 @@ type Rule struct {
 	Reason string
 	// Same says that the calls return the same and the API is asked to do the
 	// same: requests only say it in other words, together or in another order, or
-	// look and lock in addition, or an error has other words. A scenario that
+	// look and lock in addition, or repeat what may be repeated, or an error has
+	// other words. A scenario that
 	// departs by such rules alone counts as passed.
 	Same bool
 	// Unscripted are the requests that this SDK makes and the official one does
@@ -150,6 +151,7 @@ type Rule struct {
 	//   - "known": the sandbox, drive or command as it was last seen
 	//   - "again": the response to the same request before a session was looked at
 	//   - "done": an empty success
+	//   - "the same": a response that may not be the API's, twice more
 	Answer string
 	// Words are the commands of this SDK that stand for others.
 	Words []wording

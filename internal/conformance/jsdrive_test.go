@@ -32,7 +32,7 @@ var officialLives = []struct {
 	runtime       string // what sandboxes are created with; "" for an image
 	departs       []string
 }{
-	{"2.9.2", "@vercel/sandbox", "steps.json", "node24", []string{"regions-always-told", "server's-words", "usage-of-zero"}},
+	{"2.9.2", "@vercel/sandbox", "steps.json", "node24", []string{"server's-words", "usage-of-zero"}},
 	{"3.5.0", "vercel-sandbox-3", "steps.json", "", []string{"usage-of-zero"}},
 	{"3.5.0", "vercel-sandbox-3", "version3.json", "", []string{"drives-are-no-sandbox", "response-rules-told", "usage-of-zero"}},
 }

@@ -83,7 +83,7 @@ func refusal(rule string, w object, s *Step) string {
 	switch {
 	case rule != ours:
 		return rule
-	case matches(object{"kind": "APIError", "status": 400.0}, w["error"]):
+	case matches(object{"kind": "APIError", "status": "~^(400|404|2..)$"}, w["error"]):
 		return theirs
 	case w["error"] != nil || json.Unmarshal(s.Args, &args) != nil:
 		return ours
@@ -149,7 +149,7 @@ func legalized(name string, v any, renamed map[string]string) any {
 		}
 	case string:
 		switch name {
-		case "name", "sourceSandbox", "sandboxName":
+		case "name", "sourceSandbox", "sandboxName", "drive":
 			if plainNames.MatchString(v) {
 				break
 			}
@@ -157,7 +157,7 @@ func legalized(name string, v any, renamed map[string]string) any {
 				v, _ = url.PathUnescape(v)
 			}
 			now := "legal-" + strconv.Itoa(len(v))
-			renamed[url.PathEscape(v)] = now
+			renamed[encodeURIComponent(v)] = now
 			return now
 		case "contentType":
 			if v == "" || strings.ContainsAny(v, "\r\n\x00") {

@@ -14,7 +14,7 @@ func (r Rules) reconcile(p *Played, want *Recording) []string {
 	used := slices.Clone(p.Rules)
 	want.Results = plain(want.Results).([]any)
 	want.Requests = plain(want.Requests).([]any)
-	x := &reconciler{rules: r, played: p, want: want, used: func(name string) {
+	x := &reconciler{rules: r, played: p, want: want, unmade: map[string]string{}, used: func(name string) {
 		if !slices.Contains(used, name) {
 			used = append(used, name)
 		}
@@ -32,9 +32,14 @@ func (r Rules) reconcile(p *Played, want *Recording) []string {
 				x.cut("look-ups-do-not-start", i, last)
 			}
 		}
-		if rule, ok := g["#refused"].(string); ok {
-			x.cut(refusal(rule, w, &steps[i]), i, seenBefore(want.Results, i))
+		rule, refused := g["#refused"].(string)
+		if message, _ := gotErr["message"].(string); refused {
+			rule = refusal(rule, w, &steps[i])
+			x.unmade["nothing saved as "+steps[i].Save] = rule
+		} else {
+			rule = x.unmade[message]
 		}
+		x.cut(rule, i, seenBefore(want.Results, i))
 	}
 	x.requests()
 	if !slices.ContainsFunc(used, func(name string) bool { return !r.has(name) }) {
@@ -53,6 +58,8 @@ type reconciler struct {
 	script any
 	// lenient are the names of what only this SDK made of a response.
 	lenient []string
+	// unmade are the rules of refusals, by what is said of what they did not make.
+	unmade map[string]string
 }
 
 // result applies the rules about the result of a step.

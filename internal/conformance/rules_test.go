@@ -100,7 +100,7 @@ func TestRequestsOfRules(t *testing.T) {
 	owner := strings.Repeat("B", 26)
 	for _, tt := range []struct {
 		name, step string
-		script     string   // "METHOD /path": each responds with {}
+		script     string   // "METHOD /path": each responds with {}, or with 404 and the code before it
 		requests   []string // the last one is the question
 		rule       string   // that is used for it, if any
 	}{
@@ -126,6 +126,10 @@ func TestRequestsOfRules(t *testing.T) {
 		{"the end once more", `{"op":"logs"}`, "LOG", []string{"GET " + session + "/cmd/c/logs", "GET " + session + "/cmd/c?wait=true", "GET " + session + "/cmd/c?wait=true"}, ""},
 		{"the log a third time", `{"op":"logs"}`, "LOG", []string{"GET " + session + "/cmd/c/logs", "GET " + session + "/cmd/c?wait=true", "GET " + session + "/cmd/c/logs", "GET " + session + "/cmd/c/logs"}, ""},
 		{"the end of another command", `{"op":"logs"}`, "LOG", []string{"GET " + session + "/cmd/c/logs", "GET " + session + "/cmd/d?wait=true"}, ""},
+		{"what a page answered", `{"op":"list"}`, "404 GET /api/v2/sandboxes", []string{"GET /api/v2/sandboxes", "GET /api/v2/sandboxes", "GET /api/v2/sandboxes"}, "doubtful-answers-asked-again"},
+		{"a fourth time", `{"op":"list"}`, "404 GET /api/v2/sandboxes", []string{"GET /api/v2/sandboxes", "GET /api/v2/sandboxes", "GET /api/v2/sandboxes", "GET /api/v2/sandboxes"}, ""},
+		{"what the API answered", `{"op":"list"}`, "not_found GET /api/v2/sandboxes", []string{"GET /api/v2/sandboxes", "GET /api/v2/sandboxes"}, ""},
+		{"what a page answered to a create", `{"op":"create"}`, "404 POST /api/v3/sandboxes", []string{"POST /api/v3/sandboxes", "POST /api/v3/sandboxes"}, ""},
 		{"in English, another command than the last", `{"op":"fs.stat"}`, "POST " + session + "/cmd", []string{started(`["stat","a"]`), "POST " + session + `/cmd {"command":"stat","args":["b"],"env":{"LC_ALL":"C"}}`}, ""},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -133,9 +137,12 @@ func TestRequestsOfRules(t *testing.T) {
 			require.NoError(t, json.Unmarshal([]byte(tt.step), &step))
 			var script []Exchange
 			for on := range strings.SplitSeq(tt.script, ",") {
-				switch on {
-				case "":
-				case "LOG":
+				code, refused, isRefused := strings.Cut(on, " ")
+				switch {
+				case on == "":
+				case isRefused && !strings.HasPrefix(refused, "/"):
+					script = append(script, Exchange{On: refused, Status: 404, JSON: []byte(`{"error":{"code":"` + code + `"}}`)})
+				case on == "LOG":
 					script = append(script, Exchange{On: "GET " + session + "/cmd/c/logs", NDJSON: []json.RawMessage{[]byte(`{"stream":"stdout","data":"a"}`)}})
 				default:
 					script = append(script, Exchange{On: on, JSON: []byte("{}")})
@@ -198,15 +205,10 @@ func lockCommand(t *testing.T, d *Departures, args string) string {
 func TestDifferencesOfRules(t *testing.T) {
 	departures, err := LoadDepartures(dataDir)
 	require.NoError(t, err)
-	const snapshot = `{"value":{"id":"s","region":"iad1"`
 	for _, tt := range []struct{ op, want, got, rule string }{
 		{"wait", `{"error":{"kind":"Abort"},"timing":"ok"}`, `{"error":{"kind":"Abort"},"timing":"too fast"}`, "abort-at-once"},
 		{"wait", `{"error":{"kind":"Abort"},"timing":"ok"}`, `{"error":{"kind":"Abort"},"timing":"too slow"}`, ""},
 		{"wait", `{"value":1,"timing":"ok"}`, `{"value":1,"timing":"too fast"}`, ""},
-		{"snapshot", snapshot + `}}`, snapshot + `,"regions":["iad1"]}}`, "regions-always-told"},
-		{"snapshot", snapshot + `}}`, snapshot + `,"regions":["fra1"]}}`, ""},
-		{"snapshot", snapshot + `,"regions":["fra1"]}}`, snapshot + `,"regions":["iad1"]}}`, ""},
-		{"snapshot", snapshot + `,"regions":["iad1"]}}`, snapshot + `}}`, ""},
 		{"piped", `{"error":{"kind":"APIError","status":404,"sessionId":"a"}}`, `{"error":{"kind":"StreamError","code":"stream_lost","sessionId":"a"}}`, "lost-output-told"},
 		{"piped", `{"error":{"kind":"APIError","status":404,"sessionId":"a"}}`, `{"error":{"kind":"StreamError","code":"stream_lost","sessionId":"b"}}`, ""},
 		{"piped", `{"error":{"kind":"APIError","status":500,"sessionId":"a"}}`, `{"error":{"kind":"StreamError","code":"stream_lost","sessionId":"a"}}`, ""},

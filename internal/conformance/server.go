@@ -83,7 +83,7 @@ func StartServer(script []Exchange, opts ServerOptions) *Server {
 
 func newServer(script []Exchange, opts ServerOptions) *Server {
 	s := &Server{opts: opts, taken: make(chan struct{}), logged: map[*Entry]*Entry{}}
-	s.memory = memory{map[string][]json.RawMessage{}, map[string][]json.RawMessage{}, map[string]object{}, map[string]*Exchange{}, map[string]*Exchange{}, map[string]bool{}, map[string]bool{}, map[string]int{}, map[string]bool{}, map[string]bool{}}
+	s.memory = memory{map[string][]json.RawMessage{}, map[string][]json.RawMessage{}, map[string]object{}, map[string]*Exchange{}, map[string]*slot{}, map[string]bool{}, map[string]bool{}, map[string]int{}, map[string]bool{}, map[string]bool{}}
 	for _, ex := range script {
 		times := 1
 		if ex.Times != nil {
@@ -137,6 +137,7 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		defer s.mu.Unlock()
 		s.step, _ = strconv.Atoi(r.URL.Query().Get("at"))
 		clear(s.allowed)
+		clear(s.doubted)
 		return
 	}
 	body, err := io.ReadAll(r.Body)
@@ -217,9 +218,7 @@ func (s *Server) take(e *Entry) *Exchange {
 			s.ending[path.Base(e.Path)] = true
 			s.told[path.Base(e.Path)] = true
 		}
-		e.Unscripted, s.allowed[asked] = true, true
-		s.use(rule.Rule)
-		return s.ruled(e, rule)
+		return s.allow(e, rule, asked)
 	}
 	if s.opts.Rules.has("append-adds-only") {
 		if ex := s.append(e); ex != nil {
@@ -255,17 +254,26 @@ func (s *Server) take(e *Entry) *Exchange {
 		}
 		return ex
 	}
-	if ex := s.tooLate(e); ex != nil {
-		return ex
-	}
 	if rule != nil && rule.Answer != "" && !s.allowed[asked] { // the one that is awaited was made before
-		e.Unscripted, s.allowed[asked] = true, true
-		s.use(rule.Rule)
-		return s.ruled(e, rule)
+		return s.allow(e, rule, asked)
 	}
 	e.Unscripted = true
 	s.log = append(s.log, e)
 	return nil
+}
+
+// allow sets a request aside under a rule, and returns its response.
+func (s *Server) allow(e *Entry, rule *Rule, asked string) *Exchange {
+	ex := s.ruled(e, rule)
+	if rule.Answer == "the same" {
+		s.doubted[fmt.Sprint(question(plain(e)))].left--
+		clear(s.allowed)
+	} else {
+		s.allowed[asked] = true
+	}
+	e.Unscripted = true
+	s.use(rule.Rule)
+	return ex
 }
 
 func (s *Server) use(rules ...string) {

@@ -19,7 +19,7 @@ type memory struct {
 	logs    map[string][]json.RawMessage // of commands whose log was read
 	known   map[string]object            // what a look would show, by its path
 	resumes map[string]*Exchange         // of sandboxes, by their paths
-	late    map[string]*Exchange         // what came too late, by the request
+	doubted map[string]*slot             // responses that only the official SDK takes for the API's, by the request
 	unread  map[string]bool              // the commands whose log broke, or was none
 	ending  map[string]bool              // the commands that were asked for their end since
 	leases  map[string]int               // the numbers of locks, by their keys and owners
@@ -141,6 +141,10 @@ func (s *Server) ruled(e *Entry, rule *Rule) *Exchange {
 		if known != nil {
 			return respond(known)
 		}
+	case "the same":
+		if last := s.doubted[fmt.Sprint(question(plain(e)))]; last != nil && last.left > 0 {
+			return &last.Exchange
+		}
 	case "done":
 		return respond(known)
 	case "stopped", "running":
@@ -226,8 +230,9 @@ const sessionsPath = "/api/v2/sandboxes/sessions/"
 // remember records what rules respond with: the output of commands that ran,
 // the last state of what was shown, and responses to resumes.
 func (s *Server) remember(ex *Exchange, e *Entry) {
-	if ex.Status == http.StatusRequestTimeout || ex.Status == http.StatusTooEarly {
-		s.late[fmt.Sprint(question(plain(e)))] = ex
+	delete(s.doubted, fmt.Sprint(question(plain(e))))
+	if s.doubtful(ex) {
+		s.doubted[fmt.Sprint(question(plain(e)))] = &slot{*ex, 2}
 	}
 	if strings.Contains(fmt.Sprint(e.Query), "[resume true]") {
 		s.resumes[e.Path] = ex
@@ -300,16 +305,21 @@ func (s *Server) show(e *Entry, status int, body []byte) {
 	}
 }
 
-// tooLate returns the response to a request that was refused because it came
-// too late, and is made again.
-func (s *Server) tooLate(e *Entry) *Exchange {
-	ex := s.late[fmt.Sprint(question(plain(e)))]
-	if ex == nil || !s.opts.Rules.has("time-out-retried") {
-		return nil
+// doubtful reports whether a response is not known to be the API's: it came too
+// late, is a refusal without a code, or a success of which the official SDK makes
+// an error.
+func (s *Server) doubtful(ex *Exchange) bool {
+	switch {
+	case ex.CutAfterBytes != nil || ex.Drop:
+		return false
+	case ex.Status < 300:
+		return s.opts.Want != nil && s.step < len(s.opts.Want.Results) &&
+			matches(object{"error": object{"kind": "APIError", "status": "~^2..$"}}, s.opts.Want.Results[s.step])
+	case ex.Status < 400 || ex.Status >= 500 || ex.Status == http.StatusTooManyRequests:
+		return false
 	}
-	e.Unscripted = true
-	s.use("time-out-retried")
-	return ex
+	said, _ := decodeJSON(ex.JSON)
+	return ex.Status == http.StatusRequestTimeout || ex.Status == http.StatusTooEarly || !matches(object{"error": object{"code": "~^[a-z_]+$"}}, said)
 }
 
 // unmark removes from a create with an onCreate hook the mark by which it
