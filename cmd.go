@@ -178,7 +178,7 @@ func (c *Cmd) dir() string {
 	if c.Dir == "" || path.IsAbs(c.Dir) || c.on == nil {
 		return c.Dir
 	}
-	return path.Join(c.on.Cwd(), c.Dir)
+	return path.Join(c.on.cwd(), c.Dir)
 }
 
 // options checks the fields and converts them to the options of StartCommand.

@@ -121,15 +121,12 @@ func (c *Command) ExitStatus() (code int, exited bool) {
 	return 0, false
 }
 
-// String returns the command's ID and program. Arguments are omitted, since
-// they may hold secrets.
-func (c *Command) String() string {
+// Format prints the command's ID and program, for every verb. Arguments are
+// omitted, since they may hold secrets.
+func (c *Command) Format(f fmt.State, verb rune) {
 	w := c.wire()
-	return fmt.Sprintf("command %s (%s)", w.ID, w.Name)
+	redact.String(f, verb, fmt.Sprintf("command %s (%s)", w.ID, w.Name))
 }
-
-// Format writes String for every verb.
-func (c *Command) Format(f fmt.State, verb rune) { redact.String(f, verb, c.String()) }
 
 // LogValue implements [slog.LogValuer].
 func (c *Command) LogValue() slog.Value {

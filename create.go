@@ -14,8 +14,8 @@ import (
 )
 
 // CreateOptions describes a new sandbox. The zero value leaves the name, size
-// and timeout to the platform and uses the image [ImageUniversal]. Values that
-// the API accepts on no plan are refused with [ErrInvalid] before any request.
+// and timeout to the platform and uses its universal image. Values that the API
+// accepts on no plan are refused with [ErrInvalid] before any request.
 type CreateOptions struct {
 	// Name identifies the sandbox within the project: at most 128 letters,
 	// digits, - and _. If empty, the API chooses one. Choosing a name is safer:
@@ -36,9 +36,11 @@ type CreateOptions struct {
 	// limit, with 2048 MB of memory each. Zero means the platform's default of
 	// 2.
 	VCPUs int
-	// Image is the image of the sandbox: [ImageUniversal], one of the other
-	// constants, or an image in the project's registry. Empty means
-	// ImageUniversal, or that of the Source.
+	// Image is the image of the sandbox: one of the platform's, which are
+	// vercel/sandbox/ and universal, node:26, node:24, node:22, python:3.14,
+	// ubuntu or arch, or one in the project's registry. In the platform's the
+	// user is ubuntu, with sudo, and the working directory is /vercel. Empty
+	// means universal, or that of the Source.
 	Image string
 	// Runtime, such as "node24", is the predecessor of Image, deprecated
 	// by the platform. It can't be combined with Image.
@@ -47,8 +49,8 @@ type CreateOptions struct {
 	// has been pushed but not prepared, which takes minutes. Otherwise the
 	// error matches [ErrImageNotReady].
 	WaitForImage bool
-	// Region is where sessions are started, for example "iad1"; empty
-	// means the platform's default. FailoverRegions are used when that is not
+	// Region is where sessions are started; empty means the platform's default,
+	// "iad1". FailoverRegions are used when that is not
 	// possible. Not every plan supports them.
 	Region          string
 	FailoverRegions []string
@@ -132,8 +134,8 @@ type resources struct {
 	Memory int `json:"memory,omitempty"`
 }
 
-// DefaultRegion is where the platform creates sandboxes and drives by default.
-const DefaultRegion = "iad1"
+// defaultRegion is where the platform creates sandboxes and drives.
+const defaultRegion = "iad1"
 
 func (o *CreateOptions) body() (*createBody, error) {
 	if o.Name != "" {
@@ -261,7 +263,7 @@ func (o *CreateOptions) missing(err error) error {
 	if from, ok := o.Source.(SnapshotSource); ok {
 		e.hint = fmt.Sprintf("the source is the snapshot %q", from.SnapshotID)
 	} else if o.Image != "" {
-		e.hint = fmt.Sprintf("the image is %q; the platform's own begin with vercel/sandbox/, such as %s", o.Image, ImageUniversal)
+		e.hint = fmt.Sprintf("the image is %q; the platform's own begin with vercel/sandbox/, such as %s", o.Image, defaultImage)
 	}
 	return err
 }

@@ -1,7 +1,7 @@
 // Package sandbox is a client for Vercel Sandbox: named, persistent Linux
 // microVMs in which to run untrusted code, agents, builds and servers.
 //
-//	sb, err := sandbox.Create(ctx, &sandbox.CreateOptions{Image: sandbox.ImageNode24})
+//	sb, err := sandbox.Create(ctx, &sandbox.CreateOptions{Image: "vercel/sandbox/node:24"})
 //	if err != nil {
 //		return err
 //	}

@@ -52,7 +52,7 @@ type DriveInfo struct {
 // are not zero must match it.
 type DriveOptions struct {
 	// Region is where the data is stored. Empty means the platform's default,
-	// [DefaultRegion]. It can't be changed later.
+	// "iad1". It can't be changed later.
 	Region string
 	// MaxSizeBytes is the drive's capacity, a multiple of 4,096. Zero means the
 	// plan's default.
@@ -170,7 +170,7 @@ func (c *Client) deleteDrive(ctx context.Context, project, name, id string) (las
 		lost = err
 		now, lookErr := c.driveOp(ctx, project, &api.Request{Op: api.GetDrive, Path: []string{name}, Query: req.Query})
 		switch {
-		case c.isGone(lookErr), lookErr == nil && id != "" && now.ID() != id:
+		case c.isGone(lookErr), lookErr == nil && id != "" && now.Info().ID != id:
 			return last, nil
 		case lookErr != nil || id == "":
 			return last, err
@@ -215,9 +215,6 @@ func driveInfo(w *wire.Drive) DriveInfo {
 	}
 }
 
-// ID returns the drive's ID.
-func (d *Drive) ID() string { return d.wire().ID }
-
 // Name returns the drive's name.
 func (d *Drive) Name() string { return d.wire().Name }
 
@@ -225,15 +222,12 @@ func (d *Drive) Name() string { return d.wire().Name }
 // no request; call [Drive.Refresh] first for the current state.
 func (d *Drive) Info() DriveInfo {
 	w := d.wire()
-	w.Region = cmp.Or(w.Region, DefaultRegion)
+	w.Region = cmp.Or(w.Region, defaultRegion)
 	return driveInfo(&w)
 }
 
-// String returns a short description of the drive.
-func (d *Drive) String() string { return "drive " + d.Name() }
-
-// Format writes String for every verb.
-func (d *Drive) Format(f fmt.State, verb rune) { redact.String(f, verb, d.String()) }
+// Format prints the drive's name, for every verb.
+func (d *Drive) Format(f fmt.State, verb rune) { redact.String(f, verb, "drive "+d.Name()) }
 
 // LogValue implements [slog.LogValuer].
 func (d *Drive) LogValue() slog.Value {
@@ -285,7 +279,7 @@ func (d *Drive) Delete(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	last, err := c.deleteDrive(ctx, project, name, d.ID())
+	last, err := c.deleteDrive(ctx, project, name, d.wire().ID)
 	if err == nil && last.Name != "" {
 		d.mu.Lock()
 		defer d.mu.Unlock()

@@ -32,7 +32,7 @@ func TestDriveGetOrCreate(t *testing.T) {
 	again, err := c.GetOrCreateDrive(ctx, "data", nil)
 	require.NoError(t, err)
 	assert.Equal(t, info, again.Info())
-	for _, id := range []string{"data", made.ID()} {
+	for _, id := range []string{"data", made.Info().ID} {
 		found, err := c.GetDrive(ctx, id)
 		require.NoError(t, err)
 		assert.Equal(t, info, found.Info(), id)
@@ -52,8 +52,8 @@ func TestDriveGetOrCreate(t *testing.T) {
 	}
 	anew, err := c.GetOrCreateDrive(ctx, "data", nil)
 	require.NoError(t, err)
-	assert.NotEqual(t, info.ID, anew.ID())
-	assert.Equal(t, sandbox.DefaultRegion, anew.Info().Region)
+	assert.NotEqual(t, info.ID, anew.Info().ID)
+	assert.Equal(t, "iad1", anew.Info().Region)
 }
 
 func TestListDrives(t *testing.T) {
@@ -72,8 +72,8 @@ func TestListDrives(t *testing.T) {
 	}{
 		{nil, []string{"logs-c", "logs-d", "logs-a", "data", "logs-b"}, 1},
 		{&sandbox.ListOptions{Limit: 2}, []string{"logs-c", "logs-d", "logs-a", "data", "logs-b"}, 3},
-		{&sandbox.ListOptions{SortBy: sandbox.SortByUpdatedAt, SortOrder: sandbox.Ascending, Limit: 4}, []string{"logs-b", "data", "logs-a", "logs-d", "logs-c"}, 2},
-		{&sandbox.ListOptions{NamePrefix: "logs-", SortOrder: sandbox.Ascending, Limit: 3}, []string{"logs-a", "logs-b", "logs-c", "logs-d"}, 2},
+		{&sandbox.ListOptions{SortBy: "updatedAt", SortOrder: "asc", Limit: 4}, []string{"logs-b", "data", "logs-a", "logs-d", "logs-c"}, 2},
+		{&sandbox.ListOptions{NamePrefix: "logs-", SortOrder: "asc", Limit: 3}, []string{"logs-a", "logs-b", "logs-c", "logs-d"}, 2},
 		{&sandbox.ListOptions{NamePrefix: "nothing"}, nil, 1},
 	} {
 		before := testkit.Count(srv, sandboxtest.ListDrives)
@@ -92,7 +92,7 @@ func TestListDrives(t *testing.T) {
 	require.NoError(t, err)
 	assert.Equal(t, []string{"logs-a", "data"}, []string{page.Items[0].Name, page.Items[1].Name})
 	asked := len(srv.Requests())
-	_, err = c.ListDrivesPage(t.Context(), &sandbox.ListOptions{NamePrefix: "logs-", SortBy: sandbox.SortByCreatedAt})
+	_, err = c.ListDrivesPage(t.Context(), &sandbox.ListOptions{NamePrefix: "logs-", SortBy: "createdAt"})
 	require.ErrorIs(t, err, sandbox.ErrInvalid)
 	_, err = c.ListDrivesPage(t.Context(), &sandbox.ListOptions{Limit: 51})
 	require.ErrorIs(t, err, sandbox.ErrInvalid)

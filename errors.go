@@ -256,11 +256,6 @@ func (e *APIError) judged() api.Kind {
 	return e.kind
 }
 
-// Temporary reports whether the same call may succeed later: the API, or
-// something between it and this program, could not serve it. If the operation
-// is not safe to repeat, the error also matches [ErrOutcomeUnknown].
-func (e *APIError) Temporary() bool { return e.judged().Passing() }
-
 // RequestError reports an operation that received no response: the connection
 // could not be made or broke, or the context ended. It unwraps to the cause, so
 // that [errors.Is] works with [context.Canceled] and

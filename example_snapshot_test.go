@@ -92,7 +92,7 @@ func ExampleClient_GetSnapshot() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	fmt.Println(snapshot.Status(), snapshot.Info().CreationMethod)
+	fmt.Println(snapshot.Info().Status, snapshot.Info().CreationMethod)
 	if err := snapshot.Delete(ctx); err != nil {
 		log.Fatal(err)
 	}
@@ -118,7 +118,7 @@ func ExampleClient_SnapshotTree() {
 		}
 	}
 	ancestors := 0
-	for node, err := range client.SnapshotTree(ctx, last.ID(), &sandbox.ListOptions{SortOrder: sandbox.Descending}) {
+	for node, err := range client.SnapshotTree(ctx, last.ID(), &sandbox.ListOptions{SortOrder: "desc"}) {
 		if err != nil {
 			log.Fatal(err)
 		}

@@ -159,8 +159,8 @@ func ExampleClient_List() {
 	stale := client.List(ctx, &sandbox.ListOptions{
 		NamePrefix: "e2e-",
 		Tags:       map[string]string{"suite": "e2e"},
-		SortBy:     sandbox.SortByName,
-		SortOrder:  sandbox.Ascending,
+		SortBy:     "name",
+		SortOrder:  "asc",
 	})
 	for info, err := range stale {
 		if err != nil {
@@ -205,7 +205,7 @@ func ExampleClient_ListPage() {
 		}
 		defer sb.Delete(ctx, nil)
 	}
-	opts := &sandbox.ListOptions{NamePrefix: "page-", SortBy: sandbox.SortByName, SortOrder: sandbox.Ascending, Limit: 2}
+	opts := &sandbox.ListOptions{NamePrefix: "page-", SortBy: "name", SortOrder: "asc", Limit: 2}
 	for {
 		page, err := client.ListPage(ctx, opts)
 		if err != nil {

@@ -86,7 +86,7 @@ func lengthless(ctx context.Context, t target, r *FileReader, name string) *leng
 }
 
 func reportedOf(info fs.FileInfo) reported {
-	return reported{size: info.Size(), empty: info.Sys().(*FileStat).Blocks == 0}
+	return reported{size: info.Size(), empty: info.(*fileInfo).stat.Blocks == 0}
 }
 
 func askLength(ctx context.Context, t target, path string) reported {

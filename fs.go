@@ -433,7 +433,7 @@ func (f *FileSystem) ReadDir(ctx context.Context, name string) ([]fs.DirEntry, e
 func dirEntries(list []coreutils.Entry) []fs.DirEntry {
 	entries := make([]fs.DirEntry, len(list))
 	for i := range list {
-		entries[i] = fs.FileInfoToDirEntry(&fileInfo{name: list[i].Name, stat: fileStat(&list[i].Stat)})
+		entries[i] = fs.FileInfoToDirEntry(&fileInfo{name: list[i].Name, stat: list[i].Stat})
 	}
 	slices.SortFunc(entries, func(a, b fs.DirEntry) int { return strings.Compare(a.Name(), b.Name()) })
 	return entries

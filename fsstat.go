@@ -28,22 +28,19 @@ func (f *FileSystem) stat(ctx context.Context, op, name string, follow bool) (fs
 	if err != nil {
 		return nil, &fs.PathError{Op: op, Path: name, Err: reason(err)}
 	}
-	return &fileInfo{name: path.Base(name), stat: fileStat(st)}, nil
+	return &fileInfo{name: path.Base(name), stat: *st}, nil
 }
 
-// FileStat is everything that the sandbox reports about a file. It is returned
-// by the Sys method of this package's [fs.FileInfo] values.
+// FileStat is what the sandbox reports about a file beyond its [fs.FileInfo],
+// whose Sys method returns it.
 type FileStat struct {
-	// Size is the length in bytes.
-	Size int64
 	// RawMode is Linux's st_mode: the file's type and permissions.
 	RawMode uint32
 	// UID and GID are the IDs of the owner and the group.
 	UID, GID int
-	// AccessTime, ModTime, ChangeTime and BirthTime are as precise as the
-	// sandbox's stat reports them. BirthTime is zero if unknown, and in
-	// directory listings.
-	AccessTime, ModTime, ChangeTime, BirthTime time.Time
+	// AccessTime, ChangeTime and BirthTime are as precise as the sandbox's stat
+	// reports them. BirthTime is zero if unknown, and in directory listings.
+	AccessTime, ChangeTime, BirthTime time.Time
 	// Links is the number of hard links.
 	Links uint64
 	// Inode and Device identify the file.
@@ -57,7 +54,7 @@ type FileStat struct {
 
 type fileInfo struct {
 	name string
-	stat FileStat
+	stat coreutils.Stat
 }
 
 func (i *fileInfo) Name() string       { return i.name }
@@ -65,13 +62,12 @@ func (i *fileInfo) Size() int64        { return i.stat.Size }
 func (i *fileInfo) Mode() fs.FileMode  { return coreutils.FileMode(i.stat.RawMode) }
 func (i *fileInfo) ModTime() time.Time { return i.stat.ModTime }
 func (i *fileInfo) IsDir() bool        { return i.Mode().IsDir() }
-func (i *fileInfo) Sys() any           { return &i.stat }
 func (i *fileInfo) String() string     { return fs.FormatFileInfo(i) }
 
-func fileStat(s *coreutils.Stat) FileStat {
-	return FileStat{
-		Size: s.Size, RawMode: s.RawMode, UID: s.UID, GID: s.GID,
-		AccessTime: s.AccessTime, ModTime: s.ModTime, ChangeTime: s.ChangeTime, BirthTime: s.BirthTime,
+func (i *fileInfo) Sys() any {
+	s := &i.stat
+	return &FileStat{
+		RawMode: s.RawMode, UID: s.UID, GID: s.GID, AccessTime: s.AccessTime, ChangeTime: s.ChangeTime, BirthTime: s.BirthTime,
 		Links: s.Links, Inode: s.Inode, Device: s.Device, BlockSize: s.BlockSize, Blocks: s.Blocks,
 	}
 }

@@ -79,10 +79,10 @@ func TestGettersOnAFullResponse(t *testing.T) {
 
 	s := sb.CurrentSession()
 	assert.Equal(t, "sess_1", s.ID())
-	assert.Equal(t, sandbox.StatusRunning, s.Status())
+	assert.Equal(t, sandbox.StatusRunning, s.Info().Status)
 	session := s.Info()
 	assert.JSONEq(t, `{"x":1}`, string(session.Extra["future"]))
-	assert.Equal(t, sandbox.PolicyDenyAll, session.NetworkPolicy.Mode)
+	assert.Equal(t, "deny-all", session.NetworkPolicy.Mode)
 	session.Extra, session.NetworkPolicy = nil, nil
 	assert.Equal(t, sandbox.SessionInfo{
 		ID: "sess_1", MemoryMB: 8192, VCPUs: 4, Region: "iad1", Runtime: "node24", Timeout: 10 * time.Minute, Status: sandbox.StatusRunning,
@@ -99,7 +99,7 @@ func TestGettersOnAMinimalResponse(t *testing.T) {
 	sb, err := c.Get(t.Context(), "box", nil)
 	require.NoError(t, err, "a missing field never fails a call that succeeded")
 
-	assert.Equal(t, sandbox.Info{Name: "box", Region: sandbox.DefaultRegion}, sb.Info())
+	assert.Equal(t, sandbox.Info{Name: "box", Region: "iad1"}, sb.Info())
 	assert.Equal(t, sandbox.SessionInfo{ID: "sess_1"}, sb.CurrentSession().Info())
 	assert.Zero(t, sb.Status())
 	assert.Zero(t, sb.ExpiresAt())

@@ -207,7 +207,7 @@ func (s *Sandbox) flyHooks(ctx context.Context, c *Client, f *flight, session *S
 // gone reports whether the session is known to have ended. It asks the API.
 func (s *Session) gone(ctx context.Context) bool {
 	err := s.Refresh(ctx)
-	return errors.Is(err, ErrNotFound) || err == nil && !begun(s.Status())
+	return errors.Is(err, ErrNotFound) || err == nil && !begun(s.status())
 }
 
 // lockError is a failure of the lock of a sandbox's hooks, which says nothing of

@@ -9,19 +9,9 @@ import (
 	"github.com/go-vercel/sandbox/internal/api"
 )
 
-// The images that the platform maintains, for [CreateOptions.Image]. Without an
-// image and a runtime, a sandbox uses ImageUniversal. In all of them the user
-// is ubuntu, with sudo, and the working directory is /vercel. Other images are
-// named by their reference in the project's registry.
-const (
-	ImageUniversal = "vercel/sandbox/universal"
-	ImageNode26    = "vercel/sandbox/node:26"
-	ImageNode24    = "vercel/sandbox/node:24"
-	ImageNode22    = "vercel/sandbox/node:22"
-	ImagePython314 = "vercel/sandbox/python:3.14"
-	ImageUbuntu    = "vercel/sandbox/ubuntu"
-	ImageArch      = "vercel/sandbox/arch"
-)
+// defaultImage is the platform's image for sandboxes that name neither an image
+// nor a runtime.
+const defaultImage = "vercel/sandbox/universal"
 
 // imageInterval is the pause between checks whether an image is ready.
 const imageInterval = 5 * time.Second

@@ -32,7 +32,7 @@ type Info struct {
 	// Persistent reports whether the files outlive a session.
 	Persistent bool
 	// Region is where sessions are started; if the API did not report it,
-	// [DefaultRegion] in a handle's Info and empty in a listing's.
+	// "iad1" in a handle's Info and empty in a listing's.
 	// FailoverRegions are used when that is not possible.
 	// [SessionInfo.Region] is where a session actually runs.
 	Region          string

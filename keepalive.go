@@ -101,7 +101,7 @@ func (s *Sandbox) keepAliveOnce(ctx context.Context, o *KeepAliveOptions) (time.
 		return min(o.Interval, o.Margin/4), nil
 	case err != nil:
 		return 0, fmt.Errorf("sandbox: keeping %q alive: %w", s.Name(), err)
-	case cur.Status() != StatusRunning:
+	case cur.status() != StatusRunning:
 		return o.Interval, nil
 	case left > o.Margin:
 		return min(o.Interval, left-o.Margin), nil
@@ -144,7 +144,7 @@ func (s *Sandbox) keepAliveFailed(ctx context.Context, err error) {
 func passing(err error) bool {
 	switch e := err.(type) {
 	case *APIError:
-		return e.Temporary()
+		return e.judged().Passing()
 	case *RequestError:
 		return true
 	case *api.AuthError:

@@ -44,7 +44,7 @@ func TestKeepAlive(t *testing.T) {
 	}
 	advance(30 * time.Minute)
 	require.NoError(t, first.Refresh(t.Context()))
-	assert.Equal(t, sandbox.StatusRunning, first.Status())
+	assert.Equal(t, sandbox.StatusRunning, first.Info().Status)
 
 	_, err := sb.Stop(t.Context(), nil)
 	require.NoError(t, err)
@@ -56,13 +56,13 @@ func TestKeepAlive(t *testing.T) {
 	require.NotEqual(t, first.ID(), second.ID())
 	advance(30 * time.Minute)
 	require.NoError(t, second.Refresh(t.Context()))
-	assert.Equal(t, sandbox.StatusRunning, second.Status())
+	assert.Equal(t, sandbox.StatusRunning, second.Info().Status)
 
 	cancel()
 	require.NoError(t, <-ended)
 	srv.Advance(10 * time.Minute)
 	require.Eventually(t, func() bool {
-		return assert.NoError(t, second.Refresh(t.Context())) && second.Status() == sandbox.StatusStopped
+		return assert.NoError(t, second.Refresh(t.Context())) && second.Info().Status == sandbox.StatusStopped
 	}, testkit.Patience, 10*time.Millisecond)
 }
 

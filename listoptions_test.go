@@ -18,7 +18,7 @@ func TestListOptionsElsewhere(t *testing.T) {
 	srv, sb := testkit.Start(t, nil)
 	c, ctx := srv.Client(), t.Context()
 	fields := map[string]sandbox.ListOptions{
-		"Cursor": {Cursor: "c"}, "SortBy": {SortBy: sandbox.SortByName}, "NamePrefix": {NamePrefix: "a"},
+		"Cursor": {Cursor: "c"}, "SortBy": {SortBy: "name"}, "NamePrefix": {NamePrefix: "a"},
 		"Tags": {Tags: map[string]string{"a": "b"}}, "Sandbox": {Sandbox: "a"},
 	}
 	before := len(srv.Requests())

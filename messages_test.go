@@ -40,7 +40,7 @@ func TestMessages(t *testing.T) {
 		"no program":    {run(sb, "nodejs99"), []string{`"box"`, "nodejs99"}},
 		"a port":        {func() error { _, err := sb.URL(8080); return err }, []string{"8080", "exposed: 3000, 4000", "CreateOptions.Ports"}},
 		"a git address": {create(sandbox.CreateOptions{Source: sandbox.GitSource{URL: "git@github.com:a/b.git"}}), []string{"https", "ssh"}},
-		"an image":      {create(sandbox.CreateOptions{Image: "node:24"}), []string{`"node:24"`, sandbox.ImageUniversal}},
+		"an image":      {create(sandbox.CreateOptions{Image: "node:24"}), []string{`"node:24"`, "vercel/sandbox/universal"}},
 		"a snapshot":    {create(sandbox.CreateOptions{Source: sandbox.SnapshotSource{SnapshotID: "snap_nope"}}), []string{`"snap_nope"`}},
 		"a base address": {func() error {
 			_, err := sandbox.NewClient(&sandbox.ClientOptions{BaseURL: "vercel.com/api"})

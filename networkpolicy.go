@@ -4,16 +4,10 @@ import (
 	"github.com/go-vercel/sandbox/internal/redact"
 )
 
-// PolicyMode is a network policy that consists of one word. The API may add
-// others.
-type PolicyMode string
-
 // The modes of a network policy.
 const (
-	// PolicyAllowAll allows access to the whole internet. It is the default.
-	PolicyAllowAll PolicyMode = "allow-all"
-	// PolicyDenyAll denies all access.
-	PolicyDenyAll PolicyMode = "deny-all"
+	modeAllowAll = "allow-all"
+	modeDenyAll  = "deny-all"
 )
 
 // RedactedHeader is the value of every header in a policy read from the API,
@@ -34,8 +28,9 @@ const RedactedHeader = "<redacted>"
 // know is sent as it was read, but not after a change; a policy of the API with
 // such parts can't be sent at all, since that might open what they close.
 type NetworkPolicy struct {
-	// Mode allows or denies everything; empty if the other fields decide.
-	Mode PolicyMode
+	// Mode is "allow-all", the default of a sandbox, or "deny-all"; empty if the
+	// other fields decide. The API may add others.
+	Mode string
 	// Allow lists the domains that can be reached; "*.example.com" matches all
 	// subdomains, "*" all domains. If Rules is also set, these are domains
 	// without rules.
@@ -137,10 +132,10 @@ type PolicyMatcher struct {
 }
 
 // AllowAll returns a policy that allows access to the whole internet.
-func AllowAll() *NetworkPolicy { return &NetworkPolicy{Mode: PolicyAllowAll} }
+func AllowAll() *NetworkPolicy { return &NetworkPolicy{Mode: modeAllowAll} }
 
 // DenyAll returns a policy that denies access to any network.
-func DenyAll() *NetworkPolicy { return &NetworkPolicy{Mode: PolicyDenyAll} }
+func DenyAll() *NetworkPolicy { return &NetworkPolicy{Mode: modeDenyAll} }
 
 // AllowDomains returns a policy that allows access to the given domains only.
 func AllowDomains(domains ...string) *NetworkPolicy {

@@ -15,13 +15,13 @@ func (p *NetworkPolicy) check() error {
 	const at = "NetworkPolicy"
 	switch p.Mode {
 	case "":
-	case PolicyAllowAll, PolicyDenyAll:
+	case modeAllowAll, modeDenyAll:
 		if p.Allow != nil || p.Rules != nil || p.Subnets != nil {
 			return invalid(at+".Mode", "%q can't be used together with lists", p.Mode)
 		}
 		return nil
 	default:
-		return invalid(at+".Mode", "%q is not %q or %q", p.Mode, PolicyAllowAll, PolicyDenyAll)
+		return invalid(at+".Mode", "%q is not %q or %q", p.Mode, modeAllowAll, modeDenyAll)
 	}
 	for i, domain := range p.Allow {
 		if err := checkDomain(fmt.Sprintf("%s.Allow[%d]", at, i), domain); err != nil {

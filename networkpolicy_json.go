@@ -18,7 +18,7 @@ import (
 // The types of rules have their names in JSON as tags; only headers differ.
 
 type policyJSON struct {
-	Mode    PolicyMode     `json:"mode,omitempty"`
+	Mode    string         `json:"mode,omitempty"`
 	Allow   any            `json:"allow,omitempty"`
 	Subnets *PolicySubnets `json:"subnets,omitempty"`
 	// Unread marks a policy that can't be written back for readers of the JSON.
@@ -134,17 +134,14 @@ func (p *NetworkPolicy) read() wholePolicy {
 	return *p.whole()
 }
 
-// String returns the policy as JSON with redacted header values.
-func (p NetworkPolicy) String() string {
+// Format prints the policy as JSON with redacted header values, for every verb.
+func (p NetworkPolicy) Format(f fmt.State, verb rune) {
 	text, err := p.encode(false)
 	if err != nil {
-		return "invalid network policy"
+		text = []byte("invalid network policy")
 	}
-	return string(text)
+	redact.String(f, verb, string(text))
 }
-
-// Format writes String for every verb.
-func (p NetworkPolicy) Format(f fmt.State, verb rune) { redact.String(f, verb, p.String()) }
 
 // Format prints the rule without the values of headers, for every verb.
 func (r PolicyRule) Format(f fmt.State, verb rune) { redact.Struct(f, verb, r) }
@@ -188,7 +185,7 @@ func decodePolicy(data []byte) (p NetworkPolicy, err error) {
 	}
 	p.Subnets, p.unread = doc.Subnets, doc.Unread
 	// The API's own form of the modes, or ours of one that is not known.
-	if doc.Mode == PolicyAllowAll || doc.Mode == PolicyDenyAll || doc.Unread != nil {
+	if doc.Mode == modeAllowAll || doc.Mode == modeDenyAll || doc.Unread != nil {
 		p.Mode = doc.Mode
 	}
 	if len(allow) > 0 && allow[0] == '[' {
@@ -325,7 +322,7 @@ func networkPolicyFromWire(w *wire.NetworkPolicy) *NetworkPolicy {
 	case w == nil:
 		return nil
 	case w.Mode != "" && w.Mode != "custom":
-		return &NetworkPolicy{Mode: PolicyMode(w.Mode), unread: slices.Sorted(maps.Keys(w.Unknown))}
+		return &NetworkPolicy{Mode: w.Mode, unread: slices.Sorted(maps.Keys(w.Unknown))}
 	}
 	p := &NetworkPolicy{unread: slices.Sorted(maps.Keys(w.Unknown))}
 	if w.AllowedCIDRs != nil || w.DeniedCIDRs != nil {

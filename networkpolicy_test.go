@@ -82,7 +82,7 @@ func TestNetworkPolicyRefusals(t *testing.T) {
 		want   string
 	}{
 		"unknown mode":     {&NetworkPolicy{Mode: "some"}, `NetworkPolicy.Mode: "some" is not "allow-all" or "deny-all"`},
-		"mode and lists":   {&NetworkPolicy{Mode: PolicyDenyAll, Allow: []string{}}, "NetworkPolicy.Mode: \"deny-all\" can't be used together with lists"},
+		"mode and lists":   {&NetworkPolicy{Mode: modeDenyAll, Allow: []string{}}, "NetworkPolicy.Mode: \"deny-all\" can't be used together with lists"},
 		"empty domain":     {AllowDomains("a.com", ""), "NetworkPolicy.Allow[1]: the domain is empty"},
 		"url for a domain": {AllowDomains("https://a.com"), `NetworkPolicy.Allow[0]: "https://a.com" is not a domain`},
 		"rule of nothing":  {&NetworkPolicy{Rules: map[string][]PolicyRule{"": nil}}, "NetworkPolicy.Rules: the domain is empty"},
@@ -181,7 +181,7 @@ func TestNetworkPolicyJSON(t *testing.T) {
 		var p NetworkPolicy
 		require.NoError(t, json.Unmarshal([]byte(text), &p))
 		assert.JSONEq(t, text, wireText(t, &p), "what is not understood is sent as it was read")
-		assert.Contains(t, p.String(), `"unread":`)
+		assert.Contains(t, fmt.Sprint(p), `"unread":`)
 		changed := p
 		changed.Allow = append(changed.Allow, "b.com")
 		_, err := changed.toWire()

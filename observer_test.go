@@ -102,7 +102,7 @@ func TestObserverTree(t *testing.T) {
 	seen.roots = nil
 
 	srv.Inject(sandboxtest.Fault{Operation: sandboxtest.GetSandbox, Times: 1, Status: http.StatusServiceUnavailable, Message: "come back later"})
-	srv.Inject(sandboxtest.Fault{Operation: sandboxtest.RunCommand, Match: func(*http.Request) bool { return sb.CurrentSession().Status() == sandbox.StatusRunning }, Times: 1, CutAfterBytes: 1500})
+	srv.Inject(sandboxtest.Fault{Operation: sandboxtest.RunCommand, Match: func(*http.Request) bool { return sb.CurrentSession().Info().Status == sandbox.StatusRunning }, Times: 1, CutAfterBytes: 1500})
 	srv.Inject(sandboxtest.Fault{Operation: sandboxtest.CommandLogs, Times: 1, CutAfterBytes: 2500})
 	done, err := sb.RunCommand(t.Context(), "sh", []string{"-c", "for i in $(seq 100); do echo a line of output, number $i; done; exit 3", "secret-argument"}, nil)
 	require.NoError(t, err)

@@ -32,57 +32,18 @@ type Page[T any] struct {
 	fetch func(ctx context.Context, cursor string) (*Page[T], error)
 }
 
-// All returns an iterator over the items of this page and all that follow it,
-// which are fetched as needed, one request each: breaking out of the loop stops
-// the requests. Each use of the iterator starts again at this page. An error is
-// yielded last.
-func (p *Page[T]) All(ctx context.Context) iter.Seq2[T, error] {
-	return items(p.Pages(ctx))
-}
-
-// Pages returns an iterator over this page and all that follow it, like
-// [Page.All].
-func (p *Page[T]) Pages(ctx context.Context) iter.Seq2[*Page[T], error] {
-	return pages(ctx, func() (*Page[T], error) { return p, nil })
-}
-
-// pages iterates from the page returned by first.
-func pages[T any](ctx context.Context, first func() (*Page[T], error)) iter.Seq2[*Page[T], error] {
-	return func(yield func(*Page[T], error) bool) {
+// listAll iterates over all items from a first page, which is fetched by each
+// use of the iterator.
+func listAll[T any](ctx context.Context, first func() (*Page[T], error)) iter.Seq2[T, error] {
+	return func(yield func(T, error) bool) {
+		var none T
 		page, err := first()
-		seen := map[string]bool{}
-		for {
+		for seen := map[string]bool{}; ; page, err = page.fetch(ctx, page.Next) {
 			if err == nil {
 				err = api.ContextError(ctx)
 			}
 			if err != nil {
-				yield(nil, err)
-				return
-			}
-			if !yield(page, nil) || page.Next == "" {
-				return
-			}
-			if seen[page.Next] {
-				yield(nil, fmt.Errorf("sandbox: the listing does not end: the API gave the cursor %q twice", page.Next))
-				return
-			}
-			if page.fetch == nil {
-				yield(nil, invalid("Page", "was not made by a listing, so that the next one can't be fetched; use its Next as Cursor"))
-				return
-			}
-			seen[page.Next] = true
-			page, err = page.fetch(ctx, page.Next)
-		}
-	}
-}
-
-// items iterates over the items of pages.
-func items[T any](pages iter.Seq2[*Page[T], error]) iter.Seq2[T, error] {
-	return func(yield func(T, error) bool) {
-		for page, err := range pages {
-			if err != nil {
-				var zero T
-				yield(zero, err)
+				yield(none, err)
 				return
 			}
 			for _, item := range page.Items {
@@ -90,14 +51,16 @@ func items[T any](pages iter.Seq2[*Page[T], error]) iter.Seq2[T, error] {
 					return
 				}
 			}
+			if page.Next == "" {
+				return
+			}
+			if seen[page.Next] {
+				yield(none, fmt.Errorf("sandbox: the listing does not end: the API gave the cursor %q twice", page.Next))
+				return
+			}
+			seen[page.Next] = true
 		}
 	}
-}
-
-// listAll iterates over all items from a first page, which is fetched by each
-// use of the iterator.
-func listAll[T any](ctx context.Context, first func() (*Page[T], error)) iter.Seq2[T, error] {
-	return items(pages(ctx, first))
 }
 
 // Collect returns everything that an iterator such as [List] yields. If there
@@ -113,27 +76,6 @@ func Collect[T any](seq iter.Seq2[T, error]) ([]T, error) {
 	return all, nil
 }
 
-// SortOrder is the direction in which a listing is sorted.
-type SortOrder string
-
-// The directions of a listing.
-const (
-	Ascending  SortOrder = "asc"
-	Descending SortOrder = "desc"
-)
-
-// SortBy is the field that sandboxes or drives are sorted by.
-type SortBy string
-
-// The fields that sandboxes and drives can be sorted by. The API may accept
-// others.
-const (
-	SortByCreatedAt       SortBy = "createdAt"
-	SortByName            SortBy = "name"
-	SortByStatusUpdatedAt SortBy = "statusUpdatedAt"
-	SortByUpdatedAt       SortBy = "updatedAt" // for drives only
-)
-
 // ListOptions filters a listing. The zero value lists everything in the API's
 // default order. Fields that a listing does not have are refused.
 type ListOptions struct {
@@ -143,15 +85,16 @@ type ListOptions struct {
 	// Cursor continues a listing after the page whose Next it is. A tree of
 	// snapshots has none: walk it from another snapshot.
 	Cursor string
-	// SortOrder is the direction, by age unless SortBy says otherwise; empty
-	// means the API's default. In a tree of snapshots [Descending] is for
-	// ancestors and [Ascending] for descendants.
-	SortOrder SortOrder
-	// SortBy is what sandboxes and drives are sorted by; empty means the API's
+	// SortOrder is "asc" or "desc", by age unless SortBy says otherwise; empty
+	// means the API's default. In a tree of snapshots "desc" is for ancestors
+	// and "asc" for descendants.
+	SortOrder string
+	// SortBy is what sandboxes and drives are sorted by: "createdAt", "name",
+	// "statusUpdatedAt" or, for drives only, "updatedAt". Empty means the API's
 	// default.
-	SortBy SortBy
+	SortBy string
 	// NamePrefix selects sandboxes or drives whose names begin with it. It
-	// requires SortByName, which is then the default for SortBy.
+	// requires a SortBy of "name", which is then the default.
 	NamePrefix string
 	// Tags selects sandboxes with this tag. The API filters by at most one.
 	Tags map[string]string
@@ -195,17 +138,20 @@ func (o *ListOptions) query(has int) (listQuery, error) {
 
 // listQuery is the query of all listings.
 type listQuery struct {
-	Project    string    `url:"project,omitempty"`
-	ProjectID  string    `url:"projectId,omitempty"` // the name of project in listings of drives
-	SnapshotID string    `url:"snapshotId,omitempty"`
-	Name       string    `url:"name,omitempty"`
-	Limit      int       `url:"limit,omitempty"`
-	SortBy     SortBy    `url:"sortBy,omitempty"`
-	SortOrder  SortOrder `url:"sortOrder,omitempty"`
-	NamePrefix string    `url:"namePrefix,omitempty"`
-	Cursor     string    `url:"cursor,omitempty"`
-	Tags       []string  `url:"tags,omitempty"`
+	Project    string   `url:"project,omitempty"`
+	ProjectID  string   `url:"projectId,omitempty"` // the name of project in listings of drives
+	SnapshotID string   `url:"snapshotId,omitempty"`
+	Name       string   `url:"name,omitempty"`
+	Limit      int      `url:"limit,omitempty"`
+	SortBy     string   `url:"sortBy,omitempty"`
+	SortOrder  string   `url:"sortOrder,omitempty"`
+	NamePrefix string   `url:"namePrefix,omitempty"`
+	Cursor     string   `url:"cursor,omitempty"`
+	Tags       []string `url:"tags,omitempty"`
 }
+
+// byName is the order of a listing that can be filtered by a prefix.
+const byName = "name"
 
 func (q listQuery) values() (url.Values, error) {
 	switch {
@@ -219,8 +165,8 @@ func (q listQuery) values() (url.Values, error) {
 	if q.NamePrefix != "" {
 		switch q.SortBy {
 		case "":
-			q.SortBy = SortByName
-		case SortByName:
+			q.SortBy = byName
+		case byName:
 		default:
 			return nil, invalid("NamePrefix", "can't be combined with SortBy %q: only a listing that is sorted by name can be filtered by it", q.SortBy)
 		}
@@ -271,8 +217,8 @@ func (c *Client) List(ctx context.Context, opts *ListOptions) iter.Seq2[Info, er
 	return listAll(ctx, func() (*Page[Info], error) { return c.ListPage(ctx, opts) })
 }
 
-// ListPage returns one page of [Client.List], which [Page.All] and [Page.Pages]
-// continue.
+// ListPage returns one page of [Client.List], which continues it from the page's
+// Next as Cursor.
 func (c *Client) ListPage(ctx context.Context, opts *ListOptions) (*Page[Info], error) {
 	q, err := opts.query(withCursor | withSortBy | withNamePrefix | withTags)
 	if err != nil {

@@ -16,8 +16,8 @@ func FuzzListQuery(f *testing.F) {
 	f.Add("p", "\x00", "+", "#?", ":", "\xff", -1)
 	f.Fuzz(func(t *testing.T, project, name, cursor, prefix, key, value string, limit int) {
 		q := listQuery{
-			Project: project, Name: name, Limit: limit, Cursor: cursor, NamePrefix: prefix, SortBy: SortByName,
-			SortOrder: Ascending, Tags: []string{key + ":" + value},
+			Project: project, Name: name, Limit: limit, Cursor: cursor, NamePrefix: prefix, SortBy: byName,
+			SortOrder: "asc", Tags: []string{key + ":" + value},
 		}
 		values, err := q.values()
 		if limit < 0 || limit > maxPageSize {

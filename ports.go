@@ -25,9 +25,6 @@ type WaitForPortOptions struct {
 	// Status is the status to wait for. Zero means any except 502, 503 and 504,
 	// with which the platform's edge reports that nothing listens yet.
 	Status int
-	// Interval is the pause after the first attempt; it doubles up to
-	// MaxInterval. Zero means 100 ms and two seconds, respectively.
-	Interval, MaxInterval time.Duration
 	// AttemptTimeout limits one attempt. Zero means ten seconds.
 	AttemptTimeout time.Duration
 	// HTTPClient makes the requests, which carry none of this package's
@@ -67,9 +64,7 @@ func (o *WaitForPortOptions) withDefaults() (WaitForPortOptions, error) {
 	if o != nil {
 		w = *o
 	}
-	if err := errors.Join(
-		checkDuration("Interval", w.Interval), checkDuration("MaxInterval", w.MaxInterval), checkDuration("AttemptTimeout", w.AttemptTimeout),
-	); err != nil {
+	if err := checkDuration("AttemptTimeout", w.AttemptTimeout); err != nil {
 		return w, err
 	}
 	if w.Status != 0 && (w.Status < 100 || w.Status > 999) {
@@ -80,12 +75,6 @@ func (o *WaitForPortOptions) withDefaults() (WaitForPortOptions, error) {
 	}
 	if !strings.HasPrefix(w.Path, "/") {
 		return w, invalid("Path", "%q does not begin with /", w.Path)
-	}
-	if w.Interval == 0 {
-		w.Interval = 100 * time.Millisecond
-	}
-	if w.MaxInterval == 0 {
-		w.MaxInterval = 2 * time.Second
 	}
 	if w.AttemptTimeout == 0 {
 		w.AttemptTimeout = 10 * time.Second
@@ -100,6 +89,10 @@ func (o *WaitForPortOptions) withDefaults() (WaitForPortOptions, error) {
 	}
 	return w, nil
 }
+
+// portPause is the pause after the first attempt to reach a port; it doubles up
+// to maxPortPause.
+const portPause, maxPortPause = 100 * time.Millisecond, 2 * time.Second
 
 // sessionCheck is how often a wait for a port checks that the session still
 // runs.
@@ -134,7 +127,7 @@ func (s *Sandbox) WaitForPort(ctx context.Context, port int, opts *WaitForPortOp
 	if err != nil {
 		return "", invalid("Path", "%q is not a path of a URL", o.Path)
 	}
-	pauseFor := o.Interval
+	pauseFor := portPause
 	checked := time.Now()
 	var reason error
 	for {
@@ -161,7 +154,7 @@ func (s *Sandbox) WaitForPort(ctx context.Context, port int, opts *WaitForPortOp
 			timer.Stop()
 			return "", fmt.Errorf("sandbox: waiting for port %d: %w; the last attempt: %w", port, api.ContextError(ctx), reason)
 		}
-		pauseFor = min(2*pauseFor, o.MaxInterval)
+		pauseFor = min(2*pauseFor, maxPortPause)
 	}
 }
 
@@ -288,7 +281,7 @@ func (s *Sandbox) stillRuns(ctx context.Context) error {
 	} else if err != nil {
 		return nil
 	}
-	switch status := cur.Status(); status {
+	switch status := cur.status(); status {
 	case StatusStopping, StatusSnapshotting, StatusStopped, StatusFailed, StatusAborted:
 		return notRunningError{cur.ID(), status}
 	}

@@ -69,7 +69,7 @@ func TestWaitForPort(t *testing.T) {
 	_, err = sb.WaitForPort(t.Context(), 1234, nil)
 	assert.ErrorIs(t, err, sandbox.ErrNoRoute)
 	assert.ErrorContains(t, err, "port 1234")
-	for _, bad := range []sandbox.WaitForPortOptions{{Status: 7}, {Path: "x"}, {Interval: -1}} {
+	for _, bad := range []sandbox.WaitForPortOptions{{Status: 7}, {Path: "x"}, {AttemptTimeout: -1}} {
 		_, err = sb.WaitForPort(t.Context(), 38517, &bad)
 		assert.ErrorIs(t, err, sandbox.ErrInvalid)
 	}

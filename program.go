@@ -158,7 +158,7 @@ func (c *CommandResult) endedWithSession(ctx context.Context) error {
 		return err
 	}
 	session := newSession(client, wire.Session{ID: c.Command.SessionID()}, nil)
-	if err := session.Refresh(ctx); err != nil || session.Status() == StatusRunning {
+	if err := session.Refresh(ctx); err != nil || session.status() == StatusRunning {
 		return nil // the exit code is all that is known
 	}
 	return &StreamError{

@@ -170,7 +170,7 @@ func (s *Sandbox) names() (sandbox, session string) {
 // no request; call [Sandbox.Refresh] first for the current state.
 func (s *Sandbox) Info() Info {
 	w := s.metadata()
-	w.Region = cmp.Or(w.Region, DefaultRegion)
+	w.Region = cmp.Or(w.Region, defaultRegion)
 	return sandboxInfo(&w)
 }
 
@@ -190,7 +190,7 @@ func (s *Sandbox) CurrentSession() *Session {
 // request.
 func (s *Sandbox) Status() Status {
 	if cur := s.CurrentSession(); cur != nil {
-		return cur.Status()
+		return cur.status()
 	}
 	return Status(s.metadata().Status)
 }
@@ -199,10 +199,12 @@ func (s *Sandbox) Status() Status {
 // relative paths are resolved in.
 func (s *Sandbox) Cwd() string {
 	if cur := s.CurrentSession(); cur != nil {
-		return cur.Cwd()
+		return cur.cwd()
 	}
 	return s.metadata().Cwd
 }
+
+func (s *Sandbox) cwd() string { return s.Cwd() }
 
 // Routes returns the public addresses of the exposed ports.
 func (s *Sandbox) Routes() []Route {
@@ -233,13 +235,10 @@ func (s *Sandbox) ExpiresAt() time.Time {
 	return s.metadata().ExpiresAt.Time
 }
 
-// String returns a short description of the sandbox.
-func (s *Sandbox) String() string {
-	return fmt.Sprintf("sandbox %s (%s)", s.Name(), s.Status())
+// Format prints the sandbox's name and status, for every verb.
+func (s *Sandbox) Format(f fmt.State, verb rune) {
+	redact.String(f, verb, fmt.Sprintf("sandbox %s (%s)", s.Name(), s.Status()))
 }
-
-// Format writes String for every verb.
-func (s *Sandbox) Format(f fmt.State, verb rune) { redact.String(f, verb, s.String()) }
 
 // LogValue implements [slog.LogValuer].
 func (s *Sandbox) LogValue() slog.Value {

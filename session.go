@@ -89,12 +89,10 @@ func (s *Session) Info() SessionInfo {
 	return info
 }
 
-// Status returns the last known state of the session. It makes no request.
-func (s *Session) Status() Status { return Status(s.wire().Status) }
+func (s *Session) status() Status { return Status(s.wire().Status) }
 
-// Cwd returns the working directory of commands, which relative paths are
-// resolved in.
-func (s *Session) Cwd() string { return s.wire().Cwd }
+// cwd is what relative paths are resolved in.
+func (s *Session) cwd() string { return s.wire().Cwd }
 
 // Routes returns the public addresses of the exposed ports.
 func (s *Session) Routes() []Route { return routesFromWire(s.wireRoutes()) }
@@ -103,14 +101,11 @@ func (s *Session) Routes() []Route { return routesFromWire(s.wireRoutes()) }
 // exposed, the error matches [ErrNoRoute]. It makes no request.
 func (s *Session) URL(port int) (string, error) { return domain(s.wireRoutes(), port) }
 
-// String returns a short description of the session.
-func (s *Session) String() string {
+// Format prints the session's ID and status, for every verb.
+func (s *Session) Format(f fmt.State, verb rune) {
 	w := s.wire()
-	return fmt.Sprintf("session %s (%s)", w.ID, w.Status)
+	redact.String(f, verb, fmt.Sprintf("session %s (%s)", w.ID, w.Status))
 }
-
-// Format writes String for every verb.
-func (s *Session) Format(f fmt.State, verb rune) { redact.String(f, verb, s.String()) }
 
 // LogValue implements [slog.LogValuer].
 func (s *Session) LogValue() slog.Value {
@@ -174,7 +169,7 @@ const pollInterval = 500 * time.Millisecond
 
 // ending reports whether the session was ending when the API last described it.
 func (s *Session) ending() bool {
-	status := s.Status()
+	status := s.status()
 	return status == StatusStopping || status == StatusSnapshotting
 }
 
@@ -192,7 +187,7 @@ func (s *Session) poll(ctx context.Context, states ...Status) error {
 		if err := s.Refresh(ctx); err != nil {
 			return err
 		}
-		if !slices.Contains(states, s.Status()) {
+		if !slices.Contains(states, s.status()) {
 			return nil
 		}
 	}
@@ -200,13 +195,13 @@ func (s *Session) poll(ctx context.Context, states ...Status) error {
 
 // waitReady waits for a session that is starting.
 func (s *Session) waitReady(ctx context.Context) error {
-	if s.Status() != StatusPending {
+	if s.status() != StatusPending {
 		return nil
 	}
 	if err := s.poll(ctx, StatusPending); err != nil {
 		return err
 	}
-	if status := s.Status(); status == StatusFailed || status == StatusAborted {
+	if status := s.status(); status == StatusFailed || status == StatusAborted {
 		return fmt.Errorf("sandbox: session %s did not start: it is %s", s.ID(), status)
 	}
 	return nil

@@ -138,7 +138,7 @@ func (s *Sandbox) Shell(ctx context.Context, opts *ShellOptions) (*Shell, error)
 		}
 		m := *start
 		if m.Cwd == "" {
-			m.Cwd = cur.Cwd()
+			m.Cwd = cur.cwd()
 		}
 		sh := &Shell{sandbox: s.Name(), session: cur.ID()}
 		sh.conn, err = shell.Open(ctx, socket, &m, sh.lost)
@@ -308,13 +308,10 @@ func (s *Shell) Close() error {
 	return nil
 }
 
-// String describes where the terminal is.
-func (s *Shell) String() string {
-	return fmt.Sprintf("terminal in sandbox %s, session %s", s.sandbox, s.session)
+// Format prints where the terminal is, for every verb.
+func (s *Shell) Format(f fmt.State, verb rune) {
+	redact.String(f, verb, fmt.Sprintf("terminal in sandbox %s, session %s", s.sandbox, s.session))
 }
-
-// Format writes String for every verb.
-func (s *Shell) Format(f fmt.State, verb rune) { redact.String(f, verb, s.String()) }
 
 // lost returns the error of a connection that ended before the program.
 func (s *Shell) lost(err error, code int, reason string) error {

@@ -80,9 +80,6 @@ func (s *Sandbox) Snapshot(ctx context.Context, opts *SnapshotOptions) (*Snapsho
 // ID returns the snapshot's ID.
 func (s *Snapshot) ID() string { return s.wire().ID }
 
-// Status returns the last known state of the snapshot. It makes no request.
-func (s *Snapshot) Status() SnapshotStatus { return SnapshotStatus(s.wire().Status) }
-
 // Info returns the snapshot's description from the API's last response. It
 // makes no request.
 func (s *Snapshot) Info() SnapshotInfo {
@@ -93,14 +90,11 @@ func (s *Snapshot) Info() SnapshotInfo {
 	return snapshotInfo(&w)
 }
 
-// String returns a short description of the snapshot.
-func (s *Snapshot) String() string {
+// Format prints the snapshot's ID and status, for every verb.
+func (s *Snapshot) Format(f fmt.State, verb rune) {
 	w := s.wire()
-	return fmt.Sprintf("snapshot %s (%s)", w.ID, w.Status)
+	redact.String(f, verb, fmt.Sprintf("snapshot %s (%s)", w.ID, w.Status))
 }
-
-// Format writes String for every verb.
-func (s *Snapshot) Format(f fmt.State, verb rune) { redact.String(f, verb, s.String()) }
 
 func (s *Snapshot) wire() wire.Snapshot {
 	s.mu.Lock()

@@ -375,7 +375,7 @@ func (w *stdinWriter) again(err error, lasted time.Duration) error {
 		return closedPipeError{api: e}
 	}
 	_, unanswered := err.(*RequestError)
-	if !unanswered && !(answered && e.Temporary()) {
+	if !unanswered && !(answered && e.judged().Passing()) {
 		return err
 	}
 	if errors.Is(err, ErrOutcomeUnknown) {

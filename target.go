@@ -22,7 +22,7 @@ type target interface {
 	// attempt, with the working directory of the session that receives it. It
 	// returns how many bytes were sent.
 	uploadTarGz(ctx context.Context, open func(cwd string) (io.ReadCloser, error)) (sent int64, err error)
-	Cwd() string
+	cwd() string
 	// client returns the client that makes the requests.
 	client() (*Client, error)
 	named
@@ -63,7 +63,7 @@ func (s *Session) uploadTarGz(ctx context.Context, open func(cwd string) (io.Rea
 	if err != nil {
 		return 0, err
 	}
-	cwd := s.Cwd()
+	cwd := s.cwd()
 	req := &api.Request{Op: api.WriteFiles, Path: []string{s.ID()}, Open: func() (io.ReadCloser, error) { return open(cwd) }, Header: http.Header{
 		"Content-Type": {"application/gzip"}, "X-Cwd": {"/"},
 	}}

@@ -197,7 +197,7 @@ type placed func(cwd string) (iter.Seq2[tarball.Entry, error], error)
 
 // upload sends an archive and sets the owner of what it wrote.
 func upload(ctx context.Context, t target, archive placed, m *meter) error {
-	cwd := t.Cwd()
+	cwd := t.cwd()
 	entries, err := archive(cwd)
 	if err != nil {
 		return err

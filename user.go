@@ -179,12 +179,12 @@ func (u *User) client() (*Client, error) { return u.sandbox.client() }
 // Username returns the name of the user.
 func (u *User) Username() string { return u.username }
 
-// HomeDir returns the home directory of the user.
+// HomeDir returns the home directory of the user, which relative paths are
+// resolved in and commands start in.
 func (u *User) HomeDir() string { return u.home }
 
-// Cwd returns the directory that relative paths and commands start in, which is
-// the home directory.
-func (u *User) Cwd() string { return u.home }
+// cwd is the directory that relative paths and commands start in.
+func (u *User) cwd() string { return u.home }
 
 // FS returns the sandbox's files as accessible to the user.
 func (u *User) FS() *FileSystem { return &FileSystem{t: u} }

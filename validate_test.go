@@ -123,7 +123,7 @@ func TestInvalidArguments(t *testing.T) {
 			return err
 		}()},
 		{"list: prefix of another order", "SortBy", func() error {
-			_, err := client.ListPage(ctx, &sandbox.ListOptions{NamePrefix: "a", SortBy: sandbox.SortByCreatedAt})
+			_, err := client.ListPage(ctx, &sandbox.ListOptions{NamePrefix: "a", SortBy: "createdAt"})
 			return err
 		}()},
 		{"list: limit", "Limit", func() error { _, err := client.ListPage(ctx, &sandbox.ListOptions{Limit: -1}); return err }()},

@@ -70,7 +70,7 @@ func (w *walkFS) listTree(dir string) {
 		return
 	}
 	if dir == "." && top != nil {
-		w.root = &fileInfo{name: ".", stat: fileStat(&top.Stat)}
+		w.root = &fileInfo{name: ".", stat: top.Stat}
 	}
 	w.lists = make(map[string][]fs.DirEntry, len(tree))
 	for sub, entries := range tree {

@@ -158,7 +158,7 @@ func listSandboxes(ctx context.Context, c *call, in *listSandboxesInput) (Result
 	most := min(max(c.limits().data()/(maxOfLine+len("…\n")), 1), 50)
 	o := &sandbox.ListOptions{Limit: most, NamePrefix: in.Prefix, Cursor: in.Cursor}
 	if in.Prefix != "" {
-		o.SortBy = sandbox.SortByName
+		o.SortBy = "name"
 	}
 	page, err := c.t.client.ListPage(ctx, o)
 	if err != nil {

@@ -325,7 +325,7 @@ func (p *Pool) remove(ctx context.Context, name string) error {
 // Cleanup deletes the sandboxes with the pool's prefix, of other processes too,
 // that are older than MaxAge and do not run. It returns how many there were.
 func (p *Pool) Cleanup(ctx context.Context) (deleted int, err error) {
-	list := &sandbox.ListOptions{NamePrefix: p.opts.Prefix, SortBy: sandbox.SortByName}
+	list := &sandbox.ListOptions{NamePrefix: p.opts.Prefix, SortBy: "name"}
 	for info, err := range p.client.List(ctx, list) {
 		if err != nil {
 			return deleted, err

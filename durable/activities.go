@@ -131,11 +131,11 @@ func (w *Worker) session(ctx context.Context, name, id string) (*sandbox.Session
 	if cur == nil || cur.ID() != id {
 		return nil, fmt.Errorf("session %s is not the current one: %w", id, sandbox.ErrStopped)
 	}
-	switch cur.Status() {
+	switch cur.Info().Status {
 	case sandbox.StatusRunning, sandbox.StatusPending:
 		return cur, nil
 	}
-	return nil, fmt.Errorf("session %s is %s: %w", id, cur.Status(), sandbox.ErrStopped)
+	return nil, fmt.Errorf("session %s is %s: %w", id, cur.Info().Status, sandbox.ErrStopped)
 }
 
 // known gives the handle of a session from what the workflow knows of it, without

@@ -3,7 +3,7 @@
 // wrote is there for as long as it is kept.
 //
 //	func Build(ctx workflow.Context, repo string) (string, error) {
-//		sb, err := durable.Open(ctx, &durable.Options{Image: sandbox.ImageNode24})
+//		sb, err := durable.Open(ctx, &durable.Options{Image: "vercel/sandbox/node:24"})
 //		if err != nil {
 //			return "", err
 //		}

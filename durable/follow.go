@@ -71,7 +71,7 @@ func (w *Worker) renewed(ctx context.Context, in followInput, vm *sandbox.Sessio
 		}
 	}
 	ends := extend(ctx, vm, in.Lease)
-	if vm.Status() != sandbox.StatusRunning {
+	if vm.Info().Status != sandbox.StatusRunning {
 		return time.Time{}
 	}
 	return ends
@@ -172,7 +172,7 @@ func (w *Worker) keepLease(ctx context.Context, in followInput, vm *sandbox.Sess
 		defer close(done)
 		tick := time.NewTicker(min(time.Minute, max(in.Lease/5, time.Second)))
 		defer tick.Stop()
-		for vm == nil || vm.Status() == sandbox.StatusRunning {
+		for vm == nil || vm.Info().Status == sandbox.StatusRunning {
 			select {
 			case <-tick.C:
 			case <-ctx.Done():

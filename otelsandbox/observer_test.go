@@ -137,7 +137,7 @@ func TestTree(t *testing.T) {
 	x.spans.Reset()
 
 	srv.Inject(sandboxtest.Fault{Operation: sandboxtest.GetSandbox, Times: 1, Status: http.StatusServiceUnavailable})
-	srv.Inject(sandboxtest.Fault{Operation: sandboxtest.RunCommand, Match: func(*http.Request) bool { return sb.CurrentSession().Status() == sandbox.StatusRunning }, Times: 1, CutAfterBytes: 1500})
+	srv.Inject(sandboxtest.Fault{Operation: sandboxtest.RunCommand, Match: func(*http.Request) bool { return sb.CurrentSession().Info().Status == sandbox.StatusRunning }, Times: 1, CutAfterBytes: 1500})
 	srv.Inject(sandboxtest.Fault{Operation: sandboxtest.CommandLogs, Times: 1, CutAfterBytes: 2500})
 	done, err := sb.RunCommand(t.Context(), "seq", []string{"-w", "1000"}, &sandbox.CommandOptions{ID: "ours"})
 	require.NoError(t, err)

@@ -272,9 +272,9 @@ func stats(info fs.FileInfo) any {
 	out := object{
 		"is": kinds(info.Mode(), false), "dev": float64(st.Device), "mode": float64(st.RawMode), "nlink": float64(st.Links),
 		"uid": float64(st.UID), "gid": float64(st.GID), "rdev": 0.0, "blksize": float64(st.BlockSize), "ino": float64(st.Inode),
-		"size": float64(st.Size), "blocks": float64(st.Blocks),
+		"size": float64(info.Size()), "blocks": float64(st.Blocks),
 	}
-	for name, t := range map[string]time.Time{"a": st.AccessTime, "m": st.ModTime, "c": st.ChangeTime, "birth": st.BirthTime} {
+	for name, t := range map[string]time.Time{"a": st.AccessTime, "m": info.ModTime(), "c": st.ChangeTime, "birth": st.BirthTime} {
 		key := name + "time"
 		if out[key], out[key+"Ms"] = "Invalid Date", nil; !t.IsZero() {
 			out[key], out[key+"Ms"] = isoTime(t), float64(t.UnixNano())/1e6

@@ -1,7 +1,6 @@
 package conformance
 
 import (
-	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -41,16 +40,20 @@ func (c *call) list(spec [3]string) (any, error) {
 	}
 	step := *c.step
 	defer func() { c.step = &step }()
-	if sb, ok := c.target.(*sandbox.Sandbox); ok && c.step.Op == "listSnapshots" && l.Collect != "toArray" {
+	none := l.Take != nil && *l.Take == 0 // JavaScript has the first page by then
+	all := l.Collect == "toArray" || l.Collect == "items" && !none
+	if sb, ok := c.target.(*sandbox.Sandbox); ok && c.step.Op == "listSnapshots" && !all {
 		c.give("name", sb.Name())
 	}
-	if l.Collect == "toArray" {
-		all, err := c.method(spec[2])
+	if all {
+		items, err := c.method(spec[2])
 		if err != nil {
 			return nil, err
 		}
-		defer func() { c.partial = nil }()
-		return l.take(c, all, l.item)
+		if l.Collect == "toArray" {
+			defer func() { c.partial = nil }()
+		}
+		return l.take(c, items, l.item)
 	}
 	page, err := c.method(spec[1])
 	if err == nil {
@@ -62,30 +65,23 @@ func (c *call) list(spec [3]string) (any, error) {
 	switch {
 	case l.Collect == "" || l.Collect == "first":
 		return l.page(page), nil
-	case l.Collect == "pages" && c.step.Op == "snapshotTree":
-		return c.trees(l, spec[1], page)
-	case l.Collect == "pages":
-		return l.take(c, iterator(c.ctx, page, "Pages"), l.page)
 	case l.Collect == "items":
-		return l.take(c, iterator(c.ctx, page, "All"), l.item)
+		return []any{}, nil
+	case l.Collect == "pages":
+		return c.pages(l, spec[1], page)
 	default:
 		return nil, fmt.Errorf("conformance: unknown way to collect: %q", l.Collect)
 	}
 }
 
-func iterator(ctx context.Context, page any, method string) any {
-	return reflect.ValueOf(page).MethodByName(method).Call([]reflect.Value{reflect.ValueOf(ctx)})[0].Interface()
-}
-
 // take collects what an iterator gives, as far as the step wants it.
 func (l listing) take(c *call, seq any, form func(any) any) (any, error) {
 	out := []any{}
-	if l.Take != nil && *l.Take == 0 {
-		return out, nil
-	}
 	for v, e := range reflect.ValueOf(seq).Seq2() {
 		if err, _ := reflect.TypeAssert[error](e); err != nil {
-			c.partial = out
+			if len(out) > 0 {
+				c.partial = out
+			}
 			return nil, err
 		}
 		if out = append(out, form(v.Interface())); l.Take != nil && len(out) == *l.Take {
@@ -95,16 +91,19 @@ func (l listing) take(c *call, seq any, form func(any) any) (any, error) {
 	return out, nil
 }
 
-// trees pages through a tree, where each page has its own anchor.
-func (c *call) trees(l listing, spec string, page any) (any, error) {
-	out := []any{}
+// pages goes on from a page to those that follow.
+func (c *call) pages(l listing, spec string, page any) (any, error) {
+	out, cursor := []any{}, "cursor"
+	if c.step.Op == "snapshotTree" {
+		cursor = "snapshotId" // each page has its own anchor
+	}
 	for l.Take == nil || len(out) < *l.Take {
 		out = append(out, l.page(page))
-		next := page.(*sandbox.Page[sandbox.SnapshotTreeNode]).Next
-		if next == "" {
+		next := reflect.ValueOf(page).Elem().FieldByName("Next").String()
+		if next == "" || l.Take != nil && len(out) == *l.Take {
 			break
 		}
-		c.give("snapshotId", next)
+		c.give(cursor, next)
 		var err error
 		if page, err = c.method(spec); err != nil {
 			c.partial = out

@@ -26,15 +26,15 @@ func normValue(v any) any {
 	case *sandbox.Sandbox:
 		out := object{"sandbox": v.Name(), "session": nil, "status": nil}
 		if s := v.CurrentSession(); s != nil {
-			out["session"], out["status"] = s.ID(), string(s.Status())
+			out["session"], out["status"] = s.ID(), string(s.Info().Status)
 		}
 		return out
 	case *sandbox.Session:
-		return object{"session": v.ID(), "status": string(v.Status())}
+		return object{"session": v.ID(), "status": string(v.Info().Status)}
 	case *sandbox.Snapshot:
-		return object{"snapshot": v.ID(), "status": string(v.Status())}
+		return object{"snapshot": v.ID(), "status": string(v.Info().Status)}
 	case *sandbox.Drive:
-		return object{"drive": v.Name(), "driveId": v.ID()}
+		return object{"drive": v.Name(), "driveId": v.Info().ID}
 	case *sandbox.User:
 		return object{"user": v.Username(), "homeDir": v.HomeDir()}
 	case *sandbox.CommandResult:

@@ -30,7 +30,7 @@ var calls = []method{
 		local: local{"OnResume": onResume},
 	},
 	{
-		name: "List", opts: &sandbox.ListOptions{Limit: 2, SortBy: sandbox.SortByName}, request: "GET /v2/sandboxes", before: boxes, silent: true,
+		name: "List", opts: &sandbox.ListOptions{Limit: 2, SortBy: "name"}, request: "GET /v2/sandboxes", before: boxes, silent: true,
 		call: func(w *world, opts any) (any, error) {
 			page, err := w.client.ListPage(w.ctx, opts.(*sandbox.ListOptions))
 			if err == nil && page.Next != "" {
@@ -41,8 +41,8 @@ var calls = []method{
 		never: map[string]string{"Sandbox": elsewhereOnly},
 		rows: []row{
 			{field: "Limit", value: 1, sent: "?limit=1", reads: names("c")},
-			{field: "SortBy", value: sandbox.SortByCreatedAt, sent: "?sortBy=createdAt", reads: names("b", "c")},
-			{field: "SortOrder", value: sandbox.Ascending, sent: "?sortOrder=asc", reads: names("a", "b")},
+			{field: "SortBy", value: "createdAt", sent: "?sortBy=createdAt", reads: names("b", "c")},
+			{field: "SortOrder", value: "asc", sent: "?sortOrder=asc", reads: names("a", "b")},
 			{field: "NamePrefix", value: "b", sent: "?namePrefix=b", reads: names("b")},
 			{field: "Tags", value: map[string]string{"kind": "x"}, sent: "?tags=kind:x", reads: names("a")},
 			{field: "Cursor", value: func(w *world) any { return w.cursor }, sent: "?cursor=CURSOR", reads: names("a")},
@@ -61,7 +61,7 @@ var calls = []method{
 		rows: []row{
 			{field: "Limit", value: 1, sent: "?limit=1", reads: items(1)},
 			{field: "Cursor", value: func(w *world) any { return w.cursor }, sent: "?cursor=CURSOR", reads: items(1)},
-			{field: "SortOrder", value: sandbox.Ascending, sent: "?sortOrder=asc", reads: items(2)},
+			{field: "SortOrder", value: "asc", sent: "?sortOrder=asc", reads: items(2)},
 		},
 	},
 	{
@@ -78,7 +78,7 @@ var calls = []method{
 			{field: "Sandbox", value: "box", sent: "?name=box", reads: items(2)},
 			{field: "Limit", value: 1, sent: "?limit=1", reads: items(1)},
 			{field: "Cursor", value: func(w *world) any { return w.cursor }, sent: "?cursor=CURSOR", reads: items(2)},
-			{field: "SortOrder", value: sandbox.Ascending, sent: "?sortOrder=asc", reads: items(3)},
+			{field: "SortOrder", value: "asc", sent: "?sortOrder=asc", reads: items(3)},
 		},
 	},
 	{
@@ -89,11 +89,11 @@ var calls = []method{
 		never: map[string]string{"Cursor": elsewhereOnly, "SortBy": elsewhereOnly, "NamePrefix": elsewhereOnly, "Tags": elsewhereOnly, "Sandbox": elsewhereOnly},
 		rows: []row{
 			{field: "Limit", value: 1, sent: "?limit=1"},
-			{field: "SortOrder", value: sandbox.Ascending, sent: "?sortOrder=asc"},
+			{field: "SortOrder", value: "asc", sent: "?sortOrder=asc"},
 		},
 	},
 	{
-		name: "ListDrives", opts: &sandbox.ListOptions{Limit: 1, SortBy: sandbox.SortByName}, request: "GET /v2/sandboxes/drives", silent: true,
+		name: "ListDrives", opts: &sandbox.ListOptions{Limit: 1, SortBy: "name"}, request: "GET /v2/sandboxes/drives", silent: true,
 		call: func(w *world, opts any) (any, error) {
 			page, err := w.client.ListDrivesPage(w.ctx, opts.(*sandbox.ListOptions))
 			if err == nil && page.Next != "" {
@@ -104,8 +104,8 @@ var calls = []method{
 		never: map[string]string{"Tags": elsewhereOnly, "Sandbox": elsewhereOnly},
 		rows: []row{
 			{field: "Limit", value: 2, sent: "?limit=2", reads: items(2)},
-			{field: "SortBy", value: sandbox.SortByCreatedAt, sent: "?sortBy=createdAt", reads: items(1)},
-			{field: "SortOrder", value: sandbox.Ascending, sent: "?sortOrder=asc", reads: drives("disk")},
+			{field: "SortBy", value: "createdAt", sent: "?sortBy=createdAt", reads: items(1)},
+			{field: "SortOrder", value: "asc", sent: "?sortOrder=asc", reads: drives("disk")},
 			{field: "NamePrefix", value: "disk2", sent: "?namePrefix=disk2", reads: drives("disk2")},
 			{field: "Cursor", value: func(w *world) any { return w.cursor }, sent: "?cursor=CURSOR", reads: drives("disk")},
 		},

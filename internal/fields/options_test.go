@@ -89,9 +89,9 @@ var onlyHere = []method{
 		"Margin": ". TestKeepAlive", "Step": ". TestKeepAlive", "Interval": ". TestKeepAlive",
 	}},
 	{name: "WaitForPort", opts: &sandbox.WaitForPortOptions{}, held: map[string]string{
-		"Path": ". TestWaitForPort", "Status": ". TestWaitForPort", "Interval": ". TestWaitForPort", "HTTPClient": ". TestWaitForPort",
+		"Path": ". TestWaitForPort", "Status": ". TestWaitForPort", "HTTPClient": ". TestWaitForPort",
 		"AttemptTimeout": ". TestWaitForPortBacksOff",
-	}, local: local{"MaxInterval": maxInterval}},
+	}},
 	{name: "Shell", opts: &sandbox.ShellOptions{}, held: map[string]string{
 		"Command": ". TestShellOptions", "Args": ". TestShellOptions", "Env": ". TestShellOptions", "Cwd": ". TestShellOptions",
 		"Sudo": ". TestShellOptions", "Cols": ". TestShellOptions", "Rows": ". TestShellOptions", "PingInterval": ". TestShellPings",
@@ -150,28 +150,6 @@ func written(f sandbox.File, content string, mode os.FileMode) func(*testing.T, 
 		require.NoError(t, err)
 		assert.Equal(t, mode, info.Mode().Perm())
 	}
-}
-
-// maxInterval looks at the pauses between attempts.
-func maxInterval(t *testing.T, _ *world, _ method) {
-	synctest.Test(t, func(t *testing.T) {
-		sb, err := testkit.API(func(*http.Request) (*http.Response, error) { return testkit.JSON(200, withPort), nil }).Client(t).Create(t.Context(), nil)
-		require.NoError(t, err)
-		began := time.Now()
-		var at []time.Duration
-		_, err = sb.WaitForPort(t.Context(), 3000, &sandbox.WaitForPortOptions{
-			Interval: 100 * time.Millisecond, MaxInterval: 250 * time.Millisecond,
-			HTTPClient: &http.Client{Transport: testkit.RoundTripper(func(*http.Request) (*http.Response, error) {
-				at = append(at, time.Since(began))
-				if len(at) < 5 {
-					return testkit.JSON(502, ""), nil
-				}
-				return testkit.JSON(200, ""), nil
-			})},
-		})
-		require.NoError(t, err)
-		assert.Equal(t, []time.Duration{0, 1e8, 3e8, 55e7, 8e8}, at)
-	})
 }
 
 // rateLimitWait looks at how long a request waits for a limit that is spent.

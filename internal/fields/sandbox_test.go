@@ -123,7 +123,7 @@ var creations = append(slices.Clone(settings), []row{
 	{field: "Name", value: "a-name_1", sent: `{"name":"a-name_1"}`},
 	{field: "VCPUs", value: 4, sent: `{"resources":{"vcpus":4}}`, state: `{"vcpus":4,"memory":8192}`},
 	{
-		field: "Image", value: sandbox.ImageUbuntu, sent: `{"image":"vercel/sandbox/ubuntu"}`, state: "none", info: hidden{},
+		field: "Image", value: "vercel/sandbox/ubuntu", sent: `{"image":"vercel/sandbox/ubuntu"}`, state: "none", info: hidden{},
 		reads: func(t *testing.T, w *world, handle any) {
 			sb := handle.(*sandbox.Sandbox)
 			state, ok := w.state(t, sb.Name()).(map[string]any)

@@ -88,7 +88,7 @@ func (w *world) sessionOnce(ctx context.Context, s Step) error {
 		return err
 	}
 	if s.Kind == Policy {
-		before, want := w.same.CurrentSession().Info().NetworkPolicy, []sandbox.PolicyMode{sandbox.PolicyAllowAll, sandbox.PolicyDenyAll}[s.File%2]
+		before, want := w.same.CurrentSession().Info().NetworkPolicy, []string{"allow-all", "deny-all"}[s.File%2]
 		w.arm(s)
 		_, err := w.box.UpdateNetworkPolicy(ctx, &sandbox.NetworkPolicy{Mode: want})
 		w.net.disarm()

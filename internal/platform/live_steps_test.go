@@ -26,7 +26,7 @@ import (
 func (w *liveWalk) created() {
 	info := w.sb.Info()
 	w.row("status after create", observed, "running", info.Status)
-	w.row("region", published, sandbox.DefaultRegion, info.Region)
+	w.row("region", published, "iad1", info.Region)
 	w.row("memory of one CPU", observed, "2048", info.MemoryMB)
 	w.row("a sandbox of no such name", observed, "404 not_found", w.ask("GET", w.named(w.prefix+"none", ""), nil))
 	got := w.ask("GET", w.named(w.sb.Name(), ""), nil)
@@ -241,7 +241,7 @@ func (w *liveWalk) snapshot() {
 		return w.ask("POST", "/v3/sandboxes", params)
 	}
 	w.row("its files in another region", assumed, "422 snapshot_region_mismatch", from(id, body{"region": "sfo1"}))
-	w.row("its files with an image", assumed, "400 bad_request", from(id, body{"image": sandbox.ImageUniversal}))
+	w.row("its files with an image", assumed, "400 bad_request", from(id, body{"image": "vercel/sandbox/universal"}))
 
 	second, err := w.client.Create(w.ctx, &sandbox.CreateOptions{
 		Name: w.prefix + "second", VCPUs: 1, Timeout: time.Minute, Tags: liveTags, Source: sandbox.SnapshotSource{SnapshotID: id}, SnapshotExpiration: 24 * time.Hour,
@@ -314,8 +314,8 @@ func (w *liveWalk) drives() {
 	}
 	require.NoError(w.t, err)
 	path := func(rest string) string { return w.named("drives/"+drive.Name(), rest) }
-	w.row("a drive by its name", published, "true", w.ask("GET", path(""), nil).at("drive", "id") == drive.ID())
-	w.row("… by its ID", published, "true", w.ask("GET", w.named("drives/"+drive.ID(), ""), nil).at("drive", "name") == drive.Name())
+	w.row("a drive by its name", published, "true", w.ask("GET", path(""), nil).at("drive", "id") == drive.Info().ID)
+	w.row("… by its ID", published, "true", w.ask("GET", w.named("drives/"+drive.Info().ID, ""), nil).at("drive", "name") == drive.Name())
 	w.row("another region", published, "409 conflict",
 		w.ask("POST", "/v2/sandboxes/drives/"+drive.Name(), body{"projectId": w.creds.ProjectID, "region": "sfo1"}))
 

@@ -254,7 +254,7 @@ func TestPlatform(t *testing.T) {
 		}},
 		{"14", "without a runtime a sandbox is made by v3, with one by v2", [][2]string{{"POST /v3/sandboxes", boxRuns}, {"POST /v2/sandboxes", boxRuns}}, nil,
 			func(t *testing.T, s *service, c *sandbox.Client) {
-				for _, o := range []*sandbox.CreateOptions{nil, {Image: sandbox.ImageNode24}, {Source: sandbox.SnapshotSource{SnapshotID: "s"}}, {Name: "box"}} {
+				for _, o := range []*sandbox.CreateOptions{nil, {Image: "vercel/sandbox/node:24"}, {Source: sandbox.SnapshotSource{SnapshotID: "s"}}, {Name: "box"}} {
 					_, err := c.Create(t.Context(), o)
 					require.NoError(t, err)
 				}

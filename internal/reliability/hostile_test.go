@@ -265,15 +265,6 @@ func TestFinishedByValue(t *testing.T) {
 	require.Error(t, err)
 }
 
-// TestPageFromElsewhere: a page unmarshalled from JSON can't fetch the next
-// one, and says so.
-func TestPageFromElsewhere(t *testing.T) {
-	page := &sandbox.Page[int]{Items: []int{1}, Next: "cursor"}
-	got, err := sandbox.Collect(page.All(t.Context()))
-	assert.Equal(t, []int{1}, got)
-	require.ErrorIs(t, err, sandbox.ErrInvalid)
-}
-
 // TestBackPressure: while a writer blocks, no more is read from the connection
 // than fits into the buffer, and nothing is lost.
 func TestBackPressure(t *testing.T) {

@@ -126,7 +126,7 @@ func (w *lateWorld) state(t *testing.T) map[string]string {
 		session := sb.CurrentSession()
 		state[key+": timeout"] = session.Info().Timeout.String()
 		if policy := session.Info().NetworkPolicy; policy != nil {
-			state[key+": policy"] = policy.String()
+			state[key+": policy"] = fmt.Sprint(policy)
 		}
 		const list = `find . -type f -exec sha256sum {} + | sort; find . -type d | sort`
 		done, err := session.RunCommand(ctx, "sh", []string{"-c", list, "looks"}, nil)
@@ -219,7 +219,7 @@ func lateRequests() map[*api.Op]lateRequest {
 			return w.sb.Update(ctx, &sandbox.UpdateOptions{Tags: map[string]string{"a": value}})
 		}
 	}
-	policy := func(mode sandbox.PolicyMode) func(context.Context, *lateWorld) error {
+	policy := func(mode string) func(context.Context, *lateWorld) error {
 		return func(ctx context.Context, w *lateWorld) error {
 			return second(w.sb.UpdateNetworkPolicy(ctx, &sandbox.NetworkPolicy{Mode: mode}))
 		}
@@ -288,7 +288,7 @@ func lateRequests() map[*api.Op]lateRequest {
 		changes: "sandbox work",
 	}
 	rows[api.UpdateSandbox] = lateRequest{call: tags("old"), next: tags("new"), changes: "sandbox work: tags"}
-	rows[api.SetPolicy] = lateRequest{call: policy(sandbox.PolicyAllowAll), next: policy(sandbox.PolicyDenyAll), changes: "sandbox work: policy"}
+	rows[api.SetPolicy] = lateRequest{call: policy("allow-all"), next: policy("deny-all"), changes: "sandbox work: policy"}
 	rows[api.WriteFiles] = lateRequest{call: file("old"), next: file("new"), changes: "sandbox work: files"}
 	rows[api.DeleteSandbox] = lateRequest{
 		call: as(api.DeleteSandbox),

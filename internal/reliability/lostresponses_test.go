@@ -100,7 +100,7 @@ func lostResponses() map[*api.Op]lostResponse {
 			return w.sb.ExtendTimeout(ctx, time.Minute)
 		}},
 		api.SetPolicy: {sandboxtest.SetPolicy, again, false, func(ctx context.Context, w *lostWorld) error {
-			return second(w.sb.CurrentSession().UpdateNetworkPolicy(ctx, &sandbox.NetworkPolicy{Mode: sandbox.PolicyDenyAll}))
+			return second(w.sb.CurrentSession().UpdateNetworkPolicy(ctx, &sandbox.NetworkPolicy{Mode: "deny-all"}))
 		}},
 		api.CreateSnapshot: {sandboxtest.CreateSnapshot, once, true, func(ctx context.Context, w *lostWorld) error {
 			return second(w.sb.Snapshot(ctx, nil))
@@ -255,7 +255,7 @@ func TestDeleteDriveOnlyOurs(t *testing.T) {
 	require.NoError(t, drive.Delete(t.Context()))
 	theirs, err := other.GetDrive(t.Context(), "data")
 	require.NoError(t, err, "the new drive is somebody else's")
-	assert.NotEqual(t, drive.ID(), theirs.ID())
+	assert.NotEqual(t, drive.Info().ID, theirs.Info().ID)
 }
 
 // TestDeleteArrivesLate: a delete whose connection broke deletes the sandbox, or

@@ -142,7 +142,7 @@ func Argument(t *testing.T, method string, i int, typ reflect.Type) reflect.Valu
 	case typ == reflect.TypeFor[time.Duration]():
 		return reflect.ValueOf(time.Minute)
 	case typ == reflect.TypeFor[*sandbox.NetworkPolicy]():
-		return reflect.ValueOf(&sandbox.NetworkPolicy{Mode: sandbox.PolicyDenyAll})
+		return reflect.ValueOf(&sandbox.NetworkPolicy{Mode: "deny-all"})
 	case typ == reflect.TypeFor[*sandbox.UpdateOptions]():
 		return reflect.ValueOf(&sandbox.UpdateOptions{VCPUs: 2})
 	case reflect.TypeOf(regexp.MustCompile("")) == typ:

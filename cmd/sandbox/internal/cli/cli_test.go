@@ -233,10 +233,10 @@ func TestPolicies(t *testing.T) {
 	assert.Equal(t, []string{"b.com"}, p.Allow)
 	p, err = denied(p, []string{"b.com"})
 	require.NoError(t, err)
-	assert.Equal(t, sandbox.PolicyDenyAll, p.Mode)
+	assert.Equal(t, "deny-all", p.Mode)
 	_, err = denied(sandbox.AllowAll(), []string{"a.com"})
 	assert.Error(t, err)
-	assert.Equal(t, sandbox.PolicyAllowAll, allowed(sandbox.AllowAll(), []string{"a.com"}).Mode)
+	assert.Equal(t, "allow-all", allowed(sandbox.AllowAll(), []string{"a.com"}).Mode)
 }
 
 func TestUsage(t *testing.T) {

@@ -274,7 +274,7 @@ func configTable(v sandboxView) *table.Table {
 func policyText(p *sandbox.NetworkPolicy) string {
 	switch {
 	case p == nil:
-		return string(sandbox.PolicyAllowAll) // the default
+		return "allow-all" // the default
 	case p.Mode != "":
 		return string(p.Mode)
 	}

@@ -74,9 +74,9 @@ func (c *drivesListCommand) run(cmd *cobra.Command, _ []string) error {
 	if err != nil {
 		return err
 	}
-	opts := &sandbox.ListOptions{NamePrefix: c.prefix, SortOrder: sandbox.SortOrder(c.pages.sortOrder)}
+	opts := &sandbox.ListOptions{NamePrefix: c.prefix, SortOrder: c.pages.sortOrder}
 	if c.prefix != "" {
-		opts.SortBy = sandbox.SortByName
+		opts.SortBy = "name"
 	}
 	stop := c.app.spin("Fetching drives...")
 	found, next, err := collect(cmd.Context(), &c.pages, func(d sandbox.DriveInfo) string { return d.ID },

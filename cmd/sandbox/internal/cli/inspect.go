@@ -162,7 +162,7 @@ func (c *rollbackCommand) run(cmd *cobra.Command, args []string) error {
 // earlier is the snapshot that lies so many before the present one.
 func (c *rollbackCommand) earlier(cmd *cobra.Command, sb *sandbox.Sandbox, back int) (string, error) {
 	var ids []string
-	for s, err := range sb.ListSnapshots(cmd.Context(), &sandbox.ListOptions{SortOrder: sandbox.Descending}) {
+	for s, err := range sb.ListSnapshots(cmd.Context(), &sandbox.ListOptions{SortOrder: "desc"}) {
 		if err != nil {
 			return "", err
 		}

@@ -154,7 +154,7 @@ func (s *selection) matcher(tags map[string]string, now time.Time) func(sandbox.
 func (s *selection) listOptions(tags map[string]string) sandbox.ListOptions {
 	o := sandbox.ListOptions{NamePrefix: s.namePrefix}
 	if s.namePrefix != "" {
-		o.SortBy = sandbox.SortByName
+		o.SortBy = "name"
 	}
 	for _, k := range slices.Sorted(maps.Keys(tags)) {
 		o.Tags = map[string]string{k: tags[k]}
@@ -230,7 +230,7 @@ func (c *listCommand) run(cmd *cobra.Command, _ []string) error {
 	}
 	show := func() error {
 		stop := c.app.spin("Fetching sandboxes...")
-		found, next, err := c.list(cmd.Context(), &c.pages, &c.sel, sandbox.SortBy(c.sortBy))
+		found, next, err := c.list(cmd.Context(), &c.pages, &c.sel, c.sortBy)
 		stop()
 		if err != nil {
 			return err
@@ -253,14 +253,14 @@ func (c *listCommand) run(cmd *cobra.Command, _ []string) error {
 	return c.app.repeat(cmd.Context(), 2*time.Second, show)
 }
 
-func (c *listCommand) list(ctx context.Context, pages *paging, sel *selection, sortBy sandbox.SortBy) ([]sandbox.Info, string, error) {
+func (c *listCommand) list(ctx context.Context, pages *paging, sel *selection, sortBy string) ([]sandbox.Info, string, error) {
 	client, err := c.app.connect(ctx)
 	if err != nil {
 		return nil, "", err
 	}
 	tags := c.app.pairs(sel.tags, "--tag")
 	opts := sel.listOptions(tags)
-	opts.SortOrder = sandbox.SortOrder(pages.sortOrder)
+	opts.SortOrder = pages.sortOrder
 	if sortBy != "" {
 		opts.SortBy = sortBy
 	}

@@ -122,11 +122,11 @@ func (c *policyCommand) setPolicy(ctx context.Context, name string, change func(
 
 // allowed is a policy that also lets domains through.
 func allowed(p *sandbox.NetworkPolicy, domains []string) *sandbox.NetworkPolicy {
-	if p.Mode == sandbox.PolicyAllowAll {
+	if p.Mode == "allow-all" {
 		return p
 	}
 	q := *p
-	if p.Mode == sandbox.PolicyDenyAll {
+	if p.Mode == "deny-all" {
 		q = sandbox.NetworkPolicy{}
 	}
 	q.Allow = slices.Clone(q.Allow)
@@ -140,7 +140,7 @@ func allowed(p *sandbox.NetworkPolicy, domains []string) *sandbox.NetworkPolicy 
 
 // denied is a policy that does not let domains through anymore.
 func denied(p *sandbox.NetworkPolicy, domains []string) (*sandbox.NetworkPolicy, error) {
-	if p.Mode == sandbox.PolicyAllowAll {
+	if p.Mode == "allow-all" {
 		return nil, withHint(usagef("everything can be reached; single domains can't be taken away from that"),
 			"start from nothing: sandbox config network-policy NAME --network-policy deny-all, then policy allow")
 	}

@@ -132,7 +132,7 @@ func (c *snapshotsListCommand) run(cmd *cobra.Command, _ []string) error {
 		func(sandbox.SnapshotInfo) bool { return true },
 		func(ctx context.Context, limit int, cursor string) (*sandbox.Page[sandbox.SnapshotInfo], error) {
 			return client.ListSnapshotsPage(ctx, &sandbox.ListOptions{
-				Sandbox: c.name, Limit: limit, Cursor: cursor, SortOrder: sandbox.SortOrder(c.pages.sortOrder),
+				Sandbox: c.name, Limit: limit, Cursor: cursor, SortOrder: c.pages.sortOrder,
 			})
 		})
 	stop()
@@ -212,8 +212,8 @@ func (c *snapshotsDeleteCommand) run(cmd *cobra.Command, args []string) error {
 		if err != nil {
 			return err
 		}
-		if snap.Status() != sandbox.SnapshotCreated {
-			return fmt.Errorf("snapshot %s is in status %q and can't be deleted", id, snap.Status())
+		if snap.Info().Status != sandbox.SnapshotCreated {
+			return fmt.Errorf("snapshot %s is in status %q and can't be deleted", id, snap.Info().Status)
 		}
 		return snap.Delete(cmd.Context())
 	})
@@ -257,7 +257,7 @@ func (c *snapshotsTreeCommand) run(cmd *cobra.Command, args []string) error {
 	defer stop()
 	t := &snapshotTree{app: c.app, client: client, name: name, limit: c.limit}
 	if c.cursor != "" {
-		err = t.readPage(cmd.Context(), c.cursor, sandbox.SortOrder(c.order))
+		err = t.readPage(cmd.Context(), c.cursor, c.order)
 	} else {
 		err = t.readAll(cmd.Context())
 	}
@@ -281,20 +281,20 @@ type snapshotTree struct {
 	page                   bool
 }
 
-func (t *snapshotTree) walk(ctx context.Context, from string, order sandbox.SortOrder) (*sandbox.Page[sandbox.SnapshotTreeNode], error) {
+func (t *snapshotTree) walk(ctx context.Context, from, order string) (*sandbox.Page[sandbox.SnapshotTreeNode], error) {
 	return t.client.SnapshotTreePage(ctx, from, &sandbox.ListOptions{Limit: t.limit, SortOrder: order})
 }
 
-func (t *snapshotTree) readPage(ctx context.Context, cursor string, order sandbox.SortOrder) error {
+func (t *snapshotTree) readPage(ctx context.Context, cursor, order string) error {
 	t.page = true
 	if order == "" {
-		order = sandbox.Descending
+		order = "desc"
 	}
 	page, err := t.walk(ctx, cursor, order)
 	if err != nil {
 		return err
 	}
-	if order == sandbox.Ascending {
+	if order == "asc" {
 		t.descendants, t.nextDown = page.Items, page.Next
 	} else {
 		t.ancestors, t.nextUp = page.Items, page.Next
@@ -315,11 +315,11 @@ func (t *snapshotTree) readAll(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	up, err := t.walk(ctx, id, sandbox.Descending)
+	up, err := t.walk(ctx, id, "desc")
 	if err != nil {
 		return err
 	}
-	down, err := t.walk(ctx, id, sandbox.Ascending)
+	down, err := t.walk(ctx, id, "asc")
 	if err != nil {
 		return err
 	}
