@@ -215,7 +215,7 @@ func TestWaitersLearnOfTheStop(t *testing.T) {
 	for _, l := range []*lines{l, logs} {
 		r := l.next()
 		assert.Equal(t, "error", r.Stream)
-		assert.Contains(t, string(r.Data), `"code":"sandbox_stream_closed"`)
+		assert.JSONEq(t, `{"code":"sandbox_stream_closed","message":"Sandbox stream was closed and is not accepting commands."}`, string(r.Data))
 		assert.Nil(t, l.next())
 	}
 }

@@ -465,6 +465,24 @@ func TestImageTrustsTheFirewall(t *testing.T) {
 	assert.NotZero(t, done.ExitCode)
 }
 
+// TestAuthoritiesMadeAnew: the firewall's stays among the trusted ones where a
+// sandbox makes the list of them anew, as packages do.
+func TestAuthoritiesMadeAnew(t *testing.T) {
+	t.Parallel()
+	needs.Programs(t, "update-ca-certificates")
+	if os.Geteuid() != 0 {
+		needs.Missing(t, "root")
+	}
+	srv := namespaceServer(t, &sandboxtest.Options{})
+	sb, err := srv.Client().Create(t.Context(), nil)
+	require.NoError(t, err)
+	const list = "/etc/ssl/certs/ca-certificates.crt"
+	last := strings.TrimSpace(printed(t, sb, nil, "tail", "-n", "3", "/usr/local/share/ca-certificates/vercel-proxy-ca.crt"))
+	require.Contains(t, printed(t, sb, nil, "cat", list), last)
+	printed(t, sb, nil, "sudo", "sh", "-c", "rm "+list+" && update-ca-certificates 2>&1")
+	assert.Contains(t, printed(t, sb, nil, "cat", list), last)
+}
+
 // TestNamesOfImages: the names that Options.Images accepts, and those that
 // stand for the machine's programs.
 func TestNamesOfImages(t *testing.T) {

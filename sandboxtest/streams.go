@@ -56,7 +56,7 @@ func (s *stream) broken(err error) error {
 	case err == context.Canceled:
 		_ = s.failure(streamClosed, "The emulator is closing.")
 	case err == errLogGone, err == errSessionEnded:
-		_ = s.failure(streamClosed, "Sandbox stream closed")
+		_ = s.failure(streamClosed, "Sandbox stream was closed and is not accepting commands.")
 	default:
 		_ = s.failure("internal_server_error", err.Error())
 	}

@@ -22,6 +22,10 @@ const (
 	bundleName  = "/etc/ssl/certs/ca-certificates.crt"
 )
 
+// anchorName is where Debian's tool looks for authorities when it makes its list
+// anew, under the name that the service's has.
+const anchorName = "/usr/local/share/ca-certificates/vercel-proxy-ca.crt"
+
 // bundles are the distributions' files of trusted authorities.
 var bundles = []string{
 	bundleName, "/etc/pki/tls/certs/ca-bundle.crt", "/etc/pki/ca-trust/extracted/pem/tls-ca-bundle.pem",
@@ -69,11 +73,16 @@ func (b baseLayer) trust(authority []byte) error {
 	if err != nil {
 		return err
 	}
-	hashes, err := b.missing(filepath.Join(filepath.Dir(bundleName), name))
-	if err != nil {
-		return err
+	for _, name := range []string{filepath.Join(filepath.Dir(bundleName), name), anchorName} {
+		name, err := b.missing(name)
+		if err != nil {
+			return err
+		}
+		if err := b.writeIn(name, string(authority)); err != nil {
+			return err
+		}
 	}
-	return b.writeIn(hashes, string(authority))
+	return nil
 }
 
 // missing returns the place of a missing file: its name, with the links in its
