@@ -112,8 +112,9 @@ func markedByManager(dir string) bool {
 // groups is the group that has those of a host's boxes.
 type groups struct{ dir string }
 
-// findGroups makes it where this process may.
-func findGroups() (*groups, error) {
+// findGroups makes it where this process may. Root of a user namespace has the
+// rights of the user whose namespace it is.
+func findGroups(rootless bool) (*groups, error) {
 	mounts, err := os.ReadFile("/proc/self/mountinfo")
 	if err != nil {
 		return nil, err
@@ -126,7 +127,7 @@ func findGroups() (*groups, error) {
 	if err != nil {
 		return nil, err
 	}
-	parent, err := delegatedGroup(top, own, os.Geteuid() == 0, markedByManager)
+	parent, err := delegatedGroup(top, own, os.Geteuid() == 0 && !rootless, markedByManager)
 	if err != nil {
 		return nil, err
 	}

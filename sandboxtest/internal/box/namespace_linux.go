@@ -211,7 +211,7 @@ func (n *namespaceBackend) chooseLower(a Account) error {
 
 // tryLimited runs a box once, with limits if there can be any.
 func (n *namespaceBackend) tryLimited() (err error) {
-	if n.groups, err = findGroups(); err == nil {
+	if n.groups, err = findGroups(n.rootless); err == nil {
 		if err = n.try(); err == nil {
 			return nil
 		}
