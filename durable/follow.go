@@ -3,6 +3,7 @@ package durable
 import (
 	"context"
 	"encoding/json"
+	"iter"
 	"strings"
 	"time"
 
@@ -43,6 +44,10 @@ func (w *Worker) follow(ctx context.Context, in followInput) (Result, error) {
 	if err != nil {
 		return Result{}, classify(err)
 	}
+	chunks := cmd.LogChunks
+	if h := w.takeHanded(in.Command.ID); h != nil {
+		cmd, chunks = h.cmd, h.chunks
+	}
 	var vm *sandbox.Session
 	if !in.Expires.IsZero() && activity.GetInfo(ctx).Attempt == 1 { // others may have renewed it since
 		if vm, err = w.known(in.Sandbox, in.Command.VM, in.Expires); err != nil {
@@ -50,7 +55,7 @@ func (w *Worker) follow(ctx context.Context, in followInput) (Result, error) {
 		}
 	}
 	lease := w.keepLease(ctx, in, vm)
-	res, err := w.readWon(ctx, cmd, in)
+	res, err := w.readWon(ctx, cmd, chunks, in)
 	vm = lease()
 	if err != nil {
 		return Result{}, classify(err)
@@ -78,8 +83,8 @@ func (w *Worker) renewed(ctx context.Context, in followInput, vm *sandbox.Sessio
 }
 
 // readWon reads the command's log, or that of the one that has won against it.
-func (w *Worker) readWon(ctx context.Context, cmd *sandbox.Command, in followInput) (*Result, error) {
-	res, err := w.read(ctx, cmd, in.Command)
+func (w *Worker) readWon(ctx context.Context, cmd *sandbox.Command, chunks chunksOf, in followInput) (*Result, error) {
+	res, err := w.read(ctx, cmd, chunks, in.Command)
 	if err != nil {
 		return nil, err
 	}
@@ -92,7 +97,7 @@ func (w *Worker) readWon(ctx context.Context, cmd *sandbox.Command, in followInp
 	if err == nil {
 		var won *sandbox.Command
 		if won, err = winner(ctx, vm, in.Command.Key); won != nil && won.ID() != cmd.ID() {
-			return w.read(ctx, won, in.Command)
+			return w.read(ctx, won, won.LogChunks, in.Command)
 		}
 	}
 	if err != nil && !gone(err) {
@@ -101,8 +106,11 @@ func (w *Worker) readWon(ctx context.Context, cmd *sandbox.Command, in followInp
 	return res, nil
 }
 
+// chunksOf is what a command writes, from the start on.
+type chunksOf func(ctx context.Context) iter.Seq2[sandbox.LogChunk, error]
+
 // read copies the log to the store and waits for the end.
-func (w *Worker) read(ctx context.Context, cmd *sandbox.Command, c Command) (*Result, error) {
+func (w *Worker) read(ctx context.Context, cmd *sandbox.Command, chunks chunksOf, c Command) (*Result, error) {
 	res := &Result{Outcome: Exited, Output: c.Output}
 	var out *recordWriter
 	if w.Output != nil {
@@ -114,7 +122,7 @@ func (w *Worker) read(ctx context.Context, cmd *sandbox.Command, c Command) (*Re
 		out = newRecordWriter(dst)
 	}
 	var tail []byte
-	for chunk, err := range cmd.LogChunks(ctx) {
+	for chunk, err := range chunks(ctx) {
 		if gone(err) {
 			res.Outcome = Lost
 			break

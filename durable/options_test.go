@@ -116,6 +116,8 @@ func TestLeaseIsRenewed(t *testing.T) {
 		cmd, err := sb.Start(ctx, "sh", []string{"-c", "until [ -e go ]; do sleep 0.05; done; echo done"}, nil)
 		require.NoError(t, err)
 		env.Server.Advance(16 * time.Second)
+		_, err = env.Worker.Client.Get(t.Context(), sb.Options.Name, nil) // each response tells the time
+		require.NoError(t, err)
 		go func() {
 			for ctx := t.Context(); ctx.Err() == nil; time.Sleep(50 * time.Millisecond) {
 				for _, r := range env.Server.Requests() {

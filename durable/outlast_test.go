@@ -48,7 +48,9 @@ func TestOutlast(t *testing.T) {
 		}
 		refuse("") // before it starts
 		assert.Equal(t, "one\n", run("echo one | tee -a log"))
-		refuse(sandboxtest.GetCommand) // when it has ended
+		// When it has ended, in the midst of what the response to its start says of that.
+		env.Server.Inject(sandboxtest.Fault{Operation: sandboxtest.RunCommand, CutAfterBytes: 850, Times: 1})
+		refuse(sandboxtest.GetCommand)
 		assert.Equal(t, "two\n", run("echo two | tee -a log"))
 		refuse("")
 		require.NoError(t, sb.Refresh(ctx))

@@ -146,11 +146,11 @@ func (w *Worker) send(ctx context.Context, vm *sandbox.Session, in startInput, o
 	if !w.idsRefused.Load() {
 		opts.ID = commandID(in.VM, key)
 	}
-	cmd, err := vm.StartCommand(ctx, "sh", args, opts)
+	cmd, err := w.startHanded(ctx, vm, args, *opts)
 	if opts.ID != "" && errors.Is(err, sandbox.ErrCommandIDs) {
 		w.idsRefused.Store(true)
 		opts.ID = ""
-		cmd, err = vm.StartCommand(ctx, "sh", args, opts)
+		cmd, err = w.startHanded(ctx, vm, args, *opts)
 	}
 	if opts.ID != "" && errors.Is(err, sandbox.ErrConflict) {
 		// An earlier request of this start was quicker: that is the command.

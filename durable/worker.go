@@ -39,6 +39,9 @@ type Worker struct {
 
 	// idsRefused: the service knows no IDs of the caller's for commands.
 	idsRefused atomic.Bool
+	// handed are commands of this worker's, by their IDs, whose output nobody reads
+	// yet.
+	handed sync.Map
 	// namespaces are the IDs of namespaces, by their names.
 	namespaces sync.Map
 }

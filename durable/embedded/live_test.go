@@ -1,6 +1,7 @@
 package embedded_test
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"io"
@@ -72,7 +73,7 @@ type followed struct {
 
 func (f followed) RoundTrip(req *http.Request) (*http.Response, error) {
 	resp, err := f.Transport.RoundTrip(req)
-	if err == nil && strings.HasSuffix(req.URL.Path, "/logs") {
+	if err == nil && (strings.HasSuffix(req.URL.Path, "/logs") || strings.HasSuffix(req.URL.Path, "/cmd")) {
 		resp.Body = &followedBody{ReadCloser: resp.Body, tell: f.tell}
 	}
 	return resp, err
@@ -89,7 +90,7 @@ func (b *followedBody) Read(p []byte) (int, error) {
 		b.tell()
 	}
 	n, err := b.ReadCloser.Read(p)
-	b.some = b.some || n > 0
+	b.some = b.some || bytes.Contains(p[:n], []byte(`"stdout"`))
 	return n, err
 }
 

@@ -21,6 +21,7 @@ import (
 // it is used, or by itself. One that is destroyed meanwhile ends its machine once
 // it may.
 func TestOutlastsRefusals(t *testing.T) {
+	const cutInEnd = 850 // between the first record of a response, which has the command, and the end of the last, which has it again
 	for _, status := range []int{http.StatusUnauthorized, http.StatusPaymentRequired, http.StatusForbidden, http.StatusBadRequest} {
 		t.Run(fmt.Sprint(status), func(t *testing.T) {
 			t.Parallel()
@@ -40,7 +41,10 @@ func TestOutlastsRefusals(t *testing.T) {
 			p.send(61*minute, "b", "cat f")
 			refuse(80*minute, 82*minute, "") // a command starts
 			p.send(81*minute, "c", "cat f")
-			refuse(90*minute, 95*minute, sandboxtest.GetCommand) // one ends
+			refuse(90*minute, 95*minute, sandboxtest.GetCommand) // one ends, of which the response to its start does not tell
+			p.At(90*minute, func() {
+				p.Server.Inject(sandboxtest.Fault{Operation: sandboxtest.RunCommand, CutAfterBytes: cutInEnd, Times: 1})
+			})
 			p.send(91*minute, "d", "echo out; exit 4")
 			refuse(110*minute, 120*minute, "") // it is destroyed
 			p.send(111*minute, "e", "echo never")
