@@ -1,5 +1,5 @@
 # The same commands that .ci/run uses, one by one.
-.PHONY: test race lint conformance bench ci slow hogs
+.PHONY: test race lint lint-quick conformance bench ci slow hogs
 
 test:
 	go test ./...
@@ -10,6 +10,10 @@ race:
 lint:
 	cd tools && go build -o ../bin/golangci-lint github.com/golangci/golangci-lint/v2/cmd/golangci-lint
 	bin/golangci-lint run ./...
+
+lint-quick:
+	cd tools/lint && go build -o ../../bin/lint .
+	go vet -vettool=$(CURDIR)/bin/lint ./...
 
 conformance:
 	go test -count=1 -v -run Conformance ./internal/conformance

@@ -3,11 +3,11 @@
 // last, of each test that failed, its own lines and the command that repeats it,
 // with its seed. Its exit code is 1 when a test failed or none ran.
 //
-//	testlog [-failures FILE] [-whole FILE] [-as COMMAND] go test …
+//	testlog [-failures FILE] [-lacking FILE] [-as COMMAND] go test …
 //
-// -failures also appends what is said of failed tests to a file. -whole writes
-// the packages of which no test was skipped. -as is the command to show instead
-// of the one that is run.
+// -failures also appends what is said of failed tests to a file. -lacking writes
+// the package and the name of each test that was skipped because it "needs"
+// something. -as is the command to show instead of the one that is run.
 package main
 
 import (
@@ -46,12 +46,11 @@ type log struct {
 	failed          []event // in the order of their ends
 	reasons         map[string]int
 	took            map[string]float64
-	incomplete      map[string]bool // packages of which a test was skipped, or failed
-	packages        []string
+	lacking         map[string]bool // packages and tests that need what is not here
 }
 
 func newLog(out io.Writer, again string) *log {
-	return &log{out: out, again: again, outputs: map[string][]string{}, reasons: map[string]int{}, took: map[string]float64{}, incomplete: map[string]bool{}}
+	return &log{out: out, again: again, outputs: map[string][]string{}, reasons: map[string]int{}, took: map[string]float64{}, lacking: map[string]bool{}}
 }
 
 func key(e event) string { return e.Package + " " + e.Test }
@@ -89,7 +88,6 @@ func (l *log) event(e event) {
 	if e.Test == "" {
 		if e.Action != "skip" { // without test files
 			fmt.Fprintf(l.out, "%-4s %-70s %6.1fs\n", e.Action, e.Package, e.Elapsed)
-			l.packages = append(l.packages, e.Package)
 		}
 		// A package fails by itself when it panics, leaks or runs out of time.
 		if e.Action == "fail" && !slices.ContainsFunc(l.failed, func(f event) bool { return f.Package == e.Package }) {
@@ -104,10 +102,8 @@ func (l *log) event(e event) {
 		delete(l.outputs, key(e))
 	case "fail":
 		l.failed = append(l.failed, e)
-		l.incomplete[e.Package] = true
 	case "skip":
 		l.skipped++
-		l.incomplete[e.Package] = true
 		text := "without a reason"
 		for _, line := range l.outputs[key(e)] {
 			if m := reason.FindStringSubmatch(line); m != nil {
@@ -115,6 +111,10 @@ func (l *log) event(e event) {
 			}
 		}
 		l.reasons[text]++
+		if strings.HasPrefix(text, "needs ") {
+			test, _, _ := strings.Cut(e.Test, "/")
+			l.lacking[e.Package+" "+test] = true
+		}
 		delete(l.outputs, key(e))
 	}
 }
@@ -171,13 +171,13 @@ func (l *log) failures() string {
 
 func main() {
 	failures := flag.String("failures", "", "")
-	whole := flag.String("whole", "", "")
+	lacking := flag.String("lacking", "", "")
 	as := flag.String("as", "", "")
 	flag.Parse()
 	args := flag.Args()
 	at := slices.Index(args, "test")
 	if at < 1 {
-		fmt.Fprintln(os.Stderr, "usage: testlog [-failures FILE] [-whole FILE] [-as COMMAND] go test …")
+		fmt.Fprintln(os.Stderr, "usage: testlog [-failures FILE] [-lacking FILE] [-as COMMAND] go test …")
 		os.Exit(2)
 	}
 	cmd := exec.Command(args[0], slices.Insert(slices.Clone(args[1:]), at, "-json")...)
@@ -199,9 +199,8 @@ func main() {
 	if *failures != "" {
 		err = cmp.Or(err, appendTo(*failures, said))
 	}
-	if *whole != "" {
-		entire := slices.DeleteFunc(l.packages, func(p string) bool { return l.incomplete[p] })
-		err = cmp.Or(err, os.WriteFile(*whole, []byte(strings.Join(entire, "\n")+"\n"), 0o600))
+	if *lacking != "" {
+		err = cmp.Or(err, os.WriteFile(*lacking, []byte(strings.Join(slices.Sorted(maps.Keys(l.lacking)), "\n")+"\n"), 0o600))
 	}
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "testlog:", err)

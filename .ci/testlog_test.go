@@ -34,6 +34,7 @@ func TestFailuresExplainThemselves(t *testing.T) {
 `)))
 	l.summary()
 	assert.Contains(t, out.String(), "go: downloading something\n")
+	assert.Equal(t, map[string]bool{"x/p TestB": true}, l.lacking)
 	assert.Contains(t, out.String(), "     1 × needs a printer\n1 passed, 3 failed, 1 skipped\n")
 	assert.Equal(t, `
 x/p TestA/one_(b)
@@ -47,5 +48,4 @@ x/r
 goleak: found unexpected goroutines
 again: SANDBOX_TEST_NEEDS=all go test -race -short -shuffle=1234 -count=1 x/r
 `, l.failures())
-	assert.Equal(t, map[string]bool{"x/p": true}, l.incomplete)
 }

@@ -132,6 +132,7 @@ func serving(t *testing.T, args ...string) (*exec.Cmd, map[string]string) {
 			env[k] = strings.Trim(v, "'")
 		}
 	}
+	require.NoError(t, lines.Err())
 	require.Len(t, env, 8)
 	if slices.Contains(args, "folder") {
 		assert.Contains(t, said, "may use all of this machine's memory and processes")

@@ -441,6 +441,7 @@ func TestLiveInput(t *testing.T) {
 	require.NoError(t, in.Close())
 	require.True(t, lines.Scan())
 	assert.Equal(t, "end", lines.Text())
+	require.NoError(t, lines.Err())
 	var exit *exec.ExitError
 	require.ErrorAs(t, cmd.Wait(), &exit)
 	assert.Equal(t, 4, exit.ExitCode())

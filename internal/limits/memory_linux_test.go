@@ -169,7 +169,7 @@ func startServer(t testing.TB) string {
 			return url
 		}
 	}
-	t.Fatal("the emulator names no address")
+	t.Fatal("the emulator names no address: ", lines.Err())
 	return ""
 }
 

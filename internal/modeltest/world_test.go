@@ -401,7 +401,7 @@ func (w *world) verify(ctx context.Context) error {
 		at := slices.IndexFunc(w.files[name], func(c string) bool { return digest(c) == have })
 		if at < 0 {
 			data, err := w.same.FS().ReadFile(ctx, name)
-			return fmt.Errorf("%s has %d bytes that it can't have (%v), and should have %s", name, len(data), err, lengths(w.files[name]))
+			return fmt.Errorf("%s has %d bytes that it can't have (%s), and should have %s", name, len(data), fmt.Sprint(err), lengths(w.files[name]))
 		}
 		w.files[name] = w.files[name][at : at+1]
 	}

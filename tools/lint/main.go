@@ -1,0 +1,201 @@
+// Lint finds the faults of every day, in a pull request's check:
+//
+//	go build -C tools/lint -o /tmp/lint && go vet -vettool=/tmp/lint ./...
+//
+// As a program for go vet it reads what the tests have compiled, and what it
+// found is cached. golangci-lint, with make lint and each night, also has what
+// is dearer: it type-checks every dependency, from the standard library on.
+package main
+
+import (
+	"cmp"
+	"encoding/json"
+	"fmt"
+	"go/ast"
+	"go/token"
+	"os"
+	"regexp"
+	"slices"
+	"strings"
+
+	"codeberg.org/polyfloyd/go-errorlint/errorlint"
+	"github.com/gordonklaus/ineffassign/pkg/ineffassign"
+	"github.com/kisielk/errcheck/errcheck"
+	"github.com/ldez/usetesting"
+	"golang.org/x/tools/go/analysis"
+	"golang.org/x/tools/go/analysis/passes/ctrlflow"
+	"golang.org/x/tools/go/analysis/passes/modernize"
+	"golang.org/x/tools/go/analysis/passes/printf"
+	"golang.org/x/tools/go/analysis/suite/vet"
+	"golang.org/x/tools/go/analysis/unitchecker"
+	"honnef.co/go/tools/analysis/facts/deprecated"
+	"honnef.co/go/tools/simple"
+	"honnef.co/go/tools/staticcheck"
+	"honnef.co/go/tools/stylecheck"
+	"honnef.co/go/tools/unused"
+)
+
+const module = "github.com/go-vercel/sandbox"
+
+func main() {
+	// Of others' packages it takes what needs no intermediate representation.
+	if cfg := os.Args[len(os.Args)-1]; strings.HasSuffix(cfg, ".cfg") && !ours(cfg) {
+		unitchecker.Run(cfg, []*analysis.Analyzer{ctrlflow.Analyzer, deprecated.Analyzer, printf.Analyzer})
+	}
+	unitchecker.Main(analyzers()...)
+}
+
+// ours reports whether go vet's configuration is for a package of this project.
+func ours(config string) bool {
+	var unit struct{ ImportPath string }
+	data, err := os.ReadFile(config)
+	if err == nil {
+		err = json.Unmarshal(data, &unit)
+	}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "lint:", err)
+		os.Exit(1)
+	}
+	return strings.HasPrefix(unit.ImportPath, module)
+}
+
+// unwanted are those that .golangci.yml leaves out, and those that need the
+// intermediate representation of all that is imported.
+var unwanted = []string{"ST1000", "ST1013", "SA4017", "SA4018", "SA4023", "S1011", "SA5012"}
+
+// analyzers are those of every day.
+func analyzers() []*analysis.Analyzer {
+	list := slices.Concat(vet.Suite, modernize.Suite, []*analysis.Analyzer{
+		ineffassign.Analyzer,
+		with(errorlint.NewAnalyzer(), "comparison=false", "asserts=false", "errorf=true"),
+		with(usetesting.NewAnalyzer(), "ossetenv=true"),
+		unchecked,
+		unusedCode,
+		undocumented,
+	})
+	for _, a := range slices.Concat(staticcheck.Analyzers, simple.Analyzers, stylecheck.Analyzers) {
+		if !slices.Contains(unwanted, a.Analyzer.Name) {
+			list = append(list, a.Analyzer)
+		}
+	}
+	for _, a := range list {
+		excused(a)
+	}
+	return list
+}
+
+// excused makes an analyzer heed //nolint comments.
+func excused(a *analysis.Analyzer) {
+	run := a.Run
+	a.Run = func(pass *analysis.Pass) (any, error) {
+		report := pass.Report
+		excuses := map[string]bool{}
+		for _, file := range pass.Files {
+			for _, group := range file.Comments {
+				for _, c := range group.List {
+					if strings.HasPrefix(c.Text, "//nolint:") {
+						excuses[line(pass, c.Pos())] = true
+					}
+				}
+			}
+		}
+		pass.Report = func(d analysis.Diagnostic) {
+			if !excuses[line(pass, d.Pos)] {
+				report(d)
+			}
+		}
+		return run(pass)
+	}
+}
+
+func line(pass *analysis.Pass, pos token.Pos) string {
+	p := pass.Fset.Position(pos)
+	return fmt.Sprint(p.Filename, ":", p.Line)
+}
+
+// with sets flags of an analyzer.
+func with(a *analysis.Analyzer, flags ...string) *analysis.Analyzer {
+	for _, flag := range flags {
+		name, value, _ := strings.Cut(flag, "=")
+		if err := a.Flags.Set(name, value); err != nil {
+			panic(err)
+		}
+	}
+	return a
+}
+
+// allowed are functions whose errors nobody needs, as .golangci.yml has it.
+var allowed = regexp.MustCompile(`^(fmt\.Fprint(f|ln)?|os\.Remove(All)?|.*Close(Now)?)$`)
+
+// unchecked is errcheck with these exceptions.
+var unchecked = &analysis.Analyzer{
+	Name: "errcheck",
+	Doc:  "find errors that nobody looks at",
+	Run: func(pass *analysis.Pass) (any, error) {
+		quiet := *pass
+		quiet.Report = func(analysis.Diagnostic) {}
+		result, err := errcheck.Analyzer.Run(&quiet)
+		if err != nil {
+			return nil, err
+		}
+		for _, e := range result.(errcheck.Result).UncheckedErrors {
+			if strings.HasSuffix(e.Pos.Filename, "_test.go") || allowed.MatchString(cmp.Or(e.FuncName, e.SelectorName)) {
+				continue
+			}
+			reportAt(pass, e.Pos, "the error of "+e.SelectorName+" is not checked: "+e.Line)
+		}
+		return nil, nil
+	},
+}
+
+// unusedCode reports what staticcheck's analyzer returns.
+var unusedCode = &analysis.Analyzer{
+	Name:     "unused",
+	Doc:      "find what nothing uses",
+	Requires: []*analysis.Analyzer{unused.Analyzer.Analyzer},
+	Run: func(pass *analysis.Pass) (any, error) {
+		for _, o := range pass.ResultOf[unused.Analyzer.Analyzer].(unused.Result).Unused {
+			reportAt(pass, o.DisplayPosition, o.Kind+" "+o.Name+" is not used")
+		}
+		return nil, nil
+	},
+}
+
+// reportAt reports what a linter found on a line.
+func reportAt(pass *analysis.Pass, at token.Position, message string) {
+	pass.Fset.Iterate(func(f *token.File) bool {
+		if f.Name() != at.Filename {
+			return true
+		}
+		pass.Reportf(f.LineStart(at.Line), "%s", message)
+		return false
+	})
+}
+
+// undocumented reports exported declarations without a comment.
+var undocumented = &analysis.Analyzer{
+	Name: "undocumented",
+	Doc:  "find exported declarations without a comment",
+	Run: func(pass *analysis.Pass) (any, error) {
+		for _, file := range pass.Files {
+			if pass.Pkg.Name() == "main" || strings.HasSuffix(pass.Fset.Position(file.Pos()).Filename, "_test.go") {
+				continue
+			}
+			for _, decl := range file.Decls {
+				switch d := decl.(type) {
+				case *ast.FuncDecl:
+					if d.Doc == nil && d.Recv == nil && d.Name.IsExported() {
+						pass.Reportf(d.Pos(), "%s has no comment", d.Name.Name)
+					}
+				case *ast.GenDecl:
+					for _, spec := range d.Specs {
+						if s, ok := spec.(*ast.TypeSpec); ok && d.Doc == nil && s.Doc == nil && s.Name.IsExported() {
+							pass.Reportf(s.Pos(), "%s has no comment", s.Name.Name)
+						}
+					}
+				}
+			}
+		}
+		return nil, nil
+	},
+}
