@@ -134,9 +134,6 @@ type resources struct {
 	Memory int `json:"memory,omitempty"`
 }
 
-// defaultRegion is where the platform creates sandboxes and drives.
-const defaultRegion = "iad1"
-
 func (o *CreateOptions) body() (*createBody, error) {
 	if o.Name != "" {
 		if err := checkNewName("Name", o.Name); err != nil {

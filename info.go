@@ -25,6 +25,9 @@ const (
 	StatusAborted      Status = "aborted"
 )
 
+// defaultRegion is where the platform creates sandboxes and drives.
+const defaultRegion = "iad1"
+
 // Info describes a sandbox. Fields that the API omitted are zero, or nil where
 // zero has a meaning.
 type Info struct {
