@@ -15,6 +15,7 @@ import (
 
 	"github.com/go-vercel/sandbox"
 	"github.com/go-vercel/sandbox/cmd/sandbox/internal/console"
+	"github.com/go-vercel/sandbox/outputs"
 )
 
 // copyOptions say how files are copied.
@@ -228,15 +229,15 @@ func (c *copying) archiveToStdout(ctx context.Context, dir, name string) error {
 		return withHint(usagef("a directory goes to standard output as an archive, which is not for a terminal"), "sandbox cp %s - | tar -t", shellWord(c.from.String()))
 	}
 	stdout, finish := decodeBase64(c.app.out)
-	var stderr capped
+	stderr := &outputs.Tail{Max: 4 << 10}
 	result, err := c.source.RunCommand(ctx, "bash", []string{
 		"-c", `set -o pipefail; cd -- "$1" && tar --format=posix -cf - -- "$2" | base64 -w 8192`, "bash", dir, name,
-	}, &sandbox.CommandOptions{Stdout: stdout, Stderr: &stderr})
+	}, &sandbox.CommandOptions{Stdout: stdout, Stderr: stderr})
 	if finishErr := finish(); err == nil {
 		err = finishErr
 	}
 	if err == nil && result.ExitCode != 0 {
-		err = fmt.Errorf("packing %s in the sandbox failed: %s", c.from.path, stderr.String())
+		err = fmt.Errorf("packing %s in the sandbox failed: %s", c.from.path, strings.TrimSpace(stderr.String()))
 	}
 	return err
 }

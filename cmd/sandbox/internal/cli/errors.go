@@ -117,7 +117,7 @@ var fieldOptions = map[string]string{
 	"Timeout": "timeout", "VCPUs": "vcpus", "KeepLastSnapshots.Expiration": "keep-last-snapshots-for", "KeepLastSnapshots.Count": "keep-last-snapshots",
 	"SnapshotExpiration": "snapshot-expiration", "Expiration": "expiration", "Ports": "publish-port", "Env": "env", "Tags": "tag", "Name": "name",
 	"Region": "region", "FailoverRegions": "failover-regions", "NetworkID": "network-id", "Mounts": "mount", "Credentials": "credentials", "NetworkPolicy": "network-policy",
-	"Image": "image", "Runtime": "runtime", "MaxSizeBytes": "max-size", "Cwd": "workdir", "Source.URL": "git", "Limit": "limit",
+	"Image": "image", "Runtime": "runtime", "MaxSizeBytes": "max-size", "Cwd": "workdir", "Source.URL": "git", "Limit": "limit", "Exclude": "exclude",
 }
 
 // inOptions names the option where the SDK names its field.
@@ -156,7 +156,9 @@ func (a *app) explain(err error) failure {
 		f.Code, f.exit, f.Hint = "usage", exitUsage, usage.hint
 	case errors.Is(err, sandbox.ErrInvalid):
 		f.Code, f.exit = "usage", exitUsage
-		f.Message = inOptions(strings.TrimPrefix(f.Message, "sandbox: invalid argument: "))
+		if _, said, ok := strings.Cut(f.Message, sandbox.ErrInvalid.Error()+": "); ok {
+			f.Message = inOptions(said)
+		}
 	case errors.Is(err, sandbox.ErrOutcomeUnknown):
 		f.Code, f.exit = "outcome_unknown", exitUnknown
 		f.Hint = "whether it was done is not known: look with sandbox ls --all or sandbox ps NAME"

@@ -46,6 +46,10 @@ func (o *globals) wantsJSON() bool {
 // structured reports whether the output is for a program.
 func (o *globals) structured() bool { return o.wantsJSON() || o.format != "" || o.quiet }
 
+type writerFunc func(p []byte) (int, error)
+
+func (f writerFunc) Write(p []byte) (int, error) { return f(p) }
+
 // shown is standard output for texts of the API and of sandboxes: nothing in them
 // acts on a terminal. A program gets them as they are.
 func (s *stdio) shown() io.Writer {

@@ -88,9 +88,14 @@ func (c *copying) uploadFile(ctx context.Context, to string, info fs.FileInfo) e
 }
 
 func (c *copying) writeFile(ctx context.Context, to string, info fs.FileInfo, bar bar) error {
+	f, err := os.Open(c.from.path)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
 	mode := info.Mode().Perm()
 	return c.target.WriteFiles(ctx, []sandbox.File{{
-		Path: to, Mode: &mode, ModTime: info.ModTime(), Reader: &lateFile{open: func() (io.ReadCloser, error) { return os.Open(c.from.path) }, size: info.Size()},
+		Path: to, Mode: &mode, ModTime: info.ModTime(), Reader: io.NewSectionReader(f, 0, info.Size()), // as long as it was
 	}}, &sandbox.UploadOptions{Progress: bar.update})
 }
 

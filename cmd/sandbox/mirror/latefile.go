@@ -1,4 +1,4 @@
-package cli
+package mirror
 
 import (
 	"errors"
@@ -6,12 +6,14 @@ import (
 )
 
 // lateFile is a file that is opened by the first Read and closed at its end, so
-// that any number of them can be uploaded at once.
+// that any number of them can be uploaded at once. What is beyond its size is not
+// read; if it is shorter, Read fails with short.
 type lateFile struct {
-	open func() (io.ReadCloser, error)
-	size int64
-	at   int64
-	file io.ReadCloser
+	open  func() (io.ReadCloser, error)
+	short error
+	size  int64
+	at    int64
+	file  io.ReadCloser
 }
 
 // Seek implements [io.Seeker].
@@ -31,6 +33,9 @@ func (f *lateFile) Seek(offset int64, whence int) (int64, error) {
 
 // Read implements [io.Reader].
 func (f *lateFile) Read(p []byte) (int, error) {
+	if f.at >= f.size {
+		return 0, io.EOF
+	}
 	if f.file == nil {
 		file, err := f.open()
 		if err != nil {
@@ -38,12 +43,18 @@ func (f *lateFile) Read(p []byte) (int, error) {
 		}
 		f.file = file
 		if _, err := io.CopyN(io.Discard, file, f.at); err != nil {
+			if err == io.EOF {
+				err = f.short
+			}
 			return 0, errors.Join(err, f.close())
 		}
 	}
-	n, err := f.file.Read(p)
+	n, err := f.file.Read(p[:min(int64(len(p)), f.size-f.at)])
 	f.at += int64(n)
-	if err != nil {
+	if err == io.EOF && f.at < f.size {
+		err = f.short
+	}
+	if err != nil || f.at == f.size {
 		_ = f.close() // it was only read
 	}
 	return n, err

@@ -1,9 +1,6 @@
-// Package mirror compares two trees of files and says what makes one like the
-// other.
 package mirror
 
 import (
-	"errors"
 	"fmt"
 	"io/fs"
 	"path"
@@ -18,9 +15,9 @@ import (
 	"github.com/go-vercel/sandbox/internal/glob"
 )
 
-// Entry is a directory, file or symbolic link of a tree.
-type Entry struct {
-	// Size and ModTime, in whole seconds, tell whether a file has changed.
+// entry is a directory, file or symbolic link of a tree.
+type entry struct {
+	// Size and ModTime tell whether a file has changed.
 	Size    int64
 	ModTime time.Time
 	Mode    fs.FileMode
@@ -28,7 +25,7 @@ type Entry struct {
 	Link string
 }
 
-func (e Entry) same(f Entry) bool {
+func (e entry) same(f entry) bool {
 	switch {
 	case e.Mode.Type() != f.Mode.Type():
 		return false
@@ -37,15 +34,15 @@ func (e Entry) same(f Entry) bool {
 	case e.Mode&fs.ModeSymlink != 0:
 		return e.Link == f.Link
 	}
-	return e.Size == f.Size && e.Mode.Perm() == f.Mode.Perm() && e.ModTime.Unix() == f.ModTime.Unix()
+	return e.Size == f.Size && e.Mode.Perm() == f.Mode.Perm() && sameTime(e.ModTime, f.ModTime)
 }
 
-// Tree has the entries of a directory, by their paths with slashes.
-type Tree map[string]Entry
+// listing has the entries of a directory, by their paths with slashes.
+type listing map[string]entry
 
-// Changes are what makes a tree like another, in the order in which they are
+// plan are what makes a tree like another, in the order in which they are
 // made. Each list is sorted.
-type Changes struct {
+type plan struct {
 	// Replace has files in whose place a directory comes, and Clear directories
 	// in whose place a file comes.
 	Replace, Clear []string
@@ -56,9 +53,9 @@ type Changes struct {
 	Make, Write []string
 }
 
-// Diff says what makes the tree to like from.
-func Diff(from, to Tree) Changes {
-	var c Changes
+// diff says what makes the tree to like from.
+func diff(from, to listing) plan {
+	var c plan
 	for p, e := range from {
 		old, ok := to[p]
 		switch {
@@ -91,8 +88,8 @@ func Diff(from, to Tree) Changes {
 	return c
 }
 
-// Ignore tells which paths are left out.
-type Ignore struct {
+// ignoreList tells which paths are left out.
+type ignoreList struct {
 	patterns []string
 	matcher  *patternmatcher.PatternMatcher
 }
@@ -103,20 +100,20 @@ var ignoreFiles = []string{".gitignore", ".sandboxignore"}
 // excludeFile is one that Git reads for the whole tree.
 const excludeFile = ".git/info/exclude"
 
-// NewIgnore leaves out what the patterns match, which count more than those of
+// newIgnoreList leaves out what the patterns match, which count more than those of
 // ignore files.
-func NewIgnore(more []string) (*Ignore, error) {
+func newIgnoreList(more []string) (*ignoreList, error) {
 	for _, p := range more {
 		if _, err := patternmatcher.New([]string{anywhere("", p)}); err != nil {
 			return nil, fmt.Errorf("%q: %w", p, err)
 		}
 	}
-	i := &Ignore{}
+	i := &ignoreList{}
 	return i, i.add("", strings.Join(more, "\n"))
 }
 
 // read reads the ignore files of a directory of root.
-func (i *Ignore) read(root fs.FS, dir string) error {
+func (i *ignoreList) read(root fs.FS, dir string) error {
 	names := ignoreFiles
 	if dir == "." {
 		names = append([]string{excludeFile}, names...)
@@ -137,7 +134,7 @@ func (i *Ignore) read(root fs.FS, dir string) error {
 	return nil
 }
 
-func (i *Ignore) add(dir, text string) error {
+func (i *ignoreList) add(dir, text string) error {
 	for l := range strings.Lines(text) {
 		if l = strings.TrimSpace(l); l != "" && !strings.HasPrefix(l, "#") {
 			i.patterns = append(i.patterns, anywhere(dir, l))
@@ -169,7 +166,7 @@ func anywhere(dir, pattern string) string {
 }
 
 // Match reports whether a path is left out.
-func (i *Ignore) Match(name string) bool {
+func (i *ignoreList) match(name string) bool {
 	if glob.Git(name) {
 		return true
 	}
@@ -180,62 +177,66 @@ func (i *Ignore) Match(name string) bool {
 	return err == nil && matched
 }
 
-// Local reads a tree of this machine, and the ignore files in it. What more
-// leaves out is left out in any case.
-func Local(root fs.FS, more *Ignore) (Tree, *Ignore, error) {
-	tree, ignore := Tree{}, &Ignore{}
+// listLocal reads a tree of this machine, and the ignore files in it. What more
+// leaves out is left out in any case. enter, if not nil, is called for each
+// directory before it is read.
+func listLocal(root fs.FS, more *ignoreList, enter func(dir string) error) (listing, *ignoreList, error) {
+	tree, ignore := listing{}, &ignoreList{}
 	err := fs.WalkDir(root, ".", func(name string, d fs.DirEntry, err error) error {
-		if err != nil {
-			if errors.Is(err, fs.ErrNotExist) && name != "." {
-				return nil // it went away meanwhile
-			}
-			return err
-		}
-		if name == "." {
-			return ignore.read(root, name)
-		}
-		if ignore.Match(name) || more.Match(name) {
+		if err == nil && name != "." && (ignore.match(name) || more.match(name)) {
 			if d.IsDir() {
 				return fs.SkipDir
 			}
 			return nil
 		}
-		info, err := d.Info()
-		if errors.Is(err, fs.ErrNotExist) {
-			return nil
-		}
-		if err != nil {
-			return err
-		}
-		e := Entry{Size: info.Size(), ModTime: info.ModTime(), Mode: info.Mode()}
-		switch {
-		case info.IsDir():
-			if err := ignore.read(root, name); err != nil {
-				return err
+		if err == nil && d.IsDir() {
+			if enter != nil {
+				err = enter(name)
 			}
-		case info.Mode()&fs.ModeSymlink != 0:
-			if e.Link, err = fs.ReadLink(root, name); err != nil {
-				return err
+			if err == nil {
+				err = ignore.read(root, name)
 			}
-		case !info.Mode().IsRegular():
-			return nil
 		}
-		tree[name] = e
-		return nil
+		if err == nil && name != "." {
+			err = tree.add(root, name, d)
+		}
+		if name != "." && isGone(err) {
+			return fmt.Errorf("%s: %w", name, errChanged)
+		}
+		return err
 	})
 	return tree, ignore, err
 }
 
-// ListScript lists a directory of a sandbox, its argument, in the form that
-// ParseList reads. Without that directory it exits with ExitMissing.
-const ListScript = `[ -d "$1" ] || exit 44; cd -- "$1" && find . -mindepth 1 \( -type f -o -type l -o -type d \) -printf '%P\0%y\0%s\0%T@\0%m\0%l\0'`
+// add adds an entry of root, unless it is of a kind that is not copied.
+func (l listing) add(root fs.FS, name string, d fs.DirEntry) error {
+	info, err := d.Info()
+	if err != nil {
+		return err
+	}
+	e := entry{Size: info.Size(), ModTime: info.ModTime(), Mode: info.Mode()}
+	switch {
+	case info.Mode()&fs.ModeSymlink != 0:
+		if e.Link, err = fs.ReadLink(root, name); err != nil {
+			return err
+		}
+	case !info.IsDir() && !info.Mode().IsRegular():
+		return nil
+	}
+	l[name] = e
+	return nil
+}
 
-// ExitMissing is the exit code of ListScript when there is no such directory.
-const ExitMissing = 44
+// listScript lists a directory of a sandbox, its argument, in the form that
+// parseList reads. Without that directory it exits with exitMissing.
+const listScript = `[ -d "$1" ] || exit 44; cd -- "$1" && find . -mindepth 1 \( -type f -o -type l -o -type d \) -printf '%P\0%y\0%s\0%T@\0%m\0%l\0'`
 
-// ParseList reads what ListScript writes.
-func ParseList(text string, ignore ...*Ignore) (Tree, error) {
-	tree := Tree{}
+// exitMissing is the exit code of listScript when there is no such directory.
+const exitMissing = 44
+
+// parseList reads what listScript writes.
+func parseList(text string, ignore ...*ignoreList) (listing, error) {
+	tree := listing{}
 	fields := strings.Split(strings.TrimSuffix(text, "\x00"), "\x00")
 	if text == "" {
 		return tree, nil
@@ -245,16 +246,15 @@ func ParseList(text string, ignore ...*Ignore) (Tree, error) {
 	}
 	for f := range slices.Chunk(fields, 6) {
 		size, err1 := strconv.ParseInt(f[2], 10, 64)
-		seconds, _, _ := strings.Cut(f[3], ".")
-		at, err2 := strconv.ParseInt(seconds, 10, 64)
+		at, err2 := parseTime(f[3])
 		mode, err3 := strconv.ParseUint(f[4], 8, 32)
 		if err1 != nil || err2 != nil || err3 != nil || !filepath.IsLocal(filepath.FromSlash(f[0])) || path.Clean(f[0]) != f[0] {
 			return nil, fmt.Errorf("the sandbox's listing has an impossible entry: %q", f)
 		}
-		if (*Ignore)(nil).Match(f[0]) || slices.ContainsFunc(ignore, func(i *Ignore) bool { return i.Match(f[0]) }) {
+		if (*ignoreList)(nil).match(f[0]) || slices.ContainsFunc(ignore, func(i *ignoreList) bool { return i.match(f[0]) }) {
 			continue
 		}
-		e := Entry{Size: size, ModTime: time.Unix(at, 0), Mode: fs.FileMode(mode) & fs.ModePerm}
+		e := entry{Size: size, ModTime: at, Mode: fs.FileMode(mode) & fs.ModePerm}
 		switch f[1] {
 		case "l":
 			e.Mode, e.Link = fs.ModeSymlink, f[5]
@@ -264,4 +264,15 @@ func ParseList(text string, ignore ...*Ignore) (Tree, error) {
 		tree[f[0]] = e
 	}
 	return tree, nil
+}
+
+// parseTime reads seconds with a fraction, as find writes them.
+func parseTime(text string) (time.Time, error) {
+	seconds, fraction, _ := strings.Cut(text, ".")
+	at, err := strconv.ParseInt(seconds, 10, 64)
+	if err != nil {
+		return time.Time{}, err
+	}
+	nsec, err := strconv.ParseUint((fraction + "000000000")[:9], 10, 32)
+	return time.Unix(at, int64(nsec)), err
 }

@@ -24,13 +24,13 @@ func write(t *testing.T, dir, name, content string) {
 }
 
 // ignored reads a directory and returns both of what it leaves out and a match.
-func local(t *testing.T, dir string, more ...string) (Tree, func(string) bool) {
+func local(t *testing.T, dir string, more ...string) (listing, func(string) bool) {
 	t.Helper()
-	extra, err := NewIgnore(more)
+	extra, err := newIgnoreList(more)
 	require.NoError(t, err)
-	tree, ignore, err := Local(os.DirFS(dir), extra)
+	tree, ignore, err := listLocal(os.DirFS(dir), extra, nil)
 	require.NoError(t, err)
-	return tree, func(name string) bool { return ignore.Match(name) || extra.Match(name) }
+	return tree, func(name string) bool { return ignore.match(name) || extra.match(name) }
 }
 
 func TestIgnore(t *testing.T) {
@@ -73,41 +73,41 @@ func TestListing(t *testing.T) {
 	require.NoError(t, os.Mkdir(filepath.Join(dir, "empty"), 0o755))
 	require.NoError(t, os.Chmod(filepath.Join(dir, "run.sh"), 0o755))
 	require.NoError(t, os.Symlink("run.sh", filepath.Join(dir, "link")))
-	out, err := exec.Command("bash", "-c", ListScript, "bash", dir).Output()
+	out, err := exec.Command("bash", "-c", listScript, "bash", dir).Output()
 	require.NoError(t, err)
-	remote, err := ParseList(string(out))
+	remote, err := parseList(string(out))
 	require.NoError(t, err)
 	here, _ := local(t, dir)
 	assert.Len(t, remote, 5)
-	assert.Equal(t, Changes{}, Diff(here, remote))
-	assert.Equal(t, Changes{}, Diff(remote, here))
-	missing, err := exec.Command("bash", "-c", ListScript, "bash", filepath.Join(dir, "none")).Output()
+	assert.Equal(t, plan{}, diff(here, remote))
+	assert.Equal(t, plan{}, diff(remote, here))
+	missing, err := exec.Command("bash", "-c", listScript, "bash", filepath.Join(dir, "none")).Output()
 	var exit *exec.ExitError
 	require.ErrorAs(t, err, &exit)
-	assert.Equal(t, ExitMissing, exit.ExitCode())
+	assert.Equal(t, exitMissing, exit.ExitCode())
 	assert.Empty(t, missing)
-	_, _, err = Local(os.DirFS(filepath.Join(dir, "none")), nil)
+	_, _, err = listLocal(os.DirFS(filepath.Join(dir, "none")), nil, nil)
 	require.ErrorIs(t, err, fs.ErrNotExist)
 }
 
 func TestDiff(t *testing.T) {
 	t.Parallel()
 	at := time.Unix(1000, 0)
-	file := Entry{Size: 1, ModTime: at, Mode: 0o644}
-	dir := Entry{Mode: fs.ModeDir | 0o755}
-	from := Tree{"now-dir": dir, "now-dir/x": file, "now-file": file, "empty": dir, "dir": {Mode: fs.ModeDir | 0o700}, "same": file, "new": file, "grown": {Size: 2, ModTime: at, Mode: 0o644}, "mode": {Size: 1, ModTime: at, Mode: 0o755}, "link": {Mode: fs.ModeSymlink, Link: "b"}}
-	to := Tree{"now-dir": file, "now-file": dir, "now-file/x": file, "gone": dir, "dir": dir, "same": file, "old": file, "grown": file, "mode": file, "link": {Mode: fs.ModeSymlink, Link: "a"}}
-	assert.Equal(t, Changes{
+	file := entry{Size: 1, ModTime: at, Mode: 0o644}
+	dir := entry{Mode: fs.ModeDir | 0o755}
+	from := listing{"now-dir": dir, "now-dir/x": file, "now-file": file, "empty": dir, "dir": {Mode: fs.ModeDir | 0o700}, "same": file, "new": file, "grown": {Size: 2, ModTime: at, Mode: 0o644}, "mode": {Size: 1, ModTime: at, Mode: 0o755}, "link": {Mode: fs.ModeSymlink, Link: "b"}}
+	to := listing{"now-dir": file, "now-file": dir, "now-file/x": file, "gone": dir, "dir": dir, "same": file, "old": file, "grown": file, "mode": file, "link": {Mode: fs.ModeSymlink, Link: "a"}}
+	assert.Equal(t, plan{
 		Replace: []string{"now-dir"}, Clear: []string{"now-file"}, Make: []string{"empty", "now-dir"}, Remove: []string{"gone"},
 		Write: []string{"grown", "link", "mode", "new", "now-dir/x", "now-file"}, Delete: []string{"now-file/x", "old"},
-	}, Diff(from, to))
+	}, diff(from, to))
 }
 
 func TestHostileListing(t *testing.T) {
 	t.Parallel()
 	for _, text := range []string{"../x\x00f\x001\x001\x00644\x00\x00", "/etc/passwd\x00f\x001\x001\x00644\x00\x00", "x\x00f\x00", "a\x00f\x00z\x001\x00644\x00\x00",
 		"a/./b\x00f\x001\x001\x00644\x00\x00", "./a\x00f\x001\x001\x00644\x00\x00", "a//b\x00f\x001\x001\x00644\x00\x00", "a/\x00f\x001\x001\x00644\x00\x00"} {
-		_, err := ParseList(text)
+		_, err := parseList(text)
 		assert.Error(t, err, text)
 	}
 }
@@ -125,7 +125,7 @@ func TestGit(t *testing.T) {
 		".github/workflows/x": false, ".gitignore": false, "git": false, "x.git": false, ".git2/x": false, "git~10": false,
 	} {
 		assert.Equal(t, want, reinclude(path), "%q", path)
-		assert.Equal(t, want, (*Ignore)(nil).Match(path), "%q", path)
+		assert.Equal(t, want, (*ignoreList)(nil).match(path), "%q", path)
 	}
 }
 
@@ -136,7 +136,7 @@ func FuzzParseList(f *testing.F) {
 	f.Add("../a\x00f\x001\x002\x00644\x00\x00")
 	f.Add("x/.GIT/hooks/a\x00f\x00-1\x00-2\x007777\x00\x00l\x00l\x000\x000\x00777\x00/etc/passwd\x00")
 	f.Fuzz(func(t *testing.T, text string) {
-		tree, err := ParseList(text)
+		tree, err := parseList(text)
 		if err != nil {
 			assert.Empty(t, tree)
 			return

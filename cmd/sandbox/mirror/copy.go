@@ -1,0 +1,263 @@
+package mirror
+
+import (
+	"archive/tar"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+
+	"github.com/go-vercel/sandbox"
+	"github.com/go-vercel/sandbox/internal/redact"
+	"github.com/go-vercel/sandbox/internal/untar"
+	"github.com/go-vercel/sandbox/outputs"
+)
+
+const (
+	// pathsAtOnce is how many paths one command gets.
+	pathsAtOnce = 500
+	// maxListing limits the listing of a sandbox, some 500,000 files.
+	maxListing = 64 << 20
+	// maxComplaint is how much of what a program says about an error is kept.
+	maxComplaint = 4 << 10
+	// maxUnpacked is how much a sandbox may send in one go.
+	maxUnpacked = 64 << 30
+)
+
+// complaint is what a program of the sandbox says about an error.
+type complaint struct{ outputs.Tail }
+
+func newComplaint() *complaint { return &complaint{outputs.Tail{Max: maxComplaint}} }
+
+// String returns the text as one that a terminal can be given.
+func (c *complaint) String() string { return redact.Printable(strings.TrimSpace(c.Tail.String())) }
+
+// listRemote lists the directory of the sandbox.
+func (s *syncer) listRemote(ctx context.Context) (listing, error) {
+	var stdout strings.Builder
+	stderr := newComplaint()
+	result, err := s.sb.RunCommand(ctx, "bash", []string{"-c", listScript, "bash", s.there}, &sandbox.CommandOptions{
+		Stdout: outputs.Limit(&stdout, maxListing), Stderr: stderr, KillOnCancel: true,
+	})
+	switch {
+	case errors.Is(err, outputs.ErrLimit):
+		return nil, fmt.Errorf("the listing of %s in the sandbox is longer than %d MiB", s.there, maxListing>>20)
+	case err != nil:
+		return nil, err
+	case result.ExitCode == exitMissing && s.upward:
+		return listing{}, nil
+	case result.ExitCode == exitMissing:
+		return nil, fmt.Errorf("there is no directory %s in sandbox %s: %w", s.there, s.sb.Name(), fs.ErrNotExist)
+	case result.ExitCode != 0:
+		return nil, fmt.Errorf("listing %s in the sandbox, which needs bash and GNU find, failed: %s", s.there, stderr)
+	}
+	return parseList(stdout.String(), s.ignore, s.more)
+}
+
+// push makes the changes in the sandbox.
+func (s *syncer) push(ctx context.Context, p plan, tree listing) error {
+	var files []sandbox.File
+	var links []string
+	for _, name := range p.Write {
+		e := tree[name]
+		if e.Mode&fs.ModeSymlink != 0 {
+			links = append(links, name)
+			continue
+		}
+		mode := e.Mode.Perm()
+		files = append(files, sandbox.File{
+			Path: path.Join(s.there, name), Mode: &mode, ModTime: e.ModTime, Reader: listedFile(s.root, name, e.Size),
+		})
+	}
+	for _, step := range []struct {
+		paths   []string
+		command []string
+	}{
+		{slices.Concat(p.Replace, p.Delete), []string{"rm", "-f"}},
+		// What is ignored may be left in a directory that goes, and keeps it.
+		{reversed(p.Remove), []string{"rmdir", "--ignore-fail-on-non-empty"}},
+		{reversed(p.Clear), []string{"rmdir"}},
+		{p.Make, []string{"mkdir", "-p"}},
+	} {
+		if err := s.runThere(ctx, step.command, step.paths); err != nil {
+			return err
+		}
+	}
+	if len(files) > 0 {
+		if err := s.sb.WriteFiles(ctx, files, &sandbox.UploadOptions{Progress: s.o.Progress}); err != nil {
+			return err
+		}
+	}
+	for _, name := range links {
+		to := path.Join(s.there, name)
+		if err := s.sb.FS().Remove(ctx, to); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return err
+		}
+		if err := s.sb.FS().Symlink(ctx, tree[name].Link, to); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// runThere runs a program of the sandbox with paths of its directory.
+func (s *syncer) runThere(ctx context.Context, command, paths []string) error {
+	for part := range slices.Chunk(paths, pathsAtOnce) {
+		args := append(slices.Clone(command[1:]), "--")
+		for _, p := range part {
+			args = append(args, path.Join(s.there, p))
+		}
+		stderr := newComplaint()
+		result, err := s.sb.RunCommand(ctx, command[0], args, &sandbox.CommandOptions{Stdout: io.Discard, Stderr: stderr})
+		if err != nil {
+			return err
+		}
+		if result.ExitCode != 0 {
+			return fmt.Errorf("%s in the sandbox failed: %s", command[0], stderr)
+		}
+	}
+	return nil
+}
+
+// reversed has the directories below others before them.
+func reversed(paths []string) []string {
+	out := slices.Clone(paths)
+	slices.Reverse(out)
+	return out
+}
+
+// listedFile is a file that was listed, as long as it was then. Neither a link that
+// has taken its place is followed, nor what has been added to it read; reading
+// what is shorter now, or something else, fails with errChanged.
+func listedFile(root *os.Root, name string, size int64) *lateFile {
+	changed := fmt.Errorf("%s: %w", name, errChanged)
+	return &lateFile{size: size, short: changed, open: func() (io.ReadCloser, error) {
+		name := filepath.FromSlash(name)
+		// It is looked at first: opening what is no file might wait for a writer.
+		listed, err := root.Lstat(name)
+		if isGone(err) || err == nil && !listed.Mode().IsRegular() {
+			return nil, changed
+		}
+		if err != nil {
+			return nil, err
+		}
+		f, err := root.Open(name)
+		if isGone(err) {
+			return nil, changed
+		}
+		if err != nil {
+			return nil, err
+		}
+		opened, err := f.Stat()
+		if err == nil && !os.SameFile(listed, opened) {
+			err = changed
+		}
+		if err != nil {
+			f.Close()
+			return nil, err
+		}
+		return f, nil
+	}}
+}
+
+// isGone reports whether err says that something is not there any more, or that
+// something else has taken its place or that of a directory above it.
+func isGone(err error) bool {
+	return errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ENOTDIR) || errors.Is(err, syscall.EINVAL)
+}
+
+// pull makes the changes here.
+func (s *syncer) pull(ctx context.Context, p plan, tree listing) error {
+	if s.root == nil {
+		if err := os.MkdirAll(s.here, 0o777); err != nil {
+			return err
+		}
+		var err error
+		if s.root, err = os.OpenRoot(s.here); err != nil {
+			return err
+		}
+	}
+	remove := func(paths []string, must bool) error {
+		for _, name := range paths {
+			err := s.root.Remove(filepath.FromSlash(name))
+			if err != nil && must && !errors.Is(err, fs.ErrNotExist) {
+				return err
+			}
+		}
+		return nil
+	}
+	if err := remove(slices.Concat(p.Replace, p.Delete), true); err != nil {
+		return err
+	}
+	_ = remove(reversed(p.Remove), false) // what is ignored may be left in them
+	if err := remove(reversed(p.Clear), true); err != nil {
+		return err
+	}
+	for _, name := range p.Make {
+		if err := s.root.MkdirAll(filepath.FromSlash(name), 0o777); err != nil {
+			return err
+		}
+	}
+	if len(p.Write) == 0 {
+		return nil
+	}
+	return s.unpack(ctx, p.Write, tree)
+}
+
+// unpack copies files of the sandbox. It takes what the listing has and nothing
+// else: neither was written by anybody to be trusted.
+func (s *syncer) unpack(ctx context.Context, names []string, tree listing) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	wanted := map[string]fs.FileMode{}
+	var list strings.Builder
+	for _, p := range names {
+		wanted[p] = tree[p].Mode.Type()
+		list.WriteString("./" + p + "\x00")
+	}
+	stderr := newComplaint()
+	cmd := s.sb.CommandContext(ctx, "bash", "-c", packScript, "bash", s.there)
+	cmd.Stdin, cmd.Stderr = strings.NewReader(list.String()), stderr
+	stdout, err := cmd.StdoutPipe()
+	if err != nil {
+		return err
+	}
+	if err := cmd.Start(); err != nil {
+		return err
+	}
+	done := int64(0)
+	err = unpackArchive(ctx, stdout, s.root, untar.Options{
+		MaxEntries: len(names) + 500_000, MaxBytes: maxUnpacked,
+		Check: func(name string, h *tar.Header) error {
+			kind, listed := wanted[name]
+			regular := h.Typeflag == tar.TypeReg || h.Typeflag == tar.TypeGNUSparse
+			switch {
+			case !listed:
+				return fmt.Errorf("%w: it was not requested", untar.ErrUnsafe)
+			case kind == 0 && !regular, kind == fs.ModeSymlink && h.Typeflag != tar.TypeSymlink:
+				return fmt.Errorf("%w: it is not of the kind that was listed", untar.ErrUnsafe)
+			}
+			return nil
+		},
+		Progress: func(name string, n int) {
+			if done += int64(n); s.o.Progress != nil {
+				s.o.Progress(sandbox.Progress{Path: name, Done: done, Total: -1})
+			}
+		},
+	})
+	if err != nil {
+		cancel()
+	}
+	if werr := cmd.Wait(); err == nil && werr != nil {
+		// All that could be packed is here; the rest may have gone since it was listed.
+		return fmt.Errorf("reading %s in the sandbox failed: %w: %w: %s", s.there, errChanged, werr, stderr)
+	}
+	return err
+}
