@@ -2,7 +2,9 @@ package cli
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"os"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -14,12 +16,12 @@ import (
 // driveDir is where a drive is in the sandbox that reads it.
 const driveDir = "/drive/"
 
-// driveFiles reads drives, which only a sandbox can.
+// driveFiles reads and writes drives, which only a sandbox can.
 type driveFiles struct{ app *app }
 
-// with runs some work in a sandbox that has the last written state of a drive, and
-// removes the sandbox, however the work ended.
-func (f driveFiles) with(ctx context.Context, name string, work func(*sandbox.Sandbox) error) error {
+// with runs some work in a sandbox that has a drive, or the last written state of
+// it, and removes the sandbox, however the work ended.
+func (f driveFiles) with(ctx context.Context, name string, mode sandbox.MountMode, work func(*sandbox.Sandbox) error) error {
 	client, err := f.app.connect(ctx)
 	if err != nil {
 		return err
@@ -28,14 +30,18 @@ func (f driveFiles) with(ctx context.Context, name string, work func(*sandbox.Sa
 	if err != nil {
 		return err
 	}
+	writes := mode == sandbox.MountReadWrite
+	if err := notAttached(drive.Info()); writes && err != nil {
+		return err
+	}
 	o := &runOptions{rm: true, settings: settingsOptions{
-		nonPersistent: true, silent: true, region: drive.Info().Region, mounts: []mount{{name, strings.TrimSuffix(driveDir, "/"), string(sandbox.MountSnapshot)}},
+		nonPersistent: true, silent: true, region: drive.Info().Region, mounts: []mount{{name, strings.TrimSuffix(driveDir, "/"), string(mode)}},
 	}}
 	create, err := o.settings.createOptions(f.app.stdio)
 	if err != nil {
 		return err
 	}
-	stop := f.app.spin("Creating a sandbox to read the drive, which is removed afterwards...")
+	stop := f.app.spin("Creating a sandbox for the drive, which is removed afterwards...")
 	sb, err := f.app.sandboxForRun(ctx, o, create)
 	stop()
 	if err != nil {
@@ -46,7 +52,13 @@ func (f driveFiles) with(ctx context.Context, name string, work func(*sandbox.Sa
 			return err
 		}
 		return work(sb)
-	}, func(ctx context.Context, sb *sandbox.Sandbox) error { return sb.Delete(ctx, nil) })
+	}, func(ctx context.Context, sb *sandbox.Sandbox) error {
+		var stopErr error
+		if writes { // the drive keeps what was written when its sandbox stops
+			_, stopErr = sb.Stop(ctx, nil)
+		}
+		return errors.Join(stopErr, sb.Delete(ctx, nil))
+	})
 }
 
 // parseDrivePath reads DRIVE[:PATH].
@@ -72,7 +84,7 @@ func (c *drivesFilesCommand) run(cmd *cobra.Command, args []string) error {
 	if err != nil {
 		return err
 	}
-	return c.with(cmd.Context(), drive, func(sb *sandbox.Sandbox) error {
+	return c.with(cmd.Context(), drive, sandbox.MountSnapshot, func(sb *sandbox.Sandbox) error {
 		return (&fsCommand{app: c.app}).fsList(cmd.Context(), sb.FS(), []string{path})
 	})
 }
@@ -85,10 +97,10 @@ type drivesCopyCommand struct {
 
 func (c *drivesCopyCommand) command() *cobra.Command {
 	cmd := &cobra.Command{
-		Use: "copy <drive:path> <to>", Aliases: []string{"cp"}, Short: "Copy files out of a drive", Args: positionals("drive:path", "to"), RunE: c.run,
-		Long: "Copy a file or directory out of a drive, as it was last written; - writes it to standard output. " +
-			"A sandbox is made for it, with the drive attached in mode snapshot, and removed.",
-		Example: "  $ sandbox drives cp cache:models ./models",
+		Use: "copy <src> <dst>", Aliases: []string{"cp"}, Short: "Copy files out of a drive, or into one", Args: positionals("src", "dst"), RunE: c.run,
+		Long: "Copy a file or directory out of a drive, as it was last written, or into one that no running sandbox can write; - is standard input or output. " +
+			"One of the two is DRIVE:PATH. A sandbox is made for it, with the drive attached, and removed.",
+		Example: "  $ sandbox drives cp cache:models ./models\n  $ sandbox drives cp ./models cache:models",
 	}
 	toggle(cmd.Flags(), &c.o.mkdir, "mkdir", "", "Make the local directories that lead to the destination")
 	toggle(cmd.Flags(), &c.o.noProgress, "no-progress", "", "Never show the progress")
@@ -96,17 +108,50 @@ func (c *drivesCopyCommand) command() *cobra.Command {
 }
 
 func (c *drivesCopyCommand) run(cmd *cobra.Command, args []string) error {
-	drive, path, err := parseDrivePath(args[0])
-	if err != nil {
-		return err
+	var ends [2]location
+	mode, drive := sandbox.MountSnapshot, ""
+	for i, arg := range args {
+		if ends[i] = (location{path: arg, stream: arg == "-"}); ends[i].stream || !isDrivePath(arg) {
+			continue
+		}
+		if drive != "" {
+			return usagef("both are in drives; copy by way of a directory here")
+		}
+		var err error
+		if drive, ends[i].path, err = parseDrivePath(arg); err != nil {
+			return err
+		}
+		ends[i].sandbox = drive
+		if i == 1 {
+			mode = sandbox.MountReadWrite
+		}
 	}
-	to := location{path: args[1], stream: args[1] == "-"}
-	return c.with(cmd.Context(), drive, func(sb *sandbox.Sandbox) error {
-		one := &copying{app: c.app, o: &c.o, from: location{sandbox: sb.Name(), path: path}, to: to, source: sb}
+	from, to := ends[0], ends[1]
+	if drive == "" {
+		return usagef("neither %s nor %s is a path of a drive, DRIVE:PATH", quote(args[0]), quote(args[1]))
+	}
+	if mode == sandbox.MountReadWrite && !from.stream {
+		if _, err := os.Stat(from.path); err != nil {
+			return noSource(from.path, err)
+		}
+	}
+	return c.with(cmd.Context(), drive, mode, func(sb *sandbox.Sandbox) error {
+		one := &copying{app: c.app, o: &c.o, from: from, to: to}
+		if mode == sandbox.MountReadWrite {
+			one.target = sb
+		} else {
+			one.source = sb
+		}
 		if err := one.run(cmd.Context()); err != nil || to.stream || c.app.opts.quiet {
 			return err
 		}
-		fmt.Fprintf(c.app.err, "%s Copied %s to %s successfully!\n", c.app.err.Paint(console.Green, "✔"), lines(args[0]), args[1])
+		fmt.Fprintf(c.app.err, "%s Copied %s to %s successfully!\n", c.app.err.Paint(console.Green, "✔"), lines(args[0]), lines(args[1]))
 		return nil
 	})
+}
+
+// isDrivePath tells DRIVE:PATH from a path here, as parseLocation does.
+func isDrivePath(arg string) bool {
+	l, err := parseLocation(arg)
+	return err != nil || l.sandbox != ""
 }

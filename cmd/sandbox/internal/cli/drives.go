@@ -195,9 +195,17 @@ func (c *drivesDeleteCommand) run(cmd *cobra.Command, args []string) error {
 		if err != nil {
 			return err
 		}
-		if by := drive.Info().CurrentSandboxName; by != "" {
-			return &exitError{code: exitConflict, err: fmt.Errorf("drive %s is attached to sandbox %s; stop that first", name, by)}
+		if err := notAttached(drive.Info()); err != nil {
+			return err
 		}
 		return drive.Delete(cmd.Context())
 	})
+}
+
+// notAttached is an error if a sandbox can write the drive.
+func notAttached(d sandbox.DriveInfo) error {
+	if d.CurrentSandboxName == "" {
+		return nil
+	}
+	return &exitError{code: exitConflict, err: fmt.Errorf("drive %s is attached to sandbox %s; stop that first", d.Name, d.CurrentSandboxName)}
 }
