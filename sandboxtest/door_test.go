@@ -84,6 +84,8 @@ func TestTokenNamesItsProject(t *testing.T) {
 	}
 	made := ask(srv.OIDCToken(), "POST", "/v3/sandboxes", obj{"name": "box"}, 200)
 	assert.Equal(t, srv.Credentials().ProjectID, made.Session.ProjectID)
+	made = ask(srv.OIDCToken(), "POST", "/v3/sandboxes", obj{"name": "named", "projectId": "prj_named"}, 200)
+	assert.Equal(t, "prj_named", made.Session.ProjectID, "what a request says goes before")
 	ask(srv.OIDCToken(), "GET", "/v2/sandboxes/box", nil, 200)
 	ask(srv.OIDCToken(), "POST", "/v2/sandboxes/drives/data", obj{}, 201)
 	ask(srv.OIDCToken(), "POST", "/v2/sandboxes/drives/data/fork", obj{"name": "copy"}, 201)

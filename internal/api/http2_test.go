@@ -24,10 +24,15 @@ const anything = `{"sandbox":{"name":"a"},"session":{"id":"s"},"command":{"id":"
 func TestRetryClassesHTTP2(t *testing.T) {
 	var acted, connections atomic.Int64
 	var healthy atomic.Bool
+	arrived, held := make(chan struct{}, 200), make(chan struct{})
 	srv := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		assert.Equal(t, 2, r.ProtoMajor)
 		acted.Add(1)
 		if healthy.Load() {
+			if r.Method == http.MethodGet {
+				arrived <- struct{}{}
+				<-held
+			}
 			_, _ = io.WriteString(w, anything)
 			return
 		}
@@ -60,7 +65,8 @@ func TestRetryClassesHTTP2(t *testing.T) {
 	}
 	// Concurrent requests share a connection, and each takes effect once.
 	healthy.Store(true)
-	require.NoError(t, c.Do(t.Context(), &Request{Op: GetSandbox, Path: []string{"a"}}, nil))
+	transport.http2.Store(false) // until a response says so
+	require.NoError(t, c.Do(t.Context(), &Request{Op: StartCommand, Path: values(StartCommand), Body: struct{}{}}, nil))
 	acted.Store(0)
 	connections.Store(0)
 	var group sync.WaitGroup
@@ -72,6 +78,21 @@ func TestRetryClassesHTTP2(t *testing.T) {
 	group.Wait()
 	assert.EqualValues(t, 100, acted.Load())
 	assert.Zero(t, connections.Load(), "more connections")
+
+	// Those that find none make a few, which carry all of them.
+	transport.CloseIdleConnections()
+	for range 100 {
+		group.Go(func() { _ = c.Do(t.Context(), &Request{Op: GetSandbox, Path: []string{"a"}}, nil) })
+	}
+	for range 100 {
+		<-arrived
+	}
+	for range 500 { // meanwhile nobody dials for those that have been sent
+		require.NoError(t, c.Do(t.Context(), &Request{Op: StartCommand, Path: values(StartCommand), Body: struct{}{}}, nil))
+	}
+	close(held)
+	group.Wait()
+	assert.Less(t, connections.Load(), int64(50))
 }
 
 // TestRedirects: neither credentials nor a body are sent to another host.

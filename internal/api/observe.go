@@ -211,9 +211,6 @@ func (a *attempts) endPace(ctx context.Context, e observe.Event, err error) {
 
 // because notes why another attempt is made: err, or the response.
 func (a *attempts) because(err error) {
-	if a.client.cfg.Seam == nil {
-		return
-	}
 	if err != nil {
 		a.cause, a.causeErr = Broken.String(), err
 		return

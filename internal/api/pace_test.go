@@ -367,6 +367,40 @@ func TestOddLimits(t *testing.T) {
 	}
 }
 
+// TestLimitsToldLater: what a response leaves out changes nothing of what is known,
+// nor keeps a later one from telling it: the next request waits for the reset, and
+// no longer.
+func TestLimitsToldLater(t *testing.T) {
+	for name, first := range map[string]func() http.Header{
+		"without a date":              func() http.Header { return rate(9, 8, 5*time.Second) },
+		"after one without any limit": func() http.Header { return http.Header{} },
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				said := []http.Header{first(), rate(9, 0, 5*time.Second)}
+				if said[0].Get("Date") != "" {
+					delete(said[1], "Date")
+				}
+				c := testClient(roundTripper(func(*http.Request) (*http.Response, error) {
+					resp := respond(200, `{"session":{"id":"one"}}`)
+					if len(said) > 0 {
+						resp.Header, said = said[0], said[1:]
+					}
+					return resp, nil
+				}))
+				pace(c, time.Minute)
+				began := time.Now()
+				for range 3 {
+					require.NoError(t, c.Do(t.Context(), &Request{Op: GetSession, Path: []string{"one"}}, nil))
+				}
+				took := time.Since(began)
+				assert.GreaterOrEqual(t, took, 5*time.Second)
+				assert.Less(t, took, 8*time.Second)
+			})
+		})
+	}
+}
+
 func rate(limit, remaining int, reset time.Duration) http.Header {
 	return http.Header{
 		"X-Ratelimit-Limit": {fmt.Sprint(limit)}, "X-Ratelimit-Remaining": {fmt.Sprint(remaining)},

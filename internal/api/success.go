@@ -99,7 +99,7 @@ func (op *Op) acceptStream(resp *http.Response) error {
 		return foreign(resp, nil, fmt.Errorf("it is packed with %q, which was not requested", packed))
 	}
 	got := resp.Header.Get("Content-Type")
-	if media, _, err := mime.ParseMediaType(got); got != op.Success && op.Stream() && (err != nil || media != op.Success) {
+	if media, _, _ := mime.ParseMediaType(got); op.Stream() && media != op.Success {
 		return &ContentTypeError{Got: got, Want: op.Success}
 	}
 	return nil

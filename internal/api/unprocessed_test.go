@@ -158,12 +158,14 @@ func TestUnprocessed(t *testing.T) {
 	})
 	t.Run("never", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
-			srv := &http2Server{respond: func(_ int64, stream uint32) ([]byte, bool) { return reset(stream, codeRefused), false }}
-			err := srv.client(t).Do(t.Context(), &Request{Op: StartCommand, Path: values(StartCommand), Body: struct{}{}}, nil)
-			f, ok := errors.AsType[*Failure](err)
-			require.True(t, ok, "%v", err)
-			assert.False(t, f.OutcomeUnknown())
-			assert.EqualValues(t, 3*maxUnprocessed, srv.requests.Load())
+			for _, op := range []*Op{StartCommand, KillCommand} { // the latter by net/http
+				srv := &http2Server{respond: func(_ int64, stream uint32) ([]byte, bool) { return reset(stream, codeRefused), false }}
+				err := srv.client(t).Do(t.Context(), &Request{Op: op, Path: values(op), Body: struct{}{}}, nil)
+				f, ok := errors.AsType[*Failure](err)
+				require.True(t, ok, "%v", err)
+				assert.False(t, f.OutcomeUnknown())
+				assert.EqualValues(t, 3*maxUnprocessed, srv.requests.Load(), op.Name)
+			}
 		})
 	})
 }

@@ -183,3 +183,36 @@ func forgotten(text string) func(*http.Request, *http.Response) (*http.Response,
 		return resp, nil
 	}
 }
+
+// TestErrorOfAnotherKind: an error record that does not say that the stream was
+// closed, and a line that is no record, end the reading at once.
+func TestErrorOfAnotherKind(t *testing.T) {
+	for code, text := range map[string]string{
+		"oom":             `{"stream":"error","data":{"code":"oom","message":"out of memory"}}` + "\n",
+		CodeInvalidRecord: "<html>\n",
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			s := threeLines()
+			r := Waited(t.Context(), s.reach(t), io.NopCloser(strings.NewReader(first+record+text)))
+			defer r.Close()
+			_, err := r.Start()
+			require.NoError(t, err)
+			_, _, err = drain(r)
+			e, ok := errors.AsType[*Error](err)
+			require.True(t, ok, "%v", err)
+			assert.Equal(t, code, e.Code)
+			assert.Zero(t, s.opened)
+		})
+	}
+}
+
+// TestLimitOfAnOutage: failures end a repair by their time, too.
+func TestLimitOfAnOutage(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a := newAttempts(Limits{Attempts: 100, Limit: time.Minute})
+		time.Sleep(time.Minute)
+		assert.False(t, a.exhausted(io.EOF))
+		time.Sleep(1)
+		assert.True(t, a.exhausted(io.EOF))
+	})
+}

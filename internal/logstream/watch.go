@@ -92,8 +92,6 @@ func (w *watched) tick() {
 	late := ctx.Err() != nil
 	cancel()
 	switch {
-	case w.ctx.Err() != nil:
-		return
 	case err == nil && cmd.ExitCode != nil:
 		// The end of the stream may be on its way.
 		if api.Sleep(w.ctx, endGrace) && w.silent(now) {
